@@ -1,0 +1,136 @@
+/* base.h: what every file of the engine uses: status codes, error text, dtypes, checked
+ * arithmetic, a growable array and an arena.
+ *
+ * Errors. A fallible function returns tsr_status; the text of the last failure of this thread is
+ * tsr_error_text(). Codes TSR_EVALUE ... TSR_ETYPE are mistakes in what the caller asked for and
+ * are named after the exceptions that PyTorch raises in the same place (tsr_status_class()).
+ */
+#ifndef TSR_BASE_H
+#define TSR_BASE_H
+
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+typedef enum tsr_status {
+    TSR_OK = 0,
+    TSR_ENOMEM,       /* the host has no memory left */
+    TSR_EIO,          /* a file or pipe failed */
+    TSR_ECONFIG,      /* a file, key or option of the user is wrong */
+    TSR_EVALUE,       /* ValueError */
+    TSR_EASSERT,      /* AssertionError */
+    TSR_ERUNTIME,     /* RuntimeError */
+    TSR_ENOTIMPL,     /* NotImplementedError */
+    TSR_EATTRIBUTE,   /* AttributeError */
+    TSR_EINDEX,       /* IndexError */
+    TSR_ETYPE,        /* TypeError */
+    TSR_EOOM,         /* the modelled or real device has no memory left */
+    TSR_EBACKEND,     /* SimGrid, CUDA, NCCL ... failed */
+    TSR_EUNSUPPORTED, /* known, and not modelled by this build */
+} tsr_status;
+
+#if defined(__GNUC__)
+#define TSR_PRINTF(fmt, args) __attribute__((format(printf, fmt, args)))
+#define TSR_MUST_USE          __attribute__((warn_unused_result))
+#else
+#define TSR_PRINTF(fmt, args)
+#define TSR_MUST_USE
+#endif
+
+/* Records `fmt` as the error text of this thread and returns `status`. */
+tsr_status tsr_fail(tsr_status status, const char *fmt, ...) TSR_PRINTF(2, 3);
+/* Text of the last tsr_fail() of this thread; never NULL. Valid until the next tsr_fail(). */
+const char *tsr_error_text(void);
+/* "ValueError", "AssertionError", ... ; "Error" for codes that PyTorch does not have. */
+const char *tsr_status_class(tsr_status status);
+
+#define TSR_TRY(call)                       \
+    do {                                    \
+        tsr_status tsr_try_status = (call); \
+        if (tsr_try_status != TSR_OK)       \
+            return tsr_try_status;          \
+    } while (0)
+
+/* A broken invariant of our own: prints where, and aborts. Never for input of a user. */
+#define TSR_CHECK(cond)                                  \
+    do {                                                 \
+        if (!(cond))                                     \
+            tsr_check_failed(#cond, __FILE__, __LINE__); \
+    } while (0)
+_Noreturn void tsr_check_failed(const char *cond, const char *file, int line);
+
+/* ---- dtypes ------------------------------------------------------------------------------ */
+
+typedef enum tsr_dtype {
+    TSR_DTYPE_NONE = 0, /* "not set" in a policy */
+    TSR_F32,
+    TSR_BF16,
+    TSR_F16,
+    TSR_F64,
+    TSR_I64,
+    TSR_U8,
+    TSR_N_DTYPES
+} tsr_dtype;
+
+unsigned tsr_dtype_bytes(tsr_dtype dtype);   /* bytes of one element; 0 for NONE */
+const char *tsr_dtype_name(tsr_dtype dtype); /* "f32" ... ; "none" */
+tsr_dtype
+tsr_dtype_parse(const char *name); /* also "fp32", "float32", "bfloat16"; NONE if unknown */
+bool tsr_dtype_is_float(tsr_dtype dtype);
+
+/* ---- arithmetic -------------------------------------------------------------------------- */
+
+static inline uint64_t tsr_ceil_div(uint64_t a, uint64_t b)
+{
+    return b ? a / b + (a % b != 0) : 0;
+}
+static inline uint64_t tsr_round_up(uint64_t a, uint64_t to)
+{
+    return tsr_ceil_div(a, to) * to;
+}
+static inline uint64_t tsr_min_u64(uint64_t a, uint64_t b)
+{
+    return a < b ? a : b;
+}
+static inline uint64_t tsr_max_u64(uint64_t a, uint64_t b)
+{
+    return a > b ? a : b;
+}
+/* False (and *out untouched) when the product or sum does not fit. */
+bool tsr_mul_u64(uint64_t a, uint64_t b, uint64_t *out);
+bool tsr_add_u64(uint64_t a, uint64_t b, uint64_t *out);
+
+/* 64-bit FNV-1a over bytes; start with TSR_HASH_INIT. */
+#define TSR_HASH_INIT UINT64_C(14695981039346656037)
+uint64_t tsr_hash_bytes(uint64_t hash, const void *data, size_t n);
+/* Mixes one integer into the hash (a multiply and a shift: used once per instruction field). */
+static inline uint64_t tsr_hash_u64(uint64_t hash, uint64_t value)
+{
+    hash ^= value + UINT64_C(0x9e3779b97f4a7c15) + (hash << 6) + (hash >> 2);
+    hash *= UINT64_C(0xff51afd7ed558ccd);
+    return hash ^ (hash >> 33);
+}
+
+/* ---- memory of the host ------------------------------------------------------------------ */
+
+/* An arena: allocations are freed together. Pointers stay valid until tsr_arena_fini(). */
+struct tsr_arena_block;
+struct tsr_arena {
+    struct tsr_arena_block *head;
+    size_t used, size; /* of the head block, bytes */
+};
+void tsr_arena_init(struct tsr_arena *arena);
+void tsr_arena_fini(struct tsr_arena *arena);
+void *tsr_arena_alloc(struct tsr_arena *arena,
+                      size_t bytes); /* zeroed, 16-byte aligned; NULL if out of memory */
+char *tsr_arena_strdup(struct tsr_arena *arena, const char *text);
+char *tsr_arena_printf(struct tsr_arena *arena, const char *fmt, ...) TSR_PRINTF(2, 3);
+
+/* Grows *items (n_used items of item_bytes) so that one more fits. False when out of memory. */
+bool tsr_grow(void *items_ptr, size_t n_used, size_t *n_cap, size_t item_bytes);
+/* Appends `value` to the array (items, n, cap): true on success. */
+#define TSR_PUSH(items, n, cap, value) \
+    (tsr_grow(&(items), (n), &(cap), sizeof *(items)) ? ((items)[(n)++] = (value), true) : false)
+
+#endif

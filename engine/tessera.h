@@ -1,0 +1,366 @@
+/* tessera.h: the public API of the engine. A program that uses the engine includes this file only.
+ *
+ * One tsr_engine stands for one rank (or one class of ranks that do the same). The life of a job:
+ *
+ *   tsr_engine_create()                          rank, world, executor, trace sink
+ *   tsr_model_llama() / _gpt2() / _tree(), or tsr_module_add() + tsr_param_add() for an own model
+ *   tsr_fully_shard() / tsr_replicate() / tsr_ddp(), bottom-up, then tsr_set_...()
+ *   tsr_engine_init_params()                     shards are materialised (iteration -1)
+ *   tsr_step_run() per iteration, or tsr_step_forward() / _backward() / _optimizer() by hand
+ *
+ * Rule numbers (R1 ... R256) and sections are those of engine/SEMANTICS.md.
+ *
+ * Ownership: everything that the engine returns belongs to the engine and dies with it. Strings and
+ * arrays that are passed in are copied. Errors: tsr_status + tsr_error_text(); after a failed step
+ * the engine can only be destroyed. One engine is used by one thread at a time.
+ */
+#ifndef TSR_TESSERA_H
+#define TSR_TESSERA_H
+
+#include "allocator.h"
+#include "base.h"
+#include "executor.h"
+#include "program.h"
+#include "trace.h"
+
+struct tsr_engine;
+struct tsr_module;
+struct tsr_param;
+struct tsr_tensor;
+
+/* ---- engine ------------------------------------------------------------------------------ */
+
+enum { TSR_MAX_MESH = 4 };
+
+/* Row-major: the last dimension varies fastest. Product of shape = world. */
+struct tsr_mesh {
+    int n_dims;
+    uint32_t shape[TSR_MAX_MESH];
+    char name[TSR_MAX_MESH][32]; /* "" = unnamed */
+};
+
+enum tsr_attention {
+    TSR_SDPA_FLASH,     /* the fastest backend that serves: flash, else efficient, else math */
+    TSR_SDPA_EFFICIENT, /* efficient, else math */
+    TSR_SDPA_MATH,
+    TSR_ATTENTION_EAGER /* transformers' eager attention: scores, softmax, product */
+};
+
+struct tsr_engine_config {
+    struct tsr_mesh mesh;
+    uint32_t rank;
+    struct tsr_executor *executor;      /* borrowed until tsr_engine_destroy(); required */
+    const struct tsr_trace_sink *trace; /* optional; copied */
+    struct tsr_allocator_config allocator;
+    enum tsr_attention attention;
+    bool gqa_repeat; /* repeat K and V heads before attention (transformers, torchtitan) */
+};
+
+tsr_status tsr_engine_create(const struct tsr_engine_config *config,
+                             struct tsr_engine **out) TSR_MUST_USE;
+void tsr_engine_destroy(struct tsr_engine *engine); /* NULL is fine */
+const struct tsr_tables *tsr_engine_tables(const struct tsr_engine *engine);
+struct tsr_allocator_stats tsr_engine_memory(const struct tsr_engine *engine);
+/* Number of rank classes by layout: ranks with the same local shapes. class_of[world] gets the
+ * class of each rank, representative[k] one rank of class k (room for world entries). Call after
+ * wrapping. */
+tsr_status tsr_engine_rank_classes(struct tsr_engine *engine, uint32_t *class_of,
+                                   uint32_t *representative, uint32_t *n_classes) TSR_MUST_USE;
+
+/* ---- models ------------------------------------------------------------------------------ */
+
+/* Llama, Mistral, Qwen2, Qwen3 (dense). Names are those of Hugging Face (model.layers.0.mlp...). */
+struct tsr_llama_config {
+    uint64_t hidden_size, intermediate_size, n_layers, n_heads, n_kv_heads, head_dim, vocab_size;
+    uint64_t max_positions;
+    bool qkv_bias, o_bias,
+        mlp_bias; /* Qwen2: qkv_bias. attention_bias of a config sets q, k, v and o */
+    bool qk_norm; /* Qwen3 */
+    bool tie_embeddings;
+};
+struct tsr_gpt2_config {
+    uint64_t n_embd, n_layer, n_head, n_positions, n_inner, vocab_size; /* n_inner 0: 4 n_embd */
+};
+
+/* Node of a generic model; types and fields as in tests/golden/README.md ("tree"). */
+enum tsr_tree_type {
+    TSR_TREE_LINEAR,
+    TSR_TREE_EMBEDDING,
+    TSR_TREE_RMSNORM,
+    TSR_TREE_LAYERNORM,
+    TSR_TREE_SCALE,
+    TSR_TREE_RELU,
+    TSR_TREE_SILU,
+    TSR_TREE_GELU,
+    TSR_TREE_ATTENTION, /* causal self-attention over [q|k|v] of width (heads + 2 kv_heads)
+                           head_dim; no parameters */
+    TSR_TREE_SEQ,
+    TSR_TREE_LIST
+};
+struct tsr_tree_node {
+    const char *name;
+    enum tsr_tree_type type;
+    uint64_t in, out;         /* linear; embedding: in = num, out = dim; norms: in = dim */
+    uint64_t heads, kv_heads; /* attention */
+    uint64_t head_dim;
+    bool bias, residual;
+    int n_dims; /* scale */
+    uint64_t dims[4];
+    const char *ref; /* FQN of an earlier module: the same object again */
+    size_t n_children;
+    const struct tsr_tree_node *children;
+    size_t n_run; /* names of the children to run, in order; 0: all, in order (run_none: nothing) */
+    const char *const *run;
+    bool run_none;
+    int n_run_at; /* other lists for given iterations */
+    const struct tsr_tree_run {
+        int iteration;
+        size_t n_run;
+        const char *const *run;
+    } * run_at;
+};
+struct tsr_tree_config {
+    struct tsr_tree_node root; /* its children are the model; type SEQ */
+    uint64_t tokens;           /* vocabulary of the input; 0: float input */
+    uint64_t in_dim;           /* width of a float input */
+    bool loss_mse;             /* else cross-entropy over all positions */
+    tsr_dtype param_dtype;     /* NONE = f32 */
+};
+
+/* Each builds the model as the engine's root. One model per engine. */
+tsr_status tsr_model_llama(struct tsr_engine *engine,
+                           const struct tsr_llama_config *config) TSR_MUST_USE;
+tsr_status tsr_model_gpt2(struct tsr_engine *engine,
+                          const struct tsr_gpt2_config *config) TSR_MUST_USE;
+tsr_status tsr_model_tree(struct tsr_engine *engine,
+                          const struct tsr_tree_config *config) TSR_MUST_USE;
+
+/* After a model is built, before wrapping. Patterns: '*' inside one FQN component, '**' anything,
+ * "" the root. */
+tsr_status tsr_param_tie(struct tsr_engine *engine, const char *fqn,
+                         const char *source) TSR_MUST_USE;
+tsr_status tsr_param_freeze(struct tsr_engine *engine, const char *pattern) TSR_MUST_USE;
+tsr_status tsr_param_set_dtype(struct tsr_engine *engine, const char *pattern,
+                               tsr_dtype dtype) TSR_MUST_USE;
+void tsr_model_set_meta(struct tsr_engine *engine, bool meta);
+void tsr_model_set_noncontiguous(struct tsr_engine *engine, bool noncontiguous);
+
+struct tsr_module *tsr_module_root(struct tsr_engine *engine);
+struct tsr_module *tsr_module_find(struct tsr_engine *engine, const char *fqn); /* NULL if none */
+/* Modules that match any of the patterns, in module (pre-)order. out has room for *n entries, *n
+ * becomes the number of matches (may be larger than the room). */
+void tsr_module_match(struct tsr_engine *engine, const char *const *patterns, size_t n_patterns,
+                      struct tsr_module **out, size_t *n);
+const char *tsr_module_fqn(const struct tsr_module *module);
+const char *
+tsr_module_type_name(const struct tsr_module *module); /* "Linear", "LlamaDecoderLayer" ... */
+size_t tsr_module_n_children(const struct tsr_module *module);
+struct tsr_module *tsr_module_child(const struct tsr_module *module, size_t i);
+/* Parameters that the module owns directly. */
+size_t tsr_module_n_params(const struct tsr_module *module);
+struct tsr_param *tsr_module_param(const struct tsr_module *module, size_t i);
+
+struct tsr_param_info {
+    const char *fqn;
+    int n_dims;
+    uint64_t shape[4];
+    uint64_t numel;
+    tsr_dtype dtype;
+    bool requires_grad;
+    bool is_alias; /* tied: counted under its first name */
+};
+struct tsr_param_info tsr_param_info(const struct tsr_param *param, const struct tsr_module *owner);
+uint64_t tsr_model_n_params(struct tsr_engine *engine); /* tied ones once */
+
+/* ---- own models -------------------------------------------------------------------------- */
+
+/* Runs a module: reads `in` (borrowed), returns a new reference in *out. Use tsr_call() for
+ * children, so that their hooks run, and the tsr_op_...() functions of ops.h for work. */
+typedef void (*tsr_forward_fn)(struct tsr_engine *engine, struct tsr_module *self, void *impl,
+                               struct tsr_tensor *in, struct tsr_tensor **out);
+struct tsr_module *tsr_module_add(struct tsr_engine *engine, struct tsr_module *parent,
+                                  const char *name, tsr_forward_fn forward,
+                                  void *impl); /* parent NULL: the root. NULL on failure */
+struct tsr_param *tsr_param_add(struct tsr_engine *engine, struct tsr_module *module,
+                                const char *name, int n_dims, const uint64_t *shape,
+                                tsr_dtype dtype); /* NULL on failure */
+struct tsr_tensor *tsr_call(struct tsr_engine *engine, struct tsr_module *module,
+                            struct tsr_tensor *in);
+
+/* ---- fully_shard, replicate -------------------------------------------------------------- */
+
+enum tsr_reshard_kind { TSR_RESHARD_DEFAULT, TSR_RESHARD_FALSE, TSR_RESHARD_TRUE, TSR_RESHARD_INT };
+
+struct tsr_mp_policy {
+    tsr_dtype param, reduce, output; /* NONE = not set */
+    bool no_cast_inputs;             /* cast_forward_inputs = False */
+};
+enum tsr_offload { TSR_OFFLOAD_NONE, TSR_OFFLOAD_CPU, TSR_OFFLOAD_CPU_PINNED };
+
+struct tsr_shard_dim {
+    const char *pattern; /* parameter FQN */
+    int dim;             /* negative counts from the end */
+    bool replicate;      /* the placement function returns Replicate: an error */
+};
+
+struct tsr_wrap_options {
+    enum tsr_reshard_kind reshard;
+    int64_t reshard_int;
+    struct tsr_mp_policy mp;
+    enum tsr_offload offload;
+    size_t n_shard_dims;
+    const struct tsr_shard_dim *shard_dims; /* first match wins; none: dim 0 */
+    size_t n_ignored;
+    const char *const *ignored; /* parameter patterns */
+};
+
+/* One call of fully_shard(modules, ...): n > 1 modules form one group (R1-R24). Uses the engine's
+ * mesh: 1-D shards, 2-D replicates over dim 0 and shards over dim 1. options NULL: defaults. */
+tsr_status tsr_fully_shard(struct tsr_engine *engine, struct tsr_module *const *modules, size_t n,
+                           const struct tsr_wrap_options *options) TSR_MUST_USE;
+/* replicate() on the FSDP machinery (section 5.1). reshard and shard_dims are ignored. */
+tsr_status tsr_replicate(struct tsr_engine *engine, struct tsr_module *const *modules, size_t n,
+                         const struct tsr_wrap_options *options) TSR_MUST_USE;
+
+/* Bucketed replicate, the DDP-based one (section 5.2-5.4), on the root. */
+struct tsr_ddp_options {
+    double bucket_cap_mb; /* <= 0: the default, 25 MiB with a first bucket of 1 MiB */
+    bool find_unused;
+    bool static_graph;
+    bool gradient_as_bucket_view;
+    struct tsr_mp_policy mp; /* param: forward copies in this dtype; reduce: dtype of the buckets */
+};
+tsr_status tsr_ddp(struct tsr_engine *engine, const struct tsr_ddp_options *options) TSR_MUST_USE;
+
+/* Activation checkpointing (non-reentrant). outside: hooks run again in the recomputation. */
+tsr_status tsr_checkpoint(struct tsr_engine *engine, struct tsr_module *module, bool outside,
+                          bool early_stop) TSR_MUST_USE;
+
+/* ---- methods of a wrapped module (section 4.3) -------------------------------------------- */
+
+typedef void (*tsr_all_reduce_hook)(struct tsr_engine *engine, struct tsr_tensor *buffer,
+                                    void *user);
+
+tsr_status tsr_set_requires_gradient_sync(struct tsr_engine *e, struct tsr_module *m, bool value,
+                                          bool recurse);
+tsr_status tsr_set_requires_all_reduce(struct tsr_engine *e, struct tsr_module *m, bool value,
+                                       bool recurse);
+/* kind must be TRUE or FALSE (R: bool only). */
+tsr_status tsr_set_reshard_after_forward(struct tsr_engine *e, struct tsr_module *m, bool value,
+                                         bool recurse);
+tsr_status tsr_set_reshard_after_backward(struct tsr_engine *e, struct tsr_module *m, bool value,
+                                          bool recurse);
+tsr_status tsr_set_is_last_backward(struct tsr_engine *e, struct tsr_module *m, bool value);
+tsr_status tsr_set_forward_prefetch(struct tsr_engine *e, struct tsr_module *m,
+                                    struct tsr_module *const *list, size_t n);
+tsr_status tsr_set_backward_prefetch(struct tsr_engine *e, struct tsr_module *m,
+                                     struct tsr_module *const *list, size_t n);
+tsr_status tsr_unshard(struct tsr_engine *e, struct tsr_module *m, bool async_op);
+tsr_status tsr_wait_unshard_handle(struct tsr_engine *e, struct tsr_module *m);
+tsr_status tsr_reshard(struct tsr_engine *e, struct tsr_module *m);
+tsr_status tsr_set_gradient_divide_factor(struct tsr_engine *e, struct tsr_module *m,
+                                          double factor);
+tsr_status tsr_set_force_sum(struct tsr_engine *e, struct tsr_module *m, bool value);
+tsr_status tsr_set_unshard_in_backward(struct tsr_engine *e, struct tsr_module *m, bool value);
+tsr_status tsr_set_unshard_async_op(struct tsr_engine *e, struct tsr_module *m, bool value);
+/* own_stream: the hook runs on a stream of its own (1-D meshes only, R170). hook NULL: only traced.
+ */
+tsr_status tsr_set_all_reduce_hook(struct tsr_engine *e, struct tsr_module *m,
+                                   tsr_all_reduce_hook hook, void *user, bool own_stream);
+tsr_status tsr_set_post_optim_event(struct tsr_engine *e, struct tsr_module *m);
+tsr_status tsr_share_comm_ctx(struct tsr_engine *e, struct tsr_module *const *list, size_t n);
+tsr_status tsr_state_dict(struct tsr_engine *e,
+                          struct tsr_module *m); /* groups become sharded first */
+
+/* For hooks: emits one kernel that reads and writes `buffer` on the hook's stream. */
+void tsr_emit_user_op(struct tsr_engine *engine, struct tsr_tensor *buffer, const char *name,
+                      double flops);
+
+/* ---- steps ------------------------------------------------------------------------------- */
+
+enum tsr_optimizer {
+    TSR_OPT_ADAMW_FOREACH,
+    TSR_OPT_ADAMW_FUSED,
+    TSR_OPT_ADAMW_LOOP,
+    TSR_OPT_SGD,
+    TSR_OPT_SGD_MOMENTUM,
+    TSR_OPT_NONE
+};
+/* What micro-batches before the last of an iteration do (section 3.12). */
+enum tsr_accumulate {
+    TSR_ACCUM_REDUCE_EACH,
+    TSR_ACCUM_NO_REDUCE,            /* no-sync: unsharded gradients are kept */
+    TSR_ACCUM_NO_REDUCE_NO_RESHARD, /* and parameters stay unsharded */
+    TSR_ACCUM_NO_ALL_REDUCE         /* HSDP: reduce-scatter only */
+};
+struct tsr_step_config {
+    uint64_t batch, seq; /* sequences and tokens per micro-batch and rank */
+    uint32_t n_micro;    /* micro-batches per iteration */
+    enum tsr_optimizer optimizer;
+    enum tsr_accumulate accumulate;
+    bool clip; /* clip_grad_norm_, foreach */
+};
+tsr_status tsr_step_configure(struct tsr_engine *engine,
+                              const struct tsr_step_config *config) TSR_MUST_USE;
+
+/* Materialises the parameters (phase init). Call once, after wrapping and before the first step. */
+tsr_status tsr_engine_init_params(struct tsr_engine *engine) TSR_MUST_USE;
+/* One whole iteration: inputs, zero_grad, forward/loss/backward per micro-batch, clip, optimizer.
+ */
+tsr_status tsr_step_run(struct tsr_engine *engine, uint32_t iteration) TSR_MUST_USE;
+
+/* The parts, for own schedules. `entry`: run this submodule instead of the root (NULL: the root).
+ */
+tsr_status tsr_step_begin(struct tsr_engine *engine,
+                          uint32_t iteration) TSR_MUST_USE; /* inputs, zero_grad */
+tsr_status tsr_step_forward(struct tsr_engine *engine, uint32_t micro, struct tsr_module *entry,
+                            bool no_grad) TSR_MUST_USE;
+tsr_status tsr_step_backward(struct tsr_engine *engine, const uint32_t *micros,
+                             size_t n) TSR_MUST_USE;
+tsr_status tsr_step_optimizer(struct tsr_engine *engine) TSR_MUST_USE; /* clip, optimizer */
+tsr_status tsr_step_end(struct tsr_engine *engine) TSR_MUST_USE;       /* inputs are dropped */
+
+/* ---- what was built (for inspection and layout tables) ------------------------------------ */
+
+struct tsr_group_info {
+    const char *name; /* FQNs of its modules, joined by ", " */
+    const char *api;  /* "fully_shard", "replicate" */
+    size_t n_modules, n_params;
+    const char *const *modules; /* FQNs */
+    const char *const *params;  /* FQNs, order of the flat buffer */
+    uint64_t shard_numel; /* padded elements that one rank contributes; full size for replicate */
+    uint64_t all_gather_numel; /* 0 for replicate */
+};
+size_t tsr_n_groups(
+    struct tsr_engine *engine); /* wrapped states in module order, also those without parameters */
+struct tsr_group_info tsr_group_info(struct tsr_engine *engine, size_t i);
+
+struct tsr_param_layout {
+    const char *fqn, *group; /* group NULL: not managed */
+    int n_dims;
+    uint64_t shape[4];
+    int shard_dim; /* -1: replicated */
+    uint64_t padded[4];
+    tsr_dtype dtype, param_dtype, reduce_dtype; /* the last two NONE: no cast */
+    bool requires_grad;
+    size_t n_aliases;
+    const char *const *aliases;
+};
+size_t tsr_n_param_layouts(struct tsr_engine *engine); /* in module order */
+struct tsr_param_layout tsr_param_layout(struct tsr_engine *engine, size_t i);
+/* Local shape on shard rank r. */
+void tsr_param_local_shape(struct tsr_engine *engine, size_t i, uint32_t shard_rank,
+                           uint64_t out[4]);
+uint32_t tsr_shard_world(const struct tsr_engine *engine); /* ranks over which parameters are cut */
+
+/* The reducer's buckets after the latest backward (tsr_ddp). */
+struct tsr_bucket_info {
+    size_t index, n_params;
+    const char *const *params; /* FQNs in bucket order */
+    uint64_t numel, bytes;
+    bool last;
+};
+size_t tsr_ddp_n_buckets(struct tsr_engine *engine);
+struct tsr_bucket_info tsr_ddp_bucket(struct tsr_engine *engine, size_t i);
+
+#endif

@@ -1,0 +1,56 @@
+/* result.h: what `compare` and `sim` know about one simulated strategy; the reports (report.h) turn
+ * it into tables, files and pictures. Everything in it is derived from the recorded programs and
+ * their timed replay.
+ */
+#ifndef TSR_CLI_RESULT_H
+#define TSR_CLI_RESULT_H
+
+#include "../../engine/memory.h"
+#include "../../engine/tessera.h"
+#include "../../sim/metrics.h"
+#include "../../sim/sim.h"
+
+/* One row of a comparison. Plain data: written through a pipe when strategies run in parallel. */
+struct tsr_row {
+    char strategy[96];
+    char summary[160];  /* the options of the strategy in words */
+    char failure[512];  /* "" = simulated; else the one-line reason (out of memory, ...) */
+    int failure_status; /* exit status of `sim` for it (3: does not fit) */
+    uint32_t world;
+    uint64_t tokens_per_rank; /* of one iteration */
+    struct tsr_metrics first, steady;
+    double mfu;                             /* model FLOP / (step time * peak); negative: unknown */
+    uint64_t peak_allocated, peak_reserved; /* steady iteration, largest over rank classes */
+    uint64_t first_peak_allocated, first_peak_reserved;
+    uint64_t peak_by_category[TSR_N_CATEGORIES];
+    char peak_module[160]; /* "" = root */
+    char peak_phase[32];
+    uint64_t usable_bytes; /* the card's visible bytes; 0: unknown */
+    int fits;              /* 1 yes, 0 no, -1 unknown */
+    uint64_t program_hash, expected_exec_hash, exec_hash;
+    uint64_t n_instructions, n_activities;
+    uint32_t n_iterations, n_rank_classes, n_simulated_ranks;
+    double emit_s, sim_s; /* wall time of this machine */
+};
+
+/* The detail of one strategy: the programs and replay of the rank that a picture shows. */
+struct tsr_detail {
+    const struct tsr_row *row;
+    const struct tsr_program *const *programs; /* [n_iterations] of the shown rank's class */
+    struct tsr_sim_span *const *spans;         /* [n_iterations] of the shown rank */
+    const double *iteration_end;               /* [n_iterations] */
+    uint32_t n_iterations;
+    uint32_t steady; /* index of the steady iteration */
+    uint32_t rank;
+};
+
+/* What a whole comparison says about itself. */
+struct tsr_study_info {
+    const char *title, *model_name, *cluster_name, *device_file;
+    const char *config_path;   /* the experiment file */
+    const char *resolved_yaml; /* the resolved configuration, complete */
+    const char *gpu_name;
+    uint32_t world;
+};
+
+#endif

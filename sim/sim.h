@@ -1,0 +1,81 @@
+/* sim.h: runs recorded step programs on a SimGrid model of a cluster.
+ *
+ * SimGrid owns time, sharing and contention: every byte between GPUs is a SimGrid flow, every
+ * kernel a SimGrid exec. Streams, events and communicator queues are ours (replay.c). One
+ * simulation is one child process; the caller gets plain data back. Times are seconds from the
+ * start.
+ */
+#ifndef TSR_SIM_H
+#define TSR_SIM_H
+
+#include "../engine/program.h"
+#include "cluster.h"
+
+enum tsr_protocol { TSR_PROTO_AUTO, TSR_PROTO_LL, TSR_PROTO_LL128, TSR_PROTO_SIMPLE };
+
+struct tsr_sim_options {
+    /* Host costs, seconds per instruction kind (tsr_sim_options_default() gives sourced values). */
+    double host_launch_s;     /* a kernel or copy of the model */
+    double host_collective_s; /* a collective, with its hook's work */
+    double host_event_s;      /* RECORD, WAIT */
+    double host_alloc_s;      /* ALLOC, FREE */
+    double host_segment_s;    /* cudaMalloc, cudaFree */
+    double host_scale;        /* multiplies all of them; 0 = an infinitely fast host */
+    uint32_t queue_depth;     /* device instructions that the host may be ahead; 0 = unlimited */
+    double latency_scale;     /* multiplies NCCL's latencies and kernel start-up; 0 = none */
+    double link_efficiency;   /* reachable share of a link's rate (Simple protocol) */
+    bool infinite_bandwidth;  /* links cost nothing */
+    enum tsr_protocol protocol;
+    bool fold; /* simulate one rank per symmetry class */
+    /* One slow GPU: its kernels take slow_factor times as long. slow_factor 0 or 1: none. */
+    uint32_t slow_rank;
+    double slow_factor;
+    double nic_bw;   /* overrides the cluster's, bytes/s per NIC; 0: no override */
+    double intra_bw; /* overrides the cluster's, bytes/s per GPU; 0: no override */
+};
+struct tsr_sim_options tsr_sim_options_default(void);
+
+/* A job: the programs of each rank class, iteration after iteration (the first may be iteration -1,
+ * the initialisation). All classes have the same number of iterations. Borrowed. */
+struct tsr_sim_job {
+    uint32_t world, n_classes, n_iterations;
+    const uint32_t *class_of;                         /* [world] */
+    const struct tsr_program *const *const *programs; /* [class][iteration] */
+};
+
+struct tsr_sim_span {
+    double issue;      /* the host had issued it */
+    double start, end; /* on its stream; for MARK, ALLOC, FREE: = issue */
+};
+
+struct tsr_sim_rank {
+    uint32_t rank;               /* a global rank of the class */
+    uint32_t layout;             /* index of its program class */
+    uint32_t weight;             /* ranks that it stands for */
+    struct tsr_sim_span **spans; /* [iteration][instruction] */
+    uint64_t *exec_hash;         /* [iteration]: executed hash, see program.h */
+    /* Bytes that this rank put on the wire, per iteration. */
+    uint64_t *sent_intra, *sent_inter;
+};
+
+struct tsr_sim_result {
+    uint32_t n_ranks, n_iterations;
+    struct tsr_sim_rank *ranks;
+    double *iteration_end; /* [iteration]: the last rank's host and streams are done */
+    uint64_t n_activities; /* SimGrid activities */
+    double wall_s;         /* of the child */
+};
+
+/* Errors: TSR_ECONFIG (world larger than the cluster, a needed value unknown), TSR_EUNSUPPORTED,
+ * TSR_EBACKEND (SimGrid failed: its last line; or a deadlock: first blocked instruction of every
+ * stream and what it waits for). */
+tsr_status tsr_sim_run(const struct tsr_cluster *cluster, const struct tsr_sim_job *job,
+                       const struct tsr_sim_options *options,
+                       struct tsr_sim_result **out) TSR_MUST_USE;
+void tsr_sim_result_destroy(struct tsr_sim_result *result);
+
+/* Seconds that a kernel takes alone on the card; what replay.c gives to SimGrid. */
+tsr_status tsr_cost_kernel(const struct tsr_gpu *gpu, const struct tsr_work *work,
+                           double *seconds) TSR_MUST_USE;
+
+#endif
