@@ -131,8 +131,7 @@ static tsr_status on_free(struct tsr_memory *memory, const struct tsr_instr *ins
     struct live *slot = slot_of(memory->slots, memory->n_slots, instr->buffer);
     if (instr->buffer == TSR_NO_ID || slot->buffer == TSR_NO_ID)
         return tsr_fail(TSR_EASSERT,
-                        "instruction %zu: buffer %" PRIu32
-                        " is freed twice or was never allocated",
+                        "instruction %zu: buffer %" PRIu32 " is freed twice or was never allocated",
                         at, instr->buffer);
     memory->total -= slot->bytes;
     memory->by_category[slot->category] -= slot->bytes;
