@@ -1,0 +1,252 @@
+/* allocator.c: allocation and free by the rules of PyTorch's native caching allocator
+ * (c10/cuda/CUDACachingAllocator.cpp, torch 2.11), as arithmetic on addresses. Blocks and sets are
+ * in allocator_blocks.c, segments and what is given back in allocator_device.c.
+ */
+#include <inttypes.h>
+#include <stdlib.h>
+
+#include "allocator_impl.h"
+
+tsr_status tsr_allocator_create(const struct tsr_allocator_config *config,
+                                tsr_segment_fn on_segment, tsr_retry_fn on_retry, void *user,
+                                struct tsr_allocator **out)
+{
+    *out = NULL;
+    if (config->gc_threshold < 0.0 || config->gc_threshold >= 1.0)
+        return tsr_fail(TSR_ECONFIG, "allocator: gc_threshold is %g, allowed: 0 (off) to below 1",
+                        config->gc_threshold);
+    if (config->max_split_bytes && config->max_split_bytes < TSR_ALLOC_LARGE_SEG)
+        return tsr_fail(TSR_ECONFIG,
+                        "allocator: max_split_bytes is %" PRIu64
+                        ", allowed: 0 (unlimited) or at least %" PRIu64,
+                        config->max_split_bytes, TSR_ALLOC_LARGE_SEG);
+    struct tsr_allocator *a = calloc(1, sizeof *a);
+    if (!a)
+        return tsr_fail(TSR_ENOMEM, "out of memory: the allocator");
+    a->config = *config;
+    a->on_segment = on_segment;
+    a->on_retry = on_retry;
+    a->user = user;
+    a->small.small = true;
+    a->random = 2463534242; /* any number but 0 */
+    a->released_tail = &a->released;
+    for (uint16_t stream = 0; stream < TSR_ALLOC_N_STREAM_ORDERS; stream++)
+        a->order[stream] = stream;
+    tsr_arena_init(&a->arena);
+    *out = a;
+    return TSR_OK;
+}
+
+void tsr_allocator_destroy(struct tsr_allocator *allocator)
+{
+    if (!allocator)
+        return;
+    tsr_arena_fini(&allocator->arena);
+    free(allocator);
+}
+
+/* ---- size of a request (section 2) ------------------------------------------------------- */
+
+static uint64_t highest_bit(uint64_t value)
+{
+    while (value & (value - 1))
+        value &= value - 1;
+    return value;
+}
+
+static uint64_t round_request(const struct tsr_allocator *a, uint64_t bytes)
+{
+    uint64_t divisions = a->config.roundup_power2_divisions;
+    if (divisions > 1 && bytes > TSR_ALLOC_ROUND * divisions)
+        return tsr_round_up(bytes, highest_bit(bytes) / highest_bit(divisions));
+    return tsr_round_up(bytes, TSR_ALLOC_ROUND);
+}
+
+/* ---- allocation (section 4) -------------------------------------------------------------- */
+
+/* What a free block could grow to: the one at the unmapped end of a range is not a tight fit. */
+static uint64_t reachable_bytes(const struct tsr_alloc_block *block)
+{
+    return block->bytes + (block->next && block->next->unmapped ? block->next->bytes : 0);
+}
+
+static struct tsr_alloc_block *best_fit(struct tsr_allocator *a, struct tsr_alloc_pool *pool,
+                                        uint64_t bytes, uint16_t stream)
+{
+    uint64_t max_split = a->config.max_split_bytes ? a->config.max_split_bytes : UINT64_MAX;
+    struct tsr_alloc_key key = {tsr_alloc_stream_key(a, stream), bytes, 0};
+    pool->n_lookups++;
+    struct tsr_alloc_block *block = tsr_alloc_set_at_least(&pool->blocks, key);
+    if (!block || block->stream_key != key.stream_key)
+        return NULL;
+    while (block->segment->expandable) {
+        struct tsr_alloc_block *next = tsr_alloc_set_after(&pool->blocks, block);
+        if (!next || next->stream_key != key.stream_key ||
+            reachable_bytes(next) >= reachable_bytes(block))
+            break;
+        block = next;
+    }
+    if (bytes < max_split && block->bytes >= max_split)
+        return NULL;
+    if (bytes >= max_split && block->bytes >= bytes + TSR_ALLOC_LARGE_SEG)
+        return NULL;
+    tsr_alloc_unshelve(a, block);
+    return block;
+}
+
+/* A block from the device; the order of the attempts is that of section 4.4. */
+static struct tsr_alloc_block *new_block(struct tsr_allocator *a, struct tsr_alloc_pool *pool,
+                                         uint64_t bytes, uint16_t stream, bool *no_memory)
+{
+    if (a->config.gc_threshold > 0.0 && a->config.device_bytes)
+        tsr_alloc_collect_garbage(a);
+    struct tsr_alloc_block *block = tsr_alloc_from_device(a, pool, bytes, stream, no_memory);
+    if (!block && !*no_memory && tsr_alloc_release_oversize(a, pool, bytes, stream))
+        block = tsr_alloc_from_device(a, pool, bytes, stream, no_memory);
+    if (block || *no_memory)
+        return block;
+    if (a->on_retry)
+        a->on_retry(a->user);
+    tsr_alloc_release_all(a);
+    a->stats.n_alloc_retries++;
+    if (!tsr_alloc_reserve(a, 3)) {
+        *no_memory = true;
+        return NULL;
+    }
+    return tsr_alloc_from_device(a, pool, bytes, stream, no_memory);
+}
+
+static bool should_split(const struct tsr_allocator *a, const struct tsr_alloc_block *block,
+                         uint64_t bytes)
+{
+    uint64_t rest = block->bytes - bytes;
+    if (block->segment->small || block->segment->expandable)
+        return rest >= TSR_ALLOC_ROUND;
+    return rest > TSR_ALLOC_SMALL &&
+           (!a->config.max_split_bytes || bytes < a->config.max_split_bytes);
+}
+
+/* The front of `block` is handed out, the rest is a free block. */
+static struct tsr_alloc_block *split(struct tsr_allocator *a, struct tsr_alloc_block *block,
+                                     uint64_t bytes)
+{
+    struct tsr_alloc_block *front = tsr_alloc_block_new(a, block->segment, block->address, bytes);
+    tsr_alloc_block_link(front, block->prev, block);
+    block->address += bytes;
+    block->bytes -= bytes;
+    tsr_alloc_shelve(a, block);
+    return front;
+}
+
+static tsr_status out_of_memory(struct tsr_allocator *a, uint64_t bytes)
+{
+    const double gib = 1024.0 * 1024.0 * 1024.0;
+    a->stats.n_ooms++;
+    return tsr_fail(TSR_EOOM,
+                    "device out of memory: tried to allocate %.2f GiB (%" PRIu64
+                    " bytes); the device has %.2f GiB (%" PRIu64
+                    " bytes), reserved are %.2f GiB (%" PRIu64
+                    " bytes), of them allocated %.2f GiB (%" PRIu64 " bytes)",
+                    (double)bytes / gib, bytes, (double)a->config.device_bytes / gib,
+                    a->config.device_bytes, (double)a->stats.reserved / gib, a->stats.reserved,
+                    (double)a->stats.allocated / gib, a->stats.allocated);
+}
+
+static void count_alloc(struct tsr_allocator_stats *s, const struct tsr_alloc_block *block)
+{
+    s->allocated += block->bytes;
+    s->requested += block->requested;
+    s->peak_allocated = tsr_max_u64(s->peak_allocated, s->allocated);
+    s->peak_requested = tsr_max_u64(s->peak_requested, s->requested);
+}
+
+tsr_status tsr_allocator_alloc(struct tsr_allocator *allocator, uint64_t bytes, uint16_t stream,
+                               struct tsr_block *out)
+{
+    struct tsr_allocator *a = allocator;
+    *out = (struct tsr_block){0};
+    TSR_CHECK(bytes > 0);
+    if (bytes > UINT64_MAX / 4) /* rounding and ranges stay far from overflow */
+        return out_of_memory(a, bytes);
+    /* At most: a new range, the rest of what is mapped, the front of the split. */
+    bool no_memory = !tsr_alloc_reserve(a, 3);
+    uint64_t rounded = round_request(a, bytes);
+    struct tsr_alloc_pool *pool = rounded <= TSR_ALLOC_SMALL ? &a->small : &a->large;
+    struct tsr_alloc_block *block = no_memory ? NULL : best_fit(a, pool, rounded, stream);
+    if (!block && !no_memory)
+        block = new_block(a, pool, rounded, stream, &no_memory);
+    if (no_memory)
+        return tsr_fail(TSR_ENOMEM, "out of memory: the allocator's blocks");
+    if (!block)
+        return out_of_memory(a, bytes);
+    if (should_split(a, block, rounded))
+        block = split(a, block, rounded);
+    block->in_use = true;
+    block->requested = bytes;
+    count_alloc(&a->stats, block);
+    *out = (struct tsr_block){block->segment->id, block->address, block->bytes, block};
+    return TSR_OK;
+}
+
+/* ---- free (section 5) -------------------------------------------------------------------- */
+
+void tsr_allocator_free(struct tsr_allocator *allocator, void *handle)
+{
+    struct tsr_alloc_block *block = handle;
+    TSR_CHECK(block->in_use);
+    allocator->stats.allocated -= block->bytes;
+    allocator->stats.requested -= block->requested;
+    block->in_use = false;
+    tsr_alloc_merge(allocator, block);
+    tsr_alloc_shelve(allocator, block);
+}
+
+void tsr_allocator_empty_cache(struct tsr_allocator *allocator)
+{
+    tsr_alloc_release_all(allocator);
+}
+
+/* ---- order of streams, statistics -------------------------------------------------------- */
+
+static void rekey(struct tsr_allocator *a, struct tsr_alloc_set *set)
+{
+    /* The tree is taken apart from the old root down and built anew: `left` of the block that is
+     * taken out chains those that wait. */
+    struct tsr_alloc_block *todo = NULL, *block;
+    while ((block = tsr_alloc_set_first(set))) {
+        tsr_alloc_set_remove(set, block);
+        block->left = todo;
+        todo = block;
+    }
+    while ((block = todo)) {
+        todo = block->left;
+        block->stream_key = tsr_alloc_stream_key(a, block->segment->stream);
+        tsr_alloc_set_insert(set, block);
+    }
+}
+
+void tsr_allocator_set_stream_order(struct tsr_allocator *allocator, uint16_t stream,
+                                    uint16_t order)
+{
+    struct tsr_allocator *a = allocator;
+    if (stream >= TSR_ALLOC_N_STREAM_ORDERS || a->order[stream] == order)
+        return;
+    a->order[stream] = order;
+    rekey(a, &a->small.blocks);
+    rekey(a, &a->small.unmapped);
+    rekey(a, &a->large.blocks);
+    rekey(a, &a->large.unmapped);
+}
+
+struct tsr_allocator_stats tsr_allocator_stats(const struct tsr_allocator *allocator)
+{
+    return allocator->stats;
+}
+
+void tsr_allocator_reset_peaks(struct tsr_allocator *allocator)
+{
+    struct tsr_allocator_stats *s = &allocator->stats;
+    s->peak_allocated = s->allocated;
+    s->peak_requested = s->requested;
+    s->peak_reserved = s->reserved;
+}
