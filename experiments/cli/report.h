@@ -1,0 +1,32 @@
+/* report.h: what a comparison leaves behind: tables, data files, traces and pictures.
+ *
+ * Everything is derived from the rows and details of result.h; nothing is simulated here. Files are
+ * written atomically (report_file.h). Errors: TSR_EIO, TSR_ENOMEM, TSR_EBACKEND (gnuplot failed).
+ */
+#ifndef TSR_CLI_REPORT_H
+#define TSR_CLI_REPORT_H
+
+#include "result.h"
+
+#include <stdio.h>
+
+/* Prints the comparison: "md" for people (also valid Markdown), "csv" and "json" for programs (SI
+ * base units, stable names). Errors: also TSR_ECONFIG for another format. */
+tsr_status tsr_report_table(FILE *out, const char *format, const struct tsr_study_info *info,
+                            const struct tsr_row *rows, size_t n) TSR_MUST_USE;
+
+/* Files of one strategy in DIR/STRATEGY: memory.csv, phases.csv, peak.csv, streams.csv,
+ * timeline.csv, trace.json. */
+tsr_status tsr_report_detail(const char *dir, const struct tsr_study_info *info,
+                             const struct tsr_detail *detail) TSR_MUST_USE;
+
+/* Files of the study in DIR: summary.csv, summary.json, compare.csv, compare-categories.csv. */
+tsr_status tsr_report_study(const char *dir, const struct tsr_study_info *info,
+                            const struct tsr_row *rows, size_t n) TSR_MUST_USE;
+
+/* Draws every picture whose data files are in DIR. *skipped: there is no gnuplot; one line on
+ * stderr says so. */
+tsr_status tsr_report_plots(const char *dir, const struct tsr_row *rows, size_t n,
+                            bool *skipped) TSR_MUST_USE;
+
+#endif

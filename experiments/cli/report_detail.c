@@ -1,0 +1,73 @@
+/* report_detail.c: the files of one strategy. */
+#include "report_detail.h"
+
+#include "report.h"
+#include "report_file.h"
+#include "report_text.h"
+
+#include <stdlib.h>
+
+/* The iteration numbered 0: the detail may begin with the initialisation. */
+static uint32_t first_iteration(const struct tsr_detail *detail)
+{
+    uint32_t i = 0;
+    while (i < detail->steady && detail->programs[i]->iteration < 0)
+        i++;
+    return i;
+}
+
+static tsr_status write_one(const char *folder, const char *name, tsr_write_fn write,
+                            const void *user)
+{
+    char *path = tsr_path_join(folder, name);
+    if (!path)
+        return TSR_ENOMEM;
+    tsr_status status = tsr_write_file(path, write, user);
+    free(path);
+    return status;
+}
+
+static tsr_status write_all(const char *folder, const struct tsr__page *pages, size_t n)
+{
+    const struct tsr__page *steady = &pages[n - 1];
+    struct tsr__pages both = {pages, n};
+    TSR_TRY(tsr_make_folder(folder));
+    TSR_TRY(write_one(folder, "memory.csv", tsr__write_memory, steady));
+    TSR_TRY(write_one(folder, "phases.csv", tsr__write_phases, steady));
+    TSR_TRY(write_one(folder, "peak.csv", tsr__write_peak, steady));
+    TSR_TRY(write_one(folder, "streams.csv", tsr__write_streams, steady));
+    TSR_TRY(write_one(folder, "timeline.csv", tsr__write_timeline, steady));
+    return write_one(folder, "trace.json", tsr__write_trace, &both);
+}
+
+tsr_status tsr_report_detail(const char *dir, const struct tsr_study_info *info,
+                             const struct tsr_detail *detail)
+{
+    struct tsr__view views[2];
+    struct tsr__curve curves[2];
+    struct tsr__page pages[2];
+    uint32_t iterations[2] = {first_iteration(detail), detail->steady};
+    size_t wanted = iterations[0] == iterations[1] ? 1 : 2, n = 0;
+    tsr_status status = TSR_OK;
+    for (size_t i = 0; status == TSR_OK && i < wanted; i++) {
+        status = tsr__view_init(&views[i], detail, iterations[i]);
+        if (status != TSR_OK)
+            break;
+        status = tsr__curve_init(&curves[i], detail, iterations[i]);
+        if (status != TSR_OK)
+            tsr__view_fini(&views[i]);
+        else
+            pages[n++] = (struct tsr__page){info, &views[i], &curves[i]};
+    }
+    char name[128];
+    tsr__folder_name(detail->row->strategy, name, sizeof name);
+    char *folder = status == TSR_OK ? tsr_path_join(dir, name) : NULL;
+    if (status == TSR_OK)
+        status = folder ? write_all(folder, pages, n) : TSR_ENOMEM;
+    free(folder);
+    for (size_t i = 0; i < n; i++) {
+        tsr__view_fini(&views[i]);
+        tsr__curve_fini(&curves[i]);
+    }
+    return status;
+}

@@ -1,0 +1,325 @@
+/* report_rows.c: the rows of a comparison as CSV and JSON.
+ *
+ * A column is a name, a type and a place in struct tsr_row, or a function. Unknown values (a
+ * negative MFU, figures of a failed row) are empty in CSV and null in JSON, never 0.
+ */
+#include "report_rows.h"
+
+#include "report_text.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum column_type { TEXT, U64, U32, INT, REAL, HASH, TRISTATE, DERIVED };
+
+struct column {
+    const char *name;
+    enum column_type type;
+    size_t offset;                             /* in struct tsr_row */
+    double (*derived)(const struct tsr_row *); /* DERIVED; negative: unknown */
+    bool always;                               /* also known of a failed row */
+};
+
+static double tokens_per_s(const struct tsr_row *row)
+{
+    return row->steady.step_s > 0 ? (double)row->tokens_per_rank / row->steady.step_s : -1;
+}
+
+static double exposed_share(const struct tsr_row *row)
+{
+    return row->steady.step_s > 0 ? row->steady.exposed_s / row->steady.step_s : -1;
+}
+
+static double mfu(const struct tsr_row *row)
+{
+    return row->mfu;
+}
+
+#define AT(field) offsetof(struct tsr_row, field)
+#define KNOWN(name, type, field)          \
+    {                                     \
+        name, type, AT(field), NULL, true \
+    }
+#define COLUMN(name, type, field)          \
+    {                                      \
+        name, type, AT(field), NULL, false \
+    }
+#define DERIVE(name, function)            \
+    {                                     \
+        name, DERIVED, 0, function, false \
+    }
+static const struct column columns[] = {
+    KNOWN("strategy", TEXT, strategy),
+    KNOWN("summary", TEXT, summary),
+    KNOWN("failure", TEXT, failure),
+    KNOWN("exit_status", INT, failure_status),
+    KNOWN("world_size", U32, world),
+    KNOWN("tokens_per_gpu_and_step", U64, tokens_per_rank),
+    COLUMN("step_time_s", REAL, steady.step_s),
+    DERIVE("tokens_per_s_per_gpu", tokens_per_s),
+    DERIVE("mfu", mfu),
+    COLUMN("peak_allocated_bytes", U64, peak_allocated),
+    COLUMN("peak_reserved_bytes", U64, peak_reserved),
+    COLUMN("usable_bytes", U64, usable_bytes),
+    COLUMN("fits", TRISTATE, fits),
+    COLUMN("peak_module", TEXT, peak_module),
+    COLUMN("peak_phase", TEXT, peak_phase),
+    COLUMN("compute_s", REAL, steady.compute_s),
+    COLUMN("communication_s", REAL, steady.comm_s),
+    COLUMN("exposed_communication_s", REAL, steady.exposed_s),
+    DERIVE("exposed_communication_share", exposed_share),
+    COLUMN("exposed_gather_s", REAL, steady.exposed_gather_s),
+    COLUMN("exposed_reduce_s", REAL, steady.exposed_reduce_s),
+    COLUMN("host_bound_s", REAL, steady.host_bound_s),
+    COLUMN("sent_inside_nodes_bytes_per_gpu", U64, steady.sent_intra),
+    COLUMN("sent_between_nodes_bytes_per_gpu", U64, steady.sent_inter),
+    COLUMN("collectives", U64, steady.n_collectives),
+    COLUMN("flop_per_gpu", REAL, steady.flops),
+    COLUMN("model_flop_per_gpu", REAL, steady.model_flops),
+    COLUMN("first_step_time_s", REAL, first.step_s),
+    COLUMN("first_exposed_communication_s", REAL, first.exposed_s),
+    COLUMN("first_peak_allocated_bytes", U64, first_peak_allocated),
+    COLUMN("first_peak_reserved_bytes", U64, first_peak_reserved),
+    COLUMN("program_hash", HASH, program_hash),
+    COLUMN("expected_executed_hash", HASH, expected_exec_hash),
+    COLUMN("executed_hash", HASH, exec_hash),
+    COLUMN("instructions", U64, n_instructions),
+    COLUMN("iterations", U32, n_iterations),
+    COLUMN("rank_classes", U32, n_rank_classes),
+    COLUMN("simulated_ranks", U32, n_simulated_ranks),
+    COLUMN("simulator_activities", U64, n_activities),
+    COLUMN("emission_wall_s", REAL, emit_s),
+    COLUMN("simulation_wall_s", REAL, sim_s),
+};
+enum { N_COLUMNS = sizeof columns / sizeof *columns };
+
+/* One value, taken out of a row. */
+struct value {
+    enum column_type type; /* TEXT, U64, INT, REAL, HASH or TRISTATE */
+    bool known;
+    const char *text;
+    uint64_t integer;
+    int number;
+    double real;
+};
+
+static struct value value_of(const struct tsr_row *row, const struct column *column)
+{
+    const void *at = (const char *)row + column->offset;
+    struct value value = {.type = column->type, .known = column->always || !row->failure[0]};
+    switch (column->type) {
+    case TEXT:
+        value.text = at;
+        break;
+    case U64:
+    case HASH:
+        memcpy(&value.integer, at, sizeof value.integer);
+        break;
+    case U32: {
+        uint32_t small;
+        memcpy(&small, at, sizeof small);
+        value.integer = small;
+        value.type = U64;
+        break;
+    }
+    case INT:
+    case TRISTATE:
+        memcpy(&value.number, at, sizeof value.number);
+        value.known = value.known && (column->type == INT || value.number >= 0);
+        break;
+    case REAL:
+        memcpy(&value.real, at, sizeof value.real);
+        break;
+    case DERIVED:
+        value.real = column->derived(row);
+        value.known = value.known && value.real >= 0;
+        value.type = REAL;
+        break;
+    }
+    if (value.type == REAL && !isfinite(value.real))
+        value.known = false;
+    /* The file says `null` where the card's memory is unknown. */
+    if (column->offset == AT(usable_bytes) && column->type == U64 && value.integer == 0)
+        value.known = false;
+    return value;
+}
+
+/* ---- CSV ---------------------------------------------------------------------------------- */
+
+static void put_value_csv(FILE *out, const struct value *value)
+{
+    if (!value->known)
+        return;
+    switch (value->type) {
+    case TEXT:
+        tsr__put_csv(out, value->text);
+        break;
+    case HASH:
+        fprintf(out, "%016" PRIx64, value->integer);
+        break;
+    case TRISTATE:
+        fputs(value->number ? "yes" : "no", out);
+        break;
+    case INT:
+        fprintf(out, "%d", value->number);
+        break;
+    case REAL:
+        fprintf(out, "%.9g", value->real);
+        break;
+    default:
+        fprintf(out, "%" PRIu64, value->integer);
+        break;
+    }
+}
+
+void tsr__put_rows_csv(FILE *out, const struct tsr_row *rows, size_t n)
+{
+    char key[64];
+    fputs("schema_version", out);
+    for (int c = 0; c < N_COLUMNS; c++)
+        fprintf(out, ",%s", columns[c].name);
+    for (int c = 0; c < TSR_N_CATEGORIES; c++) {
+        tsr__category_key(c, key, sizeof key);
+        fprintf(out, ",peak_%s_bytes", key);
+    }
+    fputc('\n', out);
+    for (size_t i = 0; i < n; i++) {
+        fprintf(out, "%d", TSR__ROWS_SCHEMA);
+        for (int c = 0; c < N_COLUMNS; c++) {
+            struct value value = value_of(&rows[i], &columns[c]);
+            fputc(',', out);
+            put_value_csv(out, &value);
+        }
+        for (int c = 0; c < TSR_N_CATEGORIES; c++) {
+            if (rows[i].failure[0])
+                fputc(',', out);
+            else
+                fprintf(out, ",%" PRIu64, rows[i].peak_by_category[c]);
+        }
+        fputc('\n', out);
+    }
+}
+
+/* ---- JSON --------------------------------------------------------------------------------- */
+
+/* A file name need not be UTF-8, JSON must be: then all but ASCII becomes '?'. */
+static json_t *text_json(const char *text)
+{
+    if (!text)
+        return json_null();
+    json_t *value = json_string(text);
+    char *copy = value ? NULL : strdup(text);
+    for (char *c = copy; c && *c; c++) {
+        if ((unsigned char)*c >= 0x80)
+            *c = '?';
+    }
+    if (copy)
+        value = json_string(copy);
+    free(copy);
+    return value;
+}
+
+static json_t *value_json(const struct value *value)
+{
+    char hash[24];
+    if (!value->known)
+        return json_null();
+    switch (value->type) {
+    case TEXT:
+        return text_json(value->text);
+    case HASH:
+        (void)snprintf(hash, sizeof hash, "%016" PRIx64, value->integer);
+        return json_string(hash);
+    case TRISTATE:
+        return json_boolean(value->number);
+    case INT:
+        return json_integer(value->number);
+    case REAL:
+        return json_real(value->real);
+    default:
+        return json_integer((json_int_t)value->integer);
+    }
+}
+
+static json_t *row_json(const struct tsr_row *row)
+{
+    char key[64];
+    json_t *out = json_object();
+    for (int c = 0; out && c < N_COLUMNS; c++) {
+        struct value value = value_of(row, &columns[c]);
+        if (json_object_set_new(out, columns[c].name, value_json(&value)) != 0)
+            goto fail;
+    }
+    json_t *peak = json_object();
+    if (json_object_set_new(out, "peak_bytes_by_category", peak) != 0)
+        goto fail;
+    for (int c = 0; c < TSR_N_CATEGORIES && !row->failure[0]; c++) {
+        tsr__category_key(c, key, sizeof key);
+        if (json_object_set_new(peak, key, json_integer((json_int_t)row->peak_by_category[c])) != 0)
+            goto fail;
+    }
+    return out;
+fail:
+    json_decref(out);
+    return NULL;
+}
+
+static bool add_study(json_t *out, const struct tsr_study_info *info)
+{
+    return json_object_set_new(out, "schema", json_string("tessera.compare")) == 0 &&
+           json_object_set_new(out, "schema_version", json_integer(TSR__ROWS_SCHEMA)) == 0 &&
+           json_object_set_new(out, "times", json_string("simulated")) == 0 &&
+           json_object_set_new(out, "title", text_json(info->title)) == 0 &&
+           json_object_set_new(out, "experiment_file", text_json(info->config_path)) == 0 &&
+           json_object_set_new(out, "model", text_json(info->model_name)) == 0 &&
+           json_object_set_new(out, "cluster", text_json(info->cluster_name)) == 0 &&
+           json_object_set_new(out, "gpu", text_json(info->gpu_name)) == 0 &&
+           json_object_set_new(out, "device_file", text_json(info->device_file)) == 0 &&
+           json_object_set_new(out, "world_size", json_integer(info->world)) == 0;
+}
+
+static bool add_versions(json_t *out)
+{
+    json_t *versions = json_object();
+    return json_object_set_new(out, "versions", versions) == 0 &&
+           json_object_set_new(versions, "tessera", json_string(tsr__version())) == 0 &&
+           json_object_set_new(versions, "compiler", json_string(__VERSION__)) == 0
+#ifdef TSR_SIMGRID_VERSION
+           && json_object_set_new(versions, "simgrid", json_string(TSR_SIMGRID_VERSION)) == 0
+#endif
+        ;
+}
+
+json_t *tsr__rows_json(const struct tsr_study_info *info, const struct tsr_row *rows, size_t n,
+                       bool full)
+{
+    json_t *out = json_object();
+    json_t *list = json_array();
+    bool ok = out && add_study(out, info);
+    if (full)
+        ok = ok && add_versions(out) &&
+             json_object_set_new(out, "configuration_yaml", text_json(info->resolved_yaml)) == 0;
+    int best = tsr__best_row(rows, n);
+    ok = ok && json_object_set_new(out, "best_strategy",
+                                   best < 0 ? json_null() : text_json(rows[best].strategy)) == 0;
+    for (size_t i = 0; ok && i < n; i++)
+        ok = json_array_append_new(list, row_json(&rows[i])) == 0;
+    ok = ok && json_object_set(out, "rows", list) == 0;
+    json_decref(list);
+    if (ok)
+        return out;
+    json_decref(out);
+    return NULL;
+}
+
+tsr_status tsr__put_json_value(FILE *out, const json_t *value)
+{
+    if (!value)
+        return tsr_fail(TSR_ENOMEM, "no memory left for the comparison as JSON");
+    if (json_dumpf(value, out, JSON_INDENT(1) | JSON_REAL_PRECISION(12)) != 0 && !ferror(out))
+        return tsr_fail(TSR_ENOMEM, "no memory left to write the comparison as JSON");
+    fputc('\n', out);
+    return TSR_OK;
+}

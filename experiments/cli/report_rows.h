@@ -1,0 +1,20 @@
+/* report_rows.h: the rows of a comparison as CSV and JSON: one table of columns for both. */
+#ifndef TSR_CLI_REPORT_ROWS_H
+#define TSR_CLI_REPORT_ROWS_H
+
+#include "result.h"
+
+#include <jansson.h>
+#include <stdio.h>
+
+/* Raised when a name or a meaning changes; new columns do not raise it. */
+#define TSR__ROWS_SCHEMA 1
+
+void tsr__put_rows_csv(FILE *out, const struct tsr_row *rows, size_t n);
+/* The rows with what is known of the study; NULL when out of memory. `full`: also the resolved
+ * configuration and the versions, so that the study can be repeated. */
+json_t *tsr__rows_json(const struct tsr_study_info *info, const struct tsr_row *rows, size_t n,
+                       bool full);
+tsr_status tsr__put_json_value(FILE *out, const json_t *value);
+
+#endif

@@ -1,0 +1,226 @@
+/* report_study.c: the files of a whole comparison: the rows as CSV and JSON, and what the pictures
+ * that compare strategies draw. Rows that failed are in the summary, not in the pictures.
+ */
+#include "report.h"
+#include "report_file.h"
+#include "report_labels.h"
+#include "report_rows.h"
+#include "report_text.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct study {
+    const struct tsr_study_info *info;
+    const struct tsr_row *rows;
+    size_t n;
+};
+
+static tsr_status write_summary_csv(FILE *out, const void *user)
+{
+    const struct study *study = user;
+    tsr__put_rows_csv(out, study->rows, study->n);
+    return TSR_OK;
+}
+
+static tsr_status write_summary_json(FILE *out, const void *user)
+{
+    const struct study *study = user;
+    json_t *value = tsr__rows_json(study->info, study->rows, study->n, true);
+    tsr_status status = tsr__put_json_value(out, value);
+    json_decref(value);
+    return status;
+}
+
+/* Nothing else is at least as fast and as small: a row of the Pareto front. */
+static bool is_best_of_both(const struct study *study, size_t i)
+{
+    const struct tsr_row *a = &study->rows[i];
+    for (size_t j = 0; j < study->n; j++) {
+        const struct tsr_row *b = &study->rows[j];
+        if (b->failure[0] || j == i)
+            continue;
+        bool no_worse =
+            b->steady.step_s <= a->steady.step_s && b->peak_reserved <= a->peak_reserved;
+        bool equal = b->steady.step_s >= a->steady.step_s && b->peak_reserved >= a->peak_reserved;
+        if (no_worse && (!equal || j < i))
+            return false;
+    }
+    return true;
+}
+
+/* ---- axes and names of compare-time-memory.gp --------------------------------------------- */
+
+struct frame {
+    double x0, x1, y0, y1; /* GiB, milliseconds */
+    double limit;          /* GiB; 0: unknown */
+};
+
+static double memory_of(const struct tsr_row *row)
+{
+    return (double)row->peak_reserved / TSR__GIB;
+}
+
+static struct frame frame_of(const struct study *study)
+{
+    struct frame f = {0, 0, 0, 0, 0};
+    bool any = false;
+    for (size_t i = 0; i < study->n; i++) {
+        const struct tsr_row *row = &study->rows[i];
+        if (row->failure[0])
+            continue;
+        double x = memory_of(row), y = row->steady.step_s * 1e3;
+        f.x0 = !any || x < f.x0 ? x : f.x0;
+        f.x1 = !any || x > f.x1 ? x : f.x1;
+        f.y0 = !any || y < f.y0 ? y : f.y0;
+        f.y1 = !any || y > f.y1 ? y : f.y1;
+        if (row->usable_bytes)
+            f.limit = (double)row->usable_bytes / TSR__GIB;
+        any = true;
+    }
+    /* The card's limit is part of the picture unless it would press the points into a corner. */
+    if (f.limit > f.x1 && f.limit < f.x1 + 2 * (f.x1 - f.x0))
+        f.x1 = f.limit;
+    if (f.limit > 0 && f.limit < f.x0)
+        f.x0 = f.limit;
+    double x_room = f.x1 > f.x0 ? 0.09 * (f.x1 - f.x0) : 0.2 * f.x1 + 1e-3;
+    double y_room = f.y1 > f.y0 ? 0.09 * (f.y1 - f.y0) : 0.2 * f.y1 + 1e-3;
+    f.x0 = f.x0 > x_room ? f.x0 - x_room : 0;
+    f.y0 = f.y0 > y_room ? f.y0 - y_room : 0;
+    f.x1 += x_room;
+    f.y1 += y_room;
+    return f;
+}
+
+static tsr_status write_frame(FILE *out, const void *user)
+{
+    const struct study *study = user;
+    struct frame f = frame_of(study);
+    tsr__put_provenance(out, study->info, NULL, "axes of compare-time-memory: GiB, milliseconds");
+    fprintf(out, "memory_min_gib,memory_max_gib,time_min_ms,time_max_ms,limit_gib\n");
+    fprintf(out, "%.6g,%.6g,%.6g,%.6g,", f.x0, f.x1, f.y0, f.y1);
+    if (f.limit > 0)
+        fprintf(out, "%.6g", f.limit);
+    fputc('\n', out);
+    return TSR_OK;
+}
+
+static struct tsr__label *labels_of(const struct study *study, const struct frame *f)
+{
+    struct tsr__label *labels = calloc(study->n + 1, sizeof *labels);
+    size_t n = 0;
+    for (size_t i = 0; labels && i < study->n; i++) {
+        const struct tsr_row *row = &study->rows[i];
+        if (row->failure[0])
+            continue;
+        double x = (memory_of(row) - f->x0) / (f->x1 - f->x0);
+        double y = (row->steady.step_s * 1e3 - f->y0) / (f->y1 - f->y0);
+        labels[n++] = (struct tsr__label){
+            .x = x * TSR__PLOT_WIDTH, .y = y * TSR__PLOT_HEIGHT, .length = strlen(row->strategy)};
+    }
+    double limit_x = -1;
+    if (f->limit > f->x0 && f->limit < f->x1)
+        limit_x = (f->limit - f->x0) / (f->x1 - f->x0) * TSR__PLOT_WIDTH;
+    if (labels)
+        tsr__place_labels(labels, n, limit_x);
+    return labels;
+}
+
+static tsr_status write_compare(FILE *out, const void *user)
+{
+    static const char *const aligns[] = {"left", "center", "right"};
+    const struct study *study = user;
+    struct frame f = frame_of(study);
+    struct tsr__label *labels = labels_of(study, &f), *label = labels;
+    if (!labels)
+        return tsr_fail(TSR_ENOMEM, "no memory left for the comparison");
+    tsr__put_provenance(out, study->info, NULL,
+                        "steady step: seconds; bytes of the fullest GPU; best: no other is as fast "
+                        "and as small; label: where the name stands, GiB and milliseconds");
+    fputs("strategy,step_s,compute_s,exposed_s,other_s,peak_allocated_bytes,peak_reserved_bytes,"
+          "fits,best,mfu,label_gib,label_ms,label_align,leader\n",
+          out);
+    for (size_t i = 0; i < study->n; i++) {
+        const struct tsr_row *row = &study->rows[i];
+        if (row->failure[0])
+            continue;
+        const struct tsr_metrics *m = &row->steady;
+        double other = m->step_s - m->compute_s - m->exposed_s;
+        tsr__put_csv(out, row->strategy);
+        fprintf(out, ",%.9f,%.9f,%.9f,%.9f,%" PRIu64 ",%" PRIu64 ",%s,%d,", m->step_s, m->compute_s,
+                m->exposed_s, other > 0 ? other : 0, row->peak_allocated, row->peak_reserved,
+                row->fits < 0 ? "unknown" : (row->fits ? "yes" : "no"), is_best_of_both(study, i));
+        if (row->mfu >= 0)
+            fprintf(out, "%.6f", row->mfu);
+        fprintf(out, ",%.6g,%.6g,%s,%d\n", f.x0 + label->text_x / TSR__PLOT_WIDTH * (f.x1 - f.x0),
+                f.y0 + label->text_y / TSR__PLOT_HEIGHT * (f.y1 - f.y0), aligns[label->align + 1],
+                label->leader);
+        label++;
+    }
+    free(labels);
+    return TSR_OK;
+}
+
+/* ---- bars --------------------------------------------------------------------------------- */
+
+static tsr_status write_categories(FILE *out, const void *user)
+{
+    const struct study *study = user;
+    bool occurs[TSR_N_CATEGORIES] = {false};
+    for (size_t i = 0; i < study->n; i++) {
+        for (int c = 0; c < TSR_N_CATEGORIES && !study->rows[i].failure[0]; c++)
+            occurs[c] |= study->rows[i].peak_by_category[c] != 0;
+    }
+    tsr__put_provenance(out, study->info, NULL,
+                        "bytes of the fullest GPU at the peak of allocated memory, by owner; the "
+                        "peak of reserved memory; the card's usable bytes (empty: unknown)");
+    fputs("strategy,usable_bytes,peak_reserved_bytes,peak_allocated_bytes", out);
+    for (int c = 0; c < TSR_N_CATEGORIES; c++) {
+        if (occurs[c])
+            fprintf(out, ",%s", tsr_category_name(c));
+    }
+    fputc('\n', out);
+    for (size_t i = 0; i < study->n; i++) {
+        const struct tsr_row *row = &study->rows[i];
+        if (row->failure[0])
+            continue;
+        tsr__put_csv(out, row->strategy);
+        fputc(',', out);
+        if (row->usable_bytes)
+            fprintf(out, "%" PRIu64, row->usable_bytes);
+        fprintf(out, ",%" PRIu64 ",%" PRIu64, row->peak_reserved, row->peak_allocated);
+        for (int c = 0; c < TSR_N_CATEGORIES; c++) {
+            if (occurs[c])
+                fprintf(out, ",%" PRIu64, row->peak_by_category[c]);
+        }
+        fputc('\n', out);
+    }
+    return TSR_OK;
+}
+
+tsr_status tsr_report_study(const char *dir, const struct tsr_study_info *info,
+                            const struct tsr_row *rows, size_t n)
+{
+    static const struct {
+        const char *name;
+        tsr_write_fn write;
+    } files[] = {
+        {"summary.csv", write_summary_csv},
+        {"summary.json", write_summary_json},
+        {"compare.csv", write_compare},
+        {"compare-frame.csv", write_frame},
+        {"compare-categories.csv", write_categories},
+    };
+    struct study study = {info, rows, n};
+    TSR_TRY(tsr_make_folder(dir));
+    for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
+        char *path = tsr_path_join(dir, files[i].name);
+        if (!path)
+            return TSR_ENOMEM;
+        tsr_status status = tsr_write_file(path, files[i].write, &study);
+        free(path);
+        TSR_TRY(status);
+    }
+    return TSR_OK;
+}

@@ -1,0 +1,223 @@
+/* report_text.c: names and text shared by the report's files. */
+#include "report_text.h"
+
+#include <ctype.h>
+#include <inttypes.h>
+#include <string.h>
+
+#ifndef TSR_VERSION
+#define TSR_VERSION "unknown"
+#endif
+
+const char *tsr__version(void)
+{
+    return TSR_VERSION;
+}
+
+void tsr__folder_name(const char *strategy, char *out, size_t size)
+{
+    enum { HASH_ROOM = 10 };
+    size_t n = 0;
+    bool changed = strategy[0] == '\0';
+    for (const char *at = strategy; *at; at++) {
+        bool keep = isalnum((unsigned char)*at) || *at == '_' || *at == '-' ||
+                    (*at == '.' && at != strategy);
+        if (n + HASH_ROOM >= size) {
+            changed = true; /* cut: the hash tells long names apart */
+            break;
+        }
+        out[n++] = '_';
+        if (keep)
+            out[n - 1] = *at;
+        changed |= !keep;
+    }
+    out[n] = '\0';
+    uint64_t hash = tsr_hash_bytes(TSR_HASH_INIT, strategy, strlen(strategy));
+    if (changed)
+        (void)snprintf(out + n, size - n, "-%08" PRIx32, (uint32_t)hash);
+}
+
+int tsr__best_row(const struct tsr_row *rows, size_t n)
+{
+    for (int fits = 1; fits >= -1;
+         fits -= 2) { /* those that fit; else those of which it is unknown */
+        int best = -1;
+        for (size_t i = 0; i < n; i++) {
+            if (rows[i].failure[0] || rows[i].fits != fits)
+                continue;
+            if (best < 0 || rows[i].steady.step_s < rows[best].steady.step_s)
+                best = (int)i;
+        }
+        if (best >= 0)
+            return best;
+    }
+    return -1;
+}
+
+void tsr__put_csv(FILE *out, const char *text)
+{
+    if (!strpbrk(text, ",\"\r\n")) {
+        fputs(text, out);
+        return;
+    }
+    fputc('"', out);
+    for (; *text; text++) {
+        if (*text == '"')
+            fputc('"', out);
+        fputc(*text, out);
+    }
+    fputc('"', out);
+}
+
+void tsr__put_json(FILE *out, const char *text)
+{
+    fputc('"', out);
+    for (; *text; text++) {
+        unsigned char c = (unsigned char)*text;
+        if (c == '"' || c == '\\')
+            fprintf(out, "\\%c", c);
+        else if (c < 0x20)
+            fprintf(out, "\\u%04x", c);
+        else
+            fputc(c, out);
+    }
+    fputc('"', out);
+}
+
+/* A comment line must stay one line whatever a name contains. */
+static void put_comment(FILE *out, const char *key, const char *text)
+{
+    fprintf(out, "# %s: ", key);
+    for (; *text; text++)
+        fputc(*text == '\n' || *text == '\r' ? ' ' : *text, out);
+    fputc('\n', out);
+}
+
+void tsr__put_provenance(FILE *out, const struct tsr_study_info *info, const char *strategy,
+                         const char *columns)
+{
+    fprintf(out, "# tessera %s, simulated\n", tsr__version());
+    put_comment(out, "experiment", info->config_path);
+    put_comment(out, "model", info->model_name);
+    fprintf(out, "# world size: %" PRIu32 "\n", info->world);
+    put_comment(out, "cluster", info->cluster_name);
+    put_comment(out, "device file", info->device_file);
+    if (strategy)
+        put_comment(out, "strategy", strategy);
+    put_comment(out, "columns", columns);
+}
+
+void tsr__category_key(int category, char *out, size_t size)
+{
+    (void)snprintf(out, size, "%s", tsr_category_name(category));
+    for (char *c = out; *c; c++)
+        *c = isalnum((unsigned char)*c) ? (char)tolower((unsigned char)*c) : '_';
+}
+
+const char *tsr__module_of(const struct tsr_tables *tables, const struct tsr_origin *origin)
+{
+    const char *name = "";
+    if (origin->module < tables->n_modules)
+        name = tables->modules[origin->module];
+    else if (origin->group < tables->n_groups)
+        name = tables->groups[origin->group];
+    return name[0] ? name : "(root)";
+}
+
+bool tsr__is_collective(const struct tsr_instr *instr)
+{
+    switch (instr->kind) {
+    case TSR_ALL_GATHER:
+    case TSR_REDUCE_SCATTER:
+    case TSR_ALL_REDUCE:
+    case TSR_BROADCAST:
+    case TSR_ALL_TO_ALL:
+    case TSR_SEND:
+    case TSR_RECV:
+    case TSR_CUSTOM_COLLECTIVE:
+        return true;
+    default:
+        return false;
+    }
+}
+
+bool tsr__is_busy_work(const struct tsr_instr *instr)
+{
+    return instr->kind == TSR_COPY || instr->kind == TSR_FILL || instr->kind == TSR_OP ||
+           tsr__is_collective(instr);
+}
+
+static const char *short_kind(int kind)
+{
+    switch (kind) {
+    case TSR_ALL_GATHER:
+        return "AG";
+    case TSR_REDUCE_SCATTER:
+        return "RS";
+    case TSR_ALL_REDUCE:
+        return "AR";
+    case TSR_BROADCAST:
+        return "broadcast";
+    case TSR_ALL_TO_ALL:
+        return "all-to-all";
+    case TSR_SEND:
+        return "send";
+    case TSR_RECV:
+        return "recv";
+    case TSR_CUSTOM_COLLECTIVE:
+        return "custom";
+    case TSR_FILL:
+        return "fill";
+    case TSR_COPY:
+        return "copy";
+    default:
+        return tsr_instr_kind_name(kind);
+    }
+}
+
+void tsr__work_label(const struct tsr_tables *tables, const struct tsr_instr *instr, char *out,
+                     size_t size)
+{
+    if (!tsr__is_collective(instr)) {
+        bool named = instr->work && instr->work->name;
+        (void)snprintf(out, size, "%s", named ? instr->work->name : short_kind(instr->kind));
+        return;
+    }
+    /* A collective moves a group's parameters: the group says more than the module of the hook. */
+    char name[96] = "";
+    if (instr->origin.group < tables->n_groups && tables->groups[instr->origin.group][0])
+        tsr__short_name(tables->groups[instr->origin.group], name, sizeof name);
+    else
+        tsr__short_name(tsr__module_of(tables, &instr->origin), name, sizeof name);
+    (void)snprintf(out, size, "%s %s", short_kind(instr->kind), name);
+}
+
+/* The last component of one FQN, with the one before it if it is a number. */
+static const char *short_start(const char *begin, const char *end)
+{
+    const char *last = end;
+    while (last > begin && last[-1] != '.')
+        last--;
+    if (last == begin || !isdigit((unsigned char)*last))
+        return last;
+    const char *before = last - 1;
+    while (before > begin && before[-1] != '.')
+        before--;
+    return before;
+}
+
+void tsr__short_name(const char *name, char *out, size_t size)
+{
+    size_t n = 0;
+    out[0] = '\0';
+    while (*name && n + 1 < size) {
+        size_t part = strcspn(name, ",");
+        const char *end = name + part;
+        const char *start = short_start(name, end);
+        int wrote = snprintf(out + n, size - n, "%s%.*s", n ? ", " : "", (int)(end - start), start);
+        n = wrote > 0 && (size_t)wrote < size - n ? n + (size_t)wrote : size - 1;
+        name = *end ? end + 1 : end;
+        while (*name == ' ')
+            name++;
+    }
+}
