@@ -30,8 +30,8 @@ tsr_status tsr_allocator_create(const struct tsr_allocator_config *config,
     a->small.small = true;
     a->random = 2463534242; /* any number but 0 */
     a->released_tail = &a->released;
-    for (uint16_t stream = 0; stream < TSR_ALLOC_N_STREAM_ORDERS; stream++)
-        a->order[stream] = stream;
+    for (int stream = 0; stream < TSR_ALLOC_N_STREAM_ORDERS; stream++)
+        a->order[stream] = (uint16_t)stream;
     tsr_arena_init(&a->arena);
     *out = a;
     return TSR_OK;

@@ -232,7 +232,7 @@ bool tsr_grow(void *items_ptr, size_t n_used, size_t *n_cap, size_t item_bytes)
             return false;
         cap *= 2;
     }
-    if (item_bytes && cap > SIZE_MAX / item_bytes)
+    if (item_bytes == 0 || cap > SIZE_MAX / item_bytes)
         return false;
     /* The caller's pointer may be of any object type: it is read and written as bytes. */
     void *items;

@@ -1,0 +1,99 @@
+# shellcheck shell=bash
+# setup.sh: what quickstart.sh, tests/run.sh and .ci/run share. Sourced, not run; bash.
+#
+# tsr_setup says which packages are missing and why they are needed, and installs them on Debian 12
+# and Ubuntu 24.04 (apt-get). Elsewhere it says what is missing and goes on: CMake leaves out what
+# cannot be built.
+
+TSR_TOP=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+TSR_JOBS=${TSR_JOBS:-$(nproc 2>/dev/null || echo 2)}
+
+tsr_say() {
+    printf '== %s\n' "$*"
+}
+
+# package | how to see that it is there | why
+tsr_packages='
+build-essential   | command cc       | C compiler and headers of the C library
+cmake             | command cmake    | build system
+ninja-build       | command ninja    | runs the build
+pkg-config        | command pkg-config | finds the libraries
+libsimgrid-dev    | module simgrid   | SimGrid, the simulator of the cluster
+libfyaml-dev      | module libfyaml  | reads experiment files (YAML)
+libjansson-dev    | module jansson   | reads and writes JSON
+zlib1g-dev        | module zlib      | reads recorded data in the tests
+libcmocka-dev     | module cmocka    | tests in C
+gnuplot-nox       | command gnuplot  | draws the pictures
+fonts-dejavu-core | font DejaVuSans  | letters in PNG pictures
+'
+
+tsr_present() { # KIND NAME
+    case $1 in
+    command) command -v "$2" >/dev/null 2>&1 ;;
+    module) command -v pkg-config >/dev/null 2>&1 && pkg-config --exists "$2" ;;
+    font) [ -n "$(find /usr/share/fonts /usr/local/share/fonts -name "$2.*" 2>/dev/null | head -n 1)" ] ;;
+    esac
+}
+
+# Runs a command as root: directly, or through sudo when the user is not root.
+tsr_as_root() {
+    if [ "$(id -u)" -eq 0 ]; then
+        "$@"
+    else
+        sudo "$@"
+    fi
+}
+
+# Installs the packages given; false (and says why) if that is not possible here.
+tsr_install() {
+    if ! command -v apt-get >/dev/null 2>&1; then
+        tsr_say "no apt-get on this machine: install them yourself; the build goes on without"
+        return 1
+    fi
+    if [ "$(id -u)" -ne 0 ] && ! command -v sudo >/dev/null 2>&1; then
+        tsr_say "not root, and no sudo: as root, run: apt-get install $*"
+        return 1
+    fi
+    [ "$(id -u)" -eq 0 ] || tsr_say "sudo is used for apt-get, and for nothing else"
+    tsr_as_root apt-get update -qq </dev/null &&
+        tsr_as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq \
+            --no-install-recommends "$@" </dev/null >/dev/null
+}
+
+tsr_setup() {
+    local missing=() package test why
+    while IFS='|' read -r package test why; do
+        package=${package// /}
+        [ -n "$package" ] || continue
+        # shellcheck disable=SC2086 # kind and name are two words
+        tsr_present $test && continue
+        [ ${#missing[@]} -gt 0 ] || tsr_say "missing packages:"
+        printf '   %-18s %s\n' "$package" "${why# }"
+        missing+=("$package")
+    done <<<"$tsr_packages"
+    if [ ${#missing[@]} -eq 0 ]; then
+        tsr_say "all packages are there"
+        return 0
+    fi
+    tsr_say "installing ${#missing[@]} of them from the distribution"
+    tsr_install "${missing[@]}" || true
+    for package in cc cmake ninja; do
+        command -v "$package" >/dev/null 2>&1 || {
+            tsr_say "$package is still missing: cannot build" >&2
+            return 1
+        }
+    done
+}
+
+# tsr_configure PRESET [CMake option...]; tsr_build BUILD-FOLDER [target...]
+tsr_configure() {
+    local preset=$1
+    shift
+    (cd "$TSR_TOP" && cmake --preset "$preset" "$@" </dev/null | sed -n 's/^-- left out/   left out/p')
+}
+
+tsr_build() {
+    local folder=$1
+    shift
+    cmake --build "$TSR_TOP/$folder" --parallel "$TSR_JOBS" ${1:+--target "$@"} </dev/null
+}
