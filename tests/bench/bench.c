@@ -1,0 +1,143 @@
+/* bench.c: how long tessera itself takes; a benchmark, not a test. Prints, for Llama-3.1-8B on 8
+ * and on 128 GPUs, the wall time of emission and simulation per simulated step, by strategy, and
+ * that of the whole comparison; and the allocator's operations per second.
+ *
+ * Usage: tessera_bench PROGRAM OUT-FOLDER EXPERIMENT...      (cmake --build build --target bench)
+ *
+ * Targets, on one core: 0.1 s per simulated step; 10 s for a comparison of 12 strategies. "of
+ * target" below 1 is good. The figures depend on the machine and its load: quote medians.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <jansson.h>
+
+#include "engine/allocator.h"
+
+static const double step_target_s = 0.1, compare_target_s = 10.0;
+
+static double now(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+static double children_cpu(void)
+{
+    struct rusage usage;
+    getrusage(RUSAGE_CHILDREN, &usage);
+    return (double)(usage.ru_utime.tv_sec + usage.ru_stime.tv_sec) +
+           1e-6 * (double)(usage.ru_utime.tv_usec + usage.ru_stime.tv_usec);
+}
+
+/* ---- comparisons ------------------------------------------------------------------------- */
+
+static int run_compare(const char *program, const char *experiment, const char *out)
+{
+    pid_t child = fork();
+    if (child == 0) {
+        if (!freopen("/dev/null", "w", stdout))
+            _exit(127);
+        execl(program, program, "compare", experiment, "--out", out, "--jobs", "1", (char *)NULL);
+        _exit(127);
+    }
+    int status = -1;
+    if (child < 0 || waitpid(child, &status, 0) != child || !WIFEXITED(status))
+        return -1;
+    return WEXITSTATUS(status);
+}
+
+static double number(const json_t *row, const char *key)
+{
+    return json_number_value(json_object_get(row, key));
+}
+
+static void print_row(const json_t *row)
+{
+    double n = number(row, "iterations"), emit = number(row, "emission_wall_s"),
+           sim = number(row, "simulation_wall_s");
+    if (n < 1)
+        return; /* did not fit, or failed: nothing was simulated */
+    double step = (emit + sim) / n;
+    printf("  %-28s %8.0f instructions  emit %7.2f ms  simulate %7.2f ms  step %7.2f ms  "
+           "(%.2f of target)\n",
+           json_string_value(json_object_get(row, "strategy")), number(row, "instructions"),
+           1e3 * emit / n, 1e3 * sim / n, 1e3 * step, step / step_target_s);
+}
+
+static int bench_study(const char *program, const char *experiment, const char *out_root, int i)
+{
+    char out[4096], path[4200];
+    (void)snprintf(out, sizeof out, "%s/study-%d", out_root, i);
+    (void)snprintf(path, sizeof path, "%s/summary.json", out);
+    double start = now(), cpu = children_cpu();
+    int status = run_compare(program, experiment, out);
+    double wall = now() - start;
+    cpu = children_cpu() - cpu;
+    json_error_t error;
+    json_t *summary = status == 0 ? json_load_file(path, 0, &error) : NULL;
+    if (!summary) {
+        fprintf(stderr, "bench: %s compare %s ended with status %d\n", program, experiment, status);
+        return 1;
+    }
+    const json_t *rows = json_object_get(summary, "rows");
+    printf("%s\n", experiment);
+    for (size_t r = 0; r < json_array_size(rows); r++)
+        print_row(json_array_get(rows, r));
+    double target = compare_target_s * (double)json_array_size(rows) / 12.0;
+    printf(
+        "  whole comparison, %zu strategies, --jobs 1: %.2f s wall, %.2f s CPU (%.2f of target)\n",
+        json_array_size(rows), wall, cpu, wall / target);
+    json_decref(summary);
+    return 0;
+}
+
+/* ---- allocator --------------------------------------------------------------------------- */
+
+enum { N_LIVE = 5000, N_OPS = 2000000 };
+
+/* Random sizes and lifetimes with thousands of live blocks: harder than any step. */
+static int bench_allocator(void)
+{
+    static struct tsr_block live[N_LIVE];
+    const struct tsr_allocator_config config = {0};
+    struct tsr_allocator *a;
+    if (tsr_allocator_create(&config, NULL, NULL, NULL, &a) != TSR_OK)
+        return 1;
+    uint64_t random = 88172645463325252u;
+    double start = now();
+    for (int i = 0; i < N_OPS; i++) {
+        random ^= random << 13;
+        random ^= random >> 7;
+        random ^= random << 17;
+        struct tsr_block *block = &live[random % N_LIVE];
+        if (block->handle) {
+            tsr_allocator_free(a, block->handle);
+            block->handle = NULL;
+        } else if (tsr_allocator_alloc(a, 1 + (random >> (38 + random % 24)), 0, block) != TSR_OK) {
+            return 1;
+        }
+    }
+    double wall = now() - start;
+    printf("allocator: %.0f ns per allocation or free, %d blocks\n", 1e9 * wall / N_OPS, N_LIVE);
+    tsr_allocator_destroy(a);
+    return 0;
+}
+
+int main(int argc, char **argv)
+{
+    if (argc < 3) {
+        fprintf(stderr, "usage: %s PROGRAM OUT-FOLDER EXPERIMENT...\n", argv[0]);
+        return 2;
+    }
+    int failed = bench_allocator();
+    for (int i = 3; i < argc; i++)
+        failed |= bench_study(argv[1], argv[i], argv[2], i - 3);
+    return failed;
+}
