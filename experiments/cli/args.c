@@ -1,0 +1,200 @@
+/* args.c: parses the command line of a subcommand, driven by one table. */
+#include "args.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "nearest.h"
+#include "values.h"
+
+static const struct option {
+    unsigned id;
+    const char *name;
+    char letter;
+    const char *value; /* NULL: a flag */
+    const char *help;
+} options[] = {
+    {TSR_OPT_OUT, "--out", 'o', "DIR", "write tables, timelines, traces and pictures to DIR"},
+    {TSR_OPT_FORMAT, "--format", 'f', "FORMAT", "how stdout is written"},
+    {TSR_OPT_STRATEGY, "--strategy", 's', "NAME", "the strategy of the file"},
+    {TSR_OPT_ONLY, "--only", 0, "NAME,...", "only these strategies"},
+    {TSR_OPT_JOBS, "--jobs", 'j', "N", "strategies at a time, 1 to 256 (default 2)"},
+    {TSR_OPT_ON, "--on", 0, "TARGET", "sim, host or cuda (default sim)"},
+    {TSR_OPT_ITERATION, "--iteration", 'i', "I",
+     "init, or 0, 1, ...; default: the first one that is like the one before"},
+    {TSR_OPT_RANK, "--rank", 'r', "R", "the rank whose program is shown (default 0)"},
+    {TSR_OPT_SET, "--set", 0, "KEY=VALUE",
+     "override a key: batch=2, precision.reduce=bf16, strategies.NAME.wrap=root"},
+    {TSR_OPT_PRINT_CONFIG, "--print-config", 0, NULL,
+     "print the resolved file, complete, and stop"},
+};
+enum { N_OPTIONS = sizeof options / sizeof options[0] };
+
+static tsr_status unknown_option(const struct tsr_usage *usage, const char *arg)
+{
+    const char *names[N_OPTIONS + 2];
+    char words[256];
+    size_t n = 0;
+    for (size_t i = 0; i < N_OPTIONS; i++)
+        if (usage->options & options[i].id)
+            names[n++] = options[i].name;
+    names[n++] = "--help";
+    names[n] = NULL;
+    const char *near = tsr_nearest(arg, names);
+    tsr_join_words(names, words, sizeof words);
+    return tsr_fail(TSR_ECONFIG, "%s: unknown option %s%s%s; allowed: %s", usage->name, arg,
+                    near ? "; nearest: " : "", near ? near : "", words);
+}
+
+static tsr_status number(const char *option, const char *text, uint64_t min, uint64_t max,
+                         uint64_t *out)
+{
+    char *end = NULL;
+    unsigned long long value = strtoull(text, &end, 10);
+    if (!*text || strspn(text, "0123456789") != strlen(text) || strlen(text) > 12 || value < min ||
+        value > max)
+        return tsr_fail(TSR_ECONFIG, "%s: found %s; allowed: an integer from %llu to %llu", option,
+                        text, (unsigned long long)min, (unsigned long long)max);
+    *out = value;
+    return TSR_OK;
+}
+
+static tsr_status take(const struct option *option, const char *value, struct tsr_args *out)
+{
+    switch ((enum tsr_option)option->id) {
+    case TSR_OPT_SET:
+        if (out->n_sets == TSR_MAX_SETS)
+            return tsr_fail(TSR_ECONFIG, "--set: found more than %d; allowed: up to %d",
+                            TSR_MAX_SETS, TSR_MAX_SETS);
+        out->sets[out->n_sets++] = value;
+        return TSR_OK;
+    case TSR_OPT_PRINT_CONFIG:
+        out->print_config = true;
+        return TSR_OK;
+    case TSR_OPT_FORMAT:
+        out->format = value;
+        return TSR_OK;
+    case TSR_OPT_OUT:
+        out->out = value;
+        return TSR_OK;
+    case TSR_OPT_ONLY:
+        out->only = value;
+        return TSR_OK;
+    case TSR_OPT_JOBS:
+        return number("--jobs", value, 1, 256, &out->jobs);
+    case TSR_OPT_STRATEGY:
+        out->strategy = value;
+        return TSR_OK;
+    case TSR_OPT_ITERATION:
+        out->iteration = value;
+        return TSR_OK;
+    case TSR_OPT_RANK:
+        return number("--rank", value, 0, 1048575, &out->rank);
+    case TSR_OPT_ON:
+        out->on = value;
+        return TSR_OK;
+    }
+    return TSR_OK;
+}
+
+/* "--jobs=3", "--jobs", "-j": the option and the value that stands in the same word, if any. */
+static const struct option *match(const struct tsr_usage *usage, const char *arg,
+                                  const char **value)
+{
+    *value = NULL;
+    for (size_t i = 0; i < N_OPTIONS; i++) {
+        const struct option *o = &options[i];
+        size_t n = strlen(o->name);
+        if (!(usage->options & o->id))
+            continue;
+        if (!strcmp(arg, o->name))
+            return o;
+        if (o->value && !strncmp(arg, o->name, n) && arg[n] == '=') {
+            *value = arg + n + 1;
+            return o;
+        }
+        if (o->letter && arg[0] == '-' && arg[1] == o->letter) {
+            *value = arg[2] ? arg + 2 : NULL;
+            return o;
+        }
+    }
+    return NULL;
+}
+
+tsr_status tsr_args_parse(const struct tsr_usage *usage, int argc, char **argv,
+                          struct tsr_args *out, bool *help)
+{
+    bool only_files = false;
+    memset(out, 0, sizeof(*out));
+    out->jobs = 2;
+    *help = false;
+    for (int i = 1; i < argc; i++) {
+        const char *arg = argv[i], *value = NULL;
+        if (!only_files && !strcmp(arg, "--")) {
+            only_files = true;
+            continue;
+        }
+        if (only_files || arg[0] != '-' || !arg[1]) {
+            if (out->file)
+                return tsr_fail(TSR_ECONFIG, "%s: found a second file, %s; allowed: one",
+                                usage->name, arg);
+            out->file = arg;
+            continue;
+        }
+        if (!strcmp(arg, "--help") || !strcmp(arg, "-h")) {
+            *help = true;
+            return TSR_OK;
+        }
+        const struct option *option = match(usage, arg, &value);
+        if (!option)
+            return unknown_option(usage, arg);
+        if (option->value && !value) {
+            if (i + 1 == argc)
+                return tsr_fail(TSR_ECONFIG, "%s: option %s has no value; allowed: %s %s",
+                                usage->name, option->name, option->name, option->value);
+            value = argv[++i];
+        }
+        TSR_TRY(take(option, value, out));
+    }
+    return TSR_OK;
+}
+
+tsr_status tsr_args_need_file(const struct tsr_usage *usage, const struct tsr_args *args)
+{
+    if (args->file)
+        return TSR_OK;
+    return tsr_fail(TSR_ECONFIG, "%s: no file given; allowed: tessera %s %s", usage->name,
+                    usage->name, usage->synopsis);
+}
+
+tsr_status tsr_args_format(struct tsr_args *args, const char *const *allowed)
+{
+    char words[128];
+    if (!args->format)
+        args->format = allowed[0];
+    for (size_t i = 0; allowed[i]; i++)
+        if (!strcmp(args->format, allowed[i]))
+            return TSR_OK;
+    tsr_join_words(allowed, words, sizeof words);
+    return tsr_fail(TSR_ECONFIG, "--format: found %s; allowed: %s", args->format, words);
+}
+
+void tsr_usage_print(FILE *out, const struct tsr_usage *usage)
+{
+    fprintf(out, "tessera %s %s\n\n%s\n", usage->name, usage->synopsis, usage->text);
+    if (usage->options)
+        fprintf(out, "\nOptions\n");
+    for (size_t i = 0; i < N_OPTIONS; i++) {
+        const struct option *o = &options[i];
+        char left[64];
+        if (!(usage->options & o->id))
+            continue;
+        snprintf(left, sizeof left, "%s%s%s", o->name, o->value ? " " : "",
+                 o->value ? o->value : "");
+        fprintf(out, "  %c%c%c %-22s %s%s%s\n", o->letter ? '-' : ' ', o->letter ? o->letter : ' ',
+                o->letter ? ',' : ' ', left, o->help, o->id == TSR_OPT_FORMAT ? ": " : "",
+                o->id == TSR_OPT_FORMAT ? usage->formats : "");
+    }
+    if (usage->options)
+        fprintf(out, "  -h, %-22s %s\n", "--help", "this text");
+}

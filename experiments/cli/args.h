@@ -1,0 +1,57 @@
+/* args.h: the options of the subcommands. One table row per option; parsing and help use it. */
+#ifndef TSR_CLI_ARGS_H
+#define TSR_CLI_ARGS_H
+
+#include <stdio.h>
+
+#include "../../engine/base.h"
+
+enum tsr_option {
+    TSR_OPT_SET = 1 << 0,
+    TSR_OPT_PRINT_CONFIG = 1 << 1,
+    TSR_OPT_FORMAT = 1 << 2,
+    TSR_OPT_OUT = 1 << 3,
+    TSR_OPT_ONLY = 1 << 4,
+    TSR_OPT_JOBS = 1 << 5,
+    TSR_OPT_STRATEGY = 1 << 6,
+    TSR_OPT_ITERATION = 1 << 7,
+    TSR_OPT_RANK = 1 << 8,
+    TSR_OPT_ON = 1 << 9
+};
+
+enum { TSR_MAX_SETS = 256 };
+
+struct tsr_args {
+    const char *file; /* the one positional argument; NULL: none given */
+    const char *sets[TSR_MAX_SETS];
+    size_t n_sets;
+    bool print_config;
+    const char *format, *out, *only, *strategy, *iteration, *on;
+    uint64_t jobs, rank;
+};
+
+/* What a subcommand accepts and says about itself. */
+struct tsr_usage {
+    const char *name;
+    const char *line;     /* one line for the overview */
+    const char *synopsis; /* after "tessera NAME" */
+    unsigned options;     /* set of enum tsr_option */
+    const char *formats;  /* "md, csv or json" for --format */
+    const char *text;     /* paragraphs and examples */
+};
+
+/* Errors: TSR_ECONFIG with what is allowed. *help: --help was asked for, the rest is not set. */
+tsr_status tsr_args_parse(const struct tsr_usage *usage, int argc, char **argv,
+                          struct tsr_args *out, bool *help) TSR_MUST_USE;
+/* Fails with TSR_ECONFIG if no file was given. */
+tsr_status tsr_args_need_file(const struct tsr_usage *usage,
+                              const struct tsr_args *args) TSR_MUST_USE;
+/* Fails unless args->format is one of the NULL-terminated list; absent: the first. */
+tsr_status tsr_args_format(struct tsr_args *args, const char *const *allowed) TSR_MUST_USE;
+
+void tsr_usage_print(FILE *out, const struct tsr_usage *usage);
+
+extern const struct tsr_usage tsr_usages[]; /* ends with name NULL; usage.c */
+const struct tsr_usage *tsr_usage_find(const char *name);
+
+#endif

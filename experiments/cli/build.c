@@ -1,0 +1,119 @@
+/* build.c: creates the engine of one rank from a resolved strategy. */
+#include "build.h"
+
+#include <string.h>
+
+/* ---- the model --------------------------------------------------------------------------- */
+
+static tsr_status add_extras(const struct tsr_tree_extras *x, struct tsr_engine *engine)
+{
+    for (size_t i = 0; i < x->n_ties; i++)
+        TSR_TRY(tsr_param_tie(engine, x->ties[i][0], x->ties[i][1]));
+    for (size_t i = 0; i < x->n_frozen; i++)
+        TSR_TRY(tsr_param_freeze(engine, x->frozen[i]));
+    for (size_t i = 0; i < x->n_dtypes; i++)
+        TSR_TRY(tsr_param_set_dtype(engine, x->dtype_patterns[i], x->dtypes[i]));
+    return TSR_OK;
+}
+
+static tsr_status build_model(const struct tsr_job *job, struct tsr_engine *engine)
+{
+    const struct tsr_model *m = &job->model;
+    switch (m->family) {
+    case TSR_FAMILY_LLAMA:
+        TSR_TRY(tsr_model_llama(engine, &m->llama));
+        break;
+    case TSR_FAMILY_GPT2:
+        TSR_TRY(tsr_model_gpt2(engine, &m->gpt2));
+        break;
+    case TSR_FAMILY_TREE:
+        TSR_TRY(tsr_model_tree(engine, &m->tree));
+        break;
+    case TSR_FAMILY_MOE:
+        return tsr_model_require_runnable(m);
+    }
+    if (job->settings->master != TSR_F32)
+        TSR_TRY(tsr_param_set_dtype(engine, "**", (tsr_dtype)job->settings->master));
+    return add_extras(&m->extras, engine);
+}
+
+/* ---- the step ---------------------------------------------------------------------------- */
+
+static enum tsr_optimizer optimizer_of(const struct tsr_settings *s)
+{
+    static const enum tsr_optimizer adamw[] = {TSR_OPT_ADAMW_FOREACH, TSR_OPT_ADAMW_FUSED,
+                                               TSR_OPT_ADAMW_LOOP};
+    if (s->optimizer == TSR_OPTIM_ADAMW)
+        return adamw[s->variant];
+    if (s->optimizer == TSR_OPTIM_SGD)
+        return s->momentum ? TSR_OPT_SGD_MOMENTUM : TSR_OPT_SGD;
+    return TSR_OPT_NONE;
+}
+
+static tsr_status configure_step(const struct tsr_job *job, struct tsr_engine *engine)
+{
+    const struct tsr_settings *s = job->settings;
+    struct tsr_step_config step = {.batch = s->batch,
+                                   .seq = s->seq,
+                                   .n_micro = (uint32_t)s->accum_steps,
+                                   .optimizer = optimizer_of(s),
+                                   .accumulate = (enum tsr_accumulate)s->accum_mode,
+                                   .clip = s->clip};
+    tsr_status status = tsr_step_configure(engine, &step);
+    if (status == TSR_OK)
+        return TSR_OK;
+    return tsr_node_wrap_error(tsr_job_at(job, "accumulation.mode"), status, job->strategy->name);
+}
+
+/* ---- the engine -------------------------------------------------------------------------- */
+
+static tsr_status set_up(const struct tsr_job *job, struct tsr_engine *engine)
+{
+    tsr_status status = build_model(job, engine);
+    if (status != TSR_OK && status != TSR_ECONFIG)
+        return tsr_node_wrap_error(tsr_job_at(job, "model.name"), status, "model");
+    TSR_TRY(status);
+    TSR_TRY(tsr_apply_checkpoint(job, engine));
+    TSR_TRY(tsr_apply_wrap(job, engine));
+    return configure_step(job, engine);
+}
+
+tsr_status tsr_build(const struct tsr_job *job, uint32_t rank, struct tsr_executor *executor,
+                     struct tsr_engine **out)
+{
+    const struct tsr_settings *s = job->settings;
+    struct tsr_engine_config config = {.mesh = job->mesh,
+                                       .rank = rank,
+                                       .executor = executor,
+                                       .allocator = s->allocator,
+                                       .attention = (enum tsr_attention)s->attention,
+                                       .gqa_repeat = s->gqa_repeat};
+    *out = NULL;
+    if (s->alloc_limit == TSR_LIMIT_CARD)
+        config.allocator.device_bytes = job->cluster.gpu.visible_bytes;
+    if (s->alloc_limit == TSR_LIMIT_CARD && !config.allocator.device_bytes)
+        return tsr_node_error(tsr_job_at(job, "allocator.limit"),
+                              "allocator.limit: found card, but %s does not say how many bytes "
+                              "are visible (null); allowed: none",
+                              *job->cluster.name ? job->cluster.gpu.path : "no cluster, which");
+    TSR_TRY(tsr_engine_create(&config, out));
+    tsr_status status = set_up(job, *out);
+    if (status == TSR_OK)
+        return TSR_OK;
+    tsr_engine_destroy(*out);
+    *out = NULL;
+    return status;
+}
+
+tsr_status tsr_build_check(const struct tsr_job *job)
+{
+    struct tsr_program scratch;
+    struct tsr_recorder recorder;
+    struct tsr_engine *engine = NULL;
+    tsr_program_init(&scratch, NULL);
+    tsr_recorder_init(&recorder, &scratch);
+    tsr_status status = tsr_build(job, 0, &recorder.base, &engine);
+    tsr_engine_destroy(engine);
+    tsr_program_fini(&scratch);
+    return status;
+}

@@ -1,0 +1,30 @@
+/* cmd.h: the subcommands. Each takes its own name as argv[0] and returns the exit status. */
+#ifndef TSR_CLI_CMD_H
+#define TSR_CLI_CMD_H
+
+#include "../../engine/base.h"
+
+/* Exit statuses; the only ones. */
+enum tsr_exit {
+    TSR_EXIT_OK = 0,
+    TSR_EXIT_MACHINE = 1, /* the machine failed */
+    TSR_EXIT_USER = 2,    /* the user's mistake */
+    TSR_EXIT_UNFIT = 3,   /* does not fit, or out of memory */
+    TSR_EXIT_DEFECT = 4,  /* ranks that differ, a race, a deadlock */
+    TSR_EXIT_RETRY = 75   /* a peer was lost; a restart may help */
+};
+
+int tsr_cmd_compare(int argc, char **argv);
+int tsr_cmd_sim(int argc, char **argv);
+int tsr_cmd_run(int argc, char **argv);
+int tsr_cmd_inspect(int argc, char **argv);
+int tsr_cmd_program(int argc, char **argv);
+int tsr_cmd_trace(int argc, char **argv);
+
+/* The exit status that a failure means. */
+int tsr_exit_status(tsr_status status);
+/* Prints the one line of a failure, and returns its exit status; TSR_OK: flushes stdout and
+ * returns `success`, or the failure of the flush. */
+int tsr_finish(tsr_status status, int success);
+
+#endif

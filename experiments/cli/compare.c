@@ -1,0 +1,63 @@
+/* compare.c: `tessera compare`: every strategy of a file, one table. */
+#include <stdlib.h>
+
+#include "cmd.h"
+#include "report.h"
+#include "report_file.h"
+#include "study.h"
+
+static const char *const formats[] = {"md", "csv", "json", NULL};
+
+static tsr_status write_study(const struct tsr_study *study, const char *dir,
+                              const struct tsr_row *rows)
+{
+    bool skipped = false;
+    TSR_TRY(tsr_report_study(dir, &study->info, rows, study->n));
+    return tsr_report_plots(dir, rows, study->n, &skipped);
+}
+
+static tsr_status compare(const struct tsr_args *args, const struct tsr_study *study)
+{
+    if (args->out)
+        TSR_TRY(tsr_prepare_out(args->out));
+    struct tsr_row *rows = calloc(study->n, sizeof(*rows));
+    if (!rows)
+        return tsr_fail(TSR_ENOMEM, "out of memory");
+    tsr_status status = tsr_pool_run(study, args->out, args->jobs, rows);
+    if (status == TSR_OK)
+        status = tsr_report_table(stdout, args->format, &study->info, rows, study->n);
+    if (status == TSR_OK)
+        status = tsr_flush(stdout, "stdout");
+    if (status == TSR_OK)
+        tsr_study_notes(study);
+    if (status == TSR_OK && args->out)
+        status = write_study(study, args->out, rows);
+    free(rows);
+    return status;
+}
+
+static tsr_status run(struct tsr_args *args)
+{
+    struct tsr_study study;
+    TSR_TRY(tsr_args_need_file(tsr_usage_find("compare"), args));
+    TSR_TRY(tsr_args_format(args, formats));
+    if (args->print_config)
+        return tsr_print_config(args);
+    TSR_TRY(tsr_study_open(args, &study));
+    tsr_status status = compare(args, &study);
+    tsr_study_fini(&study);
+    return status;
+}
+
+int tsr_cmd_compare(int argc, char **argv)
+{
+    const struct tsr_usage *usage = tsr_usage_find("compare");
+    struct tsr_args args;
+    bool help = false;
+    tsr_status status = tsr_args_parse(usage, argc, argv, &args, &help);
+    if (status == TSR_OK && help)
+        tsr_usage_print(stdout, usage);
+    else if (status == TSR_OK)
+        status = run(&args);
+    return tsr_finish(status, TSR_EXIT_OK);
+}

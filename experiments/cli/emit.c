@@ -1,0 +1,175 @@
+/* emit.c: runs engines with the recorder until a step repeats itself. */
+#include "emit.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "build.h"
+
+enum { EXTRA_ITERATIONS = 5 }; /* beyond what the user asks for, before we give up */
+
+static double now(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+/* ---- classes ----------------------------------------------------------------------------- */
+
+/* An engine may be asked to issue before its first program has a place. */
+static tsr_status open_class(const struct tsr_job *job, uint32_t rank,
+                             struct tsr_emitted_class *class)
+{
+    class->rank = rank;
+    class->programs[0] = malloc(sizeof(struct tsr_program));
+    if (!class->programs[0])
+        return tsr_fail(TSR_ENOMEM, "out of memory");
+    tsr_program_init(class->programs[0], NULL);
+    class->programs[0]->iteration = -1;
+    tsr_recorder_init(&class->recorder, class->programs[0]);
+    TSR_TRY(tsr_build(job, rank, &class->recorder.base, &class->engine));
+    class->programs[0]->tables = tsr_engine_tables(class->engine);
+    return TSR_OK;
+}
+
+static void close_class(struct tsr_emitted_class *class)
+{
+    for (size_t i = 0; i < TSR_MAX_ITERATIONS; i++) {
+        if (class->programs[i])
+            tsr_program_fini(class->programs[i]);
+        free(class->programs[i]);
+    }
+    tsr_engine_destroy(class->engine);
+}
+
+void tsr_emission_fini(struct tsr_emission *emission)
+{
+    for (uint32_t i = 0; emission->classes && i < emission->n_classes; i++)
+        close_class(&emission->classes[i]);
+    free(emission->classes);
+    free(emission->class_of);
+    memset(emission, 0, sizeof(*emission));
+}
+
+/* Rank 0's engine says which ranks do the same; the others get engines of their own. */
+static tsr_status open_all(const struct tsr_job *job, struct tsr_emission *out)
+{
+    struct tsr_emitted_class first = {0};
+    uint32_t *representative = calloc(job->world, sizeof(*representative)), n = 0;
+    out->class_of = calloc(job->world, sizeof(*out->class_of));
+    tsr_status status = TSR_OK;
+    if (!representative || !out->class_of)
+        status = tsr_fail(TSR_ENOMEM, "out of memory");
+    if (status == TSR_OK)
+        status = open_class(job, 0, &first);
+    if (status == TSR_OK)
+        status = tsr_engine_rank_classes(first.engine, out->class_of, representative, &n);
+    close_class(&first);
+    if (status == TSR_OK) {
+        out->classes = calloc(n, sizeof(*out->classes));
+        out->n_classes = out->classes ? n : 0;
+        if (!out->classes)
+            status = tsr_fail(TSR_ENOMEM, "out of memory");
+    }
+    for (uint32_t i = 0; status == TSR_OK && i < n; i++)
+        status = open_class(job, representative[i], &out->classes[i]);
+    free(representative);
+    return status;
+}
+
+static tsr_status open_one(const struct tsr_job *job, uint32_t rank, struct tsr_emission *out)
+{
+    out->class_of = calloc(job->world, sizeof(*out->class_of));
+    out->classes = calloc(1, sizeof(*out->classes));
+    if (!out->class_of || !out->classes)
+        return tsr_fail(TSR_ENOMEM, "out of memory");
+    out->n_classes = 1;
+    return open_class(job, rank, &out->classes[0]);
+}
+
+/* ---- iterations -------------------------------------------------------------------------- */
+
+static tsr_status emit_init(struct tsr_emission *out)
+{
+    for (uint32_t i = 0; i < out->n_classes; i++)
+        TSR_TRY(tsr_engine_init_params(out->classes[i].engine));
+    out->n_iterations = 1;
+    return TSR_OK;
+}
+
+static tsr_status emit_iteration(struct tsr_emission *out)
+{
+    uint32_t k = out->n_iterations;
+    for (uint32_t i = 0; i < out->n_classes; i++) {
+        struct tsr_emitted_class *class = &out->classes[i];
+        struct tsr_program *program = malloc(sizeof(*program));
+        if (!program)
+            return tsr_fail(TSR_ENOMEM, "out of memory");
+        tsr_program_init(program, tsr_engine_tables(class->engine));
+        program->iteration = (int)k - 1;
+        class->programs[k] = program;
+        class->recorder.into = program;
+        TSR_TRY(tsr_step_run(class->engine, k - 1));
+    }
+    out->n_iterations = k + 1;
+    return TSR_OK;
+}
+
+static bool is_steady(const struct tsr_emission *out)
+{
+    uint32_t k = out->n_iterations - 1;
+    for (uint32_t i = 0; i < out->n_classes; i++) {
+        const struct tsr_program *last = out->classes[i].programs[k];
+        const struct tsr_program *before = out->classes[i].programs[k - 1];
+        if (tsr_program_hash(last) != tsr_program_hash(before) ||
+            tsr_program_offsets_hash(last) != tsr_program_offsets_hash(before))
+            return false;
+    }
+    return true;
+}
+
+static tsr_status emit_all(const struct tsr_job *job, uint32_t last, struct tsr_emission *out)
+{
+    uint32_t least = (uint32_t)job->settings->iterations + 1, most = least + EXTRA_ITERATIONS;
+    TSR_TRY(emit_init(out));
+    if (last != UINT32_MAX) {
+        while (out->n_iterations <= last)
+            TSR_TRY(emit_iteration(out));
+        return TSR_OK;
+    }
+    while (out->n_iterations < most && !out->steady) {
+        TSR_TRY(emit_iteration(out));
+        out->steady = out->n_iterations >= least && is_steady(out);
+    }
+    return TSR_OK;
+}
+
+static tsr_status emit(const struct tsr_job *job, bool one, uint32_t rank, uint32_t last,
+                       struct tsr_emission *out)
+{
+    double start = now();
+    memset(out, 0, sizeof(*out));
+    out->world = job->world;
+    tsr_status status = one ? open_one(job, rank, out) : open_all(job, out);
+    if (status == TSR_OK)
+        status = emit_all(job, last, out);
+    if (status != TSR_OK) {
+        tsr_emission_fini(out);
+        return status;
+    }
+    out->seconds = now() - start;
+    return TSR_OK;
+}
+
+tsr_status tsr_emit(const struct tsr_job *job, struct tsr_emission *out)
+{
+    return emit(job, false, 0, UINT32_MAX, out);
+}
+
+tsr_status tsr_emit_rank(const struct tsr_job *job, uint32_t rank, uint32_t last,
+                         struct tsr_emission *out)
+{
+    return emit(job, true, rank, last, out);
+}

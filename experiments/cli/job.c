@@ -1,0 +1,275 @@
+/* job.c: resolves the names of a strategy and checks that its sizes make sense together. */
+#include "job.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "paths.h"
+
+const struct tsr_node *tsr_job_at(const struct tsr_job *job, const char *key)
+{
+    const struct tsr_node *at = tsr_setting_at(job->settings, key);
+    return at ? at : job->strategy->at;
+}
+
+/* ---- model and cluster ------------------------------------------------------------------- */
+
+static tsr_status no_key(const struct tsr_experiment *experiment, const char *key,
+                         const char *allowed)
+{
+    return tsr_fail(TSR_ECONFIG, "%s: has no key \"%s\"; allowed: %s", experiment->path, key,
+                    allowed);
+}
+
+tsr_status tsr_load_model(const struct tsr_experiment *experiment,
+                          const struct tsr_strategy *strategy, struct tsr_model *out)
+{
+    const struct tsr_settings *s = &strategy->settings;
+    char path[TSR_PATH_BYTES];
+    memset(out, 0, sizeof(*out));
+    if (s->model && s->model_tree)
+        return tsr_node_error(tsr_setting_at(s, "model.tree"),
+                              "model.tree: found %s beside model.name: %s; allowed: one of them",
+                              s->model_tree, s->model);
+    if (!s->model && !s->model_tree)
+        return no_key(experiment, "model",
+                      "a name of models/, the path of a config.json, or {tree: FILE}");
+    if (s->model_tree) {
+        TSR_TRY(tsr_find_file("model.tree", s->model_tree, tsr_setting_at(s, "model.tree"),
+                              experiment->path, path));
+        return tsr_model_load_tree(path, out);
+    }
+    TSR_TRY(tsr_find_model(s->model, tsr_setting_at(s, "model.name"), experiment->path, path));
+    return tsr_model_load_hf(path, out);
+}
+
+static tsr_status load_cluster(struct tsr_job *job)
+{
+    const struct tsr_settings *s = job->settings;
+    char path[TSR_PATH_BYTES];
+    TSR_TRY(
+        tsr_find_cluster(s->cluster, tsr_setting_at(s, "cluster"), job->experiment->path, path));
+    return tsr_cluster_load(path, &job->cluster);
+}
+
+/* ---- mesh -------------------------------------------------------------------------------- */
+
+/* Sizes as given; 0 where the world decides. */
+static tsr_status read_mesh(const struct tsr_job *job, struct tsr_shape_value *out)
+{
+    const struct tsr_settings *s = job->settings;
+    *out = s->mesh;
+    if (s->mesh.n && (s->mesh_replicate || s->mesh_shard))
+        return tsr_node_error(tsr_setting_at(s, "mesh.shape"),
+                              "mesh.shape: found beside mesh.replicate or mesh.shard; allowed: "
+                              "[REPLICATE, SHARD] or {replicate: N, shard: N}");
+    if (s->mesh_replicate)
+        *out = (struct tsr_shape_value){2, {(uint32_t)s->mesh_replicate, (uint32_t)s->mesh_shard}};
+    else if (s->mesh_shard)
+        *out = (struct tsr_shape_value){1, {(uint32_t)s->mesh_shard}};
+    return TSR_OK;
+}
+
+static const struct tsr_node *mesh_at(const struct tsr_job *job)
+{
+    static const char *const keys[] = {"mesh.shape", "mesh.shard", "mesh.replicate"};
+    for (size_t i = 0; i < 3; i++)
+        if (tsr_setting_at(job->settings, keys[i]))
+            return tsr_setting_at(job->settings, keys[i]);
+    return job->strategy->at;
+}
+
+static tsr_status check_world(struct tsr_job *job, uint64_t world)
+{
+    uint64_t have = (uint64_t)job->cluster.nodes * job->cluster.gpus_per_node;
+    const struct tsr_node *at = tsr_setting_at(job->settings, "world");
+    if (*job->cluster.name && world > have)
+        return tsr_node_error(at ? at : mesh_at(job),
+                              "%s: found %llu; allowed: 1 to %llu, the GPUs of cluster %s",
+                              at ? "world" : "mesh: product", (unsigned long long)world,
+                              (unsigned long long)have, job->cluster.name);
+    job->world = (uint32_t)world;
+    return TSR_OK;
+}
+
+static void name_dims(struct tsr_job *job)
+{
+    bool replicates = job->settings->api != TSR_API_FULLY_SHARD;
+    if (replicates) { /* whatever the shape: every rank holds a copy */
+        job->mesh.n_dims = 1;
+        job->mesh.shape[0] = job->world;
+    }
+    if (job->mesh.n_dims == 2) {
+        snprintf(job->mesh.name[0], sizeof job->mesh.name[0], "replicate");
+        snprintf(job->mesh.name[1], sizeof job->mesh.name[1], "shard");
+    } else {
+        snprintf(job->mesh.name[0], sizeof job->mesh.name[0], "%s",
+                 replicates ? "replicate" : "shard");
+    }
+}
+
+static tsr_status resolve_mesh(struct tsr_job *job)
+{
+    const struct tsr_settings *s = job->settings;
+    struct tsr_shape_value shape;
+    uint64_t world = s->world, cluster = (uint64_t)job->cluster.nodes * job->cluster.gpus_per_node;
+    TSR_TRY(read_mesh(job, &shape));
+    uint64_t known = 1;
+    for (uint32_t i = 0; i < shape.n; i++)
+        known *= shape.size[i] ? shape.size[i] : 1;
+    bool open = shape.n == 2 && shape.size[1] == 0; /* {replicate: N} alone */
+    if (!world)
+        world = shape.n && !open ? known : cluster;
+    if (!world)
+        return no_key(job->experiment, "world", "the number of GPUs, or a cluster");
+    if (shape.n == 0)
+        shape = (struct tsr_shape_value){1, {(uint32_t)world}};
+    else if (open && world % known == 0)
+        shape.size[1] = (uint32_t)(world / known);
+    else if (open || known != world)
+        return tsr_node_error(mesh_at(job),
+                              "mesh: found sizes whose product is %llu; allowed: a product of "
+                              "%llu, the world",
+                              (unsigned long long)known, (unsigned long long)world);
+    job->mesh.n_dims = (int)shape.n;
+    memcpy(job->mesh.shape, shape.size, sizeof shape.size);
+    TSR_TRY(check_world(job, world));
+    name_dims(job);
+    return TSR_OK;
+}
+
+/* ---- sizes ------------------------------------------------------------------------------- */
+
+static tsr_status check_positions(const struct tsr_job *job)
+{
+    const struct tsr_model *m = &job->model;
+    if (!m->positions_are_hard || job->settings->seq <= m->max_positions)
+        return TSR_OK;
+    return tsr_node_error(
+        tsr_job_at(job, "seq"), "seq: found %llu; allowed: up to the %llu positions of model %s",
+        (unsigned long long)job->settings->seq, (unsigned long long)m->max_positions, m->name);
+}
+
+/* Largest byte counts, in floating point: what does not fit into 62 bits is refused. */
+static tsr_status check_overflow(const struct tsr_job *job)
+{
+    const struct tsr_settings *s = job->settings;
+    const struct tsr_model *m = &job->model;
+    double limit = 4611686018427387904.0; /* 2^62 */
+    double tokens = (double)s->batch * (double)s->seq * (double)s->accum_steps;
+    double width = 1, layers = 1, heads = 1;
+    if (m->family == TSR_FAMILY_LLAMA) {
+        width = (double)m->llama.vocab_size + 8.0 * (double)m->llama.hidden_size +
+                4.0 * (double)m->llama.intermediate_size;
+        layers = (double)m->llama.n_layers;
+        heads = (double)m->llama.n_heads;
+    } else if (m->family == TSR_FAMILY_GPT2) {
+        width = (double)m->gpt2.vocab_size + 16.0 * (double)m->gpt2.n_embd +
+                2.0 * (double)m->gpt2.n_inner;
+        layers = (double)m->gpt2.n_layer;
+        heads = (double)m->gpt2.n_head;
+    }
+    double linear = tokens * width * layers * 16;
+    double scores = tokens * (double)s->seq * heads * layers * 16;
+    double params = (double)m->counts.total * 32;
+    double most = linear > scores ? linear : scores;
+    if (linear < limit && scores < limit && params < limit)
+        return TSR_OK;
+    if (params >= limit)
+        return tsr_node_error(tsr_setting_at(s, "model.name"),
+                              "model: found %.3g parameters: sizes overflow; allowed: fewer than "
+                              "%.3g",
+                              (double)m->counts.total, limit / 32);
+    return tsr_node_error(tsr_job_at(job, s->batch > s->seq ? "batch" : "seq"),
+                          "batch x seq x accumulation.steps: found %llu x %llu x %llu: sizes "
+                          "overflow (about %.3g bytes); allowed: fewer than %.3g bytes",
+                          (unsigned long long)s->batch, (unsigned long long)s->seq,
+                          (unsigned long long)s->accum_steps, most, limit);
+}
+
+/* ---- opening ----------------------------------------------------------------------------- */
+
+static tsr_status open_job(struct tsr_job *job, enum tsr_job_needs needs)
+{
+    TSR_TRY(tsr_model_require_runnable(&job->model));
+    if (job->settings->cluster)
+        TSR_TRY(load_cluster(job));
+    else if (needs == TSR_NEEDS_ALL)
+        return no_key(job->experiment, "cluster",
+                      "a name of clusters/, or the path of a cluster or node file");
+    TSR_TRY(resolve_mesh(job));
+    TSR_TRY(check_positions(job));
+    return check_overflow(job);
+}
+
+tsr_status tsr_job_open(const struct tsr_experiment *experiment,
+                        const struct tsr_strategy *strategy, enum tsr_job_needs needs,
+                        struct tsr_job *out)
+{
+    memset(out, 0, sizeof(*out));
+    out->experiment = experiment;
+    out->strategy = strategy;
+    out->settings = &strategy->settings;
+    TSR_TRY(tsr_load_model(experiment, strategy, &out->model));
+    tsr_status status = open_job(out, needs);
+    if (status != TSR_OK)
+        tsr_job_close(out);
+    return status;
+}
+
+void tsr_job_close(struct tsr_job *job)
+{
+    tsr_model_fini(&job->model);
+}
+
+/* ---- words ------------------------------------------------------------------------------- */
+
+size_t tsr_job_notes(const struct tsr_job *job, char (*out)[256], size_t n)
+{
+    const struct tsr_model *m = &job->model;
+    unsigned long long seq = (unsigned long long)job->settings->seq;
+    size_t used = 0;
+    if (m->sliding_window && seq > m->sliding_window && used < n)
+        snprintf(out[used++], 256,
+                 "model %s: attention is modelled in full; its sliding window of %llu is shorter "
+                 "than seq %llu",
+                 m->name, (unsigned long long)m->sliding_window, seq);
+    if (m->max_positions && seq > m->max_positions && used < n)
+        snprintf(out[used++], 256, "model %s: seq %llu is beyond its %llu positions", m->name, seq,
+                 (unsigned long long)m->max_positions);
+    return used;
+}
+
+void tsr_strategy_words(const struct tsr_settings *s, char *out, size_t size)
+{
+    static const char *const wraps[] = {"per block", "per block, embedding and head apart",
+                                        "one group", "own groups"};
+    char value[128] = "", more[160] = "";
+    if (s->description) {
+        snprintf(out, size, "%s", s->description);
+        return;
+    }
+    const struct tsr_key *param = &tsr_keys[tsr_key_find("precision.param")];
+    const struct tsr_key *reduce = &tsr_keys[tsr_key_find("precision.reduce")];
+    char param_text[16], reduce_text[16];
+    if (tsr_key_format(param, s, param_text, sizeof param_text) != TSR_OK ||
+        tsr_key_format(reduce, s, reduce_text, sizeof reduce_text) != TSR_OK ||
+        tsr_key_format(&tsr_keys[tsr_key_find("reshard_after_forward")], s, value, sizeof value) !=
+            TSR_OK)
+        return;
+    if (s->api == TSR_API_FULLY_SHARD)
+        snprintf(more, sizeof more, ", reshard %s", value);
+    if (s->ckpt_every)
+        snprintf(more + strlen(more), sizeof more - strlen(more), ", checkpointing");
+    if (s->forward_prefetch || s->backward_prefetch)
+        snprintf(more + strlen(more), sizeof more - strlen(more), ", prefetch %llu/%llu",
+                 (unsigned long long)s->forward_prefetch, (unsigned long long)s->backward_prefetch);
+    if (s->offload)
+        snprintf(more + strlen(more), sizeof more - strlen(more), ", offload");
+    if (s->api == TSR_API_DDP)
+        snprintf(out, size, "ddp, compute %s, reduce %s%s", param_text, reduce_text, more);
+    else
+        snprintf(out, size, "%s %s, compute %s, reduce %s%s",
+                 s->api == TSR_API_REPLICATE ? "replicate" : "fully_shard", wraps[s->wrap.kind],
+                 param_text, reduce_text, more);
+}

@@ -1,0 +1,42 @@
+/* job.h: one strategy with everything that its names stand for: model, cluster, mesh. */
+#ifndef TSR_CLI_JOB_H
+#define TSR_CLI_JOB_H
+
+#include "../../sim/cluster.h"
+#include "experiment.h"
+#include "model.h"
+
+struct tsr_job {
+    const struct tsr_experiment *experiment;
+    const struct tsr_strategy *strategy;
+    const struct tsr_settings *settings; /* of the strategy */
+    struct tsr_model model;
+    struct tsr_cluster cluster; /* name "" without a cluster */
+    struct tsr_mesh mesh;
+    uint32_t world;
+};
+
+enum tsr_job_needs { TSR_NEEDS_ALL, TSR_MAY_LACK_CLUSTER };
+
+/* Loads and checks. Errors: TSR_ECONFIG with the place of the key. On failure nothing is to be
+ * closed. */
+tsr_status tsr_job_open(const struct tsr_experiment *experiment,
+                        const struct tsr_strategy *strategy, enum tsr_job_needs needs,
+                        struct tsr_job *out) TSR_MUST_USE;
+void tsr_job_close(struct tsr_job *job);
+
+/* Where a key was given in this strategy, else the strategy itself: for messages. */
+const struct tsr_node *tsr_job_at(const struct tsr_job *job, const char *key);
+
+/* Loads the model that settings name. */
+tsr_status tsr_load_model(const struct tsr_experiment *experiment,
+                          const struct tsr_strategy *strategy, struct tsr_model *out) TSR_MUST_USE;
+
+/* Remarks that are no errors (a sliding window that is not modelled, ...), one line each, at most
+ * `n` of them; returns how many. */
+size_t tsr_job_notes(const struct tsr_job *job, char (*out)[256], size_t n);
+
+/* "fully_shard per block, reshard null, bf16 / f32": the options of a strategy in words. */
+void tsr_strategy_words(const struct tsr_settings *settings, char *out, size_t size);
+
+#endif

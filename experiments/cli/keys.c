@@ -1,0 +1,188 @@
+/* keys.c: the table of keys. Adding a key is adding a row here and a field in settings.h. */
+#include "keys_words.h"
+#include "settings.h"
+
+#include <string.h>
+
+#define AT(field)  offsetof(struct tsr_settings, field)
+#define SIZE_MAX_D 1048576.0 /* of a size that a user gives: 2^20 */
+
+static const char *const word_all[] = {"all", NULL};
+static const char *const word_ckpt[] = {"none", "full", NULL};
+
+/* clang-format off */
+const struct tsr_key tsr_keys[] = {
+    /* What is trained, and on what. */
+    {"model.name", TSR_KEY_STRING, AT(model), "null", 0, 0, 0, NULL,
+     "name of a file of models/ (llama-3.1-8b), or the path of a Hugging Face config.json"},
+    {"model.tree", TSR_KEY_STRING, AT(model_tree), "null", 0, 0, 0, NULL,
+     "path of a file that describes an own model as a module tree (instead of model.name)"},
+    {"model.blocks", TSR_KEY_STRING, AT(model_blocks), "null", 0, 0, 0, NULL,
+     "pattern of the repeated blocks; null: the layers of the family, or of a tree's longest list"},
+    {"cluster", TSR_KEY_STRING, AT(cluster), "null", 0, 0, 0, NULL,
+     "name (dgx-h100-1) or path of a cluster or node file of clusters/"},
+    {"world", TSR_KEY_UINT, AT(world), "all", 1, SIZE_MAX_D, 0, word_all,
+     "GPUs that take part, the first ones of the cluster; all: every GPU, or the mesh's product"},
+    {"mesh.shape", TSR_KEY_SHAPE, AT(mesh), "null", 1, SIZE_MAX_D, 0, NULL,
+     "device mesh [shard] or [replicate, shard]; null: one dimension over the world"},
+    {"mesh.replicate", TSR_KEY_UINT, AT(mesh_replicate), "null", 1, SIZE_MAX_D, 0, NULL,
+     "copies of the parameters; > 1 with sharding is HSDP (instead of mesh.shape)"},
+    {"mesh.shard", TSR_KEY_UINT, AT(mesh_shard), "null", 1, SIZE_MAX_D, 0, NULL,
+     "ranks over which parameters are cut (instead of mesh.shape)"},
+
+    /* The step. */
+    {"batch", TSR_KEY_UINT, AT(batch), "1", 1, SIZE_MAX_D, 0, NULL,
+     "sequences per rank and micro-batch"},
+    {"seq", TSR_KEY_UINT, AT(seq), "1024", 1, 16777216, 0, NULL, "tokens per sequence"},
+    {"accumulation.steps", TSR_KEY_UINT, AT(accum_steps), "1", 1, 4096, 0, NULL,
+     "micro-batches per iteration"},
+    {"accumulation.mode", TSR_KEY_ENUM, AT(accum_mode), "reduce_each", 0, 0, 0, tsr_words_accum,
+     "what micro-batches before the last do with gradients and parameters"},
+    {"iterations", TSR_KEY_UINT, AT(iterations), "3", 3, 64, 0, NULL,
+     "iterations simulated at least; more follow until two are alike"},
+
+    /* Numbers. */
+    {"precision.master", TSR_KEY_ENUM, AT(master), "f32", 0, 0, 0, tsr_words_real,
+     "dtype in which parameters, gradients and optimizer state are kept"},
+    {"precision.param", TSR_KEY_ENUM, AT(param), "bf16", 0, 0, 0, tsr_words_dtype,
+     "dtype of computation and of gathered parameters; none: as kept"},
+    {"precision.reduce", TSR_KEY_ENUM, AT(reduce), "f32", 0, 0, 0, tsr_words_dtype,
+     "dtype of gradient reduction; none: that of the gradients"},
+    {"precision.output", TSR_KEY_ENUM, AT(output), "none", 0, 0, 0, tsr_words_dtype,
+     "dtype to which outputs of wrapped modules are cast"},
+    {"precision.cast_inputs", TSR_KEY_BOOL, AT(cast_inputs), "true", 0, 0, 0, NULL,
+     "cast inputs of wrapped modules to precision.param"},
+    {"optimizer.name", TSR_KEY_ENUM, AT(optimizer), "adamw", 0, 0, 0, tsr_words_optimizer,
+     "optimizer"},
+    {"optimizer.variant", TSR_KEY_ENUM, AT(variant), "foreach", 0, 0, 0, tsr_words_variant,
+     "implementation of adamw: multi-tensor, one fused kernel, or a loop over parameters"},
+    {"optimizer.momentum", TSR_KEY_BOOL, AT(momentum), "true", 0, 0, 0, NULL,
+     "sgd keeps a momentum buffer"},
+    {"clip", TSR_KEY_BOOL, AT(clip), "false", 0, 0, 0, NULL,
+     "clip gradients by their global norm before the optimizer"},
+    {"checkpoint.every", TSR_KEY_UINT, AT(ckpt_every), "none", 0, SIZE_MAX_D, 0, word_ckpt,
+     "activation checkpointing of every k-th block; full: each block"},
+    {"checkpoint.hooks", TSR_KEY_ENUM, AT(ckpt_hooks), "inside", 0, 0, 0, tsr_words_hooks,
+     "inside: sharding hooks stay outside of the recomputation; outside: they run again in it"},
+    {"checkpoint.early_stop", TSR_KEY_BOOL, AT(ckpt_early_stop), "true", 0, 0, 0, NULL,
+     "recomputation ends with the last tensor that is needed"},
+    {"attention", TSR_KEY_ENUM, AT(attention), "flash", 0, 0, 0, tsr_words_attention,
+     "attention kernel"},
+    {"gqa_repeat", TSR_KEY_BOOL, AT(gqa_repeat), "false", 0, 0, 0, NULL,
+     "repeat key and value heads in memory before attention"},
+
+    /* The strategy. */
+    {"description", TSR_KEY_STRING, AT(description), "null", 0, 0, 0, NULL,
+     "words for tables and people"},
+    {"api", TSR_KEY_ENUM, AT(api), "fully_shard", 0, 0, 0, tsr_words_api,
+     "fully_shard (FSDP2), replicate on its machinery, or bucketed ddp"},
+    {"wrap", TSR_KEY_WRAP, AT(wrap), "block", 0, 0, 0, tsr_words_wrap,
+     "what forms groups; a list has {modules: [PATTERN], group: BOOL, reshard_after_forward: V}"},
+    {"reshard_after_forward", TSR_KEY_RESHARD, AT(reshard), "null", 0, 0, 0, NULL,
+     "null: true except for the root; an integer: reshard to groups of that many ranks"},
+    {"reshard_after_backward", TSR_KEY_BOOL, AT(reshard_after_backward), "true", 0, 0, 0, NULL,
+     "free gathered parameters after backward"},
+    {"forward_prefetch", TSR_KEY_UINT, AT(forward_prefetch), "0", 0, 1024, 0, NULL,
+     "groups gathered ahead in forward; 0: as far as the host runs ahead"},
+    {"backward_prefetch", TSR_KEY_UINT, AT(backward_prefetch), "0", 0, 1024, 0, NULL,
+     "groups gathered ahead in backward; 0: the default, one"},
+    {"offload", TSR_KEY_ENUM, AT(offload), "none", 0, 0, 0, tsr_words_offload,
+     "keep shards and gradients in host memory"},
+    {"ddp.bucket_cap_mb", TSR_KEY_DOUBLE, AT(ddp_bucket_mb), "0", 0, SIZE_MAX_D, 0, NULL,
+     "MiB per bucket; 0: PyTorch's default, 25 with a first bucket of 1"},
+    {"ddp.find_unused", TSR_KEY_BOOL, AT(ddp_find_unused), "false", 0, 0, 0, NULL,
+     "find_unused_parameters"},
+    {"ddp.static_graph", TSR_KEY_BOOL, AT(ddp_static_graph), "false", 0, 0, 0, NULL,
+     "static_graph"},
+    {"ddp.gradient_as_bucket_view", TSR_KEY_BOOL, AT(ddp_view), "false", 0, 0, 0, NULL,
+     "gradients are views of the buckets"},
+
+    /* The device allocator (PyTorch's rules). */
+    {"allocator.limit", TSR_KEY_ENUM, AT(alloc_limit), "none", 0, 0, 0, tsr_words_limit,
+     "card: the allocator retries and fails as on the card; none: it never fails, rows say by how "
+     "much they do not fit"},
+    {"allocator.expandable_segments", TSR_KEY_BOOL, AT(allocator.expandable_segments), "false", 0,
+     0, 0, NULL, "expandable_segments:True of PYTORCH_CUDA_ALLOC_CONF"},
+    {"allocator.max_split_mb", TSR_KEY_UINT, AT(allocator.max_split_bytes), "0", 0, SIZE_MAX_D,
+     1048576, NULL, "max_split_size_mb (MiB); 0: unlimited"},
+    {"allocator.roundup_power2_divisions", TSR_KEY_UINT32, AT(allocator.roundup_power2_divisions),
+     "0", 0, 64, 0, NULL, "roundup_power2_divisions; 0: off"},
+    {"allocator.gc_threshold", TSR_KEY_DOUBLE, AT(allocator.gc_threshold), "0", 0, 1, 0, NULL,
+     "garbage_collection_threshold, a share of the card; 0: off"},
+    {"allocator.large_segment_mb", TSR_KEY_UINT, AT(allocator.large_segment_bytes), "0", 0,
+     SIZE_MAX_D, 1048576, NULL, "size of a large segment (MiB); 0: PyTorch's 20"},
+
+    /* The simulation. */
+    {"sim.host_launch_us", TSR_KEY_DOUBLE, AT(sim.host_launch_s), NULL, 0, 1e6, 1e-6, NULL,
+     "host time to launch a kernel or copy (microseconds)"},
+    {"sim.host_collective_us", TSR_KEY_DOUBLE, AT(sim.host_collective_s), NULL, 0, 1e6, 1e-6, NULL,
+     "host time to launch a collective, with its hook (microseconds)"},
+    {"sim.host_event_us", TSR_KEY_DOUBLE, AT(sim.host_event_s), NULL, 0, 1e6, 1e-6, NULL,
+     "host time to record or wait for an event (microseconds)"},
+    {"sim.host_alloc_us", TSR_KEY_DOUBLE, AT(sim.host_alloc_s), NULL, 0, 1e6, 1e-6, NULL,
+     "host time of an allocation from the cache, or a free (microseconds)"},
+    {"sim.host_segment_us", TSR_KEY_DOUBLE, AT(sim.host_segment_s), NULL, 0, 1e6, 1e-6, NULL,
+     "host time of a device allocation (microseconds)"},
+    {"sim.host_scale", TSR_KEY_DOUBLE, AT(sim.host_scale), NULL, 0, 1e6, 0, NULL,
+     "multiplies the host times; 0: an infinitely fast host"},
+    {"sim.queue_depth", TSR_KEY_UINT32, AT(sim.queue_depth), NULL, 0, SIZE_MAX_D, 0, NULL,
+     "device instructions that the host may be ahead; 0: unlimited"},
+    {"sim.latency_scale", TSR_KEY_DOUBLE, AT(sim.latency_scale), NULL, 0, 1e6, 0, NULL,
+     "multiplies the latencies of collectives and kernels; 0: none"},
+    {"sim.link_efficiency", TSR_KEY_DOUBLE, AT(sim.link_efficiency), NULL, 0.01, 1, 0, NULL,
+     "reachable share of a link's rate"},
+    {"sim.infinite_bandwidth", TSR_KEY_BOOL, AT(sim.infinite_bandwidth), NULL, 0, 0, 0, NULL,
+     "links cost nothing"},
+    {"sim.protocol", TSR_KEY_ENUM, AT(sim.protocol), NULL, 0, 0, 0, tsr_words_protocol,
+     "NCCL protocol; auto: as NCCL chooses"},
+    {"sim.fold", TSR_KEY_BOOL, AT(sim.fold), NULL, 0, 0, 0, NULL,
+     "simulate one rank per symmetry class"},
+    {"sim.slow_rank", TSR_KEY_UINT32, AT(sim.slow_rank), NULL, 0, SIZE_MAX_D, 0, NULL,
+     "the GPU that sim.slow_factor slows"},
+    {"sim.slow_factor", TSR_KEY_DOUBLE, AT(sim.slow_factor), NULL, 0, 1e6, 0, NULL,
+     "kernels of one GPU take this many times as long; 0 or 1: none"},
+    {"sim.nic_bw", TSR_KEY_DOUBLE, AT(sim.nic_bw), NULL, 0, 1e15, 0, NULL,
+     "bytes/s per network adapter instead of the cluster's; 0: the cluster's"},
+    {"sim.intra_bw", TSR_KEY_DOUBLE, AT(sim.intra_bw), NULL, 0, 1e15, 0, NULL,
+     "bytes/s per GPU inside a node instead of the cluster's; 0: the cluster's"},
+};
+/* clang-format on */
+
+size_t tsr_n_keys(void)
+{
+    size_t n = sizeof tsr_keys / sizeof tsr_keys[0];
+    TSR_CHECK(n <= TSR_MAX_KEYS);
+    return n;
+}
+
+size_t tsr_key_find(const char *name)
+{
+    size_t i = 0, n = tsr_n_keys();
+    while (i < n && strcmp(tsr_keys[i].name, name))
+        i++;
+    return i;
+}
+
+bool tsr_key_is_prefix(const char *name)
+{
+    size_t length = strlen(name);
+    for (size_t i = 0; i < tsr_n_keys(); i++)
+        if (!strncmp(tsr_keys[i].name, name, length) && tsr_keys[i].name[length] == '.')
+            return true;
+    return false;
+}
+
+const char *tsr_key_shorthand(const char *prefix)
+{
+    static const char *const table[][2] = {
+        {"model", "model.name"}, {"mesh", "mesh.shape"}, {"checkpoint", "checkpoint.every"}};
+    for (size_t i = 0; i < sizeof table / sizeof table[0]; i++)
+        if (!strcmp(table[i][0], prefix))
+            return table[i][1];
+    return NULL;
+}
+
+bool tsr_key_prefix_resets(const char *prefix)
+{
+    return !strcmp(prefix, "model") || !strcmp(prefix, "mesh");
+}

@@ -1,0 +1,19 @@
+/* keys_words.c: words of enumerated keys, in the order of their enums. An empty word is a value
+ * that a key does not offer. */
+#include "keys_words.h"
+
+#include <stddef.h>
+
+const char *const tsr_words_accum[] = {"reduce_each", "no_reduce", "no_reduce_no_reshard",
+                                       "no_all_reduce", NULL};
+const char *const tsr_words_dtype[] = {"none", "f32", "bf16", "f16", NULL};
+const char *const tsr_words_real[] = {"", "f32", "bf16", "f16", NULL};
+const char *const tsr_words_optimizer[] = {"adamw", "sgd", "none", NULL};
+const char *const tsr_words_variant[] = {"foreach", "fused", "loop", NULL};
+const char *const tsr_words_hooks[] = {"inside", "outside", NULL};
+const char *const tsr_words_attention[] = {"flash", "efficient", "math", "eager", NULL};
+const char *const tsr_words_api[] = {"fully_shard", "replicate", "ddp", NULL};
+const char *const tsr_words_wrap[] = {"block", "block_embed_head", "root", NULL};
+const char *const tsr_words_offload[] = {"none", "cpu", "cpu_pinned", NULL};
+const char *const tsr_words_limit[] = {"none", "card", NULL};
+const char *const tsr_words_protocol[] = {"auto", "ll", "ll128", "simple", NULL};

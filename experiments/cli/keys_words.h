@@ -1,0 +1,18 @@
+/* keys_words.h: the words that enumerated keys allow; the index of a word is the stored value. */
+#ifndef TSR_CLI_KEYS_WORDS_H
+#define TSR_CLI_KEYS_WORDS_H
+
+extern const char *const tsr_words_accum[];     /* enum tsr_accumulate */
+extern const char *const tsr_words_dtype[];     /* tsr_dtype up to f16 */
+extern const char *const tsr_words_real[];      /* the same without none */
+extern const char *const tsr_words_optimizer[]; /* enum tsr_opt_name */
+extern const char *const tsr_words_variant[];
+extern const char *const tsr_words_hooks[];     /* enum tsr_hooks */
+extern const char *const tsr_words_attention[]; /* enum tsr_attention */
+extern const char *const tsr_words_api[];       /* enum tsr_api */
+extern const char *const tsr_words_wrap[];      /* enum tsr_wrap_kind without LIST */
+extern const char *const tsr_words_offload[];   /* enum tsr_offload */
+extern const char *const tsr_words_limit[];     /* enum tsr_limit */
+extern const char *const tsr_words_protocol[];  /* enum tsr_protocol */
+
+#endif

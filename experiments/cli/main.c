@@ -1,0 +1,109 @@
+/* main.c: the program `tessera`: finds the subcommand; help and version. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "args.h"
+#include "cmd.h"
+#include "help.h"
+#include "nearest.h"
+#include "report_file.h"
+
+#ifndef TSR_VERSION
+#define TSR_VERSION "unknown"
+#endif
+
+static const struct command {
+    const char *name;
+    int (*run)(int argc, char **argv);
+} commands[] = {{"compare", tsr_cmd_compare}, {"sim", tsr_cmd_sim},
+                {"run", tsr_cmd_run},         {"inspect", tsr_cmd_inspect},
+                {"program", tsr_cmd_program}, {"trace", tsr_cmd_trace}};
+enum { N_COMMANDS = sizeof commands / sizeof commands[0] };
+
+int tsr_exit_status(tsr_status status)
+{
+    switch (status) {
+    case TSR_OK:
+        return TSR_EXIT_OK;
+    case TSR_ENOMEM:
+    case TSR_EIO:
+    case TSR_EBACKEND:
+        return TSR_EXIT_MACHINE;
+    case TSR_EOOM:
+        return TSR_EXIT_UNFIT;
+    default:
+        return TSR_EXIT_USER;
+    }
+}
+
+int tsr_finish(tsr_status status, int success)
+{
+    if (status == TSR_OK)
+        status = tsr_flush(stdout, "stdout");
+    if (status == TSR_OK)
+        return success;
+    char line[1024];
+    snprintf(line, sizeof line, "%s", tsr_error_text());
+    for (char *c = line; *c; c++)
+        if (*c == '\n' || *c == '\r')
+            *c = ' ';
+    fprintf(stderr, "tessera: %s\n", line);
+    return tsr_exit_status(status);
+}
+
+static tsr_status unknown_command(const char *name)
+{
+    const char *names[N_COMMANDS + 2];
+    char words[128] = "";
+    for (size_t i = 0; i < N_COMMANDS; i++) {
+        names[i] = commands[i].name;
+        snprintf(words + strlen(words), sizeof words - strlen(words), "%s, ", names[i]);
+    }
+    names[N_COMMANDS] = "help";
+    names[N_COMMANDS + 1] = NULL;
+    const char *near = tsr_nearest(name, names);
+    return tsr_fail(TSR_ECONFIG, "unknown subcommand \"%s\"%s%s; allowed: %shelp", name,
+                    near ? "; nearest: " : "", near ? near : "", words);
+}
+
+static tsr_status help(const char *topic)
+{
+    const struct tsr_usage *usage = topic ? tsr_usage_find(topic) : NULL;
+    if (!topic || !strcmp(topic, "help")) {
+        tsr_help_overview(stdout);
+        return TSR_OK;
+    }
+    if (!strcmp(topic, "keys"))
+        return tsr_help_keys(stdout);
+    if (!usage)
+        return unknown_command(topic);
+    tsr_usage_print(stdout, usage);
+    return TSR_OK;
+}
+
+static int dispatch(int argc, char **argv)
+{
+    const char *name = argv[0];
+    if (!strcmp(name, "--version") || !strcmp(name, "-V")) {
+        printf("tessera %s\n", TSR_VERSION);
+        return tsr_finish(TSR_OK, TSR_EXIT_OK);
+    }
+    if (!strcmp(name, "--help") || !strcmp(name, "-h") || !strcmp(name, "help"))
+        return tsr_finish(help(argc > 1 && name[0] == 'h' ? argv[1] : NULL), TSR_EXIT_OK);
+    bool wants_help = argc > 1 && (!strcmp(argv[1], "--help") || !strcmp(argv[1], "-h"));
+    for (size_t i = 0; i < N_COMMANDS; i++)
+        if (!strcmp(commands[i].name, name))
+            return wants_help ? tsr_finish(help(name), TSR_EXIT_OK) : commands[i].run(argc, argv);
+    return tsr_finish(unknown_command(name), TSR_EXIT_USER);
+}
+
+int main(int argc, char **argv)
+{
+    if (argc < 2) {
+        tsr_status status = tsr_fail(TSR_ECONFIG, "no subcommand given; allowed: compare, sim, "
+                                                  "run, inspect, program, trace, help");
+        return tsr_finish(status, TSR_EXIT_USER);
+    }
+    return dispatch(argc - 1, argv + 1);
+}

@@ -1,0 +1,99 @@
+/* program_cmd.c: `tessera program`: the step program of one rank, and its hashes. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "cmd.h"
+#include "emit.h"
+#include "study.h"
+
+static void write_text(void *user, const char *text)
+{
+    fputs(text, user);
+}
+
+/* "init" is index 0 of the programs, iteration I is index I + 1. */
+static tsr_status read_iteration(const char *text, uint32_t *last)
+{
+    *last = UINT32_MAX;
+    if (!text)
+        return TSR_OK;
+    if (!strcmp(text, "init")) {
+        *last = 0;
+        return TSR_OK;
+    }
+    if (*text && strlen(text) <= 2 && strspn(text, "0123456789") == strlen(text)) {
+        *last = (uint32_t)strtoul(text, NULL, 10) + 1;
+        if (*last < 64)
+            return TSR_OK;
+    }
+    return tsr_fail(TSR_ECONFIG, "--iteration: found %s; allowed: init, or an integer from 0 to 62",
+                    text);
+}
+
+static void print_head(const struct tsr_job *job, const struct tsr_program *program, uint32_t rank)
+{
+    const struct tsr_tables *tables = program->tables;
+    printf("# strategy %s, rank %u of %u, iteration ", job->strategy->name, rank, job->world);
+    if (program->iteration < 0)
+        printf("init\n");
+    else
+        printf("%d\n", program->iteration);
+    printf("# instructions %zu\n", program->n_instrs);
+    printf("# program hash %016llx\n", (unsigned long long)tsr_program_hash(program));
+    printf("# offsets hash %016llx\n", (unsigned long long)tsr_program_offsets_hash(program));
+    for (uint16_t i = 0; i < tables->n_comms; i++)
+        printf("# communicator %u %s: %u ranks, stride %u\n", i, tables->comms[i].name,
+               tables->comms[i].size, tables->comms[i].stride);
+}
+
+static tsr_status print_program(const struct tsr_args *args, const struct tsr_job *job)
+{
+    struct tsr_emission emission;
+    uint32_t last = 0;
+    TSR_TRY(read_iteration(args->iteration, &last));
+    if (args->rank >= job->world)
+        return tsr_fail(TSR_ECONFIG,
+                        "--rank: found %llu; allowed: 0 to %u, the ranks of strategy "
+                        "%s",
+                        (unsigned long long)args->rank, job->world - 1, job->strategy->name);
+    TSR_TRY(tsr_emit_rank(job, (uint32_t)args->rank, last, &emission));
+    const struct tsr_program *program = emission.classes[0].programs[emission.n_iterations - 1];
+    print_head(job, program, (uint32_t)args->rank);
+    tsr_program_dump(program, write_text, stdout);
+    tsr_emission_fini(&emission);
+    return TSR_OK;
+}
+
+static tsr_status run(const struct tsr_usage *usage, const struct tsr_args *args)
+{
+    struct tsr_experiment experiment;
+    struct tsr_job job;
+    const struct tsr_strategy *strategy = NULL;
+    TSR_TRY(tsr_args_need_file(usage, args));
+    if (args->print_config)
+        return tsr_print_config(args);
+    TSR_TRY(tsr_experiment_load(args->file, args->sets, args->n_sets, &experiment));
+    tsr_status status = tsr_experiment_find(&experiment, args->strategy, &strategy);
+    if (status == TSR_OK)
+        status = tsr_job_open(&experiment, strategy, TSR_MAY_LACK_CLUSTER, &job);
+    if (status == TSR_OK) {
+        status = print_program(args, &job);
+        tsr_job_close(&job);
+    }
+    tsr_experiment_fini(&experiment);
+    return status;
+}
+
+int tsr_cmd_program(int argc, char **argv)
+{
+    const struct tsr_usage *usage = tsr_usage_find("program");
+    struct tsr_args args;
+    bool help = false;
+    tsr_status status = tsr_args_parse(usage, argc, argv, &args, &help);
+    if (status == TSR_OK && help)
+        tsr_usage_print(stdout, usage);
+    else if (status == TSR_OK)
+        status = run(usage, &args);
+    return tsr_finish(status, TSR_EXIT_OK);
+}

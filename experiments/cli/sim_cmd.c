@@ -1,0 +1,94 @@
+/* sim_cmd.c: `tessera sim` and `tessera run`: one strategy. */
+#include <string.h>
+
+#include "cmd.h"
+#include "report.h"
+#include "report_file.h"
+#include "simulate.h"
+#include "study.h"
+
+static const char *const formats[] = {"md", "csv", "json", NULL};
+
+static tsr_status report(const struct tsr_args *args, const struct tsr_study *study,
+                         const struct tsr_row *row)
+{
+    bool skipped = false;
+    TSR_TRY(tsr_report_table(stdout, args->format, &study->info, row, 1));
+    TSR_TRY(tsr_flush(stdout, "stdout"));
+    tsr_study_notes(study);
+    if (!args->out)
+        return TSR_OK;
+    TSR_TRY(tsr_report_study(args->out, &study->info, row, 1));
+    return tsr_report_plots(args->out, row, 1, &skipped);
+}
+
+/* A strategy that the allocator could not serve has a row too: the table says what was missing. */
+static tsr_status sim(const struct tsr_args *args, const struct tsr_study *study, bool *fits)
+{
+    struct tsr_row row;
+    if (args->out)
+        TSR_TRY(tsr_prepare_out(args->out));
+    tsr_status status = tsr_simulate(&study->jobs[0], &study->info, args->out, &row);
+    if (status != TSR_OK && status != TSR_EOOM)
+        return status;
+    *fits = row.fits != 0;
+    return report(args, study, &row);
+}
+
+static tsr_status run(const struct tsr_usage *usage, struct tsr_args *args, bool *fits)
+{
+    struct tsr_study study;
+    const struct tsr_strategy *one = NULL;
+    TSR_TRY(tsr_args_need_file(usage, args));
+    TSR_TRY(tsr_args_format(args, formats));
+    if (args->print_config)
+        return tsr_print_config(args);
+    if (!args->strategy) { /* only a file with a single strategy needs no --strategy */
+        struct tsr_experiment experiment;
+        TSR_TRY(tsr_experiment_load(args->file, args->sets, args->n_sets, &experiment));
+        tsr_status status = tsr_experiment_find(&experiment, NULL, &one);
+        tsr_experiment_fini(&experiment);
+        TSR_TRY(status);
+    }
+    TSR_TRY(tsr_study_open(args, &study));
+    tsr_status status = sim(args, &study, fits);
+    tsr_study_fini(&study);
+    return status;
+}
+
+static tsr_status check_target(const struct tsr_args *args)
+{
+    if (!args->on || !strcmp(args->on, "sim"))
+        return TSR_OK;
+    if (!strcmp(args->on, "host") || !strcmp(args->on, "cuda"))
+        return tsr_fail(TSR_EUNSUPPORTED,
+                        "run: --on %s: execution on this target comes with a later version; "
+                        "allowed now: --on sim",
+                        args->on);
+    return tsr_fail(TSR_ECONFIG, "run: --on: found %s; allowed: sim, host or cuda", args->on);
+}
+
+static int one_strategy(const char *name, int argc, char **argv)
+{
+    const struct tsr_usage *usage = tsr_usage_find(name);
+    struct tsr_args args;
+    bool help = false, fits = true;
+    tsr_status status = tsr_args_parse(usage, argc, argv, &args, &help);
+    if (status == TSR_OK && help)
+        tsr_usage_print(stdout, usage);
+    else if (status == TSR_OK)
+        status = check_target(&args);
+    if (status == TSR_OK && !help)
+        status = run(usage, &args, &fits);
+    return tsr_finish(status, fits ? TSR_EXIT_OK : TSR_EXIT_UNFIT);
+}
+
+int tsr_cmd_sim(int argc, char **argv)
+{
+    return one_strategy("sim", argc, argv);
+}
+
+int tsr_cmd_run(int argc, char **argv)
+{
+    return one_strategy("run", argc, argv);
+}

@@ -1,0 +1,227 @@
+/* simulate.c: emits a strategy, replays its memory, runs the simulator, derives the figures. */
+#include "simulate.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "cmd.h"
+#include "report.h"
+
+/* ---- the row ----------------------------------------------------------------------------- */
+
+void tsr_row_begin(struct tsr_row *row, const struct tsr_job *job)
+{
+    const struct tsr_settings *s = job->settings;
+    memset(row, 0, sizeof(*row));
+    snprintf(row->strategy, sizeof row->strategy, "%s", job->strategy->name);
+    tsr_strategy_words(s, row->summary, sizeof row->summary);
+    row->world = job->world;
+    row->tokens_per_rank = s->batch * s->seq * s->accum_steps;
+    row->usable_bytes = job->cluster.gpu.visible_bytes;
+    row->mfu = -1;
+    row->fits = -1;
+}
+
+void tsr_row_fail(struct tsr_row *row, tsr_status status)
+{
+    snprintf(row->failure, sizeof row->failure, "%s", tsr_error_text());
+    row->failure_status = tsr_exit_status(status);
+    if (status == TSR_EOOM)
+        row->fits = 0;
+}
+
+/* MFU counts against the peak of the dtype that the matrix products run in (torchtitan's peaks). */
+static void set_mfu(const struct tsr_job *job, struct tsr_row *row)
+{
+    static const enum tsr_peak peaks[] = {
+        [TSR_F32] = TSR_PEAK_FP32, [TSR_BF16] = TSR_PEAK_BF16, [TSR_F16] = TSR_PEAK_FP16};
+    const struct tsr_settings *s = job->settings;
+    double peak = job->cluster.gpu.peak_flops[peaks[s->param ? s->param : s->master]];
+    if (peak > 0 && row->steady.step_s > 0)
+        row->mfu = row->steady.model_flops / (row->steady.step_s * peak);
+}
+
+/* ---- memory ------------------------------------------------------------------------------ */
+
+static void copy_name(char *out, size_t size, const char *const *names, uint32_t n, uint32_t i)
+{
+    snprintf(out, size, "%s", i < n ? names[i] : "");
+}
+
+static void take_peak(struct tsr_row *row, const struct tsr_memory_peak *peak,
+                      const struct tsr_program *program)
+{
+    const struct tsr_tables *tables = program->tables;
+    row->peak_allocated = peak->allocated;
+    memcpy(row->peak_by_category, peak->by_category, sizeof row->peak_by_category);
+    copy_name(row->peak_module, sizeof row->peak_module, tables->modules, tables->n_modules,
+              peak->origin.module);
+    snprintf(row->peak_phase, sizeof row->peak_phase, "%s", tsr_phase_name(peak->origin.phase));
+}
+
+static tsr_status replay_class(const struct tsr_emission *emission,
+                               const struct tsr_emitted_class *class, struct tsr_row *row)
+{
+    struct tsr_memory *memory = NULL;
+    TSR_TRY(tsr_memory_create(&memory));
+    tsr_status status = TSR_OK;
+    for (uint32_t i = 0; i < emission->n_iterations && status == TSR_OK; i++) {
+        struct tsr_memory_peak peak;
+        status = tsr_memory_replay(memory, class->programs[i], NULL, NULL, &peak);
+        if (status != TSR_OK)
+            break;
+        if (i == 1) {
+            row->first_peak_allocated = tsr_max_u64(row->first_peak_allocated, peak.allocated);
+            row->first_peak_reserved = tsr_max_u64(row->first_peak_reserved, peak.reserved);
+        }
+        if (i + 1 == emission->n_iterations) {
+            row->peak_reserved = tsr_max_u64(row->peak_reserved, peak.reserved);
+            if (peak.allocated > row->peak_allocated)
+                take_peak(row, &peak, class->programs[i]);
+        }
+    }
+    tsr_memory_destroy(memory);
+    return status;
+}
+
+static tsr_status replay_memory(const struct tsr_emission *emission, struct tsr_row *row)
+{
+    for (uint32_t i = 0; i < emission->n_classes; i++)
+        TSR_TRY(replay_class(emission, &emission->classes[i], row));
+    /* The first iteration must fit as well: it may hold the larger peak. */
+    uint64_t most = tsr_max_u64(row->peak_reserved, row->first_peak_reserved);
+    row->fits = row->usable_bytes ? most <= row->usable_bytes : -1;
+    return TSR_OK;
+}
+
+/* ---- time -------------------------------------------------------------------------------- */
+
+struct run {
+    struct tsr_sim_job job;
+    const struct tsr_program *const **programs;
+    struct tsr_sim_result *result;
+};
+
+static tsr_status open_run(const struct tsr_emission *emission, struct run *run)
+{
+    memset(run, 0, sizeof(*run));
+    run->programs = calloc(emission->n_classes, sizeof(*run->programs));
+    if (!run->programs)
+        return tsr_fail(TSR_ENOMEM, "out of memory");
+    for (uint32_t i = 0; i < emission->n_classes; i++)
+        run->programs[i] = (const struct tsr_program *const *)emission->classes[i].programs;
+    run->job = (struct tsr_sim_job){.world = emission->world,
+                                    .n_classes = emission->n_classes,
+                                    .n_iterations = emission->n_iterations,
+                                    .class_of = emission->class_of,
+                                    .programs = run->programs};
+    return TSR_OK;
+}
+
+static void close_run(struct run *run)
+{
+    tsr_sim_result_destroy(run->result);
+    free(run->programs);
+}
+
+static const struct tsr_sim_rank *find_rank(const struct tsr_sim_result *result, uint32_t rank)
+{
+    for (uint32_t i = 0; i < result->n_ranks; i++)
+        if (result->ranks[i].rank == rank)
+            return &result->ranks[i];
+    return &result->ranks[0];
+}
+
+/* Simulated = programmed: the hash that the simulator made of what it did must be the program's. */
+static tsr_status check_hashes(const struct tsr_emission *emission,
+                               const struct tsr_sim_result *result)
+{
+    for (uint32_t r = 0; r < result->n_ranks; r++) {
+        const struct tsr_sim_rank *rank = &result->ranks[r];
+        for (uint32_t i = 0; i < result->n_iterations; i++) {
+            const struct tsr_program *program = emission->classes[rank->layout].programs[i];
+            if (rank->exec_hash[i] != tsr_program_expected_exec_hash(program))
+                return tsr_fail(TSR_EBACKEND,
+                                "defect: rank %u, iteration %d: the simulator did not execute the "
+                                "program (hash %016llx, expected %016llx)",
+                                rank->rank, program->iteration,
+                                (unsigned long long)rank->exec_hash[i],
+                                (unsigned long long)tsr_program_expected_exec_hash(program));
+        }
+    }
+    return TSR_OK;
+}
+
+static tsr_status take_times(const struct tsr_job *job, const struct tsr_emission *emission,
+                             const struct run *run, struct tsr_row *row, uint32_t *shown)
+{
+    uint32_t last = emission->n_iterations - 1;
+    TSR_TRY(tsr_metrics_of(&run->job, run->result, 1, &row->first, NULL));
+    TSR_TRY(tsr_metrics_of(&run->job, run->result, last, &row->steady, shown));
+    const struct tsr_sim_rank *rank = find_rank(run->result, *shown);
+    const struct tsr_program *program = emission->classes[rank->layout].programs[last];
+    row->program_hash = tsr_program_hash(program);
+    row->expected_exec_hash = tsr_program_expected_exec_hash(program);
+    row->exec_hash = rank->exec_hash[last];
+    row->n_instructions = program->n_instrs;
+    row->n_activities = run->result->n_activities;
+    row->n_iterations = emission->n_iterations - 1;
+    row->n_rank_classes = emission->n_classes;
+    row->n_simulated_ranks = run->result->n_ranks;
+    row->emit_s = emission->seconds;
+    row->sim_s = run->result->wall_s;
+    set_mfu(job, row);
+    return TSR_OK;
+}
+
+static tsr_status write_detail(const struct tsr_emission *emission, const struct run *run,
+                               uint32_t shown, const struct tsr_study_info *info, const char *dir,
+                               const struct tsr_row *row)
+{
+    const struct tsr_sim_rank *rank = find_rank(run->result, shown);
+    struct tsr_detail detail = {.row = row,
+                                .programs = run->programs[rank->layout],
+                                .spans = rank->spans,
+                                .iteration_end = run->result->iteration_end,
+                                .n_iterations = emission->n_iterations,
+                                .steady = emission->n_iterations - 1,
+                                .rank = rank->rank};
+    return tsr_report_detail(dir, info, &detail);
+}
+
+static tsr_status simulate(const struct tsr_job *job, const struct tsr_emission *emission,
+                           const struct tsr_study_info *info, const char *dir, struct tsr_row *row)
+{
+    struct run run;
+    uint32_t shown = 0;
+    TSR_TRY(open_run(emission, &run));
+    tsr_status status = tsr_sim_run(&job->cluster, &run.job, &job->settings->sim, &run.result);
+    if (status == TSR_OK)
+        status = check_hashes(emission, run.result);
+    if (status == TSR_OK)
+        status = take_times(job, emission, &run, row, &shown);
+    if (status == TSR_OK && dir)
+        status = write_detail(emission, &run, shown, info, dir, row);
+    close_run(&run);
+    return status;
+}
+
+tsr_status tsr_simulate(const struct tsr_job *job, const struct tsr_study_info *info,
+                        const char *dir, struct tsr_row *row)
+{
+    struct tsr_emission emission;
+    tsr_row_begin(row, job);
+    tsr_status status = tsr_emit(job, &emission);
+    if (status != TSR_OK) {
+        tsr_row_fail(row, status);
+        return status;
+    }
+    status = replay_memory(&emission, row);
+    if (status == TSR_OK)
+        status = simulate(job, &emission, info, dir, row);
+    tsr_emission_fini(&emission);
+    if (status != TSR_OK)
+        tsr_row_fail(row, status);
+    return status;
+}

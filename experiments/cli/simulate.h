@@ -1,0 +1,18 @@
+/* simulate.h: one strategy from its settings to the row of the table and its files. */
+#ifndef TSR_CLI_SIMULATE_H
+#define TSR_CLI_SIMULATE_H
+
+#include "emit.h"
+#include "result.h"
+
+/* Simulates a strategy and fills its row. With `dir`, its files are written to dir/STRATEGY. A
+ * failure is also told by row->failure and row->failure_status. */
+tsr_status tsr_simulate(const struct tsr_job *job, const struct tsr_study_info *info,
+                        const char *dir, struct tsr_row *row) TSR_MUST_USE;
+
+/* Fills row->failure from the last error. */
+void tsr_row_fail(struct tsr_row *row, tsr_status status);
+/* Name and words of the strategy. */
+void tsr_row_begin(struct tsr_row *row, const struct tsr_job *job);
+
+#endif

@@ -1,0 +1,146 @@
+/* study.c: opens an experiment for simulation. */
+#include "study.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "build.h"
+#include "report_file.h"
+
+enum { MAX_NOTES = 16 };
+
+static tsr_status load(const struct tsr_args *args, struct tsr_experiment *out)
+{
+    TSR_TRY(tsr_experiment_load(args->file, args->sets, args->n_sets, out));
+    const struct tsr_strategy *one = NULL;
+    tsr_status status = TSR_OK;
+    if (args->only)
+        status = tsr_experiment_only(out, args->only);
+    if (status == TSR_OK && args->strategy)
+        status = tsr_experiment_find(out, args->strategy, &one);
+    if (status == TSR_OK && one) {
+        struct tsr_strategy copy = *one;
+        out->strategies[0] = copy;
+        out->n = 1;
+    }
+    if (status != TSR_OK)
+        tsr_experiment_fini(out);
+    return status;
+}
+
+tsr_status tsr_print_config(const struct tsr_args *args)
+{
+    struct tsr_experiment experiment;
+    char *text = NULL;
+    TSR_TRY(load(args, &experiment));
+    tsr_status status = tsr_experiment_print(&experiment, &text);
+    if (status == TSR_OK)
+        fputs(text, stdout);
+    free(text);
+    tsr_experiment_fini(&experiment);
+    return status;
+}
+
+static void fill_info(struct tsr_study *study)
+{
+    const struct tsr_job *first = &study->jobs[0];
+    study->info = (struct tsr_study_info){.title = study->experiment.title,
+                                          .model_name = first->model.name,
+                                          .cluster_name = first->cluster.name,
+                                          .device_file = first->cluster.gpu.path,
+                                          .config_path = study->experiment.path,
+                                          .resolved_yaml = study->resolved_yaml,
+                                          .gpu_name = first->cluster.gpu.name,
+                                          .world = first->world};
+}
+
+static tsr_status open_jobs(struct tsr_study *study)
+{
+    struct tsr_experiment *e = &study->experiment;
+    study->jobs = calloc(e->n, sizeof(*study->jobs));
+    if (!study->jobs)
+        return tsr_fail(TSR_ENOMEM, "out of memory");
+    for (size_t i = 0; i < e->n; i++) {
+        TSR_TRY(tsr_job_open(e, &e->strategies[i], TSR_NEEDS_ALL, &study->jobs[i]));
+        study->n++;
+        TSR_TRY(tsr_build_check(&study->jobs[i]));
+    }
+    return TSR_OK;
+}
+
+tsr_status tsr_study_open(const struct tsr_args *args, struct tsr_study *out)
+{
+    memset(out, 0, sizeof(*out));
+    TSR_TRY(load(args, &out->experiment));
+    tsr_status status = open_jobs(out);
+    if (status == TSR_OK)
+        status = tsr_experiment_print(&out->experiment, &out->resolved_yaml);
+    if (status != TSR_OK) {
+        tsr_study_fini(out);
+        return status;
+    }
+    fill_info(out);
+    return TSR_OK;
+}
+
+void tsr_study_fini(struct tsr_study *study)
+{
+    for (size_t i = 0; i < study->n; i++)
+        tsr_job_close(&study->jobs[i]);
+    free(study->jobs);
+    free(study->resolved_yaml);
+    tsr_experiment_fini(&study->experiment);
+    memset(study, 0, sizeof(*study));
+}
+
+/* A full disk is the machine's failure; a folder that cannot be made or written is the user's. */
+static tsr_status unusable(const char *dir, int error)
+{
+    if (error == ENOSPC || error == EDQUOT || error == EIO)
+        return tsr_fail(TSR_EIO, "--out %s: %s; nothing was written", dir, strerror(error));
+    return tsr_fail(TSR_ECONFIG,
+                    "--out: found %s, which cannot be written: %s; allowed: a folder "
+                    "that can be made or written",
+                    dir, strerror(error));
+}
+
+tsr_status tsr_prepare_out(const char *dir)
+{
+    char path[1200];
+    if (!*dir || strlen(dir) > 1000)
+        return unusable(dir, *dir ? ENAMETOOLONG : ENOENT);
+    errno = 0;
+    if (tsr_make_folder(dir) != TSR_OK)
+        return unusable(dir, errno ? errno : EACCES);
+    snprintf(path, sizeof path, "%s/.tessera-%ld", dir, (long)getpid());
+    FILE *probe = fopen(path, "wb");
+    if (!probe)
+        return unusable(dir, errno);
+    bool ok = fputs("probe\n", probe) >= 0 && fflush(probe) == 0;
+    int error = errno;
+    ok = fclose(probe) == 0 && ok;
+    remove(path);
+    return ok ? TSR_OK : unusable(dir, error);
+}
+
+void tsr_study_notes(const struct tsr_study *study)
+{
+    char said[MAX_NOTES][256];
+    size_t n = 0;
+    for (size_t i = 0; i < study->n; i++) {
+        char notes[4][256];
+        size_t found = tsr_job_notes(&study->jobs[i], notes, 4);
+        for (size_t k = 0; k < found; k++) {
+            bool known = n == MAX_NOTES;
+            for (size_t j = 0; j < n && !known; j++)
+                known = !strcmp(said[j], notes[k]);
+            if (known)
+                continue;
+            memcpy(said[n++], notes[k], sizeof said[0]);
+            fprintf(stderr, "tessera: note: %s\n", notes[k]);
+        }
+    }
+}

@@ -1,0 +1,37 @@
+/* study.h: the strategies of one experiment, resolved and checked, and what reports say of them. */
+#ifndef TSR_CLI_STUDY_H
+#define TSR_CLI_STUDY_H
+
+#include "args.h"
+#include "job.h"
+#include "result.h"
+
+struct tsr_study {
+    struct tsr_experiment experiment;
+    size_t n;
+    struct tsr_job *jobs; /* one per strategy, in order */
+    char *resolved_yaml;
+    struct tsr_study_info info; /* of the first strategy */
+};
+
+/* Loads the file, applies --set and --only (and --strategy), resolves and builds every strategy
+ * once: all mistakes of the user are found here. Borrows `args`. On failure nothing is to be freed.
+ */
+tsr_status tsr_study_open(const struct tsr_args *args, struct tsr_study *out) TSR_MUST_USE;
+void tsr_study_fini(struct tsr_study *study);
+
+/* --print-config: prints the resolved file to stdout. */
+tsr_status tsr_print_config(const struct tsr_args *args) TSR_MUST_USE;
+
+/* Makes the output folder and tries a file in it. Errors: TSR_ECONFIG if it cannot be used. */
+tsr_status tsr_prepare_out(const char *dir) TSR_MUST_USE;
+
+/* Notes of all jobs on stderr, each once. */
+void tsr_study_notes(const struct tsr_study *study);
+
+/* Simulates all strategies, `jobs` at a time in child processes (pool.c); rows[n]. A strategy that
+ * is a mistake or a failure of the machine ends the comparison with its error. */
+tsr_status tsr_pool_run(const struct tsr_study *study, const char *dir, uint64_t jobs,
+                        struct tsr_row *rows) TSR_MUST_USE;
+
+#endif
