@@ -206,6 +206,7 @@ struct tsr_shard_dim {
 struct tsr_wrap_options {
     enum tsr_reshard_kind reshard;
     int64_t reshard_int;
+    const char *reshard_invalid; /* text of a value that is neither bool nor integer: refused */
     struct tsr_mp_policy mp;
     enum tsr_offload offload;
     size_t n_shard_dims;
@@ -230,6 +231,8 @@ struct tsr_ddp_options {
     bool gradient_as_bucket_view;
     struct tsr_mp_policy mp; /* param: forward copies in this dtype; reduce: dtype of the buckets */
 };
+/* The bucketed replicate's set_requires_gradient_sync (no_sync). */
+tsr_status tsr_ddp_set_sync(struct tsr_engine *engine, bool sync) TSR_MUST_USE;
 tsr_status tsr_ddp(struct tsr_engine *engine, const struct tsr_ddp_options *options) TSR_MUST_USE;
 
 /* Activation checkpointing (non-reentrant). outside: hooks run again in the recomputation. */

@@ -76,7 +76,8 @@ static void put_sample(FILE *out, const struct tsr__curve *curve,
                        const struct tsr_memory_sample *sample, double time)
 {
     fprintf(out, "%.9f", time);
-    for (int c = 0; c < TSR_N_CATEGORIES; c++) {
+    for (int i = 0; i < TSR_N_CATEGORIES; i++) {
+        int c = tsr__stack_order[i];
         if (curve->occurs[c])
             fprintf(out, ",%" PRIu64, sample->by_category[c]);
     }
@@ -92,13 +93,14 @@ tsr_status tsr__write_memory(FILE *out, const void *user)
                         "time_s: seconds of the steady step on the device's clock; then bytes by "
                         "owner; one row per change, in the host's issue order");
     fputs("time_s", out);
-    for (int c = 0; c < TSR_N_CATEGORIES; c++) {
-        if (curve->occurs[c]) {
-            fputc(',', out);
-            tsr__put_csv(out, tsr_category_name(c));
-        }
+    for (int i = 0; i < TSR_N_CATEGORIES; i++) {
+        int c = tsr__stack_order[i];
+        char key[64];
+        tsr__category_key(c, key, sizeof key);
+        if (curve->occurs[c])
+            fprintf(out, ",%s_bytes", key);
     }
-    fputs(",total,reserved\n", out);
+    fputs(",total_bytes,reserved_bytes\n", out);
     for (size_t i = 0; i < curve->n; i++)
         put_sample(out, curve, &curve->samples[i],
                    i ? seconds(view, curve->samples[i].instr) : 0.0);

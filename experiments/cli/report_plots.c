@@ -169,7 +169,7 @@ _Noreturn static void run_gnuplot(char *const *args, FILE *messages)
 static tsr_status start(const struct gallery *gallery, size_t first, struct worker *worker)
 {
     char **args = calloc(3 * gallery->n + 4, sizeof *args);
-    static char default_settings[] = "-d", execute[] = "-e";
+    char default_settings[] = "-d", execute[] = "-e"; /* exec wants them writable */
     size_t n = 0;
     if (!args)
         return tsr_fail(TSR_ENOMEM, "no memory left for the pictures");

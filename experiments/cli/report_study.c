@@ -177,8 +177,10 @@ static tsr_status write_categories(FILE *out, const void *user)
                         "peak of reserved memory; the card's usable bytes (empty: unknown)");
     fputs("strategy,usable_bytes,peak_reserved_bytes,peak_allocated_bytes", out);
     for (int c = 0; c < TSR_N_CATEGORIES; c++) {
-        if (occurs[c])
-            fprintf(out, ",%s", tsr_category_name(c));
+        char key[64];
+        tsr__category_key(tsr__stack_order[c], key, sizeof key);
+        if (occurs[tsr__stack_order[c]])
+            fprintf(out, ",%s_bytes", key);
     }
     fputc('\n', out);
     for (size_t i = 0; i < study->n; i++) {
@@ -191,8 +193,8 @@ static tsr_status write_categories(FILE *out, const void *user)
             fprintf(out, "%" PRIu64, row->usable_bytes);
         fprintf(out, ",%" PRIu64 ",%" PRIu64, row->peak_reserved, row->peak_allocated);
         for (int c = 0; c < TSR_N_CATEGORIES; c++) {
-            if (occurs[c])
-                fprintf(out, ",%" PRIu64, row->peak_by_category[c]);
+            if (occurs[tsr__stack_order[c]])
+                fprintf(out, ",%" PRIu64, row->peak_by_category[tsr__stack_order[c]]);
         }
         fputc('\n', out);
     }

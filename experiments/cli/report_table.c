@@ -19,18 +19,9 @@ struct table_column {
 };
 
 static const struct table_column columns[N_COLUMNS] = {
-    {"strategy", true},
-    {"step (ms)", false},
-    {"tokens/s/GPU", false},
-    {"MFU (%)", false},
-    {"peak alloc. (GiB)", false},
-    {"peak reserved (GiB)", false},
-    {"fits", true},
-    {"exposed comm. (ms)", false},
-    {"exposed (%)", false},
-    {"sent in node (GB)", false},
-    {"sent between (GB)", false},
-    {"first step (ms)", false},
+    {"strategy", true},   {"step ms", false},      {"tokens/s/GPU", false}, {"MFU %", false},
+    {"peak GiB", false},  {"reserved GiB", false}, {"fits", true},          {"exposed ms", false},
+    {"exposed %", false}, {"in node GB", false},   {"between GB", false},   {"first ms", false},
 };
 
 typedef char cell[CELL_BYTES];
@@ -229,13 +220,16 @@ static void put_notes(FILE *out, const struct tsr_study_info *info, const struct
 {
     uint64_t usable = usable_of(rows, n);
     fprintf(out, "All times are simulated, for the device file %s.\n", info->device_file);
-    fputs("Memory: the steady step of the fullest GPU, counted as PyTorch counts it", out);
+    fputs(
+        "Steady step; `first`: the first one. `peak`, `reserved`: allocated and reserved memory of "
+        "the fullest GPU",
+        out);
     if (usable)
-        fprintf(out, "; the card has %.2f GiB usable.\n", (double)usable / TSR__GIB);
+        fprintf(out, ", of %.2f usable.\n", (double)usable / TSR__GIB);
     else
-        fputs("; the card's usable memory is unknown.\n", out);
-    fputs("Exposed: communication runs while no kernel does. Sent: per GPU and step, inside and "
-          "between nodes.\n`?`: unknown in the device file.\n",
+        fputs(".\n", out);
+    fputs("`exposed`: communication while no kernel runs. `in node`, `between`: bytes that a GPU "
+          "sends inside and between nodes.\n`?`: unknown in the device file.\n",
           out);
 }
 

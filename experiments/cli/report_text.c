@@ -107,11 +107,39 @@ void tsr__put_provenance(FILE *out, const struct tsr_study_info *info, const cha
     put_comment(out, "columns", columns);
 }
 
+const uint8_t tsr__stack_order[TSR_N_CATEGORIES] = {
+    TSR_CAT_SHARDED_PARAM,
+    TSR_CAT_BUFFER,
+    TSR_CAT_OPT_STATE,
+    TSR_CAT_SHARDED_GRAD,
+    TSR_CAT_INPUTS,
+    TSR_CAT_POST_FORWARD_SHARD,
+    TSR_CAT_UNSHARDED_PARAM,
+    TSR_CAT_ALL_GATHER_INPUT,
+    TSR_CAT_ALL_GATHER,
+    TSR_CAT_ACTIVATION,
+    TSR_CAT_UNSHARDED_ACC_GRAD,
+    TSR_CAT_UNSHARDED_GRAD,
+    TSR_CAT_REDUCE_SCATTER,
+    TSR_CAT_REDUCE_SCATTER_OUTPUT,
+    TSR_CAT_PARTIAL_REDUCE_OUTPUT,
+    TSR_CAT_OPT_TEMP,
+    TSR_CAT_TEMP,
+    TSR_CAT_WORKSPACE,
+    TSR_CAT_INIT,
+};
+
 void tsr__category_key(int category, char *out, size_t size)
 {
-    (void)snprintf(out, size, "%s", tsr_category_name(category));
-    for (char *c = out; *c; c++)
-        *c = isalnum((unsigned char)*c) ? (char)tolower((unsigned char)*c) : '_';
+    size_t n = 0;
+    bool after_small = false; /* "OptState" becomes "opt_state" */
+    for (const char *c = tsr_category_name(category); *c && n + 2 < size; c++) {
+        if (after_small && isupper((unsigned char)*c))
+            out[n++] = '_';
+        out[n++] = isalnum((unsigned char)*c) ? (char)tolower((unsigned char)*c) : '_';
+        after_small = islower((unsigned char)*c) != 0;
+    }
+    out[n] = '\0';
 }
 
 const char *tsr__module_of(const struct tsr_tables *tables, const struct tsr_origin *origin)

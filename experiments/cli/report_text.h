@@ -27,7 +27,10 @@ void tsr__put_json(FILE *out, const char *text);
 void tsr__put_provenance(FILE *out, const struct tsr_study_info *info, const char *strategy,
                          const char *columns);
 
-/* "sharded_param" from "Sharded Param". */
+/* The categories as pictures stack them, from below: what stays, what comes and goes. */
+extern const uint8_t tsr__stack_order[TSR_N_CATEGORIES];
+
+/* "sharded_param" from "Sharded Param", "opt_state" from "OptState". */
 void tsr__category_key(int category, char *out, size_t size);
 
 /* FQN of the module that an instruction belongs to, else the name of its group; the root is

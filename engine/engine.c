@@ -1,0 +1,298 @@
+/* engine.c: life of an engine, rank classes, and the tables that describe what was wrapped. */
+#include "engine.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- life
+ * ------------------------------------------------------------------------------------------- */
+
+static void on_segment(void *user, enum tsr_segment_action action, uint32_t segment,
+                       uint64_t address, uint64_t bytes, uint16_t stream)
+{
+    struct tsr_engine *e = user;
+    bool alloc = action == TSR_SEG_ALLOC || action == TSR_SEG_MAP;
+    struct tsr_instr instr = {.kind = alloc ? TSR_SEGMENT_ALLOC : TSR_SEGMENT_FREE,
+                              .stream = stream,
+                              .comm = UINT16_MAX,
+                              .segment = segment,
+                              .address = address,
+                              .bytes = bytes,
+                              .block_bytes = bytes};
+    tsr__emit(e, &instr);
+}
+
+/* The real allocator synchronises the device before it releases cached segments. */
+static void on_retry(void *user)
+{
+    struct tsr_engine *e = user;
+    for (uint16_t s = 0; s < e->n_streams; s++) {
+        uint32_t event = tsr__new_event(e);
+        struct tsr_instr record = {
+            .kind = TSR_RECORD, .stream = s, .comm = UINT16_MAX, .event = event};
+        struct tsr_instr wait = {
+            .kind = TSR_HOST_WAIT, .stream = 0, .comm = UINT16_MAX, .event = event};
+        tsr__emit(e, &record);
+        tsr__emit(e, &wait);
+    }
+}
+
+static tsr_status check_mesh(const struct tsr_mesh *mesh, uint32_t rank, uint32_t *world)
+{
+    uint64_t n = 1;
+    if (mesh->n_dims < 1 || mesh->n_dims > TSR_MAX_MESH)
+        return tsr_fail(TSR_EVALUE, "a mesh has 1 to %d dimensions, not %d", TSR_MAX_MESH,
+                        mesh->n_dims);
+    for (int i = 0; i < mesh->n_dims; i++) {
+        n *= mesh->shape[i];
+        if (n == 0 || n > UINT32_MAX / 2)
+            return tsr_fail(TSR_EVALUE, "mesh dimension %d has size %u", i, mesh->shape[i]);
+    }
+    if (rank >= n)
+        return tsr_fail(TSR_EVALUE, "rank %u does not exist in a mesh of %llu", rank,
+                        (unsigned long long)n);
+    *world = (uint32_t)n;
+    return TSR_OK;
+}
+
+tsr_status tsr_engine_create(const struct tsr_engine_config *config, struct tsr_engine **out)
+{
+    *out = NULL;
+    if (!config->executor)
+        return tsr_fail(TSR_EVALUE, "an engine needs an executor");
+    uint32_t world = 0;
+    TSR_TRY(check_mesh(&config->mesh, config->rank, &world));
+    struct tsr_engine *e = calloc(1, sizeof *e);
+    if (!e)
+        return tsr_fail(TSR_ENOMEM, "out of memory");
+    e->config = *config;
+    e->world = world;
+    if (config->trace) {
+        e->trace = *config->trace;
+        e->has_trace = true;
+    }
+    tsr_arena_init(&e->arena);
+    e->tables.world = world;
+    e->tables.rank = config->rank;
+    e->origin = (struct tsr_origin){.module = TSR_NO_ID, .group = TSR_NO_ID};
+    e->grad_enabled = true;
+    tsr__stream_add(e, "default", TSR_ROLE_COMPUTE, 0);
+    tsr_status status = e->status;
+    if (status == TSR_OK)
+        status = tsr_allocator_create(&config->allocator, on_segment, on_retry, e, &e->allocator);
+    if (status != TSR_OK) {
+        tsr_engine_destroy(e);
+        return status;
+    }
+    *out = e;
+    return TSR_OK;
+}
+
+/* Tensors, nodes, modules and names live in the arena; only growing arrays are on the heap. */
+void tsr_engine_destroy(struct tsr_engine *e)
+{
+    if (!e)
+        return;
+    tsr__reducer_destroy(e);
+    tsr_allocator_destroy(e->allocator);
+    free(e->streams);
+    free(e->comms);
+    free(e->modules);
+    free(e->params);
+    free(e->states);
+    free(e->operands);
+    free(e->heap);
+    free(e->trace_events);
+    tsr_arena_fini(&e->arena);
+    free(e);
+}
+
+const struct tsr_tables *tsr_engine_tables(const struct tsr_engine *e)
+{
+    return &e->tables;
+}
+
+struct tsr_allocator_stats tsr_engine_memory(const struct tsr_engine *e)
+{
+    return tsr_allocator_stats(e->allocator);
+}
+
+/* ---- rank classes
+ * ------------------------------------------------------------------------------------ */
+
+uint32_t tsr_shard_world(const struct tsr_engine *e)
+{
+    return e->config.mesh.shape[e->config.mesh.n_dims - 1];
+}
+
+static uint64_t shard_signature(const struct tsr_engine *e, uint32_t shard_rank)
+{
+    uint64_t hash = TSR_HASH_INIT;
+    for (size_t i = 0; i < e->n_params; i++) {
+        const struct tsr_param *p = e->params[i];
+        if (!p || !p->fsdp || p->fsdp->shard_dim < 0)
+            continue;
+        struct tsr_chunk c =
+            tsr__chunk(p->shape[p->fsdp->shard_dim], tsr_shard_world(e), shard_rank);
+        hash = tsr_hash_u64(hash, c.count);
+    }
+    return hash;
+}
+
+/* Programs differ between ranks only where local shapes do (optimizer, host copies). */
+tsr_status tsr_engine_rank_classes(struct tsr_engine *e, uint32_t *class_of,
+                                   uint32_t *representative, uint32_t *n_classes)
+{
+    uint32_t shard = tsr_shard_world(e);
+    uint64_t *signature = malloc(shard * sizeof *signature);
+    if (!signature)
+        return tsr_fail(TSR_ENOMEM, "out of memory");
+    *n_classes = 0;
+    for (uint32_t r = 0; r < shard; r++) {
+        signature[r] = shard_signature(e, r);
+        uint32_t c = 0;
+        while (c < *n_classes && signature[representative[c]] != signature[r])
+            c++;
+        if (c == *n_classes)
+            representative[(*n_classes)++] = r;
+        class_of[r] = c;
+    }
+    for (uint32_t r = shard; r < e->world; r++)
+        class_of[r] = class_of[r % shard];
+    free(signature);
+    return TSR_OK;
+}
+
+/* ---- groups and layouts
+ * ------------------------------------------------------------------------------- */
+
+struct state_list {
+    size_t n, want;
+    struct tsr_state *found;
+};
+
+static bool pick_state(void *user, struct tsr_module *m)
+{
+    struct state_list *list = user;
+    if (!m->state || m->state->modules[0] != m)
+        return true;
+    if (list->n++ == list->want)
+        list->found = m->state;
+    return true;
+}
+
+size_t tsr_n_groups(struct tsr_engine *e)
+{
+    struct state_list list = {.want = SIZE_MAX};
+    if (e->root)
+        tsr__module_walk(e->root, pick_state, &list);
+    return list.n;
+}
+
+struct tsr_group_info tsr_group_info(struct tsr_engine *e, size_t i)
+{
+    struct state_list list = {.want = i};
+    tsr__module_walk(e->root, pick_state, &list);
+    struct tsr_state *s = list.found;
+    struct tsr_group *g = s->group;
+    struct tsr_group_info info = {.name = s->name,
+                                  .api = s->is_replicate ? "replicate" : "fully_shard",
+                                  .n_modules = s->n_modules,
+                                  .n_params = g ? g->n_params : 0};
+    const char **modules = tsr_arena_alloc(&e->arena, (s->n_modules + 1) * sizeof *modules);
+    const char **params = tsr_arena_alloc(&e->arena, (info.n_params + 1) * sizeof *params);
+    if (!modules || !params)
+        return (struct tsr_group_info){.name = "", .api = ""};
+    for (size_t k = 0; k < s->n_modules; k++)
+        modules[k] = s->modules[k]->fqn;
+    for (size_t k = 0; k < info.n_params; k++)
+        params[k] = g->params[k]->param->fqn;
+    info.modules = modules;
+    info.params = params;
+    info.shard_numel = g ? g->shard_numel : 0;
+    info.all_gather_numel = g && !g->is_replicate ? g->shard_numel * g->shard_size : 0;
+    return info;
+}
+
+struct param_list {
+    size_t n, cap;
+    struct tsr_param **params;
+    struct tsr_engine *e;
+};
+
+static bool list_params(void *user, struct tsr_module *m)
+{
+    struct param_list *list = user;
+    for (size_t i = 0; i < m->n_params; i++) {
+        struct tsr_param *p = m->params[i].param;
+        bool known = false;
+        for (size_t k = 0; k < list->n; k++)
+            known |= list->params[k] == p;
+        if (!known && !TSR__ARENA_PUSH(list->e, list->params, list->n, list->cap, p))
+            return false;
+    }
+    return true;
+}
+
+/* Parameters in module order, built once after wrapping. */
+static struct tsr_param *nth_param(struct tsr_engine *e, size_t i, size_t *n)
+{
+    if (!e->layout_params || e->layout_states != e->n_states) {
+        struct param_list list = {.e = e};
+        if (e->root)
+            tsr__module_walk(e->root, list_params, &list);
+        e->layout_params = list.params;
+        e->n_layout_params = list.n;
+        e->layout_states = e->n_states;
+    }
+    *n = e->n_layout_params;
+    return i < e->n_layout_params ? e->layout_params[i] : NULL;
+}
+
+struct tsr_param *const *tsr__params_in_order(struct tsr_engine *e, size_t *n)
+{
+    nth_param(e, 0, n);
+    return e->layout_params;
+}
+
+size_t tsr_n_param_layouts(struct tsr_engine *e)
+{
+    size_t n;
+    nth_param(e, 0, &n);
+    return n;
+}
+
+struct tsr_param_layout tsr_param_layout(struct tsr_engine *e, size_t i)
+{
+    size_t n;
+    struct tsr_param *p = nth_param(e, i, &n);
+    struct tsr_fsdp_param *f = p->fsdp;
+    struct tsr_param_layout out = {.fqn = p->fqn,
+                                   .n_dims = p->n_dims,
+                                   .shard_dim = -1,
+                                   .dtype = p->dtype,
+                                   .requires_grad = p->requires_grad};
+    memcpy(out.shape, p->shape, sizeof out.shape);
+    memcpy(out.padded, p->shape, sizeof out.padded);
+    if (!f)
+        return out;
+    out.group = f->group->name;
+    out.shard_dim = f->shard_dim;
+    memcpy(out.padded, f->padded, sizeof out.padded);
+    out.param_dtype = f->param_dtype;
+    out.reduce_dtype = f->reduce_dtype;
+    out.n_aliases = f->n_aliases;
+    out.aliases = (const char *const *)f->aliases;
+    return out;
+}
+
+void tsr_param_local_shape(struct tsr_engine *e, size_t i, uint32_t shard_rank, uint64_t out[4])
+{
+    size_t n;
+    struct tsr_param *p = nth_param(e, i, &n);
+    memcpy(out, p->shape, 4 * sizeof *out);
+    if (p->fsdp && p->fsdp->shard_dim >= 0) {
+        int d = p->fsdp->shard_dim;
+        out[d] = tsr__chunk(p->shape[d], p->fsdp->group->shard_size, shard_rank).count;
+    }
+}

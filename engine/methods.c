@@ -1,0 +1,295 @@
+/* methods.c: the methods of wrapped modules (section 4.3): they only set what the hooks read. */
+#include "engine.h"
+
+/* The state that `fn` works on; AttributeError on a module that was not wrapped itself. */
+static tsr_status state_of(struct tsr_module *m, const char *fn, struct tsr_state **out)
+{
+    *out = m->state;
+    if (!m->state)
+        return tsr_fail(TSR_EATTRIBUTE, "module '%s' of type '%s' has no attribute '%s'", m->fqn,
+                        m->type_name, fn);
+    return TSR_OK;
+}
+
+/* Calls fn for the wrapped modules: m itself, and all below it with recurse. */
+struct visit {
+    void (*fn)(struct tsr_engine *e, struct tsr_state *s, double value);
+    double value;
+};
+
+static bool visit_one(void *user, struct tsr_module *m)
+{
+    struct visit *v = user;
+    if (m->state)
+        v->fn(m->engine, m->state, v->value);
+    return true;
+}
+
+static tsr_status visit(struct tsr_engine *e, struct tsr_module *m, const char *name, bool recurse,
+                        void (*fn)(struct tsr_engine *, struct tsr_state *, double), double value)
+{
+    struct tsr_state *s;
+    TSR_TRY(state_of(m, name, &s));
+    struct visit v = {fn, value};
+    if (recurse)
+        tsr__module_walk(m, visit_one, &v);
+    else
+        fn(e, s, value);
+    return e->status;
+}
+
+static void set_sync(struct tsr_engine *e, struct tsr_state *s, double value)
+{
+    (void)e;
+    if (s->group)
+        s->group->reduce_grads = s->group->all_reduce_grads = value != 0;
+}
+
+tsr_status tsr_set_requires_gradient_sync(struct tsr_engine *e, struct tsr_module *m, bool value,
+                                          bool recurse)
+{
+    return visit(e, m, "set_requires_gradient_sync", recurse, set_sync, value);
+}
+
+static void set_all_reduce(struct tsr_engine *e, struct tsr_state *s, double value)
+{
+    (void)e;
+    if (s->group)
+        s->group->all_reduce_grads = value != 0;
+}
+
+tsr_status tsr_set_requires_all_reduce(struct tsr_engine *e, struct tsr_module *m, bool value,
+                                       bool recurse)
+{
+    return visit(e, m, "set_requires_all_reduce", recurse, set_all_reduce, value);
+}
+
+static void set_reshard_after_forward(struct tsr_engine *e, struct tsr_state *s, double value)
+{
+    if (!s->group)
+        return;
+    if (s->is_replicate) {
+        TSR__RAISE(e, TSR_EASSERT, "set_reshard_after_forward: '%s' is replicated", s->name);
+        return;
+    }
+    s->group->reshard_kind =
+        value != 0 ? TSR_RESHARD_TRUE : TSR_RESHARD_FALSE; /* no auto False (R76) */
+    tsr__group_set_post_forward(e, s->group, value != 0 ? s->group->shard_size : 0);
+}
+
+tsr_status tsr_set_reshard_after_forward(struct tsr_engine *e, struct tsr_module *m, bool value,
+                                         bool recurse)
+{
+    return visit(e, m, "set_reshard_after_forward", recurse, set_reshard_after_forward, value);
+}
+
+static void set_reshard_after_backward(struct tsr_engine *e, struct tsr_state *s, double value)
+{
+    (void)e;
+    if (s->group)
+        s->group->reshard_after_backward = value != 0;
+}
+
+tsr_status tsr_set_reshard_after_backward(struct tsr_engine *e, struct tsr_module *m, bool value,
+                                          bool recurse)
+{
+    return visit(e, m, "set_reshard_after_backward", recurse, set_reshard_after_backward, value);
+}
+
+tsr_status tsr_set_is_last_backward(struct tsr_engine *e, struct tsr_module *m, bool value)
+{
+    struct tsr_state *s;
+    (void)e;
+    TSR_TRY(state_of(m, "set_is_last_backward", &s));
+    s->ctx->is_last_backward = value;
+    return TSR_OK;
+}
+
+static tsr_status prefetch_list(struct tsr_engine *e, struct tsr_module *const *list, size_t n,
+                                struct tsr_state ***out, size_t *n_out)
+{
+    struct tsr_state **states = tsr_arena_alloc(&e->arena, (n + 1) * sizeof *states);
+    if (!states)
+        return tsr_fail(TSR_ENOMEM, "out of memory");
+    for (size_t i = 0; i < n; i++) {
+        if (!list[i]->state)
+            return tsr_fail(TSR_EVALUE, "Expects FSDPModule but got '%s' of type %s", list[i]->fqn,
+                            list[i]->type_name);
+        states[i] = list[i]->state;
+    }
+    *out = states;
+    *n_out = n;
+    return TSR_OK;
+}
+
+tsr_status tsr_set_forward_prefetch(struct tsr_engine *e, struct tsr_module *m,
+                                    struct tsr_module *const *list, size_t n)
+{
+    struct tsr_state *s;
+    TSR_TRY(state_of(m, "set_modules_to_forward_prefetch", &s));
+    return prefetch_list(e, list, n, &s->fwd_prefetch, &s->n_fwd_prefetch);
+}
+
+tsr_status tsr_set_backward_prefetch(struct tsr_engine *e, struct tsr_module *m,
+                                     struct tsr_module *const *list, size_t n)
+{
+    struct tsr_state *s;
+    TSR_TRY(state_of(m, "set_modules_to_backward_prefetch", &s));
+    return prefetch_list(e, list, n, &s->bwd_prefetch, &s->n_bwd_prefetch);
+}
+
+tsr_status tsr_unshard(struct tsr_engine *e, struct tsr_module *m, bool async_op)
+{
+    struct tsr_state *s;
+    TSR_TRY(state_of(m, "unshard", &s));
+    if (s->group) {
+        tsr__group_lazy_init(e, s->group);
+        tsr__group_unshard(e, s->group, async_op);
+        if (async_op)
+            s->handle_pending = true;
+        else
+            tsr__group_wait_for_unshard(e, s->group);
+    }
+    return e->status;
+}
+
+/* A second wait on a handle does nothing (R108). */
+tsr_status tsr_wait_unshard_handle(struct tsr_engine *e, struct tsr_module *m)
+{
+    struct tsr_state *s;
+    TSR_TRY(state_of(m, "wait", &s));
+    if (s->group && s->handle_pending)
+        tsr__group_wait_for_unshard(e, s->group);
+    s->handle_pending = false;
+    return e->status;
+}
+
+tsr_status tsr_reshard(struct tsr_engine *e, struct tsr_module *m)
+{
+    struct tsr_state *s;
+    TSR_TRY(state_of(m, "reshard", &s));
+    if (s->group)
+        tsr__group_reshard(e, s->group);
+    return e->status;
+}
+
+static void set_factor(struct tsr_engine *e, struct tsr_state *s, double value)
+{
+    (void)e;
+    if (s->group)
+        s->group->divide_factor = value;
+}
+
+tsr_status tsr_set_gradient_divide_factor(struct tsr_engine *e, struct tsr_module *m, double factor)
+{
+    return visit(e, m, "set_gradient_divide_factor", false, set_factor, factor);
+}
+
+static void set_force_sum(struct tsr_engine *e, struct tsr_state *s, double value)
+{
+    (void)e;
+    if (s->group)
+        s->group->force_sum = value != 0;
+}
+
+tsr_status tsr_set_force_sum(struct tsr_engine *e, struct tsr_module *m, bool value)
+{
+    return visit(e, m, "set_force_sum_reduction_for_comms", false, set_force_sum, value);
+}
+
+static void set_unshard_in_backward(struct tsr_engine *e, struct tsr_state *s, double value)
+{
+    (void)e;
+    if (s->group)
+        s->group->unshard_in_backward = value != 0;
+}
+
+tsr_status tsr_set_unshard_in_backward(struct tsr_engine *e, struct tsr_module *m, bool value)
+{
+    return visit(e, m, "set_unshard_in_backward", false, set_unshard_in_backward, value);
+}
+
+static void set_async(struct tsr_engine *e, struct tsr_state *s, double value)
+{
+    (void)e;
+    if (s->group)
+        s->group->unshard_async_op = value != 0;
+}
+
+tsr_status tsr_set_unshard_async_op(struct tsr_engine *e, struct tsr_module *m, bool value)
+{
+    return visit(e, m, "_set_unshard_async_op", true, set_async, value);
+}
+
+tsr_status tsr_set_all_reduce_hook(struct tsr_engine *e, struct tsr_module *m,
+                                   tsr_all_reduce_hook hook, void *user, bool own_stream)
+{
+    struct tsr_state *s;
+    TSR_TRY(state_of(m, "set_all_reduce_hook", &s));
+    if (!s->group)
+        return TSR_OK;
+    s->group->has_hook = true;
+    s->group->hook = hook;
+    s->group->hook_user = user;
+    if (!own_stream)
+        return TSR_OK;
+    if (s->group->is_hsdp)
+        return tsr_fail(TSR_EVALUE,
+                        "set_all_reduce_hook: stream cannot be set when using native HSDP");
+    if (e->user_stream == 0)
+        e->user_stream = tsr__stream_add(e, "user", TSR_ROLE_USER, 0);
+    s->group->hook_stream = e->user_stream;
+    return e->status;
+}
+
+tsr_status tsr_set_post_optim_event(struct tsr_engine *e, struct tsr_module *m)
+{
+    struct tsr_state *s;
+    TSR_TRY(state_of(m, "set_post_optim_event", &s));
+    s->ctx->post_optim_event = tsr__record_event(e, e->stream);
+    return e->status;
+}
+
+tsr_status tsr_share_comm_ctx(struct tsr_engine *e, struct tsr_module *const *list, size_t n)
+{
+    (void)e;
+    for (size_t i = 0; i < n; i++)
+        if (!list[i]->state)
+            return tsr_fail(TSR_EVALUE, "Expects list of FSDPModules but got '%s' of type %s",
+                            list[i]->fqn, list[i]->type_name);
+    for (size_t i = 1; i < n; i++) {
+        list[i]->state->comm = list[0]->state->comm;
+        if (list[i]->state->group)
+            list[i]->state->group->comm = list[0]->state->comm;
+    }
+    return TSR_OK;
+}
+
+static void save(struct tsr_engine *e, struct tsr_state *s, double value)
+{
+    (void)value;
+    if (s->group)
+        tsr__group_to_sharded(e, s->group);
+}
+
+tsr_status tsr_state_dict(struct tsr_engine *e, struct tsr_module *m)
+{
+    struct visit v = {save, 0};
+    tsr__module_walk(m, visit_one, &v);
+    return e->status;
+}
+
+void tsr_emit_user_op(struct tsr_engine *e, struct tsr_tensor *buffer, const char *name,
+                      double flops)
+{
+    if (!buffer || !tsr__ok(e))
+        return;
+    tsr__operand_tensor(e, buffer, TSR_READ_WRITE);
+    struct tsr_work work = {.op = TSR_OP_USER,
+                            .dtype = buffer->dtype,
+                            .name = name,
+                            .flops = flops,
+                            .bytes_read = tsr__tensor_bytes(buffer),
+                            .bytes_written = tsr__tensor_bytes(buffer)};
+    tsr__emit_op(e, &work);
+}

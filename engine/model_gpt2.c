@@ -1,0 +1,222 @@
+/* model_gpt2.c: GPT-2 as a module tree, with Hugging Face's names and its [in, out] matrices. */
+#include "engine.h"
+
+#include <stdio.h>
+
+struct gpt2 {
+    struct tsr_gpt2_config c;
+    struct tsr_module *transformer, *wte, *wpe, *blocks, *ln_f, *head;
+};
+struct gpt2_attention {
+    const struct gpt2 *m;
+    struct tsr_module *c_attn, *c_proj;
+};
+struct gpt2_mlp {
+    struct tsr_module *c_fc, *c_proj;
+};
+struct gpt2_block {
+    struct tsr_module *ln_1, *attn, *ln_2, *mlp;
+};
+
+static void embedding_forward(struct tsr_engine *e, struct tsr_module *m, void *impl,
+                              struct tsr_tensor *in, struct tsr_tensor **out)
+{
+    (void)impl;
+    *out = tsr_op_embedding(e, in, m->params[0].param);
+}
+
+static void conv1d_forward(struct tsr_engine *e, struct tsr_module *m, void *impl,
+                           struct tsr_tensor *in, struct tsr_tensor **out)
+{
+    (void)impl;
+    *out = tsr_op_conv1d(e, in, m->params[0].param, m->params[1].param);
+}
+
+static void head_forward(struct tsr_engine *e, struct tsr_module *m, void *impl,
+                         struct tsr_tensor *in, struct tsr_tensor **out)
+{
+    (void)impl;
+    *out = tsr_op_linear(e, in, m->params[0].param, NULL);
+}
+
+static void norm_forward(struct tsr_engine *e, struct tsr_module *m, void *impl,
+                         struct tsr_tensor *in, struct tsr_tensor **out)
+{
+    (void)impl;
+    *out = tsr_op_layer_norm(e, in, m->params[0].param, m->params[1].param);
+}
+
+static void attention_forward(struct tsr_engine *e, struct tsr_module *self, void *impl,
+                              struct tsr_tensor *x, struct tsr_tensor **out)
+{
+    const struct gpt2_attention *a = impl;
+    const struct tsr_gpt2_config *c = &a->m->c;
+    struct tsr_attention_shape shape = {e->step.batch, e->step.seq, c->n_head, c->n_head,
+                                        c->n_embd / c->n_head};
+    struct tsr_tensor *qkv = tsr_call(e, a->c_attn, x), *part[3];
+    tsr_op_split3(e, qkv, c->n_embd, c->n_embd, part);
+    tsr_release(e, qkv);
+    struct tsr_tensor *o =
+        tsr_op_attention(e, part[0], part[1], part[2], &shape, &self->aux_output);
+    *out = tsr_call(e, a->c_proj, o);
+    tsr_release(e, o);
+    for (int i = 0; i < 3; i++)
+        tsr_release(e, part[i]);
+}
+
+static void mlp_forward(struct tsr_engine *e, struct tsr_module *self, void *impl,
+                        struct tsr_tensor *x, struct tsr_tensor **out)
+{
+    const struct gpt2_mlp *m = impl;
+    (void)self;
+    struct tsr_tensor *h = tsr_call(e, m->c_fc, x);
+    struct tsr_tensor *g = tsr_op_gelu(e, h);
+    tsr_release(e, h);
+    *out = tsr_call(e, m->c_proj, g);
+    tsr_release(e, g);
+}
+
+static struct tsr_tensor *residual(struct tsr_engine *e, struct tsr_tensor *a,
+                                   struct tsr_module *norm, struct tsr_module *f)
+{
+    struct tsr_tensor *n = tsr_call(e, norm, a);
+    struct tsr_tensor *y = tsr_call(e, f, n);
+    tsr_release(e, n);
+    struct tsr_tensor *sum = tsr_op_add(e, a, y);
+    tsr_release(e, y);
+    return sum;
+}
+
+static void block_forward(struct tsr_engine *e, struct tsr_module *self, void *impl,
+                          struct tsr_tensor *x, struct tsr_tensor **out)
+{
+    const struct gpt2_block *b = impl;
+    (void)self;
+    struct tsr_tensor *h = residual(e, x, b->ln_1, b->attn);
+    *out = residual(e, h, b->ln_2, b->mlp);
+    tsr_release(e, h);
+}
+
+static void transformer_forward(struct tsr_engine *e, struct tsr_module *self, void *impl,
+                                struct tsr_tensor *ids, struct tsr_tensor **out)
+{
+    const struct gpt2 *m = impl;
+    (void)self;
+    struct tsr_tensor *positions = tsr_op_arange(e, e->step.seq);
+    struct tsr_tensor *tokens = tsr_call(e, m->wte, ids);
+    struct tsr_tensor *places = tsr_call(e, m->wpe, positions);
+    struct tsr_tensor *h = tsr_op_add_rows(e, tokens, places);
+    tsr_release(e, tokens);
+    tsr_release(e, places);
+    for (size_t i = 0; i < m->blocks->n_children; i++) {
+        struct tsr_tensor *next = tsr_call(e, m->blocks->children[i], h);
+        tsr_release(e, h);
+        h = next;
+    }
+    *out = tsr_call(e, m->ln_f, h);
+    tsr_release(e, h);
+    tsr_release(e, positions);
+}
+
+static void lm_forward(struct tsr_engine *e, struct tsr_module *self, void *impl,
+                       struct tsr_tensor *ids, struct tsr_tensor **out)
+{
+    const struct gpt2 *m = impl;
+    (void)self;
+    struct tsr_tensor *h = tsr_call(e, m->transformer, ids);
+    *out = tsr_call(e, m->head, h);
+    tsr_release(e, h);
+}
+
+/* ---- building
+ * ---------------------------------------------------------------------------------------- */
+
+static struct tsr_module *add(struct tsr_engine *e, struct tsr_module *parent, const char *name,
+                              const char *type, tsr_forward_fn forward, int n_dims,
+                              const uint64_t *shape, uint64_t bias)
+{
+    struct tsr_module *m = tsr__module_new(e, parent, name, type, forward, NULL);
+    if (m && n_dims && tsr__param_new(e, m, "weight", n_dims, shape, TSR_F32) && bias)
+        tsr__param_new(e, m, "bias", 1, &bias, TSR_F32);
+    return m;
+}
+
+static struct tsr_module *add_conv1d(struct tsr_engine *e, struct tsr_module *parent,
+                                     const char *name, uint64_t in, uint64_t out)
+{
+    return add(e, parent, name, "Conv1D", conv1d_forward, 2, (uint64_t[]){in, out}, out);
+}
+
+static void add_block(struct tsr_engine *e, struct gpt2 *m, uint64_t index)
+{
+    uint64_t d = m->c.n_embd;
+    char name[32];
+    snprintf(name, sizeof name, "%llu", (unsigned long long)index);
+    struct gpt2_block *b = tsr_arena_alloc(&e->arena, sizeof *b);
+    struct gpt2_attention *a = tsr_arena_alloc(&e->arena, sizeof *a);
+    struct gpt2_mlp *f = tsr_arena_alloc(&e->arena, sizeof *f);
+    struct tsr_module *self =
+        b && a && f ? tsr__module_new(e, m->blocks, name, "Block", block_forward, b) : NULL;
+    if (!self)
+        return;
+    a->m = m;
+    b->ln_1 = add(e, self, "ln_1", "LayerNorm", norm_forward, 1, &d, d);
+    b->attn = tsr__module_new(e, self, "attn", "Attention", attention_forward, a);
+    if (!b->attn)
+        return;
+    a->c_attn = add_conv1d(e, b->attn, "c_attn", d, 3 * d);
+    a->c_proj = add_conv1d(e, b->attn, "c_proj", d, d);
+    b->ln_2 = add(e, self, "ln_2", "LayerNorm", norm_forward, 1, &d, d);
+    b->mlp = tsr__module_new(e, self, "mlp", "MLP", mlp_forward, f);
+    if (!b->mlp)
+        return;
+    f->c_fc = add_conv1d(e, b->mlp, "c_fc", d, m->c.n_inner);
+    f->c_proj = add_conv1d(e, b->mlp, "c_proj", m->c.n_inner, d);
+}
+
+static tsr_status check(const struct tsr_gpt2_config *c)
+{
+    const uint64_t sizes[] = {c->n_embd, c->n_layer, c->n_head, c->n_positions, c->vocab_size};
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
+        if (sizes[i] == 0 || sizes[i] > UINT64_C(1) << 40)
+            return tsr_fail(TSR_EVALUE, "a size of the model is %llu; allowed: 1 to 2^40",
+                            (unsigned long long)sizes[i]);
+    if (c->n_embd % c->n_head != 0 || c->n_layer > 100000)
+        return tsr_fail(TSR_EVALUE, "a width of %llu cannot be cut into %llu heads (%llu layers)",
+                        (unsigned long long)c->n_embd, (unsigned long long)c->n_head,
+                        (unsigned long long)c->n_layer);
+    return TSR_OK;
+}
+
+tsr_status tsr_model_gpt2(struct tsr_engine *e, const struct tsr_gpt2_config *config)
+{
+    TSR_TRY(check(config));
+    if (e->root)
+        return tsr_fail(TSR_EVALUE, "the engine has a model already");
+    struct gpt2 *m = tsr_arena_alloc(&e->arena, sizeof *m);
+    if (!m)
+        return tsr_fail(TSR_ENOMEM, "out of memory");
+    m->c = *config;
+    uint64_t d = config->n_embd;
+    if (m->c.n_inner == 0)
+        m->c.n_inner = 4 * d;
+    struct tsr_module *root = tsr__module_new(e, NULL, "", "GPT2LMHeadModel", lm_forward, m);
+    m->transformer =
+        root ? tsr__module_new(e, root, "transformer", "GPT2Model", transformer_forward, m) : NULL;
+    if (!m->transformer)
+        return e->status;
+    m->wte = add(e, m->transformer, "wte", "Embedding", embedding_forward, 2,
+                 (uint64_t[]){config->vocab_size, d}, 0);
+    m->wpe = add(e, m->transformer, "wpe", "Embedding", embedding_forward, 2,
+                 (uint64_t[]){config->n_positions, d}, 0);
+    m->blocks = tsr__module_new(e, m->transformer, "h", "ModuleList", NULL, NULL);
+    for (uint64_t i = 0; m->blocks && i < config->n_layer && tsr__ok(e); i++)
+        add_block(e, m, i);
+    m->ln_f = add(e, m->transformer, "ln_f", "LayerNorm", norm_forward, 1, &d, d);
+    m->head = tsr__module_new(e, root, "lm_head", "Linear", head_forward, NULL);
+    if (m->head && m->wte && m->wte->n_params) /* tied */
+        tsr__param_place(e, m->head, "weight", m->wte->params[0].param);
+    e->model.int_input = true;
+    e->model.vocab = config->vocab_size;
+    return e->status;
+}

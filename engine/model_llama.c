@@ -1,0 +1,255 @@
+/* model_llama.c: Llama, Mistral, Qwen2 and Qwen3 (dense) as module trees. Names are those of
+ * Hugging Face; the order of operations is that of the plain implementation that the recorded
+ * memory data describes (golden-memory/operators.md, section 2): variables decide lifetimes.
+ */
+#include "engine.h"
+
+#include <stdio.h>
+
+struct llama {
+    struct tsr_llama_config c;
+    struct tsr_module *embed, *layers, *norm, *head, *model;
+};
+
+struct llama_attention {
+    const struct llama *m;
+    struct tsr_module *q, *k, *v, *o, *q_norm, *k_norm;
+};
+struct llama_mlp {
+    struct tsr_module *gate, *up, *down;
+};
+struct llama_layer {
+    struct tsr_module *attention, *mlp, *norm1, *norm2;
+};
+
+static void embedding_forward(struct tsr_engine *e, struct tsr_module *m, void *impl,
+                              struct tsr_tensor *in, struct tsr_tensor **out)
+{
+    (void)impl;
+    *out = tsr_op_embedding(e, in, m->params[0].param);
+}
+
+static void linear_forward(struct tsr_engine *e, struct tsr_module *m, void *impl,
+                           struct tsr_tensor *in, struct tsr_tensor **out)
+{
+    (void)impl;
+    *out = tsr_op_linear(e, in, m->params[0].param, m->n_params > 1 ? m->params[1].param : NULL);
+}
+
+static void norm_forward(struct tsr_engine *e, struct tsr_module *m, void *impl,
+                         struct tsr_tensor *in, struct tsr_tensor **out)
+{
+    (void)impl;
+    *out = tsr_op_rms_norm(e, in, m->params[0].param);
+}
+
+/* x := f(x) for a variable that is assigned again. */
+static void assign(struct tsr_engine *e, struct tsr_tensor **variable, struct tsr_tensor *value)
+{
+    tsr_release(e, *variable);
+    *variable = value;
+}
+
+static void attention_forward(struct tsr_engine *e, struct tsr_module *self, void *impl,
+                              struct tsr_tensor *x, struct tsr_tensor **out)
+{
+    const struct llama_attention *a = impl;
+    const struct tsr_llama_config *c = &a->m->c;
+    struct tsr_attention_shape shape = {e->step.batch, e->step.seq, c->n_heads, c->n_kv_heads,
+                                        c->head_dim};
+    struct tsr_tensor *q = tsr_call(e, a->q, x);
+    if (a->q_norm)
+        assign(e, &q, tsr_call(e, a->q_norm, q));
+    struct tsr_tensor *k = tsr_call(e, a->k, x);
+    if (a->k_norm)
+        assign(e, &k, tsr_call(e, a->k_norm, k));
+    struct tsr_tensor *v = tsr_call(e, a->v, x);
+    assign(e, &q, tsr_op_rotary(e, q, shape.seq, shape.head_dim));
+    assign(e, &k, tsr_op_rotary(e, k, shape.seq, shape.head_dim));
+    if (e->config.gqa_repeat && c->n_kv_heads < c->n_heads) {
+        assign(e, &k, tsr_op_repeat_heads(e, k, c->n_heads / c->n_kv_heads));
+        assign(e, &v, tsr_op_repeat_heads(e, v, c->n_heads / c->n_kv_heads));
+    }
+    struct tsr_tensor *o = tsr_op_attention(e, q, k, v, &shape, &self->aux_output);
+    *out = tsr_call(e, a->o, o);
+    tsr_release(e, o);
+    tsr_release(e, q);
+    tsr_release(e, k);
+    tsr_release(e, v);
+}
+
+static void mlp_forward(struct tsr_engine *e, struct tsr_module *self, void *impl,
+                        struct tsr_tensor *x, struct tsr_tensor **out)
+{
+    const struct llama_mlp *m = impl;
+    (void)self;
+    struct tsr_tensor *gate = tsr_call(e, m->gate, x);
+    assign(e, &gate, tsr_op_silu(e, gate));
+    struct tsr_tensor *up = tsr_call(e, m->up, x);
+    struct tsr_tensor *product = tsr_op_mul(e, gate, up);
+    tsr_release(e, gate);
+    tsr_release(e, up);
+    *out = tsr_call(e, m->down, product);
+    tsr_release(e, product);
+}
+
+/* a + f(norm(a)) */
+static struct tsr_tensor *residual(struct tsr_engine *e, struct tsr_tensor *a,
+                                   struct tsr_module *norm, struct tsr_module *f)
+{
+    struct tsr_tensor *n = tsr_call(e, norm, a);
+    struct tsr_tensor *y = tsr_call(e, f, n);
+    tsr_release(e, n);
+    struct tsr_tensor *sum = tsr_op_add(e, a, y);
+    tsr_release(e, y);
+    return sum;
+}
+
+static void layer_forward(struct tsr_engine *e, struct tsr_module *self, void *impl,
+                          struct tsr_tensor *x, struct tsr_tensor **out)
+{
+    const struct llama_layer *l = impl;
+    (void)self;
+    struct tsr_tensor *h = residual(e, x, l->norm1, l->attention);
+    *out = residual(e, h, l->norm2, l->mlp);
+    tsr_release(e, h);
+}
+
+static void model_forward(struct tsr_engine *e, struct tsr_module *self, void *impl,
+                          struct tsr_tensor *ids, struct tsr_tensor **out)
+{
+    const struct llama *m = impl;
+    (void)self;
+    struct tsr_tensor *h = tsr_call(e, m->embed, ids);
+    for (size_t i = 0; i < m->layers->n_children; i++)
+        assign(e, &h, tsr_call(e, m->layers->children[i], h));
+    *out = tsr_call(e, m->norm, h);
+    tsr_release(e, h);
+}
+
+static void causal_lm_forward(struct tsr_engine *e, struct tsr_module *self, void *impl,
+                              struct tsr_tensor *ids, struct tsr_tensor **out)
+{
+    const struct llama *m = impl;
+    (void)self;
+    struct tsr_tensor *h = tsr_call(e, m->model, ids);
+    *out = tsr_call(e, m->head, h);
+    tsr_release(e, h);
+}
+
+/* ---- building
+ * ---------------------------------------------------------------------------------------- */
+
+static struct tsr_module *add_linear(struct tsr_engine *e, struct tsr_module *parent,
+                                     const char *name, uint64_t in, uint64_t out, bool bias)
+{
+    struct tsr_module *m = tsr__module_new(e, parent, name, "Linear", linear_forward, NULL);
+    uint64_t shape[2] = {out, in};
+    if (m && tsr__param_new(e, m, "weight", 2, shape, TSR_F32) && bias)
+        tsr__param_new(e, m, "bias", 1, &out, TSR_F32);
+    return m;
+}
+
+static struct tsr_module *add_norm(struct tsr_engine *e, struct tsr_module *parent,
+                                   const char *name, uint64_t dim)
+{
+    struct tsr_module *m = tsr__module_new(e, parent, name, "RMSNorm", norm_forward, NULL);
+    if (m)
+        tsr__param_new(e, m, "weight", 1, &dim, TSR_F32);
+    return m;
+}
+
+static struct tsr_module *add_attention(struct tsr_engine *e, struct llama *m,
+                                        struct tsr_module *parent)
+{
+    const struct tsr_llama_config *c = &m->c;
+    struct llama_attention *a = tsr_arena_alloc(&e->arena, sizeof *a);
+    struct tsr_module *self =
+        a ? tsr__module_new(e, parent, "self_attn", "Attention", attention_forward, a) : NULL;
+    if (!self)
+        return NULL;
+    uint64_t q = c->n_heads * c->head_dim, kv = c->n_kv_heads * c->head_dim;
+    a->m = m;
+    a->q = add_linear(e, self, "q_proj", c->hidden_size, q, c->qkv_bias);
+    a->k = add_linear(e, self, "k_proj", c->hidden_size, kv, c->qkv_bias);
+    a->v = add_linear(e, self, "v_proj", c->hidden_size, kv, c->qkv_bias);
+    a->o = add_linear(e, self, "o_proj", q, c->hidden_size, c->o_bias);
+    if (c->qk_norm) {
+        a->q_norm = add_norm(e, self, "q_norm", c->head_dim);
+        a->k_norm = add_norm(e, self, "k_norm", c->head_dim);
+    }
+    return self;
+}
+
+static void add_layer(struct tsr_engine *e, struct llama *m, uint64_t index)
+{
+    const struct tsr_llama_config *c = &m->c;
+    char name[32];
+    snprintf(name, sizeof name, "%llu", (unsigned long long)index);
+    struct llama_layer *l = tsr_arena_alloc(&e->arena, sizeof *l);
+    struct llama_mlp *f = tsr_arena_alloc(&e->arena, sizeof *f);
+    struct tsr_module *layer =
+        l && f ? tsr__module_new(e, m->layers, name, "DecoderLayer", layer_forward, l) : NULL;
+    if (!layer)
+        return;
+    l->attention = add_attention(e, m, layer);
+    l->mlp = tsr__module_new(e, layer, "mlp", "MLP", mlp_forward, f);
+    if (!l->mlp)
+        return;
+    f->gate = add_linear(e, l->mlp, "gate_proj", c->hidden_size, c->intermediate_size, c->mlp_bias);
+    f->up = add_linear(e, l->mlp, "up_proj", c->hidden_size, c->intermediate_size, c->mlp_bias);
+    f->down = add_linear(e, l->mlp, "down_proj", c->intermediate_size, c->hidden_size, c->mlp_bias);
+    l->norm1 = add_norm(e, layer, "input_layernorm", c->hidden_size);
+    l->norm2 = add_norm(e, layer, "post_attention_layernorm", c->hidden_size);
+}
+
+static tsr_status check(const struct tsr_llama_config *c)
+{
+    const uint64_t sizes[] = {c->hidden_size, c->intermediate_size, c->n_layers,  c->n_heads,
+                              c->n_kv_heads,  c->head_dim,          c->vocab_size};
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
+        if (sizes[i] == 0 || sizes[i] > UINT64_C(1) << 40)
+            return tsr_fail(TSR_EVALUE, "a size of the model is %llu; allowed: 1 to 2^40",
+                            (unsigned long long)sizes[i]);
+    if (c->n_heads % c->n_kv_heads != 0)
+        return tsr_fail(TSR_EVALUE, "%llu attention heads cannot share %llu key/value heads",
+                        (unsigned long long)c->n_heads, (unsigned long long)c->n_kv_heads);
+    if (c->n_layers > 100000)
+        return tsr_fail(TSR_EVALUE, "%llu layers; allowed: 1 to 100000",
+                        (unsigned long long)c->n_layers);
+    return TSR_OK;
+}
+
+tsr_status tsr_model_llama(struct tsr_engine *e, const struct tsr_llama_config *config)
+{
+    TSR_TRY(check(config));
+    if (e->root)
+        return tsr_fail(TSR_EVALUE, "the engine has a model already");
+    struct llama *m = tsr_arena_alloc(&e->arena, sizeof *m);
+    if (!m)
+        return tsr_fail(TSR_ENOMEM, "out of memory");
+    m->c = *config;
+    uint64_t table[2] = {config->vocab_size, config->hidden_size};
+    struct tsr_module *root = tsr__module_new(e, NULL, "", "CausalLM", causal_lm_forward, m);
+    m->model = root ? tsr__module_new(e, root, "model", "Model", model_forward, m) : NULL;
+    m->embed = m->model ? tsr__module_new(e, m->model, "embed_tokens", "Embedding",
+                                          embedding_forward, NULL)
+                        : NULL;
+    struct tsr_param *w =
+        m->embed ? tsr__param_new(e, m->embed, "weight", 2, table, TSR_F32) : NULL;
+    m->layers = w ? tsr__module_new(e, m->model, "layers", "ModuleList", NULL, NULL) : NULL;
+    for (uint64_t i = 0; m->layers && i < config->n_layers && tsr__ok(e); i++)
+        add_layer(e, m, i);
+    if (!m->layers || !tsr__ok(e))
+        return e->status;
+    m->norm = add_norm(e, m->model, "norm", config->hidden_size);
+    m->head = tsr__module_new(e, root, "lm_head", "Linear", linear_forward, NULL);
+    if (m->head && config->tie_embeddings)
+        tsr__param_place(e, m->head, "weight", w);
+    else if (m->head)
+        tsr__param_new(e, m->head, "weight", 2, table, TSR_F32);
+    e->model.int_input = true;
+    e->model.vocab = config->vocab_size;
+    e->model.buffer_bytes = 4 * config->max_positions * config->head_dim; /* complex64 angles */
+    return e->status;
+}

@@ -1,0 +1,60 @@
+/* ops.h: the operations that models are written in.
+ *
+ * Each allocates its results, emits its kernels, and, where a gradient is needed, makes a node
+ * whose backward does the same. Inputs are borrowed; results are new references (tsr_release()).
+ * NULL comes back once the engine has failed or a recomputation has stopped: operations take NULL
+ * and do nothing, so model code needs no checks. Sizes, order and lifetimes follow eager PyTorch.
+ *
+ * Shapes: T = tokens (batch x sequence), D = width, H heads, K key/value heads, d head size.
+ */
+#ifndef TSR_OPS_H
+#define TSR_OPS_H
+
+#include "tessera.h"
+
+struct tsr_tensor *tsr_retain(struct tsr_tensor *tensor);
+void tsr_release(struct tsr_engine *e, struct tsr_tensor *tensor);
+
+struct tsr_attention_shape {
+    uint64_t batch, seq, heads, kv_heads, head_dim;
+};
+
+struct tsr_tensor *tsr_op_embedding(struct tsr_engine *e, struct tsr_tensor *ids,
+                                    struct tsr_param *w); /* ids (...) -> (..., D) */
+struct tsr_tensor *tsr_op_linear(struct tsr_engine *e, struct tsr_tensor *x, struct tsr_param *w,
+                                 struct tsr_param *bias); /* w (out, in); bias may be NULL */
+/* GPT-2's Conv1D: w is stored (in, out). */
+struct tsr_tensor *tsr_op_conv1d(struct tsr_engine *e, struct tsr_tensor *x, struct tsr_param *w,
+                                 struct tsr_param *bias);
+struct tsr_tensor *tsr_op_rms_norm(struct tsr_engine *e, struct tsr_tensor *x, struct tsr_param *w);
+struct tsr_tensor *tsr_op_layer_norm(struct tsr_engine *e, struct tsr_tensor *x,
+                                     struct tsr_param *w, struct tsr_param *b);
+struct tsr_tensor *tsr_op_rotary(struct tsr_engine *e, struct tsr_tensor *x, uint64_t seq,
+                                 uint64_t head_dim); /* x (T, heads d) */
+struct tsr_tensor *tsr_op_repeat_heads(struct tsr_engine *e, struct tsr_tensor *x, uint64_t times);
+/* Causal. q (T, H d), k and v (T, K d). weights (may be NULL): a new reference to the attention
+ * weights where the variant makes them (eager attention), else NULL. */
+struct tsr_tensor *tsr_op_attention(struct tsr_engine *e, struct tsr_tensor *q,
+                                    struct tsr_tensor *k, struct tsr_tensor *v,
+                                    const struct tsr_attention_shape *shape,
+                                    struct tsr_tensor **weights);
+/* q, k, v as views of one (T, parts) tensor. */
+void tsr_op_split3(struct tsr_engine *e, struct tsr_tensor *x, uint64_t q, uint64_t kv,
+                   struct tsr_tensor *out[3]);
+struct tsr_tensor *tsr_op_silu(struct tsr_engine *e, struct tsr_tensor *x);
+struct tsr_tensor *tsr_op_gelu(struct tsr_engine *e, struct tsr_tensor *x);
+struct tsr_tensor *tsr_op_relu(struct tsr_engine *e, struct tsr_tensor *x);
+struct tsr_tensor *tsr_op_mul(struct tsr_engine *e, struct tsr_tensor *a, struct tsr_tensor *b);
+struct tsr_tensor *tsr_op_add(struct tsr_engine *e, struct tsr_tensor *a, struct tsr_tensor *b);
+/* a (B S, D) + b (S, D): positions, summed over the batch in backward. */
+struct tsr_tensor *tsr_op_add_rows(struct tsr_engine *e, struct tsr_tensor *a,
+                                   struct tsr_tensor *b);
+struct tsr_tensor *tsr_op_arange(struct tsr_engine *e, uint64_t n);
+struct tsr_tensor *tsr_op_cast(struct tsr_engine *e, struct tsr_tensor *x, tsr_dtype dtype);
+struct tsr_tensor *tsr_op_scale_by_mean(struct tsr_engine *e, struct tsr_tensor *x,
+                                        struct tsr_param *w); /* x * mean(w) */
+struct tsr_tensor *tsr_op_cross_entropy(struct tsr_engine *e, struct tsr_tensor *logits,
+                                        struct tsr_tensor *labels); /* (T, V) -> scalar f32 */
+struct tsr_tensor *tsr_op_mean_square(struct tsr_engine *e, struct tsr_tensor *x); /* scalar f32 */
+
+#endif

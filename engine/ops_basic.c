@@ -1,0 +1,561 @@
+/* ops_basic.c: matrix products, norms, embeddings, pointwise operations and casts, forward and
+ * backward. Order and sizes of allocations are those of eager PyTorch (golden-memory/operators.md,
+ * sections 7 and 9).
+ */
+#include "ops_common.h"
+
+/* ---- linear
+ * -------------------------------------------------------------------------------------- */
+
+/* The first matrix product of a thread takes cuBLAS' workspace (32 MiB on sm_90), the first biased
+ * one cublasLt's (1 MiB), after its output; both stay (operators.md, section 5). */
+static void take_workspace(struct tsr_engine *e, bool biased)
+{
+    bool *have = e->in_backward ? &e->workspace_autograd : &e->workspace_main;
+    bool *have_lt = e->in_backward ? &e->lt_autograd : &e->lt_main;
+    if (!*have && tsr__ok(e)) {
+        *have = true;
+        e->workspaces[e->n_workspaces++] = tsr__storage_new(e, 33554432, TSR_CAT_WORKSPACE);
+    }
+    if (biased && !*have_lt && tsr__ok(e)) {
+        *have_lt = true;
+        e->workspaces[e->n_workspaces++] = tsr__storage_new(e, 1048576, TSR_CAT_WORKSPACE);
+    }
+}
+
+static void emit_gemm(struct tsr_engine *e, const char *name, struct tsr_tensor *a,
+                      struct tsr_tensor *b, struct tsr_tensor *extra, struct tsr_tensor *out,
+                      const uint64_t mnk[3])
+{
+    double flops = 2.0 * (double)mnk[0] * (double)mnk[1] * (double)mnk[2];
+    tsr__operand_tensor(e, a, TSR_READ);
+    tsr__operand_tensor(e, b, TSR_READ);
+    tsr__operand_tensor(e, extra, TSR_READ);
+    tsr__operand_tensor(e, out, TSR_WRITE);
+    struct tsr_work work = {.op = TSR_OP_GEMM,
+                            .dtype = out->dtype,
+                            .name = name,
+                            .flops = flops,
+                            .model_flops = flops,
+                            .bytes_read = tsr__tensor_bytes(a) + tsr__tensor_bytes(b),
+                            .bytes_written = tsr__tensor_bytes(out),
+                            .dims = {mnk[0], mnk[1], mnk[2], 1}};
+    tsr__emit_op(e, &work);
+}
+
+enum { LINEAR_CONV1D = 1, LINEAR_BIASED = 2 };
+
+/* a: rows, out, in, flags */
+static void linear_weight_grad(struct tsr_engine *e, struct tsr_node *node, struct tsr_tensor *g,
+                               struct tsr_tensor **grad_in)
+{
+    struct tsr_tensor *x = tsr__node_saved(e, node, 0);
+    struct tsr_tensor *w = node->w[0];
+    struct tsr_tensor *grad =
+        tsr__tensor_like(e, w, (tsr_dtype)w->dtype, tsr__grad_category(e, node->edges[1].node));
+    if (x && grad && tsr__ok(e)) {
+        grad->is_view = !(node->a[3] & LINEAR_BIASED);
+        emit_gemm(e, "mm_weight_grad", g, x, NULL, grad,
+                  (uint64_t[]){node->a[1], node->a[2], node->a[0]});
+        take_workspace(e, false);
+    }
+    tsr_release(e, x);
+    grad_in[1] = grad;
+}
+
+static void linear_input_grad(struct tsr_engine *e, struct tsr_node *node, struct tsr_tensor *g,
+                              struct tsr_tensor **grad_in)
+{
+    struct tsr_tensor *w = node->w[0];
+    uint64_t dims[2] = {node->a[0], node->a[2]};
+    struct tsr_tensor *grad = tsr__tensor_new(e, (tsr_dtype)g->dtype, 2, dims, TSR_CAT_TEMP);
+    if (grad) {
+        grad->is_view = true; /* a reshaped view of the product's result */
+        emit_gemm(e, "mm_input_grad", g, w, NULL, grad,
+                  (uint64_t[]){node->a[0], node->a[2], node->a[1]});
+        take_workspace(e, false);
+    }
+    grad_in[0] = grad;
+}
+
+static void bias_grad(struct tsr_engine *e, struct tsr_node *node, struct tsr_tensor *g,
+                      struct tsr_tensor **grad_in)
+{
+    struct tsr_tensor *grad = tsr__tensor_new(e, (tsr_dtype)g->dtype, 1, &node->a[1],
+                                              tsr__grad_category(e, node->edges[2].node));
+    if (grad) {
+        tsr__operand_tensor(e, g, TSR_READ);
+        tsr__operand_tensor(e, grad, TSR_WRITE);
+        struct tsr_work work = {.op = TSR_OP_REDUCTION,
+                                .dtype = g->dtype,
+                                .name = "sum_bias_grad",
+                                .flops = (double)g->numel,
+                                .bytes_read = tsr__tensor_bytes(g),
+                                .bytes_written = tsr__tensor_bytes(grad),
+                                .dims = {node->a[0], node->a[1]}};
+        tsr__emit_op(e, &work);
+    }
+    grad_in[2] = grad;
+}
+
+/* Without bias the weight's gradient comes first, with bias the input's (operators.md, section 3).
+ */
+static void linear_backward(struct tsr_engine *e, struct tsr_node *node,
+                            struct tsr_tensor **grad_out, struct tsr_tensor **grad_in)
+{
+    struct tsr_tensor *g = grad_out[0];
+    bool biased = node->a[3] & LINEAR_BIASED;
+    tsr__node_touch(e, node); /* a checkpointed region is recomputed before anything else */
+    if (biased && node->edges[0].node)
+        linear_input_grad(e, node, g, grad_in);
+    if (node->edges[1].node)
+        linear_weight_grad(e, node, g, grad_in);
+    if (!biased && node->edges[0].node)
+        linear_input_grad(e, node, g, grad_in);
+    if (node->edges[2].node)
+        bias_grad(e, node, g, grad_in);
+}
+
+static struct tsr_tensor *linear(struct tsr_engine *e, struct tsr_tensor *x, struct tsr_param *wp,
+                                 struct tsr_param *bp, unsigned flags)
+{
+    if (!x)
+        return NULL;
+    struct tsr_tensor *w = tsr__param_value(e, wp), *b = bp ? tsr__param_value(e, bp) : NULL;
+    if (!w || (bp && !b))
+        return NULL;
+    if (x->dtype != w->dtype) {
+        TSR__RAISE(e, TSR_ERUNTIME,
+                   "%s: expected mat1 and mat2 to have the same dtype, but got: %s != %s", wp->fqn,
+                   tsr_dtype_name((tsr_dtype)x->dtype), tsr_dtype_name((tsr_dtype)w->dtype));
+        return NULL;
+    }
+    uint64_t in = w->dims[flags & LINEAR_CONV1D ? 0 : 1];
+    uint64_t out = w->dims[flags & LINEAR_CONV1D ? 1 : 0];
+    uint64_t rows = in ? x->numel / in : 0;
+    struct tsr_node *node =
+        tsr__node_new(e, "Linear", linear_backward, (struct tsr_tensor *[]){x, w, b}, 3);
+    if (node) {
+        node->a[0] = rows;
+        node->a[1] = out;
+        node->a[2] = in;
+        node->a[3] = flags | (b ? LINEAR_BIASED : 0);
+        if (node->edges[1].node)
+            tsr__node_save(e, node, x);
+        tsr__node_save_weight(e, node, w);
+    }
+    uint64_t dims[2] = {rows, out};
+    struct tsr_tensor *y =
+        tsr__tensor_new(e, (tsr_dtype)x->dtype, 2, dims, tsr__result_category(e));
+    if (!y)
+        return tsr__op_abort(e, node);
+    emit_gemm(e, b ? "addmm" : "mm", x, w, b, y, (uint64_t[]){rows, out, in});
+    take_workspace(e, b != NULL);
+    tsr__node_output(node, y, 0);
+    return y;
+}
+
+struct tsr_tensor *tsr_op_linear(struct tsr_engine *e, struct tsr_tensor *x, struct tsr_param *w,
+                                 struct tsr_param *bias)
+{
+    return linear(e, x, w, bias, 0);
+}
+
+struct tsr_tensor *tsr_op_conv1d(struct tsr_engine *e, struct tsr_tensor *x, struct tsr_param *w,
+                                 struct tsr_param *bias)
+{
+    return linear(e, x, w, bias, LINEAR_CONV1D);
+}
+
+/* ---- embedding
+ * ------------------------------------------------------------------------------------- */
+
+static void embedding_backward(struct tsr_engine *e, struct tsr_node *node,
+                               struct tsr_tensor **grad_out, struct tsr_tensor **grad_in)
+{
+    struct tsr_tensor *ids = tsr__node_saved(e, node, 0), *w = node->w[0];
+    struct tsr_tensor *grad =
+        tsr__tensor_like(e, w, (tsr_dtype)w->dtype, tsr__grad_category(e, node->edges[0].node));
+    if (grad && ids) {
+        tsr__operand_tensor(e, grad_out[0], TSR_READ);
+        tsr__operand_tensor(e, ids, TSR_READ);
+        tsr__operand_tensor(e, grad, TSR_WRITE);
+        struct tsr_work work = {.op = TSR_OP_EMBEDDING_BWD,
+                                .dtype = grad->dtype,
+                                .name = "embedding_dense_backward",
+                                .bytes_read = tsr__tensor_bytes(grad_out[0]),
+                                .bytes_written = tsr__tensor_bytes(grad)};
+        tsr__emit_op(e, &work);
+    }
+    tsr_release(e, ids);
+    grad_in[0] = grad;
+}
+
+struct tsr_tensor *tsr_op_embedding(struct tsr_engine *e, struct tsr_tensor *ids,
+                                    struct tsr_param *wp)
+{
+    struct tsr_tensor *w = ids ? tsr__param_value(e, wp) : NULL;
+    if (!w)
+        return NULL;
+    struct tsr_node *node = tsr__node_new(e, "Embedding", embedding_backward, &w, 1);
+    tsr__node_save(e, node, ids);
+    if (node)
+        node->w[0] = w;
+    uint64_t dims[2] = {ids->numel, w->dims[1]};
+    struct tsr_tensor *y =
+        tsr__tensor_new(e, (tsr_dtype)w->dtype, 2, dims, tsr__result_category(e));
+    if (!y)
+        return tsr__op_abort(e, node);
+    tsr__operand_tensor(e, ids, TSR_READ);
+    tsr__operand_tensor(e, w, TSR_READ);
+    tsr__operand_tensor(e, y, TSR_WRITE);
+    struct tsr_work work = {.op = TSR_OP_EMBEDDING,
+                            .dtype = y->dtype,
+                            .name = "embedding",
+                            .bytes_read = tsr__tensor_bytes(y) + tsr__tensor_bytes(ids),
+                            .bytes_written = tsr__tensor_bytes(y)};
+    tsr__emit_op(e, &work);
+    tsr__node_output(node, y, 0);
+    return y;
+}
+
+/* ---- norms
+ * ------------------------------------------------------------------------------------------ */
+
+/* saved: input, statistics (rms: 1; layer norm: 2). a: rows, columns */
+static void norm_backward(struct tsr_engine *e, struct tsr_node *node, struct tsr_tensor **grad_out,
+                          struct tsr_tensor **grad_in)
+{
+    struct tsr_tensor *x = tsr__node_saved(e, node, 0), *g = grad_out[0], *gx = NULL, *gw = NULL;
+    struct tsr_tensor *gb = NULL, *w = node->w[0], *b = node->w[1];
+    if (node->edges[0].node)
+        gx = tsr__tensor_like(e, x, x ? (tsr_dtype)x->dtype : TSR_F32, TSR_CAT_TEMP);
+    if (node->edges[1].node)
+        gw =
+            tsr__tensor_like(e, w, (tsr_dtype)w->dtype, tsr__grad_category(e, node->edges[1].node));
+    if (b && node->edges[2].node)
+        gb =
+            tsr__tensor_like(e, b, (tsr_dtype)b->dtype, tsr__grad_category(e, node->edges[2].node));
+    if (x && tsr__ok(e)) {
+        tsr__operand_tensor(e, g, TSR_READ);
+        tsr__operand_tensor(e, x, TSR_READ);
+        tsr__operand_tensor(e, w, TSR_READ);
+        tsr__operand_tensor(e, gx, TSR_WRITE);
+        tsr__operand_tensor(e, gw, TSR_WRITE);
+        tsr__operand_tensor(e, gb, TSR_WRITE);
+        struct tsr_work work = {.op = TSR_OP_NORM_BWD,
+                                .dtype = x->dtype,
+                                .name = b ? "layer_norm_backward" : "rms_norm_backward",
+                                .flops = 8.0 * (double)x->numel,
+                                .bytes_read = tsr__tensor_bytes(g) + tsr__tensor_bytes(x),
+                                .bytes_written = gx ? tsr__tensor_bytes(gx) : 0,
+                                .dims = {node->a[0], node->a[1]}};
+        tsr__emit_op(e, &work);
+    }
+    tsr_release(e, x);
+    grad_in[0] = gx;
+    grad_in[1] = gw;
+    grad_in[2] = gb;
+}
+
+/* The wider of two dtypes, as PyTorch promotes. */
+static tsr_dtype promote(uint8_t a, uint8_t b)
+{
+    if (a == b)
+        return (tsr_dtype)a;
+    if (a == TSR_F64 || b == TSR_F64)
+        return TSR_F64;
+    return TSR_F32; /* f32 with a half type, or bf16 with f16 */
+}
+
+static struct tsr_tensor *norm(struct tsr_engine *e, struct tsr_tensor *x, struct tsr_param *wp,
+                               struct tsr_param *bp)
+{
+    struct tsr_tensor *w = x ? tsr__param_value(e, wp) : NULL;
+    struct tsr_tensor *b = w && bp ? tsr__param_value(e, bp) : NULL;
+    if (!w || (bp && !b))
+        return NULL;
+    struct tsr_node *node =
+        tsr__node_new(e, "Norm", norm_backward, (struct tsr_tensor *[]){x, w, b}, 3);
+    uint64_t columns = w->numel, rows = columns ? x->numel / columns : 0;
+    tsr__node_save(e, node, x);
+    if (node) {
+        node->w[0] = w;
+        node->w[1] = b;
+        node->a[0] = rows;
+        node->a[1] = columns;
+    }
+    enum tsr_category category = tsr__result_category(e);
+    struct tsr_tensor *y = tsr__tensor_like(e, x, promote(x->dtype, w->dtype), category);
+    struct tsr_tensor *stat[2] = {NULL, NULL};
+    for (int i = 0; i < (b ? 2 : 1); i++)
+        stat[i] = tsr__tensor_new(e, TSR_F32, 1, &rows, category);
+    if (y && stat[0] && tsr__ok(e)) {
+        tsr__operand_tensor(e, x, TSR_READ);
+        tsr__operand_tensor(e, w, TSR_READ);
+        tsr__operand_tensor(e, b, TSR_READ);
+        tsr__operand_tensor(e, y, TSR_WRITE);
+        tsr__operand_tensor(e, stat[0], TSR_WRITE);
+        tsr__operand_tensor(e, stat[1], TSR_WRITE);
+        struct tsr_work work = {.op = TSR_OP_NORM,
+                                .dtype = x->dtype,
+                                .name = b ? "layer_norm" : "rms_norm",
+                                .flops = 4.0 * (double)x->numel,
+                                .bytes_read = tsr__tensor_bytes(x),
+                                .bytes_written = tsr__tensor_bytes(y),
+                                .dims = {rows, columns}};
+        tsr__emit_op(e, &work);
+    }
+    tsr__node_save(e, node, stat[0]);
+    tsr__node_save(e, node, stat[1]);
+    tsr_release(e, stat[0]);
+    tsr_release(e, stat[1]);
+    if (!y)
+        return tsr__op_abort(e, node);
+    tsr__node_output(node, y, 0);
+    return y;
+}
+
+struct tsr_tensor *tsr_op_rms_norm(struct tsr_engine *e, struct tsr_tensor *x, struct tsr_param *w)
+{
+    return norm(e, x, w, NULL);
+}
+
+struct tsr_tensor *tsr_op_layer_norm(struct tsr_engine *e, struct tsr_tensor *x,
+                                     struct tsr_param *w, struct tsr_param *b)
+{
+    return norm(e, x, w, b);
+}
+
+/* ---- pointwise
+ * -------------------------------------------------------------------------------------- */
+
+void tsr__emit_pointwise(struct tsr_engine *e, const char *name, struct tsr_tensor *const *in,
+                         int n, struct tsr_tensor *out)
+{
+    uint64_t read = 0;
+    if (!out || !tsr__ok(e))
+        return;
+    for (int i = 0; i < n; i++) {
+        tsr__operand_tensor(e, in[i], TSR_READ);
+        read += in[i] ? tsr__tensor_bytes(in[i]) : 0;
+    }
+    tsr__operand_tensor(e, out, TSR_WRITE);
+    struct tsr_work work = {.op = TSR_OP_POINTWISE,
+                            .dtype = out->dtype,
+                            .name = name,
+                            .flops = (double)out->numel,
+                            .bytes_read = read,
+                            .bytes_written = tsr__tensor_bytes(out)};
+    tsr__emit_op(e, &work);
+}
+
+/* One input, saved: input (silu, gelu) or result (relu). */
+static void activation_backward(struct tsr_engine *e, struct tsr_node *node,
+                                struct tsr_tensor **grad_out, struct tsr_tensor **grad_in)
+{
+    struct tsr_tensor *x = tsr__node_saved(e, node, 0);
+    struct tsr_tensor *grad =
+        tsr__tensor_like(e, x, x ? (tsr_dtype)x->dtype : TSR_F32, TSR_CAT_TEMP);
+    tsr__emit_pointwise(e, node->label, (struct tsr_tensor *[]){grad_out[0], x}, 2, grad);
+    tsr_release(e, x);
+    grad_in[0] = grad;
+}
+
+static struct tsr_tensor *activation(struct tsr_engine *e, struct tsr_tensor *x, const char *name,
+                                     const char *backward_name, bool save_result)
+{
+    if (!x)
+        return NULL;
+    struct tsr_node *node = tsr__node_new(e, name, activation_backward, &x, 1);
+    if (node)
+        node->label = backward_name;
+    if (!save_result)
+        tsr__node_save(e, node, x);
+    struct tsr_tensor *y = tsr__tensor_like(e, x, (tsr_dtype)x->dtype, tsr__result_category(e));
+    if (!y)
+        return tsr__op_abort(e, node);
+    tsr__emit_pointwise(e, name, &x, 1, y);
+    if (save_result && node) {
+        /* a node that saves its own result keeps the storage, not the handle: no cycle */
+        struct tsr_tensor *same =
+            tsr__tensor_view(e, y->storage, (tsr_dtype)y->dtype, y->n_dims, y->dims);
+        tsr__node_save(e, node, same);
+        tsr_release(e, same);
+    }
+    tsr__node_output(node, y, 0);
+    return y;
+}
+
+struct tsr_tensor *tsr_op_silu(struct tsr_engine *e, struct tsr_tensor *x)
+{
+    return activation(e, x, "silu", "silu_backward", false);
+}
+
+struct tsr_tensor *tsr_op_gelu(struct tsr_engine *e, struct tsr_tensor *x)
+{
+    return activation(e, x, "gelu", "gelu_backward", false);
+}
+
+struct tsr_tensor *tsr_op_relu(struct tsr_engine *e, struct tsr_tensor *x)
+{
+    return activation(e, x, "relu", "threshold_backward", true);
+}
+
+/* Second operand first (operators.md, section 3). */
+static void mul_backward(struct tsr_engine *e, struct tsr_node *node, struct tsr_tensor **grad_out,
+                         struct tsr_tensor **grad_in)
+{
+    struct tsr_tensor *a = tsr__node_saved(e, node, 0), *b = tsr__node_saved(e, node, 1);
+    for (int i = 1; i >= 0; i--) {
+        struct tsr_tensor *other = i == 1 ? a : b;
+        if (!node->edges[i].node || !other)
+            continue;
+        grad_in[i] = tsr__tensor_like(e, other, (tsr_dtype)other->dtype, TSR_CAT_TEMP);
+        tsr__emit_pointwise(e, "mul", (struct tsr_tensor *[]){grad_out[0], other}, 2, grad_in[i]);
+    }
+    tsr_release(e, a);
+    tsr_release(e, b);
+}
+
+struct tsr_tensor *tsr_op_mul(struct tsr_engine *e, struct tsr_tensor *a, struct tsr_tensor *b)
+{
+    if (!a || !b)
+        return NULL;
+    struct tsr_tensor *in[2] = {a, b};
+    struct tsr_node *node = tsr__node_new(e, "Mul", mul_backward, in, 2);
+    tsr__node_save(e, node, a);
+    tsr__node_save(e, node, b);
+    struct tsr_tensor *y = tsr__tensor_like(e, a, (tsr_dtype)a->dtype, tsr__result_category(e));
+    if (!y)
+        return tsr__op_abort(e, node);
+    tsr__emit_pointwise(e, "mul", in, 2, y);
+    tsr__node_output(node, y, 0);
+    return y;
+}
+
+/* Passes the same tensor to both inputs; saves nothing. */
+static void add_backward(struct tsr_engine *e, struct tsr_node *node, struct tsr_tensor **grad_out,
+                         struct tsr_tensor **grad_in)
+{
+    (void)e;
+    for (int i = 0; i < 2; i++)
+        if (node->edges[i].node)
+            grad_in[i] = tsr_retain(grad_out[0]);
+}
+
+struct tsr_tensor *tsr_op_add(struct tsr_engine *e, struct tsr_tensor *a, struct tsr_tensor *b)
+{
+    if (!a || !b)
+        return NULL;
+    struct tsr_tensor *in[2] = {a, b};
+    struct tsr_node *node = tsr__node_new(e, "Add", add_backward, in, 2);
+    struct tsr_tensor *y =
+        tsr__tensor_like(e, a, promote(a->dtype, b->dtype), tsr__result_category(e));
+    if (!y)
+        return tsr__op_abort(e, node);
+    tsr__emit_pointwise(e, "add", in, 2, y);
+    tsr__node_output(node, y, 0);
+    return y;
+}
+
+/* b's gradient is the sum over the batch, also for a batch of one. */
+static void add_rows_backward(struct tsr_engine *e, struct tsr_node *node,
+                              struct tsr_tensor **grad_out, struct tsr_tensor **grad_in)
+{
+    if (node->edges[0].node)
+        grad_in[0] = tsr_retain(grad_out[0]);
+    if (!node->edges[1].node)
+        return;
+    grad_in[1] = tsr__tensor_new(e, (tsr_dtype)grad_out[0]->dtype, 2, node->a, TSR_CAT_TEMP);
+    tsr__emit_pointwise(e, "sum_rows", grad_out, 1, grad_in[1]);
+}
+
+struct tsr_tensor *tsr_op_add_rows(struct tsr_engine *e, struct tsr_tensor *a, struct tsr_tensor *b)
+{
+    if (!a || !b)
+        return NULL;
+    struct tsr_tensor *in[2] = {a, b};
+    struct tsr_node *node = tsr__node_new(e, "AddRows", add_rows_backward, in, 2);
+    if (node) {
+        node->a[0] = b->dims[0];
+        node->a[1] = b->dims[1];
+    }
+    struct tsr_tensor *y = tsr__tensor_like(e, a, (tsr_dtype)a->dtype, tsr__result_category(e));
+    if (!y)
+        return tsr__op_abort(e, node);
+    tsr__emit_pointwise(e, "add", in, 2, y);
+    tsr__node_output(node, y, 0);
+    return y;
+}
+
+struct tsr_tensor *tsr_op_arange(struct tsr_engine *e, uint64_t n)
+{
+    struct tsr_tensor *y = tsr__tensor_new(e, TSR_I64, 1, &n, tsr__result_category(e));
+    tsr__emit_pointwise(e, "arange", NULL, 0, y);
+    return y;
+}
+
+/* a[0]: dtype of the input */
+static void cast_backward(struct tsr_engine *e, struct tsr_node *node, struct tsr_tensor **grad_out,
+                          struct tsr_tensor **grad_in)
+{
+    struct tsr_tensor *g = grad_out[0];
+    grad_in[0] = tsr__tensor_like(e, g, (tsr_dtype)node->a[0], TSR_CAT_TEMP);
+    tsr__emit_pointwise(e, "cast", &g, 1, grad_in[0]);
+}
+
+struct tsr_tensor *tsr_op_cast(struct tsr_engine *e, struct tsr_tensor *x, tsr_dtype dtype)
+{
+    if (!x)
+        return NULL;
+    if (x->dtype == dtype)
+        return tsr_retain(x);
+    struct tsr_node *node = tsr__node_new(e, "Cast", cast_backward, &x, 1);
+    if (node)
+        node->a[0] = x->dtype;
+    struct tsr_tensor *y = tsr__tensor_like(e, x, dtype, tsr__result_category(e));
+    if (!y)
+        return tsr__op_abort(e, node);
+    tsr__emit_pointwise(e, "cast", &x, 1, y);
+    tsr__node_output(node, y, 0);
+    return y;
+}
+
+static void scale_backward(struct tsr_engine *e, struct tsr_node *node,
+                           struct tsr_tensor **grad_out, struct tsr_tensor **grad_in)
+{
+    struct tsr_tensor *x = tsr__node_saved(e, node, 0), *w = node->w[0];
+    if (x && node->edges[1].node) {
+        grad_in[1] =
+            tsr__tensor_like(e, w, (tsr_dtype)w->dtype, tsr__grad_category(e, node->edges[1].node));
+        tsr__emit_pointwise(e, "scale_weight_grad", (struct tsr_tensor *[]){grad_out[0], x}, 2,
+                            grad_in[1]);
+    }
+    if (x && node->edges[0].node) {
+        grad_in[0] = tsr__tensor_like(e, x, (tsr_dtype)x->dtype, TSR_CAT_TEMP);
+        tsr__emit_pointwise(e, "scale_input_grad", (struct tsr_tensor *[]){grad_out[0], w}, 2,
+                            grad_in[0]);
+    }
+    tsr_release(e, x);
+}
+
+struct tsr_tensor *tsr_op_scale_by_mean(struct tsr_engine *e, struct tsr_tensor *x,
+                                        struct tsr_param *wp)
+{
+    struct tsr_tensor *w = x ? tsr__param_value(e, wp) : NULL;
+    if (!w)
+        return NULL;
+    struct tsr_tensor *in[2] = {x, w};
+    struct tsr_node *node = tsr__node_new(e, "Scale", scale_backward, in, 2);
+    tsr__node_save(e, node, x);
+    if (node)
+        node->w[0] = w;
+    struct tsr_tensor *y =
+        tsr__tensor_like(e, x, promote(x->dtype, w->dtype), tsr__result_category(e));
+    if (!y)
+        return tsr__op_abort(e, node);
+    tsr__emit_pointwise(e, "scale", in, 2, y);
+    tsr__node_output(node, y, 0);
+    return y;
+}

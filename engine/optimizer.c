@@ -1,0 +1,277 @@
+/* optimizer.c: clipping by global norm and the optimizer variants (operators.md, sections 12, 13).
+ * States are made by the first step, all of them before its first temporary.
+ */
+#include "engine.h"
+
+struct tsr_storage *tsr__param_grad(const struct tsr_param *p)
+{
+    if (p->fsdp)
+        return p->fsdp->grad;
+    if (p->full_grad)
+        return p->full_grad->storage;
+    return p->value && p->value->grad ? p->value->grad->storage : NULL;
+}
+
+uint64_t tsr__param_local_numel(const struct tsr_param *p)
+{
+    return p->fsdp ? p->fsdp->local_numel : p->numel;
+}
+
+struct tsr_storage *tsr__param_storage(const struct tsr_param *p)
+{
+    return p->fsdp ? p->fsdp->sharded : p->master;
+}
+
+static bool offloaded(const struct tsr_param *p)
+{
+    return p->fsdp && p->fsdp->group->offload != TSR_OFFLOAD_NONE;
+}
+
+/* A parameter that this step updates on this rank. */
+static bool steps(const struct tsr_param *p)
+{
+    return tsr__param_grad(p) && tsr__param_local_numel(p) > 0;
+}
+
+struct step {
+    struct tsr_engine *e;
+    struct tsr_param *const *params;
+    size_t n;
+    int n_states;   /* per parameter: Adam 2, momentum 1 */
+    bool host;      /* offloaded parameters step on the host */
+    uint64_t bytes; /* local bytes of the parameters that step */
+    uint64_t numel;
+};
+
+static void make_states(struct step *s)
+{
+    for (size_t i = 0; i < s->n && tsr__ok(s->e); i++) {
+        struct tsr_param *p = s->params[i];
+        if (!steps(p))
+            continue;
+        uint64_t bytes = tsr__param_local_numel(p) * tsr_dtype_bytes(p->dtype);
+        for (int k = 0; k < s->n_states; k++) {
+            if (p->opt_state[k])
+                continue;
+            p->opt_state[k] =
+                offloaded(p) ? tsr__storage_empty(s->e, bytes, TSR_CAT_OPT_STATE, TSR_SPACE_HOST)
+                             : tsr__storage_new(s->e, bytes, TSR_CAT_OPT_STATE);
+        }
+    }
+}
+
+static void count(struct step *s)
+{
+    s->bytes = s->numel = 0;
+    for (size_t i = 0; i < s->n; i++)
+        if (steps(s->params[i]) && offloaded(s->params[i]) == s->host) {
+            s->numel += tsr__param_local_numel(s->params[i]);
+            s->bytes += tsr__param_local_numel(s->params[i]) * tsr_dtype_bytes(s->params[i]->dtype);
+        }
+}
+
+/* One kernel over all parameters. Reads and writes say which of grad, states, parameter it touches
+ * (bit 0: gradient, 1, 2: states, 3: parameter). */
+static void foreach_kernel(struct step *s, const char *name, unsigned reads, unsigned writes,
+                           struct tsr_storage *const *temps, double flops_per_element)
+{
+    struct tsr_engine *e = s->e;
+    uint64_t n_read = 0, n_written = 0;
+    for (size_t i = 0; i < s->n && tsr__ok(e); i++) {
+        struct tsr_param *p = s->params[i];
+        if (!steps(p) || offloaded(p) != s->host)
+            continue;
+        struct tsr_storage *part[4] = {tsr__param_grad(p), p->opt_state[0], p->opt_state[1],
+                                       tsr__param_storage(p)};
+        for (int k = 0; k < 4; k++) {
+            uint8_t access =
+                (uint8_t)((reads >> k & 1 ? TSR_READ : 0) | (writes >> k & 1 ? TSR_WRITE : 0));
+            if (access && part[k])
+                tsr__operand_storage(e, part[k], access);
+        }
+        if (temps)
+            tsr__operand_storage(e, temps[i], TSR_READ_WRITE);
+    }
+    for (int k = 0; k < 4; k++) {
+        n_read += reads >> k & 1;
+        n_written += writes >> k & 1;
+    }
+    struct tsr_work work = {.op = TSR_OP_OPTIMIZER,
+                            .dtype = TSR_F32,
+                            .name = name,
+                            .flops = flops_per_element * (double)s->numel,
+                            .bytes_read = (n_read + (temps != NULL)) * s->bytes,
+                            .bytes_written = (n_written + (temps != NULL)) * s->bytes};
+    struct tsr_instr instr = {.kind = s->host ? TSR_HOST_OP : TSR_OP,
+                              .dtype = TSR_F32,
+                              .comm = UINT16_MAX,
+                              .scalar = 1, /* learning rate, step count */
+                              .work = &work};
+    tsr__emit(e, &instr);
+}
+
+enum { GRAD = 1, STATE0 = 2, STATE1 = 4, PARAM = 8 };
+
+static struct tsr_storage **make_temps(struct step *s)
+{
+    struct tsr_engine *e = s->e;
+    if (!e->opt_temps)
+        e->opt_temps = tsr_arena_alloc(&e->arena, (s->n + 1) * sizeof *e->opt_temps);
+    if (!e->opt_temps) {
+        TSR__RAISE(e, TSR_ENOMEM, "out of memory");
+        return NULL;
+    }
+    for (size_t i = 0; i < s->n && tsr__ok(e); i++)
+        if (steps(s->params[i]) && !offloaded(s->params[i]))
+            e->opt_temps[i] = tsr__storage_new(
+                e, tsr__param_local_numel(s->params[i]) * tsr_dtype_bytes(s->params[i]->dtype),
+                TSR_CAT_OPT_TEMP);
+    return e->opt_temps;
+}
+
+static void drop_temps(struct step *s)
+{
+    for (size_t i = 0; i < s->n && s->e->opt_temps; i++)
+        tsr__storage_release(s->e, &s->e->opt_temps[i]);
+}
+
+/* torch.optim.AdamW(foreach=True): multi-tensor kernels, one temporary copy of all parameters. */
+static void adamw_foreach(struct step *s)
+{
+    foreach_kernel(s, "foreach_mul_weight_decay", PARAM, PARAM, NULL, 1);
+    foreach_kernel(s, "foreach_lerp_exp_avg", GRAD | STATE0, STATE0, NULL, 3);
+    foreach_kernel(s, "foreach_mul_exp_avg_sq", STATE1, STATE1, NULL, 1);
+    foreach_kernel(s, "foreach_addcmul_exp_avg_sq", GRAD | STATE1, STATE1, NULL, 3);
+    struct tsr_storage **temps = s->host ? NULL : make_temps(s);
+    foreach_kernel(s, "foreach_sqrt", STATE1, 0, temps, 1);
+    foreach_kernel(s, "foreach_div_bias_correction", 0, 0, temps, 1);
+    foreach_kernel(s, "foreach_add_eps", 0, 0, temps, 1);
+    foreach_kernel(s, "foreach_addcdiv", STATE0 | PARAM, PARAM, temps, 3);
+    drop_temps(s);
+}
+
+/* One parameter after the other, eight kernels each. */
+static void adamw_loop(struct step *s)
+{
+    struct step one = *s;
+    struct tsr_storage *previous = NULL;
+    one.n = 1;
+    for (size_t i = 0; i < s->n && tsr__ok(s->e); i++) {
+        one.params = s->params + i;
+        if (!steps(s->params[i]) || offloaded(s->params[i]) != s->host)
+            continue;
+        count(&one);
+        foreach_kernel(&one, "mul_weight_decay", PARAM, PARAM, NULL, 1);
+        foreach_kernel(&one, "lerp_exp_avg", GRAD | STATE0, STATE0, NULL, 3);
+        foreach_kernel(&one, "mul_exp_avg_sq", STATE1, STATE1, NULL, 1);
+        foreach_kernel(&one, "addcmul_exp_avg_sq", GRAD | STATE1, STATE1, NULL, 3);
+        struct tsr_storage *root = NULL, *quotient = NULL;
+        if (!s->host) {
+            root = tsr__storage_new(s->e, one.bytes, TSR_CAT_OPT_TEMP);
+            foreach_kernel(&one, "sqrt", STATE1, 0, &root, 1);
+            quotient = tsr__storage_new(s->e, one.bytes, TSR_CAT_OPT_TEMP);
+            foreach_kernel(&one, "div_bias_correction", 0, 0, &quotient, 1);
+            tsr__storage_release(s->e, &root);
+            tsr__storage_release(s->e, &previous);
+        }
+        foreach_kernel(&one, "addcdiv", STATE0 | PARAM, PARAM, quotient ? &quotient : NULL, 3);
+        previous = quotient;
+    }
+    tsr__storage_release(s->e, &previous);
+}
+
+static void run_variant(struct step *s)
+{
+    count(s);
+    if (s->numel == 0)
+        return;
+    switch (s->e->step.optimizer) {
+    case TSR_OPT_ADAMW_FOREACH:
+        adamw_foreach(s);
+        break;
+    case TSR_OPT_ADAMW_FUSED:
+        foreach_kernel(s, "fused_adamw", GRAD | STATE0 | STATE1 | PARAM, STATE0 | STATE1 | PARAM,
+                       NULL, 12);
+        break;
+    case TSR_OPT_ADAMW_LOOP:
+        adamw_loop(s);
+        break;
+    case TSR_OPT_SGD:
+        foreach_kernel(s, "foreach_add_sgd", GRAD | PARAM, PARAM, NULL, 2);
+        break;
+    case TSR_OPT_SGD_MOMENTUM:
+        foreach_kernel(s, "foreach_momentum", GRAD | STATE0, STATE0, NULL, 2);
+        foreach_kernel(s, "foreach_add_sgd", STATE0 | PARAM, PARAM, NULL, 2);
+        break;
+    case TSR_OPT_NONE:
+        break;
+    }
+}
+
+void tsr__optimizer_step(struct tsr_engine *e)
+{
+    static const int n_states[] = {2, 2, 2, 0, 1, 0};
+    struct step s = {.e = e, .n_states = n_states[e->step.optimizer]};
+    s.params = tsr__params_in_order(e, &s.n);
+    if (e->step.optimizer == TSR_OPT_NONE)
+        return;
+    make_states(&s);
+    run_variant(&s);
+    s.host = true;
+    run_variant(&s);
+}
+
+/* ---- clipping
+ * ------------------------------------------------------------------------------------------------
+ */
+
+/* Norms add up over the ranks that hold different pieces: one all-reduce per mesh dimension that
+ * shards (R230). */
+static void reduce_norms(struct tsr_engine *e, struct tsr_storage *norms)
+{
+    for (uint16_t c = 0; c < e->n_comms; c++) {
+        bool shards = false;
+        for (size_t i = 0; i < e->n_states; i++)
+            shards |= e->states[i]->group && e->states[i]->group->shard_comm == c;
+        if (!shards || e->comms[c].size == 1)
+            continue;
+        struct tsr_instr instr = {.kind = TSR_ALL_REDUCE,
+                                  .dtype = TSR_F32,
+                                  .reduce_op = TSR_REDUCE_SUM,
+                                  .comm = c,
+                                  .bytes = norms->bytes};
+        tsr__operand_storage(e, norms, TSR_READ_WRITE);
+        tsr__emit(e, &instr);
+    }
+}
+
+void tsr__clip(struct tsr_engine *e)
+{
+    struct step s = {.e = e};
+    s.params = tsr__params_in_order(e, &s.n);
+    count(&s);
+    uint64_t n = 0;
+    for (size_t i = 0; i < s.n; i++)
+        n += tsr__param_grad(s.params[i]) != NULL;
+    if (n == 0)
+        return;
+    struct tsr_storage *norms = tsr__storage_new(e, 4 * n, TSR_CAT_TEMP);
+    struct tsr_storage *total = tsr__storage_new(e, 4, TSR_CAT_TEMP);
+    if (norms && total && tsr__ok(e)) {
+        tsr__operand_storage(e, norms, TSR_WRITE);
+        foreach_kernel(&s, "foreach_norm", GRAD, 0, NULL, 2);
+        reduce_norms(e, norms);
+        tsr__operand_storage(e, norms, TSR_READ);
+        tsr__operand_storage(e, total, TSR_WRITE);
+        struct tsr_work work = {.op = TSR_OP_REDUCTION,
+                                .dtype = TSR_F32,
+                                .name = "total_norm",
+                                .bytes_read = norms->bytes,
+                                .bytes_written = 4};
+        tsr__emit_op(e, &work);
+        tsr__operand_storage(e, total, TSR_READ);
+        foreach_kernel(&s, "foreach_mul_clip", GRAD, GRAD, NULL, 1);
+    }
+    tsr__storage_release(e, &norms);
+    tsr__storage_release(e, &total);
+}

@@ -1,0 +1,255 @@
+/* step.c: what an iteration does, in order: inputs, zero_grad, per micro-batch forward, loss and
+ * backward, clipping, optimizer, end. And the materialisation of parameters before the first one.
+ */
+#include "engine.h"
+
+tsr_status tsr_step_configure(struct tsr_engine *e, const struct tsr_step_config *config)
+{
+    if (config->n_micro < 1 || config->n_micro > TSR_MAX_MICRO)
+        return tsr_fail(TSR_EVALUE, "%u micro-batches; allowed: 1 to %d", config->n_micro,
+                        TSR_MAX_MICRO);
+    if (config->batch == 0 || config->seq == 0)
+        return tsr_fail(TSR_EVALUE, "batch and sequence must be at least 1");
+    uint64_t tokens, bytes;
+    if (!tsr_mul_u64(config->batch, config->seq, &tokens) || !tsr_mul_u64(tokens, 64, &bytes) ||
+        tokens > UINT64_C(1) << 40)
+        return tsr_fail(TSR_EVALUE,
+                        "batch x sequence (%llu x %llu) is too large; allowed: 2^40 tokens",
+                        (unsigned long long)config->batch, (unsigned long long)config->seq);
+    e->step = *config;
+    return TSR_OK;
+}
+
+/* ---- initialisation
+ * ----------------------------------------------------------------------------------- */
+
+static void fill(struct tsr_engine *e, struct tsr_storage *s)
+{
+    if (!s || s->bytes == 0)
+        return;
+    struct tsr_instr instr = {.kind = TSR_FILL, .comm = UINT16_MAX, .bytes = s->bytes};
+    tsr__operand_storage(e, s, TSR_WRITE);
+    tsr__emit(e, &instr);
+}
+
+static void init_sharded(struct tsr_engine *e, struct tsr_fsdp_param *f)
+{
+    uint64_t bytes = f->shard_numel * tsr_dtype_bytes(f->param->dtype);
+    enum tsr_offload offload = f->group->offload;
+    if (f->sharded)
+        return;
+    if (offload == TSR_OFFLOAD_NONE) {
+        f->sharded = tsr__storage_new(e, bytes, TSR_CAT_SHARDED_PARAM);
+        fill(e, f->sharded);
+    } else {
+        f->sharded = tsr__storage_empty(e, bytes, TSR_CAT_SHARDED_PARAM,
+                                        offload == TSR_OFFLOAD_CPU_PINNED ? TSR_SPACE_PINNED
+                                                                          : TSR_SPACE_HOST);
+    }
+}
+
+/* Outside every group: the module computes with the parameter itself. */
+static void init_full(struct tsr_engine *e, struct tsr_param *p)
+{
+    if (p->value || p->meta)
+        return;
+    p->master = tsr__storage_new(e, p->numel * tsr_dtype_bytes(p->dtype), TSR_CAT_SHARDED_PARAM);
+    p->value = tsr__tensor_view(e, p->master, p->dtype, p->n_dims, p->shape);
+    if (!p->value)
+        return;
+    p->value->param = p;
+    p->value->requires_grad = p->requires_grad;
+    fill(e, p->master);
+}
+
+static bool init_module(void *user, struct tsr_module *m)
+{
+    struct tsr_engine *e = user;
+    for (size_t i = 0; i < m->n_params; i++) {
+        struct tsr_param *p = m->params[i].param;
+        if (p->meta) /* lazy init refuses it */
+            continue;
+        e->origin.module = m->id;
+        if (p->fsdp)
+            init_sharded(e, p->fsdp);
+        else
+            init_full(e, p);
+    }
+    return tsr__ok(e);
+}
+
+tsr_status tsr_engine_init_params(struct tsr_engine *e)
+{
+    if (!e->root)
+        return tsr_fail(TSR_EVALUE, "the engine has no model");
+    tsr__set_phase(e, TSR_PHASE_INIT, 0);
+    tsr__module_walk(e->root, init_module, e);
+    if (e->model.buffer_bytes && tsr__ok(e)) {
+        e->root_buffer = tsr__storage_new(e, e->model.buffer_bytes, TSR_CAT_BUFFER);
+        fill(e, e->root_buffer);
+    }
+    if (e->reducer && tsr__ok(e))
+        tsr__reducer_init_params(e);
+    e->params_ready = true;
+    return e->status;
+}
+
+/* ---- parts of an iteration
+ * ------------------------------------------------------------------------------ */
+
+static void drop(struct tsr_engine *e, struct tsr_tensor **t)
+{
+    tsr_release(e, *t);
+    *t = NULL;
+}
+
+static struct tsr_tensor *input(struct tsr_engine *e, tsr_dtype dtype, int n_dims,
+                                const uint64_t *dims)
+{
+    struct tsr_tensor *t = tsr__tensor_new(e, dtype, n_dims, dims, TSR_CAT_INPUTS);
+    if (!t)
+        return NULL;
+    struct tsr_storage *host =
+        tsr__storage_empty(e, tsr__tensor_bytes(t), TSR_CAT_INPUTS, TSR_SPACE_PINNED);
+    tsr__operand_storage(e, host, TSR_READ);
+    tsr__operand_tensor(e, t, TSR_WRITE);
+    tsr__emit_copy(e, dtype, tsr__tensor_bytes(t), tsr__tensor_bytes(t), "h2d_input");
+    tsr__storage_release(e, &host);
+    return t;
+}
+
+static void make_inputs(struct tsr_engine *e)
+{
+    uint64_t tokens = e->step.batch * e->step.seq;
+    uint64_t floats[2] = {tokens, e->model.in_dim};
+    for (uint32_t m = 0; m < e->step.n_micro && tsr__ok(e); m++) {
+        if (e->model.int_input)
+            e->inputs[m] = input(e, TSR_I64, 1, &tokens);
+        else
+            e->inputs[m] = input(e, TSR_F32, 2, floats);
+        if (!e->model.loss_mse)
+            e->labels[m] = input(e, TSR_I64, 1, &tokens);
+    }
+}
+
+static void zero_grad(struct tsr_engine *e)
+{
+    size_t n;
+    struct tsr_param *const *params = tsr__params_in_order(e, &n);
+    for (size_t i = 0; i < n; i++) {
+        struct tsr_param *p = params[i];
+        if (p->fsdp) {
+            tsr__storage_release(e, &p->fsdp->grad);
+        } else {
+            drop(e, &p->full_grad);
+            if (p->value)
+                drop(e, &p->value->grad);
+        }
+    }
+}
+
+tsr_status tsr_step_begin(struct tsr_engine *e, uint32_t iteration)
+{
+    if (!e->params_ready)
+        return tsr_fail(TSR_EVALUE, "tsr_engine_init_params() comes before the first step");
+    e->iteration = iteration;
+    e->origin.iteration = (uint16_t)iteration;
+    tsr__emit_mark(e, TSR_MARK_ITERATION, iteration);
+    tsr__set_phase(e, TSR_PHASE_INPUTS, 0);
+    make_inputs(e);
+    tsr__set_phase(e, TSR_PHASE_ZERO_GRAD, 0);
+    zero_grad(e);
+    return e->status;
+}
+
+tsr_status tsr_step_forward(struct tsr_engine *e, uint32_t micro, struct tsr_module *entry,
+                            bool no_grad)
+{
+    if (micro >= e->step.n_micro)
+        return tsr_fail(TSR_EVALUE, "micro-batch %u of %u does not exist", micro, e->step.n_micro);
+    e->grad_enabled = !no_grad;
+    tsr__set_phase(e, TSR_PHASE_FORWARD, micro);
+    struct tsr_tensor *out = tsr_call(e, entry ? entry : e->root, e->inputs[micro]);
+    tsr__set_phase(e, TSR_PHASE_LOSS, micro);
+    bool mean_square = e->model.loss_mse || (entry && entry != e->root);
+    struct tsr_tensor *loss =
+        mean_square ? tsr_op_mean_square(e, out) : tsr_op_cross_entropy(e, out, e->labels[micro]);
+    tsr_release(e, out);
+    e->grad_enabled = true;
+    drop(e, &e->losses[micro]);
+    e->losses[micro] = loss;
+    if (no_grad)
+        drop(e, &e->losses[micro]);
+    return e->status;
+}
+
+tsr_status tsr_step_backward(struct tsr_engine *e, const uint32_t *micros, size_t n)
+{
+    struct tsr_tensor *losses[TSR_MAX_MICRO];
+    size_t k = 0;
+    for (size_t i = 0; i < n && i < TSR_MAX_MICRO; i++)
+        if (e->losses[micros[i]] && e->losses[micros[i]]->requires_grad)
+            losses[k++] = e->losses[micros[i]];
+    tsr__set_phase(e, TSR_PHASE_BACKWARD, n ? micros[0] : 0);
+    tsr__backward(e, losses, k);
+    for (size_t i = 0; i < n; i++)
+        drop(e, &e->losses[micros[i]]);
+    return e->status;
+}
+
+tsr_status tsr_step_optimizer(struct tsr_engine *e)
+{
+    if (e->step.clip) {
+        tsr__set_phase(e, TSR_PHASE_CLIP, 0);
+        tsr__clip(e);
+    }
+    tsr__set_phase(e, TSR_PHASE_OPTIMIZER, 0);
+    tsr__optimizer_step(e);
+    return e->status;
+}
+
+tsr_status tsr_step_end(struct tsr_engine *e)
+{
+    tsr__set_phase(e, TSR_PHASE_END, 0);
+    for (uint32_t m = 0; m < TSR_MAX_MICRO; m++) {
+        drop(e, &e->losses[m]);
+        drop(e, &e->inputs[m]);
+        drop(e, &e->labels[m]);
+    }
+    tsr__emit_mark(e, TSR_MARK_ITERATION_END, e->iteration);
+    return e->status;
+}
+
+/* ---- the plain iteration
+ * --------------------------------------------------------------------------------- */
+
+/* Section 3.12: what differs between the last micro-batch and the ones before it. */
+static tsr_status set_accumulation(struct tsr_engine *e, bool last)
+{
+    struct tsr_module *root = e->root;
+    if (e->step.n_micro == 1 || e->step.accumulate == TSR_ACCUM_REDUCE_EACH)
+        return TSR_OK;
+    if (e->reducer)
+        return tsr_ddp_set_sync(e, last);
+    if (!root->state)
+        return TSR_OK;
+    if (e->step.accumulate == TSR_ACCUM_NO_ALL_REDUCE)
+        TSR_TRY(tsr_set_requires_all_reduce(e, root, last, true));
+    else
+        TSR_TRY(tsr_set_requires_gradient_sync(e, root, last, true));
+    if (e->step.accumulate == TSR_ACCUM_NO_REDUCE_NO_RESHARD)
+        TSR_TRY(tsr_set_reshard_after_backward(e, root, last, true));
+    return tsr_set_is_last_backward(e, root, last);
+}
+
+tsr_status tsr_step_run(struct tsr_engine *e, uint32_t iteration)
+{
+    TSR_TRY(tsr_step_begin(e, iteration));
+    for (uint32_t m = 0; m < e->step.n_micro; m++) {
+        TSR_TRY(set_accumulation(e, m + 1 == e->step.n_micro));
+        TSR_TRY(tsr_step_forward(e, m, NULL, false));
+        TSR_TRY(tsr_step_backward(e, &m, 1));
+    }
+    TSR_TRY(tsr_step_optimizer(e));
+    return tsr_step_end(e);
+}
