@@ -1,0 +1,14 @@
+/* child.h: one simulation is one forked child. Private to sim/. */
+#ifndef TSR_SIM_CHILD_H
+#define TSR_SIM_CHILD_H
+
+#include "replay.h"
+
+/* Forks, replays in the child, waits. SimGrid's abort or crash becomes TSR_EBACKEND with the last
+ * line that the child wrote to stderr. */
+tsr_status tsr__child_run(const struct tsr__quotient *quotient, const struct tsr__tapes *tapes,
+                          const struct tsr_sim_job *job, const struct tsr_sim_options *options,
+                          struct tsr_sim_result *result,
+                          struct tsr__verdict *verdict) TSR_MUST_USE;
+
+#endif

@@ -1,0 +1,352 @@
+/* replay.c: hosts and streams of the simulated ranks (replay.h).
+ *
+ * Times are numbers as long as nothing has to be shared: the host's clock runs ahead of SimGrid,
+ * and a RECORD or a WAIT may end in SimGrid's future. Only a kernel, a copy to the host and a
+ * collective become activities, when the stream has reached them and their start is known.
+ *
+ * Invariant: a task is final (done[] set, span filled) as soon as its end is known, which may be
+ * before SimGrid's clock gets there; it never changes afterwards.
+ */
+#include "replay.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static double later(double a, double b)
+{
+    return a > b ? a : b;
+}
+
+void tsr__replay_fail(struct tsr__replay *r, tsr_status status, const char *fmt, ...)
+{
+    va_list args;
+    if (r->failed)
+        return;
+    r->failed = true;
+    r->verdict->status = (int)status;
+    va_start(args, fmt);
+    vsnprintf(r->verdict->text, sizeof r->verdict->text, fmt, args);
+    va_end(args);
+}
+
+void tsr__replay_submit(struct tsr__replay *r, const struct tsr__activity *activity)
+{
+    if (!r->failed && !tsr__backend_submit(r->backend, activity))
+        tsr__replay_fail(r, TSR_ENOMEM, "out of memory: replay");
+}
+
+static void mark_dirty(struct tsr__replay *r, struct tsr__player *p)
+{
+    if (!p->dirty)
+        r->dirty[r->n_dirty++] = p->id;
+    p->dirty = true;
+}
+
+/* Records of a stream enter the hash in the order of the stream. */
+static void hash_finished(struct tsr__player *p, struct tsr__stream *s)
+{
+    while (s->unhashed != TSR_NO_ID && p->done[s->unhashed]) {
+        const struct tsr__task *task = &p->tape->tasks[s->unhashed];
+        tsr_exec_record_done(&p->hash[task->iteration], &task->record);
+        s->unhashed = task->next;
+    }
+}
+
+void tsr__replay_finish(struct tsr__replay *r, struct tsr__player *p, uint32_t at, double end)
+{
+    const struct tsr__task *task = &p->tape->tasks[at];
+    struct tsr__stream *s = &p->streams[task->stream];
+    p->spans[at].end = end;
+    p->done[at] = 1;
+    if (task->in_group) {
+        s->open--;
+        s->group_tail = later(s->group_tail, end);
+    } else {
+        s->tail = end;
+        s->head = task->next;
+        s->busy = false;
+    }
+    if (task->kind == TSR__WIRE) {
+        struct tsr__queue *queue = &p->queues[task->queue];
+        queue->done++;
+        queue->tail = later(queue->tail, end);
+    }
+    hash_finished(p, s);
+    mark_dirty(r, p);
+}
+
+/* ---- streams ----------------------------------------------------------------------------- */
+
+/* Runs a kernel on the GPU, or ends it at once when it takes no time. */
+static void start_kernel(struct tsr__replay *r, struct tsr__player *p, uint32_t at, double ready)
+{
+    const struct tsr__task *task = &p->tape->tasks[at];
+    double start_s = task->start_s * r->options->latency_scale * p->info->slow;
+    p->streams[task->stream].busy = true;
+    p->spans[at].start = ready;
+    if (task->kind == TSR__HOST_COPY) {
+        tsr__wire_host_copy(r, p, at, ready, start_s);
+        return;
+    }
+    double seconds = task->body_s * p->info->slow + start_s;
+    if (seconds <= 0.0) {
+        tsr__replay_finish(r, p, at, ready);
+        return;
+    }
+    struct tsr__activity activity = {.work = TSR__EXEC,
+                                     .where = p->id,
+                                     .delay_s = later(0.0, ready - tsr__backend_now()),
+                                     .amount = seconds,
+                                     .object = p,
+                                     .tag = at};
+    tsr__replay_submit(r, &activity);
+}
+
+/* A call of a group starts when the group has been issued and its stream is free; the calls of one
+ * group do not wait for each other. */
+static bool group_call_ready(const struct tsr__player *p, const struct tsr__stream *s,
+                             const struct tsr__task *task, double *ready)
+{
+    if (p->pc <= task->group_end)
+        return false;
+    *ready = later(p->spans[task->group_end].issue, s->tail);
+    return true;
+}
+
+/* Starts the head of a stream if it can start. True if something happened. */
+static bool step_stream(struct tsr__replay *r, struct tsr__player *p, struct tsr__stream *s)
+{
+    uint32_t at = s->head;
+    double ready;
+    if (at == TSR_NO_ID || at >= p->pc || s->busy)
+        return false;
+    const struct tsr__task *task = &p->tape->tasks[at];
+    if (task->in_group) {
+        if (!group_call_ready(p, s, task, &ready))
+            return false;
+    } else {
+        if (s->open)
+            return false;
+        ready = later(p->spans[at].issue, later(s->tail, s->group_tail));
+    }
+    switch ((enum tsr__task_kind)task->kind) {
+    case TSR__INSTANT:
+        p->spans[at].start = ready;
+        tsr__replay_finish(r, p, at, ready);
+        return true;
+    case TSR__STREAM_WAIT:
+        if (task->dep != TSR_NO_ID && !p->done[task->dep])
+            return false;
+        p->spans[at].start = ready;
+        if (task->dep != TSR_NO_ID)
+            ready = later(ready, p->spans[task->dep].end);
+        tsr__replay_finish(r, p, at, ready);
+        return true;
+    case TSR__WIRE:
+        if (p->queues[task->queue].done < task->need)
+            return false;
+        ready = later(ready, p->queues[task->queue].tail);
+        p->spans[at].start = ready;
+        if (task->in_group) {
+            s->open++;
+            s->head = task->next;
+        } else {
+            s->busy = true;
+        }
+        tsr__wire_arrive(r, p, at, ready);
+        return true;
+    default:
+        start_kernel(r, p, at, ready);
+        return true;
+    }
+}
+
+/* ---- host -------------------------------------------------------------------------------- */
+
+/* Issues tasks[pc]: pays its cost. False when the queue of the device is full. */
+static bool issue(struct tsr__replay *r, struct tsr__player *p, const struct tsr__task *task)
+{
+    uint32_t depth = r->options->queue_depth;
+    bool device = task->kind != TSR__HOST_ONLY && task->kind != TSR__HOST_SYNC;
+    if (device && depth && task->device_index >= depth) {
+        uint32_t slot = p->tape->device[task->device_index - depth];
+        if (!p->done[slot])
+            return false;
+        p->host = later(p->host, p->spans[slot].end);
+    }
+    struct tsr_sim_span *span = &p->spans[p->pc];
+    double cost = task->host_s * r->options->host_scale;
+    span->start = p->host;
+    p->host += cost;
+    span->issue = p->host;
+    if (task->record.kind != TSR_HOST_OP)
+        span->start = p->host;
+    span->end = p->host;
+    return true;
+}
+
+static void finish_on_host(struct tsr__player *p, const struct tsr__task *task)
+{
+    p->done[p->pc] = 1;
+    if (task->is_work)
+        tsr_exec_record_done(&p->hash[task->iteration], &task->record);
+}
+
+/* Issues as far as the host gets. True if something happened. */
+static bool run_host(struct tsr__replay *r, struct tsr__player *p)
+{
+    bool moved = false;
+    for (; p->pc < p->tape->n_tasks; p->pc++, p->blocked = false, moved = true) {
+        const struct tsr__task *task = &p->tape->tasks[p->pc];
+        if (!p->blocked && !issue(r, p, task))
+            return moved;
+        if (task->kind == TSR__HOST_SYNC && task->dep != TSR_NO_ID) {
+            p->blocked = true;
+            if (!p->done[task->dep])
+                return moved;
+            p->host = later(p->host, p->spans[task->dep].end);
+            p->spans[p->pc].end = p->host;
+        }
+        if (task->kind == TSR__HOST_ONLY || task->kind == TSR__HOST_SYNC)
+            finish_on_host(p, task);
+    }
+    return moved;
+}
+
+static void advance(struct tsr__replay *r, struct tsr__player *p)
+{
+    bool moved = true;
+    while (moved && !r->failed) {
+        moved = run_host(r, p);
+        for (uint32_t i = 0; i < p->tape->n_streams; i++)
+            while (step_stream(r, p, &p->streams[i]))
+                moved = true;
+    }
+}
+
+static void pump(struct tsr__replay *r)
+{
+    while (r->n_dirty && !r->failed) {
+        struct tsr__player *p = &r->players[r->dirty[--r->n_dirty]];
+        p->dirty = false;
+        advance(r, p);
+    }
+}
+
+/* An activity has ended: a kernel of a player, or a part of a collective. */
+static void activity_done(void *user, void *object, uint32_t tag)
+{
+    struct tsr__replay *r = user;
+    struct tsr__player *first = r->players, *last = r->players + r->q->n_ranks;
+    if (r->failed)
+        return;
+    if ((struct tsr__player *)object >= first && (struct tsr__player *)object < last)
+        tsr__replay_finish(r, object, tag, tsr__backend_now());
+    else
+        tsr__wire_progress(r, object, tag);
+    pump(r);
+}
+
+/* ---- whole run --------------------------------------------------------------------------- */
+
+static bool init_player(struct tsr__replay *r, uint32_t id, uint32_t n_queues)
+{
+    struct tsr__player *p = &r->players[id];
+    p->id = id;
+    p->info = &r->q->ranks[id];
+    p->tape = &r->tapes->items[p->info->layout];
+    p->spans = r->result->ranks[id].spans[0];
+    p->streams = calloc(p->tape->n_streams + 1u, sizeof *p->streams);
+    p->queues = calloc(n_queues + 1u, sizeof *p->queues);
+    p->done = calloc((size_t)p->tape->n_tasks + 1, sizeof *p->done);
+    p->hash = calloc(r->n_iterations + 1u, sizeof *p->hash);
+    if (!p->streams || !p->queues || !p->done || !p->hash)
+        return false;
+    for (uint32_t i = 0; i < p->tape->n_streams; i++)
+        p->streams[i].head = p->streams[i].unhashed = p->tape->head[i];
+    for (uint32_t i = 0; i < r->n_iterations; i++)
+        tsr_exec_hash_init(&p->hash[i]);
+    return true;
+}
+
+/* The child exits right after: nothing is freed. */
+static bool init(struct tsr__replay *r)
+{
+    uint32_t n_queues = 0;
+    r->players = calloc(r->q->n_ranks + 1u, sizeof *r->players);
+    r->dirty = calloc(r->q->n_ranks + 1u, sizeof *r->dirty);
+    r->pending = calloc(r->q->n_groups + 1u, sizeof *r->pending);
+    if (!r->players || !r->dirty || !r->pending)
+        return false;
+    for (uint32_t i = 0; i < r->tapes->n; i++)
+        if (r->tapes->items[i].n_queues > n_queues)
+            n_queues = r->tapes->items[i].n_queues;
+    for (uint32_t i = 0; i < r->q->n_ranks; i++)
+        if (!init_player(r, i, n_queues))
+            return false;
+    return true;
+}
+
+static bool is_complete(const struct tsr__replay *r)
+{
+    for (uint32_t i = 0; i < r->q->n_ranks; i++) {
+        const struct tsr__player *p = &r->players[i];
+        bool over = p->pc == p->tape->n_tasks;
+        for (uint32_t s = 0; s < p->tape->n_streams; s++)
+            over = over && p->streams[s].head == TSR_NO_ID && !p->streams[s].open;
+        if (!over)
+            return false;
+    }
+    return true;
+}
+
+static void fill_result(const struct tsr__replay *r)
+{
+    for (uint32_t i = 0; i < r->q->n_ranks; i++) {
+        const struct tsr__player *p = &r->players[i];
+        for (uint32_t k = 0; k < r->n_iterations; k++) {
+            r->result->ranks[i].exec_hash[k] = tsr_exec_hash_value(&p->hash[k]);
+            for (uint32_t at = p->tape->first[k]; at < p->tape->first[k + 1]; at++)
+                r->result->iteration_end[k] =
+                    later(r->result->iteration_end[k], p->spans[at].end);
+        }
+    }
+    for (uint32_t k = 1; k < r->n_iterations; k++) /* an empty iteration ends with the one before */
+        r->result->iteration_end[k] =
+            later(r->result->iteration_end[k], r->result->iteration_end[k - 1]);
+    r->result->n_activities = tsr__backend_activities(r->backend);
+}
+
+void tsr__replay_run(const struct tsr__quotient *q, const struct tsr__tapes *tapes,
+                     const struct tsr_sim_job *job, const struct tsr_sim_options *options,
+                     struct tsr_sim_result *result, struct tsr__verdict *verdict)
+{
+    struct tsr__replay r = {.q = q,
+                            .tapes = tapes,
+                            .options = options,
+                            .result = result,
+                            .verdict = verdict,
+                            .n_iterations = job->n_iterations};
+    struct tsr__platform platform;
+    bool links = !options->infinite_bandwidth;
+    verdict->status = TSR_OK;
+    if (!init(&r) || tsr__platform_build(q, &platform) != TSR_OK) {
+        tsr__replay_fail(&r, TSR_ENOMEM, "out of memory: replay");
+        return;
+    }
+    r.backend = tsr__backend_start(q, &platform, links, activity_done, &r);
+    if (!r.backend) {
+        tsr__replay_fail(&r, TSR_EBACKEND, "SimGrid could not be started");
+        return;
+    }
+    for (uint32_t i = 0; i < q->n_ranks; i++)
+        mark_dirty(&r, &r.players[i]);
+    pump(&r);
+    tsr__backend_run(r.backend);
+    if (!r.failed && !is_complete(&r))
+        tsr__replay_report_deadlock(&r);
+    if (!r.failed)
+        fill_result(&r);
+}

@@ -1,0 +1,116 @@
+/* sim.c: one simulation from the recorded programs to the result: compile, fold, fork. */
+#include "sim.h"
+
+#include "child.h"
+#include "fabric.h"
+#include "fold.h"
+#include "internal.h"
+#include "quotient.h"
+#include "result.h"
+#include "tape.h"
+
+/* Above this many ranks an unfolded simulation takes minutes and gigabytes. */
+enum { MAX_UNFOLDED = 2048 };
+
+static tsr_status check_factor(const char *name, double value)
+{
+    if (value >= 0.0 && value < 1e12) /* false for NaN too */
+        return TSR_OK;
+    return tsr_fail(TSR_ECONFIG, "%s: found %g, allowed 0 or more", name, value);
+}
+
+static tsr_status check_job(const struct tsr_sim_job *job, const struct tsr_sim_options *o)
+{
+    if (!job->world || !job->n_classes || !job->n_iterations)
+        return tsr_fail(TSR_EVALUE, "a job without ranks or iterations");
+    if (job->n_iterations >= UINT16_MAX)
+        return tsr_fail(TSR_EUNSUPPORTED, "a job of %u iterations", job->n_iterations);
+    for (uint32_t i = 0; i < job->world; i++)
+        if (job->class_of[i] >= job->n_classes)
+            return tsr_fail(TSR_EVALUE, "rank %u is of class %u of %u", i, job->class_of[i],
+                            job->n_classes);
+    TSR_TRY(check_factor("host_launch_s", o->host_launch_s));
+    TSR_TRY(check_factor("host_collective_s", o->host_collective_s));
+    TSR_TRY(check_factor("host_event_s", o->host_event_s));
+    TSR_TRY(check_factor("host_alloc_s", o->host_alloc_s));
+    TSR_TRY(check_factor("host_segment_s", o->host_segment_s));
+    TSR_TRY(check_factor("host_scale", o->host_scale));
+    TSR_TRY(check_factor("latency_scale", o->latency_scale));
+    TSR_TRY(check_factor("slow_factor", o->slow_factor));
+    if (o->slow_factor != 0.0 && o->slow_factor != 1.0 && o->slow_rank >= job->world)
+        return tsr_fail(TSR_ECONFIG, "slow_rank: found %u, allowed 0 to %u", o->slow_rank,
+                        job->world - 1);
+    return TSR_OK;
+}
+
+static tsr_status unfolded(const struct tsr__net *net, struct tsr__quotient *q)
+{
+    struct tsr__partition partition;
+    if (net->job->world > MAX_UNFOLDED)
+        return tsr_fail(TSR_EUNSUPPORTED,
+                        "%u ranks cannot be simulated without folding, allowed up to %u",
+                        net->job->world, (unsigned)MAX_UNFOLDED);
+    TSR_TRY(tsr__fold_none(net, &partition));
+    tsr_status status = tsr__quotient_build(net, &partition, q);
+    tsr__partition_fini(&partition);
+    return status;
+}
+
+/* Folded where that is asked for and possible. */
+static tsr_status fold(const struct tsr__net *net, struct tsr__quotient *q)
+{
+    struct tsr__partition partition;
+    if (!net->options->fold)
+        return unfolded(net, q);
+    TSR_TRY(tsr__fold_refine(net, &partition));
+    tsr_status status = tsr__fold_check(net, &partition);
+    if (status == TSR_OK)
+        status = tsr__quotient_build(net, &partition, q);
+    tsr__partition_fini(&partition);
+    return status == TSR_EUNSUPPORTED && net->job->world <= MAX_UNFOLDED ? unfolded(net, q)
+                                                                        : status;
+}
+
+static tsr_status simulate(const struct tsr__net *net, struct tsr_sim_result **out)
+{
+    struct tsr__quotient q;
+    struct tsr__verdict *verdict;
+    TSR_TRY(fold(net, &q));
+    tsr_status status = tsr__result_create(&q, net->job, out, &verdict);
+    if (status == TSR_OK)
+        status = tsr__child_run(&q, net->tapes, net->job, net->options, *out, verdict);
+    if (status != TSR_OK) {
+        tsr_sim_result_destroy(*out);
+        *out = NULL;
+    }
+    tsr__quotient_fini(&q);
+    return status;
+}
+
+tsr_status tsr__sim_run(const struct tsr_cluster *cluster, const struct tsr_sim_job *job,
+                        const struct tsr_sim_options *options, tsr__tamper_fn *tamper, void *user,
+                        struct tsr_sim_result **out)
+{
+    struct tsr__fabric fabric;
+    struct tsr__tapes tapes;
+    struct tsr__net net;
+    *out = NULL;
+    TSR_TRY(check_job(job, options));
+    TSR_TRY(tsr__fabric_init(&fabric, cluster, options, job->world));
+    TSR_TRY(tsr__tapes_build(cluster, job, options, &tapes));
+    for (uint32_t i = 0; i < tapes.n && tamper; i++)
+        tamper(user, i, &tapes.items[i]);
+    tsr_status status = tsr__net_build(&fabric, &tapes, job, options, &net);
+    if (status == TSR_OK) {
+        status = simulate(&net, out);
+        tsr__net_fini(&net);
+    }
+    tsr__tapes_fini(&tapes);
+    return status;
+}
+
+tsr_status tsr_sim_run(const struct tsr_cluster *cluster, const struct tsr_sim_job *job,
+                       const struct tsr_sim_options *options, struct tsr_sim_result **out)
+{
+    return tsr__sim_run(cluster, job, options, NULL, NULL, out);
+}
