@@ -15,12 +15,13 @@
 tsr_status tsr_report_table(FILE *out, const char *format, const struct tsr_study_info *info,
                             const struct tsr_row *rows, size_t n) TSR_MUST_USE;
 
-/* Files of one strategy in DIR/STRATEGY: memory.csv, phases.csv, peak.csv, streams.csv,
- * timeline.csv, trace.json. */
+/* Files of one strategy in DIR/STRATEGY: memory.csv, streams.csv and trace.json; what the
+ * pictures need besides: memory-plot.csv, phases.csv, peak.csv, timeline.csv. */
 tsr_status tsr_report_detail(const char *dir, const struct tsr_study_info *info,
                              const struct tsr_detail *detail) TSR_MUST_USE;
 
-/* Files of the study in DIR: summary.csv, summary.json, compare.csv, compare-categories.csv. */
+/* Files of the study in DIR: summary.csv and summary.json; for the pictures compare.csv,
+ * compare-frame.csv and compare-categories.csv. */
 tsr_status tsr_report_study(const char *dir, const struct tsr_study_info *info,
                             const struct tsr_row *rows, size_t n) TSR_MUST_USE;
 

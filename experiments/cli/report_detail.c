@@ -5,6 +5,7 @@
 #include "report_file.h"
 #include "report_text.h"
 
+#include <inttypes.h>
 #include <stdlib.h>
 
 /* The iteration numbered 0: the detail may begin with the initialisation. */
@@ -14,6 +15,14 @@ static uint32_t first_iteration(const struct tsr_detail *detail)
     while (i < detail->steady && detail->programs[i]->iteration < 0)
         i++;
     return i;
+}
+
+void tsr__put_title(FILE *out, const struct tsr__page *page)
+{
+    char title[320];
+    (void)snprintf(title, sizeof title, "%s · %s · %" PRIu32 " GPUs · %s", page->info->model_name,
+                   page->info->cluster_name, page->info->world, page->view->detail->row->strategy);
+    tsr__put_plain(out, title);
 }
 
 static tsr_status write_one(const char *folder, const char *name, tsr_write_fn write,
@@ -33,6 +42,7 @@ static tsr_status write_all(const char *folder, const struct tsr__page *pages, s
     struct tsr__pages both = {pages, n};
     TSR_TRY(tsr_make_folder(folder));
     TSR_TRY(write_one(folder, "memory.csv", tsr__write_memory, steady));
+    TSR_TRY(write_one(folder, "memory-plot.csv", tsr__write_memory_plot, steady));
     TSR_TRY(write_one(folder, "phases.csv", tsr__write_phases, steady));
     TSR_TRY(write_one(folder, "peak.csv", tsr__write_peak, steady));
     TSR_TRY(write_one(folder, "streams.csv", tsr__write_streams, steady));

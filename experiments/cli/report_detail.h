@@ -27,8 +27,12 @@ struct tsr__page {
     const struct tsr__curve *curve;
 };
 
+/* "Llama-3.1-8B · dgx-h100-1 · 8 GPUs · fsdp": the head of a picture. */
+void tsr__put_title(FILE *out, const struct tsr__page *page);
+
 /* Each has the type tsr_write_fn and takes a struct tsr__page. */
 tsr_status tsr__write_memory(FILE *out, const void *page);
+tsr_status tsr__write_memory_plot(FILE *out, const void *page);
 tsr_status tsr__write_phases(FILE *out, const void *page);
 tsr_status tsr__write_peak(FILE *out, const void *page);
 tsr_status tsr__write_streams(FILE *out, const void *page);

@@ -8,16 +8,12 @@
 
 #include <math.h>
 
-enum { N_RADII = 9, N_ANGLES = 16, N_ROUNDS = 6 };
-
-struct box {
-    double left, right, bottom, top;
-};
+enum { N_RADII = 9, N_ANGLES = 16, N_ROUNDS = 6, MAX_PLACED = 256 };
 
 static const double POINT_RADIUS = 6, NEAR = 12;
 static const double HARD = 1000; /* cost of an overlap */
 
-static struct box text_box(const struct tsr__label *label)
+static struct tsr__box text_box(const struct tsr__label *label)
 {
     double width = (double)label->length * TSR__LETTER_WIDTH;
     double left = label->text_x;
@@ -25,17 +21,17 @@ static struct box text_box(const struct tsr__label *label)
         left -= width / 2;
     else if (label->align > 0)
         left -= width;
-    return (struct box){left, left + width, label->text_y - TSR__LINE_HEIGHT / 2,
-                        label->text_y + TSR__LINE_HEIGHT / 2};
+    return (struct tsr__box){left, left + width, label->text_y - TSR__LINE_HEIGHT / 2,
+                             label->text_y + TSR__LINE_HEIGHT / 2};
 }
 
-static bool overlap(struct box a, struct box b)
+static bool overlap(struct tsr__box a, struct tsr__box b)
 {
     return a.left < b.right && b.left < a.right && a.bottom < b.top && b.bottom < a.top;
 }
 
 /* True if the line between two points meets the box (sampled: lines here are short). */
-static bool line_meets(double x0, double y0, double x1, double y1, struct box box)
+static bool line_meets(double x0, double y0, double x1, double y1, struct tsr__box box)
 {
     enum { STEPS = 24 };
     for (int i = 1; i < STEPS; i++) {
@@ -46,12 +42,12 @@ static bool line_meets(double x0, double y0, double x1, double y1, struct box bo
     return false;
 }
 
-static double cost_with(const struct tsr__label *mine, struct box box,
+static double cost_with(const struct tsr__label *mine, struct tsr__box box,
                         const struct tsr__label *other, bool same)
 {
     double cost = 0;
-    struct box point = {other->x - POINT_RADIUS, other->x + POINT_RADIUS, other->y - POINT_RADIUS,
-                        other->y + POINT_RADIUS};
+    struct tsr__box point = {other->x - POINT_RADIUS, other->x + POINT_RADIUS,
+                             other->y - POINT_RADIUS, other->y + POINT_RADIUS};
     if (overlap(box, point))
         cost += HARD;
     if (same)
@@ -61,7 +57,7 @@ static double cost_with(const struct tsr__label *mine, struct box box,
         cost += HARD / 10;
     if (other->length == 0) /* not placed yet */
         return cost;
-    struct box theirs = text_box(other);
+    struct tsr__box theirs = text_box(other);
     if (overlap(box, theirs))
         cost += HARD;
     if (mine->leader && line_meets(mine->x, mine->y, mine->text_x, mine->text_y, theirs))
@@ -71,27 +67,33 @@ static double cost_with(const struct tsr__label *mine, struct box box,
     return cost;
 }
 
+/* What stays the same while one label is placed. */
+struct scene {
+    const struct tsr__box *avoid;
+    size_t n_avoid;
+    bool placed[MAX_PLACED];
+};
+
 static double cost_of(const struct tsr__label *labels, size_t n, size_t i,
-                      const struct tsr__label *candidate, const bool *placed, double avoid_x)
+                      const struct tsr__label *candidate, const struct scene *scene)
 {
-    struct box box = text_box(candidate);
+    struct tsr__box box = text_box(candidate);
     double cost = hypot(candidate->text_x - candidate->x, candidate->text_y - candidate->y);
     if (box.left < 2 || box.right > TSR__PLOT_WIDTH - 2 || box.bottom < 2 ||
         box.top > TSR__PLOT_HEIGHT - 2)
         cost += 4 * HARD;
-    if (avoid_x >= 0 && box.left < avoid_x + 3 && box.right > avoid_x - 3)
-        cost += HARD / 2;
+    for (size_t a = 0; a < scene->n_avoid; a++)
+        cost += overlap(box, scene->avoid[a]) ? HARD / 2 : 0;
     for (size_t j = 0; j < n; j++) {
         struct tsr__label other = labels[j];
-        if (!placed[j])
+        if (!scene->placed[j])
             other.length = 0;
         cost += cost_with(candidate, box, &other, j == i);
     }
     return cost;
 }
 
-static void place_one(struct tsr__label *labels, size_t n, size_t i, const bool *placed,
-                      double avoid_x)
+static void place_one(struct tsr__label *labels, size_t n, size_t i, const struct scene *scene)
 {
     static const double radii[N_RADII] = {12, 17, 26, 38, 54, 72, 96, 124, 160};
     struct tsr__label best = labels[i];
@@ -105,8 +107,8 @@ static void place_one(struct tsr__label *labels, size_t n, size_t i, const bool 
             candidate.align = cos(angle) > 0.3 ? -1 : (cos(angle) < -0.3 ? 1 : 0);
             candidate.leader = radii[r] > NEAR + 6;
             /* To the right first, then left; above and below when there is no room. */
-            double cost = cost_of(labels, n, i, &candidate, placed, avoid_x) +
-                          2 * fabs(sin(angle)) + (cos(angle) < 0 ? 1 : 0);
+            double cost = cost_of(labels, n, i, &candidate, scene) + 2 * fabs(sin(angle)) +
+                          (cos(angle) < 0 ? 1 : 0);
             if (cost < best_cost) {
                 best_cost = cost;
                 best = candidate;
@@ -116,10 +118,10 @@ static void place_one(struct tsr__label *labels, size_t n, size_t i, const bool 
     labels[i] = best;
 }
 
-void tsr__place_labels(struct tsr__label *labels, size_t n, double avoid_x)
+void tsr__place_labels(struct tsr__label *labels, size_t n, const struct tsr__box *avoid,
+                       size_t n_avoid)
 {
-    enum { MAX_PLACED = 256 };
-    bool placed[MAX_PLACED] = {false};
+    struct scene scene = {.avoid = avoid, .n_avoid = n_avoid};
     for (size_t i = 0; i < n; i++) {
         labels[i].text_x = labels[i].x + NEAR;
         labels[i].text_y = labels[i].y;
@@ -130,8 +132,8 @@ void tsr__place_labels(struct tsr__label *labels, size_t n, double avoid_x)
         return;
     for (int round = 0; round < N_ROUNDS; round++) {
         for (size_t i = 0; i < n; i++) {
-            place_one(labels, n, i, placed, avoid_x);
-            placed[i] = true;
+            place_one(labels, n, i, &scene);
+            scene.placed[i] = true;
         }
     }
 }

@@ -18,7 +18,12 @@ struct tsr__label {
     bool leader; /* far enough for a line from the point to the text */
 };
 
-/* avoid_x: a vertical line that texts should not cross; negative: none. */
-void tsr__place_labels(struct tsr__label *labels, size_t n, double avoid_x);
+/* A rectangle in pixels: of a text, or something else that texts should not cross. */
+struct tsr__box {
+    double left, right, bottom, top;
+};
+
+void tsr__place_labels(struct tsr__label *labels, size_t n, const struct tsr__box *avoid,
+                       size_t n_avoid);
 
 #endif

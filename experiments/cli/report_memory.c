@@ -9,6 +9,7 @@
 
 #include <inttypes.h>
 #include <stdlib.h>
+#include <string.h>
 
 /* ---- the curve ---------------------------------------------------------------------------- */
 
@@ -84,50 +85,153 @@ static void put_sample(FILE *out, const struct tsr__curve *curve,
     fprintf(out, ",%" PRIu64 ",%" PRIu64 "\n", sample->total, sample->reserved);
 }
 
-tsr_status tsr__write_memory(FILE *out, const void *user)
+static void put_head(FILE *out, const struct tsr__curve *curve)
 {
-    const struct tsr__page *page = user;
-    const struct tsr__view *view = page->view;
-    const struct tsr__curve *curve = page->curve;
-    tsr__put_provenance(out, page->info, view->detail->row->strategy,
-                        "time_s: seconds of the steady step on the device's clock; then bytes by "
-                        "owner; one row per change, in the host's issue order");
     fputs("time_s", out);
     for (int i = 0; i < TSR_N_CATEGORIES; i++) {
-        int c = tsr__stack_order[i];
         char key[64];
-        tsr__category_key(c, key, sizeof key);
-        if (curve->occurs[c])
+        tsr__category_key(tsr__stack_order[i], key, sizeof key);
+        if (curve->occurs[tsr__stack_order[i]])
             fprintf(out, ",%s_bytes", key);
     }
     fputs(",total_bytes,reserved_bytes\n", out);
+}
+
+static double sample_time(const struct tsr__page *page, size_t i)
+{
+    return i ? seconds(page->view, page->curve->samples[i].instr) : 0.0;
+}
+
+tsr_status tsr__write_memory(FILE *out, const void *user)
+{
+    const struct tsr__page *page = user;
+    const struct tsr__curve *curve = page->curve;
+    tsr__put_provenance(out, page->info, page->view->detail->row->strategy,
+                        "time_s: seconds of the steady step on the device's clock; then bytes by "
+                        "owner; one row per change, in the host's issue order");
+    put_head(out, curve);
     for (size_t i = 0; i < curve->n; i++)
-        put_sample(out, curve, &curve->samples[i],
-                   i ? seconds(view, curve->samples[i].instr) : 0.0);
+        put_sample(out, curve, &curve->samples[i], sample_time(page, i));
     /* The last level holds to the end of the step. */
     if (curve->n)
-        put_sample(out, curve, &curve->samples[curve->n - 1], view->end - view->start);
+        put_sample(out, curve, &curve->samples[curve->n - 1], page->view->end - page->view->start);
     return TSR_OK;
+}
+
+static bool same_level(const struct tsr_memory_sample *a, const struct tsr_memory_sample *b)
+{
+    return memcmp(a->by_category, b->by_category, sizeof a->by_category) == 0;
+}
+
+/* A curve of steps: each level is written where it begins and where it ends. */
+struct steps {
+    FILE *out;
+    const struct tsr__curve *curve;
+    const struct tsr_memory_sample *level;
+};
+
+static void step_to(struct steps *steps, const struct tsr_memory_sample *level, double time)
+{
+    if (steps->level && same_level(steps->level, level))
+        return;
+    if (steps->level)
+        put_sample(steps->out, steps->curve, steps->level, time);
+    put_sample(steps->out, steps->curve, level, time);
+    steps->level = level;
+}
+
+/* Several changes fall on the start of one kernel. The last level is the one that the kernel runs
+ * with; a fuller one before it is drawn as a spike just wide enough to be seen. */
+tsr_status tsr__write_memory_plot(FILE *out, const void *user)
+{
+    const struct tsr__page *page = user;
+    const struct tsr__curve *curve = page->curve;
+    struct steps steps = {out, curve, NULL};
+    double end = page->view->end - page->view->start, line = end / 1500;
+    size_t fullest = 0;
+    tsr__put_provenance(out, page->info, page->view->detail->row->strategy,
+                        "as memory.csv, but of the changes before a kernel only the fullest and "
+                        "the last; each level twice, where it begins and where it ends");
+    put_head(out, curve);
+    for (size_t i = 0; i < curve->n; i++) {
+        double time = sample_time(page, i),
+               next = i + 1 < curve->n ? sample_time(page, i + 1) : end;
+        if (curve->samples[i].total > curve->samples[fullest].total)
+            fullest = i;
+        if (i + 1 < curve->n && next <= time)
+            continue;
+        double spike = (next - time) / 4 < line ? (next - time) / 4 : line;
+        if (curve->samples[fullest].total > curve->samples[i].total) {
+            step_to(&steps, &curve->samples[fullest], time);
+            step_to(&steps, &curve->samples[i], time + spike);
+        } else {
+            step_to(&steps, &curve->samples[i], time);
+        }
+        fullest = i + 1;
+    }
+    if (steps.level)
+        put_sample(out, curve, steps.level, end);
+    return TSR_OK;
+}
+
+/* ---- phases and the peak ------------------------------------------------------------------ */
+
+/* Names of short phases would lie on their neighbours': each goes to the lowest of a few rows where
+ * there is room. Sizes are those of plots/memory.gp. */
+enum { PHASE_ROWS = 3 };
+static const double PICTURE_WIDTH = 715, LETTER_WIDTH = 7.4, ROW_GAP = 6;
+
+struct phase_label {
+    double middle; /* seconds */
+    int row;       /* -1: too short to be named */
+};
+
+static struct phase_label place_phase(const struct tsr__phase *phase, const char *text,
+                                      const struct tsr__view *view, double *row_ends)
+{
+    double step = view->end - view->start, scale = PICTURE_WIDTH / step;
+    double half = (double)strlen(text) * LETTER_WIDTH / 2;
+    double middle = ((phase->start + phase->end) / 2 - view->start) * scale;
+    bool always = phase->phase == TSR_PHASE_FORWARD || phase->phase == TSR_PHASE_BACKWARD ||
+                  phase->phase == TSR_PHASE_LOSS || phase->phase == TSR_PHASE_OPTIMIZER;
+    struct phase_label label = {0, -1};
+    if (!always && (phase->end - phase->start) * scale < 4)
+        return label;
+    if (middle < half)
+        middle = half;
+    if (middle > PICTURE_WIDTH + 20 - half) /* the last name may reach into the margin */
+        middle = PICTURE_WIDTH + 20 - half;
+    label.middle = middle / scale;
+    for (int row = 0; row < PHASE_ROWS && label.row < 0; row++) {
+        if (middle - half < row_ends[row] + ROW_GAP)
+            continue;
+        row_ends[row] = middle + half;
+        label.row = row;
+    }
+    return label;
 }
 
 tsr_status tsr__write_phases(FILE *out, const void *user)
 {
     const struct tsr__page *page = user;
     const struct tsr__view *view = page->view;
+    double row_ends[PHASE_ROWS] = {-ROW_GAP, -ROW_GAP, -ROW_GAP};
     struct tsr__phase *phases;
     size_t n;
     TSR_TRY(tsr__phases(view, &phases, &n));
     tsr__put_provenance(out, page->info, view->detail->row->strategy,
-                        "phase; start and end in seconds of the step on the device's clock");
-    fputs("phase,start_s,end_s\n", out);
+                        "phase; start, end in seconds of the step on the device's clock; where "
+                        "the picture writes the name (row -1: nowhere)");
+    fputs("phase,start_s,end_s,label_s,label_row\n", out);
     bool numbered = false;
     for (size_t i = 0; i < n; i++)
         numbered |= phases[i].micro > 0;
     for (size_t i = 0; i < n; i++) {
-        char label[48];
-        tsr__phase_label(&phases[i], numbered, label, sizeof label);
-        fprintf(out, "%s,%.9f,%.9f\n", label, phases[i].start - view->start,
-                phases[i].end - view->start);
+        char name[48];
+        tsr__phase_label(&phases[i], numbered, name, sizeof name);
+        struct phase_label label = place_phase(&phases[i], name, view, row_ends);
+        fprintf(out, "%s,%.9f,%.9f,%.9f,%d\n", name, phases[i].start - view->start,
+                phases[i].end - view->start, label.middle, label.row);
     }
     free(phases);
     return TSR_OK;
@@ -141,12 +245,14 @@ tsr_status tsr__write_peak(FILE *out, const void *user)
     tsr__put_provenance(out, page->info, view->detail->row->strategy,
                         "the peak of memory.csv: time_s, bytes, module and phase of the "
                         "allocation that made it, the card's usable bytes (empty: unknown)");
-    fputs("time_s,peak_bytes,module,phase,limit_bytes,reserved_bytes,step_s\n", out);
+    fputs("time_s,peak_bytes,module,phase,limit_bytes,reserved_bytes,step_s,title\n", out);
     fprintf(out, "%.9f,%" PRIu64 ",", seconds(view, peak->instr), peak->allocated);
-    tsr__put_csv(out, tsr__module_of(view->tables, &peak->origin));
+    tsr__put_plain(out, tsr__module_of(view->tables, &peak->origin));
     fprintf(out, ",%s,", tsr_phase_name(peak->origin.phase));
     if (view->detail->row->usable_bytes)
         fprintf(out, "%" PRIu64, view->detail->row->usable_bytes);
-    fprintf(out, ",%" PRIu64 ",%.9f\n", peak->reserved, view->end - view->start);
+    fprintf(out, ",%" PRIu64 ",%.9f,", peak->reserved, view->end - view->start);
+    tsr__put_title(out, page);
+    fputc('\n', out);
     return TSR_OK;
 }

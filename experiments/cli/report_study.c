@@ -33,13 +33,15 @@ static tsr_status write_summary_json(FILE *out, const void *user)
     return status;
 }
 
-/* Nothing else is at least as fast and as small: a row of the Pareto front. */
+/* Nothing else is at least as fast and as small: a row of the Pareto front, of those that fit. */
 static bool is_best_of_both(const struct study *study, size_t i)
 {
     const struct tsr_row *a = &study->rows[i];
+    if (a->fits == 0)
+        return false;
     for (size_t j = 0; j < study->n; j++) {
         const struct tsr_row *b = &study->rows[j];
-        if (b->failure[0] || j == i)
+        if (b->failure[0] || b->fits == 0 || j == i)
             continue;
         bool no_worse =
             b->steady.step_s <= a->steady.step_s && b->peak_reserved <= a->peak_reserved;
@@ -98,32 +100,85 @@ static tsr_status write_frame(FILE *out, const void *user)
     const struct study *study = user;
     struct frame f = frame_of(study);
     tsr__put_provenance(out, study->info, NULL, "axes of compare-time-memory: GiB, milliseconds");
-    fprintf(out, "memory_min_gib,memory_max_gib,time_min_ms,time_max_ms,limit_gib\n");
+    fprintf(out, "memory_min_gib,memory_max_gib,time_min_ms,time_max_ms,limit_gib,title\n");
     fprintf(out, "%.6g,%.6g,%.6g,%.6g,", f.x0, f.x1, f.y0, f.y1);
     if (f.limit > 0)
         fprintf(out, "%.6g", f.limit);
+    char title[320];
+    (void)snprintf(title, sizeof title, "%s · %s · %" PRIu32 " GPUs", study->info->model_name,
+                   study->info->cluster_name, study->info->world);
+    fputc(',', out);
+    tsr__put_plain(out, title);
     fputc('\n', out);
     return TSR_OK;
 }
 
+static double pixel_x(const struct frame *f, const struct tsr_row *row)
+{
+    return (memory_of(row) - f->x0) / (f->x1 - f->x0) * TSR__PLOT_WIDTH;
+}
+
+static double pixel_y(const struct frame *f, const struct tsr_row *row)
+{
+    return (row->steady.step_s * 1e3 - f->y0) / (f->y1 - f->y0) * TSR__PLOT_HEIGHT;
+}
+
+/* The row of the front that comes next to the right, or NULL. */
+static const struct tsr_row *next_best(const struct study *study, const struct tsr_row *row)
+{
+    const struct tsr_row *next = NULL;
+    for (size_t i = 0; i < study->n; i++) {
+        const struct tsr_row *other = &study->rows[i];
+        if (!other->failure[0] && is_best_of_both(study, i) &&
+            other->peak_reserved > row->peak_reserved &&
+            (!next || other->peak_reserved < next->peak_reserved))
+            next = other;
+    }
+    return next;
+}
+
+/* The lines that names should not cross: the card's limit, and the steps of the front. Room for
+ * 2 n + 1. */
+static size_t lines_of(const struct study *study, const struct frame *f, struct tsr__box *lines)
+{
+    size_t n = 0;
+    if (f->limit > f->x0 && f->limit < f->x1) {
+        double x = (f->limit - f->x0) / (f->x1 - f->x0) * TSR__PLOT_WIDTH;
+        lines[n++] = (struct tsr__box){x - 18, x + 3, 0, TSR__PLOT_HEIGHT}; /* with its text */
+    }
+    for (size_t i = 0; i < study->n; i++) {
+        const struct tsr_row *row = &study->rows[i];
+        const struct tsr_row *next = NULL;
+        if (!row->failure[0] && is_best_of_both(study, i))
+            next = next_best(study, row);
+        if (!next)
+            continue;
+        double x = pixel_x(f, row), y = pixel_y(f, row), to = pixel_x(f, next);
+        lines[n++] = (struct tsr__box){x, to, y - 1, y + 1};
+        lines[n++] = (struct tsr__box){to - 1, to + 1, pixel_y(f, next), y};
+    }
+    return n;
+}
+
+/* One label per row that did not fail, in order; NULL when out of memory. */
 static struct tsr__label *labels_of(const struct study *study, const struct frame *f)
 {
     struct tsr__label *labels = calloc(study->n + 1, sizeof *labels);
+    struct tsr__box *lines = calloc(2 * study->n + 1, sizeof *lines);
     size_t n = 0;
-    for (size_t i = 0; labels && i < study->n; i++) {
-        const struct tsr_row *row = &study->rows[i];
-        if (row->failure[0])
-            continue;
-        double x = (memory_of(row) - f->x0) / (f->x1 - f->x0);
-        double y = (row->steady.step_s * 1e3 - f->y0) / (f->y1 - f->y0);
-        labels[n++] = (struct tsr__label){
-            .x = x * TSR__PLOT_WIDTH, .y = y * TSR__PLOT_HEIGHT, .length = strlen(row->strategy)};
+    if (!labels || !lines) {
+        free(labels);
+        free(lines);
+        return NULL;
     }
-    double limit_x = -1;
-    if (f->limit > f->x0 && f->limit < f->x1)
-        limit_x = (f->limit - f->x0) / (f->x1 - f->x0) * TSR__PLOT_WIDTH;
-    if (labels)
-        tsr__place_labels(labels, n, limit_x);
+    for (size_t i = 0; i < study->n; i++) {
+        const struct tsr_row *row = &study->rows[i];
+        if (!row->failure[0])
+            labels[n++] = (struct tsr__label){
+                .x = pixel_x(f, row), .y = pixel_y(f, row), .length = strlen(row->strategy)};
+    }
+    tsr__place_labels(labels, n, lines, lines_of(study, f, lines));
+    free(lines);
     return labels;
 }
 
@@ -147,7 +202,7 @@ static tsr_status write_compare(FILE *out, const void *user)
             continue;
         const struct tsr_metrics *m = &row->steady;
         double other = m->step_s - m->compute_s - m->exposed_s;
-        tsr__put_csv(out, row->strategy);
+        tsr__put_plain(out, row->strategy);
         fprintf(out, ",%.9f,%.9f,%.9f,%.9f,%" PRIu64 ",%" PRIu64 ",%s,%d,", m->step_s, m->compute_s,
                 m->exposed_s, other > 0 ? other : 0, row->peak_allocated, row->peak_reserved,
                 row->fits < 0 ? "unknown" : (row->fits ? "yes" : "no"), is_best_of_both(study, i));
@@ -187,7 +242,7 @@ static tsr_status write_categories(FILE *out, const void *user)
         const struct tsr_row *row = &study->rows[i];
         if (row->failure[0])
             continue;
-        tsr__put_csv(out, row->strategy);
+        tsr__put_plain(out, row->strategy);
         fputc(',', out);
         if (row->usable_bytes)
             fprintf(out, "%" PRIu64, row->usable_bytes);

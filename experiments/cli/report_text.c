@@ -69,6 +69,22 @@ void tsr__put_csv(FILE *out, const char *text)
     fputc('"', out);
 }
 
+void tsr__put_plain(FILE *out, const char *text)
+{
+    for (; *text; text++) {
+        bool joint = text[0] == ',' && text[1] == ' ';
+        if (joint)
+            fputc('+', out);
+        else if (*text == ',')
+            fputc(';', out);
+        else if (*text == '"')
+            fputc('\'', out);
+        else
+            fputc((unsigned char)*text < 0x20 ? ' ' : *text, out);
+        text += joint;
+    }
+}
+
 void tsr__put_json(FILE *out, const char *text)
 {
     fputc('"', out);

@@ -20,6 +20,9 @@ int tsr__best_row(const struct tsr_row *rows, size_t n);
 
 /* One CSV field, quoted if it must be; and JSON string content with its quotes. */
 void tsr__put_csv(FILE *out, const char *text);
+/* A field that a plot script takes apart: gnuplot's strcol() ends at a comma even inside quotes.
+ * ", " becomes "+", other commas ";", double quotes single ones. */
+void tsr__put_plain(FILE *out, const char *text);
 void tsr__put_json(FILE *out, const char *text);
 
 /* The '#' lines at the head of a data file: where it comes from, what the columns are. `strategy`

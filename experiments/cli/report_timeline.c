@@ -13,7 +13,8 @@
 #include <string.h>
 
 enum { MAX_LISTS = 32, N_SHOWN = 3, MAX_PARTS = 64 };
-static const double MARGIN = 0.02, JOIN = 0.0015; /* shares of the window */
+static const double MARGIN = 0.02, JOIN = 0.0015;      /* shares of the window */
+static const double PICTURE_WIDTH = 955, LETTER = 6.6; /* pixels, as in plots/timeline.gp */
 
 /* ---- the blocks of a model ---------------------------------------------------------------- */
 
@@ -180,8 +181,38 @@ static void put_box(const struct timeline *t, const struct window *w, const stru
         return;
     fprintf(t->out, "%s,%d,%s,%.9f,%.9f,", w->panel, box->lane, box->kind, start - t->view->start,
             end - t->view->start);
-    tsr__put_csv(t->out, box->label);
+    tsr__put_plain(t->out, box->label);
     fputc('\n', t->out);
+}
+
+/* Names a box of a lane: inside it, or in the free room beside it (`before`, `after`: the ends of
+ * the neighbours). A name that has no room is left out. */
+static void put_name(const struct timeline *t, const struct window *w, const struct box *box,
+                     double before, double after)
+{
+    double width = (double)strlen(box->label) * LETTER / PICTURE_WIDTH * (w->end - w->start);
+    double gap = LETTER / 2 / PICTURE_WIDTH * (w->end - w->start);
+    double start = box->start > w->start ? box->start : w->start;
+    double end = box->end < w->end ? box->end : w->end;
+    struct box name = *box;
+    if (!box->label[0] || end <= start)
+        return;
+    before = before > w->start ? before : w->start;
+    after = after < w->end ? after : w->end;
+    if (width + gap <= end - start) {
+        name.kind = "name";
+    } else if (after - end >= width + 2 * gap) {
+        name.kind = "name_right";
+        name.start = end + gap;
+        name.end = after;
+    } else if (start - before >= width + 2 * gap) {
+        name.kind = "name_left";
+        name.start = before;
+        name.end = start - gap;
+    } else {
+        return;
+    }
+    put_box(t, w, &name);
 }
 
 /* The colour of a box. */
@@ -226,12 +257,12 @@ static struct box box_of(const struct timeline *t, size_t i)
     return box;
 }
 
-/* The works of one stream, neighbours joined. */
+/* The works of one stream, neighbours joined; each name once its right neighbour is known. */
 static void put_lane(const struct timeline *t, const struct window *w, uint16_t stream)
 {
     const struct tsr__view *view = t->view;
     struct box open = {.kind = NULL};
-    double gap = JOIN * (w->end - w->start);
+    double gap = JOIN * (w->end - w->start), before = w->start;
     for (size_t i = 0; i < view->program->n_instrs; i++) {
         const struct tsr_instr *instr = &view->program->instrs[i];
         if (instr->stream != stream || !tsr__is_busy_work(instr) || !meets(w, &view->spans[i]))
@@ -242,12 +273,30 @@ static void put_lane(const struct timeline *t, const struct window *w, uint16_t 
             open.end = box.end;
             continue;
         }
-        if (open.kind)
+        if (open.kind) {
             put_box(t, w, &open);
+            put_name(t, w, &open, before, box.start);
+            before = open.end;
+        }
         open = box;
     }
-    if (open.kind)
+    if (open.kind) {
         put_box(t, w, &open);
+        put_name(t, w, &open, before, w->end);
+    }
+}
+
+/* A cut-off block at the edge of the window keeps its strip and loses its name. */
+static void put_strip(const struct timeline *t, const struct window *w, struct box *strip)
+{
+    double start = strip->start > w->start ? strip->start : w->start;
+    double end = strip->end < w->end ? strip->end : w->end;
+    double width = (double)strlen(strip->label) * LETTER / PICTURE_WIDTH * (w->end - w->start);
+    if (strip->block < 0)
+        return;
+    if (width * 1.2 > end - start)
+        strip->label[0] = '\0';
+    put_box(t, w, strip);
 }
 
 /* A strip that names the blocks above the compute lane. */
@@ -267,8 +316,7 @@ static void put_blocks(const struct timeline *t, const struct window *w)
             open.end = box.end;
             continue;
         }
-        if (open.block >= 0)
-            put_box(t, w, &open);
+        put_strip(t, w, &open);
         open = box;
         open.kind = "block";
         char name[96];
@@ -280,8 +328,7 @@ static void put_blocks(const struct timeline *t, const struct window *w)
         if (box.recompute)
             (void)strncat(open.label, " recompute", sizeof open.label - strlen(open.label) - 1);
     }
-    if (open.block >= 0)
-        put_box(t, w, &open);
+    put_strip(t, w, &open);
 }
 
 static void put_exposed(const struct timeline *t, const struct window *w)
@@ -308,6 +355,7 @@ static void put_window(const struct timeline *t, const struct window *w)
 {
     const struct tsr_tables *tables = t->view->tables;
     struct box range = {.kind = "window", .start = w->start, .end = w->end};
+    (void)snprintf(range.label, sizeof range.label, "%s", w->panel);
     put_box(t, w, &range);
     for (uint16_t s = 0; s < tables->n_streams && s < 64; s++) {
         if (t->lanes[s] < 0)
@@ -315,6 +363,8 @@ static void put_window(const struct timeline *t, const struct window *w)
         struct box lane = {.lane = t->lanes[s], .kind = "lane", .start = w->start, .end = w->end};
         (void)snprintf(lane.label, sizeof lane.label, "%s",
                        s == t->view->compute ? "compute" : tables->streams[s].name);
+        for (char *c = strchr(lane.label, '_'); c; c = strchr(c, '_'))
+            *c = '-';
         put_box(t, w, &lane);
         put_lane(t, w, s);
     }
@@ -333,10 +383,14 @@ tsr_status tsr__write_timeline(FILE *out, const void *user)
         find_window(&t, &windows[w]);
     find_lanes(&t, windows, 2);
     tsr__put_provenance(out, page->info, t.view->detail->row->strategy,
-                        "panel; lane from the top; kind (window and lane: the frame; block: its "
-                        "name; exposed: the compute stream is idle; else the colour of a box); "
+                        "panel; lane from the top; kind (window, lane, title: the frame; block, "
+                        "name: texts; exposed: the compute stream is idle; else the colour of "
+                        "a box); "
                         "seconds of the steady step");
     fputs("panel,lane,kind,start_s,end_s,label\n", out);
+    fputs("title,0,title,0,0,", out);
+    tsr__put_title(out, page);
+    fputc('\n', out);
     for (int w = 0; w < 2; w++) {
         if (windows[w].found)
             put_window(&t, &windows[w]);

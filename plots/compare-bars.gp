@@ -1,0 +1,74 @@
+# compare-bars.gp: memory at the peak by owner, a bar per strategy. Draws compare-categories.csv
+# and compare-frame.csv of a study:
+#     gnuplot -e "dir='OUT'; out='compare-bars'" plots/compare-bars.gp
+reset
+if (!exists("dir")) dir = '.'
+if (!exists("out")) out = 'compare-bars'
+load ARG0[1:strlen(ARG0) - strlen('compare-bars.gp')].'style.gp'
+
+data = dir.'/compare-categories.csv'
+frame = dir.'/compare-frame.csv'
+
+stats frame every ::1::1 using (limit = strlen(strcol(5)) ? real(strcol(5)) : 0, head = strcol(6), 1) nooutput
+
+# Columns: name, usable, reserved, allocated, then one per owner.
+stats data every ::1 using (widest = $0 == 0 || $3 > widest ? $3 : widest, \
+    letters = $0 == 0 || strlen(strcol(1)) > letters ? strlen(strcol(1)) : letters, 1) nooutput
+rows = STATS_records
+first = 5
+last = STATS_columns
+array colour[last]
+array name[last]
+do for [i = first:last] {
+    stats data every ::0::0 using (key = strcol(i), 0) nooutput
+    colour[i] = category_colour(key)
+    name[i] = category_title(key)
+}
+widest = widest / GiB
+show_limit = limit > 0 && limit < 2.5 * widest
+right = 1.06 * (show_limit && limit > widest ? limit : widest)
+
+# Pixels of the SVG: the names of strategies decide the left margin.
+width = 1000
+left = 7.4 * letters + 24
+bar = 30
+above = 92
+legend = 21 * (last - first + 1)
+inside = bar * rows > legend ? bar * rows : legend
+height = 1.0 * (above + inside + 62)
+set lmargin at screen left / width
+set rmargin at screen 0.675
+set tmargin at screen 1 - above / height
+set bmargin at screen 62.0 / height
+set xrange [0:right]
+set yrange [rows - 0.4:-0.6]
+set xlabel 'memory at the peak (GiB)'
+set ytics scale 0
+set border 1
+set grid x lc rgb 0xEEEEEE lw 0.8 lt 1
+set key at screen 0.805, 1 - above / height left top vertical Left reverse samplen 1.5 spacing 1.25
+set label 1 head at screen 0.012, 1 - 24.0 / height left font ',14' textcolor rgb ink
+set label 2 'memory of the fullest GPU at its peak by owner (GiB), simulated; tick: reserved memory' at screen 0.012, 1 - 48.0 / height left textcolor rgb soft
+if (show_limit) {
+    set arrow 1 from limit, graph 0 to limit, graph 1 nohead lc rgb alarm lw 1.5 dt (8, 4) front
+    set label 3 sprintf('usable: %.2f GiB', limit) at limit, graph 1 right offset 0.5, 0.7 textcolor rgb alarm
+}
+if (limit > 0 && !show_limit) {
+    set label 3 sprintf('usable on the card: %.2f GiB, right of the picture', limit) at graph 1, graph 1 right offset 0, 0.7 textcolor rgb alarm
+}
+set label 4 'peak' at graph 1, graph 1 right offset 6.5, 0.7 textcolor rgb ink
+set label 5 'reserved' at graph 1, graph 1 right offset 14.5, 0.7 textcolor rgb soft
+begin(i) = i > first ? (sum [k = first:i - 1] column(k)) / GiB : 0
+finish(i) = (sum [k = first:i] column(k)) / GiB
+
+do for [kind in 'svg png'] {
+    eval use(kind, width, height)
+    set output base.'.'.kind
+    plot for [i = first:last] data every ::1 using (begin(i)):0:(begin(i)):(finish(i)):($0 - 0.36):($0 + 0.36):ytic(1) \
+            with boxxyerror fs solid noborder lc rgb colour[i] notitle, \
+        data every ::1 using ($3 / GiB):($0 - 0.42):(0):(0.84) with vectors nohead lc rgb ink lw 1.5 notitle, \
+        data every ::1 using (right):0:(sprintf('%.2f', $4 / GiB)) with labels right offset 6.5, 0 textcolor rgb ink notitle, \
+        data every ::1 using (right):0:(sprintf('%.2f', $3 / GiB)) with labels right offset 14.5, 0 textcolor rgb soft notitle, \
+        for [i = first:last] NaN with boxes fs solid noborder lc rgb colour[i] title name[i]
+}
+unset output

@@ -1,0 +1,63 @@
+# compare-time-memory.gp: strategies as points, step time against memory. Draws compare.csv and
+# compare-frame.csv of a study:
+#     gnuplot -e "dir='OUT'; out='compare-time-memory'" plots/compare-time-memory.gp
+reset
+if (!exists("dir")) dir = '.'
+if (!exists("out")) out = 'compare-time-memory'
+load ARG0[1:strlen(ARG0) - strlen('compare-time-memory.gp')].'style.gp'
+
+data = dir.'/compare.csv'
+frame = dir.'/compare-frame.csv'
+
+stats frame every ::1::1 using (x0 = $1, x1 = $2, y0 = $3, y1 = $4, \
+    limit = strlen(strcol(5)) ? real(strcol(5)) : 0, head = strcol(6), 1) nooutput
+show_limit = limit > x0 && limit < x1
+
+# The data file places the names for an area of 830 x 490 pixels.
+width = 960
+height = 664
+set lmargin at screen 90.0 / width
+set rmargin at screen (90.0 + 830) / width
+set bmargin at screen 62.0 / height
+set tmargin at screen (62.0 + 490) / height
+set xrange [x0:x1]
+set yrange [y0:y1]
+set xlabel 'peak reserved memory (GiB)'
+set ylabel 'step time (ms)'
+set grid lc rgb 0xEEEEEE lw 0.8 lt 1
+set key at screen 0.012, 1 - 64.0 / height left top horizontal Left reverse samplen 1.4 width 0 maxrows 1
+set label 1 head at screen 0.012, 1 - 24.0 / height left font ',14' textcolor rgb ink
+set label 2 'step time against memory, simulated; lower left is better' at screen 0.012, 1 - 48.0 / height left textcolor rgb soft
+if (show_limit) {
+    set object 1 rectangle from limit, y0 to x1, y1 fs solid noborder fc rgb 0xFBEDEA behind
+    set arrow 1 from limit, y0 to limit, y1 nohead lc rgb alarm lw 1.5 dt (8, 4) back
+    set label 3 sprintf('usable on the card: %.2f GiB', limit) at limit, y0 + 0.015 * (y1 - y0) left rotate by 90 offset -1.1, 0 textcolor rgb alarm
+}
+if (limit >= x1) {
+    set label 3 sprintf('everything fits: usable on the card are %.2f GiB', limit) at graph 0.99, 0.025 right textcolor rgb alarm
+}
+if (limit > 0 && limit <= x0) {
+    set label 3 sprintf('nothing fits: usable on the card are %.2f GiB', limit) at graph 0.99, 0.025 right textcolor rgb alarm
+}
+
+# Columns: 1 name, 2 step, 7 reserved, 8 fits, 9 best of both, 11 and 12 place of the name, 13 its
+# side, 14 whether a line leads to it.
+x(bytes) = bytes / GiB
+ms(s) = s * 1e3
+
+do for [kind in 'svg png'] {
+    eval use(kind, width, height)
+    set output base.'.'.kind
+    plot data every ::1 using (int($9) ? x($7) : NaN):(ms($2)) smooth unique \
+            with steps lc rgb 0x009E73 lw 1.5 title 'best time for the memory', \
+        data every ::1 using (int($14) ? x($7) : NaN):(ms($2)):($11 - x($7)):($12 - ms($2)) \
+            with vectors nohead lc rgb soft lw 0.7 notitle, \
+        data every ::1 using (strcol(8) ne 'no' ? x($7) : NaN):(ms($2)) \
+            with points pt 7 ps 1.1 lc rgb 0x0072B2 title (show_limit ? 'fits' : 'strategy'), \
+        data every ::1 using (strcol(8) eq 'no' ? x($7) : NaN):(ms($2)) \
+            with points pt 2 ps 1.1 lw 2 lc rgb 0xD55E00 title 'does not fit', \
+        data every ::1 using (strcol(13) eq 'left' ? $11 : NaN):12:1 with labels left font ',11' textcolor rgb ink notitle, \
+        data every ::1 using (strcol(13) eq 'center' ? $11 : NaN):12:1 with labels center font ',11' textcolor rgb ink notitle, \
+        data every ::1 using (strcol(13) eq 'right' ? $11 : NaN):12:1 with labels right font ',11' textcolor rgb ink notitle
+}
+unset output

@@ -1,0 +1,80 @@
+# memory.gp: memory over the steady step, stacked by owner. Draws memory-plot.csv, phases.csv and
+# peak.csv of a strategy:   gnuplot -e "dir='OUT/STRATEGY'; out='memory'" plots/memory.gp
+reset
+if (!exists("dir")) dir = '.'
+if (!exists("out")) out = 'memory'
+load ARG0[1:strlen(ARG0) - strlen('memory.gp')].'style.gp'
+
+data = dir.'/memory-plot.csv'
+phases = dir.'/phases.csv'
+peaks = dir.'/peak.csv'
+
+# The peak and the card's limit (0: unknown).
+stats peaks every ::1::1 using (peak_ms = $1 * 1e3, peak = $2 / GiB, module = strcol(3), \
+    phase = strcol(4), limit = strlen(strcol(5)) ? real(strcol(5)) / GiB : 0, \
+    step_ms = $7 * 1e3, head = strcol(8), 1) nooutput
+
+# Names of the columns: the head of the file is its row 0; total and reserved are the last two.
+stats data every ::1 using 1 nooutput
+last = STATS_columns - 2
+array colour[last]
+array name[last]
+do for [i = 2:last] {
+    stats data every ::0::0 using (key = strcol(i), 0) nooutput
+    colour[i] = category_colour(key)
+    name[i] = category_title(key)
+}
+
+# A limit far above the curve would flatten it; then it is only named.
+show_limit = limit > 0 && limit < 2.5 * peak
+top = 1.13 * (show_limit && limit > peak ? limit : peak)
+set xrange [0:step_ms]
+set yrange [0:top]
+set xlabel 'time in the step (ms)'
+set ylabel 'allocated memory (GiB)'
+set key at screen 0.805, 0.5 left center vertical Left reverse invert samplen 1.5 spacing 1.3
+set lmargin at screen 0.07
+set rmargin at screen 0.785
+set bmargin at screen 0.115
+set tmargin at screen 0.80
+set label 3 head at screen 0.07, 0.955 left font ',14' textcolor rgb ink
+set label 4 'memory of a GPU over one step, simulated' at screen 0.07, 0.905 left textcolor rgb soft
+
+band(i) = int(i) % 2 ? 0xEDEDED : 0xFFFFFF
+stack(i) = sum [k = 2:i] column(k) / GiB
+
+# The peak's label stays clear of the limit line.
+set style textbox opaque noborder fillcolor rgb 'white' margins 1.0, 0.6
+near_limit = show_limit && abs(limit - peak) < 0.1 * top && limit > peak
+peak_y = near_limit ? peak - 0.1 * top : peak + 0.045 * top
+at_left = peak_ms > 0.5 * step_ms
+peak_x = peak_ms + (at_left ? -0.015 : 0.015) * step_ms
+peak_text = sprintf('peak %.2f GiB: %s, %s', peak, module, phase)
+set label 1 peak_text at peak_x, peak_y textcolor rgb ink front boxed
+if (at_left) { set label 1 right } else { set label 1 left }
+set label 5 '' at peak_ms, peak point pt 7 ps 0.7 lc rgb ink front
+if (near_limit) { set arrow 2 from peak_x, peak_y to peak_ms, peak nohead lc rgb ink lw 0.8 front }
+
+if (show_limit) {
+    set arrow 1 from 0, limit to step_ms, limit nohead lc rgb alarm lw 1.5 dt (8, 4) front
+    limit_text = sprintf("usable on the card: %.2f GiB", limit)
+    set label 2 limit_text at (at_left ? 0.012 : 0.988) * step_ms, limit + 0.035 * top textcolor rgb alarm front boxed
+}
+if (limit > 0 && !show_limit) {
+    limit_text = sprintf("usable on the card: %.2f GiB, above the picture", limit)
+    set label 2 limit_text at (at_left ? 0.012 : 0.988) * step_ms, 0.965 * top textcolor rgb alarm front boxed
+}
+if (limit > 0) { if (at_left) { set label 2 left } else { set label 2 right } }
+
+do for [kind in 'svg png'] {
+    eval use(kind, 1000, 500)
+    set output base.'.'.kind
+    plot phases every ::1 using (0):(0):($2 * 1e3):($3 * 1e3):(0):(top):(band($0)) \
+            with boxxyerror fs solid noborder lc rgb variable notitle, \
+        for [i = last:2:-1] data every ::1 using ($1 * 1e3):(stack(i)) \
+            with filledcurves y1=0 fs solid noborder lc rgb colour[i] notitle, \
+        for [i = 2:last] NaN with boxes fs solid noborder lc rgb colour[i] title name[i], \
+        for [row = 0:2] phases every ::1 using ($5 == row ? $4 * 1e3 : NaN):(top):1 \
+            with labels offset 0, 0.8 + row textcolor rgb ink notitle
+}
+unset output

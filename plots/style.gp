@@ -1,0 +1,67 @@
+# style.gp: colours, fonts and sizes that all pictures share. Loaded by the other scripts, which set
+# `dir` (the folder of the data) and `out` (the picture's name, in that folder unless it has a '/').
+#
+# Colours: Okabe and Ito's palette, safe for colour-blind readers; families differ in lightness too.
+
+set encoding utf8
+set datafile separator ','
+set datafile missing ''
+
+base = strstrt(out, '/') ? out : dir.'/'.out
+GiB = 1073741824.0
+
+ink = 0x222222; soft = 0x777777; faint = 0xDDDDDD; alarm = 0xC0392B
+
+# Owners of memory: what stays in blues, gathered parameters in oranges, gradients in purples and
+# yellows, activations green, scratch grey.
+category_colour(key) = \
+    key eq 'sharded_param_bytes'              ? 0x0072B2 : \
+    key eq 'buffer_bytes'                     ? 0x003A5C : \
+    key eq 'opt_state_bytes'                  ? 0x56B4E9 : \
+    key eq 'sharded_grad_bytes'               ? 0xB9E0F7 : \
+    key eq 'inputs_bytes'                     ? 0x332288 : \
+    key eq 'post_forward_shard_bytes'         ? 0xFFD894 : \
+    key eq 'unsharded_param_bytes'            ? 0xE69F00 : \
+    key eq 'all_gather_input_bytes'           ? 0x7A3300 : \
+    key eq 'all_gather_bytes'                 ? 0xD55E00 : \
+    key eq 'activation_bytes'                 ? 0x009E73 : \
+    key eq 'unsharded_accumulated_grad_bytes' ? 0x882255 : \
+    key eq 'unsharded_grad_bytes'             ? 0xCC79A7 : \
+    key eq 'reduce_scatter_bytes'             ? 0xF0E442 : \
+    key eq 'reduce_scatter_output_bytes'      ? 0xB3A100 : \
+    key eq 'partial_reduce_output_bytes'      ? 0x6E6400 : \
+    key eq 'opt_temp_bytes'                   ? 0xCCCCCC : \
+    key eq 'temp_bytes'                       ? 0x999999 : \
+    key eq 'workspace_bytes'                  ? 0x5A5A5A : 0xEEEEEE
+
+category_title(key) = \
+    key eq 'sharded_param_bytes'              ? 'parameters (sharded)' : \
+    key eq 'buffer_bytes'                     ? 'buffers' : \
+    key eq 'opt_state_bytes'                  ? 'optimizer state' : \
+    key eq 'sharded_grad_bytes'               ? 'gradients (sharded)' : \
+    key eq 'inputs_bytes'                     ? 'inputs' : \
+    key eq 'post_forward_shard_bytes'         ? 'resharded after forward' : \
+    key eq 'unsharded_param_bytes'            ? 'parameters (unsharded)' : \
+    key eq 'all_gather_input_bytes'           ? 'all-gather input' : \
+    key eq 'all_gather_bytes'                 ? 'all-gather buffer' : \
+    key eq 'activation_bytes'                 ? 'activations' : \
+    key eq 'unsharded_accumulated_grad_bytes' ? 'gradients (accumulated)' : \
+    key eq 'unsharded_grad_bytes'             ? 'gradients (unsharded)' : \
+    key eq 'reduce_scatter_bytes'             ? 'reduce-scatter buffer' : \
+    key eq 'reduce_scatter_output_bytes'      ? 'reduce-scatter output' : \
+    key eq 'partial_reduce_output_bytes'      ? 'partial reduce output' : \
+    key eq 'opt_temp_bytes'                   ? 'optimizer scratch' : \
+    key eq 'temp_bytes'                       ? 'scratch' : \
+    key eq 'workspace_bytes'                  ? 'workspace' : key[1:strlen(key) - 6]
+
+# Terminals: width and height are those of the SVG; the PNG has twice as many pixels.
+use_svg(width, height) = sprintf("set terminal svg noenhanced size %d,%d font 'DejaVu Sans,12' background rgb 'white'", width, height)
+use_png(width, height) = sprintf("set terminal pngcairo noenhanced size %d,%d font 'DejaVu Sans,12' fontscale 1.5 linewidth 2 pointscale 2 background rgb 'white'", 2 * width, 2 * height)
+use(kind, width, height) = kind eq 'svg' ? use_svg(width, height) : use_png(width, height)
+
+set border 3 lc rgb soft lw 0.8
+set tics nomirror out scale 0.5 textcolor rgb ink
+set xlabel textcolor rgb ink
+set ylabel textcolor rgb ink
+set key textcolor rgb ink
+set title textcolor rgb ink
