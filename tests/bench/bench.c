@@ -40,6 +40,7 @@ static double children_cpu(void)
 
 static int run_compare(const char *program, const char *experiment, const char *out)
 {
+    (void)fflush(stdout); /* else the child would print it again */
     pid_t child = fork();
     if (child == 0) {
         if (!freopen("/dev/null", "w", stdout))
