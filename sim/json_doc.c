@@ -80,7 +80,7 @@ tsr_status tsr__doc_number(const struct tsr__doc *doc, const char *key, enum tsr
     *out = 0.0;
     if (may_lack(value, need))
         return TSR_OK;
-    double number = json_is_number(value) ? json_number_value(value) : NAN;
+    double number = json_is_number(value) ? json_number_value(value) : (double)NAN;
     if (number >= low && number <= high) {
         *out = number;
         return TSR_OK;

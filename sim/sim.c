@@ -95,6 +95,9 @@ tsr_status tsr__sim_run(const struct tsr_cluster *cluster, const struct tsr_sim_
     struct tsr__tapes tapes;
     struct tsr__net net;
     *out = NULL;
+#ifndef TSR_HAVE_SIMGRID
+    return tsr_fail(TSR_EUNSUPPORTED, "this build has no simulator: SimGrid was not found");
+#endif
     TSR_TRY(check_job(job, options));
     TSR_TRY(tsr__fabric_init(&fabric, cluster, options, job->world));
     TSR_TRY(tsr__tapes_build(cluster, job, options, &tapes));
