@@ -39,7 +39,7 @@ sanitize() {
     shift 2
     tsr_say "building and testing with $kind into build-$kind/"
     tsr_configure "$kind" "$werror" >/dev/null
-    tsr_build "build-$kind" "$target" | tail -n 1
+    tsr_build "build-$kind" "$target"
     run_ctest "build-$kind" --quiet --output-log "$log" "$@" || {
         tail -n 80 "$log"
         tsr_say "$kind: FAILED, see $log"
