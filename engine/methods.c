@@ -1,6 +1,8 @@
 /* methods.c: the methods of wrapped modules (section 4.3): they only set what the hooks read. */
 #include "engine.h"
 
+#include <string.h>
+
 /* The state that `fn` works on; AttributeError on a module that was not wrapped itself. */
 static tsr_status state_of(struct tsr_module *m, const char *fn, struct tsr_state **out)
 {
@@ -277,6 +279,31 @@ tsr_status tsr_state_dict(struct tsr_engine *e, struct tsr_module *m)
     struct visit v = {save, 0};
     tsr__module_walk(m, visit_one, &v);
     return e->status;
+}
+
+bool tsr_module_is_wrapped(const struct tsr_module *m)
+{
+    return m->state != NULL;
+}
+
+tsr_status tsr_deepcopy(struct tsr_engine *e, struct tsr_module *m)
+{
+    (void)e;
+    if (!m->state)
+        return TSR_OK;
+    return tsr_fail(TSR_EASSERT,
+                    "FSDP does not support deepcopy. Please use state dict for serialization "
+                    "('%s')",
+                    m->fqn);
+}
+
+tsr_status tsr_register_forward_method(struct tsr_engine *e, struct tsr_module *m, const char *name)
+{
+    (void)e;
+    if (!m->state || strcmp(name, "forward") == 0)
+        return TSR_OK;
+    return tsr_fail(TSR_EVALUE, "'%s' of type '%s' does not have a method %s", m->fqn, m->type_name,
+                    name);
 }
 
 void tsr_emit_user_op(struct tsr_engine *e, struct tsr_tensor *buffer, const char *name,

@@ -275,6 +275,13 @@ tsr_status tsr_share_comm_ctx(struct tsr_engine *e, struct tsr_module *const *li
 tsr_status tsr_state_dict(struct tsr_engine *e,
                           struct tsr_module *m); /* groups become sharded first */
 
+/* A wrapped module cannot be copied: AssertionError (R20). */
+tsr_status tsr_deepcopy(struct tsr_engine *e, struct tsr_module *m);
+/* Makes another method of the module run its forward hooks (R122); nothing on a module that is not
+ * wrapped (R123). Modules of this engine have no method but forward. */
+tsr_status tsr_register_forward_method(struct tsr_engine *e, struct tsr_module *m, const char *name);
+bool tsr_module_is_wrapped(const struct tsr_module *module);
+
 /* For hooks: emits one kernel that reads and writes `buffer` on the hook's stream. */
 void tsr_emit_user_op(struct tsr_engine *engine, struct tsr_tensor *buffer, const char *name,
                       double flops);

@@ -31,7 +31,8 @@ static const char *const type_keys[][8] = {
     [TSR_TREE_LIST] = {"children", "run", "run_at"}};
 
 static const char *const top_keys[] = {"kind",    "tokens", "in_dim", "out_dim",      "loss",
-                                       "modules", "tie",    "frozen", "param_dtypes", NULL};
+                                       "modules", "tie",    "frozen", "param_dtypes", "meta",
+                                       "noncontiguous", NULL};
 
 #define MAX_SIZE UINT64_C(1073741824)
 
@@ -343,6 +344,19 @@ tsr_status tsr_model_load_tree(const char *path, struct tsr_model *out)
     char *dot = strrchr(out->name, '.');
     if (dot && dot != out->name)
         *dot = 0;
+    out->type = "tree";
+    out->family = TSR_FAMILY_TREE;
+    tsr_status status = read_tree(out);
+    if (status != TSR_OK)
+        tsr_model_fini(out);
+    return status;
+}
+
+tsr_status tsr_model_read_tree_node(const struct tsr_node *root, struct tsr_model *out)
+{
+    memset(out, 0, sizeof(*out));
+    tsr_arena_init(&out->doc.arena);
+    out->doc.root = (struct tsr_node *)(uintptr_t)root;
     out->type = "tree";
     out->family = TSR_FAMILY_TREE;
     tsr_status status = read_tree(out);
