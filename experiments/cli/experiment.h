@@ -38,8 +38,8 @@ tsr_status tsr_experiment_find(const struct tsr_experiment *experiment, const ch
 tsr_status tsr_experiment_sweep(struct tsr_experiment *experiment,
                                 const struct tsr_node *sweeps) TSR_MUST_USE;
 
-/* The complete configuration as YAML that reads back as the same strategies. The result is
- * malloc()ed. */
-tsr_status tsr_experiment_print(const struct tsr_experiment *experiment, char **out) TSR_MUST_USE;
+/* The complete configuration as YAML that reads back as the same strategies, also in another
+ * folder: relative paths become absolute. The result is malloc()ed. */
+tsr_status tsr_experiment_print(struct tsr_experiment *experiment, char **out) TSR_MUST_USE;
 
 #endif

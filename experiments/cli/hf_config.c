@@ -180,7 +180,9 @@ static tsr_status read_latent_attention(struct tsr_model *model)
     TSR_TRY(need_size(model, "kv_lora_rank", &m->kv_lora));
     TSR_TRY(need_size(model, "qk_nope_head_dim", &m->nope));
     TSR_TRY(need_size(model, "qk_rope_head_dim", &m->rope));
-    return need_size(model, "v_head_dim", &m->v_head);
+    TSR_TRY(need_size(model, "v_head_dim", &m->v_head));
+    model->llama.head_dim = m->nope + m->rope;
+    return TSR_OK;
 }
 
 static tsr_status read_deepseek(struct tsr_model *model)

@@ -101,10 +101,13 @@ void tsr_print_cluster(FILE *out, const json_t *cluster)
             text(cluster, "inside_node"),
             rate(cluster, "inside_bytes_per_s_per_gpu", 1e9, "GB/s", a),
             integer(cluster, "nvlink_domain_gpus"));
-    fprintf(out,
-            "  between nodes: %" JSON_INTEGER_FORMAT
-            " adapters per node, %s each and direction; %s, oversubscription %s\n",
-            integer(cluster, "nics_per_node"), rate(cluster, "nic_bytes_per_s", 1e9, "GB/s", a),
-            text(cluster, "topology"), rate(cluster, "oversubscription", 1, ": 1", b));
+    if (integer(cluster, "nodes") > 1)
+        fprintf(out,
+                "  between nodes: %" JSON_INTEGER_FORMAT
+                " adapters per node, %s each and direction; %s, oversubscription %s\n",
+                integer(cluster, "nics_per_node"), rate(cluster, "nic_bytes_per_s", 1e9, "GB/s", a),
+                text(cluster, "topology"), rate(cluster, "oversubscription", 1, ": 1", b));
+    else
+        fprintf(out, "  one node: nothing leaves it\n");
     print_gpu(out, json_object_get(cluster, "gpu"));
 }

@@ -6,7 +6,7 @@
 #include "build.h"
 #include "inspect.h"
 
-enum { MAX_DEPTH = 4 };
+enum { MAX_DEPTH = 5 };
 
 /* ---- the module tree --------------------------------------------------------------------- */
 
@@ -178,12 +178,17 @@ void tsr_print_layout(FILE *out, const json_t *layout)
                 json_integer_value(json_array_get(shape, i)));
     fprintf(out, ", %" JSON_INTEGER_FORMAT " rank class(es), %zu groups\n",
             json_integer_value(json_object_get(layout, "rank_classes")), n);
-    for (size_t i = 0; i < n;) {
-        size_t same = 1;
-        while (i + same < n &&
-               same_group(json_array_get(groups, i), json_array_get(groups, i + same)))
+    for (size_t i = 0; i < n; i++) { /* groups of one size are shown where the first one is */
+        size_t same = 0, last = i;
+        bool shown = false;
+        for (size_t k = 0; k < n; k++) {
+            if (!same_group(json_array_get(groups, i), json_array_get(groups, k)))
+                continue;
+            shown = shown || k < i;
+            last = k;
             same++;
-        print_group(out, json_array_get(groups, i), json_array_get(groups, i + same - 1), same);
-        i += same;
+        }
+        if (!shown)
+            print_group(out, json_array_get(groups, i), json_array_get(groups, last), same);
     }
 }

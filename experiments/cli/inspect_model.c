@@ -150,6 +150,8 @@ void tsr_print_model(FILE *out, const json_t *model)
     fprintf(out, "  a bf16 checkpoint has %s\n",
             tsr_bytes_text(2.0 * (double)get(n, "total"), bytes));
     if (json_is_false(json_object_get(model, "simulated")))
-        fprintf(out, "  not modelled in sim and compare: experts (routing, expert weights) and "
-                     "latent attention\n");
+        fprintf(out, "  not modelled in sim and compare: experts (routing, expert weights)%s\n",
+                strncmp(json_string_value(json_object_get(model, "model_type")), "deepseek", 8)
+                    ? ""
+                    : " and latent attention");
 }

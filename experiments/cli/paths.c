@@ -4,6 +4,7 @@
 #include <dirent.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "nearest.h"
@@ -37,13 +38,37 @@ bool tsr_is_path(const char *name)
            has_ending(name, ".yml");
 }
 
+/* Takes "a/.." out of a path, for people to read. What follows a link named `a` would change, so
+ * the short form is used only if it still is the same file. */
+static void shorten(char path[TSR_PATH_BYTES])
+{
+    char copy[TSR_PATH_BYTES];
+    struct stat before, after;
+    snprintf(copy, sizeof copy, "%s", path);
+    for (char *up; (up = strstr(copy, "/..")) && up != copy && (up[3] == '/' || !up[3]);) {
+        char *start = up;
+        while (start > copy && start[-1] != '/')
+            start--;
+        if (!strncmp(start, "..", 2) || !strncmp(start, "./", 2))
+            break;
+        char *rest = up + 3 + (up[3] == '/');
+        memmove(start, rest, strlen(rest) + 1);
+    }
+    if (stat(path, &before) == 0 && stat(copy, &after) == 0 && before.st_ino == after.st_ino &&
+        before.st_dev == after.st_dev)
+        snprintf(path, TSR_PATH_BYTES, "%s", copy);
+}
+
 /* Joins into out; false if it is too long or there is no such file. */
 static bool try_file(char out[TSR_PATH_BYTES], const char *folder, const char *prefix,
                      const char *name, const char *ending)
 {
     int n = snprintf(out, TSR_PATH_BYTES, "%s%s%s%s%s", folder, *folder ? "/" : "", prefix, name,
                      ending);
-    return n > 0 && n < TSR_PATH_BYTES && access(out, F_OK) == 0;
+    if (n <= 0 || n >= TSR_PATH_BYTES || access(out, F_OK) != 0)
+        return false;
+    shorten(out);
+    return true;
 }
 
 static void folder_of(const char *file, char *out, size_t size)

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "experiment.h"
+#include "paths.h"
 #include "values.h"
 
 enum { VALUE_BYTES = 4096 };
@@ -94,6 +95,29 @@ static tsr_status print_strategy(FILE *out, const struct tsr_experiment *experim
     return TSR_OK;
 }
 
+/* Paths count from the folder of the file that they stand in: elsewhere only absolute ones mean the
+ * same. Names of models/ and clusters/ stay names. */
+static tsr_status make_absolute(struct tsr_arena *arena, const char *experiment, const char **value)
+{
+    char found[TSR_PATH_BYTES];
+    if (!*value || !tsr_is_path(*value) || **value == '/' ||
+        tsr_find_file("path", *value, NULL, experiment, found) != TSR_OK)
+        return TSR_OK; /* what is not there stays as it was written */
+    char *path = realpath(found, NULL);
+    *value = path ? tsr_arena_strdup(arena, path) : NULL;
+    free(path);
+    return *value ? TSR_OK : tsr_fail(TSR_ENOMEM, "out of memory");
+}
+
+static tsr_status make_paths_absolute(struct tsr_experiment *experiment,
+                                      struct tsr_settings *settings)
+{
+    struct tsr_arena *arena = &experiment->doc.arena;
+    TSR_TRY(make_absolute(arena, experiment->path, &settings->model));
+    TSR_TRY(make_absolute(arena, experiment->path, &settings->model_tree));
+    return make_absolute(arena, experiment->path, &settings->cluster);
+}
+
 static tsr_status print_all(FILE *out, const struct tsr_experiment *experiment)
 {
     char open[64] = "", value[VALUE_BYTES];
@@ -109,10 +133,13 @@ static tsr_status print_all(FILE *out, const struct tsr_experiment *experiment)
     return TSR_OK;
 }
 
-tsr_status tsr_experiment_print(const struct tsr_experiment *experiment, char **out)
+tsr_status tsr_experiment_print(struct tsr_experiment *experiment, char **out)
 {
     char *text = NULL;
     size_t n = 0;
+    TSR_TRY(make_paths_absolute(experiment, &experiment->top));
+    for (size_t i = 0; i < experiment->n; i++)
+        TSR_TRY(make_paths_absolute(experiment, &experiment->strategies[i].settings));
     FILE *stream = open_memstream(&text, &n);
     if (!stream)
         return tsr_fail(TSR_ENOMEM, "out of memory");

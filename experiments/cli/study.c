@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "build.h"
@@ -107,11 +108,30 @@ static tsr_status unusable(const char *dir, int error)
                     dir, strerror(error));
 }
 
+/* The part of a path that is there and is no folder; false if there is none. */
+static bool blocked_by(const char *dir, char *out, size_t size)
+{
+    for (const char *c = dir; *c; c++) {
+        struct stat info;
+        if ((c[1] != '/' && c[1]) || (size_t)(c - dir) + 2 > size)
+            continue;
+        snprintf(out, size, "%.*s", (int)(c - dir) + 1, dir);
+        if (stat(out, &info) == 0 && !S_ISDIR(info.st_mode))
+            return true;
+    }
+    return false;
+}
+
 tsr_status tsr_prepare_out(const char *dir)
 {
     char path[1200];
     if (!*dir || strlen(dir) > 1000)
         return unusable(dir, *dir ? ENAMETOOLONG : ENOENT);
+    if (blocked_by(dir, path, sizeof path))
+        return tsr_fail(TSR_ECONFIG,
+                        "--out: found %s, but %s is not a folder; allowed: a folder "
+                        "that can be made or written",
+                        dir, path);
     errno = 0;
     if (tsr_make_folder(dir) != TSR_OK)
         return unusable(dir, errno ? errno : EACCES);

@@ -1,0 +1,78 @@
+# Sourced by the scripts of this folder. TESSERA is the program, TSR_SOURCE_DIR the source tree.
+#
+#   fails STATUS WORD... -- ARGUMENT...    runs tessera: that exit status, nothing on stdout, exactly
+#                                          one line on stderr, and every WORD in it
+#   works ARGUMENT...                      runs tessera: exit status 0; stdout in $out, stderr in $err
+#   has FILE WORD...                       FILE holds every WORD
+#
+# A script goes on after a failure and ends with `finish`.
+: "${TESSERA:?the program}" "${TSR_SOURCE_DIR:?the source tree}"
+tmp=$(mktemp -d) || exit 1
+trap 'rm -rf "$tmp"' EXIT
+out=$tmp/stdout
+err=$tmp/stderr
+bad=0
+checks=0
+
+complain() {
+    bad=$((bad + 1))
+    printf 'FAILED: %s\n' "$*"
+    sed 's/^/  stdout: /' "$out" 2>/dev/null | head -n 3
+    sed 's/^/  stderr: /' "$err" 2>/dev/null | head -n 3
+}
+
+fails() {
+    want=$1
+    shift
+    words=
+    n=0
+    while [ "$1" != -- ]; do
+        n=$((n + 1))
+        eval "word_$n=\$1"
+        shift
+    done
+    shift
+    checks=$((checks + 1))
+    "$TESSERA" "$@" >"$out" 2>"$err" </dev/null
+    got=$?
+    [ "$got" = "$want" ] || complain "tessera $*: exit status $got, not $want"
+    [ "$(wc -l <"$err")" = 1 ] || complain "tessera $*: $(wc -l <"$err") lines on stderr, not 1"
+    [ -s "$out" ] && complain "tessera $*: something on stdout"
+    i=1
+    while [ $i -le $n ]; do
+        eval "word=\$word_$i"
+        grep -qF -e "$word" "$err" || complain "tessera $*: no \"$word\" on stderr"
+        i=$((i + 1))
+    done
+}
+
+works() {
+    checks=$((checks + 1))
+    "$TESSERA" "$@" >"$out" 2>"$err" </dev/null
+    got=$?
+    [ "$got" = 0 ] || complain "tessera $*: exit status $got, not 0"
+}
+
+has() {
+    file=$1
+    shift
+    for word; do
+        checks=$((checks + 1))
+        grep -qF -e "$word" "$file" || complain "no \"$word\" in $(basename "$file")"
+    done
+}
+
+# same A B: two files are equal.
+same() {
+    checks=$((checks + 1))
+    cmp -s "$1" "$2" || {
+        complain "$(basename "$1") and $(basename "$2") differ"
+        diff "$1" "$2" | head -n 5
+    }
+}
+
+finish() {
+    printf '%d checks, %d failed\n' "$checks" "$bad"
+    [ "$bad" = 0 ]
+    exit
+}

@@ -1,0 +1,117 @@
+#!/bin/sh
+# Mistakes in an experiment file: exit status 2 and one line that names the place, the key, what was
+# found and what is allowed.
+. "$(dirname "$0")/_common.sh"
+
+base=$tmp/base.yaml
+cat >"$base" <<'Y'
+title: base
+model: llama-3.2-1b
+cluster: dgx-h100-1
+seq: 128
+strategies:
+  fsdp: {}
+  int: {reshard_after_forward: 4}
+Y
+
+# with NAME 'LINES': a copy of the base with lines added at the top.
+with() {
+    printf '%s\n' "$2" >"$tmp/$1.yaml"
+    cat "$base" >>"$tmp/$1.yaml"
+}
+
+# Files
+fails 2 nofile.yaml "No such file" -- compare "$tmp/nofile.yaml"
+fails 2 "Is a directory" -- compare "$tmp"
+fails 2 "allowed: a mapping" -- compare /dev/null
+printf 'model: [1, 2\nseq: 3\n' >"$tmp/open.yaml"
+fails 2 open.yaml: malformed -- compare "$tmp/open.yaml"
+printf 'model: x\nmodel: y\n' >"$tmp/twice.yaml"
+fails 2 twice.yaml:2 key -- compare "$tmp/twice.yaml"
+printf 'a: 1\n---\nb: 2\n' >"$tmp/two.yaml"
+fails 2 two.yaml "more than one" -- compare "$tmp/two.yaml"
+head -c 300 /dev/zero >"$tmp/zero.yaml"
+fails 2 zero.yaml "binary" -- compare "$tmp/zero.yaml"
+printf '{"model": "llama-3.2-1b", }x' >"$tmp/bad.json"
+fails 2 bad.json:1 malformed -- compare "$tmp/bad.json"
+
+# Unknown keys
+with key 'bacth: 2'
+fails 2 key.yaml:1 '"bacth"' 'nearest: "batch"' -- compare "$tmp/key.yaml"
+with nested 'precision: {parm: bf16}'
+fails 2 nested.yaml:1 precision.parm precision.param "allowed: master, param" -- compare "$tmp/nested.yaml"
+with bare 'reduce: bf16'
+fails 2 bare.yaml:1 '"reduce"' precision.reduce -- compare "$tmp/bare.yaml"
+sed 's/fsdp: {}/fsdp: {warp: root}/' "$base" >"$tmp/strategy.yaml"
+fails 2 strategy.yaml:6 strategies.fsdp.warp 'nearest: "wrap"' -- compare "$tmp/strategy.yaml"
+with sweep 'sweeps: {bath: [1, 2]}'
+fails 2 sweep.yaml:1 '"bath"' batch -- compare "$tmp/sweep.yaml"
+
+# Values: zero, negative, fraction, text, overflow, null, wrong kind
+for value in 0 -3 1.5 1e3 many 99999999999999999999 null '[1]' '"2"'; do
+    with value "batch: $value"
+    fails 2 value.yaml:1 batch: "allowed: an integer from 1 to" -- compare "$tmp/value.yaml"
+done
+with big 'batch: 1048576
+accumulation: {steps: 4096}'
+sed 's/seq: 128/seq: 16777216/' "$tmp/big.yaml" >"$tmp/big2.yaml"
+fails 2 big2.yaml: overflow 1048576 16777216 allowed -- compare "$tmp/big2.yaml"
+with world 'world: -8'
+fails 2 world.yaml:1 world: -8 allowed -- compare "$tmp/world.yaml"
+with bool 'clip: yes'
+fails 2 bool.yaml:1 clip: yes "true or false" -- compare "$tmp/bool.yaml"
+with dtype 'precision: {param: fp9}'
+fails 2 dtype.yaml:1 precision.param fp9 "none, f32, bf16 or f16" -- compare "$tmp/dtype.yaml"
+with scalar 'precision: bf16'
+fails 2 scalar.yaml:1 precision bf16 "allowed: a mapping with keys" -- compare "$tmp/scalar.yaml"
+with number 'sim: {link_efficiency: 2}'
+fails 2 number.yaml:1 sim.link_efficiency 2 "0.01 to 1" -- compare "$tmp/number.yaml"
+with reshard 'reshard_after_forward: 0'
+fails 2 reshard.yaml:1 reshard_after_forward 0 "null, true, false" -- compare "$tmp/reshard.yaml"
+with wrap 'wrap: [{module: x}]'
+fails 2 wrap.yaml:1 module modules -- compare "$tmp/wrap.yaml"
+with pattern 'wrap: [{modules: ["nothing.*"]}]'
+fails 2 pattern.yaml:1 "nothing.*" "matches no module" -- compare "$tmp/pattern.yaml"
+with empty 'sweeps: {batch: []}'
+fails 2 empty.yaml:1 sweeps.batch "allowed: a list" -- compare "$tmp/empty.yaml"
+
+# Mesh and world
+with mesh 'world: 8
+mesh: [3, 4]'
+fails 2 mesh.yaml:2 mesh 12 "product of 8" -- compare "$tmp/mesh.yaml"
+with parts 'world: 8
+mesh: {replicate: 3}'
+fails 2 parts.yaml:2 mesh 3 8 -- compare "$tmp/parts.yaml"
+with both 'mesh: {shape: [8], shard: 8}'
+fails 2 both.yaml:1 mesh -- compare "$tmp/both.yaml"
+with many 'world: 16'
+fails 2 many.yaml:1 world 16 "1 to 8" dgx-h100-1 -- compare "$tmp/many.yaml"
+sed 's/forward: 4/forward: 3/' "$base" >"$tmp/int.yaml"
+fails 2 int.yaml:7 reshard_after_forward "found 3" "divisor of 8" int -- compare "$tmp/int.yaml"
+
+# Names
+with model 'x: 1'
+sed -e 1d -e 's/llama-3.2-1b/llama-3-1b/' "$tmp/model.yaml" >"$tmp/name.yaml"
+fails 2 name.yaml:2 model: llama-3-1b "nearest: llama-3.2-1b" -- compare "$tmp/name.yaml"
+sed 's/dgx-h100-1/dgx-h10/' "$base" >"$tmp/cluster.yaml"
+fails 2 cluster.yaml:3 cluster: dgx-h10 "nearest: dgx-h100" -- compare "$tmp/cluster.yaml"
+sed '/^model/d' "$base" >"$tmp/nomodel.yaml"
+fails 2 nomodel.yaml 'no key "model"' allowed -- compare "$tmp/nomodel.yaml"
+sed '/^cluster/d' "$base" >"$tmp/nocluster.yaml"
+fails 2 nocluster.yaml 'no key "cluster"' allowed -- compare "$tmp/nocluster.yaml"
+sed 's/fsdp:/"a b":/' "$base" >"$tmp/blank.yaml"
+fails 2 blank.yaml:6 '"a b"' allowed -- compare "$tmp/blank.yaml"
+fails 2 base.yaml --only nothing "allowed: fsdp, int" -- compare "$base" --only nothing
+fails 2 base.yaml --strategy fsd 'nearest strategy: "fsdp"' -- sim "$base" --strategy fsd
+fails 2 base.yaml --strategy "none given" fsdp -- sim "$base"
+
+# --set
+fails 2 "--set batch=0" batch allowed -- compare "$base" --set batch=0
+fails 2 "--set batch" KEY=VALUE -- compare "$base" --set batch
+fails 2 "--set bath=2" batch -- compare "$base" --set bath=2
+fails 2 "--set strategies.fdsp.batch=2" "allowed: fsdp or int" -- compare "$base" --set strategies.fdsp.batch=2
+fails 2 "--set batch=[1" malformed -- compare "$base" --set 'batch=[1'
+
+# Positions of a learned table
+fails 2 seq 4096 1024 gpt2 -- compare "$base" --set model=gpt2 --set seq=4096
+finish

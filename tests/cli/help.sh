@@ -1,0 +1,48 @@
+#!/bin/sh
+# Help, version, and mistakes on the command line.
+. "$(dirname "$0")/_common.sh"
+
+works --help
+has "$out" compare inspect program "Exit status" "Usage"
+cp "$out" "$tmp/overview"
+for way in -h help; do
+    works $way
+    same "$out" "$tmp/overview"
+done
+works --version
+has "$out" "tessera "
+for command in compare sim run inspect program trace; do
+    works help $command
+    has "$out" "tessera $command" Example
+    cp "$out" "$tmp/help"
+    for way in -h --help; do
+        works $command $way
+        same "$out" "$tmp/help"
+    done
+done
+
+# The reference names every key that --print-config prints.
+works help keys
+cp "$out" "$tmp/keys"
+works compare "$TSR_SOURCE_DIR/experiments/flagship/dgx-h100-8.yaml" --print-config
+sed -n 's/^\([a-z_]*\):.*/\1/p; s/^  \([a-z0-9_]*\):.*/\1/p' "$out" | sed '/strategies/,$d' |
+    sort -u >"$tmp/printed"
+while read -r key; do
+    [ "$key" = title ] || grep -q "^\([a-z]*\.\)*$key" "$tmp/keys" || complain "help keys lacks $key"
+done <"$tmp/printed"
+has "$tmp/keys" "precision.reduce" "default f32" "allowed: none, f32, bf16 or f16" "microseconds"
+
+fails 2 "no subcommand" compare help --
+fails 2 '"comparre"' "nearest: compare" -- comparre
+fails 2 '"kyes"' -- help kyes
+fails 2 "no file given" -- compare
+fails 2 "second file" -- compare a b
+fails 2 "--jbos" "nearest: --jobs" "--format" -- compare x --jbos 3
+fails 2 "--jobs" "found 0" "1 to 256" -- compare x --jobs 0
+fails 2 "--jobs" "no value" -- compare x --jobs
+fails 2 "--format" xml "md, csv or json" -- compare x --format xml
+fails 2 "--format" md "text or json" -- inspect x --format md
+fails 2 "--on" later sim -- run x --strategy fsdp --on cuda
+fails 2 "--on" later sim -- run x --strategy fsdp --on host
+fails 2 "--on" tpu "sim, host or cuda" -- run x --strategy fsdp --on tpu
+finish
