@@ -11,10 +11,10 @@ enum tsr__work { TSR__EXEC, TSR__FLOW, TSR__DELAY };
 /* Something for SimGrid to do, after a delay. */
 struct tsr__activity {
     enum tsr__work work;
-    uint32_t where;  /* EXEC: simulated rank; FLOW: route */
-    double delay_s;  /* first */
-    double amount;   /* EXEC: seconds alone; FLOW: bytes */
-    void *object;    /* the replay's, handed back */
+    uint32_t where; /* EXEC: simulated rank; FLOW: route */
+    double delay_s; /* first */
+    double amount;  /* EXEC: seconds alone; FLOW: bytes */
+    void *object;   /* the replay's, handed back */
     uint32_t tag;
 };
 

@@ -8,7 +8,6 @@
  * line that the child wrote to stderr. */
 tsr_status tsr__child_run(const struct tsr__quotient *quotient, const struct tsr__tapes *tapes,
                           const struct tsr_sim_job *job, const struct tsr_sim_options *options,
-                          struct tsr_sim_result *result,
-                          struct tsr__verdict *verdict) TSR_MUST_USE;
+                          struct tsr_sim_result *result, struct tsr__verdict *verdict) TSR_MUST_USE;
 
 #endif

@@ -13,7 +13,8 @@ static const double MIN_BYTES_PER_S = 1e6, MAX_BYTES_PER_S = 1e16;
 static const double MIN_FLOP_PER_S = 1e9, MAX_FLOP_PER_S = 1e19;
 enum { MAX_NODES = 1000000, MAX_GPUS_PER_NODE = 1024, MAX_SMS = 100000 };
 
-/* Path of PREFIX-NAME.json beside `path`. NULL when the name is none of a file, or out of memory. */
+/* Path of PREFIX-NAME.json beside `path`. NULL when the name is none of a file, or out of memory.
+ */
 static char *sibling(const char *path, const char *prefix, const char *name)
 {
     if (!*name || strspn(name, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"

@@ -46,7 +46,8 @@ static uint32_t smallest_block(const struct tsr__fabric *f, const uint32_t *memb
 }
 
 /* Where ring j of `rings` enters and leaves the block at position `index`. Even blocks are walked
- * upwards, odd ones downwards: a ring then leaves a node on the rail on which it enters the next. */
+ * upwards, odd ones downwards: a ring then leaves a node on the rail on which it enters the next.
+ */
 static uint32_t ring_door(const struct block *block, uint32_t index, uint32_t j, uint32_t rings,
                           bool entry)
 {
@@ -68,9 +69,8 @@ static size_t inside_edges(const uint32_t *members, const struct block *block, u
         uint32_t step = index % 2 == 0 ? 1 : block->n - 1;
         uint32_t to = (i + step) % block->n;
         if (leaving < rings)
-            edges[n++] =
-                (struct tsr__edge){members[block->first + i], members[block->first + to],
-                                   (double)(rings - leaving) / rings};
+            edges[n++] = (struct tsr__edge){members[block->first + i], members[block->first + to],
+                                            (double)(rings - leaving) / rings};
     }
     return n;
 }
@@ -155,8 +155,8 @@ struct tsr__coll_choice tsr__coll_choose(const struct tsr__coll_group *group, ui
 {
     struct tsr__coll_choice best = {.protocol = TSR_PROTO_AUTO};
     double steps, net, best_s = 0.0;
-    double wire_s = tsr__coll_bytes(kind, group->size, bytes) *
-                    group->s_per_byte[tsr__coll_pattern(kind)];
+    double wire_s =
+        tsr__coll_bytes(kind, group->size, bytes) * group->s_per_byte[tsr__coll_pattern(kind)];
     count_steps(group, kind, inter, &steps, &net);
     for (int p = TSR_PROTO_LL; p <= TSR_PROTO_SIMPLE; p++) {
         const struct protocol_row *row = &rows[p];

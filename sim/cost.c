@@ -56,8 +56,8 @@ struct tile {
     double share;
 };
 static const struct tile tiles[] = {
-    {128, 256, 1.00}, {256, 128, 1.00}, {128, 128, 0.90}, {64, 256, 0.90}, {256, 64, 0.90},
-    {64, 128, 0.95},  {128, 64, 0.95},  {64, 64, 0.60},
+    {128, 256, 1.00}, {256, 128, 1.00}, {128, 128, 0.90}, {64, 256, 0.90},
+    {256, 64, 0.90},  {64, 128, 0.95},  {128, 64, 0.95},  {64, 64, 0.60},
 };
 /* Prologue and epilogue of a tile, as columns of k. Source G. */
 static const double TILE_EXTRA_K = 113.0;

@@ -10,16 +10,17 @@
 #include "cluster.h"
 #include "sim.h"
 
-enum tsr__role { /* the order is the order of a path */
-    TSR__PORT_OUT, /* GPU to NVSwitch, or to the PCIe switch */
-    TSR__NIC_OUT,
-    TSR__POD_OUT,
-    TSR__POD_IN,
-    TSR__NIC_IN,
-    TSR__PORT_IN,
-    TSR__HOST_OUT, /* GPU to host memory; on PCIe nodes the GPU's port is used instead */
-    TSR__HOST_IN,
-    TSR__N_ROLES
+enum tsr__role {                /* the order is the order of a path */
+                 TSR__PORT_OUT, /* GPU to NVSwitch, or to the PCIe switch */
+                 TSR__NIC_OUT,
+                 TSR__POD_OUT,
+                 TSR__POD_IN,
+                 TSR__NIC_IN,
+                 TSR__PORT_IN,
+                 TSR__HOST_OUT, /* GPU to host memory; on PCIe nodes the GPU's port is used instead
+                                 */
+                 TSR__HOST_IN,
+                 TSR__N_ROLES
 };
 
 enum tsr__medium { TSR__INTRA, TSR__INTER };
@@ -30,9 +31,9 @@ struct tsr__fabric {
     const struct tsr_cluster *cluster; /* borrowed */
     uint32_t world;
     uint32_t gpus_per_node, domain_gpus; /* domain: what NVLink (or PCIe) spans */
-    uint32_t nic_ports_per_node; /* NICs that GPUs share, or one port per GPU */
-    uint32_t pod_gpus;           /* 0: no oversubscribed tier */
-    bool pcie, ideal;            /* ideal: infinite bandwidth, capacities are not used */
+    uint32_t nic_ports_per_node;         /* NICs that GPUs share, or one port per GPU */
+    uint32_t pod_gpus;                   /* 0: no oversubscribed tier */
+    bool pcie, ideal;                    /* ideal: infinite bandwidth, capacities are not used */
     double capacity[TSR__N_ROLES];
     uint32_t first[TSR__N_ROLES + 1]; /* first link id of each role */
 };

@@ -107,9 +107,31 @@ static tsr_status check_flows(const struct tsr__net *net, const struct tsr__part
     return status;
 }
 
+/* Links of one class are in the same place of a path, and so of one capacity. */
+static tsr_status check_roles(const struct tsr__net *net, const struct tsr__partition *p)
+{
+    uint32_t *rep = malloc(((size_t)p->n_links + 1) * sizeof *rep);
+    tsr_status status = TSR_OK;
+    if (!rep)
+        return tsr_fail(TSR_ENOMEM, "out of memory: folding");
+    memset(rep, 0xff, ((size_t)p->n_links + 1) * sizeof *rep);
+    for (uint32_t l = 0; l < tsr__fabric_links(net->fabric) && status == TSR_OK; l++) {
+        if (p->link[l] == TSR_NO_ID)
+            continue;
+        uint32_t *first = &rep[p->link[l]];
+        if (*first == TSR_NO_ID)
+            *first = l;
+        if (tsr__link_role(net->fabric, *first) != tsr__link_role(net->fabric, l))
+            status = refuse("links", *first, l);
+    }
+    free(rep);
+    return status;
+}
+
 static tsr_status check_links(const struct tsr__net *net, const struct tsr__partition *p)
 {
     struct lists l;
+    TSR_TRY(check_roles(net, p));
     if (!lists_init(&l, tsr__fabric_links(net->fabric), net->n_flows * TSR__MAX_PATH))
         return tsr_fail(TSR_ENOMEM, "out of memory: folding");
     for (size_t i = 0; i < net->n_flows; i++)

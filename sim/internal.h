@@ -1,4 +1,5 @@
-/* internal.h: entry for tests: tsr_sim_run() with a planted fault. Private to sim/ and tests/sim. */
+/* internal.h: entry for tests: tsr_sim_run() with a planted fault. Private to sim/ and tests/sim.
+ */
 #ifndef TSR_SIM_INTERNAL_H
 #define TSR_SIM_INTERNAL_H
 

@@ -56,8 +56,8 @@ tsr_status tsr__doc_fail(const struct tsr__doc *doc, const char *key, const json
 {
     char text[80] = "nothing";
     if (found) {
-        size_t n =
-            json_dumpb(found, text, sizeof text - 1, JSON_ENCODE_ANY | JSON_COMPACT | JSON_SORT_KEYS);
+        size_t n = json_dumpb(found, text, sizeof text - 1,
+                              JSON_ENCODE_ANY | JSON_COMPACT | JSON_SORT_KEYS);
         size_t shown = n < 60 ? n : 57;
         memcpy(text + shown, shown < n ? "..." : "", shown < n ? 4 : 1);
     }

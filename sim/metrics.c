@@ -91,30 +91,17 @@ static double outside(const struct set *a, const struct set *b)
 
 enum class { NOTHING, COMPUTE, GATHER, REDUCE, OTHER_WIRE };
 
-static enum class class_of(const struct tsr_program *program, const struct tsr_instr *instr)
-{
-    const struct tsr_tables *tables = program->tables;
-    switch (instr->kind) {
-    case TSR_OP:
-    case TSR_COPY:
-    case TSR_FILL:
-        return instr->stream < tables->n_streams &&
-                       tables->streams[instr->stream].role == TSR_ROLE_COMPUTE
-                   ? COMPUTE
-                   : NOTHING;
-    case TSR_ALL_GATHER:
-        return GATHER;
-    case TSR_REDUCE_SCATTER:
-    case TSR_ALL_REDUCE:
-        return REDUCE;
-    case TSR_BROADCAST:
-    case TSR_ALL_TO_ALL:
-    case TSR_SEND:
-    case TSR_RECV:
-    case TSR_CUSTOM_COLLECTIVE:
-        return OTHER_WIRE;
-    default:
-        return NOTHING;
+static enum class class_of(const struct tsr_program *program, const struct tsr_instr *instr) {
+    const struct tsr_tables *tables = program->tables; switch (instr->kind){
+        case TSR_OP : case TSR_COPY : case TSR_FILL : return instr->stream < tables->n_streams &&
+                tables->streams[instr->stream].role == TSR_ROLE_COMPUTE
+            ? COMPUTE
+            : NOTHING;
+        case TSR_ALL_GATHER : return GATHER;
+        case TSR_REDUCE_SCATTER : case TSR_ALL_REDUCE : return REDUCE;
+        case TSR_BROADCAST : case TSR_ALL_TO_ALL : case TSR_SEND : case TSR_RECV : case
+        TSR_CUSTOM_COLLECTIVE : return OTHER_WIRE;
+        default : return NOTHING;
     }
 }
 

@@ -16,8 +16,8 @@ struct tsr__net_flow {
     uint32_t group, src, dst; /* global ranks; host copies: src = dst */
     uint32_t links[TSR__MAX_PATH];
     uint8_t n_links, pattern, medium;
-    bool to_device;          /* host copies */
-    uint16_t from_i, to_i;   /* P2P: member indexes */
+    bool to_device;        /* host copies */
+    uint16_t from_i, to_i; /* P2P: member indexes */
     double share;
 };
 
@@ -26,9 +26,9 @@ struct tsr__net {
     const struct tsr__tapes *tapes;
     const struct tsr_sim_job *job;
     const struct tsr_sim_options *options;
-    uint32_t n_geometries;   /* with the host geometry, if there is one */
-    uint32_t host_geometry;  /* TSR_NO_ID: none */
-    uint32_t *first_group;   /* [n_geometries + 1] */
+    uint32_t n_geometries;       /* with the host geometry, if there is one */
+    uint32_t host_geometry;      /* TSR_NO_ID: none */
+    uint32_t *first_group;       /* [n_geometries + 1] */
     struct tsr__net_flow *flows; /* ordered by group */
     size_t n_flows, cap;
 };

@@ -102,7 +102,7 @@ static void fill_ranks(struct builder *b)
         rank->slow = tsr__net_is_slow(net, r) ? net->options->slow_factor : 1.0;
         for (uint32_t g = 0; g < net->n_geometries; g++) {
             struct tsr__geometry geometry = tsr__net_geometry(net, g);
-            size_t at = (size_t)class * net->n_geometries + g;
+            size_t at = (size_t) class * net->n_geometries + g;
             q->group_of[at] = b->p->group[tsr__net_group(net, g, r)];
             q->index_of[at] = r / geometry.stride % geometry.size;
         }
@@ -115,10 +115,10 @@ static void fill_sent(struct builder *b)
     for (uint32_t g = 0; g < net->n_geometries; g++) {
         if (g == net->host_geometry)
             continue;
-        for (uint32_t class = 0; class < b->q->n_ranks; class++) {
+        for (uint32_t class = 0; class < b->q->n_ranks; class ++) {
             uint32_t rank = b->q->ranks[class].rank;
             uint32_t group = tsr__net_group(net, g, rank);
-            size_t at = ((size_t)class * net->n_geometries + g) * TSR__N_PATTERNS;
+            size_t at = ((size_t) class * net->n_geometries + g) * TSR__N_PATTERNS;
             for (size_t i = b->group_start[group]; i < b->group_start[group + 1]; i++) {
                 const struct tsr__net_flow *f = &net->flows[i];
                 if (f->src == rank)
@@ -154,7 +154,7 @@ static tsr_status fill_links(struct builder *b)
     const struct tsr__net *net = b->net;
     double *wider = calloc(b->q->n_links + 1u, sizeof *wider); /* d(L,F)/k(F) */
     tsr_status status = wider ? TSR_OK : no_memory();
-    for (uint32_t class = 0; class < b->q->n_flows && status == TSR_OK; class++) {
+    for (uint32_t class = 0; class < b->q->n_flows && status == TSR_OK; class ++) {
         const struct tsr__net_flow *r = &net->flows[b->flow_rep[class]];
         uint32_t copies = b->degree[class][0];
         for (uint8_t k = 1; k < r->n_links; k++)
@@ -168,7 +168,7 @@ static tsr_status fill_links(struct builder *b)
             *ratio = mine;
         }
     }
-    for (uint32_t class = 0; class < b->q->n_links && status == TSR_OK; class++) {
+    for (uint32_t class = 0; class < b->q->n_links && status == TSR_OK; class ++) {
         enum tsr__role role = tsr__link_role(net->fabric, b->link_rep[class]);
         b->q->capacity[class] = net->fabric->capacity[role] / wider[class];
     }
@@ -195,7 +195,7 @@ static tsr_status fill_routes(struct builder *b, const uint32_t *place)
     if (!slots)
         return no_memory();
     memset(slots, 0xff, n_slots * sizeof *slots);
-    for (uint32_t class = 0; class < q->n_flows; class++) {
+    for (uint32_t class = 0; class < q->n_flows; class ++) {
         const struct tsr__net_flow *r = &b->net->flows[b->flow_rep[class]];
         struct tsr__qroute route = {.n_links = r->n_links};
         for (uint8_t k = 0; k < r->n_links; k++)
@@ -232,14 +232,14 @@ static tsr_status fill_flows(struct builder *b)
     struct tsr__qflow *ordered = calloc(q->n_flows + 1u, sizeof *ordered);
     tsr_status status = place && ordered ? TSR_OK : no_memory();
     uint32_t at = 0;
-    for (uint32_t class = 0; class < q->n_flows && status == TSR_OK; class++)
+    for (uint32_t class = 0; class < q->n_flows && status == TSR_OK; class ++)
         q->groups[b->p->group[b->net->flows[b->flow_rep[class]].group]].n_flows++;
     for (uint32_t g = 0; g < q->n_groups && status == TSR_OK; g++) {
         q->groups[g].first_flow = at;
         at += q->groups[g].n_flows;
         q->groups[g].n_flows = 0;
     }
-    for (uint32_t class = 0; class < q->n_flows && status == TSR_OK; class++) {
+    for (uint32_t class = 0; class < q->n_flows && status == TSR_OK; class ++) {
         const struct tsr__net_flow *r = &b->net->flows[b->flow_rep[class]];
         struct tsr__qgroup *group = &q->groups[b->p->group[r->group]];
         place[class] = group->first_flow + group->n_flows++;
@@ -297,7 +297,7 @@ static tsr_status fill_groups(struct builder *b)
     uint32_t *seen = calloc(q->n_ranks + 1u, sizeof *seen); /* 1 + last group that listed it */
     if (!seen)
         return no_memory();
-    for (uint32_t class = 0; class < q->n_groups; class++) {
+    for (uint32_t class = 0; class < q->n_groups; class ++) {
         uint32_t group = b->group_rep[class], g = 0;
         while (group >= net->first_group[g + 1])
             g++;
@@ -308,7 +308,8 @@ static tsr_status fill_groups(struct builder *b)
         out->first_member = n_members;
         for (uint32_t k = 0; k < geometry.size; k++) {
             uint32_t rank = base + k * geometry.stride, member = b->p->rank[rank];
-            out->coll.domains += k == 0 || rank / domain_gpus != (rank - geometry.stride) / domain_gpus;
+            out->coll.domains +=
+                k == 0 || rank / domain_gpus != (rank - geometry.stride) / domain_gpus;
             if (seen[member] != class + 1)
                 q->members[n_members++] = member;
             seen[member] = class + 1;

@@ -309,8 +309,7 @@ static void fill_result(const struct tsr__replay *r)
         for (uint32_t k = 0; k < r->n_iterations; k++) {
             r->result->ranks[i].exec_hash[k] = tsr_exec_hash_value(&p->hash[k]);
             for (uint32_t at = p->tape->first[k]; at < p->tape->first[k + 1]; at++)
-                r->result->iteration_end[k] =
-                    later(r->result->iteration_end[k], p->spans[at].end);
+                r->result->iteration_end[k] = later(r->result->iteration_end[k], p->spans[at].end);
         }
     }
     for (uint32_t k = 1; k < r->n_iterations; k++) /* an empty iteration ends with the one before */

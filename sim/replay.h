@@ -16,12 +16,12 @@ struct tsr__verdict {
 };
 
 struct tsr__stream {
-    uint32_t head;        /* next task to start */
-    uint32_t unhashed;    /* first task whose record is not in the hash yet */
-    uint32_t open;        /* calls of a group in flight */
-    bool busy;            /* the head is running */
-    double tail;          /* end of the last finished task */
-    double group_tail;    /* end of the last finished call of a group */
+    uint32_t head;     /* next task to start */
+    uint32_t unhashed; /* first task whose record is not in the hash yet */
+    uint32_t open;     /* calls of a group in flight */
+    bool busy;         /* the head is running */
+    double tail;       /* end of the last finished task */
+    double group_tail; /* end of the last finished call of a group */
 };
 
 struct tsr__queue {
@@ -33,10 +33,10 @@ struct tsr__player { /* one simulated rank */
     const struct tsr__tape *tape;
     const struct tsr__qrank *info;
     uint32_t id;
-    uint32_t pc;       /* next task that the host issues */
-    bool blocked;      /* the host has issued tasks[pc] and waits in it */
+    uint32_t pc;  /* next task that the host issues */
+    bool blocked; /* the host has issued tasks[pc] and waits in it */
     bool dirty;
-    double host;       /* the host's clock */
+    double host; /* the host's clock */
     struct tsr__stream *streams;
     struct tsr__queue *queues;
     uint8_t *done;              /* [task] */

@@ -64,8 +64,8 @@ static void name_missing(struct text *t, const struct tsr__replay *r, const stru
         put(t, " ...");
 }
 
-static void report_stream(struct text *t, const struct tsr__replay *r,
-                          const struct tsr__player *p, uint32_t i)
+static void report_stream(struct text *t, const struct tsr__replay *r, const struct tsr__player *p,
+                          uint32_t i)
 {
     const struct tsr__stream *s = &p->streams[i];
     char part[192], name[128];

@@ -135,9 +135,8 @@ static struct tsr__coll_choice choose(const struct tsr__replay *r, const struct 
 static void start(struct tsr__replay *r, struct tsr__wire *wire)
 {
     struct tsr__coll_choice choice = choose(r, wire);
-    wire->amount =
-        tsr__coll_bytes(wire->kind, r->q->groups[wire->group].coll.size, wire->bytes) *
-        choice.wire_factor;
+    wire->amount = tsr__coll_bytes(wire->kind, r->q->groups[wire->group].coll.size, wire->bytes) *
+                   choice.wire_factor;
     account(r, wire);
     wire->n_left = count_flows(r, wire);
     if (wire->n_left == 0) {
@@ -217,14 +216,13 @@ static void check_match(struct tsr__replay *r, const struct tsr__wire *wire,
     bool kinds = is_p2p(wire->kind) || wire->kind == mine->kind;
     if (kinds && wire->bytes == mine->bytes)
         return;
-    tsr__replay_fail(r, TSR_EBACKEND,
-                     "collectives differ: call %u on communicator %s is %s of %llu bytes on rank "
-                     "%u and %s of %llu bytes on rank %u",
-                     wire->sequence, r->tapes->comms.items[wire->comm].name,
-                     tsr_instr_kind_name(wire->kind), (unsigned long long)wire->bytes,
-                     r->players[wire->arrivals[0].player].info->rank,
-                     tsr_instr_kind_name(mine->kind), (unsigned long long)mine->bytes,
-                     p->info->rank);
+    tsr__replay_fail(
+        r, TSR_EBACKEND,
+        "collectives differ: call %u on communicator %s is %s of %llu bytes on rank "
+        "%u and %s of %llu bytes on rank %u",
+        wire->sequence, r->tapes->comms.items[wire->comm].name, tsr_instr_kind_name(wire->kind),
+        (unsigned long long)wire->bytes, r->players[wire->arrivals[0].player].info->rank,
+        tsr_instr_kind_name(mine->kind), (unsigned long long)mine->bytes, p->info->rank);
 }
 
 void tsr__wire_arrive(struct tsr__replay *r, struct tsr__player *p, uint32_t at, double ready)

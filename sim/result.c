@@ -25,12 +25,11 @@ static void *cut(struct cutter *c, size_t n, size_t item_bytes)
     return c->base ? c->base + at : NULL;
 }
 
-static void cut_rank(struct cutter *c, const struct tsr__qrank *info,
-                     const struct tsr_sim_job *job, struct tsr_sim_rank *rank)
+static void cut_rank(struct cutter *c, const struct tsr__qrank *info, const struct tsr_sim_job *job,
+                     struct tsr_sim_rank *rank)
 {
     const struct tsr_program *const *programs = job->programs[info->layout];
-    struct tsr_sim_rank made = {
-        .rank = info->rank, .layout = info->layout, .weight = info->weight};
+    struct tsr_sim_rank made = {.rank = info->rank, .layout = info->layout, .weight = info->weight};
     made.spans = cut(c, job->n_iterations + 1u, sizeof(struct tsr_sim_span *));
     made.exec_hash = cut(c, job->n_iterations, sizeof *made.exec_hash);
     made.sent_intra = cut(c, job->n_iterations, sizeof *made.sent_intra);

@@ -68,7 +68,7 @@ static tsr_status fold(const struct tsr__net *net, struct tsr__quotient *q)
         status = tsr__quotient_build(net, &partition, q);
     tsr__partition_fini(&partition);
     return status == TSR_EUNSUPPORTED && net->job->world <= MAX_UNFOLDED ? unfolded(net, q)
-                                                                        : status;
+                                                                         : status;
 }
 
 static tsr_status simulate(const struct tsr__net *net, struct tsr_sim_result **out)

@@ -197,8 +197,7 @@ static tsr_status compile_wire(struct compiler *c, const struct tsr_tables *tabl
     if (pattern == TSR__P2P && instr->peer >= comm->size)
         return tsr_fail(TSR_EVALUE, "%s names peer %u of communicator %s of size %u",
                         tsr_instr_kind_name(instr->kind), instr->peer, comm->name, comm->size);
-    task->sequence =
-        pattern == TSR__P2P ? pair_sequence(c, task, at) : c->sequence[task->comm]++;
+    task->sequence = pattern == TSR__P2P ? pair_sequence(c, task, at) : c->sequence[task->comm]++;
     if (comm->geometry == TSR_NO_ID)
         return TSR_OK;
     c->comms->geometries[comm->geometry].used[pattern] = true;
@@ -230,10 +229,9 @@ static double host_seconds(const struct tsr_sim_options *o, const struct tsr_ins
     case TSR_FILL:
         return o->host_launch_s;
     case TSR_HOST_OP:
-        return o->host_launch_s +
-               (instr->work ? tsr__cost_host((double)instr->work->bytes_read +
-                                             (double)instr->work->bytes_written)
-                            : 0.0);
+        return o->host_launch_s + (instr->work ? tsr__cost_host((double)instr->work->bytes_read +
+                                                                (double)instr->work->bytes_written)
+                                               : 0.0);
     default: /* a launch of NCCL; the calls of a group are collected and launched at its end */
         return in_group && instr->kind != TSR_GROUP_END ? o->host_event_s : o->host_collective_s;
     }

@@ -24,16 +24,16 @@ enum tsr__task_kind {
  * executed hash is made of record when the task is done. */
 struct tsr__task {
     struct tsr_exec_record record;
-    double host_s;           /* host clock, unscaled */
-    double body_s, start_s;  /* KERNEL, HOST_COPY: see cost.h */
-    uint32_t next;           /* in the stream; TSR_NO_ID: last */
-    uint32_t dep;            /* task waited for, TSR_NO_ID: none */
-    uint32_t device_index;   /* position among the class's stream items */
-    uint32_t need;           /* WIRE: tasks of the wire queue that must be done */
-    uint32_t sequence;       /* WIRE: number on the communicator (and pair) */
-    uint32_t group_end;      /* the GROUP_END of its launch, or TSR_NO_ID */
-    uint16_t stream;         /* dense */
-    uint16_t queue, comm;    /* WIRE: job-wide ids, see tsr__comms */
+    double host_s;          /* host clock, unscaled */
+    double body_s, start_s; /* KERNEL, HOST_COPY: see cost.h */
+    uint32_t next;          /* in the stream; TSR_NO_ID: last */
+    uint32_t dep;           /* task waited for, TSR_NO_ID: none */
+    uint32_t device_index;  /* position among the class's stream items */
+    uint32_t need;          /* WIRE: tasks of the wire queue that must be done */
+    uint32_t sequence;      /* WIRE: number on the communicator (and pair) */
+    uint32_t group_end;     /* the GROUP_END of its launch, or TSR_NO_ID */
+    uint16_t stream;        /* dense */
+    uint16_t queue, comm;   /* WIRE: job-wide ids, see tsr__comms */
     uint16_t peer;
     uint8_t kind; /* enum tsr__task_kind */
     bool to_device, is_work, in_group;
@@ -65,10 +65,10 @@ struct tsr__send { /* SEND to member `peer` of a geometry's group */
 struct tsr__tape {
     struct tsr__task *tasks;
     uint32_t n_tasks, n_device;
-    uint32_t *device;     /* [n_device]: task of the k-th stream item in issue order */
-    uint32_t *first;      /* [n_iterations + 1]: first task of each iteration */
-    uint32_t *head;       /* [n_streams]: first task of each stream */
-    uint16_t *stream_id;  /* [n_streams]: index into the class's tables */
+    uint32_t *device;    /* [n_device]: task of the k-th stream item in issue order */
+    uint32_t *first;     /* [n_iterations + 1]: first task of each iteration */
+    uint32_t *head;      /* [n_streams]: first task of each stream */
+    uint16_t *stream_id; /* [n_streams]: index into the class's tables */
     uint32_t n_streams, n_queues;
     bool host_copies;
     struct tsr__send *sends;

@@ -233,8 +233,8 @@ static inline double run_time(const struct tsr_cluster *cluster, const struct jo
     return end;
 }
 
-static inline void assert_close_at(double value, double expected, double relative,
-                                   const char *file, int line)
+static inline void assert_close_at(double value, double expected, double relative, const char *file,
+                                   int line)
 {
     double scale = fabs(expected) > 0.0 ? fabs(expected) : 1.0;
     if (!(fabs(value - expected) <= relative * scale)) {

@@ -9,8 +9,8 @@ static double collective_time(uint8_t kind, uint32_t world, bool across, uint64_
                               const struct tsr_cluster *cluster, const struct tsr_sim_options *o)
 {
     struct job *job = job_create(across ? 8 * world : world, 1, 1);
-    uint16_t comm = across ? job_comm(job, "across", world, 8, -1)
-                           : job_comm(job, "inside", world, 1, -1);
+    uint16_t comm =
+        across ? job_comm(job, "across", world, 8, -1) : job_comm(job, "inside", world, 1, -1);
     put_collective(job, 0, 0, kind, S_GATHER, comm, bytes);
     double time = run_time(cluster, job, o);
     job_destroy(job);

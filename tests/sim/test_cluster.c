@@ -1,0 +1,195 @@
+/* test_cluster.c: every cluster file loads; bad ones are refused in one line. */
+#include "sim_testing.h"
+
+#include <dirent.h>
+#include <unistd.h>
+
+#include "../../sim/cluster.h"
+
+static const char *source_dir(void)
+{
+    const char *dir = getenv("TSR_SOURCE_DIR");
+    return dir ? dir : ".";
+}
+
+static void load(const char *name, struct tsr_cluster *c)
+{
+    char path[512];
+    snprintf(path, sizeof path, "%s/experiments/clusters/%s", source_dir(), name);
+    if (tsr_cluster_load(path, c) != TSR_OK)
+        fail_msg("%s", tsr_error_text());
+}
+
+static void every_file_loads(void **state)
+{
+    char folder[400];
+    struct tsr_cluster c;
+    int n = 0;
+    (void)state;
+    snprintf(folder, sizeof folder, "%s/experiments/clusters", source_dir());
+    DIR *dir = opendir(folder);
+    assert_non_null(dir);
+    for (const struct dirent *entry = readdir(dir); entry; entry = readdir(dir)) {
+        if (strncmp(entry->d_name, "cluster-", 8) != 0 && strncmp(entry->d_name, "node-", 5) != 0)
+            continue;
+        load(entry->d_name, &c);
+        assert_true(c.nodes >= 1 && c.gpus_per_node >= 1 && c.oversubscription >= 1.0);
+        assert_true(c.gpu.memory_bw > 1e11 && c.gpu.peak_flops[TSR_PEAK_BF16] > 1e13);
+        n++;
+    }
+    closedir(dir);
+    assert_true(n >= 20);
+}
+
+static void values_are_what_the_files_say(void **state)
+{
+    struct tsr_cluster c;
+    (void)state;
+    load("cluster-dgx-h100-2.json", &c);
+    assert_string_equal(c.name, "dgx-h100-2");
+    assert_string_equal(c.node_name, "dgx-h100");
+    assert_string_equal(c.gpu.name, "h100-sxm5-80g");
+    assert_non_null(strstr(c.gpu.path, "clusters/gpu-h100-sxm5-80g.json"));
+    assert_int_equal(c.nodes, 2);
+    assert_int_equal(c.gpus_per_node, 8);
+    assert_int_equal(c.intra, TSR_INTRA_NVSWITCH);
+    assert_int_equal(c.nvlink_domain_gpus, 8);
+    assert_int_equal(c.nics_per_node, 8);
+    assert_close(c.intra_bw, 450e9, 0.0);
+    assert_close(c.nic_bw, 50e9, 0.0);
+    assert_close(c.gpu.peak_flops[TSR_PEAK_BF16], 989e12, 0.0);
+    assert_close(c.gpu.achievable_bf16, 794.5e12, 0.0);
+    assert_int_equal(c.gpu.sm_count, 132);
+    load("cluster-gb200-nvl72.json", &c);
+    assert_int_equal(c.nvlink_domain_gpus, 72);
+    assert_int_equal(c.gpu.sm_count, 0); /* null: unknown */
+    assert_int_equal(c.gpu.visible_bytes, 0);
+    load("cluster-meta-24k-roce.json", &c);
+    assert_int_equal(c.pod_gpus, 3072);
+    assert_close(c.oversubscription, 7.0, 0.0);
+    load("cluster-meta-24k-ib.json", &c);
+    assert_int_equal(c.pod_gpus, 0);
+    load("node-single-h200.json", &c);
+    assert_int_equal(c.intra, TSR_INTRA_NONE);
+    assert_int_equal(c.nics_per_node, 0);
+    assert_int_equal(c.nodes, 1);
+}
+
+/* ---- bad files --------------------------------------------------------------------------- */
+
+static const char gpu_text[] =
+    "{\"kind\":\"gpu\",\"name\":\"g\",\"architecture\":\"Hopper\",\"sm_count\":132,"
+    "\"memory\":{\"visible_bytes\":85000000000,\"bandwidth_bytes_per_s\":3e12},"
+    "\"peak_dense_flop_per_s\":{\"bf16\":1e15,\"fp16\":1e15,\"fp8\":null,\"tf32\":5e14,"
+    "\"fp32\":6e13,\"fp64\":null},\"nvlink\":{\"bandwidth_bytes_per_s_per_direction\":450e9},"
+    "\"pcie\":{\"bandwidth_bytes_per_s_per_direction\":63e9}}";
+static const char node_text[] =
+    "{\"kind\":\"node\",\"name\":\"n\",\"gpu\":\"g\",\"gpus_per_node\":8,"
+    "\"intra_node\":{\"type\":\"nvswitch\","
+    "\"bandwidth_bytes_per_s_per_gpu_per_direction\":450e9},"
+    "\"nics\":{\"count\":8,\"bandwidth_bytes_per_s_per_direction\":50e9}}";
+static const char cluster_text[] =
+    "{\"kind\":\"cluster\",\"name\":\"c\",\"node\":\"n\",\"nodes\":4,"
+    "\"topology\":{\"type\":\"fat_tree\",\"oversubscription\":1.0}}";
+
+static void write_file(const char *dir, const char *name, const char *text, const char *from,
+                       const char *to)
+{
+    char path[256];
+    snprintf(path, sizeof path, "%s/%s", dir, name);
+    FILE *file = fopen(path, "w");
+    assert_non_null(file);
+    const char *at = from ? strstr(text, from) : NULL;
+    if (at)
+        fprintf(file, "%.*s%s%s", (int)(at - text), text, to, at + strlen(from));
+    else
+        fputs(text, file);
+    fclose(file);
+}
+
+struct bad {
+    const char *from, *to, *message; /* which text to replace; part of the error */
+};
+
+static void bad_files_give_one_line(void **state)
+{
+    static const struct bad bads[] = {
+        {"\"nodes\":4", "\"nodes\":0",
+         "cluster-c.json: key \"nodes\": found 0, allowed an integer"},
+        {"\"nodes\":4", "\"nodes\":-4", "key \"nodes\": found -4"},
+        {"\"nodes\":4", "\"nodes\":4.5", "key \"nodes\": found 4.5"},
+        {"\"nodes\":4", "\"nodes\":\"4\"", "key \"nodes\": found \"4\""},
+        {"\"nodes\":4", "\"nodes\":99999999999999999999999", "line 1"},
+        {"\"nodes\":4", "\"nodes\":4294967297", "key \"nodes\": found 4294967297"},
+        {"\"nodes\":4,", "", "key \"nodes\": found nothing"},
+        {"\"nodes\":4", "\"nodes\":4,\"nodes\":5", "line 1"},
+        {"\"node\":\"n\"", "\"node\":\"m\"", "key \"node\": found \"m\", allowed a NAME"},
+        {"\"node\":\"n\"", "\"node\":\"../n\"", "key \"node\": found \"../n\""},
+        {"fat_tree", "torus", "key \"topology.type\": found \"torus\""},
+        {"1.0}", "0.5}", "key \"topology.oversubscription\": found 0.5"},
+        {"}}", "}", "line 1"},
+        {"\"kind\":\"cluster\"", "\"kind\":\"rack\"", "key \"kind\": found \"rack\""},
+        {"\"gpus_per_node\":8", "\"gpus_per_node\":null",
+         "node-n.json: key \"gpus_per_node\": found null"},
+        {"nvswitch", "infinity", "key \"intra_node.type\": found \"infinity\""},
+        {"nvswitch", "none", "key \"intra_node.type\": found \"none\""},
+        {"per_gpu_per_direction\":450e9", "per_gpu_per_direction\":-1",
+         "key \"intra_node.bandwidth_bytes_per_s_per_gpu_per_direction\": found -1"},
+        {"per_direction\":50e9", "per_direction\":0", "found 0"},
+        {"\"count\":8", "\"count\":true", "key \"nics.count\": found true"},
+        {"\"nics\":{", "\"nics\":[],\"x\":{", "key \"nics\": found []"},
+        {"\"bf16\":1e15", "\"bf16\":989", "gpu-g.json: key \"peak_dense_flop_per_s.bf16\": found"},
+        {"\"bf16\":1e15", "\"bf16\":1e999", "line 1"},
+        {"\"sm_count\":132,", "", "gpu-g.json: key \"sm_count\": found nothing"},
+        {"\"kind\":\"gpu\"", "\"kind\":\"node\"", "gpu-g.json: key \"kind\""},
+    };
+    char dir[] = "/tmp/tsr-cluster-XXXXXX", path[300];
+    struct tsr_cluster c;
+    (void)state;
+    assert_non_null(mkdtemp(dir));
+    snprintf(path, sizeof path, "%s/cluster-c.json", dir);
+    for (size_t i = 0; i <= sizeof bads / sizeof bads[0]; i++) {
+        bool good = i == sizeof bads / sizeof bads[0];
+        const char *from = good ? NULL : bads[i].from, *to = good ? NULL : bads[i].to;
+        bool found =
+            good || strstr(cluster_text, from) || strstr(node_text, from) || strstr(gpu_text, from);
+        assert_true(found);
+        write_file(dir, "cluster-c.json", cluster_text, from, to);
+        write_file(dir, "node-n.json", node_text, from, to);
+        write_file(dir, "gpu-g.json", gpu_text, from, to);
+        tsr_status status = tsr_cluster_load(path, &c);
+        if (good) {
+            assert_int_equal(status, TSR_OK);
+            continue;
+        }
+        if (status != TSR_ECONFIG || !strstr(tsr_error_text(), bads[i].message) ||
+            strchr(tsr_error_text(), '\n') || strncmp(tsr_error_text(), dir, strlen(dir)) != 0)
+            fail_msg("%s -> %s: %s", from, to, tsr_error_text());
+        assert_int_equal(c.nodes, 0);
+    }
+    static const char *const names[] = {"cluster-c.json", "node-n.json", "gpu-g.json"};
+    for (int i = 0; i < 3; i++) {
+        snprintf(path, sizeof path, "%s/%s", dir, names[i]);
+        unlink(path);
+    }
+    rmdir(dir);
+}
+
+static void a_missing_file_is_named(void **state)
+{
+    struct tsr_cluster c;
+    (void)state;
+    assert_int_equal(tsr_cluster_load("/nowhere/cluster-x.json", &c), TSR_ECONFIG);
+    assert_non_null(strstr(tsr_error_text(), "/nowhere/cluster-x.json"));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_file_loads),
+        cmocka_unit_test(values_are_what_the_files_say),
+        cmocka_unit_test(bad_files_give_one_line),
+        cmocka_unit_test(a_missing_file_is_named),
+    };
+    return cmocka_run_group_tests_name("cluster", tests, NULL, NULL);
+}

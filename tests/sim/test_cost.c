@@ -1,0 +1,174 @@
+/* test_cost.c: kernels are never faster than the roofline, follow published figures, and unknown
+ * values are refused by name. */
+#include "sim_testing.h"
+
+#include "../../sim/collective.h"
+#include "../../sim/cost.h"
+
+static struct tsr_cluster load(const char *name)
+{
+    struct tsr_cluster c;
+    char path[512];
+    const char *dir = getenv("TSR_SOURCE_DIR");
+    snprintf(path, sizeof path, "%s/experiments/clusters/%s", dir ? dir : ".", name);
+    if (tsr_cluster_load(path, &c) != TSR_OK)
+        fail_msg("%s", tsr_error_text());
+    return c;
+}
+
+static double seconds(const struct tsr_gpu *gpu, const struct tsr_work *work)
+{
+    double s;
+    if (tsr_cost_kernel(gpu, work, &s) != TSR_OK)
+        fail_msg("%s", tsr_error_text());
+    return s;
+}
+
+static struct tsr_work gemm(uint64_t m, uint64_t n, uint64_t k, tsr_dtype dtype)
+{
+    return (struct tsr_work){.op = TSR_OP_GEMM,
+                             .dtype = (uint8_t)dtype,
+                             .name = "mm",
+                             .flops = 2.0 * (double)m * (double)n * (double)k,
+                             .bytes_read = tsr_dtype_bytes(dtype) * (m * k + k * n),
+                             .bytes_written = tsr_dtype_bytes(dtype) * m * n,
+                             .dims = {m, n, k, 1}};
+}
+
+static void nothing_beats_the_roofline(void **state)
+{
+    static const char *const nodes[] = {"node-dgx-a100-80g.json",         "node-dgx-h100.json",
+                                        "node-grand-teton-h100-96g.json", "node-dgx-b200.json",
+                                        "node-gb200-nvl72-tray.json",     "node-pcie-4090-8.json"};
+    uint64_t random = 7;
+    (void)state;
+    for (size_t i = 0; i < sizeof nodes / sizeof nodes[0]; i++) {
+        struct tsr_cluster c = load(nodes[i]);
+        for (int k = 0; k < 2000; k++) {
+            struct tsr_work w =
+                gemm(1 + random_next(&random) % 9000, 1 + random_next(&random) % 9000,
+                     1 + random_next(&random) % 9000, k % 2 ? TSR_BF16 : TSR_F32);
+            w.op = (uint8_t)(random_next(&random) % TSR_N_OP_KINDS);
+            w.causal = k % 3 == 0;
+            bool vector =
+                w.op != TSR_OP_GEMM && w.op != TSR_OP_ATTENTION && w.op != TSR_OP_ATTENTION_BWD;
+            if (vector)
+                w.flops /= 1000;
+            double peak =
+                c.gpu.peak_flops[w.dtype == TSR_BF16 && !vector ? TSR_PEAK_BF16 : TSR_PEAK_FP32];
+            double bytes = (double)(w.bytes_read + w.bytes_written);
+            double s = seconds(&c.gpu, &w);
+            assert_true(s >= w.flops / peak && s >= bytes / c.gpu.memory_bw && s < 100.0);
+        }
+    }
+}
+
+static double tflops(const struct tsr_gpu *gpu, uint64_t m, uint64_t n, uint64_t k)
+{
+    struct tsr_work w = gemm(m, n, k, TSR_BF16);
+    return w.flops / seconds(gpu, &w) / 1e12;
+}
+
+/* Rows of the published sm_90 table (short runs on an idle card). */
+static void matrix_products_follow_the_published_table(void **state)
+{
+    static const struct {
+        uint64_t m, n, k;
+        double tflops;
+    } rows[] = {
+        {256, 256, 256, 6.186},    {512, 512, 4096, 184.6},   {1024, 1024, 1024, 246.7},
+        {1024, 4096, 4096, 742.3}, {2048, 2048, 512, 345.0},  {2048, 4096, 4096, 760.4},
+        {4096, 256, 4096, 398.9},  {4096, 4096, 1024, 681.1}, {4096, 4096, 4096, 786.0},
+        {8192, 8192, 8192, 795.0},
+    };
+    struct tsr_cluster c = load("node-dgx-h100.json");
+    (void)state;
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++)
+        assert_close(tflops(&c.gpu, rows[i].m, rows[i].n, rows[i].k), rows[i].tflops, 0.25);
+}
+
+static void fp32_runs_at_the_fp32_rate(void **state)
+{
+    struct tsr_cluster c = load("node-dgx-h100.json");
+    struct tsr_work w = gemm(8192, 8192, 8192, TSR_F32);
+    (void)state;
+    double rate = w.flops / seconds(&c.gpu, &w);
+    assert_true(rate < 67e12 && rate > 0.6 * 67e12);
+}
+
+static void attention_follows_the_published_charts(void **state)
+{
+    struct tsr_cluster h = load("node-dgx-h100.json"), a = load("node-dgx-a100-80g.json");
+    (void)state;
+    /* 16 heads of 128, batch 2, 8,192 tokens, causal: 333 TFLOP/s forward on H100. */
+    double flops = 4.0 * 2 * 16 * 8192 * 8192.0 * 128 / 2;
+    struct tsr_work w = {.op = TSR_OP_ATTENTION,
+                         .dtype = TSR_BF16,
+                         .causal = 1,
+                         .flops = flops,
+                         .dims = {2, 16, 16, 8192, 8192, 128}};
+    assert_close(flops / seconds(&h.gpu, &w), 333e12, 0.01);
+    double forward_h = seconds(&h.gpu, &w), forward_a = seconds(&a.gpu, &w);
+    w.op = TSR_OP_ATTENTION_BWD;
+    w.flops = 2.5 * flops;
+    assert_close(3.5 * flops / (forward_h + seconds(&h.gpu, &w)), 308e12, 0.01);
+    assert_close(3.5 * flops / (forward_a + seconds(&a.gpu, &w)), 182e12, 0.01);
+}
+
+static void norms_follow_the_published_table(void **state)
+{
+    struct tsr_cluster c = load("node-dgx-h200.json");
+    /* 8,192 x 8,192 bf16, eager: 0.102 ms forward, 0.260 ms backward (268 and 403 MB). */
+    struct tsr_work w = {.op = TSR_OP_NORM, .dtype = TSR_BF16, .bytes_read = 268000000};
+    (void)state;
+    assert_close(seconds(&c.gpu, &w), 0.102e-3, 0.15);
+    w.op = TSR_OP_NORM_BWD;
+    w.bytes_read = 403000000;
+    assert_close(seconds(&c.gpu, &w), 0.260e-3, 0.15);
+}
+
+/* Ring all-gather and reduce-scatter of 16 GiB on 8 H200: 41.59 and 41.42 ms. */
+static void collectives_follow_the_published_rows(void **state)
+{
+    struct tsr_cluster c = load("node-dgx-h200.json");
+    struct tsr_sim_options o = tsr_sim_options_default();
+    (void)state;
+    o.host_scale = 0.0;
+    for (int kind = TSR_ALL_GATHER; kind <= TSR_REDUCE_SCATTER; kind++) {
+        struct job *job = job_create(8, 1, 1);
+        uint16_t comm = job_comm(job, "shard", 8, 1, -1);
+        put_collective(job, 0, 0, (uint8_t)kind, S_GATHER, comm, UINT64_C(17179869184));
+        assert_close(run_time(&c, job, &o), 41.5e-3, 0.02);
+        job_destroy(job);
+    }
+}
+
+static void unknown_values_are_named(void **state)
+{
+    struct tsr_cluster c = load("node-dgx-h100.json");
+    struct tsr_work w = gemm(128, 128, 128, TSR_F64);
+    double s;
+    (void)state;
+    c.gpu.peak_flops[TSR_PEAK_FP64] = 0.0;
+    assert_int_equal(tsr_cost_kernel(&c.gpu, &w, &s), TSR_ECONFIG);
+    assert_non_null(strstr(tsr_error_text(), c.gpu.path));
+    assert_non_null(strstr(tsr_error_text(), "\"peak_dense_flop_per_s.fp64\""));
+    c.gpu.memory_bw = 0.0;
+    w = gemm(128, 128, 128, TSR_BF16);
+    assert_int_equal(tsr_cost_kernel(&c.gpu, &w, &s), TSR_ECONFIG);
+    assert_non_null(strstr(tsr_error_text(), "\"memory.bandwidth_bytes_per_s\""));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(nothing_beats_the_roofline),
+        cmocka_unit_test(matrix_products_follow_the_published_table),
+        cmocka_unit_test(fp32_runs_at_the_fp32_rate),
+        cmocka_unit_test(attention_follows_the_published_charts),
+        cmocka_unit_test(norms_follow_the_published_table),
+        cmocka_unit_test(collectives_follow_the_published_rows),
+        cmocka_unit_test(unknown_values_are_named),
+    };
+    return cmocka_run_group_tests_name("cost", tests, NULL, NULL);
+}
