@@ -45,7 +45,7 @@ void tsr_allocator_destroy(struct tsr_allocator *allocator)
     free(allocator);
 }
 
-/* ---- size of a request (section 2) ------------------------------------------------------- */
+/* ---- size of a request (section 2) ----------------------------------------------------------- */
 
 static uint64_t highest_bit(uint64_t value)
 {
@@ -62,7 +62,7 @@ static uint64_t round_request(const struct tsr_allocator *a, uint64_t bytes)
     return tsr_round_up(bytes, TSR_ALLOC_ROUND);
 }
 
-/* ---- allocation (section 4) -------------------------------------------------------------- */
+/* ---- allocation (section 4) ------------------------------------------------------------------ */
 
 /* What a free block could grow to: the one at the unmapped end of a range is not a tight fit. */
 static uint64_t reachable_bytes(const struct tsr_alloc_block *block)
@@ -188,7 +188,7 @@ tsr_status tsr_allocator_alloc(struct tsr_allocator *allocator, uint64_t bytes, 
     return TSR_OK;
 }
 
-/* ---- free (section 5) -------------------------------------------------------------------- */
+/* ---- free (section 5) ------------------------------------------------------------------------ */
 
 void tsr_allocator_free(struct tsr_allocator *allocator, void *handle)
 {
@@ -206,7 +206,7 @@ void tsr_allocator_empty_cache(struct tsr_allocator *allocator)
     tsr_alloc_release_all(allocator);
 }
 
-/* ---- order of streams, statistics -------------------------------------------------------- */
+/* ---- order of streams, statistics ------------------------------------------------------------ */
 
 static void rekey(struct tsr_allocator *a, struct tsr_alloc_set *set)
 {

@@ -5,7 +5,7 @@
  */
 #include "allocator_impl.h"
 
-/* ---- sets -------------------------------------------------------------------------------- */
+/* ---- sets ------------------------------------------------------------------------------------ */
 
 static struct tsr_alloc_key key_of(const struct tsr_alloc_block *block)
 {
@@ -107,7 +107,7 @@ struct tsr_alloc_block *tsr_alloc_set_first(const struct tsr_alloc_set *set)
     return tsr_alloc_set_at_least(set, (struct tsr_alloc_key){0, 0, 0});
 }
 
-/* ---- structs ----------------------------------------------------------------------------- */
+/* ---- structs --------------------------------------------------------------------------------- */
 
 bool tsr_alloc_reserve(struct tsr_allocator *a, uint32_t n)
 {
@@ -181,7 +181,7 @@ bool tsr_alloc_is_unsplit(const struct tsr_alloc_block *block)
     return !block->prev && !block->next;
 }
 
-/* ---- free and merge ---------------------------------------------------------------------- */
+/* ---- free and merge -------------------------------------------------------------------------- */
 
 static bool counts_as_inactive_split(const struct tsr_alloc_block *block)
 {

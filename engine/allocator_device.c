@@ -66,7 +66,7 @@ static void segment_retire(struct tsr_allocator *a, struct tsr_alloc_segment *se
     a->released_tail = &segment->next;
 }
 
-/* ---- plain segments ---------------------------------------------------------------------- */
+/* ---- plain segments -------------------------------------------------------------------------- */
 
 static uint64_t segment_bytes(const struct tsr_allocator *a, uint64_t bytes)
 {
@@ -106,7 +106,7 @@ void tsr_alloc_release(struct tsr_allocator *a, struct tsr_alloc_block *block)
     tsr_alloc_block_recycle(a, block);
 }
 
-/* ---- expandable segments ----------------------------------------------------------------- */
+/* ---- expandable segments --------------------------------------------------------------------- */
 
 static uint64_t map_unit(const struct tsr_alloc_segment *segment)
 {
@@ -240,7 +240,7 @@ static void unmap_block(struct tsr_allocator *a, struct tsr_alloc_block *block)
     }
 }
 
-/* ---- both -------------------------------------------------------------------------------- */
+/* ---- both ------------------------------------------------------------------------------------ */
 
 struct tsr_alloc_block *tsr_alloc_from_device(struct tsr_allocator *a, struct tsr_alloc_pool *pool,
                                               uint64_t bytes, uint16_t stream, bool *no_memory)
@@ -297,7 +297,7 @@ bool tsr_alloc_release_oversize(struct tsr_allocator *a, struct tsr_alloc_pool *
     return released >= key.bytes;
 }
 
-/* ---- garbage collection ------------------------------------------------------------------ */
+/* ---- garbage collection ---------------------------------------------------------------------- */
 
 static bool is_collectable(const struct tsr_alloc_block *block)
 {

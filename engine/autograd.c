@@ -11,7 +11,7 @@
 
 #include <string.h>
 
-/* ---- tensors ------------------------------------------------------------------------------- */
+/* ---- tensors --------------------------------------------------------------------------------- */
 
 uint64_t tsr__tensor_bytes(const struct tsr_tensor *t)
 {
@@ -105,7 +105,7 @@ void tsr_release(struct tsr_engine *e, struct tsr_tensor *t)
         tsr__node_release(e, fn);
 }
 
-/* ---- nodes --------------------------------------------------------------------------------- */
+/* ---- nodes ----------------------------------------------------------------------------------- */
 
 static struct tsr_node *node_blank(struct tsr_engine *e, const char *name, tsr_backward_fn backward)
 {
@@ -313,7 +313,7 @@ void tsr__node_hook(struct tsr_engine *e, struct tsr_node *node,
     add_hook(e, node, -1, fn, user, arg);
 }
 
-/* ---- sums and leaves ------------------------------------------------------------------------ */
+/* ---- sums and leaves ------------------------------------------------------------------------- */
 
 static void emit_sum(struct tsr_engine *e, struct tsr_tensor *into, struct tsr_tensor *a,
                      struct tsr_tensor *b)
@@ -468,6 +468,15 @@ static void run_hooks(struct tsr_engine *e, struct tsr_node *node)
             h->fn(e, h->user, h->arg);
 }
 
+static void run_leaf(struct tsr_engine *e, struct tsr_node *leaf)
+{
+    struct tsr_tensor *grad = leaf->grads[0];
+    leaf->grads[0] = NULL;
+    if (tsr__ok(e))
+        accumulate_backward(e, leaf, &grad, NULL);
+    tsr_release(e, grad);
+}
+
 static void run_node(struct tsr_engine *e, struct tsr_node *node)
 {
     struct tsr_tensor *grad_in[TSR_MAX_EDGES] = {NULL};
@@ -492,7 +501,11 @@ static void run_node(struct tsr_engine *e, struct tsr_node *node)
         }
         if (grad_in[i])
             buffer_add(e, to, node->edges[i].output, grad_in[i]);
-        if (--to->deps == 0) {
+        if (--to->deps > 0)
+            continue;
+        if (to->seq == UINT64_MAX) { /* a leaf runs before anything else */
+            run_leaf(e, to);
+        } else {
             to->refs++;
             if (!heap_push(e, to))
                 tsr__node_release(e, to);
@@ -544,11 +557,9 @@ void tsr__backward(struct tsr_engine *e, struct tsr_tensor *const *losses, size_
         tsr__node_release(e, node);
     }
     e->origin.module = TSR_NO_ID;
-    if (e->final_callback) {
-        void (*callback)(struct tsr_engine *, void *) = e->final_callback;
-        e->final_callback = NULL;
-        callback(e, e->final_callback_user);
-    }
+    for (size_t i = 0; i < e->n_callbacks; i++)
+        e->callbacks[i].fn(e, e->callbacks[i].user);
+    e->n_callbacks = 0;
     if (e->reducer)
         tsr__reducer_finalize(e);
     for (size_t i = 0; i < n; i++)

@@ -5,13 +5,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* ---- errors ------------------------------------------------------------------------------ */
+/* ---- errors ---------------------------------------------------------------------------------- */
 
 enum { ERROR_TEXT_BYTES = 1024 };
 
 /* The only state outside of objects: each thread has its own. */
 static _Thread_local char error_text[ERROR_TEXT_BYTES];
 
+#undef tsr_fail /* see base.h */
 tsr_status tsr_fail(tsr_status status, const char *fmt, ...)
 {
     /* Formatted aside first, since an argument may be the text of the error before. */
@@ -61,7 +62,7 @@ void tsr_check_failed(const char *cond, const char *file, int line)
     abort();
 }
 
-/* ---- dtypes ------------------------------------------------------------------------------ */
+/* ---- dtypes ---------------------------------------------------------------------------------- */
 
 static const struct dtype_info {
     const char *name;
@@ -111,7 +112,7 @@ tsr_dtype tsr_dtype_parse(const char *name)
     return TSR_DTYPE_NONE;
 }
 
-/* ---- arithmetic -------------------------------------------------------------------------- */
+/* ---- arithmetic ------------------------------------------------------------------------------ */
 
 bool tsr_mul_u64(uint64_t a, uint64_t b, uint64_t *out)
 {
@@ -137,7 +138,7 @@ uint64_t tsr_hash_bytes(uint64_t hash, const void *data, size_t n)
     return hash;
 }
 
-/* ---- memory of the host ------------------------------------------------------------------ */
+/* ---- memory of the host ---------------------------------------------------------------------- */
 
 enum { ARENA_ALIGN = 16, ARENA_FIRST_BLOCK = 16 * 1024, ARENA_LARGEST_BLOCK = 4 * 1024 * 1024 };
 

@@ -40,6 +40,9 @@ typedef enum tsr_status {
 
 /* Records `fmt` as the error text of this thread and returns `status`. */
 tsr_status tsr_fail(tsr_status status, const char *fmt, ...) TSR_PRINTF(2, 3);
+#ifdef __clang_analyzer__ /* cannot see that a failure is never TSR_OK */
+#define tsr_fail(status, ...) ((void)tsr_fail(status, __VA_ARGS__), (status))
+#endif
 /* Text of the last tsr_fail() of this thread; never NULL. Valid until the next tsr_fail(). */
 const char *tsr_error_text(void);
 /* "ValueError", "AssertionError", ... ; "Error" for codes that PyTorch does not have. */
@@ -60,7 +63,7 @@ const char *tsr_status_class(tsr_status status);
     } while (0)
 _Noreturn void tsr_check_failed(const char *cond, const char *file, int line);
 
-/* ---- dtypes ------------------------------------------------------------------------------ */
+/* ---- dtypes ---------------------------------------------------------------------------------- */
 
 typedef enum tsr_dtype {
     TSR_DTYPE_NONE = 0, /* "not set" in a policy */
@@ -79,7 +82,7 @@ tsr_dtype
 tsr_dtype_parse(const char *name); /* also "fp32", "float32", "bfloat16"; NONE if unknown */
 bool tsr_dtype_is_float(tsr_dtype dtype);
 
-/* ---- arithmetic -------------------------------------------------------------------------- */
+/* ---- arithmetic ------------------------------------------------------------------------------ */
 
 static inline uint64_t tsr_ceil_div(uint64_t a, uint64_t b)
 {
@@ -112,7 +115,7 @@ static inline uint64_t tsr_hash_u64(uint64_t hash, uint64_t value)
     return hash ^ (hash >> 33);
 }
 
-/* ---- memory of the host ------------------------------------------------------------------ */
+/* ---- memory of the host ---------------------------------------------------------------------- */
 
 /* An arena: allocations are freed together. Pointers stay valid until tsr_arena_fini(). */
 struct tsr_arena_block;

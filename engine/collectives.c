@@ -211,9 +211,7 @@ void tsr__all_gather_issue(struct tsr_engine *e, struct tsr_group *g, bool async
     g->result.event = tsr__record_event(e, stream);
 }
 
-/* ---- copy-out (3.5)
- * ------------------------------------------------------------------------------ */
-
+/* ---- copy-out (3.5) -------------------------------------------------------------------------- */
 static void ensure_unsharded(struct tsr_engine *e, struct tsr_group *g, struct tsr_fsdp_param *p)
 {
     if (!p->unsharded) {
@@ -326,9 +324,7 @@ void tsr__all_gather_copy_out(struct tsr_engine *e, struct tsr_group *g)
         tsr__storage_release(e, &g->params[i]->temp);
 }
 
-/* ---- reduction (3.8 a-m)
- * ---------------------------------------------------------------------------- */
-
+/* ---- reduction (3.8 a-m) --------------------------------------------------------------------- */
 struct reduction {
     struct tsr_reduce_item *items;
     size_t n;

@@ -12,13 +12,21 @@ void tsr__set_error(struct tsr_engine *e, tsr_status status)
         e->status = status;
 }
 
-/* ---- operands and instructions ------------------------------------------------------------- */
+/* ---- operands and instructions --------------------------------------------------------------- */
 
 void tsr__operand(struct tsr_engine *e, const struct tsr_storage *s, uint64_t offset,
                   uint64_t bytes, uint8_t access)
 {
     if (!tsr__ok(e) || bytes == 0)
         return;
+    if (!s->live) { /* e.g. unshard_in_backward off for a parameter that backward needs (R136) */
+        TSR__RAISE(e, TSR_ERUNTIME,
+                   "an operation of '%s' uses memory that was freed: setStorage of %llu bytes is "
+                   "out of bounds for storage of size 0",
+                   e->origin.module < e->n_modules ? e->module_names[e->origin.module] : "",
+                   (unsigned long long)bytes);
+        return;
+    }
     struct tsr_operand operand = {
         .buffer = s->buffer, .access = access, .space = s->space, .offset = offset, .bytes = bytes};
     if (!TSR_PUSH(e->operands, e->n_operands, e->cap_operands, operand))
@@ -101,7 +109,7 @@ void tsr__set_phase(struct tsr_engine *e, enum tsr_phase phase, uint32_t micro)
     tsr__emit_mark(e, TSR_MARK_PHASE, micro);
 }
 
-/* ---- storages ------------------------------------------------------------------------------ */
+/* ---- storages -------------------------------------------------------------------------------- */
 
 struct tsr_storage *tsr__storage_empty(struct tsr_engine *e, uint64_t bytes,
                                        enum tsr_category category, uint8_t space)
@@ -209,7 +217,7 @@ void tsr__storage_set_category(struct tsr_storage *s, enum tsr_category category
     s->category = (uint8_t)category;
 }
 
-/* ---- streams, communicators, events -------------------------------------------------------- */
+/* ---- streams, communicators, events ---------------------------------------------------------- */
 
 uint16_t tsr__stream_add(struct tsr_engine *e, const char *name, uint8_t role, int8_t priority)
 {
@@ -325,7 +333,7 @@ void tsr__wait_work(struct tsr_engine *e, uint16_t stream, uint32_t event)
     emit_event(e, TSR_WAIT, stream, event);
 }
 
-/* ---- trace --------------------------------------------------------------------------------- */
+/* ---- trace ----------------------------------------------------------------------------------- */
 
 void tsr__event_begin(struct tsr_event *ev, const char *name)
 {

@@ -4,9 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* ---- life
- * ------------------------------------------------------------------------------------------- */
-
+/* ---- life ------------------------------------------------------------------------------------ */
 static void on_segment(void *user, enum tsr_segment_action action, uint32_t segment,
                        uint64_t address, uint64_t bytes, uint16_t stream)
 {
@@ -117,9 +115,7 @@ struct tsr_allocator_stats tsr_engine_memory(const struct tsr_engine *e)
     return tsr_allocator_stats(e->allocator);
 }
 
-/* ---- rank classes
- * ------------------------------------------------------------------------------------ */
-
+/* ---- rank classes ---------------------------------------------------------------------------- */
 uint32_t tsr_shard_world(const struct tsr_engine *e)
 {
     return e->config.mesh.shape[e->config.mesh.n_dims - 1];
@@ -163,9 +159,7 @@ tsr_status tsr_engine_rank_classes(struct tsr_engine *e, uint32_t *class_of,
     return TSR_OK;
 }
 
-/* ---- groups and layouts
- * ------------------------------------------------------------------------------- */
-
+/* ---- groups and layouts ---------------------------------------------------------------------- */
 struct state_list {
     size_t n, want;
     struct tsr_state *found;

@@ -20,7 +20,7 @@ struct tsr_state;
 struct tsr_group;
 struct tsr_reducer;
 
-/* ---- storages and tensors (autograd.c, emit.c) ------------------------------------------- */
+/* ---- storages and tensors (autograd.c, emit.c) ----------------------------------------------- */
 
 /* Memory with a reference count. The backing block may come and go (FSDP resizes the storage of an
  * unsharded parameter to 0 and back, R105); each backing is a new buffer id. */
@@ -98,7 +98,7 @@ struct tsr_node {
     struct tsr_node *next_free;
 };
 
-/* ---- modules and parameters (module.c) ---------------------------------------------------- */
+/* ---- modules and parameters (module.c) ------------------------------------------------------- */
 
 struct tsr_fsdp_param;
 
@@ -148,7 +148,7 @@ struct tsr_module {
     struct tsr_tensor *aux_output; /* a second output of the running forward (attention weights) */
 };
 
-/* ---- sharding (shard.c) ------------------------------------------------------------------- */
+/* ---- sharding (shard.c) ---------------------------------------------------------------------- */
 
 /* The chunk rule of section 2.2 exists here and nowhere else. */
 struct tsr_chunk {
@@ -158,7 +158,7 @@ struct tsr_chunk {
 };
 struct tsr_chunk tsr__chunk(uint64_t n, uint32_t world, uint32_t rank);
 
-/* ---- FSDP (fsdp_*.c) ---------------------------------------------------------------------- */
+/* ---- FSDP (fsdp_*.c) ------------------------------------------------------------------------- */
 
 enum tsr_training_state {
     TSR_IDLE,
@@ -281,7 +281,7 @@ struct tsr_state {
     bool handle_pending;
 };
 
-/* ---- engine ------------------------------------------------------------------------------- */
+/* ---- engine ---------------------------------------------------------------------------------- */
 
 struct tsr_region { /* one checkpointed call (checkpoint.c) */
     int refs;
@@ -361,8 +361,11 @@ struct tsr_engine {
     struct tsr_storage *free_storages;
     struct tsr_node_hook *free_hooks;
     struct tsr_region *free_regions;
-    void (*final_callback)(struct tsr_engine *e, void *user);
-    void *final_callback_user;
+    struct tsr_callback { /* run at the end of the backward, in order of queueing */
+        void (*fn)(struct tsr_engine *e, void *user);
+        void *user;
+    } * callbacks;
+    size_t n_callbacks, cap_callbacks;
 
     /* hook context: the stream that a user's hook runs on is `stream` */
     bool in_hook;
@@ -385,9 +388,12 @@ static inline bool tsr__ok(const struct tsr_engine *e)
 }
 /* Keeps the first error. */
 void tsr__set_error(struct tsr_engine *e, tsr_status status);
-#define TSR__RAISE(e, status_code, ...) tsr__set_error((e), tsr_fail((status_code), __VA_ARGS__))
-
-/* ---- emit.c -------------------------------------------------------------------------------- */
+#define TSR__RAISE(e, status_code, ...)                                    \
+    do {                                                                   \
+        if ((e)->status == TSR_OK) /* keeps the text of the first error */ \
+            (e)->status = tsr_fail((status_code), __VA_ARGS__);            \
+    } while (0)
+/* ---- emit.c ---------------------------------------------------------------------------------- */
 
 struct tsr_storage *tsr__storage_new(struct tsr_engine *e, uint64_t bytes,
                                      enum tsr_category category);
@@ -425,7 +431,7 @@ void tsr__wait_event(struct tsr_engine *e, uint16_t stream, uint32_t event);
 void tsr__host_wait_event(struct tsr_engine *e, uint32_t event);
 void tsr__wait_work(struct tsr_engine *e, uint16_t stream, uint32_t event);
 
-/* ---- trace ---------------------------------------------------------------------------------- */
+/* ---- trace ----------------------------------------------------------------------------------- */
 
 void tsr__event_begin(struct tsr_event *ev, const char *name);
 void tsr__event_str(struct tsr_event *ev, const char *key, const char *value); /* NULL: null */
@@ -435,7 +441,7 @@ void tsr__event_num(struct tsr_event *ev, const char *key, double value); /* 0: 
 void tsr__event_strs(struct tsr_event *ev, const char *key, const char *const *v, size_t n);
 void tsr__event_send(struct tsr_engine *e, const struct tsr_event *ev);
 
-/* ---- autograd.c ----------------------------------------------------------------------------- */
+/* ---- autograd.c ------------------------------------------------------------------------------ */
 
 struct tsr_tensor *tsr__tensor_new(struct tsr_engine *e, tsr_dtype dtype, int n_dims,
                                    const uint64_t *dims, enum tsr_category category);
@@ -469,7 +475,7 @@ enum tsr_category tsr__grad_category(const struct tsr_engine *e, const struct ts
 /* Runs backward from the losses. */
 void tsr__backward(struct tsr_engine *e, struct tsr_tensor *const *losses, size_t n);
 
-/* ---- checkpoint.c --------------------------------------------------------------------------- */
+/* ---- checkpoint.c ---------------------------------------------------------------------------- */
 
 struct tsr_tensor *tsr__checkpoint_call(struct tsr_engine *e, struct tsr_module *m,
                                         struct tsr_tensor *in, bool outside);
@@ -478,7 +484,7 @@ void tsr__region_release(struct tsr_engine *e, struct tsr_region *region);
 /* Called by tsr__node_save: hands the tensor to the region being packed or recomputed. */
 struct tsr_saved tsr__region_pack(struct tsr_engine *e, struct tsr_tensor *t);
 
-/* ---- call.c --------------------------------------------------------------------------------- */
+/* ---- call.c ---------------------------------------------------------------------------------- */
 
 struct tsr_tensor *tsr__call_hooks(struct tsr_engine *e, struct tsr_module *m,
                                    struct tsr_tensor *in);
@@ -493,7 +499,7 @@ bool tsr__arena_grow(struct tsr_engine *e, void *items_ptr, size_t n_used, size_
          ? ((items)[(n)++] = (value), true)                       \
          : false)
 
-/* ---- module.c ------------------------------------------------------------------------------- */
+/* ---- module.c -------------------------------------------------------------------------------- */
 
 bool tsr__glob(const char *pattern, const char *text);
 struct tsr_module *tsr__module_new(struct tsr_engine *e, struct tsr_module *parent,

@@ -283,18 +283,20 @@ static void group_mesh(struct tsr_engine *e, struct tsr_group *g, bool replicate
 {
     const struct tsr_mesh *mesh = &e->config.mesh;
     uint32_t last = mesh->shape[mesh->n_dims - 1];
+    /* a 1-D mesh has one process group, whatever uses it */
+    const char *only = mesh->n_dims == 1 && mesh->name[0][0] ? mesh->name[0] : NULL;
     g->shard_comm = g->replicate_comm = g->post_forward_comm = UINT16_MAX;
     g->is_replicate = replicate;
     if (replicate) {
         g->shard_size = 1;
         g->replicate_size = last;
-        g->replicate_comm = tsr__comm_add(e, "replicate", last, 1, UINT16_MAX);
+        g->replicate_comm = tsr__comm_add(e, only ? only : "replicate", last, 1, UINT16_MAX);
         return;
     }
     g->shard_size = last;
     g->shard_rank = e->config.rank % last;
     g->replicate_size = 1;
-    g->shard_comm = tsr__comm_add(e, "shard", last, 1, UINT16_MAX);
+    g->shard_comm = tsr__comm_add(e, only ? only : "shard", last, 1, UINT16_MAX);
     if (mesh->n_dims == 2) {
         g->is_hsdp = true;
         g->replicate_size = mesh->shape[0];
@@ -345,9 +347,7 @@ static tsr_status make_group(struct call *c, struct tsr_state *s)
     return TSR_OK;
 }
 
-/* ---- checks of the call
- * -------------------------------------------------------------------------- */
-
+/* ---- checks of the call ---------------------------------------------------------------------- */
 static tsr_status check_modules(struct call *c, struct tsr_module *const *modules, size_t n,
                                 const char *api)
 {

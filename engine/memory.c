@@ -25,7 +25,7 @@ struct tsr_memory {
 
 enum { FIRST_SLOTS = 1024 };
 
-/* ---- the map of live buffers -------------------------------------------------------------- */
+/* ---- the map of live buffers ----------------------------------------------------------------- */
 
 static size_t home_of(uint32_t buffer, size_t n_slots)
 {
@@ -106,7 +106,7 @@ void tsr_memory_destroy(struct tsr_memory *memory)
     free(memory);
 }
 
-/* ---- instructions ------------------------------------------------------------------------- */
+/* ---- instructions ---------------------------------------------------------------------------- */
 
 static tsr_status on_alloc(struct tsr_memory *memory, const struct tsr_instr *instr, size_t at)
 {

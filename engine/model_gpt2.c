@@ -128,9 +128,7 @@ static void lm_forward(struct tsr_engine *e, struct tsr_module *self, void *impl
     tsr_release(e, h);
 }
 
-/* ---- building
- * ---------------------------------------------------------------------------------------- */
-
+/* ---- building -------------------------------------------------------------------------------- */
 static struct tsr_module *add(struct tsr_engine *e, struct tsr_module *parent, const char *name,
                               const char *type, tsr_forward_fn forward, int n_dims,
                               const uint64_t *shape, uint64_t bias)

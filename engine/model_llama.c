@@ -137,9 +137,7 @@ static void causal_lm_forward(struct tsr_engine *e, struct tsr_module *self, voi
     tsr_release(e, h);
 }
 
-/* ---- building
- * ---------------------------------------------------------------------------------------- */
-
+/* ---- building -------------------------------------------------------------------------------- */
 static struct tsr_module *add_linear(struct tsr_engine *e, struct tsr_module *parent,
                                      const char *name, uint64_t in, uint64_t out, bool bias)
 {

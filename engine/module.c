@@ -141,7 +141,7 @@ struct tsr_param *tsr__param_new(struct tsr_engine *e, struct tsr_module *m, con
     return p;
 }
 
-/* ---- visiting ------------------------------------------------------------------------------ */
+/* ---- visiting -------------------------------------------------------------------------------- */
 
 static bool walk(struct tsr_module *m, bool *seen, tsr_module_fn fn, void *user)
 {
@@ -271,7 +271,7 @@ uint64_t tsr_model_n_params(struct tsr_engine *e)
     return n;
 }
 
-/* ---- changes before wrapping ---------------------------------------------------------------- */
+/* ---- changes before wrapping ----------------------------------------------------------------- */
 
 static struct tsr_place *find_place(struct tsr_engine *e, const char *fqn)
 {
@@ -349,11 +349,12 @@ void tsr_model_set_meta(struct tsr_engine *e, bool meta)
             e->params[i]->meta = meta;
 }
 
-void tsr_model_set_noncontiguous(struct tsr_engine *e, bool noncontiguous)
+tsr_status tsr_param_set_noncontiguous(struct tsr_engine *e, const char *pattern)
 {
     for (size_t i = 0; i < e->n_params; i++)
-        if (e->params[i] && e->params[i]->n_dims > 1)
-            e->params[i]->noncontiguous = noncontiguous;
+        if (e->params[i] && tsr__glob(pattern, e->params[i]->fqn))
+            e->params[i]->noncontiguous = true;
+    return TSR_OK;
 }
 
 /* ---- own models ------------------------------------------------------------------------------ */

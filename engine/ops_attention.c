@@ -3,9 +3,7 @@
  */
 #include "ops_common.h"
 
-/* ---- rotary, repeat, split
- * ------------------------------------------------------------------------ */
-
+/* ---- rotary, repeat, split ------------------------------------------------------------------- */
 /* Complex product with the table of angles; in fp32. a: table bytes */
 static void rotate_backward(struct tsr_engine *e, struct tsr_node *node,
                             struct tsr_tensor **grad_out, struct tsr_tensor **grad_in)
@@ -132,9 +130,7 @@ void tsr_op_split3(struct tsr_engine *e, struct tsr_tensor *x, uint64_t q, uint6
     tsr__node_release(e, join);
 }
 
-/* ---- attention kernels
- * ------------------------------------------------------------------------------- */
-
+/* ---- attention kernels ----------------------------------------------------------------------- */
 struct kernel {
     const struct tsr_attention_shape *s;
     uint64_t key_heads; /* heads of k and v as the kernel sees them */
@@ -260,9 +256,7 @@ static struct tsr_tensor *fused_attention(struct tsr_engine *e, struct tsr_tenso
     return out[0];
 }
 
-/* ---- attention as plain products
- * --------------------------------------------------------------------- */
-
+/* ---- attention as plain products ------------------------------------------------------------- */
 enum { SCORES, WEIGHTED };
 
 static void emit_bmm(struct tsr_engine *e, const char *name, const struct tsr_attention_shape *s,

@@ -4,9 +4,7 @@
  */
 #include "ops_common.h"
 
-/* ---- linear
- * -------------------------------------------------------------------------------------- */
-
+/* ---- linear ---------------------------------------------------------------------------------- */
 /* The first matrix product of a thread takes cuBLAS' workspace (32 MiB on sm_90), the first biased
  * one cublasLt's (1 MiB), after its output; both stay (operators.md, section 5). */
 static void take_workspace(struct tsr_engine *e, bool biased)
@@ -44,6 +42,8 @@ static void emit_gemm(struct tsr_engine *e, const char *name, struct tsr_tensor 
 }
 
 enum { LINEAR_CONV1D = 1, LINEAR_BIASED = 2 };
+/* Edges in PyTorch's order (addmm: bias, input, weight): leaves receive gradients in this order. */
+enum { EDGE_BIAS, EDGE_INPUT, EDGE_WEIGHT };
 
 /* a: rows, out, in, flags */
 static void linear_weight_grad(struct tsr_engine *e, struct tsr_node *node, struct tsr_tensor *g,
@@ -51,8 +51,8 @@ static void linear_weight_grad(struct tsr_engine *e, struct tsr_node *node, stru
 {
     struct tsr_tensor *x = tsr__node_saved(e, node, 0);
     struct tsr_tensor *w = node->w[0];
-    struct tsr_tensor *grad =
-        tsr__tensor_like(e, w, (tsr_dtype)w->dtype, tsr__grad_category(e, node->edges[1].node));
+    struct tsr_tensor *grad = tsr__tensor_like(
+        e, w, (tsr_dtype)w->dtype, tsr__grad_category(e, node->edges[EDGE_WEIGHT].node));
     if (x && grad && tsr__ok(e)) {
         grad->is_view = !(node->a[3] & LINEAR_BIASED);
         emit_gemm(e, "mm_weight_grad", g, x, NULL, grad,
@@ -60,7 +60,7 @@ static void linear_weight_grad(struct tsr_engine *e, struct tsr_node *node, stru
         take_workspace(e, false);
     }
     tsr_release(e, x);
-    grad_in[1] = grad;
+    grad_in[EDGE_WEIGHT] = grad;
 }
 
 static void linear_input_grad(struct tsr_engine *e, struct tsr_node *node, struct tsr_tensor *g,
@@ -75,14 +75,14 @@ static void linear_input_grad(struct tsr_engine *e, struct tsr_node *node, struc
                   (uint64_t[]){node->a[0], node->a[2], node->a[1]});
         take_workspace(e, false);
     }
-    grad_in[0] = grad;
+    grad_in[EDGE_INPUT] = grad;
 }
 
 static void bias_grad(struct tsr_engine *e, struct tsr_node *node, struct tsr_tensor *g,
                       struct tsr_tensor **grad_in)
 {
     struct tsr_tensor *grad = tsr__tensor_new(e, (tsr_dtype)g->dtype, 1, &node->a[1],
-                                              tsr__grad_category(e, node->edges[2].node));
+                                              tsr__grad_category(e, node->edges[EDGE_BIAS].node));
     if (grad) {
         tsr__operand_tensor(e, g, TSR_READ);
         tsr__operand_tensor(e, grad, TSR_WRITE);
@@ -95,7 +95,7 @@ static void bias_grad(struct tsr_engine *e, struct tsr_node *node, struct tsr_te
                                 .dims = {node->a[0], node->a[1]}};
         tsr__emit_op(e, &work);
     }
-    grad_in[2] = grad;
+    grad_in[EDGE_BIAS] = grad;
 }
 
 /* Without bias the weight's gradient comes first, with bias the input's (operators.md, section 3).
@@ -106,13 +106,13 @@ static void linear_backward(struct tsr_engine *e, struct tsr_node *node,
     struct tsr_tensor *g = grad_out[0];
     bool biased = node->a[3] & LINEAR_BIASED;
     tsr__node_touch(e, node); /* a checkpointed region is recomputed before anything else */
-    if (biased && node->edges[0].node)
+    if (biased && node->edges[EDGE_INPUT].node)
         linear_input_grad(e, node, g, grad_in);
-    if (node->edges[1].node)
+    if (node->edges[EDGE_WEIGHT].node)
         linear_weight_grad(e, node, g, grad_in);
-    if (!biased && node->edges[0].node)
+    if (!biased && node->edges[EDGE_INPUT].node)
         linear_input_grad(e, node, g, grad_in);
-    if (node->edges[2].node)
+    if (node->edges[EDGE_BIAS].node)
         bias_grad(e, node, g, grad_in);
 }
 
@@ -134,13 +134,13 @@ static struct tsr_tensor *linear(struct tsr_engine *e, struct tsr_tensor *x, str
     uint64_t out = w->dims[flags & LINEAR_CONV1D ? 1 : 0];
     uint64_t rows = in ? x->numel / in : 0;
     struct tsr_node *node =
-        tsr__node_new(e, "Linear", linear_backward, (struct tsr_tensor *[]){x, w, b}, 3);
+        tsr__node_new(e, "Linear", linear_backward, (struct tsr_tensor *[]){b, x, w}, 3);
     if (node) {
         node->a[0] = rows;
         node->a[1] = out;
         node->a[2] = in;
         node->a[3] = flags | (b ? LINEAR_BIASED : 0);
-        if (node->edges[1].node)
+        if (node->edges[EDGE_WEIGHT].node)
             tsr__node_save(e, node, x);
         tsr__node_save_weight(e, node, w);
     }
@@ -167,9 +167,7 @@ struct tsr_tensor *tsr_op_conv1d(struct tsr_engine *e, struct tsr_tensor *x, str
     return linear(e, x, w, bias, LINEAR_CONV1D);
 }
 
-/* ---- embedding
- * ------------------------------------------------------------------------------------- */
-
+/* ---- embedding ------------------------------------------------------------------------------- */
 static void embedding_backward(struct tsr_engine *e, struct tsr_node *node,
                                struct tsr_tensor **grad_out, struct tsr_tensor **grad_in)
 {
@@ -219,9 +217,7 @@ struct tsr_tensor *tsr_op_embedding(struct tsr_engine *e, struct tsr_tensor *ids
     return y;
 }
 
-/* ---- norms
- * ------------------------------------------------------------------------------------------ */
-
+/* ---- norms ----------------------------------------------------------------------------------- */
 /* saved: input, statistics (rms: 1; layer norm: 2). a: rows, columns */
 static void norm_backward(struct tsr_engine *e, struct tsr_node *node, struct tsr_tensor **grad_out,
                           struct tsr_tensor **grad_in)
@@ -327,9 +323,7 @@ struct tsr_tensor *tsr_op_layer_norm(struct tsr_engine *e, struct tsr_tensor *x,
     return norm(e, x, w, b);
 }
 
-/* ---- pointwise
- * -------------------------------------------------------------------------------------- */
-
+/* ---- pointwise ------------------------------------------------------------------------------- */
 void tsr__emit_pointwise(struct tsr_engine *e, const char *name, struct tsr_tensor *const *in,
                          int n, struct tsr_tensor *out)
 {

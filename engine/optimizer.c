@@ -221,10 +221,7 @@ void tsr__optimizer_step(struct tsr_engine *e)
     run_variant(&s);
 }
 
-/* ---- clipping
- * ------------------------------------------------------------------------------------------------
- */
-
+/* ---- clipping -------------------------------------------------------------------------------- */
 /* Norms add up over the ranks that hold different pieces: one all-reduce per mesh dimension that
  * shards (R230). */
 static void reduce_norms(struct tsr_engine *e, struct tsr_storage *norms)

@@ -9,9 +9,7 @@ static void begin(struct tsr_event *ev, const char *name, const struct tsr_group
     tsr__event_str(ev, "g", g->name);
 }
 
-/* ---- lazy initialisation
- * -------------------------------------------------------------------------- */
-
+/* ---- lazy initialisation --------------------------------------------------------------------- */
 /* Effective dtypes (2.10): "none" where no cast happens. */
 static void init_dtypes(struct tsr_group *g, struct tsr_fsdp_param *p)
 {
@@ -74,9 +72,7 @@ void tsr__group_lazy_init(struct tsr_engine *e, struct tsr_group *g)
     check_dtypes(e, g);
 }
 
-/* ---- sharded states
- * --------------------------------------------------------------------------------- */
-
+/* ---- sharded states -------------------------------------------------------------------------- */
 static void drop_post_forward(struct tsr_engine *e, struct tsr_group *g)
 {
     for (size_t i = 0; i < g->n_params; i++)
@@ -155,9 +151,7 @@ void tsr__group_reshard(struct tsr_engine *e, struct tsr_group *g)
     tsr__group_to_sharded(e, g);
 }
 
-/* ---- unshard (3.4)
- * ------------------------------------------------------------------------------------ */
-
+/* ---- unshard (3.4) --------------------------------------------------------------------------- */
 static void trace_unshard(struct tsr_engine *e, struct tsr_group *g, bool async_op, const char *res)
 {
     if (!e->has_trace)
@@ -204,9 +198,7 @@ void tsr__group_unshard(struct tsr_engine *e, struct tsr_group *g, bool async_op
                           apart ? comm->all_gather : e->stream);
 }
 
-/* ---- wait_for_unshard (3.5)
- * ------------------------------------------------------------------------------ */
-
+/* ---- wait_for_unshard (3.5) ------------------------------------------------------------------ */
 static void trace_wait(struct tsr_engine *e, struct tsr_group *g, const char *freed, bool defers)
 {
     if (!e->has_trace)
@@ -293,10 +285,7 @@ void tsr__group_prefetch(struct tsr_engine *e, struct tsr_group *g, bool forward
     e->origin.group = group;
 }
 
-/* ---- forward
- * -----------------------------------------------------------------------------------------------
- */
-
+/* ---- forward --------------------------------------------------------------------------------- */
 static void post_backward_node(struct tsr_engine *e, struct tsr_node *node,
                                struct tsr_tensor **grad_out, struct tsr_tensor **grad_in)
 {
@@ -362,10 +351,7 @@ void tsr__group_post_forward(struct tsr_engine *e, struct tsr_group *g)
     g->training = TSR_IDLE;
 }
 
-/* ---- backward
- * -----------------------------------------------------------------------------------------------
- */
-
+/* ---- backward -------------------------------------------------------------------------------- */
 /* Implicit prefetch (3.7): the group recorded before this one in the forward that just happened. */
 static void backward_prefetch(struct tsr_engine *e, struct tsr_group *g)
 {

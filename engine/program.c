@@ -43,7 +43,7 @@ tsr_status tsr_program_append(struct tsr_program *program, const struct tsr_inst
     return TSR_OK;
 }
 
-/* ---- names ------------------------------------------------------------------------------- */
+/* ---- names ----------------------------------------------------------------------------------- */
 
 static const char *name_of(const char *const *names, int n, int i)
 {

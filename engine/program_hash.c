@@ -5,7 +5,7 @@
 #include "canonical.h"
 #include "program.h"
 
-/* ---- canonical numbers ------------------------------------------------------------------- */
+/* ---- canonical numbers ----------------------------------------------------------------------- */
 
 void tsr_canonical_init(struct tsr_canonical *map)
 {
@@ -53,7 +53,7 @@ bool tsr_canonical_number(struct tsr_canonical *map, uint32_t id, uint32_t *numb
     return true;
 }
 
-/* ---- program hash ------------------------------------------------------------------------ */
+/* ---- program hash ---------------------------------------------------------------------------- */
 
 static uint64_t hash_double(uint64_t hash, double value)
 {
@@ -183,7 +183,7 @@ uint64_t tsr_program_offsets_hash(const struct tsr_program *program)
     return hash;
 }
 
-/* ---- executed hash ----------------------------------------------------------------------- */
+/* ---- executed hash --------------------------------------------------------------------------- */
 
 void tsr_exec_hash_init(struct tsr_exec_hash *hash)
 {

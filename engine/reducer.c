@@ -42,9 +42,7 @@ struct tsr_reducer {
     bool has_launched; /* any bucket since the last look (tsr_ddp_bucket) */
 };
 
-/* ---- bucket assignment
- * ------------------------------------------------------------------------------- */
-
+/* ---- bucket assignment ----------------------------------------------------------------------- */
 static tsr_dtype bucket_dtype(const struct tsr_reducer *r, const struct tsr_param *p)
 {
     if (r->options.mp.reduce != TSR_DTYPE_NONE)
@@ -164,9 +162,7 @@ static void initial_buckets(struct tsr_engine *e, struct tsr_reducer *r)
     install(e, r, &a);
 }
 
-/* ---- construction
- * ------------------------------------------------------------------------------------------- */
-
+/* ---- construction ---------------------------------------------------------------------------- */
 struct collect {
     struct tsr_engine *e;
     struct tsr_reducer *r;
@@ -283,10 +279,7 @@ void tsr__reducer_init_params(struct tsr_engine *e)
             make_handle(e, r->params[i], dtype);
 }
 
-/* ---- forward
- * ---------------------------------------------------------------------------------------------------
- */
-
+/* ---- forward --------------------------------------------------------------------------------- */
 static void cast_params(struct tsr_engine *e, struct tsr_reducer *r)
 {
     for (size_t i = 0; i < r->n_params && tsr__ok(e); i++) {
@@ -329,10 +322,7 @@ struct tsr_tensor *tsr__reducer_pre_forward(struct tsr_engine *e, struct tsr_ten
     return out;
 }
 
-/* ---- backward
- * ----------------------------------------------------------------------------------------------------
- */
-
+/* ---- backward -------------------------------------------------------------------------------- */
 static void launch(struct tsr_engine *e, struct tsr_reducer *r, struct bucket *b)
 {
     uint32_t ready = tsr__new_event(e);
@@ -508,10 +498,7 @@ void tsr__reducer_destroy(struct tsr_engine *e)
     e->reducer = NULL; /* everything of it lives in the arena */
 }
 
-/* ---- inspection
- * -----------------------------------------------------------------------------------------------------
- */
-
+/* ---- inspection ------------------------------------------------------------------------------ */
 size_t tsr_ddp_n_buckets(struct tsr_engine *e)
 {
     return e->reducer && e->reducer->has_launched ? e->reducer->n_buckets : 0;

@@ -136,9 +136,7 @@ static void lazy_init(struct tsr_engine *e, struct tsr_state *s)
             tsr__group_lazy_init(e, s->ctx->states[i]->group);
 }
 
-/* ---- forward hooks
- * ------------------------------------------------------------------------------- */
-
+/* ---- forward hooks --------------------------------------------------------------------------- */
 static void root_pre_forward(struct tsr_engine *e, struct tsr_state *s)
 {
     if (!s->lazy_done)
@@ -283,9 +281,7 @@ struct tsr_tensor *tsr__state_post_forward(struct tsr_engine *e, struct tsr_stat
     return out;
 }
 
-/* ---- backward hooks
- * ------------------------------------------------------------------------------ */
-
+/* ---- backward hooks -------------------------------------------------------------------------- */
 static void finalize_state(struct tsr_engine *e, struct tsr_state *s)
 {
     trace_hook(e, "finalize_backward", s, "pending_unshard", s->group && s->group->result.pending);
@@ -338,8 +334,9 @@ static void pre_backward(struct tsr_engine *e, void *user, uint32_t arg)
     s->training = TSR_PRE_BACKWARD;
     if (!s->ctx->callback_queued) {
         s->ctx->callback_queued = true;
-        e->final_callback = final_callback;
-        e->final_callback_user = s;
+        struct tsr_callback callback = {final_callback, s};
+        if (!TSR__ARENA_PUSH(e, e->callbacks, e->n_callbacks, e->cap_callbacks, callback))
+            return;
         trace_hook(e, "queue_final_callback", s, NULL, false);
     }
     if (s->group)

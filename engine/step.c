@@ -20,9 +20,7 @@ tsr_status tsr_step_configure(struct tsr_engine *e, const struct tsr_step_config
     return TSR_OK;
 }
 
-/* ---- initialisation
- * ----------------------------------------------------------------------------------- */
-
+/* ---- initialisation -------------------------------------------------------------------------- */
 static void fill(struct tsr_engine *e, struct tsr_storage *s)
 {
     if (!s || s->bytes == 0)
@@ -94,9 +92,7 @@ tsr_status tsr_engine_init_params(struct tsr_engine *e)
     return e->status;
 }
 
-/* ---- parts of an iteration
- * ------------------------------------------------------------------------------ */
-
+/* ---- parts of an iteration ------------------------------------------------------------------- */
 static void drop(struct tsr_engine *e, struct tsr_tensor **t)
 {
     tsr_release(e, *t);
@@ -220,9 +216,7 @@ tsr_status tsr_step_end(struct tsr_engine *e)
     return e->status;
 }
 
-/* ---- the plain iteration
- * --------------------------------------------------------------------------------- */
-
+/* ---- the plain iteration --------------------------------------------------------------------- */
 /* Section 3.12: what differs between the last micro-batch and the ones before it. */
 static tsr_status set_accumulation(struct tsr_engine *e, bool last)
 {

@@ -28,7 +28,7 @@ struct tsr_module;
 struct tsr_param;
 struct tsr_tensor;
 
-/* ---- engine ------------------------------------------------------------------------------ */
+/* ---- engine ---------------------------------------------------------------------------------- */
 
 enum { TSR_MAX_MESH = 4 };
 
@@ -67,7 +67,7 @@ struct tsr_allocator_stats tsr_engine_memory(const struct tsr_engine *engine);
 tsr_status tsr_engine_rank_classes(struct tsr_engine *engine, uint32_t *class_of,
                                    uint32_t *representative, uint32_t *n_classes) TSR_MUST_USE;
 
-/* ---- models ------------------------------------------------------------------------------ */
+/* ---- models ---------------------------------------------------------------------------------- */
 
 /* Llama, Mistral, Qwen2, Qwen3 (dense). Names are those of Hugging Face (model.layers.0.mlp...). */
 struct tsr_llama_config {
@@ -143,7 +143,8 @@ tsr_status tsr_param_freeze(struct tsr_engine *engine, const char *pattern) TSR_
 tsr_status tsr_param_set_dtype(struct tsr_engine *engine, const char *pattern,
                                tsr_dtype dtype) TSR_MUST_USE;
 void tsr_model_set_meta(struct tsr_engine *engine, bool meta);
-void tsr_model_set_noncontiguous(struct tsr_engine *engine, bool noncontiguous);
+/* Stored transposed: fully_shard refuses it (R16). */
+tsr_status tsr_param_set_noncontiguous(struct tsr_engine *engine, const char *pattern) TSR_MUST_USE;
 
 struct tsr_module *tsr_module_root(struct tsr_engine *engine);
 struct tsr_module *tsr_module_find(struct tsr_engine *engine, const char *fqn); /* NULL if none */
@@ -172,7 +173,7 @@ struct tsr_param_info {
 struct tsr_param_info tsr_param_info(const struct tsr_param *param, const struct tsr_module *owner);
 uint64_t tsr_model_n_params(struct tsr_engine *engine); /* tied ones once */
 
-/* ---- own models -------------------------------------------------------------------------- */
+/* ---- own models ------------------------------------------------------------------------------ */
 
 /* Runs a module: reads `in` (borrowed), returns a new reference in *out. Use tsr_call() for
  * children, so that their hooks run, and the tsr_op_...() functions of ops.h for work. */
@@ -187,7 +188,7 @@ struct tsr_param *tsr_param_add(struct tsr_engine *engine, struct tsr_module *mo
 struct tsr_tensor *tsr_call(struct tsr_engine *engine, struct tsr_module *module,
                             struct tsr_tensor *in);
 
-/* ---- fully_shard, replicate -------------------------------------------------------------- */
+/* ---- fully_shard, replicate ------------------------------------------------------------------ */
 
 enum tsr_reshard_kind { TSR_RESHARD_DEFAULT, TSR_RESHARD_FALSE, TSR_RESHARD_TRUE, TSR_RESHARD_INT };
 
@@ -239,7 +240,7 @@ tsr_status tsr_ddp(struct tsr_engine *engine, const struct tsr_ddp_options *opti
 tsr_status tsr_checkpoint(struct tsr_engine *engine, struct tsr_module *module, bool outside,
                           bool early_stop) TSR_MUST_USE;
 
-/* ---- methods of a wrapped module (section 4.3) -------------------------------------------- */
+/* ---- methods of a wrapped module (section 4.3) ----------------------------------------------- */
 
 typedef void (*tsr_all_reduce_hook)(struct tsr_engine *engine, struct tsr_tensor *buffer,
                                     void *user);
@@ -279,14 +280,15 @@ tsr_status tsr_state_dict(struct tsr_engine *e,
 tsr_status tsr_deepcopy(struct tsr_engine *e, struct tsr_module *m);
 /* Makes another method of the module run its forward hooks (R122); nothing on a module that is not
  * wrapped (R123). Modules of this engine have no method but forward. */
-tsr_status tsr_register_forward_method(struct tsr_engine *e, struct tsr_module *m, const char *name);
+tsr_status tsr_register_forward_method(struct tsr_engine *e, struct tsr_module *m,
+                                       const char *name);
 bool tsr_module_is_wrapped(const struct tsr_module *module);
 
 /* For hooks: emits one kernel that reads and writes `buffer` on the hook's stream. */
 void tsr_emit_user_op(struct tsr_engine *engine, struct tsr_tensor *buffer, const char *name,
                       double flops);
 
-/* ---- steps ------------------------------------------------------------------------------- */
+/* ---- steps ----------------------------------------------------------------------------------- */
 
 enum tsr_optimizer {
     TSR_OPT_ADAMW_FOREACH,
@@ -330,7 +332,7 @@ tsr_status tsr_step_backward(struct tsr_engine *engine, const uint32_t *micros,
 tsr_status tsr_step_optimizer(struct tsr_engine *engine) TSR_MUST_USE; /* clip, optimizer */
 tsr_status tsr_step_end(struct tsr_engine *engine) TSR_MUST_USE;       /* inputs are dropped */
 
-/* ---- what was built (for inspection and layout tables) ------------------------------------ */
+/* ---- what was built (for inspection and layout tables) --------------------------------------- */
 
 struct tsr_group_info {
     const char *name; /* FQNs of its modules, joined by ", " */

@@ -34,7 +34,7 @@ struct trace {
     const char *call;  /* with stage "call": which function */
 };
 
-/* ---- events of the driver ------------------------------------------------------------------------------ */
+/* ---- events of the driver -------------------------------------------------------------------- */
 
 static void mark(struct trace *t, json_t *event)
 {
@@ -67,7 +67,7 @@ static json_t *node_json(const struct tsr_node *node)
     return json_string(node->text);
 }
 
-/* ---- calls ------------------------------------------------------------------------------------------------ */
+/* ---- calls ----------------------------------------------------------------------------------- */
 
 static bool applies(const struct tsr_node *at, const char *when, uint32_t iter, uint32_t micro)
 {
@@ -95,7 +95,7 @@ static tsr_status make_calls(struct trace *t, const char *when, uint32_t iter, u
     return TSR_OK;
 }
 
-/* ---- an iteration ------------------------------------------------------------------------------------------- */
+/* ---- an iteration ---------------------------------------------------------------------------- */
 
 static bool is_no_grad(const struct tsr_node *train, uint32_t iter)
 {
@@ -107,7 +107,8 @@ static bool is_no_grad(const struct tsr_node *train, uint32_t iter)
     return false;
 }
 
-static tsr_status run_forward(struct trace *t, const struct tsr_node *train, uint32_t iter, uint32_t micro)
+static tsr_status run_forward(struct trace *t, const struct tsr_node *train, uint32_t iter,
+                              uint32_t micro)
 {
     char key[16];
     struct tsr_module *entry = NULL;
@@ -194,7 +195,7 @@ static tsr_status run_iteration(struct trace *t, const struct tsr_node *train, u
     return tsr_step_end(t->e);
 }
 
-/* ---- a scenario ------------------------------------------------------------------------------------------------ */
+/* ---- a scenario ------------------------------------------------------------------------------ */
 
 static tsr_status create_engine(struct trace *t)
 {

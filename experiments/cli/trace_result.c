@@ -3,7 +3,7 @@
 
 #include <string.h>
 
-/* ---- events ---------------------------------------------------------------------------------------- */
+/* ---- events ---------------------------------------------------------------------------------- */
 
 static json_t *field_json(const struct tsr_field *f)
 {
@@ -35,14 +35,16 @@ void tsr_trace_event(void *user, const struct tsr_event *event)
     json_t *object = json_object();
     int bad = json_object_set_new(object, "e", json_string(event->name));
     if (event->is_stream_event)
-        bad |= json_object_set_new(object, "at", json_integer((json_int_t)json_array_size(lists->events)));
+        bad |= json_object_set_new(object, "at",
+                                   json_integer((json_int_t)json_array_size(lists->events)));
     for (int i = 0; i < event->n_fields; i++)
         bad |= json_object_set_new(object, event->fields[i].key, field_json(&event->fields[i]));
-    bad |= json_array_append_new(event->is_stream_event ? lists->stream_events : lists->events, object);
+    bad |= json_array_append_new(event->is_stream_event ? lists->stream_events : lists->events,
+                                 object);
     lists->failed |= bad != 0;
 }
 
-/* ---- layout ----------------------------------------------------------------------------------------- */
+/* ---- layout ---------------------------------------------------------------------------------- */
 
 static json_t *shape_json(int n_dims, const uint64_t *shape)
 {
@@ -140,7 +142,7 @@ json_t *tsr_trace_layout(struct tsr_engine *e, bool with_dtypes, bool with_all_g
     return layout;
 }
 
-/* ---- process groups, buckets -------------------------------------------------------------------------- */
+/* ---- process groups, buckets ----------------------------------------------------------------- */
 
 static json_t *groups_of(const struct tsr_comm *comm, uint32_t world)
 {

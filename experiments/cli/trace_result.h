@@ -1,4 +1,5 @@
-/* trace_result.h: the JSON result of a traced scenario (tests/golden/README.md gives the format). */
+/* trace_result.h: the JSON result of a traced scenario (tests/golden/README.md gives the format).
+ */
 #ifndef TSR_CLI_TRACE_RESULT_H
 #define TSR_CLI_TRACE_RESULT_H
 

@@ -45,7 +45,7 @@ static tsr_dtype dtype_or_none(const struct tsr_node *map, const char *key)
     return text ? tsr_dtype_parse(text) : TSR_DTYPE_NONE;
 }
 
-/* ---- the file ---------------------------------------------------------------------------------- */
+/* ---- the file -------------------------------------------------------------------------------- */
 
 static tsr_status read_mesh(const struct tsr_node *root, struct tsr_mesh *mesh)
 {
@@ -54,7 +54,8 @@ static tsr_status read_mesh(const struct tsr_node *root, struct tsr_mesh *mesh)
     const struct tsr_node *names = tsr_node_get(node, "dim_names");
     *mesh = (struct tsr_mesh){0};
     if (!shape || shape->kind != TSR_NODE_SEQ || shape->n < 1 || shape->n > TSR_MAX_MESH)
-        return tsr_node_error(node ? node : root, "mesh.shape: found %s; allowed: a list of 1 to %d sizes",
+        return tsr_node_error(node ? node : root,
+                              "mesh.shape: found %s; allowed: a list of 1 to %d sizes",
                               tsr_node_show(shape), TSR_MAX_MESH);
     mesh->n_dims = (int)shape->n;
     for (size_t i = 0; i < shape->n; i++) {
@@ -77,17 +78,26 @@ tsr_status tsr_scenario_load(const char *path, struct tsr_scenario *out)
     out->name = tsr_text_or(root, "name", "");
     out->kind = tsr_text_or(root, "kind", NULL);
     if (!out->kind) {
-        tsr_status status = tsr_node_error(root, "kind: found %s; allowed: train, error, layout, ddp",
-                                           tsr_node_show(tsr_node_get(root, "kind")));
+        tsr_status status =
+            tsr_node_error(root, "kind: found %s; allowed: train, error, layout, ddp",
+                           tsr_node_show(tsr_node_get(root, "kind")));
         tsr_doc_fini(&out->doc);
         return status;
     }
     return TSR_OK;
 }
 
+/* The result's name of a 1-D mesh's group: "replicate" if every wrap entry says so. */
 tsr_status tsr_scenario_mesh(struct tsr_scenario *s)
 {
-    return read_mesh(s->doc.root, &s->mesh);
+    const struct tsr_node *wrap = tsr_node_get(s->doc.root, "wrap");
+    bool replicate = wrap && wrap->n > 0;
+    TSR_TRY(read_mesh(s->doc.root, &s->mesh));
+    for (size_t i = 0; wrap && i < wrap->n; i++)
+        replicate = replicate && !strcmp(tsr_text_or(wrap->items[i], "api", ""), "replicate");
+    if (s->mesh.n_dims == 1)
+        snprintf(s->mesh.name[0], sizeof s->mesh.name[0], "%s", replicate ? "replicate" : "shard");
+    return TSR_OK;
 }
 
 void tsr_scenario_fini(struct tsr_scenario *s)
@@ -95,7 +105,7 @@ void tsr_scenario_fini(struct tsr_scenario *s)
     tsr_doc_fini(&s->doc);
 }
 
-/* ---- model ---------------------------------------------------------------------------------------- */
+/* ---- model ----------------------------------------------------------------------------------- */
 
 static tsr_status need(const struct tsr_node *config, const char *key, uint64_t *out)
 {
@@ -162,16 +172,19 @@ tsr_status tsr_scenario_model(const struct tsr_scenario *s, struct tsr_engine *e
         tsr_model_fini(&tree);
         TSR_TRY(status);
     } else {
-        return tsr_node_error(model ? model : s->doc.root, "model.kind: found %s; allowed: tree, llama, gpt2",
+        return tsr_node_error(model ? model : s->doc.root,
+                              "model.kind: found %s; allowed: tree, llama, gpt2",
                               *kind ? kind : "nothing");
     }
     bool layout = !strcmp(s->kind, "layout"); /* never materialised, never run */
     tsr_model_set_meta(e, tsr_bool_or(model, "meta", false) && !layout);
-    tsr_model_set_noncontiguous(e, tsr_bool_or(model, "noncontiguous", false));
+    const struct tsr_node *transposed = tsr_node_get(model, "noncontiguous");
+    for (size_t i = 0; transposed && transposed->kind == TSR_NODE_SEQ && i < transposed->n; i++)
+        TSR_TRY(tsr_param_set_noncontiguous(e, transposed->items[i]->text));
     return TSR_OK;
 }
 
-/* ---- wrap ----------------------------------------------------------------------------------------- */
+/* ---- wrap ------------------------------------------------------------------------------------ */
 
 static tsr_status read_reshard(const struct tsr_node *entry, struct tsr_wrap_options *o)
 {
@@ -188,7 +201,8 @@ static tsr_status read_reshard(const struct tsr_node *entry, struct tsr_wrap_opt
     return TSR_OK;
 }
 
-static tsr_status read_shard_dims(const struct tsr_node *list, struct tsr_shard_dim **out, size_t *n)
+static tsr_status read_shard_dims(const struct tsr_node *list, struct tsr_shard_dim **out,
+                                  size_t *n)
 {
     *n = list && list->kind == TSR_NODE_SEQ ? list->n : 0;
     *out = calloc(*n + 1, sizeof(**out));
@@ -305,7 +319,8 @@ tsr_status tsr_scenario_ddp(const struct tsr_scenario *s, struct tsr_engine *e)
                                     tsr_bool_or(ddp, "gradient_as_bucket_view", false)};
     const struct tsr_node *cap = tsr_node_get(ddp, "bucket_cap_mb");
     if (!tsr_node_is_null(cap) && !tsr_node_double(cap, &o.bucket_cap_mb))
-        return tsr_node_error(cap, "bucket_cap_mb: found %s; allowed: a number", tsr_node_show(cap));
+        return tsr_node_error(cap, "bucket_cap_mb: found %s; allowed: a number",
+                              tsr_node_show(cap));
     return tsr_ddp(e, &o);
 }
 
@@ -325,7 +340,7 @@ tsr_status tsr_scenario_step(const struct tsr_scenario *s, struct tsr_engine *e)
     return tsr_step_configure(e, &step);
 }
 
-/* ---- calls ------------------------------------------------------------------------------------------ */
+/* ---- calls ----------------------------------------------------------------------------------- */
 
 struct call {
     struct tsr_engine *e;
@@ -389,8 +404,9 @@ static tsr_status with_modules(const struct call *c, list_fn fn)
     for (size_t i = 0; i < n && status == TSR_OK; i++) {
         modules[i] = tsr_module_find(c->e, list->items[i]->text);
         if (!modules[i])
-            status = tsr_node_error(list->items[i], "modules: found %s; allowed: the name of a module",
-                                    list->items[i]->text);
+            status =
+                tsr_node_error(list->items[i], "modules: found %s; allowed: the name of a module",
+                               list->items[i]->text);
     }
     if (status == TSR_OK)
         status = fn(c->e, c->module, modules, n);
@@ -489,7 +505,8 @@ static tsr_status call_async(const struct call *c)
 
 static tsr_status call_hook(const struct call *c)
 {
-    return tsr_set_all_reduce_hook(c->e, c->module, NULL, NULL, tsr_bool_or(c->args, "stream", false));
+    return tsr_set_all_reduce_hook(c->e, c->module, NULL, NULL,
+                                   tsr_bool_or(c->args, "stream", false));
 }
 
 static tsr_status call_post_optim(const struct call *c)
