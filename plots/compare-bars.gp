@@ -19,10 +19,15 @@ first = 5
 last = STATS_columns
 array colour[last]
 array name[last]
+array seen[last] # an owner of a few kilobytes is no part of the legend
+n_seen = 0
 do for [i = first:last] {
     stats data every ::0::0 using (key = strcol(i), 0) nooutput
     colour[i] = category_colour(key)
     name[i] = category_title(key)
+    stats data every ::1 using i nooutput
+    seen[i] = STATS_max > 0.002 * widest
+    n_seen = n_seen + seen[i]
 }
 widest = widest / GiB
 show_limit = limit > 0 && limit < 2.5 * widest
@@ -33,7 +38,7 @@ width = 1000
 left = 7.4 * letters + 24
 bar = 30
 above = 92
-legend = 21 * (last - first + 1)
+legend = 21 * n_seen
 inside = bar * rows > legend ? bar * rows : legend
 height = 1.0 * (above + inside + 62)
 set lmargin at screen left / width
@@ -69,6 +74,6 @@ do for [kind in 'svg png'] {
         data every ::1 using ($3 / GiB):($0 - 0.42):(0):(0.84) with vectors nohead lc rgb ink lw 1.5 notitle, \
         data every ::1 using (right):0:(sprintf('%.2f', $4 / GiB)) with labels right offset 6.5, 0 textcolor rgb ink notitle, \
         data every ::1 using (right):0:(sprintf('%.2f', $3 / GiB)) with labels right offset 14.5, 0 textcolor rgb soft notitle, \
-        for [i = first:last] NaN with boxes fs solid noborder lc rgb colour[i] title name[i]
+        for [i = first:last] NaN with boxes fs solid noborder lc rgb colour[i] title (seen[i] ? name[i] : '')
 }
 unset output

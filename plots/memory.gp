@@ -19,15 +19,18 @@ stats data every ::1 using 1 nooutput
 last = STATS_columns - 2
 array colour[last]
 array name[last]
+array seen[last] # an owner of a few kilobytes is no line of the picture, and none of the legend
 do for [i = 2:last] {
     stats data every ::0::0 using (key = strcol(i), 0) nooutput
     colour[i] = category_colour(key)
     name[i] = category_title(key)
+    stats data every ::1 using i nooutput
+    seen[i] = STATS_max > 0.002 * peak * GiB
 }
 
 # A limit far above the curve would flatten it; then it is only named.
 show_limit = limit > 0 && limit < 2.5 * peak
-top = 1.13 * (show_limit && limit > peak ? limit : peak)
+top = peak > 0 ? 1.13 * (show_limit && limit > peak ? limit : peak) : 1
 set xrange [0:step_ms]
 set yrange [0:top]
 set xlabel 'time in the step (ms)'
@@ -40,7 +43,11 @@ set tmargin at screen 0.80
 set label 3 head at screen 0.07, 0.955 left font ',14' textcolor rgb ink
 set label 4 'memory of a GPU over one step, simulated' at screen 0.07, 0.905 left textcolor rgb soft
 
-band(i) = int(i) % 2 ? 0xEDEDED : 0xFFFFFF
+band(phase) = \
+    phase[1:7] eq 'forward'   ? 0xFFFFFF : \
+    phase[1:8] eq 'backward'  ? 0xF3F3F3 : \
+    phase[1:4] eq 'loss'      ? 0xDEDEDE : \
+    phase[1:9] eq 'optimizer' ? 0xDEDEDE : 0xE9E9E9
 stack(i) = sum [k = 2:i] column(k) / GiB
 
 # The peak's label stays clear of the limit line.
@@ -61,19 +68,18 @@ if (show_limit) {
     set label 2 limit_text at (at_left ? 0.012 : 0.988) * step_ms, limit + 0.035 * top textcolor rgb alarm front boxed
 }
 if (limit > 0 && !show_limit) {
-    limit_text = sprintf("usable on the card: %.2f GiB, above the picture", limit)
-    set label 2 limit_text at (at_left ? 0.012 : 0.988) * step_ms, 0.965 * top textcolor rgb alarm front boxed
+    set label 2 sprintf("usable on the card: %.2f GiB, above the picture", limit) at screen 0.785, 0.905 right textcolor rgb alarm
 }
-if (limit > 0) { if (at_left) { set label 2 left } else { set label 2 right } }
+if (show_limit) { if (at_left) { set label 2 left } else { set label 2 right } }
 
 do for [kind in 'svg png'] {
     eval use(kind, 1000, 500)
     set output base.'.'.kind
-    plot phases every ::1 using (0):(0):($2 * 1e3):($3 * 1e3):(0):(top):(band($0)) \
+    plot phases every ::1 using (0):(0):($2 * 1e3):($3 * 1e3):(0):(top):(band(strcol(1))) \
             with boxxyerror fs solid noborder lc rgb variable notitle, \
-        for [i = last:2:-1] data every ::1 using ($1 * 1e3):(stack(i)) \
+        for [i = last:2:-1] data every ::1 using ($1 * 1e3):(seen[i] ? stack(i) : NaN) \
             with filledcurves y1=0 fs solid noborder lc rgb colour[i] notitle, \
-        for [i = 2:last] NaN with boxes fs solid noborder lc rgb colour[i] title name[i], \
+        for [i = 2:last] NaN with boxes fs solid noborder lc rgb colour[i] title (seen[i] ? name[i] : ''), \
         for [row = 0:2] phases every ::1 using ($5 == row ? $4 * 1e3 : NaN):(top):1 \
             with labels offset 0, 0.8 + row textcolor rgb ink notitle
 }

@@ -35,21 +35,21 @@ category_colour(key) = \
     key eq 'workspace_bytes'                  ? 0x5A5A5A : 0xEEEEEE
 
 category_title(key) = \
-    key eq 'sharded_param_bytes'              ? 'parameters (sharded)' : \
+    key eq 'sharded_param_bytes'              ? 'parameters' : \
     key eq 'buffer_bytes'                     ? 'buffers' : \
     key eq 'opt_state_bytes'                  ? 'optimizer state' : \
-    key eq 'sharded_grad_bytes'               ? 'gradients (sharded)' : \
+    key eq 'sharded_grad_bytes'               ? 'gradients' : \
     key eq 'inputs_bytes'                     ? 'inputs' : \
     key eq 'post_forward_shard_bytes'         ? 'resharded after forward' : \
-    key eq 'unsharded_param_bytes'            ? 'parameters (unsharded)' : \
+    key eq 'unsharded_param_bytes'            ? 'unsharded parameters' : \
     key eq 'all_gather_input_bytes'           ? 'all-gather input' : \
     key eq 'all_gather_bytes'                 ? 'all-gather buffer' : \
     key eq 'activation_bytes'                 ? 'activations' : \
-    key eq 'unsharded_accumulated_grad_bytes' ? 'gradients (accumulated)' : \
-    key eq 'unsharded_grad_bytes'             ? 'gradients (unsharded)' : \
-    key eq 'reduce_scatter_bytes'             ? 'reduce-scatter buffer' : \
-    key eq 'reduce_scatter_output_bytes'      ? 'reduce-scatter output' : \
-    key eq 'partial_reduce_output_bytes'      ? 'partial reduce output' : \
+    key eq 'unsharded_accumulated_grad_bytes' ? 'accumulated gradients' : \
+    key eq 'unsharded_grad_bytes'             ? 'unsharded gradients' : \
+    key eq 'reduce_scatter_bytes'             ? 'reduction buffer' : \
+    key eq 'reduce_scatter_output_bytes'      ? 'reduction output' : \
+    key eq 'partial_reduce_output_bytes'      ? 'partly reduced' : \
     key eq 'opt_temp_bytes'                   ? 'optimizer scratch' : \
     key eq 'temp_bytes'                       ? 'scratch' : \
     key eq 'workspace_bytes'                  ? 'workspace' : key[1:strlen(key) - 6]

@@ -13,7 +13,7 @@ row(panel, kind) = strcol(1) eq panel && strcol(3) eq kind
 # How many lanes and panels there are, and which kinds of boxes.
 kinds = 'matmul attention pointwise copy all_gather reduce_scatter all_reduce collective'
 titles = '"matrix product" attention "element-wise" copy all-gather reduce-scatter all-reduce "other collective"'
-array colour[8] = [0x0072B2, 0x56B4E9, 0xC8C8C8, 0x8C8C8C, 0xE69F00, 0xCC79A7, 0x009E73, 0xF0E442]
+array colour[8] = [0x0072B2, 0x56B4E9, 0xC8C8C8, 0x8C8C8C, 0xE69F00, 0xCC79A7, 0x44BB99, 0xF0E442]
 array seen[8]
 do for [k = 1:8] { seen[k] = 0 }
 n_lanes = 1
@@ -26,6 +26,9 @@ stats data every ::1 using (kind = strcol(3), lane = $2, \
 do for [k = 1:8] {
     stats data every ::1 using (seen[k] = strcol(3) eq word(kinds, k) ? 1 : seen[k], 1) nooutput
 }
+
+about = 'three blocks of the steady step, simulated'
+if (!(seen[5] || seen[6] || seen[7] || seen[8])) { about = about.'; no communication runs meanwhile' }
 
 # Sizes in pixels of the SVG.
 width = 1100
@@ -42,6 +45,7 @@ set yrange [-n_lanes + 0.5:1.4]
 unset ytics
 set border 1
 
+set style textbox opaque noborder fillcolor rgb 'white' margins 0.6, 0.4
 middle(a, b) = (a + b) / 2 * 1e3
 
 do for [kind in 'svg png'] {
@@ -58,7 +62,7 @@ do for [kind in 'svg png'] {
         unset key
         if (p == 1) {
             set label 1 head at screen 0.012, 1 - 22.0 / height left font ',14' textcolor rgb ink
-            set label 2 'three blocks of the steady step, simulated' at screen 0.012, 1 - 46.0 / height left textcolor rgb soft
+            set label 2 about at screen 0.012, 1 - 46.0 / height left textcolor rgb soft
             set key at screen 0.012, 1 - 66.0 / height left top horizontal Left reverse maxrows 1 samplen 1.4 width 0
         }
         set label 3 name at screen 0.012, graph 1 offset 0, -0.8 left font ',13' textcolor rgb ink
@@ -68,13 +72,15 @@ do for [kind in 'svg png'] {
             for [k = 1:8] data every ::1 using (row(name, word(kinds, k)) ? middle($4, $5) : NaN):(-$2):($4 * 1e3):($5 * 1e3):(-$2 - 0.36):(-$2 + 0.36) \
                 with boxxyerror lc rgb colour[k] lw 0.6 fs solid border notitle, \
             data every ::1 using (row(name, 'exposed') ? middle($4, $5) : NaN):(-$2):($4 * 1e3):($5 * 1e3):(-$2 - 0.36):(-$2 + 0.36) \
-                with boxxyerror lc rgb ink lw 0.8 fs transparent pattern 4 border notitle, \
+                with boxxyerror lc rgb 0x444444 lw 0.7 fs transparent pattern 4 border notitle, \
             data every ::1 using (row(name, 'block') ? $4 * 1e3 : NaN):(0.62):(($5 - $4) * 1e3):(0) \
                 with vectors heads size screen 0.004, 90 lc rgb soft lw 0.8 notitle, \
             data every ::1 using (row(name, 'block') ? middle($4, $5) : NaN):(0.98):6 \
                 with labels textcolor rgb ink notitle, \
             data every ::1 using (row(name, 'name') ? middle($4, $5) : NaN):(-$2):6 \
                 with labels font ',10' textcolor rgb ink notitle, \
+            data every ::1 using (row(name, 'name_exposed') ? middle($4, $5) : NaN):(-$2):6 \
+                with labels boxed font ',10' textcolor rgb ink notitle, \
             data every ::1 using (row(name, 'name_right') ? $4 * 1e3 : NaN):(-$2):6 \
                 with labels left font ',10' textcolor rgb ink notitle, \
             data every ::1 using (row(name, 'name_left') ? $5 * 1e3 : NaN):(-$2):6 \
@@ -82,7 +88,7 @@ do for [kind in 'svg png'] {
             data every ::1 using (row(name, 'lane') ? $4 * 1e3 : NaN):(-$2):6 \
                 with labels right offset -0.8, 0 textcolor rgb ink notitle, \
             for [k = 1:8] NaN with boxes fs solid noborder lc rgb colour[k] title (seen[k] ? word(titles, k) : ''), \
-            NaN with boxes lc rgb ink lw 0.8 fs transparent pattern 4 border title 'exposed (compute idle)'
+            NaN with boxes lc rgb 0x444444 lw 0.7 fs transparent pattern 4 border title 'exposed (compute idle)'
     }
     unset multiplot
 }

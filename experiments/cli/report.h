@@ -21,7 +21,7 @@ tsr_status tsr_report_detail(const char *dir, const struct tsr_study_info *info,
                              const struct tsr_detail *detail) TSR_MUST_USE;
 
 /* Files of the study in DIR: summary.csv and summary.json; for the pictures compare.csv,
- * compare-frame.csv and compare-categories.csv. */
+ * compare-frame.csv, compare-front.csv and compare-categories.csv. */
 tsr_status tsr_report_study(const char *dir, const struct tsr_study_info *info,
                             const struct tsr_row *rows, size_t n) TSR_MUST_USE;
 

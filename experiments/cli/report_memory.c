@@ -118,21 +118,28 @@ tsr_status tsr__write_memory(FILE *out, const void *user)
     return TSR_OK;
 }
 
-static bool same_level(const struct tsr_memory_sample *a, const struct tsr_memory_sample *b)
-{
-    return memcmp(a->by_category, b->by_category, sizeof a->by_category) == 0;
-}
-
 /* A curve of steps: each level is written where it begins and where it ends. */
 struct steps {
     FILE *out;
     const struct tsr__curve *curve;
     const struct tsr_memory_sample *level;
+    uint64_t visible; /* bytes: smaller changes cannot be seen */
 };
+
+static bool looks_the_same(const struct steps *steps, const struct tsr_memory_sample *other)
+{
+    for (int c = 0; c < TSR_N_CATEGORIES; c++) {
+        uint64_t a = steps->level->by_category[c], b = other->by_category[c];
+        if ((a > b ? a - b : b - a) > steps->visible)
+            return false;
+    }
+    /* The peak is drawn to the byte. */
+    return other->total != steps->curve->peak.allocated || steps->level->total == other->total;
+}
 
 static void step_to(struct steps *steps, const struct tsr_memory_sample *level, double time)
 {
-    if (steps->level && same_level(steps->level, level))
+    if (steps->level && looks_the_same(steps, level))
         return;
     if (steps->level)
         put_sample(steps->out, steps->curve, steps->level, time);
@@ -140,34 +147,33 @@ static void step_to(struct steps *steps, const struct tsr_memory_sample *level, 
     steps->level = level;
 }
 
-/* Several changes fall on the start of one kernel. The last level is the one that the kernel runs
- * with; a fuller one before it is drawn as a spike just wide enough to be seen. */
+/* Changes closer than a line of the picture are one: the last level is what stays; a fuller one
+ * before it is drawn as a spike just wide enough to be seen. */
 tsr_status tsr__write_memory_plot(FILE *out, const void *user)
 {
     const struct tsr__page *page = user;
     const struct tsr__curve *curve = page->curve;
-    struct steps steps = {out, curve, NULL};
-    double end = page->view->end - page->view->start, line = end / 1500;
-    size_t fullest = 0;
+    struct steps steps = {out, curve, NULL, curve->peak.allocated / 1500};
+    double end = page->view->end - page->view->start, line = end / 750, begin = 0;
+    size_t first = 0, fullest = 0;
     tsr__put_provenance(out, page->info, page->view->detail->row->strategy,
-                        "as memory.csv, but of the changes before a kernel only the fullest and "
-                        "the last; each level twice, where it begins and where it ends");
+                        "as memory.csv at the resolution of the picture: within 1/750 of the step "
+                        "only the fullest and the last level, no change under 1/1500 of the peak; "
+                        "each level twice, where it begins and where it ends");
     put_head(out, curve);
     for (size_t i = 0; i < curve->n; i++) {
-        double time = sample_time(page, i),
-               next = i + 1 < curve->n ? sample_time(page, i + 1) : end;
-        if (curve->samples[i].total > curve->samples[fullest].total)
+        if (i == first)
+            begin = sample_time(page, i);
+        if (i == first || curve->samples[i].total > curve->samples[fullest].total)
             fullest = i;
-        if (i + 1 < curve->n && next <= time)
+        if (i + 1 < curve->n && sample_time(page, i + 1) < begin + line)
             continue;
-        double spike = (next - time) / 4 < line ? (next - time) / 4 : line;
         if (curve->samples[fullest].total > curve->samples[i].total) {
-            step_to(&steps, &curve->samples[fullest], time);
-            step_to(&steps, &curve->samples[i], time + spike);
-        } else {
-            step_to(&steps, &curve->samples[i], time);
+            step_to(&steps, &curve->samples[fullest], begin);
+            begin += line / 2 < end - begin ? line / 2 : 0;
         }
-        fullest = i + 1;
+        step_to(&steps, &curve->samples[i], begin);
+        first = i + 1;
     }
     if (steps.level)
         put_sample(out, curve, steps.level, end);

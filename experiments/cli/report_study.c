@@ -8,6 +8,7 @@
 #include "report_text.h"
 
 #include <inttypes.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -33,15 +34,27 @@ static tsr_status write_summary_json(FILE *out, const void *user)
     return status;
 }
 
-/* Nothing else is at least as fast and as small: a row of the Pareto front, of those that fit. */
+/* Rows that the front is made of: those that fit; all if none does. */
+static bool is_candidate(const struct study *study, const struct tsr_row *row)
+{
+    if (row->failure[0] || row->fits != 0)
+        return !row->failure[0];
+    for (size_t i = 0; i < study->n; i++) {
+        if (!study->rows[i].failure[0] && study->rows[i].fits != 0)
+            return false;
+    }
+    return true;
+}
+
+/* Nothing else is at least as fast and as small: a row of the Pareto front. */
 static bool is_best_of_both(const struct study *study, size_t i)
 {
     const struct tsr_row *a = &study->rows[i];
-    if (a->fits == 0)
+    if (!is_candidate(study, a))
         return false;
     for (size_t j = 0; j < study->n; j++) {
         const struct tsr_row *b = &study->rows[j];
-        if (b->failure[0] || b->fits == 0 || j == i)
+        if (!is_candidate(study, b) || j == i)
             continue;
         bool no_worse =
             b->steady.step_s <= a->steady.step_s && b->peak_reserved <= a->peak_reserved;
@@ -57,16 +70,44 @@ static bool is_best_of_both(const struct study *study, size_t i)
 struct frame {
     double x0, x1, y0, y1; /* GiB, milliseconds */
     double limit;          /* GiB; 0: unknown */
+    bool log_x, log_y;
 };
+
+enum { LOG_FROM = 4 }; /* largest over smallest value, from which an axis is logarithmic */
 
 static double memory_of(const struct tsr_row *row)
 {
     return (double)row->peak_reserved / TSR__GIB;
 }
 
+/* Widens an axis by a tenth on both sides. */
+static void add_room(double *from, double *to, bool log_axis)
+{
+    if (log_axis) {
+        double factor = pow(*to / *from, 0.09);
+        *from /= factor;
+        *to *= factor;
+        return;
+    }
+    double room = *to > *from ? 0.09 * (*to - *from) : 0.2 * *to + 1e-3;
+    *from = *from > room ? *from - room : 0;
+    *to += room;
+}
+
+/* Where a value lies on an axis, 0 to 1; and the value at such a place. */
+static double place_on(double value, double from, double to, bool log_axis)
+{
+    return log_axis ? log(value / from) / log(to / from) : (value - from) / (to - from);
+}
+
+static double value_at(double place, double from, double to, bool log_axis)
+{
+    return log_axis ? from * pow(to / from, place) : from + place * (to - from);
+}
+
 static struct frame frame_of(const struct study *study)
 {
-    struct frame f = {0, 0, 0, 0, 0};
+    struct frame f = {0};
     bool any = false;
     for (size_t i = 0; i < study->n; i++) {
         const struct tsr_row *row = &study->rows[i];
@@ -86,12 +127,10 @@ static struct frame frame_of(const struct study *study)
         f.x1 = f.limit;
     if (f.limit > 0 && f.limit < f.x0)
         f.x0 = f.limit;
-    double x_room = f.x1 > f.x0 ? 0.09 * (f.x1 - f.x0) : 0.2 * f.x1 + 1e-3;
-    double y_room = f.y1 > f.y0 ? 0.09 * (f.y1 - f.y0) : 0.2 * f.y1 + 1e-3;
-    f.x0 = f.x0 > x_room ? f.x0 - x_room : 0;
-    f.y0 = f.y0 > y_room ? f.y0 - y_room : 0;
-    f.x1 += x_room;
-    f.y1 += y_room;
+    f.log_x = f.x0 > 0 && f.x1 > LOG_FROM * f.x0;
+    f.log_y = f.y0 > 0 && f.y1 > LOG_FROM * f.y0;
+    add_room(&f.x0, &f.x1, f.log_x);
+    add_room(&f.y0, &f.y1, f.log_y);
     return f;
 }
 
@@ -99,8 +138,11 @@ static tsr_status write_frame(FILE *out, const void *user)
 {
     const struct study *study = user;
     struct frame f = frame_of(study);
-    tsr__put_provenance(out, study->info, NULL, "axes of compare-time-memory: GiB, milliseconds");
-    fprintf(out, "memory_min_gib,memory_max_gib,time_min_ms,time_max_ms,limit_gib,title\n");
+    tsr__put_provenance(
+        out, study->info, NULL,
+        "axes of compare-time-memory: GiB, milliseconds; whether they are logarithmic");
+    fprintf(out, "memory_min_gib,memory_max_gib,time_min_ms,time_max_ms,limit_gib,title,log_memory,"
+                 "log_time\n");
     fprintf(out, "%.6g,%.6g,%.6g,%.6g,", f.x0, f.x1, f.y0, f.y1);
     if (f.limit > 0)
         fprintf(out, "%.6g", f.limit);
@@ -109,18 +151,18 @@ static tsr_status write_frame(FILE *out, const void *user)
                    study->info->cluster_name, study->info->world);
     fputc(',', out);
     tsr__put_plain(out, title);
-    fputc('\n', out);
+    fprintf(out, ",%d,%d\n", f.log_x, f.log_y);
     return TSR_OK;
 }
 
 static double pixel_x(const struct frame *f, const struct tsr_row *row)
 {
-    return (memory_of(row) - f->x0) / (f->x1 - f->x0) * TSR__PLOT_WIDTH;
+    return place_on(memory_of(row), f->x0, f->x1, f->log_x) * TSR__PLOT_WIDTH;
 }
 
 static double pixel_y(const struct frame *f, const struct tsr_row *row)
 {
-    return (row->steady.step_s * 1e3 - f->y0) / (f->y1 - f->y0) * TSR__PLOT_HEIGHT;
+    return place_on(row->steady.step_s * 1e3, f->y0, f->y1, f->log_y) * TSR__PLOT_HEIGHT;
 }
 
 /* The row of the front that comes next to the right, or NULL. */
@@ -129,12 +171,27 @@ static const struct tsr_row *next_best(const struct study *study, const struct t
     const struct tsr_row *next = NULL;
     for (size_t i = 0; i < study->n; i++) {
         const struct tsr_row *other = &study->rows[i];
-        if (!other->failure[0] && is_best_of_both(study, i) &&
-            other->peak_reserved > row->peak_reserved &&
+        if (is_best_of_both(study, i) && other->peak_reserved > row->peak_reserved &&
             (!next || other->peak_reserved < next->peak_reserved))
             next = other;
     }
     return next;
+}
+
+static tsr_status write_front(FILE *out, const void *user)
+{
+    const struct study *study = user;
+    static const struct tsr_row nothing = {.strategy = ""};
+    tsr__put_provenance(out, study->info, NULL,
+                        "the strategies that fit and of which no other is as fast and as small, "
+                        "by memory");
+    fputs("peak_reserved_bytes,step_s,strategy\n", out);
+    for (const struct tsr_row *row = next_best(study, &nothing); row; row = next_best(study, row)) {
+        fprintf(out, "%" PRIu64 ",%.9f,", row->peak_reserved, row->steady.step_s);
+        tsr__put_plain(out, row->strategy);
+        fputc('\n', out);
+    }
+    return TSR_OK;
 }
 
 /* The lines that names should not cross: the card's limit, and the steps of the front. Room for
@@ -143,13 +200,13 @@ static size_t lines_of(const struct study *study, const struct frame *f, struct 
 {
     size_t n = 0;
     if (f->limit > f->x0 && f->limit < f->x1) {
-        double x = (f->limit - f->x0) / (f->x1 - f->x0) * TSR__PLOT_WIDTH;
-        lines[n++] = (struct tsr__box){x - 18, x + 3, 0, TSR__PLOT_HEIGHT}; /* with its text */
+        double x = place_on(f->limit, f->x0, f->x1, f->log_x) * TSR__PLOT_WIDTH;
+        lines[n++] = (struct tsr__box){x - 3, x + 3, 0, TSR__PLOT_HEIGHT};
     }
     for (size_t i = 0; i < study->n; i++) {
         const struct tsr_row *row = &study->rows[i];
         const struct tsr_row *next = NULL;
-        if (!row->failure[0] && is_best_of_both(study, i))
+        if (is_best_of_both(study, i))
             next = next_best(study, row);
         if (!next)
             continue;
@@ -208,9 +265,10 @@ static tsr_status write_compare(FILE *out, const void *user)
                 row->fits < 0 ? "unknown" : (row->fits ? "yes" : "no"), is_best_of_both(study, i));
         if (row->mfu >= 0)
             fprintf(out, "%.6f", row->mfu);
-        fprintf(out, ",%.6g,%.6g,%s,%d\n", f.x0 + label->text_x / TSR__PLOT_WIDTH * (f.x1 - f.x0),
-                f.y0 + label->text_y / TSR__PLOT_HEIGHT * (f.y1 - f.y0), aligns[label->align + 1],
-                label->leader);
+        fprintf(out, ",%.6g,%.6g,%s,%d\n",
+                value_at(label->text_x / TSR__PLOT_WIDTH, f.x0, f.x1, f.log_x),
+                value_at(label->text_y / TSR__PLOT_HEIGHT, f.y0, f.y1, f.log_y),
+                aligns[label->align + 1], label->leader);
         label++;
     }
     free(labels);
@@ -263,11 +321,9 @@ tsr_status tsr_report_study(const char *dir, const struct tsr_study_info *info,
         const char *name;
         tsr_write_fn write;
     } files[] = {
-        {"summary.csv", write_summary_csv},
-        {"summary.json", write_summary_json},
-        {"compare.csv", write_compare},
-        {"compare-frame.csv", write_frame},
-        {"compare-categories.csv", write_categories},
+        {"summary.csv", write_summary_csv}, {"summary.json", write_summary_json},
+        {"compare.csv", write_compare},     {"compare-frame.csv", write_frame},
+        {"compare-front.csv", write_front}, {"compare-categories.csv", write_categories},
     };
     struct study study = {info, rows, n};
     TSR_TRY(tsr_make_folder(dir));

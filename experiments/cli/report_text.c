@@ -20,8 +20,8 @@ void tsr__folder_name(const char *strategy, char *out, size_t size)
     size_t n = 0;
     bool changed = strategy[0] == '\0';
     for (const char *at = strategy; *at; at++) {
-        bool keep = isalnum((unsigned char)*at) || *at == '_' || *at == '-' ||
-                    (*at == '.' && at != strategy);
+        bool keep =
+            isalnum((unsigned char)*at) || strchr("_-+=@", *at) || (*at == '.' && at != strategy);
         if (n + HASH_ROOM >= size) {
             changed = true; /* cut: the hash tells long names apart */
             break;
@@ -236,18 +236,28 @@ void tsr__work_label(const struct tsr_tables *tables, const struct tsr_instr *in
     (void)snprintf(out, size, "%s %s", short_kind(instr->kind), name);
 }
 
-/* The last component of one FQN, with the one before it if it is a number. */
-static const char *short_start(const char *begin, const char *end)
+/* Start of the component of an FQN that ends at `end`. */
+static const char *component(const char *begin, const char *end)
 {
-    const char *last = end;
-    while (last > begin && last[-1] != '.')
-        last--;
-    if (last == begin || !isdigit((unsigned char)*last))
-        return last;
-    const char *before = last - 1;
-    while (before > begin && before[-1] != '.')
-        before--;
-    return before;
+    while (end > begin && end[-1] != '.')
+        end--;
+    return end;
+}
+
+/* One FQN: its last component, with the number of the block that it is in. */
+static int short_fqn(const char *begin, const char *end, char *out, size_t size)
+{
+    const char *last = component(begin, end);
+    const char *before = last > begin ? component(begin, last - 1) : last;
+    if (isdigit((unsigned char)*last)) /* "layers.5" */
+        return snprintf(out, size, "%.*s", (int)(end - before), before);
+    const char *number = before;
+    while (number > begin && !isdigit((unsigned char)*number))
+        number = component(begin, number - 1);
+    if (!isdigit((unsigned char)*number)) /* "embed_tokens" */
+        return snprintf(out, size, "%.*s", (int)(end - last), last);
+    int digits = (int)strspn(number, "0123456789"); /* "5.mlp", "5.q_proj" */
+    return snprintf(out, size, "%.*s.%.*s", digits, number, (int)(end - last), last);
 }
 
 void tsr__short_name(const char *name, char *out, size_t size)
@@ -255,10 +265,10 @@ void tsr__short_name(const char *name, char *out, size_t size)
     size_t n = 0;
     out[0] = '\0';
     while (*name && n + 1 < size) {
-        size_t part = strcspn(name, ",");
-        const char *end = name + part;
-        const char *start = short_start(name, end);
-        int wrote = snprintf(out + n, size - n, "%s%.*s", n ? ", " : "", (int)(end - start), start);
+        const char *end = name + strcspn(name, ",");
+        int wrote = n ? snprintf(out + n, size - n, ", ") : 0;
+        n += (size_t)wrote < size - n ? (size_t)wrote : 0;
+        wrote = short_fqn(name, end, out + n, size - n);
         n = wrote > 0 && (size_t)wrote < size - n ? n + (size_t)wrote : size - 1;
         name = *end ? end + 1 : end;
         while (*name == ' ')

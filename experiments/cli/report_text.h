@@ -10,8 +10,8 @@
 
 const char *tsr__version(void);
 
-/* The folder of a strategy: letters, digits, '.', '_' and '-' of its name; a name that had others
- * gets a short hash, so that two names never share a folder. */
+/* The folder of a strategy: letters, digits and any of "._-+=@" of its name; a name that had
+ * others gets a short hash, so that two names never share a folder. */
 void tsr__folder_name(const char *strategy, char *out, size_t size);
 
 /* Index of the fastest row among those that fit; where the card's memory is unknown, among all.
@@ -47,7 +47,8 @@ bool tsr__is_busy_work(const struct tsr_instr *instr);
 /* "AG layers.5", "mm", "copy": for lanes and tables. */
 void tsr__work_label(const struct tsr_tables *tables, const struct tsr_instr *instr, char *out,
                      size_t size);
-/* "layers.5" from "model.layers.5", "norm, lm_head" from "model.norm, lm_head". */
+/* "layers.5" from "model.layers.5", "5.q_proj" from "model.layers.5.self_attn.q_proj", "norm,
+ * lm_head" from "model.norm, lm_head". */
 void tsr__short_name(const char *name, char *out, size_t size);
 
 #endif

@@ -185,34 +185,69 @@ static void put_box(const struct timeline *t, const struct window *w, const stru
     fputc('\n', t->out);
 }
 
-/* Names a box of a lane: inside it, or in the free room beside it (`before`, `after`: the ends of
- * the neighbours). A name that has no room is left out. */
-static void put_name(const struct timeline *t, const struct window *w, const struct box *box,
-                     double before, double after)
+/* The longest part of a span that is not hatched. */
+static struct tsr__interval clear_part(const struct tsr__view *view, struct tsr__interval span)
 {
-    double width = (double)strlen(box->label) * LETTER / PICTURE_WIDTH * (w->end - w->start);
+    struct tsr__interval parts[MAX_PARTS], best = {span.start, span.start};
+    size_t n = tsr__idle_parts(view, span, parts, MAX_PARTS);
+    double from = span.start;
+    for (size_t i = 0; i <= n && i < MAX_PARTS; i++) {
+        double to = i < n ? parts[i].start : span.end;
+        if (to - from > best.end - best.start)
+            best = (struct tsr__interval){from, to};
+        from = i < n ? parts[i].end : to;
+    }
+    return best;
+}
+
+/* Writes `text` to a box of a lane: inside it, or in the free room beside it (`before`, `after`:
+ * the ends of the neighbours and their names). False if there is no room; *box_end becomes where
+ * box and text end. */
+static bool try_name(const struct timeline *t, const struct window *w, const struct box *box,
+                     const char *text, double before, double after, double *box_end)
+{
+    double width = (double)strlen(text) * LETTER / PICTURE_WIDTH * (w->end - w->start);
     double gap = LETTER / 2 / PICTURE_WIDTH * (w->end - w->start);
     double start = box->start > w->start ? box->start : w->start;
     double end = box->end < w->end ? box->end : w->end;
     struct box name = *box;
-    if (!box->label[0] || end <= start)
-        return;
+    (void)snprintf(name.label, sizeof name.label, "%s", text);
+    *box_end = end;
+    if (!text[0] || end <= start)
+        return true;
     before = before > w->start ? before : w->start;
     after = after < w->end ? after : w->end;
     if (width + gap <= end - start) {
-        name.kind = "name";
+        struct tsr__interval clear = clear_part(t->view, (struct tsr__interval){start, end});
+        bool hatched = clear.end - clear.start < width + gap;
+        name.kind = hatched ? "name_exposed" : "name";
+        name.start = hatched ? start : clear.start;
+        name.end = hatched ? end : clear.end;
     } else if (after - end >= width + 2 * gap) {
         name.kind = "name_right";
         name.start = end + gap;
-        name.end = after;
+        name.end = end + gap + width;
+        *box_end = name.end;
     } else if (start - before >= width + 2 * gap) {
         name.kind = "name_left";
-        name.start = before;
+        name.start = start - gap - width;
         name.end = start - gap;
     } else {
-        return;
+        return false;
     }
     put_box(t, w, &name);
+    return true;
+}
+
+/* The name with its collective, else without (the lane tells which it is), else nothing. */
+static double put_name(const struct timeline *t, const struct window *w, const struct box *box,
+                       double before, double after)
+{
+    double end = box->end;
+    const char *space = strchr(box->label, ' ');
+    if (!try_name(t, w, box, box->label, before, after, &end) && space)
+        (void)try_name(t, w, box, space + 1, before, after, &end);
+    return end;
 }
 
 /* The colour of a box. */
@@ -275,14 +310,13 @@ static void put_lane(const struct timeline *t, const struct window *w, uint16_t 
         }
         if (open.kind) {
             put_box(t, w, &open);
-            put_name(t, w, &open, before, box.start);
-            before = open.end;
+            before = put_name(t, w, &open, before, box.start);
         }
         open = box;
     }
     if (open.kind) {
         put_box(t, w, &open);
-        put_name(t, w, &open, before, w->end);
+        (void)put_name(t, w, &open, before, w->end);
     }
 }
 
@@ -326,7 +360,7 @@ static void put_blocks(const struct timeline *t, const struct window *w)
         (void)snprintf(name, sizeof name, "%.*s", (int)length, fqn);
         tsr__short_name(name, open.label, sizeof open.label);
         if (box.recompute)
-            (void)strncat(open.label, " recompute", sizeof open.label - strlen(open.label) - 1);
+            (void)snprintf(open.label, sizeof open.label, "recompute");
     }
     put_strip(t, w, &open);
 }
