@@ -12,7 +12,6 @@ enum { ERROR_TEXT_BYTES = 1024 };
 /* The only state outside of objects: each thread has its own. */
 static _Thread_local char error_text[ERROR_TEXT_BYTES];
 
-#undef tsr_fail /* see base.h */
 tsr_status tsr_fail(tsr_status status, const char *fmt, ...)
 {
     /* Formatted aside first, since an argument may be the text of the error before. */

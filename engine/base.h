@@ -40,9 +40,6 @@ typedef enum tsr_status {
 
 /* Records `fmt` as the error text of this thread and returns `status`. */
 tsr_status tsr_fail(tsr_status status, const char *fmt, ...) TSR_PRINTF(2, 3);
-#ifdef __clang_analyzer__ /* cannot see that a failure is never TSR_OK */
-#define tsr_fail(status, ...) ((void)tsr_fail(status, __VA_ARGS__), (status))
-#endif
 /* Text of the last tsr_fail() of this thread; never NULL. Valid until the next tsr_fail(). */
 const char *tsr_error_text(void);
 /* "ValueError", "AssertionError", ... ; "Error" for codes that PyTorch does not have. */
