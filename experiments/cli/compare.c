@@ -1,5 +1,6 @@
 /* compare.c: `tessera compare`: every strategy of a file, one table. */
 #include <stdlib.h>
+#include <string.h>
 
 #include "cmd.h"
 #include "report.h"
@@ -7,14 +8,6 @@
 #include "study.h"
 
 static const char *const formats[] = {"md", "csv", "json", NULL};
-
-static tsr_status write_study(const struct tsr_study *study, const char *dir,
-                              const struct tsr_row *rows)
-{
-    bool skipped = false;
-    TSR_TRY(tsr_report_study(dir, &study->info, rows, study->n));
-    return tsr_report_plots(dir, rows, study->n, &skipped);
-}
 
 static tsr_status compare(const struct tsr_args *args, const struct tsr_study *study)
 {
@@ -27,11 +20,11 @@ static tsr_status compare(const struct tsr_args *args, const struct tsr_study *s
     if (status == TSR_OK)
         status = tsr_report_table(stdout, args->format, &study->info, rows, study->n);
     if (status == TSR_OK)
-        status = tsr_flush(stdout, "stdout");
+        status = tsr_flush(stdout, "standard output");
     if (status == TSR_OK)
-        tsr_study_notes(study);
+        tsr_study_notes(study, !strcmp(args->format, "md"));
     if (status == TSR_OK && args->out)
-        status = write_study(study, args->out, rows);
+        status = tsr_study_write(study, args->out, rows);
     free(rows);
     return status;
 }

@@ -18,15 +18,15 @@ struct tsr_emitted_class {
 
 struct tsr_emission {
     uint32_t world, n_classes, n_iterations; /* with the initialisation */
-    bool steady;                             /* the last two iterations are alike */
     uint32_t *class_of;                      /* [world] */
     struct tsr_emitted_class *classes;
     double seconds; /* wall time of this machine */
 };
 
 /* Emits the initialisation and at least `settings->iterations` iterations; stops when the last two
- * have equal program and offset hashes, or after a few more. Errors: those of the engine;
- * TSR_EOOM: the allocator's limit was reached. On failure nothing is to be freed. */
+ * have equal program and offset hashes, or after a few more (a note if the programs differ then).
+ * Errors: those of the engine; TSR_EOOM: the allocator's limit was reached. On failure nothing is
+ * to be freed. */
 tsr_status tsr_emit(const struct tsr_job *job, struct tsr_emission *out) TSR_MUST_USE;
 
 /* As tsr_emit() for one rank alone, up to `last` (index with the initialisation) or, if that is

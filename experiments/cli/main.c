@@ -40,7 +40,7 @@ int tsr_exit_status(tsr_status status)
 int tsr_finish(tsr_status status, int success)
 {
     if (status == TSR_OK)
-        status = tsr_flush(stdout, "stdout");
+        status = tsr_flush(stdout, "standard output");
     if (status == TSR_OK)
         return success;
     char line[1024];

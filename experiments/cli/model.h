@@ -49,7 +49,7 @@ struct tsr_model {
 
 /* Reads a config.json. Errors: TSR_ECONFIG with file, line, key, value, what is allowed. */
 tsr_status tsr_model_load_hf(const char *path, struct tsr_model *out) TSR_MUST_USE;
-/* Reads a tree file (experiments/own-model/README.md). */
+/* Reads a tree file (experiments/own-model/tree.yaml). */
 tsr_status tsr_model_load_tree(const char *path, struct tsr_model *out) TSR_MUST_USE;
 /* The same from a mapping that is part of another document; the document must outlive *out. */
 tsr_status tsr_model_read_tree_node(const struct tsr_node *root, struct tsr_model *out) TSR_MUST_USE;

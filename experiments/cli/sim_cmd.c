@@ -12,14 +12,10 @@ static const char *const formats[] = {"md", "csv", "json", NULL};
 static tsr_status report(const struct tsr_args *args, const struct tsr_study *study,
                          const struct tsr_row *row)
 {
-    bool skipped = false;
     TSR_TRY(tsr_report_table(stdout, args->format, &study->info, row, 1));
-    TSR_TRY(tsr_flush(stdout, "stdout"));
-    tsr_study_notes(study);
-    if (!args->out)
-        return TSR_OK;
-    TSR_TRY(tsr_report_study(args->out, &study->info, row, 1));
-    return tsr_report_plots(args->out, row, 1, &skipped);
+    TSR_TRY(tsr_flush(stdout, "standard output"));
+    tsr_study_notes(study, !strcmp(args->format, "md"));
+    return args->out ? tsr_study_write(study, args->out, row) : TSR_OK;
 }
 
 /* A strategy that the allocator could not serve has a row too: the table says what was missing. */

@@ -214,6 +214,8 @@ tsr_status tsr_simulate(const struct tsr_job *job, const struct tsr_study_info *
     tsr_row_begin(row, job);
     tsr_status status = tsr_emit(job, &emission);
     if (status != TSR_OK) {
+        if (status != TSR_EOOM && status != TSR_ECONFIG && status != TSR_ENOMEM)
+            status = tsr_node_wrap_error(job->strategy->at, status, row->strategy);
         tsr_row_fail(row, status);
         return status;
     }

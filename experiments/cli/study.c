@@ -9,7 +9,10 @@
 #include <unistd.h>
 
 #include "build.h"
+#include "report.h"
 #include "report_file.h"
+
+#define RESOLVED_FILE "experiment.yaml" /* in the output folder */
 
 enum { MAX_NOTES = 16 };
 
@@ -45,14 +48,47 @@ tsr_status tsr_print_config(const struct tsr_args *args)
     return status;
 }
 
-static void fill_info(struct tsr_study *study)
+/* Text for a shell: in quotes where it needs them. */
+static const char *shell_word(struct tsr_arena *arena, const char *text)
+{
+    static const char plain[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
+                                "_./=:,@+-";
+    if (*text && strspn(text, plain) == strlen(text))
+        return text;
+    return strchr(text, '\'') ? tsr_arena_printf(arena, "\"%s\"", text)
+                              : tsr_arena_printf(arena, "'%s'", text);
+}
+
+/* The file whose strategies were simulated: with --set and an output folder that is the resolved
+ * one. */
+static const char *name_config(struct tsr_study *study, const struct tsr_args *args)
+{
+    const char *path = NULL;
+    if (args->n_sets && args->out)
+        path = tsr_arena_printf(&study->experiment.doc.arena, "%s/%s", args->out, RESOLVED_FILE);
+    return path ? path : study->experiment.path;
+}
+
+/* Without an output folder the command under the table lacks what --set changed: it is noted. */
+static void keep_overrides(struct tsr_study *study, const struct tsr_args *args)
+{
+    struct tsr_arena *arena = &study->experiment.doc.arena;
+    const char *text = "";
+    for (size_t i = 0; text && !args->out && i < args->n_sets; i++) {
+        const char *word = shell_word(arena, args->sets[i]);
+        text = word ? tsr_arena_printf(arena, "%s --set %s", text, word) : NULL;
+    }
+    study->overrides = text && *text ? text : NULL;
+}
+
+static void fill_info(struct tsr_study *study, const struct tsr_args *args)
 {
     const struct tsr_job *first = &study->jobs[0];
     study->info = (struct tsr_study_info){.title = study->experiment.title,
                                           .model_name = first->model.name,
                                           .cluster_name = first->cluster.name,
                                           .device_file = first->cluster.gpu.path,
-                                          .config_path = study->experiment.path,
+                                          .config_path = name_config(study, args),
                                           .resolved_yaml = study->resolved_yaml,
                                           .gpu_name = first->cluster.gpu.name,
                                           .world = first->world};
@@ -83,7 +119,8 @@ tsr_status tsr_study_open(const struct tsr_args *args, struct tsr_study *out)
         tsr_study_fini(out);
         return status;
     }
-    fill_info(out);
+    fill_info(out, args);
+    keep_overrides(out, args);
     return TSR_OK;
 }
 
@@ -146,10 +183,32 @@ tsr_status tsr_prepare_out(const char *dir)
     return ok ? TSR_OK : unusable(dir, error);
 }
 
-void tsr_study_notes(const struct tsr_study *study)
+static tsr_status put_text(FILE *stream, const void *text)
+{
+    fputs(text, stream);
+    return TSR_OK;
+}
+
+tsr_status tsr_study_write(const struct tsr_study *study, const char *dir,
+                           const struct tsr_row *rows)
+{
+    bool skipped = false;
+    char *path = tsr_path_join(dir, RESOLVED_FILE);
+    if (!path)
+        return TSR_ENOMEM;
+    tsr_status status = tsr_write_file(path, put_text, study->resolved_yaml);
+    free(path);
+    TSR_TRY(status);
+    TSR_TRY(tsr_report_study(dir, &study->info, rows, study->n));
+    return tsr_report_plots(dir, rows, study->n, &skipped);
+}
+
+void tsr_study_notes(const struct tsr_study *study, bool for_people)
 {
     char said[MAX_NOTES][256];
     size_t n = 0;
+    if (study->overrides && for_people)
+        fprintf(stderr, "tessera: note: the command also needs%s\n", study->overrides);
     for (size_t i = 0; i < study->n; i++) {
         char notes[4][256];
         size_t found = tsr_job_notes(&study->jobs[i], notes, 4);

@@ -12,6 +12,7 @@ struct tsr_study {
     struct tsr_job *jobs; /* one per strategy, in order */
     char *resolved_yaml;
     struct tsr_study_info info; /* of the first strategy */
+    const char *overrides;      /* " --set batch=2" that info.config_path lacks; NULL: none */
 };
 
 /* Loads the file, applies --set and --only (and --strategy), resolves and builds every strategy
@@ -26,8 +27,13 @@ tsr_status tsr_print_config(const struct tsr_args *args) TSR_MUST_USE;
 /* Makes the output folder and tries a file in it. Errors: TSR_ECONFIG if it cannot be used. */
 tsr_status tsr_prepare_out(const char *dir) TSR_MUST_USE;
 
-/* Notes of all jobs on stderr, each once. */
-void tsr_study_notes(const struct tsr_study *study);
+/* Writes what a study leaves in its folder beside the files of the strategies: experiment.yaml (the
+ * resolved file), summaries, pictures. */
+tsr_status tsr_study_write(const struct tsr_study *study, const char *dir,
+                           const struct tsr_row *rows) TSR_MUST_USE;
+
+/* Notes of all jobs on stderr, each once. for_people: stdout has the table with the command. */
+void tsr_study_notes(const struct tsr_study *study, bool for_people);
 
 /* Simulates all strategies, `jobs` at a time in child processes (pool.c); rows[n]. A strategy that
  * is a mistake or a failure of the machine ends the comparison with its error. */

@@ -1,5 +1,6 @@
 /* tree_file.c: an own model as a tree of modules, in the format of the golden scenarios
- * (tests/golden/README.md, "tree"), with attention and gelu added. See experiments/own-model/.
+ * (tests/golden/README.md, "tree"), with attention and gelu added. experiments/own-model/tree.yaml
+ * explains and shows it.
  */
 #include <stdio.h>
 #include <string.h>
@@ -30,9 +31,9 @@ static const char *const type_keys[][8] = {
     [TSR_TREE_SEQ] = {"children", "residual", "run", "run_at"},
     [TSR_TREE_LIST] = {"children", "run", "run_at"}};
 
-static const char *const top_keys[] = {"kind",    "tokens", "in_dim", "out_dim",      "loss",
-                                       "modules", "tie",    "frozen", "param_dtypes", "meta",
-                                       "noncontiguous", NULL};
+static const char *const top_keys[] = {"kind",         "tokens",  "in_dim",        "out_dim",
+                                       "loss",         "modules", "tie",           "frozen",
+                                       "param_dtypes", "meta",    "noncontiguous", NULL};
 
 #define MAX_SIZE UINT64_C(1073741824)
 

@@ -265,6 +265,7 @@ static tsr_status parse_text(const struct source *src, const char *text, size_t 
         return out_of_memory();
     fy_diag_set_collect_errors(diag, true);
     tsr_status status = parse_with(diag, src, text, n, out);
+    fy_diag_set_collect_errors(diag, false); /* frees what was collected */
     fy_diag_unref(diag);
     return status;
 }
