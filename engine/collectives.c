@@ -150,6 +150,8 @@ static struct tsr_storage *copy_in(struct tsr_engine *e, struct tsr_group *g,
             g->params[i]->temp = h2d_input(e, g->params[i]);
     else if (g->offload == TSR_OFFLOAD_NONE)
         flat = cast_inputs(e, g, a);
+    if (g->custom_all_gather && g->custom_all_gather->allocate)
+        g->custom_all_gather->allocate(e, a->elems * a->size, a->dtype, g->custom_all_gather->user);
     struct tsr_storage *out = tsr__storage_new(e, a->bytes * a->size, TSR_CAT_ALL_GATHER);
     if (out && tsr__ok(e)) {
         for (size_t i = 0; i < g->n_params; i++) {
@@ -187,6 +189,48 @@ static void trace_all_gather(struct tsr_engine *e, struct tsr_group *g, const st
     tsr__event_send(e, &ev);
 }
 
+static void emit_all_gather(struct tsr_engine *e, const struct gather *a, struct tsr_storage *out,
+                            uint16_t stream)
+{
+    tsr__operand(e, out, a->bytes * a->rank, a->bytes, TSR_READ); /* in place (R92) */
+    tsr__operand_storage(e, out, TSR_WRITE);
+    struct tsr_instr instr = {.kind = TSR_ALL_GATHER,
+                              .dtype = (uint8_t)a->dtype,
+                              .stream = stream,
+                              .comm = a->comm,
+                              .bytes = a->bytes * a->size};
+    tsr__emit(e, &instr);
+}
+
+/* Hands a user's collective its two tensors and lets it emit on `stream`. */
+static void run_custom(struct tsr_engine *e, const struct tsr_custom_comm *custom,
+                       const struct tsr_custom_call *call, struct tsr_tensor *out,
+                       struct tsr_tensor *in, uint16_t stream)
+{
+    uint16_t current = e->stream;
+    uint8_t hook = e->origin.hook;
+    e->stream = stream;
+    e->origin.hook = TSR_HOOK_USER;
+    if (out && in)
+        custom->run(e, out, in, call, custom->user);
+    e->origin.hook = hook;
+    e->stream = current;
+    tsr_release(e, in);
+    tsr_release(e, out);
+}
+
+static void custom_all_gather(struct tsr_engine *e, struct tsr_group *g, const struct gather *a,
+                              struct tsr_storage *out, uint16_t stream)
+{
+    struct tsr_custom_call call = {.comm = a->comm, .size = a->size, .index = a->rank};
+    uint64_t all = a->elems * a->size;
+    struct tsr_tensor *to = tsr__tensor_view(e, out, a->dtype, 1, &all);
+    struct tsr_tensor *from = tsr__tensor_view(e, out, a->dtype, 1, &a->elems);
+    if (from)
+        from->offset = a->bytes * a->rank;
+    run_custom(e, g->custom_all_gather, &call, to, from, stream);
+}
+
 void tsr__all_gather_issue(struct tsr_engine *e, struct tsr_group *g, bool async_op,
                            uint16_t copy_in_stream, uint16_t stream)
 {
@@ -199,14 +243,10 @@ void tsr__all_gather_issue(struct tsr_engine *e, struct tsr_group *g, bool async
         return;
     tsr__wait_stream(e, stream, copy_in_stream); /* W3 */
     trace_all_gather(e, g, &a, async_op, stream);
-    tsr__operand(e, out, a.bytes * a.rank, a.bytes, TSR_READ); /* in place (R92) */
-    tsr__operand_storage(e, out, TSR_WRITE);
-    struct tsr_instr instr = {.kind = TSR_ALL_GATHER,
-                              .dtype = (uint8_t)a.dtype,
-                              .stream = stream,
-                              .comm = a.comm,
-                              .bytes = a.bytes * a.size};
-    tsr__emit(e, &instr);
+    if (g->custom_all_gather)
+        custom_all_gather(e, g, &a, out, stream);
+    else
+        emit_all_gather(e, &a, out, stream);
     g->result = (struct tsr_all_gather_result){.pending = true, .async = async_op, .output = out};
     g->result.event = tsr__record_event(e, stream);
 }
@@ -389,10 +429,19 @@ static struct tsr_storage *cat_table(struct tsr_engine *e, const struct reductio
     return tsr__storage_new(e, 8 * (6 * r->n + 2 + rows), TSR_CAT_WORKSPACE);
 }
 
+static void told_of_buffer(struct tsr_engine *e, struct tsr_group *g, const struct reduction *r,
+                           uint64_t numel)
+{
+    const struct tsr_custom_comm *custom = g->custom_reduce_scatter;
+    if (custom && custom->allocate)
+        custom->allocate(e, numel, r->reduce, custom->user);
+}
+
 /* Row j of the (W x S') input: the j-th padded chunk of every gradient, cast on the fly (R155). */
 static void reduce_copy_in(struct tsr_engine *e, struct tsr_group *g, struct reduction *r)
 {
     uint64_t bytes = r->elems * g->shard_size * tsr_dtype_bytes(r->reduce), read = 0;
+    told_of_buffer(e, g, r, r->elems * g->shard_size);
     r->input = tsr__storage_new(e, bytes, TSR_CAT_REDUCE_SCATTER);
     struct tsr_storage *table = r->input ? cat_table(e, r) : NULL;
     if (!tsr__ok(e)) {
@@ -464,6 +513,35 @@ static void local_reduce_scatter(struct tsr_engine *e, struct tsr_group *g,
         emit_scale(e, r->output, r->reduce, g->divide_factor);
 }
 
+static void emit_reduce_scatter(struct tsr_engine *e, struct tsr_group *g,
+                                const struct reduction *r)
+{
+    tsr__operand_storage(e, r->input, TSR_READ);
+    tsr__operand_storage(e, r->output, TSR_WRITE);
+    struct tsr_instr instr = {.kind = TSR_REDUCE_SCATTER,
+                              .dtype = (uint8_t)r->reduce,
+                              .reduce_op = r->divide.rs_op,
+                              .factor = r->divide.premul,
+                              .stream = g->comm->reduce_scatter,
+                              .comm = g->shard_comm,
+                              .bytes = r->input->bytes};
+    tsr__emit(e, &instr);
+}
+
+static void custom_reduce_scatter(struct tsr_engine *e, struct tsr_group *g,
+                                  const struct reduction *r)
+{
+    struct tsr_custom_call call = {.comm = g->shard_comm,
+                                   .size = g->shard_size,
+                                   .index = g->shard_rank,
+                                   .reduce_op = r->divide.rs_op,
+                                   .factor = r->divide.premul};
+    uint64_t all = r->elems * g->shard_size;
+    run_custom(e, g->custom_reduce_scatter, &call,
+               tsr__tensor_view(e, r->output, r->reduce, 1, &r->elems),
+               tsr__tensor_view(e, r->input, r->reduce, 1, &all), g->comm->reduce_scatter);
+}
+
 static enum tsr_category output_category(struct tsr_group *g, const struct reduction *r)
 {
     if (r->all_reduces && !g->all_reduce_grads)
@@ -480,6 +558,7 @@ static void reduce_scatter(struct tsr_engine *e, struct tsr_group *g, struct red
     tsr__wait_stream(e, stream, e->stream); /* W11 */
     uint16_t current = e->stream;
     e->stream = stream;
+    told_of_buffer(e, g, r, r->elems);
     r->output = tsr__storage_new(e, r->elems * tsr_dtype_bytes(r->reduce), output_category(g, r));
     if (!r->output || !tsr__ok(e)) {
         e->stream = current;
@@ -490,16 +569,10 @@ static void reduce_scatter(struct tsr_engine *e, struct tsr_group *g, struct red
         local_reduce_scatter(e, g, r);
     } else {
         trace_reduce_scatter(e, g, r);
-        tsr__operand_storage(e, r->input, TSR_READ);
-        tsr__operand_storage(e, r->output, TSR_WRITE);
-        struct tsr_instr instr = {.kind = TSR_REDUCE_SCATTER,
-                                  .dtype = (uint8_t)r->reduce,
-                                  .reduce_op = r->divide.rs_op,
-                                  .factor = r->divide.premul,
-                                  .stream = stream,
-                                  .comm = g->shard_comm,
-                                  .bytes = r->input->bytes};
-        tsr__emit(e, &instr);
+        if (g->custom_reduce_scatter)
+            custom_reduce_scatter(e, g, r);
+        else
+            emit_reduce_scatter(e, g, r);
     }
     e->stream = current;
     g->comm->reduce_scatter_state.event = tsr__record_event(e, stream);

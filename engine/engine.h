@@ -215,8 +215,9 @@ struct tsr_group {
     enum tsr_offload offload;
     tsr_dtype orig_dtype, reduce_dtype;
     bool lazy_done, reduce_grads, all_reduce_grads, reshard_after_backward, unshard_in_backward;
-    bool unshard_async_op, force_sum;
-    double divide_factor; /* 0: none */
+    bool unshard_async_op, force_sum, from_process_group;
+    const struct tsr_custom_comm *custom_all_gather, *custom_reduce_scatter; /* borrowed */
+    double divide_factor;                                                    /* 0: none */
     struct tsr_all_gather_result result;
     uint32_t reshard_event;     /* 0: none */
     uint32_t post_reduce_event; /* 0: none */

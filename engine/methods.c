@@ -244,6 +244,48 @@ tsr_status tsr_set_all_reduce_hook(struct tsr_engine *e, struct tsr_module *m,
     return e->status;
 }
 
+tsr_status tsr_set_custom_all_gather(struct tsr_engine *e, struct tsr_module *m,
+                                     const struct tsr_custom_comm *comm)
+{
+    struct tsr_state *s;
+    (void)e;
+    TSR_TRY(state_of(m, "set_custom_all_gather", &s));
+    if (s->group)
+        s->group->custom_all_gather = comm;
+    return TSR_OK;
+}
+
+tsr_status tsr_set_custom_reduce_scatter(struct tsr_engine *e, struct tsr_module *m,
+                                         const struct tsr_custom_comm *comm)
+{
+    struct tsr_state *s;
+    (void)e;
+    TSR_TRY(state_of(m, "set_custom_reduce_scatter", &s));
+    if (s->group)
+        s->group->custom_reduce_scatter = comm;
+    return TSR_OK;
+}
+
+tsr_status tsr_set_allocate_from_process_group(struct tsr_engine *e, struct tsr_module *m,
+                                               bool value)
+{
+    struct tsr_state *s;
+    (void)e;
+    TSR_TRY(state_of(m, "set_allocate_memory_from_process_group_for_comm", &s));
+    if (!s->group)
+        return TSR_OK;
+    if (s->group->custom_all_gather)
+        return tsr_fail(TSR_EASSERT,
+                        "'%s': cannot allocate from the process group: all gather comm is custom",
+                        s->name);
+    if (s->group->custom_reduce_scatter)
+        return tsr_fail(
+            TSR_EASSERT,
+            "'%s': cannot allocate from the process group: reduce scatter comm is custom", s->name);
+    s->group->from_process_group = value;
+    return TSR_OK;
+}
+
 tsr_status tsr_set_post_optim_event(struct tsr_engine *e, struct tsr_module *m)
 {
     struct tsr_state *s;
@@ -304,6 +346,64 @@ tsr_status tsr_register_forward_method(struct tsr_engine *e, struct tsr_module *
         return TSR_OK;
     return tsr_fail(TSR_EVALUE, "'%s' of type '%s' does not have a method %s", m->fqn, m->type_name,
                     name);
+}
+
+static void emit_p2p(struct tsr_engine *e, uint8_t kind, struct tsr_tensor *t, uint64_t offset,
+                     uint64_t bytes, uint16_t comm, uint32_t peer)
+{
+    if (!t || !tsr__ok(e))
+        return;
+    tsr__operand(e, t->storage, t->offset + offset, bytes, kind == TSR_SEND ? TSR_READ : TSR_WRITE);
+    struct tsr_instr instr = {.kind = kind,
+                              .dtype = t->dtype,
+                              .stream = e->stream,
+                              .comm = comm,
+                              .peer = (uint16_t)peer,
+                              .bytes = bytes};
+    tsr__emit(e, &instr);
+}
+
+void tsr_emit_send(struct tsr_engine *e, struct tsr_tensor *t, uint64_t offset, uint64_t bytes,
+                   uint16_t comm, uint32_t peer)
+{
+    emit_p2p(e, TSR_SEND, t, offset, bytes, comm, peer);
+}
+
+void tsr_emit_recv(struct tsr_engine *e, struct tsr_tensor *t, uint64_t offset, uint64_t bytes,
+                   uint16_t comm, uint32_t peer)
+{
+    emit_p2p(e, TSR_RECV, t, offset, bytes, comm, peer);
+}
+
+static void emit_bracket(struct tsr_engine *e, uint8_t kind)
+{
+    struct tsr_instr instr = {.kind = kind, .stream = e->stream, .comm = UINT16_MAX};
+    tsr__emit(e, &instr);
+}
+
+void tsr_emit_group_begin(struct tsr_engine *e)
+{
+    emit_bracket(e, TSR_GROUP_BEGIN);
+}
+
+void tsr_emit_group_end(struct tsr_engine *e)
+{
+    emit_bracket(e, TSR_GROUP_END);
+}
+
+void tsr_emit_device_copy(struct tsr_engine *e, struct tsr_tensor *to, uint64_t to_offset,
+                          struct tsr_tensor *from, uint64_t from_offset, uint64_t bytes)
+{
+    if (!to || !from || !tsr__ok(e))
+        return;
+    tsr__operand(e, from->storage, from->offset + from_offset, bytes, TSR_READ);
+    tsr__operand(e, to->storage, to->offset + to_offset, bytes, TSR_WRITE);
+    tsr__emit_copy(e, (tsr_dtype)to->dtype, bytes, bytes, "device_copy");
+}
+
+uint64_t tsr_tensor_bytes(const struct tsr_tensor *t)
+{
+    return t ? tsr__tensor_bytes(t) : 0;
 }
 
 void tsr_emit_user_op(struct tsr_engine *e, struct tsr_tensor *buffer, const char *name,

@@ -373,6 +373,20 @@ struct tsr_param *tsr_param_add(struct tsr_engine *e, struct tsr_module *m, cons
     return tsr__param_new(e, m, name, n_dims, shape, dtype);
 }
 
+void tsr_model_set_float_input(struct tsr_engine *e, uint64_t width)
+{
+    e->model.int_input = false;
+    e->model.loss_mse = true;
+    e->model.in_dim = width;
+}
+
+void tsr_model_set_token_input(struct tsr_engine *e, uint64_t vocab)
+{
+    e->model.int_input = true;
+    e->model.loss_mse = false;
+    e->model.vocab = vocab;
+}
+
 struct tsr_tensor *tsr__param_value(struct tsr_engine *e, struct tsr_param *p)
 {
     if (!tsr__ok(e))

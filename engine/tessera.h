@@ -185,6 +185,10 @@ struct tsr_module *tsr_module_add(struct tsr_engine *engine, struct tsr_module *
 struct tsr_param *tsr_param_add(struct tsr_engine *engine, struct tsr_module *module,
                                 const char *name, int n_dims, const uint64_t *shape,
                                 tsr_dtype dtype); /* NULL on failure */
+/* Inputs of an own model: (tokens, width) floats with a mean-square loss, or token ids with
+ * cross-entropy over `vocab` logits. One of the two is called before the first step. */
+void tsr_model_set_float_input(struct tsr_engine *engine, uint64_t width);
+void tsr_model_set_token_input(struct tsr_engine *engine, uint64_t vocab);
 struct tsr_tensor *tsr_call(struct tsr_engine *engine, struct tsr_module *module,
                             struct tsr_tensor *in);
 
@@ -271,6 +275,31 @@ tsr_status tsr_set_unshard_async_op(struct tsr_engine *e, struct tsr_module *m, 
  */
 tsr_status tsr_set_all_reduce_hook(struct tsr_engine *e, struct tsr_module *m,
                                    tsr_all_reduce_hook hook, void *user, bool own_stream);
+/* A collective of one's own (R195, R196). run() emits it on the current stream with the tsr_emit_
+ * functions below: `in` is this rank's contribution, `out` the result; group size, own index and
+ * communicator are in `call`. allocate() (may be NULL) is told of each buffer before it is made. */
+struct tsr_custom_call {
+    uint16_t comm; /* index into tsr_tables.comms */
+    uint32_t size, index;
+    uint8_t reduce_op; /* enum tsr_reduce_op; all-gather: NONE */
+    double factor;     /* PREMUL_SUM */
+};
+struct tsr_custom_comm {
+    const char *name;
+    void (*run)(struct tsr_engine *e, struct tsr_tensor *out, struct tsr_tensor *in,
+                const struct tsr_custom_call *call, void *user);
+    void (*allocate)(struct tsr_engine *e, uint64_t numel, tsr_dtype dtype, void *user);
+    void *user;
+};
+/* NULL: the default again. `comm` is borrowed until the engine dies. */
+tsr_status tsr_set_custom_all_gather(struct tsr_engine *e, struct tsr_module *m,
+                                     const struct tsr_custom_comm *comm);
+tsr_status tsr_set_custom_reduce_scatter(struct tsr_engine *e, struct tsr_module *m,
+                                         const struct tsr_custom_comm *comm);
+/* Buffers of collectives come from the process group's own allocator. AssertionError with a custom
+ * comm (R197). */
+tsr_status tsr_set_allocate_from_process_group(struct tsr_engine *e, struct tsr_module *m,
+                                               bool value);
 tsr_status tsr_set_post_optim_event(struct tsr_engine *e, struct tsr_module *m);
 tsr_status tsr_share_comm_ctx(struct tsr_engine *e, struct tsr_module *const *list, size_t n);
 tsr_status tsr_state_dict(struct tsr_engine *e,
@@ -283,6 +312,19 @@ tsr_status tsr_deepcopy(struct tsr_engine *e, struct tsr_module *m);
 tsr_status tsr_register_forward_method(struct tsr_engine *e, struct tsr_module *m,
                                        const char *name);
 bool tsr_module_is_wrapped(const struct tsr_module *module);
+
+/* For custom collectives: `bytes` from `offset` of a tensor to or from member `peer` of the
+ * communicator; what stands between group_begin and group_end is one launch. */
+void tsr_emit_send(struct tsr_engine *e, struct tsr_tensor *t, uint64_t offset, uint64_t bytes,
+                   uint16_t comm, uint32_t peer);
+void tsr_emit_recv(struct tsr_engine *e, struct tsr_tensor *t, uint64_t offset, uint64_t bytes,
+                   uint16_t comm, uint32_t peer);
+void tsr_emit_group_begin(struct tsr_engine *e);
+void tsr_emit_group_end(struct tsr_engine *e);
+/* Copies inside the device. */
+void tsr_emit_device_copy(struct tsr_engine *e, struct tsr_tensor *to, uint64_t to_offset,
+                          struct tsr_tensor *from, uint64_t from_offset, uint64_t bytes);
+uint64_t tsr_tensor_bytes(const struct tsr_tensor *t);
 
 /* For hooks: emits one kernel that reads and writes `buffer` on the hook's stream. */
 void tsr_emit_user_op(struct tsr_engine *engine, struct tsr_tensor *buffer, const char *name,

@@ -535,6 +535,21 @@ static tsr_status call_register(const struct call *c)
     return tsr_register_forward_method(c->e, c->module, tsr_text_or(c->args, "name", ""));
 }
 
+/* A comm object that does nothing is enough: the next call refuses it. */
+static const struct tsr_custom_comm any_comm = {.name = "custom"};
+
+static tsr_status call_custom_all_gather(const struct call *c)
+{
+    TSR_TRY(tsr_set_custom_all_gather(c->e, c->module, &any_comm));
+    return tsr_set_allocate_from_process_group(c->e, c->module, true);
+}
+
+static tsr_status call_custom_reduce_scatter(const struct call *c)
+{
+    TSR_TRY(tsr_set_custom_reduce_scatter(c->e, c->module, &any_comm));
+    return tsr_set_allocate_from_process_group(c->e, c->module, true);
+}
+
 static const struct {
     const char *name;
     tsr_status (*fn)(const struct call *);
@@ -556,6 +571,8 @@ static const struct {
                  {"set_all_reduce_hook", call_hook},
                  {"set_post_optim_event", call_post_optim},
                  {"state_dict", call_state_dict},
+                 {"set_custom_all_gather_then_pg_alloc", call_custom_all_gather},
+                 {"set_custom_reduce_scatter_then_pg_alloc", call_custom_reduce_scatter},
                  {"forward", call_forward},
                  {"deepcopy", call_deepcopy},
                  {"register_fsdp_forward_method", call_register}};
