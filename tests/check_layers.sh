@@ -55,7 +55,8 @@ scan_file() {
             continue
         fi
         path=$(dirname "$file")/$name
-        [ -e "$path" ] || path=$name # from the top of the tree
+        [ -e "$path" ] || path=$name        # from the top of the tree
+        [ -e "$path" ] || path=engine/$name # as the example includes it
         path=$(realpath -m --relative-to=. "$path")
         target=${path%%/*}
         allowed_own "$layer" "$target" || complain "$file: $layer/ may not include \"$name\""

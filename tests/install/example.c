@@ -3,7 +3,7 @@
  */
 #include <stdio.h>
 
-#include <tessera.h>
+#include "engine/tessera.h"
 
 static int record_buffers(struct tsr_executor *executor, struct tsr_allocator *allocator)
 {
