@@ -19,8 +19,10 @@ done
 tsr_say "done. Where to look:"
 cat <<'END'
    out/dgx-h100-8/ and out/h100-128/
+     compare-*.svg, *.png            strategies compared: time, memory, communication
      summary.csv, summary.json       the tables above, with the resolved configuration
-     *.svg, *.png                    strategies compared, memory over the step, streams
-     *.trace.json                    open in https://ui.perfetto.dev: a track per stream
+     STRATEGY/memory.svg             memory over the step, by category
+     STRATEGY/timeline.svg           streams of a few blocks, exposed communication hatched
+     STRATEGY/trace.json             open in https://ui.perfetto.dev: a track per stream
    next: build/tessera help, and edit a copy of experiments/flagship/dgx-h100-8.yaml
 END
