@@ -1,3 +1,4 @@
+# shellcheck shell=sh
 # Sourced by the scripts of this folder. TESSERA is the program, TSR_SOURCE_DIR the source tree.
 #
 #   fails STATUS WORD... -- ARGUMENT...    runs tessera: that exit status, nothing on stdout, exactly
@@ -24,7 +25,6 @@ complain() {
 fails() {
     want=$1
     shift
-    words=
     n=0
     while [ "$1" != -- ]; do
         n=$((n + 1))

@@ -1,5 +1,6 @@
 #!/bin/sh
 # compare, sim, run and program on real experiments.
+# shellcheck source=tests/cli/_common.sh
 . "$(dirname "$0")/_common.sh"
 experiments=$TSR_SOURCE_DIR/experiments
 flagship=$experiments/flagship/dgx-h100-8.yaml

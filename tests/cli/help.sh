@@ -1,5 +1,6 @@
 #!/bin/sh
 # Help, version, and mistakes on the command line.
+# shellcheck source=tests/cli/_common.sh
 . "$(dirname "$0")/_common.sh"
 
 works --help

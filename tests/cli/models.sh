@@ -1,6 +1,7 @@
 #!/bin/sh
 # Every model of experiments/models: the counts of `inspect` are those of counts.tsv. Dense models
 # are built by the engine, which must come to the same number.
+# shellcheck source=tests/cli/_common.sh
 . "$(dirname "$0")/_common.sh"
 models=$TSR_SOURCE_DIR/experiments/models
 

@@ -1,5 +1,6 @@
 #!/bin/sh
 # --print-config is complete and reads back as the same; --set reaches every key.
+# shellcheck source=tests/cli/_common.sh
 . "$(dirname "$0")/_common.sh"
 experiments=$TSR_SOURCE_DIR/experiments
 
