@@ -10,6 +10,7 @@ number() {
     sed -n "s/^ *\"$1\": *\([0-9][0-9]*\),*\$/\1/p" "$out" | head -n 1
 }
 
+# shellcheck disable=SC2034 # columns that are not compared
 while IFS='	' read -r name type hidden layers heads kv dim ffn vocab tied embed layer dense head norm total active; do
     [ "$name" = model ] && continue
     works inspect "$models/$name.json" --format json
