@@ -58,8 +58,8 @@ const struct tsr_usage tsr_usages[] = {
      "\n"
      "Example\n"
      "  tessera program experiments/flagship/dgx-h100-8.yaml --strategy fsdp --iteration 0"},
-    {"trace", "what the engine decides in a golden scenario", "SCENARIO.json [-o RESULT.json]", TSR_OPT_OUT,
-     "",
+    {"trace", "what the engine decides in a golden scenario", "SCENARIO.json [-o RESULT.json]",
+     TSR_OPT_OUT, "",
      "Runs a recorded scenario (tests/golden/scenarios) through the engine and writes its layout,\n"
      "events, stream events and process groups in the format of tests/golden/results.\n"
      "\n"
