@@ -38,7 +38,7 @@ width = 1000
 left = 7.4 * letters + 24
 bar = 30
 above = 92
-legend = 21 * n_seen
+legend = 23 * n_seen
 inside = bar * rows > legend ? bar * rows : legend
 height = 1.0 * (above + inside + 62)
 set lmargin at screen left / width
@@ -51,7 +51,7 @@ set xlabel 'memory at the peak (GiB)'
 set ytics scale 0
 set border 1
 set grid x lc rgb 0xEEEEEE lw 0.8 lt 1
-set key at screen 0.805, 1 - above / height left top vertical Left reverse samplen 1.5 spacing 1.25
+unset key
 set label 1 head at screen 0.012, 1 - 24.0 / height left font ',14' textcolor rgb ink
 set label 2 'memory of the fullest GPU at its peak by owner (GiB), simulated; tick: reserved memory' at screen 0.012, 1 - 48.0 / height left textcolor rgb soft
 if (show_limit) {
@@ -63,6 +63,16 @@ if (limit > 0 && !show_limit) {
 }
 set label 4 'peak' at graph 1, graph 1 right offset 6.5, 0.7 textcolor rgb ink
 set label 5 'reserved' at graph 1, graph 1 right offset 14.5, 0.7 textcolor rgb soft
+# The legend by hand: gnuplot's own drops what is higher than the plot.
+row = 0
+do for [i = first:last] {
+    if (seen[i]) {
+        y = 1 - (above + 12 + 23 * row) / height
+        set object 10 + i rectangle from screen 0.815, y - 6 / height to screen 0.836, y + 6 / height fs solid noborder fc rgb colour[i] front
+        set label 10 + i name[i] at screen 0.845, y left textcolor rgb ink front
+        row = row + 1
+    }
+}
 begin(i) = i > first ? (sum [k = first:i - 1] column(k)) / GiB : 0
 finish(i) = (sum [k = first:i] column(k)) / GiB
 
@@ -73,7 +83,6 @@ do for [kind in 'svg png'] {
             with boxxyerror fs solid noborder lc rgb colour[i] notitle, \
         data every ::1 using ($3 / GiB):($0 - 0.42):(0):(0.84) with vectors nohead lc rgb ink lw 1.5 notitle, \
         data every ::1 using (right):0:(sprintf('%.2f', $4 / GiB)) with labels right offset 6.5, 0 textcolor rgb ink notitle, \
-        data every ::1 using (right):0:(sprintf('%.2f', $3 / GiB)) with labels right offset 14.5, 0 textcolor rgb soft notitle, \
-        for [i = first:last] NaN with boxes fs solid noborder lc rgb colour[i] title (seen[i] ? name[i] : '')
+        data every ::1 using (right):0:(sprintf('%.2f', $3 / GiB)) with labels right offset 14.5, 0 textcolor rgb soft notitle
 }
 unset output

@@ -35,7 +35,7 @@ set xrange [0:step_ms]
 set yrange [0:top]
 set xlabel 'time in the step (ms)'
 set ylabel 'allocated memory (GiB)'
-set key at screen 0.805, 0.5 left center vertical Left reverse invert samplen 1.5 spacing 1.3
+unset key
 set lmargin at screen 0.07
 set rmargin at screen 0.785
 set bmargin at screen 0.115
@@ -48,6 +48,19 @@ band(phase) = \
     phase[1:8] eq 'backward'  ? 0xF3F3F3 : \
     phase[1:4] eq 'loss'      ? 0xDEDEDE : \
     phase[1:9] eq 'optimizer' ? 0xDEDEDE : 0xE9E9E9
+# The legend by hand, in the order of the stack: gnuplot's own drops what is higher than the plot.
+shown = 0
+do for [i = 2:last] { shown = shown + seen[i] }
+row = 0
+do for [i = 2:last] {
+    if (seen[i]) {
+        y = 0.4575 + 0.044 * (row - (shown - 1) / 2.0)
+        set object 10 + i rectangle from screen 0.805, y - 0.013 to screen 0.826, y + 0.013 fs solid noborder fc rgb colour[i] front
+        set label 10 + i name[i] at screen 0.836, y left textcolor rgb ink front
+        row = row + 1
+    }
+}
+
 stack(i) = sum [k = 2:i] column(k) / GiB
 
 # The peak's label stays clear of the limit line.
@@ -79,7 +92,6 @@ do for [kind in 'svg png'] {
             with boxxyerror fs solid noborder lc rgb variable notitle, \
         for [i = last:2:-1] data every ::1 using ($1 * 1e3):(seen[i] ? stack(i) : NaN) \
             with filledcurves y1=0 fs solid noborder lc rgb colour[i] notitle, \
-        for [i = 2:last] NaN with boxes fs solid noborder lc rgb colour[i] title (seen[i] ? name[i] : ''), \
         for [row = 0:2] phases every ::1 using ($5 == row ? $4 * 1e3 : NaN):(top):1 \
             with labels offset 0, 0.8 + row textcolor rgb ink notitle
 }

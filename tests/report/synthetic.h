@@ -382,7 +382,8 @@ static void synth_describe(struct synth *s, const char *strategy)
     row->n_iterations = SYNTH_ITERATIONS;
     row->steady.step_s = s->iteration_end[steady] - s->iteration_end[steady - 1];
     row->first.step_s = s->iteration_end[1] - s->iteration_end[0];
-    row->mfu = 6.0 * 8.03e9 * (double)s->options.tokens / row->steady.step_s / 989e12;
+    double params = 218e6 * s->options.n_blocks + 1050e6;
+    row->mfu = 6.0 * params * (double)s->options.tokens / row->steady.step_s / 989e12;
     struct tsr_memory *memory = NULL;
     struct tsr_memory_peak peak = {0};
     synth_check(tsr_memory_create(&memory) == TSR_OK);

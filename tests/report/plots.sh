@@ -1,0 +1,61 @@
+#!/usr/bin/env bash
+# plots.sh: draws every picture by hand from the data in sample/ (a made-up study) and fails if
+# gnuplot says anything or a picture is not whole. Exit 77: skipped, there is no gnuplot.
+set -euo pipefail
+
+here=$(cd "$(dirname "$0")" && pwd)
+plots=${TSR_SOURCE_DIR:-$here/../..}/plots
+
+if ! command -v gnuplot >/dev/null; then
+    echo "skipped: no gnuplot (package gnuplot-nox)"
+    exit 77
+fi
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+# A place with a space and a quote in its name, as users have them.
+data="$work/it''s data" # gnuplot's spelling of one quote
+cp -R "$here/sample" "$work/it's data"
+
+fail() {
+    echo "plots.sh: $*" >&2
+    exit 1
+}
+
+# draw SCRIPT FOLDER
+draw() {
+    local picture
+    gnuplot -d -e "dir='$data$2'; out='$1'" "$plots/$1.gp" >"$work/said" 2>&1 ||
+        fail "$1.gp failed: $(cat "$work/said")"
+    [ ! -s "$work/said" ] || fail "$1.gp: $(cat "$work/said")"
+    picture="$work/it's data$2/$1"
+    tail -c 20 "$picture.svg" | grep -q '</svg>' || fail "$1.svg is not whole"
+    [ "$(head -c 4 "$picture.png" | tail -c 3)" = PNG ] || fail "$1.png is no PNG"
+    [ "$(wc -c <"$picture.png")" -gt 20000 ] || fail "$1.png is all but empty"
+    grep -q 'Llama-3.1-8B' "$picture.svg" || fail "$1.svg does not say what it shows"
+}
+
+# says SCRIPT FOLDER WORDS...: each is text of the picture.
+says() {
+    local picture="$work/it's data$2/$1.svg" word
+    for word in "${@:3}"; do
+        grep -q -- "$word" "$picture" || fail "$1.svg does not say '$word'"
+    done
+}
+
+draw memory /fsdp
+says memory /fsdp 'peak [0-9.]* GiB' 'usable on the card' forward loss backward optimizer \
+    'allocated memory (GiB)' 'time in the step (ms)' activations
+draw timeline /fsdp
+says timeline /fsdp 'AG layers.4' 'RS layers.4' exposed 'reduce-scatter' 'time in the step (ms)'
+draw compare-time-memory ""
+says compare-time-memory "" fsdp-slow 'usable on the card' 'does not fit' 'step time (ms)' '(GiB)'
+draw compare-bars ""
+says compare-bars "" fsdp-slow activations 'usable' 'GiB'
+draw compare-time ""
+says compare-time "" fsdp-slow 'exposed communication' 'step time (ms)'
+ls "$plots"/*.gp | while read -r script; do
+    name=$(basename "$script" .gp)
+    [ "$name" = style ] || [ -e "$work/it's data/$name.svg" ] ||
+        [ -e "$work/it's data/fsdp/$name.svg" ] || fail "$name.gp is not tested"
+done
+echo "drawn without a warning: memory, timeline, compare-time-memory, compare-bars, compare-time"

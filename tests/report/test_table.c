@@ -1,0 +1,283 @@
+/* test_table.c: the comparison as Markdown, CSV and JSON. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <jansson.h>
+
+#include "../../experiments/cli/report.h"
+#include "../../experiments/cli/report_text.h"
+#include "scratch.h"
+
+static struct tsr_study_info info_of(void)
+{
+    return (struct tsr_study_info){.title = "A study",
+                                   .model_name = "llama",
+                                   .cluster_name = "dgx",
+                                   .device_file = "gpu.json",
+                                   .config_path = "my file.yaml",
+                                   .resolved_yaml = "model: llama\n",
+                                   .gpu_name = "h100",
+                                   .world = 8};
+}
+
+static struct tsr_row row_of(const char *name, double step_s, double reserved_gib, int fits)
+{
+    struct tsr_row row = {.world = 8, .tokens_per_rank = 8192, .mfu = 0.5, .fits = fits};
+    (void)snprintf(row.strategy, sizeof row.strategy, "%s", name);
+    (void)snprintf(row.summary, sizeof row.summary, "with a \"quote\", and a comma");
+    row.steady.step_s = step_s;
+    row.steady.exposed_s = step_s / 8;
+    row.steady.sent_intra = 1500000000;
+    row.first.step_s = 2 * step_s;
+    row.usable_bytes = 80 * (uint64_t)TSR__GIB;
+    row.peak_reserved = (uint64_t)(reserved_gib * TSR__GIB);
+    row.peak_allocated = row.peak_reserved / 2;
+    row.peak_by_category[TSR_CAT_ACTIVATION] = row.peak_allocated;
+    row.program_hash = UINT64_C(0xfedcba9876543210);
+    return row;
+}
+
+/* The table in a format, to be freed. */
+static char *table_of(const char *format, const struct tsr_row *rows, size_t n)
+{
+    struct tsr_study_info info = info_of();
+    char *text = NULL;
+    size_t size = 0;
+    FILE *out = open_memstream(&text, &size);
+    assert_non_null(out);
+    assert_int_equal(tsr_report_table(out, format, &info, rows, n), TSR_OK);
+    assert_int_equal(fclose(out), 0);
+    return text;
+}
+
+static void test_markdown__lines_of_the_table_are_aligned(void **state)
+{
+    (void)state;
+    struct tsr_row rows[] = {row_of("fsdp", 0.9, 60, 1), row_of("a much longer name", 0.7, 100, 0),
+                             row_of("kürzer", 1.1, 20, 1)};
+    char *text = table_of("md", rows, 3);
+    size_t width = 0, n_lines = 0;
+    for (char *line = strtok(text, "\n"); line; line = strtok(NULL, "\n")) {
+        size_t columns = 0, bars = 0;
+        if (line[0] != '|')
+            continue;
+        for (const char *c = line; *c; c++) {
+            columns += ((unsigned char)*c & 0xc0U) != 0x80U;
+            bars += *c == '|';
+        }
+        assert_true(width == 0 || columns == width);
+        assert_int_equal(bars, 13);
+        width = columns;
+        n_lines++;
+    }
+    assert_int_equal(n_lines, 5);
+    free(text);
+}
+
+static void test_markdown__says_what_to_run(void **state)
+{
+    (void)state;
+    struct tsr_row rows[] = {row_of("fast", 0.7, 100, 0), row_of("good", 0.8, 60, 1),
+                             row_of("slow", 0.9, 50, 1)};
+    char *text = table_of("md", rows, 3);
+    assert_non_null(strstr(text, "| good * "));
+    assert_non_null(strstr(text, "tessera run 'my file.yaml' --strategy good --on cuda\n"));
+    assert_non_null(strstr(text, "gpu.json"));
+    assert_non_null(strstr(text, "80.00 usable"));
+    assert_non_null(strstr(text, " 800.00 |"));  /* ms */
+    assert_non_null(strstr(text, " 10240 |"));   /* 8192 tokens in 0.8 s */
+    assert_non_null(strstr(text, " 100.00 |"));  /* exposed: an eighth of the step */
+    assert_non_null(strstr(text, " 12.5 |"));    /* the same in % */
+    assert_non_null(strstr(text, " 1.50 |"));    /* GB sent */
+    assert_non_null(strstr(text, " 1600.00 |")); /* the first step */
+    free(text);
+}
+
+static void test_markdown__shows_failures_and_unknowns(void **state)
+{
+    (void)state;
+    struct tsr_row rows[] = {row_of("broken", 0, 0, -1), row_of("odd", 0.5, 10, -1)};
+    (void)snprintf(rows[0].failure, sizeof rows[0].failure, "out of memory: 3 GiB wanted");
+    rows[0].failure_status = 3;
+    rows[1].mfu = -1;
+    rows[1].usable_bytes = 0;
+    char *text = table_of("md", rows, 2);
+    assert_non_null(strstr(text, "| broken [1] |"));
+    assert_non_null(strstr(text, "[1] broken: out of memory: 3 GiB wanted\n"));
+    assert_non_null(strstr(text, "| NO "));
+    assert_non_null(strstr(text, "| ?    |"));
+    assert_non_null(strstr(text, "     ? |"));
+    assert_non_null(strstr(text, "--strategy odd"));
+    assert_null(strstr(text, "usable."));
+    free(text);
+}
+
+static void test_markdown__nothing_fits(void **state)
+{
+    (void)state;
+    struct tsr_row rows[] = {row_of("a", 0.5, 100, 0), row_of("b", 0.6, 90, 0)};
+    char *text = table_of("md", rows, 2);
+    assert_non_null(strstr(text, "No strategy fits; the smallest, b, reserves 90.00 GiB."));
+    assert_null(strstr(text, "tessera run"));
+    free(text);
+}
+
+/* Number of fields of a CSV line, quotes respected; *line moves to the next one. */
+static int count_fields(const char **line)
+{
+    int n = 1;
+    bool quoted = false;
+    const char *c = *line;
+    for (; *c && (quoted || *c != '\n'); c++) {
+        if (*c == '"')
+            quoted = !quoted;
+        n += *c == ',' && !quoted;
+    }
+    *line = *c ? c + 1 : c;
+    return n;
+}
+
+static void test_csv__rows_match_the_head(void **state)
+{
+    (void)state;
+    struct tsr_row rows[] = {row_of("a,b", 0.5, 10, 1), row_of("plain", 0.6, 10, -1),
+                             row_of("bad", 0, 0, 0)};
+    (void)snprintf(rows[2].failure, sizeof rows[2].failure, "two\nlines");
+    char *text = table_of("csv", rows, 3);
+    const char *line = text;
+    assert_memory_equal(text, "schema_version,strategy,", 24);
+    int n = count_fields(&line);
+    for (int i = 0; i < 3; i++)
+        assert_int_equal(count_fields(&line), n);
+    assert_int_equal(*line, '\0');
+    assert_non_null(strstr(text, "\n1,\"a,b\",\"with a \"\"quote\"\", and a comma\","));
+    assert_non_null(strstr(text, ",0.5,16384,0.5,")); /* seconds, tokens/s, MFU as a fraction */
+    assert_non_null(strstr(text, ",fedcba9876543210,"));
+    free(text);
+}
+
+static void test_json__is_well_formed(void **state)
+{
+    (void)state;
+    struct tsr_row rows[] = {row_of("a", 0.5, 10, 1), row_of("b", 0.25, 10, -1),
+                             row_of("bad", 0, 0, 0)};
+    rows[1].mfu = -1;
+    (void)snprintf(rows[2].failure, sizeof rows[2].failure, "a \"reason\"");
+    char *text = table_of("json", rows, 3);
+    json_error_t error;
+    json_t *root = json_loads(text, JSON_REJECT_DUPLICATES, &error);
+    assert_non_null(root);
+    assert_string_equal(json_string_value(json_object_get(root, "schema")), "tessera.compare");
+    assert_int_equal(json_integer_value(json_object_get(root, "schema_version")), 1);
+    assert_string_equal(json_string_value(json_object_get(root, "best_strategy")), "a");
+    json_t *list = json_object_get(root, "rows");
+    assert_int_equal(json_array_size(list), 3);
+    json_t *a = json_array_get(list, 0), *b = json_array_get(list, 1),
+           *bad = json_array_get(list, 2);
+    assert_true(json_real_value(json_object_get(a, "step_time_s")) == 0.5);
+    assert_true(json_is_true(json_object_get(a, "fits")));
+    assert_int_equal(json_integer_value(json_object_get(a, "peak_reserved_bytes")),
+                     (json_int_t)(10 * TSR__GIB));
+    assert_true(json_is_null(json_object_get(b, "fits")));
+    assert_true(json_is_null(json_object_get(b, "mfu")));
+    assert_true(json_is_null(json_object_get(bad, "step_time_s")));
+    assert_string_equal(json_string_value(json_object_get(bad, "failure")), "a \"reason\"");
+    json_decref(root);
+    free(text);
+}
+
+static void test_study__can_be_repeated(void **state)
+{
+    (void)state;
+    struct scratch scratch = scratch_create();
+    struct tsr_study_info info = info_of();
+    struct tsr_row row = row_of("a", 0.5, 10, 1);
+    assert_int_equal(tsr_report_study(scratch.path, &info, &row, 1), TSR_OK);
+    char *text = scratch_read(scratch.path, "summary.json");
+    json_t *root = json_loads(text, 0, NULL);
+    assert_non_null(root);
+    assert_string_equal(json_string_value(json_object_get(root, "configuration_yaml")),
+                        "model: llama\n");
+    assert_non_null(json_object_get(json_object_get(root, "versions"), "tessera"));
+    json_decref(root);
+    free(text);
+    text = scratch_read(scratch.path, "summary.csv");
+    assert_non_null(text);
+    free(text);
+    scratch_destroy(&scratch);
+}
+
+static void test_output__errors_are_reported(void **state)
+{
+    (void)state;
+    struct tsr_study_info info = info_of();
+    struct tsr_row row = row_of("a", 0.5, 10, 1);
+    assert_int_equal(tsr_report_table(stdout, "xml", &info, &row, 1), TSR_ECONFIG);
+    assert_non_null(strstr(tsr_error_text(), "md, csv or json"));
+    FILE *full = fopen("/dev/full", "w");
+    if (!full)
+        skip();
+    assert_int_equal(tsr_report_table(full, "md", &info, &row, 1), TSR_EIO);
+    assert_non_null(strstr(tsr_error_text(), "No space left"));
+    (void)fclose(full);
+    assert_int_equal(tsr_report_study("/dev/full/x", &info, &row, 1), TSR_EIO);
+}
+
+static void test_folder_name__is_safe_and_unique(void **state)
+{
+    (void)state;
+    char a[128], b[128];
+    tsr__folder_name("fsdp-2.x_y=1", a, sizeof a);
+    assert_string_equal(a, "fsdp-2.x_y=1");
+    tsr__folder_name("a/b", a, sizeof a);
+    tsr__folder_name("a_b", b, sizeof b);
+    assert_null(strchr(a, '/'));
+    assert_string_not_equal(a, b);
+    tsr__folder_name("..", a, sizeof a);
+    assert_int_not_equal(a[0], '.');
+    tsr__folder_name("", a, sizeof a);
+    assert_int_not_equal(a[0], '\0');
+}
+
+static void test_short_name__keeps_what_tells_apart(void **state)
+{
+    (void)state;
+    static const char *const cases[][2] = {
+        {"model.layers.5", "layers.5"},
+        {"model.layers.12.self_attn.q_proj", "12.q_proj"},
+        {"model.embed_tokens", "embed_tokens"},
+        {"model.norm, lm_head", "norm, lm_head"},
+        {"h.0", "h.0"},
+        {"lm_head", "lm_head"},
+        {"", ""},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char out[64];
+        tsr__short_name(cases[i][0], out, sizeof out);
+        assert_string_equal(out, cases[i][1]);
+    }
+    char tiny[8];
+    tsr__short_name("model.norm, lm_head", tiny, sizeof tiny);
+    assert_true(strlen(tiny) < sizeof tiny);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_markdown__lines_of_the_table_are_aligned),
+        cmocka_unit_test(test_markdown__says_what_to_run),
+        cmocka_unit_test(test_markdown__shows_failures_and_unknowns),
+        cmocka_unit_test(test_markdown__nothing_fits),
+        cmocka_unit_test(test_csv__rows_match_the_head),
+        cmocka_unit_test(test_json__is_well_formed),
+        cmocka_unit_test(test_study__can_be_repeated),
+        cmocka_unit_test(test_output__errors_are_reported),
+        cmocka_unit_test(test_folder_name__is_safe_and_unique),
+        cmocka_unit_test(test_short_name__keeps_what_tells_apart),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
