@@ -19,6 +19,15 @@ static tsr_status check_factor(const char *name, double value)
     return tsr_fail(TSR_ECONFIG, "%s: found %g, allowed 0 or more", name, value);
 }
 
+/* An overriding rate in bytes per second; 0: no override. */
+static tsr_status check_rate(const char *name, double value)
+{
+    if (value == 0.0 || (value >= 1e3 && value <= 1e18))
+        return TSR_OK;
+    return tsr_fail(TSR_ECONFIG, "%s: found %g, allowed 0 or 1e3 to 1e18 bytes per second", name,
+                    value);
+}
+
 static tsr_status check_job(const struct tsr_sim_job *job, const struct tsr_sim_options *o)
 {
     if (!job->world || !job->n_classes || !job->n_iterations)
@@ -37,6 +46,8 @@ static tsr_status check_job(const struct tsr_sim_job *job, const struct tsr_sim_
     TSR_TRY(check_factor("host_scale", o->host_scale));
     TSR_TRY(check_factor("latency_scale", o->latency_scale));
     TSR_TRY(check_factor("slow_factor", o->slow_factor));
+    TSR_TRY(check_rate("nic_bw", o->nic_bw));
+    TSR_TRY(check_rate("intra_bw", o->intra_bw));
     if (o->slow_factor != 0.0 && o->slow_factor != 1.0 && o->slow_rank >= job->world)
         return tsr_fail(TSR_ECONFIG, "slow_rank: found %u, allowed 0 to %u", o->slow_rank,
                         job->world - 1);

@@ -34,7 +34,7 @@ static void fill(const struct network *net, const bool *active, double *rate)
     for (uint32_t i = 0; i < net->n_flows; i++)
         rate[i] = 0.0;
     for (;;) {
-        double share[MAX_LINKS], least = INFINITY;
+        double share[MAX_LINKS], least = (double)INFINITY;
         uint32_t users[MAX_LINKS] = {0};
         for (uint32_t i = 0; i < net->n_flows; i++)
             for (uint32_t k = 0;
@@ -69,7 +69,7 @@ static void expect(const struct network *net, double *end)
     for (uint32_t i = 0; i < net->n_flows; i++)
         left[i] = net->flows[i].bytes;
     while (n_over < net->n_flows) {
-        double step = INFINITY;
+        double step = (double)INFINITY;
         for (uint32_t i = 0; i < net->n_flows; i++)
             active[i] = !over[i] && net->flows[i].start <= now + 1e-13;
         fill(net, active, rate);

@@ -423,6 +423,29 @@ static void the_executed_hash_finds_planted_faults(void **state)
     job_destroy(job);
 }
 
+/* A child that dies is an error of this call and of nothing else. */
+static void crash(void *user, uint32_t class, struct tsr__tape *tape)
+{
+    (void)user, (void)class;
+    tape->head = NULL;
+}
+
+static void a_crash_stays_in_the_child(void **state)
+{
+    struct job *job = job_create(2, 1, 1);
+    struct tsr_cluster c = test_cluster(1);
+    struct tsr_sim_options o = exact_options();
+    struct tsr_sim_result *r;
+    (void)state;
+    put_kernel(job, 0, 0, S_COMPUTE, 1);
+    assert_int_equal(tsr__sim_run(&c, &job->sim, &o, crash, NULL, &r), TSR_EBACKEND);
+    assert_null(r);
+    assert_non_null(strstr(tsr_error_text(), "the simulation"));
+    assert_null(strchr(tsr_error_text(), '\n'));
+    assert_true(run_time(&c, job, &o) > 0.0);
+    job_destroy(job);
+}
+
 static void the_same_run_twice_is_identical(void **state)
 {
     struct job *job = job_create(16, 1, 2);
@@ -509,6 +532,7 @@ int main(void)
         cmocka_unit_test(collectives_that_differ_are_refused),
         cmocka_unit_test(crossed_orders_deadlock),
         cmocka_unit_test(the_executed_hash_finds_planted_faults),
+        cmocka_unit_test(a_crash_stays_in_the_child),
         cmocka_unit_test(the_same_run_twice_is_identical),
         cmocka_unit_test(metrics_add_up),
     };
