@@ -30,6 +30,9 @@ struct colours {
     uint64_t *set; /* scratch of count_distinct() */
     size_t set_size;
     uint32_t n_ranks, n_links, n_groups;
+    /* [Note: the twin of a slow GPU]; slow TSR_NO_ID: literal refinement. */
+    uint32_t slow, strict;
+    uint64_t plain; /* colour that the slow rank would have if it were not slow */
 };
 
 static void colours_fini(struct colours *c)
@@ -50,7 +53,9 @@ static tsr_status colours_init(struct colours *c, const struct tsr__net *net)
     *c = (struct colours){.net = net,
                           .n_ranks = net->job->world,
                           .n_links = tsr__fabric_links(net->fabric),
-                          .n_groups = tsr__net_groups(net)};
+                          .n_groups = tsr__net_groups(net),
+                          .slow = TSR_NO_ID,
+                          .strict = TSR_NO_ID};
     all = (size_t)c->n_ranks + c->n_links + c->n_groups + net->n_flows;
     while (n < 2 * all)
         n *= 2;
@@ -70,13 +75,28 @@ static tsr_status colours_init(struct colours *c, const struct tsr__net *net)
     return no_memory();
 }
 
+/* The strict geometry is the one of the nearest neighbours. A copy to the host is the rank's own
+ * doing, whatever its group does: no twin then. */
+static void choose_strict(struct colours *c)
+{
+    const struct tsr__net *net = c->net;
+    if (!tsr__net_is_slow(net, net->options->slow_rank) || net->host_geometry != TSR_NO_ID)
+        return;
+    for (uint32_t g = 0; g < net->n_geometries; g++)
+        if (c->strict == TSR_NO_ID ||
+            tsr__net_geometry(net, g).stride < tsr__net_geometry(net, c->strict).stride)
+            c->strict = g;
+    if (net->n_geometries > 1)
+        c->slow = net->options->slow_rank;
+}
+
 /* What is known before looking at neighbours. Ranks also differ by what they send, so that the
  * bytes reported for a representative are right for all that it stands for. */
 static void first_colours(struct colours *c)
 {
     const struct tsr__net *net = c->net;
     for (uint32_t r = 0; r < c->n_ranks; r++) {
-        c->rank[r] = mixed(net->job->class_of[r], tsr__net_is_slow(net, r));
+        c->rank[r] = mixed(net->job->class_of[r], 0);
         for (uint32_t g = 0; g < net->n_geometries; g++) {
             struct tsr__geometry geometry = tsr__net_geometry(net, g);
             if (geometry.used[TSR__P2P]) /* peers are named by index */
@@ -97,6 +117,18 @@ static void first_colours(struct colours *c)
         c->key[i] = mixed_double(what, f->share);
         c->rank[f->src] += mixed(c->key[i], c->group[f->group]);
     }
+    for (uint32_t r = 0; r < c->n_ranks; r++)
+        if (tsr__net_is_slow(net, r)) {
+            c->plain = c->rank[r];
+            c->rank[r] = mixed(5, c->rank[r]);
+        }
+}
+
+static uint64_t next_rank_colour(const struct colours *c, uint32_t rank, uint64_t colour)
+{
+    for (uint32_t g = 0; g < c->net->n_geometries; g++)
+        colour = tsr_hash_u64(colour, c->group[tsr__net_group(c->net, g, rank)]);
+    return colour;
 }
 
 static void one_round(struct colours *c)
@@ -116,13 +148,12 @@ static void one_round(struct colours *c)
     }
     for (uint32_t g = 0; g < net->n_geometries; g++)
         for (uint32_t r = 0; r < c->n_ranks; r++)
-            c->group_sum[tsr__net_group(net, g, r)] += mixed(4, c->rank[r]);
-    for (uint32_t r = 0; r < c->n_ranks; r++) {
-        uint64_t colour = c->rank[r];
-        for (uint32_t g = 0; g < net->n_geometries; g++)
-            colour = tsr_hash_u64(colour, c->group[tsr__net_group(net, g, r)]);
-        c->rank[r] = colour;
-    }
+            c->group_sum[tsr__net_group(net, g, r)] +=
+                mixed(4, r == c->slow && g != c->strict ? c->plain : c->rank[r]);
+    for (uint32_t r = 0; r < c->n_ranks; r++)
+        c->rank[r] = next_rank_colour(c, r, c->rank[r]);
+    if (c->slow != TSR_NO_ID)
+        c->plain = next_rank_colour(c, c->slow, c->plain);
     for (uint32_t i = 0; i < c->n_links; i++)
         c->link[i] = tsr_hash_u64(c->link[i], c->link_sum[i]);
     for (uint32_t i = 0; i < c->n_groups; i++)
@@ -148,8 +179,9 @@ static size_t add_distinct(struct colours *c, const uint64_t *colours, size_t n)
 static size_t count_classes(struct colours *c)
 {
     memset(c->set, 0, c->set_size * sizeof *c->set);
-    return add_distinct(c, c->rank, c->n_ranks) + add_distinct(c, c->link, c->n_links) +
-           add_distinct(c, c->group, c->n_groups) + add_distinct(c, c->flow, c->net->n_flows);
+    return add_distinct(c, c->rank, c->n_ranks) + add_distinct(c, &c->plain, 1) +
+           add_distinct(c, c->link, c->n_links) + add_distinct(c, c->group, c->n_groups) +
+           add_distinct(c, c->flow, c->net->n_flows);
 }
 
 /* Numbers colours by first appearance: the representative of a class is its first member. */
@@ -192,7 +224,8 @@ void tsr__partition_fini(struct tsr__partition *p)
 static tsr_status partition_init(const struct tsr__net *net, struct tsr__partition *p, bool **idle)
 {
     uint32_t n_links = tsr__fabric_links(net->fabric);
-    *p = (struct tsr__partition){0};
+    *p = (struct tsr__partition){
+        .slow_class = TSR_NO_ID, .twin_class = TSR_NO_ID, .strict = TSR_NO_ID};
     p->rank = calloc(net->job->world + 1u, sizeof *p->rank);
     p->link = calloc(n_links + 1u, sizeof *p->link);
     p->group = calloc(tsr__net_groups(net) + 1u, sizeof *p->group);
@@ -210,20 +243,42 @@ static tsr_status partition_init(const struct tsr__net *net, struct tsr__partiti
     return TSR_OK;
 }
 
-tsr_status tsr__fold_refine(const struct tsr__net *net, struct tsr__partition *p)
+static void refine(struct colours *c)
+{
+    size_t before, now = 0;
+    first_colours(c);
+    do {
+        before = now;
+        one_round(c);
+        now = count_classes(c);
+    } while (now > before);
+}
+
+/* A rank that looks like the slow one but for its speed, or TSR_NO_ID. */
+static uint32_t find_twin(const struct colours *c)
+{
+    for (uint32_t r = 0; r < c->n_ranks && c->slow != TSR_NO_ID; r++)
+        if (c->rank[r] == c->plain)
+            return r;
+    return TSR_NO_ID;
+}
+
+tsr_status tsr__fold_refine(const struct tsr__net *net, bool twin, struct tsr__partition *p)
 {
     struct colours c;
     bool *idle;
+    uint32_t twin_rank = TSR_NO_ID;
     TSR_TRY(partition_init(net, p, &idle));
     tsr_status status = colours_init(&c, net);
     if (status == TSR_OK) {
-        size_t before, now = 0;
-        first_colours(&c);
-        do {
-            before = now;
-            one_round(&c);
-            now = count_classes(&c);
-        } while (now > before);
+        if (twin)
+            choose_strict(&c);
+        refine(&c);
+        twin_rank = find_twin(&c);
+        if (c.slow != TSR_NO_ID && twin_rank == TSR_NO_ID) { /* nobody is like it */
+            c.slow = TSR_NO_ID;
+            refine(&c);
+        }
         status = number_classes(&c, c.rank, c.n_ranks, NULL, p->rank, &p->n_ranks);
         if (status == TSR_OK)
             status = number_classes(&c, c.link, c.n_links, idle, p->link, &p->n_links);
@@ -231,6 +286,11 @@ tsr_status tsr__fold_refine(const struct tsr__net *net, struct tsr__partition *p
             status = number_classes(&c, c.group, c.n_groups, NULL, p->group, &p->n_groups);
         if (status == TSR_OK)
             status = number_classes(&c, c.flow, net->n_flows, NULL, p->flow, &p->n_flows);
+        if (status == TSR_OK && twin_rank != TSR_NO_ID) {
+            p->twin_class = p->rank[twin_rank];
+            p->slow_class = p->rank[c.slow];
+            p->strict = c.strict;
+        }
         colours_fini(&c);
     }
     free(idle);

@@ -147,6 +147,13 @@ static tsr_status check_links(const struct tsr__net *net, const struct tsr__part
     return status;
 }
 
+/* Class of a member as its group sees it: see [Note: the twin of a slow GPU]. */
+static uint32_t seen_as(const struct tsr__partition *p, uint32_t geometry, uint32_t rank)
+{
+    bool relaxed = tsr__partition_relaxed(p, geometry) && p->rank[rank] == p->slow_class;
+    return relaxed ? p->twin_class : p->rank[rank];
+}
+
 /* Groups: the classes of their flows, and (shifted) of their members. */
 static tsr_status check_groups(const struct tsr__net *net, const struct tsr__partition *p)
 {
@@ -164,7 +171,7 @@ static tsr_status check_groups(const struct tsr__net *net, const struct tsr__par
         l.values[l.start[net->flows[i].group + 1]++] = p->flow[i];
     for (uint32_t g = 0; g < net->n_geometries; g++)
         for (uint32_t r = 0; r < net->job->world; r++)
-            l.values[l.start[tsr__net_group(net, g, r) + 1]++] = p->n_flows + p->rank[r];
+            l.values[l.start[tsr__net_group(net, g, r) + 1]++] = p->n_flows + seen_as(p, g, r);
     lists_sort(&l);
     tsr_status status = check_lists(&l, p->group, p->n_groups, "groups");
     lists_fini(&l);

@@ -46,7 +46,9 @@ static tsr_status reserve(struct builder *b)
                                 .n_groups = p->n_groups,
                                 .n_flows = p->n_flows,
                                 .n_geometries = b->net->n_geometries,
-                                .host_geometry = b->net->host_geometry};
+                                .host_geometry = b->net->host_geometry,
+                                .slow = p->slow_class,
+                                .twin = p->twin_class};
     b->link_rep = malloc((p->n_links + 1u) * sizeof *b->link_rep);
     b->group_rep = malloc((p->n_groups + 1u) * sizeof *b->group_rep);
     b->flow_rep = malloc((p->n_flows + 1u) * sizeof *b->flow_rep);
@@ -313,6 +315,16 @@ static tsr_status fill_groups(struct builder *b)
             if (seen[member] != class + 1)
                 q->members[n_members++] = member;
             seen[member] = class + 1;
+        }
+        /* Either of the pair in this group stands for the other in its own. */
+        uint32_t slow = b->p->slow_class, twin = b->p->twin_class;
+        if (tsr__partition_relaxed(b->p, g) &&
+            (seen[slow] == class + 1 || seen[twin] == class + 1)) {
+            out->relaxed = true;
+            if (seen[slow] != class + 1)
+                q->members[n_members++] = slow;
+            if (seen[twin] != class + 1)
+                q->members[n_members++] = twin;
         }
         out->n_members = n_members - out->first_member;
         group_rates(b, group, &out->coll);

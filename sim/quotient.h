@@ -17,6 +17,7 @@ struct tsr__qgroup {
     struct tsr__coll_group coll;
     uint32_t first_member, n_members; /* of members[]: one per rank class present */
     uint32_t first_flow, n_flows;
+    bool relaxed; /* has the slow rank and its twin as members, in truth in two groups */
 };
 
 struct tsr__qroute {
@@ -31,6 +32,7 @@ struct tsr__qrank {
 
 struct tsr__quotient {
     uint32_t n_ranks, n_links, n_groups, n_flows, n_routes, n_geometries, host_geometry;
+    uint32_t slow, twin; /* ranks that must keep step, or TSR_NO_ID: see fold.h */
     struct tsr__qrank *ranks;
     double *capacity; /* [n_links] bytes per second */
     struct tsr__qgroup *groups;

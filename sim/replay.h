@@ -12,6 +12,7 @@ enum { TSR__TEXT_BYTES = 2048 };
 struct tsr__verdict {
     int finished; /* the child came to its end */
     int status;   /* enum tsr_status */
+    int apart;    /* the slow rank and its twin did not keep step: fold literally */
     char text[TSR__TEXT_BYTES];
 };
 

@@ -132,8 +132,32 @@ static struct tsr__coll_choice choose(const struct tsr__replay *r, const struct 
     return tsr__coll_choose(&coll, wire->kind, wire->bytes, inter, r->options);
 }
 
+/* When everybody but `absent` has reached the wire. */
+static double start_without(const struct tsr__replay *r, const struct tsr__wire *wire,
+                            uint32_t absent)
+{
+    double start = 0.0;
+    for (uint32_t i = 0; i < wire->n_arrived; i++) {
+        const struct tsr__arrival *a = &wire->arrivals[i];
+        if (a->player != absent)
+            start = later(start, r->players[a->player].spans[a->task].start);
+    }
+    return start;
+}
+
+/* [Note: the twin of a slow GPU] in fold.h. */
+static void check_twins(struct tsr__replay *r, const struct tsr__wire *wire)
+{
+    if (!r->q->groups[wire->group].relaxed ||
+        start_without(r, wire, r->q->slow) == start_without(r, wire, r->q->twin))
+        return;
+    r->verdict->apart = 1;
+    tsr__replay_fail(r, TSR_EBACKEND, "folding: a slow rank does not keep step with its group");
+}
+
 static void start(struct tsr__replay *r, struct tsr__wire *wire)
 {
+    check_twins(r, wire);
     struct tsr__coll_choice choice = choose(r, wire);
     wire->amount = tsr__coll_bytes(wire->kind, r->q->groups[wire->group].coll.size, wire->bytes) *
                    choice.wire_factor;

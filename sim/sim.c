@@ -68,12 +68,12 @@ static tsr_status unfolded(const struct tsr__net *net, struct tsr__quotient *q)
 }
 
 /* Folded where that is asked for and possible. */
-static tsr_status fold(const struct tsr__net *net, struct tsr__quotient *q)
+static tsr_status fold(const struct tsr__net *net, bool twin, struct tsr__quotient *q)
 {
     struct tsr__partition partition;
     if (!net->options->fold)
         return unfolded(net, q);
-    TSR_TRY(tsr__fold_refine(net, &partition));
+    TSR_TRY(tsr__fold_refine(net, twin, &partition));
     tsr_status status = tsr__fold_check(net, &partition);
     if (status == TSR_OK)
         status = tsr__quotient_build(net, &partition, q);
@@ -82,20 +82,31 @@ static tsr_status fold(const struct tsr__net *net, struct tsr__quotient *q)
                                                                          : status;
 }
 
-static tsr_status simulate(const struct tsr__net *net, struct tsr_sim_result **out)
+/* One simulation. *apart: it must be done again without `twin` (see fold.h). */
+static tsr_status simulate_folded(const struct tsr__net *net, bool twin, bool *apart,
+                                  struct tsr_sim_result **out)
 {
     struct tsr__quotient q;
     struct tsr__verdict *verdict;
-    TSR_TRY(fold(net, &q));
+    TSR_TRY(fold(net, twin, &q));
     tsr_status status = tsr__result_create(&q, net->job, out, &verdict);
-    if (status == TSR_OK)
+    if (status == TSR_OK) {
         status = tsr__child_run(&q, net->tapes, net->job, net->options, *out, verdict);
+        *apart = verdict->apart;
+    }
     if (status != TSR_OK) {
         tsr_sim_result_destroy(*out);
         *out = NULL;
     }
     tsr__quotient_fini(&q);
     return status;
+}
+
+static tsr_status simulate(const struct tsr__net *net, struct tsr_sim_result **out)
+{
+    bool apart = false;
+    tsr_status status = simulate_folded(net, true, &apart, out);
+    return apart ? simulate_folded(net, false, &apart, out) : status;
 }
 
 tsr_status tsr__sim_run(const struct tsr_cluster *cluster, const struct tsr_sim_job *job,

@@ -84,6 +84,26 @@ static void folded_is_unfolded(void **state)
         }
 }
 
+/* A slow rank that enters the replicas' all-reduce straight from its kernels does not keep step
+ * with its group: the literal partition takes over. */
+static void a_twin_out_of_step_is_noticed(void **state)
+{
+    (void)state;
+    for (int aligned = 0; aligned < 2; aligned++) {
+        struct tsr_cluster c = test_cluster(8);
+        struct tsr_sim_options o = tsr_sim_options_default();
+        struct job *job = step_job(64, 16, 0);
+        uint32_t n_ranks;
+        o.slow_rank = 5;
+        o.slow_factor = 2.0;
+        if (!aligned)
+            put_collective(job, 0, 0, TSR_ALL_REDUCE, S_COMPUTE, 1, 55555555);
+        assert_true(difference(&c, job, o, &n_ranks) <= 1e-12);
+        assert_true(aligned ? n_ranks == 5 : n_ranks == 12);
+        job_destroy(job);
+    }
+}
+
 static void shared_links_fold(void **state)
 {
     (void)state;
@@ -175,7 +195,7 @@ static void bad_partitions_are_refused(void **state)
     struct tsr__partition p;
     (void)state;
     open_net(&f, 64, 16, true);
-    assert_int_equal(tsr__fold_refine(&f.net, &p), TSR_OK);
+    assert_int_equal(tsr__fold_refine(&f.net, false, &p), TSR_OK);
     assert_int_equal(tsr__fold_check(&f.net, &p), TSR_OK);
     assert_true(p.n_ranks > 1 && p.n_ranks <= 16);
     /* Any two classes of ranks merged by hand are wrong: the partition was the coarsest. */
@@ -207,7 +227,7 @@ static void a_straggler_costs_a_few_classes_a_replica(void **state)
     struct tsr__partition p;
     (void)state;
     open_net(&f, 1024, 16, true); /* 64 replicas */
-    assert_int_equal(tsr__fold_refine(&f.net, &p), TSR_OK);
+    assert_int_equal(tsr__fold_refine(&f.net, false, &p), TSR_OK);
     assert_int_equal(tsr__fold_check(&f.net, &p), TSR_OK);
     /* Its column, the column that shares a rail with it, and the others. */
     assert_true(p.n_ranks <= 3 * 64);
@@ -219,6 +239,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(folded_is_unfolded),
+        cmocka_unit_test(a_twin_out_of_step_is_noticed),
         cmocka_unit_test(shared_links_fold),
         cmocka_unit_test(a_pcie_node_folds),
         cmocka_unit_test(layouts_split_classes),
