@@ -48,6 +48,7 @@ band(phase) = \
     phase[1:8] eq 'backward'  ? 0xF3F3F3 : \
     phase[1:4] eq 'loss'      ? 0xDEDEDE : \
     phase[1:9] eq 'optimizer' ? 0xDEDEDE : 0xE9E9E9
+
 # The legend by hand, in the order of the stack: gnuplot's own drops what is higher than the plot.
 shown = 0
 do for [i = 2:last] { shown = shown + seen[i] }
@@ -63,27 +64,30 @@ do for [i = 2:last] {
 
 stack(i) = sum [k = 2:i] column(k) / GiB
 
-# The peak's label stays clear of the limit line.
+# The peak's name goes where there is room beside it, above the limit line if that is near; the
+# limit's name to the side that is left. Widths in shares of the plot, 715 pixels.
 set style textbox opaque noborder fillcolor rgb 'white' margins 1.0, 0.6
-near_limit = show_limit && abs(limit - peak) < 0.1 * top && limit > peak
-peak_y = near_limit ? peak - 0.1 * top : peak + 0.045 * top
-at_left = peak_ms > 0.5 * step_ms
-peak_x = peak_ms + (at_left ? -0.015 : 0.015) * step_ms
 peak_text = sprintf('peak %.2f GiB: %s, %s', peak, module, phase)
-set label 1 peak_text at peak_x, peak_y textcolor rgb ink front boxed
-if (at_left) { set label 1 right } else { set label 1 left }
+peak_at = peak_ms / step_ms
+peak_width = strlen(peak_text) * 7.0 / 715
+to_left = peak_at + peak_width > 0.97 && peak_at > 0.5
+from = to_left ? peak_at - 0.015 - peak_width : peak_at + 0.015
+near_limit = show_limit && limit > peak && limit - peak < 0.08 * top
+peak_y = (near_limit ? limit : peak) + 0.045 * top
+set label 1 peak_text at (from + (to_left ? peak_width : 0)) * step_ms, peak_y textcolor rgb ink front boxed
+if (to_left) { set label 1 right } else { set label 1 left }
 set label 5 '' at peak_ms, peak point pt 7 ps 0.7 lc rgb ink front
-if (near_limit) { set arrow 2 from peak_x, peak_y to peak_ms, peak nohead lc rgb ink lw 0.8 front }
 
+limit_left = from + peak_width > 0.8 && from > 0.2
+limit_text = sprintf("usable: %.2f GiB", limit)
 if (show_limit) {
     set arrow 1 from 0, limit to step_ms, limit nohead lc rgb alarm lw 1.5 dt (8, 4) front
-    limit_text = sprintf("usable on the card: %.2f GiB", limit)
-    set label 2 limit_text at (at_left ? 0.012 : 0.988) * step_ms, limit + 0.035 * top textcolor rgb alarm front boxed
+    set label 2 limit_text at (limit_left ? 0.012 : 0.988) * step_ms, limit + 0.04 * top textcolor rgb alarm front boxed
+    if (limit_left) { set label 2 left } else { set label 2 right }
 }
 if (limit > 0 && !show_limit) {
-    set label 2 sprintf("usable on the card: %.2f GiB, above the picture", limit) at screen 0.785, 0.905 right textcolor rgb alarm
+    set label 2 limit_text.', above the picture' at screen 0.785, 0.905 right textcolor rgb alarm
 }
-if (show_limit) { if (at_left) { set label 2 left } else { set label 2 right } }
 
 do for [kind in 'svg png'] {
     eval use(kind, 1000, 500)
