@@ -53,7 +53,7 @@ draw compare-bars ""
 says compare-bars "" fsdp-slow activations 'usable' 'GiB'
 draw compare-time ""
 says compare-time "" fsdp-slow 'exposed communication' 'step time (ms)'
-ls "$plots"/*.gp | while read -r script; do
+for script in "$plots"/*.gp; do
     name=$(basename "$script" .gp)
     [ "$name" = style ] || [ -e "$work/it's data/$name.svg" ] ||
         [ -e "$work/it's data/fsdp/$name.svg" ] || fail "$name.gp is not tested"
