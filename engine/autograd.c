@@ -566,3 +566,18 @@ void tsr__backward(struct tsr_engine *e, struct tsr_tensor *const *losses, size_
         tsr_release(e, seeds[i]);
     e->in_backward = false;
 }
+
+void tsr__backward_abandon(struct tsr_engine *e)
+{
+    while (e->n_heap > 0)
+        tsr__node_release(e, e->heap[--e->n_heap]);
+    e->n_callbacks = 0;
+    e->in_backward = false;
+    e->stopped = false;
+    e->packing = e->unpacking = NULL;
+    e->recompute_depth = 0;
+    e->origin.recompute = 0;
+    e->grad_enabled = true;
+    e->stream = 0;
+    e->n_operands = 0;
+}

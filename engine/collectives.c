@@ -69,7 +69,7 @@ static struct gather plan_gather(struct tsr_engine *e, struct tsr_group *g)
     if (g->sharded == TSR_SHARDED_POST_FORWARD) {
         a.from_slice = true;
         a.size = g->post_forward_size;
-        a.rank = e->config.rank % a.size;
+        a.rank = e->config.rank / g->shard_stride % a.size;
         a.comm = g->post_forward_comm;
     }
     a.dtype = gather_dtype(g->params[0]);
@@ -381,7 +381,10 @@ static bool plan_reduction(struct tsr_engine *e, struct tsr_group *g, struct red
     r->grad = (tsr_dtype)r->items[0].grad->dtype;
     for (size_t i = 0; i < r->n; i++) {
         r->elems += r->items[i].p->shard_numel;
-        if ((tsr_dtype)r->items[i].grad->dtype != r->grad) {
+        tsr_dtype dtype = (tsr_dtype)r->items[i].grad->dtype;
+        if (dtype != r->grad && e->config.version >= TSR_TORCH_2_15) {
+            r->grad = TSR_F32; /* half and full gradients are promoted (R70) */
+        } else if (dtype != r->grad) {
             TSR__RAISE(e, TSR_EASSERT,
                        "FSDP reduce-scatter expects uniform gradient dtype but got %s and %s",
                        tsr_dtype_name(r->grad), tsr_dtype_name((tsr_dtype)r->items[i].grad->dtype));
@@ -523,7 +526,7 @@ static void emit_reduce_scatter(struct tsr_engine *e, struct tsr_group *g,
                               .reduce_op = r->divide.rs_op,
                               .factor = r->divide.premul,
                               .stream = g->comm->reduce_scatter,
-                              .comm = g->shard_comm,
+                              .comm = g->reduce_comm,
                               .bytes = r->input->bytes};
     tsr__emit(e, &instr);
 }
@@ -531,7 +534,7 @@ static void emit_reduce_scatter(struct tsr_engine *e, struct tsr_group *g,
 static void custom_reduce_scatter(struct tsr_engine *e, struct tsr_group *g,
                                   const struct reduction *r)
 {
-    struct tsr_custom_call call = {.comm = g->shard_comm,
+    struct tsr_custom_call call = {.comm = g->reduce_comm,
                                    .size = g->shard_size,
                                    .index = g->shard_rank,
                                    .reduce_op = r->divide.rs_op,
@@ -540,6 +543,14 @@ static void custom_reduce_scatter(struct tsr_engine *e, struct tsr_group *g,
     run_custom(e, g->custom_reduce_scatter, &call,
                tsr__tensor_view(e, r->output, r->reduce, 1, &r->elems),
                tsr__tensor_view(e, r->input, r->reduce, 1, &all), g->comm->reduce_scatter);
+}
+
+static void keep_reduce_input(struct tsr_engine *e, struct tsr_comm_ctx *comm,
+                              struct tsr_storage *input, uint32_t event)
+{
+    if (comm->n_reduce_inputs == TSR_MAX_REDUCE_INPUTS)
+        tsr__drop_reduce_inputs(e, comm, TSR_MAX_REDUCE_INPUTS - 1);
+    comm->reduce_inputs[comm->n_reduce_inputs++] = (struct tsr_reduce_input){input, event};
 }
 
 static enum tsr_category output_category(struct tsr_group *g, const struct reduction *r)
@@ -575,8 +586,7 @@ static void reduce_scatter(struct tsr_engine *e, struct tsr_group *g, struct red
             emit_reduce_scatter(e, g, r);
     }
     e->stream = current;
-    g->comm->reduce_scatter_state.event = tsr__record_event(e, stream);
-    g->comm->reduce_scatter_state.input = r->input;
+    keep_reduce_input(e, g->comm, r->input, tsr__record_event(e, stream));
 }
 
 static void add_into(struct tsr_engine *e, struct tsr_storage *into, struct tsr_storage *from,
@@ -713,7 +723,9 @@ static void offload_grad(struct tsr_engine *e, struct tsr_group *g, const struct
     tsr__operand(e, r->result, offset, bytes, TSR_READ);
     tsr__operand_storage(e, host, TSR_WRITE);
     tsr__emit_copy(e, r->orig, bytes, bytes, "d2h_grad");
-    if (pinned && fresh) {
+    /* [2.15] a hook reads the gradient: the copy blocks (R194) */
+    bool hooked = p->grad_hook && e->config.version >= TSR_TORCH_2_15;
+    if (pinned && fresh && !hooked) {
         p->d2h_event = tsr__record_event(e, e->stream);
     } else {
         struct tsr_instr read = {.kind = TSR_HOST_READ, .stream = e->stream, .comm = UINT16_MAX};
@@ -778,6 +790,9 @@ static void post_reduce(struct tsr_engine *e, struct tsr_group *g, struct reduct
     cast_result(e, r);
     if (r->result)
         set_sharded_grads(e, g, r, accumulated, &n_accumulated);
+    for (size_t k = 0; k < r->n && tsr__ok(e); k++)
+        if (r->items[k].p->grad_hook)
+            r->items[k].p->grad_hook(e, r->items[k].p->param, r->items[k].p->grad_hook_user);
     g->post_reduce_event = tsr__record_event(e, r->post_stream);
     if (!e->has_trace)
         return;

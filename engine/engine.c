@@ -129,7 +129,8 @@ static uint64_t shard_signature(const struct tsr_engine *e, uint32_t shard_rank)
         if (!p || !p->fsdp || p->fsdp->shard_dim < 0)
             continue;
         struct tsr_chunk c =
-            tsr__chunk(p->shape[p->fsdp->shard_dim], tsr_shard_world(e), shard_rank);
+            tsr__chunk(p->shape[p->fsdp->shard_dim], p->fsdp->group->shard_size,
+                       shard_rank / p->fsdp->group->shard_stride % p->fsdp->group->shard_size);
         hash = tsr_hash_u64(hash, c.count);
     }
     return hash;
@@ -188,7 +189,7 @@ struct tsr_group_info tsr_group_info(struct tsr_engine *e, size_t i)
     struct state_list list = {.want = i};
     tsr__module_walk(e->root, pick_state, &list);
     struct tsr_state *s = list.found;
-    struct tsr_group *g = s->group;
+    struct tsr_group *g = tsr__first_group(s);
     struct tsr_group_info info = {.name = s->name,
                                   .api = s->is_replicate ? "replicate" : "fully_shard",
                                   .n_modules = s->n_modules,

@@ -112,6 +112,7 @@ struct tsr_param {
     struct tsr_fsdp_param *fsdp; /* NULL: not managed */
     struct tsr_tensor *value;    /* what the module computes with now; NULL: sharded */
     bool ignored;
+    struct tsr_param *untied_from; /* a tie that grouping broke (2.1) */
     /* parameters outside FSDP groups (ignored, bucketed replicate): */
     struct tsr_storage *master;       /* the parameter, original dtype */
     struct tsr_tensor *full_grad;     /* its gradient as the optimizer sees it; NULL: value->grad */
@@ -129,6 +130,7 @@ struct tsr_checkpoint_mode {
 
 struct tsr_module {
     struct tsr_engine *engine;
+    uint32_t visited; /* stamp of the last walk */
     struct tsr_module *parent;
     char *name, *fqn;
     const char *type_name;
@@ -176,7 +178,8 @@ struct tsr_fsdp_param {
     char **aliases; /* FQNs of the other places inside the call's modules */
     int shard_dim;  /* -1: replicated */
     uint64_t local[4], padded[4];
-    uint64_t local_numel, shard_numel;               /* of this rank; padded */
+    uint64_t local_numel, shard_numel; /* of this rank; padded */
+    bool full_precision; /* 2.15: this parameter keeps its dtype (param_dtype_override) */
     tsr_dtype orig_dtype, param_dtype, reduce_dtype; /* the last two NONE: no cast */
     struct tsr_storage *sharded;                     /* orig dtype, padded; host when offloaded */
     struct tsr_storage *post_forward;                /* slice of the smaller group */
@@ -185,6 +188,8 @@ struct tsr_fsdp_param {
     struct tsr_tensor *acc_grad; /* unsharded accumulated gradient, reduce dtype */
     struct tsr_storage *grad;    /* sharded gradient: a view of the group's flat buffer */
     uint32_t d2h_event;          /* 0: none */
+    tsr_grad_hook grad_hook;     /* after the sharded gradient is set; NULL: none */
+    void *grad_hook_user;
 };
 
 struct tsr_comm_ctx;
@@ -216,6 +221,11 @@ struct tsr_group {
     tsr_dtype orig_dtype, reduce_dtype;
     bool lazy_done, reduce_grads, all_reduce_grads, reshard_after_backward, unshard_in_backward;
     bool unshard_async_op, force_sum, from_process_group;
+    bool keep_storage, reduce_unused; /* 2.15 */
+    uint32_t max_reduce_inputs;       /* 2.15; 1 otherwise */
+    uint32_t index;                   /* among the groups of its state */
+    uint16_t reduce_comm;             /* reduce-scatter: the shard communicator or one of its own */
+    uint32_t shard_stride;            /* between the members of a shard group */
     const struct tsr_custom_comm *custom_all_gather, *custom_reduce_scatter; /* borrowed */
     double divide_factor;                                                    /* 0: none */
     struct tsr_all_gather_result result;
@@ -243,10 +253,13 @@ struct tsr_group {
 struct tsr_state_ctx {
     struct tsr_state *iter_root;
     bool callback_queued, is_last_backward;
-    uint32_t post_optim_event; /* 0: none */
+    uint32_t post_optim_event;              /* 0: none */
+    bool manual_finalize, finalize_pending; /* 2.15 */
     size_t n_states, cap_states;
     struct tsr_state **states; /* with repetition: once per module of a list (R82) */
 };
+
+enum { TSR_MAX_REDUCE_INPUTS = 16 };
 
 struct tsr_comm_ctx {
     bool has_streams;
@@ -255,11 +268,12 @@ struct tsr_comm_ctx {
         struct tsr_storage *output;
         uint32_t event;
         struct tsr_group *group;
-    } deferred; /* W6 */
-    struct {
+    } deferred;               /* W6 */
+    struct tsr_reduce_input { /* W9: oldest first; 2.11 keeps at most one */
         struct tsr_storage *input;
         uint32_t event;
-    } reduce_scatter_state; /* W9 */
+    } reduce_inputs[TSR_MAX_REDUCE_INPUTS];
+    size_t n_reduce_inputs;
     size_t n_order, cap_order;
     struct tsr_group **order;
 };
@@ -271,7 +285,8 @@ struct tsr_state {
     bool is_replicate, lazy_done, is_root, has_root;
     enum tsr_training_state training;
     struct tsr_mp_policy mp;
-    struct tsr_group *group; /* NULL: no parameters */
+    size_t n_groups; /* 0: no parameters; 2.11: at most 1; 2.15: one per mesh of its parameters */
+    struct tsr_group **groups;
     struct tsr_state_ctx *ctx;
     struct tsr_comm_ctx *comm;
     size_t n_fwd_prefetch, n_bwd_prefetch;
@@ -281,6 +296,11 @@ struct tsr_state {
     size_t n_ran;
     bool handle_pending;
 };
+
+static inline struct tsr_group *tsr__first_group(const struct tsr_state *s)
+{
+    return s->n_groups ? s->groups[0] : NULL;
+}
 
 /* ---- engine ---------------------------------------------------------------------------------- */
 
@@ -317,6 +337,8 @@ struct tsr_engine {
     size_t n_comms, cap_comms;
 
     /* model */
+    uint32_t walk_stamp;
+    bool walking;
     struct tsr_module *root;
     struct tsr_module **modules; /* by id, in order of creation */
     size_t n_modules, cap_modules;
@@ -474,6 +496,8 @@ struct tsr_node *tsr__accumulator(struct tsr_engine *e, struct tsr_tensor *leaf)
 /* Category at birth of a gradient on its way to node `to`. */
 enum tsr_category tsr__grad_category(const struct tsr_engine *e, const struct tsr_node *to);
 /* Runs backward from the losses. */
+/* Forgets a backward that an error interrupted. */
+void tsr__backward_abandon(struct tsr_engine *e);
 void tsr__backward(struct tsr_engine *e, struct tsr_tensor *const *losses, size_t n);
 
 /* ---- checkpoint.c ---------------------------------------------------------------------------- */
@@ -538,6 +562,10 @@ struct tsr_tensor *tsr__group_pre_forward(struct tsr_engine *e, struct tsr_group
 void tsr__group_post_forward(struct tsr_engine *e, struct tsr_group *g);
 void tsr__group_pre_backward(struct tsr_engine *e, struct tsr_group *g, bool default_prefetch);
 void tsr__group_post_backward(struct tsr_engine *e, struct tsr_group *g, const char *by);
+/* Waits for and drops reduce-scatter inputs, oldest first, until `keep` remain (W9, W14). */
+void tsr__drop_reduce_inputs(struct tsr_engine *e, struct tsr_comm_ctx *comm, size_t keep);
+/* Drops gradients and pending gathers, reshards: after an exception (R201). */
+void tsr__group_reset(struct tsr_engine *e, struct tsr_group *g);
 void tsr__group_finalize(struct tsr_engine *e, struct tsr_group *g);
 void tsr__group_to_sharded(struct tsr_engine *e, struct tsr_group *g);
 void tsr__group_prefetch(struct tsr_engine *e, struct tsr_group *g, bool forward);

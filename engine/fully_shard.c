@@ -86,6 +86,7 @@ static struct tsr_param *untie(struct call *c, struct tsr_module *m, size_t plac
         return NULL;
     *copy = *old;
     copy->fsdp = NULL;
+    copy->untied_from = old;
     copy->value = NULL;
     copy->id = (uint32_t)e->n_params;
     copy->fqn = *m->fqn ? tsr_arena_printf(&e->arena, "%s.%s", m->fqn, m->params[place].name)
@@ -279,29 +280,56 @@ static tsr_status make_param(struct call *c, struct tsr_group *g, struct tsr_par
 /* ---- the group ---------------------------------------------------------------------------------
  */
 
-static void group_mesh(struct tsr_engine *e, struct tsr_group *g, bool replicate)
+/* The ranks that a group spans. */
+struct span {
+    const void *identity; /* of the user's mesh info; NULL: the engine's mesh */
+    uint32_t size, stride, replicas, replica_stride;
+    bool replicate, hsdp;
+};
+
+static struct span default_span(const struct call *c)
 {
-    const struct tsr_mesh *mesh = &e->config.mesh;
+    const struct tsr_mesh *mesh = &c->e->config.mesh;
     uint32_t last = mesh->shape[mesh->n_dims - 1];
+    if (c->replicate)
+        return (struct span){NULL, 1, 1, last, 1, true, false};
+    bool hsdp = mesh->n_dims == 2;
+    return (struct span){NULL, last, 1, hsdp ? mesh->shape[0] : 1, last, false, hsdp};
+}
+
+static bool same_ranks(const struct span *a, const struct span *b)
+{
+    return a->size == b->size && a->stride == b->stride && a->replicas == b->replicas &&
+           (a->replicas == 1 || a->replica_stride == b->replica_stride);
+}
+
+/* The engine's own dimensions keep their names; others are called by their shape. */
+static uint16_t comm_of(struct call *c, const char *role, const struct span *s, uint32_t size,
+                        uint32_t stride)
+{
+    const struct tsr_mesh *mesh = &c->e->config.mesh;
     /* a 1-D mesh has one process group, whatever uses it */
-    const char *only = mesh->n_dims == 1 && mesh->name[0][0] ? mesh->name[0] : NULL;
+    const char *only = mesh->n_dims == 1 && mesh->name[0][0] ? mesh->name[0] : role;
+    char name[64];
+    if (s->identity)
+        snprintf(name, sizeof name, "%s_%ux%u", role, size, stride);
+    return tsr__comm_add(c->e, s->identity ? name : only, size, stride, UINT16_MAX);
+}
+
+static void group_mesh(struct call *c, struct tsr_group *g, const struct span *s)
+{
     g->shard_comm = g->replicate_comm = g->post_forward_comm = UINT16_MAX;
-    g->is_replicate = replicate;
-    if (replicate) {
-        g->shard_size = 1;
-        g->replicate_size = last;
-        g->replicate_comm = tsr__comm_add(e, only ? only : "replicate", last, 1, UINT16_MAX);
-        return;
-    }
-    g->shard_size = last;
-    g->shard_rank = e->config.rank % last;
-    g->replicate_size = 1;
-    g->shard_comm = tsr__comm_add(e, only ? only : "shard", last, 1, UINT16_MAX);
-    if (mesh->n_dims == 2) {
-        g->is_hsdp = true;
-        g->replicate_size = mesh->shape[0];
-        g->replicate_comm = tsr__comm_add(e, "replicate", mesh->shape[0], last, UINT16_MAX);
-    }
+    g->is_replicate = s->replicate;
+    g->is_hsdp = s->hsdp || (!s->replicate && s->replicas > 1);
+    g->shard_size = s->size;
+    g->shard_stride = s->stride;
+    g->shard_rank = c->e->config.rank / s->stride % s->size;
+    g->replicate_size = s->replicas;
+    if (!s->replicate)
+        g->shard_comm = comm_of(c, "shard", s, s->size, s->stride);
+    if (s->replicate || g->is_hsdp)
+        g->replicate_comm = comm_of(c, "replicate", s, s->replicas, s->replica_stride);
+    g->reduce_comm = g->shard_comm;
 }
 
 tsr_status tsr__group_set_post_forward(struct tsr_engine *e, struct tsr_group *g, uint32_t size)
@@ -310,40 +338,120 @@ tsr_status tsr__group_set_post_forward(struct tsr_engine *e, struct tsr_group *g
     if (size > 0 && size < g->shard_size) {
         char name[48];
         snprintf(name, sizeof name, "post_forward_%u", size);
-        g->post_forward_comm = tsr__comm_add(e, name, size, 1, UINT16_MAX);
+        g->post_forward_comm = tsr__comm_add(e, name, size, g->shard_stride, UINT16_MAX);
     }
     return e->status;
 }
 
-static tsr_status make_group(struct call *c, struct tsr_state *s)
+static void group_defaults(struct call *c, struct tsr_group *g)
 {
-    struct tsr_engine *e = c->e;
-    struct tsr_group *g = tsr_arena_alloc(&e->arena, sizeof *g);
-    if (!g)
-        return tsr_fail(TSR_ENOMEM, "out of memory while wrapping");
-    group_mesh(e, g, c->replicate);
-    uint32_t size = 0;
-    if (!c->replicate)
-        TSR_TRY(resolve_reshard(c->options, g->shard_size, &size));
-    if (c->n_params == 0)
-        return TSR_OK; /* the state has no group; its hooks still run */
-    TSR_TRY(tsr__group_set_post_forward(e, g, size));
-    g->state = s;
     g->reshard_kind = c->replicate ? TSR_RESHARD_FALSE : c->options->reshard;
     g->mp = c->options->mp;
     g->offload = c->options->offload;
     g->reduce_grads = g->all_reduce_grads = true;
     g->reshard_after_backward = g->unshard_in_backward = true;
     g->hook_stream = UINT16_MAX;
+    g->max_reduce_inputs = 1;
+}
+
+static bool keeps_precision(const struct call *c, const char *fqn)
+{
+    for (size_t i = 0; i < c->options->n_full_precision; i++)
+        if (tsr__glob(c->options->full_precision[i], fqn))
+            return true;
+    return false;
+}
+
+/* One group: the call's parameters whose span is `span`. */
+static tsr_status make_group(struct call *c, struct tsr_state *s, const struct span *span,
+                             const uint32_t *span_of, uint32_t which)
+{
+    struct tsr_engine *e = c->e;
+    struct tsr_group *g = tsr_arena_alloc(&e->arena, sizeof *g);
+    if (!g)
+        return tsr_fail(TSR_ENOMEM, "out of memory while wrapping");
+    group_mesh(c, g, span);
+    uint32_t size = 0;
+    if (!span->replicate)
+        TSR_TRY(resolve_reshard(c->options, g->shard_size, &size));
+    if (c->n_params == 0)
+        return TSR_OK; /* the state has no group; its hooks still run */
+    TSR_TRY(tsr__group_set_post_forward(e, g, size));
+    g->state = s;
+    group_defaults(c, g);
     g->params = tsr_arena_alloc(&e->arena, c->n_params * sizeof *g->params);
     if (!g->params)
         return tsr_fail(TSR_ENOMEM, "out of memory while wrapping");
     for (size_t i = 0; i < c->n_params; i++) {
-        TSR_TRY(make_param(c, g, c->params[i], &g->params[i]));
-        g->shard_numel += g->params[i]->shard_numel;
+        if (span_of[i] != which)
+            continue;
+        struct tsr_fsdp_param **p = &g->params[g->n_params];
+        TSR_TRY(make_param(c, g, c->params[i], p));
+        (*p)->full_precision = keeps_precision(c, c->params[i]->fqn);
+        g->shard_numel += (*p)->shard_numel;
         g->n_params++;
     }
-    s->group = g;
+    g->index = (uint32_t)s->n_groups;
+    s->groups[s->n_groups++] = g;
+    return TSR_OK;
+}
+
+static tsr_status span_of_param(const struct call *c, const char *fqn, struct span *out)
+{
+    const struct tsr_wrap_options *o = c->options;
+    *out = default_span(c);
+    for (size_t i = 0; i < o->n_param_meshes; i++) {
+        const struct tsr_param_mesh *m = &o->param_meshes[i];
+        if (!tsr__glob(m->pattern, fqn))
+            continue;
+        if (c->replicate)
+            return tsr_fail(TSR_EVALUE, "%s: a mesh per parameter needs fully_shard", fqn);
+        uint64_t ranks = (uint64_t)m->size * m->stride;
+        if (m->size == 0 || m->stride == 0 || m->replicas == 0 || ranks > c->e->world ||
+            c->e->world % ranks != 0)
+            return tsr_fail(TSR_EVALUE,
+                            "%s: groups of %u ranks with stride %u do not tile %u ranks", fqn,
+                            m->size, m->stride, c->e->world);
+        *out = (struct span){m->identity ? m->identity : m,
+                             m->size,
+                             m->stride,
+                             m->replicas,
+                             m->replica_stride,
+                             false,
+                             m->replicas > 1};
+        return TSR_OK;
+    }
+    return TSR_OK;
+}
+
+/* Buckets the parameters by (shard group, replicate group), in first-seen order (R54). */
+static tsr_status make_groups(struct call *c, struct tsr_state *s)
+{
+    size_t n = c->n_params ? c->n_params : 1;
+    struct span *spans = tsr_arena_alloc(&c->e->arena, n * sizeof *spans);
+    uint32_t *span_of = tsr_arena_alloc(&c->e->arena, n * sizeof *span_of);
+    uint32_t n_spans = c->n_params ? 0 : 1;
+    s->groups = tsr_arena_alloc(&c->e->arena, n * sizeof(struct tsr_group *));
+    if (!spans || !span_of || !s->groups)
+        return tsr_fail(TSR_ENOMEM, "out of memory while wrapping");
+    spans[0] = default_span(c);
+    for (size_t i = 0; i < c->n_params; i++) {
+        struct span span;
+        TSR_TRY(span_of_param(c, c->params[i]->fqn, &span));
+        uint32_t k = 0;
+        while (k < n_spans && !same_ranks(&spans[k], &span))
+            k++;
+        if (k < n_spans && spans[k].identity != span.identity)
+            return tsr_fail(TSR_EVALUE, "%s: its mesh has the process group of another mesh object",
+                            c->params[i]->fqn);
+        if (k == n_spans)
+            spans[n_spans++] = span;
+        span_of[i] = k;
+    }
+    if (n_spans > 1 && c->e->config.version < TSR_TORCH_2_15)
+        return tsr_fail(TSR_EVALUE, "a mesh per parameter needs version 2.15");
+    for (uint32_t k = 0; k < n_spans; k++)
+        TSR_TRY(make_group(c, s, &spans[k], span_of, k));
     return TSR_OK;
 }
 
@@ -396,16 +504,16 @@ static tsr_status join_names(struct tsr_engine *e, struct tsr_state *s)
         s->name = tsr_arena_printf(&e->arena, "%s, %s", s->name, s->modules[i]->fqn);
     if (!s->name)
         return tsr_fail(TSR_ENOMEM, "out of memory while wrapping");
-    if (s->group)
-        s->group->name = s->name;
+    for (size_t i = 0; i < s->n_groups; i++)
+        s->groups[i]->name = s->name;
     return TSR_OK;
 }
 
-static tsr_status register_group(struct tsr_engine *e, struct tsr_state *s)
+static tsr_status register_group(struct tsr_engine *e, struct tsr_state *s, struct tsr_group *g)
 {
     size_t n = e->tables.n_groups;
-    s->group->comm = s->comm;
-    s->group->id = (uint32_t)n;
+    g->comm = s->comm;
+    g->id = (uint32_t)n;
     if (!tsr__arena_grow(e, &e->group_names, n, &e->cap_group_names, sizeof *e->group_names))
         return e->status;
     e->group_names[n] = s->name;
@@ -453,10 +561,10 @@ static tsr_status wrap(struct tsr_engine *e, struct tsr_module *const *modules, 
         walk_managed(&c, c.targets[i]);
     TSR_TRY(collect_params(&c));
     TSR_TRY(make_state(&c, &s));
-    TSR_TRY(make_group(&c, s));
+    TSR_TRY(make_groups(&c, s));
     TSR_TRY(join_names(e, s));
-    if (s->group)
-        TSR_TRY(register_group(e, s));
+    for (size_t i = 0; i < s->n_groups; i++)
+        TSR_TRY(register_group(e, s, s->groups[i]));
     for (size_t i = 0; i < c.n_targets; i++)
         c.targets[i]->state = s;
     if (!TSR_PUSH(e->states, e->n_states, e->cap_states, s))

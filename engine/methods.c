@@ -1,7 +1,13 @@
 /* methods.c: the methods of wrapped modules (section 4.3): they only set what the hooks read. */
 #include "engine.h"
 
+#include <stdio.h>
 #include <string.h>
+
+/* Runs the next statement for every group g of state s. */
+#define EACH_GROUP(s, g)                                   \
+    for (size_t i_##g = 0; i_##g < (s)->n_groups; i_##g++) \
+        for (struct tsr_group *g = (s)->groups[i_##g], *once_##g = g; once_##g; once_##g = NULL)
 
 /* The state that `fn` works on; AttributeError on a module that was not wrapped itself. */
 static tsr_status state_of(struct tsr_module *m, const char *fn, struct tsr_state **out)
@@ -43,8 +49,8 @@ static tsr_status visit(struct tsr_engine *e, struct tsr_module *m, const char *
 static void set_sync(struct tsr_engine *e, struct tsr_state *s, double value)
 {
     (void)e;
-    if (s->group)
-        s->group->reduce_grads = s->group->all_reduce_grads = value != 0;
+    EACH_GROUP(s, g)
+    g->reduce_grads = g->all_reduce_grads = value != 0;
 }
 
 tsr_status tsr_set_requires_gradient_sync(struct tsr_engine *e, struct tsr_module *m, bool value,
@@ -56,8 +62,8 @@ tsr_status tsr_set_requires_gradient_sync(struct tsr_engine *e, struct tsr_modul
 static void set_all_reduce(struct tsr_engine *e, struct tsr_state *s, double value)
 {
     (void)e;
-    if (s->group)
-        s->group->all_reduce_grads = value != 0;
+    EACH_GROUP(s, g)
+    g->all_reduce_grads = value != 0;
 }
 
 tsr_status tsr_set_requires_all_reduce(struct tsr_engine *e, struct tsr_module *m, bool value,
@@ -68,15 +74,16 @@ tsr_status tsr_set_requires_all_reduce(struct tsr_engine *e, struct tsr_module *
 
 static void set_reshard_after_forward(struct tsr_engine *e, struct tsr_state *s, double value)
 {
-    if (!s->group)
-        return;
-    if (s->is_replicate) {
+    if (s->n_groups > 0 && s->is_replicate) {
         TSR__RAISE(e, TSR_EASSERT, "set_reshard_after_forward: '%s' is replicated", s->name);
         return;
     }
-    s->group->reshard_kind =
-        value != 0 ? TSR_RESHARD_TRUE : TSR_RESHARD_FALSE; /* no auto False (R76) */
-    tsr__group_set_post_forward(e, s->group, value != 0 ? s->group->shard_size : 0);
+    EACH_GROUP(s, g)
+    {
+        /* also cancels the root's automatic False (R76) */
+        g->reshard_kind = value != 0 ? TSR_RESHARD_TRUE : TSR_RESHARD_FALSE;
+        tsr__group_set_post_forward(e, g, value != 0 ? g->shard_size : 0);
+    }
 }
 
 tsr_status tsr_set_reshard_after_forward(struct tsr_engine *e, struct tsr_module *m, bool value,
@@ -88,8 +95,8 @@ tsr_status tsr_set_reshard_after_forward(struct tsr_engine *e, struct tsr_module
 static void set_reshard_after_backward(struct tsr_engine *e, struct tsr_state *s, double value)
 {
     (void)e;
-    if (s->group)
-        s->group->reshard_after_backward = value != 0;
+    EACH_GROUP(s, g)
+    g->reshard_after_backward = value != 0;
 }
 
 tsr_status tsr_set_reshard_after_backward(struct tsr_engine *e, struct tsr_module *m, bool value,
@@ -144,14 +151,14 @@ tsr_status tsr_unshard(struct tsr_engine *e, struct tsr_module *m, bool async_op
 {
     struct tsr_state *s;
     TSR_TRY(state_of(m, "unshard", &s));
-    if (s->group) {
-        tsr__group_lazy_init(e, s->group);
-        tsr__group_unshard(e, s->group, async_op);
-        if (async_op)
-            s->handle_pending = true;
-        else
-            tsr__group_wait_for_unshard(e, s->group);
+    EACH_GROUP(s, g)
+    {
+        tsr__group_lazy_init(e, g);
+        tsr__group_unshard(e, g, async_op);
+        if (!async_op)
+            tsr__group_wait_for_unshard(e, g);
     }
+    s->handle_pending = async_op;
     return e->status;
 }
 
@@ -160,8 +167,9 @@ tsr_status tsr_wait_unshard_handle(struct tsr_engine *e, struct tsr_module *m)
 {
     struct tsr_state *s;
     TSR_TRY(state_of(m, "wait", &s));
-    if (s->group && s->handle_pending)
-        tsr__group_wait_for_unshard(e, s->group);
+    EACH_GROUP(s, g)
+    if (s->handle_pending)
+        tsr__group_wait_for_unshard(e, g);
     s->handle_pending = false;
     return e->status;
 }
@@ -170,16 +178,16 @@ tsr_status tsr_reshard(struct tsr_engine *e, struct tsr_module *m)
 {
     struct tsr_state *s;
     TSR_TRY(state_of(m, "reshard", &s));
-    if (s->group)
-        tsr__group_reshard(e, s->group);
+    EACH_GROUP(s, g)
+    tsr__group_reshard(e, g);
     return e->status;
 }
 
 static void set_factor(struct tsr_engine *e, struct tsr_state *s, double value)
 {
     (void)e;
-    if (s->group)
-        s->group->divide_factor = value;
+    EACH_GROUP(s, g)
+    g->divide_factor = value;
 }
 
 tsr_status tsr_set_gradient_divide_factor(struct tsr_engine *e, struct tsr_module *m, double factor)
@@ -190,8 +198,8 @@ tsr_status tsr_set_gradient_divide_factor(struct tsr_engine *e, struct tsr_modul
 static void set_force_sum(struct tsr_engine *e, struct tsr_state *s, double value)
 {
     (void)e;
-    if (s->group)
-        s->group->force_sum = value != 0;
+    EACH_GROUP(s, g)
+    g->force_sum = value != 0;
 }
 
 tsr_status tsr_set_force_sum(struct tsr_engine *e, struct tsr_module *m, bool value)
@@ -202,8 +210,8 @@ tsr_status tsr_set_force_sum(struct tsr_engine *e, struct tsr_module *m, bool va
 static void set_unshard_in_backward(struct tsr_engine *e, struct tsr_state *s, double value)
 {
     (void)e;
-    if (s->group)
-        s->group->unshard_in_backward = value != 0;
+    EACH_GROUP(s, g)
+    g->unshard_in_backward = value != 0;
 }
 
 tsr_status tsr_set_unshard_in_backward(struct tsr_engine *e, struct tsr_module *m, bool value)
@@ -214,8 +222,8 @@ tsr_status tsr_set_unshard_in_backward(struct tsr_engine *e, struct tsr_module *
 static void set_async(struct tsr_engine *e, struct tsr_state *s, double value)
 {
     (void)e;
-    if (s->group)
-        s->group->unshard_async_op = value != 0;
+    EACH_GROUP(s, g)
+    g->unshard_async_op = value != 0;
 }
 
 tsr_status tsr_set_unshard_async_op(struct tsr_engine *e, struct tsr_module *m, bool value)
@@ -223,35 +231,130 @@ tsr_status tsr_set_unshard_async_op(struct tsr_engine *e, struct tsr_module *m, 
     return visit(e, m, "_set_unshard_async_op", true, set_async, value);
 }
 
+static void set_max_inputs(struct tsr_engine *e, struct tsr_state *s, double value)
+{
+    (void)e;
+    EACH_GROUP(s, g)
+    g->max_reduce_inputs = (uint32_t)value;
+}
+
+tsr_status tsr_set_reduce_scatter_max_input_buffers(struct tsr_engine *e, struct tsr_module *m,
+                                                    int64_t k, bool recurse)
+{
+    if (k < 1 || k > TSR_MAX_REDUCE_INPUTS)
+        return tsr_fail(TSR_EVALUE,
+                        "set_reduce_scatter_max_input_buffers: found %lld; allowed: 1 to %d",
+                        (long long)k, TSR_MAX_REDUCE_INPUTS);
+    return visit(e, m, "set_reduce_scatter_max_input_buffers", recurse, set_max_inputs, (double)k);
+}
+
+static void set_separate(struct tsr_engine *e, struct tsr_state *s, double value)
+{
+    EACH_GROUP(s, g)
+    {
+        if (g->is_replicate) {
+            TSR__RAISE(e, TSR_EASSERT, "set_separate_reduce_scatter_group: '%s' has no shard group",
+                       s->name);
+            return;
+        }
+        const struct tsr_comm *shard = &e->comms[g->shard_comm];
+        char name[96];
+        snprintf(name, sizeof name, "%s_reduce_scatter", shard->name);
+        g->reduce_comm = value != 0 ? tsr__comm_add(e, name, shard->size, shard->stride, UINT16_MAX)
+                                    : g->shard_comm;
+    }
+}
+
+tsr_status tsr_set_separate_reduce_scatter_group(struct tsr_engine *e, struct tsr_module *m,
+                                                 bool value, bool recurse)
+{
+    return visit(e, m, "set_separate_reduce_scatter_group", recurse, set_separate, value);
+}
+
+static void set_unused(struct tsr_engine *e, struct tsr_state *s, double value)
+{
+    (void)e;
+    EACH_GROUP(s, g)
+    g->reduce_unused = value != 0;
+}
+
+tsr_status tsr_set_reduce_scatter_unused_params(struct tsr_engine *e, struct tsr_module *m,
+                                                bool value, bool recurse)
+{
+    return visit(e, m, "set_reduce_scatter_unused_params", recurse, set_unused, value);
+}
+
+static void set_keep(struct tsr_engine *e, struct tsr_state *s, double value)
+{
+    (void)e;
+    EACH_GROUP(s, g)
+    g->keep_storage = value != 0;
+}
+
+tsr_status tsr_set_keep_unsharded_storage(struct tsr_engine *e, struct tsr_module *m, bool value,
+                                          bool recurse)
+{
+    return visit(e, m, "set_keep_unsharded_storage", recurse, set_keep, value);
+}
+
+tsr_status tsr_register_post_accumulate_grad_hook(struct tsr_engine *e, const char *pattern,
+                                                  tsr_grad_hook hook, void *user)
+{
+    size_t n = 0;
+    for (size_t i = 0; i < e->n_params; i++) {
+        struct tsr_param *p = e->params[i];
+        if (!p || !p->fsdp || !tsr__glob(pattern, p->fqn))
+            continue;
+        p->fsdp->grad_hook = hook;
+        p->fsdp->grad_hook_user = user;
+        n++;
+    }
+    if (n == 0)
+        return tsr_fail(TSR_EVALUE, "no sharded parameter is called %s", pattern);
+    return TSR_OK;
+}
+
 tsr_status tsr_set_all_reduce_hook(struct tsr_engine *e, struct tsr_module *m,
                                    tsr_all_reduce_hook hook, void *user, bool own_stream)
 {
     struct tsr_state *s;
     TSR_TRY(state_of(m, "set_all_reduce_hook", &s));
-    if (!s->group)
+    EACH_GROUP(s, g)
+    {
+        g->has_hook = true;
+        g->hook = hook;
+        g->hook_user = user;
+    }
+    if (!own_stream || s->n_groups == 0)
         return TSR_OK;
-    s->group->has_hook = true;
-    s->group->hook = hook;
-    s->group->hook_user = user;
-    if (!own_stream)
-        return TSR_OK;
-    if (s->group->is_hsdp)
+    if (s->groups[0]->is_hsdp)
         return tsr_fail(TSR_EVALUE,
                         "set_all_reduce_hook: stream cannot be set when using native HSDP");
     if (e->user_stream == 0)
         e->user_stream = tsr__stream_add(e, "user", TSR_ROLE_USER, 0);
-    s->group->hook_stream = e->user_stream;
+    EACH_GROUP(s, g)
+    g->hook_stream = e->user_stream;
     return e->status;
+}
+
+/* A comm object serves one group (4.3). */
+static tsr_status one_group(struct tsr_engine *e, const struct tsr_state *s, const char *fn)
+{
+    (void)e;
+    if (s->n_groups > 1)
+        return tsr_fail(TSR_EVALUE, "%s: '%s' has %zu parameter groups; allowed: one", fn, s->name,
+                        s->n_groups);
+    return TSR_OK;
 }
 
 tsr_status tsr_set_custom_all_gather(struct tsr_engine *e, struct tsr_module *m,
                                      const struct tsr_custom_comm *comm)
 {
     struct tsr_state *s;
-    (void)e;
     TSR_TRY(state_of(m, "set_custom_all_gather", &s));
-    if (s->group)
-        s->group->custom_all_gather = comm;
+    TSR_TRY(one_group(e, s, "set_custom_all_gather"));
+    EACH_GROUP(s, g)
+    g->custom_all_gather = comm;
     return TSR_OK;
 }
 
@@ -259,10 +362,10 @@ tsr_status tsr_set_custom_reduce_scatter(struct tsr_engine *e, struct tsr_module
                                          const struct tsr_custom_comm *comm)
 {
     struct tsr_state *s;
-    (void)e;
     TSR_TRY(state_of(m, "set_custom_reduce_scatter", &s));
-    if (s->group)
-        s->group->custom_reduce_scatter = comm;
+    TSR_TRY(one_group(e, s, "set_custom_reduce_scatter"));
+    EACH_GROUP(s, g)
+    g->custom_reduce_scatter = comm;
     return TSR_OK;
 }
 
@@ -272,17 +375,14 @@ tsr_status tsr_set_allocate_from_process_group(struct tsr_engine *e, struct tsr_
     struct tsr_state *s;
     (void)e;
     TSR_TRY(state_of(m, "set_allocate_memory_from_process_group_for_comm", &s));
-    if (!s->group)
-        return TSR_OK;
-    if (s->group->custom_all_gather)
-        return tsr_fail(TSR_EASSERT,
-                        "'%s': cannot allocate from the process group: all gather comm is custom",
-                        s->name);
-    if (s->group->custom_reduce_scatter)
-        return tsr_fail(
-            TSR_EASSERT,
-            "'%s': cannot allocate from the process group: reduce scatter comm is custom", s->name);
-    s->group->from_process_group = value;
+    EACH_GROUP(s, g)
+    {
+        if (g->custom_all_gather || g->custom_reduce_scatter)
+            return tsr_fail(TSR_EASSERT,
+                            "'%s': cannot allocate from the process group: %s comm is custom",
+                            s->name, g->custom_all_gather ? "all gather" : "reduce scatter");
+        g->from_process_group = value;
+    }
     return TSR_OK;
 }
 
@@ -303,8 +403,8 @@ tsr_status tsr_share_comm_ctx(struct tsr_engine *e, struct tsr_module *const *li
                             list[i]->fqn, list[i]->type_name);
     for (size_t i = 1; i < n; i++) {
         list[i]->state->comm = list[0]->state->comm;
-        if (list[i]->state->group)
-            list[i]->state->group->comm = list[0]->state->comm;
+        EACH_GROUP(list[i]->state, g)
+        g->comm = list[0]->state->comm;
     }
     return TSR_OK;
 }
@@ -312,8 +412,8 @@ tsr_status tsr_share_comm_ctx(struct tsr_engine *e, struct tsr_module *const *li
 static void save(struct tsr_engine *e, struct tsr_state *s, double value)
 {
     (void)value;
-    if (s->group)
-        tsr__group_to_sharded(e, s->group);
+    EACH_GROUP(s, g)
+    tsr__group_to_sharded(e, g);
 }
 
 tsr_status tsr_state_dict(struct tsr_engine *e, struct tsr_module *m)

@@ -143,27 +143,27 @@ struct tsr_param *tsr__param_new(struct tsr_engine *e, struct tsr_module *m, con
 
 /* ---- visiting -------------------------------------------------------------------------------- */
 
-static bool walk(struct tsr_module *m, bool *seen, tsr_module_fn fn, void *user)
+static bool walk(struct tsr_module *m, tsr_module_fn fn, void *user)
 {
-    if (seen[m->id])
+    if (m->visited == m->engine->walk_stamp)
         return true;
-    seen[m->id] = true;
+    m->visited = m->engine->walk_stamp;
     if (!fn(user, m))
         return false;
     for (size_t i = 0; i < m->n_children; i++)
-        if (!walk(m->children[i], seen, fn, user))
+        if (!walk(m->children[i], fn, user))
             return false;
     return true;
 }
 
+/* Walks do not nest: each has one stamp. */
 void tsr__module_walk(struct tsr_module *m, tsr_module_fn fn, void *user)
 {
-    struct tsr_engine *e = m->engine;
-    bool *seen = tsr_arena_alloc(&e->arena, e->n_modules + 1);
-    if (!seen)
-        TSR__RAISE(e, TSR_ENOMEM, "out of memory");
-    else
-        walk(m, seen, fn, user);
+    TSR_CHECK(!m->engine->walking);
+    m->engine->walking = true;
+    m->engine->walk_stamp++;
+    walk(m, fn, user);
+    m->engine->walking = false;
 }
 
 struct match {

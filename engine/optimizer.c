@@ -229,7 +229,8 @@ static void reduce_norms(struct tsr_engine *e, struct tsr_storage *norms)
     for (uint16_t c = 0; c < e->n_comms; c++) {
         bool shards = false;
         for (size_t i = 0; i < e->n_states; i++)
-            shards |= e->states[i]->group && e->states[i]->group->shard_comm == c;
+            for (size_t k = 0; k < e->states[i]->n_groups; k++)
+                shards |= e->states[i]->groups[k]->shard_comm == c;
         if (!shards || e->comms[c].size == 1)
             continue;
         struct tsr_instr instr = {.kind = TSR_ALL_REDUCE,

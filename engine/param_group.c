@@ -11,11 +11,19 @@ static void begin(struct tsr_event *ev, const char *name, const struct tsr_group
 
 /* ---- lazy initialisation --------------------------------------------------------------------- */
 /* Effective dtypes (2.10): "none" where no cast happens. */
-static void init_dtypes(struct tsr_group *g, struct tsr_fsdp_param *p)
+static void init_dtypes(struct tsr_engine *e, struct tsr_group *g, struct tsr_fsdp_param *p)
 {
     p->orig_dtype = p->param->dtype;
     p->param_dtype = g->mp.param;
+    if (p->full_precision)
+        p->param_dtype = TSR_DTYPE_NONE;
     p->reduce_dtype = g->mp.reduce;
+    if (e->config.version >= TSR_TORCH_2_15) {
+        if (!tsr_dtype_is_float(p->orig_dtype))
+            p->param_dtype = TSR_DTYPE_NONE;
+        if (p->reduce_dtype == TSR_DTYPE_NONE && p->param_dtype != TSR_DTYPE_NONE)
+            p->reduce_dtype = p->orig_dtype; /* the gradient's dtype is the original one (R69) */
+    }
     if (p->reduce_dtype == p->param_dtype)
         p->reduce_dtype = TSR_DTYPE_NONE;
     if (p->param_dtype == p->orig_dtype)
@@ -68,7 +76,7 @@ void tsr__group_lazy_init(struct tsr_engine *e, struct tsr_group *g)
     g->lazy_done = true;
     g->orig_dtype = g->reduce_dtype = TSR_DTYPE_NONE;
     for (size_t i = 0; i < g->n_params; i++)
-        init_dtypes(g, g->params[i]);
+        init_dtypes(e, g, g->params[i]);
     check_dtypes(e, g);
 }
 
@@ -87,7 +95,7 @@ void tsr__group_to_sharded(struct tsr_engine *e, struct tsr_group *g)
     for (size_t i = 0; i < g->n_params; i++) {
         struct tsr_fsdp_param *p = g->params[i];
         p->param->value = NULL;
-        if (p->unsharded)
+        if (p->unsharded && !g->keep_storage)
             tsr__storage_unback(e, p->unsharded->storage);
     }
     drop_post_forward(e, g);
@@ -111,7 +119,8 @@ static void to_post_forward(struct tsr_engine *e, struct tsr_group *g)
         p->post_forward = tsr__storage_new(e, bytes / size, TSR_CAT_POST_FORWARD_SHARD);
         if (!p->post_forward || !tsr__ok(e))
             return;
-        tsr__operand(e, p->unsharded->storage, bytes / size * (e->config.rank % size), bytes / size,
+        tsr__operand(e, p->unsharded->storage,
+                     bytes / size * (e->config.rank / g->shard_stride % size), bytes / size,
                      TSR_READ);
         tsr__operand_storage(e, p->post_forward, TSR_WRITE);
         tsr__emit_copy(e, (tsr_dtype)p->unsharded->dtype, bytes / size, bytes / size,
@@ -241,12 +250,15 @@ void tsr__group_wait_for_unshard(struct tsr_engine *e, struct tsr_group *g)
     bool forward = g->training == TSR_FORWARD;
     bool defers = !g->result.async && forward && !g->result.local;
     struct tsr_storage *previous = NULL;
+    bool late = e->config.version < TSR_TORCH_2_15;
     if (forward && comm->deferred.output) {
         trace_wait(e, g, comm->deferred.group->name, defers);
         tsr__wait_event(e, comm->copy_in, comm->deferred.event); /* W6 */
         tsr__wait_event(e, comm->all_gather, comm->deferred.event);
         previous = comm->deferred.output; /* alive until this function returns (R255) */
         comm->deferred.output = NULL;
+        if (!late)
+            tsr__storage_release(e, &previous); /* before the copy-out (R98) */
     } else {
         trace_wait(e, g, NULL, defers);
     }
@@ -360,8 +372,12 @@ static void backward_prefetch(struct tsr_engine *e, struct tsr_group *g)
     int64_t index = -1;
     if (g->n_order > 0) {
         index = g->order[--g->n_order];
-        if (index >= 1 && (size_t)index <= comm->n_order)
-            target = comm->order[index - 1];
+        int64_t before = index - 1; /* past the other groups of this module (2.15) */
+        while (before >= 0 && (size_t)before < comm->n_order && comm->order[before] != g &&
+               comm->order[before]->state == g->state)
+            before--;
+        if (before >= 0 && (size_t)before < comm->n_order)
+            target = comm->order[before];
     }
     if (e->has_trace) {
         struct tsr_event ev;
@@ -373,8 +389,10 @@ static void backward_prefetch(struct tsr_engine *e, struct tsr_group *g)
         tsr__event_str(&ev, "target", target ? target->name : NULL);
         tsr__event_send(e, &ev);
     }
-    if (target)
-        tsr__group_prefetch(e, target, false);
+    if (!target)
+        return;
+    for (size_t i = 0; i < target->state->n_groups; i++)
+        tsr__group_prefetch(e, target->state->groups[i], false);
 }
 
 void tsr__group_pre_backward(struct tsr_engine *e, struct tsr_group *g, bool default_prefetch)
@@ -386,6 +404,8 @@ void tsr__group_pre_backward(struct tsr_engine *e, struct tsr_group *g, bool def
     tsr__group_wait_for_unshard(e, g);
     if (default_prefetch)
         backward_prefetch(e, g);
+    else if (g->state->n_groups > 1 && g->n_order > 0)
+        g->n_order--; /* the group that prefetches speaks for its module */
 }
 
 static void trace_param(struct tsr_engine *e, const char *name, const struct tsr_fsdp_param *p,
@@ -450,6 +470,23 @@ static void upcast_unsharded_grads(struct tsr_engine *e, struct tsr_group *g)
     }
 }
 
+/* 2.15: an unused parameter enters the reduction with zeros, so that all ranks reduce the same. */
+static struct tsr_tensor *zero_grad(struct tsr_engine *e, struct tsr_fsdp_param *p)
+{
+    struct tsr_tensor *zeros =
+        tsr__tensor_like(e, p->unsharded, (tsr_dtype)p->unsharded->dtype, TSR_CAT_UNSHARDED_GRAD);
+    if (!zeros)
+        return NULL;
+    struct tsr_instr fill = {.kind = TSR_FILL,
+                             .stream = e->stream,
+                             .comm = UINT16_MAX,
+                             .dtype = zeros->dtype,
+                             .bytes = tsr__tensor_bytes(zeros)};
+    tsr__operand_tensor(e, zeros, TSR_WRITE);
+    tsr__emit(e, &fill);
+    return zeros;
+}
+
 /* Moves the gradients to reduce out of their slots: they survive the reshard that follows. */
 static size_t take_grads(struct tsr_engine *e, struct tsr_group *g, struct tsr_reduce_item **items)
 {
@@ -467,6 +504,8 @@ static size_t take_grads(struct tsr_engine *e, struct tsr_group *g, struct tsr_r
         if (!p->unsharded) /* never gathered: no gradient (Q15) */
             continue;
         struct tsr_tensor **slot = p->acc_grad ? &p->acc_grad : unsharded_grad(p);
+        if (!*slot && g->reduce_unused && p->param->requires_grad)
+            *slot = zero_grad(e, p);
         if (!*slot)
             continue;
         g->items[n++] = (struct tsr_reduce_item){p, *slot};
@@ -502,6 +541,28 @@ static void trace_post_backward(struct tsr_engine *e, struct tsr_group *g, const
     tsr__event_send(e, &ev);
 }
 
+void tsr__drop_reduce_inputs(struct tsr_engine *e, struct tsr_comm_ctx *comm, size_t keep)
+{
+    while (comm->n_reduce_inputs > keep) { /* W9, W14 */
+        struct tsr_reduce_input *oldest = &comm->reduce_inputs[0];
+        tsr__wait_event(e, e->stream, oldest->event);
+        tsr__storage_release(e, &oldest->input);
+        comm->n_reduce_inputs--;
+        for (size_t i = 0; i < comm->n_reduce_inputs; i++)
+            comm->reduce_inputs[i] = comm->reduce_inputs[i + 1];
+    }
+}
+
+/* The effective cap is the largest of the state's groups (3.2). */
+static size_t cap_of(const struct tsr_group *g)
+{
+    uint32_t cap = 1;
+    for (size_t i = 0; i < g->state->n_groups; i++)
+        if (g->state->groups[i]->max_reduce_inputs > cap)
+            cap = g->state->groups[i]->max_reduce_inputs;
+    return cap;
+}
+
 static void reduce_grads(struct tsr_engine *e, struct tsr_group *g)
 {
     struct tsr_comm_ctx *comm = g->comm;
@@ -509,12 +570,12 @@ static void reduce_grads(struct tsr_engine *e, struct tsr_group *g)
     size_t n = take_grads(e, g, &items);
     if (g->reshard_after_backward)
         tsr__group_reshard(e, g);
+    if (e->config.version >= TSR_TORCH_2_15 && g->index + 1 == g->state->n_groups)
+        tsr__drop_reduce_inputs(e, comm, cap_of(g) - 1); /* before the test, by the last group */
     if (n == 0)
         return;
-    if (comm->reduce_scatter_state.input) { /* W9 */
-        tsr__wait_event(e, e->stream, comm->reduce_scatter_state.event);
-        tsr__storage_release(e, &comm->reduce_scatter_state.input);
-    }
+    if (e->config.version < TSR_TORCH_2_15)
+        tsr__drop_reduce_inputs(e, comm, 0);
     wait_for_post_backward(e, g);
     tsr__reduce(e, g, items, n);
 }
@@ -558,4 +619,30 @@ void tsr__group_finalize(struct tsr_engine *e, struct tsr_group *g)
         g->result = (struct tsr_all_gather_result){0};
     }
     g->n_order = 0;
+}
+
+void tsr__group_reset(struct tsr_engine *e, struct tsr_group *g)
+{
+    wait_for_post_backward(e, g);
+    if (g->result.pending) {
+        tsr__wait_event(e, e->stream, g->result.event);
+        tsr__storage_release(e, &g->result.output);
+        g->result = (struct tsr_all_gather_result){0};
+    }
+    for (size_t i = 0; i < g->n_params; i++) {
+        struct tsr_fsdp_param *p = g->params[i];
+        tsr__storage_release(e, &p->grad);
+        tsr_release(e, p->acc_grad);
+        p->acc_grad = NULL;
+        p->d2h_event = 0;
+        if (p->unsharded) {
+            tsr_release(e, p->unsharded->grad);
+            p->unsharded->grad = NULL;
+        }
+    }
+    tsr__storage_release(e, &g->partial);
+    g->reshard_event = 0;
+    g->training = TSR_IDLE;
+    g->n_order = 0;
+    tsr__group_to_sharded(e, g);
 }

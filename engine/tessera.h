@@ -46,7 +46,11 @@ enum tsr_attention {
     TSR_ATTENTION_EAGER /* transformers' eager attention: scores, softmax, product */
 };
 
+/* Whose behaviour the hooks have, where releases differ (rules marked [2.15]). */
+enum tsr_version { TSR_TORCH_2_11, TSR_TORCH_2_15 };
+
 struct tsr_engine_config {
+    enum tsr_version version;
     struct tsr_mesh mesh;
     uint32_t rank;
     struct tsr_executor *executor;      /* borrowed until tsr_engine_destroy(); required */
@@ -208,6 +212,14 @@ struct tsr_shard_dim {
     bool replicate;      /* the placement function returns Replicate: an error */
 };
 
+/* 2.15: a mesh for some parameters (expert parallelism): shard groups of `size` ranks that lie
+ * `stride` apart, and `replicas` such groups side by side that hold the same (1: none). */
+struct tsr_param_mesh {
+    const char *pattern;  /* parameter FQN */
+    const void *identity; /* mesh infos with the same groups must be the same object (R53) */
+    uint32_t size, stride, replicas, replica_stride;
+};
+
 struct tsr_wrap_options {
     enum tsr_reshard_kind reshard;
     int64_t reshard_int;
@@ -218,6 +230,11 @@ struct tsr_wrap_options {
     const struct tsr_shard_dim *shard_dims; /* first match wins; none: dim 0 */
     size_t n_ignored;
     const char *const *ignored; /* parameter patterns */
+    /* 2.15 only: */
+    size_t n_param_meshes;
+    const struct tsr_param_mesh *param_meshes; /* first match wins; none: the engine's mesh */
+    size_t n_full_precision;
+    const char *const *full_precision; /* parameters that mp.param does not cast */
 };
 
 /* One call of fully_shard(modules, ...): n > 1 modules form one group (R1-R24). Uses the engine's
@@ -273,6 +290,29 @@ tsr_status tsr_set_unshard_in_backward(struct tsr_engine *e, struct tsr_module *
 tsr_status tsr_set_unshard_async_op(struct tsr_engine *e, struct tsr_module *m, bool value);
 /* own_stream: the hook runs on a stream of its own (1-D meshes only, R170). hook NULL: only traced.
  */
+/* [2.15] Reductions of a group may be in flight at once (R158). 1 <= k <= 16. */
+tsr_status tsr_set_reduce_scatter_max_input_buffers(struct tsr_engine *e, struct tsr_module *m,
+                                                    int64_t k, bool recurse);
+/* [2.15] Reduce-scatter on a communicator of its own (R200). */
+tsr_status tsr_set_separate_reduce_scatter_group(struct tsr_engine *e, struct tsr_module *m,
+                                                 bool value, bool recurse);
+/* [2.15] Unused trainable parameters enter the reduction with zeros (R175). */
+tsr_status tsr_set_reduce_scatter_unused_params(struct tsr_engine *e, struct tsr_module *m,
+                                                bool value, bool recurse);
+/* [2.15] Full storage stays on reshard: stable addresses. */
+tsr_status tsr_set_keep_unsharded_storage(struct tsr_engine *e, struct tsr_module *m, bool value,
+                                          bool recurse);
+/* [2.15] The caller ends each backward with tsr_finalize_backward() (R202). Root only. */
+tsr_status tsr_set_manual_backward_finalization(struct tsr_engine *e, struct tsr_module *m,
+                                                bool value);
+tsr_status tsr_finalize_backward(struct tsr_engine *e, struct tsr_module *m);
+/* [2.15] After a failed step: drops all gradients, reshards, clears trackers; the next iteration
+ * starts clean (R201). Root only. */
+tsr_status tsr_reset_iter_state(struct tsr_engine *e, struct tsr_module *m);
+/* Runs after the sharded gradient of a parameter is set, once per reduction (R152). */
+typedef void (*tsr_grad_hook)(struct tsr_engine *engine, struct tsr_param *param, void *user);
+tsr_status tsr_register_post_accumulate_grad_hook(struct tsr_engine *e, const char *pattern,
+                                                  tsr_grad_hook hook, void *user);
 tsr_status tsr_set_all_reduce_hook(struct tsr_engine *e, struct tsr_module *m,
                                    tsr_all_reduce_hook hook, void *user, bool own_stream);
 /* A collective of one's own (R195, R196). run() emits it on the current stream with the tsr_emit_
