@@ -8,6 +8,7 @@
  * pre-forward to the end of backward; buckets have the reduce dtype; gradients end in the
  * parameter's own dtype.
  */
+#include "bucket.h"
 #include "engine.h"
 
 struct bucket {
@@ -57,7 +58,8 @@ struct assignment {
     struct bucket *buckets;
 };
 
-static void close_bucket(struct assignment *a, struct tsr_param **params, size_t n)
+static void add_bucket(struct assignment *a, struct tsr_param *const *params, const size_t *which,
+                       size_t n)
 {
     struct bucket b = {.n = n};
     struct tsr_reducer *r = a->r;
@@ -68,64 +70,40 @@ static void close_bucket(struct assignment *a, struct tsr_param **params, size_t
         return;
     }
     for (size_t i = 0; i < n; i++) {
-        b.params[i] = params[i];
+        struct tsr_param *p = params[which[i]];
+        b.params[i] = p;
         b.offsets[i] = b.bytes;
-        b.numel += params[i]->numel;
-        b.bytes += params[i]->numel * tsr_dtype_bytes(bucket_dtype(r, params[i]));
+        b.numel += p->numel;
+        b.bytes += p->numel * tsr_dtype_bytes(bucket_dtype(r, p));
     }
     TSR__ARENA_PUSH(a->e, a->buckets, a->n, a->cap, b);
 }
 
-/* One open bucket per dtype; a bucket closes with the parameter that reaches its limit (R207). */
+/* The rule of bucket.c over parameters. initial: sorted by smallest parameter, then reversed, so
+ * that those defined last are reduced first. */
 static void assign(struct assignment *a, struct tsr_param *const *params, size_t n, uint64_t first,
-                   uint64_t cap)
+                   uint64_t cap, bool initial)
 {
-    struct tsr_param **open[TSR_N_DTYPES] = {NULL};
-    size_t n_open[TSR_N_DTYPES] = {0};
-    uint64_t bytes[TSR_N_DTYPES] = {0}, limit[TSR_N_DTYPES];
-    for (int d = 0; d < TSR_N_DTYPES; d++)
-        limit[d] = first;
-    for (size_t i = 0; i < n && tsr__ok(a->e); i++) {
-        tsr_dtype d = bucket_dtype(a->r, params[i]);
-        if (!open[d])
-            open[d] = tsr_arena_alloc(&a->e->arena, (n + 1) * sizeof *open[d]);
-        if (!open[d]) {
-            TSR__RAISE(a->e, TSR_ENOMEM, "out of memory");
-            return;
-        }
-        open[d][n_open[d]++] = params[i];
-        bytes[d] += params[i]->numel * tsr_dtype_bytes(d);
-        if (bytes[d] < limit[d])
-            continue;
-        close_bucket(a, open[d], n_open[d]);
-        n_open[d] = 0;
-        bytes[d] = 0;
-        limit[d] = cap;
+    const uint64_t limits[2] = {first, cap};
+    struct tsr_bucket_plan plan;
+    struct tsr_bucket_item *items = tsr_arena_alloc(&a->e->arena, (n + 1) * sizeof *items);
+    if (!items) {
+        TSR__RAISE(a->e, TSR_ENOMEM, "out of memory");
+        return;
     }
-    for (int d = 0; d < TSR_N_DTYPES; d++)
-        if (n_open[d])
-            close_bucket(a, open[d], n_open[d]);
-}
-
-static size_t first_index(const struct tsr_reducer *r, const struct bucket *b)
-{
-    for (size_t i = 0; i < r->n_params; i++)
-        for (size_t k = 0; k < b->n; k++)
-            if (b->params[k] == r->params[i])
-                return i;
-    return r->n_params;
-}
-
-/* Initial assignment: sorted by smallest parameter, then reversed: last-defined reduce first. */
-static void order_initial(const struct tsr_reducer *r, struct assignment *a)
-{
-    for (size_t i = 1; i < a->n; i++)
-        for (size_t j = i;
-             j > 0 && first_index(r, &a->buckets[j]) > first_index(r, &a->buckets[j - 1]); j--) {
-            struct bucket t = a->buckets[j];
-            a->buckets[j] = a->buckets[j - 1];
-            a->buckets[j - 1] = t;
-        }
+    for (size_t i = 0; i < n; i++) {
+        items[i].dtype = bucket_dtype(a->r, params[i]);
+        items[i].bytes = params[i]->numel * tsr_dtype_bytes(items[i].dtype);
+    }
+    tsr_status status = tsr_bucket_assign(items, n, limits, 2, &plan);
+    if (status == TSR_OK && initial)
+        status = tsr_bucket_sort(&plan);
+    for (size_t i = 0; status == TSR_OK && i < plan.n_buckets; i++) {
+        size_t b = initial ? plan.n_buckets - 1 - i : i;
+        add_bucket(a, params, plan.items + plan.first[b], plan.first[b + 1] - plan.first[b]);
+    }
+    tsr_bucket_plan_fini(&plan);
+    tsr__set_error(a->e, status);
 }
 
 static void release_buffers(struct tsr_engine *e, struct tsr_reducer *r)
@@ -155,10 +133,9 @@ static void initial_buckets(struct tsr_engine *e, struct tsr_reducer *r)
 {
     struct assignment a = {.e = e, .r = r};
     if (r->options.find_unused && !r->options.static_graph)
-        assign(&a, r->params, r->n_params, r->first_cap, r->cap);
+        assign(&a, r->params, r->n_params, r->first_cap, r->cap, true);
     else
-        assign(&a, r->params, r->n_params, UINT64_MAX, UINT64_MAX);
-    order_initial(r, &a);
+        assign(&a, r->params, r->n_params, UINT64_MAX, UINT64_MAX, true);
     install(e, r, &a);
 }
 
@@ -303,7 +280,7 @@ static void rebuild(struct tsr_engine *e, struct tsr_reducer *r)
     if (r->rebuilt || never || !r->has_order || r->n_ready != r->n_params)
         return;
     struct assignment a = {.e = e, .r = r};
-    assign(&a, r->ready_order, r->n_ready, r->first_cap, r->cap);
+    assign(&a, r->ready_order, r->n_ready, r->first_cap, r->cap, false);
     install(e, r, &a);
     r->rebuilt = true;
 }
