@@ -567,6 +567,10 @@ void tsr__drop_reduce_inputs(struct tsr_engine *e, struct tsr_comm_ctx *comm, si
 /* Drops gradients and pending gathers, reshards: after an exception (R201). */
 void tsr__group_reset(struct tsr_engine *e, struct tsr_group *g);
 void tsr__group_finalize(struct tsr_engine *e, struct tsr_group *g);
+/* Moves of the state machines, checked against the tables of transitions.c. */
+void tsr__state_set_training(struct tsr_engine *e, struct tsr_state *s, enum tsr_training_state to);
+void tsr__group_set_training(struct tsr_engine *e, struct tsr_group *g, enum tsr_training_state to);
+void tsr__group_set_sharded(struct tsr_engine *e, struct tsr_group *g, enum tsr_sharded_state to);
 void tsr__group_to_sharded(struct tsr_engine *e, struct tsr_group *g);
 void tsr__group_prefetch(struct tsr_engine *e, struct tsr_group *g, bool forward);
 const char *tsr__training_name(enum tsr_training_state s);

@@ -99,7 +99,7 @@ void tsr__group_to_sharded(struct tsr_engine *e, struct tsr_group *g)
             tsr__storage_unback(e, p->unsharded->storage);
     }
     drop_post_forward(e, g);
-    g->sharded = TSR_SHARDED;
+    tsr__group_set_sharded(e, g, TSR_SHARDED);
 }
 
 /* Keeps slice (rank in the smaller group) of the padded flat parameter (2.5). */
@@ -128,7 +128,7 @@ static void to_post_forward(struct tsr_engine *e, struct tsr_group *g)
         p->param->value = NULL;
         tsr__storage_unback(e, p->unsharded->storage);
     }
-    g->sharded = TSR_SHARDED_POST_FORWARD;
+    tsr__group_set_sharded(e, g, TSR_SHARDED_POST_FORWARD);
 }
 
 static void trace_reshard(struct tsr_engine *e, struct tsr_group *g, const char *res)
@@ -235,7 +235,7 @@ static void set_unsharded(struct tsr_engine *e, struct tsr_group *g)
         p->param->value = p->unsharded;
     }
     drop_post_forward(e, g);
-    g->sharded = TSR_UNSHARDED;
+    tsr__group_set_sharded(e, g, TSR_UNSHARDED);
 }
 
 void tsr__group_wait_for_unshard(struct tsr_engine *e, struct tsr_group *g)
@@ -291,9 +291,9 @@ void tsr__group_prefetch(struct tsr_engine *e, struct tsr_group *g, bool forward
     enum tsr_training_state before = g->training;
     uint32_t group = e->origin.group;
     e->origin.group = g->id;
-    g->training = forward ? TSR_FORWARD : TSR_PRE_BACKWARD;
+    tsr__group_set_training(e, g, forward ? TSR_FORWARD : TSR_PRE_BACKWARD);
     tsr__group_unshard(e, g, g->unshard_async_op);
-    g->training = before;
+    tsr__group_set_training(e, g, before);
     e->origin.group = group;
 }
 
@@ -333,7 +333,7 @@ static struct tsr_tensor *register_post_backward(struct tsr_engine *e, struct ts
 struct tsr_tensor *tsr__group_pre_forward(struct tsr_engine *e, struct tsr_group *g,
                                           struct tsr_tensor *in)
 {
-    g->training = TSR_FORWARD;
+    tsr__group_set_training(e, g, TSR_FORWARD);
     tsr__group_unshard(e, g, g->unshard_async_op);
     tsr__group_wait_for_unshard(e, g);
     return register_post_backward(e, g, in);
@@ -360,7 +360,7 @@ void tsr__group_post_forward(struct tsr_engine *e, struct tsr_group *g)
         tsr__group_reshard(e, g);
         record_post_forward(e, g);
     }
-    g->training = TSR_IDLE;
+    tsr__group_set_training(e, g, TSR_IDLE);
 }
 
 /* ---- backward -------------------------------------------------------------------------------- */
@@ -399,7 +399,7 @@ void tsr__group_pre_backward(struct tsr_engine *e, struct tsr_group *g, bool def
 {
     if (g->training == TSR_PRE_BACKWARD)
         return;
-    g->training = TSR_PRE_BACKWARD;
+    tsr__group_set_training(e, g, TSR_PRE_BACKWARD);
     tsr__group_unshard(e, g, g->unshard_async_op);
     tsr__group_wait_for_unshard(e, g);
     if (default_prefetch)
@@ -585,7 +585,7 @@ void tsr__group_post_backward(struct tsr_engine *e, struct tsr_group *g, const c
     if (!tsr__ok(e))
         return;
     uint8_t hook = e->origin.hook;
-    g->training = TSR_POST_BACKWARD;
+    tsr__group_set_training(e, g, TSR_POST_BACKWARD);
     e->origin.hook = TSR_HOOK_POST_BACKWARD;
     e->origin.group = g->id;
     e->origin.module = g->state->modules[0]->id;

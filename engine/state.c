@@ -243,7 +243,7 @@ static void prefetch_groups(struct tsr_engine *e, struct tsr_state *const *list,
 static struct tsr_tensor *enter_forward(struct tsr_engine *e, struct tsr_state *s,
                                         struct tsr_tensor *in)
 {
-    s->training = TSR_FORWARD;
+    tsr__state_set_training(e, s, TSR_FORWARD);
     root_pre_forward(e, s);
     in = cast_input(e, s, in);
     for (size_t i = 0; i < s->n_groups; i++)
@@ -306,7 +306,7 @@ static void leave_forward(struct tsr_engine *e, struct tsr_state *s, struct tsr_
     for (size_t i = 0; i < s->n_groups; i++)
         tsr__group_post_forward(e, s->groups[i]);
     register_pre_backward(e, s, out, aux);
-    s->training = TSR_IDLE;
+    tsr__state_set_training(e, s, TSR_IDLE);
 }
 
 /* 2.15: lists of which a module never ran are completed here, deepest first (R120). */
@@ -379,9 +379,9 @@ static void finish_state(struct tsr_engine *e, struct tsr_state *s, bool last)
     for (size_t i = s->n_groups; i-- > 0;)
         if (s->groups[i]->training != TSR_POST_BACKWARD)
             tsr__group_post_backward(e, s->groups[i], "final_callback");
-    s->training = TSR_IDLE;
+    tsr__state_set_training(e, s, TSR_IDLE);
     for (size_t i = 0; i < s->n_groups; i++)
-        s->groups[i]->training = TSR_IDLE;
+        tsr__group_set_training(e, s->groups[i], TSR_IDLE);
     if (last)
         finalize_state(e, s);
 }
@@ -430,7 +430,7 @@ static void pre_backward(struct tsr_engine *e, void *user, uint32_t arg)
     e->origin.module = s->modules[0]->id;
     enter_hook(e, s, TSR_HOOK_PRE_BACKWARD, TSR_MARK_PRE_BACKWARD);
     trace_hook(e, "pre_backward", s, "repeat", in_pre_backward(s));
-    s->training = TSR_PRE_BACKWARD;
+    tsr__state_set_training(e, s, TSR_PRE_BACKWARD);
     if (!s->ctx->callback_queued) {
         s->ctx->callback_queued = true;
         struct tsr_callback callback = {final_callback, s};
