@@ -25,6 +25,8 @@ static const struct option {
     {TSR_OPT_RANK, "--rank", 'r', "R", "the rank whose program is shown (default 0)"},
     {TSR_OPT_SET, "--set", 0, "KEY=VALUE",
      "override a key: batch=2, precision.reduce=bf16, strategies.NAME.wrap=root"},
+    {TSR_OPT_STATES, "--states", 0, NULL,
+     "print the engine's state machines as Graphviz dot; takes no file"},
     {TSR_OPT_PRINT_CONFIG, "--print-config", 0, NULL,
      "print the resolved file, complete, and stop"},
 };
@@ -70,6 +72,9 @@ static tsr_status take(const struct option *option, const char *value, struct ts
         return TSR_OK;
     case TSR_OPT_PRINT_CONFIG:
         out->print_config = true;
+        return TSR_OK;
+    case TSR_OPT_STATES:
+        out->states = true;
         return TSR_OK;
     case TSR_OPT_FORMAT:
         out->format = value;

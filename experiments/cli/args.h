@@ -16,7 +16,8 @@ enum tsr_option {
     TSR_OPT_STRATEGY = 1 << 6,
     TSR_OPT_ITERATION = 1 << 7,
     TSR_OPT_RANK = 1 << 8,
-    TSR_OPT_ON = 1 << 9
+    TSR_OPT_ON = 1 << 9,
+    TSR_OPT_STATES = 1 << 10
 };
 
 enum { TSR_MAX_SETS = 256 };
@@ -25,7 +26,7 @@ struct tsr_args {
     const char *file; /* the one positional argument; NULL: none given */
     const char *sets[TSR_MAX_SETS];
     size_t n_sets;
-    bool print_config;
+    bool print_config, states;
     const char *format, *out, *only, *strategy, *iteration, *on;
     uint64_t jobs, rank;
 };

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "../../engine/transitions.h"
 #include "args.h"
 #include "cmd.h"
 #include "study.h"
@@ -127,8 +128,34 @@ static void print_text(const json_t *facts)
     }
 }
 
+/* The tables of legal moves as one graph, a cluster per machine. */
+static void print_states(void)
+{
+    printf("digraph tessera {\n  rankdir=LR;\n  node [shape=box, fontname=\"sans-serif\"];\n"
+           "  edge [fontname=\"sans-serif\", fontsize=10];\n");
+    for (int m = 0; m < TSR_N_MACHINES; m++) {
+        enum tsr_machine machine = (enum tsr_machine)m;
+        const char *name = tsr_machine_name(machine), *state;
+        size_t n;
+        const struct tsr_transition *rows = tsr_transitions(machine, &n);
+        printf("  subgraph cluster_%s {\n    label=\"%s\";\n", name, name);
+        for (unsigned i = 0; (state = tsr_machine_state_name(machine, i)); i++)
+            printf("    %s_%s [label=\"%s\"];\n", name, state, state);
+        for (size_t i = 0; i < n; i++)
+            printf("    %s_%s -> %s_%s [label=\"%s\"];\n", name,
+                   tsr_machine_state_name(machine, rows[i].from), name,
+                   tsr_machine_state_name(machine, rows[i].to), rows[i].by);
+        printf("  }\n");
+    }
+    printf("}\n");
+}
+
 static tsr_status run(struct tsr_args *args)
 {
+    if (args->states) {
+        print_states();
+        return TSR_OK;
+    }
     TSR_TRY(tsr_args_need_file(tsr_usage_find("inspect"), args));
     TSR_TRY(tsr_args_format(args, formats));
     if (args->print_config)

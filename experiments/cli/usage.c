@@ -40,14 +40,15 @@ const struct tsr_usage tsr_usages[] = {
      "Example\n"
      "  tessera run experiments/flagship/dgx-h100-8.yaml --strategy fsdp --on sim"},
     {"inspect", "show model, groups, layout and cluster", "FILE [options]",
-     TSR_OPT_SET | TSR_OPT_PRINT_CONFIG | TSR_OPT_FORMAT | TSR_OPT_ONLY,
+     TSR_OPT_SET | TSR_OPT_PRINT_CONFIG | TSR_OPT_FORMAT | TSR_OPT_ONLY | TSR_OPT_STATES,
      "text or json (default text)",
      "Shows what an experiment stands for, without simulating: exact parameter counts, the groups\n"
      "and shard sizes of each strategy, the cluster and its links (? where a value is unknown).\n"
      "FILE may also be a Hugging Face config.json (mixture-of-experts models are counted too), a\n"
-     "module tree, or a cluster or node file.\n"
+     "module tree, or a cluster or node file. With --states: the engine's state machines.\n"
      "\n"
      "Examples\n"
+     "  tessera inspect --states | dot -Tsvg -o states.svg\n"
      "  tessera inspect experiments/flagship/dgx-h100-8.yaml --only fsdp\n"
      "  tessera inspect experiments/models/deepseek-v3.json"},
     {"program", "print the step program of one rank",
