@@ -69,8 +69,10 @@ do for [kind in 'svg png'] {
         if (p == n_panels) { set xlabel 'time in the step (ms)' } else { unset xlabel }
         plot data every ::1 using (row(name, 'lane') ? middle($4, $5) : NaN):(-$2):($4 * 1e3):($5 * 1e3):(-$2 - 0.46):(-$2 + 0.46) \
                 with boxxyerror fs solid noborder lc rgb 0xF4F4F4 notitle, \
-            for [k = 1:8] data every ::1 using (row(name, word(kinds, k)) ? middle($4, $5) : NaN):(-$2):($4 * 1e3):($5 * 1e3):(-$2 - 0.36):(-$2 + 0.36) \
+            for [k = 1:4] data every ::1 using (row(name, word(kinds, k)) ? middle($4, $5) : NaN):(-$2):($4 * 1e3):($5 * 1e3):(-$2 - 0.36):(-$2 + 0.36) \
                 with boxxyerror lc rgb colour[k] lw 0.6 fs solid border notitle, \
+            for [k = 5:8] data every ::1 using (row(name, word(kinds, k)) ? middle($4, $5) : NaN):(-$2):($4 * 1e3):($5 * 1e3):(-$2 - 0.36):(-$2 + 0.36) \
+                with boxxyerror lc rgb colour[k] lw 0.8 fs solid border lc rgb 'white' notitle, \
             data every ::1 using (row(name, 'exposed') ? middle($4, $5) : NaN):(-$2):($4 * 1e3):($5 * 1e3):(-$2 - 0.36):(-$2 + 0.36) \
                 with boxxyerror lc rgb 0x444444 lw 0.7 fs transparent pattern 4 border notitle, \
             data every ::1 using (row(name, 'block') ? $4 * 1e3 : NaN):(0.62):(($5 - $4) * 1e3):(0) \
