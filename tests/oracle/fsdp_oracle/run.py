@@ -57,11 +57,10 @@ class Engine:
     def name_pgs(self, mesh):
         names = {}
         if mesh.ndim == 1:
-            ranks = tuple(dist.get_process_group_ranks(mesh.get_group(0)))
-            names[ranks] = "replicate" if all(w.get("api") == "replicate" for w in self.sc["wrap"]) else "shard"
+            names[mesh.get_group(0).group_name] = "replicate" if all(w.get("api") == "replicate" for w in self.sc["wrap"]) else "shard"
         elif mesh.ndim == 2:
-            names[tuple(dist.get_process_group_ranks(mesh.get_group(0)))] = "replicate"
-            names[tuple(dist.get_process_group_ranks(mesh.get_group(1)))] = "shard"
+            names[mesh.get_group(0).group_name] = "replicate"
+            names[mesh.get_group(1).group_name] = "shard"
         return names
 
     def build(self):
@@ -365,8 +364,7 @@ class Engine:
             g = st._fsdp_param_group
             if g and g.post_forward_mesh_info is not None and g.post_forward_mesh_info is not g.mesh_info:
                 pf = g.post_forward_mesh_info
-                ranks = tuple(dist.get_process_group_ranks(pf.shard_process_group))
-                R.pg_names.setdefault(ranks, f"post_forward_{pf.shard_mesh_size}")
+                R.pg_names.setdefault(pf.shard_process_group.group_name, f"post_forward_{pf.shard_mesh_size}")
 
 
 def sorted_names(model, mods):
