@@ -154,6 +154,23 @@ static tsr_status apply_extras(struct tsr_engine *e, const struct tsr_model *m)
     return TSR_OK;
 }
 
+/* `frozen` and `param_dtypes` of a model that is not a tree. */
+static tsr_status apply_lists(struct tsr_engine *e, const struct tsr_node *model)
+{
+    const struct tsr_node *frozen = tsr_node_get(model, "frozen");
+    const struct tsr_node *dtypes = tsr_node_get(model, "param_dtypes");
+    for (size_t i = 0; frozen && frozen->kind == TSR_NODE_SEQ && i < frozen->n; i++)
+        TSR_TRY(tsr_param_freeze(e, frozen->items[i]->text));
+    for (size_t i = 0; dtypes && dtypes->kind == TSR_NODE_SEQ && i < dtypes->n; i++) {
+        const struct tsr_node *pair = dtypes->items[i];
+        if (pair->kind != TSR_NODE_SEQ || pair->n != 2)
+            return tsr_node_error(pair, "param_dtypes: found %s; allowed: [PATTERN, DTYPE]",
+                                  tsr_node_show(pair));
+        TSR_TRY(tsr_param_set_dtype(e, pair->items[0]->text, tsr_dtype_parse(pair->items[1]->text)));
+    }
+    return TSR_OK;
+}
+
 tsr_status tsr_scenario_model(const struct tsr_scenario *s, struct tsr_engine *e)
 {
     const struct tsr_node *model = tsr_node_get(s->doc.root, "model");
@@ -161,8 +178,10 @@ tsr_status tsr_scenario_model(const struct tsr_scenario *s, struct tsr_engine *e
     const struct tsr_node *config = tsr_node_get(model, "config");
     if (!strcmp(kind, "llama")) {
         TSR_TRY(build_llama(e, config));
+        TSR_TRY(apply_lists(e, model));
     } else if (!strcmp(kind, "gpt2")) {
         TSR_TRY(build_gpt2(e, config));
+        TSR_TRY(apply_lists(e, model));
     } else if (!strcmp(kind, "tree")) {
         struct tsr_model tree;
         TSR_TRY(tsr_model_read_tree_node(model, &tree));
