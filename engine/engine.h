@@ -1,8 +1,8 @@
 /* engine.h: the engine's own structures, shared by the files of engine/ and by nobody else.
  *
  * Reading order: module.c (the tree), autograd.c (tensors, nodes, backward), call.c (a module call
- * with its hooks), state.c and param_group.c (the hook state machines), collectives.c (what they
- * emit), step.c (an iteration).
+ * with its hooks), state.c and param_group.c (the hook state machines), all_gather.c and
+ * reduce.c (what they emit), step.c (an iteration).
  *
  * Errors inside an emission are sticky: the first one is kept in engine->status, later emission
  * does nothing, and the step function returns it. So model code and hooks read like the PyTorch
@@ -102,6 +102,8 @@ struct tsr_node {
 
 struct tsr_fsdp_param;
 
+struct tsr_tensor_parallel; /* tensor_parallel.c */
+
 struct tsr_param {
     char *name, *fqn; /* fqn: the first place in module order */
     int n_dims;
@@ -112,7 +114,8 @@ struct tsr_param {
     struct tsr_fsdp_param *fsdp; /* NULL: not managed */
     struct tsr_tensor *value;    /* what the module computes with now; NULL: sharded */
     bool ignored;
-    struct tsr_param *untied_from; /* a tie that grouping broke (2.1) */
+    struct tsr_tensor_parallel *tp; /* a DTensor: `shape` is this rank's part; NULL: plain */
+    struct tsr_param *untied_from;  /* a tie that grouping broke (2.1) */
     /* parameters outside FSDP groups (ignored, bucketed replicate): */
     struct tsr_storage *master;       /* the parameter, original dtype */
     struct tsr_tensor *full_grad;     /* its gradient as the optimizer sees it; NULL: value->grad */
@@ -142,7 +145,12 @@ struct tsr_module {
     struct tsr_place *params;
     bool has_buffers;
     bool no_forward; /* a container: ModuleList */
-    bool input_is_int;
+    struct tsr_method {
+        const char *name;
+        tsr_forward_fn fn;
+        bool registered; /* runs the forward hooks */
+    } * methods;
+    size_t n_methods, cap_methods;
     tsr_forward_fn forward;
     void *impl;
     struct tsr_state *state; /* set by fully_shard or replicate */
@@ -188,7 +196,9 @@ struct tsr_fsdp_param {
     struct tsr_tensor *acc_grad; /* unsharded accumulated gradient, reduce dtype */
     struct tsr_storage *grad;    /* sharded gradient: a view of the group's flat buffer */
     uint32_t d2h_event;          /* 0: none */
-    tsr_grad_hook grad_hook;     /* after the sharded gradient is set; NULL: none */
+    const struct tsr_gather_extension *extension; /* borrowed; NULL: the shard itself travels */
+    struct tsr_storage *raw[4];                   /* its gathered inputs */
+    tsr_grad_hook grad_hook; /* after the sharded gradient is set; NULL: none */
     void *grad_hook_user;
 };
 
@@ -209,6 +219,8 @@ struct tsr_group {
     struct tsr_fsdp_param **params;
     bool is_replicate, is_hsdp;
     uint32_t shard_size, shard_rank, replicate_size;
+    uint32_t replicate_stride;
+    int n_mesh_dims, mesh_dim[2];        /* of the engine's mesh; none for a mesh of its own */
     uint16_t shard_comm, replicate_comm; /* UINT16_MAX: none */
     uint32_t post_forward_size; /* 0: none (keep); = shard_size: sharded; else the smaller group */
     uint16_t post_forward_comm;
@@ -402,6 +414,7 @@ struct tsr_engine {
     struct tsr_storage *workspaces[8];
     size_t n_workspaces;
     bool params_ready;
+    uint32_t tp_mesh_dims;          /* bit i: tensor parallelism uses mesh dimension i */
     struct tsr_storage **opt_temps; /* scratch of the optimizer, by parameter */
 };
 
@@ -543,7 +556,22 @@ void tsr__module_walk(struct tsr_module *m, tsr_module_fn fn, void *user);
 /* The tensor that the module computes with; raises the errors of a sharded or freed parameter. */
 struct tsr_tensor *tsr__param_value(struct tsr_engine *e, struct tsr_param *p);
 
-/* ---- state.c, param_group.c, collectives.c --------------------------------------------------- */
+/* ---- tensor_parallel.c ----------------------------------------------------------------------- */
+
+/* Some dimensions of the engine's mesh, in the order in which they were named. */
+struct tsr_submesh {
+    int n_dims, dim[TSR_MAX_MESH];
+    uint32_t size[TSR_MAX_MESH], stride[TSR_MAX_MESH];
+};
+/* n 0: every dimension that no tensor parallelism uses. ValueError for an unknown or used name. */
+tsr_status tsr__submesh(const struct tsr_engine *e, const char *const *names, int n,
+                        struct tsr_submesh *out);
+/* Refuses DTensor parameters that a group cannot shard (section 2.8). */
+tsr_status tsr__check_dtensor_param(const struct tsr_param *p, const struct tsr_group *g);
+/* Steps of a model with tensor-parallel parameters are not modelled: only their layout. */
+tsr_status tsr__check_tensor_parallel_step(const struct tsr_engine *e);
+
+/* ---- state.c, param_group.c, all_gather.c, reduce.c ------------------------------------------ */
 
 struct tsr_tensor *tsr__state_pre_forward(struct tsr_engine *e, struct tsr_state *s,
                                           struct tsr_module *m, struct tsr_tensor *in);
@@ -583,6 +611,12 @@ struct tsr_reduce_item {
 void tsr__all_gather_issue(struct tsr_engine *e, struct tsr_group *g, bool async_op,
                            uint16_t copy_in, uint16_t all_gather);
 void tsr__all_gather_copy_out(struct tsr_engine *e, struct tsr_group *g);
+/* Hands a user's collective its two tensors (taken over) and lets it emit on `stream`. */
+void tsr__run_custom(struct tsr_engine *e, const struct tsr_custom_comm *custom,
+                     const struct tsr_custom_call *call, struct tsr_tensor *out,
+                     struct tsr_tensor *in, uint16_t stream);
+/* Frees the gathered inputs of an extension. */
+void tsr__drop_raw(struct tsr_engine *e, struct tsr_fsdp_param *p);
 void tsr__reduce(struct tsr_engine *e, struct tsr_group *g, struct tsr_reduce_item *items,
                  size_t n);
 

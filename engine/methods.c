@@ -297,6 +297,26 @@ tsr_status tsr_set_keep_unsharded_storage(struct tsr_engine *e, struct tsr_modul
     return visit(e, m, "set_keep_unsharded_storage", recurse, set_keep, value);
 }
 
+tsr_status tsr_set_gather_extension(struct tsr_engine *e, const char *pattern,
+                                    const struct tsr_gather_extension *extension)
+{
+    size_t n = 0;
+    if (extension && !extension->pre != !extension->post)
+        return tsr_fail(TSR_EASSERT,
+                        "%s: both fsdp_pre_all_gather and fsdp_post_all_gather must be given",
+                        pattern);
+    for (size_t i = 0; i < e->n_params; i++) {
+        struct tsr_param *p = e->params[i];
+        if (!p || !p->fsdp || !tsr__glob(pattern, p->fqn))
+            continue;
+        p->fsdp->extension = extension;
+        n++;
+    }
+    if (n == 0)
+        return tsr_fail(TSR_EVALUE, "no sharded parameter is called %s", pattern);
+    return TSR_OK;
+}
+
 tsr_status tsr_register_post_accumulate_grad_hook(struct tsr_engine *e, const char *pattern,
                                                   tsr_grad_hook hook, void *user)
 {
@@ -439,13 +459,50 @@ tsr_status tsr_deepcopy(struct tsr_engine *e, struct tsr_module *m)
                     m->fqn);
 }
 
+static struct tsr_method *find_method(struct tsr_module *m, const char *name)
+{
+    for (size_t i = 0; i < m->n_methods; i++)
+        if (strcmp(m->methods[i].name, name) == 0)
+            return &m->methods[i];
+    return NULL;
+}
+
+tsr_status tsr_module_add_method(struct tsr_engine *e, struct tsr_module *m, const char *name,
+                                 tsr_forward_fn fn)
+{
+    struct tsr_method method = {tsr_arena_strdup(&e->arena, name), fn, false};
+    if (!method.name || !TSR__ARENA_PUSH(e, m->methods, m->n_methods, m->cap_methods, method))
+        return tsr_fail(TSR_ENOMEM, "out of memory");
+    return TSR_OK;
+}
+
 tsr_status tsr_register_forward_method(struct tsr_engine *e, struct tsr_module *m, const char *name)
 {
+    struct tsr_method *method = find_method(m, name);
     (void)e;
     if (!m->state || strcmp(name, "forward") == 0)
         return TSR_OK;
-    return tsr_fail(TSR_EVALUE, "'%s' of type '%s' does not have a method %s", m->fqn, m->type_name,
-                    name);
+    if (!method)
+        return tsr_fail(TSR_EVALUE, "'%s' of type '%s' does not have a method %s", m->fqn,
+                        m->type_name, name);
+    method->registered = true;
+    return TSR_OK;
+}
+
+struct tsr_tensor *tsr_call_method(struct tsr_engine *e, struct tsr_module *m, const char *name,
+                                   struct tsr_tensor *in)
+{
+    struct tsr_method *method = find_method(m, name);
+    if (!method) {
+        TSR__RAISE(e, TSR_EATTRIBUTE, "'%s' of type '%s' has no attribute '%s'", m->fqn,
+                   m->type_name, name);
+        return NULL;
+    }
+    tsr_forward_fn forward = m->forward;
+    m->forward = method->fn; /* the hooks around it are those of forward */
+    struct tsr_tensor *out = method->registered ? tsr_call(e, m, in) : tsr__call_body(e, m, in);
+    m->forward = forward;
+    return out;
 }
 
 static void emit_p2p(struct tsr_engine *e, uint8_t kind, struct tsr_tensor *t, uint64_t offset,

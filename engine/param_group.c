@@ -95,6 +95,7 @@ void tsr__group_to_sharded(struct tsr_engine *e, struct tsr_group *g)
     for (size_t i = 0; i < g->n_params; i++) {
         struct tsr_fsdp_param *p = g->params[i];
         p->param->value = NULL;
+        tsr__drop_raw(e, p);
         if (p->unsharded && !g->keep_storage)
             tsr__storage_unback(e, p->unsharded->storage);
     }
@@ -108,6 +109,12 @@ static void to_post_forward(struct tsr_engine *e, struct tsr_group *g)
     uint32_t size = g->post_forward_size;
     for (size_t i = 0; i < g->n_params; i++) {
         struct tsr_fsdp_param *p = g->params[i];
+        if (p->extension) {
+            TSR__RAISE(e, TSR_EASSERT,
+                       "%s: an all-gather extension cannot be resharded to a smaller group",
+                       p->param->fqn);
+            return;
+        }
         uint64_t bytes =
             p->shard_numel * g->shard_size * tsr_dtype_bytes((tsr_dtype)p->unsharded->dtype);
         if (p->shard_numel * g->shard_size % size != 0) {

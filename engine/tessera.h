@@ -230,6 +230,10 @@ struct tsr_wrap_options {
     const struct tsr_shard_dim *shard_dims; /* first match wins; none: dim 0 */
     size_t n_ignored;
     const char *const *ignored; /* parameter patterns */
+    /* Names of the mesh dimensions to use, HSDP: replicate, then shard. None: all that no tensor
+     * parallelism uses (engine/tensor_parallel.h). */
+    int n_mesh_dims;
+    const char *const *mesh_dims;
     /* 2.15 only: */
     size_t n_param_meshes;
     const struct tsr_param_mesh *param_meshes; /* first match wins; none: the engine's mesh */
@@ -309,6 +313,22 @@ tsr_status tsr_finalize_backward(struct tsr_engine *e, struct tsr_module *m);
 /* [2.15] After a failed step: drops all gradients, reshards, clears trackers; the next iteration
  * starts clean (R201). Root only. */
 tsr_status tsr_reset_iter_state(struct tsr_engine *e, struct tsr_module *m);
+/* All-gather extension (section 2.11): what travels is not the shard itself (fp8 data and scales).
+ * pre() says what one rank contributes for a shard of `numel` elements: up to 4 inputs, returned is
+ * their number; an unevenly cut parameter needs inputs of exactly the padded shard size. post()
+ * names the kernel that makes the unsharded parameter from the gathered inputs. */
+struct tsr_gather_input {
+    uint64_t numel;
+    tsr_dtype dtype;
+};
+struct tsr_gather_extension {
+    int (*pre)(void *user, uint64_t numel, struct tsr_gather_input out[4]);
+    const char *post;     /* NULL beside a pre(): AssertionError */
+    bool free_after_post; /* [2.15] the gathered inputs die when post has run */
+    void *user;
+};
+tsr_status tsr_set_gather_extension(struct tsr_engine *e, const char *pattern,
+                                    const struct tsr_gather_extension *extension);
 /* Runs after the sharded gradient of a parameter is set, once per reduction (R152). */
 typedef void (*tsr_grad_hook)(struct tsr_engine *engine, struct tsr_param *param, void *user);
 tsr_status tsr_register_post_accumulate_grad_hook(struct tsr_engine *e, const char *pattern,
@@ -336,6 +356,14 @@ tsr_status tsr_set_custom_all_gather(struct tsr_engine *e, struct tsr_module *m,
                                      const struct tsr_custom_comm *comm);
 tsr_status tsr_set_custom_reduce_scatter(struct tsr_engine *e, struct tsr_module *m,
                                          const struct tsr_custom_comm *comm);
+/* Shipped example: pieces cross the network between ranks with the same place in their nodes, then
+ * spread inside the nodes. The caller owns `t` and keeps it while the engine lives. */
+struct tsr_two_level {
+    struct tsr_custom_comm comm; /* for tsr_set_custom_all_gather() */
+    uint32_t local_ranks;        /* members of the communicator in one node, side by side */
+};
+void tsr_two_level_init(struct tsr_two_level *t, uint32_t local_ranks);
+
 /* Buffers of collectives come from the process group's own allocator. AssertionError with a custom
  * comm (R197). */
 tsr_status tsr_set_allocate_from_process_group(struct tsr_engine *e, struct tsr_module *m,
@@ -347,8 +375,14 @@ tsr_status tsr_state_dict(struct tsr_engine *e,
 
 /* A wrapped module cannot be copied: AssertionError (R20). */
 tsr_status tsr_deepcopy(struct tsr_engine *e, struct tsr_module *m);
+/* A second way to run an own module, beside its forward. */
+tsr_status tsr_module_add_method(struct tsr_engine *e, struct tsr_module *m, const char *name,
+                                 tsr_forward_fn method);
+/* Runs it; its hooks run only if it was registered. NULL on failure. */
+struct tsr_tensor *tsr_call_method(struct tsr_engine *e, struct tsr_module *m, const char *name,
+                                   struct tsr_tensor *in);
 /* Makes another method of the module run its forward hooks (R122); nothing on a module that is not
- * wrapped (R123). Modules of this engine have no method but forward. */
+ * wrapped (R123). */
 tsr_status tsr_register_forward_method(struct tsr_engine *e, struct tsr_module *m,
                                        const char *name);
 bool tsr_module_is_wrapped(const struct tsr_module *module);

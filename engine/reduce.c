@@ -1,12 +1,26 @@
-/* collectives.c: what a group's all-gather and reduction emit (sections 3.4, 3.5, 3.8).
- *
- * [Note: streams] Copy-in and all-gather run on their own streams, copy-out on the compute stream;
- * the reduce-scatter input is made on the compute stream, its output on the reduce-scatter stream.
- * A block is handed back on the stream that allocated it, hence the waits W1-W15.
+/* reduce.c: what reducing a group's gradients emits (section 3.8): copy-in, reduce-scatter,
+ * all-reduce, hook, division, cast, and the sharded gradients. The streams: see all_gather.c.
  */
+#include <math.h>
+
 #include "engine.h"
 
-#include <math.h>
+/* Hands a user's collective its two tensors and lets it emit on `stream`. */
+void tsr__run_custom(struct tsr_engine *e, const struct tsr_custom_comm *custom,
+                     const struct tsr_custom_call *call, struct tsr_tensor *out,
+                     struct tsr_tensor *in, uint16_t stream)
+{
+    uint16_t current = e->stream;
+    uint8_t hook = e->origin.hook;
+    e->stream = stream;
+    e->origin.hook = TSR_HOOK_USER;
+    if (out && in)
+        custom->run(e, out, in, call, custom->user);
+    e->origin.hook = hook;
+    e->stream = current;
+    tsr_release(e, in);
+    tsr_release(e, out);
+}
 
 /* ---- divide factors (3.14) --------------------------------------------------------------------
  */
@@ -39,329 +53,6 @@ struct tsr_divide tsr__divide_factors(uint32_t shard, uint32_t replicate, tsr_dt
         d.pre *= 2;
     d.post = f / d.pre;
     return d;
-}
-
-/* ---- all-gather (3.4) ---------------------------------------------------------------------------
- */
-
-struct gather {
-    uint32_t size, rank; /* of the communicator: the shard group or the smaller one */
-    uint16_t comm;
-    bool from_slice;       /* from SHARDED_POST_FORWARD */
-    uint64_t elems, bytes; /* one rank's contribution */
-    tsr_dtype dtype;       /* U8 when the group mixes dtypes */
-};
-
-static tsr_dtype gather_dtype(const struct tsr_fsdp_param *p)
-{
-    return p->param_dtype != TSR_DTYPE_NONE ? p->param_dtype : p->orig_dtype;
-}
-
-static uint64_t input_numel(const struct tsr_group *g, const struct gather *a,
-                            const struct tsr_fsdp_param *p)
-{
-    return a->from_slice ? p->shard_numel * g->shard_size / a->size : p->shard_numel;
-}
-
-static struct gather plan_gather(struct tsr_engine *e, struct tsr_group *g)
-{
-    struct gather a = {.size = g->shard_size, .rank = g->shard_rank, .comm = g->shard_comm};
-    if (g->sharded == TSR_SHARDED_POST_FORWARD) {
-        a.from_slice = true;
-        a.size = g->post_forward_size;
-        a.rank = e->config.rank / g->shard_stride % a.size;
-        a.comm = g->post_forward_comm;
-    }
-    a.dtype = gather_dtype(g->params[0]);
-    for (size_t i = 0; i < g->n_params; i++) {
-        tsr_dtype dtype = gather_dtype(g->params[i]);
-        uint64_t n = input_numel(g, &a, g->params[i]);
-        a.elems += n;
-        a.bytes += n * tsr_dtype_bytes(dtype);
-        if (dtype != a.dtype)
-            a.dtype = TSR_U8;
-    }
-    if (a.dtype == TSR_U8)
-        a.elems = a.bytes;
-    return a;
-}
-
-static struct tsr_storage *gather_source(const struct gather *a, struct tsr_fsdp_param *p)
-{
-    return a->from_slice ? p->post_forward : p->sharded;
-}
-
-/* All shards that need a cast go into one flat buffer with one batched kernel. */
-static struct tsr_storage *cast_inputs(struct tsr_engine *e, struct tsr_group *g,
-                                       const struct gather *a)
-{
-    uint64_t bytes = 0, read = 0;
-    for (size_t i = 0; i < g->n_params; i++) {
-        struct tsr_fsdp_param *p = g->params[i];
-        if (p->param_dtype == TSR_DTYPE_NONE)
-            continue;
-        uint64_t n = input_numel(g, a, p);
-        bytes += n * tsr_dtype_bytes(p->param_dtype);
-        read += n * tsr_dtype_bytes(a->from_slice ? p->param_dtype : p->orig_dtype);
-    }
-    if (bytes == 0)
-        return NULL;
-    struct tsr_storage *flat = tsr__storage_new(e, bytes, TSR_CAT_ALL_GATHER_INPUT);
-    if (!flat)
-        return NULL;
-    for (size_t i = 0; i < g->n_params; i++)
-        if (g->params[i]->param_dtype != TSR_DTYPE_NONE)
-            tsr__operand_storage(e, gather_source(a, g->params[i]), TSR_READ);
-    tsr__operand_storage(e, flat, TSR_WRITE);
-    tsr__emit_copy(e, g->mp.param, read, bytes, "all_gather_cast");
-    return flat;
-}
-
-/* An offloaded shard comes over in its original dtype and is cast on the device (R191). */
-static struct tsr_storage *h2d_input(struct tsr_engine *e, struct tsr_fsdp_param *p)
-{
-    uint64_t bytes = p->shard_numel * tsr_dtype_bytes(p->orig_dtype);
-    struct tsr_storage *device = tsr__storage_new(e, bytes, TSR_CAT_ALL_GATHER_INPUT);
-    if (!device)
-        return NULL;
-    tsr__operand_storage(e, p->sharded, TSR_READ);
-    tsr__operand_storage(e, device, TSR_WRITE);
-    tsr__emit_copy(e, p->orig_dtype, bytes, bytes, "h2d_shard");
-    if (p->param_dtype == TSR_DTYPE_NONE)
-        return device;
-    uint64_t cast_bytes = p->shard_numel * tsr_dtype_bytes(p->param_dtype);
-    struct tsr_storage *cast = tsr__storage_new(e, cast_bytes, TSR_CAT_ALL_GATHER_INPUT);
-    if (cast) {
-        tsr__operand_storage(e, device, TSR_READ);
-        tsr__operand_storage(e, cast, TSR_WRITE);
-        tsr__emit_copy(e, p->param_dtype, bytes, cast_bytes, "all_gather_cast");
-    }
-    tsr__storage_release(e, &device);
-    return cast;
-}
-
-static struct tsr_storage *copy_in(struct tsr_engine *e, struct tsr_group *g,
-                                   const struct gather *a)
-{
-    bool offloaded = g->offload != TSR_OFFLOAD_NONE && !a->from_slice;
-    struct tsr_storage *flat = NULL;
-    if (offloaded)
-        for (size_t i = 0; i < g->n_params; i++)
-            g->params[i]->temp = h2d_input(e, g->params[i]);
-    else if (g->offload == TSR_OFFLOAD_NONE)
-        flat = cast_inputs(e, g, a);
-    if (g->custom_all_gather && g->custom_all_gather->allocate)
-        g->custom_all_gather->allocate(e, a->elems * a->size, a->dtype, g->custom_all_gather->user);
-    struct tsr_storage *out = tsr__storage_new(e, a->bytes * a->size, TSR_CAT_ALL_GATHER);
-    if (out && tsr__ok(e)) {
-        for (size_t i = 0; i < g->n_params; i++) {
-            struct tsr_fsdp_param *p = g->params[i];
-            if (offloaded)
-                tsr__operand_storage(e, p->temp, TSR_READ);
-            else if (!flat || p->param_dtype == TSR_DTYPE_NONE)
-                tsr__operand_storage(e, gather_source(a, p), TSR_READ);
-        }
-        tsr__operand_storage(e, flat, TSR_READ);
-        tsr__operand(e, out, a->bytes * a->rank, a->bytes, TSR_WRITE);
-        tsr__emit_copy(e, a->dtype, a->bytes, a->bytes, "all_gather_copy_in");
-    }
-    tsr__storage_release(e, &flat);
-    for (size_t i = 0; i < g->n_params; i++)
-        tsr__storage_release(e, &g->params[i]->temp);
-    return out;
-}
-
-static void trace_all_gather(struct tsr_engine *e, struct tsr_group *g, const struct gather *a,
-                             bool async_op, uint16_t stream)
-{
-    if (!e->has_trace)
-        return;
-    struct tsr_event ev;
-    tsr__event_begin(&ev, "all_gather");
-    tsr__event_str(&ev, "g", g->name);
-    tsr__event_str(&ev, "pg", e->comms[a->comm].name);
-    tsr__event_int(&ev, "n_in", (int64_t)a->elems);
-    tsr__event_int(&ev, "n_out", (int64_t)(a->elems * a->size));
-    tsr__event_str(&ev, "dtype", tsr_dtype_name(a->dtype));
-    tsr__event_int(&ev, "bytes", (int64_t)(a->bytes * a->size));
-    tsr__event_bool(&ev, "async", async_op);
-    tsr__event_str(&ev, "stream", e->streams[stream].name);
-    tsr__event_send(e, &ev);
-}
-
-static void emit_all_gather(struct tsr_engine *e, const struct gather *a, struct tsr_storage *out,
-                            uint16_t stream)
-{
-    tsr__operand(e, out, a->bytes * a->rank, a->bytes, TSR_READ); /* in place (R92) */
-    tsr__operand_storage(e, out, TSR_WRITE);
-    struct tsr_instr instr = {.kind = TSR_ALL_GATHER,
-                              .dtype = (uint8_t)a->dtype,
-                              .stream = stream,
-                              .comm = a->comm,
-                              .bytes = a->bytes * a->size};
-    tsr__emit(e, &instr);
-}
-
-/* Hands a user's collective its two tensors and lets it emit on `stream`. */
-static void run_custom(struct tsr_engine *e, const struct tsr_custom_comm *custom,
-                       const struct tsr_custom_call *call, struct tsr_tensor *out,
-                       struct tsr_tensor *in, uint16_t stream)
-{
-    uint16_t current = e->stream;
-    uint8_t hook = e->origin.hook;
-    e->stream = stream;
-    e->origin.hook = TSR_HOOK_USER;
-    if (out && in)
-        custom->run(e, out, in, call, custom->user);
-    e->origin.hook = hook;
-    e->stream = current;
-    tsr_release(e, in);
-    tsr_release(e, out);
-}
-
-static void custom_all_gather(struct tsr_engine *e, struct tsr_group *g, const struct gather *a,
-                              struct tsr_storage *out, uint16_t stream)
-{
-    struct tsr_custom_call call = {.comm = a->comm, .size = a->size, .index = a->rank};
-    uint64_t all = a->elems * a->size;
-    struct tsr_tensor *to = tsr__tensor_view(e, out, a->dtype, 1, &all);
-    struct tsr_tensor *from = tsr__tensor_view(e, out, a->dtype, 1, &a->elems);
-    if (from)
-        from->offset = a->bytes * a->rank;
-    run_custom(e, g->custom_all_gather, &call, to, from, stream);
-}
-
-void tsr__all_gather_issue(struct tsr_engine *e, struct tsr_group *g, bool async_op,
-                           uint16_t copy_in_stream, uint16_t stream)
-{
-    struct gather a = plan_gather(e, g);
-    uint16_t current = e->stream;
-    e->stream = copy_in_stream;
-    struct tsr_storage *out = copy_in(e, g, &a);
-    e->stream = current;
-    if (!out || !tsr__ok(e))
-        return;
-    tsr__wait_stream(e, stream, copy_in_stream); /* W3 */
-    trace_all_gather(e, g, &a, async_op, stream);
-    if (g->custom_all_gather)
-        custom_all_gather(e, g, &a, out, stream);
-    else
-        emit_all_gather(e, &a, out, stream);
-    g->result = (struct tsr_all_gather_result){.pending = true, .async = async_op, .output = out};
-    g->result.event = tsr__record_event(e, stream);
-}
-
-/* ---- copy-out (3.5) -------------------------------------------------------------------------- */
-static void ensure_unsharded(struct tsr_engine *e, struct tsr_group *g, struct tsr_fsdp_param *p)
-{
-    if (!p->unsharded) {
-        tsr_dtype dtype = gather_dtype(p);
-        uint64_t bytes = p->shard_numel * g->shard_size * tsr_dtype_bytes(dtype);
-        struct tsr_storage *s =
-            tsr__storage_empty(e, bytes, TSR_CAT_UNSHARDED_PARAM, TSR_SPACE_DEVICE);
-        p->unsharded = tsr__tensor_view(e, s, dtype, p->param->n_dims, p->param->shape);
-        if (s && p->unsharded)
-            s->refs--; /* the tensor is its only holder */
-        if (p->unsharded)
-            p->unsharded->param = p->param;
-    }
-    if (p->unsharded)
-        tsr__storage_back(e, p->unsharded->storage);
-}
-
-/* Replicate, or one rank: the "gather" is a copy (R106). */
-static void copy_out_local(struct tsr_engine *e, struct tsr_group *g)
-{
-    struct tsr_storage *cast = NULL;
-    for (size_t i = 0; i < g->n_params && tsr__ok(e); i++) {
-        struct tsr_fsdp_param *p = g->params[i];
-        struct tsr_storage *source = p->sharded, *previous = cast;
-        cast = NULL;
-        if (g->offload != TSR_OFFLOAD_NONE) {
-            source = cast = h2d_input(e, p);
-        } else if (p->param_dtype != TSR_DTYPE_NONE) {
-            uint64_t bytes = p->shard_numel * tsr_dtype_bytes(p->param_dtype);
-            source = cast = tsr__storage_new(e, bytes, TSR_CAT_ALL_GATHER_INPUT);
-            tsr__operand_storage(e, p->sharded, TSR_READ);
-            tsr__operand_storage(e, cast, TSR_WRITE);
-            tsr__emit_copy(e, p->param_dtype, p->shard_numel * tsr_dtype_bytes(p->orig_dtype),
-                           bytes, "param_cast");
-        }
-        tsr__storage_release(e, &previous);
-        ensure_unsharded(e, g, p);
-        if (!p->unsharded || !tsr__ok(e))
-            break;
-        tsr__operand_storage(e, source, TSR_READ);
-        tsr__operand_storage(e, p->unsharded->storage, TSR_WRITE);
-        tsr__emit_copy(e, (tsr_dtype)p->unsharded->dtype, p->unsharded->storage->bytes,
-                       p->unsharded->storage->bytes, "param_copy");
-    }
-    tsr__storage_release(e, &cast);
-}
-
-/* Table of pointers of the batched split-copy: bytes as PyTorch's kernel builds it (golden-memory,
- * operators.md section 6; 4224 = 132 multiprocessors x 32). */
-static uint64_t split_table_bytes(const struct tsr_group *g, const struct gather *a)
-{
-    uint64_t blocks = 0, rows = 0;
-    for (size_t i = 0; i < g->n_params; i++)
-        blocks += tsr_ceil_div(
-            input_numel(g, a, g->params[i]) * tsr_dtype_bytes(gather_dtype(g->params[i])), 2048);
-    uint64_t f = tsr_ceil_div(blocks * a->size, 4224);
-    uint64_t k = tsr_min_u64((uint64_t)ceil(sqrt((double)f)), a->size);
-    uint64_t per = k ? tsr_ceil_div(f, k) : 1;
-    for (size_t i = 0; i < g->n_params; i++)
-        rows += tsr_ceil_div(input_numel(g, a, g->params[i]) *
-                                 tsr_dtype_bytes(gather_dtype(g->params[i])),
-                             2048 * (per ? per : 1));
-    return 8 * (4 * g->n_params + 1 + rows);
-}
-
-static void emit_split_copy(struct tsr_engine *e, struct tsr_group *g, const struct gather *a,
-                            struct tsr_storage *table)
-{
-    tsr__operand_storage(e, g->result.output, TSR_READ);
-    tsr__operand_storage(e, table, TSR_READ_WRITE);
-    uint64_t extra = 0;
-    for (size_t i = 0; i < g->n_params; i++) {
-        struct tsr_fsdp_param *p = g->params[i];
-        tsr__operand_storage(e, p->temp, TSR_READ_WRITE);
-        tsr__operand_storage(e, p->unsharded->storage, TSR_WRITE);
-        if (p->shard_dim > 0) /* a second pass: chunks along dim d */
-            extra += p->unsharded->storage->bytes;
-    }
-    uint64_t bytes = a->bytes * a->size;
-    struct tsr_work work = {.op = TSR_OP_SPLIT_COPY,
-                            .dtype = (uint8_t)a->dtype,
-                            .name = "split_with_sizes_copy",
-                            .bytes_read = bytes + extra,
-                            .bytes_written = bytes + extra};
-    tsr__emit_op(e, &work);
-}
-
-void tsr__all_gather_copy_out(struct tsr_engine *e, struct tsr_group *g)
-{
-    if (g->result.local) {
-        copy_out_local(e, g);
-        return;
-    }
-    struct gather a = plan_gather(e, g);
-    tsr__wait_event(e, e->stream, g->result.event); /* W4 */
-    if (g->result.async)
-        tsr__wait_work(e, e->stream, g->result.event); /* W5 */
-    for (size_t i = 0; i < g->n_params && tsr__ok(e); i++) {
-        struct tsr_fsdp_param *p = g->params[i];
-        ensure_unsharded(e, g, p);
-        if (p->shard_dim > 0 && p->unsharded)
-            p->temp = tsr__storage_new(e, p->unsharded->storage->bytes, TSR_CAT_WORKSPACE);
-    }
-    struct tsr_storage *table =
-        tsr__ok(e) ? tsr__storage_new(e, split_table_bytes(g, &a), TSR_CAT_WORKSPACE) : NULL;
-    if (tsr__ok(e))
-        emit_split_copy(e, g, &a, table);
-    tsr__storage_release(e, &table);
-    for (size_t i = 0; i < g->n_params; i++)
-        tsr__storage_release(e, &g->params[i]->temp);
 }
 
 /* ---- reduction (3.8 a-m) --------------------------------------------------------------------- */
@@ -540,9 +231,9 @@ static void custom_reduce_scatter(struct tsr_engine *e, struct tsr_group *g,
                                    .reduce_op = r->divide.rs_op,
                                    .factor = r->divide.premul};
     uint64_t all = r->elems * g->shard_size;
-    run_custom(e, g->custom_reduce_scatter, &call,
-               tsr__tensor_view(e, r->output, r->reduce, 1, &r->elems),
-               tsr__tensor_view(e, r->input, r->reduce, 1, &all), g->comm->reduce_scatter);
+    tsr__run_custom(e, g->custom_reduce_scatter, &call,
+                    tsr__tensor_view(e, r->output, r->reduce, 1, &r->elems),
+                    tsr__tensor_view(e, r->input, r->reduce, 1, &all), g->comm->reduce_scatter);
 }
 
 static void keep_reduce_input(struct tsr_engine *e, struct tsr_comm_ctx *comm,
