@@ -12,6 +12,7 @@ struct call {
     struct tsr_engine *e;
     const struct tsr_wrap_options *options;
     bool replicate;
+    struct tsr_submesh mesh; /* dimensions of the engine's mesh that the call uses */
     size_t n_targets;
     struct tsr_module **targets; /* roots of the list */
     bool *seen;                  /* by module id */
@@ -257,6 +258,7 @@ static tsr_status make_param(struct call *c, struct tsr_group *g, struct tsr_par
     struct tsr_engine *e = c->e;
     int dim = -1;
     TSR_TRY(check_contiguous(c, p));
+    TSR_TRY(tsr__check_dtensor_param(p, g));
     if (!c->replicate)
         TSR_TRY(choose_dim(c, p, g->shard_size, &dim));
     struct tsr_fsdp_param *f = tsr_arena_alloc(&e->arena, sizeof *f);
@@ -289,12 +291,13 @@ struct span {
 
 static struct span default_span(const struct call *c)
 {
-    const struct tsr_mesh *mesh = &c->e->config.mesh;
-    uint32_t last = mesh->shape[mesh->n_dims - 1];
+    const struct tsr_submesh *m = &c->mesh;
+    int last = m->n_dims - 1;
     if (c->replicate)
-        return (struct span){NULL, 1, 1, last, 1, true, false};
-    bool hsdp = mesh->n_dims == 2;
-    return (struct span){NULL, last, 1, hsdp ? mesh->shape[0] : 1, last, false, hsdp};
+        return (struct span){NULL, 1, 1, m->size[last], m->stride[last], true, false};
+    bool hsdp = m->n_dims == 2;
+    return (struct span){NULL,  m->size[last], m->stride[last], hsdp ? m->size[0] : 1, m->stride[0],
+                         false, hsdp};
 }
 
 static bool same_ranks(const struct span *a, const struct span *b)
@@ -303,17 +306,22 @@ static bool same_ranks(const struct span *a, const struct span *b)
            (a->replicas == 1 || a->replica_stride == b->replica_stride);
 }
 
-/* The engine's own dimensions keep their names; others are called by their shape. */
+/* Dimensions of the engine's mesh keep their names; other meshes are called by their shape. */
 static uint16_t comm_of(struct call *c, const char *role, const struct span *s, uint32_t size,
                         uint32_t stride)
 {
     const struct tsr_mesh *mesh = &c->e->config.mesh;
-    /* a 1-D mesh has one process group, whatever uses it */
-    const char *only = mesh->n_dims == 1 && mesh->name[0][0] ? mesh->name[0] : role;
     char name[64];
     if (s->identity)
         snprintf(name, sizeof name, "%s_%ux%u", role, size, stride);
-    return tsr__comm_add(c->e, s->identity ? name : only, size, stride, UINT16_MAX);
+    else
+        snprintf(name, sizeof name, "%s", role);
+    /* a 1-D mesh has one process group, whatever uses it; so has a dimension that was named */
+    bool is_named = mesh->n_dims == 1 || c->options->n_mesh_dims > 0;
+    for (int i = 0; is_named && !s->identity && i < c->mesh.n_dims; i++)
+        if (c->mesh.stride[i] == stride && c->mesh.size[i] == size && mesh->name[c->mesh.dim[i]][0])
+            snprintf(name, sizeof name, "%s", mesh->name[c->mesh.dim[i]]);
+    return tsr__comm_add(c->e, name, size, stride, UINT16_MAX);
 }
 
 static void group_mesh(struct call *c, struct tsr_group *g, const struct span *s)
@@ -325,6 +333,9 @@ static void group_mesh(struct call *c, struct tsr_group *g, const struct span *s
     g->shard_stride = s->stride;
     g->shard_rank = c->e->config.rank / s->stride % s->size;
     g->replicate_size = s->replicas;
+    g->replicate_stride = s->replica_stride;
+    for (int i = 0; !s->identity && i < c->mesh.n_dims; i++)
+        g->mesh_dim[g->n_mesh_dims++] = c->mesh.dim[i];
     if (!s->replicate)
         g->shard_comm = comm_of(c, "shard", s, s->size, s->stride);
     if (s->replicate || g->is_hsdp)
@@ -483,15 +494,16 @@ static tsr_status check_modules(struct call *c, struct tsr_module *const *module
     return TSR_OK;
 }
 
-static tsr_status check_mesh(const struct call *c)
+static tsr_status check_mesh(struct call *c)
 {
     const struct tsr_mesh *mesh = &c->e->config.mesh;
-    if (c->replicate && mesh->n_dims != 1)
-        return tsr_fail(TSR_EVALUE, "replicate expects a 1D DeviceMesh but got %dD", mesh->n_dims);
-    if (mesh->n_dims != 1 && mesh->n_dims != 2)
-        return tsr_fail(TSR_EVALUE, "fully_shard expects a 1D or 2D DeviceMesh but got %dD",
-                        mesh->n_dims);
-    if (mesh->n_dims == 2 && (!mesh->name[0][0] || !mesh->name[1][0]))
+    TSR_TRY(tsr__submesh(c->e, c->options->mesh_dims, c->options->n_mesh_dims, &c->mesh));
+    int n = c->mesh.n_dims;
+    if (c->replicate && n != 1)
+        return tsr_fail(TSR_EVALUE, "replicate expects a 1D DeviceMesh but got %dD", n);
+    if (n != 1 && n != 2)
+        return tsr_fail(TSR_EVALUE, "fully_shard expects a 1D or 2D DeviceMesh but got %dD", n);
+    if (n == 2 && (!mesh->name[c->mesh.dim[0]][0] || !mesh->name[c->mesh.dim[1]][0]))
         return tsr_fail(TSR_EASSERT,
                         "Please init the 2D mesh for HSDP with mesh_dim_names specified");
     return TSR_OK;

@@ -80,6 +80,7 @@ tsr_status tsr_engine_init_params(struct tsr_engine *e)
 {
     if (!e->root)
         return tsr_fail(TSR_EVALUE, "the engine has no model");
+    TSR_TRY(tsr__check_tensor_parallel_step(e));
     tsr__set_phase(e, TSR_PHASE_INIT, 0);
     tsr__module_walk(e->root, init_module, e);
     if (e->model.buffer_bytes && tsr__ok(e)) {
