@@ -74,6 +74,7 @@ tsr_status tsr__child_run(const struct tsr__quotient *q, const struct tsr__tapes
     pid_t parent = getpid();
     if (log < 0)
         return tsr_fail(TSR_EBACKEND, "a simulation cannot be started: %s", strerror(errno));
+    fflush(NULL); /* or SimGrid writes the caller's buffered text once more */
     pid_t child = fork();
     if (child == 0) {
         prctl(PR_SET_PDEATHSIG, SIGKILL);

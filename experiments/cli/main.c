@@ -7,7 +7,6 @@
 #include "cmd.h"
 #include "help.h"
 #include "nearest.h"
-#include "report_file.h"
 
 #ifndef TSR_VERSION
 #define TSR_VERSION "unknown"
@@ -20,37 +19,6 @@ static const struct command {
                 {"run", tsr_cmd_run},         {"inspect", tsr_cmd_inspect},
                 {"program", tsr_cmd_program}, {"trace", tsr_cmd_trace}};
 enum { N_COMMANDS = sizeof commands / sizeof commands[0] };
-
-int tsr_exit_status(tsr_status status)
-{
-    switch (status) {
-    case TSR_OK:
-        return TSR_EXIT_OK;
-    case TSR_ENOMEM:
-    case TSR_EIO:
-    case TSR_EBACKEND:
-        return TSR_EXIT_MACHINE;
-    case TSR_EOOM:
-        return TSR_EXIT_UNFIT;
-    default:
-        return TSR_EXIT_USER;
-    }
-}
-
-int tsr_finish(tsr_status status, int success)
-{
-    if (status == TSR_OK)
-        status = tsr_flush(stdout, "standard output");
-    if (status == TSR_OK)
-        return success;
-    char line[1024];
-    snprintf(line, sizeof line, "%s", tsr_error_text());
-    for (char *c = line; *c; c++)
-        if (*c == '\n' || *c == '\r')
-            *c = ' ';
-    fprintf(stderr, "tessera: %s\n", line);
-    return tsr_exit_status(status);
-}
 
 static tsr_status unknown_command(const char *name)
 {
