@@ -63,12 +63,13 @@ static void put_operands(struct dumper *d, const struct tsr_instr *instr)
     }
 }
 
-static void put_work(struct line *line, const struct tsr_work *work)
+static void put_work(struct line *line, const struct tsr_instr *instr)
 {
+    const struct tsr_work *work = instr->work;
     put(line, " %s", tsr_op_kind_name(work->op));
     if (work->name)
         put(line, ":%s", work->name);
-    if (work->dtype != TSR_DTYPE_NONE)
+    if (work->dtype != TSR_DTYPE_NONE && work->dtype != instr->dtype)
         put(line, " %s", tsr_dtype_name((tsr_dtype)work->dtype));
     int n_dims = TSR_MAX_DIMS;
     while (n_dims > 0 && work->dims[n_dims - 1] == 0)
@@ -129,7 +130,7 @@ static void put_what(struct dumper *d, const struct tsr_instr *instr)
         break;
     }
     if (instr->work)
-        put_work(line, instr->work);
+        put_work(line, instr);
     if (instr->scalar)
         put(line, " scalar=%u", instr->scalar - 1U);
     if (instr->bytes)
