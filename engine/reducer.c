@@ -124,7 +124,7 @@ static void install(struct tsr_engine *e, struct tsr_reducer *r, const struct as
             s->bucket = (uint32_t)i;
             s->index = (uint32_t)k;
         }
-        if (e->params_ready || e->origin.phase == TSR_PHASE_INIT)
+        if (e->params_ready) /* else tsr__reducer_init_params() makes them */
             b->buffer = tsr__storage_new(e, b->bytes, TSR_CAT_REDUCE_SCATTER);
     }
 }

@@ -236,11 +236,30 @@ static void closed_forms_of_the_groups(void **state)
         check_closed(&cases[i]);
 }
 
+/* DDP: every gradient has one place in one bucket. */
+static void buckets_hold_each_gradient_once(void **state)
+{
+    struct study study;
+    struct requests got;
+    uint64_t bytes = 0;
+    (void)state;
+    study_open(&study, "model: gpt2-xl\ncluster: dgx-a100-80g\napi: ddp\n");
+    struct tsr_engine *engine = study.emission.classes[0].engine;
+    count_requests(&study, &got);
+    for (size_t i = 0; i < tsr_ddp_n_buckets(engine); i++)
+        bytes += rounded(tsr_ddp_bucket(engine, i).bytes);
+    assert_int_equal(got.level[TSR_CAT_REDUCE_SCATTER], bytes);
+    assert_true(bytes >= 4 * tsr_model_n_params(engine));
+    assert_true(bytes < 4 * tsr_model_n_params(engine) + 512 * tsr_ddp_n_buckets(engine));
+    study_close(&study);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(nothing_is_lost),
         cmocka_unit_test(closed_forms_of_the_groups),
+        cmocka_unit_test(buckets_hold_each_gradient_once),
     };
     return cmocka_run_group_tests_name("memory", tests, NULL, NULL);
 }
