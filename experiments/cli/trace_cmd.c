@@ -8,6 +8,7 @@
 #include "args.h"
 #include "cmd.h"
 #include "report_file.h"
+#include "trace_kinds.h"
 #include "trace_result.h"
 #include "trace_scenario.h"
 
@@ -41,32 +42,6 @@ static void mark(struct trace *t, json_t *event)
     t->lists.failed |= json_array_append_new(t->lists.events, event) != 0;
 }
 
-static json_t *node_json(const struct tsr_node *node)
-{
-    bool flag;
-    int64_t integer;
-    double real;
-    if (tsr_node_is_null(node))
-        return json_null();
-    if (node->kind == TSR_NODE_SEQ || node->kind == TSR_NODE_MAP) {
-        bool map = node->kind == TSR_NODE_MAP;
-        json_t *out = map ? json_object() : json_array();
-        for (size_t i = 0; i < node->n; i++)
-            if (map)
-                json_object_set_new(out, node->items[i]->key, node_json(node->items[i]));
-            else
-                json_array_append_new(out, node_json(node->items[i]));
-        return out;
-    }
-    if (tsr_node_bool(node, &flag))
-        return json_boolean(flag);
-    if (tsr_node_i64(node, &integer))
-        return json_integer(integer);
-    if (tsr_node_double(node, &real))
-        return json_real(real);
-    return json_string(node->text);
-}
-
 /* ---- calls ----------------------------------------------------------------------------------- */
 
 static bool applies(const struct tsr_node *at, const char *when, uint32_t iter, uint32_t micro)
@@ -85,7 +60,7 @@ static tsr_status make_calls(struct trace *t, const char *when, uint32_t iter, u
         const struct tsr_node *args = tsr_node_get(call, "args");
         mark(t, json_pack("{s:s, s:s, s:s, s:o}", "e", "call", "fn", tsr_text_or(call, "fn", ""),
                           "module", tsr_text_or(call, "module", ""), "args",
-                          args ? node_json(args) : json_object()));
+                          args ? tsr_case_json(args) : json_object()));
         const char *stage = t->stage;
         t->stage = "call";
         t->call = tsr_text_or(call, "fn", "");
@@ -245,7 +220,13 @@ static void add_error(struct trace *t, tsr_status status)
 static tsr_status trace_kind(struct trace *t)
 {
     const char *kind = t->scenario.kind;
+    if (!strcmp(kind, "chunk"))
+        return tsr_trace_chunk(&t->scenario, t->result);
+    if (!strcmp(kind, "bucket"))
+        return tsr_trace_bucket(&t->scenario, t->result);
     TSR_TRY(create_engine(t));
+    if (!strcmp(kind, "tp_layout"))
+        return tsr_trace_tp(&t->scenario, t->e, t->result);
     if (!strcmp(kind, "layout")) {
         TSR_TRY(tsr_scenario_wrap(&t->scenario, t->e));
         json_object_set_new(t->result, "layout", tsr_trace_layout(t->e, false, true));
@@ -273,12 +254,13 @@ static tsr_status trace_kind(struct trace *t)
 
 static tsr_status check_kind(const struct tsr_scenario *s)
 {
-    static const char *const known[] = {"train", "error", "layout", "ddp"};
+    static const char *const known[] = {"train", "error",     "layout", "ddp",
+                                        "chunk", "tp_layout", "bucket"};
     for (size_t i = 0; i < sizeof known / sizeof *known; i++)
         if (!strcmp(s->kind, known[i]))
             return TSR_OK;
     return tsr_node_error(tsr_node_get(s->doc.root, "kind"),
-                          "kind: found %s; allowed: train, error, layout, ddp", s->kind);
+                          "kind: found %s; allowed: " TSR_TRACE_KINDS, s->kind);
 }
 
 static tsr_status write_json(FILE *stream, const void *user)
@@ -296,7 +278,8 @@ static tsr_status trace_file(const char *path, const char *out)
     t.lists.stream_events = json_array();
     t.result = json_object();
     tsr_status status = check_kind(&t.scenario);
-    if (status == TSR_OK)
+    bool has_mesh = strcmp(t.scenario.kind, "chunk") != 0 && strcmp(t.scenario.kind, "bucket") != 0;
+    if (status == TSR_OK && has_mesh)
         status = tsr_scenario_mesh(&t.scenario);
     json_object_set_new(t.result, "name", json_string(t.scenario.name));
     json_object_set_new(t.result, "kind", json_string(t.scenario.kind));

@@ -78,9 +78,8 @@ tsr_status tsr_scenario_load(const char *path, struct tsr_scenario *out)
     out->name = tsr_text_or(root, "name", "");
     out->kind = tsr_text_or(root, "kind", NULL);
     if (!out->kind) {
-        tsr_status status =
-            tsr_node_error(root, "kind: found %s; allowed: train, error, layout, ddp",
-                           tsr_node_show(tsr_node_get(root, "kind")));
+        tsr_status status = tsr_node_error(root, "kind: found %s; allowed: " TSR_TRACE_KINDS,
+                                           tsr_node_show(tsr_node_get(root, "kind")));
         tsr_doc_fini(&out->doc);
         return status;
     }
@@ -166,7 +165,8 @@ static tsr_status apply_lists(struct tsr_engine *e, const struct tsr_node *model
         if (pair->kind != TSR_NODE_SEQ || pair->n != 2)
             return tsr_node_error(pair, "param_dtypes: found %s; allowed: [PATTERN, DTYPE]",
                                   tsr_node_show(pair));
-        TSR_TRY(tsr_param_set_dtype(e, pair->items[0]->text, tsr_dtype_parse(pair->items[1]->text)));
+        TSR_TRY(
+            tsr_param_set_dtype(e, pair->items[0]->text, tsr_dtype_parse(pair->items[1]->text)));
     }
     return TSR_OK;
 }
@@ -276,7 +276,7 @@ static tsr_status wrap_entry(struct tsr_engine *e, const struct tsr_node *entry)
     struct tsr_wrap_options o = {0};
     struct tsr_shard_dim *dims = NULL;
     struct tsr_module **modules = NULL;
-    struct tsr_texts ignored = {0};
+    struct tsr_texts ignored = {0}, mesh_dims = {0};
     size_t n = 0;
     const struct tsr_node *mp = tsr_node_get(entry, "mp");
     const char *offload = tsr_text_or(entry, "offload", "");
@@ -293,7 +293,11 @@ static tsr_status wrap_entry(struct tsr_engine *e, const struct tsr_node *entry)
     if (status == TSR_OK)
         status = tsr_texts_read(tsr_node_get(entry, "ignored"), &ignored);
     if (status == TSR_OK)
+        status = tsr_texts_read(tsr_node_get(entry, "mesh_dims"), &mesh_dims);
+    if (status == TSR_OK)
         status = match(e, tsr_node_get(entry, "modules"), &modules, &n);
+    o.mesh_dims = mesh_dims.items;
+    o.n_mesh_dims = (int)mesh_dims.n;
     o.shard_dims = dims;
     o.ignored = ignored.items;
     o.n_ignored = ignored.n;
@@ -301,6 +305,7 @@ static tsr_status wrap_entry(struct tsr_engine *e, const struct tsr_node *entry)
         status = apply_entry(e, entry, &o, modules, n);
     free(modules);
     free(ignored.items);
+    free(mesh_dims.items);
     free(dims);
     return status;
 }

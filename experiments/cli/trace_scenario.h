@@ -5,6 +5,8 @@
 #include "../../engine/tessera.h"
 #include "yaml.h"
 
+#define TSR_TRACE_KINDS "train, error, layout, ddp, tp_layout, chunk, bucket"
+
 struct tsr_scenario {
     struct tsr_doc doc; /* owns every text */
     const char *name, *kind;

@@ -61,8 +61,11 @@ const struct tsr_usage tsr_usages[] = {
      "  tessera program experiments/flagship/dgx-h100-8.yaml --strategy fsdp --iteration 0"},
     {"trace", "what the engine decides in a golden scenario", "SCENARIO.json [-o RESULT.json]",
      TSR_OPT_OUT, "",
-     "Runs a recorded scenario (tests/golden/scenarios) through the engine and writes its layout,\n"
-     "events, stream events and process groups in the format of tests/golden/results.\n"
+     "Runs a recorded scenario (tests/golden/scenarios) through the engine and writes what came "
+     "out\n"
+     "in the format of tests/golden/results: layout, events, stream events and process groups\n"
+     "(train), the error (error), the layout (layout, tp_layout), buckets (ddp, bucket), or the\n"
+     "chunks of the older tensor-parallel extension (chunk).\n"
      "\n"
      "Example\n"
      "  tessera trace tests/golden/scenarios/raf-default-w2.json -o out.json"},

@@ -25,6 +25,9 @@ static const struct {
 } required[] = {{"train", {"process_groups", "layout", "events", "stream_events", NULL}},
                 {"layout", {"layout", NULL}},
                 {"ddp", {"buckets", NULL}},
+                {"tp_layout", {"params", "ranks", NULL}},
+                {"chunk", {"cases", NULL}},
+                {"bucket", {"cases", NULL}},
                 {"error", {"error", NULL}}};
 
 static bool same(const json_t *a, const json_t *b)
