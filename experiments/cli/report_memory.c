@@ -1,7 +1,7 @@
 /* report_memory.c: memory.csv, phases.csv and peak.csv of an iteration.
  *
  * The order of the changes is the host's issue order, in which PyTorch counts its peak; the time of
- * a change is the device's: when the compute stream starts the next kernel issued after it. So the
+ * a change is the device's: when the next work issued after it starts (report_view.h). So the
  * highest point of the curve is the peak that the table gives, at the moment when it is in use.
  */
 #include "report_detail.h"

@@ -20,7 +20,8 @@ static bool is_compute_work(const struct tsr__view *view, size_t i)
     return instr->stream == view->compute && tsr__is_busy_work(instr);
 }
 
-static void fill_clock(struct tsr__view *view)
+/* When the compute stream starts the next work issued at or after each instruction. */
+static void fill_next_compute(struct tsr__view *view)
 {
     size_t n = view->program->n_instrs;
     double next = view->start;
@@ -35,6 +36,27 @@ static void fill_clock(struct tsr__view *view)
         if (is_compute_work(view, i) && view->spans[i].start < view->clock[i])
             view->clock[i] =
                 view->spans[i].start > view->start ? view->spans[i].start : view->start;
+    }
+}
+
+/* While the compute stream is idle, work of another stream (an exposed all-gather) may be first. */
+static void fill_clock(struct tsr__view *view)
+{
+    double *soonest_from = view->exposed; /* scratch: it is filled later */
+    size_t n = view->program->n_instrs;
+    double soonest = view->clock[n], idle_from = view->start;
+    for (size_t i = n; i-- > 0;) {
+        bool busy = tsr__is_busy_work(&view->program->instrs[i]);
+        if (busy && view->spans[i].start < soonest)
+            soonest = view->spans[i].start;
+        soonest_from[i] = soonest;
+    }
+    for (size_t i = 0; i < n; i++) {
+        double early = soonest_from[i] > idle_from ? soonest_from[i] : idle_from;
+        if (early < view->clock[i])
+            view->clock[i] = early;
+        if (is_compute_work(view, i) && view->spans[i].end > idle_from)
+            idle_from = view->spans[i].end;
     }
 }
 
@@ -74,6 +96,7 @@ tsr_status tsr__view_init(struct tsr__view *view, const struct tsr_detail *detai
         tsr__view_fini(view);
         return tsr_fail(TSR_ENOMEM, "no memory left for the report of an iteration");
     }
+    fill_next_compute(view);
     fill_clock(view);
     fill_busy(view);
     tsr_status status = tsr_exposed_per_instr(program, view->spans, view->exposed);
@@ -134,7 +157,7 @@ tsr_status tsr__phases(const struct tsr__view *view, struct tsr__phase **out, si
     *n = 0;
     for (size_t i = 0; i < view->program->n_instrs; i++) {
         const struct tsr_origin *origin = &view->program->instrs[i].origin;
-        if (!is_compute_work(view, i))
+        if (!tsr__is_busy_work(&view->program->instrs[i]))
             continue;
         struct tsr__phase *last = *n ? &(*out)[*n - 1] : NULL;
         if (last && last->phase == origin->phase && last->micro == origin->micro)

@@ -19,8 +19,9 @@ struct tsr__view {
     uint16_t compute;   /* index of the compute stream */
     double start, end;  /* of the iteration, on the simulation's clock */
     /* [n_instrs + 1], simulation's clock: when the compute stream starts the next work issued at or
-     * after the instruction; never falls. Puts what happens in issue order (memory) on the
-     * device's clock. After the last work: its end. */
+     * after the instruction, or another stream does while the compute stream is idle; never falls.
+     * Puts what happens in issue order (memory) on the device's clock. After the last work: its
+     * end. */
     double *clock;
     double *exposed; /* [n_instrs], seconds */
     /* When the compute stream runs kernels and copies: disjoint, in order. */
@@ -38,7 +39,7 @@ void tsr__view_fini(struct tsr__view *view);
 size_t tsr__idle_parts(const struct tsr__view *view, struct tsr__interval span,
                        struct tsr__interval *out, size_t room);
 
-/* A phase of a micro-batch on the device's clock: from its first compute work to the next phase's.
+/* A phase of a micro-batch on the device's clock: from its first work to the next phase's.
  * Together they cover the iteration. */
 struct tsr__phase {
     uint8_t phase;
