@@ -87,21 +87,34 @@ static double outside(const struct set *a, const struct set *b)
     return sum;
 }
 
-/* ---- classification ---------------------------------------------------------------------- */
+/* ---- roles ---------------------------------------------------------------------- */
 
-enum class { NOTHING, COMPUTE, GATHER, REDUCE, OTHER_WIRE };
+enum role { NOTHING, COMPUTE, GATHER, REDUCE, OTHER_WIRE };
 
-static enum class class_of(const struct tsr_program *program, const struct tsr_instr *instr) {
-    const struct tsr_tables *tables = program->tables; switch (instr->kind){
-        case TSR_OP : case TSR_COPY : case TSR_FILL : return instr->stream < tables->n_streams &&
-                tables->streams[instr->stream].role == TSR_ROLE_COMPUTE
-            ? COMPUTE
-            : NOTHING;
-        case TSR_ALL_GATHER : return GATHER;
-        case TSR_REDUCE_SCATTER : case TSR_ALL_REDUCE : return REDUCE;
-        case TSR_BROADCAST : case TSR_ALL_TO_ALL : case TSR_SEND : case TSR_RECV : case
-        TSR_CUSTOM_COLLECTIVE : return OTHER_WIRE;
-        default : return NOTHING;
+static enum role role_of(const struct tsr_program *program, const struct tsr_instr *instr)
+{
+    const struct tsr_tables *tables = program->tables;
+    switch (instr->kind) {
+    case TSR_OP:
+    case TSR_COPY:
+    case TSR_FILL:
+        return instr->stream < tables->n_streams &&
+                       tables->streams[instr->stream].role == TSR_ROLE_COMPUTE
+                   ? COMPUTE
+                   : NOTHING;
+    case TSR_ALL_GATHER:
+        return GATHER;
+    case TSR_REDUCE_SCATTER:
+    case TSR_ALL_REDUCE:
+        return REDUCE;
+    case TSR_BROADCAST:
+    case TSR_ALL_TO_ALL:
+    case TSR_SEND:
+    case TSR_RECV:
+    case TSR_CUSTOM_COLLECTIVE:
+        return OTHER_WIRE;
+    default:
+        return NOTHING;
     }
 }
 
@@ -125,19 +138,19 @@ static bool collect(struct sets *s, const struct tsr_program *program,
 {
     bool ok = true;
     for (size_t i = 0; i < program->n_instrs && ok; i++) {
-        enum class class = class_of(program, &program->instrs[i]);
+        enum role role = role_of(program, &program->instrs[i]);
         double start = spans[i].start > low ? spans[i].start : low;
         double end = spans[i].end < high ? spans[i].end : high;
-        if (class == NOTHING || end <= start)
+        if (role == NOTHING || end <= start)
             continue;
-        if (class == COMPUTE) {
+        if (role == COMPUTE) {
             ok = add(&s->compute, start, end) && add(&s->gather_or_compute, start, end);
             continue;
         }
         ok = add(&s->wire, start, end);
-        if (ok && class == GATHER)
+        if (ok && role == GATHER)
             ok = add(&s->gather, start, end) && add(&s->gather_or_compute, start, end);
-        else if (ok && class == REDUCE)
+        else if (ok && role == REDUCE)
             ok = add(&s->reduce, start, end);
     }
     return ok;
@@ -195,7 +208,7 @@ static void count(const struct tsr_program *program, struct tsr_metrics *out)
             out->flops += instr->work->flops;
             out->model_flops += instr->work->model_flops;
         }
-        out->n_collectives += class_of(program, instr) >= GATHER;
+        out->n_collectives += role_of(program, instr) >= GATHER;
     }
 }
 
@@ -233,12 +246,12 @@ tsr_status tsr_exposed_per_instr(const struct tsr_program *program,
     struct set compute = {0};
     bool ok = true;
     for (size_t i = 0; i < program->n_instrs && ok; i++)
-        if (class_of(program, &program->instrs[i]) == COMPUTE)
+        if (role_of(program, &program->instrs[i]) == COMPUTE)
             ok = add(&compute, spans[i].start, spans[i].end);
     unite(&compute);
     for (size_t i = 0; i < program->n_instrs; i++) {
         out[i] = 0.0;
-        if (class_of(program, &program->instrs[i]) < GATHER)
+        if (role_of(program, &program->instrs[i]) < GATHER)
             continue;
         /* Collectives of several streams are not in order of time: find the place by bisection. */
         size_t low = 0, high = compute.n;
