@@ -241,8 +241,7 @@ static bool cut_runs(const struct cut *cut, uint64_t n, uint32_t i, struct tsr_r
     return ok;
 }
 
-/* The rank's part of one dimension, however it is made. */
-static bool dim_runs(const struct tsr_dtensor *t, int dim, uint64_t rank, struct tsr_runs *out)
+bool tsr_dtensor_dim_runs(const struct tsr_dtensor *t, int dim, uint64_t rank, struct tsr_runs *out)
 {
     struct cut cuts[TSR_DT_MAX_MESH];
     struct tsr_run run;
@@ -296,7 +295,7 @@ tsr_status tsr_dtensor_runs(const struct tsr_dtensor *t, uint64_t rank, struct t
         stride *= t->shape[d];
     }
     for (int d = 0; ok && d < t->n_dims; d++) {
-        ok = dim_runs(t, d, rank, &f.dims[d]);
+        ok = tsr_dtensor_dim_runs(t, d, rank, &f.dims[d]);
         bool is_whole = f.dims[d].n == 1 && f.dims[d].items[0].length == t->shape[d];
         if (!is_whole)
             f.last = d;

@@ -74,6 +74,9 @@ struct tsr_runs {
 /* In local order, each as long as possible; none for a rank without elements. */
 tsr_status tsr_dtensor_runs(const struct tsr_dtensor *t, uint64_t rank,
                             struct tsr_runs *out) TSR_MUST_USE;
+/* Of one dimension alone: indices along it. False: out of memory. */
+bool tsr_dtensor_dim_runs(const struct tsr_dtensor *t, int dim, uint64_t rank,
+                          struct tsr_runs *out);
 void tsr_runs_fini(struct tsr_runs *runs);
 
 /* ---- moving data ----------------------------------------------------------------------------- */

@@ -566,6 +566,10 @@ struct tsr_submesh {
 /* n 0: every dimension that no tensor parallelism uses. ValueError for an unknown or used name. */
 tsr_status tsr__submesh(const struct tsr_engine *e, const char *const *names, int n,
                         struct tsr_submesh *out);
+struct tsr_param_dtensor;
+/* Where a parameter lies (tensor_parallel.h). */
+tsr_status tsr__param_dtensor(const struct tsr_engine *e, const struct tsr_param *p,
+                              struct tsr_param_dtensor *out);
 /* Refuses DTensor parameters that a group cannot shard (section 2.8). */
 tsr_status tsr__check_dtensor_param(const struct tsr_param *p, const struct tsr_group *g);
 /* Steps of a model with tensor-parallel parameters are not modelled: only their layout. */

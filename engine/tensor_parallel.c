@@ -273,14 +273,10 @@ static void add_fsdp(const struct tsr_engine *e, const struct tsr_param *p,
     out->n_fsdp = out->layout.n_mesh;
 }
 
-tsr_status tsr_param_dtensor(struct tsr_engine *e, size_t i, struct tsr_param_dtensor *out)
+tsr_status tsr__param_dtensor(const struct tsr_engine *e, const struct tsr_param *p,
+                              struct tsr_param_dtensor *out)
 {
-    size_t n;
-    struct tsr_param *const *params = tsr__params_in_order(e, &n);
     *out = (struct tsr_param_dtensor){0};
-    if (i >= n)
-        return tsr_fail(TSR_EINDEX, "parameter %zu of %zu", i, n);
-    const struct tsr_param *p = params[i];
     out->fqn = p->fqn;
     out->dtype = p->dtype;
     out->layout.n_dims = p->n_dims;
@@ -294,4 +290,13 @@ tsr_status tsr_param_dtensor(struct tsr_engine *e, size_t i, struct tsr_param_dt
                  p->tp->place[k]);
     out->n_tp = p->tp ? p->tp->n : 0;
     return tsr_dtensor_check(&out->layout);
+}
+
+tsr_status tsr_param_dtensor(struct tsr_engine *e, size_t i, struct tsr_param_dtensor *out)
+{
+    size_t n;
+    struct tsr_param *const *params = tsr__params_in_order(e, &n);
+    if (i >= n)
+        return tsr_fail(TSR_EINDEX, "parameter %zu of %zu", i, n);
+    return tsr__param_dtensor(e, params[i], out);
 }
