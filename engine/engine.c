@@ -269,6 +269,7 @@ struct tsr_param_layout tsr_param_layout(struct tsr_engine *e, size_t i)
                                    .requires_grad = p->requires_grad};
     memcpy(out.shape, p->shape, sizeof out.shape);
     memcpy(out.padded, p->shape, sizeof out.padded);
+    out.is_untied = !f && p->untied_from;
     if (!f)
         return out;
     out.group = f->group->name;
@@ -276,6 +277,7 @@ struct tsr_param_layout tsr_param_layout(struct tsr_engine *e, size_t i)
     memcpy(out.padded, f->padded, sizeof out.padded);
     out.param_dtype = f->param_dtype;
     out.reduce_dtype = f->reduce_dtype;
+    out.has_dtypes = f->group->lazy_done;
     out.n_aliases = f->n_aliases;
     out.aliases = (const char *const *)f->aliases;
     return out;

@@ -76,31 +76,6 @@ static bool is_ignored(const struct call *c, const char *fqn)
     return false;
 }
 
-/* A parameter that an inner call has taken keeps that group; here the tie is broken: this place
- * gets a parameter of its own (section 2.1, Q7). */
-static struct tsr_param *untie(struct call *c, struct tsr_module *m, size_t place)
-{
-    struct tsr_engine *e = c->e;
-    struct tsr_param *old = m->params[place].param;
-    struct tsr_param *copy = tsr_arena_alloc(&e->arena, sizeof *copy);
-    if (!copy)
-        return NULL;
-    *copy = *old;
-    copy->fsdp = NULL;
-    copy->untied_from = old;
-    copy->value = NULL;
-    copy->id = (uint32_t)e->n_params;
-    copy->fqn = *m->fqn ? tsr_arena_printf(&e->arena, "%s.%s", m->fqn, m->params[place].name)
-                        : m->params[place].name;
-    if (!copy->fqn || !TSR_PUSH(e->params, e->n_params, e->cap_params, copy))
-        return NULL;
-    for (size_t i = 0; i < c->n_managed; i++)
-        for (size_t j = 0; j < c->managed[i]->n_params; j++)
-            if (c->managed[i]->params[j].param == old)
-                c->managed[i]->params[j].param = copy;
-    return copy;
-}
-
 static tsr_status collect_params(struct call *c)
 {
     for (size_t i = 0; i < c->n_managed; i++) {
@@ -116,9 +91,12 @@ static tsr_status collect_params(struct call *c)
                 p->ignored = true;
                 continue;
             }
-            if (p->fsdp)
-                p = untie(c, m, j);
-            if (!p || !TSR__ARENA_PUSH(c->e, c->params, c->n_params, c->cap_params, p))
+            if (p->fsdp) /* a module of another group, shared with this one */
+                return tsr_fail(TSR_ERUNTIME,
+                                "%s is sharded by '%s' already: Cannot concatenate overlapping "
+                                "meshes",
+                                p->fqn, p->fsdp->group->name);
+            if (!TSR__ARENA_PUSH(c->e, c->params, c->n_params, c->cap_params, p))
                 return tsr_fail(TSR_ENOMEM, "out of memory while wrapping");
         }
     }
@@ -252,6 +230,83 @@ static void find_aliases(struct alias_walk *w, struct tsr_module *m)
         find_aliases(w, m->children[i]);
 }
 
+/* ---- ties that a call breaks (section 2.1, Q7) ------------------------------------------------ */
+
+struct tie_walk {
+    struct tsr_engine *e;
+    struct tsr_param *param, *copy;
+    struct tsr_module *const *targets;
+    size_t n_targets;
+    bool inside;            /* whether modules below the targets or the others are wanted */
+    struct tsr_place *first; /* first wanted place */
+    struct tsr_module *first_module;
+};
+
+static bool is_below_targets(const struct tie_walk *w, const struct tsr_module *m)
+{
+    for (size_t i = 0; i < w->n_targets; i++)
+        if (contains(w->targets[i], m))
+            return true;
+    return false;
+}
+
+/* Finds the first place of the parameter on the wanted side; gives all of them the copy, if any. */
+static bool visit_tied(void *user, struct tsr_module *m)
+{
+    struct tie_walk *w = user;
+    for (size_t i = 0; i < m->n_params; i++) {
+        if (m->params[i].param != w->param || is_below_targets(w, m) != w->inside)
+            continue;
+        if (!w->first) {
+            w->first = &m->params[i];
+            w->first_module = m;
+        }
+        if (w->copy)
+            m->params[i].param = w->copy;
+    }
+    return true;
+}
+
+static const char *place_fqn(const struct tie_walk *w)
+{
+    return *w->first_module->fqn ? tsr_arena_printf(&w->e->arena, "%s.%s", w->first_module->fqn,
+                                                    w->first->name)
+                                 : w->first->name;
+}
+
+/* Only the places inside the call's modules get the group's parameter. What is tied to it outside
+ * stays a parameter of its own; whichever side does not hold the first name gets a copy. */
+static tsr_status break_tie(struct call *c, struct tsr_param **param)
+{
+    struct tsr_engine *e = c->e;
+    struct tsr_param *p = *param;
+    struct tie_walk in = {e, p, NULL, c->targets, c->n_targets, true, NULL, NULL};
+    struct tie_walk out = in;
+    out.inside = false;
+    tsr__module_walk(e->root, visit_tied, &out);
+    if (!out.first)
+        return e->status; /* not tied, or only inside */
+    tsr__module_walk(e->root, visit_tied, &in);
+    const char *name = place_fqn(&in);
+    bool keeps = name && strcmp(name, p->fqn) == 0;
+    struct tie_walk *side = keeps ? &out : &in;
+    struct tsr_param *copy = tsr_arena_alloc(&e->arena, sizeof *copy);
+    if (!copy || !name)
+        return tsr_fail(TSR_ENOMEM, "out of memory while wrapping");
+    *copy = *p;
+    copy->untied_from = p->untied_from ? p->untied_from : p;
+    copy->value = NULL;
+    copy->id = (uint32_t)e->n_params;
+    copy->fqn = tsr_arena_strdup(&e->arena, place_fqn(side));
+    if (!copy->fqn || !TSR_PUSH(e->params, e->n_params, e->cap_params, copy))
+        return tsr_fail(TSR_ENOMEM, "out of memory while wrapping");
+    side->copy = copy;
+    tsr__module_walk(e->root, visit_tied, side);
+    if (!keeps)
+        *param = copy;
+    return e->status;
+}
+
 static tsr_status make_param(struct call *c, struct tsr_group *g, struct tsr_param *p,
                              struct tsr_fsdp_param **out)
 {
@@ -261,6 +316,7 @@ static tsr_status make_param(struct call *c, struct tsr_group *g, struct tsr_par
     TSR_TRY(tsr__check_dtensor_param(p, g));
     if (!c->replicate)
         TSR_TRY(choose_dim(c, p, g->shard_size, &dim));
+    TSR_TRY(break_tie(c, &p));
     struct tsr_fsdp_param *f = tsr_arena_alloc(&e->arena, sizeof *f);
     if (!f)
         return tsr_fail(TSR_ENOMEM, "out of memory while wrapping");

@@ -429,17 +429,20 @@ tsr_status tsr_share_comm_ctx(struct tsr_engine *e, struct tsr_module *const *li
     return TSR_OK;
 }
 
-static void save(struct tsr_engine *e, struct tsr_state *s, double value)
+/* Hooks sit on the modules that own a group's parameters, wrapped or not, from lazy init on. */
+static bool save(void *user, struct tsr_module *m)
 {
-    (void)value;
-    EACH_GROUP(s, g)
-    tsr__group_to_sharded(e, g);
+    for (size_t i = 0; i < m->n_params; i++) {
+        struct tsr_fsdp_param *f = m->params[i].param->fsdp;
+        if (f && f->group->lazy_done)
+            tsr__group_to_sharded(user, f->group);
+    }
+    return true;
 }
 
 tsr_status tsr_state_dict(struct tsr_engine *e, struct tsr_module *m)
 {
-    struct visit v = {save, 0};
-    tsr__module_walk(m, visit_one, &v);
+    tsr__module_walk(m, save, e);
     return e->status;
 }
 

@@ -264,12 +264,27 @@ static tsr_dtype promote(uint8_t a, uint8_t b)
     return TSR_F32; /* f32 with a half type, or bf16 with f16 */
 }
 
+/* A layer norm keeps the dtype of its input and takes weights of that dtype, or f32 ones for an
+ * input of 16 bits. */
+static tsr_dtype layer_norm_dtype(struct tsr_engine *e, const struct tsr_tensor *x,
+                                  const struct tsr_tensor *w, const struct tsr_param *wp)
+{
+    bool is_half = x->dtype == TSR_BF16 || x->dtype == TSR_F16;
+    if (x->dtype != w->dtype && !(is_half && w->dtype == TSR_F32))
+        TSR__RAISE(e, TSR_ERUNTIME, "%s: expected scalar type %s but found %s", wp->fqn,
+                   tsr_dtype_name((tsr_dtype)x->dtype), tsr_dtype_name((tsr_dtype)w->dtype));
+    return (tsr_dtype)x->dtype;
+}
+
 static struct tsr_tensor *norm(struct tsr_engine *e, struct tsr_tensor *x, struct tsr_param *wp,
                                struct tsr_param *bp)
 {
     struct tsr_tensor *w = x ? tsr__param_value(e, wp) : NULL;
     struct tsr_tensor *b = w && bp ? tsr__param_value(e, bp) : NULL;
     if (!w || (bp && !b))
+        return NULL;
+    tsr_dtype dtype = b ? layer_norm_dtype(e, x, w, wp) : promote(x->dtype, w->dtype);
+    if (!tsr__ok(e))
         return NULL;
     struct tsr_node *node =
         tsr__node_new(e, "Norm", norm_backward, (struct tsr_tensor *[]){x, w, b}, 3);
@@ -282,7 +297,7 @@ static struct tsr_tensor *norm(struct tsr_engine *e, struct tsr_tensor *x, struc
         node->a[1] = columns;
     }
     enum tsr_category category = tsr__result_category(e);
-    struct tsr_tensor *y = tsr__tensor_like(e, x, promote(x->dtype, w->dtype), category);
+    struct tsr_tensor *y = tsr__tensor_like(e, x, dtype, category);
     struct tsr_tensor *stat[2] = {NULL, NULL};
     for (int i = 0; i < (b ? 2 : 1); i++)
         stat[i] = tsr__tensor_new(e, TSR_F32, 1, &rows, category);
@@ -402,10 +417,10 @@ static void mul_backward(struct tsr_engine *e, struct tsr_node *node, struct tsr
 {
     struct tsr_tensor *a = tsr__node_saved(e, node, 0), *b = tsr__node_saved(e, node, 1);
     for (int i = 1; i >= 0; i--) {
-        struct tsr_tensor *other = i == 1 ? a : b;
-        if (!node->edges[i].node || !other)
+        struct tsr_tensor *other = i == 1 ? a : b, *own = i == 1 ? b : a;
+        if (!node->edges[i].node || !other || !own)
             continue;
-        grad_in[i] = tsr__tensor_like(e, other, (tsr_dtype)other->dtype, TSR_CAT_TEMP);
+        grad_in[i] = tsr__tensor_like(e, own, (tsr_dtype)own->dtype, TSR_CAT_TEMP);
         tsr__emit_pointwise(e, "mul", (struct tsr_tensor *[]){grad_out[0], other}, 2, grad_in[i]);
     }
     tsr_release(e, a);
@@ -420,7 +435,8 @@ struct tsr_tensor *tsr_op_mul(struct tsr_engine *e, struct tsr_tensor *a, struct
     struct tsr_node *node = tsr__node_new(e, "Mul", mul_backward, in, 2);
     tsr__node_save(e, node, a);
     tsr__node_save(e, node, b);
-    struct tsr_tensor *y = tsr__tensor_like(e, a, (tsr_dtype)a->dtype, tsr__result_category(e));
+    struct tsr_tensor *y =
+        tsr__tensor_like(e, a, promote(a->dtype, b->dtype), tsr__result_category(e));
     if (!y)
         return tsr__op_abort(e, node);
     tsr__emit_pointwise(e, "mul", in, 2, y);
@@ -429,13 +445,26 @@ struct tsr_tensor *tsr_op_mul(struct tsr_engine *e, struct tsr_tensor *a, struct
 }
 
 /* Passes the same tensor to both inputs; saves nothing. */
+/* A gradient in the dtype of its input: a promoted result's is cast back. Returns a reference. */
+static struct tsr_tensor *grad_as(struct tsr_engine *e, struct tsr_tensor *g, tsr_dtype dtype)
+{
+    if (g->dtype == dtype)
+        return tsr_retain(g);
+    struct tsr_tensor *out = tsr__tensor_like(e, g, dtype, TSR_CAT_TEMP);
+    if (!out)
+        return NULL;
+    tsr__operand_tensor(e, g, TSR_READ);
+    tsr__operand_tensor(e, out, TSR_WRITE);
+    tsr__emit_copy(e, dtype, tsr__tensor_bytes(g), tsr__tensor_bytes(out), "cast");
+    return out;
+}
+
 static void add_backward(struct tsr_engine *e, struct tsr_node *node, struct tsr_tensor **grad_out,
                          struct tsr_tensor **grad_in)
 {
-    (void)e;
     for (int i = 0; i < 2; i++)
         if (node->edges[i].node)
-            grad_in[i] = tsr_retain(grad_out[0]);
+            grad_in[i] = grad_as(e, grad_out[0], (tsr_dtype)node->a[i]);
 }
 
 struct tsr_tensor *tsr_op_add(struct tsr_engine *e, struct tsr_tensor *a, struct tsr_tensor *b)
@@ -444,6 +473,10 @@ struct tsr_tensor *tsr_op_add(struct tsr_engine *e, struct tsr_tensor *a, struct
         return NULL;
     struct tsr_tensor *in[2] = {a, b};
     struct tsr_node *node = tsr__node_new(e, "Add", add_backward, in, 2);
+    if (node) {
+        node->a[0] = a->dtype;
+        node->a[1] = b->dtype;
+    }
     struct tsr_tensor *y =
         tsr__tensor_like(e, a, promote(a->dtype, b->dtype), tsr__result_category(e));
     if (!y)
@@ -545,8 +578,8 @@ struct tsr_tensor *tsr_op_scale_by_mean(struct tsr_engine *e, struct tsr_tensor 
     tsr__node_save(e, node, x);
     if (node)
         node->w[0] = w;
-    struct tsr_tensor *y =
-        tsr__tensor_like(e, x, promote(x->dtype, w->dtype), tsr__result_category(e));
+    /* the mean has no dimensions, so its dtype does not widen the result */
+    struct tsr_tensor *y = tsr__tensor_like(e, x, (tsr_dtype)x->dtype, tsr__result_category(e));
     if (!y)
         return tsr__op_abort(e, node);
     tsr__emit_pointwise(e, "scale", in, 2, y);

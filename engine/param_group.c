@@ -205,7 +205,7 @@ void tsr__group_unshard(struct tsr_engine *e, struct tsr_group *g, bool async_op
     }
     if (g->shard_size == 1) {
         g->result = (struct tsr_all_gather_result){.pending = true, .local = true};
-        g->result.event = tsr__record_event(e, e->stream);
+        tsr__record_event(e, e->stream); /* 2.11 records it and keeps no reference */
         return;
     }
     bool apart = comm->has_streams && !async_op &&
@@ -619,7 +619,8 @@ void tsr__group_finalize(struct tsr_engine *e, struct tsr_group *g)
             g->params[i]->d2h_event = 0;
         }
     if (g->result.pending) { /* W15: prefetched and not used (R149) */
-        tsr__wait_event(e, e->stream, g->result.event);
+        if (!g->result.local)
+            tsr__wait_event(e, e->stream, g->result.event);
         if (g->result.async)
             tsr__wait_work(e, e->stream, g->result.event);
         tsr__storage_release(e, &g->result.output);
@@ -632,7 +633,8 @@ void tsr__group_reset(struct tsr_engine *e, struct tsr_group *g)
 {
     wait_for_post_backward(e, g);
     if (g->result.pending) {
-        tsr__wait_event(e, e->stream, g->result.event);
+        if (!g->result.local)
+            tsr__wait_event(e, e->stream, g->result.event);
         tsr__storage_release(e, &g->result.output);
         g->result = (struct tsr_all_gather_result){0};
     }

@@ -109,6 +109,18 @@ static void trace_lazy_init(struct tsr_engine *e, const struct tsr_state *s, boo
     tsr__event_send(e, &ev);
 }
 
+/* Another managed parameter that was the same before a call broke the tie. */
+static const struct tsr_param *managed_twin(const struct tsr_engine *e, const struct tsr_param *p)
+{
+    for (size_t i = 0; p->untied_from && i < e->n_params; i++) {
+        const struct tsr_param *other = e->params[i];
+        if (other != p && other->fsdp &&
+            (other == p->untied_from || other->untied_from == p->untied_from))
+            return other;
+    }
+    return NULL;
+}
+
 /* 2.15 refuses a parameter that two groups have torn apart (R83); 2.11 leaves it untied (Q7). */
 static void check_ties(struct tsr_engine *e, const struct tsr_state_ctx *ctx)
 {
@@ -117,12 +129,14 @@ static void check_ties(struct tsr_engine *e, const struct tsr_state_ctx *ctx)
     for (size_t i = 0; i < ctx->n_states; i++)
         for (size_t k = 0; k < ctx->states[i]->n_groups; k++) {
             const struct tsr_group *g = ctx->states[i]->groups[k];
-            for (size_t p = 0; p < g->n_params; p++)
-                if (g->params[p]->param->untied_from)
+            for (size_t p = 0; p < g->n_params; p++) {
+                const struct tsr_param *other = managed_twin(e, g->params[p]->param);
+                if (other)
                     TSR__RAISE(e, TSR_EVALUE,
                                "%s and %s are one parameter in two groups; wrap the tied modules "
                                "in one list call",
-                               g->params[p]->param->fqn, g->params[p]->param->untied_from->fqn);
+                               g->params[p]->param->fqn, other->fqn);
+            }
         }
 }
 

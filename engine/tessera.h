@@ -471,6 +471,8 @@ struct tsr_param_layout {
     uint64_t padded[4];
     tsr_dtype dtype, param_dtype, reduce_dtype; /* the last two NONE: no cast */
     bool requires_grad;
+    bool is_untied;  /* outside the groups: what a group's call left of a tie (section 2.1) */
+    bool has_dtypes; /* the group was lazily initialised: param_dtype, reduce_dtype are known */
     size_t n_aliases;
     const char *const *aliases;
 };

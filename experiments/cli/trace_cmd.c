@@ -44,6 +44,8 @@ static void mark(struct trace *t, json_t *event)
 
 /* ---- calls ----------------------------------------------------------------------------------- */
 
+#define NO_INDEX UINT32_MAX /* a point that belongs to no iteration or micro-batch */
+
 static bool applies(const struct tsr_node *at, const char *when, uint32_t iter, uint32_t micro)
 {
     return !strcmp(tsr_text_or(at, "when", ""), when) && tsr_u64_or(at, "iter", iter) == iter &&
@@ -166,7 +168,7 @@ static tsr_status run_iteration(struct trace *t, const struct tsr_node *train, u
         mark(t, json_pack("{s:s, s:i}", "e", "optim_step", "i", (int)iter));
         TSR_TRY(tsr_step_optimizer(t->e));
     }
-    TSR_TRY(make_calls(t, "after_step", iter, 0));
+    TSR_TRY(make_calls(t, "after_step", iter, NO_INDEX));
     return tsr_step_end(t->e);
 }
 
@@ -199,7 +201,7 @@ static tsr_status run_train(struct trace *t)
     }
     TSR_TRY(tsr_scenario_step(&t->scenario, t->e));
     TSR_TRY(tsr_engine_init_params(t->e));
-    TSR_TRY(make_calls(t, "after_wrap", 0, 0));
+    TSR_TRY(make_calls(t, "after_wrap", NO_INDEX, NO_INDEX));
     t->stage = "forward";
     for (uint32_t i = 0; i < iters; i++)
         TSR_TRY(run_iteration(t, train, i));

@@ -103,7 +103,7 @@ static json_t *param_json(struct tsr_engine *e, size_t i, bool with_dtypes)
     json_object_set_new(o, "local", local_json(e, i, &p));
     json_object_set_new(o, "padded", shape_json(p.n_dims, p.padded));
     json_object_set_new(o, "dtype", json_string(tsr_dtype_name(p.dtype)));
-    if (with_dtypes) {
+    if (with_dtypes && p.has_dtypes) {
         json_object_set_new(o, "param_dtype", dtype_json(p.param_dtype));
         json_object_set_new(o, "reduce_dtype", dtype_json(p.reduce_dtype));
     }
@@ -136,7 +136,8 @@ json_t *tsr_trace_layout(struct tsr_engine *e, bool with_dtypes, bool with_all_g
     for (size_t i = 0; i < tsr_n_groups(e); i++)
         json_array_append_new(groups, group_json(e, i, with_all_gather));
     for (size_t i = 0; i < tsr_n_param_layouts(e); i++)
-        json_object_set_new(params, tsr_param_layout(e, i).fqn, param_json(e, i, with_dtypes));
+        if (!tsr_param_layout(e, i).is_untied) /* the model lists it under its first name */
+            json_object_set_new(params, tsr_param_layout(e, i).fqn, param_json(e, i, with_dtypes));
     json_object_set_new(layout, "groups", groups);
     json_object_set_new(layout, "params", params);
     return layout;
