@@ -40,6 +40,7 @@ struct rig_setup {
     uint32_t shards, replicas; /* replicas 0: a 1-D mesh */
     uint32_t rank;
     unsigned layers, micro;       /* 0: 3 layers, 1 micro-batch */
+    bool eager;                   /* eager attention, which returns its weights too */
     bool floats;                  /* float input of `width`; the first layer is not an embedding */
     uint64_t width;               /* 0: 8 */
     enum tsr_optimizer optimizer; /* 0: AdamW, foreach */
@@ -184,6 +185,7 @@ static inline void rig_engine(struct rig *r, struct rig_setup s)
     struct tsr_trace_sink sink = {rig_on_event, r};
     struct tsr_engine_config config = {.rank = s.rank, .executor = &r->base, .trace = &sink};
     config.version = s.version;
+    config.attention = s.eager ? TSR_ATTENTION_EAGER : TSR_SDPA_FLASH;
     *r = (struct rig){.base.ops = &ops, .setup = s};
     config.mesh.n_dims = s.replicas ? 2 : 1;
     config.mesh.shape[0] = s.replicas ? s.replicas : s.shards;
