@@ -83,7 +83,10 @@ tsr_status tsr_trace_tp(const struct tsr_scenario *s, struct tsr_engine *e, json
         json_object_set_new(params, p.fqn, param_json(s, &p));
     }
     for (int i = 0; i < s->mesh.n_dims; i++)
-        world *= s->mesh.shape[i];
+        world *= s->mesh.shape[i]; /* fits: an engine was made of it */
+    if (world > 1u << 20)
+        return tsr_node_error(tsr_node_get(s->doc.root, "mesh"),
+                              "mesh: found %u ranks; allowed here: up to %u", world, 1u << 20);
     for (uint32_t r = 0; r < world; r++)
         TSR_TRY(rank_json(e, r, ranks));
     return TSR_OK;
