@@ -285,9 +285,26 @@ static void rebuild(struct tsr_engine *e, struct tsr_reducer *r)
     r->rebuilt = true;
 }
 
+/* A gradient that never came keeps its bucket from starting: the next forward says so (R214). */
+static void check_finished(struct tsr_engine *e, const struct tsr_reducer *r)
+{
+    if (r->n_synced == 0 || r->options.find_unused || r->options.static_graph)
+        return;
+    for (size_t i = 0; i < r->n_params; i++)
+        if (!r->slots[r->params[i]->id].ready) {
+            TSR__RAISE(e, TSR_ERUNTIME,
+                       "Expected to have finished reduction in the prior iteration before starting "
+                       "a new one: %s got no gradient (find_unused allows it)",
+                       r->params[i]->fqn);
+            return;
+        }
+}
+
 struct tsr_tensor *tsr__reducer_pre_forward(struct tsr_engine *e, struct tsr_tensor *in)
 {
     struct tsr_reducer *r = e->reducer;
+    if (e->grad_enabled)
+        check_finished(e, r);
     if (e->grad_enabled && r->sync)
         rebuild(e, r);
     cast_params(e, r);
