@@ -572,6 +572,9 @@ tsr_status tsr__param_dtensor(const struct tsr_engine *e, const struct tsr_param
                               struct tsr_param_dtensor *out);
 /* Refuses DTensor parameters that a group cannot shard (section 2.8). */
 tsr_status tsr__check_dtensor_param(const struct tsr_param *p, const struct tsr_group *g);
+/* On dimensions other than 0 every rank's part must divide evenly. */
+tsr_status tsr__check_dtensor_dim(const struct tsr_engine *e, const struct tsr_param *p,
+                                  const struct tsr_group *g, int dim);
 /* Steps of a model with tensor-parallel parameters are not modelled: only their layout. */
 tsr_status tsr__check_tensor_parallel_step(const struct tsr_engine *e);
 

@@ -316,6 +316,7 @@ static tsr_status make_param(struct call *c, struct tsr_group *g, struct tsr_par
     TSR_TRY(tsr__check_dtensor_param(p, g));
     if (!c->replicate)
         TSR_TRY(choose_dim(c, p, g->shard_size, &dim));
+    TSR_TRY(tsr__check_dtensor_dim(e, p, g, dim));
     TSR_TRY(break_tie(c, &p));
     struct tsr_fsdp_param *f = tsr_arena_alloc(&e->arena, sizeof *f);
     if (!f)

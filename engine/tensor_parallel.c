@@ -104,17 +104,24 @@ static struct tsr_param *own_param(struct tsr_engine *e, struct tsr_module *m, s
     return copy;
 }
 
-/* This rank's part becomes the parameter's shape. */
-static void cut_local(const struct tsr_engine *e, struct tsr_param *p)
+/* The parameter as tensor parallelism alone lays it out. */
+static struct tsr_dtensor tp_layout(const struct tsr_engine *e, const struct tsr_param *p)
 {
     const struct tsr_tensor_parallel *tp = p->tp;
     struct tsr_dtensor t = {.n_dims = p->n_dims, .n_mesh = tp->n};
-    uint64_t local[TSR_DT_MAX_DIMS];
     memcpy(t.shape, tp->shape, sizeof tp->shape);
     for (int i = 0; i < tp->n; i++) {
         t.mesh[i] = mesh_dim(&e->config.mesh, tp->mesh_dim[i]);
         t.place[i] = tp->place[i];
     }
+    return t;
+}
+
+/* This rank's part becomes the parameter's shape. */
+static void cut_local(const struct tsr_engine *e, struct tsr_param *p)
+{
+    struct tsr_dtensor t = tp_layout(e, p);
+    uint64_t local[TSR_DT_MAX_DIMS];
     tsr_dtensor_local_shape(&t, e->config.rank, local);
     p->numel = 1;
     for (int i = 0; i < p->n_dims; i++) {
@@ -222,6 +229,34 @@ tsr_status tsr__check_dtensor_param(const struct tsr_param *p, const struct tsr_
     return TSR_OK;
 }
 
+struct even {
+    const struct tsr_param *p;
+    int dim;
+    uint32_t world;
+};
+
+static tsr_status check_even(void *user, const struct tsr_holder *part)
+{
+    const struct even *want = user;
+    if (part->local_size % want->world == 0)
+        return TSR_OK;
+    return tsr_fail(TSR_ENOTIMPL,
+                    "FSDP does not support uneven sharding on dim %d: %s has %llu elements there "
+                    "on some ranks of tensor parallelism (world size: %u)",
+                    want->dim, want->p->fqn, (unsigned long long)part->local_size, want->world);
+}
+
+/* The own rank was checked already; with uneven tensor parallelism others may differ. */
+tsr_status tsr__check_dtensor_dim(const struct tsr_engine *e, const struct tsr_param *p,
+                                  const struct tsr_group *g, int dim)
+{
+    if (!p->tp || dim <= 0)
+        return TSR_OK;
+    struct tsr_dtensor t = tp_layout(e, p);
+    struct even want = {p, dim, g->shard_size};
+    return tsr_dtensor_holders(&t, dim, 0, t.shape[dim], check_even, &want);
+}
+
 tsr_status tsr__check_tensor_parallel_step(const struct tsr_engine *e)
 {
     if (!e->tp_mesh_dims)
@@ -271,12 +306,13 @@ static void add_fsdp(const struct tsr_engine *e, const struct tsr_param *p,
                  (struct tsr_mesh_dim){g->shard_size, g->shard_stride},
                  tsr_shard_placement(f->shard_dim, split_factor(e, p, f->shard_dim)));
     out->n_fsdp = out->layout.n_mesh;
+    out->fsdp_dim = f->shard_dim > 0 ? f->shard_dim : 0;
 }
 
 tsr_status tsr__param_dtensor(const struct tsr_engine *e, const struct tsr_param *p,
                               struct tsr_param_dtensor *out)
 {
-    *out = (struct tsr_param_dtensor){0};
+    *out = (struct tsr_param_dtensor){.fsdp_dim = -1};
     out->fqn = p->fqn;
     out->dtype = p->dtype;
     out->layout.n_dims = p->n_dims;
@@ -299,4 +335,12 @@ tsr_status tsr_param_dtensor(struct tsr_engine *e, size_t i, struct tsr_param_dt
     if (i >= n)
         return tsr_fail(TSR_EINDEX, "parameter %zu of %zu", i, n);
     return tsr__param_dtensor(e, params[i], out);
+}
+
+void tsr_param_dtensor_local_shape(const struct tsr_param_dtensor *p, uint64_t rank,
+                                   uint64_t *shape)
+{
+    tsr_dtensor_local_shape(&p->layout, rank, shape);
+    if (p->fsdp_dim >= 0 && tsr_dtensor_local_numel(&p->layout, rank) == 0)
+        shape[p->fsdp_dim] = 0;
 }

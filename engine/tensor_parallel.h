@@ -44,11 +44,16 @@ struct tsr_param_dtensor {
     tsr_dtype dtype;
     struct tsr_dtensor layout;  /* global shape, placements; the mesh as global ranks */
     int n_fsdp, n_tp;           /* mesh dimensions of each kind, in this order */
+    int fsdp_dim;               /* that FSDP cuts; replicated: 0; not managed: -1 */
     int mesh_dim[TSR_MAX_MESH]; /* of the engine's mesh, for each; -1: a mesh of the parameter's own
                                  */
 };
 /* i as in tsr_param_layout(). */
 tsr_status tsr_param_dtensor(struct tsr_engine *engine, size_t i,
                              struct tsr_param_dtensor *out) TSR_MUST_USE;
+/* Local shape as the engine stores it: where tensor parallelism leaves a rank without elements, the
+ * dimension that FSDP cuts is 0, too. */
+void tsr_param_dtensor_local_shape(const struct tsr_param_dtensor *p, uint64_t rank,
+                                   uint64_t *shape);
 
 #endif

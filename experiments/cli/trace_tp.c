@@ -58,7 +58,7 @@ static tsr_status rank_json(struct tsr_engine *e, uint32_t rank, json_t *ranks)
         struct tsr_param_dtensor p;
         uint64_t local[TSR_DT_MAX_DIMS];
         TSR_TRY(tsr_param_dtensor(e, i, &p));
-        tsr_dtensor_local_shape(&p.layout, rank, local);
+        tsr_param_dtensor_local_shape(&p, rank, local);
         json_t *o = json_object(), *runs = tsr_runs_json(&p.layout, rank);
         json_object_set_new(o, "local", tsr_sizes_json(p.layout.n_dims, local));
         json_object_set_new(o, "runs", runs);
