@@ -257,6 +257,41 @@ static void dim1_is_checked_on_the_local_tensor(void **state)
     tsr_engine_destroy(e);
 }
 
+/* 10 columns on 4 ranks: 3, 3, 3, 1; no rank of the last one's group could shard its part. */
+static void dim1_is_checked_on_every_rank(void **state)
+{
+    (void)state;
+    static const struct tsr_shard_dim dims[] = {{"down.weight", 1, false}};
+    static const struct tsr_mesh mesh = {2, {3, 4}, {"dp", "tp"}};
+    struct tsr_wrap_options o = {
+        .n_shard_dims = 1, .shard_dims = dims, .mesh_dims = dp, .n_mesh_dims = 1};
+    struct tsr_engine *e = open_engine(&mesh, 0);
+    struct tsr_module *root = tsr_module_root(e);
+    assert_int_equal(apply(e, "tp", 4), TSR_OK);
+    assert_int_equal(tsr_fully_shard(e, &root, 1, &o), TSR_ENOTIMPL);
+    assert_non_null(strstr(tsr_error_text(), "down.weight"));
+    tsr_engine_destroy(e);
+}
+
+/* 8 columns on 5 ranks leave the last without any: its local shape has no rows either. */
+static void ranks_without_elements_have_no_rows(void **state)
+{
+    (void)state;
+    static const struct tsr_mesh mesh = {2, {2, 5}, {"dp", "tp"}};
+    struct tsr_engine *e = open_engine(&mesh, 0);
+    uint64_t local[TSR_DT_MAX_DIMS];
+    assert_int_equal(apply(e, "tp", 4), TSR_OK);
+    assert_int_equal(shard_root(e, dp, 1), TSR_OK);
+    struct tsr_param_dtensor p = find(e, "emb.weight");
+    tsr_param_dtensor_local_shape(&p, 3, local);
+    assert_int_equal(local[0], 8);
+    assert_int_equal(local[1], 2);
+    tsr_param_dtensor_local_shape(&p, 4, local);
+    assert_int_equal(local[0], 0);
+    assert_int_equal(local[1], 0);
+    tsr_engine_destroy(e);
+}
+
 static void malformed_options_are_refused(void **state)
 {
     (void)state;
@@ -309,6 +344,8 @@ int main(void)
                                        cmocka_unit_test(another_device_type_is_refused),
                                        cmocka_unit_test(replicate_placement_is_refused),
                                        cmocka_unit_test(dim1_is_checked_on_the_local_tensor),
+                                       cmocka_unit_test(dim1_is_checked_on_every_rank),
+                                       cmocka_unit_test(ranks_without_elements_have_no_rows),
                                        cmocka_unit_test(malformed_options_are_refused),
                                        cmocka_unit_test(int_reshard_is_refused)};
     return cmocka_run_group_tests(tests, NULL, NULL);
