@@ -186,11 +186,16 @@ void tsr__storage_unback(struct tsr_engine *e, struct tsr_storage *s)
     instr.block_bytes = s->block.bytes;
     tsr_allocator_free(e->allocator, s->block.handle);
     s->block.handle = NULL;
-    /* Locals of a stopped recomputation are dropped after the stop: frees are emitted then, too. */
+    /* Locals of a stopped recomputation, or of a failed step (which may be reset), are dropped
+     * after the stop: frees are emitted then, too. */
     bool stopped = e->stopped;
+    tsr_status status = e->status;
     e->stopped = false;
+    e->status = TSR_OK;
     tsr__emit(e, &instr);
     e->stopped = stopped;
+    if (status != TSR_OK)
+        e->status = status;
 }
 
 void tsr__storage_retain(struct tsr_storage *s)
