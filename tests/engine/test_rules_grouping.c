@@ -183,6 +183,7 @@ static void second_call_is_refused(void **state)
     rig_open(&r, (struct rig_setup){.shards = 2});
     rig_shard(&r, "layers.2", NULL);
     rig_refused(rig_try_shard(&r, "layers.2", NULL), TSR_EASSERT, "layers.2");
+    assert_non_null(strstr(tsr_error_text(), "already been applied"));
     struct tsr_module *m = rig_module(&r, "layers.2");
     rig_refused(tsr_replicate(r.e, &m, 1, NULL), TSR_ERUNTIME, "layers.2");
     rig_close(&r);
