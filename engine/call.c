@@ -32,6 +32,17 @@ struct tsr_tensor *tsr__call_body(struct tsr_engine *e, struct tsr_module *m, st
     return out;
 }
 
+/* The hooks of a list also run when a recomputation has stopped early, without an output. */
+static struct tsr_tensor *stopped_list_post_forward(struct tsr_engine *e, struct tsr_module *m,
+                                                    struct tsr_tensor *out)
+{
+    tsr_release(e, out);
+    e->stopped = false;
+    out = tsr__state_post_forward(e, m->state, m, NULL);
+    e->stopped = true;
+    return out;
+}
+
 struct tsr_tensor *tsr__call_hooks(struct tsr_engine *e, struct tsr_module *m,
                                    struct tsr_tensor *in)
 {
@@ -52,6 +63,8 @@ struct tsr_tensor *tsr__call_hooks(struct tsr_engine *e, struct tsr_module *m,
     e->origin.module = m->id;
     if (m->state && tsr__ok(e))
         out = tsr__state_post_forward(e, m->state, m, out);
+    else if (m->state && m->state->n_modules > 1 && e->stopped && e->status == TSR_OK)
+        out = stopped_list_post_forward(e, m, out);
     tsr_release(e, m->aux_output);
     m->aux_output = NULL;
     if (e->has_trace && m->n_params > 0 && out && out->grad_fn && e->recompute_depth == 0 &&

@@ -306,6 +306,7 @@ struct tsr_state {
     /* list groups: modules of this forward that have not run yet */
     bool *ran;
     size_t n_ran;
+    bool list_open; /* a module of the list has run, not all have */
     bool handle_pending;
 };
 

@@ -442,9 +442,9 @@ static tsr_status make_group(struct call *c, struct tsr_state *s, const struct s
     uint32_t size = 0;
     if (!span->replicate)
         TSR_TRY(resolve_reshard(c->options, g->shard_size, &size));
+    TSR_TRY(tsr__group_set_post_forward(e, g, size));
     if (c->n_params == 0)
         return TSR_OK; /* the state has no group; its hooks still run */
-    TSR_TRY(tsr__group_set_post_forward(e, g, size));
     g->state = s;
     group_defaults(c, g);
     g->params = tsr_arena_alloc(&e->arena, c->n_params * sizeof *g->params);

@@ -113,7 +113,9 @@ static void transformer_forward(struct tsr_engine *e, struct tsr_module *self, v
         tsr_release(e, h);
         h = next;
     }
-    *out = tsr_call(e, m->ln_f, h);
+    struct tsr_tensor *normed = tsr_call(e, m->ln_f, h);
+    *out = tsr_op_view(e, normed); /* GPT2Model gives its result the shape of the input */
+    tsr_release(e, normed);
     tsr_release(e, h);
     tsr_release(e, positions);
 }

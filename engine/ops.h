@@ -38,6 +38,8 @@ struct tsr_tensor *tsr_op_attention(struct tsr_engine *e, struct tsr_tensor *q,
                                     struct tsr_tensor *k, struct tsr_tensor *v,
                                     const struct tsr_attention_shape *shape,
                                     struct tsr_tensor **weights);
+/* The same elements under another shape: an operation of the graph that computes nothing. */
+struct tsr_tensor *tsr_op_view(struct tsr_engine *e, struct tsr_tensor *x);
 /* q, k, v as views of one (T, parts) tensor. */
 void tsr_op_split3(struct tsr_engine *e, struct tsr_tensor *x, uint64_t q, uint64_t kv,
                    struct tsr_tensor *out[3]);

@@ -130,6 +130,12 @@ static struct tsr_tensor *linear(struct tsr_engine *e, struct tsr_tensor *x, str
                    tsr_dtype_name((tsr_dtype)x->dtype), tsr_dtype_name((tsr_dtype)w->dtype));
         return NULL;
     }
+    if (b && b->dtype != w->dtype) {
+        TSR__RAISE(e, TSR_ERUNTIME, "%s: self and mat2 must have the same dtype, but got %s and %s",
+                   bp->fqn, tsr_dtype_name((tsr_dtype)b->dtype),
+                   tsr_dtype_name((tsr_dtype)w->dtype));
+        return NULL;
+    }
     uint64_t in = w->dims[flags & LINEAR_CONV1D ? 0 : 1];
     uint64_t out = w->dims[flags & LINEAR_CONV1D ? 1 : 0];
     uint64_t rows = in ? x->numel / in : 0;
@@ -267,12 +273,16 @@ static tsr_dtype promote(uint8_t a, uint8_t b)
 /* A layer norm keeps the dtype of its input and takes weights of that dtype, or f32 ones for an
  * input of 16 bits. */
 static tsr_dtype layer_norm_dtype(struct tsr_engine *e, const struct tsr_tensor *x,
-                                  const struct tsr_tensor *w, const struct tsr_param *wp)
+                                  const struct tsr_tensor *w, const struct tsr_tensor *b,
+                                  const struct tsr_param *wp)
 {
     bool is_half = x->dtype == TSR_BF16 || x->dtype == TSR_F16;
-    if (x->dtype != w->dtype && !(is_half && w->dtype == TSR_F32))
-        TSR__RAISE(e, TSR_ERUNTIME, "%s: expected scalar type %s but found %s", wp->fqn,
-                   tsr_dtype_name((tsr_dtype)x->dtype), tsr_dtype_name((tsr_dtype)w->dtype));
+    bool fits = w->dtype == b->dtype && (x->dtype == w->dtype || (is_half && w->dtype == TSR_F32));
+    if (!fits)
+        TSR__RAISE(e, TSR_ERUNTIME,
+                   "%s: a layer norm of %s: expected scalar type %s but found %s and %s", wp->fqn,
+                   tsr_dtype_name((tsr_dtype)x->dtype), is_half ? "f32" : "that of its input",
+                   tsr_dtype_name((tsr_dtype)w->dtype), tsr_dtype_name((tsr_dtype)b->dtype));
     return (tsr_dtype)x->dtype;
 }
 
@@ -283,7 +293,7 @@ static struct tsr_tensor *norm(struct tsr_engine *e, struct tsr_tensor *x, struc
     struct tsr_tensor *b = w && bp ? tsr__param_value(e, bp) : NULL;
     if (!w || (bp && !b))
         return NULL;
-    tsr_dtype dtype = b ? layer_norm_dtype(e, x, w, wp) : promote(x->dtype, w->dtype);
+    tsr_dtype dtype = b ? layer_norm_dtype(e, x, w, b, wp) : promote(x->dtype, w->dtype);
     if (!tsr__ok(e))
         return NULL;
     struct tsr_node *node =
@@ -486,16 +496,41 @@ struct tsr_tensor *tsr_op_add(struct tsr_engine *e, struct tsr_tensor *a, struct
     return y;
 }
 
+static void view_backward(struct tsr_engine *e, struct tsr_node *node, struct tsr_tensor **grad_out,
+                          struct tsr_tensor **grad_in)
+{
+    (void)e;
+    (void)node;
+    grad_in[0] = tsr_retain(grad_out[0]);
+}
+
+struct tsr_tensor *tsr_op_view(struct tsr_engine *e, struct tsr_tensor *x)
+{
+    if (!x)
+        return NULL;
+    struct tsr_node *node = tsr__node_new(e, "View", view_backward, &x, 1);
+    struct tsr_tensor *y =
+        tsr__tensor_view(e, x->storage, (tsr_dtype)x->dtype, x->n_dims, x->dims);
+    if (!y)
+        return tsr__op_abort(e, node);
+    y->offset = x->offset;
+    tsr__node_output(node, y, 0);
+    return y;
+}
+
 /* b's gradient is the sum over the batch, also for a batch of one. */
 static void add_rows_backward(struct tsr_engine *e, struct tsr_node *node,
                               struct tsr_tensor **grad_out, struct tsr_tensor **grad_in)
 {
     if (node->edges[0].node)
-        grad_in[0] = tsr_retain(grad_out[0]);
+        grad_in[0] = grad_as(e, grad_out[0], (tsr_dtype)node->a[2]);
     if (!node->edges[1].node)
         return;
-    grad_in[1] = tsr__tensor_new(e, (tsr_dtype)grad_out[0]->dtype, 2, node->a, TSR_CAT_TEMP);
-    tsr__emit_pointwise(e, "sum_rows", grad_out, 1, grad_in[1]);
+    struct tsr_tensor *sum =
+        tsr__tensor_new(e, (tsr_dtype)grad_out[0]->dtype, 2, node->a, TSR_CAT_TEMP);
+    tsr__emit_pointwise(e, "sum_rows", grad_out, 1, sum);
+    grad_in[1] = sum ? grad_as(e, sum, (tsr_dtype)node->a[3]) : NULL;
+    tsr_release(e, sum);
 }
 
 struct tsr_tensor *tsr_op_add_rows(struct tsr_engine *e, struct tsr_tensor *a, struct tsr_tensor *b)
@@ -507,8 +542,11 @@ struct tsr_tensor *tsr_op_add_rows(struct tsr_engine *e, struct tsr_tensor *a, s
     if (node) {
         node->a[0] = b->dims[0];
         node->a[1] = b->dims[1];
+        node->a[2] = a->dtype;
+        node->a[3] = b->dtype;
     }
-    struct tsr_tensor *y = tsr__tensor_like(e, a, (tsr_dtype)a->dtype, tsr__result_category(e));
+    struct tsr_tensor *y =
+        tsr__tensor_like(e, a, promote(a->dtype, b->dtype), tsr__result_category(e));
     if (!y)
         return tsr__op_abort(e, node);
     tsr__emit_pointwise(e, "add", in, 2, y);

@@ -210,29 +210,36 @@ static struct tsr_tensor *cast_input(struct tsr_engine *e, struct tsr_state *s,
 }
 
 /* List groups (3.11, 2.11): the pre-hook body runs for the first module only. */
-static bool is_first_of_list(struct tsr_state *s, const struct tsr_module *m)
+static bool is_first_of_list(struct tsr_state *s)
 {
     if (s->n_modules == 1)
         return true;
-    bool first = s->n_ran == 0;
+    bool first = !s->list_open;
+    s->list_open = true;
+    return first;
+}
+
+static void forget_ran(struct tsr_state *s)
+{
+    s->list_open = false;
+    s->n_ran = 0;
+    for (size_t i = 0; i < s->n_modules; i++)
+        s->ran[i] = false;
+}
+
+/* ... and the post-hook body once all have run. */
+static bool is_last_of_list(struct tsr_state *s, const struct tsr_module *m)
+{
+    if (s->n_modules == 1 || !s->list_open)
+        return true;
     for (size_t i = 0; i < s->n_modules; i++)
         if (s->modules[i] == m && !s->ran[i]) {
             s->ran[i] = true;
             s->n_ran++;
         }
-    return first;
-}
-
-/* ... and the post-hook body once all have run. */
-static bool is_last_of_list(struct tsr_state *s)
-{
-    if (s->n_modules == 1)
-        return true;
     if (s->n_ran < s->n_modules)
         return false;
-    s->n_ran = 0;
-    for (size_t i = 0; i < s->n_modules; i++)
-        s->ran[i] = false;
+    forget_ran(s);
     return true;
 }
 
@@ -269,9 +276,10 @@ static struct tsr_tensor *enter_forward(struct tsr_engine *e, struct tsr_state *
 struct tsr_tensor *tsr__state_pre_forward(struct tsr_engine *e, struct tsr_state *s,
                                           struct tsr_module *m, struct tsr_tensor *in)
 {
+    (void)m;
     if (!tsr__ok(e))
         return in;
-    if (!is_first_of_list(s, m)) { /* 2.15: casts and the guarantee for every module (R121) */
+    if (!is_first_of_list(s)) { /* 2.15: casts and the guarantee for every module (R121) */
         if (e->config.version < TSR_TORCH_2_15)
             return in;
         ensure_unsharded(e, s);
@@ -307,13 +315,6 @@ static void register_pre_backward(struct tsr_engine *e, struct tsr_state *s, str
     trace_count(e, "register_pre_backward", s, n);
 }
 
-static void forget_ran(struct tsr_state *s)
-{
-    s->n_ran = 0;
-    for (size_t i = 0; i < s->n_modules; i++)
-        s->ran[i] = false;
-}
-
 static void leave_forward(struct tsr_engine *e, struct tsr_state *s, struct tsr_tensor *out,
                           struct tsr_tensor *aux)
 {
@@ -328,7 +329,7 @@ static void complete_lists(struct tsr_engine *e, struct tsr_state *root, struct 
 {
     for (size_t i = root->ctx->n_states; i-- > 0;) {
         struct tsr_state *s = root->ctx->states[i];
-        if (s->n_modules < 2 || s->n_ran == 0 || s->n_ran == s->n_modules)
+        if (s->n_modules < 2 || !s->list_open)
             continue;
         forget_ran(s);
         leave_forward(e, s, out, NULL);
@@ -355,7 +356,7 @@ struct tsr_tensor *tsr__state_post_forward(struct tsr_engine *e, struct tsr_stat
 {
     if (!tsr__ok(e))
         return out;
-    if (!is_last_of_list(s))
+    if (!is_last_of_list(s, m))
         return e->config.version < TSR_TORCH_2_15 ? out : cast(e, out, s->mp.output);
     bool recompute = s->training == TSR_PRE_BACKWARD;
     enter_hook(e, s, TSR_HOOK_POST_FORWARD, TSR_MARK_POST_FORWARD);
