@@ -118,19 +118,34 @@ struct tsr_allocator_stats tsr_engine_memory(const struct tsr_engine *e)
 /* ---- rank classes ---------------------------------------------------------------------------- */
 uint32_t tsr_shard_world(const struct tsr_engine *e)
 {
-    return e->config.mesh.shape[e->config.mesh.n_dims - 1];
+    struct tsr_submesh mesh;
+    if (tsr__submesh(e, NULL, 0, &mesh) != TSR_OK || mesh.n_dims == 0)
+        return 1;
+    return mesh.size[mesh.n_dims - 1];
 }
 
-static uint64_t shard_signature(const struct tsr_engine *e, uint32_t shard_rank)
+static bool has_custom_collective(const struct tsr_engine *e)
+{
+    for (size_t i = 0; i < e->n_states; i++)
+        for (size_t k = 0; k < e->states[i]->n_groups; k++)
+            if (e->states[i]->groups[k]->custom_all_gather ||
+                e->states[i]->groups[k]->custom_reduce_scatter)
+                return true;
+    return false;
+}
+
+static uint64_t shard_signature(const struct tsr_engine *e, uint32_t rank)
 {
     uint64_t hash = TSR_HASH_INIT;
+    if (has_custom_collective(e))
+        hash = tsr_hash_u64(hash, rank); /* SEND and RECV name peers: every rank does its own */
     for (size_t i = 0; i < e->n_params; i++) {
         const struct tsr_param *p = e->params[i];
         if (!p || !p->fsdp || p->fsdp->shard_dim < 0)
             continue;
         struct tsr_chunk c =
             tsr__chunk(p->shape[p->fsdp->shard_dim], p->fsdp->group->shard_size,
-                       shard_rank / p->fsdp->group->shard_stride % p->fsdp->group->shard_size);
+                       rank / p->fsdp->group->shard_stride % p->fsdp->group->shard_size);
         hash = tsr_hash_u64(hash, c.count);
     }
     return hash;
@@ -140,7 +155,10 @@ static uint64_t shard_signature(const struct tsr_engine *e, uint32_t shard_rank)
 tsr_status tsr_engine_rank_classes(struct tsr_engine *e, uint32_t *class_of,
                                    uint32_t *representative, uint32_t *n_classes)
 {
-    uint32_t shard = tsr_shard_world(e);
+    struct tsr_submesh mesh;
+    TSR_TRY(tsr__submesh(e, NULL, 0, &mesh));
+    int last = mesh.n_dims - 1; /* shapes repeat after one shard group of the engine's mesh */
+    uint32_t shard = last < 0 ? 1 : mesh.size[last] * mesh.stride[last];
     uint64_t *signature = malloc(shard * sizeof *signature);
     if (!signature)
         return tsr_fail(TSR_ENOMEM, "out of memory");

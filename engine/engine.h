@@ -114,6 +114,7 @@ struct tsr_param {
     struct tsr_fsdp_param *fsdp; /* NULL: not managed */
     struct tsr_tensor *value;    /* what the module computes with now; NULL: sharded */
     bool ignored;
+    bool tp_partial;                /* its gradient is a partial sum over tensor-parallel ranks */
     struct tsr_tensor_parallel *tp; /* a DTensor: `shape` is this rank's part; NULL: plain */
     struct tsr_param *untied_from;  /* a tie that grouping broke (2.1) */
     /* parameters outside FSDP groups (ignored, bucketed replicate): */
@@ -360,7 +361,8 @@ struct tsr_engine {
     struct tsr_model_info {
         bool int_input, loss_mse;
         uint64_t vocab, in_dim;
-        uint64_t buffer_bytes; /* a buffer of the root (rotary angles) */
+        uint64_t buffer_bytes;                /* a buffer of the root (rotary angles) */
+        const struct tsr_llama_config *llama; /* NULL: another family */
     } model;
 
     struct tsr_param **layout_params; /* in module order, as of layout_states calls */
@@ -415,7 +417,12 @@ struct tsr_engine {
     struct tsr_storage *workspaces[8];
     size_t n_workspaces;
     bool params_ready;
-    uint32_t tp_mesh_dims;          /* bit i: tensor parallelism uses mesh dimension i */
+    uint32_t tp_mesh_dims; /* bit i: tensor parallelism uses mesh dimension i */
+    struct {
+        uint32_t size; /* 0 or 1: the model's steps are not tensor-parallel */
+        bool sequence; /* activations between regions are cut along the sequence */
+        uint16_t comm, stream;
+    } tp;
     struct tsr_storage **opt_temps; /* scratch of the optimizer, by parameter */
 };
 
@@ -556,6 +563,16 @@ typedef bool (*tsr_module_fn)(void *user, struct tsr_module *m);
 void tsr__module_walk(struct tsr_module *m, tsr_module_fn fn, void *user);
 /* The tensor that the module computes with; raises the errors of a sharded or freed parameter. */
 struct tsr_tensor *tsr__param_value(struct tsr_engine *e, struct tsr_param *p);
+
+/* ---- ops_tp.c -------------------------------------------------------------------------------- */
+
+/* Around the part of a block that tensor parallelism cuts; new references. Identity without it. */
+struct tsr_tensor *tsr__tp_enter(struct tsr_engine *e, struct tsr_tensor *x);
+struct tsr_tensor *tsr__tp_leave(struct tsr_engine *e, struct tsr_tensor *x);
+/* All-reduce in place over the tensor-parallel ranks; nothing without tensor parallelism. */
+void tsr__tp_sum(struct tsr_engine *e, struct tsr_tensor *x);
+void tsr__tp_reduce_partial(struct tsr_engine *e, const struct tsr_param *p,
+                            struct tsr_tensor *grad);
 
 /* ---- tensor_parallel.c ----------------------------------------------------------------------- */
 

@@ -230,14 +230,15 @@ static void find_aliases(struct alias_walk *w, struct tsr_module *m)
         find_aliases(w, m->children[i]);
 }
 
-/* ---- ties that a call breaks (section 2.1, Q7) ------------------------------------------------ */
+/* ---- ties that a call breaks (section 2.1, Q7) ------------------------------------------------
+ */
 
 struct tie_walk {
     struct tsr_engine *e;
     struct tsr_param *param, *copy;
     struct tsr_module *const *targets;
     size_t n_targets;
-    bool inside;            /* whether modules below the targets or the others are wanted */
+    bool inside;             /* whether modules below the targets or the others are wanted */
     struct tsr_place *first; /* first wanted place */
     struct tsr_module *first_module;
 };
@@ -269,9 +270,9 @@ static bool visit_tied(void *user, struct tsr_module *m)
 
 static const char *place_fqn(const struct tie_walk *w)
 {
-    return *w->first_module->fqn ? tsr_arena_printf(&w->e->arena, "%s.%s", w->first_module->fqn,
-                                                    w->first->name)
-                                 : w->first->name;
+    return *w->first_module->fqn
+               ? tsr_arena_printf(&w->e->arena, "%s.%s", w->first_module->fqn, w->first->name)
+               : w->first->name;
 }
 
 /* Only the places inside the call's modules get the group's parameter. What is tied to it outside

@@ -55,8 +55,8 @@ static void attention_forward(struct tsr_engine *e, struct tsr_module *self, voi
 {
     const struct llama_attention *a = impl;
     const struct tsr_llama_config *c = &a->m->c;
-    struct tsr_attention_shape shape = {e->step.batch, e->step.seq, c->n_heads, c->n_kv_heads,
-                                        c->head_dim};
+    struct tsr_attention_shape shape = {e->step.batch, e->step.seq, 0, 0, c->head_dim};
+    x = tsr__tp_enter(e, x);
     struct tsr_tensor *q = tsr_call(e, a->q, x);
     if (a->q_norm)
         assign(e, &q, tsr_call(e, a->q_norm, q));
@@ -64,6 +64,11 @@ static void attention_forward(struct tsr_engine *e, struct tsr_module *self, voi
     if (a->k_norm)
         assign(e, &k, tsr_call(e, a->k_norm, k));
     struct tsr_tensor *v = tsr_call(e, a->v, x);
+    tsr_release(e, x);
+    if (q && k) { /* this rank's heads */
+        shape.heads = q->dims[1] / c->head_dim;
+        shape.kv_heads = k->dims[1] / c->head_dim;
+    }
     assign(e, &q, tsr_op_rotary(e, q, shape.seq, shape.head_dim));
     assign(e, &k, tsr_op_rotary(e, k, shape.seq, shape.head_dim));
     if (e->config.gqa_repeat && c->n_kv_heads < c->n_heads) {
@@ -71,7 +76,9 @@ static void attention_forward(struct tsr_engine *e, struct tsr_module *self, voi
         assign(e, &v, tsr_op_repeat_heads(e, v, c->n_heads / c->n_kv_heads));
     }
     struct tsr_tensor *o = tsr_op_attention(e, q, k, v, &shape, &self->aux_output);
-    *out = tsr_call(e, a->o, o);
+    struct tsr_tensor *y = tsr_call(e, a->o, o);
+    *out = tsr__tp_leave(e, y);
+    tsr_release(e, y);
     tsr_release(e, o);
     tsr_release(e, q);
     tsr_release(e, k);
@@ -83,13 +90,17 @@ static void mlp_forward(struct tsr_engine *e, struct tsr_module *self, void *imp
 {
     const struct llama_mlp *m = impl;
     (void)self;
+    x = tsr__tp_enter(e, x);
     struct tsr_tensor *gate = tsr_call(e, m->gate, x);
     assign(e, &gate, tsr_op_silu(e, gate));
     struct tsr_tensor *up = tsr_call(e, m->up, x);
+    tsr_release(e, x);
     struct tsr_tensor *product = tsr_op_mul(e, gate, up);
     tsr_release(e, gate);
     tsr_release(e, up);
-    *out = tsr_call(e, m->down, product);
+    struct tsr_tensor *y = tsr_call(e, m->down, product);
+    *out = tsr__tp_leave(e, y);
+    tsr_release(e, y);
     tsr_release(e, product);
 }
 
@@ -121,6 +132,7 @@ static void model_forward(struct tsr_engine *e, struct tsr_module *self, void *i
     const struct llama *m = impl;
     (void)self;
     struct tsr_tensor *h = tsr_call(e, m->embed, ids);
+    assign(e, &h, tsr__tp_leave(e, h));
     for (size_t i = 0; i < m->layers->n_children; i++)
         assign(e, &h, tsr_call(e, m->layers->children[i], h));
     *out = tsr_call(e, m->norm, h);
@@ -133,6 +145,7 @@ static void causal_lm_forward(struct tsr_engine *e, struct tsr_module *self, voi
     const struct llama *m = impl;
     (void)self;
     struct tsr_tensor *h = tsr_call(e, m->model, ids);
+    assign(e, &h, tsr__tp_enter(e, h));
     *out = tsr_call(e, m->head, h);
     tsr_release(e, h);
 }
@@ -248,6 +261,7 @@ tsr_status tsr_model_llama(struct tsr_engine *e, const struct tsr_llama_config *
         tsr__param_new(e, m->head, "weight", 2, table, TSR_F32);
     e->model.int_input = true;
     e->model.vocab = config->vocab_size;
+    e->model.llama = &m->c;
     e->model.buffer_bytes = 4 * config->max_positions * config->head_dim; /* complex64 angles */
     return e->status;
 }

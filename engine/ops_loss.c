@@ -21,6 +21,18 @@ static void emit_loss(struct tsr_engine *e, const char *name, struct tsr_tensor 
     tsr__emit_op(e, &work);
 }
 
+/* A vocabulary that tensor parallelism cuts: `n` numbers per token are all-reduced. */
+static void sum_over_vocabulary(struct tsr_engine *e, const struct tsr_tensor *x, int n)
+{
+    if (e->tp.size < 2 || !x)
+        return;
+    for (int i = 0; i < n && tsr__ok(e); i++) {
+        struct tsr_tensor *row = tsr__tensor_new(e, TSR_F32, 1, x->dims, TSR_CAT_TEMP);
+        tsr__tp_sum(e, row);
+        tsr_release(e, row);
+    }
+}
+
 static void log_softmax_backward(struct tsr_engine *e, struct tsr_node *node,
                                  struct tsr_tensor **grad_out, struct tsr_tensor **grad_in)
 {
@@ -39,6 +51,7 @@ static struct tsr_tensor *log_softmax(struct tsr_engine *e, struct tsr_tensor *x
     if (!y)
         return tsr__op_abort(e, node);
     emit_loss(e, "log_softmax", x, NULL, y);
+    sum_over_vocabulary(e, x, 2); /* the largest logit and the sum of exponentials */
     if (node) {
         struct tsr_tensor *same = tsr__tensor_view(e, y->storage, TSR_F32, y->n_dims, y->dims);
         tsr__node_save(e, node, same);
@@ -73,6 +86,7 @@ static struct tsr_tensor *nll(struct tsr_engine *e, struct tsr_tensor *p, struct
     struct tsr_tensor *loss = tsr__tensor_new(e, TSR_F32, 1, &one, tsr__result_category(e));
     struct tsr_tensor *weight = tsr__tensor_new(e, TSR_F32, 1, &one, tsr__result_category(e));
     emit_loss(e, "nll_loss", labels, NULL, loss);
+    sum_over_vocabulary(e, p, 1); /* the label's log-probability lies on one rank */
     tsr__node_save(e, node, weight);
     tsr_release(e, weight);
     if (!loss)

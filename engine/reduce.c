@@ -502,6 +502,8 @@ void tsr__reduce(struct tsr_engine *e, struct tsr_group *g, struct tsr_reduce_it
     uint16_t current = e->stream;
     if (!tsr__ok(e) || !plan_reduction(e, g, &r))
         return;
+    for (size_t i = 0; i < n; i++)
+        tsr__tp_reduce_partial(e, items[i].p->param, items[i].grad);
     trace_reduce(e, g, &r);
     reduce_copy_in(e, g, &r);
     if (tsr__ok(e))

@@ -270,7 +270,14 @@ tsr_status tsr__check_tensor_parallel_step(const struct tsr_engine *e)
                             "parallelism: %s",
                             g->post_forward_size, p->fqn);
     }
-    return tsr_fail(TSR_EUNSUPPORTED, "steps with tensor-parallel parameters are not modelled");
+    if (e->tp.size > 1 && e->step.seq % e->tp.size != 0)
+        return tsr_fail(TSR_EVALUE,
+                        "a sequence of %llu cannot be cut among %u tensor-parallel ranks",
+                        (unsigned long long)e->step.seq, e->tp.size);
+    if (e->tp.size > 0)
+        return TSR_OK;
+    return tsr_fail(TSR_EUNSUPPORTED,
+                    "steps are modelled for a whole model's plan only (tsr_tensor_parallel_model)");
 }
 
 static void push_dim(struct tsr_param_dtensor *out, int dim, struct tsr_mesh_dim mesh,

@@ -2,8 +2,8 @@
  *
  * After a model is built and before it is wrapped, tsr_tensor_parallel() turns parameters into
  * DTensors on a dimension of the engine's mesh; wrapping then shards this rank's part over the
- * dimensions that its options name. Here is the layout that comes out; steps of such a model are
- * not modelled (tsr_engine_init_params() says so).
+ * dimensions that its options name. tsr_tensor_parallel() alone gives layouts; steps are modelled
+ * after tsr_tensor_parallel_model() (tsr_engine_init_params() says so).
  */
 #ifndef TSR_TENSOR_PARALLEL_H
 #define TSR_TENSOR_PARALLEL_H
@@ -36,6 +36,13 @@ struct tsr_tp_options {
  * module that has no rule. ValueError: no such dimension, used already, a wrapped model. */
 tsr_status tsr_tensor_parallel(struct tsr_engine *engine,
                                const struct tsr_tp_options *options) TSR_MUST_USE;
+
+/* Tensor parallelism of a whole Llama-family model, with steps: Megatron's cuts, the vocabulary
+ * of embedding, head and loss among them; sequence: activations between the cut regions are
+ * divided along the sequence (torchtitan's plan). ValueError: a size that does not divide;
+ * NotImplementedError: another family. */
+tsr_status tsr_tensor_parallel_model(struct tsr_engine *engine, const char *mesh_dim,
+                                     bool sequence) TSR_MUST_USE;
 
 /* Where a parameter lies: on the mesh dimensions of its group, then on those of its tensor
  * parallelism. Ranks that differ elsewhere hold the same. */

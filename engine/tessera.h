@@ -363,6 +363,8 @@ struct tsr_two_level {
     uint32_t local_ranks;        /* members of the communicator in one node, side by side */
 };
 void tsr_two_level_init(struct tsr_two_level *t, uint32_t local_ranks);
+/* The same for every group that was wrapped; the engine owns it. */
+tsr_status tsr_use_two_level_gather(struct tsr_engine *e, uint32_t gpus_per_node) TSR_MUST_USE;
 
 /* Buffers of collectives come from the process group's own allocator. AssertionError with a custom
  * comm (R197). */

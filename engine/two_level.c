@@ -63,3 +63,26 @@ void tsr_two_level_init(struct tsr_two_level *t, uint32_t local_ranks)
     *t = (struct tsr_two_level){.comm = {.name = "two_level", .run = run}, local_ranks};
     t->comm.user = t;
 }
+
+/* Neighbours in a communicator that lie in one node. */
+static uint32_t local_members(const struct tsr_comm *comm, uint32_t gpus_per_node)
+{
+    uint32_t n = comm->stride ? gpus_per_node / comm->stride : 1;
+    return n == 0 ? 1 : n < comm->size ? n : comm->size;
+}
+
+tsr_status tsr_use_two_level_gather(struct tsr_engine *e, uint32_t gpus_per_node)
+{
+    for (size_t i = 0; i < e->n_states; i++)
+        for (size_t k = 0; k < e->states[i]->n_groups; k++) {
+            struct tsr_group *g = e->states[i]->groups[k];
+            if (g->is_replicate)
+                return tsr_fail(TSR_EVALUE, "'%s' is replicated: it has no all-gather", g->name);
+            struct tsr_two_level *t = tsr_arena_alloc(&e->arena, sizeof *t);
+            if (!t)
+                return tsr_fail(TSR_ENOMEM, "out of memory");
+            tsr_two_level_init(t, local_members(&e->comms[g->shard_comm], gpus_per_node));
+            g->custom_all_gather = &t->comm;
+        }
+    return TSR_OK;
+}

@@ -3,6 +3,8 @@
 
 #include <string.h>
 
+#include "../../engine/tensor_parallel.h"
+
 /* ---- the model --------------------------------------------------------------------------- */
 
 static tsr_status add_extras(const struct tsr_tree_extras *x, struct tsr_engine *engine)
@@ -67,14 +69,29 @@ static tsr_status configure_step(const struct tsr_job *job, struct tsr_engine *e
 
 /* ---- the engine -------------------------------------------------------------------------- */
 
+static tsr_status apply_two_level(const struct tsr_job *job, struct tsr_engine *engine)
+{
+    if (!job->settings->two_level_gather)
+        return TSR_OK;
+    tsr_status status = tsr_use_two_level_gather(engine, job->cluster.gpus_per_node);
+    return status == TSR_OK ? status
+                            : tsr_node_wrap_error(tsr_job_at(job, "two_level_gather"), status,
+                                                  "two_level_gather");
+}
+
 static tsr_status set_up(const struct tsr_job *job, struct tsr_engine *engine)
 {
     tsr_status status = build_model(job, engine);
     if (status != TSR_OK && status != TSR_ECONFIG)
         return tsr_node_wrap_error(tsr_job_at(job, "model.name"), status, "model");
     TSR_TRY(status);
+    if (job->settings->tp > 1)
+        status = tsr_tensor_parallel_model(engine, "tp", job->settings->sequence_parallel);
+    if (status != TSR_OK)
+        return tsr_node_wrap_error(tsr_job_at(job, "tp"), status, "tp");
     TSR_TRY(tsr_apply_checkpoint(job, engine));
     TSR_TRY(tsr_apply_wrap(job, engine));
+    TSR_TRY(apply_two_level(job, engine));
     return configure_step(job, engine);
 }
 

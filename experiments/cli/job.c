@@ -97,7 +97,7 @@ static void name_dims(struct tsr_job *job)
     bool replicates = job->settings->api != TSR_API_FULLY_SHARD;
     if (replicates) { /* whatever the shape: every rank holds a copy */
         job->mesh.n_dims = 1;
-        job->mesh.shape[0] = job->world;
+        job->mesh.shape[0] = job->world / (uint32_t)job->settings->tp;
     }
     if (job->mesh.n_dims == 2) {
         snprintf(job->mesh.name[0], sizeof job->mesh.name[0], "replicate");
@@ -106,6 +106,22 @@ static void name_dims(struct tsr_job *job)
         snprintf(job->mesh.name[0], sizeof job->mesh.name[0], "%s",
                  replicates ? "replicate" : "shard");
     }
+}
+
+/* The tensor-parallel dimension comes last: its ranks are neighbours. */
+static tsr_status add_tensor_parallel(struct tsr_job *job)
+{
+    uint64_t tp = job->settings->tp;
+    if (tp == 1)
+        return TSR_OK;
+    if (job->settings->api == TSR_API_DDP)
+        return tsr_node_error(tsr_job_at(job, "tp"),
+                              "tp: found %llu beside api: ddp; allowed: fully_shard or replicate",
+                              (unsigned long long)tp);
+    int n = job->mesh.n_dims++;
+    job->mesh.shape[n] = (uint32_t)tp;
+    snprintf(job->mesh.name[n], sizeof job->mesh.name[n], "tp");
+    return TSR_OK;
 }
 
 static tsr_status resolve_mesh(struct tsr_job *job)
@@ -117,11 +133,17 @@ static tsr_status resolve_mesh(struct tsr_job *job)
     uint64_t known = 1;
     for (uint32_t i = 0; i < shape.n; i++)
         known *= shape.size[i] ? shape.size[i] : 1;
+    uint64_t tp = s->tp;
     bool open = shape.n == 2 && shape.size[1] == 0; /* {replicate: N} alone */
     if (!world)
-        world = shape.n && !open ? known : cluster;
+        world = shape.n && !open ? known * tp : cluster;
     if (!world)
         return no_key(job->experiment, "world", "the number of GPUs, or a cluster");
+    if (world % tp != 0)
+        return tsr_node_error(tsr_job_at(job, "tp"),
+                              "tp: found %llu; allowed: a divisor of %llu, the world",
+                              (unsigned long long)tp, (unsigned long long)world);
+    world /= tp; /* what is left for the mesh of data parallelism */
     if (shape.n == 0)
         shape = (struct tsr_shape_value){1, {(uint32_t)world}};
     else if (open && world % known == 0)
@@ -133,9 +155,9 @@ static tsr_status resolve_mesh(struct tsr_job *job)
                               (unsigned long long)known, (unsigned long long)world);
     job->mesh.n_dims = (int)shape.n;
     memcpy(job->mesh.shape, shape.size, sizeof shape.size);
-    TSR_TRY(check_world(job, world));
+    TSR_TRY(check_world(job, world * tp));
     name_dims(job);
-    return TSR_OK;
+    return add_tensor_parallel(job);
 }
 
 /* ---- sizes ------------------------------------------------------------------------------- */

@@ -70,12 +70,18 @@ const struct tsr_key tsr_keys[] = {
      "attention kernel"},
     {"gqa_repeat", TSR_KEY_BOOL, AT(gqa_repeat), "false", 0, 0, 0, NULL,
      "repeat key and value heads in memory before attention"},
+    {"tp", TSR_KEY_UINT, AT(tp), "1", 1, 1024, 0, NULL,
+     "tensor-parallel ranks, side by side; the mesh is made of the rest (Llama family)"},
+    {"sequence_parallel", TSR_KEY_BOOL, AT(sequence_parallel), "true", 0, 0, 0, NULL,
+     "with tp: activations between the cut regions are divided along the sequence"},
 
     /* The strategy. */
     {"description", TSR_KEY_STRING, AT(description), "null", 0, 0, 0, NULL,
      "words for tables and people"},
     {"api", TSR_KEY_ENUM, AT(api), "fully_shard", 0, 0, 0, tsr_words_api,
      "fully_shard (FSDP2), replicate on its machinery, or bucketed ddp"},
+    {"two_level_gather", TSR_KEY_BOOL, AT(two_level_gather), "false", 0, 0, 0, NULL,
+     "all-gather by SEND and RECV: between nodes first, then inside them"},
     {"wrap", TSR_KEY_WRAP, AT(wrap), "block", 0, 0, 0, tsr_words_wrap,
      "what forms groups; a list has {modules: [PATTERN], group: BOOL, reshard_after_forward: V}"},
     {"reshard_after_forward", TSR_KEY_RESHARD, AT(reshard), "null", 0, 0, 0, NULL,

@@ -67,6 +67,9 @@ struct tsr_settings {
     bool ckpt_early_stop;
     unsigned attention; /* enum tsr_attention */
     bool gqa_repeat;
+    uint64_t tp; /* tensor-parallel ranks; 1: none */
+    bool sequence_parallel;
+    bool two_level_gather;
 
     const char *description;
     unsigned api; /* enum tsr_api */
