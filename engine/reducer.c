@@ -147,6 +147,24 @@ struct collect {
     bool *seen;
 };
 
+/* A module that is ignored, with all below it: their gradients stay this rank's own (R215). */
+static bool ignore(void *user, struct tsr_module *m)
+{
+    (void)user;
+    for (size_t i = 0; i < m->n_params; i++)
+        m->params[i].param->ignored = true;
+    return true;
+}
+
+static bool find_ignored(void *user, struct tsr_module *m)
+{
+    const struct tsr_ddp_options *o = user;
+    for (size_t i = 0; i < o->n_ignored; i++)
+        if (tsr__glob(o->ignored[i], m->fqn))
+            tsr__module_walk(m, ignore, NULL);
+    return true;
+}
+
 /* Pre-order, own parameters first, a shared one under its first name (5.2). */
 static bool collect(void *user, struct tsr_module *m)
 {
@@ -181,7 +199,10 @@ tsr_status tsr_ddp(struct tsr_engine *e, const struct tsr_ddp_options *options)
         return tsr_fail(TSR_ENOMEM, "out of memory");
     if (options)
         r->options = *options;
+    tsr__module_walk(e->root, find_ignored, &r->options);
     tsr__module_walk(e->root, collect, &c);
+    r->options.ignored = NULL; /* the caller's */
+    r->options.n_ignored = 0;
     if (r->n_params == 0)
         return tsr_fail(TSR_ERUNTIME, "DistributedDataParallel is not needed when a module doesn't "
                                       "have any parameters that require a gradient");

@@ -255,6 +255,8 @@ struct tsr_ddp_options {
     bool find_unused;
     bool static_graph;
     bool gradient_as_bucket_view;
+    size_t n_ignored;
+    const char *const *ignored; /* patterns of modules that are left alone, with all below (R215) */
     struct tsr_mp_policy mp; /* param: forward copies in this dtype; reduce: dtype of the buckets */
 };
 /* The bucketed replicate's set_requires_gradient_sync (no_sync). */
