@@ -148,12 +148,12 @@ struct collect {
 };
 
 /* A module that is ignored, with all below it: their gradients stay this rank's own (R215). */
-static bool ignore(void *user, struct tsr_module *m)
+static void ignore(struct tsr_module *m)
 {
-    (void)user;
     for (size_t i = 0; i < m->n_params; i++)
         m->params[i].param->ignored = true;
-    return true;
+    for (size_t i = 0; i < m->n_children; i++)
+        ignore(m->children[i]);
 }
 
 static bool find_ignored(void *user, struct tsr_module *m)
@@ -161,7 +161,7 @@ static bool find_ignored(void *user, struct tsr_module *m)
     const struct tsr_ddp_options *o = user;
     for (size_t i = 0; i < o->n_ignored; i++)
         if (tsr__glob(o->ignored[i], m->fqn))
-            tsr__module_walk(m, ignore, NULL);
+            ignore(m);
     return true;
 }
 
