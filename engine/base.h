@@ -28,6 +28,7 @@ typedef enum tsr_status {
     TSR_EOOM,         /* the modelled or real device has no memory left */
     TSR_EBACKEND,     /* SimGrid, CUDA, NCCL ... failed */
     TSR_EUNSUPPORTED, /* known, and not modelled by this build */
+    TSR_EDEFECT,      /* what ran is not what the program says */
 } tsr_status;
 
 #if defined(__GNUC__)

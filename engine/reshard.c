@@ -232,7 +232,7 @@ tsr_status tsr_reshard_state(const struct tsr_state_dict *from, const struct tsr
                         from->world);
     for (size_t i = 0; i < to->n; i++) {
         const struct tsr_state_entry *want = &to->entries[i];
-        size_t k;
+        size_t k = 0;
         if (want->alias_of != i)
             continue;
         TSR_TRY(match_entry(from, want, i, &k));

@@ -15,6 +15,8 @@ int tsr_exit_status(tsr_status status)
         return TSR_EXIT_MACHINE;
     case TSR_EOOM:
         return TSR_EXIT_UNFIT;
+    case TSR_EDEFECT:
+        return TSR_EXIT_DEFECT;
     default:
         return TSR_EXIT_USER;
     }

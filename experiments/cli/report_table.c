@@ -212,7 +212,8 @@ static void put_best(FILE *out, const struct tsr_study_info *info, const struct 
     put_word(out, info->config_path);
     fputs(" --strategy ", out);
     put_word(out, rows[best].strategy);
-    fputs(" --on cuda\n\n", out);
+    fputs(" --on sim\n\n(the same command with --on cuda once this build executes on GPUs)\n\n",
+          out);
 }
 
 static void put_notes(FILE *out, const struct tsr_study_info *info, const struct tsr_row *rows,
@@ -240,7 +241,10 @@ static void put_markdown(FILE *out, const struct tsr_study_info *info, const str
         fprintf(out, "## %s\n\n", info->title);
     fprintf(out, "%s on %s: %" PRIu32 " x %s", info->model_name, info->cluster_name, info->world,
             info->gpu_name);
-    if (n)
+    bool same = n > 0;
+    for (size_t i = 1; i < n; i++)
+        same = same && rows[i].tokens_per_rank == rows[0].tokens_per_rank;
+    if (same)
         fprintf(out, ", %" PRIu64 " tokens per GPU and step", rows[0].tokens_per_rank);
     fputs("\n\n", out);
     put_table(out, rows, n);

@@ -37,17 +37,21 @@ void tsr__folder_name(const char *strategy, char *out, size_t size)
         (void)snprintf(out + n, size - n, "-%08" PRIx32, (uint32_t)hash);
 }
 
+/* Rows of a sweep may work on different numbers of tokens: what counts is tokens per second. */
+static double speed(const struct tsr_row *row)
+{
+    return row->steady.step_s > 0 ? (double)row->tokens_per_rank / row->steady.step_s : 0;
+}
+
 int tsr__best_row(const struct tsr_row *rows, size_t n)
 {
-    for (int fits = 1; fits >= -1;
-         fits -= 2) { /* those that fit; else those of which it is unknown */
+    static const int order[] = {1, -1}; /* those that fit; else those of which it is unknown */
+    for (size_t k = 0; k < 2; k++) {
         int best = -1;
-        for (size_t i = 0; i < n; i++) {
-            if (rows[i].failure[0] || rows[i].fits != fits)
-                continue;
-            if (best < 0 || rows[i].steady.step_s < rows[best].steady.step_s)
+        for (size_t i = 0; i < n; i++)
+            if (!rows[i].failure[0] && rows[i].fits == order[k] &&
+                (best < 0 || speed(&rows[i]) > speed(&rows[best])))
                 best = (int)i;
-        }
         if (best >= 0)
             return best;
     }

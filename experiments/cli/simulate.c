@@ -17,7 +17,8 @@ void tsr_row_begin(struct tsr_row *row, const struct tsr_job *job)
     snprintf(row->strategy, sizeof row->strategy, "%s", job->strategy->name);
     tsr_strategy_words(s, row->summary, sizeof row->summary);
     row->world = job->world;
-    row->tokens_per_rank = s->batch * s->seq * s->accum_steps;
+    /* tensor-parallel ranks work on the same tokens */
+    row->tokens_per_rank = s->batch * s->seq * s->accum_steps / s->tp;
     row->usable_bytes = job->cluster.gpu.visible_bytes;
     row->mfu = -1;
     row->fits = -1;
@@ -133,6 +134,23 @@ static const struct tsr_sim_rank *find_rank(const struct tsr_sim_result *result,
     return &result->ranks[0];
 }
 
+/* The simulator names an option of its own ("slow_rank: found 9"): say where the user gave it. */
+static tsr_status at_sim_key(const struct tsr_job *job, tsr_status status)
+{
+    static const char *const keys[] = {"sim.slow_rank", "sim.slow_factor",     "sim.nic_bw",
+                                       "sim.intra_bw",  "sim.link_efficiency", "sim.host_scale",
+                                       "sim.protocol",  "sim.latency_scale",   "sim.queue_depth"};
+    const char *text = tsr_error_text();
+    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
+        const char *name = keys[i] + strlen("sim.");
+        if (strncmp(text, name, strlen(name)) || text[strlen(name)] != ':')
+            continue;
+        const struct tsr_node *at = tsr_setting_at(job->settings, keys[i]);
+        return at ? tsr_node_wrap_error(at, status, "sim") : status;
+    }
+    return status;
+}
+
 /* Simulated = programmed: the hash that the simulator made of what it did must be the program's. */
 static tsr_status check_hashes(const struct tsr_emission *emission,
                                const struct tsr_sim_result *result)
@@ -142,7 +160,7 @@ static tsr_status check_hashes(const struct tsr_emission *emission,
         for (uint32_t i = 0; i < result->n_iterations; i++) {
             const struct tsr_program *program = emission->classes[rank->layout].programs[i];
             if (rank->exec_hash[i] != tsr_program_expected_exec_hash(program))
-                return tsr_fail(TSR_EBACKEND,
+                return tsr_fail(TSR_EDEFECT,
                                 "defect: rank %u, iteration %d: the simulator did not execute the "
                                 "program (hash %016llx, expected %016llx)",
                                 rank->rank, program->iteration,
@@ -197,6 +215,8 @@ static tsr_status simulate(const struct tsr_job *job, const struct tsr_emission 
     uint32_t shown = 0;
     TSR_TRY(open_run(emission, &run));
     tsr_status status = tsr_sim_run(&job->cluster, &run.job, &job->settings->sim, &run.result);
+    if (status == TSR_ECONFIG)
+        status = at_sim_key(job, status);
     if (status == TSR_OK)
         status = check_hashes(emission, run.result);
     if (status == TSR_OK)

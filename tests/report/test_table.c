@@ -85,7 +85,7 @@ static void test_markdown__says_what_to_run(void **state)
                              row_of("slow", 0.9, 50, 1)};
     char *text = table_of("md", rows, 3);
     assert_non_null(strstr(text, "| good * "));
-    assert_non_null(strstr(text, "tessera run 'my file.yaml' --strategy good --on cuda\n"));
+    assert_non_null(strstr(text, "tessera run 'my file.yaml' --strategy good --on sim\n"));
     assert_non_null(strstr(text, "gpu.json"));
     assert_non_null(strstr(text, "80.00 usable"));
     assert_non_null(strstr(text, " 800.00 |"));  /* ms */
