@@ -598,9 +598,9 @@ static void scale_backward(struct tsr_engine *e, struct tsr_node *node,
                             grad_in[1]);
     }
     if (x && node->edges[0].node) {
+        /* times the mean, which was saved: the weight itself is not needed */
         grad_in[0] = tsr__tensor_like(e, x, (tsr_dtype)x->dtype, TSR_CAT_TEMP);
-        tsr__emit_pointwise(e, "scale_input_grad", (struct tsr_tensor *[]){grad_out[0], w}, 2,
-                            grad_in[0]);
+        tsr__emit_pointwise(e, "scale_input_grad", grad_out, 1, grad_in[0]);
     }
     tsr_release(e, x);
 }

@@ -197,6 +197,13 @@ void tsr__group_unshard(struct tsr_engine *e, struct tsr_group *g, bool async_op
         return;
     }
     trace_unshard(e, g, async_op, g->shard_size == 1 ? "local" : "issue");
+    if (g->sharded == TSR_SHARDED_POST_FORWARD && g->post_forward_size == 0) {
+        TSR__RAISE(e, TSR_EASSERT,
+                   "%s: Expected mesh_info to be FSDPMeshInfo, got none: reshard_after_forward "
+                   "changed while the group was resharded to a smaller one",
+                   g->name);
+        return;
+    }
     struct tsr_comm_ctx *comm = g->comm;
     if (g->reshard_event) { /* W2 */
         tsr__wait_event(e, comm->copy_in, g->reshard_event);
