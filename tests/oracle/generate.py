@@ -80,8 +80,7 @@ def checkpointing(rng, root):
         chosen = [m for m in root.walk() if m.forward and m.fqn and m.children] or [m for m in root.walk() if m.forward and m.fqn]
         chosen = rng.sample(chosen, min(len(chosen), rng.randint(1, 2)))
     names = [m.fqn for m in chosen]
-    if rng.random() > 0.1:
-        names = [n for n in names if not any(modules.inside(n, o) for o in names)]
+    names = [n for n in names if not any(modules.inside(n, o) for o in names)]  # one inside another is not supported
     entry = {"modules": names, "where": rng.choice(["inside", "outside"])}
     if rng.random() < 0.4:
         entry["early_stop"] = False
@@ -103,7 +102,7 @@ def scenario(seed):
         if len(types) > 1 or types[0][0] != "**":
             if rng.random() < 0.7:
                 model["frozen"] = sorted(set(model.get("frozen", []) + [n for n, _ in types]))
-    wrap = random_wraps.Wrapper(rng, root, mesh).entries()
+    wrap = random_wraps.Wrapper(rng, root, mesh, model["kind"] == "tree").entries()
     if all(w["api"] == "replicate" for w in wrap):
         mesh["dim_names"] = ["replicate"]
     sc = {"name": f"rnd-{seed}", "kind": "train", "mesh": mesh, "model": model, "wrap": wrap, "train": train}

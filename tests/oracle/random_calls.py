@@ -65,7 +65,10 @@ class Caller:
             at.setdefault("iter", r.randrange(self.train["iters"]))
             at.setdefault("micro", 0)
             later = dict(at, when=NEXT.get(at["when"], at["when"]))
-            if "after_step" in (at["when"], later["when"]):
+            if at["when"] == "after_step":
+                at.pop("micro")
+                later = dict(at)
+            elif later["when"] == "after_step":
                 later = dict(at)
         self.add(at, "unshard", module, **{"async": True})
         if r.random() < 0.7:
@@ -104,5 +107,4 @@ class Caller:
             stream = len(self.mesh["shape"]) == 1 and not self.replicated and r.random() < 0.5
             self.add(self.point(), fn, self.module(), **({"stream": True} if stream else {}))
         elif fn == "share_comm_ctx":
-            whens = ["after_wrap"] * 6 + POINTS
-            self.add(self.point(whens), fn, "", modules=self.some_wrapped())
+            self.add({"when": "after_wrap"}, fn, "", modules=self.some_wrapped())

@@ -41,10 +41,10 @@ class TreeMaker:
         if r.random() < 0.15:
             node["run_at"] = {str(r.randrange(iters)): [r.choice(names) for _ in range(r.randint(1, len(names) + 1))]}
 
-    def container(self, name, path, depth, iters):
+    def container(self, name, path, depth, iters, in_list):
         r = self.rng
-        kind = "list" if r.random() < 0.3 else "seq"
-        children = [self.block(str(i), path, depth + 1, iters) for i in range(r.randint(1, 3))]
+        kind = "list" if r.random() < 0.3 and not in_list else "seq"
+        children = [self.block(str(i), path, depth + 1, iters, kind == "list") for i in range(r.randint(1, 3))]
         node = {"name": name, "type": kind, "children": children}
         if kind == "seq":
             if r.random() < 0.3:
@@ -52,7 +52,7 @@ class TreeMaker:
             self.order(node, iters)
         return node
 
-    def block(self, name, parent, depth, iters):
+    def block(self, name, parent, depth, iters, in_list=False):
         r, path = self.rng, modules.join(parent, name)
         pick = r.random()
         if self.done and pick < 0.07:
@@ -60,7 +60,7 @@ class TreeMaker:
         if pick < 0.45:
             node = self.mlp(name)
         elif pick < 0.62 and depth < 3:
-            node = self.container(name, path, depth, iters)
+            node = self.container(name, path, depth, iters, in_list)
         else:
             node = self.leaf(name)
         if node["type"] != "list":
@@ -86,8 +86,9 @@ def tree(rng, iters):
     if r.random() < 0.5:
         n = r.randint(2, 4)
         same = r.random() < 0.6
-        layers = [maker.mlp(str(i)) if same else maker.block(str(i), "layers", 1, iters) for i in range(n)]
-        node = {"name": "layers", "type": "seq" if r.random() < 0.7 else "list", "children": layers}
+        kind = "seq" if r.random() < 0.7 else "list"
+        layers = [maker.mlp(str(i)) if same else maker.block(str(i), "layers", 1, iters, kind == "list") for i in range(n)]
+        node = {"name": "layers", "type": kind, "children": layers}
         if node["type"] == "seq":
             maker.order(node, iters)
         body.append(node)

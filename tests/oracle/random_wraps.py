@@ -1,7 +1,7 @@
 """Random wrapping of a model: which modules, in which groups, with which options."""
 import modules
 
-MESHES = [([1], 3), ([2], 8), ([3], 4), ([4], 7), ([8], 4), ([1, 1], 1), ([1, 2], 2), ([2, 1], 2), ([2, 2], 5), ([1, 4], 2),
+MESHES = [([1], 3), ([2], 8), ([3], 4), ([4], 7), ([8], 4), ([1, 2], 2), ([2, 1], 2), ([2, 2], 5), ([1, 4], 2),
           ([4, 1], 2), ([2, 4], 4), ([4, 2], 3), ([3, 2], 2), ([2, 3], 2)]
 LOW = ("bf16", "f16")
 
@@ -11,34 +11,43 @@ def mesh(rng):
     return {"shape": shape, "dim_names": ["shard"] if len(shape) == 1 else ["replicate", "shard"]}
 
 
-def mixed_precision(rng, base):
-    """A policy; most groups of a scenario agree on the dtype of parameters so that products work."""
+def mixed_precision(rng, base, odd):
+    """A policy. All groups of a scenario agree on the dtype they compute in, or products would be refused; `odd`: not so."""
     mp = {}
     if base:
         mp["param"] = base
-    elif rng.random() < 0.04:
+    if odd and rng.random() < 0.3:
         mp["param"] = rng.choice(["bf16", "f16", "f32", "f64"])
     if rng.random() < 0.5:
         mp["reduce"] = rng.choice(["f32", "f32", "bf16", "bf16", "f16", "f16", "f64"])
     if rng.random() < 0.15:
         mp["output"] = base or "f32"
-    elif rng.random() < 0.08:
+    elif odd and rng.random() < 0.3:
         mp["output"] = rng.choice(["f32", "bf16", "f16", "f64"])
-    if rng.random() < 0.1:
+    if odd and rng.random() < 0.3:
         mp["cast_inputs"] = False
     return mp
 
 
+def root_precision(rng, mp):
+    """What only the outermost group may have: another dtype for the model's output."""
+    if rng.random() < 0.3:
+        mp["output"] = rng.choice(["f32", "f32", "bf16", "f16", "f64"])
+    return mp
+
+
 class Wrapper:
-    def __init__(self, rng, root, mesh_spec):
+    def __init__(self, rng, root, mesh_spec, tree):
+        self.tree = tree
         self.rng, self.root, self.mesh = rng, root, mesh_spec
         self.n_shards = mesh_spec["shape"][-1]
         self.named = dict(modules.params(root))
         self.can = [m for m in root.walk() if m.forward]
-        self.use_mp, self.base = rng.random() < 0.45, rng.choice([None, "bf16", "bf16", "f16", "f32", "f64"])
+        self.use_mp, self.odd = rng.random() < 0.5, rng.random() < 0.12
+        self.base = rng.choice([None, None, "bf16", "bf16", "f16", "f32", "f64"])
         self.offload = rng.choice(["cpu", "cpu_pinned"]) if rng.random() < 0.12 else None
-        self.ignored = self.some_params(0.5) if rng.random() < 0.1 else None
-        self.dims = self.shard_dims() if rng.random() < 0.2 else None
+        self.ignored = self.some_params(0.5) if rng.random() < 0.12 else None
+        self.dims = self.shard_dims() if rng.random() < 0.25 else None
         one_d = len(mesh_spec["shape"]) == 1
         pick = rng.random() if one_d else 1
         self.api = "replicate" if pick < 0.18 else "mixed" if pick < 0.26 else "fully_shard"
@@ -62,9 +71,11 @@ class Wrapper:
     def reshard(self):
         r, n = self.rng, self.n_shards
         divisors = [d for d in range(1, n + 1) if n % d == 0]
+        if self.dims:  # a smaller group and another dim than 0 do not go together in 2.11
+            divisors = [1, n]
         return r.choice(["absent", None, None, True, True, False, False, r.choice(divisors), r.choice(divisors)])
 
-    def options(self):
+    def options(self, is_root=False):
         r, entry = self.rng, {"api": self.api}
         if self.api == "mixed":
             entry["api"] = r.choice(["fully_shard", "replicate"])
@@ -75,7 +86,9 @@ class Wrapper:
             if self.dims:
                 entry["shard_dim"] = self.dims
         if self.use_mp:
-            mp = mixed_precision(r, self.base)
+            mp = mixed_precision(r, self.base, self.odd)
+            if is_root:
+                mp = root_precision(r, mp)
             if mp:
                 entry["mp"] = mp
         if self.offload:
@@ -104,13 +117,15 @@ class Wrapper:
         else:
             p = r.choice([0.15, 0.3, 0.5])
             chosen = [m for m in inner if r.random() < p]
-        if not chosen or r.random() < 0.88:
+        if not chosen or (self.use_mp and self.base) or self.odd or r.random() < 0.85:
             chosen = [m for m in chosen if m.fqn] + [root]
         return chosen
 
     def wildcard(self, batch):
         """One pattern for a batch that is exactly all wrappable children of a module."""
         names = [m.fqn for m in batch]
+        if not self.tree and not names[0].rpartition(".")[2].isdigit():
+            return names  # library models have modules without parameters that are not named here
         head = names[0].rpartition(".")[0]
         pattern = modules.join(head, "*")
         matches = [m.fqn for m in self.root.walk() if m.fqn and modules.glob(pattern).match(m.fqn)]
@@ -123,13 +138,14 @@ class Wrapper:
             batch, left = left[:n], left[n:]
             nested = any(modules.inside(a.fqn, b.fqn) for a in batch for b in batch)
             group = len(batch) > 1 and r.random() < 0.3 and (not nested or r.random() < 0.3)
+            group = group and batch[-1].fqn != ""  # a list cannot be the root
             if group or not nested:
-                entry = {"modules": self.wildcard(batch), **self.options()}
+                entry = {"modules": self.wildcard(batch), **self.options(batch[-1].fqn == "")}
                 if group or (len(batch) == 1 and r.random() < 0.03):
                     entry["group"] = True
                 out.append(entry)
             else:
-                out += [{"modules": [m.fqn], **self.options()} for m in batch]
+                out += [{"modules": [m.fqn], **self.options(m.fqn == "")} for m in batch]
         return out
 
 

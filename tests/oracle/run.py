@@ -22,6 +22,13 @@ import shrink
 GENERATORS = {"train": "generate", "ddp": "generate_ddp", "tp_layout": "generate_tp"}
 
 
+def sort_of(difference):
+    """What must stay the same while a scenario shrinks: the key that differs, or the words of the refusal."""
+    if difference.startswith("real: "):
+        return against.shape_of(difference)[:60]
+    return difference.split("[")[0].split(":")[0].split(".")[0]
+
+
 class Driver:
     def __init__(self, options):
         self.options = options
@@ -33,10 +40,11 @@ class Driver:
     def differences(self, sc, real):
         """Texts; None: not compared."""
         if real.get("recorder"):
+            print(f"{sc['name']}: {real['error']['message'][:300]}")
             self.skipped["the recorder: " + real["error"]["message"][:80]] += 1
             return None
         if "error" in real:
-            why = against.excuse(real["error"])
+            why = against.excuse(sc, real["error"])
             if why:
                 self.skipped[why] += 1
                 return None
@@ -58,14 +66,14 @@ class Driver:
 
     def shrink(self, sc, difference):
         """Smaller, with a difference of the same sort (an error on one side stays one)."""
-        sort = difference.split("[")[0].split(":")[0][:20]
+        sort = sort_of(difference)
 
         def still(new):
             real = next(iter(recorder.record_all([new])))
-            if real.get("recorder") or ("error" in real and against.excuse(real["error"])):
+            if real.get("recorder") or ("error" in real and against.excuse(new, real["error"])):
                 return False
             found = against.compare(self.options.tessera, new, real)
-            return bool(found) and found[0].split("[")[0].split(":")[0][:20] == sort
+            return bool(found) and sort_of(found[0]) == sort
         small = shrink.shrink(sc, still, self.options.tries)
         return small, next(iter(recorder.record_all([small])))
 

@@ -125,6 +125,8 @@ def candidates(sc):
 
 
 def valid(sc):
+    if sc["model"]["kind"] == "tree" and not sc["model"]["modules"]:
+        return False
     return sc.get("wrap", []) != [] or sc["kind"] == "ddp"
 
 
