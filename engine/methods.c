@@ -541,6 +541,20 @@ static void emit_bracket(struct tsr_engine *e, uint8_t kind)
     tsr__emit(e, &instr);
 }
 
+void tsr_emit_all_reduce(struct tsr_engine *e, struct tsr_tensor *t, uint16_t comm)
+{
+    if (!t || !tsr__ok(e))
+        return;
+    tsr__operand_tensor(e, t, TSR_READ_WRITE);
+    struct tsr_instr instr = {.kind = TSR_ALL_REDUCE,
+                              .dtype = t->dtype,
+                              .reduce_op = TSR_REDUCE_SUM,
+                              .stream = e->stream,
+                              .comm = comm,
+                              .bytes = tsr__tensor_bytes(t)};
+    tsr__emit(e, &instr);
+}
+
 void tsr_emit_group_begin(struct tsr_engine *e)
 {
     emit_bracket(e, TSR_GROUP_BEGIN);

@@ -509,8 +509,7 @@ struct tsr_tensor *tsr_op_view(struct tsr_engine *e, struct tsr_tensor *x)
     if (!x)
         return NULL;
     struct tsr_node *node = tsr__node_new(e, "View", view_backward, &x, 1);
-    struct tsr_tensor *y =
-        tsr__tensor_view(e, x->storage, (tsr_dtype)x->dtype, x->n_dims, x->dims);
+    struct tsr_tensor *y = tsr__tensor_view(e, x->storage, (tsr_dtype)x->dtype, x->n_dims, x->dims);
     if (!y)
         return tsr__op_abort(e, node);
     y->offset = x->offset;

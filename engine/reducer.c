@@ -8,43 +8,14 @@
  * pre-forward to the end of backward; buckets have the reduce dtype; gradients end in the
  * parameter's own dtype.
  */
+#include "reducer.h"
+
+#include <string.h>
+
 #include "bucket.h"
-#include "engine.h"
-
-struct bucket {
-    size_t n, waiting;
-    struct tsr_param **params;
-    uint64_t *offsets; /* bytes into the buffer */
-    uint64_t numel, bytes;
-    struct tsr_storage *buffer;
-    uint32_t event; /* of the running all-reduce */
-    bool launched;
-};
-
-struct slot { /* per parameter, by parameter id */
-    uint32_t bucket, index;
-    bool member, ready;
-};
-
-struct tsr_reducer {
-    struct tsr_ddp_options options;
-    uint64_t first_cap, cap; /* bytes */
-    size_t n_params;
-    struct tsr_param **params; /* trainable, definition order */
-    struct slot *slots;
-    size_t n_buckets, next;
-    struct bucket *buckets;
-    size_t n_ready;
-    struct tsr_param **ready_order; /* of the running backward */
-    bool sync, rebuilt, has_order;
-    uint32_t n_synced; /* backwards with reduction so far */
-    bool reducing;     /* this backward reduces */
-    uint16_t comm, stream;
-    bool has_launched; /* any bucket since the last look (tsr_ddp_bucket) */
-};
 
 /* ---- bucket assignment ----------------------------------------------------------------------- */
-static tsr_dtype bucket_dtype(const struct tsr_reducer *r, const struct tsr_param *p)
+tsr_dtype tsr__bucket_dtype(const struct tsr_reducer *r, const struct tsr_param *p)
 {
     if (r->options.mp.reduce != TSR_DTYPE_NONE)
         return r->options.mp.reduce;
@@ -74,17 +45,16 @@ static void add_bucket(struct assignment *a, struct tsr_param *const *params, co
         b.params[i] = p;
         b.offsets[i] = b.bytes;
         b.numel += p->numel;
-        b.bytes += p->numel * tsr_dtype_bytes(bucket_dtype(r, p));
+        b.bytes += p->numel * tsr_dtype_bytes(tsr__bucket_dtype(r, p));
     }
     TSR__ARENA_PUSH(a->e, a->buckets, a->n, a->cap, b);
 }
 
 /* The rule of bucket.c over parameters. initial: sorted by smallest parameter, then reversed, so
  * that those defined last are reduced first. */
-static void assign(struct assignment *a, struct tsr_param *const *params, size_t n, uint64_t first,
-                   uint64_t cap, bool initial)
+static void assign(struct assignment *a, struct tsr_param *const *params, size_t n,
+                   const uint64_t *limits, size_t n_limits, bool initial)
 {
-    const uint64_t limits[2] = {first, cap};
     struct tsr_bucket_plan plan;
     struct tsr_bucket_item *items = tsr_arena_alloc(&a->e->arena, (n + 1) * sizeof *items);
     if (!items) {
@@ -92,10 +62,10 @@ static void assign(struct assignment *a, struct tsr_param *const *params, size_t
         return;
     }
     for (size_t i = 0; i < n; i++) {
-        items[i].dtype = bucket_dtype(a->r, params[i]);
+        items[i].dtype = tsr__bucket_dtype(a->r, params[i]);
         items[i].bytes = params[i]->numel * tsr_dtype_bytes(items[i].dtype);
     }
-    tsr_status status = tsr_bucket_assign(items, n, limits, 2, &plan);
+    tsr_status status = tsr_bucket_assign(items, n, limits, n_limits, &plan);
     if (status == TSR_OK && initial)
         status = tsr_bucket_sort(&plan);
     for (size_t i = 0; status == TSR_OK && i < plan.n_buckets; i++) {
@@ -131,11 +101,14 @@ static void install(struct tsr_engine *e, struct tsr_reducer *r, const struct as
 
 static void initial_buckets(struct tsr_engine *e, struct tsr_reducer *r)
 {
+    static const uint64_t unlimited = UINT64_MAX;
     struct assignment a = {.e = e, .r = r};
-    if (r->options.find_unused && !r->options.static_graph)
-        assign(&a, r->params, r->n_params, r->first_cap, r->cap, true);
+    if (r->options.bucket_cap_mb_list)
+        assign(&a, r->params, r->n_params, r->caps, r->n_caps, true);
+    else if (r->options.find_unused && !r->options.static_graph)
+        assign(&a, r->params, r->n_params, r->caps, r->n_caps, true);
     else
-        assign(&a, r->params, r->n_params, UINT64_MAX, UINT64_MAX, true);
+        assign(&a, r->params, r->n_params, &unlimited, 1, true);
     install(e, r, &a);
 }
 
@@ -143,37 +116,64 @@ static void initial_buckets(struct tsr_engine *e, struct tsr_reducer *r)
 struct collect {
     struct tsr_engine *e;
     struct tsr_reducer *r;
-    size_t cap;
+    size_t cap, cap_delayed;
     bool *seen;
 };
 
-/* A module that is ignored, with all below it: their gradients stay this rank's own (R215). */
-static void ignore(struct tsr_module *m)
+static bool matches(const char *const *patterns, size_t n, const char *name)
 {
+    for (size_t i = 0; i < n; i++)
+        if (tsr__glob(patterns[i], name))
+            return true;
+    return false;
+}
+
+/* A module that is ignored, with all below it: their gradients stay this rank's own (R215). */
+static bool ignore_module(void *user, struct tsr_module *m)
+{
+    (void)user;
     for (size_t i = 0; i < m->n_params; i++)
         m->params[i].param->ignored = true;
     for (size_t i = 0; i < m->n_children; i++)
-        ignore(m->children[i]);
+        ignore_module(user, m->children[i]);
+    return true;
 }
 
 static bool find_ignored(void *user, struct tsr_module *m)
 {
     const struct tsr_ddp_options *o = user;
-    for (size_t i = 0; i < o->n_ignored; i++)
-        if (tsr__glob(o->ignored[i], m->fqn))
-            ignore(m);
+    if (matches(o->ignored, o->n_ignored, m->fqn))
+        ignore_module(user, m);
     return true;
+}
+
+static bool add_delayed(struct collect *c, struct tsr_param *p)
+{
+    struct tsr_reducer *r = c->r;
+    struct slot *s = &r->slots[p->id];
+    s->delayed = true;
+    s->delayed_offset = r->delayed_bytes;
+    r->delayed_bytes += p->numel * tsr_dtype_bytes(p->dtype);
+    return TSR__ARENA_PUSH(c->e, r->delayed, r->n_delayed, c->cap_delayed, p);
 }
 
 /* Pre-order, own parameters first, a shared one under its first name (5.2). */
 static bool collect(void *user, struct tsr_module *m)
 {
     struct collect *c = user;
+    const struct tsr_ddp_options *o = &c->r->options;
     for (size_t i = 0; i < m->n_params; i++) {
         struct tsr_param *p = m->params[i].param;
         if (c->seen[p->id] || p->fsdp || p->ignored || !p->requires_grad)
             continue;
         c->seen[p->id] = true;
+        if (o->delayed_after && !strcmp(o->delayed_after, p->fqn))
+            c->r->delayed_after = p;
+        if (matches(o->delayed, o->n_delayed, p->fqn)) {
+            if (!add_delayed(c, p))
+                return false;
+            continue;
+        }
         c->r->slots[p->id].member = true;
         if (!TSR__ARENA_PUSH(c->e, c->r->params, c->r->n_params, c->cap, p))
             return false;
@@ -181,7 +181,46 @@ static bool collect(void *user, struct tsr_module *m)
     return true;
 }
 
-tsr_status tsr_ddp(struct tsr_engine *e, const struct tsr_ddp_options *options)
+/* An integer or a device (R217); a CPU device means no device list. */
+static tsr_status read_device(struct tsr_reducer *r)
+{
+    const char *id = r->options.device_id;
+    if (!id || !strcmp(id, "cpu"))
+        return TSR_OK;
+    const char *number = !strncmp(id, "cuda:", 5) ? id + 5 : id;
+    if (strcmp(id, "cuda") != 0 && (!*number || strspn(number, "0123456789") != strlen(number)))
+        return tsr_fail(TSR_ERUNTIME, "Expected device_id to be int or torch.device, but got %s",
+                        id);
+    r->n_device_ids = 1;
+    return TSR_OK;
+}
+
+/* One cap: with a first bucket of 1 MiB for the default only. A list: as given. MiB, whole bytes.
+ */
+static tsr_status read_caps(struct tsr_engine *e, struct tsr_reducer *r)
+{
+    const struct tsr_ddp_options *o = &r->options;
+    r->n_caps = o->bucket_cap_mb_list ? o->n_caps : 2;
+    r->caps = tsr_arena_alloc(&e->arena, (r->n_caps + 1) * sizeof *r->caps);
+    if (!r->caps)
+        return tsr_fail(TSR_ENOMEM, "out of memory");
+    if (o->bucket_cap_mb_list && o->n_caps == 0)
+        return tsr_fail(TSR_EVALUE, "bucket_cap_mb_list is empty; allowed: one cap or more");
+    for (size_t i = 0; o->bucket_cap_mb_list && i < o->n_caps; i++) {
+        if (!(o->bucket_cap_mb_list[i] > 0))
+            return tsr_fail(TSR_EVALUE, "bucket_cap_mb_list: found %g; allowed: above 0",
+                            o->bucket_cap_mb_list[i]);
+        r->caps[i] = (uint64_t)(o->bucket_cap_mb_list[i] * 1048576);
+    }
+    if (o->bucket_cap_mb_list)
+        return TSR_OK;
+    bool given = o->bucket_cap_mb > 0;
+    r->caps[1] = given ? (uint64_t)(o->bucket_cap_mb * 1048576) : UINT64_C(25) << 20;
+    r->caps[0] = given ? r->caps[1] : UINT64_C(1) << 20;
+    return TSR_OK;
+}
+
+static tsr_status check_ddp(const struct tsr_engine *e, const struct tsr_ddp_options *o)
 {
     if (!e->root || e->reducer)
         return tsr_fail(TSR_EASSERT, e->root ? "replicate has already been applied to the root"
@@ -189,35 +228,74 @@ tsr_status tsr_ddp(struct tsr_engine *e, const struct tsr_ddp_options *options)
     if (e->root->state)
         return tsr_fail(TSR_ERUNTIME, "Cannot apply `replicate()` on a Module already managed by "
                                       "`fully_shard`");
-    struct tsr_reducer *r = tsr_arena_alloc(&e->arena, sizeof *r);
+    if (o && (o->n_delayed > 0) != (o->delayed_after != NULL))
+        return tsr_fail(TSR_EVALUE, "delay_all_reduce_named_params and param_to_hook_all_reduce "
+                                    "need to be set at the same time");
+    return TSR_OK;
+}
+
+static tsr_status find_params(struct tsr_engine *e, struct tsr_reducer *r)
+{
     struct collect c = {.e = e, .r = r};
     c.seen = tsr_arena_alloc(&e->arena, e->n_params + 1);
-    if (!r || !c.seen)
-        return tsr_fail(TSR_ENOMEM, "out of memory");
     r->slots = tsr_arena_alloc(&e->arena, (e->n_params + 1) * sizeof *r->slots);
-    if (!r->slots)
+    if (!c.seen || !r->slots)
         return tsr_fail(TSR_ENOMEM, "out of memory");
-    if (options)
-        r->options = *options;
     tsr__module_walk(e->root, find_ignored, &r->options);
     tsr__module_walk(e->root, collect, &c);
-    r->options.ignored = NULL; /* the caller's */
-    r->options.n_ignored = 0;
-    if (r->n_params == 0)
+    if (r->options.delayed_after && !r->delayed_after)
+        return tsr_fail(TSR_EVALUE, "param_to_hook_all_reduce: there is no trainable parameter %s",
+                        r->options.delayed_after);
+    if (r->n_params == 0 && r->n_delayed == 0)
         return tsr_fail(TSR_ERUNTIME, "DistributedDataParallel is not needed when a module doesn't "
                                       "have any parameters that require a gradient");
     r->ready_order = tsr_arena_alloc(&e->arena, (r->n_params + 1) * sizeof *r->ready_order);
-    if (!r->ready_order)
+    return r->ready_order ? TSR_OK : tsr_fail(TSR_ENOMEM, "out of memory");
+}
+
+tsr_status tsr_ddp(struct tsr_engine *e, const struct tsr_ddp_options *options)
+{
+    TSR_TRY(check_ddp(e, options));
+    struct tsr_reducer *r = tsr_arena_alloc(&e->arena, sizeof *r);
+    if (!r)
         return tsr_fail(TSR_ENOMEM, "out of memory");
-    bool given = r->options.bucket_cap_mb > 0;
-    r->cap = given ? (uint64_t)(r->options.bucket_cap_mb * 1048576) : UINT64_C(25) << 20;
-    r->first_cap = given ? r->cap : UINT64_C(1) << 20;
+    if (options)
+        r->options = *options;
+    TSR_TRY(read_device(r));
+    TSR_TRY(read_caps(e, r));
+    TSR_TRY(find_params(e, r));
     r->sync = true;
     r->comm = tsr__comm_add(e, "replicate", e->world, 1, UINT16_MAX);
     r->stream = tsr__stream_add(e, "all_reduce", TSR_ROLE_ALL_REDUCE, -1);
     e->reducer = r;
-    initial_buckets(e, r);
+    if (r->n_params > 0)
+        initial_buckets(e, r);
+    /* what only the construction reads is borrowed from the caller */
+    r->options.ignored = r->options.delayed = NULL;
+    r->options.delayed_after = NULL;
     return e->status;
+}
+
+size_t tsr_ddp_n_device_ids(const struct tsr_engine *e)
+{
+    return e->reducer ? e->reducer->n_device_ids : 0;
+}
+
+tsr_status tsr_ddp_register_comm_hook(struct tsr_engine *e, enum tsr_ddp_hook hook,
+                                      tsr_all_reduce_hook fn, void *user)
+{
+    struct tsr_reducer *r = e->reducer;
+    if (!r)
+        return tsr_fail(TSR_EATTRIBUTE, "the model has no attribute 'register_comm_hook'");
+    if (r->has_hook)
+        return tsr_fail(TSR_ERUNTIME, "register_comm_hook can only be called once");
+    if ((hook == TSR_DDP_HOOK_USER) != (fn != NULL))
+        return tsr_fail(TSR_EVALUE, "register_comm_hook: a function goes with TSR_DDP_HOOK_USER");
+    r->has_hook = true;
+    r->hook = hook;
+    r->user_hook = fn;
+    r->user = user;
+    return TSR_OK;
 }
 
 tsr_status tsr_ddp_set_sync(struct tsr_engine *e, bool sync)
@@ -244,21 +322,22 @@ static void make_handle(struct tsr_engine *e, struct tsr_param *p, tsr_dtype dty
 }
 
 /* Values come from rank 0 (R206): one broadcast per 250 MiB of parameters. */
-static void broadcast_params(struct tsr_engine *e, struct tsr_reducer *r)
+static void broadcast_params(struct tsr_engine *e, uint16_t comm, struct tsr_param *const *params,
+                             size_t n)
 {
     const uint64_t chunk = UINT64_C(250) << 20;
     uint64_t bytes = 0;
-    for (size_t i = 0; i < r->n_params; i++) {
-        struct tsr_storage *s = r->params[i]->master;
+    for (size_t i = 0; i < n; i++) {
+        struct tsr_storage *s = params[i]->master;
         if (!s)
             continue;
         tsr__operand_storage(e, s, TSR_READ_WRITE);
         bytes += s->bytes;
-        if (bytes < chunk && i + 1 < r->n_params)
+        if (bytes < chunk && i + 1 < n)
             continue;
         struct tsr_instr instr = {.kind = TSR_BROADCAST,
-                                  .dtype = (uint8_t)r->params[i]->dtype,
-                                  .comm = r->comm,
+                                  .dtype = (uint8_t)params[i]->dtype,
+                                  .comm = comm,
                                   .bytes = bytes};
         tsr__emit(e, &instr);
         bytes = 0;
@@ -268,9 +347,12 @@ static void broadcast_params(struct tsr_engine *e, struct tsr_reducer *r)
 void tsr__reducer_init_params(struct tsr_engine *e)
 {
     struct tsr_reducer *r = e->reducer;
-    broadcast_params(e, r);
+    broadcast_params(e, r->comm, r->params, r->n_params);
+    broadcast_params(e, r->comm, r->delayed, r->n_delayed);
     for (size_t i = 0; i < r->n_buckets; i++)
         r->buckets[i].buffer = tsr__storage_new(e, r->buckets[i].bytes, TSR_CAT_REDUCE_SCATTER);
+    if (r->n_delayed > 0)
+        r->delayed_buffer = tsr__storage_new(e, r->delayed_bytes, TSR_CAT_REDUCE_SCATTER);
     tsr_dtype dtype = r->options.mp.param;
     for (size_t i = 0; i < r->n_params && dtype != TSR_DTYPE_NONE; i++)
         if (r->params[i]->dtype != dtype)
@@ -301,7 +383,7 @@ static void rebuild(struct tsr_engine *e, struct tsr_reducer *r)
     if (r->rebuilt || never || !r->has_order || r->n_ready != r->n_params)
         return;
     struct assignment a = {.e = e, .r = r};
-    assign(&a, r->ready_order, r->n_ready, r->first_cap, r->cap, false);
+    assign(&a, r->ready_order, r->n_ready, r->caps, r->n_caps, false);
     install(e, r, &a);
     r->rebuilt = true;
 }
@@ -328,6 +410,8 @@ struct tsr_tensor *tsr__reducer_pre_forward(struct tsr_engine *e, struct tsr_ten
         check_finished(e, r);
     if (e->grad_enabled && r->sync)
         rebuild(e, r);
+    if (e->grad_enabled)
+        tsr__reducer_attach_delayed(e, r);
     cast_params(e, r);
     tsr_dtype dtype = r->options.mp.param;
     if (dtype == TSR_DTYPE_NONE || !in || !tsr_dtype_is_float((tsr_dtype)in->dtype))
@@ -335,177 +419,6 @@ struct tsr_tensor *tsr__reducer_pre_forward(struct tsr_engine *e, struct tsr_ten
     struct tsr_tensor *out = tsr_op_cast(e, in, dtype);
     tsr_release(e, in);
     return out;
-}
-
-/* ---- backward -------------------------------------------------------------------------------- */
-static void launch(struct tsr_engine *e, struct tsr_reducer *r, struct bucket *b)
-{
-    uint32_t ready = tsr__new_event(e);
-    struct tsr_instr record = {
-        .kind = TSR_RECORD, .stream = e->stream, .comm = UINT16_MAX, .event = ready};
-    struct tsr_instr wait = {
-        .kind = TSR_WAIT, .stream = r->stream, .comm = UINT16_MAX, .event = ready};
-    tsr__emit(e, &record);
-    tsr__emit(e, &wait);
-    tsr__operand_storage(e, b->buffer, TSR_READ_WRITE);
-    struct tsr_instr reduce = {.kind = TSR_ALL_REDUCE,
-                               .dtype = (uint8_t)bucket_dtype(r, b->params[0]),
-                               .reduce_op = TSR_REDUCE_SUM,
-                               .stream = r->stream,
-                               .comm = r->comm,
-                               .bytes = b->bytes};
-    tsr__emit(e, &reduce);
-    b->event = tsr__new_event(e);
-    struct tsr_instr done = {
-        .kind = TSR_RECORD, .stream = r->stream, .comm = UINT16_MAX, .event = b->event};
-    tsr__emit(e, &done);
-    b->launched = true;
-}
-
-static void launch_ready(struct tsr_engine *e, struct tsr_reducer *r)
-{
-    while (r->next < r->n_buckets && r->buckets[r->next].waiting == 0)
-        launch(e, r, &r->buckets[r->next++]);
-}
-
-/* The gradient times 1/world goes into its place in the bucket (R212). */
-static void copy_to_bucket(struct tsr_engine *e, struct tsr_reducer *r, struct tsr_param *p)
-{
-    struct slot *s = &r->slots[p->id];
-    struct bucket *b = &r->buckets[s->bucket];
-    uint64_t bytes = p->numel * tsr_dtype_bytes(bucket_dtype(r, p));
-    struct tsr_tensor *grad = p->value->grad;
-    if (!b->buffer || !tsr__ok(e))
-        return;
-    if (grad)
-        tsr__operand_tensor(e, grad, TSR_READ);
-    tsr__operand(e, b->buffer, b->offsets[s->index], bytes, TSR_WRITE);
-    tsr__emit_copy(e, bucket_dtype(r, p), grad ? tsr__tensor_bytes(grad) : 0, bytes,
-                   "grad_to_bucket");
-    bool view = r->options.gradient_as_bucket_view && p->value->dtype == bucket_dtype(r, p);
-    if (!view || (grad && grad->storage == b->buffer))
-        return;
-    struct tsr_tensor *alias =
-        tsr__tensor_view(e, b->buffer, bucket_dtype(r, p), p->n_dims, p->shape);
-    if (alias)
-        alias->offset = b->offsets[s->index];
-    tsr_release(e, grad);
-    p->value->grad = alias;
-}
-
-static void mark_ready(struct tsr_engine *e, struct tsr_reducer *r, struct tsr_param *p)
-{
-    struct slot *s = &r->slots[p->id];
-    if (s->ready)
-        return;
-    s->ready = true;
-    copy_to_bucket(e, r, p);
-    r->buckets[s->bucket].waiting--;
-    bool delayed = r->options.static_graph && r->n_synced == 0;
-    if (!delayed)
-        launch_ready(e, r);
-}
-
-void tsr__reducer_ready(struct tsr_engine *e, struct tsr_param *p)
-{
-    struct tsr_reducer *r = e->reducer;
-    if (!r->reducing || !r->slots[p->id].member || !tsr__ok(e))
-        return;
-    if (r->n_ready < r->n_params && !r->slots[p->id].ready)
-        r->ready_order[r->n_ready++] = p;
-    mark_ready(e, r, p);
-}
-
-void tsr__reducer_backward_begin(struct tsr_engine *e, uint32_t pass)
-{
-    struct tsr_reducer *r = e->reducer;
-    r->reducing = r->sync;
-    if (!r->reducing)
-        return;
-    r->next = 0;
-    r->n_ready = 0;
-    for (size_t i = 0; i < r->n_buckets; i++) {
-        r->buckets[i].waiting = r->buckets[i].n;
-        r->buckets[i].launched = false;
-    }
-    for (size_t i = 0; i < r->n_params; i++)
-        r->slots[r->params[i]->id].ready = false;
-    if (!r->options.find_unused)
-        return;
-    for (size_t i = 0; i < r->n_params; i++) {
-        struct tsr_tensor *leaf = r->params[i]->value;
-        if (leaf && (!leaf->accumulator || leaf->accumulator->mark != pass))
-            mark_ready(e, r, r->params[i]);
-    }
-}
-
-/* Which parameters some rank used: a bitmap, all-reduced. */
-static void reduce_used_map(struct tsr_engine *e, struct tsr_reducer *r)
-{
-    struct tsr_storage *map = tsr__storage_new(e, 4 * r->n_params, TSR_CAT_TEMP);
-    if (map && tsr__ok(e)) {
-        struct tsr_instr reduce = {.kind = TSR_ALL_REDUCE,
-                                   .dtype = TSR_U8,
-                                   .reduce_op = TSR_REDUCE_SUM,
-                                   .comm = r->comm,
-                                   .bytes = map->bytes};
-        tsr__operand_storage(e, map, TSR_READ_WRITE);
-        tsr__emit(e, &reduce);
-    }
-    tsr__storage_release(e, &map);
-}
-
-static void copy_back(struct tsr_engine *e, struct tsr_reducer *r, struct bucket *b, size_t i)
-{
-    struct tsr_param *p = b->params[i];
-    struct tsr_tensor *grad = p->value->grad;
-    uint64_t bytes = p->numel * tsr_dtype_bytes(bucket_dtype(r, p));
-    if (!grad || grad->storage == b->buffer || !tsr__ok(e))
-        return;
-    struct tsr_tensor *to = grad;
-    if (p->value->storage != p->master) { /* the optimizer's gradient has the original dtype */
-        if (!p->full_grad)
-            p->full_grad = tsr__tensor_new(e, p->dtype, p->n_dims, p->shape, TSR_CAT_SHARDED_GRAD);
-        to = p->full_grad;
-    }
-    if (!to)
-        return;
-    tsr__operand(e, b->buffer, b->offsets[i], bytes, TSR_READ);
-    tsr__operand_tensor(e, to, TSR_WRITE);
-    tsr__emit_copy(e, (tsr_dtype)to->dtype, bytes, tsr__tensor_bytes(to), "bucket_to_grad");
-    if (to != grad) {
-        tsr_release(e, grad);
-        p->value->grad = NULL;
-    }
-}
-
-/* End of backward: all buckets are waited for, gradients copied back, copies of parameters freed.
- */
-void tsr__reducer_finalize(struct tsr_engine *e)
-{
-    struct tsr_reducer *r = e->reducer;
-    if (r->reducing && tsr__ok(e)) {
-        launch_ready(e, r);
-        if (r->options.find_unused && !r->options.static_graph)
-            reduce_used_map(e, r);
-        for (size_t i = 0; i < r->n_buckets && tsr__ok(e); i++) {
-            struct bucket *b = &r->buckets[i];
-            if (!b->launched)
-                continue;
-            struct tsr_instr wait = {
-                .kind = TSR_WAIT, .stream = e->stream, .comm = UINT16_MAX, .event = b->event};
-            tsr__emit(e, &wait);
-            for (size_t k = 0; k < b->n; k++)
-                copy_back(e, r, b, k);
-        }
-        r->n_synced++;
-        r->has_order = !r->options.static_graph || r->n_synced > 1;
-    }
-    r->has_launched = r->reducing;
-    r->reducing = false;
-    for (size_t i = 0; i < r->n_params; i++)
-        if (r->params[i]->value && r->params[i]->value->storage != r->params[i]->master)
-            tsr__storage_unback(e, r->params[i]->value->storage);
 }
 
 void tsr__reducer_destroy(struct tsr_engine *e)

@@ -255,10 +255,31 @@ struct tsr_ddp_options {
     bool find_unused;
     bool static_graph;
     bool gradient_as_bucket_view;
+    struct tsr_mp_policy mp; /* param: forward copies in this dtype; reduce: dtype of the buckets */
+    /* Limits of the first bucket, the second ...; the last holds for the rest. NULL: bucket_cap_mb
+     */
+    const double *bucket_cap_mb_list;
+    size_t n_caps;
+    bool skip_all_reduce_unused; /* buckets of which every parameter is unused are not reduced */
+    const char *device_id;       /* "0", "cuda:0", "cpu"; NULL: none */
+    /* Borrowed during the call: */
     size_t n_ignored;
     const char *const *ignored; /* patterns of modules that are left alone, with all below (R215) */
-    struct tsr_mp_policy mp; /* param: forward copies in this dtype; reduce: dtype of the buckets */
+    /* delay_all_reduce_named_params: patterns of parameters whose gradients lie in one buffer that
+     * is reduced when the gradient of `delayed_after` is there. Both or neither (R219). */
+    size_t n_delayed;
+    const char *const *delayed;
+    const char *delayed_after;
 };
+/* Comm hooks replace scaling and all-reduce of a bucket; one at most (RuntimeError). USER: fn gets
+ * the bucket on the reduction's stream and emits, e.g. with tsr_emit_all_reduce(). */
+enum tsr_ddp_hook {
+    TSR_DDP_HOOK_ALLREDUCE,
+    TSR_DDP_HOOK_FP16_COMPRESS,
+    TSR_DDP_HOOK_BF16_COMPRESS,
+    TSR_DDP_HOOK_USER
+};
+size_t tsr_ddp_n_device_ids(const struct tsr_engine *engine);
 /* The bucketed replicate's set_requires_gradient_sync (no_sync). */
 tsr_status tsr_ddp_set_sync(struct tsr_engine *engine, bool sync) TSR_MUST_USE;
 tsr_status tsr_ddp(struct tsr_engine *engine, const struct tsr_ddp_options *options) TSR_MUST_USE;
@@ -271,6 +292,9 @@ tsr_status tsr_checkpoint(struct tsr_engine *engine, struct tsr_module *module, 
 
 typedef void (*tsr_all_reduce_hook)(struct tsr_engine *engine, struct tsr_tensor *buffer,
                                     void *user);
+
+tsr_status tsr_ddp_register_comm_hook(struct tsr_engine *e, enum tsr_ddp_hook hook,
+                                      tsr_all_reduce_hook fn, void *user) TSR_MUST_USE;
 
 tsr_status tsr_set_requires_gradient_sync(struct tsr_engine *e, struct tsr_module *m, bool value,
                                           bool recurse);
@@ -397,6 +421,8 @@ void tsr_emit_send(struct tsr_engine *e, struct tsr_tensor *t, uint64_t offset, 
                    uint16_t comm, uint32_t peer);
 void tsr_emit_recv(struct tsr_engine *e, struct tsr_tensor *t, uint64_t offset, uint64_t bytes,
                    uint16_t comm, uint32_t peer);
+/* Sums `t` over the ranks of a communicator, in place, on the current stream. */
+void tsr_emit_all_reduce(struct tsr_engine *e, struct tsr_tensor *t, uint16_t comm);
 void tsr_emit_group_begin(struct tsr_engine *e);
 void tsr_emit_group_end(struct tsr_engine *e);
 /* Copies inside the device. */
