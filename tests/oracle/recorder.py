@@ -38,6 +38,7 @@ def describe(error):
 def record_one(sc, all_ranks=False):
     """The result of one scenario in this process."""
     from fsdp_oracle import ddp, fast, golden, tp
+    os.environ["TORCH_CPP_LOG_LEVEL"] = "ERROR"
     if sc["kind"] == "tp_layout":
         result, error = tp.layout_result(sc)
     elif sc["kind"] == "ddp":

@@ -44,7 +44,7 @@ class Driver:
             self.skipped["the recorder: " + real["error"]["message"][:80]] += 1
             return None
         if "error" in real:
-            why = against.excuse(sc, real["error"])
+            why = "refused" if sc["kind"] != "train" else against.excuse(sc, real["error"])
             if why:
                 self.skipped[why] += 1
                 return None
@@ -57,7 +57,7 @@ class Driver:
         self.seen["refused by both" if "error" in real else "run by both"] += 1
         if "error" in real:
             self.errors[real["error"]["class"] + " " + real["error"]["message"][:50]] += 1
-        else:
+        elif sc["kind"] == "train":
             self.coverage.add(sc)
         if found:
             self.different[against.shape_of(found[0])].append((sc, found[0]))
