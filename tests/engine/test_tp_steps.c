@@ -1,0 +1,228 @@
+/* test_tp_steps.c: steps of a tensor-parallel Llama: how often its ranks meet, how many bytes they
+ * exchange, and that a rank does its share of the work; the two-level all-gather's messages.
+ */
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "engine/tensor_parallel.h"
+#include "engine/tessera.h"
+
+enum { D = 64, F = 128, H = 8, K = 4, HD = 8, V = 256, L = 3, SEQ = 32 };
+
+struct rig {
+    struct tsr_recorder recorder;
+    struct tsr_program init, step;
+    struct tsr_engine *e;
+};
+
+static void ok(tsr_status status)
+{
+    if (status != TSR_OK)
+        fail_msg("%s: %s", tsr_status_class(status), tsr_error_text());
+}
+
+static void open_rig(struct rig *r, uint32_t dp, uint32_t tp, bool sequence, uint32_t rank)
+{
+    struct tsr_engine_config c = {.mesh = {.n_dims = tp > 1 ? 2 : 1, .shape = {dp, tp}},
+                                  .rank = rank,
+                                  .executor = &r->recorder.base};
+    snprintf(c.mesh.name[0], sizeof c.mesh.name[0], "shard");
+    snprintf(c.mesh.name[1], sizeof c.mesh.name[1], "tp");
+    const struct tsr_llama_config model = {.hidden_size = D,
+                                           .intermediate_size = F,
+                                           .n_layers = L,
+                                           .n_heads = H,
+                                           .n_kv_heads = K,
+                                           .head_dim = HD,
+                                           .vocab_size = V,
+                                           .max_positions = 64};
+    tsr_recorder_init(&r->recorder, &r->init);
+    ok(tsr_engine_create(&c, &r->e));
+    tsr_program_init(&r->init, tsr_engine_tables(r->e));
+    tsr_program_init(&r->step, tsr_engine_tables(r->e));
+    ok(tsr_model_llama(r->e, &model));
+    if (tp > 1)
+        ok(tsr_tensor_parallel_model(r->e, "tp", sequence));
+    for (int i = 0; i < L; i++) {
+        char name[32];
+        snprintf(name, sizeof name, "model.layers.%d", i);
+        struct tsr_module *layer = tsr_module_find(r->e, name);
+        ok(tsr_fully_shard(r->e, &layer, 1, NULL));
+    }
+    struct tsr_module *root = tsr_module_root(r->e);
+    ok(tsr_fully_shard(r->e, &root, 1, NULL));
+    ok(tsr_step_configure(r->e, &(struct tsr_step_config){.batch = 1, .seq = SEQ, .n_micro = 1}));
+}
+
+static void run(struct rig *r)
+{
+    ok(tsr_engine_init_params(r->e));
+    r->recorder.into = &r->step;
+    ok(tsr_step_run(r->e, 0));
+}
+
+static void close_rig(struct rig *r)
+{
+    tsr_program_fini(&r->init);
+    tsr_program_fini(&r->step);
+    tsr_engine_destroy(r->e);
+}
+
+static int count(const struct rig *r, int kind, const char *comm, int phase, uint64_t *bytes)
+{
+    int n = 0;
+    for (size_t i = 0; i < r->step.n_instrs; i++) {
+        const struct tsr_instr *in = &r->step.instrs[i];
+        if (in->kind != kind || in->comm == UINT16_MAX || in->origin.phase != phase ||
+            strcmp(r->step.tables->comms[in->comm].name, comm) != 0)
+            continue;
+        n++;
+        if (bytes)
+            *bytes += in->bytes;
+    }
+    return n;
+}
+
+static double model_flops(const struct rig *r)
+{
+    double flops = 0;
+    for (size_t i = 0; i < r->step.n_instrs; i++)
+        if (r->step.instrs[i].work)
+            flops += r->step.instrs[i].work->model_flops;
+    return flops;
+}
+
+/* Sequence parallel: each of the 2 L regions gathers and scatters once a pass, the embedding
+ * scatters, the head gathers; the loss sums three numbers per token. */
+static void sequence_parallel(void **state)
+{
+    (void)state;
+    struct rig r;
+    uint64_t bytes = 0;
+    open_rig(&r, 2, 4, true, 0);
+    run(&r);
+    assert_int_equal(count(&r, TSR_ALL_GATHER, "tp", TSR_PHASE_FORWARD, &bytes), 2 * L + 1);
+    assert_int_equal(bytes, (2 * L + 1) * 4 * SEQ * D);
+    assert_int_equal(count(&r, TSR_REDUCE_SCATTER, "tp", TSR_PHASE_FORWARD, NULL), 2 * L + 1);
+    assert_int_equal(count(&r, TSR_ALL_GATHER, "tp", TSR_PHASE_BACKWARD, NULL), 2 * L + 1);
+    assert_int_equal(count(&r, TSR_REDUCE_SCATTER, "tp", TSR_PHASE_BACKWARD, NULL), 2 * L + 1);
+    bytes = 0;
+    assert_int_equal(count(&r, TSR_ALL_REDUCE, "tp", TSR_PHASE_LOSS, &bytes), 3);
+    assert_int_equal(bytes, 3 * 4 * SEQ);
+    /* norm weights saw a part of the tokens: their gradients are summed */
+    bytes = 0;
+    assert_int_equal(count(&r, TSR_ALL_REDUCE, "tp", TSR_PHASE_BACKWARD, &bytes), 2 * L + 1);
+    assert_int_equal(bytes, (2 * L + 1) * 4 * D);
+    close_rig(&r);
+}
+
+/* Without: an all-reduce per region and pass, of whole activations. */
+static void plain(void **state)
+{
+    (void)state;
+    struct rig r;
+    uint64_t bytes = 0;
+    open_rig(&r, 2, 4, false, 0);
+    run(&r);
+    assert_int_equal(count(&r, TSR_ALL_REDUCE, "tp", TSR_PHASE_FORWARD, &bytes), 2 * L + 1);
+    assert_int_equal(bytes, (2 * L + 1) * 4 * SEQ * D);
+    assert_int_equal(count(&r, TSR_ALL_REDUCE, "tp", TSR_PHASE_BACKWARD, NULL), 2 * L + 1);
+    assert_int_equal(count(&r, TSR_ALL_GATHER, "tp", TSR_PHASE_FORWARD, NULL), 0);
+    close_rig(&r);
+}
+
+static void work_is_divided(void **state)
+{
+    (void)state;
+    struct rig whole, part;
+    open_rig(&whole, 2, 1, false, 0);
+    run(&whole);
+    for (int sequence = 0; sequence < 2; sequence++) {
+        open_rig(&part, 2, 4, sequence, 5);
+        run(&part);
+        assert_true(fabs(model_flops(&whole) / model_flops(&part) - 4) < 1e-12);
+        uint64_t all = 0, cut = 0;
+        count(&whole, TSR_ALL_GATHER, "shard", TSR_PHASE_FORWARD, &all);
+        count(&part, TSR_ALL_GATHER, "shard", TSR_PHASE_FORWARD, &cut);
+        /* everything but the norms is cut by 4 */
+        assert_int_equal(4 * (cut - 4 * D * (2 * L + 1)), all - 4 * D * (2 * L + 1));
+        close_rig(&part);
+    }
+    close_rig(&whole);
+}
+
+static void refused(void **state)
+{
+    (void)state;
+    struct rig r;
+    open_rig(&r, 2, 1, false, 0);
+    assert_int_equal(tsr_tensor_parallel_model(r.e, "tp", true), TSR_EVALUE);
+    close_rig(&r);
+    struct tsr_engine_config c = {.mesh = {.n_dims = 2, .shape = {2, 3}, .name = {"shard", "tp"}},
+                                  .executor = &r.recorder.base};
+    ok(tsr_engine_create(&c, &r.e));
+    const struct tsr_llama_config model = {.hidden_size = D,
+                                           .intermediate_size = F,
+                                           .n_layers = 1,
+                                           .n_heads = H,
+                                           .n_kv_heads = K,
+                                           .head_dim = HD,
+                                           .vocab_size = V};
+    ok(tsr_model_llama(r.e, &model));
+    assert_int_equal(tsr_tensor_parallel_model(r.e, "tp", true), TSR_EVALUE);
+    assert_non_null(strstr(tsr_error_text(), "does not divide 8 attention heads"));
+    tsr_engine_destroy(r.e);
+}
+
+/* Every piece reaches every rank: over the messages of all ranks of a group of 8 in nodes of 4. */
+static void two_level_tiles(void **state)
+{
+    (void)state;
+    enum { N = 8, LOCAL = 4 };
+    bool have[N][N] = {{false}};
+    for (uint32_t rank = 0; rank < N; rank++) {
+        struct rig r;
+        open_rig(&r, N, 1, false, rank);
+        ok(tsr_use_two_level_gather(r.e, LOCAL));
+        run(&r);
+        have[rank][rank] = true;
+        size_t first = 0;
+        while (r.step.instrs[first].kind != TSR_GROUP_BEGIN)
+            first++;
+        int groups = 0;
+        uint64_t piece = 0;
+        for (size_t i = first; groups < 2; i++) {
+            const struct tsr_instr *in = &r.step.instrs[i];
+            groups += in->kind == TSR_GROUP_END;
+            if (in->kind != TSR_RECV)
+                continue;
+            piece = in->bytes;
+            uint64_t from = in->operands[0].offset / piece;
+            assert_false(have[rank][from]); /* nothing comes twice */
+            have[rank][from] = true;
+            assert_true(in->peer / LOCAL == rank / LOCAL || in->peer % LOCAL == rank % LOCAL);
+        }
+        assert_true(piece > 0);
+        assert_int_equal(count(&r, TSR_ALL_GATHER, "shard", TSR_PHASE_FORWARD, NULL), 0);
+        close_rig(&r);
+    }
+    for (int a = 0; a < N; a++)
+        for (int b = 0; b < N; b++)
+            assert_true(have[a][b]);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(sequence_parallel), cmocka_unit_test(plain),
+        cmocka_unit_test(work_is_divided),   cmocka_unit_test(refused),
+        cmocka_unit_test(two_level_tiles),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
