@@ -154,9 +154,11 @@ tsr_status tsr_unshard(struct tsr_engine *e, struct tsr_module *m, bool async_op
     EACH_GROUP(s, g)
     {
         tsr__group_lazy_init(e, g);
+        e->origin.group = g->id;
         tsr__group_unshard(e, g, async_op);
         if (!async_op)
             tsr__group_wait_for_unshard(e, g);
+        e->origin.group = TSR_NO_ID;
     }
     s->handle_pending = async_op;
     return e->status;
@@ -168,8 +170,12 @@ tsr_status tsr_wait_unshard_handle(struct tsr_engine *e, struct tsr_module *m)
     struct tsr_state *s;
     TSR_TRY(state_of(m, "wait", &s));
     EACH_GROUP(s, g)
-    if (s->handle_pending)
-        tsr__group_wait_for_unshard(e, g);
+    {
+        e->origin.group = g->id;
+        if (s->handle_pending)
+            tsr__group_wait_for_unshard(e, g);
+        e->origin.group = TSR_NO_ID;
+    }
     s->handle_pending = false;
     return e->status;
 }

@@ -157,8 +157,8 @@ static void mixed_frozen_dtypes(void **state)
     rig_wrap(&r, NULL, NULL);
     rig_start(&r);
     rig_ok(tsr_unshard(r.e, rig_module(&r, "layers.1"), false));
-    assert_int_equal(gather_of(&r, NULL)->dtype, TSR_U8);
-    assert_int_equal(gather_of(&r, NULL)->bytes, W * (2 * 2 + 51 * 4));
+    assert_int_equal(gather_of(&r, "layers.1")->dtype, TSR_U8);
+    assert_int_equal(gather_of(&r, "layers.1")->bytes, W * (2 * 2 + 51 * 4));
     rig_close(&r);
 }
 

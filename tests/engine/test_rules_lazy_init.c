@@ -128,7 +128,8 @@ static void unshard_before_forward(void **state)
     rig_start(&r);
     rig_forget(&r);
     rig_ok(tsr_unshard(r.e, rig_module(&r, "layers.1"), false));
-    assert_int_equal(RIG_COUNT(&r, .kind = TSR_ALL_GATHER, .stream = "default"), 1);
+    assert_int_equal(
+        RIG_COUNT(&r, .kind = TSR_ALL_GATHER, .stream = "default", .group = "layers.1"), 1);
     assert_int_equal(RIG_COUNT(&r, .kind = TSR_WAIT), 1); /* W4 */
     assert_int_equal(rig_count(&r, "lazy_init"), 0);
     rig_step(&r);
