@@ -30,6 +30,7 @@ NOT_COMPARED = [
     ("ValueError", "optimizer got an empty parameter list", "nothing to train"),
     ("AttributeError", "'NoneType' object has no attribute 'wait'", "a handle that is not there"),
     ("KeyError", "", "a handle that is not there"),
+    ("RuntimeError", "must match the size of tensor b", "Q10: partial sums of backwards with different gradients"),
     ("IndexError", "list index out of range", "2.11: a smaller group and a shard dim other than 0"),
     ("AttributeError", "'FSDPParam' object has no attribute '_unsharded_param'", "Q15: no-sync and a group that never ran"),
     ("AttributeError", "has no attribute 'all_gather_copy_in_stream'", "2.11: a shared context that nobody initialised"),
@@ -54,7 +55,8 @@ def excuse(sc, error):
     if "storage" in error["message"] and "out of bounds for storage of size" in error["message"] and not error[
             "message"].endswith("of size 0"):
         return "Q6: metadata of an uneven shard on a smaller group is larger than its data"
-    if error["stage"] == "backward" and "same dtype" in error["message"] and sc.get("ac"):
+    dtypes_clash = any(w in error["message"] for w in ("same dtype", "mixed dtype", "expected scalar type"))
+    if error["stage"] == "backward" and dtypes_clash and sc.get("ac"):
         return "Q4: recomputation does not cast inputs in 2.11"
     for cls, words, why in NOT_COMPARED:
         if error["class"] == cls and words in error["message"]:
@@ -67,6 +69,8 @@ def compare_error(tessera, sc, error):
     if failure:
         return [f"real: {error['class']} at {error['stage']}: {error['message'][:200]}; ours: {failure}"]
     got = mine.get("error")
+    if got and "overlapping meshes" in got["message"] and set(sc["mesh"]["shape"]) == {1}:
+        return []  # on one rank PyTorch only finds out in the forward
     if not got:
         return [f"real: {error['class']} at {error['stage']}: {error['message'][:200]}; ours: no error"]
     out = [f"error.{k}: real {error[k]!r}, ours {got[k]!r}: {error['message'][:160]!r}, ours {got['message'][:160]!r}"

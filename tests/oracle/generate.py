@@ -70,7 +70,7 @@ def dtypes(rng, model, root):
     return [[n, rng.choice(["bf16", "f16", "f64"])] for n in rng.sample(names, min(len(names), 2))]
 
 
-def checkpointing(rng, root):
+def checkpointing(rng, root, shared):
     if rng.random() > 0.28:
         return []
     parents = [m for m in root.walk() if len([c for c in m.children if c.forward]) > 1]
@@ -81,6 +81,8 @@ def checkpointing(rng, root):
         chosen = rng.sample(chosen, min(len(chosen), rng.randint(1, 2)))
     names = [m.fqn for m in chosen]
     names = [n for n in names if not any(modules.inside(n, o) for o in names)]  # one inside another is not supported
+    if shared:
+        names = names[:1]  # a shared module may bring one inside another
     entry = {"modules": names, "where": rng.choice(["inside", "outside"])}
     if rng.random() < 0.4:
         entry["early_stop"] = False
@@ -106,7 +108,7 @@ def scenario(seed):
     if all(w["api"] == "replicate" for w in wrap):
         mesh["dim_names"] = ["replicate"]
     sc = {"name": f"rnd-{seed}", "kind": "train", "mesh": mesh, "model": model, "wrap": wrap, "train": train}
-    ac = checkpointing(rng, root)
+    ac = checkpointing(rng, root, '"ref"' in json.dumps(model))
     if ac:
         sc["ac"] = ac
     caller = random_calls.Caller(rng, random_wraps.wrapped(wrap, root), root, mesh, train,

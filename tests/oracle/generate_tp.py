@@ -52,6 +52,9 @@ def strip(children):
         node.pop("run", None)
         node.pop("run_at", None)
         strip(node.get("children", []))
+        if node["type"] == "list":
+            for i, child in enumerate(node["children"]):
+                child["name"] = str(i)  # a list counts its modules
     children[:] = [c for c in children if c["type"] not in ("seq", "list") or c["children"]]
 
 

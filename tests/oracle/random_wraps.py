@@ -124,6 +124,8 @@ class Wrapper:
     def wildcard(self, batch):
         """One pattern for a batch that is exactly all wrappable children of a module."""
         names = [m.fqn for m in batch]
+        if not names[0].rpartition(".")[0]:
+            return names  # "*" would match the root, too
         if not self.tree and not names[0].rpartition(".")[2].isdigit():
             return names  # library models have modules without parameters that are not named here
         head = names[0].rpartition(".")[0]

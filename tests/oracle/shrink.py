@@ -35,6 +35,8 @@ def without_node(sc, path):
         holder = children[i]
         children = holder["children"]
     name = children.pop(path[-1])["name"]
+    if holder.get("type") == "list" and any(c["name"] != str(i) for i, c in enumerate(children)):
+        return sc  # a list counts its modules: only the last one can go
     for key in ("run",):
         if key in holder:
             holder[key] = [n for n in holder[key] if n != name]
@@ -136,7 +138,7 @@ def shrink(sc, still_differs, tries=400):
     while changed and tries > 0:
         changed = False
         for new in candidates(sc):
-            if "wrap" not in new or not valid(new):
+            if new == sc or "wrap" not in new or not valid(new):
                 continue
             tries -= 1
             if still_differs(new):
