@@ -113,6 +113,7 @@ def scenario(seed):
         sc["ac"] = ac
     caller = random_calls.Caller(rng, random_wraps.wrapped(wrap, root), root, mesh, train,
                                  any(w["api"] == "replicate" for w in wrap))
+    caller.smaller = any(type(w.get("reshard_after_forward")) is int for w in wrap)
     for _ in range(rng.choice([0, 0, 1, 1, 2, 2, 3, 4, 5, 7])):
         caller.one()
     if caller.calls:

@@ -14,6 +14,7 @@ class Caller:
     def __init__(self, rng, wrapped, root, mesh, train, replicated):
         self.rng, self.wrapped, self.root, self.mesh, self.train = rng, wrapped, root, mesh, train
         self.replicated = replicated
+        self.smaller = False  # some group reshards to a smaller one
         self.calls = []
 
     def point(self, whens=POINTS):
@@ -80,8 +81,8 @@ class Caller:
         if fn in ("set_requires_gradient_sync", "set_requires_all_reduce", "set_reshard_after_backward", "set_is_last_backward"):
             self.flag(fn)
         elif fn == "set_reshard_after_forward":
-            if not self.replicated:
-                self.add(self.point(), fn, self.module(), value=r.random() < 0.5, **({} if r.random() < 0.6 else {"recurse": r.random() < 0.3}))
+            if not self.replicated:  # not while parameters are kept on a smaller group: 2.11 then mixes the two sizes
+                self.add(self.point(["after_wrap"] if self.smaller else POINTS), fn, self.module(), value=r.random() < 0.5, **({} if r.random() < 0.6 else {"recurse": r.random() < 0.3}))
         elif fn.startswith("set_modules"):
             whens = ["after_wrap"] * 3 + POINTS
             self.add(self.point(whens), fn, self.module(), modules=self.some_wrapped())
