@@ -208,6 +208,7 @@ struct tsr_reduce_item;
 
 struct tsr_all_gather_result {
     bool pending, local, async;
+    bool from_slices; /* over the smaller group */
     struct tsr_storage *output; /* owned */
     uint32_t event;
 };

@@ -219,6 +219,7 @@ void tsr__group_unshard(struct tsr_engine *e, struct tsr_group *g, bool async_op
                  (g->training == TSR_FORWARD || g->training == TSR_PRE_BACKWARD);
     tsr__all_gather_issue(e, g, async_op, apart ? comm->copy_in : e->stream,
                           apart ? comm->all_gather : e->stream);
+    g->result.from_slices = g->sharded == TSR_SHARDED_POST_FORWARD;
 }
 
 /* ---- wait_for_unshard (3.5) ------------------------------------------------------------------ */
@@ -259,6 +260,13 @@ void tsr__group_wait_for_unshard(struct tsr_engine *e, struct tsr_group *g)
         return;
     if (!g->result.pending) {
         trace_wait(e, g, NULL, false);
+        return;
+    }
+    if (g->result.from_slices && g->sharded != TSR_SHARDED_POST_FORWARD) {
+        TSR__RAISE(e, TSR_ERUNTIME,
+                   "%s: split_with_sizes expects split_sizes to sum exactly to the output: an "
+                   "all-gather over the smaller group was not used before the group was resharded",
+                   g->name);
         return;
     }
     bool forward = g->training == TSR_FORWARD;
