@@ -24,7 +24,7 @@ def mixed_precision(rng, base, odd):
         mp["output"] = base or "f32"
     elif odd and rng.random() < 0.3:
         mp["output"] = rng.choice(["f32", "bf16", "f16", "f64"])
-    if odd and rng.random() < 0.3:
+    if rng.random() < (0.3 if odd else 0.15 if not base else 0.02):
         mp["cast_inputs"] = False
     return mp
 
