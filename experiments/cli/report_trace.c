@@ -1,9 +1,11 @@
 /* report_trace.c: trace.json for chrome://tracing, ui.perfetto.dev and readers of Kineto's traces.
  *
- * Tracks: steps, phases, the host, one per stream, and memory counters. A viewer refuses events of
+ * Tracks: steps, phases, fully_shard's hooks and actions, the host, one per stream, and memory
+ * counters. A viewer refuses events of
  * one track that overlap, so each track remembers where its last event ended; times are whole
  * nanoseconds, since rounding start and duration apart would make neighbours overlap.
  */
+#include "report_annotations.h"
 #include "report_detail.h"
 #include "report_kernels.h"
 #include "report_text.h"
@@ -11,7 +13,22 @@
 #include <inttypes.h>
 #include <stdlib.h>
 
-enum { TID_STEP, TID_PHASE, TID_HOST, TID_STREAMS, MAX_TRACKS = TID_STREAMS + 64 };
+enum {
+    TID_STEP,
+    TID_PHASE,
+    TID_HOOK,
+    TID_ACTION,
+    TID_HOST,
+    TID_STREAMS,
+    MAX_TRACKS = TID_STREAMS + 64
+};
+
+/* Neighbouring instructions of one hook, or of one action in it, while the last one is not known.
+ */
+struct label {
+    const struct tsr_instr *first; /* NULL: none is open */
+    double start, end;             /* host's time */
+};
 
 struct trace {
     FILE *out;
@@ -20,6 +37,7 @@ struct trace {
     uint32_t pid;
     uint64_t correlation;
     bool first; /* no event has been written */
+    struct label hook, action;
 };
 
 static int64_t nanoseconds(const struct trace *t, double time)
@@ -87,6 +105,8 @@ static void put_names(struct trace *t, const struct tsr__page *page)
     put_meta(t, "process_name", TID_STEP, name);
     put_track(t, TID_STEP, "step");
     put_track(t, TID_PHASE, "phase");
+    put_track(t, TID_HOOK, "hook of fully_shard");
+    put_track(t, TID_ACTION, "action of fully_shard");
     put_track(t, TID_HOST, "host");
     for (int s = 0; s < tables->n_streams && s < MAX_TRACKS - TID_STREAMS; s++) {
         bool compute = s == page->view->compute;
@@ -173,6 +193,58 @@ static void put_host_slice(struct trace *t, const struct tsr__view *view, size_t
     fprintf(t->out, "{\"correlation\":%" PRIu64 "}}", t->correlation);
 }
 
+static void put_label(struct trace *t, int tid, const struct label *label, const char *name)
+{
+    begin_slice(t, tid, label->start, label->end, name, "user_annotation");
+    fprintf(t->out, "{\"micro_batch\":%u}}", label->first->origin.micro);
+}
+
+static void close_action(struct trace *t, const struct tsr_tables *tables)
+{
+    char name[256];
+    if (!t->action.first)
+        return;
+    tsr__action_label(tables, t->action.first,
+                      t->hook.first ? t->hook.first->origin.group : TSR_NO_ID, name, sizeof name);
+    put_label(t, TID_ACTION, &t->action, name);
+    t->action.first = NULL;
+}
+
+static void close_hook(struct trace *t, const struct tsr_tables *tables)
+{
+    char name[256];
+    close_action(t, tables);
+    if (t->hook.first && tsr__hook_label(tables, t->hook.first, name, sizeof name))
+        put_label(t, TID_HOOK, &t->hook, name);
+    t->hook.first = NULL;
+}
+
+static bool begins_hook(const struct trace *t, const struct tsr_instr *instr)
+{
+    return instr->kind == TSR_MARK || !t->hook.first ||
+           instr->origin.hook != t->hook.first->origin.hook;
+}
+
+/* Records, waits and allocations between two instructions of an action do not end it. */
+static void follow_labels(struct trace *t, const struct tsr_tables *tables,
+                          const struct tsr_instr *instr, double before, double end)
+{
+    if (begins_hook(t, instr)) {
+        close_hook(t, tables);
+        t->hook = (struct label){instr, before, before};
+    }
+    t->hook.end = end;
+    enum tsr__action action = tsr__action_of(instr);
+    if (action == TSR__ACTION_NONE)
+        return;
+    if (!t->action.first || tsr__action_of(t->action.first) != action ||
+        t->action.first->origin.group != instr->origin.group) {
+        close_action(t, tables);
+        t->action = (struct label){instr, before, before};
+    }
+    t->action.end = end;
+}
+
 static void put_slices(struct trace *t, const struct tsr__view *view)
 {
     double before = view->program->n_instrs ? view->spans[0].issue : view->start;
@@ -181,10 +253,12 @@ static void put_slices(struct trace *t, const struct tsr__view *view)
         t->correlation++;
         if (tsr__host_call(instr))
             put_host_slice(t, view, i, before);
+        follow_labels(t, view->tables, instr, before, view->spans[i].issue);
         before = view->spans[i].issue;
         if (tsr__is_busy_work(instr) && instr->stream < MAX_TRACKS - TID_STREAMS)
             put_device_slice(t, view, i);
     }
+    close_hook(t, view->tables);
 }
 
 /* ---- memory ------------------------------------------------------------------------------- */

@@ -46,6 +46,19 @@ left=$(find "$tmp/a" -name '*tmp*' -o -name '.*' -type f | head -n 1)
 [ -z "$left" ] || complain "left behind: $left"
 has "$tmp/a/b/out/summary.json" llama-3.2-1b dgx-h100-1 reshard_after_forward
 
+# One label of PyTorch's profiler for each gather, copy-out and reduction (R256).
+trace=$tmp/a/b/out/fsdp/trace.json
+slices() { grep -Ec "\"name\":\"($1)" "$trace"; }
+checks=$((checks + 3))
+gathers=$(slices ncclDevKernel_AllGather)
+[ "$gathers" -gt 30 ] || complain "$gathers gathers in the trace"
+[ "$(slices 'FSDP::all_gather[ "]|FSDP::(forward|backward)_prefetch for model.layers')" = "$gathers" ] ||
+    complain "not one label for each of $gathers gathers"
+[ "$(slices FSDP::all_gather_copy_out)" = "$gathers" ] ||
+    complain "not one label for each of $gathers copy-outs"
+[ "$(slices FSDP::post_backward_reduce)" = "$(slices ncclDevKernel_ReduceScatter)" ] ||
+    complain "not one label for each reduction"
+
 # Without gnuplot: the data, one line, no pictures.
 checks=$((checks + 1))
 PATH=$tmp/empty "$TESSERA" compare "$tmp/e.yaml" --out "$tmp/bare" >"$out" 2>"$err"

@@ -204,7 +204,7 @@ static void test_trace__is_valid_and_does_not_overlap(void **state)
         assert_int_equal(json_integer_value(json_object_get(args, "Group size")), 8);
         assert_true(json_integer_value(json_object_get(args, "bytes")) > 0);
     }
-    assert_int_equal(n_names, 3 + SYNTH_STREAMS);
+    assert_int_equal(n_names, 5 + SYNTH_STREAMS);
     /* Two iterations; 9 groups gathered in forward, 7 again in backward. */
     assert_int_equal(n_gathers, 2 * (9 + 7));
     assert_true(n_slices > 500 && n_counters > 100);
