@@ -197,8 +197,7 @@ static void trace_all_gather(struct tsr_engine *e, struct tsr_group *g, const st
     if (!e->has_trace)
         return;
     struct tsr_event ev;
-    tsr__event_begin(&ev, "all_gather");
-    tsr__event_str(&ev, "g", g->name);
+    tsr__event_group(&ev, "all_gather", g);
     tsr__event_str(&ev, "pg", e->comms[a->comm].name);
     tsr__event_int(&ev, "n_in", (int64_t)a->elems);
     tsr__event_int(&ev, "n_out", (int64_t)(a->elems * a->size));

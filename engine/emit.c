@@ -382,6 +382,12 @@ void tsr__event_strs(struct tsr_event *ev, const char *key, const char *const *v
     f->i = (int64_t)n;
 }
 
+void tsr__event_group(struct tsr_event *ev, const char *name, const struct tsr_group *g)
+{
+    tsr__event_begin(ev, name);
+    tsr__event_str(ev, "g", g->name);
+}
+
 void tsr__event_send(struct tsr_engine *e, const struct tsr_event *ev)
 {
     if (e->has_trace && tsr__ok(e))

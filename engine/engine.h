@@ -208,7 +208,7 @@ struct tsr_reduce_item;
 
 struct tsr_all_gather_result {
     bool pending, local, async;
-    bool from_slices; /* over the smaller group */
+    bool from_slices;           /* over the smaller group */
     struct tsr_storage *output; /* owned */
     uint32_t event;
 };
@@ -479,6 +479,7 @@ void tsr__wait_work(struct tsr_engine *e, uint16_t stream, uint32_t event);
 /* ---- trace ----------------------------------------------------------------------------------- */
 
 void tsr__event_begin(struct tsr_event *ev, const char *name);
+void tsr__event_group(struct tsr_event *ev, const char *name, const struct tsr_group *g);
 void tsr__event_str(struct tsr_event *ev, const char *key, const char *value); /* NULL: null */
 void tsr__event_int(struct tsr_event *ev, const char *key, int64_t value);
 void tsr__event_bool(struct tsr_event *ev, const char *key, bool value);
@@ -562,6 +563,10 @@ bool tsr__param_place(struct tsr_engine *e, struct tsr_module *m, const char *na
 /* Visits modules below `m` in pre-order, each once; stops when fn returns false. */
 typedef bool (*tsr_module_fn)(void *user, struct tsr_module *m);
 void tsr__module_walk(struct tsr_module *m, tsr_module_fn fn, void *user);
+bool tsr__module_contains(const struct tsr_module *outer, const struct tsr_module *inner);
+/* *param: the one that the group gets, a copy of it if the other side holds the first name. */
+tsr_status tsr__break_tie(struct tsr_engine *e, struct tsr_module *const *targets, size_t n_targets,
+                          struct tsr_param **param);
 /* The tensor that the module computes with; raises the errors of a sharded or freed parameter. */
 struct tsr_tensor *tsr__param_value(struct tsr_engine *e, struct tsr_param *p);
 

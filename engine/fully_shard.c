@@ -30,16 +30,6 @@ static bool is_target(const struct call *c, const struct tsr_module *m)
     return false;
 }
 
-static bool contains(const struct tsr_module *outer, const struct tsr_module *inner)
-{
-    if (outer == inner)
-        return true;
-    for (size_t i = 0; i < outer->n_children; i++)
-        if (contains(outer->children[i], inner))
-            return true;
-    return false;
-}
-
 /* Drops modules that are listed below another listed one (R5). */
 static bool keep_roots(struct call *c, struct tsr_module *const *modules, size_t n)
 {
@@ -49,7 +39,8 @@ static bool keep_roots(struct call *c, struct tsr_module *const *modules, size_t
     for (size_t i = 0; i < n; i++) {
         bool below = false;
         for (size_t j = 0; j < n; j++)
-            below |= j != i && modules[j] != modules[i] && contains(modules[j], modules[i]);
+            below |=
+                j != i && modules[j] != modules[i] && tsr__module_contains(modules[j], modules[i]);
         if (!below)
             c->targets[c->n_targets++] = modules[i];
     }
@@ -230,84 +221,6 @@ static void find_aliases(struct alias_walk *w, struct tsr_module *m)
         find_aliases(w, m->children[i]);
 }
 
-/* ---- ties that a call breaks (section 2.1, Q7) ------------------------------------------------
- */
-
-struct tie_walk {
-    struct tsr_engine *e;
-    struct tsr_param *param, *copy;
-    struct tsr_module *const *targets;
-    size_t n_targets;
-    bool inside;             /* whether modules below the targets or the others are wanted */
-    struct tsr_place *first; /* first wanted place */
-    struct tsr_module *first_module;
-};
-
-static bool is_below_targets(const struct tie_walk *w, const struct tsr_module *m)
-{
-    for (size_t i = 0; i < w->n_targets; i++)
-        if (contains(w->targets[i], m))
-            return true;
-    return false;
-}
-
-/* Finds the first place of the parameter on the wanted side; gives all of them the copy, if any. */
-static bool visit_tied(void *user, struct tsr_module *m)
-{
-    struct tie_walk *w = user;
-    for (size_t i = 0; i < m->n_params; i++) {
-        if (m->params[i].param != w->param || is_below_targets(w, m) != w->inside)
-            continue;
-        if (!w->first) {
-            w->first = &m->params[i];
-            w->first_module = m;
-        }
-        if (w->copy)
-            m->params[i].param = w->copy;
-    }
-    return true;
-}
-
-static const char *place_fqn(const struct tie_walk *w)
-{
-    return *w->first_module->fqn
-               ? tsr_arena_printf(&w->e->arena, "%s.%s", w->first_module->fqn, w->first->name)
-               : w->first->name;
-}
-
-/* Only the places inside the call's modules get the group's parameter. What is tied to it outside
- * stays a parameter of its own; whichever side does not hold the first name gets a copy. */
-static tsr_status break_tie(struct call *c, struct tsr_param **param)
-{
-    struct tsr_engine *e = c->e;
-    struct tsr_param *p = *param;
-    struct tie_walk in = {e, p, NULL, c->targets, c->n_targets, true, NULL, NULL};
-    struct tie_walk out = in;
-    out.inside = false;
-    tsr__module_walk(e->root, visit_tied, &out);
-    if (!out.first)
-        return e->status; /* not tied, or only inside */
-    tsr__module_walk(e->root, visit_tied, &in);
-    const char *name = place_fqn(&in);
-    bool keeps = name && strcmp(name, p->fqn) == 0;
-    struct tie_walk *side = keeps ? &out : &in;
-    struct tsr_param *copy = tsr_arena_alloc(&e->arena, sizeof *copy);
-    if (!copy || !name)
-        return tsr_fail(TSR_ENOMEM, "out of memory while wrapping");
-    *copy = *p;
-    copy->untied_from = p->untied_from ? p->untied_from : p;
-    copy->value = NULL;
-    copy->id = (uint32_t)e->n_params;
-    copy->fqn = tsr_arena_strdup(&e->arena, place_fqn(side));
-    if (!copy->fqn || !TSR_PUSH(e->params, e->n_params, e->cap_params, copy))
-        return tsr_fail(TSR_ENOMEM, "out of memory while wrapping");
-    side->copy = copy;
-    tsr__module_walk(e->root, visit_tied, side);
-    if (!keeps)
-        *param = copy;
-    return e->status;
-}
-
 static tsr_status make_param(struct call *c, struct tsr_group *g, struct tsr_param *p,
                              struct tsr_fsdp_param **out)
 {
@@ -318,7 +231,7 @@ static tsr_status make_param(struct call *c, struct tsr_group *g, struct tsr_par
     if (!c->replicate)
         TSR_TRY(choose_dim(c, p, g->shard_size, &dim));
     TSR_TRY(tsr__check_dtensor_dim(e, p, g, dim));
-    TSR_TRY(break_tie(c, &p));
+    TSR_TRY(tsr__break_tie(e, c->targets, c->n_targets, &p));
     struct tsr_fsdp_param *f = tsr_arena_alloc(&e->arena, sizeof *f);
     if (!f)
         return tsr_fail(TSR_ENOMEM, "out of memory while wrapping");

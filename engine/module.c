@@ -399,3 +399,13 @@ struct tsr_tensor *tsr__param_value(struct tsr_engine *e, struct tsr_param *p)
     }
     return p->value;
 }
+
+bool tsr__module_contains(const struct tsr_module *outer, const struct tsr_module *inner)
+{
+    if (outer == inner)
+        return true;
+    for (size_t i = 0; i < outer->n_children; i++)
+        if (tsr__module_contains(outer->children[i], inner))
+            return true;
+    return false;
+}

@@ -99,8 +99,7 @@ static void trace_reduce(struct tsr_engine *e, struct tsr_group *g, const struct
     for (size_t i = 0; i < r->n; i++)
         names[i] = r->items[i].p->param->fqn;
     struct tsr_event ev;
-    tsr__event_begin(&ev, "reduce");
-    tsr__event_str(&ev, "g", g->name);
+    tsr__event_group(&ev, "reduce", g);
     tsr__event_strs(&ev, "params", names, r->n);
     tsr__event_str(&ev, "grad_dtype", tsr_dtype_name(r->grad));
     tsr__event_str(&ev, "reduce_dtype", tsr_dtype_name(r->reduce));
@@ -182,8 +181,7 @@ static void trace_reduce_scatter(struct tsr_engine *e, struct tsr_group *g,
     if (!e->has_trace)
         return;
     struct tsr_event ev;
-    tsr__event_begin(&ev, "reduce_scatter");
-    tsr__event_str(&ev, "g", g->name);
+    tsr__event_group(&ev, "reduce_scatter", g);
     tsr__event_str(&ev, "pg", e->comms[g->shard_comm].name);
     tsr__event_int(&ev, "n_in", (int64_t)(r->elems * g->shard_size));
     tsr__event_int(&ev, "n_out", (int64_t)r->elems);
@@ -307,8 +305,7 @@ static void keep_partial(struct tsr_engine *e, struct tsr_group *g, struct reduc
     g->post_reduce_event = tsr__record_event(e, g->comm->reduce_scatter);
     if (e->has_trace) {
         struct tsr_event ev;
-        tsr__event_begin(&ev, "partial_reduce");
-        tsr__event_str(&ev, "g", g->name);
+        tsr__event_group(&ev, "partial_reduce", g);
         tsr__event_str(&ev, "res", res);
         tsr__event_send(e, &ev);
     }
@@ -320,8 +317,7 @@ static void trace_all_reduce(struct tsr_engine *e, struct tsr_group *g, const st
     if (!e->has_trace)
         return;
     struct tsr_event ev;
-    tsr__event_begin(&ev, "all_reduce");
-    tsr__event_str(&ev, "g", g->name);
+    tsr__event_group(&ev, "all_reduce", g);
     tsr__event_str(&ev, "pg", e->comms[g->replicate_comm].name);
     tsr__event_int(&ev, "n", (int64_t)r->elems);
     tsr__event_str(&ev, "dtype", tsr_dtype_name(r->reduce));
@@ -365,8 +361,7 @@ static void run_hook(struct tsr_engine *e, struct tsr_group *g, struct reduction
     tsr__wait_stream(e, stream, g->comm->reduce_scatter); /* W12 */
     if (e->has_trace) {
         struct tsr_event ev;
-        tsr__event_begin(&ev, "all_reduce_hook");
-        tsr__event_str(&ev, "g", g->name);
+        tsr__event_group(&ev, "all_reduce_hook", g);
         tsr__event_int(&ev, "n", (int64_t)r->elems);
         tsr__event_str(&ev, "dtype", tsr_dtype_name(r->reduce));
         tsr__event_str(&ev, "stream", e->streams[stream].name);
@@ -488,8 +483,7 @@ static void post_reduce(struct tsr_engine *e, struct tsr_group *g, struct reduct
     if (!e->has_trace)
         return;
     struct tsr_event ev;
-    tsr__event_begin(&ev, "sharded_grad");
-    tsr__event_str(&ev, "g", g->name);
+    tsr__event_group(&ev, "sharded_grad", g);
     tsr__event_str(&ev, "dtype", tsr_dtype_name(r->orig));
     tsr__event_strs(&ev, "accumulate", accumulated, n_accumulated);
     tsr__event_bool(&ev, "offload", g->offload != TSR_OFFLOAD_NONE);
