@@ -12,6 +12,7 @@ static const struct tsr_transition state_rows[] = {
     {TSR_FORWARD, TSR_FORWARD, "pre-forward again: a list of which a module did not run"},
     {TSR_IDLE, TSR_PRE_BACKWARD, "pre-backward"},
     {TSR_PRE_BACKWARD, TSR_PRE_BACKWARD, "pre-backward of another output"},
+    {TSR_FORWARD, TSR_PRE_BACKWARD, "pre-backward of an earlier forward of an unfinished list"},
     {TSR_PRE_BACKWARD, TSR_IDLE, "final callback"},
     {TSR_FORWARD, TSR_IDLE, "final callback: a list of which a module did not run"},
     {TSR_IDLE, TSR_IDLE, "final callback: not part of this backward"},
