@@ -103,9 +103,7 @@ static void initial_buckets(struct tsr_engine *e, struct tsr_reducer *r)
 {
     static const uint64_t unlimited = UINT64_MAX;
     struct assignment a = {.e = e, .r = r};
-    if (r->options.bucket_cap_mb_list)
-        assign(&a, r->params, r->n_params, r->caps, r->n_caps, true);
-    else if (r->options.find_unused && !r->options.static_graph)
+    if (r->options.bucket_cap_mb_list || (r->options.find_unused && !r->options.static_graph))
         assign(&a, r->params, r->n_params, r->caps, r->n_caps, true);
     else
         assign(&a, r->params, r->n_params, &unlimited, 1, true);
