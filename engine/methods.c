@@ -435,12 +435,23 @@ tsr_status tsr_share_comm_ctx(struct tsr_engine *e, struct tsr_module *const *li
     return TSR_OK;
 }
 
-/* Hooks sit on the modules that own a group's parameters, wrapped or not, from lazy init on. */
+/* Whether the parameter is known under this place's name: other places are aliases. */
+static bool is_first_place(const struct tsr_module *m, const struct tsr_place *place)
+{
+    const char *fqn = place->param->fqn;
+    size_t n = strlen(m->fqn);
+    if (n == 0)
+        return strcmp(fqn, place->name) == 0;
+    return strncmp(fqn, m->fqn, n) == 0 && fqn[n] == '.' && strcmp(fqn + n + 1, place->name) == 0;
+}
+
+/* Hooks sit on the modules that own a group's parameters (under their first names), wrapped or not,
+ * from lazy init on. */
 static bool save(void *user, struct tsr_module *m)
 {
     for (size_t i = 0; i < m->n_params; i++) {
         struct tsr_fsdp_param *f = m->params[i].param->fsdp;
-        if (f && f->group->lazy_done)
+        if (f && f->group->lazy_done && is_first_place(m, &m->params[i]))
             tsr__group_to_sharded(user, f->group);
     }
     return true;
