@@ -584,12 +584,16 @@ void tsr__tp_reduce_partial(struct tsr_engine *e, const struct tsr_param *p,
 
 /* Some dimensions of the engine's mesh, in the order in which they were named. */
 struct tsr_submesh {
-    int n_dims, dim[TSR_MAX_MESH];
+    int n_dims, dim[TSR_MAX_MESH]; /* dim -1: several dimensions flattened into one */
     uint32_t size[TSR_MAX_MESH], stride[TSR_MAX_MESH];
 };
 /* n 0: every dimension that no tensor parallelism uses. ValueError for an unknown or used name. */
 tsr_status tsr__submesh(const struct tsr_engine *e, const char *const *names, int n,
                         struct tsr_submesh *out);
+/* As above, of the names in options->spmd_*: at most one dimension to replicate on and one to shard
+ * on. `replicate` is set if there are no names to shard on (section 2.8). */
+tsr_status tsr__spmd_submesh(const struct tsr_engine *e, const struct tsr_wrap_options *options,
+                             struct tsr_submesh *out, bool *replicate);
 struct tsr_param_dtensor;
 /* Where a parameter lies (tensor_parallel.h). */
 tsr_status tsr__param_dtensor(const struct tsr_engine *e, const struct tsr_param *p,

@@ -221,12 +221,22 @@ static void find_aliases(struct alias_walk *w, struct tsr_module *m)
         find_aliases(w, m->children[i]);
 }
 
+static bool is_spmd(const struct call *c)
+{
+    return c->options->n_spmd_shard > 0 || c->options->n_spmd_replicate > 0;
+}
+
 static tsr_status make_param(struct call *c, struct tsr_group *g, struct tsr_param *p,
                              struct tsr_fsdp_param **out)
 {
     struct tsr_engine *e = c->e;
     int dim = -1;
     TSR_TRY(check_contiguous(c, p));
+    if (is_spmd(c) && !p->tp)
+        return tsr_fail(TSR_EVALUE,
+                        "with dp_mesh_dims every parameter must be a DTensor on the mesh, but %s "
+                        "is a plain tensor",
+                        p->fqn);
     TSR_TRY(tsr__check_dtensor_param(p, g));
     if (!c->replicate)
         TSR_TRY(choose_dim(c, p, g->shard_size, &dim));
@@ -288,9 +298,10 @@ static uint16_t comm_of(struct call *c, const char *role, const struct span *s, 
     else
         snprintf(name, sizeof name, "%s", role);
     /* a 1-D mesh has one process group, whatever uses it; so has a dimension that was named */
-    bool is_named = mesh->n_dims == 1 || c->options->n_mesh_dims > 0;
+    bool is_named = mesh->n_dims == 1 || c->options->n_mesh_dims > 0 || is_spmd(c);
     for (int i = 0; is_named && !s->identity && i < c->mesh.n_dims; i++)
-        if (c->mesh.stride[i] == stride && c->mesh.size[i] == size && mesh->name[c->mesh.dim[i]][0])
+        if (c->mesh.dim[i] >= 0 && c->mesh.stride[i] == stride && c->mesh.size[i] == size &&
+            mesh->name[c->mesh.dim[i]][0])
             snprintf(name, sizeof name, "%s", mesh->name[c->mesh.dim[i]]);
     return tsr__comm_add(c->e, name, size, stride, UINT16_MAX);
 }
@@ -468,6 +479,10 @@ static tsr_status check_modules(struct call *c, struct tsr_module *const *module
 static tsr_status check_mesh(struct call *c)
 {
     const struct tsr_mesh *mesh = &c->e->config.mesh;
+    if (is_spmd(c) && c->e->config.version < TSR_TORCH_2_15)
+        return tsr_fail(TSR_EVALUE, "dp_mesh_dims needs version 2.15");
+    if (is_spmd(c))
+        return tsr__spmd_submesh(c->e, c->options, &c->mesh, &c->replicate);
     TSR_TRY(tsr__submesh(c->e, c->options->mesh_dims, c->options->n_mesh_dims, &c->mesh));
     int n = c->mesh.n_dims;
     if (c->replicate && n != 1)

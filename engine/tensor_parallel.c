@@ -72,6 +72,49 @@ tsr_status tsr__submesh(const struct tsr_engine *e, const char *const *names, in
     return TSR_OK;
 }
 
+/* Appends the named dimensions to `out` as one. */
+static tsr_status add_flattened(const struct tsr_engine *e, const char *const *names, int n,
+                                struct tsr_submesh *out)
+{
+    struct tsr_submesh part;
+    if (n == 0)
+        return TSR_OK;
+    TSR_TRY(tsr__submesh(e, names, n, &part));
+    uint32_t size = part.size[0];
+    for (int i = 1; i < n; i++) {
+        if (part.stride[i - 1] != part.stride[i] * part.size[i])
+            return tsr_fail(TSR_EUNSUPPORTED,
+                            "mesh dimensions '%s' and '%s' cannot be flattened: they are not "
+                            "neighbours in the mesh, in this order",
+                            names[i - 1], names[i]);
+        size *= part.size[i];
+    }
+    out->dim[out->n_dims] = n == 1 ? part.dim[0] : -1;
+    out->size[out->n_dims] = size;
+    out->stride[out->n_dims++] = part.stride[n - 1];
+    return TSR_OK;
+}
+
+tsr_status tsr__spmd_submesh(const struct tsr_engine *e, const struct tsr_wrap_options *o,
+                             struct tsr_submesh *out, bool *replicate)
+{
+    for (int i = 0; i < o->n_spmd_shard; i++)
+        for (int k = 0; k < o->n_spmd_replicate; k++)
+            if (!strcmp(o->spmd_shard[i], o->spmd_replicate[k]))
+                return tsr_fail(TSR_EVALUE, "mesh dimension '%s' is named twice", o->spmd_shard[i]);
+    if (o->n_mesh_dims > 0)
+        return tsr_fail(TSR_EVALUE, "mesh_dims and dp_mesh_dims exclude each other");
+    if (o->reshard == TSR_RESHARD_INT)
+        return tsr_fail(TSR_ENOTIMPL,
+                        "reshard_after_forward as an int (%lld) is not supported with dp_mesh_dims",
+                        (long long)o->reshard_int);
+    *out = (struct tsr_submesh){0};
+    TSR_TRY(add_flattened(e, o->spmd_replicate, o->n_spmd_replicate, out));
+    TSR_TRY(add_flattened(e, o->spmd_shard, o->n_spmd_shard, out));
+    *replicate |= o->n_spmd_shard == 0;
+    return TSR_OK;
+}
+
 /* ---- styles ---------------------------------------------------------------------------------- */
 
 /* A parameter of its own for this place: replacing one place breaks the tie. */

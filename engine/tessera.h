@@ -239,6 +239,11 @@ struct tsr_wrap_options {
     const struct tsr_param_mesh *param_meshes; /* first match wins; none: the engine's mesh */
     size_t n_full_precision;
     const char *const *full_precision; /* parameters that mp.param does not cast */
+    /* dp_mesh_dims (section 2.8): the engine's mesh is the whole mesh, every parameter a DTensor on
+     * it, and these dimensions are data parallel. Several names become one dimension, so they must
+     * be neighbours in the mesh. No shard names: fully_shard() behaves as replicate(). */
+    int n_spmd_shard, n_spmd_replicate;
+    const char *const *spmd_shard, *const *spmd_replicate;
 };
 
 /* One call of fully_shard(modules, ...): n > 1 modules form one group (R1-R24). Uses the engine's

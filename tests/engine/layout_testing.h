@@ -121,17 +121,24 @@ static inline tsr_status test_forget(struct tsr_executor *x, const struct tsr_in
     return TSR_OK;
 }
 
-static inline struct tsr_engine *test_engine(const struct tsr_mesh *mesh, uint32_t rank)
+static inline struct tsr_engine *test_engine_of(const struct tsr_mesh *mesh, uint32_t rank,
+                                                enum tsr_version version)
 {
     static const struct tsr_executor_ops ops = {.size = sizeof ops,
                                                 .version = TSR_EXECUTOR_VERSION,
                                                 .name = "forget",
                                                 .submit = test_forget};
     static struct tsr_executor executor = {.ops = &ops};
-    struct tsr_engine_config config = {.mesh = *mesh, .rank = rank, .executor = &executor};
+    struct tsr_engine_config config = {
+        .mesh = *mesh, .rank = rank, .executor = &executor, .version = version};
     struct tsr_engine *e = NULL;
     assert_int_equal(tsr_engine_create(&config, &e), TSR_OK);
     return e;
+}
+
+static inline struct tsr_engine *test_engine(const struct tsr_mesh *mesh, uint32_t rank)
+{
+    return test_engine_of(mesh, rank, TSR_TORCH_2_11);
 }
 
 static inline double test_milliseconds(void)
