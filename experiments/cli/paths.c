@@ -155,8 +155,8 @@ static tsr_status find(const struct kind *kind, const char *name, const struct t
     for (size_t i = 0; i < n && !*near; i++)
         nearest_in(kind, folders[i], name, near, sizeof near);
     return tsr_node_error(at,
-                          "%s: found %s, which is in no folder %s/%s%s; allowed: a name of "
-                          "%s/%s, or a path",
+                          "%s: found %s, which is in no folder %s/%s%s; allowed: NAME "
+                          "of a file %s/%sNAME.json, or a path",
                           kind->key, name, kind->folder, *near ? "; nearest: " : "", near,
                           n ? folders[n - 1] : "", kind->prefixes[0]);
 }
