@@ -243,12 +243,13 @@ static bool is_last_of_list(struct tsr_state *s, const struct tsr_module *m)
     return true;
 }
 
-/* Only a guarantee: an earlier post-backward may have resharded (3.9). */
+/* Only a guarantee: an earlier post-backward may have resharded (3.9). Never asynchronous, whatever
+ * set_unshard_async_op() said. */
 static void ensure_unsharded(struct tsr_engine *e, struct tsr_state *s)
 {
     for (size_t i = 0; i < s->n_groups; i++)
         if (s->groups[i]->sharded != TSR_UNSHARDED) {
-            tsr__group_unshard(e, s->groups[i], s->groups[i]->unshard_async_op);
+            tsr__group_unshard(e, s->groups[i], false);
             tsr__group_wait_for_unshard(e, s->groups[i]);
         }
 }
