@@ -1,6 +1,7 @@
 /* trace_cmd.c: `tessera trace SCENARIO.json -o RESULT.json`: runs a recorded scenario on the engine
  * and writes what the engine did, in the format of the recorded results.
  */
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -265,10 +266,16 @@ static tsr_status check_kind(const struct tsr_scenario *s)
                           "kind: found %s; allowed: " TSR_TRACE_KINDS, s->kind);
 }
 
+struct output {
+    const char *name; /* for messages */
+    const json_t *result;
+};
+
 static tsr_status write_json(FILE *stream, const void *user)
 {
-    if (json_dumpf(user, stream, JSON_INDENT(1)) != 0 || fputc('\n', stream) == EOF)
-        return tsr_fail(TSR_EIO, "the result cannot be written");
+    const struct output *o = user;
+    if (json_dumpf(o->result, stream, JSON_INDENT(1)) != 0 || fputc('\n', stream) == EOF)
+        return tsr_fail(TSR_EIO, "%s: the result cannot be written: %s", o->name, strerror(errno));
     return TSR_OK;
 }
 
@@ -279,6 +286,7 @@ static tsr_status trace_file(const char *path, const char *out)
     t.lists.events = json_array();
     t.lists.stream_events = json_array();
     t.result = json_object();
+    struct output output = {out ? out : "standard output", t.result};
     tsr_status status = check_kind(&t.scenario);
     bool has_mesh = strcmp(t.scenario.kind, "chunk") != 0 && strcmp(t.scenario.kind, "bucket") != 0;
     if (status == TSR_OK && has_mesh)
@@ -290,7 +298,7 @@ static tsr_status trace_file(const char *path, const char *out)
     if (status == TSR_OK && t.lists.failed)
         status = tsr_fail(TSR_ENOMEM, "out of memory");
     if (status == TSR_OK)
-        status = out ? tsr_write_file(out, write_json, t.result) : write_json(stdout, t.result);
+        status = out ? tsr_write_file(out, write_json, &output) : write_json(stdout, &output);
     json_decref(t.result);
     json_decref(t.lists.events);
     json_decref(t.lists.stream_events);
