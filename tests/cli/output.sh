@@ -26,7 +26,8 @@ fails 2 batch -- compare "$tmp/e.yaml" --set batch=0 --out "$tmp/never"
 for arguments in "compare $tmp/e.yaml" "compare $tmp/e.yaml --format csv" \
     "compare $tmp/e.yaml --format json" "sim $tmp/e.yaml --strategy fsdp" \
     "inspect $tmp/e.yaml" "program $tmp/e.yaml --strategy fsdp" "help keys" "--version" \
-    "compare $tmp/e.yaml --print-config"; do
+    "compare $tmp/e.yaml --print-config" \
+    "trace $TSR_SOURCE_DIR/tests/golden/scenarios/rnd-gpt2-body-is-view-w2.json"; do
     checks=$((checks + 1))
     # shellcheck disable=SC2086
     "$TESSERA" $arguments >/dev/full 2>"$err"
