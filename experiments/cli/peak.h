@@ -1,0 +1,18 @@
+/* peak.h: the memory of one strategy, measured by emitting it and replaying its programs; no time
+ * is simulated, so this is what searches use.
+ */
+#ifndef TSR_CLI_PEAK_H
+#define TSR_CLI_PEAK_H
+
+#include "emit.h"
+#include "result.h"
+
+/* Fills the memory fields of a row (peaks in bytes, largest over the rank classes; what is alive at
+ * the peak; fits) from programs that were emitted. */
+tsr_status tsr_peak_of(const struct tsr_emission *emission, struct tsr_row *row) TSR_MUST_USE;
+
+/* Emits a strategy and fills a row with its memory. A failure is also told by row->failure and
+ * row->failure_status (TSR_EOOM: the allocator's limit was reached). */
+tsr_status tsr_peak_measure(const struct tsr_job *job, struct tsr_row *row) TSR_MUST_USE;
+
+#endif
