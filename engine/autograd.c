@@ -358,7 +358,8 @@ static void buffer_add(struct tsr_engine *e, struct tsr_node *node, int output,
         return;
     }
     struct tsr_tensor *first = *slot;
-    if (!first->is_view && first->refs == 1 && first->storage->refs == 1) {
+    if (!e->config.instrumented && !first->is_view && first->refs == 1 &&
+        first->storage->refs == 1) {
         emit_sum(e, first, first, grad);
         tsr_release(e, grad);
         return;

@@ -5,7 +5,7 @@
  * call from its input; the k-th save of the recomputation fills slot k. With early stop it ends as
  * soon as the last slot is filled.
  */
-#include "engine.h"
+#include "ops_common.h"
 
 static struct tsr_region *region_new(struct tsr_engine *e, struct tsr_module *m, bool outside,
                                      struct tsr_tensor *in)
@@ -24,6 +24,9 @@ static struct tsr_region *region_new(struct tsr_engine *e, struct tsr_module *m,
     r->outside = outside;
     r->early_stop = m->checkpoint.early_stop;
     r->input = tsr_retain(in);
+    r->selective = m->checkpoint.selective;
+    r->n_products = r->next_kept = 0;
+    r->n_kept = 0;
     r->n_slots = 0;
     r->next_slot = 0;
     r->done = false;
@@ -36,6 +39,8 @@ void tsr__region_release(struct tsr_engine *e, struct tsr_region *r)
         return;
     tsr_release(e, r->input);
     r->input = NULL;
+    for (size_t i = 0; i < r->n_kept; i++) /* what the recomputation did not reach */
+        tsr_release(e, r->kept[i]);
     r->next_free = e->free_regions;
     e->free_regions = r;
 }
@@ -59,6 +64,51 @@ struct tsr_saved tsr__region_pack(struct tsr_engine *e, struct tsr_tensor *t)
     }
     return (struct tsr_saved){.tensor = tsr_retain(t)};
 }
+
+/* ---- selective ------------------------------------------------------------------------------- */
+
+static struct tsr_region *selective_region(const struct tsr_engine *e)
+{
+    struct tsr_region *r = e->packing ? e->packing : e->unpacking;
+    return r && r->selective ? r : NULL;
+}
+
+bool tsr__selective_keeps(struct tsr_engine *e, bool product)
+{
+    struct tsr_region *r = selective_region(e);
+    if (!r || !tsr__ok(e))
+        return false;
+    return !product || ++r->n_products % 2 == 1; /* 1st, 3rd, ... */
+}
+
+bool tsr__selective_reuses(const struct tsr_engine *e)
+{
+    return !e->packing && e->unpacking && e->unpacking->selective;
+}
+
+void tsr__selective_put(struct tsr_engine *e, const struct tsr_tensor *result)
+{
+    struct tsr_region *r = e->packing;
+    if (!r || !result)
+        return;
+    struct tsr_tensor *same = tsr__tensor_view(e, result->storage, (tsr_dtype)result->dtype,
+                                               result->n_dims, result->dims);
+    if (same && !TSR__ARENA_PUSH(e, r->kept, r->n_kept, r->cap_kept, same))
+        tsr_release(e, same);
+}
+
+struct tsr_tensor *tsr__selective_take(struct tsr_engine *e)
+{
+    struct tsr_region *r = e->unpacking;
+    if (!tsr__ok(e) || !r)
+        return NULL;
+    TSR_CHECK(r->next_kept < r->n_kept);
+    struct tsr_tensor *t = r->kept[r->next_kept];
+    r->kept[r->next_kept++] = NULL;
+    return t;
+}
+
+/* ---- calls ----------------------------------------------------------------------------------- */
 
 struct tsr_tensor *tsr__checkpoint_call(struct tsr_engine *e, struct tsr_module *m,
                                         struct tsr_tensor *in, bool outside)
@@ -96,6 +146,7 @@ void tsr__region_recompute(struct tsr_engine *e, struct tsr_region *r)
     if (r->done || !tsr__ok(e))
         return;
     r->done = true;
+    r->n_products = 0;
     struct tsr_region *packing = e->packing, *unpacking = e->unpacking;
     struct tsr_origin origin = e->origin;
     bool grad = e->grad_enabled;

@@ -35,9 +35,16 @@ struct tsr_storage {
     struct tsr_storage *next_free;
 };
 
+/* In which order the elements of a gradient lie, where that is not that of its tensor. */
+enum tsr_layout {
+    TSR_LAYOUT_TOKENS,     /* (token, head, d): contiguous */
+    TSR_LAYOUT_HEADS,      /* (head, token, d), as attention by matrix products leaves them */
+    TSR_LAYOUT_TRANSPOSED, /* (head, d, token): gradients of keys */
+};
+
 struct tsr_tensor {
     int refs;
-    uint8_t dtype, n_dims;
+    uint8_t dtype, n_dims, layout /* enum tsr_layout; gradients */;
     bool requires_grad;
     bool is_view; /* does not own the storage's only handle: an incoming sum may not write to it */
     uint64_t dims[4], numel;
@@ -129,7 +136,7 @@ struct tsr_place {
 };
 
 struct tsr_checkpoint_mode {
-    bool inside, outside, early_stop;
+    bool inside, outside, early_stop, selective;
 };
 
 struct tsr_module {
@@ -144,7 +151,8 @@ struct tsr_module {
     char **child_names;
     size_t n_params, cap_params;
     struct tsr_place *params;
-    bool has_buffers;
+    uint64_t buffer_bytes[2]; /* of its own; 0: none */
+    struct tsr_storage *buffers[2];
     bool no_forward; /* a container: ModuleList */
     struct tsr_method {
         const char *name;
@@ -328,6 +336,10 @@ struct tsr_region { /* one checkpointed call (checkpoint.c) */
     struct tsr_tensor **recomputed; /* by slot; NULL once used */
     bool done;
     uint32_t next_slot; /* while recomputing */
+    bool selective;     /* some results are kept: every second product, attention's */
+    uint32_t n_products, next_kept;
+    size_t n_kept, cap_kept;
+    struct tsr_tensor **kept; /* NULL once taken */
     struct tsr_region *next_free;
 };
 
@@ -362,7 +374,6 @@ struct tsr_engine {
     struct tsr_model_info {
         bool int_input, loss_mse;
         uint64_t vocab, in_dim;
-        uint64_t buffer_bytes;                /* a buffer of the root (rotary angles) */
         const struct tsr_llama_config *llama; /* NULL: another family */
     } model;
 
@@ -413,7 +424,6 @@ struct tsr_engine {
     struct tsr_step_config step;
     uint32_t iteration;
     struct tsr_tensor *inputs[TSR_MAX_MICRO], *labels[TSR_MAX_MICRO], *losses[TSR_MAX_MICRO];
-    struct tsr_storage *root_buffer;
     bool workspace_main, workspace_autograd, lt_main, lt_autograd;
     struct tsr_storage *workspaces[8];
     size_t n_workspaces;
@@ -625,6 +635,9 @@ struct tsr_tensor *tsr__group_pre_forward(struct tsr_engine *e, struct tsr_group
 void tsr__group_post_forward(struct tsr_engine *e, struct tsr_group *g);
 void tsr__group_pre_backward(struct tsr_engine *e, struct tsr_group *g, bool default_prefetch);
 void tsr__group_post_backward(struct tsr_engine *e, struct tsr_group *g, const char *by);
+/* Marks where a hook of the group begins and ends; returns what origin.group was. */
+uint32_t tsr__group_enter(struct tsr_engine *e, const struct tsr_group *g, enum tsr_hook hook);
+void tsr__group_leave(struct tsr_engine *e, enum tsr_hook hook, uint32_t group);
 /* Waits for and drops reduce-scatter inputs, oldest first, until `keep` remain (W9, W14). */
 void tsr__drop_reduce_inputs(struct tsr_engine *e, struct tsr_comm_ctx *comm, size_t keep);
 /* Drops gradients and pending gathers, reshards: after an exception (R201). */

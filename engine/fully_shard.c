@@ -596,3 +596,10 @@ tsr_status tsr_checkpoint(struct tsr_engine *e, struct tsr_module *m, bool outsi
     m->checkpoint.early_stop = early_stop;
     return TSR_OK;
 }
+
+tsr_status tsr_checkpoint_selective(struct tsr_engine *e, struct tsr_module *m)
+{
+    TSR_TRY(tsr_checkpoint(e, m, false, true));
+    m->checkpoint.selective = true;
+    return TSR_OK;
+}

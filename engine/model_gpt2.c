@@ -32,6 +32,13 @@ static void conv1d_forward(struct tsr_engine *e, struct tsr_module *m, void *imp
     *out = tsr_op_conv1d(e, in, m->params[0].param, m->params[1].param);
 }
 
+static void linear_forward(struct tsr_engine *e, struct tsr_module *m, void *impl,
+                           struct tsr_tensor *in, struct tsr_tensor **out)
+{
+    (void)impl;
+    *out = tsr_op_linear(e, in, m->params[0].param, m->params[1].param);
+}
+
 static void head_forward(struct tsr_engine *e, struct tsr_module *m, void *impl,
                          struct tsr_tensor *in, struct tsr_tensor **out)
 {
@@ -124,8 +131,11 @@ static void lm_forward(struct tsr_engine *e, struct tsr_module *self, void *impl
                        struct tsr_tensor *ids, struct tsr_tensor **out)
 {
     const struct gpt2 *m = impl;
-    (void)self;
-    struct tsr_tensor *h = tsr_call(e, m->transformer, ids);
+    struct tsr_tensor *h = NULL;
+    if (m->transformer)
+        h = tsr_call(e, m->transformer, ids);
+    else
+        transformer_forward(e, self, impl, ids, &h);
     *out = tsr_call(e, m->head, h);
     tsr_release(e, h);
 }
@@ -141,10 +151,14 @@ static struct tsr_module *add(struct tsr_engine *e, struct tsr_module *parent, c
     return m;
 }
 
-static struct tsr_module *add_conv1d(struct tsr_engine *e, struct tsr_module *parent,
-                                     const char *name, uint64_t in, uint64_t out)
+/* transformers stores these matrices as [in, out]. */
+static struct tsr_module *add_product(struct tsr_engine *e, const struct gpt2 *m,
+                                      struct tsr_module *parent, const char *name, uint64_t in,
+                                      uint64_t out)
 {
-    return add(e, parent, name, "Conv1D", conv1d_forward, 2, (uint64_t[]){in, out}, out);
+    if (m->c.names == TSR_NAMES_HF)
+        return add(e, parent, name, "Conv1D", conv1d_forward, 2, (uint64_t[]){in, out}, out);
+    return add(e, parent, name, "Linear", linear_forward, 2, (uint64_t[]){out, in}, out);
 }
 
 static void add_block(struct tsr_engine *e, struct gpt2 *m, uint64_t index)
@@ -164,14 +178,14 @@ static void add_block(struct tsr_engine *e, struct gpt2 *m, uint64_t index)
     b->attn = tsr__module_new(e, self, "attn", "Attention", attention_forward, a);
     if (!b->attn)
         return;
-    a->c_attn = add_conv1d(e, b->attn, "c_attn", d, 3 * d);
-    a->c_proj = add_conv1d(e, b->attn, "c_proj", d, d);
+    a->c_attn = add_product(e, m, b->attn, "c_attn", d, 3 * d);
+    a->c_proj = add_product(e, m, b->attn, "c_proj", d, d);
     b->ln_2 = add(e, self, "ln_2", "LayerNorm", norm_forward, 1, &d, d);
     b->mlp = tsr__module_new(e, self, "mlp", "MLP", mlp_forward, f);
     if (!b->mlp)
         return;
-    f->c_fc = add_conv1d(e, b->mlp, "c_fc", d, m->c.n_inner);
-    f->c_proj = add_conv1d(e, b->mlp, "c_proj", m->c.n_inner, d);
+    f->c_fc = add_product(e, m, b->mlp, "c_fc", d, m->c.n_inner);
+    f->c_proj = add_product(e, m, b->mlp, "c_proj", m->c.n_inner, d);
 }
 
 static tsr_status check(const struct tsr_gpt2_config *c)
@@ -201,20 +215,24 @@ tsr_status tsr_model_gpt2(struct tsr_engine *e, const struct tsr_gpt2_config *co
     if (m->c.n_inner == 0)
         m->c.n_inner = 4 * d;
     struct tsr_module *root = tsr__module_new(e, NULL, "", "GPT2LMHeadModel", lm_forward, m);
-    m->transformer =
-        root ? tsr__module_new(e, root, "transformer", "GPT2Model", transformer_forward, m) : NULL;
-    if (!m->transformer)
+    struct tsr_module *inner = root;
+    if (root && config->names == TSR_NAMES_HF)
+        inner = m->transformer =
+            tsr__module_new(e, root, "transformer", "GPT2Model", transformer_forward, m);
+    if (!inner)
         return e->status;
-    m->wte = add(e, m->transformer, "wte", "Embedding", embedding_forward, 2,
+    m->wte = add(e, inner, "wte", "Embedding", embedding_forward, 2,
                  (uint64_t[]){config->vocab_size, d}, 0);
-    m->wpe = add(e, m->transformer, "wpe", "Embedding", embedding_forward, 2,
+    m->wpe = add(e, inner, "wpe", "Embedding", embedding_forward, 2,
                  (uint64_t[]){config->n_positions, d}, 0);
-    m->blocks = tsr__module_new(e, m->transformer, "h", "ModuleList", NULL, NULL);
+    m->blocks = tsr__module_new(e, inner, "h", "ModuleList", NULL, NULL);
     for (uint64_t i = 0; m->blocks && i < config->n_layer && tsr__ok(e); i++)
         add_block(e, m, i);
-    m->ln_f = add(e, m->transformer, "ln_f", "LayerNorm", norm_forward, 1, &d, d);
+    m->ln_f = add(e, inner, "ln_f", "LayerNorm", norm_forward, 1, &d, d);
     m->head = tsr__module_new(e, root, "lm_head", "Linear", head_forward, NULL);
-    if (m->head && m->wte && m->wte->n_params) /* tied */
+    if (m->head && config->untied)
+        tsr__param_new(e, m->head, "weight", 2, (uint64_t[]){config->vocab_size, d}, TSR_F32);
+    else if (m->head && m->wte && m->wte->n_params)
         tsr__param_place(e, m->head, "weight", m->wte->params[0].param);
     e->model.int_input = true;
     e->model.vocab = config->vocab_size;

@@ -8,8 +8,43 @@
 
 struct llama {
     struct tsr_llama_config c;
-    struct tsr_module *embed, *layers, *norm, *head, *model;
+    struct tsr_module *embed, *layers, *norm, *head,
+        *model; /* model NULL: its parts lie in the root */
 };
+
+/* Module names; `order` is that in which a feed-forward defines gate (0), up (1) and down (2). */
+static const struct names {
+    const char *model, *embed, *norm, *head, *attention, *q, *k, *v, *o, *mlp, *part[3];
+    const char *norm1, *norm2;
+    int order[3];
+} names_of[] = {[TSR_NAMES_HF] = {"model",
+                                  "embed_tokens",
+                                  "norm",
+                                  "lm_head",
+                                  "self_attn",
+                                  "q_proj",
+                                  "k_proj",
+                                  "v_proj",
+                                  "o_proj",
+                                  "mlp",
+                                  {"gate_proj", "up_proj", "down_proj"},
+                                  "input_layernorm",
+                                  "post_attention_layernorm",
+                                  {0, 1, 2}},
+                [TSR_NAMES_PLAIN] = {NULL,
+                                     "tok_embeddings",
+                                     "norm",
+                                     "output",
+                                     "attention",
+                                     "wq",
+                                     "wk",
+                                     "wv",
+                                     "wo",
+                                     "feed_forward",
+                                     {"w1", "w3", "w2"},
+                                     "attention_norm",
+                                     "ffn_norm",
+                                     {0, 2, 1}}};
 
 struct llama_attention {
     const struct llama *m;
@@ -39,8 +74,9 @@ static void linear_forward(struct tsr_engine *e, struct tsr_module *m, void *imp
 static void norm_forward(struct tsr_engine *e, struct tsr_module *m, void *impl,
                          struct tsr_tensor *in, struct tsr_tensor **out)
 {
-    (void)impl;
-    *out = tsr_op_rms_norm(e, in, m->params[0].param);
+    const struct llama *l = impl;
+    *out = l->c.hand_norm ? tsr_op_hand_rms_norm(e, in, m->params[0].param, false)
+                          : tsr_op_rms_norm(e, in, m->params[0].param);
 }
 
 /* x := f(x) for a variable that is assigned again. */
@@ -71,9 +107,10 @@ static void attention_forward(struct tsr_engine *e, struct tsr_module *self, voi
     }
     assign(e, &q, tsr_op_rotary(e, q, shape.seq, shape.head_dim));
     assign(e, &k, tsr_op_rotary(e, k, shape.seq, shape.head_dim));
+    assign(e, &v, tsr_op_view(e, v));
     if (e->config.gqa_repeat && c->n_kv_heads < c->n_heads) {
-        assign(e, &k, tsr_op_repeat_heads(e, k, c->n_heads / c->n_kv_heads));
-        assign(e, &v, tsr_op_repeat_heads(e, v, c->n_heads / c->n_kv_heads));
+        assign(e, &k, tsr_op_repeat_heads(e, k, c->n_heads / c->n_kv_heads, c->head_dim));
+        assign(e, &v, tsr_op_repeat_heads(e, v, c->n_heads / c->n_kv_heads, c->head_dim));
     }
     struct tsr_tensor *o = tsr_op_attention(e, q, k, v, &shape, &self->aux_output);
     struct tsr_tensor *y = tsr_call(e, a->o, o);
@@ -126,6 +163,7 @@ static void layer_forward(struct tsr_engine *e, struct tsr_module *self, void *i
     tsr_release(e, h);
 }
 
+/* Embedding, layers, final norm. */
 static void model_forward(struct tsr_engine *e, struct tsr_module *self, void *impl,
                           struct tsr_tensor *ids, struct tsr_tensor **out)
 {
@@ -143,8 +181,11 @@ static void causal_lm_forward(struct tsr_engine *e, struct tsr_module *self, voi
                               struct tsr_tensor *ids, struct tsr_tensor **out)
 {
     const struct llama *m = impl;
-    (void)self;
-    struct tsr_tensor *h = tsr_call(e, m->model, ids);
+    struct tsr_tensor *h = NULL;
+    if (m->model)
+        h = tsr_call(e, m->model, ids);
+    else
+        model_forward(e, self, impl, ids, &h);
     assign(e, &h, tsr__tp_enter(e, h));
     *out = tsr_call(e, m->head, h);
     tsr_release(e, h);
@@ -161,10 +202,10 @@ static struct tsr_module *add_linear(struct tsr_engine *e, struct tsr_module *pa
     return m;
 }
 
-static struct tsr_module *add_norm(struct tsr_engine *e, struct tsr_module *parent,
+static struct tsr_module *add_norm(struct tsr_engine *e, struct llama *l, struct tsr_module *parent,
                                    const char *name, uint64_t dim)
 {
-    struct tsr_module *m = tsr__module_new(e, parent, name, "RMSNorm", norm_forward, NULL);
+    struct tsr_module *m = tsr__module_new(e, parent, name, "RMSNorm", norm_forward, l);
     if (m)
         tsr__param_new(e, m, "weight", 1, &dim, TSR_F32);
     return m;
@@ -174,44 +215,57 @@ static struct tsr_module *add_attention(struct tsr_engine *e, struct llama *m,
                                         struct tsr_module *parent)
 {
     const struct tsr_llama_config *c = &m->c;
+    const struct names *n = &names_of[c->names];
     struct llama_attention *a = tsr_arena_alloc(&e->arena, sizeof *a);
     struct tsr_module *self =
-        a ? tsr__module_new(e, parent, "self_attn", "Attention", attention_forward, a) : NULL;
+        a ? tsr__module_new(e, parent, n->attention, "Attention", attention_forward, a) : NULL;
     if (!self)
         return NULL;
     uint64_t q = c->n_heads * c->head_dim, kv = c->n_kv_heads * c->head_dim;
     a->m = m;
-    a->q = add_linear(e, self, "q_proj", c->hidden_size, q, c->qkv_bias);
-    a->k = add_linear(e, self, "k_proj", c->hidden_size, kv, c->qkv_bias);
-    a->v = add_linear(e, self, "v_proj", c->hidden_size, kv, c->qkv_bias);
-    a->o = add_linear(e, self, "o_proj", q, c->hidden_size, c->o_bias);
+    a->q = add_linear(e, self, n->q, c->hidden_size, q, c->qkv_bias);
+    a->k = add_linear(e, self, n->k, c->hidden_size, kv, c->qkv_bias);
+    a->v = add_linear(e, self, n->v, c->hidden_size, kv, c->qkv_bias);
+    a->o = add_linear(e, self, n->o, q, c->hidden_size, c->o_bias);
     if (c->qk_norm) {
-        a->q_norm = add_norm(e, self, "q_norm", c->head_dim);
-        a->k_norm = add_norm(e, self, "k_norm", c->head_dim);
+        a->q_norm = add_norm(e, m, self, "q_norm", c->head_dim);
+        a->k_norm = add_norm(e, m, self, "k_norm", c->head_dim);
+    }
+    return self;
+}
+
+static struct tsr_module *add_mlp(struct tsr_engine *e, struct llama *m, struct tsr_module *parent)
+{
+    const struct tsr_llama_config *c = &m->c;
+    const struct names *n = &names_of[c->names];
+    struct llama_mlp *f = tsr_arena_alloc(&e->arena, sizeof *f);
+    struct tsr_module *self = f ? tsr__module_new(e, parent, n->mlp, "MLP", mlp_forward, f) : NULL;
+    if (!self)
+        return NULL;
+    struct tsr_module **parts[3] = {&f->gate, &f->up, &f->down};
+    for (int i = 0; i < 3; i++) {
+        int part = n->order[i];
+        uint64_t in = part == 2 ? c->intermediate_size : c->hidden_size;
+        uint64_t out = part == 2 ? c->hidden_size : c->intermediate_size;
+        *parts[part] = add_linear(e, self, n->part[part], in, out, c->mlp_bias);
     }
     return self;
 }
 
 static void add_layer(struct tsr_engine *e, struct llama *m, uint64_t index)
 {
-    const struct tsr_llama_config *c = &m->c;
+    const struct names *n = &names_of[m->c.names];
     char name[32];
     snprintf(name, sizeof name, "%llu", (unsigned long long)index);
     struct llama_layer *l = tsr_arena_alloc(&e->arena, sizeof *l);
-    struct llama_mlp *f = tsr_arena_alloc(&e->arena, sizeof *f);
     struct tsr_module *layer =
-        l && f ? tsr__module_new(e, m->layers, name, "DecoderLayer", layer_forward, l) : NULL;
+        l ? tsr__module_new(e, m->layers, name, "DecoderLayer", layer_forward, l) : NULL;
     if (!layer)
         return;
     l->attention = add_attention(e, m, layer);
-    l->mlp = tsr__module_new(e, layer, "mlp", "MLP", mlp_forward, f);
-    if (!l->mlp)
-        return;
-    f->gate = add_linear(e, l->mlp, "gate_proj", c->hidden_size, c->intermediate_size, c->mlp_bias);
-    f->up = add_linear(e, l->mlp, "up_proj", c->hidden_size, c->intermediate_size, c->mlp_bias);
-    f->down = add_linear(e, l->mlp, "down_proj", c->intermediate_size, c->hidden_size, c->mlp_bias);
-    l->norm1 = add_norm(e, layer, "input_layernorm", c->hidden_size);
-    l->norm2 = add_norm(e, layer, "post_attention_layernorm", c->hidden_size);
+    l->mlp = add_mlp(e, m, layer);
+    l->norm1 = add_norm(e, m, layer, n->norm1, m->c.hidden_size);
+    l->norm2 = add_norm(e, m, layer, n->norm2, m->c.hidden_size);
 }
 
 static tsr_status check(const struct tsr_llama_config *c)
@@ -240,21 +294,23 @@ tsr_status tsr_model_llama(struct tsr_engine *e, const struct tsr_llama_config *
     if (!m)
         return tsr_fail(TSR_ENOMEM, "out of memory");
     m->c = *config;
+    const struct names *n = &names_of[config->names];
     uint64_t table[2] = {config->vocab_size, config->hidden_size};
     struct tsr_module *root = tsr__module_new(e, NULL, "", "CausalLM", causal_lm_forward, m);
-    m->model = root ? tsr__module_new(e, root, "model", "Model", model_forward, m) : NULL;
-    m->embed = m->model ? tsr__module_new(e, m->model, "embed_tokens", "Embedding",
-                                          embedding_forward, NULL)
-                        : NULL;
+    struct tsr_module *inner = root;
+    if (root && n->model)
+        inner = m->model = tsr__module_new(e, root, n->model, "Model", model_forward, m);
+    m->embed =
+        inner ? tsr__module_new(e, inner, n->embed, "Embedding", embedding_forward, NULL) : NULL;
     struct tsr_param *w =
         m->embed ? tsr__param_new(e, m->embed, "weight", 2, table, TSR_F32) : NULL;
-    m->layers = w ? tsr__module_new(e, m->model, "layers", "ModuleList", NULL, NULL) : NULL;
+    m->layers = w ? tsr__module_new(e, inner, "layers", "ModuleList", NULL, NULL) : NULL;
     for (uint64_t i = 0; m->layers && i < config->n_layers && tsr__ok(e); i++)
         add_layer(e, m, i);
     if (!m->layers || !tsr__ok(e))
         return e->status;
-    m->norm = add_norm(e, m->model, "norm", config->hidden_size);
-    m->head = tsr__module_new(e, root, "lm_head", "Linear", linear_forward, NULL);
+    m->norm = add_norm(e, m, inner, n->norm, config->hidden_size);
+    m->head = tsr__module_new(e, root, n->head, "Linear", linear_forward, NULL);
     if (m->head && config->tie_embeddings)
         tsr__param_place(e, m->head, "weight", w);
     else if (m->head)
@@ -262,6 +318,6 @@ tsr_status tsr_model_llama(struct tsr_engine *e, const struct tsr_llama_config *
     e->model.int_input = true;
     e->model.vocab = config->vocab_size;
     e->model.llama = &m->c;
-    e->model.buffer_bytes = 4 * config->max_positions * config->head_dim; /* complex64 angles */
+    root->buffer_bytes[0] = 4 * config->max_positions * config->head_dim; /* complex64 angles */
     return e->status;
 }

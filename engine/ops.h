@@ -27,11 +27,15 @@ struct tsr_tensor *tsr_op_linear(struct tsr_engine *e, struct tsr_tensor *x, str
 struct tsr_tensor *tsr_op_conv1d(struct tsr_engine *e, struct tsr_tensor *x, struct tsr_param *w,
                                  struct tsr_param *bias);
 struct tsr_tensor *tsr_op_rms_norm(struct tsr_engine *e, struct tsr_tensor *x, struct tsr_param *w);
+/* RMSNorm of elementary operations in fp32. transformers: as its modules write it. */
+struct tsr_tensor *tsr_op_hand_rms_norm(struct tsr_engine *e, struct tsr_tensor *x,
+                                        struct tsr_param *w, bool transformers);
 struct tsr_tensor *tsr_op_layer_norm(struct tsr_engine *e, struct tsr_tensor *x,
                                      struct tsr_param *w, struct tsr_param *b);
 struct tsr_tensor *tsr_op_rotary(struct tsr_engine *e, struct tsr_tensor *x, uint64_t seq,
                                  uint64_t head_dim); /* x (T, heads d) */
-struct tsr_tensor *tsr_op_repeat_heads(struct tsr_engine *e, struct tsr_tensor *x, uint64_t times);
+struct tsr_tensor *tsr_op_repeat_heads(struct tsr_engine *e, struct tsr_tensor *x, uint64_t times,
+                                       uint64_t head_dim); /* a view if there is one head */
 /* Causal. q (T, H d), k and v (T, K d). weights (may be NULL): a new reference to the attention
  * weights where the variant makes them (eager attention), else NULL. */
 struct tsr_tensor *tsr_op_attention(struct tsr_engine *e, struct tsr_tensor *q,

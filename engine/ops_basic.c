@@ -1,7 +1,36 @@
-/* ops_basic.c: matrix products, norms and embeddings, forward and backward. Order and sizes of
+/* ops_basic.c: matrix products and norms, forward and backward. Order and sizes of
  * allocations are those of eager PyTorch (golden-memory/operators.md, sections 7 and 9).
  */
 #include "ops_common.h"
+
+struct tsr_tensor *tsr__workspace(struct tsr_engine *e, uint64_t bytes)
+{
+    return bytes ? tsr__tensor_new(e, TSR_U8, 1, &bytes, TSR_CAT_WORKSPACE) : NULL;
+}
+
+void tsr__emit_column_sum(struct tsr_engine *e, const char *name, struct tsr_tensor *x,
+                          struct tsr_tensor *out, uint64_t rows, uint64_t columns)
+{
+    if (!x || !out || !tsr__ok(e))
+        return;
+    struct tsr_column_sum scratch = tsr__column_sum_scratch(rows, columns);
+    struct tsr_tensor *partial = tsr__workspace(e, scratch.partial);
+    struct tsr_tensor *semaphores = tsr__workspace(e, scratch.semaphores);
+    tsr__operand_tensor(e, x, TSR_READ);
+    tsr__operand_tensor(e, partial, TSR_READ_WRITE);
+    tsr__operand_tensor(e, semaphores, TSR_READ_WRITE);
+    tsr__operand_tensor(e, out, TSR_WRITE);
+    struct tsr_work work = {.op = TSR_OP_REDUCTION,
+                            .dtype = x->dtype,
+                            .name = name,
+                            .flops = (double)x->numel,
+                            .bytes_read = tsr__tensor_bytes(x),
+                            .bytes_written = tsr__tensor_bytes(out),
+                            .dims = {rows, columns}};
+    tsr__emit_op(e, &work);
+    tsr_release(e, partial);
+    tsr_release(e, semaphores);
+}
 
 /* ---- linear ---------------------------------------------------------------------------------- */
 /* The first matrix product of a thread takes cuBLAS' workspace (32 MiB on sm_90), the first biased
@@ -12,11 +41,13 @@ static void take_workspace(struct tsr_engine *e, bool biased)
     bool *have_lt = e->in_backward ? &e->lt_autograd : &e->lt_main;
     if (!*have && tsr__ok(e)) {
         *have = true;
-        e->workspaces[e->n_workspaces++] = tsr__storage_new(e, 33554432, TSR_CAT_WORKSPACE);
+        e->workspaces[e->n_workspaces++] =
+            tsr__storage_new(e, TSR_CUBLAS_WORKSPACE, TSR_CAT_WORKSPACE);
     }
     if (biased && !*have_lt && tsr__ok(e)) {
         *have_lt = true;
-        e->workspaces[e->n_workspaces++] = tsr__storage_new(e, 1048576, TSR_CAT_WORKSPACE);
+        e->workspaces[e->n_workspaces++] =
+            tsr__storage_new(e, TSR_CUBLASLT_WORKSPACE, TSR_CAT_WORKSPACE);
     }
 }
 
@@ -46,9 +77,8 @@ enum { EDGE_BIAS, EDGE_INPUT, EDGE_WEIGHT };
 
 /* a: rows, out, in, flags */
 static void linear_weight_grad(struct tsr_engine *e, struct tsr_node *node, struct tsr_tensor *g,
-                               struct tsr_tensor **grad_in)
+                               struct tsr_tensor *x, struct tsr_tensor **grad_in)
 {
-    struct tsr_tensor *x = tsr__node_saved(e, node, 0);
     struct tsr_tensor *w = node->w[0];
     struct tsr_tensor *grad = tsr__tensor_like(
         e, w, (tsr_dtype)w->dtype, tsr__grad_category(e, node->edges[EDGE_WEIGHT].node));
@@ -58,7 +88,6 @@ static void linear_weight_grad(struct tsr_engine *e, struct tsr_node *node, stru
                   (uint64_t[]){node->a[1], node->a[2], node->a[0]});
         take_workspace(e, false);
     }
-    tsr_release(e, x);
     grad_in[EDGE_WEIGHT] = grad;
 }
 
@@ -82,18 +111,7 @@ static void bias_grad(struct tsr_engine *e, struct tsr_node *node, struct tsr_te
 {
     struct tsr_tensor *grad = tsr__tensor_new(e, (tsr_dtype)g->dtype, 1, &node->a[1],
                                               tsr__grad_category(e, node->edges[EDGE_BIAS].node));
-    if (grad) {
-        tsr__operand_tensor(e, g, TSR_READ);
-        tsr__operand_tensor(e, grad, TSR_WRITE);
-        struct tsr_work work = {.op = TSR_OP_REDUCTION,
-                                .dtype = g->dtype,
-                                .name = "sum_bias_grad",
-                                .flops = (double)g->numel,
-                                .bytes_read = tsr__tensor_bytes(g),
-                                .bytes_written = tsr__tensor_bytes(grad),
-                                .dims = {node->a[0], node->a[1]}};
-        tsr__emit_op(e, &work);
-    }
+    tsr__emit_column_sum(e, "sum_bias_grad", g, grad, node->a[0], node->a[1]);
     grad_in[EDGE_BIAS] = grad;
 }
 
@@ -104,13 +122,17 @@ static void linear_backward(struct tsr_engine *e, struct tsr_node *node,
 {
     struct tsr_tensor *g = grad_out[0];
     bool biased = node->a[3] & LINEAR_BIASED;
+    struct tsr_tensor *x = NULL;
     tsr__node_touch(e, node); /* a checkpointed region is recomputed before anything else */
+    if (node->edges[EDGE_WEIGHT].node)
+        x = tsr__node_saved(e, node, 0);
     if (biased && node->edges[EDGE_INPUT].node)
         linear_input_grad(e, node, g, grad_in);
     if (node->edges[EDGE_WEIGHT].node)
-        linear_weight_grad(e, node, g, grad_in);
+        linear_weight_grad(e, node, g, x, grad_in);
     if (!biased && node->edges[EDGE_INPUT].node)
         linear_input_grad(e, node, g, grad_in);
+    tsr_release(e, x);
     if (node->edges[EDGE_BIAS].node)
         bias_grad(e, node, g, grad_in);
 }
@@ -150,12 +172,18 @@ static struct tsr_tensor *linear(struct tsr_engine *e, struct tsr_tensor *x, str
         tsr__node_save_weight(e, node, w);
     }
     uint64_t dims[2] = {rows, out};
+    bool kept = tsr__selective_keeps(e, true), reuse = kept && tsr__selective_reuses(e);
     struct tsr_tensor *y =
-        tsr__tensor_new(e, (tsr_dtype)x->dtype, 2, dims, tsr__result_category(e));
+        reuse ? tsr__selective_take(e)
+              : tsr__tensor_new(e, (tsr_dtype)x->dtype, 2, dims, tsr__result_category(e));
     if (!y)
         return tsr__op_abort(e, node);
-    emit_gemm(e, b ? "addmm" : "mm", x, w, b, y, (uint64_t[]){rows, out, in});
-    take_workspace(e, b != NULL);
+    if (!reuse) {
+        emit_gemm(e, b ? "addmm" : "mm", x, w, b, y, (uint64_t[]){rows, out, in});
+        take_workspace(e, b != NULL);
+    }
+    if (kept && !reuse)
+        tsr__selective_put(e, y);
     tsr__node_output(node, y, 0);
     return y;
 }
@@ -170,56 +198,6 @@ struct tsr_tensor *tsr_op_conv1d(struct tsr_engine *e, struct tsr_tensor *x, str
                                  struct tsr_param *bias)
 {
     return linear(e, x, w, bias, LINEAR_CONV1D);
-}
-
-/* ---- embedding ------------------------------------------------------------------------------- */
-static void embedding_backward(struct tsr_engine *e, struct tsr_node *node,
-                               struct tsr_tensor **grad_out, struct tsr_tensor **grad_in)
-{
-    struct tsr_tensor *ids = tsr__node_saved(e, node, 0), *w = node->w[0];
-    struct tsr_tensor *grad =
-        tsr__tensor_like(e, w, (tsr_dtype)w->dtype, tsr__grad_category(e, node->edges[0].node));
-    if (grad && ids) {
-        tsr__operand_tensor(e, grad_out[0], TSR_READ);
-        tsr__operand_tensor(e, ids, TSR_READ);
-        tsr__operand_tensor(e, grad, TSR_WRITE);
-        struct tsr_work work = {.op = TSR_OP_EMBEDDING_BWD,
-                                .dtype = grad->dtype,
-                                .name = "embedding_dense_backward",
-                                .bytes_read = tsr__tensor_bytes(grad_out[0]),
-                                .bytes_written = tsr__tensor_bytes(grad)};
-        tsr__emit_op(e, &work);
-    }
-    tsr_release(e, ids);
-    grad_in[0] = grad;
-}
-
-struct tsr_tensor *tsr_op_embedding(struct tsr_engine *e, struct tsr_tensor *ids,
-                                    struct tsr_param *wp)
-{
-    struct tsr_tensor *w = ids ? tsr__param_value(e, wp) : NULL;
-    if (!w)
-        return NULL;
-    struct tsr_node *node = tsr__node_new(e, "Embedding", embedding_backward, &w, 1);
-    tsr__node_save(e, node, ids);
-    if (node)
-        node->w[0] = w;
-    uint64_t dims[2] = {ids->numel, w->dims[1]};
-    struct tsr_tensor *y =
-        tsr__tensor_new(e, (tsr_dtype)w->dtype, 2, dims, tsr__result_category(e));
-    if (!y)
-        return tsr__op_abort(e, node);
-    tsr__operand_tensor(e, ids, TSR_READ);
-    tsr__operand_tensor(e, w, TSR_READ);
-    tsr__operand_tensor(e, y, TSR_WRITE);
-    struct tsr_work work = {.op = TSR_OP_EMBEDDING,
-                            .dtype = y->dtype,
-                            .name = "embedding",
-                            .bytes_read = tsr__tensor_bytes(y) + tsr__tensor_bytes(ids),
-                            .bytes_written = tsr__tensor_bytes(y)};
-    tsr__emit_op(e, &work);
-    tsr__node_output(node, y, 0);
-    return y;
 }
 
 /* ---- norms ----------------------------------------------------------------------------------- */

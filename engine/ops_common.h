@@ -3,6 +3,7 @@
 #define TSR_OPS_COMMON_H
 
 #include "engine.h"
+#include "scratch.h"
 
 /* Gives up a node whose operation did not run; returns NULL for the caller to return. */
 static inline struct tsr_tensor *tsr__op_abort(struct tsr_engine *e, struct tsr_node *node)
@@ -20,5 +21,37 @@ tsr_dtype tsr__promote(uint8_t a, uint8_t b);
 /* One pointwise kernel from n inputs to `out`; does nothing when out is NULL. */
 void tsr__emit_pointwise(struct tsr_engine *e, const char *name, struct tsr_tensor *const *in,
                          int n, struct tsr_tensor *out);
+
+/* Memory that a kernel takes for itself; released with tsr_release(). NULL for 0 bytes. */
+struct tsr_tensor *tsr__workspace(struct tsr_engine *e, uint64_t bytes);
+
+/* out := sum of the rows of x (rows, columns), with the scratch of the two-pass reduction. */
+void tsr__emit_column_sum(struct tsr_engine *e, const char *name, struct tsr_tensor *x,
+                          struct tsr_tensor *out, uint64_t rows, uint64_t columns);
+
+/* A change of shape: computes nothing, but its backward brings a gradient into token order
+ * (tsr__in_token_order()). */
+struct tsr_tensor *tsr__op_reshape(struct tsr_engine *e, struct tsr_tensor *x, bool strict);
+/* g itself (a new reference), or a copy in the order of tokens; strict: also of transposed keys. */
+struct tsr_tensor *tsr__in_token_order(struct tsr_engine *e, struct tsr_tensor *g, bool strict);
+/* copies: into new memory, else a view. layout: of the summed gradient. */
+struct tsr_tensor *tsr__op_repeat(struct tsr_engine *e, struct tsr_tensor *x, uint64_t times,
+                                  bool copies, enum tsr_layout layout);
+
+/* Attention by plain matrix products (ops_attention_math.c), q (T, H d), k and v (T, J d). */
+struct tsr_tensor *tsr__math_attention(struct tsr_engine *e, struct tsr_tensor *const qkv[3],
+                                       const struct tsr_attention_shape *s);
+struct tsr_tensor *tsr__eager_attention(struct tsr_engine *e, struct tsr_tensor *const qkv[3],
+                                        const struct tsr_attention_shape *s,
+                                        struct tsr_tensor **weights);
+
+/* Selective checkpointing (checkpoint.c). An operation whose result a policy may keep asks first:
+ * true if this one is kept. `product`: matrix products, of which every second one is kept; results
+ * of attention kernels are always. */
+bool tsr__selective_keeps(struct tsr_engine *e, bool product);
+/* True while the kept results are to be taken instead of computed. */
+bool tsr__selective_reuses(const struct tsr_engine *e);
+void tsr__selective_put(struct tsr_engine *e, const struct tsr_tensor *result);
+struct tsr_tensor *tsr__selective_take(struct tsr_engine *e);
 
 #endif

@@ -160,27 +160,6 @@ struct tsr_tensor *tsr_op_add(struct tsr_engine *e, struct tsr_tensor *a, struct
     return y;
 }
 
-static void view_backward(struct tsr_engine *e, struct tsr_node *node, struct tsr_tensor **grad_out,
-                          struct tsr_tensor **grad_in)
-{
-    (void)e;
-    (void)node;
-    grad_in[0] = tsr_retain(grad_out[0]);
-}
-
-struct tsr_tensor *tsr_op_view(struct tsr_engine *e, struct tsr_tensor *x)
-{
-    if (!x)
-        return NULL;
-    struct tsr_node *node = tsr__node_new(e, "View", view_backward, &x, 1);
-    struct tsr_tensor *y = tsr__tensor_view(e, x->storage, (tsr_dtype)x->dtype, x->n_dims, x->dims);
-    if (!y)
-        return tsr__op_abort(e, node);
-    y->offset = x->offset;
-    tsr__node_output(node, y, 0);
-    return y;
-}
-
 /* b's gradient is the sum over the batch, also for a batch of one. */
 static void add_rows_backward(struct tsr_engine *e, struct tsr_node *node,
                               struct tsr_tensor **grad_out, struct tsr_tensor **grad_in)
@@ -231,6 +210,8 @@ static void cast_backward(struct tsr_engine *e, struct tsr_node *node, struct ts
     struct tsr_tensor *g = grad_out[0];
     grad_in[0] = tsr__tensor_like(e, g, (tsr_dtype)node->a[0], TSR_CAT_TEMP);
     tsr__emit_pointwise(e, "cast", &g, 1, grad_in[0]);
+    if (grad_in[0])
+        grad_in[0]->layout = g->layout;
 }
 
 struct tsr_tensor *tsr_op_cast(struct tsr_engine *e, struct tsr_tensor *x, tsr_dtype dtype)

@@ -346,13 +346,30 @@ static struct tsr_tensor *register_post_backward(struct tsr_engine *e, struct ts
     return view;
 }
 
+uint32_t tsr__group_enter(struct tsr_engine *e, const struct tsr_group *g, enum tsr_hook hook)
+{
+    uint32_t group = e->origin.group;
+    e->origin.group = g->id;
+    tsr__emit_mark(e, TSR_MARK_GROUP_BEGIN, hook);
+    return group;
+}
+
+void tsr__group_leave(struct tsr_engine *e, enum tsr_hook hook, uint32_t group)
+{
+    tsr__emit_mark(e, TSR_MARK_GROUP_END, hook);
+    e->origin.group = group;
+}
+
 struct tsr_tensor *tsr__group_pre_forward(struct tsr_engine *e, struct tsr_group *g,
                                           struct tsr_tensor *in)
 {
+    uint32_t group = tsr__group_enter(e, g, TSR_HOOK_PRE_FORWARD);
     tsr__group_set_training(e, g, TSR_FORWARD);
     tsr__group_unshard(e, g, g->unshard_async_op);
     tsr__group_wait_for_unshard(e, g);
-    return register_post_backward(e, g, in);
+    in = register_post_backward(e, g, in);
+    tsr__group_leave(e, TSR_HOOK_PRE_FORWARD, group);
+    return in;
 }
 
 static void record_post_forward(struct tsr_engine *e, struct tsr_group *g)
@@ -372,9 +389,11 @@ static void record_post_forward(struct tsr_engine *e, struct tsr_group *g)
 
 void tsr__group_post_forward(struct tsr_engine *e, struct tsr_group *g)
 {
+    uint32_t group = tsr__group_enter(e, g, TSR_HOOK_POST_FORWARD);
     if (!e->in_backward) { /* a recomputation keeps the parameters and the order (R186) */
         tsr__group_reshard(e, g);
         record_post_forward(e, g);
     }
     tsr__group_set_training(e, g, TSR_IDLE);
+    tsr__group_leave(e, TSR_HOOK_POST_FORWARD, group);
 }

@@ -34,7 +34,7 @@ static void backward_prefetch(struct tsr_engine *e, struct tsr_group *g)
         tsr__group_prefetch(e, target->state->groups[i], false);
 }
 
-void tsr__group_pre_backward(struct tsr_engine *e, struct tsr_group *g, bool default_prefetch)
+static void pre_backward(struct tsr_engine *e, struct tsr_group *g, bool default_prefetch)
 {
     if (g->training == TSR_PRE_BACKWARD)
         return;
@@ -45,6 +45,13 @@ void tsr__group_pre_backward(struct tsr_engine *e, struct tsr_group *g, bool def
         backward_prefetch(e, g);
     else if (g->state->n_groups > 1 && g->n_order > 0)
         g->n_order--; /* the group that prefetches speaks for its module */
+}
+
+void tsr__group_pre_backward(struct tsr_engine *e, struct tsr_group *g, bool default_prefetch)
+{
+    uint32_t group = tsr__group_enter(e, g, TSR_HOOK_PRE_BACKWARD);
+    pre_backward(e, g, default_prefetch);
+    tsr__group_leave(e, TSR_HOOK_PRE_BACKWARD, group);
 }
 
 static void trace_param(struct tsr_engine *e, const char *name, const struct tsr_fsdp_param *p,
@@ -229,6 +236,7 @@ void tsr__group_post_backward(struct tsr_engine *e, struct tsr_group *g, const c
     e->origin.group = g->id;
     e->origin.module = g->state->modules[0]->id;
     tsr__emit_mark(e, TSR_MARK_POST_BACKWARD, 0);
+    tsr__emit_mark(e, TSR_MARK_GROUP_BEGIN, TSR_HOOK_POST_BACKWARD);
     trace_post_backward(e, g, by);
     accumulate_unsharded_grads(e, g);
     if (g->reduce_grads) {
@@ -238,6 +246,7 @@ void tsr__group_post_backward(struct tsr_engine *e, struct tsr_group *g, const c
             tsr__group_reshard(e, g);
         upcast_unsharded_grads(e, g);
     }
+    tsr__emit_mark(e, TSR_MARK_GROUP_END, TSR_HOOK_POST_BACKWARD);
     e->origin.hook = hook;
     e->origin.group = TSR_NO_ID;
 }

@@ -165,7 +165,8 @@ const char *tsr_mark_name(int mark)
         [TSR_MARK_ITERATION] = "iteration",         [TSR_MARK_PHASE] = "phase",
         [TSR_MARK_PRE_FORWARD] = "pre_forward",     [TSR_MARK_POST_FORWARD] = "post_forward",
         [TSR_MARK_PRE_BACKWARD] = "pre_backward",   [TSR_MARK_POST_BACKWARD] = "post_backward",
-        [TSR_MARK_ITERATION_END] = "iteration_end",
+        [TSR_MARK_ITERATION_END] = "iteration_end", [TSR_MARK_GROUP_BEGIN] = "group_begin",
+        [TSR_MARK_GROUP_END] = "group_end",
     };
     return name_of(names, TSR_N_MARKS, mark);
 }

@@ -61,6 +61,8 @@ enum tsr_mark {
     TSR_MARK_PRE_BACKWARD,
     TSR_MARK_POST_BACKWARD,
     TSR_MARK_ITERATION_END,
+    TSR_MARK_GROUP_BEGIN, /* origin.group runs the hook `value` (enum tsr_hook) */
+    TSR_MARK_GROUP_END,
     TSR_N_MARKS
 };
 

@@ -30,20 +30,42 @@ static void fill(struct tsr_engine *e, struct tsr_storage *s)
     tsr__emit(e, &instr);
 }
 
-static void init_sharded(struct tsr_engine *e, struct tsr_fsdp_param *f)
+/* A shard as `to_empty` makes it: without padding, and anew at every place of a tied parameter. */
+static void init_shard(struct tsr_engine *e, struct tsr_fsdp_param *f, bool tied)
 {
-    uint64_t bytes = f->shard_numel * tsr_dtype_bytes(f->param->dtype);
+    uint64_t item = tsr_dtype_bytes(f->param->dtype);
     enum tsr_offload offload = f->group->offload;
-    if (f->sharded)
+    if (offload != TSR_OFFLOAD_NONE) {
+        if (!f->sharded)
+            f->sharded = tsr__storage_empty(e, f->shard_numel * item, TSR_CAT_SHARDED_PARAM,
+                                            offload == TSR_OFFLOAD_CPU_PINNED ? TSR_SPACE_PINNED
+                                                                              : TSR_SPACE_HOST);
         return;
-    if (offload == TSR_OFFLOAD_NONE) {
-        f->sharded = tsr__storage_new(e, bytes, TSR_CAT_SHARDED_PARAM);
-        fill(e, f->sharded);
-    } else {
-        f->sharded = tsr__storage_empty(e, bytes, TSR_CAT_SHARDED_PARAM,
-                                        offload == TSR_OFFLOAD_CPU_PINNED ? TSR_SPACE_PINNED
-                                                                          : TSR_SPACE_HOST);
     }
+    bool stays = f->local_numel == f->shard_numel && (!tied || f->sharded);
+    struct tsr_storage *before = f->sharded;
+    f->sharded =
+        tsr__storage_new(e, f->local_numel * item, stays ? TSR_CAT_SHARDED_PARAM : TSR_CAT_INIT);
+    tsr__storage_release(e, &before);
+    if (f->local_numel == f->shard_numel)
+        fill(e, f->sharded);
+}
+
+/* After a wrapped module is materialised its uneven shards move into padded ones. */
+static void pad_shards(struct tsr_engine *e, const struct tsr_module *m)
+{
+    const struct tsr_state *s = m->state;
+    for (size_t k = 0; s && k < s->n_groups; k++)
+        for (size_t i = 0; i < s->groups[k]->n_params && tsr__ok(e); i++) {
+            struct tsr_fsdp_param *f = s->groups[k]->params[i];
+            uint64_t bytes = f->shard_numel * tsr_dtype_bytes(f->param->dtype);
+            struct tsr_storage *before = f->sharded;
+            if (!before || before->space != TSR_SPACE_DEVICE || before->bytes == bytes)
+                continue;
+            f->sharded = tsr__storage_new(e, bytes, TSR_CAT_SHARDED_PARAM);
+            tsr__storage_release(e, &before);
+            fill(e, f->sharded);
+        }
 }
 
 /* Outside every group: the module computes with the parameter itself. */
@@ -60,20 +82,59 @@ static void init_full(struct tsr_engine *e, struct tsr_param *p)
     fill(e, p->master);
 }
 
-static bool init_module(void *user, struct tsr_module *m)
+static bool is_tied(const struct tsr_param *p)
 {
-    struct tsr_engine *e = user;
-    for (size_t i = 0; i < m->n_params; i++) {
+    return p->fsdp && p->fsdp->n_aliases > 0;
+}
+
+static void init_own_params(struct tsr_engine *e, struct tsr_module *m)
+{
+    e->origin.module = m->id;
+    for (size_t i = 0; i < m->n_params && tsr__ok(e); i++) {
         struct tsr_param *p = m->params[i].param;
         if (p->meta) /* lazy init refuses it */
             continue;
-        e->origin.module = m->id;
         if (p->fsdp)
-            init_sharded(e, p->fsdp);
+            init_shard(e, p->fsdp, is_tied(p));
         else
             init_full(e, p);
     }
-    return tsr__ok(e);
+    for (int i = 0; i < 2 && tsr__ok(e); i++)
+        if (m->buffer_bytes[i] && !m->buffers[i]) {
+            m->buffers[i] = tsr__storage_new(e, m->buffer_bytes[i], TSR_CAT_BUFFER);
+            fill(e, m->buffers[i]);
+        }
+}
+
+/* The order of Module.to_empty(): children before the module's own parameters and buffers. */
+static void init_module(struct tsr_engine *e, struct tsr_module *m)
+{
+    if (m->visited == e->walk_stamp) /* the same module under another name */
+        return;
+    m->visited = e->walk_stamp;
+    for (size_t i = 0; i < m->n_children && tsr__ok(e); i++)
+        init_module(e, m->children[i]);
+    init_own_params(e, m);
+    e->origin.module = m->id;
+    pad_shards(e, m);
+}
+
+/* Two scalars that come and go while the module is built. */
+static void init_scalars(struct tsr_engine *e)
+{
+    for (int i = 0; i < 2; i++) {
+        struct tsr_storage *scalar = tsr__storage_new(e, 4, TSR_CAT_INIT);
+        tsr__storage_release(e, &scalar);
+    }
+}
+
+static bool offloads(const struct tsr_engine *e)
+{
+    for (size_t i = 0; i < e->n_states; i++)
+        for (size_t k = 0; k < e->states[i]->n_groups; k++)
+            if (e->states[i]->groups[k]->offload != TSR_OFFLOAD_NONE)
+                return true;
+    return false;
 }
 
 tsr_status tsr_engine_init_params(struct tsr_engine *e)
@@ -82,11 +143,10 @@ tsr_status tsr_engine_init_params(struct tsr_engine *e)
         return tsr_fail(TSR_EVALUE, "the engine has no model");
     TSR_TRY(tsr__check_tensor_parallel_step(e));
     tsr__set_phase(e, TSR_PHASE_INIT, 0);
-    tsr__module_walk(e->root, init_module, e);
-    if (e->model.buffer_bytes && tsr__ok(e)) {
-        e->root_buffer = tsr__storage_new(e, e->model.buffer_bytes, TSR_CAT_BUFFER);
-        fill(e, e->root_buffer);
-    }
+    if (e->n_states > 0 && !offloads(e))
+        init_scalars(e);
+    e->walk_stamp++;
+    init_module(e, e->root);
     if (e->reducer && tsr__ok(e))
         tsr__reducer_init_params(e);
     e->params_ready = true;

@@ -58,6 +58,10 @@ struct tsr_engine_config {
     struct tsr_allocator_config allocator;
     enum tsr_attention attention;
     bool gqa_repeat; /* repeat K and V heads before attention (transformers, torchtitan) */
+    /* As PyTorch runs while something records every operation (a dispatch mode): sums of gradients
+     * and the mask of math attention go into new tensors, where they otherwise go in place if they
+     * may (golden-memory/operators.md, sections 3 and 7). */
+    bool instrumented;
 };
 
 tsr_status tsr_engine_create(const struct tsr_engine_config *config,
@@ -73,7 +77,19 @@ tsr_status tsr_engine_rank_classes(struct tsr_engine *engine, uint32_t *class_of
 
 /* ---- models ---------------------------------------------------------------------------------- */
 
-/* Llama, Mistral, Qwen2, Qwen3 (dense). Names are those of Hugging Face (model.layers.0.mlp...). */
+/* Whose module names and order of parameters a model has. */
+enum tsr_names {
+    TSR_NAMES_HF,   /* Hugging Face: model.layers.0.mlp.gate_proj, transformer.h.0 ... */
+    TSR_NAMES_PLAIN /* torchtitan and alike: layers.0.feed_forward.w1; GPT-2: h.0, with [out, in]
+                       matrices */
+};
+/* Whose forward a model runs: what is allocated when, and kept. */
+enum tsr_impl {
+    TSR_IMPL_PLAIN,       /* plain modules in the style of torchtitan and nanoGPT */
+    TSR_IMPL_TRANSFORMERS /* LlamaForCausalLM, GPT2LMHeadModel with the sdpa attention */
+};
+
+/* Llama, Mistral, Qwen2, Qwen3 (dense). */
 struct tsr_llama_config {
     uint64_t hidden_size, intermediate_size, n_layers, n_heads, n_kv_heads, head_dim, vocab_size;
     uint64_t max_positions;
@@ -81,9 +97,20 @@ struct tsr_llama_config {
         mlp_bias; /* Qwen2: qkv_bias. attention_bias of a config sets q, k, v and o */
     bool qk_norm; /* Qwen3 */
     bool tie_embeddings;
+    enum tsr_names names;
+    enum tsr_impl impl;
+    bool hand_norm; /* RMSNorm of elementary operations instead of one kernel; always so with
+                       TSR_IMPL_TRANSFORMERS */
+    /* TSR_IMPL_TRANSFORMERS: position ids are read back from the device to see whether sequences
+     * are packed; what the read yields is declared here. true: an attention mask is built. */
+    bool packed_mask;
 };
 struct tsr_gpt2_config {
     uint64_t n_embd, n_layer, n_head, n_positions, n_inner, vocab_size; /* n_inner 0: 4 n_embd */
+    bool untied; /* lm_head has a weight of its own */
+    enum tsr_names names;
+    enum tsr_impl impl;
+    bool packed_mask; /* as above */
 };
 
 /* Node of a generic model; types and fields as in tests/golden/README.md ("tree"). */
@@ -292,6 +319,10 @@ tsr_status tsr_ddp(struct tsr_engine *engine, const struct tsr_ddp_options *opti
 /* Activation checkpointing (non-reentrant). outside: hooks run again in the recomputation. */
 tsr_status tsr_checkpoint(struct tsr_engine *engine, struct tsr_module *module, bool outside,
                           bool early_stop) TSR_MUST_USE;
+/* torchtitan's selective checkpointing by operator: the results of attention kernels and of every
+ * second matrix product of the module (the 1st, 3rd, ...) are kept, the rest is recomputed. */
+tsr_status tsr_checkpoint_selective(struct tsr_engine *engine,
+                                    struct tsr_module *module) TSR_MUST_USE;
 
 /* ---- methods of a wrapped module (section 4.3) ----------------------------------------------- */
 

@@ -27,6 +27,7 @@ static const struct option {
      "override a key: batch=2, precision.reduce=bf16, strategies.NAME.wrap=root"},
     {TSR_OPT_STATES, "--states", 0, NULL,
      "print the engine's state machines as Graphviz dot; takes no file"},
+    {TSR_OPT_TIMELINE, "--timeline", 't', "FILE", "write every allocation and free to FILE"},
     {TSR_OPT_PRINT_CONFIG, "--print-config", 0, NULL,
      "print the resolved file, complete, and stop"},
 };
@@ -75,6 +76,9 @@ static tsr_status take(const struct option *option, const char *value, struct ts
         return TSR_OK;
     case TSR_OPT_STATES:
         out->states = true;
+        return TSR_OK;
+    case TSR_OPT_TIMELINE:
+        out->timeline = value;
         return TSR_OK;
     case TSR_OPT_FORMAT:
         out->format = value;

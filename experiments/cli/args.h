@@ -17,7 +17,8 @@ enum tsr_option {
     TSR_OPT_ITERATION = 1 << 7,
     TSR_OPT_RANK = 1 << 8,
     TSR_OPT_ON = 1 << 9,
-    TSR_OPT_STATES = 1 << 10
+    TSR_OPT_STATES = 1 << 10,
+    TSR_OPT_TIMELINE = 1 << 11
 };
 
 enum { TSR_MAX_SETS = 256 };
@@ -27,7 +28,7 @@ struct tsr_args {
     const char *sets[TSR_MAX_SETS];
     size_t n_sets;
     bool print_config, states;
-    const char *format, *out, *only, *strategy, *iteration, *on;
+    const char *format, *out, *only, *strategy, *iteration, *on, *timeline;
     uint64_t jobs, rank;
 };
 

@@ -69,6 +69,17 @@ const struct tsr_usage tsr_usages[] = {
      "\n"
      "Example\n"
      "  tessera trace tests/golden/scenarios/raf-default-w2.json -o out.json"},
+    {"memory", "what a recorded memory scenario takes", "SCENARIO.json [-o RESULT.json]",
+     TSR_OPT_OUT | TSR_OPT_TIMELINE, "",
+     "Predicts what PyTorch's allocator holds in a memory scenario (tests/golden-memory): its\n"
+     "figures by phase, live bytes by category at every hook, and with --timeline every "
+     "allocation\n"
+     "and free with its address, in the format of the recordings. SCENARIO.json is a scenario, or "
+     "a\n"
+     "recording that has one. Exit status 3 if the scenario's device is too small.\n"
+     "\n"
+     "Example\n"
+     "  tessera memory tests/golden-memory/tiny-base.json -o out.json --timeline events.json"},
     {NULL, NULL, NULL, 0, NULL, NULL}};
 
 const struct tsr_usage *tsr_usage_find(const char *name)

@@ -1,0 +1,355 @@
+/* ops_attention_math.c: attention by plain matrix products: PyTorch's math backend, where
+ * everything is fp32, and transformers' eager attention. Order, sizes and lifetimes of the math
+ * backend: operators.md, sections 7 (the numbered list) and 9.
+ */
+#include "ops_common.h"
+
+/* ---- products -------------------------------------------------------------------------------- */
+
+enum { SCORES, WEIGHTED };
+
+static struct tsr_attention_shape shape_of(const struct tsr_node *node)
+{
+    return (struct tsr_attention_shape){node->a[0], node->a[1], node->a[2], node->a[3], node->a[4]};
+}
+
+static void emit_bmm(struct tsr_engine *e, const char *name, const struct tsr_attention_shape *s,
+                     struct tsr_tensor *a, struct tsr_tensor *b, struct tsr_tensor *out, int which)
+{
+    double flops = 2.0 * (double)s->batch * (double)s->heads * (double)s->seq * (double)s->seq *
+                   (double)s->head_dim;
+    if (!out || !a || !b)
+        return;
+    tsr__operand_tensor(e, a, TSR_READ);
+    tsr__operand_tensor(e, b, TSR_READ);
+    tsr__operand_tensor(e, out, TSR_WRITE);
+    struct tsr_work work = {.op = TSR_OP_GEMM,
+                            .dtype = out->dtype,
+                            .name = name,
+                            .flops = flops,
+                            .model_flops = flops,
+                            .bytes_read = tsr__tensor_bytes(a) + tsr__tensor_bytes(b),
+                            .bytes_written = tsr__tensor_bytes(out),
+                            .dims = {s->seq, which == SCORES ? s->seq : s->head_dim,
+                                     which == SCORES ? s->head_dim : s->seq, s->batch * s->heads}};
+    tsr__emit_op(e, &work);
+}
+
+static uint8_t gradient_layout(const struct tsr_attention_shape *s, int which, int operand)
+{
+    if (s->heads == 1 || (which == WEIGHTED && operand == 0))
+        return TSR_LAYOUT_TOKENS;
+    return which == SCORES && operand == 1 ? TSR_LAYOUT_TRANSPOSED : TSR_LAYOUT_HEADS;
+}
+
+/* Two saved operands; the second one's gradient comes first. a[5]: SCORES or WEIGHTED */
+static void bmm_backward(struct tsr_engine *e, struct tsr_node *node, struct tsr_tensor **grad_out,
+                         struct tsr_tensor **grad_in)
+{
+    struct tsr_attention_shape s = shape_of(node);
+    int which = (int)node->a[5];
+    struct tsr_tensor *in[2] = {tsr__node_saved(e, node, 0), tsr__node_saved(e, node, 1)};
+    for (int i = 1; i >= 0; i--) {
+        if (!node->edges[i].node || !in[i])
+            continue;
+        grad_in[i] = tsr__tensor_like(e, in[i], (tsr_dtype)in[i]->dtype, TSR_CAT_TEMP);
+        bool scores_like = which == WEIGHTED && i == 0;
+        emit_bmm(e, "bmm_backward", &s, grad_out[0], in[1 - i], grad_in[i],
+                 scores_like ? SCORES : WEIGHTED);
+        if (grad_in[i])
+            grad_in[i]->layout = gradient_layout(&s, which, i);
+    }
+    tsr_release(e, in[0]);
+    tsr_release(e, in[1]);
+}
+
+static struct tsr_tensor *bmm(struct tsr_engine *e, const struct tsr_attention_shape *s,
+                              struct tsr_tensor *a, struct tsr_tensor *b, int which)
+{
+    if (!a || !b)
+        return NULL;
+    struct tsr_node *node = tsr__node_new(e, "Bmm", bmm_backward, (struct tsr_tensor *[]){a, b}, 2);
+    tsr__node_save(e, node, a);
+    tsr__node_save(e, node, b);
+    if (node) {
+        uint64_t sizes[TSR_MAX_DIMS] = {s->batch, s->seq,      s->heads,
+                                        s->heads, s->head_dim, (uint64_t)which};
+        for (int i = 0; i < TSR_MAX_DIMS; i++)
+            node->a[i] = sizes[i];
+    }
+    uint64_t scores[2] = {s->batch * s->heads * s->seq, s->seq};
+    uint64_t result[2] = {s->batch * s->seq, s->heads * s->head_dim};
+    struct tsr_tensor *y = tsr__tensor_new(
+        e, (tsr_dtype)a->dtype, 2, which == SCORES ? scores : result, tsr__result_category(e));
+    if (!y)
+        return tsr__op_abort(e, node);
+    emit_bmm(e, which == SCORES ? "bmm_scores" : "bmm_values", s, a, b, y, which);
+    tsr__node_output(node, y, 0);
+    return y;
+}
+
+/* ---- softmax --------------------------------------------------------------------------------- */
+
+/* a[0]: with scratch of the size of the scores */
+static void softmax_backward(struct tsr_engine *e, struct tsr_node *node,
+                             struct tsr_tensor **grad_out, struct tsr_tensor **grad_in)
+{
+    struct tsr_tensor *p = tsr__node_saved(e, node, 0);
+    grad_in[0] = tsr__tensor_like(e, p, p ? (tsr_dtype)p->dtype : TSR_F32, TSR_CAT_TEMP);
+    struct tsr_tensor *work = p && node->a[0] ? tsr__workspace(e, tsr__tensor_bytes(p)) : NULL;
+    tsr__emit_pointwise(e, "softmax_backward", (struct tsr_tensor *[]){grad_out[0], p}, 2,
+                        grad_in[0]);
+    tsr_release(e, work);
+    tsr_release(e, p);
+}
+
+/* safe: rows that are masked as a whole become zeros, which takes a flag for every score. */
+static struct tsr_tensor *softmax(struct tsr_engine *e, struct tsr_tensor *x, bool safe)
+{
+    if (!x)
+        return NULL;
+    struct tsr_node *node = tsr__node_new(e, "Softmax", softmax_backward, &x, 1);
+    struct tsr_tensor *y = tsr__tensor_like(e, x, (tsr_dtype)x->dtype, tsr__result_category(e));
+    if (!y)
+        return tsr__op_abort(e, node);
+    struct tsr_tensor *work[3] = {NULL};
+    if (safe) {
+        work[0] = tsr__workspace(e, x->numel);
+        work[1] = tsr__workspace(e, x->dims[0]);
+        work[2] = tsr__workspace(e, 4);
+    }
+    tsr__emit_pointwise(e, "softmax", &x, 1, y);
+    for (int i = 0; i < 3; i++)
+        tsr_release(e, work[i]);
+    if (node) {
+        node->a[0] = safe;
+        struct tsr_tensor *same =
+            tsr__tensor_view(e, y->storage, (tsr_dtype)y->dtype, y->n_dims, y->dims);
+        tsr__node_save(e, node, same);
+        tsr_release(e, same);
+    }
+    tsr__node_output(node, y, 0);
+    return y;
+}
+
+/* ---- small operations ------------------------------------------------------------------------ */
+
+/* Times a number: nothing is saved. */
+static void scale_backward(struct tsr_engine *e, struct tsr_node *node,
+                           struct tsr_tensor **grad_out, struct tsr_tensor **grad_in)
+{
+    struct tsr_tensor *g = grad_out[0];
+    (void)node;
+    grad_in[0] = tsr__tensor_like(e, g, (tsr_dtype)g->dtype, TSR_CAT_TEMP);
+    tsr__emit_pointwise(e, "mul_scalar", &g, 1, grad_in[0]);
+    if (grad_in[0])
+        grad_in[0]->layout = g->layout;
+}
+
+/* a[0]: the gradient is copied as well */
+static void copy_backward(struct tsr_engine *e, struct tsr_node *node, struct tsr_tensor **grad_out,
+                          struct tsr_tensor **grad_in)
+{
+    struct tsr_tensor *g = grad_out[0];
+    if (!node->a[0]) {
+        grad_in[0] = tsr_retain(g);
+        return;
+    }
+    grad_in[0] = tsr__tensor_like(e, g, (tsr_dtype)g->dtype, TSR_CAT_TEMP);
+    tsr__emit_pointwise(e, "clone", &g, 1, grad_in[0]);
+}
+
+static struct tsr_tensor *like_of(struct tsr_engine *e, struct tsr_tensor *x, const char *name,
+                                  tsr_backward_fn backward)
+{
+    if (!x)
+        return NULL;
+    struct tsr_node *node = tsr__node_new(e, name, backward, &x, 1);
+    struct tsr_tensor *y = tsr__tensor_like(e, x, (tsr_dtype)x->dtype, tsr__result_category(e));
+    if (!y)
+        return tsr__op_abort(e, node);
+    tsr__emit_pointwise(e, name, &x, 1, y);
+    tsr__node_output(node, y, 0);
+    return y;
+}
+
+/* Batched products want one batch dimension: with a batch of more than one the heads of a tensor
+ * in token order cannot be viewed so, and are copied. */
+static struct tsr_tensor *copied(struct tsr_engine *e, struct tsr_tensor *x)
+{
+    return like_of(e, x, "clone", copy_backward);
+}
+
+/* The view of a product's result as heads; its gradient is copied. */
+static struct tsr_tensor *as_heads(struct tsr_engine *e, struct tsr_tensor *x)
+{
+    if (!x)
+        return NULL;
+    struct tsr_node *node = tsr__node_new(e, "View", copy_backward, &x, 1);
+    struct tsr_tensor *y = tsr__tensor_view(e, x->storage, (tsr_dtype)x->dtype, x->n_dims, x->dims);
+    if (!y)
+        return tsr__op_abort(e, node);
+    if (node)
+        node->a[0] = 1;
+    tsr__node_output(node, y, 0);
+    return y;
+}
+
+static struct tsr_tensor *flat(struct tsr_engine *e, const char *name, tsr_dtype dtype, uint64_t n)
+{
+    struct tsr_tensor *t = tsr__tensor_new(e, dtype, 1, &n, tsr__result_category(e));
+    tsr__emit_pointwise(e, name, NULL, 0, t);
+    return t;
+}
+
+/* 0 and -inf, made from a lower triangle of booleans. */
+static struct tsr_tensor *causal_mask(struct tsr_engine *e, uint64_t seq)
+{
+    struct tsr_tensor *ones = flat(e, "ones", TSR_U8, seq * seq);
+    struct tsr_tensor *triangle = flat(e, "tril", TSR_U8, seq * seq);
+    tsr_release(e, ones);
+    struct tsr_tensor *zero = flat(e, "scalar", TSR_F32, 1), *inf = flat(e, "scalar", TSR_F32, 1);
+    struct tsr_tensor *mask = flat(e, "where", TSR_F32, seq * seq);
+    tsr_release(e, zero);
+    tsr_release(e, inf);
+    tsr_release(e, triangle);
+    return mask;
+}
+
+static void mask_backward(struct tsr_engine *e, struct tsr_node *node, struct tsr_tensor **grad_out,
+                          struct tsr_tensor **grad_in)
+{
+    (void)e;
+    (void)node;
+    grad_in[0] = tsr_retain(grad_out[0]);
+}
+
+/* Adds the mask in place, or into a new tensor where every operation is recorded. Takes over the
+ * scores. */
+static struct tsr_tensor *add_mask(struct tsr_engine *e, struct tsr_tensor *scores,
+                                   struct tsr_tensor *mask)
+{
+    const struct tsr_region *region = e->packing ? e->packing : e->unpacking;
+    bool in_place = !e->config.instrumented && !(region && region->selective);
+    if (!scores || !mask)
+        return scores;
+    struct tsr_node *node = tsr__node_new(e, "Add", mask_backward, &scores, 1);
+    struct tsr_tensor *y = in_place ? tsr__tensor_view(e, scores->storage, (tsr_dtype)scores->dtype,
+                                                       scores->n_dims, scores->dims)
+                                    : tsr__tensor_like(e, scores, TSR_F32, tsr__result_category(e));
+    if (y)
+        tsr__emit_pointwise(e, "add_mask", (struct tsr_tensor *[]){scores, mask}, 2, y);
+    tsr_release(e, scores);
+    if (!y)
+        return tsr__op_abort(e, node);
+    tsr__node_output(node, y, 0);
+    return y;
+}
+
+/* ---- the math backend ------------------------------------------------------------------------ */
+
+struct math {
+    struct tsr_tensor *wide[3];   /* q, k, v in fp32 */
+    struct tsr_tensor *q, *k, *v; /* as the products take them, but for copies */
+    struct tsr_tensor *mask;
+};
+
+/* Steps 1 to 4. */
+static void prepare(struct tsr_engine *e, struct tsr_tensor *const qkv[3],
+                    const struct tsr_attention_shape *s, struct math *m)
+{
+    uint64_t times = s->heads / s->kv_heads;
+    enum tsr_layout layout = s->kv_heads > 1 ? TSR_LAYOUT_HEADS : TSR_LAYOUT_TOKENS;
+    for (int i = 0; i < 3; i++)
+        m->wide[i] = tsr_op_cast(e, qkv[i], TSR_F32);
+    m->q = like_of(e, m->wide[0], "mul_scalar", scale_backward);
+    m->mask = causal_mask(e, s->seq);
+    m->k = tsr__op_repeat(e, m->wide[1], times, true, layout);
+    m->v = tsr__op_repeat(e, m->wide[2], times, true, layout);
+}
+
+/* Steps 5 and 6: the masked scores. */
+static struct tsr_tensor *masked_scores(struct tsr_engine *e, const struct tsr_attention_shape *s,
+                                        const struct math *m)
+{
+    bool many = s->batch > 1, grouped = s->kv_heads < s->heads;
+    struct tsr_tensor *k = like_of(e, m->k, "mul_scalar", scale_backward);
+    struct tsr_tensor *q = many ? copied(e, m->q) : tsr_retain(m->q);
+    struct tsr_tensor *by = many && !grouped ? copied(e, k) : tsr_retain(k);
+    struct tsr_tensor *scores = bmm(e, s, q, by, SCORES);
+    tsr_release(e, q);
+    tsr_release(e, by);
+    tsr_release(e, k);
+    return add_mask(e, scores, m->mask);
+}
+
+/* Steps 8 and 9. */
+static struct tsr_tensor *weighted(struct tsr_engine *e, const struct tsr_attention_shape *s,
+                                   const struct math *m, struct tsr_tensor *p, tsr_dtype dtype)
+{
+    bool many = s->batch > 1, grouped = s->kv_heads < s->heads;
+    bool grad = e->grad_enabled;
+    e->grad_enabled = false; /* a second result that nobody asks a gradient of */
+    struct tsr_tensor *weights = tsr_op_cast(e, p, dtype);
+    e->grad_enabled = grad;
+    struct tsr_tensor *v = many && !grouped ? copied(e, m->v) : tsr_retain(m->v);
+    struct tsr_tensor *product = bmm(e, s, p, v, WEIGHTED);
+    tsr_release(e, v);
+    struct tsr_tensor *heads = many ? as_heads(e, product) : tsr_retain(product);
+    struct tsr_tensor *out = tsr_op_cast(e, heads, dtype);
+    tsr_release(e, heads);
+    tsr_release(e, product);
+    tsr_release(e, weights);
+    return out;
+}
+
+struct tsr_tensor *tsr__math_attention(struct tsr_engine *e, struct tsr_tensor *const qkv[3],
+                                       const struct tsr_attention_shape *s)
+{
+    struct math m = {0};
+    tsr_dtype dtype = (tsr_dtype)qkv[0]->dtype;
+    prepare(e, qkv, s, &m);
+    struct tsr_tensor *scores = masked_scores(e, s, &m);
+    struct tsr_tensor *p = softmax(e, scores, true);
+    tsr_release(e, scores);
+    struct tsr_tensor *out = weighted(e, s, &m, p, dtype);
+    tsr_release(e, p);
+    tsr_release(e, m.mask);
+    tsr_release(e, m.q);
+    tsr_release(e, m.k);
+    tsr_release(e, m.v);
+    for (int i = 0; i < 3; i++)
+        tsr_release(e, m.wide[i]);
+    return out;
+}
+
+/* ---- transformers' eager attention ----------------------------------------------------------- */
+
+/* Scores, softmax in fp32, product. */
+struct tsr_tensor *tsr__eager_attention(struct tsr_engine *e, struct tsr_tensor *const qkv[3],
+                                        const struct tsr_attention_shape *s,
+                                        struct tsr_tensor **weights)
+{
+    tsr_dtype dtype = (tsr_dtype)qkv[0]->dtype;
+    uint64_t times = s->kv_heads ? s->heads / s->kv_heads : 1;
+    struct tsr_tensor *t[3] = {NULL};
+    for (int i = 0; i < 3; i++) {
+        bool grouped = i > 0 && qkv[i]->dims[1] < s->heads * s->head_dim;
+        t[i] = tsr__op_repeat(e, qkv[i], grouped ? times : 1, true, TSR_LAYOUT_TOKENS);
+    }
+    struct tsr_tensor *scores = bmm(e, s, t[0], t[1], SCORES);
+    struct tsr_tensor *wide = tsr_op_cast(e, scores, TSR_F32);
+    tsr_release(e, scores);
+    struct tsr_tensor *p32 = softmax(e, wide, false);
+    tsr_release(e, wide);
+    struct tsr_tensor *p = tsr_op_cast(e, p32, dtype);
+    tsr_release(e, p32);
+    struct tsr_tensor *out = bmm(e, s, p, t[2], WEIGHTED);
+    for (int i = 0; i < 3; i++)
+        tsr_release(e, t[i]);
+    if (weights)
+        *weights = p;
+    else
+        tsr_release(e, p);
+    return out;
+}

@@ -1,0 +1,194 @@
+/* ops_rotary.c: what lies between projections and attention: rotary embedding, repeated key/value
+ * heads, and the split of a fused projection. Order and sizes of allocations: operators.md,
+ * sections 7 and 9.
+ */
+#include "ops_common.h"
+
+/* ---- layouts --------------------------------------------------------------------------------- */
+
+/* A gradient that lies in another order than tokens x heads is copied where its shape changes.
+ * a[0]: also when only the transposed order of keys is left, which some changes of shape can take
+ * as it is. */
+static void reshape_backward(struct tsr_engine *e, struct tsr_node *node,
+                             struct tsr_tensor **grad_out, struct tsr_tensor **grad_in)
+{
+    grad_in[0] = tsr__in_token_order(e, grad_out[0], node->a[0] != 0);
+}
+
+struct tsr_tensor *tsr__in_token_order(struct tsr_engine *e, struct tsr_tensor *g, bool strict)
+{
+    bool copies = g && (g->layout == TSR_LAYOUT_HEADS || (strict && g->layout));
+    if (!copies)
+        return tsr_retain(g);
+    struct tsr_tensor *out = tsr__tensor_like(e, g, (tsr_dtype)g->dtype, TSR_CAT_TEMP);
+    tsr__emit_pointwise(e, "clone", &g, 1, out);
+    return out;
+}
+
+struct tsr_tensor *tsr__op_reshape(struct tsr_engine *e, struct tsr_tensor *x, bool strict)
+{
+    if (!x)
+        return NULL;
+    struct tsr_node *node = tsr__node_new(e, "View", reshape_backward, &x, 1);
+    if (node)
+        node->a[0] = strict;
+    struct tsr_tensor *y = tsr__tensor_view(e, x->storage, (tsr_dtype)x->dtype, x->n_dims, x->dims);
+    if (!y)
+        return tsr__op_abort(e, node);
+    y->offset = x->offset;
+    tsr__node_output(node, y, 0);
+    return y;
+}
+
+struct tsr_tensor *tsr_op_view(struct tsr_engine *e, struct tsr_tensor *x)
+{
+    return tsr__op_reshape(e, x, false);
+}
+
+/* ---- rotary ---------------------------------------------------------------------------------- */
+
+/* Complex product with the table of angles; in fp32. a: table bytes */
+static void rotate_backward(struct tsr_engine *e, struct tsr_node *node,
+                            struct tsr_tensor **grad_out, struct tsr_tensor **grad_in)
+{
+    struct tsr_tensor *g = grad_out[0];
+    uint64_t n = node->a[0] / 8;
+    struct tsr_tensor *table = tsr__tensor_new(e, TSR_F64, 1, &n, TSR_CAT_TEMP); /* conjugate */
+    grad_in[0] = tsr__tensor_like(e, g, (tsr_dtype)g->dtype, TSR_CAT_TEMP);
+    tsr__emit_pointwise(e, "rotary_backward", (struct tsr_tensor *[]){g, table}, 2, grad_in[0]);
+    tsr_release(e, table);
+}
+
+static struct tsr_tensor *rotate(struct tsr_engine *e, struct tsr_tensor *x, uint64_t table_bytes)
+{
+    if (!x)
+        return NULL;
+    struct tsr_node *node = tsr__node_new(e, "Rotary", rotate_backward, &x, 1);
+    if (node)
+        node->a[0] = table_bytes;
+    tsr__node_save_weight(e, node, NULL); /* the table: a buffer, saved without cost */
+    struct tsr_tensor *y = tsr__tensor_like(e, x, (tsr_dtype)x->dtype, tsr__result_category(e));
+    if (!y)
+        return tsr__op_abort(e, node);
+    tsr__emit_pointwise(e, "rotary", &x, 1, y);
+    tsr__node_output(node, y, 0);
+    return y;
+}
+
+struct tsr_tensor *tsr_op_rotary(struct tsr_engine *e, struct tsr_tensor *x, uint64_t seq,
+                                 uint64_t head_dim)
+{
+    if (!x)
+        return NULL;
+    struct tsr_tensor *wide = tsr_op_cast(e, x, TSR_F32);
+    struct tsr_tensor *turned = rotate(e, wide, 4 * seq * head_dim); /* complex64 x seq x d/2 */
+    struct tsr_tensor *real = tsr__op_reshape(e, turned, true);
+    tsr_release(e, turned);
+    struct tsr_tensor *y = tsr_op_cast(e, real, (tsr_dtype)x->dtype);
+    tsr_release(e, real);
+    tsr_release(e, wide);
+    return y;
+}
+
+/* ---- repeated heads -------------------------------------------------------------------------- */
+
+/* a: rows, width of the unrepeated, layout of the gradient */
+static void repeat_backward(struct tsr_engine *e, struct tsr_node *node,
+                            struct tsr_tensor **grad_out, struct tsr_tensor **grad_in)
+{
+    grad_in[0] = tsr__tensor_new(e, (tsr_dtype)grad_out[0]->dtype, 2, node->a, TSR_CAT_TEMP);
+    tsr__emit_pointwise(e, "sum_heads", grad_out, 1, grad_in[0]);
+    if (grad_in[0])
+        grad_in[0]->layout = (uint8_t)node->a[2];
+}
+
+struct tsr_tensor *tsr__op_repeat(struct tsr_engine *e, struct tsr_tensor *x, uint64_t times,
+                                  bool copies, enum tsr_layout layout)
+{
+    if (!x || times == 1)
+        return tsr_retain(x);
+    struct tsr_node *node = tsr__node_new(e, "RepeatHeads", repeat_backward, &x, 1);
+    if (node) {
+        node->a[0] = x->dims[0];
+        node->a[1] = x->dims[1];
+        node->a[2] = layout;
+    }
+    uint64_t dims[2] = {x->dims[0], x->dims[1] * times};
+    struct tsr_tensor *y =
+        copies ? tsr__tensor_new(e, (tsr_dtype)x->dtype, 2, dims, tsr__result_category(e))
+               : tsr__tensor_view(e, x->storage, (tsr_dtype)x->dtype, 2, dims);
+    if (!y)
+        return tsr__op_abort(e, node);
+    if (copies)
+        tsr__emit_pointwise(e, "expand_heads", &x, 1, y);
+    tsr__node_output(node, y, 0);
+    return y;
+}
+
+/* One key/value head is expanded without a copy: its heads have stride 0. */
+struct tsr_tensor *tsr_op_repeat_heads(struct tsr_engine *e, struct tsr_tensor *x, uint64_t times,
+                                       uint64_t head_dim)
+{
+    return tsr__op_repeat(e, x, times, x && x->dims[1] != head_dim, TSR_LAYOUT_TOKENS);
+}
+
+/* ---- split ----------------------------------------------------------------------------------- */
+
+/* Each part has a node of its own, made after the split's. They leave their gradients in the split
+ * node's saved slots; it runs last and concatenates them. */
+static void join_backward(struct tsr_engine *e, struct tsr_node *node, struct tsr_tensor **grad_out,
+                          struct tsr_tensor **grad_in)
+{
+    struct tsr_tensor *parts[3];
+    uint64_t dims[2] = {node->a[0], node->a[1]};
+    (void)grad_out;
+    for (int i = 0; i < 3; i++)
+        parts[i] = node->saved[i].tensor;
+    grad_in[0] = tsr__tensor_new(e, (tsr_dtype)node->a[2], 2, dims, TSR_CAT_TEMP);
+    tsr__emit_pointwise(e, "cat_gradients", parts, 3, grad_in[0]);
+}
+
+static void part_backward(struct tsr_engine *e, struct tsr_node *node, struct tsr_tensor **grad_out,
+                          struct tsr_tensor **grad_in)
+{
+    struct tsr_node *join = node->edges[0].node;
+    struct tsr_tensor *g = tsr__in_token_order(e, grad_out[0], false);
+    join->n_saved = 3;
+    join->saved[node->a[0]].tensor = g;
+    if (!join->grads[0]) /* any gradient makes the join run */
+        grad_in[0] = tsr_retain(g);
+}
+
+static struct tsr_tensor *part_of(struct tsr_engine *e, struct tsr_tensor *base,
+                                  struct tsr_node *join, uint64_t width, uint64_t index)
+{
+    uint64_t dims[2] = {base->dims[0], width};
+    struct tsr_tensor *part = tsr__tensor_view(e, base->storage, (tsr_dtype)base->dtype, 2, dims);
+    if (!part || !join)
+        return part;
+    struct tsr_tensor handle = {.requires_grad = true, .grad_fn = join};
+    struct tsr_tensor *inputs[1] = {&handle};
+    struct tsr_node *node = tsr__node_new(e, "SplitPart", part_backward, inputs, 1);
+    if (node)
+        node->a[0] = index;
+    tsr__node_output(node, part, 0);
+    return part;
+}
+
+void tsr_op_split3(struct tsr_engine *e, struct tsr_tensor *x, uint64_t q, uint64_t kv,
+                   struct tsr_tensor *out[3])
+{
+    out[0] = out[1] = out[2] = NULL;
+    if (!x || !tsr__ok(e))
+        return;
+    struct tsr_node *join = tsr__node_new(e, "Split", join_backward, &x, 1);
+    if (join) {
+        join->a[0] = x->dims[0];
+        join->a[1] = x->dims[1];
+        join->a[2] = x->dtype;
+    }
+    uint64_t widths[3] = {q, kv, kv};
+    for (int i = 0; i < 3 && tsr__ok(e); i++)
+        out[i] = part_of(e, x, join, widths[i], (uint64_t)i);
+    tsr__node_release(e, join);
+}

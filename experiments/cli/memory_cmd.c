@@ -1,0 +1,114 @@
+/* memory_cmd.c: `tessera memory SCENARIO.json`: what a recorded memory scenario takes, predicted.
+ *
+ * A recording is made of two runs: PyTorch as it is gives the allocator's figures, and PyTorch
+ * while every operation is recorded gives categories, snapshots and the time line; they differ by a
+ * few allocations. So the scenario is emitted twice.
+ */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "args.h"
+#include "cmd.h"
+#include "memory_result.h"
+#include "report_file.h"
+
+struct run {
+    struct tsr_memory_record record;
+    struct tsr_engine *engine;
+};
+
+static tsr_status emit(const struct tsr_memory_scenario *s, bool instrumented, struct run *run)
+{
+    tsr_memory_record_init(&run->record);
+    TSR_TRY(tsr_memory_scenario_build(s, &run->record.base, instrumented, &run->engine));
+    run->record.engine = run->engine;
+    TSR_TRY(tsr_engine_init_params(run->engine));
+    for (uint32_t i = 0; i < s->iterations; i++)
+        TSR_TRY(tsr_step_run(run->engine, i));
+    tsr_memory_record_end(&run->record);
+    return TSR_OK;
+}
+
+static void close_run(struct run *run)
+{
+    tsr_engine_destroy(run->engine);
+    tsr_memory_record_fini(&run->record);
+}
+
+struct output {
+    const char *name; /* for messages */
+    const json_t *value;
+};
+
+static tsr_status write_json(FILE *stream, const void *user)
+{
+    const struct output *o = user;
+    if (json_dumpf(o->value, stream, JSON_COMPACT) != 0 || fputc('\n', stream) == EOF)
+        return tsr_fail(TSR_EIO, "%s: the result cannot be written: %s", o->name, strerror(errno));
+    return TSR_OK;
+}
+
+static tsr_status write_result(const char *path, const json_t *value)
+{
+    struct output output = {path ? path : "standard output", value};
+    return path ? tsr_write_file(path, write_json, &output) : write_json(stdout, &output);
+}
+
+static tsr_status report(const struct tsr_memory_scenario *s, const struct tsr_args *args,
+                         const struct run *plain, const struct run *recorded)
+{
+    json_t *result = json_object();
+    bool ok =
+        result && json_object_set_new(result, "name", json_string(s->name)) == 0 &&
+        json_object_set(result, "scenario", s->object) == 0 &&
+        json_object_set_new(result, "groups", tsr_memory_groups(s, plain->engine)) == 0 &&
+        json_object_set_new(result, "allocator", tsr_memory_allocator(s, &plain->record)) == 0 &&
+        tsr_memory_categories(result, s, &recorded->record);
+    tsr_status status = ok ? TSR_OK : tsr_fail(TSR_ENOMEM, "out of memory");
+    json_t *timeline = NULL;
+    if (ok && args->timeline && !(timeline = tsr_memory_timeline(s, &recorded->record)))
+        status = tsr_fail(TSR_ENOMEM, "out of memory");
+    if (status == TSR_OK && timeline)
+        status = write_result(args->timeline, timeline);
+    if (status == TSR_OK)
+        status = write_result(args->out, result);
+    json_decref(timeline);
+    json_decref(result);
+    return status;
+}
+
+static tsr_status run_scenario(const struct tsr_args *args)
+{
+    struct tsr_memory_scenario s;
+    struct run plain = {0}, recorded = {0};
+    TSR_TRY(tsr_memory_scenario_load(args->file, &s));
+    tsr_status status = emit(&s, false, &plain);
+    if (status == TSR_OK)
+        status = emit(&s, true, &recorded);
+    if (status == TSR_OK)
+        status = report(&s, args, &plain, &recorded);
+    else if (status != TSR_ECONFIG && status != TSR_EOOM && status != TSR_ENOMEM)
+        status = tsr_fail(TSR_ECONFIG, "%s: %s", args->file, tsr_error_text());
+    close_run(&plain);
+    close_run(&recorded);
+    tsr_memory_scenario_fini(&s);
+    return status;
+}
+
+int tsr_cmd_memory(int argc, char **argv)
+{
+    const struct tsr_usage *usage = tsr_usage_find("memory");
+    struct tsr_args args;
+    bool help = false;
+    tsr_status status = tsr_args_parse(usage, argc, argv, &args, &help);
+    if (status == TSR_OK && help) {
+        tsr_usage_print(stdout, usage);
+        return tsr_finish(TSR_OK, TSR_EXIT_OK);
+    }
+    if (status == TSR_OK)
+        status = tsr_args_need_file(usage, &args);
+    if (status == TSR_OK)
+        status = run_scenario(&args);
+    return tsr_finish(status, TSR_EXIT_OK);
+}

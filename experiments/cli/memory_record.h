@@ -1,0 +1,86 @@
+/* memory_record.h: an executor that keeps what a memory recording has: the allocator's figures by
+ * phase, live bytes by category at markers and peaks, and the time line of events.
+ *
+ * Everything is derived from the instructions as they come.
+ */
+#ifndef TSR_CLI_MEMORY_RECORD_H
+#define TSR_CLI_MEMORY_RECORD_H
+
+#include "../../engine/tessera.h"
+
+/* What the device allocator held: largest and last values of a phase, in bytes. */
+struct tsr_phase_figures {
+    int iteration;
+    uint8_t phase;
+    uint32_t micro;
+    uint64_t peak_allocated, peak_requested, peak_reserved;
+    uint64_t end_allocated, end_requested, end_reserved, retries;
+};
+
+/* Live bytes by category when they were most: of one phase (all micro-batches), or of a whole
+ * iteration (phase TSR_N_PHASES). Each request counts rounded up to 512 bytes. */
+struct tsr_category_peak {
+    int iteration;
+    uint8_t phase;
+    uint64_t total, by_category[TSR_N_CATEGORIES];
+    uint32_t module; /* that allocated last; TSR_NO_ID */
+};
+
+struct tsr_memory_marker {
+    int iteration;
+    bool is_phase, begins; /* a phase; else a hook of a group begins or has ended */
+    uint8_t phase, hook;
+    uint32_t micro, group;
+    uint64_t event; /* allocations and frees before it */
+    uint64_t total, by_category[TSR_N_CATEGORIES];
+};
+
+enum tsr_event_kind { TSR_EVENT_FREE, TSR_EVENT_ALLOC, TSR_EVENT_SEGMENT };
+
+struct tsr_memory_event {
+    uint8_t kind, category, phase; /* enum tsr_event_kind */
+    bool is_release;               /* segments */
+    bool recompute;
+    uint16_t stream;
+    int iteration;
+    uint32_t module, id; /* allocations: counted from 0 */
+    uint64_t bytes, address;
+};
+
+struct tsr_held_segment {
+    uint32_t segment;
+    uint16_t stream;
+    bool is_small, is_known; /* is_known: something was allocated in it */
+    uint64_t bytes;
+};
+
+struct tsr_memory_record {
+    struct tsr_executor base;
+    const struct tsr_engine *engine; /* set before the first instruction */
+    struct tsr_phase_figures *phases;
+    size_t n_phases, cap_phases;
+    struct tsr_category_peak *peaks; /* of phases and iterations, in order of appearance */
+    size_t n_peaks, cap_peaks;
+    struct tsr_memory_marker *markers;
+    size_t n_markers, cap_markers;
+    struct tsr_memory_event *events;
+    size_t n_events, cap_events;
+    struct tsr_held_segment *segments; /* held now */
+    size_t n_segments, cap_segments;
+    uint64_t n_blocks; /* allocations and frees so far */
+
+    /* running: */
+    bool has_phase;
+    uint32_t n_allocs;
+    uint64_t allocated, requested, reserved;
+    uint64_t total, by_category[TSR_N_CATEGORIES];
+    uint32_t *ids; /* of buffers, by buffer id */
+    size_t n_ids;
+};
+
+void tsr_memory_record_init(struct tsr_memory_record *record);
+/* Ends the last phase. */
+void tsr_memory_record_end(struct tsr_memory_record *record);
+void tsr_memory_record_fini(struct tsr_memory_record *record);
+
+#endif

@@ -1,0 +1,485 @@
+/* memory_scenario.c: reads a memory scenario and builds its model, wrapped as the scenario says. */
+#include "memory_scenario.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- values ---------------------------------------------------------------------------------- */
+
+static tsr_status wrong(const struct tsr_memory_scenario *s, const char *key, const json_t *found,
+                        const char *allowed)
+{
+    char *text = found ? json_dumps(found, JSON_ENCODE_ANY | JSON_COMPACT) : NULL;
+    tsr_status status = tsr_fail(TSR_ECONFIG, "%s: key \"%s\": found %.80s; allowed: %s", s->path,
+                                 key, text ? text : "nothing", allowed);
+    free(text);
+    return status;
+}
+
+/* Absent and null: *out stays. */
+static tsr_status read_number(const struct tsr_memory_scenario *s, const json_t *map,
+                              const char *key, uint64_t low, uint64_t high, uint64_t *out)
+{
+    char allowed[80];
+    const json_t *value = json_object_get(map, key);
+    if (!value || json_is_null(value))
+        return TSR_OK;
+    json_int_t number = json_is_integer(value) ? json_integer_value(value) : -1;
+    if (number >= 0 && (uint64_t)number >= low && (uint64_t)number <= high) {
+        *out = (uint64_t)number;
+        return TSR_OK;
+    }
+    snprintf(allowed, sizeof allowed, "an integer from %llu to %llu", (unsigned long long)low,
+             (unsigned long long)high);
+    return wrong(s, key, value, allowed);
+}
+
+static tsr_status read_bool(const struct tsr_memory_scenario *s, const json_t *map, const char *key,
+                            bool *out)
+{
+    const json_t *value = json_object_get(map, key);
+    if (!value || json_is_null(value))
+        return TSR_OK;
+    if (!json_is_boolean(value))
+        return wrong(s, key, value, "true or false");
+    *out = json_is_true(value);
+    return TSR_OK;
+}
+
+/* One of `words`; null is the word "null". */
+static tsr_status read_word(const struct tsr_memory_scenario *s, const json_t *map, const char *key,
+                            const char *const *words, unsigned *out)
+{
+    const json_t *value = json_object_get(map, key);
+    char allowed[160] = "";
+    if (!value)
+        return TSR_OK;
+    const char *text = json_is_null(value) ? "null" : json_string_value(value);
+    for (unsigned i = 0; words[i]; i++) {
+        if (text && !strcmp(text, words[i])) {
+            *out = i;
+            return TSR_OK;
+        }
+        snprintf(allowed + strlen(allowed), sizeof allowed - strlen(allowed), "%s%s", i ? ", " : "",
+                 words[i]);
+    }
+    return wrong(s, key, value, allowed);
+}
+
+/* ---- the model ------------------------------------------------------------------------------- */
+
+enum { SIZE_LIMIT = 1 << 30 };
+
+static tsr_status need_size(const struct tsr_memory_scenario *s, const json_t *map, const char *key,
+                            uint64_t *out)
+{
+    if (!json_is_integer(json_object_get(map, key)))
+        return wrong(s, key, json_object_get(map, key), "a size, in model_config");
+    return read_number(s, map, key, 1, SIZE_LIMIT, out);
+}
+
+static tsr_status read_llama(struct tsr_memory_scenario *s, const json_t *c, unsigned impl)
+{
+    static const char *const norms[] = {"rms", "hand", NULL};
+    static const char *const gqas[] = {"native", "repeat", NULL};
+    struct tsr_llama_config *l = &s->llama;
+    unsigned norm = 0, gqa = 0;
+    TSR_TRY(need_size(s, c, "hidden_size", &l->hidden_size));
+    TSR_TRY(need_size(s, c, "intermediate_size", &l->intermediate_size));
+    TSR_TRY(need_size(s, c, "num_hidden_layers", &l->n_layers));
+    TSR_TRY(need_size(s, c, "num_attention_heads", &l->n_heads));
+    TSR_TRY(need_size(s, c, "num_key_value_heads", &l->n_kv_heads));
+    TSR_TRY(need_size(s, c, "vocab_size", &l->vocab_size));
+    TSR_TRY(need_size(s, c, "max_position_embeddings", &l->max_positions));
+    TSR_TRY(read_bool(s, c, "tie_word_embeddings", &l->tie_embeddings));
+    TSR_TRY(read_word(s, c, "norm", norms, &norm));
+    TSR_TRY(read_word(s, c, "gqa", gqas, &gqa));
+    l->head_dim = l->hidden_size / l->n_heads;
+    l->hand_norm = norm == 1;
+    l->impl = (enum tsr_impl)impl;
+    l->names = impl ? TSR_NAMES_HF : TSR_NAMES_PLAIN;
+    l->packed_mask = impl != 0; /* what the recorder's stand-in device reads */
+    s->engine.gqa_repeat = gqa == 1;
+    return TSR_OK;
+}
+
+static tsr_status read_gpt2(struct tsr_memory_scenario *s, const json_t *c, unsigned impl)
+{
+    struct tsr_gpt2_config *g = &s->gpt2;
+    bool tied = true;
+    TSR_TRY(need_size(s, c, "hidden_size", &g->n_embd));
+    TSR_TRY(need_size(s, c, "num_hidden_layers", &g->n_layer));
+    TSR_TRY(need_size(s, c, "num_attention_heads", &g->n_head));
+    TSR_TRY(need_size(s, c, "vocab_size", &g->vocab_size));
+    TSR_TRY(need_size(s, c, "max_position_embeddings", &g->n_positions));
+    TSR_TRY(read_bool(s, c, "tie_word_embeddings", &tied));
+    g->untied = !tied;
+    g->impl = (enum tsr_impl)impl;
+    g->names = impl ? TSR_NAMES_HF : TSR_NAMES_PLAIN;
+    g->packed_mask = impl != 0;
+    s->is_gpt2 = true;
+    return TSR_OK;
+}
+
+static tsr_status read_model(struct tsr_memory_scenario *s)
+{
+    static const char *const families[] = {"llama", "gpt2", NULL};
+    static const char *const impls[] = {"own", "hf", NULL};
+    const json_t *c = json_object_get(s->object, "model_config");
+    unsigned family = 0, impl = 0;
+    if (!json_is_object(c))
+        return wrong(s, "model_config", c, "the sizes of a model");
+    TSR_TRY(read_word(s, c, "family", families, &family));
+    TSR_TRY(read_word(s, c, "impl", impls, &impl));
+    return family ? read_gpt2(s, c, impl) : read_llama(s, c, impl);
+}
+
+/* ---- sharding and the step ------------------------------------------------------------------- */
+
+static tsr_status read_mesh(struct tsr_memory_scenario *s)
+{
+    const json_t *shape = json_object_get(s->object, "mesh");
+    struct tsr_mesh *mesh = &s->engine.mesh;
+    uint64_t world = 1, rank = 0;
+    if (!shape)
+        return wrong(s, "mesh", NULL, "[shards] or [replicas, shards]");
+    if (!json_is_array(shape) || json_array_size(shape) < 1 || json_array_size(shape) > 2)
+        return wrong(s, "mesh", shape, "[shards] or [replicas, shards]");
+    mesh->n_dims = (int)json_array_size(shape);
+    for (int i = 0; i < mesh->n_dims; i++) {
+        const json_t *size = json_array_get(shape, (size_t)i);
+        json_int_t n = json_is_integer(size) ? json_integer_value(size) : 0;
+        if (n < 1 || n > 1 << 20)
+            return wrong(s, "mesh", shape, "sizes from 1 to 1048576");
+        mesh->shape[i] = (uint32_t)n;
+        world *= (uint64_t)n;
+    }
+    if (world > 1 << 24)
+        return wrong(s, "mesh", shape, "up to 16777216 ranks");
+    TSR_TRY(read_number(s, s->object, "rank", 0, world - 1, &rank));
+    s->engine.rank = (uint32_t)rank;
+    return TSR_OK;
+}
+
+static tsr_status read_dtypes(struct tsr_memory_scenario *s)
+{
+    static const char *const names[] = {"null", "fp32", "bf16", "fp16", NULL};
+    static const tsr_dtype dtypes[] = {TSR_DTYPE_NONE, TSR_F32, TSR_BF16, TSR_F16};
+    unsigned param = 2, reduce = 1, output = 0;
+    TSR_TRY(read_word(s, s->object, "param_dtype", names, &param));
+    TSR_TRY(read_word(s, s->object, "reduce_dtype", names, &reduce));
+    TSR_TRY(read_word(s, s->object, "output_dtype", names, &output));
+    s->options.mp.param = dtypes[param];
+    s->options.mp.reduce = dtypes[reduce];
+    s->options.mp.output = dtypes[output];
+    return TSR_OK;
+}
+
+static tsr_status read_reshard(struct tsr_memory_scenario *s)
+{
+    const json_t *value = json_object_get(s->object, "reshard_after_forward");
+    s->options.reshard = TSR_RESHARD_TRUE;
+    if (json_is_null(value))
+        s->options.reshard = TSR_RESHARD_DEFAULT;
+    else if (json_is_integer(value)) {
+        s->options.reshard = TSR_RESHARD_INT;
+        s->options.reshard_int = json_integer_value(value);
+    } else if (json_is_false(value))
+        s->options.reshard = TSR_RESHARD_FALSE;
+    else if (value && !json_is_true(value))
+        return wrong(s, "reshard_after_forward", value, "true, false, null or an integer");
+    return TSR_OK;
+}
+
+enum { WRAP_BLOCK_ROOT, WRAP_EMBED_BLOCK_TAIL_ROOT, WRAP_ROOT };
+
+static tsr_status read_sharding(struct tsr_memory_scenario *s)
+{
+    static const char *const kinds[] = {"fsdp", "replicate", NULL};
+    static const char *const wraps[] = {"block_root", "embed_block_tail_root", "root", NULL};
+    static const char *const acs[] = {"none", "full", "every2", "selective_op", NULL};
+    static const char *const offloads[] = {"null", "pageable", "pinned", NULL};
+    unsigned kind = 0, offload = 0;
+    TSR_TRY(read_word(s, s->object, "kind", kinds, &kind));
+    TSR_TRY(read_word(s, s->object, "wrap", wraps, &s->wrap));
+    TSR_TRY(read_word(s, s->object, "ac", acs, &s->ac));
+    TSR_TRY(read_word(s, s->object, "cpu_offload", offloads, &offload));
+    s->is_replicate = kind == 1;
+    s->options.offload = (enum tsr_offload)offload;
+    TSR_TRY(read_reshard(s));
+    TSR_TRY(read_number(s, s->object, "fwd_prefetch", 0, 4096, &s->forward_prefetch));
+    return read_number(s, s->object, "bwd_prefetch", 0, 4096, &s->backward_prefetch);
+}
+
+static tsr_status read_step(struct tsr_memory_scenario *s)
+{
+    static const char *const optimizers[] = {"adamw_foreach", "adamw_fused", "adamw_loop", "sgd",
+                                             "sgd_momentum",  "none",        NULL};
+    static const char *const modes[] = {"reduce_each", "no_reduce", "no_reduce_no_reshard",
+                                        "no_all_reduce", NULL};
+    unsigned optimizer = 0, mode = 0;
+    uint64_t micro = 1;
+    s->step.batch = 1;
+    s->step.seq = 128;
+    TSR_TRY(read_number(s, s->object, "batch", 1, SIZE_LIMIT, &s->step.batch));
+    TSR_TRY(read_number(s, s->object, "seq", 1, SIZE_LIMIT, &s->step.seq));
+    TSR_TRY(read_number(s, s->object, "grad_accum", 1, 64, &micro));
+    TSR_TRY(read_number(s, s->object, "iters", 1, 64, &s->iterations));
+    TSR_TRY(read_word(s, s->object, "optimizer", optimizers, &optimizer));
+    TSR_TRY(read_word(s, s->object, "accum_mode", modes, &mode));
+    TSR_TRY(read_bool(s, s->object, "clip", &s->step.clip));
+    s->step.n_micro = (uint32_t)micro;
+    s->step.optimizer = (enum tsr_optimizer)optimizer;
+    s->step.accumulate = (enum tsr_accumulate)mode;
+    return TSR_OK;
+}
+
+static tsr_status read_device(struct tsr_memory_scenario *s)
+{
+    static const char *const sdpas[] = {"flash", "efficient", "math", NULL};
+    unsigned sdpa = 0;
+    s->engine.allocator.device_bytes = UINT64_C(1) << 40;
+    TSR_TRY(read_number(s, s->object, "device_bytes", 1, UINT64_C(1) << 50,
+                        &s->engine.allocator.device_bytes));
+    TSR_TRY(
+        read_bool(s, s->object, "expandable_segments", &s->engine.allocator.expandable_segments));
+    TSR_TRY(read_word(s, s->object, "sdpa", sdpas, &sdpa));
+    s->engine.attention = (enum tsr_attention)sdpa;
+    return TSR_OK;
+}
+
+static tsr_status check_keys(const struct tsr_memory_scenario *s)
+{
+    static const char *const known[] = {"name",
+                                        "model",
+                                        "model_overrides",
+                                        "model_config",
+                                        "rank",
+                                        "mesh",
+                                        "kind",
+                                        "wrap",
+                                        "ac",
+                                        "reshard_after_forward",
+                                        "param_dtype",
+                                        "reduce_dtype",
+                                        "output_dtype",
+                                        "optimizer",
+                                        "batch",
+                                        "seq",
+                                        "grad_accum",
+                                        "accum_mode",
+                                        "cpu_offload",
+                                        "fwd_prefetch",
+                                        "bwd_prefetch",
+                                        "device_bytes",
+                                        "expandable_segments",
+                                        "sdpa",
+                                        "clip",
+                                        "iters",
+                                        "timeline"};
+    const char *key;
+    json_t *value;
+    json_object_foreach(s->object, key, value)
+    {
+        bool found = false;
+        for (size_t i = 0; i < sizeof known / sizeof *known; i++)
+            found = found || !strcmp(known[i], key);
+        if (!found)
+            return wrong(s, key, value, "the keys of a scenario (tests/golden-memory/README.md)");
+    }
+    return TSR_OK;
+}
+
+static tsr_status read_all(struct tsr_memory_scenario *s)
+{
+    TSR_TRY(check_keys(s));
+    TSR_TRY(read_model(s));
+    TSR_TRY(read_mesh(s));
+    TSR_TRY(read_dtypes(s));
+    TSR_TRY(read_sharding(s));
+    TSR_TRY(read_step(s));
+    return read_device(s);
+}
+
+tsr_status tsr_memory_scenario_load(const char *path, struct tsr_memory_scenario *out)
+{
+    json_error_t error;
+    *out = (struct tsr_memory_scenario){.path = path, .iterations = 3};
+    errno = 0;
+    out->file = json_load_file(path, 0, &error);
+    if (!out->file && error.line < 0)
+        return tsr_fail(TSR_ECONFIG, "%s: cannot be read: %s; allowed: a scenario in JSON", path,
+                        errno ? strerror(errno) : error.text);
+    if (!out->file)
+        return tsr_fail(TSR_ECONFIG, "%s:%d:%d: %s; allowed: a scenario in JSON", path, error.line,
+                        error.column, error.text);
+    out->object = json_object_get(out->file, "scenario");
+    if (!out->object)
+        out->object = out->file;
+    const char *name = json_string_value(json_object_get(out->file, "name"));
+    out->name = name ? name : "";
+    tsr_status status = TSR_OK;
+    if (!json_is_object(out->object))
+        status = tsr_fail(TSR_ECONFIG, "%s: found no object; allowed: a scenario in JSON", path);
+    if (status == TSR_OK)
+        status = read_all(out);
+    if (status != TSR_OK)
+        tsr_memory_scenario_fini(out);
+    return status;
+}
+
+void tsr_memory_scenario_fini(struct tsr_memory_scenario *s)
+{
+    json_decref(s->file);
+    *s = (struct tsr_memory_scenario){0};
+}
+
+/* ---- building -------------------------------------------------------------------------------- */
+
+static const char *embedding_name(const struct tsr_memory_scenario *s)
+{
+    if (s->is_gpt2)
+        return s->gpt2.names == TSR_NAMES_HF ? "transformer.wte" : "wte";
+    return s->llama.names == TSR_NAMES_HF ? "model.embed_tokens" : "tok_embeddings";
+}
+
+static const char *blocks_name(const struct tsr_memory_scenario *s)
+{
+    if (s->is_gpt2)
+        return s->gpt2.names == TSR_NAMES_HF ? "transformer.h" : "h";
+    return s->llama.names == TSR_NAMES_HF ? "model.layers" : "layers";
+}
+
+static const char *tail_name(const struct tsr_memory_scenario *s, int i)
+{
+    static const char *const names[2][2][2] = {
+        {{"model.norm", "lm_head"}, {"norm", "output"}},
+        {{"transformer.ln_f", "lm_head"}, {"ln_f", "lm_head"}}};
+    enum tsr_names style = s->is_gpt2 ? s->gpt2.names : s->llama.names;
+    return names[s->is_gpt2][style == TSR_NAMES_PLAIN][i];
+}
+
+struct builder {
+    const struct tsr_memory_scenario *s;
+    struct tsr_engine *e;
+    struct tsr_module **blocks;
+    size_t n;
+};
+
+static bool checkpoints(const struct tsr_memory_scenario *s, size_t block)
+{
+    return s->ac == TSR_AC_EVERY2 ? block % 2 == 0 : s->ac != TSR_AC_NONE;
+}
+
+size_t tsr_memory_checkpointed_prefix(const struct tsr_memory_scenario *s, const char *fqn)
+{
+    size_t length = strlen(blocks_name(s));
+    if (strncmp(fqn, blocks_name(s), length) != 0 || fqn[length] != '.')
+        return 0;
+    char *end;
+    unsigned long block = strtoul(fqn + length + 1, &end, 10);
+    return *end == '.' && checkpoints(s, block) ? (size_t)(end - fqn) : 0;
+}
+
+static tsr_status apply_checkpoints(const struct builder *b)
+{
+    for (size_t i = 0; i < b->n; i++) {
+        if (!checkpoints(b->s, i))
+            continue;
+        if (b->s->ac == TSR_AC_SELECTIVE_OP)
+            TSR_TRY(tsr_checkpoint_selective(b->e, b->blocks[i]));
+        else
+            TSR_TRY(tsr_checkpoint(b->e, b->blocks[i], false, true));
+    }
+    return TSR_OK;
+}
+
+static tsr_status shard(const struct builder *b, struct tsr_module *const *modules, size_t n,
+                        enum tsr_reshard_kind reshard)
+{
+    struct tsr_wrap_options options = b->s->options;
+    options.reshard = reshard;
+    return b->s->is_replicate ? tsr_replicate(b->e, modules, n, &options)
+                              : tsr_fully_shard(b->e, modules, n, &options);
+}
+
+static tsr_status wrap(const struct builder *b)
+{
+    const struct tsr_memory_scenario *s = b->s;
+    struct tsr_module *root = tsr_module_root(b->e);
+    bool tail = s->wrap == WRAP_EMBED_BLOCK_TAIL_ROOT && !s->is_replicate;
+    enum tsr_reshard_kind reshard = s->options.reshard;
+    if (tail) {
+        struct tsr_module *embedding = tsr_module_find(b->e, embedding_name(s));
+        TSR_TRY(shard(b, &embedding, 1, reshard));
+    }
+    for (size_t i = 0; s->wrap != WRAP_ROOT && (tail || s->wrap == WRAP_BLOCK_ROOT) && i < b->n;
+         i++)
+        TSR_TRY(shard(b, &b->blocks[i], 1, reshard));
+    if (tail) {
+        struct tsr_module *parts[2] = {tsr_module_find(b->e, tail_name(s, 0)),
+                                       tsr_module_find(b->e, tail_name(s, 1))};
+        TSR_TRY(shard(b, parts, 2, TSR_RESHARD_FALSE));
+    }
+    return shard(b, &root, 1, s->wrap == WRAP_ROOT ? reshard : TSR_RESHARD_DEFAULT);
+}
+
+/* The nearest first, as far as there are any. */
+static tsr_status set_prefetch(const struct builder *b)
+{
+    const struct tsr_memory_scenario *s = b->s;
+    struct tsr_module **list = calloc(b->n + 1, sizeof(*list));
+    tsr_status status = list ? TSR_OK : tsr_fail(TSR_ENOMEM, "out of memory");
+    for (size_t i = 0; i < b->n && status == TSR_OK; i++) {
+        size_t n = 0;
+        for (uint64_t k = 1; k <= s->forward_prefetch && i + k < b->n; k++)
+            list[n++] = b->blocks[i + k];
+        if (s->forward_prefetch)
+            status = tsr_set_forward_prefetch(b->e, b->blocks[i], list, n);
+        n = 0;
+        for (uint64_t k = 1; k <= s->backward_prefetch && k <= i; k++)
+            list[n++] = b->blocks[i - k];
+        if (s->backward_prefetch && status == TSR_OK)
+            status = tsr_set_backward_prefetch(b->e, b->blocks[i], list, n);
+    }
+    free(list);
+    return status;
+}
+
+static tsr_status build_parts(struct builder *b)
+{
+    const struct tsr_memory_scenario *s = b->s;
+    TSR_TRY(s->is_gpt2 ? tsr_model_gpt2(b->e, &s->gpt2) : tsr_model_llama(b->e, &s->llama));
+    const struct tsr_module *list = tsr_module_find(b->e, blocks_name(s));
+    b->n = tsr_module_n_children(list);
+    b->blocks = calloc(b->n + 1, sizeof(*b->blocks));
+    if (!b->blocks)
+        return tsr_fail(TSR_ENOMEM, "out of memory");
+    for (size_t i = 0; i < b->n; i++)
+        b->blocks[i] = tsr_module_child(list, i);
+    TSR_TRY(apply_checkpoints(b));
+    TSR_TRY(wrap(b));
+    TSR_TRY(set_prefetch(b));
+    return tsr_step_configure(b->e, &s->step);
+}
+
+tsr_status tsr_memory_scenario_build(const struct tsr_memory_scenario *s,
+                                     struct tsr_executor *executor, bool instrumented,
+                                     struct tsr_engine **out)
+{
+    struct builder b = {.s = s};
+    struct tsr_engine_config config = s->engine;
+    config.executor = executor;
+    config.instrumented = instrumented;
+    *out = NULL;
+    TSR_TRY(tsr_engine_create(&config, &b.e));
+    tsr_status status = build_parts(&b);
+    free(b.blocks);
+    if (status != TSR_OK) {
+        tsr_engine_destroy(b.e);
+        return status;
+    }
+    *out = b.e;
+    return TSR_OK;
+}

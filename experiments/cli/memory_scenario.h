@@ -1,0 +1,47 @@
+/* memory_scenario.h: a scenario of recorded memory (tests/golden-memory/README.md) as `tessera
+ * memory` sees it.
+ */
+#ifndef TSR_CLI_MEMORY_SCENARIO_H
+#define TSR_CLI_MEMORY_SCENARIO_H
+
+#include <jansson.h>
+
+#include "../../engine/tessera.h"
+
+enum tsr_memory_ac {
+    TSR_AC_NONE,
+    TSR_AC_FULL,
+    TSR_AC_EVERY2,
+    TSR_AC_SELECTIVE_OP,
+};
+
+struct tsr_memory_scenario {
+    json_t *file, *object; /* the file (owned) and the scenario in it */
+    const char *path, *name;
+    struct tsr_engine_config engine; /* without executor and variant */
+    struct tsr_llama_config llama;
+    struct tsr_gpt2_config gpt2;
+    bool is_gpt2, is_replicate;
+    unsigned wrap, ac; /* WRAP_*, enum tsr_memory_ac */
+    struct tsr_wrap_options options;
+    struct tsr_step_config step;
+    uint64_t forward_prefetch, backward_prefetch, iterations;
+};
+
+/* Reads FILE: a scenario, or an object that has one under the key "scenario". Errors: TSR_ECONFIG,
+ * one line with file, key, value and what is allowed. `path` is borrowed. On failure nothing is to
+ * be freed. */
+tsr_status tsr_memory_scenario_load(const char *path, struct tsr_memory_scenario *out) TSR_MUST_USE;
+void tsr_memory_scenario_fini(struct tsr_memory_scenario *scenario);
+
+/* Builds the engine of one variant: as PyTorch runs, or as it runs while being recorded. The
+ * parameters are not materialised yet. */
+tsr_status tsr_memory_scenario_build(const struct tsr_memory_scenario *s,
+                                     struct tsr_executor *executor, bool instrumented,
+                                     struct tsr_engine **out) TSR_MUST_USE;
+
+/* "layers.3": name of the block that a parameter belongs to, if that block is checkpointed; returns
+ * its length, else 0. */
+size_t tsr_memory_checkpointed_prefix(const struct tsr_memory_scenario *s, const char *fqn);
+
+#endif
