@@ -128,6 +128,7 @@ struct tsr_param {
     struct tsr_storage *master;       /* the parameter, original dtype */
     struct tsr_tensor *full_grad;     /* its gradient as the optimizer sees it; NULL: value->grad */
     struct tsr_storage *opt_state[2]; /* optimizer states, made by the first step */
+    struct tsr_storage *step_count;   /* of the fused optimizer */
 };
 
 struct tsr_place {
@@ -434,7 +435,8 @@ struct tsr_engine {
         bool sequence; /* activations between regions are cut along the sequence */
         uint16_t comm, stream;
     } tp;
-    struct tsr_storage **opt_temps; /* scratch of the optimizer, by parameter */
+    struct tsr_storage **opt_temps;  /* scratch of the optimizer, by parameter */
+    struct tsr_storage **clip_norms; /* scratch of clipping, two for each parameter */
 };
 
 static inline bool tsr__ok(const struct tsr_engine *e)

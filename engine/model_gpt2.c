@@ -65,7 +65,9 @@ static void attention_forward(struct tsr_engine *e, struct tsr_module *self, voi
     tsr_release(e, qkv);
     struct tsr_tensor *o =
         tsr_op_attention(e, part[0], part[1], part[2], &shape, &self->aux_output);
-    *out = tsr_call(e, a->c_proj, o);
+    struct tsr_tensor *joined = tsr_op_contiguous(e, o);
+    *out = tsr_call(e, a->c_proj, joined);
+    tsr_release(e, joined);
     tsr_release(e, o);
     for (int i = 0; i < 3; i++)
         tsr_release(e, part[i]);
@@ -104,12 +106,10 @@ static void block_forward(struct tsr_engine *e, struct tsr_module *self, void *i
     tsr_release(e, h);
 }
 
-static void transformer_forward(struct tsr_engine *e, struct tsr_module *self, void *impl,
-                                struct tsr_tensor *ids, struct tsr_tensor **out)
+/* The variable x after the last block. */
+static struct tsr_tensor *run_blocks(struct tsr_engine *e, const struct gpt2 *m,
+                                     struct tsr_tensor *ids, struct tsr_tensor *positions)
 {
-    const struct gpt2 *m = impl;
-    (void)self;
-    struct tsr_tensor *positions = tsr_op_arange(e, e->step.seq);
     struct tsr_tensor *tokens = tsr_call(e, m->wte, ids);
     struct tsr_tensor *places = tsr_call(e, m->wpe, positions);
     struct tsr_tensor *h = tsr_op_add_rows(e, tokens, places);
@@ -120,8 +120,31 @@ static void transformer_forward(struct tsr_engine *e, struct tsr_module *self, v
         tsr_release(e, h);
         h = next;
     }
+    return h;
+}
+
+static void transformer_forward(struct tsr_engine *e, struct tsr_module *self, void *impl,
+                                struct tsr_tensor *ids, struct tsr_tensor **out)
+{
+    const struct gpt2 *m = impl;
+    (void)self;
+    struct tsr_tensor *positions = tsr_op_arange(e, e->step.seq);
+    struct tsr_tensor *h = run_blocks(e, m, ids, positions);
     struct tsr_tensor *normed = tsr_call(e, m->ln_f, h);
     *out = tsr_op_view(e, normed); /* GPT2Model gives its result the shape of the input */
+    tsr_release(e, normed);
+    tsr_release(e, h);
+    tsr_release(e, positions);
+}
+
+/* All in one function: its variables live until the logits are there. */
+static void flat_forward(struct tsr_engine *e, const struct gpt2 *m, struct tsr_tensor *ids,
+                         struct tsr_tensor **out)
+{
+    struct tsr_tensor *positions = tsr_op_arange(e, e->step.seq);
+    struct tsr_tensor *h = run_blocks(e, m, ids, positions);
+    struct tsr_tensor *normed = tsr_call(e, m->ln_f, h);
+    *out = tsr_call(e, m->head, normed);
     tsr_release(e, normed);
     tsr_release(e, h);
     tsr_release(e, positions);
@@ -131,11 +154,12 @@ static void lm_forward(struct tsr_engine *e, struct tsr_module *self, void *impl
                        struct tsr_tensor *ids, struct tsr_tensor **out)
 {
     const struct gpt2 *m = impl;
-    struct tsr_tensor *h = NULL;
-    if (m->transformer)
-        h = tsr_call(e, m->transformer, ids);
-    else
-        transformer_forward(e, self, impl, ids, &h);
+    (void)self;
+    if (!m->transformer) {
+        flat_forward(e, m, ids, out);
+        return;
+    }
+    struct tsr_tensor *h = tsr_call(e, m->transformer, ids);
     *out = tsr_call(e, m->head, h);
     tsr_release(e, h);
 }

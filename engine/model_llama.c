@@ -113,7 +113,9 @@ static void attention_forward(struct tsr_engine *e, struct tsr_module *self, voi
         assign(e, &v, tsr_op_repeat_heads(e, v, c->n_heads / c->n_kv_heads, c->head_dim));
     }
     struct tsr_tensor *o = tsr_op_attention(e, q, k, v, &shape, &self->aux_output);
-    struct tsr_tensor *y = tsr_call(e, a->o, o);
+    struct tsr_tensor *joined = tsr_op_contiguous(e, o);
+    struct tsr_tensor *y = tsr_call(e, a->o, joined);
+    tsr_release(e, joined);
     *out = tsr__tp_leave(e, y);
     tsr_release(e, y);
     tsr_release(e, o);
@@ -163,16 +165,23 @@ static void layer_forward(struct tsr_engine *e, struct tsr_module *self, void *i
     tsr_release(e, h);
 }
 
-/* Embedding, layers, final norm. */
+/* The variable h after the last layer. */
+static struct tsr_tensor *run_layers(struct tsr_engine *e, const struct llama *m,
+                                     struct tsr_tensor *ids)
+{
+    struct tsr_tensor *h = tsr_call(e, m->embed, ids);
+    assign(e, &h, tsr__tp_leave(e, h));
+    for (size_t i = 0; i < m->layers->n_children; i++)
+        assign(e, &h, tsr_call(e, m->layers->children[i], h));
+    return h;
+}
+
 static void model_forward(struct tsr_engine *e, struct tsr_module *self, void *impl,
                           struct tsr_tensor *ids, struct tsr_tensor **out)
 {
     const struct llama *m = impl;
     (void)self;
-    struct tsr_tensor *h = tsr_call(e, m->embed, ids);
-    assign(e, &h, tsr__tp_leave(e, h));
-    for (size_t i = 0; i < m->layers->n_children; i++)
-        assign(e, &h, tsr_call(e, m->layers->children[i], h));
+    struct tsr_tensor *h = run_layers(e, m, ids);
     *out = tsr_call(e, m->norm, h);
     tsr_release(e, h);
 }
@@ -181,14 +190,13 @@ static void causal_lm_forward(struct tsr_engine *e, struct tsr_module *self, voi
                               struct tsr_tensor *ids, struct tsr_tensor **out)
 {
     const struct llama *m = impl;
-    struct tsr_tensor *h = NULL;
-    if (m->model)
-        h = tsr_call(e, m->model, ids);
-    else
-        model_forward(e, self, impl, ids, &h);
+    (void)self;
+    struct tsr_tensor *last = m->model ? NULL : run_layers(e, m, ids);
+    struct tsr_tensor *h = m->model ? tsr_call(e, m->model, ids) : tsr_call(e, m->norm, last);
     assign(e, &h, tsr__tp_enter(e, h));
     *out = tsr_call(e, m->head, h);
     tsr_release(e, h);
+    tsr_release(e, last); /* a variable of the same function */
 }
 
 /* ---- building -------------------------------------------------------------------------------- */

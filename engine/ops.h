@@ -42,6 +42,8 @@ struct tsr_tensor *tsr_op_attention(struct tsr_engine *e, struct tsr_tensor *q,
                                     struct tsr_tensor *k, struct tsr_tensor *v,
                                     const struct tsr_attention_shape *shape,
                                     struct tsr_tensor **weights);
+/* The result of attention in the order of tokens: a copy where a kernel leaves another order. */
+struct tsr_tensor *tsr_op_contiguous(struct tsr_engine *e, struct tsr_tensor *x);
 /* The same elements under another shape: an operation of the graph that computes nothing. */
 struct tsr_tensor *tsr_op_view(struct tsr_engine *e, struct tsr_tensor *x);
 /* q, k, v as views of one (T, parts) tensor. */

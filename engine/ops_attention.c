@@ -233,8 +233,7 @@ static struct tsr_tensor *slice(struct tsr_engine *e, struct tsr_tensor *x, uint
     return y;
 }
 
-/* The result of some kernels lies in another order than tokens x heads: one copy. Its gradient
- * needs none. */
+/* The gradient of a copy into token order is in token order. */
 static void contiguous_backward(struct tsr_engine *e, struct tsr_node *node,
                                 struct tsr_tensor **grad_out, struct tsr_tensor **grad_in)
 {
@@ -243,10 +242,10 @@ static void contiguous_backward(struct tsr_engine *e, struct tsr_node *node,
     grad_in[0] = tsr_retain(grad_out[0]);
 }
 
-static struct tsr_tensor *contiguous(struct tsr_engine *e, struct tsr_tensor *x)
+struct tsr_tensor *tsr_op_contiguous(struct tsr_engine *e, struct tsr_tensor *x)
 {
-    if (!x)
-        return NULL;
+    if (!x || x->layout == TSR_LAYOUT_TOKENS)
+        return tsr_retain(x);
     struct tsr_node *node = tsr__node_new(e, "Clone", contiguous_backward, &x, 1);
     struct tsr_tensor *y = tsr__tensor_like(e, x, (tsr_dtype)x->dtype, tsr__result_category(e));
     if (!y)
@@ -279,13 +278,6 @@ static struct tsr_tensor *padded_flash(struct tsr_engine *e, struct tsr_tensor *
 
 /* ---- which kernel ---------------------------------------------------------------------------- */
 
-static struct tsr_tensor *copied(struct tsr_engine *e, struct tsr_tensor *x)
-{
-    struct tsr_tensor *y = contiguous(e, x);
-    tsr_release(e, x);
-    return y;
-}
-
 struct tsr_tensor *tsr_op_attention(struct tsr_engine *e, struct tsr_tensor *q,
                                     struct tsr_tensor *k, struct tsr_tensor *v,
                                     const struct tsr_attention_shape *shape,
@@ -303,10 +295,16 @@ struct tsr_tensor *tsr_op_attention(struct tsr_engine *e, struct tsr_tensor *q,
     if (s.head_dim)
         s.kv_heads = k->dims[1] / s.head_dim;
     bool half = q->dtype == TSR_BF16 || q->dtype == TSR_F16;
+    struct tsr_tensor *o = NULL;
+    if (variant == TSR_SDPA_FLASH && half && s.head_dim % 8 == 0)
+        return fused_attention(e, qkv, &s, FLASH);
     if (variant == TSR_SDPA_FLASH && half)
-        return s.head_dim % 8 ? copied(e, padded_flash(e, qkv, &s))
-                              : fused_attention(e, qkv, &s, FLASH);
-    if (variant != TSR_SDPA_MATH && s.kv_heads == s.heads)
+        o = padded_flash(e, qkv, &s);
+    else if (variant != TSR_SDPA_MATH && s.kv_heads == s.heads)
         return fused_attention(e, qkv, &s, 0);
-    return copied(e, tsr__math_attention(e, qkv, &s));
+    else
+        o = tsr__math_attention(e, qkv, &s);
+    if (o)
+        o->layout = TSR_LAYOUT_HEADS;
+    return o;
 }

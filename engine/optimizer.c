@@ -47,6 +47,9 @@ static void make_states(struct step *s)
 {
     for (size_t i = 0; i < s->n && tsr__ok(s->e); i++) {
         struct tsr_param *p = s->params[i];
+        if (s->e->step.optimizer == TSR_OPT_ADAMW_FUSED && tsr__param_grad(p) && !offloaded(p) &&
+            !p->step_count) /* the step lies on the device, also of empty shards */
+            p->step_count = tsr__storage_new(s->e, 4, TSR_CAT_OPT_STATE);
         if (!steps(p))
             continue;
         uint64_t bytes = tsr__param_local_numel(p) * tsr_dtype_bytes(p->dtype);
@@ -243,33 +246,157 @@ static void reduce_norms(struct tsr_engine *e, struct tsr_storage *norms)
     }
 }
 
+/* What clip_grad_norm_(foreach=True) allocates on the device (operators.md, section 13). */
+struct clip {
+    struct tsr_engine *e;
+    struct tsr_storage *norms[4]; /* stacked; their power, the all-reduced, the root */
+    struct tsr_storage **each;    /* norm of each parameter's gradient */
+    size_t n_each;
+};
+
+static struct tsr_storage *temp(struct tsr_engine *e, uint64_t bytes)
+{
+    return tsr__storage_new(e, bytes, TSR_CAT_TEMP);
+}
+
+static void drop_storages(struct tsr_engine *e, struct tsr_storage **list, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        tsr__storage_release(e, &list[i]);
+}
+
+static bool on_device(const struct tsr_param *p)
+{
+    return tsr__param_grad(p) && !offloaded(p);
+}
+
+/* One multi-tensor kernel over chunks of 65536 elements, then a scalar for each parameter; empty
+ * shards get theirs from a second operation. */
+static void each_norm(struct clip *c, const struct step *s)
+{
+    uint64_t n = 0, chunks = 0, empty = 0;
+    for (size_t i = 0; i < s->n; i++) {
+        if (!on_device(s->params[i]))
+            continue;
+        n++;
+        chunks = tsr_max_u64(chunks, tsr_ceil_div(tsr__param_local_numel(s->params[i]), 65536));
+    }
+    if (!c->e->clip_norms)
+        c->e->clip_norms = tsr_arena_alloc(&c->e->arena, (2 * s->n + 1) * sizeof *c->each);
+    c->each = c->e->clip_norms;
+    if (!c->each) {
+        TSR__RAISE(c->e, TSR_ENOMEM, "out of memory");
+        return;
+    }
+    struct tsr_storage **unused = c->each + s->n;
+    struct tsr_storage *partial =
+        chunks ? tsr__storage_new(c->e, 4 * n * chunks, TSR_CAT_WORKSPACE) : NULL;
+    for (size_t i = 0; i < s->n && tsr__ok(c->e); i++) {
+        if (!on_device(s->params[i]))
+            continue;
+        if (tsr__param_local_numel(s->params[i]) > 0)
+            c->each[c->n_each++] = temp(c->e, 4);
+        else
+            unused[empty++] = tsr__storage_new(c->e, 4, TSR_CAT_WORKSPACE);
+    }
+    for (uint64_t i = 0; i < empty && tsr__ok(c->e); i++)
+        c->each[c->n_each++] = temp(c->e, 4);
+    drop_storages(c->e, unused, empty);
+    tsr__storage_release(c->e, &partial);
+}
+
+static void small_kernel(struct tsr_engine *e, const char *name, struct tsr_storage *from,
+                         struct tsr_storage *to)
+{
+    if (!from || !to || !tsr__ok(e))
+        return;
+    tsr__operand_storage(e, from, TSR_READ);
+    tsr__operand_storage(e, to, TSR_WRITE);
+    struct tsr_work work = {.op = TSR_OP_REDUCTION,
+                            .dtype = TSR_F32,
+                            .name = name,
+                            .bytes_read = from->bytes,
+                            .bytes_written = to->bytes};
+    tsr__emit_op(e, &work);
+}
+
+static bool shards_over_ranks(const struct tsr_engine *e)
+{
+    for (size_t i = 0; i < e->n_states; i++)
+        for (size_t k = 0; k < e->states[i]->n_groups; k++)
+            if (e->states[i]->groups[k]->shard_size > 1)
+                return true;
+    return false;
+}
+
+/* The norms of all parameters in one tensor, over the ranks; then their norm. */
+static struct tsr_storage *total_norm(struct clip *c)
+{
+    struct tsr_engine *e = c->e;
+    uint64_t bytes = 4 * c->n_each;
+    c->norms[0] = temp(e, bytes);
+    for (size_t i = 0; i < c->n_each; i++)
+        tsr__operand_storage(e, c->each[i], TSR_READ);
+    tsr__operand_storage(e, c->norms[0], TSR_WRITE);
+    struct tsr_work stack = {.op = TSR_OP_POINTWISE,
+                             .dtype = TSR_F32,
+                             .name = "stack",
+                             .bytes_read = bytes,
+                             .bytes_written = bytes};
+    tsr__emit_op(e, &stack);
+    struct tsr_storage *all = c->norms[0];
+    if (shards_over_ranks(e)) {
+        c->norms[1] = temp(e, bytes);
+        small_kernel(e, "pow", c->norms[0], c->norms[1]);
+        c->norms[2] = temp(e, bytes);
+        small_kernel(e, "copy", c->norms[1], c->norms[2]);
+        reduce_norms(e, c->norms[2]);
+        all = c->norms[3] = temp(e, bytes);
+        small_kernel(e, "root", c->norms[2], c->norms[3]);
+        tsr__storage_release(e, &c->norms[1]);
+        tsr__storage_release(e, &c->norms[2]);
+    }
+    struct tsr_storage *total = temp(e, 4);
+    small_kernel(e, "total_norm", all, total);
+    drop_storages(e, c->norms, 4);
+    drop_storages(e, c->each, c->n_each);
+    return total;
+}
+
+/* max_norm / (norm + 1e-6), at most 1. */
+static struct tsr_storage *clip_factor(struct tsr_engine *e, struct tsr_storage *total)
+{
+    struct tsr_storage *shifted = temp(e, 4);
+    small_kernel(e, "add_eps", total, shifted);
+    struct tsr_storage *inverse = temp(e, 4);
+    small_kernel(e, "reciprocal", shifted, inverse);
+    struct tsr_storage *scaled = temp(e, 4);
+    small_kernel(e, "mul_max_norm", inverse, scaled);
+    tsr__storage_release(e, &shifted);
+    tsr__storage_release(e, &inverse);
+    struct tsr_storage *factor = temp(e, 4);
+    small_kernel(e, "clamp", scaled, factor);
+    tsr__storage_release(e, &scaled);
+    return factor;
+}
+
 void tsr__clip(struct tsr_engine *e)
 {
     struct step s = {.e = e};
+    struct clip c = {.e = e};
     s.params = tsr__params_in_order(e, &s.n);
     count(&s);
-    uint64_t n = 0;
-    for (size_t i = 0; i < s.n; i++)
-        n += tsr__param_grad(s.params[i]) != NULL;
-    if (n == 0)
+    each_norm(&c, &s);
+    if (c.n_each == 0 || !tsr__ok(e))
         return;
-    struct tsr_storage *norms = tsr__storage_new(e, 4 * n, TSR_CAT_TEMP);
-    struct tsr_storage *total = tsr__storage_new(e, 4, TSR_CAT_TEMP);
-    if (norms && total && tsr__ok(e)) {
-        tsr__operand_storage(e, norms, TSR_WRITE);
-        foreach_kernel(&s, "foreach_norm", GRAD, 0, NULL, 2);
-        reduce_norms(e, norms);
-        tsr__operand_storage(e, norms, TSR_READ);
-        tsr__operand_storage(e, total, TSR_WRITE);
-        struct tsr_work work = {.op = TSR_OP_REDUCTION,
-                                .dtype = TSR_F32,
-                                .name = "total_norm",
-                                .bytes_read = norms->bytes,
-                                .bytes_written = 4};
-        tsr__emit_op(e, &work);
-        tsr__operand_storage(e, total, TSR_READ);
+    for (size_t i = 0; i < c.n_each; i++)
+        tsr__operand_storage(e, c.each[i], TSR_WRITE);
+    foreach_kernel(&s, "foreach_norm", GRAD, 0, NULL, 2);
+    struct tsr_storage *total = total_norm(&c), *factor = clip_factor(e, total);
+    if (tsr__ok(e)) {
+        tsr__operand_storage(e, factor, TSR_READ);
         foreach_kernel(&s, "foreach_mul_clip", GRAD, GRAD, NULL, 1);
     }
-    tsr__storage_release(e, &norms);
+    tsr__storage_release(e, &factor);
     tsr__storage_release(e, &total);
 }

@@ -155,6 +155,9 @@ static tsr_status read_mesh(struct tsr_memory_scenario *s)
         mesh->shape[i] = (uint32_t)n;
         world *= (uint64_t)n;
     }
+    snprintf(mesh->name[mesh->n_dims - 1], sizeof mesh->name[0], "shard");
+    if (mesh->n_dims == 2)
+        snprintf(mesh->name[0], sizeof mesh->name[0], "replicate");
     if (world > 1 << 24)
         return wrong(s, "mesh", shape, "up to 16777216 ranks");
     TSR_TRY(read_number(s, s->object, "rank", 0, world - 1, &rank));
