@@ -32,9 +32,9 @@ static struct tsr_alloc_segment *segment_new(struct tsr_allocator *a, uint64_t b
                                              uint16_t stream, bool small, bool expandable)
 {
     struct tsr_alloc_segment **at = &a->released;
-    while (*at && ((*at)->bytes != bytes || (*at)->expandable != expandable))
+    while (*at && ((*at)->bytes != bytes || (*at)->expandable))
         at = &(*at)->next;
-    struct tsr_alloc_segment *segment = *at;
+    struct tsr_alloc_segment *segment = expandable ? NULL : *at; /* each range lies behind all */
     uint64_t address;
     if (segment) {
         address = segment->address;

@@ -40,6 +40,7 @@ enum tsr_layout {
     TSR_LAYOUT_TOKENS,     /* (token, head, d): contiguous */
     TSR_LAYOUT_HEADS,      /* (head, token, d), as attention by matrix products leaves them */
     TSR_LAYOUT_TRANSPOSED, /* (head, d, token): gradients of keys */
+    TSR_LAYOUT_EXPANDED    /* one head seen as many */
 };
 
 struct tsr_tensor {

@@ -49,7 +49,7 @@ static void flash_backward_scratch(struct tsr_engine *e, const struct tsr_attent
 {
     uint64_t bh = s->batch * s->heads, s128 = tsr_round_up(s->seq, 128);
     work[2] = tsr__workspace(e, 4 * bh * s128);
-    work[3] = tsr__workspace(e, 4 * bh * s128 * tsr_round_up(s->head_dim, 32));
+    work[3] = tsr__workspace(e, 4 * bh * s128 * tsr__flash_head_dim(s->head_dim));
     for (int i = 4; i < 6 && s->kv_heads < s->heads; i++)
         work[i] = tsr__workspace(e, item * bh * s->seq * s->head_dim);
 }
@@ -59,9 +59,10 @@ static void efficient_backward_scratch(struct tsr_engine *e, const struct tsr_at
 {
     uint64_t bh = s->batch * s->heads;
     bool wide = item == 4;
-    if (wide) { /* the product of result and gradient, its row sums, those once more */
+    if (wide) { /* the product of result and gradient, its row sums, those once more with
+                 the heads outside */
         struct tsr_tensor *product = tsr__workspace(e, 4 * bh * s->seq * s->head_dim);
-        struct tsr_tensor *sums = tsr__workspace(e, 4 * bh * s->seq);
+        struct tsr_tensor *sums = s->heads > 1 ? tsr__workspace(e, 4 * bh * s->seq) : NULL;
         work[2] = tsr__workspace(e, 4 * bh * s->seq);
         tsr_release(e, product);
         tsr_release(e, sums);
@@ -82,7 +83,8 @@ static void attention_backward(struct tsr_engine *e, struct tsr_node *node,
     for (int i = 0; i < node->n_saved; i++)
         saved[i] = tsr__node_saved(e, node, i);
     uint64_t item = saved[0] ? tsr_dtype_bytes((tsr_dtype)saved[0]->dtype) : 2;
-    for (int i = 0; i < 2 && node->a[5] & PADDED; i++) /* gradient and result, made contiguous */
+    bool copies = node->a[5] & PADDED && s.heads > 1;
+    for (int i = 0; i < 2 && copies; i++) /* gradient and result, made contiguous */
         work[i] = tsr__workspace(e, item * s.batch * s.seq * s.heads * s.head_dim);
     for (int i = 0; i < 3; i++)
         grad_in[i] = tsr__tensor_like(e, saved[i], saved[i] ? (tsr_dtype)saved[i]->dtype : TSR_F32,
@@ -106,7 +108,7 @@ static void run_kernel(struct tsr_engine *e, struct tsr_tensor *const qkv[3],
                        const struct tsr_attention_shape *s, bool flash, struct tsr_tensor *out[4])
 {
     enum tsr_category category = tsr__result_category(e);
-    uint64_t bh = s->batch * s->heads, d32 = tsr_round_up(s->head_dim, 32);
+    uint64_t bh = s->batch * s->heads, d32 = tsr__flash_head_dim(s->head_dim);
     uint64_t rows = bh * (flash ? s->seq : tsr_round_up(s->seq, 32)), seed = 16, offset = 8;
     bool half = tsr_dtype_bytes((tsr_dtype)qkv[0]->dtype) == 2;
     struct tsr_tensor *work[2] = {NULL, NULL};
@@ -260,13 +262,11 @@ static struct tsr_tensor *padded_flash(struct tsr_engine *e, struct tsr_tensor *
 {
     struct tsr_attention_shape wide = *s;
     struct tsr_tensor *padded[3];
-    static const enum tsr_layout layouts[3] = {TSR_LAYOUT_HEADS, TSR_LAYOUT_TRANSPOSED,
-                                               TSR_LAYOUT_HEADS};
     wide.head_dim = tsr_round_up(s->head_dim, 8);
     for (int i = 0; i < 3; i++) {
         uint64_t heads = i ? s->kv_heads : s->heads;
         padded[i] =
-            pad(e, qkv[i], heads * wide.head_dim, heads > 1 ? layouts[i] : TSR_LAYOUT_TOKENS);
+            pad(e, qkv[i], heads * wide.head_dim, heads > 1 ? TSR_LAYOUT_HEADS : TSR_LAYOUT_TOKENS);
     }
     struct tsr_tensor *whole = fused_attention(e, padded, &wide, FLASH | PADDED);
     struct tsr_tensor *part = slice(e, whole, s->heads * s->head_dim);
@@ -296,15 +296,17 @@ struct tsr_tensor *tsr_op_attention(struct tsr_engine *e, struct tsr_tensor *q,
         s.kv_heads = k->dims[1] / s.head_dim;
     bool half = q->dtype == TSR_BF16 || q->dtype == TSR_F16;
     struct tsr_tensor *o = NULL;
-    if (variant == TSR_SDPA_FLASH && half && s.head_dim % 8 == 0)
+    bool padded = s.head_dim % 8 != 0;
+    if (variant == TSR_SDPA_FLASH && half && !padded)
         return fused_attention(e, qkv, &s, FLASH);
     if (variant == TSR_SDPA_FLASH && half)
         o = padded_flash(e, qkv, &s);
-    else if (variant != TSR_SDPA_MATH && s.kv_heads == s.heads)
+    else if (variant != TSR_SDPA_MATH && s.kv_heads == s.heads && s.head_dim % (half ? 8 : 4) == 0)
         return fused_attention(e, qkv, &s, 0);
     else
         o = tsr__math_attention(e, qkv, &s);
-    if (o)
+    bool sliced = variant == TSR_SDPA_FLASH && half;
+    if (o && (sliced || s.heads > 1))
         o->layout = TSR_LAYOUT_HEADS;
     return o;
 }

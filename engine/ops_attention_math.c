@@ -37,9 +37,10 @@ static void emit_bmm(struct tsr_engine *e, const char *name, const struct tsr_at
 
 static uint8_t gradient_layout(const struct tsr_attention_shape *s, int which, int operand)
 {
-    if (s->heads == 1 || (which == WEIGHTED && operand == 0))
-        return TSR_LAYOUT_TOKENS;
-    return which == SCORES && operand == 1 ? TSR_LAYOUT_TRANSPOSED : TSR_LAYOUT_HEADS;
+    if (which == SCORES && operand == 1)
+        return TSR_LAYOUT_TRANSPOSED;
+    return s->heads == 1 || (which == WEIGHTED && operand == 0) ? TSR_LAYOUT_TOKENS
+                                                                : TSR_LAYOUT_HEADS;
 }
 
 /* Two saved operands; the second one's gradient comes first. a[5]: SCORES or WEIGHTED */
@@ -173,8 +174,8 @@ static struct tsr_tensor *like_of(struct tsr_engine *e, struct tsr_tensor *x, co
     return y;
 }
 
-/* Batched products want one batch dimension: with a batch of more than one the heads of a tensor
- * in token order cannot be viewed so, and are copied. */
+/* Batched products want one batch dimension: with more than one sequence and more than one head a
+ * tensor in token order cannot be viewed so, and is copied. */
 static struct tsr_tensor *copied(struct tsr_engine *e, struct tsr_tensor *x)
 {
     return like_of(e, x, "clone", copy_backward);
@@ -252,6 +253,7 @@ struct math {
     struct tsr_tensor *wide[3];   /* q, k, v in fp32 */
     struct tsr_tensor *q, *k, *v; /* as the products take them, but for copies */
     struct tsr_tensor *mask;
+    bool copies_q, copies_k, copies_v; /* for the products, see copied() */
 };
 
 /* Steps 1 to 4. */
@@ -260,6 +262,11 @@ static void prepare(struct tsr_engine *e, struct tsr_tensor *const qkv[3],
 {
     uint64_t times = s->heads / s->kv_heads;
     enum tsr_layout layout = s->kv_heads > 1 ? TSR_LAYOUT_HEADS : TSR_LAYOUT_TOKENS;
+    bool expanded = qkv[1]->layout == TSR_LAYOUT_EXPANDED; /* a cast or product makes it dense */
+    m->copies_q = s->batch > 1 && s->heads > 1;
+    m->copies_k = m->copies_q && s->kv_heads == s->heads && !expanded;
+    m->copies_v =
+        m->copies_q && s->kv_heads == s->heads && !(expanded && qkv[2]->dtype != TSR_F32);
     for (int i = 0; i < 3; i++)
         m->wide[i] = tsr_op_cast(e, qkv[i], TSR_F32);
     m->q = like_of(e, m->wide[0], "mul_scalar", scale_backward);
@@ -272,10 +279,9 @@ static void prepare(struct tsr_engine *e, struct tsr_tensor *const qkv[3],
 static struct tsr_tensor *masked_scores(struct tsr_engine *e, const struct tsr_attention_shape *s,
                                         const struct math *m)
 {
-    bool many = s->batch > 1, grouped = s->kv_heads < s->heads;
     struct tsr_tensor *k = like_of(e, m->k, "mul_scalar", scale_backward);
-    struct tsr_tensor *q = many ? copied(e, m->q) : tsr_retain(m->q);
-    struct tsr_tensor *by = many && !grouped ? copied(e, k) : tsr_retain(k);
+    struct tsr_tensor *q = m->copies_q ? copied(e, m->q) : tsr_retain(m->q);
+    struct tsr_tensor *by = m->copies_k ? copied(e, k) : tsr_retain(k);
     struct tsr_tensor *scores = bmm(e, s, q, by, SCORES);
     tsr_release(e, q);
     tsr_release(e, by);
@@ -287,15 +293,14 @@ static struct tsr_tensor *masked_scores(struct tsr_engine *e, const struct tsr_a
 static struct tsr_tensor *weighted(struct tsr_engine *e, const struct tsr_attention_shape *s,
                                    const struct math *m, struct tsr_tensor *p, tsr_dtype dtype)
 {
-    bool many = s->batch > 1, grouped = s->kv_heads < s->heads;
     bool grad = e->grad_enabled;
     e->grad_enabled = false; /* a second result that nobody asks a gradient of */
     struct tsr_tensor *weights = tsr_op_cast(e, p, dtype);
     e->grad_enabled = grad;
-    struct tsr_tensor *v = many && !grouped ? copied(e, m->v) : tsr_retain(m->v);
+    struct tsr_tensor *v = m->copies_v ? copied(e, m->v) : tsr_retain(m->v);
     struct tsr_tensor *product = bmm(e, s, p, v, WEIGHTED);
     tsr_release(e, v);
-    struct tsr_tensor *heads = many ? as_heads(e, product) : tsr_retain(product);
+    struct tsr_tensor *heads = m->copies_q ? as_heads(e, product) : tsr_retain(product);
     struct tsr_tensor *out = tsr_op_cast(e, heads, dtype);
     tsr_release(e, heads);
     tsr_release(e, product);

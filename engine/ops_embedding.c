@@ -49,7 +49,12 @@ static void after_gradient(struct tsr_engine *e, struct sorting *s, uint64_t tok
     passing(e, tsr__scan_scratch(segments));
     hold(e, s, 8);
     hold(e, s, 8 * partials);
-    hold(e, s, 4 * width * partials);
+    if (partials > 4 * segments) { /* long runs of few ids: sums of each, and where each begins */
+        hold(e, s, 8 * partials);
+        hold(e, s, 4 * width * segments);
+    } else {
+        hold(e, s, 4 * width * partials);
+    }
 }
 
 static void embedding_backward(struct tsr_engine *e, struct tsr_node *node,

@@ -121,6 +121,8 @@ struct tsr_tensor *tsr__op_repeat(struct tsr_engine *e, struct tsr_tensor *x, ui
         return tsr__op_abort(e, node);
     if (copies)
         tsr__emit_pointwise(e, "expand_heads", &x, 1, y);
+    else
+        y->layout = TSR_LAYOUT_EXPANDED;
     tsr__node_output(node, y, 0);
     return y;
 }

@@ -161,8 +161,12 @@ static void adamw_loop(struct step *s)
     one.n = 1;
     for (size_t i = 0; i < s->n && tsr__ok(s->e); i++) {
         one.params = s->params + i;
-        if (!steps(s->params[i]) || offloaded(s->params[i]) != s->host)
+        if (!tsr__param_grad(s->params[i]) || offloaded(s->params[i]) != s->host)
             continue;
+        if (!steps(s->params[i])) { /* an empty shard's quotient takes the variable, not memory */
+            tsr__storage_release(s->e, &previous);
+            continue;
+        }
         count(&one);
         foreach_kernel(&one, "mul_weight_decay", PARAM, PARAM, NULL, 1);
         foreach_kernel(&one, "lerp_exp_avg", GRAD | STATE0, STATE0, NULL, 3);
@@ -291,14 +295,12 @@ static void each_norm(struct clip *c, const struct step *s)
     struct tsr_storage **unused = c->each + s->n;
     struct tsr_storage *partial =
         chunks ? tsr__storage_new(c->e, 4 * n * chunks, TSR_CAT_WORKSPACE) : NULL;
-    for (size_t i = 0; i < s->n && tsr__ok(c->e); i++) {
-        if (!on_device(s->params[i]))
-            continue;
-        if (tsr__param_local_numel(s->params[i]) > 0)
+    for (size_t i = 0; i < s->n && tsr__ok(c->e); i++)
+        if (on_device(s->params[i]) && tsr__param_local_numel(s->params[i]) > 0)
             c->each[c->n_each++] = temp(c->e, 4);
-        else
+    for (size_t i = 0; i < s->n && tsr__ok(c->e); i++)
+        if (on_device(s->params[i]) && tsr__param_local_numel(s->params[i]) == 0)
             unused[empty++] = tsr__storage_new(c->e, 4, TSR_CAT_WORKSPACE);
-    }
     for (uint64_t i = 0; i < empty && tsr__ok(c->e); i++)
         c->each[c->n_each++] = temp(c->e, 4);
     drop_storages(c->e, unused, empty);

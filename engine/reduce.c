@@ -63,6 +63,7 @@ struct reduction {
     tsr_dtype grad, reduce, orig;
     struct tsr_divide divide;
     struct tsr_storage *input, *output, *result; /* result: what becomes the gradients */
+    struct tsr_storage *partial;                 /* of earlier micro-batches; a local variable */
     uint16_t post_stream;
     bool all_reduces; /* DDP-kind */
 };
@@ -335,7 +336,8 @@ static void all_reduce(struct tsr_engine *e, struct tsr_group *g, struct reducti
     if (partial) {
         e->stream = g->comm->reduce_scatter;
         add_into(e, r->output, g->partial, r->reduce);
-        tsr__storage_release(e, &g->partial);
+        r->partial = g->partial;
+        g->partial = NULL;
     }
     tsr__wait_stream(e, stream, g->comm->reduce_scatter); /* W12 */
     trace_all_reduce(e, g, r, partial);
@@ -515,6 +517,7 @@ void tsr__reduce(struct tsr_engine *e, struct tsr_group *g, struct tsr_reduce_it
     e->stream = current;
     for (size_t i = 0; i < n; i++)
         tsr_release(e, items[i].grad);
+    tsr__storage_release(e, &r.partial);
     tsr__storage_release(e, &r.output);
     tsr__storage_release(e, &r.result);
 }

@@ -84,17 +84,30 @@ uint64_t tsr__flash_splits(uint64_t batch, uint64_t heads, uint64_t seq, uint64_
     return 1;
 }
 
+uint64_t tsr__flash_head_dim(uint64_t head_dim)
+{
+    return tsr_round_up(head_dim, head_dim <= 128 ? 32 : 64);
+}
+
+/* Into how many pieces the kernel cuts the keys where it needs room for dK and dV of each. */
+static uint64_t key_splits(uint64_t batch_heads, uint64_t seq)
+{
+    uint64_t blocks = tsr_ceil_div(seq, 64);
+    if (batch_heads >= 256 && seq <= 128)
+        blocks = 1;
+    return tsr_max_u64(tsr_min_u64(blocks, 200 / batch_heads), 1);
+}
+
 uint64_t tsr__efficient_accumulator(uint64_t batch, uint64_t heads, uint64_t seq, uint64_t head_dim,
                                     bool wide)
 {
     uint64_t rows = 64, columns = 64, extra = 0;
-    if (head_dim > 64) {
-        bool large = !wide && head_dim <= 128;
-        rows = large ? 128 : 64;
+    if (head_dim > 64)
+        rows = 128;
+    if (head_dim > 64 && head_dim <= 128 && !wide)
         columns = 128;
-    }
     if (head_dim > 128 && !wide) /* dK and dV are accumulated in fp32 as well */
-        extra = 8 * tsr_round_up(seq, 64) * tsr_round_up(head_dim, 128);
+        extra = 8 * 64 * key_splits(batch * heads, seq) * tsr_round_up(head_dim, 128);
     uint64_t tiles = tsr_ceil_div(seq, rows) * tsr_ceil_div(head_dim, columns);
     return batch * heads * (tiles * (4 * rows * columns + 16) + extra);
 }

@@ -26,6 +26,9 @@ struct tsr_column_sum tsr__column_sum_scratch(uint64_t n_in, uint64_t out);
 /* Into how many pieces flash attention cuts the keys to fill the device; 1: no scratch. */
 uint64_t tsr__flash_splits(uint64_t batch, uint64_t heads, uint64_t seq, uint64_t head_dim);
 
+/* Head size as flash attention's fp32 accumulators have it. */
+uint64_t tsr__flash_head_dim(uint64_t head_dim);
+
 /* The dQ accumulator of the memory-efficient backward; `wide`: fp32 inputs. */
 uint64_t tsr__efficient_accumulator(uint64_t batch, uint64_t heads, uint64_t seq, uint64_t head_dim,
                                     bool wide);

@@ -128,6 +128,14 @@ static void init_scalars(struct tsr_engine *e)
     }
 }
 
+static bool is_all_meta(const struct tsr_engine *e)
+{
+    for (size_t i = 0; i < e->n_params; i++)
+        if (!e->params[i]->meta)
+            return false;
+    return true;
+}
+
 static bool offloads(const struct tsr_engine *e)
 {
     for (size_t i = 0; i < e->n_states; i++)
@@ -143,7 +151,7 @@ tsr_status tsr_engine_init_params(struct tsr_engine *e)
         return tsr_fail(TSR_EVALUE, "the engine has no model");
     TSR_TRY(tsr__check_tensor_parallel_step(e));
     tsr__set_phase(e, TSR_PHASE_INIT, 0);
-    if (e->n_states > 0 && !offloads(e))
+    if (e->n_states > 0 && !offloads(e) && !is_all_meta(e))
         init_scalars(e);
     e->walk_stamp++;
     init_module(e, e->root);

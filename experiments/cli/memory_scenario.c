@@ -79,12 +79,16 @@ static tsr_status need_size(const struct tsr_memory_scenario *s, const json_t *m
     return read_number(s, map, key, 1, SIZE_LIMIT, out);
 }
 
+/* Variants: one word says so, everything else means the usual. */
+static bool is_word(const json_t *map, const char *key, const char *word)
+{
+    const char *text = json_string_value(json_object_get(map, key));
+    return text && !strcmp(text, word);
+}
+
 static tsr_status read_llama(struct tsr_memory_scenario *s, const json_t *c, unsigned impl)
 {
-    static const char *const norms[] = {"rms", "hand", NULL};
-    static const char *const gqas[] = {"native", "repeat", NULL};
     struct tsr_llama_config *l = &s->llama;
-    unsigned norm = 0, gqa = 0;
     TSR_TRY(need_size(s, c, "hidden_size", &l->hidden_size));
     TSR_TRY(need_size(s, c, "intermediate_size", &l->intermediate_size));
     TSR_TRY(need_size(s, c, "num_hidden_layers", &l->n_layers));
@@ -93,14 +97,12 @@ static tsr_status read_llama(struct tsr_memory_scenario *s, const json_t *c, uns
     TSR_TRY(need_size(s, c, "vocab_size", &l->vocab_size));
     TSR_TRY(need_size(s, c, "max_position_embeddings", &l->max_positions));
     TSR_TRY(read_bool(s, c, "tie_word_embeddings", &l->tie_embeddings));
-    TSR_TRY(read_word(s, c, "norm", norms, &norm));
-    TSR_TRY(read_word(s, c, "gqa", gqas, &gqa));
     l->head_dim = l->hidden_size / l->n_heads;
-    l->hand_norm = norm == 1;
+    l->hand_norm = is_word(c, "norm", "hand");
     l->impl = (enum tsr_impl)impl;
     l->names = impl ? TSR_NAMES_HF : TSR_NAMES_PLAIN;
     l->packed_mask = impl != 0; /* what the recorder's stand-in device reads */
-    s->engine.gqa_repeat = gqa == 1;
+    s->engine.gqa_repeat = is_word(c, "gqa", "repeat");
     return TSR_OK;
 }
 
