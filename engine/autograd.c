@@ -367,8 +367,10 @@ static void buffer_add(struct tsr_engine *e, struct tsr_node *node, int output,
     enum tsr_category category =
         leaf_is_unset(node) && node->deps == 1 ? TSR_CAT_UNSHARDED_GRAD : TSR_CAT_TEMP;
     struct tsr_tensor *sum = tsr__tensor_like(e, first, (tsr_dtype)first->dtype, category);
-    if (sum)
+    if (sum) {
+        sum->layout = first->layout;
         emit_sum(e, sum, first, grad);
+    }
     tsr_release(e, first);
     tsr_release(e, grad);
     *slot = sum;

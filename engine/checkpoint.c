@@ -7,6 +7,8 @@
  */
 #include "ops_common.h"
 
+#include <string.h>
+
 static struct tsr_region *region_new(struct tsr_engine *e, struct tsr_module *m, bool outside,
                                      struct tsr_tensor *in)
 {
@@ -24,6 +26,8 @@ static struct tsr_region *region_new(struct tsr_engine *e, struct tsr_module *m,
     r->outside = outside;
     r->early_stop = m->checkpoint.early_stop;
     r->input = tsr_retain(in);
+    for (int i = 0; i < 3; i++)
+        r->args[i] = tsr_retain(e->args[i]);
     r->selective = m->checkpoint.selective;
     r->n_products = r->next_kept = 0;
     r->n_kept = 0;
@@ -39,6 +43,8 @@ void tsr__region_release(struct tsr_engine *e, struct tsr_region *r)
         return;
     tsr_release(e, r->input);
     r->input = NULL;
+    for (int i = 0; i < 3; i++)
+        tsr_release(e, r->args[i]);
     for (size_t i = 0; i < r->n_kept; i++) /* what the recomputation did not reach */
         tsr_release(e, r->kept[i]);
     r->next_free = e->free_regions;
@@ -156,6 +162,9 @@ void tsr__region_recompute(struct tsr_engine *e, struct tsr_region *r)
     e->recompute_depth++;
     e->origin.recompute = 1;
     e->origin.module = r->module->id;
+    struct tsr_tensor *args[3];
+    memcpy(args, e->args, sizeof args);
+    memcpy(e->args, r->args, sizeof e->args);
     struct tsr_tensor *in = detach(e, r->input);
     struct tsr_tensor *out =
         r->outside ? tsr__call_hooks(e, r->module, in) : tsr__call_body(e, r->module, in);
@@ -167,6 +176,7 @@ void tsr__region_recompute(struct tsr_engine *e, struct tsr_region *r)
     e->unpacking = unpacking;
     e->grad_enabled = grad;
     e->origin = origin;
+    memcpy(e->args, args, sizeof e->args);
     if (e->status == TSR_OK && r->next_slot != r->n_slots)
         TSR__RAISE(e, TSR_ERUNTIME,
                    "checkpoint of %s: the recomputation saved %u tensors, the forward %zu",

@@ -1,5 +1,5 @@
 /* model_gpt2.c: GPT-2 as a module tree, with Hugging Face's names and its [in, out] matrices. */
-#include "engine.h"
+#include "model_transformers.h"
 
 #include <stdio.h>
 
@@ -12,6 +12,7 @@ struct gpt2_attention {
     struct tsr_module *c_attn, *c_proj;
 };
 struct gpt2_mlp {
+    const struct gpt2 *m;
     struct tsr_module *c_fc, *c_proj;
 };
 struct gpt2_block {
@@ -63,9 +64,13 @@ static void attention_forward(struct tsr_engine *e, struct tsr_module *self, voi
     struct tsr_tensor *qkv = tsr_call(e, a->c_attn, x), *part[3];
     tsr_op_split3(e, qkv, c->n_embd, c->n_embd, part);
     tsr_release(e, qkv);
-    struct tsr_tensor *o =
-        tsr_op_attention(e, part[0], part[1], part[2], &shape, &self->aux_output);
-    struct tsr_tensor *joined = tsr_op_contiguous(e, o);
+    struct tsr_tensor *o = NULL, *joined = NULL;
+    if (c->impl == TSR_IMPL_TRANSFORMERS) {
+        joined = tsr__hf_attention(e, part[0], part[1], part[2], &shape);
+    } else {
+        o = tsr_op_attention(e, part[0], part[1], part[2], &shape, &self->aux_output);
+        joined = tsr_op_contiguous(e, o);
+    }
     *out = tsr_call(e, a->c_proj, joined);
     tsr_release(e, joined);
     tsr_release(e, o);
@@ -79,7 +84,7 @@ static void mlp_forward(struct tsr_engine *e, struct tsr_module *self, void *imp
     const struct gpt2_mlp *m = impl;
     (void)self;
     struct tsr_tensor *h = tsr_call(e, m->c_fc, x);
-    struct tsr_tensor *g = tsr_op_gelu(e, h);
+    struct tsr_tensor *g = m->m->c.impl ? tsr__hf_gelu(e, h) : tsr_op_gelu(e, h);
     tsr_release(e, h);
     *out = tsr_call(e, m->c_proj, g);
     tsr_release(e, g);
@@ -104,6 +109,52 @@ static void block_forward(struct tsr_engine *e, struct tsr_module *self, void *i
     struct tsr_tensor *h = residual(e, x, b->ln_1, b->attn);
     *out = residual(e, h, b->ln_2, b->mlp);
     tsr_release(e, h);
+}
+
+/* GPT2Block of transformers: what attention returns lives until the block returns. */
+static void hf_block_forward(struct tsr_engine *e, struct tsr_module *self, void *impl,
+                             struct tsr_tensor *x, struct tsr_tensor **out)
+{
+    const struct gpt2_block *b = impl;
+    (void)self;
+    struct tsr_tensor *normed = tsr_call(e, b->ln_1, x);
+    struct tsr_tensor *attended = tsr_call(e, b->attn, normed);
+    struct tsr_tensor *h = tsr_op_add(e, attended, x);
+    tsr_release(e, normed);
+    struct tsr_tensor *again = tsr_call(e, b->ln_2, h);
+    struct tsr_tensor *fed = tsr_call(e, b->mlp, again);
+    *out = tsr_op_add(e, h, fed);
+    tsr_release(e, again);
+    tsr_release(e, fed);
+    tsr_release(e, h);
+    tsr_release(e, attended);
+}
+
+/* GPT2Model: embeddings, position ids and mask live until it returns. */
+static void hf_transformer_forward(struct tsr_engine *e, struct tsr_module *self, void *impl,
+                                   struct tsr_tensor *ids, struct tsr_tensor **out)
+{
+    const struct gpt2 *m = impl;
+    (void)self;
+    struct tsr_tensor *tokens = tsr_call(e, m->wte, ids);
+    struct tsr_tensor *positions = tsr__hf_positions(e);
+    struct tsr_tensor *places = tsr_call(e, m->wpe, positions);
+    struct tsr_tensor *h = tsr_op_add_rows(e, tokens, places);
+    e->args[TSR_ARG_MASK] = tsr__hf_mask(e, m->c.packed_mask);
+    for (size_t i = 0; i < m->blocks->n_children; i++) {
+        struct tsr_tensor *next = tsr_call(e, m->blocks->children[i], h);
+        tsr_release(e, h);
+        h = next;
+    }
+    struct tsr_tensor *normed = tsr_call(e, m->ln_f, h);
+    *out = tsr_op_view(e, normed);
+    tsr_release(e, normed);
+    tsr_release(e, h);
+    tsr_release(e, e->args[TSR_ARG_MASK]);
+    e->args[TSR_ARG_MASK] = NULL;
+    tsr_release(e, positions);
+    tsr_release(e, places);
+    tsr_release(e, tokens);
 }
 
 /* The variable x after the last block. */
@@ -193,8 +244,10 @@ static void add_block(struct tsr_engine *e, struct gpt2 *m, uint64_t index)
     struct gpt2_block *b = tsr_arena_alloc(&e->arena, sizeof *b);
     struct gpt2_attention *a = tsr_arena_alloc(&e->arena, sizeof *a);
     struct gpt2_mlp *f = tsr_arena_alloc(&e->arena, sizeof *f);
-    struct tsr_module *self =
-        b && a && f ? tsr__module_new(e, m->blocks, name, "Block", block_forward, b) : NULL;
+    struct tsr_module *self = b && a && f
+                                  ? tsr__module_new(e, m->blocks, name, "Block",
+                                                    m->c.impl ? hf_block_forward : block_forward, b)
+                                  : NULL;
     if (!self)
         return;
     a->m = m;
@@ -208,6 +261,7 @@ static void add_block(struct tsr_engine *e, struct gpt2 *m, uint64_t index)
     b->mlp = tsr__module_new(e, self, "mlp", "MLP", mlp_forward, f);
     if (!b->mlp)
         return;
+    f->m = m;
     f->c_fc = add_product(e, m, b->mlp, "c_fc", d, m->c.n_inner);
     f->c_proj = add_product(e, m, b->mlp, "c_proj", m->c.n_inner, d);
 }
@@ -235,6 +289,9 @@ tsr_status tsr_model_gpt2(struct tsr_engine *e, const struct tsr_gpt2_config *co
     if (!m)
         return tsr_fail(TSR_ENOMEM, "out of memory");
     m->c = *config;
+    if (config->impl == TSR_IMPL_TRANSFORMERS)
+        m->c.names = TSR_NAMES_HF;
+    config = &m->c;
     uint64_t d = config->n_embd;
     if (m->c.n_inner == 0)
         m->c.n_inner = 4 * d;
@@ -242,7 +299,8 @@ tsr_status tsr_model_gpt2(struct tsr_engine *e, const struct tsr_gpt2_config *co
     struct tsr_module *inner = root;
     if (root && config->names == TSR_NAMES_HF)
         inner = m->transformer =
-            tsr__module_new(e, root, "transformer", "GPT2Model", transformer_forward, m);
+            tsr__module_new(e, root, "transformer", "GPT2Model",
+                            m->c.impl ? hf_transformer_forward : transformer_forward, m);
     if (!inner)
         return e->status;
     m->wte = add(e, inner, "wte", "Embedding", embedding_forward, 2,

@@ -2,7 +2,7 @@
  * Hugging Face; the order of operations is that of the plain implementation that the recorded
  * memory data describes (golden-memory/operators.md, section 2): variables decide lifetimes.
  */
-#include "engine.h"
+#include "model_transformers.h"
 
 #include <stdio.h>
 
@@ -75,7 +75,7 @@ static void norm_forward(struct tsr_engine *e, struct tsr_module *m, void *impl,
                          struct tsr_tensor *in, struct tsr_tensor **out)
 {
     const struct llama *l = impl;
-    *out = l->c.hand_norm ? tsr_op_hand_rms_norm(e, in, m->params[0].param, false)
+    *out = l->c.hand_norm ? tsr_op_hand_rms_norm(e, in, m->params[0].param, l->c.impl)
                           : tsr_op_rms_norm(e, in, m->params[0].param);
 }
 
@@ -124,6 +124,36 @@ static void attention_forward(struct tsr_engine *e, struct tsr_module *self, voi
     tsr_release(e, v);
 }
 
+/* LlamaAttention of transformers. */
+static void hf_attention_forward(struct tsr_engine *e, struct tsr_module *self, void *impl,
+                                 struct tsr_tensor *x, struct tsr_tensor **out)
+{
+    const struct llama_attention *a = impl;
+    const struct tsr_llama_config *c = &a->m->c;
+    struct tsr_attention_shape s = {e->step.batch, e->step.seq, c->n_heads, c->n_kv_heads,
+                                    c->head_dim};
+    struct tsr_module *projection[3] = {a->q, a->k, a->v};
+    struct tsr_tensor *part[3] = {NULL};
+    (void)self;
+    for (int i = 0; i < 3; i++) {
+        part[i] = tsr_call(e, projection[i], x);
+        assign(e, &part[i], tsr_op_view(e, part[i])); /* as heads */
+        struct tsr_module *norm = i == 0 ? a->q_norm : i == 1 ? a->k_norm : NULL;
+        if (norm)
+            assign(e, &part[i], tsr_call(e, norm, part[i]));
+    }
+    struct tsr_tensor *q = tsr__hf_rotary(e, part[0], s.heads);
+    struct tsr_tensor *k = tsr__hf_rotary(e, part[1], s.kv_heads);
+    tsr_release(e, part[0]);
+    tsr_release(e, part[1]);
+    struct tsr_tensor *o = tsr__hf_attention(e, q, k, part[2], &s);
+    *out = tsr_call(e, a->o, o);
+    tsr_release(e, o);
+    tsr_release(e, q);
+    tsr_release(e, k);
+    tsr_release(e, part[2]);
+}
+
 static void mlp_forward(struct tsr_engine *e, struct tsr_module *self, void *impl,
                         struct tsr_tensor *x, struct tsr_tensor **out)
 {
@@ -163,6 +193,47 @@ static void layer_forward(struct tsr_engine *e, struct tsr_module *self, void *i
     struct tsr_tensor *h = residual(e, x, l->norm1, l->attention);
     *out = residual(e, h, l->norm2, l->mlp);
     tsr_release(e, h);
+}
+
+/* LlamaDecoderLayer: the variable of the hidden states is assigned again. */
+static void hf_layer_forward(struct tsr_engine *e, struct tsr_module *self, void *impl,
+                             struct tsr_tensor *x, struct tsr_tensor **out)
+{
+    const struct llama_layer *l = impl;
+    struct tsr_module *part[2][2] = {{l->norm1, l->attention}, {l->norm2, l->mlp}};
+    struct tsr_tensor *residual = tsr_retain(x);
+    (void)self;
+    for (int i = 0; i < 2; i++) {
+        struct tsr_tensor *h = tsr_call(e, part[i][0], residual);
+        assign(e, &h, tsr_call(e, part[i][1], h));
+        struct tsr_tensor *sum = tsr_op_add(e, residual, h);
+        tsr_release(e, h);
+        assign(e, &residual, sum);
+    }
+    *out = residual;
+}
+
+/* LlamaModel: embeddings, position ids, mask and tables live until it returns. */
+static void hf_model_forward(struct tsr_engine *e, struct tsr_module *self, void *impl,
+                             struct tsr_tensor *ids, struct tsr_tensor **out)
+{
+    const struct llama *m = impl;
+    (void)self;
+    struct tsr_tensor *embeddings = tsr_call(e, m->embed, ids);
+    struct tsr_tensor *positions = tsr__hf_positions(e);
+    e->args[TSR_ARG_MASK] = tsr__hf_mask(e, m->c.packed_mask);
+    if (embeddings)
+        tsr__hf_rotary_tables(e, m->c.head_dim, (tsr_dtype)embeddings->dtype, &e->args[TSR_ARG_COS],
+                              &e->args[TSR_ARG_SIN]);
+    struct tsr_tensor *h = tsr_retain(embeddings);
+    for (size_t i = 0; i < m->layers->n_children; i++)
+        assign(e, &h, tsr_call(e, m->layers->children[i], h));
+    *out = tsr_call(e, m->norm, h);
+    tsr_release(e, h);
+    for (int i = 0; i < TSR_N_ARGS; i++)
+        assign(e, &e->args[i], NULL);
+    tsr_release(e, positions);
+    tsr_release(e, embeddings);
 }
 
 /* The variable h after the last layer. */
@@ -226,7 +297,9 @@ static struct tsr_module *add_attention(struct tsr_engine *e, struct llama *m,
     const struct names *n = &names_of[c->names];
     struct llama_attention *a = tsr_arena_alloc(&e->arena, sizeof *a);
     struct tsr_module *self =
-        a ? tsr__module_new(e, parent, n->attention, "Attention", attention_forward, a) : NULL;
+        a ? tsr__module_new(e, parent, n->attention, "Attention",
+                            c->impl ? hf_attention_forward : attention_forward, a)
+          : NULL;
     if (!self)
         return NULL;
     uint64_t q = c->n_heads * c->head_dim, kv = c->n_kv_heads * c->head_dim;
@@ -266,8 +339,9 @@ static void add_layer(struct tsr_engine *e, struct llama *m, uint64_t index)
     char name[32];
     snprintf(name, sizeof name, "%llu", (unsigned long long)index);
     struct llama_layer *l = tsr_arena_alloc(&e->arena, sizeof *l);
-    struct tsr_module *layer =
-        l ? tsr__module_new(e, m->layers, name, "DecoderLayer", layer_forward, l) : NULL;
+    struct tsr_module *layer = l ? tsr__module_new(e, m->layers, name, "DecoderLayer",
+                                                   m->c.impl ? hf_layer_forward : layer_forward, l)
+                                 : NULL;
     if (!layer)
         return;
     l->attention = add_attention(e, m, layer);
@@ -302,12 +376,18 @@ tsr_status tsr_model_llama(struct tsr_engine *e, const struct tsr_llama_config *
     if (!m)
         return tsr_fail(TSR_ENOMEM, "out of memory");
     m->c = *config;
+    if (config->impl == TSR_IMPL_TRANSFORMERS) {
+        m->c.names = TSR_NAMES_HF;
+        m->c.hand_norm = true;
+    }
+    config = &m->c;
     const struct names *n = &names_of[config->names];
     uint64_t table[2] = {config->vocab_size, config->hidden_size};
     struct tsr_module *root = tsr__module_new(e, NULL, "", "CausalLM", causal_lm_forward, m);
     struct tsr_module *inner = root;
     if (root && n->model)
-        inner = m->model = tsr__module_new(e, root, n->model, "Model", model_forward, m);
+        inner = m->model = tsr__module_new(e, root, n->model, "Model",
+                                           m->c.impl ? hf_model_forward : model_forward, m);
     m->embed =
         inner ? tsr__module_new(e, inner, n->embed, "Embedding", embedding_forward, NULL) : NULL;
     struct tsr_param *w =
@@ -318,6 +398,12 @@ tsr_status tsr_model_llama(struct tsr_engine *e, const struct tsr_llama_config *
     if (!m->layers || !tsr__ok(e))
         return e->status;
     m->norm = add_norm(e, m, inner, n->norm, config->hidden_size);
+    if (config->impl == TSR_IMPL_TRANSFORMERS) {
+        struct tsr_module *rotary =
+            tsr__module_new(e, inner, "rotary_emb", "RotaryEmbedding", NULL, NULL);
+        for (int i = 0; i < 2 && rotary; i++)
+            rotary->buffer_bytes[i] = 2 * config->head_dim; /* inverse frequencies, original ones */
+    }
     m->head = tsr__module_new(e, root, n->head, "Linear", linear_forward, NULL);
     if (m->head && config->tie_embeddings)
         tsr__param_place(e, m->head, "weight", w);
@@ -326,6 +412,7 @@ tsr_status tsr_model_llama(struct tsr_engine *e, const struct tsr_llama_config *
     e->model.int_input = true;
     e->model.vocab = config->vocab_size;
     e->model.llama = &m->c;
-    root->buffer_bytes[0] = 4 * config->max_positions * config->head_dim; /* complex64 angles */
+    if (config->impl == TSR_IMPL_PLAIN)
+        root->buffer_bytes[0] = 4 * config->max_positions * config->head_dim; /* complex angles */
     return e->status;
 }

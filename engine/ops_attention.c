@@ -149,7 +149,8 @@ static void results(struct tsr_engine *e, struct tsr_tensor *const qkv[3],
 }
 
 static struct tsr_tensor *fused_attention(struct tsr_engine *e, struct tsr_tensor *const qkv[3],
-                                          const struct tsr_attention_shape *s, unsigned flags)
+                                          const struct tsr_attention_shape *s,
+                                          struct tsr_tensor *mask, unsigned flags)
 {
     struct tsr_tensor *out[4] = {NULL};
     if (!qkv[0] || !qkv[1] || !qkv[2])
@@ -173,6 +174,7 @@ static struct tsr_tensor *fused_attention(struct tsr_engine *e, struct tsr_tenso
         tsr__node_save(e, node, out[i]);
         tsr_release(e, out[i]);
     }
+    tsr__node_save(e, node, mask);
     if (!out[0])
         return tsr__op_abort(e, node);
     tsr__node_output(node, out[0], 0);
@@ -268,7 +270,7 @@ static struct tsr_tensor *padded_flash(struct tsr_engine *e, struct tsr_tensor *
         padded[i] =
             pad(e, qkv[i], heads * wide.head_dim, heads > 1 ? TSR_LAYOUT_HEADS : TSR_LAYOUT_TOKENS);
     }
-    struct tsr_tensor *whole = fused_attention(e, padded, &wide, FLASH | PADDED);
+    struct tsr_tensor *whole = fused_attention(e, padded, &wide, NULL, FLASH | PADDED);
     struct tsr_tensor *part = slice(e, whole, s->heads * s->head_dim);
     tsr_release(e, whole);
     for (int i = 0; i < 3; i++)
@@ -298,15 +300,32 @@ struct tsr_tensor *tsr_op_attention(struct tsr_engine *e, struct tsr_tensor *q,
     struct tsr_tensor *o = NULL;
     bool padded = s.head_dim % 8 != 0;
     if (variant == TSR_SDPA_FLASH && half && !padded)
-        return fused_attention(e, qkv, &s, FLASH);
+        return fused_attention(e, qkv, &s, NULL, FLASH);
     if (variant == TSR_SDPA_FLASH && half)
         o = padded_flash(e, qkv, &s);
     else if (variant != TSR_SDPA_MATH && s.kv_heads == s.heads && s.head_dim % (half ? 8 : 4) == 0)
-        return fused_attention(e, qkv, &s, 0);
+        return fused_attention(e, qkv, &s, NULL, 0);
     else
-        o = tsr__math_attention(e, qkv, &s);
+        o = tsr__math_attention(e, qkv, &s, NULL);
     bool sliced = variant == TSR_SDPA_FLASH && half;
     if (o && (sliced || s.heads > 1))
+        o->layout = TSR_LAYOUT_HEADS;
+    return o;
+}
+
+struct tsr_tensor *tsr__masked_attention(struct tsr_engine *e, struct tsr_tensor *const qkv[3],
+                                         const struct tsr_attention_shape *shape,
+                                         struct tsr_tensor *mask)
+{
+    struct tsr_attention_shape s = *shape;
+    if (!qkv[0] || !qkv[1] || !qkv[2] || !mask)
+        return NULL;
+    s.kv_heads = qkv[1]->dims[1] / s.head_dim;
+    bool half = tsr_dtype_bytes((tsr_dtype)qkv[0]->dtype) == 2;
+    if (e->config.attention != TSR_SDPA_MATH && s.head_dim % (half ? 8 : 4) == 0)
+        return fused_attention(e, qkv, &s, mask, 0);
+    struct tsr_tensor *o = tsr__math_attention(e, qkv, &s, mask);
+    if (o && s.heads > 1)
         o->layout = TSR_LAYOUT_HEADS;
     return o;
 }

@@ -258,19 +258,18 @@ struct math {
 
 /* Steps 1 to 4. */
 static void prepare(struct tsr_engine *e, struct tsr_tensor *const qkv[3],
-                    const struct tsr_attention_shape *s, struct math *m)
+                    const struct tsr_attention_shape *s, struct tsr_tensor *mask, struct math *m)
 {
     uint64_t times = s->heads / s->kv_heads;
     enum tsr_layout layout = s->kv_heads > 1 ? TSR_LAYOUT_HEADS : TSR_LAYOUT_TOKENS;
     bool expanded = qkv[1]->layout == TSR_LAYOUT_EXPANDED; /* a cast or product makes it dense */
     m->copies_q = s->batch > 1 && s->heads > 1;
     m->copies_k = m->copies_q && s->kv_heads == s->heads && !expanded;
-    m->copies_v =
-        m->copies_q && s->kv_heads == s->heads && !(expanded && qkv[2]->dtype != TSR_F32);
+    m->copies_v = m->copies_q && s->kv_heads == s->heads && !(expanded && qkv[2]->dtype != TSR_F32);
     for (int i = 0; i < 3; i++)
         m->wide[i] = tsr_op_cast(e, qkv[i], TSR_F32);
     m->q = like_of(e, m->wide[0], "mul_scalar", scale_backward);
-    m->mask = causal_mask(e, s->seq);
+    m->mask = mask ? tsr_retain(mask) : causal_mask(e, s->seq);
     m->k = tsr__op_repeat(e, m->wide[1], times, true, layout);
     m->v = tsr__op_repeat(e, m->wide[2], times, true, layout);
 }
@@ -309,11 +308,11 @@ static struct tsr_tensor *weighted(struct tsr_engine *e, const struct tsr_attent
 }
 
 struct tsr_tensor *tsr__math_attention(struct tsr_engine *e, struct tsr_tensor *const qkv[3],
-                                       const struct tsr_attention_shape *s)
+                                       const struct tsr_attention_shape *s, struct tsr_tensor *mask)
 {
     struct math m = {0};
     tsr_dtype dtype = (tsr_dtype)qkv[0]->dtype;
-    prepare(e, qkv, s, &m);
+    prepare(e, qkv, s, mask, &m);
     struct tsr_tensor *scores = masked_scores(e, s, &m);
     struct tsr_tensor *p = softmax(e, scores, true);
     tsr_release(e, scores);

@@ -39,8 +39,14 @@ struct tsr_tensor *tsr__op_repeat(struct tsr_engine *e, struct tsr_tensor *x, ui
                                   bool copies, enum tsr_layout layout);
 
 /* Attention by plain matrix products (ops_attention_math.c), q (T, H d), k and v (T, J d). */
+/* mask NULL: causal. */
 struct tsr_tensor *tsr__math_attention(struct tsr_engine *e, struct tsr_tensor *const qkv[3],
-                                       const struct tsr_attention_shape *s);
+                                       const struct tsr_attention_shape *s,
+                                       struct tsr_tensor *mask);
+/* As tsr_op_attention() with a mask of numbers (B, S, S), which the kernel saves. */
+struct tsr_tensor *tsr__masked_attention(struct tsr_engine *e, struct tsr_tensor *const qkv[3],
+                                         const struct tsr_attention_shape *s,
+                                         struct tsr_tensor *mask);
 struct tsr_tensor *tsr__eager_attention(struct tsr_engine *e, struct tsr_tensor *const qkv[3],
                                         const struct tsr_attention_shape *s,
                                         struct tsr_tensor **weights);

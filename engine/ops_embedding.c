@@ -35,9 +35,10 @@ static void before_gradient(struct tsr_engine *e, struct sorting *s, uint64_t to
 }
 
 /* Where each id begins and into how many partial sums it is cut. */
-static void after_gradient(struct tsr_engine *e, struct sorting *s, uint64_t tokens, uint64_t rows,
-                           uint64_t width)
+static void after_gradient(struct tsr_engine *e, struct sorting *s, uint64_t tokens,
+                           const struct tsr_tensor *w)
 {
+    uint64_t rows = w->dims[0], width = w->dims[1];
     uint64_t segments = tsr_min_u64(rows, tokens), partials = tokens / 10 + segments;
     hold(e, s, 8 * tokens);
     hold(e, s, 8);
@@ -51,7 +52,8 @@ static void after_gradient(struct tsr_engine *e, struct sorting *s, uint64_t tok
     hold(e, s, 8 * partials);
     if (partials > 4 * segments) { /* long runs of few ids: sums of each, and where each begins */
         hold(e, s, 8 * partials);
-        hold(e, s, 4 * width * segments);
+        if (w->dtype != TSR_F32) /* otherwise straight into the gradient */
+            hold(e, s, 4 * width * segments);
     } else {
         hold(e, s, 4 * width * partials);
     }
@@ -68,7 +70,7 @@ static void embedding_backward(struct tsr_engine *e, struct tsr_node *node,
     struct tsr_tensor *grad =
         tsr__tensor_like(e, w, (tsr_dtype)w->dtype, tsr__grad_category(e, node->edges[0].node));
     if (sorts)
-        after_gradient(e, &sorting, ids->numel, w->dims[0], w->dims[1]);
+        after_gradient(e, &sorting, ids->numel, w);
     if (grad && ids) {
         tsr__operand_tensor(e, grad_out[0], TSR_READ);
         tsr__operand_tensor(e, ids, TSR_READ);
