@@ -26,7 +26,7 @@ static struct tsr_region *region_new(struct tsr_engine *e, struct tsr_module *m,
     r->outside = outside;
     r->early_stop = m->checkpoint.early_stop;
     r->input = tsr_retain(in);
-    for (int i = 0; i < 3; i++)
+    for (int i = 0; i < TSR_N_ARGS; i++)
         r->args[i] = tsr_retain(e->args[i]);
     r->selective = m->checkpoint.selective;
     r->n_products = r->next_kept = 0;
@@ -43,7 +43,7 @@ void tsr__region_release(struct tsr_engine *e, struct tsr_region *r)
         return;
     tsr_release(e, r->input);
     r->input = NULL;
-    for (int i = 0; i < 3; i++)
+    for (int i = 0; i < TSR_N_ARGS; i++)
         tsr_release(e, r->args[i]);
     for (size_t i = 0; i < r->n_kept; i++) /* what the recomputation did not reach */
         tsr_release(e, r->kept[i]);
@@ -162,7 +162,7 @@ void tsr__region_recompute(struct tsr_engine *e, struct tsr_region *r)
     e->recompute_depth++;
     e->origin.recompute = 1;
     e->origin.module = r->module->id;
-    struct tsr_tensor *args[3];
+    struct tsr_tensor *args[TSR_N_ARGS];
     memcpy(args, e->args, sizeof args);
     memcpy(e->args, r->args, sizeof e->args);
     struct tsr_tensor *in = detach(e, r->input);

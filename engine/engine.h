@@ -329,11 +329,13 @@ static inline struct tsr_group *tsr__first_group(const struct tsr_state *s)
 
 /* ---- engine ---------------------------------------------------------------------------------- */
 
+enum { TSR_N_ARGS = 4 };
+
 struct tsr_region { /* one checkpointed call (checkpoint.c) */
     int refs;
     struct tsr_module *module;
     bool outside, early_stop;
-    struct tsr_tensor *input, *args[3]; /* args: what engine->args was */
+    struct tsr_tensor *input, *args[TSR_N_ARGS]; /* args: what engine->args was */
     size_t n_slots, cap_slots;
     struct tsr_tensor **recomputed; /* by slot; NULL once used */
     bool done;
@@ -406,7 +408,7 @@ struct tsr_engine {
     uint32_t backward_pass;
     struct tsr_node **heap; /* ready nodes, latest-made first */
     size_t n_heap, cap_heap;
-    struct tsr_tensor *args[3];             /* beside the input of blocks: mask, tables; borrowed */
+    struct tsr_tensor *args[TSR_N_ARGS];    /* beside the input of blocks: mask, tables, ... */
     struct tsr_region *packing, *unpacking; /* region whose forward or recomputation runs */
     bool stopped; /* early stop: nothing runs until the region's call has returned */
     struct tsr_tensor *free_tensors;

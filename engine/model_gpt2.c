@@ -62,7 +62,7 @@ static void attention_forward(struct tsr_engine *e, struct tsr_module *self, voi
     struct tsr_attention_shape shape = {e->step.batch, e->step.seq, c->n_head, c->n_head,
                                         c->n_embd / c->n_head};
     struct tsr_tensor *qkv = tsr_call(e, a->c_attn, x), *part[3];
-    tsr_op_split3(e, qkv, c->n_embd, c->n_embd, part);
+    tsr_op_split3(e, qkv, c->n_embd, c->n_embd, c->impl, part);
     tsr_release(e, qkv);
     struct tsr_tensor *o = NULL, *joined = NULL;
     if (c->impl == TSR_IMPL_TRANSFORMERS) {
@@ -139,7 +139,9 @@ static void hf_transformer_forward(struct tsr_engine *e, struct tsr_module *self
     struct tsr_tensor *tokens = tsr_call(e, m->wte, ids);
     struct tsr_tensor *positions = tsr__hf_positions(e);
     struct tsr_tensor *places = tsr_call(e, m->wpe, positions);
-    struct tsr_tensor *h = tsr_op_add_rows(e, tokens, places);
+    /* both have a batch dimension: with one sequence nothing is to be summed in backward */
+    struct tsr_tensor *h =
+        e->step.batch == 1 ? tsr_op_add(e, tokens, places) : tsr_op_add_rows(e, tokens, places);
     e->args[TSR_ARG_MASK] = tsr__hf_mask(e, m->c.packed_mask);
     for (size_t i = 0; i < m->blocks->n_children; i++) {
         struct tsr_tensor *next = tsr_call(e, m->blocks->children[i], h);

@@ -220,7 +220,7 @@ static void hf_model_forward(struct tsr_engine *e, struct tsr_module *self, void
     const struct llama *m = impl;
     (void)self;
     struct tsr_tensor *embeddings = tsr_call(e, m->embed, ids);
-    struct tsr_tensor *positions = tsr__hf_positions(e);
+    e->args[TSR_ARG_POSITIONS] = tsr__hf_positions(e);
     e->args[TSR_ARG_MASK] = tsr__hf_mask(e, m->c.packed_mask);
     if (embeddings)
         tsr__hf_rotary_tables(e, m->c.head_dim, (tsr_dtype)embeddings->dtype, &e->args[TSR_ARG_COS],
@@ -232,7 +232,6 @@ static void hf_model_forward(struct tsr_engine *e, struct tsr_module *self, void
     tsr_release(e, h);
     for (int i = 0; i < TSR_N_ARGS; i++)
         assign(e, &e->args[i], NULL);
-    tsr_release(e, positions);
     tsr_release(e, embeddings);
 }
 

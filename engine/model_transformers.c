@@ -314,10 +314,11 @@ struct tsr_tensor *tsr__hf_attention(struct tsr_engine *e, struct tsr_tensor *q,
     enum tsr_layout layout = s->kv_heads > 1 ? TSR_LAYOUT_HEADS : TSR_LAYOUT_TOKENS;
     struct tsr_tensor *keys = tsr__op_repeat(e, k, times, s->kv_heads > 1, layout);
     struct tsr_tensor *values = tsr__op_repeat(e, v, times, s->kv_heads > 1, layout);
+    if (times > 1 && s->kv_heads > 1 && keys && values) /* in the order of heads */
+        keys->layout = values->layout = TSR_LAYOUT_HEADS;
     struct tsr_tensor *mask = mask_numbers(e, (tsr_dtype)q->dtype);
     struct tsr_tensor *o =
         tsr__masked_attention(e, (struct tsr_tensor *[]){q, keys, values}, s, mask);
-    tsr_release(e, mask);
     struct tsr_tensor *joined = tsr_op_contiguous(e, o);
     tsr_release(e, o);
     tsr_release(e, keys);

@@ -11,7 +11,7 @@
 struct tsr_tensor *tsr__hf_positions(struct tsr_engine *e);
 
 /* What every block gets beside the hidden states: engine->args. A checkpointed call keeps it. */
-enum { TSR_ARG_MASK, TSR_ARG_COS, TSR_ARG_SIN, TSR_N_ARGS };
+enum { TSR_ARG_MASK, TSR_ARG_COS, TSR_ARG_SIN, TSR_ARG_POSITIONS };
 
 /* Looks whether sequences are packed (the result is read on the host) and makes the mask if so. */
 struct tsr_tensor *tsr__hf_mask(struct tsr_engine *e, bool packed);

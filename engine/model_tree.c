@@ -89,8 +89,11 @@ static void leaf_forward(struct tsr_engine *e, struct tsr_module *m, void *impl,
         struct tsr_attention_shape shape = {e->step.batch, e->step.seq, t->n.heads, t->n.kv_heads,
                                             t->n.head_dim};
         struct tsr_tensor *part[3];
-        tsr_op_split3(e, in, t->n.heads * t->n.head_dim, t->n.kv_heads * t->n.head_dim, part);
-        *out = tsr_op_attention(e, part[0], part[1], part[2], &shape, NULL);
+        tsr_op_split3(e, in, t->n.heads * t->n.head_dim, t->n.kv_heads * t->n.head_dim, false,
+                      part);
+        struct tsr_tensor *o = tsr_op_attention(e, part[0], part[1], part[2], &shape, NULL);
+        *out = tsr_op_contiguous(e, o);
+        tsr_release(e, o);
         for (int i = 0; i < 3; i++)
             tsr_release(e, part[i]);
         break;

@@ -47,7 +47,8 @@ struct tsr_tensor *tsr_op_contiguous(struct tsr_engine *e, struct tsr_tensor *x)
 /* The same elements under another shape: an operation of the graph that computes nothing. */
 struct tsr_tensor *tsr_op_view(struct tsr_engine *e, struct tsr_tensor *x);
 /* q, k, v as views of one (T, parts) tensor. */
-void tsr_op_split3(struct tsr_engine *e, struct tsr_tensor *x, uint64_t q, uint64_t kv,
+/* q_last: the views are made in the order k, v, q (backward visits the latest first). */
+void tsr_op_split3(struct tsr_engine *e, struct tsr_tensor *x, uint64_t q, uint64_t kv, bool q_last,
                    struct tsr_tensor *out[3]);
 struct tsr_tensor *tsr_op_silu(struct tsr_engine *e, struct tsr_tensor *x);
 struct tsr_tensor *tsr_op_gelu(struct tsr_engine *e, struct tsr_tensor *x);

@@ -313,19 +313,40 @@ struct tsr_tensor *tsr_op_attention(struct tsr_engine *e, struct tsr_tensor *q,
     return o;
 }
 
+/* The kernel wants rows of a multiple of 8 elements: takes over the mask. */
+static struct tsr_tensor *aligned_mask(struct tsr_engine *e, const struct tsr_attention_shape *s,
+                                       struct tsr_tensor *mask)
+{
+    if (s->seq % 8 == 0)
+        return mask;
+    uint64_t n = mask->numel / s->seq * tsr_round_up(s->seq, 8);
+    struct tsr_tensor *padded =
+        tsr__tensor_new(e, (tsr_dtype)mask->dtype, 1, &n, tsr__result_category(e));
+    tsr__emit_pointwise(e, "constant_pad_nd", &mask, 1, padded);
+    tsr_release(e, mask);
+    return padded;
+}
+
 struct tsr_tensor *tsr__masked_attention(struct tsr_engine *e, struct tsr_tensor *const qkv[3],
                                          const struct tsr_attention_shape *shape,
                                          struct tsr_tensor *mask)
 {
     struct tsr_attention_shape s = *shape;
-    if (!qkv[0] || !qkv[1] || !qkv[2] || !mask)
+    if (!qkv[0] || !qkv[1] || !qkv[2] || !mask) {
+        tsr_release(e, mask);
         return NULL;
+    }
     s.kv_heads = qkv[1]->dims[1] / s.head_dim;
     bool half = tsr_dtype_bytes((tsr_dtype)qkv[0]->dtype) == 2;
-    if (e->config.attention != TSR_SDPA_MATH && s.head_dim % (half ? 8 : 4) == 0)
-        return fused_attention(e, qkv, &s, mask, 0);
-    struct tsr_tensor *o = tsr__math_attention(e, qkv, &s, mask);
-    if (o && s.heads > 1)
-        o->layout = TSR_LAYOUT_HEADS;
+    struct tsr_tensor *o = NULL;
+    if (e->config.attention != TSR_SDPA_MATH && s.head_dim % (half ? 8 : 4) == 0) {
+        mask = aligned_mask(e, &s, mask);
+        o = fused_attention(e, qkv, &s, mask, 0);
+    } else {
+        o = tsr__math_attention(e, qkv, &s, mask);
+        if (o && s.heads > 1)
+            o->layout = TSR_LAYOUT_HEADS;
+    }
+    tsr_release(e, mask);
     return o;
 }

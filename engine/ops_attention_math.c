@@ -262,10 +262,12 @@ static void prepare(struct tsr_engine *e, struct tsr_tensor *const qkv[3],
 {
     uint64_t times = s->heads / s->kv_heads;
     enum tsr_layout layout = s->kv_heads > 1 ? TSR_LAYOUT_HEADS : TSR_LAYOUT_TOKENS;
-    bool expanded = qkv[1]->layout == TSR_LAYOUT_EXPANDED; /* a cast or product makes it dense */
+    /* a product makes keys seen as many heads dense; values keep what they are in fp32 */
+    bool dense_v = qkv[2]->layout == TSR_LAYOUT_HEADS ||
+                   (qkv[2]->layout == TSR_LAYOUT_EXPANDED && qkv[2]->dtype != TSR_F32);
     m->copies_q = s->batch > 1 && s->heads > 1;
-    m->copies_k = m->copies_q && s->kv_heads == s->heads && !expanded;
-    m->copies_v = m->copies_q && s->kv_heads == s->heads && !(expanded && qkv[2]->dtype != TSR_F32);
+    m->copies_k = m->copies_q && s->kv_heads == s->heads && qkv[1]->layout == TSR_LAYOUT_TOKENS;
+    m->copies_v = m->copies_q && s->kv_heads == s->heads && !dense_v;
     for (int i = 0; i < 3; i++)
         m->wide[i] = tsr_op_cast(e, qkv[i], TSR_F32);
     m->q = like_of(e, m->wide[0], "mul_scalar", scale_backward);

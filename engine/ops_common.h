@@ -43,7 +43,7 @@ struct tsr_tensor *tsr__op_repeat(struct tsr_engine *e, struct tsr_tensor *x, ui
 struct tsr_tensor *tsr__math_attention(struct tsr_engine *e, struct tsr_tensor *const qkv[3],
                                        const struct tsr_attention_shape *s,
                                        struct tsr_tensor *mask);
-/* As tsr_op_attention() with a mask of numbers (B, S, S), which the kernel saves. */
+/* As tsr_op_attention() with a mask of numbers (B, S, S), which is taken over. */
 struct tsr_tensor *tsr__masked_attention(struct tsr_engine *e, struct tsr_tensor *const qkv[3],
                                          const struct tsr_attention_shape *s,
                                          struct tsr_tensor *mask);

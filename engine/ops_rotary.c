@@ -177,7 +177,7 @@ static struct tsr_tensor *part_of(struct tsr_engine *e, struct tsr_tensor *base,
     return part;
 }
 
-void tsr_op_split3(struct tsr_engine *e, struct tsr_tensor *x, uint64_t q, uint64_t kv,
+void tsr_op_split3(struct tsr_engine *e, struct tsr_tensor *x, uint64_t q, uint64_t kv, bool q_last,
                    struct tsr_tensor *out[3])
 {
     out[0] = out[1] = out[2] = NULL;
@@ -190,7 +190,9 @@ void tsr_op_split3(struct tsr_engine *e, struct tsr_tensor *x, uint64_t q, uint6
         join->a[2] = x->dtype;
     }
     uint64_t widths[3] = {q, kv, kv};
-    for (int i = 0; i < 3 && tsr__ok(e); i++)
-        out[i] = part_of(e, x, join, widths[i], (uint64_t)i);
+    for (int i = 0; i < 3 && tsr__ok(e); i++) {
+        int part = q_last ? (i + 1) % 3 : i;
+        out[part] = part_of(e, x, join, widths[part], (uint64_t)part);
+    }
     tsr__node_release(e, join);
 }
