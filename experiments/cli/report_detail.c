@@ -47,7 +47,14 @@ static tsr_status write_all(const char *folder, const struct tsr__page *pages, s
     TSR_TRY(write_one(folder, "peak.csv", tsr__write_peak, steady));
     TSR_TRY(write_one(folder, "streams.csv", tsr__write_streams, steady));
     TSR_TRY(write_one(folder, "timeline.csv", tsr__write_timeline, steady));
-    return write_one(folder, "trace.json", tsr__write_trace, &both);
+    TSR_TRY(write_one(folder, "trace.json", tsr__write_trace, &both));
+    const struct tsr_detail *detail = steady->view->detail;
+    struct tsr_history history = {.programs = detail->programs,
+                                  .n = detail->steady + 1,
+                                  .n_last = detail->programs[detail->steady]->n_instrs,
+                                  .spans = detail->spans,
+                                  .allocator = detail->allocator};
+    return tsr_report_snapshot(folder, &history);
 }
 
 tsr_status tsr_report_detail(const char *dir, const struct tsr_study_info *info,

@@ -42,6 +42,7 @@ struct tsr_detail {
     uint32_t n_iterations;
     uint32_t steady; /* index of the steady iteration */
     uint32_t rank;
+    const struct tsr_allocator_config *allocator; /* NULL: the defaults */
 };
 
 /* What a whole comparison says about itself. */

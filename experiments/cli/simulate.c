@@ -141,8 +141,9 @@ static tsr_status take_times(const struct tsr_job *job, const struct tsr_emissio
     return TSR_OK;
 }
 
-static tsr_status write_detail(const struct tsr_emission *emission, const struct run *run,
-                               uint32_t shown, const struct tsr_study_info *info, const char *dir,
+static tsr_status write_detail(const struct tsr_job *job, const struct tsr_emission *emission,
+                               const struct run *run, uint32_t shown,
+                               const struct tsr_study_info *info, const char *dir,
                                const struct tsr_row *row)
 {
     const struct tsr_sim_rank *rank = find_rank(run->result, shown);
@@ -152,7 +153,8 @@ static tsr_status write_detail(const struct tsr_emission *emission, const struct
                                 .iteration_end = run->result->iteration_end,
                                 .n_iterations = emission->n_iterations,
                                 .steady = emission->n_iterations - 1,
-                                .rank = rank->rank};
+                                .rank = rank->rank,
+                                .allocator = &job->settings->allocator};
     return tsr_report_detail(dir, info, &detail);
 }
 
@@ -170,7 +172,7 @@ static tsr_status simulate(const struct tsr_job *job, const struct tsr_emission 
     if (status == TSR_OK)
         status = take_times(job, emission, &run, row, &shown);
     if (status == TSR_OK && dir)
-        status = write_detail(emission, &run, shown, info, dir, row);
+        status = write_detail(job, emission, &run, shown, info, dir, row);
     close_run(&run);
     return status;
 }
