@@ -203,18 +203,24 @@ tsr_status tsr__write_memory_plot(FILE *out, const void *user)
 /* At the resolution of the picture: within a line of it the most that is in use. */
 tsr_status tsr__write_in_use_plot(FILE *out, const void *user)
 {
+    enum { LINES = 750 };
     const struct tsr__page *page = user;
-    const struct tsr__in_use *in_use = page->in_use;
-    double start = page->view->start, length = page->view->end - start, line = length / 750;
+    double start = page->view->start, line = (page->view->end - start) / LINES;
+    uint64_t visible = page->in_use->peak / 1500, level = 0;
     size_t cursor = 0;
     tsr__put_provenance(out, page->info, page->view->detail->row->strategy,
                         "time_s: seconds of the steady step; in_use_bytes: the most that is in use "
-                        "on the device until the next row");
+                        "on the device until the next row; no change under 1/1500 of the peak");
     fputs("time_s,in_use_bytes\n", out);
-    for (int i = 0; i <= 750; i++) {
+    for (int i = 0; i <= LINES; i++) {
         double from = i * line;
-        uint64_t bytes = tsr__in_use_between(in_use, start + from, start + from + line, &cursor);
+        uint64_t bytes =
+            tsr__in_use_between(page->in_use, start + from, start + from + line, &cursor);
+        bool shows = bytes > level + visible || level > bytes + visible;
+        if (!shows && i > 0 && i < LINES && bytes != page->in_use->peak)
+            continue;
         fprintf(out, "%.9f,%" PRIu64 "\n", from, bytes);
+        level = bytes;
     }
     return TSR_OK;
 }
