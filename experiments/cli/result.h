@@ -16,6 +16,7 @@ struct tsr_row {
     char summary[160];  /* the options of the strategy in words */
     char failure[512];  /* "" = simulated; else the one-line reason (out of memory, ...) */
     int failure_status; /* exit status of `sim` for it (3: does not fit) */
+    char remedy[96];    /* out of memory: what would have fitted; "" = it was not looked for */
     uint32_t world;
     uint64_t tokens_per_rank; /* of one iteration */
     struct tsr_metrics first, steady;

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "cmd.h"
+#include "oom.h"
 #include "peak.h"
 #include "report.h"
 
@@ -177,14 +178,28 @@ static tsr_status simulate(const struct tsr_job *job, const struct tsr_emission 
     return status;
 }
 
+/* The device is too small: the row says what did not fit, and so do files. */
+static tsr_status run_out(const struct tsr_job *job, struct tsr_emission *emission, const char *dir,
+                          struct tsr_row *row)
+{
+    tsr_row_fail(row, TSR_EOOM);
+    tsr_status status = tsr_oom_report(job, emission, dir, row);
+    tsr_emission_fini(emission);
+    if (status != TSR_OK)
+        tsr_row_fail(row, status);
+    return status == TSR_OK ? tsr_fail(TSR_EOOM, "%s", row->failure) : status;
+}
+
 tsr_status tsr_simulate(const struct tsr_job *job, const struct tsr_study_info *info,
                         const char *dir, struct tsr_row *row)
 {
     struct tsr_emission emission;
     tsr_row_begin(row, job);
-    tsr_status status = tsr_emit(job, &emission);
+    tsr_status status = tsr_emit_or_keep(job, &emission);
+    if (status == TSR_EOOM)
+        return run_out(job, &emission, dir, row);
     if (status != TSR_OK) {
-        if (status != TSR_EOOM && status != TSR_ECONFIG && status != TSR_ENOMEM)
+        if (status != TSR_ECONFIG && status != TSR_ENOMEM)
             status = tsr_node_wrap_error(job->strategy->at, status, row->strategy);
         tsr_row_fail(row, status);
         return status;
