@@ -14,26 +14,38 @@
 #include "../../experiments/cli/report_pickle.h"
 
 struct writer {
+    FILE *out;
     char *bytes;
     size_t n;
     struct tsr__pickle pickle;
 };
 
+static struct tsr__pickle *begin(struct writer *w)
+{
+    *w = (struct writer){0};
+    w->out = open_memstream(&w->bytes, &w->n);
+    assert_non_null(w->out);
+    tsr__pickle_begin(&w->pickle, w->out);
+    return &w->pickle;
+}
+
+static void finish(struct writer *w, const unsigned char *expected, size_t n)
+{
+    tsr__pickle_end(&w->pickle);
+    assert_int_equal(fclose(w->out), 0);
+    assert_int_equal(w->n, n);
+    assert_memory_equal(w->bytes, expected, n);
+    free(w->bytes);
+}
+
 /* Writes one value with `put` and compares what stands between PROTO and STOP. */
 #define EXPECT(put, ...)                                                     \
     do {                                                                     \
         static const unsigned char expected[] = {0x80, 4, __VA_ARGS__, '.'}; \
-        struct writer w = {0};                                               \
-        FILE *out = open_memstream(&w.bytes, &w.n);                          \
-        struct tsr__pickle *p = &w.pickle;                                   \
-        assert_non_null(out);                                                \
-        tsr__pickle_begin(p, out);                                           \
+        struct writer w;                                                     \
+        struct tsr__pickle *p = begin(&w);                                   \
         put;                                                                 \
-        tsr__pickle_end(p);                                                  \
-        assert_int_equal(fclose(out), 0);                                    \
-        assert_int_equal(w.n, sizeof expected);                              \
-        assert_memory_equal(w.bytes, expected, sizeof expected);             \
-        free(w.bytes);                                                       \
+        finish(&w, expected, sizeof expected);                               \
     } while (0)
 
 static void test_int__takes_the_shortest_form(void **state)
