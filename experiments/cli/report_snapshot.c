@@ -345,7 +345,11 @@ static void put_annotations(struct snapshot *s)
         char name[64];
         if (!n_instrs(s->history, i))
             continue;
-        (void)snprintf(name, sizeof name, "ProfilerStep#%d", s->history->programs[i]->iteration);
+        if (s->history->programs[i]->iteration < 0)
+            (void)snprintf(name, sizeof name, "initialisation");
+        else
+            (void)snprintf(name, sizeof name, "ProfilerStep#%d",
+                           s->history->programs[i]->iteration);
         put_annotation(s, name, "START", i, 0);
         put_phases(s, i);
         put_annotation(s, name, "END", i, n_instrs(s->history, i) - 1);
