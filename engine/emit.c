@@ -142,6 +142,18 @@ struct tsr_storage *tsr__storage_new(struct tsr_engine *e, uint64_t bytes,
     return s;
 }
 
+/* What could not be served, and how things stood then: the unwinding frees what it holds. */
+static void note_oom(struct tsr_engine *e, const struct tsr_storage *s)
+{
+    e->is_oom = true;
+    e->oom = (struct tsr_oom){.bytes = s->bytes,
+                              .category = s->category,
+                              .stream = s->stream,
+                              .origin = e->origin,
+                              .stats = tsr_allocator_stats(e->allocator),
+                              .device_bytes = e->config.allocator.device_bytes};
+}
+
 void tsr__storage_back(struct tsr_engine *e, struct tsr_storage *s)
 {
     if (!tsr__ok(e) || s->live)
@@ -154,6 +166,8 @@ void tsr__storage_back(struct tsr_engine *e, struct tsr_storage *s)
     tsr_status status = tsr_allocator_alloc(e->allocator, s->bytes, s->stream, &s->block);
     if (status != TSR_OK) {
         s->live = false;
+        if (status == TSR_EOOM)
+            note_oom(e, s);
         tsr__set_error(e, status);
         return;
     }

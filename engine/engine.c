@@ -110,6 +110,13 @@ const struct tsr_tables *tsr_engine_tables(const struct tsr_engine *e)
     return &e->tables;
 }
 
+bool tsr_engine_oom(const struct tsr_engine *e, struct tsr_oom *out)
+{
+    if (e->is_oom)
+        *out = e->oom;
+    return e->is_oom;
+}
+
 struct tsr_allocator_stats tsr_engine_memory(const struct tsr_engine *e)
 {
     return tsr_allocator_stats(e->allocator);

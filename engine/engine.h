@@ -392,6 +392,8 @@ struct tsr_engine {
 
     /* emission */
     struct tsr_allocator *allocator;
+    bool is_oom; /* oom is set */
+    struct tsr_oom oom;
     uint16_t stream; /* current */
     struct tsr_origin origin;
     uint32_t next_buffer, next_event;

@@ -12,14 +12,14 @@
 struct live {
     uint32_t buffer; /* TSR_NO_ID: the slot is empty */
     uint8_t category;
-    uint64_t bytes;
+    uint64_t bytes, requested;
 };
 
 struct tsr_memory {
     /* Open addressing with linear probing; n_slots is a power of two, at most half is used. */
     struct live *slots;
     size_t n_slots, n_live;
-    uint64_t total, reserved;
+    uint64_t total, reserved, requested;
     uint64_t by_category[TSR_N_CATEGORIES];
 };
 
@@ -119,9 +119,10 @@ static tsr_status on_alloc(struct tsr_memory *memory, const struct tsr_instr *in
     if (slot->buffer != TSR_NO_ID)
         return tsr_fail(TSR_EASSERT, "instruction %zu: buffer %" PRIu32 " is allocated twice", at,
                         instr->buffer);
-    *slot = (struct live){instr->buffer, instr->category, instr->block_bytes};
+    *slot = (struct live){instr->buffer, instr->category, instr->block_bytes, instr->bytes};
     memory->n_live++;
     memory->total += instr->block_bytes;
+    memory->requested += instr->bytes;
     memory->by_category[instr->category] += instr->block_bytes;
     return TSR_OK;
 }
@@ -134,6 +135,7 @@ static tsr_status on_free(struct tsr_memory *memory, const struct tsr_instr *ins
                         "instruction %zu: buffer %" PRIu32 " is freed twice or was never allocated",
                         at, instr->buffer);
     memory->total -= slot->bytes;
+    memory->requested -= slot->requested;
     memory->by_category[slot->category] -= slot->bytes;
     slot_clear(memory, slot);
     return TSR_OK;
@@ -181,8 +183,10 @@ static void set_peak(struct tsr_memory_peak *peak, const struct tsr_memory *memo
 static void send_sample(const struct tsr_memory *memory, size_t at, tsr_memory_fn on_sample,
                         void *user)
 {
-    struct tsr_memory_sample sample = {
-        .instr = at, .total = memory->total, .reserved = memory->reserved};
+    struct tsr_memory_sample sample = {.instr = at,
+                                       .total = memory->total,
+                                       .reserved = memory->reserved,
+                                       .requested = memory->requested};
     for (int c = 0; c < TSR_N_CATEGORIES; c++)
         sample.by_category[c] = memory->by_category[c];
     on_sample(user, &sample);

@@ -14,9 +14,10 @@ tsr_status tsr_memory_create(struct tsr_memory **out) TSR_MUST_USE;
 void tsr_memory_destroy(struct tsr_memory *memory);
 
 struct tsr_memory_sample {
-    size_t instr;      /* index in the program: state after this ALLOC or FREE */
-    uint64_t total;    /* sum of by_category */
-    uint64_t reserved; /* device allocations held */
+    size_t instr;       /* index in the program: state after this ALLOC or FREE */
+    uint64_t total;     /* sum of by_category */
+    uint64_t reserved;  /* device allocations held */
+    uint64_t requested; /* what was asked for; total minus this was lost to rounding */
     uint64_t by_category[TSR_N_CATEGORIES];
 };
 typedef void (*tsr_memory_fn)(void *user, const struct tsr_memory_sample *sample);

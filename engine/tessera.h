@@ -503,6 +503,18 @@ tsr_status tsr_engine_init_params(struct tsr_engine *engine) TSR_MUST_USE;
  */
 tsr_status tsr_step_run(struct tsr_engine *engine, uint32_t iteration) TSR_MUST_USE;
 
+/* The request that ended a step with TSR_EOOM. */
+struct tsr_oom {
+    uint64_t bytes;   /* requested */
+    uint8_t category; /* enum tsr_category */
+    uint16_t stream;
+    struct tsr_origin origin;
+    struct tsr_allocator_stats stats; /* at that moment, after the retry */
+    uint64_t device_bytes;
+};
+/* False: no step ran out of memory. */
+bool tsr_engine_oom(const struct tsr_engine *engine, struct tsr_oom *out);
+
 /* The parts, for own schedules. `entry`: run this submodule instead of the root (NULL: the root).
  */
 tsr_status tsr_step_begin(struct tsr_engine *engine,

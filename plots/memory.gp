@@ -1,18 +1,20 @@
-# memory.gp: memory over the steady step, stacked by owner. Draws memory-plot.csv, phases.csv and
-# peak.csv of a strategy:   gnuplot -e "dir='OUT/STRATEGY'; out='memory'" plots/memory.gp
+# memory.gp: memory over the steady step: allocated bytes stacked by owner, what the allocator holds,
+# what is in use on the device, the card's limit. Draws memory-plot.csv, in-use-plot.csv, phases.csv
+# and peak.csv of a strategy:   gnuplot -e "dir='OUT/STRATEGY'; out='memory'" plots/memory.gp
 reset
 if (!exists("dir")) dir = '.'
 if (!exists("out")) out = 'memory'
 load ARG0[1:strlen(ARG0) - strlen('memory.gp')].'style.gp'
 
 data = dir.'/memory-plot.csv'
+in_use = dir.'/in-use-plot.csv'
 phases = dir.'/phases.csv'
 peaks = dir.'/peak.csv'
 
 # The peak and the card's limit (0: unknown).
 stats peaks every ::1::1 using (peak_ms = $1 * 1e3, peak = $2 / GiB, module = strcol(3), \
     phase = strcol(4), limit = strlen(strcol(5)) ? real(strcol(5)) / GiB : 0, \
-    step_ms = $7 * 1e3, head = strcol(8), 1) nooutput
+    reserved = $6 / GiB, step_ms = $7 * 1e3, head = strcol(8), used = $9 / GiB, 1) nooutput
 
 # Names of the columns: the head of the file is its row 0; total and reserved are the last two.
 stats data every ::1 using 1 nooutput
@@ -29,19 +31,20 @@ do for [i = 2:last] {
 }
 
 # A limit far above the curve would flatten it; then it is only named.
-show_limit = limit > 0 && limit < 2.5 * peak
-top = peak > 0 ? 1.13 * (show_limit && limit > peak ? limit : peak) : 1
+highest = reserved > peak ? reserved : peak
+show_limit = limit > 0 && limit < 2.5 * highest
+top = highest > 0 ? 1.13 * (show_limit && limit > highest ? limit : highest) : 1
 set xrange [0:step_ms]
 set yrange [0:top]
 set xlabel 'time in the step (ms)'
-set ylabel 'allocated memory (GiB)'
+set ylabel 'memory (GiB)'
 unset key
 set lmargin at screen 0.07
 set rmargin at screen 0.785
 set bmargin at screen 0.115
 set tmargin at screen 0.80
 set label 3 head at screen 0.07, 0.955 left font ',14' textcolor rgb ink
-set label 4 'memory of a GPU over one step, simulated' at screen 0.07, 0.905 left textcolor rgb soft
+set label 4 sprintf('memory of a GPU over one step, simulated; reserved: at most %.2f GiB, in use: %.2f GiB', reserved, used) at screen 0.07, 0.905 left textcolor rgb soft
 
 band(phase) = \
     phase[1:7] eq 'forward'   ? 0xFFFFFF : \
@@ -50,30 +53,47 @@ band(phase) = \
     phase[1:9] eq 'optimizer' ? 0xDEDEDE : 0xE9E9E9
 
 # The legend by hand, in the order of the stack: gnuplot's own drops what is higher than the plot.
+# Above the owners: what the lines are, with their peaks.
 shown = 0
 do for [i = 2:last] { shown = shown + seen[i] }
+pitch = shown + 3 > 15 ? 0.66 / (shown + 3) : 0.044
 row = 0
+below = 0.4575 - pitch * (shown + 3.4) / 2
 do for [i = 2:last] {
     if (seen[i]) {
-        y = 0.4575 + 0.044 * (row - (shown - 1) / 2.0)
+        y = below + pitch * (row + 0.5)
         set object 10 + i rectangle from screen 0.805, y - 0.013 to screen 0.826, y + 0.013 fs solid noborder fc rgb colour[i] front
         set label 10 + i name[i] at screen 0.836, y left textcolor rgb ink front
         row = row + 1
     }
 }
+array line_name[3] = ['in use on the device', 'allocated', 'reserved']
+do for [k = 1:3] {
+    y = below + pitch * (shown + k - 0.1)
+    set label 40 + k line_name[k] at screen 0.836, y left textcolor rgb ink front
+    if (k == 1) { set arrow 10 from screen 0.803, y to screen 0.828, y nohead lc rgb 'white' lw 3 front }
+    set arrow 10 + k from screen 0.803, y to screen 0.828, y nohead front
+}
+set arrow 11 lc rgb ink lw 1.6 dt (3, 2)
+set arrow 12 lc rgb ink lw 0.8
+set arrow 13 lc rgb 0x7A3300 lw 1.6
 
 stack(i) = sum [k = 2:i] column(k) / GiB
 
-# The peak's name goes where there is room beside it, above the limit line if that is near; the
-# limit's name to the side that is left. Widths in shares of the plot, 715 pixels.
+# The peak's name goes where there is room beside it, above a line that is near; the limit's name to
+# the side that is left. Widths in shares of the plot, 715 pixels.
 set style textbox opaque noborder fillcolor rgb 'white' margins 1.0, 0.6
 peak_text = sprintf('peak %.2f GiB: %s, %s', peak, module, phase)
 peak_at = peak_ms / step_ms
 peak_width = strlen(peak_text) * 7.0 / 715
 to_left = peak_at + peak_width > 0.97 && peak_at > 0.5
 from = to_left ? peak_at - 0.015 - peak_width : peak_at + 0.015
-near_limit = show_limit && limit > peak && limit - peak < 0.08 * top
-peak_y = (near_limit ? limit : peak) + 0.045 * top
+peak_y = peak
+do for [pass = 1:2] {
+    if (reserved > peak_y && reserved - peak_y < 0.08 * top) { peak_y = reserved }
+    if (show_limit && limit > peak_y && limit - peak_y < 0.08 * top) { peak_y = limit }
+}
+peak_y = peak_y + 0.045 * top
 set label 1 peak_text at (from + (to_left ? peak_width : 0)) * step_ms, peak_y textcolor rgb ink front boxed
 if (to_left) { set label 1 right } else { set label 1 left }
 set label 5 '' at peak_ms, peak point pt 7 ps 0.7 lc rgb ink front
@@ -96,6 +116,10 @@ do for [kind in 'svg png'] {
             with boxxyerror fs solid noborder lc rgb variable notitle, \
         for [i = last:2:-1] data every ::1 using ($1 * 1e3):(seen[i] ? stack(i) : NaN) \
             with filledcurves y1=0 fs solid noborder lc rgb colour[i] notitle, \
+        data every ::1 using ($1 * 1e3):(column(last + 1) / GiB) with lines lc rgb ink lw 0.8 notitle, \
+        data every ::1 using ($1 * 1e3):(column(last + 2) / GiB) with lines lc rgb 0x7A3300 lw 1.6 notitle, \
+        in_use every ::1 using ($1 * 1e3):($2 / GiB) with steps lc rgb 'white' lw 3 notitle, \
+        in_use every ::1 using ($1 * 1e3):($2 / GiB) with steps lc rgb ink lw 1.6 dt (3, 2) notitle, \
         for [row = 0:2] phases every ::1 using ($5 == row ? $4 * 1e3 : NaN):(top):1 \
             with labels offset 0, 0.8 + row textcolor rgb ink notitle
 }

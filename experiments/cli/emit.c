@@ -165,21 +165,34 @@ static tsr_status emit(const struct tsr_job *job, bool one, uint32_t rank, uint3
     tsr_status status = one ? open_one(job, rank, out) : open_all(job, out);
     if (status == TSR_OK)
         status = emit_all(job, last, out);
-    if (status != TSR_OK) {
-        tsr_emission_fini(out);
-        return status;
-    }
     out->seconds = now() - start;
-    return TSR_OK;
+    return status;
+}
+
+static tsr_status emit_or_nothing(const struct tsr_job *job, bool one, uint32_t rank, uint32_t last,
+                                  struct tsr_emission *out)
+{
+    tsr_status status = emit(job, one, rank, last, out);
+    if (status != TSR_OK)
+        tsr_emission_fini(out);
+    return status;
 }
 
 tsr_status tsr_emit(const struct tsr_job *job, struct tsr_emission *out)
 {
-    return emit(job, false, 0, UINT32_MAX, out);
+    return emit_or_nothing(job, false, 0, UINT32_MAX, out);
+}
+
+tsr_status tsr_emit_or_keep(const struct tsr_job *job, struct tsr_emission *out)
+{
+    tsr_status status = emit(job, false, 0, UINT32_MAX, out);
+    if (status != TSR_OK && status != TSR_EOOM)
+        tsr_emission_fini(out);
+    return status;
 }
 
 tsr_status tsr_emit_rank(const struct tsr_job *job, uint32_t rank, uint32_t last,
                          struct tsr_emission *out)
 {
-    return emit(job, true, rank, last, out);
+    return emit_or_nothing(job, true, rank, last, out);
 }

@@ -29,6 +29,11 @@ struct tsr_emission {
  * to be freed. */
 tsr_status tsr_emit(const struct tsr_job *job, struct tsr_emission *out) TSR_MUST_USE;
 
+/* As tsr_emit(), but after TSR_EOOM *out has what was emitted, to be freed: n_iterations whole
+ * ones, and after them the one that was cut off (programs[n_iterations]; the engine that ran out
+ * knows tsr_engine_oom()). */
+tsr_status tsr_emit_or_keep(const struct tsr_job *job, struct tsr_emission *out) TSR_MUST_USE;
+
 /* As tsr_emit() for one rank alone, up to `last` (index with the initialisation) or, if that is
  * UINT32_MAX, until steady. */
 tsr_status tsr_emit_rank(const struct tsr_job *job, uint32_t rank, uint32_t last,

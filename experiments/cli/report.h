@@ -15,10 +15,24 @@
 tsr_status tsr_report_table(FILE *out, const char *format, const struct tsr_study_info *info,
                             const struct tsr_row *rows, size_t n) TSR_MUST_USE;
 
-/* Files of one strategy in DIR/STRATEGY: memory.csv, streams.csv and trace.json; what the
- * pictures need besides: memory-plot.csv, phases.csv, peak.csv, timeline.csv. */
+/* Files of one strategy in DIR/STRATEGY: memory.csv, streams.csv, trace.json and snapshot.pickle;
+ * what the pictures need besides: memory-plot.csv, in-use-plot.csv, phases.csv, peak.csv,
+ * timeline.csv. */
 tsr_status tsr_report_detail(const char *dir, const struct tsr_study_info *info,
                              const struct tsr_detail *detail) TSR_MUST_USE;
+
+/* The memory of a run from the start of the process: what torch.cuda.memory._snapshot() would give
+ * if the history had been recorded from the beginning. */
+struct tsr_history {
+    const struct tsr_program *const *programs; /* [n]: the initialisation, iterations */
+    uint32_t n;
+    size_t n_last;                                /* instructions of the last program that count */
+    struct tsr_sim_span *const *spans;            /* [n]; NULL: no times are known */
+    const struct tsr_allocator_config *allocator; /* NULL: the defaults */
+    const struct tsr_oom *oom;                    /* what ended it; NULL: nothing */
+};
+/* FOLDER/snapshot.pickle, which opens in pytorch.org/memory_viz. */
+tsr_status tsr_report_snapshot(const char *folder, const struct tsr_history *history) TSR_MUST_USE;
 
 /* Files of the study in DIR: summary.csv and summary.json; for the pictures compare.csv,
  * compare-frame.csv, compare-front.csv and compare-categories.csv. */

@@ -43,31 +43,63 @@ static tsr_status write_all(const char *folder, const struct tsr__page *pages, s
     TSR_TRY(tsr_make_folder(folder));
     TSR_TRY(write_one(folder, "memory.csv", tsr__write_memory, steady));
     TSR_TRY(write_one(folder, "memory-plot.csv", tsr__write_memory_plot, steady));
+    TSR_TRY(write_one(folder, "in-use-plot.csv", tsr__write_in_use_plot, steady));
     TSR_TRY(write_one(folder, "phases.csv", tsr__write_phases, steady));
     TSR_TRY(write_one(folder, "peak.csv", tsr__write_peak, steady));
     TSR_TRY(write_one(folder, "streams.csv", tsr__write_streams, steady));
     TSR_TRY(write_one(folder, "timeline.csv", tsr__write_timeline, steady));
-    return write_one(folder, "trace.json", tsr__write_trace, &both);
+    TSR_TRY(write_one(folder, "trace.json", tsr__write_trace, &both));
+    const struct tsr_detail *detail = steady->view->detail;
+    struct tsr_history history = {.programs = detail->programs,
+                                  .n = detail->steady + 1,
+                                  .n_last = detail->programs[detail->steady]->n_instrs,
+                                  .spans = detail->spans,
+                                  .allocator = detail->allocator};
+    return tsr_report_snapshot(folder, &history);
+}
+
+/* One iteration: what its pages refer to. */
+struct part {
+    struct tsr__view view;
+    struct tsr__curve curve;
+    struct tsr__in_use in_use;
+};
+
+static tsr_status part_init(struct part *part, const struct tsr_detail *detail, uint32_t iteration)
+{
+    TSR_TRY(tsr__view_init(&part->view, detail, iteration));
+    tsr_status status = tsr__curve_init(&part->curve, detail, iteration);
+    if (status == TSR_OK) {
+        status = tsr__in_use_init(&part->in_use, &part->view);
+        if (status != TSR_OK)
+            tsr__curve_fini(&part->curve);
+    }
+    if (status != TSR_OK)
+        tsr__view_fini(&part->view);
+    return status;
+}
+
+static void part_fini(struct part *part)
+{
+    tsr__view_fini(&part->view);
+    tsr__curve_fini(&part->curve);
+    tsr__in_use_fini(&part->in_use);
 }
 
 tsr_status tsr_report_detail(const char *dir, const struct tsr_study_info *info,
                              const struct tsr_detail *detail)
 {
-    struct tsr__view views[2];
-    struct tsr__curve curves[2];
+    struct part parts[2];
     struct tsr__page pages[2];
     uint32_t iterations[2] = {first_iteration(detail), detail->steady};
     size_t wanted = iterations[0] == iterations[1] ? 1 : 2, n = 0;
     tsr_status status = TSR_OK;
-    for (size_t i = 0; status == TSR_OK && i < wanted; i++) {
-        status = tsr__view_init(&views[i], detail, iterations[i]);
+    while (status == TSR_OK && n < wanted) {
+        status = part_init(&parts[n], detail, iterations[n]);
         if (status != TSR_OK)
             break;
-        status = tsr__curve_init(&curves[i], detail, iterations[i]);
-        if (status != TSR_OK)
-            tsr__view_fini(&views[i]);
-        else
-            pages[n++] = (struct tsr__page){info, &views[i], &curves[i]};
+        pages[n] = (struct tsr__page){info, &parts[n].view, &parts[n].curve, &parts[n].in_use};
+        n++;
     }
     char name[128];
     tsr__folder_name(detail->row->strategy, name, sizeof name);
@@ -75,9 +107,7 @@ tsr_status tsr_report_detail(const char *dir, const struct tsr_study_info *info,
     if (status == TSR_OK)
         status = folder ? write_all(folder, pages, n) : TSR_ENOMEM;
     free(folder);
-    for (size_t i = 0; i < n; i++) {
-        tsr__view_fini(&views[i]);
-        tsr__curve_fini(&curves[i]);
-    }
+    for (size_t i = 0; i < n; i++)
+        part_fini(&parts[i]);
     return status;
 }

@@ -2,6 +2,7 @@
 #ifndef TSR_CLI_REPORT_DETAIL_H
 #define TSR_CLI_REPORT_DETAIL_H
 
+#include "report_in_use.h"
 #include "report_view.h"
 
 #include <stdio.h>
@@ -25,6 +26,7 @@ struct tsr__page {
     const struct tsr_study_info *info;
     const struct tsr__view *view;
     const struct tsr__curve *curve;
+    const struct tsr__in_use *in_use;
 };
 
 /* "Llama-3.1-8B · dgx-h100-1 · 8 GPUs · fsdp": the head of a picture. */
@@ -33,6 +35,7 @@ void tsr__put_title(FILE *out, const struct tsr__page *page);
 /* Each has the type tsr_write_fn and takes a struct tsr__page. */
 tsr_status tsr__write_memory(FILE *out, const void *page);
 tsr_status tsr__write_memory_plot(FILE *out, const void *page);
+tsr_status tsr__write_in_use_plot(FILE *out, const void *page);
 tsr_status tsr__write_phases(FILE *out, const void *page);
 tsr_status tsr__write_peak(FILE *out, const void *page);
 tsr_status tsr__write_streams(FILE *out, const void *page);

@@ -3,6 +3,7 @@
  * The order of the changes is the host's issue order, in which PyTorch counts its peak; the time of
  * a change is the device's: when the next work issued after it starts (report_view.h). So the
  * highest point of the curve is the peak that the table gives, at the moment when it is in use.
+ * Beside it is what the device really works on (report_in_use.h), which has no host in it.
  */
 #include "report_detail.h"
 #include "report_text.h"
@@ -82,7 +83,7 @@ static void put_sample(FILE *out, const struct tsr__curve *curve,
         if (curve->occurs[c])
             fprintf(out, ",%" PRIu64, sample->by_category[c]);
     }
-    fprintf(out, ",%" PRIu64 ",%" PRIu64 "\n", sample->total, sample->reserved);
+    fprintf(out, ",%" PRIu64 ",%" PRIu64, sample->total, sample->reserved);
 }
 
 static void put_head(FILE *out, const struct tsr__curve *curve)
@@ -94,7 +95,7 @@ static void put_head(FILE *out, const struct tsr__curve *curve)
         if (curve->occurs[tsr__stack_order[i]])
             fprintf(out, ",%s_bytes", key);
     }
-    fputs(",total_bytes,reserved_bytes\n", out);
+    fputs(",total_bytes,reserved_bytes", out);
 }
 
 static double sample_time(const struct tsr__page *page, size_t i)
@@ -106,15 +107,27 @@ tsr_status tsr__write_memory(FILE *out, const void *user)
 {
     const struct tsr__page *page = user;
     const struct tsr__curve *curve = page->curve;
+    double end = page->view->end - page->view->start;
+    size_t cursor = 0;
     tsr__put_provenance(out, page->info, page->view->detail->row->strategy,
-                        "time_s: seconds of the steady step on the device's clock; then bytes by "
-                        "owner; one row per change, in the host's issue order");
+                        "time_s: seconds of the steady step on the device's clock; then bytes of "
+                        "blocks by owner, their total, what the allocator holds (reserved), what "
+                        "was requested of the total, and the most that is in use on the device "
+                        "until the next row; one row per change, in the host's issue order");
     put_head(out, curve);
-    for (size_t i = 0; i < curve->n; i++)
-        put_sample(out, curve, &curve->samples[i], sample_time(page, i));
-    /* The last level holds to the end of the step. */
-    if (curve->n)
-        put_sample(out, curve, &curve->samples[curve->n - 1], page->view->end - page->view->start);
+    fputs(",requested_bytes,in_use_bytes\n", out);
+    for (size_t i = 0; i <= curve->n; i++) {
+        if (!curve->n)
+            break;
+        /* The last level holds to the end of the step. */
+        const struct tsr_memory_sample *sample = &curve->samples[i < curve->n ? i : i - 1];
+        double from = i < curve->n ? sample_time(page, i) : end;
+        double to = i + 1 < curve->n ? sample_time(page, i + 1) : end;
+        put_sample(out, curve, sample, from);
+        fprintf(out, ",%" PRIu64 ",%" PRIu64 "\n", sample->requested,
+                tsr__in_use_between(page->in_use, page->view->start + from, page->view->start + to,
+                                    &cursor));
+    }
     return TSR_OK;
 }
 
@@ -137,13 +150,19 @@ static bool looks_the_same(const struct steps *steps, const struct tsr_memory_sa
     return other->total != steps->curve->peak.allocated || steps->level->total == other->total;
 }
 
+static void put_step(const struct steps *steps, const struct tsr_memory_sample *level, double time)
+{
+    put_sample(steps->out, steps->curve, level, time);
+    fputc('\n', steps->out);
+}
+
 static void step_to(struct steps *steps, const struct tsr_memory_sample *level, double time)
 {
     if (steps->level && looks_the_same(steps, level))
         return;
     if (steps->level)
-        put_sample(steps->out, steps->curve, steps->level, time);
-    put_sample(steps->out, steps->curve, level, time);
+        put_step(steps, steps->level, time);
+    put_step(steps, level, time);
     steps->level = level;
 }
 
@@ -161,6 +180,7 @@ tsr_status tsr__write_memory_plot(FILE *out, const void *user)
                         "only the fullest and the last level, no change under 1/1500 of the peak; "
                         "each level twice, where it begins and where it ends");
     put_head(out, curve);
+    fputc('\n', out);
     for (size_t i = 0; i < curve->n; i++) {
         if (i == first)
             begin = sample_time(page, i);
@@ -176,7 +196,32 @@ tsr_status tsr__write_memory_plot(FILE *out, const void *user)
         first = i + 1;
     }
     if (steps.level)
-        put_sample(out, curve, steps.level, end);
+        put_step(&steps, steps.level, end);
+    return TSR_OK;
+}
+
+/* At the resolution of the picture: within a line of it the most that is in use. */
+tsr_status tsr__write_in_use_plot(FILE *out, const void *user)
+{
+    enum { LINES = 750 };
+    const struct tsr__page *page = user;
+    double start = page->view->start, line = (page->view->end - start) / LINES;
+    uint64_t visible = page->in_use->peak / 1500, level = 0;
+    size_t cursor = 0;
+    tsr__put_provenance(out, page->info, page->view->detail->row->strategy,
+                        "time_s: seconds of the steady step; in_use_bytes: the most that is in use "
+                        "on the device until the next row; no change under 1/1500 of the peak");
+    fputs("time_s,in_use_bytes\n", out);
+    for (int i = 0; i <= LINES; i++) {
+        double from = i * line;
+        uint64_t bytes =
+            tsr__in_use_between(page->in_use, start + from, start + from + line, &cursor);
+        bool shows = bytes > level + visible || level > bytes + visible;
+        if (!shows && i > 0 && i < LINES && bytes != page->in_use->peak)
+            continue;
+        fprintf(out, "%.9f,%" PRIu64 "\n", from, bytes);
+        level = bytes;
+    }
     return TSR_OK;
 }
 
@@ -250,8 +295,10 @@ tsr_status tsr__write_peak(FILE *out, const void *user)
     const struct tsr_memory_peak *peak = &page->curve->peak;
     tsr__put_provenance(out, page->info, view->detail->row->strategy,
                         "the peak of memory.csv: time_s, bytes, module and phase of the "
-                        "allocation that made it, the card's usable bytes (empty: unknown)");
-    fputs("time_s,peak_bytes,module,phase,limit_bytes,reserved_bytes,step_s,title\n", out);
+                        "allocation that made it, the card's usable bytes (empty: unknown); most "
+                        "bytes reserved, and in use on the device");
+    fputs("time_s,peak_bytes,module,phase,limit_bytes,reserved_bytes,step_s,title,in_use_bytes\n",
+          out);
     fprintf(out, "%.9f,%" PRIu64 ",", seconds(view, peak->instr), peak->allocated);
     tsr__put_plain(out, tsr__module_of(view->tables, &peak->origin));
     fprintf(out, ",%s,", tsr_phase_name(peak->origin.phase));
@@ -259,6 +306,6 @@ tsr_status tsr__write_peak(FILE *out, const void *user)
         fprintf(out, "%" PRIu64, view->detail->row->usable_bytes);
     fprintf(out, ",%" PRIu64 ",%.9f,", peak->reserved, view->end - view->start);
     tsr__put_title(out, page);
-    fputc('\n', out);
+    fprintf(out, ",%" PRIu64 "\n", page->in_use->peak);
     return TSR_OK;
 }

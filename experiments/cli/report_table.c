@@ -179,7 +179,8 @@ static void put_failures(FILE *out, const struct tsr_row *rows, size_t n)
     int footnote = 0;
     for (size_t i = 0; i < n; i++) {
         if (rows[i].failure[0])
-            fprintf(out, "[%d] %s: %s\n\n", ++footnote, rows[i].strategy, rows[i].failure);
+            fprintf(out, "[%d] %s: %s%s%s\n\n", ++footnote, rows[i].strategy, rows[i].failure,
+                    rows[i].remedy[0] ? "; " : "", rows[i].remedy);
     }
 }
 

@@ -263,25 +263,39 @@ static void put_slices(struct trace *t, const struct tsr__view *view)
 
 /* ---- memory ------------------------------------------------------------------------------- */
 
-static void put_counter(struct trace *t, const struct tsr__curve *curve,
-                        const struct tsr_memory_sample *sample, int64_t ns)
+/* A counter up to its args; several args are stacked by viewers, so lines that are not parts of a
+ * whole are counters of their own. */
+static void begin_counter(struct trace *t, const char *name, int64_t ns)
 {
     begin_event(t);
     fprintf(t->out, "{\"ph\":\"C\",\"pid\":%" PRIu32 ",", t->pid);
     put_us(t->out, "ts", ns);
-    fputs(",\"name\":\"memory (bytes)\",\"args\":{", t->out);
+    fprintf(t->out, ",\"name\":\"%s (bytes)\",\"args\":{", name);
+}
+
+static void put_counter(struct trace *t, const char *name, int64_t ns, uint64_t bytes)
+{
+    begin_counter(t, name, ns);
+    fprintf(t->out, "\"%s\":%" PRIu64 "}}", name, bytes);
+}
+
+static void put_counters(struct trace *t, const struct tsr__curve *curve,
+                         const struct tsr_memory_sample *sample, int64_t ns)
+{
     bool comma = false;
-    for (int c = 0; c < TSR_N_CATEGORIES; c++) {
+    begin_counter(t, "memory", ns);
+    for (int i = 0; i < TSR_N_CATEGORIES; i++) {
+        int c = tsr__stack_order[i];
         if (!curve->occurs[c])
             continue;
         fprintf(t->out, "%s\"%s\":%" PRIu64, comma ? "," : "", tsr_category_name(c),
                 sample->by_category[c]);
         comma = true;
     }
-    fprintf(t->out, "}},\n{\"ph\":\"C\",\"pid\":%" PRIu32 ",", t->pid);
-    put_us(t->out, "ts", ns);
-    fprintf(t->out, ",\"name\":\"reserved (bytes)\",\"args\":{\"reserved\":%" PRIu64 "}}",
-            sample->reserved);
+    fputs("}}", t->out);
+    put_counter(t, "allocated", ns, sample->total);
+    put_counter(t, "requested", ns, sample->requested);
+    put_counter(t, "reserved", ns, sample->reserved);
 }
 
 static int64_t sample_time(const struct trace *t, const struct tsr__page *page, size_t i)
@@ -301,9 +315,12 @@ static void put_memory(struct trace *t, const struct tsr__page *page)
             best = i;
         if (i + 1 < curve->n && sample_time(t, page, i + 1) == now)
             continue;
-        put_counter(t, curve, &curve->samples[best], now);
+        put_counters(t, curve, &curve->samples[best], now);
         best = i + 1;
     }
+    for (size_t i = 0; i < page->in_use->n; i++)
+        put_counter(t, "in use on the device", nanoseconds(t, page->in_use->levels[i].time),
+                    page->in_use->levels[i].bytes);
 }
 
 tsr_status tsr__write_trace(FILE *out, const void *user)

@@ -16,6 +16,7 @@ struct tsr_row {
     char summary[160];  /* the options of the strategy in words */
     char failure[512];  /* "" = simulated; else the one-line reason (out of memory, ...) */
     int failure_status; /* exit status of `sim` for it (3: does not fit) */
+    char remedy[96];    /* out of memory: what would have fitted; "" = it was not looked for */
     uint32_t world;
     uint64_t tokens_per_rank; /* of one iteration */
     struct tsr_metrics first, steady;
@@ -42,6 +43,7 @@ struct tsr_detail {
     uint32_t n_iterations;
     uint32_t steady; /* index of the steady iteration */
     uint32_t rank;
+    const struct tsr_allocator_config *allocator; /* NULL: the defaults */
 };
 
 /* What a whole comparison says about itself. */

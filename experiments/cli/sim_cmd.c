@@ -1,7 +1,9 @@
 /* sim_cmd.c: `tessera sim` and `tessera run`: one strategy. */
+#include <stdio.h>
 #include <string.h>
 
 #include "cmd.h"
+#include "oom.h"
 #include "report.h"
 #include "report_file.h"
 #include "simulate.h"
@@ -18,6 +20,13 @@ static tsr_status report(const struct tsr_args *args, const struct tsr_study *st
     return args->out ? tsr_study_write(study, args->out, row) : TSR_OK;
 }
 
+static tsr_status tell_what_would_fit(const struct tsr_job *job, struct tsr_row *row)
+{
+    TSR_TRY(tsr_oom_remedy(job, row));
+    fprintf(stderr, "tessera: %s: %s; %s\n", row->strategy, row->failure, row->remedy);
+    return TSR_OK;
+}
+
 /* A strategy that the allocator could not serve has a row too: the table says what was missing. */
 static tsr_status sim(const struct tsr_args *args, const struct tsr_study *study, bool *fits)
 {
@@ -27,6 +36,8 @@ static tsr_status sim(const struct tsr_args *args, const struct tsr_study *study
     tsr_status status = tsr_simulate(&study->jobs[0], &study->info, args->out, &row);
     if (status != TSR_OK && status != TSR_EOOM)
         return status;
+    if (status == TSR_EOOM)
+        TSR_TRY(tell_what_would_fit(&study->jobs[0], &row));
     *fits = row.fits != 0;
     return report(args, study, &row);
 }

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "cmd.h"
+#include "oom.h"
 #include "peak.h"
 #include "report.h"
 
@@ -141,8 +142,9 @@ static tsr_status take_times(const struct tsr_job *job, const struct tsr_emissio
     return TSR_OK;
 }
 
-static tsr_status write_detail(const struct tsr_emission *emission, const struct run *run,
-                               uint32_t shown, const struct tsr_study_info *info, const char *dir,
+static tsr_status write_detail(const struct tsr_job *job, const struct tsr_emission *emission,
+                               const struct run *run, uint32_t shown,
+                               const struct tsr_study_info *info, const char *dir,
                                const struct tsr_row *row)
 {
     const struct tsr_sim_rank *rank = find_rank(run->result, shown);
@@ -152,7 +154,8 @@ static tsr_status write_detail(const struct tsr_emission *emission, const struct
                                 .iteration_end = run->result->iteration_end,
                                 .n_iterations = emission->n_iterations,
                                 .steady = emission->n_iterations - 1,
-                                .rank = rank->rank};
+                                .rank = rank->rank,
+                                .allocator = &job->settings->allocator};
     return tsr_report_detail(dir, info, &detail);
 }
 
@@ -170,9 +173,21 @@ static tsr_status simulate(const struct tsr_job *job, const struct tsr_emission 
     if (status == TSR_OK)
         status = take_times(job, emission, &run, row, &shown);
     if (status == TSR_OK && dir)
-        status = write_detail(emission, &run, shown, info, dir, row);
+        status = write_detail(job, emission, &run, shown, info, dir, row);
     close_run(&run);
     return status;
+}
+
+/* The device is too small: the row says what did not fit, and so do files. */
+static tsr_status run_out(const struct tsr_job *job, struct tsr_emission *emission, const char *dir,
+                          struct tsr_row *row)
+{
+    tsr_row_fail(row, TSR_EOOM);
+    tsr_status status = tsr_oom_report(job, emission, dir, row);
+    tsr_emission_fini(emission);
+    if (status != TSR_OK)
+        tsr_row_fail(row, status);
+    return status == TSR_OK ? tsr_fail(TSR_EOOM, "%s", row->failure) : status;
 }
 
 tsr_status tsr_simulate(const struct tsr_job *job, const struct tsr_study_info *info,
@@ -180,9 +195,11 @@ tsr_status tsr_simulate(const struct tsr_job *job, const struct tsr_study_info *
 {
     struct tsr_emission emission;
     tsr_row_begin(row, job);
-    tsr_status status = tsr_emit(job, &emission);
+    tsr_status status = tsr_emit_or_keep(job, &emission);
+    if (status == TSR_EOOM)
+        return run_out(job, &emission, dir, row);
     if (status != TSR_OK) {
-        if (status != TSR_EOOM && status != TSR_ECONFIG && status != TSR_ENOMEM)
+        if (status != TSR_ECONFIG && status != TSR_ENOMEM)
             status = tsr_node_wrap_error(job->strategy->at, status, row->strategy);
         tsr_row_fail(row, status);
         return status;

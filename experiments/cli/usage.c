@@ -12,7 +12,8 @@ const struct tsr_usage tsr_usages[] = {
      "Simulates each strategy of the experiment file until its step repeats itself, and prints a\n"
      "row each: step time, tokens per second, MFU, peak memory against the card, exposed\n"
      "communication, bytes sent. With --out: summary.csv and summary.json, and per strategy a\n"
-     "memory timeline, a stream timeline, a Perfetto trace and pictures.\n"
+     "memory timeline, a stream timeline, a Perfetto trace, a memory snapshot (snapshot.pickle,\n"
+     "for pytorch.org/memory_viz) and pictures.\n"
      "\n"
      "Exit status: 0 also when strategies do not fit (the table says so), 1 the machine failed,\n"
      "2 a mistake in the file or the options.\n"
@@ -24,7 +25,10 @@ const struct tsr_usage tsr_usages[] = {
     {"sim", "simulate one strategy", "FILE --strategy NAME [--out DIR] [options]",
      TSR_OPT_SET | TSR_OPT_PRINT_CONFIG | TSR_OPT_FORMAT | TSR_OPT_OUT | TSR_OPT_STRATEGY,
      "md, csv or json (default md)",
-     "As compare, for one strategy. Exit status 3 if it does not fit on the card.\n"
+     "As compare, for one strategy. Exit status 3 if it does not fit on the card. With\n"
+     "allocator.limit: card the allocator fails as on the card: one line on stderr says who asked\n"
+     "for how much, what was free, who holds most, what would fit; with --out, DIR/STRATEGY has\n"
+     "oom.json and the snapshot at that moment.\n"
      "\n"
      "Examples\n"
      "  tessera sim experiments/flagship/dgx-h100-8.yaml --strategy fsdp\n"

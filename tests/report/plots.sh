@@ -44,7 +44,7 @@ says() {
 
 draw memory /fsdp
 says memory /fsdp 'peak [0-9.]* GiB' 'usable: ' forward loss backward optimizer \
-    'allocated memory (GiB)' 'time in the step (ms)' activations
+    'memory (GiB)' 'in use on the device' allocated reserved 'time in the step (ms)' activations
 draw timeline /fsdp
 says timeline /fsdp 'AG layers.4' 'RS layers.4' exposed 'reduce-scatter' 'time in the step (ms)'
 draw compare-time-memory ""

@@ -60,19 +60,21 @@ static const char *next_numbers(const char *at, double *values, int *n)
     }
 }
 
-static void check_sums(const char *text, double *highest)
+/* more: columns behind the total and the reserved bytes. */
+static void check_sums(const char *text, int more, double *highest)
 {
     double values[32], before = 0;
     int n = 0, rows = 0;
     *highest = 0;
     for (const char *at = next_numbers(text, values, &n); at; at = next_numbers(at, values, &n)) {
-        double sum = 0;
-        for (int i = 1; i < n - 2; i++)
+        double sum = 0, total = values[n - 2 - more];
+        for (int i = 1; i < n - 2 - more; i++)
             sum += values[i];
-        assert_true(sum == values[n - 2]); /* whole numbers below 2^53 */
+        assert_true(sum == total); /* whole numbers below 2^53 */
+        assert_true(!more || (values[n - 2] <= total && total - values[n - 2] < 512.0 * 5000));
         assert_true(values[0] >= before);
         before = values[0];
-        *highest = values[n - 2] > *highest ? values[n - 2] : *highest;
+        *highest = total > *highest ? total : *highest;
         rows++;
     }
     assert_true(rows > 50);
@@ -84,11 +86,12 @@ static void test_memory__owners_sum_to_the_total(void **state)
     double highest, plotted;
     char *text = scratch_read(f->folder, "memory.csv");
     assert_memory_equal(text, "# tessera ", 10);
-    check_sums(text, &highest);
+    assert_non_null(strstr(text, ",total_bytes,reserved_bytes,requested_bytes,in_use_bytes\n"));
+    check_sums(text, 2, &highest);
     free(text);
     assert_true(highest == (double)f->job->row.peak_allocated);
     text = scratch_read(f->folder, "memory-plot.csv");
-    check_sums(text, &plotted);
+    check_sums(text, 0, &plotted);
     free(text);
     assert_true(plotted == highest);
 }
@@ -109,7 +112,7 @@ static void test_peak__is_on_the_curve(void **state)
     bool found = false;
     int n;
     for (const char *at = next_numbers(memory, values, &n); at; at = next_numbers(at, values, &n))
-        found |= values[0] == time && values[n - 2] == bytes;
+        found |= values[0] == time && values[n - 4] == bytes;
     assert_true(found);
     free(peak);
     free(memory);
@@ -168,6 +171,44 @@ static bool is_text(json_t *event, const char *key, const char *value)
 {
     const char *text = json_string_value(json_object_get(event, key));
     return text && strcmp(text, value) == 0;
+}
+
+/* Owners are stacked in one counter; what is no part of a whole has a counter of its own. */
+static void test_trace__memory_counters(void **state)
+{
+    struct fixture *f = *state;
+    char *text = scratch_read(f->folder, "trace.json");
+    json_t *root = json_loads(text, JSON_REJECT_DUPLICATES, NULL), *event, *value;
+    json_int_t owners = 0, allocated = 0, reserved = 0, requested = 0;
+    const char *key;
+    size_t i, n_in_use = 0;
+    assert_non_null(root);
+    json_array_foreach(json_object_get(root, "traceEvents"), i, event)
+    {
+        json_int_t sum = 0;
+        if (!is_text(event, "ph", "C"))
+            continue;
+        json_object_foreach(json_object_get(event, "args"), key, value) sum +=
+            json_integer_value(value);
+        assert_true(json_is_number(json_object_get(event, "ts")));
+        if (is_text(event, "name", "memory (bytes)"))
+            owners = sum > owners ? sum : owners;
+        else if (is_text(event, "name", "allocated (bytes)"))
+            allocated = sum > allocated ? sum : allocated;
+        else if (is_text(event, "name", "requested (bytes)"))
+            requested = sum > requested ? sum : requested;
+        else if (is_text(event, "name", "reserved (bytes)"))
+            reserved = sum > reserved ? sum : reserved;
+        else
+            n_in_use += is_text(event, "name", "in use on the device (bytes)") != 0;
+    }
+    assert_int_equal(allocated, f->job->row.peak_allocated);
+    assert_int_equal(owners, allocated);
+    assert_int_equal(reserved, f->job->row.peak_reserved);
+    assert_true(requested < allocated && requested > allocated - 512 * 5000);
+    assert_true(n_in_use >= 2); /* one a step at least */
+    json_decref(root);
+    free(text);
 }
 
 static void test_trace__is_valid_and_does_not_overlap(void **state)
@@ -288,6 +329,7 @@ int main(void)
         cmocka_unit_test(test_peak__is_on_the_curve),
         cmocka_unit_test(test_phases__cover_the_step),
         cmocka_unit_test(test_exposed__parts_sum_to_the_metric),
+        cmocka_unit_test(test_trace__memory_counters),
         cmocka_unit_test(test_trace__is_valid_and_does_not_overlap),
         cmocka_unit_test(test_streams__one_row_per_work),
         cmocka_unit_test(test_timeline__shows_three_blocks),

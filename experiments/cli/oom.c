@@ -1,0 +1,393 @@
+/* oom.c: explains TSR_EOOM from the programs that were recorded up to the request that failed. */
+#include "oom.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "report.h"
+#include "report_file.h"
+#include "report_heap.h"
+#include "report_text.h"
+
+enum { MAX_OWNERS = 20, OWNER_BYTES = 192 };
+
+/* What lives, by owner: modules that differ in numbers only ("layers.*.mlp") are one. */
+struct owner {
+    char name[OWNER_BYTES];
+    uint8_t category;
+    uint64_t bytes;
+    uint32_t n_buffers;
+};
+
+struct scene {
+    const struct tsr_job *job;
+    const struct tsr_row *row;
+    const struct tsr_emitted_class *class; /* the one that ran out */
+    uint32_t n;                            /* programs, with the one that was cut off */
+    size_t n_last;                         /* instructions of that one before the request */
+    struct tsr_oom oom;
+    uint64_t by_category[TSR_N_CATEGORIES];
+    uint64_t largest_hole;
+    struct owner *owners; /* the largest first */
+    size_t n_owners, cap_owners;
+    const char *where; /* module or group of the request */
+};
+
+/* ---- the moment --------------------------------------------------------------------------- */
+
+/* A failed step still frees what it holds: those FREEs are behind the request. */
+static size_t before_unwinding(const struct tsr_program *program, uint64_t at_end,
+                               uint64_t at_request)
+{
+    size_t n = program->n_instrs;
+    while (n > 0 && at_end < at_request && program->instrs[n - 1].kind == TSR_FREE)
+        at_end += program->instrs[--n].block_bytes;
+    return n;
+}
+
+static tsr_status replay(struct tsr__heap *heap, const struct scene *scene, size_t n_last)
+{
+    for (uint32_t i = 0; i < scene->n; i++) {
+        const struct tsr_program *program = scene->class->programs[i];
+        size_t n = i + 1 == scene->n ? n_last : program->n_instrs;
+        for (size_t k = 0; k < n; k++)
+            TSR_TRY(tsr__heap_apply(heap, &program->instrs[k]));
+    }
+    return TSR_OK;
+}
+
+/* ---- owners ------------------------------------------------------------------------------- */
+
+/* "model.layers.7.mlp" -> "model.layers.*.mlp" */
+static void put_pattern(const char *name, char *out, size_t size)
+{
+    size_t n = 0;
+    for (const char *at = name; *at && n + 1 < size;) {
+        size_t length = strcspn(at, ".");
+        bool number = length > 0 && strspn(at, "0123456789") == length;
+        if (number)
+            out[n++] = '*';
+        for (size_t i = 0; i < length && !number && n + 1 < size; i++)
+            out[n++] = at[i];
+        at += length;
+        if (*at && n + 1 < size)
+            out[n++] = *at++;
+    }
+    out[n] = '\0';
+}
+
+static tsr_status add_to_owner(struct scene *scene, const struct tsr_tables *tables,
+                               const struct tsr_instr *alloc)
+{
+    struct owner new = {.category = alloc->category, .bytes = alloc->block_bytes, .n_buffers = 1};
+    put_pattern(tsr__module_of(tables, &alloc->origin), new.name, sizeof new.name);
+    for (size_t i = 0; i < scene->n_owners; i++) {
+        struct owner *owner = &scene->owners[i];
+        if (owner->category != new.category || strcmp(owner->name, new.name) != 0)
+            continue;
+        owner->bytes += new.bytes;
+        owner->n_buffers++;
+        return TSR_OK;
+    }
+    if (!TSR_PUSH(scene->owners, scene->n_owners, scene->cap_owners, new))
+        return tsr_fail(TSR_ENOMEM, "out of memory");
+    return TSR_OK;
+}
+
+static int larger_first(const void *a, const void *b)
+{
+    const struct owner *x = a, *y = b;
+    if (x->bytes != y->bytes)
+        return x->bytes < y->bytes ? 1 : -1;
+    int order = strcmp(x->name, y->name);
+    return order ? order : (int)x->category - (int)y->category;
+}
+
+static tsr_status find_owners(struct scene *scene, const struct tsr__heap *heap)
+{
+    const struct tsr_tables *tables = scene->class->programs[scene->n - 1]->tables;
+    for (uint32_t i = 0; i < heap->n_buffers; i++) {
+        const struct tsr_instr *alloc = heap->live[i];
+        if (!alloc)
+            continue;
+        scene->by_category[alloc->category] += alloc->block_bytes;
+        TSR_TRY(add_to_owner(scene, tables, alloc));
+    }
+    if (scene->n_owners)
+        qsort(scene->owners, scene->n_owners, sizeof *scene->owners, larger_first);
+    scene->where = tsr__module_of(tables, &scene->oom.origin);
+    return TSR_OK;
+}
+
+static tsr_status look(struct scene *scene)
+{
+    struct tsr__heap heap;
+    const struct tsr_program *const *programs =
+        (const struct tsr_program *const *)scene->class->programs;
+    const struct tsr_program *last = programs[scene->n - 1];
+    TSR_TRY(tsr__heap_init(&heap, programs, scene->n));
+    tsr_status status = replay(&heap, scene, last->n_instrs);
+    scene->n_last = before_unwinding(last, heap.allocated, scene->oom.stats.allocated);
+    tsr__heap_fini(&heap);
+    TSR_TRY(status);
+    TSR_TRY(tsr__heap_init(&heap, programs, scene->n));
+    status = replay(&heap, scene, scene->n_last);
+    if (status == TSR_OK) {
+        tsr__heap_tidy(&heap);
+        status = tsr__heap_largest_hole(&heap, &scene->largest_hole);
+    }
+    if (status == TSR_OK)
+        status = find_owners(scene, &heap);
+    tsr__heap_fini(&heap);
+    return status;
+}
+
+/* ---- one line ----------------------------------------------------------------------------- */
+
+static void put_bytes(char *out, size_t size, uint64_t bytes)
+{
+    if (bytes >= UINT64_C(1) << 30)
+        (void)snprintf(out, size, "%.2f GiB", (double)bytes / TSR__GIB);
+    else if (bytes >= UINT64_C(1) << 20)
+        (void)snprintf(out, size, "%.2f MiB", (double)bytes / (double)(UINT64_C(1) << 20));
+    else
+        (void)snprintf(out, size, "%" PRIu64 " bytes", bytes);
+}
+
+static uint64_t device_free(const struct tsr_oom *oom)
+{
+    return oom->device_bytes > oom->stats.reserved ? oom->device_bytes - oom->stats.reserved : 0;
+}
+
+/* The largest category not yet named in `named`; TSR_N_CATEGORIES: none. */
+static int next_category(const struct scene *scene, const bool *named)
+{
+    int best = TSR_N_CATEGORIES;
+    for (int c = 0; c < TSR_N_CATEGORIES; c++) {
+        if (!named[c] && scene->by_category[c] &&
+            (best == TSR_N_CATEGORIES || scene->by_category[c] > scene->by_category[best]))
+            best = c;
+    }
+    return best;
+}
+
+static void put_most(const struct scene *scene, char *out, size_t size)
+{
+    bool named[TSR_N_CATEGORIES] = {false};
+    size_t n = 0;
+    *out = '\0';
+    for (int i = 0; i < 3 && n < size; i++) {
+        int c = next_category(scene, named);
+        char bytes[48];
+        if (c == TSR_N_CATEGORIES)
+            return;
+        named[c] = true;
+        put_bytes(bytes, sizeof bytes, scene->by_category[c]);
+        n += (size_t)snprintf(out + n, size - n, "%s%s %s", i ? ", " : "", tsr_category_name(c),
+                              bytes);
+    }
+}
+
+static void put_line(const struct scene *scene, char *out, size_t size)
+{
+    const struct tsr_oom *oom = &scene->oom;
+    const struct tsr_program *program = scene->class->programs[scene->n - 1];
+    char step[32], bytes[48], free_bytes[48], cached[48], hole[48], most[160];
+    if (program->iteration < 0)
+        (void)snprintf(step, sizeof step, "initialisation");
+    else
+        (void)snprintf(step, sizeof step, "iteration %d", program->iteration);
+    put_bytes(bytes, sizeof bytes, oom->bytes);
+    put_bytes(free_bytes, sizeof free_bytes, device_free(oom));
+    put_bytes(cached, sizeof cached, oom->stats.reserved - oom->stats.allocated);
+    put_bytes(hole, sizeof hole, scene->largest_hole);
+    put_most(scene, most, sizeof most);
+    (void)snprintf(out, size,
+                   "out of memory: rank %" PRIu32
+                   ", %s, %s, %.120s: %s for %s do not fit; free: %s "
+                   "on the device, %s cached (largest block %s); allocated %.2f of %.2f GiB "
+                   "reserved, card %.2f GiB; most: %s",
+                   scene->class->rank, step, tsr_phase_name(oom->origin.phase), scene->where, bytes,
+                   tsr_category_name(oom->category), free_bytes, cached, hole,
+                   (double)oom->stats.allocated / TSR__GIB, (double)oom->stats.reserved / TSR__GIB,
+                   (double)oom->device_bytes / TSR__GIB, most);
+}
+
+/* ---- what would have fitted ---------------------------------------------------------------- */
+
+static tsr_status fits(const struct tsr_job *job, uint64_t batch, uint64_t seq, bool *out)
+{
+    struct tsr_settings settings = *job->settings;
+    struct tsr_job smaller = *job;
+    struct tsr_emission emission;
+    settings.batch = batch;
+    settings.seq = seq;
+    smaller.settings = &settings;
+    tsr_status status =
+        tsr_emit_rank(&smaller, 0, (uint32_t)job->settings->iterations + 1, &emission);
+    *out = status == TSR_OK;
+    if (status == TSR_OK)
+        tsr_emission_fini(&emission);
+    return status == TSR_ENOMEM ? status : TSR_OK; /* what cannot be run does not fit either */
+}
+
+/* The largest value below `above` in steps of `unit` that fits; 0: none. */
+static tsr_status largest(const struct tsr_job *job, bool is_batch, uint64_t unit, uint64_t above,
+                          uint64_t *out)
+{
+    uint64_t low = 0, high = tsr_ceil_div(above, unit); /* low fits, high does not */
+    while (high - low > 1) {
+        uint64_t middle = low + (high - low) / 2;
+        bool fit = false;
+        TSR_TRY(
+            fits(job, is_batch ? middle : 1, is_batch ? job->settings->seq : middle * unit, &fit));
+        if (fit)
+            low = middle;
+        else
+            high = middle;
+    }
+    *out = low * unit;
+    return TSR_OK;
+}
+
+tsr_status tsr_oom_remedy(const struct tsr_job *job, struct tsr_row *row)
+{
+    const struct tsr_settings *s = job->settings;
+    uint64_t batch = 0, seq = 0, unit = 64 * s->tp;
+    if (row->remedy[0])
+        return TSR_OK;
+    TSR_TRY(largest(job, true, 1, s->batch, &batch));
+    if (!batch)
+        TSR_TRY(largest(job, false, unit, s->seq, &seq));
+    if (batch)
+        (void)snprintf(row->remedy, sizeof row->remedy, "batch %" PRIu64 " would fit", batch);
+    else if (seq)
+        (void)snprintf(row->remedy, sizeof row->remedy, "batch 1 with seq %" PRIu64 " would fit",
+                       seq);
+    else
+        (void)snprintf(row->remedy, sizeof row->remedy,
+                       "no batch or sequence would fit: the model itself is too large");
+    return TSR_OK;
+}
+
+/* ---- oom.json ----------------------------------------------------------------------------- */
+
+static void put_key_text(FILE *out, const char *key, const char *text)
+{
+    fprintf(out, "  \"%s\": ", key);
+    tsr__put_json(out, text);
+    fputs(",\n", out);
+}
+
+static void put_key_bytes(FILE *out, const char *key, uint64_t bytes)
+{
+    fprintf(out, "  \"%s\": %" PRIu64 ",\n", key, bytes);
+}
+
+static void put_request(FILE *out, const struct scene *scene)
+{
+    const struct tsr_oom *oom = &scene->oom;
+    const struct tsr_program *program = scene->class->programs[scene->n - 1];
+    put_key_text(out, "strategy", scene->row->strategy);
+    put_key_text(out, "failure", scene->row->failure);
+    put_key_text(out, "remedy", scene->row->remedy);
+    fprintf(out, "  \"rank\": %" PRIu32 ",\n  \"iteration\": %d,\n", scene->class->rank,
+            program->iteration);
+    put_key_text(out, "phase", tsr_phase_name(oom->origin.phase));
+    fprintf(out, "  \"micro_batch\": %u,\n", oom->origin.micro);
+    put_key_text(out, "hook", tsr_hook_name(oom->origin.hook));
+    put_key_text(out, "module", scene->where);
+    put_key_text(out, "category", tsr_category_name(oom->category));
+    put_key_text(
+        out, "stream",
+        oom->stream < program->tables->n_streams ? program->tables->streams[oom->stream].name : "");
+    put_key_bytes(out, "requested_bytes", oom->bytes);
+    put_key_bytes(out, "device_bytes", oom->device_bytes);
+    put_key_bytes(out, "device_free_bytes", device_free(oom));
+    put_key_bytes(out, "reserved_bytes", oom->stats.reserved);
+    put_key_bytes(out, "allocated_bytes", oom->stats.allocated);
+    put_key_bytes(out, "cached_bytes", oom->stats.reserved - oom->stats.allocated);
+    put_key_bytes(out, "largest_free_block_bytes", scene->largest_hole);
+}
+
+static tsr_status write_json(FILE *out, const void *user)
+{
+    const struct scene *scene = user;
+    bool comma = false;
+    fputs("{\n", out);
+    put_request(out, scene);
+    fputs("  \"by_category\": {", out);
+    for (int c = 0; c < TSR_N_CATEGORIES; c++) {
+        if (!scene->by_category[c])
+            continue;
+        fprintf(out, "%s\n    \"%s\": %" PRIu64, comma ? "," : "", tsr_category_name(c),
+                scene->by_category[c]);
+        comma = true;
+    }
+    fputs("\n  },\n  \"owners\": [", out);
+    for (size_t i = 0; i < scene->n_owners && i < MAX_OWNERS; i++) {
+        const struct owner *owner = &scene->owners[i];
+        fprintf(out, "%s\n    {\"owner\": ", i ? "," : "");
+        tsr__put_json(out, owner->name);
+        fprintf(out, ", \"category\": \"%s\", \"bytes\": %" PRIu64 ", \"buffers\": %" PRIu32 "}",
+                tsr_category_name(owner->category), owner->bytes, owner->n_buffers);
+    }
+    fputs("\n  ]\n}\n", out);
+    return TSR_OK;
+}
+
+static tsr_status write_files(const struct scene *scene, const char *dir)
+{
+    char name[128];
+    tsr__folder_name(scene->row->strategy, name, sizeof name);
+    char *folder = tsr_path_join(dir, name);
+    char *path = folder ? tsr_path_join(folder, "oom.json") : NULL;
+    struct tsr_history history = {.programs =
+                                      (const struct tsr_program *const *)scene->class->programs,
+                                  .n = scene->n,
+                                  .n_last = scene->n_last,
+                                  .allocator = &scene->job->settings->allocator,
+                                  .oom = &scene->oom};
+    tsr_status status = path ? tsr_make_folder(folder) : TSR_ENOMEM;
+    if (status == TSR_OK)
+        status = tsr_write_file(path, write_json, scene);
+    if (status == TSR_OK)
+        status = tsr_report_snapshot(folder, &history);
+    free(folder);
+    free(path);
+    return status;
+}
+
+/* ---- all of it ---------------------------------------------------------------------------- */
+
+static bool find_class(const struct tsr_emission *emission, struct scene *scene)
+{
+    for (uint32_t i = 0; i < emission->n_classes; i++) {
+        const struct tsr_emitted_class *class = &emission->classes[i];
+        if (!class->engine || !tsr_engine_oom(class->engine, &scene->oom))
+            continue;
+        scene->class = class;
+        scene->n = emission->n_iterations + 1;
+        return true;
+    }
+    return false;
+}
+
+tsr_status tsr_oom_report(const struct tsr_job *job, const struct tsr_emission *emission,
+                          const char *dir, struct tsr_row *row)
+{
+    struct scene scene = {.job = job, .row = row};
+    if (!find_class(emission, &scene))
+        return TSR_OK; /* the allocator's own words must do */
+    tsr_status status = look(&scene);
+    if (status == TSR_OK)
+        put_line(&scene, row->failure, sizeof row->failure);
+    if (status == TSR_OK && dir)
+        status = tsr_oom_remedy(job, row);
+    if (status == TSR_OK && dir)
+        status = write_files(&scene, dir);
+    free(scene.owners);
+    return status;
+}

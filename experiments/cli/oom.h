@@ -1,0 +1,19 @@
+/* oom.h: the report of a simulated device that ran out of memory: who asked for how much, what was
+ * there, who held it, what would have fitted.
+ */
+#ifndef TSR_CLI_OOM_H
+#define TSR_CLI_OOM_H
+
+#include "emit.h"
+#include "result.h"
+
+/* After tsr_emit_or_keep() returned TSR_EOOM: fills row->failure, in one line. With `dir` also
+ * row->remedy, and in DIR/STRATEGY oom.json and snapshot.pickle, the state at that moment. */
+tsr_status tsr_oom_report(const struct tsr_job *job, const struct tsr_emission *emission,
+                          const char *dir, struct tsr_row *row) TSR_MUST_USE;
+
+/* Fills row->remedy if it is empty: the largest batch, or else the longest sequence, that fits.
+ * Emits a few more strategies; one rank of each. */
+tsr_status tsr_oom_remedy(const struct tsr_job *job, struct tsr_row *row) TSR_MUST_USE;
+
+#endif

@@ -1,0 +1,62 @@
+#!/bin/sh
+# A simulated device that runs out of memory: one line on stderr, exit status 3, a row, files.
+# shellcheck source=tests/cli/_common.sh
+. "$(dirname "$0")/_common.sh"
+cat >"$tmp/e.yaml" <<'Y'
+model: llama-3.1-8b
+cluster: dgx-h100-1
+seq: 8192
+optimizer: {variant: fused}
+precision: {param: bf16, reduce: f32}
+allocator: {limit: card}
+strategies:
+  fsdp: {}
+  ddp: {api: ddp}
+Y
+
+full() { # full STRATEGY ARGUMENT...: runs out of memory
+    strategy=$1
+    shift
+    checks=$((checks + 1))
+    "$TESSERA" sim "$tmp/e.yaml" --strategy "$strategy" "$@" >"$out" 2>"$err"
+    got=$?
+    [ "$got" = 3 ] || complain "sim $strategy $*: exit status $got, not 3"
+    grep -v 'tessera: note' "$err" >"$tmp/lines"
+    [ "$(wc -l <"$tmp/lines")" = 1 ] || complain "sim $strategy $*: $(wc -l <"$tmp/lines") lines, not 1"
+}
+
+full fsdp --set batch=8 --out "$tmp/out"
+has "$err" "fsdp: out of memory: rank 0, iteration 0, forward, model.layers." "for Activation do not fit" \
+    "on the device" "cached (largest block" "card 79.20 GiB; most: Activation" "batch 1 would fit"
+has "$out" "| fsdp [1]" NO "[1] fsdp: out of memory"
+json=$tmp/out/fsdp/oom.json
+has "$json" '"requested_bytes": 536870912' '"device_free_bytes"' '"largest_free_block_bytes"' '"by_category"' \
+    '"owner": "model.layers.*.mlp"' '"remedy": "batch 1 would fit"' '"phase": "forward"'
+[ -s "$tmp/out/fsdp/snapshot.pickle" ] || complain "no snapshot"
+[ -e "$tmp/out/fsdp/memory.csv" ] && complain "a memory curve of a run that did not end"
+left=$(find "$tmp/out" -name '*tmp*' | head -n 1)
+[ -z "$left" ] || complain "left behind: $left"
+
+# What it says would fit does, and the next larger does not.
+works sim "$tmp/e.yaml" --strategy fsdp --set batch=1
+full fsdp --set batch=2
+has "$err" "batch 1 would fit"
+full fsdp --set batch=1 --set seq=16384
+seq=$(sed -n 's/.*batch 1 with seq \([0-9]*\) would fit.*/\1/p' "$err")
+[ -n "$seq" ] || complain "no sequence is named"
+works sim "$tmp/e.yaml" --strategy fsdp --set batch=1 --set seq="${seq:-1}"
+full fsdp --set batch=1 --set seq=$((${seq:-1} + 64))
+full ddp
+has "$err" "ddp: out of memory" "no batch or sequence would fit" "Sharded Param 29.92 GiB"
+
+# In a comparison it is a row; the others go on.
+works compare "$tmp/e.yaml" --set batch=1 --out "$tmp/both"
+has "$out" "| ddp [1]" "| fsdp" "[1] ddp: out of memory"
+[ -s "$tmp/both/ddp/oom.json" ] || complain "no oom.json of ddp"
+[ -s "$tmp/both/fsdp/memory.csv" ] || complain "no memory curve of fsdp"
+[ -e "$tmp/both/fsdp/oom.json" ] && complain "fsdp did not run out of memory"
+
+# Initialisation alone may be too much.
+full ddp --set model=llama-3.1-70b
+has "$err" initialisation "Sharded Param do not fit"
+finish

@@ -1,0 +1,22 @@
+#!/bin/sh
+# The study of published peaks: its script gives a row for every published one, and where a figure
+# must agree (sizes of llm.c's buffers, runs that are known to fit) it does. Exit 77: no python3.
+# shellcheck source=tests/cli/_common.sh
+. "$(dirname "$0")/_common.sh"
+command -v python3 >/dev/null || exit 77
+study=$TSR_SOURCE_DIR/experiments/published-peaks
+
+checks=$((checks + 1))
+TESSERA=$TESSERA "$study/run.sh" "$tmp" >"$out" 2>"$err" || complain "run.sh failed"
+published=$(grep -cE '^(tt|llmc)' "$study/published.csv")
+checks=$((checks + 1))
+[ "$(grep -cE '^\| (tt|llmc)' "$tmp/peaks.md")" = "$published" ] || complain "not $published rows"
+has "$tmp/peaks.md" "| llmc13 | parameters | 237 MiB | 237.4 | +0.2 %" \
+    "| llmc13 | gradients | 237 MiB | 237.4 | +0.2 %" "| llmc13 | Adam m + v | 948 MiB | 949.7 | +0.2 %" \
+    "on 2 ranks: falls by | 2 x | 2.00 |" "on 8 ranks: falls by | 8 x | 8.00 |" \
+    "| tt043 | ran | yes | fits: " "| tt047 | ran | yes | fits: "
+
+# What was measured lies between no and full checkpointing.
+awk -F'[|;:]' '/^\| tt001/ { sub(/ GiB.*/, "", $4); low = $8 + 0; high = $10 + 0
+    exit !(low < $4 + 0 && $4 + 0 < high) }' "$tmp/peaks.md" || complain "tt001 is outside of its bounds"
+finish
