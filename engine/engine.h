@@ -32,6 +32,8 @@ struct tsr_storage {
     uint32_t buffer;
     uint64_t bytes;
     struct tsr_block block;
+    struct tsr_pinned *pinned; /* block of a pinned buffer (host_memory.c) */
+    bool counted;              /* host: its HOST_ALLOC was emitted */
     struct tsr_storage *next_free;
 };
 
@@ -425,6 +427,11 @@ struct tsr_engine {
         uint16_t comm, stream;
     } tp;
     struct tsr_storage **opt_temps; /* scratch of the optimizer, by parameter */
+    struct {
+        struct tsr_pinned *free[64]; /* by log2 of the size */
+        struct tsr_pinned *pending;  /* freed, perhaps still used by a copy */
+        uint64_t uses, settled;      /* uses up to `settled` are over */
+    } pinned;
 };
 
 static inline bool tsr__ok(const struct tsr_engine *e)
@@ -451,6 +458,14 @@ void tsr__storage_unback(struct tsr_engine *e, struct tsr_storage *s); /* loses 
 void tsr__storage_retain(struct tsr_storage *s);
 void tsr__storage_release(struct tsr_engine *e, struct tsr_storage **s);
 void tsr__storage_set_category(struct tsr_storage *s, enum tsr_category category);
+
+/* ---- host_memory.c --------------------------------------------------------------------------- */
+
+void tsr__host_alloc(struct tsr_engine *e, struct tsr_storage *s);
+void tsr__host_free(struct tsr_engine *e, struct tsr_storage *s);
+/* A pinned block is named by an instruction; everything that was issued is over. */
+void tsr__pinned_use(struct tsr_engine *e, const struct tsr_storage *s);
+void tsr__pinned_settle(struct tsr_engine *e);
 
 void tsr__operand(struct tsr_engine *e, const struct tsr_storage *s, uint64_t offset,
                   uint64_t bytes, uint8_t access);

@@ -151,6 +151,7 @@ tsr_status tsr_step_begin(struct tsr_engine *e, uint32_t iteration)
         return tsr_fail(TSR_EVALUE, "tsr_engine_init_params() comes before the first step");
     e->iteration = iteration;
     e->origin.iteration = (uint16_t)iteration;
+    tsr__pinned_settle(e);
     tsr__emit_mark(e, TSR_MARK_ITERATION, iteration);
     tsr__set_phase(e, TSR_PHASE_INPUTS, 0);
     make_inputs(e);
