@@ -691,6 +691,8 @@ void tsr__reducer_init_params(struct tsr_engine *e);
 /* ---- optimizer.c, step.c ----------------------------------------------------------------------
  */
 
+void tsr__make_inputs(struct tsr_engine *e, uint32_t n_micro);
+void tsr__zero_grad(struct tsr_engine *e);
 void tsr__optimizer_step(struct tsr_engine *e);
 void tsr__clip(struct tsr_engine *e);
 /* The gradient of a parameter as the optimizer sees it: its storage; NULL if there is none. */
@@ -699,5 +701,11 @@ uint64_t tsr__param_local_numel(const struct tsr_param *p);
 struct tsr_storage *tsr__param_storage(const struct tsr_param *p);
 /* Parameters in module order (tied ones once); *n gets their number. */
 struct tsr_param *const *tsr__params_in_order(struct tsr_engine *e, size_t *n);
+
+/* ---- outside_step.c -------------------------------------------------------------------------- */
+
+/* Parameters that are not built on the meta device: full ones, then their shards. Nothing for
+ * TSR_INIT_META. */
+void tsr__init_unsharded(struct tsr_engine *e);
 
 #endif

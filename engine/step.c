@@ -82,6 +82,7 @@ tsr_status tsr_engine_init_params(struct tsr_engine *e)
         return tsr_fail(TSR_EVALUE, "the engine has no model");
     TSR_TRY(tsr__check_tensor_parallel_step(e));
     tsr__set_phase(e, TSR_PHASE_INIT, 0);
+    tsr__init_unsharded(e);
     tsr__module_walk(e->root, init_module, e);
     if (e->model.buffer_bytes && tsr__ok(e)) {
         e->root_buffer = tsr__storage_new(e, e->model.buffer_bytes, TSR_CAT_BUFFER);
@@ -115,11 +116,11 @@ static struct tsr_tensor *input(struct tsr_engine *e, tsr_dtype dtype, int n_dim
     return t;
 }
 
-static void make_inputs(struct tsr_engine *e)
+void tsr__make_inputs(struct tsr_engine *e, uint32_t n_micro)
 {
     uint64_t tokens = e->step.batch * e->step.seq;
     uint64_t floats[2] = {tokens, e->model.in_dim};
-    for (uint32_t m = 0; m < e->step.n_micro && tsr__ok(e); m++) {
+    for (uint32_t m = 0; m < n_micro && tsr__ok(e); m++) {
         if (e->model.int_input)
             e->inputs[m] = input(e, TSR_I64, 1, &tokens);
         else
@@ -129,7 +130,7 @@ static void make_inputs(struct tsr_engine *e)
     }
 }
 
-static void zero_grad(struct tsr_engine *e)
+void tsr__zero_grad(struct tsr_engine *e)
 {
     size_t n;
     struct tsr_param *const *params = tsr__params_in_order(e, &n);
@@ -154,9 +155,9 @@ tsr_status tsr_step_begin(struct tsr_engine *e, uint32_t iteration)
     tsr__pinned_settle(e);
     tsr__emit_mark(e, TSR_MARK_ITERATION, iteration);
     tsr__set_phase(e, TSR_PHASE_INPUTS, 0);
-    make_inputs(e);
+    tsr__make_inputs(e, e->step.n_micro);
     tsr__set_phase(e, TSR_PHASE_ZERO_GRAD, 0);
-    zero_grad(e);
+    tsr__zero_grad(e);
     return e->status;
 }
 

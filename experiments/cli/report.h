@@ -16,7 +16,8 @@ tsr_status tsr_report_table(FILE *out, const char *format, const struct tsr_stud
                             const struct tsr_row *rows, size_t n) TSR_MUST_USE;
 
 /* Files of one strategy in DIR/STRATEGY: memory.csv, streams.csv and trace.json; what the
- * pictures need besides: memory-plot.csv, phases.csv, peak.csv, timeline.csv. */
+ * pictures need besides: memory-plot.csv, phases.csv, peak.csv, timeline.csv. With sections to show
+ * also run.csv and run-peaks.csv. */
 tsr_status tsr_report_detail(const char *dir, const struct tsr_study_info *info,
                              const struct tsr_detail *detail) TSR_MUST_USE;
 

@@ -144,6 +144,84 @@ static void put_table(FILE *out, const struct tsr_row *rows, size_t n)
     walk_rows(out, rows, n, widths);
 }
 
+/* ---- memory against the card -------------------------------------------------------------- */
+
+static void put_gib(cell out, int64_t bytes)
+{
+    (void)snprintf(out, CELL_BYTES, bytes < 0 ? "?" : "%.2f", (double)bytes / TSR__GIB);
+}
+
+enum { N_CARD = 9 };
+
+/* What takes the card's memory, and the host's, one line per strategy. */
+static void put_card(FILE *out, const struct tsr_row *rows, size_t n)
+{
+    bool any = false;
+    for (size_t i = 0; i < n; i++)
+        any = any || !rows[i].failure[0];
+    if (!any)
+        return;
+    fputs(
+        "| GiB | reserved | context | libraries | NCCL | known sum | usable | fits | host | pinned "
+        "|\n|:--|--:|--:|--:|--:|--:|--:|:--|--:|--:|\n",
+        out);
+    for (size_t i = 0; i < n; i++) {
+        const struct tsr_row *r = &rows[i];
+        const int64_t outside[] = {r->context_bytes, r->library_bytes, r->nccl_bytes};
+        int64_t sum = (int64_t)r->most_reserved;
+        char name[CELL_BYTES];
+        cell c[N_CARD];
+        if (r->failure[0])
+            continue;
+        put_gib(c[0], sum);
+        for (int k = 0; k < 3; k++) {
+            put_gib(c[1 + k], outside[k]);
+            sum += outside[k] > 0 ? outside[k] : 0;
+        }
+        put_gib(c[4], sum);
+        put_gib(c[5], r->usable_bytes ? (int64_t)r->usable_bytes : -1);
+        (void)snprintf(c[6], CELL_BYTES, "%s", fits_text(r->fits));
+        put_gib(c[7], (int64_t)r->host_bytes);
+        put_gib(c[8], (int64_t)r->pinned_bytes);
+        put_name(name, sizeof name, r->strategy, "");
+        fprintf(out, "| %s", name);
+        for (int k = 0; k < N_CARD; k++)
+            fprintf(out, " | %s", c[k]);
+        fputs(" |\n", out);
+    }
+    fputc('\n', out);
+}
+
+/* One line per section of the runs that asked for them. */
+static void put_sections(FILE *out, const struct tsr_row *rows, size_t n)
+{
+    static const char *const names[TSR_N_SECTIONS] = {TSR_SECTION_WORDS};
+    bool any = false;
+    for (size_t i = 0; i < n; i++) {
+        if (rows[i].failure[0] || !rows[i].show_sections)
+            continue;
+        if (!any)
+            fputs(
+                "| peak by phase, GiB | phase | allocated | reserved | host | pinned | made by |\n"
+                "|:--|:--|--:|--:|--:|--:|:--|\n",
+                out);
+        any = true;
+        for (int k = 0; k < TSR_N_SECTIONS; k++) {
+            const struct tsr_section_peak *s = &rows[i].sections[k];
+            char name[CELL_BYTES], module[CELL_BYTES];
+            if (!s->there)
+                continue;
+            put_name(name, sizeof name, rows[i].strategy, "");
+            put_name(module, sizeof module, s->module[0] ? s->module : "(root)", "");
+            fprintf(out, "| %s | %s | %.2f | %.2f | %.2f | %.2f | %s, %s |\n", name, names[k],
+                    (double)s->allocated / TSR__GIB, (double)s->reserved / TSR__GIB,
+                    (double)s->host / TSR__GIB, (double)s->pinned / TSR__GIB, s->phase, module);
+        }
+    }
+    if (any)
+        fputc('\n', out);
+}
+
 /* ---- what stands above and below ---------------------------------------------------------- */
 
 static uint64_t usable_of(const struct tsr_row *rows, size_t n)
@@ -230,7 +308,10 @@ static void put_notes(FILE *out, const struct tsr_study_info *info, const struct
     else
         fputs(".\n", out);
     fputs("`exposed`: communication while no kernel runs. `in node`, `between`: bytes that a GPU "
-          "sends inside and between nodes.\n`?`: unknown in the device file.\n",
+          "sends inside and between nodes.\nReserved memory is the most of all phases that were "
+          "emitted; "
+          "context, libraries and NCCL lie outside the allocator; host and pinned: of one "
+          "rank.\n`?`: unknown in the device file.\n",
           out);
 }
 
@@ -249,6 +330,8 @@ static void put_markdown(FILE *out, const struct tsr_study_info *info, const str
     fputs("\n\n", out);
     put_table(out, rows, n);
     fputc('\n', out);
+    put_card(out, rows, n);
+    put_sections(out, rows, n);
     put_failures(out, rows, n);
     put_best(out, info, rows, n);
     put_notes(out, info, rows, n);
