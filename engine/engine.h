@@ -419,7 +419,7 @@ struct tsr_engine {
     bool workspace_main, workspace_autograd, lt_main, lt_autograd;
     struct tsr_storage *workspaces[8];
     size_t n_workspaces;
-    bool params_ready;
+    bool params_ready, optimizer_ran;
     uint32_t tp_mesh_dims; /* bit i: tensor parallelism uses mesh dimension i */
     struct {
         uint32_t size; /* 0 or 1: the model's steps are not tensor-parallel */

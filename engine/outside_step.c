@@ -182,22 +182,42 @@ void tsr__init_unsharded(struct tsr_engine *e)
 /* A tensor of a state dict: a parameter or one of its optimizer states. */
 struct item {
     struct tsr_param *p;
-    struct tsr_storage *s; /* this rank's part */
+    struct tsr_storage *s; /* this rank's part; NULL: a state of an empty one */
     bool state;
-    size_t place; /* in the state dict */
+    size_t place;    /* in the state dict */
+    uint32_t module; /* that owns the parameter: where its instructions come from */
 };
 
 struct items {
     struct item *v;
     size_t n, cap;
+    uint32_t *owners; /* module of each parameter, by its id; until all items are there */
 };
+
+static bool note_owner(void *user, struct tsr_module *m)
+{
+    struct items *items = user;
+    for (size_t i = 0; i < m->n_params; i++)
+        if (items->owners[m->params[i].param->id] == TSR_NO_ID)
+            items->owners[m->params[i].param->id] = m->id;
+    return true;
+}
 
 static void add_item(struct tsr_engine *e, struct items *items, struct tsr_param *p,
                      struct tsr_storage *s, bool state)
 {
-    struct item item = {p, s, state, items->n};
-    if (s && !TSR_PUSH(items->v, items->n, items->cap, item))
+    struct item item = {p, s, state, items->n, items->owners[p->id]};
+    if (!TSR_PUSH(items->v, items->n, items->cap, item))
         TSR__RAISE(e, TSR_ENOMEM, "out of memory while emitting");
+}
+
+/* A parameter of which this rank has nothing has no states, but on other ranks it does: it takes
+ * part in what they do together. */
+static bool has_state(const struct tsr_engine *e, const struct tsr_param *p, int k)
+{
+    static const int n_states[] = {2, 2, 2, 0, 1, 0}; /* by enum tsr_optimizer */
+    bool empty = p->requires_grad && tsr__param_local_numel(p) == 0;
+    return p->opt_state[k] || (empty && e->optimizer_ran && k < n_states[e->step.optimizer]);
 }
 
 /* The model's part first, then the optimizer's. */
@@ -206,12 +226,31 @@ static struct items collect(struct tsr_engine *e, bool params, bool states)
     struct items items = {0};
     size_t n;
     struct tsr_param *const *all = tsr__params_in_order(e, &n);
+    items.owners = malloc((e->n_params + 1) * sizeof *items.owners);
+    if (!items.owners) {
+        TSR__RAISE(e, TSR_ENOMEM, "out of memory while emitting");
+        return items;
+    }
+    for (size_t i = 0; i < e->n_params; i++)
+        items.owners[i] = TSR_NO_ID;
+    tsr__module_walk(e->root, note_owner, &items);
     for (size_t i = 0; params && i < n; i++)
-        add_item(e, &items, all[i], tsr__param_storage(all[i]), false);
+        if (tsr__param_storage(all[i]))
+            add_item(e, &items, all[i], tsr__param_storage(all[i]), false);
     for (size_t i = 0; states && i < n; i++)
         for (int k = 0; k < 2; k++)
-            add_item(e, &items, all[i], all[i]->opt_state[k], true);
+            if (has_state(e, all[i], k))
+                add_item(e, &items, all[i], all[i]->opt_state[k], true);
+    free(items.owners);
+    items.owners = NULL;
     return items;
+}
+
+/* What follows is about this tensor. */
+static void set_origin(struct tsr_engine *e, const struct item *item)
+{
+    e->origin.module = item->module;
+    e->origin.group = item->p->fsdp ? item->p->fsdp->group->id : TSR_NO_ID;
 }
 
 static enum tsr_category category_of(const struct item *item)
@@ -257,20 +296,19 @@ static void init_optimizer_state(struct tsr_engine *e)
 {
     size_t n;
     struct tsr_param *const *all = tsr__params_in_order(e, &n);
-    if (e->step.optimizer == TSR_OPT_NONE)
+    if (e->step.optimizer == TSR_OPT_NONE || e->optimizer_ran)
         return;
-    for (size_t i = 0; i < n && tsr__ok(e); i++)
-        if (all[i]->opt_state[0]) /* it has stepped: the states are there */
-            return;
     for (size_t i = 0; i < n && tsr__ok(e); i++)
         zero_grad_of(e, all[i]);
     tsr__optimizer_step(e);
+    e->optimizer_ran = true;
     tsr__zero_grad(e);
 }
 
 /* Each rank reads its part of a tensor into pageable memory and copies it into place. */
 static void load_shard(struct tsr_engine *e, const struct item *item)
 {
+    set_origin(e, item);
     uint64_t bytes = local_bytes(item->p);
     if (bytes == 0 || !tsr__ok(e))
         return;
@@ -311,6 +349,7 @@ static void broadcast(struct tsr_engine *e, uint16_t comm, struct tsr_storage *s
 static void load_full(struct tsr_engine *e, const struct item *item, uint16_t comm,
                       struct tsr_storage *dict, uint64_t *offset)
 {
+    set_origin(e, item);
     struct tsr_param *p = item->p;
     uint64_t bytes = full_bytes(p);
     if (bytes == 0 || !tsr__ok(e))
@@ -320,7 +359,7 @@ static void load_full(struct tsr_engine *e, const struct item *item, uint16_t co
         copy(e, dict, *offset, full, bytes, p->dtype, "h2d_full");
     *offset += bytes;
     broadcast(e, comm, full, p->dtype);
-    if (item->s->space != TSR_SPACE_DEVICE) {
+    if (item->s && item->s->space != TSR_SPACE_DEVICE) {
         host = tsr__storage_empty(e, bytes, TSR_CAT_TEMP, TSR_SPACE_HOST);
         copy(e, full, 0, host, bytes, p->dtype, "d2h_full");
     }
@@ -429,7 +468,8 @@ static void stage_ahead(struct stager *s)
     for (; s->next < s->items->n && s->in_flight < COPY_AHEAD_BYTES; s->next++) {
         const struct item *item = &s->items->v[s->next];
         uint64_t bytes = local_bytes(item->p);
-        bool device = item->s->space == TSR_SPACE_DEVICE;
+        bool device = item->s && item->s->space == TSR_SPACE_DEVICE;
+        set_origin(e, item);
         if (bytes && (device || item->s->bytes != bytes)) { /* .to("cpu"), or a copy unpadded */
             s->staged[s->next] = tsr__storage_empty(e, bytes, category_of(item),
                                                     device ? TSR_SPACE_PINNED : TSR_SPACE_HOST);
@@ -443,6 +483,7 @@ static void write_staged(struct stager *s, size_t i)
 {
     const struct item *item = &s->items->v[i];
     uint64_t bytes = local_bytes(item->p);
+    set_origin(s->e, item);
     if (bytes && tsr__ok(s->e)) {
         tsr__operand(s->e, s->staged[i] ? s->staged[i] : item->s, 0, bytes, TSR_READ);
         host_work(s->e, "write_checkpoint", item->p->dtype, bytes, 0);
@@ -486,14 +527,15 @@ static struct tsr_storage *gather_input(struct tsr_engine *e, const struct item 
     struct tsr_param *p = item->p;
     struct tsr_storage *in = item->s;
     uint64_t bytes = local_bytes(p), padded = p->fsdp->shard_numel * tsr_dtype_bytes(p->dtype);
-    tsr__storage_retain(in);
-    if (in->space != TSR_SPACE_DEVICE) {
+    if (in)
+        tsr__storage_retain(in);
+    if (in && in->space != TSR_SPACE_DEVICE) {
         struct tsr_storage *device = tsr__storage_new(e, bytes, TSR_CAT_ALL_GATHER_INPUT);
         copy(e, in, 0, device, bytes, p->dtype, "h2d_shard");
         tsr__storage_release(e, &in);
         in = device;
     }
-    if (bytes == padded || !in)
+    if (in && bytes == padded)
         return in;
     struct tsr_storage *pad = tsr__storage_new(e, padded, TSR_CAT_ALL_GATHER_INPUT);
     fill(e, pad);
@@ -542,6 +584,7 @@ static struct tsr_storage *gather_full(struct tsr_engine *e, const struct item *
 /* A tensor of the full state dict as rank 0 keeps it: on the host, or where it was gathered. */
 static struct tsr_storage *keep_tensor(struct tsr_engine *e, const struct item *item, bool device)
 {
+    set_origin(e, item);
     struct tsr_storage *full = gather_full(e, item), *host = NULL;
     if (device || !full || !tsr__ok(e))
         return full;
@@ -558,6 +601,7 @@ static struct tsr_storage *keep_tensor(struct tsr_engine *e, const struct item *
 /* torch.save(): tensors of a device come over one by one. */
 static void write_tensor(struct tsr_engine *e, const struct item *item, struct tsr_storage *s)
 {
+    set_origin(e, item);
     uint64_t bytes = full_bytes(item->p);
     struct tsr_storage *host = NULL;
     if (bytes == 0 || !s || !tsr__ok(e))

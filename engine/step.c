@@ -204,6 +204,7 @@ tsr_status tsr_step_optimizer(struct tsr_engine *e)
     }
     tsr__set_phase(e, TSR_PHASE_OPTIMIZER, 0);
     tsr__optimizer_step(e);
+    e->optimizer_ran = true;
     return e->status;
 }
 
