@@ -4,6 +4,7 @@
  */
 #include "engine.h"
 
+#include <stdio.h>
 #include <string.h>
 
 void tsr__set_error(struct tsr_engine *e, tsr_status status)
@@ -147,6 +148,17 @@ struct tsr_storage *tsr__storage_new(struct tsr_engine *e, uint64_t bytes,
     return s;
 }
 
+/* The allocator's report, and what asked for the memory. */
+static tsr_status say_when(const struct tsr_engine *e, const struct tsr_storage *s)
+{
+    char report[512];
+    const char *module = e->origin.module < e->n_modules ? e->module_names[e->origin.module] : "";
+    snprintf(report, sizeof report, "%s", tsr_error_text());
+    return tsr_fail(TSR_EOOM, "%s; in phase %s, module %s, for %s", report,
+                    tsr_phase_name(e->origin.phase), *module ? module : "(root)",
+                    tsr_category_name(s->category));
+}
+
 void tsr__storage_back(struct tsr_engine *e, struct tsr_storage *s)
 {
     if (!tsr__ok(e) || s->live)
@@ -159,7 +171,7 @@ void tsr__storage_back(struct tsr_engine *e, struct tsr_storage *s)
     tsr_status status = tsr_allocator_alloc(e->allocator, s->bytes, s->stream, &s->block);
     if (status != TSR_OK) {
         s->live = false;
-        tsr__set_error(e, status);
+        tsr__set_error(e, status == TSR_EOOM ? say_when(e, s) : status);
         return;
     }
     struct tsr_instr instr = blank(TSR_ALLOC, s->stream);

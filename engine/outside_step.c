@@ -221,7 +221,7 @@ static bool has_state(const struct tsr_engine *e, const struct tsr_param *p, int
 }
 
 /* The model's part first, then the optimizer's. */
-static struct items collect(struct tsr_engine *e, bool params, bool states)
+static struct items collect(struct tsr_engine *e, bool states)
 {
     struct items items = {0};
     size_t n;
@@ -234,7 +234,7 @@ static struct items collect(struct tsr_engine *e, bool params, bool states)
     for (size_t i = 0; i < e->n_params; i++)
         items.owners[i] = TSR_NO_ID;
     tsr__module_walk(e->root, note_owner, &items);
-    for (size_t i = 0; params && i < n; i++)
+    for (size_t i = 0; i < n; i++)
         if (tsr__param_storage(all[i]))
             add_item(e, &items, all[i], tsr__param_storage(all[i]), false);
     for (size_t i = 0; states && i < n; i++)
@@ -386,19 +386,6 @@ static void load_from_rank_0(struct tsr_engine *e, const struct items *items)
     tsr__storage_release(e, &dict);
 }
 
-static void load_part(struct tsr_engine *e, enum tsr_load how, bool states)
-{
-    if (states)
-        init_optimizer_state(e);
-    struct items items = collect(e, !states, states);
-    if (how == TSR_LOAD_FULL_RANK0)
-        load_from_rank_0(e, &items);
-    else
-        for (size_t i = 0; i < items.n && tsr__ok(e); i++)
-            load_shard(e, &items.v[i]);
-    free(items.v);
-}
-
 static tsr_status check_full(const struct tsr_engine *e, const char *what)
 {
     for (size_t i = 0; i < e->n_params; i++)
@@ -414,9 +401,14 @@ tsr_status tsr_load_run(struct tsr_engine *e, enum tsr_load how, bool optimizer)
         TSR_TRY(check_full(e, "a full state dict"));
     TSR_TRY(begin(e, TSR_PHASE_LOAD));
     TSR_TRY(tsr_state_dict(e, e->root));
-    load_part(e, how, false);
     if (optimizer)
-        load_part(e, how, true);
+        init_optimizer_state(e);
+    struct items items = collect(e, optimizer);
+    if (how == TSR_LOAD_FULL_RANK0)
+        load_from_rank_0(e, &items);
+    for (size_t i = 0; how == TSR_LOAD_SHARDED && i < items.n && tsr__ok(e); i++)
+        load_shard(e, &items.v[i]);
+    free(items.v);
     return e->status;
 }
 
@@ -639,7 +631,7 @@ tsr_status tsr_save_run(struct tsr_engine *e, enum tsr_save how)
         TSR_TRY(check_full(e, "a full state dict"));
     TSR_TRY(begin(e, TSR_PHASE_SAVE));
     TSR_TRY(tsr_state_dict(e, e->root));
-    struct items items = collect(e, true, true);
+    struct items items = collect(e, true);
     if (how == TSR_SAVE_SHARDED)
         save_shards(e, &items);
     else

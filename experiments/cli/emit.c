@@ -59,14 +59,17 @@ static bool wants(const struct tsr_job *job, enum tsr_section section)
     return job->settings->phases >> section & 1;
 }
 
-/* Rank 0 does more than others where it reads or writes everything: then it is a class of its own.
- */
+bool tsr_rank_0_differs(const struct tsr_settings *s)
+{
+    return ((s->phases >> TSR_SECTION_LOAD & 1) && s->load != TSR_LOAD_SHARDED) ||
+           ((s->phases >> TSR_SECTION_SAVE & 1) && s->save != TSR_SAVE_SHARDED);
+}
+
+/* Where rank 0 differs it is a class of its own. */
 static void split_rank_0(const struct tsr_job *job, uint32_t *class_of, uint32_t *representative,
                          uint32_t *n)
 {
-    const struct tsr_settings *s = job->settings;
-    bool alone = (wants(job, TSR_SECTION_LOAD) && s->load != TSR_LOAD_SHARDED) ||
-                 (wants(job, TSR_SECTION_SAVE) && s->save != TSR_SAVE_SHARDED);
+    bool alone = tsr_rank_0_differs(job->settings);
     uint32_t first = job->world;
     for (uint32_t r = job->world - 1; alone && r > 0; r--)
         if (class_of[r] == class_of[0])

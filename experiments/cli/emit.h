@@ -35,6 +35,8 @@ struct tsr_emission {
  * Errors: those of the engine; TSR_EOOM: the allocator's limit was reached. On failure nothing is
  * to be freed. */
 tsr_status tsr_emit(const struct tsr_job *job, struct tsr_emission *out) TSR_MUST_USE;
+/* Rank 0 does more than the others: it reads or writes a full state dict. */
+bool tsr_rank_0_differs(const struct tsr_settings *settings);
 /* The section that program i is; TSR_N_SECTIONS for later iterations. */
 enum tsr_section tsr_section_of(const struct tsr_emission *emission, uint32_t i);
 

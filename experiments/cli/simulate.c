@@ -177,6 +177,8 @@ static tsr_status simulate(const struct tsr_job *job, const struct tsr_emission 
         status = check_hashes(emission, run.result);
     if (status == TSR_OK)
         status = take_times(job, emission, &run, row, &shown);
+    if (tsr_rank_0_differs(job->settings))
+        shown = 0;
     if (status == TSR_OK && dir)
         status = write_detail(emission, &run, shown, job->settings->phases, info, dir, row);
     close_run(&run);

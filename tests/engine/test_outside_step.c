@@ -163,6 +163,10 @@ static void full_load_broadcasts_tensors(void **state)
         assert_int_equal(most(&r, TSR_CAT_TEMP, TSR_CAT_TEMP), LARGEST);
         assert_int_equal(host_of(&r).most.host, rank == 0 ? TOTAL : 0);
         assert_int_equal(host_of(&r).end.host, 0);
+        rig_forget(&r);
+        rig_ok(tsr_load_run(r.e, TSR_LOAD_FULL_RANK0, true)); /* the states, too */
+        assert_int_equal(count_kind(&r, TSR_BROADCAST), 3 * PARAMS);
+        assert_int_equal(host_of(&r).most.host, rank == 0 ? 3 * TOTAL : 0);
         rig_close(&r);
     }
 }
