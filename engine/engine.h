@@ -702,7 +702,7 @@ struct tsr_storage *tsr__param_storage(const struct tsr_param *p);
 /* Parameters in module order (tied ones once); *n gets their number. */
 struct tsr_param *const *tsr__params_in_order(struct tsr_engine *e, size_t *n);
 
-/* ---- outside_step.c -------------------------------------------------------------------------- */
+/* ---- outside_init.c -------------------------------------------------------------------------- */
 
 /* Parameters that are not built on the meta device: full ones, then their shards. Nothing for
  * TSR_INIT_META. */
