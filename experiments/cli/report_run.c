@@ -1,5 +1,6 @@
-/* report_run.c: run.csv and run-peaks.csv: the memory of a run over its sections (init, load, the
- * first steps, eval, save) as one curve, on the device and on the host, and the peak of each.
+/* report_run.c: run.csv, run-plot.csv and run-peaks.csv: the memory of a run over its sections
+ * (init, load, the first steps, eval, save) as one curve, on the device and on the host, and the
+ * peak of each.
  *
  * Written where `phases` asks for it. Iterations after the second are left out; the sections that
  * are shown follow each other without gaps.
@@ -150,17 +151,18 @@ static tsr_status init(struct run *run, const struct tsr_detail *detail)
 
 /* ---- files -------------------------------------------------------------------------------- */
 
-static void put_point(FILE *out, const struct run *run, const char *section, const char *phase,
-                      double time, const struct point *point)
-{
-    fprintf(out, "%.9f,%s,%s", time, section, phase);
-    for (int i = 0; i < TSR_N_CATEGORIES; i++)
-        if (run->occurs[tsr__stack_order[i]])
-            fprintf(out, ",%" PRIu64, point->device.by_category[tsr__stack_order[i]]);
-    fprintf(out, ",%" PRIu64 ",%" PRIu64 ",%" PRIu64 ",%" PRIu64 ",%" PRIu64 "\n",
-            point->device.total, point->device.reserved, point->host.host, point->host.pinned,
-            point->host.held);
-}
+/* The picture gives every section the same width, and shows so many moments of it. */
+enum { MOMENTS = 250 };
+
+/* Where a curve is written, and what of it. */
+struct pen {
+    FILE *out;
+    const struct run *run;
+    const struct tsr_detail *detail;
+    double begin; /* of the section, seconds of the curve */
+    int place;    /* number of the section in the curve */
+    bool thin;    /* of each moment only the fullest and the last level */
+};
 
 static double length_of(const struct tsr_detail *detail, uint32_t program)
 {
@@ -168,52 +170,102 @@ static double length_of(const struct tsr_detail *detail, uint32_t program)
     return detail->iteration_end[program] - start;
 }
 
-/* Its points on the device's clock, shifted to where the section begins in the curve. */
-static tsr_status put_part(FILE *out, const struct run *run, const struct part *part,
-                           const struct tsr_detail *detail, double begin)
+static void put_head(const struct pen *pen)
+{
+    fputs("time_s,place,section,phase", pen->out);
+    for (int i = 0; i < TSR_N_CATEGORIES; i++) {
+        char key[64];
+        tsr__category_key(tsr__stack_order[i], key, sizeof key);
+        if (pen->run->occurs[tsr__stack_order[i]])
+            fprintf(pen->out, ",%s_bytes", key);
+    }
+    fputs(",total_bytes,reserved_bytes,host_bytes,pinned_bytes,pinned_held_bytes\n", pen->out);
+}
+
+/* Seconds into the section: on the device's clock; what the host does when the device has nothing
+ * left to do, on the host's. Never falls. */
+static double time_of(const struct part *part, const struct tsr__view *view, size_t i)
+{
+    size_t instr = part->points[i].instr;
+    double clock = view->clock[instr], issue = view->spans[instr].issue;
+    return i ? (issue > clock ? issue : clock) - view->start : 0.0;
+}
+
+static void put_point(const struct pen *pen, const struct part *part, const struct tsr__view *view,
+                      size_t i, double time)
+{
+    const struct point *point = &part->points[i];
+    double length = view->end - view->start, share = length > 0 ? time / length : 0.0;
+    int phase =
+        view->program->n_instrs ? view->program->instrs[point->instr].origin.phase : TSR_PHASE_INIT;
+    fprintf(pen->out, "%.9f,%.6f,%s,%s", pen->begin + time, pen->place + (share < 1 ? share : 1.0),
+            section_names[part->section], tsr_phase_name(phase));
+    for (int c = 0; c < TSR_N_CATEGORIES; c++)
+        if (pen->run->occurs[tsr__stack_order[c]])
+            fprintf(pen->out, ",%" PRIu64, point->device.by_category[tsr__stack_order[c]]);
+    fprintf(pen->out, ",%" PRIu64 ",%" PRIu64 ",%" PRIu64 ",%" PRIu64 ",%" PRIu64 "\n",
+            point->device.total, point->device.reserved, point->host.host, point->host.pinned,
+            point->host.held);
+}
+
+static tsr_status put_part(const struct pen *pen, const struct part *part)
 {
     struct tsr__view view;
-    const char *section = section_names[part->section];
-    TSR_TRY(tsr__view_init(&view, detail, part->program));
+    size_t fullest = 0;
+    TSR_TRY(tsr__view_init(&view, pen->detail, part->program));
+    double length = view.end - view.start, scale = length > 0 ? MOMENTS / length : 0.0;
     for (size_t i = 0; i < part->n; i++) {
-        const struct point *point = &part->points[i];
-        bool first = i == 0;
-        const char *phase =
-            tsr_phase_name(view.program->n_instrs ? view.program->instrs[point->instr].origin.phase
-                                                  : TSR_PHASE_INIT);
-        double time = first ? 0.0 : view.clock[point->instr] - view.start;
-        put_point(out, run, section, phase, begin + time, point);
+        double time = time_of(part, &view, i);
+        bool last =
+            i + 1 == part->n || (int)(scale * time_of(part, &view, i + 1)) != (int)(scale * time);
+        if (part->points[i].device.total > part->points[fullest].device.total)
+            fullest = i;
+        if (pen->thin && !last)
+            continue;
+        if (pen->thin && fullest != i)
+            put_point(pen, part, &view, fullest, time_of(part, &view, fullest));
+        put_point(pen, part, &view, i, time);
+        fullest = i + 1;
     }
+    /* The last level holds to the end of the section. */
+    if (part->n)
+        put_point(pen, part, &view, part->n - 1, length);
     tsr__view_fini(&view);
     return TSR_OK;
 }
 
-tsr_status tsr__write_run(FILE *out, const void *user)
+static tsr_status write_curve(FILE *out, const struct tsr__page *page, bool thin,
+                              const char *columns)
 {
-    const struct tsr__page *page = user;
-    const struct tsr_detail *detail = page->view->detail;
     struct run run;
-    double begin = 0;
-    TSR_TRY(init(&run, detail));
-    tsr__put_provenance(out, page->info, detail->row->strategy,
-                        "time_s: seconds on the device's clock, sections without gaps; bytes on "
-                        "the device by owner; host_bytes pageable, pinned_bytes in use, "
-                        "pinned_held_bytes page-locked; one row per change");
-    fputs("time_s,section,phase", out);
-    for (int i = 0; i < TSR_N_CATEGORIES; i++) {
-        char key[64];
-        tsr__category_key(tsr__stack_order[i], key, sizeof key);
-        if (run.occurs[tsr__stack_order[i]])
-            fprintf(out, ",%s_bytes", key);
-    }
-    fputs(",total_bytes,reserved_bytes,host_bytes,pinned_bytes,pinned_held_bytes\n", out);
+    struct pen pen = {.out = out, .run = &run, .detail = page->view->detail, .thin = thin};
+    TSR_TRY(init(&run, pen.detail));
+    tsr__put_provenance(out, page->info, pen.detail->row->strategy, columns);
+    put_head(&pen);
     tsr_status status = TSR_OK;
     for (int i = 0; i < run.n && status == TSR_OK; i++) {
-        status = put_part(out, &run, &run.parts[i], detail, begin);
-        begin += length_of(detail, run.parts[i].program);
+        pen.place = i;
+        status = put_part(&pen, &run.parts[i]);
+        pen.begin += length_of(pen.detail, run.parts[i].program);
     }
     fini(&run);
     return status;
+}
+
+tsr_status tsr__write_run(FILE *out, const void *page)
+{
+    return write_curve(out, page, false,
+                       "time_s: seconds on the device's clock, sections without gaps; place: "
+                       "number of the section and the share of it that has passed; bytes on the "
+                       "device by owner; host_bytes pageable, pinned_bytes in use, "
+                       "pinned_held_bytes page-locked; one row per change");
+}
+
+tsr_status tsr__write_run_plot(FILE *out, const void *page)
+{
+    return write_curve(out, page, true,
+                       "as run.csv at the resolution of the picture: of each 1/250 of a section "
+                       "the fullest and the last level");
 }
 
 tsr_status tsr__write_run_peaks(FILE *out, const void *user)
@@ -225,9 +277,10 @@ tsr_status tsr__write_run_peaks(FILE *out, const void *user)
     TSR_TRY(init(&run, detail));
     tsr__put_provenance(out, page->info, detail->row->strategy,
                         "sections of run.csv: seconds, the largest bytes of each kind, module and "
-                        "phase of the allocation that made the allocated peak");
+                        "phase of the allocation that made the allocated peak; the card's usable "
+                        "bytes (empty: unknown)");
     fputs("section,start_s,end_s,peak_allocated_bytes,peak_reserved_bytes,host_bytes,pinned_bytes,"
-          "pinned_held_bytes,end_allocated_bytes,module,phase\n",
+          "pinned_held_bytes,end_allocated_bytes,module,phase,limit_bytes,title\n",
           out);
     for (int i = 0; i < run.n; i++) {
         const struct part *part = &run.parts[i];
@@ -239,7 +292,12 @@ tsr_status tsr__write_run_peaks(FILE *out, const void *user)
                 part->host.most.host, part->host.most.pinned, part->host.most.held,
                 part->peak.end_allocated);
         tsr__put_plain(out, tsr__module_of(page->view->tables, &part->peak.origin));
-        fprintf(out, ",%s\n", tsr_phase_name(part->peak.origin.phase));
+        fprintf(out, ",%s,", tsr_phase_name(part->peak.origin.phase));
+        if (detail->row->usable_bytes)
+            fprintf(out, "%" PRIu64, detail->row->usable_bytes);
+        fputc(',', out);
+        tsr__put_title(out, page);
+        fputc('\n', out);
         begin = end;
     }
     fini(&run);

@@ -43,7 +43,7 @@ meta=$(bytes init peak_allocated_bytes)
 pinned=$(bytes save pinned_held_bytes)
 save=$(bytes save peak_allocated_bytes)
 at_least "pinned memory of a sharded save" "$pinned" 10000000
-has "$tmp/out/fsdp/run.csv" 'time_s,section,phase' host_bytes,pinned_bytes,pinned_held_bytes \
+has "$tmp/out/fsdp/run.csv" 'time_s,place,section,phase' host_bytes,pinned_bytes,pinned_held_bytes \
     ,load,load, ,step1,forward, ,eval,eval, ,save,save,
 [ "$(grep -v '^#' "$tmp/out/fsdp/run.csv" | awk -F, 'NR > 2 && $1 + 0 < last { bad++ }
     NR > 1 { last = $1 + 0 } END { print bad + 0 }')" = 0 ] || complain "time runs backwards"
