@@ -79,7 +79,7 @@ static void walk_sections(struct tsr__table *table, const struct tsr_row *rows, 
     static const char *const names[TSR_N_SECTIONS] = {TSR_SECTION_WORDS};
     for (size_t i = 0; i < n; i++)
         for (int k = 0; k < TSR_N_SECTIONS; k++)
-            if (!rows[i].failure[0] && rows[i].show_sections && rows[i].sections[k].there)
+            if (!rows[i].failure[0] && (rows[i].show_sections >> k & 1))
                 put_section(table, rows[i].strategy, names[k], &rows[i].sections[k]);
 }
 

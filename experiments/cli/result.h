@@ -42,7 +42,7 @@ struct tsr_row {
     int fits;               /* everything against usable_bytes: 1 yes, 0 no, -1 unknown */
     /* The host's memory of one rank, largest over the run and the rank classes. */
     uint64_t host_bytes, pinned_bytes;
-    bool show_sections; /* `phases` asks for them */
+    unsigned show_sections; /* set of 1 << enum tsr_section: those that `phases` names */
     struct tsr_section_peak sections[TSR_N_SECTIONS];
     uint64_t program_hash, expected_exec_hash, exec_hash;
     uint64_t n_instructions, n_activities;

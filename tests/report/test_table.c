@@ -144,7 +144,8 @@ static void test_markdown__peaks_by_section(void **state)
 {
     (void)state;
     struct tsr_row row = row_of("a", 0.5, 60, 1);
-    row.show_sections = true;
+    row.show_sections = 1U << TSR_SECTION_SAVE;
+    row.sections[TSR_SECTION_INIT].there = true; /* not asked for */
     row.sections[TSR_SECTION_SAVE] = (struct tsr_section_peak){
         .there = true, .allocated = 7 * (uint64_t)TSR__GIB, .phase = "save", .module = "head"};
     char *text = table_of("md", &row, 1);
@@ -156,7 +157,7 @@ static void test_markdown__peaks_by_section(void **state)
     json_t *root = json_loads(text, 0, NULL);
     json_t *sections =
         json_object_get(json_array_get(json_object_get(root, "rows"), 0), "peak_bytes_by_section");
-    assert_int_equal(json_object_size(sections), 1);
+    assert_int_equal(json_object_size(sections), 2);
     json_t *peak = json_object_get(json_object_get(sections, "save"), "peak_allocated_bytes");
     assert_int_equal(json_integer_value(peak), 7 * (json_int_t)TSR__GIB);
     json_decref(root);
