@@ -4,6 +4,7 @@
  */
 #include "engine.h"
 
+#include <stdio.h>
 #include <string.h>
 
 void tsr__set_error(struct tsr_engine *e, tsr_status status)
@@ -27,6 +28,7 @@ void tsr__operand(struct tsr_engine *e, const struct tsr_storage *s, uint64_t of
                    (unsigned long long)bytes);
         return;
     }
+    tsr__pinned_use(e, s);
     struct tsr_operand operand = {
         .buffer = s->buffer, .access = access, .space = s->space, .offset = offset, .bytes = bytes};
     if (!TSR_PUSH(e->operands, e->n_operands, e->cap_operands, operand))
@@ -48,6 +50,8 @@ void tsr__operand_storage(struct tsr_engine *e, const struct tsr_storage *s, uin
 void tsr__emit(struct tsr_engine *e, struct tsr_instr *instr)
 {
     if (tsr__ok(e)) {
+        if (instr->kind == TSR_HOST_WAIT || instr->kind == TSR_HOST_READ)
+            tsr__pinned_settle(e);
         instr->origin = e->origin;
         instr->operands = e->operands;
         instr->n_operands = (uint32_t)e->n_operands;
@@ -130,6 +134,8 @@ struct tsr_storage *tsr__storage_empty(struct tsr_engine *e, uint64_t bytes,
                               .buffer = e->next_buffer++,
                               .bytes = bytes};
     s->live = space != TSR_SPACE_DEVICE;
+    if (s->live)
+        tsr__host_alloc(e, s);
     return s;
 }
 
@@ -154,6 +160,17 @@ static void note_oom(struct tsr_engine *e, const struct tsr_storage *s)
                               .device_bytes = e->config.allocator.device_bytes};
 }
 
+/* The allocator's report, and what asked for the memory. */
+static tsr_status say_when(const struct tsr_engine *e, const struct tsr_storage *s)
+{
+    char report[512];
+    const char *module = e->origin.module < e->n_modules ? e->module_names[e->origin.module] : "";
+    snprintf(report, sizeof report, "%s", tsr_error_text());
+    return tsr_fail(TSR_EOOM, "%s; in phase %s, module %s, for %s", report,
+                    tsr_phase_name(e->origin.phase), *module ? module : "(root)",
+                    tsr_category_name(s->category));
+}
+
 void tsr__storage_back(struct tsr_engine *e, struct tsr_storage *s)
 {
     if (!tsr__ok(e) || s->live)
@@ -166,8 +183,10 @@ void tsr__storage_back(struct tsr_engine *e, struct tsr_storage *s)
     tsr_status status = tsr_allocator_alloc(e->allocator, s->bytes, s->stream, &s->block);
     if (status != TSR_OK) {
         s->live = false;
-        if (status == TSR_EOOM)
+        if (status == TSR_EOOM) {
             note_oom(e, s);
+            status = say_when(e, s);
+        }
         tsr__set_error(e, status);
         return;
     }
@@ -184,13 +203,23 @@ void tsr__storage_back(struct tsr_engine *e, struct tsr_storage *s)
     tsr__emit(e, &instr);
 }
 
-void tsr__storage_unback(struct tsr_engine *e, struct tsr_storage *s)
+/* Locals of a stopped recomputation, or of a failed step (which may be reset), are dropped after
+ * the stop: frees are emitted then, too. */
+static void free_anyway(struct tsr_engine *e, struct tsr_storage *s,
+                        void (*emit)(struct tsr_engine *e, struct tsr_storage *s))
 {
-    if (!s->live || s->space != TSR_SPACE_DEVICE)
-        return;
-    s->live = false;
-    if (!s->block.handle)
-        return;
+    bool stopped = e->stopped;
+    tsr_status status = e->status;
+    e->stopped = false;
+    e->status = TSR_OK;
+    emit(e, s);
+    e->stopped = stopped;
+    if (status != TSR_OK)
+        e->status = status;
+}
+
+static void emit_free(struct tsr_engine *e, struct tsr_storage *s)
+{
     struct tsr_instr instr = blank(TSR_FREE, s->stream);
     instr.category = s->category;
     instr.buffer = s->buffer;
@@ -200,16 +229,16 @@ void tsr__storage_unback(struct tsr_engine *e, struct tsr_storage *s)
     instr.block_bytes = s->block.bytes;
     tsr_allocator_free(e->allocator, s->block.handle);
     s->block.handle = NULL;
-    /* Locals of a stopped recomputation, or of a failed step (which may be reset), are dropped
-     * after the stop: frees are emitted then, too. */
-    bool stopped = e->stopped;
-    tsr_status status = e->status;
-    e->stopped = false;
-    e->status = TSR_OK;
     tsr__emit(e, &instr);
-    e->stopped = stopped;
-    if (status != TSR_OK)
-        e->status = status;
+}
+
+void tsr__storage_unback(struct tsr_engine *e, struct tsr_storage *s)
+{
+    if (!s->live || s->space != TSR_SPACE_DEVICE)
+        return;
+    s->live = false;
+    if (s->block.handle)
+        free_anyway(e, s, emit_free);
 }
 
 void tsr__storage_retain(struct tsr_storage *s)
@@ -227,6 +256,8 @@ void tsr__storage_release(struct tsr_engine *e, struct tsr_storage **ps)
     if (--s->refs > 0)
         return;
     tsr__storage_unback(e, s);
+    if (s->space != TSR_SPACE_DEVICE)
+        free_anyway(e, s, tsr__host_free);
     s->next_free = e->free_storages;
     e->free_storages = s;
 }

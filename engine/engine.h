@@ -32,6 +32,8 @@ struct tsr_storage {
     uint32_t buffer;
     uint64_t bytes;
     struct tsr_block block;
+    struct tsr_pinned *pinned; /* block of a pinned buffer (host_memory.c) */
+    bool counted;              /* host: its HOST_ALLOC was emitted */
     struct tsr_storage *next_free;
 };
 
@@ -434,7 +436,7 @@ struct tsr_engine {
     bool workspace_main, workspace_autograd, lt_main, lt_autograd;
     struct tsr_storage *workspaces[8];
     size_t n_workspaces;
-    bool params_ready;
+    bool params_ready, optimizer_ran;
     uint32_t tp_mesh_dims; /* bit i: tensor parallelism uses mesh dimension i */
     struct {
         uint32_t size; /* 0 or 1: the model's steps are not tensor-parallel */
@@ -443,6 +445,11 @@ struct tsr_engine {
     } tp;
     struct tsr_storage **opt_temps;  /* scratch of the optimizer, by parameter */
     struct tsr_storage **clip_norms; /* scratch of clipping, two for each parameter */
+    struct {
+        struct tsr_pinned *free[64]; /* by log2 of the size */
+        struct tsr_pinned *pending;  /* freed, perhaps still used by a copy */
+        uint64_t uses, settled;      /* uses up to `settled` are over */
+    } pinned;
 };
 
 static inline bool tsr__ok(const struct tsr_engine *e)
@@ -469,6 +476,14 @@ void tsr__storage_unback(struct tsr_engine *e, struct tsr_storage *s); /* loses 
 void tsr__storage_retain(struct tsr_storage *s);
 void tsr__storage_release(struct tsr_engine *e, struct tsr_storage **s);
 void tsr__storage_set_category(struct tsr_storage *s, enum tsr_category category);
+
+/* ---- host_memory.c --------------------------------------------------------------------------- */
+
+void tsr__host_alloc(struct tsr_engine *e, struct tsr_storage *s);
+void tsr__host_free(struct tsr_engine *e, struct tsr_storage *s);
+/* A pinned block is named by an instruction; everything that was issued is over. */
+void tsr__pinned_use(struct tsr_engine *e, const struct tsr_storage *s);
+void tsr__pinned_settle(struct tsr_engine *e);
 
 void tsr__operand(struct tsr_engine *e, const struct tsr_storage *s, uint64_t offset,
                   uint64_t bytes, uint8_t access);
@@ -697,6 +712,8 @@ void tsr__reducer_init_params(struct tsr_engine *e);
 /* ---- optimizer.c, step.c ----------------------------------------------------------------------
  */
 
+void tsr__make_inputs(struct tsr_engine *e, uint32_t n_micro);
+void tsr__zero_grad(struct tsr_engine *e);
 void tsr__optimizer_step(struct tsr_engine *e);
 void tsr__clip(struct tsr_engine *e);
 /* The gradient of a parameter as the optimizer sees it: its storage; NULL if there is none. */
@@ -705,5 +722,11 @@ uint64_t tsr__param_local_numel(const struct tsr_param *p);
 struct tsr_storage *tsr__param_storage(const struct tsr_param *p);
 /* Parameters in module order (tied ones once); *n gets their number. */
 struct tsr_param *const *tsr__params_in_order(struct tsr_engine *e, size_t *n);
+
+/* ---- outside_init.c -------------------------------------------------------------------------- */
+
+/* Parameters that are not built on the meta device: full ones, then their shards. Nothing for
+ * TSR_INIT_META. */
+void tsr__init_unsharded(struct tsr_engine *e);
 
 #endif

@@ -77,6 +77,9 @@ const char *tsr_instr_kind_name(int kind)
         [TSR_HOST_READ] = "host_read",
         [TSR_HOST_OP] = "host_op",
         [TSR_MARK] = "mark",
+        [TSR_HOST_ALLOC] = "host_alloc",
+        [TSR_HOST_FREE] = "host_free",
+        [TSR_PIN] = "pin",
     };
     return name_of(names, TSR_N_INSTR_KINDS, kind);
 }
@@ -141,6 +144,9 @@ const char *tsr_phase_name(int phase)
         [TSR_PHASE_CLIP] = "clip",
         [TSR_PHASE_OPTIMIZER] = "optimizer",
         [TSR_PHASE_END] = "end",
+        [TSR_PHASE_LOAD] = "load",
+        [TSR_PHASE_EVAL] = "eval",
+        [TSR_PHASE_SAVE] = "save",
     };
     return name_of(names, TSR_N_PHASES, phase);
 }

@@ -36,6 +36,10 @@ enum tsr_instr_kind {
     TSR_HOST_READ, /* the host waits for stream's tail and reads a scalar */
     TSR_HOST_OP,   /* work on the host: work describes it */
     TSR_MARK,      /* no work: a phase or hook begins (mark says which) */
+    /* Memory of the host (space says pageable or pinned; host_memory.h). No device is involved. */
+    TSR_HOST_ALLOC, /* buffer; bytes requested, block_bytes taken */
+    TSR_HOST_FREE,
+    TSR_PIN, /* the process gets block_bytes of page-locked memory, and keeps them */
     TSR_N_INSTR_KINDS
 };
 
@@ -49,6 +53,9 @@ enum tsr_phase {
     TSR_PHASE_CLIP,
     TSR_PHASE_OPTIMIZER,
     TSR_PHASE_END,
+    TSR_PHASE_LOAD, /* outside the step: a checkpoint is read, ... */
+    TSR_PHASE_EVAL, /* ... the model runs without gradients, ... */
+    TSR_PHASE_SAVE, /* ... a checkpoint is written */
     TSR_N_PHASES
 };
 
@@ -167,12 +174,13 @@ struct tsr_instr {
     uint8_t reduce_op; /* enum tsr_reduce_op */
     uint8_t category;  /* ALLOC, FREE: enum tsr_category */
     uint8_t mark;      /* MARK: enum tsr_mark */
+    uint8_t space;     /* HOST_ALLOC, HOST_FREE, PIN: enum tsr_space */
     uint8_t scalar;    /* 1 + slot of a dynamic scalar (learning rate, ...); 0: none */
     uint16_t stream;   /* index into tsr_tables.streams */
     uint16_t comm;     /* collectives: index into tsr_tables.comms; UINT16_MAX: none */
     uint16_t peer;     /* SEND, RECV */
     uint32_t event;    /* RECORD, WAIT, HOST_WAIT */
-    uint32_t buffer;   /* ALLOC, FREE */
+    uint32_t buffer;   /* ALLOC, FREE, HOST_ALLOC, HOST_FREE */
     uint32_t segment;  /* SEGMENT_*, ALLOC, FREE */
     uint32_t value;    /* MARK */
     uint32_t n_operands;
@@ -259,7 +267,8 @@ uint64_t tsr_program_offsets_hash(const struct tsr_program *program);
 /* Executed hash. The expected one comes from the program; an executor builds its own from the
  * arguments that it really handed to its back end, in order of completion on each stream
  * (tsr_exec_record_done()). They are equal iff every stream did exactly the program's work in
- * order. MARK, ALLOC, FREE and SEGMENT_* are not device work and are left out. */
+ * order. MARK, ALLOC, FREE, SEGMENT_*, HOST_ALLOC, HOST_FREE and PIN are not device work and are
+ * left out. */
 struct tsr_exec_hash {
     uint64_t stream[64]; /* one running hash per stream */
     uint64_t host;       /* HOST_WAIT, HOST_READ, HOST_OP in host order */

@@ -117,6 +117,16 @@ static void put_what(struct dumper *d, const struct tsr_instr *instr)
             number_of(d, &d->buffers, instr->buffer), instr->segment, instr->address,
             instr->block_bytes, tsr_category_name(instr->category));
         break;
+    case TSR_HOST_ALLOC:
+    case TSR_HOST_FREE:
+        put(line, " b%" PRIu32 " block=%" PRIu64 " %s \"%s\"",
+            number_of(d, &d->buffers, instr->buffer), instr->block_bytes,
+            instr->space == TSR_SPACE_PINNED ? "pinned" : "host",
+            tsr_category_name(instr->category));
+        break;
+    case TSR_PIN:
+        put(line, " block=%" PRIu64, instr->block_bytes);
+        break;
     case TSR_RECORD:
     case TSR_WAIT:
     case TSR_HOST_WAIT:

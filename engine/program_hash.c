@@ -139,6 +139,13 @@ static bool hash_instr(struct hasher *h, const struct tsr_instr *instr)
     case TSR_ALLOC:
     case TSR_FREE:
         return hash_buffer(h, instr->buffer);
+    case TSR_HOST_ALLOC:
+    case TSR_HOST_FREE:
+        h->hash = tsr_hash_u64(h->hash, instr->space);
+        return hash_buffer(h, instr->buffer);
+    case TSR_PIN:
+        h->hash = tsr_hash_u64(h->hash, instr->block_bytes);
+        return true;
     case TSR_RECORD:
     case TSR_WAIT:
     case TSR_HOST_WAIT: {
@@ -239,6 +246,9 @@ bool tsr_instr_is_work(const struct tsr_instr *instr)
     case TSR_FREE:
     case TSR_SEGMENT_ALLOC:
     case TSR_SEGMENT_FREE:
+    case TSR_HOST_ALLOC:
+    case TSR_HOST_FREE:
+    case TSR_PIN:
         return false;
     default:
         return true;

@@ -151,6 +151,7 @@ tsr_status tsr_engine_init_params(struct tsr_engine *e)
         return tsr_fail(TSR_EVALUE, "the engine has no model");
     TSR_TRY(tsr__check_tensor_parallel_step(e));
     tsr__set_phase(e, TSR_PHASE_INIT, 0);
+    tsr__init_unsharded(e);
     if (e->n_states > 0 && !offloads(e) && !is_all_meta(e))
         init_scalars(e);
     e->walk_stamp++;
@@ -183,11 +184,11 @@ static struct tsr_tensor *input(struct tsr_engine *e, tsr_dtype dtype, int n_dim
     return t;
 }
 
-static void make_inputs(struct tsr_engine *e)
+void tsr__make_inputs(struct tsr_engine *e, uint32_t n_micro)
 {
     uint64_t tokens = e->step.batch * e->step.seq;
     uint64_t floats[2] = {tokens, e->model.in_dim};
-    for (uint32_t m = 0; m < e->step.n_micro && tsr__ok(e); m++) {
+    for (uint32_t m = 0; m < n_micro && tsr__ok(e); m++) {
         if (e->model.int_input)
             e->inputs[m] = input(e, TSR_I64, 1, &tokens);
         else
@@ -197,7 +198,7 @@ static void make_inputs(struct tsr_engine *e)
     }
 }
 
-static void zero_grad(struct tsr_engine *e)
+void tsr__zero_grad(struct tsr_engine *e)
 {
     size_t n;
     struct tsr_param *const *params = tsr__params_in_order(e, &n);
@@ -219,11 +220,12 @@ tsr_status tsr_step_begin(struct tsr_engine *e, uint32_t iteration)
         return tsr_fail(TSR_EVALUE, "tsr_engine_init_params() comes before the first step");
     e->iteration = iteration;
     e->origin.iteration = (uint16_t)iteration;
+    tsr__pinned_settle(e);
     tsr__emit_mark(e, TSR_MARK_ITERATION, iteration);
     tsr__set_phase(e, TSR_PHASE_INPUTS, 0);
-    make_inputs(e);
+    tsr__make_inputs(e, e->step.n_micro);
     tsr__set_phase(e, TSR_PHASE_ZERO_GRAD, 0);
-    zero_grad(e);
+    tsr__zero_grad(e);
     return e->status;
 }
 
@@ -270,6 +272,7 @@ tsr_status tsr_step_optimizer(struct tsr_engine *e)
     }
     tsr__set_phase(e, TSR_PHASE_OPTIMIZER, 0);
     tsr__optimizer_step(e);
+    e->optimizer_ran = true;
     return e->status;
 }
 

@@ -49,8 +49,16 @@ enum tsr_attention {
 /* Whose behaviour the hooks have, where releases differ (rules marked [2.15]). */
 enum tsr_version { TSR_TORCH_2_11, TSR_TORCH_2_15 };
 
+/* How parameters come to be (phase init). */
+enum tsr_init {
+    TSR_INIT_META,   /* built on the meta device, sharded, to_empty(): only shards exist */
+    TSR_INIT_DEVICE, /* built on the device, then sharded: the whole model is there first */
+    TSR_INIT_HOST    /* built in host memory: each sharding call brings its modules over */
+};
+
 struct tsr_engine_config {
     enum tsr_version version;
+    enum tsr_init init;
     struct tsr_mesh mesh;
     uint32_t rank;
     struct tsr_executor *executor;      /* borrowed until tsr_engine_destroy(); required */
@@ -525,6 +533,30 @@ tsr_status tsr_step_backward(struct tsr_engine *engine, const uint32_t *micros,
                              size_t n) TSR_MUST_USE;
 tsr_status tsr_step_optimizer(struct tsr_engine *engine) TSR_MUST_USE; /* clip, optimizer */
 tsr_status tsr_step_end(struct tsr_engine *engine) TSR_MUST_USE;       /* inputs are dropped */
+
+/* ---- outside the step (outside_step.c) ------------------------------------------------------- */
+
+/* Each is a section of a run between two iterations, after tsr_engine_init_params(); what it does
+ * is instructions of phase load, eval or save. Errors: TSR_EUNSUPPORTED for full state dicts of
+ * tensor-parallel models; TSR_EOOM. Rank 0 has more to do in the full ones: its program is its own.
+ */
+enum tsr_load {
+    TSR_LOAD_SHARDED,   /* each rank reads its shards to the host and copies them in */
+    TSR_LOAD_FULL_RANK0 /* rank 0 has everything on the host and broadcasts tensor by tensor */
+};
+/* optimizer: its states, too; they are made first, as by a step with zero gradients. */
+tsr_status tsr_load_run(struct tsr_engine *engine, enum tsr_load how, bool optimizer) TSR_MUST_USE;
+/* A forward with its loss, without gradients, of one micro-batch. Sharded gradients of the last
+ * step stay. */
+tsr_status tsr_eval_run(struct tsr_engine *engine) TSR_MUST_USE;
+
+enum tsr_save {
+    TSR_SAVE_SHARDED,    /* each rank copies its shards through pinned memory and writes them */
+    TSR_SAVE_FULL_RANK0, /* tensors are gathered on every device; rank 0 keeps them on the host */
+    TSR_SAVE_FULL_DEVICE /* as before, but every rank keeps all of them on its device */
+};
+/* Parameters and optimizer states. */
+tsr_status tsr_save_run(struct tsr_engine *engine, enum tsr_save how) TSR_MUST_USE;
 
 /* ---- what was built (for inspection and layout tables) --------------------------------------- */
 

@@ -32,6 +32,7 @@ category_colour(key) = \
     key eq 'partial_reduce_output_bytes'      ? 0x6E6400 : \
     key eq 'opt_temp_bytes'                   ? 0xCCCCCC : \
     key eq 'temp_bytes'                       ? 0x999999 : \
+    key eq 'init_bytes'                       ? 0x88A4C0 : \
     key eq 'workspace_bytes'                  ? 0x5A5A5A : 0xEEEEEE
 
 category_title(key) = \
@@ -52,6 +53,7 @@ category_title(key) = \
     key eq 'partial_reduce_output_bytes'      ? 'partly reduced' : \
     key eq 'opt_temp_bytes'                   ? 'optimizer scratch' : \
     key eq 'temp_bytes'                       ? 'scratch' : \
+    key eq 'init_bytes'                       ? 'unsharded model' : \
     key eq 'workspace_bytes'                  ? 'workspace' : key[1:strlen(key) - 6]
 
 # Terminals: width and height are those of the SVG; the PNG has twice as many pixels.

@@ -100,6 +100,10 @@ static tsr_status read_gpu(const struct tsr__doc *doc, struct tsr_gpu *gpu)
     gpu->sm_count = (uint32_t)sms;
     TSR_TRY(tsr__doc_count(doc, "memory.visible_bytes", TSR__NULLABLE, UINT64_C(1) << 50,
                            &gpu->visible_bytes));
+    TSR_TRY(tsr__doc_count(doc, "memory.context_bytes", TSR__OPTIONAL, UINT64_C(1) << 40,
+                           &gpu->context_bytes));
+    TSR_TRY(tsr__doc_count(doc, "memory.library_bytes", TSR__OPTIONAL, UINT64_C(1) << 40,
+                           &gpu->library_bytes));
     TSR_TRY(rate(doc, "memory.bandwidth_bytes_per_s", TSR__NULLABLE, &gpu->memory_bw));
     TSR_TRY(rate(doc, "pcie.bandwidth_bytes_per_s_per_direction", TSR__NULLABLE, &gpu->pcie_bw));
     if (!json_is_null(tsr__doc_find(doc, "nvlink")))

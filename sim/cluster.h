@@ -23,6 +23,8 @@ struct tsr_gpu {
     char description[128], architecture[32];
     uint32_t sm_count;
     uint64_t visible_bytes; /* what a process can see */
+    uint64_t context_bytes; /* of a CUDA context before any kernel is loaded */
+    uint64_t library_bytes; /* device code and static memory of libraries and kernels */
     double memory_bw, pcie_bw, nvlink_bw;
     double peak_flops[TSR_N_PEAKS];
     double achievable_bf16; /* best matrix product that a public sweep found */

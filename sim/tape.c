@@ -215,7 +215,10 @@ static double host_seconds(const struct tsr_sim_options *o, const struct tsr_ins
         return 0.0;
     case TSR_ALLOC:
     case TSR_FREE:
+    case TSR_HOST_ALLOC:
+    case TSR_HOST_FREE:
         return o->host_alloc_s;
+    case TSR_PIN: /* a call of the driver, as a device allocation is */
     case TSR_SEGMENT_ALLOC:
     case TSR_SEGMENT_FREE:
         return o->host_segment_s;
@@ -330,6 +333,9 @@ static tsr_status compile_kind(struct compiler *c, const struct tsr_tables *tabl
     case TSR_MARK:
     case TSR_ALLOC:
     case TSR_FREE:
+    case TSR_HOST_ALLOC:
+    case TSR_HOST_FREE:
+    case TSR_PIN:
     case TSR_SEGMENT_ALLOC:
     case TSR_SEGMENT_FREE:
         task->kind = instr->kind == TSR_HOST_READ ? TSR__HOST_SYNC : TSR__HOST_ONLY;

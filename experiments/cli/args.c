@@ -21,7 +21,7 @@ static const struct option {
     {TSR_OPT_JOBS, "--jobs", 'j', "N", "strategies at a time, 1 to 256 (default 2)"},
     {TSR_OPT_ON, "--on", 0, "TARGET", "sim, host or cuda (default sim)"},
     {TSR_OPT_ITERATION, "--iteration", 'i', "I",
-     "init, or 0, 1, ...; default: the first one that is like the one before"},
+     "init, load, eval, save, or 0, 1, ...; default: the first one that is like the one before"},
     {TSR_OPT_RANK, "--rank", 'r', "R", "the rank whose program is shown (default 0)"},
     {TSR_OPT_SET, "--set", 0, "KEY=VALUE",
      "override a key: batch=2, precision.reduce=bf16, strategies.NAME.wrap=root"},

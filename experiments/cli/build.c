@@ -95,19 +95,40 @@ static tsr_status set_up(const struct tsr_job *job, struct tsr_engine *engine)
     return configure_step(job, engine);
 }
 
+/* Full tensors of a tensor-parallel model would have to be put together from both ways of cutting.
+ */
+static tsr_status check_outside_step(const struct tsr_job *job)
+{
+    const struct tsr_settings *s = job->settings;
+    bool loads = s->phases >> TSR_SECTION_LOAD & 1, saves = s->phases >> TSR_SECTION_SAVE & 1;
+    const char *key = s->init != TSR_INIT_META               ? "init"
+                      : loads && s->load != TSR_LOAD_SHARDED ? "load"
+                      : saves && s->save != TSR_SAVE_SHARDED ? "save"
+                                                             : NULL;
+    if (s->tp <= 1 || !key)
+        return TSR_OK;
+    return tsr_node_error(tsr_job_at(job, key),
+                          "%s: full tensors beside tp: %llu are not modelled; allowed: %s", key,
+                          (unsigned long long)s->tp, strcmp(key, "init") ? "sharded" : "meta");
+}
+
 tsr_status tsr_build(const struct tsr_job *job, uint32_t rank, struct tsr_executor *executor,
                      struct tsr_engine **out)
 {
     const struct tsr_settings *s = job->settings;
     struct tsr_engine_config config = {.mesh = job->mesh,
                                        .rank = rank,
+                                       .init = (enum tsr_init)s->init,
                                        .executor = executor,
                                        .allocator = s->allocator,
                                        .attention = (enum tsr_attention)s->attention,
                                        .gqa_repeat = s->gqa_repeat};
     *out = NULL;
-    if (s->alloc_limit == TSR_LIMIT_CARD)
-        config.allocator.device_bytes = job->cluster.gpu.visible_bytes;
+    TSR_TRY(check_outside_step(job));
+    if (s->alloc_limit == TSR_LIMIT_CARD) /* what the context and libraries leave */
+        config.allocator.device_bytes = job->cluster.gpu.visible_bytes -
+                                        job->cluster.gpu.context_bytes -
+                                        job->cluster.gpu.library_bytes;
     if (s->alloc_limit == TSR_LIMIT_CARD && !config.allocator.device_bytes)
         return tsr_node_error(tsr_job_at(job, "allocator.limit"),
                               "allocator.limit: found card, but %s does not say how many bytes "

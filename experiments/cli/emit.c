@@ -54,11 +54,41 @@ void tsr_emission_fini(struct tsr_emission *emission)
     memset(emission, 0, sizeof(*emission));
 }
 
+static bool wants(const struct tsr_job *job, enum tsr_section section)
+{
+    return job->settings->phases >> section & 1;
+}
+
+bool tsr_rank_0_differs(const struct tsr_settings *s)
+{
+    return ((s->phases >> TSR_SECTION_LOAD & 1) && s->load != TSR_LOAD_SHARDED) ||
+           ((s->phases >> TSR_SECTION_SAVE & 1) && s->save != TSR_SAVE_SHARDED);
+}
+
+/* Where rank 0 differs it is a class of its own. */
+static void split_rank_0(const struct tsr_job *job, uint32_t *class_of, uint32_t *representative,
+                         uint32_t *n)
+{
+    bool alone = tsr_rank_0_differs(job->settings);
+    uint32_t first = job->world;
+    for (uint32_t r = job->world - 1; alone && r > 0; r--)
+        if (class_of[r] == class_of[0])
+            first = r;
+    if (first == job->world)
+        return;
+    representative[class_of[0]] = 0;
+    representative[*n] = first;
+    for (uint32_t r = first; r < job->world; r++)
+        if (class_of[r] == class_of[0])
+            class_of[r] = *n;
+    ++*n;
+}
+
 /* Rank 0's engine says which ranks do the same; the others get engines of their own. */
 static tsr_status open_all(const struct tsr_job *job, struct tsr_emission *out)
 {
     struct tsr_emitted_class first = {0};
-    uint32_t *representative = calloc(job->world, sizeof(*representative)), n = 0;
+    uint32_t *representative = calloc(job->world + 1UL, sizeof(*representative)), n = 0;
     out->class_of = calloc(job->world, sizeof(*out->class_of));
     tsr_status status = TSR_OK;
     if (!representative || !out->class_of)
@@ -69,6 +99,7 @@ static tsr_status open_all(const struct tsr_job *job, struct tsr_emission *out)
         status = tsr_engine_rank_classes(first.engine, out->class_of, representative, &n);
     close_class(&first);
     if (status == TSR_OK) {
+        split_rank_0(job, out->class_of, representative, &n);
         out->classes = calloc(n, sizeof(*out->classes));
         out->n_classes = out->classes ? n : 0;
         if (!out->classes)
@@ -100,7 +131,22 @@ static tsr_status emit_init(struct tsr_emission *out)
     return TSR_OK;
 }
 
-static tsr_status emit_iteration(struct tsr_emission *out)
+static tsr_status emit_part(const struct tsr_settings *s, struct tsr_engine *engine, int iteration)
+{
+    switch (iteration) {
+    case TSR_PROGRAM_LOAD:
+        return tsr_load_run(engine, (enum tsr_load)s->load, s->load_optimizer);
+    case TSR_PROGRAM_EVAL:
+        return tsr_eval_run(engine);
+    case TSR_PROGRAM_SAVE:
+        return tsr_save_run(engine, (enum tsr_save)s->save);
+    default:
+        return tsr_step_run(engine, (uint32_t)iteration);
+    }
+}
+
+/* The next program of every class: an iteration, or load, eval, save. */
+static tsr_status emit_program(const struct tsr_job *job, struct tsr_emission *out, int iteration)
 {
     uint32_t k = out->n_iterations;
     for (uint32_t i = 0; i < out->n_classes; i++) {
@@ -109,12 +155,19 @@ static tsr_status emit_iteration(struct tsr_emission *out)
         if (!program)
             return tsr_fail(TSR_ENOMEM, "out of memory");
         tsr_program_init(program, tsr_engine_tables(class->engine));
-        program->iteration = (int)k - 1;
+        program->iteration = iteration;
         class->programs[k] = program;
         class->recorder.into = program;
-        TSR_TRY(tsr_step_run(class->engine, k - 1));
+        TSR_TRY(emit_part(job->settings, class->engine, iteration));
     }
     out->n_iterations = k + 1;
+    return TSR_OK;
+}
+
+static tsr_status emit_iteration(const struct tsr_job *job, struct tsr_emission *out)
+{
+    TSR_TRY(emit_program(job, out, (int)(out->n_iterations - out->first)));
+    out->steady = out->n_iterations - 1;
     return TSR_OK;
 }
 
@@ -132,19 +185,13 @@ static void compare_last(const struct tsr_emission *out, bool *same_program, boo
     }
 }
 
-static tsr_status emit_all(const struct tsr_job *job, uint32_t last, struct tsr_emission *out)
+static tsr_status emit_steps(const struct tsr_job *job, struct tsr_emission *out)
 {
-    uint32_t least = (uint32_t)job->settings->iterations + 1, most = least + EXTRA_ITERATIONS;
-    TSR_TRY(emit_init(out));
-    if (last != UINT32_MAX) {
-        while (out->n_iterations <= last)
-            TSR_TRY(emit_iteration(out));
-        return TSR_OK;
-    }
+    uint32_t least = (uint32_t)job->settings->iterations, most = least + EXTRA_ITERATIONS, n = 0;
     bool same_program = false, same_offsets = false;
-    while (out->n_iterations < most && !(same_program && same_offsets)) {
-        TSR_TRY(emit_iteration(out));
-        if (out->n_iterations >= least)
+    while (n < most && !(same_program && same_offsets)) {
+        TSR_TRY(emit_iteration(job, out));
+        if (++n >= least)
             compare_last(out, &same_program, &same_offsets);
     }
     /* Addresses may take turns for ever. Time and memory follow from the program alone. */
@@ -152,11 +199,56 @@ static tsr_status emit_all(const struct tsr_job *job, uint32_t last, struct tsr_
         fprintf(stderr,
                 "tessera: note: strategy %s: no two successive iterations were alike; the last of "
                 "%u is shown\n",
-                job->strategy->name, out->n_iterations - 1);
+                job->strategy->name, n);
     return TSR_OK;
 }
 
-static tsr_status emit(const struct tsr_job *job, bool one, uint32_t rank, uint32_t last,
+static tsr_status emit_all(const struct tsr_job *job, uint32_t until, struct tsr_emission *out)
+{
+    TSR_TRY(emit_init(out));
+    if (until == TSR_UNTIL_INIT)
+        return TSR_OK;
+    if (wants(job, TSR_SECTION_LOAD) || until == TSR_UNTIL_LOAD)
+        TSR_TRY(emit_program(job, out, TSR_PROGRAM_LOAD));
+    if (until == TSR_UNTIL_LOAD)
+        return TSR_OK;
+    out->first = out->n_iterations;
+    if (until < TSR_UNTIL_LOAD) {
+        for (uint32_t i = 0; i < until; i++)
+            TSR_TRY(emit_iteration(job, out));
+        return TSR_OK;
+    }
+    TSR_TRY(emit_steps(job, out));
+    if (wants(job, TSR_SECTION_EVAL) || until == TSR_UNTIL_EVAL)
+        TSR_TRY(emit_program(job, out, TSR_PROGRAM_EVAL));
+    if (until == TSR_UNTIL_EVAL)
+        return TSR_OK;
+    if (wants(job, TSR_SECTION_SAVE) || until == TSR_UNTIL_SAVE)
+        TSR_TRY(emit_program(job, out, TSR_PROGRAM_SAVE));
+    return TSR_OK;
+}
+
+enum tsr_section tsr_section_of(const struct tsr_emission *emission, uint32_t i)
+{
+    switch (emission->classes[0].programs[i]->iteration) {
+    case TSR_PROGRAM_INIT:
+        return TSR_SECTION_INIT;
+    case TSR_PROGRAM_LOAD:
+        return TSR_SECTION_LOAD;
+    case TSR_PROGRAM_EVAL:
+        return TSR_SECTION_EVAL;
+    case TSR_PROGRAM_SAVE:
+        return TSR_SECTION_SAVE;
+    case 0:
+        return TSR_SECTION_STEP1;
+    case 1:
+        return TSR_SECTION_STEP2;
+    default:
+        return TSR_N_SECTIONS;
+    }
+}
+
+static tsr_status emit(const struct tsr_job *job, bool one, uint32_t rank, uint32_t until,
                        struct tsr_emission *out)
 {
     double start = now();
@@ -164,7 +256,7 @@ static tsr_status emit(const struct tsr_job *job, bool one, uint32_t rank, uint3
     out->world = job->world;
     tsr_status status = one ? open_one(job, rank, out) : open_all(job, out);
     if (status == TSR_OK)
-        status = emit_all(job, last, out);
+        status = emit_all(job, until, out);
     out->seconds = now() - start;
     return status;
 }
@@ -180,19 +272,19 @@ static tsr_status emit_or_nothing(const struct tsr_job *job, bool one, uint32_t 
 
 tsr_status tsr_emit(const struct tsr_job *job, struct tsr_emission *out)
 {
-    return emit_or_nothing(job, false, 0, UINT32_MAX, out);
+    return emit_or_nothing(job, false, 0, TSR_UNTIL_STEADY, out);
 }
 
 tsr_status tsr_emit_or_keep(const struct tsr_job *job, struct tsr_emission *out)
 {
-    tsr_status status = emit(job, false, 0, UINT32_MAX, out);
+    tsr_status status = emit(job, false, 0, TSR_UNTIL_STEADY, out);
     if (status != TSR_OK && status != TSR_EOOM)
         tsr_emission_fini(out);
     return status;
 }
 
-tsr_status tsr_emit_rank(const struct tsr_job *job, uint32_t rank, uint32_t last,
+tsr_status tsr_emit_rank(const struct tsr_job *job, uint32_t rank, uint32_t until,
                          struct tsr_emission *out)
 {
-    return emit_or_nothing(job, true, rank, last, out);
+    return emit_or_nothing(job, true, rank, until, out);
 }

@@ -5,10 +5,16 @@
 
 #include "job.h"
 
-enum { TSR_MAX_ITERATIONS = 64 + 6 }; /* with the initialisation */
+enum { TSR_MAX_ITERATIONS = 64 + 6 + 3 }; /* with initialisation, load, eval and save */
 
-/* One rank class: its engine, and its programs; programs[0] is the initialisation (iteration -1).
- */
+/* program->iteration of what is not an iteration. */
+enum { TSR_PROGRAM_INIT = -1, TSR_PROGRAM_LOAD = -2, TSR_PROGRAM_EVAL = -3, TSR_PROGRAM_SAVE = -4 };
+/* Up to where tsr_emit_rank() emits; iteration I is I + 1. */
+enum { TSR_UNTIL_INIT = 0, TSR_UNTIL_LOAD = 1000, TSR_UNTIL_EVAL, TSR_UNTIL_SAVE };
+#define TSR_UNTIL_STEADY UINT32_MAX
+
+/* One rank class: its engine, and its programs; programs[0] is the initialisation, then come
+ * load, the iterations, eval and save, as far as `phases` asks for them. */
 struct tsr_emitted_class {
     uint32_t rank; /* the representative */
     struct tsr_engine *engine;
@@ -17,7 +23,8 @@ struct tsr_emitted_class {
 };
 
 struct tsr_emission {
-    uint32_t world, n_classes, n_iterations; /* with the initialisation */
+    uint32_t world, n_classes, n_iterations; /* all programs of a class */
+    uint32_t first, steady;                  /* indices of iteration 0 and of the steady one */
     uint32_t *class_of;                      /* [world] */
     struct tsr_emitted_class *classes;
     double seconds; /* wall time of this machine */
@@ -28,15 +35,18 @@ struct tsr_emission {
  * Errors: those of the engine; TSR_EOOM: the allocator's limit was reached. On failure nothing is
  * to be freed. */
 tsr_status tsr_emit(const struct tsr_job *job, struct tsr_emission *out) TSR_MUST_USE;
+/* Rank 0 does more than the others: it reads or writes a full state dict. */
+bool tsr_rank_0_differs(const struct tsr_settings *settings);
+/* The section that program i is; TSR_N_SECTIONS for later iterations. */
+enum tsr_section tsr_section_of(const struct tsr_emission *emission, uint32_t i);
 
 /* As tsr_emit(), but after TSR_EOOM *out has what was emitted, to be freed: n_iterations whole
- * ones, and after them the one that was cut off (programs[n_iterations]; the engine that ran out
- * knows tsr_engine_oom()). */
+ * programs, and after them the one that was cut off (programs[n_iterations]; the engine that ran
+ * out knows tsr_engine_oom()). */
 tsr_status tsr_emit_or_keep(const struct tsr_job *job, struct tsr_emission *out) TSR_MUST_USE;
 
-/* As tsr_emit() for one rank alone, up to `last` (index with the initialisation) or, if that is
- * UINT32_MAX, until steady. */
-tsr_status tsr_emit_rank(const struct tsr_job *job, uint32_t rank, uint32_t last,
+/* As tsr_emit() for one rank alone, up to `until` (TSR_UNTIL_..., I + 1). */
+tsr_status tsr_emit_rank(const struct tsr_job *job, uint32_t rank, uint32_t until,
                          struct tsr_emission *out) TSR_MUST_USE;
 void tsr_emission_fini(struct tsr_emission *emission);
 

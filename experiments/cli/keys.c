@@ -41,6 +41,18 @@ const struct tsr_key tsr_keys[] = {
     {"iterations", TSR_KEY_UINT, AT(iterations), "3", 3, 64, 0, NULL,
      "iterations simulated at least; more follow until two are alike"},
 
+    /* What a run does besides its steps. */
+    {"phases", TSR_KEY_LIST, AT(phases), "null", 0, 0, 0, tsr_words_sections,
+     "parts of the run that are emitted and whose memory is shown in one curve; null: steps only"},
+    {"init", TSR_KEY_ENUM, AT(init), "meta", 0, 0, 0, tsr_words_init,
+     "where parameters are built before they are sharded; device: the full model on each GPU"},
+    {"load", TSR_KEY_ENUM, AT(load), "sharded", 0, 0, 0, tsr_words_load,
+     "phase load: each rank reads its shards, or rank 0 broadcasts full tensors"},
+    {"load_optimizer", TSR_KEY_BOOL, AT(load_optimizer), "true", 0, 0, 0, NULL,
+     "phase load: optimizer states, too (a run is resumed)"},
+    {"save", TSR_KEY_ENUM, AT(save), "sharded", 0, 0, 0, tsr_words_save,
+     "phase save: shards, or full tensors gathered for rank 0's host or on every device"},
+
     /* Numbers. */
     {"precision.master", TSR_KEY_ENUM, AT(master), "f32", 0, 0, 0, tsr_words_real,
      "dtype in which parameters, gradients and optimizer state are kept"},

@@ -4,6 +4,8 @@
 
 #include <stddef.h>
 
+#include "section.h"
+
 const char *const tsr_words_accum[] = {"reduce_each", "no_reduce", "no_reduce_no_reshard",
                                        "no_all_reduce", NULL};
 const char *const tsr_words_dtype[] = {"none", "f32", "bf16", "f16", NULL};
@@ -15,5 +17,9 @@ const char *const tsr_words_attention[] = {"flash", "efficient", "math", "eager"
 const char *const tsr_words_api[] = {"fully_shard", "replicate", "ddp", NULL};
 const char *const tsr_words_wrap[] = {"block", "block_embed_head", "root", NULL};
 const char *const tsr_words_offload[] = {"none", "cpu", "cpu_pinned", NULL};
+const char *const tsr_words_sections[] = {TSR_SECTION_WORDS, NULL};
+const char *const tsr_words_init[] = {"meta", "device", "host", NULL};
+const char *const tsr_words_load[] = {"sharded", "full_rank0", NULL};
+const char *const tsr_words_save[] = {"sharded", "full_rank0", "full_device", NULL};
 const char *const tsr_words_limit[] = {"none", "card", NULL};
 const char *const tsr_words_protocol[] = {"auto", "ll", "ll128", "simple", NULL};

@@ -12,6 +12,10 @@ extern const char *const tsr_words_attention[]; /* enum tsr_attention */
 extern const char *const tsr_words_api[];       /* enum tsr_api */
 extern const char *const tsr_words_wrap[];      /* enum tsr_wrap_kind without LIST */
 extern const char *const tsr_words_offload[];   /* enum tsr_offload */
+extern const char *const tsr_words_sections[];  /* enum tsr_section */
+extern const char *const tsr_words_init[];      /* enum tsr_init */
+extern const char *const tsr_words_load[];      /* enum tsr_load */
+extern const char *const tsr_words_save[];      /* enum tsr_save */
 extern const char *const tsr_words_limit[];     /* enum tsr_limit */
 extern const char *const tsr_words_protocol[];  /* enum tsr_protocol */
 

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "peak.h"
 #include "report.h"
 #include "report_file.h"
 #include "report_heap.h"
@@ -195,10 +196,8 @@ static void put_line(const struct scene *scene, char *out, size_t size)
     const struct tsr_oom *oom = &scene->oom;
     const struct tsr_program *program = scene->class->programs[scene->n - 1];
     char step[32], bytes[48], free_bytes[48], cached[48], hole[48], most[160];
-    if (program->iteration < 0)
-        (void)snprintf(step, sizeof step, "initialisation");
-    else
-        (void)snprintf(step, sizeof step, "iteration %d", program->iteration);
+    bool in_step = program->iteration >= 0;
+    (void)snprintf(step, sizeof step, in_step ? "iteration %d, " : "", program->iteration);
     put_bytes(bytes, sizeof bytes, oom->bytes);
     put_bytes(free_bytes, sizeof free_bytes, device_free(oom));
     put_bytes(cached, sizeof cached, oom->stats.reserved - oom->stats.allocated);
@@ -206,7 +205,7 @@ static void put_line(const struct scene *scene, char *out, size_t size)
     put_most(scene, most, sizeof most);
     (void)snprintf(out, size,
                    "out of memory: rank %" PRIu32
-                   ", %s, %s, %.120s: %s for %s do not fit; free: %s "
+                   ", %s%s, %.120s: %s for %s do not fit; free: %s "
                    "on the device, %s cached (largest block %s); allocated %.2f of %.2f GiB "
                    "reserved, card %.2f GiB; most: %s",
                    scene->class->rank, step, tsr_phase_name(oom->origin.phase), scene->where, bytes,
@@ -217,19 +216,17 @@ static void put_line(const struct scene *scene, char *out, size_t size)
 
 /* ---- what would have fitted ---------------------------------------------------------------- */
 
+/* By the measure of the table: with what lies outside the allocator. */
 static tsr_status fits(const struct tsr_job *job, uint64_t batch, uint64_t seq, bool *out)
 {
     struct tsr_settings settings = *job->settings;
     struct tsr_job smaller = *job;
-    struct tsr_emission emission;
+    struct tsr_row row;
     settings.batch = batch;
     settings.seq = seq;
     smaller.settings = &settings;
-    tsr_status status =
-        tsr_emit_rank(&smaller, 0, (uint32_t)job->settings->iterations + 1, &emission);
-    *out = status == TSR_OK;
-    if (status == TSR_OK)
-        tsr_emission_fini(&emission);
+    tsr_status status = tsr_peak_measure(&smaller, &row);
+    *out = status == TSR_OK && row.fits != 0;
     return status == TSR_ENOMEM ? status : TSR_OK; /* what cannot be run does not fit either */
 }
 

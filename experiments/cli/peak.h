@@ -7,9 +7,11 @@
 #include "emit.h"
 #include "result.h"
 
-/* Fills the memory fields of a row (peaks in bytes, largest over the rank classes; what is alive at
- * the peak; fits) from programs that were emitted. */
-tsr_status tsr_peak_of(const struct tsr_emission *emission, struct tsr_row *row) TSR_MUST_USE;
+/* Fills the memory fields of a row (peaks in bytes, largest over the rank classes, also by
+ * section; what is alive at the peak; host memory; context, libraries and NCCL; fits) from programs
+ * that were emitted. */
+tsr_status tsr_peak_of(const struct tsr_job *job, const struct tsr_emission *emission,
+                       struct tsr_row *row) TSR_MUST_USE;
 
 /* Emits a strategy and fills a row with its memory. A failure is also told by row->failure and
  * row->failure_status (TSR_EOOM: the allocator's limit was reached). */

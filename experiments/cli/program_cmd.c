@@ -12,22 +12,34 @@ static void write_text(void *user, const char *text)
     fputs(text, user);
 }
 
-/* "init" is index 0 of the programs, iteration I is index I + 1. */
-static tsr_status read_iteration(const char *text, uint32_t *last)
+static const struct {
+    const char *name;
+    uint32_t until;
+    int iteration; /* of the program */
+} parts[] = {{"init", TSR_UNTIL_INIT, TSR_PROGRAM_INIT},
+             {"load", TSR_UNTIL_LOAD, TSR_PROGRAM_LOAD},
+             {"eval", TSR_UNTIL_EVAL, TSR_PROGRAM_EVAL},
+             {"save", TSR_UNTIL_SAVE, TSR_PROGRAM_SAVE}};
+enum { N_PARTS = sizeof parts / sizeof *parts };
+
+static tsr_status read_iteration(const char *text, uint32_t *until)
 {
-    *last = UINT32_MAX;
+    *until = TSR_UNTIL_STEADY;
     if (!text)
         return TSR_OK;
-    if (!strcmp(text, "init")) {
-        *last = 0;
-        return TSR_OK;
-    }
+    for (int i = 0; i < N_PARTS; i++)
+        if (!strcmp(text, parts[i].name)) {
+            *until = parts[i].until;
+            return TSR_OK;
+        }
     if (*text && strlen(text) <= 2 && strspn(text, "0123456789") == strlen(text)) {
-        *last = (uint32_t)strtoul(text, NULL, 10) + 1;
-        if (*last < 64)
+        *until = (uint32_t)strtoul(text, NULL, 10) + 1;
+        if (*until < 64)
             return TSR_OK;
     }
-    return tsr_fail(TSR_ECONFIG, "--iteration: found %s; allowed: init, or an integer from 0 to 62",
+    return tsr_fail(TSR_ECONFIG,
+                    "--iteration: found %s; allowed: init, load, eval, save, or an integer from 0 "
+                    "to 62",
                     text);
 }
 
@@ -35,9 +47,10 @@ static void print_head(const struct tsr_job *job, const struct tsr_program *prog
 {
     const struct tsr_tables *tables = program->tables;
     printf("# strategy %s, rank %u of %u, iteration ", job->strategy->name, rank, job->world);
-    if (program->iteration < 0)
-        printf("init\n");
-    else
+    for (int i = 0; i < N_PARTS; i++)
+        if (parts[i].iteration == program->iteration)
+            printf("%s\n", parts[i].name);
+    if (program->iteration >= 0)
         printf("%d\n", program->iteration);
     printf("# instructions %zu\n", program->n_instrs);
     printf("# program hash %016llx\n", (unsigned long long)tsr_program_hash(program));
@@ -50,15 +63,16 @@ static void print_head(const struct tsr_job *job, const struct tsr_program *prog
 static tsr_status print_program(const struct tsr_args *args, const struct tsr_job *job)
 {
     struct tsr_emission emission;
-    uint32_t last = 0;
-    TSR_TRY(read_iteration(args->iteration, &last));
+    uint32_t until = 0;
+    TSR_TRY(read_iteration(args->iteration, &until));
     if (args->rank >= job->world)
         return tsr_fail(TSR_ECONFIG,
                         "--rank: found %llu; allowed: 0 to %u, the ranks of strategy "
                         "%s",
                         (unsigned long long)args->rank, job->world - 1, job->strategy->name);
-    TSR_TRY(tsr_emit_rank(job, (uint32_t)args->rank, last, &emission));
-    const struct tsr_program *program = emission.classes[0].programs[emission.n_iterations - 1];
+    TSR_TRY(tsr_emit_rank(job, (uint32_t)args->rank, until, &emission));
+    uint32_t shown = until == TSR_UNTIL_STEADY ? emission.steady : emission.n_iterations - 1;
+    const struct tsr_program *program = emission.classes[0].programs[shown];
     print_head(job, program, (uint32_t)args->rank);
     tsr_program_dump(program, write_text, stdout);
     tsr_emission_fini(&emission);

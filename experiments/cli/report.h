@@ -17,7 +17,7 @@ tsr_status tsr_report_table(FILE *out, const char *format, const struct tsr_stud
 
 /* Files of one strategy in DIR/STRATEGY: memory.csv, streams.csv, trace.json and snapshot.pickle;
  * what the pictures need besides: memory-plot.csv, in-use-plot.csv, phases.csv, peak.csv,
- * timeline.csv. */
+ * timeline.csv. With sections to show also run.csv, run-plot.csv and run-peaks.csv. */
 tsr_status tsr_report_detail(const char *dir, const struct tsr_study_info *info,
                              const struct tsr_detail *detail) TSR_MUST_USE;
 

@@ -48,6 +48,11 @@ static tsr_status write_all(const char *folder, const struct tsr__page *pages, s
     TSR_TRY(write_one(folder, "peak.csv", tsr__write_peak, steady));
     TSR_TRY(write_one(folder, "streams.csv", tsr__write_streams, steady));
     TSR_TRY(write_one(folder, "timeline.csv", tsr__write_timeline, steady));
+    if (steady->view->detail->shown) {
+        TSR_TRY(write_one(folder, "run.csv", tsr__write_run, steady));
+        TSR_TRY(write_one(folder, "run-plot.csv", tsr__write_run_plot, steady));
+        TSR_TRY(write_one(folder, "run-peaks.csv", tsr__write_run_peaks, steady));
+    }
     TSR_TRY(write_one(folder, "trace.json", tsr__write_trace, &both));
     const struct tsr_detail *detail = steady->view->detail;
     struct tsr_history history = {.programs = detail->programs,

@@ -40,6 +40,10 @@ tsr_status tsr__write_phases(FILE *out, const void *page);
 tsr_status tsr__write_peak(FILE *out, const void *page);
 tsr_status tsr__write_streams(FILE *out, const void *page);
 tsr_status tsr__write_timeline(FILE *out, const void *page);
+/* Of a detail with sections to show (report_run.c). */
+tsr_status tsr__write_run(FILE *out, const void *page);
+tsr_status tsr__write_run_plot(FILE *out, const void *page);
+tsr_status tsr__write_run_peaks(FILE *out, const void *page);
 
 /* The trace shows n iterations one after the other: pages of the same strategy. */
 struct tsr__pages {

@@ -100,6 +100,7 @@ const char *tsr__host_call(const struct tsr_instr *instr)
     static const char *const calls[TSR_N_INSTR_KINDS] = {
         [TSR_SEGMENT_ALLOC] = "cudaMalloc",
         [TSR_SEGMENT_FREE] = "cudaFree",
+        [TSR_PIN] = "cudaHostAlloc",
         [TSR_COPY] = "cudaMemcpyAsync",
         [TSR_FILL] = "cudaMemsetAsync",
         [TSR_OP] = "cudaLaunchKernel",

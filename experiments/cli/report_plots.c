@@ -81,6 +81,17 @@ static tsr_status add_picture(struct gallery *gallery, const char *folder, const
     return tsr_fail(TSR_ENOMEM, "no memory left for the pictures");
 }
 
+/* The curve of a whole run, where there is one. */
+static tsr_status add_run(struct gallery *gallery, const char *folder)
+{
+    char *data = tsr_path_join(folder, "run-plot.csv");
+    if (!data)
+        return TSR_ENOMEM;
+    tsr_status status = access(data, R_OK) == 0 ? add_picture(gallery, folder, "run") : TSR_OK;
+    free(data);
+    return status;
+}
+
 static tsr_status list_pictures(struct gallery *gallery, const char *dir,
                                 const struct tsr_row *rows, size_t n)
 {
@@ -100,6 +111,8 @@ static tsr_status list_pictures(struct gallery *gallery, const char *dir,
             status = add_picture(gallery, folder, "memory");
             if (status == TSR_OK)
                 status = add_picture(gallery, folder, "timeline");
+            if (status == TSR_OK)
+                status = add_run(gallery, folder);
         }
         free(folder);
         free(data);

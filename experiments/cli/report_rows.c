@@ -12,7 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum column_type { TEXT, U64, U32, INT, REAL, HASH, TRISTATE, DERIVED };
+enum column_type { TEXT, U64, U32, I64, INT, REAL, HASH, TRISTATE, DERIVED };
 
 struct column {
     const char *name;
@@ -63,6 +63,12 @@ static const struct column columns[] = {
     COLUMN("peak_allocated_bytes", U64, peak_allocated),
     COLUMN("peak_reserved_bytes", U64, peak_reserved),
     COLUMN("usable_bytes", U64, usable_bytes),
+    COLUMN("most_reserved_bytes", U64, most_reserved),
+    COLUMN("context_bytes", I64, context_bytes),
+    COLUMN("library_bytes", I64, library_bytes),
+    COLUMN("nccl_bytes", I64, nccl_bytes),
+    COLUMN("host_bytes", U64, host_bytes),
+    COLUMN("pinned_bytes", U64, pinned_bytes),
     COLUMN("fits", TRISTATE, fits),
     COLUMN("peak_module", TEXT, peak_module),
     COLUMN("peak_phase", TEXT, peak_phase),
@@ -124,6 +130,14 @@ static struct value value_of(const struct tsr_row *row, const struct column *col
         value.type = U64;
         break;
     }
+    case I64: { /* negative: unknown */
+        int64_t bytes;
+        memcpy(&bytes, at, sizeof bytes);
+        value.known = value.known && bytes >= 0;
+        value.integer = bytes >= 0 ? (uint64_t)bytes : 0;
+        value.type = U64;
+        break;
+    }
     case INT:
     case TRISTATE:
         memcpy(&value.number, at, sizeof value.number);
@@ -174,6 +188,27 @@ static void put_value_csv(FILE *out, const struct value *value)
     }
 }
 
+static const char *const section_names[TSR_N_SECTIONS] = {TSR_SECTION_WORDS};
+
+static void put_section_heads(FILE *out)
+{
+    for (int s = 0; s < TSR_N_SECTIONS; s++)
+        fprintf(out, ",%s_peak_allocated_bytes,%s_peak_reserved_bytes", section_names[s],
+                section_names[s]);
+}
+
+/* Empty: the run has no such section. */
+static void put_sections_csv(FILE *out, const struct tsr_row *row)
+{
+    for (int i = 0; i < TSR_N_SECTIONS; i++) {
+        const struct tsr_section_peak *s = &row->sections[i];
+        if (row->failure[0] || !s->there)
+            fputs(",,", out);
+        else
+            fprintf(out, ",%" PRIu64 ",%" PRIu64, s->allocated, s->reserved);
+    }
+}
+
 void tsr__put_rows_csv(FILE *out, const struct tsr_row *rows, size_t n)
 {
     char key[64];
@@ -184,6 +219,7 @@ void tsr__put_rows_csv(FILE *out, const struct tsr_row *rows, size_t n)
         tsr__category_key(c, key, sizeof key);
         fprintf(out, ",peak_%s_bytes", key);
     }
+    put_section_heads(out);
     fputc('\n', out);
     for (size_t i = 0; i < n; i++) {
         fprintf(out, "%d", TSR__ROWS_SCHEMA);
@@ -198,6 +234,7 @@ void tsr__put_rows_csv(FILE *out, const struct tsr_row *rows, size_t n)
             else
                 fprintf(out, ",%" PRIu64, rows[i].peak_by_category[c]);
         }
+        put_sections_csv(out, &rows[i]);
         fputc('\n', out);
     }
 }
@@ -243,6 +280,27 @@ static json_t *value_json(const struct value *value)
     }
 }
 
+static json_t *section_json(const struct tsr_section_peak *s)
+{
+    return json_pack("{sIsIsIsIsoss}", "peak_allocated_bytes", (json_int_t)s->allocated,
+                     "peak_reserved_bytes", (json_int_t)s->reserved, "host_bytes",
+                     (json_int_t)s->host, "pinned_bytes", (json_int_t)s->pinned, "peak_module",
+                     text_json(s->module), "peak_phase", s->phase);
+}
+
+/* Sections that the run has, by name. */
+static bool add_sections(json_t *out, const struct tsr_row *row)
+{
+    json_t *sections = json_object();
+    if (json_object_set_new(out, "peak_bytes_by_section", sections) != 0)
+        return false;
+    for (int i = 0; i < TSR_N_SECTIONS && !row->failure[0]; i++)
+        if (row->sections[i].there &&
+            json_object_set_new(sections, section_names[i], section_json(&row->sections[i])) != 0)
+            return false;
+    return true;
+}
+
 static json_t *row_json(const struct tsr_row *row)
 {
     char key[64];
@@ -260,6 +318,8 @@ static json_t *row_json(const struct tsr_row *row)
         if (json_object_set_new(peak, key, json_integer((json_int_t)row->peak_by_category[c])) != 0)
             goto fail;
     }
+    if (!add_sections(out, row))
+        goto fail;
     return out;
 fail:
     json_decref(out);

@@ -9,6 +9,16 @@
 #include "../../engine/tessera.h"
 #include "../../sim/metrics.h"
 #include "../../sim/sim.h"
+#include "section.h"
+
+/* Memory of a section of the run: maxima over it and over the rank classes, bytes. */
+struct tsr_section_peak {
+    bool there; /* it was emitted */
+    uint64_t allocated, reserved;
+    uint64_t host, pinned; /* of the process: pageable buffers, page-locked memory held */
+    char module[96];       /* of the allocation that made the allocated peak */
+    char phase[32];
+};
 
 /* One row of a comparison. Plain data: written through a pipe when strategies run in parallel. */
 struct tsr_row {
@@ -27,7 +37,14 @@ struct tsr_row {
     char peak_module[160]; /* "" = root */
     char peak_phase[32];
     uint64_t usable_bytes; /* the card's visible bytes; 0: unknown */
-    int fits;              /* 1 yes, 0 no, -1 unknown */
+    /* Outside the allocator, bytes; negative: unknown. */
+    int64_t context_bytes, library_bytes, nccl_bytes;
+    uint64_t most_reserved; /* over all sections that were emitted */
+    int fits;               /* everything against usable_bytes: 1 yes, 0 no, -1 unknown */
+    /* The host's memory of one rank, largest over the run and the rank classes. */
+    uint64_t host_bytes, pinned_bytes;
+    unsigned show_sections; /* set of 1 << enum tsr_section: those that `phases` names */
+    struct tsr_section_peak sections[TSR_N_SECTIONS];
     uint64_t program_hash, expected_exec_hash, exec_hash;
     uint64_t n_instructions, n_activities;
     uint32_t n_iterations, n_rank_classes, n_simulated_ranks;
@@ -41,7 +58,9 @@ struct tsr_detail {
     struct tsr_sim_span *const *spans;         /* [n_iterations] of the shown rank */
     const double *iteration_end;               /* [n_iterations] */
     uint32_t n_iterations;
-    uint32_t steady; /* index of the steady iteration */
+    uint32_t steady;   /* index of the steady iteration */
+    const char *shown; /* [n_iterations] 1 + enum tsr_section of the programs that the curve of the
+                          run shows, else 0; NULL: there is no such curve */
     uint32_t rank;
     const struct tsr_allocator_config *allocator; /* NULL: the defaults */
 };

@@ -19,7 +19,8 @@ static size_t type_bytes(enum tsr_key_type type)
                                    [TSR_KEY_ENUM] = sizeof(unsigned),
                                    [TSR_KEY_SHAPE] = sizeof(struct tsr_shape_value),
                                    [TSR_KEY_RESHARD] = sizeof(struct tsr_reshard_value),
-                                   [TSR_KEY_WRAP] = sizeof(struct tsr_wrap_value)};
+                                   [TSR_KEY_WRAP] = sizeof(struct tsr_wrap_value),
+                                   [TSR_KEY_LIST] = sizeof(unsigned)};
     return bytes[type];
 }
 

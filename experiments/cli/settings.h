@@ -8,6 +8,7 @@
 
 #include "../../engine/tessera.h"
 #include "../../sim/sim.h"
+#include "section.h"
 #include "yaml.h"
 
 enum tsr_api { TSR_API_FULLY_SHARD, TSR_API_REPLICATE, TSR_API_DDP };
@@ -71,6 +72,11 @@ struct tsr_settings {
     bool sequence_parallel;
     bool two_level_gather;
 
+    unsigned phases;     /* set of 1 << enum tsr_section; 0: not asked for */
+    unsigned init;       /* enum tsr_init */
+    unsigned load, save; /* enum tsr_load, tsr_save */
+    bool load_optimizer;
+
     const char *description;
     unsigned api; /* enum tsr_api */
     struct tsr_wrap_value wrap;
@@ -95,7 +101,8 @@ enum tsr_key_type {
     TSR_KEY_ENUM, /* unsigned: index into words */
     TSR_KEY_SHAPE,
     TSR_KEY_RESHARD,
-    TSR_KEY_WRAP
+    TSR_KEY_WRAP,
+    TSR_KEY_LIST /* unsigned: set of words, given as a list in their order; null: empty */
 };
 
 struct tsr_key {

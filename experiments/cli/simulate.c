@@ -24,6 +24,7 @@ void tsr_row_begin(struct tsr_row *row, const struct tsr_job *job)
     row->usable_bytes = job->cluster.gpu.visible_bytes;
     row->mfu = -1;
     row->fits = -1;
+    row->context_bytes = row->library_bytes = row->nccl_bytes = -1;
 }
 
 void tsr_row_fail(struct tsr_row *row, tsr_status status)
@@ -123,8 +124,8 @@ static tsr_status check_hashes(const struct tsr_emission *emission,
 static tsr_status take_times(const struct tsr_job *job, const struct tsr_emission *emission,
                              const struct run *run, struct tsr_row *row, uint32_t *shown)
 {
-    uint32_t last = emission->n_iterations - 1;
-    TSR_TRY(tsr_metrics_of(&run->job, run->result, 1, &row->first, NULL));
+    uint32_t last = emission->steady;
+    TSR_TRY(tsr_metrics_of(&run->job, run->result, emission->first, &row->first, NULL));
     TSR_TRY(tsr_metrics_of(&run->job, run->result, last, &row->steady, shown));
     const struct tsr_sim_rank *rank = find_rank(run->result, *shown);
     const struct tsr_program *program = emission->classes[rank->layout].programs[last];
@@ -133,7 +134,7 @@ static tsr_status take_times(const struct tsr_job *job, const struct tsr_emissio
     row->exec_hash = rank->exec_hash[last];
     row->n_instructions = program->n_instrs;
     row->n_activities = run->result->n_activities;
-    row->n_iterations = emission->n_iterations - 1;
+    row->n_iterations = emission->steady - emission->first + 1;
     row->n_rank_classes = emission->n_classes;
     row->n_simulated_ranks = run->result->n_ranks;
     row->emit_s = emission->seconds;
@@ -148,12 +149,20 @@ static tsr_status write_detail(const struct tsr_job *job, const struct tsr_emiss
                                const struct tsr_row *row)
 {
     const struct tsr_sim_rank *rank = find_rank(run->result, shown);
+    unsigned phases = job->settings->phases;
+    char sections[TSR_MAX_ITERATIONS] = {0};
+    for (uint32_t i = 0; i < emission->n_iterations; i++) {
+        enum tsr_section section = tsr_section_of(emission, i);
+        if (section < TSR_N_SECTIONS && phases >> section & 1)
+            sections[i] = (char)(1 + (int)section);
+    }
     struct tsr_detail detail = {.row = row,
                                 .programs = run->programs[rank->layout],
                                 .spans = rank->spans,
                                 .iteration_end = run->result->iteration_end,
                                 .n_iterations = emission->n_iterations,
-                                .steady = emission->n_iterations - 1,
+                                .steady = emission->steady,
+                                .shown = phases ? sections : NULL,
                                 .rank = rank->rank,
                                 .allocator = &job->settings->allocator};
     return tsr_report_detail(dir, info, &detail);
@@ -172,6 +181,8 @@ static tsr_status simulate(const struct tsr_job *job, const struct tsr_emission 
         status = check_hashes(emission, run.result);
     if (status == TSR_OK)
         status = take_times(job, emission, &run, row, &shown);
+    if (tsr_rank_0_differs(job->settings))
+        shown = 0;
     if (status == TSR_OK && dir)
         status = write_detail(job, emission, &run, shown, info, dir, row);
     close_run(&run);
@@ -204,7 +215,7 @@ tsr_status tsr_simulate(const struct tsr_job *job, const struct tsr_study_info *
         tsr_row_fail(row, status);
         return status;
     }
-    status = tsr_peak_of(&emission, row);
+    status = tsr_peak_of(job, &emission, row);
     if (status == TSR_OK)
         status = simulate(job, &emission, info, dir, row);
     tsr_emission_fini(&emission);

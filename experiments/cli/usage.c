@@ -58,8 +58,9 @@ const struct tsr_usage tsr_usages[] = {
     {"program", "print the step program of one rank",
      "FILE --strategy NAME [--iteration I] [--rank R]",
      TSR_OPT_SET | TSR_OPT_PRINT_CONFIG | TSR_OPT_STRATEGY | TSR_OPT_ITERATION | TSR_OPT_RANK, "",
-     "Prints every instruction that an iteration of one rank gives to an executor, in the order\n"
-     "of issue, and the two hashes: of the program, and of the addresses.\n"
+     "Prints every instruction that an iteration (or init, load, eval, save) of one rank gives to\n"
+     "an executor, in the order of issue, and the two hashes: of the program, and of the "
+     "addresses.\n"
      "\n"
      "Example\n"
      "  tessera program experiments/flagship/dgx-h100-8.yaml --strategy fsdp --iteration 0"},

@@ -80,6 +80,9 @@ void tsr_key_allowed(const struct tsr_key *key, char *out, size_t size)
     case TSR_KEY_WRAP:
         snprintf(text, sizeof text, "%s, or a list of {modules: [PATTERN, ...]}", words);
         break;
+    case TSR_KEY_LIST:
+        snprintf(text, sizeof text, "a list of %s, in this order", words);
+        break;
     }
     snprintf(out, size, "%s%s", text,
              allows_null(key) && key->type != TSR_KEY_RESHARD ? ", or null" : "");
@@ -190,6 +193,26 @@ static bool store_word(const struct tsr_key *key, const struct tsr_node *node, u
     return word >= 0;
 }
 
+/* Words in their order, each once. */
+static bool store_list(const struct tsr_key *key, const struct tsr_node *node, unsigned *out)
+{
+    unsigned set = 0;
+    if (tsr_node_is_null(node)) {
+        *out = 0;
+        return true;
+    }
+    if (node->kind != TSR_NODE_SEQ || node->n == 0)
+        return false;
+    for (size_t i = 0; i < node->n; i++) {
+        int word = word_index(key->words, node->items[i]);
+        if (word < 0 || set >> word)
+            return false;
+        set |= 1U << word;
+    }
+    *out = set;
+    return true;
+}
+
 tsr_status tsr_key_store(struct tsr_arena *arena, const struct tsr_key *key, const char *path,
                          const struct tsr_node *node, struct tsr_settings *settings)
 {
@@ -222,6 +245,9 @@ tsr_status tsr_key_store(struct tsr_arena *arena, const struct tsr_key *key, con
         break;
     case TSR_KEY_RESHARD:
         ok = tsr_reshard_of(node, to);
+        break;
+    case TSR_KEY_LIST:
+        ok = store_list(key, node, to);
         break;
     case TSR_KEY_WRAP:
         if (node->kind == TSR_NODE_SEQ)
@@ -326,6 +352,21 @@ tsr_status tsr_yaml_quote(const char *text, char *out, size_t size)
     return tsr_fail(TSR_ECONFIG, "a text is longer than %zu bytes", size);
 }
 
+static void format_list(const struct tsr_key *key, unsigned set, char *out, size_t size)
+{
+    size_t used = 0;
+    if (set == 0) {
+        snprintf(out, size, "null");
+        return;
+    }
+    for (size_t i = 0; key->words[i] && used < size; i++)
+        if (set >> i & 1)
+            used +=
+                (size_t)snprintf(out + used, size - used, "%s%s", used ? ", " : "[", key->words[i]);
+    if (used < size)
+        snprintf(out + used, size - used, "]");
+}
+
 tsr_status tsr_key_format(const struct tsr_key *key, const struct tsr_settings *settings, char *out,
                           size_t size)
 {
@@ -358,6 +399,9 @@ tsr_status tsr_key_format(const struct tsr_key *key, const struct tsr_settings *
         break;
     case TSR_KEY_RESHARD:
         format_reshard(from, out, size);
+        break;
+    case TSR_KEY_LIST:
+        format_list(key, *(const unsigned *)from, out, size);
         break;
     case TSR_KEY_WRAP:
         return tsr_wrap_format(from, out, size);

@@ -20,7 +20,14 @@ static void second_output_repeats(void **state)
 {
     (void)state;
     struct rig r;
-    struct tsr_llama_config llama = {16, 32, 2, 2, 2, 8, 32, 64, false, false, false, false, false};
+    struct tsr_llama_config llama = {.hidden_size = 16,
+                                     .intermediate_size = 32,
+                                     .n_layers = 2,
+                                     .n_heads = 2,
+                                     .n_kv_heads = 2,
+                                     .head_dim = 8,
+                                     .vocab_size = 32,
+                                     .max_positions = 64};
     rig_engine(&r, (struct rig_setup){.shards = 2, .eager = true});
     rig_ok(tsr_model_llama(r.e, &llama));
     rig_shard(&r, "model.layers.1.self_attn", NULL);

@@ -47,6 +47,9 @@ says memory /fsdp 'peak [0-9.]* GiB' 'usable: ' forward loss backward optimizer 
     'memory (GiB)' 'in use on the device' allocated reserved 'time in the step (ms)' activations
 draw timeline /fsdp
 says timeline /fsdp 'AG layers.4' 'RS layers.4' exposed 'reduce-scatter' 'time in the step (ms)'
+draw run /fsdp
+says run /fsdp init load step1 step2 eval save '66.20' 'usable: 79.20' reserved 'host, page-locked' \
+    activations 'memory (GiB)'
 draw compare-time-memory ""
 says compare-time-memory "" fsdp-slow 'usable on the card' 'does not fit' 'step time (ms)' '(GiB)'
 draw compare-bars ""

@@ -60,20 +60,25 @@ static void test_markdown__lines_of_the_table_are_aligned(void **state)
     struct tsr_row rows[] = {row_of("fsdp", 0.9, 60, 1), row_of("a much longer name", 0.7, 100, 0),
                              row_of("kürzer", 1.1, 20, 1)};
     char *text = table_of("md", rows, 3);
-    size_t width = 0, n_lines = 0;
-    for (char *line = strtok(text, "\n"); line; line = strtok(NULL, "\n")) {
+    size_t width = 0, n_lines = 0, n_tables = 0;
+    for (char *line = text, *next; *line; line = next) {
         size_t columns = 0, bars = 0;
-        if (line[0] != '|')
+        next = strchr(line, '\n') + 1;
+        if (line[0] != '|') {
+            width = 0; /* another table may follow */
             continue;
-        for (const char *c = line; *c; c++) {
+        }
+        n_tables += width == 0;
+        for (const char *c = line; *c != '\n'; c++) {
             columns += ((unsigned char)*c & 0xc0U) != 0x80U;
             bars += *c == '|';
         }
         assert_true(width == 0 || columns == width);
-        assert_int_equal(bars, 13);
+        assert_int_equal(bars, n_tables == 1 ? 13 : 11);
         width = columns;
-        n_lines++;
+        n_lines += n_tables == 1;
     }
+    assert_int_equal(n_tables, 2);
     assert_int_equal(n_lines, 5);
     free(text);
 }
@@ -113,6 +118,49 @@ static void test_markdown__shows_failures_and_unknowns(void **state)
     assert_non_null(strstr(text, "     ? |"));
     assert_non_null(strstr(text, "--strategy odd"));
     assert_null(strstr(text, "usable."));
+    free(text);
+}
+
+/* What lies outside the allocator stands beside what it reserves; unknown is "?", not 0. */
+static void test_markdown__memory_against_the_card(void **state)
+{
+    (void)state;
+    struct tsr_row row = row_of("a|b", 0.5, 60, -1);
+    row.most_reserved = 60 * (uint64_t)TSR__GIB;
+    row.context_bytes = (int64_t)(TSR__GIB / 2);
+    row.library_bytes = -1;
+    row.nccl_bytes = (int64_t)(TSR__GIB / 4);
+    row.host_bytes = 3 * (uint64_t)TSR__GIB;
+    row.pinned_bytes = 4 * (uint64_t)TSR__GIB;
+    char *text = table_of("md", &row, 1);
+    assert_non_null(strstr(text,
+                           "| a\\|b        |    60.00 |    0.50 |         ? | 0.25 |     60.75 |"
+                           "  80.00 | ?    | 3.00 |   4.00 |"));
+    assert_null(strstr(text, "peak by phase"));
+    free(text);
+}
+
+static void test_markdown__peaks_by_section(void **state)
+{
+    (void)state;
+    struct tsr_row row = row_of("a", 0.5, 60, 1);
+    row.show_sections = 1U << TSR_SECTION_SAVE;
+    row.sections[TSR_SECTION_INIT].there = true; /* not asked for */
+    row.sections[TSR_SECTION_SAVE] = (struct tsr_section_peak){
+        .there = true, .allocated = 7 * (uint64_t)TSR__GIB, .phase = "save", .module = "head"};
+    char *text = table_of("md", &row, 1);
+    assert_non_null(strstr(text, "| a                  | save  |      7.00 |     0.00 |"));
+    assert_non_null(strstr(text, "| save, head |"));
+    assert_null(strstr(text, "| init"));
+    free(text);
+    text = table_of("json", &row, 1);
+    json_t *root = json_loads(text, 0, NULL);
+    json_t *sections =
+        json_object_get(json_array_get(json_object_get(root, "rows"), 0), "peak_bytes_by_section");
+    assert_int_equal(json_object_size(sections), 2);
+    json_t *peak = json_object_get(json_object_get(sections, "save"), "peak_allocated_bytes");
+    assert_int_equal(json_integer_value(peak), 7 * (json_int_t)TSR__GIB);
+    json_decref(root);
     free(text);
 }
 
@@ -271,6 +319,8 @@ int main(void)
         cmocka_unit_test(test_markdown__lines_of_the_table_are_aligned),
         cmocka_unit_test(test_markdown__says_what_to_run),
         cmocka_unit_test(test_markdown__shows_failures_and_unknowns),
+        cmocka_unit_test(test_markdown__memory_against_the_card),
+        cmocka_unit_test(test_markdown__peaks_by_section),
         cmocka_unit_test(test_markdown__nothing_fits),
         cmocka_unit_test(test_csv__rows_match_the_head),
         cmocka_unit_test(test_json__is_well_formed),
