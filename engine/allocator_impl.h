@@ -63,6 +63,7 @@ struct tsr_alloc_block *tsr_alloc_set_first(const struct tsr_alloc_set *set);
 
 struct tsr_alloc_pool {
     struct tsr_alloc_set blocks, unmapped;
+    uint64_t reserved;
     uint64_t n_lookups;
     bool small;
 };
@@ -70,8 +71,9 @@ struct tsr_alloc_pool {
 struct tsr_allocator {
     struct tsr_allocator_config config;
     tsr_segment_fn on_segment;
-    tsr_retry_fn on_retry;
+    tsr_release_fn on_release;
     void *user;
+    bool told_release; /* on_release was called in this call */
     struct tsr_arena arena;
     struct tsr_alloc_pool large, small;
     struct tsr_alloc_block *spare; /* recycled structs */
@@ -79,6 +81,7 @@ struct tsr_allocator {
     uint64_t device_end; /* end of the addresses ever used */
     struct tsr_alloc_segment *released, **released_tail;
     struct tsr_allocator_stats stats;
+    struct tsr_allocator_oom oom;
     uint16_t order[TSR_ALLOC_N_STREAM_ORDERS];
 };
 
@@ -103,7 +106,11 @@ void tsr_alloc_unshelve(struct tsr_allocator *a, struct tsr_alloc_block *block);
 void tsr_alloc_merge(struct tsr_allocator *a, struct tsr_alloc_block *block);
 bool tsr_alloc_is_unsplit(const struct tsr_alloc_block *block);
 
-/* allocator_device.c: a new block for a request of `bytes`, in no set, at least that large; NULL if
+/* allocator_device.c */
+uint64_t tsr_alloc_large_segment(const struct tsr_allocator *a);
+/* Bytes of the device allocation that a (rounded) request needs. */
+uint64_t tsr_alloc_segment_bytes(const struct tsr_allocator *a, uint64_t bytes);
+/* A new block for a request of `bytes`, in no set, at least that large; NULL if
  * the device is full. Needs 3 reserved structs and, for a new segment, memory for one more:
  * *no_memory tells. */
 struct tsr_alloc_block *tsr_alloc_from_device(struct tsr_allocator *a, struct tsr_alloc_pool *pool,

@@ -233,7 +233,12 @@ uint16_t tsr__stream_add(struct tsr_engine *e, const char *name, uint8_t role, i
     }
     e->tables.streams = e->streams;
     e->tables.n_streams = (uint16_t)e->n_streams;
-    return (uint16_t)(e->n_streams - 1);
+    uint16_t stream = (uint16_t)(e->n_streams - 1);
+    /* The allocator compares handles: streams of normal priority are made before those of high. */
+    if (e->allocator)
+        tsr_allocator_set_stream_order(e->allocator, stream,
+                                       priority < 0 ? TSR__HIGH_PRIORITY_ORDER + stream : stream);
+    return stream;
 }
 
 uint16_t tsr__comm_add(struct tsr_engine *e, const char *name, uint32_t size, uint32_t stride,

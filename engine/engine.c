@@ -20,8 +20,9 @@ static void on_segment(void *user, enum tsr_segment_action action, uint32_t segm
     tsr__emit(e, &instr);
 }
 
-/* The real allocator synchronises the device before it releases cached segments. */
-static void on_retry(void *user)
+/* cudaFree() and cuMemUnmap() come after everything that was launched before them: the host waits
+ * for every stream. */
+static void on_release(void *user)
 {
     struct tsr_engine *e = user;
     for (uint16_t s = 0; s < e->n_streams; s++) {
@@ -77,7 +78,7 @@ tsr_status tsr_engine_create(const struct tsr_engine_config *config, struct tsr_
     tsr__stream_add(e, "default", TSR_ROLE_COMPUTE, 0);
     tsr_status status = e->status;
     if (status == TSR_OK)
-        status = tsr_allocator_create(&config->allocator, on_segment, on_retry, e, &e->allocator);
+        status = tsr_allocator_create(&config->allocator, on_segment, on_release, e, &e->allocator);
     if (status != TSR_OK) {
         tsr_engine_destroy(e);
         return status;
@@ -108,6 +109,11 @@ void tsr_engine_destroy(struct tsr_engine *e)
 const struct tsr_tables *tsr_engine_tables(const struct tsr_engine *e)
 {
     return &e->tables;
+}
+
+struct tsr_allocator_oom tsr_engine_oom(const struct tsr_engine *e)
+{
+    return tsr_allocator_oom_info(e->allocator);
 }
 
 struct tsr_allocator_stats tsr_engine_memory(const struct tsr_engine *e)

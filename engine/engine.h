@@ -465,6 +465,7 @@ void tsr__emit_mark(struct tsr_engine *e, enum tsr_mark mark, uint32_t value);
 void tsr__set_phase(struct tsr_engine *e, enum tsr_phase phase, uint32_t micro);
 uint32_t tsr__new_event(struct tsr_engine *e);
 
+enum { TSR__HIGH_PRIORITY_ORDER = 128 }; /* of streams in the allocator's sets */
 uint16_t tsr__stream_add(struct tsr_engine *e, const char *name, uint8_t role, int8_t priority);
 uint16_t tsr__comm_add(struct tsr_engine *e, const char *name, uint32_t size, uint32_t stride,
                        uint16_t queue);
