@@ -20,20 +20,10 @@ static void on_segment(void *user, enum tsr_segment_action action, uint32_t segm
     tsr__emit(e, &instr);
 }
 
-/* cudaFree() and cuMemUnmap() come after everything that was launched before them: the host waits
- * for every stream. */
+/* cudaFree() and cuMemUnmap() come after everything that was launched before them. */
 static void on_release(void *user)
 {
-    struct tsr_engine *e = user;
-    for (uint16_t s = 0; s < e->n_streams; s++) {
-        uint32_t event = tsr__new_event(e);
-        struct tsr_instr record = {
-            .kind = TSR_RECORD, .stream = s, .comm = UINT16_MAX, .event = event};
-        struct tsr_instr wait = {
-            .kind = TSR_HOST_WAIT, .stream = 0, .comm = UINT16_MAX, .event = event};
-        tsr__emit(e, &record);
-        tsr__emit(e, &wait);
-    }
+    tsr__host_wait_all(user);
 }
 
 static tsr_status check_mesh(const struct tsr_mesh *mesh, uint32_t rank, uint32_t *world)
@@ -95,6 +85,7 @@ void tsr_engine_destroy(struct tsr_engine *e)
     tsr__reducer_destroy(e);
     tsr_allocator_destroy(e->allocator);
     free(e->streams);
+    free(e->stream_busy);
     free(e->comms);
     free(e->modules);
     free(e->params);
