@@ -7,19 +7,55 @@
 
 #include "allocator_impl.h"
 
+/* ---- life ------------------------------------------------------------------------------------ */
+
+static tsr_status refuse(const char *option, uint64_t found, const char *allowed, uint64_t least)
+{
+    return tsr_fail(TSR_ECONFIG, "allocator: %s is %" PRIu64 ", allowed: %s %" PRIu64, option,
+                    found, allowed, least);
+}
+
+static bool is_power_of_2(unsigned value)
+{
+    return (value & (value - 1)) == 0;
+}
+
+/* The limits are PyTorch's. */
+static tsr_status check_config(const struct tsr_allocator_config *c)
+{
+    uint64_t large = c->large_segment_bytes ? c->large_segment_bytes : TSR_ALLOC_LARGE_SEG;
+    if (!(c->gc_threshold >= 0.0 && c->gc_threshold < 1.0))
+        return tsr_fail(TSR_ECONFIG, "allocator: gc_threshold is %g, allowed: 0 (off) to below 1",
+                        c->gc_threshold);
+    if (large <= TSR_ALLOC_MID)
+        return refuse("large_segment_bytes", large, "0 (the default) or more than", TSR_ALLOC_MID);
+    if (large > TSR_ALLOC_MAX_OPTION)
+        return refuse("large_segment_bytes", large, "at most", TSR_ALLOC_MAX_OPTION);
+    if (c->max_split_bytes && c->max_split_bytes < large)
+        return refuse("max_split_bytes", c->max_split_bytes,
+                      "0 (unlimited) or at least large_segment_bytes,", large);
+    if (c->max_non_split_rounding_bytes && c->max_non_split_rounding_bytes < large)
+        return refuse("max_non_split_rounding_bytes", c->max_non_split_rounding_bytes,
+                      "0 (the default) or at least large_segment_bytes,", large);
+    if (c->max_non_split_rounding_bytes > TSR_ALLOC_MAX_OPTION)
+        return refuse("max_non_split_rounding_bytes", c->max_non_split_rounding_bytes, "at most",
+                      TSR_ALLOC_MAX_OPTION);
+    bool powers = is_power_of_2(c->roundup_power2_divisions);
+    for (int i = 0; i < TSR_ALLOC_N_ROUNDUP_CLASSES; i++)
+        powers &= is_power_of_2(c->roundup_classes[i]);
+    if (!powers)
+        return tsr_fail(TSR_ECONFIG,
+                        "allocator: roundup_power2_divisions is %u, allowed: powers of 2",
+                        c->roundup_power2_divisions);
+    return TSR_OK;
+}
+
 tsr_status tsr_allocator_create(const struct tsr_allocator_config *config,
                                 tsr_segment_fn on_segment, tsr_release_fn on_release, void *user,
                                 struct tsr_allocator **out)
 {
     *out = NULL;
-    if (config->gc_threshold < 0.0 || config->gc_threshold >= 1.0)
-        return tsr_fail(TSR_ECONFIG, "allocator: gc_threshold is %g, allowed: 0 (off) to below 1",
-                        config->gc_threshold);
-    if (config->max_split_bytes && config->max_split_bytes < TSR_ALLOC_LARGE_SEG)
-        return tsr_fail(TSR_ECONFIG,
-                        "allocator: max_split_bytes is %" PRIu64
-                        ", allowed: 0 (unlimited) or at least %" PRIu64,
-                        config->max_split_bytes, TSR_ALLOC_LARGE_SEG);
+    TSR_TRY(check_config(config));
     struct tsr_allocator *a = calloc(1, sizeof *a);
     if (!a)
         return tsr_fail(TSR_ENOMEM, "out of memory: the allocator");

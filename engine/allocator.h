@@ -24,7 +24,8 @@ struct tsr_allocator_config {
      * below 2^(i+1) MiB; the first also for smaller ones, the last also for larger. [0] = 0: not
      * used. */
     unsigned roundup_classes[TSR_ALLOC_N_ROUNDUP_CLASSES];
-    double gc_threshold;          /* 0: off; else fraction of device_bytes */
+    double gc_threshold; /* 0: off; else fraction of device_bytes. PyTorch collects only if a memory
+                            fraction below 1 is set; device_bytes is then that part of the card. */
     uint64_t large_segment_bytes; /* 0: the default, 20 MiB */
 };
 
@@ -66,7 +67,7 @@ struct tsr_allocator_oom {
     uint16_t stream;
 };
 
-/* NULL callbacks are allowed. */
+/* NULL callbacks are allowed. Errors: TSR_ECONFIG for options that PyTorch refuses, TSR_ENOMEM. */
 tsr_status tsr_allocator_create(const struct tsr_allocator_config *config,
                                 tsr_segment_fn on_segment, tsr_release_fn on_release, void *user,
                                 struct tsr_allocator **out) TSR_MUST_USE;

@@ -20,6 +20,7 @@
 #define TSR_ALLOC_MID         (UINT64_C(10) << 20)
 #define TSR_ALLOC_LARGE_SEG   (UINT64_C(20) << 20)
 #define TSR_ALLOC_ROUND_LARGE (UINT64_C(2) << 20)
+#define TSR_ALLOC_MAX_OPTION  (UINT64_C(1) << 50) /* sums with it stay far from overflow */
 
 enum { TSR_ALLOC_N_STREAM_ORDERS = 256 }; /* streams beyond it are ordered by number */
 

@@ -264,7 +264,7 @@ static void replay_set(const char *name)
     printf("%zu timelines replayed exactly\n", replay_folder(folder));
 }
 
-static void test_replay__every_address_and_segment__recorded_steps(void **state)
+static void test_replay__every_address_and_segment__recorded_runs(void **state)
 {
     (void)state;
     replay_set("golden-memory");
@@ -288,7 +288,7 @@ int main(int argc, char **argv)
 {
     only_folder = argc > 1 ? argv[1] : NULL;
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_replay__every_address_and_segment__recorded_steps),
+        cmocka_unit_test(test_replay__every_address_and_segment__recorded_runs),
         cmocka_unit_test(test_replay__every_address_and_segment__every_option),
         cmocka_unit_test(test_replay__every_address_and_segment__named_folder),
     };
