@@ -33,14 +33,16 @@ struct tsr_alloc_segment {
 };
 
 struct tsr_alloc_block {
+    /* What a search reads comes first: most often one cache line. */
     struct tsr_alloc_block *left, *right; /* tree of the set; left also chains recycled structs */
-    struct tsr_alloc_block *prev, *next;  /* neighbours in the segment */
-    struct tsr_alloc_segment *segment;
-    uint64_t address, bytes, requested;
-    uint64_t free_since; /* look-ups in the pool when it became free (garbage collection) */
+    uint64_t bytes, address;
     uint32_t stream_key; /* order of the stream, then its number */
     uint32_t priority;   /* heap order of the tree */
     bool in_use, unmapped;
+    struct tsr_alloc_segment *segment;
+    struct tsr_alloc_block *prev, *next; /* neighbours in the segment */
+    uint64_t requested;
+    uint64_t free_since; /* look-ups in the pool when it became free (garbage collection) */
 };
 
 /* Free blocks in order of (stream, size, address); unmapped ones in order of (stream, address). */

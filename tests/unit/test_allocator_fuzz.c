@@ -11,7 +11,7 @@
 
 #include "naive_allocator.h"
 
-enum { MAX_LIVE = 250, N_STEPS = 1500, N_CONFIGS = 80, N_STREAMS = 4 };
+enum { MAX_LIVE = 250, N_STEPS = 1500, N_CONFIGS = 400, N_STREAMS = 4 };
 
 /* All that was said about segments, as one number and a count. */
 struct log {
