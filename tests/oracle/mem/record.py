@@ -51,8 +51,10 @@ def record(sc, out):
         memgold.scenario(sc, out)
         return True
     except Exception as e:
+        config = {**memgold.models.LLAMA[sc["model"]], **sc["model_overrides"]}
+        scenario = {k: v for k, v in sc.items() if k != "timeline"}
         with open(os.path.join(out, sc["name"] + ".error"), "w") as f:
-            f.write(json.dumps({k: v for k, v in sc.items() if k != "timeline"}) + "\n" + str(e))
+            f.write(json.dumps(dict(scenario, model_config=config)) + "\n" + str(e))
         print("refused", sc["name"], str(e).strip().splitlines()[-1], flush=True)
         return False
 
