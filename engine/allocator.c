@@ -319,7 +319,7 @@ static void rekey(struct tsr_allocator *a, struct tsr_alloc_set *set)
      * taken out chains those that wait. */
     struct tsr_alloc_block *todo = NULL, *block;
     while ((block = tsr_alloc_set_first(set))) {
-        tsr_alloc_set_remove(set, block);
+        tsr_alloc_set_remove(block);
         block->left = todo;
         todo = block;
     }

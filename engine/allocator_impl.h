@@ -35,6 +35,7 @@ struct tsr_alloc_segment {
 struct tsr_alloc_block {
     /* What a search reads comes first: most often one cache line. */
     struct tsr_alloc_block *left, *right; /* tree of the set; left also chains recycled structs */
+    struct tsr_alloc_block **link;        /* what points to this one in the tree */
     uint64_t bytes, address;
     uint32_t stream_key; /* order of the stream, then its number */
     uint32_t priority;   /* heap order of the tree */
@@ -54,7 +55,7 @@ struct tsr_alloc_key {
     uint64_t bytes, address;
 };
 void tsr_alloc_set_insert(struct tsr_alloc_set *set, struct tsr_alloc_block *block);
-void tsr_alloc_set_remove(struct tsr_alloc_set *set, struct tsr_alloc_block *block);
+void tsr_alloc_set_remove(struct tsr_alloc_block *block); /* from the set that it is in */
 /* First block at or after `key`, last block before it; NULL if none. */
 struct tsr_alloc_block *tsr_alloc_set_at_least(const struct tsr_alloc_set *set,
                                                struct tsr_alloc_key key);

@@ -3,6 +3,7 @@
 #define TSR_BENCH_H
 
 double bench_now(void); /* seconds; monotonic */
+double bench_cpu(void); /* seconds that this process has run */
 
 /* The allocator against a naive list, by the number of live blocks. */
 int bench_allocator(void);
