@@ -102,7 +102,7 @@ const struct tsr_tables *tsr_engine_tables(const struct tsr_engine *e)
     return &e->tables;
 }
 
-struct tsr_allocator_oom tsr_engine_oom(const struct tsr_engine *e)
+struct tsr_allocator_oom tsr_engine_allocator_oom(const struct tsr_engine *e)
 {
     return tsr_allocator_oom_info(e->allocator);
 }
