@@ -7,25 +7,61 @@
 
 #include "allocator_impl.h"
 
+/* ---- life ------------------------------------------------------------------------------------ */
+
+static tsr_status refuse(const char *option, uint64_t found, const char *allowed, uint64_t least)
+{
+    return tsr_fail(TSR_ECONFIG, "allocator: %s is %" PRIu64 ", allowed: %s %" PRIu64, option,
+                    found, allowed, least);
+}
+
+static bool is_power_of_2(unsigned value)
+{
+    return (value & (value - 1)) == 0;
+}
+
+/* The limits are PyTorch's. */
+static tsr_status check_config(const struct tsr_allocator_config *c)
+{
+    uint64_t large = c->large_segment_bytes ? c->large_segment_bytes : TSR_ALLOC_LARGE_SEG;
+    if (!(c->gc_threshold >= 0.0 && c->gc_threshold < 1.0))
+        return tsr_fail(TSR_ECONFIG, "allocator: gc_threshold is %g, allowed: 0 (off) to below 1",
+                        c->gc_threshold);
+    if (large <= TSR_ALLOC_MID)
+        return refuse("large_segment_bytes", large, "0 (the default) or more than", TSR_ALLOC_MID);
+    if (large > TSR_ALLOC_MAX_OPTION)
+        return refuse("large_segment_bytes", large, "at most", TSR_ALLOC_MAX_OPTION);
+    if (c->max_split_bytes && c->max_split_bytes < large)
+        return refuse("max_split_bytes", c->max_split_bytes,
+                      "0 (unlimited) or at least large_segment_bytes,", large);
+    if (c->max_non_split_rounding_bytes && c->max_non_split_rounding_bytes < large)
+        return refuse("max_non_split_rounding_bytes", c->max_non_split_rounding_bytes,
+                      "0 (the default) or at least large_segment_bytes,", large);
+    if (c->max_non_split_rounding_bytes > TSR_ALLOC_MAX_OPTION)
+        return refuse("max_non_split_rounding_bytes", c->max_non_split_rounding_bytes, "at most",
+                      TSR_ALLOC_MAX_OPTION);
+    bool powers = is_power_of_2(c->roundup_power2_divisions);
+    for (int i = 0; i < TSR_ALLOC_N_ROUNDUP_CLASSES; i++)
+        powers &= is_power_of_2(c->roundup_classes[i]);
+    if (!powers)
+        return tsr_fail(TSR_ECONFIG,
+                        "allocator: roundup_power2_divisions is %u, allowed: powers of 2",
+                        c->roundup_power2_divisions);
+    return TSR_OK;
+}
+
 tsr_status tsr_allocator_create(const struct tsr_allocator_config *config,
-                                tsr_segment_fn on_segment, tsr_retry_fn on_retry, void *user,
+                                tsr_segment_fn on_segment, tsr_release_fn on_release, void *user,
                                 struct tsr_allocator **out)
 {
     *out = NULL;
-    if (config->gc_threshold < 0.0 || config->gc_threshold >= 1.0)
-        return tsr_fail(TSR_ECONFIG, "allocator: gc_threshold is %g, allowed: 0 (off) to below 1",
-                        config->gc_threshold);
-    if (config->max_split_bytes && config->max_split_bytes < TSR_ALLOC_LARGE_SEG)
-        return tsr_fail(TSR_ECONFIG,
-                        "allocator: max_split_bytes is %" PRIu64
-                        ", allowed: 0 (unlimited) or at least %" PRIu64,
-                        config->max_split_bytes, TSR_ALLOC_LARGE_SEG);
+    TSR_TRY(check_config(config));
     struct tsr_allocator *a = calloc(1, sizeof *a);
     if (!a)
         return tsr_fail(TSR_ENOMEM, "out of memory: the allocator");
     a->config = *config;
     a->on_segment = on_segment;
-    a->on_retry = on_retry;
+    a->on_release = on_release;
     a->user = user;
     a->small.small = true;
     a->random = 2463534242; /* any number but 0 */
@@ -54,9 +90,19 @@ static uint64_t highest_bit(uint64_t value)
     return value;
 }
 
+static uint64_t roundup_divisions(const struct tsr_allocator_config *config, uint64_t bytes)
+{
+    if (config->roundup_classes[0] == 0)
+        return config->roundup_power2_divisions;
+    int i = 0;
+    for (bytes >>= 21; bytes && i < TSR_ALLOC_N_ROUNDUP_CLASSES - 1; bytes >>= 1)
+        i++;
+    return config->roundup_classes[i];
+}
+
 static uint64_t round_request(const struct tsr_allocator *a, uint64_t bytes)
 {
-    uint64_t divisions = a->config.roundup_power2_divisions;
+    uint64_t divisions = roundup_divisions(&a->config, bytes);
     if (divisions > 1 && bytes > TSR_ALLOC_ROUND * divisions)
         return tsr_round_up(bytes, highest_bit(bytes) / highest_bit(divisions));
     return tsr_round_up(bytes, TSR_ALLOC_ROUND);
@@ -68,6 +114,13 @@ static uint64_t round_request(const struct tsr_allocator *a, uint64_t bytes)
 static uint64_t reachable_bytes(const struct tsr_alloc_block *block)
 {
     return block->bytes + (block->next && block->next->unmapped ? block->next->bytes : 0);
+}
+
+/* How much larger than its request a block may be that is too large to be split. */
+static uint64_t non_split_slack(const struct tsr_allocator *a)
+{
+    uint64_t slack = a->config.max_non_split_rounding_bytes;
+    return slack ? slack : tsr_alloc_large_segment(a);
 }
 
 static struct tsr_alloc_block *best_fit(struct tsr_allocator *a, struct tsr_alloc_pool *pool,
@@ -88,7 +141,7 @@ static struct tsr_alloc_block *best_fit(struct tsr_allocator *a, struct tsr_allo
     }
     if (bytes < max_split && block->bytes >= max_split)
         return NULL;
-    if (bytes >= max_split && block->bytes >= bytes + TSR_ALLOC_LARGE_SEG)
+    if (bytes >= max_split && block->bytes >= bytes + non_split_slack(a))
         return NULL;
     tsr_alloc_unshelve(a, block);
     return block;
@@ -105,8 +158,6 @@ static struct tsr_alloc_block *new_block(struct tsr_allocator *a, struct tsr_all
         block = tsr_alloc_from_device(a, pool, bytes, stream, no_memory);
     if (block || *no_memory)
         return block;
-    if (a->on_retry)
-        a->on_retry(a->user);
     tsr_alloc_release_all(a);
     a->stats.n_alloc_retries++;
     if (!tsr_alloc_reserve(a, 3)) {
@@ -138,18 +189,57 @@ static struct tsr_alloc_block *split(struct tsr_allocator *a, struct tsr_alloc_b
     return front;
 }
 
-static tsr_status out_of_memory(struct tsr_allocator *a, uint64_t bytes)
+/* The largest free block of `set`, of one stream or of any; the free bytes are added to *sum. */
+static uint64_t largest_free(const struct tsr_alloc_set *set, const uint16_t *stream, uint64_t *sum)
+{
+    uint64_t largest = 0;
+    for (const struct tsr_alloc_block *b = tsr_alloc_set_first(set); b;
+         b = tsr_alloc_set_after(set, b)) {
+        if (!stream || b->segment->stream == *stream)
+            largest = tsr_max_u64(largest, b->bytes);
+        *sum += b->bytes;
+    }
+    return largest;
+}
+
+static void note_oom(struct tsr_allocator *a, const struct tsr_alloc_pool *pool, uint64_t bytes,
+                     uint64_t rounded, uint16_t stream)
+{
+    uint64_t cached = 0, ignored = 0, device = a->config.device_bytes;
+    uint64_t small = largest_free(&a->small.blocks, NULL, &cached);
+    uint64_t large = largest_free(&a->large.blocks, NULL, &cached);
+    a->stats.n_ooms++;
+    a->oom = (struct tsr_allocator_oom){
+        .requested = bytes,
+        .rounded = rounded,
+        .device = a->config.expandable_segments ? rounded : tsr_alloc_segment_bytes(a, rounded),
+        .limit = device,
+        .free = device > a->stats.reserved ? device - a->stats.reserved : 0,
+        .allocated = a->stats.allocated,
+        .reserved = a->stats.reserved,
+        .reserved_small = a->small.reserved,
+        .reserved_large = a->large.reserved,
+        .cached = cached,
+        .largest_cached = tsr_max_u64(small, large),
+        .largest_usable = largest_free(&pool->blocks, &stream, &ignored),
+        .stream = stream,
+    };
+}
+
+static tsr_status out_of_memory(const struct tsr_allocator *a)
 {
     const double gib = 1024.0 * 1024.0 * 1024.0;
-    a->stats.n_ooms++;
+    const struct tsr_allocator_oom *o = &a->oom;
     return tsr_fail(TSR_EOOM,
                     "device out of memory: tried to allocate %.2f GiB (%" PRIu64
                     " bytes); the device has %.2f GiB (%" PRIu64
-                    " bytes), reserved are %.2f GiB (%" PRIu64
-                    " bytes), of them allocated %.2f GiB (%" PRIu64 " bytes)",
-                    (double)bytes / gib, bytes, (double)a->config.device_bytes / gib,
-                    a->config.device_bytes, (double)a->stats.reserved / gib, a->stats.reserved,
-                    (double)a->stats.allocated / gib, a->stats.allocated);
+                    " bytes), free are %.2f GiB (%" PRIu64 " bytes), reserved %.2f GiB (%" PRIu64
+                    " bytes), of them allocated %.2f GiB (%" PRIu64
+                    " bytes); the largest free block has %.2f GiB (%" PRIu64 " bytes)",
+                    (double)o->requested / gib, o->requested, (double)o->limit / gib, o->limit,
+                    (double)o->free / gib, o->free, (double)o->reserved / gib, o->reserved,
+                    (double)o->allocated / gib, o->allocated, (double)o->largest_cached / gib,
+                    o->largest_cached);
 }
 
 static void count_alloc(struct tsr_allocator_stats *s, const struct tsr_alloc_block *block)
@@ -160,25 +250,39 @@ static void count_alloc(struct tsr_allocator_stats *s, const struct tsr_alloc_bl
     s->peak_requested = tsr_max_u64(s->peak_requested, s->requested);
 }
 
+/* A block for a request, in no set and not yet cut to size; NULL: no room, or no memory. */
+static struct tsr_alloc_block *find_block(struct tsr_allocator *a, struct tsr_alloc_pool *pool,
+                                          uint64_t rounded, uint16_t stream, bool *no_memory)
+{
+    /* At most: a new range, the rest of what is mapped, the front of the split. */
+    *no_memory = !tsr_alloc_reserve(a, 3);
+    if (*no_memory)
+        return NULL;
+    struct tsr_alloc_block *block = best_fit(a, pool, rounded, stream);
+    return block ? block : new_block(a, pool, rounded, stream, no_memory);
+}
+
 tsr_status tsr_allocator_alloc(struct tsr_allocator *allocator, uint64_t bytes, uint16_t stream,
                                struct tsr_block *out)
 {
     struct tsr_allocator *a = allocator;
     *out = (struct tsr_block){0};
     TSR_CHECK(bytes > 0);
-    if (bytes > UINT64_MAX / 4) /* rounding and ranges stay far from overflow */
-        return out_of_memory(a, bytes);
-    /* At most: a new range, the rest of what is mapped, the front of the split. */
-    bool no_memory = !tsr_alloc_reserve(a, 3);
+    a->told_release = false;
+    if (bytes > UINT64_MAX / 4) { /* rounding and ranges stay far from overflow */
+        note_oom(a, &a->large, bytes, bytes, stream);
+        return out_of_memory(a);
+    }
+    bool no_memory;
     uint64_t rounded = round_request(a, bytes);
     struct tsr_alloc_pool *pool = rounded <= TSR_ALLOC_SMALL ? &a->small : &a->large;
-    struct tsr_alloc_block *block = no_memory ? NULL : best_fit(a, pool, rounded, stream);
-    if (!block && !no_memory)
-        block = new_block(a, pool, rounded, stream, &no_memory);
+    struct tsr_alloc_block *block = find_block(a, pool, rounded, stream, &no_memory);
     if (no_memory)
         return tsr_fail(TSR_ENOMEM, "out of memory: the allocator's blocks");
-    if (!block)
-        return out_of_memory(a, bytes);
+    if (!block) {
+        note_oom(a, pool, bytes, rounded, stream);
+        return out_of_memory(a);
+    }
     if (should_split(a, block, rounded))
         block = split(a, block, rounded);
     block->in_use = true;
@@ -203,6 +307,7 @@ void tsr_allocator_free(struct tsr_allocator *allocator, void *handle)
 
 void tsr_allocator_empty_cache(struct tsr_allocator *allocator)
 {
+    allocator->told_release = false;
     tsr_alloc_release_all(allocator);
 }
 
@@ -214,7 +319,7 @@ static void rekey(struct tsr_allocator *a, struct tsr_alloc_set *set)
      * taken out chains those that wait. */
     struct tsr_alloc_block *todo = NULL, *block;
     while ((block = tsr_alloc_set_first(set))) {
-        tsr_alloc_set_remove(set, block);
+        tsr_alloc_set_remove(block);
         block->left = todo;
         todo = block;
     }
@@ -241,6 +346,11 @@ void tsr_allocator_set_stream_order(struct tsr_allocator *allocator, uint16_t st
 struct tsr_allocator_stats tsr_allocator_stats(const struct tsr_allocator *allocator)
 {
     return allocator->stats;
+}
+
+struct tsr_allocator_oom tsr_allocator_oom_info(const struct tsr_allocator *allocator)
+{
+    return allocator->oom;
 }
 
 void tsr_allocator_reset_peaks(struct tsr_allocator *allocator)

@@ -12,13 +12,21 @@
 
 struct tsr_allocator;
 
+enum { TSR_ALLOC_N_ROUNDUP_CLASSES = 16 };
+
 struct tsr_allocator_config {
     uint64_t device_bytes; /* 0: unlimited */
     bool expandable_segments;
-    uint64_t max_split_bytes;          /* 0: unlimited */
-    unsigned roundup_power2_divisions; /* 0: off */
-    double gc_threshold;               /* 0: off; else fraction of device_bytes */
-    uint64_t large_segment_bytes;      /* 0: the default, 20 MiB */
+    uint64_t max_split_bytes;              /* 0: unlimited */
+    uint64_t max_non_split_rounding_bytes; /* 0: the default, large_segment_bytes */
+    unsigned roundup_power2_divisions;     /* 0: off */
+    /* Divisions by size class, in place of the one number: [i] is for requests from 2^i MiB to
+     * below 2^(i+1) MiB; the first also for smaller ones, the last also for larger. [0] = 0: not
+     * used. */
+    unsigned roundup_classes[TSR_ALLOC_N_ROUNDUP_CLASSES];
+    double gc_threshold; /* 0: off; else fraction of device_bytes. PyTorch collects only if a memory
+                            fraction below 1 is set; device_bytes is then that part of the card. */
+    uint64_t large_segment_bytes; /* 0: the default, 20 MiB */
 };
 
 enum tsr_segment_action { TSR_SEG_ALLOC, TSR_SEG_FREE, TSR_SEG_MAP, TSR_SEG_UNMAP };
@@ -27,9 +35,10 @@ enum tsr_segment_action { TSR_SEG_ALLOC, TSR_SEG_FREE, TSR_SEG_MAP, TSR_SEG_UNMA
  * `segment` is a number that is never used again. */
 typedef void (*tsr_segment_fn)(void *user, enum tsr_segment_action action, uint32_t segment,
                                uint64_t address, uint64_t bytes, uint16_t stream);
-/* Called once per retry (device full), before the cached segments are released: the real allocator
- * waits for the device here. */
-typedef void (*tsr_retry_fn)(void *user);
+/* Called before segments are given back to the device, once for all that one call gives back: for a
+ * retry, oversize blocks, garbage and empty_cache() alike. The driver frees or unmaps memory only
+ * when the device is idle, so the host waits here. */
+typedef void (*tsr_release_fn)(void *user);
 
 struct tsr_block {
     uint32_t segment;
@@ -45,23 +54,38 @@ struct tsr_allocator_stats {
     uint64_t inactive_split; /* free bytes inside split segments */
 };
 
-/* NULL callbacks are allowed. */
+/* The last request that was refused, and what there was at that moment, in bytes. */
+struct tsr_allocator_oom {
+    uint64_t requested, rounded; /* as asked for; as a block */
+    uint64_t device;             /* needed from the device: the request's segment */
+    uint64_t limit, free;        /* the device's size, and what nobody has reserved of it */
+    uint64_t allocated, reserved;
+    uint64_t reserved_small, reserved_large; /* by pool */
+    uint64_t cached;                         /* free inside reserved segments, all streams */
+    uint64_t largest_cached;                 /* the largest such block, of any stream and pool */
+    uint64_t largest_usable;                 /* the largest of the request's stream and pool */
+    uint16_t stream;
+};
+
+/* NULL callbacks are allowed. Errors: TSR_ECONFIG for options that PyTorch refuses, TSR_ENOMEM. */
 tsr_status tsr_allocator_create(const struct tsr_allocator_config *config,
-                                tsr_segment_fn on_segment, tsr_retry_fn on_retry, void *user,
+                                tsr_segment_fn on_segment, tsr_release_fn on_release, void *user,
                                 struct tsr_allocator **out) TSR_MUST_USE;
 void tsr_allocator_destroy(struct tsr_allocator *allocator);
 /* The order between streams decides the order of releases in a retry: lower comes first.
  * Default: the stream number. */
 void tsr_allocator_set_stream_order(struct tsr_allocator *allocator, uint16_t stream,
                                     uint16_t order);
-/* bytes > 0. Errors: TSR_EOOM with a text that gives request, device size, reserved and allocated
- * bytes; TSR_ENOMEM. */
+/* bytes > 0. Errors: TSR_EOOM with a text that gives the request, the device's size and what is
+ * free on it, reserved and allocated bytes and the largest free block; TSR_ENOMEM. */
 tsr_status tsr_allocator_alloc(struct tsr_allocator *allocator, uint64_t bytes, uint16_t stream,
                                struct tsr_block *out) TSR_MUST_USE;
 void tsr_allocator_free(struct tsr_allocator *allocator, void *handle);
 /* empty_cache(): gives every unsplit free segment back. */
 void tsr_allocator_empty_cache(struct tsr_allocator *allocator);
 struct tsr_allocator_stats tsr_allocator_stats(const struct tsr_allocator *allocator);
+/* All 0 before the first TSR_EOOM. */
+struct tsr_allocator_oom tsr_allocator_oom_info(const struct tsr_allocator *allocator);
 void tsr_allocator_reset_peaks(struct tsr_allocator *allocator);
 
 #endif

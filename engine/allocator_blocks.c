@@ -23,6 +23,13 @@ static bool key_less(struct tsr_alloc_key a, struct tsr_alloc_key b)
     return a.address < b.address;
 }
 
+static void hang(struct tsr_alloc_block **at, struct tsr_alloc_block *block)
+{
+    *at = block;
+    if (block)
+        block->link = at;
+}
+
 void tsr_alloc_set_insert(struct tsr_alloc_set *set, struct tsr_alloc_block *block)
 {
     struct tsr_alloc_key key = key_of(block);
@@ -31,14 +38,14 @@ void tsr_alloc_set_insert(struct tsr_alloc_set *set, struct tsr_alloc_block *blo
         at = key_less(key, key_of(*at)) ? &(*at)->left : &(*at)->right;
     /* `block` takes this place; the tree below is cut along the key into its two children. */
     struct tsr_alloc_block *rest = *at, **left = &block->left, **right = &block->right;
-    *at = block;
+    hang(at, block);
     while (rest) {
         if (key_less(key, key_of(rest))) {
-            *right = rest;
+            hang(right, rest);
             right = &rest->left;
             rest = rest->left;
         } else {
-            *left = rest;
+            hang(left, rest);
             left = &rest->right;
             rest = rest->right;
         }
@@ -46,28 +53,25 @@ void tsr_alloc_set_insert(struct tsr_alloc_set *set, struct tsr_alloc_block *blo
     *left = *right = NULL;
 }
 
-void tsr_alloc_set_remove(struct tsr_alloc_set *set, struct tsr_alloc_block *block)
+void tsr_alloc_set_remove(struct tsr_alloc_block *block)
 {
-    struct tsr_alloc_key key = key_of(block);
-    struct tsr_alloc_block **at = &set->root;
-    while (*at != block) {
-        TSR_CHECK(*at);
-        at = key_less(key, key_of(*at)) ? &(*at)->left : &(*at)->right;
-    }
+    struct tsr_alloc_block **at = block->link;
+    TSR_CHECK(at && *at == block);
     struct tsr_alloc_block *left = block->left, *right = block->right;
     while (left && right) {
         if (left->priority >= right->priority) {
-            *at = left;
+            hang(at, left);
             at = &left->right;
             left = left->right;
         } else {
-            *at = right;
+            hang(at, right);
             at = &right->left;
             right = right->left;
         }
     }
-    *at = left ? left : right;
+    hang(at, left ? left : right);
     block->left = block->right = NULL;
+    block->link = NULL;
 }
 
 struct tsr_alloc_block *tsr_alloc_set_at_least(const struct tsr_alloc_set *set,
@@ -200,8 +204,7 @@ void tsr_alloc_shelve(struct tsr_allocator *a, struct tsr_alloc_block *block)
 
 void tsr_alloc_unshelve(struct tsr_allocator *a, struct tsr_alloc_block *block)
 {
-    struct tsr_alloc_pool *pool = tsr_alloc_pool_of(a, block);
-    tsr_alloc_set_remove(block->unmapped ? &pool->unmapped : &pool->blocks, block);
+    tsr_alloc_set_remove(block);
     if (counts_as_inactive_split(block))
         a->stats.inactive_split -= block->bytes;
 }

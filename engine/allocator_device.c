@@ -13,10 +13,27 @@ static void tell(const struct tsr_allocator *a, enum tsr_segment_action action,
         a->on_segment(a->user, action, segment->id, address, bytes, segment->stream);
 }
 
-static void add_reserved(struct tsr_allocator *a, uint64_t bytes)
+/* Before memory goes back to the device. */
+static void tell_release(struct tsr_allocator *a)
 {
+    if (a->on_release && !a->told_release)
+        a->on_release(a->user);
+    a->told_release = true;
+}
+
+static void add_reserved(struct tsr_allocator *a, const struct tsr_alloc_segment *segment,
+                         uint64_t bytes)
+{
+    (segment->small ? &a->small : &a->large)->reserved += bytes;
     a->stats.reserved += bytes;
     a->stats.peak_reserved = tsr_max_u64(a->stats.peak_reserved, a->stats.reserved);
+}
+
+static void sub_reserved(struct tsr_allocator *a, const struct tsr_alloc_segment *segment,
+                         uint64_t bytes)
+{
+    (segment->small ? &a->small : &a->large)->reserved -= bytes;
+    a->stats.reserved -= bytes;
 }
 
 static bool device_has_room(const struct tsr_allocator *a, uint64_t bytes)
@@ -27,14 +44,15 @@ static bool device_has_room(const struct tsr_allocator *a, uint64_t bytes)
     return !a->config.device_bytes || after <= a->config.device_bytes;
 }
 
-/* A range of addresses, with a segment number never used before. */
+/* A range of addresses, with a segment number never used before. Expandable ranges are never used
+ * again: their addresses stay reserved. */
 static struct tsr_alloc_segment *segment_new(struct tsr_allocator *a, uint64_t bytes,
                                              uint16_t stream, bool small, bool expandable)
 {
     struct tsr_alloc_segment **at = &a->released;
-    while (*at && ((*at)->bytes != bytes || (*at)->expandable))
+    while (!expandable && *at && (*at)->bytes != bytes)
         at = &(*at)->next;
-    struct tsr_alloc_segment *segment = expandable ? NULL : *at; /* each range lies behind all */
+    struct tsr_alloc_segment *segment = expandable ? NULL : *at;
     uint64_t address;
     if (segment) {
         address = segment->address;
@@ -68,22 +86,25 @@ static void segment_retire(struct tsr_allocator *a, struct tsr_alloc_segment *se
 
 /* ---- plain segments -------------------------------------------------------------------------- */
 
-static uint64_t segment_bytes(const struct tsr_allocator *a, uint64_t bytes)
+uint64_t tsr_alloc_large_segment(const struct tsr_allocator *a)
+{
+    return a->config.large_segment_bytes ? a->config.large_segment_bytes : TSR_ALLOC_LARGE_SEG;
+}
+
+uint64_t tsr_alloc_segment_bytes(const struct tsr_allocator *a, uint64_t bytes)
 {
     if (bytes <= TSR_ALLOC_SMALL)
         return TSR_ALLOC_SMALL_SEG;
     uint64_t rounded = tsr_round_up(bytes, TSR_ALLOC_ROUND_LARGE);
     if (bytes >= TSR_ALLOC_MID)
         return rounded;
-    uint64_t large =
-        a->config.large_segment_bytes ? a->config.large_segment_bytes : TSR_ALLOC_LARGE_SEG;
-    return tsr_max_u64(large, rounded);
+    return tsr_max_u64(tsr_alloc_large_segment(a), rounded);
 }
 
 static struct tsr_alloc_block *from_segment(struct tsr_allocator *a, struct tsr_alloc_pool *pool,
                                             uint64_t bytes, uint16_t stream, bool *no_memory)
 {
-    uint64_t size = segment_bytes(a, bytes);
+    uint64_t size = tsr_alloc_segment_bytes(a, bytes);
     if (!device_has_room(a, size))
         return NULL;
     struct tsr_alloc_segment *segment = segment_new(a, size, stream, pool->small, false);
@@ -91,7 +112,7 @@ static struct tsr_alloc_block *from_segment(struct tsr_allocator *a, struct tsr_
         *no_memory = true;
         return NULL;
     }
-    add_reserved(a, size);
+    add_reserved(a, segment, size);
     tell(a, TSR_SEG_ALLOC, segment, segment->address, size);
     return tsr_alloc_block_new(a, segment, segment->address, size);
 }
@@ -99,8 +120,9 @@ static struct tsr_alloc_block *from_segment(struct tsr_allocator *a, struct tsr_
 void tsr_alloc_release(struct tsr_allocator *a, struct tsr_alloc_block *block)
 {
     struct tsr_alloc_segment *segment = block->segment;
+    tell_release(a);
     tsr_alloc_unshelve(a, block);
-    a->stats.reserved -= segment->bytes;
+    sub_reserved(a, segment, segment->bytes);
     tell(a, TSR_SEG_FREE, segment, segment->address, segment->bytes);
     segment_retire(a, segment);
     tsr_alloc_block_recycle(a, block);
@@ -108,16 +130,16 @@ void tsr_alloc_release(struct tsr_allocator *a, struct tsr_alloc_block *block)
 
 /* ---- expandable segments --------------------------------------------------------------------- */
 
-static uint64_t map_unit(const struct tsr_alloc_segment *segment)
+static uint64_t map_unit(const struct tsr_allocator *a, bool small)
 {
-    return segment->small ? TSR_ALLOC_SMALL_SEG : TSR_ALLOC_LARGE_SEG;
+    return small ? TSR_ALLOC_SMALL_SEG : tsr_alloc_large_segment(a);
 }
 
 /* Maps the first `bytes` (rounded up to units) of an unmapped block and merges it with its mapped
  * neighbours. The block stays on the shelf of free blocks. False when the device is full. */
 static bool map_block(struct tsr_allocator *a, struct tsr_alloc_block *block, uint64_t bytes)
 {
-    bytes = tsr_min_u64(tsr_round_up(bytes, map_unit(block->segment)), block->bytes);
+    bytes = tsr_min_u64(tsr_round_up(bytes, map_unit(a, block->segment->small)), block->bytes);
     if (!device_has_room(a, bytes))
         return false;
     tsr_alloc_unshelve(a, block);
@@ -130,7 +152,7 @@ static bool map_block(struct tsr_allocator *a, struct tsr_alloc_block *block, ui
         block->bytes = bytes;
     }
     block->unmapped = false;
-    add_reserved(a, bytes);
+    add_reserved(a, block->segment, bytes);
     tell(a, TSR_SEG_MAP, block->segment, block->address, bytes);
     tsr_alloc_merge(a, block);
     tsr_alloc_shelve(a, block);
@@ -150,8 +172,7 @@ static uint64_t range_bytes(const struct tsr_allocator *a, const struct tsr_allo
 {
     /* Without a limit the range must outlast any model: 1 PiB. */
     uint64_t device = a->config.device_bytes ? a->config.device_bytes : UINT64_C(1) << 50;
-    uint64_t unit = pool->small ? TSR_ALLOC_SMALL_SEG : TSR_ALLOC_LARGE_SEG;
-    return tsr_round_up(device + device / 8, unit);
+    return tsr_round_up(device + device / 8, map_unit(a, pool->small));
 }
 
 /* The range of a new expandable segment, wholly unmapped. */
@@ -209,11 +230,12 @@ static struct tsr_alloc_block *from_expandable(struct tsr_allocator *a, struct t
 static void unmap_block(struct tsr_allocator *a, struct tsr_alloc_block *block)
 {
     struct tsr_alloc_segment *segment = block->segment;
-    uint64_t unit = map_unit(segment), end = block->address + block->bytes;
+    uint64_t unit = map_unit(a, segment->small), end = block->address + block->bytes;
     uint64_t begin = segment->address + tsr_round_up(block->address - segment->address, unit);
     uint64_t stop = segment->address + (end - segment->address) / unit * unit;
     if (begin >= stop || !tsr_alloc_reserve(a, 2))
         return;
+    tell_release(a);
     tsr_alloc_unshelve(a, block);
     if (begin > block->address) {
         struct tsr_alloc_block *before =
@@ -229,15 +251,13 @@ static void unmap_block(struct tsr_allocator *a, struct tsr_alloc_block *block)
     block->address = begin;
     block->bytes = stop - begin;
     block->unmapped = true;
-    a->stats.reserved -= block->bytes;
+    sub_reserved(a, segment, block->bytes);
     tell(a, TSR_SEG_UNMAP, segment, begin, stop - begin);
     tsr_alloc_merge(a, block);
-    if (tsr_alloc_is_unsplit(block)) {
-        segment_retire(a, segment);
+    if (tsr_alloc_is_unsplit(block))
         tsr_alloc_block_recycle(a, block);
-    } else {
+    else
         tsr_alloc_shelve(a, block);
-    }
 }
 
 /* ---- both ------------------------------------------------------------------------------------ */

@@ -20,6 +20,7 @@
 #define TSR_ALLOC_MID         (UINT64_C(10) << 20)
 #define TSR_ALLOC_LARGE_SEG   (UINT64_C(20) << 20)
 #define TSR_ALLOC_ROUND_LARGE (UINT64_C(2) << 20)
+#define TSR_ALLOC_MAX_OPTION  (UINT64_C(1) << 50) /* sums with it stay far from overflow */
 
 enum { TSR_ALLOC_N_STREAM_ORDERS = 256 }; /* streams beyond it are ordered by number */
 
@@ -32,14 +33,17 @@ struct tsr_alloc_segment {
 };
 
 struct tsr_alloc_block {
+    /* What a search reads comes first: most often one cache line. */
     struct tsr_alloc_block *left, *right; /* tree of the set; left also chains recycled structs */
-    struct tsr_alloc_block *prev, *next;  /* neighbours in the segment */
-    struct tsr_alloc_segment *segment;
-    uint64_t address, bytes, requested;
-    uint64_t free_since; /* look-ups in the pool when it became free (garbage collection) */
+    struct tsr_alloc_block **link;        /* what points to this one in the tree */
+    uint64_t bytes, address;
     uint32_t stream_key; /* order of the stream, then its number */
     uint32_t priority;   /* heap order of the tree */
     bool in_use, unmapped;
+    struct tsr_alloc_segment *segment;
+    struct tsr_alloc_block *prev, *next; /* neighbours in the segment */
+    uint64_t requested;
+    uint64_t free_since; /* look-ups in the pool when it became free (garbage collection) */
 };
 
 /* Free blocks in order of (stream, size, address); unmapped ones in order of (stream, address). */
@@ -51,7 +55,7 @@ struct tsr_alloc_key {
     uint64_t bytes, address;
 };
 void tsr_alloc_set_insert(struct tsr_alloc_set *set, struct tsr_alloc_block *block);
-void tsr_alloc_set_remove(struct tsr_alloc_set *set, struct tsr_alloc_block *block);
+void tsr_alloc_set_remove(struct tsr_alloc_block *block); /* from the set that it is in */
 /* First block at or after `key`, last block before it; NULL if none. */
 struct tsr_alloc_block *tsr_alloc_set_at_least(const struct tsr_alloc_set *set,
                                                struct tsr_alloc_key key);
@@ -63,6 +67,7 @@ struct tsr_alloc_block *tsr_alloc_set_first(const struct tsr_alloc_set *set);
 
 struct tsr_alloc_pool {
     struct tsr_alloc_set blocks, unmapped;
+    uint64_t reserved;
     uint64_t n_lookups;
     bool small;
 };
@@ -70,8 +75,9 @@ struct tsr_alloc_pool {
 struct tsr_allocator {
     struct tsr_allocator_config config;
     tsr_segment_fn on_segment;
-    tsr_retry_fn on_retry;
+    tsr_release_fn on_release;
     void *user;
+    bool told_release; /* on_release was called in this call */
     struct tsr_arena arena;
     struct tsr_alloc_pool large, small;
     struct tsr_alloc_block *spare; /* recycled structs */
@@ -79,6 +85,7 @@ struct tsr_allocator {
     uint64_t device_end; /* end of the addresses ever used */
     struct tsr_alloc_segment *released, **released_tail;
     struct tsr_allocator_stats stats;
+    struct tsr_allocator_oom oom;
     uint16_t order[TSR_ALLOC_N_STREAM_ORDERS];
 };
 
@@ -103,7 +110,11 @@ void tsr_alloc_unshelve(struct tsr_allocator *a, struct tsr_alloc_block *block);
 void tsr_alloc_merge(struct tsr_allocator *a, struct tsr_alloc_block *block);
 bool tsr_alloc_is_unsplit(const struct tsr_alloc_block *block);
 
-/* allocator_device.c: a new block for a request of `bytes`, in no set, at least that large; NULL if
+/* allocator_device.c */
+uint64_t tsr_alloc_large_segment(const struct tsr_allocator *a);
+/* Bytes of the device allocation that a (rounded) request needs. */
+uint64_t tsr_alloc_segment_bytes(const struct tsr_allocator *a, uint64_t bytes);
+/* A new block for a request of `bytes`, in no set, at least that large; NULL if
  * the device is full. Needs 3 reserved structs and, for a new segment, memory for one more:
  * *no_memory tells. */
 struct tsr_alloc_block *tsr_alloc_from_device(struct tsr_allocator *a, struct tsr_alloc_pool *pool,

@@ -47,11 +47,18 @@ void tsr__operand_storage(struct tsr_engine *e, const struct tsr_storage *s, uin
         tsr__operand(e, s, 0, s->bytes, access);
 }
 
+static bool occupies_stream(uint8_t kind)
+{
+    return (kind >= TSR_COPY && kind <= TSR_RECV) || kind == TSR_CUSTOM_COLLECTIVE;
+}
+
 void tsr__emit(struct tsr_engine *e, struct tsr_instr *instr)
 {
     if (tsr__ok(e)) {
         if (instr->kind == TSR_HOST_WAIT || instr->kind == TSR_HOST_READ)
             tsr__pinned_settle(e);
+        if (occupies_stream(instr->kind))
+            e->stream_busy[instr->stream] = true;
         instr->origin = e->origin;
         instr->operands = e->operands;
         instr->n_operands = (uint32_t)e->n_operands;
@@ -272,13 +279,19 @@ void tsr__storage_set_category(struct tsr_storage *s, enum tsr_category category
 uint16_t tsr__stream_add(struct tsr_engine *e, const char *name, uint8_t role, int8_t priority)
 {
     struct tsr_stream_info info = {name, role, priority};
-    if (!TSR_PUSH(e->streams, e->n_streams, e->cap_streams, info)) {
+    if (!TSR_PUSH(e->stream_busy, e->n_stream_busy, e->cap_stream_busy, false) ||
+        !TSR_PUSH(e->streams, e->n_streams, e->cap_streams, info)) {
         TSR__RAISE(e, TSR_ENOMEM, "out of memory");
         return 0;
     }
     e->tables.streams = e->streams;
     e->tables.n_streams = (uint16_t)e->n_streams;
-    return (uint16_t)(e->n_streams - 1);
+    uint16_t stream = (uint16_t)(e->n_streams - 1);
+    /* The allocator compares handles: streams of normal priority are made before those of high. */
+    if (e->allocator)
+        tsr_allocator_set_stream_order(e->allocator, stream,
+                                       priority < 0 ? TSR__HIGH_PRIORITY_ORDER + stream : stream);
+    return stream;
 }
 
 uint16_t tsr__comm_add(struct tsr_engine *e, const char *name, uint32_t size, uint32_t stride,
@@ -311,6 +324,18 @@ static void emit_event(struct tsr_engine *e, uint8_t kind, uint16_t stream, uint
     struct tsr_instr instr = blank(kind, stream);
     instr.event = event;
     tsr__emit(e, &instr);
+}
+
+void tsr__host_wait_all(struct tsr_engine *e)
+{
+    for (uint16_t stream = 0; stream < e->n_streams; stream++) {
+        if (!e->stream_busy[stream])
+            continue;
+        uint32_t event = tsr__new_event(e);
+        emit_event(e, TSR_RECORD, stream, event);
+        emit_event(e, TSR_HOST_WAIT, 0, event);
+        e->stream_busy[stream] = false;
+    }
 }
 
 static void trace_stream_event(struct tsr_engine *e, const char *name, uint16_t stream,

@@ -20,19 +20,10 @@ static void on_segment(void *user, enum tsr_segment_action action, uint32_t segm
     tsr__emit(e, &instr);
 }
 
-/* The real allocator synchronises the device before it releases cached segments. */
-static void on_retry(void *user)
+/* cudaFree() and cuMemUnmap() come after everything that was launched before them. */
+static void on_release(void *user)
 {
-    struct tsr_engine *e = user;
-    for (uint16_t s = 0; s < e->n_streams; s++) {
-        uint32_t event = tsr__new_event(e);
-        struct tsr_instr record = {
-            .kind = TSR_RECORD, .stream = s, .comm = UINT16_MAX, .event = event};
-        struct tsr_instr wait = {
-            .kind = TSR_HOST_WAIT, .stream = 0, .comm = UINT16_MAX, .event = event};
-        tsr__emit(e, &record);
-        tsr__emit(e, &wait);
-    }
+    tsr__host_wait_all(user);
 }
 
 static tsr_status check_mesh(const struct tsr_mesh *mesh, uint32_t rank, uint32_t *world)
@@ -77,7 +68,7 @@ tsr_status tsr_engine_create(const struct tsr_engine_config *config, struct tsr_
     tsr__stream_add(e, "default", TSR_ROLE_COMPUTE, 0);
     tsr_status status = e->status;
     if (status == TSR_OK)
-        status = tsr_allocator_create(&config->allocator, on_segment, on_retry, e, &e->allocator);
+        status = tsr_allocator_create(&config->allocator, on_segment, on_release, e, &e->allocator);
     if (status != TSR_OK) {
         tsr_engine_destroy(e);
         return status;
@@ -94,6 +85,7 @@ void tsr_engine_destroy(struct tsr_engine *e)
     tsr__reducer_destroy(e);
     tsr_allocator_destroy(e->allocator);
     free(e->streams);
+    free(e->stream_busy);
     free(e->comms);
     free(e->modules);
     free(e->params);
@@ -115,6 +107,11 @@ bool tsr_engine_oom(const struct tsr_engine *e, struct tsr_oom *out)
     if (e->is_oom)
         *out = e->oom;
     return e->is_oom;
+}
+
+struct tsr_allocator_oom tsr_engine_allocator_oom(const struct tsr_engine *e)
+{
+    return tsr_allocator_oom_info(e->allocator);
 }
 
 struct tsr_allocator_stats tsr_engine_memory(const struct tsr_engine *e)

@@ -366,6 +366,8 @@ struct tsr_engine {
     size_t cap_module_names, cap_group_names;
     struct tsr_stream_info *streams;
     size_t n_streams, cap_streams;
+    bool *stream_busy; /* by stream: work was launched since the host last waited for all */
+    size_t n_stream_busy, cap_stream_busy;
     struct tsr_comm *comms;
     size_t n_comms, cap_comms;
 
@@ -498,6 +500,9 @@ void tsr__emit_mark(struct tsr_engine *e, enum tsr_mark mark, uint32_t value);
 void tsr__set_phase(struct tsr_engine *e, enum tsr_phase phase, uint32_t micro);
 uint32_t tsr__new_event(struct tsr_engine *e);
 
+/* The host waits for all that was launched: a wait per stream that has work. */
+void tsr__host_wait_all(struct tsr_engine *e);
+enum { TSR__HIGH_PRIORITY_ORDER = 128 }; /* of streams in the allocator's sets */
 uint16_t tsr__stream_add(struct tsr_engine *e, const char *name, uint8_t role, int8_t priority);
 uint16_t tsr__comm_add(struct tsr_engine *e, const char *name, uint32_t size, uint32_t stride,
                        uint16_t queue);

@@ -77,6 +77,8 @@ tsr_status tsr_engine_create(const struct tsr_engine_config *config,
 void tsr_engine_destroy(struct tsr_engine *engine); /* NULL is fine */
 const struct tsr_tables *tsr_engine_tables(const struct tsr_engine *engine);
 struct tsr_allocator_stats tsr_engine_memory(const struct tsr_engine *engine);
+/* After a step that ended with TSR_EOOM: what the allocator had then. */
+struct tsr_allocator_oom tsr_engine_allocator_oom(const struct tsr_engine *engine);
 /* Number of rank classes by layout: ranks with the same local shapes. class_of[world] gets the
  * class of each rank, representative[k] one rank of class k (room for world entries). Call after
  * wrapping. */

@@ -1,14 +1,15 @@
 /* bench.c: how long tessera itself takes; a benchmark, not a test. Prints, for Llama-3.1-8B on 8
  * and on 128 GPUs, the wall time of emission and simulation per simulated step, by strategy, and
- * that of the whole comparison; and the allocator's operations per second.
+ * that of the whole comparison; what the memory of a step alone takes, and the allocator.
  *
  * Usage: tessera_bench PROGRAM OUT-FOLDER EXPERIMENT...      (cmake --build build --target bench)
  *
  * Targets, on one core: 0.1 s per simulated step; 10 s for a comparison of 12 strategies. "of
  * target" below 1 is good. The figures depend on the machine and its load: quote medians.
  */
+#include "bench.h"
+
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
@@ -17,15 +18,23 @@
 
 #include <jansson.h>
 
-#include "engine/allocator.h"
-
 static const double step_target_s = 0.1, compare_target_s = 10.0;
 
-static double now(void)
+static double read_clock(clockid_t clock)
 {
     struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
+    clock_gettime(clock, &t);
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+double bench_now(void)
+{
+    return read_clock(CLOCK_MONOTONIC);
+}
+
+double bench_cpu(void)
+{
+    return read_clock(CLOCK_PROCESS_CPUTIME_ID);
 }
 
 static double children_cpu(void)
@@ -77,9 +86,9 @@ static int bench_study(const char *program, const char *experiment, const char *
     char out[4096], path[4200];
     (void)snprintf(out, sizeof out, "%s/study-%d", out_root, i);
     (void)snprintf(path, sizeof path, "%s/summary.json", out);
-    double start = now(), cpu = children_cpu();
+    double start = bench_now(), cpu = children_cpu();
     int status = run_compare(program, experiment, out);
-    double wall = now() - start;
+    double wall = bench_now() - start;
     cpu = children_cpu() - cpu;
     json_error_t error;
     json_t *summary = status == 0 ? json_load_file(path, 0, &error) : NULL;
@@ -99,45 +108,13 @@ static int bench_study(const char *program, const char *experiment, const char *
     return 0;
 }
 
-/* ---- allocator --------------------------------------------------------------------------- */
-
-enum { N_LIVE = 5000, N_OPS = 2000000 };
-
-/* Random sizes and lifetimes with thousands of live blocks: harder than any step. */
-static int bench_allocator(void)
-{
-    static struct tsr_block live[N_LIVE];
-    const struct tsr_allocator_config config = {0};
-    struct tsr_allocator *a;
-    if (tsr_allocator_create(&config, NULL, NULL, NULL, &a) != TSR_OK)
-        return 1;
-    uint64_t random = 88172645463325252u;
-    double start = now();
-    for (int i = 0; i < N_OPS; i++) {
-        random ^= random << 13;
-        random ^= random >> 7;
-        random ^= random << 17;
-        struct tsr_block *block = &live[random % N_LIVE];
-        if (block->handle) {
-            tsr_allocator_free(a, block->handle);
-            block->handle = NULL;
-        } else if (tsr_allocator_alloc(a, 1 + (random >> (38 + random % 24)), 0, block) != TSR_OK) {
-            return 1;
-        }
-    }
-    double wall = now() - start;
-    printf("allocator: %.0f ns per allocation or free, %d blocks\n", 1e9 * wall / N_OPS, N_LIVE);
-    tsr_allocator_destroy(a);
-    return 0;
-}
-
 int main(int argc, char **argv)
 {
     if (argc < 3) {
         fprintf(stderr, "usage: %s PROGRAM OUT-FOLDER EXPERIMENT...\n", argv[0]);
         return 2;
     }
-    int failed = bench_allocator();
+    int failed = bench_allocator() | bench_memory();
     for (int i = 3; i < argc; i++)
         failed |= bench_study(argv[1], argv[i], argv[2], i - 3);
     return failed;

@@ -30,7 +30,7 @@ has "$err" "fsdp: out of memory: rank 0, iteration 0, forward, model.layers." "f
     "on the device" "cached (largest block" "card 78.69 GiB; most: Activation" "batch 1 would fit"
 has "$out" "| fsdp [1]" NO "[1] fsdp: out of memory"
 json=$tmp/out/fsdp/oom.json
-has "$json" '"requested_bytes": 536870912' '"device_free_bytes"' '"largest_free_block_bytes"' '"by_category"' \
+has "$json" '"requested_bytes": 1879048192' '"device_free_bytes"' '"largest_free_block_bytes"' '"by_category"' \
     '"owner": "model.layers.*.mlp"' '"remedy": "batch 1 would fit"' '"phase": "forward"'
 [ -s "$tmp/out/fsdp/snapshot.pickle" ] || complain "no snapshot"
 [ -e "$tmp/out/fsdp/memory.csv" ] && complain "a memory curve of a run that did not end"

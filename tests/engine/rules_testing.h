@@ -47,6 +47,7 @@ struct rig_setup {
     tsr_dtype dtype;
     enum tsr_version version; /* of PyTorch: 0 = the default */
     enum tsr_init init;
+    struct tsr_allocator_config allocator;
 };
 
 struct rig {
@@ -187,6 +188,7 @@ static inline void rig_engine(struct rig *r, struct rig_setup s)
     struct tsr_engine_config config = {.rank = s.rank, .executor = &r->base, .trace = &sink};
     config.version = s.version;
     config.init = s.init;
+    config.allocator = s.allocator;
     config.attention = s.eager ? TSR_ATTENTION_EAGER : TSR_SDPA_FLASH;
     *r = (struct rig){.base.ops = &ops, .setup = s};
     config.mesh.n_dims = s.replicas ? 2 : 1;

@@ -39,8 +39,9 @@ struct study {
             fail_msg("%s", tsr_error_text()); \
     } while (0)
 
-/* Reads the text of an experiment file (without `strategies`) and emits its programs. */
-static inline void study_open(struct study *study, const char *text)
+/* Reads the text of an experiment file (without `strategies`) and emits its programs, with an
+ * allocator that has `device_bytes` (0: no limit). */
+static inline void study_open_limited(struct study *study, const char *text, uint64_t device_bytes)
 {
     char path[] = "/tmp/tessera-physics-XXXXXX";
     int fd = mkstemp(path);
@@ -51,6 +52,7 @@ static inline void study_open(struct study *study, const char *text)
     tsr_status status = tsr_experiment_load(path, NULL, 0, &study->experiment);
     unlink(path);
     study_ok(status);
+    study->experiment.strategies[0].settings.allocator.device_bytes = device_bytes;
     study_ok(tsr_job_open(&study->experiment, &study->experiment.strategies[0],
                           TSR_MAY_LACK_CLUSTER, &study->job));
     study_ok(tsr_emit(&study->job, &study->emission));
@@ -65,6 +67,11 @@ static inline void study_open(struct study *study, const char *text)
                                       .class_of = e->class_of,
                                       .programs = study->programs};
     study->steady = e->n_iterations - 1;
+}
+
+static inline void study_open(struct study *study, const char *text)
+{
+    study_open_limited(study, text, 0);
 }
 
 static inline void study_close(struct study *study)

@@ -18,7 +18,7 @@
 /* What the callbacks said. */
 struct device {
     uint64_t reserved;
-    unsigned n_allocs, n_frees, n_maps, n_unmaps, n_retries;
+    unsigned n_allocs, n_frees, n_maps, n_unmaps, n_releases;
     uint64_t freed[16]; /* bytes of the first releases, in order */
     uint32_t next_segment;
 };
@@ -54,16 +54,16 @@ static void on_segment(void *user, enum tsr_segment_action action, uint32_t segm
     }
 }
 
-static void on_retry(void *user)
+static void on_release(void *user)
 {
-    ((struct device *)user)->n_retries++;
+    ((struct device *)user)->n_releases++;
 }
 
 static struct tsr_allocator *create(struct tsr_allocator_config config, struct device *device)
 {
     struct tsr_allocator *a;
     *device = (struct device){0};
-    assert_int_equal(tsr_allocator_create(&config, on_segment, on_retry, device, &a), TSR_OK);
+    assert_int_equal(tsr_allocator_create(&config, on_segment, on_release, device, &a), TSR_OK);
     return a;
 }
 
@@ -130,6 +130,13 @@ static void test_allocator__roundup_power2__next_of_equal_steps(void **state)
     assert_int_equal(take(a, 8 * KIB, 0).bytes, 8 * KIB);
     assert_int_equal(take(a, 1200 * KIB, 0).bytes, 1280 * KIB);
     tsr_allocator_destroy(a);
+    /* By size class: 8 below 2 MiB, none from 2 to 4, 2 from 4 on. */
+    a = create((struct tsr_allocator_config){.roundup_classes = {8, 1, 2}}, &d);
+    assert_int_equal(take(a, 520 * KIB, 0).bytes, 576 * KIB);
+    assert_int_equal(take(a, 2 * MIB + 1, 0).bytes, 2 * MIB + 512);
+    assert_int_equal(take(a, 5 * MIB, 0).bytes, 6 * MIB);
+    assert_int_equal(take(a, 65 * MIB, 0).bytes, 66 * MIB); /* class 6: not named */
+    tsr_allocator_destroy(a);
 }
 
 static void test_allocator__max_split__oversize_blocks_stay_whole(void **state)
@@ -150,11 +157,21 @@ static void test_allocator__max_split__oversize_blocks_stay_whole(void **state)
     /* 60 MiB is too far below 100 MiB; there is room for a segment of its own. */
     struct tsr_block other = take(a, 60 * MIB, 0);
     assert_int_equal(other.bytes, 60 * MIB);
+    /* A wider slack lets the next one have 100 MiB for 60. */
+    struct device wide_device;
+    struct tsr_allocator *wide =
+        create((struct tsr_allocator_config){.max_split_bytes = 32 * MIB,
+                                             .max_non_split_rounding_bytes = 41 * MIB},
+               &wide_device);
+    tsr_allocator_free(wide, take(wide, 100 * MIB, 0).handle);
+    assert_int_equal(take(wide, 60 * MIB, 0).bytes, 100 * MIB);
+    tsr_allocator_destroy(wide);
     /* Full: the cached oversize block goes, and nothing else; that is no retry. */
     (void)take(a, 75 * MIB, 0);
     assert_int_equal(d.n_frees, 1);
     assert_int_equal(d.freed[0], 100 * MIB);
-    assert_int_equal(d.n_retries, 0);
+    assert_int_equal(d.n_releases, 1); /* the device must be idle for that, too */
+    assert_int_equal(tsr_allocator_stats(a).n_alloc_retries, 0);
     tsr_allocator_destroy(a);
 }
 
@@ -170,7 +187,7 @@ static void test_allocator__retry__releases_large_pool_first_then_small(void **s
     tsr_allocator_free(a, late.handle);
     tsr_allocator_free(a, early.handle);
     (void)take(a, 70 * MIB, 0);
-    assert_int_equal(d.n_retries, 1);
+    assert_int_equal(d.n_releases, 1);
     assert_int_equal(tsr_allocator_stats(a).n_alloc_retries, 1);
     assert_int_equal(d.n_frees, 3);
     assert_int_equal(d.freed[0], 20 * MIB); /* stream 1 comes before stream 0 now */
@@ -245,7 +262,8 @@ static void test_allocator__garbage__old_blocks_go_before_a_new_segment(void **s
     /* 76 MiB are held, 26 above the threshold: the older of the two free blocks is enough. */
     assert_int_equal(d.n_frees, 1);
     assert_int_equal(d.freed[0], 30 * MIB);
-    assert_int_equal(d.n_retries, 0);
+    assert_int_equal(d.n_releases, 1); /* the device must be idle for that, too */
+    assert_int_equal(tsr_allocator_stats(a).n_alloc_retries, 0);
     tsr_allocator_destroy(a);
 }
 
@@ -284,8 +302,20 @@ static void test_allocator__config__refuses_what_makes_no_sense(void **state)
     struct tsr_allocator_config gc = {.gc_threshold = 1.5};
     assert_int_equal(tsr_allocator_create(&gc, NULL, NULL, NULL, &a), TSR_ECONFIG);
     assert_null(a);
-    struct tsr_allocator_config split = {.max_split_bytes = MIB};
-    assert_int_equal(tsr_allocator_create(&split, NULL, NULL, NULL, &a), TSR_ECONFIG);
+    static const struct tsr_allocator_config refused[] = {
+        {.max_split_bytes = MIB},
+        {.max_split_bytes = 30 * MIB, .large_segment_bytes = 40 * MIB},
+        {.large_segment_bytes = 10 * MIB},
+        {.large_segment_bytes = UINT64_MAX},
+        {.max_non_split_rounding_bytes = 19 * MIB},
+        {.max_non_split_rounding_bytes = UINT64_MAX},
+        {.roundup_power2_divisions = 3},
+        {.roundup_classes = {2, 4, 6}},
+    };
+    for (size_t i = 0; i < sizeof refused / sizeof refused[0]; i++) {
+        assert_int_equal(tsr_allocator_create(&refused[i], NULL, NULL, NULL, &a), TSR_ECONFIG);
+        assert_non_null(strstr(tsr_error_text(), "allowed: "));
+    }
     tsr_allocator_destroy(NULL);
 }
 
@@ -437,6 +467,45 @@ static void test_allocator__stress__invariants_hold(void **state)
             stress(configs[i], seed * 7919);
 }
 
+/* ---- speed ------------------------------------------------------------------------------- */
+
+static uint64_t sum_of_depths(const struct tsr_alloc_block *block, unsigned depth, uint64_t *n)
+{
+    if (!block)
+        return 0;
+    ++*n;
+    return depth + sum_of_depths(block->left, depth + 1, n) +
+           sum_of_depths(block->right, depth + 1, n);
+}
+
+/* Mean depth of a block in a set of about `n` blocks, all of one size or all of different ones. */
+static double mean_depth(unsigned n, bool same_size)
+{
+    static struct tsr_block blocks[1 << 15];
+    struct device d;
+    struct tsr_allocator *a = create((struct tsr_allocator_config){0}, &d);
+    assert_true(n <= sizeof blocks / sizeof blocks[0]);
+    for (unsigned i = 0; i < n; i++)
+        blocks[i] = take(a, same_size ? 512 : 512 * (uint64_t)(1 + i % 2048), 0);
+    for (unsigned i = 0; i < n; i += 2) /* every other one: nothing merges */
+        tsr_allocator_free(a, blocks[i].handle);
+    uint64_t count = 0, sum = sum_of_depths(a->small.blocks.root, 1, &count);
+    assert_true(count >= n / 3);
+    tsr_allocator_destroy(a);
+    return (double)sum / (double)count;
+}
+
+static void test_allocator__sets__depth_grows_as_the_logarithm(void **state)
+{
+    (void)state;
+    for (int same_size = 0; same_size < 2; same_size++) {
+        unsigned bits = 8;
+        for (unsigned n = 1 << bits; bits <= 15; n *= 2, bits++)
+            /* A random search tree has 1.39 log2; a list would have n / 4. */
+            assert_true(mean_depth(n, same_size) < 2.0 * bits);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -451,6 +520,7 @@ int main(void)
         cmocka_unit_test(test_allocator__oom__says_what_was_asked_and_what_is_there),
         cmocka_unit_test(test_allocator__config__refuses_what_makes_no_sense),
         cmocka_unit_test(test_allocator__stress__invariants_hold),
+        cmocka_unit_test(test_allocator__sets__depth_grows_as_the_logarithm),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
