@@ -17,7 +17,8 @@ static const struct command {
     int (*run)(int argc, char **argv);
 } commands[] = {{"compare", tsr_cmd_compare}, {"sim", tsr_cmd_sim},
                 {"run", tsr_cmd_run},         {"inspect", tsr_cmd_inspect},
-                {"program", tsr_cmd_program}, {"trace", tsr_cmd_trace}};
+                {"program", tsr_cmd_program}, {"trace", tsr_cmd_trace},
+                {"explain", tsr_cmd_explain}, {"diff", tsr_cmd_diff}};
 enum { N_COMMANDS = sizeof commands / sizeof commands[0] };
 
 static tsr_status unknown_command(const char *name)
@@ -69,8 +70,9 @@ static int dispatch(int argc, char **argv)
 int main(int argc, char **argv)
 {
     if (argc < 2) {
-        tsr_status status = tsr_fail(TSR_ECONFIG, "no subcommand given; allowed: compare, sim, "
-                                                  "run, inspect, program, trace, help");
+        tsr_status status =
+            tsr_fail(TSR_ECONFIG, "no subcommand given; allowed: compare, sim, "
+                                  "run, inspect, program, trace, explain, diff, help");
         return tsr_finish(status, TSR_EXIT_USER);
     }
     return dispatch(argc - 1, argv + 1);
