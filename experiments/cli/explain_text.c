@@ -404,9 +404,9 @@ static void print_best(FILE *out, const json_t *what_if, const char *key, const 
 
 void tsr_explain_print_what_if(FILE *out, const json_t *what_if)
 {
-    fprintf(out, "\nWhat if: change of the steady peaks; each row is an emission of its own "
-                 "(%" JSON_INTEGER_FORMAT " in all)
-                 ",
+    fprintf(out,
+            "\nWhat if: change of the steady peaks; each row is an emission of its own "
+            "(%" JSON_INTEGER_FORMAT " in all)\n",
             number_of(what_if, "emissions"));
     print_rows(out, what_if);
     print_best(out, what_if, "pairs", "pair");

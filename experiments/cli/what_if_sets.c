@@ -9,7 +9,7 @@
 
 #include "what_if.h"
 
-enum { MAX_COMBINED = 600, MAX_TRIPLES = 250 };
+enum { MAX_COMBINED = 600, MAX_TRIPLES = 1000 };
 
 /* Indices of what-ifs, rising. */
 struct combination {
