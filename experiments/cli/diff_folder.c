@@ -1,7 +1,9 @@
 /* diff_folder.c: reads back memory.csv of a strategy's folder.
  *
  * Its rows have times; streams.csv beside it says which work of which module and phase starts then.
- * Without streams.csv the phases come from phases.csv, without that all is one phase.
+ * What is allocated is used by that work; what is freed belongs to the work before, so it stays
+ * with the row above. Without streams.csv the phases come from phases.csv, without that all is one
+ * phase.
  */
 #include "diff.h"
 
@@ -271,6 +273,29 @@ static tsr_status read_head(struct table *table, struct columns *out)
     return TSR_OK;
 }
 
+static bool is_repeated(const struct tsr_diff_point *before, const struct tsr_diff_point *point)
+{
+    return before->reserved == point->reserved &&
+           !memcmp(before->by_category, point->by_category, sizeof point->by_category);
+}
+
+static void set_place(const struct works *works, double time, const struct tsr_diff_point *before,
+                      bool first, struct tsr_diff_point *point)
+{
+    const struct work *work = work_at(works, time);
+    if (point->total < before->total && !first) {
+        point->phase = before->phase;
+        point->module = before->module;
+        point->operation = before->operation;
+        point->micro = before->micro;
+    } else if (work) {
+        point->phase = work->phase;
+        point->module = work->module;
+        point->operation = work->operation;
+        point->micro = work->micro;
+    }
+}
+
 static tsr_status read_row(const struct table *table, const struct columns *columns,
                            const struct works *works, struct tsr_diff_run *run)
 {
@@ -283,15 +308,12 @@ static tsr_status read_row(const struct table *table, const struct columns *colu
     for (size_t i = 1; i < table->n; i++)
         if (columns->category[i] >= 0)
             TSR_TRY(read_bytes(table, i, &point.by_category[columns->category[i]]));
-    const struct work *work = run->n ? work_at(works, time) : NULL;
-    if (work) {
-        point.phase = work->phase;
-        point.module = work->module;
-        point.operation = work->operation;
-        point.micro = work->micro;
-    } else if (run->n == 0) {
+    if (run->n == 0)
         point.phase = "";
-    }
+    else if (is_repeated(&run->points[run->n - 1], &point))
+        return TSR_OK; /* the last level once more, at the end of the step */
+    else
+        set_place(works, time, &run->points[run->n - 1], run->n == 1, &point);
     return tsr_diff_add_point(run, &point);
 }
 
