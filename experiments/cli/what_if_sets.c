@@ -9,7 +9,9 @@
 
 #include "what_if.h"
 
-enum { MAX_COMBINED = 600, MAX_TRIPLES = 1000 };
+/* Bounds of the pairs and triples that are emitted; MAX_WORK counts micro-batches, in units of
+ * those that the strategy has, since an emission takes as long as it has micro-batches. */
+enum { MAX_COMBINED = 600, MAX_TRIPLES = 600, MAX_WORK = 400 };
 
 /* Indices of what-ifs, rising. */
 struct combination {
@@ -181,8 +183,6 @@ static void find_useful(struct study *study)
 static tsr_status add_singles(struct study *study, json_t *out)
 {
     const struct combination *order[TSR_MAX_WHAT_IFS];
-    json_t *rows = json_array();
-    json_object_set_new(out, "rows", rows);
     for (uint32_t i = 0; i < study->n; i++)
         combine(study, &i, 1, &study->singles[i]);
     TSR_TRY(run(study, study->singles, study->n + 1, study->simulate));
@@ -190,7 +190,9 @@ static tsr_status add_singles(struct study *study, json_t *out)
     if (base->status)
         return tsr_fail(TSR_EBACKEND, "what-ifs of %s: %s", study->job->strategy->name,
                         base->failure);
+    json_t *rows = json_array();
     json_object_set_new(out, "base", row_json(study, &study->singles[study->n], true));
+    json_object_set_new(out, "rows", rows);
     for (size_t i = 0; i < study->n; i++)
         order[i] = &study->singles[i];
     qsort(order, study->n, sizeof order[0], by_saving);
@@ -241,10 +243,22 @@ static void sort_three(uint32_t of[3])
     }
 }
 
-static size_t all_triples(const struct study *study, struct combination *out, size_t *possible)
+/* How many times the work of the strategy itself an emission is. */
+static size_t work_of(const struct study *study, const struct combination *c)
+{
+    for (size_t i = 0; i < c->variant.n; i++)
+        if (!strcmp(c->variant.set[i].key, "accumulation.steps"))
+            return (size_t)(strtoull(c->variant.set[i].value, NULL, 10) /
+                            study->job->settings->accum_steps);
+    return 1;
+}
+
+/* Lists as many as there is room for; *work is that of all. */
+static size_t all_triples(const struct study *study, struct combination *out, size_t *possible,
+                          size_t *work)
 {
     size_t n = 0, u = study->n_useful;
-    *possible = 0;
+    *possible = *work = 0;
     for (size_t i = 0; i < u; i++) {
         for (size_t k = i + 1; k < u; k++) {
             for (size_t m = k + 1; m < u; m++) {
@@ -253,6 +267,7 @@ static size_t all_triples(const struct study *study, struct combination *out, si
                 if (!combine(study, of, 3, &triple))
                     continue;
                 ++*possible;
+                *work += work_of(study, &triple);
                 if (n < MAX_TRIPLES)
                     out[n++] = triple;
             }
@@ -261,24 +276,29 @@ static size_t all_triples(const struct study *study, struct combination *out, si
     return n;
 }
 
-/* Adds the extensions of the best pairs until there are `limit` triples. */
-static size_t extend_pairs(const struct study *study, const struct combination *const *pairs,
-                           size_t n_pairs, bool training, size_t limit, struct combination *out,
-                           size_t n)
+struct triples {
+    struct combination *items; /* [MAX_TRIPLES + 1] */
+    size_t n, work;
+};
+
+/* Adds the extensions of the best pairs while the work is within a limit. */
+static void extend_pairs(const struct study *study, const struct combination *const *pairs,
+                         size_t n_pairs, bool training, size_t limit, struct triples *out)
 {
     for (size_t p = 0; p < n_pairs; p++) {
         if (training && !keeps_training(study, pairs[p]))
             continue;
-        for (size_t i = 0; i < study->n_useful && n < limit; i++) {
+        for (size_t i = 0; i < study->n_useful && out->n < MAX_TRIPLES; i++) {
             uint32_t of[] = {pairs[p]->of[0], pairs[p]->of[1], study->useful[i]};
+            struct combination *triple = &out->items[out->n];
             sort_three(of);
-            if (!combine(study, of, 3, &out[n]) || (training && !keeps_training(study, &out[n])) ||
-                is_listed(out, n, &out[n]))
+            if (!combine(study, of, 3, triple) || (training && !keeps_training(study, triple)) ||
+                is_listed(out->items, out->n, triple) || out->work + work_of(study, triple) > limit)
                 continue;
-            n++;
+            out->work += work_of(study, triple);
+            out->n++;
         }
     }
-    return n;
 }
 
 /* All triples, or, if there are too many, those that grow from the best pairs: half of them from
@@ -287,14 +307,16 @@ static size_t list_triples(const struct study *study, const struct combination *
                            size_t n_pairs, struct combination *out, size_t *possible)
 {
     const struct combination *order[MAX_COMBINED];
-    size_t n = all_triples(study, out, possible);
-    if (*possible <= MAX_TRIPLES)
+    struct triples triples = {.items = out};
+    size_t work = 0, n = all_triples(study, out, possible, &work);
+    if (*possible <= MAX_TRIPLES && work <= MAX_WORK)
         return n;
     for (size_t i = 0; i < n_pairs; i++)
         order[i] = &pairs[i];
     qsort(order, n_pairs, sizeof order[0], by_saving);
-    n = extend_pairs(study, order, n_pairs, true, MAX_TRIPLES / 2, out, 0);
-    return extend_pairs(study, order, n_pairs, false, MAX_TRIPLES, out, n);
+    extend_pairs(study, order, n_pairs, true, MAX_WORK / 2, &triples);
+    extend_pairs(study, order, n_pairs, false, MAX_WORK, &triples);
+    return triples.n;
 }
 
 static tsr_status add_sets(struct study *study, json_t *out)
