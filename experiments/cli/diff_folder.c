@@ -73,6 +73,8 @@ static bool next_row(struct table *table)
         split(table);
         return true;
     }
+    if (table->line) /* getline() leaves anything in it */
+        table->line[0] = '\0';
     return false;
 }
 
