@@ -37,6 +37,8 @@ static const struct choice {
     {"checkpoint", TSR_EFFECT_NONE, ANY, "checkpoint.every", "full"},
     {"checkpoint", TSR_EFFECT_NONE, ANY, "checkpoint.every", "selective_op"},
     {"loss", TSR_EFFECT_NONE, ANY, "loss.chunks", "8"},
+    {"precision.param", TSR_EFFECT_NUMBERS, ANY, "precision.param", "bf16"},
+    {"precision.param", TSR_EFFECT_NUMBERS, ANY, "precision.param", "none"},
     {"precision.reduce", TSR_EFFECT_NUMBERS, GROUPS, "precision.reduce", "bf16"},
     {"precision.reduce", TSR_EFFECT_NUMBERS, GROUPS, "precision.reduce", "f32"},
     {"precision.master", TSR_EFFECT_NUMBERS, ANY, "precision.master", "bf16"},
@@ -237,7 +239,7 @@ static void add_ranks(struct list *list)
     uint64_t world = 2 * (uint64_t)job->world;
     if (s->api != TSR_API_FULLY_SHARD)
         return; /* copies stay as large as they are */
-    struct tsr_what_if *what = begin(list, "world", TSR_EFFECT_GPUS);
+    struct tsr_what_if *what = begin(list, "ranks", TSR_EFFECT_GPUS);
     set_number(what, "world", world);
     if (s->mesh.n || s->mesh_replicate || s->mesh_shard)
         set_mesh(job, copies(job), 2 * shard_ranks(job), what);
@@ -246,14 +248,21 @@ static void add_ranks(struct list *list)
     end(list);
 }
 
-/* HSDP: the copies become shards. */
-static void add_one_dimension(struct list *list)
+/* HSDP's copies become shards; without copies, HSDP: a copy per node, else two. */
+static void add_meshes(struct list *list)
 {
     const struct tsr_job *job = list->job;
-    if (job->settings->api != TSR_API_FULLY_SHARD || copies(job) == 1)
+    uint32_t ranks = copies(job) * shard_ranks(job), node = job->cluster.gpus_per_node;
+    uint32_t shards = node > 1 && node < ranks && ranks % node == 0 ? node : ranks / 2;
+    if (job->settings->api != TSR_API_FULLY_SHARD || ranks == 1)
         return;
-    struct tsr_what_if *what = begin(list, "mesh", TSR_EFFECT_NONE);
-    set_mesh(job, 1, copies(job) * shard_ranks(job), what);
+    if (copies(job) == 1 && (shards < 2 || ranks % shards != 0 || job->settings->mesh_shard))
+        return;
+    struct tsr_what_if *what = begin(list, "ranks", TSR_EFFECT_NONE);
+    if (copies(job) > 1)
+        set_mesh(job, 1, ranks, what);
+    else
+        set_mesh(job, ranks / shards, shards, what);
     end(list);
 }
 
@@ -264,7 +273,7 @@ size_t tsr_what_if_list(const struct tsr_job *job, struct tsr_experiment *experi
     add_choices(&list);
     add_partial_reshard(&list);
     add_batches(&list);
-    add_one_dimension(&list);
+    add_meshes(&list);
     add_ranks(&list);
     return list.n;
 }

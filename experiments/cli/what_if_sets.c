@@ -180,6 +180,14 @@ static void find_useful(struct study *study)
     }
 }
 
+/* The strategy was emitted before: only its simulation can fail. */
+static tsr_status base_failed(const struct tsr_what_if_result *base)
+{
+    static const tsr_status of_exit[] = {[2] = TSR_ECONFIG, [3] = TSR_EOOM, [4] = TSR_EDEFECT};
+    bool known = base->status >= 2 && base->status <= 4;
+    return tsr_fail(known ? of_exit[base->status] : TSR_EBACKEND, "%s", base->failure);
+}
+
 static tsr_status add_singles(struct study *study, json_t *out)
 {
     const struct combination *order[TSR_MAX_WHAT_IFS];
@@ -188,8 +196,7 @@ static tsr_status add_singles(struct study *study, json_t *out)
     TSR_TRY(run(study, study->singles, study->n + 1, study->simulate));
     const struct tsr_what_if_result *base = &study->singles[study->n].result;
     if (base->status)
-        return tsr_fail(TSR_EBACKEND, "what-ifs of %s: %s", study->job->strategy->name,
-                        base->failure);
+        return base_failed(base);
     json_t *rows = json_array();
     json_object_set_new(out, "base", row_json(study, &study->singles[study->n], true));
     json_object_set_new(out, "rows", rows);

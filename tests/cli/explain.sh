@@ -100,7 +100,7 @@ equal "base" "$(value "$out" what_if allocated_bytes)" \
 # One line a row: changes | already set | allocated | reserved. The first line is the base.
 rows() {
     awk '/"set": \[\]/ { print "base" } /"set": \[$/ { on = 1; line = ""; next }
-        on && /\]/ { on = 0; printf "%s", line }
+        on && /^ *\],?$/ { on = 0; printf "%s", line }
         on { gsub(/^ *"|",?$/, ""); line = line (line ? " " : "") $0 }
         /"already_set"/ { set = $0 ~ /true/ ? "set" : "new" }
         /"allocated_bytes": / { a = $2; sub(/,/, "", a) }
@@ -121,19 +121,24 @@ checks=$((checks + 1))
 grep '|set|' "$tmp/singles" | grep -vqF "|set|$base|" && complain "a value that is set changes the peak"
 for change in wrap=block_embed_head reshard_after_forward=true reshard_after_forward=4 wrap=root \
     forward_prefetch=2 backward_prefetch=2 checkpoint.every=full checkpoint.every=2 \
-    precision.reduce=bf16 precision.master=bf16 optimizer.variant=loop optimizer.name=sgd \
+    precision.reduce=bf16 precision.param=none precision.master=bf16 'mesh.shape=[2, 4]' optimizer.variant=loop optimizer.name=sgd \
     offload=cpu_pinned attention=math gqa_repeat=true allocator.expandable_segments=true \
     'world=16 cluster=null'; do
     has "$tmp/singles" "$change|new|"
 done
 
+# with CHANGES ARGUMENT...: runs tessera with all changes ("wrap=root mesh.shape=[2, 4]") of fsdp.
+with() {
+    echo "$1" | sed 's/ \([a-z_.]*=\)/\n\1/g' >"$tmp/changes"
+    shift
+    while read -r change; do
+        set -- "$@" --set "strategies.fsdp.$change"
+    done <"$tmp/changes"
+    works "$@"
+}
 # Each row, pair and triple is what a real run with --set gives.
 while IFS='|' read -r changes _ allocated reserved; do
-    set --
-    for change in $changes; do
-        set -- "$@" --set "strategies.fsdp.$change"
-    done
-    works explain "$flagship" --strategy fsdp --no-what-if --format json "$@"
+    with "$changes" explain "$flagship" --strategy fsdp --no-what-if --format json
     equal "$changes: allocated" "$allocated" "$(value "$out" peak allocated_bytes)"
     equal "$changes: reserved" "$reserved" "$(value "$out" peak reserved_bytes)"
 done <"$tmp/rows"
@@ -144,11 +149,7 @@ for key in pairs triples; do
     sed -n "/^    \"$key\"/,/^    }/p" "$tmp/what-if.part" >"$tmp/best.part"
     rows "$tmp/best.part" | head -n 1 >"$tmp/best"
     IFS='|' read -r changes _ allocated reserved <"$tmp/best"
-    set --
-    for change in $changes; do
-        set -- "$@" --set "strategies.fsdp.$change"
-    done
-    works compare "$flagship" --only fsdp --format csv "$@"
+    with "$changes" compare "$flagship" --only fsdp --format csv
     equal "best of $key" "$allocated" "$(column "$out" fsdp peak_allocated_bytes)"
     equal "best of $key, reserved" "$reserved" "$(column "$out" fsdp peak_reserved_bytes)"
     equal "all $key" "$(sed -n 's/.*"possible": //p' "$tmp/best.part")" \
@@ -218,6 +219,8 @@ fails 2 "bacth" "batch" -- explain "$flagship" --strategy fsdp --set bacth=2
 fails 2 "batch" "found 0" -- explain "$flagship" --strategy fsdp --set batch=0
 printf 'model: llama-3.1-8b\nworld: 8\nseq: 128\n' >"$tmp/no-cluster.yaml"
 fails 2 "cluster" "allowed" -- explain "$tmp/no-cluster.yaml" --time
+fails 2 "slow_rank" "found 99" -- \
+    explain "$flagship" --strategy fsdp --time --set sim.slow_rank=99 --set sim.slow_factor=2
 works explain "$tmp/no-cluster.yaml"
 has "$out" "the card has ?" "world=16"
 printf 'model: [\n' >"$tmp/bad.yaml"
