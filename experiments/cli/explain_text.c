@@ -54,10 +54,8 @@ static void print_iterations(FILE *out, const json_t *iterations)
     json_array_foreach(iterations, i, row)
     {
         char bytes[TEXT_BYTES];
-        bool shown = strcmp(text_of(row, "iteration"), "early") != 0;
-        if (shown)
-            fprintf(out, "%s %s %s", i ? "," : "", text_of(row, "iteration"),
-                    bytes_of(row, "allocated_bytes", bytes));
+        fprintf(out, "%s %s %s", i ? "," : "", text_of(row, "iteration"),
+                bytes_of(row, "allocated_bytes", bytes));
     }
     fprintf(out, "\n");
 }

@@ -73,6 +73,18 @@ for s in $strategies; do
     done
 done
 
+# The next-highest peaks: levels of the curve, lower than the peak, the highest first, no two alike.
+sed -n '/^  "next_peaks"/,/^  \]/p' "$tmp/fsdp.json" | sed -n 's/^      "allocated_bytes": \([0-9]*\),/\1/p' >"$tmp/next"
+[ "$(wc -l <"$tmp/next")" -ge 3 ] || complain "fewer than 3 next-highest peaks"
+sort -rn "$tmp/next" >"$tmp/next-sorted"
+same "$tmp/next" "$tmp/next-sorted"
+[ "$(head -n 1 "$tmp/next")" -lt "$(value "$tmp/fsdp.json" peak allocated_bytes)" ] ||
+    complain "a next-highest peak is not lower"
+while read -r level; do
+    checks=$((checks + 1))
+    grep -q ",$level,[0-9]*$" "$tmp/out/fsdp/memory.csv" || complain "no level $level in memory.csv"
+done <"$tmp/next"
+
 # ---- questions of debugging: closed forms ----------------------------------------------------------
 
 # A checkpointed block keeps its output in bf16: 8192 tokens x 4096. Others keep more.
