@@ -50,12 +50,17 @@ static void print_iterations(FILE *out, const json_t *iterations)
 {
     size_t i;
     json_t *row;
+    json_int_t steady =
+        number_of(json_array_get(iterations, json_array_size(iterations) - 1), "allocated_bytes");
     fprintf(out, "  by iteration:");
     json_array_foreach(iterations, i, row)
     {
         char bytes[TEXT_BYTES];
-        fprintf(out, "%s %s %s", i ? "," : "", text_of(row, "iteration"),
-                bytes_of(row, "allocated_bytes", bytes));
+        /* Those between the first and the steady one are worth a word if they go higher. */
+        if (strcmp(text_of(row, "iteration"), "early") != 0 ||
+            number_of(row, "allocated_bytes") > steady)
+            fprintf(out, "%s %s %s", i ? "," : "", text_of(row, "iteration"),
+                    bytes_of(row, "allocated_bytes", bytes));
     }
     fprintf(out, "\n");
 }
