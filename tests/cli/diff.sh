@@ -9,7 +9,9 @@ golden=$TSR_SOURCE_DIR/tests/golden-memory
 # equal WHAT A B
 equal() {
     checks=$((checks + 1))
-    [ -n "$2" ] && [ "$2" = "$3" ] || complain "$1: $2 is not $3"
+    if [ -z "$2" ] || [ "$2" != "$3" ]; then
+        complain "$1: $2 is not $3"
+    fi
 }
 # value SECTION KEY: of the first KEY in a SECTION of the report (JSON with an indent of 2).
 value() {
@@ -161,7 +163,7 @@ fails 3 "out of memory" -- diff "$flagship:fsdp" "$flagship:ddp" --set allocator
 # bad NAME TEXT WORD...: a damaged memory.csv with that text.
 bad() {
     mkdir -p "$tmp/$1"
-    printf "$2" >"$tmp/$1/memory.csv"
+    printf '%b' "$2" >"$tmp/$1/memory.csv"
     name=$1
     shift 2
     fails 2 "$tmp/$name/memory.csv" "$@" -- diff "$tmp/$name" "$tmp/bare"
@@ -209,5 +211,7 @@ printf 'no gzip' >"$tmp/no.gz"
 fails 2 "$tmp/no.gz" -- diff "$base" "$tmp/no.gz"
 checks=$((checks + 1))
 "$TESSERA" diff "$base" "$base" >/dev/full 2>"$err"
-[ $? = 1 ] && [ "$(wc -l <"$err")" = 1 ] || complain "a full disk is no failure of the machine"
+if [ $? != 1 ] || [ "$(wc -l <"$err")" != 1 ]; then
+    complain "a full disk is no failure of the machine"
+fi
 finish

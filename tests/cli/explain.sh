@@ -7,7 +7,9 @@ flagship=$TSR_SOURCE_DIR/experiments/flagship/dgx-h100-8.yaml
 # equal WHAT A B
 equal() {
     checks=$((checks + 1))
-    [ -n "$2" ] && [ "$2" = "$3" ] || complain "$1: $2 is not $3"
+    if [ -z "$2" ] || [ "$2" != "$3" ]; then
+        complain "$1: $2 is not $3"
+    fi
 }
 # value FILE SECTION KEY: of the first KEY in a SECTION of the report (JSON with an indent of 2).
 value() {
@@ -30,7 +32,7 @@ column() {
 # ---- the peak is that of compare, what is alive that of memory.csv --------------------------------
 
 strategies="fsdp hsdp-2x4 fsdp-checkpoint ddp fsdp-one-group"
-works compare "$flagship" --only "$(echo $strategies | tr ' ' ,)" --format csv --out "$tmp/out"
+works compare "$flagship" --only "$(echo "$strategies" | tr ' ' ,)" --format csv --out "$tmp/out"
 cp "$out" "$tmp/compare.csv"
 for s in $strategies; do
     works explain "$flagship" --strategy "$s" --no-what-if --format json
@@ -62,6 +64,7 @@ for s in $strategies; do
     same "$tmp/row" "$tmp/alive"
 
     # requested + rounding = allocated; + inactive split + cached = reserved; the pools are the sum.
+    requested='' rounding='' allocated='' inactive_split='' cached='' reserved=''
     for part in requested rounding allocated inactive_split cached reserved; do
         eval "$part=$(value "$out" allocator ${part}_bytes)"
     done
@@ -243,5 +246,7 @@ printf 'model: [\n' >"$tmp/bad.yaml"
 fails 2 "bad.yaml" -- explain "$tmp/bad.yaml"
 checks=$((checks + 1))
 "$TESSERA" explain "$flagship" --strategy fsdp --no-what-if >/dev/full 2>"$err"
-[ $? = 1 ] && [ "$(wc -l <"$err")" = 1 ] || complain "a full disk is no failure of the machine"
+if [ $? != 1 ] || [ "$(wc -l <"$err")" != 1 ]; then
+    complain "a full disk is no failure of the machine"
+fi
 finish
