@@ -348,6 +348,29 @@ static void print_change(FILE *out, const json_t *row, const json_t *base)
     fprintf(out, "  %s%s\n", changes, effect_text(row));
 }
 
+/* One list, folded. */
+static void print_already_set(FILE *out, const json_t *rows)
+{
+    size_t i, column = 0;
+    json_t *row;
+    json_array_foreach(rows, i, row)
+    {
+        char changes[256];
+        changes_text(row, changes, sizeof changes);
+        if (!flag_of(row, "already_set"))
+            continue;
+        bool folds = column && column + strlen(changes) + 3 > 100;
+        if (column == 0)
+            column = (size_t)fprintf(out, "  already set: %s", changes);
+        else if (folds)
+            column = (size_t)fprintf(out, ",\n    %s", changes) - 2;
+        else
+            column += (size_t)fprintf(out, ", %s", changes);
+    }
+    if (column)
+        fprintf(out, "\n");
+}
+
 static void print_rows(FILE *out, const json_t *what_if)
 {
     const json_t *rows = json_object_get(what_if, "rows"), *base = json_object_get(what_if, "base");
@@ -370,17 +393,7 @@ static void print_rows(FILE *out, const json_t *what_if)
         else if (!json_is_null(json_object_get(row, "failure")))
             fprintf(out, "  not possible: %s (%s)\n", changes, text_of(row, "failure"));
     }
-    const char *comma = "  already set: ";
-    json_array_foreach(rows, i, row)
-    {
-        char changes[256];
-        changes_text(row, changes, sizeof changes);
-        if (!flag_of(row, "already_set"))
-            continue;
-        fprintf(out, "%s%s", comma, changes);
-        comma = ", ";
-    }
-    fprintf(out, "%s", *comma == ',' ? "\n" : "");
+    print_already_set(out, rows);
 }
 
 static void print_best(FILE *out, const json_t *what_if, const char *key, const char *name)
