@@ -2,17 +2,27 @@
  *
  * It knows nothing of the allocator's rules: blocks and segments come from the program. Live
  * buffers are kept in a hash map from id to size and category, so that a FREE takes back exactly
- * what its ALLOC took, and so that a buffer may live through many iterations.
+ * what its ALLOC took, and so that a buffer may live through many iterations. Who owns a buffer is
+ * read from its ALLOC when somebody asks, so that a replay that nobody asks costs nothing more.
  */
 #include "memory.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
+#include <string.h>
 
 struct live {
     uint32_t buffer; /* TSR_NO_ID: the slot is empty */
     uint8_t category;
     uint64_t bytes, requested;
+    const struct tsr_instr *alloc; /* of the program that was replayed */
+};
+
+/* Bytes of one segment number that are held; 0: given back. */
+struct held {
+    uint32_t segment;
+    uint16_t stream;
+    uint64_t bytes;
 };
 
 struct tsr_memory {
@@ -21,6 +31,8 @@ struct tsr_memory {
     size_t n_slots, n_live;
     uint64_t total, reserved, requested;
     uint64_t by_category[TSR_N_CATEGORIES];
+    struct held *held; /* in order of segment numbers */
+    size_t n_held, cap_held;
 };
 
 enum { FIRST_SLOTS = 1024 };
@@ -103,6 +115,7 @@ void tsr_memory_destroy(struct tsr_memory *memory)
     if (!memory)
         return;
     free(memory->slots);
+    free(memory->held);
     free(memory);
 }
 
@@ -119,7 +132,7 @@ static tsr_status on_alloc(struct tsr_memory *memory, const struct tsr_instr *in
     if (slot->buffer != TSR_NO_ID)
         return tsr_fail(TSR_EASSERT, "instruction %zu: buffer %" PRIu32 " is allocated twice", at,
                         instr->buffer);
-    *slot = (struct live){instr->buffer, instr->category, instr->block_bytes, instr->bytes};
+    *slot = (struct live){instr->buffer, instr->category, instr->block_bytes, instr->bytes, instr};
     memory->n_live++;
     memory->total += instr->block_bytes;
     memory->requested += instr->bytes;
@@ -141,15 +154,56 @@ static tsr_status on_free(struct tsr_memory *memory, const struct tsr_instr *ins
     return TSR_OK;
 }
 
+/* Index of the first held segment whose number is not below. */
+static size_t find_held(const struct tsr_memory *memory, uint32_t segment)
+{
+    size_t low = 0, high = memory->n_held;
+    while (low < high) {
+        size_t middle = low + (high - low) / 2;
+        if (memory->held[middle].segment < segment)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low;
+}
+
+static tsr_status on_segment_alloc(struct tsr_memory *memory, const struct tsr_instr *instr)
+{
+    size_t i = find_held(memory, instr->segment);
+    memory->reserved += instr->bytes;
+    if (i < memory->n_held && memory->held[i].segment == instr->segment) {
+        memory->held[i].bytes += instr->bytes; /* an expandable segment grows */
+        return TSR_OK;
+    }
+    struct held held = {instr->segment, instr->stream, instr->bytes};
+    if (!TSR_PUSH(memory->held, memory->n_held, memory->cap_held, held))
+        return tsr_fail(TSR_ENOMEM, "no memory left for %zu segments", memory->n_held);
+    /* Numbers are handed out in order: nearly always the new one is the last. */
+    memmove(&memory->held[i + 1], &memory->held[i], (memory->n_held - 1 - i) * sizeof held);
+    memory->held[i] = held;
+    return TSR_OK;
+}
+
 static tsr_status on_segment_free(struct tsr_memory *memory, const struct tsr_instr *instr,
                                   size_t at)
 {
-    if (instr->bytes > memory->reserved)
+    size_t i = find_held(memory, instr->segment);
+    bool known = i < memory->n_held && memory->held[i].segment == instr->segment;
+    if (instr->bytes > (known ? memory->held[i].bytes : 0))
         return tsr_fail(TSR_EASSERT,
                         "instruction %zu: %" PRIu64 " bytes of segment %" PRIu32
                         " are released, %" PRIu64 " are reserved",
-                        at, instr->bytes, instr->segment, memory->reserved);
+                        at, instr->bytes, instr->segment, known ? memory->held[i].bytes : 0);
     memory->reserved -= instr->bytes;
+    if (!known)
+        return TSR_OK;
+    memory->held[i].bytes -= instr->bytes;
+    if (memory->held[i].bytes == 0) {
+        memory->n_held--;
+        memmove(&memory->held[i], &memory->held[i + 1],
+                (memory->n_held - i) * sizeof *memory->held);
+    }
     return TSR_OK;
 }
 
@@ -161,8 +215,7 @@ static tsr_status apply(struct tsr_memory *memory, const struct tsr_instr *instr
     case TSR_FREE:
         return on_free(memory, instr, at);
     case TSR_SEGMENT_ALLOC:
-        memory->reserved += instr->bytes;
-        return TSR_OK;
+        return on_segment_alloc(memory, instr);
     case TSR_SEGMENT_FREE:
         return on_segment_free(memory, instr, at);
     default:
@@ -210,5 +263,67 @@ tsr_status tsr_memory_replay(struct tsr_memory *memory, const struct tsr_program
             send_sample(memory, i, on_sample, user);
     }
     peak->end_allocated = memory->total;
+    return TSR_OK;
+}
+
+/* ---- what is alive ----------------------------------------------------------------------------
+ */
+
+tsr_status tsr_memory_replay_part(struct tsr_memory *memory, const struct tsr_program *program,
+                                  size_t from, size_t to)
+{
+    for (size_t i = from; i < to && i < program->n_instrs; i++)
+        TSR_TRY(apply(memory, &program->instrs[i], i));
+    return TSR_OK;
+}
+
+struct tsr_memory_level tsr_memory_level_of(const struct tsr_memory *memory)
+{
+    struct tsr_memory_level level = {
+        .total = memory->total, .reserved = memory->reserved, .n_live = memory->n_live};
+    memcpy(level.by_category, memory->by_category, sizeof level.by_category);
+    return level;
+}
+
+static int by_buffer(const void *a, const void *b)
+{
+    const struct tsr_instr *const *x = a, *const *y = b;
+    return ((*x)->buffer > (*y)->buffer) - ((*x)->buffer < (*y)->buffer);
+}
+
+tsr_status tsr_memory_live(const struct tsr_memory *memory, const struct tsr_instr ***out,
+                           size_t *n)
+{
+    *n = 0;
+    *out = malloc((memory->n_live + 1) * sizeof(**out));
+    if (!*out)
+        return tsr_fail(TSR_ENOMEM, "no memory left to list %zu live buffers", memory->n_live);
+    for (size_t i = 0; i < memory->n_slots; i++) {
+        if (memory->slots[i].buffer != TSR_NO_ID)
+            (*out)[(*n)++] = memory->slots[i].alloc;
+    }
+    qsort(*out, *n, sizeof(**out), by_buffer);
+    return TSR_OK;
+}
+
+tsr_status tsr_memory_segments(const struct tsr_memory *memory, struct tsr_memory_segment **out,
+                               size_t *n)
+{
+    *n = 0;
+    *out = malloc((memory->n_held + 1) * sizeof(**out));
+    if (!*out)
+        return tsr_fail(TSR_ENOMEM, "no memory left to list %zu segments", memory->n_held);
+    for (size_t i = 0; i < memory->n_held; i++) {
+        const struct held *held = &memory->held[i];
+        (*out)[i] = (struct tsr_memory_segment){held->segment, held->stream, held->bytes, 0};
+    }
+    *n = memory->n_held;
+    for (size_t i = 0; i < memory->n_slots; i++) {
+        if (memory->slots[i].buffer == TSR_NO_ID)
+            continue;
+        size_t k = find_held(memory, memory->slots[i].alloc->segment);
+        if (k < *n && (*out)[k].segment == memory->slots[i].alloc->segment)
+            (*out)[k].used += memory->slots[i].bytes;
+    }
     return TSR_OK;
 }

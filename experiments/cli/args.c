@@ -25,6 +25,9 @@ static const struct option {
     {TSR_OPT_RANK, "--rank", 'r', "R", "the rank whose program is shown (default 0)"},
     {TSR_OPT_SET, "--set", 0, "KEY=VALUE",
      "override a key: batch=2, precision.reduce=bf16, strategies.NAME.wrap=root"},
+    {TSR_OPT_TOP, "--top", 'n', "N", "rows of each table, 1 to 1000 (default 5)"},
+    {TSR_OPT_TIME, "--time", 0, NULL, "simulate the single what-ifs, too: step time (slower)"},
+    {TSR_OPT_NO_WHAT_IF, "--no-what-if", 0, NULL, "only what is, not what if"},
     {TSR_OPT_STATES, "--states", 0, NULL,
      "print the engine's state machines as Graphviz dot; takes no file"},
     {TSR_OPT_TIMELINE, "--timeline", 't', "FILE", "write every allocation and free to FILE"},
@@ -102,6 +105,16 @@ static tsr_status take(const struct option *option, const char *value, struct ts
     case TSR_OPT_ON:
         out->on = value;
         return TSR_OK;
+    case TSR_OPT_TOP:
+        return number("--top", value, 1, 1000, &out->top);
+    case TSR_OPT_TIME:
+        out->time = true;
+        return TSR_OK;
+    case TSR_OPT_NO_WHAT_IF:
+        out->no_what_if = true;
+        return TSR_OK;
+    case TSR_OPT_SECOND_FILE:
+        return TSR_OK;
     }
     return TSR_OK;
 }
@@ -130,12 +143,28 @@ static const struct option *match(const struct tsr_usage *usage, const char *arg
     return NULL;
 }
 
+static tsr_status take_file(const struct tsr_usage *usage, const char *arg, struct tsr_args *out)
+{
+    bool two = usage->options & TSR_OPT_SECOND_FILE;
+    if (!out->file) {
+        out->file = arg;
+        return TSR_OK;
+    }
+    if (two && !out->second_file) {
+        out->second_file = arg;
+        return TSR_OK;
+    }
+    return tsr_fail(TSR_ECONFIG, "%s: found a %s file, %s; allowed: %s", usage->name,
+                    two ? "third" : "second", arg, two ? "two" : "one");
+}
+
 tsr_status tsr_args_parse(const struct tsr_usage *usage, int argc, char **argv,
                           struct tsr_args *out, bool *help)
 {
     bool only_files = false;
     memset(out, 0, sizeof(*out));
     out->jobs = 2;
+    out->top = 5;
     *help = false;
     for (int i = 1; i < argc; i++) {
         const char *arg = argv[i], *value = NULL;
@@ -144,10 +173,7 @@ tsr_status tsr_args_parse(const struct tsr_usage *usage, int argc, char **argv,
             continue;
         }
         if (only_files || arg[0] != '-' || !arg[1]) {
-            if (out->file)
-                return tsr_fail(TSR_ECONFIG, "%s: found a second file, %s; allowed: one",
-                                usage->name, arg);
-            out->file = arg;
+            TSR_TRY(take_file(usage, arg, out));
             continue;
         }
         if (!strcmp(arg, "--help") || !strcmp(arg, "-h")) {

@@ -18,18 +18,25 @@ enum tsr_option {
     TSR_OPT_RANK = 1 << 8,
     TSR_OPT_ON = 1 << 9,
     TSR_OPT_STATES = 1 << 10,
-    TSR_OPT_TIMELINE = 1 << 11
+    TSR_OPT_TIMELINE = 1 << 11,
+    TSR_OPT_TOP = 1 << 12,
+    TSR_OPT_NO_WHAT_IF = 1 << 13,
+    TSR_OPT_TIME = 1 << 14,
+    TSR_OPT_SECOND_FILE = 1 << 15, /* no word of its own: the subcommand takes two files */
+    TSR_OPT_MAX = 1 << 16,
+    TSR_OPT_EXHAUSTIVE = 1 << 17
 };
 
 enum { TSR_MAX_SETS = 256 };
 
 struct tsr_args {
-    const char *file; /* the one positional argument; NULL: none given */
+    const char *file;        /* the positional argument; NULL: none given */
+    const char *second_file; /* of subcommands that take two */
     const char *sets[TSR_MAX_SETS];
     size_t n_sets;
-    bool print_config, states;
+    bool print_config, states, no_what_if, time;
     const char *format, *out, *only, *strategy, *iteration, *on, *timeline;
-    uint64_t jobs, rank;
+    uint64_t jobs, rank, top;
 };
 
 /* What a subcommand accepts and says about itself. */

@@ -112,6 +112,13 @@ static tsr_status check_outside_step(const struct tsr_job *job)
                           (unsigned long long)s->tp, strcmp(key, "init") ? "sharded" : "meta");
 }
 
+/* What the CUDA context and libraries leave to the allocator; 0: unknown. */
+static uint64_t left_on_card(const struct tsr_gpu *gpu)
+{
+    uint64_t taken = gpu->context_bytes + gpu->library_bytes;
+    return gpu->visible_bytes > taken ? gpu->visible_bytes - taken : 0;
+}
+
 tsr_status tsr_build(const struct tsr_job *job, uint32_t rank, struct tsr_executor *executor,
                      struct tsr_engine **out)
 {
@@ -125,10 +132,8 @@ tsr_status tsr_build(const struct tsr_job *job, uint32_t rank, struct tsr_execut
                                        .gqa_repeat = s->gqa_repeat};
     *out = NULL;
     TSR_TRY(check_outside_step(job));
-    if (s->alloc_limit == TSR_LIMIT_CARD) /* what the context and libraries leave */
-        config.allocator.device_bytes = job->cluster.gpu.visible_bytes -
-                                        job->cluster.gpu.context_bytes -
-                                        job->cluster.gpu.library_bytes;
+    if (s->alloc_limit == TSR_LIMIT_CARD)
+        config.allocator.device_bytes = left_on_card(&job->cluster.gpu);
     if (s->alloc_limit == TSR_LIMIT_CARD && !config.allocator.device_bytes)
         return tsr_node_error(tsr_job_at(job, "allocator.limit"),
                               "allocator.limit: found card, but %s does not say how many bytes "

@@ -21,6 +21,8 @@ int tsr_cmd_inspect(int argc, char **argv);
 int tsr_cmd_program(int argc, char **argv);
 int tsr_cmd_trace(int argc, char **argv);
 int tsr_cmd_memory(int argc, char **argv);
+int tsr_cmd_explain(int argc, char **argv);
+int tsr_cmd_diff(int argc, char **argv);
 
 /* The exit status that a failure means. */
 int tsr_exit_status(tsr_status status);

@@ -85,6 +85,39 @@ const struct tsr_usage tsr_usages[] = {
      "\n"
      "Example\n"
      "  tessera memory tests/golden-memory/tiny-base.json -o out.json --timeline events.json"},
+    {"explain", "why a strategy's memory peaks where it does, and what would lower it",
+     "FILE --strategy NAME [options]",
+     TSR_OPT_SET | TSR_OPT_PRINT_CONFIG | TSR_OPT_FORMAT | TSR_OPT_STRATEGY | TSR_OPT_JOBS |
+         TSR_OPT_TOP | TSR_OPT_NO_WHAT_IF | TSR_OPT_TIME,
+     "text or json (default text)",
+     "Shows the instant of the peak (iteration, phase, module, hook, operation), everything alive\n"
+     "then by category and owner, the units with unsharded parameters, what checkpointing keeps,\n"
+     "the peaks of the phases and the next-highest ones, and what the allocator holds beyond it.\n"
+     "Then what-ifs: the strategy with one key changed, and the best pair and triple of changes;\n"
+     "each is a full emission of the changed strategy. experiments/EXPLAIN.md has more.\n"
+     "\n"
+     "Exit status: 3 if the strategy runs out of memory (with allocator.limit: card).\n"
+     "\n"
+     "Examples\n"
+     "  tessera explain experiments/flagship/dgx-h100-8.yaml --strategy fsdp\n"
+     "  tessera explain FILE --strategy fsdp --set batch=2 --time --format json"},
+    {"diff", "where the memory of two strategies or recorded runs parts", "A B [options]",
+     TSR_OPT_SET | TSR_OPT_FORMAT | TSR_OPT_TOP | TSR_OPT_SECOND_FILE,
+     "text or json (default text)",
+     "A and B are each one of\n"
+     "  FILE:STRATEGY    a strategy of an experiment file (FILE alone if it has one)\n"
+     "  DIR              the folder of a strategy that compare or sim wrote (--out)\n"
+     "  memory.csv       the same; phases.csv beside it names the phases\n"
+     "  NAME.timeline.json[.gz]   a recorded run of PyTorch (tests/golden-memory)\n"
+     "The two curves are aligned by phase and module, not by time. Shown are the place where they\n"
+     "part first, what grew at each one's peak by category and owner, and the peaks of the "
+     "phases.\n"
+     "--set applies to both experiment files.\n"
+     "\n"
+     "Examples\n"
+     "  tessera diff experiments/flagship/dgx-h100-8.yaml:fsdp "
+     "experiments/flagship/dgx-h100-8.yaml:fsdp-checkpoint\n"
+     "  tessera diff out/dgx/fsdp out/dgx/ddp --format json"},
     {NULL, NULL, NULL, 0, NULL, NULL}};
 
 const struct tsr_usage *tsr_usage_find(const char *name)

@@ -103,13 +103,25 @@ static tsr_status replay_scenario(void)
     struct tsr_recorder recorder;
     struct tsr_memory *memory = NULL;
     struct tsr_memory_peak peak;
+    const struct tsr_instr **live = NULL;
+    struct tsr_memory_segment *segments = NULL;
+    const struct tsr_instr segment = {.kind = TSR_SEGMENT_ALLOC, .bytes = 1 << 20};
+    size_t n;
     tsr_program_init(&program, NULL);
     tsr_recorder_init(&recorder, &program);
-    tsr_status status = emit(&recorder.base);
+    tsr_status status = recorder.base.ops->submit(&recorder.base, &segment);
+    if (status == TSR_OK)
+        status = emit(&recorder.base);
     if (status == TSR_OK)
         status = tsr_memory_create(&memory);
     if (status == TSR_OK)
         status = tsr_memory_replay(memory, &program, NULL, NULL, &peak);
+    if (status == TSR_OK)
+        status = tsr_memory_live(memory, &live, &n);
+    if (status == TSR_OK)
+        status = tsr_memory_segments(memory, &segments, &n);
+    free(live);
+    free(segments);
     tsr_memory_destroy(memory);
     tsr_program_fini(&program);
     return status;

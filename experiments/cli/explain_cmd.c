@@ -1,0 +1,90 @@
+/* explain_cmd.c: `tessera explain`: where the peak of a strategy comes from, and what would lower
+ * it.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "args.h"
+#include "cmd.h"
+#include "explain.h"
+#include "report_file.h"
+#include "study.h"
+#include "what_if.h"
+
+static const char *const formats[] = {"text", "json", NULL};
+
+static tsr_status gather(const struct tsr_args *args, struct tsr_experiment *experiment,
+                         const struct tsr_job *job, json_t *report)
+{
+    struct tsr_emission emission;
+    json_t *what_if = NULL;
+    TSR_TRY(tsr_emit(job, &emission));
+    tsr_status status = tsr_explain(job, &emission, report);
+    tsr_emission_fini(&emission);
+    TSR_TRY(status);
+    if (args->no_what_if)
+        return TSR_OK;
+    TSR_TRY(tsr_what_if(experiment, job, args->jobs, args->time, &what_if));
+    json_object_set_new(report, "what_if", what_if);
+    return TSR_OK;
+}
+
+static tsr_status print(const struct tsr_args *args, const json_t *report)
+{
+    if (!strcmp(args->format, "json")) {
+        char *text = json_dumps(report, JSON_INDENT(2));
+        if (!text)
+            return tsr_fail(TSR_ENOMEM, "out of memory: the report");
+        puts(text);
+        free(text);
+        return TSR_OK;
+    }
+    tsr_explain_print(stdout, report, (size_t)args->top);
+    const json_t *what_if = json_object_get(report, "what_if");
+    if (what_if)
+        tsr_explain_print_what_if(stdout, what_if);
+    return TSR_OK;
+}
+
+static tsr_status explain(const struct tsr_args *args, struct tsr_experiment *experiment)
+{
+    const struct tsr_strategy *strategy = NULL;
+    struct tsr_job job;
+    TSR_TRY(tsr_experiment_find(experiment, args->strategy, &strategy));
+    TSR_TRY(tsr_job_open(experiment, strategy, args->time ? TSR_NEEDS_ALL : TSR_MAY_LACK_CLUSTER,
+                         &job));
+    json_t *report = json_object();
+    tsr_status status = report ? gather(args, experiment, &job, report)
+                               : tsr_fail(TSR_ENOMEM, "out of memory: the report");
+    if (status == TSR_OK)
+        status = print(args, report);
+    json_decref(report);
+    tsr_job_close(&job);
+    return status;
+}
+
+static tsr_status run(const struct tsr_usage *usage, struct tsr_args *args)
+{
+    struct tsr_experiment experiment;
+    TSR_TRY(tsr_args_need_file(usage, args));
+    TSR_TRY(tsr_args_format(args, formats));
+    if (args->print_config)
+        return tsr_print_config(args);
+    TSR_TRY(tsr_experiment_load(args->file, args->sets, args->n_sets, &experiment));
+    tsr_status status = explain(args, &experiment);
+    tsr_experiment_fini(&experiment);
+    return status;
+}
+
+int tsr_cmd_explain(int argc, char **argv)
+{
+    const struct tsr_usage *usage = tsr_usage_find("explain");
+    struct tsr_args args;
+    bool help = false;
+    tsr_status status = tsr_args_parse(usage, argc, argv, &args, &help);
+    if (status == TSR_OK && help)
+        tsr_usage_print(stdout, usage);
+    else if (status == TSR_OK)
+        status = run(usage, &args);
+    return tsr_finish(status, TSR_EXIT_OK);
+}

@@ -1,0 +1,430 @@
+/* explain_text.c: the report of `tessera explain` as text. */
+#include <stdio.h>
+#include <string.h>
+
+#include "explain.h"
+#include "inspect.h"
+
+enum { TEXT_BYTES = 32 };
+
+static const char *text_of(const json_t *object, const char *key)
+{
+    const char *text = json_string_value(json_object_get(object, key));
+    return text ? text : "";
+}
+
+static json_int_t number_of(const json_t *object, const char *key)
+{
+    return json_integer_value(json_object_get(object, key));
+}
+
+static bool flag_of(const json_t *object, const char *key)
+{
+    return json_is_true(json_object_get(object, key));
+}
+
+/* Bytes of a key as text. */
+static const char *bytes_of(const json_t *object, const char *key, char text[TEXT_BYTES])
+{
+    return tsr_bytes_text((double)number_of(object, key), text);
+}
+
+/* ---- the instant ----------------------------------------------------------------------------- */
+
+/* "backward, micro-batch 1, lm_head, hook pre_backward, recomputing: mm" */
+static void print_place(FILE *out, const json_t *place)
+{
+    fprintf(out, "%s", text_of(place, "phase"));
+    if (number_of(place, "micro_batch"))
+        fprintf(out, ", micro-batch %" JSON_INTEGER_FORMAT, number_of(place, "micro_batch"));
+    fprintf(out, ", %s", text_of(place, "module"));
+    if (*text_of(place, "hook"))
+        fprintf(out, ", hook %s", text_of(place, "hook"));
+    if (flag_of(place, "recompute"))
+        fprintf(out, ", recomputing");
+    if (*text_of(place, "operation"))
+        fprintf(out, ", for %s", text_of(place, "operation"));
+}
+
+static void print_iterations(FILE *out, const json_t *iterations)
+{
+    size_t i;
+    json_t *row;
+    json_int_t steady =
+        number_of(json_array_get(iterations, json_array_size(iterations) - 1), "allocated_bytes");
+    fprintf(out, "  by iteration:");
+    json_array_foreach(iterations, i, row)
+    {
+        char bytes[TEXT_BYTES];
+        /* Those between the first and the steady one are worth a word if they go higher. */
+        if (strcmp(text_of(row, "iteration"), "early") != 0 ||
+            number_of(row, "allocated_bytes") > steady)
+            fprintf(out, "%s %s %s", i ? "," : "", text_of(row, "iteration"),
+                    bytes_of(row, "allocated_bytes", bytes));
+    }
+    fprintf(out, "\n");
+}
+
+static void print_peak(FILE *out, const json_t *report)
+{
+    const json_t *peak = json_object_get(report, "peak");
+    char allocated[TEXT_BYTES], reserved[TEXT_BYTES], requested[TEXT_BYTES], usable[TEXT_BYTES];
+    fprintf(out, "%s", text_of(report, "model"));
+    if (*text_of(report, "cluster"))
+        fprintf(out, " on %s", text_of(report, "cluster"));
+    fprintf(out, ", %" JSON_INTEGER_FORMAT " GPUs, strategy %s: %s\n\n", number_of(report, "world"),
+            text_of(report, "strategy"), text_of(report, "summary"));
+    fprintf(out, "Peak: %s allocated, %s reserved; the card has %s\n",
+            bytes_of(peak, "allocated_bytes", allocated),
+            bytes_of(peak, "reserved_bytes", reserved),
+            number_of(report, "usable_bytes") ? bytes_of(report, "usable_bytes", usable) : "?");
+    fprintf(out, "  when: %s iteration, ", text_of(peak, "iteration"));
+    print_place(out, peak);
+    fprintf(out, "\n  what: %s, %s requested (instruction %" JSON_INTEGER_FORMAT ")\n",
+            *text_of(peak, "category") ? text_of(peak, "category") : "the level at the start",
+            bytes_of(peak, "requested_bytes", requested), number_of(peak, "instruction"));
+    fprintf(out,
+            "  whose: rank %" JSON_INTEGER_FORMAT ", class %" JSON_INTEGER_FORMAT
+            " of %" JSON_INTEGER_FORMAT "\n",
+            number_of(peak, "rank"), number_of(peak, "rank_class") + 1,
+            number_of(peak, "rank_classes"));
+    print_iterations(out, json_object_get(report, "iterations"));
+}
+
+/* ---- what is alive --------------------------------------------------------------------------- */
+
+/* "32 x 1.22 GiB", "32 x 1.00 to 1.22 GiB", "1.22 GiB" */
+static void many_text(const json_t *row, const char *count, const char *least, const char *most,
+                      char *out, size_t size)
+{
+    char low[TEXT_BYTES], high[TEXT_BYTES];
+    json_int_t n = number_of(row, count);
+    bytes_of(row, least, low);
+    bytes_of(row, most, high);
+    if (n == 1)
+        snprintf(out, size, "%s", high);
+    else if (number_of(row, least) == number_of(row, most))
+        snprintf(out, size, "%" JSON_INTEGER_FORMAT " x %s", n, high);
+    else
+        snprintf(out, size, "%" JSON_INTEGER_FORMAT " x %s to %s", n, low, high);
+}
+
+static void print_owner(FILE *out, const json_t *row)
+{
+    char bytes[TEXT_BYTES], many[96], when[64];
+    many_text(row, "owners", "smallest_owner_bytes", "largest_owner_bytes", many, sizeof many);
+    snprintf(when, sizeof when, "%s%s%s", text_of(row, "allocated_in"),
+             flag_of(row, "recomputed") ? ", recomputed" : "",
+             flag_of(row, "earlier_iteration") ? ", earlier iteration" : "");
+    fprintf(out, "    %10s  %-34s %-32s %s\n", bytes_of(row, "bytes", bytes), text_of(row, "owner"),
+            many, when);
+}
+
+/* The first `top` owners of a category; the rest in one line. */
+static void print_owners(FILE *out, const json_t *owners, const char *category, size_t top)
+{
+    size_t i, shown = 0, more = 0;
+    json_int_t rest = 0;
+    json_t *row;
+    json_array_foreach(owners, i, row)
+    {
+        if (strcmp(text_of(row, "category"), category) != 0)
+            continue;
+        if (shown++ < top) {
+            print_owner(out, row);
+            continue;
+        }
+        more++;
+        rest += number_of(row, "bytes");
+    }
+    char bytes[TEXT_BYTES];
+    if (more)
+        fprintf(out, "    %10s  in %zu more\n", tsr_bytes_text((double)rest, bytes), more);
+}
+
+static void print_alive(FILE *out, const json_t *alive, size_t top)
+{
+    size_t i;
+    json_t *row;
+    char bytes[TEXT_BYTES];
+    fprintf(out,
+            "\nAlive at the peak: %s in %" JSON_INTEGER_FORMAT
+            " buffers, by category and owner (with the phase that allocated)\n",
+            bytes_of(alive, "bytes", bytes), number_of(alive, "buffers"));
+    json_array_foreach(json_object_get(alive, "by_category"), i, row)
+    {
+        fprintf(out, "  %10s  %-26s %5.1f %%\n", bytes_of(row, "bytes", bytes),
+                text_of(row, "category"), 100 * json_real_value(json_object_get(row, "share")));
+        print_owners(out, json_object_get(alive, "owners"), text_of(row, "category"), top);
+    }
+    const json_t *modules = json_object_get(alive, "modules");
+    if (!json_array_size(modules))
+        return;
+    fprintf(out, "\nModules that own the activations\n");
+    print_owners(out, modules, "Activation", 2 * top);
+}
+
+/* ---- questions of debugging ------------------------------------------------------------------ */
+
+static void print_unsharded(FILE *out, const json_t *unsharded, size_t top)
+{
+    const json_t *rows = json_object_get(unsharded, "at_peak");
+    const json_t *most = json_object_get(unsharded, "most");
+    size_t i;
+    json_t *row;
+    char param[TEXT_BYTES], gather[TEXT_BYTES];
+    fprintf(out, "\nUnits with unsharded parameters at the peak: %zu\n", json_array_size(rows));
+    json_array_foreach(rows, i, row)
+    {
+        if (i == top) {
+            fprintf(out, "  and %zu more\n", json_array_size(rows) - top);
+            break;
+        }
+        fprintf(out, "  %-34s %10s unsharded, %10s all-gather buffer\n", text_of(row, "unit"),
+                bytes_of(row, "unsharded_param_bytes", param),
+                bytes_of(row, "all_gather_bytes", gather));
+    }
+    fprintf(out, "  most in this iteration: %s in %" JSON_INTEGER_FORMAT " units, ",
+            bytes_of(most, "bytes", param), number_of(most, "units"));
+    print_place(out, most);
+    fprintf(out, "\n");
+}
+
+static void print_checkpointing(FILE *out, const json_t *c)
+{
+    size_t i;
+    json_t *row;
+    char bytes[TEXT_BYTES], many[96];
+    fprintf(out,
+            "\nCheckpointing: %" JSON_INTEGER_FORMAT " of %" JSON_INTEGER_FORMAT
+            " blocks are recomputed in backward\n",
+            number_of(c, "recomputed_blocks"), number_of(c, "blocks"));
+    json_array_foreach(json_object_get(c, "kept"), i, row)
+    {
+        many_text(row, "blocks", "smallest_block_bytes", "largest_block_bytes", many, sizeof many);
+        fprintf(out, "  %10s  activations that %s blocks of %s keep after forward: %s\n",
+                bytes_of(row, "bytes", bytes), flag_of(row, "recomputed") ? "recomputed" : "other",
+                text_of(row, "owner"), many);
+    }
+    fprintf(out, "  %10s  all activations after forward;",
+            bytes_of(c, "activation_bytes_after_forward", bytes));
+    fprintf(out, " %s are left after backward\n",
+            bytes_of(c, "activation_bytes_after_backward", bytes));
+}
+
+/* ---- other peaks ----------------------------------------------------------------------------- */
+
+static void print_phases(FILE *out, const json_t *phases)
+{
+    size_t i;
+    json_t *row;
+    fprintf(out, "\nPeak of each phase (allocated, reserved)\n");
+    json_array_foreach(phases, i, row)
+    {
+        char allocated[TEXT_BYTES], reserved[TEXT_BYTES];
+        fprintf(out, "  %10s  %10s  ", bytes_of(row, "allocated_bytes", allocated),
+                bytes_of(row, "reserved_bytes", reserved));
+        if (flag_of(row, "level_at_start"))
+            fprintf(out, "%s: the level at its start\n", text_of(row, "phase"));
+        else {
+            print_place(out, row);
+            fprintf(out, "\n");
+        }
+    }
+}
+
+static void print_next(FILE *out, const json_t *next, size_t top)
+{
+    size_t i;
+    json_t *row, *category;
+    fprintf(out, "\nNext-highest peaks\n");
+    if (!json_array_size(next))
+        fprintf(out, "  none: the curve has one summit\n");
+    json_array_foreach(next, i, row)
+    {
+        char bytes[TEXT_BYTES];
+        size_t k;
+        if (i == top)
+            break;
+        fprintf(out, "  %10s  ", bytes_of(row, "allocated_bytes", bytes));
+        print_place(out, row);
+        fprintf(out, "\n%14s", "");
+        json_array_foreach(json_object_get(json_object_get(row, "alive"), "by_category"), k,
+                           category)
+        {
+            if (k == 5)
+                break;
+            fprintf(out, "%s%s %s", k ? ", " : "", text_of(category, "category"),
+                    bytes_of(category, "bytes", bytes));
+        }
+        fprintf(out, "\n");
+    }
+}
+
+/* ---- the allocator --------------------------------------------------------------------------- */
+
+static void print_allocator(FILE *out, const json_t *a)
+{
+    size_t i;
+    json_t *pool;
+    char bytes[TEXT_BYTES], used[TEXT_BYTES], cached[TEXT_BYTES], inactive[TEXT_BYTES];
+    fprintf(out, "\nAllocated against reserved at the peak\n");
+    fprintf(out, "  %10s  requested\n", bytes_of(a, "requested_bytes", bytes));
+    fprintf(out, "  %10s  rounding\n", bytes_of(a, "rounding_bytes", bytes));
+    fprintf(out, "  %10s  allocated\n", bytes_of(a, "allocated_bytes", bytes));
+    fprintf(out, "  %10s  free in segments that are in use (inactive split)\n",
+            bytes_of(a, "inactive_split_bytes", bytes));
+    fprintf(out, "  %10s  cached: segments that are free as a whole\n",
+            bytes_of(a, "cached_bytes", bytes));
+    fprintf(out, "  %10s  reserved\n", bytes_of(a, "reserved_bytes", bytes));
+    fprintf(out, "  %-16s %10s %10s %14s %12s %9s\n", "stream's pool", "reserved", "allocated",
+            "inactive split", "cached", "segments");
+    json_array_foreach(json_object_get(a, "pools"), i, pool)
+    {
+        fprintf(out, "  %-16s %10s %10s %14s %12s %9" JSON_INTEGER_FORMAT "\n",
+                text_of(pool, "stream"), bytes_of(pool, "reserved_bytes", bytes),
+                bytes_of(pool, "allocated_bytes", used),
+                bytes_of(pool, "inactive_split_bytes", inactive),
+                bytes_of(pool, "cached_bytes", cached), number_of(pool, "segments"));
+    }
+}
+
+void tsr_explain_print(FILE *out, const json_t *report, size_t top)
+{
+    print_peak(out, report);
+    print_alive(out, json_object_get(report, "alive"), top);
+    print_unsharded(out, json_object_get(report, "unsharded"), top);
+    print_checkpointing(out, json_object_get(report, "checkpointing"));
+    print_phases(out, json_object_get(report, "phases"));
+    print_next(out, json_object_get(report, "next_peaks"), top);
+    print_allocator(out, json_object_get(report, "allocator"));
+}
+
+/* ---- what-ifs -------------------------------------------------------------------------------- */
+
+static void changes_text(const json_t *row, char *out, size_t size)
+{
+    size_t i;
+    json_t *change;
+    out[0] = '\0';
+    json_array_foreach(json_object_get(row, "set"), i, change)
+    {
+        size_t used = strlen(out);
+        snprintf(out + used, size - used, "%s%s", i ? " " : "", json_string_value(change));
+    }
+}
+
+/* "-12.40 GiB", "+1.00 MiB", "0" */
+static const char *change_text(json_int_t saving, char text[TEXT_BYTES + 1])
+{
+    if (saving == 0)
+        return "0";
+    text[0] = saving > 0 ? '-' : '+';
+    tsr_bytes_text(saving > 0 ? (double)saving : -(double)saving, text + 1);
+    return text;
+}
+
+static const char *effect_text(const json_t *row)
+{
+    const char *effect = text_of(row, "effect");
+    if (!strcmp(effect, "numbers"))
+        return "  (other numbers)";
+    return !strcmp(effect, "gpus") ? "  (more GPUs)" : "";
+}
+
+static void print_change(FILE *out, const json_t *row, const json_t *base)
+{
+    char allocated[TEXT_BYTES + 1], reserved[TEXT_BYTES + 1], peak[TEXT_BYTES], changes[256];
+    const json_t *step = json_object_get(row, "step_s"), *was = json_object_get(base, "step_s");
+    changes_text(row, changes, sizeof changes);
+    fprintf(out, "  %11s %11s %11s",
+            change_text(number_of(row, "saves_allocated_bytes"), allocated),
+            change_text(number_of(row, "saves_reserved_bytes"), reserved),
+            bytes_of(row, "allocated_bytes", peak));
+    if (json_is_real(was) && json_is_real(step))
+        fprintf(out, " %+8.1f ms", 1e3 * (json_real_value(step) - json_real_value(was)));
+    else if (json_is_real(was))
+        fprintf(out, " %11s", "?");
+    fprintf(out, "  %s%s\n", changes, effect_text(row));
+}
+
+/* One list, folded. */
+static void print_already_set(FILE *out, const json_t *rows)
+{
+    size_t i, column = 0;
+    json_t *row;
+    json_array_foreach(rows, i, row)
+    {
+        char changes[256];
+        changes_text(row, changes, sizeof changes);
+        if (!flag_of(row, "already_set"))
+            continue;
+        bool folds = column && column + strlen(changes) + 3 > 100;
+        if (column == 0)
+            column = (size_t)fprintf(out, "  already set: %s", changes);
+        else if (folds)
+            column = (size_t)fprintf(out, ",\n    %s", changes) - 2;
+        else
+            column += (size_t)fprintf(out, ", %s", changes);
+    }
+    if (column)
+        fprintf(out, "\n");
+}
+
+static void print_rows(FILE *out, const json_t *what_if)
+{
+    const json_t *rows = json_object_get(what_if, "rows"), *base = json_object_get(what_if, "base");
+    size_t i;
+    json_t *row;
+    bool timed = json_is_real(json_object_get(base, "step_s"));
+    fprintf(out, "  %11s %11s %11s%s  change\n", "allocated", "reserved", "then",
+            timed ? "   step time" : "");
+    json_array_foreach(rows, i, row)
+    {
+        if (json_is_null(json_object_get(row, "failure")) && !flag_of(row, "already_set"))
+            print_change(out, row, base);
+    }
+    json_array_foreach(rows, i, row)
+    {
+        char changes[256];
+        changes_text(row, changes, sizeof changes);
+        if (flag_of(row, "out_of_memory"))
+            fprintf(out, "  out of memory: %s\n", changes);
+        else if (!json_is_null(json_object_get(row, "failure")))
+            fprintf(out, "  not possible: %s (%s)\n", changes, text_of(row, "failure"));
+    }
+    print_already_set(out, rows);
+}
+
+static void print_best(FILE *out, const json_t *what_if, const char *key, const char *name)
+{
+    const json_t *sets = json_object_get(what_if, key), *base = json_object_get(what_if, "base");
+    const json_t *best = json_object_get(sets, "best");
+    const json_t *same = json_object_get(sets, "best_same_training");
+    if (!number_of(sets, "emitted"))
+        return;
+    fprintf(out,
+            "Best %s, of %" JSON_INTEGER_FORMAT " emitted (%" JSON_INTEGER_FORMAT " possible)\n",
+            name, number_of(sets, "emitted"), number_of(sets, "possible"));
+    struct {
+        const json_t *row;
+        const char *what;
+    } lines[] = {{best, ""}, {json_equal(best, same) ? NULL : same, "with the same training:\n"}};
+    for (size_t i = 0; i < 2; i++) {
+        if (!lines[i].row || json_is_null(lines[i].row))
+            continue;
+        fprintf(out, "%s%s", *lines[i].what ? "  " : "", lines[i].what);
+        print_change(out, lines[i].row, base);
+    }
+}
+
+void tsr_explain_print_what_if(FILE *out, const json_t *what_if)
+{
+    fprintf(out,
+            "\nWhat if: change of the steady peaks; each row is an emission of its own "
+            "(%" JSON_INTEGER_FORMAT " in all)\n",
+            number_of(what_if, "emissions"));
+    print_rows(out, what_if);
+    print_best(out, what_if, "pairs", "pair");
+    print_best(out, what_if, "triples", "triple");
+}
