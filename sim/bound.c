@@ -1,5 +1,5 @@
-/* bound.c: a lower bound of the step's time, from the programs alone: what the compute stream has to
- * do. A search leaves out what cannot win without simulating it.
+/* bound.c: a lower bound of the step's time, from the programs alone: what the compute stream has
+ * to do. A search leaves out what cannot win without simulating it.
  *
  * A step lasts from the end of one iteration to the end of the next (metrics.h). If everything of
  * an iteration is done before the last kernel of its compute stream, the rank that ends last ends

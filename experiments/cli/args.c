@@ -25,6 +25,10 @@ static const struct option {
     {TSR_OPT_RANK, "--rank", 'r', "R", "the rank whose program is shown (default 0)"},
     {TSR_OPT_SET, "--set", 0, "KEY=VALUE",
      "override a key: batch=2, precision.reduce=bf16, strategies.NAME.wrap=root"},
+    {TSR_OPT_MAX, "--max", 0, "WHAT", "solve for the largest batch, seq or layers that fits"},
+    {TSR_OPT_TOP, "--top", 0, "N", "how many of the fastest are shown, 1 to 1000 (default 10)"},
+    {TSR_OPT_EXHAUSTIVE, "--exhaustive", 0, NULL,
+     "emit and simulate every configuration; the result is the same"},
     {TSR_OPT_STATES, "--states", 0, NULL,
      "print the engine's state machines as Graphviz dot; takes no file"},
     {TSR_OPT_PRINT_CONFIG, "--print-config", 0, NULL,
@@ -95,6 +99,14 @@ static tsr_status take(const struct option *option, const char *value, struct ts
         return TSR_OK;
     case TSR_OPT_RANK:
         return number("--rank", value, 0, 1048575, &out->rank);
+    case TSR_OPT_MAX:
+        out->max = value;
+        return TSR_OK;
+    case TSR_OPT_TOP:
+        return number("--top", value, 1, 1000, &out->top);
+    case TSR_OPT_EXHAUSTIVE:
+        out->exhaustive = true;
+        return TSR_OK;
     case TSR_OPT_ON:
         out->on = value;
         return TSR_OK;
@@ -132,6 +144,7 @@ tsr_status tsr_args_parse(const struct tsr_usage *usage, int argc, char **argv,
     bool only_files = false;
     memset(out, 0, sizeof(*out));
     out->jobs = 2;
+    out->top = 10;
     *help = false;
     for (int i = 1; i < argc; i++) {
         const char *arg = argv[i], *value = NULL;

@@ -17,7 +17,10 @@ enum tsr_option {
     TSR_OPT_ITERATION = 1 << 7,
     TSR_OPT_RANK = 1 << 8,
     TSR_OPT_ON = 1 << 9,
-    TSR_OPT_STATES = 1 << 10
+    TSR_OPT_STATES = 1 << 10,
+    TSR_OPT_MAX = 1 << 11,
+    TSR_OPT_TOP = 1 << 12,
+    TSR_OPT_EXHAUSTIVE = 1 << 13
 };
 
 enum { TSR_MAX_SETS = 256 };
@@ -29,6 +32,9 @@ struct tsr_args {
     bool print_config, states;
     const char *format, *out, *only, *strategy, *iteration, *on;
     uint64_t jobs, rank;
+    const char *max; /* plan */
+    bool exhaustive;
+    uint64_t top;
 };
 
 /* What a subcommand accepts and says about itself. */

@@ -20,6 +20,7 @@ int tsr_cmd_run(int argc, char **argv);
 int tsr_cmd_inspect(int argc, char **argv);
 int tsr_cmd_program(int argc, char **argv);
 int tsr_cmd_trace(int argc, char **argv);
+int tsr_cmd_plan(int argc, char **argv);
 
 /* The exit status that a failure means. */
 int tsr_exit_status(tsr_status status);

@@ -36,7 +36,8 @@ static tsr_status set_layers(const struct tsr_settings *s, struct tsr_model *mod
                               "model.layers: found %llu beside model %s; allowed: null, or a model "
                               "of the Llama family or GPT-2",
                               (unsigned long long)s->model_layers, model->name);
-    snprintf(tail, sizeof tail, " with %llu layers", (unsigned long long)s->model_layers);
+    snprintf(tail, sizeof tail, " with %llu layer%s", (unsigned long long)s->model_layers,
+             s->model_layers == 1 ? "" : "s");
     if (strlen(model->name) + strlen(tail) < sizeof model->name)
         strcat(model->name, tail);
     return tsr_model_count(model);

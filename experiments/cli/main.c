@@ -17,7 +17,8 @@ static const struct command {
     int (*run)(int argc, char **argv);
 } commands[] = {{"compare", tsr_cmd_compare}, {"sim", tsr_cmd_sim},
                 {"run", tsr_cmd_run},         {"inspect", tsr_cmd_inspect},
-                {"program", tsr_cmd_program}, {"trace", tsr_cmd_trace}};
+                {"program", tsr_cmd_program}, {"trace", tsr_cmd_trace},
+                {"plan", tsr_cmd_plan}};
 enum { N_COMMANDS = sizeof commands / sizeof commands[0] };
 
 static tsr_status unknown_command(const char *name)
@@ -70,7 +71,7 @@ int main(int argc, char **argv)
 {
     if (argc < 2) {
         tsr_status status = tsr_fail(TSR_ECONFIG, "no subcommand given; allowed: compare, sim, "
-                                                  "run, inspect, program, trace, help");
+                                                  "run, inspect, program, trace, plan, help");
         return tsr_finish(status, TSR_EXIT_USER);
     }
     return dispatch(argc - 1, argv + 1);
