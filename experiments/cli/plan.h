@@ -38,7 +38,7 @@ struct tsr_plan_point {
     bool fits, front;
     size_t changes; /* settings that differ from the strategy's */
     size_t like;    /* the configuration that stands for all with this key; its own index */
-    size_t n_like;  /* configurations that this one stands for */
+    size_t n_like;  /* configurations that this one stands for: equal programs, or equal figures */
 };
 
 struct tsr_plan_counts {
@@ -77,6 +77,8 @@ tsr_status tsr_plan_measure(const struct tsr_plan *plan, const char *const *sets
 tsr_status tsr_plan_simulate(const struct tsr_plan *plan, const char *const *sets, size_t n,
                              struct tsr_row *out) TSR_MUST_USE;
 uint64_t tsr_plan_need(const struct tsr_row *row);
+
+uint64_t tsr_plan_allocated(const struct tsr_row *row); /* the larger allocated peak */
 
 /* Seconds per token of a GPU. */
 double tsr_plan_time(const struct tsr_row *row);

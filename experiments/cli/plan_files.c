@@ -37,8 +37,7 @@ static void put_point(FILE *out, const struct tsr_plan *plan, size_t i)
     fprintf(out, ",%s,", state_words[point->state]);
     if (emitted)
         fprintf(out, "%zu,%s,%s,%" PRIu64 ",%" PRIu64 ",", point->like, point->fits ? "yes" : "no",
-                point->front ? "yes" : "no",
-                tsr_max_u64(row->peak_allocated, row->first_peak_allocated), point->need);
+                point->front ? "yes" : "no", tsr_plan_allocated(row), point->need);
     else
         fputs(",no,no,,,", out);
     if (emitted && row->tokens_per_rank)

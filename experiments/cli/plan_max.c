@@ -113,11 +113,6 @@ static double gib(uint64_t bytes)
     return (double)bytes / TSR__GIB;
 }
 
-static uint64_t allocated(const struct tsr_row *row)
-{
-    return tsr_max_u64(row->peak_allocated, row->first_peak_allocated);
-}
-
 static void put_csv(FILE *out, const struct solver *s, const struct probe *probes, size_t n)
 {
     fputs("schema_version,key,value,fits,peak_allocated_bytes,peak_reserved_bytes,"
@@ -129,9 +124,9 @@ static void put_csv(FILE *out, const struct solver *s, const struct probe *probe
         fprintf(out, "1,%s,%" PRIu64 ",%s,", s->key, probes[i].value,
                 probes[i].fits ? "yes" : "no");
         if (probes[i].known) {
-            fprintf(out, "%" PRIu64 ",%" PRIu64 ",%" PRIu64 ",%" PRIu64 ",%s,", allocated(row),
-                    tsr_plan_need(row), row->first_peak_reserved, row->peak_reserved,
-                    row->peak_phase);
+            fprintf(out, "%" PRIu64 ",%" PRIu64 ",%" PRIu64 ",%" PRIu64 ",%s,",
+                    tsr_plan_allocated(row), tsr_plan_need(row), row->first_peak_reserved,
+                    row->peak_reserved, row->peak_phase);
             tsr__put_csv(out, row->peak_module);
         } else {
             fputs(",,,,,", out);
@@ -150,7 +145,7 @@ static void put_json_probe(FILE *out, const struct probe *p)
         return;
     }
     fprintf(out, "\"peak_allocated_bytes\": %" PRIu64 ", \"peak_reserved_bytes\": %" PRIu64 ", ",
-            allocated(&p->row), tsr_plan_need(&p->row));
+            tsr_plan_allocated(&p->row), tsr_plan_need(&p->row));
     fprintf(out, "\"peak_phase\": \"%s\", \"peak_module\": ", p->row.peak_phase);
     tsr__put_json(out, p->row.peak_module);
     fputc('}', out);
@@ -181,8 +176,8 @@ static void put_line(FILE *out, const struct probe *p)
         return;
     }
     fprintf(out, "| %8" PRIu64 " | %-4s | %8.2f | %12.2f | %s, %s |\n", p->value,
-            p->fits ? "yes" : "NO", gib(allocated(row)), gib(tsr_plan_need(row)), row->peak_phase,
-            row->peak_module[0] ? row->peak_module : "(root)");
+            p->fits ? "yes" : "NO", gib(tsr_plan_allocated(row)), gib(tsr_plan_need(row)),
+            row->peak_phase, row->peak_module[0] ? row->peak_module : "(root)");
 }
 
 static void put_markdown(FILE *out, const struct solver *s, const struct probe *best,

@@ -11,6 +11,11 @@ uint64_t tsr_plan_need(const struct tsr_row *row)
     return tsr_max_u64(row->peak_reserved, row->first_peak_reserved);
 }
 
+uint64_t tsr_plan_allocated(const struct tsr_row *row)
+{
+    return tsr_max_u64(row->peak_allocated, row->first_peak_allocated);
+}
+
 double tsr_plan_time(const struct tsr_row *row)
 {
     return row->tokens_per_rank ? row->steady.step_s / (double)row->tokens_per_rank : 0;

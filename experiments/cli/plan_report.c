@@ -19,11 +19,6 @@ static double gib(uint64_t bytes)
     return (double)bytes / TSR__GIB;
 }
 
-static uint64_t allocated(const struct tsr_row *row)
-{
-    return tsr_max_u64(row->peak_allocated, row->first_peak_allocated);
-}
-
 static double speed(const struct tsr_row *row)
 {
     double time = tsr_plan_time(row);
@@ -97,7 +92,7 @@ static void fill(const struct tsr_plan *plan, size_t k, cell *cells)
     snprintf(cells[2], CELL, "%.2f", row->steady.step_s * 1e3);
     snprintf(cells[3], CELL, "%.0f", speed(row));
     snprintf(cells[4], CELL, row->mfu >= 0 ? "%.1f" : "?", row->mfu * 100);
-    snprintf(cells[5], CELL, "%.2f", gib(allocated(row)));
+    snprintf(cells[5], CELL, "%.2f", gib(tsr_plan_allocated(row)));
     snprintf(cells[6], CELL, "%.2f", gib(point->need));
     snprintf(cells[7], CELL, "%.2f", row->steady.exposed_s * 1e3);
     snprintf(cells[8], CELL, "%s", point->front ? "yes" : "");
@@ -167,8 +162,9 @@ static void put_counts(FILE *out, const struct tsr_plan *plan)
                 "the budget.\n",
                 c->too_large);
     if (!plan->args->exhaustive && c->simulated < c->fitting)
-        fputs("What was not simulated cannot be faster than those shown: its kernels alone take "
-              "longer.\n",
+        fputs("What was not simulated is neither among the fastest nor on the front: its kernels "
+              "alone "
+              "take longer.\n",
               out);
     if (c->impossible)
         fprintf(out, "%zu are not possible; the first: %s\n", c->impossible, first_refusal(plan));
@@ -196,7 +192,7 @@ static void put_markdown(FILE *out, const struct tsr_plan *plan)
             "`peak`, `reserved`: allocated and reserved memory of the fullest GPU, the larger of "
             "the first and the steady step.\n"
             "`front`: nothing else that fits is as fast and as small. `alike`: other "
-            "configurations with the same programs.\n",
+            "configurations with the same figures.\n",
             job->cluster.gpu.path);
 }
 
@@ -218,8 +214,8 @@ void tsr_plan_put_csv(FILE *out, const struct tsr_plan *plan)
         fprintf(out, ",%.9g,%.9g,", row->steady.step_s, speed(row));
         if (row->mfu >= 0)
             fprintf(out, "%.9g", row->mfu);
-        fprintf(out, ",%" PRIu64 ",%" PRIu64 ",%.9g,yes,%s,%zu,", allocated(row), point->need,
-                row->steady.exposed_s, point->front ? "yes" : "no", point->n_like - 1);
+        fprintf(out, ",%" PRIu64 ",%" PRIu64 ",%.9g,yes,%s,%zu,", tsr_plan_allocated(row),
+                point->need, row->steady.exposed_s, point->front ? "yes" : "no", point->n_like - 1);
         tsr__put_csv(out, command ? command : "");
         fputc('\n', out);
         free(command);
@@ -243,7 +239,7 @@ static json_t *point_json(const struct tsr_plan *plan, size_t k)
         (json_int_t)k + 1, "settings", words, "set", list, "step_time_s", row->steady.step_s,
         "tokens_per_s_per_gpu", speed(row), "mfu",
         row->mfu >= 0 ? json_real(row->mfu) : json_null(), "peak_allocated_bytes",
-        (json_int_t)allocated(row), "peak_reserved_bytes", (json_int_t)point->need,
+        (json_int_t)tsr_plan_allocated(row), "peak_reserved_bytes", (json_int_t)point->need,
         "exposed_communication_s", row->steady.exposed_s, "fits", 1, "front", (int)point->front,
         "alike", (json_int_t)point->n_like - 1, "command", command ? command : "");
     free(command);

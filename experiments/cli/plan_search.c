@@ -218,10 +218,35 @@ static tsr_status check_values(struct tsr_plan *plan)
 
 /* What an order needs to know of a configuration, for qsort(). */
 struct place {
-    double time;
-    uint64_t need, key;
+    double time; /* per token, rounded: see rounded() */
+    uint64_t need, allocated, key;
     size_t changes, index;
+    bool is_new; /* nothing before it has the same figures */
 };
+
+/* Six digits: what prefetching changes in the twelfth digit is no difference. Rounding is
+ * monotonic, so a bound stays a bound. */
+static double rounded(double seconds)
+{
+    char text[32];
+    snprintf(text, sizeof text, "%.6e", seconds);
+    return strtod(text, NULL);
+}
+
+static struct place place_of(const struct tsr_plan_point *point, size_t i)
+{
+    return (struct place){.time = rounded(tsr_plan_time(&point->m.row)),
+                          .need = point->need,
+                          .allocated = tsr_plan_allocated(&point->m.row),
+                          .changes = point->changes,
+                          .index = i};
+}
+
+static bool same_figures(const struct place *a, const struct place *b)
+{
+    return !(a->time < b->time || a->time > b->time) && a->need == b->need &&
+           a->allocated == b->allocated;
+}
 
 static int by_key(const void *a, const void *b)
 {
@@ -240,6 +265,8 @@ static int by_time(const void *a, const void *b)
         return x->time < y->time ? -1 : 1;
     if (x->need != y->need)
         return x->need < y->need ? -1 : 1;
+    if (x->allocated != y->allocated)
+        return x->allocated < y->allocated ? -1 : 1;
     if (x->changes != y->changes)
         return x->changes < y->changes ? -1 : 1;
     return (x->index > y->index) - (x->index < y->index);
@@ -276,7 +303,8 @@ static void find_equals(struct tsr_plan *plan, struct place *places)
 static double least_time(const struct tsr_plan_point *point)
 {
     const struct tsr_row *row = &point->m.row;
-    return row->tokens_per_rank ? point->m.bound_s / (double)row->tokens_per_rank * ROUNDING : 0;
+    double seconds = point->m.bound_s * ROUNDING;
+    return row->tokens_per_rank ? rounded(seconds / (double)row->tokens_per_rank) : 0;
 }
 
 /* No place among the fastest, none on the front? `done` holds what was simulated. */
@@ -287,11 +315,19 @@ static bool is_beaten(const struct tsr_plan *plan, size_t i, const struct place 
     size_t faster = 0;
     bool behind = false;
     for (size_t k = 0; k < n; k++) {
-        faster += done[k].time < least;
+        faster += done[k].is_new && done[k].time < least;
         behind = behind || (done[k].time < least && done[k].need <= point->need) ||
                  (done[k].time <= least && done[k].need < point->need);
     }
     return behind && faster >= plan->args->top;
+}
+
+static void add_place(struct place *done, size_t *n, struct place place)
+{
+    place.is_new = true;
+    for (size_t k = 0; k < *n && place.is_new; k++)
+        place.is_new = !same_figures(&done[k], &place);
+    done[(*n)++] = place;
 }
 
 /* Candidates in the order of their bounds; each round takes those that may still win. */
@@ -306,13 +342,8 @@ static tsr_status simulate_promising(struct tsr_plan *plan, struct place *open, 
             if (!is_beaten(plan, open[next].index, done, *n_done))
                 items[taken++] = open[next].index;
         TSR_TRY(run_batch(plan, items, taken, true));
-        for (size_t k = 0; k < taken; k++) {
-            const struct tsr_plan_point *point = &plan->points[items[k]];
-            done[(*n_done)++] = (struct place){.time = tsr_plan_time(&point->m.row),
-                                               .need = point->need,
-                                               .changes = point->changes,
-                                               .index = items[k]};
-        }
+        for (size_t k = 0; k < taken; k++)
+            add_place(done, n_done, place_of(&plan->points[items[k]], items[k]));
     }
     return TSR_OK;
 }
@@ -365,20 +396,20 @@ static tsr_status simulate_everything(struct tsr_plan *plan, size_t *items, stru
     for (size_t k = 0; k < n; k++) {
         const struct tsr_plan_point *point = &plan->points[items[k]];
         if (point->fits && point->like == items[k])
-            done[(*n_done)++] = (struct place){.time = tsr_plan_time(&point->m.row),
-                                               .need = point->need,
-                                               .changes = point->changes,
-                                               .index = items[k]};
+            done[(*n_done)++] = place_of(point, items[k]);
     }
     return check_equals(plan);
 }
 
 /* ---- what is shown ----------------------------------------------------------------------- */
 
-/* The fastest first: who needs less than all before is on the front. */
+/* The fastest first: who needs less than all before is on the front. Of equal figures the first,
+ * which changes least, is shown. */
 static tsr_status choose(struct tsr_plan *plan, struct place *done, size_t n)
 {
     uint64_t least = UINT64_MAX;
+    size_t different = 0;
+    const struct place *first = NULL;
     if (n)
         qsort(done, n, sizeof *done, by_time);
     plan->shown = calloc(n + 1, sizeof *plan->shown);
@@ -386,9 +417,14 @@ static tsr_status choose(struct tsr_plan *plan, struct place *done, size_t n)
         return tsr_fail(TSR_ENOMEM, "out of memory");
     for (size_t k = 0; k < n; k++) {
         struct tsr_plan_point *point = &plan->points[done[k].index];
+        if (first && same_figures(first, &done[k])) {
+            plan->points[first->index].n_like += point->n_like;
+            continue;
+        }
+        first = &done[k];
         point->front = done[k].need < least;
         least = point->front ? done[k].need : least;
-        if (k < plan->args->top || point->front)
+        if (different++ < plan->args->top || point->front)
             plan->shown[plan->n_shown++] = done[k].index;
     }
     return TSR_OK;
