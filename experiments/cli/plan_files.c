@@ -19,11 +19,18 @@ static const char *const state_words[] = {[TSR_PLAN_NEW] = "new",
                                           [TSR_PLAN_EMITTED] = "emitted",
                                           [TSR_PLAN_SIMULATED] = "simulated"};
 
-/* Words of the settings for a field that a plot script takes apart. */
+/* Words of the settings for a field that a plot script takes apart: no commas; those between
+ * settings become a wider gap, those inside values semicolons. */
 static void put_words(FILE *out, const struct tsr_plan *plan, size_t i)
 {
     char words[512];
+    int depth = 0;
     tsr_plan_words(&plan->space, i, words, sizeof words);
+    for (char *c = words; *c; c++) {
+        depth += strchr("[{", *c) ? 1 : strchr("]}", *c) ? -1 : 0;
+        if (*c == ',')
+            *c = depth > 0 ? ';' : ' ';
+    }
     tsr__put_plain(out, words);
 }
 
