@@ -24,7 +24,7 @@ low(a, b) = a < b ? a : b
 high(a, b) = a > b ? a : b
 stats data every ::1 using ( \
     is_point = strcol(3) eq 'simulated', y = is_point ? us(real(strcol(10))) : 0, x = strlen(strcol(8)) ? gib(real(strcol(8))) : 0, \
-    n_fit = n_fit + (is_point && strcol(5) eq 'yes'), n_unfit = n_unfit + (is_point && strcol(5) ne 'yes'), \
+    n_fit = n_fit + (is_point && strcol(5) eq 'yes' && strcol(6) ne 'yes'), n_unfit = n_unfit + (is_point && strcol(5) ne 'yes'), \
     n_out = n_out + is_out(0), \
     x0 = is_point ? low(x0, x) : x0, x1 = is_point ? high(x1, x) : x1, \
     y0 = is_point ? low(y0, y) : y0, y1 = is_point ? high(y1, y) : y1, 1) nooutput
@@ -46,8 +46,6 @@ set lmargin at screen 90.0 / width
 set rmargin at screen (90.0 + 830) / width
 set tmargin at screen 1 - 110.0 / height
 set bmargin at screen 1 - (110.0 + 390) / height
-set xrange [x0:x1]
-set yrange [y0:y1]
 set xlabel 'peak reserved memory (GiB)'
 set ylabel 'time per token and GPU (µs)'
 set grid lc rgb 0xEEEEEE lw 0.8 lt 1
@@ -71,6 +69,10 @@ do for [i = 1:listed] {
 if (listed < n_front) {
     set label 99 sprintf('and %d more', n_front - listed) at screen 0.93, 1 - (550.0 + 17 * listed) / height right font ',11' textcolor rgb soft
 }
+
+# Not before: `stats` counts only what is inside the ranges.
+set xrange [x0:x1]
+set yrange [y0:y1]
 
 do for [kind in 'svg png'] {
     eval use(kind, width, height)
