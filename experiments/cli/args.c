@@ -26,7 +26,7 @@ static const struct option {
     {TSR_OPT_SET, "--set", 0, "KEY=VALUE",
      "override a key: batch=2, precision.reduce=bf16, strategies.NAME.wrap=root"},
     {TSR_OPT_MAX, "--max", 0, "WHAT", "solve for the largest batch, seq or layers that fits"},
-    {TSR_OPT_TOP, "--top", 0, "N", "how many of the fastest are shown, 1 to 1000 (default 10)"},
+    {TSR_OPT_TOP, "--top", 'n', "N", "rows of each table, 1 to 1000 (default 5)"},
     {TSR_OPT_EXHAUSTIVE, "--exhaustive", 0, NULL,
      "emit and simulate every configuration; the result is the same"},
     {TSR_OPT_STATES, "--states", 0, NULL,
@@ -144,7 +144,7 @@ tsr_status tsr_args_parse(const struct tsr_usage *usage, int argc, char **argv,
     bool only_files = false;
     memset(out, 0, sizeof(*out));
     out->jobs = 2;
-    out->top = 10;
+    out->top = 5;
     *help = false;
     for (int i = 1; i < argc; i++) {
         const char *arg = argv[i], *value = NULL;

@@ -18,9 +18,9 @@ enum tsr_option {
     TSR_OPT_RANK = 1 << 8,
     TSR_OPT_ON = 1 << 9,
     TSR_OPT_STATES = 1 << 10,
-    TSR_OPT_MAX = 1 << 11,
-    TSR_OPT_TOP = 1 << 12,
-    TSR_OPT_EXHAUSTIVE = 1 << 13
+    TSR_OPT_TOP = 1 << 11,
+    TSR_OPT_MAX = 1 << 15,
+    TSR_OPT_EXHAUSTIVE = 1 << 16
 };
 
 enum { TSR_MAX_SETS = 256 };
@@ -31,10 +31,9 @@ struct tsr_args {
     size_t n_sets;
     bool print_config, states;
     const char *format, *out, *only, *strategy, *iteration, *on;
-    uint64_t jobs, rank;
+    uint64_t jobs, rank, top;
     const char *max; /* plan */
     bool exhaustive;
-    uint64_t top;
 };
 
 /* What a subcommand accepts and says about itself. */
