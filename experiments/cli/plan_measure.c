@@ -21,6 +21,12 @@ double tsr_plan_time(const struct tsr_row *row)
     return row->tokens_per_rank ? row->steady.step_s / (double)row->tokens_per_rank : 0;
 }
 
+/* The two iterations whose peaks decide. */
+static bool decides(const struct tsr_emission *emission, uint32_t i)
+{
+    return i == 1 || i + 1 == emission->n_iterations;
+}
+
 /* ---- what tensors ask for ---------------------------------------------------------------- */
 
 struct live {
@@ -61,7 +67,6 @@ static bool replay_live(struct live *live, const struct tsr_program *program, bo
     return true;
 }
 
-/* Of the two iterations whose peaks decide: the first and the last. */
 static tsr_status live_bytes(const struct tsr_emission *emission, uint64_t *most)
 {
     bool ok = true;
@@ -69,8 +74,7 @@ static tsr_status live_bytes(const struct tsr_emission *emission, uint64_t *most
     for (uint32_t c = 0; c < emission->n_classes && ok; c++) {
         struct live live = {0};
         for (uint32_t i = 0; i < emission->n_iterations && ok; i++)
-            ok = replay_live(&live, emission->classes[c].programs[i],
-                             i == 1 || i + 1 == emission->n_iterations);
+            ok = replay_live(&live, emission->classes[c].programs[i], decides(emission, i));
         *most = tsr_max_u64(*most, live.most);
         free(live.bytes);
     }

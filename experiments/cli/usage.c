@@ -74,12 +74,12 @@ const struct tsr_usage tsr_usages[] = {
      TSR_OPT_SET | TSR_OPT_FORMAT | TSR_OPT_OUT | TSR_OPT_STRATEGY | TSR_OPT_JOBS | TSR_OPT_TOP |
          TSR_OPT_MAX | TSR_OPT_EXHAUSTIVE,
      "md, csv or json (default md)",
-     "Tries every combination of some settings on top of one strategy, and prints the fastest "
-     "that\n"
-     "fit the memory budget and the Pareto front of time per token and peak memory, each with the\n"
-     "command that repeats it. `plan: {budget_gib: N, space: {KEY: [values]}}` in the file says "
-     "what\n"
-     "is tried and what may be used; without it: a default space, and the card's usable memory.\n"
+     "Tries every combination of some settings on top of one strategy. Prints the N fastest that\n"
+     "fit the memory budget (--top) and the Pareto front of time per token and peak memory, each\n"
+     "with the command that repeats it. `plan: {budget_gib: N, space: {KEY: [values]}}` in the "
+     "file\n"
+     "says what is tried and what may be used; without it: a default space, and the card's usable\n"
+     "memory.\n"
      "What cannot fit is not emitted and what cannot win is not simulated; nothing is lost by "
      "that\n"
      "(--exhaustive does without). With --max: the largest value that fits. With --out: plan.csv,\n"
