@@ -249,11 +249,12 @@ static json_t *point_json(const struct tsr_plan *plan, size_t k)
 static json_t *counts_json(const struct tsr_plan *plan)
 {
     const struct tsr_plan_counts *c = &plan->counts;
-    return json_pack("{s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:b}", "space", (json_int_t)plan->space.n,
-                     "impossible", (json_int_t)c->impossible, "too_large", (json_int_t)c->too_large,
-                     "emitted", (json_int_t)c->emitted, "different", (json_int_t)c->distinct,
-                     "fitting", (json_int_t)c->fitting, "simulated", (json_int_t)c->simulated,
-                     "exhaustive", (int)plan->args->exhaustive);
+    return json_pack(
+        "{s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:b, s:f, s:f}", "space", (json_int_t)plan->space.n,
+        "impossible", (json_int_t)c->impossible, "too_large", (json_int_t)c->too_large, "emitted",
+        (json_int_t)c->emitted, "different", (json_int_t)c->distinct, "fitting",
+        (json_int_t)c->fitting, "simulated", (json_int_t)c->simulated, "exhaustive",
+        (int)plan->args->exhaustive, "emission_wall_s", c->emit_s, "simulation_wall_s", c->sim_s);
 }
 
 static json_t *space_json(const struct tsr_plan_space *space)
