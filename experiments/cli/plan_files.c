@@ -34,6 +34,16 @@ static void put_words(FILE *out, const struct tsr_plan *plan, size_t i)
     tsr__put_plain(out, words);
 }
 
+static void put_head(FILE *out, const struct tsr_plan *plan, const char *columns)
+{
+    const struct tsr_study_info info = {.model_name = plan->job.model.name,
+                                        .cluster_name = plan->job.cluster.name,
+                                        .device_file = plan->job.cluster.gpu.path,
+                                        .config_path = plan->args->file,
+                                        .world = plan->job.world};
+    tsr__put_provenance(out, &info, plan->base->name, columns);
+}
+
 static void put_point(FILE *out, const struct tsr_plan *plan, size_t i)
 {
     const struct tsr_plan_point *point = &plan->points[i];
@@ -62,6 +72,9 @@ static void put_point(FILE *out, const struct tsr_plan *plan, size_t i)
 static tsr_status write_points(FILE *out, const void *user)
 {
     const struct tsr_plan *plan = user;
+    put_head(out, plan,
+             "every configuration; what became of it; the one that has the same programs; figures "
+             "of what was emitted (bytes, bound) and simulated (seconds)");
     fputs("configuration,settings,state,alike_to,fits,front,peak_allocated_bytes,"
           "peak_reserved_bytes,least_time_per_token_s,time_per_token_s,step_time_s,failure\n",
           out);
@@ -73,6 +86,7 @@ static tsr_status write_points(FILE *out, const void *user)
 static tsr_status write_front(FILE *out, const void *user)
 {
     const struct tsr_plan *plan = user;
+    put_head(out, plan, "the Pareto front of those that fit, by memory");
     fputs("rank,settings,peak_reserved_bytes,time_per_token_s\n", out);
     for (size_t k = plan->n_shown; k-- > 0;) { /* from small and slow to large and fast */
         const struct tsr_plan_point *point = &plan->points[plan->shown[k]];
@@ -91,6 +105,7 @@ static tsr_status write_frame(FILE *out, const void *user)
     char head[512];
     snprintf(head, sizeof head, "%s · %s · %" PRIu32 " GPUs · strategy %s", plan->job.model.name,
              plan->job.cluster.name, plan->job.world, plan->base->name);
+    put_head(out, plan, "what the picture of plan.csv says beside it");
     fputs("budget_bytes,is_card,configurations,emitted,simulated,head\n", out);
     fprintf(out, "%" PRIu64 ",%d,%zu,%zu,%zu,", plan->budget, !plan->own_budget, plan->space.n,
             plan->counts.emitted, plan->counts.simulated);
