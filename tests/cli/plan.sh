@@ -52,6 +52,10 @@ agrees() {
 }
 agrees
 agrees --top 1
+# Slower and larger ones must be shown, too, when they are among the N fastest.
+for top in 3 14 100; do
+    agrees --top $top --set seq=2048 --set 'plan.space={attention: [flash, math], batch: [1, 2, 4], reshard_after_forward: [null, false], precision.reduce: [f32, bf16]}'
+done
 agrees --top 3 --set plan.budget_gib=9
 agrees --top 2 --set plan.budget_gib=6.5 --set 'plan.space={batch: [4, 1, 2], seq: [256, 4096, 1024], checkpoint: [none, full, 2]}'
 agrees --strategy own --top 4 --set 'plan.space={batch: [2, 1], wrap: [block, root, block_embed_head], optimizer.variant: [foreach, fused]}'
