@@ -24,9 +24,10 @@ struct probe {
 
 struct solver {
     struct tsr_plan *plan;
-    const char *key; /* "model.layers" */
-    uint64_t unit;   /* values are multiples of it */
-    uint64_t most;   /* the largest value that is allowed */
+    const char *key;   /* "model.layers" */
+    const char *words; /* "number of layers" */
+    uint64_t unit;     /* values are multiples of it */
+    uint64_t most;     /* the largest value that is allowed */
     size_t n;
     struct probe probes[MAX_PROBES];
 };
@@ -89,6 +90,7 @@ static void begin(struct solver *s, struct tsr_plan *plan)
     const char *what = plan->args->max;
     *s = (struct solver){.plan = plan, .unit = 1, .most = 1048576};
     s->key = !strcmp(what, "layers") ? "model.layers" : what;
+    s->words = !strcmp(what, "layers") ? "number of layers" : what;
     if (strcmp(what, "seq") != 0)
         return;
     s->most = 16777216;
@@ -185,8 +187,8 @@ static void put_markdown(FILE *out, const struct solver *s, const struct probe *
 {
     const struct tsr_plan *plan = s->plan;
     const char *set = set_of(s, best->value);
-    fprintf(out, "Largest %s that fits into %.2f GiB: %" PRIu64 "\n\n", plan->args->max,
-            gib(plan->budget), best->value);
+    fprintf(out, "Largest %s that fits into %.2f GiB: %" PRIu64 "\n\n", s->words, gib(plan->budget),
+            best->value);
     fprintf(out, "%s on %s, %" PRIu32 " GPUs, strategy %s\n\n", plan->job.model.name,
             plan->job.cluster.name, plan->job.world, plan->base->name);
     fprintf(out, "| %8s | fits | peak GiB | reserved GiB | peak at |\n", plan->args->max);
@@ -227,12 +229,11 @@ static tsr_status nothing(const struct solver *s)
 {
     const struct probe *p = &s->probes[0];
     if (!p->known)
-        return tsr_fail(TSR_EOOM, "plan: no %s fits into %.2f GiB: %s", s->plan->args->max,
+        return tsr_fail(TSR_EOOM, "plan: no %s fits into %.2f GiB: %s", s->words,
                         gib(s->plan->budget), p->row.failure);
-    return tsr_fail(TSR_EOOM,
-                    "plan: no %s fits into %.2f GiB: %" PRIu64 " needs %.2f GiB with strategy %s",
-                    s->plan->args->max, gib(s->plan->budget), p->value, gib(tsr_plan_need(&p->row)),
-                    s->plan->base->name);
+    return tsr_fail(
+        TSR_EOOM, "plan: no %s fits into %.2f GiB: %" PRIu64 " needs %.2f GiB with strategy %s",
+        s->words, gib(s->plan->budget), p->value, gib(tsr_plan_need(&p->row)), s->plan->base->name);
 }
 
 static tsr_status report(const struct solver *s, uint64_t value)

@@ -217,7 +217,7 @@ works plan "$small" --set tp=2 --set plan.budget_gib=8 --strategy fsdp --max seq
 # ---- what does not fit ----------------------------------------------------------------------
 fails 3 "nothing fits into 0.50 GiB" "smallest peak found is" fsdp -- plan "$small" --set plan.budget_gib=0.5
 fails 3 "no batch fits into 0.50 GiB" "1 needs" fsdp -- plan "$small" --max batch --set plan.budget_gib=0.5
-fails 3 "no layers fits" -- plan "$small" --max layers --set plan.budget_gib=0.01
+fails 3 "no number of layers fits" -- plan "$small" --max layers --set plan.budget_gib=0.01
 works plan "$small" --max batch --strategy fsdp --set allocator.limit=card --format csv
 [ "$(field 4 "$out" | tr '\n' ' ')" = "yes no " ] || complain "--max with allocator.limit: not a boundary"
 
