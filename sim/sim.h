@@ -74,6 +74,12 @@ tsr_status tsr_sim_run(const struct tsr_cluster *cluster, const struct tsr_sim_j
                        struct tsr_sim_result **out) TSR_MUST_USE;
 void tsr_sim_result_destroy(struct tsr_sim_result *result);
 
+/* A step of the last iteration of `job` (tsr_metrics.step_s) cannot take less time than this; 0:
+ * nothing is known. Derived from the programs with the simulator's prices; nothing is simulated.
+ * Errors: as tsr_sim_run(). */
+tsr_status tsr_sim_step_bound(const struct tsr_cluster *cluster, const struct tsr_sim_job *job,
+                              const struct tsr_sim_options *options, double *seconds) TSR_MUST_USE;
+
 /* Seconds that a kernel takes alone on the card; what replay.c gives to SimGrid. */
 tsr_status tsr_cost_kernel(const struct tsr_gpu *gpu, const struct tsr_work *work,
                            double *seconds) TSR_MUST_USE;

@@ -25,9 +25,12 @@ static const struct option {
     {TSR_OPT_RANK, "--rank", 'r', "R", "the rank whose program is shown (default 0)"},
     {TSR_OPT_SET, "--set", 0, "KEY=VALUE",
      "override a key: batch=2, precision.reduce=bf16, strategies.NAME.wrap=root"},
+    {TSR_OPT_MAX, "--max", 0, "WHAT", "solve for the largest batch, seq or layers that fits"},
     {TSR_OPT_TOP, "--top", 'n', "N", "rows of each table, 1 to 1000 (default 5)"},
     {TSR_OPT_TIME, "--time", 0, NULL, "simulate the single what-ifs, too: step time (slower)"},
     {TSR_OPT_NO_WHAT_IF, "--no-what-if", 0, NULL, "only what is, not what if"},
+    {TSR_OPT_EXHAUSTIVE, "--exhaustive", 0, NULL,
+     "emit and simulate every configuration; the result is the same"},
     {TSR_OPT_STATES, "--states", 0, NULL,
      "print the engine's state machines as Graphviz dot; takes no file"},
     {TSR_OPT_TIMELINE, "--timeline", 't', "FILE", "write every allocation and free to FILE"},
@@ -102,6 +105,12 @@ static tsr_status take(const struct option *option, const char *value, struct ts
         return TSR_OK;
     case TSR_OPT_RANK:
         return number("--rank", value, 0, 1048575, &out->rank);
+    case TSR_OPT_MAX:
+        out->max = value;
+        return TSR_OK;
+    case TSR_OPT_EXHAUSTIVE:
+        out->exhaustive = true;
+        return TSR_OK;
     case TSR_OPT_ON:
         out->on = value;
         return TSR_OK;

@@ -34,9 +34,10 @@ struct tsr_args {
     const char *second_file; /* of subcommands that take two */
     const char *sets[TSR_MAX_SETS];
     size_t n_sets;
-    bool print_config, states, no_what_if, time;
+    bool print_config, states, no_what_if, time, exhaustive;
     const char *format, *out, *only, *strategy, *iteration, *on, *timeline;
     uint64_t jobs, rank, top;
+    const char *max; /* plan */
 };
 
 /* What a subcommand accepts and says about itself. */

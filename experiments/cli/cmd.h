@@ -23,6 +23,7 @@ int tsr_cmd_trace(int argc, char **argv);
 int tsr_cmd_memory(int argc, char **argv);
 int tsr_cmd_explain(int argc, char **argv);
 int tsr_cmd_diff(int argc, char **argv);
+int tsr_cmd_plan(int argc, char **argv);
 
 /* The exit status that a failure means. */
 int tsr_exit_status(tsr_status status);

@@ -168,7 +168,7 @@ static tsr_status largest_class(const struct tsr_emission *emission,
         const struct tsr_emitted_class *class = &emission->classes[i];
         struct tsr_memory *memory = NULL;
         struct tsr_memory_peak peak;
-        uint32_t steady = emission->n_iterations - 1;
+        uint32_t steady = emission->steady;
         TSR_TRY(replay_before(class, steady, &memory));
         tsr_status status = tsr_memory_replay(memory, class->programs[steady], NULL, NULL, &peak);
         tsr_memory_destroy(memory);
@@ -192,7 +192,7 @@ static tsr_status take_strategy(const struct tsr_experiment *experiment,
     tsr_status status = tsr_emit(&job, &emission);
     tsr_job_close(&job);
     TSR_TRY(status);
-    uint32_t steady = emission.n_iterations - 1;
+    uint32_t steady = emission.steady;
     status = largest_class(&emission, &class);
     if (status == TSR_OK)
         status = collect_points(class, steady, run, &peak_instr);

@@ -1,5 +1,6 @@
 /* explain.c: finds the rank class and the instant of the peak, and puts the report together. */
 #include "explain.h"
+#include "keys_words.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -70,7 +71,7 @@ static tsr_status find_peak(const struct tsr_emission *emission, struct tsr_expl
                             struct peaks *peaks)
 {
     uint32_t n = emission->n_iterations;
-    *e = (struct tsr_explained){.n_iterations = n};
+    *e = (struct tsr_explained){.n_iterations = n, .emission = emission};
     for (uint32_t i = 0; i < emission->n_classes; i++) {
         struct peaks mine = {0};
         TSR_TRY(replay_class(&emission->classes[i], n, &mine));
@@ -90,11 +91,12 @@ static tsr_status find_peak(const struct tsr_emission *emission, struct tsr_expl
 
 static const char *iteration_name(const struct tsr_explained *e)
 {
-    if (e->iteration == 0)
-        return "init";
-    if (e->iteration + 1 == e->n_iterations)
+    enum tsr_section section = tsr_section_of(e->emission, e->iteration);
+    if (e->iteration == e->emission->steady)
         return "steady";
-    return e->iteration == 1 ? "first" : "early";
+    if (e->iteration == e->emission->first)
+        return "first";
+    return section < TSR_N_SECTIONS ? tsr_words_sections[section] : "early";
 }
 
 static json_t *peak_json(const struct tsr_emission *emission, const struct tsr_explained *e,
@@ -122,7 +124,8 @@ static json_t *iterations_json(const struct tsr_explained *e, const struct peaks
     for (uint32_t i = 0; i < e->n_iterations; i++) {
         const struct tsr_program *program = e->class->programs[i];
         json_t *row = tsr_explain_place(program, peaks->of[i].instr);
-        struct tsr_explained as = {.iteration = i, .n_iterations = e->n_iterations};
+        struct tsr_explained as = {
+            .iteration = i, .n_iterations = e->n_iterations, .emission = e->emission};
         json_object_set_new(row, "iteration", json_string(iteration_name(&as)));
         json_object_set_new(row, "iteration_number", json_integer(program->iteration));
         json_object_set_new(row, "allocated_bytes",

@@ -35,8 +35,9 @@ tsr_status tsr_explain_allocator(const struct tsr_memory *memory, const struct t
 /* One rank class and the iteration that holds its peak. */
 struct tsr_explained {
     const struct tsr_emitted_class *class;
-    uint32_t index;                    /* of the class */
-    uint32_t iteration, n_iterations;  /* indices of programs */
+    uint32_t index;                   /* of the class */
+    uint32_t iteration, n_iterations; /* indices of programs */
+    const struct tsr_emission *emission;
     const struct tsr_program *program; /* of the iteration */
 };
 /* A memory in which all programs before `iteration` and `n_instrs` of it were replayed. */

@@ -46,8 +46,9 @@ tsr_status tsr_help_keys(FILE *out)
             "Keys of an experiment file (YAML; JSON is a subset). Every key may stand at the top\n"
             "(for all strategies) or in a strategy. `a.b` is key b of the mapping a.\n"
             "model: X, mesh: X and checkpoint: X are short for model.name, mesh.shape and\n"
-            "checkpoint.every. At the top only: title; strategies: {NAME: {keys}}; and\n"
-            "sweeps: {KEY: [values]}, which runs every strategy with every combination.\n");
+            "checkpoint.every. At the top only: title; strategies: {NAME: {keys}};\n"
+            "sweeps: {KEY: [values]}, which runs every strategy with every combination;\n"
+            "plan: {budget_gib: N, space: {KEY: [values]}}, for `tessera plan`.\n");
     for (size_t i = 0; i < tsr_n_keys(); i++) {
         const struct tsr_key *key = &tsr_keys[i];
         TSR_TRY(tsr_key_format(key, &defaults, value, sizeof value));

@@ -21,6 +21,38 @@ static tsr_status no_key(const struct tsr_experiment *experiment, const char *ke
                     allowed);
 }
 
+/* model.layers: the same model with another depth. */
+static tsr_status set_layers(const struct tsr_settings *s, struct tsr_model *model)
+{
+    char tail[40];
+    if (!s->model_layers)
+        return TSR_OK;
+    if (model->family == TSR_FAMILY_LLAMA)
+        model->llama.n_layers = s->model_layers;
+    else if (model->family == TSR_FAMILY_GPT2)
+        model->gpt2.n_layer = s->model_layers;
+    else
+        return tsr_node_error(tsr_setting_at(s, "model.layers"),
+                              "model.layers: found %llu beside model %s; allowed: null, or a model "
+                              "of the Llama family or GPT-2",
+                              (unsigned long long)s->model_layers, model->name);
+    snprintf(tail, sizeof tail, " with %llu layer%s", (unsigned long long)s->model_layers,
+             s->model_layers == 1 ? "" : "s");
+    if (strlen(model->name) + strlen(tail) < sizeof model->name)
+        strcat(model->name, tail);
+    return tsr_model_count(model);
+}
+
+static tsr_status load_any(const char *path, bool is_tree, const struct tsr_settings *s,
+                           struct tsr_model *out)
+{
+    TSR_TRY(is_tree ? tsr_model_load_tree(path, out) : tsr_model_load_hf(path, out));
+    tsr_status status = set_layers(s, out);
+    if (status != TSR_OK)
+        tsr_model_fini(out);
+    return status;
+}
+
 tsr_status tsr_load_model(const struct tsr_experiment *experiment,
                           const struct tsr_strategy *strategy, struct tsr_model *out)
 {
@@ -37,10 +69,10 @@ tsr_status tsr_load_model(const struct tsr_experiment *experiment,
     if (s->model_tree) {
         TSR_TRY(tsr_find_file("model.tree", s->model_tree, tsr_setting_at(s, "model.tree"),
                               experiment->path, path));
-        return tsr_model_load_tree(path, out);
+        return load_any(path, true, s, out);
     }
     TSR_TRY(tsr_find_model(s->model, tsr_setting_at(s, "model.name"), experiment->path, path));
-    return tsr_model_load_hf(path, out);
+    return load_any(path, false, s, out);
 }
 
 static tsr_status load_cluster(struct tsr_job *job)

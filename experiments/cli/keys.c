@@ -19,6 +19,8 @@ const struct tsr_key tsr_keys[] = {
      "path of a file that describes an own model as a module tree (instead of model.name)"},
     {"model.blocks", TSR_KEY_STRING, AT(model_blocks), "null", 0, 0, 0, NULL,
      "pattern of the repeated blocks; null: the layers of the family, or of a tree's longest list"},
+    {"model.layers", TSR_KEY_UINT, AT(model_layers), "null", 1, 1048576, 0, NULL,
+     "layers of the model (Llama family, GPT-2), the rest of it unchanged; null: as in its file"},
     {"cluster", TSR_KEY_STRING, AT(cluster), "null", 0, 0, 0, NULL,
      "name (dgx-h100-1) or path of a cluster or node file of clusters/"},
     {"world", TSR_KEY_UINT, AT(world), "all", 1, SIZE_MAX_D, 0, word_all,

@@ -19,7 +19,7 @@ static const struct command {
                 {"run", tsr_cmd_run},         {"inspect", tsr_cmd_inspect},
                 {"program", tsr_cmd_program}, {"trace", tsr_cmd_trace},
                 {"memory", tsr_cmd_memory},   {"explain", tsr_cmd_explain},
-                {"diff", tsr_cmd_diff}};
+                {"diff", tsr_cmd_diff},       {"plan", tsr_cmd_plan}};
 enum { N_COMMANDS = sizeof commands / sizeof commands[0] };
 
 static tsr_status unknown_command(const char *name)
@@ -73,7 +73,7 @@ int main(int argc, char **argv)
     if (argc < 2) {
         tsr_status status = tsr_fail(TSR_ECONFIG, "no subcommand given; allowed: compare, sim, "
                                                   "run, inspect, program, trace, memory, explain, "
-                                                  "diff, help");
+                                                  "diff, plan, help");
         return tsr_finish(status, TSR_EXIT_USER);
     }
     return dispatch(argc - 1, argv + 1);

@@ -204,8 +204,7 @@ static void put_line(const struct scene *scene, char *out, size_t size)
     put_bytes(hole, sizeof hole, scene->largest_hole);
     put_most(scene, most, sizeof most);
     (void)snprintf(out, size,
-                   "out of memory: rank %" PRIu32
-                   ", %s%s, %.120s: %s for %s do not fit; free: %s "
+                   "out of memory: rank %" PRIu32 ", %s%s, %.120s: %s for %s do not fit; free: %s "
                    "on the device, %s cached (largest block %s); allocated %.2f of %.2f GiB "
                    "reserved, card %.2f GiB; most: %s",
                    scene->class->rank, step, tsr_phase_name(oom->origin.phase), scene->where, bytes,

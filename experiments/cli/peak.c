@@ -139,6 +139,8 @@ tsr_status tsr_peak_of(const struct tsr_job *job, const struct tsr_emission *emi
     for (uint32_t i = 0; i < emission->n_classes; i++)
         TSR_TRY(replay_class(emission, &emission->classes[i], row));
     TSR_TRY(take_outside(job, emission, row));
+    row->needed = row->most_reserved + known(row->nccl_bytes) + known(row->context_bytes) +
+                  known(row->library_bytes);
     row->show_sections = job->settings->phases;
     row->fits = verdict(row);
     return TSR_OK;

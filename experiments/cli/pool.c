@@ -1,8 +1,10 @@
-/* pool.c: simulates strategies in child processes, a few at a time.
+/* pool.c: runs work items in child processes (pool.h); and with it the strategies of a study.
  *
- * A child sends its row through a pipe; a row is smaller than a pipe's buffer, so nobody blocks.
- * A child that dies without a row becomes a failure of the machine.
+ * A child sends its result through a pipe, whose end also says that the child is through. A child
+ * that dies without a result becomes a failure of the machine.
  */
+#include "pool.h"
+
 #include <errno.h>
 #include <poll.h>
 #include <signal.h>
@@ -22,14 +24,13 @@ enum { MAX_CHILDREN = 256 };
 struct child {
     pid_t pid;
     int fd;
-    size_t strategy;
-    size_t got; /* bytes of the row that have arrived */
-    struct tsr_row row;
+    size_t item;
+    size_t got; /* bytes of the result that have arrived */
+    char *result;
 };
 
 struct pool {
-    const struct tsr_study *study;
-    const char *dir;
+    const struct tsr_pool_work *work;
     struct child *children;
     size_t n, limit; /* running, at most */
 };
@@ -50,68 +51,70 @@ static bool write_all(int fd, const void *data, size_t n)
 }
 
 /* The life of a child. It ends with _exit(): buffers and handlers belong to the parent. */
-static _Noreturn void child_main(const struct pool *pool, size_t strategy, int fd)
+static _Noreturn void child_main(const struct tsr_pool_work *work, struct child *child, int fd)
 {
-    struct tsr_row row;
-    tsr_status status =
-        tsr_simulate(&pool->study->jobs[strategy], &pool->study->info, pool->dir, &row);
-    bool sent = write_all(fd, &row, sizeof row);
-    _exit(status == TSR_OK && sent ? TSR_EXIT_OK : TSR_EXIT_MACHINE);
+    work->run(work->user, child->item, child->result);
+    _exit(write_all(fd, child->result, work->result_bytes) ? TSR_EXIT_OK : TSR_EXIT_MACHINE);
 }
 
-static tsr_status start(struct pool *pool, size_t strategy)
+static tsr_status start(struct pool *pool, size_t item)
 {
     int fds[2];
-    if (pipe(fds) != 0)
+    struct child *child = &pool->children[pool->n];
+    *child = (struct child){.item = item, .result = calloc(1, pool->work->result_bytes)};
+    if (!child->result)
+        return tsr_fail(TSR_ENOMEM, "out of memory");
+    if (pipe(fds) != 0) {
+        free(child->result);
         return tsr_fail(TSR_EIO, "pipe: %s", strerror(errno));
+    }
     fflush(NULL);
-    pid_t pid = fork();
-    if (pid < 0) {
+    child->pid = fork();
+    if (child->pid < 0) {
         close(fds[0]);
         close(fds[1]);
+        free(child->result);
         return tsr_fail(TSR_EIO, "fork: %s", strerror(errno));
     }
-    if (pid == 0) {
+    if (child->pid == 0) {
         close(fds[0]);
         for (size_t i = 0; i < pool->n; i++)
             close(pool->children[i].fd);
-        child_main(pool, strategy, fds[1]);
+        child_main(pool->work, child, fds[1]);
     }
     close(fds[1]);
-    struct child *child = &pool->children[pool->n++];
-    memset(child, 0, sizeof(*child));
-    child->pid = pid;
     child->fd = fds[0];
-    child->strategy = strategy;
+    pool->n++;
     return TSR_OK;
 }
 
-/* Takes a child that is through off the list; its row, or what became of it, goes to *row. */
-static void reap(struct pool *pool, size_t i, struct tsr_row *row)
+/* Takes a child that is through off the list; the caller frees out->result. `end` as for take(). */
+static bool reap(struct pool *pool, size_t i, struct child *out, char end[32])
 {
-    struct child child = pool->children[i];
-    int end = 0;
-    close(child.fd);
-    while (waitpid(child.pid, &end, 0) < 0 && errno == EINTR)
+    int status = 0;
+    *out = pool->children[i];
+    close(out->fd);
+    while (waitpid(out->pid, &status, 0) < 0 && errno == EINTR)
         continue;
     pool->children[i] = pool->children[--pool->n];
-    *row = child.row;
-    if (child.got == sizeof child.row)
-        return;
-    tsr_row_begin(row, &pool->study->jobs[child.strategy]);
-    snprintf(row->failure, sizeof row->failure, "the simulation of %s ended by %s %d",
-             row->strategy, WIFSIGNALED(end) ? "signal" : "status",
-             WIFSIGNALED(end) ? WTERMSIG(end) : WEXITSTATUS(end));
-    row->failure_status = TSR_EXIT_MACHINE;
+    if (out->got == pool->work->result_bytes)
+        return true;
+    memset(out->result, 0, pool->work->result_bytes);
+    snprintf(end, 32, "%s %d", WIFSIGNALED(status) ? "signal" : "status",
+             WIFSIGNALED(status) ? WTERMSIG(status) : WEXITSTATUS(status));
+    return false;
 }
 
 static void stop_all(struct pool *pool)
 {
-    struct tsr_row row;
+    struct child child;
+    char end[32];
     for (size_t i = 0; i < pool->n; i++)
         kill(pool->children[i].pid, SIGTERM);
-    while (pool->n)
-        reap(pool, 0, &row);
+    while (pool->n) {
+        reap(pool, 0, &child, end);
+        free(child.result);
+    }
 }
 
 /* Waits until a child is through; its index among the children. */
@@ -125,18 +128,77 @@ static tsr_status wait_one(struct pool *pool, size_t *done)
             return tsr_fail(TSR_EIO, "poll: %s", strerror(errno));
         for (size_t i = 0; i < pool->n; i++) {
             struct child *child = &pool->children[i];
+            size_t left = pool->work->result_bytes - child->got;
             if (!(polls[i].revents & (POLLIN | POLLHUP | POLLERR)))
                 continue;
-            ssize_t got =
-                read(child->fd, (char *)&child->row + child->got, sizeof child->row - child->got);
+            ssize_t got = read(child->fd, child->result + child->got, left);
             if (got > 0)
                 child->got += (size_t)got;
-            if (got == 0 || child->got == sizeof child->row) {
+            if (got == 0 || (got > 0 && (size_t)got == left)) {
                 *done = i;
                 return TSR_OK;
             }
         }
     }
+}
+
+static tsr_status finish_one(struct pool *pool)
+{
+    struct child child;
+    char end[32];
+    size_t i = 0;
+    TSR_TRY(wait_one(pool, &i));
+    bool complete = reap(pool, i, &child, end);
+    tsr_status status =
+        pool->work->take(pool->work->user, child.item, child.result, complete ? NULL : end);
+    free(child.result);
+    return status;
+}
+
+static tsr_status run_all(struct pool *pool, struct tsr_progress *progress)
+{
+    const struct tsr_pool_work *work = pool->work;
+    size_t next = 0, finished = 0;
+    while (finished < work->n) {
+        while (pool->n < pool->limit && next < work->n)
+            TSR_TRY(start(pool, next++));
+        tsr_progress_show(progress, finished, work->name(work->user, next - 1));
+        TSR_TRY(finish_one(pool));
+        finished++;
+    }
+    return TSR_OK;
+}
+
+tsr_status tsr_pool_each(const struct tsr_pool_work *work, uint64_t jobs)
+{
+    struct pool pool = {.work = work};
+    struct tsr_progress progress;
+    pool.limit = jobs < MAX_CHILDREN ? (size_t)jobs : MAX_CHILDREN;
+    pool.children = calloc(pool.limit, sizeof(*pool.children));
+    if (!pool.children)
+        return tsr_fail(TSR_ENOMEM, "out of memory");
+    tsr_progress_begin(&progress, work->n);
+    tsr_status status = run_all(&pool, &progress);
+    stop_all(&pool);
+    tsr_progress_end(&progress);
+    free(pool.children);
+    return status;
+}
+
+/* ---- a study ----------------------------------------------------------------------------- */
+
+struct strategies {
+    const struct tsr_study *study;
+    const char *dir;
+    struct tsr_row *rows;
+};
+
+static void run_strategy(void *user, size_t item, void *result)
+{
+    const struct strategies *s = user;
+    tsr_status status =
+        tsr_simulate(&s->study->jobs[item], &s->study->info, s->dir, (struct tsr_row *)result);
+    (void)status; /* the row says it */
 }
 
 /* Mistakes and failures of the machine end a comparison; what does not fit is a result. */
@@ -148,35 +210,36 @@ static tsr_status verdict(const struct tsr_row *row)
     return tsr_fail(status, "%s", row->failure);
 }
 
-static tsr_status run_all(struct pool *pool, struct tsr_row *rows, struct tsr_progress *progress)
+static tsr_status take_strategy(void *user, size_t item, const void *result, const char *end)
 {
-    size_t next = 0, finished = 0, i = 0;
-    while (finished < pool->study->n) {
-        while (pool->n < pool->limit && next < pool->study->n)
-            TSR_TRY(start(pool, next++));
-        tsr_progress_show(progress, finished, pool->study->experiment.strategies[next - 1].name);
-        TSR_TRY(wait_one(pool, &i));
-        size_t strategy = pool->children[i].strategy;
-        reap(pool, i, &rows[strategy]);
-        finished++;
-        TSR_TRY(verdict(&rows[strategy]));
+    const struct strategies *s = user;
+    struct tsr_row *row = &s->rows[item];
+    if (!end) {
+        memcpy(row, result, sizeof(*row));
+        return verdict(row);
     }
-    return TSR_OK;
+    tsr_row_begin(row, &s->study->jobs[item]);
+    snprintf(row->failure, sizeof row->failure, "the simulation of %s ended by %s", row->strategy,
+             end);
+    row->failure_status = TSR_EXIT_MACHINE;
+    return verdict(row);
+}
+
+static const char *name_strategy(void *user, size_t item)
+{
+    const struct strategies *s = user;
+    return s->study->experiment.strategies[item].name;
 }
 
 tsr_status tsr_pool_run(const struct tsr_study *study, const char *dir, uint64_t jobs,
                         struct tsr_row *rows)
 {
-    struct pool pool = {.study = study, .dir = dir};
-    struct tsr_progress progress;
-    pool.limit = jobs < MAX_CHILDREN ? (size_t)jobs : MAX_CHILDREN;
-    pool.children = calloc(pool.limit, sizeof(*pool.children));
-    if (!pool.children)
-        return tsr_fail(TSR_ENOMEM, "out of memory");
-    tsr_progress_begin(&progress, study->n);
-    tsr_status status = run_all(&pool, rows, &progress);
-    stop_all(&pool);
-    tsr_progress_end(&progress);
-    free(pool.children);
-    return status;
+    struct strategies s = {study, dir, rows};
+    struct tsr_pool_work work = {.n = study->n,
+                                 .result_bytes = sizeof(struct tsr_row),
+                                 .user = &s,
+                                 .run = run_strategy,
+                                 .take = take_strategy,
+                                 .name = name_strategy};
+    return tsr_pool_each(&work, jobs);
 }

@@ -43,5 +43,8 @@ tsr_status tsr_report_study(const char *dir, const struct tsr_study_info *info,
  * stderr says so. */
 tsr_status tsr_report_plots(const char *dir, const struct tsr_row *rows, size_t n,
                             bool *skipped) TSR_MUST_USE;
+/* Draws one picture, DIR/NAME.svg and .png, with plots/NAME.gp; without gnuplot as above. `name`
+ * is borrowed until it returns. */
+tsr_status tsr_report_picture(const char *dir, const char *name) TSR_MUST_USE;
 
 #endif

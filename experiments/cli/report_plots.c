@@ -268,30 +268,55 @@ static tsr_status draw(const struct gallery *gallery)
     return status == TSR_OK ? settled : status;
 }
 
-tsr_status tsr_report_plots(const char *dir, const struct tsr_row *rows, size_t n, bool *skipped)
+/* ---- the pictures of a folder -------------------------------------------------------------- */
+
+static void open_gallery(struct gallery *gallery, bool *skipped)
 {
-    struct gallery gallery = {.gnuplot = find_gnuplot(), .scripts = find_scripts()};
-    tsr_status status = TSR_OK;
-    *skipped = !gallery.gnuplot || !gallery.scripts;
-    if (!gallery.gnuplot)
+    *gallery = (struct gallery){.gnuplot = find_gnuplot(), .scripts = find_scripts()};
+    *skipped = !gallery->gnuplot || !gallery->scripts;
+    if (!gallery->gnuplot)
         fprintf(stderr, "tessera: pictures are left out: no gnuplot (package gnuplot-nox); "
                         "their data is written\n");
-    else if (!gallery.scripts)
+    else if (!gallery->scripts)
         fprintf(stderr,
                 "tessera: pictures are left out: no folder of scripts (%s); their data is "
                 "written\n",
                 TSR_DATA_DIR "/plots");
+}
+
+static void close_gallery(struct gallery *gallery)
+{
+    for (size_t i = 0; i < gallery->n; i++) {
+        free(gallery->pictures[i].folder);
+        free(gallery->pictures[i].script);
+        free(gallery->pictures[i].settings);
+    }
+    free(gallery->pictures);
+    free(gallery->gnuplot);
+    free(gallery->scripts);
+}
+
+tsr_status tsr_report_plots(const char *dir, const struct tsr_row *rows, size_t n, bool *skipped)
+{
+    struct gallery gallery;
+    tsr_status status = TSR_OK;
+    open_gallery(&gallery, skipped);
     if (!*skipped)
         status = list_pictures(&gallery, dir, rows, n);
     if (!*skipped && status == TSR_OK)
         status = draw(&gallery);
-    for (size_t i = 0; i < gallery.n; i++) {
-        free(gallery.pictures[i].folder);
-        free(gallery.pictures[i].script);
-        free(gallery.pictures[i].settings);
-    }
-    free(gallery.pictures);
-    free(gallery.gnuplot);
-    free(gallery.scripts);
+    close_gallery(&gallery);
+    return status;
+}
+
+tsr_status tsr_report_picture(const char *dir, const char *name)
+{
+    struct gallery gallery;
+    bool skipped = false;
+    open_gallery(&gallery, &skipped);
+    tsr_status status = skipped ? TSR_OK : add_picture(&gallery, dir, name);
+    if (!skipped && status == TSR_OK)
+        status = draw(&gallery);
+    close_gallery(&gallery);
     return status;
 }

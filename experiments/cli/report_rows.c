@@ -64,6 +64,7 @@ static const struct column columns[] = {
     COLUMN("peak_reserved_bytes", U64, peak_reserved),
     COLUMN("usable_bytes", U64, usable_bytes),
     COLUMN("most_reserved_bytes", U64, most_reserved),
+    COLUMN("needed_bytes", U64, needed),
     COLUMN("context_bytes", I64, context_bytes),
     COLUMN("library_bytes", I64, library_bytes),
     COLUMN("nccl_bytes", I64, nccl_bytes),

@@ -79,25 +79,6 @@ static uint64_t usable_of(const struct tsr_row *rows, size_t n)
     return 0;
 }
 
-/* The word for a shell, quoted if it needs to be. */
-static void put_word(FILE *out, const char *word)
-{
-    static const char plain[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
-                                "_-./+,=:@%";
-    if (word[0] && word[strspn(word, plain)] == '\0') {
-        fputs(word, out);
-        return;
-    }
-    fputc('\'', out);
-    for (; *word; word++) {
-        if (*word == '\'')
-            fputs("'\\''", out);
-        else
-            fputc(*word, out);
-    }
-    fputc('\'', out);
-}
-
 static void put_failures(FILE *out, const struct tsr_row *rows, size_t n)
 {
     int footnote = 0;
@@ -134,9 +115,9 @@ static void put_best(FILE *out, const struct tsr_study_info *info, const struct 
     }
     fprintf(out, "%s (marked \"*\"): %s. This runs it:\n\n    tessera run ",
             rows[best].fits > 0 ? "Fastest that fits" : "Fastest", rows[best].strategy);
-    put_word(out, info->config_path);
+    tsr__put_word(out, info->config_path);
     fputs(" --strategy ", out);
-    put_word(out, rows[best].strategy);
+    tsr__put_word(out, rows[best].strategy);
     fputs(" --on sim\n\n(the same command with --on cuda once this build executes on GPUs)\n\n",
           out);
 }

@@ -104,6 +104,24 @@ void tsr__put_json(FILE *out, const char *text)
     fputc('"', out);
 }
 
+void tsr__put_word(FILE *out, const char *word)
+{
+    static const char plain[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
+                                "_-./+,=:@%";
+    if (word[0] && word[strspn(word, plain)] == '\0') {
+        fputs(word, out);
+        return;
+    }
+    fputc('\'', out);
+    for (; *word; word++) {
+        if (*word == '\'')
+            fputs("'\\''", out);
+        else
+            fputc(*word, out);
+    }
+    fputc('\'', out);
+}
+
 /* A comment line must stay one line whatever a name contains. */
 static void put_comment(FILE *out, const char *key, const char *text)
 {

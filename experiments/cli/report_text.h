@@ -24,6 +24,8 @@ void tsr__put_csv(FILE *out, const char *text);
  * ", " becomes "+", other commas ";", double quotes single ones. */
 void tsr__put_plain(FILE *out, const char *text);
 void tsr__put_json(FILE *out, const char *text);
+/* A word for a shell, quoted if it needs to be. */
+void tsr__put_word(FILE *out, const char *word);
 
 /* The '#' lines at the head of a data file: where it comes from, what the columns are. `strategy`
  * may be NULL. */

@@ -40,6 +40,7 @@ struct tsr_row {
     /* Outside the allocator, bytes; negative: unknown. */
     int64_t context_bytes, library_bytes, nccl_bytes;
     uint64_t most_reserved; /* over all sections that were emitted */
+    uint64_t needed;        /* most_reserved with what is known to lie outside the allocator */
     int fits;               /* everything against usable_bytes: 1 yes, 0 no, -1 unknown */
     /* The host's memory of one rank, largest over the run and the rank classes. */
     uint64_t host_bytes, pinned_bytes;

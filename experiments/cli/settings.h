@@ -50,7 +50,8 @@ struct tsr_settings {
     const struct tsr_node *from[TSR_MAX_KEYS]; /* where the value was given; NULL: the default */
 
     const char *model, *model_tree, *model_blocks, *cluster;
-    uint64_t world; /* 0: all GPUs of the cluster, or the product of the mesh */
+    uint64_t model_layers; /* 0: as in the model's file */
+    uint64_t world;        /* 0: all GPUs of the cluster, or the product of the mesh */
     struct tsr_shape_value mesh;
     uint64_t mesh_replicate, mesh_shard; /* 0: not set */
 

@@ -118,6 +118,29 @@ const struct tsr_usage tsr_usages[] = {
      "  tessera diff experiments/flagship/dgx-h100-8.yaml:fsdp "
      "experiments/flagship/dgx-h100-8.yaml:fsdp-checkpoint\n"
      "  tessera diff out/dgx/fsdp out/dgx/ddp --format json"},
+    {"plan", "find the fastest strategies that fit, or the largest batch, seq or model",
+     "FILE [--strategy NAME] [--max batch|seq|layers] [options]",
+     TSR_OPT_SET | TSR_OPT_FORMAT | TSR_OPT_OUT | TSR_OPT_STRATEGY | TSR_OPT_JOBS | TSR_OPT_TOP |
+         TSR_OPT_MAX | TSR_OPT_EXHAUSTIVE,
+     "md, csv or json (default md)",
+     "Tries every combination of some settings on top of one strategy. Prints the N fastest that\n"
+     "fit the memory budget (--top) and the Pareto front of time per token and peak memory, each\n"
+     "with the command that repeats it. `plan: {budget_gib: N, space: {KEY: [values]}}` in the "
+     "file\n"
+     "says what is tried and what may be used; without it: a default space, and the card's usable\n"
+     "memory.\n"
+     "What cannot fit is not emitted and what cannot win is not simulated; nothing is lost by "
+     "that\n"
+     "(--exhaustive does without). With --max: the largest value that fits. With --out: plan.csv,\n"
+     "summary.json and a picture. experiments/PLAN.md tells more.\n"
+     "\n"
+     "Exit status: 3 if nothing fits.\n"
+     "\n"
+     "Examples\n"
+     "  tessera plan experiments/flagship/dgx-h100-8.yaml --out out/plan\n"
+     "  tessera plan FILE --strategy fsdp --set 'plan.space={batch: [1, 2], wrap: [block, root]}'\n"
+     "  tessera plan FILE --strategy fsdp --set plan.budget_gib=60 --top 3\n"
+     "  tessera plan FILE --strategy fsdp --max seq"},
     {NULL, NULL, NULL, 0, NULL, NULL}};
 
 const struct tsr_usage *tsr_usage_find(const char *name)

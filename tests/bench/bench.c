@@ -1,11 +1,13 @@
 /* bench.c: how long tessera itself takes; a benchmark, not a test. Prints, for Llama-3.1-8B on 8
  * and on 128 GPUs, the wall time of emission and simulation per simulated step, by strategy, and
- * that of the whole comparison; what the memory of a step alone takes, and the allocator.
+ * that of the whole comparison; the time of a search over 500 configurations of the first study;
+ * what the memory of a step alone takes, and the allocator.
  *
  * Usage: tessera_bench PROGRAM OUT-FOLDER EXPERIMENT...      (cmake --build build --target bench)
  *
- * Targets, on one core: 0.1 s per simulated step; 10 s for a comparison of 12 strategies. "of
- * target" below 1 is good. The figures depend on the machine and its load: quote medians.
+ * Targets, on one core: 0.1 s per simulated step; 10 s for a comparison of 12 strategies. On two:
+ * 30 s to emit 500 configurations. "of target" below 1 is good. The figures depend on the machine
+ * and its load: quote medians.
  */
 #include "bench.h"
 
@@ -18,7 +20,7 @@
 
 #include <jansson.h>
 
-static const double step_target_s = 0.1, compare_target_s = 10.0;
+static const double step_target_s = 0.1, compare_target_s = 10.0, plan_target_s = 30.0;
 
 static double read_clock(clockid_t clock)
 {
@@ -47,14 +49,15 @@ static double children_cpu(void)
 
 /* ---- comparisons ------------------------------------------------------------------------- */
 
-static int run_compare(const char *program, const char *experiment, const char *out)
+/* Runs the program without its output; its exit status, -1 if it did not end by itself. */
+static int run_program(const char *const *args)
 {
     (void)fflush(stdout); /* else the child would print it again */
     pid_t child = fork();
     if (child == 0) {
-        if (!freopen("/dev/null", "w", stdout))
+        if (!freopen("/dev/null", "w", stdout) || !freopen("/dev/null", "w", stderr))
             _exit(127);
-        execl(program, program, "compare", experiment, "--out", out, "--jobs", "1", (char *)NULL);
+        execv(args[0], (char *const *)args);
         _exit(127);
     }
     int status = -1;
@@ -87,7 +90,8 @@ static int bench_study(const char *program, const char *experiment, const char *
     (void)snprintf(out, sizeof out, "%s/study-%d", out_root, i);
     (void)snprintf(path, sizeof path, "%s/summary.json", out);
     double start = bench_now(), cpu = children_cpu();
-    int status = run_compare(program, experiment, out);
+    const char *args[] = {program, "compare", experiment, "--out", out, "--jobs", "1", NULL};
+    int status = run_program(args);
     double wall = bench_now() - start;
     cpu = children_cpu() - cpu;
     json_error_t error;
@@ -108,6 +112,39 @@ static int bench_study(const char *program, const char *experiment, const char *
     return 0;
 }
 
+/* ---- a search ---------------------------------------------------------------------------- */
+
+/* All 500 are emitted: everything fits into the budget. */
+static int bench_plan(const char *program, const char *experiment, const char *out_root)
+{
+    static const char space[] =
+        "plan.space={batch: [1, 2, 3, 4, 5], checkpoint: [none, full, 2, 3, 4], "
+        "seq: [1024, 2048, 4096, 8192, 16384], "
+        "reshard_after_forward: [null, true, false, 4]}";
+    char out[4096], path[4200];
+    (void)snprintf(out, sizeof out, "%s/plan", out_root);
+    (void)snprintf(path, sizeof path, "%s/summary.json", out);
+    const char *args[] = {
+        program, "plan", experiment, "--set", space, "--out", out, "--set", "plan.budget_gib=4096",
+        "--top", "1",    NULL};
+    int status = run_program(args);
+    json_error_t error;
+    json_t *summary = status == 0 ? json_load_file(path, 0, &error) : NULL;
+    if (!summary) {
+        fprintf(stderr, "bench: %s plan %s ended with status %d\n", program, experiment, status);
+        return 1;
+    }
+    const json_t *counts = json_object_get(summary, "configurations");
+    double n = number(counts, "emitted"), wall = number(counts, "emission_wall_s");
+    printf(
+        "search: %.0f configurations emitted in %.2f s, --jobs 2 (%.2f of target), %.2f ms each; "
+        "%.0f simulated in %.2f s\n",
+        n, wall, wall / (plan_target_s * n / 500), 1e3 * wall / n, number(counts, "simulated"),
+        number(counts, "simulation_wall_s"));
+    json_decref(summary);
+    return 0;
+}
+
 int main(int argc, char **argv)
 {
     if (argc < 3) {
@@ -117,5 +154,7 @@ int main(int argc, char **argv)
     int failed = bench_allocator() | bench_memory();
     for (int i = 3; i < argc; i++)
         failed |= bench_study(argv[1], argv[i], argv[2], i - 3);
+    if (argc > 3)
+        failed |= bench_plan(argv[1], argv[3], argv[2]);
     return failed;
 }

@@ -56,9 +56,12 @@ draw compare-bars ""
 says compare-bars "" fsdp-slow activations 'usable' 'GiB'
 draw compare-time ""
 says compare-time "" fsdp-slow 'exposed communication' 'step time (ms)'
+draw plan ""
+says plan "" 'Pareto front' 'ruled out' 'does not fit' 'usable on the card' 'checkpoint=full' 'memory needed' \
+    'time per token'
 for script in "$plots"/*.gp; do
     name=$(basename "$script" .gp)
     [ "$name" = style ] || [ -e "$work/it's data/$name.svg" ] ||
         [ -e "$work/it's data/fsdp/$name.svg" ] || fail "$name.gp is not tested"
 done
-echo "drawn without a warning: memory, timeline, compare-time-memory, compare-bars, compare-time"
+echo "drawn without a warning: memory, timeline, compare-time-memory, compare-bars, compare-time, plan"
