@@ -38,8 +38,9 @@ static void before_gradient(struct tsr_engine *e, struct sorting *s, uint64_t to
 static void after_gradient(struct tsr_engine *e, struct sorting *s, uint64_t tokens,
                            const struct tsr_tensor *w)
 {
-    uint64_t rows = w->dims[0], width = w->dims[1];
+    uint64_t rows = w->dims[0], width = w->dims[1], d32 = tsr_round_up(width, 32);
     uint64_t segments = tsr_min_u64(rows, tokens), partials = tokens / 10 + segments;
+    uint64_t blocks = tsr_ceil_div(segments * d32, tsr_min_u64(d32, 1024));
     hold(e, s, 8 * tokens);
     hold(e, s, 8);
     hold(e, s, 8 * tokens);
@@ -50,10 +51,11 @@ static void after_gradient(struct tsr_engine *e, struct sorting *s, uint64_t tok
     passing(e, tsr__scan_scratch(segments));
     hold(e, s, 8);
     hold(e, s, 8 * partials);
-    if (partials > 4 * segments) { /* long runs of few ids: sums of each, and where each begins */
+    /* few ids with long runs would not fill the device: another kernel */
+    if (blocks < 4 * TSR_MULTIPROCESSORS && partials > 4 * blocks) {
         hold(e, s, 8 * partials);
         if (w->dtype != TSR_F32) /* otherwise straight into the gradient */
-            hold(e, s, 4 * width * segments);
+            hold(e, s, 4 * width * rows);
     } else {
         hold(e, s, 4 * width * partials);
     }

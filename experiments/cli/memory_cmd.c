@@ -26,8 +26,7 @@ static tsr_status emit(const struct tsr_memory_scenario *s, bool instrumented, s
     TSR_TRY(tsr_engine_init_params(run->engine));
     for (uint32_t i = 0; i < s->iterations; i++)
         TSR_TRY(tsr_step_run(run->engine, i));
-    tsr_memory_record_end(&run->record);
-    return TSR_OK;
+    return tsr_memory_record_end(&run->record);
 }
 
 static void close_run(struct run *run)

@@ -56,45 +56,96 @@ static void raise_phase(struct tsr_memory_record *r)
 
 /* ---- categories ------------------------------------------------------------------------------ */
 
-static struct tsr_category_peak *peak_of(struct tsr_memory_record *r, int iteration, uint8_t phase)
+/* Live bytes while the events are gone through again. */
+struct level {
+    uint64_t total, by_category[TSR_N_CATEGORIES];
+};
+
+static struct tsr_category_peak *peak_of(struct tsr_memory_record *r, const struct level *level,
+                                         int iteration, uint8_t phase)
 {
     for (size_t i = r->n_peaks; i-- > 0;)
         if (r->peaks[i].iteration == iteration && r->peaks[i].phase == phase)
             return &r->peaks[i];
     struct tsr_category_peak peak = {
-        .iteration = iteration, .phase = phase, .total = r->total, .module = TSR_NO_ID};
-    memcpy(peak.by_category, r->by_category, sizeof peak.by_category);
+        .iteration = iteration, .phase = phase, .total = level->total, .module = TSR_NO_ID};
+    memcpy(peak.by_category, level->by_category, sizeof peak.by_category);
     if (!TSR_PUSH(r->peaks, r->n_peaks, r->cap_peaks, peak))
         return NULL;
     return &r->peaks[r->n_peaks - 1];
 }
 
+/* The level before the first event of a phase counts: peaks are found before it is applied. */
+static tsr_status count_category(struct tsr_memory_record *r, struct level *level,
+                                 const struct tsr_memory_event *event)
+{
+    bool alloc = event->kind == TSR_EVENT_ALLOC;
+    uint64_t bytes = tsr_max_u64(tsr_round_up(event->bytes, 512), 512);
+    uint8_t phases[2] = {event->phase, TSR_N_PHASES};
+    for (int i = 0; i < 2; i++)
+        if (!peak_of(r, level, event->iteration, phases[i]))
+            return no_memory();
+    level->total += alloc ? bytes : -bytes;
+    level->by_category[event->category] += alloc ? bytes : -bytes;
+    for (int i = 0; i < 2 && alloc; i++) {
+        struct tsr_category_peak *peak = peak_of(r, level, event->iteration, phases[i]);
+        if (level->total <= peak->total)
+            continue;
+        peak->total = level->total;
+        peak->module = event->module;
+        memcpy(peak->by_category, level->by_category, sizeof peak->by_category);
+    }
+    return TSR_OK;
+}
+
+static void mark_level(struct tsr_memory_marker *marker, const struct level *level)
+{
+    marker->total = level->total;
+    memcpy(marker->by_category, level->by_category, sizeof marker->by_category);
+}
+
+/* A recording takes scratch that comes and goes before a result of the same operation for that
+ * result if both have the same address (operators.md, section 14). */
+static void label_as_recorded(struct tsr_memory_record *r, size_t result)
+{
+    const struct tsr_memory_event *y = &r->events[result];
+    if (y->kind != TSR_EVENT_ALLOC || y->category == TSR_CAT_WORKSPACE ||
+        y->phase != TSR_PHASE_BACKWARD)
+        return;
+    for (size_t i = result; i-- > 0 && r->events[i].operation == y->operation;) {
+        struct tsr_memory_event *x = &r->events[i];
+        bool is_scratch = x->kind == TSR_EVENT_ALLOC && x->category == TSR_CAT_WORKSPACE;
+        if (!is_scratch || x->address != y->address || x->stream != y->stream)
+            continue;
+        for (size_t k = i; k < result; k++)
+            if (r->events[k].kind != TSR_EVENT_SEGMENT && r->events[k].id == x->id)
+                r->events[k].category = TSR_CAT_TEMP;
+    }
+}
+
+static tsr_status count_categories(struct tsr_memory_record *r)
+{
+    struct level level = {0};
+    uint64_t n_blocks = 0;
+    size_t marker = 0;
+    for (size_t i = 0; i < r->n_events; i++)
+        label_as_recorded(r, i);
+    for (size_t i = 0; i < r->n_events; i++) {
+        if (r->events[i].kind == TSR_EVENT_SEGMENT)
+            continue;
+        while (marker < r->n_markers && r->markers[marker].event <= n_blocks)
+            mark_level(&r->markers[marker++], &level);
+        TSR_TRY(count_category(r, &level, &r->events[i]));
+        n_blocks++;
+    }
+    while (marker < r->n_markers)
+        mark_level(&r->markers[marker++], &level);
+    return TSR_OK;
+}
+
 static int iteration_of(const struct tsr_instr *instr)
 {
     return instr->origin.phase == TSR_PHASE_INIT ? -1 : instr->origin.iteration;
-}
-
-/* The level before the first event of a phase counts: peaks are found before it is applied. */
-static tsr_status count_category(struct tsr_memory_record *r, const struct tsr_instr *instr,
-                                 bool alloc)
-{
-    int iteration = iteration_of(instr);
-    uint64_t bytes = tsr_max_u64(tsr_round_up(instr->bytes, 512), 512);
-    uint8_t phases[2] = {instr->origin.phase, TSR_N_PHASES};
-    for (int i = 0; i < 2; i++)
-        if (!peak_of(r, iteration, phases[i]))
-            return no_memory();
-    r->total += alloc ? bytes : -bytes;
-    r->by_category[instr->category] += alloc ? bytes : -bytes;
-    for (int i = 0; i < 2 && alloc; i++) {
-        struct tsr_category_peak *peak = peak_of(r, iteration, phases[i]);
-        if (r->total <= peak->total)
-            continue;
-        peak->total = r->total;
-        peak->module = instr->origin.module;
-        memcpy(peak->by_category, r->by_category, sizeof peak->by_category);
-    }
-    return TSR_OK;
 }
 
 /* ---- markers --------------------------------------------------------------------------------- */
@@ -108,9 +159,7 @@ static tsr_status add_marker(struct tsr_memory_record *r, const struct tsr_instr
                                        .hook = (uint8_t)instr->value,
                                        .micro = instr->value,
                                        .group = instr->origin.group,
-                                       .event = r->n_blocks,
-                                       .total = r->total};
-    memcpy(marker.by_category, r->by_category, sizeof marker.by_category);
+                                       .event = r->n_blocks};
     return TSR_PUSH(r->markers, r->n_markers, r->cap_markers, marker) ? TSR_OK : no_memory();
 }
 
@@ -168,7 +217,7 @@ static tsr_status on_block(struct tsr_memory_record *r, const struct tsr_instr *
     bool alloc = instr->kind == TSR_ALLOC;
     struct tsr_memory_event event = event_of(instr, alloc ? TSR_EVENT_ALLOC : TSR_EVENT_FREE);
     struct tsr_held_segment *segment = alloc ? held(r, instr->segment) : NULL;
-    TSR_TRY(count_category(r, instr, alloc));
+    event.operation = r->n_operations;
     r->allocated += alloc ? instr->block_bytes : -instr->block_bytes;
     r->requested += alloc ? instr->bytes : -instr->bytes;
     raise_phase(r);
@@ -215,6 +264,7 @@ static tsr_status submit(struct tsr_executor *x, const struct tsr_instr *instr)
     case TSR_SEGMENT_FREE:
         return on_segment(r, instr);
     default:
+        r->n_operations += tsr_instr_is_work(instr);
         return TSR_OK;
     }
 }
@@ -229,9 +279,10 @@ void tsr_memory_record_init(struct tsr_memory_record *record)
     *record = (struct tsr_memory_record){.base = {.ops = &record_ops}};
 }
 
-void tsr_memory_record_end(struct tsr_memory_record *record)
+tsr_status tsr_memory_record_end(struct tsr_memory_record *record)
 {
     end_phase(record);
+    return count_categories(record);
 }
 
 void tsr_memory_record_fini(struct tsr_memory_record *record)

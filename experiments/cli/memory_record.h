@@ -45,6 +45,7 @@ struct tsr_memory_event {
     int iteration;
     uint32_t module, id; /* allocations: counted from 0 */
     uint64_t bytes, address;
+    uint64_t operation; /* kernels, copies and collectives before it */
 };
 
 struct tsr_held_segment {
@@ -72,15 +73,14 @@ struct tsr_memory_record {
     /* running: */
     bool has_phase;
     uint32_t n_allocs;
-    uint64_t allocated, requested, reserved;
-    uint64_t total, by_category[TSR_N_CATEGORIES];
+    uint64_t allocated, requested, reserved, n_operations;
     uint32_t *ids; /* of buffers, by buffer id */
     size_t n_ids;
 };
 
 void tsr_memory_record_init(struct tsr_memory_record *record);
-/* Ends the last phase. */
-void tsr_memory_record_end(struct tsr_memory_record *record);
+/* Ends the last phase, and fills peaks and markers. Errors: TSR_ENOMEM. */
+tsr_status tsr_memory_record_end(struct tsr_memory_record *record) TSR_MUST_USE;
 void tsr_memory_record_fini(struct tsr_memory_record *record);
 
 #endif

@@ -1,0 +1,22 @@
+#!/bin/sh
+# Recorded memory, predicted: every figure of every scenario of tests/golden-memory, and its time line
+# event by event, must come out exactly. Exit 77: skipped, there is no python3.
+command -v python3 >/dev/null || exit 77
+against=$TSR_SOURCE_DIR/tests/oracle/mem/against.py
+golden=$TSR_SOURCE_DIR/tests/golden-memory
+failed=0
+for folder in "$golden" "$golden/random"; do
+    python3 "$against" --tessera "$TESSERA" --recorded "$folder" --jobs 2 --list || failed=1
+done
+
+# The comparison can fail: a result of another scenario is noticed.
+scratch=$(mktemp -d) || exit 1
+trap 'rm -rf "$scratch"' EXIT
+cp "$golden/tiny-base.timeline.json.gz" "$scratch"
+sed 's/"seq": 128/"seq": 136/' "$golden/tiny-base.json" >"$scratch/tiny-base.json"
+if python3 "$against" --tessera "$TESSERA" --recorded "$scratch" >"$scratch/said"; then
+    echo "a longer sequence was not noticed"
+    failed=1
+fi
+grep -q 'timeline: 0/1' "$scratch/said" || failed=1
+exit $failed
