@@ -37,8 +37,11 @@ void tsr__operand(struct tsr_engine *e, const struct tsr_storage *s, uint64_t of
 
 void tsr__operand_tensor(struct tsr_engine *e, const struct tsr_tensor *t, uint8_t access)
 {
-    if (t)
-        tsr__operand(e, t->storage, t->offset, tsr__tensor_bytes(t), access);
+    if (!t)
+        return;
+    /* a view of one head as many has more elements than its storage */
+    uint64_t bytes = tsr_min_u64(tsr__tensor_bytes(t), t->storage->bytes - t->offset);
+    tsr__operand(e, t->storage, t->offset, bytes, access);
 }
 
 void tsr__operand_storage(struct tsr_engine *e, const struct tsr_storage *s, uint8_t access)

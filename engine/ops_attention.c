@@ -5,7 +5,7 @@
 
 /* ---- attention kernels ----------------------------------------------------------------------- */
 static void emit_attention(struct tsr_engine *e, const char *name, bool backward,
-                           const struct tsr_attention_shape *s, uint64_t key_heads,
+                           const struct tsr_attention_shape *s, uint64_t key_heads, bool causal,
                            struct tsr_tensor *const *in, int n_in, struct tsr_tensor *const *out,
                            int n_out)
 {
@@ -23,9 +23,9 @@ static void emit_attention(struct tsr_engine *e, const char *name, bool backward
                   (double)s->head_dim;
     struct tsr_work work = {.op = backward ? TSR_OP_ATTENTION_BWD : TSR_OP_ATTENTION,
                             .dtype = in[0] ? in[0]->dtype : TSR_F32,
-                            .causal = 1,
+                            .causal = causal,
                             .name = name,
-                            .flops = 0.5 * (backward ? 2.5 * pair : pair),
+                            .flops = (causal ? 0.5 : 1.0) * (backward ? 2.5 * pair : pair),
                             .model_flops = backward ? 2 * pair : pair,
                             .bytes_read = read,
                             .bytes_written = written,
@@ -34,7 +34,7 @@ static void emit_attention(struct tsr_engine *e, const char *name, bool backward
 }
 
 /* a: batch, seq, heads, heads of k and v, head size as the kernel sees it, flags */
-enum { FLASH = 1, PADDED = 2 };
+enum { FLASH = 1, PADDED = 2, MASKED = 4 };
 
 static struct tsr_attention_shape shape_of(const struct tsr_node *node)
 {
@@ -96,7 +96,7 @@ static void attention_backward(struct tsr_engine *e, struct tsr_node *node,
     struct tsr_tensor *in[6] = {saved[0], saved[1], saved[2], saved[3], saved[4], grad_out[0]};
     if (tsr__ok(e))
         emit_attention(e, flash ? "flash_attention_backward" : "efficient_attention_backward", true,
-                       &s, s.kv_heads, in, 6, grad_in, 3);
+                       &s, s.kv_heads, !(node->a[5] & MASKED), in, 6, grad_in, 3);
     for (int i = 0; i < MAX_SCRATCH; i++)
         tsr_release(e, work[i]);
     for (int i = 0; i < 7; i++)
@@ -105,8 +105,10 @@ static void attention_backward(struct tsr_engine *e, struct tsr_node *node,
 
 /* What a forward kernel returns: result, log-sum-exp, and flash's random state. */
 static void run_kernel(struct tsr_engine *e, struct tsr_tensor *const qkv[3],
-                       const struct tsr_attention_shape *s, bool flash, struct tsr_tensor *out[4])
+                       const struct tsr_attention_shape *s, unsigned flags,
+                       struct tsr_tensor *out[4])
 {
+    bool flash = flags & FLASH;
     enum tsr_category category = tsr__result_category(e);
     uint64_t bh = s->batch * s->heads, d32 = tsr__flash_head_dim(s->head_dim);
     uint64_t rows = bh * (flash ? s->seq : tsr_round_up(s->seq, 32)), seed = 16, offset = 8;
@@ -127,23 +129,23 @@ static void run_kernel(struct tsr_engine *e, struct tsr_tensor *const qkv[3],
     }
     if (tsr__ok(e))
         emit_attention(e, flash ? "flash_attention" : "efficient_attention", false, s, s->kv_heads,
-                       qkv, 3, out, 2);
+                       !(flags & MASKED), qkv, 3, out, 2);
     tsr_release(e, work[0]);
     tsr_release(e, work[1]);
 }
 
 /* Takes the kept results of a selective checkpoint, or runs the kernel. */
 static void results(struct tsr_engine *e, struct tsr_tensor *const qkv[3],
-                    const struct tsr_attention_shape *s, bool flash, struct tsr_tensor *out[4])
+                    const struct tsr_attention_shape *s, unsigned flags, struct tsr_tensor *out[4])
 {
     bool kept = tsr__selective_keeps(e, false);
-    int n = flash ? 4 : 2;
+    int n = flags & FLASH ? 4 : 2;
     if (kept && tsr__selective_reuses(e)) {
         for (int i = 0; i < n; i++)
             out[i] = tsr__selective_take(e);
         return;
     }
-    run_kernel(e, qkv, s, flash, out);
+    run_kernel(e, qkv, s, flags, out);
     for (int i = 0; i < n && kept; i++)
         tsr__selective_put(e, out[i]);
 }
@@ -163,7 +165,7 @@ static struct tsr_tensor *fused_attention(struct tsr_engine *e, struct tsr_tenso
         for (int i = 0; i < TSR_MAX_DIMS; i++)
             node->a[i] = a[i];
     }
-    results(e, qkv, s, flags & FLASH, out);
+    results(e, qkv, s, flags, out);
     if (out[0] && node) { /* the storage, not the handle: no cycle */
         struct tsr_tensor *same = tsr__tensor_view(e, out[0]->storage, (tsr_dtype)out[0]->dtype,
                                                    out[0]->n_dims, out[0]->dims);
@@ -341,7 +343,7 @@ struct tsr_tensor *tsr__masked_attention(struct tsr_engine *e, struct tsr_tensor
     struct tsr_tensor *o = NULL;
     if (e->config.attention != TSR_SDPA_MATH && s.head_dim % (half ? 8 : 4) == 0) {
         mask = aligned_mask(e, &s, mask);
-        o = fused_attention(e, qkv, &s, mask, 0);
+        o = fused_attention(e, qkv, &s, mask, MASKED);
     } else {
         o = tsr__math_attention(e, qkv, &s, mask);
         if (o && s.heads > 1)
