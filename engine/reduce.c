@@ -111,11 +111,11 @@ static void trace_reduce(struct tsr_engine *e, struct tsr_group *g, const struct
     tsr__event_send(e, &ev);
 }
 
-/* Pointer table of chunk_cat (operators.md section 6); none when the gradients are wider than the
- * reduce dtype: that case takes another kernel. */
+/* Pointer table of chunk_cat (operators.md section 6): the kernel copies, or casts bf16 to fp32;
+ * other casts take another one without a table. */
 static struct tsr_storage *cat_table(struct tsr_engine *e, const struct reduction *r)
 {
-    if (tsr_dtype_bytes(r->reduce) < tsr_dtype_bytes(r->grad))
+    if (r->reduce != r->grad && !(r->grad == TSR_BF16 && r->reduce == TSR_F32))
         return NULL;
     uint64_t rows = 0;
     for (size_t i = 0; i < r->n; i++)
