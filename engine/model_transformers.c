@@ -18,43 +18,16 @@ static struct tsr_tensor *temp_like(struct tsr_engine *e, const struct tsr_tenso
     return x ? tsr__tensor_like(e, x, (tsr_dtype)x->dtype, TSR_CAT_TEMP) : NULL;
 }
 
-/* A result of the size of x with its node. */
-static struct tsr_tensor *unary(struct tsr_engine *e, struct tsr_tensor *x, const char *name,
-                                tsr_backward_fn backward, bool saves_input, bool saves_result)
+/* In the dtype of x. */
+static struct tsr_tensor *plain(struct tsr_engine *e, struct tsr_tensor *x, const char *name,
+                                tsr_backward_fn backward, enum tsr_saves saves)
 {
-    if (!x)
-        return NULL;
-    struct tsr_node *node = tsr__node_new(e, name, backward, &x, 1);
-    if (saves_input)
-        tsr__node_save(e, node, x);
-    struct tsr_tensor *y = tsr__tensor_like(e, x, (tsr_dtype)x->dtype, tsr__result_category(e));
-    if (!y)
-        return tsr__op_abort(e, node);
-    tsr__emit_pointwise(e, name, &x, 1, y);
-    if (saves_result && node) { /* the storage, not the handle: no cycle */
-        struct tsr_tensor *same =
-            tsr__tensor_view(e, y->storage, (tsr_dtype)y->dtype, y->n_dims, y->dims);
-        tsr__node_save(e, node, same);
-        tsr_release(e, same);
-    }
-    tsr__node_output(node, y, 0);
-    return y;
+    return x ? tsr__op_unary(e, x, name, (tsr_dtype)x->dtype, backward, saves) : NULL;
 }
 
-static void scale_backward(struct tsr_engine *e, struct tsr_node *node,
-                           struct tsr_tensor **grad_out, struct tsr_tensor **grad_in)
+static struct tsr_tensor *scaled(struct tsr_engine *e, struct tsr_tensor *x, const char *name)
 {
-    (void)node;
-    grad_in[0] = temp_like(e, grad_out[0]);
-    tsr__emit_pointwise(e, "mul_scalar", grad_out, 1, grad_in[0]);
-}
-
-static void pass_backward(struct tsr_engine *e, struct tsr_node *node, struct tsr_tensor **grad_out,
-                          struct tsr_tensor **grad_in)
-{
-    (void)e;
-    (void)node;
-    grad_in[0] = tsr_retain(grad_out[0]);
+    return plain(e, x, name, tsr__backward_scale, TSR_SAVES_NOTHING);
 }
 
 /* ---- position ids and mask ------------------------------------------------------------------- */
@@ -227,18 +200,9 @@ static struct tsr_tensor *half_of(struct tsr_engine *e, struct tsr_tensor *x, ui
 {
     if (!x)
         return NULL;
-    struct tsr_node *node = tsr__node_new(e, "Slice", half_backward, &x, 1);
-    if (node) {
-        node->a[0] = x->dims[0];
-        node->a[1] = x->dims[1];
-        node->a[2] = heads > 1 ? TSR_LAYOUT_HEADS : TSR_LAYOUT_TOKENS;
-    }
-    uint64_t dims[2] = {x->dims[0], x->dims[1] / 2};
-    struct tsr_tensor *y = tsr__tensor_view(e, x->storage, (tsr_dtype)x->dtype, 2, dims);
-    if (!y)
-        return tsr__op_abort(e, node);
-    tsr__node_output(node, y, 0);
-    return y;
+    enum tsr_layout layout = heads > 1 ? TSR_LAYOUT_HEADS : TSR_LAYOUT_TOKENS;
+    return tsr__op_alias(e, x, "Slice", (uint64_t[]){x->dims[0], x->dims[1] / 2}, half_backward,
+                         (uint64_t[]){x->dims[0], x->dims[1], layout});
 }
 
 /* Both gradients are views of the incoming one. */
@@ -255,7 +219,7 @@ static void cat_backward(struct tsr_engine *e, struct tsr_node *node, struct tsr
 static struct tsr_tensor *rotate_half(struct tsr_engine *e, struct tsr_tensor *x, uint64_t heads)
 {
     struct tsr_tensor *low = half_of(e, x, heads), *high = half_of(e, x, heads);
-    struct tsr_tensor *negated = unary(e, high, "neg", scale_backward, false, false);
+    struct tsr_tensor *negated = scaled(e, high, "neg");
     struct tsr_tensor *in[2] = {negated, low}, *y = NULL;
     struct tsr_node *node = x && negated ? tsr__node_new(e, "Cat", cat_backward, in, 2) : NULL;
     if (x && negated)
@@ -355,17 +319,17 @@ static void tanh_backward(struct tsr_engine *e, struct tsr_node *node, struct ts
 
 struct tsr_tensor *tsr__hf_gelu(struct tsr_engine *e, struct tsr_tensor *x)
 {
-    struct tsr_tensor *half = unary(e, x, "mul_scalar", scale_backward, false, false);
-    struct tsr_tensor *cube = unary(e, x, "pow", cube_backward, true, false);
-    struct tsr_tensor *part = unary(e, cube, "mul_scalar", scale_backward, false, false);
+    struct tsr_tensor *half = scaled(e, x, "mul_scalar");
+    struct tsr_tensor *cube = plain(e, x, "pow", cube_backward, TSR_SAVES_INPUT);
+    struct tsr_tensor *part = scaled(e, cube, "mul_scalar");
     tsr_release(e, cube);
     struct tsr_tensor *sum = tsr_op_add(e, x, part);
     tsr_release(e, part);
-    struct tsr_tensor *inner = unary(e, sum, "mul_scalar", scale_backward, false, false);
+    struct tsr_tensor *inner = scaled(e, sum, "mul_scalar");
     tsr_release(e, sum);
-    struct tsr_tensor *bent = unary(e, inner, "tanh", tanh_backward, false, true);
+    struct tsr_tensor *bent = plain(e, inner, "tanh", tanh_backward, TSR_SAVES_RESULT);
     tsr_release(e, inner);
-    struct tsr_tensor *above = unary(e, bent, "add_scalar", pass_backward, false, false);
+    struct tsr_tensor *above = plain(e, bent, "add_scalar", tsr__backward_pass, TSR_SAVES_NOTHING);
     tsr_release(e, bent);
     struct tsr_tensor *y = tsr_op_mul(e, half, above);
     tsr_release(e, half);

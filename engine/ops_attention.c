@@ -166,12 +166,7 @@ static struct tsr_tensor *fused_attention(struct tsr_engine *e, struct tsr_tenso
             node->a[i] = a[i];
     }
     results(e, qkv, s, flags, out);
-    if (out[0] && node) { /* the storage, not the handle: no cycle */
-        struct tsr_tensor *same = tsr__tensor_view(e, out[0]->storage, (tsr_dtype)out[0]->dtype,
-                                                   out[0]->n_dims, out[0]->dims);
-        tsr__node_save(e, node, same);
-        tsr_release(e, same);
-    }
+    tsr__node_save_result(e, node, out[0]);
     for (int i = 1; i < 4; i++) {
         tsr__node_save(e, node, out[i]);
         tsr_release(e, out[i]);
@@ -226,39 +221,15 @@ static struct tsr_tensor *slice(struct tsr_engine *e, struct tsr_tensor *x, uint
 {
     if (!x)
         return NULL;
-    struct tsr_node *node = tsr__node_new(e, "Slice", slice_backward, &x, 1);
-    if (node) {
-        node->a[0] = x->dims[0];
-        node->a[1] = x->dims[1];
-    }
-    uint64_t dims[2] = {x->dims[0], width};
-    struct tsr_tensor *y = tsr__tensor_view(e, x->storage, (tsr_dtype)x->dtype, 2, dims);
-    if (!y)
-        return tsr__op_abort(e, node);
-    tsr__node_output(node, y, 0);
-    return y;
-}
-
-/* The gradient of a copy into token order is in token order. */
-static void contiguous_backward(struct tsr_engine *e, struct tsr_node *node,
-                                struct tsr_tensor **grad_out, struct tsr_tensor **grad_in)
-{
-    (void)e;
-    (void)node;
-    grad_in[0] = tsr_retain(grad_out[0]);
+    return tsr__op_alias(e, x, "Slice", (uint64_t[]){x->dims[0], width}, slice_backward,
+                         (uint64_t[]){x->dims[0], x->dims[1], 0});
 }
 
 struct tsr_tensor *tsr_op_contiguous(struct tsr_engine *e, struct tsr_tensor *x)
 {
     if (!x || x->layout == TSR_LAYOUT_TOKENS)
         return tsr_retain(x);
-    struct tsr_node *node = tsr__node_new(e, "Clone", contiguous_backward, &x, 1);
-    struct tsr_tensor *y = tsr__tensor_like(e, x, (tsr_dtype)x->dtype, tsr__result_category(e));
-    if (!y)
-        return tsr__op_abort(e, node);
-    tsr__emit_pointwise(e, "clone", &x, 1, y);
-    tsr__node_output(node, y, 0);
-    return y;
+    return tsr__op_unary(e, x, "clone", (tsr_dtype)x->dtype, tsr__backward_pass, TSR_SAVES_NOTHING);
 }
 
 static struct tsr_tensor *padded_flash(struct tsr_engine *e, struct tsr_tensor *const qkv[3],

@@ -122,78 +122,40 @@ static struct tsr_tensor *softmax(struct tsr_engine *e, struct tsr_tensor *x, bo
     tsr__emit_pointwise(e, "softmax", &x, 1, y);
     for (int i = 0; i < 3; i++)
         tsr_release(e, work[i]);
-    if (node) {
+    if (node)
         node->a[0] = safe;
-        struct tsr_tensor *same =
-            tsr__tensor_view(e, y->storage, (tsr_dtype)y->dtype, y->n_dims, y->dims);
-        tsr__node_save(e, node, same);
-        tsr_release(e, same);
-    }
+    tsr__node_save_result(e, node, y);
     tsr__node_output(node, y, 0);
     return y;
 }
 
 /* ---- small operations ------------------------------------------------------------------------ */
 
-/* Times a number: nothing is saved. */
-static void scale_backward(struct tsr_engine *e, struct tsr_node *node,
-                           struct tsr_tensor **grad_out, struct tsr_tensor **grad_in)
-{
-    struct tsr_tensor *g = grad_out[0];
-    (void)node;
-    grad_in[0] = tsr__tensor_like(e, g, (tsr_dtype)g->dtype, TSR_CAT_TEMP);
-    tsr__emit_pointwise(e, "mul_scalar", &g, 1, grad_in[0]);
-    if (grad_in[0])
-        grad_in[0]->layout = g->layout;
-}
-
-/* a[0]: the gradient is copied as well */
 static void copy_backward(struct tsr_engine *e, struct tsr_node *node, struct tsr_tensor **grad_out,
                           struct tsr_tensor **grad_in)
 {
     struct tsr_tensor *g = grad_out[0];
-    if (!node->a[0]) {
-        grad_in[0] = tsr_retain(g);
-        return;
-    }
+    (void)node;
     grad_in[0] = tsr__tensor_like(e, g, (tsr_dtype)g->dtype, TSR_CAT_TEMP);
     tsr__emit_pointwise(e, "clone", &g, 1, grad_in[0]);
 }
 
-static struct tsr_tensor *like_of(struct tsr_engine *e, struct tsr_tensor *x, const char *name,
-                                  tsr_backward_fn backward)
+static struct tsr_tensor *scaled(struct tsr_engine *e, struct tsr_tensor *x)
 {
-    if (!x)
-        return NULL;
-    struct tsr_node *node = tsr__node_new(e, name, backward, &x, 1);
-    struct tsr_tensor *y = tsr__tensor_like(e, x, (tsr_dtype)x->dtype, tsr__result_category(e));
-    if (!y)
-        return tsr__op_abort(e, node);
-    tsr__emit_pointwise(e, name, &x, 1, y);
-    tsr__node_output(node, y, 0);
-    return y;
+    return tsr__op_unary(e, x, "mul_scalar", TSR_F32, tsr__backward_scale, TSR_SAVES_NOTHING);
 }
 
 /* Batched products want one batch dimension: with more than one sequence and more than one head a
  * tensor in token order cannot be viewed so, and is copied. */
 static struct tsr_tensor *copied(struct tsr_engine *e, struct tsr_tensor *x)
 {
-    return like_of(e, x, "clone", copy_backward);
+    return tsr__op_unary(e, x, "clone", TSR_F32, tsr__backward_pass, TSR_SAVES_NOTHING);
 }
 
 /* The view of a product's result as heads; its gradient is copied. */
 static struct tsr_tensor *as_heads(struct tsr_engine *e, struct tsr_tensor *x)
 {
-    if (!x)
-        return NULL;
-    struct tsr_node *node = tsr__node_new(e, "View", copy_backward, &x, 1);
-    struct tsr_tensor *y = tsr__tensor_view(e, x->storage, (tsr_dtype)x->dtype, x->n_dims, x->dims);
-    if (!y)
-        return tsr__op_abort(e, node);
-    if (node)
-        node->a[0] = 1;
-    tsr__node_output(node, y, 0);
-    return y;
+    return tsr__op_alias(e, x, "View", NULL, copy_backward, (uint64_t[]){0, 0, 0});
 }
 
 static struct tsr_tensor *flat(struct tsr_engine *e, const char *name, tsr_dtype dtype, uint64_t n)
@@ -217,14 +179,6 @@ static struct tsr_tensor *causal_mask(struct tsr_engine *e, uint64_t seq)
     return mask;
 }
 
-static void mask_backward(struct tsr_engine *e, struct tsr_node *node, struct tsr_tensor **grad_out,
-                          struct tsr_tensor **grad_in)
-{
-    (void)e;
-    (void)node;
-    grad_in[0] = tsr_retain(grad_out[0]);
-}
-
 /* Adds the mask in place, or into a new tensor where every operation is recorded. Takes over the
  * scores. */
 static struct tsr_tensor *add_mask(struct tsr_engine *e, struct tsr_tensor *scores,
@@ -234,16 +188,13 @@ static struct tsr_tensor *add_mask(struct tsr_engine *e, struct tsr_tensor *scor
     bool in_place = !e->config.instrumented && !(region && region->selective);
     if (!scores || !mask)
         return scores;
-    struct tsr_node *node = tsr__node_new(e, "Add", mask_backward, &scores, 1);
-    struct tsr_tensor *y = in_place ? tsr__tensor_view(e, scores->storage, (tsr_dtype)scores->dtype,
-                                                       scores->n_dims, scores->dims)
-                                    : tsr__tensor_like(e, scores, TSR_F32, tsr__result_category(e));
-    if (y)
+    struct tsr_tensor *y =
+        in_place
+            ? tsr__op_alias(e, scores, "Add", NULL, tsr__backward_pass, (uint64_t[]){0, 0, 0})
+            : tsr__op_unary(e, scores, "add_mask", TSR_F32, tsr__backward_pass, TSR_SAVES_NOTHING);
+    if (in_place)
         tsr__emit_pointwise(e, "add_mask", (struct tsr_tensor *[]){scores, mask}, 2, y);
     tsr_release(e, scores);
-    if (!y)
-        return tsr__op_abort(e, node);
-    tsr__node_output(node, y, 0);
     return y;
 }
 
@@ -270,7 +221,7 @@ static void prepare(struct tsr_engine *e, struct tsr_tensor *const qkv[3],
     m->copies_v = m->copies_q && s->kv_heads == s->heads && !dense_v;
     for (int i = 0; i < 3; i++)
         m->wide[i] = tsr_op_cast(e, qkv[i], TSR_F32);
-    m->q = like_of(e, m->wide[0], "mul_scalar", scale_backward);
+    m->q = scaled(e, m->wide[0]);
     m->mask = mask ? tsr_retain(mask) : causal_mask(e, s->seq);
     m->k = tsr__op_repeat(e, m->wide[1], times, true, layout);
     m->v = tsr__op_repeat(e, m->wide[2], times, true, layout);
@@ -280,7 +231,7 @@ static void prepare(struct tsr_engine *e, struct tsr_tensor *const qkv[3],
 static struct tsr_tensor *masked_scores(struct tsr_engine *e, const struct tsr_attention_shape *s,
                                         const struct math *m)
 {
-    struct tsr_tensor *k = like_of(e, m->k, "mul_scalar", scale_backward);
+    struct tsr_tensor *k = scaled(e, m->k);
     struct tsr_tensor *q = m->copies_q ? copied(e, m->q) : tsr_retain(m->q);
     struct tsr_tensor *by = m->copies_k ? copied(e, k) : tsr_retain(k);
     struct tsr_tensor *scores = bmm(e, s, q, by, SCORES);

@@ -18,6 +18,24 @@ void tsr__node_touch(struct tsr_engine *e, struct tsr_node *node);
 /* The dtype of a result of two dtypes. */
 tsr_dtype tsr__promote(uint8_t a, uint8_t b);
 
+/* Keeps a result of the node's own operation: its storage, not the handle, or they would keep each
+ * other. */
+void tsr__node_save_result(struct tsr_engine *e, struct tsr_node *node, const struct tsr_tensor *y);
+
+/* An operation on one tensor whose result has its shape: one kernel, and a node. */
+enum tsr_saves { TSR_SAVES_NOTHING, TSR_SAVES_INPUT, TSR_SAVES_RESULT };
+struct tsr_tensor *tsr__op_unary(struct tsr_engine *e, struct tsr_tensor *x, const char *name,
+                                 tsr_dtype dtype, tsr_backward_fn backward, enum tsr_saves saves);
+/* The same elements under another shape: no kernel. dims NULL: the shape of x. a: for the node. */
+struct tsr_tensor *tsr__op_alias(struct tsr_engine *e, struct tsr_tensor *x, const char *name,
+                                 const uint64_t *dims, tsr_backward_fn backward,
+                                 const uint64_t a[3]);
+/* Backward functions: the gradient itself; the gradient times a number. */
+void tsr__backward_pass(struct tsr_engine *e, struct tsr_node *node, struct tsr_tensor **grad_out,
+                        struct tsr_tensor **grad_in);
+void tsr__backward_scale(struct tsr_engine *e, struct tsr_node *node, struct tsr_tensor **grad_out,
+                         struct tsr_tensor **grad_in);
+
 /* One pointwise kernel from n inputs to `out`; does nothing when out is NULL. */
 void tsr__emit_pointwise(struct tsr_engine *e, const char *name, struct tsr_tensor *const *in,
                          int n, struct tsr_tensor *out);

@@ -37,16 +37,7 @@ static void square_backward(struct tsr_engine *e, struct tsr_node *node,
 
 static struct tsr_tensor *square(struct tsr_engine *e, struct tsr_tensor *x)
 {
-    if (!x)
-        return NULL;
-    struct tsr_node *node = tsr__node_new(e, "Pow", square_backward, &x, 1);
-    tsr__node_save(e, node, x);
-    struct tsr_tensor *y = tsr__tensor_like(e, x, (tsr_dtype)x->dtype, tsr__result_category(e));
-    if (!y)
-        return tsr__op_abort(e, node);
-    tsr__emit_pointwise(e, "pow", &x, 1, y);
-    tsr__node_output(node, y, 0);
-    return y;
+    return tsr__op_unary(e, x, "pow", TSR_F32, square_backward, TSR_SAVES_INPUT);
 }
 
 /* ---- statistics of rows ---------------------------------------------------------------------- */
@@ -57,14 +48,6 @@ static void mean_backward(struct tsr_engine *e, struct tsr_node *node, struct ts
 {
     grad_in[0] = tsr__tensor_new(e, TSR_F32, 2, node->a, TSR_CAT_TEMP);
     tsr__emit_pointwise(e, "div", grad_out, 1, grad_in[0]);
-}
-
-static void pass_backward(struct tsr_engine *e, struct tsr_node *node, struct tsr_tensor **grad_out,
-                          struct tsr_tensor **grad_in)
-{
-    (void)e;
-    (void)node;
-    grad_in[0] = tsr_retain(grad_out[0]);
 }
 
 /* -0.5 * gradient * result^3 */
@@ -97,11 +80,8 @@ static struct tsr_tensor *row_op(struct tsr_engine *e, struct tsr_tensor *x, con
     if (!y)
         return tsr__op_abort(e, node);
     tsr__emit_pointwise(e, name, &x, 1, y);
-    if (node && backward == rsqrt_backward) { /* the storage, not the handle: no cycle */
-        struct tsr_tensor *same = tsr__tensor_view(e, y->storage, TSR_F32, 1, y->dims);
-        tsr__node_save(e, node, same);
-        tsr_release(e, same);
-    }
+    if (backward == rsqrt_backward)
+        tsr__node_save_result(e, node, y);
     tsr__node_output(node, y, 0);
     return y;
 }
@@ -202,7 +182,7 @@ struct tsr_tensor *tsr_op_hand_rms_norm(struct tsr_engine *e, struct tsr_tensor 
     struct tsr_tensor *squares = square(e, y);
     struct tsr_tensor *mean = row_op(e, squares, "mean", mean_backward);
     tsr_release(e, squares);
-    struct tsr_tensor *shifted = row_op(e, mean, "add_scalar", pass_backward);
+    struct tsr_tensor *shifted = row_op(e, mean, "add_scalar", tsr__backward_pass);
     if (!transformers) { /* `variance` is a variable there */
         tsr_release(e, mean);
         mean = NULL;

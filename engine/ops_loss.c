@@ -52,11 +52,7 @@ static struct tsr_tensor *log_softmax(struct tsr_engine *e, struct tsr_tensor *x
         return tsr__op_abort(e, node);
     emit_loss(e, "log_softmax", x, NULL, y);
     sum_over_vocabulary(e, x, 2); /* the largest logit and the sum of exponentials */
-    if (node) {
-        struct tsr_tensor *same = tsr__tensor_view(e, y->storage, TSR_F32, y->n_dims, y->dims);
-        tsr__node_save(e, node, same);
-        tsr_release(e, same);
-    }
+    tsr__node_save_result(e, node, y);
     tsr__node_output(node, y, 0);
     return y;
 }

@@ -33,6 +33,71 @@ void tsr__emit_pointwise(struct tsr_engine *e, const char *name, struct tsr_tens
     tsr__emit_op(e, &work);
 }
 
+void tsr__node_save_result(struct tsr_engine *e, struct tsr_node *node, const struct tsr_tensor *y)
+{
+    if (!node || !y)
+        return;
+    struct tsr_tensor *same =
+        tsr__tensor_view(e, y->storage, (tsr_dtype)y->dtype, y->n_dims, y->dims);
+    tsr__node_save(e, node, same);
+    tsr_release(e, same);
+}
+
+struct tsr_tensor *tsr__op_unary(struct tsr_engine *e, struct tsr_tensor *x, const char *name,
+                                 tsr_dtype dtype, tsr_backward_fn backward, enum tsr_saves saves)
+{
+    if (!x)
+        return NULL;
+    struct tsr_node *node = tsr__node_new(e, name, backward, &x, 1);
+    if (saves == TSR_SAVES_INPUT)
+        tsr__node_save(e, node, x);
+    struct tsr_tensor *y = tsr__tensor_like(e, x, dtype, tsr__result_category(e));
+    if (!y)
+        return tsr__op_abort(e, node);
+    tsr__emit_pointwise(e, name, &x, 1, y);
+    if (saves == TSR_SAVES_RESULT)
+        tsr__node_save_result(e, node, y);
+    tsr__node_output(node, y, 0);
+    return y;
+}
+
+struct tsr_tensor *tsr__op_alias(struct tsr_engine *e, struct tsr_tensor *x, const char *name,
+                                 const uint64_t *dims, tsr_backward_fn backward,
+                                 const uint64_t a[3])
+{
+    if (!x)
+        return NULL;
+    struct tsr_node *node = tsr__node_new(e, name, backward, &x, 1);
+    for (int i = 0; node && i < 3; i++)
+        node->a[i] = a[i];
+    struct tsr_tensor *y = tsr__tensor_view(e, x->storage, (tsr_dtype)x->dtype,
+                                            dims ? 2 : x->n_dims, dims ? dims : x->dims);
+    if (!y)
+        return tsr__op_abort(e, node);
+    y->offset = x->offset;
+    tsr__node_output(node, y, 0);
+    return y;
+}
+
+void tsr__backward_pass(struct tsr_engine *e, struct tsr_node *node, struct tsr_tensor **grad_out,
+                        struct tsr_tensor **grad_in)
+{
+    (void)e;
+    (void)node;
+    grad_in[0] = tsr_retain(grad_out[0]);
+}
+
+void tsr__backward_scale(struct tsr_engine *e, struct tsr_node *node, struct tsr_tensor **grad_out,
+                         struct tsr_tensor **grad_in)
+{
+    struct tsr_tensor *g = grad_out[0];
+    (void)node;
+    grad_in[0] = tsr__tensor_like(e, g, (tsr_dtype)g->dtype, TSR_CAT_TEMP);
+    tsr__emit_pointwise(e, "mul_scalar", &g, 1, grad_in[0]);
+    if (grad_in[0])
+        grad_in[0]->layout = g->layout;
+}
+
 /* One input, saved: input (silu, gelu) or result (relu). */
 static void activation_backward(struct tsr_engine *e, struct tsr_node *node,
                                 struct tsr_tensor **grad_out, struct tsr_tensor **grad_in)
@@ -46,43 +111,28 @@ static void activation_backward(struct tsr_engine *e, struct tsr_node *node,
 }
 
 static struct tsr_tensor *activation(struct tsr_engine *e, struct tsr_tensor *x, const char *name,
-                                     const char *backward_name, bool save_result)
+                                     const char *backward_name, enum tsr_saves saves)
 {
-    if (!x)
-        return NULL;
-    struct tsr_node *node = tsr__node_new(e, name, activation_backward, &x, 1);
-    if (node)
-        node->label = backward_name;
-    if (!save_result)
-        tsr__node_save(e, node, x);
-    struct tsr_tensor *y = tsr__tensor_like(e, x, (tsr_dtype)x->dtype, tsr__result_category(e));
-    if (!y)
-        return tsr__op_abort(e, node);
-    tsr__emit_pointwise(e, name, &x, 1, y);
-    if (save_result && node) {
-        /* a node that saves its own result keeps the storage, not the handle: no cycle */
-        struct tsr_tensor *same =
-            tsr__tensor_view(e, y->storage, (tsr_dtype)y->dtype, y->n_dims, y->dims);
-        tsr__node_save(e, node, same);
-        tsr_release(e, same);
-    }
-    tsr__node_output(node, y, 0);
+    struct tsr_tensor *y =
+        x ? tsr__op_unary(e, x, name, (tsr_dtype)x->dtype, activation_backward, saves) : NULL;
+    if (y && y->grad_fn)
+        y->grad_fn->label = backward_name;
     return y;
 }
 
 struct tsr_tensor *tsr_op_silu(struct tsr_engine *e, struct tsr_tensor *x)
 {
-    return activation(e, x, "silu", "silu_backward", false);
+    return activation(e, x, "silu", "silu_backward", TSR_SAVES_INPUT);
 }
 
 struct tsr_tensor *tsr_op_gelu(struct tsr_engine *e, struct tsr_tensor *x)
 {
-    return activation(e, x, "gelu", "gelu_backward", false);
+    return activation(e, x, "gelu", "gelu_backward", TSR_SAVES_INPUT);
 }
 
 struct tsr_tensor *tsr_op_relu(struct tsr_engine *e, struct tsr_tensor *x)
 {
-    return activation(e, x, "relu", "threshold_backward", true);
+    return activation(e, x, "relu", "threshold_backward", TSR_SAVES_RESULT);
 }
 
 /* Second operand first (operators.md, section 3). */
@@ -216,18 +266,11 @@ static void cast_backward(struct tsr_engine *e, struct tsr_node *node, struct ts
 
 struct tsr_tensor *tsr_op_cast(struct tsr_engine *e, struct tsr_tensor *x, tsr_dtype dtype)
 {
-    if (!x)
-        return NULL;
-    if (x->dtype == dtype)
+    if (!x || x->dtype == dtype)
         return tsr_retain(x);
-    struct tsr_node *node = tsr__node_new(e, "Cast", cast_backward, &x, 1);
-    if (node)
-        node->a[0] = x->dtype;
-    struct tsr_tensor *y = tsr__tensor_like(e, x, dtype, tsr__result_category(e));
-    if (!y)
-        return tsr__op_abort(e, node);
-    tsr__emit_pointwise(e, "cast", &x, 1, y);
-    tsr__node_output(node, y, 0);
+    struct tsr_tensor *y = tsr__op_unary(e, x, "cast", dtype, cast_backward, TSR_SAVES_NOTHING);
+    if (y && y->grad_fn)
+        y->grad_fn->a[0] = x->dtype;
     return y;
 }
 

@@ -27,17 +27,7 @@ struct tsr_tensor *tsr__in_token_order(struct tsr_engine *e, struct tsr_tensor *
 
 struct tsr_tensor *tsr__op_reshape(struct tsr_engine *e, struct tsr_tensor *x, bool strict)
 {
-    if (!x)
-        return NULL;
-    struct tsr_node *node = tsr__node_new(e, "View", reshape_backward, &x, 1);
-    if (node)
-        node->a[0] = strict;
-    struct tsr_tensor *y = tsr__tensor_view(e, x->storage, (tsr_dtype)x->dtype, x->n_dims, x->dims);
-    if (!y)
-        return tsr__op_abort(e, node);
-    y->offset = x->offset;
-    tsr__node_output(node, y, 0);
-    return y;
+    return tsr__op_alias(e, x, "View", NULL, reshape_backward, (uint64_t[]){strict, 0, 0});
 }
 
 struct tsr_tensor *tsr_op_view(struct tsr_engine *e, struct tsr_tensor *x)
