@@ -16,23 +16,8 @@ static struct tsr_attention_shape shape_of(const struct tsr_node *node)
 static void emit_bmm(struct tsr_engine *e, const char *name, const struct tsr_attention_shape *s,
                      struct tsr_tensor *a, struct tsr_tensor *b, struct tsr_tensor *out, int which)
 {
-    double flops = 2.0 * (double)s->batch * (double)s->heads * (double)s->seq * (double)s->seq *
-                   (double)s->head_dim;
-    if (!out || !a || !b)
-        return;
-    tsr__operand_tensor(e, a, TSR_READ);
-    tsr__operand_tensor(e, b, TSR_READ);
-    tsr__operand_tensor(e, out, TSR_WRITE);
-    struct tsr_work work = {.op = TSR_OP_GEMM,
-                            .dtype = out->dtype,
-                            .name = name,
-                            .flops = flops,
-                            .model_flops = flops,
-                            .bytes_read = tsr__tensor_bytes(a) + tsr__tensor_bytes(b),
-                            .bytes_written = tsr__tensor_bytes(out),
-                            .dims = {s->seq, which == SCORES ? s->seq : s->head_dim,
-                                     which == SCORES ? s->head_dim : s->seq, s->batch * s->heads}};
-    tsr__emit_op(e, &work);
+    uint64_t n = which == SCORES ? s->seq : s->head_dim, k = which == SCORES ? s->head_dim : s->seq;
+    tsr__emit_gemm(e, name, a, b, NULL, out, (uint64_t[]){s->seq, n, k, s->batch * s->heads});
 }
 
 static uint8_t gradient_layout(const struct tsr_attention_shape *s, int which, int operand)

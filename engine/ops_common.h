@@ -40,6 +40,11 @@ void tsr__backward_scale(struct tsr_engine *e, struct tsr_node *node, struct tsr
 void tsr__emit_pointwise(struct tsr_engine *e, const char *name, struct tsr_tensor *const *in,
                          int n, struct tsr_tensor *out);
 
+/* out := a b (+ extra); m, n, k and how many such products. Does nothing when one is NULL. */
+void tsr__emit_gemm(struct tsr_engine *e, const char *name, struct tsr_tensor *a,
+                    struct tsr_tensor *b, struct tsr_tensor *extra, struct tsr_tensor *out,
+                    const uint64_t mnk_batch[4]);
+
 /* Memory that a kernel takes for itself; released with tsr_release(). NULL for 0 bytes. */
 struct tsr_tensor *tsr__workspace(struct tsr_engine *e, uint64_t bytes);
 
