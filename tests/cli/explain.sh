@@ -52,8 +52,10 @@ for s in $strategies; do
 
     # Every category, against the row of memory.csv that has the peak.
     grep -v '^#' "$tmp/out/$s/memory.csv" | awk -F, -v peak="$peak" '
-        NR == 1 { n = NF; for (i = 2; i < NF - 1; i++) { sub(/_bytes$/, "", $i); name[i] = $i } next }
-        $(n - 1) == peak { for (i = 2; i < n - 1; i++) if ($i) print name[i], $i; print "reserved", $n; exit }' |
+        NR == 1 { for (i = 1; i <= NF; i++) { at[$i] = i; sub(/_bytes$/, "", $i); name[i] = $i }
+                  total = at["total_bytes"]; next }
+        $total == peak { for (i = 2; i < total; i++) if ($i) print name[i], $i
+                         print "reserved", $at["reserved_bytes"]; exit }' |
         sort >"$tmp/row"
     {
         sed -n '/^  "alive"/,/^    "owners"/p' "$out" | awk -F'"' '
@@ -83,9 +85,11 @@ sort -rn "$tmp/next" >"$tmp/next-sorted"
 same "$tmp/next" "$tmp/next-sorted"
 [ "$(head -n 1 "$tmp/next")" -lt "$(value "$tmp/fsdp.json" peak allocated_bytes)" ] ||
     complain "a next-highest peak is not lower"
+grep -v '^#' "$tmp/out/fsdp/memory.csv" | awk -F, '
+    NR == 1 { for (i = 1; i <= NF; i++) at[$i] = i; next } { print $at["total_bytes"] }' >"$tmp/levels"
 while read -r level; do
     checks=$((checks + 1))
-    grep -q ",$level,[0-9]*$" "$tmp/out/fsdp/memory.csv" || complain "no level $level in memory.csv"
+    grep -qx "$level" "$tmp/levels" || complain "no level $level in memory.csv"
 done <"$tmp/next"
 
 # ---- questions of debugging: closed forms ----------------------------------------------------------
