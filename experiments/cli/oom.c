@@ -11,6 +11,7 @@
 #include "report_file.h"
 #include "report_heap.h"
 #include "report_text.h"
+#include "simulate.h"
 
 enum { MAX_OWNERS = 20, OWNER_BYTES = 192 };
 
@@ -386,4 +387,14 @@ tsr_status tsr_oom_report(const struct tsr_job *job, const struct tsr_emission *
         status = write_files(&scene, dir);
     free(scene.owners);
     return status;
+}
+
+tsr_status tsr_oom_fail(const struct tsr_job *job, const struct tsr_emission *emission,
+                        const char *dir, struct tsr_row *row)
+{
+    tsr_row_fail(row, TSR_EOOM);
+    tsr_status status = tsr_oom_report(job, emission, dir, row);
+    if (status != TSR_OK)
+        tsr_row_fail(row, status);
+    return status == TSR_OK ? tsr_fail(TSR_EOOM, "%s", row->failure) : status;
 }
