@@ -249,14 +249,6 @@ static struct pool pool_of(const struct tsr_memory_segment *segments, size_t n, 
     return pool;
 }
 
-static uint64_t requested_bytes(const struct tsr_instr *const *live, size_t n)
-{
-    uint64_t sum = 0;
-    for (size_t i = 0; i < n; i++)
-        sum += live[i]->bytes;
-    return sum;
-}
-
 static json_t *pool_json(const char *stream, const struct pool *pool)
 {
     return json_pack("{s:s, s:I, s:I, s:I, s:I, s:I, s:I}", "stream", stream, "segments",
@@ -271,12 +263,9 @@ tsr_status tsr_explain_allocator(const struct tsr_memory *memory, const struct t
 {
     struct tsr_memory_level level = tsr_memory_level_of(memory);
     struct tsr_memory_segment *segments = NULL;
-    const struct tsr_instr **live = NULL;
-    size_t n = 0, n_live = 0;
+    uint64_t cached = 0, inactive = 0;
+    size_t n = 0;
     *out = NULL;
-    TSR_TRY(tsr_memory_live(memory, &live, &n_live));
-    uint64_t requested = requested_bytes(live, n_live), cached = 0, inactive = 0;
-    free(live);
     TSR_TRY(tsr_memory_segments(memory, &segments, &n));
     json_t *pools = json_array();
     for (uint16_t s = 0; s < tables->n_streams; s++) {
@@ -287,10 +276,10 @@ tsr_status tsr_explain_allocator(const struct tsr_memory *memory, const struct t
             json_array_append_new(pools, pool_json(tables->streams[s].name, &pool));
     }
     free(segments);
-    *out = json_pack("{s:I, s:I, s:I, s:I, s:I, s:I, s:o}", "requested_bytes",
-                     (json_int_t)requested, "rounding_bytes", (json_int_t)(level.total - requested),
-                     "allocated_bytes", (json_int_t)level.total, "cached_bytes", (json_int_t)cached,
-                     "inactive_split_bytes", (json_int_t)inactive, "reserved_bytes",
-                     (json_int_t)level.reserved, "pools", pools);
+    *out = json_pack(
+        "{s:I, s:I, s:I, s:I, s:I, s:I, s:o}", "requested_bytes", (json_int_t)level.requested,
+        "rounding_bytes", (json_int_t)(level.total - level.requested), "allocated_bytes",
+        (json_int_t)level.total, "cached_bytes", (json_int_t)cached, "inactive_split_bytes",
+        (json_int_t)inactive, "reserved_bytes", (json_int_t)level.reserved, "pools", pools);
     return *out ? TSR_OK : tsr_fail(TSR_ENOMEM, "out of memory");
 }
