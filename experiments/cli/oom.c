@@ -186,23 +186,24 @@ static void put_line(const struct scene *scene, char *out, size_t size)
 {
     const struct tsr_oom *oom = &scene->oom;
     const struct tsr_program *program = scene->class->programs[scene->n - 1];
-    char step[32], bytes[48], free_bytes[48], cached[48], hole[48], most[160];
+    char step[32], bytes[24], free_bytes[24], cached[24], hole[24], usable[24], most[160];
     bool in_step = program->iteration >= 0;
     (void)snprintf(step, sizeof step, in_step ? "iteration %d, " : "", program->iteration);
     put_bytes(bytes, sizeof bytes, oom->memory.requested);
     put_bytes(free_bytes, sizeof free_bytes, oom->memory.free);
     put_bytes(cached, sizeof cached, oom->memory.cached);
     put_bytes(hole, sizeof hole, oom->memory.largest_cached);
+    put_bytes(usable, sizeof usable, oom->memory.largest_usable);
     put_most(scene, most, sizeof most);
-    (void)snprintf(out, size,
-                   "out of memory: rank %" PRIu32 ", %s%s, %.120s: %s for %s do not fit; free: %s "
-                   "on the device, %s cached (largest block %s); allocated %.2f of %.2f GiB "
-                   "reserved, the card less its context %.2f GiB; most: %s",
-                   scene->class->rank, step, tsr_phase_name(oom->origin.phase), scene->where, bytes,
-                   tsr_category_name(oom->category), free_bytes, cached, hole,
-                   (double)oom->memory.allocated / TSR__GIB,
-                   (double)oom->memory.reserved / TSR__GIB, (double)oom->memory.limit / TSR__GIB,
-                   most);
+    (void)snprintf(
+        out, size,
+        "out of memory: rank %" PRIu32 ", %s%s, %.120s: %s for %s do not fit; free: %s "
+        "on the device, %s cached (largest block %s, on its stream %s); allocated %.2f of %.2f GiB "
+        "reserved, the card less its context %.2f GiB; most: %s",
+        scene->class->rank, step, tsr_phase_name(oom->origin.phase), scene->where, bytes,
+        tsr_category_name(oom->category), free_bytes, cached, hole, usable,
+        (double)oom->memory.allocated / TSR__GIB, (double)oom->memory.reserved / TSR__GIB,
+        (double)oom->memory.limit / TSR__GIB, most);
 }
 
 /* ---- what would have fitted ---------------------------------------------------------------- */
@@ -299,6 +300,7 @@ static void put_request(FILE *out, const struct scene *scene)
     put_key_bytes(out, "allocated_bytes", oom->memory.allocated);
     put_key_bytes(out, "cached_bytes", oom->memory.cached);
     put_key_bytes(out, "largest_free_block_bytes", oom->memory.largest_cached);
+    put_key_bytes(out, "largest_usable_block_bytes", oom->memory.largest_usable);
 }
 
 static tsr_status write_json(FILE *out, const void *user)
