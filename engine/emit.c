@@ -162,12 +162,9 @@ struct tsr_storage *tsr__storage_new(struct tsr_engine *e, uint64_t bytes,
 static void note_oom(struct tsr_engine *e, const struct tsr_storage *s)
 {
     e->is_oom = true;
-    e->oom = (struct tsr_oom){.bytes = s->bytes,
-                              .category = s->category,
-                              .stream = s->stream,
+    e->oom = (struct tsr_oom){.category = s->category,
                               .origin = e->origin,
-                              .stats = tsr_allocator_stats(e->allocator),
-                              .device_bytes = e->config.allocator.device_bytes};
+                              .memory = tsr_allocator_oom_info(e->allocator)};
 }
 
 /* The allocator's report, and what asked for the memory. */
@@ -290,7 +287,8 @@ uint16_t tsr__stream_add(struct tsr_engine *e, const char *name, uint8_t role, i
     e->tables.streams = e->streams;
     e->tables.n_streams = (uint16_t)e->n_streams;
     uint16_t stream = (uint16_t)(e->n_streams - 1);
-    /* The allocator compares handles: streams of normal priority are made before those of high. */
+    /* The order of PyTorch's stream handles, in which a full device's cache is released: streams of
+     * normal priority are made before those of high. */
     if (e->allocator)
         tsr_allocator_set_stream_order(e->allocator, stream,
                                        priority < 0 ? TSR__HIGH_PRIORITY_ORDER + stream : stream);

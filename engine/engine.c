@@ -109,11 +109,6 @@ bool tsr_engine_oom(const struct tsr_engine *e, struct tsr_oom *out)
     return e->is_oom;
 }
 
-struct tsr_allocator_oom tsr_engine_allocator_oom(const struct tsr_engine *e)
-{
-    return tsr_allocator_oom_info(e->allocator);
-}
-
 struct tsr_allocator_stats tsr_engine_memory(const struct tsr_engine *e)
 {
     return tsr_allocator_stats(e->allocator);

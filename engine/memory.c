@@ -249,12 +249,13 @@ tsr_status tsr_memory_replay(struct tsr_memory *memory, const struct tsr_program
                              tsr_memory_fn on_sample, void *user, struct tsr_memory_peak *peak)
 {
     static const struct tsr_origin nowhere = {.module = TSR_NO_ID, .group = TSR_NO_ID};
-    *peak = (struct tsr_memory_peak){.reserved = memory->reserved};
+    *peak = (struct tsr_memory_peak){.reserved = memory->reserved, .requested = memory->requested};
     set_peak(peak, memory, 0, program->n_instrs ? &program->instrs[0].origin : &nowhere);
     for (size_t i = 0; i < program->n_instrs; i++) {
         const struct tsr_instr *instr = &program->instrs[i];
         TSR_TRY(apply(memory, instr, i));
         peak->reserved = tsr_max_u64(peak->reserved, memory->reserved);
+        peak->requested = tsr_max_u64(peak->requested, memory->requested);
         if (instr->kind != TSR_ALLOC && instr->kind != TSR_FREE)
             continue;
         if (memory->total > peak->allocated)
@@ -279,8 +280,10 @@ tsr_status tsr_memory_replay_part(struct tsr_memory *memory, const struct tsr_pr
 
 struct tsr_memory_level tsr_memory_level_of(const struct tsr_memory *memory)
 {
-    struct tsr_memory_level level = {
-        .total = memory->total, .reserved = memory->reserved, .n_live = memory->n_live};
+    struct tsr_memory_level level = {.total = memory->total,
+                                     .reserved = memory->reserved,
+                                     .requested = memory->requested,
+                                     .n_live = memory->n_live};
     memcpy(level.by_category, memory->by_category, sizeof level.by_category);
     return level;
 }

@@ -28,6 +28,7 @@ struct tsr_memory_peak {
     size_t instr;                           /* of that moment */
     struct tsr_origin origin;               /* of the allocation that made it */
     uint64_t end_allocated;                 /* at the end of the iteration */
+    uint64_t requested;                     /* most that was asked for at a time */
 };
 /* Replays one iteration after the ones replayed before; on_sample may be NULL. Errors: TSR_EASSERT
  * if a buffer is freed twice or without having been allocated; TSR_ENOMEM. */
@@ -44,7 +45,7 @@ tsr_status tsr_memory_replay_part(struct tsr_memory *memory, const struct tsr_pr
                                   size_t from, size_t to) TSR_MUST_USE;
 
 struct tsr_memory_level {
-    uint64_t total, reserved; /* bytes, as in a sample */
+    uint64_t total, reserved, requested; /* bytes, as in a sample */
     uint64_t by_category[TSR_N_CATEGORIES];
     size_t n_live;
 };

@@ -209,6 +209,14 @@ void tsr__group_unshard(struct tsr_engine *e, struct tsr_group *g, bool async_op
         tsr__record_event(e, e->stream); /* 2.11 records it and keeps no reference */
         return;
     }
+    if (!g->lazy_done) { /* prefetched by a module of another root */
+        TSR__RAISE(e, TSR_EATTRIBUTE,
+                   "%s: prefetched before its own first forward, by a module that has another "
+                   "root: 'FSDPCommContext' object has no attribute 'all_gather_copy_in_stream'; "
+                   "wrap a module that contains both",
+                   g->name);
+        return;
+    }
     bool apart = comm->has_streams && !async_op &&
                  (g->training == TSR_FORWARD || g->training == TSR_PRE_BACKWARD);
     tsr__all_gather_issue(e, g, async_op, apart ? comm->copy_in : e->stream,

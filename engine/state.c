@@ -87,11 +87,6 @@ static void create_streams(struct tsr_engine *e, struct tsr_comm_ctx *comm)
     comm->all_gather = tsr__stream_add(e, "all_gather", TSR_ROLE_ALL_GATHER, -1);
     comm->reduce_scatter = tsr__stream_add(e, "reduce_scatter", TSR_ROLE_REDUCE_SCATTER, -1);
     comm->all_reduce = tsr__stream_add(e, "all_reduce", TSR_ROLE_ALL_REDUCE, 0);
-    /* the order of PyTorch's stream handles, in which a full device's cache is released */
-    tsr_allocator_set_stream_order(e->allocator, comm->all_reduce, 1);
-    tsr_allocator_set_stream_order(e->allocator, comm->copy_in, 2);
-    tsr_allocator_set_stream_order(e->allocator, comm->all_gather, 3);
-    tsr_allocator_set_stream_order(e->allocator, comm->reduce_scatter, 4);
     comm->has_streams = true;
     comm->n_order = 0;
 }

@@ -77,8 +77,6 @@ tsr_status tsr_engine_create(const struct tsr_engine_config *config,
 void tsr_engine_destroy(struct tsr_engine *engine); /* NULL is fine */
 const struct tsr_tables *tsr_engine_tables(const struct tsr_engine *engine);
 struct tsr_allocator_stats tsr_engine_memory(const struct tsr_engine *engine);
-/* After a step that ended with TSR_EOOM: what the allocator had then. */
-struct tsr_allocator_oom tsr_engine_allocator_oom(const struct tsr_engine *engine);
 /* Number of rank classes by layout: ranks with the same local shapes. class_of[world] gets the
  * class of each rank, representative[k] one rank of class k (room for world entries). Call after
  * wrapping. */
@@ -515,12 +513,9 @@ tsr_status tsr_step_run(struct tsr_engine *engine, uint32_t iteration) TSR_MUST_
 
 /* The request that ended a step with TSR_EOOM. */
 struct tsr_oom {
-    uint64_t bytes;   /* requested */
     uint8_t category; /* enum tsr_category */
-    uint16_t stream;
     struct tsr_origin origin;
-    struct tsr_allocator_stats stats; /* at that moment, after the retry */
-    uint64_t device_bytes;
+    struct tsr_allocator_oom memory; /* its size and stream, and what there was after the retry */
 };
 /* False: no step ran out of memory. */
 bool tsr_engine_oom(const struct tsr_engine *engine, struct tsr_oom *out);

@@ -247,6 +247,17 @@ struct columns {
     size_t total, reserved;
 };
 
+/* Columns that a comparison of owners has no use for. */
+static const char *const not_compared[] = {"requested_bytes", "in_use_bytes"};
+
+static bool is_not_compared(const char *name)
+{
+    for (size_t i = 0; i < sizeof not_compared / sizeof *not_compared; i++)
+        if (!strcmp(name, not_compared[i]))
+            return true;
+    return false;
+}
+
 static tsr_status read_head(struct table *table, struct columns *out)
 {
     *out = (struct columns){.total = SIZE_MAX, .reserved = SIZE_MAX};
@@ -267,8 +278,10 @@ static tsr_status read_head(struct table *table, struct columns *out)
             out->total = i;
         else if (!strcmp(name, "reserved_bytes"))
             out->reserved = i;
-        else if (out->category[i] < 0)
-            return bad(table, "column", name, "CATEGORY_bytes, total_bytes or reserved_bytes");
+        else if (out->category[i] < 0 && !is_not_compared(name))
+            return bad(table, "column", name,
+                       "CATEGORY_bytes, total_bytes, reserved_bytes, requested_bytes or "
+                       "in_use_bytes");
     }
     if (out->total == SIZE_MAX || out->reserved == SIZE_MAX)
         return bad(table, "head", table->line, "columns total_bytes and reserved_bytes");
@@ -307,9 +320,12 @@ static tsr_status read_row(const struct table *table, const struct columns *colu
     TSR_TRY(read_seconds(table, 0, &time));
     TSR_TRY(read_bytes(table, columns->total, &point.total));
     TSR_TRY(read_bytes(table, columns->reserved, &point.reserved));
-    for (size_t i = 1; i < table->n; i++)
+    for (size_t i = 1; i < table->n; i++) {
+        uint64_t bytes;
+        TSR_TRY(read_bytes(table, i, &bytes));
         if (columns->category[i] >= 0)
-            TSR_TRY(read_bytes(table, i, &point.by_category[columns->category[i]]));
+            point.by_category[columns->category[i]] = bytes;
+    }
     if (run->n == 0)
         point.phase = "";
     else if (is_repeated(&run->points[run->n - 1], &point))

@@ -57,10 +57,10 @@ static tsr_status replay_class(const struct tsr_emitted_class *class, uint32_t n
     return status;
 }
 
-/* The steady iteration unless an earlier one, or the initialisation, goes higher. */
-static uint32_t highest_of(const struct peaks *peaks, uint32_t n)
+/* The steady iteration unless another one, or what is before or after them, goes higher. */
+static uint32_t highest_of(const struct peaks *peaks, uint32_t steady, uint32_t n)
 {
-    uint32_t best = n - 1;
+    uint32_t best = steady;
     for (uint32_t i = 0; i < n; i++)
         if (peaks->of[i].allocated > peaks->of[best].allocated)
             best = i;
@@ -75,7 +75,7 @@ static tsr_status find_peak(const struct tsr_emission *emission, struct tsr_expl
     for (uint32_t i = 0; i < emission->n_classes; i++) {
         struct peaks mine = {0};
         TSR_TRY(replay_class(&emission->classes[i], n, &mine));
-        uint32_t at = highest_of(&mine, n);
+        uint32_t at = highest_of(&mine, emission->steady, n);
         if (e->class && mine.of[at].allocated <= peaks->of[e->iteration].allocated)
             continue;
         *peaks = mine;
@@ -141,8 +141,7 @@ static tsr_status add_moment(const struct tsr_explained *e, size_t instr, json_t
     struct tsr_memory *memory = NULL;
     json_t *alive = NULL, *allocator = NULL;
     TSR_TRY(tsr_explain_memory_at(e, instr + 1, &memory));
-    tsr_status status =
-        tsr_explain_alive(memory, e->program->tables, e->program->iteration, &alive);
+    tsr_status status = tsr_explain_alive(memory, e->program, &alive);
     if (status == TSR_OK)
         status = tsr_explain_allocator(memory, e->program->tables, &allocator);
     tsr_memory_destroy(memory);
@@ -156,6 +155,40 @@ static json_t *known(uint64_t bytes)
     return bytes ? json_integer((json_int_t)bytes) : json_null();
 }
 
+static json_t *unless_negative(int64_t bytes)
+{
+    return bytes >= 0 ? json_integer((json_int_t)bytes) : json_null();
+}
+
+/* Everything that the card must hold, as in the tables of `compare`. */
+static json_t *card_json(const struct tsr_row *row)
+{
+    return json_pack(
+        "{s:I, s:o, s:o, s:o, s:I, s:o, s:o}", "most_reserved_bytes",
+        (json_int_t)row->most_reserved, "context_bytes", unless_negative(row->context_bytes),
+        "library_bytes", unless_negative(row->library_bytes), "nccl_bytes",
+        unless_negative(row->nccl_bytes), "needed_bytes", (json_int_t)row->needed, "usable_bytes",
+        known(row->usable_bytes), "fits", row->fits < 0 ? json_null() : json_boolean(row->fits));
+}
+
+/* The parts of the run that `phases` names. */
+static json_t *sections_json(const struct tsr_row *row)
+{
+    json_t *list = json_array();
+    for (int i = 0; i < TSR_N_SECTIONS; i++) {
+        const struct tsr_section_peak *s = &row->sections[i];
+        if (!(row->show_sections >> i & 1) || !s->there)
+            continue;
+        json_array_append_new(
+            list, json_pack("{s:s, s:I, s:I, s:I, s:I, s:s, s:s}", "section", tsr_words_sections[i],
+                            "allocated_bytes", (json_int_t)s->allocated, "reserved_bytes",
+                            (json_int_t)s->reserved, "host_bytes", (json_int_t)s->host,
+                            "pinned_bytes", (json_int_t)s->pinned, "phase", s->phase, "module",
+                            *s->module ? s->module : "(root)"));
+    }
+    return list;
+}
+
 static void add_head(const struct tsr_job *job, json_t *out)
 {
     char words[160] = "";
@@ -166,10 +199,10 @@ static void add_head(const struct tsr_job *job, json_t *out)
     json_object_set_new(out, "model", json_string(job->model.name));
     json_object_set_new(out, "cluster", json_string(job->cluster.name));
     json_object_set_new(out, "world", json_integer(job->world));
-    json_object_set_new(out, "usable_bytes", known(job->cluster.gpu.visible_bytes));
 }
 
-tsr_status tsr_explain(const struct tsr_job *job, const struct tsr_emission *emission, json_t *out)
+tsr_status tsr_explain(const struct tsr_job *job, const struct tsr_emission *emission,
+                       const struct tsr_row *row, json_t *out)
 {
     struct tsr_explained e;
     struct peaks peaks = {0};
@@ -177,6 +210,9 @@ tsr_status tsr_explain(const struct tsr_job *job, const struct tsr_emission *emi
     const struct tsr_memory_peak *peak = &peaks.of[e.iteration];
     add_head(job, out);
     json_object_set_new(out, "peak", peak_json(emission, &e, peak));
+    json_object_set_new(out, "card", card_json(row));
+    if (row->show_sections)
+        json_object_set_new(out, "sections", sections_json(row));
     json_object_set_new(out, "iterations", iterations_json(&e, &peaks));
     TSR_TRY(add_moment(&e, peak->instr, out));
     TSR_TRY(tsr_explain_units(&e, peak->instr, out));

@@ -11,11 +11,13 @@
 
 #include "../../engine/memory.h"
 #include "emit.h"
+#include "result.h"
 
 /* Fills `out` (an object) with "peak", "alive", "unsharded", "checkpointing", "phases",
- * "next_peaks" and "allocator" of the rank class whose peak is the largest. Errors: TSR_ENOMEM. */
+ * "next_peaks" and "allocator" of the rank class whose peak is the largest; "card" and, if `phases`
+ * was given, "sections" come from the row. Errors: TSR_ENOMEM. */
 tsr_status tsr_explain(const struct tsr_job *job, const struct tsr_emission *emission,
-                       json_t *out) TSR_MUST_USE;
+                       const struct tsr_row *row, json_t *out) TSR_MUST_USE;
 
 /* Text of the whole report; `top`: rows of each table at most. */
 void tsr_explain_print(FILE *out, const json_t *report, size_t top);
@@ -24,10 +26,10 @@ void tsr_explain_print_what_if(FILE *out, const json_t *what_if);
 /* ---- parts ------------------------------------------------------------------------------------
  */
 
-/* What is alive in a memory that was replayed up to some instruction of iteration `iteration`
- * (program->iteration): {bytes, buffers, by_category, owners, modules}. */
-tsr_status tsr_explain_alive(const struct tsr_memory *memory, const struct tsr_tables *tables,
-                             int iteration, json_t **out) TSR_MUST_USE;
+/* What is alive in a memory that was replayed up to some instruction of `program`: {bytes, buffers,
+ * by_category, owners, modules}. */
+tsr_status tsr_explain_alive(const struct tsr_memory *memory, const struct tsr_program *program,
+                             json_t **out) TSR_MUST_USE;
 /* Requested, allocated and reserved bytes, and the pools. */
 tsr_status tsr_explain_allocator(const struct tsr_memory *memory, const struct tsr_tables *tables,
                                  json_t **out) TSR_MUST_USE;

@@ -52,14 +52,22 @@ static int by_bytes(const void *a, const void *b)
     return by_kind(x->first, y->first);
 }
 
+/* What initialisation and loading leave is known by their names. */
+static bool is_earlier(const struct tsr_instr *alloc, const struct tsr_program *program)
+{
+    bool is_here = alloc >= program->instrs && alloc < program->instrs + program->n_instrs;
+    return !is_here && alloc->origin.phase != TSR_PHASE_INIT &&
+           alloc->origin.phase != TSR_PHASE_LOAD;
+}
+
 static tsr_status list_items(const struct tsr_instr *const *live, size_t n,
-                             const struct tsr_tables *tables, int iteration,
-                             struct tsr_arena *arena, struct item *out)
+                             const struct tsr_program *program, struct tsr_arena *arena,
+                             struct item *out)
 {
     for (size_t i = 0; i < n; i++) {
         const struct tsr_origin *origin = &live[i]->origin;
         char buffer[32];
-        const char *owner = tsr_owner_of(tables, origin, buffer);
+        const char *owner = tsr_owner_of(program->tables, origin, buffer);
         owner = owner == buffer ? tsr_arena_strdup(arena, owner) : owner;
         if (!owner)
             return tsr_fail(TSR_ENOMEM, "out of memory");
@@ -67,8 +75,7 @@ static tsr_status list_items(const struct tsr_instr *const *live, size_t n,
                                .bytes = live[i]->block_bytes,
                                .category = live[i]->category,
                                .phase = origin->phase,
-                               .earlier = origin->phase != TSR_PHASE_INIT &&
-                                          (int)origin->iteration < iteration,
+                               .earlier = is_earlier(live[i], program),
                                .recompute = origin->recompute != 0};
     }
     return TSR_OK;
@@ -182,8 +189,8 @@ static tsr_status add_tables(struct item *items, size_t n, struct row *rows,
     return TSR_OK;
 }
 
-tsr_status tsr_explain_alive(const struct tsr_memory *memory, const struct tsr_tables *tables,
-                             int iteration, json_t **out)
+tsr_status tsr_explain_alive(const struct tsr_memory *memory, const struct tsr_program *program,
+                             json_t **out)
 {
     const struct tsr_instr **live = NULL;
     size_t n = 0;
@@ -197,7 +204,7 @@ tsr_status tsr_explain_alive(const struct tsr_memory *memory, const struct tsr_t
     tsr_status status =
         items && rows && object ? TSR_OK : tsr_fail(TSR_ENOMEM, "out of memory: live buffers");
     if (status == TSR_OK)
-        status = list_items(live, n, tables, iteration, &arena, items);
+        status = list_items(live, n, program, &arena, items);
     if (status == TSR_OK) {
         uint64_t total = tsr_memory_level_of(memory).total;
         json_object_set_new(object, "bytes", json_integer((json_int_t)total));
@@ -242,14 +249,6 @@ static struct pool pool_of(const struct tsr_memory_segment *segments, size_t n, 
     return pool;
 }
 
-static uint64_t requested_bytes(const struct tsr_instr *const *live, size_t n)
-{
-    uint64_t sum = 0;
-    for (size_t i = 0; i < n; i++)
-        sum += live[i]->bytes;
-    return sum;
-}
-
 static json_t *pool_json(const char *stream, const struct pool *pool)
 {
     return json_pack("{s:s, s:I, s:I, s:I, s:I, s:I, s:I}", "stream", stream, "segments",
@@ -264,12 +263,9 @@ tsr_status tsr_explain_allocator(const struct tsr_memory *memory, const struct t
 {
     struct tsr_memory_level level = tsr_memory_level_of(memory);
     struct tsr_memory_segment *segments = NULL;
-    const struct tsr_instr **live = NULL;
-    size_t n = 0, n_live = 0;
+    uint64_t cached = 0, inactive = 0;
+    size_t n = 0;
     *out = NULL;
-    TSR_TRY(tsr_memory_live(memory, &live, &n_live));
-    uint64_t requested = requested_bytes(live, n_live), cached = 0, inactive = 0;
-    free(live);
     TSR_TRY(tsr_memory_segments(memory, &segments, &n));
     json_t *pools = json_array();
     for (uint16_t s = 0; s < tables->n_streams; s++) {
@@ -280,10 +276,10 @@ tsr_status tsr_explain_allocator(const struct tsr_memory *memory, const struct t
             json_array_append_new(pools, pool_json(tables->streams[s].name, &pool));
     }
     free(segments);
-    *out = json_pack("{s:I, s:I, s:I, s:I, s:I, s:I, s:o}", "requested_bytes",
-                     (json_int_t)requested, "rounding_bytes", (json_int_t)(level.total - requested),
-                     "allocated_bytes", (json_int_t)level.total, "cached_bytes", (json_int_t)cached,
-                     "inactive_split_bytes", (json_int_t)inactive, "reserved_bytes",
-                     (json_int_t)level.reserved, "pools", pools);
+    *out = json_pack(
+        "{s:I, s:I, s:I, s:I, s:I, s:I, s:o}", "requested_bytes", (json_int_t)level.requested,
+        "rounding_bytes", (json_int_t)(level.total - level.requested), "allocated_bytes",
+        (json_int_t)level.total, "cached_bytes", (json_int_t)cached, "inactive_split_bytes",
+        (json_int_t)inactive, "reserved_bytes", (json_int_t)level.reserved, "pools", pools);
     return *out ? TSR_OK : tsr_fail(TSR_ENOMEM, "out of memory");
 }

@@ -7,7 +7,10 @@
 #include "args.h"
 #include "cmd.h"
 #include "explain.h"
+#include "oom.h"
+#include "peak.h"
 #include "report_file.h"
+#include "simulate.h"
 #include "study.h"
 #include "what_if.h"
 
@@ -17,9 +20,16 @@ static tsr_status gather(const struct tsr_args *args, struct tsr_experiment *exp
                          const struct tsr_job *job, json_t *report)
 {
     struct tsr_emission emission;
+    struct tsr_row row;
     json_t *what_if = NULL;
-    TSR_TRY(tsr_emit(job, &emission));
-    tsr_status status = tsr_explain(job, &emission, report);
+    tsr_row_begin(&row, job);
+    tsr_status status = tsr_emit_or_keep(job, &emission);
+    if (status != TSR_OK && status != TSR_EOOM)
+        return status;
+    status = status == TSR_EOOM ? tsr_oom_fail(job, &emission, NULL, &row)
+                                : tsr_peak_of(job, &emission, &row);
+    if (status == TSR_OK)
+        status = tsr_explain(job, &emission, &row, report);
     tsr_emission_fini(&emission);
     TSR_TRY(status);
     if (args->no_what_if)

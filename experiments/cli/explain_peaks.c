@@ -185,8 +185,7 @@ static tsr_status maximum_json(const struct tsr_explained *e, const struct point
     struct tsr_memory *memory = NULL;
     json_t *alive = NULL;
     TSR_TRY(tsr_explain_memory_at(e, point->instr + 1, &memory));
-    tsr_status status =
-        tsr_explain_alive(memory, e->program->tables, e->program->iteration, &alive);
+    tsr_status status = tsr_explain_alive(memory, e->program, &alive);
     tsr_memory_destroy(memory);
     TSR_TRY(status);
     *out = tsr_explain_place(e->program, point->instr);

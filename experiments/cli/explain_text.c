@@ -46,40 +46,98 @@ static void print_place(FILE *out, const json_t *place)
         fprintf(out, ", for %s", text_of(place, "operation"));
 }
 
+static json_int_t steady_bytes(const json_t *iterations)
+{
+    size_t i;
+    json_t *row;
+    json_array_foreach(iterations, i, row)
+    {
+        if (!strcmp(text_of(row, "iteration"), "steady"))
+            return number_of(row, "allocated_bytes");
+    }
+    return 0;
+}
+
 static void print_iterations(FILE *out, const json_t *iterations)
 {
     size_t i;
     json_t *row;
-    json_int_t steady =
-        number_of(json_array_get(iterations, json_array_size(iterations) - 1), "allocated_bytes");
+    json_int_t steady = steady_bytes(iterations);
     fprintf(out, "  by iteration:");
     json_array_foreach(iterations, i, row)
     {
         char bytes[TEXT_BYTES];
+        const char *name = text_of(row, "iteration");
+        bool is_between = !strcmp(name, "early") || !strcmp(name, "step2");
         /* Those between the first and the steady one are worth a word if they go higher. */
-        if (strcmp(text_of(row, "iteration"), "early") != 0 ||
-            number_of(row, "allocated_bytes") > steady)
-            fprintf(out, "%s %s %s", i ? "," : "", text_of(row, "iteration"),
-                    bytes_of(row, "allocated_bytes", bytes));
+        if (!is_between || number_of(row, "allocated_bytes") > steady)
+            fprintf(out, "%s %s %s", i ? "," : "", name, bytes_of(row, "allocated_bytes", bytes));
     }
     fprintf(out, "\n");
+}
+
+/* "0.51 GiB", or "?" for null. */
+static const char *known_bytes(const json_t *object, const char *key, char text[TEXT_BYTES])
+{
+    return json_is_integer(json_object_get(object, key)) ? bytes_of(object, key, text) : "?";
+}
+
+static void print_card(FILE *out, const json_t *card)
+{
+    const json_t *fits = json_object_get(card, "fits");
+    char need[TEXT_BYTES], reserved[TEXT_BYTES], context[TEXT_BYTES], libraries[TEXT_BYTES];
+    char nccl[TEXT_BYTES], usable[TEXT_BYTES];
+    fprintf(out,
+            "  card: needs %s (%s reserved at most, context %s, libraries %s, NCCL %s); the card "
+            "has %s: %s\n",
+            bytes_of(card, "needed_bytes", need), bytes_of(card, "most_reserved_bytes", reserved),
+            known_bytes(card, "context_bytes", context),
+            known_bytes(card, "library_bytes", libraries), known_bytes(card, "nccl_bytes", nccl),
+            known_bytes(card, "usable_bytes", usable),
+            json_is_true(fits)    ? "fits"
+            : json_is_false(fits) ? "does NOT fit"
+                                  : "may fit, not all is known");
+}
+
+/* "steady iteration, "; nothing where the phase says it: "save, lm_head, for all_gather". */
+static void print_when(FILE *out, const json_t *peak)
+{
+    const char *iteration = text_of(peak, "iteration");
+    if (strcmp(iteration, text_of(peak, "phase")) != 0)
+        fprintf(out, "%s%s, ", iteration,
+                number_of(peak, "iteration_number") >= 0 ? " iteration" : "");
+    print_place(out, peak);
+}
+
+static void print_sections(FILE *out, const json_t *sections)
+{
+    size_t i;
+    json_t *row;
+    fprintf(out, "\nPeak of each part of the run (allocated, reserved, host, pinned)\n");
+    json_array_foreach(sections, i, row)
+    {
+        char allocated[TEXT_BYTES], reserved[TEXT_BYTES], host[TEXT_BYTES], pinned[TEXT_BYTES];
+        fprintf(out, "  %-6s %10s %10s %10s %10s  %s, %s\n", text_of(row, "section"),
+                bytes_of(row, "allocated_bytes", allocated),
+                bytes_of(row, "reserved_bytes", reserved), bytes_of(row, "host_bytes", host),
+                bytes_of(row, "pinned_bytes", pinned), text_of(row, "phase"),
+                text_of(row, "module"));
+    }
 }
 
 static void print_peak(FILE *out, const json_t *report)
 {
     const json_t *peak = json_object_get(report, "peak");
-    char allocated[TEXT_BYTES], reserved[TEXT_BYTES], requested[TEXT_BYTES], usable[TEXT_BYTES];
+    char allocated[TEXT_BYTES], reserved[TEXT_BYTES], requested[TEXT_BYTES];
     fprintf(out, "%s", text_of(report, "model"));
     if (*text_of(report, "cluster"))
         fprintf(out, " on %s", text_of(report, "cluster"));
     fprintf(out, ", %" JSON_INTEGER_FORMAT " GPUs, strategy %s: %s\n\n", number_of(report, "world"),
             text_of(report, "strategy"), text_of(report, "summary"));
-    fprintf(out, "Peak: %s allocated, %s reserved; the card has %s\n",
-            bytes_of(peak, "allocated_bytes", allocated),
-            bytes_of(peak, "reserved_bytes", reserved),
-            number_of(report, "usable_bytes") ? bytes_of(report, "usable_bytes", usable) : "?");
-    fprintf(out, "  when: %s iteration, ", text_of(peak, "iteration"));
-    print_place(out, peak);
+    fprintf(out, "Peak: %s allocated, %s reserved\n", bytes_of(peak, "allocated_bytes", allocated),
+            bytes_of(peak, "reserved_bytes", reserved));
+    fprintf(out, "  when: ");
+    print_when(out, peak);
     fprintf(out, "\n  what: %s, %s requested (instruction %" JSON_INTEGER_FORMAT ")\n",
             *text_of(peak, "category") ? text_of(peak, "category") : "the level at the start",
             bytes_of(peak, "requested_bytes", requested), number_of(peak, "instruction"));
@@ -89,6 +147,7 @@ static void print_peak(FILE *out, const json_t *report)
             number_of(peak, "rank"), number_of(peak, "rank_class") + 1,
             number_of(peak, "rank_classes"));
     print_iterations(out, json_object_get(report, "iterations"));
+    print_card(out, json_object_get(report, "card"));
 }
 
 /* ---- what is alive --------------------------------------------------------------------------- */
@@ -166,7 +225,7 @@ static void print_alive(FILE *out, const json_t *alive, size_t top)
 
 /* ---- questions of debugging ------------------------------------------------------------------ */
 
-static void print_unsharded(FILE *out, const json_t *unsharded, size_t top)
+static void print_unsharded(FILE *out, const json_t *unsharded, bool is_step, size_t top)
 {
     const json_t *rows = json_object_get(unsharded, "at_peak");
     const json_t *most = json_object_get(unsharded, "most");
@@ -184,8 +243,9 @@ static void print_unsharded(FILE *out, const json_t *unsharded, size_t top)
                 bytes_of(row, "unsharded_param_bytes", param),
                 bytes_of(row, "all_gather_bytes", gather));
     }
-    fprintf(out, "  most in this iteration: %s in %" JSON_INTEGER_FORMAT " units, ",
-            bytes_of(most, "bytes", param), number_of(most, "units"));
+    fprintf(out, "  most in this %s: %s in %" JSON_INTEGER_FORMAT " units, ",
+            is_step ? "iteration" : "part of the run", bytes_of(most, "bytes", param),
+            number_of(most, "units"));
     print_place(out, most);
     fprintf(out, "\n");
 }
@@ -291,9 +351,13 @@ static void print_allocator(FILE *out, const json_t *a)
 
 void tsr_explain_print(FILE *out, const json_t *report, size_t top)
 {
+    const json_t *sections = json_object_get(report, "sections");
     print_peak(out, report);
+    if (sections)
+        print_sections(out, sections);
     print_alive(out, json_object_get(report, "alive"), top);
-    print_unsharded(out, json_object_get(report, "unsharded"), top);
+    bool is_step = number_of(json_object_get(report, "peak"), "iteration_number") >= 0;
+    print_unsharded(out, json_object_get(report, "unsharded"), is_step, top);
     print_checkpointing(out, json_object_get(report, "checkpointing"));
     print_phases(out, json_object_get(report, "phases"));
     print_next(out, json_object_get(report, "next_peaks"), top);

@@ -302,8 +302,20 @@ static tsr_status add_checkpointing(const struct tsr_explained *e, json_t *out)
     return status;
 }
 
+/* Only a step has a backward: of a peak outside of one, the steady step tells. */
+static struct tsr_explained step_of(const struct tsr_explained *e)
+{
+    struct tsr_explained step = *e;
+    if (e->program->iteration < 0) {
+        step.iteration = e->emission->steady;
+        step.program = e->class->programs[step.iteration];
+    }
+    return step;
+}
+
 tsr_status tsr_explain_units(const struct tsr_explained *e, size_t peak, json_t *out)
 {
+    struct tsr_explained step = step_of(e);
     TSR_TRY(add_unsharded(e, peak, out));
-    return add_checkpointing(e, out);
+    return add_checkpointing(&step, out);
 }

@@ -119,8 +119,8 @@ const struct tsr_key tsr_keys[] = {
 
     /* The device allocator (PyTorch's rules). */
     {"allocator.limit", TSR_KEY_ENUM, AT(alloc_limit), "none", 0, 0, 0, tsr_words_limit,
-     "card: the allocator retries and fails as on the card; none: it never fails, rows say by how "
-     "much they do not fit"},
+     "card: the allocator has what is visible of the card less its context and libraries, and "
+     "retries and fails as there; none: it never fails, rows say by how much they do not fit"},
     {"allocator.expandable_segments", TSR_KEY_BOOL, AT(allocator.expandable_segments), "false", 0,
      0, 0, NULL, "expandable_segments:True of PYTORCH_CUDA_ALLOC_CONF"},
     {"allocator.max_split_mb", TSR_KEY_UINT, AT(allocator.max_split_bytes), "0", 0, SIZE_MAX_D,

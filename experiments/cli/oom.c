@@ -6,11 +6,12 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "../../engine/memory.h"
 #include "peak.h"
 #include "report.h"
 #include "report_file.h"
-#include "report_heap.h"
 #include "report_text.h"
+#include "simulate.h"
 
 enum { MAX_OWNERS = 20, OWNER_BYTES = 192 };
 
@@ -30,7 +31,6 @@ struct scene {
     size_t n_last;                         /* instructions of that one before the request */
     struct tsr_oom oom;
     uint64_t by_category[TSR_N_CATEGORIES];
-    uint64_t largest_hole;
     struct owner *owners; /* the largest first */
     size_t n_owners, cap_owners;
     const char *where; /* module or group of the request */
@@ -48,15 +48,19 @@ static size_t before_unwinding(const struct tsr_program *program, uint64_t at_en
     return n;
 }
 
-static tsr_status replay(struct tsr__heap *heap, const struct scene *scene, size_t n_last)
+/* Up to n_last instructions of the program that was cut off. */
+static tsr_status replay(const struct scene *scene, size_t n_last, struct tsr_memory **out)
 {
-    for (uint32_t i = 0; i < scene->n; i++) {
-        const struct tsr_program *program = scene->class->programs[i];
-        size_t n = i + 1 == scene->n ? n_last : program->n_instrs;
-        for (size_t k = 0; k < n; k++)
-            TSR_TRY(tsr__heap_apply(heap, &program->instrs[k]));
-    }
-    return TSR_OK;
+    TSR_TRY(tsr_memory_create(out));
+    tsr_status status = TSR_OK;
+    for (uint32_t i = 0; i < scene->n && status == TSR_OK; i++)
+        status = tsr_memory_replay_part(*out, scene->class->programs[i], 0,
+                                        i + 1 == scene->n ? n_last : SIZE_MAX);
+    if (status == TSR_OK)
+        return TSR_OK;
+    tsr_memory_destroy(*out);
+    *out = NULL;
+    return status;
 }
 
 /* ---- owners ------------------------------------------------------------------------------- */
@@ -106,42 +110,34 @@ static int larger_first(const void *a, const void *b)
     return order ? order : (int)x->category - (int)y->category;
 }
 
-static tsr_status find_owners(struct scene *scene, const struct tsr__heap *heap)
+static tsr_status find_owners(struct scene *scene, const struct tsr_memory *memory)
 {
     const struct tsr_tables *tables = scene->class->programs[scene->n - 1]->tables;
-    for (uint32_t i = 0; i < heap->n_buffers; i++) {
-        const struct tsr_instr *alloc = heap->live[i];
-        if (!alloc)
-            continue;
-        scene->by_category[alloc->category] += alloc->block_bytes;
-        TSR_TRY(add_to_owner(scene, tables, alloc));
-    }
+    struct tsr_memory_level level = tsr_memory_level_of(memory);
+    const struct tsr_instr **live = NULL;
+    size_t n = 0;
+    memcpy(scene->by_category, level.by_category, sizeof scene->by_category);
+    scene->where = tsr__module_of(tables, &scene->oom.origin);
+    tsr_status status = tsr_memory_live(memory, &live, &n);
+    for (size_t i = 0; i < n && status == TSR_OK; i++)
+        status = add_to_owner(scene, tables, live[i]);
+    free(live);
     if (scene->n_owners)
         qsort(scene->owners, scene->n_owners, sizeof *scene->owners, larger_first);
-    scene->where = tsr__module_of(tables, &scene->oom.origin);
-    return TSR_OK;
+    return status;
 }
 
 static tsr_status look(struct scene *scene)
 {
-    struct tsr__heap heap;
-    const struct tsr_program *const *programs =
-        (const struct tsr_program *const *)scene->class->programs;
-    const struct tsr_program *last = programs[scene->n - 1];
-    TSR_TRY(tsr__heap_init(&heap, programs, scene->n));
-    tsr_status status = replay(&heap, scene, last->n_instrs);
-    scene->n_last = before_unwinding(last, heap.allocated, scene->oom.stats.allocated);
-    tsr__heap_fini(&heap);
-    TSR_TRY(status);
-    TSR_TRY(tsr__heap_init(&heap, programs, scene->n));
-    status = replay(&heap, scene, scene->n_last);
-    if (status == TSR_OK) {
-        tsr__heap_tidy(&heap);
-        status = tsr__heap_largest_hole(&heap, &scene->largest_hole);
-    }
-    if (status == TSR_OK)
-        status = find_owners(scene, &heap);
-    tsr__heap_fini(&heap);
+    const struct tsr_program *last = scene->class->programs[scene->n - 1];
+    struct tsr_memory *memory = NULL;
+    TSR_TRY(replay(scene, last->n_instrs, &memory));
+    scene->n_last =
+        before_unwinding(last, tsr_memory_level_of(memory).total, scene->oom.memory.allocated);
+    tsr_memory_destroy(memory);
+    TSR_TRY(replay(scene, scene->n_last, &memory));
+    tsr_status status = find_owners(scene, memory);
+    tsr_memory_destroy(memory);
     return status;
 }
 
@@ -155,11 +151,6 @@ static void put_bytes(char *out, size_t size, uint64_t bytes)
         (void)snprintf(out, size, "%.2f MiB", (double)bytes / (double)(UINT64_C(1) << 20));
     else
         (void)snprintf(out, size, "%" PRIu64 " bytes", bytes);
-}
-
-static uint64_t device_free(const struct tsr_oom *oom)
-{
-    return oom->device_bytes > oom->stats.reserved ? oom->device_bytes - oom->stats.reserved : 0;
 }
 
 /* The largest category not yet named in `named`; TSR_N_CATEGORIES: none. */
@@ -195,22 +186,24 @@ static void put_line(const struct scene *scene, char *out, size_t size)
 {
     const struct tsr_oom *oom = &scene->oom;
     const struct tsr_program *program = scene->class->programs[scene->n - 1];
-    char step[32], bytes[48], free_bytes[48], cached[48], hole[48], most[160];
+    char step[32], bytes[24], free_bytes[24], cached[24], hole[24], usable[24], most[160];
     bool in_step = program->iteration >= 0;
     (void)snprintf(step, sizeof step, in_step ? "iteration %d, " : "", program->iteration);
-    put_bytes(bytes, sizeof bytes, oom->bytes);
-    put_bytes(free_bytes, sizeof free_bytes, device_free(oom));
-    put_bytes(cached, sizeof cached, oom->stats.reserved - oom->stats.allocated);
-    put_bytes(hole, sizeof hole, scene->largest_hole);
+    put_bytes(bytes, sizeof bytes, oom->memory.requested);
+    put_bytes(free_bytes, sizeof free_bytes, oom->memory.free);
+    put_bytes(cached, sizeof cached, oom->memory.cached);
+    put_bytes(hole, sizeof hole, oom->memory.largest_cached);
+    put_bytes(usable, sizeof usable, oom->memory.largest_usable);
     put_most(scene, most, sizeof most);
-    (void)snprintf(out, size,
-                   "out of memory: rank %" PRIu32 ", %s%s, %.120s: %s for %s do not fit; free: %s "
-                   "on the device, %s cached (largest block %s); allocated %.2f of %.2f GiB "
-                   "reserved, card %.2f GiB; most: %s",
-                   scene->class->rank, step, tsr_phase_name(oom->origin.phase), scene->where, bytes,
-                   tsr_category_name(oom->category), free_bytes, cached, hole,
-                   (double)oom->stats.allocated / TSR__GIB, (double)oom->stats.reserved / TSR__GIB,
-                   (double)oom->device_bytes / TSR__GIB, most);
+    (void)snprintf(
+        out, size,
+        "out of memory: rank %" PRIu32 ", %s%s, %.120s: %s for %s do not fit; free: %s "
+        "on the device, %s cached (largest block %s, on its stream %s); allocated %.2f of %.2f GiB "
+        "reserved, the card less its context %.2f GiB; most: %s",
+        scene->class->rank, step, tsr_phase_name(oom->origin.phase), scene->where, bytes,
+        tsr_category_name(oom->category), free_bytes, cached, hole, usable,
+        (double)oom->memory.allocated / TSR__GIB, (double)oom->memory.reserved / TSR__GIB,
+        (double)oom->memory.limit / TSR__GIB, most);
 }
 
 /* ---- what would have fitted ---------------------------------------------------------------- */
@@ -296,16 +289,18 @@ static void put_request(FILE *out, const struct scene *scene)
     put_key_text(out, "hook", tsr_hook_name(oom->origin.hook));
     put_key_text(out, "module", scene->where);
     put_key_text(out, "category", tsr_category_name(oom->category));
-    put_key_text(
-        out, "stream",
-        oom->stream < program->tables->n_streams ? program->tables->streams[oom->stream].name : "");
-    put_key_bytes(out, "requested_bytes", oom->bytes);
-    put_key_bytes(out, "device_bytes", oom->device_bytes);
-    put_key_bytes(out, "device_free_bytes", device_free(oom));
-    put_key_bytes(out, "reserved_bytes", oom->stats.reserved);
-    put_key_bytes(out, "allocated_bytes", oom->stats.allocated);
-    put_key_bytes(out, "cached_bytes", oom->stats.reserved - oom->stats.allocated);
-    put_key_bytes(out, "largest_free_block_bytes", scene->largest_hole);
+    put_key_text(out, "stream",
+                 oom->memory.stream < program->tables->n_streams
+                     ? program->tables->streams[oom->memory.stream].name
+                     : "");
+    put_key_bytes(out, "requested_bytes", oom->memory.requested);
+    put_key_bytes(out, "device_bytes", oom->memory.limit);
+    put_key_bytes(out, "device_free_bytes", oom->memory.free);
+    put_key_bytes(out, "reserved_bytes", oom->memory.reserved);
+    put_key_bytes(out, "allocated_bytes", oom->memory.allocated);
+    put_key_bytes(out, "cached_bytes", oom->memory.cached);
+    put_key_bytes(out, "largest_free_block_bytes", oom->memory.largest_cached);
+    put_key_bytes(out, "largest_usable_block_bytes", oom->memory.largest_usable);
 }
 
 static tsr_status write_json(FILE *out, const void *user)
@@ -386,4 +381,14 @@ tsr_status tsr_oom_report(const struct tsr_job *job, const struct tsr_emission *
         status = write_files(&scene, dir);
     free(scene.owners);
     return status;
+}
+
+tsr_status tsr_oom_fail(const struct tsr_job *job, const struct tsr_emission *emission,
+                        const char *dir, struct tsr_row *row)
+{
+    tsr_row_fail(row, TSR_EOOM);
+    tsr_status status = tsr_oom_report(job, emission, dir, row);
+    if (status != TSR_OK)
+        tsr_row_fail(row, status);
+    return status == TSR_OK ? tsr_fail(TSR_EOOM, "%s", row->failure) : status;
 }

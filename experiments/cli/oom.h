@@ -16,4 +16,9 @@ tsr_status tsr_oom_report(const struct tsr_job *job, const struct tsr_emission *
  * Emits a few more strategies; one rank of each. */
 tsr_status tsr_oom_remedy(const struct tsr_job *job, struct tsr_row *row) TSR_MUST_USE;
 
+/* A row that failed with TSR_EOOM, told by that report; returns TSR_EOOM with its line, or what
+ * went wrong on the way. */
+tsr_status tsr_oom_fail(const struct tsr_job *job, const struct tsr_emission *emission,
+                        const char *dir, struct tsr_row *row) TSR_MUST_USE;
+
 #endif

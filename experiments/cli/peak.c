@@ -53,6 +53,7 @@ static void take_program(const struct tsr_emission *emission, uint32_t i,
 {
     enum tsr_section section = tsr_section_of(emission, i);
     row->most_reserved = tsr_max_u64(row->most_reserved, peak->reserved);
+    row->most_requested = tsr_max_u64(row->most_requested, peak->requested);
     row->host_bytes = tsr_max_u64(row->host_bytes, host->most.host);
     row->pinned_bytes = tsr_max_u64(row->pinned_bytes, host->most.held);
     if (section < TSR_N_SECTIONS)

@@ -26,9 +26,8 @@ enum tsr_plan_state {
 /* What a child process finds out about a configuration; plain data. */
 struct tsr_plan_measure {
     struct tsr_row row;
-    double bound_s;      /* the step takes at least this; 0: unknown */
-    uint64_t live_bytes; /* most bytes that tensors asked for at a time: no allocator needs less */
-    uint64_t key;        /* equal: the same programs, memory and simulation */
+    double bound_s; /* the step takes at least this; 0: unknown */
+    uint64_t key;   /* equal: the same programs, memory and simulation */
 };
 
 struct tsr_plan_point {

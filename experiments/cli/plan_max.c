@@ -204,7 +204,7 @@ static void put_markdown(FILE *out, const struct solver *s, const struct probe *
                 s->key);
     fprintf(out,
             "\n%zu configurations were emitted, none simulated. `needs`: reserved memory at "
-            "its most, context and NCCL.\n",
+            "its most, context, libraries and NCCL.\n",
             s->n);
 }
 

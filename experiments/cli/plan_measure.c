@@ -21,59 +21,6 @@ double tsr_plan_time(const struct tsr_row *row)
     return row->tokens_per_rank ? row->steady.step_s / (double)row->tokens_per_rank : 0;
 }
 
-/* ---- what tensors ask for ---------------------------------------------------------------- */
-
-struct live {
-    uint64_t *bytes; /* [buffer id]: requested */
-    size_t cap;
-    uint64_t total, most;
-};
-
-static bool note_alloc(struct live *live, const struct tsr_instr *instr)
-{
-    if (instr->buffer >= live->cap) {
-        size_t cap = 2 * ((size_t)instr->buffer + 512);
-        uint64_t *bigger = realloc(live->bytes, cap * sizeof *bigger);
-        if (!bigger)
-            return false;
-        memset(bigger + live->cap, 0, (cap - live->cap) * sizeof *bigger);
-        live->bytes = bigger;
-        live->cap = cap;
-    }
-    live->bytes[instr->buffer] = instr->bytes;
-    live->total += instr->bytes;
-    return true;
-}
-
-static bool replay_live(struct live *live, const struct tsr_program *program)
-{
-    for (size_t i = 0; i < program->n_instrs; i++) {
-        const struct tsr_instr *instr = &program->instrs[i];
-        if (instr->kind == TSR_ALLOC && !note_alloc(live, instr))
-            return false;
-        if (instr->kind == TSR_FREE && instr->buffer < live->cap) {
-            live->total -= live->bytes[instr->buffer];
-            live->bytes[instr->buffer] = 0;
-        }
-        live->most = tsr_max_u64(live->most, live->total);
-    }
-    return true;
-}
-
-static tsr_status live_bytes(const struct tsr_emission *emission, uint64_t *most)
-{
-    bool ok = true;
-    *most = 0;
-    for (uint32_t c = 0; c < emission->n_classes && ok; c++) {
-        struct live live = {0};
-        for (uint32_t i = 0; i < emission->n_iterations && ok; i++)
-            ok = replay_live(&live, emission->classes[c].programs[i]);
-        *most = tsr_max_u64(*most, live.most);
-        free(live.bytes);
-    }
-    return ok ? TSR_OK : tsr_fail(TSR_ENOMEM, "out of memory");
-}
-
 /* ---- bound and key ----------------------------------------------------------------------- */
 
 static tsr_status bound(const struct tsr_job *job, const struct tsr_emission *emission, double *out)
@@ -129,8 +76,6 @@ static tsr_status emit(const struct tsr_job *job, bool with_bound, struct tsr_pl
     struct tsr_emission emission;
     TSR_TRY(tsr_emit(job, &emission));
     tsr_status status = tsr_peak_of(job, &emission, &out->row);
-    if (status == TSR_OK)
-        status = live_bytes(&emission, &out->live_bytes);
     if (status == TSR_OK && with_bound)
         status = bound(job, &emission, &out->bound_s);
     if (status == TSR_OK)

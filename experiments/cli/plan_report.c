@@ -190,7 +190,7 @@ static void put_markdown(FILE *out, const struct tsr_plan *plan)
     fprintf(out,
             "All times are simulated, for the device file %s; ordered by tokens per second.\n"
             "`peak`: allocated memory of the fullest GPU. `needs`: what the card must have for it: "
-            "reserved memory at its most, context and NCCL.\n"
+            "reserved memory at its most, context, libraries and NCCL.\n"
             "`front`: nothing else that fits is as fast and as small. `alike`: other "
             "configurations with the same figures.\n",
             job->cluster.gpu.path);

@@ -157,7 +157,7 @@ static bool is_too_large(const struct tsr_plan *plan, size_t i)
         size_t smaller = tsr_plan_with(space, i, k, value_of_rank(axis, rank - 1));
         const struct tsr_plan_point *point = &plan->points[smaller];
         if (point->state == TSR_PLAN_TOO_LARGE ||
-            (emitted(point) && point->m.live_bytes > plan->budget))
+            (emitted(point) && point->m.row.most_requested > plan->budget))
             return true;
     }
     return false;

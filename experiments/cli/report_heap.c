@@ -1,7 +1,6 @@
-/* report_heap.c: live buffers by id, held memory as a list of ranges. */
+/* report_heap.c: live buffers by address, held memory as a list of ranges. */
 #include "report_heap.h"
 
-#include <inttypes.h>
 #include <stdlib.h>
 
 uint32_t tsr__n_buffers(const struct tsr_program *const *programs, uint32_t n)
@@ -18,43 +17,17 @@ uint32_t tsr__n_buffers(const struct tsr_program *const *programs, uint32_t n)
     return n_buffers;
 }
 
-tsr_status tsr__heap_init(struct tsr__heap *heap, const struct tsr_program *const *programs,
-                          uint32_t n)
+tsr_status tsr__heap_init(struct tsr__heap *heap)
 {
-    *heap = (struct tsr__heap){.n_buffers = tsr__n_buffers(programs, n)};
-    heap->live = calloc(heap->n_buffers ? heap->n_buffers : 1, sizeof *heap->live);
-    return heap->live ? TSR_OK
-                      : tsr_fail(TSR_ENOMEM, "no memory left for %u buffers", heap->n_buffers);
+    *heap = (struct tsr__heap){0};
+    return tsr_memory_create(&heap->memory);
 }
 
 void tsr__heap_fini(struct tsr__heap *heap)
 {
-    free(heap->live);
+    tsr_memory_destroy(heap->memory);
     free(heap->ranges);
     *heap = (struct tsr__heap){0};
-}
-
-/* ---- blocks ------------------------------------------------------------------------------- */
-
-static tsr_status on_alloc(struct tsr__heap *heap, const struct tsr_instr *instr)
-{
-    if (instr->buffer >= heap->n_buffers || heap->live[instr->buffer])
-        return tsr_fail(TSR_EASSERT, "buffer %" PRIu32 " is allocated twice", instr->buffer);
-    heap->live[instr->buffer] = instr;
-    heap->allocated += instr->block_bytes;
-    heap->requested += instr->bytes;
-    return TSR_OK;
-}
-
-static tsr_status on_free(struct tsr__heap *heap, const struct tsr_instr *instr)
-{
-    if (instr->buffer >= heap->n_buffers || !heap->live[instr->buffer])
-        return tsr_fail(TSR_EASSERT, "buffer %" PRIu32 " is freed and was not allocated",
-                        instr->buffer);
-    heap->allocated -= heap->live[instr->buffer]->block_bytes;
-    heap->requested -= heap->live[instr->buffer]->bytes;
-    heap->live[instr->buffer] = NULL;
-    return TSR_OK;
 }
 
 /* ---- held memory -------------------------------------------------------------------------- */
@@ -78,7 +51,6 @@ static tsr_status add_range(struct tsr__heap *heap, const struct tsr_instr *inst
                                .origin = instr};
     if (!TSR_PUSH(heap->ranges, heap->n_ranges, heap->cap_ranges, range))
         return tsr_fail(TSR_ENOMEM, "no memory left for the segments of the device");
-    heap->reserved += instr->bytes;
     return TSR_OK;
 }
 
@@ -90,7 +62,6 @@ static tsr_status cut(struct tsr__heap *heap, size_t i, uint64_t from, uint64_t 
     range->bytes = from - range->address;
     behind.address = to;
     behind.bytes = end - to;
-    heap->reserved -= to - from;
     if (behind.bytes && !TSR_PUSH(heap->ranges, heap->n_ranges, heap->cap_ranges, behind))
         return tsr_fail(TSR_ENOMEM, "no memory left for the segments of the device");
     if (!heap->ranges[i].bytes)
@@ -111,20 +82,13 @@ static tsr_status remove_range(struct tsr__heap *heap, const struct tsr_instr *i
     return TSR_OK;
 }
 
-tsr_status tsr__heap_apply(struct tsr__heap *heap, const struct tsr_instr *instr)
+tsr_status tsr__heap_apply(struct tsr__heap *heap, const struct tsr_program *program, size_t i)
 {
-    switch (instr->kind) {
-    case TSR_ALLOC:
-        return on_alloc(heap, instr);
-    case TSR_FREE:
-        return on_free(heap, instr);
-    case TSR_SEGMENT_ALLOC:
+    const struct tsr_instr *instr = &program->instrs[i];
+    TSR_TRY(tsr_memory_replay_part(heap->memory, program, i, i + 1));
+    if (instr->kind == TSR_SEGMENT_ALLOC)
         return add_range(heap, instr);
-    case TSR_SEGMENT_FREE:
-        return remove_range(heap, instr);
-    default:
-        return TSR_OK;
-    }
+    return instr->kind == TSR_SEGMENT_FREE ? remove_range(heap, instr) : TSR_OK;
 }
 
 /* ---- in order of address ------------------------------------------------------------------ */
@@ -162,37 +126,8 @@ static int by_block_address(const void *a, const void *b)
 
 tsr_status tsr__heap_live(const struct tsr__heap *heap, const struct tsr_instr ***out, size_t *n)
 {
-    const struct tsr_instr **live = malloc((heap->n_buffers + (size_t)1) * sizeof *live);
-    *n = 0;
-    *out = live;
-    if (!live)
-        return tsr_fail(TSR_ENOMEM, "no memory left for %u buffers", heap->n_buffers);
-    for (uint32_t i = 0; i < heap->n_buffers; i++) {
-        if (heap->live[i])
-            live[(*n)++] = heap->live[i];
-    }
+    TSR_TRY(tsr_memory_live(heap->memory, out, n));
     if (*n)
-        qsort(live, *n, sizeof *live, by_block_address);
-    return TSR_OK;
-}
-
-tsr_status tsr__heap_largest_hole(const struct tsr__heap *heap, uint64_t *bytes)
-{
-    const struct tsr_instr **live;
-    size_t n, k = 0;
-    *bytes = 0;
-    TSR_TRY(tsr__heap_live(heap, &live, &n));
-    for (size_t i = 0; i < heap->n_ranges; i++) {
-        const struct tsr__range *range = &heap->ranges[i];
-        uint64_t at = range->address, end = range->address + range->bytes;
-        while (k < n && live[k]->address < range->address)
-            k++;
-        for (; k < n && live[k]->address < end; k++) {
-            *bytes = tsr_max_u64(*bytes, live[k]->address - at);
-            at = live[k]->address + live[k]->block_bytes;
-        }
-        *bytes = tsr_max_u64(*bytes, end - at);
-    }
-    free(live);
+        qsort(*out, *n, sizeof(**out), by_block_address);
     return TSR_OK;
 }

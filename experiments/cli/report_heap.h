@@ -1,10 +1,11 @@
-/* report_heap.h: what is where on the device: live buffers and the memory behind them, from the
- * ALLOC, FREE and SEGMENT_* instructions of a run, iteration after iteration.
+/* report_heap.h: what is where on the device: the live buffers of engine/memory.h, and the
+ * addresses of the memory behind them, from the SEGMENT_* instructions of a run, iteration after
+ * iteration.
  */
 #ifndef TSR_CLI_REPORT_HEAP_H
 #define TSR_CLI_REPORT_HEAP_H
 
-#include "../../engine/program.h"
+#include "../../engine/memory.h"
 
 /* Memory that the allocator holds, contiguous. */
 struct tsr__range {
@@ -16,28 +17,23 @@ struct tsr__range {
 };
 
 struct tsr__heap {
-    const struct tsr_instr **live; /* [n_buffers]: the ALLOC of a live buffer, else NULL */
-    uint32_t n_buffers;
+    struct tsr_memory *memory; /* the live buffers */
     struct tsr__range *ranges;
     size_t n_ranges, cap_ranges;
-    uint64_t allocated, requested, reserved; /* bytes */
 };
 
-/* For the buffers of these programs. Errors: TSR_ENOMEM. */
-tsr_status tsr__heap_init(struct tsr__heap *heap, const struct tsr_program *const *programs,
-                          uint32_t n) TSR_MUST_USE;
+/* Errors: TSR_ENOMEM. */
+tsr_status tsr__heap_init(struct tsr__heap *heap) TSR_MUST_USE;
 void tsr__heap_fini(struct tsr__heap *heap);
-/* Other kinds change nothing. Borrows the instruction. Errors: TSR_EASSERT for a buffer that is
- * allocated twice or freed without being allocated; TSR_ENOMEM. */
-tsr_status tsr__heap_apply(struct tsr__heap *heap, const struct tsr_instr *instr) TSR_MUST_USE;
+/* Instruction i of a program, which must stay. Errors: those of tsr_memory_replay_part(). */
+tsr_status tsr__heap_apply(struct tsr__heap *heap, const struct tsr_program *program,
+                           size_t i) TSR_MUST_USE;
 
 /* Sorts the ranges by address; pieces of one expandable segment that touch become one. */
 void tsr__heap_tidy(struct tsr__heap *heap);
 /* The ALLOCs of the live buffers by address; *out is to be freed. Errors: TSR_ENOMEM. */
 tsr_status tsr__heap_live(const struct tsr__heap *heap, const struct tsr_instr ***out,
                           size_t *n) TSR_MUST_USE;
-/* The largest hole between blocks inside the memory that is held; for a tidy heap. */
-tsr_status tsr__heap_largest_hole(const struct tsr__heap *heap, uint64_t *bytes) TSR_MUST_USE;
 
 /* Number of buffers of these programs: their ids are below it. */
 uint32_t tsr__n_buffers(const struct tsr_program *const *programs, uint32_t n);

@@ -18,7 +18,8 @@ struct snapshot {
     const struct tsr_history *history;
     struct tsr__frames frames;
     struct tsr__heap heap;
-    const char **purpose; /* [heap.n_buffers]: the operation that uses it first; NULL: none */
+    uint32_t n_buffers;
+    const char **purpose; /* [n_buffers]: the operation that uses it first; NULL: none */
 };
 
 /* ---- small parts of dictionaries ---------------------------------------------------------- */
@@ -84,7 +85,8 @@ static const char *name_of(const struct tsr_instr *instr)
 
 static tsr_status find_purposes(struct snapshot *s)
 {
-    s->purpose = calloc(s->heap.n_buffers ? s->heap.n_buffers : 1, sizeof *s->purpose);
+    s->n_buffers = tsr__n_buffers(s->history->programs, s->history->n);
+    s->purpose = calloc(s->n_buffers ? s->n_buffers : 1, sizeof *s->purpose);
     if (!s->purpose)
         return tsr_fail(TSR_ENOMEM, "no memory left for a snapshot");
     for (uint32_t i = 0; i < s->history->n; i++) {
@@ -92,7 +94,7 @@ static tsr_status find_purposes(struct snapshot *s)
             const struct tsr_instr *instr = &s->history->programs[i]->instrs[k];
             for (uint32_t o = 0; o < instr->n_operands; o++) {
                 uint32_t buffer = instr->operands[o].buffer;
-                if (buffer < s->heap.n_buffers && !s->purpose[buffer])
+                if (buffer < s->n_buffers && !s->purpose[buffer])
                     s->purpose[buffer] = name_of(instr);
             }
         }
@@ -142,7 +144,7 @@ static void put_event(struct snapshot *s, const char *action, uint32_t i, size_t
     put_int(s, "size", instr->bytes);
     put_int(s, "stream", instr->stream);
     put_stack(s, program, instr,
-              is_alloc && instr->buffer < s->heap.n_buffers ? s->purpose[instr->buffer] : NULL);
+              is_alloc && instr->buffer < s->n_buffers ? s->purpose[instr->buffer] : NULL);
     put_time(s, i, k);
     if (is_alloc)
         put_text(s, "category", family(instr->category));
@@ -176,14 +178,15 @@ static void put_events_of(struct snapshot *s, uint32_t i, size_t k)
 static void put_oom(struct snapshot *s)
 {
     const struct tsr_oom *oom = s->history->oom;
-    struct tsr_instr request = {
-        .kind = TSR_ALLOC, .category = oom->category, .bytes = oom->bytes, .origin = oom->origin};
-    uint64_t held = oom->stats.reserved;
+    struct tsr_instr request = {.kind = TSR_ALLOC,
+                                .category = oom->category,
+                                .bytes = oom->memory.requested,
+                                .origin = oom->origin};
     tsr__pickle_dict(&s->frames.pickle);
     put_text(s, "action", "oom");
-    put_int(s, "device_free", oom->device_bytes > held ? oom->device_bytes - held : 0);
-    put_int(s, "size", oom->bytes);
-    put_int(s, "stream", oom->stream);
+    put_int(s, "device_free", oom->memory.free);
+    put_int(s, "size", oom->memory.requested);
+    put_int(s, "stream", oom->memory.stream);
     put_stack(s, s->history->programs[s->history->n - 1], &request, NULL);
     tsr__pickle_append(&s->frames.pickle);
 }
@@ -195,7 +198,7 @@ static tsr_status put_trace(struct snapshot *s)
     tsr__pickle_list(&s->frames.pickle);
     for (uint32_t i = 0; i < s->history->n; i++) {
         for (size_t k = 0; k < n_instrs(s->history, i); k++) {
-            TSR_TRY(tsr__heap_apply(&s->heap, &s->history->programs[i]->instrs[k]));
+            TSR_TRY(tsr__heap_apply(&s->heap, s->history->programs[i], k));
             put_events_of(s, i, k);
         }
     }
@@ -392,7 +395,7 @@ static tsr_status put_all(struct snapshot *s)
 static tsr_status write_snapshot(FILE *out, const void *user)
 {
     struct snapshot s = {.history = user};
-    TSR_TRY(tsr__heap_init(&s.heap, s.history->programs, s.history->n));
+    TSR_TRY(tsr__heap_init(&s.heap));
     tsr_status status = tsr__frames_init(&s.frames, out);
     if (status == TSR_OK) {
         status = put_all(&s);

@@ -39,9 +39,10 @@ struct tsr_row {
     uint64_t usable_bytes; /* the card's visible bytes; 0: unknown */
     /* Outside the allocator, bytes; negative: unknown. */
     int64_t context_bytes, library_bytes, nccl_bytes;
-    uint64_t most_reserved; /* over all sections that were emitted */
-    uint64_t needed;        /* most_reserved with what is known to lie outside the allocator */
-    int fits;               /* everything against usable_bytes: 1 yes, 0 no, -1 unknown */
+    uint64_t most_reserved;  /* over all sections that were emitted */
+    uint64_t most_requested; /* by tensors at a time: no allocator needs less */
+    uint64_t needed;         /* most_reserved with what is known to lie outside the allocator */
+    int fits;                /* everything against usable_bytes: 1 yes, 0 no, -1 unknown */
     /* The host's memory of one rank, largest over the run and the rank classes. */
     uint64_t host_bytes, pinned_bytes;
     unsigned show_sections; /* set of 1 << enum tsr_section: those that `phases` names */

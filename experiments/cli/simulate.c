@@ -193,12 +193,9 @@ static tsr_status simulate(const struct tsr_job *job, const struct tsr_emission 
 static tsr_status run_out(const struct tsr_job *job, struct tsr_emission *emission, const char *dir,
                           struct tsr_row *row)
 {
-    tsr_row_fail(row, TSR_EOOM);
-    tsr_status status = tsr_oom_report(job, emission, dir, row);
+    tsr_status status = tsr_oom_fail(job, emission, dir, row);
     tsr_emission_fini(emission);
-    if (status != TSR_OK)
-        tsr_row_fail(row, status);
-    return status == TSR_OK ? tsr_fail(TSR_EOOM, "%s", row->failure) : status;
+    return status;
 }
 
 tsr_status tsr_simulate(const struct tsr_job *job, const struct tsr_study_info *info,

@@ -99,7 +99,7 @@ def main(published, folder):
     print("|:----|:---------|----------:|----------:|-----------:|:--------------------------------------------|")
     for row in rows_of(published):
         text, share = predict(results, row)
-        difference = "" if share is None else "%+.1f %%" % (100 * (share - 1))
+        difference = "" if share is None else "%+.1f %%" % (round(100 * (share - 1), 1) + 0.0)  # no -0.0
         print("| %s | %s | %s | %s | %s | %s |" % (
             row["row"], row["quantity"], (row["value"] + " " + row["unit"]).strip(), text or "not modelled", difference,
             bounds(results, row) if row["row"].startswith("tt") else ""))

@@ -43,8 +43,9 @@ for side in a b; do
     # What is alive at the peak, against memory.csv.
     grep -v '^#' "$tmp/out/$name/memory.csv" |
         awk -F, -v peak="$(column $name peak_allocated_bytes)" '
-            NR == 1 { n = NF; for (i = 2; i < NF - 1; i++) { sub(/_bytes$/, "", $i); name[i] = $i } next }
-            $(n - 1) == peak { for (i = 2; i < n - 1; i++) if ($i) print name[i], $i; exit }' |
+            NR == 1 { for (i = 1; i <= NF; i++) { at[$i] = i; sub(/_bytes$/, "", $i); name[i] = $i }
+                      total = at["total_bytes"]; next }
+            $total == peak { for (i = 2; i < total; i++) if ($i) print name[i], $i; exit }' |
         sort >"$tmp/row"
     sed -n '/^  "categories"/,/^  \]/p' "$out" | awk -F'"' -v key=${side}_bytes '
         /"category"/ { name = tolower($4); gsub(/ /, "_", name); sub(/optstate/, "opt_state", name) }
@@ -179,6 +180,7 @@ bad short "$head\n0,1,2\n" ':2: row: found "0"' "as many fields"
 bad time "$head\nnow,1,1,1\n" ':2: time: found "now"; allowed: seconds'
 bad bytes "$head\n0,1,-1,1\n" 'bytes: found "-1"; allowed: an integer'
 bad category "$head\n0,x,1,1\n" 'bytes: found "x"'
+bad not-compared "$head,requested_bytes\n0,1,1,1,x\n" 'bytes: found "x"'
 printf '%s\n0,1,1,1\n' $head >"$tmp/total/memory.csv"
 printf 'a,b\n' >"$tmp/total/streams.csv"
 fails 2 "streams.csv:1: head" "stream,start_s" -- diff "$tmp/total" "$tmp/bare"

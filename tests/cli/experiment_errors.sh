@@ -113,6 +113,11 @@ fails 2 "--set bath=2" batch -- compare "$base" --set bath=2
 fails 2 "--set strategies.fdsp.batch=2" "allowed: fsdp or int" -- compare "$base" --set strategies.fdsp.batch=2
 fails 2 "--set batch=[1" malformed -- compare "$base" --set 'batch=[1'
 
+# Layers without a module that contains them: the first prefetches what has not been set up
+fails 2 base.yaml model.layers.1 "before its own first forward" "wrap a module that contains both" -- \
+    compare "$base" --only fsdp --set seq=64 --set forward_prefetch=1 --set 'wrap=[{modules: ["model.layers.*"]}]'
+works compare "$base" --only fsdp --set seq=64 --set backward_prefetch=1 --set 'wrap=[{modules: ["model.layers.*"]}]'
+
 # Positions of a learned table
 fails 2 seq 4096 1024 gpt2 -- compare "$base" --set model=gpt2 --set seq=4096
 finish

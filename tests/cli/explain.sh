@@ -52,8 +52,10 @@ for s in $strategies; do
 
     # Every category, against the row of memory.csv that has the peak.
     grep -v '^#' "$tmp/out/$s/memory.csv" | awk -F, -v peak="$peak" '
-        NR == 1 { n = NF; for (i = 2; i < NF - 1; i++) { sub(/_bytes$/, "", $i); name[i] = $i } next }
-        $(n - 1) == peak { for (i = 2; i < n - 1; i++) if ($i) print name[i], $i; print "reserved", $n; exit }' |
+        NR == 1 { for (i = 1; i <= NF; i++) { at[$i] = i; sub(/_bytes$/, "", $i); name[i] = $i }
+                  total = at["total_bytes"]; next }
+        $total == peak { for (i = 2; i < total; i++) if ($i) print name[i], $i
+                         print "reserved", $at["reserved_bytes"]; exit }' |
         sort >"$tmp/row"
     {
         sed -n '/^  "alive"/,/^    "owners"/p' "$out" | awk -F'"' '
@@ -76,6 +78,17 @@ for s in $strategies; do
     done
 done
 
+# The card: what it must hold is what compare says, and it is a sum.
+need=$(value "$tmp/fsdp.json" card needed_bytes)
+equal "needed" "$need" "$(column "$tmp/compare.csv" fsdp needed_bytes)"
+equal "needed, the sum" "$need" $(($(value "$tmp/fsdp.json" card most_reserved_bytes) +
+    $(value "$tmp/fsdp.json" card context_bytes) + $(value "$tmp/fsdp.json" card nccl_bytes)))
+equal "libraries" "$(value "$tmp/fsdp.json" card library_bytes)" null
+for s in fsdp ddp; do
+    fits=$(value "$tmp/$s.json" card fits | sed 's/true/yes/; s/false/no/; s/null/unknown/')
+    equal "$s: fits" "$fits" "$(column "$tmp/compare.csv" $s fits)"
+done
+
 # The next-highest peaks: levels of the curve, lower than the peak, the highest first, no two alike.
 sed -n '/^  "next_peaks"/,/^  \]/p' "$tmp/fsdp.json" | sed -n 's/^      "allocated_bytes": \([0-9]*\),/\1/p' >"$tmp/next"
 [ "$(wc -l <"$tmp/next")" -ge 3 ] || complain "fewer than 3 next-highest peaks"
@@ -83,9 +96,11 @@ sort -rn "$tmp/next" >"$tmp/next-sorted"
 same "$tmp/next" "$tmp/next-sorted"
 [ "$(head -n 1 "$tmp/next")" -lt "$(value "$tmp/fsdp.json" peak allocated_bytes)" ] ||
     complain "a next-highest peak is not lower"
+grep -v '^#' "$tmp/out/fsdp/memory.csv" | awk -F, '
+    NR == 1 { for (i = 1; i <= NF; i++) at[$i] = i; next } { print $at["total_bytes"] }' >"$tmp/levels"
 while read -r level; do
     checks=$((checks + 1))
-    grep -q ",$level,[0-9]*$" "$tmp/out/fsdp/memory.csv" || complain "no level $level in memory.csv"
+    grep -qx "$level" "$tmp/levels" || complain "no level $level in memory.csv"
 done <"$tmp/next"
 
 # ---- questions of debugging: closed forms ----------------------------------------------------------
@@ -105,6 +120,30 @@ equal "unsharded" "$(value "$tmp/fsdp.json" unsharded unsharded_param_bytes)" \
 equal "unsharded unit" "$(value "$tmp/fsdp.json" unsharded unit)" "(root)"
 # One group: its peak is where it reduces; all parameters are in it.
 equal "one group" "$(sed -n '/"at_peak"/,/\]/p' "$tmp/fsdp-one-group.json" | grep -c '"unit"')" 1
+
+# ---- what a run does besides its steps ------------------------------------------------------------
+
+set -- --set 'phases=[init,load,step1,step2,eval,save]' --set save=full_device
+works compare "$flagship" --only fsdp "$@" --format csv --out "$tmp/run"
+works explain "$flagship" --strategy fsdp "$@" --no-what-if --format json
+cp "$out" "$tmp/run.json"
+equal "parts" "$(sed -n '/^  "sections"/,/^  \]/s/.*"section": "\(.*\)",/\1/p' "$out" | tr '\n' ' ')" \
+    "init load step1 step2 eval save "
+for key in allocated reserved; do
+    sed -n '/^  "sections"/,/^  \]/s/.*"'$key'_bytes": \([0-9]*\).*/\1/p' "$tmp/run.json" >"$tmp/parts"
+    grep -v '^#' "$tmp/run/fsdp/run-peaks.csv" | awk -F, -v name="peak_${key}_bytes" '
+        NR == 1 { for (i = 1; i <= NF; i++) at[$i] = i; next } { print $at[name] }' >"$tmp/run-peaks"
+    same "$tmp/parts" "$tmp/run-peaks"
+done
+equal "peak of a run" "$(value "$tmp/run.json" peak phase)" save
+equal "checkpointing is that of the step" \
+    "$(value "$tmp/run.json" checkpointing activation_bytes_after_forward)" \
+    "$(value "$tmp/fsdp.json" checkpointing activation_bytes_after_forward)"
+works explain "$flagship" --strategy fsdp "$@" --no-what-if
+has "$out" "when: save, lm_head" "Peak of each part of the run" "backward, earlier iteration" \
+    "does NOT fit" "most in this part of the run"
+grep -q "save iteration" "$out" && complain "saving is no iteration"
+set --
 
 # ---- what-ifs ------------------------------------------------------------------------------------
 
@@ -206,7 +245,7 @@ has "$out" "Peak: $(gib "$base") allocated" \
     "model.layers.*" " 32 x " "more" "Units with unsharded parameters at the peak: 1" \
     "Checkpointing: 0 of 32" "Peak of each phase" "Next-highest peaks" "inactive split" \
     "stream's pool" "already set: " "Best pair, of" "Best triple, of" "(other numbers)" \
-    "(more GPUs)" " ms  checkpoint.every=full"
+    "(more GPUs)" " ms  checkpoint.every=full" "the card has 79.20 GiB: fits" "libraries ?"
 works explain "$flagship" --strategy ddp
 has "$out" "with the same training" "api=fully_shard"
 works explain "$flagship" --strategy fsdp --no-what-if
@@ -220,7 +259,7 @@ has "$out" "transformer.h.*"
 
 # ---- out of memory, and mistakes -----------------------------------------------------------------
 
-fails 3 "out of memory" "tried to allocate" -- \
+fails 3 "out of memory: rank 0" "do not fit" "the card less its context 78.69 GiB" -- \
     explain "$flagship" --strategy ddp --set allocator.limit=card
 works explain "$flagship" --strategy fsdp --set allocator.limit=card
 has "$out" "out of memory: attention=math" "not possible: world=16"

@@ -191,11 +191,11 @@ boundary() { # boundary WHAT KEY LEAST ARGUMENT...
 boundary batch batch 10
 boundary seq seq 100 --set plan.budget_gib=8
 boundary layers model.layers 4 --set plan.budget_gib=6
-# By a linear search too.
-works plan "$small" --strategy fsdp --max layers --set plan.budget_gib=4 --format csv
+# By a linear search too, at a budget below which all numbers of layers fit.
+works plan "$small" --strategy fsdp --max layers --set plan.budget_gib=4.3 --format csv
 largest=$(field 3 "$out" | head -n 1)
 value=1
-while "$TESSERA" plan "$small" --strategy fsdp --set model.layers=$value --set plan.budget_gib=4 \
+while "$TESSERA" plan "$small" --strategy fsdp --set model.layers=$value --set plan.budget_gib=4.3 \
     --set 'plan.space={batch: [1]}' >/dev/null 2>&1; do
     value=$((value + 1))
 done
@@ -213,7 +213,7 @@ works plan "$small" --set tp=2 --set plan.budget_gib=8 --strategy fsdp --max seq
 [ $(($(field 3 "$out" | head -n 1) % 2)) = 0 ] || complain "--max seq with tp: an odd length"
 
 # ---- what does not fit ----------------------------------------------------------------------
-fails 3 "nothing fits into 0.50 GiB" "smallest peak found is" fsdp -- plan "$small" --set plan.budget_gib=0.5
+fails 3 "nothing fits into 0.50 GiB" "the smallest that was found needs" fsdp -- plan "$small" --set plan.budget_gib=0.5
 fails 3 "no batch fits into 0.50 GiB" "1 needs" fsdp -- plan "$small" --max batch --set plan.budget_gib=0.5
 fails 3 "no number of layers fits" -- plan "$small" --max layers --set plan.budget_gib=0.01
 works plan "$small" --max batch --strategy fsdp --set allocator.limit=card --format csv

@@ -147,7 +147,9 @@ static void too_small_a_device_says_what_was_asked_and_what_is_left(void **state
     for (uint32_t i = 0; i < 3 && status == TSR_OK; i++)
         status = tsr_step_run(r.e, i);
     assert_int_equal(status, TSR_EOOM);
-    struct tsr_allocator_oom oom = tsr_engine_allocator_oom(r.e);
+    struct tsr_oom refused;
+    assert_true(tsr_engine_oom(r.e, &refused));
+    struct tsr_allocator_oom oom = refused.memory;
     struct tsr_allocator_stats stats = tsr_engine_memory(r.e);
     char words[64];
     snprintf(words, sizeof words, "(%llu bytes); the device", (unsigned long long)oom.requested);

@@ -79,9 +79,8 @@ struct find {
 static void look(void *user, const struct tsr_memory_sample *sample)
 {
     struct find *find = user;
-    if (sample->total != find->oom->stats.allocated ||
-        sample->reserved != find->oom->stats.reserved ||
-        sample->requested != find->oom->stats.requested)
+    if (sample->total != find->oom->memory.allocated ||
+        sample->reserved != find->oom->memory.reserved)
         return;
     find->found = true;
     find->at = sample->instr;
@@ -95,11 +94,11 @@ static void test_oom__says_who_asked_and_how_things_stood(void **state)
     struct tsr_oom oom;
     assert_int_equal(run(&job, device, 16), TSR_EOOM);
     assert_true(tsr_engine_oom(job.engine, &oom));
-    assert_true(oom.bytes > 0 && oom.category < TSR_N_CATEGORIES);
-    assert_int_equal(oom.device_bytes, device);
-    assert_true(oom.stats.reserved <= device && oom.stats.allocated <= oom.stats.reserved);
-    assert_true(oom.stats.reserved + oom.bytes > device);
-    assert_int_equal(oom.stats.n_alloc_retries > 0, true);
+    assert_true(oom.memory.requested > 0 && oom.category < TSR_N_CATEGORIES);
+    assert_int_equal(oom.memory.limit, device);
+    assert_true(oom.memory.reserved <= device && oom.memory.allocated <= oom.memory.reserved);
+    assert_true(oom.memory.reserved + oom.memory.requested > device);
+    assert_int_equal(tsr_engine_memory(job.engine).n_alloc_retries > 0, true);
     assert_int_equal(oom.origin.phase, TSR_PHASE_FORWARD);
     assert_true(oom.origin.module < tsr_engine_tables(job.engine)->n_modules);
 

@@ -371,6 +371,37 @@ static void two_forwards_one_backward(void **state)
     rig_close(&r);
 }
 
+/* Section 3.4: without a module that contains both, each is its own root, and the first would
+ * gather what no forward has set up. Once it has run, as in backward, it can be prefetched. */
+static void prefetch_of_another_root(void **state)
+{
+    (void)state;
+    static const char *const next[] = {"layers.1"}, *const before[] = {"layers.0"};
+    for (int shards = 2; shards >= 1; shards--) {
+        struct rig r;
+        rig_open(&r, (struct rig_setup){.shards = (uint32_t)shards});
+        for (unsigned i = 0; i < 2; i++)
+            rig_shard(&r, i ? "layers.1" : "layers.0", NULL);
+        rig_start(&r);
+        set_list(&r, false, "layers.1", before, 1);
+        rig_step(&r);
+        assert_int_equal(rig_count(&r, "prefetch g=layers.0 pass=backward"), 1);
+        rig_close(&r);
+        rig_open(&r, (struct rig_setup){.shards = (uint32_t)shards});
+        for (unsigned i = 0; i < 2; i++)
+            rig_shard(&r, i ? "layers.1" : "layers.0", NULL);
+        rig_start(&r);
+        set_list(&r, true, "layers.0", next, 1);
+        rig_begin(&r);
+        tsr_status status = tsr_step_forward(r.e, 0, NULL, false);
+        if (shards == 1) /* nothing is gathered */
+            rig_ok(status);
+        else
+            rig_refused(status, TSR_EATTRIBUTE, "no attribute 'all_gather_copy_in_stream'");
+        rig_close(&r);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -388,6 +419,7 @@ int main(void)
         cmocka_unit_test(backward_lists),
         cmocka_unit_test(wrong_prefetch),
         cmocka_unit_test(lists_want_wrapped_modules),
+        cmocka_unit_test(prefetch_of_another_root),
         cmocka_unit_test(no_unshard_in_backward),
         cmocka_unit_test(two_forwards_one_backward),
     };

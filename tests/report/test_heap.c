@@ -66,17 +66,16 @@ static void use(struct made *made, uint32_t buffer, double start, double end)
 
 static void replay(const struct made *made, struct tsr__heap *heap)
 {
-    assert_int_equal(tsr__heap_init(heap, made->list, 1), TSR_OK);
+    assert_int_equal(tsr__heap_init(heap), TSR_OK);
     for (size_t i = 0; i < made->program.n_instrs; i++)
-        assert_int_equal(tsr__heap_apply(heap, &made->program.instrs[i]), TSR_OK);
+        assert_int_equal(tsr__heap_apply(heap, &made->program, i), TSR_OK);
 }
 
-static void test_heap__knows_blocks_and_holes(void **state)
+static void test_heap__knows_blocks_and_ranges(void **state)
 {
     (void)state;
     struct made made;
     struct tsr__heap heap;
-    uint64_t hole;
     make(&made);
     segment(&made, TSR_SEGMENT_ALLOC, 1, 100 * MIB, 20 * MIB);
     segment(&made, TSR_SEGMENT_ALLOC, 0, 0, 20 * MIB);
@@ -85,15 +84,13 @@ static void test_heap__knows_blocks_and_holes(void **state)
     block(&made, TSR_ALLOC, 4, 100 * MIB, 13 * MIB);
     block(&made, TSR_FREE, 5, 0, 4 * MIB);
     replay(&made, &heap);
-    assert_int_equal(heap.allocated, 15 * MIB);
-    assert_int_equal(heap.requested, 15 * MIB - 2);
-    assert_int_equal(heap.reserved, 40 * MIB);
+    struct tsr_memory_level level = tsr_memory_level_of(heap.memory);
+    assert_int_equal(level.total, 15 * MIB);
+    assert_int_equal(level.requested, 15 * MIB - 2);
+    assert_int_equal(level.reserved, 40 * MIB);
     tsr__heap_tidy(&heap);
     assert_int_equal(heap.n_ranges, 2);
     assert_int_equal(heap.ranges[0].address, 0);
-    /* 4 MiB before the block at 4, 14 behind it; 7 behind the one at 100. */
-    assert_int_equal(tsr__heap_largest_hole(&heap, &hole), TSR_OK);
-    assert_int_equal(hole, 14 * MIB);
     const struct tsr_instr **live;
     size_t n;
     assert_int_equal(tsr__heap_live(&heap, &live, &n), TSR_OK);
@@ -124,7 +121,7 @@ static void test_heap__expandable_segment_grows_and_is_cut(void **state)
     segment(&made, TSR_SEGMENT_FREE, 7, 10 * MIB, 20 * MIB); /* across two pieces */
     replay(&made, &heap);
     tsr__heap_tidy(&heap);
-    assert_int_equal(heap.reserved, 60 * MIB);
+    assert_int_equal(tsr_memory_level_of(heap.memory).reserved, 60 * MIB);
     assert_int_equal(heap.n_ranges, 3);
     assert_int_equal(heap.ranges[0].bytes, 10 * MIB);
     assert_int_equal(heap.ranges[1].address, 30 * MIB);
@@ -142,10 +139,10 @@ static void test_heap__misuse_is_refused(void **state)
     block(&made, TSR_ALLOC, 0, 0, 512);
     block(&made, TSR_ALLOC, 0, 512, 512);
     block(&made, TSR_FREE, 9, 0, 512);
-    assert_int_equal(tsr__heap_init(&heap, made.list, 1), TSR_OK);
-    assert_int_equal(tsr__heap_apply(&heap, &made.program.instrs[0]), TSR_OK);
-    assert_int_equal(tsr__heap_apply(&heap, &made.program.instrs[1]), TSR_EASSERT);
-    assert_int_equal(tsr__heap_apply(&heap, &made.program.instrs[2]), TSR_EASSERT);
+    assert_int_equal(tsr__heap_init(&heap), TSR_OK);
+    assert_int_equal(tsr__heap_apply(&heap, &made.program, 0), TSR_OK);
+    assert_int_equal(tsr__heap_apply(&heap, &made.program, 1), TSR_EASSERT);
+    assert_int_equal(tsr__heap_apply(&heap, &made.program, 2), TSR_EASSERT);
     tsr__heap_fini(&heap);
     tsr_program_fini(&made.program);
 }
@@ -241,7 +238,7 @@ static void test_in_use__across_iterations(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_heap__knows_blocks_and_holes),
+        cmocka_unit_test(test_heap__knows_blocks_and_ranges),
         cmocka_unit_test(test_heap__expandable_segment_grows_and_is_cut),
         cmocka_unit_test(test_heap__misuse_is_refused),
         cmocka_unit_test(test_in_use__from_first_to_last_work),
