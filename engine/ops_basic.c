@@ -35,7 +35,7 @@ void tsr__emit_column_sum(struct tsr_engine *e, const char *name, struct tsr_ten
 /* ---- linear ---------------------------------------------------------------------------------- */
 /* The first matrix product of a thread takes cuBLAS' workspace (32 MiB on sm_90), the first biased
  * one cublasLt's (1 MiB), after its output; both stay (operators.md, section 5). */
-static void take_workspace(struct tsr_engine *e, bool biased)
+void tsr__take_workspace(struct tsr_engine *e, bool biased)
 {
     bool *have = e->in_backward ? &e->workspace_autograd : &e->workspace_main;
     bool *have_lt = e->in_backward ? &e->lt_autograd : &e->lt_main;
@@ -51,9 +51,9 @@ static void take_workspace(struct tsr_engine *e, bool biased)
     }
 }
 
-static void emit_gemm(struct tsr_engine *e, const char *name, struct tsr_tensor *a,
-                      struct tsr_tensor *b, struct tsr_tensor *extra, struct tsr_tensor *out,
-                      const uint64_t mnk[3])
+void tsr__emit_gemm(struct tsr_engine *e, const char *name, struct tsr_tensor *a,
+                    struct tsr_tensor *b, struct tsr_tensor *extra, struct tsr_tensor *out,
+                    const uint64_t mnk[3])
 {
     double flops = 2.0 * (double)mnk[0] * (double)mnk[1] * (double)mnk[2];
     tsr__operand_tensor(e, a, TSR_READ);
@@ -84,9 +84,9 @@ static void linear_weight_grad(struct tsr_engine *e, struct tsr_node *node, stru
         e, w, (tsr_dtype)w->dtype, tsr__grad_category(e, node->edges[EDGE_WEIGHT].node));
     if (x && grad && tsr__ok(e)) {
         grad->is_view = !(node->a[3] & LINEAR_BIASED);
-        emit_gemm(e, "mm_weight_grad", g, x, NULL, grad,
-                  (uint64_t[]){node->a[1], node->a[2], node->a[0]});
-        take_workspace(e, false);
+        tsr__emit_gemm(e, "mm_weight_grad", g, x, NULL, grad,
+                       (uint64_t[]){node->a[1], node->a[2], node->a[0]});
+        tsr__take_workspace(e, false);
     }
     grad_in[EDGE_WEIGHT] = grad;
 }
@@ -99,9 +99,9 @@ static void linear_input_grad(struct tsr_engine *e, struct tsr_node *node, struc
     struct tsr_tensor *grad = tsr__tensor_new(e, (tsr_dtype)g->dtype, 2, dims, TSR_CAT_TEMP);
     if (grad) {
         grad->is_view = true; /* a reshaped view of the product's result */
-        emit_gemm(e, "mm_input_grad", g, w, NULL, grad,
-                  (uint64_t[]){node->a[0], node->a[2], node->a[1]});
-        take_workspace(e, false);
+        tsr__emit_gemm(e, "mm_input_grad", g, w, NULL, grad,
+                       (uint64_t[]){node->a[0], node->a[2], node->a[1]});
+        tsr__take_workspace(e, false);
     }
     grad_in[EDGE_INPUT] = grad;
 }
@@ -179,8 +179,8 @@ static struct tsr_tensor *linear(struct tsr_engine *e, struct tsr_tensor *x, str
     if (!y)
         return tsr__op_abort(e, node);
     if (!reuse) {
-        emit_gemm(e, b ? "addmm" : "mm", x, w, b, y, (uint64_t[]){rows, out, in});
-        take_workspace(e, b != NULL);
+        tsr__emit_gemm(e, b ? "addmm" : "mm", x, w, b, y, (uint64_t[]){rows, out, in});
+        tsr__take_workspace(e, b != NULL);
     }
     if (kept && !reuse)
         tsr__selective_put(e, y);

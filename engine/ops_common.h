@@ -29,6 +29,17 @@ struct tsr_tensor *tsr__workspace(struct tsr_engine *e, uint64_t bytes);
 void tsr__emit_column_sum(struct tsr_engine *e, const char *name, struct tsr_tensor *x,
                           struct tsr_tensor *out, uint64_t rows, uint64_t columns);
 
+/* One matrix product with its operands; mnk: rows, columns, and what is summed over. */
+void tsr__emit_gemm(struct tsr_engine *e, const char *name, struct tsr_tensor *a,
+                    struct tsr_tensor *b, struct tsr_tensor *extra, struct tsr_tensor *out,
+                    const uint64_t mnk[3]);
+/* The workspaces that the first product of a thread takes, after its result. */
+void tsr__take_workspace(struct tsr_engine *e, bool biased);
+
+/* A kernel of the loss from `in` (and `extra`, may be NULL) to `out`. */
+void tsr__emit_loss(struct tsr_engine *e, const char *name, struct tsr_tensor *in,
+                    struct tsr_tensor *extra, struct tsr_tensor *out);
+
 /* A change of shape: computes nothing, but its backward brings a gradient into token order
  * (tsr__in_token_order()). */
 struct tsr_tensor *tsr__op_reshape(struct tsr_engine *e, struct tsr_tensor *x, bool strict);
