@@ -65,7 +65,8 @@ void tsr__emit_gemm(struct tsr_engine *e, const char *name, struct tsr_tensor *a
                             .name = name,
                             .flops = flops,
                             .model_flops = flops,
-                            .bytes_read = tsr__tensor_bytes(a) + tsr__tensor_bytes(b),
+                            .bytes_read = tsr__tensor_bytes(a) + tsr__tensor_bytes(b) +
+                                          (extra == out ? tsr__tensor_bytes(out) : 0),
                             .bytes_written = tsr__tensor_bytes(out),
                             .dims = {mnk[0], mnk[1], mnk[2], 1}};
     tsr__emit_op(e, &work);

@@ -29,7 +29,8 @@ struct tsr_tensor *tsr__workspace(struct tsr_engine *e, uint64_t bytes);
 void tsr__emit_column_sum(struct tsr_engine *e, const char *name, struct tsr_tensor *x,
                           struct tsr_tensor *out, uint64_t rows, uint64_t columns);
 
-/* One matrix product with its operands; mnk: rows, columns, and what is summed over. */
+/* One matrix product with its operands; mnk: rows, columns, and what is summed over. extra: a bias;
+ * `out` itself: the product is added to it. */
 void tsr__emit_gemm(struct tsr_engine *e, const char *name, struct tsr_tensor *a,
                     struct tsr_tensor *b, struct tsr_tensor *extra, struct tsr_tensor *out,
                     const uint64_t mnk[3]);
