@@ -53,22 +53,25 @@ void tsr__take_workspace(struct tsr_engine *e, bool biased)
 
 void tsr__emit_gemm(struct tsr_engine *e, const char *name, struct tsr_tensor *a,
                     struct tsr_tensor *b, struct tsr_tensor *extra, struct tsr_tensor *out,
-                    const uint64_t mnk[3])
+                    const uint64_t mnk_batch[4])
 {
-    double flops = 2.0 * (double)mnk[0] * (double)mnk[1] * (double)mnk[2];
+    double flops = 2.0;
+    if (!a || !b || !out)
+        return;
+    struct tsr_work work = {.op = TSR_OP_GEMM, .dtype = out->dtype, .name = name};
+    for (int i = 0; i < 4; i++) {
+        flops *= (double)mnk_batch[i];
+        work.dims[i] = mnk_batch[i];
+    }
+    work.flops = work.model_flops = flops;
+    work.bytes_read = tsr__tensor_bytes(a) + tsr__tensor_bytes(b);
+    if (extra == out) /* the product is added to what is there */
+        work.bytes_read += tsr__tensor_bytes(out);
+    work.bytes_written = tsr__tensor_bytes(out);
     tsr__operand_tensor(e, a, TSR_READ);
     tsr__operand_tensor(e, b, TSR_READ);
     tsr__operand_tensor(e, extra, TSR_READ);
     tsr__operand_tensor(e, out, TSR_WRITE);
-    struct tsr_work work = {.op = TSR_OP_GEMM,
-                            .dtype = out->dtype,
-                            .name = name,
-                            .flops = flops,
-                            .model_flops = flops,
-                            .bytes_read = tsr__tensor_bytes(a) + tsr__tensor_bytes(b) +
-                                          (extra == out ? tsr__tensor_bytes(out) : 0),
-                            .bytes_written = tsr__tensor_bytes(out),
-                            .dims = {mnk[0], mnk[1], mnk[2], 1}};
     tsr__emit_op(e, &work);
 }
 
@@ -86,7 +89,7 @@ static void linear_weight_grad(struct tsr_engine *e, struct tsr_node *node, stru
     if (x && grad && tsr__ok(e)) {
         grad->is_view = !(node->a[3] & LINEAR_BIASED);
         tsr__emit_gemm(e, "mm_weight_grad", g, x, NULL, grad,
-                       (uint64_t[]){node->a[1], node->a[2], node->a[0]});
+                       (uint64_t[]){node->a[1], node->a[2], node->a[0], 1});
         tsr__take_workspace(e, false);
     }
     grad_in[EDGE_WEIGHT] = grad;
@@ -101,7 +104,7 @@ static void linear_input_grad(struct tsr_engine *e, struct tsr_node *node, struc
     if (grad) {
         grad->is_view = true; /* a reshaped view of the product's result */
         tsr__emit_gemm(e, "mm_input_grad", g, w, NULL, grad,
-                       (uint64_t[]){node->a[0], node->a[2], node->a[1]});
+                       (uint64_t[]){node->a[0], node->a[2], node->a[1], 1});
         tsr__take_workspace(e, false);
     }
     grad_in[EDGE_INPUT] = grad;
@@ -180,7 +183,7 @@ static struct tsr_tensor *linear(struct tsr_engine *e, struct tsr_tensor *x, str
     if (!y)
         return tsr__op_abort(e, node);
     if (!reuse) {
-        tsr__emit_gemm(e, b ? "addmm" : "mm", x, w, b, y, (uint64_t[]){rows, out, in});
+        tsr__emit_gemm(e, b ? "addmm" : "mm", x, w, b, y, (uint64_t[]){rows, out, in, 1});
         tsr__take_workspace(e, b != NULL);
     }
     if (kept && !reuse)

@@ -75,7 +75,7 @@ static struct tsr_tensor *log_softmax(struct chunked *c, struct tsr_tensor *x)
 {
     struct tsr_engine *e = c->e;
     uint64_t dims[2] = {x->dims[0], c->w->dims[0]};
-    uint64_t mnk[3] = {dims[0], dims[1], c->w->dims[1]};
+    uint64_t mnk[4] = {dims[0], dims[1], c->w->dims[1], 1};
     struct tsr_tensor *logits =
         tsr__tensor_new(e, (tsr_dtype)x->dtype, 2, dims, tsr__result_category(e));
     if (!logits)
@@ -113,12 +113,12 @@ static void add_gradients(struct chunked *c, struct tsr_tensor *g, struct tsr_te
         struct tsr_tensor *part = rows_of(e, c->grad_x, from, rows);
         if (part)
             tsr__emit_gemm(e, "mm_input_grad", g, c->w, NULL, part,
-                           (uint64_t[]){rows, width, words});
+                           (uint64_t[]){rows, width, words, 1});
         tsr_release(e, part);
     }
     if (c->grad_w && tsr__ok(e))
         tsr__emit_gemm(e, "addmm_weight_grad", g, x, c->grad_w, c->grad_w,
-                       (uint64_t[]){words, width, rows});
+                       (uint64_t[]){words, width, rows, 1});
 }
 
 static void run_chunk(struct chunked *c, uint64_t from)

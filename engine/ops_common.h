@@ -22,24 +22,17 @@ tsr_dtype tsr__promote(uint8_t a, uint8_t b);
 void tsr__emit_pointwise(struct tsr_engine *e, const char *name, struct tsr_tensor *const *in,
                          int n, struct tsr_tensor *out);
 
+/* out := a b (+ extra); m, n, k and how many such products. Does nothing when one is NULL. */
+void tsr__emit_gemm(struct tsr_engine *e, const char *name, struct tsr_tensor *a,
+                    struct tsr_tensor *b, struct tsr_tensor *extra, struct tsr_tensor *out,
+                    const uint64_t mnk_batch[4]);
+
 /* Memory that a kernel takes for itself; released with tsr_release(). NULL for 0 bytes. */
 struct tsr_tensor *tsr__workspace(struct tsr_engine *e, uint64_t bytes);
 
 /* out := sum of the rows of x (rows, columns), with the scratch of the two-pass reduction. */
 void tsr__emit_column_sum(struct tsr_engine *e, const char *name, struct tsr_tensor *x,
                           struct tsr_tensor *out, uint64_t rows, uint64_t columns);
-
-/* One matrix product with its operands; mnk: rows, columns, and what is summed over. extra: a bias;
- * `out` itself: the product is added to it. */
-void tsr__emit_gemm(struct tsr_engine *e, const char *name, struct tsr_tensor *a,
-                    struct tsr_tensor *b, struct tsr_tensor *extra, struct tsr_tensor *out,
-                    const uint64_t mnk[3]);
-/* The workspaces that the first product of a thread takes, after its result. */
-void tsr__take_workspace(struct tsr_engine *e, bool biased);
-
-/* A kernel of the loss from `in` (and `extra`, may be NULL) to `out`. */
-void tsr__emit_loss(struct tsr_engine *e, const char *name, struct tsr_tensor *in,
-                    struct tsr_tensor *extra, struct tsr_tensor *out);
 
 /* A change of shape: computes nothing, but its backward brings a gradient into token order
  * (tsr__in_token_order()). */
@@ -62,6 +55,13 @@ struct tsr_tensor *tsr__masked_attention(struct tsr_engine *e, struct tsr_tensor
 struct tsr_tensor *tsr__eager_attention(struct tsr_engine *e, struct tsr_tensor *const qkv[3],
                                         const struct tsr_attention_shape *s,
                                         struct tsr_tensor **weights);
+
+/* The workspaces that the first product of a thread takes, after its result. */
+void tsr__take_workspace(struct tsr_engine *e, bool biased);
+
+/* A kernel of the loss from `in` (and `extra`, may be NULL) to `out`. */
+void tsr__emit_loss(struct tsr_engine *e, const char *name, struct tsr_tensor *in,
+                    struct tsr_tensor *extra, struct tsr_tensor *out);
 
 /* Selective checkpointing (checkpoint.c). An operation whose result a policy may keep asks first:
  * true if this one is kept. `product`: matrix products, of which every second one is kept; results

@@ -136,6 +136,7 @@ checks=$((checks + 1))
 grep '|set|' "$tmp/singles" | grep -vqF "|set|$base|" && complain "a value that is set changes the peak"
 for change in wrap=block_embed_head reshard_after_forward=true reshard_after_forward=4 wrap=root \
     forward_prefetch=2 backward_prefetch=2 checkpoint.every=full checkpoint.every=2 \
+    checkpoint.every=selective_op loss.chunks=8 optimizer.state=bf16 \
     precision.reduce=bf16 precision.param=none precision.master=bf16 'mesh.shape=[2, 4]' optimizer.variant=loop optimizer.name=sgd \
     offload=cpu_pinned attention=math gqa_repeat=true allocator.expandable_segments=true \
     'world=16 cluster=null'; do
