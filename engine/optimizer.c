@@ -2,7 +2,7 @@
  * States are made by the first step, all of them before its first temporary.
  *
  * States in another dtype than their parameter's (step.state_dtype): each kernel is taken to load
- * and store them in theirs and to compute in the parameter's, as the fused kernel does; so there is
+ * and store them in theirs and to compute in the parameter's, as a fused kernel can; so there is
  * no cast copy of them, and foreach's temporaries, which begin as the root of a state, have the
  * state's dtype. Nothing of this was recorded.
  */
