@@ -383,6 +383,7 @@ struct tsr_engine {
         bool int_input, loss_mse;
         uint64_t vocab, in_dim;
         const struct tsr_llama_config *llama; /* NULL: another family */
+        bool head; /* its last module can make the loss in chunks (tsr__head()) */
     } model;
 
     struct tsr_param **layout_params; /* in module order, as of layout_states calls */
@@ -435,6 +436,7 @@ struct tsr_engine {
     struct tsr_step_config step;
     uint32_t iteration;
     struct tsr_tensor *inputs[TSR_MAX_MICRO], *labels[TSR_MAX_MICRO], *losses[TSR_MAX_MICRO];
+    struct tsr_tensor *head_labels; /* for a head that makes the loss; borrowed; NULL: logits */
     bool workspace_main, workspace_autograd, lt_main, lt_autograd;
     struct tsr_storage *workspaces[8];
     size_t n_workspaces;
@@ -618,6 +620,13 @@ void tsr__tp_sum(struct tsr_engine *e, struct tsr_tensor *x);
 void tsr__tp_reduce_partial(struct tsr_engine *e, const struct tsr_param *p,
                             struct tsr_tensor *grad);
 
+/* ---- ops_chunked_loss.c ---------------------------------------------------------------------- */
+
+/* The last module's forward: logits, or the loss where engine->head_labels are set. */
+struct tsr_tensor *tsr__head(struct tsr_engine *e, struct tsr_module *m, struct tsr_tensor *x);
+/* Refuses a loss in chunks of a model that has no such head. */
+tsr_status tsr__check_chunked_loss(const struct tsr_engine *e);
+
 /* ---- tensor_parallel.c ----------------------------------------------------------------------- */
 
 /* Some dimensions of the engine's mesh, in the order in which they were named. */
@@ -719,6 +728,10 @@ void tsr__reducer_init_params(struct tsr_engine *e);
 
 void tsr__make_inputs(struct tsr_engine *e, uint32_t n_micro);
 void tsr__zero_grad(struct tsr_engine *e);
+/* The forward of the root and the loss of a micro-batch; a new reference. */
+struct tsr_tensor *tsr__forward_loss(struct tsr_engine *e, uint32_t micro);
+/* In which the states of a parameter are kept. */
+tsr_dtype tsr__state_dtype(const struct tsr_engine *e, const struct tsr_param *p);
 void tsr__optimizer_step(struct tsr_engine *e);
 void tsr__clip(struct tsr_engine *e);
 /* The gradient of a parameter as the optimizer sees it: its storage; NULL if there is none. */

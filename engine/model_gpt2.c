@@ -44,7 +44,7 @@ static void head_forward(struct tsr_engine *e, struct tsr_module *m, void *impl,
                          struct tsr_tensor *in, struct tsr_tensor **out)
 {
     (void)impl;
-    *out = tsr_op_linear(e, in, m->params[0].param, NULL);
+    *out = tsr__head(e, m, in);
 }
 
 static void norm_forward(struct tsr_engine *e, struct tsr_module *m, void *impl,
@@ -320,5 +320,6 @@ tsr_status tsr_model_gpt2(struct tsr_engine *e, const struct tsr_gpt2_config *co
         tsr__param_place(e, m->head, "weight", m->wte->params[0].param);
     e->model.int_input = true;
     e->model.vocab = config->vocab_size;
+    e->model.head = true;
     return e->status;
 }

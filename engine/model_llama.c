@@ -71,6 +71,13 @@ static void linear_forward(struct tsr_engine *e, struct tsr_module *m, void *imp
     *out = tsr_op_linear(e, in, m->params[0].param, m->n_params > 1 ? m->params[1].param : NULL);
 }
 
+static void head_forward(struct tsr_engine *e, struct tsr_module *m, void *impl,
+                         struct tsr_tensor *in, struct tsr_tensor **out)
+{
+    (void)impl;
+    *out = tsr__head(e, m, in);
+}
+
 static void norm_forward(struct tsr_engine *e, struct tsr_module *m, void *impl,
                          struct tsr_tensor *in, struct tsr_tensor **out)
 {
@@ -403,7 +410,7 @@ tsr_status tsr_model_llama(struct tsr_engine *e, const struct tsr_llama_config *
         for (int i = 0; i < 2 && rotary; i++)
             rotary->buffer_bytes[i] = 2 * config->head_dim; /* inverse frequencies, original ones */
     }
-    m->head = tsr__module_new(e, root, n->head, "Linear", linear_forward, NULL);
+    m->head = tsr__module_new(e, root, n->head, "Linear", head_forward, NULL);
     if (m->head && config->tie_embeddings)
         tsr__param_place(e, m->head, "weight", w);
     else if (m->head)
@@ -411,6 +418,7 @@ tsr_status tsr_model_llama(struct tsr_engine *e, const struct tsr_llama_config *
     e->model.int_input = true;
     e->model.vocab = config->vocab_size;
     e->model.llama = &m->c;
+    e->model.head = true;
     if (config->impl == TSR_IMPL_PLAIN)
         root->buffer_bytes[0] = 4 * config->max_positions * config->head_dim; /* complex angles */
     return e->status;

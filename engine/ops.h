@@ -64,6 +64,11 @@ struct tsr_tensor *tsr_op_scale_by_mean(struct tsr_engine *e, struct tsr_tensor 
                                         struct tsr_param *w); /* x * mean(w) */
 struct tsr_tensor *tsr_op_cross_entropy(struct tsr_engine *e, struct tsr_tensor *logits,
                                         struct tsr_tensor *labels); /* (T, V) -> scalar f32 */
+/* The loss of logits x w^T, made in chunks of tokens with its gradients (ops_chunked_loss.c). x
+ * (T, D), w (V, D) without bias -> scalar f32. */
+struct tsr_tensor *tsr_op_chunked_cross_entropy(struct tsr_engine *e, struct tsr_tensor *x,
+                                                struct tsr_param *w, struct tsr_tensor *labels,
+                                                uint64_t chunks);
 struct tsr_tensor *tsr_op_mean_square(struct tsr_engine *e, struct tsr_tensor *x); /* scalar f32 */
 
 #endif

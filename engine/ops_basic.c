@@ -35,7 +35,7 @@ void tsr__emit_column_sum(struct tsr_engine *e, const char *name, struct tsr_ten
 /* ---- linear ---------------------------------------------------------------------------------- */
 /* The first matrix product of a thread takes cuBLAS' workspace (32 MiB on sm_90), the first biased
  * one cublasLt's (1 MiB), after its output; both stay (operators.md, section 5). */
-static void take_workspace(struct tsr_engine *e, bool biased)
+void tsr__take_workspace(struct tsr_engine *e, bool biased)
 {
     bool *have = e->in_backward ? &e->workspace_autograd : &e->workspace_main;
     bool *have_lt = e->in_backward ? &e->lt_autograd : &e->lt_main;
@@ -65,6 +65,8 @@ void tsr__emit_gemm(struct tsr_engine *e, const char *name, struct tsr_tensor *a
     }
     work.flops = work.model_flops = flops;
     work.bytes_read = tsr__tensor_bytes(a) + tsr__tensor_bytes(b);
+    if (extra == out) /* the product is added to what is there */
+        work.bytes_read += tsr__tensor_bytes(out);
     work.bytes_written = tsr__tensor_bytes(out);
     tsr__operand_tensor(e, a, TSR_READ);
     tsr__operand_tensor(e, b, TSR_READ);
@@ -88,7 +90,7 @@ static void linear_weight_grad(struct tsr_engine *e, struct tsr_node *node, stru
         grad->is_view = !(node->a[3] & LINEAR_BIASED);
         tsr__emit_gemm(e, "mm_weight_grad", g, x, NULL, grad,
                        (uint64_t[]){node->a[1], node->a[2], node->a[0], 1});
-        take_workspace(e, false);
+        tsr__take_workspace(e, false);
     }
     grad_in[EDGE_WEIGHT] = grad;
 }
@@ -103,7 +105,7 @@ static void linear_input_grad(struct tsr_engine *e, struct tsr_node *node, struc
         grad->is_view = true; /* a reshaped view of the product's result */
         tsr__emit_gemm(e, "mm_input_grad", g, w, NULL, grad,
                        (uint64_t[]){node->a[0], node->a[2], node->a[1], 1});
-        take_workspace(e, false);
+        tsr__take_workspace(e, false);
     }
     grad_in[EDGE_INPUT] = grad;
 }
@@ -182,7 +184,7 @@ static struct tsr_tensor *linear(struct tsr_engine *e, struct tsr_tensor *x, str
         return tsr__op_abort(e, node);
     if (!reuse) {
         tsr__emit_gemm(e, b ? "addmm" : "mm", x, w, b, y, (uint64_t[]){rows, out, in, 1});
-        take_workspace(e, b != NULL);
+        tsr__take_workspace(e, b != NULL);
     }
     if (kept && !reuse)
         tsr__selective_put(e, y);

@@ -74,6 +74,13 @@ struct tsr_tensor *tsr__eager_attention(struct tsr_engine *e, struct tsr_tensor 
                                         const struct tsr_attention_shape *s,
                                         struct tsr_tensor **weights);
 
+/* The workspaces that the first product of a thread takes, after its result. */
+void tsr__take_workspace(struct tsr_engine *e, bool biased);
+
+/* A kernel of the loss from `in` (and `extra`, may be NULL) to `out`. */
+void tsr__emit_loss(struct tsr_engine *e, const char *name, struct tsr_tensor *in,
+                    struct tsr_tensor *extra, struct tsr_tensor *out);
+
 /* Selective checkpointing (checkpoint.c). An operation whose result a policy may keep asks first:
  * true if this one is kept. `product`: matrix products, of which every second one is kept; results
  * of attention kernels are always. */

@@ -3,8 +3,8 @@
  */
 #include "ops_common.h"
 
-static void emit_loss(struct tsr_engine *e, const char *name, struct tsr_tensor *in,
-                      struct tsr_tensor *extra, struct tsr_tensor *out)
+void tsr__emit_loss(struct tsr_engine *e, const char *name, struct tsr_tensor *in,
+                    struct tsr_tensor *extra, struct tsr_tensor *out)
 {
     if (!in || !out || !tsr__ok(e))
         return;
@@ -38,7 +38,7 @@ static void log_softmax_backward(struct tsr_engine *e, struct tsr_node *node,
 {
     struct tsr_tensor *p = tsr__node_saved(e, node, 0);
     grad_in[0] = tsr__tensor_like(e, p, TSR_F32, TSR_CAT_TEMP);
-    emit_loss(e, "log_softmax_backward", grad_out[0], p, grad_in[0]);
+    tsr__emit_loss(e, "log_softmax_backward", grad_out[0], p, grad_in[0]);
     tsr_release(e, p);
 }
 
@@ -50,7 +50,7 @@ static struct tsr_tensor *log_softmax(struct tsr_engine *e, struct tsr_tensor *x
     struct tsr_tensor *y = tsr__tensor_like(e, x, TSR_F32, tsr__result_category(e));
     if (!y)
         return tsr__op_abort(e, node);
-    emit_loss(e, "log_softmax", x, NULL, y);
+    tsr__emit_loss(e, "log_softmax", x, NULL, y);
     sum_over_vocabulary(e, x, 2); /* the largest logit and the sum of exponentials */
     tsr__node_save_result(e, node, y);
     tsr__node_output(node, y, 0);
@@ -64,7 +64,7 @@ static void nll_backward(struct tsr_engine *e, struct tsr_node *node, struct tsr
     struct tsr_tensor *labels = tsr__node_saved(e, node, 0);
     (void)grad_out;
     grad_in[0] = tsr__tensor_new(e, TSR_F32, 2, node->a, TSR_CAT_TEMP);
-    emit_loss(e, "nll_loss_backward", labels, NULL, grad_in[0]);
+    tsr__emit_loss(e, "nll_loss_backward", labels, NULL, grad_in[0]);
     tsr_release(e, labels);
 }
 
@@ -81,7 +81,7 @@ static struct tsr_tensor *nll(struct tsr_engine *e, struct tsr_tensor *p, struct
     uint64_t one = 1;
     struct tsr_tensor *loss = tsr__tensor_new(e, TSR_F32, 1, &one, tsr__result_category(e));
     struct tsr_tensor *weight = tsr__tensor_new(e, TSR_F32, 1, &one, tsr__result_category(e));
-    emit_loss(e, "nll_loss", labels, NULL, loss);
+    tsr__emit_loss(e, "nll_loss", labels, NULL, loss);
     sum_over_vocabulary(e, p, 1); /* the label's log-probability lies on one rank */
     tsr__node_save(e, node, weight);
     tsr_release(e, weight);
@@ -107,7 +107,7 @@ static void mean_square_backward(struct tsr_engine *e, struct tsr_node *node,
 {
     struct tsr_tensor *x = tsr__node_saved(e, node, 0);
     grad_in[0] = tsr__tensor_like(e, x, x ? (tsr_dtype)x->dtype : TSR_F32, TSR_CAT_TEMP);
-    emit_loss(e, "mse_backward", x, grad_out[0], grad_in[0]);
+    tsr__emit_loss(e, "mse_backward", x, grad_out[0], grad_in[0]);
     tsr_release(e, x);
 }
 
@@ -121,7 +121,7 @@ struct tsr_tensor *tsr_op_mean_square(struct tsr_engine *e, struct tsr_tensor *x
     struct tsr_tensor *loss = tsr__tensor_new(e, TSR_F32, 1, &one, tsr__result_category(e));
     if (!loss)
         return tsr__op_abort(e, node);
-    emit_loss(e, "mse", x, NULL, loss);
+    tsr__emit_loss(e, "mse", x, NULL, loss);
     tsr__node_output(node, loss, 0);
     return loss;
 }

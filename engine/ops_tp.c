@@ -130,6 +130,9 @@ static tsr_status check_llama(const struct tsr_engine *e, uint32_t tp)
     if (!m->llama)
         return tsr_fail(TSR_ENOTIMPL, "tensor parallelism is modelled for Llama, Mistral and Qwen; "
                                       "this model has no plan");
+    if (m->llama->impl == TSR_IMPL_TRANSFORMERS)
+        return tsr_fail(TSR_ENOTIMPL, "tensor parallelism is modelled for plain modules, not for "
+                                      "those of transformers");
     TSR_TRY(check_divides(m->llama->n_heads, tp, "attention heads"));
     TSR_TRY(check_divides(m->llama->n_kv_heads, tp, "key/value heads"));
     TSR_TRY(check_divides(m->llama->intermediate_size, tp, "columns of the MLP"));
@@ -150,7 +153,12 @@ tsr_status tsr_tensor_parallel_model(struct tsr_engine *e, const char *mesh_dim,
         {"**.v_proj", TSR_TP_COLWISE},    {"**.o_proj", TSR_TP_ROWWISE},
         {"**.gate_proj", TSR_TP_COLWISE}, {"**.up_proj", TSR_TP_COLWISE},
         {"**.down_proj", TSR_TP_ROWWISE}, {"model.embed_tokens", TSR_TP_ROWWISE},
-        {"lm_head", TSR_TP_COLWISE},      {"**norm", TSR_TP_SEQUENCE}};
+        {"lm_head", TSR_TP_COLWISE},      {"**norm", TSR_TP_SEQUENCE},
+        {"**.wq", TSR_TP_COLWISE},        {"**.wk", TSR_TP_COLWISE}, /* TSR_NAMES_PLAIN */
+        {"**.wv", TSR_TP_COLWISE},        {"**.wo", TSR_TP_ROWWISE},
+        {"**.w1", TSR_TP_COLWISE},        {"**.w2", TSR_TP_ROWWISE},
+        {"**.w3", TSR_TP_COLWISE},        {"tok_embeddings", TSR_TP_ROWWISE},
+        {"output", TSR_TP_COLWISE}};
     const struct tsr_tp_options options = {
         .mesh_dim = mesh_dim, .n_styles = sizeof styles / sizeof *styles, .styles = styles};
     struct tsr_submesh mesh;

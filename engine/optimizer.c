@@ -1,5 +1,10 @@
 /* optimizer.c: clipping by global norm and the optimizer variants (operators.md, sections 12, 13).
  * States are made by the first step, all of them before its first temporary.
+ *
+ * States in another dtype than their parameter's (step.state_dtype): each kernel is taken to load
+ * and store them in theirs and to compute in the parameter's, as a fused kernel can; so there is
+ * no cast copy of them, and foreach's temporaries, which begin as the root of a state, have the
+ * state's dtype. Nothing of this was recorded.
  */
 #include "engine.h"
 
@@ -22,6 +27,11 @@ struct tsr_storage *tsr__param_storage(const struct tsr_param *p)
     return p->fsdp ? p->fsdp->sharded : p->master;
 }
 
+tsr_dtype tsr__state_dtype(const struct tsr_engine *e, const struct tsr_param *p)
+{
+    return e->step.state_dtype == TSR_DTYPE_NONE ? p->dtype : e->step.state_dtype;
+}
+
 static bool offloaded(const struct tsr_param *p)
 {
     return p->fsdp && p->fsdp->group->offload != TSR_OFFLOAD_NONE;
@@ -37,11 +47,17 @@ struct step {
     struct tsr_engine *e;
     struct tsr_param *const *params;
     size_t n;
-    int n_states;   /* per parameter: Adam 2, momentum 1 */
-    bool host;      /* offloaded parameters step on the host */
-    uint64_t bytes; /* local bytes of the parameters that step */
+    int n_states;         /* per parameter: Adam 2, momentum 1 */
+    bool host;            /* offloaded parameters step on the host */
+    uint64_t bytes;       /* local bytes of the parameters that step */
+    uint64_t state_bytes; /* of one of their states */
     uint64_t numel;
 };
+
+static uint64_t state_bytes(const struct step *s, const struct tsr_param *p)
+{
+    return tsr__param_local_numel(p) * tsr_dtype_bytes(tsr__state_dtype(s->e, p));
+}
 
 static void make_states(struct step *s)
 {
@@ -52,7 +68,7 @@ static void make_states(struct step *s)
             p->step_count = tsr__storage_new(s->e, 4, TSR_CAT_OPT_STATE);
         if (!steps(p))
             continue;
-        uint64_t bytes = tsr__param_local_numel(p) * tsr_dtype_bytes(p->dtype);
+        uint64_t bytes = state_bytes(s, p);
         for (int k = 0; k < s->n_states; k++) {
             if (p->opt_state[k])
                 continue;
@@ -65,13 +81,16 @@ static void make_states(struct step *s)
 
 static void count(struct step *s)
 {
-    s->bytes = s->numel = 0;
+    s->bytes = s->state_bytes = s->numel = 0;
     for (size_t i = 0; i < s->n; i++)
         if (steps(s->params[i]) && offloaded(s->params[i]) == s->host) {
             s->numel += tsr__param_local_numel(s->params[i]);
             s->bytes += tsr__param_local_numel(s->params[i]) * tsr_dtype_bytes(s->params[i]->dtype);
+            s->state_bytes += state_bytes(s, s->params[i]);
         }
 }
+
+enum { GRAD = 1, STATE0 = 2, STATE1 = 4, PARAM = 8 };
 
 /* One kernel over all parameters. Reads and writes say which of grad, states, parameter it touches
  * (bit 0: gradient, 1, 2: states, 3: parameter). */
@@ -79,7 +98,7 @@ static void foreach_kernel(struct step *s, const char *name, unsigned reads, uns
                            struct tsr_storage *const *temps, double flops_per_element)
 {
     struct tsr_engine *e = s->e;
-    uint64_t n_read = 0, n_written = 0;
+    uint64_t read = 0, written = 0;
     for (size_t i = 0; i < s->n && tsr__ok(e); i++) {
         struct tsr_param *p = s->params[i];
         if (!steps(p) || offloaded(p) != s->host)
@@ -96,15 +115,17 @@ static void foreach_kernel(struct step *s, const char *name, unsigned reads, uns
             tsr__operand_storage(e, temps[i], TSR_READ_WRITE);
     }
     for (int k = 0; k < 4; k++) {
-        n_read += reads >> k & 1;
-        n_written += writes >> k & 1;
+        uint64_t bytes = 1U << k & (STATE0 | STATE1) ? s->state_bytes : s->bytes;
+        read += reads >> k & 1 ? bytes : 0;
+        written += writes >> k & 1 ? bytes : 0;
     }
+    uint64_t temp_bytes = temps ? s->state_bytes : 0;
     struct tsr_work work = {.op = TSR_OP_OPTIMIZER,
                             .dtype = TSR_F32,
                             .name = name,
                             .flops = flops_per_element * (double)s->numel,
-                            .bytes_read = (n_read + (temps != NULL)) * s->bytes,
-                            .bytes_written = (n_written + (temps != NULL)) * s->bytes};
+                            .bytes_read = read + temp_bytes,
+                            .bytes_written = written + temp_bytes};
     struct tsr_instr instr = {.kind = s->host ? TSR_HOST_OP : TSR_OP,
                               .dtype = TSR_F32,
                               .comm = UINT16_MAX,
@@ -112,8 +133,6 @@ static void foreach_kernel(struct step *s, const char *name, unsigned reads, uns
                               .work = &work};
     tsr__emit(e, &instr);
 }
-
-enum { GRAD = 1, STATE0 = 2, STATE1 = 4, PARAM = 8 };
 
 static struct tsr_storage **make_temps(struct step *s)
 {
@@ -126,9 +145,7 @@ static struct tsr_storage **make_temps(struct step *s)
     }
     for (size_t i = 0; i < s->n && tsr__ok(e); i++)
         if (steps(s->params[i]) && !offloaded(s->params[i]))
-            e->opt_temps[i] = tsr__storage_new(
-                e, tsr__param_local_numel(s->params[i]) * tsr_dtype_bytes(s->params[i]->dtype),
-                TSR_CAT_OPT_TEMP);
+            e->opt_temps[i] = tsr__storage_new(e, state_bytes(s, s->params[i]), TSR_CAT_OPT_TEMP);
     return e->opt_temps;
 }
 
@@ -174,9 +191,9 @@ static void adamw_loop(struct step *s)
         foreach_kernel(&one, "addcmul_exp_avg_sq", GRAD | STATE1, STATE1, NULL, 3);
         struct tsr_storage *root = NULL, *quotient = NULL;
         if (!s->host) {
-            root = tsr__storage_new(s->e, one.bytes, TSR_CAT_OPT_TEMP);
+            root = tsr__storage_new(s->e, one.state_bytes, TSR_CAT_OPT_TEMP);
             foreach_kernel(&one, "sqrt", STATE1, 0, &root, 1);
-            quotient = tsr__storage_new(s->e, one.bytes, TSR_CAT_OPT_TEMP);
+            quotient = tsr__storage_new(s->e, one.state_bytes, TSR_CAT_OPT_TEMP);
             foreach_kernel(&one, "div_bias_correction", 0, 0, &quotient, 1);
             tsr__storage_release(s->e, &root);
             tsr__storage_release(s->e, &previous);

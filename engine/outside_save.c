@@ -11,7 +11,7 @@
 static int by_bytes(const void *a, const void *b)
 {
     const struct tsr__item *x = a, *y = b;
-    uint64_t m = tsr__local_bytes(x->p), n = tsr__local_bytes(y->p);
+    uint64_t m = tsr__item_local_bytes(x), n = tsr__item_local_bytes(y);
     if (m != n)
         return m < n ? -1 : 1;
     return x->place < y->place ? -1 : 1;
@@ -33,13 +33,13 @@ static void stage_ahead(struct stager *s)
     struct tsr_engine *e = s->e;
     for (; s->next < s->items->n && s->in_flight < COPY_AHEAD_BYTES; s->next++) {
         const struct tsr__item *item = &s->items->v[s->next];
-        uint64_t bytes = tsr__local_bytes(item->p);
+        uint64_t bytes = tsr__item_local_bytes(item);
         bool device = item->s && item->s->space == TSR_SPACE_DEVICE;
         tsr__item_origin(e, item);
         if (bytes && (device || item->s->bytes != bytes)) { /* .to("cpu"), or a copy unpadded */
             s->staged[s->next] = tsr__storage_empty(e, bytes, tsr__item_category(item),
                                                     device ? TSR_SPACE_PINNED : TSR_SPACE_HOST);
-            tsr__copy(e, item->s, 0, s->staged[s->next], bytes, item->p->dtype, "save_shard");
+            tsr__copy(e, item->s, 0, s->staged[s->next], bytes, item->dtype, "save_shard");
         }
         s->in_flight += bytes;
     }
@@ -48,11 +48,11 @@ static void stage_ahead(struct stager *s)
 static void write_staged(struct stager *s, size_t i)
 {
     const struct tsr__item *item = &s->items->v[i];
-    uint64_t bytes = tsr__local_bytes(item->p);
+    uint64_t bytes = tsr__item_local_bytes(item);
     tsr__item_origin(s->e, item);
     if (bytes && tsr__ok(s->e)) {
         tsr__operand(s->e, s->staged[i] ? s->staged[i] : item->s, 0, bytes, TSR_READ);
-        tsr__host_work(s->e, "write_checkpoint", item->p->dtype, bytes, 0);
+        tsr__host_work(s->e, "write_checkpoint", item->dtype, bytes, 0);
     }
     tsr__storage_release(s->e, &s->staged[i]);
 }
@@ -73,7 +73,7 @@ static void save_shards(struct tsr_engine *e, struct tsr__items *items)
         if (s.in_flight >= COPY_AHEAD_BYTES)
             tsr__host_waits(e);
         for (; s.oldest < s.next && s.in_flight >= COPY_AHEAD_BYTES; s.oldest++)
-            s.in_flight -= tsr__local_bytes(items->v[s.oldest].p);
+            s.in_flight -= tsr__item_local_bytes(&items->v[s.oldest]);
         stage_ahead(&s);
         for (size_t i = first; i < s.oldest; i++)
             write_staged(&s, i);
@@ -92,12 +92,13 @@ static struct tsr_storage *gather_input(struct tsr_engine *e, const struct tsr__
 {
     struct tsr_param *p = item->p;
     struct tsr_storage *in = item->s;
-    uint64_t bytes = tsr__local_bytes(p), padded = p->fsdp->shard_numel * tsr_dtype_bytes(p->dtype);
+    uint64_t bytes = tsr__item_local_bytes(item);
+    uint64_t padded = p->fsdp->shard_numel * tsr_dtype_bytes(item->dtype);
     if (in)
         tsr__storage_retain(in);
     if (in && in->space != TSR_SPACE_DEVICE) {
         struct tsr_storage *device = tsr__storage_new(e, bytes, TSR_CAT_ALL_GATHER_INPUT);
-        tsr__copy(e, in, 0, device, bytes, p->dtype, "h2d_shard");
+        tsr__copy(e, in, 0, device, bytes, item->dtype, "h2d_shard");
         tsr__storage_release(e, &in);
         in = device;
     }
@@ -105,7 +106,7 @@ static struct tsr_storage *gather_input(struct tsr_engine *e, const struct tsr__
         return in;
     struct tsr_storage *pad = tsr__storage_new(e, padded, TSR_CAT_ALL_GATHER_INPUT);
     tsr__fill(e, pad);
-    tsr__copy(e, in, 0, pad, bytes, p->dtype, "pad_shard");
+    tsr__copy(e, in, 0, pad, bytes, item->dtype, "pad_shard");
     tsr__storage_release(e, &in);
     return pad;
 }
@@ -134,15 +135,15 @@ static struct tsr_storage *gather_full(struct tsr_engine *e, const struct tsr__i
         return item->s;
     }
     const struct tsr_group *g = p->fsdp->group;
-    uint64_t padded = p->fsdp->shard_numel * tsr_dtype_bytes(p->dtype);
+    uint64_t padded = p->fsdp->shard_numel * tsr_dtype_bytes(item->dtype);
     struct tsr_storage *in = gather_input(e, item);
     struct tsr_storage *out = tsr__storage_new(e, padded * g->shard_size, TSR_CAT_ALL_GATHER);
-    emit_gather(e, g, in, out, p->dtype);
+    emit_gather(e, g, in, out, item->dtype);
     tsr__storage_release(e, &in);
     if (p->fsdp->shard_dim == 0 || !out)
         return out;
     struct tsr_storage *cat = tsr__storage_new(e, out->bytes, TSR_CAT_ALL_GATHER);
-    tsr__copy(e, out, 0, cat, out->bytes, p->dtype, "cat_shards");
+    tsr__copy(e, out, 0, cat, out->bytes, item->dtype, "cat_shards");
     tsr__storage_release(e, &out);
     return cat;
 }
@@ -156,9 +157,9 @@ static struct tsr_storage *keep_tensor(struct tsr_engine *e, const struct tsr__i
     if (device || !full || !tsr__ok(e))
         return full;
     if (e->config.rank == 0 && full->space == TSR_SPACE_DEVICE) {
-        host = tsr__storage_empty(e, tsr__full_bytes(item->p), tsr__item_category(item),
+        host = tsr__storage_empty(e, tsr__item_full_bytes(item), tsr__item_category(item),
                                   TSR_SPACE_HOST);
-        tsr__copy(e, full, 0, host, tsr__full_bytes(item->p), item->p->dtype, "d2h_full");
+        tsr__copy(e, full, 0, host, tsr__item_full_bytes(item), item->dtype, "d2h_full");
     }
     if (e->config.rank == 0 && !host)
         return full; /* it is on the host */
@@ -170,17 +171,17 @@ static struct tsr_storage *keep_tensor(struct tsr_engine *e, const struct tsr__i
 static void write_tensor(struct tsr_engine *e, const struct tsr__item *item, struct tsr_storage *s)
 {
     tsr__item_origin(e, item);
-    uint64_t bytes = tsr__full_bytes(item->p);
+    uint64_t bytes = tsr__item_full_bytes(item);
     struct tsr_storage *host = NULL;
     if (bytes == 0 || !s || !tsr__ok(e))
         return;
     if (s->space == TSR_SPACE_DEVICE) {
         host = tsr__storage_empty(e, bytes, tsr__item_category(item), TSR_SPACE_HOST);
-        tsr__copy(e, s, 0, host, bytes, item->p->dtype, "d2h_full");
+        tsr__copy(e, s, 0, host, bytes, item->dtype, "d2h_full");
     }
     if (tsr__ok(e)) {
         tsr__operand(e, host ? host : s, 0, bytes, TSR_READ);
-        tsr__host_work(e, "write_checkpoint", item->p->dtype, bytes, 0);
+        tsr__host_work(e, "write_checkpoint", item->dtype, bytes, 0);
     }
     tsr__storage_release(e, &host);
 }

@@ -18,6 +18,16 @@ uint64_t tsr__local_bytes(const struct tsr_param *p)
     return tsr__param_local_numel(p) * tsr_dtype_bytes(p->dtype);
 }
 
+uint64_t tsr__item_full_bytes(const struct tsr__item *item)
+{
+    return item->p->numel * tsr_dtype_bytes(item->dtype);
+}
+
+uint64_t tsr__item_local_bytes(const struct tsr__item *item)
+{
+    return tsr__param_local_numel(item->p) * tsr_dtype_bytes(item->dtype);
+}
+
 /* The copies of pageable memory, and those that nobody asked to be asynchronous, block. */
 void tsr__host_waits(struct tsr_engine *e)
 {
@@ -83,7 +93,8 @@ static bool note_owner(void *user, struct tsr_module *m)
 static void add_item(struct tsr_engine *e, struct tsr__items *items, struct tsr_param *p,
                      struct tsr_storage *s, bool state)
 {
-    struct tsr__item item = {p, s, state, items->n, items->owners[p->id]};
+    tsr_dtype dtype = state ? tsr__state_dtype(e, p) : p->dtype;
+    struct tsr__item item = {p, s, state, dtype, items->n, items->owners[p->id]};
     if (!TSR_PUSH(items->v, items->n, items->cap, item))
         TSR__RAISE(e, TSR_ENOMEM, "out of memory while emitting");
 }
@@ -195,7 +206,7 @@ static void init_optimizer_state(struct tsr_engine *e)
 static void load_shard(struct tsr_engine *e, const struct tsr__item *item)
 {
     tsr__item_origin(e, item);
-    uint64_t bytes = tsr__local_bytes(item->p);
+    uint64_t bytes = tsr__item_local_bytes(item);
     if (bytes == 0 || !tsr__ok(e))
         return;
     struct tsr_storage *host =
@@ -203,8 +214,8 @@ static void load_shard(struct tsr_engine *e, const struct tsr__item *item)
     if (!host)
         return;
     tsr__operand_storage(e, host, TSR_WRITE);
-    tsr__host_work(e, "read_checkpoint", item->p->dtype, 0, bytes);
-    tsr__copy(e, host, 0, item->s, bytes, item->p->dtype, "load_shard");
+    tsr__host_work(e, "read_checkpoint", item->dtype, 0, bytes);
+    tsr__copy(e, host, 0, item->s, bytes, item->dtype, "load_shard");
     tsr__storage_release(e, &host);
 }
 
@@ -237,20 +248,20 @@ static void load_full(struct tsr_engine *e, const struct tsr__item *item, uint16
                       struct tsr_storage *dict, uint64_t *offset)
 {
     tsr__item_origin(e, item);
-    struct tsr_param *p = item->p;
-    uint64_t bytes = tsr__full_bytes(p);
+    uint64_t bytes = tsr__item_full_bytes(item);
     if (bytes == 0 || !tsr__ok(e))
         return;
     struct tsr_storage *full = tsr__storage_new(e, bytes, TSR_CAT_TEMP), *host = NULL;
     if (dict)
-        tsr__copy(e, dict, *offset, full, bytes, p->dtype, "h2d_full");
+        tsr__copy(e, dict, *offset, full, bytes, item->dtype, "h2d_full");
     *offset += bytes;
-    broadcast(e, comm, full, p->dtype);
+    broadcast(e, comm, full, item->dtype);
     if (item->s && item->s->space != TSR_SPACE_DEVICE) {
         host = tsr__storage_empty(e, bytes, TSR_CAT_TEMP, TSR_SPACE_HOST);
-        tsr__copy(e, full, 0, host, bytes, p->dtype, "d2h_full");
+        tsr__copy(e, full, 0, host, bytes, item->dtype, "d2h_full");
     }
-    tsr__copy(e, host ? host : full, 0, item->s, tsr__local_bytes(p), p->dtype, "load_slice");
+    tsr__copy(e, host ? host : full, 0, item->s, tsr__item_local_bytes(item), item->dtype,
+              "load_slice");
     tsr__storage_release(e, &full);
     tsr__storage_release(e, &host);
 }
@@ -260,12 +271,12 @@ static void load_from_rank_0(struct tsr_engine *e, const struct tsr__items *item
     uint64_t bytes = 0, offset = 0;
     struct tsr_storage *dict = NULL;
     for (size_t i = 0; i < items->n; i++)
-        bytes += tsr__full_bytes(items->v[i].p);
+        bytes += tsr__item_full_bytes(&items->v[i]);
     if (e->config.rank == 0 && items->n) {
         dict = tsr__storage_empty(e, bytes, tsr__item_category(items->v), TSR_SPACE_HOST);
         if (dict)
             tsr__operand_storage(e, dict, TSR_WRITE);
-        tsr__host_work(e, "read_checkpoint", items->v[0].p->dtype, 0, bytes);
+        tsr__host_work(e, "read_checkpoint", items->v[0].dtype, 0, bytes);
     }
     uint16_t comm = world_comm(e);
     for (size_t i = 0; i < items->n && tsr__ok(e); i++)
@@ -297,12 +308,9 @@ tsr_status tsr_eval_run(struct tsr_engine *e)
     TSR_TRY(tsr__section_begin(e, TSR_PHASE_EVAL));
     tsr__make_inputs(e, 1);
     e->grad_enabled = false;
-    struct tsr_tensor *out = tsr_call(e, e->root, e->inputs[0]);
-    struct tsr_tensor *loss =
-        e->model.loss_mse ? tsr_op_mean_square(e, out) : tsr_op_cross_entropy(e, out, e->labels[0]);
-    tsr_release(e, out);
-    tsr_release(e, loss);
+    tsr_release(e, tsr__forward_loss(e, 0));
     e->grad_enabled = true;
+    e->head_labels = NULL;
     tsr_release(e, e->inputs[0]);
     tsr_release(e, e->labels[0]);
     e->inputs[0] = e->labels[0] = NULL;

@@ -28,6 +28,7 @@ struct tsr__item {
     struct tsr_param *p;
     struct tsr_storage *s; /* this rank's part; NULL: a state of an empty one */
     bool state;
+    tsr_dtype dtype; /* that it is kept in */
     size_t place;    /* in the state dict */
     uint32_t module; /* that owns the parameter: where its instructions come from */
 };
@@ -40,6 +41,8 @@ struct tsr__items {
 
 /* The model's part first, then (states) the optimizer's. v is to be freed. */
 struct tsr__items tsr__items_collect(struct tsr_engine *e, bool states);
+uint64_t tsr__item_full_bytes(const struct tsr__item *item);
+uint64_t tsr__item_local_bytes(const struct tsr__item *item); /* without padding */
 enum tsr_category tsr__item_category(const struct tsr__item *item);
 /* What follows is about this tensor. */
 void tsr__item_origin(struct tsr_engine *e, const struct tsr__item *item);

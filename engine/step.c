@@ -16,8 +16,12 @@ tsr_status tsr_step_configure(struct tsr_engine *e, const struct tsr_step_config
         return tsr_fail(TSR_EVALUE,
                         "batch x sequence (%llu x %llu) is too large; allowed: 2^40 tokens",
                         (unsigned long long)config->batch, (unsigned long long)config->seq);
+    if (config->loss_chunks > tokens)
+        return tsr_fail(TSR_EVALUE, "a loss in %llu chunks of %llu tokens; allowed: up to %llu",
+                        (unsigned long long)config->loss_chunks, (unsigned long long)tokens,
+                        (unsigned long long)tokens);
     e->step = *config;
-    return TSR_OK;
+    return e->root ? tsr__check_chunked_loss(e) : TSR_OK;
 }
 
 /* ---- initialisation -------------------------------------------------------------------------- */
@@ -150,6 +154,7 @@ tsr_status tsr_engine_init_params(struct tsr_engine *e)
     if (!e->root)
         return tsr_fail(TSR_EVALUE, "the engine has no model");
     TSR_TRY(tsr__check_tensor_parallel_step(e));
+    TSR_TRY(tsr__check_chunked_loss(e));
     tsr__set_phase(e, TSR_PHASE_INIT, 0);
     tsr__init_unsharded(e);
     if (e->n_states > 0 && !offloads(e) && !is_all_meta(e))
@@ -229,6 +234,28 @@ tsr_status tsr_step_begin(struct tsr_engine *e, uint32_t iteration)
     return e->status;
 }
 
+/* A head that makes the loss in chunks returns it; else the loss is a phase of its own. */
+static struct tsr_tensor *forward_loss(struct tsr_engine *e, struct tsr_module *entry,
+                                       uint32_t micro)
+{
+    bool chunked = e->step.loss_chunks > 1 && entry == e->root;
+    e->head_labels = chunked ? e->labels[micro] : NULL;
+    struct tsr_tensor *out = tsr_call(e, entry, e->inputs[micro]), *loss;
+    if (e->origin.phase == TSR_PHASE_FORWARD)
+        tsr__set_phase(e, TSR_PHASE_LOSS, micro);
+    if (chunked)
+        return out;
+    loss = e->model.loss_mse || entry != e->root ? tsr_op_mean_square(e, out)
+                                                 : tsr_op_cross_entropy(e, out, e->labels[micro]);
+    tsr_release(e, out);
+    return loss;
+}
+
+struct tsr_tensor *tsr__forward_loss(struct tsr_engine *e, uint32_t micro)
+{
+    return forward_loss(e, e->root, micro);
+}
+
 tsr_status tsr_step_forward(struct tsr_engine *e, uint32_t micro, struct tsr_module *entry,
                             bool no_grad)
 {
@@ -236,12 +263,7 @@ tsr_status tsr_step_forward(struct tsr_engine *e, uint32_t micro, struct tsr_mod
         return tsr_fail(TSR_EVALUE, "micro-batch %u of %u does not exist", micro, e->step.n_micro);
     e->grad_enabled = !no_grad;
     tsr__set_phase(e, TSR_PHASE_FORWARD, micro);
-    struct tsr_tensor *out = tsr_call(e, entry ? entry : e->root, e->inputs[micro]);
-    tsr__set_phase(e, TSR_PHASE_LOSS, micro);
-    bool mean_square = e->model.loss_mse || (entry && entry != e->root);
-    struct tsr_tensor *loss =
-        mean_square ? tsr_op_mean_square(e, out) : tsr_op_cross_entropy(e, out, e->labels[micro]);
-    tsr_release(e, out);
+    struct tsr_tensor *loss = forward_loss(e, entry ? entry : e->root, micro);
     e->grad_enabled = true;
     drop(e, &e->losses[micro]);
     e->losses[micro] = loss;
@@ -279,6 +301,7 @@ tsr_status tsr_step_optimizer(struct tsr_engine *e)
 tsr_status tsr_step_end(struct tsr_engine *e)
 {
     tsr__set_phase(e, TSR_PHASE_END, 0);
+    e->head_labels = NULL;
     for (uint32_t m = 0; m < TSR_MAX_MICRO; m++) {
         drop(e, &e->losses[m]);
         drop(e, &e->inputs[m]);

@@ -40,7 +40,7 @@ tsr_status tsr_tensor_parallel(struct tsr_engine *engine,
 /* Tensor parallelism of a whole Llama-family model, with steps: Megatron's cuts, the vocabulary
  * of embedding, head and loss among them; sequence: activations between the cut regions are
  * divided along the sequence (torchtitan's plan). ValueError: a size that does not divide;
- * NotImplementedError: another family. */
+ * NotImplementedError: another family, or modules of transformers. */
 tsr_status tsr_tensor_parallel_model(struct tsr_engine *engine, const char *mesh_dim,
                                      bool sequence) TSR_MUST_USE;
 

@@ -501,6 +501,13 @@ struct tsr_step_config {
     enum tsr_optimizer optimizer;
     enum tsr_accumulate accumulate;
     bool clip; /* clip_grad_norm_, foreach */
+    /* > 1: the head makes the loss in so many chunks of tokens, with its gradients, and returns it
+     * instead of logits (ops_chunked_loss.c). Llama family and GPT-2 without tensor parallelism. */
+    uint64_t loss_chunks;
+    /* In which optimizer states are kept; NONE: that of the parameter. Kernels load and store it
+     * and compute in the dtype of the parameter, without a cast copy of the states; temporaries of
+     * foreach and loop, made from a state, have its dtype. */
+    tsr_dtype state_dtype;
 };
 tsr_status tsr_step_configure(struct tsr_engine *engine,
                               const struct tsr_step_config *config) TSR_MUST_USE;

@@ -58,9 +58,9 @@ tsr_status tsr_find_blocks(const struct tsr_job *job, struct tsr_engine *engine,
     size_t longest = 0;
     memset(out, 0, sizeof(*out));
     if (!pattern && job->model.family == TSR_FAMILY_LLAMA)
-        pattern = "model.layers.*";
+        pattern = job->model.llama.names == TSR_NAMES_HF ? "model.layers.*" : "layers.*";
     if (!pattern && job->model.family == TSR_FAMILY_GPT2)
-        pattern = "transformer.h.*";
+        pattern = job->model.gpt2.names == TSR_NAMES_HF ? "transformer.h.*" : "h.*";
     if (pattern) {
         TSR_TRY(tsr_match_modules(engine, &pattern, 1, out));
         if (out->n)

@@ -60,6 +60,8 @@ static tsr_status configure_step(const struct tsr_job *job, struct tsr_engine *e
                                    .n_micro = (uint32_t)s->accum_steps,
                                    .optimizer = optimizer_of(s),
                                    .accumulate = (enum tsr_accumulate)s->accum_mode,
+                                   .loss_chunks = s->loss_chunks,
+                                   .state_dtype = (tsr_dtype)s->state_dtype,
                                    .clip = s->clip};
     tsr_status status = tsr_step_configure(engine, &step);
     if (status == TSR_OK)

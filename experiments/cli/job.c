@@ -43,11 +43,61 @@ static tsr_status set_layers(const struct tsr_settings *s, struct tsr_model *mod
     return tsr_model_count(model);
 }
 
+static tsr_status refuse_word(const struct tsr_settings *s, const char *name,
+                              const struct tsr_model *model, const char *allowed)
+{
+    char found[64];
+    TSR_TRY(tsr_key_format(&tsr_keys[tsr_key_find(name)], s, found, sizeof found));
+    return tsr_node_error(tsr_setting_at(s, name), "%s: found %s beside model %s; allowed: %s",
+                          name, found, model->name, allowed);
+}
+
+/* Values that the model, or another one of these keys, has no use for. */
+static tsr_status check_variant(const struct tsr_settings *s, const struct tsr_model *model)
+{
+    static const char *const keys[] = {"model.implementation", "model.names", "model.norm",
+                                       "model.packed"};
+    const bool set[] = {s->model_impl, s->model_names, s->model_norm, s->model_packed};
+    bool known = model->family == TSR_FAMILY_LLAMA || model->family == TSR_FAMILY_GPT2;
+    char allowed[96];
+    for (size_t i = 0; i < sizeof set / sizeof set[0] && !known; i++) {
+        const struct tsr_key *key = &tsr_keys[tsr_key_find(keys[i])];
+        snprintf(allowed, sizeof allowed, "%s, or a model of the Llama family or GPT-2", key->def);
+        if (set[i])
+            return refuse_word(s, keys[i], model, allowed);
+    }
+    if (s->model_norm && model->family != TSR_FAMILY_LLAMA)
+        return refuse_word(s, "model.norm", model, "kernel, or a model of the Llama family");
+    bool plain = s->model_impl == TSR_IMPL_PLAIN;
+    if (s->model_names != TSR_NAMES_HF && !plain)
+        return tsr_node_error(tsr_setting_at(s, "model.names"),
+                              "model.names: found torchtitan beside model.implementation: "
+                              "transformers; allowed: hf");
+    if (s->model_packed && plain)
+        return tsr_node_error(tsr_setting_at(s, "model.packed"),
+                              "model.packed: found true beside model.implementation: plain; "
+                              "allowed: false");
+    return TSR_OK;
+}
+
+/* model.implementation, .names, .norm, .packed: another way to write the same model. */
+static tsr_status set_variant(const struct tsr_settings *s, struct tsr_model *model)
+{
+    TSR_TRY(check_variant(s, model));
+    model->llama.impl = model->gpt2.impl = (enum tsr_impl)s->model_impl;
+    model->llama.names = model->gpt2.names = (enum tsr_names)s->model_names;
+    model->llama.packed_mask = model->gpt2.packed_mask = s->model_packed;
+    model->llama.hand_norm = s->model_norm == TSR_NORM_HAND;
+    return TSR_OK;
+}
+
 static tsr_status load_any(const char *path, bool is_tree, const struct tsr_settings *s,
                            struct tsr_model *out)
 {
     TSR_TRY(is_tree ? tsr_model_load_tree(path, out) : tsr_model_load_hf(path, out));
     tsr_status status = set_layers(s, out);
+    if (status == TSR_OK)
+        status = set_variant(s, out);
     if (status != TSR_OK)
         tsr_model_fini(out);
     return status;
@@ -150,6 +200,11 @@ static tsr_status add_tensor_parallel(struct tsr_job *job)
         return tsr_node_error(tsr_job_at(job, "tp"),
                               "tp: found %llu beside api: ddp; allowed: fully_shard or replicate",
                               (unsigned long long)tp);
+    if (job->settings->model_impl == TSR_IMPL_TRANSFORMERS)
+        return tsr_node_error(tsr_job_at(job, "tp"),
+                              "tp: found %llu beside model.implementation: transformers; allowed: "
+                              "1, or plain modules",
+                              (unsigned long long)tp);
     int n = job->mesh.n_dims++;
     job->mesh.shape[n] = (uint32_t)tp;
     snprintf(job->mesh.name[n], sizeof job->mesh.name[n], "tp");
@@ -204,6 +259,44 @@ static tsr_status check_positions(const struct tsr_job *job)
         (unsigned long long)job->settings->seq, (unsigned long long)m->max_positions, m->name);
 }
 
+/* Head and loss in chunks need to know the head, and all of the vocabulary. */
+static tsr_status check_chunks(const struct tsr_job *job)
+{
+    const struct tsr_settings *s = job->settings;
+    const struct tsr_model *m = &job->model;
+    unsigned long long chunks = s->loss_chunks, tokens = s->batch * s->seq;
+    const struct tsr_node *at = tsr_job_at(job, "loss.chunks");
+    if (chunks < 2)
+        return TSR_OK;
+    if (m->family != TSR_FAMILY_LLAMA && m->family != TSR_FAMILY_GPT2)
+        return tsr_node_error(at,
+                              "loss.chunks: found %llu beside model %s; allowed: 1, or a model of "
+                              "the Llama family or GPT-2",
+                              chunks, m->name);
+    if (s->tp > 1)
+        return tsr_node_error(at, "loss.chunks: found %llu beside tp: %llu; allowed: 1", chunks,
+                              (unsigned long long)s->tp);
+    if (chunks > tokens)
+        return tsr_node_error(at,
+                              "loss.chunks: found %llu; allowed: 1 to %llu, the tokens of a "
+                              "micro-batch",
+                              chunks, tokens);
+    return TSR_OK;
+}
+
+/* Checkpointing by operator is modelled with hooks outside of the recomputation and early stop. */
+static tsr_status check_selective(const struct tsr_job *job)
+{
+    const struct tsr_settings *s = job->settings;
+    bool outside = s->ckpt_hooks == TSR_HOOKS_OUTSIDE;
+    const char *key = outside ? "checkpoint.hooks" : "checkpoint.early_stop";
+    if (s->ckpt_every != TSR_CKPT_SELECTIVE_OP || (!outside && s->ckpt_early_stop))
+        return TSR_OK;
+    return tsr_node_error(tsr_job_at(job, key),
+                          "%s: found %s beside checkpoint: selective_op; allowed: %s", key,
+                          outside ? "outside" : "false", outside ? "inside" : "true");
+}
+
 /* Largest byte counts, in floating point: what does not fit into 62 bits is refused. */
 static tsr_status check_overflow(const struct tsr_job *job)
 {
@@ -253,7 +346,9 @@ static tsr_status open_job(struct tsr_job *job, enum tsr_job_needs needs)
                       "a name of clusters/, or the path of a cluster or node file");
     TSR_TRY(resolve_mesh(job));
     TSR_TRY(check_positions(job));
-    return check_overflow(job);
+    TSR_TRY(check_overflow(job));
+    TSR_TRY(check_selective(job));
+    return check_chunks(job);
 }
 
 tsr_status tsr_job_open(const struct tsr_experiment *experiment,
@@ -314,7 +409,8 @@ void tsr_strategy_words(const struct tsr_settings *s, char *out, size_t size)
     if (s->api == TSR_API_FULLY_SHARD)
         snprintf(more, sizeof more, ", reshard %s", value);
     if (s->ckpt_every)
-        snprintf(more + strlen(more), sizeof more - strlen(more), ", checkpointing");
+        snprintf(more + strlen(more), sizeof more - strlen(more), ", %scheckpointing",
+                 s->ckpt_every == TSR_CKPT_SELECTIVE_OP ? "selective " : "");
     if (s->forward_prefetch || s->backward_prefetch)
         snprintf(more + strlen(more), sizeof more - strlen(more), ", prefetch %llu/%llu",
                  (unsigned long long)s->forward_prefetch, (unsigned long long)s->backward_prefetch);

@@ -8,7 +8,6 @@
 #define SIZE_MAX_D 1048576.0 /* of a size that a user gives: 2^20 */
 
 static const char *const word_all[] = {"all", NULL};
-static const char *const word_ckpt[] = {"none", "full", NULL};
 
 /* clang-format off */
 const struct tsr_key tsr_keys[] = {
@@ -21,6 +20,14 @@ const struct tsr_key tsr_keys[] = {
      "pattern of the repeated blocks; null: the layers of the family, or of a tree's longest list"},
     {"model.layers", TSR_KEY_UINT, AT(model_layers), "null", 1, 1048576, 0, NULL,
      "layers of the model (Llama family, GPT-2), the rest of it unchanged; null: as in its file"},
+    {"model.implementation", TSR_KEY_ENUM, AT(model_impl), "plain", 0, 0, 0, tsr_words_impl,
+     "whose forward: modules as in torchtitan or nanoGPT, or those of transformers (Llama, GPT-2)"},
+    {"model.names", TSR_KEY_ENUM, AT(model_names), "hf", 0, 0, 0, tsr_words_names,
+     "module names and parameter order: model.layers.*, or torchtitan's layers.* (GPT-2: h.*)"},
+    {"model.norm", TSR_KEY_ENUM, AT(model_norm), "kernel", 0, 0, 0, tsr_words_norm,
+     "RMSNorm as one kernel, or by hand of elementary operations (transformers': always by hand)"},
+    {"model.packed", TSR_KEY_BOOL, AT(model_packed), "false", 0, 0, 0, NULL,
+     "transformers finds sequences packed and builds an attention mask"},
     {"cluster", TSR_KEY_STRING, AT(cluster), "null", 0, 0, 0, NULL,
      "name (dgx-h100-1) or path of a cluster or node file of clusters/"},
     {"world", TSR_KEY_UINT, AT(world), "all", 1, SIZE_MAX_D, 0, word_all,
@@ -70,12 +77,20 @@ const struct tsr_key tsr_keys[] = {
      "optimizer"},
     {"optimizer.variant", TSR_KEY_ENUM, AT(variant), "foreach", 0, 0, 0, tsr_words_variant,
      "implementation of adamw: multi-tensor, one fused kernel, or a loop over parameters"},
+    {"optimizer.state", TSR_KEY_ENUM, AT(state_dtype), "master", 0, 0, 0, tsr_words_state,
+     "dtype in which moments are kept; master: that of precision.master"},
     {"optimizer.momentum", TSR_KEY_BOOL, AT(momentum), "true", 0, 0, 0, NULL,
      "sgd keeps a momentum buffer"},
     {"clip", TSR_KEY_BOOL, AT(clip), "false", 0, 0, 0, NULL,
      "clip gradients by their global norm before the optimizer"},
-    {"checkpoint.every", TSR_KEY_UINT, AT(ckpt_every), "none", 0, SIZE_MAX_D, 0, word_ckpt,
-     "activation checkpointing of every k-th block; full: each block"},
+    {"loss.chunks", TSR_KEY_UINT, AT(loss_chunks), "1", 1, SIZE_MAX_D, 0, NULL,
+     "> 1: head, loss and their gradients in so many chunks of tokens: logits of one at a time"},
+    {"checkpoint.every", TSR_KEY_CHECKPOINT, AT(ckpt_every), "none", 0, SIZE_MAX_D, 0,
+     tsr_words_ckpt,
+     "activation checkpointing of every k-th block; full: each block; selective_op: each, with "
+     "attention and every second matrix product kept"},
+    {"checkpoint.first", TSR_KEY_UINT, AT(ckpt_first), "null", 1, SIZE_MAX_D, 0, NULL,
+     "the first block that is checkpointed, from 1; null: the k-th"},
     {"checkpoint.hooks", TSR_KEY_ENUM, AT(ckpt_hooks), "inside", 0, 0, 0, tsr_words_hooks,
      "inside: sharding hooks stay outside of the recomputation; outside: they run again in it"},
     {"checkpoint.early_stop", TSR_KEY_BOOL, AT(ckpt_early_stop), "true", 0, 0, 0, NULL,

@@ -60,7 +60,7 @@ tsr_status tsr_plan_space_default(struct tsr_experiment *experiment, const struc
                                   struct tsr_plan_space *out)
 {
     static const char *const batches[] = {"1", "2", "4", "8", "16", "32", NULL};
-    static const char *const checkpoints[] = {"none", "full", "2", NULL};
+    static const char *const checkpoints[] = {"none", "selective_op", "full", "2", NULL};
     static const char *const reductions[] = {"f32", "bf16", NULL};
     static const char *const reshards[] = {"null", "true", "false", NULL};
     static const char *const wraps[] = {"block", "block_embed_head", NULL};

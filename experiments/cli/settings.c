@@ -20,6 +20,7 @@ static size_t type_bytes(enum tsr_key_type type)
                                    [TSR_KEY_SHAPE] = sizeof(struct tsr_shape_value),
                                    [TSR_KEY_RESHARD] = sizeof(struct tsr_reshard_value),
                                    [TSR_KEY_WRAP] = sizeof(struct tsr_wrap_value),
+                                   [TSR_KEY_CHECKPOINT] = sizeof(uint64_t),
                                    [TSR_KEY_LIST] = sizeof(unsigned)};
     return bytes[type];
 }
@@ -77,9 +78,9 @@ static size_t keep_if_nearer(const char *word, const char *candidate, size_t bes
 const char *tsr_key_nearest(const char *name)
 {
     static const char *const others[] = {"strategies", "sweeps", "plan", "title", NULL};
-    static const char *const prefixes[] = {"model",     "mesh",       "accumulation", "precision",
-                                           "optimizer", "checkpoint", "allocator",    "ddp",
-                                           "sim",       NULL};
+    static const char *const prefixes[] = {
+        "model", "mesh",      "accumulation", "precision", "optimizer", "checkpoint",
+        "loss",  "allocator", "ddp",          "sim",       NULL};
     const char *best = NULL;
     size_t distance = strlen(name) / 2 + 1;
     for (size_t i = 0; prefixes[i]; i++)

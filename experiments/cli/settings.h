@@ -15,6 +15,7 @@ enum tsr_api { TSR_API_FULLY_SHARD, TSR_API_REPLICATE, TSR_API_DDP };
 enum tsr_wrap_kind { TSR_WRAP_BLOCK, TSR_WRAP_BLOCK_EMBED_HEAD, TSR_WRAP_ROOT, TSR_WRAP_LIST };
 enum tsr_hooks { TSR_HOOKS_INSIDE, TSR_HOOKS_OUTSIDE };
 enum tsr_limit { TSR_LIMIT_NONE, TSR_LIMIT_CARD };
+enum tsr_norm { TSR_NORM_KERNEL, TSR_NORM_HAND };
 enum tsr_opt_name { TSR_OPTIM_ADAMW, TSR_OPTIM_SGD, TSR_OPTIM_NONE };
 
 struct tsr_reshard_value {
@@ -43,15 +44,20 @@ struct tsr_shape_value {
     uint32_t size[TSR_MAX_MESH];
 };
 
-enum { TSR_MAX_KEYS = 80 };
+enum { TSR_MAX_KEYS = 96 };
+
+#define TSR_CKPT_SELECTIVE_OP UINT64_MAX
 
 /* One resolved strategy: the value of every key. Strings belong to the experiment. */
 struct tsr_settings {
     const struct tsr_node *from[TSR_MAX_KEYS]; /* where the value was given; NULL: the default */
 
     const char *model, *model_tree, *model_blocks, *cluster;
-    uint64_t model_layers; /* 0: as in the model's file */
-    uint64_t world;        /* 0: all GPUs of the cluster, or the product of the mesh */
+    uint64_t model_layers;            /* 0: as in the model's file */
+    unsigned model_impl, model_names; /* enum tsr_impl, tsr_names */
+    unsigned model_norm;              /* enum tsr_norm */
+    bool model_packed;
+    uint64_t world; /* 0: all GPUs of the cluster, or the product of the mesh */
     struct tsr_shape_value mesh;
     uint64_t mesh_replicate, mesh_shard; /* 0: not set */
 
@@ -63,8 +69,11 @@ struct tsr_settings {
     unsigned master, param, reduce, output; /* tsr_dtype */
     bool cast_inputs;
     unsigned optimizer, variant; /* enum tsr_opt_name; foreach, fused, loop */
+    unsigned state_dtype;        /* tsr_dtype; NONE: that of precision.master */
     bool momentum, clip;
-    uint64_t ckpt_every; /* 0: none */
+    uint64_t loss_chunks;
+    uint64_t ckpt_every; /* 0: none; TSR_CKPT_SELECTIVE_OP: every block, by operator */
+    uint64_t ckpt_first; /* from 1; 0: the k-th */
     unsigned ckpt_hooks; /* enum tsr_hooks */
     bool ckpt_early_stop;
     unsigned attention; /* enum tsr_attention */
@@ -103,7 +112,8 @@ enum tsr_key_type {
     TSR_KEY_SHAPE,
     TSR_KEY_RESHARD,
     TSR_KEY_WRAP,
-    TSR_KEY_LIST /* unsigned: set of words, given as a list in their order; null: empty */
+    TSR_KEY_CHECKPOINT, /* uint64_t: 0 none, 1 full, k, or TSR_CKPT_SELECTIVE_OP */
+    TSR_KEY_LIST        /* unsigned: set of words, given as a list in their order; null: empty */
 };
 
 struct tsr_key {

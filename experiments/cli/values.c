@@ -67,6 +67,10 @@ void tsr_key_allowed(const struct tsr_key *key, char *out, size_t size)
         snprintf(text, sizeof text, "%s%san integer from %.0f to %.0f", words,
                  *words ? ", or " : "", key->min, key->max);
         break;
+    case TSR_KEY_CHECKPOINT:
+        snprintf(text, sizeof text, "%s, or an integer from %.0f to %.0f", words, key->min,
+                 key->max);
+        break;
     case TSR_KEY_DOUBLE:
         snprintf(text, sizeof text, "a number from %g to %g", key->min, key->max);
         break;
@@ -122,6 +126,16 @@ static bool store_uint(const struct tsr_key *key, const struct tsr_node *node, u
         return false;
     *out = value * (uint64_t)scale_of(key);
     return true;
+}
+
+/* A word or a k; the last word stands for no number. */
+static bool store_checkpoint(const struct tsr_key *key, const struct tsr_node *node, uint64_t *out)
+{
+    if (node->kind == TSR_NODE_SCALAR && !strcmp(node->text, "selective_op")) {
+        *out = TSR_CKPT_SELECTIVE_OP;
+        return true;
+    }
+    return store_uint(key, node, out);
 }
 
 static bool store_shape(const struct tsr_node *node, struct tsr_shape_value *out)
@@ -226,6 +240,9 @@ tsr_status tsr_key_store(struct tsr_arena *arena, const struct tsr_key *key, con
     case TSR_KEY_UINT:
         ok = store_uint(key, node, to);
         break;
+    case TSR_KEY_CHECKPOINT:
+        ok = store_checkpoint(key, node, to);
+        break;
     case TSR_KEY_UINT32:
         ok = store_uint(key, node, &number);
         if (ok)
@@ -292,6 +309,16 @@ static void format_uint(const struct tsr_key *key, uint64_t value, char *out, si
         snprintf(out, size, "null");
     else
         snprintf(out, size, "%" PRIu64, shown);
+}
+
+static void format_checkpoint(uint64_t value, char *out, size_t size)
+{
+    if (value == TSR_CKPT_SELECTIVE_OP)
+        snprintf(out, size, "selective_op");
+    else if (value < 2)
+        snprintf(out, size, "%s", tsr_words_ckpt[value]);
+    else
+        snprintf(out, size, "%" PRIu64, value);
 }
 
 static void format_reshard(const struct tsr_reshard_value *value, char *out, size_t size)
@@ -381,6 +408,9 @@ tsr_status tsr_key_format(const struct tsr_key *key, const struct tsr_settings *
     }
     case TSR_KEY_UINT:
         format_uint(key, *(const uint64_t *)from, out, size);
+        break;
+    case TSR_KEY_CHECKPOINT:
+        format_checkpoint(*(const uint64_t *)from, out, size);
         break;
     case TSR_KEY_UINT32:
         format_uint(key, *(const uint32_t *)from, out, size);

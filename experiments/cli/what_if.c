@@ -9,8 +9,8 @@
 #include <string.h>
 
 /* Strategies for which a row means something. GROUPS: fully_shard and replicate; GQA: models with
- * fewer key heads than query heads. */
-enum who { ANY, SHARDS, GROUPS, REPLICATE, DDP, GQA };
+ * fewer key heads than query heads. HEAD: those whose head can make the loss in chunks. */
+enum who { ANY, SHARDS, GROUPS, REPLICATE, DDP, GQA, HEAD };
 
 static const struct choice {
     const char *dimension;
@@ -36,7 +36,7 @@ static const struct choice {
     {"checkpoint", TSR_EFFECT_NONE, ANY, "checkpoint.every", "2"},
     {"checkpoint", TSR_EFFECT_NONE, ANY, "checkpoint.every", "full"},
     {"checkpoint", TSR_EFFECT_NONE, ANY, "checkpoint.every", "selective_op"},
-    {"loss", TSR_EFFECT_NONE, ANY, "loss.chunks", "8"},
+    {"loss", TSR_EFFECT_NONE, HEAD, "loss.chunks", "8"},
     {"precision.param", TSR_EFFECT_NUMBERS, ANY, "precision.param", "bf16"},
     {"precision.param", TSR_EFFECT_NUMBERS, ANY, "precision.param", "none"},
     {"precision.reduce", TSR_EFFECT_NUMBERS, GROUPS, "precision.reduce", "bf16"},
@@ -134,6 +134,9 @@ static bool applies(const struct list *list, const struct choice *choice)
         return false;
     if (!strcmp(choice->dimension, "optimizer.variant") && s->optimizer != TSR_OPTIM_ADAMW)
         return false;
+    if (!strcmp(choice->value, "selective_op") &&
+        (s->ckpt_hooks == TSR_HOOKS_OUTSIDE || !s->ckpt_early_stop))
+        return false;
     switch (choice->who) {
     case ANY:
         return true;
@@ -148,6 +151,9 @@ static bool applies(const struct list *list, const struct choice *choice)
     case GQA:
         return list->job->model.family == TSR_FAMILY_LLAMA &&
                list->job->model.llama.n_kv_heads < list->job->model.llama.n_heads;
+    case HEAD:
+        return list->job->model.family != TSR_FAMILY_TREE && s->tp == 1 &&
+               s->batch * s->seq >= 8; /* as many tokens as chunks */
     }
     return false;
 }

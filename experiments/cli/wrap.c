@@ -24,13 +24,16 @@ tsr_status tsr_apply_checkpoint(const struct tsr_job *job, struct tsr_engine *en
 {
     const struct tsr_settings *s = job->settings;
     struct tsr_modules blocks = {0};
-    if (!s->ckpt_every)
+    bool selective = s->ckpt_every == TSR_CKPT_SELECTIVE_OP;
+    uint64_t every = selective ? 1 : s->ckpt_every, first = s->ckpt_first ? s->ckpt_first : every;
+    if (!every)
         return TSR_OK;
     TSR_TRY(tsr_find_blocks(job, engine, &blocks));
     tsr_status status = TSR_OK;
-    for (size_t i = s->ckpt_every - 1; i < blocks.n && status == TSR_OK; i += s->ckpt_every)
-        status = tsr_checkpoint(engine, blocks.items[i], s->ckpt_hooks == TSR_HOOKS_OUTSIDE,
-                                s->ckpt_early_stop);
+    for (size_t i = first - 1; i < blocks.n && status == TSR_OK; i += every)
+        status = selective ? tsr_checkpoint_selective(engine, blocks.items[i])
+                           : tsr_checkpoint(engine, blocks.items[i],
+                                            s->ckpt_hooks == TSR_HOOKS_OUTSIDE, s->ckpt_early_stop);
     free(blocks.items);
     if (status != TSR_OK)
         return tsr_node_wrap_error(tsr_job_at(job, "checkpoint.every"), status, "checkpoint");

@@ -117,6 +117,42 @@ fails 2 "--set batch=[1" malformed -- compare "$base" --set 'batch=[1'
 fails 2 base.yaml model.layers.1 "before its own first forward" "wrap a module that contains both" -- \
     compare "$base" --only fsdp --set seq=64 --set forward_prefetch=1 --set 'wrap=[{modules: ["model.layers.*"]}]'
 works compare "$base" --only fsdp --set seq=64 --set backward_prefetch=1 --set 'wrap=[{modules: ["model.layers.*"]}]'
+# Variants of a model, and what does not go together
+with impl 'model.implementation: huggingface'
+fails 2 impl.yaml:1 model.implementation huggingface "plain or transformers" -- compare "$tmp/impl.yaml"
+with names 'model.names: torch'
+fails 2 names.yaml:1 model.names "hf or torchtitan" -- compare "$tmp/names.yaml"
+with norm 'model.norm: rms'
+fails 2 norm.yaml:1 model.norm "kernel or hand" -- compare "$tmp/norm.yaml"
+with packed 'model.packed: 3'
+fails 2 packed.yaml:1 model.packed "true or false" -- compare "$tmp/packed.yaml"
+fails 2 model.packed plain "allowed: false" -- compare "$base" --set model.packed=true
+fails 2 model.names transformers "allowed: hf" -- compare "$base" --set model.names=torchtitan \
+    --set model.implementation=transformers
+fails 2 model.norm "model gpt2" "Llama family" -- compare "$base" --set model=gpt2 --set model.norm=hand
+for value in implementation=transformers names=torchtitan norm=hand packed=true; do
+    fails 2 "model.$value" "model.${value%=*}: found ${value#*=}" "allowed: " -- \
+        compare "$TSR_SOURCE_DIR/experiments/own-model/compare.yaml" --set "model.$value"
+    fails 2 "model.${value%=*}: found ${value#*=}" "allowed: " -- \
+        inspect "$base" --only fsdp --set model=mixtral-8x7b --set "model.$value"
+done
+fails 2 "tp: found 2" transformers "allowed: 1" -- compare "$base" --only fsdp --set tp=2 \
+    --set model.implementation=transformers
+for value in 0 -1 1.5 many null; do
+    fails 2 loss.chunks "allowed: an integer from 1 to" -- compare "$base" --set loss.chunks=$value
+done
+fails 2 "loss.chunks: found 129" "1 to 128" -- compare "$base" --set loss.chunks=129
+fails 2 "loss.chunks: found 2" "tp: 2" "allowed: 1" -- compare "$base" --only fsdp --set tp=2 --set loss.chunks=2
+fails 2 "loss.chunks: found 2" "allowed: 1" -- \
+    compare "$TSR_SOURCE_DIR/experiments/own-model/compare.yaml" --set loss.chunks=2
+fails 2 optimizer.state f16 "master, f32 or bf16" -- compare "$base" --set optimizer.state=f16
+fails 2 checkpoint selective "none, full or selective_op" -- compare "$base" --set checkpoint=selective
+fails 2 checkpoint.first "from 1" null -- compare "$base" --set checkpoint.first=0
+fails 2 "checkpoint.hooks: found outside" selective_op "allowed: inside" -- \
+    compare "$base" --set checkpoint=selective_op --set checkpoint.hooks=outside
+fails 2 "checkpoint.early_stop: found false" selective_op "allowed: true" -- \
+    compare "$base" --set checkpoint=selective_op --set checkpoint.early_stop=false
+fails 2 loss.chunk 'nearest: "loss.chunks"' -- compare "$base" --set loss.chunk=2
 
 # Positions of a learned table
 fails 2 seq 4096 1024 gpt2 -- compare "$base" --set model=gpt2 --set seq=4096

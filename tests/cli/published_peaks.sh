@@ -16,6 +16,13 @@ has "$tmp/peaks.md" "| llmc13 | parameters | 237 MiB | 237.4 | +0.2 %" \
     "on 2 ranks: falls by | 2 x | 2.00 |" "on 8 ranks: falls by | 8 x | 8.00 |" \
     "| tt043 | ran | yes | fits: " "| tt047 | ran | yes | fits: "
 
+# What could not run does not fit; selective checkpointing is predicted to 1 %.
+has "$tmp/peaks.md" "| tt045 | ran | yes | fits: " "| tt051 | ran | yes | fits: " \
+    "| tt049 | ran | out of memory | does not fit: "
+checks=$((checks + 1))
+awk -F'|' '/^\| tt001/ { exit !($6 ~ /%/ && $6 + 0 > -1 && $6 + 0 < 1) }' "$tmp/peaks.md" ||
+    complain "tt001 is more than 1 % off"
+
 # What was measured lies between no and full checkpointing.
 awk -F'[|;:]' '/^\| tt001/ { sub(/ GiB.*/, "", $4); low = $8 + 0; high = $10 + 0
     exit !(low < $4 + 0 && $4 + 0 < high) }' "$tmp/peaks.md" || complain "tt001 is outside of its bounds"

@@ -78,6 +78,10 @@ static const char *const conserved[] = {
     "model: gpt2-xl\ncluster: dgx-a100-80g\naccumulation: {steps: 3, mode: no_reduce}\n",
     "model: gpt2-xl\ncluster: dgx-a100-80g\noffload: cpu_pinned\n",
     "model: gpt2-xl\ncluster: dgx-a100-80g\napi: ddp\n",
+    "model: llama-3.1-8b\ncluster: dgx-h100-1\nseq: 8192\nloss.chunks: 8\n"
+    "checkpoint: selective_op\noptimizer.state: bf16\n",
+    "model: gpt2-xl\ncluster: dgx-a100-80g\naccumulation: {steps: 3, mode: no_reduce}\n"
+    "loss.chunks: 7\nmodel.implementation: transformers\n",
     "model: gpt2-xl\ncluster: dgx-a100-80g\napi: replicate\noptimizer: {name: sgd}\n",
     "model: qwen2.5-7b\ncluster: dgx-h100-1\nworld: 7\nwrap: block_embed_head\n",
 };

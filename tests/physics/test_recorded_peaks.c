@@ -62,36 +62,86 @@ static const char *dtype_of(const json_t *scenario, const char *key)
     return strcmp(name, "fp32") ? name : "f32";
 }
 
-/* Blocks with the recorded value of reshard_after_forward, the root with its default. */
-static void write_experiment(const json_t *scenario, const char *model, char *out, size_t size)
+static bool is_hf(const json_t *scenario)
+{
+    return !strcmp(text_of(json_object_get(scenario, "model_config"), "impl", "own"), "hf");
+}
+
+static bool is_gpt2(const json_t *scenario)
+{
+    return !strcmp(text_of(json_object_get(scenario, "model_config"), "family", ""), "gpt2");
+}
+
+/* The recorded models have torchtitan's names, or are those of transformers, whose stand-in device
+ * finds sequences packed. */
+static void put_model(FILE *out, const json_t *scenario, const char *model)
 {
     const json_t *config = json_object_get(scenario, "model_config");
-    bool gpt2 = !strcmp(text_of(config, "family", ""), "gpt2");
-    const json_t *reshard = json_object_get(scenario, "reshard_after_forward");
-    char *mesh = json_dumps(json_object_get(scenario, "mesh"), 0);
-    char *value = json_dumps(reshard, JSON_ENCODE_ANY);
-    assert_string_equal(text_of(scenario, "wrap", ""), "block_root");
-    assert_string_equal(text_of(scenario, "optimizer", ""), "adamw_foreach");
-    assert_int_equal(number_of(scenario, "grad_accum"), 1);
-    int n =
-        snprintf(out, size,
-                 "model: %s\nmesh: {shape: %s}\nbatch: %lld\nseq: %lld\n"
-                 "precision: {param: %s, reduce: %s}\ncheckpoint: %s\napi: %s\n"
-                 "wrap:\n  - {modules: [\"%s\"], reshard_after_forward: %s}\n"
-                 "  - {modules: [\"\"], reshard_after_forward: null}\n",
-                 model, mesh, number_of(scenario, "batch"), number_of(scenario, "seq"),
-                 dtype_of(scenario, "param_dtype"), dtype_of(scenario, "reduce_dtype"),
-                 text_of(scenario, "ac", ""),
-                 strcmp(text_of(scenario, "kind", ""), "replicate") ? "fully_shard" : "replicate",
-                 gpt2 ? "transformer.h.*" : "model.layers.*", value);
-    assert_true(n > 0 && (size_t)n < size);
-    free(mesh);
+    fprintf(out, "model: {name: %s, %s%s}\ngqa_repeat: %s\n", model,
+            is_hf(scenario) ? "implementation: transformers, packed: true" : "names: torchtitan",
+            strcmp(text_of(config, "norm", ""), "hand") ? "" : ", norm: hand",
+            strcmp(text_of(config, "gqa", ""), "repeat") ? "false" : "true");
+}
+
+/* Every second block: the recorded ones begin with the first. */
+static void put_checkpoint(FILE *out, const json_t *scenario)
+{
+    const char *mode = text_of(scenario, "ac", "");
+    fprintf(out, "checkpoint: %s\n", strcmp(mode, "every2") ? mode : "{every: 2, first: 1}");
+}
+
+/* "adamw_fused": AdamW, the fused one. */
+static void put_optimizer(FILE *out, const json_t *scenario)
+{
+    const char *name = text_of(scenario, "optimizer", "");
+    assert_memory_equal(name, "adamw_", 6);
+    fprintf(out, "optimizer: {name: adamw, variant: %s}\nclip: %s\n", name + 6,
+            json_is_true(json_object_get(scenario, "clip")) ? "true" : "false");
+}
+
+/* Blocks with the recorded value of reshard_after_forward, the root with its default; a tail never
+ * reshards. */
+static void put_wrap(FILE *out, const json_t *scenario)
+{
+    const char *wrap = text_of(scenario, "wrap", "");
+    bool tail = !strcmp(wrap, "embed_block_tail_root"), hf = is_hf(scenario);
+    char *value = json_dumps(json_object_get(scenario, "reshard_after_forward"), JSON_ENCODE_ANY);
+    const char *blocks = hf ? "model.layers.*" : is_gpt2(scenario) ? "h.*" : "layers.*";
+    if (!tail)
+        assert_string_equal(wrap, "block_root");
+    fprintf(out, "wrap:\n");
+    if (tail)
+        fprintf(out, "  - {modules: [tok_embeddings], reshard_after_forward: %s}\n", value);
+    fprintf(out, "  - {modules: [\"%s\"], reshard_after_forward: %s}\n", blocks, value);
+    if (tail)
+        fprintf(out, "  - {modules: [norm, output], group: true, reshard_after_forward: false}\n");
+    fprintf(out, "  - {modules: [\"\"], reshard_after_forward: null}\n");
     free(value);
+}
+
+static void write_experiment(const json_t *scenario, const char *model, char *out, size_t size)
+{
+    FILE *text = fmemopen(out, size, "w");
+    char *mesh = json_dumps(json_object_get(scenario, "mesh"), 0);
+    assert_non_null(text);
+    assert_int_equal(number_of(scenario, "grad_accum"), 1);
+    put_model(text, scenario, model);
+    put_checkpoint(text, scenario);
+    put_optimizer(text, scenario);
+    put_wrap(text, scenario);
+    fprintf(text, "mesh: {shape: %s}\nbatch: %lld\nseq: %lld\n", mesh, number_of(scenario, "batch"),
+            number_of(scenario, "seq"));
+    fprintf(text, "precision: {param: %s, reduce: %s}\napi: %s\n",
+            dtype_of(scenario, "param_dtype"), dtype_of(scenario, "reduce_dtype"),
+            strcmp(text_of(scenario, "kind", ""), "replicate") ? "fully_shard" : "replicate");
+    assert_int_equal(fclose(text), 0);
+    assert_true(strlen(out) + 1 < size);
+    free(mesh);
 }
 
 static void check(const char *name, int iteration)
 {
-    char model[] = "/tmp/tessera-model-XXXXXX.json", text[1024];
+    char model[] = "/tmp/tessera-model-XXXXXX.json", text[2048];
     int fd = mkstemps(model, 5);
     json_t *doc = golden(name);
     const json_t *scenario = json_object_get(doc, "scenario");
@@ -131,7 +181,15 @@ static void the_first_iteration(void **state)
                                         "llama-160m-4ranks",
                                         "llama-2-7b-8ranks-ac",
                                         "llama-3-8b-8ranks-noac",
-                                        "gpt2-xl-64ranks-ac"};
+                                        "gpt2-xl-64ranks-ac",
+                                        "tiny-ac-selective-op",
+                                        "tiny-ac-every2",
+                                        "tiny-hand-rmsnorm-repeat-kv",
+                                        "tiny-clip",
+                                        "tiny-adamw-fused",
+                                        "tiny-hf-llama",
+                                        "tiny-embed-tail",
+                                        "llama-3-70b-8layers-64ranks-selective-op"};
     (void)state;
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
         check(names[i], 0);
@@ -148,7 +206,15 @@ static void the_steady_iteration(void **state)
                                         "llama-2-7b-8ranks-ac",
                                         "llama-3-8b-8ranks-noac",
                                         "gpt2-8ranks",
-                                        "gpt2-xl-64ranks-ac"};
+                                        "gpt2-xl-64ranks-ac",
+                                        "tiny-ac-selective-op",
+                                        "tiny-ac-every2",
+                                        "tiny-hand-rmsnorm-repeat-kv",
+                                        "tiny-clip",
+                                        "tiny-adamw-fused",
+                                        "tiny-hf-llama",
+                                        "tiny-embed-tail",
+                                        "llama-3-70b-8layers-64ranks-selective-op"};
     (void)state;
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
         check(names[i], 1);
