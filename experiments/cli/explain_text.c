@@ -409,7 +409,8 @@ static void print_change(FILE *out, const json_t *row, const json_t *base)
         fprintf(out, " %+8.1f ms", 1e3 * (json_real_value(step) - json_real_value(was)));
     else if (json_is_real(was))
         fprintf(out, " %11s", "?");
-    fprintf(out, "  %s%s\n", changes, effect_text(row));
+    bool too_large = json_is_false(json_object_get(row, "fits"));
+    fprintf(out, "  %s%s%s\n", changes, effect_text(row), too_large ? "  (does not fit)" : "");
 }
 
 /* One list, folded. */

@@ -31,6 +31,8 @@ struct tsr_what_if_result {
     uint32_t index;
     int status; /* 0; else an exit status: 3 is out of memory, anything else cannot be set */
     uint64_t allocated, reserved; /* peaks of the steady iteration, as `compare` gives them */
+    uint64_t needed;              /* on the card, as `compare` gives it */
+    int fits;                     /* 1 yes, 0 no, -1 unknown */
     double step_s;                /* negative: not simulated */
     char failure[256];
 };

@@ -64,6 +64,8 @@ static void run_one(const struct task *task, size_t i, struct tsr_what_if_result
     }
     out->allocated = row.peak_allocated;
     out->reserved = row.peak_reserved;
+    out->needed = row.needed;
+    out->fits = row.fits;
     if (timed)
         out->step_s = row.steady.step_s;
 }

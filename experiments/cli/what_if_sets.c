@@ -125,6 +125,9 @@ static json_t *row_json(const struct study *study, const struct combination *c, 
                         known ? json_integer((json_int_t)r->allocated) : json_null());
     json_object_set_new(row, "reserved_bytes",
                         known ? json_integer((json_int_t)r->reserved) : json_null());
+    json_object_set_new(row, "needed_bytes",
+                        known ? json_integer((json_int_t)r->needed) : json_null());
+    json_object_set_new(row, "fits", known && r->fits >= 0 ? json_boolean(r->fits) : json_null());
     json_object_set_new(row, "saves_allocated_bytes",
                         known ? json_integer((json_int_t)(base->allocated - r->allocated))
                               : json_null());

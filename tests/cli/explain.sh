@@ -212,6 +212,8 @@ for key in pairs triples; do
     with "$changes" compare "$flagship" --only fsdp --format csv
     equal "best of $key" "$allocated" "$(column "$out" fsdp peak_allocated_bytes)"
     equal "best of $key, reserved" "$reserved" "$(column "$out" fsdp peak_reserved_bytes)"
+    equal "best of $key, needed" "$(sed -n 's/.*"needed_bytes": \([0-9]*\).*/\1/p' "$tmp/best.part" |
+        head -n 1)" "$(column "$out" fsdp needed_bytes)"
     equal "all $key" "$(sed -n 's/.*"possible": //p' "$tmp/best.part")" \
         "$(sed -n 's/.*"emitted": //p' "$tmp/best.part")"
 done
@@ -251,7 +253,9 @@ has "$out" "Peak: $(gib "$base") allocated" \
     "model.layers.*" " 32 x " "more" "Units with unsharded parameters at the peak: 1" \
     "Checkpointing: 0 of 32" "Peak of each phase" "Next-highest peaks" "inactive split" \
     "stream's pool" "already set: " "Best pair, of" "Best triple, of" "(other numbers)" \
-    "(more GPUs)" " ms  checkpoint.every=full" "the card has 79.20 GiB: fits" "libraries ?"
+    "(more GPUs)" " ms  checkpoint.every=full" "the card has 79.20 GiB: fits" "libraries ?" \
+    "attention=math  (does not fit)"
+grep -q "checkpoint.every=full .*(does not fit)" "$out" && complain "less memory, and it does not fit"
 works explain "$flagship" --strategy ddp --set seq=256 # parameters and states are most of it
 has "$out" "with the same training" "api=fully_shard"
 works explain "$flagship" --strategy fsdp --no-what-if
