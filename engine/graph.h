@@ -1,0 +1,165 @@
+/* graph.h: storages, tensors, nodes and checkpointed calls: the autograd graph that an iteration
+ * makes and takes apart. Private to engine/; included by engine.h.
+ */
+#ifndef TSR_GRAPH_H
+#define TSR_GRAPH_H
+
+#include "tessera.h"
+
+struct tsr_node;
+struct tsr_region;
+
+/* ---- storages and tensors -------------------------------------------------------------------- */
+
+/* Memory with a reference count. The backing block may come and go (FSDP resizes the storage of an
+ * unsharded parameter to 0 and back, R105); each backing is a new buffer id. */
+struct tsr_storage {
+    int refs;
+    bool live; /* backed by a block (device) or simply there (host) */
+    uint8_t category, space;
+    uint16_t stream; /* it was allocated on: the block goes back to this stream's pool */
+    uint32_t buffer;
+    uint64_t bytes;
+    struct tsr_block block;
+    struct tsr_pinned *pinned; /* block of a pinned buffer (host_memory.c) */
+    bool counted;              /* host: its HOST_ALLOC was emitted */
+    struct tsr_storage *next_free;
+};
+
+/* In which order the elements of a gradient lie, where that is not that of its tensor. */
+enum tsr_layout {
+    TSR_LAYOUT_TOKENS,     /* (token, head, d): contiguous */
+    TSR_LAYOUT_HEADS,      /* (head, token, d), as attention by matrix products leaves them */
+    TSR_LAYOUT_TRANSPOSED, /* (head, d, token): gradients of keys */
+    TSR_LAYOUT_EXPANDED    /* one head seen as many */
+};
+
+struct tsr_tensor {
+    int refs;
+    uint8_t dtype, n_dims, layout /* enum tsr_layout; gradients */;
+    bool requires_grad;
+    bool is_view; /* does not own the storage's only handle: an incoming sum may not write to it */
+    uint64_t dims[4], numel;
+    uint64_t offset; /* bytes into the storage */
+    struct tsr_storage *storage;
+    struct tsr_node *grad_fn;     /* the node that made it; leaves: NULL */
+    int output;                   /* of grad_fn */
+    struct tsr_node *accumulator; /* leaves that require grad */
+    struct tsr_tensor *grad;      /* leaves */
+    struct tsr_param *param;      /* leaves that are a parameter's value */
+    struct tsr_tensor *next_free;
+};
+
+enum { TSR_MAX_EDGES = 8, TSR_MAX_SAVED = 8, TSR_MAX_MICRO = 64 /* pending at once */ };
+
+struct tsr_edge {
+    struct tsr_node *node; /* NULL: this input needs no gradient */
+    int output;
+};
+
+/* A tensor kept for backward, or its place in a checkpointed region. */
+struct tsr_saved {
+    struct tsr_tensor *tensor;
+    struct tsr_region *region;
+    uint32_t slot;
+};
+
+typedef void (*tsr_backward_fn)(struct tsr_engine *e, struct tsr_node *node,
+                                struct tsr_tensor **grad_out, struct tsr_tensor **grad_in);
+
+struct tsr_node_hook {
+    void (*fn)(struct tsr_engine *e, void *user, uint32_t arg);
+    void *user;
+    uint32_t arg;
+    int output; /* tensor hooks: of this output; -1: node hooks, after all tensor hooks */
+    struct tsr_node_hook *next;
+};
+
+struct tsr_node {
+    int refs;
+    uint64_t seq; /* creation order; UINT64_MAX for accumulators */
+    const char *name;
+    tsr_backward_fn backward;
+    uint8_t n_outputs; /* of the forward operation = gradients that come in */
+    uint8_t n_edges, n_saved;
+    uint8_t n_ready;
+    struct tsr_edge edges[TSR_MAX_EDGES];
+    struct tsr_saved saved[TSR_MAX_SAVED];
+    struct tsr_tensor *grads[2]; /* input buffer of the running backward */
+    struct tsr_node_hook *hooks;
+    uint32_t deps, mark; /* of the backward pass `mark` */
+    uint32_t module;
+    bool recompute;           /* made while recomputing */
+    struct tsr_tensor *w[2];  /* parameters that it reads (borrowed: their handles outlive nodes) */
+    uint64_t a[TSR_MAX_DIMS]; /* sizes that the backward needs */
+    void *ptr;                /* group, module, ... of special nodes */
+    const char *label;        /* name of the backward kernel, where one function serves several */
+    struct tsr_node *next_free;
+};
+
+/* ---- checkpointed calls ---------------------------------------------------------------------- */
+
+enum { TSR_N_ARGS = 4 };
+
+struct tsr_region { /* one checkpointed call (checkpoint.c) */
+    int refs;
+    struct tsr_module *module;
+    bool outside, early_stop;
+    struct tsr_tensor *input, *args[TSR_N_ARGS]; /* args: what engine->args was */
+    size_t n_slots, cap_slots;
+    struct tsr_tensor **recomputed; /* by slot; NULL once used */
+    bool done;
+    uint32_t next_slot; /* while recomputing */
+    bool selective;     /* some results are kept: every second product, attention's */
+    uint32_t n_products, next_kept;
+    size_t n_kept, cap_kept;
+    struct tsr_tensor **kept; /* NULL once taken */
+    struct tsr_region *next_free;
+};
+
+/* ---- autograd.c ------------------------------------------------------------------------------ */
+
+struct tsr_tensor *tsr__tensor_new(struct tsr_engine *e, tsr_dtype dtype, int n_dims,
+                                   const uint64_t *dims, enum tsr_category category);
+struct tsr_tensor *tsr__tensor_like(struct tsr_engine *e, const struct tsr_tensor *t,
+                                    tsr_dtype dtype, enum tsr_category category);
+/* A tensor over an existing storage (retained). */
+struct tsr_tensor *tsr__tensor_view(struct tsr_engine *e, struct tsr_storage *s, tsr_dtype dtype,
+                                    int n_dims, const uint64_t *dims);
+uint64_t tsr__tensor_bytes(const struct tsr_tensor *t);
+/* Category for results of operations: Temp in backward, else Activation. */
+enum tsr_category tsr__result_category(const struct tsr_engine *e);
+
+/* Creates the node of an operation if any input needs a gradient; sets requires_grad and grad_fn of
+ * the outputs. Returns NULL when nothing needs a gradient. */
+struct tsr_node *tsr__node_new(struct tsr_engine *e, const char *name, tsr_backward_fn backward,
+                               struct tsr_tensor *const *inputs, int n_inputs);
+void tsr__node_output(struct tsr_node *node, struct tsr_tensor *out, int output);
+void tsr__node_save(struct tsr_engine *e, struct tsr_node *node, struct tsr_tensor *t);
+/* New reference to what was saved; recomputes the region first if need be. */
+struct tsr_tensor *tsr__node_saved(struct tsr_engine *e, struct tsr_node *node, int i);
+/* Counts a save without a node's wish for the tensor (weights: their storage belongs to FSDP). */
+void tsr__node_save_weight(struct tsr_engine *e, struct tsr_node *node, struct tsr_tensor *w);
+void tsr__node_release(struct tsr_engine *e, struct tsr_node *node);
+void tsr__tensor_hook(struct tsr_engine *e, struct tsr_tensor *t,
+                      void (*fn)(struct tsr_engine *, void *, uint32_t), void *user, uint32_t arg);
+void tsr__node_hook(struct tsr_engine *e, struct tsr_node *node,
+                    void (*fn)(struct tsr_engine *, void *, uint32_t), void *user, uint32_t arg);
+struct tsr_node *tsr__accumulator(struct tsr_engine *e, struct tsr_tensor *leaf);
+/* Category at birth of a gradient on its way to node `to`. */
+enum tsr_category tsr__grad_category(const struct tsr_engine *e, const struct tsr_node *to);
+/* Runs backward from the losses. */
+/* Forgets a backward that an error interrupted. */
+void tsr__backward_abandon(struct tsr_engine *e);
+void tsr__backward(struct tsr_engine *e, struct tsr_tensor *const *losses, size_t n);
+
+/* ---- checkpoint.c ---------------------------------------------------------------------------- */
+
+struct tsr_tensor *tsr__checkpoint_call(struct tsr_engine *e, struct tsr_module *m,
+                                        struct tsr_tensor *in, bool outside);
+void tsr__region_recompute(struct tsr_engine *e, struct tsr_region *region);
+void tsr__region_release(struct tsr_engine *e, struct tsr_region *region);
+/* Called by tsr__node_save: hands the tensor to the region being packed or recomputed. */
+struct tsr_saved tsr__region_pack(struct tsr_engine *e, struct tsr_tensor *t);
+
+#endif
