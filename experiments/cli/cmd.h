@@ -25,6 +25,15 @@ int tsr_cmd_explain(int argc, char **argv);
 int tsr_cmd_diff(int argc, char **argv);
 int tsr_cmd_plan(int argc, char **argv);
 
+/* What a subcommand does with its options. *success: the exit status without a failure, 0 unless it
+ * is set. */
+struct tsr_args;
+struct tsr_usage;
+typedef tsr_status (*tsr_command_fn)(const struct tsr_usage *usage, struct tsr_args *args,
+                                     int *success);
+/* Parses the options, prints the help if that is asked for, else runs; returns the exit status. */
+int tsr_command(const char *name, int argc, char **argv, tsr_command_fn run);
+
 /* The exit status that a failure means. */
 int tsr_exit_status(tsr_status status);
 /* Prints the one line of a failure, and returns its exit status; TSR_OK: flushes stdout and

@@ -37,8 +37,9 @@ static tsr_status print(const struct tsr_args *args, struct tsr_diff_run *a, str
     return status;
 }
 
-static tsr_status run(const struct tsr_usage *usage, struct tsr_args *args)
+static tsr_status run(const struct tsr_usage *usage, struct tsr_args *args, int *success)
 {
+    (void)success;
     struct tsr_diff_run a, b;
     TSR_TRY(tsr_args_need_file(usage, args));
     if (!args->second_file)
@@ -56,13 +57,5 @@ static tsr_status run(const struct tsr_usage *usage, struct tsr_args *args)
 
 int tsr_cmd_diff(int argc, char **argv)
 {
-    const struct tsr_usage *usage = tsr_usage_find("diff");
-    struct tsr_args args;
-    bool help = false;
-    tsr_status status = tsr_args_parse(usage, argc, argv, &args, &help);
-    if (status == TSR_OK && help)
-        tsr_usage_print(stdout, usage);
-    else if (status == TSR_OK)
-        status = run(usage, &args);
-    return tsr_finish(status, TSR_EXIT_OK);
+    return tsr_command("diff", argc, argv, run);
 }

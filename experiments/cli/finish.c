@@ -1,6 +1,7 @@
 /* finish.c: how a subcommand ends: its exit status and its one line. */
 #include <stdio.h>
 
+#include "args.h"
 #include "cmd.h"
 #include "report_file.h"
 
@@ -35,4 +36,18 @@ int tsr_finish(tsr_status status, int success)
             *c = ' ';
     fprintf(stderr, "tessera: %s\n", line);
     return tsr_exit_status(status);
+}
+
+int tsr_command(const char *name, int argc, char **argv, tsr_command_fn run)
+{
+    const struct tsr_usage *usage = tsr_usage_find(name);
+    struct tsr_args args;
+    bool help = false;
+    int success = TSR_EXIT_OK;
+    tsr_status status = tsr_args_parse(usage, argc, argv, &args, &help);
+    if (status == TSR_OK && help)
+        tsr_usage_print(stdout, usage);
+    else if (status == TSR_OK)
+        status = run(usage, &args, &success);
+    return tsr_finish(status, success);
 }

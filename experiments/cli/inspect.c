@@ -150,13 +150,14 @@ static void print_states(void)
     printf("}\n");
 }
 
-static tsr_status run(struct tsr_args *args)
+static tsr_status run(const struct tsr_usage *usage, struct tsr_args *args, int *success)
 {
+    (void)success;
     if (args->states) {
         print_states();
         return TSR_OK;
     }
-    TSR_TRY(tsr_args_need_file(tsr_usage_find("inspect"), args));
+    TSR_TRY(tsr_args_need_file(usage, args));
     TSR_TRY(tsr_args_format(args, formats));
     if (args->print_config)
         return tsr_print_config(args);
@@ -180,13 +181,5 @@ static tsr_status run(struct tsr_args *args)
 
 int tsr_cmd_inspect(int argc, char **argv)
 {
-    const struct tsr_usage *usage = tsr_usage_find("inspect");
-    struct tsr_args args;
-    bool help = false;
-    tsr_status status = tsr_args_parse(usage, argc, argv, &args, &help);
-    if (status == TSR_OK && help)
-        tsr_usage_print(stdout, usage);
-    else if (status == TSR_OK)
-        status = run(&args);
-    return tsr_finish(status, TSR_EXIT_OK);
+    return tsr_command("inspect", argc, argv, run);
 }

@@ -140,7 +140,7 @@ static tsr_status search(struct tsr_plan *plan)
 static tsr_status check_args(struct tsr_args *args)
 {
     static const char *const words[] = {"batch", "seq", "layers"};
-    TSR_TRY(tsr_args_need_file(tsr_usage_find("plan"), args));
+    TSR_TRY(tsr_args_need_file(usage, args));
     TSR_TRY(tsr_args_format(args, formats));
     if (args->max && args->exhaustive)
         return tsr_fail(TSR_ECONFIG, "plan: found --exhaustive beside --max; allowed: one of them");
@@ -150,8 +150,10 @@ static tsr_status check_args(struct tsr_args *args)
     return tsr_fail(TSR_ECONFIG, "--max: found %s; allowed: batch, seq or layers", args->max);
 }
 
-static tsr_status run(struct tsr_args *args)
+static tsr_status run(const struct tsr_usage *usage, struct tsr_args *args, int *success)
 {
+    (void)success;
+    (void)usage;
     struct tsr_plan plan;
     TSR_TRY(check_args(args));
     TSR_TRY(tsr_plan_open(args, &plan));
@@ -164,13 +166,5 @@ static tsr_status run(struct tsr_args *args)
 
 int tsr_cmd_plan(int argc, char **argv)
 {
-    const struct tsr_usage *usage = tsr_usage_find("plan");
-    struct tsr_args args;
-    bool help = false;
-    tsr_status status = tsr_args_parse(usage, argc, argv, &args, &help);
-    if (status == TSR_OK && help)
-        tsr_usage_print(stdout, usage);
-    else if (status == TSR_OK)
-        status = run(&args);
-    return tsr_finish(status, TSR_EXIT_OK);
+    return tsr_command("plan", argc, argv, run);
 }

@@ -79,8 +79,9 @@ static tsr_status print_program(const struct tsr_args *args, const struct tsr_jo
     return TSR_OK;
 }
 
-static tsr_status run(const struct tsr_usage *usage, const struct tsr_args *args)
+static tsr_status run(const struct tsr_usage *usage, struct tsr_args *args, int *success)
 {
+    (void)success;
     struct tsr_experiment experiment;
     struct tsr_job job;
     const struct tsr_strategy *strategy = NULL;
@@ -101,13 +102,5 @@ static tsr_status run(const struct tsr_usage *usage, const struct tsr_args *args
 
 int tsr_cmd_program(int argc, char **argv)
 {
-    const struct tsr_usage *usage = tsr_usage_find("program");
-    struct tsr_args args;
-    bool help = false;
-    tsr_status status = tsr_args_parse(usage, argc, argv, &args, &help);
-    if (status == TSR_OK && help)
-        tsr_usage_print(stdout, usage);
-    else if (status == TSR_OK)
-        status = run(usage, &args);
-    return tsr_finish(status, TSR_EXIT_OK);
+    return tsr_command("program", argc, argv, run);
 }

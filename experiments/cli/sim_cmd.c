@@ -42,27 +42,6 @@ static tsr_status sim(const struct tsr_args *args, const struct tsr_study *study
     return report(args, study, &row);
 }
 
-static tsr_status run(const struct tsr_usage *usage, struct tsr_args *args, bool *fits)
-{
-    struct tsr_study study;
-    const struct tsr_strategy *one = NULL;
-    TSR_TRY(tsr_args_need_file(usage, args));
-    TSR_TRY(tsr_args_format(args, formats));
-    if (args->print_config)
-        return tsr_print_config(args);
-    if (!args->strategy) { /* only a file with a single strategy needs no --strategy */
-        struct tsr_experiment experiment;
-        TSR_TRY(tsr_experiment_load(args->file, args->sets, args->n_sets, &experiment));
-        tsr_status status = tsr_experiment_find(&experiment, NULL, &one);
-        tsr_experiment_fini(&experiment);
-        TSR_TRY(status);
-    }
-    TSR_TRY(tsr_study_open(args, &study));
-    tsr_status status = sim(args, &study, fits);
-    tsr_study_fini(&study);
-    return status;
-}
-
 static tsr_status check_target(const struct tsr_args *args)
 {
     if (!args->on || !strcmp(args->on, "sim"))
@@ -75,27 +54,36 @@ static tsr_status check_target(const struct tsr_args *args)
     return tsr_fail(TSR_ECONFIG, "run: --on: found %s; allowed: sim, host or cuda", args->on);
 }
 
-static int one_strategy(const char *name, int argc, char **argv)
+static tsr_status run(const struct tsr_usage *usage, struct tsr_args *args, int *success)
 {
-    const struct tsr_usage *usage = tsr_usage_find(name);
-    struct tsr_args args;
-    bool help = false, fits = true;
-    tsr_status status = tsr_args_parse(usage, argc, argv, &args, &help);
-    if (status == TSR_OK && help)
-        tsr_usage_print(stdout, usage);
-    else if (status == TSR_OK)
-        status = check_target(&args);
-    if (status == TSR_OK && !help)
-        status = run(usage, &args, &fits);
-    return tsr_finish(status, fits ? TSR_EXIT_OK : TSR_EXIT_UNFIT);
+    bool fits = true;
+    struct tsr_study study;
+    const struct tsr_strategy *one = NULL;
+    TSR_TRY(check_target(args));
+    TSR_TRY(tsr_args_need_file(usage, args));
+    TSR_TRY(tsr_args_format(args, formats));
+    if (args->print_config)
+        return tsr_print_config(args);
+    if (!args->strategy) { /* only a file with a single strategy needs no --strategy */
+        struct tsr_experiment experiment;
+        TSR_TRY(tsr_experiment_load(args->file, args->sets, args->n_sets, &experiment));
+        tsr_status status = tsr_experiment_find(&experiment, NULL, &one);
+        tsr_experiment_fini(&experiment);
+        TSR_TRY(status);
+    }
+    TSR_TRY(tsr_study_open(args, &study));
+    tsr_status status = sim(args, &study, &fits);
+    tsr_study_fini(&study);
+    *success = fits ? TSR_EXIT_OK : TSR_EXIT_UNFIT;
+    return status;
 }
 
 int tsr_cmd_sim(int argc, char **argv)
 {
-    return one_strategy("sim", argc, argv);
+    return tsr_command("sim", argc, argv, run);
 }
 
 int tsr_cmd_run(int argc, char **argv)
 {
-    return one_strategy("run", argc, argv);
+    return tsr_command("run", argc, argv, run);
 }
