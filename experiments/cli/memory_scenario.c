@@ -70,7 +70,7 @@ static tsr_status read_word(const struct tsr_memory_scenario *s, const json_t *m
 /* ---- the model ------------------------------------------------------------------------------- */
 
 /* So small that no product of sizes leaves 64 bits, and no list of events the machine's memory. */
-enum { SIZE_LIMIT = 1 << 24, LAYER_LIMIT = 4096, HEAD_LIMIT = 4096, TOKEN_LIMIT = 1 << 24 };
+enum { SIZE_LIMIT = 1 << 24, LAYER_LIMIT = 1024, HEAD_LIMIT = 4096, TOKEN_LIMIT = 1 << 24 };
 enum { PASS_LIMIT = 1 << 16 }; /* layers x micro-batches x iterations */
 
 static tsr_status need_size(const struct tsr_memory_scenario *s, const json_t *map, const char *key,
