@@ -32,7 +32,7 @@ int tsr_finish(tsr_status status, int success)
     char line[1024];
     snprintf(line, sizeof line, "%s", tsr_error_text());
     for (char *c = line; *c; c++)
-        if (*c == '\n' || *c == '\r')
+        if ((unsigned char)*c < ' ' || *c == 127) /* one line, and nothing that moves a cursor */
             *c = ' ';
     fprintf(stderr, "tessera: %s\n", line);
     return tsr_exit_status(status);

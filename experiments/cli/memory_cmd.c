@@ -5,35 +5,14 @@
  * few allocations. So the scenario is emitted twice.
  */
 #include <errno.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "args.h"
 #include "cmd.h"
+#include "memory_fit.h"
 #include "memory_result.h"
+#include "memory_run.h"
 #include "report_file.h"
-
-struct run {
-    struct tsr_memory_record record;
-    struct tsr_engine *engine;
-};
-
-static tsr_status emit(const struct tsr_memory_scenario *s, bool instrumented, struct run *run)
-{
-    tsr_memory_record_init(&run->record);
-    TSR_TRY(tsr_memory_scenario_build(s, &run->record.base, instrumented, &run->engine));
-    run->record.engine = run->engine;
-    TSR_TRY(tsr_engine_init_params(run->engine));
-    for (uint32_t i = 0; i < s->iterations; i++)
-        TSR_TRY(tsr_step_run(run->engine, i));
-    return tsr_memory_record_end(&run->record);
-}
-
-static void close_run(struct run *run)
-{
-    tsr_engine_destroy(run->engine);
-    tsr_memory_record_fini(&run->record);
-}
 
 struct output {
     const char *name; /* for messages */
@@ -55,7 +34,7 @@ static tsr_status write_result(const char *path, const json_t *value)
 }
 
 static tsr_status report(const struct tsr_memory_scenario *s, const struct tsr_args *args,
-                         const struct run *plain, const struct run *recorded)
+                         const struct tsr_memory_run *plain, const struct tsr_memory_run *recorded)
 {
     json_t *result = json_object();
     bool ok =
@@ -80,17 +59,19 @@ static tsr_status report(const struct tsr_memory_scenario *s, const struct tsr_a
 static tsr_status run_scenario(const struct tsr_args *args)
 {
     struct tsr_memory_scenario s;
-    struct run plain = {0}, recorded = {0};
+    struct tsr_memory_run plain = {0}, recorded = {0};
     TSR_TRY(tsr_memory_scenario_load(args->file, &s));
-    tsr_status status = emit(&s, false, &plain);
+    tsr_status status = tsr_memory_run(&s, false, &plain);
     if (status == TSR_OK)
-        status = emit(&s, true, &recorded);
+        status = tsr_memory_run(&s, true, &recorded);
     if (status == TSR_OK)
         status = report(&s, args, &plain, &recorded);
-    else if (status != TSR_ECONFIG && status != TSR_EOOM && status != TSR_ENOMEM)
+    else if (status == TSR_EOOM)
+        status = tsr_memory_say_what_fits(&s);
+    else if (status != TSR_ENOMEM)
         status = tsr_fail(TSR_ECONFIG, "%s: %s", args->file, tsr_error_text());
-    close_run(&plain);
-    close_run(&recorded);
+    tsr_memory_run_close(&plain);
+    tsr_memory_run_close(&recorded);
     tsr_memory_scenario_fini(&s);
     return status;
 }

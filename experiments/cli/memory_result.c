@@ -64,18 +64,31 @@ static json_t *param(const struct tsr_memory_scenario *s, struct tsr_engine *e, 
                      shape(p.padded, p.n_dims));
 }
 
+/* Index of a parameter, sought from `at` on: groups have theirs mostly in the model's order. */
+static size_t find_param(struct tsr_engine *e, size_t n, size_t at, const char *fqn)
+{
+    for (size_t k = 0; k < n; k++, at++)
+        if (!strcmp(tsr_param_layout(e, at % n).fqn, fqn))
+            return at % n;
+    return n;
+}
+
 json_t *tsr_memory_groups(const struct tsr_memory_scenario *s, struct tsr_engine *e)
 {
     json_t *groups = json_array();
-    for (size_t g = 0; g < tsr_n_groups(e); g++) {
+    size_t n = tsr_n_param_layouts(e), next = 0;
+    for (size_t g = 0, n_groups = tsr_n_groups(e); g < n_groups; g++) {
         struct tsr_group_info info = tsr_group_info(e, g);
         if (info.n_params == 0)
             continue;
         json_t *params = json_array();
-        for (size_t k = 0; k < info.n_params; k++)
-            for (size_t i = 0; i < tsr_n_param_layouts(e); i++)
-                if (!strcmp(tsr_param_layout(e, i).fqn, info.params[k]))
-                    json_array_append_new(params, param(s, e, i));
+        for (size_t k = 0; k < info.n_params; k++) {
+            size_t i = find_param(e, n, next, info.params[k]);
+            if (i == n)
+                continue;
+            json_array_append_new(params, param(s, e, i));
+            next = i + 1;
+        }
         json_array_append_new(groups, json_pack("{s:s, s:o}", "fqn", info.name, "params", params));
     }
     return groups;

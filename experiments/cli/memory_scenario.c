@@ -11,8 +11,8 @@ static tsr_status wrong(const struct tsr_memory_scenario *s, const char *key, co
                         const char *allowed)
 {
     char *text = found ? json_dumps(found, JSON_ENCODE_ANY | JSON_COMPACT) : NULL;
-    tsr_status status = tsr_fail(TSR_ECONFIG, "%s: key \"%s\": found %.80s; allowed: %s", s->path,
-                                 key, text ? text : "nothing", allowed);
+    tsr_status status = tsr_fail(TSR_ECONFIG, "%s: key \"%.80s\": found %.80s; allowed: %s",
+                                 s->path, key, text ? text : "nothing", allowed);
     free(text);
     return status;
 }
@@ -69,40 +69,64 @@ static tsr_status read_word(const struct tsr_memory_scenario *s, const json_t *m
 
 /* ---- the model ------------------------------------------------------------------------------- */
 
-enum { SIZE_LIMIT = 1 << 30 };
+/* So small that no product of sizes leaves 64 bits, and no list of events the machine's memory. */
+enum { SIZE_LIMIT = 1 << 24, LAYER_LIMIT = 1024, HEAD_LIMIT = 4096, TOKEN_LIMIT = 1 << 24 };
+enum { PASS_LIMIT = 1 << 16 }; /* layers x micro-batches x iterations */
 
 static tsr_status need_size(const struct tsr_memory_scenario *s, const json_t *map, const char *key,
-                            uint64_t *out)
+                            uint64_t limit, uint64_t *out)
 {
-    if (!json_is_integer(json_object_get(map, key)))
-        return wrong(s, key, json_object_get(map, key), "a size, in model_config");
-    return read_number(s, map, key, 1, SIZE_LIMIT, out);
+    const json_t *value = json_object_get(map, key);
+    if (!value || json_is_null(value))
+        return wrong(s, key, value, "a size, in model_config");
+    return read_number(s, map, key, 1, limit, out);
 }
 
-/* Variants: one word says so, everything else means the usual. */
-static bool is_word(const json_t *map, const char *key, const char *word)
+/* Variants: one word says so, every other means the usual. */
+static tsr_status read_variant(const struct tsr_memory_scenario *s, const json_t *map,
+                               const char *key, const char *word, bool *out)
 {
-    const char *text = json_string_value(json_object_get(map, key));
-    return text && !strcmp(text, word);
+    const json_t *value = json_object_get(map, key);
+    const char *text = json_string_value(value);
+    if (value && !text)
+        return wrong(s, key, value, "a word");
+    *out = text && !strcmp(text, word);
+    return TSR_OK;
+}
+
+static tsr_status check_heads(const struct tsr_memory_scenario *s, const json_t *c, uint64_t hidden,
+                              uint64_t heads, uint64_t kv_heads)
+{
+    if (hidden % heads != 0)
+        return wrong(s, "num_attention_heads", json_object_get(c, "num_attention_heads"),
+                     "a divisor of hidden_size");
+    if (heads % kv_heads != 0)
+        return wrong(s, "num_key_value_heads", json_object_get(c, "num_key_value_heads"),
+                     "a divisor of num_attention_heads");
+    return TSR_OK;
 }
 
 static tsr_status read_llama(struct tsr_memory_scenario *s, const json_t *c, unsigned impl)
 {
     struct tsr_llama_config *l = &s->llama;
-    TSR_TRY(need_size(s, c, "hidden_size", &l->hidden_size));
-    TSR_TRY(need_size(s, c, "intermediate_size", &l->intermediate_size));
-    TSR_TRY(need_size(s, c, "num_hidden_layers", &l->n_layers));
-    TSR_TRY(need_size(s, c, "num_attention_heads", &l->n_heads));
-    TSR_TRY(need_size(s, c, "num_key_value_heads", &l->n_kv_heads));
-    TSR_TRY(need_size(s, c, "vocab_size", &l->vocab_size));
-    TSR_TRY(need_size(s, c, "max_position_embeddings", &l->max_positions));
+    TSR_TRY(need_size(s, c, "hidden_size", SIZE_LIMIT, &l->hidden_size));
+    TSR_TRY(need_size(s, c, "intermediate_size", SIZE_LIMIT, &l->intermediate_size));
+    TSR_TRY(need_size(s, c, "num_hidden_layers", LAYER_LIMIT, &l->n_layers));
+    TSR_TRY(need_size(s, c, "num_attention_heads", HEAD_LIMIT, &l->n_heads));
+    TSR_TRY(need_size(s, c, "num_key_value_heads", HEAD_LIMIT, &l->n_kv_heads));
+    TSR_TRY(need_size(s, c, "vocab_size", SIZE_LIMIT, &l->vocab_size));
+    TSR_TRY(need_size(s, c, "max_position_embeddings", SIZE_LIMIT, &l->max_positions));
     TSR_TRY(read_bool(s, c, "tie_word_embeddings", &l->tie_embeddings));
+    TSR_TRY(check_heads(s, c, l->hidden_size, l->n_heads, l->n_kv_heads));
     l->head_dim = l->hidden_size / l->n_heads;
-    l->hand_norm = is_word(c, "norm", "hand");
+    if (l->head_dim % 2 != 0)
+        return wrong(s, "hidden_size", json_object_get(c, "hidden_size"),
+                     "an even number per attention head");
+    TSR_TRY(read_variant(s, c, "norm", "hand", &l->hand_norm));
+    TSR_TRY(read_variant(s, c, "gqa", "repeat", &s->engine.gqa_repeat));
     l->impl = (enum tsr_impl)impl;
     l->names = impl ? TSR_NAMES_HF : TSR_NAMES_PLAIN;
     l->packed_mask = impl != 0; /* what the recorder's stand-in device reads */
-    s->engine.gqa_repeat = is_word(c, "gqa", "repeat");
     return TSR_OK;
 }
 
@@ -110,12 +134,13 @@ static tsr_status read_gpt2(struct tsr_memory_scenario *s, const json_t *c, unsi
 {
     struct tsr_gpt2_config *g = &s->gpt2;
     bool tied = true;
-    TSR_TRY(need_size(s, c, "hidden_size", &g->n_embd));
-    TSR_TRY(need_size(s, c, "num_hidden_layers", &g->n_layer));
-    TSR_TRY(need_size(s, c, "num_attention_heads", &g->n_head));
-    TSR_TRY(need_size(s, c, "vocab_size", &g->vocab_size));
-    TSR_TRY(need_size(s, c, "max_position_embeddings", &g->n_positions));
+    TSR_TRY(need_size(s, c, "hidden_size", SIZE_LIMIT, &g->n_embd));
+    TSR_TRY(need_size(s, c, "num_hidden_layers", LAYER_LIMIT, &g->n_layer));
+    TSR_TRY(need_size(s, c, "num_attention_heads", HEAD_LIMIT, &g->n_head));
+    TSR_TRY(need_size(s, c, "vocab_size", SIZE_LIMIT, &g->vocab_size));
+    TSR_TRY(need_size(s, c, "max_position_embeddings", SIZE_LIMIT, &g->n_positions));
     TSR_TRY(read_bool(s, c, "tie_word_embeddings", &tied));
+    TSR_TRY(check_heads(s, c, g->n_embd, g->n_head, g->n_head));
     g->untied = !tied;
     g->impl = (enum tsr_impl)impl;
     g->names = impl ? TSR_NAMES_HF : TSR_NAMES_PLAIN;
@@ -188,8 +213,12 @@ static tsr_status read_reshard(struct tsr_memory_scenario *s)
     if (json_is_null(value))
         s->options.reshard = TSR_RESHARD_DEFAULT;
     else if (json_is_integer(value)) {
+        json_int_t to = json_integer_value(value);
+        uint32_t shards = s->engine.mesh.shape[s->engine.mesh.n_dims - 1];
+        if (!s->is_replicate && (to < 1 || (uint64_t)to > shards || shards % (uint64_t)to != 0))
+            return wrong(s, "reshard_after_forward", value, "a divisor of the number of shards");
         s->options.reshard = TSR_RESHARD_INT;
-        s->options.reshard_int = json_integer_value(value);
+        s->options.reshard_int = to;
     } else if (json_is_false(value))
         s->options.reshard = TSR_RESHARD_FALSE;
     else if (value && !json_is_true(value))
@@ -211,6 +240,8 @@ static tsr_status read_sharding(struct tsr_memory_scenario *s)
     TSR_TRY(read_word(s, s->object, "ac", acs, &s->ac));
     TSR_TRY(read_word(s, s->object, "cpu_offload", offloads, &offload));
     s->is_replicate = kind == 1;
+    if (s->is_replicate && s->engine.mesh.n_dims > 1)
+        return wrong(s, "mesh", json_object_get(s->object, "mesh"), "[replicas] of kind replicate");
     s->options.offload = (enum tsr_offload)offload;
     TSR_TRY(read_reshard(s));
     TSR_TRY(read_number(s, s->object, "fwd_prefetch", 0, 4096, &s->forward_prefetch));
@@ -227,8 +258,8 @@ static tsr_status read_step(struct tsr_memory_scenario *s)
     uint64_t micro = 1;
     s->step.batch = 1;
     s->step.seq = 128;
-    TSR_TRY(read_number(s, s->object, "batch", 1, SIZE_LIMIT, &s->step.batch));
-    TSR_TRY(read_number(s, s->object, "seq", 1, SIZE_LIMIT, &s->step.seq));
+    TSR_TRY(read_number(s, s->object, "batch", 1, TOKEN_LIMIT, &s->step.batch));
+    TSR_TRY(read_number(s, s->object, "seq", 1, TOKEN_LIMIT, &s->step.seq));
     TSR_TRY(read_number(s, s->object, "grad_accum", 1, 64, &micro));
     TSR_TRY(read_number(s, s->object, "iters", 1, 64, &s->iterations));
     TSR_TRY(read_word(s, s->object, "optimizer", optimizers, &optimizer));
@@ -245,7 +276,7 @@ static tsr_status read_device(struct tsr_memory_scenario *s)
     static const char *const sdpas[] = {"flash", "efficient", "math", NULL};
     unsigned sdpa = 0;
     s->engine.allocator.device_bytes = UINT64_C(1) << 40;
-    TSR_TRY(read_number(s, s->object, "device_bytes", 1, UINT64_C(1) << 50,
+    TSR_TRY(read_number(s, s->object, "device_bytes", 1, TSR_MEMORY_DEVICE_LIMIT,
                         &s->engine.allocator.device_bytes));
     TSR_TRY(
         read_bool(s, s->object, "expandable_segments", &s->engine.allocator.expandable_segments));
@@ -254,81 +285,143 @@ static tsr_status read_device(struct tsr_memory_scenario *s)
     return TSR_OK;
 }
 
-static tsr_status check_keys(const struct tsr_memory_scenario *s)
+static tsr_status check_keys(const struct tsr_memory_scenario *s, const json_t *map,
+                             const char *const *known, const char *allowed)
 {
-    static const char *const known[] = {"name",
-                                        "model",
-                                        "model_overrides",
-                                        "model_config",
-                                        "rank",
-                                        "mesh",
-                                        "kind",
-                                        "wrap",
-                                        "ac",
-                                        "reshard_after_forward",
-                                        "param_dtype",
-                                        "reduce_dtype",
-                                        "output_dtype",
-                                        "optimizer",
-                                        "batch",
-                                        "seq",
-                                        "grad_accum",
-                                        "accum_mode",
-                                        "cpu_offload",
-                                        "fwd_prefetch",
-                                        "bwd_prefetch",
-                                        "device_bytes",
-                                        "expandable_segments",
-                                        "sdpa",
-                                        "clip",
-                                        "iters",
-                                        "timeline"};
     const char *key;
     json_t *value;
-    json_object_foreach(s->object, key, value)
+    json_object_foreach((json_t *)map, key, value)
     {
         bool found = false;
-        for (size_t i = 0; i < sizeof known / sizeof *known; i++)
+        for (size_t i = 0; known[i]; i++)
             found = found || !strcmp(known[i], key);
         if (!found)
-            return wrong(s, key, value, "the keys of a scenario (tests/golden-memory/README.md)");
+            return wrong(s, key, value, allowed);
     }
+    return TSR_OK;
+}
+
+static tsr_status check_all_keys(const struct tsr_memory_scenario *s)
+{
+    static const char *const of_scenario[] = {"name",
+                                              "model",
+                                              "model_overrides",
+                                              "model_config",
+                                              "rank",
+                                              "mesh",
+                                              "kind",
+                                              "wrap",
+                                              "ac",
+                                              "reshard_after_forward",
+                                              "param_dtype",
+                                              "reduce_dtype",
+                                              "output_dtype",
+                                              "optimizer",
+                                              "batch",
+                                              "seq",
+                                              "grad_accum",
+                                              "accum_mode",
+                                              "cpu_offload",
+                                              "fwd_prefetch",
+                                              "bwd_prefetch",
+                                              "device_bytes",
+                                              "expandable_segments",
+                                              "sdpa",
+                                              "clip",
+                                              "iters",
+                                              "timeline",
+                                              NULL};
+    static const char *const of_model[] = {"family",
+                                           "impl",
+                                           "norm",
+                                           "gqa",
+                                           "tie_word_embeddings",
+                                           "hidden_size",
+                                           "intermediate_size",
+                                           "num_hidden_layers",
+                                           "num_attention_heads",
+                                           "num_key_value_heads",
+                                           "vocab_size",
+                                           "max_position_embeddings",
+                                           NULL};
+    TSR_TRY(check_keys(s, s->object, of_scenario,
+                       "the keys of a scenario (tests/golden-memory/README.md)"));
+    return check_keys(s, json_object_get(s->object, "model_config"), of_model,
+                      "the keys of model_config (tests/golden-memory/README.md)");
+}
+
+/* What concerns several keys. */
+static tsr_status check_sizes(const struct tsr_memory_scenario *s)
+{
+    char allowed[96];
+    const json_t *seq = json_object_get(s->object, "seq");
+    uint64_t layers = s->is_gpt2 ? s->gpt2.n_layer : s->llama.n_layers;
+    uint64_t positions = s->is_gpt2 ? s->gpt2.n_positions : s->llama.max_positions;
+    bool any_length = !s->is_gpt2 && s->llama.impl != TSR_IMPL_PLAIN; /* tables as long as needed */
+    if (s->step.seq > positions && !any_length) {
+        snprintf(allowed, sizeof allowed, "up to max_position_embeddings, %llu",
+                 (unsigned long long)positions);
+        return wrong(s, "seq", seq, allowed);
+    }
+    if (s->step.batch * s->step.seq > TOKEN_LIMIT)
+        return wrong(s, "batch", json_object_get(s->object, "batch"),
+                     "batch x seq up to 16777216 tokens");
+    if (layers * s->step.n_micro * s->iterations > PASS_LIMIT)
+        return wrong(s, "iters", json_object_get(s->object, "iters"),
+                     "num_hidden_layers x grad_accum x iters up to 65536");
     return TSR_OK;
 }
 
 static tsr_status read_all(struct tsr_memory_scenario *s)
 {
-    TSR_TRY(check_keys(s));
+    TSR_TRY(check_all_keys(s));
     TSR_TRY(read_model(s));
     TSR_TRY(read_mesh(s));
     TSR_TRY(read_dtypes(s));
     TSR_TRY(read_sharding(s));
     TSR_TRY(read_step(s));
+    TSR_TRY(check_sizes(s));
     return read_device(s);
+}
+
+/* The file as JSON; NULL with an error. */
+static json_t *load_json(const char *path)
+{
+    json_error_t error;
+    FILE *file = fopen(path, "r");
+    json_t *json = NULL;
+    bool is_read = file != NULL;
+    errno = file ? 0 : errno;
+    if (file) {
+        json = json_loadf(file, JSON_REJECT_DUPLICATES, &error);
+        is_read = !ferror(file); /* a folder can be opened, but not read */
+    }
+    int reason = errno;
+    if (file)
+        (void)fclose(file);
+    if (!json && !is_read)
+        (void)tsr_fail(TSR_ECONFIG, "%s: cannot be read: %s; allowed: a scenario in JSON", path,
+                       strerror(reason));
+    else if (!json)
+        (void)tsr_fail(TSR_ECONFIG, "%s:%d:%d: %s; allowed: a scenario in JSON", path, error.line,
+                       error.column, error.text);
+    return json;
 }
 
 tsr_status tsr_memory_scenario_load(const char *path, struct tsr_memory_scenario *out)
 {
-    json_error_t error;
     *out = (struct tsr_memory_scenario){.path = path, .iterations = 3};
-    errno = 0;
-    out->file = json_load_file(path, 0, &error);
-    if (!out->file && error.line < 0)
-        return tsr_fail(TSR_ECONFIG, "%s: cannot be read: %s; allowed: a scenario in JSON", path,
-                        errno ? strerror(errno) : error.text);
+    out->file = load_json(path);
     if (!out->file)
-        return tsr_fail(TSR_ECONFIG, "%s:%d:%d: %s; allowed: a scenario in JSON", path, error.line,
-                        error.column, error.text);
+        return TSR_ECONFIG;
     out->object = json_object_get(out->file, "scenario");
     if (!out->object)
         out->object = out->file;
     const char *name = json_string_value(json_object_get(out->file, "name"));
     out->name = name ? name : "";
-    tsr_status status = TSR_OK;
-    if (!json_is_object(out->object))
-        status = tsr_fail(TSR_ECONFIG, "%s: found no object; allowed: a scenario in JSON", path);
-    if (status == TSR_OK)
-        status = read_all(out);
+    tsr_status status = json_is_object(out->object)
+                            ? read_all(out)
+                            : wrong(out, "scenario", out->object, "an object, the scenario");
     if (status != TSR_OK)
         tsr_memory_scenario_fini(out);
     return status;

@@ -8,6 +8,9 @@
 
 #include "../../engine/tessera.h"
 
+/* The largest device that a scenario may have. */
+#define TSR_MEMORY_DEVICE_LIMIT (UINT64_C(1) << 50)
+
 enum tsr_memory_ac {
     TSR_AC_NONE,
     TSR_AC_FULL,

@@ -208,30 +208,34 @@ static void put_line(const struct scene *scene, char *out, size_t size)
 
 /* ---- what would have fitted ---------------------------------------------------------------- */
 
+struct search {
+    const struct tsr_job *job;
+    bool is_batch; /* else sequences of batch 1 */
+};
+
 /* By the measure of the table: with what lies outside the allocator. */
-static tsr_status fits(const struct tsr_job *job, uint64_t batch, uint64_t seq, bool *out)
+static tsr_status fits(const void *user, uint64_t value, bool *out)
 {
-    struct tsr_settings settings = *job->settings;
-    struct tsr_job smaller = *job;
+    const struct search *search = user;
+    struct tsr_settings settings = *search->job->settings;
+    struct tsr_job smaller = *search->job;
     struct tsr_row row;
-    settings.batch = batch;
-    settings.seq = seq;
+    settings.batch = search->is_batch ? value : 1;
+    settings.seq = search->is_batch ? settings.seq : value;
     smaller.settings = &settings;
     tsr_status status = tsr_peak_measure(&smaller, &row);
     *out = status == TSR_OK && row.fits != 0;
     return status == TSR_ENOMEM ? status : TSR_OK; /* what cannot be run does not fit either */
 }
 
-/* The largest value below `above` in steps of `unit` that fits; 0: none. */
-static tsr_status largest(const struct tsr_job *job, bool is_batch, uint64_t unit, uint64_t above,
-                          uint64_t *out)
+tsr_status tsr_oom_largest(tsr_fits_fn does, const void *user, uint64_t unit, uint64_t above,
+                           uint64_t *out)
 {
     uint64_t low = 0, high = tsr_ceil_div(above, unit); /* low fits, high does not */
     while (high - low > 1) {
         uint64_t middle = low + (high - low) / 2;
         bool fit = false;
-        TSR_TRY(
-            fits(job, is_batch ? middle : 1, is_batch ? job->settings->seq : middle * unit, &fit));
+        TSR_TRY(does(user, middle * unit, &fit));
         if (fit)
             low = middle;
         else
@@ -244,12 +248,13 @@ static tsr_status largest(const struct tsr_job *job, bool is_batch, uint64_t uni
 tsr_status tsr_oom_remedy(const struct tsr_job *job, struct tsr_row *row)
 {
     const struct tsr_settings *s = job->settings;
+    struct search batches = {.job = job, .is_batch = true}, sequences = {.job = job};
     uint64_t batch = 0, seq = 0, unit = 64 * s->tp;
     if (row->remedy[0])
         return TSR_OK;
-    TSR_TRY(largest(job, true, 1, s->batch, &batch));
+    TSR_TRY(tsr_oom_largest(fits, &batches, 1, s->batch, &batch));
     if (!batch)
-        TSR_TRY(largest(job, false, unit, s->seq, &seq));
+        TSR_TRY(tsr_oom_largest(fits, &sequences, unit, s->seq, &seq));
     if (batch)
         (void)snprintf(row->remedy, sizeof row->remedy, "batch %" PRIu64 " would fit", batch);
     else if (seq)

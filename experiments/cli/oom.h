@@ -20,5 +20,11 @@ tsr_status tsr_oom_remedy(const struct tsr_job *job, struct tsr_row *row) TSR_MU
  * went wrong on the way. */
 tsr_status tsr_oom_fail(const struct tsr_job *job, const struct tsr_emission *emission,
                         const char *dir, struct tsr_row *row) TSR_MUST_USE;
+/* Whether `value` (a batch, a sequence length) fits. An error ends the search. */
+typedef tsr_status (*tsr_fits_fn)(const void *user, uint64_t value, bool *fits);
+/* The largest value below `above`, in steps of `unit`, that fits; *out is 0 if none does. Asks
+ * about log2(above / unit) values. */
+tsr_status tsr_oom_largest(tsr_fits_fn fits, const void *user, uint64_t unit, uint64_t above,
+                           uint64_t *out) TSR_MUST_USE;
 
 #endif

@@ -137,7 +137,7 @@ static tsr_status search(struct tsr_plan *plan)
     return TSR_OK;
 }
 
-static tsr_status check_args(struct tsr_args *args)
+static tsr_status check_args(const struct tsr_usage *usage, struct tsr_args *args)
 {
     static const char *const words[] = {"batch", "seq", "layers"};
     TSR_TRY(tsr_args_need_file(usage, args));
@@ -153,9 +153,8 @@ static tsr_status check_args(struct tsr_args *args)
 static tsr_status run(const struct tsr_usage *usage, struct tsr_args *args, int *success)
 {
     (void)success;
-    (void)usage;
     struct tsr_plan plan;
-    TSR_TRY(check_args(args));
+    TSR_TRY(check_args(usage, args));
     TSR_TRY(tsr_plan_open(args, &plan));
     tsr_status status = args->out ? tsr_prepare_out(args->out) : TSR_OK;
     if (status == TSR_OK)

@@ -81,7 +81,11 @@ const struct tsr_usage tsr_usages[] = {
      "allocation\n"
      "and free with its address, in the format of the recordings. SCENARIO.json is a scenario, or "
      "a\n"
-     "recording that has one. Exit status 3 if the scenario's device is too small.\n"
+     "recording that has one.\n"
+     "\n"
+     "Exit status: 3 if the scenario's device is too small; the line says what asked for how "
+     "much,\n"
+     "what was free, and what would have fitted.\n"
      "\n"
      "Example\n"
      "  tessera memory tests/golden-memory/tiny-base.json -o out.json --timeline events.json"},
