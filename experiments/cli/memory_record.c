@@ -67,8 +67,11 @@ static struct tsr_category_peak *peak_of(struct tsr_memory_record *r, const stru
     for (size_t i = r->n_peaks; i-- > 0;)
         if (r->peaks[i].iteration == iteration && r->peaks[i].phase == phase)
             return &r->peaks[i];
-    struct tsr_category_peak peak = {
-        .iteration = iteration, .phase = phase, .total = level->total, .module = TSR_NO_ID};
+    struct tsr_category_peak peak = {.iteration = iteration,
+                                     .phase = phase,
+                                     .total = level->total,
+                                     .module = TSR_NO_ID,
+                                     .op = ""};
     memcpy(peak.by_category, level->by_category, sizeof peak.by_category);
     if (!TSR_PUSH(r->peaks, r->n_peaks, r->cap_peaks, peak))
         return NULL;
@@ -93,6 +96,7 @@ static tsr_status count_category(struct tsr_memory_record *r, struct level *leve
             continue;
         peak->total = level->total;
         peak->module = event->module;
+        peak->op = event->op;
         memcpy(peak->by_category, level->by_category, sizeof peak->by_category);
     }
     return TSR_OK;
@@ -200,6 +204,7 @@ static struct tsr_memory_event event_of(const struct tsr_instr *instr, enum tsr_
                                      .stream = instr->stream,
                                      .iteration = iteration_of(instr),
                                      .module = instr->origin.module,
+                                     .op = "",
                                      .bytes = instr->bytes,
                                      .address = instr->address};
 }
@@ -251,6 +256,17 @@ static tsr_status on_segment(struct tsr_memory_record *r, const struct tsr_instr
     return TSR_PUSH(r->events, r->n_events, r->cap_events, event) ? TSR_OK : no_memory();
 }
 
+/* What was allocated since the last work was allocated for this. */
+static void on_work(struct tsr_memory_record *r, const struct tsr_instr *instr)
+{
+    const char *name = instr->work ? instr->work->name : tsr_instr_kind_name(instr->kind);
+    for (size_t i = r->n_events; i-- > r->first_of_operation;)
+        if (r->events[i].kind == TSR_EVENT_ALLOC)
+            r->events[i].op = name;
+    r->first_of_operation = r->n_events;
+    r->n_operations++;
+}
+
 static tsr_status submit(struct tsr_executor *x, const struct tsr_instr *instr)
 {
     struct tsr_memory_record *r = (struct tsr_memory_record *)x;
@@ -264,7 +280,8 @@ static tsr_status submit(struct tsr_executor *x, const struct tsr_instr *instr)
     case TSR_SEGMENT_FREE:
         return on_segment(r, instr);
     default:
-        r->n_operations += tsr_instr_is_work(instr);
+        if (tsr_instr_is_work(instr))
+            on_work(r, instr);
         return TSR_OK;
     }
 }

@@ -24,6 +24,7 @@ struct tsr_category_peak {
     uint8_t phase;
     uint64_t total, by_category[TSR_N_CATEGORIES];
     uint32_t module; /* that allocated last; TSR_NO_ID */
+    const char *op;  /* what it allocated for */
 };
 
 struct tsr_memory_marker {
@@ -46,6 +47,7 @@ struct tsr_memory_event {
     uint32_t module, id; /* allocations: counted from 0 */
     uint64_t bytes, address;
     uint64_t operation; /* kernels, copies and collectives before it */
+    const char *op;     /* allocations: the operation that follows; "" if none is known */
 };
 
 struct tsr_held_segment {
@@ -74,7 +76,8 @@ struct tsr_memory_record {
     bool has_phase;
     uint32_t n_allocs;
     uint64_t allocated, requested, reserved, n_operations;
-    uint32_t *ids; /* of buffers, by buffer id */
+    size_t first_of_operation; /* of the events */
+    uint32_t *ids;             /* of buffers, by buffer id */
     size_t n_ids;
 };
 

@@ -199,8 +199,8 @@ static json_t *category_peak(const struct tsr_memory_record *r, const struct tsr
     const struct tsr_tables *tables = tsr_engine_tables(r->engine);
     const char *module = p->module < tables->n_modules ? tables->modules[p->module] : "";
     json_t *peak =
-        json_pack("{s:i, s:I, s:o, s:s}", "iter", p->iteration, "peak_bytes", number(p->total),
-                  "by_category", non_zero(p->by_category), "module", module);
+        json_pack("{s:i, s:I, s:o, s:s, s:s}", "iter", p->iteration, "peak_bytes", number(p->total),
+                  "by_category", non_zero(p->by_category), "module", module, "op", p->op);
     if (p->phase != TSR_N_PHASES)
         json_object_set_new(peak, "phase", json_string(tsr_phase_name(p->phase)));
     return peak;
@@ -334,7 +334,8 @@ static json_t *event_row(const struct tsr_memory_scenario *s, const struct tsr_m
     json_array_append_new(row, json_integer(ev->iteration));
     json_array_append_new(row, json_integer(entry(&t[PHASE], tsr_phase_name(ev->phase))));
     json_array_append_new(row, json_integer(entry(&t[MODULE], module)));
-    json_array_append_new(row, json_integer(entry(&t[OP], "")));
+    json_array_append_new(row,
+                          json_integer(entry(&t[OP], ev->kind == TSR_EVENT_SEGMENT ? "" : ev->op)));
     return row;
 }
 
