@@ -331,7 +331,7 @@ def gpt2_block(run):
 def has_block_form(run):
     d = run.d // run.h
     return (run.own and run.sc["wrap"] != "root" and run.sc["ac"] != "selective_op"
-            and not (attention(run) == "flash" and d % 8)                        # padded copies
+            and not (attention(run) != "math" and d % 8)                         # padded copies, other kernels
             and not (run.k == 1 < run.h and run.c.get("gqa") == "repeat")        # repeated as a view
             and not (run.gpt2 and attention(run) == "math" and run.e == 4))      # v is a view of the projection
 

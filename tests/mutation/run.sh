@@ -1,6 +1,8 @@
 #!/bin/sh
 # Plants the defects of mutations.tsv, one at a time, into a copy of the engine and requires that
-# the rule tests or, if they do not notice, the comparison with the recorded scenarios fails.
+# the rule tests or, if they do not notice, the comparison with the recorded scenarios fails. Defects
+# of section "mem" concern allocations alone: a full device, then recorded memory (without python3
+# those are left out).
 #
 # Usage: tests/mutation/run.sh [NAME...]     only these defects
 # Output: a line per defect, "defect | section | caught by". Status 1: a defect was not noticed;
@@ -45,6 +47,11 @@ cmake -S "$work/src" -B "$work/build" -G Ninja -DCMAKE_BUILD_TYPE=None \
 rules=$(cd "$work/src/tests/engine" && printf '%s\n' test_rules_[a-z]*.c test_rules_[0-9]*.c |
     sed 's/\.c$//; s/^/engine_/')
 scenarios=conformance_test_golden
+full_device=engine_test_device_full
+# Recorded memory: small scenarios, one of a real size, random mixes of options.
+against=$top/tests/oracle/mem/against.py
+recorded=$(cd "$top/tests/golden-memory" && printf '%s\n' tiny-*.json gpt2-xl-8ranks.json | sed 's/\.json$//' |
+    grep -v timeline | paste -s -d ,)
 # shellcheck disable=SC2086
 build() { ninja -j "$jobs" -C "$work/build" "$@" >"$work/log" 2>&1; }
 
@@ -60,13 +67,30 @@ first_failure() {
     done
 }
 
+# Says which recorded memory differs first.
+first_difference() {
+    for folder in golden-memory/random golden-memory; do
+        only=
+        [ $folder = golden-memory ] && only=--only=$recorded
+        python3 "$against" --tessera "$work/build/tessera" --recorded "$top/tests/$folder" \
+            --jobs "$jobs" --list $only >"$work/out" 2>&1 && continue
+        printf 'memory:%s\n' "$(sed -n 's/^  \([a-z0-9-]*\): .*/\1/p' "$work/out" | head -n 1)"
+        return
+    done
+}
+
 # shellcheck disable=SC2086
-build $rules $scenarios tessera || {
+build $rules $scenarios $full_device tessera || {
     tail -n 20 "$work/log" >&2
     stop "the engine does not build"
 }
 # shellcheck disable=SC2086
-healthy=$(first_failure $rules $scenarios)
+healthy=$(first_failure $rules $scenarios $full_device)
+with_memory=false
+if command -v python3 >/dev/null; then
+    with_memory=true
+    [ -n "$healthy" ] || healthy=$(first_difference)
+fi
 [ -z "$healthy" ] || stop "without a defect, $healthy fails"
 
 # plant FILE OLD NEW: \n in the texts is a new line; OLD must be there exactly once.
@@ -86,17 +110,28 @@ grep -v '^#' "$here/mutations.tsv" | grep . >"$work/list"
 printf '%-32s | %-4s | %s\n' defect sec. 'caught by'
 while IFS=$tab read -r name section file old new; do
     case " $* " in "  " | *" $name "*) ;; *) continue ;; esac
+    of_memory=false
+    [ "$section" != mem ] || of_memory=true
+    if $of_memory && ! $with_memory; then
+        printf '%-32s | %-4s | %s\n' "$name" "$section" 'left out: no python3'
+        continue
+    fi
     source=$work/src/engine/$file
     cp "$source" "$work/saved" || stop "$name: there is no engine/$file"
     plant "$source" "$old" "$new" || stop "$name: engine/$file has changed; mend mutations.tsv"
+    tests=$rules
+    ! $of_memory || tests=$full_device
     # shellcheck disable=SC2086
-    build $rules || {
+    build $tests || {
         grep error "$work/log" >&2
         stop "$name: the defect does not compile"
     }
     # shellcheck disable=SC2086
-    by=$(first_failure $rules)
-    if [ -z "$by" ]; then
+    by=$(first_failure $tests)
+    if [ -z "$by" ] && $of_memory; then
+        build tessera || stop "$name: the program does not link"
+        by=$(first_difference)
+    elif [ -z "$by" ]; then
         build tessera || stop "$name: the program does not link"
         by=$(first_failure $scenarios)
     fi
