@@ -56,10 +56,12 @@ static tsr_status report(const struct tsr_memory_scenario *s, const struct tsr_a
     return status;
 }
 
-static tsr_status run_scenario(const struct tsr_args *args)
+static tsr_status run_scenario(const struct tsr_usage *usage, struct tsr_args *args, int *success)
 {
     struct tsr_memory_scenario s;
     struct tsr_memory_run plain = {0}, recorded = {0};
+    (void)success;
+    TSR_TRY(tsr_args_need_file(usage, args));
     TSR_TRY(tsr_memory_scenario_load(args->file, &s));
     tsr_status status = tsr_memory_run(&s, false, &plain);
     if (status == TSR_OK)
@@ -78,17 +80,5 @@ static tsr_status run_scenario(const struct tsr_args *args)
 
 int tsr_cmd_memory(int argc, char **argv)
 {
-    const struct tsr_usage *usage = tsr_usage_find("memory");
-    struct tsr_args args;
-    bool help = false;
-    tsr_status status = tsr_args_parse(usage, argc, argv, &args, &help);
-    if (status == TSR_OK && help) {
-        tsr_usage_print(stdout, usage);
-        return tsr_finish(TSR_OK, TSR_EXIT_OK);
-    }
-    if (status == TSR_OK)
-        status = tsr_args_need_file(usage, &args);
-    if (status == TSR_OK)
-        status = run_scenario(&args);
-    return tsr_finish(status, TSR_EXIT_OK);
+    return tsr_command("memory", argc, argv, run_scenario);
 }

@@ -308,19 +308,14 @@ static tsr_status trace_file(const char *path, const char *out)
     return status;
 }
 
+static tsr_status run_trace(const struct tsr_usage *usage, struct tsr_args *args, int *success)
+{
+    (void)success;
+    TSR_TRY(tsr_args_need_file(usage, args));
+    return trace_file(args->file, args->out);
+}
+
 int tsr_cmd_trace(int argc, char **argv)
 {
-    const struct tsr_usage *usage = tsr_usage_find("trace");
-    struct tsr_args args;
-    bool help = false;
-    tsr_status status = tsr_args_parse(usage, argc, argv, &args, &help);
-    if (help) {
-        tsr_usage_print(stdout, usage);
-        return TSR_EXIT_OK;
-    }
-    if (status == TSR_OK)
-        status = tsr_args_need_file(usage, &args);
-    if (status == TSR_OK)
-        status = trace_file(args.file, args.out);
-    return tsr_finish(status, TSR_EXIT_OK);
+    return tsr_command("trace", argc, argv, run_trace);
 }
