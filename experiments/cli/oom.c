@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "../../engine/memory.h"
+#include "owner.h"
 #include "peak.h"
 #include "report.h"
 #include "report_file.h"
@@ -65,29 +66,11 @@ static tsr_status replay(const struct scene *scene, size_t n_last, struct tsr_me
 
 /* ---- owners ------------------------------------------------------------------------------- */
 
-/* "model.layers.7.mlp" -> "model.layers.*.mlp" */
-static void put_pattern(const char *name, char *out, size_t size)
-{
-    size_t n = 0;
-    for (const char *at = name; *at && n + 1 < size;) {
-        size_t length = strcspn(at, ".");
-        bool number = length > 0 && strspn(at, "0123456789") == length;
-        if (number)
-            out[n++] = '*';
-        for (size_t i = 0; i < length && !number && n + 1 < size; i++)
-            out[n++] = at[i];
-        at += length;
-        if (*at && n + 1 < size)
-            out[n++] = *at++;
-    }
-    out[n] = '\0';
-}
-
 static tsr_status add_to_owner(struct scene *scene, const struct tsr_tables *tables,
                                const struct tsr_instr *alloc)
 {
     struct owner new = {.category = alloc->category, .bytes = alloc->block_bytes, .n_buffers = 1};
-    put_pattern(tsr__module_of(tables, &alloc->origin), new.name, sizeof new.name);
+    tsr_owner_pattern(tsr__module_of(tables, &alloc->origin), new.name, sizeof new.name);
     for (size_t i = 0; i < scene->n_owners; i++) {
         struct owner *owner = &scene->owners[i];
         if (owner->category != new.category || strcmp(owner->name, new.name) != 0)
