@@ -198,6 +198,8 @@ void tsr__zero_grad(struct tsr_engine *e);
 struct tsr_tensor *tsr__forward_loss(struct tsr_engine *e, uint32_t micro);
 /* In which the states of a parameter are kept. */
 tsr_dtype tsr__state_dtype(const struct tsr_engine *e, const struct tsr_param *p);
+/* States that it keeps of a parameter, as large as it. */
+int tsr__n_opt_states(enum tsr_optimizer optimizer);
 void tsr__optimizer_step(struct tsr_engine *e);
 void tsr__clip(struct tsr_engine *e);
 /* The gradient of a parameter as the optimizer sees it: its storage; NULL if there is none. */

@@ -32,6 +32,22 @@ tsr_dtype tsr__state_dtype(const struct tsr_engine *e, const struct tsr_param *p
     return e->step.state_dtype == TSR_DTYPE_NONE ? p->dtype : e->step.state_dtype;
 }
 
+int tsr__n_opt_states(enum tsr_optimizer optimizer)
+{
+    switch (optimizer) {
+    case TSR_OPT_ADAMW_FOREACH:
+    case TSR_OPT_ADAMW_FUSED:
+    case TSR_OPT_ADAMW_LOOP:
+        return 2;
+    case TSR_OPT_SGD_MOMENTUM:
+        return 1;
+    case TSR_OPT_SGD:
+    case TSR_OPT_NONE:
+        break;
+    }
+    return 0;
+}
+
 static bool offloaded(const struct tsr_param *p)
 {
     return p->fsdp && p->fsdp->group->offload != TSR_OFFLOAD_NONE;
@@ -234,8 +250,7 @@ static void run_variant(struct step *s)
 
 void tsr__optimizer_step(struct tsr_engine *e)
 {
-    static const int n_states[] = {2, 2, 2, 0, 1, 0};
-    struct step s = {.e = e, .n_states = n_states[e->step.optimizer]};
+    struct step s = {.e = e, .n_states = tsr__n_opt_states(e->step.optimizer)};
     s.params = tsr__params_in_order(e, &s.n);
     if (e->step.optimizer == TSR_OPT_NONE)
         return;

@@ -3,6 +3,15 @@
  */
 #include "outside_step.h"
 
+/* A parameter that no group cuts is built for good. */
+static struct tsr_storage *build_param(struct tsr_engine *e, const struct tsr_param *p)
+{
+    uint64_t bytes = tsr__full_bytes(p);
+    if (e->config.init != TSR_INIT_DEVICE)
+        return tsr__storage_empty(e, bytes, TSR_CAT_INIT, TSR_SPACE_HOST);
+    return tsr__storage_new(e, bytes, p->fsdp ? TSR_CAT_INIT : TSR_CAT_SHARDED_PARAM);
+}
+
 static bool build_module(void *user, struct tsr_module *m)
 {
     struct tsr_engine *e = user;
@@ -11,9 +20,7 @@ static bool build_module(void *user, struct tsr_module *m)
         if (p->meta || p->master)
             continue;
         e->origin.module = m->id;
-        p->master = e->config.init == TSR_INIT_DEVICE
-                        ? tsr__storage_new(e, tsr__full_bytes(p), TSR_CAT_INIT)
-                        : tsr__storage_empty(e, tsr__full_bytes(p), TSR_CAT_INIT, TSR_SPACE_HOST);
+        p->master = build_param(e, p);
         tsr__fill(e, p->master);
     }
     return tsr__ok(e);

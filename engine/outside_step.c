@@ -103,9 +103,9 @@ static void add_item(struct tsr_engine *e, struct tsr__items *items, struct tsr_
  * part in what they do together. */
 static bool has_state(const struct tsr_engine *e, const struct tsr_param *p, int k)
 {
-    static const int n_states[] = {2, 2, 2, 0, 1, 0}; /* by enum tsr_optimizer */
     bool empty = p->requires_grad && tsr__param_local_numel(p) == 0;
-    return p->opt_state[k] || (empty && e->optimizer_ran && k < n_states[e->step.optimizer]);
+    return p->opt_state[k] ||
+           (empty && e->optimizer_ran && k < tsr__n_opt_states(e->step.optimizer));
 }
 
 /* The model's part first, then the optimizer's. */

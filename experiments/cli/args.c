@@ -15,6 +15,7 @@ static const struct option {
     const char *help;
 } options[] = {
     {TSR_OPT_OUT, "--out", 'o', "DIR", "write tables, timelines, traces and pictures to DIR"},
+    {TSR_OPT_OUT_FILE, "--out", 'o', "FILE", "write the result to FILE instead of stdout"},
     {TSR_OPT_FORMAT, "--format", 'f', "FORMAT", "how stdout is written"},
     {TSR_OPT_STRATEGY, "--strategy", 's', "NAME", "the strategy of the file"},
     {TSR_OPT_ONLY, "--only", 0, "NAME,...", "only these strategies"},
@@ -90,6 +91,7 @@ static tsr_status take(const struct option *option, const char *value, struct ts
         out->format = value;
         return TSR_OK;
     case TSR_OPT_OUT:
+    case TSR_OPT_OUT_FILE:
         out->out = value;
         return TSR_OK;
     case TSR_OPT_ONLY:

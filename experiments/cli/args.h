@@ -24,7 +24,8 @@ enum tsr_option {
     TSR_OPT_TIME = 1 << 14,
     TSR_OPT_SECOND_FILE = 1 << 15, /* no word of its own: the subcommand takes two files */
     TSR_OPT_MAX = 1 << 16,
-    TSR_OPT_EXHAUSTIVE = 1 << 17
+    TSR_OPT_EXHAUSTIVE = 1 << 17,
+    TSR_OPT_OUT_FILE = 1 << 18 /* the words of TSR_OPT_OUT, for one file */
 };
 
 enum { TSR_MAX_SETS = 256 };

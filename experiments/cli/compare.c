@@ -1,6 +1,5 @@
 /* compare.c: `tessera compare`: every strategy of a file, one table. */
 #include <stdlib.h>
-#include <string.h>
 
 #include "cmd.h"
 #include "report.h"
@@ -22,7 +21,7 @@ static tsr_status compare(const struct tsr_args *args, const struct tsr_study *s
     if (status == TSR_OK)
         status = tsr_flush(stdout, "standard output");
     if (status == TSR_OK)
-        tsr_study_notes(study, !strcmp(args->format, "md"));
+        tsr_study_notes(study);
     if (status == TSR_OK && args->out)
         status = tsr_study_write(study, args->out, rows);
     free(rows);

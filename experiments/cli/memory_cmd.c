@@ -27,10 +27,33 @@ static tsr_status write_json(FILE *stream, const void *user)
     return TSR_OK;
 }
 
-static tsr_status write_result(const char *path, const json_t *value)
+/* A file under its temporary name, complete but for tsr_outfile_commit(); or standard output. */
+static tsr_status write_part(const char *path, const json_t *value, struct tsr_outfile *file)
 {
     struct output output = {path ? path : "standard output", value};
-    return path ? tsr_write_file(path, write_json, &output) : write_json(stdout, &output);
+    TSR_TRY(write_json(path ? file->stream : stdout, &output));
+    return tsr_flush(path ? file->stream : stdout, output.name);
+}
+
+/* The result, then the time line; both or neither of the files. */
+static tsr_status write_both(const struct tsr_args *args, const json_t *result,
+                             const json_t *timeline)
+{
+    struct tsr_outfile out = {NULL, NULL, NULL}, line = {NULL, NULL, NULL};
+    tsr_status status = args->out ? tsr_outfile_open(args->out, &out) : TSR_OK;
+    if (status == TSR_OK && timeline)
+        status = tsr_outfile_open(args->timeline, &line);
+    if (status == TSR_OK)
+        status = write_part(args->out, result, &out);
+    if (status == TSR_OK && timeline)
+        status = write_part(args->timeline, timeline, &line);
+    if (status == TSR_OK && args->out)
+        status = tsr_outfile_commit(&out);
+    if (status == TSR_OK && timeline)
+        status = tsr_outfile_commit(&line);
+    tsr_outfile_abort(&out);
+    tsr_outfile_abort(&line);
+    return status;
 }
 
 static tsr_status report(const struct tsr_memory_scenario *s, const struct tsr_args *args,
@@ -47,13 +70,20 @@ static tsr_status report(const struct tsr_memory_scenario *s, const struct tsr_a
     json_t *timeline = NULL;
     if (ok && args->timeline && !(timeline = tsr_memory_timeline(s, &recorded->record)))
         status = tsr_fail(TSR_ENOMEM, "out of memory");
-    if (status == TSR_OK && timeline)
-        status = write_result(args->timeline, timeline);
     if (status == TSR_OK)
-        status = write_result(args->out, result);
+        status = write_both(args, result, timeline);
     json_decref(timeline);
     json_decref(result);
     return status;
+}
+
+static tsr_status check_outputs(const struct tsr_args *args)
+{
+    if (!args->out || !args->timeline || strcmp(args->out, args->timeline) != 0)
+        return TSR_OK;
+    return tsr_fail(TSR_ECONFIG,
+                    "memory: found %s for --out and for --timeline; allowed: two different files",
+                    args->out);
 }
 
 static tsr_status run_scenario(const struct tsr_usage *usage, struct tsr_args *args, int *success)
@@ -62,6 +92,7 @@ static tsr_status run_scenario(const struct tsr_usage *usage, struct tsr_args *a
     struct tsr_memory_run plain = {0}, recorded = {0};
     (void)success;
     TSR_TRY(tsr_args_need_file(usage, args));
+    TSR_TRY(check_outputs(args));
     TSR_TRY(tsr_memory_scenario_load(args->file, &s));
     tsr_status status = tsr_memory_run(&s, false, &plain);
     if (status == TSR_OK)

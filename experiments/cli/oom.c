@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "../../engine/memory.h"
+#include "owner.h"
 #include "peak.h"
 #include "report.h"
 #include "report_file.h"
@@ -65,29 +66,11 @@ static tsr_status replay(const struct scene *scene, size_t n_last, struct tsr_me
 
 /* ---- owners ------------------------------------------------------------------------------- */
 
-/* "model.layers.7.mlp" -> "model.layers.*.mlp" */
-static void put_pattern(const char *name, char *out, size_t size)
-{
-    size_t n = 0;
-    for (const char *at = name; *at && n + 1 < size;) {
-        size_t length = strcspn(at, ".");
-        bool number = length > 0 && strspn(at, "0123456789") == length;
-        if (number)
-            out[n++] = '*';
-        for (size_t i = 0; i < length && !number && n + 1 < size; i++)
-            out[n++] = at[i];
-        at += length;
-        if (*at && n + 1 < size)
-            out[n++] = *at++;
-    }
-    out[n] = '\0';
-}
-
 static tsr_status add_to_owner(struct scene *scene, const struct tsr_tables *tables,
                                const struct tsr_instr *alloc)
 {
     struct owner new = {.category = alloc->category, .bytes = alloc->block_bytes, .n_buffers = 1};
-    put_pattern(tsr__module_of(tables, &alloc->origin), new.name, sizeof new.name);
+    tsr_owner_pattern(tsr__module_of(tables, &alloc->origin), new.name, sizeof new.name);
     for (size_t i = 0; i < scene->n_owners; i++) {
         struct owner *owner = &scene->owners[i];
         if (owner->category != new.category || strcmp(owner->name, new.name) != 0)
@@ -245,21 +228,62 @@ tsr_status tsr_oom_largest(tsr_fits_fn does, const void *user, uint64_t unit, ui
     return TSR_OK;
 }
 
-tsr_status tsr_oom_remedy(const struct tsr_job *job, struct tsr_row *row)
+/* Puts the key of a phase outside the step to the value that needs least; what was put, NULL if it
+ * had that. */
+static const char *choose_least(uint8_t phase, struct tsr_settings *s)
+{
+    const struct tsr_settings before = *s;
+    switch (phase) {
+    case TSR_PHASE_INIT:
+        s->init = TSR_INIT_META;
+        return before.init == s->init ? NULL : "init=meta";
+    case TSR_PHASE_LOAD:
+        s->load = TSR_LOAD_SHARDED;
+        return before.load == s->load ? NULL : "load=sharded";
+    case TSR_PHASE_SAVE:
+        s->save = TSR_SAVE_SHARDED;
+        return before.save == s->save ? NULL : "save=sharded";
+    default:
+        return NULL;
+    }
+}
+
+/* The largest batch, else the longest sequence of batch 1; "" if none fits. */
+static tsr_status find_smaller(const struct tsr_job *job, char *out, size_t size)
 {
     const struct tsr_settings *s = job->settings;
     struct search batches = {.job = job, .is_batch = true}, sequences = {.job = job};
     uint64_t batch = 0, seq = 0, unit = 64 * s->tp;
-    if (row->remedy[0])
-        return TSR_OK;
+    *out = '\0';
     TSR_TRY(tsr_oom_largest(fits, &batches, 1, s->batch, &batch));
     if (!batch)
         TSR_TRY(tsr_oom_largest(fits, &sequences, unit, s->seq, &seq));
     if (batch)
-        (void)snprintf(row->remedy, sizeof row->remedy, "batch %" PRIu64 " would fit", batch);
+        (void)snprintf(out, size, "batch %" PRIu64, batch);
     else if (seq)
-        (void)snprintf(row->remedy, sizeof row->remedy, "batch 1 with seq %" PRIu64 " would fit",
-                       seq);
+        (void)snprintf(out, size, "batch 1 with seq %" PRIu64, seq);
+    return TSR_OK;
+}
+
+/* First what the phase of the request can do without, then a smaller step. */
+tsr_status tsr_oom_remedy(const struct tsr_job *job, struct tsr_row *row)
+{
+    struct tsr_settings least = *job->settings;
+    const char *key = choose_least(row->oom_phase, &least);
+    struct tsr_job with_least = *job;
+    struct search as_it_is = {.job = &with_least, .is_batch = true};
+    char smaller[64] = "";
+    bool fit = false;
+    if (row->remedy[0])
+        return TSR_OK;
+    with_least.settings = &least;
+    if (key)
+        TSR_TRY(fits(&as_it_is, least.batch, &fit));
+    if (!fit)
+        TSR_TRY(find_smaller(&with_least, smaller, sizeof smaller));
+    if (fit || *smaller)
+        (void)snprintf(row->remedy, sizeof row->remedy, "%s%s%s would fit", key ? key : "",
+                       key && *smaller ? " with " : "", smaller);
     else
         (void)snprintf(row->remedy, sizeof row->remedy,
                        "no batch or sequence would fit: the model itself is too large");
@@ -375,8 +399,10 @@ tsr_status tsr_oom_report(const struct tsr_job *job, const struct tsr_emission *
                           const char *dir, struct tsr_row *row)
 {
     struct scene scene = {.job = job, .row = row};
+    row->oom_phase = TSR_N_PHASES;
     if (!find_class(emission, &scene))
         return TSR_OK; /* the allocator's own words must do */
+    row->oom_phase = scene.oom.origin.phase;
     tsr_status status = look(&scene);
     if (status == TSR_OK)
         put_line(&scene, row->failure, sizeof row->failure);

@@ -7,13 +7,15 @@
 #include "emit.h"
 #include "result.h"
 
-/* After tsr_emit_or_keep() returned TSR_EOOM: fills row->failure, in one line. With `dir` also
- * row->remedy, and in DIR/STRATEGY oom.json and snapshot.pickle, the state at that moment. */
+/* After tsr_emit_or_keep() returned TSR_EOOM: fills row->failure, in one line, and row->oom_phase.
+ * With `dir` also row->remedy, and in DIR/STRATEGY oom.json and snapshot.pickle, the state at that
+ * moment. */
 tsr_status tsr_oom_report(const struct tsr_job *job, const struct tsr_emission *emission,
                           const char *dir, struct tsr_row *row) TSR_MUST_USE;
 
-/* Fills row->remedy if it is empty: the largest batch, or else the longest sequence, that fits.
- * Emits a few more strategies; one rank of each. */
+/* Fills row->remedy if it is empty: where row->oom_phase is init, load or save, the value of that
+ * key that needs least, if it fits; else the largest batch, or the longest sequence, that fits
+ * (with that value). Emits a few more strategies; one rank of each. */
 tsr_status tsr_oom_remedy(const struct tsr_job *job, struct tsr_row *row) TSR_MUST_USE;
 
 /* A row that failed with TSR_EOOM, told by that report; returns TSR_EOOM with its line, or what

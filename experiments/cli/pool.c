@@ -16,6 +16,7 @@
 
 #include "cmd.h"
 #include "progress.h"
+#include "report_interrupt.h"
 #include "simulate.h"
 #include "study.h"
 
@@ -69,7 +70,7 @@ static tsr_status start(struct pool *pool, size_t item)
         return tsr_fail(TSR_EIO, "pipe: %s", strerror(errno));
     }
     fflush(NULL);
-    child->pid = fork();
+    child->pid = tsr_interrupt_fork();
     if (child->pid < 0) {
         close(fds[0]);
         close(fds[1]);
@@ -96,6 +97,7 @@ static bool reap(struct pool *pool, size_t i, struct child *out, char end[32])
     close(out->fd);
     while (waitpid(out->pid, &status, 0) < 0 && errno == EINTR)
         continue;
+    tsr_interrupt_reaped(out->pid);
     pool->children[i] = pool->children[--pool->n];
     if (out->got == pool->work->result_bytes)
         return true;

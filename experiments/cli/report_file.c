@@ -1,5 +1,6 @@
 /* report_file.c: atomic output files and folders. */
 #include "report_file.h"
+#include "report_interrupt.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -32,7 +33,7 @@ static int create_temp(struct tsr_outfile *file)
         return -1;
     for (int i = 0; i < TEMP_TRIES; i++) {
         (void)snprintf(file->temp, n, "%s.tmp-%ld-%d", file->path, (long)getpid(), i);
-        int fd = open(file->temp, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+        int fd = tsr_interrupt_create(file->temp);
         if (fd >= 0 || errno != EEXIST)
             return fd;
     }
@@ -41,6 +42,8 @@ static int create_temp(struct tsr_outfile *file)
 
 static void forget(struct tsr_outfile *file)
 {
+    if (file->temp)
+        tsr_interrupt_keep(file->temp);
     free(file->path);
     free(file->temp);
     *file = (struct tsr_outfile){NULL, NULL, NULL};

@@ -6,6 +6,7 @@
  */
 #include "report.h"
 #include "report_file.h"
+#include "report_interrupt.h"
 #include "report_text.h"
 
 #include <errno.h>
@@ -29,6 +30,7 @@ static const char *const endings[] = {".svg", ".png"};
 struct picture {
     const char *name;
     char *folder, *script, *settings; /* settings: what -e gets */
+    char *drawn[2];                   /* under these names, by `endings` */
 };
 
 struct gallery {
@@ -64,6 +66,15 @@ static char *picture_path(const struct picture *picture, const char *prefix, con
     return tsr_path_join(picture->folder, name);
 }
 
+static void forget_picture(struct picture *picture)
+{
+    free(picture->folder);
+    free(picture->script);
+    free(picture->settings);
+    free(picture->drawn[0]);
+    free(picture->drawn[1]);
+}
+
 static tsr_status add_picture(struct gallery *gallery, const char *folder, const char *name)
 {
     char script[96];
@@ -72,12 +83,12 @@ static tsr_status add_picture(struct gallery *gallery, const char *folder, const
                               .folder = strdup(folder),
                               .script = tsr_path_join(gallery->scripts, script),
                               .settings = settings_of(folder, name)};
-    if (picture.folder && picture.script && picture.settings &&
-        TSR_PUSH(gallery->pictures, gallery->n, gallery->cap, picture))
+    for (int e = 0; e < 2 && picture.folder; e++)
+        picture.drawn[e] = picture_path(&picture, ".new-", endings[e]);
+    if (picture.folder && picture.script && picture.settings && picture.drawn[0] &&
+        picture.drawn[1] && TSR_PUSH(gallery->pictures, gallery->n, gallery->cap, picture))
         return TSR_OK;
-    free(picture.folder);
-    free(picture.script);
-    free(picture.settings);
+    forget_picture(&picture);
     return tsr_fail(TSR_ENOMEM, "no memory left for the pictures");
 }
 
@@ -194,7 +205,7 @@ static tsr_status start(const struct gallery *gallery, size_t first, struct work
         args[n++] = gallery->pictures[i].script;
     }
     worker->messages = tmpfile();
-    worker->pid = worker->messages ? fork() : -1;
+    worker->pid = worker->messages ? tsr_interrupt_fork() : -1;
     int error = errno;
     if (worker->pid == 0)
         run_gnuplot(args, worker->messages);
@@ -226,6 +237,7 @@ static tsr_status finish(struct worker *worker)
     tsr_status status = TSR_OK;
     while (waitpid(worker->pid, &wait_status, 0) < 0 && errno == EINTR) {
     }
+    tsr_interrupt_reaped(worker->pid);
     if (!WIFEXITED(wait_status) || WEXITSTATUS(wait_status) != 0)
         status = complain(worker->messages, wait_status);
     return status;
@@ -237,15 +249,15 @@ static tsr_status settle(const struct gallery *gallery, bool keep)
     tsr_status status = TSR_OK;
     for (size_t i = 0; i < gallery->n; i++) {
         for (int e = 0; e < 2; e++) {
-            char *from = picture_path(&gallery->pictures[i], ".new-", endings[e]);
+            const char *from = gallery->pictures[i].drawn[e];
             char *to = picture_path(&gallery->pictures[i], "", endings[e]);
-            if (!from || !to)
+            if (!to)
                 status = TSR_ENOMEM;
             else if (!keep)
                 (void)unlink(from);
             else if (rename(from, to) != 0)
                 status = tsr_fail(TSR_EIO, "%s: cannot be written: %s", to, strerror(errno));
-            free(from);
+            tsr_interrupt_keep(from);
             free(to);
         }
     }
@@ -256,6 +268,9 @@ static tsr_status draw(const struct gallery *gallery)
 {
     struct worker workers[N_WORKERS] = {{-1, NULL}, {-1, NULL}};
     tsr_status status = TSR_OK;
+    for (size_t i = 0; i < gallery->n; i++)
+        for (int e = 0; e < 2; e++)
+            tsr_interrupt_remove(gallery->pictures[i].drawn[e]);
     for (size_t w = 0; w < N_WORKERS && w < gallery->n && status == TSR_OK; w++)
         status = start(gallery, w, &workers[w]);
     for (size_t w = 0; w < N_WORKERS; w++) {
@@ -286,11 +301,8 @@ static void open_gallery(struct gallery *gallery, bool *skipped)
 
 static void close_gallery(struct gallery *gallery)
 {
-    for (size_t i = 0; i < gallery->n; i++) {
-        free(gallery->pictures[i].folder);
-        free(gallery->pictures[i].script);
-        free(gallery->pictures[i].settings);
-    }
+    for (size_t i = 0; i < gallery->n; i++)
+        forget_picture(&gallery->pictures[i]);
     free(gallery->pictures);
     free(gallery->gnuplot);
     free(gallery->scripts);

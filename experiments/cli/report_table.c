@@ -118,6 +118,10 @@ static void put_best(FILE *out, const struct tsr_study_info *info, const struct 
     tsr__put_word(out, info->config_path);
     fputs(" --strategy ", out);
     tsr__put_word(out, rows[best].strategy);
+    for (size_t i = 0; i < info->n_sets; i++) {
+        fputs(" --set ", out);
+        tsr__put_word(out, info->sets[i]);
+    }
     fputs(" --on sim\n\n(the same command with --on cuda once this build executes on GPUs)\n\n",
           out);
 }

@@ -26,6 +26,7 @@ struct tsr_row {
     char summary[160];  /* the options of the strategy in words */
     char failure[512];  /* "" = simulated; else the one-line reason (out of memory, ...) */
     int failure_status; /* exit status of `sim` for it (3: does not fit) */
+    uint8_t oom_phase;  /* out of memory: enum tsr_phase of the request; TSR_N_PHASES: unknown */
     char remedy[96];    /* out of memory: what would have fitted; "" = it was not looked for */
     uint32_t world;
     uint64_t tokens_per_rank; /* of one iteration */
@@ -70,7 +71,9 @@ struct tsr_detail {
 /* What a whole comparison says about itself. */
 struct tsr_study_info {
     const char *title, *model_name, *cluster_name, *device_file;
-    const char *config_path;   /* the experiment file */
+    const char *config_path; /* the experiment file */
+    const char *const *sets; /* [n_sets] "batch=2": what was given besides, if it lacks that */
+    size_t n_sets;
     const char *resolved_yaml; /* the resolved configuration, complete */
     const char *gpu_name;
     uint32_t world;

@@ -16,7 +16,7 @@ static tsr_status report(const struct tsr_args *args, const struct tsr_study *st
 {
     TSR_TRY(tsr_report_table(stdout, args->format, &study->info, row, 1));
     TSR_TRY(tsr_flush(stdout, "standard output"));
-    tsr_study_notes(study, !strcmp(args->format, "md"));
+    tsr_study_notes(study);
     return args->out ? tsr_study_write(study, args->out, row) : TSR_OK;
 }
 

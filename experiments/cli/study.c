@@ -48,17 +48,6 @@ tsr_status tsr_print_config(const struct tsr_args *args)
     return status;
 }
 
-/* Text for a shell: in quotes where it needs them. */
-static const char *shell_word(struct tsr_arena *arena, const char *text)
-{
-    static const char plain[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
-                                "_./=:,@+-";
-    if (*text && strspn(text, plain) == strlen(text))
-        return text;
-    return strchr(text, '\'') ? tsr_arena_printf(arena, "\"%s\"", text)
-                              : tsr_arena_printf(arena, "'%s'", text);
-}
-
 /* The file whose strategies were simulated: with --set and an output folder that is the resolved
  * one. */
 static const char *name_config(struct tsr_study *study, const struct tsr_args *args)
@@ -69,18 +58,6 @@ static const char *name_config(struct tsr_study *study, const struct tsr_args *a
     return path ? path : study->experiment.path;
 }
 
-/* Without an output folder the command under the table lacks what --set changed: it is noted. */
-static void keep_overrides(struct tsr_study *study, const struct tsr_args *args)
-{
-    struct tsr_arena *arena = &study->experiment.doc.arena;
-    const char *text = "";
-    for (size_t i = 0; text && !args->out && i < args->n_sets; i++) {
-        const char *word = shell_word(arena, args->sets[i]);
-        text = word ? tsr_arena_printf(arena, "%s --set %s", text, word) : NULL;
-    }
-    study->overrides = text && *text ? text : NULL;
-}
-
 static void fill_info(struct tsr_study *study, const struct tsr_args *args)
 {
     const struct tsr_job *first = &study->jobs[0];
@@ -89,6 +66,8 @@ static void fill_info(struct tsr_study *study, const struct tsr_args *args)
                                           .cluster_name = first->cluster.name,
                                           .device_file = first->cluster.gpu.path,
                                           .config_path = name_config(study, args),
+                                          .sets = args->sets,
+                                          .n_sets = args->out ? 0 : args->n_sets,
                                           .resolved_yaml = study->resolved_yaml,
                                           .gpu_name = first->cluster.gpu.name,
                                           .world = first->world};
@@ -120,7 +99,6 @@ tsr_status tsr_study_open(const struct tsr_args *args, struct tsr_study *out)
         return status;
     }
     fill_info(out, args);
-    keep_overrides(out, args);
     return TSR_OK;
 }
 
@@ -203,12 +181,10 @@ tsr_status tsr_study_write(const struct tsr_study *study, const char *dir,
     return tsr_report_plots(dir, rows, study->n, &skipped);
 }
 
-void tsr_study_notes(const struct tsr_study *study, bool for_people)
+void tsr_study_notes(const struct tsr_study *study)
 {
     char said[MAX_NOTES][256];
     size_t n = 0;
-    if (study->overrides && for_people)
-        fprintf(stderr, "tessera: note: the command also needs%s\n", study->overrides);
     for (size_t i = 0; i < study->n; i++) {
         char notes[4][256];
         size_t found = tsr_job_notes(&study->jobs[i], notes, 4);

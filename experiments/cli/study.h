@@ -12,7 +12,6 @@ struct tsr_study {
     struct tsr_job *jobs; /* one per strategy, in order */
     char *resolved_yaml;
     struct tsr_study_info info; /* of the first strategy */
-    const char *overrides;      /* " --set batch=2" that info.config_path lacks; NULL: none */
 };
 
 /* Loads the file, applies --set and --only (and --strategy), resolves and builds every strategy
@@ -32,8 +31,8 @@ tsr_status tsr_prepare_out(const char *dir) TSR_MUST_USE;
 tsr_status tsr_study_write(const struct tsr_study *study, const char *dir,
                            const struct tsr_row *rows) TSR_MUST_USE;
 
-/* Notes of all jobs on stderr, each once. for_people: stdout has the table with the command. */
-void tsr_study_notes(const struct tsr_study *study, bool for_people);
+/* Notes of all jobs on stderr, each once. */
+void tsr_study_notes(const struct tsr_study *study);
 
 /* Simulates all strategies, `jobs` at a time in child processes (pool.c); rows[n]. A strategy that
  * is a mistake or a failure of the machine ends the comparison with its error. */

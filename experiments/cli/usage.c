@@ -65,7 +65,7 @@ const struct tsr_usage tsr_usages[] = {
      "Example\n"
      "  tessera program experiments/flagship/dgx-h100-8.yaml --strategy fsdp --iteration 0"},
     {"trace", "what the engine decides in a golden scenario", "SCENARIO.json [-o RESULT.json]",
-     TSR_OPT_OUT, "",
+     TSR_OPT_OUT_FILE, "",
      "Runs a recorded scenario (tests/golden/scenarios) through the engine and writes what came "
      "out\n"
      "in the format of tests/golden/results: layout, events, stream events and process groups\n"
@@ -75,7 +75,7 @@ const struct tsr_usage tsr_usages[] = {
      "Example\n"
      "  tessera trace tests/golden/scenarios/raf-default-w2.json -o out.json"},
     {"memory", "what a recorded memory scenario takes", "SCENARIO.json [-o RESULT.json]",
-     TSR_OPT_OUT | TSR_OPT_TIMELINE, "",
+     TSR_OPT_OUT_FILE | TSR_OPT_TIMELINE, "",
      "Predicts what PyTorch's allocator holds in a memory scenario (tests/golden-memory): its\n"
      "figures by phase, live bytes by category at every hook, and with --timeline every "
      "allocation\n"

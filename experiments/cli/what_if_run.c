@@ -17,6 +17,7 @@
 #include "cmd.h"
 #include "peak.h"
 #include "progress.h"
+#include "report_interrupt.h"
 #include "simulate.h"
 #include "what_if.h"
 
@@ -101,7 +102,7 @@ static tsr_status start(const struct task *task, size_t n, const int fds[2],
 {
     fflush(NULL);
     for (size_t k = 0; k < n; k++) {
-        pid_t pid = fork();
+        pid_t pid = tsr_interrupt_fork();
         if (pid < 0)
             return tsr_fail(TSR_EIO, "fork: %s", strerror(errno));
         if (pid == 0) {
@@ -170,6 +171,7 @@ static void reap(const struct task *task, const struct workers *workers, bool fa
             kill(workers->pids[i], SIGTERM);
         while (waitpid(workers->pids[i], &end, 0) < 0 && errno == EINTR)
             continue;
+        tsr_interrupt_reaped(workers->pids[i]);
         if (!failed && (!WIFEXITED(end) || WEXITSTATUS(end) != TSR_EXIT_OK))
             blame(task, i, workers->n, end, results);
     }

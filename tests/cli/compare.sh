@@ -41,6 +41,22 @@ works compare "$flagship" --only ddp
 works compare "$flagship" --only ddp --set allocator.limit=card
 has "$out" "out of memory"
 
+# The command under the table repeats the row: with what --set changed, or the resolved file.
+for folder in "" "$tmp/changed"; do
+    works compare "$flagship" --only fsdp --set seq=4096 --set 'phases=[init, step1]' ${folder:+--out "$folder"}
+    [ -s "$err" ] && complain "something on stderr"
+    grep '^| fsdp' "$out" | sed 's/fsdp \*/fsdp/' | sort -u >"$tmp/rows"
+    command=$(sed -n "s|^    tessera run |\"$TESSERA\" run |p" "$out")
+    case $folder in
+    "") has "$out" "$flagship --strategy fsdp --set seq=4096 --set 'phases=[init, step1]' --on sim" ;;
+    *) has "$out" "$folder/experiment.yaml --strategy fsdp --on sim" ;;
+    esac
+    checks=$((checks + 1))
+    eval "$command" >"$out" 2>"$err" || complain "$command"
+    grep '^| fsdp' "$out" | sed 's/fsdp \*/fsdp/' | sort -u >"$tmp/again"
+    same "$tmp/rows" "$tmp/again"
+done
+
 # Sweeps
 works compare "$flagship" --only fsdp --set 'sweeps={batch: [1, 2], seq: [512, 1024]}' --format csv
 has "$out" 'fsdp@batch=1@seq=512' 'fsdp@batch=2@seq=1024'

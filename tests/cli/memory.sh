@@ -26,7 +26,10 @@ wrong() {
 works memory --help
 has "$out" "SCENARIO.json [-o RESULT.json]" "--timeline" "Exit status: 3" "would have fitted"
 works help memory
-has "$out" "--timeline"
+has "$out" "--timeline" "--out FILE"
+if grep -q "DIR" "$out"; then complain "the result is no folder"; fi
+works help trace
+has "$out" "--out FILE"
 works memory "$golden"
 cp "$out" "$tmp/whole"
 has "$tmp/whole" '"name":"tiny-base"' '"groups":[' '"allocator":{' '"categories":{' '"snapshot_columns":[' '"snapshots":[' '"scenario":{'
@@ -59,6 +62,8 @@ fails 2 "memory: found a second file, b; allowed: one" -- memory "$golden" b
 fails 2 "memory: unknown option --timelin" "nearest: --timeline" -- memory "$golden" --timelin x
 fails 2 "unknown option --set" -- memory "$golden" --set batch=2
 fails 2 "--out" -- memory "$golden" -o
+fails 2 "memory: found $tmp/one for --out and for --timeline" "two different files" -- memory "$golden" -o "$tmp/one" -t "$tmp/one"
+[ ! -e "$tmp/one" ] || complain "one file for two things"
 
 # ---- files that are none -------------------------------------------------------------------------
 
@@ -199,6 +204,7 @@ fails 1 "$tmp/nowhere/t.json: cannot be written" -- memory "$input" -o "$tmp/non
 if [ -w /dev/full ]; then
     fails 1 "/dev/full: " "No space left" -- memory "$input" -o /dev/full
     fails 1 "/dev/full: " "No space left" -- memory "$input" -o "$tmp/none" --timeline /dev/full
+    [ ! -e "$tmp/none" ] || complain "a result without its time line"
     checks=$((checks + 1))
     "$TESSERA" memory "$input" >/dev/full 2>"$err"
     if [ $? != 1 ] || [ "$(wc -l <"$err")" != 1 ]; then

@@ -67,4 +67,18 @@ has "$out" "| ddp [1]" "| fsdp" "[1] ddp: out of memory"
 # Initialisation alone may be too much.
 full ddp --set model=llama-3.1-70b
 has "$err" "rank 0, init, model.layers." "Sharded Param do not fit"
+
+# What a phase outside the step can do without is said before a smaller batch is looked for.
+outside() { # outside STRATEGY SETTING FIT REMEDY...: runs out of memory in that phase
+    strategy=$1
+    wrong=$2
+    right=$3
+    phase=${3%%=*}
+    shift 3
+    full "$strategy" --set "$wrong" "$@"
+    has "$err" "rank 0, $phase, " "; $right would fit"
+    works sim "$tmp/e.yaml" --strategy "$strategy" --set "$right" "$@"
+}
+outside fsdp save=full_device save=sharded --set 'phases=[step1, save]' --set batch=1 --set seq=512
+outside fsdp init=device init=meta --set model=llama-3.1-70b --set world=64 --set cluster=dgx-h100-superpod-su --set seq=512
 finish

@@ -76,6 +76,30 @@ static void device_init_holds_the_model(void **state)
     rig_close(&r);
 }
 
+/* What nobody cuts is the module's own from the begin, however it came to the device. */
+static void what_stays_whole_is_a_parameter(void **state)
+{
+    (void)state;
+    static const enum tsr_init ways[] = {TSR_INIT_META, TSR_INIT_DEVICE, TSR_INIT_HOST};
+    for (size_t i = 0; i < sizeof ways / sizeof *ways; i++) {
+        struct rig r;
+        rig_open(&r, (struct rig_setup){.shards = 4, .init = ways[i]});
+        rig_ok(tsr_ddp(r.e, NULL));
+        rig_start(&r);
+        assert_int_equal(left(&r, TSR_CAT_INIT), 0);
+        assert_int_equal(left(&r, TSR_CAT_SHARDED_PARAM), TOTAL);
+        rig_step(&r);
+        assert_int_equal(left(&r, TSR_CAT_SHARDED_PARAM), TOTAL);
+        rig_close(&r);
+        if (ways[i] == TSR_INIT_META)
+            continue;
+        start(&r, (struct rig_setup){.init = ways[i]}, NULL); /* and what is cut is not */
+        assert_true(most(&r, TSR_CAT_INIT, TSR_CAT_INIT) > LAYER);
+        assert_int_equal(left(&r, TSR_CAT_INIT), 0);
+        rig_close(&r);
+    }
+}
+
 /* One group at a time comes to the device. */
 static void host_init_brings_groups_over(void **state)
 {
@@ -328,6 +352,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(meta_init_makes_shards_only),
         cmocka_unit_test(device_init_holds_the_model),
+        cmocka_unit_test(what_stays_whole_is_a_parameter),
         cmocka_unit_test(host_init_brings_groups_over),
         cmocka_unit_test(offloaded_shards_are_pinned),
         cmocka_unit_test(optimizer_state_is_lazy_or_loaded),

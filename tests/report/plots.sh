@@ -49,7 +49,7 @@ draw timeline /fsdp
 says timeline /fsdp 'AG layers.4' 'RS layers.4' exposed 'reduce-scatter' 'time in the step (ms)'
 draw run /fsdp
 says run /fsdp init load step1 step2 eval save '66.20' 'usable: 79.20' reserved 'host, page-locked' \
-    activations 'memory (GiB)'
+    activations 'GPU (GiB)' 'host (GiB)' 'peak of the phase' 'peak, GiB'
 draw compare-time-memory ""
 says compare-time-memory "" fsdp-slow 'usable on the card' 'does not fit' 'step time (ms)' '(GiB)'
 draw compare-bars ""

@@ -42,16 +42,22 @@ static struct tsr_row row_of(const char *name, double step_s, double reserved_gi
 }
 
 /* The table in a format, to be freed. */
-static char *table_of(const char *format, const struct tsr_row *rows, size_t n)
+static char *table_with(const struct tsr_study_info *info, const char *format,
+                        const struct tsr_row *rows, size_t n)
 {
-    struct tsr_study_info info = info_of();
     char *text = NULL;
     size_t size = 0;
     FILE *out = open_memstream(&text, &size);
     assert_non_null(out);
-    assert_int_equal(tsr_report_table(out, format, &info, rows, n), TSR_OK);
+    assert_int_equal(tsr_report_table(out, format, info, rows, n), TSR_OK);
     assert_int_equal(fclose(out), 0);
     return text;
+}
+
+static char *table_of(const char *format, const struct tsr_row *rows, size_t n)
+{
+    struct tsr_study_info info = info_of();
+    return table_with(&info, format, rows, n);
 }
 
 static void test_markdown__lines_of_the_table_are_aligned(void **state)
@@ -161,6 +167,21 @@ static void test_markdown__peaks_by_section(void **state)
     json_t *peak = json_object_get(json_object_get(sections, "save"), "peak_allocated_bytes");
     assert_int_equal(json_integer_value(peak), 7 * (json_int_t)TSR__GIB);
     json_decref(root);
+    free(text);
+}
+
+/* What was given besides the file stands in the command. */
+static void test_markdown__the_command_has_the_overrides(void **state)
+{
+    (void)state;
+    static const char *const sets[] = {"batch=2", "phases=[init, it's]"};
+    struct tsr_study_info info = info_of();
+    struct tsr_row row = row_of("good", 0.8, 60, 1);
+    info.sets = sets;
+    info.n_sets = 2;
+    char *text = table_with(&info, "md", &row, 1);
+    assert_non_null(strstr(text, "tessera run 'my file.yaml' --strategy good --set batch=2 "
+                                 "--set 'phases=[init, it'\\''s]' --on sim\n"));
     free(text);
 }
 
@@ -321,6 +342,7 @@ int main(void)
         cmocka_unit_test(test_markdown__shows_failures_and_unknowns),
         cmocka_unit_test(test_markdown__memory_against_the_card),
         cmocka_unit_test(test_markdown__peaks_by_section),
+        cmocka_unit_test(test_markdown__the_command_has_the_overrides),
         cmocka_unit_test(test_markdown__nothing_fits),
         cmocka_unit_test(test_csv__rows_match_the_head),
         cmocka_unit_test(test_json__is_well_formed),

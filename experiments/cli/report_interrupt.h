@@ -1,0 +1,26 @@
+/* report_interrupt.h: what an interrupted program takes along: its unfinished files and its child
+ * processes. On SIGHUP, SIGINT and SIGTERM the children are ended first, then the files are
+ * removed, then the program ends by that signal.
+ *
+ * The lists belong to the process that fills them: after a fork() the child starts with none. They
+ * are bounded; what is beyond the bound is left behind by an interruption.
+ */
+#ifndef TSR_CLI_REPORT_INTERRUPT_H
+#define TSR_CLI_REPORT_INTERRUPT_H
+
+#include <sys/types.h>
+
+/* open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666) of a file that is to be removed. `path`
+ * is borrowed until tsr_interrupt_keep(). Errors: -1 and errno. */
+int tsr_interrupt_create(const char *path);
+/* A file that somebody else makes. Also borrowed. */
+void tsr_interrupt_remove(const char *path);
+/* It has its name, or is gone; does nothing if it is not known. `path`: the same pointer. */
+void tsr_interrupt_keep(const char *path);
+
+/* fork() of a child that is to end with this process. */
+pid_t tsr_interrupt_fork(void);
+/* It was waited for. */
+void tsr_interrupt_reaped(pid_t pid);
+
+#endif
