@@ -119,19 +119,25 @@ static uint64_t known(int64_t bytes)
     return bytes > 0 ? (uint64_t)bytes : 0;
 }
 
+uint64_t tsr_card_budget(const struct tsr_gpu *gpu)
+{
+    uint64_t inner = gpu->context_bytes + gpu->library_bytes;
+    bool is_known = gpu->context_bytes && gpu->library_bytes;
+    uint64_t unknown = is_known || inner >= CONTEXT_AND_LIBRARIES_AT_MOST
+                           ? 0
+                           : CONTEXT_AND_LIBRARIES_AT_MOST - inner;
+    return gpu->visible_bytes > unknown ? gpu->visible_bytes - unknown : 0;
+}
+
 /* No: the known parts alone are more than the card has. Yes: also with the unknown ones at their
  * largest. What NCCL takes for SEND and RECV has no such bound. */
-static int verdict(const struct tsr_row *row)
+static int verdict(const struct tsr_gpu *gpu, const struct tsr_row *row)
 {
-    uint64_t inner = known(row->context_bytes) + known(row->library_bytes);
-    uint64_t least = row->most_reserved + known(row->nccl_bytes);
     if (!row->usable_bytes)
         return -1;
-    if (least + inner > row->usable_bytes)
+    if (row->needed > row->usable_bytes)
         return 0;
-    if (row->context_bytes < 0 || row->library_bytes < 0)
-        inner = tsr_max_u64(inner, CONTEXT_AND_LIBRARIES_AT_MOST);
-    return row->nccl_bytes >= 0 && least + inner <= row->usable_bytes ? 1 : -1;
+    return row->nccl_bytes >= 0 && row->needed <= tsr_card_budget(gpu) ? 1 : -1;
 }
 
 tsr_status tsr_peak_of(const struct tsr_job *job, const struct tsr_emission *emission,
@@ -143,7 +149,7 @@ tsr_status tsr_peak_of(const struct tsr_job *job, const struct tsr_emission *emi
     row->needed = row->most_reserved + known(row->nccl_bytes) + known(row->context_bytes) +
                   known(row->library_bytes);
     row->show_sections = job->settings->phases;
-    row->fits = verdict(row);
+    row->fits = verdict(&job->cluster.gpu, row);
     return TSR_OK;
 }
 
