@@ -180,11 +180,11 @@ static json_t *sections_json(const struct tsr_row *row)
         if (!(row->show_sections >> i & 1) || !s->there)
             continue;
         json_array_append_new(
-            list, json_pack("{s:s, s:I, s:I, s:I, s:I, s:s, s:s}", "section", tsr_words_sections[i],
-                            "allocated_bytes", (json_int_t)s->allocated, "reserved_bytes",
-                            (json_int_t)s->reserved, "host_bytes", (json_int_t)s->host,
-                            "pinned_bytes", (json_int_t)s->pinned, "phase", s->phase, "module",
-                            *s->module ? s->module : "(root)"));
+            list,
+            json_pack("{s:s, s:I, s:I, s:I, s:I, s:s, s:s}", "section", tsr_words_sections[i],
+                      "allocated_bytes", (json_int_t)s->allocated, "reserved_bytes",
+                      (json_int_t)s->reserved, "host_bytes", (json_int_t)s->host, "pinned_bytes",
+                      (json_int_t)s->pinned, "phase", s->phase, "module", s->module));
     }
     return list;
 }

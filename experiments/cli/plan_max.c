@@ -179,7 +179,7 @@ static void put_line(FILE *out, const struct probe *p)
     }
     fprintf(out, "| %8" PRIu64 " | %-4s | %8.2f | %12.2f | %s, %s |\n", p->value,
             p->fits ? "yes" : "NO", gib(tsr_plan_allocated(row)), gib(tsr_plan_need(row)),
-            row->peak_phase, row->peak_module[0] ? row->peak_module : "(root)");
+            row->peak_phase, row->peak_module);
 }
 
 static void put_markdown(FILE *out, const struct solver *s, const struct probe *best,
