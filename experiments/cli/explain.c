@@ -171,6 +171,13 @@ static json_t *card_json(const struct tsr_row *row)
         known(row->usable_bytes), "fits", row->fits < 0 ? json_null() : json_boolean(row->fits));
 }
 
+/* The most that the process of a rank takes on the host. */
+static json_t *host_json(const struct tsr_row *row)
+{
+    return json_pack("{s:I, s:I}", "host_bytes", (json_int_t)row->host_bytes, "pinned_bytes",
+                     (json_int_t)row->pinned_bytes);
+}
+
 /* The parts of the run that `phases` names. */
 static json_t *sections_json(const struct tsr_row *row)
 {
@@ -211,6 +218,7 @@ tsr_status tsr_explain(const struct tsr_job *job, const struct tsr_emission *emi
     add_head(job, out);
     json_object_set_new(out, "peak", peak_json(emission, &e, peak));
     json_object_set_new(out, "card", card_json(row));
+    json_object_set_new(out, "host", host_json(row));
     if (row->show_sections)
         json_object_set_new(out, "sections", sections_json(row));
     json_object_set_new(out, "iterations", iterations_json(&e, &peaks));

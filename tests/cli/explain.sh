@@ -263,7 +263,7 @@ grep -q "What if" "$out" && complain "--no-what-if shows what-ifs"
 works explain "$own" --strategy own-groups
 has "$out" "What if" "Best pair, of" "layers.*"
 # Many triples of many micro-batches: a part of them, and it is said.
-grep -q "Best triple, of [0-9]* emitted ([0-9]* possible)" "$out" || complain "no number of triples"
+grep -q "Best found triple, of [0-9]* emitted ([0-9]* possible)" "$out" || complain "no number of triples"
 works explain "$TSR_SOURCE_DIR/experiments/gpt2-xl-a100/compare.yaml" --strategy fsdp --no-what-if
 has "$out" "transformer.h.*"
 
