@@ -216,6 +216,10 @@ done
 [ "$value" = $((largest + 1)) ] || complain "--max layers: $largest, but $value is the first that does not fit"
 works plan "$small" --strategy own --max batch
 has "$out" "Largest batch that fits into 77.71 GiB" strategies.own.batch= "| yes " "| NO "
+largest=$(sed -n 's/^| *\([0-9]*\) | yes .*/\1/p' "$out")
+has "$out" "it fits at $largest, not at $((largest + 1)); larger values may fit by chance"
+[ "$(grep '^|' "$out" | sed 's/|[^|]*|$//' | awk '{ print length }' | sort -u | wc -l)" = 1 ] ||
+    complain "--max: the columns are not aligned"
 works plan "$small" --max layers --format json --set plan.budget_gib=5 --out "$tmp/out/max"
 has "$out" '"key": "model.layers"' '"largest"' '"at_next"'
 [ -s "$tmp/out/max/max.csv" ] || complain "max.csv is missing"
