@@ -43,6 +43,8 @@ for s in $strategies; do
         "$(column "$tmp/compare.csv" "$s" peak_reserved_bytes)"
     equal "$s: phase" "$(value "$out" peak phase)" "$(column "$tmp/compare.csv" "$s" peak_phase)"
     equal "$s: module" "$(value "$out" peak module)" "$(column "$tmp/compare.csv" "$s" peak_module)"
+    equal "$s: module in the folder" "$(value "$out" peak module)" \
+        "$(grep -v '^#' "$tmp/out/$s/peak.csv" | tail -n 1 | cut -d, -f3)"
     equal "$s: first iteration" "$(sed -n '/"iteration": "first"/,/allocated_bytes/p' "$out" |
         sed -n 's/.*"allocated_bytes": \([0-9]*\).*/\1/p')" \
         "$(column "$tmp/compare.csv" "$s" first_peak_allocated_bytes)"
