@@ -16,9 +16,12 @@ static bool same_phase(const struct tsr_diff_point *a, const struct tsr_diff_poi
     return a->micro == b->micro && !strcmp(a->phase, b->phase);
 }
 
+/* Recordings do not tell what the root did from what no module did: both are one unit here. */
 static bool same_unit(const struct tsr_diff_point *a, const struct tsr_diff_point *b)
 {
     size_t n = tsr_diff_unit_length(a);
+    if (*a->module == '(' && *b->module == '(')
+        return true;
     return n == tsr_diff_unit_length(b) && !strncmp(a->module, b->module, n);
 }
 

@@ -49,13 +49,14 @@ static char *end_field(char *from)
     return next;
 }
 
+/* Fields beyond MAX_FIELDS are counted, and kept nowhere. */
 static void split(struct table *table)
 {
     table->n = 0;
-    for (char *field = table->line; field;) {
+    for (char *field = table->line; field; table->n++) {
         char *next = end_field(field);
         if (table->n < MAX_FIELDS)
-            table->fields[table->n++] = field;
+            table->fields[table->n] = field;
         field = next;
     }
 }
@@ -99,6 +100,17 @@ static tsr_status bad(const struct table *table, const char *what, const char *f
 {
     return tsr_fail(TSR_ECONFIG, "%s:%zu: %s: found \"%.60s\"; allowed: %s", table->path,
                     table->number, what, found, allowed);
+}
+
+/* The first line: the names of the columns. `is_head`: it begins as one of these files does. */
+static tsr_status check_head(const struct table *table, bool is_head, const char *allowed)
+{
+    if (!is_head)
+        return bad(table, "head", table->line ? table->line : "", allowed);
+    if (table->n > MAX_FIELDS)
+        return tsr_fail(TSR_ECONFIG, "%s:%zu: columns: found %zu; allowed: at most %d", table->path,
+                        table->number, table->n, MAX_FIELDS);
+    return TSR_OK;
 }
 
 static tsr_status read_seconds(const struct table *table, size_t field, double *out)
@@ -159,9 +171,9 @@ static tsr_status add_work(struct tsr_diff_run *run, struct works *works, double
 /* streams.csv: stream, start_s, end_s, kind, name, module, phase, micro_batch, ... */
 static tsr_status read_streams(struct table *table, struct tsr_diff_run *run, struct works *works)
 {
-    if (!next_row(table) || table->n < 8 || strcmp(table->fields[0], "stream") != 0)
-        return bad(table, "head", table->line ? table->line : "",
-                   "stream,start_s,end_s,kind,name,module,phase,micro_batch,...");
+    bool is_head = next_row(table) && table->n >= 8 && !strcmp(table->fields[0], "stream");
+    TSR_TRY(
+        check_head(table, is_head, "stream,start_s,end_s,kind,name,module,phase,micro_batch,..."));
     while (next_row(table)) {
         double start;
         TSR_TRY(read_seconds(table, 1, &start));
@@ -176,8 +188,8 @@ static tsr_status read_streams(struct table *table, struct tsr_diff_run *run, st
 /* phases.csv: phase ("forward", "forward 1"), start_s, ... */
 static tsr_status read_phases(struct table *table, struct tsr_diff_run *run, struct works *works)
 {
-    if (!next_row(table) || table->n < 3 || strcmp(table->fields[0], "phase") != 0)
-        return bad(table, "head", table->line ? table->line : "", "phase,start_s,end_s,...");
+    bool is_head = next_row(table) && table->n >= 3 && !strcmp(table->fields[0], "phase");
+    TSR_TRY(check_head(table, is_head, "phase,start_s,end_s,..."));
     while (next_row(table)) {
         double start;
         TSR_TRY(read_seconds(table, 1, &start));
@@ -261,9 +273,10 @@ static bool is_not_compared(const char *name)
 static tsr_status read_head(struct table *table, struct columns *out)
 {
     *out = (struct columns){.total = SIZE_MAX, .reserved = SIZE_MAX};
-    if (!next_row(table) || strcmp(table->fields[0], "time_s") != 0)
-        return bad(table, "head", table->line ? table->line : "",
-                   "time_s,CATEGORY_bytes,...,total_bytes,reserved_bytes as compare writes it");
+    bool is_head = next_row(table) && !strcmp(table->fields[0], "time_s");
+    TSR_TRY(
+        check_head(table, is_head,
+                   "time_s,CATEGORY_bytes,...,total_bytes,reserved_bytes as compare writes it"));
     for (size_t i = 1; i < table->n; i++) {
         char key[80], name[80];
         snprintf(name, sizeof name, "%s", table->fields[i]);

@@ -78,10 +78,7 @@ static void collect(void *user, const struct tsr_memory_sample *sample)
     const struct tsr_diff_point *last = c->run->n ? &c->run->points[c->run->n - 1] : NULL;
     const struct tsr_tables *tables = c->program->tables;
     char buffer[32];
-    const char *module =
-        instr->origin.module < tables->n_modules || instr->origin.group < tables->n_groups
-            ? tsr_owner_of(tables, &instr->origin, buffer)
-            : "(root)";
+    const char *module = tsr_owner_of(tables, &instr->origin, buffer);
     const char *operation = "";
     if (instr->kind == TSR_ALLOC) {
         size_t work = tsr_work_of_alloc(c->program, sample->instr);

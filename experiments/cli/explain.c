@@ -171,6 +171,13 @@ static json_t *card_json(const struct tsr_row *row)
         known(row->usable_bytes), "fits", row->fits < 0 ? json_null() : json_boolean(row->fits));
 }
 
+/* The most that the process of a rank takes on the host. */
+static json_t *host_json(const struct tsr_row *row)
+{
+    return json_pack("{s:I, s:I}", "host_bytes", (json_int_t)row->host_bytes, "pinned_bytes",
+                     (json_int_t)row->pinned_bytes);
+}
+
 /* The parts of the run that `phases` names. */
 static json_t *sections_json(const struct tsr_row *row)
 {
@@ -180,11 +187,11 @@ static json_t *sections_json(const struct tsr_row *row)
         if (!(row->show_sections >> i & 1) || !s->there)
             continue;
         json_array_append_new(
-            list, json_pack("{s:s, s:I, s:I, s:I, s:I, s:s, s:s}", "section", tsr_words_sections[i],
-                            "allocated_bytes", (json_int_t)s->allocated, "reserved_bytes",
-                            (json_int_t)s->reserved, "host_bytes", (json_int_t)s->host,
-                            "pinned_bytes", (json_int_t)s->pinned, "phase", s->phase, "module",
-                            *s->module ? s->module : "(root)"));
+            list,
+            json_pack("{s:s, s:I, s:I, s:I, s:I, s:s, s:s}", "section", tsr_words_sections[i],
+                      "allocated_bytes", (json_int_t)s->allocated, "reserved_bytes",
+                      (json_int_t)s->reserved, "host_bytes", (json_int_t)s->host, "pinned_bytes",
+                      (json_int_t)s->pinned, "phase", s->phase, "module", s->module));
     }
     return list;
 }
@@ -211,6 +218,7 @@ tsr_status tsr_explain(const struct tsr_job *job, const struct tsr_emission *emi
     add_head(job, out);
     json_object_set_new(out, "peak", peak_json(emission, &e, peak));
     json_object_set_new(out, "card", card_json(row));
+    json_object_set_new(out, "host", host_json(row));
     if (row->show_sections)
         json_object_set_new(out, "sections", sections_json(row));
     json_object_set_new(out, "iterations", iterations_json(&e, &peaks));

@@ -14,8 +14,8 @@
 #include "result.h"
 
 /* Fills `out` (an object) with "peak", "alive", "unsharded", "checkpointing", "phases",
- * "next_peaks" and "allocator" of the rank class whose peak is the largest; "card" and, if `phases`
- * was given, "sections" come from the row. Errors: TSR_ENOMEM. */
+ * "next_peaks" and "allocator" of the rank class whose peak is the largest; "card", "host" and, if
+ * `phases` was given, "sections" come from the row. Errors: TSR_ENOMEM. */
 tsr_status tsr_explain(const struct tsr_job *job, const struct tsr_emission *emission,
                        const struct tsr_row *row, json_t *out) TSR_MUST_USE;
 

@@ -1,11 +1,15 @@
 /* explain_text.c: the report of `tessera explain` as text. */
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "explain.h"
 #include "inspect.h"
 
-enum { TEXT_BYTES = 32 };
+enum { TEXT_BYTES = 32, HOST_BYTES = 64 };
+
+/* Changes of the step time below it are shown as zero. */
+static const double LEAST_STEP_S = 0.05e-3;
 
 static const char *text_of(const json_t *object, const char *key)
 {
@@ -99,6 +103,14 @@ static void print_card(FILE *out, const json_t *card)
                                   : "may fit, not all is known");
 }
 
+static void print_host(FILE *out, const json_t *host)
+{
+    char pageable[TEXT_BYTES], pinned[TEXT_BYTES];
+    if (number_of(host, "host_bytes") || number_of(host, "pinned_bytes"))
+        fprintf(out, "  host: %s pageable, %s pinned at most\n",
+                bytes_of(host, "host_bytes", pageable), bytes_of(host, "pinned_bytes", pinned));
+}
+
 /* "steady iteration, "; nothing where the phase says it: "save, lm_head, for all_gather". */
 static void print_when(FILE *out, const json_t *peak)
 {
@@ -148,6 +160,7 @@ static void print_peak(FILE *out, const json_t *report)
             number_of(peak, "rank_classes"));
     print_iterations(out, json_object_get(report, "iterations"));
     print_card(out, json_object_get(report, "card"));
+    print_host(out, json_object_get(report, "host"));
 }
 
 /* ---- what is alive --------------------------------------------------------------------------- */
@@ -168,19 +181,52 @@ static void many_text(const json_t *row, const char *count, const char *least, c
         snprintf(out, size, "%" JSON_INTEGER_FORMAT " x %s to %s", n, low, high);
 }
 
-static void print_owner(FILE *out, const json_t *row)
+/* Widths of the columns of owners. */
+struct widths {
+    int owner, many;
+};
+
+static void widen(int *width, const char *text)
+{
+    int n = (int)strlen(text);
+    *width = n > *width ? n : *width;
+}
+
+static const char *owners_text(const json_t *row, char *out, size_t size)
+{
+    many_text(row, "owners", "smallest_owner_bytes", "largest_owner_bytes", out, size);
+    return out;
+}
+
+static void print_owner(FILE *out, const json_t *row, const struct widths *widths)
 {
     char bytes[TEXT_BYTES], many[96], when[64];
-    many_text(row, "owners", "smallest_owner_bytes", "largest_owner_bytes", many, sizeof many);
     snprintf(when, sizeof when, "%s%s%s", text_of(row, "allocated_in"),
              flag_of(row, "recomputed") ? ", recomputed" : "",
              flag_of(row, "earlier_iteration") ? ", earlier iteration" : "");
-    fprintf(out, "    %10s  %-34s %-32s %s\n", bytes_of(row, "bytes", bytes), text_of(row, "owner"),
-            many, when);
+    fprintf(out, "    %10s  %-*s  %-*s  %s\n", bytes_of(row, "bytes", bytes), widths->owner,
+            text_of(row, "owner"), widths->many, owners_text(row, many, sizeof many), when);
+}
+
+/* Those that print_owners() shows. */
+static void measure_owners(const json_t *owners, const char *category, size_t top,
+                           struct widths *widths)
+{
+    size_t i, shown = 0;
+    json_t *row;
+    json_array_foreach(owners, i, row)
+    {
+        char many[96];
+        if (strcmp(text_of(row, "category"), category) != 0 || shown++ >= top)
+            continue;
+        widen(&widths->owner, text_of(row, "owner"));
+        widen(&widths->many, owners_text(row, many, sizeof many));
+    }
 }
 
 /* The first `top` owners of a category; the rest in one line. */
-static void print_owners(FILE *out, const json_t *owners, const char *category, size_t top)
+static void print_owners(FILE *out, const json_t *owners, const char *category, size_t top,
+                         const struct widths *widths)
 {
     size_t i, shown = 0, more = 0;
     json_int_t rest = 0;
@@ -190,7 +236,7 @@ static void print_owners(FILE *out, const json_t *owners, const char *category, 
         if (strcmp(text_of(row, "category"), category) != 0)
             continue;
         if (shown++ < top) {
-            print_owner(out, row);
+            print_owner(out, row, widths);
             continue;
         }
         more++;
@@ -201,26 +247,43 @@ static void print_owners(FILE *out, const json_t *owners, const char *category, 
         fprintf(out, "    %10s  in %zu more\n", tsr_bytes_text((double)rest, bytes), more);
 }
 
-static void print_alive(FILE *out, const json_t *alive, size_t top)
+static void print_categories(FILE *out, const json_t *alive, size_t top,
+                             const struct widths *widths)
 {
+    const json_t *owners = json_object_get(alive, "owners");
     size_t i;
     json_t *row;
     char bytes[TEXT_BYTES];
+    json_array_foreach(json_object_get(alive, "by_category"), i, row)
+    {
+        fprintf(out, "  %10s  %-*s  %5.1f %%\n", bytes_of(row, "bytes", bytes), widths->owner + 2,
+                text_of(row, "category"), 100 * json_real_value(json_object_get(row, "share")));
+        print_owners(out, owners, text_of(row, "category"), top, widths);
+    }
+}
+
+static void print_alive(FILE *out, const json_t *alive, size_t top)
+{
+    const json_t *modules = json_object_get(alive, "modules");
+    struct widths widths = {0};
+    size_t i;
+    json_t *row;
+    char bytes[TEXT_BYTES];
+    json_array_foreach(json_object_get(alive, "by_category"), i, row)
+    {
+        widen(&widths.owner, text_of(row, "category"));
+        measure_owners(json_object_get(alive, "owners"), text_of(row, "category"), top, &widths);
+    }
+    measure_owners(modules, "Activation", 2 * top, &widths);
     fprintf(out,
             "\nAlive at the peak: %s in %" JSON_INTEGER_FORMAT
             " buffers, by category and owner (with the phase that allocated)\n",
             bytes_of(alive, "bytes", bytes), number_of(alive, "buffers"));
-    json_array_foreach(json_object_get(alive, "by_category"), i, row)
-    {
-        fprintf(out, "  %10s  %-26s %5.1f %%\n", bytes_of(row, "bytes", bytes),
-                text_of(row, "category"), 100 * json_real_value(json_object_get(row, "share")));
-        print_owners(out, json_object_get(alive, "owners"), text_of(row, "category"), top);
-    }
-    const json_t *modules = json_object_get(alive, "modules");
+    print_categories(out, alive, top, &widths);
     if (!json_array_size(modules))
         return;
     fprintf(out, "\nModules that own the activations\n");
-    print_owners(out, modules, "Activation", 2 * top);
+    print_owners(out, modules, "Activation", 2 * top, &widths);
 }
 
 /* ---- questions of debugging ------------------------------------------------------------------ */
@@ -232,6 +295,12 @@ static void print_unsharded(FILE *out, const json_t *unsharded, bool is_step, si
     size_t i;
     json_t *row;
     char param[TEXT_BYTES], gather[TEXT_BYTES];
+    int width = 0;
+    json_array_foreach(rows, i, row)
+    {
+        if (i < top)
+            widen(&width, text_of(row, "unit"));
+    }
     fprintf(out, "\nUnits with unsharded parameters at the peak: %zu\n", json_array_size(rows));
     json_array_foreach(rows, i, row)
     {
@@ -239,8 +308,8 @@ static void print_unsharded(FILE *out, const json_t *unsharded, bool is_step, si
             fprintf(out, "  and %zu more\n", json_array_size(rows) - top);
             break;
         }
-        fprintf(out, "  %-34s %10s unsharded, %10s all-gather buffer\n", text_of(row, "unit"),
-                bytes_of(row, "unsharded_param_bytes", param),
+        fprintf(out, "  %-*s  %10s unsharded, %10s all-gather buffer\n", width,
+                text_of(row, "unit"), bytes_of(row, "unsharded_param_bytes", param),
                 bytes_of(row, "all_gather_bytes", gather));
     }
     fprintf(out, "  most in this %s: %s in %" JSON_INTEGER_FORMAT " units, ",
@@ -337,11 +406,16 @@ static void print_allocator(FILE *out, const json_t *a)
     fprintf(out, "  %10s  cached: segments that are free as a whole\n",
             bytes_of(a, "cached_bytes", bytes));
     fprintf(out, "  %10s  reserved\n", bytes_of(a, "reserved_bytes", bytes));
-    fprintf(out, "  %-16s %10s %10s %14s %12s %9s\n", "stream's pool", "reserved", "allocated",
-            "inactive split", "cached", "segments");
+    int width = (int)strlen("stream's pool");
     json_array_foreach(json_object_get(a, "pools"), i, pool)
     {
-        fprintf(out, "  %-16s %10s %10s %14s %12s %9" JSON_INTEGER_FORMAT "\n",
+        widen(&width, text_of(pool, "stream"));
+    }
+    fprintf(out, "  %-*s  %10s  %10s  %14s  %10s  %8s\n", width, "stream's pool", "reserved",
+            "allocated", "inactive split", "cached", "segments");
+    json_array_foreach(json_object_get(a, "pools"), i, pool)
+    {
+        fprintf(out, "  %-*s  %10s  %10s  %14s  %10s  %8" JSON_INTEGER_FORMAT "\n", width,
                 text_of(pool, "stream"), bytes_of(pool, "reserved_bytes", bytes),
                 bytes_of(pool, "allocated_bytes", used),
                 bytes_of(pool, "inactive_split_bytes", inactive),
@@ -396,9 +470,24 @@ static const char *effect_text(const json_t *row)
     return !strcmp(effect, "gpus") ? "  (more GPUs)" : "";
 }
 
+static json_int_t host_bytes(const json_t *row)
+{
+    return number_of(row, "host_bytes") + number_of(row, "pinned_bytes");
+}
+
+/* "  (+11.22 GiB on the host)", "" */
+static const char *host_text(const json_t *row, const json_t *base, char text[HOST_BYTES])
+{
+    char change[TEXT_BYTES + 1];
+    json_int_t less = host_bytes(base) - host_bytes(row);
+    snprintf(text, HOST_BYTES, less ? "  (%s on the host)" : "", change_text(less, change));
+    return text;
+}
+
 static void print_change(FILE *out, const json_t *row, const json_t *base)
 {
     char allocated[TEXT_BYTES + 1], reserved[TEXT_BYTES + 1], peak[TEXT_BYTES], changes[256];
+    char host[HOST_BYTES];
     const json_t *step = json_object_get(row, "step_s"), *was = json_object_get(base, "step_s");
     changes_text(row, changes, sizeof changes);
     fprintf(out, "  %11s %11s %11s",
@@ -410,11 +499,32 @@ static void print_change(FILE *out, const json_t *row, const json_t *base)
     else if (json_is_real(was))
         fprintf(out, " %11s", "?");
     bool too_large = json_is_false(json_object_get(row, "fits"));
-    fprintf(out, "  %s%s%s\n", changes, effect_text(row), too_large ? "  (does not fit)" : "");
+    fprintf(out, "  %s%s%s%s\n", changes, effect_text(row), host_text(row, base, host),
+            too_large ? "  (does not fit)" : "");
 }
 
-/* One list, folded. */
-static void print_already_set(FILE *out, const json_t *rows)
+static bool is_already_set(const json_t *row, const json_t *base)
+{
+    (void)base;
+    return flag_of(row, "already_set");
+}
+
+/* Nothing that the table would show differs from the strategy itself. */
+static bool has_no_effect(const json_t *row, const json_t *base)
+{
+    const json_t *step = json_object_get(row, "step_s"), *was = json_object_get(base, "step_s");
+    if (!json_is_null(json_object_get(row, "failure")) || flag_of(row, "already_set"))
+        return false;
+    if (number_of(row, "saves_allocated_bytes") || number_of(row, "saves_reserved_bytes") ||
+        host_bytes(row) != host_bytes(base))
+        return false;
+    return json_equal(json_object_get(row, "fits"), json_object_get(base, "fits")) &&
+           fabs(json_real_value(step) - json_real_value(was)) < LEAST_STEP_S;
+}
+
+/* The rows of one kind in one list, folded. */
+static void print_list(FILE *out, const char *title, const json_t *rows, const json_t *base,
+                       bool (*is_in)(const json_t *row, const json_t *base))
 {
     size_t i, column = 0;
     json_t *row;
@@ -422,11 +532,11 @@ static void print_already_set(FILE *out, const json_t *rows)
     {
         char changes[256];
         changes_text(row, changes, sizeof changes);
-        if (!flag_of(row, "already_set"))
+        if (!is_in(row, base))
             continue;
         bool folds = column && column + strlen(changes) + 3 > 100;
         if (column == 0)
-            column = (size_t)fprintf(out, "  already set: %s", changes);
+            column = (size_t)fprintf(out, "  %s: %s", title, changes);
         else if (folds)
             column = (size_t)fprintf(out, ",\n    %s", changes) - 2;
         else
@@ -446,7 +556,8 @@ static void print_rows(FILE *out, const json_t *what_if)
             timed ? "   step time" : "");
     json_array_foreach(rows, i, row)
     {
-        if (json_is_null(json_object_get(row, "failure")) && !flag_of(row, "already_set"))
+        if (json_is_null(json_object_get(row, "failure")) && !flag_of(row, "already_set") &&
+            !has_no_effect(row, base))
             print_change(out, row, base);
     }
     json_array_foreach(rows, i, row)
@@ -458,7 +569,8 @@ static void print_rows(FILE *out, const json_t *what_if)
         else if (!json_is_null(json_object_get(row, "failure")))
             fprintf(out, "  not possible: %s (%s)\n", changes, text_of(row, "failure"));
     }
-    print_already_set(out, rows);
+    print_list(out, "no effect", rows, base, has_no_effect);
+    print_list(out, "already set", rows, base, is_already_set);
 }
 
 static void print_best(FILE *out, const json_t *what_if, const char *key, const char *name)
@@ -469,8 +581,9 @@ static void print_best(FILE *out, const json_t *what_if, const char *key, const 
     if (!number_of(sets, "emitted"))
         return;
     fprintf(out,
-            "Best %s, of %" JSON_INTEGER_FORMAT " emitted (%" JSON_INTEGER_FORMAT " possible)\n",
-            name, number_of(sets, "emitted"), number_of(sets, "possible"));
+            "Best %s%s, of %" JSON_INTEGER_FORMAT " emitted (%" JSON_INTEGER_FORMAT " possible)\n",
+            number_of(sets, "emitted") < number_of(sets, "possible") ? "found " : "", name,
+            number_of(sets, "emitted"), number_of(sets, "possible"));
     struct {
         const json_t *row;
         const char *what;

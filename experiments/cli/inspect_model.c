@@ -21,7 +21,8 @@ const char *tsr_bytes_text(double bytes, char out[32])
 {
     static const char *const units[] = {"B", "KiB", "MiB", "GiB", "TiB", "PiB"};
     int unit = 0;
-    while (bytes >= 1024 && unit < 5) {
+    /* Three digits before the point at most, also when rounded: columns keep their width. */
+    while (bytes >= (unit ? 999.995 : 999.5) && unit < 5) {
         bytes /= 1024;
         unit++;
     }

@@ -34,7 +34,8 @@ struct scene {
     uint64_t by_category[TSR_N_CATEGORIES];
     struct owner *owners; /* the largest first */
     size_t n_owners, cap_owners;
-    const char *where; /* module or group of the request */
+    const char *where; /* owner of the request; may be owner_buffer */
+    char owner_buffer[32];
 };
 
 /* ---- the moment --------------------------------------------------------------------------- */
@@ -70,7 +71,8 @@ static tsr_status add_to_owner(struct scene *scene, const struct tsr_tables *tab
                                const struct tsr_instr *alloc)
 {
     struct owner new = {.category = alloc->category, .bytes = alloc->block_bytes, .n_buffers = 1};
-    tsr_owner_pattern(tsr__module_of(tables, &alloc->origin), new.name, sizeof new.name);
+    char buffer[32];
+    tsr_owner_pattern(tsr_owner_of(tables, &alloc->origin, buffer), new.name, sizeof new.name);
     for (size_t i = 0; i < scene->n_owners; i++) {
         struct owner *owner = &scene->owners[i];
         if (owner->category != new.category || strcmp(owner->name, new.name) != 0)
@@ -100,7 +102,7 @@ static tsr_status find_owners(struct scene *scene, const struct tsr_memory *memo
     const struct tsr_instr **live = NULL;
     size_t n = 0;
     memcpy(scene->by_category, level.by_category, sizeof scene->by_category);
-    scene->where = tsr__module_of(tables, &scene->oom.origin);
+    scene->where = tsr_owner_of(tables, &scene->oom.origin, scene->owner_buffer);
     tsr_status status = tsr_memory_live(memory, &live, &n);
     for (size_t i = 0; i < n && status == TSR_OK; i++)
         status = add_to_owner(scene, tables, live[i]);

@@ -8,36 +8,35 @@
 
 #include "../../engine/host_memory.h"
 #include "../../sim/nccl_memory.h"
+#include "owner.h"
 #include "simulate.h"
 
 /* What a CUDA context with the device code of PyTorch's libraries takes at most: vLLM measured
  * 1.79 GiB outside PyTorch's allocator on one 79.2 GiB card (vllm-project/vllm#10511). */
 static const uint64_t CONTEXT_AND_LIBRARIES_AT_MOST = UINT64_C(2) << 30;
 
-static void copy_name(char *out, size_t size, const char *const *names, uint32_t n, uint32_t i)
+static void put_owner(char *out, size_t size, const struct tsr_tables *tables,
+                      const struct tsr_origin *origin)
 {
-    snprintf(out, size, "%s", i < n ? names[i] : "");
+    char buffer[32];
+    snprintf(out, size, "%s", tsr_owner_of(tables, origin, buffer));
 }
 
 static void take_peak(struct tsr_row *row, const struct tsr_memory_peak *peak,
                       const struct tsr_program *program)
 {
-    const struct tsr_tables *tables = program->tables;
     row->peak_allocated = peak->allocated;
     memcpy(row->peak_by_category, peak->by_category, sizeof row->peak_by_category);
-    copy_name(row->peak_module, sizeof row->peak_module, tables->modules, tables->n_modules,
-              peak->origin.module);
+    put_owner(row->peak_module, sizeof row->peak_module, program->tables, &peak->origin);
     snprintf(row->peak_phase, sizeof row->peak_phase, "%s", tsr_phase_name(peak->origin.phase));
 }
 
 static void take_section(struct tsr_section_peak *s, const struct tsr_memory_peak *peak,
                          const struct tsr_host_peak *host, const struct tsr_program *program)
 {
-    const struct tsr_tables *tables = program->tables;
     if (!s->there || peak->allocated > s->allocated) {
         s->allocated = peak->allocated;
-        copy_name(s->module, sizeof s->module, tables->modules, tables->n_modules,
-                  peak->origin.module);
+        put_owner(s->module, sizeof s->module, program->tables, &peak->origin);
         snprintf(s->phase, sizeof s->phase, "%s", tsr_phase_name(peak->origin.phase));
     }
     s->there = true;
@@ -119,19 +118,25 @@ static uint64_t known(int64_t bytes)
     return bytes > 0 ? (uint64_t)bytes : 0;
 }
 
+uint64_t tsr_card_budget(const struct tsr_gpu *gpu)
+{
+    uint64_t inner = gpu->context_bytes + gpu->library_bytes;
+    bool is_known = gpu->context_bytes && gpu->library_bytes;
+    uint64_t unknown = is_known || inner >= CONTEXT_AND_LIBRARIES_AT_MOST
+                           ? 0
+                           : CONTEXT_AND_LIBRARIES_AT_MOST - inner;
+    return gpu->visible_bytes > unknown ? gpu->visible_bytes - unknown : 0;
+}
+
 /* No: the known parts alone are more than the card has. Yes: also with the unknown ones at their
  * largest. What NCCL takes for SEND and RECV has no such bound. */
-static int verdict(const struct tsr_row *row)
+static int verdict(const struct tsr_gpu *gpu, const struct tsr_row *row)
 {
-    uint64_t inner = known(row->context_bytes) + known(row->library_bytes);
-    uint64_t least = row->most_reserved + known(row->nccl_bytes);
     if (!row->usable_bytes)
         return -1;
-    if (least + inner > row->usable_bytes)
+    if (row->needed > row->usable_bytes)
         return 0;
-    if (row->context_bytes < 0 || row->library_bytes < 0)
-        inner = tsr_max_u64(inner, CONTEXT_AND_LIBRARIES_AT_MOST);
-    return row->nccl_bytes >= 0 && least + inner <= row->usable_bytes ? 1 : -1;
+    return row->nccl_bytes >= 0 && row->needed <= tsr_card_budget(gpu) ? 1 : -1;
 }
 
 tsr_status tsr_peak_of(const struct tsr_job *job, const struct tsr_emission *emission,
@@ -143,7 +148,7 @@ tsr_status tsr_peak_of(const struct tsr_job *job, const struct tsr_emission *emi
     row->needed = row->most_reserved + known(row->nccl_bytes) + known(row->context_bytes) +
                   known(row->library_bytes);
     row->show_sections = job->settings->phases;
-    row->fits = verdict(row);
+    row->fits = verdict(&job->cluster.gpu, row);
     return TSR_OK;
 }
 

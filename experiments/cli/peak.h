@@ -4,8 +4,15 @@
 #ifndef TSR_CLI_PEAK_H
 #define TSR_CLI_PEAK_H
 
+#include "../../sim/cluster.h"
 #include "emit.h"
 #include "result.h"
+
+/* What a card certainly has for the allocator, NCCL and what is known of context and libraries,
+ * bytes: what is usable, less what context and libraries may take beyond what is known of them. 0:
+ * the device file does not say what is usable. A row fits (`fits` is 1) if its NCCL is known and it
+ * needs no more than this. */
+uint64_t tsr_card_budget(const struct tsr_gpu *gpu);
 
 /* Fills the memory fields of a row (peaks in bytes, largest over the rank classes, also by
  * section; what is alive at the peak; host memory; context, libraries and NCCL; fits) from programs

@@ -6,6 +6,7 @@
 
 #include "build.h"
 #include "cmd.h"
+#include "peak.h"
 #include "plan.h"
 #include "report_file.h"
 #include "report_text.h"
@@ -65,9 +66,9 @@ static tsr_status read_budget(struct tsr_plan *plan)
     const struct tsr_node *budget = tsr_node_get(node, "budget_gib");
     double gib = 0;
     TSR_TRY(check_keys(node));
-    plan->budget = plan->job.cluster.gpu.visible_bytes;
+    plan->budget = tsr_card_budget(&plan->job.cluster.gpu);
     if (tsr_node_is_null(budget)) {
-        if (plan->budget)
+        if (plan->job.cluster.gpu.visible_bytes)
             return TSR_OK;
         return tsr_fail(TSR_ECONFIG,
                         "%s: has no key \"plan.budget_gib\", and %s does not say how many bytes of "

@@ -169,17 +169,67 @@ static void put_json(FILE *out, const struct solver *s, const struct probe *best
     fputs("\n}\n", out);
 }
 
-static void put_line(FILE *out, const struct probe *p)
+enum { N_COLUMNS = 5, CELL = 640 };
+
+typedef char cell[CELL];
+
+/* The largest value that fits, and the next one. */
+static void fill(const struct probe *p, cell *cells)
 {
     const struct tsr_row *row = &p->row;
-    if (!p->known) {
-        fprintf(out, "| %8" PRIu64 " | NO   |        ? |            ? | %s |\n", p->value,
-                row->failure);
+    snprintf(cells[0], CELL, "%" PRIu64, p->value);
+    snprintf(cells[1], CELL, "%s", p->fits ? "yes" : "NO");
+    snprintf(cells[2], CELL, "?");
+    snprintf(cells[3], CELL, "?");
+    snprintf(cells[4], CELL, "%s", row->failure);
+    if (!p->known)
         return;
+    snprintf(cells[2], CELL, "%.2f", gib(tsr_plan_allocated(row)));
+    snprintf(cells[3], CELL, "%.2f", gib(tsr_plan_need(row)));
+    snprintf(cells[4], CELL, "%s, %s", row->peak_phase, row->peak_module);
+}
+
+static void put_table(FILE *out, const char *what, const struct probe *best,
+                      const struct probe *next)
+{
+    static const char *const heads[N_COLUMNS] = {NULL, "fits", "peak GiB", "needs GiB", "peak at"};
+    cell cells[3][N_COLUMNS] = {{""}};
+    size_t n = next ? 3 : 2;
+    int widths[N_COLUMNS] = {0};
+    for (size_t c = 0; c < N_COLUMNS; c++)
+        snprintf(cells[0][c], CELL, "%s", c ? heads[c] : what);
+    fill(best, cells[1]);
+    if (next)
+        fill(next, cells[2]);
+    for (size_t i = 0; i < n; i++)
+        for (size_t c = 0; c + 1 < N_COLUMNS; c++)
+            widths[c] = (int)tsr_max_u64((uint64_t)widths[c], strlen(cells[i][c]));
+    for (size_t i = 0; i < n; i++) {
+        fprintf(out, "| %*s | %-*s | %*s | %*s | %s |\n", widths[0], cells[i][0], widths[1],
+                cells[i][1], widths[2], cells[i][2], widths[3], cells[i][3], cells[i][4]);
+        if (i > 0)
+            continue;
+        static const char dashes[] = "--------------------------------";
+        fprintf(out, "|%.*s:|:%.*s|%.*s:|%.*s:|:--------|\n", widths[0] + 1, dashes, widths[1] + 1,
+                dashes, widths[2] + 1, dashes, widths[3] + 1, dashes);
     }
-    fprintf(out, "| %8" PRIu64 " | %-4s | %8.2f | %12.2f | %s, %s |\n", p->value,
-            p->fits ? "yes" : "NO", gib(tsr_plan_allocated(row)), gib(tsr_plan_need(row)),
-            row->peak_phase, row->peak_module[0] ? row->peak_module : "(root)");
+}
+
+static void put_notes(FILE *out, const struct solver *s, const struct probe *best,
+                      const struct probe *next)
+{
+    if (next)
+        fprintf(out,
+                "\nThis is a boundary: it fits at %" PRIu64 ", not at %" PRIu64
+                "; larger values may fit by chance, see experiments/PLAN.md.\n",
+                best->value, next->value);
+    else
+        fprintf(out, "\n%" PRIu64 " is the largest value of %s that is allowed.\n", best->value,
+                s->key);
+    fprintf(out,
+            "%zu configurations were emitted, none simulated. `needs`: reserved memory at "
+            "its most, context, libraries and NCCL.\n",
+            s->n);
 }
 
 static void put_markdown(FILE *out, const struct solver *s, const struct probe *best,
@@ -191,21 +241,11 @@ static void put_markdown(FILE *out, const struct solver *s, const struct probe *
             best->value);
     fprintf(out, "%s on %s, %" PRIu32 " GPUs, strategy %s\n\n", plan->job.model.name,
             plan->job.cluster.name, plan->job.world, plan->base->name);
-    fprintf(out, "| %8s | fits | peak GiB | needs GiB | peak at |\n", plan->args->max);
-    fputs("|---------:|:-----|---------:|-------------:|:--------|\n", out);
-    put_line(out, best);
-    if (next)
-        put_line(out, next);
+    put_table(out, plan->args->max, best, next);
     fputs("\nThis runs it:\n\n    ", out);
     if (set)
         tsr_plan_put_command(out, plan, &set, 1);
-    if (!next)
-        fprintf(out, "\n%" PRIu64 " is the largest value of %s that is allowed.\n", best->value,
-                s->key);
-    fprintf(out,
-            "\n%zu configurations were emitted, none simulated. `needs`: reserved memory at "
-            "its most, context, libraries and NCCL.\n",
-            s->n);
+    put_notes(out, s, best, next);
 }
 
 static tsr_status write_probes(FILE *stream, const void *user)

@@ -178,7 +178,7 @@ static void put_markdown(FILE *out, const struct tsr_plan *plan)
     fprintf(out,
             "%s on %s: %" PRIu32 " x %s; strategy %s with other settings; budget %.2f GiB%s\n\n",
             job->model.name, job->cluster.name, job->world, job->cluster.gpu.name, plan->base->name,
-            gib(plan->budget), plan->own_budget ? "" : ", what is usable on the card");
+            gib(plan->budget), plan->own_budget ? "" : ", what the card certainly has");
     put_table(out, plan);
     fputs("\nThese run them:\n\n", out);
     for (size_t k = 0; k < plan->n_shown; k++) {

@@ -69,7 +69,7 @@ static void put_section(struct tsr__table *table, const char *strategy, const ch
     (void)snprintf(cells[1], TSR__CELL_BYTES, "%s", name);
     for (int k = 0; k < 4; k++)
         tsr__cell_gib(cells[2 + k], (int64_t)bytes[k]);
-    (void)snprintf(by, sizeof by, "%s, %s", s->phase, s->module[0] ? s->module : "(root)");
+    (void)snprintf(by, sizeof by, "%s, %s", s->phase, s->module);
     tsr__cell_name(cells[6], by, "");
     tsr__table_row(table, (const tsr__cell *)cells);
 }

@@ -5,6 +5,7 @@
  * highest point of the curve is the peak that the table gives, at the moment when it is in use.
  * Beside it is what the device really works on (report_in_use.h), which has no host in it.
  */
+#include "owner.h"
 #include "report_detail.h"
 #include "report_text.h"
 
@@ -293,6 +294,7 @@ tsr_status tsr__write_peak(FILE *out, const void *user)
     const struct tsr__page *page = user;
     const struct tsr__view *view = page->view;
     const struct tsr_memory_peak *peak = &page->curve->peak;
+    char buffer[32];
     tsr__put_provenance(out, page->info, view->detail->row->strategy,
                         "the peak of memory.csv: time_s, bytes, module and phase of the "
                         "allocation that made it, the card's usable bytes (empty: unknown); most "
@@ -300,7 +302,7 @@ tsr_status tsr__write_peak(FILE *out, const void *user)
     fputs("time_s,peak_bytes,module,phase,limit_bytes,reserved_bytes,step_s,title,in_use_bytes\n",
           out);
     fprintf(out, "%.9f,%" PRIu64 ",", seconds(view, peak->instr), peak->allocated);
-    tsr__put_plain(out, tsr__module_of(view->tables, &peak->origin));
+    tsr__put_plain(out, tsr_owner_of(view->tables, &peak->origin, buffer));
     fprintf(out, ",%s,", tsr_phase_name(peak->origin.phase));
     if (view->detail->row->usable_bytes)
         fprintf(out, "%" PRIu64, view->detail->row->usable_bytes);

@@ -5,6 +5,7 @@
  * Written where `phases` asks for it. Iterations after the second are left out; the sections that
  * are shown follow each other without gaps.
  */
+#include "owner.h"
 #include "report_detail.h"
 #include "report_text.h"
 
@@ -284,6 +285,7 @@ tsr_status tsr__write_run_peaks(FILE *out, const void *user)
           out);
     for (int i = 0; i < run.n; i++) {
         const struct part *part = &run.parts[i];
+        char buffer[32];
         double end = begin + length_of(detail, part->program);
         fprintf(out,
                 "%s,%.9f,%.9f,%" PRIu64 ",%" PRIu64 ",%" PRIu64 ",%" PRIu64 ",%" PRIu64 ",%" PRIu64
@@ -291,7 +293,7 @@ tsr_status tsr__write_run_peaks(FILE *out, const void *user)
                 section_names[part->section], begin, end, part->peak.allocated, part->peak.reserved,
                 part->host.most.host, part->host.most.pinned, part->host.most.held,
                 part->peak.end_allocated);
-        tsr__put_plain(out, tsr__module_of(page->view->tables, &part->peak.origin));
+        tsr__put_plain(out, tsr_owner_of(page->view->tables, &part->peak.origin, buffer));
         fprintf(out, ",%s,", tsr_phase_name(part->peak.origin.phase));
         if (detail->row->usable_bytes)
             fprintf(out, "%" PRIu64, detail->row->usable_bytes);

@@ -1,4 +1,5 @@
 /* report_streams.c: streams.csv: what every stream did in the steady iteration. */
+#include "owner.h"
 #include "report_detail.h"
 #include "report_text.h"
 
@@ -7,14 +8,14 @@
 static void put_work(FILE *out, const struct tsr__view *view, size_t i)
 {
     const struct tsr_instr *instr = &view->program->instrs[i];
-    char label[160];
+    char label[160], buffer[32];
     tsr__work_label(view->tables, instr, label, sizeof label);
     fprintf(out, "%s,%.9f,%.9f,%s,", view->tables->streams[instr->stream].name,
             view->spans[i].start - view->start, view->spans[i].end - view->start,
             tsr_instr_kind_name(instr->kind));
     tsr__put_csv(out, label);
     fputc(',', out);
-    tsr__put_csv(out, tsr__module_of(view->tables, &instr->origin));
+    tsr__put_csv(out, tsr_owner_of(view->tables, &instr->origin, buffer));
     fprintf(out, ",%s,%u,", tsr_phase_name(instr->origin.phase), instr->origin.micro);
     uint64_t bytes = instr->bytes;
     if (instr->kind == TSR_OP && instr->work)

@@ -5,6 +5,8 @@
 #include <inttypes.h>
 #include <string.h>
 
+#include "owner.h"
+
 #ifndef TSR_VERSION
 #define TSR_VERSION "unknown"
 #endif
@@ -180,16 +182,6 @@ void tsr__category_key(int category, char *out, size_t size)
     out[n] = '\0';
 }
 
-const char *tsr__module_of(const struct tsr_tables *tables, const struct tsr_origin *origin)
-{
-    const char *name = "";
-    if (origin->module < tables->n_modules)
-        name = tables->modules[origin->module];
-    else if (origin->group < tables->n_groups)
-        name = tables->groups[origin->group];
-    return name[0] ? name : "(root)";
-}
-
 bool tsr__is_collective(const struct tsr_instr *instr)
 {
     switch (instr->kind) {
@@ -250,11 +242,11 @@ void tsr__work_label(const struct tsr_tables *tables, const struct tsr_instr *in
         return;
     }
     /* A collective moves a group's parameters: the group says more than the module of the hook. */
-    char name[96] = "";
+    char name[96] = "", buffer[32];
     if (instr->origin.group < tables->n_groups && tables->groups[instr->origin.group][0])
         tsr__short_name(tables->groups[instr->origin.group], name, sizeof name);
     else
-        tsr__short_name(tsr__module_of(tables, &instr->origin), name, sizeof name);
+        tsr__short_name(tsr_owner_of(tables, &instr->origin, buffer), name, sizeof name);
     (void)snprintf(out, size, "%s %s", short_kind(instr->kind), name);
 }
 

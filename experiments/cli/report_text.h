@@ -38,10 +38,6 @@ extern const uint8_t tsr__stack_order[TSR_N_CATEGORIES];
 /* "sharded_param" from "Sharded Param", "opt_state" from "OptState". */
 void tsr__category_key(int category, char *out, size_t size);
 
-/* FQN of the module that an instruction belongs to, else the name of its group; the root is
- * "(root)". Never NULL. */
-const char *tsr__module_of(const struct tsr_tables *tables, const struct tsr_origin *origin);
-
 bool tsr__is_collective(const struct tsr_instr *instr);
 /* True for what keeps a stream busy: kernels, copies, collectives. */
 bool tsr__is_busy_work(const struct tsr_instr *instr);

@@ -5,6 +5,7 @@
  * one track that overlap, so each track remembers where its last event ended; times are whole
  * nanoseconds, since rounding start and duration apart would make neighbours overlap.
  */
+#include "owner.h"
 #include "report_annotations.h"
 #include "report_detail.h"
 #include "report_kernels.h"
@@ -161,14 +162,14 @@ static void put_device_slice(struct trace *t, const struct tsr__view *view, size
 {
     const struct tsr_instr *instr = &view->program->instrs[i];
     const struct tsr_sim_span *span = &view->spans[i];
-    char name[160];
+    char name[160], buffer[32];
     tsr__kernel_name(instr, name, sizeof name);
     begin_slice(t, TID_STREAMS + instr->stream, span->start, span->end, name,
                 tsr__kernel_category(instr));
     fprintf(t->out,
             "{\"device\":%" PRIu32 ",\"stream\":%u,\"correlation\":%" PRIu64 ",\"module\":", t->pid,
             instr->stream, t->correlation);
-    tsr__put_json(t->out, tsr__module_of(view->tables, &instr->origin));
+    tsr__put_json(t->out, tsr_owner_of(view->tables, &instr->origin, buffer));
     fprintf(t->out, ",\"phase\":\"%s\",\"micro_batch\":%u", tsr_phase_name(instr->origin.phase),
             instr->origin.micro);
     if (instr->origin.recompute)

@@ -16,7 +16,7 @@ struct tsr_section_peak {
     bool there; /* it was emitted */
     uint64_t allocated, reserved;
     uint64_t host, pinned; /* of the process: pageable buffers, page-locked memory held */
-    char module[96];       /* of the allocation that made the allocated peak */
+    char module[96];       /* the owner of the allocation that made the allocated peak */
     char phase[32];
 };
 
@@ -35,7 +35,7 @@ struct tsr_row {
     uint64_t peak_allocated, peak_reserved; /* steady iteration, largest over rank classes */
     uint64_t first_peak_allocated, first_peak_reserved;
     uint64_t peak_by_category[TSR_N_CATEGORIES];
-    char peak_module[160]; /* "" = root */
+    char peak_module[160]; /* its owner, as tsr_owner_of() names it */
     char peak_phase[32];
     uint64_t usable_bytes; /* the card's visible bytes; 0: unknown */
     /* Outside the allocator, bytes; negative: unknown. */

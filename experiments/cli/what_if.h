@@ -33,6 +33,7 @@ struct tsr_what_if_result {
     uint64_t allocated, reserved; /* peaks of the steady iteration, as `compare` gives them */
     uint64_t needed;              /* on the card, as `compare` gives it */
     int fits;                     /* 1 yes, 0 no, -1 unknown */
+    uint64_t host, pinned;        /* of the process: pageable, page-locked; largest of the run */
     double step_s;                /* negative: not simulated */
     char failure[256];
 };

@@ -67,6 +67,8 @@ static void run_one(const struct task *task, size_t i, struct tsr_what_if_result
     out->reserved = row.peak_reserved;
     out->needed = row.needed;
     out->fits = row.fits;
+    out->host = row.host_bytes;
+    out->pinned = row.pinned_bytes;
     if (timed)
         out->step_s = row.steady.step_s;
 }

@@ -111,6 +111,11 @@ static const char *effect_name(const struct study *study, const struct combinati
     return names[effect];
 }
 
+static json_t *bytes_json(bool known, uint64_t bytes)
+{
+    return known ? json_integer((json_int_t)bytes) : json_null();
+}
+
 static json_t *row_json(const struct study *study, const struct combination *c, bool is_set)
 {
     const struct tsr_what_if_result *r = &c->result, *base = &study->singles[study->n].result;
@@ -121,19 +126,16 @@ static json_t *row_json(const struct study *study, const struct combination *c, 
     json_object_set_new(row, "out_of_memory", json_boolean(r->status == 3));
     json_object_set_new(row, "failure", r->status ? json_string(r->failure) : json_null());
     bool known = r->status == 0;
-    json_object_set_new(row, "allocated_bytes",
-                        known ? json_integer((json_int_t)r->allocated) : json_null());
-    json_object_set_new(row, "reserved_bytes",
-                        known ? json_integer((json_int_t)r->reserved) : json_null());
-    json_object_set_new(row, "needed_bytes",
-                        known ? json_integer((json_int_t)r->needed) : json_null());
+    json_object_set_new(row, "allocated_bytes", bytes_json(known, r->allocated));
+    json_object_set_new(row, "reserved_bytes", bytes_json(known, r->reserved));
+    json_object_set_new(row, "needed_bytes", bytes_json(known, r->needed));
+    json_object_set_new(row, "host_bytes", bytes_json(known, r->host));
+    json_object_set_new(row, "pinned_bytes", bytes_json(known, r->pinned));
     json_object_set_new(row, "fits", known && r->fits >= 0 ? json_boolean(r->fits) : json_null());
     json_object_set_new(row, "saves_allocated_bytes",
-                        known ? json_integer((json_int_t)(base->allocated - r->allocated))
-                              : json_null());
+                        bytes_json(known, base->allocated - r->allocated));
     json_object_set_new(row, "saves_reserved_bytes",
-                        known ? json_integer((json_int_t)(base->reserved - r->reserved))
-                              : json_null());
+                        bytes_json(known, base->reserved - r->reserved));
     json_object_set_new(row, "step_s",
                         known && r->step_s >= 0 ? json_real(r->step_s) : json_null());
     return row;

@@ -112,6 +112,15 @@ cp "$tmp/bare/memory.csv" "$tmp/alone"
 works diff "$tmp/alone/memory.csv" "$tmp/bare"
 has "$out" "The curves never part" "(step)"
 
+# More columns than a memory.csv can have.
+mkdir "$tmp/wide"
+{
+    printf 'time_s,total_bytes,reserved_bytes'
+    yes ',in_use_bytes' | head -n 50 | tr -d '\n'
+    printf '\n'
+} >"$tmp/wide/memory.csv"
+fails 2 "wide/memory.csv:1: columns: found 53" "allowed: at most 40" -- diff "$tmp/wide" "$tmp/bare"
+
 # ---- recordings ----------------------------------------------------------------------------------
 
 for name in tiny-base tiny-hsdp-2x4-bf16-reduce; do

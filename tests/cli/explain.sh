@@ -42,6 +42,9 @@ for s in $strategies; do
     equal "$s: reserved" "$(value "$out" peak reserved_bytes)" \
         "$(column "$tmp/compare.csv" "$s" peak_reserved_bytes)"
     equal "$s: phase" "$(value "$out" peak phase)" "$(column "$tmp/compare.csv" "$s" peak_phase)"
+    equal "$s: module" "$(value "$out" peak module)" "$(column "$tmp/compare.csv" "$s" peak_module)"
+    equal "$s: module in the folder" "$(value "$out" peak module)" \
+        "$(grep -v '^#' "$tmp/out/$s/peak.csv" | tail -n 1 | cut -d, -f3)"
     equal "$s: first iteration" "$(sed -n '/"iteration": "first"/,/allocated_bytes/p' "$out" |
         sed -n 's/.*"allocated_bytes": \([0-9]*\).*/\1/p')" \
         "$(column "$tmp/compare.csv" "$s" first_peak_allocated_bytes)"
@@ -255,6 +258,10 @@ has "$out" "Peak: $(gib "$base") allocated" \
     "stream's pool" "already set: " "Best pair, of" "Best triple, of" "(other numbers)" \
     "(more GPUs)" " ms  checkpoint.every=full" "the card has 79.20 GiB: fits" "libraries ?" \
     "attention=math  (does not fit)"
+has "$out" "  no effect: " "  host: 0 B pageable, 128.00 KiB pinned" "offload=cpu_pinned  (+"
+grep -q "^  no effect: .*checkpoint" "$out" && complain "checkpointing is called without effect"
+grep -Eq "^ +0 +0 .* \\+0\.0 ms" "$out" && complain "a row without any effect"
+grep -Eq "(^| )[0-9]{4,}(\.[0-9]+)? [KMGT]?i?B" "$out" && complain "four digits before the point"
 grep -q "checkpoint.every=full .*(does not fit)" "$out" && complain "less memory, and it does not fit"
 works explain "$flagship" --strategy ddp --set seq=256 # parameters and states are most of it
 has "$out" "with the same training" "api=fully_shard"
@@ -263,7 +270,7 @@ grep -q "What if" "$out" && complain "--no-what-if shows what-ifs"
 works explain "$own" --strategy own-groups
 has "$out" "What if" "Best pair, of" "layers.*"
 # Many triples of many micro-batches: a part of them, and it is said.
-grep -q "Best triple, of [0-9]* emitted ([0-9]* possible)" "$out" || complain "no number of triples"
+grep -q "Best found triple, of [0-9]* emitted ([0-9]* possible)" "$out" || complain "no number of triples"
 works explain "$TSR_SOURCE_DIR/experiments/gpt2-xl-a100/compare.yaml" --strategy fsdp --no-what-if
 has "$out" "transformer.h.*"
 
