@@ -83,7 +83,8 @@ stack(i) = sum [k = 2:i] column(k) / GiB
 # The peak's name goes where there is room beside it, above a line that is near; the limit's name to
 # the side that is left. Widths in shares of the plot, 715 pixels.
 set style textbox opaque noborder fillcolor rgb 'white' margins 1.0, 0.6
-peak_text = sprintf('peak %.2f GiB: %s, %s', peak, module, phase)
+peak_where = module eq '(' . phase . ')' ? phase : module . ', ' . phase
+peak_text = sprintf('peak %.2f GiB: %s', peak, peak_where)
 peak_at = peak_ms / step_ms
 peak_width = strlen(peak_text) * 7.0 / 715
 to_left = peak_at + peak_width > 0.97 && peak_at > 0.5

@@ -4,19 +4,9 @@
 
 #include "diff.h"
 #include "inspect.h"
+#include "json_read.h"
 
 enum { TEXT_BYTES = 33 };
-
-static const char *text_of(const json_t *object, const char *key)
-{
-    const char *text = json_string_value(json_object_get(object, key));
-    return text ? text : "";
-}
-
-static json_int_t number_of(const json_t *object, const char *key)
-{
-    return json_integer_value(json_object_get(object, key));
-}
 
 /* "-": not known. */
 static const char *bytes_of(const json_t *object, const char *key, char text[TEXT_BYTES])
@@ -41,23 +31,24 @@ static const char *change_of(const json_t *object, const char *key, char text[TE
 
 static void print_place(FILE *out, const json_t *place)
 {
-    fprintf(out, "%s", text_of(place, "phase"));
-    if (number_of(place, "micro_batch"))
-        fprintf(out, " %" JSON_INTEGER_FORMAT, number_of(place, "micro_batch"));
-    if (*text_of(place, "module"))
-        fprintf(out, ", %s", text_of(place, "module"));
-    if (*text_of(place, "hook"))
-        fprintf(out, ", hook %s", text_of(place, "hook"));
-    if (*text_of(place, "operation"))
-        fprintf(out, ", for %s", text_of(place, "operation"));
+    fprintf(out, "%s", tsr_json_text(place, "phase"));
+    if (tsr_json_int(place, "micro_batch"))
+        fprintf(out, " %" JSON_INTEGER_FORMAT, tsr_json_int(place, "micro_batch"));
+    if (*tsr_json_text(place, "module"))
+        fprintf(out, ", %s", tsr_json_text(place, "module"));
+    if (*tsr_json_text(place, "hook"))
+        fprintf(out, ", hook %s", tsr_json_text(place, "hook"));
+    if (*tsr_json_text(place, "operation"))
+        fprintf(out, ", for %s", tsr_json_text(place, "operation"));
 }
 
 static void print_run(FILE *out, const char *name, const json_t *run)
 {
     char allocated[TEXT_BYTES], reserved[TEXT_BYTES];
     const json_t *peak = json_object_get(run, "peak");
-    fprintf(out, "%s: %s (%s)\n   peak %s allocated, %s reserved: ", name, text_of(run, "run"),
-            text_of(run, "kind"), bytes_of(peak, "allocated_bytes", allocated),
+    fprintf(out, "%s: %s (%s)\n   peak %s allocated, %s reserved: ", name,
+            tsr_json_text(run, "run"), tsr_json_text(run, "kind"),
+            bytes_of(peak, "allocated_bytes", allocated),
             bytes_of(run, "peak_reserved_bytes", reserved));
     print_place(out, peak);
     fprintf(out, "\n");
@@ -73,7 +64,7 @@ static void print_side(FILE *out, const char *name, const json_t *change)
     }
     print_place(out, change);
     fprintf(out, ": %s %s\n", change_of(change, "change_bytes", bytes),
-            text_of(change, "category"));
+            tsr_json_text(change, "category"));
 }
 
 static void print_part(FILE *out, const json_t *report)
@@ -89,7 +80,7 @@ static void print_part(FILE *out, const json_t *report)
         return;
     }
     fprintf(out, "The curves part first at change %" JSON_INTEGER_FORMAT " of the step\n",
-            number_of(part, "change"));
+            tsr_json_int(part, "change"));
     print_side(out, "A", json_object_get(part, "a"));
     print_side(out, "B", json_object_get(part, "b"));
 }
@@ -110,8 +101,8 @@ static void print_gap(FILE *out, const json_t *gap, size_t top)
         }
         fprintf(out, "  %11s  ", change_of(row, "change_bytes", change));
         print_place(out, row);
-        if (number_of(row, "places") > 1)
-            fprintf(out, " (in %" JSON_INTEGER_FORMAT " places)", number_of(row, "places"));
+        if (tsr_json_int(row, "places") > 1)
+            fprintf(out, " (in %" JSON_INTEGER_FORMAT " places)", tsr_json_int(row, "places"));
         fprintf(out, "\n");
     }
 }
@@ -129,9 +120,9 @@ static void print_owners(FILE *out, const json_t *owners, const char *category, 
     json_t *row;
     json_array_foreach(owners, i, row)
     {
-        if (!strcmp(text_of(row, "category"), category) && number_of(row, "difference_bytes") &&
-            shown++ < top)
-            print_table_row(out, row, "  ", text_of(row, "owner"));
+        if (!strcmp(tsr_json_text(row, "category"), category) &&
+            tsr_json_int(row, "difference_bytes") && shown++ < top)
+            print_table_row(out, row, "  ", tsr_json_text(row, "owner"));
     }
 }
 
@@ -145,8 +136,8 @@ static void print_peaks(FILE *out, const json_t *report, size_t top)
     fprintf(out, "  %11s %11s %11s\n", "A", "B", "B - A");
     json_array_foreach(json_object_get(report, "categories"), i, row)
     {
-        print_table_row(out, row, "", text_of(row, "category"));
-        print_owners(out, owners, text_of(row, "category"), top);
+        print_table_row(out, row, "", tsr_json_text(row, "category"));
+        print_owners(out, owners, tsr_json_text(row, "category"), top);
     }
     char a[TEXT_BYTES], b[TEXT_BYTES], change[TEXT_BYTES];
     fprintf(out, "  %11s %11s %11s  total\n",

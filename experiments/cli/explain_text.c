@@ -1,36 +1,17 @@
 /* explain_text.c: the report of `tessera explain` as text. */
-#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "explain.h"
 #include "inspect.h"
+#include "json_read.h"
 
-enum { TEXT_BYTES = 32, HOST_BYTES = 64 };
-
-/* Changes of the step time below it are shown as zero. */
-static const double LEAST_STEP_S = 0.05e-3;
-
-static const char *text_of(const json_t *object, const char *key)
-{
-    const char *text = json_string_value(json_object_get(object, key));
-    return text ? text : "";
-}
-
-static json_int_t number_of(const json_t *object, const char *key)
-{
-    return json_integer_value(json_object_get(object, key));
-}
-
-static bool flag_of(const json_t *object, const char *key)
-{
-    return json_is_true(json_object_get(object, key));
-}
+enum { TEXT_BYTES = 32 };
 
 /* Bytes of a key as text. */
 static const char *bytes_of(const json_t *object, const char *key, char text[TEXT_BYTES])
 {
-    return tsr_bytes_text((double)number_of(object, key), text);
+    return tsr_bytes_text((double)tsr_json_int(object, key), text);
 }
 
 /* ---- the instant ----------------------------------------------------------------------------- */
@@ -38,16 +19,16 @@ static const char *bytes_of(const json_t *object, const char *key, char text[TEX
 /* "backward, micro-batch 1, lm_head, hook pre_backward, recomputing: mm" */
 static void print_place(FILE *out, const json_t *place)
 {
-    fprintf(out, "%s", text_of(place, "phase"));
-    if (number_of(place, "micro_batch"))
-        fprintf(out, ", micro-batch %" JSON_INTEGER_FORMAT, number_of(place, "micro_batch"));
-    fprintf(out, ", %s", text_of(place, "module"));
-    if (*text_of(place, "hook"))
-        fprintf(out, ", hook %s", text_of(place, "hook"));
-    if (flag_of(place, "recompute"))
+    fprintf(out, "%s", tsr_json_text(place, "phase"));
+    if (tsr_json_int(place, "micro_batch"))
+        fprintf(out, ", micro-batch %" JSON_INTEGER_FORMAT, tsr_json_int(place, "micro_batch"));
+    fprintf(out, ", %s", tsr_json_text(place, "module"));
+    if (*tsr_json_text(place, "hook"))
+        fprintf(out, ", hook %s", tsr_json_text(place, "hook"));
+    if (tsr_json_flag(place, "recompute"))
         fprintf(out, ", recomputing");
-    if (*text_of(place, "operation"))
-        fprintf(out, ", for %s", text_of(place, "operation"));
+    if (*tsr_json_text(place, "operation"))
+        fprintf(out, ", for %s", tsr_json_text(place, "operation"));
 }
 
 static json_int_t steady_bytes(const json_t *iterations)
@@ -56,8 +37,8 @@ static json_int_t steady_bytes(const json_t *iterations)
     json_t *row;
     json_array_foreach(iterations, i, row)
     {
-        if (!strcmp(text_of(row, "iteration"), "steady"))
-            return number_of(row, "allocated_bytes");
+        if (!strcmp(tsr_json_text(row, "iteration"), "steady"))
+            return tsr_json_int(row, "allocated_bytes");
     }
     return 0;
 }
@@ -71,10 +52,10 @@ static void print_iterations(FILE *out, const json_t *iterations)
     json_array_foreach(iterations, i, row)
     {
         char bytes[TEXT_BYTES];
-        const char *name = text_of(row, "iteration");
+        const char *name = tsr_json_text(row, "iteration");
         bool is_between = !strcmp(name, "early") || !strcmp(name, "step2");
         /* Those between the first and the steady one are worth a word if they go higher. */
-        if (!is_between || number_of(row, "allocated_bytes") > steady)
+        if (!is_between || tsr_json_int(row, "allocated_bytes") > steady)
             fprintf(out, "%s %s %s", i ? "," : "", name, bytes_of(row, "allocated_bytes", bytes));
     }
     fprintf(out, "\n");
@@ -106,7 +87,7 @@ static void print_card(FILE *out, const json_t *card)
 static void print_host(FILE *out, const json_t *host)
 {
     char pageable[TEXT_BYTES], pinned[TEXT_BYTES];
-    if (number_of(host, "host_bytes") || number_of(host, "pinned_bytes"))
+    if (tsr_json_int(host, "host_bytes") || tsr_json_int(host, "pinned_bytes"))
         fprintf(out, "  host: %s pageable, %s pinned at most\n",
                 bytes_of(host, "host_bytes", pageable), bytes_of(host, "pinned_bytes", pinned));
 }
@@ -114,10 +95,10 @@ static void print_host(FILE *out, const json_t *host)
 /* "steady iteration, "; nothing where the phase says it: "save, lm_head, for all_gather". */
 static void print_when(FILE *out, const json_t *peak)
 {
-    const char *iteration = text_of(peak, "iteration");
-    if (strcmp(iteration, text_of(peak, "phase")) != 0)
+    const char *iteration = tsr_json_text(peak, "iteration");
+    if (strcmp(iteration, tsr_json_text(peak, "phase")) != 0)
         fprintf(out, "%s%s, ", iteration,
-                number_of(peak, "iteration_number") >= 0 ? " iteration" : "");
+                tsr_json_int(peak, "iteration_number") >= 0 ? " iteration" : "");
     print_place(out, peak);
 }
 
@@ -129,11 +110,11 @@ static void print_sections(FILE *out, const json_t *sections)
     json_array_foreach(sections, i, row)
     {
         char allocated[TEXT_BYTES], reserved[TEXT_BYTES], host[TEXT_BYTES], pinned[TEXT_BYTES];
-        fprintf(out, "  %-6s %10s %10s %10s %10s  %s, %s\n", text_of(row, "section"),
+        fprintf(out, "  %-6s %10s %10s %10s %10s  %s, %s\n", tsr_json_text(row, "section"),
                 bytes_of(row, "allocated_bytes", allocated),
                 bytes_of(row, "reserved_bytes", reserved), bytes_of(row, "host_bytes", host),
-                bytes_of(row, "pinned_bytes", pinned), text_of(row, "phase"),
-                text_of(row, "module"));
+                bytes_of(row, "pinned_bytes", pinned), tsr_json_text(row, "phase"),
+                tsr_json_text(row, "module"));
     }
 }
 
@@ -141,23 +122,25 @@ static void print_peak(FILE *out, const json_t *report)
 {
     const json_t *peak = json_object_get(report, "peak");
     char allocated[TEXT_BYTES], reserved[TEXT_BYTES], requested[TEXT_BYTES];
-    fprintf(out, "%s", text_of(report, "model"));
-    if (*text_of(report, "cluster"))
-        fprintf(out, " on %s", text_of(report, "cluster"));
-    fprintf(out, ", %" JSON_INTEGER_FORMAT " GPUs, strategy %s: %s\n\n", number_of(report, "world"),
-            text_of(report, "strategy"), text_of(report, "summary"));
+    fprintf(out, "%s", tsr_json_text(report, "model"));
+    if (*tsr_json_text(report, "cluster"))
+        fprintf(out, " on %s", tsr_json_text(report, "cluster"));
+    fprintf(out, ", %" JSON_INTEGER_FORMAT " GPUs, strategy %s: %s\n\n",
+            tsr_json_int(report, "world"), tsr_json_text(report, "strategy"),
+            tsr_json_text(report, "summary"));
     fprintf(out, "Peak: %s allocated, %s reserved\n", bytes_of(peak, "allocated_bytes", allocated),
             bytes_of(peak, "reserved_bytes", reserved));
     fprintf(out, "  when: ");
     print_when(out, peak);
     fprintf(out, "\n  what: %s, %s requested (instruction %" JSON_INTEGER_FORMAT ")\n",
-            *text_of(peak, "category") ? text_of(peak, "category") : "the level at the start",
-            bytes_of(peak, "requested_bytes", requested), number_of(peak, "instruction"));
+            *tsr_json_text(peak, "category") ? tsr_json_text(peak, "category")
+                                             : "the level at the start",
+            bytes_of(peak, "requested_bytes", requested), tsr_json_int(peak, "instruction"));
     fprintf(out,
             "  whose: rank %" JSON_INTEGER_FORMAT ", class %" JSON_INTEGER_FORMAT
             " of %" JSON_INTEGER_FORMAT "\n",
-            number_of(peak, "rank"), number_of(peak, "rank_class") + 1,
-            number_of(peak, "rank_classes"));
+            tsr_json_int(peak, "rank"), tsr_json_int(peak, "rank_class") + 1,
+            tsr_json_int(peak, "rank_classes"));
     print_iterations(out, json_object_get(report, "iterations"));
     print_card(out, json_object_get(report, "card"));
     print_host(out, json_object_get(report, "host"));
@@ -170,12 +153,12 @@ static void many_text(const json_t *row, const char *count, const char *least, c
                       char *out, size_t size)
 {
     char low[TEXT_BYTES], high[TEXT_BYTES];
-    json_int_t n = number_of(row, count);
+    json_int_t n = tsr_json_int(row, count);
     bytes_of(row, least, low);
     bytes_of(row, most, high);
     if (n == 1)
         snprintf(out, size, "%s", high);
-    else if (number_of(row, least) == number_of(row, most))
+    else if (tsr_json_int(row, least) == tsr_json_int(row, most))
         snprintf(out, size, "%" JSON_INTEGER_FORMAT " x %s", n, high);
     else
         snprintf(out, size, "%" JSON_INTEGER_FORMAT " x %s to %s", n, low, high);
@@ -201,11 +184,11 @@ static const char *owners_text(const json_t *row, char *out, size_t size)
 static void print_owner(FILE *out, const json_t *row, const struct widths *widths)
 {
     char bytes[TEXT_BYTES], many[96], when[64];
-    snprintf(when, sizeof when, "%s%s%s", text_of(row, "allocated_in"),
-             flag_of(row, "recomputed") ? ", recomputed" : "",
-             flag_of(row, "earlier_iteration") ? ", earlier iteration" : "");
+    snprintf(when, sizeof when, "%s%s%s", tsr_json_text(row, "allocated_in"),
+             tsr_json_flag(row, "recomputed") ? ", recomputed" : "",
+             tsr_json_flag(row, "earlier_iteration") ? ", earlier iteration" : "");
     fprintf(out, "    %10s  %-*s  %-*s  %s\n", bytes_of(row, "bytes", bytes), widths->owner,
-            text_of(row, "owner"), widths->many, owners_text(row, many, sizeof many), when);
+            tsr_json_text(row, "owner"), widths->many, owners_text(row, many, sizeof many), when);
 }
 
 /* Those that print_owners() shows. */
@@ -217,9 +200,9 @@ static void measure_owners(const json_t *owners, const char *category, size_t to
     json_array_foreach(owners, i, row)
     {
         char many[96];
-        if (strcmp(text_of(row, "category"), category) != 0 || shown++ >= top)
+        if (strcmp(tsr_json_text(row, "category"), category) != 0 || shown++ >= top)
             continue;
-        widen(&widths->owner, text_of(row, "owner"));
+        widen(&widths->owner, tsr_json_text(row, "owner"));
         widen(&widths->many, owners_text(row, many, sizeof many));
     }
 }
@@ -233,14 +216,14 @@ static void print_owners(FILE *out, const json_t *owners, const char *category, 
     json_t *row;
     json_array_foreach(owners, i, row)
     {
-        if (strcmp(text_of(row, "category"), category) != 0)
+        if (strcmp(tsr_json_text(row, "category"), category) != 0)
             continue;
         if (shown++ < top) {
             print_owner(out, row, widths);
             continue;
         }
         more++;
-        rest += number_of(row, "bytes");
+        rest += tsr_json_int(row, "bytes");
     }
     char bytes[TEXT_BYTES];
     if (more)
@@ -257,8 +240,9 @@ static void print_categories(FILE *out, const json_t *alive, size_t top,
     json_array_foreach(json_object_get(alive, "by_category"), i, row)
     {
         fprintf(out, "  %10s  %-*s  %5.1f %%\n", bytes_of(row, "bytes", bytes), widths->owner + 2,
-                text_of(row, "category"), 100 * json_real_value(json_object_get(row, "share")));
-        print_owners(out, owners, text_of(row, "category"), top, widths);
+                tsr_json_text(row, "category"),
+                100 * json_real_value(json_object_get(row, "share")));
+        print_owners(out, owners, tsr_json_text(row, "category"), top, widths);
     }
 }
 
@@ -271,14 +255,15 @@ static void print_alive(FILE *out, const json_t *alive, size_t top)
     char bytes[TEXT_BYTES];
     json_array_foreach(json_object_get(alive, "by_category"), i, row)
     {
-        widen(&widths.owner, text_of(row, "category"));
-        measure_owners(json_object_get(alive, "owners"), text_of(row, "category"), top, &widths);
+        widen(&widths.owner, tsr_json_text(row, "category"));
+        measure_owners(json_object_get(alive, "owners"), tsr_json_text(row, "category"), top,
+                       &widths);
     }
     measure_owners(modules, "Activation", 2 * top, &widths);
     fprintf(out,
             "\nAlive at the peak: %s in %" JSON_INTEGER_FORMAT
             " buffers, by category and owner (with the phase that allocated)\n",
-            bytes_of(alive, "bytes", bytes), number_of(alive, "buffers"));
+            bytes_of(alive, "bytes", bytes), tsr_json_int(alive, "buffers"));
     print_categories(out, alive, top, &widths);
     if (!json_array_size(modules))
         return;
@@ -299,7 +284,7 @@ static void print_unsharded(FILE *out, const json_t *unsharded, bool is_step, si
     json_array_foreach(rows, i, row)
     {
         if (i < top)
-            widen(&width, text_of(row, "unit"));
+            widen(&width, tsr_json_text(row, "unit"));
     }
     fprintf(out, "\nUnits with unsharded parameters at the peak: %zu\n", json_array_size(rows));
     json_array_foreach(rows, i, row)
@@ -309,12 +294,12 @@ static void print_unsharded(FILE *out, const json_t *unsharded, bool is_step, si
             break;
         }
         fprintf(out, "  %-*s  %10s unsharded, %10s all-gather buffer\n", width,
-                text_of(row, "unit"), bytes_of(row, "unsharded_param_bytes", param),
+                tsr_json_text(row, "unit"), bytes_of(row, "unsharded_param_bytes", param),
                 bytes_of(row, "all_gather_bytes", gather));
     }
     fprintf(out, "  most in this %s: %s in %" JSON_INTEGER_FORMAT " units, ",
             is_step ? "iteration" : "part of the run", bytes_of(most, "bytes", param),
-            number_of(most, "units"));
+            tsr_json_int(most, "units"));
     print_place(out, most);
     fprintf(out, "\n");
 }
@@ -327,13 +312,14 @@ static void print_checkpointing(FILE *out, const json_t *c)
     fprintf(out,
             "\nCheckpointing: %" JSON_INTEGER_FORMAT " of %" JSON_INTEGER_FORMAT
             " blocks are recomputed in backward\n",
-            number_of(c, "recomputed_blocks"), number_of(c, "blocks"));
+            tsr_json_int(c, "recomputed_blocks"), tsr_json_int(c, "blocks"));
     json_array_foreach(json_object_get(c, "kept"), i, row)
     {
         many_text(row, "blocks", "smallest_block_bytes", "largest_block_bytes", many, sizeof many);
         fprintf(out, "  %10s  activations that %s blocks of %s keep after forward: %s\n",
-                bytes_of(row, "bytes", bytes), flag_of(row, "recomputed") ? "recomputed" : "other",
-                text_of(row, "owner"), many);
+                bytes_of(row, "bytes", bytes),
+                tsr_json_flag(row, "recomputed") ? "recomputed" : "other",
+                tsr_json_text(row, "owner"), many);
     }
     fprintf(out, "  %10s  all activations after forward;",
             bytes_of(c, "activation_bytes_after_forward", bytes));
@@ -353,8 +339,8 @@ static void print_phases(FILE *out, const json_t *phases)
         char allocated[TEXT_BYTES], reserved[TEXT_BYTES];
         fprintf(out, "  %10s  %10s  ", bytes_of(row, "allocated_bytes", allocated),
                 bytes_of(row, "reserved_bytes", reserved));
-        if (flag_of(row, "level_at_start"))
-            fprintf(out, "%s: the level at its start\n", text_of(row, "phase"));
+        if (tsr_json_flag(row, "level_at_start"))
+            fprintf(out, "%s: the level at its start\n", tsr_json_text(row, "phase"));
         else {
             print_place(out, row);
             fprintf(out, "\n");
@@ -383,7 +369,7 @@ static void print_next(FILE *out, const json_t *next, size_t top)
         {
             if (k == 5)
                 break;
-            fprintf(out, "%s%s %s", k ? ", " : "", text_of(category, "category"),
+            fprintf(out, "%s%s %s", k ? ", " : "", tsr_json_text(category, "category"),
                     bytes_of(category, "bytes", bytes));
         }
         fprintf(out, "\n");
@@ -409,17 +395,17 @@ static void print_allocator(FILE *out, const json_t *a)
     int width = (int)strlen("stream's pool");
     json_array_foreach(json_object_get(a, "pools"), i, pool)
     {
-        widen(&width, text_of(pool, "stream"));
+        widen(&width, tsr_json_text(pool, "stream"));
     }
     fprintf(out, "  %-*s  %10s  %10s  %14s  %10s  %8s\n", width, "stream's pool", "reserved",
             "allocated", "inactive split", "cached", "segments");
     json_array_foreach(json_object_get(a, "pools"), i, pool)
     {
         fprintf(out, "  %-*s  %10s  %10s  %14s  %10s  %8" JSON_INTEGER_FORMAT "\n", width,
-                text_of(pool, "stream"), bytes_of(pool, "reserved_bytes", bytes),
+                tsr_json_text(pool, "stream"), bytes_of(pool, "reserved_bytes", bytes),
                 bytes_of(pool, "allocated_bytes", used),
                 bytes_of(pool, "inactive_split_bytes", inactive),
-                bytes_of(pool, "cached_bytes", cached), number_of(pool, "segments"));
+                bytes_of(pool, "cached_bytes", cached), tsr_json_int(pool, "segments"));
     }
 }
 
@@ -430,179 +416,10 @@ void tsr_explain_print(FILE *out, const json_t *report, size_t top)
     if (sections)
         print_sections(out, sections);
     print_alive(out, json_object_get(report, "alive"), top);
-    bool is_step = number_of(json_object_get(report, "peak"), "iteration_number") >= 0;
+    bool is_step = tsr_json_int(json_object_get(report, "peak"), "iteration_number") >= 0;
     print_unsharded(out, json_object_get(report, "unsharded"), is_step, top);
     print_checkpointing(out, json_object_get(report, "checkpointing"));
     print_phases(out, json_object_get(report, "phases"));
     print_next(out, json_object_get(report, "next_peaks"), top);
     print_allocator(out, json_object_get(report, "allocator"));
-}
-
-/* ---- what-ifs -------------------------------------------------------------------------------- */
-
-static void changes_text(const json_t *row, char *out, size_t size)
-{
-    size_t i;
-    json_t *change;
-    out[0] = '\0';
-    json_array_foreach(json_object_get(row, "set"), i, change)
-    {
-        size_t used = strlen(out);
-        snprintf(out + used, size - used, "%s%s", i ? " " : "", json_string_value(change));
-    }
-}
-
-/* "-12.40 GiB", "+1.00 MiB", "0" */
-static const char *change_text(json_int_t saving, char text[TEXT_BYTES + 1])
-{
-    if (saving == 0)
-        return "0";
-    text[0] = saving > 0 ? '-' : '+';
-    tsr_bytes_text(saving > 0 ? (double)saving : -(double)saving, text + 1);
-    return text;
-}
-
-static const char *effect_text(const json_t *row)
-{
-    const char *effect = text_of(row, "effect");
-    if (!strcmp(effect, "numbers"))
-        return "  (other numbers)";
-    return !strcmp(effect, "gpus") ? "  (more GPUs)" : "";
-}
-
-static json_int_t host_bytes(const json_t *row)
-{
-    return number_of(row, "host_bytes") + number_of(row, "pinned_bytes");
-}
-
-/* "  (+11.22 GiB on the host)", "" */
-static const char *host_text(const json_t *row, const json_t *base, char text[HOST_BYTES])
-{
-    char change[TEXT_BYTES + 1];
-    json_int_t less = host_bytes(base) - host_bytes(row);
-    snprintf(text, HOST_BYTES, less ? "  (%s on the host)" : "", change_text(less, change));
-    return text;
-}
-
-static void print_change(FILE *out, const json_t *row, const json_t *base)
-{
-    char allocated[TEXT_BYTES + 1], reserved[TEXT_BYTES + 1], peak[TEXT_BYTES], changes[256];
-    char host[HOST_BYTES];
-    const json_t *step = json_object_get(row, "step_s"), *was = json_object_get(base, "step_s");
-    changes_text(row, changes, sizeof changes);
-    fprintf(out, "  %11s %11s %11s",
-            change_text(number_of(row, "saves_allocated_bytes"), allocated),
-            change_text(number_of(row, "saves_reserved_bytes"), reserved),
-            bytes_of(row, "allocated_bytes", peak));
-    if (json_is_real(was) && json_is_real(step))
-        fprintf(out, " %+8.1f ms", 1e3 * (json_real_value(step) - json_real_value(was)));
-    else if (json_is_real(was))
-        fprintf(out, " %11s", "?");
-    bool too_large = json_is_false(json_object_get(row, "fits"));
-    fprintf(out, "  %s%s%s%s\n", changes, effect_text(row), host_text(row, base, host),
-            too_large ? "  (does not fit)" : "");
-}
-
-static bool is_already_set(const json_t *row, const json_t *base)
-{
-    (void)base;
-    return flag_of(row, "already_set");
-}
-
-/* Nothing that the table would show differs from the strategy itself. */
-static bool has_no_effect(const json_t *row, const json_t *base)
-{
-    const json_t *step = json_object_get(row, "step_s"), *was = json_object_get(base, "step_s");
-    if (!json_is_null(json_object_get(row, "failure")) || flag_of(row, "already_set"))
-        return false;
-    if (number_of(row, "saves_allocated_bytes") || number_of(row, "saves_reserved_bytes") ||
-        host_bytes(row) != host_bytes(base))
-        return false;
-    return json_equal(json_object_get(row, "fits"), json_object_get(base, "fits")) &&
-           fabs(json_real_value(step) - json_real_value(was)) < LEAST_STEP_S;
-}
-
-/* The rows of one kind in one list, folded. */
-static void print_list(FILE *out, const char *title, const json_t *rows, const json_t *base,
-                       bool (*is_in)(const json_t *row, const json_t *base))
-{
-    size_t i, column = 0;
-    json_t *row;
-    json_array_foreach(rows, i, row)
-    {
-        char changes[256];
-        changes_text(row, changes, sizeof changes);
-        if (!is_in(row, base))
-            continue;
-        bool folds = column && column + strlen(changes) + 3 > 100;
-        if (column == 0)
-            column = (size_t)fprintf(out, "  %s: %s", title, changes);
-        else if (folds)
-            column = (size_t)fprintf(out, ",\n    %s", changes) - 2;
-        else
-            column += (size_t)fprintf(out, ", %s", changes);
-    }
-    if (column)
-        fprintf(out, "\n");
-}
-
-static void print_rows(FILE *out, const json_t *what_if)
-{
-    const json_t *rows = json_object_get(what_if, "rows"), *base = json_object_get(what_if, "base");
-    size_t i;
-    json_t *row;
-    bool timed = json_is_real(json_object_get(base, "step_s"));
-    fprintf(out, "  %11s %11s %11s%s  change\n", "allocated", "reserved", "then",
-            timed ? "   step time" : "");
-    json_array_foreach(rows, i, row)
-    {
-        if (json_is_null(json_object_get(row, "failure")) && !flag_of(row, "already_set") &&
-            !has_no_effect(row, base))
-            print_change(out, row, base);
-    }
-    json_array_foreach(rows, i, row)
-    {
-        char changes[256];
-        changes_text(row, changes, sizeof changes);
-        if (flag_of(row, "out_of_memory"))
-            fprintf(out, "  out of memory: %s\n", changes);
-        else if (!json_is_null(json_object_get(row, "failure")))
-            fprintf(out, "  not possible: %s (%s)\n", changes, text_of(row, "failure"));
-    }
-    print_list(out, "no effect", rows, base, has_no_effect);
-    print_list(out, "already set", rows, base, is_already_set);
-}
-
-static void print_best(FILE *out, const json_t *what_if, const char *key, const char *name)
-{
-    const json_t *sets = json_object_get(what_if, key), *base = json_object_get(what_if, "base");
-    const json_t *best = json_object_get(sets, "best");
-    const json_t *same = json_object_get(sets, "best_same_training");
-    if (!number_of(sets, "emitted"))
-        return;
-    fprintf(out,
-            "Best %s%s, of %" JSON_INTEGER_FORMAT " emitted (%" JSON_INTEGER_FORMAT " possible)\n",
-            number_of(sets, "emitted") < number_of(sets, "possible") ? "found " : "", name,
-            number_of(sets, "emitted"), number_of(sets, "possible"));
-    struct {
-        const json_t *row;
-        const char *what;
-    } lines[] = {{best, ""}, {json_equal(best, same) ? NULL : same, "with the same training:\n"}};
-    for (size_t i = 0; i < 2; i++) {
-        if (!lines[i].row || json_is_null(lines[i].row))
-            continue;
-        fprintf(out, "%s%s", *lines[i].what ? "  " : "", lines[i].what);
-        print_change(out, lines[i].row, base);
-    }
-}
-
-void tsr_explain_print_what_if(FILE *out, const json_t *what_if)
-{
-    fprintf(out,
-            "\nWhat if: change of the steady peaks; each row is an emission of its own "
-            "(%" JSON_INTEGER_FORMAT " in all)\n",
-            number_of(what_if, "emissions"));
-    print_rows(out, what_if);
-    print_best(out, what_if, "pairs", "pair");
-    print_best(out, what_if, "triples", "triple");
 }
