@@ -14,7 +14,8 @@ peaks = dir.'/peak.csv'
 # The peak and the card's limit (0: unknown).
 stats peaks every ::1::1 using (peak_ms = $1 * 1e3, peak = $2 / GiB, module = strcol(3), \
     phase = strcol(4), limit = strlen(strcol(5)) ? real(strcol(5)) / GiB : 0, \
-    reserved = $6 / GiB, step_ms = $7 * 1e3, head = strcol(8), used = $9 / GiB, 1) nooutput
+    reserved = $6 / GiB, step_ms = $7 * 1e3, head = strcol(8), used = $9 / GiB, \
+    operation = strcol(10), 1) nooutput
 
 # Names of the columns: the head of the file is its row 0; total and reserved are the last two.
 stats data every ::1 using 1 nooutput
@@ -83,7 +84,8 @@ stack(i) = sum [k = 2:i] column(k) / GiB
 # The peak's name goes where there is room beside it, above a line that is near; the limit's name to
 # the side that is left. Widths in shares of the plot, 715 pixels.
 set style textbox opaque noborder fillcolor rgb 'white' margins 1.0, 0.6
-peak_where = module eq '(' . phase . ')' ? phase : module . ', ' . phase
+peak_where = module ne '(' . phase . ')' ? module . ', ' . phase : \
+    phase . (strlen(operation) ? ', ' . operation : '')
 peak_text = sprintf('peak %.2f GiB: %s', peak, peak_where)
 peak_at = peak_ms / step_ms
 peak_width = strlen(peak_text) * 7.0 / 715

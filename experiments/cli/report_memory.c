@@ -289,6 +289,15 @@ tsr_status tsr__write_phases(FILE *out, const void *user)
     return TSR_OK;
 }
 
+/* What the allocation of the peak is for; "" where the peak is the level at the start. */
+static const char *operation_of(const struct tsr_program *program, size_t instr)
+{
+    if (instr >= program->n_instrs || program->instrs[instr].kind != TSR_ALLOC)
+        return "";
+    size_t work = tsr_work_of_alloc(program, instr);
+    return work < program->n_instrs ? tsr_work_name(&program->instrs[work]) : "";
+}
+
 tsr_status tsr__write_peak(FILE *out, const void *user)
 {
     const struct tsr__page *page = user;
@@ -298,8 +307,9 @@ tsr_status tsr__write_peak(FILE *out, const void *user)
     tsr__put_provenance(out, page->info, view->detail->row->strategy,
                         "the peak of memory.csv: time_s, bytes, module and phase of the "
                         "allocation that made it, the card's usable bytes (empty: unknown); most "
-                        "bytes reserved, and in use on the device");
-    fputs("time_s,peak_bytes,module,phase,limit_bytes,reserved_bytes,step_s,title,in_use_bytes\n",
+                        "bytes reserved, and in use on the device; what the allocation is for");
+    fputs("time_s,peak_bytes,module,phase,limit_bytes,reserved_bytes,step_s,title,in_use_bytes,"
+          "operation\n",
           out);
     fprintf(out, "%.9f,%" PRIu64 ",", seconds(view, peak->instr), peak->allocated);
     tsr__put_plain(out, tsr_owner_of(view->tables, &peak->origin, buffer));
@@ -308,6 +318,8 @@ tsr_status tsr__write_peak(FILE *out, const void *user)
         fprintf(out, "%" PRIu64, view->detail->row->usable_bytes);
     fprintf(out, ",%" PRIu64 ",%.9f,", peak->reserved, view->end - view->start);
     tsr__put_title(out, page);
-    fprintf(out, ",%" PRIu64 "\n", page->in_use->peak);
+    fprintf(out, ",%" PRIu64 ",", page->in_use->peak);
+    tsr__put_plain(out, operation_of(view->program, peak->instr));
+    fputc('\n', out);
     return TSR_OK;
 }
