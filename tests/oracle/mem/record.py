@@ -10,6 +10,7 @@ PyTorch's text. Scenarios that have a result are skipped, so a run can be contin
 import argparse
 import json
 import os
+import re
 import signal
 import sys
 
@@ -54,7 +55,8 @@ def record(sc, out):
         config = {**memgold.models.LLAMA[sc["model"]], **sc["model_overrides"]}
         scenario = {k: v for k, v in sc.items() if k != "timeline"}
         with open(os.path.join(out, sc["name"] + ".error"), "w") as f:
-            f.write(json.dumps(dict(scenario, model_config=config)) + "\n" + str(e))
+            text = re.sub(r'File "[^"]*/', 'File "', str(e))   # no paths of this machine
+            f.write(json.dumps(dict(scenario, model_config=config)) + "\n" + text)
         print("refused", sc["name"], str(e).strip().splitlines()[-1], flush=True)
         return False
 
