@@ -56,11 +56,11 @@ set label 2 sprintf('%d configurations: %d emitted, %d simulated; lower left is 
 if (show_limit) {
     set object 1 rectangle from limit, y0 to x1, y1 fs solid noborder fc rgb 0xFBEDEA behind
     set arrow 1 from limit, y0 to limit, y1 nohead lc rgb alarm lw 1.5 dt (8, 4) back
-    set label 3 sprintf('%s: %.2f GiB', is_card ? 'usable on the card' : 'budget', limit) at limit, y1 right offset -0.5, -0.9 textcolor rgb alarm
+    set label 3 sprintf('%s: %.2f GiB', is_card ? 'budget of the card' : 'budget', limit) at limit, y1 right offset -0.5, -0.9 textcolor rgb alarm
     if ((limit - x0) / (x1 - x0) < 0.3) { set label 3 left offset 0.5, -0.9 }
 }
 if (!show_limit) {
-    set label 3 sprintf('%s: %.2f GiB', is_card ? 'usable on the card' : 'budget', limit) at graph 0.99, 0.96 right textcolor rgb alarm
+    set label 3 sprintf('%s: %.2f GiB', is_card ? 'budget of the card' : 'budget', limit) at graph 0.99, 0.96 right textcolor rgb alarm
 }
 do for [i = 1:listed] {
     stats front every ::i::i using (line = sprintf('%d  %s', int($1), strcol(2)), at_x = gib($3), at_y = us($4), number = int($1), 1) nooutput

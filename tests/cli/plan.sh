@@ -156,7 +156,7 @@ if command -v gnuplot >/dev/null; then
     for name in plan.svg plan.png; do
         [ -s "$tmp/out/plan/$name" ] || complain "$name is missing"
     done
-    has "$tmp/out/plan/plan.svg" "usable on the card"
+    has "$tmp/out/plan/plan.svg" "budget of the card"
 fi
 for left in "$tmp/out/plan"/.[!.]*; do
     [ -e "$left" ] && complain "$left is left in the folder"

@@ -57,7 +57,7 @@ says compare-bars "" fsdp-slow activations 'usable' 'GiB'
 draw compare-time ""
 says compare-time "" fsdp-slow 'exposed communication' 'step time (ms)'
 draw plan ""
-says plan "" 'Pareto front' 'ruled out' 'does not fit' 'usable on the card' 'checkpoint=full' 'memory needed' \
+says plan "" 'Pareto front' 'ruled out' 'does not fit' 'budget of the card' 'checkpoint=full' 'memory needed' \
     'time per token'
 for script in "$plots"/*.gp; do
     name=$(basename "$script" .gp)
