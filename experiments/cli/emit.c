@@ -195,7 +195,7 @@ static tsr_status emit_steps(const struct tsr_job *job, struct tsr_emission *out
             compare_last(out, &same_program, &same_offsets);
     }
     /* Addresses may take turns for ever. Time and memory follow from the program alone. */
-    if (!same_program)
+    if (!same_program && !job->is_trial)
         fprintf(stderr,
                 "tessera: note: strategy %s: no two successive iterations were alike; the last of "
                 "%u is shown\n",

@@ -14,6 +14,7 @@ struct tsr_job {
     struct tsr_cluster cluster; /* name "" without a cluster */
     struct tsr_mesh mesh;
     uint32_t world;
+    bool is_trial; /* one of a search: remarks on it would only confuse */
 };
 
 enum tsr_job_needs { TSR_NEEDS_ALL, TSR_MAY_LACK_CLUSTER };

@@ -208,6 +208,7 @@ static tsr_status fits(const void *user, uint64_t value, bool *out)
     settings.batch = search->is_batch ? value : 1;
     settings.seq = search->is_batch ? settings.seq : value;
     smaller.settings = &settings;
+    smaller.is_trial = true;
     tsr_status status = tsr_peak_measure(&smaller, &row);
     *out = status == TSR_OK && row.fits != 0;
     return status == TSR_ENOMEM ? status : TSR_OK; /* what cannot be run does not fit either */
