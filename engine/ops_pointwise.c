@@ -151,6 +151,19 @@ static void mul_backward(struct tsr_engine *e, struct tsr_node *node, struct tsr
     tsr_release(e, b);
 }
 
+/* The result of two operands: shaped as the first, in the wider dtype. Takes over the node. */
+static struct tsr_tensor *promoted(struct tsr_engine *e, struct tsr_node *node, const char *name,
+                                   struct tsr_tensor *const in[2])
+{
+    struct tsr_tensor *y = tsr__tensor_like(e, in[0], tsr__promote(in[0]->dtype, in[1]->dtype),
+                                            tsr__result_category(e));
+    if (!y)
+        return tsr__op_abort(e, node);
+    tsr__emit_pointwise(e, name, in, 2, y);
+    tsr__node_output(node, y, 0);
+    return y;
+}
+
 struct tsr_tensor *tsr_op_mul(struct tsr_engine *e, struct tsr_tensor *a, struct tsr_tensor *b)
 {
     if (!a || !b)
@@ -159,16 +172,9 @@ struct tsr_tensor *tsr_op_mul(struct tsr_engine *e, struct tsr_tensor *a, struct
     struct tsr_node *node = tsr__node_new(e, "Mul", mul_backward, in, 2);
     tsr__node_save(e, node, a);
     tsr__node_save(e, node, b);
-    struct tsr_tensor *y =
-        tsr__tensor_like(e, a, tsr__promote(a->dtype, b->dtype), tsr__result_category(e));
-    if (!y)
-        return tsr__op_abort(e, node);
-    tsr__emit_pointwise(e, "mul", in, 2, y);
-    tsr__node_output(node, y, 0);
-    return y;
+    return promoted(e, node, "mul", in);
 }
 
-/* Passes the same tensor to both inputs; saves nothing. */
 /* A gradient in the dtype of its input: a promoted result's is cast back. Returns a reference. */
 static struct tsr_tensor *grad_as(struct tsr_engine *e, struct tsr_tensor *g, tsr_dtype dtype)
 {
@@ -183,6 +189,7 @@ static struct tsr_tensor *grad_as(struct tsr_engine *e, struct tsr_tensor *g, ts
     return out;
 }
 
+/* Passes the same tensor to both inputs; saves nothing. */
 static void add_backward(struct tsr_engine *e, struct tsr_node *node, struct tsr_tensor **grad_out,
                          struct tsr_tensor **grad_in)
 {
@@ -201,13 +208,7 @@ struct tsr_tensor *tsr_op_add(struct tsr_engine *e, struct tsr_tensor *a, struct
         node->a[0] = a->dtype;
         node->a[1] = b->dtype;
     }
-    struct tsr_tensor *y =
-        tsr__tensor_like(e, a, tsr__promote(a->dtype, b->dtype), tsr__result_category(e));
-    if (!y)
-        return tsr__op_abort(e, node);
-    tsr__emit_pointwise(e, "add", in, 2, y);
-    tsr__node_output(node, y, 0);
-    return y;
+    return promoted(e, node, "add", in);
 }
 
 /* b's gradient is the sum over the batch, also for a batch of one. */
@@ -237,13 +238,7 @@ struct tsr_tensor *tsr_op_add_rows(struct tsr_engine *e, struct tsr_tensor *a, s
         node->a[2] = a->dtype;
         node->a[3] = b->dtype;
     }
-    struct tsr_tensor *y =
-        tsr__tensor_like(e, a, tsr__promote(a->dtype, b->dtype), tsr__result_category(e));
-    if (!y)
-        return tsr__op_abort(e, node);
-    tsr__emit_pointwise(e, "add", in, 2, y);
-    tsr__node_output(node, y, 0);
-    return y;
+    return promoted(e, node, "add", in);
 }
 
 struct tsr_tensor *tsr_op_arange(struct tsr_engine *e, uint64_t n)
