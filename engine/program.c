@@ -17,6 +17,18 @@ void tsr_program_fini(struct tsr_program *program)
     tsr_program_init(program, NULL);
 }
 
+static bool copy_args(struct tsr_program *program, struct tsr_work *work)
+{
+    size_t bytes = work->n_args * sizeof *work->args;
+    if (bytes == 0)
+        return true;
+    uint64_t *args = tsr_arena_alloc(&program->arena, bytes);
+    if (args)
+        memcpy(args, work->args, bytes);
+    work->args = args;
+    return args != NULL;
+}
+
 tsr_status tsr_program_append(struct tsr_program *program, const struct tsr_instr *instr)
 {
     struct tsr_instr copy = *instr;
@@ -36,6 +48,8 @@ tsr_status tsr_program_append(struct tsr_program *program, const struct tsr_inst
             return tsr_fail(TSR_ENOMEM, "out of memory: work of an instruction");
         *work = *instr->work;
         copy.work = work;
+        if (!copy_args(program, work))
+            return tsr_fail(TSR_ENOMEM, "out of memory: work of an instruction");
     }
     if (!TSR_PUSH(program->instrs, program->n_instrs, program->cap, copy))
         return tsr_fail(TSR_ENOMEM, "out of memory: a program of %zu instructions",
@@ -184,6 +198,7 @@ const char *tsr_reduce_op_name(int op)
         [TSR_REDUCE_SUM] = "sum",
         [TSR_REDUCE_AVG] = "avg",
         [TSR_REDUCE_PREMUL_SUM] = "premul_sum",
+        [TSR_REDUCE_MAX] = "max",
     };
     return name_of(names, (int)(sizeof names / sizeof names[0]), op);
 }

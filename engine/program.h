@@ -76,7 +76,13 @@ enum tsr_mark {
 enum tsr_space { TSR_SPACE_DEVICE, TSR_SPACE_HOST, TSR_SPACE_PINNED };
 enum tsr_access { TSR_READ = 1, TSR_WRITE = 2, TSR_READ_WRITE = 3 };
 
-enum tsr_reduce_op { TSR_REDUCE_NONE, TSR_REDUCE_SUM, TSR_REDUCE_AVG, TSR_REDUCE_PREMUL_SUM };
+enum tsr_reduce_op {
+    TSR_REDUCE_NONE,
+    TSR_REDUCE_SUM,
+    TSR_REDUCE_AVG,
+    TSR_REDUCE_PREMUL_SUM,
+    TSR_REDUCE_MAX
+};
 
 /* Owner category of a buffer (golden-memory names). */
 enum tsr_category {
@@ -136,15 +142,25 @@ struct tsr_work {
     double flops, model_flops;
     uint64_t bytes_read, bytes_written;
     uint64_t dims[TSR_MAX_DIMS];
+    double constants[2];  /* of the kernel: an epsilon, a factor */
+    uint32_t n_args;      /* more integers, of kernels over lists of tensors */
+    const uint64_t *args; /* owner as that of operands */
 };
 
 #define TSR_NO_ID UINT32_MAX
 
+/* A range of a buffer that an instruction reads or writes, and what lies in it. Together with
+ * tsr_work it says all that a kernel needs (engine/KERNELS.md). */
 struct tsr_operand {
     uint32_t buffer; /* id, unique in a run; see tsr_program_hash() for the canonical numbering */
-    uint8_t access;  /* enum tsr_access */
+    uint8_t access;  /* enum tsr_access; scratch is WRITE */
     uint8_t space;   /* enum tsr_space */
+    uint8_t dtype;   /* of the elements; NONE: bytes */
+    uint8_t slot;    /* which argument of the kernel; several operands of one slot are a list */
     uint64_t offset, bytes;
+    /* Rows of `width` bytes that begin `pitch` bytes apart; both 0: contiguous. pitch < width: a
+     * row has only `pitch` bytes, which repeat. */
+    uint32_t width, pitch;
 };
 
 /* Where an instruction comes from. module and group index tsr_tables; TSR_NO_ID if none. */
@@ -190,7 +206,7 @@ struct tsr_instr {
                              reduce-scatter input, all-reduce buffer). COPY, FILL: bytes moved */
     uint64_t block_bytes; /* ALLOC, FREE: what the allocator took */
     uint64_t address;     /* ALLOC, FREE, SEGMENT_*: device address, relative */
-    double factor;        /* PREMUL_SUM: multiplier */
+    double factor;        /* PREMUL_SUM: multiplier. FILL: the value */
     struct tsr_origin origin;
 };
 

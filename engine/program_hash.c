@@ -75,6 +75,10 @@ static uint64_t hash_work(uint64_t hash, const struct tsr_work *work)
     hash = tsr_hash_u64(hash, work->bytes_written);
     for (int i = 0; i < TSR_MAX_DIMS; i++)
         hash = tsr_hash_u64(hash, work->dims[i]);
+    for (int i = 0; i < 2; i++)
+        hash = hash_double(hash, work->constants[i]);
+    for (uint32_t i = 0; i < work->n_args; i++)
+        hash = tsr_hash_u64(hash, work->args[i]);
     return hash;
 }
 
@@ -93,13 +97,19 @@ static bool hash_buffer(struct hasher *h, uint32_t buffer)
     return true;
 }
 
+static uint64_t operand_codes(const struct tsr_operand *o)
+{
+    return o->access | (uint64_t)o->space << 8 | (uint64_t)o->dtype << 16 | (uint64_t)o->slot << 24;
+}
+
 static bool hash_operands(struct hasher *h, const struct tsr_instr *instr)
 {
     for (uint32_t i = 0; i < instr->n_operands; i++) {
         const struct tsr_operand *o = &instr->operands[i];
         if (!hash_buffer(h, o->buffer))
             return false;
-        h->hash = tsr_hash_u64(h->hash, o->access | (uint64_t)o->space << 8);
+        h->hash = tsr_hash_u64(h->hash, operand_codes(o));
+        h->hash = tsr_hash_u64(h->hash, (uint64_t)o->width << 32 | o->pitch);
         h->hash = tsr_hash_u64(h->hash, o->offset);
         h->hash = tsr_hash_u64(h->hash, o->bytes);
     }
@@ -230,8 +240,8 @@ uint64_t tsr_operands_hash(const struct tsr_operand *operands, uint32_t n)
 {
     uint64_t hash = tsr_hash_u64(TSR_HASH_INIT, n);
     for (uint32_t i = 0; i < n; i++) {
-        hash = tsr_hash_u64(hash, operands[i].buffer | (uint64_t)operands[i].access << 32 |
-                                      (uint64_t)operands[i].space << 40);
+        hash = tsr_hash_u64(hash, operands[i].buffer | operand_codes(&operands[i]) << 32);
+        hash = tsr_hash_u64(hash, (uint64_t)operands[i].width << 32 | operands[i].pitch);
         hash = tsr_hash_u64(hash, operands[i].offset);
         hash = tsr_hash_u64(hash, operands[i].bytes);
     }
