@@ -28,7 +28,8 @@ typedef enum tsr_status {
     TSR_EOOM,         /* the modelled or real device has no memory left */
     TSR_EBACKEND,     /* SimGrid, CUDA, NCCL ... failed */
     TSR_EUNSUPPORTED, /* known, and not modelled by this build */
-    TSR_EDEFECT,      /* what ran is not what the program says */
+    TSR_EDEFECT,      /* what ran is not what the program says, or the program is wrong */
+    TSR_EPEER,        /* another rank is lost, or did not answer in time: a restart may help */
 } tsr_status;
 
 #if defined(__GNUC__)

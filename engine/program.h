@@ -184,6 +184,20 @@ enum tsr_hook {
     TSR_N_HOOKS
 };
 
+/* What changes from one iteration to the next without being another program. An instruction with
+ * `scalar` set reads the executor's table of them as it is when the instruction is submitted. */
+enum tsr_scalar {
+    TSR_SCALAR_LR,
+    TSR_SCALAR_BETA1,
+    TSR_SCALAR_BETA2,
+    TSR_SCALAR_EPS,
+    TSR_SCALAR_WEIGHT_DECAY,
+    TSR_SCALAR_MOMENTUM,
+    TSR_SCALAR_STEP, /* of the optimizer: 1, 2, ... */
+    TSR_SCALAR_MAX_NORM,
+    TSR_N_SCALARS
+};
+
 struct tsr_instr {
     uint8_t kind;      /* enum tsr_instr_kind */
     uint8_t dtype;     /* collectives, copies */
@@ -191,7 +205,7 @@ struct tsr_instr {
     uint8_t category;  /* ALLOC, FREE: enum tsr_category */
     uint8_t mark;      /* MARK: enum tsr_mark */
     uint8_t space;     /* HOST_ALLOC, HOST_FREE, PIN: enum tsr_space */
-    uint8_t scalar;    /* 1 + slot of a dynamic scalar (learning rate, ...); 0: none */
+    uint8_t scalar;    /* 1: reads the table of enum tsr_scalar; 0: does not */
     uint16_t stream;   /* index into tsr_tables.streams */
     uint16_t comm;     /* collectives: index into tsr_tables.comms; UINT16_MAX: none */
     uint16_t peer;     /* SEND, RECV */

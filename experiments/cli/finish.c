@@ -18,6 +18,8 @@ int tsr_exit_status(tsr_status status)
         return TSR_EXIT_UNFIT;
     case TSR_EDEFECT:
         return TSR_EXIT_DEFECT;
+    case TSR_EPEER:
+        return TSR_EXIT_RETRY;
     default:
         return TSR_EXIT_USER;
     }

@@ -1,0 +1,48 @@
+/* kernel.h: how a device calls a kernel, and the host's table of kernels by name.
+ *
+ * What every kernel computes, slot by slot, is engine/KERNELS.md.
+ */
+#ifndef TSR_KERNEL_H
+#define TSR_KERNEL_H
+
+#include "engine/program.h"
+
+/* An operand with its place in memory. data points at byte `operand.offset` of the buffer. */
+struct tsr_view {
+    void *data;
+    uint64_t bytes; /* of the range */
+    uint32_t width, pitch;
+    uint8_t dtype; /* enum tsr_dtype; NONE: bytes */
+    uint8_t slot, access;
+};
+
+struct tsr_kernel_call {
+    const struct tsr_work *work;
+    uint32_t n_views;
+    const struct tsr_view *views; /* in the order of the operands */
+    const double *scalars;        /* [TSR_N_SCALARS], as they were at submission */
+    double factor;                /* FILL */
+};
+
+/* Runs to the end. Errors: TSR_EDEFECT when the operands do not fit the kernel's signature;
+ * TSR_ENOMEM for its own temporaries. Touches nothing but its operands. */
+typedef tsr_status (*tsr_kernel_fn)(const struct tsr_kernel_call *call);
+
+/* NULL: the host does not have it. */
+tsr_kernel_fn tsr_host_kernel(const char *name);
+/* A kernel that a user's hook emits (tsr_emit_user_op()); executors are given a list of them. */
+struct tsr_user_kernel {
+    const char *name;
+    tsr_kernel_fn fn;
+};
+
+/* The first view of a slot; NULL if the argument is absent. */
+static inline const struct tsr_view *tsr_slot(const struct tsr_kernel_call *call, unsigned slot)
+{
+    for (uint32_t i = 0; i < call->n_views; i++)
+        if (call->views[i].slot == slot)
+            return &call->views[i];
+    return NULL;
+}
+
+#endif
