@@ -103,10 +103,15 @@ static struct tsr_storage *cast_inputs(struct tsr_engine *e, struct tsr_group *g
     struct tsr_storage *flat = tsr__storage_new(e, bytes, TSR_CAT_ALL_GATHER_INPUT);
     if (!flat)
         return NULL;
-    for (size_t i = 0; i < g->n_params; i++)
-        if (needs_cast(g->params[i]))
-            tsr__operand_storage(e, gather_source(a, g->params[i]), TSR_READ);
-    tsr__operand_storage(e, flat, TSR_WRITE);
+    for (size_t i = 0; i < g->n_params; i++) {
+        struct tsr_fsdp_param *p = g->params[i];
+        tsr__slot(e, 0);
+        if (needs_cast(p))
+            tsr__operand_storage(e, gather_source(a, p), TSR_READ,
+                                 a->from_slice ? p->param_dtype : p->orig_dtype);
+    }
+    tsr__slot(e, 1);
+    tsr__operand_storage(e, flat, TSR_WRITE, g->mp.param);
     tsr__emit_copy(e, g->mp.param, read, bytes, "all_gather_cast");
     return flat;
 }
@@ -118,16 +123,16 @@ static struct tsr_storage *h2d_input(struct tsr_engine *e, struct tsr_fsdp_param
     struct tsr_storage *device = tsr__storage_new(e, bytes, TSR_CAT_ALL_GATHER_INPUT);
     if (!device)
         return NULL;
-    tsr__operand_storage(e, p->sharded, TSR_READ);
-    tsr__operand_storage(e, device, TSR_WRITE);
+    tsr__operand_storage(e, p->sharded, TSR_READ, p->orig_dtype);
+    tsr__operand_storage(e, device, TSR_WRITE, p->orig_dtype);
     tsr__emit_copy(e, p->orig_dtype, bytes, bytes, "h2d_shard");
     if (p->param_dtype == TSR_DTYPE_NONE)
         return device;
     uint64_t cast_bytes = p->shard_numel * tsr_dtype_bytes(p->param_dtype);
     struct tsr_storage *cast = tsr__storage_new(e, cast_bytes, TSR_CAT_ALL_GATHER_INPUT);
     if (cast) {
-        tsr__operand_storage(e, device, TSR_READ);
-        tsr__operand_storage(e, cast, TSR_WRITE);
+        tsr__operand_storage(e, device, TSR_READ, p->orig_dtype);
+        tsr__operand_storage(e, cast, TSR_WRITE, p->param_dtype);
         tsr__emit_copy(e, p->param_dtype, bytes, cast_bytes, "all_gather_cast");
     }
     tsr__storage_release(e, &device);
@@ -151,10 +156,31 @@ static struct tsr_storage *extension_input(struct tsr_engine *e, struct tsr_grou
     struct tsr_storage *out = tsr__storage_new(e, bytes, TSR_CAT_ALL_GATHER_INPUT);
     if (!out || !tsr__ok(e))
         return out;
-    tsr__operand_storage(e, p->sharded, TSR_READ);
-    tsr__operand_storage(e, out, TSR_WRITE);
+    tsr__operand_storage(e, p->sharded, TSR_READ, p->param->dtype);
+    tsr__operand_storage(e, out, TSR_WRITE, dtype);
     tsr__emit_copy(e, dtype, p->sharded->bytes, bytes, "pre_all_gather");
     return out;
+}
+
+/* The pieces that travel, in the order of the group: a cast one lies in `flat`. */
+static void copy_in_sources(struct tsr_engine *e, struct tsr_group *g, const struct gather *a,
+                            struct tsr_storage *flat)
+{
+    uint64_t offset = 0;
+    for (size_t i = 0; i < g->n_params; i++) {
+        struct tsr_fsdp_param *p = g->params[i];
+        tsr_dtype dtype;
+        uint64_t bytes = input_bytes(g, a, p, &dtype);
+        tsr__slot(e, 0);
+        if (p->temp) {
+            tsr__operand_storage(e, p->temp, TSR_READ, dtype);
+        } else if (flat && needs_cast(p)) {
+            tsr__operand(e, flat, offset, bytes, TSR_READ, dtype);
+            offset += bytes;
+        } else {
+            tsr__operand_storage(e, gather_source(a, p), TSR_READ, dtype);
+        }
+    }
 }
 
 static struct tsr_storage *copy_in(struct tsr_engine *e, struct tsr_group *g,
@@ -174,15 +200,9 @@ static struct tsr_storage *copy_in(struct tsr_engine *e, struct tsr_group *g,
         g->custom_all_gather->allocate(e, a->elems * a->size, a->dtype, g->custom_all_gather->user);
     struct tsr_storage *out = tsr__storage_new(e, a->bytes * a->size, TSR_CAT_ALL_GATHER);
     if (out && tsr__ok(e)) {
-        for (size_t i = 0; i < g->n_params; i++) {
-            struct tsr_fsdp_param *p = g->params[i];
-            if (p->temp)
-                tsr__operand_storage(e, p->temp, TSR_READ);
-            else if (!flat || p->param_dtype == TSR_DTYPE_NONE)
-                tsr__operand_storage(e, gather_source(a, p), TSR_READ);
-        }
-        tsr__operand_storage(e, flat, TSR_READ);
-        tsr__operand(e, out, a->bytes * a->rank, a->bytes, TSR_WRITE);
+        copy_in_sources(e, g, a, flat);
+        tsr__slot(e, 1);
+        tsr__operand(e, out, a->bytes * a->rank, a->bytes, TSR_WRITE, TSR_DTYPE_NONE);
         tsr__emit_copy(e, a->dtype, a->bytes, a->bytes, "all_gather_copy_in");
     }
     tsr__storage_release(e, &flat);
@@ -211,8 +231,9 @@ static void trace_all_gather(struct tsr_engine *e, struct tsr_group *g, const st
 static void emit_all_gather(struct tsr_engine *e, const struct gather *a, struct tsr_storage *out,
                             uint16_t stream)
 {
-    tsr__operand(e, out, a->bytes * a->rank, a->bytes, TSR_READ); /* in place (R92) */
-    tsr__operand_storage(e, out, TSR_WRITE);
+    tsr_dtype dtype = a->dtype;
+    tsr__operand(e, out, a->bytes * a->rank, a->bytes, TSR_READ, dtype); /* in place (R92) */
+    tsr__operand_storage(e, out, TSR_WRITE, dtype);
     struct tsr_instr instr = {.kind = TSR_ALL_GATHER,
                               .dtype = (uint8_t)a->dtype,
                               .stream = stream,
@@ -284,8 +305,8 @@ static void copy_out_local(struct tsr_engine *e, struct tsr_group *g)
         } else if (p->param_dtype != TSR_DTYPE_NONE) {
             uint64_t bytes = p->shard_numel * tsr_dtype_bytes(p->param_dtype);
             source = cast = tsr__storage_new(e, bytes, TSR_CAT_ALL_GATHER_INPUT);
-            tsr__operand_storage(e, p->sharded, TSR_READ);
-            tsr__operand_storage(e, cast, TSR_WRITE);
+            tsr__operand_storage(e, p->sharded, TSR_READ, p->orig_dtype);
+            tsr__operand_storage(e, cast, TSR_WRITE, p->param_dtype);
             tsr__emit_copy(e, p->param_dtype, p->shard_numel * tsr_dtype_bytes(p->orig_dtype),
                            bytes, "param_cast");
         }
@@ -293,8 +314,8 @@ static void copy_out_local(struct tsr_engine *e, struct tsr_group *g)
         ensure_unsharded(e, g, p);
         if (!p->unsharded || !tsr__ok(e))
             break;
-        tsr__operand_storage(e, source, TSR_READ);
-        tsr__operand_storage(e, p->unsharded->storage, TSR_WRITE);
+        tsr__operand_storage(e, source, TSR_READ, gather_dtype(p));
+        tsr__operand_storage(e, p->unsharded->storage, TSR_WRITE, gather_dtype(p));
         tsr__emit_copy(e, (tsr_dtype)p->unsharded->dtype, p->unsharded->storage->bytes,
                        p->unsharded->storage->bytes, "param_copy");
     }
@@ -333,10 +354,10 @@ static void post_all_gather(struct tsr_engine *e, struct tsr_fsdp_param *p)
 {
     uint64_t read = 0;
     for (int i = 0; i < 4; i++) {
-        tsr__operand_storage(e, p->raw[i], TSR_READ);
+        tsr__operand_storage(e, p->raw[i], TSR_READ, TSR_DTYPE_NONE);
         read += p->raw[i] ? p->raw[i]->bytes : 0;
     }
-    tsr__operand_storage(e, p->unsharded->storage, TSR_WRITE);
+    tsr__operand_storage(e, p->unsharded->storage, TSR_WRITE, gather_dtype(p));
     tsr__emit_copy(e, (tsr_dtype)p->unsharded->dtype, read, p->unsharded->storage->bytes,
                    p->extension->post);
     if (p->extension->free_after_post && e->config.version >= TSR_TORCH_2_15)
@@ -349,19 +370,54 @@ void tsr__drop_raw(struct tsr_engine *e, struct tsr_fsdp_param *p)
         tsr__storage_release(e, &p->raw[i]);
 }
 
+/* An output that is its pieces one behind the other, padding at the end included. */
+static void split_output(struct tsr_engine *e, const struct tsr_storage *s, tsr_dtype dtype,
+                         uint32_t size)
+{
+    uint64_t n = s ? s->bytes / tsr_dtype_bytes(dtype) : 0;
+    if (n == 0)
+        return;
+    tsr__slot(e, 2);
+    tsr__operand_storage(e, s, TSR_WRITE, dtype);
+    tsr__arg(e, 1);
+    tsr__arg(e, n);
+    tsr__arg(e, 1);
+    tsr__arg(e, n / size);
+}
+
+void tsr__cut_args(struct tsr_engine *e, const struct tsr_fsdp_param *p)
+{
+    uint64_t outer = 1, inner = 1;
+    int d = p->shard_dim < 0 ? 0 : p->shard_dim, n_dims = p->param->n_dims;
+    for (int i = 0; i < n_dims; i++)
+        if (i != d)
+            *(i < d ? &outer : &inner) *= p->param->shape[i];
+    tsr__arg(e, outer);
+    tsr__arg(e, n_dims ? p->param->shape[d] : 1);
+    tsr__arg(e, inner);
+    tsr__arg(e, n_dims ? p->padded[d] : 1);
+}
+
 static void emit_split_copy(struct tsr_engine *e, struct tsr_group *g, const struct gather *a,
                             struct tsr_storage *table)
 {
-    tsr__operand_storage(e, g->result.output, TSR_READ);
-    tsr__operand_storage(e, table, TSR_READ_WRITE);
+    tsr__operand_storage(e, g->result.output, TSR_READ, a->dtype);
+    tsr__operand_storage(e, table, TSR_WRITE, TSR_DTYPE_NONE);
+    tsr__arg(e, a->size);
     uint64_t extra = 0;
     for (size_t i = 0; i < g->n_params; i++) {
         struct tsr_fsdp_param *p = g->params[i];
-        tsr__operand_storage(e, p->temp, TSR_READ_WRITE);
+        tsr__slot(e, 1);
+        tsr__operand_storage(e, p->temp, TSR_WRITE, TSR_DTYPE_NONE);
         for (int k = 0; k < 4 && p->extension; k++)
-            tsr__operand_storage(e, p->raw[k], TSR_WRITE);
-        if (!p->extension)
-            tsr__operand_storage(e, p->unsharded->storage, TSR_WRITE);
+            split_output(e, p->raw[k], TSR_U8, a->size);
+        if (!p->extension && (p->shard_dim <= 0 || a->from_slice)) {
+            split_output(e, p->unsharded->storage, gather_dtype(p), a->size);
+        } else if (!p->extension) {
+            tsr__slot(e, 2);
+            tsr__operand_storage(e, p->unsharded->storage, TSR_WRITE, gather_dtype(p));
+            tsr__cut_args(e, p);
+        }
         if (p->shard_dim > 0) /* a second pass: chunks along dim d */
             extra += p->unsharded->storage->bytes;
     }

@@ -327,7 +327,8 @@ static void emit_sum(struct tsr_engine *e, struct tsr_tensor *into, struct tsr_t
                             .name = "add",
                             .flops = (double)a->numel,
                             .bytes_read = 2 * bytes,
-                            .bytes_written = bytes};
+                            .bytes_written = bytes,
+                            .dims = {1, a->numel}};
     tsr__emit_op(e, &work);
 }
 
@@ -527,13 +528,8 @@ static void seed_roots(struct tsr_engine *e, struct tsr_tensor *const *losses, s
             tsr__tensor_like(e, losses[i], (tsr_dtype)losses[i]->dtype, TSR_CAT_TEMP);
         if (!one)
             return;
-        struct tsr_instr fill = {.kind = TSR_FILL,
-                                 .stream = e->stream,
-                                 .comm = UINT16_MAX,
-                                 .dtype = one->dtype,
-                                 .bytes = tsr__tensor_bytes(one)};
-        tsr__operand_tensor(e, one, TSR_WRITE);
-        tsr__emit(e, &fill);
+        /* the loss of a micro-batch counts as its share of the iteration's */
+        tsr__emit_fill(e, one->storage, (tsr_dtype)one->dtype, 1.0 / e->step.n_micro);
         seeds[i] = tsr_retain(one); /* the caller's gradient lives to the end of backward */
         root->grads[losses[i]->output] = one;
         root->refs++;
@@ -583,4 +579,6 @@ void tsr__backward_abandon(struct tsr_engine *e)
     e->grad_enabled = true;
     e->stream = 0;
     e->n_operands = 0;
+    e->next_slot = 0;
+    e->n_kernel_args = 0;
 }

@@ -15,39 +15,75 @@ void tsr__set_error(struct tsr_engine *e, tsr_status status)
 
 /* ---- operands and instructions --------------------------------------------------------------- */
 
-void tsr__operand(struct tsr_engine *e, const struct tsr_storage *s, uint64_t offset,
-                  uint64_t bytes, uint8_t access)
+void tsr__slot(struct tsr_engine *e, unsigned slot)
 {
-    if (!tsr__ok(e) || bytes == 0)
+    e->next_slot = (uint8_t)slot;
+}
+
+static void push_operand(struct tsr_engine *e, const struct tsr_storage *s,
+                         struct tsr_operand operand)
+{
+    operand.slot = e->next_slot++;
+    if (!tsr__ok(e) || operand.bytes == 0)
         return;
     if (!s->live) { /* e.g. unshard_in_backward off for a parameter that backward needs (R136) */
         TSR__RAISE(e, TSR_ERUNTIME,
                    "an operation of '%s' uses memory that was freed: setStorage of %llu bytes is "
                    "out of bounds for storage of size 0",
                    e->origin.module < e->n_modules ? e->module_names[e->origin.module] : "",
-                   (unsigned long long)bytes);
+                   (unsigned long long)operand.bytes);
         return;
     }
     tsr__pinned_use(e, s);
-    struct tsr_operand operand = {
-        .buffer = s->buffer, .access = access, .space = s->space, .offset = offset, .bytes = bytes};
+    operand.buffer = s->buffer;
+    operand.space = s->space;
     if (!TSR_PUSH(e->operands, e->n_operands, e->cap_operands, operand))
         TSR__RAISE(e, TSR_ENOMEM, "out of memory while emitting");
 }
 
-void tsr__operand_tensor(struct tsr_engine *e, const struct tsr_tensor *t, uint8_t access)
+void tsr__operand(struct tsr_engine *e, const struct tsr_storage *s, uint64_t offset,
+                  uint64_t bytes, uint8_t access, tsr_dtype dtype)
 {
-    if (!t)
-        return;
-    /* a view of one head as many has more elements than its storage */
-    uint64_t bytes = tsr_min_u64(tsr__tensor_bytes(t), t->storage->bytes - t->offset);
-    tsr__operand(e, t->storage, t->offset, bytes, access);
+    push_operand(e, s,
+                 (struct tsr_operand){.access = access,
+                                      .dtype = (uint8_t)dtype,
+                                      .offset = offset,
+                                      .bytes = s ? bytes : 0});
 }
 
-void tsr__operand_storage(struct tsr_engine *e, const struct tsr_storage *s, uint8_t access)
+void tsr__operand_storage(struct tsr_engine *e, const struct tsr_storage *s, uint8_t access,
+                          tsr_dtype dtype)
 {
-    if (s)
-        tsr__operand(e, s, 0, s->bytes, access);
+    tsr__operand(e, s, 0, s ? s->bytes : 0, access, dtype);
+}
+
+/* From the first byte to the last, of a slice of columns too. */
+static uint64_t extent(const struct tsr_tensor *t)
+{
+    uint64_t bytes = tsr__tensor_bytes(t);
+    if (t->pitch == 0 || bytes == 0)
+        return bytes;
+    uint64_t rows = bytes / t->width;
+    return (rows - 1) * t->pitch + tsr_min_u64(t->width, t->pitch);
+}
+
+void tsr__operand_tensor(struct tsr_engine *e, const struct tsr_tensor *t, uint8_t access)
+{
+    struct tsr_operand operand = {.access = access};
+    if (t) {
+        operand.dtype = t->dtype;
+        operand.offset = t->offset;
+        operand.bytes = extent(t);
+        operand.width = t->width;
+        operand.pitch = t->pitch;
+    }
+    push_operand(e, t ? t->storage : NULL, operand);
+}
+
+void tsr__arg(struct tsr_engine *e, uint64_t value)
+{
+    if (tsr__ok(e) && !TSR_PUSH(e->kernel_args, e->n_kernel_args, e->cap_kernel_args, value))
+        TSR__RAISE(e, TSR_ENOMEM, "out of memory while emitting");
 }
 
 static bool occupies_stream(uint8_t kind)
@@ -57,7 +93,14 @@ static bool occupies_stream(uint8_t kind)
 
 void tsr__emit(struct tsr_engine *e, struct tsr_instr *instr)
 {
+    struct tsr_work work;
     if (tsr__ok(e)) {
+        if (instr->work && e->n_kernel_args) {
+            work = *instr->work;
+            work.n_args = (uint32_t)e->n_kernel_args;
+            work.args = e->kernel_args;
+            instr->work = &work;
+        }
         if (instr->kind == TSR_HOST_WAIT || instr->kind == TSR_HOST_READ)
             tsr__pinned_settle(e);
         if (occupies_stream(instr->kind))
@@ -70,6 +113,8 @@ void tsr__emit(struct tsr_engine *e, struct tsr_instr *instr)
             tsr__set_error(e, status);
     }
     e->n_operands = 0;
+    e->next_slot = 0;
+    e->n_kernel_args = 0;
 }
 
 static struct tsr_instr blank(uint8_t kind, uint16_t stream)
@@ -102,6 +147,19 @@ void tsr__emit_copy(struct tsr_engine *e, tsr_dtype dtype, uint64_t bytes_read,
     instr.work = &w;
     instr.dtype = (uint8_t)dtype;
     instr.bytes = bytes_written;
+    tsr__emit(e, &instr);
+}
+
+void tsr__emit_fill(struct tsr_engine *e, const struct tsr_storage *s, tsr_dtype dtype,
+                    double value)
+{
+    if (!s || s->bytes == 0)
+        return;
+    struct tsr_instr instr = blank(TSR_FILL, e->stream);
+    tsr__operand_storage(e, s, TSR_WRITE, dtype);
+    instr.dtype = (uint8_t)dtype;
+    instr.bytes = s->bytes;
+    instr.factor = value;
     tsr__emit(e, &instr);
 }
 

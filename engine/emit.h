@@ -22,15 +22,24 @@ void tsr__storage_retain(struct tsr_storage *s);
 void tsr__storage_release(struct tsr_engine *e, struct tsr_storage **s);
 void tsr__storage_set_category(struct tsr_storage *s, enum tsr_category category);
 
+/* Operands of the next instruction. Each takes the next slot, also when it is NULL or empty and
+ * leaves its slot out; tsr__slot() says which slot the next one takes. */
+void tsr__slot(struct tsr_engine *e, unsigned slot);
 void tsr__operand(struct tsr_engine *e, const struct tsr_storage *s, uint64_t offset,
-                  uint64_t bytes, uint8_t access);
+                  uint64_t bytes, uint8_t access, tsr_dtype dtype);
 void tsr__operand_tensor(struct tsr_engine *e, const struct tsr_tensor *t, uint8_t access);
-void tsr__operand_storage(struct tsr_engine *e, const struct tsr_storage *s, uint8_t access);
-/* Emits what `instr` says with the operands collected so far (and forgets them). */
+void tsr__operand_storage(struct tsr_engine *e, const struct tsr_storage *s, uint8_t access,
+                          tsr_dtype dtype);
+/* Appends to the args of the next instruction (struct tsr_work). */
+void tsr__arg(struct tsr_engine *e, uint64_t value);
+/* Emits what `instr` says with the operands and args collected so far (and forgets them). */
 void tsr__emit(struct tsr_engine *e, struct tsr_instr *instr);
 void tsr__emit_op(struct tsr_engine *e, const struct tsr_work *work);
 void tsr__emit_copy(struct tsr_engine *e, tsr_dtype dtype, uint64_t bytes_read,
                     uint64_t bytes_written, const char *name);
+/* The storage becomes `value` in every element. */
+void tsr__emit_fill(struct tsr_engine *e, const struct tsr_storage *s, tsr_dtype dtype,
+                    double value);
 void tsr__emit_mark(struct tsr_engine *e, enum tsr_mark mark, uint32_t value);
 void tsr__set_phase(struct tsr_engine *e, enum tsr_phase phase, uint32_t micro);
 uint32_t tsr__new_event(struct tsr_engine *e);

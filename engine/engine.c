@@ -65,6 +65,8 @@ tsr_status tsr_engine_create(const struct tsr_engine_config *config, struct tsr_
     e->tables.rank = config->rank;
     e->origin = (struct tsr_origin){.module = TSR_NO_ID, .group = TSR_NO_ID};
     e->grad_enabled = true;
+    e->step.n_micro = 1;
+    tsr__model_numbers(e, 0, 0);
     tsr__stream_add(e, "default", TSR_ROLE_COMPUTE, 0);
     tsr_status status = e->status;
     if (status == TSR_OK)
@@ -91,6 +93,7 @@ void tsr_engine_destroy(struct tsr_engine *e)
     free(e->params);
     free(e->states);
     free(e->operands);
+    free(e->kernel_args);
     free(e->heap);
     free(e->trace_events);
     tsr_arena_fini(&e->arena);

@@ -20,6 +20,8 @@ struct tsr_reducer;
 
 struct tsr_optimizer_state;
 
+enum { TSR__MAX_REPORTS = TSR_MAX_MICRO + 1 }; /* losses and a norm */
+
 struct tsr_engine {
     tsr_status status; /* sticky */
     struct tsr_engine_config config;
@@ -49,8 +51,10 @@ struct tsr_engine {
     struct tsr_param **params;
     size_t n_params, cap_params;
     struct tsr_model_info {
-        bool int_input, loss_mse;
-        uint64_t vocab, in_dim;
+        bool int_input, loss_mse, shifts_labels;
+        uint64_t vocab, in_dim, target_dim; /* 0: the loss has no target */
+        double norm_eps, init_std;
+        struct tsr_rope rope;
         const struct tsr_llama_config *llama; /* NULL: another family */
         bool head; /* its last module can make the loss in chunks (tsr__head()) */
     } model;
@@ -75,6 +79,17 @@ struct tsr_engine {
     size_t n_trace_events, cap_trace_events;
     struct tsr_operand *operands;
     size_t n_operands, cap_operands;
+    struct tsr_pending_report { /* a value on its way to the host */
+        struct tsr_storage *host;
+        uint8_t what; /* enum tsr_report */
+        uint32_t micro;
+    } reports[TSR__MAX_REPORTS];
+    size_t n_reports;
+    uint32_t report_event; /* after the latest of them */
+    uint32_t input_event; /* after the copies of the latest batch; 0: none */
+    uint8_t next_slot; /* of the operands */
+    uint64_t *kernel_args; /* of the instruction that is put together */
+    size_t n_kernel_args, cap_kernel_args;
     struct tsr_work work; /* scratch */
 
     /* autograd */
@@ -143,7 +158,10 @@ void tsr__set_error(struct tsr_engine *e, tsr_status status);
 struct tsr_tensor *tsr__tp_enter(struct tsr_engine *e, struct tsr_tensor *x);
 struct tsr_tensor *tsr__tp_leave(struct tsr_engine *e, struct tsr_tensor *x);
 /* All-reduce in place over the tensor-parallel ranks; nothing without tensor parallelism. */
-void tsr__tp_sum(struct tsr_engine *e, struct tsr_tensor *x);
+/* Epsilon of norms and standard deviation of initial matrices; 0: the usual ones. */
+void tsr__model_numbers(struct tsr_engine *e, double norm_eps, double init_std);
+bool tsr__tp_is_sharded(const struct tsr_param *p);
+void tsr__tp_reduce(struct tsr_engine *e, struct tsr_tensor *x, uint8_t reduce_op);
 void tsr__tp_reduce_partial(struct tsr_engine *e, const struct tsr_param *p,
                             struct tsr_tensor *grad);
 
@@ -204,6 +222,9 @@ void tsr__optimizer_step(struct tsr_engine *e);
 void tsr__clip(struct tsr_engine *e);
 /* The gradient of a parameter as the optimizer sees it: its storage; NULL if there is none. */
 struct tsr_storage *tsr__param_grad(const struct tsr_param *p);
+uint64_t tsr__param_grad_offset(const struct tsr_param *p); /* bytes into it */
+/* The value of one f32 on the device goes to the host, asynchronously (step.report). */
+void tsr__report_value(struct tsr_engine *e, uint8_t what, uint32_t micro, struct tsr_storage *s);
 uint64_t tsr__param_local_numel(const struct tsr_param *p);
 struct tsr_storage *tsr__param_storage(const struct tsr_param *p);
 /* Parameters in module order (tied ones once); *n gets their number. */

@@ -34,7 +34,8 @@ struct tsr_fsdp_param {
     struct tsr_tensor *unsharded;                    /* created once (R105) */
     struct tsr_storage *temp;    /* copy-in of the running unshard: H2D or cast copy */
     struct tsr_tensor *acc_grad; /* unsharded accumulated gradient, reduce dtype */
-    struct tsr_storage *grad;    /* sharded gradient: a view of the group's flat buffer */
+    struct tsr_storage *grad;    /* sharded gradient: a view of the group's flat buffer ... */
+    uint64_t grad_offset;        /* ... in bytes */
     uint32_t d2h_event;          /* 0: none */
     const struct tsr_gather_extension *extension; /* borrowed; NULL: the shard itself travels */
     struct tsr_storage *raw[4];                   /* its gathered inputs */
@@ -199,6 +200,8 @@ struct tsr_reduce_item {
 void tsr__all_gather_issue(struct tsr_engine *e, struct tsr_group *g, bool async_op,
                            uint16_t copy_in, uint16_t all_gather);
 void tsr__all_gather_copy_out(struct tsr_engine *e, struct tsr_group *g);
+/* Args of a kernel: how the parameter is cut (KERNELS.md). */
+void tsr__cut_args(struct tsr_engine *e, const struct tsr_fsdp_param *p);
 /* Hands a user's collective its two tensors (taken over) and lets it emit on `stream`. */
 void tsr__run_custom(struct tsr_engine *e, const struct tsr_custom_comm *custom,
                      const struct tsr_custom_call *call, struct tsr_tensor *out,

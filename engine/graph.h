@@ -41,6 +41,7 @@ struct tsr_tensor {
     bool is_view; /* does not own the storage's only handle: an incoming sum may not write to it */
     uint64_t dims[4], numel;
     uint64_t offset; /* bytes into the storage */
+    uint32_t width, pitch; /* bytes, of a slice of columns; see struct tsr_operand */
     struct tsr_storage *storage;
     struct tsr_node *grad_fn;     /* the node that made it; leaves: NULL */
     int output;                   /* of grad_fn */
@@ -92,6 +93,7 @@ struct tsr_node {
     bool recompute;           /* made while recomputing */
     struct tsr_tensor *w[2];  /* parameters that it reads (borrowed: their handles outlive nodes) */
     uint64_t a[TSR_MAX_DIMS]; /* sizes that the backward needs */
+    double number;            /* a constant factor, an epsilon */
     void *ptr;                /* group, module, ... of special nodes */
     const char *label;        /* name of the backward kernel, where one function serves several */
     struct tsr_node *next_free;

@@ -321,5 +321,6 @@ tsr_status tsr_model_gpt2(struct tsr_engine *e, const struct tsr_gpt2_config *co
     e->model.int_input = true;
     e->model.vocab = config->vocab_size;
     e->model.head = true;
+    tsr__model_numbers(e, config->norm_eps, config->init_std);
     return e->status;
 }

@@ -418,6 +418,8 @@ tsr_status tsr_model_llama(struct tsr_engine *e, const struct tsr_llama_config *
     e->model.int_input = true;
     e->model.vocab = config->vocab_size;
     e->model.llama = &m->c;
+    tsr__model_numbers(e, config->norm_eps, config->init_std);
+    e->model.rope = config->rope;
     e->model.head = true;
     if (config->impl == TSR_IMPL_PLAIN)
         root->buffer_bytes[0] = 4 * config->max_positions * config->head_dim; /* complex angles */

@@ -1,6 +1,8 @@
 /* model_transformers.c: operations of transformers' modules (model_transformers.h). */
 #include "model_transformers.h"
 
+#include <math.h>
+
 #include "ops_common.h"
 
 /* ---- small pieces ---------------------------------------------------------------------------- */
@@ -25,9 +27,18 @@ static struct tsr_tensor *plain(struct tsr_engine *e, struct tsr_tensor *x, cons
     return x ? tsr__op_unary(e, x, name, (tsr_dtype)x->dtype, backward, saves) : NULL;
 }
 
-static struct tsr_tensor *scaled(struct tsr_engine *e, struct tsr_tensor *x, const char *name)
+static struct tsr_tensor *scaled(struct tsr_engine *e, struct tsr_tensor *x, const char *name,
+                                 double by)
 {
-    return plain(e, x, name, tsr__backward_scale, TSR_SAVES_NOTHING);
+    return x ? tsr__op_unary_by(e, x, name, (tsr_dtype)x->dtype, tsr__backward_scale,
+                                TSR_SAVES_NOTHING, by)
+             : NULL;
+}
+
+static void by_number(struct tsr_engine *e, const char *name, struct tsr_tensor *x,
+                      struct tsr_tensor *y, double number)
+{
+    tsr__emit_pointwise_with(e, name, &x, 1, y, &(struct tsr_pointwise){.constant = number});
 }
 
 /* ---- position ids and mask ------------------------------------------------------------------- */
@@ -185,46 +196,42 @@ static struct tsr_tensor *by_table(struct tsr_engine *e, struct tsr_tensor *x,
     return y;
 }
 
-/* a: rows and width of the whole, layout of its gradient */
-static void half_backward(struct tsr_engine *e, struct tsr_node *node, struct tsr_tensor **grad_out,
-                          struct tsr_tensor **grad_in)
+/* One half of every head: 0 the lower, 1 the upper. */
+static struct tsr_tensor *half_of(struct tsr_engine *e, struct tsr_tensor *x, uint64_t heads,
+                                  unsigned which)
 {
-    grad_in[0] = tsr__tensor_new(e, (tsr_dtype)grad_out[0]->dtype, 2, node->a, TSR_CAT_TEMP);
-    tsr__emit_pointwise(e, "slice_backward", grad_out, 1, grad_in[0]);
-    if (grad_in[0])
-        grad_in[0]->layout = (uint8_t)node->a[2];
-}
-
-/* One half of every head. */
-static struct tsr_tensor *half_of(struct tsr_engine *e, struct tsr_tensor *x, uint64_t heads)
-{
-    if (!x)
-        return NULL;
     enum tsr_layout layout = heads > 1 ? TSR_LAYOUT_HEADS : TSR_LAYOUT_TOKENS;
-    return tsr__op_alias(e, x, "Slice", (uint64_t[]){x->dims[0], x->dims[1] / 2}, half_backward,
-                         (uint64_t[]){x->dims[0], x->dims[1], layout});
+    uint64_t d = x ? x->dims[1] / heads : 0;
+    return tsr__slice_heads(e, x, d, d / 2, which * (d / 2), layout);
 }
 
-/* Both gradients are views of the incoming one. */
+/* Both gradients are views of the incoming one. a[0]: head size of the parts */
 static void cat_backward(struct tsr_engine *e, struct tsr_node *node, struct tsr_tensor **grad_out,
                          struct tsr_tensor **grad_in)
 {
     struct tsr_tensor *g = grad_out[0];
     uint64_t dims[2] = {g->dims[0], g->dims[1] / 2};
-    for (int i = 0; i < 2; i++)
-        if (node->edges[i].node)
-            grad_in[i] = tsr__tensor_view(e, g->storage, (tsr_dtype)g->dtype, 2, dims);
+    for (unsigned i = 0; i < 2; i++) {
+        if (!node->edges[i].node)
+            continue;
+        grad_in[i] = tsr__tensor_view(e, g->storage, (tsr_dtype)g->dtype, 2, dims);
+        tsr__as_columns(grad_in[i], i * node->a[0], node->a[0], 2 * node->a[0]);
+    }
 }
 
 static struct tsr_tensor *rotate_half(struct tsr_engine *e, struct tsr_tensor *x, uint64_t heads)
 {
-    struct tsr_tensor *low = half_of(e, x, heads), *high = half_of(e, x, heads);
-    struct tsr_tensor *negated = scaled(e, high, "neg");
+    struct tsr_tensor *low = half_of(e, x, heads, 0), *high = half_of(e, x, heads, 1);
+    uint64_t d = x ? x->dims[1] / heads / 2 : 0;
+    struct tsr_tensor *negated = scaled(e, high, "neg", -1);
     struct tsr_tensor *in[2] = {negated, low}, *y = NULL;
     struct tsr_node *node = x && negated ? tsr__node_new(e, "Cat", cat_backward, in, 2) : NULL;
     if (x && negated)
         y = tsr__tensor_like(e, x, (tsr_dtype)x->dtype, tsr__result_category(e));
-    tsr__emit_pointwise(e, "cat", in, 2, y);
+    tsr__emit_pointwise_with(e, "cat", in, 2, y,
+                             &(struct tsr_pointwise){.n_args = 2, .args = {d, d}});
+    if (node)
+        node->a[0] = d;
     if (y)
         tsr__node_output(node, y, 0);
     else
@@ -276,8 +283,8 @@ struct tsr_tensor *tsr__hf_attention(struct tsr_engine *e, struct tsr_tensor *q,
     }
     uint64_t times = s->kv_heads ? s->heads / s->kv_heads : 1;
     enum tsr_layout layout = s->kv_heads > 1 ? TSR_LAYOUT_HEADS : TSR_LAYOUT_TOKENS;
-    struct tsr_tensor *keys = tsr__op_repeat(e, k, times, s->kv_heads > 1, layout);
-    struct tsr_tensor *values = tsr__op_repeat(e, v, times, s->kv_heads > 1, layout);
+    struct tsr_tensor *keys = tsr__op_repeat(e, k, times, s->head_dim, s->kv_heads > 1, layout);
+    struct tsr_tensor *values = tsr__op_repeat(e, v, times, s->head_dim, s->kv_heads > 1, layout);
     if (times > 1 && s->kv_heads > 1 && keys && values) /* in the order of heads */
         keys->layout = values->layout = TSR_LAYOUT_HEADS;
     struct tsr_tensor *mask = mask_numbers(e, (tsr_dtype)q->dtype);
@@ -298,9 +305,9 @@ static void cube_backward(struct tsr_engine *e, struct tsr_node *node, struct ts
 {
     struct tsr_tensor *x = tsr__node_saved(e, node, 0);
     struct tsr_tensor *power = temp_like(e, x);
-    tsr__emit_pointwise(e, "pow", &x, 1, power);
+    by_number(e, "pow", x, power, 2);
     struct tsr_tensor *thrice = temp_like(e, x);
-    tsr__emit_pointwise(e, "mul_scalar", &power, 1, thrice);
+    by_number(e, "mul_scalar", power, thrice, 3);
     grad_in[0] = temp_like(e, x);
     tsr__emit_pointwise(e, "mul", (struct tsr_tensor *[]){grad_out[0], thrice}, 2, grad_in[0]);
     tsr_release(e, power);
@@ -319,17 +326,20 @@ static void tanh_backward(struct tsr_engine *e, struct tsr_node *node, struct ts
 
 struct tsr_tensor *tsr__hf_gelu(struct tsr_engine *e, struct tsr_tensor *x)
 {
-    struct tsr_tensor *half = scaled(e, x, "mul_scalar");
-    struct tsr_tensor *cube = plain(e, x, "pow", cube_backward, TSR_SAVES_INPUT);
-    struct tsr_tensor *part = scaled(e, cube, "mul_scalar");
+    struct tsr_tensor *half = scaled(e, x, "mul_scalar", 0.5);
+    struct tsr_tensor *cube = x ? tsr__op_unary_by(e, x, "pow", (tsr_dtype)x->dtype, cube_backward,
+                                                   TSR_SAVES_INPUT, 3)
+                                : NULL;
+    struct tsr_tensor *part = scaled(e, cube, "mul_scalar", 0.044715);
     tsr_release(e, cube);
     struct tsr_tensor *sum = tsr_op_add(e, x, part);
     tsr_release(e, part);
-    struct tsr_tensor *inner = scaled(e, sum, "mul_scalar");
+    struct tsr_tensor *inner = scaled(e, sum, "mul_scalar", sqrt(2 / 3.14159265358979323846));
     tsr_release(e, sum);
     struct tsr_tensor *bent = plain(e, inner, "tanh", tanh_backward, TSR_SAVES_RESULT);
     tsr_release(e, inner);
-    struct tsr_tensor *above = plain(e, bent, "add_scalar", tsr__backward_pass, TSR_SAVES_NOTHING);
+    struct tsr_tensor *above = tsr__op_unary_by(e, bent, "add_scalar", bent ? (tsr_dtype)bent->dtype : TSR_F32,
+                                                tsr__backward_pass, TSR_SAVES_NOTHING, 1);
     tsr_release(e, bent);
     struct tsr_tensor *y = tsr_op_mul(e, half, above);
     tsr_release(e, half);

@@ -211,6 +211,7 @@ tsr_status tsr_model_tree(struct tsr_engine *e, const struct tsr_tree_config *co
     e->model.vocab = config->tokens;
     e->model.in_dim = config->in_dim;
     e->model.loss_mse = config->loss_mse;
+    e->model.target_dim = config->loss_mse ? config->target_dim : 0;
     tsr_dtype dtype = config->param_dtype != TSR_DTYPE_NONE ? config->param_dtype : TSR_F32;
     return build(e, NULL, &config->root, dtype);
 }

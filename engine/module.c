@@ -108,6 +108,20 @@ bool tsr__param_place(struct tsr_engine *e, struct tsr_module *m, const char *na
     return place.name && TSR__ARENA_PUSH(e, m->params, m->n_params, m->cap_params, place);
 }
 
+void tsr__model_numbers(struct tsr_engine *e, double norm_eps, double init_std)
+{
+    e->model.norm_eps = norm_eps > 0 ? norm_eps : 1e-5;
+    e->model.init_std = init_std > 0 ? init_std : 0.02;
+}
+
+/* Weights of norms are 1, biases 0, all else normal. */
+static void set_init(const struct tsr_module *m, struct tsr_param *p)
+{
+    bool norm = m->type_name && strstr(m->type_name, "Norm"), bias = !strcmp(p->name, "bias");
+    p->init = norm || bias ? TSR_INIT_CONSTANT : TSR_INIT_NORMAL;
+    p->init_constant = norm && !bias ? 1 : 0;
+}
+
 struct tsr_param *tsr__param_new(struct tsr_engine *e, struct tsr_module *m, const char *name,
                                  int n_dims, const uint64_t *shape, tsr_dtype dtype)
 {
@@ -118,11 +132,16 @@ struct tsr_param *tsr__param_new(struct tsr_engine *e, struct tsr_module *m, con
     }
     p->name = tsr_arena_strdup(&e->arena, name);
     p->fqn = join_fqn(e, m->fqn, name);
+    if (!p->name || !p->fqn) {
+        TSR__RAISE(e, TSR_ENOMEM, "out of memory while building the model");
+        return NULL;
+    }
     p->n_dims = n_dims;
     p->numel = 1;
     p->dtype = dtype;
     p->requires_grad = true;
     p->id = (uint32_t)e->n_params;
+    set_init(m, p);
     bool fits = n_dims >= 0 && n_dims <= 4;
     for (int i = 0; fits && i < n_dims; i++) {
         p->shape[i] = shape[i];
@@ -133,7 +152,7 @@ struct tsr_param *tsr__param_new(struct tsr_engine *e, struct tsr_module *m, con
         TSR__RAISE(e, TSR_EVALUE, "parameter %s: its size does not fit into 64 bits", p->fqn);
         return NULL;
     }
-    if (!p->name || !p->fqn || !TSR_PUSH(e->params, e->n_params, e->cap_params, p) ||
+    if (!TSR_PUSH(e->params, e->n_params, e->cap_params, p) ||
         !tsr__param_place(e, m, name, p)) {
         TSR__RAISE(e, TSR_ENOMEM, "out of memory while building the model");
         return NULL;

@@ -20,6 +20,8 @@ struct tsr_param {
     uint64_t shape[4], numel;
     tsr_dtype dtype;
     bool requires_grad, meta, noncontiguous;
+    uint8_t init;         /* enum tsr_init_kind */
+    double init_constant; /* standard deviation (0: the model's), or the value */
     uint32_t id;
     struct tsr_fsdp_param *fsdp; /* NULL: not managed */
     struct tsr_tensor *value;    /* what the module computes with now; NULL: sharded */

@@ -1,13 +1,15 @@
 /* ops_attention.c: causal attention: which kernel eager PyTorch takes, and the fused ones, flash
  * and memory-efficient. Order and sizes of allocations: operators.md, sections 7 and 9.
  */
+#include <math.h>
+
 #include "ops_common.h"
 
 /* ---- attention kernels ----------------------------------------------------------------------- */
 static void emit_attention(struct tsr_engine *e, const char *name, bool backward,
                            const struct tsr_attention_shape *s, uint64_t key_heads, bool causal,
-                           struct tsr_tensor *const *in, int n_in, struct tsr_tensor *const *out,
-                           int n_out)
+                           double scale, struct tsr_tensor *const *in, int n_in,
+                           struct tsr_tensor *const *out, int n_out)
 {
     uint64_t read = 0, written = 0;
     for (int i = 0; i < n_in; i++) {
@@ -29,12 +31,18 @@ static void emit_attention(struct tsr_engine *e, const char *name, bool backward
                             .model_flops = backward ? 2 * pair : pair,
                             .bytes_read = read,
                             .bytes_written = written,
-                            .dims = {s->batch, s->heads, key_heads, s->seq, s->seq, s->head_dim}};
+                            .dims = {s->batch, s->heads, key_heads, s->seq, s->seq, s->head_dim},
+                            .constants = {scale}};
     tsr__emit_op(e, &work);
 }
 
 /* a: batch, seq, heads, heads of k and v, head size as the kernel sees it, flags */
 enum { FLASH = 1, PADDED = 2, MASKED = 4 };
+
+static double scale_of(const struct tsr_attention_shape *s)
+{
+    return 1 / sqrt((double)s->head_dim);
+}
 
 static struct tsr_attention_shape shape_of(const struct tsr_node *node)
 {
@@ -96,7 +104,7 @@ static void attention_backward(struct tsr_engine *e, struct tsr_node *node,
     struct tsr_tensor *in[6] = {saved[0], saved[1], saved[2], saved[3], saved[4], grad_out[0]};
     if (tsr__ok(e))
         emit_attention(e, flash ? "flash_attention_backward" : "efficient_attention_backward", true,
-                       &s, s.kv_heads, !(node->a[5] & MASKED), in, 6, grad_in, 3);
+                       &s, s.kv_heads, !(node->a[5] & MASKED), node->number, in, 6, grad_in, 3);
     for (int i = 0; i < MAX_SCRATCH; i++)
         tsr_release(e, work[i]);
     for (int i = 0; i < 7; i++)
@@ -105,7 +113,7 @@ static void attention_backward(struct tsr_engine *e, struct tsr_node *node,
 
 /* What a forward kernel returns: result, log-sum-exp, and flash's random state. */
 static void run_kernel(struct tsr_engine *e, struct tsr_tensor *const qkv[3],
-                       const struct tsr_attention_shape *s, unsigned flags,
+                       const struct tsr_attention_shape *s, unsigned flags, double scale,
                        struct tsr_tensor *out[4])
 {
     bool flash = flags & FLASH;
@@ -129,14 +137,15 @@ static void run_kernel(struct tsr_engine *e, struct tsr_tensor *const qkv[3],
     }
     if (tsr__ok(e))
         emit_attention(e, flash ? "flash_attention" : "efficient_attention", false, s, s->kv_heads,
-                       !(flags & MASKED), qkv, 3, out, 2);
+                       !(flags & MASKED), scale, qkv, 3, out, 2);
     tsr_release(e, work[0]);
     tsr_release(e, work[1]);
 }
 
 /* Takes the kept results of a selective checkpoint, or runs the kernel. */
 static void results(struct tsr_engine *e, struct tsr_tensor *const qkv[3],
-                    const struct tsr_attention_shape *s, unsigned flags, struct tsr_tensor *out[4])
+                    const struct tsr_attention_shape *s, unsigned flags, double scale,
+                    struct tsr_tensor *out[4])
 {
     bool kept = tsr__selective_keeps(e, false);
     int n = flags & FLASH ? 4 : 2;
@@ -145,14 +154,14 @@ static void results(struct tsr_engine *e, struct tsr_tensor *const qkv[3],
             out[i] = tsr__selective_take(e);
         return;
     }
-    run_kernel(e, qkv, s, flags, out);
+    run_kernel(e, qkv, s, flags, scale, out);
     for (int i = 0; i < n && kept; i++)
         tsr__selective_put(e, out[i]);
 }
 
 static struct tsr_tensor *fused_attention(struct tsr_engine *e, struct tsr_tensor *const qkv[3],
                                           const struct tsr_attention_shape *s,
-                                          struct tsr_tensor *mask, unsigned flags)
+                                          struct tsr_tensor *mask, unsigned flags, double scale)
 {
     struct tsr_tensor *out[4] = {NULL};
     if (!qkv[0] || !qkv[1] || !qkv[2])
@@ -164,8 +173,9 @@ static struct tsr_tensor *fused_attention(struct tsr_engine *e, struct tsr_tenso
         uint64_t a[TSR_MAX_DIMS] = {s->batch, s->seq, s->heads, s->kv_heads, s->head_dim, flags};
         for (int i = 0; i < TSR_MAX_DIMS; i++)
             node->a[i] = a[i];
+        node->number = scale;
     }
-    results(e, qkv, s, flags, out);
+    results(e, qkv, s, flags, scale, out);
     tsr__node_save_result(e, node, out[0]);
     for (int i = 1; i < 4; i++) {
         tsr__node_save(e, node, out[i]);
@@ -185,44 +195,59 @@ static void pad_backward(struct tsr_engine *e, struct tsr_node *node, struct tsr
                          struct tsr_tensor **grad_in)
 {
     grad_in[0] = tsr__tensor_new(e, (tsr_dtype)grad_out[0]->dtype, 2, node->a, TSR_CAT_TEMP);
-    tsr__emit_pointwise(e, "pad_backward", grad_out, 1, grad_in[0]);
+    tsr__emit_pointwise_with(
+        e, "pad_backward", grad_out, 1, grad_in[0],
+        &(struct tsr_pointwise){.n_args = 3, .args = {node->a[4], node->a[3]}});
     if (grad_in[0])
         grad_in[0]->layout = (uint8_t)node->a[2];
 }
 
-static struct tsr_tensor *pad(struct tsr_engine *e, struct tsr_tensor *x, uint64_t width,
-                              enum tsr_layout layout)
+/* from, to: head sizes. */
+static struct tsr_tensor *pad(struct tsr_engine *e, struct tsr_tensor *x, uint64_t from,
+                              uint64_t to, enum tsr_layout layout)
 {
     struct tsr_node *node = tsr__node_new(e, "Pad", pad_backward, &x, 1);
     if (node) {
         node->a[0] = x->dims[0];
         node->a[1] = x->dims[1];
         node->a[2] = layout;
+        node->a[3] = from;
+        node->a[4] = to;
     }
-    uint64_t dims[2] = {x->dims[0], width};
+    uint64_t dims[2] = {x->dims[0], x->dims[1] / from * to};
     struct tsr_tensor *y =
         tsr__tensor_new(e, (tsr_dtype)x->dtype, 2, dims, tsr__result_category(e));
     if (!y)
         return tsr__op_abort(e, node);
-    tsr__emit_pointwise(e, "pad", &x, 1, y);
+    tsr__emit_pointwise_with(e, "pad", &x, 1, y,
+                             &(struct tsr_pointwise){.n_args = 3, .args = {from, to}});
     tsr__node_output(node, y, 0);
     return y;
 }
 
-/* a: rows, width of the padded */
-static void slice_backward(struct tsr_engine *e, struct tsr_node *node,
-                           struct tsr_tensor **grad_out, struct tsr_tensor **grad_in)
+/* a: rows and width of the padded, head sizes of the padded and the slice, offset in the head,
+ * layout of the gradient */
+void tsr__slice_backward(struct tsr_engine *e, struct tsr_node *node, struct tsr_tensor **grad_out,
+                         struct tsr_tensor **grad_in)
 {
+    const struct tsr_pointwise p = {.n_args = 3, .args = {node->a[3], node->a[2], node->a[4]}};
     grad_in[0] = tsr__tensor_new(e, (tsr_dtype)grad_out[0]->dtype, 2, node->a, TSR_CAT_TEMP);
-    tsr__emit_pointwise(e, "slice_backward", grad_out, 1, grad_in[0]);
+    tsr__emit_pointwise_with(e, "slice_backward", grad_out, 1, grad_in[0], &p);
+    if (grad_in[0])
+        grad_in[0]->layout = (uint8_t)node->a[5];
 }
 
-static struct tsr_tensor *slice(struct tsr_engine *e, struct tsr_tensor *x, uint64_t width)
+struct tsr_tensor *tsr__slice_heads(struct tsr_engine *e, struct tsr_tensor *x, uint64_t from,
+                                    uint64_t to, uint64_t offset, enum tsr_layout layout)
 {
     if (!x)
         return NULL;
-    return tsr__op_alias(e, x, "Slice", (uint64_t[]){x->dims[0], width}, slice_backward,
-                         (uint64_t[]){x->dims[0], x->dims[1], 0});
+    struct tsr_tensor *y =
+        tsr__op_alias(e, x, "Slice", (uint64_t[]){x->dims[0], x->dims[1] / from * to},
+                      tsr__slice_backward, (uint64_t[TSR_MAX_DIMS]){x->dims[0], x->dims[1], from,
+                                                                    to, offset, layout});
+    tsr__as_columns(y, offset, to, from);
+    return y;
 }
 
 struct tsr_tensor *tsr_op_contiguous(struct tsr_engine *e, struct tsr_tensor *x)
@@ -240,11 +265,12 @@ static struct tsr_tensor *padded_flash(struct tsr_engine *e, struct tsr_tensor *
     wide.head_dim = tsr_round_up(s->head_dim, 8);
     for (int i = 0; i < 3; i++) {
         uint64_t heads = i ? s->kv_heads : s->heads;
-        padded[i] =
-            pad(e, qkv[i], heads * wide.head_dim, heads > 1 ? TSR_LAYOUT_HEADS : TSR_LAYOUT_TOKENS);
+        padded[i] = pad(e, qkv[i], s->head_dim, wide.head_dim,
+                        heads > 1 ? TSR_LAYOUT_HEADS : TSR_LAYOUT_TOKENS);
     }
-    struct tsr_tensor *whole = fused_attention(e, padded, &wide, NULL, FLASH | PADDED);
-    struct tsr_tensor *part = slice(e, whole, s->heads * s->head_dim);
+    struct tsr_tensor *whole = fused_attention(e, padded, &wide, NULL, FLASH | PADDED, scale_of(s));
+    struct tsr_tensor *part =
+        tsr__slice_heads(e, whole, wide.head_dim, s->head_dim, 0, TSR_LAYOUT_TOKENS);
     tsr_release(e, whole);
     for (int i = 0; i < 3; i++)
         tsr_release(e, padded[i]);
@@ -273,11 +299,11 @@ struct tsr_tensor *tsr_op_attention(struct tsr_engine *e, struct tsr_tensor *q,
     struct tsr_tensor *o = NULL;
     bool padded = s.head_dim % 8 != 0;
     if (variant == TSR_SDPA_FLASH && half && !padded)
-        return fused_attention(e, qkv, &s, NULL, FLASH);
+        return fused_attention(e, qkv, &s, NULL, FLASH, scale_of(&s));
     if (variant == TSR_SDPA_FLASH && half)
         o = padded_flash(e, qkv, &s);
     else if (variant != TSR_SDPA_MATH && s.kv_heads == s.heads && s.head_dim % (half ? 8 : 4) == 0)
-        return fused_attention(e, qkv, &s, NULL, 0);
+        return fused_attention(e, qkv, &s, NULL, 0, scale_of(&s));
     else
         o = tsr__math_attention(e, qkv, &s, NULL);
     bool sliced = variant == TSR_SDPA_FLASH && half;
@@ -314,7 +340,7 @@ struct tsr_tensor *tsr__masked_attention(struct tsr_engine *e, struct tsr_tensor
     struct tsr_tensor *o = NULL;
     if (e->config.attention != TSR_SDPA_MATH && s.head_dim % (half ? 8 : 4) == 0) {
         mask = aligned_mask(e, &s, mask);
-        o = fused_attention(e, qkv, &s, mask, MASKED);
+        o = fused_attention(e, qkv, &s, mask, MASKED, scale_of(&s));
     } else {
         o = tsr__math_attention(e, qkv, &s, mask);
         if (o && s.heads > 1)

@@ -17,8 +17,8 @@ void tsr__emit_column_sum(struct tsr_engine *e, const char *name, struct tsr_ten
     struct tsr_tensor *partial = tsr__workspace(e, scratch.partial);
     struct tsr_tensor *semaphores = tsr__workspace(e, scratch.semaphores);
     tsr__operand_tensor(e, x, TSR_READ);
-    tsr__operand_tensor(e, partial, TSR_READ_WRITE);
-    tsr__operand_tensor(e, semaphores, TSR_READ_WRITE);
+    tsr__operand_tensor(e, partial, TSR_WRITE);
+    tsr__operand_tensor(e, semaphores, TSR_WRITE);
     tsr__operand_tensor(e, out, TSR_WRITE);
     struct tsr_work work = {.op = TSR_OP_REDUCTION,
                             .dtype = x->dtype,
@@ -53,12 +53,18 @@ void tsr__take_workspace(struct tsr_engine *e, bool biased)
 
 void tsr__emit_gemm(struct tsr_engine *e, const char *name, struct tsr_tensor *a,
                     struct tsr_tensor *b, struct tsr_tensor *extra, struct tsr_tensor *out,
-                    const uint64_t mnk_batch[4])
+                    const struct tsr_gemm *gemm)
 {
+    const uint64_t *mnk_batch = gemm->mnk_batch;
     double flops = 2.0;
-    if (!a || !b || !out)
+    if (!a || !b || !out || !tsr__ok(e))
         return;
-    struct tsr_work work = {.op = TSR_OP_GEMM, .dtype = out->dtype, .name = name};
+    struct tsr_work work = {.op = TSR_OP_GEMM,
+                            .dtype = out->dtype,
+                            .name = name,
+                            .constants = {gemm->scale},
+                            .n_args = gemm->n_args,
+                            .args = gemm->args};
     for (int i = 0; i < 4; i++) {
         flops *= (double)mnk_batch[i];
         work.dims[i] = mnk_batch[i];
@@ -75,6 +81,15 @@ void tsr__emit_gemm(struct tsr_engine *e, const char *name, struct tsr_tensor *a
     tsr__emit_op(e, &work);
 }
 
+/* A product with a weight, which is stored as (out, in), or (in, out) if transposed. */
+static void linear_gemm(struct tsr_engine *e, const char *name, struct tsr_tensor *const in[3],
+                        struct tsr_tensor *out, const uint64_t mnk[3], bool transposed)
+{
+    const uint64_t arg = transposed;
+    const struct tsr_gemm gemm = {{mnk[0], mnk[1], mnk[2], 1}, 1, 1, &arg};
+    tsr__emit_gemm(e, name, in[0], in[1], in[2], out, &gemm);
+}
+
 enum { LINEAR_CONV1D = 1, LINEAR_BIASED = 2 };
 /* Edges in PyTorch's order (addmm: bias, input, weight): leaves receive gradients in this order. */
 enum { EDGE_BIAS, EDGE_INPUT, EDGE_WEIGHT };
@@ -88,8 +103,8 @@ static void linear_weight_grad(struct tsr_engine *e, struct tsr_node *node, stru
         e, w, (tsr_dtype)w->dtype, tsr__grad_category(e, node->edges[EDGE_WEIGHT].node));
     if (x && grad && tsr__ok(e)) {
         grad->is_view = !(node->a[3] & LINEAR_BIASED);
-        tsr__emit_gemm(e, "mm_weight_grad", g, x, NULL, grad,
-                       (uint64_t[]){node->a[1], node->a[2], node->a[0], 1});
+        linear_gemm(e, "mm_weight_grad", (struct tsr_tensor *[]){g, x, NULL}, grad,
+                    (uint64_t[]){node->a[1], node->a[2], node->a[0]}, node->a[3] & LINEAR_CONV1D);
         tsr__take_workspace(e, false);
     }
     grad_in[EDGE_WEIGHT] = grad;
@@ -103,8 +118,8 @@ static void linear_input_grad(struct tsr_engine *e, struct tsr_node *node, struc
     struct tsr_tensor *grad = tsr__tensor_new(e, (tsr_dtype)g->dtype, 2, dims, TSR_CAT_TEMP);
     if (grad) {
         grad->is_view = true; /* a reshaped view of the product's result */
-        tsr__emit_gemm(e, "mm_input_grad", g, w, NULL, grad,
-                       (uint64_t[]){node->a[0], node->a[2], node->a[1], 1});
+        linear_gemm(e, "mm_input_grad", (struct tsr_tensor *[]){g, w, NULL}, grad,
+                    (uint64_t[]){node->a[0], node->a[2], node->a[1]}, node->a[3] & LINEAR_CONV1D);
         tsr__take_workspace(e, false);
     }
     grad_in[EDGE_INPUT] = grad;
@@ -183,7 +198,8 @@ static struct tsr_tensor *linear(struct tsr_engine *e, struct tsr_tensor *x, str
     if (!y)
         return tsr__op_abort(e, node);
     if (!reuse) {
-        tsr__emit_gemm(e, b ? "addmm" : "mm", x, w, b, y, (uint64_t[]){rows, out, in, 1});
+        linear_gemm(e, b ? "addmm" : "mm", (struct tsr_tensor *[]){x, w, b}, y,
+                    (uint64_t[]){rows, out, in}, flags & LINEAR_CONV1D);
         tsr__take_workspace(e, b != NULL);
     }
     if (kept && !reuse)
@@ -210,7 +226,9 @@ static void norm_backward(struct tsr_engine *e, struct tsr_node *node, struct ts
                           struct tsr_tensor **grad_in)
 {
     struct tsr_tensor *x = tsr__node_saved(e, node, 0), *g = grad_out[0], *gx = NULL, *gw = NULL;
-    struct tsr_tensor *gb = NULL, *w = node->w[0], *b = node->w[1];
+    struct tsr_tensor *gb = NULL, *w = node->w[0], *b = node->w[1], *stat[2] = {NULL, NULL};
+    for (int i = 0; i < (b ? 2 : 1); i++)
+        stat[i] = tsr__node_saved(e, node, 1 + i);
     if (node->edges[0].node)
         gx = tsr__tensor_like(e, x, x ? (tsr_dtype)x->dtype : TSR_F32, TSR_CAT_TEMP);
     if (node->edges[1].node)
@@ -226,16 +244,21 @@ static void norm_backward(struct tsr_engine *e, struct tsr_node *node, struct ts
         tsr__operand_tensor(e, gx, TSR_WRITE);
         tsr__operand_tensor(e, gw, TSR_WRITE);
         tsr__operand_tensor(e, gb, TSR_WRITE);
+        for (int i = 0; i < 2; i++)
+            tsr__operand_tensor(e, stat[i], TSR_READ);
         struct tsr_work work = {.op = TSR_OP_NORM_BWD,
                                 .dtype = x->dtype,
                                 .name = b ? "layer_norm_backward" : "rms_norm_backward",
                                 .flops = 8.0 * (double)x->numel,
                                 .bytes_read = tsr__tensor_bytes(g) + tsr__tensor_bytes(x),
                                 .bytes_written = gx ? tsr__tensor_bytes(gx) : 0,
-                                .dims = {node->a[0], node->a[1]}};
+                                .dims = {node->a[0], node->a[1]},
+                                .constants = {e->model.norm_eps}};
         tsr__emit_op(e, &work);
     }
     tsr_release(e, x);
+    tsr_release(e, stat[0]);
+    tsr_release(e, stat[1]);
     grad_in[0] = gx;
     grad_in[1] = gw;
     grad_in[2] = gb;
@@ -295,7 +318,8 @@ static struct tsr_tensor *norm(struct tsr_engine *e, struct tsr_tensor *x, struc
                                 .flops = 4.0 * (double)x->numel,
                                 .bytes_read = tsr__tensor_bytes(x),
                                 .bytes_written = tsr__tensor_bytes(y),
-                                .dims = {rows, columns}};
+                                .dims = {rows, columns},
+                                .constants = {e->model.norm_eps}};
         tsr__emit_op(e, &work);
     }
     tsr__node_save(e, node, stat[0]);

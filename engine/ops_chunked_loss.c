@@ -8,13 +8,14 @@
  *
  * T tokens, D width, V words, N chunks of ceil(T / N) tokens, b bytes of the dtype that computes:
  *
- *   once     grad of x     T D b   uninitialised; a chunk's product goes straight into its rows
+ *   once     label count   4             how many labels count: the divisor of every chunk
+ *            grad of x     T D b   uninitialised; a chunk's product goes straight into its rows
  *            grad of w     V D b   zeros; each chunk's product is added in place
  *            loss          4       zero; each chunk's is added
  *   a chunk  logits        T/N V b            matrix product; freed when they are cast
  *            fp32 logits   T/N V 4            freed when the log-softmax is there; none if b is f32
  *            log-softmax   T/N V 4            its gradient takes its place
- *            chunk's loss  4 + 4              with the total weight, as nll_loss
+ *            chunk's loss  4                  its share of the mean
  *            grad, cast    T/N V b            for the products; fp32 one freed; none if b is f32
  *
  * The largest moments of a chunk are fp32 logits beside the log-softmax: 8 T/N V bytes. A gradient
@@ -26,10 +27,13 @@
 
 enum { EDGE_X, EDGE_W };
 
+static const uint64_t stored_as_linear = 0; /* args of products, KERNELS.md */
+
 struct chunked {
     struct tsr_engine *e;
     struct tsr_tensor *x, *w, *labels;
     struct tsr_tensor *grad_x, *grad_w, *loss; /* gradients: NULL if not needed */
+    struct tsr_tensor *count;                  /* labels that count */
     uint64_t rows, step;                       /* tokens; those of a chunk */
 };
 
@@ -47,15 +51,8 @@ static struct tsr_tensor *rows_of(struct tsr_engine *e, struct tsr_tensor *t, ui
 
 static void fill_zero(struct tsr_engine *e, struct tsr_tensor *t)
 {
-    if (!t)
-        return;
-    struct tsr_instr fill = {.kind = TSR_FILL,
-                             .stream = e->stream,
-                             .comm = UINT16_MAX,
-                             .dtype = t->dtype,
-                             .bytes = tsr__tensor_bytes(t)};
-    tsr__operand_tensor(e, t, TSR_WRITE);
-    tsr__emit(e, &fill);
+    if (t)
+        tsr__emit_fill(e, t->storage, (tsr_dtype)t->dtype, 0);
 }
 
 /* t in another dtype, whose reference is given up; itself if it has it. */
@@ -75,16 +72,16 @@ static struct tsr_tensor *log_softmax(struct chunked *c, struct tsr_tensor *x)
 {
     struct tsr_engine *e = c->e;
     uint64_t dims[2] = {x->dims[0], c->w->dims[0]};
-    uint64_t mnk[4] = {dims[0], dims[1], c->w->dims[1], 1};
+    const struct tsr_gemm gemm = {{dims[0], dims[1], c->w->dims[1], 1}, 1, 1, &stored_as_linear};
     struct tsr_tensor *logits =
         tsr__tensor_new(e, (tsr_dtype)x->dtype, 2, dims, tsr__result_category(e));
     if (!logits)
         return NULL;
-    tsr__emit_gemm(e, "mm", x, c->w, NULL, logits, mnk);
+    tsr__emit_gemm(e, "mm", x, c->w, NULL, logits, &gemm);
     tsr__take_workspace(e, false);
     logits = cast(e, logits, TSR_F32);
     struct tsr_tensor *p = tsr__tensor_like(e, logits, TSR_F32, tsr__result_category(e));
-    tsr__emit_loss(e, "log_softmax", logits, NULL, p);
+    tsr__emit_loss(e, "log_softmax", &logits, 1, &p, 1);
     tsr_release(e, logits);
     return p;
 }
@@ -94,13 +91,12 @@ static void add_loss(struct chunked *c, struct tsr_tensor *p, struct tsr_tensor 
     struct tsr_engine *e = c->e;
     uint64_t one = 1;
     struct tsr_tensor *loss = tsr__tensor_new(e, TSR_F32, 1, &one, tsr__result_category(e));
-    struct tsr_tensor *weight = tsr__tensor_new(e, TSR_F32, 1, &one, tsr__result_category(e));
-    if (p && weight) {
-        tsr__emit_loss(e, "nll_loss", labels, NULL, loss);
+    if (p && loss) {
+        struct tsr_tensor *in[3] = {p, labels, c->count};
+        tsr__emit_loss(e, "nll_loss_part", in, 3, &loss, 1);
         tsr__emit_pointwise(e, "add", (struct tsr_tensor *[]){c->loss, loss}, 2, c->loss);
     }
     tsr_release(e, loss);
-    tsr_release(e, weight);
 }
 
 /* The products of the logits' gradient: with the weight, and with the hidden states. */
@@ -113,12 +109,12 @@ static void add_gradients(struct chunked *c, struct tsr_tensor *g, struct tsr_te
         struct tsr_tensor *part = rows_of(e, c->grad_x, from, rows);
         if (part)
             tsr__emit_gemm(e, "mm_input_grad", g, c->w, NULL, part,
-                           (uint64_t[]){rows, width, words, 1});
+                           &(struct tsr_gemm){{rows, width, words, 1}, 1, 1, &stored_as_linear});
         tsr_release(e, part);
     }
     if (c->grad_w && tsr__ok(e))
         tsr__emit_gemm(e, "addmm_weight_grad", g, x, c->grad_w, c->grad_w,
-                       (uint64_t[]){words, width, rows, 1});
+                       &(struct tsr_gemm){{words, width, rows, 1}, 1, 1, &stored_as_linear});
 }
 
 static void run_chunk(struct chunked *c, uint64_t from)
@@ -130,7 +126,8 @@ static void run_chunk(struct chunked *c, uint64_t from)
     struct tsr_tensor *p = x && labels ? log_softmax(c, x) : NULL;
     add_loss(c, p, labels);
     if (p && (c->grad_x || c->grad_w)) {
-        tsr__emit_loss(e, "cross_entropy_backward", p, labels, p); /* softmax - onehot, in place */
+        struct tsr_tensor *in[3] = {p, labels, c->count}; /* softmax - onehot, in place */
+        tsr__emit_loss(e, "cross_entropy_backward", in, 3, &p, 1);
         p = cast(e, p, (tsr_dtype)x->dtype);
         if (p)
             add_gradients(c, p, x, from);
@@ -177,6 +174,8 @@ static void make_results(struct chunked *c, const struct tsr_node *node)
     if (node && node->edges[EDGE_W].node)
         c->grad_w = tsr__tensor_like(e, c->w, (tsr_dtype)c->w->dtype, TSR_CAT_UNSHARDED_GRAD);
     fill_zero(e, c->grad_w);
+    c->count = tsr__tensor_new(e, TSR_F32, 1, &one, tsr__result_category(e));
+    tsr__emit_loss(e, "count_labels", &c->labels, 1, &c->count, 1);
     c->loss = tsr__tensor_new(e, TSR_F32, 1, &one, tsr__result_category(e));
     fill_zero(e, c->loss);
 }
@@ -199,6 +198,7 @@ struct tsr_tensor *tsr_op_chunked_cross_entropy(struct tsr_engine *e, struct tsr
     tsr__node_save(e, node, c.grad_w);
     tsr_release(e, c.grad_x);
     tsr_release(e, c.grad_w);
+    tsr_release(e, c.count);
     if (!c.loss)
         return tsr__op_abort(e, node);
     tsr__node_output(node, c.loss, 0);

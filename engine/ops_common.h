@@ -26,10 +26,22 @@ void tsr__node_save_result(struct tsr_engine *e, struct tsr_node *node, const st
 enum tsr_saves { TSR_SAVES_NOTHING, TSR_SAVES_INPUT, TSR_SAVES_RESULT };
 struct tsr_tensor *tsr__op_unary(struct tsr_engine *e, struct tsr_tensor *x, const char *name,
                                  tsr_dtype dtype, tsr_backward_fn backward, enum tsr_saves saves);
+/* With a number: x c, x + c, x ^ c. The node keeps it (node->number). */
+struct tsr_tensor *tsr__op_unary_by(struct tsr_engine *e, struct tsr_tensor *x, const char *name,
+                                    tsr_dtype dtype, tsr_backward_fn backward,
+                                    enum tsr_saves saves, double number);
 /* The same elements under another shape: no kernel. dims NULL: the shape of x. a: for the node. */
 struct tsr_tensor *tsr__op_alias(struct tsr_engine *e, struct tsr_tensor *x, const char *name,
                                  const uint64_t *dims, tsr_backward_fn backward,
-                                 const uint64_t a[3]);
+                                 const uint64_t a[TSR_MAX_DIMS]);
+/* `to` of every `from` elements of x, from `offset` on: a view, with the head sizes of both. */
+struct tsr_tensor *tsr__slice_heads(struct tsr_engine *e, struct tsr_tensor *x, uint64_t from,
+                                    uint64_t to, uint64_t offset, enum tsr_layout layout);
+void tsr__slice_backward(struct tsr_engine *e, struct tsr_node *node, struct tsr_tensor **grad_out,
+                         struct tsr_tensor **grad_in);
+/* Makes a view one of columns: rows of `width` elements that begin `pitch` apart, the first at
+ * `offset`. Of a view that is one already: the same pitch, in it. */
+void tsr__as_columns(struct tsr_tensor *view, uint64_t offset, uint64_t width, uint64_t pitch);
 /* Backward functions: the gradient itself; the gradient times a number. */
 void tsr__backward_pass(struct tsr_engine *e, struct tsr_node *node, struct tsr_tensor **grad_out,
                         struct tsr_tensor **grad_in);
@@ -39,11 +51,28 @@ void tsr__backward_scale(struct tsr_engine *e, struct tsr_node *node, struct tsr
 /* One pointwise kernel from n inputs to `out`; does nothing when out is NULL. */
 void tsr__emit_pointwise(struct tsr_engine *e, const char *name, struct tsr_tensor *const *in,
                          int n, struct tsr_tensor *out);
+/* The same with what else KERNELS.md says of it. */
+struct tsr_pointwise {
+    double constant;
+    uint64_t per_row; /* bit i: input i has one element a row of the output */
+    uint64_t rows, columns; /* 0: those of the output */
+    uint32_t n_args;
+    uint64_t args[6];
+};
+void tsr__emit_pointwise_with(struct tsr_engine *e, const char *name,
+                              struct tsr_tensor *const *in, int n, struct tsr_tensor *out,
+                              const struct tsr_pointwise *p);
 
-/* out := a b (+ extra); m, n, k and how many such products. Does nothing when one is NULL. */
+/* out := a b (+ extra). Does nothing when one is NULL. */
+struct tsr_gemm {
+    uint64_t mnk_batch[4]; /* m, n, k and how many such products */
+    double scale;
+    uint32_t n_args; /* KERNELS.md; borrowed */
+    const uint64_t *args;
+};
 void tsr__emit_gemm(struct tsr_engine *e, const char *name, struct tsr_tensor *a,
                     struct tsr_tensor *b, struct tsr_tensor *extra, struct tsr_tensor *out,
-                    const uint64_t mnk_batch[4]);
+                    const struct tsr_gemm *gemm);
 
 /* Memory that a kernel takes for itself; released with tsr_release(). NULL for 0 bytes. */
 struct tsr_tensor *tsr__workspace(struct tsr_engine *e, uint64_t bytes);
@@ -59,7 +88,10 @@ struct tsr_tensor *tsr__op_reshape(struct tsr_engine *e, struct tsr_tensor *x, b
 struct tsr_tensor *tsr__in_token_order(struct tsr_engine *e, struct tsr_tensor *g, bool strict);
 /* copies: into new memory, else a view. layout: of the summed gradient. */
 struct tsr_tensor *tsr__op_repeat(struct tsr_engine *e, struct tsr_tensor *x, uint64_t times,
-                                  bool copies, enum tsr_layout layout);
+                                  uint64_t head_dim, bool copies, enum tsr_layout layout);
+/* The mean of (x - target)^2; target NULL: of x^2. */
+struct tsr_tensor *tsr__mean_square(struct tsr_engine *e, struct tsr_tensor *x,
+                                    struct tsr_tensor *target);
 
 /* Attention by plain matrix products (ops_attention_math.c), q (T, H d), k and v (T, J d). */
 /* mask NULL: causal. */
@@ -77,9 +109,9 @@ struct tsr_tensor *tsr__eager_attention(struct tsr_engine *e, struct tsr_tensor 
 /* The workspaces that the first product of a thread takes, after its result. */
 void tsr__take_workspace(struct tsr_engine *e, bool biased);
 
-/* A kernel of the loss from `in` (and `extra`, may be NULL) to `out`. */
-void tsr__emit_loss(struct tsr_engine *e, const char *name, struct tsr_tensor *in,
-                    struct tsr_tensor *extra, struct tsr_tensor *out);
+/* A kernel of the loss; does nothing without its first input or output. */
+void tsr__emit_loss(struct tsr_engine *e, const char *name, struct tsr_tensor *const *in, int n,
+                    struct tsr_tensor *const *out, int n_out);
 
 /* Selective checkpointing (checkpoint.c). An operation whose result a policy may keep asks first:
  * true if this one is kept. `product`: matrix products, of which every second one is kept; results

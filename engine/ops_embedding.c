@@ -61,6 +61,15 @@ static void after_gradient(struct tsr_engine *e, struct sorting *s, uint64_t tok
     }
 }
 
+/* Which rows of the table this rank has: tensor parallelism cuts it by words. */
+static void rows_args(struct tsr_engine *e, const struct tsr_tensor *w)
+{
+    bool is_cut = e->tp.size > 1 && w->param && w->param->tp;
+    uint32_t rank = is_cut ? tsr_comm_index(&e->comms[e->tp.comm], e->config.rank) : 0;
+    tsr__arg(e, w->dims[0] * rank);
+    tsr__arg(e, w->dims[0]);
+}
+
 static void embedding_backward(struct tsr_engine *e, struct tsr_node *node,
                                struct tsr_tensor **grad_out, struct tsr_tensor **grad_in)
 {
@@ -82,6 +91,7 @@ static void embedding_backward(struct tsr_engine *e, struct tsr_node *node,
                                 .name = "embedding_dense_backward",
                                 .bytes_read = tsr__tensor_bytes(grad_out[0]),
                                 .bytes_written = tsr__tensor_bytes(grad)};
+        rows_args(e, w);
         tsr__emit_op(e, &work);
     }
     while (sorting.n > 0)
@@ -113,6 +123,7 @@ struct tsr_tensor *tsr_op_embedding(struct tsr_engine *e, struct tsr_tensor *ids
                             .name = "embedding",
                             .bytes_read = tsr__tensor_bytes(y) + tsr__tensor_bytes(ids),
                             .bytes_written = tsr__tensor_bytes(y)};
+    rows_args(e, w);
     tsr__emit_op(e, &work);
     tsr__node_output(node, y, 0);
     return y;

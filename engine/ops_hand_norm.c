@@ -17,6 +17,20 @@ static struct tsr_tensor *temp_like(struct tsr_engine *e, const struct tsr_tenso
     return x ? tsr__tensor_like(e, x, (tsr_dtype)x->dtype, TSR_CAT_TEMP) : NULL;
 }
 
+static void by_number(struct tsr_engine *e, const char *name, struct tsr_tensor *x,
+                      struct tsr_tensor *y, double number)
+{
+    tsr__emit_pointwise_with(e, name, &x, 1, y, &(struct tsr_pointwise){.constant = number});
+}
+
+/* The second input has one element a row. */
+static void by_row(struct tsr_engine *e, struct tsr_tensor *x, struct tsr_tensor *row,
+                   struct tsr_tensor *y)
+{
+    tsr__emit_pointwise_with(e, "mul", (struct tsr_tensor *[]){x, row}, 2, y,
+                             &(struct tsr_pointwise){.per_row = 2});
+}
+
 /* ---- square ---------------------------------------------------------------------------------- */
 
 /* gradient * (2 * x^1) */
@@ -25,9 +39,9 @@ static void square_backward(struct tsr_engine *e, struct tsr_node *node,
 {
     struct tsr_tensor *x = tsr__node_saved(e, node, 0);
     struct tsr_tensor *power = temp_like(e, x);
-    tsr__emit_pointwise(e, "pow", &x, 1, power);
+    by_number(e, "pow", x, power, 1);
     struct tsr_tensor *twice = temp_like(e, x);
-    tsr__emit_pointwise(e, "mul_scalar", &power, 1, twice);
+    by_number(e, "mul_scalar", power, twice, 2);
     grad_in[0] = temp_like(e, x);
     tsr__emit_pointwise(e, "mul", (struct tsr_tensor *[]){grad_out[0], twice}, 2, grad_in[0]);
     tsr_release(e, power);
@@ -37,7 +51,7 @@ static void square_backward(struct tsr_engine *e, struct tsr_node *node,
 
 static struct tsr_tensor *square(struct tsr_engine *e, struct tsr_tensor *x)
 {
-    return tsr__op_unary(e, x, "pow", TSR_F32, square_backward, TSR_SAVES_INPUT);
+    return tsr__op_unary_by(e, x, "pow", TSR_F32, square_backward, TSR_SAVES_INPUT, 2);
 }
 
 /* ---- statistics of rows ---------------------------------------------------------------------- */
@@ -47,7 +61,9 @@ static void mean_backward(struct tsr_engine *e, struct tsr_node *node, struct ts
                           struct tsr_tensor **grad_in)
 {
     grad_in[0] = tsr__tensor_new(e, TSR_F32, 2, node->a, TSR_CAT_TEMP);
-    tsr__emit_pointwise(e, "div", grad_out, 1, grad_in[0]);
+    tsr__emit_pointwise_with(
+        e, "div", grad_out, 1, grad_in[0],
+        &(struct tsr_pointwise){.constant = (double)node->a[1], .per_row = 1});
 }
 
 /* -0.5 * gradient * result^3 */
@@ -56,9 +72,9 @@ static void rsqrt_backward(struct tsr_engine *e, struct tsr_node *node,
 {
     struct tsr_tensor *r = tsr__node_saved(e, node, 0);
     struct tsr_tensor *scaled = temp_like(e, r);
-    tsr__emit_pointwise(e, "mul_scalar", grad_out, 1, scaled);
+    by_number(e, "mul_scalar", grad_out[0], scaled, -0.5);
     struct tsr_tensor *cube = temp_like(e, r);
-    tsr__emit_pointwise(e, "pow", &r, 1, cube);
+    by_number(e, "pow", r, cube, 3);
     grad_in[0] = temp_like(e, r);
     tsr__emit_pointwise(e, "mul", (struct tsr_tensor *[]){scaled, cube}, 2, grad_in[0]);
     tsr_release(e, scaled);
@@ -67,7 +83,7 @@ static void rsqrt_backward(struct tsr_engine *e, struct tsr_node *node,
 }
 
 static struct tsr_tensor *row_op(struct tsr_engine *e, struct tsr_tensor *x, const char *name,
-                                 tsr_backward_fn backward)
+                                 tsr_backward_fn backward, double number)
 {
     if (!x)
         return NULL;
@@ -79,7 +95,9 @@ static struct tsr_tensor *row_op(struct tsr_engine *e, struct tsr_tensor *x, con
     struct tsr_tensor *y = rows_of(e, x);
     if (!y)
         return tsr__op_abort(e, node);
-    tsr__emit_pointwise(e, name, &x, 1, y);
+    const struct tsr_pointwise p = {.constant = number, .rows = x->dims[0],
+                                    .columns = x->n_dims > 1 ? x->dims[1] : 1};
+    tsr__emit_pointwise_with(e, name, &x, 1, y, &p);
     if (backward == rsqrt_backward)
         tsr__node_save_result(e, node, y);
     tsr__node_output(node, y, 0);
@@ -96,9 +114,12 @@ static void scale_rows_backward(struct tsr_engine *e, struct tsr_node *node,
     struct tsr_tensor *full = temp_like(e, y);
     tsr__emit_pointwise(e, "mul", (struct tsr_tensor *[]){grad_out[0], y}, 2, full);
     grad_in[0] = temp_like(e, y);
-    tsr__emit_pointwise(e, "mul", (struct tsr_tensor *[]){grad_out[0], r}, 2, grad_in[0]);
+    by_row(e, grad_out[0], r, grad_in[0]);
     grad_in[1] = temp_like(e, r);
-    tsr__emit_pointwise(e, "sum", &full, 1, grad_in[1]);
+    if (full)
+        tsr__emit_pointwise_with(
+            e, "sum", &full, 1, grad_in[1],
+            &(struct tsr_pointwise){.rows = full->dims[0], .columns = full->dims[1]});
     tsr_release(e, full);
     tsr_release(e, y);
     tsr_release(e, r);
@@ -116,7 +137,7 @@ static struct tsr_tensor *scale_rows(struct tsr_engine *e, struct tsr_tensor *y,
     struct tsr_tensor *out = tsr__tensor_like(e, y, (tsr_dtype)y->dtype, tsr__result_category(e));
     if (!out)
         return tsr__op_abort(e, node);
-    tsr__emit_pointwise(e, "mul", in, 2, out);
+    by_row(e, y, r, out);
     tsr__node_output(node, out, 0);
     return out;
 }
@@ -180,14 +201,14 @@ struct tsr_tensor *tsr_op_hand_rms_norm(struct tsr_engine *e, struct tsr_tensor 
         return NULL;
     struct tsr_tensor *y = tsr_op_cast(e, x, TSR_F32);
     struct tsr_tensor *squares = square(e, y);
-    struct tsr_tensor *mean = row_op(e, squares, "mean", mean_backward);
+    struct tsr_tensor *mean = row_op(e, squares, "mean", mean_backward, 0);
     tsr_release(e, squares);
-    struct tsr_tensor *shifted = row_op(e, mean, "add_scalar", tsr__backward_pass);
+    struct tsr_tensor *shifted = row_op(e, mean, "add_scalar", tsr__backward_pass, e->model.norm_eps);
     if (!transformers) { /* `variance` is a variable there */
         tsr_release(e, mean);
         mean = NULL;
     }
-    struct tsr_tensor *r = row_op(e, shifted, "rsqrt", rsqrt_backward);
+    struct tsr_tensor *r = row_op(e, shifted, "rsqrt", rsqrt_backward, 0);
     tsr_release(e, shifted);
     struct tsr_tensor *normed = scale_rows(e, y, r);
     tsr_release(e, r);

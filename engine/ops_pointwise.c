@@ -13,8 +13,9 @@ tsr_dtype tsr__promote(uint8_t a, uint8_t b)
     return TSR_F32; /* f32 with a half type, or bf16 with f16 */
 }
 
-void tsr__emit_pointwise(struct tsr_engine *e, const char *name, struct tsr_tensor *const *in,
-                         int n, struct tsr_tensor *out)
+void tsr__emit_pointwise_with(struct tsr_engine *e, const char *name,
+                              struct tsr_tensor *const *in, int n, struct tsr_tensor *out,
+                              const struct tsr_pointwise *p)
 {
     uint64_t read = 0;
     if (!out || !tsr__ok(e))
@@ -24,13 +25,30 @@ void tsr__emit_pointwise(struct tsr_engine *e, const char *name, struct tsr_tens
         read += in[i] ? tsr__tensor_bytes(in[i]) : 0;
     }
     tsr__operand_tensor(e, out, TSR_WRITE);
-    struct tsr_work work = {.op = TSR_OP_POINTWISE,
-                            .dtype = out->dtype,
-                            .name = name,
-                            .flops = (double)out->numel,
-                            .bytes_read = read,
-                            .bytes_written = tsr__tensor_bytes(out)};
+    uint64_t columns = out->n_dims > 1 ? out->dims[1] : out->numel;
+    if (p->columns)
+        columns = p->columns;
+    struct tsr_work work = {
+        .op = TSR_OP_POINTWISE,
+        .dtype = out->dtype,
+        .name = name,
+        .flops = (double)out->numel,
+        .bytes_read = read,
+        .bytes_written = tsr__tensor_bytes(out),
+        .dims = {p->rows         ? p->rows
+                 : out->numel    ? out->numel / columns
+                                 : 0,
+                 columns, p->per_row},
+        .constants = {p->constant},
+        .n_args = p->n_args,
+        .args = p->args};
     tsr__emit_op(e, &work);
+}
+
+void tsr__emit_pointwise(struct tsr_engine *e, const char *name, struct tsr_tensor *const *in,
+                         int n, struct tsr_tensor *out)
+{
+    tsr__emit_pointwise_with(e, name, in, n, out, &(struct tsr_pointwise){0});
 }
 
 void tsr__node_save_result(struct tsr_engine *e, struct tsr_node *node, const struct tsr_tensor *y)
@@ -46,6 +64,13 @@ void tsr__node_save_result(struct tsr_engine *e, struct tsr_node *node, const st
 struct tsr_tensor *tsr__op_unary(struct tsr_engine *e, struct tsr_tensor *x, const char *name,
                                  tsr_dtype dtype, tsr_backward_fn backward, enum tsr_saves saves)
 {
+    return tsr__op_unary_by(e, x, name, dtype, backward, saves, 0);
+}
+
+struct tsr_tensor *tsr__op_unary_by(struct tsr_engine *e, struct tsr_tensor *x, const char *name,
+                                    tsr_dtype dtype, tsr_backward_fn backward,
+                                    enum tsr_saves saves, double number)
+{
     if (!x)
         return NULL;
     struct tsr_node *node = tsr__node_new(e, name, backward, &x, 1);
@@ -54,7 +79,9 @@ struct tsr_tensor *tsr__op_unary(struct tsr_engine *e, struct tsr_tensor *x, con
     struct tsr_tensor *y = tsr__tensor_like(e, x, dtype, tsr__result_category(e));
     if (!y)
         return tsr__op_abort(e, node);
-    tsr__emit_pointwise(e, name, &x, 1, y);
+    tsr__emit_pointwise_with(e, name, &x, 1, y, &(struct tsr_pointwise){.constant = number});
+    if (node)
+        node->number = number;
     if (saves == TSR_SAVES_RESULT)
         tsr__node_save_result(e, node, y);
     tsr__node_output(node, y, 0);
@@ -63,20 +90,32 @@ struct tsr_tensor *tsr__op_unary(struct tsr_engine *e, struct tsr_tensor *x, con
 
 struct tsr_tensor *tsr__op_alias(struct tsr_engine *e, struct tsr_tensor *x, const char *name,
                                  const uint64_t *dims, tsr_backward_fn backward,
-                                 const uint64_t a[3])
+                                 const uint64_t a[TSR_MAX_DIMS])
 {
     if (!x)
         return NULL;
     struct tsr_node *node = tsr__node_new(e, name, backward, &x, 1);
-    for (int i = 0; node && i < 3; i++)
+    for (int i = 0; node && i < TSR_MAX_DIMS; i++)
         node->a[i] = a[i];
     struct tsr_tensor *y = tsr__tensor_view(e, x->storage, (tsr_dtype)x->dtype,
                                             dims ? 2 : x->n_dims, dims ? dims : x->dims);
     if (!y)
         return tsr__op_abort(e, node);
     y->offset = x->offset;
+    y->width = x->width;
+    y->pitch = x->pitch;
     tsr__node_output(node, y, 0);
     return y;
+}
+
+void tsr__as_columns(struct tsr_tensor *view, uint64_t offset, uint64_t width, uint64_t pitch)
+{
+    if (!view)
+        return;
+    unsigned item = tsr_dtype_bytes((tsr_dtype)view->dtype);
+    view->offset += offset * item;
+    view->width = (uint32_t)(width * item);
+    view->pitch = (uint32_t)(pitch * item);
 }
 
 void tsr__backward_pass(struct tsr_engine *e, struct tsr_node *node, struct tsr_tensor **grad_out,
@@ -91,9 +130,9 @@ void tsr__backward_scale(struct tsr_engine *e, struct tsr_node *node, struct tsr
                          struct tsr_tensor **grad_in)
 {
     struct tsr_tensor *g = grad_out[0];
-    (void)node;
     grad_in[0] = tsr__tensor_like(e, g, (tsr_dtype)g->dtype, TSR_CAT_TEMP);
-    tsr__emit_pointwise(e, "mul_scalar", &g, 1, grad_in[0]);
+    tsr__emit_pointwise_with(e, "mul_scalar", &g, 1, grad_in[0],
+                             &(struct tsr_pointwise){.constant = node->number});
     if (grad_in[0])
         grad_in[0]->layout = g->layout;
 }
@@ -269,10 +308,12 @@ struct tsr_tensor *tsr_op_cast(struct tsr_engine *e, struct tsr_tensor *x, tsr_d
     return y;
 }
 
+/* saved: input, mean of the weight (the weight itself is not needed) */
 static void scale_backward(struct tsr_engine *e, struct tsr_node *node,
                            struct tsr_tensor **grad_out, struct tsr_tensor **grad_in)
 {
     struct tsr_tensor *x = tsr__node_saved(e, node, 0), *w = node->w[0];
+    struct tsr_tensor *mean = tsr__node_saved(e, node, 1);
     if (x && node->edges[1].node) {
         grad_in[1] =
             tsr__tensor_like(e, w, (tsr_dtype)w->dtype, tsr__grad_category(e, node->edges[1].node));
@@ -280,10 +321,11 @@ static void scale_backward(struct tsr_engine *e, struct tsr_node *node,
                             grad_in[1]);
     }
     if (x && node->edges[0].node) {
-        /* times the mean, which was saved: the weight itself is not needed */
         grad_in[0] = tsr__tensor_like(e, x, (tsr_dtype)x->dtype, TSR_CAT_TEMP);
-        tsr__emit_pointwise(e, "scale_input_grad", grad_out, 1, grad_in[0]);
+        tsr__emit_pointwise(e, "scale_input_grad", (struct tsr_tensor *[]){grad_out[0], mean}, 2,
+                            grad_in[0]);
     }
+    tsr_release(e, mean);
     tsr_release(e, x);
 }
 
@@ -291,18 +333,23 @@ struct tsr_tensor *tsr_op_scale_by_mean(struct tsr_engine *e, struct tsr_tensor 
                                         struct tsr_param *wp)
 {
     struct tsr_tensor *w = x ? tsr__param_value(e, wp) : NULL;
+    const uint64_t one = 1;
     if (!w)
         return NULL;
-    struct tsr_tensor *in[2] = {x, w};
-    struct tsr_node *node = tsr__node_new(e, "Scale", scale_backward, in, 2);
+    struct tsr_node *node =
+        tsr__node_new(e, "Scale", scale_backward, (struct tsr_tensor *[]){x, w}, 2);
+    struct tsr_tensor *mean = tsr__tensor_new(e, TSR_F32, 1, &one, tsr__result_category(e));
+    tsr__emit_pointwise(e, "mean_all", &w, 1, mean);
     tsr__node_save(e, node, x);
+    tsr__node_save(e, node, mean);
     if (node)
         node->w[0] = w;
     /* the mean has no dimensions, so its dtype does not widen the result */
     struct tsr_tensor *y = tsr__tensor_like(e, x, (tsr_dtype)x->dtype, tsr__result_category(e));
+    tsr__emit_pointwise(e, "scale", (struct tsr_tensor *[]){x, mean}, 2, y);
+    tsr_release(e, mean);
     if (!y)
         return tsr__op_abort(e, node);
-    tsr__emit_pointwise(e, "scale", in, 2, y);
     tsr__node_output(node, y, 0);
     return y;
 }

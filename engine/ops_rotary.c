@@ -27,7 +27,7 @@ struct tsr_tensor *tsr__in_token_order(struct tsr_engine *e, struct tsr_tensor *
 
 struct tsr_tensor *tsr__op_reshape(struct tsr_engine *e, struct tsr_tensor *x, bool strict)
 {
-    return tsr__op_alias(e, x, "View", NULL, reshape_backward, (uint64_t[]){strict, 0, 0});
+    return tsr__op_alias(e, x, "View", NULL, reshape_backward, (uint64_t[TSR_MAX_DIMS]){strict});
 }
 
 struct tsr_tensor *tsr_op_view(struct tsr_engine *e, struct tsr_tensor *x)
@@ -37,30 +37,82 @@ struct tsr_tensor *tsr_op_view(struct tsr_engine *e, struct tsr_tensor *x)
 
 /* ---- rotary ---------------------------------------------------------------------------------- */
 
-/* Complex product with the table of angles; in fp32. a: table bytes */
+/* The table of angles: a buffer of the model, its first `seq` positions. */
+static void table_operand(struct tsr_engine *e, uint64_t seq, uint64_t head_dim)
+{
+    tsr__operand(e, e->root->buffers[0], 0, 4 * seq * head_dim, TSR_READ, TSR_F32);
+}
+
+static void emit_rotation(struct tsr_engine *e, const char *name, struct tsr_tensor *x,
+                          struct tsr_tensor *table, struct tsr_tensor *y, const uint64_t a[2])
+{
+    if (!y || !tsr__ok(e))
+        return;
+    tsr__operand_tensor(e, x, TSR_READ);
+    if (table)
+        tsr__operand_tensor(e, table, TSR_READ);
+    else
+        table_operand(e, a[0], a[1]);
+    tsr__operand_tensor(e, y, TSR_WRITE);
+    tsr__arg(e, a[0]);
+    tsr__arg(e, a[1]);
+    tsr__arg(e, e->model.llama && e->model.llama->names == TSR_NAMES_HF);
+    struct tsr_work work = {.op = TSR_OP_POINTWISE,
+                            .dtype = y->dtype,
+                            .name = name,
+                            .flops = (double)y->numel,
+                            .bytes_read = tsr__tensor_bytes(x),
+                            .bytes_written = tsr__tensor_bytes(y),
+                            .dims = {y->dims[0], y->dims[1]}};
+    if (table)
+        work.bytes_read += tsr__tensor_bytes(table);
+    tsr__emit_op(e, &work);
+}
+
+static void emit_conjugate(struct tsr_engine *e, struct tsr_tensor *table, const uint64_t a[2])
+{
+    if (!table || !tsr__ok(e))
+        return;
+    table_operand(e, a[0], a[1]);
+    tsr__operand_tensor(e, table, TSR_WRITE);
+    struct tsr_work work = {.op = TSR_OP_POINTWISE,
+                            .dtype = TSR_F32,
+                            .name = "conjugate",
+                            .bytes_read = tsr__tensor_bytes(table),
+                            .bytes_written = tsr__tensor_bytes(table),
+                            .dims = {a[0] * a[1] / 2}};
+    tsr__emit_op(e, &work);
+}
+
+/* Complex product with the conjugate table; in fp32. a: sequence, head size */
 static void rotate_backward(struct tsr_engine *e, struct tsr_node *node,
                             struct tsr_tensor **grad_out, struct tsr_tensor **grad_in)
 {
     struct tsr_tensor *g = grad_out[0];
-    uint64_t n = node->a[0] / 8;
-    struct tsr_tensor *table = tsr__tensor_new(e, TSR_F64, 1, &n, TSR_CAT_TEMP); /* conjugate */
+    uint64_t n = node->a[0] * node->a[1];
+    struct tsr_tensor *table = tsr__tensor_new(e, TSR_F32, 1, &n, TSR_CAT_TEMP);
+    emit_conjugate(e, table, node->a);
     grad_in[0] = tsr__tensor_like(e, g, (tsr_dtype)g->dtype, TSR_CAT_TEMP);
-    tsr__emit_pointwise(e, "rotary_backward", (struct tsr_tensor *[]){g, table}, 2, grad_in[0]);
+    emit_rotation(e, "rotary_backward", g, table, grad_in[0], node->a);
     tsr_release(e, table);
 }
 
-static struct tsr_tensor *rotate(struct tsr_engine *e, struct tsr_tensor *x, uint64_t table_bytes)
+static struct tsr_tensor *rotate(struct tsr_engine *e, struct tsr_tensor *x, uint64_t seq,
+                                 uint64_t head_dim)
 {
     if (!x)
         return NULL;
+    const uint64_t a[2] = {seq, head_dim};
     struct tsr_node *node = tsr__node_new(e, "Rotary", rotate_backward, &x, 1);
-    if (node)
-        node->a[0] = table_bytes;
+    if (node) {
+        node->a[0] = seq;
+        node->a[1] = head_dim;
+    }
     tsr__node_save_weight(e, node, NULL); /* the table: a buffer, saved without cost */
     struct tsr_tensor *y = tsr__tensor_like(e, x, (tsr_dtype)x->dtype, tsr__result_category(e));
     if (!y)
         return tsr__op_abort(e, node);
-    tsr__emit_pointwise(e, "rotary", &x, 1, y);
+    emit_rotation(e, "rotary", x, NULL, y, a);
     tsr__node_output(node, y, 0);
     return y;
 }
@@ -71,7 +123,7 @@ struct tsr_tensor *tsr_op_rotary(struct tsr_engine *e, struct tsr_tensor *x, uin
     if (!x)
         return NULL;
     struct tsr_tensor *wide = tsr_op_cast(e, x, TSR_F32);
-    struct tsr_tensor *turned = rotate(e, wide, 4 * seq * head_dim); /* complex64 x seq x d/2 */
+    struct tsr_tensor *turned = rotate(e, wide, seq, head_dim);
     struct tsr_tensor *real = tsr__op_reshape(e, turned, true);
     tsr_release(e, turned);
     struct tsr_tensor *y = tsr_op_cast(e, real, (tsr_dtype)x->dtype);
@@ -82,18 +134,19 @@ struct tsr_tensor *tsr_op_rotary(struct tsr_engine *e, struct tsr_tensor *x, uin
 
 /* ---- repeated heads -------------------------------------------------------------------------- */
 
-/* a: rows, width of the unrepeated, layout of the gradient */
+/* a: rows, width of the unrepeated, layout of the gradient, times, head size */
 static void repeat_backward(struct tsr_engine *e, struct tsr_node *node,
                             struct tsr_tensor **grad_out, struct tsr_tensor **grad_in)
 {
+    const struct tsr_pointwise p = {.n_args = 2, .args = {node->a[3], node->a[4]}};
     grad_in[0] = tsr__tensor_new(e, (tsr_dtype)grad_out[0]->dtype, 2, node->a, TSR_CAT_TEMP);
-    tsr__emit_pointwise(e, "sum_heads", grad_out, 1, grad_in[0]);
+    tsr__emit_pointwise_with(e, "sum_heads", grad_out, 1, grad_in[0], &p);
     if (grad_in[0])
         grad_in[0]->layout = (uint8_t)node->a[2];
 }
 
 struct tsr_tensor *tsr__op_repeat(struct tsr_engine *e, struct tsr_tensor *x, uint64_t times,
-                                  bool copies, enum tsr_layout layout)
+                                  uint64_t head_dim, bool copies, enum tsr_layout layout)
 {
     if (!x || times == 1)
         return tsr_retain(x);
@@ -102,6 +155,8 @@ struct tsr_tensor *tsr__op_repeat(struct tsr_engine *e, struct tsr_tensor *x, ui
         node->a[0] = x->dims[0];
         node->a[1] = x->dims[1];
         node->a[2] = layout;
+        node->a[3] = times;
+        node->a[4] = head_dim;
     }
     uint64_t dims[2] = {x->dims[0], x->dims[1] * times};
     struct tsr_tensor *y =
@@ -109,10 +164,14 @@ struct tsr_tensor *tsr__op_repeat(struct tsr_engine *e, struct tsr_tensor *x, ui
                : tsr__tensor_view(e, x->storage, (tsr_dtype)x->dtype, 2, dims);
     if (!y)
         return tsr__op_abort(e, node);
-    if (copies)
-        tsr__emit_pointwise(e, "expand_heads", &x, 1, y);
-    else
+    if (copies) {
+        const struct tsr_pointwise p = {.n_args = 2, .args = {times, head_dim}};
+        tsr__emit_pointwise_with(e, "expand_heads", &x, 1, y, &p);
+    } else {
         y->layout = TSR_LAYOUT_EXPANDED;
+        y->offset = x->offset;
+        tsr__as_columns(y, 0, dims[1], x->dims[1]);
+    }
     tsr__node_output(node, y, 0);
     return y;
 }
@@ -121,10 +180,34 @@ struct tsr_tensor *tsr__op_repeat(struct tsr_engine *e, struct tsr_tensor *x, ui
 struct tsr_tensor *tsr_op_repeat_heads(struct tsr_engine *e, struct tsr_tensor *x, uint64_t times,
                                        uint64_t head_dim)
 {
-    return tsr__op_repeat(e, x, times, x && x->dims[1] != head_dim, TSR_LAYOUT_TOKENS);
+    return tsr__op_repeat(e, x, times, head_dim, x && x->dims[1] != head_dim, TSR_LAYOUT_TOKENS);
 }
 
 /* ---- split ----------------------------------------------------------------------------------- */
+
+static void emit_cat(struct tsr_engine *e, struct tsr_tensor *const parts[3],
+                     const uint64_t widths[3], struct tsr_tensor *out)
+{
+    uint64_t read = 0;
+    if (!out || !tsr__ok(e))
+        return;
+    for (int i = 0; i < 3; i++) {
+        tsr__slot(e, 0);
+        tsr__operand_tensor(e, parts[i], TSR_READ);
+        read += parts[i] ? tsr__tensor_bytes(parts[i]) : 0;
+        tsr__arg(e, parts[i] ? widths[i] : 0);
+    }
+    tsr__slot(e, 1);
+    tsr__operand_tensor(e, out, TSR_WRITE);
+    struct tsr_work work = {.op = TSR_OP_POINTWISE,
+                            .dtype = out->dtype,
+                            .name = "cat_gradients",
+                            .flops = (double)out->numel,
+                            .bytes_read = read,
+                            .bytes_written = tsr__tensor_bytes(out),
+                            .dims = {out->dims[0], out->dims[1]}};
+    tsr__emit_op(e, &work);
+}
 
 /* Each part has a node of its own, made after the split's. They leave their gradients in the split
  * node's saved slots; it runs last and concatenates them. */
@@ -137,7 +220,7 @@ static void join_backward(struct tsr_engine *e, struct tsr_node *node, struct ts
     for (int i = 0; i < 3; i++)
         parts[i] = node->saved[i].tensor;
     grad_in[0] = tsr__tensor_new(e, (tsr_dtype)node->a[2], 2, dims, TSR_CAT_TEMP);
-    tsr__emit_pointwise(e, "cat_gradients", parts, 3, grad_in[0]);
+    emit_cat(e, parts, &node->a[3], grad_in[0]);
 }
 
 static void part_backward(struct tsr_engine *e, struct tsr_node *node, struct tsr_tensor **grad_out,
@@ -156,6 +239,8 @@ static struct tsr_tensor *part_of(struct tsr_engine *e, struct tsr_tensor *base,
 {
     uint64_t dims[2] = {base->dims[0], width};
     struct tsr_tensor *part = tsr__tensor_view(e, base->storage, (tsr_dtype)base->dtype, 2, dims);
+    if (part)
+        part->offset = base->offset;
     if (!part || !join)
         return part;
     struct tsr_tensor handle = {.requires_grad = true, .grad_fn = join};
@@ -178,11 +263,14 @@ void tsr_op_split3(struct tsr_engine *e, struct tsr_tensor *x, uint64_t q, uint6
         join->a[0] = x->dims[0];
         join->a[1] = x->dims[1];
         join->a[2] = x->dtype;
+        join->a[3] = q;
+        join->a[4] = join->a[5] = kv;
     }
-    uint64_t widths[3] = {q, kv, kv};
+    uint64_t widths[3] = {q, kv, kv}, offsets[3] = {0, q, q + kv};
     for (int i = 0; i < 3 && tsr__ok(e); i++) {
         int part = q_last ? (i + 1) % 3 : i;
         out[part] = part_of(e, x, join, widths[part], (uint64_t)part);
+        tsr__as_columns(out[part], offsets[part], widths[part], x->dims[1]);
     }
     tsr__node_release(e, join);
 }

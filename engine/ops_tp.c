@@ -11,15 +11,14 @@
 #include "ops_common.h"
 #include "tensor_parallel.h"
 
-static void emit_collective(struct tsr_engine *e, uint8_t kind, struct tsr_tensor *in,
-                            struct tsr_tensor *out)
+static void emit_collective(struct tsr_engine *e, uint8_t kind, uint8_t reduce_op,
+                            struct tsr_tensor *in, struct tsr_tensor *out)
 {
     uint64_t a = tsr__tensor_bytes(in), b = tsr__tensor_bytes(out);
     uint16_t compute = e->stream;
     struct tsr_instr instr = {.kind = kind,
                               .dtype = out->dtype,
-                              .reduce_op =
-                                  kind == TSR_ALL_GATHER ? TSR_REDUCE_NONE : TSR_REDUCE_SUM,
+                              .reduce_op = reduce_op,
                               .stream = e->tp.stream,
                               .comm = e->tp.comm,
                               .bytes = a > b ? a : b};
@@ -56,9 +55,9 @@ static struct tsr_tensor *collective(struct tsr_engine *e, uint8_t kind, struct 
         tsr__operand_tensor(e, x, TSR_READ);
         tsr__operand_tensor(e, y, TSR_WRITE);
         tsr__emit_copy(e, (tsr_dtype)x->dtype, tsr__tensor_bytes(x), tsr__tensor_bytes(x), "clone");
-        emit_collective(e, kind, y, y);
+        emit_collective(e, kind, TSR_REDUCE_SUM, y, y);
     } else {
-        emit_collective(e, kind, x, y);
+        emit_collective(e, kind, kind == TSR_ALL_GATHER ? TSR_REDUCE_NONE : TSR_REDUCE_SUM, x, y);
     }
     return y;
 }
@@ -100,10 +99,10 @@ struct tsr_tensor *tsr__tp_leave(struct tsr_engine *e, struct tsr_tensor *x)
                           : region(e, x, TSR_ALL_REDUCE, 0);
 }
 
-void tsr__tp_sum(struct tsr_engine *e, struct tsr_tensor *x)
+void tsr__tp_reduce(struct tsr_engine *e, struct tsr_tensor *x, uint8_t reduce_op)
 {
     if (x && e->tp.size > 1 && tsr__ok(e))
-        emit_collective(e, TSR_ALL_REDUCE, x, x);
+        emit_collective(e, TSR_ALL_REDUCE, reduce_op, x, x);
 }
 
 /* Norm weights of a sequence-parallel model: each rank saw its own tokens, so the gradient is a
@@ -112,7 +111,7 @@ void tsr__tp_reduce_partial(struct tsr_engine *e, const struct tsr_param *p,
                             struct tsr_tensor *grad)
 {
     if (e->tp.sequence && p->tp_partial)
-        tsr__tp_sum(e, grad);
+        tsr__tp_reduce(e, grad, TSR_REDUCE_SUM);
 }
 
 /* ---- the plan of a model --------------------------------------------------------------------- */

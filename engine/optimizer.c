@@ -6,7 +6,8 @@
  * no cast copy of them, and foreach's temporaries, which begin as the root of a state, have the
  * state's dtype. Nothing of this was recorded.
  */
-#include "engine.h"
+#include "outside_step.h"
+#include "tensor_parallel.h"
 
 struct tsr_storage *tsr__param_grad(const struct tsr_param *p)
 {
@@ -15,6 +16,15 @@ struct tsr_storage *tsr__param_grad(const struct tsr_param *p)
     if (p->full_grad)
         return p->full_grad->storage;
     return p->value && p->value->grad ? p->value->grad->storage : NULL;
+}
+
+uint64_t tsr__param_grad_offset(const struct tsr_param *p)
+{
+    if (p->fsdp)
+        return p->fsdp->grad_offset;
+    if (p->full_grad)
+        return p->full_grad->offset;
+    return p->value && p->value->grad ? p->value->grad->offset : 0;
 }
 
 uint64_t tsr__param_local_numel(const struct tsr_param *p)
@@ -81,7 +91,7 @@ static void make_states(struct step *s)
         struct tsr_param *p = s->params[i];
         if (s->e->step.optimizer == TSR_OPT_ADAMW_FUSED && tsr__param_grad(p) && !offloaded(p) &&
             !p->step_count) /* the step lies on the device, also of empty shards */
-            p->step_count = tsr__storage_new(s->e, 4, TSR_CAT_OPT_STATE);
+            tsr__fill(s->e, p->step_count = tsr__storage_new(s->e, 4, TSR_CAT_OPT_STATE));
         if (!steps(p))
             continue;
         uint64_t bytes = state_bytes(s, p);
@@ -91,6 +101,7 @@ static void make_states(struct step *s)
             p->opt_state[k] =
                 offloaded(p) ? tsr__storage_empty(s->e, bytes, TSR_CAT_OPT_STATE, TSR_SPACE_HOST)
                              : tsr__storage_new(s->e, bytes, TSR_CAT_OPT_STATE);
+            tsr__fill(s->e, p->opt_state[k]);
         }
     }
 }
@@ -106,10 +117,38 @@ static void count(struct step *s)
         }
 }
 
-enum { GRAD = 1, STATE0 = 2, STATE1 = 4, PARAM = 8 };
+enum { GRAD = 1, STATE0 = 2, STATE1 = 4, PARAM = 8, TEMP_READ = 16 };
+enum { SLOT_TEMP = 4, SLOT_EXTRA = 5, SLOT_NORMS = 6 }; /* KERNELS.md */
 
-/* One kernel over all parameters. Reads and writes say which of grad, states, parameter it touches
- * (bit 0: gradient, 1, 2: states, 3: parameter). */
+/* PyTorch decays what it is given; many recipes leave out biases and weights of norms. */
+static bool decays(const struct tsr_engine *e, const struct tsr_param *p)
+{
+    return !e->step.decay_matrices_only || p->n_dims > 1;
+}
+
+/* What a kernel touches of one parameter; bit k of reads and writes: gradient, first and second
+ * state, parameter. */
+static void param_operands(struct tsr_engine *e, const struct tsr_param *p, unsigned reads,
+                           unsigned writes, const struct tsr_storage *temp)
+{
+    tsr_dtype states = tsr__state_dtype(e, p);
+    struct tsr_storage *part[4] = {tsr__param_grad(p), p->opt_state[0], p->opt_state[1],
+                                   tsr__param_storage(p)};
+    for (unsigned k = 0; k < 4; k++) {
+        uint8_t access =
+            (uint8_t)((reads >> k & 1 ? TSR_READ : 0) | (writes >> k & 1 ? TSR_WRITE : 0));
+        tsr_dtype dtype = k == 1 || k == 2 ? states : p->dtype;
+        uint64_t bytes = tsr__param_local_numel(p) * tsr_dtype_bytes(dtype);
+        tsr__slot(e, k);
+        if (access && part[k])
+            tsr__operand(e, part[k], k == 0 ? tsr__param_grad_offset(p) : 0, bytes, access, dtype);
+    }
+    tsr__slot(e, SLOT_TEMP);
+    tsr__operand_storage(e, temp, reads & TEMP_READ ? TSR_READ_WRITE : TSR_WRITE, states);
+}
+
+/* One kernel over all parameters. Reads and writes say which of grad, states, parameter it touches.
+ */
 static void foreach_kernel(struct step *s, const char *name, unsigned reads, unsigned writes,
                            struct tsr_storage *const *temps, double flops_per_element)
 {
@@ -119,16 +158,8 @@ static void foreach_kernel(struct step *s, const char *name, unsigned reads, uns
         struct tsr_param *p = s->params[i];
         if (!steps(p) || offloaded(p) != s->host)
             continue;
-        struct tsr_storage *part[4] = {tsr__param_grad(p), p->opt_state[0], p->opt_state[1],
-                                       tsr__param_storage(p)};
-        for (int k = 0; k < 4; k++) {
-            uint8_t access =
-                (uint8_t)((reads >> k & 1 ? TSR_READ : 0) | (writes >> k & 1 ? TSR_WRITE : 0));
-            if (access && part[k])
-                tsr__operand_storage(e, part[k], access);
-        }
-        if (temps)
-            tsr__operand_storage(e, temps[i], TSR_READ_WRITE);
+        param_operands(e, p, reads, writes, temps ? temps[i] : NULL);
+        tsr__arg(e, decays(e, p));
     }
     for (int k = 0; k < 4; k++) {
         uint64_t bytes = 1U << k & (STATE0 | STATE1) ? s->state_bytes : s->bytes;
@@ -145,7 +176,7 @@ static void foreach_kernel(struct step *s, const char *name, unsigned reads, uns
     struct tsr_instr instr = {.kind = s->host ? TSR_HOST_OP : TSR_OP,
                               .dtype = TSR_F32,
                               .comm = UINT16_MAX,
-                              .scalar = 1, /* learning rate, step count */
+                              .scalar = 1,
                               .work = &work};
     tsr__emit(e, &instr);
 }
@@ -171,18 +202,33 @@ static void drop_temps(struct step *s)
         tsr__storage_release(s->e, &s->e->opt_temps[i]);
 }
 
-/* torch.optim.AdamW(foreach=True): multi-tensor kernels, one temporary copy of all parameters. */
-static void adamw_foreach(struct step *s)
+/* The temporaries of the host are not counted, so there the quotient is made from the second state.
+ */
+static void adamw_host(struct step *s)
 {
     foreach_kernel(s, "foreach_mul_weight_decay", PARAM, PARAM, NULL, 1);
     foreach_kernel(s, "foreach_lerp_exp_avg", GRAD | STATE0, STATE0, NULL, 3);
     foreach_kernel(s, "foreach_mul_exp_avg_sq", STATE1, STATE1, NULL, 1);
     foreach_kernel(s, "foreach_addcmul_exp_avg_sq", GRAD | STATE1, STATE1, NULL, 3);
-    struct tsr_storage **temps = s->host ? NULL : make_temps(s);
+    foreach_kernel(s, "foreach_addcdiv", STATE0 | STATE1 | PARAM, PARAM, NULL, 6);
+}
+
+/* torch.optim.AdamW(foreach=True): multi-tensor kernels, one temporary copy of all parameters. */
+static void adamw_foreach(struct step *s)
+{
+    if (s->host) {
+        adamw_host(s);
+        return;
+    }
+    foreach_kernel(s, "foreach_mul_weight_decay", PARAM, PARAM, NULL, 1);
+    foreach_kernel(s, "foreach_lerp_exp_avg", GRAD | STATE0, STATE0, NULL, 3);
+    foreach_kernel(s, "foreach_mul_exp_avg_sq", STATE1, STATE1, NULL, 1);
+    foreach_kernel(s, "foreach_addcmul_exp_avg_sq", GRAD | STATE1, STATE1, NULL, 3);
+    struct tsr_storage **temps = make_temps(s);
     foreach_kernel(s, "foreach_sqrt", STATE1, 0, temps, 1);
-    foreach_kernel(s, "foreach_div_bias_correction", 0, 0, temps, 1);
-    foreach_kernel(s, "foreach_add_eps", 0, 0, temps, 1);
-    foreach_kernel(s, "foreach_addcdiv", STATE0 | PARAM, PARAM, temps, 3);
+    foreach_kernel(s, "foreach_div_bias_correction", TEMP_READ, 0, temps, 1);
+    foreach_kernel(s, "foreach_add_eps", TEMP_READ, 0, temps, 1);
+    foreach_kernel(s, "foreach_addcdiv", STATE0 | PARAM | TEMP_READ, PARAM, temps, 3);
     drop_temps(s);
 }
 
@@ -210,14 +256,26 @@ static void adamw_loop(struct step *s)
             root = tsr__storage_new(s->e, one.state_bytes, TSR_CAT_OPT_TEMP);
             foreach_kernel(&one, "sqrt", STATE1, 0, &root, 1);
             quotient = tsr__storage_new(s->e, one.state_bytes, TSR_CAT_OPT_TEMP);
+            tsr__slot(s->e, SLOT_EXTRA);
+            tsr__operand_storage(s->e, root, TSR_READ, tsr__state_dtype(s->e, s->params[i]));
             foreach_kernel(&one, "div_bias_correction", 0, 0, &quotient, 1);
             tsr__storage_release(s->e, &root);
             tsr__storage_release(s->e, &previous);
         }
-        foreach_kernel(&one, "addcdiv", STATE0 | PARAM, PARAM, quotient ? &quotient : NULL, 3);
+        if (quotient)
+            foreach_kernel(&one, "addcdiv", STATE0 | PARAM | TEMP_READ, PARAM, &quotient, 3);
+        else
+            foreach_kernel(&one, "addcdiv", STATE0 | STATE1 | PARAM, PARAM, NULL, 6);
         previous = quotient;
     }
     tsr__storage_release(s->e, &previous);
+}
+
+/* SGD's decay is part of the gradient. */
+static void sgd_decay(struct step *s)
+{
+    if (s->e->step.sgd_decay)
+        foreach_kernel(s, "foreach_add_weight_decay", GRAD | PARAM, GRAD, NULL, 2);
 }
 
 static void run_variant(struct step *s)
@@ -237,9 +295,11 @@ static void run_variant(struct step *s)
         adamw_loop(s);
         break;
     case TSR_OPT_SGD:
+        sgd_decay(s);
         foreach_kernel(s, "foreach_add_sgd", GRAD | PARAM, PARAM, NULL, 2);
         break;
     case TSR_OPT_SGD_MOMENTUM:
+        sgd_decay(s);
         foreach_kernel(s, "foreach_momentum", GRAD | STATE0, STATE0, NULL, 2);
         foreach_kernel(s, "foreach_add_sgd", STATE0 | PARAM, PARAM, NULL, 2);
         break;
@@ -262,22 +322,44 @@ void tsr__optimizer_step(struct tsr_engine *e)
 
 /* ---- clipping -------------------------------------------------------------------------------- */
 /* Norms add up over the ranks that hold different pieces: one all-reduce per mesh dimension that
- * shards (R230). */
+ * shards (R230), tensor parallelism included. */
+static bool reduces_norms(const struct tsr_engine *e, uint16_t comm)
+{
+    bool shards = e->tp.size > 1 && e->tp.comm == comm;
+    for (size_t i = 0; i < e->n_states; i++)
+        for (size_t k = 0; k < e->states[i]->n_groups; k++)
+            shards |= e->states[i]->groups[k]->shard_comm == comm;
+    return shards && e->comms[comm].size > 1;
+}
+
+static bool is_cut_over(const struct tsr_engine *e, const struct tsr_param *p, uint16_t comm)
+{
+    if (p->fsdp && tsr__is_cut(p) && p->fsdp->group->shard_comm == comm)
+        return true;
+    return p->tp && e->tp.comm == comm && tsr__tp_is_sharded(p);
+}
+
+/* How many ranks of the reductions hold the same piece: each would count it. */
+static uint64_t n_holders(const struct tsr_engine *e, const struct tsr_param *p)
+{
+    uint64_t n = 1;
+    for (uint16_t c = 0; c < e->n_comms; c++)
+        if (reduces_norms(e, c) && !is_cut_over(e, p, c))
+            n *= e->comms[c].size;
+    return n;
+}
+
 static void reduce_norms(struct tsr_engine *e, struct tsr_storage *norms)
 {
     for (uint16_t c = 0; c < e->n_comms; c++) {
-        bool shards = false;
-        for (size_t i = 0; i < e->n_states; i++)
-            for (size_t k = 0; k < e->states[i]->n_groups; k++)
-                shards |= e->states[i]->groups[k]->shard_comm == c;
-        if (!shards || e->comms[c].size == 1)
+        if (!reduces_norms(e, c))
             continue;
         struct tsr_instr instr = {.kind = TSR_ALL_REDUCE,
                                   .dtype = TSR_F32,
                                   .reduce_op = TSR_REDUCE_SUM,
                                   .comm = c,
                                   .bytes = norms->bytes};
-        tsr__operand_storage(e, norms, TSR_READ_WRITE);
+        tsr__operand_storage(e, norms, TSR_READ_WRITE, TSR_F32);
         tsr__emit(e, &instr);
     }
 }
@@ -344,34 +426,52 @@ static void small_kernel(struct tsr_engine *e, const char *name, struct tsr_stor
 {
     if (!from || !to || !tsr__ok(e))
         return;
-    tsr__operand_storage(e, from, TSR_READ);
-    tsr__operand_storage(e, to, TSR_WRITE);
+    tsr__operand_storage(e, from, TSR_READ, TSR_F32);
+    tsr__operand_storage(e, to, TSR_WRITE, TSR_F32);
     struct tsr_work work = {.op = TSR_OP_REDUCTION,
                             .dtype = TSR_F32,
                             .name = name,
                             .bytes_read = from->bytes,
-                            .bytes_written = to->bytes};
-    tsr__emit_op(e, &work);
+                            .bytes_written = to->bytes,
+                            .dims = {1, from->bytes / 4}};
+    struct tsr_instr instr = {.kind = TSR_OP,
+                              .dtype = TSR_F32,
+                              .stream = e->stream,
+                              .comm = UINT16_MAX,
+                              .scalar = 1,
+                              .work = &work};
+    tsr__emit(e, &instr);
 }
 
 static bool shards_over_ranks(const struct tsr_engine *e)
 {
-    for (size_t i = 0; i < e->n_states; i++)
-        for (size_t k = 0; k < e->states[i]->n_groups; k++)
-            if (e->states[i]->groups[k]->shard_size > 1)
-                return true;
+    for (uint16_t c = 0; c < e->n_comms; c++)
+        if (reduces_norms(e, c))
+            return true;
     return false;
 }
 
+/* In the order of the norms: parameters with elements here, then those without. */
+static void holder_args(struct tsr_engine *e, const struct step *s)
+{
+    for (int empty = 0; empty < 2; empty++)
+        for (size_t i = 0; i < s->n; i++)
+            if (on_device(s->params[i]) && (tsr__param_local_numel(s->params[i]) == 0) == empty)
+                tsr__arg(e, n_holders(e, s->params[i]));
+}
+
 /* The norms of all parameters in one tensor, over the ranks; then their norm. */
-static struct tsr_storage *total_norm(struct clip *c)
+static struct tsr_storage *total_norm(struct clip *c, const struct step *s)
 {
     struct tsr_engine *e = c->e;
     uint64_t bytes = 4 * c->n_each;
     c->norms[0] = temp(e, bytes);
-    for (size_t i = 0; i < c->n_each; i++)
-        tsr__operand_storage(e, c->each[i], TSR_READ);
-    tsr__operand_storage(e, c->norms[0], TSR_WRITE);
+    for (size_t i = 0; i < c->n_each; i++) {
+        tsr__slot(e, 0);
+        tsr__operand_storage(e, c->each[i], TSR_READ, TSR_F32);
+    }
+    tsr__slot(e, 1);
+    tsr__operand_storage(e, c->norms[0], TSR_WRITE, TSR_F32);
     struct tsr_work stack = {.op = TSR_OP_POINTWISE,
                              .dtype = TSR_F32,
                              .name = "stack",
@@ -381,7 +481,8 @@ static struct tsr_storage *total_norm(struct clip *c)
     struct tsr_storage *all = c->norms[0];
     if (shards_over_ranks(e)) {
         c->norms[1] = temp(e, bytes);
-        small_kernel(e, "pow", c->norms[0], c->norms[1]);
+        holder_args(e, s);
+        small_kernel(e, "norm_power", c->norms[0], c->norms[1]);
         c->norms[2] = temp(e, bytes);
         small_kernel(e, "copy", c->norms[1], c->norms[2]);
         reduce_norms(e, c->norms[2]);
@@ -423,12 +524,16 @@ void tsr__clip(struct tsr_engine *e)
     each_norm(&c, &s);
     if (c.n_each == 0 || !tsr__ok(e))
         return;
-    for (size_t i = 0; i < c.n_each; i++)
-        tsr__operand_storage(e, c.each[i], TSR_WRITE);
+    for (size_t i = 0; i < c.n_each; i++) {
+        tsr__slot(e, SLOT_NORMS);
+        tsr__operand_storage(e, c.each[i], TSR_WRITE, TSR_F32);
+    }
     foreach_kernel(&s, "foreach_norm", GRAD, 0, NULL, 2);
-    struct tsr_storage *total = total_norm(&c), *factor = clip_factor(e, total);
+    struct tsr_storage *total = total_norm(&c, &s), *factor = clip_factor(e, total);
     if (tsr__ok(e)) {
-        tsr__operand_storage(e, factor, TSR_READ);
+        tsr__report_value(e, TSR_REPORT_GRAD_NORM, 0, total);
+        tsr__slot(e, SLOT_EXTRA);
+        tsr__operand_storage(e, factor, TSR_READ, TSR_F32);
         foreach_kernel(&s, "foreach_mul_clip", GRAD, GRAD, NULL, 1);
     }
     tsr__storage_release(e, &factor);

@@ -51,7 +51,8 @@ static void write_staged(struct stager *s, size_t i)
     uint64_t bytes = tsr__item_local_bytes(item);
     tsr__item_origin(s->e, item);
     if (bytes && tsr__ok(s->e)) {
-        tsr__operand(s->e, s->staged[i] ? s->staged[i] : item->s, 0, bytes, TSR_READ);
+        tsr__operand(s->e, s->staged[i] ? s->staged[i] : item->s, 0, bytes, TSR_READ, item->dtype);
+        tsr__piece_args(s->e, item->p, item->what, tsr__param_hash(item->p));
         tsr__host_work(s->e, "write_checkpoint", item->dtype, bytes, 0);
     }
     tsr__storage_release(s->e, &s->staged[i]);
@@ -116,8 +117,8 @@ static void emit_gather(struct tsr_engine *e, const struct tsr_group *g, struct 
 {
     if (!in || !out || !tsr__ok(e))
         return;
-    tsr__operand(e, in, 0, out->bytes / g->shard_size, TSR_READ);
-    tsr__operand_storage(e, out, TSR_WRITE);
+    tsr__operand(e, in, 0, out->bytes / g->shard_size, TSR_READ, dtype);
+    tsr__operand_storage(e, out, TSR_WRITE, dtype);
     struct tsr_instr instr = {.kind = TSR_ALL_GATHER,
                               .dtype = (uint8_t)dtype,
                               .stream = e->stream,
@@ -180,8 +181,8 @@ static void write_tensor(struct tsr_engine *e, const struct tsr__item *item, str
         tsr__copy(e, s, 0, host, bytes, item->dtype, "d2h_full");
     }
     if (tsr__ok(e)) {
-        tsr__operand(e, host ? host : s, 0, bytes, TSR_READ);
-        tsr__host_work(e, "write_checkpoint", item->dtype, bytes, 0);
+        tsr__operand(e, host ? host : s, 0, bytes, TSR_READ, item->dtype);
+        tsr__host_work(e, "write_full_checkpoint", item->dtype, bytes, 0);
     }
     tsr__storage_release(e, &host);
 }

@@ -54,8 +54,8 @@ void tsr__copy(struct tsr_engine *e, const struct tsr_storage *from, uint64_t of
     if (!from || !to || bytes == 0 || !tsr__ok(e))
         return;
     bool on_host = from->space != TSR_SPACE_DEVICE && to->space != TSR_SPACE_DEVICE;
-    tsr__operand(e, from, offset, bytes, TSR_READ);
-    tsr__operand(e, to, 0, bytes, TSR_WRITE);
+    tsr__operand(e, from, offset, bytes, TSR_READ, dtype);
+    tsr__operand(e, to, 0, bytes, TSR_WRITE, dtype);
     if (on_host) {
         tsr__host_work(e, name, dtype, bytes, bytes);
         return;
@@ -69,14 +69,12 @@ void tsr__fill(struct tsr_engine *e, const struct tsr_storage *s)
 {
     if (!s || s->bytes == 0 || !tsr__ok(e))
         return;
-    tsr__operand_storage(e, s, TSR_WRITE);
-    if (s->space != TSR_SPACE_DEVICE) {
-        tsr__host_work(e, "fill", TSR_F32, 0, s->bytes);
+    if (s->space == TSR_SPACE_DEVICE) {
+        tsr__emit_fill(e, s, TSR_DTYPE_NONE, 0);
         return;
     }
-    struct tsr_instr instr = {
-        .kind = TSR_FILL, .stream = e->stream, .comm = UINT16_MAX, .bytes = s->bytes};
-    tsr__emit(e, &instr);
+    tsr__operand_storage(e, s, TSR_WRITE, TSR_DTYPE_NONE);
+    tsr__host_work(e, "fill", TSR_F32, 0, s->bytes);
 }
 
 /* ---- state dicts ----------------------------------------------------------------------------- */
@@ -91,10 +89,11 @@ static bool note_owner(void *user, struct tsr_module *m)
 }
 
 static void add_item(struct tsr_engine *e, struct tsr__items *items, struct tsr_param *p,
-                     struct tsr_storage *s, bool state)
+                     struct tsr_storage *s, unsigned what)
 {
+    bool state = what > 0;
     tsr_dtype dtype = state ? tsr__state_dtype(e, p) : p->dtype;
-    struct tsr__item item = {p, s, state, dtype, items->n, items->owners[p->id]};
+    struct tsr__item item = {p, s, state, what, dtype, items->n, items->owners[p->id]};
     if (!TSR_PUSH(items->v, items->n, items->cap, item))
         TSR__RAISE(e, TSR_ENOMEM, "out of memory while emitting");
 }
@@ -124,11 +123,11 @@ struct tsr__items tsr__items_collect(struct tsr_engine *e, bool states)
     tsr__module_walk(e->root, note_owner, &items);
     for (size_t i = 0; i < n; i++)
         if (tsr__param_storage(all[i]))
-            add_item(e, &items, all[i], tsr__param_storage(all[i]), false);
+            add_item(e, &items, all[i], tsr__param_storage(all[i]), 0);
     for (size_t i = 0; states && i < n; i++)
         for (int k = 0; k < 2; k++)
             if (has_state(e, all[i], k))
-                add_item(e, &items, all[i], all[i]->opt_state[k], true);
+                add_item(e, &items, all[i], all[i]->opt_state[k], 1 + (unsigned)k);
     free(items.owners);
     items.owners = NULL;
     return items;
@@ -156,7 +155,7 @@ tsr_status tsr__section_begin(struct tsr_engine *e, enum tsr_phase phase)
     if (!e->params_ready)
         return tsr_fail(TSR_EVALUE, "tsr_engine_init_params() comes before a %s",
                         tsr_phase_name(phase));
-    tsr__pinned_settle(e);
+    tsr__settle_inputs(e);
     tsr__set_phase(e, phase, 0);
     return TSR_OK;
 }
@@ -213,7 +212,8 @@ static void load_shard(struct tsr_engine *e, const struct tsr__item *item)
         tsr__storage_empty(e, bytes, tsr__item_category(item), TSR_SPACE_HOST);
     if (!host)
         return;
-    tsr__operand_storage(e, host, TSR_WRITE);
+    tsr__operand_storage(e, host, TSR_WRITE, item->dtype);
+    tsr__piece_args(e, item->p, item->what, tsr__param_hash(item->p));
     tsr__host_work(e, "read_checkpoint", item->dtype, 0, bytes);
     tsr__copy(e, host, 0, item->s, bytes, item->dtype, "load_shard");
     tsr__storage_release(e, &host);
@@ -234,7 +234,7 @@ static void broadcast(struct tsr_engine *e, uint16_t comm, struct tsr_storage *s
 {
     if (comm == UINT16_MAX || !s || !tsr__ok(e))
         return;
-    tsr__operand_storage(e, s, TSR_READ_WRITE);
+    tsr__operand_storage(e, s, TSR_READ_WRITE, dtype);
     struct tsr_instr instr = {.kind = TSR_BROADCAST,
                               .dtype = (uint8_t)dtype,
                               .stream = e->stream,
@@ -275,8 +275,8 @@ static void load_from_rank_0(struct tsr_engine *e, const struct tsr__items *item
     if (e->config.rank == 0 && items->n) {
         dict = tsr__storage_empty(e, bytes, tsr__item_category(items->v), TSR_SPACE_HOST);
         if (dict)
-            tsr__operand_storage(e, dict, TSR_WRITE);
-        tsr__host_work(e, "read_checkpoint", items->v[0].dtype, 0, bytes);
+            tsr__operand_storage(e, dict, TSR_WRITE, TSR_DTYPE_NONE);
+        tsr__host_work(e, "read_full_checkpoint", items->v[0].dtype, 0, bytes);
     }
     uint16_t comm = world_comm(e);
     for (size_t i = 0; i < items->n && tsr__ok(e); i++)
@@ -309,6 +309,7 @@ tsr_status tsr_eval_run(struct tsr_engine *e)
     tsr__make_inputs(e, 1);
     e->grad_enabled = false;
     tsr_release(e, tsr__forward_loss(e, 0));
+    tsr__deliver_reports(e);
     e->grad_enabled = true;
     e->head_labels = NULL;
     tsr_release(e, e->inputs[0]);

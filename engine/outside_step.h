@@ -19,7 +19,16 @@ void tsr__host_work(struct tsr_engine *e, const char *name, tsr_dtype dtype, uin
  */
 void tsr__copy(struct tsr_engine *e, const struct tsr_storage *from, uint64_t offset,
                const struct tsr_storage *to, uint64_t bytes, tsr_dtype dtype, const char *name);
+/* Zeros. */
 void tsr__fill(struct tsr_engine *e, const struct tsr_storage *s);
+/* Args that say which piece this rank holds; what and name: KERNELS.md. */
+void tsr__piece_args(struct tsr_engine *e, const struct tsr_param *p, unsigned what,
+                     uint64_t name);
+uint64_t tsr__param_hash(const struct tsr_param *p);
+/* The values of the iteration are there: HOST_OPs tell the host. */
+void tsr__deliver_reports(struct tsr_engine *e);
+/* The host waits until the memory of the latest batch may be written again. */
+void tsr__settle_inputs(struct tsr_engine *e);
 
 /* ---- state dicts ----------------------------------------------------------------------------- */
 
@@ -28,6 +37,7 @@ struct tsr__item {
     struct tsr_param *p;
     struct tsr_storage *s; /* this rank's part; NULL: a state of an empty one */
     bool state;
+    unsigned what;   /* 0: parameter; 1, 2: first, second state */
     tsr_dtype dtype; /* that it is kept in */
     size_t place;    /* in the state dict */
     uint32_t module; /* that owns the parameter: where its instructions come from */

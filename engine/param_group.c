@@ -122,8 +122,8 @@ static void to_post_forward(struct tsr_engine *e, struct tsr_group *g)
             return;
         tsr__operand(e, p->unsharded->storage,
                      bytes / size * (e->config.rank / g->shard_stride % size), bytes / size,
-                     TSR_READ);
-        tsr__operand_storage(e, p->post_forward, TSR_WRITE);
+                     TSR_READ, (tsr_dtype)p->unsharded->dtype);
+        tsr__operand_storage(e, p->post_forward, TSR_WRITE, (tsr_dtype)p->unsharded->dtype);
         tsr__emit_copy(e, (tsr_dtype)p->unsharded->dtype, bytes / size, bytes / size,
                        "post_forward_slice");
         p->param->value = NULL;

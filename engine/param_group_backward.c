@@ -123,13 +123,7 @@ static struct tsr_tensor *zero_grad(struct tsr_engine *e, struct tsr_fsdp_param 
         tsr__tensor_like(e, p->unsharded, (tsr_dtype)p->unsharded->dtype, TSR_CAT_UNSHARDED_GRAD);
     if (!zeros)
         return NULL;
-    struct tsr_instr fill = {.kind = TSR_FILL,
-                             .stream = e->stream,
-                             .comm = UINT16_MAX,
-                             .dtype = zeros->dtype,
-                             .bytes = tsr__tensor_bytes(zeros)};
-    tsr__operand_tensor(e, zeros, TSR_WRITE);
-    tsr__emit(e, &fill);
+    tsr__emit_fill(e, zeros->storage, (tsr_dtype)zeros->dtype, 0);
     return zeros;
 }
 

@@ -147,6 +147,12 @@ struct tsr_work {
     const uint64_t *args; /* owner as that of operands */
 };
 
+/* What a HOST_OP "report" reports (KERNELS.md). */
+enum tsr_report { TSR_REPORT_LOSS, TSR_REPORT_GRAD_NORM };
+
+/* How init_param makes values (KERNELS.md): all alike, or normal around 0. */
+enum tsr_init_kind { TSR_INIT_CONSTANT, TSR_INIT_NORMAL };
+
 #define TSR_NO_ID UINT32_MAX
 
 /* A range of a buffer that an instruction reads or writes, and what lies in it. Together with

@@ -142,12 +142,16 @@ static void reduce_copy_in(struct tsr_engine *e, struct tsr_group *g, struct red
         tsr__storage_release(e, &table);
         return;
     }
+    tsr__arg(e, g->shard_size);
     for (size_t i = 0; i < r->n; i++) {
+        tsr__slot(e, 0);
         tsr__operand_tensor(e, r->items[i].grad, TSR_READ);
+        tsr__cut_args(e, r->items[i].p);
         read += tsr__tensor_bytes(r->items[i].grad) * (r->items[i].p->shard_dim > 0 ? 2 : 1);
     }
-    tsr__operand_storage(e, table, TSR_READ_WRITE);
-    tsr__operand_storage(e, r->input, TSR_WRITE);
+    tsr__slot(e, 1);
+    tsr__operand_storage(e, table, TSR_WRITE, TSR_DTYPE_NONE);
+    tsr__operand_storage(e, r->input, TSR_WRITE, r->reduce);
     struct tsr_work work = {.op = TSR_OP_CHUNK_CAT,
                             .dtype = (uint8_t)r->reduce,
                             .name = "chunk_cat",
@@ -166,13 +170,15 @@ static void emit_scale(struct tsr_engine *e, struct tsr_storage *s, tsr_dtype dt
 {
     if (divisor == 0 || divisor == 1)
         return;
-    tsr__operand_storage(e, s, TSR_READ_WRITE);
+    tsr__operand_storage(e, s, TSR_READ_WRITE, dtype);
     struct tsr_work work = {.op = TSR_OP_POINTWISE,
                             .dtype = (uint8_t)dtype,
                             .name = "div",
                             .flops = (double)s->bytes / tsr_dtype_bytes(dtype),
                             .bytes_read = s->bytes,
-                            .bytes_written = s->bytes};
+                            .bytes_written = s->bytes,
+                            .dims = {1, s->bytes / tsr_dtype_bytes(dtype)},
+                            .constants = {divisor}};
     tsr__emit_op(e, &work);
 }
 
@@ -199,8 +205,8 @@ static void trace_reduce_scatter(struct tsr_engine *e, struct tsr_group *g,
 static void local_reduce_scatter(struct tsr_engine *e, struct tsr_group *g,
                                  const struct reduction *r)
 {
-    tsr__operand_storage(e, r->input, TSR_READ);
-    tsr__operand_storage(e, r->output, TSR_WRITE);
+    tsr__operand_storage(e, r->input, TSR_READ, r->reduce);
+    tsr__operand_storage(e, r->output, TSR_WRITE, r->reduce);
     tsr__emit_copy(e, r->reduce, r->input->bytes, r->output->bytes, "reduce_scatter_copy");
     if (g->divide_factor != 0 && r->divide.rs_op == TSR_REDUCE_PREMUL_SUM)
         emit_scale(e, r->output, r->reduce, g->divide_factor);
@@ -209,8 +215,8 @@ static void local_reduce_scatter(struct tsr_engine *e, struct tsr_group *g,
 static void emit_reduce_scatter(struct tsr_engine *e, struct tsr_group *g,
                                 const struct reduction *r)
 {
-    tsr__operand_storage(e, r->input, TSR_READ);
-    tsr__operand_storage(e, r->output, TSR_WRITE);
+    tsr__operand_storage(e, r->input, TSR_READ, r->reduce);
+    tsr__operand_storage(e, r->output, TSR_WRITE, r->reduce);
     struct tsr_instr instr = {.kind = TSR_REDUCE_SCATTER,
                               .dtype = (uint8_t)r->reduce,
                               .reduce_op = r->divide.rs_op,
@@ -282,11 +288,11 @@ static void reduce_scatter(struct tsr_engine *e, struct tsr_group *g, struct red
 static void add_into(struct tsr_engine *e, struct tsr_storage *into, struct tsr_storage *from,
                      tsr_dtype dtype)
 {
-    tsr__operand_storage(e, from, TSR_READ);
-    tsr__operand_storage(e, into, TSR_READ_WRITE);
+    tsr__operand_storage(e, from, TSR_READ, dtype);
+    tsr__operand_storage(e, into, TSR_READ_WRITE, dtype);
     struct tsr_work work = {.op = TSR_OP_POINTWISE,
                             .dtype = (uint8_t)dtype,
-                            .name = "add",
+                            .name = "add_into",
                             .bytes_read = 2 * into->bytes,
                             .bytes_written = into->bytes};
     tsr__emit_op(e, &work);
@@ -341,7 +347,7 @@ static void all_reduce(struct tsr_engine *e, struct tsr_group *g, struct reducti
     }
     tsr__wait_stream(e, stream, g->comm->reduce_scatter); /* W12 */
     trace_all_reduce(e, g, r, partial);
-    tsr__operand_storage(e, r->output, TSR_READ_WRITE);
+    tsr__operand_storage(e, r->output, TSR_READ_WRITE, r->reduce);
     struct tsr_instr instr = {.kind = TSR_ALL_REDUCE,
                               .dtype = (uint8_t)r->reduce,
                               .reduce_op = r->divide.ar_op,
@@ -392,8 +398,8 @@ static void cast_result(struct tsr_engine *e, struct reduction *r)
     r->result = tsr__storage_new(e, bytes, TSR_CAT_SHARDED_GRAD);
     if (!r->result)
         return;
-    tsr__operand_storage(e, r->output, TSR_READ);
-    tsr__operand_storage(e, r->result, TSR_WRITE);
+    tsr__operand_storage(e, r->output, TSR_READ, r->reduce);
+    tsr__operand_storage(e, r->result, TSR_WRITE, r->orig);
     tsr__emit_copy(e, r->orig, r->output->bytes, bytes, "grad_cast");
 }
 
@@ -408,8 +414,8 @@ static void offload_grad(struct tsr_engine *e, struct tsr_group *g, const struct
     struct tsr_storage *host = tsr__storage_empty(e, bytes, TSR_CAT_SHARDED_GRAD, space);
     if (!host)
         return;
-    tsr__operand(e, r->result, offset, bytes, TSR_READ);
-    tsr__operand_storage(e, host, TSR_WRITE);
+    tsr__operand(e, r->result, offset, bytes, TSR_READ, r->orig);
+    tsr__operand_storage(e, host, TSR_WRITE, r->orig);
     tsr__emit_copy(e, r->orig, bytes, bytes, "d2h_grad");
     /* [2.15] a hook reads the gradient: the copy blocks (R194) */
     bool hooked = p->grad_hook && e->config.version >= TSR_TORCH_2_15;
@@ -423,8 +429,8 @@ static void offload_grad(struct tsr_engine *e, struct tsr_group *g, const struct
         p->grad = host;
         return;
     }
-    tsr__operand_storage(e, host, TSR_READ);
-    tsr__operand_storage(e, p->grad, TSR_READ_WRITE);
+    tsr__operand_storage(e, host, TSR_READ, r->orig);
+    tsr__operand_storage(e, p->grad, TSR_READ_WRITE, r->orig);
     struct tsr_work work = {.op = TSR_OP_POINTWISE,
                             .dtype = (uint8_t)r->orig,
                             .name = "host_add",
@@ -435,38 +441,52 @@ static void offload_grad(struct tsr_engine *e, struct tsr_group *g, const struct
     tsr__storage_release(e, &host);
 }
 
+/* A gradient that is there gets the new one added: one kernel over all such parameters. */
+static void accumulate_operands(struct tsr_engine *e, const struct reduction *r,
+                                const struct tsr_fsdp_param *p, uint64_t offset)
+{
+    uint64_t bytes = p->local_numel * tsr_dtype_bytes(r->orig);
+    tsr__slot(e, 0);
+    tsr__operand(e, r->result, offset, bytes, TSR_READ, r->orig);
+    tsr__operand(e, p->grad, p->grad_offset, bytes, TSR_READ_WRITE, r->orig);
+}
+
+static void emit_accumulate(struct tsr_engine *e, const struct reduction *r, uint64_t bytes)
+{
+    struct tsr_work work = {.op = TSR_OP_POINTWISE,
+                            .dtype = (uint8_t)r->orig,
+                            .name = "accumulate_sharded_grad",
+                            .bytes_read = 2 * bytes,
+                            .bytes_written = bytes};
+    tsr__emit_op(e, &work);
+}
+
 /* Sharded gradients are views of one flat buffer at padded offsets (R159). */
 static void set_sharded_grads(struct tsr_engine *e, struct tsr_group *g, struct reduction *r,
                               const char **accumulated, size_t *n_accumulated)
 {
+    bool offloads = g->offload != TSR_OFFLOAD_NONE, adds = false;
     uint64_t offset = 0, old_bytes = 0;
-    struct tsr_storage *old = NULL;
     *n_accumulated = 0;
     for (size_t i = 0; i < r->n && tsr__ok(e); i++) {
         struct tsr_fsdp_param *p = r->items[i].p;
         if (p->grad)
             accumulated[(*n_accumulated)++] = p->param->fqn;
-        if (g->offload != TSR_OFFLOAD_NONE) {
+        if (offloads) {
             offload_grad(e, g, r, p, offset);
         } else if (p->grad) {
-            old = p->grad;
+            accumulate_operands(e, r, p, offset);
+            adds = true;
             old_bytes += p->local_numel * tsr_dtype_bytes(r->orig);
         } else {
             p->grad = r->result;
+            p->grad_offset = offset;
             tsr__storage_retain(r->result);
         }
         offset += p->shard_numel * tsr_dtype_bytes(r->orig);
     }
-    if (!old)
-        return;
-    tsr__operand_storage(e, r->result, TSR_READ);
-    tsr__operand_storage(e, old, TSR_READ_WRITE);
-    struct tsr_work work = {.op = TSR_OP_POINTWISE,
-                            .dtype = (uint8_t)r->orig,
-                            .name = "accumulate_sharded_grad",
-                            .bytes_read = 2 * old_bytes,
-                            .bytes_written = old_bytes};
-    tsr__emit_op(e, &work);
+    if (adds)
+        emit_accumulate(e, r, old_bytes);
 }
 
 static void post_reduce(struct tsr_engine *e, struct tsr_group *g, struct reduction *r)

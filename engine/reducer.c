@@ -329,7 +329,8 @@ static void broadcast_params(struct tsr_engine *e, uint16_t comm, struct tsr_par
         struct tsr_storage *s = params[i]->master;
         if (!s)
             continue;
-        tsr__operand_storage(e, s, TSR_READ_WRITE);
+        tsr__slot(e, 0);
+        tsr__operand_storage(e, s, TSR_READ_WRITE, params[i]->dtype);
         bytes += s->bytes;
         if (bytes < chunk && i + 1 < n)
             continue;
@@ -367,8 +368,8 @@ static void cast_params(struct tsr_engine *e, struct tsr_reducer *r)
         tsr__storage_back(e, p->value->storage);
         if (!tsr__ok(e))
             return;
-        tsr__operand_storage(e, p->master, TSR_READ);
-        tsr__operand_storage(e, p->value->storage, TSR_WRITE);
+        tsr__operand_storage(e, p->master, TSR_READ, p->dtype);
+        tsr__operand_storage(e, p->value->storage, TSR_WRITE, (tsr_dtype)p->value->dtype);
         tsr__emit_copy(e, (tsr_dtype)p->value->dtype, p->master->bytes, p->value->storage->bytes,
                        "param_cast");
     }

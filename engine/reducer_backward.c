@@ -7,7 +7,7 @@
 static void emit_all_reduce(struct tsr_engine *e, struct tsr_reducer *r, struct tsr_storage *buffer,
                             tsr_dtype dtype)
 {
-    tsr__operand_storage(e, buffer, TSR_READ_WRITE);
+    tsr__operand_storage(e, buffer, TSR_READ_WRITE, dtype);
     struct tsr_instr reduce = {.kind = TSR_ALL_REDUCE,
                                .dtype = (uint8_t)dtype,
                                .reduce_op = TSR_REDUCE_SUM,
@@ -19,13 +19,14 @@ static void emit_all_reduce(struct tsr_engine *e, struct tsr_reducer *r, struct 
 
 static void emit_divide(struct tsr_engine *e, struct tsr_storage *buffer, tsr_dtype dtype)
 {
-    tsr__operand_storage(e, buffer, TSR_READ_WRITE);
+    tsr__operand_storage(e, buffer, TSR_READ_WRITE, dtype);
     struct tsr_work work = {.op = TSR_OP_POINTWISE,
                             .dtype = (uint8_t)dtype,
                             .name = "div_by_world",
                             .flops = (double)buffer->bytes / tsr_dtype_bytes(dtype),
                             .bytes_read = buffer->bytes,
-                            .bytes_written = buffer->bytes};
+                            .bytes_written = buffer->bytes,
+                            .constants = {e->comms[e->reducer->comm].size}};
     tsr__emit_op(e, &work);
 }
 
@@ -37,13 +38,13 @@ static void compressed(struct tsr_engine *e, struct tsr_reducer *r, struct bucke
     struct tsr_storage *small = tsr__storage_new(e, b->numel * tsr_dtype_bytes(half), TSR_CAT_TEMP);
     if (!small || !tsr__ok(e))
         return;
-    tsr__operand_storage(e, b->buffer, TSR_READ);
-    tsr__operand_storage(e, small, TSR_WRITE);
+    tsr__operand_storage(e, b->buffer, TSR_READ, dtype);
+    tsr__operand_storage(e, small, TSR_WRITE, half);
     tsr__emit_copy(e, half, b->bytes, small->bytes, "compress");
     emit_divide(e, small, half);
     emit_all_reduce(e, r, small, half);
-    tsr__operand_storage(e, small, TSR_READ);
-    tsr__operand_storage(e, b->buffer, TSR_WRITE);
+    tsr__operand_storage(e, small, TSR_READ, half);
+    tsr__operand_storage(e, b->buffer, TSR_WRITE, dtype);
     tsr__emit_copy(e, dtype, small->bytes, b->bytes, "decompress");
     tsr__storage_release(e, &small);
 }
@@ -117,6 +118,24 @@ static void launch_ready(struct tsr_engine *e, struct tsr_reducer *r)
     }
 }
 
+static void emit_to_bucket(struct tsr_engine *e, const struct tsr_reducer *r,
+                           const struct tsr_tensor *grad, uint64_t bytes, tsr_dtype dtype)
+{
+    struct tsr_work work = {.op = TSR_OP_POINTWISE,
+                            .dtype = (uint8_t)dtype,
+                            .name = "grad_to_bucket",
+                            .bytes_read = grad ? tsr__tensor_bytes(grad) : 0,
+                            .bytes_written = bytes,
+                            .constants = {r->has_hook ? 1 : 1.0 / e->comms[r->comm].size}};
+    struct tsr_instr copy = {.kind = TSR_COPY,
+                             .dtype = (uint8_t)dtype,
+                             .stream = e->stream,
+                             .comm = UINT16_MAX,
+                             .work = &work,
+                             .bytes = bytes};
+    tsr__emit(e, &copy);
+}
+
 /* The gradient goes into its place in the bucket, times 1/world unless a comm hook is installed
  * (R212). */
 static void copy_to_bucket(struct tsr_engine *e, struct tsr_reducer *r, struct tsr_param *p)
@@ -127,11 +146,9 @@ static void copy_to_bucket(struct tsr_engine *e, struct tsr_reducer *r, struct t
     struct tsr_tensor *grad = p->value->grad;
     if (!b->buffer || !tsr__ok(e))
         return;
-    if (grad)
-        tsr__operand_tensor(e, grad, TSR_READ);
-    tsr__operand(e, b->buffer, b->offsets[s->index], bytes, TSR_WRITE);
-    tsr__emit_copy(e, tsr__bucket_dtype(r, p), grad ? tsr__tensor_bytes(grad) : 0, bytes,
-                   "grad_to_bucket");
+    tsr__operand_tensor(e, grad, TSR_READ);
+    tsr__operand(e, b->buffer, b->offsets[s->index], bytes, TSR_WRITE, tsr__bucket_dtype(r, p));
+    emit_to_bucket(e, r, grad, bytes, tsr__bucket_dtype(r, p));
     bool view = r->options.gradient_as_bucket_view && p->value->dtype == tsr__bucket_dtype(r, p);
     if (!view || (grad && grad->storage == b->buffer))
         return;
@@ -185,12 +202,7 @@ void tsr__reducer_attach_delayed(struct tsr_engine *e, struct tsr_reducer *r)
     }
     if (!fresh || !tsr__ok(e))
         return;
-    struct tsr_instr zero = {.kind = TSR_FILL,
-                             .stream = e->stream,
-                             .comm = UINT16_MAX,
-                             .bytes = r->delayed_buffer->bytes};
-    tsr__operand_storage(e, r->delayed_buffer, TSR_WRITE);
-    tsr__emit(e, &zero);
+    tsr__emit_fill(e, r->delayed_buffer, r->delayed[0]->dtype, 0);
 }
 
 void tsr__reducer_ready(struct tsr_engine *e, struct tsr_param *p)
@@ -251,6 +263,19 @@ void tsr__reducer_backward_begin(struct tsr_engine *e, uint32_t pass)
             mark_ready(e, r, r->params[i]);
 }
 
+static void emit_used_map(struct tsr_engine *e, const struct tsr_reducer *r,
+                          struct tsr_storage *map)
+{
+    tsr__operand_storage(e, map, TSR_WRITE, TSR_U8);
+    for (size_t i = 0; i < r->n_params; i++)
+        tsr__arg(e, r->slots[r->params[i]->id].used);
+    struct tsr_work work = {.op = TSR_OP_POINTWISE,
+                            .dtype = TSR_U8,
+                            .name = "used_map",
+                            .bytes_written = map->bytes};
+    tsr__emit_op(e, &work);
+}
+
 /* Which parameters some rank used: a bitmap, all-reduced. */
 static void reduce_used_map(struct tsr_engine *e, struct tsr_reducer *r)
 {
@@ -261,7 +286,8 @@ static void reduce_used_map(struct tsr_engine *e, struct tsr_reducer *r)
                                    .reduce_op = TSR_REDUCE_SUM,
                                    .comm = r->comm,
                                    .bytes = map->bytes};
-        tsr__operand_storage(e, map, TSR_READ_WRITE);
+        emit_used_map(e, r, map);
+        tsr__operand_storage(e, map, TSR_READ_WRITE, TSR_U8);
         tsr__emit(e, &reduce);
     }
     tsr__storage_release(e, &map);
@@ -282,7 +308,7 @@ static void copy_back(struct tsr_engine *e, struct tsr_reducer *r, struct bucket
     }
     if (!to)
         return;
-    tsr__operand(e, b->buffer, b->offsets[i], bytes, TSR_READ);
+    tsr__operand(e, b->buffer, b->offsets[i], bytes, TSR_READ, tsr__bucket_dtype(r, p));
     tsr__operand_tensor(e, to, TSR_WRITE);
     tsr__emit_copy(e, (tsr_dtype)to->dtype, bytes, tsr__tensor_bytes(to), "bucket_to_grad");
     if (to != grad) {

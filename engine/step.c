@@ -1,7 +1,11 @@
 /* step.c: what an iteration does, in order: inputs, zero_grad, per micro-batch forward, loss and
  * backward, clipping, optimizer, end. And the materialisation of parameters before the first one.
  */
-#include "engine.h"
+#include <string.h>
+
+#include "ops_common.h"
+#include "outside_step.h"
+#include "tensor_parallel.h"
 
 tsr_status tsr_step_configure(struct tsr_engine *e, const struct tsr_step_config *config)
 {
@@ -25,12 +29,60 @@ tsr_status tsr_step_configure(struct tsr_engine *e, const struct tsr_step_config
 }
 
 /* ---- initialisation -------------------------------------------------------------------------- */
-static void fill(struct tsr_engine *e, struct tsr_storage *s)
+/* Which piece of which parameter an instruction is about: args of KERNELS.md. */
+void tsr__piece_args(struct tsr_engine *e, const struct tsr_param *p, unsigned what, uint64_t name)
 {
-    if (!s || s->bytes == 0)
+    struct tsr_param_dtensor where;
+    uint64_t start[TSR_DT_MAX_DIMS] = {0}, size[TSR_DT_MAX_DIMS] = {0};
+    tsr_status status = tsr__param_dtensor(e, p, &where);
+    if (status != TSR_OK) {
+        tsr__set_error(e, status);
         return;
-    struct tsr_instr instr = {.kind = TSR_FILL, .comm = UINT16_MAX, .bytes = s->bytes};
-    tsr__operand_storage(e, s, TSR_WRITE);
+    }
+    tsr_dtensor_box(&where.layout, e->config.rank, start, size);
+    const uint64_t *lists[3] = {where.layout.shape, start, size};
+    tsr__arg(e, what);
+    tsr__arg(e, name);
+    tsr__arg(e, (uint64_t)p->n_dims);
+    for (int k = 0; k < 3; k++)
+        for (int i = 0; i < 4; i++)
+            tsr__arg(e, i < p->n_dims ? lists[k][i] : 1);
+}
+
+static uint64_t name_hash(const char *fqn)
+{
+    return tsr_hash_bytes(TSR_HASH_INIT, fqn, strlen(fqn));
+}
+
+uint64_t tsr__param_hash(const struct tsr_param *p)
+{
+    return name_hash(p->fqn);
+}
+
+/* Initial values of what this rank holds of the parameter; what is behind it, padding, is 0. A copy
+ * that a broken tie left has the values of the parameter that it was. */
+static void init_values(struct tsr_engine *e, const struct tsr_param *p, struct tsr_storage *s)
+{
+    uint64_t bytes = tsr__local_bytes(p);
+    if (!s)
+        return;
+    if (s->bytes > bytes)
+        tsr__fill(e, s);
+    if (bytes == 0 || !tsr__ok(e))
+        return;
+    const struct tsr_param *source = p->untied_from ? p->untied_from : p;
+    tsr__operand(e, s, 0, bytes, TSR_WRITE, p->dtype);
+    tsr__piece_args(e, p, p->init, tsr__param_hash(source));
+    bool normal = p->init == TSR_INIT_NORMAL && p->init_constant == 0;
+    struct tsr_work work = {.op = TSR_OP_POINTWISE,
+                            .dtype = (uint8_t)p->dtype,
+                            .name = "init_param",
+                            .bytes_written = bytes,
+                            .constants = {normal ? e->model.init_std : p->init_constant}};
+    struct tsr_instr instr = {.kind = s->space == TSR_SPACE_DEVICE ? TSR_OP : TSR_HOST_OP,
+                              .dtype = (uint8_t)p->dtype,
+                              .comm = UINT16_MAX,
+                              .work = &work};
     tsr__emit(e, &instr);
 }
 
@@ -40,10 +92,12 @@ static void init_shard(struct tsr_engine *e, struct tsr_fsdp_param *f, bool tied
     uint64_t item = tsr_dtype_bytes(f->param->dtype);
     enum tsr_offload offload = f->group->offload;
     if (offload != TSR_OFFLOAD_NONE) {
-        if (!f->sharded)
-            f->sharded = tsr__storage_empty(e, f->shard_numel * item, TSR_CAT_SHARDED_PARAM,
-                                            offload == TSR_OFFLOAD_CPU_PINNED ? TSR_SPACE_PINNED
-                                                                              : TSR_SPACE_HOST);
+        if (f->sharded)
+            return;
+        f->sharded = tsr__storage_empty(e, f->shard_numel * item, TSR_CAT_SHARDED_PARAM,
+                                        offload == TSR_OFFLOAD_CPU_PINNED ? TSR_SPACE_PINNED
+                                                                          : TSR_SPACE_HOST);
+        init_values(e, f->param, f->sharded);
         return;
     }
     bool stays = f->local_numel == f->shard_numel && (!tied || f->sharded);
@@ -52,7 +106,7 @@ static void init_shard(struct tsr_engine *e, struct tsr_fsdp_param *f, bool tied
         tsr__storage_new(e, f->local_numel * item, stays ? TSR_CAT_SHARDED_PARAM : TSR_CAT_INIT);
     tsr__storage_release(e, &before);
     if (f->local_numel == f->shard_numel)
-        fill(e, f->sharded);
+        init_values(e, f->param, f->sharded);
 }
 
 /* After a wrapped module is materialised its uneven shards move into padded ones. */
@@ -68,7 +122,7 @@ static void pad_shards(struct tsr_engine *e, const struct tsr_module *m)
                 continue;
             f->sharded = tsr__storage_new(e, bytes, TSR_CAT_SHARDED_PARAM);
             tsr__storage_release(e, &before);
-            fill(e, f->sharded);
+            init_values(e, f->param, f->sharded);
         }
 }
 
@@ -83,7 +137,38 @@ static void init_full(struct tsr_engine *e, struct tsr_param *p)
         return;
     p->value->param = p;
     p->value->requires_grad = p->requires_grad;
-    fill(e, p->master);
+    init_values(e, p, p->master);
+}
+
+static void double_arg(struct tsr_engine *e, double value)
+{
+    uint64_t bits;
+    memcpy(&bits, &value, sizeof bits);
+    tsr__arg(e, bits);
+}
+
+/* The table of rotary angles of a model of plain modules; other buffers are zero. */
+static void init_buffer(struct tsr_engine *e, const struct tsr_module *m, struct tsr_storage *s)
+{
+    const struct tsr_rope *rope = &e->model.rope;
+    uint64_t half = e->model.llama ? e->model.llama->head_dim / 2 : 0;
+    if (m != e->root || half == 0 || !tsr__ok(e)) {
+        tsr__emit_fill(e, s, TSR_F32, 0);
+        return;
+    }
+    tsr__operand_storage(e, s, TSR_WRITE, TSR_F32);
+    tsr__arg(e, rope->llama3);
+    double_arg(e, rope->factor);
+    double_arg(e, rope->low_freq_factor);
+    double_arg(e, rope->high_freq_factor);
+    tsr__arg(e, rope->original_positions);
+    struct tsr_work work = {.op = TSR_OP_POINTWISE,
+                            .dtype = TSR_F32,
+                            .name = "rotary_table",
+                            .bytes_written = s->bytes,
+                            .dims = {s->bytes / 8 / half, half},
+                            .constants = {rope->theta > 0 ? rope->theta : 10000}};
+    tsr__emit_op(e, &work);
 }
 
 static bool is_tied(const struct tsr_param *p)
@@ -106,7 +191,7 @@ static void init_own_params(struct tsr_engine *e, struct tsr_module *m)
     for (int i = 0; i < 2 && tsr__ok(e); i++)
         if (m->buffer_bytes[i] && !m->buffers[i]) {
             m->buffers[i] = tsr__storage_new(e, m->buffer_bytes[i], TSR_CAT_BUFFER);
-            fill(e, m->buffers[i]);
+            init_buffer(e, m, m->buffers[i]);
         }
 }
 
@@ -174,33 +259,74 @@ static void drop(struct tsr_engine *e, struct tsr_tensor **t)
     *t = NULL;
 }
 
+/* The host writes a batch into pinned memory, from where it is copied. */
+static void read_batch(struct tsr_engine *e, const struct tsr_storage *host, tsr_dtype dtype,
+                       uint32_t micro, bool labels)
+{
+    tsr__operand_storage(e, host, TSR_WRITE, dtype);
+    tsr__arg(e, micro);
+    tsr__arg(e, labels);
+    tsr__arg(e, e->origin.phase == TSR_PHASE_EVAL);
+    tsr__host_work(e, "read_batch", dtype, 0, host ? host->bytes : 0);
+}
+
 static struct tsr_tensor *input(struct tsr_engine *e, tsr_dtype dtype, int n_dims,
-                                const uint64_t *dims)
+                                const uint64_t *dims, uint32_t micro, bool labels)
 {
     struct tsr_tensor *t = tsr__tensor_new(e, dtype, n_dims, dims, TSR_CAT_INPUTS);
     if (!t)
         return NULL;
     struct tsr_storage *host =
         tsr__storage_empty(e, tsr__tensor_bytes(t), TSR_CAT_INPUTS, TSR_SPACE_PINNED);
-    tsr__operand_storage(e, host, TSR_READ);
+    read_batch(e, host, dtype, micro, labels);
+    tsr__operand_storage(e, host, TSR_READ, dtype);
     tsr__operand_tensor(e, t, TSR_WRITE);
     tsr__emit_copy(e, dtype, tsr__tensor_bytes(t), tsr__tensor_bytes(t), "h2d_input");
     tsr__storage_release(e, &host);
     return t;
 }
 
-void tsr__make_inputs(struct tsr_engine *e, uint32_t n_micro)
+static struct tsr_tensor *make_input(struct tsr_engine *e, uint32_t m)
 {
     uint64_t tokens = e->step.batch * e->step.seq;
-    uint64_t floats[2] = {tokens, e->model.in_dim};
+    if (e->model.int_input)
+        return input(e, TSR_I64, 1, &tokens, m, false);
+    return input(e, TSR_F32, 2, (uint64_t[]){tokens, e->model.in_dim}, m, false);
+}
+
+static struct tsr_tensor *make_labels(struct tsr_engine *e, uint32_t m)
+{
+    uint64_t tokens = e->step.batch * e->step.seq;
+    if (!e->model.loss_mse)
+        return input(e, TSR_I64, 1, &tokens, m, true);
+    if (e->model.target_dim == 0)
+        return NULL;
+    return input(e, TSR_F32, 2, (uint64_t[]){tokens, e->model.target_dim}, m, true);
+}
+
+/* The pinned memory of the batch is written again when these copies are over: the next batch waits
+ * for `input_event`, which by then has long come. */
+void tsr__make_inputs(struct tsr_engine *e, uint32_t n_micro)
+{
     for (uint32_t m = 0; m < n_micro && tsr__ok(e); m++) {
-        if (e->model.int_input)
-            e->inputs[m] = input(e, TSR_I64, 1, &tokens);
-        else
-            e->inputs[m] = input(e, TSR_F32, 2, floats);
-        if (!e->model.loss_mse)
-            e->labels[m] = input(e, TSR_I64, 1, &tokens);
+        e->inputs[m] = make_input(e, m);
+        e->labels[m] = make_labels(e, m);
     }
+    e->input_event = tsr__new_event(e);
+    struct tsr_instr record = {
+        .kind = TSR_RECORD, .stream = e->stream, .comm = UINT16_MAX, .event = e->input_event};
+    tsr__emit(e, &record);
+}
+
+void tsr__settle_inputs(struct tsr_engine *e)
+{
+    if (e->input_event) {
+        struct tsr_instr wait = {
+            .kind = TSR_HOST_WAIT, .comm = UINT16_MAX, .event = e->input_event};
+        tsr__emit(e, &wait);
+    }
+    e->input_event = 0;
+    tsr__pinned_settle(e);
 }
 
 void tsr__zero_grad(struct tsr_engine *e)
@@ -225,8 +351,8 @@ tsr_status tsr_step_begin(struct tsr_engine *e, uint32_t iteration)
         return tsr_fail(TSR_EVALUE, "tsr_engine_init_params() comes before the first step");
     e->iteration = iteration;
     e->origin.iteration = (uint16_t)iteration;
-    tsr__pinned_settle(e);
     tsr__emit_mark(e, TSR_MARK_ITERATION, iteration);
+    tsr__settle_inputs(e);
     tsr__set_phase(e, TSR_PHASE_INPUTS, 0);
     tsr__make_inputs(e, e->step.n_micro);
     tsr__set_phase(e, TSR_PHASE_ZERO_GRAD, 0);
@@ -245,15 +371,59 @@ static struct tsr_tensor *forward_loss(struct tsr_engine *e, struct tsr_module *
         tsr__set_phase(e, TSR_PHASE_LOSS, micro);
     if (chunked)
         return out;
-    loss = e->model.loss_mse || entry != e->root ? tsr_op_mean_square(e, out)
-                                                 : tsr_op_cross_entropy(e, out, e->labels[micro]);
+    if (entry != e->root)
+        loss = tsr_op_mean_square(e, out);
+    else if (e->model.loss_mse)
+        loss = tsr__mean_square(e, out, e->labels[micro]);
+    else
+        loss = tsr_op_cross_entropy(e, out, e->labels[micro]);
     tsr_release(e, out);
     return loss;
 }
 
 struct tsr_tensor *tsr__forward_loss(struct tsr_engine *e, uint32_t micro)
 {
-    return forward_loss(e, e->root, micro);
+    struct tsr_tensor *loss = forward_loss(e, e->root, micro);
+    if (loss)
+        tsr__report_value(e, TSR_REPORT_LOSS, micro, loss->storage);
+    return loss;
+}
+
+/* ---- what the host is told ------------------------------------------------------------------- */
+
+void tsr__report_value(struct tsr_engine *e, uint8_t what, uint32_t micro, struct tsr_storage *s)
+{
+    if (!e->step.report || !s || !tsr__ok(e) || e->n_reports == TSR__MAX_REPORTS)
+        return;
+    struct tsr_storage *host = tsr__storage_empty(e, 4, TSR_CAT_TEMP, TSR_SPACE_PINNED);
+    if (!host)
+        return;
+    tsr__operand(e, s, 0, 4, TSR_READ, TSR_F32);
+    tsr__operand_storage(e, host, TSR_WRITE, TSR_F32);
+    tsr__emit_copy(e, TSR_F32, 4, 4, "d2h_report");
+    e->reports[e->n_reports++] = (struct tsr_pending_report){host, what, micro};
+    e->report_event = tsr__new_event(e);
+    struct tsr_instr record = {
+        .kind = TSR_RECORD, .stream = e->stream, .comm = UINT16_MAX, .event = e->report_event};
+    tsr__emit(e, &record);
+}
+
+void tsr__deliver_reports(struct tsr_engine *e)
+{
+    if (e->n_reports > 0) {
+        struct tsr_instr wait = {
+            .kind = TSR_HOST_WAIT, .comm = UINT16_MAX, .event = e->report_event};
+        tsr__emit(e, &wait);
+    }
+    for (size_t i = 0; i < e->n_reports; i++) {
+        struct tsr_pending_report *r = &e->reports[i];
+        tsr__operand_storage(e, r->host, TSR_READ, TSR_F32);
+        tsr__arg(e, r->what);
+        tsr__arg(e, r->micro);
+        tsr__host_work(e, "report", TSR_F32, 4, 0);
+        tsr__storage_release(e, &r->host);
+    }
+    e->n_reports = 0;
 }
 
 tsr_status tsr_step_forward(struct tsr_engine *e, uint32_t micro, struct tsr_module *entry,
@@ -263,7 +433,8 @@ tsr_status tsr_step_forward(struct tsr_engine *e, uint32_t micro, struct tsr_mod
         return tsr_fail(TSR_EVALUE, "micro-batch %u of %u does not exist", micro, e->step.n_micro);
     e->grad_enabled = !no_grad;
     tsr__set_phase(e, TSR_PHASE_FORWARD, micro);
-    struct tsr_tensor *loss = forward_loss(e, entry ? entry : e->root, micro);
+    struct tsr_tensor *loss =
+        entry ? forward_loss(e, entry, micro) : tsr__forward_loss(e, micro);
     e->grad_enabled = true;
     drop(e, &e->losses[micro]);
     e->losses[micro] = loss;
@@ -301,6 +472,7 @@ tsr_status tsr_step_optimizer(struct tsr_engine *e)
 tsr_status tsr_step_end(struct tsr_engine *e)
 {
     tsr__set_phase(e, TSR_PHASE_END, 0);
+    tsr__deliver_reports(e);
     e->head_labels = NULL;
     for (uint32_t m = 0; m < TSR_MAX_MICRO; m++) {
         drop(e, &e->losses[m]);

@@ -160,6 +160,14 @@ static struct tsr_dtensor tp_layout(const struct tsr_engine *e, const struct tsr
     return t;
 }
 
+bool tsr__tp_is_sharded(const struct tsr_param *p)
+{
+    bool sharded = false;
+    for (int i = 0; p->tp && i < p->tp->n; i++)
+        sharded |= p->tp->place[i].kind != TSR_PLACE_REPLICATE;
+    return sharded;
+}
+
 /* This rank's part becomes the parameter's shape. */
 static void cut_local(const struct tsr_engine *e, struct tsr_param *p)
 {

@@ -97,10 +97,21 @@ enum tsr_impl {
     TSR_IMPL_TRANSFORMERS /* LlamaForCausalLM, GPT2LMHeadModel with the sdpa attention */
 };
 
+/* Rotary embedding. theta 0: 10000. llama3: frequencies are scaled as Llama 3.1 does. */
+struct tsr_rope {
+    double theta;
+    bool llama3;
+    double factor, low_freq_factor, high_freq_factor;
+    uint64_t original_positions;
+};
+
 /* Llama, Mistral, Qwen2, Qwen3 (dense). */
 struct tsr_llama_config {
     uint64_t hidden_size, intermediate_size, n_layers, n_heads, n_kv_heads, head_dim, vocab_size;
     uint64_t max_positions;
+    double norm_eps; /* 0: 1e-5 */
+    double init_std; /* of matrices and embeddings; 0: 0.02 */
+    struct tsr_rope rope;
     bool qkv_bias, o_bias,
         mlp_bias; /* Qwen2: qkv_bias. attention_bias of a config sets q, k, v and o */
     bool qk_norm; /* Qwen3 */
@@ -115,6 +126,8 @@ struct tsr_llama_config {
 };
 struct tsr_gpt2_config {
     uint64_t n_embd, n_layer, n_head, n_positions, n_inner, vocab_size; /* n_inner 0: 4 n_embd */
+    double norm_eps; /* 0: 1e-5 */
+    double init_std; /* 0: 0.02 */
     bool untied; /* lm_head has a weight of its own */
     enum tsr_names names;
     enum tsr_impl impl;
@@ -163,6 +176,7 @@ struct tsr_tree_config {
     uint64_t tokens;           /* vocabulary of the input; 0: float input */
     uint64_t in_dim;           /* width of a float input */
     bool loss_mse;             /* else cross-entropy over all positions */
+    uint64_t target_dim;       /* width of the target of a mean-square loss; 0: there is none */
     tsr_dtype param_dtype;     /* NONE = f32 */
 };
 
@@ -504,6 +518,11 @@ struct tsr_step_config {
     /* > 1: the head makes the loss in so many chunks of tokens, with its gradients, and returns it
      * instead of logits (ops_chunked_loss.c). Llama family and GPT-2 without tensor parallelism. */
     uint64_t loss_chunks;
+    bool decay_matrices_only; /* weight decay leaves out parameters of one dimension */
+    bool sgd_decay;           /* SGD adds the decay to the gradient */
+    /* The loss of every micro-batch, and the norm when gradients are clipped, go to the host: a copy
+     * that nobody waits for before the end of the iteration, then HOST_OPs "report". */
+    bool report;
     /* In which optimizer states are kept; NONE: that of the parameter. Kernels load and store it
      * and compute in the dtype of the parameter, without a cast copy of the states; temporaries of
      * foreach and loop, made from a state, have its dtype. */

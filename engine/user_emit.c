@@ -8,7 +8,8 @@ static void emit_p2p(struct tsr_engine *e, uint8_t kind, struct tsr_tensor *t, u
 {
     if (!t || !tsr__ok(e))
         return;
-    tsr__operand(e, t->storage, t->offset + offset, bytes, kind == TSR_SEND ? TSR_READ : TSR_WRITE);
+    tsr__operand(e, t->storage, t->offset + offset, bytes, kind == TSR_SEND ? TSR_READ : TSR_WRITE,
+                 (tsr_dtype)t->dtype);
     struct tsr_instr instr = {.kind = kind,
                               .dtype = t->dtype,
                               .stream = e->stream,
@@ -65,8 +66,9 @@ void tsr_emit_device_copy(struct tsr_engine *e, struct tsr_tensor *to, uint64_t 
 {
     if (!to || !from || !tsr__ok(e))
         return;
-    tsr__operand(e, from->storage, from->offset + from_offset, bytes, TSR_READ);
-    tsr__operand(e, to->storage, to->offset + to_offset, bytes, TSR_WRITE);
+    tsr__operand(e, from->storage, from->offset + from_offset, bytes, TSR_READ,
+                 (tsr_dtype)from->dtype);
+    tsr__operand(e, to->storage, to->offset + to_offset, bytes, TSR_WRITE, (tsr_dtype)to->dtype);
     tsr__emit_copy(e, (tsr_dtype)to->dtype, bytes, bytes, "device_copy");
 }
 

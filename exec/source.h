@@ -20,9 +20,7 @@ struct tsr_piece {
     double constant; /* standard deviation, or the value */
 };
 
-enum tsr_init_kind { TSR_INIT_CONSTANT, TSR_INIT_NORMAL, TSR_INIT_UNIFORM };
 enum tsr_batch_part { TSR_BATCH_INPUT, TSR_BATCH_LABELS };
-enum tsr_report { TSR_REPORT_LOSS, TSR_REPORT_GRAD_NORM };
 
 struct tsr_source {
     void *user;

@@ -47,10 +47,10 @@ static void sample_init(struct sample *s, uint32_t first_buffer, uint32_t first_
     const struct tsr_origin origin = {
         .module = 1, .group = 0, .phase = TSR_PHASE_FORWARD, .hook = TSR_HOOK_PRE_FORWARD};
     *s = (struct sample){
-        .gather = {{in, TSR_READ, TSR_SPACE_DEVICE, 0, 128},
-                   {out, TSR_WRITE, TSR_SPACE_DEVICE, 0, 1024}},
-        .op = {{out, TSR_READ, TSR_SPACE_DEVICE, 256, 512},
-               {in, TSR_READ_WRITE, TSR_SPACE_DEVICE, 0, 128}},
+        .gather = {{in, TSR_READ, TSR_SPACE_DEVICE, 0, 0, 0, 128, 0, 0},
+                   {out, TSR_WRITE, TSR_SPACE_DEVICE, 0, 0, 0, 1024, 0, 0}},
+        .op = {{out, TSR_READ, TSR_SPACE_DEVICE, 0, 0, 256, 512, 0, 0},
+               {in, TSR_READ_WRITE, TSR_SPACE_DEVICE, 0, 0, 0, 128, 0, 0}},
         .work = {.op = TSR_OP_GEMM,
                  .dtype = TSR_BF16,
                  .name = "mm",
