@@ -44,11 +44,10 @@ static void push_operand(struct tsr_engine *e, const struct tsr_storage *s,
 void tsr__operand(struct tsr_engine *e, const struct tsr_storage *s, uint64_t offset,
                   uint64_t bytes, uint8_t access, tsr_dtype dtype)
 {
-    push_operand(e, s,
-                 (struct tsr_operand){.access = access,
-                                      .dtype = (uint8_t)dtype,
-                                      .offset = offset,
-                                      .bytes = s ? bytes : 0});
+    push_operand(
+        e, s,
+        (struct tsr_operand){
+            .access = access, .dtype = (uint8_t)dtype, .offset = offset, .bytes = s ? bytes : 0});
 }
 
 void tsr__operand_storage(struct tsr_engine *e, const struct tsr_storage *s, uint8_t access,

@@ -86,8 +86,8 @@ struct tsr_engine {
     } reports[TSR__MAX_REPORTS];
     size_t n_reports;
     uint32_t report_event; /* after the latest of them */
-    uint32_t input_event; /* after the copies of the latest batch; 0: none */
-    uint8_t next_slot; /* of the operands */
+    uint32_t input_event;  /* after the copies of the latest batch; 0: none */
+    uint8_t next_slot;     /* of the operands */
     uint64_t *kernel_args; /* of the instruction that is put together */
     size_t n_kernel_args, cap_kernel_args;
     struct tsr_work work; /* scratch */

@@ -40,7 +40,7 @@ struct tsr_tensor {
     bool requires_grad;
     bool is_view; /* does not own the storage's only handle: an incoming sum may not write to it */
     uint64_t dims[4], numel;
-    uint64_t offset; /* bytes into the storage */
+    uint64_t offset;       /* bytes into the storage */
     uint32_t width, pitch; /* bytes, of a slice of columns; see struct tsr_operand */
     struct tsr_storage *storage;
     struct tsr_node *grad_fn;     /* the node that made it; leaves: NULL */

@@ -327,9 +327,9 @@ static void tanh_backward(struct tsr_engine *e, struct tsr_node *node, struct ts
 struct tsr_tensor *tsr__hf_gelu(struct tsr_engine *e, struct tsr_tensor *x)
 {
     struct tsr_tensor *half = scaled(e, x, "mul_scalar", 0.5);
-    struct tsr_tensor *cube = x ? tsr__op_unary_by(e, x, "pow", (tsr_dtype)x->dtype, cube_backward,
-                                                   TSR_SAVES_INPUT, 3)
-                                : NULL;
+    struct tsr_tensor *cube =
+        x ? tsr__op_unary_by(e, x, "pow", (tsr_dtype)x->dtype, cube_backward, TSR_SAVES_INPUT, 3)
+          : NULL;
     struct tsr_tensor *part = scaled(e, cube, "mul_scalar", 0.044715);
     tsr_release(e, cube);
     struct tsr_tensor *sum = tsr_op_add(e, x, part);
@@ -338,8 +338,9 @@ struct tsr_tensor *tsr__hf_gelu(struct tsr_engine *e, struct tsr_tensor *x)
     tsr_release(e, sum);
     struct tsr_tensor *bent = plain(e, inner, "tanh", tanh_backward, TSR_SAVES_RESULT);
     tsr_release(e, inner);
-    struct tsr_tensor *above = tsr__op_unary_by(e, bent, "add_scalar", bent ? (tsr_dtype)bent->dtype : TSR_F32,
-                                                tsr__backward_pass, TSR_SAVES_NOTHING, 1);
+    struct tsr_tensor *above =
+        tsr__op_unary_by(e, bent, "add_scalar", bent ? (tsr_dtype)bent->dtype : TSR_F32,
+                         tsr__backward_pass, TSR_SAVES_NOTHING, 1);
     tsr_release(e, bent);
     struct tsr_tensor *y = tsr_op_mul(e, half, above);
     tsr_release(e, half);

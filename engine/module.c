@@ -152,8 +152,7 @@ struct tsr_param *tsr__param_new(struct tsr_engine *e, struct tsr_module *m, con
         TSR__RAISE(e, TSR_EVALUE, "parameter %s: its size does not fit into 64 bits", p->fqn);
         return NULL;
     }
-    if (!TSR_PUSH(e->params, e->n_params, e->cap_params, p) ||
-        !tsr__param_place(e, m, name, p)) {
+    if (!TSR_PUSH(e->params, e->n_params, e->cap_params, p) || !tsr__param_place(e, m, name, p)) {
         TSR__RAISE(e, TSR_ENOMEM, "out of memory while building the model");
         return NULL;
     }

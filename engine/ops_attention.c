@@ -242,10 +242,9 @@ struct tsr_tensor *tsr__slice_heads(struct tsr_engine *e, struct tsr_tensor *x, 
 {
     if (!x)
         return NULL;
-    struct tsr_tensor *y =
-        tsr__op_alias(e, x, "Slice", (uint64_t[]){x->dims[0], x->dims[1] / from * to},
-                      tsr__slice_backward, (uint64_t[TSR_MAX_DIMS]){x->dims[0], x->dims[1], from,
-                                                                    to, offset, layout});
+    struct tsr_tensor *y = tsr__op_alias(
+        e, x, "Slice", (uint64_t[]){x->dims[0], x->dims[1] / from * to}, tsr__slice_backward,
+        (uint64_t[TSR_MAX_DIMS]){x->dims[0], x->dims[1], from, to, offset, layout});
     tsr__as_columns(y, offset, to, from);
     return y;
 }

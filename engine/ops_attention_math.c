@@ -211,10 +211,9 @@ static struct tsr_tensor *add_mask(struct tsr_engine *e, struct tsr_tensor *scor
     bool in_place = !e->config.instrumented && !(region && region->selective);
     if (!scores || !mask)
         return scores;
-    struct tsr_tensor *y =
-        in_place
-            ? tsr__op_alias(e, scores, "Add", NULL, tsr__backward_pass, (uint64_t[TSR_MAX_DIMS]){0})
-            : sum_with_mask(e, scores, mask);
+    struct tsr_tensor *y = in_place ? tsr__op_alias(e, scores, "Add", NULL, tsr__backward_pass,
+                                                    (uint64_t[TSR_MAX_DIMS]){0})
+                                    : sum_with_mask(e, scores, mask);
     if (in_place)
         tsr__emit_pointwise(e, "add_mask", (struct tsr_tensor *[]){scores, mask}, 2, y);
     tsr_release(e, scores);
@@ -315,8 +314,7 @@ struct tsr_tensor *tsr__eager_attention(struct tsr_engine *e, struct tsr_tensor 
     struct tsr_tensor *t[3] = {NULL};
     for (int i = 0; i < 3; i++) {
         bool grouped = i > 0 && qkv[i]->dims[1] < s->heads * s->head_dim;
-        t[i] = tsr__op_repeat(e, qkv[i], grouped ? times : 1, s->head_dim, true,
-                              TSR_LAYOUT_TOKENS);
+        t[i] = tsr__op_repeat(e, qkv[i], grouped ? times : 1, s->head_dim, true, TSR_LAYOUT_TOKENS);
     }
     struct tsr_tensor *scores = bmm(e, s, t[0], t[1], SCORES, 1 / sqrt((double)s->head_dim));
     struct tsr_tensor *wide = tsr_op_cast(e, scores, TSR_F32);

@@ -28,8 +28,8 @@ struct tsr_tensor *tsr__op_unary(struct tsr_engine *e, struct tsr_tensor *x, con
                                  tsr_dtype dtype, tsr_backward_fn backward, enum tsr_saves saves);
 /* With a number: x c, x + c, x ^ c. The node keeps it (node->number). */
 struct tsr_tensor *tsr__op_unary_by(struct tsr_engine *e, struct tsr_tensor *x, const char *name,
-                                    tsr_dtype dtype, tsr_backward_fn backward,
-                                    enum tsr_saves saves, double number);
+                                    tsr_dtype dtype, tsr_backward_fn backward, enum tsr_saves saves,
+                                    double number);
 /* The same elements under another shape: no kernel. dims NULL: the shape of x. a: for the node. */
 struct tsr_tensor *tsr__op_alias(struct tsr_engine *e, struct tsr_tensor *x, const char *name,
                                  const uint64_t *dims, tsr_backward_fn backward,
@@ -54,14 +54,13 @@ void tsr__emit_pointwise(struct tsr_engine *e, const char *name, struct tsr_tens
 /* The same with what else KERNELS.md says of it. */
 struct tsr_pointwise {
     double constant;
-    uint64_t per_row; /* bit i: input i has one element a row of the output */
+    uint64_t per_row;       /* bit i: input i has one element a row of the output */
     uint64_t rows, columns; /* 0: those of the output */
     uint32_t n_args;
     uint64_t args[6];
 };
-void tsr__emit_pointwise_with(struct tsr_engine *e, const char *name,
-                              struct tsr_tensor *const *in, int n, struct tsr_tensor *out,
-                              const struct tsr_pointwise *p);
+void tsr__emit_pointwise_with(struct tsr_engine *e, const char *name, struct tsr_tensor *const *in,
+                              int n, struct tsr_tensor *out, const struct tsr_pointwise *p);
 
 /* out := a b (+ extra). Does nothing when one is NULL. */
 struct tsr_gemm {

@@ -61,9 +61,8 @@ static void mean_backward(struct tsr_engine *e, struct tsr_node *node, struct ts
                           struct tsr_tensor **grad_in)
 {
     grad_in[0] = tsr__tensor_new(e, TSR_F32, 2, node->a, TSR_CAT_TEMP);
-    tsr__emit_pointwise_with(
-        e, "div", grad_out, 1, grad_in[0],
-        &(struct tsr_pointwise){.constant = (double)node->a[1], .per_row = 1});
+    tsr__emit_pointwise_with(e, "div", grad_out, 1, grad_in[0],
+                             &(struct tsr_pointwise){.constant = (double)node->a[1], .per_row = 1});
 }
 
 /* -0.5 * gradient * result^3 */
@@ -95,8 +94,8 @@ static struct tsr_tensor *row_op(struct tsr_engine *e, struct tsr_tensor *x, con
     struct tsr_tensor *y = rows_of(e, x);
     if (!y)
         return tsr__op_abort(e, node);
-    const struct tsr_pointwise p = {.constant = number, .rows = x->dims[0],
-                                    .columns = x->n_dims > 1 ? x->dims[1] : 1};
+    const struct tsr_pointwise p = {
+        .constant = number, .rows = x->dims[0], .columns = x->n_dims > 1 ? x->dims[1] : 1};
     tsr__emit_pointwise_with(e, name, &x, 1, y, &p);
     if (backward == rsqrt_backward)
         tsr__node_save_result(e, node, y);
@@ -203,7 +202,8 @@ struct tsr_tensor *tsr_op_hand_rms_norm(struct tsr_engine *e, struct tsr_tensor 
     struct tsr_tensor *squares = square(e, y);
     struct tsr_tensor *mean = row_op(e, squares, "mean", mean_backward, 0);
     tsr_release(e, squares);
-    struct tsr_tensor *shifted = row_op(e, mean, "add_scalar", tsr__backward_pass, e->model.norm_eps);
+    struct tsr_tensor *shifted =
+        row_op(e, mean, "add_scalar", tsr__backward_pass, e->model.norm_eps);
     if (!transformers) { /* `variance` is a variable there */
         tsr_release(e, mean);
         mean = NULL;

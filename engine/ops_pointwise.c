@@ -13,9 +13,8 @@ tsr_dtype tsr__promote(uint8_t a, uint8_t b)
     return TSR_F32; /* f32 with a half type, or bf16 with f16 */
 }
 
-void tsr__emit_pointwise_with(struct tsr_engine *e, const char *name,
-                              struct tsr_tensor *const *in, int n, struct tsr_tensor *out,
-                              const struct tsr_pointwise *p)
+void tsr__emit_pointwise_with(struct tsr_engine *e, const char *name, struct tsr_tensor *const *in,
+                              int n, struct tsr_tensor *out, const struct tsr_pointwise *p)
 {
     uint64_t read = 0;
     if (!out || !tsr__ok(e))
@@ -28,20 +27,19 @@ void tsr__emit_pointwise_with(struct tsr_engine *e, const char *name,
     uint64_t columns = out->n_dims > 1 ? out->dims[1] : out->numel;
     if (p->columns)
         columns = p->columns;
-    struct tsr_work work = {
-        .op = TSR_OP_POINTWISE,
-        .dtype = out->dtype,
-        .name = name,
-        .flops = (double)out->numel,
-        .bytes_read = read,
-        .bytes_written = tsr__tensor_bytes(out),
-        .dims = {p->rows         ? p->rows
-                 : out->numel    ? out->numel / columns
-                                 : 0,
-                 columns, p->per_row},
-        .constants = {p->constant},
-        .n_args = p->n_args,
-        .args = p->args};
+    struct tsr_work work = {.op = TSR_OP_POINTWISE,
+                            .dtype = out->dtype,
+                            .name = name,
+                            .flops = (double)out->numel,
+                            .bytes_read = read,
+                            .bytes_written = tsr__tensor_bytes(out),
+                            .dims = {p->rows      ? p->rows
+                                     : out->numel ? out->numel / columns
+                                                  : 0,
+                                     columns, p->per_row},
+                            .constants = {p->constant},
+                            .n_args = p->n_args,
+                            .args = p->args};
     tsr__emit_op(e, &work);
 }
 
@@ -68,8 +66,8 @@ struct tsr_tensor *tsr__op_unary(struct tsr_engine *e, struct tsr_tensor *x, con
 }
 
 struct tsr_tensor *tsr__op_unary_by(struct tsr_engine *e, struct tsr_tensor *x, const char *name,
-                                    tsr_dtype dtype, tsr_backward_fn backward,
-                                    enum tsr_saves saves, double number)
+                                    tsr_dtype dtype, tsr_backward_fn backward, enum tsr_saves saves,
+                                    double number)
 {
     if (!x)
         return NULL;

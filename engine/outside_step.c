@@ -155,8 +155,8 @@ tsr_status tsr__section_begin(struct tsr_engine *e, enum tsr_phase phase)
     if (!e->params_ready)
         return tsr_fail(TSR_EVALUE, "tsr_engine_init_params() comes before a %s",
                         tsr_phase_name(phase));
-    tsr__settle_inputs(e);
     tsr__set_phase(e, phase, 0);
+    tsr__settle_inputs(e);
     return TSR_OK;
 }
 

@@ -22,8 +22,7 @@ void tsr__copy(struct tsr_engine *e, const struct tsr_storage *from, uint64_t of
 /* Zeros. */
 void tsr__fill(struct tsr_engine *e, const struct tsr_storage *s);
 /* Args that say which piece this rank holds; what and name: KERNELS.md. */
-void tsr__piece_args(struct tsr_engine *e, const struct tsr_param *p, unsigned what,
-                     uint64_t name);
+void tsr__piece_args(struct tsr_engine *e, const struct tsr_param *p, unsigned what, uint64_t name);
 uint64_t tsr__param_hash(const struct tsr_param *p);
 /* The values of the iteration are there: HOST_OPs tell the host. */
 void tsr__deliver_reports(struct tsr_engine *e);

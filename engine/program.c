@@ -194,10 +194,8 @@ const char *tsr_mark_name(int mark)
 const char *tsr_reduce_op_name(int op)
 {
     static const char *const names[] = {
-        [TSR_REDUCE_NONE] = "none",
-        [TSR_REDUCE_SUM] = "sum",
-        [TSR_REDUCE_AVG] = "avg",
-        [TSR_REDUCE_PREMUL_SUM] = "premul_sum",
+        [TSR_REDUCE_NONE] = "none", [TSR_REDUCE_SUM] = "sum",
+        [TSR_REDUCE_AVG] = "avg",   [TSR_REDUCE_PREMUL_SUM] = "premul_sum",
         [TSR_REDUCE_MAX] = "max",
     };
     return name_of(names, (int)(sizeof names / sizeof names[0]), op);

@@ -352,8 +352,8 @@ tsr_status tsr_step_begin(struct tsr_engine *e, uint32_t iteration)
     e->iteration = iteration;
     e->origin.iteration = (uint16_t)iteration;
     tsr__emit_mark(e, TSR_MARK_ITERATION, iteration);
-    tsr__settle_inputs(e);
     tsr__set_phase(e, TSR_PHASE_INPUTS, 0);
+    tsr__settle_inputs(e);
     tsr__make_inputs(e, e->step.n_micro);
     tsr__set_phase(e, TSR_PHASE_ZERO_GRAD, 0);
     tsr__zero_grad(e);
@@ -433,8 +433,7 @@ tsr_status tsr_step_forward(struct tsr_engine *e, uint32_t micro, struct tsr_mod
         return tsr_fail(TSR_EVALUE, "micro-batch %u of %u does not exist", micro, e->step.n_micro);
     e->grad_enabled = !no_grad;
     tsr__set_phase(e, TSR_PHASE_FORWARD, micro);
-    struct tsr_tensor *loss =
-        entry ? forward_loss(e, entry, micro) : tsr__forward_loss(e, micro);
+    struct tsr_tensor *loss = entry ? forward_loss(e, entry, micro) : tsr__forward_loss(e, micro);
     e->grad_enabled = true;
     drop(e, &e->losses[micro]);
     e->losses[micro] = loss;

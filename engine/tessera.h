@@ -126,8 +126,8 @@ struct tsr_llama_config {
 };
 struct tsr_gpt2_config {
     uint64_t n_embd, n_layer, n_head, n_positions, n_inner, vocab_size; /* n_inner 0: 4 n_embd */
-    double norm_eps; /* 0: 1e-5 */
-    double init_std; /* 0: 0.02 */
+    double norm_eps;                                                    /* 0: 1e-5 */
+    double init_std;                                                    /* 0: 0.02 */
     bool untied; /* lm_head has a weight of its own */
     enum tsr_names names;
     enum tsr_impl impl;
@@ -520,8 +520,8 @@ struct tsr_step_config {
     uint64_t loss_chunks;
     bool decay_matrices_only; /* weight decay leaves out parameters of one dimension */
     bool sgd_decay;           /* SGD adds the decay to the gradient */
-    /* The loss of every micro-batch, and the norm when gradients are clipped, go to the host: a copy
-     * that nobody waits for before the end of the iteration, then HOST_OPs "report". */
+    /* The loss of every micro-batch, and the norm when gradients are clipped, go to the host: a
+     * copy that nobody waits for before the end of the iteration, then HOST_OPs "report". */
     bool report;
     /* In which optimizer states are kept; NONE: that of the parameter. Kernels load and store it
      * and compute in the dtype of the parameter, without a cast copy of the states; temporaries of

@@ -9,7 +9,8 @@
 
 enum { TSR_PIECE_DIMS = 4 };
 
-/* A box of a parameter (or of an optimizer state of it): what one rank holds. Row-major in memory. */
+/* A box of a parameter (or of an optimizer state of it): what one rank holds. Row-major in memory.
+ */
 struct tsr_piece {
     uint64_t name; /* tsr_hash_bytes() of the FQN */
     uint8_t what;  /* 0 parameter, 1 first state, 2 second state */

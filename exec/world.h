@@ -26,7 +26,7 @@ struct tsr_collective {
     uint16_t comm_id;            /* index in the tables: the same on all members */
     uint64_t sequence;           /* of this communicator on this rank: 0, 1, ... */
     const void *send;
-    void *recv;     /* may be `send` (all-reduce, broadcast), or hold it at its place (all-gather) */
+    void *recv; /* may be `send` (all-reduce, broadcast), or hold it at its place (all-gather) */
     uint64_t bytes; /* of the big side: all-gather output, reduce-scatter input, buffer */
 };
 
@@ -42,8 +42,8 @@ struct tsr_message {
 struct tsr_world_ops {
     const char *name; /* "threads", "processes", "mpi" */
     /* Blocks until this rank's part is done. TSR_EPEER: a member is lost, or the deadline passed;
-     * the world is aborted then. TSR_EDEFECT: members disagree about kind, bytes, dtype or reduction
-     * (the text says who and what). */
+     * the world is aborted then. TSR_EDEFECT: members disagree about kind, bytes, dtype or
+     * reduction (the text says who and what). */
     tsr_status (*collective)(struct tsr_world *world, const struct tsr_collective *call);
     tsr_status (*messages)(struct tsr_world *world, const struct tsr_comm *comm, uint16_t comm_id,
                            uint64_t sequence, const struct tsr_message *messages, size_t n);

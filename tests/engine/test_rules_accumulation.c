@@ -227,8 +227,9 @@ static void d2h_blocks_or_not(void **state)
     size_t wait = RIG_FIND(&r, 0, .kind = TSR_HOST_WAIT);
     assert_true(wait > r.events[rig_event(&r, "finalize_backward g=root", 0)].at - 1);
     for (int i = 0; i < 15; i++)
-        assert_true(rig_ordered(&r, RIG_FIND(&r, i, .kind = TSR_COPY, .work = "d2h_grad"),
-                                RIG_FIND(&r, 0, .kind = TSR_HOST_OP)));
+        assert_true(
+            rig_ordered(&r, RIG_FIND(&r, i, .kind = TSR_COPY, .work = "d2h_grad"),
+                        RIG_FIND(&r, 0, .kind = TSR_HOST_OP, .work = "foreach_mul_weight_decay")));
     rig_close(&r);
     run_offload(&r, TSR_OFFLOAD_CPU_PINNED, 2); /* the second finds a gradient */
     assert_int_equal(RIG_COUNT(&r, .kind = TSR_HOST_READ), 15);

@@ -280,7 +280,8 @@ static void partial_sums(void **state)
     assert_int_equal(RIG_COUNT(&r, .kind = TSR_REDUCE_SCATTER), 3 * 4);
     assert_int_equal(RIG_COUNT(&r, .kind = TSR_ALL_REDUCE), 4);
     /* accumulate and the last sum: on the reduce-scatter stream */
-    assert_int_equal(RIG_COUNT(&r, .kind = TSR_OP, .work = "add", .stream = "reduce_scatter"), 8);
+    assert_int_equal(RIG_COUNT(&r, .kind = TSR_OP, .work = "add_into", .stream = "reduce_scatter"),
+                     8);
     rig_end(&r);
     rig_no_race(&r);
     rig_close(&r);

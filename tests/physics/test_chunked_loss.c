@@ -74,20 +74,20 @@ static void logits_of_one_chunk_are_alive(void **state)
     for (size_t c = 0; c < sizeof chunks / sizeof chunks[0]; c++) {
         struct study study;
         char more[64];
-        uint64_t rows = (T + chunks[c] - 1) / chunks[c], most, got[6 * T + 3];
+        uint64_t rows = (T + chunks[c] - 1) / chunks[c], most, got[5 * T + 4];
         size_t n_chunks = (T + rows - 1) / rows;
         snprintf(more, sizeof more, "loss.chunks: %llu\n", (unsigned long long)chunks[c]);
         open_with(&study, QWEN, more);
-        size_t n = head_allocs(steady(&study), TSR_PHASE_FORWARD, got, 6 * T + 3, &most);
-        assert_int_equal(n, 3 + 6 * n_chunks);
-        const uint64_t once[] = {2 * T * D, 2ULL * V * D, 4};
+        size_t n = head_allocs(steady(&study), TSR_PHASE_FORWARD, got, 5 * T + 4, &most);
+        assert_int_equal(n, 4 + 5 * n_chunks);
+        const uint64_t once[] = {2 * T * D, 2ULL * V * D, 4, 4};
         assert_memory_equal(got, once, sizeof once);
         for (size_t k = 0; k < n_chunks; k++) { /* the last one may be smaller */
             uint64_t part = V * (k + 1 < n_chunks ? rows : T - k * rows);
-            const uint64_t chunk[] = {2 * part, 4 * part, 4 * part, 4, 4, 2 * part};
-            assert_memory_equal(got + 3 + 6 * k, chunk, sizeof chunk);
+            const uint64_t chunk[] = {2 * part, 4 * part, 4 * part, 4, 2 * part};
+            assert_memory_equal(got + 4 + 5 * k, chunk, sizeof chunk);
         }
-        assert_int_equal(most, 2 * T * D + 2ULL * V * D + 4 + 8 * rows * V);
+        assert_int_equal(most, 2 * T * D + 2ULL * V * D + 8 + 8 * rows * V);
         study_close(&study);
     }
 }
@@ -100,8 +100,8 @@ static void full_precision_has_no_casts(void **state)
     (void)state;
     open_with(&study, QWEN, "precision: {param: none, reduce: none}\nloss.chunks: 4\n");
     size_t n = head_allocs(steady(&study), TSR_PHASE_FORWARD, got, 64, &most);
-    assert_int_equal(n, 3 + 4 * 4);
-    assert_int_equal(most, 4 * T * D + 4ULL * V * D + 4 + 8 * (T / 4) * V);
+    assert_int_equal(n, 4 + 4 * 3);
+    assert_int_equal(most, 4 * T * D + 4ULL * V * D + 8 + 8 * (T / 4) * V);
     study_close(&study);
 }
 
@@ -119,8 +119,8 @@ static void evaluation_makes_no_gradients(void **state)
         if (n == 0)
             continue;
         found = true;
-        assert_int_equal(n, 1 + 4 * 5);
-        assert_int_equal(most, 4 + 8 * (T / 4) * V);
+        assert_int_equal(n, 2 + 4 * 4);
+        assert_int_equal(most, 8 + 8 * (T / 4) * V);
         assert_int_equal(kernels(p, "lm_head", TSR_PHASE_EVAL, "mm"), 4);
         assert_int_equal(kernels(p, "lm_head", TSR_PHASE_EVAL, "mm_input_grad"), 0);
         assert_int_equal(kernels(p, "lm_head", TSR_PHASE_EVAL, "addmm_weight_grad"), 0);

@@ -20,7 +20,8 @@ static struct outcome run(uint64_t device_bytes)
     const struct tsr_program *program = study_program(&study, 0);
     for (size_t i = 0; i < program->n_instrs; i++) {
         out.n_releases += program->instrs[i].kind == TSR_SEGMENT_FREE;
-        out.n_waits += program->instrs[i].kind == TSR_HOST_WAIT;
+        out.n_waits += program->instrs[i].kind == TSR_HOST_WAIT &&
+                       program->instrs[i].origin.phase != TSR_PHASE_INPUTS;
     }
     out.memory = tsr_engine_memory(study.emission.classes[0].engine);
     study_close(&study);

@@ -281,7 +281,8 @@ static void host_copies_take_the_pcie_link(void **state)
     for (int to_device = 0; to_device < 2; to_device++) {
         struct tsr_operand operands[] = {
             {1, TSR_READ, to_device ? TSR_SPACE_PINNED : TSR_SPACE_DEVICE, 0, 0, 0, 50000000, 0, 0},
-            {2, TSR_WRITE, to_device ? TSR_SPACE_DEVICE : TSR_SPACE_PINNED, 0, 0, 0, 50000000, 0, 0}};
+            {2, TSR_WRITE, to_device ? TSR_SPACE_DEVICE : TSR_SPACE_PINNED, 0, 0, 0, 50000000, 0,
+             0}};
         struct tsr_instr copy = {.kind = TSR_COPY,
                                  .stream = to_device ? S_GATHER : S_REDUCE,
                                  .comm = UINT16_MAX,

@@ -66,8 +66,9 @@ static tsr_status emit(struct tsr_executor *executor)
 {
     const struct tsr_work work = {.op = TSR_OP_POINTWISE, .name = "add", .flops = 1};
     for (uint32_t i = 0; i < 3000; i++) {
-        const struct tsr_operand operands[] = {{i / 2, TSR_READ, TSR_SPACE_DEVICE, 0, 0, 0, 512, 0, 0},
-                                               {i, TSR_WRITE, TSR_SPACE_DEVICE, 0, 0, 0, 512, 0, 0}};
+        const struct tsr_operand operands[] = {
+            {i / 2, TSR_READ, TSR_SPACE_DEVICE, 0, 0, 0, 512, 0, 0},
+            {i, TSR_WRITE, TSR_SPACE_DEVICE, 0, 0, 0, 512, 0, 0}};
         struct tsr_instr instrs[] = {
             {.kind = TSR_ALLOC, .buffer = i, .bytes = 512, .block_bytes = 512},
             {.kind = TSR_OP, .n_operands = 2, .operands = operands, .work = &work},
