@@ -137,6 +137,7 @@ struct tsr_engine {
         struct tsr_pinned *free[64]; /* by log2 of the size */
         struct tsr_pinned *pending;  /* freed, perhaps still used by a copy */
         uint64_t uses, settled;      /* uses up to `settled` are over */
+        uint32_t n_blocks;
     } pinned;
 };
 

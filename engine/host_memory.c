@@ -6,6 +6,7 @@
 /* A page-locked block of the cache; lives as long as the engine. */
 struct tsr_pinned {
     uint32_t log2;     /* 2^log2 bytes */
+    uint32_t id;
     uint64_t last_use; /* number of the latest instruction that names it */
     struct tsr_pinned *next;
 };
@@ -57,9 +58,11 @@ static struct tsr_pinned *take_pinned(struct tsr_engine *e, uint64_t bytes)
         return NULL;
     }
     block->log2 = log2;
+    block->id = ++e->pinned.n_blocks;
     struct tsr_instr instr = {.kind = TSR_PIN,
                               .comm = UINT16_MAX,
                               .space = TSR_SPACE_PINNED,
+                              .segment = block->id,
                               .bytes = bytes,
                               .block_bytes = UINT64_C(1) << log2};
     tsr__emit(e, &instr);
@@ -73,6 +76,7 @@ static void emit_buffer(struct tsr_engine *e, uint8_t kind, const struct tsr_sto
                               .space = s->space,
                               .category = s->category,
                               .buffer = s->buffer,
+                              .segment = s->pinned ? s->pinned->id : 0,
                               .bytes = s->bytes,
                               .block_bytes = s->pinned ? UINT64_C(1) << s->pinned->log2 : s->bytes};
     tsr__emit(e, &instr);

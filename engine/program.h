@@ -150,8 +150,8 @@ struct tsr_work {
 /* What a HOST_OP "report" reports (KERNELS.md). */
 enum tsr_report { TSR_REPORT_LOSS, TSR_REPORT_GRAD_NORM };
 
-/* How init_param makes values (KERNELS.md): all alike, or normal around 0. */
-enum tsr_init_kind { TSR_INIT_CONSTANT, TSR_INIT_NORMAL };
+/* How init_param makes values (KERNELS.md): all alike, normal around 0, even in [-c, c]. */
+enum tsr_init_kind { TSR_INIT_CONSTANT, TSR_INIT_NORMAL, TSR_INIT_UNIFORM };
 
 #define TSR_NO_ID UINT32_MAX
 
@@ -217,7 +217,7 @@ struct tsr_instr {
     uint16_t peer;     /* SEND, RECV */
     uint32_t event;    /* RECORD, WAIT, HOST_WAIT */
     uint32_t buffer;   /* ALLOC, FREE, HOST_ALLOC, HOST_FREE */
-    uint32_t segment;  /* SEGMENT_*, ALLOC, FREE */
+    uint32_t segment;  /* SEGMENT_*, ALLOC, FREE. PIN, HOST_ALLOC: the pinned block; 0: pageable */
     uint32_t value;    /* MARK */
     uint32_t n_operands;
     const struct tsr_operand *operands; /* owner: whoever hands the instruction out */

@@ -14,6 +14,9 @@ struct tsr_view {
     uint32_t width, pitch;
     uint8_t dtype; /* enum tsr_dtype; NONE: bytes */
     uint8_t slot, access;
+    uint8_t space;
+    uint32_t buffer; /* whose memory it is ... */
+    void *base;      /* ... and where that begins: data - base is the offset */
 };
 
 struct tsr_kernel_call {

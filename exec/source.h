@@ -31,7 +31,7 @@ struct tsr_source {
     tsr_status (*batch)(void *user, uint32_t iteration, uint32_t micro, enum tsr_batch_part part,
                         bool eval, tsr_dtype dtype, void *out, uint64_t bytes);
     tsr_status (*report)(void *user, uint32_t iteration, uint32_t micro, enum tsr_report what,
-                         double value);
+                         bool eval, double value);
     tsr_status (*read)(void *user, const struct tsr_piece *piece, void *out);
     tsr_status (*write)(void *user, const struct tsr_piece *piece, const void *in);
 };

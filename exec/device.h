@@ -1,0 +1,73 @@
+/* device.h: what an executor needs of a device: an address space, streams that run tasks in order
+ * and beside each other, and events between them. host_device.c is one; CUDA is another.
+ *
+ * A device belongs to one rank. Its functions are called by the rank's host thread only. submit()
+ * returns at once; the device copies the task and runs it later. Errors of tasks are kept: every
+ * later call returns the first one.
+ */
+#ifndef TSR_DEVICE_H
+#define TSR_DEVICE_H
+
+#include "kernel.h"
+#include "source.h"
+#include "world.h"
+
+enum tsr_task_kind {
+    TSR_TASK_KERNEL,     /* call */
+    TSR_TASK_SOURCE,     /* source_fn(source, instr, call): values come from outside the program */
+    TSR_TASK_COLLECTIVE, /* collectives[n_collectives], one after the other */
+    TSR_TASK_MESSAGES,   /* messages[n_messages], one launch */
+    TSR_TASK_RECORD,     /* event := done */
+    TSR_TASK_WAIT,       /* until event is done */
+    TSR_TASK_POISON      /* fills view 0 with NaN patterns: memory that was freed */
+};
+
+/* Work for a stream. All pointers are borrowed until submit() returns, but for the memory that views
+ * point to, and `work->name`, which live as long as the program's engine. */
+struct tsr_task {
+    uint8_t kind;    /* enum tsr_task_kind */
+    uint64_t number; /* of the instruction: counts submissions of the rank */
+    const struct tsr_instr *instr;
+    tsr_kernel_fn kernel;
+    tsr_status (*source_fn)(const struct tsr_source *source, const struct tsr_instr *instr,
+                            const struct tsr_kernel_call *call);
+    const struct tsr_source *source;
+    struct tsr_kernel_call call; /* every kind: its views are the operands */
+    size_t n_collectives, n_messages;
+    struct tsr_collective *collectives;
+    struct tsr_message *messages;
+    const struct tsr_comm *comm; /* of messages */
+    uint16_t comm_id;
+    uint64_t sequence;
+    uint32_t event;
+};
+
+/* Called by the device when a task is done, on the thread that ran it: what really ran is in `task`.
+ * begin and end: seconds on the device's clock. */
+typedef void (*tsr_task_done_fn)(void *user, uint16_t stream, const struct tsr_task *task,
+                                 double begin, double end);
+
+struct tsr_device;
+
+struct tsr_device_ops {
+    const char *name; /* "host", "cuda" */
+    /* Backs [address, address + bytes) with memory; gives it back. TSR_EOOM, TSR_EVALUE. */
+    tsr_status (*map)(struct tsr_device *device, uint64_t address, uint64_t bytes);
+    tsr_status (*unmap)(struct tsr_device *device, uint64_t address, uint64_t bytes);
+    void *(*at)(struct tsr_device *device, uint64_t address);
+    tsr_status (*submit)(struct tsr_device *device, uint16_t stream, const struct tsr_task *task);
+    /* Blocks until the event, or all of the stream, is done. */
+    tsr_status (*wait_event)(struct tsr_device *device, uint32_t event);
+    tsr_status (*wait_stream)(struct tsr_device *device, uint16_t stream);
+    tsr_status (*drain)(struct tsr_device *device);
+    /* Tells every waiting task to give up. May be called by any thread. */
+    void (*abort)(struct tsr_device *device, tsr_status status, const char *why);
+    void (*destroy)(struct tsr_device *device);
+};
+
+/* Implementations embed this as their first member. */
+struct tsr_device {
+    const struct tsr_device_ops *ops;
+};
+
+#endif
