@@ -31,8 +31,12 @@ struct tsr_kernel_call {
  * TSR_ENOMEM for its own temporaries. Touches nothing but its operands. */
 typedef tsr_status (*tsr_kernel_fn)(const struct tsr_kernel_call *call);
 
+/* Once, before the first kernel runs: products of matrices stay on the thread that asks. */
+void tsr_kernels_init(void);
 /* NULL: the host does not have it. */
 tsr_kernel_fn tsr_host_kernel(const char *name);
+/* FILL: call->factor as the dtype of slot 0 all over it; zero bytes if it has none. */
+tsr_status tsr_host_fill(const struct tsr_kernel_call *call);
 /* A kernel that a user's hook emits (tsr_emit_user_op()); executors are given a list of them. */
 struct tsr_user_kernel {
     const char *name;

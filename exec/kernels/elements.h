@@ -1,0 +1,58 @@
+/* elements.h: what kernels compute for one element, on the host and in CUDA code, for floats and
+ * for doubles (elements_real.h). No state, nothing but math.h.
+ */
+#ifndef TSR_KERNELS_ELEMENTS_H
+#define TSR_KERNELS_ELEMENTS_H
+
+#include <math.h>
+
+#include "exec/numeric.h"
+
+/* e^x in f32, within 2 units in the last place; no branches, so that compilers can vectorize it,
+ * and the same on every machine. x = n log 2 + r, e^r by a polynomial (Cephes), 2^n in two factors
+ * because it may be beyond the exponents of a float. */
+TSR_ANYWHERE float tsr_exp_f32(float x)
+{
+    x = x < -104.0f ? -104.0f : x;
+    x = x > 89.0f ? 89.0f : x;
+    float shifted = x * 1.44269504f + 12582912.0f; /* 1.5 2^23: the fraction is rounded away */
+    float n = shifted - 12582912.0f;
+    float r = x - n * 0.693359375f + n * 2.12194440e-4f;
+    float p = 1.9875691500e-4f;
+    p = p * r + 1.3981999507e-3f;
+    p = p * r + 8.3334519073e-3f;
+    p = p * r + 4.1665795894e-2f;
+    p = p * r + 1.6666665459e-1f;
+    p = p * r + 5.0000001201e-1f;
+    p = p * (r * r) + r + 1.0f;
+    uint32_t whole = tsr_float_bits(shifted) - UINT32_C(0x4b400000) + 1024; /* n + 1024 */
+    uint32_t half = whole >> 1, rest = whole - half;
+    return p * tsr_bits_float((half - 512 + 127) << 23) * tsr_bits_float((rest - 512 + 127) << 23);
+}
+
+TSR_ANYWHERE double tsr_exp_f64(double x)
+{
+    return exp(x);
+}
+
+/* The float next to x on the side of zero, with an odd last bit unless x is a float: rounding that
+ * to fewer bits gives what rounding x itself gives. */
+TSR_ANYWHERE float tsr_odd_float(double x)
+{
+    float near = (float)x;
+    if (!(x == x) || (double)near == x)
+        return near;
+    uint32_t bits = tsr_float_bits(near);
+    if (fabs((double)near) > fabs(x))
+        bits--;
+    return tsr_bits_float(bits | 1);
+}
+
+#define TSR_REAL_F64 0
+#include "elements_real.h"
+#undef TSR_REAL_F64
+#define TSR_REAL_F64 1
+#include "elements_real.h"
+#undef TSR_REAL_F64
+
+#endif

@@ -1,0 +1,131 @@
+/* grid_elementwise_real.h: template of grid_elementwise.h. */
+#include "real.h"
+
+/* Elements [at, at + n) of an input that is repeated. */
+TSR_ANYWHERE void TSR_R(tsr_load_repeated)(const struct tsr_elems *e, uint64_t at, unsigned n,
+                                           TSR_REAL *out)
+{
+    if (e->n == 1) {
+        TSR_REAL value = TSR_R(tsr_load_one)(e, 0);
+        for (unsigned i = 0; i < n; i++)
+            out[i] = value;
+        return;
+    }
+    while (n > 0) {
+        uint64_t from = at % e->n, left = e->n - from;
+        unsigned run = left < n ? (unsigned)left : n;
+        TSR_R(tsr_load)(e, from, run, out);
+        at += run;
+        out += run;
+        n -= run;
+    }
+}
+
+/* The same of an input with one element a row. */
+TSR_ANYWHERE void TSR_R(tsr_load_per_row)(const struct tsr_elems *e, uint64_t columns, uint64_t at,
+                                          unsigned n, TSR_REAL *out)
+{
+    for (unsigned i = 0; i < n;) {
+        TSR_REAL value = TSR_R(tsr_load_one)(e, (at + i) / columns);
+        uint64_t left = columns - (at + i) % columns;
+        for (; left > 0 && i < n; left--)
+            out[i++] = value;
+    }
+}
+
+#define TSR_EACH(value)              \
+    for (unsigned i = 0; i < n; i++) \
+        out[i] = (value);            \
+    return
+
+/* Functions of one element. */
+TSR_ANYWHERE void TSR_R(tsr_apply_unary)(unsigned op, unsigned n, TSR_REAL k, const TSR_REAL *a,
+                                         TSR_REAL *out)
+{
+    switch (op) {
+    case TSR_EW_MUL_BY:
+        TSR_EACH(a[i] * k);
+    case TSR_EW_ADD_TO:
+        TSR_EACH(a[i] + k);
+    case TSR_EW_SUB_FROM:
+        TSR_EACH(a[i] - k);
+    case TSR_EW_DIV_BY:
+        TSR_EACH(a[i] / k);
+    case TSR_EW_POW:
+        TSR_EACH(TSR_R(tsr_power)(a[i], k));
+    case TSR_EW_NEG:
+        TSR_EACH(-a[i]);
+    case TSR_EW_RSQRT:
+        TSR_EACH(1 / TSR_M(sqrt)(a[i]));
+    case TSR_EW_TANH:
+        TSR_EACH(TSR_M(tanh)(a[i]));
+    case TSR_EW_COS:
+        TSR_EACH(TSR_M(cos)(a[i]));
+    case TSR_EW_SIN:
+        TSR_EACH(TSR_M(sin)(a[i]));
+    case TSR_EW_SILU:
+        TSR_EACH(TSR_R(tsr_silu)(a[i]));
+    case TSR_EW_RELU:
+        TSR_EACH(TSR_R(tsr_relu)(a[i]));
+    case TSR_EW_GELU:
+        TSR_EACH(TSR_R(tsr_gelu)(a[i]));
+    case TSR_EW_ROOT:
+        TSR_EACH(TSR_M(sqrt)(a[i]));
+    case TSR_EW_RECIPROCAL:
+        TSR_EACH(1 / a[i]);
+    case TSR_EW_AT_MOST_ONE:
+        TSR_EACH(TSR_R(tsr_at_most_one)(a[i]));
+    default: /* TSR_EW_COPY */
+        TSR_EACH(a[i]);
+    }
+}
+
+/* Of several, and of none: `at` is the place of the first in the output. */
+TSR_ANYWHERE void TSR_R(tsr_apply)(const struct tsr_elementwise *e, uint64_t at, unsigned n,
+                                   TSR_REAL (*in)[TSR_BLOCK], TSR_REAL *out)
+{
+    const TSR_REAL *a = in[0], *b = in[1], *c = in[2];
+    switch (e->op) {
+    case TSR_EW_ADD:
+        TSR_EACH(a[i] + b[i]);
+    case TSR_EW_MUL:
+        TSR_EACH(a[i] * b[i]);
+    case TSR_EW_SILU_BACKWARD:
+        TSR_EACH(a[i] * TSR_R(tsr_silu_slope)(b[i]));
+    case TSR_EW_GELU_BACKWARD:
+        TSR_EACH(a[i] * TSR_R(tsr_gelu_slope)(b[i]));
+    case TSR_EW_THRESHOLD_BACKWARD:
+        TSR_EACH(b[i] > 0 ? a[i] : 0);
+    case TSR_EW_TANH_BACKWARD:
+        TSR_EACH(a[i] * (1 - b[i] * b[i]));
+    case TSR_EW_CONSTANT:
+        TSR_EACH((TSR_REAL)e->c);
+    case TSR_EW_COUNT_UP:
+        TSR_EACH((TSR_REAL)(at + i));
+    case TSR_EW_WHERE:
+        TSR_EACH(a[i] != 0 ? b[i] : c[i]);
+    case TSR_EW_TRIL:
+        TSR_EACH((at + i) % e->columns <= (at + i) / e->columns ? a[i] : 0);
+    default:
+        TSR_R(tsr_apply_unary)(e->op, n, (TSR_REAL)e->c, a, out);
+    }
+}
+#undef TSR_EACH
+
+/* Over blocks of the output: tsr_grid_blocks(out.n). */
+TSR_ANYWHERE void TSR_R(tsr_grid_elementwise)(const struct tsr_elementwise *e, uint64_t begin,
+                                              uint64_t step)
+{
+    TSR_REAL in[3][TSR_BLOCK], out[TSR_BLOCK];
+    for (uint64_t block = begin; block < tsr_grid_blocks(e->out.n); block += step) {
+        uint64_t at = block * TSR_BLOCK, left = e->out.n - at;
+        unsigned n = left < TSR_BLOCK ? (unsigned)left : TSR_BLOCK;
+        for (unsigned i = 0; i < e->n_in; i++)
+            if (e->per_row >> i & 1)
+                TSR_R(tsr_load_per_row)(&e->in[i], e->columns, at, n, in[i]);
+            else
+                TSR_R(tsr_load_repeated)(&e->in[i], at, n, in[i]);
+        TSR_R(tsr_apply)(e, at, n, in, out);
+        TSR_R(tsr_store)(&e->out, at, n, out);
+    }
+}

@@ -1,0 +1,40 @@
+/* grid_optimizer.h: what optimizers do to one parameter, as loops over blocks of its elements.
+ * Every step of AdamW exists alone (foreach, loop) and within tsr_grid_fused_adamw.
+ */
+#ifndef TSR_KERNELS_GRID_OPTIMIZER_H
+#define TSR_KERNELS_GRID_OPTIMIZER_H
+
+#include "grid_elementwise.h"
+
+enum tsr_optimizer_step {
+    TSR_STEP_DECAY,       /* p *= decay */
+    TSR_STEP_LERP,        /* m += (g - m) lerp */
+    TSR_STEP_MUL_V,       /* v *= beta2 */
+    TSR_STEP_ADDCMUL_V,   /* v += g g rest */
+    TSR_STEP_SQRT,        /* t = sqrt(v) */
+    TSR_STEP_DIV_ROOT,    /* t /= root */
+    TSR_STEP_ADD_EPS,     /* t += eps */
+    TSR_STEP_DIV_AND_EPS, /* t = old / root + eps */
+    TSR_STEP_ADDCDIV,     /* p -= size m / t */
+    TSR_STEP_ADDCDIV_V,   /* the same with t made from v */
+    TSR_STEP_FUSED,       /* decay, m, v, p */
+    TSR_STEP_MOMENTUM,    /* m = momentum m + g */
+    TSR_STEP_SGD          /* p -= lr g, or lr m */
+};
+
+/* One parameter. What a step does not use has data NULL. */
+struct tsr_optimizer_work {
+    uint8_t step; /* enum tsr_optimizer_step */
+    bool decays;  /* weight decay applies */
+    bool first;   /* momentum: m is not read */
+    struct tsr_elems g, m, v, p, t, old;
+};
+
+#define TSR_REAL_F64 0
+#include "grid_optimizer_real.h"
+#undef TSR_REAL_F64
+#define TSR_REAL_F64 1
+#include "grid_optimizer_real.h"
+#undef TSR_REAL_F64
+
+#endif

@@ -1,0 +1,124 @@
+/* grid_optimizer_real.h: template of grid_optimizer.h. */
+#include "real.h"
+
+struct TSR_R(tsr_optimizer_numbers) {
+    struct TSR_R(tsr_adamw) adamw;
+    TSR_REAL lr, weight_decay, momentum;
+};
+
+/* A block of every operand that a step uses. */
+struct TSR_R(tsr_optimizer_block) {
+    TSR_REAL g[TSR_BLOCK], m[TSR_BLOCK], v[TSR_BLOCK], p[TSR_BLOCK], t[TSR_BLOCK];
+};
+
+#define TSR_EACH(place, value)       \
+    for (unsigned i = 0; i < n; i++) \
+        b->place[i] = (value);       \
+    break
+
+/* The gradient with the decay of SGD. */
+TSR_ANYWHERE void TSR_R(tsr_decayed_gradient)(const struct tsr_optimizer_work *w,
+                                              const struct TSR_R(tsr_optimizer_numbers) * k,
+                                              unsigned n, struct TSR_R(tsr_optimizer_block) * b)
+{
+    for (unsigned i = 0; i < n && w->decays && w->p.data; i++)
+        b->g[i] += k->weight_decay * b->p[i];
+}
+
+TSR_ANYWHERE void TSR_R(tsr_fused_block)(const struct tsr_optimizer_work *w,
+                                         const struct TSR_R(tsr_adamw) * k, unsigned n,
+                                         struct TSR_R(tsr_optimizer_block) * b)
+{
+    TSR_REAL decay = w->decays ? k->decay : 1;
+    for (unsigned i = 0; i < n; i++) {
+        b->m[i] = TSR_R(tsr_adamw_m)(k, b->m[i], b->g[i]);
+        b->v[i] = TSR_R(tsr_adamw_v)(k, b->v[i] * k->beta2, b->g[i]);
+        TSR_REAL t = TSR_R(tsr_adamw_t)(k, b->v[i]);
+        b->p[i] = TSR_R(tsr_adamw_p)(k, b->p[i] * decay, b->m[i], t);
+    }
+}
+
+TSR_ANYWHERE void TSR_R(tsr_optimizer_step)(const struct tsr_optimizer_work *w,
+                                            const struct TSR_R(tsr_optimizer_numbers) * numbers,
+                                            unsigned n, struct TSR_R(tsr_optimizer_block) * b)
+{
+    const struct TSR_R(tsr_adamw) *k = &numbers->adamw;
+    switch (w->step) {
+    case TSR_STEP_DECAY:
+        TSR_EACH(p, w->decays ? b->p[i] * k->decay : b->p[i]);
+    case TSR_STEP_LERP:
+        TSR_EACH(m, TSR_R(tsr_adamw_m)(k, b->m[i], b->g[i]));
+    case TSR_STEP_MUL_V:
+        TSR_EACH(v, b->v[i] * k->beta2);
+    case TSR_STEP_ADDCMUL_V:
+        TSR_EACH(v, TSR_R(tsr_adamw_v)(k, b->v[i], b->g[i]));
+    case TSR_STEP_SQRT:
+        TSR_EACH(t, TSR_M(sqrt)(b->v[i]));
+    case TSR_STEP_DIV_ROOT:
+        TSR_EACH(t, b->t[i] / k->root);
+    case TSR_STEP_ADD_EPS:
+        TSR_EACH(t, b->t[i] + k->eps);
+    case TSR_STEP_DIV_AND_EPS:
+        TSR_EACH(t, b->t[i] / k->root + k->eps);
+    case TSR_STEP_ADDCDIV:
+        TSR_EACH(p, TSR_R(tsr_adamw_p)(k, b->p[i], b->m[i], b->t[i]));
+    case TSR_STEP_ADDCDIV_V:
+        TSR_EACH(p, TSR_R(tsr_adamw_p)(k, b->p[i], b->m[i], TSR_R(tsr_adamw_t)(k, b->v[i])));
+    case TSR_STEP_FUSED:
+        TSR_R(tsr_fused_block)(w, k, n, b);
+        break;
+    case TSR_STEP_MOMENTUM:
+        TSR_R(tsr_decayed_gradient)(w, numbers, n, b);
+        TSR_EACH(m, w->first ? b->g[i] : numbers->momentum * b->m[i] + b->g[i]);
+    default: /* TSR_STEP_SGD: the momentum's decay is in m */
+        if (w->m.data) {
+            TSR_EACH(p, b->p[i] - numbers->lr * b->m[i]);
+        }
+        TSR_R(tsr_decayed_gradient)(w, numbers, n, b);
+        TSR_EACH(p, b->p[i] - numbers->lr * b->g[i]);
+    }
+}
+#undef TSR_EACH
+
+/* What a step writes. */
+TSR_ANYWHERE void TSR_R(tsr_optimizer_store)(const struct tsr_optimizer_work *w, uint64_t at,
+                                             unsigned n,
+                                             const struct TSR_R(tsr_optimizer_block) * b)
+{
+    bool fused = w->step == TSR_STEP_FUSED;
+    if (fused || w->step == TSR_STEP_LERP || w->step == TSR_STEP_MOMENTUM)
+        TSR_R(tsr_store)(&w->m, at, n, b->m);
+    if (fused || w->step == TSR_STEP_MUL_V || w->step == TSR_STEP_ADDCMUL_V)
+        TSR_R(tsr_store)(&w->v, at, n, b->v);
+    if (w->step >= TSR_STEP_SQRT && w->step <= TSR_STEP_DIV_AND_EPS)
+        TSR_R(tsr_store)(&w->t, at, n, b->t);
+    if (fused || w->step == TSR_STEP_DECAY || w->step == TSR_STEP_ADDCDIV ||
+        w->step == TSR_STEP_ADDCDIV_V || w->step == TSR_STEP_SGD)
+        TSR_R(tsr_store)(&w->p, at, n, b->p);
+}
+
+/* Over blocks of the n elements of a parameter. */
+TSR_ANYWHERE void TSR_R(tsr_grid_optimizer)(const struct tsr_optimizer_work *w,
+                                            const struct TSR_R(tsr_optimizer_numbers) * k,
+                                            uint64_t numel, uint64_t begin, uint64_t step)
+{
+    struct TSR_R(tsr_optimizer_block) b;
+    for (uint64_t block = begin; block < tsr_grid_blocks(numel); block += step) {
+        uint64_t at = block * TSR_BLOCK, left = numel - at;
+        unsigned n = left < TSR_BLOCK ? (unsigned)left : TSR_BLOCK;
+        if (w->g.data)
+            TSR_R(tsr_load)(&w->g, at, n, b.g);
+        if (w->m.data && !w->first)
+            TSR_R(tsr_load)(&w->m, at, n, b.m);
+        if (w->v.data)
+            TSR_R(tsr_load)(&w->v, at, n, b.v);
+        if (w->p.data)
+            TSR_R(tsr_load)(&w->p, at, n, b.p);
+        if (w->old.data)
+            TSR_R(tsr_load)(&w->old, at, n, b.t);
+        else if (w->t.data && w->step != TSR_STEP_SQRT)
+            TSR_R(tsr_load)(&w->t, at, n, b.t);
+        TSR_R(tsr_optimizer_step)(w, k, n, &b);
+        TSR_R(tsr_optimizer_store)(w, at, n, &b);
+    }
+}

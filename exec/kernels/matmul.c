@@ -1,0 +1,110 @@
+/* matmul.c: products of a linear layer, forward and backward.
+ *
+ * Operands that are dense and of the type that computes are multiplied where they lie. Others are
+ * converted in panels of at most PANEL rows and columns, so that temporaries stay small beside a
+ * vocabulary; the panel of a that was loaded last is kept while b's change.
+ */
+#include <stdlib.h>
+
+#include "call.h"
+#include "gemm.h"
+#include "rows.h"
+#include "table.h"
+
+enum { PANEL = 2048 };
+
+/* out (m, n) = op(a) op(b) [+ bias, the same in every row] [+ into, which is out's own place]. */
+struct product {
+    bool ta, tb;
+    uint64_t m, n, k;
+    struct tsr_elems a, b, bias, into, out; /* data NULL: absent */
+};
+
+/* A matrix as it is stored, and where its rows lie if it can be used in place. */
+struct matrix {
+    const struct tsr_elems *elems;
+    uint64_t rows, columns, pitch; /* pitch 0: has to be converted */
+};
+
+static struct matrix matrix_of(const struct tsr_elems *e, uint64_t rows, uint64_t columns,
+                               bool wide)
+{
+    struct matrix m = {e, rows, columns, 0};
+    if (e->dtype != (wide ? TSR_F64 : TSR_F32) || columns == 0)
+        return m;
+    if (e->width == 0)
+        m.pitch = columns;
+    else if (e->width == columns && e->pitch >= columns)
+        m.pitch = e->pitch;
+    return m;
+}
+
+#define TSR_REAL_F64 0
+#include "matmul_real.h"
+#undef TSR_REAL_F64
+#define TSR_REAL_F64 1
+#include "matmul_real.h"
+#undef TSR_REAL_F64
+
+static tsr_status multiply(const struct tsr_kernel_call *call, const struct product *p)
+{
+    return tsr__is_wide(call) ? multiply_f64(call, p) : multiply_f32(call, p);
+}
+
+static tsr_status take(const struct tsr_kernel_call *call, unsigned slot, uint64_t rows,
+                       uint64_t columns, struct tsr_elems *out)
+{
+    return tsr__in(call, slot, TSR_OPERAND_FLOAT, tsr__product3(rows, columns, 1), out);
+}
+
+static tsr_status take_out(const struct tsr_kernel_call *call, struct product *p)
+{
+    return tsr__out(call, 3, TSR_OPERAND_FLOAT, tsr__product3(p->m, p->n, 1), &p->out);
+}
+
+/* x w^T, or x w where args[0] is 1. */
+tsr_status tsr__mm(const struct tsr_kernel_call *call)
+{
+    const uint64_t *d = call->work->dims;
+    struct product p = {.m = d[0], .n = d[1], .k = d[2], .tb = tsr__arg(call, 0) == 0};
+    TSR_TRY(take(call, 0, p.m, p.k, &p.a));
+    TSR_TRY(take(call, 1, p.n, p.k, &p.b));
+    if (strcmp(call->work->name, "addmm") == 0)
+        TSR_TRY(take(call, 2, 1, p.n, &p.bias));
+    TSR_TRY(take_out(call, &p));
+    return multiply(call, &p);
+}
+
+/* g^T x, or x^T g where args[0] is 1; addmm_weight_grad: in place of what it is added to. */
+tsr_status tsr__mm_weight_grad(const struct tsr_kernel_call *call)
+{
+    const uint64_t *d = call->work->dims; /* out, in, rows */
+    struct product p = {.m = d[0], .n = d[1], .k = d[2], .ta = true};
+    TSR_TRY(take(call, 0, p.k, p.m, &p.a));
+    TSR_TRY(take(call, 1, p.k, p.n, &p.b));
+    TSR_TRY(take_out(call, &p));
+    if (strcmp(call->work->name, "addmm_weight_grad") == 0) {
+        TSR_TRY(take(call, 2, p.m, p.n, &p.into));
+        if (p.into.data != p.out.data || p.into.dtype != p.out.dtype)
+            return tsr__defect(call, "slot 2: the sum is not in the place of the result");
+    } else if (tsr__arg(call, 0)) {
+        struct product turned = p;
+        turned.m = p.n;
+        turned.n = p.m;
+        turned.a = p.b;
+        turned.b = p.a;
+        p = turned;
+    }
+    return multiply(call, &p);
+}
+
+/* g w, or g w^T where args[0] is 1. */
+tsr_status tsr__mm_input_grad(const struct tsr_kernel_call *call)
+{
+    const uint64_t *d = call->work->dims; /* rows, in, out */
+    struct product p = {.m = d[0], .n = d[1], .k = d[2], .tb = tsr__arg(call, 0) != 0};
+    TSR_TRY(take(call, 0, p.m, p.k, &p.a));
+    TSR_TRY(take(call, 1, p.k, p.n, &p.b));
+    TSR_TRY(take_out(call, &p));
+    return multiply(call, &p);
+}

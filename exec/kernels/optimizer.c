@@ -1,0 +1,133 @@
+/* optimizer.c: updates of lists of parameters. Numbers of a step are computed in f64, once a call.
+ */
+#include "call.h"
+#include "grid_optimizer.h"
+#include "table.h"
+
+/* Which operands a kernel takes of a parameter; W of what it writes. */
+enum { G = 1, M = 2, V = 4, P = 8, T = 16, OLD = 32 };
+
+struct kernel {
+    const char *name; /* without "foreach_" */
+    uint8_t step, reads, writes;
+    bool flags; /* args say which parameters decay */
+};
+
+static const struct kernel kernels[] = {
+    {"mul_weight_decay", TSR_STEP_DECAY, P, P, true},
+    {"lerp_exp_avg", TSR_STEP_LERP, G | M, M, false},
+    {"mul_exp_avg_sq", TSR_STEP_MUL_V, V, V, false},
+    {"addcmul_exp_avg_sq", TSR_STEP_ADDCMUL_V, G | V, V, false},
+    {"sqrt", TSR_STEP_SQRT, V, T, false},
+    {"foreach_div_bias_correction", TSR_STEP_DIV_ROOT, T, T, false},
+    {"add_eps", TSR_STEP_ADD_EPS, T, T, false},
+    {"div_bias_correction", TSR_STEP_DIV_AND_EPS, OLD, T, false},
+    {"addcdiv", TSR_STEP_ADDCDIV, M | P | T, P, false},
+    {"fused_adamw", TSR_STEP_FUSED, G | M | V | P, M | V | P, true},
+    {"momentum", TSR_STEP_MOMENTUM, G | M, M, false},
+    {"add_sgd", TSR_STEP_SGD, G | P, P, false}};
+
+static const struct kernel *kernel_of(const char *name)
+{
+    for (int pass = 0; pass < 2; pass++) {
+        for (size_t i = 0; i < sizeof kernels / sizeof *kernels; i++)
+            if (strcmp(kernels[i].name, name) == 0)
+                return &kernels[i];
+        if (strncmp(name, "foreach_", 8) == 0)
+            name += 8;
+    }
+    return NULL;
+}
+
+/* A kernel as this call has it: what is not given for any parameter is made otherwise. */
+static tsr_status variant_of(const struct tsr_kernel_call *call, struct kernel *k)
+{
+    const struct kernel *known = kernel_of(call->work->name);
+    if (!known)
+        return tsr__defect(call, "no such step of an optimizer");
+    *k = *known;
+    if (k->step == TSR_STEP_ADDCDIV && !tsr_slot(call, 4)) {
+        k->step = TSR_STEP_ADDCDIV_V;
+        k->reads = M | V | P;
+    }
+    if (k->step == TSR_STEP_SGD && tsr_slot(call, 1))
+        k->reads = M | P;
+    else if (k->step == TSR_STEP_SGD)
+        k->flags = true;
+    if (k->step == TSR_STEP_MOMENTUM && tsr_slot(call, 3)) {
+        k->reads |= P;
+        k->flags = true;
+    }
+    return TSR_OK;
+}
+
+struct cursor {
+    uint32_t next[6]; /* by slot */
+};
+
+static tsr_status operands(const struct tsr_kernel_call *call, const struct kernel *k,
+                           struct cursor *c, struct tsr_optimizer_work *w, uint64_t *numel)
+{
+    struct tsr_elems *const place[6] = {&w->g, &w->m, &w->v, &w->p, &w->t, &w->old};
+    *numel = TSR_ANY_NUMBER;
+    for (unsigned slot = 0; slot < 6; slot++) {
+        bool reads = k->reads >> slot & 1, writes = k->writes >> slot & 1;
+        if (slot == 1 && w->first)
+            reads = false;
+        if (!reads && !writes)
+            continue;
+        unsigned access = (reads ? TSR_READ : 0u) | (writes ? TSR_WRITE : 0u);
+        TSR_TRY(tsr__take(call, slot, &c->next[slot], access, *numel, place[slot]));
+        *numel = place[slot]->n;
+    }
+    return TSR_OK;
+}
+
+static bool is_wide(const struct tsr_optimizer_work *w)
+{
+    return w->g.dtype == TSR_F64 || w->m.dtype == TSR_F64 || w->v.dtype == TSR_F64 ||
+           w->p.dtype == TSR_F64 || w->t.dtype == TSR_F64 || w->old.dtype == TSR_F64;
+}
+
+#define TSR_REAL_F64 0
+#include "optimizer_real.h"
+#undef TSR_REAL_F64
+#define TSR_REAL_F64 1
+#include "optimizer_real.h"
+#undef TSR_REAL_F64
+
+/* Every parameter; `run` false: only checks. */
+static tsr_status parameters(const struct tsr_kernel_call *call, const struct kernel *k, uint32_t n,
+                             bool run)
+{
+    struct cursor c = {{0}};
+    for (uint32_t i = 0; i < n; i++) {
+        uint64_t numel;
+        struct tsr_optimizer_work w = {.step = k->step};
+        w.decays = k->flags && call->work->args[i] != 0;
+        w.first = k->step == TSR_STEP_MOMENTUM && call->scalars[TSR_SCALAR_STEP] <= 1;
+        TSR_TRY(operands(call, k, &c, &w, &numel));
+        if (run && is_wide(&w))
+            update_f64(call->scalars, &w, numel);
+        else if (run)
+            update_f32(call->scalars, &w, numel);
+    }
+    return TSR_OK;
+}
+
+tsr_status tsr__optimizer(const struct tsr_kernel_call *call)
+{
+    struct kernel k = {.name = NULL};
+    TSR_TRY(tsr__need_scalars(call));
+    TSR_TRY(variant_of(call, &k));
+    uint32_t n = 0;
+    for (unsigned slot = 0; slot < 6; slot++)
+        if ((k.reads | k.writes) >> slot & 1)
+            n = (uint32_t)tsr_max_u64(n, tsr__count(call, slot));
+    if (n == 0)
+        return tsr__defect(call, "no parameters");
+    if (k.flags)
+        TSR_TRY(tsr__need_args(call, n));
+    TSR_TRY(parameters(call, &k, n, false));
+    return parameters(call, &k, n, true);
+}

@@ -1,0 +1,122 @@
+/* rotary.c: rotary embedding and its tables: pairs (cos, sin) of f32, a row of d / 2 pairs for
+ * every position. The dtype of a table's operand does not matter.
+ */
+#include "call.h"
+#include "grid_rotary.h"
+#include "table.h"
+
+/* A table of f32, whatever its operand says: from what is read, or what is written. */
+static tsr_status table_of(const struct tsr_kernel_call *call, unsigned slot, bool written,
+                           struct tsr_elems *out)
+{
+    const struct tsr_view *view = tsr_slot(call, slot);
+    if (!view)
+        return tsr__defect(call, "slot %u: no operand", slot);
+    if (!(view->access & (written ? TSR_WRITE : TSR_READ)) || view->width || view->pitch)
+        return tsr__defect(call, "slot %u: no dense table that is %s", slot,
+                           written ? "written" : "read");
+    struct tsr_view table = *view;
+    table.dtype = TSR_F32;
+    return tsr__elems(call, &table, TSR_OPERAND_FLOAT, out);
+}
+
+/* Frequencies as Llama 3.1 stretches them: long waves by `factor`, short ones not, and those
+ * between the two in between. args: factor, low, high, original positions. */
+static double stretched(double frequency, const double a[4])
+{
+    double length = 6.283185307179586 / frequency;
+    if (length < a[3] / a[2])
+        return frequency;
+    if (length > a[3] / a[1])
+        return frequency / a[0];
+    double smooth = (a[3] / length - a[1]) / (a[2] - a[1]);
+    return (1 - smooth) * frequency / a[0] + smooth * frequency;
+}
+
+enum { SCALING_NONE, SCALING_LLAMA3, SCALING_LINEAR };
+
+static tsr_status scaling_of(const struct tsr_kernel_call *call, double a[4])
+{
+    static const double llama3[4] = {8, 1, 4, 8192};
+    uint64_t kind = tsr__arg(call, 0);
+    for (uint32_t i = 0; i < 4; i++)
+        a[i] = call->work->n_args > i + 1 ? (double)call->work->args[i + 1] : llama3[i];
+    bool wrong = kind == SCALING_LLAMA3 && (a[1] <= 0 || a[2] <= a[1]);
+    if (kind > SCALING_LINEAR || a[0] <= 0 || wrong)
+        return tsr__defect(call, "scaling %llu by %g, %g, %g, %g", (unsigned long long)kind, a[0],
+                           a[1], a[2], a[3]);
+    return TSR_OK;
+}
+
+/* Frequencies and angles are rounded to f32, as PyTorch's modules have them. */
+tsr_status tsr__rotary_table(const struct tsr_kernel_call *call)
+{
+    struct tsr_elems out;
+    uint64_t positions = call->work->dims[0], half = call->work->dims[1];
+    double theta = call->work->constants[0], a[4];
+    TSR_TRY(scaling_of(call, a));
+    TSR_TRY(table_of(call, 0, true, &out));
+    if (out.n != tsr__product3(positions, half, 2))
+        return tsr__defect(call, "slot 0: %llu elements for %llu positions of %llu pairs",
+                           (unsigned long long)out.n, (unsigned long long)positions,
+                           (unsigned long long)half);
+    for (uint64_t i = 0; i < half; i++) {
+        double frequency = 1 / pow(theta, (double)i / (double)half);
+        if (tsr__arg(call, 0) == SCALING_LLAMA3)
+            frequency = stretched(frequency, a);
+        if (tsr__arg(call, 0) == SCALING_LINEAR)
+            frequency /= a[0];
+        for (uint64_t t = 0; t < positions; t++) {
+            double angle = (double)((float)t * (float)frequency);
+            float pair[2] = {(float)cos(angle), (float)sin(angle)};
+            tsr_store_f32(&out, 2 * (t * half + i), 2, pair);
+        }
+    }
+    return TSR_OK;
+}
+
+tsr_status tsr__conjugate(const struct tsr_kernel_call *call)
+{
+    struct tsr_elems table, out;
+    uint64_t pairs = call->work->dims[0];
+    TSR_TRY(table_of(call, 0, false, &table));
+    TSR_TRY(table_of(call, 1, true, &out));
+    if (table.n / 2 < pairs || out.n != tsr__product3(pairs, 2, 1))
+        return tsr__defect(call, "slot 1: %llu elements for %llu pairs of %llu",
+                           (unsigned long long)out.n, (unsigned long long)pairs,
+                           (unsigned long long)table.n / 2);
+    for (uint64_t i = 0; i < pairs; i++) {
+        float pair[2];
+        tsr_load_f32(&table, 2 * i, 2, pair);
+        pair[1] = -pair[1];
+        tsr_store_f32(&out, 2 * i, 2, pair);
+    }
+    return TSR_OK;
+}
+
+/* `rotary` and `rotary_backward`, which differ in the table that they are given. */
+tsr_status tsr__rotary(const struct tsr_kernel_call *call)
+{
+    struct tsr_rotary r = {.tokens = call->work->dims[0], .seq = tsr__arg(call, 0)};
+    r.d = tsr__arg(call, 1);
+    r.halves = tsr__arg(call, 2) != 0;
+    TSR_TRY(tsr__need_args(call, 3));
+    TSR_TRY(tsr__in(call, 0, TSR_OPERAND_FLOAT, TSR_ANY_NUMBER, &r.x));
+    TSR_TRY(table_of(call, 1, false, &r.table));
+    TSR_TRY(tsr__out(call, 2, TSR_OPERAND_FLOAT, r.x.n, &r.out));
+    uint64_t token = tsr__product3(r.tokens, r.d, 1);
+    if (r.d % 2 != 0 || r.seq == 0 || token == 0 || r.x.n % token != 0)
+        return tsr__defect(call, "slot 0: %llu elements for %llu tokens of heads of %llu",
+                           (unsigned long long)r.x.n, (unsigned long long)r.tokens,
+                           (unsigned long long)r.d);
+    r.heads = r.x.n / token;
+    if (r.table.n < tsr__product3(tsr_min_u64(r.seq, r.tokens), r.d, 1))
+        return tsr__defect(call, "slot 1: %llu elements for %llu positions of %llu pairs",
+                           (unsigned long long)r.table.n, (unsigned long long)r.seq,
+                           (unsigned long long)r.d / 2);
+    if (r.x.dtype == TSR_F64 || r.out.dtype == TSR_F64)
+        tsr_grid_rotary_f64(&r, 0, 1);
+    else
+        tsr_grid_rotary_f32(&r, 0, 1);
+    return TSR_OK;
+}
