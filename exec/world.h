@@ -26,7 +26,7 @@ struct tsr_collective {
     uint16_t comm_id;            /* index in the tables: the same on all members */
     uint64_t sequence;           /* of this communicator on this rank: 0, 1, ... */
     const void *send;
-    void *recv;     /* may be `send` (all-reduce, broadcast), or hold it at its place (all-gather) */
+    void *recv; /* may be `send` (all-reduce, broadcast), or hold it at its place (all-gather) */
     uint64_t bytes; /* of the big side: all-gather output, reduce-scatter input, buffer */
 };
 
@@ -42,8 +42,8 @@ struct tsr_message {
 struct tsr_world_ops {
     const char *name; /* "threads", "processes", "mpi" */
     /* Blocks until this rank's part is done. TSR_EPEER: a member is lost, or the deadline passed;
-     * the world is aborted then. TSR_EDEFECT: members disagree about kind, bytes, dtype or reduction
-     * (the text says who and what). */
+     * the world is aborted then. TSR_EDEFECT: members disagree about kind, bytes, dtype or
+     * reduction (the text says who and what). */
     tsr_status (*collective)(struct tsr_world *world, const struct tsr_collective *call);
     tsr_status (*messages)(struct tsr_world *world, const struct tsr_comm *comm, uint16_t comm_id,
                            uint64_t sequence, const struct tsr_message *messages, size_t n);
@@ -67,6 +67,11 @@ static inline tsr_status tsr_world_barrier(struct tsr_world *world)
 {
     return world->ops->exchange(world, NULL, NULL, 0);
 }
+
+/* Compares `hash` of every rank (of the job's configuration, of a program). TSR_ECONFIG on all
+ * ranks alike: the first rank that differs from rank 0, and `what`. Like exchange(): one thread of
+ * each rank, in the same order on all. */
+tsr_status tsr_world_same(struct tsr_world *world, const char *what, uint64_t hash) TSR_MUST_USE;
 
 /* Threads of one process: `worlds` gets one end per rank; each is destroyed by its rank. */
 tsr_status tsr_world_threads(uint32_t size, double timeout_s,
