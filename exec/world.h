@@ -68,6 +68,11 @@ static inline tsr_status tsr_world_barrier(struct tsr_world *world)
     return world->ops->exchange(world, NULL, NULL, 0);
 }
 
+/* Compares `hash` of every rank (of the job's configuration, of a program). TSR_ECONFIG on all
+ * ranks alike: the first rank that differs from rank 0, and `what`. Like exchange(): one thread of
+ * each rank, in the same order on all. */
+tsr_status tsr_world_same(struct tsr_world *world, const char *what, uint64_t hash) TSR_MUST_USE;
+
 /* Threads of one process: `worlds` gets one end per rank; each is destroyed by its rank. */
 tsr_status tsr_world_threads(uint32_t size, double timeout_s,
                              struct tsr_world **worlds) TSR_MUST_USE;
