@@ -137,7 +137,8 @@ uint64_t tsr_data_index(const struct tsr_data *data, uint64_t position)
 
 /* ---- serving --------------------------------------------------------------------------------- */
 
-/* The last file whose first sample is not behind `sample`; files without samples are passed over. */
+/* The last file whose first sample is not behind `sample`; files without samples are passed over.
+ */
 static size_t file_of(const struct tsr_data *data, uint64_t sample)
 {
     size_t low = 0, high = data->n_files; /* first[low] <= sample < first[high] */

@@ -1,20 +1,21 @@
 /* data.h: which tokens a step is trained on.
  *
- * A sample is a window of T + 1 tokens of one file: the first T are the input, the last T the labels.
- * Windows begin every T tokens, and never reach over the end of a file (what is left there is not
- * used). The samples of all files, in the order given, are one index space of N samples.
+ * A sample is a window of T + 1 tokens of one file: the first T are the input, the last T the
+ * labels. Windows begin every T tokens, and never reach over the end of a file (what is left there
+ * is not used). The samples of all files, in the order given, are one index space of N samples.
  *
  * [Note: position] Training reads positions 0, 1, 2, ... without an end. Position p is in epoch
  * p / N and is sample P(p mod N), where P is the permutation of that epoch (permutation.h), or the
  * identity in sequential order. So the state of the data is one integer: the position of the next
- * step's first sample. Resuming is exact, at any number of ranks, and a batch may reach over the end
- * of an epoch.
+ * step's first sample. Resuming is exact, at any number of ranks, and a batch may reach over the
+ * end of an epoch.
  *
  * [Note: split] The global batch of a step is G = world * n_micro * micro_batch consecutive
  * positions. The sample at offset j of it belongs to
- *     rank j / (n_micro * micro_batch), micro-batch j / micro_batch mod n_micro, row j mod micro_batch.
- * How the batch is split never changes which samples it has, nor their order. Ranks here are those of
- * data parallelism: ranks that share a batch (tensor parallelism) pass the same rank.
+ *     rank j / (n_micro * micro_batch), micro-batch j / micro_batch mod n_micro, row j mod
+ * micro_batch. How the batch is split never changes which samples it has, nor their order. Ranks
+ * here are those of data parallelism: ranks that share a batch (tensor parallelism) pass the same
+ * rank.
  */
 #ifndef TSR_DATA_H
 #define TSR_DATA_H
@@ -31,12 +32,12 @@ struct tsr_data_config {
     bool sequential; /* the order of the files instead of a permutation */
 };
 
-/* One split of the data (training, evaluation). Opened files stay mapped. Nothing in it changes after
- * opening: several threads may read it at once. */
+/* One split of the data (training, evaluation). Opened files stay mapped. Nothing in it changes
+ * after opening: several threads may read it at once. */
 struct tsr_data;
 
-/* Copies what it needs of the configuration. Errors: those of tsr_token_file_open(); TSR_ECONFIG for
- * no files, T = 0, files of different kinds, or no window of T + 1 tokens in any of them. */
+/* Copies what it needs of the configuration. Errors: those of tsr_token_file_open(); TSR_ECONFIG
+ * for no files, T = 0, files of different kinds, or no window of T + 1 tokens in any of them. */
 tsr_status tsr_data_open(const struct tsr_data_config *config, struct tsr_data **out) TSR_MUST_USE;
 void tsr_data_close(struct tsr_data *data); /* NULL is allowed */
 

@@ -1,8 +1,8 @@
 /* init.h: initial values of parameters, the same whatever the number of ranks and the sharding.
  *
  * The value of element i (row-major in the whole parameter) of the parameter with FQN hash h is a
- * function of (seed, h, i): Philox4x32-10 with key = seed and counter = (i / 4, h), whose four words
- * belong to the elements 4 (i / 4) ... + 3. No two elements of a job share a counter.
+ * function of (seed, h, i): Philox4x32-10 with key = seed and counter = (i / 4, h), whose four
+ * words belong to the elements 4 (i / 4) ... + 3. No two elements of a job share a counter.
  *
  *   normal    words 0, 1 give elements 0, 1, words 2, 3 give 2, 3, by Box-Muller:
  *             s sqrt(-2 ln u) cos(2 pi v), s sqrt(-2 ln u) sin(2 pi v), u = (x + 1/2) / 2^32.
@@ -17,14 +17,14 @@
 
 #include "source.h"
 
-/* Philox4x32-10 of Salmon, Moraes, Dror, Shaw: Parallel Random Numbers: As Easy as 1, 2, 3 (2011). */
+/* Philox4x32-10 of Salmon, Moraes, Dror, Shaw: Parallel Random Numbers: As Easy as 1, 2, 3 (2011).
+ */
 void tsr_philox(const uint32_t counter[4], const uint32_t key[2], uint32_t out[4]);
 
-/* The initial values of a box, row-major: what `init` of struct tsr_source must write. `out` has room
- * for all elements of piece->size; n_dims = 0 is one element. piece->what does not matter: states of
- * an optimizer are asked for as constants.
- * Errors: TSR_EDEFECT when the box is not inside the shape, or dtype or kind are none;
- * TSR_EUNSUPPORTED for random integers. */
+/* The initial values of a box, row-major: what `init` of struct tsr_source must write. `out` has
+ * room for all elements of piece->size; n_dims = 0 is one element. piece->what does not matter:
+ * states of an optimizer are asked for as constants. Errors: TSR_EDEFECT when the box is not inside
+ * the shape, or dtype or kind are none; TSR_EUNSUPPORTED for random integers. */
 tsr_status tsr_init_piece(uint64_t seed, const struct tsr_piece *piece, void *out) TSR_MUST_USE;
 
 #endif

@@ -1,9 +1,9 @@
 /* permutation.h: a pseudo-random order of 0 ... n-1 of which any element is computed by itself.
  *
  * A Feistel network of 8 rounds permutes 0 ... 4^h - 1, with h the least for which this is n or
- * more; a result that is not below n is put in again until one is (cycle walking), which takes fewer
- * than 4 turns on average. Nothing is stored, so the place in the order is one integer, and every
- * rank can compute every other's part. Not cryptographic.
+ * more; a result that is not below n is put in again until one is (cycle walking), which takes
+ * fewer than 4 turns on average. Nothing is stored, so the place in the order is one integer, and
+ * every rank can compute every other's part. Not cryptographic.
  */
 #ifndef TSR_PERMUTATION_H
 #define TSR_PERMUTATION_H

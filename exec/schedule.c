@@ -43,7 +43,8 @@ double tsr_schedule_factor(const struct tsr_schedule *s, uint64_t step)
     if (s->kind == TSR_SCHEDULE_CONSTANT)
         return 1;
     step = tsr_min_u64(step, s->total_steps);
-    double p = (double)(step + 1 - s->warmup_steps) / (double)(s->total_steps - s->warmup_steps + 1);
+    double p =
+        (double)(step + 1 - s->warmup_steps) / (double)(s->total_steps - s->warmup_steps + 1);
     double shape = s->kind == TSR_SCHEDULE_LINEAR ? 1 - p : 0.5 * (1 + cos(pi * p));
     return s->min_ratio + (1 - s->min_ratio) * shape;
 }

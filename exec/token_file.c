@@ -64,8 +64,8 @@ static tsr_status check_header(const char *path, struct tsr_token_file *file)
         kind++;
     if (kind == sizeof kinds / sizeof *kinds)
         return tsr_fail(TSR_ECONFIG,
-                        "%s: magic number is %" PRIu32
-                        "; allowed: %" PRIu32 " (GPT-2, uint16), %" PRIu32 " (Llama-3, uint32)",
+                        "%s: magic number is %" PRIu32 "; allowed: %" PRIu32
+                        " (GPT-2, uint16), %" PRIu32 " (Llama-3, uint32)",
                         path, magic, kinds[TSR_TOKENS_GPT2].magic, kinds[TSR_TOKENS_LLAMA3].magic);
     if (version != kinds[kind].version)
         return tsr_fail(TSR_ECONFIG,

@@ -1,4 +1,5 @@
-/* token_file.h: files of tokens as llm.c writes them, read through a mapping and written atomically.
+/* token_file.h: files of tokens as llm.c writes them, read through a mapping and written
+ * atomically.
  *
  * A file is 256 int32 (1024 bytes: magic, version, number of tokens, then zeros that nobody reads)
  * and the tokens, all little-endian: magic 20240520 version 1 has uint16 (GPT-2), magic 20240801
@@ -26,8 +27,8 @@ struct tsr_token_file {
 
 /* Maps `path` and checks the header against the size of the file. `sequential`: what will be read
  * next follows what was read (advice to the system only).
- * Errors: TSR_EIO (cannot be read), TSR_ECONFIG (is no such file: the text says which field, what it
- * is, and what is allowed), TSR_ENOMEM; *out is zero then. */
+ * Errors: TSR_EIO (cannot be read), TSR_ECONFIG (is no such file: the text says which field, what
+ * it is, and what is allowed), TSR_ENOMEM; *out is zero then. */
 tsr_status tsr_token_file_open(const char *path, bool sequential,
                                struct tsr_token_file *out) TSR_MUST_USE;
 void tsr_token_file_close(struct tsr_token_file *file); /* also of zeros */
