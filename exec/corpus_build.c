@@ -25,15 +25,17 @@ static void append(struct part *part, const uint8_t *data, uint64_t n)
     part->n += n;
 }
 
-/* Where the piece that begins at `begin` ends: behind a line, if one ends soon. */
+/* Where the piece that begins at `begin` ends: behind a line, if one ends soon. What would be left
+ * for less than half a piece belongs to the last. */
 static uint64_t piece_end(const struct part *all, uint64_t begin)
 {
-    uint64_t end = begin + TSR_CORPUS_PIECE_BYTES;
-    if (end >= all->n)
+    uint64_t half = TSR_CORPUS_PIECE_BYTES / 2;
+    if (all->n - begin < TSR_CORPUS_PIECE_BYTES + half)
         return all->n;
-    uint64_t look = tsr_min_u64(all->n - end, TSR_CORPUS_PIECE_BYTES / 2);
-    const uint8_t *newline = memchr(all->data + end, '\n', (size_t)look);
-    return newline ? (uint64_t)(newline - all->data) + 1 : end;
+    uint64_t end = begin + TSR_CORPUS_PIECE_BYTES;
+    const uint8_t *newline = memchr(all->data + end, '\n', (size_t)half);
+    end = newline ? (uint64_t)(newline - all->data) + 1 : end;
+    return all->n - end < half ? all->n : end;
 }
 
 /* A piece is held out when half of it is owed, so that any stretch of the text has its share. */

@@ -1,9 +1,9 @@
 /* permutation.h: a pseudo-random order of 0 ... n-1 of which any element is computed by itself.
  *
- * A Feistel network of 8 rounds permutes 0 ... 4^h - 1, with h the least for which this is n or
- * more; a result that is not below n is put in again until one is (cycle walking), which takes
- * fewer than 4 turns on average. Nothing is stored, so the place in the order is one integer, and
- * every rank can compute every other's part. Not cryptographic.
+ * A Feistel network of 8 rounds permutes 0 ... 4^h - 1, with h the least, from 3 on, for which this
+ * holds n numbers; a result that is not below n is put in again until one is (cycle walking), which
+ * takes fewer than 4 turns on average (for n > 16). Nothing is stored, so the place in the order is
+ * one integer, and every rank can compute every other's part. Not cryptographic.
  */
 #ifndef TSR_PERMUTATION_H
 #define TSR_PERMUTATION_H
@@ -14,7 +14,7 @@ enum { TSR_PERMUTATION_ROUNDS = 8 };
 
 struct tsr_permutation {
     uint64_t n;
-    uint32_t half_bits; /* h, at most 32 */
+    uint32_t half_bits; /* h, 3 to 32 */
     uint64_t keys[TSR_PERMUTATION_ROUNDS];
 };
 
