@@ -1,6 +1,8 @@
 /* test_data.c: files of tokens, the order of samples, and how a batch is split. */
 #include "data_testing.h"
 
+#include <pthread.h>
+
 #include "exec/data.h"
 #include "exec/permutation.h"
 #include "exec/token_file.h"
@@ -400,6 +402,47 @@ static void parts_are_those_of_the_source(void **state)
     tsr_data_close(data);
 }
 
+struct reader {
+    const struct tsr_data *data;
+    uint64_t from;
+    uint64_t sums[64];
+};
+
+static void *read_some(void *user)
+{
+    struct reader *reader = user;
+    for (uint64_t p = 0; p < 64; p++) {
+        int64_t inputs[SEQ], labels[SEQ];
+        if (tsr_data_sample(reader->data, reader->from + p, inputs, labels) != TSR_OK)
+            return NULL;
+        for (size_t i = 0; i < SEQ; i++)
+            reader->sums[p] =
+                tsr_hash_u64(reader->sums[p], (uint64_t)(inputs[i] * 1000 + labels[i]));
+    }
+    return reader;
+}
+
+/* Several threads at once read what one alone does. */
+static void threads_share_data(void **state)
+{
+    (void)state;
+    struct tsr_data *data = open_three(6, false);
+    struct reader readers[4] = {{0}}, alone = {.data = data, .from = 5};
+    pthread_t threads[4];
+    for (size_t i = 0; i < 4; i++) {
+        readers[i] = (struct reader){.data = data, .from = 5};
+        assert_int_equal(pthread_create(&threads[i], NULL, read_some, &readers[i]), 0);
+    }
+    assert_non_null(read_some(&alone));
+    for (size_t i = 0; i < 4; i++) {
+        void *result;
+        assert_int_equal(pthread_join(threads[i], &result), 0);
+        assert_non_null(result);
+        assert_memory_equal(readers[i].sums, alone.sums, sizeof alone.sums);
+    }
+    tsr_data_close(data);
+}
+
 static void tokens_outside_the_vocabulary_are_named(void **state)
 {
     (void)state;
@@ -484,6 +527,7 @@ int main(void)
                                        cmocka_unit_test(splits_give_the_same_sequence),
                                        cmocka_unit_test(resuming_is_exact),
                                        cmocka_unit_test(parts_are_those_of_the_source),
+                                       cmocka_unit_test(threads_share_data),
                                        cmocka_unit_test(tokens_outside_the_vocabulary_are_named),
                                        cmocka_unit_test(data_that_cannot_be_served_is_refused),
                                        cmocka_unit_test(hashes_tell_data_apart)};

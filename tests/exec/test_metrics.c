@@ -6,6 +6,8 @@
 #include <jansson.h>
 #include <signal.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
 
 #include "exec/console.h"
 #include "exec/metrics.h"
@@ -262,6 +264,49 @@ static void a_full_disk_leaves_whole_lines(void **state)
     (void)signal(SIGXFSZ, handler);
 }
 
+/* A process that is killed while it writes: what is left are the first lines, whole. */
+static void killed_writers_leave_whole_lines(void **state)
+{
+    (void)state;
+    const char *path = test_path("killed.jsonl");
+    struct tsr_metric_log *log;
+    uint64_t last = 0;
+    for (int round = 0; round < 5; round++) {
+        pid_t child = fork();
+        assert_true(child >= 0);
+        if (child == 0) {
+            if (tsr_metric_log_open(path, last, &log) != TSR_OK)
+                _exit(1);
+            for (uint64_t step = last + 1;; step++) {
+                struct tsr_step_record r = example(step);
+                if (tsr_metric_log_step(log, &r) != TSR_OK)
+                    _exit(1);
+            }
+        }
+        struct stat before = {0}, now = {0}; /* let it begin, then write for some time */
+        (void)stat(path, &before);
+        for (int i = 0; i < 20000 && now.st_size <= before.st_size; i++) {
+            (void)usleep(500);
+            (void)stat(path, &now);
+        }
+        (void)usleep(1000U * (unsigned)round);
+        int status;
+        assert_int_equal(kill(child, SIGKILL), 0);
+        assert_int_equal(waitpid(child, &status, 0), child);
+        assert_true(WIFSIGNALED(status));
+        assert_int_equal(tsr_metric_log_open(path, UINT64_MAX, &log), TSR_OK);
+        tsr_metric_log_close(log);
+        uint64_t n = n_lines(path);
+        assert_true(n > last);
+        for (uint64_t i = last; i<n; i += n - last> 20 ? (n - last) / 20 : 1) {
+            json_t *object = line_of(path, i);
+            assert_true(number(object, "step") == (double)(i + 1));
+            json_decref(object);
+        }
+        last = n;
+    }
+}
+
 /* ---- console --------------------------------------------------------------------------------- */
 
 static char *console(bool colour, const struct tsr_step_record *r)
@@ -391,6 +436,7 @@ int main(void)
                                        cmocka_unit_test(half_lines_are_dropped),
                                        cmocka_unit_test(files_of_others_are_left_alone),
                                        cmocka_unit_test(a_full_disk_leaves_whole_lines),
+                                       cmocka_unit_test(killed_writers_leave_whole_lines),
                                        cmocka_unit_test(console_lines_are_torchtitans),
                                        cmocka_unit_test(colours_change_nothing_else),
                                        cmocka_unit_test(evaluation_has_a_line),
