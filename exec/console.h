@@ -1,8 +1,10 @@
 /* console.h: lines for people about steps, with torchtitan's keys, so that scripts that read its
  * output read ours:
  *
- *   step:  1  loss:  8.1309  grad_norm:  1.4027  memory:  1.20GiB(3.04%)  tps: 1,234  tflops: 0.12
- * mfu: 1.23% validate step:  1  loss:  8.1309  tps: 1,234
+ *   step:  1  loss:  8.1309  grad_norm:  1.4027  memory:  1.20GiB(3.04%)  tps: 1,234  ...
+ *   validate step:  1  loss:  8.1309  tps: 1,234
+ *
+ * where ... is `tflops: 0.12  mfu: 1.23%` on the same line.
  *
  * tps is tokens per second of one rank, memory the peak reserved. What is not known is n/a. Memory
  * of a device that is not there is marked: 1.20GiB(3.04% of the modelled device).

@@ -12,10 +12,11 @@
  *
  * [Note: split] The global batch of a step is G = world * n_micro * micro_batch consecutive
  * positions. The sample at offset j of it belongs to
- *     rank j / (n_micro * micro_batch), micro-batch j / micro_batch mod n_micro, row j mod
- * micro_batch. How the batch is split never changes which samples it has, nor their order. Ranks
- * here are those of data parallelism: ranks that share a batch (tensor parallelism) pass the same
- * rank.
+ *     rank        j / (n_micro * micro_batch)
+ *     micro-batch j / micro_batch mod n_micro
+ *     row         j mod micro_batch
+ * How the batch is split never changes which samples it has, nor their order. Ranks here are those
+ * of data parallelism: ranks that share a batch (tensor parallelism) pass the same rank.
  */
 #ifndef TSR_DATA_H
 #define TSR_DATA_H

@@ -1,4 +1,4 @@
-/* token_file.c: reads files of tokens. */
+/* token_file.c: reads and writes files of tokens. */
 #include "token_file.h"
 
 #include <errno.h>
