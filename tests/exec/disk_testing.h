@@ -52,12 +52,12 @@ static inline int test_folder_remove(void **state)
     return 0;
 }
 
-/* A path in the folder; valid until the eighth next call. */
+/* A path in the folder; valid for the next 63 calls. */
 static inline const char *test_path(const char *name)
 {
-    static char paths[8][2048];
+    static char paths[64][2048];
     static int next;
-    char *path = paths[next++ % 8];
+    char *path = paths[next++ % 64];
     assert_true(snprintf(path, sizeof paths[0], "%s/%s", test_folder, name) < 2048);
     return path;
 }
