@@ -379,10 +379,10 @@ static void split_output(struct tsr_engine *e, const struct tsr_storage *s, tsr_
         return;
     tsr__slot(e, 2);
     tsr__operand_storage(e, s, TSR_WRITE, dtype);
-    tsr__arg(e, 1);
-    tsr__arg(e, n);
-    tsr__arg(e, 1);
-    tsr__arg(e, n / size);
+    tsr__push_arg(e, 1);
+    tsr__push_arg(e, n);
+    tsr__push_arg(e, 1);
+    tsr__push_arg(e, n / size);
 }
 
 void tsr__cut_args(struct tsr_engine *e, const struct tsr_fsdp_param *p)
@@ -392,10 +392,10 @@ void tsr__cut_args(struct tsr_engine *e, const struct tsr_fsdp_param *p)
     for (int i = 0; i < n_dims; i++)
         if (i != d)
             *(i < d ? &outer : &inner) *= p->param->shape[i];
-    tsr__arg(e, outer);
-    tsr__arg(e, n_dims ? p->param->shape[d] : 1);
-    tsr__arg(e, inner);
-    tsr__arg(e, n_dims ? p->padded[d] : 1);
+    tsr__push_arg(e, outer);
+    tsr__push_arg(e, n_dims ? p->param->shape[d] : 1);
+    tsr__push_arg(e, inner);
+    tsr__push_arg(e, n_dims ? p->padded[d] : 1);
 }
 
 static void emit_split_copy(struct tsr_engine *e, struct tsr_group *g, const struct gather *a,
@@ -403,7 +403,7 @@ static void emit_split_copy(struct tsr_engine *e, struct tsr_group *g, const str
 {
     tsr__operand_storage(e, g->result.output, TSR_READ, a->dtype);
     tsr__operand_storage(e, table, TSR_WRITE, TSR_DTYPE_NONE);
-    tsr__arg(e, a->size);
+    tsr__push_arg(e, a->size);
     uint64_t extra = 0;
     for (size_t i = 0; i < g->n_params; i++) {
         struct tsr_fsdp_param *p = g->params[i];

@@ -79,7 +79,7 @@ void tsr__operand_tensor(struct tsr_engine *e, const struct tsr_tensor *t, uint8
     push_operand(e, t ? t->storage : NULL, operand);
 }
 
-void tsr__arg(struct tsr_engine *e, uint64_t value)
+void tsr__push_arg(struct tsr_engine *e, uint64_t value)
 {
     if (tsr__ok(e) && !TSR_PUSH(e->kernel_args, e->n_kernel_args, e->cap_kernel_args, value))
         TSR__RAISE(e, TSR_ENOMEM, "out of memory while emitting");

@@ -31,7 +31,7 @@ void tsr__operand_tensor(struct tsr_engine *e, const struct tsr_tensor *t, uint8
 void tsr__operand_storage(struct tsr_engine *e, const struct tsr_storage *s, uint8_t access,
                           tsr_dtype dtype);
 /* Appends to the args of the next instruction (struct tsr_work). */
-void tsr__arg(struct tsr_engine *e, uint64_t value);
+void tsr__push_arg(struct tsr_engine *e, uint64_t value);
 /* Emits what `instr` says with the operands and args collected so far (and forgets them). */
 void tsr__emit(struct tsr_engine *e, struct tsr_instr *instr);
 void tsr__emit_op(struct tsr_engine *e, const struct tsr_work *work);

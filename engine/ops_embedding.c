@@ -66,8 +66,8 @@ static void rows_args(struct tsr_engine *e, const struct tsr_tensor *w)
 {
     bool is_cut = e->tp.size > 1 && w->param && w->param->tp;
     uint32_t rank = is_cut ? tsr_comm_index(&e->comms[e->tp.comm], e->config.rank) : 0;
-    tsr__arg(e, w->dims[0] * rank);
-    tsr__arg(e, w->dims[0]);
+    tsr__push_arg(e, w->dims[0] * rank);
+    tsr__push_arg(e, w->dims[0]);
 }
 
 static void embedding_backward(struct tsr_engine *e, struct tsr_node *node,

@@ -52,8 +52,8 @@ static struct tsr_tensor *over_vocabulary(struct tsr_engine *e, const char *name
 /* Which words this rank has: args of the kernels that look for a label. */
 static void vocabulary_args(struct tsr_engine *e, uint64_t words)
 {
-    tsr__arg(e, words * tsr_comm_index(&e->comms[e->tp.comm], e->config.rank));
-    tsr__arg(e, words);
+    tsr__push_arg(e, words * tsr_comm_index(&e->comms[e->tp.comm], e->config.rank));
+    tsr__push_arg(e, words);
 }
 
 static bool is_cut(const struct tsr_engine *e)
@@ -79,7 +79,8 @@ static void log_softmax_backward(struct tsr_engine *e, struct tsr_node *node,
 
 static void cut_log_softmax(struct tsr_engine *e, struct tsr_tensor *x, struct tsr_tensor *y)
 {
-    struct tsr_tensor *most = over_vocabulary(e, "row_max", &x, 1, TSR_REDUCE_MAX);
+    struct tsr_tensor *most = over_vocabulary(e, "row_max", (struct tsr_tensor *[]){x, NULL}, 2,
+                                              TSR_REDUCE_MAX);
     struct tsr_tensor *sum =
         over_vocabulary(e, "row_exp_sum", (struct tsr_tensor *[]){x, most}, 2, TSR_REDUCE_SUM);
     tsr__emit_loss(e, "log_softmax_tp", (struct tsr_tensor *[]){x, most, sum}, 3, &y, 1);
@@ -179,8 +180,12 @@ static void mean_square_backward(struct tsr_engine *e, struct tsr_node *node,
     struct tsr_tensor *x = tsr__node_saved(e, node, 0);
     struct tsr_tensor *target = node->n_saved > 1 ? tsr__node_saved(e, node, 1) : NULL;
     grad_in[0] = tsr__tensor_like(e, x, x ? (tsr_dtype)x->dtype : TSR_F32, TSR_CAT_TEMP);
-    tsr__emit_loss(e, "mse_backward", (struct tsr_tensor *[]){x, grad_out[0], target}, 3, grad_in,
-                   1);
+    if (x && grad_in[0] && tsr__ok(e)) {
+        tsr__slot(e, 3);
+        tsr__operand_tensor(e, target, TSR_READ);
+        tsr__slot(e, 0);
+    }
+    tsr__emit_loss(e, "mse_backward", (struct tsr_tensor *[]){x, grad_out[0]}, 2, grad_in, 1);
     tsr_release(e, target);
     tsr_release(e, x);
 }
@@ -196,7 +201,8 @@ struct tsr_tensor *tsr__mean_square(struct tsr_engine *e, struct tsr_tensor *x,
     struct tsr_tensor *loss = scalar(e);
     if (!loss)
         return tsr__op_abort(e, node);
-    tsr__emit_loss(e, "mse", (struct tsr_tensor *[]){x, target}, 2, &loss, 1);
+    tsr__emit_loss(e, target ? "mse_target" : "mse", (struct tsr_tensor *[]){x, target}, 2, &loss,
+                   1);
     tsr__node_output(node, loss, 0);
     return loss;
 }

@@ -54,9 +54,9 @@ static void emit_rotation(struct tsr_engine *e, const char *name, struct tsr_ten
     else
         table_operand(e, a[0], a[1]);
     tsr__operand_tensor(e, y, TSR_WRITE);
-    tsr__arg(e, a[0]);
-    tsr__arg(e, a[1]);
-    tsr__arg(e, e->model.llama && e->model.llama->names == TSR_NAMES_HF);
+    tsr__push_arg(e, a[0]);
+    tsr__push_arg(e, a[1]);
+    tsr__push_arg(e, e->model.llama && e->model.llama->names == TSR_NAMES_HF);
     struct tsr_work work = {.op = TSR_OP_POINTWISE,
                             .dtype = y->dtype,
                             .name = name,
@@ -195,7 +195,7 @@ static void emit_cat(struct tsr_engine *e, struct tsr_tensor *const parts[3],
         tsr__slot(e, 0);
         tsr__operand_tensor(e, parts[i], TSR_READ);
         read += parts[i] ? tsr__tensor_bytes(parts[i]) : 0;
-        tsr__arg(e, parts[i] ? widths[i] : 0);
+        tsr__push_arg(e, parts[i] ? widths[i] : 0);
     }
     tsr__slot(e, 1);
     tsr__operand_tensor(e, out, TSR_WRITE);

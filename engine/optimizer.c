@@ -159,7 +159,7 @@ static void foreach_kernel(struct step *s, const char *name, unsigned reads, uns
         if (!steps(p) || offloaded(p) != s->host)
             continue;
         param_operands(e, p, reads, writes, temps ? temps[i] : NULL);
-        tsr__arg(e, decays(e, p));
+        tsr__push_arg(e, decays(e, p));
     }
     for (int k = 0; k < 4; k++) {
         uint64_t bytes = 1U << k & (STATE0 | STATE1) ? s->state_bytes : s->bytes;
@@ -457,7 +457,7 @@ static void holder_args(struct tsr_engine *e, const struct step *s)
     for (int empty = 0; empty < 2; empty++)
         for (size_t i = 0; i < s->n; i++)
             if (on_device(s->params[i]) && (tsr__param_local_numel(s->params[i]) == 0) == empty)
-                tsr__arg(e, n_holders(e, s->params[i]));
+                tsr__push_arg(e, n_holders(e, s->params[i]));
 }
 
 /* The norms of all parameters in one tensor, over the ranks; then their norm. */

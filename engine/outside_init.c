@@ -32,7 +32,7 @@ static void move_to_device(struct tsr_engine *e, struct tsr_param *p, enum tsr_c
     if (!p->master || p->master->space == TSR_SPACE_DEVICE)
         return;
     struct tsr_storage *device = tsr__storage_new(e, tsr__full_bytes(p), category);
-    tsr__copy(e, p->master, 0, device, tsr__full_bytes(p), p->dtype, "h2d_param");
+    tsr__transfer(e, p->master, 0, device, tsr__full_bytes(p), p->dtype, "h2d_param");
     tsr__storage_release(e, &p->master);
     p->master = device;
 }
@@ -44,18 +44,18 @@ static void cut_shard(struct tsr_engine *e, struct tsr_fsdp_param *f)
     uint64_t bytes = f->shard_numel * tsr_dtype_bytes(p->dtype);
     struct tsr_storage *shard = tsr__storage_new(e, bytes, TSR_CAT_SHARDED_PARAM);
     tsr__fill(e, shard); /* new_zeros() */
-    tsr__copy(e, p->master, 0, shard, tsr__local_bytes(p), p->dtype, "cut_shard");
+    tsr__transfer(e, p->master, 0, shard, tsr__local_bytes(p), p->dtype, "cut_shard");
     if (f->group->offload != TSR_OFFLOAD_NONE) {
         struct tsr_storage *host =
             tsr__storage_empty(e, bytes, TSR_CAT_SHARDED_PARAM, TSR_SPACE_HOST);
-        tsr__copy(e, shard, 0, host, bytes, p->dtype, "d2h_shard");
+        tsr__transfer(e, shard, 0, host, bytes, p->dtype, "d2h_shard");
         tsr__storage_release(e, &shard);
         shard = host;
     }
     if (f->group->offload == TSR_OFFLOAD_CPU_PINNED) {
         struct tsr_storage *pinned =
             tsr__storage_empty(e, bytes, TSR_CAT_SHARDED_PARAM, TSR_SPACE_PINNED);
-        tsr__copy(e, shard, 0, pinned, bytes, p->dtype, "pin_shard");
+        tsr__transfer(e, shard, 0, pinned, bytes, p->dtype, "pin_shard");
         tsr__storage_release(e, &shard);
         shard = pinned;
     }

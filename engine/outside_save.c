@@ -39,7 +39,7 @@ static void stage_ahead(struct stager *s)
         if (bytes && (device || item->s->bytes != bytes)) { /* .to("cpu"), or a copy unpadded */
             s->staged[s->next] = tsr__storage_empty(e, bytes, tsr__item_category(item),
                                                     device ? TSR_SPACE_PINNED : TSR_SPACE_HOST);
-            tsr__copy(e, item->s, 0, s->staged[s->next], bytes, item->dtype, "save_shard");
+            tsr__transfer(e, item->s, 0, s->staged[s->next], bytes, item->dtype, "save_shard");
         }
         s->in_flight += bytes;
     }
@@ -99,7 +99,7 @@ static struct tsr_storage *gather_input(struct tsr_engine *e, const struct tsr__
         tsr__storage_retain(in);
     if (in && in->space != TSR_SPACE_DEVICE) {
         struct tsr_storage *device = tsr__storage_new(e, bytes, TSR_CAT_ALL_GATHER_INPUT);
-        tsr__copy(e, in, 0, device, bytes, item->dtype, "h2d_shard");
+        tsr__transfer(e, in, 0, device, bytes, item->dtype, "h2d_shard");
         tsr__storage_release(e, &in);
         in = device;
     }
@@ -107,7 +107,7 @@ static struct tsr_storage *gather_input(struct tsr_engine *e, const struct tsr__
         return in;
     struct tsr_storage *pad = tsr__storage_new(e, padded, TSR_CAT_ALL_GATHER_INPUT);
     tsr__fill(e, pad);
-    tsr__copy(e, in, 0, pad, bytes, item->dtype, "pad_shard");
+    tsr__transfer(e, in, 0, pad, bytes, item->dtype, "pad_shard");
     tsr__storage_release(e, &in);
     return pad;
 }
@@ -144,7 +144,7 @@ static struct tsr_storage *gather_full(struct tsr_engine *e, const struct tsr__i
     if (p->fsdp->shard_dim == 0 || !out)
         return out;
     struct tsr_storage *cat = tsr__storage_new(e, out->bytes, TSR_CAT_ALL_GATHER);
-    tsr__copy(e, out, 0, cat, out->bytes, item->dtype, "cat_shards");
+    tsr__transfer(e, out, 0, cat, out->bytes, item->dtype, "cat_shards");
     tsr__storage_release(e, &out);
     return cat;
 }
@@ -160,7 +160,7 @@ static struct tsr_storage *keep_tensor(struct tsr_engine *e, const struct tsr__i
     if (e->config.rank == 0 && full->space == TSR_SPACE_DEVICE) {
         host = tsr__storage_empty(e, tsr__item_full_bytes(item), tsr__item_category(item),
                                   TSR_SPACE_HOST);
-        tsr__copy(e, full, 0, host, tsr__item_full_bytes(item), item->dtype, "d2h_full");
+        tsr__transfer(e, full, 0, host, tsr__item_full_bytes(item), item->dtype, "d2h_full");
     }
     if (e->config.rank == 0 && !host)
         return full; /* it is on the host */
@@ -178,7 +178,7 @@ static void write_tensor(struct tsr_engine *e, const struct tsr__item *item, str
         return;
     if (s->space == TSR_SPACE_DEVICE) {
         host = tsr__storage_empty(e, bytes, tsr__item_category(item), TSR_SPACE_HOST);
-        tsr__copy(e, s, 0, host, bytes, item->dtype, "d2h_full");
+        tsr__transfer(e, s, 0, host, bytes, item->dtype, "d2h_full");
     }
     if (tsr__ok(e)) {
         tsr__operand(e, host ? host : s, 0, bytes, TSR_READ, item->dtype);

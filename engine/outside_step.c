@@ -48,7 +48,7 @@ void tsr__host_work(struct tsr_engine *e, const char *name, tsr_dtype dtype, uin
 }
 
 /* `bytes` at `offset` of a storage to the begin of another one. */
-void tsr__copy(struct tsr_engine *e, const struct tsr_storage *from, uint64_t offset,
+void tsr__transfer(struct tsr_engine *e, const struct tsr_storage *from, uint64_t offset,
                const struct tsr_storage *to, uint64_t bytes, tsr_dtype dtype, const char *name)
 {
     if (!from || !to || bytes == 0 || !tsr__ok(e))
@@ -215,7 +215,7 @@ static void load_shard(struct tsr_engine *e, const struct tsr__item *item)
     tsr__operand_storage(e, host, TSR_WRITE, item->dtype);
     tsr__piece_args(e, item->p, item->what, tsr__param_hash(item->p));
     tsr__host_work(e, "read_checkpoint", item->dtype, 0, bytes);
-    tsr__copy(e, host, 0, item->s, bytes, item->dtype, "load_shard");
+    tsr__transfer(e, host, 0, item->s, bytes, item->dtype, "load_shard");
     tsr__storage_release(e, &host);
 }
 
@@ -253,14 +253,14 @@ static void load_full(struct tsr_engine *e, const struct tsr__item *item, uint16
         return;
     struct tsr_storage *full = tsr__storage_new(e, bytes, TSR_CAT_TEMP), *host = NULL;
     if (dict)
-        tsr__copy(e, dict, *offset, full, bytes, item->dtype, "h2d_full");
+        tsr__transfer(e, dict, *offset, full, bytes, item->dtype, "h2d_full");
     *offset += bytes;
     broadcast(e, comm, full, item->dtype);
     if (item->s && item->s->space != TSR_SPACE_DEVICE) {
         host = tsr__storage_empty(e, bytes, TSR_CAT_TEMP, TSR_SPACE_HOST);
-        tsr__copy(e, full, 0, host, bytes, item->dtype, "d2h_full");
+        tsr__transfer(e, full, 0, host, bytes, item->dtype, "d2h_full");
     }
-    tsr__copy(e, host ? host : full, 0, item->s, tsr__item_local_bytes(item), item->dtype,
+    tsr__transfer(e, host ? host : full, 0, item->s, tsr__item_local_bytes(item), item->dtype,
               "load_slice");
     tsr__storage_release(e, &full);
     tsr__storage_release(e, &host);

@@ -217,7 +217,7 @@ static void reduce_grads(struct tsr_engine *e, struct tsr_group *g)
     if (e->config.version < TSR_TORCH_2_15)
         tsr__drop_reduce_inputs(e, comm, 0);
     wait_for_post_backward(e, g);
-    tsr__reduce(e, g, items, n);
+    tsr__reduce_grads(e, g, items, n);
 }
 
 void tsr__group_post_backward(struct tsr_engine *e, struct tsr_group *g, const char *by)

@@ -142,7 +142,7 @@ static void reduce_copy_in(struct tsr_engine *e, struct tsr_group *g, struct red
         tsr__storage_release(e, &table);
         return;
     }
-    tsr__arg(e, g->shard_size);
+    tsr__push_arg(e, g->shard_size);
     for (size_t i = 0; i < r->n; i++) {
         tsr__slot(e, 0);
         tsr__operand_tensor(e, r->items[i].grad, TSR_READ);
@@ -512,7 +512,7 @@ static void post_reduce(struct tsr_engine *e, struct tsr_group *g, struct reduct
     tsr__event_send(e, &ev);
 }
 
-void tsr__reduce(struct tsr_engine *e, struct tsr_group *g, struct tsr_reduce_item *items, size_t n)
+void tsr__reduce_grads(struct tsr_engine *e, struct tsr_group *g, struct tsr_reduce_item *items, size_t n)
 {
     struct reduction r = {.items = items, .n = n};
     uint16_t current = e->stream;

@@ -268,7 +268,7 @@ static void emit_used_map(struct tsr_engine *e, const struct tsr_reducer *r,
 {
     tsr__operand_storage(e, map, TSR_WRITE, TSR_U8);
     for (size_t i = 0; i < r->n_params; i++)
-        tsr__arg(e, r->slots[r->params[i]->id].used);
+        tsr__push_arg(e, r->slots[r->params[i]->id].used);
     struct tsr_work work = {
         .op = TSR_OP_POINTWISE, .dtype = TSR_U8, .name = "used_map", .bytes_written = map->bytes};
     tsr__emit_op(e, &work);

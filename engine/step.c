@@ -41,12 +41,12 @@ void tsr__piece_args(struct tsr_engine *e, const struct tsr_param *p, unsigned w
     }
     tsr_dtensor_box(&where.layout, e->config.rank, start, size);
     const uint64_t *lists[3] = {where.layout.shape, start, size};
-    tsr__arg(e, what);
-    tsr__arg(e, name);
-    tsr__arg(e, (uint64_t)p->n_dims);
+    tsr__push_arg(e, what);
+    tsr__push_arg(e, name);
+    tsr__push_arg(e, (uint64_t)p->n_dims);
     for (int k = 0; k < 3; k++)
         for (int i = 0; i < 4; i++)
-            tsr__arg(e, i < p->n_dims ? lists[k][i] : 1);
+            tsr__push_arg(e, i < p->n_dims ? lists[k][i] : 1);
 }
 
 static uint64_t name_hash(const char *fqn)
@@ -140,13 +140,6 @@ static void init_full(struct tsr_engine *e, struct tsr_param *p)
     init_values(e, p, p->master);
 }
 
-static void double_arg(struct tsr_engine *e, double value)
-{
-    uint64_t bits;
-    memcpy(&bits, &value, sizeof bits);
-    tsr__arg(e, bits);
-}
-
 /* The table of rotary angles of a model of plain modules; other buffers are zero. */
 static void init_buffer(struct tsr_engine *e, const struct tsr_module *m, struct tsr_storage *s)
 {
@@ -157,11 +150,13 @@ static void init_buffer(struct tsr_engine *e, const struct tsr_module *m, struct
         return;
     }
     tsr__operand_storage(e, s, TSR_WRITE, TSR_F32);
-    tsr__arg(e, rope->llama3);
-    double_arg(e, rope->factor);
-    double_arg(e, rope->low_freq_factor);
-    double_arg(e, rope->high_freq_factor);
-    tsr__arg(e, rope->original_positions);
+    tsr__push_arg(e, rope->llama3);
+    if (rope->llama3) {
+        tsr__push_arg(e, rope->factor);
+        tsr__push_arg(e, rope->low_freq_factor);
+        tsr__push_arg(e, rope->high_freq_factor);
+        tsr__push_arg(e, rope->original_positions);
+    }
     struct tsr_work work = {.op = TSR_OP_POINTWISE,
                             .dtype = TSR_F32,
                             .name = "rotary_table",
@@ -264,9 +259,9 @@ static void read_batch(struct tsr_engine *e, const struct tsr_storage *host, tsr
                        uint32_t micro, bool labels)
 {
     tsr__operand_storage(e, host, TSR_WRITE, dtype);
-    tsr__arg(e, micro);
-    tsr__arg(e, labels);
-    tsr__arg(e, e->origin.phase == TSR_PHASE_EVAL);
+    tsr__push_arg(e, micro);
+    tsr__push_arg(e, labels);
+    tsr__push_arg(e, e->origin.phase == TSR_PHASE_EVAL);
     tsr__host_work(e, "read_batch", dtype, 0, host ? host->bytes : 0);
 }
 
@@ -418,8 +413,8 @@ void tsr__deliver_reports(struct tsr_engine *e)
     for (size_t i = 0; i < e->n_reports; i++) {
         struct tsr_pending_report *r = &e->reports[i];
         tsr__operand_storage(e, r->host, TSR_READ, TSR_F32);
-        tsr__arg(e, r->what);
-        tsr__arg(e, r->micro);
+        tsr__push_arg(e, r->what);
+        tsr__push_arg(e, r->micro);
         tsr__host_work(e, "report", TSR_F32, 4, 0);
         tsr__storage_release(e, &r->host);
     }

@@ -101,8 +101,7 @@ enum tsr_impl {
 struct tsr_rope {
     double theta;
     bool llama3;
-    double factor, low_freq_factor, high_freq_factor;
-    uint64_t original_positions;
+    uint64_t factor, low_freq_factor, high_freq_factor, original_positions;
 };
 
 /* Llama, Mistral, Qwen2, Qwen3 (dense). */
@@ -615,6 +614,20 @@ struct tsr_param_layout tsr_param_layout(struct tsr_engine *engine, size_t i);
 void tsr_param_local_shape(struct tsr_engine *engine, size_t i, uint32_t shard_rank,
                            uint64_t out[4]);
 uint32_t tsr_shard_world(const struct tsr_engine *engine); /* ranks over which parameters are cut */
+
+/* Where values lie, for those who look at what an executor computed (after a drain). */
+struct tsr_values {
+    uint32_t buffer;
+    uint8_t space; /* enum tsr_space */
+    tsr_dtype dtype;
+    uint64_t offset, numel; /* bytes into the buffer; elements of this rank, without padding */
+};
+/* False: there is none. The loss of a micro-batch, between its forward and its backward. */
+bool tsr_loss_values(const struct tsr_engine *engine, uint32_t micro, struct tsr_values *out);
+enum tsr_param_part { TSR_PARAM_VALUE, TSR_PARAM_GRAD, TSR_PARAM_STATE0, TSR_PARAM_STATE1 };
+/* Of parameter i of tsr_n_param_layouts(); its place in the whole: tsr_param_dtensor(). */
+bool tsr_param_values(struct tsr_engine *engine, size_t i, enum tsr_param_part part,
+                      struct tsr_values *out);
 
 /* The reducer's buckets after the latest backward (tsr_ddp). */
 struct tsr_bucket_info {

@@ -19,7 +19,7 @@ enum tsr_task_kind {
     TSR_TASK_MESSAGES,   /* messages[n_messages], one launch */
     TSR_TASK_RECORD,     /* event := done */
     TSR_TASK_WAIT,       /* until event is done */
-    TSR_TASK_POISON      /* fills view 0 with NaN patterns: memory that was freed */
+    TSR_TASK_POISON      /* fills view 0 with NaN patterns: memory of a new owner */
 };
 
 /* Work for a stream. All pointers are borrowed until submit() returns, but for the memory that views

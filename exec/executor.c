@@ -6,7 +6,6 @@
 
 #include "executor_impl.h"
 #include "host_device.h"
-#include "kernels/kernels.h"
 
 /* ---- kernels --------------------------------------------------------------------------------- */
 
@@ -328,15 +327,13 @@ struct tsr_exec *tsr_exec_new(void)
     return x;
 }
 
-tsr_status tsr_exec_start(struct tsr_exec *x, const struct tsr_exec_config *config,
-                          struct tsr_executor **out)
+struct tsr_executor *tsr_exec_start(struct tsr_exec *x, const struct tsr_exec_config *config)
 {
     x->config = *config;
     x->device = config->device;
     if (config->source)
         x->source = *config->source;
-    *out = &x->base;
-    return TSR_OK;
+    return &x->base;
 }
 
 void tsr_exec_set_tables(struct tsr_executor *executor, const struct tsr_tables *tables)

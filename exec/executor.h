@@ -23,7 +23,7 @@ struct tsr_exec_config {
     const struct tsr_source *source; /* copied; functions that are NULL refuse */
     size_t n_kernels;
     const struct tsr_user_kernel *kernels; /* of user ops; copied; names borrowed */
-    bool poison;  /* freed device memory is filled with NaN patterns on its stream */
+    bool poison;  /* device memory of a new owner is filled with NaN patterns */
     bool profile; /* keep spans */
     /* Optional: sees every instruction before it is executed (the checker). */
     struct tsr_executor *watcher; /* borrowed */
@@ -36,9 +36,9 @@ struct tsr_exec;
 struct tsr_exec *tsr_exec_new(void); /* NULL: out of memory */
 void tsr_exec_done(void *exec, uint16_t stream, const struct tsr_task *task, double begin,
                    double end);
-/* Owns the device and `exec` from here on, also on failure. Destroy through its ops. */
-tsr_status tsr_exec_start(struct tsr_exec *exec, const struct tsr_exec_config *config,
-                          struct tsr_executor **out) TSR_MUST_USE;
+/* The executor, which owns the device (NULL is fine for one that is only destroyed) and `exec`.
+ * Destroy through its ops. */
+struct tsr_executor *tsr_exec_start(struct tsr_exec *exec, const struct tsr_exec_config *config);
 
 /* The tables of the engine that emits: before its first instruction. Borrowed. */
 void tsr_exec_set_tables(struct tsr_executor *x, const struct tsr_tables *tables);

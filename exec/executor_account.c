@@ -27,7 +27,7 @@ enum { FEW = 32 };
 /* The hash of the operands as the kernel got them. */
 static uint64_t hash_views(const struct tsr_view *views, uint32_t n)
 {
-    struct tsr_operand few[FEW], *all = n > FEW ? malloc(n * sizeof *all) : few;
+    struct tsr_operand few[FEW] = {0}, *all = n > FEW ? malloc(n * sizeof *all) : few;
     if (!all)
         return 0; /* never equal to the program's */
     for (uint32_t i = 0; i < n; i++)

@@ -20,21 +20,8 @@ static tsr_status unmap_segment(struct tsr_exec *x, const struct tsr_instr *inst
     return TSR_OK;
 }
 
-static tsr_status alloc_block(struct tsr_exec *x, const struct tsr_instr *instr)
-{
-    struct tsr_exec_memory *m = &x->memory;
-    const struct tsr_buffer b = {.id = instr->buffer,
-                                 .space = TSR_SPACE_DEVICE,
-                                 .category = instr->category,
-                                 .bytes = instr->block_bytes,
-                                 .data = x->device->ops->at(x->device, instr->address)};
-    TSR_TRY(tsr_buffers_add(&x->buffers, &b));
-    m->allocated += instr->block_bytes;
-    m->peak_allocated = tsr_max_u64(m->peak_allocated, m->allocated);
-    return TSR_OK;
-}
-
-/* On the stream that owns the block: there every use is over when it comes. */
+/* A new owner of a range has not written it: NaN patterns, in the order of its stream. Not when the
+ * range is freed: its last reader may be on another stream, which the next owner waits for. */
 static tsr_status poison(struct tsr_exec *x, const struct tsr_instr *instr,
                          const struct tsr_buffer *b)
 {
@@ -46,15 +33,28 @@ static tsr_status poison(struct tsr_exec *x, const struct tsr_instr *instr,
     return x->device->ops->submit(x->device, instr->stream, &task);
 }
 
+static tsr_status alloc_block(struct tsr_exec *x, const struct tsr_instr *instr)
+{
+    struct tsr_exec_memory *m = &x->memory;
+    const struct tsr_buffer b = {.id = instr->buffer,
+                                 .space = TSR_SPACE_DEVICE,
+                                 .category = instr->category,
+                                 .bytes = instr->block_bytes,
+                                 .data = x->device->ops->at(x->device, instr->address)};
+    TSR_TRY(tsr_buffers_add(&x->buffers, &b));
+    m->allocated += instr->block_bytes;
+    m->peak_allocated = tsr_max_u64(m->peak_allocated, m->allocated);
+    return x->config.poison ? poison(x, instr, &b) : TSR_OK;
+}
+
 static tsr_status free_block(struct tsr_exec *x, const struct tsr_instr *instr)
 {
     struct tsr_buffer *b = tsr_buffers_find(&x->buffers, instr->buffer);
     if (!b)
         return tsr_fail(TSR_EDEFECT, "buffer %u is freed but was not allocated", instr->buffer);
     x->memory.allocated -= b->bytes;
-    tsr_status status = x->config.poison ? poison(x, instr, b) : TSR_OK;
     tsr_buffers_remove(&x->buffers, instr->buffer);
-    return status;
+    return TSR_OK;
 }
 
 /* ---- the host's memory ----------------------------------------------------------------------- */

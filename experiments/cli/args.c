@@ -32,6 +32,7 @@ static const struct option {
     {TSR_OPT_NO_WHAT_IF, "--no-what-if", 0, NULL, "only what is, not what if"},
     {TSR_OPT_EXHAUSTIVE, "--exhaustive", 0, NULL,
      "emit and simulate every configuration; the result is the same"},
+    {TSR_OPT_EXECUTOR, "--executor", 0, "WHAT", "record (default) or host: compute as well"},
     {TSR_OPT_STATES, "--states", 0, NULL,
      "print the engine's state machines as Graphviz dot; takes no file"},
     {TSR_OPT_TIMELINE, "--timeline", 't', "FILE", "write every allocation and free to FILE"},
@@ -115,6 +116,9 @@ static tsr_status take(const struct option *option, const char *value, struct ts
         return TSR_OK;
     case TSR_OPT_ON:
         out->on = value;
+        return TSR_OK;
+    case TSR_OPT_EXECUTOR:
+        out->executor = value;
         return TSR_OK;
     case TSR_OPT_TOP:
         return number("--top", value, 1, 1000, &out->top);

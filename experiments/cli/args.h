@@ -25,7 +25,8 @@ enum tsr_option {
     TSR_OPT_SECOND_FILE = 1 << 15, /* no word of its own: the subcommand takes two files */
     TSR_OPT_MAX = 1 << 16,
     TSR_OPT_EXHAUSTIVE = 1 << 17,
-    TSR_OPT_OUT_FILE = 1 << 18 /* the words of TSR_OPT_OUT, for one file */
+    TSR_OPT_OUT_FILE = 1 << 18, /* the words of TSR_OPT_OUT, for one file */
+    TSR_OPT_EXECUTOR = 1 << 19
 };
 
 enum { TSR_MAX_SETS = 256 };
@@ -39,6 +40,7 @@ struct tsr_args {
     const char *format, *out, *only, *strategy, *iteration, *on, *timeline;
     uint64_t jobs, rank, top;
     const char *max; /* plan */
+    const char *executor; /* trace */
 };
 
 /* What a subcommand accepts and says about itself. */

@@ -128,6 +128,10 @@ static tsr_status build_llama(struct tsr_engine *e, const struct tsr_node *c)
         return tsr_node_error(c, "config.num_attention_heads: found 0; allowed: 1 or more");
     llama.head_dim = tsr_u64_or(c, "head_dim", llama.hidden_size / llama.n_heads);
     llama.tie_embeddings = tsr_bool_or(c, "tie_word_embeddings", false);
+    llama.max_positions = tsr_u64_or(c, "max_position_embeddings", 2048);
+    llama.norm_eps = 1e-6; /* what transformers takes */
+    tsr_node_double(tsr_node_get(c, "rms_norm_eps"), &llama.norm_eps);
+    tsr_node_double(tsr_node_get(c, "rope_theta"), &llama.rope.theta);
     return tsr_model_llama(e, &llama);
 }
 

@@ -307,6 +307,7 @@ static tsr_status read_input(struct tsr_model *model)
         TSR_TRY(need_size(root, "model", "tokens", &model->tree.tokens));
     else
         TSR_TRY(need_size(root, "model", "in_dim", &model->tree.in_dim));
+    tsr_node_u64(tsr_node_get(root, "out_dim"), &model->tree.target_dim);
     model->tree.loss_mse = loss ? !strcmp(loss->text, "mse") : !has_tokens;
     if (loss && strcmp(loss->text, "mse") && strcmp(loss->text, "ce"))
         return tsr_node_error(loss, "loss: found %s; allowed: ce or mse", tsr_node_show(loss));

@@ -65,12 +65,15 @@ const struct tsr_usage tsr_usages[] = {
      "Example\n"
      "  tessera program experiments/flagship/dgx-h100-8.yaml --strategy fsdp --iteration 0"},
     {"trace", "what the engine decides in a golden scenario", "SCENARIO.json [-o RESULT.json]",
-     TSR_OPT_OUT_FILE, "",
+     TSR_OPT_OUT_FILE | TSR_OPT_EXECUTOR, "",
      "Runs a recorded scenario (tests/golden/scenarios) through the engine and writes what came "
      "out\n"
      "in the format of tests/golden/results: layout, events, stream events and process groups\n"
      "(train), the error (error), the layout (layout, tp_layout), buckets (ddp, bucket), or the\n"
      "chunks of the older tensor-parallel extension (chunk).\n"
+     "\n"
+     "With --executor host every rank is a thread that computes: the result also has losses,\n"
+     "norms of gradients and, in a file beside it, the parameters after the last step.\n"
      "\n"
      "Example\n"
      "  tessera trace tests/golden/scenarios/raf-default-w2.json -o out.json"},
