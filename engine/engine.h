@@ -214,7 +214,8 @@ void tsr__reducer_init_params(struct tsr_engine *e);
 void tsr__make_inputs(struct tsr_engine *e, uint32_t n_micro);
 void tsr__zero_grad(struct tsr_engine *e);
 /* The forward of the root and the loss of a micro-batch; a new reference. */
-struct tsr_tensor *tsr__forward_loss(struct tsr_engine *e, uint32_t micro);
+struct tsr_tensor *tsr__forward_loss(struct tsr_engine *e, struct tsr_module *entry,
+                                     uint32_t micro); /* entry NULL: the root */
 /* In which the states of a parameter are kept. */
 tsr_dtype tsr__state_dtype(const struct tsr_engine *e, const struct tsr_param *p);
 /* States that it keeps of a parameter, as large as it. */

@@ -209,7 +209,7 @@ void tsr__run_custom(struct tsr_engine *e, const struct tsr_custom_comm *custom,
 /* Frees the gathered inputs of an extension. */
 void tsr__drop_raw(struct tsr_engine *e, struct tsr_fsdp_param *p);
 void tsr__reduce_grads(struct tsr_engine *e, struct tsr_group *g, struct tsr_reduce_item *items,
-                 size_t n);
+                       size_t n);
 
 struct tsr_divide {
     double pre, post, premul;

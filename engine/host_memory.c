@@ -5,7 +5,7 @@
 
 /* A page-locked block of the cache; lives as long as the engine. */
 struct tsr_pinned {
-    uint32_t log2;     /* 2^log2 bytes */
+    uint32_t log2; /* 2^log2 bytes */
     uint32_t id;
     uint64_t last_use; /* number of the latest instruction that names it */
     struct tsr_pinned *next;

@@ -79,8 +79,8 @@ static void log_softmax_backward(struct tsr_engine *e, struct tsr_node *node,
 
 static void cut_log_softmax(struct tsr_engine *e, struct tsr_tensor *x, struct tsr_tensor *y)
 {
-    struct tsr_tensor *most = over_vocabulary(e, "row_max", (struct tsr_tensor *[]){x, NULL}, 2,
-                                              TSR_REDUCE_MAX);
+    struct tsr_tensor *most =
+        over_vocabulary(e, "row_max", (struct tsr_tensor *[]){x, NULL}, 2, TSR_REDUCE_MAX);
     struct tsr_tensor *sum =
         over_vocabulary(e, "row_exp_sum", (struct tsr_tensor *[]){x, most}, 2, TSR_REDUCE_SUM);
     tsr__emit_loss(e, "log_softmax_tp", (struct tsr_tensor *[]){x, most, sum}, 3, &y, 1);

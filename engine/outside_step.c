@@ -49,7 +49,7 @@ void tsr__host_work(struct tsr_engine *e, const char *name, tsr_dtype dtype, uin
 
 /* `bytes` at `offset` of a storage to the begin of another one. */
 void tsr__transfer(struct tsr_engine *e, const struct tsr_storage *from, uint64_t offset,
-               const struct tsr_storage *to, uint64_t bytes, tsr_dtype dtype, const char *name)
+                   const struct tsr_storage *to, uint64_t bytes, tsr_dtype dtype, const char *name)
 {
     if (!from || !to || bytes == 0 || !tsr__ok(e))
         return;
@@ -261,7 +261,7 @@ static void load_full(struct tsr_engine *e, const struct tsr__item *item, uint16
         tsr__transfer(e, full, 0, host, bytes, item->dtype, "d2h_full");
     }
     tsr__transfer(e, host ? host : full, 0, item->s, tsr__item_local_bytes(item), item->dtype,
-              "load_slice");
+                  "load_slice");
     tsr__storage_release(e, &full);
     tsr__storage_release(e, &host);
 }
@@ -308,7 +308,7 @@ tsr_status tsr_eval_run(struct tsr_engine *e)
     TSR_TRY(tsr__section_begin(e, TSR_PHASE_EVAL));
     tsr__make_inputs(e, 1);
     e->grad_enabled = false;
-    tsr_release(e, tsr__forward_loss(e, 0));
+    tsr_release(e, tsr__forward_loss(e, NULL, 0));
     tsr__deliver_reports(e);
     e->grad_enabled = true;
     e->head_labels = NULL;

@@ -18,7 +18,7 @@ void tsr__host_work(struct tsr_engine *e, const char *name, tsr_dtype dtype, uin
 /* `bytes` at `offset` of a storage to the begin of another one; blocks if pageable memory is part.
  */
 void tsr__transfer(struct tsr_engine *e, const struct tsr_storage *from, uint64_t offset,
-               const struct tsr_storage *to, uint64_t bytes, tsr_dtype dtype, const char *name);
+                   const struct tsr_storage *to, uint64_t bytes, tsr_dtype dtype, const char *name);
 /* Zeros. */
 void tsr__fill(struct tsr_engine *e, const struct tsr_storage *s);
 /* Args that say which piece this rank holds; what and name: KERNELS.md. */

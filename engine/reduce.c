@@ -512,7 +512,8 @@ static void post_reduce(struct tsr_engine *e, struct tsr_group *g, struct reduct
     tsr__event_send(e, &ev);
 }
 
-void tsr__reduce_grads(struct tsr_engine *e, struct tsr_group *g, struct tsr_reduce_item *items, size_t n)
+void tsr__reduce_grads(struct tsr_engine *e, struct tsr_group *g, struct tsr_reduce_item *items,
+                       size_t n)
 {
     struct reduction r = {.items = items, .n = n};
     uint16_t current = e->stream;

@@ -376,9 +376,9 @@ static struct tsr_tensor *forward_loss(struct tsr_engine *e, struct tsr_module *
     return loss;
 }
 
-struct tsr_tensor *tsr__forward_loss(struct tsr_engine *e, uint32_t micro)
+struct tsr_tensor *tsr__forward_loss(struct tsr_engine *e, struct tsr_module *entry, uint32_t micro)
 {
-    struct tsr_tensor *loss = forward_loss(e, e->root, micro);
+    struct tsr_tensor *loss = forward_loss(e, entry ? entry : e->root, micro);
     if (loss)
         tsr__report_value(e, TSR_REPORT_LOSS, micro, loss->storage);
     return loss;
@@ -428,7 +428,7 @@ tsr_status tsr_step_forward(struct tsr_engine *e, uint32_t micro, struct tsr_mod
         return tsr_fail(TSR_EVALUE, "micro-batch %u of %u does not exist", micro, e->step.n_micro);
     e->grad_enabled = !no_grad;
     tsr__set_phase(e, TSR_PHASE_FORWARD, micro);
-    struct tsr_tensor *loss = entry ? forward_loss(e, entry, micro) : tsr__forward_loss(e, micro);
+    struct tsr_tensor *loss = tsr__forward_loss(e, entry, micro);
     e->grad_enabled = true;
     drop(e, &e->losses[micro]);
     e->losses[micro] = loss;

@@ -13,7 +13,8 @@ static bool in_storage(const struct tsr_storage *s, uint64_t offset, tsr_dtype d
 bool tsr_loss_values(const struct tsr_engine *e, uint32_t micro, struct tsr_values *out)
 {
     const struct tsr_tensor *loss = micro < TSR_MAX_MICRO ? e->losses[micro] : NULL;
-    return loss && in_storage(loss->storage, loss->offset, (tsr_dtype)loss->dtype, loss->numel, out);
+    return loss &&
+           in_storage(loss->storage, loss->offset, (tsr_dtype)loss->dtype, loss->numel, out);
 }
 
 bool tsr_param_values(struct tsr_engine *e, size_t i, enum tsr_param_part part,

@@ -13,7 +13,7 @@ struct tsr_buffer {
 };
 
 struct tsr_buffers {
-    size_t n, n_slots; /* slots: a power of two */
+    size_t n, n_slots;        /* slots: a power of two */
     struct tsr_buffer *slots; /* data NULL: free */
 };
 

@@ -22,8 +22,8 @@ enum tsr_task_kind {
     TSR_TASK_POISON      /* fills view 0 with NaN patterns: memory of a new owner */
 };
 
-/* Work for a stream. All pointers are borrowed until submit() returns, but for the memory that views
- * point to, and `work->name`, which live as long as the program's engine. */
+/* Work for a stream. All pointers are borrowed until submit() returns, but for the memory that
+ * views point to, and `work->name`, which live as long as the program's engine. */
 struct tsr_task {
     uint8_t kind;    /* enum tsr_task_kind */
     uint64_t number; /* of the instruction: counts submissions of the rank */
@@ -42,8 +42,8 @@ struct tsr_task {
     uint32_t event;
 };
 
-/* Called by the device when a task is done, on the thread that ran it: what really ran is in `task`.
- * begin and end: seconds on the device's clock. */
+/* Called by the device when a task is done, on the thread that ran it: what really ran is in
+ * `task`. begin and end: seconds on the device's clock. */
 typedef void (*tsr_task_done_fn)(void *user, uint16_t stream, const struct tsr_task *task,
                                  double begin, double end);
 

@@ -29,8 +29,7 @@ tsr_status tsr_exec_supports(const struct tsr_instr *instr, const struct tsr_use
                              size_t n_kernels)
 {
     if (instr->kind == TSR_CUSTOM_COLLECTIVE || instr->kind == TSR_COMM_CREATE)
-        return tsr_fail(TSR_EUNSUPPORTED, "%s is not executed",
-                        tsr_instr_kind_name(instr->kind));
+        return tsr_fail(TSR_EUNSUPPORTED, "%s is not executed", tsr_instr_kind_name(instr->kind));
     if (!needs_kernel(instr) || tsr_exec_source_kernel(instr->work->name) ||
         find_kernel(instr, kernels, n_kernels))
         return TSR_OK;

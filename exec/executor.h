@@ -19,7 +19,7 @@ struct tsr_exec_span {
 
 struct tsr_exec_config {
     struct tsr_device *device;
-    struct tsr_world *world;   /* borrowed; NULL: a world of one */
+    struct tsr_world *world;         /* borrowed; NULL: a world of one */
     const struct tsr_source *source; /* copied; functions that are NULL refuse */
     size_t n_kernels;
     const struct tsr_user_kernel *kernels; /* of user ops; copied; names borrowed */

@@ -41,22 +41,22 @@ static uint64_t hash_views(const struct tsr_view *views, uint32_t n)
 static void record_kernel(struct tsr_exec *x, uint16_t stream, const struct tsr_task *task)
 {
     const struct tsr_work *work = task->call.work;
-    const struct tsr_exec_record record = {
-        .kind = task->instr->kind,
-        .dtype = task->instr->dtype,
-        .op = work ? work->op : 0,
-        .stream = stream,
-        .comm = UINT16_MAX,
-        .bytes = task->instr->bytes,
-        .flops = work ? work->flops : 0,
-        .operands = hash_views(task->call.views, task->call.n_views)};
+    const struct tsr_exec_record record = {.kind = task->instr->kind,
+                                           .dtype = task->instr->dtype,
+                                           .op = work ? work->op : 0,
+                                           .stream = stream,
+                                           .comm = UINT16_MAX,
+                                           .bytes = task->instr->bytes,
+                                           .flops = work ? work->flops : 0,
+                                           .operands =
+                                               hash_views(task->call.views, task->call.n_views)};
     tsr_exec_record_done(&x->hash, &record);
 }
 
 static void record_collective(struct tsr_exec *x, uint16_t stream, const struct tsr_task *task)
 {
-    struct tsr_exec_record record = {
-        .stream = stream, .operands = hash_views(task->call.views, task->call.n_views)};
+    struct tsr_exec_record record = {.stream = stream,
+                                     .operands = hash_views(task->call.views, task->call.n_views)};
     for (size_t i = 0; i < task->n_collectives; i++) {
         const struct tsr_collective *c = &task->collectives[i];
         record.kind = c->kind;
@@ -70,10 +70,8 @@ static void record_collective(struct tsr_exec *x, uint16_t stream, const struct 
 
 static void record_bracket(struct tsr_exec *x, uint16_t stream, uint8_t kind)
 {
-    const struct tsr_exec_record record = {.kind = kind,
-                                           .stream = stream,
-                                           .comm = UINT16_MAX,
-                                           .operands = tsr_operands_hash(NULL, 0)};
+    const struct tsr_exec_record record = {
+        .kind = kind, .stream = stream, .comm = UINT16_MAX, .operands = tsr_operands_hash(NULL, 0)};
     tsr_exec_record_done(&x->hash, &record);
 }
 

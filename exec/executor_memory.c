@@ -27,9 +27,8 @@ static tsr_status poison(struct tsr_exec *x, const struct tsr_instr *instr,
 {
     const struct tsr_view view = {
         .data = b->data, .base = b->data, .bytes = b->bytes, .buffer = b->id, .access = TSR_WRITE};
-    const struct tsr_task task = {.kind = TSR_TASK_POISON,
-                                  .number = x->number,
-                                  .call = {.n_views = 1, .views = &view}};
+    const struct tsr_task task = {
+        .kind = TSR_TASK_POISON, .number = x->number, .call = {.n_views = 1, .views = &view}};
     return x->device->ops->submit(x->device, instr->stream, &task);
 }
 
@@ -160,15 +159,14 @@ tsr_status tsr_exec_resolve(struct tsr_exec *x, const struct tsr_instr *instr)
         const struct tsr_buffer *b = tsr_buffers_find(&x->buffers, o->buffer);
         if (!b)
             return tsr_fail(TSR_EDEFECT, "%s '%s' uses buffer %u, which is not allocated",
-                            tsr_instr_kind_name(instr->kind),
-                            instr->work ? instr->work->name : "", o->buffer);
+                            tsr_instr_kind_name(instr->kind), instr->work ? instr->work->name : "",
+                            o->buffer);
         if (o->offset > b->bytes || o->bytes > b->bytes - o->offset)
-            return tsr_fail(TSR_EDEFECT,
-                            "%s '%s' uses bytes %llu to %llu of buffer %u, which has %llu",
-                            tsr_instr_kind_name(instr->kind),
-                            instr->work ? instr->work->name : "", (unsigned long long)o->offset,
-                            (unsigned long long)(o->offset + o->bytes), o->buffer,
-                            (unsigned long long)b->bytes);
+            return tsr_fail(
+                TSR_EDEFECT, "%s '%s' uses bytes %llu to %llu of buffer %u, which has %llu",
+                tsr_instr_kind_name(instr->kind), instr->work ? instr->work->name : "",
+                (unsigned long long)o->offset, (unsigned long long)(o->offset + o->bytes),
+                o->buffer, (unsigned long long)b->bytes);
         x->views[i] = (struct tsr_view){.data = (char *)b->data + o->offset,
                                         .base = b->data,
                                         .bytes = o->bytes,

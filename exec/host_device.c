@@ -153,9 +153,9 @@ static void count_busy(struct host_device *d)
 {
     unsigned busy = 1 + atomic_fetch_add_explicit(&d->busy, 1, memory_order_relaxed);
     unsigned peak = atomic_load_explicit(&d->peak_busy, memory_order_relaxed);
-    while (busy > peak && !atomic_compare_exchange_weak_explicit(
-                              &d->peak_busy, &peak, busy, memory_order_relaxed,
-                              memory_order_relaxed))
+    while (busy > peak &&
+           !atomic_compare_exchange_weak_explicit(&d->peak_busy, &peak, busy, memory_order_relaxed,
+                                                  memory_order_relaxed))
         ;
 }
 

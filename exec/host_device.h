@@ -16,7 +16,7 @@ struct tsr_host_device_config {
     unsigned queue_depth;    /* tasks that a stream may have waiting; 0: 4096 */
     uint32_t jitter_us;      /* longest random delay before a task; 0: none */
     uint64_t jitter_seed;
-    bool serial; /* tasks run inside submit(), on the host thread */
+    bool serial;           /* tasks run inside submit(), on the host thread */
     tsr_task_done_fn done; /* may be NULL */
     void *user;
 };

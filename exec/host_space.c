@@ -8,8 +8,7 @@
 tsr_status tsr_host_space_create(struct tsr_host_space *space, uint64_t bytes)
 {
     *space = (struct tsr_host_space){.bytes = bytes};
-    void *base =
-        mmap(NULL, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    void *base = mmap(NULL, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (base == MAP_FAILED)
         return tsr_fail(TSR_EBACKEND, "%llu bytes of addresses cannot be reserved: %s",
                         (unsigned long long)bytes, strerror(errno));
@@ -54,8 +53,7 @@ tsr_status tsr_host_space_unmap(struct tsr_host_space *space, uint64_t address, 
     void *again = mmap(space->base + address, bytes, PROT_NONE,
                        MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
     if (again == MAP_FAILED)
-        return tsr_fail(TSR_EBACKEND, "a device segment cannot be given back: %s",
-                        strerror(errno));
+        return tsr_fail(TSR_EBACKEND, "a device segment cannot be given back: %s", strerror(errno));
     space->mapped -= bytes;
     return TSR_OK;
 }

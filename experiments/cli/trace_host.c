@@ -19,11 +19,10 @@ struct job {
     const struct tsr_scenario *scenario;
     struct tsr_trace_tensors tensors;
     uint32_t world, iters, micros;
-    double *losses;        /* [iters][micros][world]; NaN: none */
-    size_t n_params;       /* known once rank 0 has its engine */
-    double *squares;       /* [iters][n_params][world]: of the gradient's local part; NaN: none */
-    float **values;        /* [n_params]: whole parameters, filled by all ranks */
-    pthread_barrier_t met; /* rank 0 has made the lists */
+    double *losses;  /* [iters][micros][world]; NaN: none */
+    size_t n_params; /* known once rank 0 has its engine */
+    double *squares; /* [iters][n_params][world]: of the gradient's local part; NaN: none */
+    float **values;  /* [n_params]: whole parameters, filled by all ranks */
 };
 
 struct rank {
@@ -78,13 +77,14 @@ static double *loss_place(const struct job *job, uint32_t iter, uint32_t micro)
     return job->losses + ((size_t)iter * job->micros + micro) * job->world;
 }
 
-static tsr_status forward(void *user, uint32_t iter, uint32_t micro)
+static tsr_status take_report(void *user, uint32_t iteration, uint32_t micro, enum tsr_report what,
+                              bool eval, double value)
 {
-    struct rank *r = user;
-    struct tsr_values v;
-    TSR_TRY(r->executor->ops->drain(r->executor));
-    if (tsr_loss_values(r->run.e, micro, &v))
-        loss_place(r->job, iter, micro)[r->rank] = load(look(r, &v), v.dtype, 0);
+    const struct tsr_trace_reader *reader = user;
+    struct rank *r = reader->user;
+    (void)eval;
+    if (what == TSR_REPORT_LOSS)
+        loss_place(r->job, iteration, micro)[r->rank] = value;
     return TSR_OK;
 }
 
@@ -120,7 +120,8 @@ static tsr_status put_values(struct rank *r, size_t i)
         return tsr_fail(TSR_ENOMEM, "out of memory");
     for (uint64_t k = 0; k < v.numel; k++)
         local[k] = (float)load(look(r, &v), v.dtype, k);
-    tsr_status status = tsr_dtensor_put(&p.layout, r->rank, sizeof *local, local, r->job->values[i]);
+    tsr_status status =
+        tsr_dtensor_put(&p.layout, r->rank, sizeof *local, local, r->job->values[i]);
     free(local);
     return status;
 }
@@ -143,13 +144,13 @@ static void set_scalars(struct rank *r)
     double beta[2] = {0.9, 0.999};
     for (size_t i = 0; betas && betas->kind == TSR_NODE_SEQ && i < betas->n && i < 2; i++)
         tsr_node_double(betas->items[i], &beta[i]);
-    const double values[TSR_N_SCALARS] = {
-        [TSR_SCALAR_LR] = number_or(o, "lr", 1e-3),
-        [TSR_SCALAR_BETA1] = beta[0],
-        [TSR_SCALAR_BETA2] = beta[1],
-        [TSR_SCALAR_EPS] = number_or(o, "eps", 1e-8),
-        [TSR_SCALAR_WEIGHT_DECAY] = number_or(o, "weight_decay", adamw ? 1e-2 : 0),
-        [TSR_SCALAR_MOMENTUM] = number_or(o, "momentum", 0)};
+    const double values[TSR_N_SCALARS] = {[TSR_SCALAR_LR] = number_or(o, "lr", 1e-3),
+                                          [TSR_SCALAR_BETA1] = beta[0],
+                                          [TSR_SCALAR_BETA2] = beta[1],
+                                          [TSR_SCALAR_EPS] = number_or(o, "eps", 1e-8),
+                                          [TSR_SCALAR_WEIGHT_DECAY] =
+                                              number_or(o, "weight_decay", adamw ? 1e-2 : 0),
+                                          [TSR_SCALAR_MOMENTUM] = number_or(o, "momentum", 0)};
     for (int i = 0; i < TSR_N_SCALARS; i++)
         tsr_exec_set_scalar(r->executor, (enum tsr_scalar)i, values[i]);
 }
@@ -177,10 +178,20 @@ static tsr_status make_lists(struct rank *r)
     return TSR_OK;
 }
 
+/* Rank 0 makes the lists that all write to. */
+static tsr_status ready(void *user)
+{
+    struct rank *r = user;
+    if (r->rank == 0)
+        TSR_TRY(make_lists(r));
+    return tsr_world_barrier(r->world);
+}
+
 static tsr_status start_rank(struct rank *r)
 {
-    r->reader = (struct tsr_trace_reader){&r->job->tensors, r->rank, r->job->world};
+    r->reader = (struct tsr_trace_reader){&r->job->tensors, r->rank, r->job->world, r};
     struct tsr_source source = tsr_trace_source(&r->reader);
+    source.report = take_report;
     const struct tsr_host_rank_config config = {
         .world = r->world, .source = &source, .poison = true};
     TSR_TRY(tsr_host_rank_create(&config, &r->executor));
@@ -194,7 +205,7 @@ static tsr_status start_rank(struct rank *r)
 
 static tsr_status run_rank(struct rank *r)
 {
-    const struct tsr_trace_probe probe = {r, forward, gradients};
+    const struct tsr_trace_probe probe = {r, ready, gradients};
     r->run.probe = &probe;
     TSR_TRY(tsr_trace_train(&r->run));
     TSR_TRY(r->executor->ops->drain(r->executor));
@@ -207,9 +218,6 @@ static void *rank_main(void *user)
 {
     struct rank *r = user;
     r->status = start_rank(r);
-    if (r->status == TSR_OK && r->rank == 0)
-        r->status = make_lists(r);
-    pthread_barrier_wait(&r->job->met);
     if (r->status == TSR_OK)
         r->status = run_rank(r);
     if (r->status != TSR_OK) {
@@ -263,8 +271,7 @@ static void add_norms(const struct job *job, struct tsr_engine *e, json_t *resul
     for (uint32_t i = 0; i < job->iters; i++) {
         json_t *norms = json_object();
         for (size_t p = 0; p < job->n_params; p++)
-            if (!tsr_param_layout(e, p).is_untied)
-                json_object_set_new(norms, tsr_param_layout(e, p).fqn, norm_of(job, i, p));
+            json_object_set_new(norms, tsr_param_layout(e, p).fqn, norm_of(job, i, p));
         json_array_append_new(list, norms);
     }
     json_object_set_new(result, "grad_norm", list);
@@ -277,8 +284,7 @@ static tsr_status write_final(const struct job *job, struct tsr_engine *e, const
     tsr_status status = TSR_OK;
     for (size_t i = 0; i < job->n_params && status == TSR_OK; i++) {
         struct tsr_param_layout p = tsr_param_layout(e, i);
-        if (!p.is_untied)
-            status = tsr_safetensors_declare(w, p.fqn, TSR_F32, p.n_dims, p.shape, NULL);
+        status = tsr_safetensors_declare(w, p.fqn, TSR_F32, p.n_dims, p.shape, NULL);
     }
     if (status == TSR_OK)
         status = tsr_safetensors_begin(w);
@@ -287,8 +293,7 @@ static tsr_status write_final(const struct job *job, struct tsr_engine *e, const
         uint64_t numel = 1;
         for (int d = 0; d < p.n_dims; d++)
             numel *= p.shape[d];
-        if (!p.is_untied)
-            status = tsr_safetensors_put(w, p.fqn, job->values[i], 4 * numel);
+        status = tsr_safetensors_put(w, p.fqn, job->values[i], 4 * numel);
     }
     if (status == TSR_OK)
         status = tsr_safetensors_finish(w);
@@ -373,10 +378,8 @@ tsr_status tsr_trace_on_host(const struct tsr_scenario *scenario, const char *pa
                         job.world, MAX_RANKS);
     TSR_TRY(tsr_trace_tensors_open(scenario, path, &job.tensors));
     job.losses = calloc((size_t)job.iters * job.micros * job.world + 1, sizeof *job.losses);
-    pthread_barrier_init(&job.met, NULL, job.world);
-    tsr_status status = job.losses ? run_ranks(&job, out, result)
-                                   : tsr_fail(TSR_ENOMEM, "out of memory");
-    pthread_barrier_destroy(&job.met);
+    tsr_status status =
+        job.losses ? run_ranks(&job, out, result) : tsr_fail(TSR_ENOMEM, "out of memory");
     for (size_t i = 0; i < job.n_params; i++)
         free(job.values[i]);
     free(job.values);

@@ -24,7 +24,8 @@ static bool applies(const struct tsr_node *at, const char *when, uint32_t iter, 
            tsr_u64_or(at, "micro", micro) == micro;
 }
 
-static tsr_status make_calls(struct tsr_trace_run *t, const char *when, uint32_t iter, uint32_t micro)
+static tsr_status make_calls(struct tsr_trace_run *t, const char *when, uint32_t iter,
+                             uint32_t micro)
 {
     const struct tsr_node *calls = tsr_node_get(t->scenario->doc.root, "calls");
     for (size_t i = 0; calls && i < calls->n; i++) {
@@ -69,12 +70,11 @@ static tsr_status run_forward(struct tsr_trace_run *t, const struct tsr_node *tr
     mark(t, json_pack("{s:s, s:i, s:i}", "e", "forward", "i", (int)iter, "micro", (int)micro));
     t->stage = "forward";
     TSR_TRY(tsr_step_forward(t->e, micro, entry, is_no_grad(train, iter)));
-    if (t->probe)
-        TSR_TRY(t->probe->forward(t->probe->user, iter, micro));
     return make_calls(t, "after_forward", iter, micro);
 }
 
-static tsr_status run_backward(struct tsr_trace_run *t, uint32_t iter, const uint32_t *micros, size_t n)
+static tsr_status run_backward(struct tsr_trace_run *t, uint32_t iter, const uint32_t *micros,
+                               size_t n)
 {
     json_t *list = json_array();
     for (size_t i = 0; i < n; i++)
@@ -133,7 +133,8 @@ static tsr_status run_schedule(struct tsr_trace_run *t, const struct tsr_node *t
     return TSR_OK;
 }
 
-static tsr_status run_iteration(struct tsr_trace_run *t, const struct tsr_node *train, uint32_t iter)
+static tsr_status run_iteration(struct tsr_trace_run *t, const struct tsr_node *train,
+                                uint32_t iter)
 {
     mark(t, json_pack("{s:s, s:i}", "e", "iter", "i", (int)iter));
     TSR_TRY(tsr_step_begin(t->e, iter));
@@ -182,6 +183,8 @@ tsr_status tsr_trace_train(struct tsr_trace_run *t)
     }
     TSR_TRY(tsr_scenario_step(t->scenario, t->e));
     TSR_TRY(tsr_engine_init_params(t->e));
+    if (t->probe)
+        TSR_TRY(t->probe->ready(t->probe->user));
     TSR_TRY(make_calls(t, "after_wrap", NO_INDEX, NO_INDEX));
     t->stage = "forward";
     for (uint32_t i = 0; i < iters; i++)

@@ -1,5 +1,5 @@
-/* trace_run.h: one rank of a recorded scenario on the engine: iterations, micro-batches and calls in
- * the scenario's order, with the events of the driver.
+/* trace_run.h: one rank of a recorded scenario on the engine: iterations, micro-batches and calls
+ * in the scenario's order, with the events of the driver.
  */
 #ifndef TSR_CLI_TRACE_RUN_H
 #define TSR_CLI_TRACE_RUN_H
@@ -10,8 +10,8 @@
 /* Looks at what was computed. Each may drain the executor. */
 struct tsr_trace_probe {
     void *user;
-    tsr_status (*forward)(void *user, uint32_t iter, uint32_t micro); /* the loss is there */
-    tsr_status (*gradients)(void *user, uint32_t iter);               /* before the optimizer */
+    tsr_status (*ready)(void *user); /* the model is wrapped and has its values */
+    tsr_status (*gradients)(void *user, uint32_t iter); /* before the optimizer */
 };
 
 struct tsr_trace_run {

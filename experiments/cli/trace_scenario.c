@@ -361,7 +361,8 @@ tsr_status tsr_scenario_step(const struct tsr_scenario *s, struct tsr_engine *e)
     tsr_node_double(tsr_node_get(optimizer, "momentum"), &momentum);
     struct tsr_step_config step = {.batch = tsr_u64_or(train, "batch", 1),
                                    .seq = tsr_u64_or(train, "seq", 1),
-                                   .n_micro = (uint32_t)tsr_u64_or(train, "micro", 1)};
+                                   .n_micro = (uint32_t)tsr_u64_or(train, "micro", 1),
+                                   .report = true};
     step.optimizer = !strcmp(name, "adamw") ? TSR_OPT_ADAMW_FOREACH
                      : momentum != 0        ? TSR_OPT_SGD_MOMENTUM
                                             : TSR_OPT_SGD;

@@ -27,9 +27,9 @@ tsr_status tsr_trace_tensors_open(const struct tsr_scenario *s, const char *path
     const char *init = tsr_text_or(tensors, "init", NULL);
     const char *data = tsr_text_or(tensors, "data", NULL);
     const struct tsr_node *model = tsr_node_get(s->doc.root, "model");
-    *out = (struct tsr_trace_tensors){
-        .shifts = strcmp(tsr_text_or(model, "kind", ""), "tree") != 0,
-        .seq = tsr_u64_or(tsr_node_get(s->doc.root, "train"), "seq", 1)};
+    *out =
+        (struct tsr_trace_tensors){.shifts = strcmp(tsr_text_or(model, "kind", ""), "tree") != 0,
+                                   .seq = tsr_u64_or(tsr_node_get(s->doc.root, "train"), "seq", 1)};
     if (!init || !data)
         return tsr_node_error(tensors ? tensors : s->doc.root,
                               "tensors: found no init or data; allowed: the names of two files");
@@ -134,12 +134,12 @@ static tsr_status batch(void *user, uint32_t iteration, uint32_t micro, enum tsr
     bool shifts = part == TSR_BATCH_LABELS && r->tensors->shifts;
     char name[64];
     (void)eval;
-    snprintf(name, sizeof name, "%s.%u.%u",
-             part == TSR_BATCH_INPUT || shifts ? "input" : "target", iteration, micro);
+    snprintf(name, sizeof name, "%s.%u.%u", part == TSR_BATCH_INPUT || shifts ? "input" : "target",
+             iteration, micro);
     const struct tsr_st_tensor *t = tsr_safetensors_find(r->tensors->data, name);
     if (!t || t->dtype != dtype || t->bytes != bytes * r->world)
-        return tsr_fail(TSR_ECONFIG, "%s: tensor %s: found %" PRIu64 " bytes; needed: %" PRIu64
-                                     " of %s",
+        return tsr_fail(TSR_ECONFIG,
+                        "%s: tensor %s: found %" PRIu64 " bytes; needed: %" PRIu64 " of %s",
                         tsr_safetensors_path(r->tensors->data), name, t ? t->bytes : 0,
                         bytes * r->world, tsr_dtype_name(dtype));
     TSR_TRY(tsr_safetensors_read(r->tensors->data, t, bytes * r->rank, out, bytes));

@@ -23,6 +23,7 @@ void tsr_trace_tensors_close(struct tsr_trace_tensors *tensors);
 struct tsr_trace_reader {
     struct tsr_trace_tensors *tensors; /* borrowed */
     uint32_t rank, world;
+    void *user; /* of whoever sets report */
 };
 struct tsr_source tsr_trace_source(struct tsr_trace_reader *reader);
 
