@@ -79,7 +79,7 @@ static double *numbers(uint64_t n)
 
 static struct shape random_shape(int i)
 {
-    uint64_t kv = 1 + test_below(2), seq = i % 9 == 8 ? 150 : 1 + test_below(20);
+    uint64_t kv = 1 + test_below(2), seq = i % 9 == 8 ? 70 : 1 + test_below(20);
     struct shape s = {
         1 + test_below(2), kv * (1 + test_below(3)), kv, seq, seq, 1 + test_below(9), i % 2, 0.7};
     if (i % 5 == 4)
@@ -92,6 +92,8 @@ static void forward(void **state)
     (void)state;
     for (int i = 0; i < 60; i++) {
         struct shape s = random_shape(i);
+        if (i == 8) /* several blocks of queries */
+            s.queries = s.keys = 150;
         uint8_t dtype = test_floats[i % 4];
         uint64_t pad = i % 3 ? 0 : 5; /* behind the rows of lse */
         struct test_call t;
@@ -151,7 +153,9 @@ static void check_slopes(const struct test_call *t, const struct shape *s, doubl
             qkv[k][i] = x - TEST_STEP;
             low = loss(s, qkv, g, out, lse);
             qkv[k][i] = x;
-            double scale = test_is_wide(t) ? 1e6 : t->operands[0].dtype == TSR_F32 ? 50 : 2e4;
+            /* a result in 16 bits is wrong by that much in sum(g out), which all gradients have */
+            bool exact = t->operands[3].dtype == TSR_F32;
+            double scale = test_is_wide(t) ? 1e6 : exact ? 50 : 1e5;
             test_near(t, grads[k], i, (high - low) / (2 * TEST_STEP), scale);
         }
     }
@@ -176,7 +180,9 @@ static void backward(void **state)
         }
         double *out = numbers(size_q(&s)), *lse = numbers(size_lse(&s));
         reference(&s, qkv[0], qkv[1], qkv[2], out, lse);
-        test_set_all(&t, test_tensor(&t, 3, TSR_READ, dtype, size_q(&s)), out);
+        bool half = dtype == TSR_BF16 || dtype == TSR_F16;
+        uint8_t result = half && i % 3 ? TSR_F32 : dtype;
+        test_set_all(&t, test_tensor(&t, 3, TSR_READ, result, size_q(&s)), out);
         test_set_all(
             &t, test_tensor(&t, 4, TSR_READ, dtype == TSR_F64 ? TSR_F64 : TSR_F32, size_lse(&s)),
             lse);

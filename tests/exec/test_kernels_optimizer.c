@@ -252,6 +252,7 @@ static void refusals(void **state)
     test_run(&t);
     t.operands[p].access = TSR_READ;
     test_refused(&t);
+    t.n = 4;
     test_close(&t);
     test_open(&t, "foreach_mul_weight_decay");
     test_tensor(&t, P, TSR_READ_WRITE, TSR_F32, 4);
