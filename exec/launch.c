@@ -31,7 +31,13 @@ static const struct source sources[] = {
     {"MPICH", "mpich", "PMI_RANK", "PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS",
      "PMI_SIZE"},
 };
-enum { N_SOURCES = sizeof sources / sizeof sources[0], TESSERA = 0, TORCHRUN = 1, SLURM = 2 };
+enum {
+    N_SOURCES = sizeof sources / sizeof sources[0],
+    TESSERA = 0,
+    TORCHRUN = 1,
+    SLURM = 2,
+    OPEN_MPI = 3
+};
 enum { MOST_RANKS = 1 << 24 };
 
 static const char *lookup(const struct reader *r, const char *name)
@@ -222,6 +228,8 @@ static tsr_status read_token(const struct reader *r, int chosen, struct tsr_laun
         token = lookup(r, name = "TORCHELASTIC_RUN_ID");
     if (!token && chosen == SLURM)
         token = lookup(r, name = "SLURM_JOB_ID");
+    if (!token && chosen == OPEN_MPI)
+        token = lookup(r, name = "PMIX_NAMESPACE");
     return copy_text(name, token ? token : "tessera", out->token, sizeof out->token);
 }
 

@@ -18,7 +18,7 @@ struct tsr_launch {
     char token[TSR_LAUNCH_TOKEN];
 };
 
-/* The value of a variable, or NULL. */
+/* The value of a variable, or NULL; valid until tsr_launch_read() returns. */
 typedef const char *(*tsr_getenv_fn)(void *user, const char *name);
 
 /* Sources, the first that is there: TSR_RANK, TSR_SIZE, TSR_LOCAL_RANK; torchrun (RANK, WORLD_SIZE,

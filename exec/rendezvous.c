@@ -245,7 +245,7 @@ static tsr_status say_hello(struct tsr_rendezvous *r, const struct tsr_rendezvou
         status = await(r, &frame);
     if (status == TSR_OK)
         drop_frame(r, &frame);
-    if (status == TSR_EPEER && r->in.n == 0)
+    if (status == TSR_EPEER)
         return tsr_fail(TSR_EPEER,
                         "what listens at %s (rank 0's address) is no rendezvous of "
                         "this program",

@@ -86,4 +86,11 @@ struct tsr_launch;
 tsr_status tsr_world_processes(const struct tsr_launch *launch, double timeout_s,
                                const char *transport, struct tsr_world **out) TSR_MUST_USE;
 
+/* One process of an MPI job, which carries bytes only: the sums stay ours. Rank and size are those
+ * of MPI_COMM_WORLD; with a `launch` (NULL: none) they must be its, too. Initialises MPI if nobody
+ * has, and ends it when the world is destroyed without a failure. When a process is lost, mpirun
+ * ends the others. TSR_EUNSUPPORTED: a build without MPI, or an MPI that threads cannot share. */
+tsr_status tsr_world_mpi(const struct tsr_launch *launch, double timeout_s,
+                         struct tsr_world **out) TSR_MUST_USE;
+
 #endif

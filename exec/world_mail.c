@@ -17,6 +17,7 @@ enum { PHASE_DATA, PHASE_SECOND }; /* the sums of an all-reduce; a broadcast has
 
 struct mail_world {
     struct tsr_world base;
+    struct tsr_world_ops ops; /* named after the carrier */
     struct tsr_carrier *carrier;
     uint64_t n_exchanges;
 };
@@ -350,8 +351,7 @@ static void mail_destroy(struct tsr_world *world)
     free(w);
 }
 
-static const struct tsr_world_ops mail_ops_processes = {
-    .name = "processes",
+static const struct tsr_world_ops mail_ops = {
     .collective = mail_collective,
     .messages = mail_messages,
     .exchange = mail_exchange,
@@ -365,7 +365,9 @@ tsr_status tsr__world_mail(struct tsr_carrier *carrier, uint32_t rank, uint32_t 
     struct mail_world *w = calloc(1, sizeof *w);
     if (!w)
         return tsr_fail(TSR_ENOMEM, "no memory left for a world of %u ranks", size);
-    w->base = (struct tsr_world){&mail_ops_processes, rank, size, timeout_s};
+    w->ops = mail_ops;
+    w->ops.name = carrier->ops->name;
+    w->base = (struct tsr_world){&w->ops, rank, size, timeout_s};
     w->carrier = carrier;
     *out = &w->base;
     return TSR_OK;

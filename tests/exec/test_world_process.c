@@ -35,8 +35,9 @@ static void expect_same_bits(uint32_t size, const char *transport, uint32_t rank
 static void test_collectives__shared_memory__bits_of_threads(void **state)
 {
     (void)state;
-    for (uint32_t size = 1; size <= 8; size++)
-        expect_same_bits(size, "shm", 0);
+    static const uint32_t sizes[] = {1, 2, 3, 4, 6, 8};
+    for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++)
+        expect_same_bits(sizes[i], "shm", 0);
 }
 
 static void test_collectives__tcp__bits_of_threads(void **state)
@@ -120,6 +121,7 @@ static void expect_all(const struct outcome *o, uint32_t except, tsr_status stat
 static void all_but_rank_3(struct tsr_world *world, struct outcome *o, void *user)
 {
     (void)user;
+    world->timeout_s = 0.3;
     outcome_set(o, gather(world, 11, 256));
     if (o->status != TSR_OK || world->rank == 3)
         return;
@@ -132,10 +134,10 @@ static void test_collective__a_rank_does_not_come__all_give_up_in_time(void **st
     (void)state;
     struct outcome o[SIZE];
     run_job(
-        &(struct job){.size = SIZE, .timeout_s = 1, .transport = "auto", .body = all_but_rank_3},
+        &(struct job){.size = SIZE, .timeout_s = 20, .transport = "auto", .body = all_but_rank_3},
         o);
-    expect_all(o, 3, TSR_EPEER, "rank 3 did not arrive at all_gather #12 of 'shard' within 1 s");
-    assert_true(o[0].end - o[0].begin < 3);
+    expect_all(o, 3, TSR_EPEER, "rank 3 did not arrive at all_gather #12 of 'shard' within 0.3 s");
+    assert_true(o[0].end - o[0].begin < 2);
 }
 
 static void rank_1_aborts(struct tsr_world *world, struct outcome *o, void *user)
@@ -228,12 +230,14 @@ static void test_same__a_rank_has_another_configuration__all_name_it(void **stat
 struct victim {
     uint32_t rank;
     int signal;
+    double timeout_s;
     int pipe[2]; /* the time of its death */
 };
 
 static void one_dies(struct tsr_world *world, struct outcome *o, void *user)
 {
     const struct victim *v = user;
+    world->timeout_s = v->timeout_s;
     o->status = TSR_OK;
     for (uint64_t i = 0; o->status == TSR_OK; i++) {
         if (i == 50 && world->rank == v->rank) {
@@ -260,7 +264,7 @@ static size_t count_shared_files(void)
 
 static void expect_loss_is_noticed(uint32_t rank, const char *transport, uint32_t ranks_per_host)
 {
-    struct victim victim = {.rank = rank, .signal = SIGKILL};
+    struct victim victim = {.rank = rank, .signal = SIGKILL, .timeout_s = 30};
     struct outcome o[SIZE];
     double death;
     char text[128];
@@ -298,19 +302,19 @@ static void test_loss__a_process_is_killed__the_others_end_within_a_second(void 
 static void test_loss__a_process_hangs__the_others_end_in_time(void **state)
 {
     (void)state;
-    struct victim victim = {.rank = 1, .signal = SIGSTOP};
+    struct victim victim = {.rank = 1, .signal = SIGSTOP, .timeout_s = 0.3};
     struct outcome o[SIZE];
     assert_int_equal(pipe(victim.pipe), 0);
     run_job(&(struct job){.size = SIZE,
-                          .timeout_s = 1,
+                          .timeout_s = 20,
                           .transport = "auto",
                           .body = one_dies,
                           .user = &victim,
                           .stopped = 2},
             o);
-    expect_all(o, 1, TSR_EPEER, "rank 1 did not arrive at all_gather #50 of 'shard' within 1 s");
+    expect_all(o, 1, TSR_EPEER, "rank 1 did not arrive at all_gather #50 of 'shard' within 0.3 s");
     for (uint32_t r = 0; r < SIZE; r++)
-        assert_true(r == 1 || o[r].end - o[r].begin < 2.5);
+        assert_true(r == 1 || o[r].end - o[r].begin < 2);
     (void)close(victim.pipe[0]);
     (void)close(victim.pipe[1]);
 }
