@@ -77,4 +77,20 @@ tsr_status tsr_world_same(struct tsr_world *world, const char *what, uint64_t ha
 tsr_status tsr_world_threads(uint32_t size, double timeout_s,
                              struct tsr_world **worlds) TSR_MUST_USE;
 
+/* One process of a job that tsr_launch_read() found. transport: "shm" (all processes are on one
+ * host), "tcp", or "auto": shared memory between processes of one host, TCP between hosts. Returns
+ * when all processes are connected. A process that is lost ends the calls of all others with
+ * TSR_EPEER. Destroying a world that has not failed waits for the other processes to do it, too.
+ * Errors: those of tsr_rendezvous_open(); TSR_ECONFIG for a transport that cannot be. */
+struct tsr_launch;
+tsr_status tsr_world_processes(const struct tsr_launch *launch, double timeout_s,
+                               const char *transport, struct tsr_world **out) TSR_MUST_USE;
+
+/* One process of an MPI job, which carries bytes only: the sums stay ours. Rank and size are those
+ * of MPI_COMM_WORLD; with a `launch` (NULL: none) they must be its, too. Initialises MPI if nobody
+ * has, and ends it when the world is destroyed without a failure. When a process is lost, mpirun
+ * ends the others. TSR_EUNSUPPORTED: a build without MPI, or an MPI that threads cannot share. */
+tsr_status tsr_world_mpi(const struct tsr_launch *launch, double timeout_s,
+                         struct tsr_world **out) TSR_MUST_USE;
+
 #endif
