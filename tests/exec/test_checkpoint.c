@@ -7,6 +7,7 @@
 #include "disk_testing.h"
 #include "engine/sharded_state.h"
 #include "exec/checkpoint.h"
+#include "exec/checkpoint_impl.h"
 
 /* ---- values ---------------------------------------------------------------------------------- */
 
@@ -623,6 +624,49 @@ static void damaged_shards_do_not_verify(void **state)
     tsr_state_dict_fini(&s);
 }
 
+/* meta.json and COMMIT are read as files from outside, too: never a crash, always one line. */
+static void random_damage_of_the_texts(void **state)
+{
+    (void)state;
+    struct tsr_state_dict s = model_state(&hsdp, COLUMNS);
+    struct job job = job_of(&s, test_path("texts"), 1);
+    struct tsr_commit_file files[5] = {{1, 2}, {3, 4}, {5, 6}, {7, 8}, {UINT64_MAX, UINT64_MAX}};
+    struct tsr_commit commit = {.step = 12, .world = 4, .files = files}, found;
+    struct tsr_meta meta;
+    char *good[2], bad[8192];
+    size_t refused[2] = {0};
+    test_seed("random_damage_of_the_texts");
+    assert_int_equal(tsr__meta_write(1, &job.layout, &job.info, &good[0]), TSR_OK);
+    assert_int_equal(tsr__commit_write(&commit, &good[1]), TSR_OK);
+    assert_int_equal(tsr__commit_read("COMMIT", good[1], strlen(good[1]), &found), TSR_OK);
+    assert_memory_equal(found.files, files, sizeof files);
+    tsr__commit_fini(&found);
+    for (int round = 0; round < 10000; round++) {
+        int k = round % 2;
+        size_t n = strlen(good[k]);
+        assert_true(n < sizeof bad);
+        memcpy(bad, good[k], n + 1);
+        bad[test_random(n)] = k ? (char)test_random(256) : "0123456789[]{}\",:-a"[test_random(20)];
+        n = round % 5 ? n : test_random(n);
+        bad[n] = '\0';
+        tsr_status status = k ? tsr__commit_read("COMMIT", bad, n, &found)
+                              : tsr__meta_read("meta.json", bad, n, &meta);
+        if (status == TSR_OK && k)
+            tsr__commit_fini(&found);
+        else if (status == TSR_OK)
+            tsr__meta_fini(&meta);
+        else
+            test_error_names(k ? "COMMIT" : "meta.json", NULL);
+        assert_true(status == TSR_OK || status == TSR_ECONFIG);
+        refused[k] += status != TSR_OK;
+    }
+    assert_true(refused[0] > 1000);
+    assert_true(refused[1] > 4900); /* all but those that changed nothing */
+    free(good[0]);
+    free(good[1]);
+    tsr_state_dict_fini(&s);
+}
+
 /* ---- faults ---------------------------------------------------------------------------------- */
 
 /* Step 1 is there; step 2 (or step 1 again) meets a fault at call k of the system. */
@@ -789,6 +833,7 @@ int main(void)
                                        cmocka_unit_test(the_newest_complete_ones_are_kept),
                                        cmocka_unit_test(damage_is_found),
                                        cmocka_unit_test(damaged_shards_do_not_verify),
+                                       cmocka_unit_test(random_damage_of_the_texts),
                                        cmocka_unit_test(every_call_may_fail),
                                        cmocka_unit_test(every_call_may_be_the_last),
                                        cmocka_unit_test(power_may_fail_at_every_call),

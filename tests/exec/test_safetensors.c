@@ -130,6 +130,8 @@ static void misuse_of_the_writer_is_refused(void **state)
     assert_int_equal(tsr_safetensors_create(test_path("w"), NULL, &w), TSR_OK);
     assert_int_equal(tsr_safetensors_declare(w, "x", TSR_DTYPE_NONE, 1, four, NULL), TSR_EVALUE);
     assert_int_equal(tsr_safetensors_declare(w, "x", TSR_F32, 9, huge, NULL), TSR_EVALUE);
+    assert_int_equal(tsr_safetensors_declare(w, "__metadata__", TSR_F32, 1, four, NULL),
+                     TSR_EVALUE);
     assert_int_equal(tsr_safetensors_declare(w, "x", TSR_F32, 3, huge, NULL), TSR_EVALUE);
     assert_int_equal(tsr_safetensors_declare(w, "x", TSR_F32, 1, four, NULL), TSR_OK);
     assert_int_equal(tsr_safetensors_put(w, "x", x, 16), TSR_EVALUE); /* not begun */

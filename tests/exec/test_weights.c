@@ -602,6 +602,7 @@ static void exports_that_fail_leave_the_old_model(void **state)
         assert_true(status != TSR_OK || k > 20);
         test_disk_fini(&disk);
     }
+    options.disk = NULL;
     options.dtype = TSR_F64;
     assert_int_equal(tsr_export(c, test_path("out"), &options), TSR_EVALUE);
     options.dtype = TSR_F32;
