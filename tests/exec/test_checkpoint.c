@@ -529,6 +529,8 @@ static void the_newest_complete_ones_are_kept(void **state)
         assert_int_equal(save(&job), TSR_OK);
         if (step == 30) /* does not count as one that is kept */
             test_flip(test_path("keep/step_00000030/COMMIT"), 20);
+        if (step == 40)
+            assert_true(test_exists(test_path("keep/step_00000020")));
         check_dir_as(dir, &job.layout, step == 30 ? 20 : step);
     }
     assert_true(test_exists(test_path("keep/step_00000060")));
@@ -538,6 +540,12 @@ static void the_newest_complete_ones_are_kept(void **state)
         snprintf(name, sizeof name, "keep/step_%08d", step);
         assert_false(test_exists(test_path(name)));
     }
+    struct job between = job_of(&s, dir, 55); /* those after it are nobody's to remove */
+    between.config.keep = 2;
+    assert_int_equal(save(&between), TSR_OK);
+    check_dir_as(dir, &between.layout, 60);
+    assert_true(test_exists(test_path("keep/step_00000050")));
+    test_remove(test_path("keep/step_00000055"));
     unsigned skipped = 0;
     assert_int_equal(truncate(test_path("keep/step_00000060/meta.json"), 100), 0);
     assert_int_equal(mkdir(test_path("keep/step_00000070"), 0777), 0);

@@ -12,6 +12,8 @@
 #include "exec/safetensors.h"
 #include "exec/weights.h"
 
+enum { MOST = 8192 }; /* elements of a tensor */
+
 /* ---- values and models ----------------------------------------------------------------------- */
 
 static float value_of(const char *name, uint64_t k)
@@ -54,8 +56,12 @@ static struct tsr_state_dict llama(const struct tsr_mesh *mesh, enum tsr_names n
 
 static struct tsr_state_dict gpt2(const struct tsr_mesh *mesh, enum tsr_names names)
 {
-    struct tsr_gpt2_config c = {
-        .n_embd = 6, .n_layer = 2, .n_head = 2, .n_positions = 5, .vocab_size = 13, .names = names};
+    struct tsr_gpt2_config c = {.n_embd = 36,
+                                /* more than a tile of the transposition */ .n_layer = 2,
+                                .n_head = 2,
+                                .n_positions = 5,
+                                .vocab_size = 13,
+                                .names = names};
     struct tsr_shard_dim columns = {.pattern = "**.c_fc.weight", .dim = 1};
     struct tsr_wrap_options options = {.n_shard_dims = 1, .shard_dims = &columns};
     struct tsr_engine *e = test_engine(mesh, 0);
@@ -182,13 +188,13 @@ static void check_model(struct tsr_weights *w, const struct tsr_hf_model *model,
             const struct tsr_dtensor *t = layout(s, i);
             struct tsr_piece piece = {.dtype = (uint8_t)dtypes[(i + rank) % 4],
                                       .n_dims = t->n_dims};
-            char out[4096];
-            float found[512];
+            char out[8 * MOST];
+            float found[MOST];
             uint64_t before = tsr_weights_bytes_read(w), k = 0;
             memcpy(piece.shape, t->shape, sizeof piece.shape);
             assert_true(tsr_dtensor_box(t, rank, piece.start, piece.size));
             uint64_t rows = piece.size[0], columns = t->n_dims > 1 ? piece.size[1] : 1;
-            assert_true(rows * columns <= 512);
+            assert_true(rows * columns <= MOST);
             if (tsr_weights_read(w, model, s->entries[i].fqn, &piece, out) != TSR_OK)
                 fail_msg("%s", tsr_error_text());
             assert_int_equal(tsr_weights_bytes_read(w) - before, rows * columns * file_bytes);
@@ -483,7 +489,7 @@ static void save_model(const struct tsr_state_dict *s, struct tsr_weights *w,
     struct tsr_checkpoint_layout l = {.params = s};
     struct tsr_checkpoint_info info = {.seed = 1};
     struct tsr_checkpoint_writer *out = NULL;
-    char data[4096];
+    char data[4 * MOST];
     assert_int_equal(tsr_checkpoint_begin(&config, 1, &l, &out), TSR_OK);
     for (size_t i = 0; i < s->n; i++) {
         struct tsr_piece piece = all_of(layout(s, i));
@@ -522,7 +528,7 @@ static void export_is_import(const struct tsr_state_dict *hf, const struct tsr_s
     for (size_t i = 0; i < tsr_safetensors_count(a); i++) {
         const struct tsr_st_tensor *t = tsr_safetensors_tensor(a, i);
         const struct tsr_st_tensor *u = tsr_safetensors_tensor(b, i);
-        char x[4096], y[4096];
+        char x[4 * MOST], y[4 * MOST];
         assert_string_equal(t->name, u->name);
         assert_string_equal(t->type, u->type);
         assert_memory_equal(t->shape, u->shape, sizeof t->shape);
