@@ -256,7 +256,7 @@ static void write_header(const char *path, const char *header, uint64_t length, 
     assert_true(8 + n + data <= sizeof bytes);
     for (int i = 0; i < 8; i++)
         bytes[i] = (char)(length >> 8 * i & 255);
-    memcpy(bytes + 8, header, n);
+    strcpy(bytes + 8, header);
     test_write(path, bytes, 8 + n + data);
 }
 
