@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "checkpoint_impl.h"
 #include "convert.h"
 #include "weights_impl.h"
 
@@ -244,6 +245,17 @@ tsr_status tsr_weights_read(struct tsr_weights *w, const struct tsr_hf_model *mo
     if (!model->tied || !embedding || strcmp(hf.name, embedding) != 0 || !head.tensor)
         return TSR_OK;
     return compare_head(head, &hf, fqn, piece, out, numel * tsr_dtype_bytes(dtype));
+}
+
+tsr_status tsr_weights_read_piece(struct tsr_weights *w, const struct tsr_hf_model *model,
+                                  const struct tsr_state_dict *params,
+                                  const struct tsr_piece *piece, void *out)
+{
+    size_t entry = 0;
+    if (piece->what != TSR_PART_PARAM || !tsr__entry_by_hash(params, piece->name, &entry))
+        return tsr_fail(TSR_EDEFECT, "weights: piece %016llx, part %d, is not a parameter",
+                        (unsigned long long)piece->name, (int)piece->what);
+    return tsr_weights_read(w, model, params->entries[entry].fqn, piece, out);
 }
 
 /* ---- all of a model -------------------------------------------------------------------------- */

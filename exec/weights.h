@@ -25,6 +25,11 @@ tsr_status tsr_weights_check(const struct tsr_weights *w, const struct tsr_hf_mo
  * are not looked at. From any thread. Tied models: a head that is in the file is compared. */
 tsr_status tsr_weights_read(struct tsr_weights *w, const struct tsr_hf_model *model,
                             const char *fqn, const struct tsr_piece *piece, void *out) TSR_MUST_USE;
+/* The same for a piece of a step program, whose name is the hash of one in `params`. TSR_EDEFECT:
+ * there is none, or it is no parameter. */
+tsr_status tsr_weights_read_piece(struct tsr_weights *w, const struct tsr_hf_model *model,
+                                  const struct tsr_state_dict *params,
+                                  const struct tsr_piece *piece, void *out) TSR_MUST_USE;
 /* Bytes of tensors read so far. */
 uint64_t tsr_weights_bytes_read(const struct tsr_weights *w);
 

@@ -51,7 +51,10 @@ static void check_model(struct tsr_weights *w, const struct tsr_hf_model *model,
             assert_true(tsr_dtensor_box(t, rank, piece.start, piece.size));
             uint64_t rows = piece.size[0], columns = t->n_dims > 1 ? piece.size[1] : 1;
             assert_true(rows * columns <= MOST);
-            if (tsr_weights_read(w, model, s->entries[i].fqn, &piece, out) != TSR_OK)
+            const char *fqn = s->entries[i].fqn;
+            piece.name = tsr_hash_bytes(TSR_HASH_INIT, fqn, strlen(fqn));
+            if ((i % 2 ? tsr_weights_read_piece(w, model, s, &piece, out)
+                       : tsr_weights_read(w, model, fqn, &piece, out)) != TSR_OK)
                 fail_msg("%s", tsr_error_text());
             assert_int_equal(tsr_weights_bytes_read(w) - before, rows * columns * file_bytes);
             tsr_convert((tsr_dtype)piece.dtype, out, TSR_F32, found, rows * columns);
@@ -230,6 +233,8 @@ static void what_does_not_fit_is_refused(void **state)
     assert_int_equal(tsr_weights_read(w, &model, "tok_embeddings.weight", &piece, out),
                      TSR_EDEFECT);
     piece = all_of(layout(&hf, 0));
+    piece.name = 17;
+    assert_int_equal(tsr_weights_read_piece(w, &model, &hf, &piece, out), TSR_EDEFECT);
     piece.dtype = TSR_I64;
     assert_int_equal(tsr_weights_read(w, &model, "tok_embeddings.weight", &piece, out),
                      TSR_ECONFIG);
