@@ -273,7 +273,7 @@ tsr_status tsr__remove_parts(const struct tsr_disk *disk, const char *dir)
             continue;
         status = tsr__step_path(path, dir, &steps.items[i]);
         if (status == TSR_OK)
-            status = tsr_disk_remove_dir(disk, path, NULL);
+            status = tsr_disk_remove_dir(disk, path);
     }
     free(steps.items);
     return status;
@@ -305,7 +305,7 @@ tsr_status tsr__remove_old(const struct tsr_disk *disk, const char *dir, uint64_
         status = tsr__step_path(path, dir, s);
         bool goes = s->is_old || (keep > 0 && kept >= keep);
         if (status == TSR_OK && goes)
-            status = tsr_disk_remove_dir(disk, path, "COMMIT");
+            status = tsr_disk_remove_dir(disk, path);
         else if (status == TSR_OK && keep > 0)
             kept += s->step == newest || is_complete(path);
     }

@@ -263,12 +263,11 @@ static tsr_status write_meta(struct tsr_checkpoint_writer *w,
     return status;
 }
 
-/* The names of the other files are on the disk before COMMIT is. */
+/* Behind it all files of all ranks, and their names, are on the disk. */
 static tsr_status write_commit(struct tsr_checkpoint_writer *w, const struct tsr_commit *commit)
 {
     char path[TSR_PATH_BYTES], *text = NULL;
     TSR_TRY(tsr_path(path, "%s/COMMIT", w->part));
-    TSR_TRY(tsr_disk_sync_dir(&w->disk, w->part));
     TSR_TRY(tsr__commit_write(commit, &text));
     tsr_status status = tsr_disk_write_file(&w->disk, path, text, strlen(text));
     free(text);
@@ -287,11 +286,11 @@ static tsr_status clear_the_way(const struct tsr_checkpoint_writer *w)
     if (stat(w->final, &info) != 0 && errno == ENOENT)
         return TSR_OK;
     if (tsr__checkpoint_check(w->final, &commit, &meta) != TSR_OK)
-        return tsr_disk_remove_dir(&w->disk, w->final, "COMMIT");
+        return tsr_disk_remove_dir(&w->disk, w->final);
     tsr__commit_fini(&commit);
     tsr__meta_fini(&meta);
     TSR_TRY(tsr__step_path(aside, w->dir, &(struct tsr_step_dir){.step = w->step, .is_old = true}));
-    TSR_TRY(tsr_disk_remove_dir(&w->disk, aside, "COMMIT"));
+    TSR_TRY(tsr_disk_remove_dir(&w->disk, aside));
     return tsr_disk_move(&w->disk, w->final, aside);
 }
 
@@ -340,7 +339,7 @@ void tsr_checkpoint_writer_destroy(struct tsr_checkpoint_writer *w)
     snprintf(text, sizeof text, "%s", tsr_error_text());
     tsr_safetensors_destroy(w->file);
     if (!w->is_committed && w->config.rank == 0 && w->part[0])
-        (void)!tsr_disk_remove_dir(&w->disk, w->part, NULL);
+        (void)!tsr_disk_remove_dir(&w->disk, w->part);
     pthread_mutex_destroy(&w->mutex);
     free(w->reports);
     free(w->dir);

@@ -244,17 +244,12 @@ static tsr_status remove_path(const struct tsr_disk *disk, const char *dir, cons
     return TSR_OK;
 }
 
-tsr_status tsr_disk_remove_dir(const struct tsr_disk *disk, const char *path, const char *first)
+tsr_status tsr_disk_remove_dir(const struct tsr_disk *disk, const char *path)
 {
     DIR *dir = opendir(path);
     if (!dir)
         return errno == ENOENT ? TSR_OK : failed(path, "open");
     tsr_status status = TSR_OK;
-    if (first) { /* it has to be gone from the disk before anything else is */
-        status = remove_path(disk, path, first);
-        if (status == TSR_OK)
-            status = tsr_disk_sync_dir(disk, path);
-    }
     for (struct dirent *d; status == TSR_OK && (d = readdir(dir)) != NULL;)
         if (strcmp(d->d_name, ".") != 0 && strcmp(d->d_name, "..") != 0)
             status = remove_path(disk, path, d->d_name);

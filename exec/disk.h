@@ -66,9 +66,8 @@ tsr_status tsr_disk_move(const struct tsr_disk *disk, const char *from,
 /* With its parents; one that exists is fine. */
 tsr_status tsr_disk_make_dirs(const struct tsr_disk *disk, const char *path) TSR_MUST_USE;
 tsr_status tsr_disk_sync_dir(const struct tsr_disk *disk, const char *path) TSR_MUST_USE;
-/* Removes a folder of files: `first` (may be NULL) before the others. No such folder is fine. */
-tsr_status tsr_disk_remove_dir(const struct tsr_disk *disk, const char *path,
-                               const char *first) TSR_MUST_USE;
+/* Removes a folder of files. No such folder is fine. */
+tsr_status tsr_disk_remove_dir(const struct tsr_disk *disk, const char *path) TSR_MUST_USE;
 
 /* ---- reading --------------------------------------------------------------------------------- */
 

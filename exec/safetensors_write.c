@@ -80,7 +80,8 @@ tsr_status tsr_safetensors_declare(struct tsr_safetensors_writer *w, const char 
     const uint64_t most = UINT64_C(1) << 60;
     const char *type = tsr_safetensors_type(dtype);
     struct tsr_st_tensor t = {.type = type, .dtype = dtype, .n_dims = n_dims};
-    if (w->is_begun || !type || n_dims < 0 || n_dims > TSR_ST_MAX_DIMS)
+    if (w->is_begun || !type || n_dims < 0 || n_dims > TSR_ST_MAX_DIMS ||
+        !strcmp(name, "__metadata__"))
         return tsr_fail(TSR_EVALUE,
                         "%s: tensor \"%s\": dtype %s and %d dimensions cannot be "
                         "written",
@@ -170,19 +171,17 @@ static char *make_header(const struct tsr_safetensors_writer *w, size_t *bytes)
     for (size_t i = 0; i < w->n; i++)
         json_object_set_new(root, w->order[i]->info.name, tensor_entry(&w->order[i]->info));
     ok = ok && json_object_size(root) == w->n + (json_object_size(metadata) > 0);
-    char *text = ok ? json_dumps(root, JSON_COMPACT) : NULL;
-    json_decref(metadata);
-    json_decref(root);
-    size_t n = text ? strlen(text) : 0;
+    size_t n = ok ? json_dumpb(root, NULL, 0, JSON_COMPACT) : 0;
     *bytes = (size_t)tsr_round_up(n, 8);
-    char *header = text ? malloc(8 + *bytes) : NULL;
+    char *header = n ? malloc(8 + *bytes) : NULL;
     if (header) {
         for (int i = 0; i < 8; i++)
             header[i] = (char)(*bytes >> 8 * i & 255);
-        memcpy(header + 8, text, n);
-        memset(header + 8 + n, ' ', *bytes - n);
+        memset(header + 8, ' ', *bytes);
+        json_dumpb(root, header + 8, n, JSON_COMPACT);
     }
-    free(text);
+    json_decref(metadata);
+    json_decref(root);
     return header;
 }
 

@@ -130,6 +130,8 @@ static void misuse_of_the_writer_is_refused(void **state)
     assert_int_equal(tsr_safetensors_create(test_path("w"), NULL, &w), TSR_OK);
     assert_int_equal(tsr_safetensors_declare(w, "x", TSR_DTYPE_NONE, 1, four, NULL), TSR_EVALUE);
     assert_int_equal(tsr_safetensors_declare(w, "x", TSR_F32, 9, huge, NULL), TSR_EVALUE);
+    assert_int_equal(tsr_safetensors_declare(w, "__metadata__", TSR_F32, 1, four, NULL),
+                     TSR_EVALUE);
     assert_int_equal(tsr_safetensors_declare(w, "x", TSR_F32, 3, huge, NULL), TSR_EVALUE);
     assert_int_equal(tsr_safetensors_declare(w, "x", TSR_F32, 1, four, NULL), TSR_OK);
     assert_int_equal(tsr_safetensors_put(w, "x", x, 16), TSR_EVALUE); /* not begun */
@@ -254,7 +256,7 @@ static void write_header(const char *path, const char *header, uint64_t length, 
     assert_true(8 + n + data <= sizeof bytes);
     for (int i = 0; i < 8; i++)
         bytes[i] = (char)(length >> 8 * i & 255);
-    memcpy(bytes + 8, header, n);
+    strcpy(bytes + 8, header);
     test_write(path, bytes, 8 + n + data);
 }
 
