@@ -131,11 +131,14 @@ static inline tsr_status save_with(struct job *job, struct rank ranks[MAX_WORLD]
     assert_true(world <= MAX_WORLD);
     assert_int_equal(pthread_barrier_init(&job->barrier, NULL, world), 0);
     memset(ranks, 0, MAX_WORLD * sizeof *ranks);
-    for (uint32_t r = 0; r < world; r++) {
+    for (uint32_t r = world; r-- > 0;) { /* rank 0 is this thread */
         ranks[r] = (struct rank){.job = job, .rank = r};
-        assert_int_equal(pthread_create(&threads[r], NULL, run_rank, &ranks[r]), 0);
+        if (r)
+            assert_int_equal(pthread_create(&threads[r], NULL, run_rank, &ranks[r]), 0);
+        else
+            run_rank(&ranks[0]);
     }
-    for (uint32_t r = 0; r < world; r++)
+    for (uint32_t r = 1; r < world; r++)
         pthread_join(threads[r], NULL);
     pthread_barrier_destroy(&job->barrier);
     for (uint32_t r = 1; r < world; r++)

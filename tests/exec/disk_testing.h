@@ -105,13 +105,13 @@ static inline void test_error_names(const char *a, const char *b)
 /* ---- a disk that fails ----------------------------------------------------------------------- */
 
 enum test_fault { TEST_FAIL_ONCE, TEST_KILL, TEST_POWER };
-enum { TEST_MAX_NAMES = 256 };
+enum { TEST_MAX_NAMES = 64, TEST_PATH = 512 };
 
 /* A file, folder or new name that may not be on the disk yet. */
 struct test_name {
     enum { TEST_FILE, TEST_DIR, TEST_RENAME } kind;
-    char path[1024], from[1024]; /* from: renames */
-    int fd;                      /* -1: closed */
+    char path[TEST_PATH], from[TEST_PATH]; /* from: renames */
+    int fd;                                /* -1: closed */
     bool is_synced, is_named;
 };
 
@@ -145,7 +145,7 @@ static inline struct test_name *test_disk_add(struct test_disk *d, int kind, con
     memset(name, 0, sizeof *name);
     name->kind = kind;
     name->fd = -1;
-    snprintf(name->path, sizeof name->path, "%s", path);
+    assert_true(snprintf(name->path, TEST_PATH, "%s", path) < TEST_PATH);
     return name;
 }
 
@@ -245,11 +245,11 @@ static inline void test_disk_follow(struct test_disk *d, const char *from, const
 {
     size_t n = strlen(from);
     for (size_t i = 0; i < d->n; i++) {
-        char moved[1024], *path = d->names[i].path;
+        char moved[TEST_PATH], *path = d->names[i].path;
         if (d->names[i].kind == TEST_RENAME || strncmp(path, from, n) != 0 ||
             (path[n] != '\0' && path[n] != '/'))
             continue;
-        assert_true(snprintf(moved, sizeof moved, "%s%s", to, path + n) < 1024);
+        assert_true(snprintf(moved, sizeof moved, "%s%s", to, path + n) < TEST_PATH);
         strcpy(path, moved);
     }
 }
@@ -283,7 +283,7 @@ static inline int test_disk_remove(void *user, const char *path)
 /* Call number `at` fails with `error`. */
 static inline void test_disk_init(struct test_disk *d, enum test_fault fault, long at, int error)
 {
-    memset(d, 0, sizeof *d);
+    memset(d, 0, offsetof(struct test_disk, names));
     pthread_mutex_init(&d->mutex, NULL);
     d->fault = fault;
     d->at = at;
