@@ -150,7 +150,7 @@ static void init_buffer(struct tsr_engine *e, const struct tsr_module *m, struct
         return;
     }
     tsr__operand_storage(e, s, TSR_WRITE, TSR_F32);
-    tsr__push_arg(e, rope->llama3);
+    tsr__push_arg(e, rope->other ? 3 : rope->llama3); /* 3: no kernel has it */
     if (rope->llama3) {
         tsr__push_arg(e, rope->factor);
         tsr__push_arg(e, rope->low_freq_factor);

@@ -101,6 +101,7 @@ enum tsr_impl {
 struct tsr_rope {
     double theta;
     bool llama3;
+    bool other; /* scaled in a way that no kernel here knows: simulated, not executed */
     uint64_t factor, low_freq_factor, high_freq_factor, original_positions;
 };
 

@@ -238,27 +238,3 @@ uint64_t tsr_exec_next_number(struct tsr_executor *executor)
 {
     return ((struct tsr_exec *)executor)->number;
 }
-
-/* ---- the flight recorder --------------------------------------------------------------------- */
-
-void tsr_exec_note(struct tsr_exec *x, const struct tsr_instr *instr)
-{
-    bool on_stream = tsr_instr_is_work(instr) && instr->kind != TSR_HOST_WAIT &&
-                     instr->kind != TSR_HOST_READ && instr->kind != TSR_HOST_OP;
-    uint64_t place = on_stream ? x->submitted[instr->stream % TSR_EXEC_STREAMS] : 0;
-    x->flight[x->number % TSR_FLIGHT_INSTRS] =
-        (struct tsr_flight_entry){.number = x->number,
-                                  .bytes = instr->bytes,
-                                  .sequence = place,
-                                  .kind = instr->kind,
-                                  .dtype = instr->dtype,
-                                  .phase = instr->origin.phase,
-                                  .stream = on_stream ? instr->stream : UINT16_MAX,
-                                  .comm = instr->comm,
-                                  .iteration = instr->origin.iteration,
-                                  .micro = instr->origin.micro,
-                                  .module = instr->origin.module,
-                                  .group = instr->origin.group,
-                                  .event = instr->event,
-                                  .name = instr->work ? instr->work->name : NULL};
-}

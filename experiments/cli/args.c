@@ -32,6 +32,19 @@ static const struct option {
     {TSR_OPT_NO_WHAT_IF, "--no-what-if", 0, NULL, "only what is, not what if"},
     {TSR_OPT_EXHAUSTIVE, "--exhaustive", 0, NULL,
      "emit and simulate every configuration; the result is the same"},
+    {TSR_OPT_RANKS, "--ranks", 0, "N", "host: ranks as threads of this process"},
+    {TSR_OPT_NPROC, "--nproc", 0, "N", "host: ranks as processes of this machine"},
+    {TSR_OPT_TRANSPORT, "--transport", 0, "HOW", "processes: auto, shm or tcp (default auto)"},
+    {TSR_OPT_TIMEOUT, "--timeout", 0, "S", "seconds that a rank waits for another (default 300)"},
+    {TSR_OPT_RESUME, "--resume", 0, "DIR", "go on from the latest checkpoint of a run"},
+    {TSR_OPT_PROFILE, "--profile", 0, NULL, "time every instruction of the last step"},
+    {TSR_OPT_CHECK, "--check", 0, NULL,
+     "check the schedule as it is issued, and that what ran is the program"},
+    {TSR_OPT_SERIAL, "--serial", 0, NULL, "one instruction after the other"},
+    {TSR_OPT_VERIFY, "--verify-operands", 0, NULL,
+     "with --serial: prove that kernels touch what they declare"},
+    {TSR_OPT_SHUFFLE, "--shuffle", 0, NULL, "permute the bytes: nothing is left to learn"},
+    {TSR_OPT_DTYPE, "--dtype", 0, "DTYPE", "of the weights: f32 (default), bf16 or f16"},
     {TSR_OPT_EXECUTOR, "--executor", 0, "WHAT", "record (default) or host: compute as well"},
     {TSR_OPT_STATES, "--states", 0, NULL,
      "print the engine's state machines as Graphviz dot; takes no file"},
@@ -120,6 +133,36 @@ static tsr_status take(const struct option *option, const char *value, struct ts
     case TSR_OPT_EXECUTOR:
         out->executor = value;
         return TSR_OK;
+    case TSR_OPT_DTYPE:
+        out->dtype = value;
+        return TSR_OK;
+    case TSR_OPT_SHUFFLE:
+        out->shuffle = true;
+        return TSR_OK;
+    case TSR_OPT_RANKS:
+        return number("--ranks", value, 1, 1024, &out->ranks);
+    case TSR_OPT_NPROC:
+        return number("--nproc", value, 1, 1024, &out->nproc);
+    case TSR_OPT_TIMEOUT:
+        return number("--timeout", value, 1, 86400, &out->timeout);
+    case TSR_OPT_TRANSPORT:
+        out->transport = value;
+        return TSR_OK;
+    case TSR_OPT_RESUME:
+        out->resume = value;
+        return TSR_OK;
+    case TSR_OPT_PROFILE:
+        out->profile = true;
+        return TSR_OK;
+    case TSR_OPT_CHECK:
+        out->check = true;
+        return TSR_OK;
+    case TSR_OPT_SERIAL:
+        out->serial = true;
+        return TSR_OK;
+    case TSR_OPT_VERIFY:
+        out->verify = true;
+        return TSR_OK;
     case TSR_OPT_TOP:
         return number("--top", value, 1, 1000, &out->top);
     case TSR_OPT_TIME:
@@ -178,6 +221,7 @@ tsr_status tsr_args_parse(const struct tsr_usage *usage, int argc, char **argv,
 {
     bool only_files = false;
     memset(out, 0, sizeof(*out));
+    out->argv = argv;
     out->jobs = 2;
     out->top = 5;
     *help = false;

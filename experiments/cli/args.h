@@ -26,12 +26,24 @@ enum tsr_option {
     TSR_OPT_MAX = 1 << 16,
     TSR_OPT_EXHAUSTIVE = 1 << 17,
     TSR_OPT_OUT_FILE = 1 << 18, /* the words of TSR_OPT_OUT, for one file */
-    TSR_OPT_EXECUTOR = 1 << 19
+    TSR_OPT_EXECUTOR = 1 << 19,
+    TSR_OPT_RANKS = 1 << 20,
+    TSR_OPT_NPROC = 1 << 21,
+    TSR_OPT_RESUME = 1 << 22,
+    TSR_OPT_PROFILE = 1 << 23,
+    TSR_OPT_CHECK = 1 << 24,
+    TSR_OPT_SERIAL = 1 << 25,
+    TSR_OPT_VERIFY = 1 << 26,
+    TSR_OPT_TRANSPORT = 1 << 27,
+    TSR_OPT_TIMEOUT = 1 << 28,
+    TSR_OPT_SHUFFLE = 1 << 29,
+    TSR_OPT_DTYPE = 1 << 30
 };
 
 enum { TSR_MAX_SETS = 256 };
 
 struct tsr_args {
+    char *const *argv;       /* the subcommand and what follows it */
     const char *file;        /* the positional argument; NULL: none given */
     const char *second_file; /* of subcommands that take two */
     const char *sets[TSR_MAX_SETS];
@@ -41,6 +53,13 @@ struct tsr_args {
     uint64_t jobs, rank, top;
     const char *max; /* plan */
     const char *executor; /* trace */
+    /* run on the host */
+    uint64_t ranks, nproc, timeout; /* 0: not given */
+    const char *resume;             /* "": the run itself; NULL: not asked for */
+    const char *transport;
+    bool profile, check, serial, verify;
+    bool shuffle;      /* corpus */
+    const char *dtype; /* export */
 };
 
 /* What a subcommand accepts and says about itself. */

@@ -62,7 +62,11 @@ static tsr_status configure_step(const struct tsr_job *job, struct tsr_engine *e
                                    .accumulate = (enum tsr_accumulate)s->accum_mode,
                                    .loss_chunks = s->loss_chunks,
                                    .state_dtype = (tsr_dtype)s->state_dtype,
-                                   .clip = s->clip};
+                                   .clip = s->clip,
+                                   .decay_matrices_only = s->run.decay == TSR_DECAY_MATRICES,
+                                   .sgd_decay = s->optimizer == TSR_OPTIM_SGD &&
+                                                job->executes && s->run.weight_decay > 0,
+                                   .report = job->executes};
     tsr_status status = tsr_step_configure(engine, &step);
     if (status == TSR_OK)
         return TSR_OK;

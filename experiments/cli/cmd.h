@@ -15,6 +15,8 @@ enum tsr_exit {
 };
 
 int tsr_cmd_compare(int argc, char **argv);
+int tsr_cmd_corpus(int argc, char **argv);
+int tsr_cmd_export(int argc, char **argv);
 int tsr_cmd_sim(int argc, char **argv);
 int tsr_cmd_run(int argc, char **argv);
 int tsr_cmd_inspect(int argc, char **argv);

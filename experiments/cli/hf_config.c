@@ -117,6 +117,45 @@ static tsr_status read_heads(struct tsr_model *model)
     return TSR_OK;
 }
 
+/* A number; what stands for "not given" is left as it is. */
+static tsr_status number_or(const struct tsr_model *model, const struct tsr_node *map,
+                            const char *key, double *out)
+{
+    const struct tsr_node *node = tsr_node_get(map, key);
+    (void)model;
+    if (tsr_node_is_null(node) || tsr_node_double(node, out))
+        return TSR_OK;
+    return tsr_node_error(node, "%s: found %s; allowed: a number", key, tsr_node_show(node));
+}
+
+/* Llama 3's stretching of long waves. Newer files have all of it in rope_parameters. */
+static tsr_status read_rope(struct tsr_model *model)
+{
+    struct tsr_rope *r = &model->llama.rope;
+    const struct tsr_node *root = model->doc.root, *map = tsr_node_get(root, "rope_parameters");
+    double factor = 8, low = 1, high = 4, original = 8192;
+    if (tsr_node_is_null(map))
+        map = tsr_node_get(root, "rope_scaling");
+    TSR_TRY(number_or(model, root, "rope_theta", &r->theta));
+    if (tsr_node_is_null(map) || map->kind != TSR_NODE_MAP)
+        return TSR_OK;
+    TSR_TRY(number_or(model, map, "rope_theta", &r->theta));
+    const struct tsr_node *type = tsr_node_get(map, "rope_type");
+    if (tsr_node_is_null(type))
+        type = tsr_node_get(map, "type");
+    r->llama3 = type && type->kind == TSR_NODE_SCALAR && !strcmp(type->text, "llama3");
+    r->other = !r->llama3 && type && strcmp(type->text, "default") != 0;
+    TSR_TRY(number_or(model, map, "factor", &factor));
+    TSR_TRY(number_or(model, map, "low_freq_factor", &low));
+    TSR_TRY(number_or(model, map, "high_freq_factor", &high));
+    TSR_TRY(number_or(model, map, "original_max_position_embeddings", &original));
+    r->factor = (uint64_t)factor;
+    r->low_freq_factor = (uint64_t)low;
+    r->high_freq_factor = (uint64_t)high;
+    r->original_positions = (uint64_t)original;
+    return TSR_OK;
+}
+
 static tsr_status read_window(struct tsr_model *model)
 {
     bool is_mistral = !strcmp(model->type, "mistral"), used = is_mistral;
@@ -146,6 +185,10 @@ static tsr_status read_llama(struct tsr_model *model)
     c->o_bias = !is_qwen2 && bias;
     c->qk_norm = !strncmp(model->type, "qwen3", 5);
     model->max_positions = c->max_positions;
+    c->norm_eps = 1e-6; /* the libraries' default */
+    TSR_TRY(number_or(model, model->doc.root, "rms_norm_eps", &c->norm_eps));
+    TSR_TRY(number_or(model, model->doc.root, "initializer_range", &c->init_std));
+    TSR_TRY(read_rope(model));
     return read_window(model);
 }
 
@@ -167,6 +210,8 @@ static tsr_status read_gpt2(struct tsr_model *model)
     if (!tied)
         return tsr_node_error(tsr_node_get(model->doc.root, "tie_word_embeddings"),
                               "tie_word_embeddings: found false; allowed for gpt2: true");
+    TSR_TRY(number_or(model, model->doc.root, "layer_norm_epsilon", &c->norm_eps));
+    TSR_TRY(number_or(model, model->doc.root, "initializer_range", &c->init_std));
     model->max_positions = c->n_positions;
     model->positions_are_hard = true;
     return TSR_OK;

@@ -107,7 +107,7 @@ tsr_status tsr_load_model(const struct tsr_experiment *experiment,
                           const struct tsr_strategy *strategy, struct tsr_model *out)
 {
     const struct tsr_settings *s = &strategy->settings;
-    char path[TSR_PATH_BYTES];
+    char path[TSR_FILE_BYTES];
     memset(out, 0, sizeof(*out));
     if (s->model && s->model_tree)
         return tsr_node_error(tsr_setting_at(s, "model.tree"),
@@ -128,7 +128,7 @@ tsr_status tsr_load_model(const struct tsr_experiment *experiment,
 static tsr_status load_cluster(struct tsr_job *job)
 {
     const struct tsr_settings *s = job->settings;
-    char path[TSR_PATH_BYTES];
+    char path[TSR_FILE_BYTES];
     TSR_TRY(
         tsr_find_cluster(s->cluster, tsr_setting_at(s, "cluster"), job->experiment->path, path));
     return tsr_cluster_load(path, &job->cluster);

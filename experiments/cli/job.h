@@ -14,6 +14,7 @@ struct tsr_job {
     struct tsr_cluster cluster; /* name "" without a cluster */
     struct tsr_mesh mesh;
     uint32_t world;
+    bool executes; /* it is run: the host is told losses and norms */
     bool is_trial; /* one of a search: remarks on it would only confuse */
 };
 

@@ -21,6 +21,9 @@ extern const char *const tsr_words_sections[];  /* enum tsr_section */
 extern const char *const tsr_words_init[];      /* enum tsr_init */
 extern const char *const tsr_words_load[];      /* enum tsr_load */
 extern const char *const tsr_words_save[];      /* enum tsr_save */
+extern const char *const tsr_words_order[];     /* enum tsr_order */
+extern const char *const tsr_words_decay[];     /* enum tsr_decay */
+extern const char *const tsr_words_schedule[];  /* enum tsr_schedule_kind */
 extern const char *const tsr_words_limit[];     /* enum tsr_limit */
 extern const char *const tsr_words_protocol[];  /* enum tsr_protocol */
 

@@ -19,13 +19,14 @@ static const struct command {
                 {"run", tsr_cmd_run},         {"inspect", tsr_cmd_inspect},
                 {"program", tsr_cmd_program}, {"trace", tsr_cmd_trace},
                 {"memory", tsr_cmd_memory},   {"explain", tsr_cmd_explain},
-                {"diff", tsr_cmd_diff},       {"plan", tsr_cmd_plan}};
+                {"diff", tsr_cmd_diff},       {"plan", tsr_cmd_plan},
+                {"corpus", tsr_cmd_corpus},   {"export", tsr_cmd_export}};
 enum { N_COMMANDS = sizeof commands / sizeof commands[0] };
 
 static tsr_status unknown_command(const char *name)
 {
     const char *names[N_COMMANDS + 2];
-    char words[128] = "";
+    char words[160] = "";
     for (size_t i = 0; i < N_COMMANDS; i++) {
         names[i] = commands[i].name;
         snprintf(words + strlen(words), sizeof words - strlen(words), "%s, ", names[i]);
@@ -73,7 +74,7 @@ int main(int argc, char **argv)
     if (argc < 2) {
         tsr_status status = tsr_fail(TSR_ECONFIG, "no subcommand given; allowed: compare, sim, "
                                                   "run, inspect, program, trace, memory, explain, "
-                                                  "diff, plan, help");
+                                                  "diff, plan, corpus, export, help");
         return tsr_finish(status, TSR_EXIT_USER);
     }
     return dispatch(argc - 1, argv + 1);

@@ -40,9 +40,9 @@ bool tsr_is_path(const char *name)
 
 /* Takes "a/.." out of a path, for people to read. What follows a link named `a` would change, so
  * the short form is used only if it still is the same file. */
-static void shorten(char path[TSR_PATH_BYTES])
+static void shorten(char path[TSR_FILE_BYTES])
 {
-    char copy[TSR_PATH_BYTES];
+    char copy[TSR_FILE_BYTES];
     struct stat before, after;
     snprintf(copy, sizeof copy, "%s", path);
     for (char *up; (up = strstr(copy, "/..")) && up != copy && (up[3] == '/' || !up[3]);) {
@@ -56,16 +56,16 @@ static void shorten(char path[TSR_PATH_BYTES])
     }
     if (stat(path, &before) == 0 && stat(copy, &after) == 0 && before.st_ino == after.st_ino &&
         before.st_dev == after.st_dev)
-        snprintf(path, TSR_PATH_BYTES, "%s", copy);
+        snprintf(path, TSR_FILE_BYTES, "%s", copy);
 }
 
 /* Joins into out; false if it is too long or there is no such file. */
-static bool try_file(char out[TSR_PATH_BYTES], const char *folder, const char *prefix,
+static bool try_file(char out[TSR_FILE_BYTES], const char *folder, const char *prefix,
                      const char *name, const char *ending)
 {
-    int n = snprintf(out, TSR_PATH_BYTES, "%s%s%s%s%s", folder, *folder ? "/" : "", prefix, name,
+    int n = snprintf(out, TSR_FILE_BYTES, "%s%s%s%s%s", folder, *folder ? "/" : "", prefix, name,
                      ending);
-    if (n <= 0 || n >= TSR_PATH_BYTES || access(out, F_OK) != 0)
+    if (n <= 0 || n >= TSR_FILE_BYTES || access(out, F_OK) != 0)
         return false;
     shorten(out);
     return true;
@@ -80,9 +80,9 @@ static void folder_of(const char *file, char *out, size_t size)
 }
 
 tsr_status tsr_find_file(const char *key, const char *name, const struct tsr_node *at,
-                         const char *experiment, char out[TSR_PATH_BYTES])
+                         const char *experiment, char out[TSR_FILE_BYTES])
 {
-    char folder[TSR_PATH_BYTES];
+    char folder[TSR_FILE_BYTES];
     folder_of(experiment, folder, sizeof folder);
     if (!strcmp(folder, "."))
         folder[0] = 0;
@@ -97,21 +97,21 @@ tsr_status tsr_find_file(const char *key, const char *name, const struct tsr_nod
 
 /* The folders in which names are looked up, first match wins. */
 static size_t list_folders(const struct kind *kind, const char *experiment,
-                           char out[MAX_FOLDERS][TSR_PATH_BYTES])
+                           char out[MAX_FOLDERS][TSR_FILE_BYTES])
 {
-    char up[TSR_PATH_BYTES];
+    char up[TSR_FILE_BYTES];
     size_t n = 0;
     folder_of(experiment, up, sizeof up);
     for (int level = 0; level < MAX_LEVELS; level++) {
-        int length = snprintf(out[n], TSR_PATH_BYTES, "%s/%s", up, kind->folder);
+        int length = snprintf(out[n], TSR_FILE_BYTES, "%s/%s", up, kind->folder);
         size_t used = strlen(up);
-        if (length > 0 && length < TSR_PATH_BYTES && access(out[n], F_OK) == 0)
+        if (length > 0 && length < TSR_FILE_BYTES && access(out[n], F_OK) == 0)
             n++;
         if (used + 4 < sizeof up)
             memcpy(up + used, "/..", 4);
     }
-    snprintf(out[n++], TSR_PATH_BYTES, "%s/%s", TSR_DATA_DIR, kind->folder);
-    snprintf(out[n++], TSR_PATH_BYTES, "%s/experiments/%s", TSR_SOURCE_DIR, kind->folder);
+    snprintf(out[n++], TSR_FILE_BYTES, "%s/%s", TSR_DATA_DIR, kind->folder);
+    snprintf(out[n++], TSR_FILE_BYTES, "%s/experiments/%s", TSR_SOURCE_DIR, kind->folder);
     return n;
 }
 
@@ -142,9 +142,9 @@ static void nearest_in(const struct kind *kind, const char *folder, const char *
 }
 
 static tsr_status find(const struct kind *kind, const char *name, const struct tsr_node *at,
-                       const char *experiment, char out[TSR_PATH_BYTES])
+                       const char *experiment, char out[TSR_FILE_BYTES])
 {
-    char folders[MAX_FOLDERS][TSR_PATH_BYTES], near[256] = "";
+    char folders[MAX_FOLDERS][TSR_FILE_BYTES], near[256] = "";
     if (tsr_is_path(name))
         return tsr_find_file(kind->key, name, at, experiment, out);
     size_t n = list_folders(kind, experiment, folders);
@@ -162,13 +162,13 @@ static tsr_status find(const struct kind *kind, const char *name, const struct t
 }
 
 tsr_status tsr_find_model(const char *name, const struct tsr_node *at, const char *experiment,
-                          char out[TSR_PATH_BYTES])
+                          char out[TSR_FILE_BYTES])
 {
     return find(&model_kind, name, at, experiment, out);
 }
 
 tsr_status tsr_find_cluster(const char *name, const struct tsr_node *at, const char *experiment,
-                            char out[TSR_PATH_BYTES])
+                            char out[TSR_FILE_BYTES])
 {
     return find(&cluster_kind, name, at, experiment, out);
 }

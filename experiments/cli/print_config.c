@@ -99,7 +99,7 @@ static tsr_status print_strategy(FILE *out, const struct tsr_experiment *experim
  * same. Names of models/ and clusters/ stay names. */
 static tsr_status make_absolute(struct tsr_arena *arena, const char *experiment, const char **value)
 {
-    char found[TSR_PATH_BYTES];
+    char found[TSR_FILE_BYTES];
     if (!*value || !tsr_is_path(*value) || **value == '/' ||
         tsr_find_file("path", *value, NULL, experiment, found) != TSR_OK)
         return TSR_OK; /* what is not there stays as it was written */

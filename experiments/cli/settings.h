@@ -44,7 +44,21 @@ struct tsr_shape_value {
     uint32_t size[TSR_MAX_MESH];
 };
 
-enum { TSR_MAX_KEYS = 96 };
+enum { TSR_MAX_KEYS = 128 };
+
+enum tsr_order { TSR_ORDER_SHUFFLED, TSR_ORDER_SEQUENTIAL };
+enum tsr_decay { TSR_DECAY_ALL, TSR_DECAY_MATRICES };
+
+/* What only `tessera run` on the host or on GPUs asks for. */
+struct tsr_run_settings {
+    const char *weights;        /* of Hugging Face */
+    const char *train, *val;    /* token files, separated by commas */
+    unsigned order, decay;      /* enum tsr_order, tsr_decay */
+    unsigned schedule;          /* enum tsr_schedule_kind */
+    uint64_t steps, warmup, seed, log_every;
+    double lr, min_lr, beta1, beta2, eps, weight_decay, momentum, max_norm;
+    uint64_t eval_every, eval_batches, save_every, keep;
+};
 
 #define TSR_CKPT_SELECTIVE_OP UINT64_MAX
 
@@ -96,6 +110,8 @@ struct tsr_settings {
     unsigned offload; /* enum tsr_offload */
     double ddp_bucket_mb;
     bool ddp_find_unused, ddp_static_graph, ddp_view;
+
+    struct tsr_run_settings run;
 
     struct tsr_allocator_config allocator;
     unsigned alloc_limit; /* enum tsr_limit */

@@ -6,6 +6,7 @@
 #include "oom.h"
 #include "report.h"
 #include "report_file.h"
+#include "run_host.h"
 #include "simulate.h"
 #include "study.h"
 
@@ -44,13 +45,12 @@ static tsr_status sim(const struct tsr_args *args, const struct tsr_study *study
 
 static tsr_status check_target(const struct tsr_args *args)
 {
-    if (!args->on || !strcmp(args->on, "sim"))
+    if (!args->on || !strcmp(args->on, "sim") || !strcmp(args->on, "host"))
         return TSR_OK;
-    if (!strcmp(args->on, "host") || !strcmp(args->on, "cuda"))
+    if (!strcmp(args->on, "cuda"))
         return tsr_fail(TSR_EUNSUPPORTED,
-                        "run: --on %s: execution on this target comes with a later version; "
-                        "allowed now: --on sim",
-                        args->on);
+                        "run: --on cuda: execution on GPUs comes with a later version; "
+                        "allowed now: --on sim or --on host");
     return tsr_fail(TSR_ECONFIG, "run: --on: found %s; allowed: sim, host or cuda", args->on);
 }
 
@@ -64,6 +64,8 @@ static tsr_status run(const struct tsr_usage *usage, struct tsr_args *args, int 
     TSR_TRY(tsr_args_format(args, formats));
     if (args->print_config)
         return tsr_print_config(args);
+    if (args->on && !strcmp(args->on, "host"))
+        return tsr_run_on_host(args, args->argv, success);
     if (!args->strategy) { /* only a file with a single strategy needs no --strategy */
         struct tsr_experiment experiment;
         TSR_TRY(tsr_experiment_load(args->file, args->sets, args->n_sets, &experiment));

@@ -36,13 +36,34 @@ const struct tsr_usage tsr_usages[] = {
     {"run", "run one strategy: simulated, on the host, or on GPUs",
      "FILE --strategy NAME --on sim|host|cuda [options]",
      TSR_OPT_SET | TSR_OPT_PRINT_CONFIG | TSR_OPT_FORMAT | TSR_OPT_OUT | TSR_OPT_STRATEGY |
-         TSR_OPT_ON,
+         TSR_OPT_ON | TSR_OPT_RANKS | TSR_OPT_NPROC | TSR_OPT_TRANSPORT | TSR_OPT_TIMEOUT |
+         TSR_OPT_RESUME | TSR_OPT_PROFILE | TSR_OPT_CHECK | TSR_OPT_SERIAL | TSR_OPT_VERIFY,
      "md, csv or json (default md)",
-     "The same file and strategy on another executor. --on sim is `tessera sim`; host and cuda\n"
-     "come with a later version.\n"
+     "The same file and strategy on another executor. --on sim is `tessera sim`. --on host trains:\n"
+     "every rank runs the step program with threads as streams; ranks are threads (--ranks),\n"
+     "processes (--nproc), or what mpirun, srun or torchrun started. The keys that begin with\n"
+     "data., train., eval. and checkpoints. say on what and how. With --out DIR the run leaves\n"
+     "metrics.jsonl and checkpoints there, and --resume DIR goes on from the latest one. cuda\n"
+     "comes with a later version.\n"
+     "\n"
+     "Examples\n"
+     "  tessera run experiments/flagship/dgx-h100-8.yaml --strategy fsdp --on sim\n"
+     "  tessera run experiments/small/llama.yaml --strategy fsdp --on host --ranks 4 --out run"},
+    {"corpus", "make a small corpus of bytes from a text", "PATH --out DIR [--shuffle]",
+     TSR_OPT_OUT | TSR_OPT_SHUFFLE, "",
+     "Puts the texts of a file or folder together as bytes (tokens 0 to 255): DIR/train.bin and\n"
+     "DIR/val.bin for data.train and data.val. Texts that repeat others are left out. Prints what\n"
+     "models that look at no byte, or at one byte before, reach on the held-out part.\n"
      "\n"
      "Example\n"
-     "  tessera run experiments/flagship/dgx-h100-8.yaml --strategy fsdp --on sim"},
+     "  tessera corpus /usr/share/common-licenses --out out/corpus"},
+    {"export", "write a checkpoint as a Hugging Face model", "RUN|CHECKPOINT --out DIR [options]",
+     TSR_OPT_OUT | TSR_OPT_DTYPE, "",
+     "Writes model.safetensors and config.json, which transformers loads, from the latest\n"
+     "checkpoint of a run, or from the one given.\n"
+     "\n"
+     "Example\n"
+     "  tessera export out/run --out out/model"},
     {"inspect", "show model, groups, layout and cluster", "FILE [options]",
      TSR_OPT_SET | TSR_OPT_PRINT_CONFIG | TSR_OPT_FORMAT | TSR_OPT_ONLY | TSR_OPT_STATES,
      "text or json (default text)",

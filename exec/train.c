@@ -1,0 +1,291 @@
+/* train.c: see train.h. */
+#include "train.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "init.h"
+#include "train_impl.h"
+
+double tsr_train_clock(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+/* ---- the source ------------------------------------------------------------------------------ */
+
+static tsr_status init(void *user, const struct tsr_piece *piece, void *out)
+{
+    struct tsr_train *t = user;
+    if (t->weights)
+        return tsr_weights_read_piece(t->weights, &t->config.hf, &t->params, piece, out);
+    return tsr_init_piece(t->config.seed, piece, out);
+}
+
+static struct tsr_batch_split split_of(const struct tsr_train *t)
+{
+    return (struct tsr_batch_split){.rank = t->config.data_rank,
+                                    .world = t->config.data_size,
+                                    .n_micro = t->config.n_micro,
+                                    .micro_batch = t->config.micro_batch};
+}
+
+/* Without data: token i of sample p is a function of (seed, p, i). */
+static void random_sample(const struct tsr_train *t, uint64_t position, bool labels, int64_t *out)
+{
+    const uint32_t key[2] = {(uint32_t)t->config.seed, (uint32_t)(t->config.seed >> 32)};
+    for (uint64_t i = 0; i < t->config.seq; i++) {
+        uint64_t at = i + labels;
+        const uint32_t counter[4] = {(uint32_t)at, (uint32_t)(at >> 32), (uint32_t)position,
+                                     (uint32_t)(position >> 32)};
+        uint32_t words[4];
+        tsr_philox(counter, key, words);
+        out[i] = (int64_t)(words[0] % t->config.n_vocab);
+    }
+}
+
+static tsr_status random_batch(const struct tsr_train *t, uint64_t position,
+                               const struct tsr_batch_split *s, uint32_t micro, bool labels,
+                               int64_t *out, uint64_t bytes)
+{
+    if (bytes != s->micro_batch * t->config.seq * sizeof *out)
+        return tsr_fail(TSR_EDEFECT, "a batch of %llu bytes", (unsigned long long)bytes);
+    uint64_t first = position + ((uint64_t)s->rank * s->n_micro + micro) * s->micro_batch;
+    for (uint32_t row = 0; row < s->micro_batch; row++)
+        random_sample(t, first + row, labels, out + row * t->config.seq);
+    return TSR_OK;
+}
+
+static tsr_status batch(void *user, uint32_t iteration, uint32_t micro, enum tsr_batch_part part,
+                        bool eval, tsr_dtype dtype, void *out, uint64_t bytes)
+{
+    struct tsr_train *t = user;
+    struct tsr_batch_split split = split_of(t);
+    (void)iteration; /* of the program; positions are counted here */
+    if (eval) {
+        split.n_micro = 1;
+        return tsr_data_part(t->val, t->eval_position, &split, 0, part, dtype, out, bytes);
+    }
+    if (t->train)
+        return tsr_data_part(t->train, t->position, &split, micro, part, dtype, out, bytes);
+    if (dtype != TSR_I64)
+        return tsr_fail(TSR_EUNSUPPORTED, "a model without token input needs data");
+    return random_batch(t, t->position, &split, micro, part == TSR_BATCH_LABELS, out, bytes);
+}
+
+static tsr_status report(void *user, uint32_t iteration, uint32_t micro, enum tsr_report what,
+                         bool eval, double value)
+{
+    struct tsr_train *t = user;
+    (void)iteration;
+    (void)micro;
+    if (what == TSR_REPORT_GRAD_NORM) {
+        t->norm = value;
+    } else if (eval) {
+        t->eval_sum += value;
+        t->n_evals++;
+    } else {
+        t->loss_sum += value;
+        t->n_losses++;
+    }
+    return TSR_OK;
+}
+
+static tsr_status read_piece(void *user, const struct tsr_piece *piece, void *out)
+{
+    struct tsr_train *t = user;
+    if (!t->from)
+        return tsr_fail(TSR_EDEFECT, "a checkpoint is read, and none is open");
+    return tsr_checkpoint_read_piece(t->from, &t->params, t->config.rank, piece, out);
+}
+
+static tsr_status write_piece(void *user, const struct tsr_piece *piece, const void *in)
+{
+    struct tsr_train *t = user;
+    if (!t->writer)
+        return tsr_fail(TSR_EDEFECT, "a checkpoint is written, and none is open");
+    return tsr_checkpoint_put_piece(t->writer, piece, in);
+}
+
+struct tsr_source tsr_train_source(struct tsr_train *t)
+{
+    return (struct tsr_source){.user = t,
+                               .init = init,
+                               .batch = batch,
+                               .report = report,
+                               .read = read_piece,
+                               .write = write_piece};
+}
+
+/* ---- opening --------------------------------------------------------------------------------- */
+
+static tsr_status open_data(struct tsr_train *t)
+{
+    const struct tsr_train_config *c = &t->config;
+    struct tsr_data_config data = {.files = c->train_files,
+                                   .n_files = c->n_train_files,
+                                   .seq = c->seq,
+                                   .n_vocab = c->n_vocab,
+                                   .seed = c->seed,
+                                   .sequential = c->sequential};
+    if (c->n_train_files)
+        TSR_TRY(tsr_data_open(&data, &t->train));
+    if (c->n_val_files == 0)
+        return TSR_OK;
+    data.files = c->val_files;
+    data.n_files = c->n_val_files;
+    data.sequential = true;
+    return tsr_data_open(&data, &t->val);
+}
+
+static tsr_status open_all(struct tsr_train *t)
+{
+    TSR_TRY(tsr_schedule_check(&t->config.schedule));
+    TSR_TRY(open_data(t));
+    if (t->config.weights)
+        TSR_TRY(tsr_weights_open(t->config.weights, &t->weights));
+    return tsr_train_open_checkpoint(t);
+}
+
+tsr_status tsr_train_create(const struct tsr_train_config *config, struct tsr_train **out)
+{
+    *out = NULL;
+    struct tsr_train *t = calloc(1, sizeof *t);
+    if (!t)
+        return tsr_fail(TSR_ENOMEM, "out of memory: training");
+    t->config = *config;
+    tsr_status status = open_all(t);
+    if (status != TSR_OK) {
+        tsr_train_destroy(t);
+        return status;
+    }
+    *out = t;
+    return TSR_OK;
+}
+
+void tsr_train_destroy(struct tsr_train *t)
+{
+    if (!t)
+        return;
+    tsr_checkpoint_writer_destroy(t->writer);
+    tsr_checkpoint_close(t->from);
+    tsr_metric_log_close(t->log);
+    tsr_weights_close(t->weights);
+    tsr_data_close(t->train);
+    tsr_data_close(t->val);
+    if (t->has_params)
+        tsr_state_dict_fini(&t->params);
+    free(t);
+}
+
+/* ---- steps ----------------------------------------------------------------------------------- */
+
+static void set_scalars(struct tsr_train *t, double lr, uint64_t step)
+{
+    const struct tsr_train_config *c = &t->config;
+    const double values[TSR_N_SCALARS] = {[TSR_SCALAR_LR] = lr,
+                                          [TSR_SCALAR_BETA1] = c->beta1,
+                                          [TSR_SCALAR_BETA2] = c->beta2,
+                                          [TSR_SCALAR_EPS] = c->eps,
+                                          [TSR_SCALAR_WEIGHT_DECAY] = c->weight_decay,
+                                          [TSR_SCALAR_MOMENTUM] = c->momentum,
+                                          [TSR_SCALAR_STEP] = (double)step,
+                                          [TSR_SCALAR_MAX_NORM] = c->max_norm};
+    for (int i = 0; i < TSR_N_SCALARS; i++)
+        tsr_exec_set_scalar(t->executor, (enum tsr_scalar)i, values[i]);
+}
+
+static tsr_status start(struct tsr_train *t)
+{
+    tsr_exec_set_tables(t->executor, tsr_engine_tables(t->engine));
+    TSR_TRY(tsr_state_dict_of(t->engine, NULL, &t->params));
+    t->has_params = true;
+    if (t->config.world)
+        TSR_TRY(tsr_world_same(t->config.world, "the job", t->config.config_hash));
+    if (t->weights)
+        TSR_TRY(tsr_weights_check(t->weights, &t->config.hf, &t->params));
+    set_scalars(t, 0, 1);
+    TSR_TRY(tsr_engine_init_params(t->engine));
+    TSR_TRY(tsr_train_load(t));
+    return t->executor->ops->drain(t->executor);
+}
+
+static tsr_status run_step(struct tsr_train *t, struct tsr_train_vote *vote)
+{
+    double begin = tsr_train_clock(), lr = tsr_learning_rate(&t->config.schedule, t->step);
+    struct tsr_batch_split split = split_of(t);
+    t->loss_sum = 0;
+    t->n_losses = 0;
+    t->norm = NAN;
+    set_scalars(t, lr, t->step + 1);
+    TSR_TRY(tsr_step_run(t->engine, (uint32_t)(t->step & 0xffff)));
+    t->step++;
+    t->position += tsr_global_batch(&split);
+    t->tokens += tsr_global_batch(&split) * t->config.seq;
+    *vote = (struct tsr_train_vote){t->n_losses ? t->loss_sum / t->n_losses : NAN, t->norm,
+                                    t->config.stop && *t->config.stop};
+    TSR_TRY(tsr_train_agree(t, vote));
+    return tsr_train_log_step(t, vote, lr, tsr_train_clock() - begin);
+}
+
+static tsr_status evaluate(struct tsr_train *t, double *loss)
+{
+    double begin = tsr_train_clock();
+    struct tsr_batch_split split = split_of(t);
+    split.n_micro = 1;
+    uint64_t batch = tsr_global_batch(&split), most = tsr_data_samples(t->val) / batch;
+    uint64_t n = tsr_min_u64(t->config.eval_batches, tsr_max_u64(most, 1));
+    t->eval_sum = 0;
+    t->n_evals = 0;
+    for (uint64_t i = 0; i < n; i++) {
+        t->eval_position = i * batch;
+        TSR_TRY(tsr_eval_run(t->engine));
+    }
+    struct tsr_train_vote vote = {t->n_evals ? t->eval_sum / t->n_evals : NAN, NAN, 0};
+    TSR_TRY(tsr_train_agree(t, &vote));
+    *loss = vote.loss;
+    return tsr_train_log_eval(t, vote.loss, tsr_train_clock() - begin);
+}
+
+static bool is_due(uint64_t step, uint64_t every)
+{
+    return every && step % every == 0;
+}
+
+static tsr_status run_all(struct tsr_train *t, struct tsr_train_result *r)
+{
+    const struct tsr_train_config *c = &t->config;
+    uint64_t end = c->schedule.total_steps;
+    while (t->step < end && !r->stopped) {
+        struct tsr_train_vote vote;
+        TSR_TRY(run_step(t, &vote));
+        r->loss = vote.loss;
+        r->stopped = vote.stop && t->step < end;
+        bool last = t->step == end;
+        if (t->val && c->eval_every && (last || is_due(t->step, c->eval_every)))
+            TSR_TRY(evaluate(t, &r->eval_loss));
+        if (c->dir && (last || r->stopped || is_due(t->step, c->save_every)))
+            TSR_TRY(tsr_train_save(t));
+    }
+    return t->executor->ops->drain(t->executor);
+}
+
+tsr_status tsr_train_run(struct tsr_train *t, struct tsr_engine *engine,
+                         struct tsr_executor *executor, struct tsr_train_result *result)
+{
+    *result = (struct tsr_train_result){.loss = NAN, .eval_loss = NAN};
+    t->engine = engine;
+    t->executor = executor;
+    t->started = t->last_log = tsr_train_clock();
+    TSR_TRY(start(t));
+    TSR_TRY(tsr_train_open_log(t));
+    result->first_step = t->logged_step = t->step;
+    t->last_log = tsr_train_clock();
+    tsr_status status = run_all(t, result);
+    result->last_step = t->step;
+    return status;
+}

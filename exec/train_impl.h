@@ -1,0 +1,55 @@
+/* train_impl.h: the training loop's own structures, for train*.c. */
+#ifndef TSR_TRAIN_IMPL_H
+#define TSR_TRAIN_IMPL_H
+
+#include "checkpoint.h"
+#include "data.h"
+#include "metrics.h"
+#include "train.h"
+#include "weights.h"
+
+struct tsr_train {
+    struct tsr_train_config config;
+    struct tsr_data *train, *val; /* NULL: random tokens; no evaluation */
+    struct tsr_weights *weights;
+    struct tsr_checkpoint *from; /* to resume; closed when it has been read */
+    struct tsr_state_dict params;
+    bool has_params;
+    struct tsr_engine *engine;
+    struct tsr_executor *executor;
+    struct tsr_checkpoint_writer *writer; /* while saving */
+    struct tsr_metric_log *log;           /* rank 0 */
+
+    uint64_t step;         /* done */
+    uint64_t position;     /* of the data: the next global batch */
+    uint64_t eval_position;
+    uint64_t tokens;       /* of the whole job */
+    double loss_sum, norm; /* of the step at hand; sum over micro-batches */
+    uint32_t n_losses;
+    double eval_sum;
+    uint32_t n_evals;
+    double started, last_log; /* seconds of the monotonic clock */
+    uint64_t logged_step;
+    char (*paths)[4096]; /* scratch */
+};
+
+double tsr_train_clock(void);
+
+/* train_save.c */
+tsr_status tsr_train_open_checkpoint(struct tsr_train *t);
+tsr_status tsr_train_load(struct tsr_train *t);
+tsr_status tsr_train_save(struct tsr_train *t);
+
+/* train_log.c: what the ranks tell each other after a step. */
+struct tsr_train_vote {
+    double loss, norm;
+    uint32_t stop;
+};
+/* Means over the ranks, and whether any wants to stop. TSR_ERUNTIME: a loss is not finite. */
+tsr_status tsr_train_agree(struct tsr_train *t, struct tsr_train_vote *vote);
+tsr_status tsr_train_open_log(struct tsr_train *t);
+tsr_status tsr_train_log_step(struct tsr_train *t, const struct tsr_train_vote *vote, double lr,
+                              double step_s);
+tsr_status tsr_train_log_eval(struct tsr_train *t, double loss, double seconds);
+
+#endif

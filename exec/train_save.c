@@ -1,0 +1,154 @@
+/* train_save.c: checkpoints of a run: what is saved beside the tensors, and resuming. */
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "train_impl.h"
+
+static void folder_of(const struct tsr_train *t, char *path, size_t size)
+{
+    snprintf(path, size, "%s/checkpoints", t->config.dir ? t->config.dir : ".");
+}
+
+tsr_status tsr_train_open_checkpoint(struct tsr_train *t)
+{
+    char path[4096];
+    if (!t->config.resume)
+        return TSR_OK;
+    folder_of(t, path, sizeof path);
+    return tsr_checkpoint_open(t->config.resume_from ? t->config.resume_from : path, false,
+                               &t->from);
+}
+
+/* ---- what training is ------------------------------------------------------------------------ */
+
+/* Names, shapes and dtypes of all parameters. */
+static uint64_t model_hash(const struct tsr_state_dict *params)
+{
+    uint64_t hash = TSR_HASH_INIT;
+    for (size_t i = 0; i < params->n; i++) {
+        const struct tsr_state_entry *e = &params->entries[i];
+        const struct tsr_dtensor *layout = &params->layouts[e->layout];
+        hash = tsr_hash_bytes(hash, e->fqn, strlen(e->fqn));
+        hash = tsr_hash_u64(hash, e->dtype);
+        for (int d = 0; d < layout->n_dims; d++)
+            hash = tsr_hash_u64(hash, layout->shape[d]);
+    }
+    return hash;
+}
+
+static uint64_t data_hash(const struct tsr_train *t)
+{
+    return t->train ? tsr_data_hash(t->train) : 0;
+}
+
+/* A double holds half of it exactly. */
+static double low_half(uint64_t hash)
+{
+    return (double)(hash & UINT32_MAX);
+}
+
+static tsr_status check_same(struct tsr_train *t, const struct tsr_checkpoint_info *info)
+{
+    double data = 0;
+    const char *path = tsr_checkpoint_path(t->from);
+    if (info->model_hash != model_hash(&t->params))
+        return tsr_fail(TSR_ECONFIG,
+                        "%s: found the checkpoint of another model (names, shapes or dtypes of "
+                        "parameters differ); allowed: the model of this run",
+                        path);
+    if (tsr_checkpoint_scalar(t->from, "data_hash", &data) && data != low_half(data_hash(t)))
+        return tsr_fail(TSR_ECONFIG,
+                        "%s: found other training data (files, seq, order or seed differ); "
+                        "allowed: the data of the run that is resumed",
+                        path);
+    return TSR_OK;
+}
+
+tsr_status tsr_train_load(struct tsr_train *t)
+{
+    double tokens = 0;
+    if (!t->from)
+        return TSR_OK;
+    const struct tsr_checkpoint_info *info = tsr_checkpoint_info(t->from);
+    TSR_TRY(check_same(t, info));
+    t->step = tsr_checkpoint_step(t->from);
+    t->position = info->data_position;
+    if (tsr_checkpoint_scalar(t->from, "tokens", &tokens))
+        t->tokens = (uint64_t)tokens;
+    bool states = t->config.n_states > 0 && tsr_checkpoint_layout(t->from)->n_states > 0;
+    TSR_TRY(tsr_load_run(t->engine, TSR_LOAD_SHARDED, states));
+    TSR_TRY(t->executor->ops->drain(t->executor));
+    tsr_checkpoint_close(t->from);
+    t->from = NULL;
+    return TSR_OK;
+}
+
+/* ---- saving ---------------------------------------------------------------------------------- */
+
+static tsr_status exchange(void *user, const void *in, void *out, size_t bytes)
+{
+    struct tsr_world *world = user;
+    return world->ops->exchange(world, in, out, bytes);
+}
+
+/* Parameters that do not train have no states. */
+static bool *find_stateless(const struct tsr_train *t)
+{
+    bool *out = calloc(t->params.n + 1, sizeof *out);
+    for (size_t i = 0; out && i < t->params.n; i++)
+        for (size_t k = 0; k < tsr_n_param_layouts(t->engine); k++) {
+            struct tsr_param_layout p = tsr_param_layout(t->engine, k);
+            if (!strcmp(p.fqn, t->params.entries[i].fqn))
+                out[i] = !p.requires_grad;
+        }
+    return out;
+}
+
+static tsr_status commit(struct tsr_train *t)
+{
+    const struct tsr_checkpoint_scalar scalars[] = {{"optimizer_step", (double)t->step},
+                                                    {"tokens", (double)t->tokens},
+                                                    {"data_hash", low_half(data_hash(t))}};
+    const struct tsr_checkpoint_info info = {.model_hash = model_hash(&t->params),
+                                             .seed = t->config.seed,
+                                             .data_position = t->position,
+                                             .n_scalars = sizeof scalars / sizeof *scalars,
+                                             .scalars = scalars};
+    if (t->log)
+        TSR_TRY(tsr_metric_log_sync(t->log));
+    return tsr_checkpoint_commit(t->writer, &info);
+}
+
+static tsr_status write_all(struct tsr_train *t, const struct tsr_checkpoint_layout *layout)
+{
+    char path[4096];
+    folder_of(t, path, sizeof path);
+    const struct tsr_checkpoint_config config = {.dir = path,
+                                                 .keep = t->config.keep,
+                                                 .rank = t->config.rank,
+                                                 .world = t->config.world ? t->config.size : 1,
+                                                 .exchange = t->config.world ? exchange : NULL,
+                                                 .user = t->config.world};
+    TSR_TRY(tsr_checkpoint_begin(&config, t->step, layout, &t->writer));
+    TSR_TRY(tsr_save_run(t->engine, TSR_SAVE_SHARDED));
+    TSR_TRY(t->executor->ops->drain(t->executor));
+    return commit(t);
+}
+
+tsr_status tsr_train_save(struct tsr_train *t)
+{
+    bool *stateless = find_stateless(t);
+    if (!stateless)
+        return tsr_fail(TSR_ENOMEM, "out of memory: a checkpoint");
+    const struct tsr_checkpoint_layout layout = {.params = &t->params,
+                                                 .n_states = t->config.n_states,
+                                                 .state_dtype = t->config.state_dtype,
+                                                 .stateless = stateless};
+    tsr_status status = write_all(t, &layout);
+    tsr_checkpoint_writer_destroy(t->writer);
+    t->writer = NULL;
+    free(stateless);
+    return status;
+}

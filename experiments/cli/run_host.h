@@ -1,0 +1,11 @@
+/* run_host.h: `tessera run --on host`: trains a strategy, ranks as threads or processes. */
+#ifndef TSR_CLI_RUN_HOST_H
+#define TSR_CLI_RUN_HOST_H
+
+#include "args.h"
+
+/* argv: the words behind the subcommand, for processes of one's own (--nproc). */
+tsr_status tsr_run_on_host(const struct tsr_args *args, char *const *argv,
+                           int *success) TSR_MUST_USE;
+
+#endif

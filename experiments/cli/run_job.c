@@ -1,0 +1,259 @@
+/* run_job.c: see run_job.h. */
+#include "run_job.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "../../exec/executor.h"
+#include "build.h"
+#include "paths.h"
+
+/* ---- files ----------------------------------------------------------------------------------- */
+
+static tsr_status find_path(struct tsr_run_job *r, const char *key, const char *name,
+                            const char **out)
+{
+    char(*more)[1024] = realloc(r->paths, (r->n_paths + 1) * sizeof *more);
+    if (!more)
+        return tsr_fail(TSR_ENOMEM, "out of memory");
+    r->paths = more;
+    TSR_TRY(tsr_find_file(key, name, tsr_job_at(&r->job, key), r->experiment.path,
+                          r->paths[r->n_paths]));
+    *out = r->paths[r->n_paths++];
+    return TSR_OK;
+}
+
+/* "a.bin,b.bin": the paths move when more are found, so names are resolved to indices first. */
+static tsr_status find_list(struct tsr_run_job *r, const char *key, const char *text, size_t *first,
+                            size_t *n)
+{
+    *first = r->n_paths;
+    *n = 0;
+    while (text && *text) {
+        char name[1024];
+        const char *unused;
+        int length = (int)strcspn(text, ",");
+        snprintf(name, sizeof name, "%.*s", length, text);
+        if (*n == TSR_RUN_MAX_FILES)
+            return tsr_node_error(tsr_job_at(&r->job, key), "%s: found more than %d files", key,
+                                  TSR_RUN_MAX_FILES);
+        TSR_TRY(find_path(r, key, name, &unused));
+        ++*n;
+        text += length;
+        text += *text == ',';
+    }
+    return TSR_OK;
+}
+
+static tsr_status find_files(struct tsr_run_job *r)
+{
+    const struct tsr_run_settings *s = &r->job.settings->run;
+    size_t first[3], n[3];
+    TSR_TRY(find_list(r, "data.train", s->train, &first[0], &n[0]));
+    TSR_TRY(find_list(r, "data.val", s->val, &first[1], &n[1]));
+    TSR_TRY(find_list(r, "model.weights", s->weights, &first[2], &n[2]));
+    for (size_t i = 0; i < n[0]; i++)
+        r->train_files[i] = r->paths[first[0] + i];
+    for (size_t i = 0; i < n[1]; i++)
+        r->val_files[i] = r->paths[first[1] + i];
+    r->config.train_files = r->train_files;
+    r->config.n_train_files = n[0];
+    r->config.val_files = r->val_files;
+    r->config.n_val_files = n[1];
+    r->config.weights = n[2] ? r->paths[first[2]] : NULL;
+    return TSR_OK;
+}
+
+/* ---- the configuration ----------------------------------------------------------------------- */
+
+static uint64_t hash_settings(const struct tsr_job *job)
+{
+    uint64_t hash = tsr_hash_u64(TSR_HASH_INIT, job->world);
+    char text[4096];
+    for (size_t i = 0; i < tsr_n_keys(); i++)
+        if (tsr_key_format(&tsr_keys[i], job->settings, text, sizeof text) == TSR_OK)
+            hash = tsr_hash_bytes(hash, text, strlen(text) + 1);
+    return hash;
+}
+
+static uint64_t vocab_of(const struct tsr_model *m)
+{
+    switch (m->family) {
+    case TSR_FAMILY_GPT2:
+        return m->gpt2.vocab_size;
+    case TSR_FAMILY_TREE:
+        return m->tree.tokens;
+    default:
+        return m->llama.vocab_size;
+    }
+}
+
+static struct tsr_hf_model hf_of(const struct tsr_model *m)
+{
+    struct tsr_hf_model hf = {.family = TSR_HF_AS_IS};
+    if (m->family == TSR_FAMILY_LLAMA) {
+        hf.family = TSR_HF_LLAMA;
+        hf.tied = m->llama.tie_embeddings;
+        if (m->llama.names == TSR_NAMES_PLAIN)
+            hf.interleaved_head_dim = m->llama.head_dim;
+    } else if (m->family == TSR_FAMILY_GPT2) {
+        hf.family = TSR_HF_GPT2;
+        hf.tied = !m->gpt2.untied;
+    }
+    return hf;
+}
+
+static void fill_in(struct tsr_run_job *r, const struct tsr_args *args)
+{
+    const struct tsr_settings *s = r->job.settings;
+    const struct tsr_run_settings *t = &s->run;
+    struct tsr_train_config *c = &r->config;
+    c->size = r->job.world;
+    c->data_size = r->job.world / (uint32_t)s->tp;
+    c->sequential = t->order == TSR_ORDER_SEQUENTIAL;
+    c->seq = s->seq;
+    c->n_vocab = vocab_of(&r->job.model);
+    c->seed = t->seed;
+    c->n_micro = (uint32_t)s->accum_steps;
+    c->micro_batch = (uint32_t)s->batch;
+    c->schedule = (struct tsr_schedule){(enum tsr_schedule_kind)t->schedule, t->lr, t->min_lr,
+                                        t->warmup, t->steps};
+    c->beta1 = t->beta1;
+    c->beta2 = t->beta2;
+    c->eps = t->eps;
+    c->weight_decay = t->weight_decay;
+    c->momentum = t->momentum;
+    c->max_norm = t->max_norm;
+    c->n_states = s->optimizer == TSR_OPTIM_ADAMW ? 2 : s->optimizer == TSR_OPTIM_SGD && s->momentum;
+    c->state_dtype = (tsr_dtype)s->state_dtype;
+    c->log_every = t->log_every;
+    c->eval_every = t->eval_every;
+    c->eval_batches = t->eval_batches;
+    c->save_every = t->save_every;
+    c->keep = (unsigned)t->keep;
+    c->dir = args->out ? args->out : args->resume;
+    c->resume = args->resume != NULL;
+    c->hf = hf_of(&r->job.model);
+    c->config_hash = hash_settings(&r->job);
+    c->verify_hashes = args->check;
+    c->memory_capacity = r->job.cluster.gpu.visible_bytes;
+}
+
+/* ---- a step that nobody runs ----------------------------------------------------------------- */
+
+/* Looks at every instruction: has the host its kernel? Counts what the model's products cost. */
+struct rehearsal {
+    struct tsr_executor base;
+    const struct tsr_tables *tables;
+    double model_flops;
+    bool counts;
+};
+
+static tsr_status look(struct tsr_executor *x, const struct tsr_instr *instr)
+{
+    struct rehearsal *r = (struct rehearsal *)x;
+    char text[400];
+    if (r->counts && instr->work)
+        r->model_flops += instr->work->model_flops;
+    if (tsr_exec_supports(instr, NULL, 0) == TSR_OK)
+        return TSR_OK;
+    snprintf(text, sizeof text, "%s", tsr_error_text());
+    bool known = r->tables && instr->origin.module < r->tables->n_modules;
+    return tsr_fail(TSR_EUNSUPPORTED, "%s, which module '%s' needs; --on sim simulates it", text,
+                    known ? r->tables->modules[instr->origin.module] : "");
+}
+
+static const struct tsr_executor_ops look_ops = {.size = sizeof(struct tsr_executor_ops),
+                                                 .version = TSR_EXECUTOR_VERSION,
+                                                 .name = "rehearsal",
+                                                 .submit = look};
+
+static tsr_status rehearse_with(struct tsr_run_job *job, struct rehearsal *r, struct tsr_engine *e)
+{
+    const struct tsr_train_config *c = &job->config;
+    r->tables = tsr_engine_tables(e);
+    TSR_TRY(tsr_engine_init_params(e));
+    r->counts = true;
+    TSR_TRY(tsr_step_run(e, 0));
+    r->counts = false;
+    if (c->n_val_files)
+        TSR_TRY(tsr_eval_run(e));
+    if (c->dir)
+        TSR_TRY(tsr_save_run(e, TSR_SAVE_SHARDED));
+    double tokens = (double)c->seq * c->n_micro * c->micro_batch;
+    job->config.flops_per_token = (uint64_t)(r->model_flops / tokens);
+    return TSR_OK;
+}
+
+static tsr_status rehearse(struct tsr_run_job *job)
+{
+    struct rehearsal r = {.base = {.ops = &look_ops}};
+    struct tsr_engine *engine = NULL;
+    TSR_TRY(tsr_build(&job->job, 0, &r.base, &engine));
+    tsr_status status = rehearse_with(job, &r, engine);
+    tsr_engine_destroy(engine);
+    return status;
+}
+
+/* ---- opening --------------------------------------------------------------------------------- */
+
+static tsr_status check(const struct tsr_run_job *r)
+{
+    const struct tsr_settings *s = r->job.settings;
+    if (s->init != TSR_INIT_META)
+        return tsr_node_error(tsr_job_at(&r->job, "init"),
+                              "init: found a model that is built whole; executed: meta");
+    if (r->job.model.family == TSR_FAMILY_TREE && r->job.model.tree.tokens == 0)
+        return tsr_node_error(tsr_job_at(&r->job, "model.tree"),
+                              "model.tree: found a model with float input; executed: token input");
+    return TSR_OK;
+}
+
+/* --ranks N and --nproc N are the key world. */
+static tsr_status load(const struct tsr_args *args, struct tsr_run_job *r)
+{
+    const char *sets[TSR_MAX_SETS + 1];
+    const struct tsr_strategy *strategy = NULL;
+    char world[32];
+    uint64_t ranks = args->ranks ? args->ranks : args->nproc;
+    size_t n = args->n_sets;
+    memcpy(sets, args->sets, n * sizeof *sets);
+    snprintf(world, sizeof world, "world=%llu", (unsigned long long)ranks);
+    if (ranks)
+        sets[n++] = world;
+    TSR_TRY(tsr_experiment_load(args->file, sets, n, &r->experiment));
+    r->has_experiment = true;
+    TSR_TRY(tsr_experiment_find(&r->experiment, args->strategy, &strategy));
+    TSR_TRY(tsr_job_open(&r->experiment, strategy, TSR_MAY_LACK_CLUSTER, &r->job));
+    r->has_job = true;
+    r->job.executes = true;
+    return TSR_OK;
+}
+
+tsr_status tsr_run_job_open(const struct tsr_args *args, struct tsr_run_job *out)
+{
+    *out = (struct tsr_run_job){0};
+    tsr_status status = load(args, out);
+    if (status == TSR_OK)
+        status = check(out);
+    if (status == TSR_OK)
+        status = find_files(out);
+    if (status == TSR_OK) {
+        fill_in(out, args);
+        status = rehearse(out);
+    }
+    if (status != TSR_OK)
+        tsr_run_job_close(out);
+    return status;
+}
+
+void tsr_run_job_close(struct tsr_run_job *r)
+{
+    if (r->has_job)
+        tsr_job_close(&r->job);
+    if (r->has_experiment)
+        tsr_experiment_fini(&r->experiment);
+    free(r->paths);
+    *r = (struct tsr_run_job){0};
+}
