@@ -98,6 +98,14 @@ static void *rank_main(void *user)
 
 /* ---- ranks as threads ------------------------------------------------------------------------ */
 
+/* A mistake of the user's is no rank's. */
+static tsr_status tell(const struct rank *r)
+{
+    bool mistake = tsr_exit_status(r->status) == TSR_EXIT_USER;
+    return mistake ? tsr_fail(r->status, "%s", r->text)
+                   : tsr_fail(r->status, "rank %u: %s", r->rank, r->text);
+}
+
 /* The rank that failed by itself says why; the others only lost it. */
 static tsr_status first_failure(const struct rank *ranks, uint32_t n)
 {
@@ -105,7 +113,7 @@ static tsr_status first_failure(const struct rank *ranks, uint32_t n)
     for (uint32_t i = 0; i < n; i++)
         if (ranks[i].status != TSR_OK && (!first || first->status == TSR_EPEER))
             first = &ranks[i];
-    return first ? tsr_fail(first->status, "rank %u: %s", first->rank, first->text) : TSR_OK;
+    return first ? tell(first) : TSR_OK;
 }
 
 static tsr_status join_all(pthread_t *threads, struct rank *ranks, uint32_t n_started)
@@ -163,8 +171,7 @@ static tsr_status run_process(const struct tsr_run_job *run, const struct tsr_ar
     rank_main(&rank);
     *result = rank.result;
     rank.world->ops->destroy(rank.world);
-    return rank.status == TSR_OK ? TSR_OK
-                                 : tsr_fail(rank.status, "rank %u: %s", rank.rank, rank.text);
+    return rank.status == TSR_OK ? TSR_OK : tell(&rank);
 }
 
 /* `tessera run ... --nproc N` starts itself N times without --nproc. */
@@ -189,7 +196,7 @@ static tsr_status spawn(const struct tsr_args *args, char *const *argv, int *suc
     struct tsr_spawned end;
     TSR_TRY(tsr_launch_spawn(&all, &end));
     *success = end.exit_status;
-    if (*end.text)
+    if (end.exit_status == TSR_EXIT_RETRY) /* other failures have told by themselves */
         fprintf(stderr, "tessera: %s\n", end.text);
     return TSR_OK;
 }
@@ -204,13 +211,19 @@ static tsr_status make_folder(const char *dir)
                     strerror(errno));
 }
 
-static tsr_status run_all(const struct tsr_args *args, const struct tsr_launch *launch)
+static tsr_status run_all(const struct tsr_args *args, const struct tsr_launch *launch,
+                          int *success)
 {
     struct tsr_run_job run;
     struct tsr_train_result result = {0};
     double timeout = args->timeout ? (double)args->timeout : 300;
-    TSR_TRY(tsr_run_job_open(args, &run));
-    tsr_status status = make_folder(run.config.dir);
+    tsr_status status = tsr_run_job_open(args, &run);
+    if (status != TSR_OK && launch->rank > 0) { /* rank 0 finds the same and tells it */
+        *success = tsr_exit_status(status);
+        return TSR_OK;
+    }
+    TSR_TRY(status);
+    status = make_folder(run.config.dir);
     if (status == TSR_OK && launch->size > 1)
         status = run_process(&run, args, launch, timeout, &result);
     else if (status == TSR_OK && run.job.world > MAX_THREADS)
@@ -241,5 +254,5 @@ tsr_status tsr_run_on_host(const struct tsr_args *args, char *const *argv, int *
     TSR_TRY(tsr_launch_environment(&launch));
     sigaction(SIGINT, &action, NULL);
     sigaction(SIGTERM, &action, NULL);
-    return run_all(args, &launch);
+    return run_all(args, &launch, success);
 }

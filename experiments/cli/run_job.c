@@ -241,8 +241,10 @@ tsr_status tsr_run_job_open(const struct tsr_args *args, struct tsr_run_job *out
         status = find_files(out);
     if (status == TSR_OK) {
         fill_in(out, args);
-        status = rehearse(out);
+        status = tsr_schedule_check(&out->config.schedule);
     }
+    if (status == TSR_OK)
+        status = rehearse(out);
     if (status != TSR_OK)
         tsr_run_job_close(out);
     return status;
