@@ -261,9 +261,7 @@ void tsr__storage_back(struct tsr_engine *e, struct tsr_storage *s)
     instr.address = s->block.address;
     instr.bytes = s->bytes;
     instr.block_bytes = s->block.bytes;
-    size_t kept = e->n_operands; /* operands of an instruction that is being put together */
-    e->n_operands = 0;
-    TSR_CHECK(kept == 0);
+    TSR_CHECK(e->n_operands == 0 && e->n_kernel_args == 0); /* nothing is being put together */
     tsr__emit(e, &instr);
 }
 

@@ -84,7 +84,7 @@ static void emit_buffer(struct tsr_engine *e, uint8_t kind, const struct tsr_sto
 
 void tsr__host_alloc(struct tsr_engine *e, struct tsr_storage *s)
 {
-    TSR_CHECK(e->n_operands == 0);
+    TSR_CHECK(e->n_operands == 0 && e->n_kernel_args == 0);
     if (!tsr__ok(e) || s->bytes == 0)
         return;
     if (s->space == TSR_SPACE_PINNED) {

@@ -127,8 +127,8 @@ static void nll_backward(struct tsr_engine *e, struct tsr_node *node, struct tsr
 static void cut_nll(struct tsr_engine *e, struct tsr_tensor *p, struct tsr_tensor *labels,
                     struct tsr_tensor *const out[2])
 {
-    vocabulary_args(e, p->dims[1]);
     struct tsr_tensor *row = tsr__tensor_new(e, TSR_F32, 1, p->dims, TSR_CAT_TEMP);
+    vocabulary_args(e, p->dims[1]);
     tsr__emit_loss(e, "nll_gather", (struct tsr_tensor *[]){p, labels}, 2, &row, 1);
     tsr__tp_reduce(e, row, TSR_REDUCE_SUM);
     tsr__emit_loss(e, "nll_rows", (struct tsr_tensor *[]){row, labels}, 2, out, 2);

@@ -279,7 +279,7 @@ static tsr_status unmap(struct tsr_device *device, uint64_t address, uint64_t by
 
 static void *at(struct tsr_device *device, uint64_t address)
 {
-    return of(device)->space.base + address;
+    return tsr_host_space_at(&of(device)->space, address);
 }
 
 static void destroy(struct tsr_device *device)
@@ -293,7 +293,7 @@ static void destroy(struct tsr_device *device)
     }
     tsr_host_events_destroy(&d->events);
     tsr_host_events_destroy(&d->tails);
-    tsr_host_space_destroy(&d->space);
+    tsr_host_space_fini(&d->space);
     free(d);
 }
 
@@ -322,10 +322,8 @@ tsr_status tsr_host_device_create(const struct tsr_host_device_config *config,
     if (d->config.queue_depth == 0)
         d->config.queue_depth = 4096;
     clock_gettime(CLOCK_MONOTONIC, &d->start);
-    tsr_status status =
-        tsr_host_space_create(&d->space, config->bytes ? config->bytes : UINT64_C(1) << 40);
-    if (status == TSR_OK)
-        status = tsr_host_events_create(&d->events);
+    tsr_host_space_init(&d->space);
+    tsr_status status = tsr_host_events_create(&d->events);
     if (status == TSR_OK)
         status = tsr_host_events_create(&d->tails);
     if (status != TSR_OK) {

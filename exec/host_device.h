@@ -12,7 +12,6 @@
 
 struct tsr_host_device_config {
     struct tsr_world *world; /* borrowed; collectives go there. NULL: a world of one */
-    uint64_t bytes;          /* size of the address space; 0: 1 TiB */
     unsigned queue_depth;    /* tasks that a stream may have waiting; 0: 4096 */
     uint32_t jitter_us;      /* longest random delay before a task; 0: none */
     uint64_t jitter_seed;
