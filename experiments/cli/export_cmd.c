@@ -1,29 +1,13 @@
-/* export_cmd.c: `tessera export RUN --out DIR`: a checkpoint as a model of Hugging Face. */
+/* export_cmd.c: `tessera export RUN --out DIR`: the latest checkpoint of a run, or the one of a
+ * step, as a model of Hugging Face.
+ */
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
-#include <sys/stat.h>
 
 #include "../../exec/export.h"
 #include "args.h"
 #include "cmd.h"
-
-/* A run's folder has its checkpoints in one below. */
-static void checkpoints_of(const char *path, char *out, size_t size)
-{
-    struct stat info;
-    snprintf(out, size, "%s/checkpoints", path);
-    if (stat(out, &info) != 0)
-        snprintf(out, size, "%s", path);
-}
-
-static tsr_status read_config(const char *run, char **text)
-{
-    char path[4096];
-    size_t bytes;
-    snprintf(path, sizeof path, "%s/model.json", run);
-    return tsr_disk_read_file(path, 1 << 20, text, &bytes);
-}
+#include "run_folder.h"
 
 static tsr_status dtype_of(const struct tsr_args *args, tsr_dtype *out)
 {
@@ -33,18 +17,34 @@ static tsr_status dtype_of(const struct tsr_args *args, tsr_dtype *out)
     return tsr_fail(TSR_ECONFIG, "--dtype: found %s; allowed: f32, bf16 or f16", args->dtype);
 }
 
+static tsr_status export_from(const char *path, const char *out,
+                              const struct tsr_export_options *options)
+{
+    struct tsr_checkpoint *checkpoint = NULL;
+    TSR_TRY(tsr_checkpoint_open(path, true, &checkpoint));
+    tsr_status status = tsr_export(checkpoint, out, options);
+    if (status == TSR_OK)
+        printf("%s: step %llu of %s\n", out, (unsigned long long)tsr_checkpoint_step(checkpoint),
+               tsr_checkpoint_path(checkpoint));
+    tsr_checkpoint_close(checkpoint);
+    return status;
+}
+
 static tsr_status run(const struct tsr_usage *usage, struct tsr_args *args, int *success)
 {
+    struct tsr_export_options options = {0};
+    char path[4096], *config = NULL;
     (void)success;
     TSR_TRY(tsr_args_need_file(usage, args));
     if (!args->out)
         return tsr_fail(TSR_ECONFIG, "export: --out: found none; allowed: a folder");
-    tsr_dtype dtype;
-    char from[4096];
-    TSR_TRY(dtype_of(args, &dtype));
-    checkpoints_of(args->file, from, sizeof from);
-    (void)read_config;
-    return tsr_fail(TSR_EUNSUPPORTED, "export");
+    TSR_TRY(dtype_of(args, &options.dtype));
+    TSR_TRY(tsr_run_folder_read(args->file, &options.model, &config));
+    options.config = config;
+    snprintf(path, sizeof path, "%s/checkpoints", args->file);
+    tsr_status status = export_from(path, args->out, &options);
+    free(config);
+    return status;
 }
 
 int tsr_cmd_export(int argc, char **argv)

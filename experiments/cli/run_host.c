@@ -14,6 +14,7 @@
 #include "../../exec/world_process.h"
 #include "build.h"
 #include "cmd.h"
+#include "run_folder.h"
 #include "run_job.h"
 
 enum { MAX_THREADS = 256 };
@@ -224,6 +225,8 @@ static tsr_status run_all(const struct tsr_args *args, const struct tsr_launch *
     }
     TSR_TRY(status);
     status = make_folder(run.config.dir);
+    if (status == TSR_OK && launch->rank == 0 && run.config.dir)
+        status = tsr_run_folder_write(run.config.dir, &run.job, &run.config.hf);
     if (status == TSR_OK && launch->size > 1)
         status = run_process(&run, args, launch, timeout, &result);
     else if (status == TSR_OK && run.job.world > MAX_THREADS)

@@ -57,10 +57,10 @@ const struct tsr_usage tsr_usages[] = {
      "\n"
      "Example\n"
      "  tessera corpus /usr/share/common-licenses --out out/corpus"},
-    {"export", "write a checkpoint as a Hugging Face model", "RUN|CHECKPOINT --out DIR [options]",
+    {"export", "write a checkpoint as a Hugging Face model", "RUN --out DIR [--dtype DTYPE]",
      TSR_OPT_OUT | TSR_OPT_DTYPE, "",
      "Writes model.safetensors and config.json, which transformers loads, from the latest\n"
-     "checkpoint of a run, or from the one given.\n"
+     "checkpoint of a run (its --out).\n"
      "\n"
      "Example\n"
      "  tessera export out/run --out out/model"},
