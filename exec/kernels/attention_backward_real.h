@@ -71,7 +71,7 @@ static void TSR_R(backward_block)(const struct tsr_attention *a, const struct TS
     TSR_R(tsr__gemm)(&of_q, w->s, w->k, w->q);
     for (uint64_t r = 0; r < n; r++)
         TSR_R(tsr_store)
-        (&a->gq, tsr_attention_row(a, a->heads, a->queries, b, h, i + r), d, w->q + r * d);
+    (&a->gq, tsr_attention_row(a, a->heads, a->queries, b, h, i + r), d, w->q + r * d);
 }
 
 static void TSR_R(backward_kv_head)(const struct tsr_attention *a, const struct TSR_R(backward) * w,

@@ -187,7 +187,7 @@ static void views(void **state)
         uint64_t pitch = kind == 0 ? width + test_below(9) : kind == 1 ? 1 + width / 3 : 0;
         int a = test_view(&t, 0, kind == 2 ? TSR_READ_WRITE : TSR_READ, dtype, rows, width, pitch);
         test_fill(&t, a, -2, 2);
-        int b = f->n_in > 1 ? test_input(&t, 1, dtype, rows * width) : -1, y = a;
+        int b = f->n_in > 1 ? test_input(&t, 1, dtype, rows * width) : -1, y;
         double *va = test_values(&t, a), *vb = b < 0 ? NULL : test_values(&t, b);
         if (kind == 2)
             y = test_same(&t, (unsigned)f->n_in, TSR_WRITE, a);
