@@ -228,6 +228,22 @@ static void repeated_and_one_a_row(void **state)
     }
 }
 
+static void a_copy_of_a_column(void **state)
+{
+    (void)state;
+    for (int k = 0; k < 2; k++) {
+        struct test_call t;
+        test_open(&t, k ? "cast" : "clone");
+        test_dims(&t, 7, 90, (uint64_t)k, 0);
+        int a = test_input(&t, 0, TSR_BF16, k ? 7 : 90);
+        int y = test_output(&t, 1, k ? TSR_F32 : TSR_BF16, 7 * 90);
+        test_run(&t);
+        for (uint64_t i = 0; i < 7 * 90; i++)
+            assert_true(test_get(&t, y, i) == test_get(&t, a, k ? i / 90 : i % 90));
+        test_close(&t);
+    }
+}
+
 /* ---- the others ------------------------------------------------------------------------------ */
 
 static void powers_and_roots(void **state)
@@ -401,6 +417,7 @@ int main(void)
         cmocka_unit_test(functions_of_elements),
         cmocka_unit_test(views),
         cmocka_unit_test(repeated_and_one_a_row),
+        cmocka_unit_test(a_copy_of_a_column),
         cmocka_unit_test(powers_and_roots),
         cmocka_unit_test(without_arguments),
         cmocka_unit_test(masks),
