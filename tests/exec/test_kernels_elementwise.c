@@ -330,6 +330,38 @@ static void extremes(void **state)
     }
 }
 
+/* Doubles that lie next to the middle of two results: a float in between would round twice. */
+static void rounded_once(void **state)
+{
+    (void)state;
+    for (int k = 0; k < 2; k++) {
+        struct test_call t;
+        uint8_t dtype = k ? TSR_F16 : TSR_BF16;
+        test_open(&t, k ? "add_scalar" : "cast");
+        int a = test_tensor(&t, 0, TSR_READ, TSR_F64, 500), y = test_output(&t, 1, dtype, 500);
+        for (uint64_t i = 0; i < 500; i++) {
+            double x = test_quantize(test_between(1, 2), dtype), half = k ? 0x1p-11 : 0x1p-8;
+            test_set(&t, a, i, x + half + (test_below(2) ? 1 : -1) * 0x1p-40);
+        }
+        test_run(&t);
+        for (uint64_t i = 0; i < 500; i++)
+            assert_true(test_get(&t, y, i) == test_quantize(test_get(&t, a, i), dtype));
+        test_close(&t);
+    }
+}
+
+static void epsilon(void **state)
+{
+    (void)state;
+    struct test_call t;
+    test_open(&t, "add_eps");
+    int a = test_tensor(&t, 0, TSR_READ, TSR_F32, 1), y = test_output(&t, 1, TSR_F32, 1);
+    test_set(&t, a, 0, 2e-6);
+    test_run(&t);
+    test_near(&t, y, 0, 3e-6, 1e-6);
+    test_close(&t);
+}
+
 static void max_norm(void **state)
 {
     (void)state;
@@ -422,6 +454,8 @@ int main(void)
         cmocka_unit_test(without_arguments),
         cmocka_unit_test(masks),
         cmocka_unit_test(extremes),
+        cmocka_unit_test(rounded_once),
+        cmocka_unit_test(epsilon),
         cmocka_unit_test(max_norm),
         cmocka_unit_test(in_place),
         cmocka_unit_test(lists_of_sums),
