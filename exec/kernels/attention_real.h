@@ -67,7 +67,7 @@ static void TSR_R(forward_block)(const struct tsr_attention *a, const struct TSR
 static tsr_status TSR_R(attention)(const struct tsr_kernel_call *call)
 {
     struct tsr_attention a;
-    struct TSR_R(forward) w = {NULL};
+    struct TSR_R(forward) w = {.memory = NULL};
     TSR_TRY(tsr__attention_operands(call, true, &a));
     TSR_TRY(TSR_R(open_forward)(call, &a, &w));
     for (uint64_t bh = 0; bh < a.batch * a.heads; bh++) {
