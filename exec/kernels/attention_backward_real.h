@@ -71,7 +71,7 @@ static void TSR_R(backward_block)(const struct tsr_attention *a, const struct TS
     TSR_R(tsr__gemm)(&of_q, w->s, w->k, w->q);
     for (uint64_t r = 0; r < n; r++)
         TSR_R(tsr_store)
-        (&a->gq, tsr_attention_row(a, a->heads, a->queries, b, h, i + r), d, w->q + r * d);
+    (&a->gq, tsr_attention_row(a, a->heads, a->queries, b, h, i + r), d, w->q + r * d);
 }
 
 static void TSR_R(backward_kv_head)(const struct tsr_attention *a, const struct TSR_R(backward) * w,
@@ -98,7 +98,7 @@ static void TSR_R(backward_kv_head)(const struct tsr_attention *a, const struct 
 static tsr_status TSR_R(attention_backward)(const struct tsr_kernel_call *call)
 {
     struct tsr_attention a;
-    struct TSR_R(backward) w = {NULL};
+    struct TSR_R(backward) w = {.memory = NULL};
     TSR_TRY(tsr__attention_operands(call, false, &a));
     TSR_TRY(TSR_R(open_backward)(call, &a, &w));
     for (uint64_t b = 0; b < a.batch; b++)

@@ -46,7 +46,7 @@ static void TSR_R(forward_block)(const struct tsr_attention *a, const struct TSR
     uint64_t keys = tsr_attention_seen(a, i + n);
     for (uint64_t r = 0; r < n; r++)
         TSR_R(tsr_load)
-        (&a->q, tsr_attention_row(a, a->heads, a->queries, b, h, i + r), a->dim, w->q + r * a->dim);
+    (&a->q, tsr_attention_row(a, a->heads, a->queries, b, h, i + r), a->dim, w->q + r * a->dim);
     struct tsr_gemm scores = {.tb = true, .m = n, .n = keys, .k = a->dim, .alpha = a->scale};
     scores.lda = scores.ldb = a->dim;
     scores.ldc = keys;
@@ -61,14 +61,13 @@ static void TSR_R(forward_block)(const struct tsr_attention *a, const struct TSR
     TSR_R(tsr__gemm)(&values, w->scores, w->v, w->q);
     for (uint64_t r = 0; r < n; r++)
         TSR_R(tsr_store)
-        (&a->out, tsr_attention_row(a, a->heads, a->queries, b, h, i + r), a->dim,
-         w->q + r * a->dim);
+    (&a->out, tsr_attention_row(a, a->heads, a->queries, b, h, i + r), a->dim, w->q + r * a->dim);
 }
 
 static tsr_status TSR_R(attention)(const struct tsr_kernel_call *call)
 {
     struct tsr_attention a;
-    struct TSR_R(forward) w = {NULL};
+    struct TSR_R(forward) w = {.memory = NULL};
     TSR_TRY(tsr__attention_operands(call, true, &a));
     TSR_TRY(TSR_R(open_forward)(call, &a, &w));
     for (uint64_t bh = 0; bh < a.batch * a.heads; bh++) {

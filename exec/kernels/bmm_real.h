@@ -43,7 +43,7 @@ static tsr_status TSR_R(bmm_outer)(const struct tsr_kernel_call *call)
 {
     struct shape s;
     struct tsr_elems x, y, out;
-    struct TSR_R(head) h = {NULL};
+    struct TSR_R(head) h = {.memory = NULL};
     TSR_TRY(shape_of(call, strcmp(call->work->name, "bmm_scores") == 0, &s));
     TSR_TRY(tsr__in(call, 0, TSR_OPERAND_FLOAT, s.tokens, &x));
     TSR_TRY(tsr__in(call, 1, TSR_OPERAND_FLOAT, s.tokens, &y));
@@ -69,7 +69,7 @@ static tsr_status TSR_R(bmm_apply)(const struct tsr_kernel_call *call)
 {
     struct shape s;
     struct tsr_elems p, y, out;
-    struct TSR_R(head) h = {NULL};
+    struct TSR_R(head) h = {.memory = NULL};
     TSR_TRY(shape_of(call, strcmp(call->work->name, "bmm_grad_q") == 0, &s));
     TSR_TRY(tsr__in(call, 0, TSR_OPERAND_FLOAT, s.scores, &p));
     TSR_TRY(tsr__in(call, 1, TSR_OPERAND_FLOAT, s.tokens, &y));
@@ -95,7 +95,7 @@ static tsr_status TSR_R(bmm_transposed)(const struct tsr_kernel_call *call)
 {
     struct shape s;
     struct tsr_elems p, x, out;
-    struct TSR_R(head) h = {NULL};
+    struct TSR_R(head) h = {.memory = NULL};
     bool keys = strcmp(call->work->name, "bmm_grad_k") == 0;
     TSR_TRY(shape_of(call, keys, &s));
     TSR_TRY(tsr__in(call, keys ? 0 : 1, TSR_OPERAND_FLOAT, s.scores, &p));

@@ -36,12 +36,25 @@ static enum tsr_operand_kind kind_of(const struct tsr_kernel_call *call, unsigne
     return view && view->dtype == TSR_DTYPE_NONE ? TSR_OPERAND_BYTES : TSR_OPERAND_ANY;
 }
 
+/* `clone` and `cast` are functions of elements too, whose argument may be repeated. */
+static bool repeats(const struct tsr_kernel_call *call, const struct tsr_elems *to)
+{
+    const char *name = call->work->name;
+    const struct tsr_view *view = tsr_slot(call, 0);
+    struct tsr_elems from;
+    if (strcmp(name, "clone") != 0 && strcmp(name, "cast") != 0)
+        return false;
+    return view && tsr__elems(call, view, TSR_OPERAND_ANY, &from) == TSR_OK && from.n != to->n;
+}
+
 tsr_status tsr__cast(const struct tsr_kernel_call *call)
 {
     struct tsr_elems from, to;
     TSR_TRY(tsr__out(call, 1, kind_of(call, 1), TSR_ANY_NUMBER, &to));
     if (kind_of(call, 0) != kind_of(call, 1))
         return tsr__defect(call, "slot 0: only one of the operands has a dtype");
+    if (repeats(call, &to))
+        return tsr__elementwise(call);
     TSR_TRY(tsr__in(call, 0, kind_of(call, 0), to.n, &from));
     move(&from, &to, 0);
     return TSR_OK;

@@ -25,8 +25,9 @@ struct function {
     uint8_t op, n_in;
 };
 
-/* The first name of those that are the same function stands first. */
-static const struct function functions[] = {{"add", TSR_EW_ADD, 2},
+static const struct function functions[] = {{"clone", TSR_EW_COPY, 1},
+                                            {"cast", TSR_EW_COPY, 1},
+                                            {"add", TSR_EW_ADD, 2},
                                             {"add_mask", TSR_EW_ADD, 2},
                                             {"mul", TSR_EW_MUL, 2},
                                             {"mul_scalar", TSR_EW_MUL_BY, 1},

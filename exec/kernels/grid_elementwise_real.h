@@ -38,9 +38,9 @@ TSR_ANYWHERE void TSR_R(tsr_load_per_row)(const struct tsr_elems *e, uint64_t co
         out[i] = (value);            \
     return
 
-/* Functions of one element. */
-TSR_ANYWHERE void TSR_R(tsr_apply_unary)(unsigned op, unsigned n, TSR_REAL k, const TSR_REAL *a,
-                                         TSR_REAL *out)
+/* Arithmetic with a number. */
+TSR_ANYWHERE void TSR_R(tsr_apply_number)(unsigned op, unsigned n, TSR_REAL k, const TSR_REAL *a,
+                                          TSR_REAL *out)
 {
     switch (op) {
     case TSR_EW_MUL_BY:
@@ -53,6 +53,16 @@ TSR_ANYWHERE void TSR_R(tsr_apply_unary)(unsigned op, unsigned n, TSR_REAL k, co
         TSR_EACH(a[i] / k);
     case TSR_EW_POW:
         TSR_EACH(TSR_R(tsr_power)(a[i], k));
+    default: /* TSR_EW_COPY */
+        TSR_EACH(a[i]);
+    }
+}
+
+/* Functions of one element. */
+TSR_ANYWHERE void TSR_R(tsr_apply_function)(unsigned op, unsigned n, const TSR_REAL *a,
+                                            TSR_REAL *out)
+{
+    switch (op) {
     case TSR_EW_NEG:
         TSR_EACH(-a[i]);
     case TSR_EW_RSQRT:
@@ -73,10 +83,8 @@ TSR_ANYWHERE void TSR_R(tsr_apply_unary)(unsigned op, unsigned n, TSR_REAL k, co
         TSR_EACH(TSR_M(sqrt)(a[i]));
     case TSR_EW_RECIPROCAL:
         TSR_EACH(1 / a[i]);
-    case TSR_EW_AT_MOST_ONE:
+    default: /* TSR_EW_AT_MOST_ONE */
         TSR_EACH(TSR_R(tsr_at_most_one)(a[i]));
-    default: /* TSR_EW_COPY */
-        TSR_EACH(a[i]);
     }
 }
 
@@ -107,7 +115,10 @@ TSR_ANYWHERE void TSR_R(tsr_apply)(const struct tsr_elementwise *e, uint64_t at,
     case TSR_EW_TRIL:
         TSR_EACH((at + i) % e->columns <= (at + i) / e->columns ? a[i] : 0);
     default:
-        TSR_R(tsr_apply_unary)(e->op, n, (TSR_REAL)e->c, a, out);
+        if (e->op <= TSR_EW_POW)
+            TSR_R(tsr_apply_number)(e->op, n, (TSR_REAL)e->c, a, out);
+        else
+            TSR_R(tsr_apply_function)(e->op, n, a, out);
     }
 }
 #undef TSR_EACH

@@ -102,7 +102,7 @@ static tsr_status TSR_R(multiply)(const struct tsr_kernel_call *call, const stru
     for (uint64_t i = 0; ok && i < p->m; i += x.m)
         for (uint64_t j = 0; j < p->n; j += x.n)
             TSR_R(result_panel)
-            (p, &x, i, j, tsr_min_u64(x.m, p->m - i), tsr_min_u64(x.n, p->n - j));
+    (p, &x, i, j, tsr_min_u64(x.m, p->m - i), tsr_min_u64(x.n, p->n - j));
     free(x.pa.own);
     free(x.pb.own);
     free(x.result);

@@ -157,7 +157,7 @@ static tsr_status TSR_R(log_softmax_tp)(const struct tsr_kernel_call *call)
     TSR_TRY(tsr__in(call, 2, TSR_OPERAND_FLOAT, k.rows, &sum));
     for (uint64_t row = 0; row < k.rows; row++)
         TSR_R(log_softmax_row)
-        (&k, row * k.columns, TSR_R(tsr_load_one)(&max, row),
-         TSR_M(log)(TSR_R(tsr_load_one)(&sum, row)));
+    (&k, row * k.columns, TSR_R(tsr_load_one)(&max, row),
+     TSR_M(log)(TSR_R(tsr_load_one)(&sum, row)));
     return TSR_OK;
 }

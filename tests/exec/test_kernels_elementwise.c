@@ -187,7 +187,7 @@ static void views(void **state)
         uint64_t pitch = kind == 0 ? width + test_below(9) : kind == 1 ? 1 + width / 3 : 0;
         int a = test_view(&t, 0, kind == 2 ? TSR_READ_WRITE : TSR_READ, dtype, rows, width, pitch);
         test_fill(&t, a, -2, 2);
-        int b = f->n_in > 1 ? test_input(&t, 1, dtype, rows * width) : -1, y = a;
+        int b = f->n_in > 1 ? test_input(&t, 1, dtype, rows * width) : -1, y;
         double *va = test_values(&t, a), *vb = b < 0 ? NULL : test_values(&t, b);
         if (kind == 2)
             y = test_same(&t, (unsigned)f->n_in, TSR_WRITE, a);
@@ -224,6 +224,22 @@ static void repeated_and_one_a_row(void **state)
             double vb = test_get(&t, b, bits & 2 ? i / columns : i % n[1]);
             test_near(&t, y, i, k % 8 < 4 ? va * vb : va + vb, 4);
         }
+        test_close(&t);
+    }
+}
+
+static void a_copy_of_a_column(void **state)
+{
+    (void)state;
+    for (int k = 0; k < 2; k++) {
+        struct test_call t;
+        test_open(&t, k ? "cast" : "clone");
+        test_dims(&t, 7, 90, (uint64_t)k, 0);
+        int a = test_input(&t, 0, TSR_BF16, k ? 7 : 90);
+        int y = test_output(&t, 1, k ? TSR_F32 : TSR_BF16, 7 * 90);
+        test_run(&t);
+        for (uint64_t i = 0; i < 7 * 90; i++)
+            assert_true(test_get(&t, y, i) == test_get(&t, a, k ? i / 90 : i % 90));
         test_close(&t);
     }
 }
@@ -314,6 +330,38 @@ static void extremes(void **state)
     }
 }
 
+/* Doubles that lie next to the middle of two results: a float in between would round twice. */
+static void rounded_once(void **state)
+{
+    (void)state;
+    for (int k = 0; k < 2; k++) {
+        struct test_call t;
+        uint8_t dtype = k ? TSR_F16 : TSR_BF16;
+        test_open(&t, k ? "add_scalar" : "cast");
+        int a = test_tensor(&t, 0, TSR_READ, TSR_F64, 500), y = test_output(&t, 1, dtype, 500);
+        for (uint64_t i = 0; i < 500; i++) {
+            double x = test_quantize(test_between(1, 2), dtype), half = k ? 0x1p-11 : 0x1p-8;
+            test_set(&t, a, i, x + half + (test_below(2) ? 1 : -1) * 0x1p-40);
+        }
+        test_run(&t);
+        for (uint64_t i = 0; i < 500; i++)
+            assert_true(test_get(&t, y, i) == test_quantize(test_get(&t, a, i), dtype));
+        test_close(&t);
+    }
+}
+
+static void epsilon(void **state)
+{
+    (void)state;
+    struct test_call t;
+    test_open(&t, "add_eps");
+    int a = test_tensor(&t, 0, TSR_READ, TSR_F32, 1), y = test_output(&t, 1, TSR_F32, 1);
+    test_set(&t, a, 0, 2e-6);
+    test_run(&t);
+    test_near(&t, y, 0, 3e-6, 1e-6);
+    test_close(&t);
+}
+
 static void max_norm(void **state)
 {
     (void)state;
@@ -401,10 +449,13 @@ int main(void)
         cmocka_unit_test(functions_of_elements),
         cmocka_unit_test(views),
         cmocka_unit_test(repeated_and_one_a_row),
+        cmocka_unit_test(a_copy_of_a_column),
         cmocka_unit_test(powers_and_roots),
         cmocka_unit_test(without_arguments),
         cmocka_unit_test(masks),
         cmocka_unit_test(extremes),
+        cmocka_unit_test(rounded_once),
+        cmocka_unit_test(epsilon),
         cmocka_unit_test(max_norm),
         cmocka_unit_test(in_place),
         cmocka_unit_test(lists_of_sums),

@@ -181,11 +181,13 @@ static void tables(void **state)
         int out = test_output(&t, 0, TSR_F32, 2 * POSITIONS * HALF);
         test_run(&t);
         for (uint64_t i = 0; i < POSITIONS * HALF; i++) {
+            uint64_t row = i / HALF;
+            double position = (double)row;
             double f = pow(500000, -(double)(i % HALF) / HALF);
             f = kind == 1 ? llama3(f, 8, 1, 4, 8192) : kind == 3 ? llama3(f, 32, 1, 4, 512) : f;
             f = kind == 2 ? f / 32 : f;
-            test_near(&t, out, 2 * i, cos((double)(i / HALF) * f), 10);
-            test_near(&t, out, 2 * i + 1, sin((double)(i / HALF) * f), 10);
+            test_near(&t, out, 2 * i, cos(position * f), 10);
+            test_near(&t, out, 2 * i + 1, sin(position * f), 10);
         }
         t.args[0] = 9;
         test_refused(&t);
@@ -273,10 +275,11 @@ static void embedding(void **state)
         int y = test_output(&t, 2, dtype, backward ? rows * d : tokens * d);
         test_run(&t);
         for (uint64_t i = 0; i < t.operands[y].n; i++) {
+            uint64_t own = i / d;
             double want = 0;
             for (uint64_t token = 0; token < tokens; token++) {
                 double row = test_get(&t, id, token) - (double)first;
-                if (backward && row == (double)(i / d))
+                if (backward && row == (double)own)
                     want += test_get(&t, x, token * d + i % d);
                 else if (!backward && token == i / d && row >= 0 && row < (double)rows)
                     want = test_get(&t, x, (uint64_t)row * d + i % d);

@@ -1,6 +1,8 @@
 /* test_kernels_matmul.c: products of linear layers and batched products of attention against sums
  * in double; those of backward are the slopes of those of forward.
  */
+#include <pthread.h>
+
 #include "kernels_testing.h"
 
 /* sum over p of a(i, p) b(p, j), where a and b are stored transposed or not. */
@@ -120,6 +122,52 @@ static void of_nothing(void **state)
     }
 }
 
+/* ---- threads --------------------------------------------------------------------------------- */
+
+enum { THREADS = 4, ROUNDS = 10, SIDE = 150 };
+
+struct worker {
+    struct test_call t;
+    bool failed;
+};
+
+static void *work(void *argument)
+{
+    struct worker *w = argument;
+    for (int i = 0; i < ROUNDS; i++)
+        w->failed |= tsr_host_kernel("mm")(&w->t.call) != TSR_OK;
+    return NULL;
+}
+
+/* Streams of several ranks multiply at once: the bits of each are those that it gets alone. */
+static void at_the_same_time(void **state)
+{
+    (void)state;
+    static struct worker w[THREADS + 1];
+    pthread_t threads[THREADS];
+    for (int i = 0; i <= THREADS; i++) {
+        test_open(&w[i].t, "mm");
+        test_dims(&w[i].t, SIDE, SIDE, SIDE, 1);
+        test_state = 77; /* all the same */
+        test_input(&w[i].t, 0, TSR_F32, SIDE * SIDE);
+        test_input(&w[i].t, 1, TSR_BF16, SIDE * SIDE);
+        test_output(&w[i].t, 3, TSR_F32, SIDE * SIDE);
+        test_make_views(&w[i].t);
+    }
+    work(&w[THREADS]);
+    for (int i = 0; i < THREADS; i++)
+        assert_int_equal(pthread_create(&threads[i], NULL, work, &w[i]), 0);
+    for (int i = 0; i < THREADS; i++)
+        assert_int_equal(pthread_join(threads[i], NULL), 0);
+    for (int i = 0; i <= THREADS; i++) {
+        assert_false(w[i].failed);
+        assert_memory_equal(test_place(&w[i].t.operands[2], 0),
+                            test_place(&w[THREADS].t.operands[2], 0), 4 * SIDE * SIDE);
+    }
+    for (int i = 0; i <= THREADS; i++)
+        test_close(&w[i].t);
+}
+
 /* ---- heads ----------------------------------------------------------------------------------- */
 
 struct heads {
@@ -216,7 +264,8 @@ static void batched(void **state)
 int main(void)
 {
     tsr_kernels_init();
-    const struct CMUnitTest tests[] = {cmocka_unit_test(products), cmocka_unit_test(panels),
-                                       cmocka_unit_test(of_nothing), cmocka_unit_test(batched)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(products), cmocka_unit_test(panels), cmocka_unit_test(of_nothing),
+        cmocka_unit_test(at_the_same_time), cmocka_unit_test(batched)};
     return cmocka_run_group_tests_name("kernels: products", tests, NULL, NULL);
 }

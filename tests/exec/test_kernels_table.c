@@ -170,10 +170,27 @@ static void one_thing_wrong(void **state)
     }
 }
 
+/* An address that is none of the type. */
+static void misaligned(void **state)
+{
+    (void)state;
+    struct test_call t;
+    test_open(&t, "neg");
+    test_input(&t, 0, TSR_F32, 4);
+    test_output(&t, 1, TSR_F32, 4);
+    test_make_views(&t);
+    t.views[0].data = (unsigned char *)t.views[0].data + 2;
+    assert_int_equal(tsr_host_kernel("neg")(&t.call), TSR_EDEFECT);
+    assert_non_null(strstr(tsr_error_text(), "kernel neg: slot 0"));
+    test_check_memory(&t);
+    test_close(&t);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(as_documented), cmocka_unit_test(without_operands),
-        cmocka_unit_test(at_random), cmocka_unit_test(one_thing_wrong)};
+        cmocka_unit_test(at_random), cmocka_unit_test(one_thing_wrong),
+        cmocka_unit_test(misaligned)};
     return cmocka_run_group_tests_name("kernels: table", tests, NULL, NULL);
 }
