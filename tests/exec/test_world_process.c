@@ -9,8 +9,7 @@
 enum { SIZE = 4 };
 static const struct tsr_comm shard = {.name = "shard", .size = SIZE, .stride = 1};
 
-/* ---- the same bits -----------------------------------------------------------------------------
- */
+/* ---- the same bits --------------------------------------------------------------------------- */
 
 static void expect_same_bits(uint32_t size, const char *transport, uint32_t ranks_per_host)
 {
@@ -21,6 +20,7 @@ static void expect_same_bits(uint32_t size, const char *transport, uint32_t rank
                             .timeout_s = 20,
                             .transport = transport,
                             .ranks_per_host = ranks_per_host,
+                            .check_leaks = size < 5,
                             .body = random_body,
                             .user = &program};
     struct outcome outcomes[8];
@@ -35,7 +35,7 @@ static void expect_same_bits(uint32_t size, const char *transport, uint32_t rank
 static void test_collectives__shared_memory__bits_of_threads(void **state)
 {
     (void)state;
-    static const uint32_t sizes[] = {1, 2, 3, 4, 6, 8};
+    static const uint32_t sizes[] = {1, 2, 3, 5, 8};
     for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++)
         expect_same_bits(sizes[i], "shm", 0);
 }
@@ -43,7 +43,7 @@ static void test_collectives__shared_memory__bits_of_threads(void **state)
 static void test_collectives__tcp__bits_of_threads(void **state)
 {
     (void)state;
-    for (uint32_t size = 2; size <= 8; size += 3)
+    for (uint32_t size = 2; size <= 8; size += 4)
         expect_same_bits(size, "tcp", 0);
 }
 
@@ -52,7 +52,6 @@ static void test_collectives__several_hosts__bits_of_threads(void **state)
     (void)state;
     expect_same_bits(4, "auto", 2);
     expect_same_bits(7, "auto", 3);
-    expect_same_bits(3, "auto", 1);
 }
 
 /* More than fits into a ring or a socket's buffer, both ways at once. */
@@ -92,8 +91,7 @@ static void test_collectives__large_buffers__pass(void **state)
     }
 }
 
-/* ---- failures ----------------------------------------------------------------------------------
- */
+/* ---- failures -------------------------------------------------------------------------------- */
 
 static tsr_status gather(struct tsr_world *world, uint64_t sequence, uint64_t bytes)
 {
@@ -152,9 +150,12 @@ static void test_collective__a_rank_aborts__all_stop_and_know_why(void **state)
 {
     (void)state;
     struct outcome o[SIZE];
-    run_job(
-        &(struct job){.size = SIZE, .timeout_s = 30, .transport = "auto", .body = rank_1_aborts},
-        o);
+    run_job(&(struct job){.size = SIZE,
+                          .timeout_s = 30,
+                          .transport = "auto",
+                          .check_leaks = true,
+                          .body = rank_1_aborts},
+            o);
     expect_all(o, SIZE, TSR_EPEER, "rank 1 gave up: its loss is not a number");
     assert_true(o[0].end - o[0].begin < 5);
 }
@@ -224,8 +225,7 @@ static void test_same__a_rank_has_another_configuration__all_name_it(void **stat
     expect_all(o, SIZE, TSR_ECONFIG, "rank 2 runs another configuration than rank 0 (what: model)");
 }
 
-/* ---- lost and stuck processes ------------------------------------------------------------------
- */
+/* ---- lost and stuck processes ---------------------------------------------------------------- */
 
 struct victim {
     uint32_t rank;
@@ -319,8 +319,7 @@ static void test_loss__a_process_hangs__the_others_end_in_time(void **state)
     (void)close(victim.pipe[1]);
 }
 
-/* ---- transports --------------------------------------------------------------------------------
- */
+/* ---- transports ------------------------------------------------------------------------------ */
 
 static void test_transport__what_cannot_be__is_refused(void **state)
 {
