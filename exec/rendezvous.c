@@ -243,10 +243,10 @@ static tsr_status say_hello(struct tsr_rendezvous *r, const struct tsr_rendezvou
     if (status == TSR_OK)
         drop_frame(r, &frame);
     if (status == TSR_EPEER)
-        return tsr_fail(TSR_EPEER,
-                        "what listens at %s (rank 0's address) is no rendezvous of "
-                        "this program",
-                        r->where);
+        return tsr_fail(
+            TSR_EPEER,
+            "what listens at %s (rank 0's address) hung up, or is no rendezvous of this program",
+            r->where);
     return status;
 }
 
