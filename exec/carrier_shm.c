@@ -51,8 +51,7 @@ static struct ring *ring_of(const struct tsr_shm *shm, uint32_t receiver, uint32
     return &shm->rings[(size_t)receiver * shm->n + sender];
 }
 
-/* ---- sending -----------------------------------------------------------------------------------
- */
+/* ---- sending --------------------------------------------------------------------------------- */
 
 static bool write_ring(struct tsr_shm *shm, uint32_t to, const char *data, uint64_t bytes,
                        double deadline)
@@ -92,8 +91,7 @@ bool tsr__shm_send(struct tsr_shm *shm, uint32_t to, const struct tsr_mail_heade
     return sent;
 }
 
-/* ---- receiving ---------------------------------------------------------------------------------
- */
+/* ---- receiving ------------------------------------------------------------------------------- */
 
 /* False: nothing is there. */
 static bool read_ring(struct tsr_shm *shm, uint32_t from)
@@ -111,9 +109,10 @@ static bool read_ring(struct tsr_shm *shm, uint32_t from)
         memcpy(target, ring->data + at, n);
         tail += n;
         there -= n;
-        if (tsr__mail_stream_advance(&shm->streams[from], shm->ranks[from], n,
-                                     &shm->carrier->boxes) != TSR_OK) {
-            tsr__carrier_fail(shm->carrier, TSR_EPEER, tsr_error_text(), true);
+        tsr_status status = tsr__mail_stream_advance(&shm->streams[from], shm->ranks[from], n,
+                                                     &shm->carrier->boxes);
+        if (status != TSR_OK) {
+            tsr__carrier_fail(shm->carrier, status, tsr_error_text(), true);
             atomic_store(&shm->stopping, true);
             return false;
         }
@@ -139,8 +138,7 @@ static void *receive_main(void *arg)
     return NULL;
 }
 
-/* ---- sharing -----------------------------------------------------------------------------------
- */
+/* ---- sharing --------------------------------------------------------------------------------- */
 
 static uint64_t hash_file(uint64_t hash, const char *path)
 {

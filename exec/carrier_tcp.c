@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #define HELLO_S 2.0 /* for a stranger to say who he is */
+#define NEWS_S  0.5 /* for the rendezvous to say why a connection ended */
 enum { LOOK_MS = 20, READS = 64 };
 
 struct peer {
@@ -38,17 +39,22 @@ struct place {
     uint32_t port;
 };
 
+/* A connection ends also when its process gives up or leaves in order. Both are told through the
+ * rendezvous, by another way: that news gets a moment to arrive. */
 static void lost(struct tsr_tcp *tcp, uint32_t rank)
 {
     char text[128];
+    double until = tsr__now() + NEWS_S;
+    while (tsr__now() < until && !tsr__aborted(&tcp->carrier->abort) &&
+           !atomic_load(&tcp->finishing))
+        (void)poll(NULL, 0, 1);
     if (atomic_load(&tcp->finishing))
         return;
     (void)snprintf(text, sizeof text, TSR_RANK_LOST, rank);
     tsr__carrier_fail(tcp->carrier, TSR_EPEER, text, true);
 }
 
-/* ---- sending -----------------------------------------------------------------------------------
- */
+/* ---- sending --------------------------------------------------------------------------------- */
 
 /* Sends what the two vectors hold; false: not before the deadline, or the world has failed. */
 static bool send_vectors(struct tsr_tcp *tcp, uint32_t to, struct iovec *v, double deadline)
@@ -93,8 +99,7 @@ bool tsr__tcp_send(struct tsr_tcp *tcp, uint32_t to, const struct tsr_mail_heade
     return sent;
 }
 
-/* ---- receiving ---------------------------------------------------------------------------------
- */
+/* ---- receiving ------------------------------------------------------------------------------- */
 
 static void receive(struct tsr_tcp *tcp, uint32_t from)
 {
@@ -105,11 +110,13 @@ static void receive(struct tsr_tcp *tcp, uint32_t from)
         ssize_t n = recv(peer->fd, target, room, 0);
         if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR))
             return;
-        if (n > 0 && tsr__mail_stream_advance(&peer->stream, from, (size_t)n,
-                                              &tcp->carrier->boxes) == TSR_OK)
+        tsr_status status =
+            n > 0 ? tsr__mail_stream_advance(&peer->stream, from, (size_t)n, &tcp->carrier->boxes)
+                  : TSR_OK;
+        if (n > 0 && status == TSR_OK)
             continue;
         if (n > 0)
-            tsr__carrier_fail(tcp->carrier, TSR_EPEER, tsr_error_text(), true);
+            tsr__carrier_fail(tcp->carrier, status, tsr_error_text(), true);
         else
             lost(tcp, from);
         tcp->polls[from].fd = -1;
@@ -132,8 +139,7 @@ static void *receive_main(void *arg)
     return NULL;
 }
 
-/* ---- connecting --------------------------------------------------------------------------------
- */
+/* ---- connecting ------------------------------------------------------------------------------ */
 
 static void place_key(char *key, size_t bytes, uint32_t rank)
 {
@@ -223,8 +229,7 @@ static tsr_status connect_all(struct tsr_tcp *tcp, const struct tsr_tcp_config *
     return accept_all(tcp, config, deadline);
 }
 
-/* ---- opening and closing -----------------------------------------------------------------------
- */
+/* ---- opening and closing --------------------------------------------------------------------- */
 
 static tsr_status start(struct tsr_tcp *tcp, const struct tsr_tcp_config *config)
 {

@@ -14,8 +14,7 @@ void tsr__copy(void *to, const void *from, uint64_t bytes)
         memcpy(to, from, bytes);
 }
 
-/* ---- calls -------------------------------------------------------------------------------------
- */
+/* ---- calls ----------------------------------------------------------------------------------- */
 
 static struct tsr_call call_of(const struct tsr_world *world, const struct tsr_comm *comm,
                                uint16_t comm_id, uint64_t sequence)
@@ -74,8 +73,7 @@ tsr_status tsr__call_timeout(const struct tsr_world *world, const struct tsr_cal
                     did, name, world->timeout_s);
 }
 
-/* ---- what members must agree on ----------------------------------------------------------------
- */
+/* ---- what members must agree on -------------------------------------------------------------- */
 
 /* "all_reduce of 4096 bytes of bf16, sum". */
 static void describe(const struct tsr_signature *sig, char *text, size_t bytes)
@@ -118,8 +116,7 @@ tsr_status tsr__signature_check(const struct tsr_call *call, uint32_t member,
                     rank, others);
 }
 
-/* ---- what a call may be ------------------------------------------------------------------------
- */
+/* ---- what a call may be ---------------------------------------------------------------------- */
 
 static tsr_status check_comm(const struct tsr_world *world, const struct tsr_comm *comm)
 {
@@ -170,7 +167,7 @@ static tsr_status check_sizes(const struct tsr_collective *c, uint32_t rank)
                         rank, tsr_reduce_op_name(c->reduce_op), tsr_dtype_name(c->dtype));
     bool is_whole = c->kind == TSR_ALL_REDUCE || c->kind == TSR_BROADCAST;
     uint64_t unit = (uint64_t)(is_whole ? 1 : c->comm->size) * (item ? item : 1);
-    if (c->bytes % unit)
+    if (unit == 0 || c->bytes % unit)
         return tsr_fail(TSR_EDEFECT, "%s of '%s' on rank %u: %llu bytes are no multiple of %llu",
                         kind, name, rank, (unsigned long long)c->bytes, (unsigned long long)unit);
     return TSR_OK;
@@ -192,8 +189,7 @@ tsr_status tsr__collective_check(const struct tsr_world *world, const struct tsr
     return TSR_OK;
 }
 
-/* ---- messages ----------------------------------------------------------------------------------
- */
+/* ---- messages -------------------------------------------------------------------------------- */
 
 tsr_status tsr__messages_check(const struct tsr_world *world, const struct tsr_comm *comm,
                                const struct tsr_message *messages, size_t n)
@@ -261,8 +257,7 @@ tsr_status tsr__messages_to_self(const struct tsr_call *call, const struct tsr_m
     return TSR_OK;
 }
 
-/* ---- pieces ------------------------------------------------------------------------------------
- */
+/* ---- pieces ---------------------------------------------------------------------------------- */
 
 struct tsr_part tsr__all_reduce_part(const struct tsr_collective *c, uint32_t member)
 {

@@ -65,8 +65,7 @@ static bool is_there(const struct reader *r, const struct source *s)
     return lookup(r, s->sign) || lookup(r, s->sign_too);
 }
 
-/* ---- rank and size -----------------------------------------------------------------------------
- */
+/* ---- rank and size --------------------------------------------------------------------------- */
 
 static tsr_status read_ranks(const struct reader *r, const struct source *s, struct tsr_launch *out)
 {
@@ -138,8 +137,7 @@ static tsr_status choose(const struct reader *r, int *chosen, bool *forced)
     return TSR_OK;
 }
 
-/* ---- where rank 0 is ---------------------------------------------------------------------------
- */
+/* ---- where rank 0 is ------------------------------------------------------------------------- */
 
 /* The first number of "07-09,12" in `first`; where the brackets end, or NULL. */
 static const char *first_of_range(const char *at, char *first, size_t bytes)

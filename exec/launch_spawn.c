@@ -17,6 +17,8 @@
 #include <sys/prctl.h>
 #endif
 
+extern char **environ;
+
 enum { LOOK_MS = 20, LINE = 1 << 16, RETRYABLE = 75, CANNOT_RUN = 127, N_OWN = 7 };
 
 struct child {
@@ -36,14 +38,12 @@ struct job {
     int next_signal;
 };
 
-/* ---- starting ----------------------------------------------------------------------------------
- */
+/* ---- starting -------------------------------------------------------------------------------- */
 
 /* The caller's environment without variables of ours, and with those of a rank. Made before the
  * fork, since a child may not allocate. free() of the result frees the strings, too. */
 static char **environment_of(const struct job *job, uint32_t rank, const char *token)
 {
-    extern char **environ;
     enum { ROOM = 128 };
     size_t n = 0;
     while (environ[n])
@@ -80,7 +80,6 @@ static char **environment_of(const struct job *job, uint32_t rank, const char *t
 static _Noreturn void become_rank(const struct job *job, uint32_t rank, char **env, int err,
                                   pid_t parent)
 {
-    extern char **environ;
 #ifdef __linux__
     (void)prctl(PR_SET_PDEATHSIG, SIGTERM);
     if (getppid() != parent)
@@ -133,8 +132,7 @@ static tsr_status start_child(struct job *job, uint32_t rank, const char *token)
     return tsr_fail(TSR_EIO, "cannot start rank %u: %s", rank, strerror(error));
 }
 
-/* ---- what they say -----------------------------------------------------------------------------
- */
+/* ---- what they say --------------------------------------------------------------------------- */
 
 static void write_all(const char *data, size_t bytes)
 {
@@ -182,8 +180,7 @@ static void read_stderr(struct child *child)
     }
 }
 
-/* ---- how they end ------------------------------------------------------------------------------
- */
+/* ---- how they end ---------------------------------------------------------------------------- */
 
 static void send_signal(const struct job *job, int signal)
 {
@@ -256,8 +253,7 @@ static void wait_for_all(struct job *job)
     }
 }
 
-/* ---- the job -----------------------------------------------------------------------------------
- */
+/* ---- the job --------------------------------------------------------------------------------- */
 
 static tsr_status make_token(char *token, size_t bytes)
 {

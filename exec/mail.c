@@ -25,8 +25,7 @@ struct tsr_mail *tsr__mail_create(const struct tsr_mail_header *header)
     return mail;
 }
 
-/* ---- boxes -------------------------------------------------------------------------------------
- */
+/* ---- boxes ----------------------------------------------------------------------------------- */
 
 static bool box_init(struct tsr_mail_box *box)
 {
@@ -138,8 +137,7 @@ struct tsr_mail *tsr__mail_take(struct tsr_mail_boxes *boxes, const struct tsr_m
     return mail;
 }
 
-/* ---- streams -----------------------------------------------------------------------------------
- */
+/* ---- streams --------------------------------------------------------------------------------- */
 
 void *tsr__mail_stream_target(struct tsr_mail_stream *stream, size_t *room)
 {
@@ -159,7 +157,8 @@ tsr_status tsr__mail_stream_advance(struct tsr_mail_stream *stream, uint32_t fro
         if (stream->n < sizeof stream->header)
             return TSR_OK;
         if (stream->header.magic != TSR_MAIL_MAGIC || stream->header.from != from)
-            return tsr_fail(TSR_EIO, "what came from rank %u is no message of this program", from);
+            return tsr_fail(TSR_EPEER, "what came from rank %u is no message of this program",
+                            from);
         stream->mail = tsr__mail_create(&stream->header);
         if (!stream->mail)
             return tsr_fail(TSR_ENOMEM, "no memory left for %llu bytes from rank %u",

@@ -65,8 +65,8 @@ struct tsr_mail_stream {
 };
 /* Where to put the next bytes, and how many at most (> 0). */
 void *tsr__mail_stream_target(struct tsr_mail_stream *stream, size_t *room);
-/* `n` of them are there: complete mail is put into its box. TSR_EIO: no mail of rank `from`;
- * TSR_ENOMEM. */
+/* `n` of them are there: complete mail is put into its box. TSR_EPEER: no mail of rank
+ * `from`; TSR_ENOMEM. */
 tsr_status tsr__mail_stream_advance(struct tsr_mail_stream *stream, uint32_t from, size_t n,
                                     struct tsr_mail_boxes *boxes);
 void tsr__mail_stream_fini(struct tsr_mail_stream *stream);

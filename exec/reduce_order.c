@@ -5,8 +5,7 @@
 
 enum { BLOCK = 512 }; /* elements that are summed before the next: they stay in the first cache */
 
-/* ---- one block of a part as numbers of the sum, and back ---------------------------------------
- */
+/* ---- one block of a part as numbers of the sum, and back ------------------------------------- */
 
 static void load_f32(tsr_dtype dtype, const void *in, float *x, size_t n)
 {
@@ -56,8 +55,7 @@ static void store_i64(tsr_dtype dtype, const int64_t *x, void *out, size_t n)
             byte[i] = (uint8_t)x[i];
 }
 
-/* ---- the reductions ---------------------------------------------------------------------------
- */
+/* ---- the reductions -------------------------------------------------------------------------- */
 
 /* Functions for f32 and f64: `sum` takes up another part, which is multiplied before. */
 #define FLOAT_REDUCTION(type, suffix)                            \

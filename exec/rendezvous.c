@@ -31,8 +31,7 @@ struct tsr_rendezvous {
     char local[INET6_ADDRSTRLEN + 16];
 };
 
-/* ---- frames in and out -------------------------------------------------------------------------
- */
+/* ---- frames in and out ----------------------------------------------------------------------- */
 
 static tsr_status end(struct tsr_rendezvous *r, tsr_status status, const char *text)
 {
@@ -140,8 +139,7 @@ static tsr_status request(struct tsr_rendezvous *r, struct tsr_wire_frame *frame
     return await(r, frame);
 }
 
-/* ---- the store ---------------------------------------------------------------------------------
- */
+/* ---- the store ------------------------------------------------------------------------------- */
 
 static int64_t milliseconds(const struct tsr_rendezvous *r)
 {
@@ -220,8 +218,7 @@ const char *tsr_rendezvous_local_address(const struct tsr_rendezvous *r)
     return r->local;
 }
 
-/* ---- opening and closing -----------------------------------------------------------------------
- */
+/* ---- opening and closing --------------------------------------------------------------------- */
 
 static void find_local_address(struct tsr_rendezvous *r)
 {
@@ -246,10 +243,10 @@ static tsr_status say_hello(struct tsr_rendezvous *r, const struct tsr_rendezvou
     if (status == TSR_OK)
         drop_frame(r, &frame);
     if (status == TSR_EPEER)
-        return tsr_fail(TSR_EPEER,
-                        "what listens at %s (rank 0's address) is no rendezvous of "
-                        "this program",
-                        r->where);
+        return tsr_fail(
+            TSR_EPEER,
+            "what listens at %s (rank 0's address) hung up, or is no rendezvous of this program",
+            r->where);
     return status;
 }
 
@@ -270,6 +267,8 @@ static tsr_status start_server(struct tsr_rendezvous *r, const struct tsr_rendez
     int fd = config->listen_fd;
     if (fd < 0)
         TSR_TRY(tsr__socket_listen(config->port, &fd));
+    else if (!tsr__socket_setup(fd))
+        return tsr_fail(TSR_ECONFIG, "TSR_LISTEN_FD=%d is no socket of this process", fd);
     return tsr__server_start(fd, config->size, config->token, &r->server);
 }
 

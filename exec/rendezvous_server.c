@@ -1,14 +1,10 @@
-/* rendezvous_server.c: the thread of rank 0 that knows all ranks: the key-value store, barriers,
- * and the news that a rank is lost. No client can hold it up: sockets do not block, and who does
- * not introduce himself in time is turned away.
+/* rendezvous_server.c: the connections of the rendezvous. No client can hold it up: sockets do not
+ * block, and who does not introduce himself in time is turned away.
  */
-#include "rendezvous_wire.h"
+#include "rendezvous_server.h"
 #include "word.h"
 
 #include <errno.h>
-#include <poll.h>
-#include <pthread.h>
-#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,46 +12,11 @@
 
 #define HELLO_S 5.0 /* to introduce oneself */
 #define NEWS_S  1.0 /* to hear the news and leave, when rank 0 has nothing else to do */
-enum { LOOK_MS = 20, STRANGERS = 64, TEXT = 512, NAMED_RANKS = 8 };
+enum { LOOK_MS = 20, STRANGERS = 64, TEXT = TSR_SERVER_TEXT };
 
-struct client {
-    int fd; /* -1: closed */
-    bool joined, left;
-    uint32_t rank;
-    struct tsr_wire_buffer in, out;
-    double deadline; /* of the hello, then of the request that waits */
-    uint8_t waits;   /* TSR_WIRE_GET, TSR_WIRE_BARRIER; else 0 */
-    int64_t wait_ms;
-    char key[TSR_WIRE_KEY + 1];
-};
+/* ---- clients --------------------------------------------------------------------------------- */
 
-struct entry {
-    char *key;
-    void *value; /* NULL: not set */
-    uint32_t bytes;
-    int64_t number;
-};
-
-struct tsr_rendezvous_server {
-    pthread_t thread;
-    _Atomic bool stopping;
-    _Atomic double stopped_at, patience_s;
-    int listen_fd;
-    uint32_t size, n_joined;
-    char token[TSR_RENDEZVOUS_TOKEN];
-    size_t n_clients, clients_cap, n_entries, entries_cap;
-    struct client **clients;
-    struct entry *entries;
-    struct pollfd *polls; /* [n_clients + 1] */
-    size_t polls_cap;
-    tsr_status news; /* the end of the job, as told to all; OK: none */
-    char news_text[TEXT];
-};
-
-/* ---- clients -----------------------------------------------------------------------------------
- */
-
-static void client_close(struct client *c)
+void tsr__client_close(struct tsr_client *c)
 {
     if (c->fd >= 0)
         (void)close(c->fd);
@@ -64,14 +25,14 @@ static void client_close(struct client *c)
     c->out.n = 0;
 }
 
-static void put(struct client *c, struct tsr_wire_frame frame, const void *value)
+static void put(struct tsr_client *c, struct tsr_wire_frame frame, const void *value)
 {
     if (c->fd >= 0 && !tsr__wire_put(&c->out, frame, "", value))
-        client_close(c);
+        tsr__client_close(c);
 }
 
-static void reply(struct client *c, tsr_status status, int64_t number, const void *value,
-                  uint32_t bytes)
+void tsr__client_reply(struct tsr_client *c, tsr_status status, int64_t number, const void *value,
+                       uint32_t bytes)
 {
     c->waits = 0;
     put(c,
@@ -82,12 +43,12 @@ static void reply(struct client *c, tsr_status status, int64_t number, const voi
         value);
 }
 
-static void reply_text(struct client *c, tsr_status status, const char *text)
+void tsr__client_reply_text(struct tsr_client *c, tsr_status status, const char *text)
 {
-    reply(c, status, 0, text, (uint32_t)strlen(text));
+    tsr__client_reply(c, status, 0, text, (uint32_t)strlen(text));
 }
 
-static void put_news(struct tsr_rendezvous_server *s, struct client *c)
+void tsr__server_put_news(struct tsr_rendezvous_server *s, struct tsr_client *c)
 {
     put(c,
         (struct tsr_wire_frame){.op = TSR_WIRE_NEWS,
@@ -96,8 +57,7 @@ static void put_news(struct tsr_rendezvous_server *s, struct client *c)
         s->news_text);
 }
 
-/* Only the first news counts; who joins later hears it, too. */
-static void spread(struct tsr_rendezvous_server *s, tsr_status status, const char *text)
+void tsr__server_spread(struct tsr_rendezvous_server *s, tsr_status status, const char *text)
 {
     if (s->news != TSR_OK)
         return;
@@ -105,18 +65,17 @@ static void spread(struct tsr_rendezvous_server *s, tsr_status status, const cha
     (void)snprintf(s->news_text, sizeof s->news_text, "%s", text);
     for (size_t i = 0; i < s->n_clients; i++)
         if (s->clients[i]->joined)
-            put_news(s, s->clients[i]);
+            tsr__server_put_news(s, s->clients[i]);
 }
 
-/* The connection is at its end, for whatever reason. */
-static void client_end(struct tsr_rendezvous_server *s, struct client *c)
+void tsr__client_end(struct tsr_rendezvous_server *s, struct tsr_client *c)
 {
     char text[TEXT];
-    client_close(c);
+    tsr__client_close(c);
     if (!c->joined || c->left)
         return;
     (void)snprintf(text, sizeof text, TSR_RANK_LOST, c->rank);
-    spread(s, TSR_EPEER, text);
+    tsr__server_spread(s, TSR_EPEER, text);
 }
 
 static void accept_clients(struct tsr_rendezvous_server *s)
@@ -128,7 +87,7 @@ static void accept_clients(struct tsr_rendezvous_server *s)
         size_t strangers = 0;
         for (size_t i = 0; i < s->n_clients; i++)
             strangers += !s->clients[i]->joined && s->clients[i]->fd >= 0;
-        struct client *c = strangers < s->size + STRANGERS ? calloc(1, sizeof *c) : NULL;
+        struct tsr_client *c = strangers < s->size + STRANGERS ? calloc(1, sizeof *c) : NULL;
         if (!c || !TSR_PUSH(s->clients, s->n_clients, s->clients_cap, c)) {
             free(c);
             (void)close(fd);
@@ -139,256 +98,9 @@ static void accept_clients(struct tsr_rendezvous_server *s)
     }
 }
 
-/* ---- hello -------------------------------------------------------------------------------------
- */
+/* ---- the thread ------------------------------------------------------------------------------ */
 
-static bool is_taken(const struct tsr_rendezvous_server *s, uint32_t rank)
-{
-    for (size_t i = 0; i < s->n_clients; i++)
-        if (s->clients[i]->joined && s->clients[i]->rank == rank)
-            return true;
-    return false;
-}
-
-/* True, or a text for the one who is turned away. */
-static bool may_join(const struct tsr_rendezvous_server *s, const struct tsr_wire_hello *hello,
-                     char *text)
-{
-    if (hello->version != TSR_WIRE_VERSION)
-        (void)snprintf(text, TEXT, "rank 0 speaks version %d of the rendezvous, this program %u",
-                       TSR_WIRE_VERSION, hello->version);
-    else if (memcmp(hello->token, s->token, sizeof s->token) != 0)
-        (void)snprintf(text, TEXT, "rank 0 is of another job: its TSR_TOKEN is not this one's");
-    else if (hello->size != s->size)
-        (void)snprintf(text, TEXT, "rank %u has %u ranks in its job, rank 0 has %u", hello->rank,
-                       hello->size, s->size);
-    else if (hello->rank >= s->size)
-        (void)snprintf(text, TEXT, "rank %u joins; allowed: 0 to %u", hello->rank, s->size - 1);
-    else if (is_taken(s, hello->rank))
-        (void)snprintf(text, TEXT, "two processes say that they are rank %u", hello->rank);
-    else
-        return true;
-    return false;
-}
-
-/* False: the connection was closed, or more bytes are needed. */
-static bool take_hello(struct tsr_rendezvous_server *s, struct client *c)
-{
-    struct tsr_wire_hello hello;
-    char text[TEXT] = "";
-    uint32_t magic = 0;
-    if (c->in.n >= sizeof magic)
-        memcpy(&magic, c->in.data, sizeof magic);
-    if (c->in.n >= sizeof magic && magic != TSR_WIRE_MAGIC)
-        client_close(c);
-    if (c->fd < 0 || c->in.n < sizeof hello)
-        return false;
-    memcpy(&hello, c->in.data, sizeof hello);
-    tsr__wire_drop(&c->in, sizeof hello);
-    if (!may_join(s, &hello, text)) {
-        reply_text(c, TSR_ECONFIG, text);
-        c->left = true; /* closed when this is on its way, or when it has taken too long */
-        return false;
-    }
-    c->joined = true;
-    c->rank = hello.rank;
-    s->n_joined++;
-    reply_text(c, TSR_OK, "");
-    if (s->news != TSR_OK)
-        put_news(s, c);
-    return true;
-}
-
-/* ---- requests ----------------------------------------------------------------------------------
- */
-
-static struct entry *entry_of(struct tsr_rendezvous_server *s, const char *key)
-{
-    for (size_t i = 0; i < s->n_entries; i++)
-        if (strcmp(s->entries[i].key, key) == 0)
-            return &s->entries[i];
-    struct entry e = {.key = malloc(strlen(key) + 1)};
-    if (!e.key)
-        return NULL;
-    (void)strcpy(e.key, key);
-    if (TSR_PUSH(s->entries, s->n_entries, s->entries_cap, e))
-        return &s->entries[s->n_entries - 1];
-    free(e.key);
-    return NULL;
-}
-
-static void set(struct tsr_rendezvous_server *s, struct client *c, struct entry *e,
-                const void *value, uint32_t bytes)
-{
-    void *copy = malloc(bytes + 1u);
-    if (!copy) {
-        reply_text(c, TSR_ENOMEM, "rank 0 has no memory left");
-        return;
-    }
-    memcpy(copy, value, bytes);
-    free(e->value);
-    e->value = copy;
-    e->bytes = bytes;
-    reply_text(c, TSR_OK, "");
-    for (size_t i = 0; i < s->n_clients; i++) {
-        struct client *other = s->clients[i];
-        if (other->waits == TSR_WIRE_GET && strcmp(other->key, e->key) == 0)
-            reply(other, TSR_OK, 0, e->value, e->bytes);
-    }
-}
-
-static void start_waiting(struct client *c, const struct tsr_wire_frame *frame, const char *key)
-{
-    c->waits = frame->op;
-    c->wait_ms = frame->number;
-    c->deadline = tsr__now() + (double)frame->number * 1e-3;
-    (void)snprintf(c->key, sizeof c->key, "%s", key);
-}
-
-static bool is_in_barrier(const struct client *c, const char *name)
-{
-    return c->waits == TSR_WIRE_BARRIER && strcmp(c->key, name) == 0;
-}
-
-static void open_barrier(struct tsr_rendezvous_server *s, const char *name)
-{
-    uint32_t n = 0;
-    for (size_t i = 0; i < s->n_clients; i++)
-        n += is_in_barrier(s->clients[i], name);
-    for (size_t i = 0; n == s->size && i < s->n_clients; i++)
-        if (is_in_barrier(s->clients[i], name))
-            reply_text(s->clients[i], TSR_OK, "");
-}
-
-static void take_frame(struct tsr_rendezvous_server *s, struct client *c,
-                       const struct tsr_wire_frame *frame, const char *key, const char *value)
-{
-    struct entry *e = NULL;
-    if (frame->op == TSR_WIRE_SET || frame->op == TSR_WIRE_GET || frame->op == TSR_WIRE_ADD) {
-        e = entry_of(s, key);
-        if (!e) {
-            reply_text(c, TSR_ENOMEM, "rank 0 has no memory left");
-            return;
-        }
-    }
-    switch (frame->op) {
-    case TSR_WIRE_SET:
-        set(s, c, e, value, frame->value_bytes);
-        break;
-    case TSR_WIRE_ADD:
-        e->number = (int64_t)((uint64_t)e->number + (uint64_t)frame->number);
-        reply(c, TSR_OK, e->number, NULL, 0);
-        break;
-    case TSR_WIRE_GET:
-        if (e->value)
-            reply(c, TSR_OK, 0, e->value, e->bytes);
-        else
-            start_waiting(c, frame, key);
-        break;
-    case TSR_WIRE_BARRIER:
-        start_waiting(c, frame, key);
-        open_barrier(s, c->key);
-        break;
-    case TSR_WIRE_NEWS: {
-        char text[TEXT];
-        (void)snprintf(text, sizeof text, "%.*s", (int)frame->value_bytes, value);
-        spread(s, frame->status <= TSR_EPEER ? (tsr_status)frame->status : TSR_EPEER, text);
-        break;
-    }
-    case TSR_WIRE_BYE:
-        c->left = true;
-        client_close(c);
-        break;
-    default:
-        client_end(s, c);
-    }
-}
-
-static void take_frames(struct tsr_rendezvous_server *s, struct client *c)
-{
-    if (!c->joined && !take_hello(s, c))
-        return;
-    struct tsr_wire_frame frame;
-    long bytes;
-    while (c->fd >= 0 && (bytes = tsr__wire_complete(&c->in, &frame)) != 0) {
-        char key[TSR_WIRE_KEY + 1];
-        if (bytes < 0) {
-            client_end(s, c);
-            return;
-        }
-        const char *at = c->in.data + sizeof frame;
-        memcpy(key, at, frame.key_bytes);
-        key[frame.key_bytes] = '\0';
-        take_frame(s, c, &frame, key, at + frame.key_bytes);
-        tsr__wire_drop(&c->in, (size_t)bytes);
-    }
-}
-
-/* ---- time --------------------------------------------------------------------------------------
- */
-
-/* "rank 3", "ranks 3, 5 and 7 more": who is not in the barrier. */
-static void name_missing(const struct tsr_rendezvous_server *s, const char *barrier, char *text)
-{
-    uint32_t n = 0, named = 0;
-    size_t at = 0;
-    char ranks[TEXT / 2] = "";
-    for (uint32_t r = 0; r < s->size; r++) {
-        bool is_there = false;
-        for (size_t i = 0; i < s->n_clients && !is_there; i++)
-            is_there = s->clients[i]->joined && s->clients[i]->rank == r &&
-                       is_in_barrier(s->clients[i], barrier);
-        if (is_there || n++ >= NAMED_RANKS)
-            continue;
-        at += (size_t)snprintf(ranks + at, sizeof ranks - at, "%s%u", named++ ? ", " : "", r);
-    }
-    if (n > named)
-        (void)snprintf(text, TEXT, "ranks %s and %u more", ranks, n - named);
-    else
-        (void)snprintf(text, TEXT, "rank%s %s", n > 1 ? "s" : "", ranks);
-}
-
-static void time_out(struct tsr_rendezvous_server *s, struct client *c)
-{
-    char text[TEXT * 2], missing[TEXT];
-    double seconds = (double)c->wait_ms * 1e-3;
-    if (c->waits == TSR_WIRE_GET) {
-        (void)snprintf(text, sizeof text, "nobody set '%s' within %g s", c->key, seconds);
-        reply_text(c, TSR_EPEER, text);
-        return;
-    }
-    char name[sizeof c->key];
-    memcpy(name, c->key, sizeof name);
-    name_missing(s, name, missing);
-    if (name[0])
-        (void)snprintf(text, sizeof text, "%s did not come to the barrier '%s' within %g s",
-                       missing, name, seconds);
-    else
-        (void)snprintf(text, sizeof text, "%s did not join within %g s", missing, seconds);
-    spread(s, TSR_EPEER, text);
-    for (size_t i = 0; i < s->n_clients; i++)
-        if (is_in_barrier(s->clients[i], name))
-            s->clients[i]->waits = 0; /* the news is the answer */
-}
-
-static void check_deadlines(struct tsr_rendezvous_server *s)
-{
-    double now = tsr__now();
-    for (size_t i = 0; i < s->n_clients; i++) {
-        struct client *c = s->clients[i];
-        if (c->fd < 0 || now < c->deadline)
-            continue;
-        if (!c->joined)
-            client_close(c);
-        else if (c->waits)
-            time_out(s, c);
-    }
-}
-
-/* ---- the thread --------------------------------------------------------------------------------
- */
-
-static void client_read(struct tsr_rendezvous_server *s, struct client *c)
+static void client_read(struct tsr_rendezvous_server *s, struct tsr_client *c)
 {
     char chunk[16384];
     for (int i = 0; i < 64 && c->fd >= 0; i++) {
@@ -396,14 +108,14 @@ static void client_read(struct tsr_rendezvous_server *s, struct client *c)
         if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR))
             return;
         if (n <= 0 || !tsr__wire_append(&c->in, chunk, (size_t)n)) {
-            client_end(s, c);
+            tsr__client_end(s, c);
             return;
         }
-        take_frames(s, c);
+        tsr__server_take(s, c);
     }
 }
 
-static void client_write(struct tsr_rendezvous_server *s, struct client *c)
+static void client_write(struct tsr_rendezvous_server *s, struct tsr_client *c)
 {
     if (c->fd < 0 || c->out.n == 0)
         return;
@@ -411,9 +123,9 @@ static void client_write(struct tsr_rendezvous_server *s, struct client *c)
     if (n > 0)
         tsr__wire_drop(&c->out, (size_t)n);
     else if (n < 0 && errno != EAGAIN && errno != EWOULDBLOCK && errno != EINTR)
-        client_end(s, c);
+        tsr__client_end(s, c);
     if (c->out.n == 0 && !c->joined && c->left) /* was turned away */
-        client_close(c);
+        tsr__client_close(c);
 }
 
 /* Forgets strangers who have gone. Ranks stay known. */
@@ -421,7 +133,7 @@ static void forget(struct tsr_rendezvous_server *s)
 {
     size_t n = 0;
     for (size_t i = 0; i < s->n_clients; i++) {
-        struct client *c = s->clients[i];
+        struct tsr_client *c = s->clients[i];
         if (c->joined || c->fd >= 0) {
             s->clients[n++] = c;
             continue;
@@ -458,7 +170,7 @@ static bool poll_all(struct tsr_rendezvous_server *s)
     }
     s->polls[0] = (struct pollfd){.fd = s->listen_fd, .events = POLLIN};
     for (size_t i = 0; i < s->n_clients; i++) {
-        const struct client *c = s->clients[i];
+        const struct tsr_client *c = s->clients[i];
         s->polls[i + 1] =
             (struct pollfd){.fd = c->fd, .events = (short)(c->out.n ? POLLIN | POLLOUT : POLLIN)};
     }
@@ -476,7 +188,7 @@ static void *server_main(void *arg)
                 client_read(s, s->clients[i]);
         if (any && s->polls[0].revents)
             accept_clients(s);
-        check_deadlines(s);
+        tsr__server_check_deadlines(s);
         for (size_t i = 0; i < s->n_clients; i++)
             client_write(s, s->clients[i]);
         forget(s);
@@ -487,7 +199,7 @@ static void *server_main(void *arg)
 static void server_free(struct tsr_rendezvous_server *s)
 {
     for (size_t i = 0; i < s->n_clients; i++) {
-        client_close(s->clients[i]);
+        tsr__client_close(s->clients[i]);
         free(s->clients[i]->in.data);
         free(s->clients[i]->out.data);
         free(s->clients[i]);

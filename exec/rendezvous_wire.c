@@ -18,8 +18,7 @@
 
 enum { BACKLOG = 1024, FIRST_PAUSE_MS = 5, LONGEST_PAUSE_MS = 500, REASON = 160 };
 
-/* ---- frames ------------------------------------------------------------------------------------
- */
+/* ---- frames ---------------------------------------------------------------------------------- */
 
 bool tsr__wire_append(struct tsr_wire_buffer *buffer, const void *data, size_t bytes)
 {
@@ -66,8 +65,7 @@ long tsr__wire_complete(const struct tsr_wire_buffer *buffer, struct tsr_wire_fr
     return buffer->n < bytes ? 0 : (long)bytes;
 }
 
-/* ---- sockets -----------------------------------------------------------------------------------
- */
+/* ---- sockets --------------------------------------------------------------------------------- */
 
 int tsr__poll_ms(double deadline, int most)
 {

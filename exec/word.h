@@ -29,10 +29,11 @@ void tsr__word_set(struct tsr_word *word, uint32_t value);
 void tsr__word_bump(struct tsr_word *word);
 /* Sleeps while the value is `old`, for `seconds` at most; may return early for no reason. */
 void tsr__word_sleep(struct tsr_word *word, uint32_t old, double seconds);
-/* True when `value` is `target` or was passed by it (31-bit numbers on a circle). */
+/* True when `value` is or has passed `target` (31-bit numbers on a circle); 0 has passed nothing.
+ */
 static inline bool tsr__word_reached(uint32_t value, uint32_t target)
 {
-    return ((value - target) & UINT32_C(0x7fffffff)) < UINT32_C(0x40000000);
+    return value != 0 && ((value - target) & UINT32_C(0x7fffffff)) < UINT32_C(0x40000000);
 }
 
 #endif

@@ -79,9 +79,10 @@ tsr_status tsr_world_threads(uint32_t size, double timeout_s,
 
 /* One process of a job that tsr_launch_read() found. transport: "shm" (all processes are on one
  * host), "tcp", or "auto": shared memory between processes of one host, TCP between hosts. Returns
- * when all processes are connected. A process that is lost ends the calls of all others with
- * TSR_EPEER. Destroying a world that has not failed waits for the other processes to do it, too.
- * Errors: those of tsr_rendezvous_open(); TSR_ECONFIG for a transport that cannot be. */
+ * when all processes are connected; a job of one opens no port. A process that is lost ends the
+ * calls of all others with TSR_EPEER. Destroying a world that has not failed waits for the other
+ * processes to do it, too. Errors: those of tsr_rendezvous_open(); TSR_ECONFIG for a transport that
+ * cannot be. */
 struct tsr_launch;
 tsr_status tsr_world_processes(const struct tsr_launch *launch, double timeout_s,
                                const char *transport, struct tsr_world **out) TSR_MUST_USE;

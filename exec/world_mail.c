@@ -43,8 +43,7 @@ static tsr_status give_up(struct mail_world *w, tsr_status status)
     return tsr__abort_status(&w->carrier->abort);
 }
 
-/* ---- sending and taking ------------------------------------------------------------------------
- */
+/* ---- sending and taking ---------------------------------------------------------------------- */
 
 static tsr_status unanswered(struct visit *v, uint32_t member, const char *did)
 {
@@ -122,8 +121,7 @@ static tsr_status send_all(struct visit *v, uint16_t phase, const void *data, ui
     return TSR_OK;
 }
 
-/* ---- collectives -------------------------------------------------------------------------------
- */
+/* ---- collectives ----------------------------------------------------------------------------- */
 
 static tsr_status chunks(struct visit *v, const struct tsr_collective *c)
 {
@@ -256,8 +254,7 @@ static tsr_status mail_exchange(struct tsr_world *world, const void *in, void *o
     return collective(w, &call);
 }
 
-/* ---- messages ----------------------------------------------------------------------------------
- */
+/* ---- messages -------------------------------------------------------------------------------- */
 
 /* What the two sides of a pair tell each other first (index 0); it also shows that they came. */
 struct counts {
@@ -332,8 +329,7 @@ static tsr_status mail_messages(struct tsr_world *world, const struct tsr_comm *
     return TSR_OK;
 }
 
-/* ---- the world ---------------------------------------------------------------------------------
- */
+/* ---- the world ------------------------------------------------------------------------------- */
 
 static void mail_abort(struct tsr_world *world, const char *why)
 {

@@ -55,8 +55,7 @@ static void wait_a_turn(int *turn)
         (void)nanosleep(&(struct timespec){.tv_nsec = PAUSE_NS}, NULL);
 }
 
-/* ---- sending -----------------------------------------------------------------------------------
- */
+/* ---- sending --------------------------------------------------------------------------------- */
 
 /* MPI may read a message until it is sent, even if we have stopped waiting: it gets memory of its
  * own, which is not freed then. */
@@ -109,8 +108,7 @@ static void mpi_tell(struct tsr_carrier *carrier, tsr_status status, const char 
                             &m->tellings[r]);
 }
 
-/* ---- receiving ---------------------------------------------------------------------------------
- */
+/* ---- receiving ------------------------------------------------------------------------------- */
 
 static void receive_news(struct mpi_carrier *m, MPI_Message *message)
 {
@@ -129,9 +127,9 @@ static tsr_status receive_mail(struct mpi_carrier *m, MPI_Message *message, uint
     size_t room;
     void *target = tsr__mail_stream_target(stream, &room);
     if (bytes > room)
-        return tsr_fail(TSR_EIO, "what came from rank %u is no message of this program", from);
+        return tsr_fail(TSR_EPEER, "what came from rank %u is no message of this program", from);
     if (MPI_Mrecv(target, (int)bytes, MPI_BYTE, message, MPI_STATUS_IGNORE) != MPI_SUCCESS)
-        return tsr_fail(TSR_EIO, "MPI cannot receive from rank %u", from);
+        return tsr_fail(TSR_EPEER, "MPI cannot receive from rank %u", from);
     return tsr__mail_stream_advance(stream, from, bytes, &m->base.boxes);
 }
 
@@ -156,17 +154,18 @@ static void *receive_main(void *arg)
         (void)MPI_Get_count(&status, MPI_BYTE, &bytes);
         if (status.MPI_TAG == TAG_NEWS) {
             receive_news(m, &message);
-        } else if (receive_mail(m, &message, (uint32_t)status.MPI_SOURCE, (size_t)bytes) !=
-                   TSR_OK) {
-            tsr__carrier_fail(&m->base, TSR_EPEER, tsr_error_text(), true);
-            break;
+            continue;
         }
+        tsr_status taken = receive_mail(m, &message, (uint32_t)status.MPI_SOURCE, (size_t)bytes);
+        if (taken == TSR_OK)
+            continue;
+        tsr__carrier_fail(&m->base, taken, tsr_error_text(), true);
+        break;
     }
     return NULL;
 }
 
-/* ---- opening and closing -----------------------------------------------------------------------
- */
+/* ---- opening and closing --------------------------------------------------------------------- */
 
 static void stop_receiving(struct mpi_carrier *m)
 {

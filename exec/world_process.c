@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #define LOOK_S 0.02
 
@@ -52,8 +53,7 @@ static void *watch_main(void *arg)
     return NULL;
 }
 
-/* ---- opening and closing -----------------------------------------------------------------------
- */
+/* ---- opening and closing --------------------------------------------------------------------- */
 
 static void stop_watching(struct process_carrier *p)
 {
@@ -205,6 +205,11 @@ tsr_status tsr__world_processes(const struct tsr_launch *launch, double timeout_
     if (strcmp(transport, "auto") != 0 && strcmp(transport, "shm") != 0 &&
         strcmp(transport, "tcp") != 0)
         return tsr_fail(TSR_ECONFIG, "transport %s; allowed: auto, shm, tcp", transport);
+    if (launch->size == 1) { /* needs no port */
+        if (launch->listen_fd >= 0)
+            (void)close(launch->listen_fd);
+        return tsr_world_threads(1, timeout_s, out);
+    }
     struct process_carrier *p = NULL;
     TSR_TRY(carrier_create(launch->size, &p));
     tsr_status status = open_rendezvous(p, launch, timeout_s);

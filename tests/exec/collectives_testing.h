@@ -67,8 +67,7 @@ static struct ct_program ct_program(uint32_t world, uint64_t seed)
     return p;
 }
 
-/* ---- elements ----------------------------------------------------------------------------------
- */
+/* ---- elements -------------------------------------------------------------------------------- */
 
 /* What rank `rank` has as element i of the input of an operation: no NaN, some subnormals. */
 static void ct_fill(uint32_t op, uint32_t rank, uint8_t dtype, void *out, uint64_t n)
@@ -155,8 +154,7 @@ static void ct_reduce_element(const struct ct_op *op, void *const *in, uint32_t 
     }
 }
 
-/* ---- one operation on one rank -----------------------------------------------------------------
- */
+/* ---- one operation on one rank --------------------------------------------------------------- */
 
 struct ct_shape {
     uint32_t size, me;
@@ -268,8 +266,7 @@ static tsr_status ct_call(struct tsr_world *world, const struct ct_program *p, u
     return world->ops->collective(world, &call);
 }
 
-/* ---- streams -----------------------------------------------------------------------------------
- */
+/* ---- streams --------------------------------------------------------------------------------- */
 
 struct ct_stream {
     struct tsr_world *world;
@@ -332,8 +329,7 @@ static uint64_t ct_run_rank(struct tsr_world *world, const struct ct_program *pr
     return digest;
 }
 
-/* ---- threads that stand for ranks --------------------------------------------------------------
- */
+/* ---- threads that stand for ranks ------------------------------------------------------------ */
 
 struct ct_rank {
     struct tsr_world *world;

@@ -11,13 +11,14 @@
 #include <setjmp.h>
 #include <signal.h>
 #include <sys/wait.h>
+#include <time.h>
 
 #include <cmocka.h>
 
 struct outcome {
     tsr_status status;
     uint64_t digest;
-    double begin, end; /* tsr__now() */
+    double begin, end, killed_at; /* tsr__now() */
     char error[512];
     int wait_status;
 };
@@ -29,6 +30,10 @@ struct job {
     uint32_t ranks_per_host; /* 0: all on this one */
     void (*body)(struct tsr_world *world, struct outcome *o, void *user);
     void *user;
+    bool check_leaks; /* takes long under the address sanitizer */
+    uint32_t killed;  /* rank + 1 of one that the parent kills, this long after it said so */
+    double kill_after_s;
+    int ready_fd;     /* where it says so: one byte */
     uint32_t stopped; /* rank + 1 of one that the parent kills when the others have ended */
 };
 
@@ -63,7 +68,9 @@ static inline void rank_main(const struct job *job, uint32_t rank, int listen_fd
     if (write(out, &o, sizeof o) != (ssize_t)sizeof o)
         _exit(9);
     (void)close(out);
-    exit(0); /* not _exit(): the leak checker has its say */
+    if (job->check_leaks)
+        exit(0); /* the leak checker has its say */
+    _exit(0);
 }
 
 static inline void run_job(const struct job *job, struct outcome *outcomes)
@@ -86,6 +93,13 @@ static inline void run_job(const struct job *job, struct outcome *outcomes)
         (void)close(pipes[r][1]);
     }
     (void)close(listen_fd);
+    if (job->killed) {
+        char ready;
+        assert_int_equal(read(job->ready_fd, &ready, 1), 1);
+        (void)nanosleep(&(struct timespec){.tv_nsec = (long)(job->kill_after_s * 1e9)}, NULL);
+        (void)kill(pids[job->killed - 1], SIGKILL);
+    }
+    double killed_at = tsr__now();
     for (uint32_t i = 0; i < job->size; i++) {
         uint32_t r = job->stopped ? (job->stopped + i) % job->size : i; /* that one last */
         if (r + 1 == job->stopped)
@@ -93,6 +107,7 @@ static inline void run_job(const struct job *job, struct outcome *outcomes)
         memset(&outcomes[r], 0, sizeof outcomes[r]);
         ssize_t n = read(pipes[r][0], &outcomes[r], sizeof outcomes[r]);
         (void)n;
+        outcomes[r].killed_at = killed_at;
         (void)close(pipes[r][0]);
         assert_int_equal(waitpid(pids[r], &outcomes[r].wait_status, 0), pids[r]);
         if (r + 1 != job->stopped && !WIFSIGNALED(outcomes[r].wait_status))

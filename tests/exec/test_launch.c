@@ -15,8 +15,7 @@
 
 #include <cmocka.h>
 
-/* ---- environments ------------------------------------------------------------------------------
- */
+/* ---- environments ---------------------------------------------------------------------------- */
 
 /* "NAME=value NAME=value". Values stay valid for a few calls. */
 static const char *from_text(void *user, const char *name)
@@ -158,8 +157,7 @@ static void test_first_host__lists_of_slurm__expanded(void **state)
     assert_int_equal(tsr_launch_first_host("a-long-name", host, 5), TSR_ECONFIG);
 }
 
-/* ---- our own launcher --------------------------------------------------------------------------
- */
+/* ---- our own launcher ------------------------------------------------------------------------ */
 
 /* What this program does as a rank: argv[2]. */
 static int rank_main(const char *what)

@@ -94,8 +94,7 @@ static void expect_all_well(const struct rank *ranks)
     }
 }
 
-/* ---- the store ---------------------------------------------------------------------------------
- */
+/* ---- the store ------------------------------------------------------------------------------- */
 
 #define TRY(call)                   \
     do {                            \
@@ -173,8 +172,7 @@ static void test_open__by_name_and_ipv6__same(void **state)
     expect_all_well(ranks);
 }
 
-/* ---- those who do not belong -------------------------------------------------------------------
- */
+/* ---- those who do not belong ----------------------------------------------------------------- */
 
 static int raw_connection(uint16_t port)
 {
@@ -344,8 +342,7 @@ static void test_open__another_service_answers__said(void **state)
     assert_non_null(strstr(ranks[1].error, "is no rendezvous of this program"));
 }
 
-/* ---- losses ------------------------------------------------------------------------------------
- */
+/* ---- losses ---------------------------------------------------------------------------------- */
 
 static void wait_for_news(struct rank *rank)
 {

@@ -9,8 +9,7 @@
 enum { SIZE = 4 };
 static const struct tsr_comm shard = {.name = "shard", .size = SIZE, .stride = 1};
 
-/* ---- the same bits -----------------------------------------------------------------------------
- */
+/* ---- the same bits --------------------------------------------------------------------------- */
 
 static void expect_same_bits(uint32_t size, const char *transport, uint32_t ranks_per_host)
 {
@@ -21,6 +20,7 @@ static void expect_same_bits(uint32_t size, const char *transport, uint32_t rank
                             .timeout_s = 20,
                             .transport = transport,
                             .ranks_per_host = ranks_per_host,
+                            .check_leaks = size < 5,
                             .body = random_body,
                             .user = &program};
     struct outcome outcomes[8];
@@ -35,7 +35,7 @@ static void expect_same_bits(uint32_t size, const char *transport, uint32_t rank
 static void test_collectives__shared_memory__bits_of_threads(void **state)
 {
     (void)state;
-    static const uint32_t sizes[] = {1, 2, 3, 4, 6, 8};
+    static const uint32_t sizes[] = {1, 2, 3, 5, 8};
     for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++)
         expect_same_bits(sizes[i], "shm", 0);
 }
@@ -43,7 +43,7 @@ static void test_collectives__shared_memory__bits_of_threads(void **state)
 static void test_collectives__tcp__bits_of_threads(void **state)
 {
     (void)state;
-    for (uint32_t size = 2; size <= 8; size += 3)
+    for (uint32_t size = 2; size <= 8; size += 4)
         expect_same_bits(size, "tcp", 0);
 }
 
@@ -52,7 +52,6 @@ static void test_collectives__several_hosts__bits_of_threads(void **state)
     (void)state;
     expect_same_bits(4, "auto", 2);
     expect_same_bits(7, "auto", 3);
-    expect_same_bits(3, "auto", 1);
 }
 
 /* More than fits into a ring or a socket's buffer, both ways at once. */
@@ -92,8 +91,7 @@ static void test_collectives__large_buffers__pass(void **state)
     }
 }
 
-/* ---- failures ----------------------------------------------------------------------------------
- */
+/* ---- failures -------------------------------------------------------------------------------- */
 
 static tsr_status gather(struct tsr_world *world, uint64_t sequence, uint64_t bytes)
 {
@@ -152,9 +150,12 @@ static void test_collective__a_rank_aborts__all_stop_and_know_why(void **state)
 {
     (void)state;
     struct outcome o[SIZE];
-    run_job(
-        &(struct job){.size = SIZE, .timeout_s = 30, .transport = "auto", .body = rank_1_aborts},
-        o);
+    run_job(&(struct job){.size = SIZE,
+                          .timeout_s = 30,
+                          .transport = "auto",
+                          .check_leaks = true,
+                          .body = rank_1_aborts},
+            o);
     expect_all(o, SIZE, TSR_EPEER, "rank 1 gave up: its loss is not a number");
     assert_true(o[0].end - o[0].begin < 5);
 }
@@ -224,8 +225,7 @@ static void test_same__a_rank_has_another_configuration__all_name_it(void **stat
     expect_all(o, SIZE, TSR_ECONFIG, "rank 2 runs another configuration than rank 0 (what: model)");
 }
 
-/* ---- lost and stuck processes ------------------------------------------------------------------
- */
+/* ---- lost and stuck processes ---------------------------------------------------------------- */
 
 struct victim {
     uint32_t rank;
@@ -282,14 +282,14 @@ static void expect_loss_is_noticed(uint32_t rank, const char *transport, uint32_
              rank);
     expect_all(o, rank, TSR_EPEER, text);
     for (uint32_t r = 0; r < SIZE; r++)
-        assert_true(r == rank || o[r].end - death < 1);
+        assert_true(r == rank || o[r].end - death < 2);
     assert_true(WIFSIGNALED(o[rank].wait_status));
     assert_int_equal(count_shared_files(), files);
     (void)close(victim.pipe[0]);
     (void)close(victim.pipe[1]);
 }
 
-static void test_loss__a_process_is_killed__the_others_end_within_a_second(void **state)
+static void test_loss__a_process_is_killed__the_others_end_soon(void **state)
 {
     (void)state;
     expect_loss_is_noticed(2, "shm", 0);
@@ -297,6 +297,57 @@ static void test_loss__a_process_is_killed__the_others_end_within_a_second(void 
     expect_loss_is_noticed(3, "tcp", 0);
     expect_loss_is_noticed(0, "tcp", 0);
     expect_loss_is_noticed(1, "auto", 2);
+}
+
+/* All-reduces of half a megabyte without end: the killed one has bytes on every way. */
+static void reduce_for_ever(struct tsr_world *world, struct outcome *o, void *user)
+{
+    enum { N = 1 << 17 };
+    const int *ready = user;
+    float *data = calloc(N, sizeof *data);
+    o->status = TSR_OK;
+    for (uint64_t i = 0; o->status == TSR_OK; i++) {
+        const struct tsr_collective call = {.kind = TSR_ALL_REDUCE,
+                                            .dtype = TSR_F32,
+                                            .reduce_op = TSR_REDUCE_SUM,
+                                            .comm = &shard,
+                                            .sequence = i,
+                                            .send = data,
+                                            .recv = data,
+                                            .bytes = N * sizeof *data};
+        outcome_set(o, world->ops->collective(world, &call));
+        if (i == 0 && write(ready[1], "", 1) != 1)
+            _exit(8);
+    }
+    free(data);
+}
+
+static void test_loss__killed_in_a_transfer__the_others_end_soon(void **state)
+{
+    (void)state;
+    for (uint32_t round = 0; round < 6; round++) {
+        struct outcome o[SIZE];
+        uint32_t rank = round % SIZE;
+        int ready[2];
+        char text[128];
+        assert_int_equal(pipe(ready), 0);
+        snprintf(text, sizeof text, "rank %u is lost: its process ended, or its connection broke",
+                 rank);
+        run_job(&(struct job){.size = SIZE,
+                              .timeout_s = 30,
+                              .transport = round % 2 ? "tcp" : "shm",
+                              .body = reduce_for_ever,
+                              .user = ready,
+                              .killed = rank + 1,
+                              .kill_after_s = 0.01 + 0.007 * round,
+                              .ready_fd = ready[0]},
+                o);
+        expect_all(o, rank, TSR_EPEER, text);
+        for (uint32_t r = 0; r < SIZE; r++)
+            assert_true(r == rank || o[r].end - o[r].killed_at < 2);
+        (void)close(ready[0]);
+        (void)close(ready[1]);
+    }
 }
 
 static void test_loss__a_process_hangs__the_others_end_in_time(void **state)
@@ -319,8 +370,7 @@ static void test_loss__a_process_hangs__the_others_end_in_time(void **state)
     (void)close(victim.pipe[1]);
 }
 
-/* ---- transports --------------------------------------------------------------------------------
- */
+/* ---- transports ------------------------------------------------------------------------------ */
 
 static void test_transport__what_cannot_be__is_refused(void **state)
 {
@@ -354,7 +404,8 @@ int main(void)
         cmocka_unit_test(test_collective__members_disagree__the_text_names_both),
         cmocka_unit_test(test_collective__members_call_different_kinds__defect),
         cmocka_unit_test(test_same__a_rank_has_another_configuration__all_name_it),
-        cmocka_unit_test(test_loss__a_process_is_killed__the_others_end_within_a_second),
+        cmocka_unit_test(test_loss__a_process_is_killed__the_others_end_soon),
+        cmocka_unit_test(test_loss__killed_in_a_transfer__the_others_end_soon),
         cmocka_unit_test(test_loss__a_process_hangs__the_others_end_in_time),
         cmocka_unit_test(test_transport__what_cannot_be__is_refused),
     };

@@ -28,8 +28,7 @@ static void test_collectives__random_programs__same_bits_as_the_reference(void *
     }
 }
 
-/* ---- failures ----------------------------------------------------------------------------------
- */
+/* ---- failures -------------------------------------------------------------------------------- */
 
 static const struct tsr_comm shard = {.name = "shard", .size = 4, .stride = 1};
 
@@ -220,8 +219,7 @@ static void test_messages__sides_disagree__defect_with_both_numbers(void **state
     assert_string_equal(ranks[1].error, text);
 }
 
-/* ---- the host side -----------------------------------------------------------------------------
- */
+/* ---- the host side --------------------------------------------------------------------------- */
 
 static void exchange_ranks(struct ct_rank *rank)
 {
@@ -265,8 +263,7 @@ static void test_same__a_rank_has_another_configuration__all_name_it(void **stat
                "rank 2 runs another configuration than rank 0 (what: learning rate)");
 }
 
-/* ---- under the thread sanitizer: what a world must not hide ------------------------------------
- */
+/* ---- under the thread sanitizer: what a world must not hide ---------------------------------- */
 
 #ifdef __SANITIZE_THREAD__
 enum { REPORTED = 66 }; /* exit status of a program that the sanitizer had to say something about */
@@ -286,20 +283,28 @@ static void *race_main(void *arg)
         (void)nanosleep(&(struct timespec){.tv_nsec = 100000000}, NULL);
     struct tsr_world *w = r->rank->world;
     const struct tsr_comm comm = {.name = "shard", .size = 2, .stride = 1};
-    uint32_t all[2] = {0}, mine = 1;
-    for (uint64_t i = 0; i < 8; i++) {
-        const struct tsr_collective call = {.kind = TSR_ALL_GATHER,
-                                            .dtype = TSR_U8,
+    static const uint8_t kinds[] = {TSR_ALL_GATHER, TSR_REDUCE_SCATTER, TSR_ALL_REDUCE,
+                                    TSR_BROADCAST, TSR_SEND};
+    float all[4] = {0}, mine[4] = {0};
+    for (uint64_t i = 0; i < 10; i++) {
+        const struct tsr_collective call = {.kind = kinds[i % sizeof kinds],
+                                            .dtype = TSR_F32,
+                                            .reduce_op = TSR_REDUCE_SUM,
                                             .comm = &comm,
                                             .sequence = 2 * i + !r->writes,
-                                            .send = &mine,
+                                            .send = mine,
                                             .recv = all,
                                             .bytes = sizeof all};
-        if (w->ops->collective(w, &call) != TSR_OK)
+        const struct tsr_message both[] = {{true, 1 - w->rank, mine, 8},
+                                           {false, 1 - w->rank, all, 8}};
+        tsr_status status = call.kind == TSR_SEND
+                                ? w->ops->messages(w, &comm, call.comm_id, call.sequence, both, 2)
+                                : w->ops->collective(w, &call);
+        if (status != TSR_OK)
             abort();
     }
     if (!r->writes)
-        all[0] = *r->cell;
+        all[0] = (float)*r->cell;
     return NULL;
 }
 
