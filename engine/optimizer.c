@@ -271,13 +271,6 @@ static void adamw_loop(struct step *s)
     tsr__storage_release(s->e, &previous);
 }
 
-/* SGD's decay is part of the gradient. */
-static void sgd_decay(struct step *s)
-{
-    if (s->e->step.sgd_decay)
-        foreach_kernel(s, "foreach_add_weight_decay", GRAD | PARAM, GRAD, NULL, 2);
-}
-
 static void run_variant(struct step *s)
 {
     count(s);
@@ -295,12 +288,12 @@ static void run_variant(struct step *s)
         adamw_loop(s);
         break;
     case TSR_OPT_SGD:
-        sgd_decay(s);
         foreach_kernel(s, "foreach_add_sgd", GRAD | PARAM, PARAM, NULL, 2);
         break;
     case TSR_OPT_SGD_MOMENTUM:
-        sgd_decay(s);
-        foreach_kernel(s, "foreach_momentum", GRAD | STATE0, STATE0, NULL, 2);
+        foreach_kernel(s, "foreach_momentum",
+                       GRAD | STATE0 | (s->e->step.sgd_decay ? (unsigned)PARAM : 0), STATE0, NULL,
+                       2);
         foreach_kernel(s, "foreach_add_sgd", STATE0 | PARAM, PARAM, NULL, 2);
         break;
     case TSR_OPT_NONE:

@@ -519,7 +519,7 @@ struct tsr_step_config {
      * instead of logits (ops_chunked_loss.c). Llama family and GPT-2 without tensor parallelism. */
     uint64_t loss_chunks;
     bool decay_matrices_only; /* weight decay leaves out parameters of one dimension */
-    bool sgd_decay;           /* SGD adds the decay to the gradient */
+    bool sgd_decay;           /* SGD with momentum adds decayed parameters to the gradient */
     /* The loss of every micro-batch, and the norm when gradients are clipped, go to the host: a
      * copy that nobody waits for before the end of the iteration, then HOST_OPs "report". */
     bool report;

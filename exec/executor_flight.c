@@ -2,8 +2,8 @@
  * is, written when a run fails. Streams may hang meanwhile: only counters of theirs are read.
  */
 #include <jansson.h>
-#include <stdlib.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "disk.h"
@@ -51,10 +51,10 @@ static void set_name(json_t *o, const char *key, const char *const *names, uint3
 static json_t *entry_json(const struct tsr_exec *x, const struct tsr_tables *t,
                           const struct tsr_flight_entry *f)
 {
-    json_t *o = json_pack("{s:I, s:s, s:s, s:s, s:i, s:i}", "number", (json_int_t)f->number, "kind",
-                          tsr_instr_kind_name(f->kind), "state", state_of(x, f), "phase",
-                          tsr_phase_name(f->phase), "iteration", (int)f->iteration, "micro",
-                          (int)f->micro);
+    json_t *o =
+        json_pack("{s:I, s:s, s:s, s:s, s:i, s:i}", "number", (json_int_t)f->number, "kind",
+                  tsr_instr_kind_name(f->kind), "state", state_of(x, f), "phase",
+                  tsr_phase_name(f->phase), "iteration", (int)f->iteration, "micro", (int)f->micro);
     if (!o)
         return NULL;
     if (f->name)
@@ -91,7 +91,7 @@ tsr_status tsr_exec_write_flight_record(struct tsr_executor *executor,
     json_decref(record);
     if (!text)
         return tsr_fail(TSR_ENOMEM, "out of memory: the flight record");
-    tsr_status status = tsr_disk_replace_file(NULL, path, text, strlen(text));
+    tsr_status status = tsr_disk_replace_file(&tsr_disk_posix, path, text, strlen(text));
     free(text);
     return status;
 }

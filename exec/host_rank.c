@@ -5,6 +5,7 @@ tsr_status tsr_host_rank_create(const struct tsr_host_rank_config *config,
                                 struct tsr_executor **out)
 {
     *out = NULL;
+    tsr_kernels_init();
     struct tsr_exec *exec = tsr_exec_new();
     if (!exec)
         return tsr_fail(TSR_ENOMEM, "out of memory: an executor");

@@ -46,8 +46,7 @@ static tsr_status open_slot(struct tsr_host_space *space, uint64_t address, uint
                         TSR_HOST_SLOTS);
     void *base = reserve(NULL, SLOT_BYTES, 0);
     if (base == MAP_FAILED)
-        return tsr_fail(TSR_EBACKEND, "a TiB of addresses cannot be reserved: %s",
-                        strerror(errno));
+        return tsr_fail(TSR_EBACKEND, "a TiB of addresses cannot be reserved: %s", strerror(errno));
     space->slots[space->n_slots].number = address / SLOT_BYTES;
     space->slots[space->n_slots++].base = base;
     return TSR_OK;
@@ -69,8 +68,7 @@ tsr_status tsr_host_space_unmap(struct tsr_host_space *space, uint64_t address, 
 {
     TSR_TRY(open_slot(space, address, bytes));
     if (reserve(tsr_host_space_at(space, address), bytes, MAP_FIXED) == MAP_FAILED)
-        return tsr_fail(TSR_EBACKEND, "a device segment cannot be given back: %s",
-                        strerror(errno));
+        return tsr_fail(TSR_EBACKEND, "a device segment cannot be given back: %s", strerror(errno));
     space->mapped -= bytes;
     return TSR_OK;
 }

@@ -41,7 +41,7 @@ struct tsr_train_config {
     tsr_dtype state_dtype;
 
     uint64_t log_every, eval_every, eval_batches; /* eval_every 0: never */
-    const char *dir;   /* of the run: metrics, checkpoints, flight records; NULL: none are written */
+    const char *dir; /* of the run: metrics, checkpoints, flight records; NULL: none are written */
     uint64_t save_every; /* 0: only at the end, and only if `dir` */
     unsigned keep;
     bool resume; /* from the latest checkpoint of `dir`, or of resume_from */
@@ -53,7 +53,7 @@ struct tsr_train_config {
     bool verify_hashes;   /* after every step: what ran is what the program says */
     FILE *console;        /* rank 0; NULL: quiet */
     uint64_t memory_capacity, flops_per_token; /* of the modelled device; model FLOP; 0: unknown */
-    const volatile sig_atomic_t *stop; /* set: save and end after this step; NULL: never */
+    const volatile sig_atomic_t *stop;         /* set: save and end after this step; NULL: never */
 };
 
 struct tsr_train;

@@ -20,8 +20,8 @@ struct tsr_train {
     struct tsr_checkpoint_writer *writer; /* while saving */
     struct tsr_metric_log *log;           /* rank 0 */
 
-    uint64_t step;         /* done */
-    uint64_t position;     /* of the data: the next global batch */
+    uint64_t step;     /* done */
+    uint64_t position; /* of the data: the next global batch */
     uint64_t eval_position;
     uint64_t tokens;       /* of the whole job */
     double loss_sum, norm; /* of the step at hand; sum over micro-batches */

@@ -56,8 +56,8 @@ static struct tsr_step_record record_of(struct tsr_train *t, const struct tsr_tr
 {
     struct tsr_step_record r = tsr_step_record_of(t->step, vote->loss);
     struct tsr_exec_memory memory = tsr_exec_memory(t->executor);
-    double now = tsr_train_clock(), tokens = (double)t->config.seq * t->config.n_micro *
-                                             t->config.micro_batch;
+    double now = tsr_train_clock(),
+           tokens = (double)t->config.seq * t->config.n_micro * t->config.micro_batch;
     double seconds = (now - t->last_log) / (double)(t->step - t->logged_step);
     r.has_grad_norm = !isnan(vote->norm);
     r.grad_norm = vote->norm;

@@ -51,7 +51,7 @@ struct tsr_args {
     bool print_config, states, no_what_if, time, exhaustive;
     const char *format, *out, *only, *strategy, *iteration, *on, *timeline;
     uint64_t jobs, rank, top;
-    const char *max; /* plan */
+    const char *max;      /* plan */
     const char *executor; /* trace */
     /* run on the host */
     uint64_t ranks, nproc, timeout; /* 0: not given */

@@ -12,8 +12,7 @@ static void tell_selection(const struct tsr_corpus *c)
     for (size_t i = 0; i < c->n_texts; i++)
         if (c->texts[i].left_out)
             fprintf(stderr, "tessera: left out %s: %.0f %% of it stands in larger files%s%s\n",
-                    c->texts[i].path, 100 * c->texts[i].seen,
-                    c->texts[i].like ? ", most in " : "",
+                    c->texts[i].path, 100 * c->texts[i].seen, c->texts[i].like ? ", most in " : "",
                     c->texts[i].like ? c->texts[i].like : "");
 }
 

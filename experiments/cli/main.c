@@ -15,12 +15,11 @@
 static const struct command {
     const char *name;
     int (*run)(int argc, char **argv);
-} commands[] = {{"compare", tsr_cmd_compare}, {"sim", tsr_cmd_sim},
-                {"run", tsr_cmd_run},         {"inspect", tsr_cmd_inspect},
-                {"program", tsr_cmd_program}, {"trace", tsr_cmd_trace},
-                {"memory", tsr_cmd_memory},   {"explain", tsr_cmd_explain},
-                {"diff", tsr_cmd_diff},       {"plan", tsr_cmd_plan},
-                {"corpus", tsr_cmd_corpus},   {"export", tsr_cmd_export}};
+} commands[] = {
+    {"compare", tsr_cmd_compare}, {"sim", tsr_cmd_sim},         {"run", tsr_cmd_run},
+    {"inspect", tsr_cmd_inspect}, {"program", tsr_cmd_program}, {"trace", tsr_cmd_trace},
+    {"memory", tsr_cmd_memory},   {"explain", tsr_cmd_explain}, {"diff", tsr_cmd_diff},
+    {"plan", tsr_cmd_plan},       {"corpus", tsr_cmd_corpus},   {"export", tsr_cmd_export}};
 enum { N_COMMANDS = sizeof commands / sizeof commands[0] };
 
 static tsr_status unknown_command(const char *name)

@@ -54,7 +54,7 @@ tsr_status tsr_run_folder_write(const char *dir, const struct tsr_job *job,
     json_decref(run);
     if (!text)
         return tsr_fail(TSR_ENOMEM, "out of memory");
-    tsr_status status = tsr_disk_replace_file(NULL, path, text, strlen(text));
+    tsr_status status = tsr_disk_replace_file(&tsr_disk_posix, path, text, strlen(text));
     free(text);
     return status;
 }

@@ -74,10 +74,8 @@ static tsr_status run_rank(struct rank *r)
     config.stop = &stop_asked;
     TSR_TRY(tsr_train_create(&config, &train));
     struct tsr_source source = tsr_train_source(train);
-    const struct tsr_host_rank_config host = {.world = r->world,
-                                              .source = &source,
-                                              .serial = r->args->serial,
-                                              .poison = r->args->check};
+    const struct tsr_host_rank_config host = {
+        .world = r->world, .source = &source, .serial = r->args->serial, .poison = r->args->check};
     tsr_status status = tsr_host_rank_create(&host, &executor);
     if (status == TSR_OK)
         status = train_on(r, train, executor);
@@ -230,15 +228,15 @@ static tsr_status run_all(const struct tsr_args *args, const struct tsr_launch *
     if (status == TSR_OK && launch->size > 1)
         status = run_process(&run, args, launch, timeout, &result);
     else if (status == TSR_OK && run.job.world > MAX_THREADS)
-        status = tsr_fail(TSR_ECONFIG,
-                          "world: found %u ranks; allowed as threads: up to %d (--ranks)",
-                          run.job.world, MAX_THREADS);
+        status =
+            tsr_fail(TSR_ECONFIG, "world: found %u ranks; allowed as threads: up to %d (--ranks)",
+                     run.job.world, MAX_THREADS);
     else if (status == TSR_OK)
         status = run_threads(&run, args, timeout, &result);
     if (status == TSR_OK && launch->rank == 0 && result.stopped)
-        fprintf(stderr, "tessera: stopped after step %llu%s%s\n",
-                (unsigned long long)result.last_step, run.config.dir ? "; go on with --resume " : "",
-                run.config.dir ? run.config.dir : "");
+        fprintf(
+            stderr, "tessera: stopped after step %llu%s%s\n", (unsigned long long)result.last_step,
+            run.config.dir ? "; go on with --resume " : "", run.config.dir ? run.config.dir : "");
     tsr_run_job_close(&run);
     return status;
 }

@@ -51,10 +51,10 @@ enum tsr_decay { TSR_DECAY_ALL, TSR_DECAY_MATRICES };
 
 /* What only `tessera run` on the host or on GPUs asks for. */
 struct tsr_run_settings {
-    const char *weights;        /* of Hugging Face */
-    const char *train, *val;    /* token files, separated by commas */
-    unsigned order, decay;      /* enum tsr_order, tsr_decay */
-    unsigned schedule;          /* enum tsr_schedule_kind */
+    const char *weights;     /* of Hugging Face */
+    const char *train, *val; /* token files, separated by commas */
+    unsigned order, decay;   /* enum tsr_order, tsr_decay */
+    unsigned schedule;       /* enum tsr_schedule_kind */
     uint64_t steps, warmup, seed, log_every;
     double lr, min_lr, beta1, beta2, eps, weight_decay, momentum, max_norm;
     uint64_t eval_every, eval_batches, save_every, keep;

@@ -39,7 +39,8 @@ const struct tsr_usage tsr_usages[] = {
          TSR_OPT_ON | TSR_OPT_RANKS | TSR_OPT_NPROC | TSR_OPT_TRANSPORT | TSR_OPT_TIMEOUT |
          TSR_OPT_RESUME | TSR_OPT_PROFILE | TSR_OPT_CHECK | TSR_OPT_SERIAL | TSR_OPT_VERIFY,
      "md, csv or json (default md)",
-     "The same file and strategy on another executor. --on sim is `tessera sim`. --on host trains:\n"
+     "The same file and strategy on another executor. --on sim is `tessera sim`. --on host "
+     "trains:\n"
      "every rank runs the step program with threads as streams; ranks are threads (--ranks),\n"
      "processes (--nproc), or what mpirun, srun or torchrun started. The keys that begin with\n"
      "data., train., eval. and checkpoints. say on what and how. With --out DIR the run leaves\n"
