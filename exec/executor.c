@@ -256,6 +256,8 @@ static tsr_status submit(struct tsr_executor *executor, const struct tsr_instr *
     if (x->config.watcher)
         TSR_TRY(x->config.watcher->ops->submit(x->config.watcher, instr));
     tsr_exec_note(x, instr);
+    if (x->config.profile && x->n_issues == x->number) /* from the first instruction on */
+        TSR_TRY(tsr_exec_note_issue(x));
     tsr_status status = execute(x, instr);
     x->number++;
     return status;
@@ -304,6 +306,7 @@ static void destroy(struct tsr_executor *executor)
     free(x->group_views);
     free(x->views);
     free(x->collectives);
+    free(x->issues);
     free(x);
 }
 

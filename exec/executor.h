@@ -73,6 +73,11 @@ void tsr_exec_progress(struct tsr_executor *x, uint64_t *submitted, uint64_t *do
 /* The most by which the host was ahead: submitted but not done, in instructions. */
 uint64_t tsr_exec_run_ahead(struct tsr_executor *x);
 
+/* Times are kept or not from here on. */
+void tsr_exec_set_profile(struct tsr_executor *x, bool on);
+/* When each instruction was issued, by number, as far as times were kept. Valid until the next
+ * instruction. */
+const double *tsr_exec_issue_times(struct tsr_executor *x, size_t *n);
 /* Spans of the instructions since the last call, in order of instruction; the host's own work too.
  * *out is the caller's to free(). After a drain. */
 tsr_status tsr_exec_take_spans(struct tsr_executor *x, struct tsr_exec_span **out,

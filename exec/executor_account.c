@@ -137,7 +137,7 @@ void tsr_exec_done(void *exec, uint16_t stream, const struct tsr_task *task, dou
     default: /* no instruction of the program */
         return;
     }
-    if (x->config.profile && task->kind != TSR_TASK_RECORD && task->kind != TSR_TASK_WAIT)
+    if (x->config.profile)
         add_span(lane, task->number, begin, end);
     atomic_fetch_add_explicit(&lane->done, 1, memory_order_relaxed);
 }
@@ -231,6 +231,26 @@ tsr_status tsr_exec_take_spans(struct tsr_executor *executor, struct tsr_exec_sp
         lane->n_spans = 0;
     }
     qsort(*out, *n, sizeof **out, by_number);
+    return TSR_OK;
+}
+
+void tsr_exec_set_profile(struct tsr_executor *executor, bool on)
+{
+    ((struct tsr_exec *)executor)->config.profile = on;
+}
+
+const double *tsr_exec_issue_times(struct tsr_executor *executor, size_t *n)
+{
+    const struct tsr_exec *x = (struct tsr_exec *)executor;
+    *n = x->n_issues;
+    return x->issues;
+}
+
+tsr_status tsr_exec_note_issue(struct tsr_exec *x)
+{
+    double now = tsr_host_device_now(x->device);
+    if (!TSR_PUSH(x->issues, x->n_issues, x->cap_issues, now))
+        return tsr_fail(TSR_ENOMEM, "out of memory: the profile");
     return TSR_OK;
 }
 

@@ -63,6 +63,8 @@ struct tsr_exec {
     size_t n_pinned;
     void **pinned; /* by block id; owned */
 
+    size_t n_issues, cap_issues;
+    double *issues; /* by number, while profiling; owned */
     struct tsr_exec_memory memory;
     struct tsr_flight_entry flight[TSR_FLIGHT_INSTRS]; /* ring, by number */
 };
@@ -81,6 +83,7 @@ tsr_exec_source_fn tsr_exec_source_kernel(const char *name);
 /* executor_account.c: what ran, as the back end was told; times; the flight recorder. */
 void tsr_exec_account_host(struct tsr_exec *x, const struct tsr_instr *instr, double begin);
 void tsr_exec_note(struct tsr_exec *x, const struct tsr_instr *instr);
+tsr_status tsr_exec_note_issue(struct tsr_exec *x);
 void tsr_exec_count_submitted(struct tsr_exec *x, uint16_t stream);
 
 #endif

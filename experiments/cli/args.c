@@ -37,7 +37,7 @@ static const struct option {
     {TSR_OPT_TRANSPORT, "--transport", 0, "HOW", "processes: auto, shm or tcp (default auto)"},
     {TSR_OPT_TIMEOUT, "--timeout", 0, "S", "seconds that a rank waits for another (default 300)"},
     {TSR_OPT_RESUME, "--resume", 0, "DIR", "go on from the latest checkpoint of a run"},
-    {TSR_OPT_PROFILE, "--profile", 0, NULL, "time every instruction of the last step"},
+    {TSR_OPT_PROFILE, "--profile", 0, NULL, "time every instruction of the first steps (key iterations)"},
     {TSR_OPT_CHECK, "--check", 0, NULL,
      "check the schedule as it is issued, and that what ran is the program"},
     {TSR_OPT_SERIAL, "--serial", 0, NULL, "one instruction after the other"},
@@ -45,6 +45,7 @@ static const struct option {
      "with --serial: prove that kernels touch what they declare"},
     {TSR_OPT_SHUFFLE, "--shuffle", 0, NULL, "permute the bytes: nothing is left to learn"},
     {TSR_OPT_DTYPE, "--dtype", 0, "DTYPE", "of the weights: f32 (default), bf16 or f16"},
+    {TSR_OPT_MEASURED, "--measured", 0, "RUN", "show a run (run --profile --out RUN) beside"},
     {TSR_OPT_EXECUTOR, "--executor", 0, "WHAT", "record (default) or host: compute as well"},
     {TSR_OPT_STATES, "--states", 0, NULL,
      "print the engine's state machines as Graphviz dot; takes no file"},
@@ -135,6 +136,9 @@ static tsr_status take(const struct option *option, const char *value, struct ts
         return TSR_OK;
     case TSR_OPT_DTYPE:
         out->dtype = value;
+        return TSR_OK;
+    case TSR_OPT_MEASURED:
+        out->measured = value;
         return TSR_OK;
     case TSR_OPT_SHUFFLE:
         out->shuffle = true;

@@ -37,7 +37,8 @@ enum tsr_option {
     TSR_OPT_TRANSPORT = 1 << 27,
     TSR_OPT_TIMEOUT = 1 << 28,
     TSR_OPT_SHUFFLE = 1 << 29,
-    TSR_OPT_DTYPE = 1 << 30
+    TSR_OPT_DTYPE = 1 << 30,
+    TSR_OPT_MEASURED = 1U << 31
 };
 
 enum { TSR_MAX_SETS = 256 };
@@ -60,6 +61,7 @@ struct tsr_args {
     bool profile, check, serial, verify;
     bool shuffle;      /* corpus */
     const char *dtype; /* export */
+    const char *measured; /* compare: folder of a run */
 };
 
 /* What a subcommand accepts and says about itself. */

@@ -2,6 +2,7 @@
 #include <stdlib.h>
 
 #include "cmd.h"
+#include "measured.h"
 #include "report.h"
 #include "report_file.h"
 #include "study.h"
@@ -12,18 +13,23 @@ static tsr_status compare(const struct tsr_args *args, const struct tsr_study *s
 {
     if (args->out)
         TSR_TRY(tsr_prepare_out(args->out));
-    struct tsr_row *rows = calloc(study->n, sizeof(*rows));
+    struct tsr_row *rows = calloc(study->n + 1, sizeof(*rows));
+    size_t n = study->n;
     if (!rows)
         return tsr_fail(TSR_ENOMEM, "out of memory");
-    tsr_status status = tsr_pool_run(study, args->out, args->jobs, rows);
+    tsr_status status = TSR_OK;
+    if (args->measured)
+        status = tsr_measured_load(args->measured, args->out, &rows[n++]);
     if (status == TSR_OK)
-        status = tsr_report_table(stdout, args->format, &study->info, rows, study->n);
+        status = tsr_pool_run(study, args->out, args->jobs, rows);
+    if (status == TSR_OK)
+        status = tsr_report_table(stdout, args->format, &study->info, rows, n);
     if (status == TSR_OK)
         status = tsr_flush(stdout, "standard output");
     if (status == TSR_OK)
         tsr_study_notes(study);
     if (status == TSR_OK && args->out)
-        status = tsr_study_write(study, args->out, rows);
+        status = tsr_study_write(study, args->out, rows, n);
     free(rows);
     return status;
 }

@@ -327,11 +327,82 @@ fail:
     return NULL;
 }
 
+static void read_text(const json_t *value, void *at, size_t size)
+{
+    const char *text = json_string_value(value);
+    snprintf(at, size, "%s", text ? text : "");
+}
+
+/* Room of the texts of a row. */
+static size_t text_size(const struct column *column)
+{
+    static const struct {
+        size_t offset, size;
+    } texts[] = {{AT(strategy), sizeof((struct tsr_row *)0)->strategy},
+                 {AT(summary), sizeof((struct tsr_row *)0)->summary},
+                 {AT(failure), sizeof((struct tsr_row *)0)->failure},
+                 {AT(peak_module), sizeof((struct tsr_row *)0)->peak_module},
+                 {AT(peak_phase), sizeof((struct tsr_row *)0)->peak_phase}};
+    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++)
+        if (texts[i].offset == column->offset)
+            return texts[i].size;
+    return 1;
+}
+
+static void read_value(const json_t *value, const struct column *column, struct tsr_row *row)
+{
+    void *at = (char *)row + column->offset;
+    const char *text = json_string_value(value);
+    switch (column->type) {
+    case TEXT:
+        read_text(value, at, text_size(column));
+        break;
+    case U64:
+        *(uint64_t *)at = (uint64_t)json_integer_value(value);
+        break;
+    case HASH:
+        *(uint64_t *)at = text ? strtoull(text, NULL, 16) : 0;
+        break;
+    case U32:
+        *(uint32_t *)at = (uint32_t)json_integer_value(value);
+        break;
+    case I64:
+        *(int64_t *)at = json_is_integer(value) ? json_integer_value(value) : -1;
+        break;
+    case INT:
+        *(int *)at = (int)json_integer_value(value);
+        break;
+    case TRISTATE:
+        *(int *)at = json_is_boolean(value) ? json_is_true(value) : -1;
+        break;
+    case REAL:
+        *(double *)at = json_number_value(value);
+        break;
+    case DERIVED:
+        break;
+    }
+}
+
+void tsr__row_of_json(const json_t *object, struct tsr_row *row)
+{
+    char key[64];
+    const json_t *peak = json_object_get(object, "peak_bytes_by_category");
+    const json_t *known_mfu = json_object_get(object, "mfu");
+    memset(row, 0, sizeof *row);
+    for (int c = 0; c < N_COLUMNS; c++)
+        read_value(json_object_get(object, columns[c].name), &columns[c], row);
+    for (int c = 0; c < TSR_N_CATEGORIES; c++) {
+        tsr__category_key(c, key, sizeof key);
+        row->peak_by_category[c] = (uint64_t)json_integer_value(json_object_get(peak, key));
+    }
+    row->mfu = json_is_number(known_mfu) ? json_number_value(known_mfu) : -1;
+}
+
 static bool add_study(json_t *out, const struct tsr_study_info *info)
 {
     return json_object_set_new(out, "schema", json_string("tessera.compare")) == 0 &&
            json_object_set_new(out, "schema_version", json_integer(TSR__ROWS_SCHEMA)) == 0 &&
-           json_object_set_new(out, "times", json_string("simulated")) == 0 &&
+           json_object_set_new(out, "times", json_string(info->measured ? "measured" : "simulated")) == 0 &&
            json_object_set_new(out, "title", text_json(info->title)) == 0 &&
            json_object_set_new(out, "experiment_file", text_json(info->config_path)) == 0 &&
            json_object_set_new(out, "model", text_json(info->model_name)) == 0 &&

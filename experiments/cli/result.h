@@ -77,6 +77,7 @@ struct tsr_study_info {
     const char *resolved_yaml; /* the resolved configuration, complete */
     const char *gpu_name;
     uint32_t world;
+    bool measured; /* times are those of a run, not of a simulation */
 };
 
 #endif

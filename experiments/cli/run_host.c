@@ -16,6 +16,7 @@
 #include "cmd.h"
 #include "run_folder.h"
 #include "run_job.h"
+#include "run_profile.h"
 
 enum { MAX_THREADS = 256 };
 
@@ -39,7 +40,8 @@ struct rank {
     char text[512];
 };
 
-static tsr_status train_on(struct rank *r, struct tsr_train *train, struct tsr_executor *executor)
+static tsr_status train_on(struct rank *r, struct tsr_train *train, struct tsr_executor *executor,
+                           struct tsr_run_profile *profile)
 {
     struct tsr_engine *engine = NULL;
     TSR_TRY(tsr_build(&r->run->job, r->rank, executor, &engine));
@@ -55,6 +57,8 @@ static tsr_status train_on(struct rank *r, struct tsr_train *train, struct tsr_e
             (void)!tsr_exec_write_flight_record(executor, tsr_engine_tables(engine), path, why);
         status = tsr_fail(status, "%s", why);
     }
+    if (status == TSR_OK && profile)
+        status = tsr_run_profile_write(profile, &r->run->job, engine, r->run->config.dir);
     /* the executor's streams refer to the engine's names: they end first */
     (void)!executor->ops->drain(executor);
     executor->ops->destroy(executor);
@@ -74,11 +78,23 @@ static tsr_status run_rank(struct rank *r)
     config.stop = &stop_asked;
     TSR_TRY(tsr_train_create(&config, &train));
     struct tsr_source source = tsr_train_source(train);
-    const struct tsr_host_rank_config host = {
-        .world = r->world, .source = &source, .serial = r->args->serial, .poison = r->args->check};
-    tsr_status status = tsr_host_rank_create(&host, &executor);
+    struct tsr_run_profile profile = {.n = 0};
+    bool profiles = r->args->profile && r->rank == 0;
+    const struct tsr_host_rank_config host = {.world = r->world,
+                                              .source = &source,
+                                              .serial = r->args->serial,
+                                              .poison = r->args->check,
+                                              .profile = profiles,
+                                              .watcher = profiles ? &profile.base : NULL};
+    tsr_status status = TSR_OK;
+    if (profiles)
+        status = tsr_run_profile_init(&profile, (uint32_t)r->run->job.settings->iterations);
     if (status == TSR_OK)
-        status = train_on(r, train, executor);
+        status = tsr_host_rank_create(&host, &executor);
+    profile.of = executor;
+    if (status == TSR_OK)
+        status = train_on(r, train, executor, profiles ? &profile : NULL);
+    tsr_run_profile_fini(&profile);
     tsr_train_destroy(train);
     return status;
 }
@@ -248,6 +264,8 @@ tsr_status tsr_run_on_host(const struct tsr_args *args, char *const *argv, int *
     if (args->verify && !args->serial)
         return tsr_fail(TSR_ECONFIG, "run: --verify-operands: found without --serial; allowed: "
                                      "with it");
+    if (args->profile && !args->out && !args->resume)
+        return tsr_fail(TSR_ECONFIG, "run: --profile: found without --out; allowed: with it");
     if (args->nproc && args->ranks)
         return tsr_fail(TSR_ECONFIG, "run: --nproc: found beside --ranks; allowed: one of them");
     if (args->nproc)

@@ -18,7 +18,7 @@ static tsr_status report(const struct tsr_args *args, const struct tsr_study *st
     TSR_TRY(tsr_report_table(stdout, args->format, &study->info, row, 1));
     TSR_TRY(tsr_flush(stdout, "standard output"));
     tsr_study_notes(study);
-    return args->out ? tsr_study_write(study, args->out, row) : TSR_OK;
+    return args->out ? tsr_study_write(study, args->out, row, 1) : TSR_OK;
 }
 
 static tsr_status tell_what_would_fit(const struct tsr_job *job, struct tsr_row *row)

@@ -168,7 +168,7 @@ static tsr_status put_text(FILE *stream, const void *text)
 }
 
 tsr_status tsr_study_write(const struct tsr_study *study, const char *dir,
-                           const struct tsr_row *rows)
+                           const struct tsr_row *rows, size_t n)
 {
     bool skipped = false;
     char *path = tsr_path_join(dir, RESOLVED_FILE);
@@ -177,8 +177,8 @@ tsr_status tsr_study_write(const struct tsr_study *study, const char *dir,
     tsr_status status = tsr_write_file(path, put_text, study->resolved_yaml);
     free(path);
     TSR_TRY(status);
-    TSR_TRY(tsr_report_study(dir, &study->info, rows, study->n));
-    return tsr_report_plots(dir, rows, study->n, &skipped);
+    TSR_TRY(tsr_report_study(dir, &study->info, rows, n));
+    return tsr_report_plots(dir, rows, n, &skipped);
 }
 
 void tsr_study_notes(const struct tsr_study *study)

@@ -29,7 +29,7 @@ tsr_status tsr_prepare_out(const char *dir) TSR_MUST_USE;
 /* Writes what a study leaves in its folder beside the files of the strategies: experiment.yaml (the
  * resolved file), summaries, pictures. */
 tsr_status tsr_study_write(const struct tsr_study *study, const char *dir,
-                           const struct tsr_row *rows) TSR_MUST_USE;
+                           const struct tsr_row *rows, size_t n) TSR_MUST_USE;
 
 /* Notes of all jobs on stderr, each once. */
 void tsr_study_notes(const struct tsr_study *study);

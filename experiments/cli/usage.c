@@ -7,7 +7,7 @@ const struct tsr_usage tsr_usages[] = {
     {"compare", "simulate every strategy of an experiment and compare them",
      "FILE [--out DIR] [options]",
      TSR_OPT_SET | TSR_OPT_PRINT_CONFIG | TSR_OPT_FORMAT | TSR_OPT_OUT | TSR_OPT_ONLY |
-         TSR_OPT_JOBS,
+         TSR_OPT_JOBS | TSR_OPT_MEASURED,
      "md, csv or json (default md)",
      "Simulates each strategy of the experiment file until its step repeats itself, and prints a\n"
      "row each: step time, tokens per second, MFU, peak memory against the card, exposed\n"
