@@ -8,7 +8,7 @@
 #include "values.h"
 
 static const struct option {
-    unsigned id;
+    uint64_t id;
     const char *name;
     char letter;
     const char *value; /* NULL: a flag */
@@ -37,7 +37,8 @@ static const struct option {
     {TSR_OPT_TRANSPORT, "--transport", 0, "HOW", "processes: auto, shm or tcp (default auto)"},
     {TSR_OPT_TIMEOUT, "--timeout", 0, "S", "seconds that a rank waits for another (default 300)"},
     {TSR_OPT_RESUME, "--resume", 0, "DIR", "go on from the latest checkpoint of a run"},
-    {TSR_OPT_PROFILE, "--profile", 0, NULL, "time every instruction of the first steps (key iterations)"},
+    {TSR_OPT_PROFILE, "--profile", 0, NULL,
+     "time every instruction of the first steps (key iterations)"},
     {TSR_OPT_CHECK, "--check", 0, NULL,
      "check the schedule as it is issued, and that what ran is the program"},
     {TSR_OPT_SERIAL, "--serial", 0, NULL, "one instruction after the other"},
@@ -86,7 +87,7 @@ static tsr_status number(const char *option, const char *text, uint64_t min, uin
 
 static tsr_status take(const struct option *option, const char *value, struct tsr_args *out)
 {
-    switch ((enum tsr_option)option->id) {
+    switch (option->id) {
     case TSR_OPT_SET:
         if (out->n_sets == TSR_MAX_SETS)
             return tsr_fail(TSR_ECONFIG, "--set: found more than %d; allowed: up to %d",

@@ -6,40 +6,40 @@
 
 #include "../../engine/base.h"
 
-enum tsr_option {
-    TSR_OPT_SET = 1 << 0,
-    TSR_OPT_PRINT_CONFIG = 1 << 1,
-    TSR_OPT_FORMAT = 1 << 2,
-    TSR_OPT_OUT = 1 << 3,
-    TSR_OPT_ONLY = 1 << 4,
-    TSR_OPT_JOBS = 1 << 5,
-    TSR_OPT_STRATEGY = 1 << 6,
-    TSR_OPT_ITERATION = 1 << 7,
-    TSR_OPT_RANK = 1 << 8,
-    TSR_OPT_ON = 1 << 9,
-    TSR_OPT_STATES = 1 << 10,
-    TSR_OPT_TIMELINE = 1 << 11,
-    TSR_OPT_TOP = 1 << 12,
-    TSR_OPT_NO_WHAT_IF = 1 << 13,
-    TSR_OPT_TIME = 1 << 14,
-    TSR_OPT_SECOND_FILE = 1 << 15, /* no word of its own: the subcommand takes two files */
-    TSR_OPT_MAX = 1 << 16,
-    TSR_OPT_EXHAUSTIVE = 1 << 17,
-    TSR_OPT_OUT_FILE = 1 << 18, /* the words of TSR_OPT_OUT, for one file */
-    TSR_OPT_EXECUTOR = 1 << 19,
-    TSR_OPT_RANKS = 1 << 20,
-    TSR_OPT_NPROC = 1 << 21,
-    TSR_OPT_RESUME = 1 << 22,
-    TSR_OPT_PROFILE = 1 << 23,
-    TSR_OPT_CHECK = 1 << 24,
-    TSR_OPT_SERIAL = 1 << 25,
-    TSR_OPT_VERIFY = 1 << 26,
-    TSR_OPT_TRANSPORT = 1 << 27,
-    TSR_OPT_TIMEOUT = 1 << 28,
-    TSR_OPT_SHUFFLE = 1 << 29,
-    TSR_OPT_DTYPE = 1 << 30,
-    TSR_OPT_MEASURED = 1U << 31
-};
+/* One bit each. */
+#define TSR_OPT_SET          (UINT64_C(1) << 0)
+#define TSR_OPT_PRINT_CONFIG (UINT64_C(1) << 1)
+#define TSR_OPT_FORMAT       (UINT64_C(1) << 2)
+#define TSR_OPT_OUT          (UINT64_C(1) << 3)
+#define TSR_OPT_ONLY         (UINT64_C(1) << 4)
+#define TSR_OPT_JOBS         (UINT64_C(1) << 5)
+#define TSR_OPT_STRATEGY     (UINT64_C(1) << 6)
+#define TSR_OPT_ITERATION    (UINT64_C(1) << 7)
+#define TSR_OPT_RANK         (UINT64_C(1) << 8)
+#define TSR_OPT_ON           (UINT64_C(1) << 9)
+#define TSR_OPT_STATES       (UINT64_C(1) << 10)
+#define TSR_OPT_TIMELINE     (UINT64_C(1) << 11)
+#define TSR_OPT_TOP          (UINT64_C(1) << 12)
+#define TSR_OPT_NO_WHAT_IF   (UINT64_C(1) << 13)
+#define TSR_OPT_TIME         (UINT64_C(1) << 14)
+#define TSR_OPT_SECOND_FILE \
+    (UINT64_C(1) << 15) /* no word of its own: the subcommand takes two files */
+#define TSR_OPT_MAX        (UINT64_C(1) << 16)
+#define TSR_OPT_EXHAUSTIVE (UINT64_C(1) << 17)
+#define TSR_OPT_OUT_FILE   (UINT64_C(1) << 18) /* the words of TSR_OPT_OUT, for one file */
+#define TSR_OPT_EXECUTOR   (UINT64_C(1) << 19)
+#define TSR_OPT_RANKS      (UINT64_C(1) << 20)
+#define TSR_OPT_NPROC      (UINT64_C(1) << 21)
+#define TSR_OPT_RESUME     (UINT64_C(1) << 22)
+#define TSR_OPT_PROFILE    (UINT64_C(1) << 23)
+#define TSR_OPT_CHECK      (UINT64_C(1) << 24)
+#define TSR_OPT_SERIAL     (UINT64_C(1) << 25)
+#define TSR_OPT_VERIFY     (UINT64_C(1) << 26)
+#define TSR_OPT_TRANSPORT  (UINT64_C(1) << 27)
+#define TSR_OPT_TIMEOUT    (UINT64_C(1) << 28)
+#define TSR_OPT_SHUFFLE    (UINT64_C(1) << 29)
+#define TSR_OPT_DTYPE      (UINT64_C(1) << 30)
+#define TSR_OPT_MEASURED   (UINT64_C(1) << 31)
 
 enum { TSR_MAX_SETS = 256 };
 
@@ -59,8 +59,8 @@ struct tsr_args {
     const char *resume;             /* "": the run itself; NULL: not asked for */
     const char *transport;
     bool profile, check, serial, verify;
-    bool shuffle;      /* corpus */
-    const char *dtype; /* export */
+    bool shuffle;         /* corpus */
+    const char *dtype;    /* export */
     const char *measured; /* compare: folder of a run */
 };
 
@@ -69,7 +69,7 @@ struct tsr_usage {
     const char *name;
     const char *line;     /* one line for the overview */
     const char *synopsis; /* after "tessera NAME" */
-    unsigned options;     /* set of enum tsr_option */
+    uint64_t options;     /* set of TSR_OPT_... */
     const char *formats;  /* "md, csv or json" for --format */
     const char *text;     /* paragraphs and examples */
 };

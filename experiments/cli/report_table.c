@@ -122,15 +122,25 @@ static void put_best(FILE *out, const struct tsr_study_info *info, const struct 
         fputs(" --set ", out);
         tsr__put_word(out, info->sets[i]);
     }
-    fputs(" --on sim\n\n(the same command with --on cuda once this build executes on GPUs)\n\n",
+    fputs(" --on sim\n\n(with --on host it trains on this machine, if the model is small; with "
+          "--on cuda once this build executes on GPUs)\n\n",
           out);
+}
+
+static bool has_measured(const struct tsr_row *rows, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        if (strstr(rows[i].strategy, "-measured"))
+            return true;
+    return false;
 }
 
 static void put_notes(FILE *out, const struct tsr_study_info *info, const struct tsr_row *rows,
                       size_t n)
 {
     uint64_t usable = usable_of(rows, n);
-    fprintf(out, "All times are simulated, for the device file %s.\n", info->device_file);
+    fprintf(out, "All times are simulated, for the device file %s%s.\n", info->device_file,
+            has_measured(rows, n) ? "; those of rows named -measured are of a run" : "");
     fputs(
         "Steady step; `first`: the first one. `peak`, `reserved`: allocated and reserved memory of "
         "the fullest GPU",
