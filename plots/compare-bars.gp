@@ -53,7 +53,7 @@ set border 1
 set grid x lc rgb 0xEEEEEE lw 0.8 lt 1
 unset key
 set label 1 head at screen 0.012, 1 - 24.0 / height left font ',14' textcolor rgb ink
-set label 2 'memory of the fullest GPU at its peak by owner (GiB), simulated; tick: reserved memory' at screen 0.012, 1 - 48.0 / height left textcolor rgb soft
+set label 2 'memory of the fullest GPU at its peak by owner (GiB), simulated unless named -measured; tick: reserved memory' at screen 0.012, 1 - 48.0 / height left textcolor rgb soft
 if (show_limit) {
     set arrow 1 from limit, graph 0 to limit, graph 1 nohead lc rgb alarm lw 1.5 dt (8, 4) front
     set label 3 sprintf('usable: %.2f GiB', limit) at limit, graph 1 right offset 0.5, 0.7 textcolor rgb alarm

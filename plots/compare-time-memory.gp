@@ -35,7 +35,7 @@ set ylabel 'step time (ms)'
 set grid lc rgb 0xEEEEEE lw 0.8 lt 1
 set key at screen 0.012, 1 - 64.0 / height left top horizontal Left reverse samplen 1.4 width 0 maxrows 1
 set label 1 head at screen 0.012, 1 - 24.0 / height left font ',14' textcolor rgb ink
-set label 2 'step time against memory, simulated; lower left is better' at screen 0.012, 1 - 48.0 / height left textcolor rgb soft
+set label 2 'step time against memory, simulated unless named -measured; lower left is better' at screen 0.012, 1 - 48.0 / height left textcolor rgb soft
 limit_share = !show_limit ? 0 : log_x ? log(limit / x0) / log(x1 / x0) : (limit - x0) / (x1 - x0)
 if (log_x) {
     set logscale x

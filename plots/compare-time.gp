@@ -32,7 +32,7 @@ set border 1
 set grid x lc rgb 0xEEEEEE lw 0.8 lt 1
 set key at screen 0.012, 1 - 62.0 / height left top horizontal Left reverse samplen 1.4 width 0
 set label 1 head at screen 0.012, 1 - 24.0 / height left font ',14' textcolor rgb ink
-set label 2 'where the time of the steady step goes, simulated' at screen 0.012, 1 - 48.0 / height left textcolor rgb soft
+set label 2 'where the time of the steady step goes, simulated unless named -measured' at screen 0.012, 1 - 48.0 / height left textcolor rgb soft
 
 text(step, mfu) = strlen(mfu) ? sprintf('%.1f ms, MFU %.1f %%', step * 1e3, real(mfu) * 100) : sprintf('%.1f ms', step * 1e3)
 

@@ -45,7 +45,8 @@ set rmargin at screen 0.785
 set bmargin at screen 0.115
 set tmargin at screen 0.80
 set label 3 head at screen 0.07, 0.955 left font ',14' textcolor rgb ink
-set label 4 sprintf('memory of a GPU over one step, simulated; reserved: at most %.2f GiB, in use: %.2f GiB', reserved, used) at screen 0.07, 0.905 left textcolor rgb soft
+how = strstrt(head, '-measured') ? 'measured' : 'simulated'
+set label 4 sprintf('memory of a GPU over one step, %s; reserved: at most %.2f GiB, in use: %.2f GiB', how, reserved, used) at screen 0.07, 0.905 left textcolor rgb soft
 
 band(phase) = \
     phase[1:7] eq 'forward'   ? 0xFFFFFF : \

@@ -27,7 +27,7 @@ do for [k = 1:8] {
     stats data every ::1 using (seen[k] = strcol(3) eq word(kinds, k) ? 1 : seen[k], 1) nooutput
 }
 
-about = 'three blocks of the steady step, simulated'
+about = 'three blocks of the steady step, '.(strstrt(head, '-measured') ? 'measured' : 'simulated')
 if (!(seen[5] || seen[6] || seen[7] || seen[8])) { about = about.'; no communication runs meanwhile' }
 
 # Sizes in pixels of the SVG.

@@ -20,8 +20,9 @@ static uint32_t first_iteration(const struct tsr_detail *detail)
 void tsr__put_title(FILE *out, const struct tsr__page *page)
 {
     char title[320];
-    (void)snprintf(title, sizeof title, "%s · %s · %" PRIu32 " GPUs · %s", page->info->model_name,
-                   page->info->cluster_name, page->info->world, page->view->detail->row->strategy);
+    (void)snprintf(title, sizeof title, "%s · %s · %" PRIu32 " %s · %s", page->info->model_name,
+                   page->info->cluster_name, page->info->world,
+                   page->info->measured ? "ranks" : "GPUs", page->view->detail->row->strategy);
     tsr__put_plain(out, title);
 }
 
