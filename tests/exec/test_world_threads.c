@@ -136,7 +136,10 @@ static void test_collective__a_rank_does_not_come__all_give_up_in_time(void **st
     expect_all(ranks, 3, TSR_EPEER,
                "rank 3 did not arrive at all_gather #12 of 'shard' within 0.4 s");
     assert_int_equal(ranks[3].status, TSR_OK);
-    assert_true(ranks[0].seconds >= 0.39 && ranks[0].seconds < 2);
+    double longest = 0; /* of the first that came */
+    for (uint32_t r = 0; r < 3; r++)
+        longest = ranks[r].seconds > longest ? ranks[r].seconds : longest;
+    assert_true(longest >= 0.39 && longest < 3);
 }
 
 static void rank_1_aborts(struct ct_rank *rank)
