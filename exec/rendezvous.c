@@ -14,9 +14,9 @@
 #include <string.h>
 #include <unistd.h>
 
-#define GRACE_S                                                                       \
-    1.0 /* the server's answer may be late by this; and what it waits after a failure \
-         */
+/* How late the server's answer may be, and how long it stays after a failure. */
+#define GRACE_S 1.0
+enum { RETRY_MS = 30 };
 
 struct tsr_rendezvous {
     int fd;
@@ -237,28 +237,42 @@ static tsr_status say_hello(struct tsr_rendezvous *r, const struct tsr_rendezvou
                                    .size = config->size};
     (void)snprintf(hello.token, sizeof hello.token, "%s", config->token);
     struct tsr_wire_frame frame;
-    tsr_status status = TSR_EPEER;
-    if (tsr__socket_send(r->fd, &hello, sizeof hello, tsr__now() + r->timeout_s))
-        status = await(r, &frame);
-    if (status == TSR_OK)
-        drop_frame(r, &frame);
-    if (status == TSR_EPEER)
-        return tsr_fail(
-            TSR_EPEER,
-            "what listens at %s (rank 0's address) hung up, or is no rendezvous of this program",
-            r->where);
-    return status;
+    TSR_TRY(tsr__socket_send(r->fd, &hello, sizeof hello, tsr__now() + r->timeout_s)
+                ? await(r, &frame)
+                : lost_rank_0(r));
+    drop_frame(r, &frame);
+    return TSR_OK;
+}
+
+/* Who hangs up without a word may be too busy with others, or be about to end: try again. */
+static tsr_status join(struct tsr_rendezvous *r, const struct tsr_rendezvous_config *config,
+                       double deadline)
+{
+    for (;;) {
+        tsr_status status = tsr__socket_connect(config->addr, config->port, deadline, &r->fd);
+        if (status != TSR_OK)
+            return tsr_fail(status, "rank %u cannot reach rank 0 at %s within %g s: %s",
+                            config->rank, r->where, config->timeout_s, tsr_error_text());
+        status = say_hello(r, config);
+        if (status != TSR_EPEER)
+            return status;
+        if (r->in.n > 0 || tsr__now() >= deadline)
+            return tsr_fail(TSR_EPEER,
+                            "what listens at %s (rank 0's address) hung up, or is no rendezvous "
+                            "of this program",
+                            r->where);
+        (void)close(r->fd);
+        r->fd = -1;
+        r->news = TSR_OK;
+        (void)poll(NULL, 0, tsr__poll_ms(deadline, RETRY_MS));
+    }
 }
 
 static tsr_status enter(struct tsr_rendezvous *r, const struct tsr_rendezvous_config *config,
                         double deadline)
 {
-    tsr_status status = tsr__socket_connect(config->addr, config->port, deadline, &r->fd);
-    if (status != TSR_OK)
-        return tsr_fail(status, "rank %u cannot reach rank 0 at %s within %g s: %s", config->rank,
-                        r->where, config->timeout_s, tsr_error_text());
+    TSR_TRY(join(r, config, deadline));
     find_local_address(r);
-    TSR_TRY(say_hello(r, config));
     return tsr_rendezvous_barrier(r, "");
 }
 

@@ -18,9 +18,14 @@ struct tsr_post *tsr__visit_post(const struct tsr_visit *v, uint32_t member)
     return &hub->posts[(rank * (TSR_THREAD_COMMS + 1) + v->call.comm_id) * TSR_THREAD_SLOTS + slot];
 }
 
+static uint32_t value_of(uint64_t sequence, enum tsr_thread_phase phase)
+{
+    return (uint32_t)(sequence * 8 + phase) & UINT32_C(0x7fffffff);
+}
+
 static uint32_t word_value(const struct tsr_visit *v, enum tsr_thread_phase phase)
 {
-    return (uint32_t)(v->call.sequence * 8 + phase) & UINT32_C(0x7fffffff);
+    return value_of(v->call.sequence, phase);
 }
 
 void tsr__visit_set(const struct tsr_visit *v, enum tsr_thread_phase phase)
@@ -64,14 +69,17 @@ tsr_status tsr__visit_wait(struct tsr_visit *v, uint32_t member, enum tsr_thread
     }
 }
 
-/* A post is free when it was never used, or when its last call is closed. */
+/* The post is free when the call SLOTS before is closed. Not just any call: that one may be on
+ * another stream, which has not come to it yet. */
 tsr_status tsr__visit_open(struct tsr_visit *v)
 {
     v->own = tsr__visit_post(v, v->call.me);
     struct tsr_word *word = &v->own->word;
+    uint64_t s = v->call.sequence;
+    uint32_t free = s < TSR_THREAD_SLOTS ? 0 : value_of(s - TSR_THREAD_SLOTS, TSR_PHASE_CLOSED);
     for (int turn = 0;; turn += turn < SPINS + 4) {
         uint32_t value = tsr__word_get(word);
-        if (value == 0 || value % 8 == TSR_PHASE_CLOSED)
+        if (value == free)
             return TSR_OK;
         if (tsr__aborted(&v->hub->abort))
             return tsr__abort_status(&v->hub->abort);

@@ -24,7 +24,7 @@ struct tsr_collective {
     double factor;               /* PREMUL_SUM */
     const struct tsr_comm *comm; /* the group that contains this rank */
     uint16_t comm_id;            /* index in the tables: the same on all members */
-    uint64_t sequence;           /* of this communicator on this rank: 0, 1, ... */
+    uint64_t sequence;           /* of this communicator on this rank: 0, 1, ... without gaps */
     const void *send;
     void *recv; /* may be `send` (all-reduce, broadcast), or hold it at its place (all-gather) */
     uint64_t bytes; /* of the big side: all-gather output, reduce-scatter input, buffer */

@@ -2,6 +2,7 @@
  * program again.
  */
 #include "exec/launch.h"
+#include "exec/world.h"
 
 #include <fcntl.h>
 #include <setjmp.h>
@@ -159,6 +160,27 @@ static void test_first_host__lists_of_slurm__expanded(void **state)
 
 /* ---- our own launcher ------------------------------------------------------------------------ */
 
+/* Ranks meet and exchange their numbers; with `die`, rank 1 is gone then, and the others hear it.
+ */
+static int meet(const struct tsr_launch *launch, bool die)
+{
+    struct tsr_world *world;
+    uint32_t all[3] = {0};
+    if (tsr_world_processes(launch, 20, "auto", &world) != TSR_OK || world->size != 3 ||
+        world->ops->exchange(world, &world->rank, all, sizeof all[0]) != TSR_OK)
+        return 5;
+    if (all[0] != 0 || all[1] != 1 || all[2] != 2)
+        return 6;
+    if (die && launch->rank == 1)
+        (void)raise(SIGKILL);
+    int status = 0;
+    if (die &&
+        (tsr_world_barrier(world) != TSR_EPEER || !strstr(tsr_error_text(), "rank 1 is lost")))
+        status = 7;
+    world->ops->destroy(world);
+    return die && status == 0 ? 75 : status;
+}
+
 /* What this program does as a rank: argv[2]. */
 static int rank_main(const char *what)
 {
@@ -168,6 +190,8 @@ static int rank_main(const char *what)
         return 9;
     }
     bool is_1 = launch.rank == 1;
+    if (strcmp(what, "meet") == 0 || strcmp(what, "meet-and-die") == 0)
+        return meet(&launch, strcmp(what, "meet") != 0);
     if (strcmp(what, "lines") == 0) {
         for (int i = 0; i < 200; i++) { /* in pieces, so that unordered writes would show */
             fprintf(stderr, "rank %u of %u ", launch.rank, launch.size);
@@ -263,6 +287,19 @@ static void test_spawn__one_fails__its_status_and_the_others_end(void **state)
     assert_true(now() - begin < 10);
 }
 
+static void test_spawn__ranks_of_a_world__meet_and_hear_of_a_loss(void **state)
+{
+    (void)state;
+    double begin = now();
+    struct tsr_spawned out = spawn("meet", 3, 5);
+    assert_string_equal(out.text, "");
+    assert_int_equal(out.exit_status, 0);
+    out = spawn("meet-and-die", 3, 5);
+    assert_int_equal(out.exit_status, 75);
+    assert_string_equal(out.text, "rank 1 was killed by signal 9 (Killed)");
+    assert_true(now() - begin < 4); /* the others ended by themselves */
+}
+
 static void test_spawn__a_signal_comes__goes_on_to_all(void **state)
 {
     (void)state;
@@ -302,6 +339,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_first_host__lists_of_slurm__expanded),
         cmocka_unit_test(test_spawn__all_write__their_lines_stay_whole),
         cmocka_unit_test(test_spawn__one_fails__its_status_and_the_others_end),
+        cmocka_unit_test(test_spawn__ranks_of_a_world__meet_and_hear_of_a_loss),
         cmocka_unit_test(test_spawn__a_signal_comes__goes_on_to_all),
         cmocka_unit_test(test_spawn__no_such_program__said),
     };

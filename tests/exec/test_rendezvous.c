@@ -246,6 +246,34 @@ static void test_open__strangers__are_turned_away_and_do_no_harm(void **state)
     (void)close(noise);
 }
 
+/* Random bytes, some behind a good beginning, while the ranks wait for the last one. */
+static void test_open__noise__does_no_harm(void **state)
+{
+    (void)state;
+    enum { ROUNDS = 150 };
+    struct rank ranks[SIZE];
+    ranks_init(ranks, 20, use_store);
+    ranks_start(ranks, 3);
+    uint64_t random = 1;
+    for (int round = 0; round < ROUNDS; round++) {
+        unsigned char bytes[200];
+        struct tsr_wire_hello hello = good_hello(3);
+        for (size_t i = 0; i < sizeof bytes; i++) {
+            random = tsr_hash_u64(random, i);
+            bytes[i] = (unsigned char)random;
+        }
+        /* A prefix of a good hello; one bad byte at least, or it would be a rank. */
+        memcpy(bytes, &hello, (size_t)(random >> 8) % (sizeof hello - 1));
+        int fd = raw_connection(ranks[0].config.port);
+        (void)tsr__socket_send(fd, bytes, 1 + (size_t)(random >> 16) % sizeof bytes,
+                               tsr__now() + 10);
+        (void)close(fd);
+    }
+    assert_int_equal(pthread_create(&ranks[3].thread, NULL, rank_main, &ranks[3]), 0);
+    ranks_join(ranks, SIZE);
+    expect_all_well(ranks);
+}
+
 static void test_open__wrong_token__the_client_says_so(void **state)
 {
     (void)state;
@@ -268,12 +296,12 @@ static void test_open__not_all_come__their_names(void **state)
 {
     (void)state;
     struct rank ranks[SIZE];
-    ranks_init(ranks, 0.3, use_store);
+    ranks_init(ranks, 0.5, use_store);
     ranks[1] = ranks[2]; /* 0 and 2 come */
     ranks_start(ranks, 2);
     ranks_join(ranks, 2);
     for (uint32_t r = 0; r < 2; r++) {
-        assert_string_equal(ranks[r].error, "ranks 1, 3 did not join within 0.3 s");
+        assert_string_equal(ranks[r].error, "ranks 1, 3 did not join within 0.5 s");
         assert_int_equal(ranks[r].status, TSR_EPEER);
         assert_true(ranks[r].seconds < 3);
     }
@@ -313,6 +341,34 @@ static void test_open__port_in_use__rank_0_says_so(void **state)
              ranks[0].config.port);
     assert_int_equal(ranks[0].status, TSR_ECONFIG);
     assert_string_equal(ranks[0].error, want);
+}
+
+/* Hangs up on the first one, then is gone. */
+static void *rude_service(void *arg)
+{
+    int fd = -1;
+    while (fd < 0)
+        fd = tsr__socket_accept(*(int *)arg);
+    (void)close(fd);
+    (void)close(*(int *)arg);
+    return NULL;
+}
+
+static void test_open__hung_up_on__tries_again(void **state)
+{
+    (void)state;
+    struct rank ranks[SIZE];
+    pthread_t service;
+    ranks_init(ranks, 20, use_store);
+    int fd = ranks[0].config.listen_fd;
+    ranks[0].config.listen_fd = -1;
+    assert_int_equal(pthread_create(&service, NULL, rude_service, &fd), 0);
+    ranks_start(ranks + 1, 1);
+    (void)pthread_join(service, NULL);
+    assert_int_equal(pthread_create(&ranks[0].thread, NULL, rank_main, &ranks[0]), 0);
+    ranks_start(ranks + 2, 2);
+    ranks_join(ranks, SIZE);
+    expect_all_well(ranks);
 }
 
 static void *other_service(void *arg)
@@ -430,14 +486,14 @@ static void test_store__waiting_in_vain__ends_with_the_reason(void **state)
 {
     (void)state;
     struct rank ranks[SIZE];
-    ranks_init(ranks, 0.3, get_in_vain);
+    ranks_init(ranks, 0.5, get_in_vain);
     ranks_start(ranks, SIZE);
     ranks_join(ranks, SIZE);
-    assert_string_equal(ranks[1].error, "nobody set 'nothing' within 0.3 s");
+    assert_string_equal(ranks[1].error, "nobody set 'nothing' within 0.5 s");
     assert_string_equal(ranks[3].error, "");
     for (uint32_t r = 0; r < SIZE; r += 2)
         assert_string_equal(ranks[r].error,
-                            "ranks 1, 3 did not come to the barrier 'late' within 0.3 s");
+                            "ranks 1, 3 did not come to the barrier 'late' within 0.5 s");
 }
 
 int main(void)
@@ -447,10 +503,12 @@ int main(void)
         cmocka_unit_test(test_open__rank_0_comes_last__the_others_try_again),
         cmocka_unit_test(test_open__by_name_and_ipv6__same),
         cmocka_unit_test(test_open__strangers__are_turned_away_and_do_no_harm),
+        cmocka_unit_test(test_open__noise__does_no_harm),
         cmocka_unit_test(test_open__wrong_token__the_client_says_so),
         cmocka_unit_test(test_open__not_all_come__their_names),
         cmocka_unit_test(test_open__nobody_listens__unreachable),
         cmocka_unit_test(test_open__port_in_use__rank_0_says_so),
+        cmocka_unit_test(test_open__hung_up_on__tries_again),
         cmocka_unit_test(test_open__another_service_answers__said),
         cmocka_unit_test(test_loss__a_connection_breaks__all_hear_of_it),
         cmocka_unit_test(test_tell__a_rank_gives_up__all_hear_why),
