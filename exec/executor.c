@@ -12,7 +12,7 @@
 static tsr_kernel_fn find_kernel(const struct tsr_instr *instr,
                                  const struct tsr_user_kernel *kernels, size_t n_kernels)
 {
-    if (instr->kind == TSR_FILL || !strcmp(instr->work->name, "fill"))
+    if (instr->kind == TSR_FILL)
         return tsr_host_fill;
     for (size_t i = 0; i < n_kernels; i++)
         if (!strcmp(kernels[i].name, instr->work->name))

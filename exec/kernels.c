@@ -50,6 +50,7 @@ static const struct tsr_kernel_entry entries[] = {
     {"embedding", tsr__embedding},
     {"embedding_dense_backward", tsr__embedding_dense_backward},
     {"expand_heads", tsr__expand_heads},
+    {"fill", tsr_host_fill},
     {"flash_attention", tsr__attention},
     {"flash_attention_backward", tsr__attention_backward},
     {"foreach_add_eps", tsr__optimizer},

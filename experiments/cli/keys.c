@@ -28,6 +28,8 @@ const struct tsr_key tsr_keys[] = {
      "RMSNorm as one kernel, or by hand of elementary operations (transformers': always by hand)"},
     {"model.packed", TSR_KEY_BOOL, AT(model_packed), "false", 0, 0, 0, NULL,
      "transformers finds sequences packed and builds an attention mask"},
+    {"model.weights", TSR_KEY_STRING, AT(run.weights), "null", 0, 0, 0, NULL,
+     "run: .safetensors file, index or folder of Hugging Face to begin with; null: random values"},
     {"cluster", TSR_KEY_STRING, AT(cluster), "null", 0, 0, 0, NULL,
      "name (dgx-h100-1) or path of a cluster or node file of clusters/"},
     {"world", TSR_KEY_UINT, AT(world), "all", 1, SIZE_MAX_D, 0, word_all,
@@ -133,8 +135,6 @@ const struct tsr_key tsr_keys[] = {
      "gradients are views of the buckets"},
 
     /* Training (tessera run). */
-    {"model.weights", TSR_KEY_STRING, AT(run.weights), "null", 0, 0, 0, NULL,
-     "run: .safetensors file, index or folder of Hugging Face to begin with; null: random values"},
     {"data.train", TSR_KEY_STRING, AT(run.train), "null", 0, 0, 0, NULL,
      "run: token files (llm.c's .bin), separated by commas; null: random tokens"},
     {"data.val", TSR_KEY_STRING, AT(run.val), "null", 0, 0, 0, NULL,

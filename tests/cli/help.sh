@@ -44,6 +44,5 @@ fails 2 "--jobs" "no value" -- compare x --jobs
 fails 2 "--format" xml "md, csv or json" -- compare x --format xml
 fails 2 "--format" md "text or json" -- inspect x --format md
 fails 2 "--on" later sim -- run x --strategy fsdp --on cuda
-fails 2 "--on" later sim -- run x --strategy fsdp --on host
 fails 2 "--on" tpu "sim, host or cuda" -- run x --strategy fsdp --on tpu
 finish
