@@ -386,6 +386,16 @@ struct tsr_tensor *tsr__forward_loss(struct tsr_engine *e, struct tsr_module *en
 
 /* ---- what the host is told ------------------------------------------------------------------- */
 
+static void copy_report(struct tsr_engine *e, struct tsr_storage *s, struct tsr_storage *host)
+{
+    tsr__operand(e, s, 0, 4, TSR_READ, TSR_F32);
+    tsr__operand_storage(e, host, TSR_WRITE, TSR_F32);
+    if (s->space == TSR_SPACE_DEVICE)
+        tsr__emit_copy(e, TSR_F32, 4, 4, "d2h_report");
+    else
+        tsr__host_work(e, "copy", TSR_F32, 4, 4);
+}
+
 void tsr__report_value(struct tsr_engine *e, uint8_t what, uint32_t micro, struct tsr_storage *s)
 {
     if (!e->step.report || !s || !tsr__ok(e) || e->n_reports == TSR__MAX_REPORTS)
@@ -393,9 +403,7 @@ void tsr__report_value(struct tsr_engine *e, uint8_t what, uint32_t micro, struc
     struct tsr_storage *host = tsr__storage_empty(e, 4, TSR_CAT_TEMP, TSR_SPACE_PINNED);
     if (!host)
         return;
-    tsr__operand(e, s, 0, 4, TSR_READ, TSR_F32);
-    tsr__operand_storage(e, host, TSR_WRITE, TSR_F32);
-    tsr__emit_copy(e, TSR_F32, 4, 4, "d2h_report");
+    copy_report(e, s, host);
     e->reports[e->n_reports++] = (struct tsr_pending_report){host, what, micro};
     e->report_event = tsr__new_event(e);
     struct tsr_instr record = {

@@ -1,0 +1,33 @@
+/* optimizer_impl.h: kernels over lists of parameters, for the optimizer and for clipping. Private
+ * to engine/.
+ */
+#ifndef TSR_OPTIMIZER_IMPL_H
+#define TSR_OPTIMIZER_IMPL_H
+
+#include "engine.h"
+
+struct tsr__step {
+    struct tsr_engine *e;
+    struct tsr_param *const *params;
+    size_t n;
+    int n_states;         /* per parameter: Adam 2, momentum 1 */
+    bool host;            /* offloaded parameters step on the host */
+    uint64_t bytes;       /* local bytes of the parameters that step */
+    uint64_t state_bytes; /* of one of their states */
+    uint64_t numel;
+};
+
+bool tsr__is_offloaded(const struct tsr_param *p);
+/* A parameter that this step updates on this rank. */
+bool tsr__is_stepped(const struct tsr_param *p);
+/* Sums over the parameters that step on s->host. */
+void tsr__step_count(struct tsr__step *s);
+
+enum { TSR__GRAD = 1, TSR__STATE0 = 2, TSR__STATE1 = 4, TSR__PARAM = 8, TSR__TEMP_READ = 16 };
+enum { TSR__SLOT_TEMP = 4, TSR__SLOT_EXTRA = 5, TSR__SLOT_NORMS = 6 }; /* KERNELS.md */
+/* One kernel over all parameters that step on s->host, with the operands that were collected
+ * before. Reads and writes (the bits above) say which of gradient, states, parameter it touches. */
+void tsr__foreach_kernel(struct tsr__step *s, const char *name, unsigned reads, unsigned writes,
+                         struct tsr_storage *const *temps, double flops_per_element);
+
+#endif
