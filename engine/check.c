@@ -96,8 +96,6 @@ static void on_device_work(struct tsr__check_rank *r, const struct tsr_instr *in
 {
     uint32_t lane = instr->stream + 1U;
     bool call = is_call(instr->kind);
-    if (r->in_launch && !call)
-        malformed(r, "stands inside a launch of calls, which holds calls only");
     tsr__lane_issue(r, lane);
     if (r->n_pending > 0)
         tsr__settle_pending(r, lane);
@@ -114,8 +112,18 @@ static void on_host_work(struct tsr__check_rank *r, const struct tsr_instr *inst
     add_to_work_hash(r, instr);
 }
 
+/* Work of a stream, or a place in it: inside a launch it would stand before all of its calls. */
+static bool is_out_of_place(const struct tsr__check_rank *r, const struct tsr_instr *instr)
+{
+    bool event = instr->kind == TSR_RECORD || instr->kind == TSR_WAIT ||
+                 instr->kind == TSR_HOST_WAIT || instr->kind == TSR_HOST_READ;
+    return r->in_launch && (event || (is_device_work(instr->kind) && !is_call(instr->kind)));
+}
+
 static void dispatch(struct tsr__check_rank *r, const struct tsr_instr *instr)
 {
+    if (is_out_of_place(r, instr))
+        malformed(r, "stands inside a launch, which holds calls only");
     switch (instr->kind) {
     case TSR_SEGMENT_ALLOC:
     case TSR_SEGMENT_FREE:

@@ -142,8 +142,7 @@ static struct tsr__buffer new_buffer(const struct tsr__check_rank *r, const stru
                                 .stream = instr->stream,
                                 .bytes = instr->bytes,
                                 .block_bytes = instr->block_bytes,
-                                .note = r->now,
-                                .born = r->iterations};
+                                .note = r->now};
 }
 
 /* Are the spans whole, without a hole, and without an owner? */
@@ -369,10 +368,9 @@ static void early_use(struct tsr__check_rank *r, const struct tsr__buffer *b, ui
 }
 
 /* The operand's buffer if it can be accessed as it says. */
-static const struct tsr__buffer *operand_buffer(struct tsr__check_rank *r,
-                                                const struct tsr_operand *o)
+static struct tsr__buffer *operand_buffer(struct tsr__check_rank *r, const struct tsr_operand *o)
 {
-    const struct tsr__buffer *b = tsr__buffer_find(r, o->buffer);
+    struct tsr__buffer *b = tsr__buffer_find(r, o->buffer);
     uint64_t end;
     if (!b) {
         not_there(r, o->buffer);
@@ -398,9 +396,10 @@ void tsr__operands(struct tsr__check_rank *r, const struct tsr_instr *instr, uin
 {
     for (uint32_t i = 0; i < instr->n_operands; i++) {
         const struct tsr_operand *o = &instr->operands[i];
-        const struct tsr__buffer *b = o->bytes ? operand_buffer(r, o) : NULL;
+        struct tsr__buffer *b = o->bytes ? operand_buffer(r, o) : NULL;
         if (!b)
             continue;
+        b->last_use = r->iterations;
         if (lane == TSR__HOST_LANE && b->space == TSR_SPACE_DEVICE)
             structure(r, "is work of the host on memory of the device", o->buffer);
         early_use(r, b, lane);
@@ -417,7 +416,11 @@ void tsr__operands(struct tsr__check_rank *r, const struct tsr_instr *instr, uin
     }
 }
 
-/* ---- leaks ----------------------------------------------------------------------------------- */
+/* ---- leaks -----------------------------------------------------------------------------------
+ *
+ * After an iteration that did the same work as the one before, there is a leak if an owner has more
+ * buffers that nothing used in it than there were after that one.
+ */
 
 static int by_owner(const void *a, const void *b)
 {
@@ -444,7 +447,7 @@ static bool collect_alive(const struct tsr__check_rank *r, struct tsr__alive **o
         if (r->ids.keys[i] == TSR__NONE)
             continue;
         const struct tsr__buffer *b = &r->buffers[r->ids.values[i]];
-        (*out)[(*n)++] = (struct tsr__alive){owner_of(r, b), b->id};
+        (*out)[(*n)++] = (struct tsr__alive){owner_of(r, b), b->id, b->last_use < r->iterations};
     }
     if (*out)
         qsort(*out, *n, sizeof **out, by_owner);
@@ -456,34 +459,37 @@ static void report_leak(struct tsr__check_rank *r, uint32_t id, size_t more)
     char buffer[TSR__TEXT], text[TSR__TEXT];
     const struct tsr__buffer *b = tsr__buffer_find(r, id);
     tsr__find(r, TSR_CHECK_LEAK, tsr_hash_u64(tsr__note_key(r, b->note), b->category), &b->note, 1,
-              "%zu more like %s are alive after this iteration than after the one before, which "
-              "did the same work; the latest is that of %s",
+              "%zu more like %s stay alive unused than in the iteration before, which did the same "
+              "work; one is that of %s",
               more, tsr__buffer_text(r, id, buffer, sizeof buffer),
               tsr__short(r, b->note, text, sizeof text));
 }
 
-static size_t count_run(const struct tsr__alive *v, size_t n, size_t from)
+/* How many buffers of one owner there are from v[from] on; *idle: how many of them are. */
+static size_t count_owner(const struct tsr__alive *v, size_t n, size_t from, size_t *idle)
 {
     size_t k = from;
-    while (k < n && v[k].owner == v[from].owner)
-        k++;
+    *idle = 0;
+    for (; k < n && v[k].owner == v[from].owner; k++)
+        *idle += v[k].idle;
     return k - from;
 }
 
-/* What is alive now, against what was after the iteration before. */
 static void compare_alive(struct tsr__check_rank *r, const struct tsr__alive *now, size_t n)
 {
-    size_t k = 0;
+    size_t k = 0, idle;
     for (size_t i = 0; i < n;) {
-        size_t more = count_run(now, n, i);
+        size_t had = 0, has = count_owner(now, n, i, &idle);
         while (k < r->n_alive && r->alive[k].owner < now[i].owner)
             k++;
-        size_t had = k < r->n_alive && r->alive[k].owner == now[i].owner
-                         ? count_run(r->alive, r->n_alive, k)
-                         : 0;
-        if (more > had)
-            report_leak(r, now[i + more - 1].buffer, more - had);
-        i += more;
+        if (k < r->n_alive && r->alive[k].owner == now[i].owner)
+            count_owner(r->alive, r->n_alive, k, &had);
+        for (size_t of = i; of < i + has && idle > had; of++)
+            if (now[of].idle) {
+                report_leak(r, now[of].buffer, idle - had);
+                break;
+            }
+        i += has;
     }
 }
 
@@ -495,7 +501,7 @@ void tsr__iteration_end(struct tsr__check_rank *r)
         tsr__check_no_memory(r);
         return;
     }
-    if (r->has_alive && r->work_hash == r->last_work_hash && n > r->n_alive)
+    if (r->has_alive && r->work_hash == r->last_work_hash)
         compare_alive(r, now, n);
     free(r->alive);
     r->alive = now;

@@ -65,7 +65,7 @@ struct tsr__buffer {
     uint64_t bytes, block_bytes;
     uint32_t note;       /* of the ALLOC */
     uint32_t born_epoch; /* tail of the owner's stream at the ALLOC */
-    uint32_t born;       /* iterations begun before it */
+    uint32_t last_use;   /* iterations begun before it; 0: none, or there is none */
 };
 
 struct tsr__event_record {
@@ -86,8 +86,8 @@ struct tsr__call {
     uint16_t comm; /* index into checker->comms */
     uint32_t peer; /* SEND, RECV: member */
     uint32_t unit; /* calls of one launch share it */
-    uint32_t note, seq;
-    uint64_t bytes;
+    uint32_t note;
+    uint64_t bytes, purpose; /* purpose: hash of phase, micro-batch and group */
     double factor;
 };
 
@@ -114,8 +114,9 @@ enum { TSR__N_FREED = 1024 };
 
 /* Owner of a live buffer at the end of an iteration, for leaks. */
 struct tsr__alive {
-    uint64_t owner; /* hash of category, module, group, phase, bytes */
+    uint64_t owner; /* hash of category, module, group, bytes */
     uint32_t buffer;
+    bool idle; /* nothing used it in the iteration that ended */
 };
 
 struct tsr__check_rank {
