@@ -165,8 +165,10 @@ static void dispatch(struct tsr__check_rank *r, const struct tsr_instr *instr)
     case TSR_MARK:
         on_mark(r, instr);
         break;
-    case TSR_COMM_CREATE:
     case TSR_PIN:
+        tsr__on_pin(r, instr);
+        break;
+    case TSR_COMM_CREATE:
         break;
     default:
         if (is_device_work(instr->kind))
@@ -184,8 +186,10 @@ static tsr_status check_submit(struct tsr_executor *x, const struct tsr_instr *i
     uint64_t findings = c->counts.findings;
     if (r->status != TSR_OK)
         return r->status;
-    if (instr->kind == TSR_MARK && instr->mark == TSR_MARK_ITERATION)
+    if (instr->kind == TSR_MARK && instr->mark == TSR_MARK_ITERATION) {
+        tsr__notes_forget(r);
         begin_section(r, NULL);
+    }
     r->n_instrs++;
     if (!take_note(r, instr) || !tsr__lane_reserve(r, instr->stream + 1U)) {
         if (instr->stream + 1U >= TSR__MAX_LANES)
@@ -257,6 +261,7 @@ static void rank_destroy(struct tsr__check_rank *r)
     for (size_t i = 0; i < r->n_regions; i++)
         free(r->regions[i].spans);
     tsr__map_fini(&r->segments);
+    tsr__map_fini(&r->pinned);
     tsr__map_fini(&r->ids);
     free(r->sections);
     free(r->notes);

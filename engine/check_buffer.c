@@ -203,6 +203,46 @@ void tsr__on_alloc(struct tsr__check_rank *r, const struct tsr_instr *instr)
         tsr__check_no_memory(r);
 }
 
+/* Pinned blocks are numbered by PIN and serve one buffer after the other: like segments. */
+void tsr__on_pin(struct tsr__check_rank *r, const struct tsr_instr *instr)
+{
+    if (tsr__map_get(&r->pinned, instr->segment) != TSR__NONE || instr->segment == TSR__NONE) {
+        structure(r, "makes a pinned block that is there", instr->segment);
+        return;
+    }
+    uint32_t region = tsr__region_new(r);
+    if (region == TSR__NONE || !tsr__map_put(&r->pinned, instr->segment, region) ||
+        !tsr__span_add(r, region, 0, instr->block_bytes))
+        tsr__check_no_memory(r);
+}
+
+/* The buffer gets [0, bytes) of the block, if that is there and free. */
+static bool take_pinned(struct tsr__check_rank *r, const struct tsr_instr *instr,
+                        struct tsr__buffer *b)
+{
+    uint32_t owner;
+    size_t first, n;
+    b->region = tsr__map_get(&r->pinned, instr->segment);
+    if (b->region == TSR__NONE) {
+        structure(r, "names a pinned block that is not there", instr->segment);
+        return false;
+    }
+    if (!tsr__spans(r, b->region, 0, b->block_bytes, &first, &n)) {
+        tsr__check_no_memory(r);
+        return false;
+    }
+    if (!is_free(&r->regions[b->region], first, n, 0, b->block_bytes, &owner) ||
+        b->bytes > b->block_bytes) {
+        structure(r, "takes a pinned block that is in use, or too small", instr->segment);
+        return false;
+    }
+    for (size_t i = first; i < first + n; i++) {
+        r->regions[b->region].spans[i].owner = b->id;
+        r->regions[b->region].spans[i].written = false;
+    }
+    return true;
+}
+
 void tsr__on_host_alloc(struct tsr__check_rank *r, const struct tsr_instr *instr)
 {
     if (tsr__buffer_find(r, instr->buffer) || instr->buffer == TSR__NONE) {
@@ -210,12 +250,19 @@ void tsr__on_host_alloc(struct tsr__check_rank *r, const struct tsr_instr *instr
         return;
     }
     struct tsr__buffer b = new_buffer(r, instr);
-    b.region = tsr__region_new(r);
-    if (b.region == TSR__NONE || !tsr__span_add(r, b.region, 0, b.bytes) || !buffer_add(r, &b)) {
-        tsr__check_no_memory(r);
-        return;
+    if (b.space == TSR_SPACE_PINNED) {
+        if (!take_pinned(r, instr, &b))
+            return;
+    } else {
+        b.region = tsr__region_new(r);
+        if (b.region == TSR__NONE || !tsr__span_add(r, b.region, 0, b.bytes)) {
+            tsr__check_no_memory(r);
+            return;
+        }
+        r->regions[b.region].spans[0].owner = b.id;
     }
-    r->regions[b.region].spans[0].owner = b.id;
+    if (!buffer_add(r, &b))
+        tsr__check_no_memory(r);
 }
 
 /* ---- free ------------------------------------------------------------------------------------ */
@@ -306,15 +353,12 @@ void tsr__settle_pending(struct tsr__check_rank *r, uint32_t lane)
     r->n_pending = kept;
 }
 
-void tsr__on_host_free(struct tsr__check_rank *r, const struct tsr_instr *instr)
+/* Pageable memory is gone at once. */
+static void free_pageable(struct tsr__check_rank *r, const struct tsr__buffer *b)
 {
-    struct tsr__buffer *b = freed_buffer(r, instr);
-    if (!b)
-        return;
     struct host_check check = {r, NULL};
-    struct tsr__region *g = &r->regions[b->region];
-    /* A pinned block stays in the cache until copies are over; a pageable one is gone at once. */
-    for (size_t i = 0; i < g->n && b->space == TSR_SPACE_HOST; i++)
+    const struct tsr__region *g = &r->regions[b->region];
+    for (size_t i = 0; i < g->n; i++)
         tsr__span_stamps(r, &g->spans[i], check_host_knows, &check);
     if (check.late) {
         char text[TSR__TEXT], use[TSR__TEXT], buffer[TSR__TEXT];
@@ -327,6 +371,25 @@ void tsr__on_host_free(struct tsr__check_rank *r, const struct tsr_instr *instr)
                   tsr__lane_name(r, check.late->lane));
     }
     tsr__region_drop(r, b->region);
+}
+
+/* A pinned block stays, with the traces of its uses, which its next owner meets. */
+static void free_pinned(struct tsr__check_rank *r, const struct tsr__buffer *b)
+{
+    struct tsr__region *g = &r->regions[b->region];
+    for (size_t i = 0; i < g->n; i++)
+        g->spans[i].owner = TSR__NONE;
+}
+
+void tsr__on_host_free(struct tsr__check_rank *r, const struct tsr_instr *instr)
+{
+    struct tsr__buffer *b = freed_buffer(r, instr);
+    if (!b)
+        return;
+    if (b->space == TSR_SPACE_HOST)
+        free_pageable(r, b);
+    else
+        free_pinned(r, b);
     buffer_remove(r, b);
 }
 

@@ -5,6 +5,8 @@
  *   check_memory.c  spans of memory and who accessed them last
  *   check_buffer.c  buffers: allocation, free, leaks
  *   check_ranks.c   collectives of all ranks: mismatches, deadlocks
+ *   check_notes.c   instructions that a finding may name, and no others
+ *   check_map.c     ids to indices
  *   check_text.c    findings in words
  */
 #ifndef TSR_CHECK_IMPL_H
@@ -131,7 +133,7 @@ struct tsr__check_rank {
     size_t n_sections, cap_sections;
     uint32_t number; /* of the next instruction */
     struct tsr__note *notes;
-    size_t n_notes, cap_notes;
+    size_t n_notes, cap_notes, n_kept_notes; /* kept: by the latest tsr__notes_forget() */
     uint32_t now; /* note of the current instruction */
 
     /* check_order.c: clock of lane l: clocks[l * stride ...] */
@@ -153,7 +155,7 @@ struct tsr__check_rank {
     size_t n_regions, cap_regions;
     uint32_t *free_regions;
     size_t n_free_regions, cap_free_regions;
-    struct tsr__map segments; /* number to region */
+    struct tsr__map segments, pinned; /* numbers to regions */
     struct tsr__reader *readers;
     size_t n_readers, cap_readers;
     uint32_t free_reader;
@@ -233,6 +235,7 @@ void tsr__span_stamps(const struct tsr__check_rank *r, const struct tsr__span *s
 void tsr__on_segment(struct tsr__check_rank *r, const struct tsr_instr *instr);
 void tsr__on_alloc(struct tsr__check_rank *r, const struct tsr_instr *instr);
 void tsr__on_free(struct tsr__check_rank *r, const struct tsr_instr *instr);
+void tsr__on_pin(struct tsr__check_rank *r, const struct tsr_instr *instr);
 void tsr__on_host_alloc(struct tsr__check_rank *r, const struct tsr_instr *instr);
 void tsr__on_host_free(struct tsr__check_rank *r, const struct tsr_instr *instr);
 void tsr__operands(struct tsr__check_rank *r, const struct tsr_instr *instr, uint32_t lane);
@@ -246,6 +249,11 @@ struct tsr__buffer *tsr__buffer_find(struct tsr__check_rank *r, uint32_t id);
 
 void tsr__on_call(struct tsr__check_rank *r, const struct tsr_instr *instr);
 tsr_status tsr__compare_ranks(struct tsr_checker *checker);
+
+/* ---- check_notes.c --------------------------------------------------------------------------- */
+
+/* Between two instructions. */
+void tsr__notes_forget(struct tsr__check_rank *r);
 
 /* ---- check_text.c ---------------------------------------------------------------------------- */
 

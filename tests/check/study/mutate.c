@@ -346,8 +346,8 @@ static int compute_wait(const struct sequence *s, size_t i, size_t record)
 int wait_number(const struct sequence *s, size_t i)
 {
     const struct tsr_instr *v = &s->v[i];
-    if (v->kind == TSR_HOST_WAIT)
-        return 13;
+    if (v->kind == TSR_HOST_WAIT) /* others: for the pinned memory of inputs, ... */
+        return v->origin.hook == TSR_HOOK_FINAL_CALLBACK ? 13 : 0;
     if (v->kind != TSR_WAIT)
         return 0;
     long record = find_record(s, i, v->event);

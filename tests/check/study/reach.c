@@ -137,8 +137,10 @@ static void graph_build(struct graph *g, const struct sequence *s, size_t same)
 /* ---- memory as atoms: the finest ranges between borders of operands and blocks -----------------
  */
 
+#define PINNED (UINT64_C(1) << 32)
+#define HOST   (UINT64_C(2) << 32)
 struct place {
-    uint64_t space; /* 0: the device; else 1 + buffer of the host */
+    uint64_t space; /* 0: the device; PINNED + block; HOST + buffer */
     uint64_t at;
 };
 
@@ -155,6 +157,7 @@ struct life {
     bool live;
     uint8_t space;
     uint16_t stream;
+    uint32_t segment;
     uint64_t address, bytes, block;
     size_t born;      /* instruction */
     struct tail tail; /* of its stream then */
@@ -190,7 +193,9 @@ static struct place place_of(const struct life *l, uint32_t id, uint64_t offset)
 {
     if (l->space == TSR_SPACE_DEVICE)
         return (struct place){0, l->address + offset};
-    return (struct place){1 + (uint64_t)id, offset};
+    if (l->space == TSR_SPACE_PINNED)
+        return (struct place){PINNED + l->segment, offset};
+    return (struct place){HOST + id, offset};
 }
 
 static bool is_alloc(uint8_t kind)
@@ -208,9 +213,10 @@ static struct life life_of(const struct tsr_instr *instr, size_t i)
     return (struct life){.live = true,
                          .space = instr->kind == TSR_ALLOC ? TSR_SPACE_DEVICE : instr->space,
                          .stream = instr->stream,
+                         .segment = instr->segment,
                          .address = instr->address,
                          .bytes = instr->bytes,
-                         .block = instr->kind == TSR_ALLOC ? instr->block_bytes : instr->bytes,
+                         .block = instr->block_bytes,
                          .born = i};
 }
 
