@@ -284,7 +284,10 @@ void tsr_checker_destroy(struct tsr_checker *c)
     if (!c)
         return;
     for (uint32_t i = 0; i < c->config.world; i++)
-        if (c->ranks[i] && c->ranks[i]->rank == i)
+        if (c->ranks[i] && c->ranks[i]->rank != i)
+            c->ranks[i] = NULL; /* like another one */
+    for (uint32_t i = 0; i < c->config.world; i++)
+        if (c->ranks[i])
             rank_destroy(c->ranks[i]);
     free(c->ranks);
     free(c->comms);

@@ -134,7 +134,7 @@ struct tsr__check_rank {
     uint32_t number; /* of the next instruction */
     struct tsr__note *notes;
     size_t n_notes, cap_notes, n_kept_notes; /* kept: by the latest tsr__notes_forget() */
-    uint32_t now; /* note of the current instruction */
+    uint32_t now;                            /* note of the current instruction */
 
     /* check_order.c: clock of lane l: clocks[l * stride ...] */
     uint32_t n_lanes, stride;

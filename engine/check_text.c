@@ -37,7 +37,7 @@ const char *tsr__short(const struct tsr__check_rank *r, uint32_t i, char *out, s
     if (section)
         snprintf(out, size, "%s #%" PRIu32 " %s", section, note->number, kernel_name(note));
     else
-        snprintf(out, size, "%u #%" PRIu32 " %s", note->origin.iteration, note->number,
+        snprintf(out, size, "iteration %u #%" PRIu32 " %s", note->origin.iteration, note->number,
                  kernel_name(note));
     return out;
 }

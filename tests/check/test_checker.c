@@ -282,7 +282,7 @@ static void old_instructions_are_forgotten(void **state)
     mark(&r, TSR_MARK_ITERATION, ITERATIONS);
     order(&r, DEFAULT, DEFAULT, 1);
     reads(&r, SIDE, 1);
-    expect(&r, TSR_CHECK_RACE, WORDS("0 #3 reader reads what init #3 ancient writes"));
+    expect(&r, TSR_CHECK_RACE, WORDS("iteration 0 #3 reader reads what init #3 ancient writes"));
 }
 
 /* ---- memory ---------------------------------------------------------------------------------- */

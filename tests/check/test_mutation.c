@@ -16,12 +16,19 @@
 
 #include "check/study/verdict.h"
 
+/* Under a sanitizer it takes ten times as long, and what matters then is the code. */
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+enum { EVERY = 17 };
+#else
+enum { EVERY = 1 };
+#endif
+
 static struct report report;
 
 static int run_study(void **state)
 {
     (void)state;
-    study(&report);
+    study(&report, EVERY);
     return 0;
 }
 
@@ -30,7 +37,7 @@ static void both_opinions_agree(void **state)
     (void)state;
     assert_int_equal(report.undecided, 0);
     assert_true(report.n_families > 20);
-    for (int k = 0; k < N_MUTATION_KINDS; k++) {
+    for (int k = 0; k < N_MUTATION_KINDS && EVERY == 1; k++) {
         if (report.kinds[k].mutants == 0)
             fail_msg("no mutant: %s", mutation_name(k));
         if (report.kinds[k].caught == 0)
@@ -43,6 +50,8 @@ static void both_opinions_agree(void **state)
 static void every_wait_is_missed(void **state)
 {
     (void)state;
+    if (EVERY > 1)
+        skip();
     for (int k = 1; k < N_WAITS; k++) {
         if (report.waits[k].mutants == 0)
             fail_msg("no program has W%d", k);
@@ -68,6 +77,8 @@ static char *read_all(FILE *in)
 static void page_has_the_tables(void **state)
 {
     (void)state;
+    if (EVERY > 1)
+        skip();
     FILE *page = fopen(TSR_SOURCE_DIR "/engine/CHECKER.md", "r"), *fresh = tmpfile();
     assert_non_null(page);
     assert_non_null(fresh);
@@ -88,7 +99,7 @@ int main(int argc, char **argv)
                                        cmocka_unit_test(every_wait_is_missed),
                                        cmocka_unit_test(page_has_the_tables)};
     if (argc > 1 && !strcmp(argv[1], "--print")) {
-        study(&report);
+        study(&report, 1);
         report_print(&report, stdout);
         return report.undecided > 0;
     }

@@ -114,8 +114,14 @@ struct mutation *mutations_of(const struct recorded *r, size_t *n)
 
 /* ---- changing -------------------------------------------------------------------------------- */
 
+static void changes_at(struct mutant *m, size_t i)
+{
+    m->sequence.same = i < m->sequence.same ? i : m->sequence.same;
+}
+
 static void drop(struct mutant *m, size_t i)
 {
+    changes_at(m, i);
     memmove(m->v + i, m->v + i + 1, (m->sequence.n - i - 1) * sizeof *m->v);
     m->sequence.n--;
 }
@@ -124,6 +130,7 @@ static void drop(struct mutant *m, size_t i)
 static void move_up(struct mutant *m, size_t from, size_t to)
 {
     struct tsr_instr moved = m->v[from];
+    changes_at(m, to);
     memmove(m->v + to + 1, m->v + to, (from - to) * sizeof *m->v);
     m->v[to] = moved;
 }
@@ -189,6 +196,7 @@ static bool change_operand(struct mutant *m, const struct mutation *what)
     else
         o->offset += o->bytes / 2;
     v->operands = m->operands;
+    changes_at(m, what->at);
     m->sequence.own_operands = true;
     return true;
 }
@@ -196,6 +204,7 @@ static bool change_operand(struct mutant *m, const struct mutation *what)
 static bool swap_calls(struct mutant *m, size_t a, size_t b)
 {
     struct tsr_instr kept = m->v[a];
+    changes_at(m, a);
     m->v[a] = m->v[b];
     m->v[b] = kept;
     return true;
@@ -229,6 +238,7 @@ static bool change(struct mutant *m, const struct recorded *r, const struct muta
     case EARLIER_FREE:
         return free_earlier(m, what->at, true);
     case OTHER_STREAM:
+        changes_at(m, what->at);
         m->v[what->at].stream = (uint16_t)what->second;
         return true;
     case SHORT_OPERAND:
@@ -254,6 +264,7 @@ bool mutate(const struct recorded *r, const struct mutation *what, struct mutant
     memcpy(out->v, s->v, s->n * sizeof *out->v);
     out->sequence = *s;
     out->sequence.v = out->v;
+    out->sequence.same = s->n;
     return change(out, r, what);
 }
 
@@ -369,5 +380,6 @@ int wait_number(const struct sequence *s, size_t i)
     if (is_stream(s, by, "copy_in") || is_stream(s, by, "all_gather"))
         return gather_wait(s, i, (size_t)record);
     bool ddp = !is_stream(s, on, "reduce_scatter") && s->tables->n_streams < 5;
-    return ddp ? 0 : compute_wait(s, i, (size_t)record);
+    bool tp = is_stream(s, by, "tensor_parallel") || is_stream(s, on, "tensor_parallel");
+    return ddp || tp ? 0 : compute_wait(s, i, (size_t)record);
 }

@@ -594,11 +594,9 @@ static struct memory *memory_for(struct reach *r, const struct sequence *s)
 bool reach_hazard(struct reach *r, const struct sequence *s, char *why, size_t size)
 {
     struct walk *w = calloc(1, sizeof *w);
-    size_t same = 0;
+    size_t same = s == r->base ? s->n : s->same;
     if (!w || s->n > r->base->n)
         abort();
-    while (same < s->n && memcmp(&s->v[same], &r->base->v[same], sizeof *s->v) == 0)
-        same++;
     memcpy(r->now.before, r->of_base.before, same * r->now.words * sizeof *r->now.before);
     graph_build(&r->now, s, same);
     *w = (struct walk){.s = s, .g = &r->now, .m = memory_for(r, s), .why = why, .size = size};

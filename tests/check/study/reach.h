@@ -14,6 +14,8 @@ struct sequence {
     size_t n;
     const struct tsr_tables *tables;
     uint32_t rank;
+    size_t
+        same; /* of a small change of another sequence: instructions at the begin that are alike */
     bool own_operands; /* some lie elsewhere than those of the sequence that it was made from */
 };
 

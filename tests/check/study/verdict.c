@@ -90,7 +90,7 @@ static void study_mutant(struct report *out, struct reach *reach, const struct r
     count_all(out, r, m, caught);
 }
 
-static void study_family(struct report *out, const struct recorded *r)
+static void study_family(struct report *out, const struct recorded *r, size_t every)
 {
     char says[1024], why[256] = "nothing";
     size_t n;
@@ -103,20 +103,20 @@ static void study_family(struct report *out, const struct recorded *r)
         out->undecided++;
     }
     struct mutation *mutations = mutations_of(r, &n);
-    for (size_t i = 0; i < n; i++)
+    for (size_t i = 0; i < n; i += every)
         study_mutant(out, reach, r, &mutations[i], &mutant);
     free(mutations);
     mutant_fini(&mutant);
     reach_close(reach);
 }
 
-void study(struct report *out)
+void study(struct report *out, size_t every)
 {
     memset(out, 0, sizeof *out);
     for (size_t i = 0; i < family_count(); i++) {
         struct recorded r;
         family_record(i, &r);
-        study_family(out, &r);
+        study_family(out, &r, every);
         family_close(&r);
         out->n_families++;
     }

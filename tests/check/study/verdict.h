@@ -26,8 +26,9 @@ struct report {
 bool checker_finds(const struct recorded *r, const struct sequence *s, bool all_ranks,
                    char *headline, size_t size);
 
-/* Records every family, sees that both opinions find it clean, and mutates it in every way. */
-void study(struct report *out);
+/* Records every family, sees that both opinions find it clean, and mutates it in every way; looks
+ * at one mutant of `every`. */
+void study(struct report *out, size_t every);
 /* The tables of engine/CHECKER.md. */
 void report_print(const struct report *report, FILE *out);
 
