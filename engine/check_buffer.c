@@ -455,6 +455,15 @@ static struct tsr__buffer *operand_buffer(struct tsr__check_rank *r, const struc
     return b;
 }
 
+/* What the operand means on this rank: a broadcast comes from member 0, the others only get it. */
+static uint8_t access_of(const struct tsr__check_rank *r, const struct tsr_instr *instr,
+                         const struct tsr_operand *o)
+{
+    bool gets = instr->kind == TSR_BROADCAST && r->tables && instr->comm < r->tables->n_comms &&
+                tsr_comm_index(&r->tables->comms[instr->comm], r->rank) != 0;
+    return gets ? TSR_WRITE : o->access;
+}
+
 void tsr__operands(struct tsr__check_rank *r, const struct tsr_instr *instr, uint32_t lane)
 {
     for (uint32_t i = 0; i < instr->n_operands; i++) {
@@ -466,7 +475,7 @@ void tsr__operands(struct tsr__check_rank *r, const struct tsr_instr *instr, uin
         if (lane == TSR__HOST_LANE && b->space == TSR_SPACE_DEVICE)
             structure(r, "is work of the host on memory of the device", o->buffer);
         early_use(r, b, lane);
-        if (o->access & TSR_READ)
+        if (access_of(r, instr, o) & TSR_READ)
             tsr__access(r, b, o->offset, o->offset + o->bytes, TSR_READ, lane);
     }
     for (uint32_t i = 0; i < instr->n_operands; i++) {

@@ -580,6 +580,26 @@ static void ranks_differ(void **state)
                  "rank 1: init"));
 }
 
+/* Member 0 must have something to broadcast; the other gets it. */
+static void broadcast(void **state)
+{
+    (void)state;
+    for (uint32_t written = 0; written < 2; written++) {
+        struct rig r;
+        struct tsr_operand o;
+        open_rig(&r, (struct tsr_checker_config){0});
+        for (r.now = 0; r.now < 2; r.now++) {
+            segment(&r, 0, 0, 8192);
+            alloc(&r, 1, 0, DEFAULT);
+            if (r.now == 0 && written)
+                writes(&r, DEFAULT, 1);
+            submit(&r, call(TSR_BROADCAST, SHARD, &o, 400));
+            reads(&r, DEFAULT, 1);
+        }
+        expect(&r, written ? NOTHING : TSR_CHECK_UNWRITTEN, WORDS("rank 0", "broadcast reads"));
+    }
+}
+
 static void one_rank_stops_early(void **state)
 {
     (void)state;
@@ -775,6 +795,7 @@ int main(void)
         cmocka_unit_test(pinned_block_in_turn),
         cmocka_unit_test(leaks),
         cmocka_unit_test(ranks_differ),
+        cmocka_unit_test(broadcast),
         cmocka_unit_test(one_rank_stops_early),
         cmocka_unit_test(two_communicators_crosswise),
         cmocka_unit_test(sends_and_receives),
