@@ -12,8 +12,7 @@
  *
  * Use: tsr_checker_create(); for each rank tsr_checker_rank() and its executor's submit(), or
  * tsr_checker_programs(); then tsr_checker_finish() and the findings. One checker is used by one
- * thread at a time, except that submit() of different ranks never meet (tsr_checker_finish()
- * compares them).
+ * thread at a time; ranks that run as threads get a checker each, which knows only that rank.
  */
 #ifndef TSR_CHECK_H
 #define TSR_CHECK_H
