@@ -170,6 +170,24 @@ const struct tsr_usage tsr_usages[] = {
      "  tessera plan FILE --strategy fsdp --set 'plan.space={batch: [1, 2], wrap: [block, root]}'\n"
      "  tessera plan FILE --strategy fsdp --set plan.budget_gib=60 --top 3\n"
      "  tessera plan FILE --strategy fsdp --max seq"},
+    {"check", "look for races, leaks, ranks that differ and deadlocks, without running anything",
+     "FILE|SCENARIO.json [--strategy NAME] [options]",
+     TSR_OPT_SET | TSR_OPT_PRINT_CONFIG | TSR_OPT_STRATEGY, "",
+     "Emits the programs of every rank (in worlds of more than 64: one of each class) for the\n"
+     "initialisation, three iterations and the other phases of the file, and checks them: "
+     "accesses\n"
+     "that nothing orders, memory given back or used too early, reads of what nobody wrote, "
+     "leaks,\n"
+     "collectives that differ between ranks, deadlocks. SCENARIO.json is a scenario as trace and\n"
+     "memory take it. engine/CHECKER.md has the rules, and what mutated programs say about them.\n"
+     "\n"
+     "Exit status: 0 nothing found, 4 a defect (one line on stderr, all of them on stdout), 2 a\n"
+     "mistake in the file or the options.\n"
+     "\n"
+     "Examples\n"
+     "  tessera check experiments/flagship/dgx-h100-8.yaml\n"
+     "  tessera check FILE --strategy fsdp --set accumulate=4\n"
+     "  tessera check tests/golden/scenarios/raf-default-w2.json"},
     {NULL, NULL, NULL, 0, NULL, NULL}};
 
 const struct tsr_usage *tsr_usage_find(const char *name)

@@ -1,0 +1,64 @@
+#!/bin/sh
+# tessera check over every recorded-run scenario that trains and the small memory scenarios: nothing
+# is found, but in the scenarios below, each with the reason; and how the subcommand ends.
+# shellcheck source=tests/cli/_common.sh
+. "$TSR_SOURCE_DIR/tests/cli/_common.sh"
+golden=$TSR_SOURCE_DIR/tests/golden
+
+# The optimizer reads gradients although the last backward was not declared to be the last
+# (set_is_last_backward), so that nothing waits for them: the scenario's own mistake.
+defective() {
+    [ "$1" = rnd-ac-list-twice-2x4 ]
+}
+
+n=0
+for file in "$golden"/scenarios/*.json; do
+    name=$(basename "$file" .json)
+    grep -Eq '"kind": *"(train|ddp)"' "$file" || continue
+    n=$((n + 1))
+    if defective "$name"; then
+        "$TESSERA" check "$file" >"$out" 2>"$err"
+        [ $? = 4 ] || complain "$name: exit status is not 4"
+        has "$err" "$name" race "nothing orders"
+        [ "$(wc -l <"$err")" = 1 ] || complain "$name: not one line on stderr"
+        has "$out" "1 found" "module" "phase optimizer" "stream default" "stream all_reduce"
+    else
+        works check "$file"
+        has "$out" "nothing found"
+    fi
+done
+[ "$n" -gt 100 ] || complain "only $n scenarios"
+
+for file in "$golden"-memory/tiny-*.json "$golden"-memory/random/*.json; do
+    case $file in *.timeline.json) continue ;; esac
+    works check "$file"
+    has "$out" "nothing found"
+done
+
+# More ranks than are emitted one by one: one of each class.
+works check "$golden-memory/llama-3-8b-256ranks-bs2-accum2-ac.json"
+has "$out" "1 of 256 ranks"
+
+# Every strategy of an experiment, or one; with the phases outside the step.
+cat >"$tmp/e.yaml" <<'Y'
+model: llama-3.2-1b
+seq: 128
+mesh: {shard: 2}
+phases: [init, load, step1, eval, save]
+strategies:
+  fsdp: {}
+  ddp: {api: ddp}
+Y
+works check "$tmp/e.yaml"
+has "$out" "fsdp: " "ddp: " "2 of 2 ranks" "nothing found"
+works check "$tmp/e.yaml" --strategy ddp
+grep -q fsdp "$out" && complain "--strategy ddp checks fsdp, too"
+
+# Mistakes of the user come first.
+fails 2 batch allowed -- check "$tmp/e.yaml" --set batch=0
+fails 2 nothing fsdp -- check "$tmp/e.yaml" --strategy nothing
+fails 2 kind layout "train, ddp" -- check "$golden/scenarios/layout-gpt2-w48.json"
+fails 2 none.json -- check "$tmp/none.json"
+echo '{"model": 1}' >"$tmp/odd.json"
+fails 2 odd.json -- check "$tmp/odd.json"
+finish
