@@ -210,7 +210,7 @@ static tsr_status compare_ranks(struct tsr_train *t)
         return TSR_OK;
     TSR_TRY(tsr_world_same(world, "the job", t->config.config_hash));
     TSR_TRY(tsr_world_same(world, "the model", tsr_train_model_hash(&t->params)));
-    TSR_TRY(tsr_world_same(world, "the training data", t->train ? tsr_data_hash(t->train) : 0));
+    TSR_TRY(tsr_world_same(world, "the training data", tsr_train_data_hash(t)));
     return tsr_world_same(world, "the held-out data", t->val ? tsr_data_hash(t->val) : 0);
 }
 

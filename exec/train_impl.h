@@ -48,6 +48,7 @@ tsr_status tsr_train_save(struct tsr_train *t);
 /* A piece that is saved: a parameter that is not finite is noted. */
 tsr_status tsr_train_put(struct tsr_train *t, const struct tsr_piece *piece, const void *data);
 uint64_t tsr_train_model_hash(const struct tsr_state_dict *params);
+uint64_t tsr_train_data_hash(const struct tsr_train *t);
 
 /* train_log.c: what the ranks tell each other after a step. */
 struct tsr_train_vote {

@@ -46,15 +46,20 @@ tsr_status tsr_train_agree(struct tsr_train *t, struct tsr_train_vote *vote)
     return TSR_OK;
 }
 
+static const char *word_for(double value)
+{
+    return isnan(value) ? "nan" : value > 0 ? "inf" : "-inf";
+}
+
 tsr_status tsr_train_check(const struct tsr_train *t, const struct tsr_train_vote *vote)
 {
     if (!vote->bad)
         return TSR_OK;
     if (isfinite(vote->loss))
-        return tsr_fail(TSR_EBACKEND, "step %llu: the norm of the gradients on rank %u is %g",
-                        (unsigned long long)t->step, vote->bad - 1, vote->norm);
-    return tsr_fail(TSR_EBACKEND, "step %llu: the loss of rank %u is %g",
-                    (unsigned long long)t->step, vote->bad - 1, vote->loss);
+        return tsr_fail(TSR_EBACKEND, "step %llu: the norm of the gradients on rank %u is %s",
+                        (unsigned long long)t->step, vote->bad - 1, word_for(vote->norm));
+    return tsr_fail(TSR_EBACKEND, "step %llu: the loss of rank %u is %s",
+                    (unsigned long long)t->step, vote->bad - 1, word_for(vote->loss));
 }
 
 void tsr_train_note(const struct tsr_train *t, const char *fmt, ...)

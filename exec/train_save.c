@@ -28,9 +28,13 @@ uint64_t tsr_train_model_hash(const struct tsr_state_dict *params)
     return hash;
 }
 
-static uint64_t data_hash(const struct tsr_train *t)
+/* Random tokens follow from these, too. */
+uint64_t tsr_train_data_hash(const struct tsr_train *t)
 {
-    return t->train ? tsr_data_hash(t->train) : 0;
+    uint64_t hash = tsr_hash_u64(TSR_HASH_INIT, t->config.seed);
+    if (t->train)
+        return tsr_data_hash(t->train);
+    return tsr_hash_u64(tsr_hash_u64(hash, t->config.seq), t->config.n_vocab);
 }
 
 /* A double holds half of it exactly. */
@@ -48,11 +52,19 @@ static tsr_status check_same(struct tsr_train *t, const struct tsr_checkpoint_in
                         "%s: found the checkpoint of another model (names, shapes or dtypes of "
                         "parameters differ); allowed: the model of this run",
                         path);
-    if (tsr_checkpoint_scalar(t->from, "data_hash", &data) && data != low_half(data_hash(t)))
+    if (tsr_checkpoint_scalar(t->from, "data_hash", &data) &&
+        data != low_half(tsr_train_data_hash(t)))
+        return tsr_fail(
+            TSR_ECONFIG,
+            "%s: found other training data (files, seq, vocabulary, order or seed differ); "
+            "allowed: the data of the run that is resumed",
+            path);
+    int saved = tsr_checkpoint_layout(t->from)->n_states;
+    if (saved != t->config.n_states)
         return tsr_fail(TSR_ECONFIG,
-                        "%s: found other training data (files, seq, order or seed differ); "
-                        "allowed: the data of the run that is resumed",
-                        path);
+                        "%s: found the states of another optimizer (%d for each parameter); "
+                        "allowed: %d, as in the run that is resumed",
+                        path, saved, t->config.n_states);
     return TSR_OK;
 }
 
@@ -67,8 +79,7 @@ tsr_status tsr_train_load(struct tsr_train *t)
     t->position = info->data_position;
     if (tsr_checkpoint_scalar(t->from, "tokens", &tokens))
         t->tokens = (uint64_t)tokens;
-    bool states = t->config.n_states > 0 && tsr_checkpoint_layout(t->from)->n_states > 0;
-    TSR_TRY(tsr_load_run(t->engine, TSR_LOAD_SHARDED, states));
+    TSR_TRY(tsr_load_run(t->engine, TSR_LOAD_SHARDED, t->config.n_states > 0));
     TSR_TRY(t->executor->ops->drain(t->executor));
     tsr_checkpoint_close(t->from);
     t->from = NULL;
@@ -103,9 +114,10 @@ static bool *find_stateless(const struct tsr_train *t)
 
 static tsr_status commit(struct tsr_train *t)
 {
-    const struct tsr_checkpoint_scalar scalars[] = {{"optimizer_step", (double)t->step},
-                                                    {"tokens", (double)t->tokens},
-                                                    {"data_hash", low_half(data_hash(t))}};
+    const struct tsr_checkpoint_scalar scalars[] = {
+        {"optimizer_step", (double)t->step},
+        {"tokens", (double)t->tokens},
+        {"data_hash", low_half(tsr_train_data_hash(t))}};
     const struct tsr_checkpoint_info info = {.model_hash = tsr_train_model_hash(&t->params),
                                              .seed = t->config.seed,
                                              .data_position = t->position,

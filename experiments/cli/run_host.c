@@ -19,7 +19,7 @@
 enum { MAX_THREADS = 256, TEXT_BYTES = 1024 };
 
 /* After a failure, for ranks that end by themselves; what is stuck does not. */
-#define GRACE_S 5.0
+#define GRACE_S 3.0
 
 static double timeout_of(const struct tsr_args *args)
 {
@@ -52,18 +52,17 @@ static bool is_mistake(tsr_status status)
 }
 
 /* The other ranks are told first: they may be waiting. */
-static tsr_status give_up(const struct rank *r, tsr_status status, struct tsr_executor *executor,
-                          const struct tsr_engine *engine)
+static void give_up(struct rank *r, tsr_status status, struct tsr_executor *executor,
+                    const struct tsr_engine *engine)
 {
-    char path[4096], why[TEXT_BYTES];
+    char path[4096];
     const char *dir = r->run->config.dir;
-    snprintf(why, sizeof why, "%s", tsr_error_text());
+    snprintf(r->text, sizeof r->text, "%s", tsr_error_text());
     if (r->world)
-        r->world->ops->abort(r->world, status, why);
+        r->world->ops->abort(r->world, status, r->text);
     snprintf(path, sizeof path, "%s/flight-rank-%u.json", dir ? dir : ".", r->rank);
     if (dir && !is_mistake(status))
-        (void)!tsr_exec_write_flight_record(executor, tsr_engine_tables(engine), path, why);
-    return tsr_fail(status, "%s", why);
+        (void)!tsr_exec_write_flight_record(executor, tsr_engine_tables(engine), path, r->text);
 }
 
 static tsr_status train_on(struct rank *r, struct tsr_train *train, struct tsr_executor *executor)
@@ -72,7 +71,7 @@ static tsr_status train_on(struct rank *r, struct tsr_train *train, struct tsr_e
     TSR_TRY(tsr_build(&r->run->job, r->rank, executor, &engine));
     tsr_status status = tsr_train_run(train, engine, executor, &r->result);
     if (status != TSR_OK)
-        status = give_up(r, status, executor, engine);
+        give_up(r, status, executor, engine);
     /* the executor's streams refer to the engine's names: they end first */
     (void)!executor->ops->drain(executor);
     executor->ops->destroy(executor);
@@ -107,7 +106,8 @@ static void *rank_main(void *user)
     struct rank *r = user;
     r->status = run_rank(r);
     if (r->status != TSR_OK) {
-        snprintf(r->text, sizeof r->text, "%s", tsr_error_text());
+        if (!r->text[0]) /* what has ended since may have failed, too */
+            snprintf(r->text, sizeof r->text, "%s", tsr_error_text());
         if (r->world)
             r->world->ops->abort(r->world, r->status, r->text);
     }
