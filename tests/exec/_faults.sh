@@ -80,9 +80,9 @@ lines() {
 loads() {
     checks=$((checks + 1))
     rm -rf "$tmp/loads"
-    run --ranks 1 --set batch=2 --resume "$1" --out "$tmp/loads" --set train.steps=1 >"$out" 2>"$err" ||
-        complain "no checkpoint of $1 loads"
-    [ -z "${2:-}" ] || has "$err" "step_$(printf %08d "$2")"
+    run --ranks 1 --set batch=2 --set train.steps=1 --set train.warmup=0 --resume "$1" \
+        --out "$tmp/loads" >"$tmp/loads.out" 2>&1 || complain "$1: $(head -n 1 "$tmp/loads.out")"
+    [ -z "${2:-}" ] || has "$tmp/loads.out" "step_$(printf %08d "$2"): all 1 steps are done"
 }
 
 # flight DIR WORD RANK...: a flight record of each rank, with WORD, its steps' instructions and
