@@ -293,12 +293,16 @@ static tsr_status run_all(struct tsr_train *t, struct tsr_train_result *r)
     return t->executor->ops->drain(t->executor);
 }
 
+#define SAFE         "the last checkpoint is "
+#define NOTHING_SAFE "no checkpoint was saved"
+
 static tsr_status say_what_is_safe(const struct tsr_train *t, tsr_status status)
 {
     char why[512];
     snprintf(why, sizeof why, "%s", tsr_error_text());
-    return tsr_fail(status, "%s; %s%s", why,
-                    t->saved[0] ? "the last checkpoint is " : "no checkpoint was saved", t->saved);
+    if (strstr(why, SAFE) || strstr(why, NOTHING_SAFE)) /* as another rank said */
+        return status;
+    return tsr_fail(status, "%s; %s%s", why, t->saved[0] ? SAFE : NOTHING_SAFE, t->saved);
 }
 
 tsr_status tsr_train_run(struct tsr_train *t, struct tsr_engine *engine,

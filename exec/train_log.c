@@ -55,6 +55,8 @@ tsr_status tsr_train_check(const struct tsr_train *t, const struct tsr_train_vot
 {
     if (!vote->bad)
         return TSR_OK;
+    if (t->config.world) /* all know of it before one leaves */
+        (void)!tsr_world_barrier(t->config.world);
     if (isfinite(vote->loss))
         return tsr_fail(TSR_EBACKEND, "step %llu: the norm of the gradients on rank %u is %s",
                         (unsigned long long)t->step, vote->bad - 1, word_for(vote->norm));

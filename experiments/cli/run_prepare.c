@@ -28,7 +28,7 @@ static tsr_status compare_ranks(struct tsr_world *world, const struct tsr_run_jo
     tsr_run_job_hashes(job, mine);
     tsr_status status = world->ops->exchange(world, mine, all, n * sizeof *mine);
     if (status == TSR_OK)
-        status = compare(all, world->size, n);
+        status = tsr_world_agree(world, compare(all, world->size, n));
     free(all);
     return status;
 }
@@ -59,7 +59,7 @@ tsr_status tsr_run_prepare(const struct tsr_args *args, const struct tsr_launch 
     TSR_TRY(tsr_world_agree(world, status));
     if (world) {
         TSR_TRY(compare_ranks(world, &run->job));
-        TSR_TRY(check_size(launch, run->job.job.world));
+        TSR_TRY(tsr_world_agree(world, check_size(launch, run->job.job.world)));
     }
     return tsr_world_agree(world, claim(launch, run));
 }
