@@ -67,7 +67,7 @@ static tsr_status path_of(const struct tsr_train *t, const struct candidate *c,
     return tsr__step_path(path, dir, &c->step);
 }
 
-/* All ranks alike. On success it is open. */
+/* All ranks alike. On success it is open. TSR_ECONFIG: it is not whole. */
 static tsr_status try_one(struct tsr_train *t, const struct candidate *c, char path[TSR_PATH_BYTES])
 {
     tsr_status status = path_of(t, c, path);
@@ -75,6 +75,8 @@ static tsr_status try_one(struct tsr_train *t, const struct candidate *c, char p
         status = check_share(t, path);
     if (status == TSR_OK)
         status = tsr_checkpoint_open(path, false, &t->from);
+    if (status == TSR_EIO) /* what is damaged, or cannot be read: the fault of no rank */
+        status = tsr_fail(TSR_ECONFIG, "%s", tsr_error_text());
     status = tsr_world_agree(t->config.world, status);
     if (status != TSR_OK) {
         tsr_checkpoint_close(t->from);
@@ -127,11 +129,6 @@ static tsr_status tell_all(struct tsr_train *t, struct candidate *c)
     return status;
 }
 
-static bool is_damage(tsr_status status)
-{
-    return status == TSR_EIO || status == TSR_ECONFIG;
-}
-
 static tsr_status choose(struct tsr_train *t, const struct tsr_step_dirs *steps)
 {
     char path[TSR_PATH_BYTES], why[512] = "";
@@ -144,7 +141,7 @@ static tsr_status choose(struct tsr_train *t, const struct tsr_step_dirs *steps)
             return tsr_fail(TSR_ECONFIG, "%s: found no checkpoint that is whole; the newest: %s",
                             t->config.resume_from, why);
         tsr_status status = try_one(t, &c, path);
-        if (!is_damage(status))
+        if (status != TSR_ECONFIG)
             return status;
         if (i == 0)
             snprintf(why, sizeof why, "%s", tsr_error_text());
@@ -158,10 +155,8 @@ static tsr_status choose_any(struct tsr_train *t)
     struct tsr_step_dirs steps = {0};
     struct candidate c = {.kind = is_checkpoint(t->config.resume_from) ? NAMED : OF_FOLDER};
     TSR_TRY(tell_all(t, &c));
-    if (c.kind == NAMED) {
-        tsr_status status = try_one(t, &c, path);
-        return status == TSR_EIO ? tsr_fail(TSR_ECONFIG, "%s", tsr_error_text()) : status;
-    }
+    if (c.kind == NAMED)
+        return try_one(t, &c, path);
     tsr_status status = t->config.rank == 0 ? list(t, &steps) : TSR_OK;
     status = tsr_world_agree(t->config.world, status);
     if (status == TSR_OK)
