@@ -15,11 +15,11 @@ bool tsr__abort_set(struct tsr_abort *abort, tsr_status status, const char *text
     return true;
 }
 
-bool tsr__abort_by(struct tsr_abort *abort, uint32_t rank, const char *why)
+bool tsr__abort_by(struct tsr_abort *abort, uint32_t rank, tsr_status status, const char *why)
 {
     char text[TSR_ABORT_TEXT];
     (void)snprintf(text, sizeof text, "rank %u gave up: %s", rank, why ? why : "no reason given");
-    return tsr__abort_set(abort, TSR_EPEER, text);
+    return tsr__abort_set(abort, status, text);
 }
 
 tsr_status tsr__abort_status(struct tsr_abort *abort)

@@ -74,7 +74,7 @@ static void give_up(struct tsr_device *device, tsr_status status, const char *wh
     tsr_host_events_abort(&d->events);
     tsr_host_events_abort(&d->tails);
     if (d->config.world)
-        d->config.world->ops->abort(d->config.world, why);
+        d->config.world->ops->abort(d->config.world, status, why);
 }
 
 static tsr_status check(struct host_device *d)

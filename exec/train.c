@@ -85,6 +85,7 @@ static tsr_status report(void *user, uint32_t iteration, uint32_t micro, enum ts
     (void)micro;
     if (what == TSR_REPORT_GRAD_NORM) {
         t->norm = value;
+        t->has_norm = true;
     } else if (eval) {
         t->eval_sum += value;
         t->n_evals++;
@@ -108,7 +109,7 @@ static tsr_status write_piece(void *user, const struct tsr_piece *piece, const v
     struct tsr_train *t = user;
     if (!t->writer)
         return tsr_fail(TSR_EDEFECT, "a checkpoint is written, and none is open");
-    return tsr_checkpoint_put_piece(t->writer, piece, in);
+    return tsr_train_put(t, piece, in);
 }
 
 struct tsr_source tsr_train_source(struct tsr_train *t)
@@ -148,7 +149,7 @@ static tsr_status open_all(struct tsr_train *t)
     TSR_TRY(open_data(t));
     if (t->config.weights)
         TSR_TRY(tsr_weights_open(t->config.weights, &t->weights));
-    return tsr_train_open_checkpoint(t);
+    return TSR_OK;
 }
 
 tsr_status tsr_train_create(const struct tsr_train_config *config, struct tsr_train **out)
@@ -158,7 +159,9 @@ tsr_status tsr_train_create(const struct tsr_train_config *config, struct tsr_tr
     if (!t)
         return tsr_fail(TSR_ENOMEM, "out of memory: training");
     t->config = *config;
-    tsr_status status = open_all(t);
+    tsr_status status = tsr_world_agree(config->world, open_all(t));
+    if (status == TSR_OK && config->resume_from)
+        status = tsr_train_open_checkpoint(t);
     if (status != TSR_OK) {
         tsr_train_destroy(t);
         return status;
@@ -199,13 +202,24 @@ static void set_scalars(struct tsr_train *t, double lr, uint64_t step)
         tsr_exec_set_scalar(t->executor, (enum tsr_scalar)i, values[i]);
 }
 
+/* Before anything is computed. */
+static tsr_status compare_ranks(struct tsr_train *t)
+{
+    struct tsr_world *world = t->config.world;
+    if (!world)
+        return TSR_OK;
+    TSR_TRY(tsr_world_same(world, "the job", t->config.config_hash));
+    TSR_TRY(tsr_world_same(world, "the model", tsr_train_model_hash(&t->params)));
+    TSR_TRY(tsr_world_same(world, "the training data", tsr_train_data_hash(t)));
+    return tsr_world_same(world, "the held-out data", t->val ? tsr_data_hash(t->val) : 0);
+}
+
 static tsr_status start(struct tsr_train *t)
 {
     tsr_exec_set_tables(t->executor, tsr_engine_tables(t->engine));
     TSR_TRY(tsr_state_dict_of(t->engine, NULL, &t->params));
     t->has_params = true;
-    if (t->config.world)
-        TSR_TRY(tsr_world_same(t->config.world, "the job", t->config.config_hash));
+    TSR_TRY(compare_ranks(t));
     if (t->weights)
         TSR_TRY(tsr_weights_check(t->weights, &t->config.hf, &t->params));
     set_scalars(t, 0, 1);
@@ -221,15 +235,19 @@ static tsr_status run_step(struct tsr_train *t, struct tsr_train_vote *vote)
     t->loss_sum = 0;
     t->n_losses = 0;
     t->norm = NAN;
+    t->has_norm = false;
     set_scalars(t, lr, t->step + 1);
     TSR_TRY(tsr_step_run(t->engine, (uint32_t)(t->step & 0xffff)));
     t->step++;
     t->position += tsr_global_batch(&split);
     t->tokens += tsr_global_batch(&split) * t->config.seq;
-    *vote = (struct tsr_train_vote){t->n_losses ? t->loss_sum / t->n_losses : NAN, t->norm,
-                                    t->config.stop && *t->config.stop};
+    *vote = (struct tsr_train_vote){.loss = t->n_losses ? t->loss_sum / t->n_losses : NAN,
+                                    .norm = t->norm,
+                                    .has_norm = t->has_norm,
+                                    .stop = t->config.stop && *t->config.stop};
     TSR_TRY(tsr_train_agree(t, vote));
-    return tsr_train_log_step(t, vote, lr, tsr_train_clock() - begin);
+    TSR_TRY(tsr_train_log_step(t, vote, lr, tsr_train_clock() - begin));
+    return tsr_train_check(t, vote);
 }
 
 static tsr_status evaluate(struct tsr_train *t, double *loss)
@@ -245,10 +263,11 @@ static tsr_status evaluate(struct tsr_train *t, double *loss)
         t->eval_position = i * batch;
         TSR_TRY(tsr_eval_run(t->engine));
     }
-    struct tsr_train_vote vote = {t->n_evals ? t->eval_sum / t->n_evals : NAN, NAN, 0};
+    struct tsr_train_vote vote = {.loss = t->n_evals ? t->eval_sum / t->n_evals : NAN};
     TSR_TRY(tsr_train_agree(t, &vote));
     *loss = vote.loss;
-    return tsr_train_log_eval(t, vote.loss, tsr_train_clock() - begin);
+    TSR_TRY(tsr_train_log_eval(t, vote.loss, tsr_train_clock() - begin));
+    return tsr_train_check(t, &vote);
 }
 
 static bool is_due(uint64_t step, uint64_t every)
@@ -274,6 +293,18 @@ static tsr_status run_all(struct tsr_train *t, struct tsr_train_result *r)
     return t->executor->ops->drain(t->executor);
 }
 
+#define SAFE         "the last checkpoint is "
+#define NOTHING_SAFE "no checkpoint was saved"
+
+static tsr_status say_what_is_safe(const struct tsr_train *t, tsr_status status)
+{
+    char why[512];
+    snprintf(why, sizeof why, "%s", tsr_error_text());
+    if (strstr(why, SAFE) || strstr(why, NOTHING_SAFE)) /* as another rank said */
+        return status;
+    return tsr_fail(status, "%s; %s%s", why, t->saved[0] ? SAFE : NOTHING_SAFE, t->saved);
+}
+
 tsr_status tsr_train_run(struct tsr_train *t, struct tsr_engine *engine,
                          struct tsr_executor *executor, struct tsr_train_result *result)
 {
@@ -284,8 +315,13 @@ tsr_status tsr_train_run(struct tsr_train *t, struct tsr_engine *engine,
     TSR_TRY(start(t));
     TSR_TRY(tsr_train_open_log(t));
     result->first_step = t->logged_step = t->step;
+    result->had_ended = t->step >= t->config.schedule.total_steps;
     t->last_log = tsr_train_clock();
     tsr_status status = run_all(t, result);
     result->last_step = t->step;
-    return status;
+    if (status != TSR_OK)
+        return say_what_is_safe(t, status);
+    if (t->saved[0] && !result->had_ended)
+        tsr_train_note(t, "saved after step %llu: %s", (unsigned long long)t->step, t->saved);
+    return TSR_OK;
 }

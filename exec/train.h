@@ -44,21 +44,23 @@ struct tsr_train_config {
     const char *dir; /* of the run: metrics, checkpoints, flight records; NULL: none are written */
     uint64_t save_every; /* 0: only at the end, and only if `dir` */
     unsigned keep;
-    bool resume; /* from the latest checkpoint of `dir`, or of resume_from */
+    /* A run to go on from (its latest checkpoint that is whole), or one checkpoint; NULL: none. */
     const char *resume_from;
     const char *weights; /* Hugging Face's; NULL: random initial values */
     struct tsr_hf_model hf;
 
     uint64_t config_hash; /* of everything that must be the same on all ranks */
     bool verify_hashes;   /* after every step: what ran is what the program says */
-    FILE *console;        /* rank 0; NULL: quiet */
+    FILE *console;        /* rank 0: steps; NULL: quiet */
+    FILE *notes;          /* rank 0: what else happened, in lines; NULL: quiet */
     uint64_t memory_capacity, flops_per_token; /* of the modelled device; model FLOP; 0: unknown */
     const volatile sig_atomic_t *stop;         /* set: save and end after this step; NULL: never */
 };
 
 struct tsr_train;
 
-/* Copies the configuration; its strings are borrowed. On failure *out is NULL. */
+/* Copies the configuration; its strings are borrowed. All ranks call it, and fail together. On
+ * failure *out is NULL. */
 tsr_status tsr_train_create(const struct tsr_train_config *config,
                             struct tsr_train **out) TSR_MUST_USE;
 void tsr_train_destroy(struct tsr_train *train); /* NULL is fine */
@@ -68,11 +70,13 @@ struct tsr_train_result {
     uint64_t first_step, last_step; /* steps done in this run: first_step + 1 ... last_step */
     double loss, eval_loss;         /* the latest; NaN: none */
     bool stopped;                   /* before the end, because of `stop` */
+    bool had_ended;                 /* the checkpoint was that of the end: nothing was done */
 };
 
 /* Initialises, resumes, trains to the end of the schedule, saves. The engine is wrapped and
  * configured, and made with the executor. Errors: TSR_EPEER when another rank is lost,
- * TSR_ERUNTIME when the loss is not finite, TSR_EDEFECT when what ran is not the program. */
+ * TSR_EBACKEND when a loss, the norm of the gradients or a parameter is not finite, TSR_EDEFECT
+ * when what ran is not the program. Checkpoints that are complete stay as they are. */
 tsr_status tsr_train_run(struct tsr_train *train, struct tsr_engine *engine,
                          struct tsr_executor *executor,
                          struct tsr_train_result *result) TSR_MUST_USE;

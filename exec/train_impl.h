@@ -2,6 +2,8 @@
 #ifndef TSR_TRAIN_IMPL_H
 #define TSR_TRAIN_IMPL_H
 
+#include <stdatomic.h>
+
 #include "checkpoint.h"
 #include "data.h"
 #include "metrics.h"
@@ -18,35 +20,48 @@ struct tsr_train {
     struct tsr_engine *engine;
     struct tsr_executor *executor;
     struct tsr_checkpoint_writer *writer; /* while saving */
-    struct tsr_metric_log *log;           /* rank 0 */
+    _Atomic uint64_t spoilt_name; /* of a parameter to be saved that is not finite; 0: none */
+    char saved[TSR_PATH_BYTES];   /* the last checkpoint that is complete; "": none */
+    struct tsr_metric_log *log;   /* rank 0 */
 
     uint64_t step;     /* done */
     uint64_t position; /* of the data: the next global batch */
     uint64_t eval_position;
     uint64_t tokens;       /* of the whole job */
     double loss_sum, norm; /* of the step at hand; sum over micro-batches */
+    bool has_norm;
     uint32_t n_losses;
     double eval_sum;
     uint32_t n_evals;
     double started, last_log; /* seconds of the monotonic clock */
     uint64_t logged_step;
-    char (*paths)[4096]; /* scratch */
 };
 
 double tsr_train_clock(void);
 
-/* train_save.c */
+/* train_resume.c: the checkpoint to go on from; the same on all ranks. */
 tsr_status tsr_train_open_checkpoint(struct tsr_train *t);
+
+/* train_save.c */
 tsr_status tsr_train_load(struct tsr_train *t);
 tsr_status tsr_train_save(struct tsr_train *t);
+/* A piece that is saved: a parameter that is not finite is noted. */
+tsr_status tsr_train_put(struct tsr_train *t, const struct tsr_piece *piece, const void *data);
+uint64_t tsr_train_model_hash(const struct tsr_state_dict *params);
+uint64_t tsr_train_data_hash(const struct tsr_train *t);
 
 /* train_log.c: what the ranks tell each other after a step. */
 struct tsr_train_vote {
     double loss, norm;
-    uint32_t stop;
+    uint32_t has_norm, stop;
+    uint32_t bad; /* 1 + the first rank whose loss or norm is not finite; 0: none */
 };
-/* Means over the ranks, and whether any wants to stop. TSR_ERUNTIME: a loss is not finite. */
+/* Means over the ranks, and whether any wants to stop. */
 tsr_status tsr_train_agree(struct tsr_train *t, struct tsr_train_vote *vote);
+/* TSR_EBACKEND: the vote has a bad rank. */
+tsr_status tsr_train_check(const struct tsr_train *t, const struct tsr_train_vote *vote);
+/* A line for people, by rank 0. */
+void tsr_train_note(const struct tsr_train *t, const char *fmt, ...) TSR_PRINTF(2, 3);
 tsr_status tsr_train_open_log(struct tsr_train *t);
 tsr_status tsr_train_log_step(struct tsr_train *t, const struct tsr_train_vote *vote, double lr,
                               double step_s);

@@ -1,5 +1,6 @@
 /* train_log.c: what the ranks tell each other after a step, the metrics file and the console. */
 #include <math.h>
+#include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -18,26 +19,61 @@ static tsr_status gather(struct tsr_train *t, const struct tsr_train_vote *mine,
     return TSR_OK;
 }
 
+/* The first bad rank counts. */
+static void add_vote(struct tsr_train_vote *mean, const struct tsr_train_vote *one, uint32_t rank)
+{
+    bool finite = isfinite(one->loss) && (!one->has_norm || isfinite(one->norm));
+    if (!finite && !mean->bad)
+        mean->bad = rank + 1;
+    mean->loss += one->loss;
+    mean->stop |= one->stop;
+}
+
 tsr_status tsr_train_agree(struct tsr_train *t, struct tsr_train_vote *vote)
 {
     uint32_t size = t->config.world ? t->config.size : 1;
-    struct tsr_train_vote *all = calloc(size, sizeof *all), mean = {0};
+    struct tsr_train_vote *all = calloc(size, sizeof *all);
+    struct tsr_train_vote mean = {.norm = vote->norm, .has_norm = vote->has_norm};
     if (!all)
         return tsr_fail(TSR_ENOMEM, "out of memory: the losses of all ranks");
     tsr_status status = gather(t, vote, all);
-    for (uint32_t i = 0; status == TSR_OK && i < size; i++) {
-        if (!isfinite(all[i].loss))
-            status = tsr_fail(TSR_ERUNTIME, "step %llu: the loss of rank %u is %f",
-                              (unsigned long long)t->step, i, all[i].loss);
-        mean.loss += all[i].loss;
-        mean.stop |= all[i].stop;
-    }
+    for (uint32_t i = 0; status == TSR_OK && i < size; i++)
+        add_vote(&mean, &all[i], i);
     free(all);
     TSR_TRY(status);
-    mean.loss /= size;
-    mean.norm = vote->norm; /* of all gradients: the same on every rank */
+    mean.loss /= size; /* the norm is of all gradients: the same on every rank */
     *vote = mean;
     return TSR_OK;
+}
+
+static const char *word_for(double value)
+{
+    return isnan(value) ? "nan" : value > 0 ? "inf" : "-inf";
+}
+
+tsr_status tsr_train_check(const struct tsr_train *t, const struct tsr_train_vote *vote)
+{
+    if (!vote->bad)
+        return TSR_OK;
+    if (t->config.world) /* all know of it before one leaves */
+        (void)!tsr_world_barrier(t->config.world);
+    if (isfinite(vote->loss))
+        return tsr_fail(TSR_EBACKEND, "step %llu: the norm of the gradients on rank %u is %s",
+                        (unsigned long long)t->step, vote->bad - 1, word_for(vote->norm));
+    return tsr_fail(TSR_EBACKEND, "step %llu: the loss of rank %u is %s",
+                    (unsigned long long)t->step, vote->bad - 1, word_for(vote->loss));
+}
+
+void tsr_train_note(const struct tsr_train *t, const char *fmt, ...)
+{
+    va_list args;
+    if (!t->config.notes || t->config.rank != 0)
+        return;
+    va_start(args, fmt);
+    fputs("tessera: ", t->config.notes);
+    vfprintf(t->config.notes, fmt, args);
+    fputc('\n', t->config.notes);
+    va_end(args);
 }
 
 /* ---- writing --------------------------------------------------------------------------------- */
@@ -59,7 +95,7 @@ static struct tsr_step_record record_of(struct tsr_train *t, const struct tsr_tr
     double now = tsr_train_clock(),
            tokens = (double)t->config.seq * t->config.n_micro * t->config.micro_batch;
     double seconds = (now - t->last_log) / (double)(t->step - t->logged_step);
-    r.has_grad_norm = !isnan(vote->norm);
+    r.has_grad_norm = vote->has_norm;
     r.grad_norm = vote->norm;
     r.lr = lr;
     r.tokens = t->tokens;
@@ -79,7 +115,7 @@ static struct tsr_step_record record_of(struct tsr_train *t, const struct tsr_tr
 tsr_status tsr_train_log_step(struct tsr_train *t, const struct tsr_train_vote *vote, double lr,
                               double step_s)
 {
-    bool last = t->step == t->config.schedule.total_steps || vote->stop;
+    bool last = t->step == t->config.schedule.total_steps || vote->stop || vote->bad;
     bool due = t->config.log_every && t->step % t->config.log_every == 0;
     if (t->config.rank != 0 || !(due || last))
         return TSR_OK;

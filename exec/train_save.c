@@ -1,9 +1,9 @@
 /* train_save.c: checkpoints of a run: what is saved beside the tensors, and resuming. */
-#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "checkpoint_impl.h"
 #include "train_impl.h"
 
 static void folder_of(const struct tsr_train *t, char *path, size_t size)
@@ -11,20 +11,10 @@ static void folder_of(const struct tsr_train *t, char *path, size_t size)
     snprintf(path, size, "%s/checkpoints", t->config.dir ? t->config.dir : ".");
 }
 
-tsr_status tsr_train_open_checkpoint(struct tsr_train *t)
-{
-    char path[4096];
-    if (!t->config.resume)
-        return TSR_OK;
-    folder_of(t, path, sizeof path);
-    return tsr_checkpoint_open(t->config.resume_from ? t->config.resume_from : path, false,
-                               &t->from);
-}
-
 /* ---- what training is ------------------------------------------------------------------------ */
 
 /* Names, shapes and dtypes of all parameters. */
-static uint64_t model_hash(const struct tsr_state_dict *params)
+uint64_t tsr_train_model_hash(const struct tsr_state_dict *params)
 {
     uint64_t hash = TSR_HASH_INIT;
     for (size_t i = 0; i < params->n; i++) {
@@ -38,9 +28,13 @@ static uint64_t model_hash(const struct tsr_state_dict *params)
     return hash;
 }
 
-static uint64_t data_hash(const struct tsr_train *t)
+/* Random tokens follow from these, too. */
+uint64_t tsr_train_data_hash(const struct tsr_train *t)
 {
-    return t->train ? tsr_data_hash(t->train) : 0;
+    uint64_t hash = tsr_hash_u64(TSR_HASH_INIT, t->config.seed);
+    if (t->train)
+        return tsr_data_hash(t->train);
+    return tsr_hash_u64(tsr_hash_u64(hash, t->config.seq), t->config.n_vocab);
 }
 
 /* A double holds half of it exactly. */
@@ -53,16 +47,24 @@ static tsr_status check_same(struct tsr_train *t, const struct tsr_checkpoint_in
 {
     double data = 0;
     const char *path = tsr_checkpoint_path(t->from);
-    if (info->model_hash != model_hash(&t->params))
+    if (info->model_hash != tsr_train_model_hash(&t->params))
         return tsr_fail(TSR_ECONFIG,
                         "%s: found the checkpoint of another model (names, shapes or dtypes of "
                         "parameters differ); allowed: the model of this run",
                         path);
-    if (tsr_checkpoint_scalar(t->from, "data_hash", &data) && data != low_half(data_hash(t)))
+    if (tsr_checkpoint_scalar(t->from, "data_hash", &data) &&
+        data != low_half(tsr_train_data_hash(t)))
+        return tsr_fail(
+            TSR_ECONFIG,
+            "%s: found other training data (files, seq, vocabulary, order or seed differ); "
+            "allowed: the data of the run that is resumed",
+            path);
+    int saved = tsr_checkpoint_layout(t->from)->n_states;
+    if (saved != t->config.n_states)
         return tsr_fail(TSR_ECONFIG,
-                        "%s: found other training data (files, seq, order or seed differ); "
-                        "allowed: the data of the run that is resumed",
-                        path);
+                        "%s: found the states of another optimizer (%d for each parameter); "
+                        "allowed: %d, as in the run that is resumed",
+                        path, saved, t->config.n_states);
     return TSR_OK;
 }
 
@@ -77,11 +79,15 @@ tsr_status tsr_train_load(struct tsr_train *t)
     t->position = info->data_position;
     if (tsr_checkpoint_scalar(t->from, "tokens", &tokens))
         t->tokens = (uint64_t)tokens;
-    bool states = t->config.n_states > 0 && tsr_checkpoint_layout(t->from)->n_states > 0;
-    TSR_TRY(tsr_load_run(t->engine, TSR_LOAD_SHARDED, states));
+    TSR_TRY(tsr_load_run(t->engine, TSR_LOAD_SHARDED, t->config.n_states > 0));
     TSR_TRY(t->executor->ops->drain(t->executor));
     tsr_checkpoint_close(t->from);
     t->from = NULL;
+    if (t->step >= t->config.schedule.total_steps)
+        tsr_train_note(t, "%s: all %llu steps are done already (train.steps)", t->saved,
+                       (unsigned long long)t->config.schedule.total_steps);
+    else
+        tsr_train_note(t, "going on behind step %llu: %s", (unsigned long long)t->step, t->saved);
     return TSR_OK;
 }
 
@@ -108,17 +114,59 @@ static bool *find_stateless(const struct tsr_train *t)
 
 static tsr_status commit(struct tsr_train *t)
 {
-    const struct tsr_checkpoint_scalar scalars[] = {{"optimizer_step", (double)t->step},
-                                                    {"tokens", (double)t->tokens},
-                                                    {"data_hash", low_half(data_hash(t))}};
-    const struct tsr_checkpoint_info info = {.model_hash = model_hash(&t->params),
+    const struct tsr_checkpoint_scalar scalars[] = {
+        {"optimizer_step", (double)t->step},
+        {"tokens", (double)t->tokens},
+        {"data_hash", low_half(tsr_train_data_hash(t))}};
+    const struct tsr_checkpoint_info info = {.model_hash = tsr_train_model_hash(&t->params),
                                              .seed = t->config.seed,
                                              .data_position = t->position,
                                              .n_scalars = sizeof scalars / sizeof *scalars,
                                              .scalars = scalars};
     if (t->log)
         TSR_TRY(tsr_metric_log_sync(t->log));
-    return tsr_checkpoint_commit(t->writer, &info);
+    TSR_TRY(tsr_checkpoint_commit(t->writer, &info));
+    if (tsr_checkpoint_trouble(t->writer))
+        tsr_train_note(t, "%s", tsr_checkpoint_trouble(t->writer));
+    return TSR_OK;
+}
+
+/* True if there is an infinity or a NaN: all bits of an exponent are set. */
+static bool is_spoilt(tsr_dtype dtype, const void *data, uint64_t n)
+{
+    const uint16_t *half = data, mask = dtype == TSR_BF16 ? 0x7f80 : 0x7c00;
+    const uint32_t *single = data;
+    bool found = false;
+    if (dtype == TSR_BF16 || dtype == TSR_F16)
+        for (uint64_t i = 0; i < n; i++)
+            found |= (half[i] & mask) == mask;
+    else if (dtype == TSR_F32)
+        for (uint64_t i = 0; i < n; i++)
+            found |= (single[i] & 0x7f800000U) == 0x7f800000U;
+    return found;
+}
+
+tsr_status tsr_train_put(struct tsr_train *t, const struct tsr_piece *piece, const void *data)
+{
+    uint64_t n = 1;
+    for (int i = 0; i < piece->n_dims; i++)
+        n *= piece->size[i];
+    if (is_spoilt((tsr_dtype)piece->dtype, data, n))
+        atomic_store(&t->spoilt_name, piece->name);
+    return tsr_checkpoint_put_piece(t->writer, piece, data);
+}
+
+/* A checkpoint of a model that is lost would only push out good ones. */
+static tsr_status check_spoilt(struct tsr_train *t)
+{
+    size_t entry = 0;
+    uint64_t name = atomic_exchange(&t->spoilt_name, 0);
+    if (!name || !tsr__entry_by_hash(&t->params, name, &entry))
+        return TSR_OK;
+    return tsr_fail(TSR_EBACKEND,
+                    "step %llu: parameter %s or its optimizer state is not finite, so that nothing "
+                    "is saved",
+                    (unsigned long long)t->step, t->params.entries[entry].fqn);
 }
 
 static tsr_status write_all(struct tsr_train *t, const struct tsr_checkpoint_layout *layout)
@@ -134,7 +182,9 @@ static tsr_status write_all(struct tsr_train *t, const struct tsr_checkpoint_lay
     TSR_TRY(tsr_checkpoint_begin(&config, t->step, layout, &t->writer));
     TSR_TRY(tsr_save_run(t->engine, TSR_SAVE_SHARDED));
     TSR_TRY(t->executor->ops->drain(t->executor));
-    return commit(t);
+    TSR_TRY(tsr_world_agree(t->config.world, check_spoilt(t)));
+    TSR_TRY(commit(t));
+    return tsr_path(t->saved, "%s/step_%08llu", path, (unsigned long long)t->step);
 }
 
 tsr_status tsr_train_save(struct tsr_train *t)

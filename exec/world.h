@@ -50,9 +50,10 @@ struct tsr_world_ops {
     /* Host side: `bytes` of every rank of the world, in rank order; called by one thread of a rank,
      * in the same order on all. */
     tsr_status (*exchange)(struct tsr_world *world, const void *in, void *out, size_t bytes);
-    /* Says to all ranks that this one gives up, and why; calls in progress return TSR_EPEER. May be
-     * called from any thread, more than once. */
-    void (*abort)(struct tsr_world *world, const char *why);
+    /* Says to all ranks that this one gives up, and why: calls in progress and later ones return
+     * `status` on all of them, so that they end alike. May be called from any thread, more than
+     * once: the first counts. */
+    void (*abort)(struct tsr_world *world, tsr_status status, const char *why);
     void (*destroy)(struct tsr_world *world);
 };
 
@@ -67,6 +68,11 @@ static inline tsr_status tsr_world_barrier(struct tsr_world *world)
 {
     return world->ops->exchange(world, NULL, NULL, 0);
 }
+
+/* Every rank says how it fared (`status`, with the error text of this thread); all return what the
+ * first rank that failed says. Names that rank unless the fault is the user's, which has none. Like
+ * exchange(): one thread of each rank, in the same order on all. NULL: a world of one. */
+tsr_status tsr_world_agree(struct tsr_world *world, tsr_status status) TSR_MUST_USE;
 
 /* Compares `hash` of every rank (of the job's configuration, of a program). TSR_ECONFIG on all
  * ranks alike: the first rank that differs from rank 0, and `what`. Like exchange(): one thread of

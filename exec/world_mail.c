@@ -331,12 +331,12 @@ static tsr_status mail_messages(struct tsr_world *world, const struct tsr_comm *
 
 /* ---- the world ------------------------------------------------------------------------------- */
 
-static void mail_abort(struct tsr_world *world, const char *why)
+static void mail_abort(struct tsr_world *world, tsr_status status, const char *why)
 {
     struct tsr_carrier *carrier = ((struct mail_world *)world)->carrier;
-    if (tsr__abort_by(&carrier->abort, world->rank, why)) {
+    if (tsr__abort_by(&carrier->abort, world->rank, status, why)) {
         tsr__mail_wake(&carrier->boxes);
-        carrier->ops->tell(carrier, TSR_EPEER, carrier->abort.text);
+        carrier->ops->tell(carrier, status, carrier->abort.text);
     }
 }
 

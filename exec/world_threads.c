@@ -209,10 +209,10 @@ static tsr_status threads_messages(struct tsr_world *world, const struct tsr_com
 
 /* ---- the world ------------------------------------------------------------------------------- */
 
-static void threads_abort(struct tsr_world *world, const char *why)
+static void threads_abort(struct tsr_world *world, tsr_status status, const char *why)
 {
     struct thread_world *w = (struct thread_world *)world;
-    (void)tsr__abort_by(&w->hub->abort, world->rank, why);
+    (void)tsr__abort_by(&w->hub->abort, world->rank, status, why);
 }
 
 static void hub_destroy(struct tsr_hub *hub)

@@ -1,12 +1,106 @@
 /* run_folder.c: see run_folder.h. */
 #include "run_folder.h"
 
+#include <errno.h>
+#include <fcntl.h>
 #include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
-#include "../../exec/disk.h"
+#include "../../exec/checkpoint.h"
+#include "report_file.h"
+
+/* ---- whose folder it is ---------------------------------------------------------------------- */
+
+static bool exists(const char *dir, const char *name)
+{
+    char path[TSR_PATH_BYTES];
+    struct stat info;
+    return tsr_path(path, "%s/%s", dir, name) == TSR_OK && stat(path, &info) == 0;
+}
+
+static bool is_same(const char *a, const char *b)
+{
+    struct stat x, y;
+    return stat(a, &x) == 0 && stat(b, &y) == 0 && x.st_dev == y.st_dev && x.st_ino == y.st_ino;
+}
+
+static bool has_checkpoints(const char *dir)
+{
+    char folder[TSR_PATH_BYTES], path[TSR_PATH_BYTES];
+    unsigned damaged = 0;
+    if (tsr_path(folder, "%s/checkpoints", dir) != TSR_OK)
+        return false;
+    return tsr_checkpoint_latest(folder, path, &damaged) == TSR_OK || damaged > 0;
+}
+
+static tsr_status check_resume(const char *dir, const char *resume)
+{
+    bool one = exists(resume, "COMMIT") || exists(resume, "meta.json");
+    if (one && !strcmp(dir, resume))
+        return tsr_fail(TSR_ECONFIG,
+                        "--resume: %s: found one checkpoint; allowed: with --out DIR, or the "
+                        "folder of a run",
+                        resume);
+    if (one || has_checkpoints(resume))
+        return TSR_OK;
+    return tsr_fail(
+        TSR_ECONFIG,
+        "--resume: %s: found no checkpoint; allowed: the folder of a run that saved one", resume);
+}
+
+static tsr_status lock_file(const char *dir, int *lock)
+{
+    char path[TSR_PATH_BYTES];
+    TSR_TRY(tsr_path(path, "%s/lock", dir));
+    int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
+    if (fd < 0)
+        return tsr_fail(TSR_ECONFIG, "--out: %s: cannot be written: %s; allowed: a folder that can",
+                        dir, strerror(errno));
+    if (flock(fd, LOCK_EX | LOCK_NB) == 0) {
+        *lock = fd;
+        return TSR_OK;
+    }
+    int error = errno;
+    (void)close(fd);
+    if (error == EWOULDBLOCK)
+        return tsr_fail(TSR_ECONFIG,
+                        "--out: %s: found a run that is still writing there; allowed: a folder for "
+                        "each run",
+                        dir);
+    fprintf(stderr,
+            "tessera: %s: this file system has no locks (%s): let no other run write there\n", dir,
+            strerror(error));
+    return TSR_OK;
+}
+
+tsr_status tsr_run_folder_claim(const char *dir, const char *resume, int *lock)
+{
+    char why[512];
+    *lock = -1;
+    if (resume)
+        TSR_TRY(check_resume(dir, resume));
+    if (!dir[0] || tsr_make_folder(dir) != TSR_OK) {
+        snprintf(why, sizeof why, "%s", dir[0] ? tsr_error_text() : "found an empty name");
+        return tsr_fail(TSR_ECONFIG, "--out: %s; allowed: a folder that can be written", why);
+    }
+    TSR_TRY(lock_file(dir, lock));
+    if (!has_checkpoints(dir) || (resume && is_same(dir, resume)))
+        return TSR_OK;
+    if (*lock >= 0)
+        (void)close(*lock);
+    *lock = -1;
+    return tsr_fail(TSR_ECONFIG,
+                    "--out: %s: found the checkpoints of a run; allowed: --resume %s, or another "
+                    "folder",
+                    dir, dir);
+}
+
+/* ---- its model ------------------------------------------------------------------------------- */
 
 static const char *const families[] = {
     [TSR_HF_LLAMA] = "llama", [TSR_HF_GPT2] = "gpt2", [TSR_HF_AS_IS] = "other"};

@@ -1,24 +1,31 @@
 /* run_host.c: see run_host.h. */
 #include "run_host.h"
 
-#include <errno.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
+#include <unistd.h>
 
 #include "../../exec/host_rank.h"
 #include "../../exec/launch.h"
 #include "../../exec/world_process.h"
 #include "build.h"
 #include "cmd.h"
-#include "run_folder.h"
 #include "run_job.h"
+#include "run_prepare.h"
 #include "run_profile.h"
 
-enum { MAX_THREADS = 256 };
+enum { MAX_THREADS = 256, TEXT_BYTES = 1024 };
+
+/* After a failure, for ranks that end by themselves; what is stuck does not. */
+#define GRACE_S 3.0
+
+static double timeout_of(const struct tsr_args *args)
+{
+    return args->timeout ? (double)args->timeout : 300;
+}
 
 static volatile sig_atomic_t stop_asked;
 
@@ -37,8 +44,27 @@ struct rank {
     struct tsr_world *world; /* NULL: one rank */
     struct tsr_train_result result;
     tsr_status status;
-    char text[512];
+    char text[TEXT_BYTES];
 };
+
+static bool is_mistake(tsr_status status)
+{
+    return tsr_exit_status(status) == TSR_EXIT_USER;
+}
+
+/* The other ranks are told first: they may be waiting. */
+static void give_up(struct rank *r, tsr_status status, struct tsr_executor *executor,
+                    const struct tsr_engine *engine)
+{
+    char path[4096];
+    const char *dir = r->run->config.dir;
+    snprintf(r->text, sizeof r->text, "%s", tsr_error_text());
+    if (r->world)
+        r->world->ops->abort(r->world, status, r->text);
+    snprintf(path, sizeof path, "%s/flight-rank-%u.json", dir ? dir : ".", r->rank);
+    if (dir && !is_mistake(status))
+        (void)!tsr_exec_write_flight_record(executor, tsr_engine_tables(engine), path, r->text);
+}
 
 static tsr_status train_on(struct rank *r, struct tsr_train *train, struct tsr_executor *executor,
                            struct tsr_run_profile *profile)
@@ -46,17 +72,8 @@ static tsr_status train_on(struct rank *r, struct tsr_train *train, struct tsr_e
     struct tsr_engine *engine = NULL;
     TSR_TRY(tsr_build(&r->run->job, r->rank, executor, &engine));
     tsr_status status = tsr_train_run(train, engine, executor, &r->result);
-    if (status != TSR_OK) {
-        char path[4096], why[512];
-        snprintf(why, sizeof why, "%s", tsr_error_text());
-        snprintf(path, sizeof path, "%s/flight-rank-%u.json",
-                 r->run->config.dir ? r->run->config.dir : ".", r->rank);
-        if (r->world)
-            r->world->ops->abort(r->world, why);
-        if (r->run->config.dir)
-            (void)!tsr_exec_write_flight_record(executor, tsr_engine_tables(engine), path, why);
-        status = tsr_fail(status, "%s", why);
-    }
+    if (status != TSR_OK)
+        give_up(r, status, executor, engine);
     if (status == TSR_OK && profile)
         status = tsr_run_profile_write(profile, &r->run->job, engine, r->run->config.dir);
     /* the executor's streams refer to the engine's names: they end first */
@@ -75,6 +92,7 @@ static tsr_status run_rank(struct rank *r)
     config.rank = r->rank;
     config.data_rank = r->rank / (config.size / config.data_size);
     config.console = r->rank == 0 ? stdout : NULL;
+    config.notes = r->rank == 0 ? stderr : NULL;
     config.stop = &stop_asked;
     TSR_TRY(tsr_train_create(&config, &train));
     struct tsr_source source = tsr_train_source(train);
@@ -104,29 +122,30 @@ static void *rank_main(void *user)
     struct rank *r = user;
     r->status = run_rank(r);
     if (r->status != TSR_OK) {
-        snprintf(r->text, sizeof r->text, "%s", tsr_error_text());
+        if (!r->text[0]) /* what has ended since may have failed, too */
+            snprintf(r->text, sizeof r->text, "%s", tsr_error_text());
         if (r->world)
-            r->world->ops->abort(r->world, r->text);
+            r->world->ops->abort(r->world, r->status, r->text);
     }
     return NULL;
 }
 
 /* ---- ranks as threads ------------------------------------------------------------------------ */
 
-/* A mistake of the user's is no rank's. */
+/* A mistake of the user's is no rank's; other faults name their rank, if not already another's. */
 static tsr_status tell(const struct rank *r)
 {
-    bool mistake = tsr_exit_status(r->status) == TSR_EXIT_USER;
-    return mistake ? tsr_fail(r->status, "%s", r->text)
-                   : tsr_fail(r->status, "rank %u: %s", r->rank, r->text);
+    bool named = is_mistake(r->status) || !strncmp(r->text, "rank ", 5);
+    return named ? tsr_fail(r->status, "%s", r->text)
+                 : tsr_fail(r->status, "rank %u: %s", r->rank, r->text);
 }
 
-/* The rank that failed by itself says why; the others only lost it. */
+/* The rank that failed by itself says why; the others only heard of it. */
 static tsr_status first_failure(const struct rank *ranks, uint32_t n)
 {
     const struct rank *first = NULL;
     for (uint32_t i = 0; i < n; i++)
-        if (ranks[i].status != TSR_OK && (!first || first->status == TSR_EPEER))
+        if (ranks[i].status != TSR_OK && (!first || !strncmp(first->text, "rank ", 5)))
             first = &ranks[i];
     return first ? tell(first) : TSR_OK;
 }
@@ -156,7 +175,7 @@ static tsr_status run_threads(const struct tsr_run_job *run, const struct tsr_ar
         ranks[started] =
             (struct rank){.run = run, .args = args, .rank = started, .world = worlds[started]};
         if (pthread_create(&threads[started], NULL, rank_main, &ranks[started]) != 0) {
-            worlds[0]->ops->abort(worlds[0], "a thread for a rank cannot be started");
+            worlds[0]->ops->abort(worlds[0], TSR_EBACKEND, "a thread for a rank cannot be started");
             break;
         }
     }
@@ -172,21 +191,37 @@ static tsr_status run_threads(const struct tsr_run_job *run, const struct tsr_ar
 
 /* ---- ranks as processes ---------------------------------------------------------------------- */
 
-static tsr_status run_process(const struct tsr_run_job *run, const struct tsr_args *args,
-                              const struct tsr_launch *launch, double timeout,
-                              struct tsr_train_result *result)
+static tsr_status open_world(const struct tsr_args *args, const struct tsr_launch *launch,
+                             struct tsr_world **out)
 {
-    if (launch->size != run->job.world)
-        return tsr_fail(TSR_ECONFIG,
-                        "%s started %u ranks; found a job of %u; allowed: as many (world, --ranks)",
-                        launch->source, launch->size, run->job.world);
-    struct rank rank = {.run = run, .args = args, .rank = launch->rank};
-    TSR_TRY(tsr_world_processes(launch, timeout, args->transport ? args->transport : "auto",
-                                &rank.world));
+    const char *transport = args->transport ? args->transport : "auto";
+    if (!strcmp(transport, "mpi"))
+        return tsr_world_mpi(launch, timeout_of(args), out);
+    return tsr_world_processes(launch, timeout_of(args), transport, out);
+}
+
+static tsr_status train_in(const struct tsr_args *args, const struct tsr_launch *launch,
+                           struct tsr_world *world, struct tsr_run *run)
+{
+    TSR_TRY(tsr_run_prepare(args, launch, world, run));
+    struct rank rank = {.run = &run->job, .args = args, .rank = launch->rank, .world = world};
     rank_main(&rank);
-    *result = rank.result;
-    rank.world->ops->destroy(rank.world);
+    run->result = rank.result;
     return rank.status == TSR_OK ? TSR_OK : tell(&rank);
+}
+
+/* All ranks end with the same mistake of the user's: rank 0 says it. */
+static tsr_status run_process(const struct tsr_args *args, const struct tsr_launch *launch,
+                              struct tsr_run *run, int *success)
+{
+    struct tsr_world *world = NULL;
+    TSR_TRY(open_world(args, launch, &world));
+    tsr_status status = train_in(args, launch, world, run);
+    world->ops->destroy(world);
+    if (launch->rank == 0 || !is_mistake(status))
+        return status;
+    *success = tsr_exit_status(status);
+    return TSR_OK;
 }
 
 /* `tessera run ... --nproc N` starts itself N times without --nproc. */
@@ -207,7 +242,7 @@ static tsr_status spawn(const struct tsr_args *args, char *const *argv, int *suc
     words[n++] = "--ranks";
     words[n++] = ranks;
     words[n] = NULL;
-    const struct tsr_spawn all = {.n = (uint32_t)args->nproc, .argv = words, .grace_s = 10};
+    const struct tsr_spawn all = {.n = (uint32_t)args->nproc, .argv = words, .grace_s = GRACE_S};
     struct tsr_spawned end;
     TSR_TRY(tsr_launch_spawn(&all, &end));
     *success = end.exit_status;
@@ -218,49 +253,42 @@ static tsr_status spawn(const struct tsr_args *args, char *const *argv, int *suc
 
 /* ---- the command ----------------------------------------------------------------------------- */
 
-static tsr_status make_folder(const char *dir)
+static tsr_status run_alone(const struct tsr_args *args, const struct tsr_launch *launch,
+                            struct tsr_run *run)
 {
-    if (!dir || mkdir(dir, 0777) == 0 || errno == EEXIST)
-        return TSR_OK;
-    return tsr_fail(TSR_ECONFIG, "--out: %s: found a folder that cannot be made (%s)", dir,
-                    strerror(errno));
+    TSR_TRY(tsr_run_prepare(args, launch, NULL, run));
+    if (run->job.job.world > MAX_THREADS)
+        return tsr_fail(TSR_ECONFIG,
+                        "world: found %u ranks; allowed as threads: up to %d (--ranks)",
+                        run->job.job.world, MAX_THREADS);
+    return run_threads(&run->job, args, timeout_of(args), &run->result);
 }
 
 static tsr_status run_all(const struct tsr_args *args, const struct tsr_launch *launch,
                           int *success)
 {
-    struct tsr_run_job run;
-    struct tsr_train_result result = {0};
-    double timeout = args->timeout ? (double)args->timeout : 300;
-    tsr_status status = tsr_run_job_open(args, &run);
-    if (status != TSR_OK && launch->rank > 0) { /* rank 0 finds the same and tells it */
-        *success = tsr_exit_status(status);
-        return TSR_OK;
-    }
-    TSR_TRY(status);
-    status = make_folder(run.config.dir);
-    if (status == TSR_OK && launch->rank == 0 && run.config.dir)
-        status = tsr_run_folder_write(run.config.dir, &run.job, &run.config.hf);
-    if (status == TSR_OK && launch->size > 1)
-        status = run_process(&run, args, launch, timeout, &result);
-    else if (status == TSR_OK && run.job.world > MAX_THREADS)
-        status =
-            tsr_fail(TSR_ECONFIG, "world: found %u ranks; allowed as threads: up to %d (--ranks)",
-                     run.job.world, MAX_THREADS);
-    else if (status == TSR_OK)
-        status = run_threads(&run, args, timeout, &result);
-    if (status == TSR_OK && launch->rank == 0 && result.stopped)
-        fprintf(
-            stderr, "tessera: stopped after step %llu%s%s\n", (unsigned long long)result.last_step,
-            run.config.dir ? "; go on with --resume " : "", run.config.dir ? run.config.dir : "");
-    tsr_run_job_close(&run);
+    struct tsr_run run = {.lock = -1};
+    bool alone = launch->size == 1;
+    tsr_status status =
+        alone ? run_alone(args, launch, &run) : run_process(args, launch, &run, success);
+    const char *dir = run.job.config.dir;
+    if (status == TSR_OK && launch->rank == 0 && run.result.stopped)
+        fprintf(stderr, "tessera: stopped after step %llu%s%s\n",
+                (unsigned long long)run.result.last_step, dir ? "; go on with --resume " : "",
+                dir ? dir : "; nothing is saved without --out");
+    tsr_run_close(&run);
     return status;
 }
 
-tsr_status tsr_run_on_host(const struct tsr_args *args, char *const *argv, int *success)
+static tsr_status check_options(const struct tsr_args *args)
 {
-    struct tsr_launch launch;
-    const struct sigaction action = {.sa_handler = ask_to_stop};
+    static const char *const transports[] = {"auto", "shm", "tcp", "mpi"};
+    bool known = !args->transport;
+    for (size_t i = 0; i < sizeof transports / sizeof *transports && !known; i++)
+        known = !strcmp(args->transport, transports[i]);
+    if (!known)
+        return tsr_fail(TSR_ECONFIG, "run: --transport: found %s; allowed: auto, shm, tcp, mpi",
+                        args->transport);
     if (args->verify && !args->serial)
         return tsr_fail(TSR_ECONFIG, "run: --verify-operands: found without --serial; allowed: "
                                      "with it");
@@ -268,10 +296,25 @@ tsr_status tsr_run_on_host(const struct tsr_args *args, char *const *argv, int *
         return tsr_fail(TSR_ECONFIG, "run: --profile: found without --out; allowed: with it");
     if (args->nproc && args->ranks)
         return tsr_fail(TSR_ECONFIG, "run: --nproc: found beside --ranks; allowed: one of them");
+    return TSR_OK;
+}
+
+/* A limit of the file size is an error of a write then, not the end of the process. */
+static void catch_signals(void)
+{
+    const struct sigaction stop = {.sa_handler = ask_to_stop}, none = {.sa_handler = SIG_IGN};
+    sigaction(SIGINT, &stop, NULL);
+    sigaction(SIGTERM, &stop, NULL);
+    sigaction(SIGXFSZ, &none, NULL);
+}
+
+tsr_status tsr_run_on_host(const struct tsr_args *args, char *const *argv, int *success)
+{
+    struct tsr_launch launch;
+    TSR_TRY(check_options(args));
     if (args->nproc)
         return spawn(args, argv, success);
     TSR_TRY(tsr_launch_environment(&launch));
-    sigaction(SIGINT, &action, NULL);
-    sigaction(SIGTERM, &action, NULL);
+    catch_signals();
     return run_all(args, &launch, success);
 }

@@ -65,6 +65,37 @@ static tsr_status find_files(struct tsr_run_job *r)
     return TSR_OK;
 }
 
+/* ---- what all ranks must agree on ---------------------------------------------------------------
+ */
+
+size_t tsr_run_job_n_hashes(void)
+{
+    return tsr_n_keys() + 2;
+}
+
+static uint64_t hash_text(const char *text)
+{
+    return text ? tsr_hash_bytes(TSR_HASH_INIT, text, strlen(text) + 1) : 0;
+}
+
+void tsr_run_job_hashes(const struct tsr_run_job *r, uint64_t *hashes)
+{
+    char text[4096];
+    size_t n = tsr_n_keys();
+    for (size_t i = 0; i < n; i++)
+        hashes[i] = tsr_key_format(&tsr_keys[i], r->job.settings, text, sizeof text) == TSR_OK
+                        ? hash_text(text)
+                        : 0;
+    hashes[n] = hash_text(r->config.dir);
+    hashes[n + 1] = hash_text(r->config.resume_from);
+}
+
+const char *tsr_run_job_hash_name(size_t i)
+{
+    size_t n = tsr_n_keys();
+    return i < n ? tsr_keys[i].name : i == n ? "--out" : "--resume";
+}
+
 /* ---- the configuration ----------------------------------------------------------------------- */
 
 static uint64_t hash_settings(const struct tsr_job *job)
@@ -134,7 +165,7 @@ static void fill_in(struct tsr_run_job *r, const struct tsr_args *args)
     c->save_every = t->save_every;
     c->keep = (unsigned)t->keep;
     c->dir = args->out ? args->out : args->resume;
-    c->resume = args->resume != NULL;
+    c->resume_from = args->resume;
     c->hf = hf_of(&r->job.model);
     c->config_hash = hash_settings(&r->job);
     c->verify_hashes = args->check;

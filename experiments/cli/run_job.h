@@ -21,6 +21,10 @@ struct tsr_run_job {
 /* Loads, checks that the host has every kernel (by a step that nobody runs), and fills in what is
  * the same on all ranks. On failure nothing is to be closed. */
 tsr_status tsr_run_job_open(const struct tsr_args *args, struct tsr_run_job *out) TSR_MUST_USE;
+/* What must be the same on all ranks: a hash for each key and option, and its name. */
+size_t tsr_run_job_n_hashes(void);
+void tsr_run_job_hashes(const struct tsr_run_job *job, uint64_t *hashes);
+const char *tsr_run_job_hash_name(size_t i);
 void tsr_run_job_close(struct tsr_run_job *job);
 
 #endif

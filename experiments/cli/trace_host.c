@@ -222,7 +222,7 @@ static void *rank_main(void *user)
         r->status = run_rank(r);
     if (r->status != TSR_OK) {
         snprintf(r->text, sizeof r->text, "%s", tsr_error_text());
-        r->world->ops->abort(r->world, r->text);
+        r->world->ops->abort(r->world, r->status, r->text);
     }
     return NULL;
 }

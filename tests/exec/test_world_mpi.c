@@ -29,10 +29,10 @@ static int give_up(struct tsr_world *world)
 {
     tsr_status status = tsr_world_barrier(world);
     if (status == TSR_OK && world->rank == 0)
-        world->ops->abort(world, "enough");
+        world->ops->abort(world, TSR_ERUNTIME, "enough");
     while (status == TSR_OK)
         status = tsr_world_barrier(world);
-    if (status != TSR_EPEER || strcmp(tsr_error_text(), "rank 0 gave up: enough") != 0)
+    if (status != TSR_ERUNTIME || strcmp(tsr_error_text(), "rank 0 gave up: enough") != 0)
         return complain(tsr_error_text());
     return 0;
 }

@@ -142,7 +142,7 @@ static void rank_1_aborts(struct tsr_world *world, struct outcome *o, void *user
 {
     (void)user;
     if (world->rank == 1)
-        world->ops->abort(world, "its loss is not a number");
+        world->ops->abort(world, TSR_ERUNTIME, "its loss is not a number");
     outcome_set(o, gather(world, 0, 256));
 }
 
@@ -156,7 +156,7 @@ static void test_collective__a_rank_aborts__all_stop_and_know_why(void **state)
                           .check_leaks = true,
                           .body = rank_1_aborts},
             o);
-    expect_all(o, SIZE, TSR_EPEER, "rank 1 gave up: its loss is not a number");
+    expect_all(o, SIZE, TSR_ERUNTIME, "rank 1 gave up: its loss is not a number");
     assert_true(o[0].end - o[0].begin < 5);
 }
 

@@ -146,8 +146,8 @@ static void rank_1_aborts(struct ct_rank *rank)
 {
     if (rank->world->rank == 1) {
         (void)nanosleep(&(struct timespec){.tv_nsec = 50000000}, NULL);
-        rank->world->ops->abort(rank->world, "its loss is not a number");
-        rank->world->ops->abort(rank->world, "a second reason");
+        rank->world->ops->abort(rank->world, TSR_ERUNTIME, "its loss is not a number");
+        rank->world->ops->abort(rank->world, TSR_ERUNTIME, "a second reason");
     }
     (void)gather(rank, 0, 256);
 }
@@ -159,7 +159,7 @@ static void test_collective__a_rank_aborts__all_stop_and_know_why(void **state)
     double begin = now();
     ct_threads(4, 30, ranks, rank_1_aborts, NULL);
     assert_true(now() - begin < 2);
-    expect_all(ranks, 4, TSR_EPEER, "rank 1 gave up: its loss is not a number");
+    expect_all(ranks, 4, TSR_ERUNTIME, "rank 1 gave up: its loss is not a number");
 }
 
 static void rank_2_has_more(struct ct_rank *rank)

@@ -1,0 +1,75 @@
+/* run_prepare.c: see run_prepare.h. */
+#include "run_prepare.h"
+
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "run_folder.h"
+
+static tsr_status compare(const uint64_t *all, uint32_t ranks, size_t n)
+{
+    for (uint32_t r = 1; r < ranks; r++)
+        for (size_t i = 0; i < n; i++)
+            if (all[r * n + i] != all[i])
+                return tsr_fail(TSR_ECONFIG,
+                                "%s: found on rank %u another value than on rank 0; allowed: the "
+                                "same on all ranks",
+                                tsr_run_job_hash_name(i), r);
+    return TSR_OK;
+}
+
+static tsr_status compare_ranks(struct tsr_world *world, const struct tsr_run_job *job)
+{
+    size_t n = tsr_run_job_n_hashes();
+    uint64_t *all = malloc((world->size + 1) * n * sizeof *all);
+    if (!all)
+        return tsr_fail(TSR_ENOMEM, "out of memory");
+    uint64_t *mine = all + world->size * n;
+    tsr_run_job_hashes(job, mine);
+    tsr_status status = world->ops->exchange(world, mine, all, n * sizeof *mine);
+    if (status == TSR_OK)
+        status = tsr_world_agree(world, compare(all, world->size, n));
+    free(all);
+    return status;
+}
+
+static tsr_status check_size(const struct tsr_launch *launch, uint32_t world)
+{
+    if (launch->size == world)
+        return TSR_OK;
+    return tsr_fail(TSR_ECONFIG,
+                    "world: found a job of %u ranks, but %s started %u; allowed: as many (--ranks)",
+                    world, launch->source, launch->size);
+}
+
+static tsr_status claim(const struct tsr_launch *launch, struct tsr_run *run)
+{
+    const struct tsr_train_config *c = &run->job.config;
+    if (launch->rank != 0 || !c->dir)
+        return TSR_OK;
+    TSR_TRY(tsr_run_folder_claim(c->dir, c->resume_from, &run->lock));
+    return tsr_run_folder_write(c->dir, &run->job.job, &c->hf);
+}
+
+tsr_status tsr_run_prepare(const struct tsr_args *args, const struct tsr_launch *launch,
+                           struct tsr_world *world, struct tsr_run *run)
+{
+    tsr_status status = tsr_run_job_open(args, &run->job);
+    run->has_job = status == TSR_OK;
+    TSR_TRY(tsr_world_agree(world, status));
+    if (world) {
+        TSR_TRY(compare_ranks(world, &run->job));
+        TSR_TRY(tsr_world_agree(world, check_size(launch, run->job.job.world)));
+    }
+    return tsr_world_agree(world, claim(launch, run));
+}
+
+void tsr_run_close(struct tsr_run *run)
+{
+    if (run->has_job)
+        tsr_run_job_close(&run->job);
+    run->has_job = false;
+    if (run->lock >= 0)
+        (void)close(run->lock);
+    run->lock = -1;
+}
