@@ -530,6 +530,7 @@ static void seed_roots(struct tsr_engine *e, struct tsr_tensor *const *losses, s
             return;
         /* the loss of a micro-batch counts as its share of the iteration's */
         tsr__emit_fill(e, one->storage, (tsr_dtype)one->dtype, 1.0 / e->step.n_micro);
+        one->is_one = e->step.n_micro == 1;
         seeds[i] = tsr_retain(one); /* the caller's gradient lives to the end of backward */
         root->grads[losses[i]->output] = one;
         root->refs++;

@@ -99,6 +99,10 @@ struct tsr_engine {
     uint32_t backward_pass;
     struct tsr_node **heap; /* ready nodes, latest-made first */
     size_t n_heap, cap_heap;
+    struct { /* a norm that is called with a sum (ops_fused.h) */
+        bool on;
+        struct tsr_tensor *addend, *sum; /* addend: borrowed */
+    } add_norm;
     struct tsr_tensor *args[TSR_N_ARGS];    /* beside the input of blocks: mask, tables, ... */
     struct tsr_region *packing, *unpacking; /* region whose forward or recomputation runs */
     bool stopped; /* early stop: nothing runs until the region's call has returned */

@@ -39,6 +39,7 @@ struct tsr_tensor {
     uint8_t dtype, n_dims, layout /* enum tsr_layout; gradients */;
     bool requires_grad;
     bool is_view; /* does not own the storage's only handle: an incoming sum may not write to it */
+    bool is_one;  /* every element is 1: the gradient that backward begins with */
     uint64_t dims[4], numel;
     uint64_t offset;       /* bytes into the storage */
     uint32_t width, pitch; /* bytes, of a slice of columns; see struct tsr_operand */

@@ -1,5 +1,6 @@
 /* model_gpt2.c: GPT-2 as a module tree, with Hugging Face's names and its [in, out] matrices. */
 #include "model_transformers.h"
+#include "ops_fused.h"
 
 #include <stdio.h>
 
@@ -51,7 +52,8 @@ static void norm_forward(struct tsr_engine *e, struct tsr_module *m, void *impl,
                          struct tsr_tensor *in, struct tsr_tensor **out)
 {
     (void)impl;
-    *out = tsr_op_layer_norm(e, in, m->params[0].param, m->params[1].param);
+    struct tsr_param *w = m->params[0].param, *b = m->params[1].param;
+    *out = e->add_norm.on ? tsr__op_add_norm(e, in, w, b) : tsr_op_layer_norm(e, in, w, b);
 }
 
 static void attention_forward(struct tsr_engine *e, struct tsr_module *self, void *impl,
@@ -106,6 +108,10 @@ static void block_forward(struct tsr_engine *e, struct tsr_module *self, void *i
 {
     const struct gpt2_block *b = impl;
     (void)self;
+    if (tsr__is_fused(e)) {
+        *out = tsr__fused_block(e, x, (struct tsr_module *[]){b->ln_1, b->attn, b->ln_2, b->mlp});
+        return;
+    }
     struct tsr_tensor *h = residual(e, x, b->ln_1, b->attn);
     *out = residual(e, h, b->ln_2, b->mlp);
     tsr_release(e, h);
@@ -285,6 +291,7 @@ static tsr_status check(const struct tsr_gpt2_config *c)
 tsr_status tsr_model_gpt2(struct tsr_engine *e, const struct tsr_gpt2_config *config)
 {
     TSR_TRY(check(config));
+    TSR_TRY(tsr__check_dialect(e, config->impl));
     if (e->root)
         return tsr_fail(TSR_EVALUE, "the engine has a model already");
     struct gpt2 *m = tsr_arena_alloc(&e->arena, sizeof *m);

@@ -3,6 +3,7 @@
  * memory data describes (golden-memory/operators.md, section 2): variables decide lifetimes.
  */
 #include "model_transformers.h"
+#include "ops_fused.h"
 
 #include <stdio.h>
 
@@ -82,8 +83,11 @@ static void norm_forward(struct tsr_engine *e, struct tsr_module *m, void *impl,
                          struct tsr_tensor *in, struct tsr_tensor **out)
 {
     const struct llama *l = impl;
-    *out = l->c.hand_norm ? tsr_op_hand_rms_norm(e, in, m->params[0].param, l->c.impl)
-                          : tsr_op_rms_norm(e, in, m->params[0].param);
+    if (e->add_norm.on)
+        *out = tsr__op_add_norm(e, in, m->params[0].param, NULL);
+    else
+        *out = l->c.hand_norm ? tsr_op_hand_rms_norm(e, in, m->params[0].param, l->c.impl)
+                              : tsr_op_rms_norm(e, in, m->params[0].param);
 }
 
 /* x := f(x) for a variable that is assigned again. */
@@ -112,8 +116,12 @@ static void attention_forward(struct tsr_engine *e, struct tsr_module *self, voi
         shape.heads = q->dims[1] / c->head_dim;
         shape.kv_heads = k->dims[1] / c->head_dim;
     }
-    assign(e, &q, tsr_op_rotary(e, q, shape.seq, shape.head_dim));
-    assign(e, &k, tsr_op_rotary(e, k, shape.seq, shape.head_dim));
+    if (tsr__is_fused(e)) {
+        tsr__op_rotate(e, &q, &k, shape.seq, shape.head_dim);
+    } else {
+        assign(e, &q, tsr_op_rotary(e, q, shape.seq, shape.head_dim));
+        assign(e, &k, tsr_op_rotary(e, k, shape.seq, shape.head_dim));
+    }
     assign(e, &v, tsr_op_view(e, v));
     if (e->config.gqa_repeat && c->n_kv_heads < c->n_heads) {
         assign(e, &k, tsr_op_repeat_heads(e, k, c->n_heads / c->n_kv_heads, c->head_dim));
@@ -168,10 +176,12 @@ static void mlp_forward(struct tsr_engine *e, struct tsr_module *self, void *imp
     (void)self;
     x = tsr__tp_enter(e, x);
     struct tsr_tensor *gate = tsr_call(e, m->gate, x);
-    assign(e, &gate, tsr_op_silu(e, gate));
+    if (!tsr__is_fused(e))
+        assign(e, &gate, tsr_op_silu(e, gate));
     struct tsr_tensor *up = tsr_call(e, m->up, x);
     tsr_release(e, x);
-    struct tsr_tensor *product = tsr_op_mul(e, gate, up);
+    struct tsr_tensor *product =
+        tsr__is_fused(e) ? tsr__op_swiglu(e, gate, up) : tsr_op_mul(e, gate, up);
     tsr_release(e, gate);
     tsr_release(e, up);
     struct tsr_tensor *y = tsr_call(e, m->down, product);
@@ -197,6 +207,11 @@ static void layer_forward(struct tsr_engine *e, struct tsr_module *self, void *i
 {
     const struct llama_layer *l = impl;
     (void)self;
+    if (tsr__is_fused(e)) {
+        *out = tsr__fused_block(e, x,
+                                (struct tsr_module *[]){l->norm1, l->attention, l->norm2, l->mlp});
+        return;
+    }
     struct tsr_tensor *h = residual(e, x, l->norm1, l->attention);
     *out = residual(e, h, l->norm2, l->mlp);
     tsr_release(e, h);
@@ -376,6 +391,7 @@ static tsr_status check(const struct tsr_llama_config *c)
 tsr_status tsr_model_llama(struct tsr_engine *e, const struct tsr_llama_config *config)
 {
     TSR_TRY(check(config));
+    TSR_TRY(tsr__check_dialect(e, config->impl));
     if (e->root)
         return tsr_fail(TSR_EVALUE, "the engine has a model already");
     struct llama *m = tsr_arena_alloc(&e->arena, sizeof *m);

@@ -280,6 +280,13 @@ static tsr_dtype layer_norm_dtype(struct tsr_engine *e, const struct tsr_tensor 
     return (tsr_dtype)x->dtype;
 }
 
+tsr_dtype tsr__norm_dtype(struct tsr_engine *e, const struct tsr_tensor *x,
+                          const struct tsr_tensor *w, const struct tsr_tensor *b,
+                          const struct tsr_param *wp)
+{
+    return b ? layer_norm_dtype(e, x, w, b, wp) : tsr__promote(x->dtype, w->dtype);
+}
+
 static struct tsr_tensor *norm(struct tsr_engine *e, struct tsr_tensor *x, struct tsr_param *wp,
                                struct tsr_param *bp)
 {
@@ -287,7 +294,7 @@ static struct tsr_tensor *norm(struct tsr_engine *e, struct tsr_tensor *x, struc
     struct tsr_tensor *b = w && bp ? tsr__param_value(e, bp) : NULL;
     if (!w || (bp && !b))
         return NULL;
-    tsr_dtype dtype = b ? layer_norm_dtype(e, x, w, b, wp) : tsr__promote(x->dtype, w->dtype);
+    tsr_dtype dtype = tsr__norm_dtype(e, x, w, b, wp);
     if (!tsr__ok(e))
         return NULL;
     struct tsr_node *node =

@@ -22,8 +22,11 @@
  * that nobody needs is neither allocated nor computed; without gradients (evaluation) there are
  * only the losses. Both gradients live until backward hands them over: that of x to the node before
  * the head, that of w to its parameter, which for a tied one is a summand beside the embedding's.
+ *
+ * In the fused dialect a chunk has nothing but its logits and its loss: their kernel puts the
+ * gradient in the place of the logits.
  */
-#include "ops_common.h"
+#include "ops_fused.h"
 
 enum { EDGE_X, EDGE_W };
 
@@ -68,7 +71,7 @@ static struct tsr_tensor *cast(struct tsr_engine *e, struct tsr_tensor *t, tsr_d
 
 /* ---- a chunk --------------------------------------------------------------------------------- */
 
-static struct tsr_tensor *log_softmax(struct chunked *c, struct tsr_tensor *x)
+static struct tsr_tensor *logits_of(struct chunked *c, struct tsr_tensor *x)
 {
     struct tsr_engine *e = c->e;
     uint64_t dims[2] = {x->dims[0], c->w->dims[0]};
@@ -79,21 +82,32 @@ static struct tsr_tensor *log_softmax(struct chunked *c, struct tsr_tensor *x)
         return NULL;
     tsr__emit_gemm(e, "mm", x, c->w, NULL, logits, &gemm);
     tsr__take_workspace(e, false);
-    logits = cast(e, logits, TSR_F32);
+    return logits;
+}
+
+static struct tsr_tensor *log_softmax(struct chunked *c, struct tsr_tensor *x)
+{
+    struct tsr_engine *e = c->e;
+    struct tsr_tensor *logits = cast(e, logits_of(c, x), TSR_F32);
     struct tsr_tensor *p = tsr__tensor_like(e, logits, TSR_F32, tsr__result_category(e));
     tsr__emit_loss(e, "log_softmax", &logits, 1, &p, 1);
     tsr_release(e, logits);
     return p;
 }
 
-static void add_loss(struct chunked *c, struct tsr_tensor *p, struct tsr_tensor *labels)
+/* fused: p are logits, which become their gradient if one is needed. */
+static void add_loss(struct chunked *c, struct tsr_tensor *p, struct tsr_tensor *labels, bool fused)
 {
     struct tsr_engine *e = c->e;
     uint64_t one = 1;
     struct tsr_tensor *loss = tsr__tensor_new(e, TSR_F32, 1, &one, tsr__result_category(e));
     if (p && loss) {
         struct tsr_tensor *in[3] = {p, labels, c->count};
-        tsr__emit_loss(e, "nll_loss_part", in, 3, &loss, 1);
+        if (fused)
+            tsr__emit_cross_entropy(e, p, labels, c->count, loss,
+                                    c->grad_x || c->grad_w ? p : NULL);
+        else
+            tsr__emit_loss(e, "nll_loss_part", in, 3, &loss, 1);
         tsr__emit_pointwise(e, "add", (struct tsr_tensor *[]){c->loss, loss}, 2, c->loss);
     }
     tsr_release(e, loss);
@@ -123,11 +137,15 @@ static void run_chunk(struct chunked *c, uint64_t from)
     uint64_t rows = tsr_min_u64(c->step, c->rows - from);
     struct tsr_tensor *x = rows_of(e, c->x, from, rows);
     struct tsr_tensor *labels = rows_of(e, c->labels, from, rows);
-    struct tsr_tensor *p = x && labels ? log_softmax(c, x) : NULL;
-    add_loss(c, p, labels);
+    bool fused = tsr__is_fused(e);
+    struct tsr_tensor *p = NULL;
+    if (x && labels)
+        p = fused ? logits_of(c, x) : log_softmax(c, x);
+    add_loss(c, p, labels, fused);
     if (p && (c->grad_x || c->grad_w)) {
         struct tsr_tensor *in[3] = {p, labels, c->count}; /* softmax - onehot, in place */
-        tsr__emit_loss(e, "cross_entropy_backward", in, 3, &p, 1);
+        if (!fused)
+            tsr__emit_loss(e, "cross_entropy_backward", in, 3, &p, 1);
         p = cast(e, p, (tsr_dtype)x->dtype);
         if (p)
             add_gradients(c, p, x, from);
@@ -148,7 +166,9 @@ static void chunked_backward(struct tsr_engine *e, struct tsr_node *node,
         if (!node->edges[i].node)
             continue;
         struct tsr_tensor *grad = tsr__node_saved(e, node, next++);
-        if (grad)
+        if (tsr__is_fused(e))
+            tsr__scale_gradient(e, grad, grad_out[0]);
+        else if (grad)
             tsr__emit_pointwise(e, "mul", (struct tsr_tensor *[]){grad, grad_out[0]}, 2, grad);
         grad_in[i] = grad;
     }

@@ -42,6 +42,12 @@ void tsr__slice_backward(struct tsr_engine *e, struct tsr_node *node, struct tsr
 /* Makes a view one of columns: rows of `width` elements that begin `pitch` apart, the first at
  * `offset`. Of a view that is one already: the same pitch, in it. */
 void tsr__as_columns(struct tsr_tensor *view, uint64_t offset, uint64_t width, uint64_t pitch);
+/* The dtype of the result of a norm with weight w, of parameter wp, and bias b (NULL: RMSNorm). */
+tsr_dtype tsr__norm_dtype(struct tsr_engine *e, const struct tsr_tensor *x,
+                          const struct tsr_tensor *w, const struct tsr_tensor *b,
+                          const struct tsr_param *wp);
+/* The table of angles as an operand: a buffer of the model, its first `seq` positions. */
+void tsr__rotary_table_operand(struct tsr_engine *e, uint64_t seq, uint64_t head_dim);
 /* Backward functions: the gradient itself; the gradient times a number. */
 void tsr__backward_pass(struct tsr_engine *e, struct tsr_node *node, struct tsr_tensor **grad_out,
                         struct tsr_tensor **grad_in);

@@ -37,8 +37,7 @@ struct tsr_tensor *tsr_op_view(struct tsr_engine *e, struct tsr_tensor *x)
 
 /* ---- rotary ---------------------------------------------------------------------------------- */
 
-/* The table of angles: a buffer of the model, its first `seq` positions. */
-static void table_operand(struct tsr_engine *e, uint64_t seq, uint64_t head_dim)
+void tsr__rotary_table_operand(struct tsr_engine *e, uint64_t seq, uint64_t head_dim)
 {
     tsr__operand(e, e->root->buffers[0], 0, 4 * seq * head_dim, TSR_READ, TSR_F32);
 }
@@ -52,7 +51,7 @@ static void emit_rotation(struct tsr_engine *e, const char *name, struct tsr_ten
     if (table)
         tsr__operand_tensor(e, table, TSR_READ);
     else
-        table_operand(e, a[0], a[1]);
+        tsr__rotary_table_operand(e, a[0], a[1]);
     tsr__operand_tensor(e, y, TSR_WRITE);
     tsr__push_arg(e, a[0]);
     tsr__push_arg(e, a[1]);
@@ -73,7 +72,7 @@ static void emit_conjugate(struct tsr_engine *e, struct tsr_tensor *table, const
 {
     if (!table || !tsr__ok(e))
         return;
-    table_operand(e, a[0], a[1]);
+    tsr__rotary_table_operand(e, a[0], a[1]);
     tsr__operand_tensor(e, table, TSR_WRITE);
     struct tsr_work work = {.op = TSR_OP_POINTWISE,
                             .dtype = TSR_F32,

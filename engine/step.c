@@ -3,7 +3,7 @@
  */
 #include <string.h>
 
-#include "ops_common.h"
+#include "ops_fused.h"
 #include "outside_step.h"
 #include "tensor_parallel.h"
 
@@ -371,7 +371,9 @@ static struct tsr_tensor *forward_loss(struct tsr_engine *e, struct tsr_module *
     else if (e->model.loss_mse)
         loss = tsr__mean_square(e, out, e->labels[micro]);
     else
-        loss = tsr_op_cross_entropy(e, out, e->labels[micro]);
+        loss = tsr__is_fused(e) && e->tp.size <= 1
+                   ? tsr__op_fused_cross_entropy(e, out, e->labels[micro])
+                   : tsr_op_cross_entropy(e, out, e->labels[micro]);
     tsr_release(e, out);
     return loss;
 }

@@ -46,6 +46,12 @@ enum tsr_attention {
     TSR_ATTENTION_EAGER /* transformers' eager attention: scores, softmax, product */
 };
 
+/* Which kernels a model is made of. */
+enum tsr_dialect {
+    TSR_DIALECT_EAGER, /* those of eager PyTorch, with what it allocates and saves */
+    TSR_DIALECT_FUSED  /* our own where there are some (KERNELS.md, Fused): plain Llama and GPT-2 */
+};
+
 /* Whose behaviour the hooks have, where releases differ (rules marked [2.15]). */
 enum tsr_version { TSR_TORCH_2_11, TSR_TORCH_2_15 };
 
@@ -65,6 +71,7 @@ struct tsr_engine_config {
     const struct tsr_trace_sink *trace; /* optional; copied */
     struct tsr_allocator_config allocator;
     enum tsr_attention attention;
+    enum tsr_dialect dialect;
     bool gqa_repeat; /* repeat K and V heads before attention (transformers, torchtitan) */
     /* As PyTorch runs while something records every operation (a dispatch mode): sums of gradients
      * and the mask of math attention go into new tensors, where they otherwise go in place if they

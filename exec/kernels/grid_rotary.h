@@ -8,7 +8,8 @@
 struct tsr_rotary {
     struct tsr_elems x, table, out; /* table: f32, (cos, sin) of seq x d / 2 pairs */
     uint64_t tokens, heads, seq, d;
-    bool halves; /* pairs are (i, i + d / 2), else (2 i, 2 i + 1) */
+    bool halves;  /* pairs are (i, i + d / 2), else (2 i, 2 i + 1) */
+    bool inverse; /* by the opposite angles */
 };
 
 enum { TSR_PAIRS = TSR_BLOCK / 2 };

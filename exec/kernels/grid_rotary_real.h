@@ -8,6 +8,8 @@ TSR_ANYWHERE void TSR_R(tsr_turn_pairs)(const struct tsr_rotary *r, uint64_t hea
     TSR_REAL x[TSR_BLOCK], turn[TSR_BLOCK];
     uint64_t half = r->d / 2;
     TSR_R(tsr_load)(&r->table, 2 * (position * half + first), 2 * n, turn);
+    for (unsigned i = 0; i < n && r->inverse; i++)
+        turn[2 * i + 1] = -turn[2 * i + 1];
     if (r->halves) {
         TSR_R(tsr_load)(&r->x, head + first, n, x);
         TSR_R(tsr_load)(&r->x, head + half + first, n, x + n);

@@ -126,6 +126,50 @@ static tsr_status TSR_R(cross_entropy_backward)(const struct tsr_kernel_call *ca
     return TSR_OK;
 }
 
+/* ---- straight from logits -------------------------------------------------------------------- */
+
+/* -log-probability of the label in the row that begins at `first`; the gradient, which may be x. */
+static double TSR_R(logits_row)(const struct tsr_elems *x, const struct tsr_elems *out,
+                                uint64_t first, uint64_t columns, uint64_t label, TSR_REAL factor)
+{
+    TSR_REAL part[TSR_BLOCK], max = TSR_R(tsr_row_max)(x, first, columns);
+    TSR_REAL log_sum = (TSR_REAL)log(TSR_R(tsr_row_exp_sum)(x, first, columns, max));
+    TSR_REAL log_p = TSR_R(tsr_load_one)(x, first + label) - max - log_sum;
+    if (!out->data)
+        return -(double)log_p;
+    TSR_EACH_BLOCK(at, n, first, columns)
+    {
+        TSR_R(tsr_load)(x, at, n, part);
+        for (unsigned i = 0; i < n; i++)
+            part[i] = TSR_R(tsr_cross_entropy_slope)(part[i] - max - log_sum,
+                                                     at - first + i == label, factor);
+        TSR_R(tsr_store)(out, at, n, part);
+    }
+    return -(double)log_p;
+}
+
+static tsr_status TSR_R(fused_cross_entropy)(const struct tsr_kernel_call *call)
+{
+    struct tsr_elems x, labels, count, loss, out = {.data = NULL};
+    uint64_t columns;
+    double sum = 0;
+    TSR_TRY(TSR_R(take_nll)(call, &x, &labels, &columns));
+    TSR_TRY(tsr__in(call, 2, TSR_OPERAND_FLOAT, 1, &count));
+    TSR_TRY(tsr__out(call, 3, TSR_OPERAND_FLOAT, 1, &loss));
+    if (tsr_slot(call, 4))
+        TSR_TRY(tsr__out(call, 4, TSR_OPERAND_FLOAT, x.n, &out));
+    TSR_REAL n = TSR_R(tsr_load_one)(&count, 0);
+    for (uint64_t row = 0; row < labels.n; row++) {
+        int64_t label = tsr_elems_i64(&labels, row);
+        if (label >= 0)
+            sum += TSR_R(logits_row)(&x, &out, row * columns, columns, (uint64_t)label, 1 / n);
+        else if (out.data)
+            TSR_R(tsr_store_same)(&out, row * columns, columns, 0);
+    }
+    TSR_R(store_one)(&loss, TSR_R(share)(sum, (double)n));
+    return TSR_OK;
+}
+
 /* ---- a vocabulary that is cut ---------------------------------------------------------------- */
 
 static tsr_status TSR_R(nll_gather)(const struct tsr_kernel_call *call)

@@ -1,5 +1,6 @@
-/* norms.c: RMSNorm and LayerNorm, forward and backward. A row at a time; its mean and its 1 / sqrt
- * are those that are stored. Sums over rows are carried in f64.
+/* norms.c: RMSNorm and LayerNorm, forward and backward, also of a sum that is made on the way. A
+ * row at a time; its mean and its 1 / sqrt are those that are stored. Sums over rows are carried in
+ * f64.
  */
 #include <stdlib.h>
 
@@ -16,3 +17,5 @@
 
 TSR_KERNEL_OF_REALS(norm)
 TSR_KERNEL_OF_REALS(norm_backward)
+TSR_KERNEL_OF_REALS(add_norm)
+TSR_KERNEL_OF_REALS(add_norm_backward)

@@ -8,7 +8,9 @@ struct TSR_R(norm) {
     double eps;
     struct tsr_elems x, w, b, y, mean, rstd;
     struct tsr_elems g, gx, gw, gb;
-    double *sum_w, *sum_b; /* columns each, or NULL */
+    struct tsr_elems a, delta; /* x = a + delta is written first */
+    struct tsr_elems gh;       /* added to gx */
+    double *sum_w, *sum_b;     /* columns each, or NULL */
 };
 
 static void TSR_R(statistics)(const struct TSR_R(norm) * k, uint64_t row, TSR_REAL *mean,
@@ -44,7 +46,7 @@ static void TSR_R(norm_row)(const struct TSR_R(norm) * k, uint64_t row)
 
 static bool TSR_R(is_centered)(const struct tsr_kernel_call *call)
 {
-    return strncmp(call->work->name, "layer_norm", 10) == 0;
+    return strstr(call->work->name, "layer_norm") != NULL;
 }
 
 static tsr_status TSR_R(norm)(const struct tsr_kernel_call *call)
@@ -66,6 +68,46 @@ static tsr_status TSR_R(norm)(const struct tsr_kernel_call *call)
         TSR_TRY(tsr__out(call, rstd, TSR_OPERAND_FLOAT, k.rows, &k.rstd));
     for (uint64_t row = 0; row < k.rows; row++)
         TSR_R(norm_row)(&k, row);
+    return TSR_OK;
+}
+
+/* x is what the sum is when it has been rounded. */
+static void TSR_R(sum_row)(const struct TSR_R(norm) * k, uint64_t row)
+{
+    TSR_REAL a[TSR_BLOCK], delta[TSR_BLOCK];
+    uint64_t first = row * k->columns;
+    TSR_EACH_BLOCK(at, n, first, k->columns)
+    {
+        TSR_R(tsr_load)(&k->a, at, n, a);
+        TSR_R(tsr_load)(&k->delta, at, n, delta);
+        for (unsigned i = 0; i < n; i++)
+            a[i] += delta[i];
+        TSR_R(tsr_store)(&k->x, at, n, a);
+    }
+}
+
+static tsr_status TSR_R(add_norm)(const struct tsr_kernel_call *call)
+{
+    struct TSR_R(norm) k = {.centered = TSR_R(is_centered)(call),
+                            .rows = call->work->dims[0],
+                            .columns = call->work->dims[1],
+                            .eps = call->work->constants[0]};
+    uint64_t n = tsr__product3(k.rows, k.columns, 1);
+    TSR_TRY(tsr__in(call, 0, TSR_OPERAND_FLOAT, n, &k.a));
+    TSR_TRY(tsr__in(call, 1, TSR_OPERAND_FLOAT, n, &k.delta));
+    TSR_TRY(tsr__in(call, 2, TSR_OPERAND_FLOAT, k.columns, &k.w));
+    if (k.centered)
+        TSR_TRY(tsr__in(call, 3, TSR_OPERAND_FLOAT, k.columns, &k.b));
+    TSR_TRY(tsr__out(call, 4, TSR_OPERAND_FLOAT, n, &k.x));
+    TSR_TRY(tsr__out(call, 5, TSR_OPERAND_FLOAT, n, &k.y));
+    if (k.centered && tsr_slot(call, 6))
+        TSR_TRY(tsr__out(call, 6, TSR_OPERAND_FLOAT, k.rows, &k.mean));
+    if (tsr_slot(call, 7))
+        TSR_TRY(tsr__out(call, 7, TSR_OPERAND_FLOAT, k.rows, &k.rstd));
+    for (uint64_t row = 0; row < k.rows; row++) {
+        TSR_R(sum_row)(&k, row);
+        TSR_R(norm_row)(&k, row);
+    }
     return TSR_OK;
 }
 
@@ -102,7 +144,7 @@ static void TSR_R(add_to_columns)(const struct TSR_R(norm) * k, uint64_t row)
     }
 }
 
-/* gx = rstd (v - mean(v) - u mean(u v)); RMSNorm without the first mean. */
+/* gx = rstd (v - mean(v) - u mean(u v)) + gh; RMSNorm without the first mean. */
 static void TSR_R(input_row)(const struct TSR_R(norm) * k, uint64_t row)
 {
     TSR_REAL u[TSR_BLOCK], v[TSR_BLOCK], of_row[2] = {0, TSR_R(tsr_load_one)(&k->rstd, row)};
@@ -124,6 +166,10 @@ static void TSR_R(input_row)(const struct TSR_R(norm) * k, uint64_t row)
         TSR_R(backward_block)(k, at, first, (unsigned)n, of_row, u, v);
         for (unsigned i = 0; i < n; i++)
             v[i] = of_row[1] * (v[i] - mean_v - u[i] * mean_uv);
+        if (k->gh.data)
+            TSR_R(tsr_load)(&k->gh, at, n, u);
+        for (unsigned i = 0; i < n && k->gh.data; i++)
+            v[i] += u[i];
         TSR_R(tsr_store)(&k->gx, at, n, v);
     }
 }
@@ -154,25 +200,53 @@ static void TSR_R(store_columns)(const struct tsr_elems *out, const double *sum)
     }
 }
 
+static tsr_status TSR_R(run_backward)(const struct tsr_kernel_call *call, struct TSR_R(norm) * k)
+{
+    double *sums = calloc(2 * k->columns + 1, sizeof *sums);
+    if (!sums)
+        return tsr__no_memory(call);
+    k->sum_w = k->gw.data ? sums : NULL;
+    k->sum_b = k->gb.data ? sums + k->columns : NULL;
+    for (uint64_t row = 0; row < k->rows; row++) {
+        if (k->sum_w || k->sum_b)
+            TSR_R(add_to_columns)(k, row);
+        if (k->gx.data) /* last: it may be g's place, or gh's */
+            TSR_R(input_row)(k, row);
+    }
+    TSR_R(store_columns)(&k->gw, k->sum_w);
+    TSR_R(store_columns)(&k->gb, k->sum_b);
+    free(sums);
+    return TSR_OK;
+}
+
 static tsr_status TSR_R(norm_backward)(const struct tsr_kernel_call *call)
 {
     struct TSR_R(norm) k = {.centered = TSR_R(is_centered)(call),
                             .rows = call->work->dims[0],
                             .columns = call->work->dims[1]};
     TSR_TRY(TSR_R(backward_operands)(call, &k));
-    double *sums = calloc(2 * k.columns + 1, sizeof *sums);
-    if (!sums)
-        return tsr__no_memory(call);
-    k.sum_w = k.gw.data ? sums : NULL;
-    k.sum_b = k.gb.data ? sums + k.columns : NULL;
-    for (uint64_t row = 0; row < k.rows; row++) {
-        if (k.sum_w || k.sum_b)
-            TSR_R(add_to_columns)(&k, row);
-        if (k.gx.data) /* last: it may be g's place */
-            TSR_R(input_row)(&k, row);
-    }
-    TSR_R(store_columns)(&k.gw, k.sum_w);
-    TSR_R(store_columns)(&k.gb, k.sum_b);
-    free(sums);
-    return TSR_OK;
+    return TSR_R(run_backward)(call, &k);
+}
+
+static tsr_status TSR_R(add_norm_backward)(const struct tsr_kernel_call *call)
+{
+    struct TSR_R(norm) k = {.centered = TSR_R(is_centered)(call),
+                            .rows = call->work->dims[0],
+                            .columns = call->work->dims[1]};
+    uint64_t n = tsr__product3(k.rows, k.columns, 1);
+    TSR_TRY(tsr__in(call, 0, TSR_OPERAND_FLOAT, n, &k.g));
+    if (tsr_slot(call, 1))
+        TSR_TRY(tsr__in(call, 1, TSR_OPERAND_FLOAT, n, &k.gh));
+    TSR_TRY(tsr__in(call, 2, TSR_OPERAND_FLOAT, n, &k.x));
+    TSR_TRY(tsr__in(call, 3, TSR_OPERAND_FLOAT, k.columns, &k.w));
+    if (tsr_slot(call, 4))
+        TSR_TRY(tsr__out(call, 4, TSR_OPERAND_FLOAT, n, &k.gx));
+    if (tsr_slot(call, 5))
+        TSR_TRY(tsr__out(call, 5, TSR_OPERAND_FLOAT, k.columns, &k.gw));
+    if (k.centered && tsr_slot(call, 6))
+        TSR_TRY(tsr__out(call, 6, TSR_OPERAND_FLOAT, k.columns, &k.gb));
+    if (k.centered)
+        TSR_TRY(tsr__in(call, 7, TSR_OPERAND_FLOAT, k.rows, &k.mean));
+    TSR_TRY(tsr__in(call, 8, TSR_OPERAND_FLOAT, k.rows, &k.rstd));
+    return TSR_R(run_backward)(call, &k);
 }

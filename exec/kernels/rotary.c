@@ -94,6 +94,30 @@ tsr_status tsr__conjugate(const struct tsr_kernel_call *call)
     return TSR_OK;
 }
 
+/* What the operands of a rotation make of each other. */
+static tsr_status check_rotation(const struct tsr_kernel_call *call, struct tsr_rotary *r)
+{
+    uint64_t token = tsr__product3(r->tokens, r->d, 1);
+    if (r->d % 2 != 0 || r->seq == 0 || token == 0 || r->x.n % token != 0)
+        return tsr__defect(call, "slot 0: %llu elements for %llu tokens of heads of %llu",
+                           (unsigned long long)r->x.n, (unsigned long long)r->tokens,
+                           (unsigned long long)r->d);
+    r->heads = r->x.n / token;
+    if (r->table.n < tsr__product3(tsr_min_u64(r->seq, r->tokens), r->d, 1))
+        return tsr__defect(call, "slot 1: %llu elements for %llu positions of %llu pairs",
+                           (unsigned long long)r->table.n, (unsigned long long)r->seq,
+                           (unsigned long long)r->d / 2);
+    return TSR_OK;
+}
+
+static void turn(const struct tsr_rotary *r)
+{
+    if (r->x.dtype == TSR_F64 || r->out.dtype == TSR_F64)
+        tsr_grid_rotary_f64(r, 0, 1);
+    else
+        tsr_grid_rotary_f32(r, 0, 1);
+}
+
 /* `rotary` and `rotary_backward`, which differ in the table that they are given. */
 tsr_status tsr__rotary(const struct tsr_kernel_call *call)
 {
@@ -104,19 +128,32 @@ tsr_status tsr__rotary(const struct tsr_kernel_call *call)
     TSR_TRY(tsr__in(call, 0, TSR_OPERAND_FLOAT, TSR_ANY_NUMBER, &r.x));
     TSR_TRY(table_of(call, 1, false, &r.table));
     TSR_TRY(tsr__out(call, 2, TSR_OPERAND_FLOAT, r.x.n, &r.out));
-    uint64_t token = tsr__product3(r.tokens, r.d, 1);
-    if (r.d % 2 != 0 || r.seq == 0 || token == 0 || r.x.n % token != 0)
-        return tsr__defect(call, "slot 0: %llu elements for %llu tokens of heads of %llu",
-                           (unsigned long long)r.x.n, (unsigned long long)r.tokens,
-                           (unsigned long long)r.d);
-    r.heads = r.x.n / token;
-    if (r.table.n < tsr__product3(tsr_min_u64(r.seq, r.tokens), r.d, 1))
-        return tsr__defect(call, "slot 1: %llu elements for %llu positions of %llu pairs",
-                           (unsigned long long)r.table.n, (unsigned long long)r.seq,
-                           (unsigned long long)r.d / 2);
-    if (r.x.dtype == TSR_F64 || r.out.dtype == TSR_F64)
-        tsr_grid_rotary_f64(&r, 0, 1);
-    else
-        tsr_grid_rotary_f32(&r, 0, 1);
+    TSR_TRY(check_rotation(call, &r));
+    turn(&r);
+    return TSR_OK;
+}
+
+/* Several tensors; every operand is checked before the first is turned. */
+tsr_status tsr__fused_rope(const struct tsr_kernel_call *call)
+{
+    struct tsr_rotary r = {.tokens = call->work->dims[0], .seq = tsr__arg(call, 0)};
+    uint32_t n = tsr__count(call, 0);
+    r.d = tsr__arg(call, 1);
+    r.halves = tsr__arg(call, 2) != 0;
+    r.inverse = tsr__arg(call, 3) != 0;
+    TSR_TRY(tsr__need_args(call, 4));
+    TSR_TRY(table_of(call, 1, false, &r.table));
+    if (tsr__count(call, 2) != n)
+        return tsr__defect(call, "slot 2: %u operands for %u", tsr__count(call, 2), n);
+    for (int run_it = 0; run_it < 2; run_it++) {
+        uint32_t next_in = 0, next_out = 0;
+        for (uint32_t i = 0; i < n; i++) {
+            TSR_TRY(tsr__take(call, 0, &next_in, TSR_READ, TSR_ANY_NUMBER, &r.x));
+            TSR_TRY(tsr__take(call, 2, &next_out, TSR_WRITE, r.x.n, &r.out));
+            TSR_TRY(check_rotation(call, &r));
+            if (run_it)
+                turn(&r);
+        }
+    }
     return TSR_OK;
 }

@@ -49,6 +49,11 @@ TSR_DECLARE_KERNEL(bmm_transposed);
 /* norms.c */
 TSR_DECLARE_KERNEL(norm);
 TSR_DECLARE_KERNEL(norm_backward);
+TSR_DECLARE_KERNEL(add_norm);
+TSR_DECLARE_KERNEL(add_norm_backward);
+/* swiglu.c */
+TSR_DECLARE_KERNEL(swiglu);
+TSR_DECLARE_KERNEL(swiglu_backward);
 /* attention.c, attention_backward.c */
 TSR_DECLARE_KERNEL(attention);
 TSR_DECLARE_KERNEL(attention_backward);
@@ -70,6 +75,7 @@ TSR_DECLARE_KERNEL(cat_gradients);
 TSR_DECLARE_KERNEL(rotary_table);
 TSR_DECLARE_KERNEL(rotary);
 TSR_DECLARE_KERNEL(conjugate);
+TSR_DECLARE_KERNEL(fused_rope);
 /* embedding.c */
 TSR_DECLARE_KERNEL(embedding);
 TSR_DECLARE_KERNEL(embedding_dense_backward);
@@ -78,6 +84,7 @@ TSR_DECLARE_KERNEL(nll_loss);
 TSR_DECLARE_KERNEL(nll_loss_part);
 TSR_DECLARE_KERNEL(nll_loss_backward);
 TSR_DECLARE_KERNEL(cross_entropy_backward);
+TSR_DECLARE_KERNEL(fused_cross_entropy);
 TSR_DECLARE_KERNEL(count_labels);
 TSR_DECLARE_KERNEL(nll_gather);
 TSR_DECLARE_KERNEL(nll_rows);

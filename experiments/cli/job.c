@@ -73,6 +73,10 @@ static tsr_status check_variant(const struct tsr_settings *s, const struct tsr_m
         return tsr_node_error(tsr_setting_at(s, "model.names"),
                               "model.names: found torchtitan beside model.implementation: "
                               "transformers; allowed: hf");
+    if (s->dialect != TSR_DIALECT_EAGER && !plain)
+        return tsr_node_error(tsr_setting_at(s, "dialect"),
+                              "dialect: found fused beside model.implementation: transformers; "
+                              "allowed: eager");
     if (s->model_packed && plain)
         return tsr_node_error(tsr_setting_at(s, "model.packed"),
                               "model.packed: found true beside model.implementation: plain; "

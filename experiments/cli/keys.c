@@ -101,6 +101,9 @@ const struct tsr_key tsr_keys[] = {
      "attention kernel"},
     {"gqa_repeat", TSR_KEY_BOOL, AT(gqa_repeat), "false", 0, 0, 0, NULL,
      "repeat key and value heads in memory before attention"},
+    {"dialect", TSR_KEY_ENUM, AT(dialect), "eager", 0, 0, 0, tsr_words_dialect,
+     "kernels of plain modules: those of eager PyTorch, or fused ones (norms with sums, SwiGLU, "
+     "rotation and loss in place)"},
     {"tp", TSR_KEY_UINT, AT(tp), "1", 1, 1024, 0, NULL,
      "tensor-parallel ranks, side by side; the mesh is made of the rest (Llama family)"},
     {"sequence_parallel", TSR_KEY_BOOL, AT(sequence_parallel), "true", 0, 0, 0, NULL,

@@ -19,6 +19,7 @@ const char *const tsr_words_norm[] = {"kernel", "hand", NULL};
 const char *const tsr_words_ckpt[] = {"none", "full", "selective_op", NULL};
 const char *const tsr_words_hooks[] = {"inside", "outside", NULL};
 const char *const tsr_words_attention[] = {"flash", "efficient", "math", "eager", NULL};
+const char *const tsr_words_dialect[] = {"eager", "fused", NULL};
 const char *const tsr_words_api[] = {"fully_shard", "replicate", "ddp", NULL};
 const char *const tsr_words_wrap[] = {"block", "block_embed_head", "root", NULL};
 const char *const tsr_words_offload[] = {"none", "cpu", "cpu_pinned", NULL};

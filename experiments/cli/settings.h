@@ -91,6 +91,7 @@ struct tsr_settings {
     unsigned ckpt_hooks; /* enum tsr_hooks */
     bool ckpt_early_stop;
     unsigned attention; /* enum tsr_attention */
+    unsigned dialect;   /* enum tsr_dialect */
     bool gqa_repeat;
     uint64_t tp; /* tensor-parallel ranks; 1: none */
     bool sequence_parallel;

@@ -7,6 +7,7 @@
 #include "exec/kernels/grid_embedding.h"
 #include "exec/kernels/grid_optimizer.h"
 #include "exec/kernels/grid_rotary.h"
+#include "exec/kernels/grid_swiglu.h"
 
 static unsigned random_threads(void)
 {
@@ -95,6 +96,43 @@ static void elements(void **state)
     }
 }
 
+static void gates(void **state)
+{
+    (void)state;
+    for (int k = 0; k < 40; k++) {
+        uint64_t n = 1 + test_below(900);
+        uint8_t dtype = test_floats[k / 2 % 4];
+        bool back = k % 2, wide = dtype == TSR_F64;
+        struct tsr_swiglu s = {.out = {.data = NULL}};
+        struct test_call t;
+        int in[3] = {-1, -1, -1};
+        test_open(&t, back ? "fused_swiglu_backward" : "fused_swiglu");
+        for (int i = back ? 0 : 1; i < 3; i++)
+            in[i] = test_input(&t, (unsigned)(back ? i : i - 1), dtype, n);
+        s.gate = grid_elems(&t, in[1]);
+        s.up = grid_elems(&t, in[2]);
+        if (back) {
+            s.g = grid_elems(&t, in[0]);
+            s.grad_gate = grid_elems(&t, test_same(&t, 3, TSR_WRITE, in[1]));
+            s.grad_up = grid_elems(&t, test_output(&t, 4, dtype, n));
+        } else {
+            s.out = grid_elems(&t, test_output(&t, 2, dtype, n));
+        }
+        unsigned char *host = grid_host(&t);
+        unsigned threads = random_threads();
+        if (back && wide)
+            GRID_LAUNCH(threads, tsr_grid_swiglu_backward_f64, &s);
+        else if (back)
+            GRID_LAUNCH(threads, tsr_grid_swiglu_backward_f32, &s);
+        else if (wide)
+            GRID_LAUNCH(threads, tsr_grid_swiglu_f64, &s);
+        else
+            GRID_LAUNCH(threads, tsr_grid_swiglu_f32, &s);
+        grid_same(&t, host);
+        test_close(&t);
+    }
+}
+
 /* ---- heads and tokens ------------------------------------------------------------------------ */
 
 static void rotary(void **state)
@@ -106,11 +144,13 @@ static void rotary(void **state)
         struct test_call t;
         struct tsr_rotary r = {.tokens = tokens, .heads = heads, .seq = seq, .d = d};
         r.halves = k % 2;
-        test_open(&t, "rotary");
+        r.inverse = k % 3 == 0;
+        test_open(&t, "fused_rope");
         test_dims(&t, tokens, heads * d, 0, 0);
         test_arg(&t, seq);
         test_arg(&t, d);
         test_arg(&t, k % 2);
+        test_arg(&t, k % 3 == 0);
         uint8_t dtype = test_floats[k / 2 % 4];
         r.x = grid_elems(&t, test_input(&t, 0, dtype, tokens * heads * d));
         r.table = grid_elems(&t, test_input(&t, 1, TSR_F32, seq * d));
@@ -277,8 +317,8 @@ static void optimizers(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(elements), cmocka_unit_test(rotary),
-                                       cmocka_unit_test(embedding), cmocka_unit_test(pieces),
-                                       cmocka_unit_test(optimizers)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(elements), cmocka_unit_test(gates),
+                                       cmocka_unit_test(rotary),   cmocka_unit_test(embedding),
+                                       cmocka_unit_test(pieces),   cmocka_unit_test(optimizers)};
     return cmocka_run_group_tests_name("kernels: grids", tests, NULL, NULL);
 }

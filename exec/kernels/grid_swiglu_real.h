@@ -1,0 +1,40 @@
+/* grid_swiglu_real.h: template of grid_swiglu.h. */
+#include "real.h"
+
+/* Over tsr_grid_blocks(gate.n). */
+TSR_ANYWHERE void TSR_R(tsr_grid_swiglu)(const struct tsr_swiglu *k, uint64_t begin, uint64_t step)
+{
+    TSR_REAL gate[TSR_BLOCK], up[TSR_BLOCK];
+    for (uint64_t block = begin; block < tsr_grid_blocks(k->gate.n); block += step) {
+        uint64_t at = block * TSR_BLOCK, left = k->gate.n - at;
+        unsigned n = left < TSR_BLOCK ? (unsigned)left : TSR_BLOCK;
+        TSR_R(tsr_load)(&k->gate, at, n, gate);
+        TSR_R(tsr_load)(&k->up, at, n, up);
+        for (unsigned i = 0; i < n; i++)
+            up[i] *= TSR_R(tsr_silu)(gate[i]);
+        TSR_R(tsr_store)(&k->out, at, n, up);
+    }
+}
+
+/* All of a block is read before anything of it is written. */
+TSR_ANYWHERE void TSR_R(tsr_grid_swiglu_backward)(const struct tsr_swiglu *k, uint64_t begin,
+                                                  uint64_t step)
+{
+    TSR_REAL g[TSR_BLOCK], gate[TSR_BLOCK], up[TSR_BLOCK];
+    for (uint64_t block = begin; block < tsr_grid_blocks(k->gate.n); block += step) {
+        uint64_t at = block * TSR_BLOCK, left = k->gate.n - at;
+        unsigned n = left < TSR_BLOCK ? (unsigned)left : TSR_BLOCK;
+        TSR_R(tsr_load)(&k->g, at, n, g);
+        TSR_R(tsr_load)(&k->gate, at, n, gate);
+        TSR_R(tsr_load)(&k->up, at, n, up);
+        for (unsigned i = 0; i < n; i++) {
+            TSR_REAL of_gate = g[i] * up[i] * TSR_R(tsr_silu_slope)(gate[i]);
+            up[i] = g[i] * TSR_R(tsr_silu)(gate[i]);
+            gate[i] = of_gate;
+        }
+        if (k->grad_gate.data)
+            TSR_R(tsr_store)(&k->grad_gate, at, n, gate);
+        if (k->grad_up.data)
+            TSR_R(tsr_store)(&k->grad_up, at, n, up);
+    }
+}
