@@ -60,6 +60,8 @@ struct tsr_device_ops {
     tsr_status (*wait_event)(struct tsr_device *device, uint32_t event);
     tsr_status (*wait_stream)(struct tsr_device *device, uint16_t stream);
     tsr_status (*drain)(struct tsr_device *device);
+    /* Seconds on the clock of `done`. */
+    double (*now)(struct tsr_device *device);
     /* Tells every waiting task to give up. May be called by any thread. */
     void (*abort)(struct tsr_device *device, tsr_status status, const char *why);
     void (*destroy)(struct tsr_device *device);

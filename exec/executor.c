@@ -5,7 +5,6 @@
 #include <string.h>
 
 #include "executor_impl.h"
-#include "host_device.h"
 
 /* ---- kernels --------------------------------------------------------------------------------- */
 
@@ -38,10 +37,15 @@ tsr_status tsr_exec_supports(const struct tsr_instr *instr, const struct tsr_use
 
 /* ---- streams --------------------------------------------------------------------------------- */
 
-static tsr_status push(struct tsr_exec *x, uint16_t stream, const struct tsr_task *task)
+static tsr_status to_device(struct tsr_exec *x, uint16_t stream, const struct tsr_task *task)
+{
+    return x->device->ops->submit(x->device, stream, task);
+}
+
+static tsr_status push(struct tsr_exec *x, uint16_t stream, struct tsr_task *task)
 {
     tsr_exec_count_submitted(x, stream);
-    return x->device->ops->submit(x->device, stream, task);
+    return x->verify ? tsr_exec_verified(x, stream, task, to_device) : to_device(x, stream, task);
 }
 
 static struct tsr_task task_of(const struct tsr_exec *x, const struct tsr_instr *instr)
@@ -90,7 +94,7 @@ static tsr_status find_comm(const struct tsr_exec *x, uint16_t comm, const struc
     return TSR_OK;
 }
 
-static tsr_status next_sequence(struct tsr_exec *x, uint16_t comm, uint64_t *out)
+tsr_status tsr_exec_next_sequence(struct tsr_exec *x, uint16_t comm, uint64_t *out)
 {
     if (comm >= x->n_sequences) {
         uint64_t *more = realloc(x->sequences, (comm + 1U) * sizeof *more);
@@ -120,7 +124,7 @@ static tsr_status add_collective(struct tsr_exec *x, const struct tsr_instr *ins
     if (send == recv && send->dtype != TSR_DTYPE_NONE)
         c.dtype = send->dtype;
     TSR_TRY(find_comm(x, instr->comm, &c.comm));
-    TSR_TRY(next_sequence(x, instr->comm, &c.sequence));
+    TSR_TRY(tsr_exec_next_sequence(x, instr->comm, &c.sequence));
     if (!TSR_PUSH(x->collectives, *n, x->cap_collectives, c))
         return tsr_fail(TSR_ENOMEM, "out of memory: a collective");
     return TSR_OK;
@@ -172,7 +176,7 @@ static tsr_status launch_messages(struct tsr_exec *x, const struct tsr_instr *in
     task.comm = x->group_comm;
     task.comm_id = x->group_comm_id;
     if (x->n_messages)
-        TSR_TRY(next_sequence(x, x->group_comm_id, &task.sequence));
+        TSR_TRY(tsr_exec_next_sequence(x, x->group_comm_id, &task.sequence));
     x->n_messages = x->n_group_views = 0;
     return push(x, instr->stream, &task);
 }
@@ -186,25 +190,40 @@ static tsr_status run_message(struct tsr_exec *x, const struct tsr_instr *instr)
 
 /* ---- the host -------------------------------------------------------------------------------- */
 
+static tsr_status call_on_host(struct tsr_exec *x, uint16_t stream, const struct tsr_task *task)
+{
+    (void)x;
+    (void)stream;
+    if (task->source_fn)
+        return task->source_fn(task->source, task->instr, &task->call);
+    return task->kernel(&task->call);
+}
+
+static tsr_status run_host_op(struct tsr_exec *x, struct tsr_task *task)
+{
+    const struct tsr_instr *instr = task->instr;
+    task->source_fn = tsr_exec_source_kernel(instr->work->name);
+    task->source = &x->source;
+    task->kind = task->source_fn ? TSR_TASK_SOURCE : TSR_TASK_KERNEL;
+    if (!task->source_fn)
+        task->kernel = find_kernel(instr, x->config.kernels, x->config.n_kernels);
+    if (!task->source_fn && !task->kernel)
+        return tsr_exec_supports(instr, x->config.kernels, x->config.n_kernels);
+    return x->verify ? tsr_exec_verified(x, instr->stream, task, call_on_host)
+                     : call_on_host(x, instr->stream, task);
+}
+
 static tsr_status run_on_host(struct tsr_exec *x, const struct tsr_instr *instr)
 {
-    double begin = x->config.profile ? tsr_host_device_now(x->device) : 0;
+    double begin = x->config.profile ? x->device->ops->now(x->device) : 0;
     TSR_TRY(tsr_exec_resolve(x, instr));
     struct tsr_task task = task_of(x, instr);
-    if (instr->kind == TSR_HOST_WAIT) {
+    if (instr->kind == TSR_HOST_WAIT)
         TSR_TRY(x->device->ops->wait_event(x->device, instr->event));
-    } else if (instr->kind == TSR_HOST_READ) {
+    else if (instr->kind == TSR_HOST_READ)
         TSR_TRY(x->device->ops->wait_stream(x->device, instr->stream));
-    } else {
-        tsr_exec_source_fn source = tsr_exec_source_kernel(instr->work->name);
-        tsr_kernel_fn kernel = find_kernel(instr, x->config.kernels, x->config.n_kernels);
-        if (source)
-            TSR_TRY(source(&x->source, instr, &task.call));
-        else if (kernel)
-            TSR_TRY(kernel(&task.call));
-        else
-            return tsr_exec_supports(instr, x->config.kernels, x->config.n_kernels);
-    }
+    else
+        TSR_TRY(run_host_op(x, &task));
     tsr_exec_account_host(x, instr, begin);
     return TSR_OK;
 }
@@ -253,6 +272,8 @@ static tsr_status execute(struct tsr_exec *x, const struct tsr_instr *instr)
 static tsr_status submit(struct tsr_executor *executor, const struct tsr_instr *instr)
 {
     struct tsr_exec *x = (struct tsr_exec *)executor;
+    if (x->config.verify && !x->verify)
+        TSR_TRY(tsr_verify_create(&x->verify));
     if (x->config.watcher)
         TSR_TRY(x->config.watcher->ops->submit(x->config.watcher, instr));
     tsr_exec_note(x, instr);
@@ -296,6 +317,7 @@ static void destroy(struct tsr_executor *executor)
     if (x->device)
         x->device->ops->destroy(x->device);
     tsr_buffers_fini(&x->buffers);
+    tsr_verify_destroy(x->verify);
     for (size_t i = 0; i < x->n_pinned; i++)
         free(x->pinned[i]);
     for (int i = 0; i <= TSR_EXEC_STREAMS; i++)

@@ -25,6 +25,7 @@ struct tsr_exec_config {
     const struct tsr_user_kernel *kernels; /* of user ops; copied; names borrowed */
     bool poison;  /* device memory of a new owner is filled with NaN patterns */
     bool profile; /* keep spans */
+    bool verify;  /* the declared operands of all that runs (verify.h); needs a serial device */
     /* Optional: sees every instruction before it is executed (the checker). */
     struct tsr_executor *watcher; /* borrowed */
 };

@@ -5,7 +5,6 @@
 #include <string.h>
 
 #include "executor_impl.h"
-#include "host_device.h"
 
 /* ---- the executed hash ----------------------------------------------------------------------- */
 
@@ -119,6 +118,8 @@ void tsr_exec_done(void *exec, uint16_t stream, const struct tsr_task *task, dou
 {
     struct tsr_exec *x = exec;
     struct tsr_exec_lane *lane = &x->lanes[stream % TSR_EXEC_STREAMS];
+    if (x->repeats) /* set in serial runs only */
+        return;
     switch (task->kind) {
     case TSR_TASK_KERNEL:
     case TSR_TASK_SOURCE:
@@ -149,7 +150,7 @@ void tsr_exec_account_host(struct tsr_exec *x, const struct tsr_instr *instr, do
         record.operands = hash_views(x->views, instr->n_operands);
     tsr_exec_record_done(&x->hash, &record);
     if (x->config.profile)
-        add_span(&x->lanes[TSR_EXEC_STREAMS], x->number, begin, tsr_host_device_now(x->device));
+        add_span(&x->lanes[TSR_EXEC_STREAMS], x->number, begin, x->device->ops->now(x->device));
 }
 
 uint64_t tsr_exec_hash(struct tsr_executor *executor)

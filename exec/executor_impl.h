@@ -6,6 +6,7 @@
 
 #include "buffers.h"
 #include "executor.h"
+#include "verify.h"
 
 enum { TSR_EXEC_STREAMS = 64, TSR_FLIGHT_INSTRS = 2048 };
 
@@ -65,6 +66,9 @@ struct tsr_exec {
 
     size_t n_issues, cap_issues;
     double *issues; /* by number, while profiling; owned */
+    struct tsr_verify *verify; /* NULL: nothing is verified */
+    bool repeats;              /* the second run of a verified instruction: not accounted */
+
     struct tsr_exec_memory memory;
     struct tsr_flight_entry flight[TSR_FLIGHT_INSTRS]; /* ring, by number */
 };
@@ -73,6 +77,14 @@ struct tsr_exec {
 bool tsr_exec_memory_instr(struct tsr_exec *x, const struct tsr_instr *instr, tsr_status *status);
 /* The operands of an instruction as places in memory: x->views. */
 tsr_status tsr_exec_resolve(struct tsr_exec *x, const struct tsr_instr *instr);
+
+/* executor_verify.c: `run` once, or twice over different poisons, between the verifier's looks. */
+typedef tsr_status (*tsr_exec_run_fn)(struct tsr_exec *x, uint16_t stream,
+                                      const struct tsr_task *task);
+tsr_status tsr_exec_verified(struct tsr_exec *x, uint16_t stream, struct tsr_task *task,
+                             tsr_exec_run_fn run);
+/* The number of the next call on a communicator. */
+tsr_status tsr_exec_next_sequence(struct tsr_exec *x, uint16_t comm, uint64_t *out);
 
 /* executor_source.c: kernels that ask the source. NULL: `name` is none of them. */
 typedef tsr_status (*tsr_exec_source_fn)(const struct tsr_source *source,

@@ -40,9 +40,14 @@ static tsr_status alloc_block(struct tsr_exec *x, const struct tsr_instr *instr)
                                  .category = instr->category,
                                  .bytes = instr->block_bytes,
                                  .data = x->device->ops->at(x->device, instr->address)};
+    if (!b.data)
+        return tsr_fail(TSR_EDEFECT, "buffer %u is allocated at %llu, where no segment is", b.id,
+                        (unsigned long long)instr->address);
     TSR_TRY(tsr_buffers_add(&x->buffers, &b));
-    m->allocated += instr->block_bytes;
+    m->allocated += b.bytes;
     m->peak_allocated = tsr_max_u64(m->peak_allocated, m->allocated);
+    if (x->verify)
+        return tsr_verify_add(x->verify, b.id, b.data, b.bytes);
     return x->config.poison ? poison(x, instr, &b) : TSR_OK;
 }
 
@@ -52,6 +57,8 @@ static tsr_status free_block(struct tsr_exec *x, const struct tsr_instr *instr)
     if (!b)
         return tsr_fail(TSR_EDEFECT, "buffer %u is freed but was not allocated", instr->buffer);
     x->memory.allocated -= b->bytes;
+    if (x->verify)
+        tsr_verify_remove(x->verify, b->id);
     tsr_buffers_remove(&x->buffers, instr->buffer);
     return TSR_OK;
 }
@@ -102,6 +109,8 @@ static tsr_status alloc_host(struct tsr_exec *x, const struct tsr_instr *instr)
     tsr_status status = tsr_buffers_add(&x->buffers, &b);
     if (status != TSR_OK && b.owned)
         free(b.data);
+    if (status == TSR_OK && x->verify)
+        status = tsr_verify_add(x->verify, b.id, b.data, b.bytes);
     return status;
 }
 
@@ -112,6 +121,8 @@ static tsr_status free_host(struct tsr_exec *x, const struct tsr_instr *instr)
         return tsr_fail(TSR_EDEFECT, "host buffer %u is freed but was not allocated",
                         instr->buffer);
     *(b->space == TSR_SPACE_PINNED ? &x->memory.pinned : &x->memory.host) -= b->bytes;
+    if (x->verify)
+        tsr_verify_remove(x->verify, b->id);
     if (b->owned)
         free(b->data);
     tsr_buffers_remove(&x->buffers, instr->buffer);
@@ -183,6 +194,9 @@ tsr_status tsr_exec_resolve(struct tsr_exec *x, const struct tsr_instr *instr)
 
 void *tsr_exec_peek(struct tsr_executor *executor, uint32_t buffer)
 {
-    struct tsr_buffer *b = tsr_buffers_find(&((struct tsr_exec *)executor)->buffers, buffer);
+    struct tsr_exec *x = (struct tsr_exec *)executor;
+    if (x->verify)
+        return tsr_verify_contents(x->verify, buffer);
+    struct tsr_buffer *b = tsr_buffers_find(&x->buffers, buffer);
     return b ? b->data : NULL;
 }

@@ -118,6 +118,8 @@ static void jitter(const struct host_device *d, struct tsr_host_stream *stream)
 static tsr_status run_collectives(struct host_device *d, const struct tsr_task *task)
 {
     struct tsr_world *world = d->config.world;
+    if (!world && task->n_collectives)
+        return tsr_fail(TSR_EUNSUPPORTED, "a collective, and the device is of no world");
     for (size_t i = 0; i < task->n_collectives; i++)
         TSR_TRY(world->ops->collective(world, &task->collectives[i]));
     return TSR_OK;
@@ -141,6 +143,8 @@ static tsr_status run_work(struct host_device *d, const struct tsr_task *task)
     case TSR_TASK_COLLECTIVE:
         return run_collectives(d, task);
     case TSR_TASK_MESSAGES:
+        if (!world)
+            return tsr_fail(TSR_EUNSUPPORTED, "messages, and the device is of no world");
         return world->ops->messages(world, task->comm, task->comm_id, task->sequence,
                                     task->messages, task->n_messages);
     default:
@@ -282,6 +286,11 @@ static void *at(struct tsr_device *device, uint64_t address)
     return tsr_host_space_at(&of(device)->space, address);
 }
 
+static double read_clock(struct tsr_device *device)
+{
+    return now(of(device));
+}
+
 static void destroy(struct tsr_device *device)
 {
     struct host_device *d = of(device);
@@ -306,6 +315,7 @@ static const struct tsr_device_ops ops = {
     .wait_event = wait_event,
     .wait_stream = wait_stream,
     .drain = drain,
+    .now = read_clock,
     .abort = give_up,
     .destroy = destroy,
 };

@@ -6,6 +6,8 @@ tsr_status tsr_host_rank_create(const struct tsr_host_rank_config *config,
 {
     *out = NULL;
     tsr_kernels_init();
+    if (config->verify && !config->serial)
+        return tsr_fail(TSR_EVALUE, "operands are verified where tasks run one after the other");
     struct tsr_exec *exec = tsr_exec_new();
     if (!exec)
         return tsr_fail(TSR_ENOMEM, "out of memory: an executor");
@@ -21,6 +23,7 @@ tsr_status tsr_host_rank_create(const struct tsr_host_rank_config *config,
                                 .kernels = config->kernels,
                                 .poison = config->poison,
                                 .profile = config->profile,
+                                .verify = config->verify,
                                 .watcher = config->watcher};
     tsr_status status = tsr_host_device_create(&device, &x.device);
     struct tsr_executor *executor = tsr_exec_start(exec, &x);

@@ -13,6 +13,7 @@ struct tsr_host_rank_config {
     uint32_t jitter_us;
     uint64_t jitter_seed;
     bool serial, poison, profile;
+    bool verify; /* the declared operands of all that runs (verify.h); with serial only */
     struct tsr_executor *watcher; /* borrowed; NULL: none */
 };
 

@@ -102,6 +102,7 @@ static tsr_status run_rank(struct rank *r)
                                               .source = &source,
                                               .serial = r->args->serial,
                                               .poison = r->args->check,
+                                              .verify = r->args->verify,
                                               .profile = profiles,
                                               .watcher = profiles ? &profile.base : NULL};
     tsr_status status = TSR_OK;
