@@ -28,8 +28,10 @@ static tsr_status copy_entry(const char *from, const char *to, const char *name)
 {
     char source[4096], target[4096];
     struct stat info;
-    snprintf(source, sizeof source, "%s/%s", from, name);
-    snprintf(target, sizeof target, "%s/%s", to, name);
+    int n = snprintf(source, sizeof source, "%s/%s", from, name),
+        m = snprintf(target, sizeof target, "%s/%s", to, name);
+    if (n >= (int)sizeof source || m >= (int)sizeof target)
+        return tsr_fail(TSR_ECONFIG, "%s: found a path that is too long", name);
     if (stat(source, &info) != 0 || !S_ISREG(info.st_mode))
         return TSR_OK;
     return copy_file(source, target);

@@ -4,19 +4,15 @@
  * flags exactly, other numbers to 1e-6. tests/golden/README.md gives the format.
  */
 #include <dirent.h>
-#include <jansson.h>
-#include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
-#include <stdbool.h>
 #include <stddef.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <cmocka.h>
+
+#include "golden_testing.h"
 
 /* Keys that a result must have, by kind. */
 static const struct {
@@ -29,53 +25,6 @@ static const struct {
                 {"chunk", {"cases", NULL}},
                 {"bucket", {"cases", NULL}},
                 {"error", {"error", NULL}}};
-
-static bool same(const json_t *a, const json_t *b)
-{
-    if (json_is_number(a) && json_is_number(b)) {
-        if (json_is_integer(a) && json_is_integer(b))
-            return json_integer_value(a) == json_integer_value(b);
-        double x = json_number_value(a), y = json_number_value(b);
-        return x == y || fabs(x - y) <= 1e-6 * fmax(fabs(x), fabs(y));
-    }
-    if (json_is_array(a) && json_is_array(b)) {
-        if (json_array_size(a) != json_array_size(b))
-            return false;
-        for (size_t i = 0; i < json_array_size(a); i++)
-            if (!same(json_array_get(a, i), json_array_get(b, i)))
-                return false;
-        return true;
-    }
-    if (json_is_object(a) && json_is_object(b)) {
-        const char *key;
-        json_t *value;
-        if (json_object_size(a) != json_object_size(b))
-            return false;
-        json_object_foreach((json_t *)(uintptr_t)a, key,
-                            value) if (!json_object_get(b, key) ||
-                                       !same(value, json_object_get(b, key))) return false;
-        return true;
-    }
-    return json_equal(a, b);
-}
-
-static void print_difference(const char *name, const char *key, const json_t *gold,
-                             const json_t *mine)
-{
-    size_t n = json_is_array(gold) && json_is_array(mine) ? json_array_size(gold) : 0;
-    fprintf(stderr, "%s: %s differs", name, key);
-    for (size_t i = 0; i < n; i++)
-        if (!json_array_get(mine, i) || !same(json_array_get(gold, i), json_array_get(mine, i))) {
-            char *a = json_dumps(json_array_get(gold, i), JSON_COMPACT | JSON_ENCODE_ANY);
-            char *b = json_dumps(json_array_get(mine, i), JSON_COMPACT | JSON_ENCODE_ANY);
-            fprintf(stderr, " at %zu\n  recorded %s\n  ours     %s", i, a ? a : "",
-                    b ? b : "nothing");
-            free(a);
-            free(b);
-            break;
-        }
-    fputc('\n', stderr);
-}
 
 /* An error has the class and the stage of the recorded one and says the same words. */
 static bool same_error(const json_t *gold, const json_t *mine)
@@ -109,22 +58,6 @@ static int compare(const char *name, const char *kind, const json_t *gold, const
     return bad;
 }
 
-/* Runs `tessera trace`, one process a scenario. */
-static json_t *trace(const char *scenario, const char *out)
-{
-    pid_t pid = fork();
-    if (pid == 0) {
-        execl(getenv("TESSERA"), "tessera", "trace", scenario, "-o", out, (char *)NULL);
-        _exit(127);
-    }
-    int status = 0;
-    if (pid < 0 || waitpid(pid, &status, 0) != pid || status != 0)
-        return NULL;
-    json_t *result = json_load_file(out, 0, NULL);
-    unlink(out);
-    return result;
-}
-
 static int check(const char *root, const char *file, const char *out, int *n_checked)
 {
     char scenario[1024], result[1024];
@@ -137,7 +70,7 @@ static int check(const char *root, const char *file, const char *out, int *n_che
         known |= strcmp(required[k].kind, kind) == 0;
     int bad = 0;
     if (known) {
-        json_t *mine = trace(scenario, out);
+        json_t *mine = trace(scenario, NULL, out);
         (*n_checked)++;
         if (!mine)
             fprintf(stderr, "%s: no result\n", file);
