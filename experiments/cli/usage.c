@@ -186,7 +186,7 @@ const struct tsr_usage tsr_usages[] = {
      "\n"
      "Examples\n"
      "  tessera check experiments/flagship/dgx-h100-8.yaml\n"
-     "  tessera check FILE --strategy fsdp --set accumulate=4\n"
+     "  tessera check FILE --strategy fsdp --set accumulation.steps=4\n"
      "  tessera check tests/golden/scenarios/raf-default-w2.json"},
     {NULL, NULL, NULL, 0, NULL, NULL}};
 
