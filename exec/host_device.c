@@ -43,11 +43,6 @@ static double now(const struct host_device *d)
     return (double)(t.tv_sec - d->start.tv_sec) + 1e-9 * (double)(t.tv_nsec - d->start.tv_nsec);
 }
 
-double tsr_host_device_now(const struct tsr_device *device)
-{
-    return now((const struct host_device *)device);
-}
-
 void tsr_host_device_mapped(const struct tsr_device *device, uint64_t *mapped, uint64_t *peak)
 {
     const struct host_device *d = (const struct host_device *)device;

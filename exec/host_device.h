@@ -23,8 +23,6 @@ struct tsr_host_device_config {
 tsr_status tsr_host_device_create(const struct tsr_host_device_config *config,
                                   struct tsr_device **out) TSR_MUST_USE;
 
-/* Seconds since the device was made: the clock of `done`. */
-double tsr_host_device_now(const struct tsr_device *device);
 /* Bytes that are backed now, and the most that were. */
 void tsr_host_device_mapped(const struct tsr_device *device, uint64_t *now, uint64_t *peak);
 /* Most workers that were inside a kernel or collective at one time. */

@@ -26,12 +26,10 @@ static tsr_status copy_file(const char *from, const char *to)
 
 static tsr_status copy_entry(const char *from, const char *to, const char *name)
 {
-    char source[4096], target[4096];
+    char source[TSR_PATH_BYTES], target[TSR_PATH_BYTES];
     struct stat info;
-    int n = snprintf(source, sizeof source, "%s/%s", from, name),
-        m = snprintf(target, sizeof target, "%s/%s", to, name);
-    if (n >= (int)sizeof source || m >= (int)sizeof target)
-        return tsr_fail(TSR_ECONFIG, "%s: found a path that is too long", name);
+    TSR_TRY(tsr_path(source, "%s/%s", from, name));
+    TSR_TRY(tsr_path(target, "%s/%s", to, name));
     if (stat(source, &info) != 0 || !S_ISREG(info.st_mode))
         return TSR_OK;
     return copy_file(source, target);

@@ -221,7 +221,7 @@ static void *job_rank_main(void *user)
     r->status = job_run_rank(r);
     if (r->status != TSR_OK) {
         snprintf(r->text, sizeof r->text, "%s", tsr_error_text());
-        r->world->ops->abort(r->world, r->text);
+        r->world->ops->abort(r->world, r->status, r->text);
     }
     if (r->executor) /* before the engine, whose names its streams use */
         r->executor->ops->destroy(r->executor);
