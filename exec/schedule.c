@@ -30,7 +30,7 @@ tsr_status tsr_schedule_check(const struct tsr_schedule *s)
         return tsr_fail(TSR_ECONFIG, "number of steps is 0; allowed: from 1 on");
     if (s->warmup_steps > s->total_steps)
         return tsr_fail(TSR_ECONFIG,
-                        "warm-up has %" PRIu64 " steps; allowed: up to the %" PRIu64 " of the run",
+                        "train.warmup: found %" PRIu64 "; allowed: up to train.steps, %" PRIu64,
                         s->warmup_steps, s->total_steps);
     return TSR_OK;
 }

@@ -230,7 +230,8 @@ static tsr_status start(struct tsr_train *t)
 
 static tsr_status run_step(struct tsr_train *t, struct tsr_train_vote *vote)
 {
-    double begin = tsr_train_clock(), lr = tsr_learning_rate(&t->config.schedule, t->step);
+    const struct tsr_train_config *c = &t->config;
+    double begin = tsr_train_clock(), lr = tsr_learning_rate(&c->schedule, t->step);
     struct tsr_batch_split split = split_of(t);
     t->loss_sum = 0;
     t->n_losses = 0;
@@ -239,12 +240,14 @@ static tsr_status run_step(struct tsr_train *t, struct tsr_train_vote *vote)
     set_scalars(t, lr, t->step + 1);
     TSR_TRY(tsr_step_run(t->engine, (uint32_t)(t->step & 0xffff)));
     t->step++;
+    if (c->after_step)
+        TSR_TRY(c->after_step(c->after_step_user, t->executor, t->step));
     t->position += tsr_global_batch(&split);
-    t->tokens += tsr_global_batch(&split) * t->config.seq;
+    t->tokens += tsr_global_batch(&split) * c->seq;
     *vote = (struct tsr_train_vote){.loss = t->n_losses ? t->loss_sum / t->n_losses : NAN,
                                     .norm = t->norm,
                                     .has_norm = t->has_norm,
-                                    .stop = t->config.stop && *t->config.stop};
+                                    .stop = c->stop && *c->stop};
     TSR_TRY(tsr_train_agree(t, vote));
     TSR_TRY(tsr_train_log_step(t, vote, lr, tsr_train_clock() - begin));
     return tsr_train_check(t, vote);

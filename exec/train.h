@@ -50,9 +50,11 @@ struct tsr_train_config {
     struct tsr_hf_model hf;
 
     uint64_t config_hash; /* of everything that must be the same on all ranks */
-    bool verify_hashes;   /* after every step: what ran is what the program says */
-    FILE *console;        /* rank 0: steps; NULL: quiet */
-    FILE *notes;          /* rank 0: what else happened, in lines; NULL: quiet */
+    /* After every step that has been submitted; NULL: nothing. */
+    tsr_status (*after_step)(void *user, struct tsr_executor *executor, uint64_t step);
+    void *after_step_user;
+    FILE *console; /* rank 0: steps; NULL: quiet */
+    FILE *notes;   /* rank 0: what else happened, in lines; NULL: quiet */
     uint64_t memory_capacity, flops_per_token; /* of the modelled device; model FLOP; 0: unknown */
     const volatile sig_atomic_t *stop;         /* set: save and end after this step; NULL: never */
 };

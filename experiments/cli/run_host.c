@@ -8,16 +8,13 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "../../exec/host_rank.h"
 #include "../../exec/launch.h"
 #include "../../exec/world_process.h"
-#include "build.h"
 #include "cmd.h"
-#include "run_job.h"
 #include "run_prepare.h"
-#include "run_profile.h"
+#include "run_rank.h"
 
-enum { MAX_THREADS = 256, TEXT_BYTES = 1024 };
+enum { MAX_THREADS = 256 };
 
 /* After a failure, for ranks that end by themselves; what is stuck does not. */
 #define GRACE_S 3.0
@@ -35,106 +32,15 @@ static void ask_to_stop(int signal)
     stop_asked = 1;
 }
 
-/* ---- a rank ---------------------------------------------------------------------------------- */
-
-struct rank {
-    const struct tsr_run_job *run;
-    const struct tsr_args *args;
-    uint32_t rank;
-    struct tsr_world *world; /* NULL: one rank */
-    struct tsr_train_result result;
-    tsr_status status;
-    char text[TEXT_BYTES];
-};
-
 static bool is_mistake(tsr_status status)
 {
     return tsr_exit_status(status) == TSR_EXIT_USER;
 }
 
-/* The other ranks are told first: they may be waiting. */
-static void give_up(struct rank *r, tsr_status status, struct tsr_executor *executor,
-                    const struct tsr_engine *engine)
-{
-    char path[4096];
-    const char *dir = r->run->config.dir;
-    snprintf(r->text, sizeof r->text, "%s", tsr_error_text());
-    if (r->world)
-        r->world->ops->abort(r->world, status, r->text);
-    snprintf(path, sizeof path, "%s/flight-rank-%u.json", dir ? dir : ".", r->rank);
-    if (dir && !is_mistake(status))
-        (void)!tsr_exec_write_flight_record(executor, tsr_engine_tables(engine), path, r->text);
-}
-
-static tsr_status train_on(struct rank *r, struct tsr_train *train, struct tsr_executor *executor,
-                           struct tsr_run_profile *profile)
-{
-    struct tsr_engine *engine = NULL;
-    TSR_TRY(tsr_build(&r->run->job, r->rank, executor, &engine));
-    tsr_status status = tsr_train_run(train, engine, executor, &r->result);
-    if (status != TSR_OK)
-        give_up(r, status, executor, engine);
-    if (status == TSR_OK && profile)
-        status = tsr_run_profile_write(profile, &r->run->job, engine, r->run->config.dir);
-    /* the executor's streams refer to the engine's names: they end first */
-    (void)!executor->ops->drain(executor);
-    executor->ops->destroy(executor);
-    tsr_engine_destroy(engine);
-    return status;
-}
-
-static tsr_status run_rank(struct rank *r)
-{
-    struct tsr_train_config config = r->run->config;
-    struct tsr_train *train = NULL;
-    struct tsr_executor *executor = NULL;
-    config.world = r->world;
-    config.rank = r->rank;
-    config.data_rank = r->rank / (config.size / config.data_size);
-    config.console = r->rank == 0 ? stdout : NULL;
-    config.notes = r->rank == 0 ? stderr : NULL;
-    config.stop = &stop_asked;
-    TSR_TRY(tsr_train_create(&config, &train));
-    struct tsr_source source = tsr_train_source(train);
-    struct tsr_run_profile profile = {.n = 0};
-    bool profiles = r->args->profile && r->rank == 0;
-    const struct tsr_host_rank_config host = {.world = r->world,
-                                              .source = &source,
-                                              .serial = r->args->serial,
-                                              .poison = r->args->check,
-                                              .verify = r->args->verify,
-                                              .profile = profiles,
-                                              .watcher = profiles ? &profile.base : NULL};
-    tsr_status status = TSR_OK;
-    if (profiles)
-        status = tsr_run_profile_init(&profile, (uint32_t)r->run->job.settings->iterations);
-    if (status == TSR_OK)
-        status = tsr_host_rank_create(&host, &executor);
-    profile.of = executor;
-    if (status == TSR_OK)
-        status = train_on(r, train, executor, profiles ? &profile : NULL);
-    tsr_run_profile_fini(&profile);
-    tsr_train_destroy(train);
-    return status;
-}
-
-static void *rank_main(void *user)
-{
-    struct rank *r = user;
-    r->status = run_rank(r);
-    if (r->status != TSR_OK) {
-        if (!r->text[0]) /* what has ended since may have failed, too */
-            snprintf(r->text, sizeof r->text, "%s", tsr_error_text());
-        if (r->world)
-            r->world->ops->abort(r->world, r->status, r->text);
-    }
-    return NULL;
-}
-
 /* ---- ranks as threads ------------------------------------------------------------------------ */
 
 /* A mistake of the user's is no rank's; other faults name their rank, if not already another's. */
-static tsr_status tell(const struct rank *r)
+static tsr_status tell(const struct tsr_run_rank *r)
 {
     bool named = is_mistake(r->status) || !strncmp(r->text, "rank ", 5);
     return named ? tsr_fail(r->status, "%s", r->text)
@@ -142,16 +48,16 @@ static tsr_status tell(const struct rank *r)
 }
 
 /* The rank that failed by itself says why; the others only heard of it. */
-static tsr_status first_failure(const struct rank *ranks, uint32_t n)
+static tsr_status first_failure(const struct tsr_run_rank *ranks, uint32_t n)
 {
-    const struct rank *first = NULL;
+    const struct tsr_run_rank *first = NULL;
     for (uint32_t i = 0; i < n; i++)
         if (ranks[i].status != TSR_OK && (!first || !strncmp(first->text, "rank ", 5)))
             first = &ranks[i];
     return first ? tell(first) : TSR_OK;
 }
 
-static tsr_status join_all(pthread_t *threads, struct rank *ranks, uint32_t n_started)
+static tsr_status join_all(pthread_t *threads, struct tsr_run_rank *ranks, uint32_t n_started)
 {
     for (uint32_t i = 0; i < n_started; i++)
         pthread_join(threads[i], NULL);
@@ -164,7 +70,7 @@ static tsr_status run_threads(const struct tsr_run_job *run, const struct tsr_ar
     uint32_t n = run->job.world, started = 0;
     struct tsr_world *worlds[MAX_THREADS];
     pthread_t threads[MAX_THREADS];
-    struct rank *ranks = calloc(n, sizeof *ranks);
+    struct tsr_run_rank *ranks = calloc(n, sizeof *ranks);
     if (!ranks)
         return tsr_fail(TSR_ENOMEM, "out of memory");
     tsr_status status = tsr_world_threads(n, timeout, worlds);
@@ -173,9 +79,12 @@ static tsr_status run_threads(const struct tsr_run_job *run, const struct tsr_ar
         return status;
     }
     for (; started < n; started++) {
-        ranks[started] =
-            (struct rank){.run = run, .args = args, .rank = started, .world = worlds[started]};
-        if (pthread_create(&threads[started], NULL, rank_main, &ranks[started]) != 0) {
+        ranks[started] = (struct tsr_run_rank){.run = run,
+                                               .args = args,
+                                               .stop = &stop_asked,
+                                               .rank = started,
+                                               .world = worlds[started]};
+        if (pthread_create(&threads[started], NULL, tsr_run_rank_main, &ranks[started]) != 0) {
             worlds[0]->ops->abort(worlds[0], TSR_EBACKEND, "a thread for a rank cannot be started");
             break;
         }
@@ -205,8 +114,9 @@ static tsr_status train_in(const struct tsr_args *args, const struct tsr_launch 
                            struct tsr_world *world, struct tsr_run *run)
 {
     TSR_TRY(tsr_run_prepare(args, launch, world, run));
-    struct rank rank = {.run = &run->job, .args = args, .rank = launch->rank, .world = world};
-    rank_main(&rank);
+    struct tsr_run_rank rank = {
+        .run = &run->job, .args = args, .stop = &stop_asked, .rank = launch->rank, .world = world};
+    tsr_run_rank_main(&rank);
     run->result = rank.result;
     return rank.status == TSR_OK ? TSR_OK : tell(&rank);
 }

@@ -168,7 +168,6 @@ static void fill_in(struct tsr_run_job *r, const struct tsr_args *args)
     c->resume_from = args->resume;
     c->hf = hf_of(&r->job.model);
     c->config_hash = hash_settings(&r->job);
-    c->verify_hashes = args->check;
     c->memory_capacity = r->job.cluster.gpu.visible_bytes;
 }
 

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
+#include "run_check.h"
 #include "run_folder.h"
 
 static tsr_status compare(const uint64_t *all, uint32_t ranks, size_t n)
@@ -42,6 +43,13 @@ static tsr_status check_size(const struct tsr_launch *launch, uint32_t world)
                     world, launch->source, launch->size);
 }
 
+/* One process looks at the programs of all ranks. */
+static tsr_status check_programs(const struct tsr_args *args, const struct tsr_launch *launch,
+                                 const struct tsr_run *run)
+{
+    return args->check && launch->rank == 0 ? tsr_run_check_job(&run->job.job) : TSR_OK;
+}
+
 static tsr_status claim(const struct tsr_launch *launch, struct tsr_run *run)
 {
     const struct tsr_train_config *c = &run->job.config;
@@ -61,6 +69,7 @@ tsr_status tsr_run_prepare(const struct tsr_args *args, const struct tsr_launch 
         TSR_TRY(compare_ranks(world, &run->job));
         TSR_TRY(tsr_world_agree(world, check_size(launch, run->job.job.world)));
     }
+    TSR_TRY(tsr_world_agree(world, check_programs(args, launch, run)));
     return tsr_world_agree(world, claim(launch, run));
 }
 

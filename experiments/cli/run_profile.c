@@ -16,8 +16,7 @@
 static tsr_status next_program(struct tsr_run_profile *p, int iteration)
 {
     if (p->n == TSR_MAX_ITERATIONS)
-        return tsr_fail(TSR_EUNSUPPORTED, "a profile of more than %d programs",
-                        TSR_MAX_ITERATIONS);
+        return tsr_fail(TSR_EUNSUPPORTED, "a profile of more than %d programs", TSR_MAX_ITERATIONS);
     struct tsr_program *program = malloc(sizeof *program);
     if (!program)
         return tsr_fail(TSR_ENOMEM, "out of memory: the profile");
@@ -113,7 +112,8 @@ static tsr_status place_spans(const struct tsr_run_profile *p, struct timeline *
     return TSR_OK;
 }
 
-/* ---- as a simulation's result ----------------------------------------------------------------- */
+/* ---- as a simulation's result -----------------------------------------------------------------
+ */
 
 struct measured {
     struct tsr_emission emission;

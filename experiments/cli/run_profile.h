@@ -9,9 +9,9 @@
 #include "emit.h"
 
 struct tsr_run_profile {
-    struct tsr_executor base; /* watches an executor's instructions */
-    struct tsr_executor *of;  /* that executor; borrowed */
-    uint32_t wanted, done;    /* iterations */
+    struct tsr_executor base;                         /* watches an executor's instructions */
+    struct tsr_executor *of;                          /* that executor; borrowed */
+    uint32_t wanted, done;                            /* iterations */
     struct tsr_program *programs[TSR_MAX_ITERATIONS]; /* owned */
     uint64_t first_number[TSR_MAX_ITERATIONS];
     uint32_t n;
