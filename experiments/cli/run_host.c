@@ -210,10 +210,12 @@ static tsr_status check_options(const struct tsr_args *args)
     return TSR_OK;
 }
 
-/* A limit of the file size is an error of a write then, not the end of the process. */
+/* A second signal does not wait for the step. A limit of the file size is an error of a write then,
+ * not the end of the process. */
 static void catch_signals(void)
 {
-    const struct sigaction stop = {.sa_handler = ask_to_stop}, none = {.sa_handler = SIG_IGN};
+    const struct sigaction stop = {.sa_handler = ask_to_stop, .sa_flags = SA_RESETHAND},
+                           none = {.sa_handler = SIG_IGN};
     sigaction(SIGINT, &stop, NULL);
     sigaction(SIGTERM, &stop, NULL);
     sigaction(SIGXFSZ, &none, NULL);

@@ -5,9 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "../../exec/executor.h"
-#include "build.h"
 #include "paths.h"
+#include "run_rehearsal.h"
 
 /* ---- files ----------------------------------------------------------------------------------- */
 
@@ -171,60 +170,15 @@ static void fill_in(struct tsr_run_job *r, const struct tsr_args *args)
     c->memory_capacity = r->job.cluster.gpu.visible_bytes;
 }
 
-/* ---- a step that nobody runs ----------------------------------------------------------------- */
-
-/* Looks at every instruction: has the host its kernel? Counts what the model's products cost. */
-struct rehearsal {
-    struct tsr_executor base;
-    const struct tsr_tables *tables;
-    double model_flops;
-    bool counts;
-};
-
-static tsr_status look(struct tsr_executor *x, const struct tsr_instr *instr)
+static tsr_status rehearse(struct tsr_run_job *r)
 {
-    struct rehearsal *r = (struct rehearsal *)x;
-    char text[400];
-    if (r->counts && instr->work)
-        r->model_flops += instr->work->model_flops;
-    if (tsr_exec_supports(instr, NULL, 0) == TSR_OK)
-        return TSR_OK;
-    snprintf(text, sizeof text, "%s", tsr_error_text());
-    bool known = r->tables && instr->origin.module < r->tables->n_modules;
-    return tsr_fail(TSR_EUNSUPPORTED, "%s, which module '%s' needs; --on sim simulates it", text,
-                    known ? r->tables->modules[instr->origin.module] : "");
-}
-
-static const struct tsr_executor_ops look_ops = {.size = sizeof(struct tsr_executor_ops),
-                                                 .version = TSR_EXECUTOR_VERSION,
-                                                 .name = "rehearsal",
-                                                 .submit = look};
-
-static tsr_status rehearse_with(struct tsr_run_job *job, struct rehearsal *r, struct tsr_engine *e)
-{
-    const struct tsr_train_config *c = &job->config;
-    r->tables = tsr_engine_tables(e);
-    TSR_TRY(tsr_engine_init_params(e));
-    r->counts = true;
-    TSR_TRY(tsr_step_run(e, 0));
-    r->counts = false;
-    if (c->n_val_files)
-        TSR_TRY(tsr_eval_run(e));
-    if (c->dir)
-        TSR_TRY(tsr_save_run(e, TSR_SAVE_SHARDED));
+    struct tsr_train_config *c = &r->config;
+    struct tsr_run_rehearsal step;
+    TSR_TRY(tsr_run_rehearse(&r->job, c->n_val_files > 0, c->dir != NULL, &step));
     double tokens = (double)c->seq * c->n_micro * c->micro_batch;
-    job->config.flops_per_token = (uint64_t)(r->model_flops / tokens);
+    c->flops_per_token = (uint64_t)(step.model_flops / tokens);
+    r->peak_bytes = step.peak_bytes;
     return TSR_OK;
-}
-
-static tsr_status rehearse(struct tsr_run_job *job)
-{
-    struct rehearsal r = {.base = {.ops = &look_ops}};
-    struct tsr_engine *engine = NULL;
-    TSR_TRY(tsr_build(&job->job, 0, &r.base, &engine));
-    tsr_status status = rehearse_with(job, &r, engine);
-    tsr_engine_destroy(engine);
-    return status;
 }
 
 /* ---- opening --------------------------------------------------------------------------------- */
@@ -234,10 +188,11 @@ static tsr_status check(const struct tsr_run_job *r)
     const struct tsr_settings *s = r->job.settings;
     if (s->init != TSR_INIT_META)
         return tsr_node_error(tsr_job_at(&r->job, "init"),
-                              "init: found a model that is built whole; executed: meta");
+                              "init: found a model that is built whole; allowed: meta");
     if (r->job.model.family == TSR_FAMILY_TREE && r->job.model.tree.tokens == 0)
-        return tsr_node_error(tsr_job_at(&r->job, "model.tree"),
-                              "model.tree: found a model with float input; executed: token input");
+        return tsr_node_error(
+            tsr_job_at(&r->job, "model.tree"),
+            "model.tree: found a model with float input; allowed: one with tokens");
     return TSR_OK;
 }
 

@@ -2,6 +2,7 @@
 #include "run_prepare.h"
 
 #include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
 
 #include "run_check.h"
@@ -43,6 +44,48 @@ static tsr_status check_size(const struct tsr_launch *launch, uint32_t world)
                     world, launch->source, launch->size);
 }
 
+/* ---- memory ---------------------------------------------------------------------------------- */
+
+static uint64_t machine_name(void)
+{
+    char name[256] = "";
+    (void)!gethostname(name, sizeof name - 1);
+    return tsr_hash_bytes(TSR_HASH_INIT, name, strlen(name));
+}
+
+/* How many ranks run on this machine. */
+static tsr_status count_local(struct tsr_world *world, const struct tsr_run *run, uint32_t *n)
+{
+    *n = run->job.job.world;
+    if (!world)
+        return TSR_OK;
+    uint64_t mine = machine_name(), *all = malloc(world->size * sizeof *all);
+    if (!all)
+        return tsr_fail(TSR_ENOMEM, "out of memory");
+    tsr_status status = world->ops->exchange(world, &mine, all, sizeof mine);
+    *n = 0;
+    for (uint32_t r = 0; status == TSR_OK && r < world->size; r++)
+        *n += all[r] == mine;
+    free(all);
+    return status;
+}
+
+/* Better than a process that the system ends in the middle of a step. */
+static tsr_status check_memory(const struct tsr_run *run, uint32_t n_local)
+{
+    uint64_t pages = (uint64_t)sysconf(_SC_PHYS_PAGES), page = (uint64_t)sysconf(_SC_PAGESIZE);
+    double gib = (double)(1 << 30), each = (double)run->job.peak_bytes / gib,
+           machine = (double)(pages * page) / gib;
+    if (each * n_local <= machine)
+        return TSR_OK;
+    return tsr_fail(TSR_ECONFIG,
+                    "memory: found a job of %.1f GiB for each of %u ranks on this machine; "
+                    "allowed: %.1f GiB together, what it has (--on sim needs none)",
+                    each, n_local, machine);
+}
+
+/* ---- all of it ------------------------------------------------------------------------------- */
+
 /* One process looks at the programs of all ranks. */
 static tsr_status check_programs(const struct tsr_args *args, const struct tsr_launch *launch,
                                  const struct tsr_run *run)
@@ -69,6 +112,9 @@ tsr_status tsr_run_prepare(const struct tsr_args *args, const struct tsr_launch 
         TSR_TRY(compare_ranks(world, &run->job));
         TSR_TRY(tsr_world_agree(world, check_size(launch, run->job.job.world)));
     }
+    uint32_t n_local;
+    TSR_TRY(count_local(world, run, &n_local));
+    TSR_TRY(tsr_world_agree(world, check_memory(run, n_local)));
     TSR_TRY(tsr_world_agree(world, check_programs(args, launch, run)));
     return tsr_world_agree(world, claim(launch, run));
 }

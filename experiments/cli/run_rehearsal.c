@@ -1,0 +1,75 @@
+/* run_rehearsal.c: see run_rehearsal.h. */
+#include "run_rehearsal.h"
+
+#include <stdio.h>
+
+#include "../../exec/executor.h"
+#include "build.h"
+
+struct rehearsal {
+    struct tsr_executor base;
+    const struct tsr_tables *tables;
+    bool counts;
+    uint64_t bytes;
+    struct tsr_run_rehearsal *out;
+};
+
+static void take_account(struct rehearsal *r, const struct tsr_instr *instr)
+{
+    bool pageable = instr->segment == 0; /* of HOST_ALLOC; what is pinned has been taken by PIN */
+    if (r->counts && instr->work)
+        r->out->model_flops += instr->work->model_flops;
+    if (instr->kind == TSR_SEGMENT_ALLOC)
+        r->bytes += instr->bytes;
+    else if (instr->kind == TSR_SEGMENT_FREE)
+        r->bytes -= instr->bytes;
+    else if (instr->kind == TSR_PIN || (instr->kind == TSR_HOST_ALLOC && pageable))
+        r->bytes += instr->block_bytes;
+    else if (instr->kind == TSR_HOST_FREE && pageable)
+        r->bytes -= instr->block_bytes;
+    r->out->peak_bytes = tsr_max_u64(r->out->peak_bytes, r->bytes);
+}
+
+static tsr_status look(struct tsr_executor *x, const struct tsr_instr *instr)
+{
+    struct rehearsal *r = (struct rehearsal *)x;
+    char text[400];
+    take_account(r, instr);
+    if (tsr_exec_supports(instr, NULL, 0) == TSR_OK)
+        return TSR_OK;
+    snprintf(text, sizeof text, "%s", tsr_error_text());
+    bool known = r->tables && instr->origin.module < r->tables->n_modules;
+    return tsr_fail(TSR_EUNSUPPORTED, "%s, which module '%s' needs; --on sim simulates it", text,
+                    known ? r->tables->modules[instr->origin.module] : "");
+}
+
+static const struct tsr_executor_ops look_ops = {.size = sizeof(struct tsr_executor_ops),
+                                                 .version = TSR_EXECUTOR_VERSION,
+                                                 .name = "rehearsal",
+                                                 .submit = look};
+
+static tsr_status emit(struct rehearsal *r, struct tsr_engine *e, bool evaluates, bool saves)
+{
+    r->tables = tsr_engine_tables(e);
+    TSR_TRY(tsr_engine_init_params(e));
+    r->counts = true;
+    TSR_TRY(tsr_step_run(e, 0));
+    r->counts = false;
+    if (evaluates)
+        TSR_TRY(tsr_eval_run(e));
+    if (saves)
+        TSR_TRY(tsr_save_run(e, TSR_SAVE_SHARDED));
+    return TSR_OK;
+}
+
+tsr_status tsr_run_rehearse(const struct tsr_job *job, bool evaluates, bool saves,
+                            struct tsr_run_rehearsal *out)
+{
+    struct rehearsal r = {.base = {.ops = &look_ops}, .out = out};
+    struct tsr_engine *engine = NULL;
+    *out = (struct tsr_run_rehearsal){.peak_bytes = 0};
+    TSR_TRY(tsr_build(job, 0, &r.base, &engine));
+    tsr_status status = emit(&r, engine, evaluates, saves);
+    tsr_engine_destroy(engine);
+    return status;
+}
