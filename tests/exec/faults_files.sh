@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# shellcheck disable=SC2317 # functions that are called by name
 # Damaged files. Tokens and weights that a user gave: one line that names file and field, status 2.
 # A damaged newest checkpoint: a run goes on from the one before, to the same end, and says so; where
 # the user named that very checkpoint, or none is whole: one line, status 2.

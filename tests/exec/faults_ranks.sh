@@ -28,7 +28,7 @@ after() {
     [ ! -e "$tmp/run/flight-rank-$victim.json" ] || complain "$signal: a record of the lost rank"
     loads "$tmp/run"
     checks=$((checks + 1))
-    [ -z "$(pgrep -g 0 -f "$tmp/run" | grep -v $$)" ] || complain "$signal: a process is left"
+    pgrep -f -- "--out $tmp/run" >"$tmp/left" && complain "$signal: a process is left"
 }
 
 for case in shm:0 tcp:1; do
@@ -87,7 +87,7 @@ rm -rf "$tmp/run"
 for stop in 1 2 3; do
     next=$(($(done_steps) + 10))
     [ $next -le $steps ] || next=$steps # a run that ends before the signal ends as well
-    start --$([ $stop = 2 ] && echo ranks || echo nproc) 2 \
+    start "--$([ $stop = 2 ] && echo ranks || echo nproc)" 2 \
         "--$([ $stop = 1 ] && echo out || echo resume)" "$tmp/run" \
         --set train.steps=$steps --set train.schedule=constant
     until_step "$tmp/run" "$next" && kill -TERM "$started" 2>/dev/null
