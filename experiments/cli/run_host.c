@@ -281,13 +281,15 @@ static tsr_status check_options(const struct tsr_args *args)
     return TSR_OK;
 }
 
-/* A limit of the file size is an error of a write then, not the end of the process. */
+/* A limit of the file size, or a reader of stdout that is gone, is an error of a write then and not
+ * the end of the process. */
 static void catch_signals(void)
 {
     const struct sigaction stop = {.sa_handler = ask_to_stop}, none = {.sa_handler = SIG_IGN};
     sigaction(SIGINT, &stop, NULL);
     sigaction(SIGTERM, &stop, NULL);
     sigaction(SIGXFSZ, &none, NULL);
+    sigaction(SIGPIPE, &none, NULL);
 }
 
 tsr_status tsr_run_on_host(const struct tsr_args *args, char *const *argv, int *success)

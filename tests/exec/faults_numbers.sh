@@ -85,6 +85,22 @@ for ranks in 1 2; do
     works run "$job" --on host --strategy fsdp --ranks 2 --resume "$tmp/run" --set train.steps=12
 done
 
+# Where steps are written is full, or nobody reads it any more.
+for ranks in 1 2; do
+    how=$([ $ranks = 1 ] && echo --ranks || echo --nproc)
+    checks=$((checks + 1))
+    run "$how" 2 >/dev/full 2>"$err"
+    [ $? = 1 ] || complain "/dev/full: not status 1"
+    lines "$err" $ranks "the line of a step cannot be written: No space left"
+    checks=$((checks + 1))
+    (
+        run "$how" 2 --set train.steps=1000000 2>"$err"
+        echo $? >"$tmp/code"
+    ) | head -n 1 >"$out"
+    [ "$(cat "$tmp/code")" = 1 ] || complain "a closed pipe: status $(cat "$tmp/code"), not 1"
+    lines "$err" $ranks "the line of a step cannot be written: Broken pipe"
+done
+
 # A disk of its own that fills up
 mkdir "$tmp/disk"
 if mount -t tmpfs -o size=2m none "$tmp/disk" 2>/dev/null; then
