@@ -84,6 +84,29 @@ by_variables srun SLURM_PROCID SLURM_LOCALID SLURM_NTASKS=3 SLURM_STEP_NODELIST=
 by_variables by-hand TSR_RANK TSR_LOCAL_RANK TSR_SIZE=3 TSR_ADDR=localhost \
     "TSR_PORT=$((TSR_PORT + 9))" TSR_TOKEN=of-this-job
 
+# A run that goes on with another number of ranks, another strategy and another launcher, whose
+# global batch is the same: the losses but for rounding.
+at() { # STEPS STRATEGY BATCH ARGUMENT...
+    local steps=$1 strategy=$2 batch=$3
+    shift 3
+    works run "$job" --on host --strategy "$strategy" --set batch="$batch" --set train.steps="$steps" \
+        --set train.schedule=constant --set checkpoints.every=0 "$@"
+}
+at 12 fsdp 1 --ranks 4 --out "$tmp/stays"
+at 4 fsdp 1 --ranks 4 --out "$tmp/moves"
+at 8 ddp 2 --nproc 2 --resume "$tmp/moves"
+has "$err" "going on behind step 4"
+at 10 hsdp 1 --nproc 4 --resume "$tmp/moves"
+at 12 fsdp 4 --ranks 1 --resume "$tmp/moves"
+losses "$tmp/stays" >"$tmp/want"
+losses "$tmp/moves" >"$tmp/got"
+checks=$((checks + 1))
+paste -d ' ' "$tmp/want" "$tmp/got" | awk '
+    function off(a, b) { return (a > b ? a - b : b - a) > 3e-6 * a }
+    $1 != $4 || off($2, $5) || off($3, $6) { print; bad = 1 }
+    END { exit bad || NR != 12 }' >"$tmp/apart" ||
+    complain "a run that moves: $(head -n 1 "$tmp/apart")"
+
 # What a launcher says that cannot be is a mistake of one line.
 checks=$((checks + 1))
 env RANK=3 WORLD_SIZE=3 LOCAL_RANK=0 MASTER_ADDR=127.0.0.1 MASTER_PORT=29500 "$TESSERA" run "$job" \
