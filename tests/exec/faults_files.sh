@@ -10,9 +10,10 @@ fsdp=(run "$job" --on host --strategy fsdp --ranks 2)
 
 # le BYTES VALUE: little-endian
 le() {
-    local i v=$2
+    local i v=$2 byte
     for ((i = 0; i < $1; i++)); do
-        printf '%b' "\\x$(printf %02x $((v & 255)))"
+        printf -v byte '\\x%02x' $((v & 255))
+        printf '%b' "$byte"
         v=$((v >> 8))
     done
 }
