@@ -72,7 +72,7 @@ static void format_memory(const struct tsr_step_record *r, char out[FIELD_BYTES]
     double gib = (double)r->memory_reserved / 0x1p30;
     const char *of = r->modelled_device ? " of the modelled device" : "";
     if (r->memory_capacity == TSR_UNKNOWN || r->memory_capacity == 0)
-        (void)snprintf(out, FIELD_BYTES, "%5.2fGiB(n/a%s)", gib, of);
+        (void)snprintf(out, FIELD_BYTES, "%5.2fGiB", gib);
     else
         (void)snprintf(out, FIELD_BYTES, "%5.2fGiB(%.2f%%%s)", gib,
                        100 * (double)r->memory_reserved / (double)r->memory_capacity, of);

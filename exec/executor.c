@@ -1,6 +1,7 @@
 /* executor.c: see executor.h. One instruction becomes one task, or work of the host. */
 #include "executor.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -269,6 +270,16 @@ static tsr_status execute(struct tsr_exec *x, const struct tsr_instr *instr)
     }
 }
 
+/* Who emits may clean up after a failure, which fails, too: the first one is the reason. */
+static tsr_status keep_first(struct tsr_exec *x, tsr_status status)
+{
+    if (status != TSR_OK && x->failed == TSR_OK) {
+        x->failed = status;
+        snprintf(x->why, sizeof x->why, "%s", tsr_error_text());
+    }
+    return x->failed == TSR_OK ? TSR_OK : tsr_fail(x->failed, "%s", x->why);
+}
+
 static tsr_status submit(struct tsr_executor *executor, const struct tsr_instr *instr)
 {
     struct tsr_exec *x = (struct tsr_exec *)executor;
@@ -281,7 +292,7 @@ static tsr_status submit(struct tsr_executor *executor, const struct tsr_instr *
         TSR_TRY(tsr_exec_note_issue(x));
     tsr_status status = execute(x, instr);
     x->number++;
-    return status;
+    return keep_first(x, status);
 }
 
 static tsr_status drain(struct tsr_executor *executor)

@@ -35,7 +35,9 @@ struct tsr_exec {
     struct tsr_device *device;
     struct tsr_buffers buffers;
     double scalars[TSR_N_SCALARS];
-    uint64_t number;           /* of the next instruction */
+    uint64_t number;   /* of the next instruction */
+    tsr_status failed; /* the first instruction that failed; from then on all do */
+    char why[512];
     struct tsr_exec_hash hash; /* every stream's thread writes its own entry */
 
     /* by stream; lane TSR_EXEC_STREAMS is the host's */

@@ -41,7 +41,9 @@ struct tsr_train_config {
     tsr_dtype state_dtype;
 
     uint64_t log_every, eval_every, eval_batches; /* eval_every 0: never */
-    const char *dir; /* of the run: metrics, checkpoints, flight records; NULL: none are written */
+    /* Of the run, and there already: metrics, checkpoints, flight records; NULL: none is written.
+     */
+    const char *dir;
     uint64_t save_every; /* 0: only at the end, and only if `dir` */
     unsigned keep;
     /* A run to go on from (its latest checkpoint that is whole), or one checkpoint; NULL: none. */

@@ -34,7 +34,7 @@ static const struct option {
      "emit and simulate every configuration; the result is the same"},
     {TSR_OPT_RANKS, "--ranks", 0, "N", "host: ranks as threads of this process"},
     {TSR_OPT_NPROC, "--nproc", 0, "N", "host: ranks as processes of this machine"},
-    {TSR_OPT_TRANSPORT, "--transport", 0, "HOW", "processes: auto, shm or tcp (default auto)"},
+    {TSR_OPT_TRANSPORT, "--transport", 0, "HOW", "processes: auto, shm, tcp or mpi (default auto)"},
     {TSR_OPT_TIMEOUT, "--timeout", 0, "S", "seconds that a rank waits for another (default 300)"},
     {TSR_OPT_RESUME, "--resume", 0, "DIR", "go on from the latest checkpoint of a run"},
     {TSR_OPT_PROFILE, "--profile", 0, NULL,

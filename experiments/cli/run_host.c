@@ -210,8 +210,8 @@ static tsr_status check_options(const struct tsr_args *args)
     return TSR_OK;
 }
 
-/* A second signal does not wait for the step. A limit of the file size is an error of a write then,
- * not the end of the process. */
+/* A second signal does not wait for the step. A limit of the file size, or a reader of stdout that is
+ * gone, is an error of a write then and not the end of the process. */
 static void catch_signals(void)
 {
     const struct sigaction stop = {.sa_handler = ask_to_stop, .sa_flags = SA_RESETHAND},
@@ -219,6 +219,7 @@ static void catch_signals(void)
     sigaction(SIGINT, &stop, NULL);
     sigaction(SIGTERM, &stop, NULL);
     sigaction(SIGXFSZ, &none, NULL);
+    sigaction(SIGPIPE, &none, NULL);
 }
 
 tsr_status tsr_run_on_host(const struct tsr_args *args, char *const *argv, int *success)

@@ -34,7 +34,7 @@ strategies:
   hsdp: {mesh: {replicate: 2, shard: 2}}
 Y
 # Ports that two scripts at once are unlikely to share.
-export TSR_PORT=$((20000 + $$ % 20000))
+export TSR_PORT=$((10000 + $$ % 10000))
 
 run() {
     "$TESSERA" run "$job" --on host --strategy fsdp "$@" </dev/null

@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# shellcheck disable=SC2317 # functions that are called by name
 # Damaged files. Tokens and weights that a user gave: one line that names file and field, status 2.
 # A damaged newest checkpoint: a run goes on from the one before, to the same end, and says so; where
 # the user named that very checkpoint, or none is whole: one line, status 2.
@@ -9,9 +10,10 @@ fsdp=(run "$job" --on host --strategy fsdp --ranks 2)
 
 # le BYTES VALUE: little-endian
 le() {
-    local i v=$2
+    local i v=$2 byte
     for ((i = 0; i < $1; i++)); do
-        printf '%b' "\\x$(printf %02x $((v & 255)))"
+        printf -v byte '\\x%02x' $((v & 255))
+        printf '%b' "$byte"
         v=$((v >> 8))
     done
 }

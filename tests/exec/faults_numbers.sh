@@ -85,6 +85,40 @@ for ranks in 1 2; do
     works run "$job" --on host --strategy fsdp --ranks 2 --resume "$tmp/run" --set train.steps=12
 done
 
+# No room in memory: what is said is the first thing that failed, not what that left behind. (Under
+# the sanitizers nothing starts with so little.)
+if (ulimit -v 8000000 && "$TESSERA" --version >"$out" 2>&1); then
+    for ranks in 1 2; do
+        checks=$((checks + 1))
+        (
+            ulimit -v 8000000
+            run "$([ $ranks = 1 ] && echo --ranks || echo --nproc)" 2 --out "$tmp/small-$ranks" \
+                >"$out" 2>"$err"
+        )
+        [ $? = 1 ] || complain "no room in memory: not status 1"
+        lines "$err" $ranks "rank " "addresses cannot be reserved"
+        has "$tmp/small-$ranks/flight-rank-0.json" "addresses cannot be reserved"
+    done
+else
+    echo "skipped: a limit of memory, which this program does not start with"
+fi
+
+# Where steps are written is full, or nobody reads it any more.
+for ranks in 1 2; do
+    how=$([ $ranks = 1 ] && echo --ranks || echo --nproc)
+    checks=$((checks + 1))
+    run "$how" 2 >/dev/full 2>"$err"
+    [ $? = 1 ] || complain "/dev/full: not status 1"
+    lines "$err" $ranks "the line of a step cannot be written: No space left"
+    checks=$((checks + 1))
+    (
+        run "$how" 2 --set train.steps=1000000 2>"$err"
+        echo $? >"$tmp/code"
+    ) | head -n 1 >"$out"
+    [ "$(cat "$tmp/code")" = 1 ] || complain "a closed pipe: status $(cat "$tmp/code"), not 1"
+    lines "$err" $ranks "the line of a step cannot be written: Broken pipe"
+done
+
 # A disk of its own that fills up
 mkdir "$tmp/disk"
 if mount -t tmpfs -o size=2m none "$tmp/disk" 2>/dev/null; then

@@ -28,7 +28,7 @@ after() {
     [ ! -e "$tmp/run/flight-rank-$victim.json" ] || complain "$signal: a record of the lost rank"
     loads "$tmp/run"
     checks=$((checks + 1))
-    [ -z "$(pgrep -g 0 -f "$tmp/run" | grep -v $$)" ] || complain "$signal: a process is left"
+    pgrep -f -- "--out $tmp/run" >"$tmp/left" && complain "$signal: a process is left"
 }
 
 for case in shm:0 tcp:1; do
@@ -78,17 +78,19 @@ for how in --ranks --nproc; do
 done
 
 # The run that was stopped goes on as if it had not been: the losses of one that never stopped.
-steps=$((last + 40))
+steps=$((last + 150))
+done_steps() { losses "$tmp/run" 2>/dev/null | tail -n 1 | cut -d ' ' -f 1; }
 checks=$((checks + 1))
 run --ranks 2 --out "$tmp/whole" --set train.steps=$steps --set train.schedule=constant \
     >"$out" 2>"$err" || complain "a run of $steps steps fails"
 rm -rf "$tmp/run"
 for stop in 1 2 3; do
-    start --$([ $stop = 2 ] && echo ranks || echo nproc) 2 \
+    next=$(($(done_steps) + 10))
+    [ $next -le $steps ] || next=$steps # a run that ends before the signal ends as well
+    start "--$([ $stop = 2 ] && echo ranks || echo nproc)" 2 \
         "--$([ $stop = 1 ] && echo out || echo resume)" "$tmp/run" \
         --set train.steps=$steps --set train.schedule=constant
-    # a rank that has nothing to do any more ends with status 0, too
-    until_step "$tmp/run" $((stop * 10)) && kill -TERM "$started" 2>/dev/null
+    until_step "$tmp/run" "$next" && kill -TERM "$started" 2>/dev/null
     ended 0
 done
 works run "$job" --on host --strategy fsdp --ranks 2 --resume "$tmp/run" --set train.steps=$steps \
