@@ -34,10 +34,13 @@ static bool is_waited_for(const struct list *l, size_t i)
 static bool applies(const struct list *l, size_t i, enum plant plant)
 {
     const struct tsr_instr *instr = &l->instrs[i];
+    bool grouped =
+        instr->kind == TSR_GROUP_BEGIN || instr->kind == TSR_SEND || instr->kind == TSR_RECV;
     switch (plant) {
     case DROP:
-    case STREAM:
         return !is_waited_for(l, i);
+    case STREAM: /* a group is launched where it ends, on that stream */
+        return !is_waited_for(l, i) && !grouped;
     case SHORTEN:
         return instr->n_operands > 0;
     case REDUCTION:

@@ -3,8 +3,8 @@
  * usage: race_planted STRATEGY [STREAM NUMBER]
  *
  * Leaves out the NUMBER-th (0, 1, ...) WAIT of that stream in the second step, on every rank;
- * STREAM "host": the HOST_WAIT. Exits with 0 when the job ends well, with 2 when there is no such
- * wait; the sanitizer exits with 66 when it has seen a race.
+ * STREAM "host": the HOST_WAIT, "read": the wait of a HOST_READ. Exits with 0 when the job ends
+ * well, with 2 when there is no such wait; the sanitizer exits with 66 when it has seen a race.
  */
 #include "../exec/jobs_testing.h"
 
@@ -27,6 +27,8 @@ static bool is_wait_of(const struct thief *t, const struct tsr_instr *instr)
 {
     if (!strcmp(t->what->stream, "host"))
         return instr->kind == TSR_HOST_WAIT;
+    if (!strcmp(t->what->stream, "read"))
+        return instr->kind == TSR_HOST_READ;
     const struct tsr_tables *tables = tsr_engine_tables(t->rank->engine);
     return instr->kind == TSR_WAIT && !strcmp(tables->streams[instr->stream].name, t->what->stream);
 }
