@@ -1,6 +1,6 @@
 /* planted.c: runs a strategy on the host, with a wait left out: ThreadSanitizer must see the race.
  *
- * usage: race_planted STRATEGY [STREAM NUMBER]
+ * usage: race_planted SEED STRATEGY [STREAM NUMBER]
  *
  * Leaves out the NUMBER-th (0, 1, ...) WAIT of that stream in the second step, on every rank;
  * STREAM "host": the HOST_WAIT, "read": the wait of a HOST_READ. Exits with 0 when the job ends
@@ -77,26 +77,27 @@ static struct tsr_executor *insert(struct job_rank *rank, struct tsr_executor *e
 
 int main(int argc, char **argv)
 {
-    const struct job_config config = {.n_steps = 2,
-                                      .ahead = true,
-                                      .jitter_us = 50,
-                                      .hooks = {.user = &planted, .executor = insert}};
+    struct job_config config = {.n_steps = 2,
+                                .ahead = true,
+                                .jitter_us = 50,
+                                .hooks = {.user = &planted, .executor = insert}};
     struct strategies s;
     struct tsr_job job;
     struct job_rank *ranks;
-    if (argc != 2 && argc != 4)
+    if (argc != 3 && argc != 5)
         return 2;
-    if (argc == 4)
-        planted = (struct planted){argv[2], (uint32_t)strtoul(argv[3], NULL, 10)};
+    config.jitter_seed = strtoul(argv[1], NULL, 10);
+    if (argc == 5)
+        planted = (struct planted){argv[3], (uint32_t)strtoul(argv[4], NULL, 10)};
     strategies_open(&s);
-    strategies_job(&s, argv[1], &job);
+    strategies_job(&s, argv[2], &job);
     job.executes = false; /* nobody waits for a loss */
     job_run_ok(&job, &config, &ranks);
-    bool done = argc == 2 || thieves[0].done;
+    bool done = argc == 3 || thieves[0].done;
     job_close(ranks);
     tsr_job_close(&job);
     strategies_close(&s);
     if (!done)
-        fprintf(stderr, "race_planted: %s has no such wait\n", argv[1]);
+        fprintf(stderr, "race_planted: %s has no such wait\n", argv[2]);
     return done ? 0 : 2;
 }
