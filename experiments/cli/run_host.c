@@ -74,8 +74,11 @@ static tsr_status run_rank(struct rank *r)
     config.stop = &stop_asked;
     TSR_TRY(tsr_train_create(&config, &train));
     struct tsr_source source = tsr_train_source(train);
-    const struct tsr_host_rank_config host = {
-        .world = r->world, .source = &source, .serial = r->args->serial, .poison = r->args->check, .verify = r->args->verify};
+    const struct tsr_host_rank_config host = {.world = r->world,
+                                              .source = &source,
+                                              .serial = r->args->serial,
+                                              .poison = r->args->check,
+                                              .verify = r->args->verify};
     tsr_status status = tsr_host_rank_create(&host, &executor);
     if (status == TSR_OK)
         status = train_on(r, train, executor);

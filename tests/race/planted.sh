@@ -8,6 +8,7 @@ export TSAN_OPTIONS=exitcode=66:halt_on_error=1
 
 # statuses STRATEGY [STREAM NUMBER]: the exit statuses of all runs, each with its number.
 statuses() {
+    # shellcheck disable=SC2016
     seq "$runs" | xargs -P 4 -I SEED bash -c \
         'timeout 60 "$RACE_PLANTED" SEED "$@" >/dev/null 2>&1; echo $?' race "$@" | sort | uniq -c
 }
