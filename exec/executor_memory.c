@@ -47,7 +47,7 @@ static tsr_status alloc_block(struct tsr_exec *x, const struct tsr_instr *instr)
     m->allocated += b.bytes;
     m->peak_allocated = tsr_max_u64(m->peak_allocated, m->allocated);
     if (x->verify)
-        return tsr_verify_add(x->verify, b.id, b.data, b.bytes);
+        return tsr_verify_add(x->verify, b.id, b.category == TSR_CAT_WORKSPACE, b.data, b.bytes);
     return x->config.poison ? poison(x, instr, &b) : TSR_OK;
 }
 
@@ -110,7 +110,7 @@ static tsr_status alloc_host(struct tsr_exec *x, const struct tsr_instr *instr)
     if (status != TSR_OK && b.owned)
         free(b.data);
     if (status == TSR_OK && x->verify)
-        status = tsr_verify_add(x->verify, b.id, b.data, b.bytes);
+        status = tsr_verify_add(x->verify, b.id, false, b.data, b.bytes);
     return status;
 }
 

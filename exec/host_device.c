@@ -81,16 +81,26 @@ static tsr_status check(struct host_device *d)
 /* ---- running a task -------------------------------------------------------------------------- */
 
 /* Libraries are invisible to the sanitizer: what a task declares is announced instead. */
+#if defined(__SANITIZE_THREAD__)
+static void announce_view(const struct tsr_view *view)
+{
+    bool rows = view->pitch > view->width;
+    uint64_t step = rows ? view->pitch : view->bytes, width = rows ? view->width : view->bytes;
+    for (uint64_t at = 0; at < view->bytes; at += step) {
+        uint64_t n = tsr_min_u64(width, view->bytes - at);
+        if (view->access & TSR_WRITE)
+            __tsan_write_range((char *)view->data + at, n);
+        else
+            __tsan_read_range((char *)view->data + at, n);
+    }
+}
+#endif
+
 static void announce(const struct tsr_task *task)
 {
 #if defined(__SANITIZE_THREAD__)
-    for (uint32_t i = 0; i < task->call.n_views; i++) {
-        const struct tsr_view *view = &task->call.views[i];
-        if (view->access & TSR_WRITE)
-            __tsan_write_range(view->data, view->bytes);
-        else
-            __tsan_read_range(view->data, view->bytes);
-    }
+    for (uint32_t i = 0; i < task->call.n_views; i++)
+        announce_view(&task->call.views[i]);
 #else
     (void)task;
 #endif

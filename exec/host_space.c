@@ -5,9 +5,9 @@
 #include <string.h>
 #include <sys/mman.h>
 
-/* The thread sanitizer leaves programs little more than a TiB of addresses for all ranks. */
+/* ThreadSanitizer leaves a program less than two TiB of addresses. */
 #if defined(__SANITIZE_THREAD__)
-#define SLOT_BYTES (UINT64_C(1) << 36)
+#define SLOT_BYTES (UINT64_C(1) << 34)
 #else
 #define SLOT_BYTES (UINT64_C(1) << 40)
 #endif

@@ -17,9 +17,34 @@ struct live {
     struct live *next, *prev;
     char *data, *contents; /* contents: owned */
     uint64_t bytes;
+    uint64_t middle, tail; /* [middle, tail) is not looked at */
     uint32_t buffer;
     size_t first, n; /* pieces of the instruction at hand */
 };
+
+enum { WORKSPACE_END = 4096 };
+
+/* The parts of a range of a buffer that are looked at. */
+struct part {
+    uint64_t begin, end;
+};
+
+static int parts_of(const struct live *l, uint64_t begin, uint64_t end, struct part out[2])
+{
+    int n = 0;
+    if (begin < tsr_min_u64(end, l->middle))
+        out[n++] = (struct part){begin, tsr_min_u64(end, l->middle)};
+    if (tsr_max_u64(begin, l->tail) < end)
+        out[n++] = (struct part){tsr_max_u64(begin, l->tail), end};
+    return n;
+}
+
+static void fill(const struct live *l, char *data, uint64_t begin, uint64_t end, unsigned char byte)
+{
+    struct part parts[2];
+    for (int n = parts_of(l, begin, end, parts), k = 0; k < n; k++)
+        memset(data + parts[k].begin, byte, parts[k].end - parts[k].begin);
+}
 
 struct tsr_verify {
     struct tsr_buffers index; /* id to struct live */
@@ -67,7 +92,8 @@ static struct live *find(const struct tsr_verify *v, uint32_t buffer)
     return b ? b->data : NULL;
 }
 
-tsr_status tsr_verify_add(struct tsr_verify *v, uint32_t buffer, void *data, uint64_t bytes)
+tsr_status tsr_verify_add(struct tsr_verify *v, uint32_t buffer, bool is_workspace, void *data,
+                          uint64_t bytes)
 {
     struct live *l = calloc(1, sizeof *l);
     if (l)
@@ -79,6 +105,11 @@ tsr_status tsr_verify_add(struct tsr_verify *v, uint32_t buffer, void *data, uin
     l->data = data;
     l->bytes = bytes;
     l->buffer = buffer;
+    l->middle = l->tail = bytes;
+    if (is_workspace && bytes > 2 * WORKSPACE_END) {
+        l->middle = WORKSPACE_END;
+        l->tail = bytes - WORKSPACE_END;
+    }
     const struct tsr_buffer entry = {.id = buffer, .bytes = bytes, .data = l};
     tsr_status status = tsr_buffers_add(&v->index, &entry);
     if (status != TSR_OK) {
@@ -89,8 +120,8 @@ tsr_status tsr_verify_add(struct tsr_verify *v, uint32_t buffer, void *data, uin
     if (v->head)
         v->head->prev = l;
     v->head = l;
-    memset(l->contents, 0xff, bytes);
-    memset(l->data, poison[v->run], bytes);
+    fill(l, l->contents, 0, bytes, 0xff);
+    fill(l, l->data, 0, bytes, poison[v->run]);
     return TSR_OK;
 }
 
@@ -137,9 +168,8 @@ static bool all_are(const char *p, uint64_t n, unsigned char byte)
     return n == 0 || ((unsigned char)*p == byte && memcmp(p, p + 1, n - 1) == 0);
 }
 
-/* [begin, end) of a buffer is declared by nobody. */
-static tsr_status check_undeclared(const struct tsr_verify *v, const struct live *l, uint64_t begin,
-                                   uint64_t end)
+static tsr_status check_poison(const struct tsr_verify *v, const struct live *l, uint64_t begin,
+                               uint64_t end)
 {
     unsigned char byte = poison[v->run];
     if (all_are(l->data + begin, end - begin, byte))
@@ -152,10 +182,19 @@ static tsr_status check_undeclared(const struct tsr_verify *v, const struct live
     return defect(v, &where, "writes", ", which it does not declare");
 }
 
-static tsr_status check_read(const struct tsr_verify *v, const struct live *l,
-                             const struct tsr_verify_piece *piece)
+/* [begin, end) of a buffer is declared by nobody. */
+static tsr_status check_undeclared(const struct tsr_verify *v, const struct live *l, uint64_t begin,
+                                   uint64_t end)
 {
-    uint64_t begin = piece->begin, end = piece->end;
+    struct part parts[2];
+    for (int n = parts_of(l, begin, end, parts), k = 0; k < n; k++)
+        TSR_TRY(check_poison(v, l, parts[k].begin, parts[k].end));
+    return TSR_OK;
+}
+
+static tsr_status check_contents(const struct tsr_verify *v, const struct live *l, uint64_t begin,
+                                 uint64_t end)
+{
     if (memcmp(l->data + begin, l->contents + begin, end - begin) == 0)
         return TSR_OK;
     while (l->data[begin] == l->contents[begin])
@@ -164,6 +203,15 @@ static tsr_status check_read(const struct tsr_verify *v, const struct live *l,
         end--;
     const struct tsr_verify_piece where = {.buffer = l->buffer, .begin = begin, .end = end};
     return defect(v, &where, "changes", ", which it declares as read");
+}
+
+static tsr_status check_read(const struct tsr_verify *v, const struct live *l,
+                             const struct tsr_verify_piece *piece)
+{
+    struct part parts[2];
+    for (int n = parts_of(l, piece->begin, piece->end, parts), k = 0; k < n; k++)
+        TSR_TRY(check_contents(v, l, parts[k].begin, parts[k].end));
+    return TSR_OK;
 }
 
 /* Everything but what is declared as written is as it was. */
@@ -191,11 +239,13 @@ static void load(const struct tsr_verify *v)
     for (size_t i = 0; i < v->pieces.n; i++) {
         const struct tsr_verify_piece *piece = &v->pieces.items[i];
         const struct live *l = find(v, piece->buffer);
-        uint64_t n = piece->end - piece->begin;
-        if (piece->reads)
-            memcpy(l->data + piece->begin, l->contents + piece->begin, n);
-        else
-            memset(l->data + piece->begin, unwritten[v->run], n);
+        struct part parts[2];
+        int n = parts_of(l, piece->begin, piece->end, parts);
+        for (int k = 0; piece->reads && k < n; k++)
+            memcpy(l->data + parts[k].begin, l->contents + parts[k].begin,
+                   parts[k].end - parts[k].begin);
+        if (!piece->reads)
+            fill(l, l->data, piece->begin, piece->end, unwritten[v->run]);
     }
 }
 
@@ -236,10 +286,13 @@ static void keep_results(const struct tsr_verify *v)
     char *to = v->results;
     for (size_t i = 0; i < v->pieces.n; i++) {
         const struct tsr_verify_piece *piece = &v->pieces.items[i];
-        if (!piece->writes)
-            continue;
-        memcpy(to, find(v, piece->buffer)->data + piece->begin, piece->end - piece->begin);
-        to += piece->end - piece->begin;
+        const struct live *l = find(v, piece->buffer);
+        struct part parts[2];
+        int n = parts_of(l, piece->begin, piece->end, parts);
+        for (int k = 0; piece->writes && k < n; k++) {
+            memcpy(to, l->data + parts[k].begin, parts[k].end - parts[k].begin);
+            to += parts[k].end - parts[k].begin;
+        }
     }
 }
 
@@ -250,27 +303,27 @@ tsr_status tsr_verify_again(struct tsr_verify *v)
     v->again = true;
     v->run = !v->run;
     for (struct live *l = v->head; l; l = l->next)
-        memset(l->data, poison[v->run], l->bytes);
+        fill(l, l->data, 0, l->bytes, poison[v->run]);
     load(v);
     return TSR_OK;
 }
 
 /* Takes over what was written. Bytes that show both runs' filling were not written: they keep what
  * they had. */
-static tsr_status take_piece(const struct tsr_verify *v, const struct tsr_verify_piece *piece,
-                             const char *first)
+static tsr_status take_part(const struct tsr_verify *v, const struct tsr_verify_piece *piece,
+                            const struct part *part, const char *first)
 {
     const struct live *l = find(v, piece->buffer);
-    const char *second = l->data + piece->begin;
-    char *to = l->contents + piece->begin;
-    uint64_t n = piece->end - piece->begin;
+    const char *second = l->data + part->begin;
+    char *to = l->contents + part->begin;
+    uint64_t n = part->end - part->begin;
     if (memcmp(first, second, n) == 0) {
         memcpy(to, second, n);
         return TSR_OK;
     }
     for (uint64_t i = 0; i < n; i++) {
         const struct tsr_verify_piece where = {
-            .buffer = piece->buffer, .begin = piece->begin + i, .end = piece->end};
+            .buffer = piece->buffer, .begin = part->begin + i, .end = part->end};
         bool left = (unsigned char)first[i] == unwritten[!v->run] &&
                     (unsigned char)second[i] == unwritten[v->run];
         if (first[i] == second[i])
@@ -289,10 +342,12 @@ static tsr_status take_results(const struct tsr_verify *v)
     const char *first = v->results;
     for (size_t i = 0; v->again && i < v->pieces.n; i++) {
         const struct tsr_verify_piece *piece = &v->pieces.items[i];
-        if (!piece->writes)
-            continue;
-        TSR_TRY(take_piece(v, piece, first));
-        first += piece->end - piece->begin;
+        struct part parts[2];
+        int n = parts_of(find(v, piece->buffer), piece->begin, piece->end, parts);
+        for (int k = 0; piece->writes && k < n; k++) {
+            TSR_TRY(take_part(v, piece, &parts[k], first));
+            first += parts[k].end - parts[k].begin;
+        }
     }
     return TSR_OK;
 }
@@ -304,7 +359,7 @@ tsr_status tsr_verify_leave(struct tsr_verify *v)
     for (size_t i = 0; i < v->pieces.n; i++) {
         const struct tsr_verify_piece *piece = &v->pieces.items[i];
         struct live *l = find(v, piece->buffer);
-        memset(l->data + piece->begin, poison[v->run], piece->end - piece->begin);
+        fill(l, l->data, piece->begin, piece->end, poison[v->run]);
         l->n = 0;
     }
     return TSR_OK;

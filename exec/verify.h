@@ -8,6 +8,7 @@
  *   - reads what it does not declare: what it writes differs between the two runs,
  *   - leaves something unwritten that it declares as written and not as read; operands without a
  *     dtype (scratch, bytes) may be left alone.
+ * Of workspaces, which are large and hold nothing between instructions, only both ends are looked at.
  * Work that writes nothing runs once. Needs a device that runs tasks inside submit().
  */
 #ifndef TSR_VERIFY_H
@@ -22,7 +23,7 @@ void tsr_verify_destroy(struct tsr_verify *v); /* NULL is fine */
 
 /* A buffer begins to live in [data, data + bytes): its memory is poisoned; what it holds until it
  * is written are NaN patterns. */
-tsr_status tsr_verify_add(struct tsr_verify *v, uint32_t buffer, void *data,
+tsr_status tsr_verify_add(struct tsr_verify *v, uint32_t buffer, bool is_workspace, void *data,
                           uint64_t bytes) TSR_MUST_USE;
 void tsr_verify_remove(struct tsr_verify *v, uint32_t buffer);
 /* What the program knows to be in a buffer; NULL if there is none. */

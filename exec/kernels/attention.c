@@ -6,8 +6,7 @@
 #include "attention.h"
 #include "table.h"
 
-/* lse has a row of `queries` elements for every head, or of more (padded): the rest is left alone.
- */
+/* lse has a row of `queries` elements for every head, or of more: the padding is infinite. */
 static tsr_status lse_of(const struct tsr_kernel_call *call, bool forward, struct tsr_attention *a)
 {
     uint64_t heads = a->batch * a->heads;

@@ -79,6 +79,9 @@ static tsr_status TSR_R(attention)(const struct tsr_kernel_call *call)
         }
         for (uint64_t i = 0; i < a.queries; i += TSR_QUERY_BLOCK)
             TSR_R(forward_block)(&a, &w, b, h, i, tsr_min_u64(TSR_QUERY_BLOCK, a.queries - i));
+        const TSR_REAL padding = (TSR_REAL)INFINITY;
+        for (uint64_t i = a.queries; i < a.lse_row; i++)
+            TSR_R(tsr_store)(&a.lse, bh * a.lse_row + i, 1, &padding);
     }
     free(w.memory);
     return TSR_OK;

@@ -78,6 +78,7 @@ struct job_config {
     uint32_t jitter_us;
     uint64_t jitter_seed;
     bool serial, poison, verify;
+    bool ahead; /* the host does not wait between programs: no hashes, no `ran` */
 };
 
 struct job_rank {
@@ -195,10 +196,13 @@ static inline tsr_status job_run_program(struct job_rank *r, uint32_t i)
     tsr_program_init(program, tsr_engine_tables(r->engine));
     r->n_programs = i + 1;
     r->recorder.into = program;
-    tsr_exec_hash_reset(r->executor);
+    if (!r->config->ahead)
+        tsr_exec_hash_reset(r->executor);
     tsr_exec_reset_peaks(r->executor);
     job_set_scalars(r->executor, r->job, i);
     TSR_TRY(i == 0 ? tsr_engine_init_params(r->engine) : tsr_step_run(r->engine, i - 1));
+    if (r->config->ahead)
+        return TSR_OK;
     TSR_TRY(r->executor->ops->drain(r->executor));
     r->executed[i] = tsr_exec_hash(r->executor);
     if (r->config->hooks.ran)
@@ -212,7 +216,7 @@ static inline tsr_status job_run_rank(struct job_rank *r)
     TSR_TRY(job_make(r));
     for (uint32_t i = 0; i <= r->config->n_steps; i++)
         TSR_TRY(job_run_program(r, i));
-    return TSR_OK;
+    return r->executor->ops->drain(r->executor);
 }
 
 static void *job_rank_main(void *user)

@@ -19,6 +19,7 @@
 #include <cmocka.h>
 
 #include "exec/kernel.h"
+#include "exec/verify.h"
 
 /* ---- random numbers -------------------------------------------------------------------------- */
 
@@ -156,7 +157,8 @@ struct test_operand {
     size_t bytes, item;            /* of the view */
     uint64_t n, width, pitch;
     uint8_t dtype, access, slot;
-    int shares; /* the operand whose memory it is, or -1 */
+    int shares;   /* the operand whose memory it is, or -1 */
+    bool scratch; /* may be left alone */
 };
 
 struct test_call {
@@ -278,6 +280,14 @@ static inline int test_output(struct test_call *t, unsigned slot, uint8_t dtype,
 }
 
 /* What an operand holds, as doubles; the caller frees. */
+/* An output that the kernel may leave alone, all or in part. */
+static inline int test_scratch(struct test_call *t, unsigned slot, uint8_t dtype, uint64_t n)
+{
+    int operand = test_output(t, slot, dtype, n);
+    t->operands[operand].scratch = true;
+    return operand;
+}
+
 static inline double *test_values(const struct test_call *t, int operand)
 {
     uint64_t n = t->operands[operand].n;
@@ -306,6 +316,15 @@ static inline bool test_is_written(const struct test_call *t, int operand)
     return false;
 }
 
+/* The first operand in the same memory. */
+static inline uint32_t test_buffer(const struct test_call *t, int operand)
+{
+    int i = 0;
+    while (t->operands[i].block != t->operands[operand].block)
+        i++;
+    return (uint32_t)i;
+}
+
 static inline void test_make_views(struct test_call *t)
 {
     for (int i = 0; i < t->n; i++) {
@@ -316,7 +335,9 @@ static inline void test_make_views(struct test_call *t)
                                         .pitch = (uint32_t)(o->pitch * o->item),
                                         .dtype = o->dtype,
                                         .slot = o->slot,
-                                        .access = o->access};
+                                        .access = o->access,
+                                        .base = o->block,
+                                        .buffer = test_buffer(t, i)};
         if (o->pitch == 0)
             t->views[i].width = 0;
         free(o->before);
@@ -355,8 +376,59 @@ static inline tsr_status test_try(struct test_call *t)
     return status;
 }
 
+/* Adds the operands' memory as it is, guards included. */
+static inline tsr_status test_verify_add(struct test_call *t, struct tsr_verify *v)
+{
+    for (int i = 0; i < t->n; i++) {
+        const struct test_operand *o = &t->operands[i];
+        if (test_buffer(t, i) != (uint32_t)i)
+            continue;
+        TSR_TRY(tsr_verify_add(v, (uint32_t)i, false, o->block, o->bytes + 2 * TEST_GUARD));
+        memcpy(tsr_verify_contents(v, (uint32_t)i), o->before, o->bytes + 2 * TEST_GUARD);
+    }
+    return TSR_OK;
+}
+
+static inline tsr_status test_verify_twice(struct test_call *t, struct tsr_verify *v)
+{
+    const struct tsr_instr instr = {
+        .kind = TSR_OP, .work = &t->work, .origin = {.module = TSR_NO_ID}};
+    const struct tsr_verify_who who = {.instr = &instr};
+    tsr_kernel_fn fn = tsr_host_kernel(t->work.name);
+    struct tsr_view views[TEST_OPERANDS];
+    bool twice;
+    for (int i = 0; i < t->n; i++) {
+        views[i] = t->views[i];
+        if (t->operands[i].scratch)
+            views[i].dtype = TSR_DTYPE_NONE;
+    }
+    TSR_TRY(test_verify_add(t, v));
+    TSR_TRY(tsr_verify_enter(v, &who, views, (uint32_t)t->n, &twice));
+    TSR_TRY(fn(&t->call));
+    if (twice) {
+        TSR_TRY(tsr_verify_again(v));
+        TSR_TRY(fn(&t->call));
+    }
+    return tsr_verify_leave(v);
+}
+
+/* The kernel keeps to its operands (exec/verify.h). Memory is afterwards as it was. */
+static inline void test_verify(struct test_call *t)
+{
+    struct tsr_verify *v;
+    test_make_views(t);
+    assert_int_equal(tsr_verify_create(&v), TSR_OK);
+    tsr_status status = test_verify_twice(t, v);
+    tsr_verify_destroy(v);
+    for (int i = 0; i < t->n; i++)
+        memcpy(t->operands[i].block, t->operands[i].before, t->operands[i].bytes + 2 * TEST_GUARD);
+    if (status != TSR_OK)
+        fail_msg("%s: %s", t->work.name, tsr_error_text());
+}
+
 static inline void test_run(struct test_call *t)
 {
+    test_verify(t);
     tsr_status status = test_try(t);
     if (status != TSR_OK)
         fail_msg("%s: %s", t->work.name, tsr_error_text());

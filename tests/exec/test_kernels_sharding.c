@@ -74,7 +74,7 @@ static void bytes(void **state)
         test_open(&t, names[k % 8]);
         int x = test_tensor(&t, 0, TSR_READ, TSR_U8, from);
         test_fill(&t, x, 0, 256);
-        int y = test_output(&t, 1, TSR_U8, to);
+        int y = test_scratch(&t, 1, TSR_U8, to);
         test_run(&t);
         for (uint64_t i = 0; i < to; i++)
             assert_true(test_get(&t, y, i) == (i < from ? test_get(&t, x, i) : 255));
@@ -187,7 +187,7 @@ static void cut_up(void **state)
             test_input(&t, 0, in, numel(&cuts[i]));
             row += padded(&cuts[i]);
         }
-        test_output(&t, 1, TSR_U8, 9); /* scratch: left alone */
+        test_scratch(&t, 1, TSR_U8, 9); /* left alone */
         int out = test_output(&t, 2, to, ranks * row);
         test_run(&t);
         for (int i = 0; i < TENSORS; at += padded(&cuts[i++]))

@@ -351,7 +351,7 @@ static void console_lines_are_torchtitans(void **state)
     check_console(&r, "step:  3  loss:     nan  grad_norm: n/a  memory: n/a  "
                       "tps: n/a  tflops: n/a  mfu: n/a\n");
     r.memory_reserved = UINT64_C(1) << 30;
-    check_console(&r, "step:  3  loss:     nan  grad_norm: n/a  memory:  1.00GiB(n/a)  "
+    check_console(&r, "step:  3  loss:     nan  grad_norm: n/a  memory:  1.00GiB  "
                       "tps: n/a  tflops: n/a  mfu: n/a\n");
 }
 
