@@ -280,6 +280,9 @@ static void results_take_places(void **state)
     const struct tsr_instr *loss = kernel(&r, "fused_cross_entropy", 0);
     assert_true(in_place(loss, 0, 4, 0));
     assert_int_equal(operand(loss, 5, 0)->bytes, 4 * T);
+    assert_int_equal(operand(loss, 5, 0)->dtype, TSR_DTYPE_NONE); /* scratch */
+    const struct tsr_instr *norm = kernel(&r, "fused_add_rms_norm_backward", 0);
+    assert_int_equal(operand(norm, 9, 0)->dtype, TSR_DTYPE_NONE);
     close_rig(&r);
 }
 

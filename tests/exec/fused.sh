@@ -103,7 +103,7 @@ compare gpt2 long 1e-4 20
 works run "$tmp/llama.yaml" --strategy selective --on host --ranks 2 --serial --verify-operands \
     --set dialect=fused --set train.steps=2
 works run "$tmp/gpt2.yaml" --strategy chunks --on host --ranks 2 --serial --verify-operands \
-    --set dialect=fused --set train.steps=2
+    --set seq=32 --set dialect=fused --set train.steps=2
 
 fails 2 'dialect' 'fused' 'transformers' 'eager' -- run "$tmp/llama.yaml" --strategy fsdp --on sim \
     --set dialect=fused --set model.implementation=transformers
