@@ -25,10 +25,8 @@ struct tsr_tensor *tsr__result_over(struct tsr_engine *e, struct tsr_tensor *t, 
     if (!is_sole(t, holders))
         return tsr__tensor_like(e, t, (tsr_dtype)t->dtype, category);
     struct tsr_tensor *y = tsr__tensor_view(e, t->storage, (tsr_dtype)t->dtype, t->n_dims, t->dims);
-    if (y) {
+    if (y)
         y->is_view = false; /* it will be the only handle */
-        tsr__storage_set_category(t->storage, category);
-    }
     return y;
 }
 

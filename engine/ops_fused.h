@@ -20,7 +20,7 @@ static inline bool tsr__is_fused(const struct tsr_engine *e)
 tsr_status tsr__check_dialect(const struct tsr_engine *e, enum tsr_impl impl);
 
 /* For a result shaped as t: t's memory if nobody knows it but `holders` references to t, and it is
- * dense, in the order of tokens; else new memory. A new reference. */
+ * dense, in the order of tokens; else new memory, of that category. A new reference. */
 struct tsr_tensor *tsr__result_over(struct tsr_engine *e, struct tsr_tensor *t, int holders,
                                     enum tsr_category category);
 /* How many references to a saved tensor there are after tsr__node_saved(): its own, and the node's

@@ -30,7 +30,7 @@ void tsr__emit_cross_entropy(struct tsr_engine *e, struct tsr_tensor *x, struct 
     tsr__operand_tensor(e, count, TSR_READ);
     tsr__operand_tensor(e, loss, TSR_WRITE);
     tsr__operand_tensor(e, gradient, TSR_WRITE);
-    tsr__operand_tensor(e, scratch, TSR_WRITE);
+    tsr__operand_storage(e, scratch ? scratch->storage : NULL, TSR_WRITE, TSR_DTYPE_NONE);
     tsr__emit_op(e, &work);
     tsr_release(e, scratch);
 }

@@ -37,14 +37,15 @@ static void emit_backward(struct tsr_engine *e, const struct tsr_node *node,
     if (!in[2] || !tsr__ok(e))
         return;
     struct tsr_tensor *scratch = tsr__workspace(e, partial_sums(node));
-    struct tsr_tensor *all[10] = {in[0],  in[1],  in[2],   in[3],   out[0],
-                                  out[1], out[2], stat[0], stat[1], scratch};
-    for (int i = 0; i < 10; i++) {
-        bool written = (i >= 4 && i < 7) || i == 9;
+    struct tsr_tensor *all[9] = {in[0],  in[1],  in[2],   in[3],  out[0],
+                                 out[1], out[2], stat[0], stat[1]};
+    for (int i = 0; i < 9; i++) {
+        bool written = i >= 4 && i < 7;
         tsr__operand_tensor(e, all[i], written ? TSR_WRITE : TSR_READ);
-        if (all[i] && i != 9)
+        if (all[i])
             *(written ? &work.bytes_written : &work.bytes_read) += tsr__tensor_bytes(all[i]);
     }
+    tsr__operand_storage(e, scratch ? scratch->storage : NULL, TSR_WRITE, TSR_DTYPE_NONE);
     work.dtype = in[2]->dtype;
     work.flops = 9.0 * (double)in[2]->numel;
     tsr__emit_op(e, &work);
