@@ -33,7 +33,7 @@ struct curve_run {
 
 struct curve {
     size_t n;
-    double loss[CURVE_STEPS], norm[CURVE_STEPS], eval; /* norm: NaN where none is said */
+    double loss[CURVE_STEPS], norm[CURVE_STEPS], eval;
 };
 
 struct curve_job {
@@ -75,18 +75,18 @@ static inline bool curve_read(const char *dir, int steps, struct curve *c)
     return c->n == (size_t)steps && !isnan(c->eval);
 }
 
-static inline bool curve_recorded(const struct curve_job *job, bool clipped, struct curve *c)
+static inline bool curve_recorded(const struct curve_job *job, struct curve *c)
 {
-    char name[64];
-    snprintf(name, sizeof name, "%d%s", job->steps, clipped ? "" : "-unclipped");
+    char name[32];
+    snprintf(name, sizeof name, "%d", job->steps);
     json_t *from = json_object_get(job->recorded, name), *loss = json_object_get(from, "loss"),
            *norm = json_object_get(from, "grad_norm");
     *c = (struct curve){.n = json_array_size(loss), .eval = curve_number(from, "eval")};
     for (size_t i = 0; i < c->n && i < CURVE_STEPS; i++) {
         c->loss[i] = json_number_value(json_array_get(loss, i));
-        c->norm[i] = clipped ? json_number_value(json_array_get(norm, i)) : NAN;
+        c->norm[i] = json_number_value(json_array_get(norm, i));
     }
-    return c->n == (size_t)job->steps && !isnan(c->eval);
+    return c->n == (size_t)job->steps && json_array_size(norm) == c->n && !isnan(c->eval);
 }
 
 /* ---- running --------------------------------------------------------------------------------- */
@@ -170,12 +170,11 @@ static inline bool curve_close(const char *what, size_t step, double ours, doubl
 static inline bool curve_compare(struct curve_job *job, const struct curve *c)
 {
     struct curve gold;
-    bool clipped = !isnan(c->norm[0]), good = curve_recorded(job, clipped, &gold);
+    bool good = curve_recorded(job, &gold);
     double loss = job->steps > 40 ? 1e-5 : 2e-6, norm = job->steps > 40 ? 2e-3 : 2e-5;
     for (size_t i = 0; good && i < gold.n; i++) {
         good = curve_close("loss", i + 1, c->loss[i], gold.loss[i], loss, &job->worst_loss);
-        if (clipped)
-            good &= curve_close("norm", i + 1, c->norm[i], gold.norm[i], norm, &job->worst_norm);
+        good &= curve_close("norm", i + 1, c->norm[i], gold.norm[i], norm, &job->worst_norm);
     }
     return good && curve_close("held-out loss", gold.n, c->eval, gold.eval, loss, &job->worst_loss);
 }
@@ -187,8 +186,7 @@ static inline bool curve_same_bits(struct curve_job *job, int class, const struc
     if (class && first->n == 0)
         *first = *c;
     for (size_t i = 0; class && i < c->n; i++)
-        if (c->loss[i] != first->loss[i] ||
-            (c->norm[i] != first->norm[i] && !isnan(first->norm[i]))) {
+        if (c->loss[i] != first->loss[i] || c->norm[i] != first->norm[i]) {
             fprintf(stderr,
                     "  step %zu: loss %.17g and norm %.17g, another run had %.17g and %.17g\n",
                     i + 1, c->loss[i], c->norm[i], first->loss[i], first->norm[i]);

@@ -25,8 +25,7 @@ SEQ, BATCH, SEED = 64, 8, 1
 TRAIN_TOKENS, VAL_SAMPLES = 40000, 64
 LR, WARMUP, MIN_LR = 1e-3, 20, 0.1
 BETAS, EPS, DECAY, MAX_NORM = (0.9, 0.95), 1e-8, 0.1, 1.0
-CURVES = {"200": (200, True), "40": (40, True), "40-unclipped": (40, False),
-          "200-unclipped": (200, False)}   # steps, with gradients clipped
+STEPS = (40, 200)
 
 MODELS = {
     "llama": (transformers.LlamaForCausalLM, transformers.LlamaConfig, dict(
@@ -103,7 +102,7 @@ def optimizer_of(model):
     return torch.optim.AdamW(groups, lr=LR, betas=BETAS, eps=EPS, foreach=False)
 
 
-def train(model, steps, clip, train_tokens, val_tokens):
+def train(model, steps, train_tokens, val_tokens):
     n = (len(train_tokens) - 1) // SEQ
     optimizer = optimizer_of(model)
     schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda t: factor(t, steps))
@@ -112,13 +111,12 @@ def train(model, steps, clip, train_tokens, val_tokens):
         inputs, labels = windows(train_tokens, order.samples(n, SEED, step * BATCH, BATCH))
         loss = loss_of(model, inputs, labels)
         loss.backward()
-        if clip:
-            norm = torch.nn.utils.clip_grad_norm_(model.parameters(), MAX_NORM)
-            curve["grad_norm"].append(round(norm.item(), 7))
+        norm = torch.nn.utils.clip_grad_norm_(model.parameters(), MAX_NORM)
         optimizer.step()
         schedule.step()
         optimizer.zero_grad()
         curve["loss"].append(round(loss.item(), 7))
+        curve["grad_norm"].append(round(norm.item(), 7))
     curve["eval"] = round(held_out(model, val_tokens), 7)
     return curve
 
@@ -158,7 +156,7 @@ def main():
     for name in MODELS:
         if args.model in (None, name):
             save_initial(name, os.path.join(args.out, name))
-            curves[name] = {k: train(build(name), *v, *tokens) for k, v in CURVES.items()}
+            curves[name] = {str(n): train(build(name), n, *tokens) for n in STEPS}
     with open(path, "w") as f:
         json.dump(curves, f, indent=None, separators=(",", ":"), sort_keys=True)
         f.write("\n")
