@@ -3,8 +3,8 @@
 
     PYTHON record.py --out recorded [--model llama] [--text FILE]
 
-Needs torch, numpy, safetensors and transformers. Writes, per model, the configuration and the
-initial weights (bf16 values in bf16 files, trained in f32), and to curves.json the loss and the
+Needs torch, numpy, safetensors and transformers. Writes, per model, the configuration, the
+initial weights (bf16 values in bf16 files, trained in f32) and logits of these, and to curves.json the loss and the
 norm of the gradient of every step and the held-out loss at the end. With --text FILE the token
 files are made again from its bytes; otherwise those that are there are used.
 """
@@ -136,6 +136,15 @@ def save_initial(name, folder):
     save_file(state, os.path.join(folder, "model.safetensors"), {"format": "pt"})
 
 
+def save_logits(name, folder, tokens):
+    """Of the initial model, for the first sample that is held out."""
+    inputs, _ = windows(tokens, [0])
+    with torch.no_grad():
+        logits = build(name)(inputs, use_cache=False).logits[0]
+    save_file({"tokens": inputs[0].contiguous(), "logits": logits.contiguous()},
+              os.path.join(folder, "logits.safetensors"))
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--out", required=True)
@@ -155,7 +164,9 @@ def main():
     curves["made_with"] = {"torch": torch.__version__, "transformers": transformers.__version__}
     for name in MODELS:
         if args.model in (None, name):
-            save_initial(name, os.path.join(args.out, name))
+            folder = os.path.join(args.out, name)
+            save_initial(name, folder)
+            save_logits(name, folder, tokens[1])
             curves[name] = {str(n): train(build(name), n, *tokens) for n in STEPS}
     with open(path, "w") as f:
         json.dump(curves, f, indent=None, separators=(",", ":"), sort_keys=True)
