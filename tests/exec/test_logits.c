@@ -50,7 +50,14 @@ static double real_field(const json_t *config, const char *key)
 
 static tsr_status make_llama(struct logits *l, const json_t *c, enum tsr_names names)
 {
-    uint64_t head_dim = field(c, "hidden_size") / field(c, "num_attention_heads");
+    const char *type = json_string_value(json_object_get(c, "model_type"));
+    uint64_t head_dim = field(c, "head_dim");
+    if (!head_dim)
+        head_dim = field(c, "hidden_size") / field(c, "num_attention_heads");
+    l->hf.family = TSR_HF_LLAMA;
+    l->hf.tied = json_is_true(json_object_get(c, "tie_word_embeddings"));
+    if (names == TSR_NAMES_PLAIN)
+        l->hf.interleaved_head_dim = head_dim;
     struct tsr_llama_config config = {.hidden_size = field(c, "hidden_size"),
                                       .intermediate_size = field(c, "intermediate_size"),
                                       .n_layers = field(c, "num_hidden_layers"),
@@ -61,10 +68,10 @@ static tsr_status make_llama(struct logits *l, const json_t *c, enum tsr_names n
                                       .max_positions = field(c, "max_position_embeddings"),
                                       .norm_eps = real_field(c, "rms_norm_eps"),
                                       .rope = {.theta = real_field(c, "rope_theta")},
+                                      .qkv_bias = !strcmp(type, "qwen2"),
+                                      .qk_norm = !strcmp(type, "qwen3"),
+                                      .tie_embeddings = l->hf.tied,
                                       .names = names};
-    l->hf.family = TSR_HF_LLAMA;
-    if (names == TSR_NAMES_PLAIN)
-        l->hf.interleaved_head_dim = head_dim;
     return tsr_model_llama(l->engine, &config);
 }
 
@@ -89,12 +96,10 @@ static tsr_status make_model(struct logits *l, const char *dir, enum tsr_names n
     const char *type = json_string_value(json_object_get(config, "model_type"));
     tsr_status status = TSR_ECONFIG;
     l->n_vocab = field(config, "vocab_size");
-    if (type && !strcmp(type, "llama"))
-        status = make_llama(l, config, names);
-    else if (type && !strcmp(type, "gpt2"))
-        status = make_gpt2(l, config, names);
+    if (type)
+        status = !strcmp(type, "gpt2") ? make_gpt2(l, config, names) : make_llama(l, config, names);
     else
-        status = tsr_fail(TSR_ECONFIG, "%s: no Llama and no GPT-2", path);
+        status = tsr_fail(TSR_ECONFIG, "%s: found no model", path);
     json_decref(config);
     return status;
 }
