@@ -1,5 +1,6 @@
 /* test_curves_llama.c: a small Llama learns here as it does in transformers, at every world size
- * and with every strategy. With --all, each strategy of tests/oracle/train/llama.yaml in 200 steps.
+ * and with every strategy. With --all, each strategy of tests/oracle/train/llama.yaml in 40 and in
+ * 200 steps.
  */
 #include "curves_testing.h"
 
@@ -54,6 +55,9 @@ static const struct curve_run runs[] = {
     {"fsdp-1", 7, true},
     {"full-1", 7, false},
     {"accumulate-1", 0, false},
+    /* Mixed precision */
+    {"bf16", CURVE_BF16, true},
+    {"bf16-1", CURVE_BF16, true},
 };
 enum { N_RUNS = sizeof runs / sizeof *runs };
 
@@ -75,6 +79,7 @@ int main(int argc, char **argv)
     const struct CMUnitTest tests[] = {cmocka_unit_test(every_strategy_has_the_recorded_curve),
                                        cmocka_unit_test(the_curve_stays_the_recorded_one)};
     if (argc > 1 && !strcmp(argv[1], "--all"))
-        return curve_check("llama", 200, runs, N_RUNS, true) != 0;
+        return curve_check("llama", 40, runs, N_RUNS, true) +
+               curve_check("llama", 200, runs, N_RUNS, true);
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

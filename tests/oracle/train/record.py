@@ -16,8 +16,11 @@ import struct
 
 import numpy as np
 import torch
+import torch.distributed as dist
 import transformers
 from safetensors.torch import save_file
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 
 import order
 
@@ -25,7 +28,7 @@ SEQ, BATCH, SEED = 64, 8, 1
 TRAIN_TOKENS, VAL_SAMPLES = 40000, 64
 LR, WARMUP, MIN_LR = 1e-3, 20, 0.1
 BETAS, EPS, DECAY, MAX_NORM = (0.9, 0.95), 1e-8, 0.1, 1.0
-STEPS = (40, 200)
+CURVES = {"40": (40, False), "200": (200, False), "40-bf16": (40, True)}   # steps, mixed precision
 
 MODELS = {
     "llama": (transformers.LlamaForCausalLM, transformers.LlamaConfig, dict(
@@ -81,8 +84,23 @@ def build(name):
     return model
 
 
+def mixed(model):
+    """FSDP2 on one rank: parameters and activations in bf16, gradients reduced in f32."""
+    if not dist.is_initialized():
+        dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    mesh = init_device_mesh("cpu", (1,))
+    policy = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)
+    blocks = model.model.layers if hasattr(model, "model") else model.transformer.h
+    for block in blocks:
+        fully_shard(block, mesh=mesh, mp_policy=policy)
+    fully_shard(model, mesh=mesh, mp_policy=policy)
+    return model
+
+
 def loss_of(model, inputs, labels):
     logits = model(inputs, use_cache=False).logits
+    if logits.dtype == torch.bfloat16:
+        logits = logits.float()
     return torch.nn.functional.cross_entropy(logits.reshape(-1, logits.shape[-1]),
                                              labels.reshape(-1))
 
@@ -102,6 +120,10 @@ def optimizer_of(model):
     return torch.optim.AdamW(groups, lr=LR, betas=BETAS, eps=EPS, foreach=False)
 
 
+def number(x):
+    return round((x.full_tensor() if hasattr(x, "full_tensor") else x).item(), 7)
+
+
 def train(model, steps, train_tokens, val_tokens):
     n = (len(train_tokens) - 1) // SEQ
     optimizer = optimizer_of(model)
@@ -115,8 +137,8 @@ def train(model, steps, train_tokens, val_tokens):
         optimizer.step()
         schedule.step()
         optimizer.zero_grad()
-        curve["loss"].append(round(loss.item(), 7))
-        curve["grad_norm"].append(round(norm.item(), 7))
+        curve["loss"].append(number(loss))
+        curve["grad_norm"].append(number(norm))
     curve["eval"] = round(held_out(model, val_tokens), 7)
     return curve
 
@@ -167,10 +189,13 @@ def main():
             folder = os.path.join(args.out, name)
             save_initial(name, folder)
             save_logits(name, folder, tokens[1])
-            curves[name] = {str(n): train(build(name), n, *tokens) for n in STEPS}
+            curves[name] = {key: train(mixed(build(name)) if bf16 else build(name), steps, *tokens)
+                            for key, (steps, bf16) in CURVES.items()}
     with open(path, "w") as f:
         json.dump(curves, f, indent=None, separators=(",", ":"), sort_keys=True)
         f.write("\n")
+    if dist.is_initialized():
+        dist.destroy_process_group()
 
 
 if __name__ == "__main__":
