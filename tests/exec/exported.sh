@@ -59,7 +59,8 @@ trip() {
         --set train.lr=0 --out "$tmp/$1-again")
     echo "$1: $first, resumed $second, exported $again"
     [ "$first" != "$second" ] || complain "$1: nothing was learnt after the resume"
-    [ -n "$again" ] && [ "$second" = "$again" ] || complain "$1: another model was exported"
+    [ -n "$again" ] || complain "$1: the exported model has no loss"
+    [ "$second" = "$again" ] || complain "$1: another model was exported"
 }
 
 trip llama llama hf four ddp
