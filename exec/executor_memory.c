@@ -20,13 +20,20 @@ static tsr_status unmap_segment(struct tsr_exec *x, const struct tsr_instr *inst
     return TSR_OK;
 }
 
+/* Of a workspace: a library's is tens of MiB, of which kernels here use little or nothing. */
+#define WORKSPACE_POISON (UINT64_C(1) << 20)
+
 /* A new owner of a range has not written it: NaN patterns, in the order of its stream. Not when the
  * range is freed: its last reader may be on another stream, which the next owner waits for. */
 static tsr_status poison(struct tsr_exec *x, const struct tsr_instr *instr,
                          const struct tsr_buffer *b)
 {
-    const struct tsr_view view = {
-        .data = b->data, .base = b->data, .bytes = b->bytes, .buffer = b->id, .access = TSR_WRITE};
+    bool large = b->category == TSR_CAT_WORKSPACE && b->bytes > WORKSPACE_POISON;
+    const struct tsr_view view = {.data = b->data,
+                                  .base = b->data,
+                                  .bytes = large ? WORKSPACE_POISON : b->bytes,
+                                  .buffer = b->id,
+                                  .access = TSR_WRITE};
     const struct tsr_task task = {
         .kind = TSR_TASK_POISON, .number = x->number, .call = {.n_views = 1, .views = &view}};
     return x->device->ops->submit(x->device, instr->stream, &task);

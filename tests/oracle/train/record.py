@@ -3,8 +3,8 @@
 
     PYTHON record.py --out recorded [--model llama] [--text FILE]
 
-Needs torch, numpy, safetensors and transformers. Writes, per model, the configuration and the
-initial weights (bf16 values in bf16 files, trained in f32), and to curves.json the loss and the
+Needs torch, numpy, safetensors and transformers. Writes, per model, the configuration, the
+initial weights (bf16 values in bf16 files, trained in f32) and logits of these, and to curves.json the loss and the
 norm of the gradient of every step and the held-out loss at the end. With --text FILE the token
 files are made again from its bytes; otherwise those that are there are used.
 """
@@ -16,8 +16,11 @@ import struct
 
 import numpy as np
 import torch
+import torch.distributed as dist
 import transformers
 from safetensors.torch import save_file
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 
 import order
 
@@ -25,8 +28,7 @@ SEQ, BATCH, SEED = 64, 8, 1
 TRAIN_TOKENS, VAL_SAMPLES = 40000, 64
 LR, WARMUP, MIN_LR = 1e-3, 20, 0.1
 BETAS, EPS, DECAY, MAX_NORM = (0.9, 0.95), 1e-8, 0.1, 1.0
-CURVES = {"200": (200, True), "40": (40, True), "40-unclipped": (40, False),
-          "200-unclipped": (200, False)}   # steps, with gradients clipped
+CURVES = {"40": (40, False), "200": (200, False), "40-bf16": (40, True)}   # steps, mixed precision
 
 MODELS = {
     "llama": (transformers.LlamaForCausalLM, transformers.LlamaConfig, dict(
@@ -82,8 +84,23 @@ def build(name):
     return model
 
 
+def mixed(model):
+    """FSDP2 on one rank: parameters and activations in bf16, gradients reduced in f32."""
+    if not dist.is_initialized():
+        dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    mesh = init_device_mesh("cpu", (1,))
+    policy = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)
+    blocks = model.model.layers if hasattr(model, "model") else model.transformer.h
+    for block in blocks:
+        fully_shard(block, mesh=mesh, mp_policy=policy)
+    fully_shard(model, mesh=mesh, mp_policy=policy)
+    return model
+
+
 def loss_of(model, inputs, labels):
     logits = model(inputs, use_cache=False).logits
+    if logits.dtype == torch.bfloat16:
+        logits = logits.float()
     return torch.nn.functional.cross_entropy(logits.reshape(-1, logits.shape[-1]),
                                              labels.reshape(-1))
 
@@ -103,7 +120,11 @@ def optimizer_of(model):
     return torch.optim.AdamW(groups, lr=LR, betas=BETAS, eps=EPS, foreach=False)
 
 
-def train(model, steps, clip, train_tokens, val_tokens):
+def number(x):
+    return round((x.full_tensor() if hasattr(x, "full_tensor") else x).item(), 7)
+
+
+def train(model, steps, train_tokens, val_tokens):
     n = (len(train_tokens) - 1) // SEQ
     optimizer = optimizer_of(model)
     schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda t: factor(t, steps))
@@ -112,13 +133,12 @@ def train(model, steps, clip, train_tokens, val_tokens):
         inputs, labels = windows(train_tokens, order.samples(n, SEED, step * BATCH, BATCH))
         loss = loss_of(model, inputs, labels)
         loss.backward()
-        if clip:
-            norm = torch.nn.utils.clip_grad_norm_(model.parameters(), MAX_NORM)
-            curve["grad_norm"].append(round(norm.item(), 7))
+        norm = torch.nn.utils.clip_grad_norm_(model.parameters(), MAX_NORM)
         optimizer.step()
         schedule.step()
         optimizer.zero_grad()
-        curve["loss"].append(round(loss.item(), 7))
+        curve["loss"].append(number(loss))
+        curve["grad_norm"].append(number(norm))
     curve["eval"] = round(held_out(model, val_tokens), 7)
     return curve
 
@@ -136,6 +156,15 @@ def save_initial(name, folder):
             seen.add(value.data_ptr())
             state[key] = value.bfloat16().contiguous()
     save_file(state, os.path.join(folder, "model.safetensors"), {"format": "pt"})
+
+
+def save_logits(name, folder, tokens):
+    """Of the initial model, for the first sample that is held out."""
+    inputs, _ = windows(tokens, [0])
+    with torch.no_grad():
+        logits = build(name)(inputs, use_cache=False).logits[0]
+    save_file({"tokens": inputs[0].contiguous(), "logits": logits.contiguous()},
+              os.path.join(folder, "logits.safetensors"))
 
 
 def main():
@@ -157,11 +186,16 @@ def main():
     curves["made_with"] = {"torch": torch.__version__, "transformers": transformers.__version__}
     for name in MODELS:
         if args.model in (None, name):
-            save_initial(name, os.path.join(args.out, name))
-            curves[name] = {k: train(build(name), *v, *tokens) for k, v in CURVES.items()}
+            folder = os.path.join(args.out, name)
+            save_initial(name, folder)
+            save_logits(name, folder, tokens[1])
+            curves[name] = {key: train(mixed(build(name)) if bf16 else build(name), steps, *tokens)
+                            for key, (steps, bf16) in CURVES.items()}
     with open(path, "w") as f:
         json.dump(curves, f, indent=None, separators=(",", ":"), sort_keys=True)
         f.write("\n")
+    if dist.is_initialized():
+        dist.destroy_process_group()
 
 
 if __name__ == "__main__":
