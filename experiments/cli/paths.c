@@ -91,8 +91,9 @@ tsr_status tsr_find_file(const char *key, const char *name, const struct tsr_nod
         return TSR_OK;
     return tsr_node_error(at,
                           "%s: found %s, which is not there; allowed: a file, its path counted "
-                          "from %s",
-                          key, name, *folder ? folder : "the working directory");
+                          "from %s%s",
+                          key, name, *folder ? folder : "the working directory",
+                          *folder ? " or from the working directory" : "");
 }
 
 /* The folders in which names are looked up, first match wins. */
