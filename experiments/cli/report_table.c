@@ -122,8 +122,10 @@ static void put_best(FILE *out, const struct tsr_study_info *info, const struct 
         fputs(" --set ", out);
         tsr__put_word(out, info->sets[i]);
     }
-    fputs(" --on sim\n\n(with --on host it trains on this machine, if the model is small; with "
-          "--on cuda once this build executes on GPUs)\n\n",
+    fputs(rows[best].trains
+              ? " --on host\n\n(--on host trains on this machine's cores; --on sim simulates "
+                "again)\n\n"
+              : " --on sim\n\n(--on host trains a small model on this machine's cores)\n\n",
           out);
 }
 

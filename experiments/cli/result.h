@@ -28,6 +28,7 @@ struct tsr_row {
     int failure_status; /* exit status of `sim` for it (3: does not fit) */
     uint8_t oom_phase;  /* out of memory: enum tsr_phase of the request; TSR_N_PHASES: unknown */
     char remedy[96];    /* out of memory: what would have fitted; "" = it was not looked for */
+    bool trains;        /* it names files to train on */
     uint32_t world;
     uint64_t tokens_per_rank; /* of one iteration */
     struct tsr_metrics first, steady;

@@ -19,6 +19,7 @@ void tsr_row_begin(struct tsr_row *row, const struct tsr_job *job)
     snprintf(row->strategy, sizeof row->strategy, "%s", job->strategy->name);
     tsr_strategy_words(s, row->summary, sizeof row->summary);
     row->world = job->world;
+    row->trains = s->run.train != NULL;
     /* tensor-parallel ranks work on the same tokens */
     row->tokens_per_rank = s->batch * s->seq * s->accum_steps / s->tp;
     row->usable_bytes = job->cluster.gpu.visible_bytes;
