@@ -67,7 +67,7 @@ struct tsr_exec {
     void **pinned; /* by block id; owned */
 
     size_t n_issues, cap_issues;
-    double *issues; /* by number, while profiling; owned */
+    double *issues;            /* by number, while profiling; owned */
     struct tsr_verify *verify; /* NULL: nothing is verified */
     bool repeats;              /* the second run of a verified instruction: not accounted */
 

@@ -8,8 +8,8 @@
  *   - reads what it does not declare: what it writes differs between the two runs,
  *   - leaves something unwritten that it declares as written and not as read; operands without a
  *     dtype (scratch, bytes) may be left alone.
- * Of workspaces, which are large and hold nothing between instructions, only both ends are looked at.
- * Work that writes nothing runs once. Needs a device that runs tasks inside submit().
+ * Of workspaces, which are large and hold nothing between instructions, only both ends are looked
+ * at. Work that writes nothing runs once. Needs a device that runs tasks inside submit().
  */
 #ifndef TSR_VERIFY_H
 #define TSR_VERIFY_H

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Installs what is missing, builds everything and runs every test: first under the address and
-# undefined-behaviour sanitizers and (the engine's) under the thread sanitizer, then the whole suite
+# undefined-behaviour sanitizers and (engine and execution) under the thread sanitizer, then the whole suite
 # as built for use, whose closing lines are the last output.
 #
 # Usage: tests/run.sh [--no-sanitizers]
@@ -50,8 +50,7 @@ sanitize() {
 
 if $sanitizers; then
     sanitize asan all
-    # The engine has no threads of its own; what it links in must not race either.
-    sanitize tsan core_tests -L '^(unit|engine|conformance)$'
+    sanitize tsan all -L '^(unit|engine|conformance|exec|race)$'
 fi
 
 tsr_say "running the whole suite"

@@ -402,7 +402,8 @@ static bool add_study(json_t *out, const struct tsr_study_info *info)
 {
     return json_object_set_new(out, "schema", json_string("tessera.compare")) == 0 &&
            json_object_set_new(out, "schema_version", json_integer(TSR__ROWS_SCHEMA)) == 0 &&
-           json_object_set_new(out, "times", json_string(info->measured ? "measured" : "simulated")) == 0 &&
+           json_object_set_new(out, "times",
+                               json_string(info->measured ? "measured" : "simulated")) == 0 &&
            json_object_set_new(out, "title", text_json(info->title)) == 0 &&
            json_object_set_new(out, "experiment_file", text_json(info->config_path)) == 0 &&
            json_object_set_new(out, "model", text_json(info->model_name)) == 0 &&

@@ -210,8 +210,8 @@ static tsr_status check_options(const struct tsr_args *args)
     return TSR_OK;
 }
 
-/* A second signal does not wait for the step. A limit of the file size, or a reader of stdout that is
- * gone, is an error of a write then and not the end of the process. */
+/* A second signal does not wait for the step. A limit of the file size, or a reader of stdout that
+ * is gone, is an error of a write then and not the end of the process. */
 static void catch_signals(void)
 {
     const struct sigaction stop = {.sa_handler = ask_to_stop, .sa_flags = SA_RESETHAND},
