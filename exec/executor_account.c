@@ -249,7 +249,7 @@ const double *tsr_exec_issue_times(struct tsr_executor *executor, size_t *n)
 
 tsr_status tsr_exec_note_issue(struct tsr_exec *x)
 {
-    double now = tsr_host_device_now(x->device);
+    double now = x->device->ops->now(x->device);
     if (!TSR_PUSH(x->issues, x->n_issues, x->cap_issues, now))
         return tsr_fail(TSR_ENOMEM, "out of memory: the profile");
     return TSR_OK;
