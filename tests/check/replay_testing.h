@@ -2,9 +2,11 @@
  * process, rank 0 perhaps with another sequence than the recorded one; and what is left of it: all
  * memory that is still allocated at the end, parameters, gradients and states of the optimizer.
  *
- * A block that is freed is filled with NaN right before the next work of the stream that it was
- * allocated on, as if an allocator had given it to that work. Until then it stays allocated. So a
- * free that comes too early shows, whatever addresses the recorded program hands out.
+ * A block is filled with NaN on its stream when it is allocated, and again when it is freed, right
+ * before the next work of the stream that it was allocated on, as if an allocator had given it to
+ * that work. Until then it stays allocated. So a free that comes too early shows, whatever
+ * addresses the recorded program hands out. (The executor's own poison is the first of the two, and
+ * writes megabytes of scratch.)
  */
 #ifndef TSR_REPLAY_TESTING_H
 #define TSR_REPLAY_TESTING_H
@@ -124,26 +126,37 @@ static tsr_status replay_give_up(struct replay_rank *r, size_t i)
     return replay_submit(r, &v);
 }
 
+/* Scratch of matrix products: megabytes that nobody reads. */
+static bool replay_is_scratch(const struct tsr_instr *alloc)
+{
+    return alloc->category == TSR_CAT_WORKSPACE;
+}
+
+/* All of a block, in the order of its stream. */
+static tsr_status replay_poison(struct replay_rank *r, const struct tsr_instr *alloc)
+{
+    const struct tsr_operand all = {.buffer = alloc->buffer,
+                                    .access = TSR_WRITE,
+                                    .dtype = TSR_F32,
+                                    .bytes = alloc->block_bytes};
+    const struct tsr_instr fill = {.kind = TSR_FILL,
+                                   .stream = alloc->stream,
+                                   .comm = UINT16_MAX,
+                                   .n_operands = 1,
+                                   .operands = &all,
+                                   .bytes = all.bytes,
+                                   .factor = NAN,
+                                   .origin = alloc->origin};
+    return replay_is_scratch(alloc) ? TSR_OK : replay_submit(r, &fill);
+}
+
 /* Before `stream` works: what was freed there may be this work's. */
 static tsr_status replay_overwrite(struct replay_rank *r, uint16_t stream)
 {
     for (size_t i = r->n_held; i-- > 0;) {
-        const struct tsr_instr *h = &r->held[i];
-        if (h->stream != stream)
+        if (r->held[i].stream != stream)
             continue;
-        const struct tsr_operand all = {.buffer = h->buffer,
-                                        .access = TSR_WRITE,
-                                        .dtype = h->block_bytes % 4 ? TSR_DTYPE_NONE : TSR_F32,
-                                        .bytes = h->block_bytes};
-        const struct tsr_instr fill = {.kind = TSR_FILL,
-                                       .stream = stream,
-                                       .comm = UINT16_MAX,
-                                       .n_operands = 1,
-                                       .operands = &all,
-                                       .bytes = all.bytes,
-                                       .factor = NAN,
-                                       .origin = h->origin};
-        TSR_TRY(replay_submit(r, &fill));
+        TSR_TRY(replay_poison(r, &r->held[i]));
         TSR_TRY(replay_give_up(r, i));
     }
     return TSR_OK;
@@ -166,7 +179,8 @@ static tsr_status replay_alloc(struct replay_rank *r, const struct tsr_instr *v)
         TSR_TRY(replay_clear(r, v->address, v->block_bytes));
     if (!TSR_PUSH(r->alive, r->n_alive, r->cap_alive, *v))
         return tsr_fail(TSR_ENOMEM, "out of memory: what lives");
-    return replay_submit(r, v);
+    TSR_TRY(replay_submit(r, v));
+    return v->kind == TSR_ALLOC ? replay_poison(r, v) : TSR_OK;
 }
 
 static tsr_status replay_free(struct replay_rank *r, const struct tsr_instr *v)
@@ -237,6 +251,8 @@ static void replay_look(struct replay_rank *r)
 {
     for (size_t i = 0; i < r->n_alive; i++) {
         const struct tsr_instr *a = &r->alive[i];
+        if (replay_is_scratch(a))
+            continue;
         const char *data = tsr_exec_peek(r->x, a->buffer);
         r->values = tsr_hash_bytes(r->values, data, a->bytes);
         r->n_bytes += a->bytes;
@@ -259,8 +275,7 @@ static tsr_status replay_program(struct replay_rank *r)
                                                 .kernels = replay_kernels,
                                                 .jitter_us = run->jitter_us,
                                                 .jitter_seed = run->seed + 97 * r->s->rank,
-                                                .serial = run->jitter_us == 0,
-                                                .poison = true};
+                                                .serial = run->jitter_us == 0};
     TSR_TRY(tsr_host_rank_create(&config, &r->x));
     tsr_exec_set_tables(r->x, r->s->tables);
     replay_scalars(r, 0);
