@@ -78,7 +78,8 @@ struct job_config {
     uint32_t jitter_us;
     uint64_t jitter_seed;
     bool serial, poison, verify;
-    bool ahead; /* the host does not wait between programs: no hashes, no `ran` */
+    bool ahead;      /* the host does not wait between programs: no hashes, no `ran` */
+    bool keeps_hash; /* the hash goes on from program to program */
 };
 
 struct job_rank {
@@ -196,7 +197,7 @@ static inline tsr_status job_run_program(struct job_rank *r, uint32_t i)
     tsr_program_init(program, tsr_engine_tables(r->engine));
     r->n_programs = i + 1;
     r->recorder.into = program;
-    if (!r->config->ahead)
+    if (!r->config->ahead && !r->config->keeps_hash)
         tsr_exec_hash_reset(r->executor);
     tsr_exec_reset_peaks(r->executor);
     job_set_scalars(r->executor, r->job, i);
