@@ -1,11 +1,14 @@
 /* args.c: parses the command line of a subcommand, driven by one table. */
 #include "args.h"
 
+#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "nearest.h"
 #include "values.h"
+
+#define AT(member) offsetof(struct tsr_args, member)
 
 static const struct option {
     uint64_t id;
@@ -13,46 +16,66 @@ static const struct option {
     char letter;
     const char *value; /* NULL: a flag */
     const char *help;
+    size_t at;         /* in struct tsr_args: bool of a flag, const char * of a text, ... */
+    uint64_t min, max; /* ... uint64_t of a number; 0, 0: a text */
 } options[] = {
-    {TSR_OPT_OUT, "--out", 'o', "DIR", "write tables, timelines, traces and pictures to DIR"},
-    {TSR_OPT_OUT_FILE, "--out", 'o', "FILE", "write the result to FILE instead of stdout"},
-    {TSR_OPT_FORMAT, "--format", 'f', "FORMAT", "how stdout is written"},
-    {TSR_OPT_STRATEGY, "--strategy", 's', "NAME", "the strategy of the file"},
-    {TSR_OPT_ONLY, "--only", 0, "NAME,...", "only these strategies"},
-    {TSR_OPT_JOBS, "--jobs", 'j', "N", "strategies at a time, 1 to 256 (default 2)"},
-    {TSR_OPT_ON, "--on", 0, "TARGET", "sim, host or cuda (default sim)"},
+    {TSR_OPT_OUT, "--out", 'o', "DIR", "write tables, timelines, traces and pictures to DIR",
+     AT(out), 0, 0},
+    {TSR_OPT_OUT_FILE, "--out", 'o', "FILE", "write the result to FILE instead of stdout", AT(out),
+     0, 0},
+    {TSR_OPT_FORMAT, "--format", 'f', "FORMAT", "how stdout is written", AT(format), 0, 0},
+    {TSR_OPT_STRATEGY, "--strategy", 's', "NAME", "the strategy of the file", AT(strategy), 0, 0},
+    {TSR_OPT_ONLY, "--only", 0, "NAME,...", "only these strategies", AT(only), 0, 0},
+    {TSR_OPT_JOBS, "--jobs", 'j', "N", "strategies at a time, 1 to 256 (default 2)", AT(jobs), 1,
+     256},
+    {TSR_OPT_ON, "--on", 0, "TARGET", "sim, host or cuda (default sim)", AT(on), 0, 0},
     {TSR_OPT_ITERATION, "--iteration", 'i', "I",
-     "init, load, eval, save, or 0, 1, ...; default: the first one that is like the one before"},
-    {TSR_OPT_RANK, "--rank", 'r', "R", "the rank whose program is shown (default 0)"},
+     "init, load, eval, save, or 0, 1, ...; default: the first one that is like the one before",
+     AT(iteration), 0, 0},
+    {TSR_OPT_RANK, "--rank", 'r', "R", "the rank whose program is shown (default 0)", AT(rank), 0,
+     1048575},
     {TSR_OPT_SET, "--set", 0, "KEY=VALUE",
-     "override a key: batch=2, precision.reduce=bf16, strategies.NAME.wrap=root"},
-    {TSR_OPT_MAX, "--max", 0, "WHAT", "solve for the largest batch, seq or layers that fits"},
-    {TSR_OPT_TOP, "--top", 'n', "N", "rows of each table, 1 to 1000 (default 5)"},
-    {TSR_OPT_TIME, "--time", 0, NULL, "simulate the single what-ifs, too: step time (slower)"},
-    {TSR_OPT_NO_WHAT_IF, "--no-what-if", 0, NULL, "only what is, not what if"},
+     "override a key: batch=2, precision.reduce=bf16, strategies.NAME.wrap=root", AT(sets), 0, 0},
+    {TSR_OPT_MAX, "--max", 0, "WHAT", "solve for the largest batch, seq or layers that fits",
+     AT(max), 0, 0},
+    {TSR_OPT_TOP, "--top", 'n', "N", "rows of each table, 1 to 1000 (default 5)", AT(top), 1, 1000},
+    {TSR_OPT_TIME, "--time", 0, NULL, "simulate the single what-ifs, too: step time (slower)",
+     AT(time), 0, 0},
+    {TSR_OPT_NO_WHAT_IF, "--no-what-if", 0, NULL, "only what is, not what if", AT(no_what_if), 0,
+     0},
     {TSR_OPT_EXHAUSTIVE, "--exhaustive", 0, NULL,
-     "emit and simulate every configuration; the result is the same"},
-    {TSR_OPT_RANKS, "--ranks", 0, "N", "host: ranks as threads of this process"},
-    {TSR_OPT_NPROC, "--nproc", 0, "N", "host: ranks as processes of this machine"},
-    {TSR_OPT_TRANSPORT, "--transport", 0, "HOW", "processes: auto, shm, tcp or mpi (default auto)"},
-    {TSR_OPT_TIMEOUT, "--timeout", 0, "S", "seconds that a rank waits for another (default 300)"},
-    {TSR_OPT_RESUME, "--resume", 0, "DIR", "go on from the latest checkpoint of a run"},
+     "emit and simulate every configuration; the result is the same", AT(exhaustive), 0, 0},
+    {TSR_OPT_RANKS, "--ranks", 0, "N", "host: ranks as threads of this process", AT(ranks), 1,
+     1024},
+    {TSR_OPT_NPROC, "--nproc", 0, "N", "host: ranks as processes of this machine", AT(nproc), 1,
+     1024},
+    {TSR_OPT_TRANSPORT, "--transport", 0, "HOW", "processes: auto, shm, tcp or mpi (default auto)",
+     AT(transport), 0, 0},
+    {TSR_OPT_TIMEOUT, "--timeout", 0, "S", "seconds that a rank waits for another (default 300)",
+     AT(timeout), 1, 86400},
+    {TSR_OPT_RESUME, "--resume", 0, "DIR", "go on from the latest checkpoint of a run", AT(resume),
+     0, 0},
     {TSR_OPT_PROFILE, "--profile", 0, NULL,
-     "time every instruction of the first steps (key iterations)"},
+     "time every instruction of the first steps (key iterations)", AT(profile), 0, 0},
     {TSR_OPT_CHECK, "--check", 0, NULL,
-     "check the schedule as it is issued, and that what ran is the program"},
-    {TSR_OPT_SERIAL, "--serial", 0, NULL, "one instruction after the other"},
+     "check the schedule as it is issued, and that what ran is the program", AT(check), 0, 0},
+    {TSR_OPT_SERIAL, "--serial", 0, NULL, "one instruction after the other", AT(serial), 0, 0},
     {TSR_OPT_VERIFY, "--verify-operands", 0, NULL,
-     "with --serial: prove that kernels touch what they declare"},
-    {TSR_OPT_SHUFFLE, "--shuffle", 0, NULL, "permute the bytes: nothing is left to learn"},
-    {TSR_OPT_DTYPE, "--dtype", 0, "DTYPE", "of the weights: f32 (default), bf16 or f16"},
-    {TSR_OPT_MEASURED, "--measured", 0, "RUN", "show a run (run --profile --out RUN) beside"},
-    {TSR_OPT_EXECUTOR, "--executor", 0, "WHAT", "record (default) or host: compute as well"},
+     "with --serial: prove that kernels touch what they declare", AT(verify), 0, 0},
+    {TSR_OPT_SHUFFLE, "--shuffle", 0, NULL, "permute the bytes: nothing is left to learn",
+     AT(shuffle), 0, 0},
+    {TSR_OPT_DTYPE, "--dtype", 0, "DTYPE", "of the weights: f32 (default), bf16 or f16", AT(dtype),
+     0, 0},
+    {TSR_OPT_MEASURED, "--measured", 0, "RUN", "show a run (run --profile --out RUN) beside",
+     AT(measured), 0, 0},
+    {TSR_OPT_EXECUTOR, "--executor", 0, "WHAT", "record (default) or host: compute as well",
+     AT(executor), 0, 0},
     {TSR_OPT_STATES, "--states", 0, NULL,
-     "print the engine's state machines as Graphviz dot; takes no file"},
-    {TSR_OPT_TIMELINE, "--timeline", 't', "FILE", "write every allocation and free to FILE"},
-    {TSR_OPT_PRINT_CONFIG, "--print-config", 0, NULL,
-     "print the resolved file, complete, and stop"},
+     "print the engine's state machines as Graphviz dot; takes no file", AT(states), 0, 0},
+    {TSR_OPT_TIMELINE, "--timeline", 't', "FILE", "write every allocation and free to FILE",
+     AT(timeline), 0, 0},
+    {TSR_OPT_PRINT_CONFIG, "--print-config", 0, NULL, "print the resolved file, complete, and stop",
+     AT(print_config), 0, 0},
 };
 enum { N_OPTIONS = sizeof options / sizeof options[0] };
 
@@ -85,100 +108,26 @@ static tsr_status number(const char *option, const char *text, uint64_t min, uin
     return TSR_OK;
 }
 
-static tsr_status take(const struct option *option, const char *value, struct tsr_args *out)
+static tsr_status add_set(const char *value, struct tsr_args *out)
 {
-    switch (option->id) {
-    case TSR_OPT_SET:
-        if (out->n_sets == TSR_MAX_SETS)
-            return tsr_fail(TSR_ECONFIG, "--set: found more than %d; allowed: up to %d",
-                            TSR_MAX_SETS, TSR_MAX_SETS);
-        out->sets[out->n_sets++] = value;
-        return TSR_OK;
-    case TSR_OPT_PRINT_CONFIG:
-        out->print_config = true;
-        return TSR_OK;
-    case TSR_OPT_STATES:
-        out->states = true;
-        return TSR_OK;
-    case TSR_OPT_TIMELINE:
-        out->timeline = value;
-        return TSR_OK;
-    case TSR_OPT_FORMAT:
-        out->format = value;
-        return TSR_OK;
-    case TSR_OPT_OUT:
-    case TSR_OPT_OUT_FILE:
-        out->out = value;
-        return TSR_OK;
-    case TSR_OPT_ONLY:
-        out->only = value;
-        return TSR_OK;
-    case TSR_OPT_JOBS:
-        return number("--jobs", value, 1, 256, &out->jobs);
-    case TSR_OPT_STRATEGY:
-        out->strategy = value;
-        return TSR_OK;
-    case TSR_OPT_ITERATION:
-        out->iteration = value;
-        return TSR_OK;
-    case TSR_OPT_RANK:
-        return number("--rank", value, 0, 1048575, &out->rank);
-    case TSR_OPT_MAX:
-        out->max = value;
-        return TSR_OK;
-    case TSR_OPT_EXHAUSTIVE:
-        out->exhaustive = true;
-        return TSR_OK;
-    case TSR_OPT_ON:
-        out->on = value;
-        return TSR_OK;
-    case TSR_OPT_EXECUTOR:
-        out->executor = value;
-        return TSR_OK;
-    case TSR_OPT_DTYPE:
-        out->dtype = value;
-        return TSR_OK;
-    case TSR_OPT_MEASURED:
-        out->measured = value;
-        return TSR_OK;
-    case TSR_OPT_SHUFFLE:
-        out->shuffle = true;
-        return TSR_OK;
-    case TSR_OPT_RANKS:
-        return number("--ranks", value, 1, 1024, &out->ranks);
-    case TSR_OPT_NPROC:
-        return number("--nproc", value, 1, 1024, &out->nproc);
-    case TSR_OPT_TIMEOUT:
-        return number("--timeout", value, 1, 86400, &out->timeout);
-    case TSR_OPT_TRANSPORT:
-        out->transport = value;
-        return TSR_OK;
-    case TSR_OPT_RESUME:
-        out->resume = value;
-        return TSR_OK;
-    case TSR_OPT_PROFILE:
-        out->profile = true;
-        return TSR_OK;
-    case TSR_OPT_CHECK:
-        out->check = true;
-        return TSR_OK;
-    case TSR_OPT_SERIAL:
-        out->serial = true;
-        return TSR_OK;
-    case TSR_OPT_VERIFY:
-        out->verify = true;
-        return TSR_OK;
-    case TSR_OPT_TOP:
-        return number("--top", value, 1, 1000, &out->top);
-    case TSR_OPT_TIME:
-        out->time = true;
-        return TSR_OK;
-    case TSR_OPT_NO_WHAT_IF:
-        out->no_what_if = true;
-        return TSR_OK;
-    case TSR_OPT_SECOND_FILE:
-        return TSR_OK;
-    }
+    if (out->n_sets == TSR_MAX_SETS)
+        return tsr_fail(TSR_ECONFIG, "--set: found more than %d; allowed: up to %d", TSR_MAX_SETS,
+                        TSR_MAX_SETS);
+    out->sets[out->n_sets++] = value;
+    return TSR_OK;
+}
+
+static tsr_status take(const struct option *o, const char *value, struct tsr_args *out)
+{
+    void *at = (char *)out + o->at;
+    if (o->id == TSR_OPT_SET)
+        return add_set(value, out);
+    if (o->max)
+        return number(o->name, value, o->min, o->max, at);
+    if (o->value)
+        *(const char **)at = value;
+    else
+        *(bool *)at = true;
     return TSR_OK;
 }
 
