@@ -102,8 +102,9 @@ static void each_norm(struct clip *c, const struct tsr__step *s)
     tsr__storage_release(c->e, &partial);
 }
 
-static void small_kernel(struct tsr_engine *e, const char *name, struct tsr_storage *from,
-                         struct tsr_storage *to)
+/* A reduction of a few numbers, on the device or by the host. */
+static void emit_small(struct tsr_engine *e, uint8_t kind, const char *name,
+                       struct tsr_storage *from, struct tsr_storage *to)
 {
     if (!from || !to || !tsr__ok(e))
         return;
@@ -115,13 +116,25 @@ static void small_kernel(struct tsr_engine *e, const char *name, struct tsr_stor
                             .bytes_read = from->bytes,
                             .bytes_written = to->bytes,
                             .dims = {1, from->bytes / 4}};
-    struct tsr_instr instr = {.kind = TSR_OP,
+    struct tsr_instr instr = {.kind = kind,
                               .dtype = TSR_F32,
-                              .stream = e->stream,
+                              .stream = kind == TSR_OP ? e->stream : 0,
                               .comm = UINT16_MAX,
                               .scalar = 1,
                               .work = &work};
     tsr__emit(e, &instr);
+}
+
+static void small_kernel(struct tsr_engine *e, const char *name, struct tsr_storage *from,
+                         struct tsr_storage *to)
+{
+    emit_small(e, TSR_OP, name, from, to);
+}
+
+static void host_kernel(struct tsr_engine *e, const char *name, struct tsr_storage *from,
+                        struct tsr_storage *to)
+{
+    emit_small(e, TSR_HOST_OP, name, from, to);
 }
 
 static bool shards_over_ranks(const struct tsr_engine *e)
@@ -206,24 +219,6 @@ struct host_clip {
     struct tsr_storage *norms, *powers, *total;
     uint64_t n;
 };
-
-static void host_kernel(struct tsr_engine *e, const char *name, struct tsr_storage *from,
-                        struct tsr_storage *to)
-{
-    if (!from || !to || !tsr__ok(e))
-        return;
-    tsr__operand_storage(e, from, TSR_READ, TSR_F32);
-    tsr__operand_storage(e, to, TSR_WRITE, TSR_F32);
-    struct tsr_work work = {.op = TSR_OP_REDUCTION,
-                            .dtype = TSR_F32,
-                            .name = name,
-                            .bytes_read = from->bytes,
-                            .bytes_written = to->bytes,
-                            .dims = {1, from->bytes / 4}};
-    struct tsr_instr instr = {
-        .kind = TSR_HOST_OP, .dtype = TSR_F32, .comm = UINT16_MAX, .scalar = 1, .work = &work};
-    tsr__emit(e, &instr);
-}
 
 static bool is_on_host(const struct tsr_param *p)
 {
