@@ -53,7 +53,7 @@ bool tsr_host_event_wait(struct tsr_host_events *events, uint32_t event)
         uint32_t now = atomic_load_explicit(word, memory_order_acquire);
         if (reached(now, event))
             return true;
-        if (atomic_load_explicit(&events->aborted, memory_order_relaxed))
+        if (atomic_load_explicit(&events->aborted, memory_order_acquire))
             return false;
         syscall(SYS_futex, word, FUTEX_WAIT_PRIVATE, now, &pause, NULL, 0);
     }
@@ -61,5 +61,5 @@ bool tsr_host_event_wait(struct tsr_host_events *events, uint32_t event)
 
 void tsr_host_events_abort(struct tsr_host_events *events)
 {
-    atomic_store_explicit(&events->aborted, true, memory_order_relaxed);
+    atomic_store_explicit(&events->aborted, true, memory_order_release);
 }

@@ -273,6 +273,15 @@ static tsr_status evaluate(struct tsr_train *t, double *loss)
     return tsr_train_check(t, &vote);
 }
 
+/* Saving is no training: its time does not count in tokens per second. */
+static tsr_status save(struct tsr_train *t)
+{
+    double begin = tsr_train_clock();
+    TSR_TRY(tsr_train_save(t));
+    t->last_log += tsr_train_clock() - begin;
+    return TSR_OK;
+}
+
 static bool is_due(uint64_t step, uint64_t every)
 {
     return every && step % every == 0;
@@ -291,7 +300,7 @@ static tsr_status run_all(struct tsr_train *t, struct tsr_train_result *r)
         if (t->val && c->eval_every && (last || is_due(t->step, c->eval_every)))
             TSR_TRY(evaluate(t, &r->eval_loss));
         if (c->dir && (last || r->stopped || is_due(t->step, c->save_every)))
-            TSR_TRY(tsr_train_save(t));
+            TSR_TRY(save(t));
     }
     return t->executor->ops->drain(t->executor);
 }
@@ -316,6 +325,8 @@ tsr_status tsr_train_run(struct tsr_train *t, struct tsr_engine *engine,
     t->executor = executor;
     t->started = t->last_log = tsr_train_clock();
     TSR_TRY(start(t));
+    if (t->config.when_ready)
+        TSR_TRY(t->config.when_ready(t->config.when_ready_user));
     TSR_TRY(tsr_train_open_log(t));
     result->first_step = t->logged_step = t->step;
     result->had_ended = t->step >= t->config.schedule.total_steps;

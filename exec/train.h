@@ -52,6 +52,9 @@ struct tsr_train_config {
     struct tsr_hf_model hf;
 
     uint64_t config_hash; /* of everything that must be the same on all ranks */
+    /* Initialised or resumed, before the first step; NULL: nothing. */
+    tsr_status (*when_ready)(const void *user);
+    const void *when_ready_user;
     /* After every step that has been submitted; NULL: nothing. */
     tsr_status (*after_step)(void *user, struct tsr_executor *executor, uint64_t step);
     void *after_step_user;

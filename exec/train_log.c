@@ -139,6 +139,6 @@ tsr_status tsr_train_log_eval(struct tsr_train *t, double loss, double seconds)
     if (t->config.console)
         TSR_TRY(tsr_console_eval(t->config.console, tsr_console_has_colour(t->config.console),
                                  t->step, loss, (double)tokens / seconds));
-    t->last_log = tsr_train_clock(); /* evaluating is no training */
+    t->last_log += seconds; /* evaluating is no training */
     return TSR_OK;
 }

@@ -204,12 +204,22 @@ static bool check_piece(const struct tsr_piece *p, uint64_t *numel)
     return true;
 }
 
+static tsr_status check_dtype(const struct tsr_weight *from, const char *fqn, tsr_dtype dtype)
+{
+    if (tsr_can_convert(from->tensor->dtype, dtype))
+        return TSR_OK;
+    return tsr_fail(TSR_ECONFIG, "%s: tensor \"%s\": dtype %s; %s of the model is %s",
+                    tsr_safetensors_path(from->file), tsr_show(from->tensor->name).text,
+                    from->tensor->type, tsr_show(fqn).text, tsr_dtype_name(dtype));
+}
+
 /* The file has the head of a tied model a second time: the same values, or it is another model. */
 static tsr_status compare_head(struct tsr_weight head, const struct tsr_hf_name *hf,
                                const char *fqn, const struct tsr_piece *piece, const void *values,
                                uint64_t bytes)
 {
     TSR_TRY(check_tensor(&head, hf, "the tied head", piece->n_dims, piece->shape));
+    TSR_TRY(check_dtype(&head, fqn, (tsr_dtype)piece->dtype));
     char *other = malloc((size_t)bytes);
     tsr_status status =
         other ? read_box(head, hf, piece, other) : tsr_fail(TSR_ENOMEM, "out of memory");
@@ -227,16 +237,12 @@ tsr_status tsr_weights_read(struct tsr_weights *w, const struct tsr_hf_model *mo
 {
     struct tsr_hf_name hf;
     struct tsr_weight from;
-    tsr_dtype dtype = (tsr_dtype)piece->dtype;
     uint64_t numel = 0;
     TSR_TRY(find(w, model, fqn, &hf, &from));
     TSR_TRY(check_tensor(&from, &hf, fqn, piece->n_dims, piece->shape));
     if (!check_piece(piece, &numel))
         return tsr_fail(TSR_EDEFECT, "weights: a piece of %s is not inside of it", fqn);
-    if (!tsr_can_convert(from.tensor->dtype, dtype))
-        return tsr_fail(TSR_ECONFIG, "%s: tensor \"%s\": dtype %s; %s of the model is %s",
-                        tsr_safetensors_path(from.file), tsr_show(from.tensor->name).text,
-                        from.tensor->type, tsr_show(fqn).text, tsr_dtype_name(dtype));
+    TSR_TRY(check_dtype(&from, fqn, (tsr_dtype)piece->dtype));
     if (numel == 0)
         return TSR_OK;
     TSR_TRY(read_box(from, &hf, piece, out));
@@ -244,7 +250,8 @@ tsr_status tsr_weights_read(struct tsr_weights *w, const struct tsr_hf_model *mo
     struct tsr_weight head = tsr__weight_find(w, "lm_head.weight");
     if (!model->tied || !embedding || strcmp(hf.name, embedding) != 0 || !head.tensor)
         return TSR_OK;
-    return compare_head(head, &hf, fqn, piece, out, numel * tsr_dtype_bytes(dtype));
+    return compare_head(head, &hf, fqn, piece, out,
+                        numel * tsr_dtype_bytes((tsr_dtype)piece->dtype));
 }
 
 tsr_status tsr_weights_read_piece(struct tsr_weights *w, const struct tsr_hf_model *model,

@@ -1,5 +1,5 @@
-/* export_cmd.c: `tessera export RUN --out DIR`: the latest checkpoint of a run, or the one of a
- * step, as a model of Hugging Face.
+/* export_cmd.c: `tessera export RUN --out DIR`: the latest checkpoint of a run as a model of
+ * Hugging Face.
  */
 #include <stdio.h>
 #include <stdlib.h>

@@ -2,6 +2,7 @@
 #include "measured.h"
 
 #include <dirent.h>
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -38,11 +39,15 @@ static tsr_status copy_entry(const char *from, const char *to, const char *name)
 static tsr_status copy_folder(const char *from, const char *to)
 {
     DIR *folder = opendir(from);
+    if (!folder)
+        return tsr_fail(TSR_ECONFIG,
+                        "--measured: found %s, which cannot be read (%s); allowed: "
+                        "what run --profile --out left",
+                        from, strerror(errno));
     tsr_status status = tsr_make_folder(to);
-    for (struct dirent *e; folder && status == TSR_OK && (e = readdir(folder));)
+    for (struct dirent *e; status == TSR_OK && (e = readdir(folder));)
         status = copy_entry(from, to, e->d_name);
-    if (folder)
-        closedir(folder);
+    closedir(folder);
     return status;
 }
 

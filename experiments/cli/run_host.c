@@ -14,7 +14,8 @@
 #include "run_prepare.h"
 #include "run_rank.h"
 
-enum { MAX_THREADS = 256 };
+/* Every rank reserves a TiB of addresses or more; a process has 128. */
+enum { MAX_THREADS = 64 };
 
 /* After a failure, for ranks that end by themselves; what is stuck does not. */
 #define GRACE_S 3.0
@@ -142,7 +143,8 @@ static tsr_status spawn(const struct tsr_args *args, char *const *argv, int *suc
     size_t n = 0;
     snprintf(ranks, sizeof ranks, "%llu", (unsigned long long)args->nproc);
     words[n++] = "/proc/self/exe";
-    for (size_t i = 0; argv[i] && n < TSR_MAX_SETS * 2 + 60; i++) {
+    size_t i = 0;
+    for (; argv[i] && n < TSR_MAX_SETS * 2 + 60; i++) {
         if (!strcmp(argv[i], "--nproc")) {
             i += argv[i + 1] != NULL;
             continue;
@@ -150,11 +152,16 @@ static tsr_status spawn(const struct tsr_args *args, char *const *argv, int *suc
         if (strncmp(argv[i], "--nproc=", 8) != 0)
             words[n++] = argv[i];
     }
+    if (argv[i])
+        return tsr_fail(TSR_ECONFIG, "run: found more than %d words; allowed with --nproc: fewer",
+                        TSR_MAX_SETS * 2);
     words[n++] = "--ranks";
     words[n++] = ranks;
     words[n] = NULL;
     const struct tsr_spawn all = {.n = (uint32_t)args->nproc, .argv = words, .grace_s = GRACE_S};
     struct tsr_spawned end;
+    (void)signal(SIGCHLD,
+                 SIG_DFL); /* whoever started this may ignore it: no rank would be seen to end */
     TSR_TRY(tsr_launch_spawn(&all, &end));
     *success = end.exit_status;
     if (end.exit_status == TSR_EXIT_RETRY) /* other failures have told by themselves */
@@ -214,7 +221,8 @@ static tsr_status check_options(const struct tsr_args *args)
  * is gone, is an error of a write then and not the end of the process. */
 static void catch_signals(void)
 {
-    const struct sigaction stop = {.sa_handler = ask_to_stop, .sa_flags = SA_RESETHAND},
+    const struct sigaction stop = {.sa_handler = ask_to_stop,
+                                   .sa_flags = SA_RESETHAND | SA_RESTART},
                            none = {.sa_handler = SIG_IGN};
     sigaction(SIGINT, &stop, NULL);
     sigaction(SIGTERM, &stop, NULL);

@@ -1,6 +1,7 @@
 /* run_prepare.c: see run_prepare.h. */
 #include "run_prepare.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -70,12 +71,23 @@ static tsr_status count_local(struct tsr_world *world, const struct tsr_run *run
     return status;
 }
 
+/* What the group of this process may use; UINT64_MAX: no limit is known. */
+static uint64_t group_limit(void)
+{
+    unsigned long long bytes = 0;
+    FILE *file = fopen("/sys/fs/cgroup/memory.max", "re");
+    bool has = file && fscanf(file, "%llu", &bytes) == 1 && bytes > 0;
+    if (file)
+        (void)fclose(file);
+    return has ? bytes : UINT64_MAX;
+}
+
 /* Better than a process that the system ends in the middle of a step. */
 static tsr_status check_memory(const struct tsr_run *run, uint32_t n_local)
 {
     uint64_t pages = (uint64_t)sysconf(_SC_PHYS_PAGES), page = (uint64_t)sysconf(_SC_PAGESIZE);
     double gib = (double)(1 << 30), each = (double)run->job.peak_bytes / gib,
-           machine = (double)(pages * page) / gib;
+           machine = (double)tsr_min_u64(pages * page, group_limit()) / gib;
     if (each * n_local <= machine)
         return TSR_OK;
     return tsr_fail(TSR_ECONFIG,
@@ -98,8 +110,7 @@ static tsr_status claim(const struct tsr_launch *launch, struct tsr_run *run)
     const struct tsr_train_config *c = &run->job.config;
     if (launch->rank != 0 || !c->dir)
         return TSR_OK;
-    TSR_TRY(tsr_run_folder_claim(c->dir, c->resume_from, &run->lock));
-    return tsr_run_folder_write(c->dir, &run->job.job, &c->hf);
+    return tsr_run_folder_claim(c->dir, c->resume_from, &run->lock);
 }
 
 tsr_status tsr_run_prepare(const struct tsr_args *args, const struct tsr_launch *launch,

@@ -1,22 +1,19 @@
 /* run_profile.c: see run_profile.h. */
 #include "run_profile.h"
 
-#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 
 #include "peak.h"
 #include "report.h"
+#include "report_file.h"
 #include "simulate.h"
 
 /* ---- recording ------------------------------------------------------------------------------- */
 
 static tsr_status next_program(struct tsr_run_profile *p, int iteration)
 {
-    if (p->n == TSR_MAX_ITERATIONS)
-        return tsr_fail(TSR_EUNSUPPORTED, "a profile of more than %d programs", TSR_MAX_ITERATIONS);
     struct tsr_program *program = malloc(sizeof *program);
     if (!program)
         return tsr_fail(TSR_ENOMEM, "out of memory: the profile");
@@ -27,17 +24,24 @@ static tsr_status next_program(struct tsr_run_profile *p, int iteration)
     return TSR_OK;
 }
 
+/* Tasks note their times when they end, so they end first. */
+static tsr_status stop(struct tsr_run_profile *p)
+{
+    p->over = true;
+    TSR_TRY(p->of->ops->drain(p->of));
+    tsr_exec_set_profile(p->of, false);
+    return TSR_OK;
+}
+
 /* A program begins with the mark of its iteration; what lies between two iterations (an evaluation,
  * a checkpoint) is one of its own. */
 static tsr_status record(struct tsr_run_profile *p, const struct tsr_instr *instr)
 {
     bool begins = instr->kind == TSR_MARK && instr->mark == TSR_MARK_ITERATION;
     bool ends = instr->kind == TSR_MARK && instr->mark == TSR_MARK_ITERATION_END;
-    if (begins && p->done == p->wanted) {
-        p->over = true;
-        tsr_exec_set_profile(p->of, false);
-        return TSR_OK;
-    }
+    bool full = p->n == TSR_MAX_ITERATIONS && (begins || p->between);
+    if (full || (begins && p->done == p->wanted))
+        return stop(p);
     if (begins)
         TSR_TRY(next_program(p, (int)p->done));
     else if (p->between)
@@ -191,8 +195,7 @@ static tsr_status write_files(const struct tsr_job *job, struct measured *m, str
                                         .world = job->world,
                                         .measured = true};
     snprintf(folder, sizeof folder, "%s/measured", dir);
-    if (mkdir(folder, 0777) != 0 && errno != EEXIST)
-        return tsr_fail(TSR_EIO, "%s: cannot be made: %s", folder, strerror(errno));
+    TSR_TRY(tsr_make_folder(folder));
     TSR_TRY(row_of(job, m, &row));
     const struct tsr_detail detail = {.row = &row,
                                       .programs = m->programs[0],

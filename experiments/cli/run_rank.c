@@ -8,6 +8,7 @@
 #include "build.h"
 #include "cmd.h"
 #include "run_check.h"
+#include "run_folder.h"
 #include "run_profile.h"
 
 /* Who sees the instructions before they are executed: the checker, then the profile. */
@@ -59,10 +60,15 @@ static tsr_status train_on(struct tsr_run_rank *r, struct tsr_train *train,
                            struct tsr_executor *executor, struct watchers *w)
 {
     struct tsr_engine *engine = NULL;
-    TSR_TRY(tsr_build(&r->run->job, r->rank, executor, &engine));
+    tsr_status status = tsr_build(&r->run->job, r->rank, executor, &engine);
+    if (status != TSR_OK) {
+        snprintf(r->text, sizeof r->text, "%s", tsr_error_text());
+        executor->ops->destroy(executor);
+        return status;
+    }
     if (w->checks)
         tsr_run_check_tables(&w->check, tsr_engine_tables(engine));
-    tsr_status status = tsr_train_run(train, engine, executor, &r->result);
+    status = tsr_train_run(train, engine, executor, &r->result);
     if (status != TSR_OK)
         give_up(r, status, executor, engine);
     if (status == TSR_OK && w->profiles)
@@ -90,6 +96,13 @@ static tsr_status execute(struct tsr_run_rank *r, struct tsr_train *train, struc
     return train_on(r, train, executor, w);
 }
 
+/* Not before: what a refused resume leaves is the folder as it was. */
+static tsr_status describe(const void *user)
+{
+    const struct tsr_run_job *run = user;
+    return tsr_run_folder_write(run->config.dir, &run->job, &run->config.hf);
+}
+
 static tsr_status run_rank(struct tsr_run_rank *r)
 {
     struct tsr_train_config config = r->run->config;
@@ -101,6 +114,8 @@ static tsr_status run_rank(struct tsr_run_rank *r)
     config.console = r->rank == 0 ? stdout : NULL;
     config.notes = r->rank == 0 ? stderr : NULL;
     config.stop = r->stop;
+    config.when_ready = config.dir && r->rank == 0 ? describe : NULL;
+    config.when_ready_user = r->run;
     config.after_step = r->args->check ? tsr_run_check_step : NULL;
     config.after_step_user = &w.check;
     TSR_TRY(tsr_train_create(&config, &train));

@@ -19,7 +19,7 @@ struct job {
     const struct tsr_scenario *scenario;
     struct tsr_trace_tensors tensors;
     uint32_t world, iters, micros;
-    double *losses;  /* [iters][micros][world]; NaN: none */
+    double *losses;  /* [iters][micros][world] */
     size_t n_params; /* known once rank 0 has its engine */
     double *squares; /* [iters][n_params][world]: of the gradient's local part; NaN: none */
     float **values;  /* [n_params]: whole parameters, filled by all ranks */
@@ -99,7 +99,7 @@ static tsr_status gradients(void *user, uint32_t iter)
         if (!tsr_param_values(r->run.e, i, TSR_PARAM_GRAD, &v))
             continue;
         const void *data = look(r, &v);
-        for (uint64_t k = 0; k < v.numel; k++)
+        for (uint64_t k = 0; data && k < v.numel; k++)
             sum += load(data, v.dtype, k) * load(data, v.dtype, k);
         *place = is_first_holder(r, i) ? sum : 0;
     }
@@ -353,10 +353,12 @@ static tsr_status run_ranks(struct job *job, const char *out, json_t *result)
         add_norms(job, ranks[0].run.e, result);
         status = add_final(job, ranks[0].run.e, out, result);
     }
-    for (uint32_t i = 0; i < job->world; i++) {
-        tsr_trace_fini(&ranks[i].run);
+    /* streams that failed may still refer to names of the engine: they end first */
+    for (uint32_t i = 0; i < job->world; i++)
         if (ranks[i].executor)
             ranks[i].executor->ops->destroy(ranks[i].executor);
+    for (uint32_t i = 0; i < job->world; i++) {
+        tsr_trace_fini(&ranks[i].run);
         worlds[i]->ops->destroy(worlds[i]);
     }
     free(ranks);
