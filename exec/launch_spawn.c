@@ -36,6 +36,7 @@ struct job {
     sigset_t signals, old_mask;
     double kill_at; /* when the next signal is due after a failure */
     int next_signal;
+    bool only_lost; /* what was noted is a rank that lost another */
 };
 
 /* ---- starting -------------------------------------------------------------------------------- */
@@ -189,11 +190,16 @@ static void send_signal(const struct job *job, int signal)
             (void)kill(job->children[r].pid, signal);
 }
 
+/* The first failure counts. A rank that only lost another gives way to one that was killed, if that
+ * is seen later, but not by our signal. */
 static void note_failure(struct job *job, uint32_t rank, int status)
 {
     struct tsr_spawned *out = job->out;
-    if (out->exit_status != 0 || (WIFEXITED(status) && WEXITSTATUS(status) == 0))
+    bool only_lost = WIFEXITED(status) && WEXITSTATUS(status) == RETRYABLE;
+    bool gives_way = job->only_lost && WIFSIGNALED(status) && tsr__now() < job->kill_at;
+    if ((out->exit_status != 0 && !gives_way) || (WIFEXITED(status) && WEXITSTATUS(status) == 0))
         return;
+    job->only_lost = only_lost;
     out->rank = rank;
     if (WIFSIGNALED(status)) {
         out->exit_status = RETRYABLE;
