@@ -189,6 +189,27 @@ static tsr_status check(const struct tsr_run_job *r)
     if (s->init != TSR_INIT_META)
         return tsr_node_error(tsr_job_at(&r->job, "init"),
                               "init: found a model that is built whole; allowed: meta");
+    if (r->job.model.family != TSR_FAMILY_TREE && s->seq > r->job.model.max_positions)
+        return tsr_node_error(tsr_job_at(&r->job, "seq"),
+                              "seq: found %llu; allowed: up to the %llu positions of model %s",
+                              (unsigned long long)s->seq,
+                              (unsigned long long)r->job.model.max_positions, r->job.model.name);
+    if (!s->reshard_after_backward && s->api == TSR_API_FULLY_SHARD)
+        return tsr_node_error(
+            tsr_job_at(&r->job, "reshard_after_backward"),
+            "reshard_after_backward: found false, with which the next step would "
+            "compute with parameters from before the optimizer's; allowed to "
+            "run: true (accumulation.mode no_reduce_no_reshard keeps them between "
+            "micro-batches)");
+    if (r->job.model.family == TSR_FAMILY_LLAMA && r->job.model.llama.rope.other)
+        return tsr_node_error(tsr_job_at(&r->job, "model.name"),
+                              "model %s: found a rotation that is scaled in another way than Llama "
+                              "3's; allowed: rope_type default or llama3 (--on sim simulates it)",
+                              r->job.model.name);
+    if (s->model_impl == TSR_IMPL_TRANSFORMERS)
+        return tsr_node_error(tsr_job_at(&r->job, "model.implementation"),
+                              "model.implementation: found transformers, whose elementary kernels "
+                              "the host has not; allowed: plain (--on sim simulates it)");
     if (r->job.model.family == TSR_FAMILY_TREE && r->job.model.tree.tokens == 0)
         return tsr_node_error(
             tsr_job_at(&r->job, "model.tree"),

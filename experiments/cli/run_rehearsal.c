@@ -3,6 +3,7 @@
 
 #include <stdio.h>
 
+#include "../../engine/tensor_parallel.h"
 #include "../../exec/executor.h"
 #include "build.h"
 
@@ -62,6 +63,25 @@ static tsr_status emit(struct rehearsal *r, struct tsr_engine *e, bool evaluates
     return TSR_OK;
 }
 
+/* PyTorch leaves such a parameter alone: every rank would train a copy of its own. */
+static tsr_status check_managed(const struct tsr_job *job, struct tsr_engine *e)
+{
+    if (job->world == 1 || job->settings->api == TSR_API_DDP)
+        return TSR_OK;
+    for (size_t i = 0; i < tsr_n_param_layouts(e); i++) {
+        struct tsr_param_dtensor p;
+        TSR_TRY(tsr_param_dtensor(e, i, &p));
+        if (!p.group)
+            return tsr_node_error(
+                tsr_job_at(job, "wrap"),
+                "wrap: found parameter %s in no group, so that no gradient of it "
+                "would be reduced; allowed to run: a list with {modules: [\"\"]}, "
+                "which takes the rest",
+                p.fqn);
+    }
+    return TSR_OK;
+}
+
 tsr_status tsr_run_rehearse(const struct tsr_job *job, bool evaluates, bool saves,
                             struct tsr_run_rehearsal *out)
 {
@@ -69,7 +89,9 @@ tsr_status tsr_run_rehearse(const struct tsr_job *job, bool evaluates, bool save
     struct tsr_engine *engine = NULL;
     *out = (struct tsr_run_rehearsal){.peak_bytes = 0};
     TSR_TRY(tsr_build(job, 0, &r.base, &engine));
-    tsr_status status = emit(&r, engine, evaluates, saves);
+    tsr_status status = check_managed(job, engine);
+    if (status == TSR_OK)
+        status = emit(&r, engine, evaluates, saves);
     tsr_engine_destroy(engine);
     return status;
 }

@@ -54,6 +54,23 @@ static tsr_status check_target(const struct tsr_args *args)
     return tsr_fail(TSR_ECONFIG, "run: --on: found %s; allowed: sim, host or cuda", args->on);
 }
 
+static tsr_status only_on_host(const struct tsr_args *args)
+{
+    const struct {
+        bool given;
+        const char *name;
+    } options[] = {{args->ranks != 0, "--ranks"},      {args->nproc != 0, "--nproc"},
+                   {args->timeout != 0, "--timeout"},  {args->transport != NULL, "--transport"},
+                   {args->resume != NULL, "--resume"}, {args->profile, "--profile"},
+                   {args->check, "--check"},           {args->serial, "--serial"},
+                   {args->verify, "--verify-operands"}};
+    for (size_t i = 0; i < sizeof options / sizeof *options; i++)
+        if (options[i].given)
+            return tsr_fail(TSR_ECONFIG, "run: %s: found without --on host; allowed: with it",
+                            options[i].name);
+    return TSR_OK;
+}
+
 static tsr_status run(const struct tsr_usage *usage, struct tsr_args *args, int *success)
 {
     bool fits = true;
@@ -66,6 +83,7 @@ static tsr_status run(const struct tsr_usage *usage, struct tsr_args *args, int 
         return tsr_print_config(args);
     if (args->on && !strcmp(args->on, "host"))
         return tsr_run_on_host(args, args->argv, success);
+    TSR_TRY(only_on_host(args));
     if (!args->strategy) { /* only a file with a single strategy needs no --strategy */
         struct tsr_experiment experiment;
         TSR_TRY(tsr_experiment_load(args->file, args->sets, args->n_sets, &experiment));
