@@ -36,7 +36,8 @@ struct job {
     sigset_t signals, old_mask;
     double kill_at; /* when the next signal is due after a failure */
     int next_signal;
-    bool only_lost; /* what was noted is a rank that lost another */
+    bool has_signalled; /* a rank, because another failed */
+    bool only_lost;     /* what was noted is a rank that lost another */
 };
 
 /* ---- starting -------------------------------------------------------------------------------- */
@@ -196,7 +197,7 @@ static void note_failure(struct job *job, uint32_t rank, int status)
 {
     struct tsr_spawned *out = job->out;
     bool only_lost = WIFEXITED(status) && WEXITSTATUS(status) == RETRYABLE;
-    bool gives_way = job->only_lost && WIFSIGNALED(status) && tsr__now() < job->kill_at;
+    bool gives_way = job->only_lost && WIFSIGNALED(status) && !job->has_signalled;
     if ((out->exit_status != 0 && !gives_way) || (WIFEXITED(status) && WEXITSTATUS(status) == 0))
         return;
     job->only_lost = only_lost;
@@ -253,6 +254,7 @@ static void wait_for_all(struct job *job)
         left = reap(job);
         if (left > 0 && job->out->exit_status != 0 && tsr__now() >= job->kill_at) {
             send_signal(job, job->next_signal);
+            job->has_signalled = true;
             job->next_signal = SIGKILL;
             job->kill_at = tsr__now() + job->spawn->grace_s;
         }

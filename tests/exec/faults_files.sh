@@ -67,7 +67,10 @@ done
 fails 2 "$tmp/good32.bin" "$tmp/good16.bin" "one kind" -- "${fsdp[@]}" \
     --set "data.train=$tmp/good16.bin,$tmp/good32.bin"
 fails 2 "$tmp" "regular file" -- "${fsdp[@]}" --set "data.train=$tmp"
-fails 2 "$tmp/good16.bin" "400 tokens" 501 -- "${fsdp[@]}" --set "data.train=$tmp/good16.bin" --set seq=500
+cp "$tmp/good16.bin" "$tmp/short.bin"
+le 4 40 | put "$tmp/short.bin" 8
+truncate -s $((1024 + 2 * 40)) "$tmp/short.bin"
+fails 2 "$tmp/short.bin" "40 tokens" 65 -- "${fsdp[@]}" --set "data.train=$tmp/short.bin" --set seq=64
 
 # ---- weights -----------------------------------------------------------------------------------
 
