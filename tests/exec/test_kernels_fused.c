@@ -421,7 +421,7 @@ static void open_loss(struct loss *k, uint8_t dtype, int kind, double ignored)
     if (kind)
         k->gx = kind == 2 ? test_same(&k->t, 4, TSR_WRITE, k->x)
                           : test_output(&k->t, 4, dtype, k->rows * k->columns);
-    test_output(&k->t, 5, TSR_F32, k->rows); /* scratch */
+    test_scratch(&k->t, 5, TSR_F32, k->rows);
 }
 
 static void close_loss(struct loss *k)

@@ -78,7 +78,7 @@ static void mistakes_are_named(void **state)
     refused(s, "ratio of the learning rate is 1.5", "0 to 1");
     s = good;
     s.warmup_steps = 11;
-    refused(s, "11 steps", "10");
+    refused(s, "train.warmup: found 11", "10");
     s = good;
     s.total_steps = 0;
     refused(s, "steps is 0", "from 1");
