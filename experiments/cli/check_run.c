@@ -47,9 +47,9 @@ static tsr_status open_engine(struct emitter *e)
     return status;
 }
 
-static bool wants(const struct tsr_check_source *s, enum tsr_section section)
+static bool loads(const struct tsr_check_source *s)
 {
-    return s->job && (s->job->settings->phases >> section & 1);
+    return s->job && (s->job->settings->phases >> TSR_SECTION_LOAD & 1);
 }
 
 static tsr_status emit_iterations(struct tsr_engine *engine, uint64_t n)
@@ -57,6 +57,17 @@ static tsr_status emit_iterations(struct tsr_engine *engine, uint64_t n)
     for (uint32_t i = 0; i < n; i++)
         TSR_TRY(tsr_step_run(engine, i));
     return TSR_OK;
+}
+
+/* What a run does between steps, whether or not the file names it as a phase to simulate. */
+static tsr_status emit_outside(const struct emitter *e, struct tsr_engine *engine)
+{
+    struct tsr_checker *checker = e->run->checker;
+    tsr_checker_section(checker, e->rank, "eval");
+    TSR_TRY(tsr_eval_run(engine));
+    tsr_checker_section(checker, e->rank, "save");
+    TSR_TRY(tsr_save_run(engine, (enum tsr_save)e->source->job->settings->save));
+    return tsr_step_run(engine, TSR_CHECK_ITERATIONS);
 }
 
 static tsr_status emit_rank(struct emitter *e)
@@ -67,21 +78,13 @@ static tsr_status emit_rank(struct emitter *e)
     if (s->scenario)
         return tsr_trace_train(e->trace);
     TSR_TRY(tsr_engine_init_params(engine));
-    if (wants(s, TSR_SECTION_LOAD)) {
+    if (loads(s)) {
         tsr_checker_section(checker, e->rank, "load");
         TSR_TRY(tsr_load_run(engine, (enum tsr_load)s->job->settings->load,
                              s->job->settings->load_optimizer));
     }
     TSR_TRY(emit_iterations(engine, TSR_CHECK_ITERATIONS));
-    if (wants(s, TSR_SECTION_EVAL)) {
-        tsr_checker_section(checker, e->rank, "eval");
-        TSR_TRY(tsr_eval_run(engine));
-    }
-    if (wants(s, TSR_SECTION_SAVE)) {
-        tsr_checker_section(checker, e->rank, "save");
-        TSR_TRY(tsr_save_run(engine, (enum tsr_save)s->job->settings->save));
-    }
-    return TSR_OK;
+    return s->job ? emit_outside(e, engine) : TSR_OK;
 }
 
 static tsr_status check_rank(const struct tsr_check_source *source, struct tsr_check_run *run,

@@ -8,7 +8,7 @@
 
 #include "build.h"
 
-/* The wrapped calls in order of execution, without the root: what prefetch lists are made of. */
+/* The wrapped calls without the root: what prefetch lists are made of. */
 struct calls {
     struct tsr_module **items; /* first module of each call */
     size_t n, cap;
@@ -171,6 +171,30 @@ static tsr_status wrap_all(struct wrapper *w)
 
 /* ---- prefetch ---------------------------------------------------------------------------- */
 
+static bool has_call(const struct calls *calls, const struct tsr_module *module)
+{
+    for (size_t i = 0; i < calls->n; i++)
+        if (calls->items[i] == module)
+            return true;
+    return false;
+}
+
+/* A wrap list may name modules in any order; prefetch goes in that of the model. */
+static tsr_status sort_calls(struct wrapper *w)
+{
+    static const char *const all[] = {"**"};
+    struct tsr_modules modules = {0};
+    size_t n = 0;
+    TSR_TRY(tsr_match_modules(w->engine, all, 1, &modules));
+    for (size_t i = 0; i < modules.n; i++)
+        if (has_call(&w->calls, modules.items[i]))
+            modules.items[n++] = modules.items[i];
+    TSR_CHECK(n == w->calls.n);
+    memcpy(w->calls.items, modules.items, n * sizeof(struct tsr_module *));
+    free(modules.items);
+    return TSR_OK;
+}
+
 static tsr_status set_prefetch(struct wrapper *w)
 {
     const struct tsr_settings *s = w->job->settings;
@@ -195,7 +219,9 @@ static tsr_status set_prefetch(struct wrapper *w)
 
 static tsr_status set_methods(struct wrapper *w)
 {
-    tsr_status status = set_prefetch(w);
+    tsr_status status = w->calls.n ? sort_calls(w) : TSR_OK;
+    if (status == TSR_OK)
+        status = set_prefetch(w);
     if (status == TSR_OK && !w->job->settings->reshard_after_backward)
         status = tsr_set_reshard_after_backward(w->engine, tsr_module_root(w->engine), false, true);
     if (status != TSR_OK)

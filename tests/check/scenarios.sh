@@ -54,6 +54,19 @@ has "$out" "fsdp: " "ddp: " "2 of 2 ranks" "nothing found"
 works check "$tmp/e.yaml" --strategy ddp
 grep -q fsdp "$out" && complain "--strategy ddp checks fsdp, too"
 
+# A wrap list in another order than the model's: prefetch goes in the model's all the same.
+cat >"$tmp/odd.yaml" <<'Y'
+model: llama-3.2-1b
+seq: 128
+mesh: {shard: 4}
+strategies:
+  odd:
+    forward_prefetch: 1
+    wrap: [{modules: [lm_head]}, {modules: ["model.layers.*"], reshard_after_forward: 2}, {modules: [""]}]
+Y
+works check "$tmp/odd.yaml"
+has "$out" "odd: " "nothing found"
+
 # Mistakes of the user come first.
 fails 2 batch allowed -- check "$tmp/e.yaml" --set batch=0
 fails 2 nothing fsdp -- check "$tmp/e.yaml" --strategy nothing

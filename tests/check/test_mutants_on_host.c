@@ -24,7 +24,7 @@
 /* Under a sanitizer the code matters, and the order under ThreadSanitizer, which takes real races
  * for what they are. */
 #if defined(__SANITIZE_THREAD__)
-enum { EVERY = 9, MUTANTS = 12, CAUGHT_EACH = 0, SHOW = 0 };
+enum { EVERY = 9, MUTANTS = 12, CAUGHT_EACH = 0, SHOW = 1 };
 #elif defined(__SANITIZE_ADDRESS__)
 enum { EVERY = 5, MUTANTS = 24, CAUGHT_EACH = 1, SHOW = 1 };
 #else
