@@ -117,15 +117,20 @@ static tsr_status read_heads(struct tsr_model *model)
     return TSR_OK;
 }
 
-/* A number; what stands for "not given" is left as it is. */
+/* A positive number; what stands for "not given" is left as it is. */
 static tsr_status number_or(const struct tsr_model *model, const struct tsr_node *map,
                             const char *key, double *out)
 {
     const struct tsr_node *node = tsr_node_get(map, key);
     (void)model;
-    if (tsr_node_is_null(node) || tsr_node_double(node, out))
+    double value;
+    if (tsr_node_is_null(node))
         return TSR_OK;
-    return tsr_node_error(node, "%s: found %s; allowed: a number", key, tsr_node_show(node));
+    if (!tsr_node_double(node, &value) || !(value > 0))
+        return tsr_node_error(node, "%s: found %s; allowed: a positive number", key,
+                              tsr_node_show(node));
+    *out = value;
+    return TSR_OK;
 }
 
 /* Llama 3's stretching of long waves. Newer files have all of it in rope_parameters. */
