@@ -108,6 +108,7 @@ static tsr_status read_gpu(const struct tsr__doc *doc, struct tsr_gpu *gpu)
     TSR_TRY(rate(doc, "pcie.bandwidth_bytes_per_s_per_direction", TSR__NULLABLE, &gpu->pcie_bw));
     if (!json_is_null(tsr__doc_find(doc, "nvlink")))
         TSR_TRY(rate(doc, link, TSR__NULLABLE, &gpu->nvlink_bw));
+    TSR_TRY(tsr__calibration_read(doc, &gpu->calibration));
     return read_gpu_peaks(doc, gpu);
 }
 

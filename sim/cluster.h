@@ -7,6 +7,7 @@
 #define TSR_CLUSTER_H
 
 #include "../engine/base.h"
+#include "calibration.h"
 
 enum tsr_peak {
     TSR_PEAK_BF16,
@@ -28,6 +29,7 @@ struct tsr_gpu {
     double memory_bw, pcie_bw, nvlink_bw;
     double peak_flops[TSR_N_PEAKS];
     double achievable_bf16; /* best matrix product that a public sweep found */
+    struct tsr_calibration calibration;
 };
 
 enum tsr_intra { TSR_INTRA_NONE, TSR_INTRA_NVSWITCH, TSR_INTRA_PCIE };

@@ -225,6 +225,26 @@ const struct tsr_key tsr_keys[] = {
      "bytes/s per network adapter instead of the cluster's; 0: the cluster's"},
     {"sim.intra_bw", TSR_KEY_DOUBLE, AT(sim.intra_bw), NULL, 0, 1e15, 0, NULL,
      "bytes/s per GPU inside a node instead of the cluster's; 0: the cluster's"},
+
+    /* Numbers of the device file, given here instead (sim/calibration.h). */
+    {"sim.calibration.matmul_sustained", TSR_KEY_DOUBLE, AT(calibration[TSR_CAL_MATMUL_SUSTAINED]),
+     "null", 0.1, 1.5, 0, NULL, "rate of matrix products in a step over the table's; null: the device file's"},
+    {"sim.calibration.attention_sustained", TSR_KEY_DOUBLE, AT(calibration[TSR_CAL_ATTENTION_SUSTAINED]),
+     "null", 0.1, 1.5, 0, NULL, "rate of attention kernels in a step over the table's; null: the device file's"},
+    {"sim.calibration.memory_sustained", TSR_KEY_DOUBLE, AT(calibration[TSR_CAL_MEMORY_SUSTAINED]),
+     "null", 0.1, 1.5, 0, NULL, "bandwidth of memory-bound kernels in a step over the table's; null: the device file's"},
+    {"sim.calibration.host_scale", TSR_KEY_DOUBLE, AT(calibration[TSR_CAL_HOST_SCALE]),
+     "null", 0, 100, 0, NULL, "multiplies every host cost of this GPU type; null: the device file's"},
+    {"sim.calibration.comm_compute_slowdown", TSR_KEY_DOUBLE, AT(calibration[TSR_CAL_COMM_COMPUTE_SLOWDOWN]),
+     "null", 0, 0.9, 0, NULL, "share of speed that kernels lose beside a collective; null: the device file's"},
+    {"sim.calibration.intra_efficiency", TSR_KEY_DOUBLE, AT(calibration[TSR_CAL_INTRA_EFFICIENCY]),
+     "null", 0.05, 1, 0, NULL, "reachable share of the link rate inside a node; null: the device file's"},
+    {"sim.calibration.inter_efficiency", TSR_KEY_DOUBLE, AT(calibration[TSR_CAL_INTER_EFFICIENCY]),
+     "null", 0.05, 1, 0, NULL, "reachable share of the link rate between nodes; null: the device file's"},
+    {"sim.calibration.straggler_share", TSR_KEY_DOUBLE, AT(calibration[TSR_CAL_STRAGGLER_SHARE]),
+     "null", 0, 1, 0, NULL, "extra share of a step per doubling of the nodes; null: the device file's"},
+    {"sim.calibration.step_overhead_s", TSR_KEY_DOUBLE, AT(calibration[TSR_CAL_STEP_OVERHEAD]),
+     "null", 0, 10, 0, NULL, "seconds of the host per step outside of the program; null: the device file's"},
 };
 /* clang-format on */
 

@@ -117,6 +117,7 @@ struct tsr_settings {
     struct tsr_allocator_config allocator;
     unsigned alloc_limit; /* enum tsr_limit */
     struct tsr_sim_options sim;
+    double calibration[TSR_N_CALIBRATIONS]; /* over the device file's; NaN: not given */
 };
 
 enum tsr_key_type {
