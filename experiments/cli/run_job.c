@@ -116,6 +116,8 @@ static uint64_t vocab_of(const struct tsr_model *m)
     switch (m->family) {
     case TSR_FAMILY_GPT2:
         return m->gpt2.vocab_size;
+    case TSR_FAMILY_MPT:
+        return m->mpt.vocab_size;
     case TSR_FAMILY_TREE:
         return m->tree.tokens;
     default:
