@@ -1,19 +1,14 @@
 /* gpu.c: reads device files (cluster.h) with the kernel tables that they name. */
 #include "gpu.h"
 
+#include "cluster_read.h"
+
 #include <stdlib.h>
 #include <string.h>
 
-/* Bounds that catch a wrong unit (GB/s instead of B/s, TFLOP/s instead of FLOP/s). */
-static const double MIN_BYTES_PER_S = 1e6, MAX_BYTES_PER_S = 1e16;
+/* Bounds that catch a wrong unit (TFLOP/s instead of FLOP/s). */
 static const double MIN_FLOP_PER_S = 1e9, MAX_FLOP_PER_S = 1e19;
 enum { MAX_SMS = 100000 };
-
-static tsr_status rate(const struct tsr__doc *doc, const char *key, enum tsr__need need,
-                       double *out)
-{
-    return tsr__doc_number(doc, key, need, MIN_BYTES_PER_S, MAX_BYTES_PER_S, out);
-}
 
 static tsr_status read_gpu_peaks(const struct tsr__doc *doc, struct tsr_gpu *gpu)
 {
@@ -59,10 +54,11 @@ static tsr_status read_facts(const struct tsr__doc *doc, struct tsr_gpu *gpu)
                            &gpu->context_bytes));
     TSR_TRY(tsr__doc_count(doc, "memory.library_bytes", TSR__OPTIONAL, UINT64_C(1) << 40,
                            &gpu->library_bytes));
-    TSR_TRY(rate(doc, "memory.bandwidth_bytes_per_s", TSR__NULLABLE, &gpu->memory_bw));
-    TSR_TRY(rate(doc, "pcie.bandwidth_bytes_per_s_per_direction", TSR__NULLABLE, &gpu->pcie_bw));
+    TSR_TRY(tsr__read_rate(doc, "memory.bandwidth_bytes_per_s", TSR__NULLABLE, &gpu->memory_bw));
+    TSR_TRY(tsr__read_rate(doc, "pcie.bandwidth_bytes_per_s_per_direction", TSR__NULLABLE,
+                           &gpu->pcie_bw));
     if (!json_is_null(tsr__doc_find(doc, "nvlink")))
-        TSR_TRY(rate(doc, link, TSR__NULLABLE, &gpu->nvlink_bw));
+        TSR_TRY(tsr__read_rate(doc, link, TSR__NULLABLE, &gpu->nvlink_bw));
     return read_gpu_peaks(doc, gpu);
 }
 

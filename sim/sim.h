@@ -10,6 +10,7 @@
 
 #include "../engine/program.h"
 #include "cluster.h"
+#include "conditions.h"
 
 enum tsr_protocol { TSR_PROTO_AUTO, TSR_PROTO_LL, TSR_PROTO_LL128, TSR_PROTO_SIMPLE };
 
@@ -33,6 +34,7 @@ struct tsr_sim_options {
     struct tsr_kernel_choice kernels;
     double nic_bw;   /* overrides the cluster's, bytes/s per NIC; 0: no override */
     double intra_bw; /* overrides the cluster's, bytes/s per GPU; 0: no override */
+    struct tsr_conditions conditions;
 };
 struct tsr_sim_options tsr_sim_options_default(void);
 
@@ -84,5 +86,8 @@ tsr_status tsr_sim_step_bound(const struct tsr_cluster *cluster, const struct ts
 /* Seconds that a kernel takes alone on the card; what replay.c gives to SimGrid. */
 tsr_status tsr_cost_kernel(const struct tsr_gpu *gpu, const struct tsr_kernel_choice *choice,
                            const struct tsr_work *work, double *seconds) TSR_MUST_USE;
+/* Takes the measured point of exactly this kernel out of the tables; false: there is none. */
+bool tsr_kernels_forget(struct tsr_kernels *kernels, const struct tsr_kernel_choice *choice,
+                        const struct tsr_work *work);
 
 #endif

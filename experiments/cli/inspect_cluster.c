@@ -51,6 +51,15 @@ static json_t *gpu_of(const struct tsr_gpu *gpu)
         "calibration", calibration_of(&gpu->calibration), "kernel_times", sources_of(gpu));
 }
 
+/* Of the whole network, from the nodes to the top. */
+static double oversubscription_of(const struct tsr_cluster *c)
+{
+    double over = 1;
+    for (uint32_t i = 0; i < c->n_tiers; i++)
+        over *= c->tiers[i].oversubscription;
+    return over;
+}
+
 json_t *tsr_inspect_cluster(const struct tsr_cluster *c)
 {
     static const char *const intra[] = {"none", "nvswitch", "pcie"};
@@ -61,7 +70,7 @@ json_t *tsr_inspect_cluster(const struct tsr_cluster *c)
                      "inside_node", intra[c->intra], "inside_bytes_per_s_per_gpu",
                      real_or_null(c->intra_bw), "nics_per_node", (json_int_t)c->nics_per_node,
                      "nic_bytes_per_s", real_or_null(c->nic_bw), "topology", c->topology,
-                     "oversubscription", real_or_null(c->oversubscription), "nvlink_domain_gpus",
+                     "oversubscription", json_real(oversubscription_of(c)), "nvlink_domain_gpus",
                      (json_int_t)c->nvlink_domain_gpus, "gpu", gpu_of(&c->gpu));
 }
 

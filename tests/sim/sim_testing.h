@@ -184,7 +184,6 @@ static inline struct tsr_cluster test_cluster(uint32_t nodes)
         .nics_per_node = 8,
         .nic_bw = 50e9,
         .topology = "fat_tree",
-        .oversubscription = 1.0,
         .gpu = {.name = "test",
                 .path = "gpu-test.json",
                 .architecture = "Hopper",
