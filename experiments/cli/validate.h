@@ -69,20 +69,19 @@ struct tsr_recipe {
     uint64_t accumulation; /* micro-batches, of a key that is not among the sets */
 };
 
-struct tsr_conditions {
+struct tsr_rules {
     struct tsr_doc doc;
     char path[1024];
 };
 
 /* Finds (beside the table, installed, or in the source tree) and checks the file. `path` NULL: that
  * search; else this file. Errors: TSR_ECONFIG with file, line, column. */
-tsr_status tsr_conditions_open(const char *path, struct tsr_conditions *out) TSR_MUST_USE;
-void tsr_conditions_close(struct tsr_conditions *conditions);
+tsr_status tsr_rules_open(const char *path, struct tsr_rules *out) TSR_MUST_USE;
+void tsr_rules_close(struct tsr_rules *conditions);
 /* Applies every rule that matches. Texts belong to `arena`. Errors: TSR_ENOMEM, TSR_ECONFIG. */
-tsr_status tsr_conditions_apply(const struct tsr_conditions *conditions,
-                                const struct tsr_table *table, const struct tsr_csv_row *row,
-                                uint32_t gpus, struct tsr_arena *arena,
-                                struct tsr_recipe *out) TSR_MUST_USE;
+tsr_status tsr_rules_apply(const struct tsr_rules *conditions, const struct tsr_table *table,
+                           const struct tsr_csv_row *row, uint32_t gpus, struct tsr_arena *arena,
+                           struct tsr_recipe *out) TSR_MUST_USE;
 
 /* ---- predictions ------------------------------------------------------------------------- */
 
@@ -102,7 +101,7 @@ struct tsr_outcome {
 /* Simulates the step of a recipe. Steps of many micro-batches are not simulated whole: from the
  * second on, each adds the same time, so two short steps tell the long one (validate_run.c). `sets`
  * (as --set) come after those of the recipe. */
-void tsr_outcome_of(const struct tsr_conditions *conditions, const struct tsr_recipe *recipe,
+void tsr_outcome_of(const struct tsr_rules *conditions, const struct tsr_recipe *recipe,
                     const char *const *sets, size_t n_sets, struct tsr_outcome *out);
 
 enum tsr_point_status { TSR_POINT_PREDICTED, TSR_POINT_NOT_MODELLED };
@@ -126,7 +125,7 @@ struct tsr_point {
 struct tsr_validation {
     struct tsr_arena arena;
     const struct tsr_table *table;
-    const struct tsr_conditions *conditions;
+    const struct tsr_rules *conditions;
     const char *const *sets;
     size_t n_sets;
     size_t n_points, n_simulated;
@@ -135,7 +134,7 @@ struct tsr_validation {
 
 /* Predicts every row, `jobs` at a time. Borrows its arguments. On failure nothing is to be freed.
  */
-tsr_status tsr_validate(const struct tsr_table *table, const struct tsr_conditions *conditions,
+tsr_status tsr_validate(const struct tsr_table *table, const struct tsr_rules *conditions,
                         const char *const *sets, size_t n_sets, uint64_t jobs,
                         struct tsr_validation *out) TSR_MUST_USE;
 void tsr_validation_fini(struct tsr_validation *validation);

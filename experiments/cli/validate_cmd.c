@@ -21,7 +21,7 @@ static tsr_status report(const struct tsr_args *args, const struct tsr_validatio
 }
 
 static tsr_status with_conditions(const struct tsr_args *args, const struct tsr_table *table,
-                                  const struct tsr_conditions *conditions)
+                                  const struct tsr_rules *conditions)
 {
     struct tsr_validation validation;
     TSR_TRY(tsr_validate(table, conditions, args->sets, args->n_sets, args->jobs, &validation));
@@ -32,10 +32,10 @@ static tsr_status with_conditions(const struct tsr_args *args, const struct tsr_
 
 static tsr_status with_table(const struct tsr_args *args, const struct tsr_table *table)
 {
-    struct tsr_conditions conditions;
-    TSR_TRY(tsr_conditions_open(args->conditions, &conditions));
+    struct tsr_rules conditions;
+    TSR_TRY(tsr_rules_open(args->conditions, &conditions));
     tsr_status status = with_conditions(args, table, &conditions);
-    tsr_conditions_close(&conditions);
+    tsr_rules_close(&conditions);
     return status;
 }
 

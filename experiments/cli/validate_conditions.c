@@ -162,7 +162,7 @@ static tsr_status find(const char *path, char *out, size_t size)
                     folders[0], folders[1]);
 }
 
-tsr_status tsr_conditions_open(const char *path, struct tsr_conditions *out)
+tsr_status tsr_rules_open(const char *path, struct tsr_rules *out)
 {
     memset(out, 0, sizeof(*out));
     TSR_TRY(find(path, out->path, sizeof out->path));
@@ -173,7 +173,7 @@ tsr_status tsr_conditions_open(const char *path, struct tsr_conditions *out)
     return status;
 }
 
-void tsr_conditions_close(struct tsr_conditions *conditions)
+void tsr_rules_close(struct tsr_rules *conditions)
 {
     tsr_doc_fini(&conditions->doc);
 }
@@ -320,7 +320,8 @@ static tsr_status apply_rule(struct context *c, const struct tsr_node *rule)
     return TSR_OK;
 }
 
-/* {"key": value, ...}; a value that is neither a number nor true, false or null is a text. */
+/* {"key": value, ...}; a value that is neither a number, a mapping, true, false nor null is a text.
+ */
 static tsr_status write_model(struct context *c)
 {
     const char *text = "";
@@ -328,8 +329,8 @@ static tsr_status write_model(struct context *c)
         const char *value = c->model_values[i];
         char *end = NULL;
         (void)strtod(value, &end);
-        bool plain = (*value && !*end) || !strcmp(value, "true") || !strcmp(value, "false") ||
-                     !strcmp(value, "null");
+        bool plain = (*value && !*end) || *value == '{' || !strcmp(value, "true") ||
+                     !strcmp(value, "false") || !strcmp(value, "null");
         const char *quote = plain ? "" : "\"";
         text = tsr_arena_printf(c->arena, "%s%s\"%s\": %s%s%s", text, i ? ", " : "",
                                 c->model_keys[i], quote, value, quote);
@@ -368,9 +369,9 @@ static tsr_status finish(struct context *c)
     return TSR_OK;
 }
 
-tsr_status tsr_conditions_apply(const struct tsr_conditions *conditions,
-                                const struct tsr_table *table, const struct tsr_csv_row *row,
-                                uint32_t gpus, struct tsr_arena *arena, struct tsr_recipe *out)
+tsr_status tsr_rules_apply(const struct tsr_rules *conditions, const struct tsr_table *table,
+                           const struct tsr_csv_row *row, uint32_t gpus, struct tsr_arena *arena,
+                           struct tsr_recipe *out)
 {
     struct context c = {.table = table, .row = row, .gpus = gpus, .arena = arena, .recipe = out};
     const struct tsr_node *rules = tsr_node_get(conditions->doc.root, table->kind->name);

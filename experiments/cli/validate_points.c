@@ -71,8 +71,8 @@ static tsr_status make_shots(struct jobs *jobs)
         for (size_t end = 0; end < ENDS; end++) {
             struct shot *shot = &jobs->shots[ENDS * i + end];
             shot->gpus = gpus[end];
-            TSR_TRY(tsr_conditions_apply(jobs->v->conditions, table, row, gpus[end],
-                                         &jobs->v->arena, &shot->recipe));
+            TSR_TRY(tsr_rules_apply(jobs->v->conditions, table, row, gpus[end], &jobs->v->arena,
+                                    &shot->recipe));
             assign_job(jobs, shot);
         }
     }
@@ -248,7 +248,7 @@ static tsr_status validate(struct jobs *jobs, uint64_t n_jobs)
     return TSR_OK;
 }
 
-tsr_status tsr_validate(const struct tsr_table *table, const struct tsr_conditions *conditions,
+tsr_status tsr_validate(const struct tsr_table *table, const struct tsr_rules *conditions,
                         const char *const *sets, size_t n_sets, uint64_t jobs,
                         struct tsr_validation *out)
 {

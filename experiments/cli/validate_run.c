@@ -154,7 +154,7 @@ static tsr_status run(const struct tsr_recipe *recipe, const char *const *sets, 
     return TSR_OK;
 }
 
-void tsr_outcome_of(const struct tsr_conditions *conditions, const struct tsr_recipe *recipe,
+void tsr_outcome_of(const struct tsr_rules *conditions, const struct tsr_recipe *recipe,
                     const char *const *sets, size_t n_sets, struct tsr_outcome *out)
 {
     (void)conditions;
