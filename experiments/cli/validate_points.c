@@ -192,6 +192,28 @@ static tsr_status add_point(struct jobs *jobs, size_t i, const struct tsr_measur
     return TSR_OK;
 }
 
+/* A measured figure; what is not more than 0 is a mistake. */
+static tsr_status read_figure(const struct tsr_csv *csv, const struct tsr_csv_row *row,
+                              const char *column, double *measured, bool *found)
+{
+    TSR_TRY(tsr_csv_number(csv, row, column, measured, found));
+    if (*found && *measured <= 0)
+        return tsr_fail(TSR_ECONFIG, "%s:%d: column %s: found %g; allowed: more than 0", csv->path,
+                        row->line, column, *measured);
+    return TSR_OK;
+}
+
+/* Before anything is simulated. */
+static tsr_status check_figures(const struct tsr_table *table)
+{
+    double measured;
+    bool found;
+    for (size_t i = 0; i < table->csv.n_rows; i++)
+        for (const struct tsr_measured_column *c = table->kind->measured; c->column; c++)
+            TSR_TRY(read_figure(&table->csv, &table->csv.rows[i], c->column, &measured, &found));
+    return TSR_OK;
+}
+
 /* The figures of a row; one without any still says what is predicted. */
 static tsr_status add_row(struct jobs *jobs, size_t i)
 {
@@ -200,10 +222,7 @@ static tsr_status add_row(struct jobs *jobs, size_t i)
     for (const struct tsr_measured_column *c = column; c->column; c++) {
         double measured;
         bool found;
-        TSR_TRY(tsr_csv_number(csv, &csv->rows[i], c->column, &measured, &found));
-        if (found && measured <= 0)
-            return tsr_fail(TSR_ECONFIG, "%s:%d: column %s: found %g; allowed: more than 0",
-                            csv->path, csv->rows[i].line, c->column, measured);
+        TSR_TRY(read_figure(csv, &csv->rows[i], c->column, &measured, &found));
         if (!found || (main && !c->beside))
             continue;
         TSR_TRY(add_point(jobs, i, c, measured, true));
@@ -234,6 +253,7 @@ static tsr_status validate(struct jobs *jobs, uint64_t n_jobs)
     jobs->outcome = calloc(ENDS * n_rows + 1, sizeof(*jobs->outcome));
     if (!v->points || !jobs->shots || !jobs->first || !jobs->outcome)
         return tsr_fail(TSR_ENOMEM, "out of memory");
+    TSR_TRY(check_figures(v->table));
     TSR_TRY(make_shots(jobs));
     struct tsr_pool_work work = {.n = jobs->n,
                                  .result_bytes = sizeof(struct tsr_outcome),
