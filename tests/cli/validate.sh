@@ -5,10 +5,12 @@
 tables=$TSR_SOURCE_DIR/experiments/validation
 
 # Some rows of each table: those with the fewest tokens.
-head -n 1 "$tables/llm_foundry.csv" >"$tmp/lf.csv"
-grep -E '^lf(214|208|211|302|138|070)' "$tables/llm_foundry.csv" >>"$tmp/lf.csv"
-printf '# a remark\n\n' >>"$tmp/lf.csv"
-grep -E '^lf(378)' "$tables/llm_foundry.csv" | sed 's/$/\r/' >>"$tmp/lf.csv" # twice in the table
+{
+    head -n 1 "$tables/llm_foundry.csv"
+    grep -E '^lf(214|208|211|302|138|070)' "$tables/llm_foundry.csv"
+    printf '# a remark\n\n'
+    grep -E '^lf(378)' "$tables/llm_foundry.csv" | sed 's/$/\r/' # twice in the table
+} >"$tmp/lf.csv"
 works validate "$tmp/lf.csv"
 [ -s "$err" ] && complain "something on stderr"
 has "$out" "kind llm_foundry, 7 rows" "| lf214 " "twice in the table" "all, more than 8 GPUs" "fewer than 10 rows"
@@ -95,7 +97,9 @@ rule() {
 }
 rule 'when: {modle: x}'
 fails 2 "rules.yaml:2" modle 'nearest: "model"' -- validate "$tmp/other.csv" --conditions "$tmp/rules.yaml"
+# shellcheck disable=SC2016
 rule 'set: {batch: $local_batch}'
+# shellcheck disable=SC2016
 fails 2 "rules.yaml:2" '$local_batch' -- validate "$tmp/other.csv" --conditions "$tmp/rules.yaml"
 rule 'sets: {batch: 1}'
 fails 2 "rules.yaml:2" sets 'nearest: "set"' -- validate "$tmp/other.csv" --conditions "$tmp/rules.yaml"
