@@ -40,6 +40,7 @@
 #define TSR_OPT_SHUFFLE    (UINT64_C(1) << 29)
 #define TSR_OPT_DTYPE      (UINT64_C(1) << 30)
 #define TSR_OPT_MEASURED   (UINT64_C(1) << 31)
+#define TSR_OPT_CONDITIONS (UINT64_C(1) << 40)
 
 enum { TSR_MAX_SETS = 256 };
 
@@ -59,9 +60,10 @@ struct tsr_args {
     const char *resume;             /* "": the run itself; NULL: not asked for */
     const char *transport;
     bool profile, check, serial, verify;
-    bool shuffle;         /* corpus */
-    const char *dtype;    /* export */
-    const char *measured; /* compare: folder of a run */
+    bool shuffle;           /* corpus */
+    const char *dtype;      /* export */
+    const char *measured;   /* compare: folder of a run */
+    const char *conditions; /* validate */
 };
 
 /* What a subcommand accepts and says about itself. */
