@@ -112,6 +112,7 @@ static tsr_status matmul(const struct tsr_gpu *gpu, const struct tsr_kernel_choi
     return TSR_OK;
 }
 
+/* Arithmetic of attention without start-up, which measured rates include. */
 static tsr_status attention_seconds(const struct tsr_gpu *gpu,
                                     const struct tsr_kernel_choice *choice,
                                     const struct tsr_work *work, double *out)
@@ -122,7 +123,9 @@ static tsr_status attention_seconds(const struct tsr_gpu *gpu,
         TSR_TRY(tsr__cost_attention(gpu, (enum tsr_attention_kernel)choice->attention, work, out));
     else
         *out = work->flops / (gpu->peak_flops[peak] * FP32_ATTENTION_SHARE);
-    *out /= gpu->calibration.value[TSR_CAL_ATTENTION_SUSTAINED];
+    double start_s = kinds[work->op].start_s, least_s = work->flops / gpu->peak_flops[peak];
+    *out = tsr__cost_split(*out, start_s, least_s).body_s /
+           gpu->calibration.value[TSR_CAL_ATTENTION_SUSTAINED];
     return TSR_OK;
 }
 

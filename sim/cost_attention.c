@@ -1,6 +1,6 @@
 /* cost_attention.c: rates of attention kernels, by kernel, direction, head size and length.
  *
- * Rates are those of kernels-*.json, interpolated in the logarithm of the length; TFLOP/s with a
+ * Rates are those of kernels-*.json, interpolated by length; TFLOP/s with a
  * forward of 4*batch*heads*length^2*head size FLOP, half of it when causal, and a backward of 2.5
  * times that: the counts of tsr_work.flops. A kernel works on head sizes of 32, 64, 96, ... and
  * wastes what lies between; rates between 64 and 128 are interpolated. Measured lengths keep the
@@ -26,19 +26,21 @@ const char *tsr_attention_kernel_name(enum tsr_attention_kernel kernel)
     return kernel < TSR_N_ATTENTION_KERNELS ? names[kernel] : "?";
 }
 
+/* Overheads make the time per FLOP a + b/length: linear in 1/length between two measured lengths,
+ * and beyond the ends by the last two. */
 static double by_length(const struct tsr_attention_curve *c, uint64_t length)
 {
     double x = length ? (double)length : 1.0;
     uint32_t i = 0;
-    if (x <= (double)c->length[0])
+    if (c->n == 1)
         return (double)c->flops[0];
-    while (i + 1 < c->n && x >= (double)c->length[i + 1])
+    while (i + 2 < c->n && x >= (double)c->length[i + 1])
         i++;
-    if (i + 1 == c->n)
-        return (double)c->flops[i];
-    double part =
-        log2(x / (double)c->length[i]) / log2((double)c->length[i + 1] / (double)c->length[i]);
-    return exp((1.0 - part) * log((double)c->flops[i]) + part * log((double)c->flops[i + 1]));
+    double low = 1.0 / (double)c->flops[i], high = 1.0 / (double)c->flops[i + 1];
+    double from = 1.0 / (double)c->length[i], to = 1.0 / (double)c->length[i + 1];
+    double inverse = low + (high - low) * (1.0 / x - from) / (to - from);
+    double least = 0.5 * (low < high ? low : high); /* no end of a curve promises twice the rate */
+    return 1.0 / (inverse > least ? inverse : least);
 }
 
 /* The curve of a kernel whose head size is nearest to `want` from below (or above); the first file

@@ -212,9 +212,5 @@ struct tsr__cost tsr__cost_matmul(const struct tsr_gpu *gpu, int peak, const uin
     double seconds = model_seconds(model, &at, dims) + model->start_s;
     if (measured && same_kind)
         seconds *= exp(log_ratio_at(t, dims));
-    struct tsr__cost cost = {.body_s = seconds - model->start_s, .start_s = model->start_s};
-    double least = bytes / gpu->memory_bw; /* the factor of another shape must not beat memory */
-    if (cost.body_s < least)
-        cost.body_s = least;
-    return cost;
+    return tsr__cost_split(seconds, model->start_s, bytes / gpu->memory_bw);
 }

@@ -63,8 +63,6 @@ bool tsr__cost_norm(const struct tsr_gpu *gpu, enum tsr_norm_kernel kernel,
     double rest = 1.0 / t->bytes_per_s - stream_there;
     double per_byte = stream_here + (rest > 0.0 ? rest * slower_by(gpu, card) : rest);
     double seconds = (t->start_s + bytes * per_byte) * exp(log_ratio_at(t, work));
-    double least = bytes / gpu->memory_bw;
-    out->start_s = t->start_s < seconds ? t->start_s : seconds;
-    out->body_s = seconds - out->start_s > least ? seconds - out->start_s : least;
+    *out = tsr__cost_split(seconds, t->start_s, bytes / gpu->memory_bw);
     return true;
 }

@@ -7,6 +7,16 @@
 
 #include "cost.h"
 
+/* `seconds` of a measured kernel as start-up and work; the work takes at least `least_s`. */
+static inline struct tsr__cost tsr__cost_split(double seconds, double start_s, double least_s)
+{
+    double start = seconds - least_s < start_s ? seconds - least_s : start_s;
+    struct tsr__cost cost = {.body_s = least_s, .start_s = start > 0.0 ? start : 0.0};
+    if (seconds - cost.start_s > least_s)
+        cost.body_s = seconds - cost.start_s;
+    return cost;
+}
+
 /* A product [m, n, k, batch] against the dense peak `peak` (enum tsr_peak), which is known, as the
  * memory bandwidth is. */
 struct tsr__cost tsr__cost_matmul(const struct tsr_gpu *gpu, int peak, const uint64_t dims[4],

@@ -85,8 +85,8 @@ bool tsr_kernels_forget(struct tsr_kernels *kernels, const struct tsr_kernel_cho
     case TSR_OP_NORM:
     case TSR_OP_NORM_BWD:
         return forget_norm(
-            kernels,
-            (uint8_t)(choice->norm == TSR_NORMS_AUTO ? TSR_NORMS_EAGER : choice->norm), work);
+            kernels, (uint8_t)(choice->norm == TSR_NORMS_AUTO ? TSR_NORMS_EAGER : choice->norm),
+            work);
     default:
         return false;
     }

@@ -68,6 +68,8 @@ static const struct option {
      0, 0},
     {TSR_OPT_MEASURED, "--measured", 0, "RUN", "show a run (run --profile --out RUN) beside",
      AT(measured), 0, 0},
+    {TSR_OPT_LEAVE_OUT, "--leave-one-out", 0, NULL,
+     "predict each point without its own entry in the tables", AT(leave_one_out), 0, 0},
     {TSR_OPT_CONDITIONS, "--conditions", 0, "FILE",
      "what the table does not say of its runs (default: experiments/validation/conditions.yaml)",
      AT(conditions), 0, 0},

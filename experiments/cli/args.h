@@ -41,6 +41,7 @@
 #define TSR_OPT_DTYPE      (UINT64_C(1) << 30)
 #define TSR_OPT_MEASURED   (UINT64_C(1) << 31)
 #define TSR_OPT_CONDITIONS (UINT64_C(1) << 40)
+#define TSR_OPT_LEAVE_OUT  (UINT64_C(1) << 45)
 
 enum { TSR_MAX_SETS = 256 };
 
@@ -64,6 +65,7 @@ struct tsr_args {
     const char *dtype;      /* export */
     const char *measured;   /* compare: folder of a run */
     const char *conditions; /* validate */
+    bool leave_one_out;     /* kernels */
 };
 
 /* What a subcommand accepts and says about itself. */

@@ -194,6 +194,19 @@ const struct tsr_usage tsr_usages[] = {
      "  tessera check experiments/flagship/dgx-h100-8.yaml\n"
      "  tessera check FILE --strategy fsdp --set accumulation.steps=4\n"
      "  tessera check tests/golden/scenarios/raf-default-w2.json"},
+    {"kernels", "predict measured kernels and say by how much the cost model misses",
+     "FILE.csv [--leave-one-out] [options]", TSR_OPT_FORMAT | TSR_OPT_LEAVE_OUT,
+     "md, csv or json (default md)",
+     "Reads a table of measured kernels (matrix products: m, n, k, batch, dtype, tflops; attention:\n"
+     "kernel, pass, head_dim, seq_len, tflops; norms: backend, rows_N, cols_C, fwd_GBps, bwd_GBps),\n"
+     "prices each row on the card of its column gpu, and prints predicted, measured, error and\n"
+     "their quantiles: of points that the simulator's tables have, and of those that they have\n"
+     "not. With --leave-one-out each point is predicted by its neighbours. No sustained factor\n"
+     "applies: tables are short runs.\n"
+     "\n"
+     "Examples\n"
+     "  tessera kernels experiments/validation/kernels/gemm.csv --leave-one-out\n"
+     "  tessera kernels TABLE.csv --format csv"},
     {"validate", "predict the rows of a published table and compare them with what was measured",
      "FILE.csv [--out DIR] [options]",
      TSR_OPT_SET | TSR_OPT_FORMAT | TSR_OPT_OUT | TSR_OPT_JOBS | TSR_OPT_CONDITIONS,
