@@ -8,28 +8,21 @@
 
 #include "../engine/base.h"
 #include "calibration.h"
-
-enum tsr_peak {
-    TSR_PEAK_BF16,
-    TSR_PEAK_FP16,
-    TSR_PEAK_FP8,
-    TSR_PEAK_TF32,
-    TSR_PEAK_FP32,
-    TSR_PEAK_FP64,
-    TSR_N_PEAKS
-};
+#include "kernels.h"
 
 struct tsr_gpu {
     char name[64], path[512]; /* path: the device file the figures come from */
     char description[128], architecture[32];
     uint32_t sm_count;
+    double clock_hz;        /* sustained under compute; 0: unknown */
     uint64_t visible_bytes; /* what a process can see */
     uint64_t context_bytes; /* of a CUDA context before any kernel is loaded */
     uint64_t library_bytes; /* device code and static memory of libraries and kernels */
     double memory_bw, pcie_bw, nvlink_bw;
     double peak_flops[TSR_N_PEAKS];
-    double achievable_bf16; /* best matrix product that a public sweep found */
+    double achievable_bf16, achievable_fp8; /* best matrix product that a public sweep found */
     struct tsr_calibration calibration;
+    struct tsr_kernels kernels; /* measured tables, its own or those of another card */
 };
 
 enum tsr_intra { TSR_INTRA_NONE, TSR_INTRA_NVSWITCH, TSR_INTRA_PCIE };
@@ -79,5 +72,11 @@ struct tsr_cluster {
  * folder. Also takes a node file (one node). Errors: TSR_ECONFIG with file, key, value and what is
  * allowed. */
 tsr_status tsr_cluster_load(const char *path, struct tsr_cluster *out) TSR_MUST_USE;
+/* Reads gpu-NAME.json with the kernel tables that it names. Errors: as above. */
+tsr_status tsr_gpu_load(const char *path, struct tsr_gpu *out) TSR_MUST_USE;
+
+/* Where the kernel times of a card come from, one line each ("matrix products: table sm90 (...), as
+ * measured"), at most `n`; returns how many. */
+size_t tsr_kernel_sources(const struct tsr_gpu *gpu, char (*out)[256], size_t n);
 
 #endif

@@ -304,7 +304,7 @@ static tsr_status compile_kernel(struct compiler *c, const struct tsr_instr *ins
     task->kind = TSR__KERNEL;
     if (!instr->work || instr->work->op >= TSR_N_OP_KINDS)
         return tsr_fail(TSR_EVALUE, "an op without a description of its work");
-    TSR_TRY(tsr__cost_kernel(c->gpu, instr->work, &cost));
+    TSR_TRY(tsr__cost_kernel(c->gpu, &c->options->kernels, instr->work, &cost));
     task->body_s = cost.body_s;
     task->start_s = cost.start_s;
     return TSR_OK;

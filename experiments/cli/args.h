@@ -40,8 +40,10 @@
 #define TSR_OPT_SHUFFLE    (UINT64_C(1) << 29)
 #define TSR_OPT_DTYPE      (UINT64_C(1) << 30)
 #define TSR_OPT_MEASURED   (UINT64_C(1) << 31)
-#define TSR_OPT_PART       (UINT64_C(1) << 40)
-#define TSR_OPT_MERGE      (UINT64_C(1) << 41)
+#define TSR_OPT_PART       (UINT64_C(1) << 50)
+#define TSR_OPT_MERGE      (UINT64_C(1) << 51)
+#define TSR_OPT_CONDITIONS (UINT64_C(1) << 40)
+#define TSR_OPT_LEAVE_OUT  (UINT64_C(1) << 45)
 
 enum { TSR_MAX_SETS = 256, TSR_MAX_FILES = 1024 };
 
@@ -63,11 +65,16 @@ struct tsr_args {
     const char *resume;             /* "": the run itself; NULL: not asked for */
     const char *transport;
     bool profile, check, serial, verify;
-    bool shuffle;         /* corpus */
-    const char *dtype;    /* export */
-    const char *measured; /* compare: folder of a run */
-    const char *part;     /* compare: "I/N" or "auto" */
-    bool merge;           /* compare: the files are folders of parts */
+    bool shuffle;           /* corpus */
+    const char *dtype;      /* export */
+    const char *measured;   /* compare: folder of a run */
+    const char *part;       /* compare: "I/N" or "auto" */
+    bool merge;             /* compare: the files are folders of parts */
+    bool shuffle;           /* corpus */
+    const char *dtype;      /* export */
+    const char *measured;   /* compare: folder of a run */
+    const char *conditions; /* validate */
+    bool leave_one_out;     /* kernels */
 };
 
 /* What a subcommand accepts and says about itself. */

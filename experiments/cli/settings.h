@@ -46,7 +46,7 @@ struct tsr_shape_value {
     uint32_t size[TSR_MAX_MESH];
 };
 
-enum { TSR_MAX_KEYS = 128 };
+enum { TSR_MAX_KEYS = 192 };
 
 enum tsr_order { TSR_ORDER_SHUFFLED, TSR_ORDER_SEQUENTIAL };
 enum tsr_decay { TSR_DECAY_ALL, TSR_DECAY_MATRICES };

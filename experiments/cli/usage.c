@@ -200,6 +200,38 @@ const struct tsr_usage tsr_usages[] = {
      "  tessera check experiments/flagship/dgx-h100-8.yaml\n"
      "  tessera check FILE --strategy fsdp --set accumulation.steps=4\n"
      "  tessera check tests/golden/scenarios/raf-default-w2.json"},
+    {"kernels", "predict measured kernels and say by how much the cost model misses",
+     "FILE.csv [--leave-one-out] [options]", TSR_OPT_FORMAT | TSR_OPT_LEAVE_OUT,
+     "md, csv or json (default md)",
+     "Reads a table of measured kernels (matrix products: m, n, k, batch, dtype, tflops; attention:\n"
+     "kernel, pass, head_dim, seq_len, tflops; norms: backend, rows_N, cols_C, fwd_GBps, bwd_GBps),\n"
+     "prices each row on the card of its column gpu, and prints predicted, measured, error and\n"
+     "their quantiles: of points that the simulator's tables have, and of those that they have\n"
+     "not. With --leave-one-out each point is predicted by its neighbours. No sustained factor\n"
+     "applies: tables are short runs.\n"
+     "\n"
+     "Examples\n"
+     "  tessera kernels experiments/validation/kernels/gemm.csv --leave-one-out\n"
+     "  tessera kernels TABLE.csv --format csv"},
+    {"validate", "predict the rows of a published table and compare them with what was measured",
+     "FILE.csv [--out DIR] [options]",
+     TSR_OPT_SET | TSR_OPT_FORMAT | TSR_OPT_OUT | TSR_OPT_JOBS | TSR_OPT_CONDITIONS,
+     "md, csv or json (default md)",
+     "Reads a table with the columns of one of experiments/validation/*.csv, simulates every row "
+     "as\n"
+     "an experiment and prints predicted, measured and error, then median, 90 % quantile and "
+     "largest\n"
+     "error by class, and the rank correlation of MFU. A row that is not modelled is named and "
+     "counts\n"
+     "as 100 %; a row without a measured figure is left out; of a range of GPUs the worse end "
+     "counts.\n"
+     "--set changes keys of every row. With --out: the rows as CSV and a picture of predicted "
+     "against\n"
+     "measured. experiments/validation/README.md has the figures and what they rest on.\n"
+     "\n"
+     "Examples\n"
+     "  tessera validate experiments/validation/llm_foundry.csv --out out/validate\n"
+     "  tessera validate TABLE.csv --format json"},
     {NULL, NULL, NULL, 0, NULL, NULL}};
 
 const struct tsr_usage *tsr_usage_find(const char *name)
