@@ -11,6 +11,8 @@
 /* Bounds that catch a wrong unit (GB/s instead of B/s, TFLOP/s instead of FLOP/s). */
 static const double MIN_BYTES_PER_S = 1e6, MAX_BYTES_PER_S = 1e16;
 static const double MIN_FLOP_PER_S = 1e9, MAX_FLOP_PER_S = 1e19;
+/* The NVSwitch of the Hopper generation was the first that reduces. */
+enum { MULTICAST_GENERATION = 3 };
 enum { MAX_NODES = 1000000, MAX_GPUS_PER_NODE = 1024, MAX_SMS = 100000 };
 
 /* Path of PREFIX-NAME.json beside `path`. NULL when the name is none of a file, or out of memory.
@@ -117,18 +119,24 @@ static tsr_status read_gpu(const struct tsr__doc *doc, struct tsr_gpu *gpu)
 static tsr_status read_intra(const struct tsr__doc *doc, struct tsr_cluster *out)
 {
     char type[32];
+    uint64_t generation;
     const char *key = "intra_node.type";
     const char *bandwidth = "intra_node.bandwidth_bytes_per_s_per_gpu_per_direction";
     TSR_TRY(tsr__doc_string(doc, key, TSR__REQUIRED, type, sizeof type));
     if (!strcmp(type, "nvswitch"))
         out->intra = TSR_INTRA_NVSWITCH;
+    else if (!strcmp(type, "nvlink"))
+        out->intra = TSR_INTRA_NVLINK;
     else if (!strcmp(type, "pcie"))
         out->intra = TSR_INTRA_PCIE;
     else if (!strcmp(type, "none") && out->gpus_per_node == 1)
         out->intra = TSR_INTRA_NONE;
     else
-        return tsr__doc_fail(doc, key, tsr__doc_find(doc, key),
-                             "\"nvswitch\", \"pcie\", or \"none\" for one GPU per node");
+        return tsr__doc_fail(
+            doc, key, tsr__doc_find(doc, key),
+            "\"nvswitch\", \"nvlink\", \"pcie\", or \"none\" for one GPU per node");
+    TSR_TRY(tsr__doc_count(doc, "intra_node.generation", TSR__OPTIONAL, 100, &generation));
+    out->multicast = out->intra == TSR_INTRA_NVSWITCH && generation >= MULTICAST_GENERATION;
     return rate(doc, bandwidth, out->intra == TSR_INTRA_NONE ? TSR__OPTIONAL : TSR__NULLABLE,
                 &out->intra_bw);
 }
@@ -143,7 +151,9 @@ static tsr_status read_nics(const struct tsr__doc *doc, struct tsr_cluster *out)
         return tsr__doc_fail(doc, "nics", nics, "an object or null");
     TSR_TRY(tsr__doc_count(doc, "nics.count", TSR__REQUIRED, MAX_GPUS_PER_NODE, &count));
     out->nics_per_node = (uint32_t)count;
-    return rate(doc, "nics.bandwidth_bytes_per_s_per_direction", TSR__NULLABLE, &out->nic_bw);
+    TSR_TRY(rate(doc, "nics.bandwidth_bytes_per_s_per_direction", TSR__NULLABLE, &out->nic_bw));
+    TSR_TRY(tsr__doc_number(doc, "nics.latency_s", TSR__OPTIONAL, 0.0, 0.01, &out->nic_latency_s));
+    return tsr__doc_number(doc, "nics.fill_s", TSR__OPTIONAL, 0.0, 0.1, &out->nic_fill_s);
 }
 
 static tsr_status read_domain(const struct tsr__doc *doc, const char *key, struct tsr_cluster *out)

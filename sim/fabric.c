@@ -16,6 +16,13 @@ static uint32_t nic_port(const struct tsr__fabric *f, uint32_t rank)
            (uint32_t)((uint64_t)local * f->nic_ports_per_node / f->gpus_per_node);
 }
 
+/* Reachable share of a link's rate. */
+static double reachable(const struct tsr_cluster *c, const struct tsr_sim_options *o,
+                        enum tsr_calibration_id id)
+{
+    return o->link_efficiency > 0.0 ? o->link_efficiency : c->gpu.calibration.value[id];
+}
+
 static void set_capacities(struct tsr__fabric *f, const struct tsr_sim_options *o)
 {
     const struct tsr_cluster *c = f->cluster;
@@ -24,11 +31,12 @@ static void set_capacities(struct tsr__fabric *f, const struct tsr_sim_options *
     double per_gpu = nic * c->nics_per_node / c->gpus_per_node;
     double port = f->nic_ports_per_node == c->gpus_per_node ? per_gpu : nic;
     double pod = f->pod_gpus ? per_gpu * f->pod_gpus / c->oversubscription : 0.0;
-    double efficiency = o->link_efficiency;
-    f->capacity[TSR__PORT_OUT] = f->capacity[TSR__PORT_IN] = intra * efficiency;
-    f->capacity[TSR__NIC_OUT] = f->capacity[TSR__NIC_IN] = port * efficiency;
-    f->capacity[TSR__POD_OUT] = f->capacity[TSR__POD_IN] = pod * efficiency;
-    f->capacity[TSR__HOST_OUT] = f->capacity[TSR__HOST_IN] = c->gpu.pcie_bw * efficiency;
+    double inside = reachable(c, o, TSR_CAL_INTRA_EFFICIENCY);
+    double between = reachable(c, o, TSR_CAL_INTER_EFFICIENCY);
+    f->capacity[TSR__PORT_OUT] = f->capacity[TSR__PORT_IN] = intra * inside;
+    f->capacity[TSR__NIC_OUT] = f->capacity[TSR__NIC_IN] = port * between;
+    f->capacity[TSR__POD_OUT] = f->capacity[TSR__POD_IN] = pod * between;
+    f->capacity[TSR__HOST_OUT] = f->capacity[TSR__HOST_IN] = c->gpu.pcie_bw * inside;
 }
 
 tsr_status tsr__fabric_init(struct tsr__fabric *f, const struct tsr_cluster *c,
@@ -39,8 +47,8 @@ tsr_status tsr__fabric_init(struct tsr__fabric *f, const struct tsr_cluster *c,
     if (!world || world > gpus)
         return tsr_fail(TSR_ECONFIG, "%s: the job has %u ranks, the cluster %llu GPUs", c->path,
                         world, (unsigned long long)gpus);
-    if (o->link_efficiency <= 0.0 || o->link_efficiency > 1.0)
-        return tsr_fail(TSR_ECONFIG, "link_efficiency: found %g, allowed above 0 and up to 1",
+    if (!(o->link_efficiency >= 0.0 && o->link_efficiency <= 1.0)) /* true for NaN too */
+        return tsr_fail(TSR_ECONFIG, "link_efficiency: found %g, allowed 0 to 1",
                         o->link_efficiency);
     f->cluster = c;
     f->world = world;
