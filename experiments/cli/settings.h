@@ -88,7 +88,9 @@ struct tsr_settings {
     bool cast_inputs;
     unsigned optimizer, variant; /* enum tsr_opt_name; foreach, fused, loop */
     unsigned state_dtype;        /* tsr_dtype; NONE: that of precision.master */
-    bool momentum, clip;
+    bool momentum, clip, reads_loss;
+    unsigned clip_how, loss_kernel; /* enum tsr_clip, tsr_loss_kernel */
+    uint64_t metrics;
     uint64_t loss_chunks;
     uint64_t ckpt_every; /* 0: none; TSR_CKPT_SELECTIVE_OP: every block, by operator */
     uint64_t ckpt_first; /* from 1; 0: the k-th */
