@@ -150,6 +150,9 @@ struct tsr_mpt_config {
     double norm_eps;    /* 0: 1e-5 */
     double init_std;    /* 0: 0.02 */
     bool untied;        /* the head has a weight of its own */
+    /* flash-attn's variable-length form: each block takes padding away from q, k and v and puts it
+     * back, with six reads on the host, although there is none. */
+    bool unpad;
 };
 
 /* Node of a generic model; types and fields as in tests/golden/README.md ("tree"). */

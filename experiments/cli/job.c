@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "keys_words.h"
 #include "paths.h"
 
 const struct tsr_node *tsr_job_at(const struct tsr_job *job, const char *key)
@@ -107,10 +108,26 @@ static tsr_status check_variant(const struct tsr_settings *s, const struct tsr_m
     return TSR_OK;
 }
 
+static tsr_status check_unpad(const struct tsr_settings *s, const struct tsr_model *model)
+{
+    if (!s->attention_unpad)
+        return TSR_OK;
+    if (model->family != TSR_FAMILY_MPT)
+        return refuse_word(s, "attention_unpad", model, "false, or a model of the MPT family");
+    if (s->attention == TSR_SDPA_FLASH)
+        return TSR_OK;
+    return tsr_node_error(tsr_setting_at(s, "attention_unpad"),
+                          "attention_unpad: found true beside attention: %s; allowed: false, or "
+                          "attention: flash",
+                          tsr_words_attention[s->attention]);
+}
+
 /* model.implementation, .names, .norm, .packed: another way to write the same model. */
 static tsr_status set_variant(const struct tsr_settings *s, struct tsr_model *model)
 {
     TSR_TRY(check_variant(s, model));
+    TSR_TRY(check_unpad(s, model));
+    model->mpt.unpad = s->attention_unpad;
     model->llama.impl = model->gpt2.impl = (enum tsr_impl)s->model_impl;
     model->llama.names = model->gpt2.names = (enum tsr_names)s->model_names;
     model->llama.packed_mask = model->gpt2.packed_mask = s->model_packed;

@@ -110,6 +110,8 @@ const struct tsr_key tsr_keys[] = {
      "recomputation ends with the last tensor that is needed"},
     {"attention", TSR_KEY_ENUM, AT(attention), "flash", 0, 0, 0, tsr_words_attention,
      "attention kernel"},
+    {"attention_unpad", TSR_KEY_BOOL, AT(attention_unpad), "false", 0, 0, 0, NULL,
+     "MPT: padding is taken away around attention, as flash-attn's variable-length form needs it"},
     {"gqa_repeat", TSR_KEY_BOOL, AT(gqa_repeat), "false", 0, 0, 0, NULL,
      "repeat key and value heads in memory before attention"},
     {"dialect", TSR_KEY_ENUM, AT(dialect), "eager", 0, 0, 0, tsr_words_dialect,

@@ -196,7 +196,8 @@ static tsr_status check_kernels(const struct tsr_job *job)
                   s->optimizer == TSR_OPTIM_ADAMW && s->variant > TSR_OPT_ADAMW_LOOP},
                  {"clip_variant", "foreach", s->clip && s->clip_how != TSR_CLIP_FOREACH},
                  {"loss.kernel", "eager", s->loss_kernel != TSR_LOSS_EAGER},
-                 {"loss.metrics", "0", s->metrics > 0}};
+                 {"loss.metrics", "0", s->metrics > 0},
+                 {"attention_unpad", "false", s->attention_unpad}};
     for (size_t i = 0; i < sizeof table / sizeof *table; i++) {
         char found[64] = "?";
         if (!table[i].found)

@@ -98,7 +98,7 @@ struct tsr_settings {
     bool ckpt_early_stop;
     unsigned attention; /* enum tsr_attention */
     unsigned dialect;   /* enum tsr_dialect */
-    bool gqa_repeat;
+    bool gqa_repeat, attention_unpad;
     uint64_t tp; /* tensor-parallel ranks; 1: none */
     bool sequence_parallel;
     bool two_level_gather;
