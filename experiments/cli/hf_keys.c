@@ -84,11 +84,16 @@ tsr_status tsr_hf_divides(const struct tsr_model *model, const char *key, uint64
                           (unsigned long long)whole, part_key, (unsigned long long)part);
 }
 
-/* A number; what stands for "not given" is left as it is. */
+/* A positive number; what stands for "not given" is left as it is. */
 tsr_status tsr_hf_number_or(const struct tsr_node *map, const char *key, double *out)
 {
     const struct tsr_node *node = tsr_node_get(map, key);
-    if (tsr_node_is_null(node) || tsr_node_double(node, out))
+    double value;
+    if (tsr_node_is_null(node))
         return TSR_OK;
-    return tsr_node_error(node, "%s: found %s; allowed: a number", key, tsr_node_show(node));
+    if (!tsr_node_double(node, &value) || !(value > 0))
+        return tsr_node_error(node, "%s: found %s; allowed: a positive number", key,
+                              tsr_node_show(node));
+    *out = value;
+    return TSR_OK;
 }

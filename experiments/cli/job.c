@@ -181,7 +181,10 @@ static tsr_status load_cluster(struct tsr_job *job)
     char path[TSR_FILE_BYTES];
     TSR_TRY(
         tsr_find_cluster(s->cluster, tsr_setting_at(s, "cluster"), job->experiment->path, path));
-    return tsr_cluster_load(path, &job->cluster);
+    TSR_TRY(tsr_cluster_load(path, &job->cluster));
+    tsr_calibration_override(&job->cluster.gpu.calibration, s->calibration,
+                             "sim.calibration of the experiment");
+    return TSR_OK;
 }
 
 /* ---- mesh -------------------------------------------------------------------------------- */

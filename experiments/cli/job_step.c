@@ -58,6 +58,21 @@ static tsr_status refuse(const struct tsr_job *job, const char *key, const char 
                           shown(job->settings, other, beside, sizeof beside), allowed);
 }
 
+/* A share is of all blocks. */
+static tsr_status check_share(const struct tsr_job *job)
+{
+    const struct tsr_settings *s = job->settings;
+    bool each = s->ckpt_every <= 1 || s->ckpt_every == TSR_CKPT_SELECTIVE_OP;
+    if (!(s->ckpt_share < 1))
+        return TSR_OK;
+    if (!each)
+        return refuse(job, "checkpoint.share", "checkpoint.every",
+                      "1, or checkpoint.every: full or selective_op");
+    if (s->ckpt_first)
+        return refuse(job, "checkpoint.share", "checkpoint.first", "1, or no checkpoint.first");
+    return TSR_OK;
+}
+
 /* What needs logits, in the dtype of the loss and left as they are. */
 static tsr_status check_loss(const struct tsr_job *job)
 {
@@ -94,6 +109,7 @@ static tsr_status check_loops(const struct tsr_job *job)
 tsr_status tsr_job_check_step(const struct tsr_job *job)
 {
     TSR_TRY(check_selective(job));
+    TSR_TRY(check_share(job));
     TSR_TRY(check_chunks(job));
     TSR_TRY(check_loss(job));
     return check_loops(job);

@@ -94,6 +94,8 @@ struct tsr_settings {
     uint64_t loss_chunks;
     uint64_t ckpt_every; /* 0: none; TSR_CKPT_SELECTIVE_OP: every block, by operator */
     uint64_t ckpt_first; /* from 1; 0: the k-th */
+    uint64_t ckpt_count; /* at most so many; 0: all */
+    double ckpt_share;   /* of the blocks, evenly spread; 1: as `every` says */
     unsigned ckpt_hooks; /* enum tsr_hooks */
     bool ckpt_early_stop;
     unsigned attention; /* enum tsr_attention */
@@ -123,6 +125,7 @@ struct tsr_settings {
     struct tsr_allocator_config allocator;
     unsigned alloc_limit; /* enum tsr_limit */
     struct tsr_sim_options sim;
+    double calibration[TSR_N_CALIBRATIONS]; /* over the device file's; NaN: not given */
 };
 
 enum tsr_key_type {
