@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "keys_words.h"
 #include "paths.h"
 
 const struct tsr_node *tsr_job_at(const struct tsr_job *job, const char *key)
@@ -107,10 +108,26 @@ static tsr_status check_variant(const struct tsr_settings *s, const struct tsr_m
     return TSR_OK;
 }
 
+static tsr_status check_unpad(const struct tsr_settings *s, const struct tsr_model *model)
+{
+    if (!s->attention_unpad)
+        return TSR_OK;
+    if (model->family != TSR_FAMILY_MPT)
+        return refuse_word(s, "attention_unpad", model, "false, or a model of the MPT family");
+    if (s->attention == TSR_SDPA_FLASH)
+        return TSR_OK;
+    return tsr_node_error(tsr_setting_at(s, "attention_unpad"),
+                          "attention_unpad: found true beside attention: %s; allowed: false, or "
+                          "attention: flash",
+                          tsr_words_attention[s->attention]);
+}
+
 /* model.implementation, .names, .norm, .packed: another way to write the same model. */
 static tsr_status set_variant(const struct tsr_settings *s, struct tsr_model *model)
 {
     TSR_TRY(check_variant(s, model));
+    TSR_TRY(check_unpad(s, model));
+    model->mpt.unpad = s->attention_unpad;
     model->llama.impl = model->gpt2.impl = (enum tsr_impl)s->model_impl;
     model->llama.names = model->gpt2.names = (enum tsr_names)s->model_names;
     model->llama.packed_mask = model->gpt2.packed_mask = s->model_packed;
@@ -295,44 +312,6 @@ static tsr_status check_positions(const struct tsr_job *job)
         (unsigned long long)job->settings->seq, (unsigned long long)m->max_positions, m->name);
 }
 
-/* Head and loss in chunks need to know the head, and all of the vocabulary. */
-static tsr_status check_chunks(const struct tsr_job *job)
-{
-    const struct tsr_settings *s = job->settings;
-    const struct tsr_model *m = &job->model;
-    unsigned long long chunks = s->loss_chunks, tokens = s->batch * s->seq;
-    const struct tsr_node *at = tsr_job_at(job, "loss.chunks");
-    if (chunks < 2)
-        return TSR_OK;
-    if (m->family == TSR_FAMILY_TREE)
-        return tsr_node_error(at,
-                              "loss.chunks: found %llu beside model %s; allowed: 1, or a model of "
-                              "the Llama family, GPT-2 or MPT",
-                              chunks, m->name);
-    if (s->tp > 1)
-        return tsr_node_error(at, "loss.chunks: found %llu beside tp: %llu; allowed: 1", chunks,
-                              (unsigned long long)s->tp);
-    if (chunks > tokens)
-        return tsr_node_error(at,
-                              "loss.chunks: found %llu; allowed: 1 to %llu, the tokens of a "
-                              "micro-batch",
-                              chunks, tokens);
-    return TSR_OK;
-}
-
-/* Checkpointing by operator is modelled with hooks outside of the recomputation and early stop. */
-static tsr_status check_selective(const struct tsr_job *job)
-{
-    const struct tsr_settings *s = job->settings;
-    bool outside = s->ckpt_hooks == TSR_HOOKS_OUTSIDE;
-    const char *key = outside ? "checkpoint.hooks" : "checkpoint.early_stop";
-    if (s->ckpt_every != TSR_CKPT_SELECTIVE_OP || (!outside && s->ckpt_early_stop))
-        return TSR_OK;
-    return tsr_node_error(tsr_job_at(job, key),
-                          "%s: found %s beside checkpoint: selective_op; allowed: %s", key,
-                          outside ? "outside" : "false", outside ? "inside" : "true");
-}
-
 /* Largest byte counts, in floating point: what does not fit into 62 bits is refused. */
 static tsr_status check_overflow(const struct tsr_job *job)
 {
@@ -388,8 +367,7 @@ static tsr_status open_job(struct tsr_job *job, enum tsr_job_needs needs)
     TSR_TRY(resolve_mesh(job));
     TSR_TRY(check_positions(job));
     TSR_TRY(check_overflow(job));
-    TSR_TRY(check_selective(job));
-    return check_chunks(job);
+    return tsr_job_check_step(job);
 }
 
 tsr_status tsr_job_open(const struct tsr_experiment *experiment,

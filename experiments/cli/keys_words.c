@@ -11,7 +11,10 @@ const char *const tsr_words_accum[] = {"reduce_each", "no_reduce", "no_reduce_no
 const char *const tsr_words_dtype[] = {"none", "f32", "bf16", "f16", NULL};
 const char *const tsr_words_real[] = {"", "f32", "bf16", "f16", NULL};
 const char *const tsr_words_optimizer[] = {"adamw", "sgd", "none", NULL};
-const char *const tsr_words_variant[] = {"foreach", "fused", "loop", NULL};
+const char *const tsr_words_variant[] = {"foreach",   "fused",          "loop",
+                                         "decoupled", "decoupled_read", NULL};
+const char *const tsr_words_clip[] = {"foreach", "loop", NULL};
+const char *const tsr_words_loss[] = {"eager", "flash_attn", "flash_attn_inplace", NULL};
 const char *const tsr_words_state[] = {"master", "f32", "bf16", NULL};
 const char *const tsr_words_impl[] = {"plain", "transformers", NULL};
 const char *const tsr_words_names[] = {"hf", "torchtitan", NULL};

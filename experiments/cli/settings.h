@@ -88,15 +88,19 @@ struct tsr_settings {
     bool cast_inputs;
     unsigned optimizer, variant; /* enum tsr_opt_name; foreach, fused, loop */
     unsigned state_dtype;        /* tsr_dtype; NONE: that of precision.master */
-    bool momentum, clip;
+    bool momentum, clip, reads_loss;
+    unsigned clip_how, loss_kernel; /* enum tsr_clip, tsr_loss_kernel */
+    uint64_t metrics;
     uint64_t loss_chunks;
     uint64_t ckpt_every; /* 0: none; TSR_CKPT_SELECTIVE_OP: every block, by operator */
     uint64_t ckpt_first; /* from 1; 0: the k-th */
+    uint64_t ckpt_count; /* at most so many; 0: all */
+    double ckpt_share;   /* of the blocks, evenly spread; 1: as `every` says */
     unsigned ckpt_hooks; /* enum tsr_hooks */
     bool ckpt_early_stop;
     unsigned attention; /* enum tsr_attention */
     unsigned dialect;   /* enum tsr_dialect */
-    bool gqa_repeat;
+    bool gqa_repeat, attention_unpad;
     uint64_t tp; /* tensor-parallel ranks; 1: none */
     bool sequence_parallel;
     bool two_level_gather;
