@@ -16,6 +16,7 @@ extern const char *const tsr_words_hooks[];     /* enum tsr_hooks */
 extern const char *const tsr_words_attention[]; /* enum tsr_attention */
 extern const char *const tsr_words_dialect[];   /* enum tsr_dialect */
 extern const char *const tsr_words_api[];       /* enum tsr_api */
+extern const char *const tsr_words_fsdp1_prefetch[]; /* enum tsr_fsdp1_prefetch */
 extern const char *const tsr_words_wrap[];      /* enum tsr_wrap_kind without LIST */
 extern const char *const tsr_words_offload[];   /* enum tsr_offload */
 extern const char *const tsr_words_sections[];  /* enum tsr_section */
