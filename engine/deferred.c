@@ -9,8 +9,8 @@
 #include <string.h>
 
 enum {
-    N_STREAMS = 12,      /* with clocks; work of others is never known to be over */
-    N_EVENTS = 1 << 16   /* remembered; older ones are forgotten, which only delays */
+    N_STREAMS = 12,    /* with clocks; work of others is never known to be over */
+    N_EVENTS = 1 << 16 /* remembered; older ones are forgotten, which only delays */
 };
 
 struct clock {
@@ -19,8 +19,7 @@ struct clock {
 
 struct waiting {
     struct tsr_storage block; /* as it was at the free */
-    uint16_t stream;
-    uint32_t work; /* of the stream, that has to be over */
+    struct clock clock;       /* what has to be over */
 };
 
 struct tsr_deferral {
@@ -68,6 +67,14 @@ static void add(struct clock *to, const struct clock *from)
             to->done[i] = from->done[i];
 }
 
+static bool is_within(const struct clock *a, const struct clock *b)
+{
+    for (int i = 0; i < N_STREAMS; i++)
+        if (a->done[i] > b->done[i])
+            return false;
+    return true;
+}
+
 static void add_event(struct tsr_deferral *d, struct clock *to, uint32_t event)
 {
     const struct recorded *r = &d->events[event % N_EVENTS];
@@ -106,9 +113,9 @@ void tsr__deferral_note(struct tsr_engine *e, const struct tsr_instr *instr)
 static void defer(struct tsr_engine *e, const struct tsr_storage *s, uint16_t stream)
 {
     struct tsr_deferral *d = e->deferral;
-    struct waiting w = {.block = *s, .stream = stream, .work = UINT32_MAX};
-    if (stream < N_STREAMS)
-        w.work = d->stream[stream].done[stream];
+    struct waiting w = {.block = *s, .clock = d->stream[stream % N_STREAMS]};
+    if (stream >= N_STREAMS) /* never known */
+        w.clock.done[0] = UINT32_MAX;
     if (!TSR_PUSH(d->waiting, d->n_waiting, d->cap_waiting, w))
         TSR__RAISE(e, TSR_ENOMEM, "out of memory while emitting");
 }
@@ -139,7 +146,7 @@ void tsr__deferral_settle(struct tsr_engine *e)
     size_t kept = 0;
     for (size_t i = 0; i < d->n_waiting; i++) {
         struct waiting *w = &d->waiting[i];
-        if (w->stream < N_STREAMS && d->host.done[w->stream] >= w->work)
+        if (is_within(&w->clock, &d->host))
             tsr__storage_unback(e, &w->block);
         else
             d->waiting[kept++] = *w;

@@ -70,7 +70,7 @@ struct tsr_engine {
     struct tsr_reducer *reducer;
     struct tsr_fsdp1 *fsdp1;       /* what the states of tsr_fsdp1() share; NULL: there are none */
     struct tsr_deferral *deferral; /* NULL: every free is in stream order */
-    uint16_t user_stream; /* of hooks that asked for one; 0: none yet */
+    uint16_t user_stream;          /* of hooks that asked for one; 0: none yet */
 
     /* emission */
     struct tsr_allocator *allocator;

@@ -26,12 +26,12 @@ struct tsr_flat {
     size_t n_gaps;
     uint64_t *gaps; /* sizes of the paddings between and behind them, in elements */
     tsr_dtype compute, reduce;
-    bool sharded;                  /* cut over ranks; false: NO_SHARD */
-    bool reshards_after_forward;   /* FULL_SHARD, HYBRID_SHARD */
-    struct tsr_storage *full;      /* the unsharded flat parameter: its block comes and goes */
-    struct tsr_storage *low;       /* the shard in the compute dtype; NULL: no cast */
-    struct tsr_tensor *leaf;       /* stands for the flat parameter in the autograd graph */
-    struct tsr_node *split;        /* of the last forward; NULL: none yet */
+    bool sharded;                /* cut over ranks; false: NO_SHARD */
+    bool reshards_after_forward; /* FULL_SHARD, HYBRID_SHARD */
+    struct tsr_storage *full;    /* the unsharded flat parameter: its block comes and goes */
+    struct tsr_storage *low;     /* the shard in the compute dtype; NULL: no cast */
+    struct tsr_tensor *leaf;     /* stands for the flat parameter in the autograd graph */
+    struct tsr_node *split;      /* of the last forward; NULL: none yet */
     enum tsr_training_state training;
     bool prefetched, needs_pre_forward, needs_pre_backward, ran_pre_backward, is_unsharded;
     bool grads_are_none;           /* zero_grad() was called; the memory is still there */
@@ -46,10 +46,10 @@ struct tsr_fsdp1 {
     bool lazy_done, hybrid, sync, callback_queued, first_iteration;
     struct tsr_flat *root;
     size_t n_flats, cap_flats;
-    struct tsr_flat **flats;                   /* in module order, from lazy initialisation */
+    struct tsr_flat **flats; /* in module order, from lazy initialisation */
     uint16_t unshard, post_backward, pre_unshard, all_reduce; /* streams */
-    uint16_t shard_wire, replicate_wire;       /* NCCL's own streams, one per process group */
-    uint16_t shard_comm, replicate_comm;       /* UINT16_MAX: one rank */
+    uint16_t shard_wire, replicate_wire; /* NCCL's own streams, one per process group */
+    uint16_t shard_comm, replicate_comm; /* UINT16_MAX: one rank */
     uint32_t shard_size, shard_stride, replicate_size, replicate_stride;
     double pre_divide, post_divide;
     size_t n_free_events, cap_free_events;

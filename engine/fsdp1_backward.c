@@ -71,8 +71,8 @@ static void take_grad(struct tsr_engine *e, struct reduction *r)
     r->in = grad->storage;
     tsr__storage_retain(r->in);
     if (f->reduce != f->compute) {
-        struct tsr_storage *to = tsr__storage_new(
-            e, f->param->numel * tsr_dtype_bytes(f->reduce), TSR_CAT_REDUCE_SCATTER);
+        struct tsr_storage *to = tsr__storage_new(e, f->param->numel * tsr_dtype_bytes(f->reduce),
+                                                  TSR_CAT_REDUCE_SCATTER);
         cast(e, r->in, f->compute, to, f->reduce);
         tsr__storage_release(e, &r->in);
         r->in = to;

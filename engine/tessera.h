@@ -320,8 +320,8 @@ enum tsr_fsdp1_prefetch {
     TSR_FSDP1_NO_PREFETCH
 };
 struct tsr_fsdp1_options {
-    bool keep_after_forward;  /* SHARD_GRAD_OP, _HYBRID_SHARD_ZERO2; else FULL_SHARD, HYBRID_SHARD */
-    struct tsr_mp_policy mp;  /* output is not used; reduce NONE: that of param, if it is set */
+    bool keep_after_forward; /* SHARD_GRAD_OP, _HYBRID_SHARD_ZERO2; else FULL_SHARD, HYBRID_SHARD */
+    struct tsr_mp_policy mp; /* output is not used; reduce NONE: that of param, if it is set */
     enum tsr_fsdp1_prefetch backward_prefetch;
     bool forward_prefetch;
     bool no_limit; /* limit_all_gathers=False */

@@ -180,8 +180,7 @@ static tsr_status check_world(struct tsr_job *job, uint64_t world)
 
 static void name_dims(struct tsr_job *job)
 {
-    bool replicates =
-        job->settings->api == TSR_API_REPLICATE || job->settings->api == TSR_API_DDP;
+    bool replicates = job->settings->api == TSR_API_REPLICATE || job->settings->api == TSR_API_DDP;
     if (replicates) { /* whatever the shape: every rank holds a copy */
         job->mesh.n_dims = 1;
         job->mesh.shape[0] = job->world / (uint32_t)job->settings->tp;

@@ -83,14 +83,14 @@ static tsr_status wrap_fsdp1(struct wrapper *w, struct tsr_module *const *module
                              const struct tsr_reshard_value *reshard)
 {
     const struct tsr_settings *s = w->job->settings;
-    struct tsr_fsdp1_options options = {
-        .keep_after_forward = reshard->kind == TSR_RESHARD_FALSE,
-        .mp = {.param = (tsr_dtype)s->param,
-               .reduce = (tsr_dtype)s->reduce,
-               .no_cast_inputs = !s->cast_inputs},
-        .backward_prefetch = (enum tsr_fsdp1_prefetch)s->fsdp1_backward_prefetch,
-        .forward_prefetch = s->fsdp1_forward_prefetch,
-        .no_limit = !s->fsdp1_limit_all_gathers};
+    struct tsr_fsdp1_options options = {.keep_after_forward = reshard->kind == TSR_RESHARD_FALSE,
+                                        .mp = {.param = (tsr_dtype)s->param,
+                                               .reduce = (tsr_dtype)s->reduce,
+                                               .no_cast_inputs = !s->cast_inputs},
+                                        .backward_prefetch =
+                                            (enum tsr_fsdp1_prefetch)s->fsdp1_backward_prefetch,
+                                        .forward_prefetch = s->fsdp1_forward_prefetch,
+                                        .no_limit = !s->fsdp1_limit_all_gathers};
     if (entry && (entry->group || reshard->kind == TSR_RESHARD_INT))
         return tsr_node_error(entry->at,
                               "wrap: found %s beside api: fsdp1; allowed: modules that are "
