@@ -91,4 +91,9 @@ void tsr__fsdp1_zero_grad(struct tsr_flat *f);
 /* Frees gradients that zero_grad() left behind. */
 void tsr__fsdp1_reset_grads(struct tsr_engine *e, struct tsr_fsdp1 *all);
 
+/* ---- fsdp1_clip.c ---------------------------------------------------------------------------- */
+
+/* The wrapper's clip_grad_norm_. False: nothing was done, PyTorch's own function is for it. */
+bool tsr__fsdp1_clip(struct tsr_engine *e);
+
 #endif
