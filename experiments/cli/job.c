@@ -229,7 +229,7 @@ static tsr_status check_world(struct tsr_job *job, uint64_t world)
 
 static void name_dims(struct tsr_job *job)
 {
-    bool replicates = job->settings->api != TSR_API_FULLY_SHARD;
+    bool replicates = job->settings->api == TSR_API_REPLICATE || job->settings->api == TSR_API_DDP;
     if (replicates) { /* whatever the shape: every rank holds a copy */
         job->mesh.n_dims = 1;
         job->mesh.shape[0] = job->world / (uint32_t)job->settings->tp;
@@ -367,6 +367,7 @@ static tsr_status open_job(struct tsr_job *job, enum tsr_job_needs needs)
     TSR_TRY(resolve_mesh(job));
     TSR_TRY(check_positions(job));
     TSR_TRY(check_overflow(job));
+    TSR_TRY(tsr_job_check_fsdp1(job));
     return tsr_job_check_step(job);
 }
 
@@ -425,7 +426,7 @@ void tsr_strategy_words(const struct tsr_settings *s, char *out, size_t size)
         tsr_key_format(&tsr_keys[tsr_key_find("reshard_after_forward")], s, value, sizeof value) !=
             TSR_OK)
         return;
-    if (s->api == TSR_API_FULLY_SHARD)
+    if (s->api == TSR_API_FULLY_SHARD || s->api == TSR_API_FSDP1)
         snprintf(more, sizeof more, ", reshard %s", value);
     if (s->ckpt_every)
         snprintf(more + strlen(more), sizeof more - strlen(more), ", %scheckpointing",
@@ -439,6 +440,8 @@ void tsr_strategy_words(const struct tsr_settings *s, char *out, size_t size)
         snprintf(out, size, "ddp, compute %s, reduce %s%s", param_text, reduce_text, more);
     else
         snprintf(out, size, "%s %s, compute %s, reduce %s%s",
-                 s->api == TSR_API_REPLICATE ? "replicate" : "fully_shard", wraps[s->wrap.kind],
-                 param_text, reduce_text, more);
+                 s->api == TSR_API_REPLICATE ? "replicate"
+                 : s->api == TSR_API_FSDP1   ? "fsdp1"
+                                             : "fully_shard",
+                 wraps[s->wrap.kind], param_text, reduce_text, more);
 }

@@ -130,7 +130,7 @@ const struct tsr_key tsr_keys[] = {
     {"description", TSR_KEY_STRING, AT(description), "null", 0, 0, 0, NULL,
      "words for tables and people"},
     {"api", TSR_KEY_ENUM, AT(api), "fully_shard", 0, 0, 0, tsr_words_api,
-     "fully_shard (FSDP2), replicate on its machinery, or bucketed ddp"},
+     "fully_shard (FSDP2), replicate on its machinery, bucketed ddp, or fsdp1 (flat parameters)"},
     {"two_level_gather", TSR_KEY_BOOL, AT(two_level_gather), "false", 0, 0, 0, NULL,
      "all-gather by SEND and RECV: between nodes first, then inside them"},
     {"wrap", TSR_KEY_WRAP, AT(wrap), "block", 0, 0, 0, tsr_words_wrap,
@@ -153,6 +153,14 @@ const struct tsr_key tsr_keys[] = {
      "static_graph"},
     {"ddp.gradient_as_bucket_view", TSR_KEY_BOOL, AT(ddp_view), "false", 0, 0, 0, NULL,
      "gradients are views of the buckets"},
+    {"fsdp1.backward_prefetch", TSR_KEY_ENUM, AT(fsdp1_backward_prefetch), "pre", 0, 0, 0,
+     tsr_words_fsdp1_prefetch,
+     "the next all-gather of backward: when a module's backward begins, when its gradients are "
+     "there (post), or when it is needed (none)"},
+    {"fsdp1.forward_prefetch", TSR_KEY_BOOL, AT(fsdp1_forward_prefetch), "false", 0, 0, 0, NULL,
+     "gather the next module's parameters before the current forward, in recorded order"},
+    {"fsdp1.limit_all_gathers", TSR_KEY_BOOL, AT(fsdp1_limit_all_gathers), "true", 0, 0, 0, NULL,
+     "the rate limiter: the host waits where more than two all-gathers would be in flight"},
 
     /* Training (tessera run). */
     {"data.train", TSR_KEY_STRING, AT(run.train), "null", 0, 0, 0, NULL,

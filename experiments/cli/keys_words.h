@@ -30,5 +30,6 @@ extern const char *const tsr_words_algorithm[];        /* enum tsr_algorithm */
 extern const char *const tsr_words_protocol[];         /* enum tsr_protocol */
 extern const char *const tsr_words_attention_kernel[]; /* enum tsr_attention_kernel */
 extern const char *const tsr_words_norm_kernel[];      /* enum tsr_norm_kernel */
+extern const char *const tsr_words_fsdp1_prefetch[];   /* enum tsr_fsdp1_prefetch */
 
 #endif

@@ -13,7 +13,7 @@
 
 struct tsr_model; /* model.h */
 
-enum tsr_api { TSR_API_FULLY_SHARD, TSR_API_REPLICATE, TSR_API_DDP };
+enum tsr_api { TSR_API_FULLY_SHARD, TSR_API_REPLICATE, TSR_API_DDP, TSR_API_FSDP1 };
 enum tsr_wrap_kind { TSR_WRAP_BLOCK, TSR_WRAP_BLOCK_EMBED_HEAD, TSR_WRAP_ROOT, TSR_WRAP_LIST };
 enum tsr_hooks { TSR_HOOKS_INSIDE, TSR_HOOKS_OUTSIDE };
 enum tsr_limit { TSR_LIMIT_NONE, TSR_LIMIT_CARD };
@@ -119,6 +119,8 @@ struct tsr_settings {
     unsigned offload; /* enum tsr_offload */
     double ddp_bucket_mb;
     bool ddp_find_unused, ddp_static_graph, ddp_view;
+    unsigned fsdp1_backward_prefetch; /* enum tsr_fsdp1_prefetch */
+    bool fsdp1_forward_prefetch, fsdp1_limit_all_gathers;
 
     struct tsr_run_settings run;
 
