@@ -85,6 +85,18 @@ static tsr_status apply_two_level(const struct tsr_job *job, struct tsr_engine *
                                                   "two_level_gather");
 }
 
+/* PyTorch's set_separate_reduce_scatter_group(), on all groups. */
+static tsr_status separate_reductions(const struct tsr_job *job, struct tsr_engine *engine)
+{
+    if (!job->settings->separate_reduce)
+        return TSR_OK;
+    tsr_status status =
+        tsr_set_separate_reduce_scatter_group(engine, tsr_module_root(engine), true, true);
+    return status == TSR_OK ? status
+                            : tsr_node_wrap_error(tsr_job_at(job, "separate_reduce_scatter_group"),
+                                                  status, "separate_reduce_scatter_group");
+}
+
 static tsr_status set_up(const struct tsr_job *job, struct tsr_engine *engine)
 {
     tsr_status status = build_model(job, engine);
@@ -98,6 +110,7 @@ static tsr_status set_up(const struct tsr_job *job, struct tsr_engine *engine)
     TSR_TRY(tsr_apply_checkpoint(job, engine));
     TSR_TRY(tsr_apply_wrap(job, engine));
     TSR_TRY(apply_two_level(job, engine));
+    TSR_TRY(separate_reductions(job, engine));
     return configure_step(job, engine);
 }
 

@@ -116,6 +116,8 @@ const struct tsr_key tsr_keys[] = {
      "fully_shard (FSDP2), replicate on its machinery, or bucketed ddp"},
     {"two_level_gather", TSR_KEY_BOOL, AT(two_level_gather), "false", 0, 0, 0, NULL,
      "all-gather by SEND and RECV: between nodes first, then inside them"},
+    {"separate_reduce_scatter_group", TSR_KEY_BOOL, AT(separate_reduce), "false", 0, 0, 0, NULL,
+     "reduce-scatters have a communicator of their own: they run beside all-gathers"},
     {"wrap", TSR_KEY_WRAP, AT(wrap), "block", 0, 0, 0, tsr_words_wrap,
      "what forms groups; a list has {modules: [PATTERN], group: BOOL, reshard_after_forward: V}"},
     {"reshard_after_forward", TSR_KEY_RESHARD, AT(reshard), "null", 0, 0, 0, NULL,
