@@ -73,6 +73,17 @@ double tsr__set_covered(const struct tsr__set *set, double start, double end)
     return sum;
 }
 
+bool tsr__set_add_common(struct tsr__set *out, const struct tsr__set *set, double start, double end)
+{
+    bool ok = true;
+    for (size_t i = first_after(set, start); ok && i < set->n && set->items[i].start < end; i++) {
+        double low = set->items[i].start > start ? set->items[i].start : start;
+        double high = set->items[i].end < end ? set->items[i].end : end;
+        ok = tsr__set_add(out, low, high);
+    }
+    return ok;
+}
+
 double tsr__set_outside(const struct tsr__set *a, const struct tsr__set *b)
 {
     double sum = 0.0;

@@ -26,6 +26,9 @@ void tsr__set_fini(struct tsr__set *set);
 double tsr__set_length(const struct tsr__set *set);
 /* Seconds of [start, end) that the set covers. */
 double tsr__set_covered(const struct tsr__set *set, double start, double end);
+/* Adds to `out` what the set has of [start, end). False when out of memory. */
+bool tsr__set_add_common(struct tsr__set *out, const struct tsr__set *set, double start,
+                         double end);
 /* Seconds of `a` that `b` does not cover. */
 double tsr__set_outside(const struct tsr__set *a, const struct tsr__set *b);
 

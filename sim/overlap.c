@@ -80,13 +80,20 @@ struct window {
     struct tsr__set compute, wire;
     size_t cap; /* of the items */
     struct tsr__graph graph;
+    struct tsr__idle idle;
 };
+
+static struct tsr__overlap_window view_of(const struct window *w)
+{
+    return (struct tsr__overlap_window){&w->graph, &w->idle, &w->compute, w->low};
+}
 
 static void window_fini(struct window *w)
 {
     tsr__set_fini(&w->compute);
     tsr__set_fini(&w->wire);
     tsr__graph_fini(&w->graph);
+    tsr__idle_fini(&w->idle);
 }
 
 static double clip(const struct window *w, double time)
@@ -163,6 +170,8 @@ static void settle(const struct window *w, const struct sweep *s, double from, d
         s->running[i]->hidden += busy;
         *(i == charged ? &s->running[i]->exposed : &s->running[i]->beside) += idle;
     }
+    struct tsr__overlap_window view = view_of(w);
+    tsr__overlap_charge_idle(&view, from, to, idle, s->running[charged]);
 }
 
 /* Ends those that end first until `time`; returns when time has come to it. */
@@ -226,10 +235,11 @@ static void add_up(struct tsr_overlap_total *total, const struct tsr_overlap_ite
 
 static void explain(const struct window *w, struct tsr_overlap *out)
 {
+    struct tsr__overlap_window view = view_of(w);
     for (size_t i = 0; i < out->n; i++) {
         struct tsr_overlap_item *item = &out->items[i];
         uint32_t at = node_of(w, item);
-        tsr__overlap_why(&w->graph, &w->compute, w->low, at, item);
+        tsr__overlap_why(&view, at, item);
         add_up(&out->kinds[item->kind], item, w->graph.nodes[at].instr->bytes);
         add_up(&out->all, item, w->graph.nodes[at].instr->bytes);
     }
@@ -252,7 +262,9 @@ tsr_status tsr_overlap_of(const struct tsr_overlap_run *run, uint32_t iteration,
     w.low = iteration ? run->iteration_end[iteration - 1] : 0.0;
     w.high = run->iteration_end[iteration];
     TSR_TRY(tsr__graph_init(&w.graph, run));
-    tsr_status status = collect(&w, out) ? charge_all(&w, out) : no_memory();
+    tsr_status status = tsr__idle_init(&w.idle, &w.graph);
+    if (status == TSR_OK)
+        status = collect(&w, out) ? charge_all(&w, out) : no_memory();
     if (status == TSR_OK)
         explain(&w, out);
     else

@@ -8,7 +8,11 @@
  * earlier one first. So the charged seconds add up to the exposed communication of the iteration,
  * and those of all-gathers to its exposed all-gathers.
  *
- * Why: between the moment when its data were there and its start, a collective was held up, at each
+ * Why: first, the compute stream may be idle because its own next work was not launched: the host
+ * was late, or waited for memory, or the device had another order. Else it waits for communication,
+ * and the question is why that comes so late.
+ *
+ * Between the moment when its data were there and its start, a collective was held up, at each
  * instant by one thing (the host, its communicator, ...). Without that thing it would have run
  * then, beside the compute of that time. So exposed seconds are charged to what held it up, the
  * last thing first, each as far as compute ran meanwhile. What is left is the transfer's own: there

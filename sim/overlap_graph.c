@@ -76,7 +76,8 @@ static void link_node(struct tsr__graph *g, const struct tsr_program *program, s
     const struct tsr_instr *instr = node->instr;
     if (!on_stream(instr))
         return;
-    node->on_side = !is_compute_stream(program->tables, instr->stream);
+    node->on_compute = is_compute_stream(program->tables, instr->stream);
+    node->on_side = !node->on_compute;
     node->before = s->last_of_stream[instr->stream];
     s->last_of_stream[instr->stream] = at;
     if (node->role >= TSR__ROLE_GATHER) {
@@ -126,6 +127,11 @@ static size_t count_events(const struct tsr_overlap_run *run)
                 n = (size_t)instr->event + 1;
         }
     return n;
+}
+
+bool tsr__limits_host(const struct tsr__node *node)
+{
+    return node->instr->kind == TSR_HOST_WAIT && node->instr->origin.hook != TSR_HOOK_NONE;
 }
 
 static tsr_status link_all(struct tsr__graph *g, const struct tsr_overlap_run *run)

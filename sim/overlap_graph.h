@@ -12,7 +12,8 @@ struct tsr__node {
     const struct tsr_instr *instr;
     struct tsr_sim_span span;
     uint8_t role;          /* enum tsr__role */
-    bool on_side;          /* on another stream than compute */
+    bool on_compute;       /* on a compute stream */
+    bool on_side;          /* on another one */
     uint32_t program;      /* its index */
     uint32_t before;       /* the item before on its stream; TSR_NO_ID: none */
     uint32_t queue_before; /* collectives: the one before on its communicator's queue */
@@ -29,6 +30,9 @@ struct tsr__graph {
     uint32_t n;
     uint32_t *first; /* [n_iterations + 1] */
 };
+
+/* A wait of the host in a hook: so the number of units that are gathered at a time is limited. */
+bool tsr__limits_host(const struct tsr__node *node);
 
 /* Errors: TSR_ENOMEM, TSR_EUNSUPPORTED. On failure nothing is to be freed. */
 tsr_status tsr__graph_init(struct tsr__graph *graph,

@@ -109,8 +109,7 @@ static void charge_host(struct walk *w, uint32_t at, double from, double to)
     uint32_t first = w->g->first[w->g->nodes[at].program];
     for (uint32_t i = at; i-- > first && to > from && w->left > 0.0;) {
         const struct tsr__node *node = &w->g->nodes[i];
-        if (node->instr->kind != TSR_HOST_WAIT || node->instr->origin.hook == TSR_HOOK_NONE ||
-            node->span.start >= to)
+        if (!tsr__limits_host(node) || node->span.start >= to)
             continue;
         charge(w, TSR_EXPOSED_HOST, later(from, node->span.end), to);
         to = sooner(to, later(from, node->span.end));
@@ -120,11 +119,31 @@ static void charge_host(struct walk *w, uint32_t at, double from, double to)
     charge(w, TSR_EXPOSED_HOST, from, to);
 }
 
-void tsr__overlap_why(const struct tsr__graph *graph, const struct tsr__set *compute, double low,
-                      uint32_t at, struct tsr_overlap_item *item)
+static double charge_set(const struct tsr__set *set, enum tsr_exposure why, double from, double to,
+                         double idle, struct tsr_overlap_item *item)
 {
-    struct walk w = {graph, compute, &graph->nodes[at], item, item->exposed};
-    double from = later(low, w.node->data), start = w.node->span.start;
+    double seconds = sooner(idle, tsr__set_covered(set, from, to));
+    item->why[why] += seconds;
+    return idle - seconds;
+}
+
+void tsr__overlap_charge_idle(const struct tsr__overlap_window *window, double from, double to,
+                              double idle, struct tsr_overlap_item *item)
+{
+    idle = charge_set(&window->idle->late, TSR_EXPOSED_HOST, from, to, idle, item);
+    idle = charge_set(&window->idle->limited, TSR_EXPOSED_BUFFER, from, to, idle, item);
+    charge_set(&window->idle->order, TSR_EXPOSED_ORDER, from, to, idle, item);
+}
+
+void tsr__overlap_why(const struct tsr__overlap_window *window, uint32_t at,
+                      struct tsr_overlap_item *item)
+{
+    struct walk w = {window->graph, window->compute, &window->graph->nodes[at], item,
+                     item->exposed};
+    for (int i = 0; i < TSR_N_EXPOSURES; i++)
+        w.left -= item->why[i];
+    w.left = later(0.0, w.left);
+    double from = later(window->low, w.node->data), start = w.node->span.start;
     double issue = later(from, sooner(w.node->issue, start));
     walk_stream(&w, at, issue, start, 0);
     charge_host(&w, at, from, issue);

@@ -66,6 +66,7 @@ static tsr_status configure_step(const struct tsr_job *job, struct tsr_engine *e
                                    .decay_matrices_only = s->run.decay == TSR_DECAY_MATRICES,
                                    .sgd_decay = s->optimizer == TSR_OPTIM_SGD && job->executes &&
                                                 s->run.weight_decay > 0,
+                                   .sync = (enum tsr_sync)s->sync,
                                    .report = job->executes};
     tsr_status status = tsr_step_configure(engine, &step);
     if (status == TSR_OK)

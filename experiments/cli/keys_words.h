@@ -11,6 +11,7 @@ extern const char *const tsr_words_state[];     /* tsr_dtype up to bf16 */
 extern const char *const tsr_words_impl[];      /* enum tsr_impl */
 extern const char *const tsr_words_names[];     /* enum tsr_names */
 extern const char *const tsr_words_norm[];      /* enum tsr_norm */
+extern const char *const tsr_words_sync[];      /* enum tsr_sync */
 extern const char *const tsr_words_ckpt[];      /* of TSR_KEY_CHECKPOINT */
 extern const char *const tsr_words_hooks[];     /* enum tsr_hooks */
 extern const char *const tsr_words_attention[]; /* enum tsr_attention */
@@ -26,6 +27,7 @@ extern const char *const tsr_words_order[];     /* enum tsr_order */
 extern const char *const tsr_words_decay[];     /* enum tsr_decay */
 extern const char *const tsr_words_schedule[];  /* enum tsr_schedule_kind */
 extern const char *const tsr_words_limit[];     /* enum tsr_limit */
-extern const char *const tsr_words_protocol[];  /* enum tsr_protocol */
+extern const char *const tsr_words_sync[];
+extern const char *const tsr_words_protocol[]; /* enum tsr_protocol */
 
 #endif

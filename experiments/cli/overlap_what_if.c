@@ -30,7 +30,7 @@ static const struct choice {
     {"reduce with the last micro-batch", NONE, ACCUMULATES, "accumulation.mode", "no_reduce"},
     {"reduce in bf16", NUMBERS, GROUPS, "precision.reduce", "bf16"},
     {"a hardware queue per stream", NONE, ANY, "sim.cuda_device_max_connections", "0"},
-    {"no synchronisation in the step", NONE, ANY, "sim.sync_each_step", "false"},
+    {"no synchronisation in the step", NONE, ANY, "sync_each_step", "none"},
     {"an infinitely fast host", IMAGINED, ANY, "sim.host_scale", "0"},
 };
 
