@@ -6,12 +6,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "json_doc.h"
+#include "cluster_read.h"
 
 /* Bounds that catch a wrong unit (GB/s instead of B/s, TFLOP/s instead of FLOP/s). */
 static const double MIN_BYTES_PER_S = 1e6, MAX_BYTES_PER_S = 1e16;
 static const double MIN_FLOP_PER_S = 1e9, MAX_FLOP_PER_S = 1e19;
-enum { MAX_NODES = 1000000, MAX_GPUS_PER_NODE = 1024, MAX_SMS = 100000 };
+enum { MAX_SMS = 100000 };
 
 /* Path of PREFIX-NAME.json beside `path`. NULL when the name is none of a file, or out of memory.
  */
@@ -55,8 +55,8 @@ static tsr_status copy_path(const char *path, char *out, size_t size)
     return TSR_OK;
 }
 
-static tsr_status rate(const struct tsr__doc *doc, const char *key, enum tsr__need need,
-                       double *out)
+tsr_status tsr__read_rate(const struct tsr__doc *doc, const char *key, enum tsr__need need,
+                          double *out)
 {
     return tsr__doc_number(doc, key, need, MIN_BYTES_PER_S, MAX_BYTES_PER_S, out);
 }
@@ -104,10 +104,12 @@ static tsr_status read_gpu(const struct tsr__doc *doc, struct tsr_gpu *gpu)
                            &gpu->context_bytes));
     TSR_TRY(tsr__doc_count(doc, "memory.library_bytes", TSR__OPTIONAL, UINT64_C(1) << 40,
                            &gpu->library_bytes));
-    TSR_TRY(rate(doc, "memory.bandwidth_bytes_per_s", TSR__NULLABLE, &gpu->memory_bw));
-    TSR_TRY(rate(doc, "pcie.bandwidth_bytes_per_s_per_direction", TSR__NULLABLE, &gpu->pcie_bw));
+    TSR_TRY(tsr__read_rate(doc, "memory.bandwidth_bytes_per_s", TSR__NULLABLE, &gpu->memory_bw));
+    TSR_TRY(tsr__read_rate(doc, "pcie.bandwidth_bytes_per_s_per_direction", TSR__NULLABLE,
+                           &gpu->pcie_bw));
     if (!json_is_null(tsr__doc_find(doc, "nvlink")))
-        TSR_TRY(rate(doc, link, TSR__NULLABLE, &gpu->nvlink_bw));
+        TSR_TRY(tsr__read_rate(doc, link, TSR__NULLABLE, &gpu->nvlink_bw));
+    TSR_TRY(tsr__calibration_read(doc, &gpu->calibration));
     return read_gpu_peaks(doc, gpu);
 }
 
@@ -128,8 +130,9 @@ static tsr_status read_intra(const struct tsr__doc *doc, struct tsr_cluster *out
     else
         return tsr__doc_fail(doc, key, tsr__doc_find(doc, key),
                              "\"nvswitch\", \"pcie\", or \"none\" for one GPU per node");
-    return rate(doc, bandwidth, out->intra == TSR_INTRA_NONE ? TSR__OPTIONAL : TSR__NULLABLE,
-                &out->intra_bw);
+    return tsr__read_rate(doc, bandwidth,
+                          out->intra == TSR_INTRA_NONE ? TSR__OPTIONAL : TSR__NULLABLE,
+                          &out->intra_bw);
 }
 
 static tsr_status read_nics(const struct tsr__doc *doc, struct tsr_cluster *out)
@@ -140,15 +143,16 @@ static tsr_status read_nics(const struct tsr__doc *doc, struct tsr_cluster *out)
         return TSR_OK;
     if (!json_is_object(nics))
         return tsr__doc_fail(doc, "nics", nics, "an object or null");
-    TSR_TRY(tsr__doc_count(doc, "nics.count", TSR__REQUIRED, MAX_GPUS_PER_NODE, &count));
+    TSR_TRY(tsr__doc_count(doc, "nics.count", TSR__REQUIRED, TSR__MAX_GPUS_PER_NODE, &count));
     out->nics_per_node = (uint32_t)count;
-    return rate(doc, "nics.bandwidth_bytes_per_s_per_direction", TSR__NULLABLE, &out->nic_bw);
+    return tsr__read_rate(doc, "nics.bandwidth_bytes_per_s_per_direction", TSR__NULLABLE,
+                          &out->nic_bw);
 }
 
-static tsr_status read_domain(const struct tsr__doc *doc, const char *key, struct tsr_cluster *out)
+tsr_status tsr__read_domain(const struct tsr__doc *doc, const char *key, struct tsr_cluster *out)
 {
     uint64_t domain;
-    TSR_TRY(tsr__doc_count(doc, key, TSR__OPTIONAL, MAX_NODES, &domain));
+    TSR_TRY(tsr__doc_count(doc, key, TSR__OPTIONAL, TSR__MAX_NODES, &domain));
     if (domain % out->gpus_per_node)
         return tsr__doc_fail(doc, key, tsr__doc_find(doc, key), "a multiple of gpus_per_node");
     if (domain)
@@ -162,12 +166,13 @@ static tsr_status read_node(const struct tsr__doc *doc, struct tsr_cluster *out)
     struct tsr__doc gpu;
     char *path = NULL;
     TSR_TRY(tsr__doc_string(doc, "name", TSR__REQUIRED, out->node_name, sizeof out->node_name));
-    TSR_TRY(tsr__doc_count(doc, "gpus_per_node", TSR__REQUIRED, MAX_GPUS_PER_NODE, &gpus));
+    TSR_TRY(tsr__doc_count(doc, "gpus_per_node", TSR__REQUIRED, TSR__MAX_GPUS_PER_NODE, &gpus));
     out->gpus_per_node = (uint32_t)gpus;
     out->nvlink_domain_gpus = out->gpus_per_node;
     TSR_TRY(read_intra(doc, out));
     TSR_TRY(read_nics(doc, out));
-    TSR_TRY(read_domain(doc, "nvlink_domain_gpus", out));
+    TSR_TRY(tsr__read_places(doc, out));
+    TSR_TRY(tsr__read_domain(doc, "nvlink_domain_gpus", out));
     TSR_TRY(tsr__doc_count(doc, "host.memory_bytes", TSR__OPTIONAL, UINT64_C(1) << 60,
                            &out->host_memory_bytes));
     tsr_status status = open_named(doc, "gpu", &gpu, &path);
@@ -181,92 +186,12 @@ static tsr_status read_node(const struct tsr__doc *doc, struct tsr_cluster *out)
 
 /* ---- cluster ----------------------------------------------------------------------------- */
 
-static tsr_status tier_number(const struct tsr__doc *doc, const json_t *tier, size_t i,
-                              const char *name, double low, double high, double *out)
-{
-    const json_t *value = json_object_get(tier, name);
-    char key[64], allowed[64];
-    *out = 0.0;
-    if (!value || json_is_null(value))
-        return TSR_OK;
-    *out = json_is_number(value) ? json_number_value(value) : 0.0;
-    if (*out >= low && *out <= high)
-        return TSR_OK;
-    snprintf(key, sizeof key, "topology.tiers[%zu].%s", i, name);
-    snprintf(allowed, sizeof allowed, "a number from %g to %g", low, high);
-    return tsr__doc_fail(doc, key, value, allowed);
-}
-
-/* The one oversubscribed tier of a Clos fabric: what is below it is a pod. */
-static tsr_status read_tiers(const struct tsr__doc *doc, struct tsr_cluster *out)
-{
-    const json_t *tiers = tsr__doc_find(doc, "topology.tiers");
-    double below = out->gpus_per_node;
-    if (!tiers || json_is_null(tiers))
-        return TSR_OK;
-    if (!json_is_array(tiers))
-        return tsr__doc_fail(doc, "topology.tiers", tiers, "an array");
-    for (size_t i = 0; i < json_array_size(tiers); i++) {
-        const json_t *tier = json_array_get(tiers, i);
-        double over, pod, all;
-        TSR_TRY(tier_number(doc, tier, i, "oversubscription", 1.0, 1e4, &over));
-        TSR_TRY(tier_number(doc, tier, i, "gpus_per_pod", 1.0, 1e9, &pod));
-        TSR_TRY(tier_number(doc, tier, i, "gpus", 1.0, 1e9, &all));
-        if (over > 1.0 && out->oversubscription > 1.0)
-            return tsr__doc_fail(doc, "topology.tiers", tiers,
-                                 "at most one tier with an oversubscription above 1");
-        if (over > 1.0) {
-            out->oversubscription = over;
-            out->pod_gpus = (uint32_t)below;
-        }
-        below = pod > 0.0 ? pod : all > 0.0 ? all : below;
-    }
-    return TSR_OK;
-}
-
-/* A single figure: oversubscribed above a rail group, or above every node when there is none. */
-static tsr_status read_oversubscription(const struct tsr__doc *doc, struct tsr_cluster *out)
-{
-    double over;
-    uint64_t nodes;
-    TSR_TRY(tsr__doc_number(doc, "topology.oversubscription", TSR__OPTIONAL, 1.0, 1e4, &over));
-    TSR_TRY(tsr__doc_count(doc, "topology.nodes_per_rail_group", TSR__OPTIONAL, MAX_NODES, &nodes));
-    if (over <= 1.0)
-        return TSR_OK;
-    out->oversubscription = over;
-    out->pod_gpus = (uint32_t)(nodes ? nodes : 1) * out->gpus_per_node;
-    return TSR_OK;
-}
-
-static tsr_status read_topology(const struct tsr__doc *doc, struct tsr_cluster *out)
-{
-    static const char *const types[] = {"single_node", "rail_optimized", "fat_tree", "clos",
-                                        "nvlink_rack"};
-    const char *key = "topology.type";
-    bool known = false;
-    uint64_t gpus;
-    TSR_TRY(tsr__doc_string(doc, key, TSR__REQUIRED, out->topology, sizeof out->topology));
-    for (size_t i = 0; i < sizeof types / sizeof types[0]; i++)
-        known = known || !strcmp(out->topology, types[i]);
-    if (!known || (!strcmp(out->topology, "single_node") && out->nodes > 1))
-        return tsr__doc_fail(doc, key, tsr__doc_find(doc, key),
-                             "\"rail_optimized\", \"fat_tree\", \"clos\", \"nvlink_rack\", or "
-                             "\"single_node\" for one node");
-    TSR_TRY(read_domain(doc, "topology.nvlink_domain_gpus", out));
-    TSR_TRY(tsr__doc_count(doc, "topology.gpus", TSR__OPTIONAL, UINT32_MAX, &gpus));
-    if (gpus && gpus != (uint64_t)out->nodes * out->gpus_per_node)
-        return tsr__doc_fail(doc, "topology.gpus", tsr__doc_find(doc, "topology.gpus"),
-                             "nodes times gpus_per_node");
-    TSR_TRY(read_oversubscription(doc, out));
-    return read_tiers(doc, out);
-}
-
 static tsr_status read_cluster(const struct tsr__doc *doc, struct tsr_cluster *out)
 {
     uint64_t nodes;
     struct tsr__doc node;
     char *path = NULL;
-    TSR_TRY(tsr__doc_count(doc, "nodes", TSR__REQUIRED, MAX_NODES, &nodes));
+    TSR_TRY(tsr__doc_count(doc, "nodes", TSR__REQUIRED, TSR__MAX_NODES, &nodes));
     out->nodes = (uint32_t)nodes;
     tsr_status status = open_named(doc, "node", &node, &path);
     if (status == TSR_OK) {
@@ -275,7 +200,7 @@ static tsr_status read_cluster(const struct tsr__doc *doc, struct tsr_cluster *o
     }
     free(path);
     TSR_TRY(status);
-    return read_topology(doc, out);
+    return tsr__read_topology(doc, out);
 }
 
 static tsr_status read_any(const struct tsr__doc *doc, struct tsr_cluster *out)
@@ -284,7 +209,6 @@ static tsr_status read_any(const struct tsr__doc *doc, struct tsr_cluster *out)
     TSR_TRY(tsr__doc_string(doc, "name", TSR__REQUIRED, out->name, sizeof out->name));
     TSR_TRY(tsr__doc_string(doc, "description", TSR__OPTIONAL, out->description,
                             sizeof out->description));
-    out->oversubscription = 1.0;
     const json_t *kind = tsr__doc_find(doc, "kind");
     const char *name = json_is_string(kind) ? json_string_value(kind) : "";
     if (!strcmp(name, "cluster"))

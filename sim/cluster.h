@@ -7,6 +7,7 @@
 #define TSR_CLUSTER_H
 
 #include "../engine/base.h"
+#include "calibration.h"
 
 enum tsr_peak {
     TSR_PEAK_BF16,
@@ -28,9 +29,33 @@ struct tsr_gpu {
     double memory_bw, pcie_bw, nvlink_bw;
     double peak_flops[TSR_N_PEAKS];
     double achievable_bf16; /* best matrix product that a public sweep found */
+    struct tsr_calibration calibration;
 };
 
 enum tsr_intra { TSR_INTRA_NONE, TSR_INTRA_NVSWITCH, TSR_INTRA_PCIE };
+
+enum { TSR_MAX_TIERS = 3, TSR_MAX_LOCAL = 64 };
+
+/* Uplinks of groups of `below_gpus` GPUs to a tier of switches. A group's uplink carries what the
+ * adapters below it do, divided by the oversubscriptions of this tier and those below it. */
+struct tsr_tier {
+    uint32_t below_gpus;
+    uint32_t
+        rails; /* > 1: adapter i of each node has switch i % rails, with an uplink of its own */
+    double oversubscription; /* 1: as much up as down */
+};
+
+/* Where GPUs and adapters of a node sit. GPUs of one PCIe switch share its link to the socket, GPUs
+ * of one socket the link to the others. 0 switches: not modelled. */
+struct tsr_places {
+    uint32_t switches, sockets;
+    double switch_bw, socket_bw; /* per direction */
+    bool peer_to_peer;           /* false: even neighbours talk through the socket's memory */
+    uint8_t switch_of_gpu[TSR_MAX_LOCAL], switch_of_nic[TSR_MAX_LOCAL],
+        socket_of_switch[TSR_MAX_LOCAL];
+    bool nics_listed; /* else adapters are shared out evenly, in order */
+    uint8_t nic_of_gpu[TSR_MAX_LOCAL];
+};
 
 struct tsr_cluster {
     char name[64], path[512], description[128];
@@ -44,9 +69,10 @@ struct tsr_cluster {
     double nic_bw;               /* per NIC and direction */
     uint64_t host_memory_bytes;
     char topology[32]; /* single_node, rail_optimized, fat_tree, clos, nvlink_rack */
-    /* Oversubscription of the fabric above groups of `pod_gpus` GPUs; 1 = full bisection. */
-    uint32_t pod_gpus;
-    double oversubscription;
+    /* Tiers of switches, from the nodes up; none: every adapter reaches every other unhindered. */
+    uint32_t n_tiers;
+    struct tsr_tier tiers[TSR_MAX_TIERS];
+    struct tsr_places places;
 };
 
 /* Reads cluster-*.json, and the node-NAME.json and gpu-NAME.json that it names, from the same

@@ -69,11 +69,16 @@ static tsr_status unknown(const struct tsr_gpu *gpu, const char *key, const stru
                     gpu->path, key, work && work->name ? work->name : "copy");
 }
 
+static double memory_rate(const struct tsr_gpu *gpu, const struct kind_row *row)
+{
+    return gpu->memory_bw * row->memory * gpu->calibration.value[TSR_CAL_MEMORY_SUSTAINED];
+}
+
 tsr_status tsr__cost_memory(const struct tsr_gpu *gpu, double bytes, struct tsr__cost *out)
 {
     if (gpu->memory_bw <= 0.0)
         return unknown(gpu, "memory.bandwidth_bytes_per_s", NULL);
-    out->body_s = bytes / (gpu->memory_bw * copy_row.memory);
+    out->body_s = bytes / memory_rate(gpu, &copy_row);
     out->start_s = copy_row.start_s;
     return TSR_OK;
 }
@@ -141,7 +146,8 @@ static tsr_status gemm_seconds(const struct tsr_gpu *gpu, const struct tsr_work 
 {
     double peak;
     TSR_TRY(matmul_peak(gpu, work, &peak));
-    *out = work->flops / (peak * matmul_share(gpu, work->dtype)) * wave_factor(gpu, work->dims);
+    *out = work->flops / (peak * matmul_share(gpu, work->dtype)) * wave_factor(gpu, work->dims) /
+           gpu->calibration.value[TSR_CAL_MATMUL_SUSTAINED];
     return TSR_OK;
 }
 
@@ -154,7 +160,7 @@ static tsr_status attention_seconds(const struct tsr_gpu *gpu, const struct tsr_
     double share = half ? tsr__attention_share(gpu->architecture, work->op == TSR_OP_ATTENTION_BWD,
                                                work->causal, work->dims[5], work->dims[4])
                         : FP32_ATTENTION_SHARE;
-    *out = work->flops / (peak * share);
+    *out = work->flops / (peak * share * gpu->calibration.value[TSR_CAL_ATTENTION_SUSTAINED]);
     return TSR_OK;
 }
 
@@ -185,7 +191,7 @@ tsr_status tsr__cost_kernel(const struct tsr_gpu *gpu, const struct tsr_work *wo
     if (bytes > 0.0 && gpu->memory_bw <= 0.0)
         return unknown(gpu, "memory.bandwidth_bytes_per_s", work);
     if (bytes > 0.0)
-        memory = bytes / (gpu->memory_bw * row->memory);
+        memory = bytes / memory_rate(gpu, row);
     out->body_s = arithmetic > memory ? arithmetic : memory;
     out->start_s = row->start_s;
     return TSR_OK;

@@ -101,7 +101,7 @@ static void fill_ranks(struct builder *b)
             continue;
         rank->rank = r;
         rank->layout = net->job->class_of[r];
-        rank->slow = tsr__net_is_slow(net, r) ? net->options->slow_factor : 1.0;
+        rank->slow = tsr__net_slowness(net, r);
         for (uint32_t g = 0; g < net->n_geometries; g++) {
             struct tsr__geometry geometry = tsr__net_geometry(net, g);
             size_t at = (size_t) class * net->n_geometries + g;
@@ -171,8 +171,7 @@ static tsr_status fill_links(struct builder *b)
         }
     }
     for (uint32_t class = 0; class < b->q->n_links && status == TSR_OK; class ++) {
-        enum tsr__role role = tsr__link_role(net->fabric, b->link_rep[class]);
-        b->q->capacity[class] = net->fabric->capacity[role] / wider[class];
+        b->q->capacity[class] = tsr__link_capacity(net->fabric, b->link_rep[class]) / wider[class];
     }
     free(wider);
     return status;
@@ -220,7 +219,7 @@ static double flow_s_per_byte(const struct builder *b, const struct tsr__net_flo
 {
     double worst = 0.0;
     for (uint8_t k = 0; k < f->n_links && !b->net->fabric->ideal; k++) {
-        double s = f->share / b->net->fabric->capacity[tsr__link_role(b->net->fabric, f->links[k])];
+        double s = f->share / tsr__link_capacity(b->net->fabric, f->links[k]);
         worst = s > worst ? s : worst;
     }
     return worst;
@@ -280,7 +279,7 @@ static void group_rates(struct builder *b, uint32_t group, struct tsr__coll_grou
             const struct tsr__net_flow *f = &net->flows[i];
             for (uint8_t k = 0; k < f->n_links && f->pattern == pattern; k++) {
                 double *load = &b->load[f->links[k]];
-                *load += f->share / net->fabric->capacity[tsr__link_role(net->fabric, f->links[k])];
+                *load += f->share / tsr__link_capacity(net->fabric, f->links[k]);
                 if (*load > coll->s_per_byte[pattern])
                     coll->s_per_byte[pattern] = *load;
             }

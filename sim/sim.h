@@ -10,6 +10,7 @@
 
 #include "../engine/program.h"
 #include "cluster.h"
+#include "conditions.h"
 
 enum tsr_protocol { TSR_PROTO_AUTO, TSR_PROTO_LL, TSR_PROTO_LL128, TSR_PROTO_SIMPLE };
 
@@ -36,6 +37,7 @@ struct tsr_sim_options {
     double slow_factor;
     double nic_bw;   /* overrides the cluster's, bytes/s per NIC; 0: no override */
     double intra_bw; /* overrides the cluster's, bytes/s per GPU; 0: no override */
+    struct tsr_conditions conditions;
 };
 struct tsr_sim_options tsr_sim_options_default(void);
 

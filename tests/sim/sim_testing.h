@@ -184,7 +184,6 @@ static inline struct tsr_cluster test_cluster(uint32_t nodes)
         .nics_per_node = 8,
         .nic_bw = 50e9,
         .topology = "fat_tree",
-        .oversubscription = 1.0,
         .gpu = {.name = "test",
                 .path = "gpu-test.json",
                 .architecture = "Hopper",
@@ -196,6 +195,7 @@ static inline struct tsr_cluster test_cluster(uint32_t nodes)
                 .peak_flops = {1e15, 1e15, 2e15, 5e14, 5e13, 0.0},
                 .achievable_bf16 = 8e14},
     };
+    c.gpu.calibration = tsr_calibration_default();
     return c;
 }
 

@@ -217,8 +217,8 @@ static void oversubscribed_pods_slow_down(void **state)
     struct tsr_cluster c = test_cluster(4);
     struct tsr_sim_options o = exact_options();
     (void)state;
-    c.pod_gpus = 8;
-    c.oversubscription = 7.0;
+    c.n_tiers = 1;
+    c.tiers[0] = (struct tsr_tier){.below_gpus = 8, .oversubscription = 7.0};
     for (int fold = 0; fold < 2; fold++) {
         struct job *job = job_create(32, 1, 1);
         uint16_t comm = job_comm(job, "replicate", 4, 8, -1);
