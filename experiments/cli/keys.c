@@ -98,6 +98,9 @@ const struct tsr_key tsr_keys[] = {
      "the host reads the loss after every step, as a logger does, and so ends its run-ahead"},
     {"loss.chunks", TSR_KEY_UINT, AT(loss_chunks), "1", 1, SIZE_MAX_D, 0, NULL,
      "> 1: head, loss and their gradients in so many chunks of tokens: logits of one at a time"},
+    {"sync_each_step", TSR_KEY_ENUM, AT(sync), "none", 0, 0, 0, tsr_words_sync,
+     "the host stops: to read each micro-batch's loss before backward, or at the end of the step "
+     "until the device is done"},
     {"checkpoint.every", TSR_KEY_CHECKPOINT, AT(ckpt_every), "none", 0, SIZE_MAX_D, 0,
      tsr_words_ckpt,
      "activation checkpointing of every k-th block; full: each block; selective_op: each, with "
@@ -133,6 +136,8 @@ const struct tsr_key tsr_keys[] = {
      "fully_shard (FSDP2), replicate on its machinery, bucketed ddp, or fsdp1 (flat parameters)"},
     {"two_level_gather", TSR_KEY_BOOL, AT(two_level_gather), "false", 0, 0, 0, NULL,
      "all-gather by SEND and RECV: between nodes first, then inside them"},
+    {"separate_reduce_scatter_group", TSR_KEY_BOOL, AT(separate_reduce), "false", 0, 0, 0, NULL,
+     "reduce-scatters have a communicator of their own: they run beside all-gathers"},
     {"wrap", TSR_KEY_WRAP, AT(wrap), "block", 0, 0, 0, tsr_words_wrap,
      "what forms groups; a list has {modules: [PATTERN], group: BOOL, reshard_after_forward: V}"},
     {"reshard_after_forward", TSR_KEY_RESHARD, AT(reshard), "null", 0, 0, 0, NULL,
@@ -232,6 +237,10 @@ const struct tsr_key tsr_keys[] = {
      "multiplies the host times; 0: an infinitely fast host"},
     {"sim.queue_depth", TSR_KEY_UINT32, AT(sim.queue_depth), NULL, 0, SIZE_MAX_D, 0, NULL,
      "device instructions that the host may be ahead; 0: unlimited"},
+    {"sim.cuda_device_max_connections", TSR_KEY_UINT32, AT(sim.max_connections), NULL, 0, 32, 0,
+     NULL,
+     "CUDA_DEVICE_MAX_CONNECTIONS: hardware queues that streams share, in which what is issued "
+     "later starts later; 0: each stream has its own"},
     {"sim.latency_scale", TSR_KEY_DOUBLE, AT(sim.latency_scale), NULL, 0, 1e6, 0, NULL,
      "multiplies the latencies of collectives and kernels; 0: none"},
     {"sim.link_efficiency", TSR_KEY_DOUBLE, AT(sim.link_efficiency), NULL, 0, 1, 0, NULL,

@@ -92,6 +92,7 @@ struct tsr_settings {
     unsigned clip_how, loss_kernel; /* enum tsr_clip, tsr_loss_kernel */
     uint64_t metrics;
     uint64_t loss_chunks;
+    unsigned sync; /* enum tsr_sync */
     uint64_t ckpt_every; /* 0: none; TSR_CKPT_SELECTIVE_OP: every block, by operator */
     uint64_t ckpt_first; /* from 1; 0: the k-th */
     uint64_t ckpt_count; /* at most so many; 0: all */
@@ -103,7 +104,7 @@ struct tsr_settings {
     bool gqa_repeat, attention_unpad;
     uint64_t tp; /* tensor-parallel ranks; 1: none */
     bool sequence_parallel;
-    bool two_level_gather;
+    bool two_level_gather, separate_reduce;
 
     unsigned phases;     /* set of 1 << enum tsr_section; 0: not asked for */
     unsigned init;       /* enum tsr_init */
