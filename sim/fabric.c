@@ -16,9 +16,9 @@ static double fault_share(const struct tsr__fabric *f, enum tsr_link_class class
 {
     const struct tsr_conditions *c = f->conditions;
     double share = 1.0;
-    for (size_t i = 0; i < c->n_links; i++)
-        if (c->links[i].link == class && c->links[i].index == index)
-            share *= c->links[i].share;
+    for (size_t i = 0; i < c->faults.n_links; i++)
+        if (c->faults.links[i].link == class && c->faults.links[i].index == index)
+            share *= c->faults.links[i].share;
     return share;
 }
 
@@ -27,7 +27,7 @@ double tsr__link_capacity(const struct tsr__fabric *f, uint32_t link)
     enum tsr__role role = tsr__link_role(f, link);
     uint32_t index = link - f->first[role];
     double capacity = f->capacity[role];
-    if (!f->conditions->n_links)
+    if (!f->conditions->faults.n_links)
         return capacity;
     if (role == TSR__PORT_OUT || role == TSR__PORT_IN)
         return capacity * fault_share(f, TSR_LINK_PORT, index);
@@ -41,8 +41,8 @@ double tsr__link_capacity(const struct tsr__fabric *f, uint32_t link)
 static bool uplinks_disturbed(const struct tsr_conditions *c)
 {
     bool disturbed = c->background[TSR_LINK_UPLINK] > 0.0;
-    for (size_t i = 0; i < c->n_links; i++)
-        disturbed = disturbed || c->links[i].link == TSR_LINK_UPLINK;
+    for (size_t i = 0; i < c->faults.n_links; i++)
+        disturbed = disturbed || c->faults.links[i].link == TSR_LINK_UPLINK;
     return disturbed;
 }
 
@@ -54,16 +54,16 @@ static tsr_status check_links(const struct tsr__fabric *f)
         [TSR_LINK_UPLINK] = TSR__TIER_OUT,
     };
     const struct tsr_conditions *c = f->conditions;
-    for (size_t i = 0; i < c->n_links; i++) {
-        enum tsr__role role = roles[c->links[i].link];
+    for (size_t i = 0; i < c->faults.n_links; i++) {
+        enum tsr__role role = roles[c->faults.links[i].link];
         uint32_t n = f->first[role + 1] - f->first[role];
-        const char *name = tsr_link_class_name(c->links[i].link);
+        const char *name = tsr_link_class_name(c->faults.links[i].link);
         if (!n)
             return tsr_fail(TSR_ECONFIG, "faults: found %s %u, allowed none: this job uses no %s",
-                            name, c->links[i].index, name);
-        if (c->links[i].index >= n)
+                            name, c->faults.links[i].index, name);
+        if (c->faults.links[i].index >= n)
             return tsr_fail(TSR_ECONFIG, "faults: found %s %u, allowed 0 to %u", name,
-                            c->links[i].index, n - 1);
+                            c->faults.links[i].index, n - 1);
     }
     return TSR_OK;
 }

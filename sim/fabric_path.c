@@ -31,8 +31,9 @@ static uint32_t own_port(const struct tsr__fabric *f, uint32_t local)
 static bool is_dead(const struct tsr__fabric *f, enum tsr_link_class class, uint32_t index)
 {
     const struct tsr_conditions *c = f->conditions;
-    for (size_t i = 0; i < c->n_links; i++)
-        if (c->links[i].link == class && c->links[i].index == index && c->links[i].share <= 0.0)
+    for (size_t i = 0; i < c->faults.n_links; i++)
+        if (c->faults.links[i].link == class && c->faults.links[i].index == index &&
+            c->faults.links[i].share <= 0.0)
             return true;
     return false;
 }
@@ -45,7 +46,7 @@ static tsr_status dead(const struct tsr__fabric *f, enum tsr_link_class class, u
                     "faults: found %s %u dead, which ranks %u and %u communicate over: their "
                     "collectives fail; allowed: a share above 0%s",
                     tsr_link_class_name(class), index, src, dst,
-                    rails && !f->conditions->reroute ? ", or dead_nics: reroute"
+                    rails && !f->conditions->reroute ? ", or sim.reroute: true"
                     : rails                          ? ", or one live adapter in the node"
                                                      : "");
 }
@@ -143,7 +144,7 @@ static tsr_status between(const struct tsr__fabric *f, uint32_t src, uint32_t ds
 static tsr_status check_alive(const struct tsr__fabric *f, uint32_t src, uint32_t dst,
                               const struct path *path)
 {
-    for (uint32_t i = 0; i < path->n && f->conditions->n_links; i++) {
+    for (uint32_t i = 0; i < path->n && f->conditions->faults.n_links; i++) {
         enum tsr__role role = tsr__link_role(f, path->links[i]);
         uint32_t index = path->links[i] - f->first[role];
         bool port = role == TSR__PORT_OUT || role == TSR__PORT_IN;

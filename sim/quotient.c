@@ -115,7 +115,7 @@ static void fill_sent(struct builder *b)
 {
     const struct tsr__net *net = b->net;
     for (uint32_t g = 0; g < net->n_geometries; g++) {
-        if (g == net->host_geometry)
+        if (g == net->host_geometry || g == net->traffic_geometry)
             continue;
         for (uint32_t class = 0; class < b->q->n_ranks; class ++) {
             uint32_t rank = b->q->ranks[class].rank;

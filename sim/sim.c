@@ -57,6 +57,15 @@ static tsr_status check_job(const struct tsr_sim_job *job, const struct tsr_sim_
 static tsr_status unfolded(const struct tsr__net *net, struct tsr__quotient *q)
 {
     struct tsr__partition partition;
+    if (net->job->world > MAX_UNFOLDED && tsr_is_noisy(&net->options->conditions))
+        return tsr_fail(TSR_ECONFIG,
+                        "jitter_%s: found %g with %u ranks, which all differ then; allowed: 0, or "
+                        "up to %u ranks",
+                        net->options->conditions.jitter_kernel > 0.0 ? "kernel" : "gpu",
+                        net->options->conditions.jitter_kernel > 0.0
+                            ? net->options->conditions.jitter_kernel
+                            : net->options->conditions.jitter_gpu,
+                        net->job->world, (unsigned)MAX_UNFOLDED);
     if (net->job->world > MAX_UNFOLDED)
         return tsr_fail(TSR_EUNSUPPORTED,
                         "%u ranks cannot be simulated without folding, allowed up to %u",
@@ -71,7 +80,7 @@ static tsr_status unfolded(const struct tsr__net *net, struct tsr__quotient *q)
 static tsr_status fold(const struct tsr__net *net, bool twin, struct tsr__quotient *q)
 {
     struct tsr__partition partition;
-    if (!net->options->fold)
+    if (!net->options->fold || tsr_is_noisy(&net->options->conditions))
         return unfolded(net, q);
     TSR_TRY(tsr__fold_refine(net, twin, &partition));
     tsr_status status = tsr__fold_check(net, &partition);

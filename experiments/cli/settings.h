@@ -44,7 +44,7 @@ struct tsr_shape_value {
     uint32_t size[TSR_MAX_MESH];
 };
 
-enum { TSR_MAX_KEYS = 128 };
+enum { TSR_MAX_KEYS = 256 };
 
 enum tsr_order { TSR_ORDER_SHUFFLED, TSR_ORDER_SEQUENTIAL };
 enum tsr_decay { TSR_DECAY_ALL, TSR_DECAY_MATRICES };
@@ -130,7 +130,9 @@ enum tsr_key_type {
     TSR_KEY_RESHARD,
     TSR_KEY_WRAP,
     TSR_KEY_CHECKPOINT, /* uint64_t: 0 none, 1 full, k, or TSR_CKPT_SELECTIVE_OP */
-    TSR_KEY_LIST        /* unsigned: set of words, given as a list in their order; null: empty */
+    TSR_KEY_LIST,       /* unsigned: set of words, given as a list in their order; null: empty */
+    TSR_KEY_FAULTS,     /* struct tsr_faults */
+    TSR_KEY_TRAFFIC     /* struct tsr_traffic_list */
 };
 
 struct tsr_key {
