@@ -112,6 +112,16 @@ static tsr_status read_gpu(const struct tsr__doc *doc, struct tsr_gpu *gpu)
     return read_gpu_peaks(doc, gpu);
 }
 
+tsr_status tsr_gpu_load(const char *path, struct tsr_gpu *out)
+{
+    struct tsr__doc doc;
+    memset(out, 0, sizeof *out);
+    TSR_TRY(tsr__doc_open(path, "gpu", &doc));
+    tsr_status status = read_gpu(&doc, out);
+    tsr__doc_close(&doc);
+    return status;
+}
+
 /* ---- node -------------------------------------------------------------------------------- */
 
 static tsr_status read_intra(const struct tsr__doc *doc, struct tsr_cluster *out)

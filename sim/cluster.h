@@ -66,16 +66,29 @@ struct tsr_cluster {
     uint32_t nics_per_node;      /* 0: none */
     double nic_bw;               /* per NIC and direction */
     uint64_t host_memory_bytes;
-    char topology[32]; /* single_node, rail_optimized, fat_tree, clos, nvlink_rack */
+    char topology[32]; /* single_node, rail_optimized, fat_tree, clos, nvlink_rack, platform */
     /* Tiers of switches, from the nodes up; none: every adapter reaches every other unhindered. */
     uint32_t n_tiers;
     struct tsr_tier tiers[TSR_MAX_TIERS];
     struct tsr_places places;
+    /* SimGrid platform whose links lie between the nodes; "": the tiers say it. Node n is its n-th
+     * host in the natural order of names (node-2 before node-10). */
+    char platform[512];
 };
 
 /* Reads cluster-*.json, and the node-NAME.json and gpu-NAME.json that it names, from the same
  * folder. Also takes a node file (one node). Errors: TSR_ECONFIG with file, key, value and what is
  * allowed. */
 tsr_status tsr_cluster_load(const char *path, struct tsr_cluster *out) TSR_MUST_USE;
+
+/* Reads an XML file (cluster_xml.c): one node as NCCL_TOPO_DUMP_FILE writes it, `nodes` of which
+ * (0: one) make a cluster without contention between them; or a platform of SimGrid, whose hosts
+ * are the nodes, each with `gpus_per_node` GPUs (0: one). Fills in all but out->gpu: `gpu_name`
+ * gets the name of the device file that the GPUs' PCI id stands for, "" if the file does not tell.
+ * Errors: TSR_ECONFIG with file and line, TSR_EUNSUPPORTED in a build without expat. */
+tsr_status tsr_cluster_load_xml(const char *path, uint32_t nodes, uint32_t gpus_per_node,
+                                struct tsr_cluster *out, char gpu_name[64]) TSR_MUST_USE;
+/* Reads a device file. */
+tsr_status tsr_gpu_load(const char *path, struct tsr_gpu *out) TSR_MUST_USE;
 
 #endif

@@ -4,7 +4,8 @@
  * switch, PCIe switches and sockets where the node file has them, adapters (several GPUs may share
  * one, several adapters of one GPU add up to one port), and the uplinks of up to three tiers. Not
  * modelled: the GPU's PCIe port under its adapter on NVSwitch nodes, which is wider than the
- * adapter in every node file; collisions of flows on equal paths (ECMP).
+ * adapter in every node file; collisions of flows on equal paths (ECMP). Or, in place of the tiers,
+ * the links of a user's SimGrid platform.
  */
 #include "fabric.h"
 
@@ -26,6 +27,8 @@ double tsr__link_capacity(const struct tsr__fabric *f, uint32_t link)
 {
     enum tsr__role role = tsr__link_role(f, link);
     uint32_t index = link - f->first[role];
+    if (role == TSR__PLATFORM)
+        return f->routes.links[index].bandwidth * f->capacity[role];
     double capacity = f->capacity[role];
     if (!f->conditions->faults.n_links)
         return capacity;
@@ -36,6 +39,12 @@ double tsr__link_capacity(const struct tsr__fabric *f, uint32_t link)
     if (role == TSR__TIER_OUT || role == TSR__TIER_IN)
         return capacity * fault_share(f, TSR_LINK_UPLINK, index);
     return capacity;
+}
+
+bool tsr__link_is_shared(const struct tsr__fabric *f, uint32_t link)
+{
+    return tsr__link_role(f, link) != TSR__PLATFORM ||
+           !f->routes.links[link - f->first[TSR__PLATFORM]].fatpipe;
 }
 
 static bool uplinks_disturbed(const struct tsr_conditions *c)
@@ -105,6 +114,7 @@ static void set_capacities(struct tsr__fabric *f, const struct tsr_sim_options *
     f->capacity[TSR__SWITCH_OUT] = f->capacity[TSR__SWITCH_IN] = c->places.switch_bw * free_port;
     f->capacity[TSR__SOCKET_OUT] = f->capacity[TSR__SOCKET_IN] = c->places.socket_bw * free_port;
     f->capacity[TSR__HOST_OUT] = f->capacity[TSR__HOST_IN] = c->gpu.pcie_bw;
+    f->capacity[TSR__PLATFORM] = 1.0; /* times the link's own */
     choose_tiers(f, node_rate * free_uplink);
     for (int role = 0; role < TSR__N_ROLES; role++)
         f->capacity[role] *= o->link_efficiency;
@@ -116,6 +126,8 @@ static uint64_t count_links(const struct tsr__fabric *f, int role)
 {
     const struct tsr_places *places = &f->cluster->places;
     uint64_t nodes = tsr_ceil_div(f->world, f->gpus_per_node);
+    if (role == TSR__PLATFORM)
+        return f->routes.n_links;
     if (role == TSR__NIC_OUT || role == TSR__NIC_IN)
         return nodes * f->nic_ports_per_node;
     if (role == TSR__SWITCH_OUT || role == TSR__SWITCH_IN)
@@ -174,8 +186,20 @@ tsr_status tsr__fabric_init(struct tsr__fabric *f, const struct tsr_cluster *c,
     f->ideal = o->infinite_bandwidth;
     f->nic_ports_per_node = count_ports(c);
     set_capacities(f, o);
-    TSR_TRY(number_links(f));
-    return check_links(f);
+    if (*c->platform && !f->ideal)
+        TSR_TRY(tsr__routes_load(c->platform, (uint32_t)tsr_ceil_div(world, f->gpus_per_node),
+                                 &f->routes));
+    tsr_status status = number_links(f);
+    if (status == TSR_OK)
+        status = check_links(f);
+    if (status != TSR_OK)
+        tsr__fabric_fini(f);
+    return status;
+}
+
+void tsr__fabric_fini(struct tsr__fabric *f)
+{
+    tsr__routes_fini(&f->routes);
 }
 
 enum tsr__role tsr__link_role(const struct tsr__fabric *f, uint32_t link)

@@ -35,6 +35,7 @@ struct tsr__quotient {
     uint32_t slow, twin; /* ranks that must keep step, or TSR_NO_ID: see fold.h */
     struct tsr__qrank *ranks;
     double *capacity; /* [n_links] bytes per second */
+    bool *fatpipe;    /* [n_links] not shared: each flow may have all of it; NULL: none is */
     struct tsr__qgroup *groups;
     uint32_t *members;
     struct tsr__qflow *flows; /* ordered by group */

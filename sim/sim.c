@@ -131,15 +131,20 @@ tsr_status tsr__sim_run(const struct tsr_cluster *cluster, const struct tsr_sim_
 #endif
     TSR_TRY(check_job(job, options));
     TSR_TRY(tsr__fabric_init(&fabric, cluster, options, job->world));
-    TSR_TRY(tsr__tapes_build(cluster, job, options, &tapes));
+    tsr_status status = tsr__tapes_build(cluster, job, options, &tapes);
+    if (status != TSR_OK) {
+        tsr__fabric_fini(&fabric);
+        return status;
+    }
     for (uint32_t i = 0; i < tapes.n && tamper; i++)
         tamper(user, i, &tapes.items[i]);
-    tsr_status status = tsr__net_build(&fabric, &tapes, job, options, &net);
+    status = tsr__net_build(&fabric, &tapes, job, options, &net);
     if (status == TSR_OK) {
         status = simulate(&net, out);
         tsr__net_fini(&net);
     }
     tsr__tapes_fini(&tapes);
+    tsr__fabric_fini(&fabric);
     return status;
 }
 
