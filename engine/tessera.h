@@ -3,7 +3,8 @@
  * One tsr_engine stands for one rank (or one class of ranks that do the same). The life of a job:
  *
  *   tsr_engine_create()                          rank, world, executor, trace sink
- *   tsr_model_llama() / _gpt2() / _tree(), or tsr_module_add() + tsr_param_add() for an own model
+ *   tsr_model_llama() / _gpt2() / _mpt() / _tree(), or tsr_module_add() +
+ *     tsr_param_add() for an own model
  *   tsr_fully_shard() / tsr_replicate() / tsr_ddp(), bottom-up, then tsr_set_...()
  *   tsr_engine_init_params()                     shards are materialised (iteration -1)
  *   tsr_step_run() per iteration, or tsr_step_forward() / _backward() / _optimizer() by hand
@@ -140,6 +141,16 @@ struct tsr_gpt2_config {
     enum tsr_impl impl;
     bool packed_mask; /* as above */
 };
+/* MPT of llm-foundry with learned positions (no ALiBi), biases, low-precision LayerNorm and GELU;
+ * module names of MPTForCausalLM. Parameters: vocab_size d + max_seq_len d + 2 d, and in a layer
+ * 4 d^2 + 2 d w + 8 d + w + d of width d and feed-forward width w (12 d^2 + 13 d for w = 4 d). */
+struct tsr_mpt_config {
+    uint64_t d_model, n_heads, n_layers, max_seq_len, vocab_size;
+    uint64_t ffn_width; /* expansion_ratio times d_model; 0: 4 d_model */
+    double norm_eps;    /* 0: 1e-5 */
+    double init_std;    /* 0: 0.02 */
+    bool untied;        /* the head has a weight of its own */
+};
 
 /* Node of a generic model; types and fields as in tests/golden/README.md ("tree"). */
 enum tsr_tree_type {
@@ -192,6 +203,8 @@ tsr_status tsr_model_llama(struct tsr_engine *engine,
                            const struct tsr_llama_config *config) TSR_MUST_USE;
 tsr_status tsr_model_gpt2(struct tsr_engine *engine,
                           const struct tsr_gpt2_config *config) TSR_MUST_USE;
+tsr_status tsr_model_mpt(struct tsr_engine *engine,
+                         const struct tsr_mpt_config *config) TSR_MUST_USE;
 tsr_status tsr_model_tree(struct tsr_engine *engine,
                           const struct tsr_tree_config *config) TSR_MUST_USE;
 

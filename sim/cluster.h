@@ -7,27 +7,22 @@
 #define TSR_CLUSTER_H
 
 #include "../engine/base.h"
-
-enum tsr_peak {
-    TSR_PEAK_BF16,
-    TSR_PEAK_FP16,
-    TSR_PEAK_FP8,
-    TSR_PEAK_TF32,
-    TSR_PEAK_FP32,
-    TSR_PEAK_FP64,
-    TSR_N_PEAKS
-};
+#include "calibration.h"
+#include "kernels.h"
 
 struct tsr_gpu {
     char name[64], path[512]; /* path: the device file the figures come from */
     char description[128], architecture[32];
     uint32_t sm_count;
+    double clock_hz;        /* sustained under compute; 0: unknown */
     uint64_t visible_bytes; /* what a process can see */
     uint64_t context_bytes; /* of a CUDA context before any kernel is loaded */
     uint64_t library_bytes; /* device code and static memory of libraries and kernels */
     double memory_bw, pcie_bw, nvlink_bw;
     double peak_flops[TSR_N_PEAKS];
-    double achievable_bf16; /* best matrix product that a public sweep found */
+    double achievable_bf16, achievable_fp8; /* best matrix product that a public sweep found */
+    struct tsr_calibration calibration;
+    struct tsr_kernels kernels; /* measured tables, its own or those of another card */
 };
 
 enum tsr_intra { TSR_INTRA_NONE, TSR_INTRA_NVSWITCH, TSR_INTRA_PCIE };
@@ -80,6 +75,12 @@ struct tsr_cluster {
  * folder. Also takes a node file (one node). Errors: TSR_ECONFIG with file, key, value and what is
  * allowed. */
 tsr_status tsr_cluster_load(const char *path, struct tsr_cluster *out) TSR_MUST_USE;
+/* Reads gpu-NAME.json with the kernel tables that it names. Errors: as above. */
+tsr_status tsr_gpu_load(const char *path, struct tsr_gpu *out) TSR_MUST_USE;
+
+/* Where the kernel times of a card come from, one line each ("matrix products: table sm90 (...), as
+ * measured"), at most `n`; returns how many. */
+size_t tsr_kernel_sources(const struct tsr_gpu *gpu, char (*out)[256], size_t n);
 
 /* Reads an XML file (cluster_xml.c): one node as NCCL_TOPO_DUMP_FILE writes it, `nodes` of which
  * (0: one) make a cluster without contention between them; or a platform of SimGrid, whose hosts
@@ -88,7 +89,5 @@ tsr_status tsr_cluster_load(const char *path, struct tsr_cluster *out) TSR_MUST_
  * Errors: TSR_ECONFIG with file and line, TSR_EUNSUPPORTED in a build without expat. */
 tsr_status tsr_cluster_load_xml(const char *path, uint32_t nodes, uint32_t gpus_per_node,
                                 struct tsr_cluster *out, char gpu_name[64]) TSR_MUST_USE;
-/* Reads a device file. */
-tsr_status tsr_gpu_load(const char *path, struct tsr_gpu *out) TSR_MUST_USE;
 
 #endif

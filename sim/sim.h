@@ -31,6 +31,7 @@ struct tsr_sim_options {
     /* One slow GPU: its kernels take slow_factor times as long. slow_factor 0 or 1: none. */
     uint32_t slow_rank;
     double slow_factor;
+    struct tsr_kernel_choice kernels;
     double nic_bw;   /* overrides the cluster's, bytes/s per NIC; 0: no override */
     double intra_bw; /* overrides the cluster's, bytes/s per GPU; 0: no override */
     struct tsr_conditions conditions;
@@ -83,7 +84,10 @@ tsr_status tsr_sim_step_bound(const struct tsr_cluster *cluster, const struct ts
                               const struct tsr_sim_options *options, double *seconds) TSR_MUST_USE;
 
 /* Seconds that a kernel takes alone on the card; what replay.c gives to SimGrid. */
-tsr_status tsr_cost_kernel(const struct tsr_gpu *gpu, const struct tsr_work *work,
-                           double *seconds) TSR_MUST_USE;
+tsr_status tsr_cost_kernel(const struct tsr_gpu *gpu, const struct tsr_kernel_choice *choice,
+                           const struct tsr_work *work, double *seconds) TSR_MUST_USE;
+/* Takes the measured point of exactly this kernel out of the tables; false: there is none. */
+bool tsr_kernels_forget(struct tsr_kernels *kernels, const struct tsr_kernel_choice *choice,
+                        const struct tsr_work *work);
 
 #endif

@@ -206,7 +206,7 @@ static tsr_status compile_wire(struct compiler *c, const struct tsr_tables *tabl
 
 /* ---- costs ------------------------------------------------------------------------------- */
 
-static double host_seconds(const struct tsr_sim_options *o, const struct tsr_instr *instr,
+static double call_seconds(const struct tsr_sim_options *o, const struct tsr_instr *instr,
                            bool in_group)
 {
     switch (instr->kind) {
@@ -238,6 +238,14 @@ static double host_seconds(const struct tsr_sim_options *o, const struct tsr_ins
     default: /* a launch of NCCL; the calls of a group are collected and launched at its end */
         return in_group && instr->kind != TSR_GROUP_END ? o->host_event_s : o->host_collective_s;
     }
+}
+
+/* `first`: of its iteration; it pays for what the host does between steps. */
+static double host_seconds(const struct compiler *c, const struct tsr_instr *instr, bool first)
+{
+    const double *value = c->gpu->calibration.value;
+    double seconds = call_seconds(c->options, instr, c->group_begin != TSR_NO_ID);
+    return seconds * value[TSR_CAL_HOST_SCALE] + (first ? value[TSR_CAL_STEP_OVERHEAD] : 0.0);
 }
 
 /* Bytes of the operands that are (not) in host memory, by access. */
@@ -296,7 +304,7 @@ static tsr_status compile_kernel(struct compiler *c, const struct tsr_instr *ins
     task->kind = TSR__KERNEL;
     if (!instr->work || instr->work->op >= TSR_N_OP_KINDS)
         return tsr_fail(TSR_EVALUE, "an op without a description of its work");
-    TSR_TRY(tsr__cost_kernel(c->gpu, instr->work, &cost));
+    TSR_TRY(tsr__cost_kernel(c->gpu, &c->options->kernels, instr->work, &cost));
     task->body_s = cost.body_s;
     task->start_s = cost.start_s;
     return TSR_OK;
@@ -400,7 +408,7 @@ static tsr_status compile_instr(struct compiler *c, const struct tsr_tables *tab
     struct tsr__task *task = &c->tape->tasks[at];
     *task = (struct tsr__task){
         .record = tsr_exec_record_of(instr),
-        .host_s = host_seconds(c->options, instr, c->group_begin != TSR_NO_ID),
+        .host_s = host_seconds(c, instr, at == c->tape->first[c->iteration]),
         .next = TSR_NO_ID,
         .dep = TSR_NO_ID,
         .group_end = TSR_NO_ID,

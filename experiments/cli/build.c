@@ -28,6 +28,9 @@ static tsr_status build_model(const struct tsr_job *job, struct tsr_engine *engi
     case TSR_FAMILY_GPT2:
         TSR_TRY(tsr_model_gpt2(engine, &m->gpt2));
         break;
+    case TSR_FAMILY_MPT:
+        TSR_TRY(tsr_model_mpt(engine, &m->mpt));
+        break;
     case TSR_FAMILY_TREE:
         TSR_TRY(tsr_model_tree(engine, &m->tree));
         break;

@@ -21,25 +21,48 @@ static tsr_status no_key(const struct tsr_experiment *experiment, const char *ke
                     allowed);
 }
 
+static void add_to_name(struct tsr_model *model, const char *joint, uint64_t n, const char *what)
+{
+    char tail[64];
+    snprintf(tail, sizeof tail, " %s %llu %s%s", joint, (unsigned long long)n, what,
+             n == 1 ? "" : "s");
+    if (strlen(model->name) + strlen(tail) < sizeof model->name)
+        strcat(model->name, tail);
+}
+
 /* model.layers: the same model with another depth. */
 static tsr_status set_layers(const struct tsr_settings *s, struct tsr_model *model)
 {
-    char tail[40];
     if (!s->model_layers)
         return TSR_OK;
     if (model->family == TSR_FAMILY_LLAMA)
         model->llama.n_layers = s->model_layers;
     else if (model->family == TSR_FAMILY_GPT2)
         model->gpt2.n_layer = s->model_layers;
+    else if (model->family == TSR_FAMILY_MPT)
+        model->mpt.n_layers = s->model_layers;
     else
         return tsr_node_error(tsr_setting_at(s, "model.layers"),
                               "model.layers: found %llu beside model %s; allowed: null, or a model "
-                              "of the Llama family or GPT-2",
+                              "of the Llama family, GPT-2 or MPT",
                               (unsigned long long)s->model_layers, model->name);
-    snprintf(tail, sizeof tail, " with %llu layer%s", (unsigned long long)s->model_layers,
-             s->model_layers == 1 ? "" : "s");
-    if (strlen(model->name) + strlen(tail) < sizeof model->name)
-        strcat(model->name, tail);
+    add_to_name(model, "with", s->model_layers, "layer");
+    return tsr_model_count(model);
+}
+
+/* model.positions: the same model with a learned table of another length. */
+static tsr_status set_positions(const struct tsr_settings *s, struct tsr_model *model)
+{
+    if (!s->model_positions)
+        return TSR_OK;
+    if (!model->positions_are_hard)
+        return tsr_node_error(tsr_setting_at(s, "model.positions"),
+                              "model.positions: found %llu beside model %s; allowed: null, or a "
+                              "model with learned positions (GPT-2, MPT)",
+                              (unsigned long long)s->model_positions, model->name);
+    model->max_positions = s->model_positions;
+    model->gpt2.n_positions = model->mpt.max_seq_len = s->model_positions;
+    add_to_name(model, s->model_layers ? "and" : "with", s->model_positions, "position");
     return tsr_model_count(model);
 }
 
@@ -101,6 +124,8 @@ static tsr_status load_any(const char *path, bool is_tree, const struct tsr_sett
     TSR_TRY(is_tree ? tsr_model_load_tree(path, out) : tsr_model_load_hf(path, out));
     tsr_status status = set_layers(s, out);
     if (status == TSR_OK)
+        status = set_positions(s, out);
+    if (status == TSR_OK)
         status = set_variant(s, out);
     if (status != TSR_OK)
         tsr_model_fini(out);
@@ -113,6 +138,10 @@ tsr_status tsr_load_model(const struct tsr_experiment *experiment,
     const struct tsr_settings *s = &strategy->settings;
     char path[TSR_FILE_BYTES];
     memset(out, 0, sizeof(*out));
+    if (s->model_given) {
+        *out = *s->model_given;
+        return TSR_OK;
+    }
     if (s->model && s->model_tree)
         return tsr_node_error(tsr_setting_at(s, "model.tree"),
                               "model.tree: found %s beside model.name: %s; allowed: one of them",
@@ -176,7 +205,7 @@ static tsr_status set_nodes(struct tsr_job *job)
     return TSR_OK;
 }
 
-static tsr_status load_cluster(struct tsr_job *job)
+static tsr_status load_cluster_file(struct tsr_job *job)
 {
     const struct tsr_settings *s = job->settings;
     char path[TSR_FILE_BYTES];
@@ -193,6 +222,14 @@ static tsr_status load_cluster(struct tsr_job *job)
     TSR_TRY(tsr_cluster_load(path, &job->cluster));
     TSR_TRY(set_nodes(job));
     return s->gpu ? load_gpu(job, s->gpu) : TSR_OK;
+}
+
+static tsr_status load_cluster(struct tsr_job *job)
+{
+    TSR_TRY(load_cluster_file(job));
+    tsr_calibration_override(&job->cluster.gpu.calibration, job->settings->calibration,
+                             "sim.calibration of the experiment");
+    return TSR_OK;
 }
 
 /* ---- mesh -------------------------------------------------------------------------------- */
@@ -329,10 +366,10 @@ static tsr_status check_chunks(const struct tsr_job *job)
     const struct tsr_node *at = tsr_job_at(job, "loss.chunks");
     if (chunks < 2)
         return TSR_OK;
-    if (m->family != TSR_FAMILY_LLAMA && m->family != TSR_FAMILY_GPT2)
+    if (m->family == TSR_FAMILY_TREE)
         return tsr_node_error(at,
                               "loss.chunks: found %llu beside model %s; allowed: 1, or a model of "
-                              "the Llama family or GPT-2",
+                              "the Llama family, GPT-2 or MPT",
                               chunks, m->name);
     if (s->tp > 1)
         return tsr_node_error(at, "loss.chunks: found %llu beside tp: %llu; allowed: 1", chunks,
@@ -376,6 +413,11 @@ static tsr_status check_overflow(const struct tsr_job *job)
                 2.0 * (double)m->gpt2.n_inner;
         layers = (double)m->gpt2.n_layer;
         heads = (double)m->gpt2.n_head;
+    } else if (m->family == TSR_FAMILY_MPT) {
+        width = (double)m->mpt.vocab_size + 16.0 * (double)m->mpt.d_model +
+                2.0 * (double)m->mpt.ffn_width;
+        layers = (double)m->mpt.n_layers;
+        heads = (double)m->mpt.n_heads;
     }
     double linear = tokens * width * layers * 16;
     double scores = tokens * (double)s->seq * heads * layers * 16;

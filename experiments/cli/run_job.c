@@ -29,7 +29,7 @@ static tsr_status find_list(struct tsr_run_job *r, const char *key, const char *
 {
     *first = r->n_paths;
     *n = 0;
-    while (text && *text) {
+    for (bool more = text && *text; more;) {
         char name[1024];
         const char *unused;
         int length = (int)strcspn(text, ",");
@@ -37,10 +37,14 @@ static tsr_status find_list(struct tsr_run_job *r, const char *key, const char *
         if (*n == TSR_RUN_MAX_FILES)
             return tsr_node_error(tsr_job_at(&r->job, key), "%s: found more than %d files", key,
                                   TSR_RUN_MAX_FILES);
+        if (!length)
+            return tsr_node_error(tsr_job_at(&r->job, key),
+                                  "%s: found an empty name; allowed: files, separated by commas",
+                                  key);
         TSR_TRY(find_path(r, key, name, &unused));
         ++*n;
         text += length;
-        text += *text == ',';
+        more = *text++ == ',';
     }
     return TSR_OK;
 }
@@ -112,6 +116,8 @@ static uint64_t vocab_of(const struct tsr_model *m)
     switch (m->family) {
     case TSR_FAMILY_GPT2:
         return m->gpt2.vocab_size;
+    case TSR_FAMILY_MPT:
+        return m->mpt.vocab_size;
     case TSR_FAMILY_TREE:
         return m->tree.tokens;
     default:
@@ -183,9 +189,20 @@ static tsr_status rehearse(struct tsr_run_job *r)
 
 /* ---- opening --------------------------------------------------------------------------------- */
 
+static tsr_status check_warmup(const struct tsr_run_job *r)
+{
+    const struct tsr_run_settings *t = &r->job.settings->run;
+    if (t->warmup <= t->steps)
+        return TSR_OK;
+    return tsr_node_error(tsr_job_at(&r->job, "train.warmup"),
+                          "train.warmup: found %llu; allowed: up to train.steps, %llu",
+                          (unsigned long long)t->warmup, (unsigned long long)t->steps);
+}
+
 static tsr_status check(const struct tsr_run_job *r)
 {
     const struct tsr_settings *s = r->job.settings;
+    TSR_TRY(check_warmup(r));
     if (s->init != TSR_INIT_META)
         return tsr_node_error(tsr_job_at(&r->job, "init"),
                               "init: found a model that is built whole; allowed: meta");

@@ -11,6 +11,8 @@
 #include "section.h"
 #include "yaml.h"
 
+struct tsr_model; /* model.h */
+
 enum tsr_api { TSR_API_FULLY_SHARD, TSR_API_REPLICATE, TSR_API_DDP };
 enum tsr_wrap_kind { TSR_WRAP_BLOCK, TSR_WRAP_BLOCK_EMBED_HEAD, TSR_WRAP_ROOT, TSR_WRAP_LIST };
 enum tsr_hooks { TSR_HOOKS_INSIDE, TSR_HOOKS_OUTSIDE };
@@ -67,10 +69,12 @@ struct tsr_settings {
     const struct tsr_node *from[TSR_MAX_KEYS]; /* where the value was given; NULL: the default */
 
     const char *model, *model_tree, *model_blocks, *cluster, *gpu;
-    uint64_t nodes, gpus_per_node;    /* 0: as in the cluster's file */
-    uint64_t model_layers;            /* 0: as in the model's file */
-    unsigned model_impl, model_names; /* enum tsr_impl, tsr_names */
-    unsigned model_norm;              /* enum tsr_norm */
+    uint64_t nodes, gpus_per_node;       /* 0: as in the cluster's file */
+    const struct tsr_model *model_given; /* made in code (tsr_model_make_mpt()), instead of a file;
+                                            no key; borrowed, its document must be empty */
+    uint64_t model_layers, model_positions; /* 0: as in the model's file */
+    unsigned model_impl, model_names;       /* enum tsr_impl, tsr_names */
+    unsigned model_norm;                    /* enum tsr_norm */
     bool model_packed;
     uint64_t world; /* 0: all GPUs of the cluster, or the product of the mesh */
     struct tsr_shape_value mesh;
@@ -118,6 +122,7 @@ struct tsr_settings {
     struct tsr_allocator_config allocator;
     unsigned alloc_limit; /* enum tsr_limit */
     struct tsr_sim_options sim;
+    double calibration[TSR_N_CALIBRATIONS]; /* over the device file's; NaN: not given */
 };
 
 enum tsr_key_type {
