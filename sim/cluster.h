@@ -25,7 +25,8 @@ struct tsr_gpu {
     struct tsr_kernels kernels; /* measured tables, its own or those of another card */
 };
 
-enum tsr_intra { TSR_INTRA_NONE, TSR_INTRA_NVSWITCH, TSR_INTRA_PCIE };
+/* NVLINK: direct links between every two GPUs of a node. */
+enum tsr_intra { TSR_INTRA_NONE, TSR_INTRA_NVSWITCH, TSR_INTRA_NVLINK, TSR_INTRA_PCIE };
 
 enum { TSR_MAX_TIERS = 3, TSR_MAX_LOCAL = 64 };
 
@@ -56,10 +57,13 @@ struct tsr_cluster {
     char node_name[64];
     uint32_t nodes, gpus_per_node;
     enum tsr_intra intra;
+    bool multicast;              /* the NVSwitch sums and multicasts (third generation on) */
     double intra_bw;             /* per GPU and direction */
     uint32_t nvlink_domain_gpus; /* GPUs that NVLink spans; gpus_per_node unless a rack says more */
     uint32_t nics_per_node;      /* 0: none */
     double nic_bw;               /* per NIC and direction */
+    double nic_latency_s;        /* of a hop through it, beyond what NCCL's tuner has */
+    double nic_fill_s; /* until the pipeline of a large collective between nodes is full */
     uint64_t host_memory_bytes;
     char topology[32]; /* single_node, rail_optimized, fat_tree, clos, nvlink_rack, platform */
     /* Tiers of switches, from the nodes up; none: every adapter reaches every other unhindered. */

@@ -70,9 +70,6 @@ struct tsr_args {
     const char *measured;   /* compare: folder of a run */
     const char *part;       /* compare: "I/N" or "auto" */
     bool merge;             /* compare: the files are folders of parts */
-    bool shuffle;           /* corpus */
-    const char *dtype;      /* export */
-    const char *measured;   /* compare: folder of a run */
     const char *conditions; /* validate */
     bool leave_one_out;     /* kernels */
 };

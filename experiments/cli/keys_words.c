@@ -31,6 +31,8 @@ const char *const tsr_words_order[] = {"shuffled", "sequential", NULL};
 const char *const tsr_words_decay[] = {"all", "matrices", NULL};
 const char *const tsr_words_schedule[] = {"constant", "linear", "cosine", NULL};
 const char *const tsr_words_limit[] = {"none", "card", NULL};
+const char *const tsr_words_algorithm[] = {"auto",      "ring", "tree",        "nvls",
+                                           "nvls_tree", "pat",  "copy_engine", NULL};
 const char *const tsr_words_protocol[] = {"auto", "ll", "ll128", "simple", NULL};
 const char *const tsr_words_attention_kernel[] = {"auto",   "flash1", "flash1_triton", "flash2",
                                                   "flash3", "cudnn",  "math",          NULL};

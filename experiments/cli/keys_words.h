@@ -26,6 +26,7 @@ extern const char *const tsr_words_order[];            /* enum tsr_order */
 extern const char *const tsr_words_decay[];            /* enum tsr_decay */
 extern const char *const tsr_words_schedule[];         /* enum tsr_schedule_kind */
 extern const char *const tsr_words_limit[];            /* enum tsr_limit */
+extern const char *const tsr_words_algorithm[];        /* enum tsr_algorithm */
 extern const char *const tsr_words_protocol[];         /* enum tsr_protocol */
 extern const char *const tsr_words_attention_kernel[]; /* enum tsr_attention_kernel */
 extern const char *const tsr_words_norm_kernel[];      /* enum tsr_norm_kernel */
