@@ -90,6 +90,19 @@ static void choose_tiers(struct tsr__fabric *f, double node_rate)
     }
 }
 
+/* Reachable share of a link's rate. */
+static double reachable(const struct tsr_cluster *c, const struct tsr_sim_options *o,
+                        enum tsr_calibration_id id)
+{
+    return o->link_efficiency > 0.0 ? o->link_efficiency : c->gpu.calibration.value[id];
+}
+
+/* Between nodes: the roles from the NIC out to the NIC in. */
+static bool is_of_network(int role)
+{
+    return role >= TSR__NIC_OUT && role <= TSR__NIC_IN;
+}
+
 static void set_capacities(struct tsr__fabric *f, const struct tsr_sim_options *o)
 {
     const struct tsr_cluster *c = f->cluster;
@@ -99,6 +112,8 @@ static void set_capacities(struct tsr__fabric *f, const struct tsr_sim_options *
     double node_rate = nic * c->nics_per_node;
     double port = f->nic_ports_per_node ? node_rate / f->nic_ports_per_node : 0.0;
     double free_nic = 1.0 - busy[TSR_LINK_NIC], free_port = 1.0 - busy[TSR_LINK_PORT];
+    double inside = reachable(c, o, TSR_CAL_INTRA_EFFICIENCY);
+    double between = reachable(c, o, TSR_CAL_INTER_EFFICIENCY);
     double free_uplink = 1.0 - busy[TSR_LINK_UPLINK];
     f->capacity[TSR__PORT_OUT] = f->capacity[TSR__PORT_IN] = intra * free_port;
     f->capacity[TSR__NIC_OUT] = f->capacity[TSR__NIC_IN] = port * free_nic;
@@ -107,7 +122,7 @@ static void set_capacities(struct tsr__fabric *f, const struct tsr_sim_options *
     f->capacity[TSR__HOST_OUT] = f->capacity[TSR__HOST_IN] = c->gpu.pcie_bw;
     choose_tiers(f, node_rate * free_uplink);
     for (int role = 0; role < TSR__N_ROLES; role++)
-        f->capacity[role] *= o->link_efficiency;
+        f->capacity[role] *= is_of_network(role) ? between : inside;
 }
 
 /* ---- numbering --------------------------------------------------------------------------- */
@@ -162,8 +177,8 @@ tsr_status tsr__fabric_init(struct tsr__fabric *f, const struct tsr_cluster *c,
     if (!world || world > gpus)
         return tsr_fail(TSR_ECONFIG, "%s: the job has %u ranks, the cluster %llu GPUs", c->path,
                         world, (unsigned long long)gpus);
-    if (o->link_efficiency <= 0.0 || o->link_efficiency > 1.0)
-        return tsr_fail(TSR_ECONFIG, "link_efficiency: found %g, allowed above 0 and up to 1",
+    if (!(o->link_efficiency >= 0.0 && o->link_efficiency <= 1.0)) /* true for NaN too */
+        return tsr_fail(TSR_ECONFIG, "link_efficiency: found %g, allowed 0 to 1",
                         o->link_efficiency);
     f->cluster = c;
     f->conditions = &o->conditions;

@@ -2,7 +2,7 @@
  *
  * Every port is two links, one per direction. Link ids are dense over the ranks of the job, whole
  * (unfolded); folding picks representatives of them later. Capacities are bytes per second with
- * link_efficiency, the overrides of the options, the traffic of others and faults applied.
+ * the reachable share, the overrides of the options, the traffic of others and faults applied.
  */
 #ifndef TSR_SIM_FABRIC_H
 #define TSR_SIM_FABRIC_H

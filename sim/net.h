@@ -9,6 +9,7 @@
 #include "collective.h"
 #include "fabric.h"
 #include "tape.h"
+#include "tuner.h"
 
 enum { TSR__HOST_PATTERN = TSR__N_PATTERNS };
 

@@ -264,29 +264,36 @@ static tsr_status fill_flows(struct builder *b)
 
 /* ---- groups ------------------------------------------------------------------------------ */
 
-/* Largest share over capacity of a link, of one whole group alone: folded or not, the protocol
- * choice sees the same number. */
+static void clear_load(struct builder *b, uint32_t group)
+{
+    for (size_t i = b->group_start[group]; i < b->group_start[group + 1]; i++)
+        for (uint8_t k = 0; k < b->net->flows[i].n_links; k++)
+            b->load[b->net->flows[i].links[k]] = 0.0;
+}
+
+/* Largest share over capacity of a link, of one whole group alone: folded or not, the choice of
+ * algorithm and protocol sees the same number. */
 static void group_rates(struct builder *b, uint32_t group, struct tsr__coll_group *coll)
 {
     const struct tsr__net *net = b->net;
     if (net->fabric->ideal)
         return;
-    for (size_t i = b->group_start[group]; i < b->group_start[group + 1]; i++)
-        for (uint8_t k = 0; k < net->flows[i].n_links; k++)
-            b->load[net->flows[i].links[k]] = 0.0;
-    for (int pattern = 0; pattern <= TSR__PAIRS; pattern++) {
+    clear_load(b, group);
+    for (int one = 0; one < 4; one++) {
+        int pattern = one / 2, medium = one % 2;
+        double *worst = &coll->s_per_byte[pattern][medium];
         for (size_t i = b->group_start[group]; i < b->group_start[group + 1]; i++) {
             const struct tsr__net_flow *f = &net->flows[i];
-            for (uint8_t k = 0; k < f->n_links && f->pattern == pattern; k++) {
+            if (f->pattern != pattern || f->medium != medium)
+                continue;
+            for (uint8_t k = 0; k < f->n_links; k++) {
                 double *load = &b->load[f->links[k]];
                 *load += f->share / tsr__link_capacity(net->fabric, f->links[k]);
-                if (*load > coll->s_per_byte[pattern])
-                    coll->s_per_byte[pattern] = *load;
+                if (*load > *worst)
+                    *worst = *load;
             }
         }
-        for (size_t i = b->group_start[group]; i < b->group_start[group + 1]; i++)
-            for (uint8_t k = 0; k < net->flows[i].n_links; k++)
-                b->load[net->flows[i].links[k]] = 0.0;
+        clear_load(b, group);
     }
 }
 
@@ -305,7 +312,7 @@ static tsr_status fill_groups(struct builder *b)
         struct tsr__geometry geometry = tsr__net_geometry(net, g);
         uint32_t base = tsr__net_base(net, g, group - net->first_group[g]);
         struct tsr__qgroup *out = &q->groups[class];
-        out->coll = (struct tsr__coll_group){.size = geometry.size, .pcie = net->fabric->pcie};
+        out->coll = (struct tsr__coll_group){.size = geometry.size};
         out->first_member = n_members;
         for (uint32_t k = 0; k < geometry.size; k++) {
             uint32_t rank = base + k * geometry.stride, member = b->p->rank[rank];
@@ -334,6 +341,9 @@ static tsr_status fill_groups(struct builder *b)
 
 static tsr_status fill_all(struct builder *b)
 {
+    const struct tsr_cluster *cluster = b->net->fabric->cluster;
+    tsr__coll_model_init(&b->q->model, cluster, b->net->options);
+    b->q->slowdown = cluster->gpu.calibration.value[TSR_CAL_COMM_COMPUTE_SLOWDOWN];
     find_representatives(b);
     fill_ranks(b);
     fill_sent(b);
