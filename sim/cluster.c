@@ -11,6 +11,8 @@
 
 /* Bounds that catch a wrong unit (GB/s instead of B/s). */
 static const double MIN_BYTES_PER_S = 1e6, MAX_BYTES_PER_S = 1e16;
+/* The NVSwitch of the Hopper generation was the first that reduces. */
+enum { MULTICAST_GENERATION = 3 };
 
 /* Opens the file that `key` of `doc` names. *path (freed by the caller) must outlive *out. */
 static tsr_status open_named(const struct tsr__doc *doc, const char *key, struct tsr__doc *out,
@@ -32,18 +34,24 @@ tsr_status tsr__read_rate(const struct tsr__doc *doc, const char *key, enum tsr_
 static tsr_status read_intra(const struct tsr__doc *doc, struct tsr_cluster *out)
 {
     char type[32];
+    uint64_t generation;
     const char *key = "intra_node.type";
     const char *bandwidth = "intra_node.bandwidth_bytes_per_s_per_gpu_per_direction";
     TSR_TRY(tsr__doc_string(doc, key, TSR__REQUIRED, type, sizeof type));
     if (!strcmp(type, "nvswitch"))
         out->intra = TSR_INTRA_NVSWITCH;
+    else if (!strcmp(type, "nvlink"))
+        out->intra = TSR_INTRA_NVLINK;
     else if (!strcmp(type, "pcie"))
         out->intra = TSR_INTRA_PCIE;
     else if (!strcmp(type, "none") && out->gpus_per_node == 1)
         out->intra = TSR_INTRA_NONE;
     else
-        return tsr__doc_fail(doc, key, tsr__doc_find(doc, key),
-                             "\"nvswitch\", \"pcie\", or \"none\" for one GPU per node");
+        return tsr__doc_fail(
+            doc, key, tsr__doc_find(doc, key),
+            "\"nvswitch\", \"nvlink\", \"pcie\", or \"none\" for one GPU per node");
+    TSR_TRY(tsr__doc_count(doc, "intra_node.generation", TSR__OPTIONAL, 100, &generation));
+    out->multicast = out->intra == TSR_INTRA_NVSWITCH && generation >= MULTICAST_GENERATION;
     return tsr__read_rate(doc, bandwidth,
                           out->intra == TSR_INTRA_NONE ? TSR__OPTIONAL : TSR__NULLABLE,
                           &out->intra_bw);
@@ -59,8 +67,10 @@ static tsr_status read_nics(const struct tsr__doc *doc, struct tsr_cluster *out)
         return tsr__doc_fail(doc, "nics", nics, "an object or null");
     TSR_TRY(tsr__doc_count(doc, "nics.count", TSR__REQUIRED, TSR__MAX_GPUS_PER_NODE, &count));
     out->nics_per_node = (uint32_t)count;
-    return tsr__read_rate(doc, "nics.bandwidth_bytes_per_s_per_direction", TSR__NULLABLE,
-                          &out->nic_bw);
+    TSR_TRY(tsr__read_rate(doc, "nics.bandwidth_bytes_per_s_per_direction", TSR__NULLABLE,
+                           &out->nic_bw));
+    TSR_TRY(tsr__doc_number(doc, "nics.latency_s", TSR__OPTIONAL, 0.0, 0.01, &out->nic_latency_s));
+    return tsr__doc_number(doc, "nics.fill_s", TSR__OPTIONAL, 0.0, 0.1, &out->nic_fill_s);
 }
 
 tsr_status tsr__read_domain(const struct tsr__doc *doc, const char *key, struct tsr_cluster *out)
