@@ -3,9 +3,10 @@
  * Model: the output is cut into tiles; every multiprocessor works on one at a time, so time goes in
  * whole waves, and a tile costs its k columns plus a prologue and an epilogue. The best of a few
  * tile sizes counts. What was measured is the model times a factor; between measured shapes the
- * factor is interpolated in the logarithms of m, n, k and batch, outside it stays that of the edge.
- * On a card that was not measured the model alone speaks, with that card's multiprocessors, rate
- * and bandwidth; the prologue is a latency, so it weighs less on a slower card.
+ * factor is interpolated in the logarithms of m, n, k and batch. Beyond the largest it fades, to
+ * half per octave: the waves of a large product hardly matter, and its rate is the model's. On a
+ * card that was not measured the model alone speaks, with that card's multiprocessors, rate and
+ * bandwidth; the prologue is a latency, so it weighs less on a slower card.
  */
 #include "cost_parts.h"
 
@@ -13,15 +14,19 @@
 
 /* Constants where a card has no table: those of kernels-sm90.json for bf16. */
 static const struct tsr_tile_model plain_model = {
-    .start_s = 5.3e-6,
-    .extra_k = 107.0,
-    .peak_share = 0.80, /* best measured over peak of the five cards that have it: 0.73 to 0.87 */
-    .memory_share = 0.91,
+    .start_s = 5.2e-6,
+    .extra_k = 138.0,
+    .peak_share = 0.868,
+    .memory_share = 0.92,
     .n_tiles = 5,
-    .tiles = {{128, 256, 0.82}, {128, 128, 1.0}, {64, 256, 0.74}, {64, 128, 0.83}, {64, 64, 0.77}},
+    .tiles =
+        {{128, 256, 0.644}, {128, 128, 0.977}, {64, 256, 0.375}, {64, 128, 0.824}, {64, 64, 0.732}},
 };
-/* Rate of one multiprocessor that plain_model.extra_k belongs to: an H100's, 794.5e12 / 132. */
-static const double PLAIN_SM_RATE = 6.0e12;
+/* Rate of one multiprocessor that plain_model.extra_k belongs to: an H100's, 0.868 of 989e12 / 132.
+ */
+static const double PLAIN_SM_RATE = 6.5e12;
+/* Share of the peak that large products reach outside of tensor cores (assumption). */
+static const double VECTOR_SHARE = 0.80;
 
 /* What of a card the model needs. */
 struct machine {
@@ -148,8 +153,10 @@ static double place(const struct tsr_matmul_table *t, int axis, uint64_t value)
 static double log_ratio_at(const struct tsr_matmul_table *t, const uint64_t dims[4])
 {
     uint32_t low[4];
-    double part[4], sum = 0.0;
+    double part[4], sum = 0.0, beyond = 0.0; /* octaves */
     for (int axis = 0; axis < 4; axis++) {
+        double last = (double)t->axis[axis][t->n[axis] - 1];
+        beyond += (double)dims[axis] > last ? log2((double)dims[axis] / last) : 0.0;
         double x = place(t, axis, dims[axis] ? dims[axis] : 1);
         low[axis] = (uint32_t)x;
         part[axis] = x - low[axis];
@@ -165,7 +172,7 @@ static double log_ratio_at(const struct tsr_matmul_table *t, const uint64_t dims
         if (weight > 0.0)
             sum += weight * (double)t->log_ratio[grid_index(t, at)];
     }
-    return sum;
+    return sum * exp2(-beyond);
 }
 
 /* ---- a card ------------------------------------------------------------------------------ */
@@ -225,8 +232,8 @@ static double large_rate(const struct tsr_gpu *gpu, const struct setting *of, in
     if ((half || peak == TSR_PEAK_FP8) && known > 0.0)
         return known < here ? known : here;
     /* nothing published: bf16's share for tensor cores, the model's for plain fp32 */
-    return here * (peak == TSR_PEAK_FP32 || peak == TSR_PEAK_FP64 ? plain_model.peak_share
-                                                                  : of->model->peak_share);
+    bool vector = peak == TSR_PEAK_FP32 || peak == TSR_PEAK_FP64;
+    return here * (vector ? VECTOR_SHARE : of->model->peak_share);
 }
 
 /* With start-up, by the model alone, at `rate` for an endless product. */

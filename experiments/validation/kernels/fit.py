@@ -123,14 +123,13 @@ def show(name, a, b):
           f"{a['max']:.1%}; model alone: median {b['median']:.1%}, p90 {b['p90']:.1%}")
 
 
-def fit(bench, base, table, key, start, path, grid, trials, rng, fixed=()):
+def fit(bench, base, table, key, start, path, grid, trials, rng):
     best = dict(start)
     least, a, b = score(bench, base, table, key, best, path, grid)
     print(f"{grid} {key}: {a['points']} points")
     show("before", a, b)
     for trial in range(trials):
         candidate = nudge(best, rng.choice((0.03, 0.1, 0.3)), rng)
-        candidate.update({k: start[k] for k in fixed})
         found, fa, fb = score(bench, base, table, key, candidate, path, grid)
         if found < least:
             least, best, a, b = found, candidate, fa, fb
@@ -150,11 +149,9 @@ def main():
     try:
         for dtype, column in (("bf16", "bf16"), ("tf32", "f32")):
             path = bench.rows("gemm.csv", "dtype", column)
-            # The rate of a large bf16 product is measured: the best shape of a sweep.
-            fixed = ("peak_share",) if dtype == "bf16" else ()
             constants["matmul"][dtype] = fit(bench, base, "sm90", {"dtype": dtype},
                                              constants["matmul"][dtype], path, "matmul",
-                                             args.trials, rng, fixed)
+                                             args.trials, rng)
         for backend, column in (("eager", "pytorch"), ("compiled", "torch_compile"),
                                 ("cudnn", "cudnn")):
             path = bench.rows("norms_h200.csv", "backend", column)
