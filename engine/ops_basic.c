@@ -37,6 +37,8 @@ void tsr__emit_column_sum(struct tsr_engine *e, const char *name, struct tsr_ten
  * one cublasLt's (1 MiB), after its output; both stay (operators.md, section 5). */
 void tsr__take_workspace(struct tsr_engine *e, bool biased)
 {
+    if (e->capture)
+        return; /* with the block's first product that runs */
     bool *have = e->in_backward ? &e->workspace_autograd : &e->workspace_main;
     bool *have_lt = e->in_backward ? &e->lt_autograd : &e->lt_main;
     if (!*have && tsr__ok(e)) {

@@ -138,6 +138,7 @@ struct tsr_work {
     uint8_t dtype;  /* of the arithmetic */
     uint8_t causal; /* attention only */
     uint8_t recompute;
+    uint8_t compiled; /* launched by compiled code, past dispatcher and autograd */
     const char *name; /* "mm", "rms_norm", ...; static or owned by the engine */
     double flops, model_flops;
     uint64_t bytes_read, bytes_written;

@@ -49,7 +49,8 @@ enum tsr_attention {
 /* Which kernels a model is made of. */
 enum tsr_dialect {
     TSR_DIALECT_EAGER, /* those of eager PyTorch, with what it allocates and saves */
-    TSR_DIALECT_FUSED  /* our own where there are some (KERNELS.md, Fused): plain Llama and GPT-2 */
+    TSR_DIALECT_FUSED, /* our own where there are some (KERNELS.md, Fused): plain Llama and GPT-2 */
+    TSR_DIALECT_COMPILE /* each block by torch.compile (COMPILE.md), the rest eager; simulated only */
 };
 
 /* Whose behaviour the hooks have, where releases differ (rules marked [2.15]). */
