@@ -22,14 +22,15 @@ enum tsr_value_kind {
     TSR_VALUE_PARAM,   /* of tsr_cgraph.params: read where it lies */
     TSR_VALUE_BUFFER,  /* of the model: likewise */
     TSR_VALUE_TANGENT, /* the gradient of the result */
-    TSR_VALUE_RESULT   /* of an operation */
+    TSR_VALUE_RESULT,  /* of an operation */
+    TSR_VALUE_ALIAS    /* another value: the same operation came twice */
 };
 
 struct tsr_cvalue {
     uint8_t kind, dtype;
     bool scratch; /* memory that a kernel takes for itself */
     uint64_t bytes;
-    uint32_t index; /* PARAM: into params. RESULT: the operation that makes it */
+    uint32_t index; /* PARAM: into params. RESULT: the operation that makes it. ALIAS: the value */
     struct tsr_storage *storage; /* BUFFER; borrowed */
 };
 

@@ -306,6 +306,8 @@ static void collect(struct tsr_engine *e, struct cut *c, struct tsr_cplan *plan)
 
 void tsr__cut(struct tsr_engine *e, struct tsr_cplan *plan)
 {
+    if (!tsr__ok(e))
+        return;
     const struct tsr_cgraph *g = &plan->graph;
     uint32_t n = 2 * (uint32_t)g->n_values;
     struct cut c = {.g = g, .plan = plan, .source = n, .sink = n + 1, .n_nodes = n + 2};

@@ -26,6 +26,21 @@ static struct tsr_cplan *find_plan(struct tsr_module *m, const struct tsr_cplan 
     return NULL;
 }
 
+/* The cut also has what only the recomputation of the block's result would read. */
+static void drop_unused(struct tsr_cplan *p)
+{
+    size_t n = 0;
+    for (size_t i = 0; i < p->n_saved; i++) {
+        bool used = false;
+        for (size_t k = 0; k < p->backward.n && !used; k++)
+            for (uint32_t o = 0; o < p->backward.kernels[k].n_operands && !used; o++)
+                used = p->backward.kernels[k].operands[o].value == p->saved[i];
+        if (used)
+            p->saved[n++] = p->saved[i];
+    }
+    p->n_saved = n;
+}
+
 static struct tsr_cplan *make_plan(struct tsr_engine *e, struct tsr_module *m, struct tsr_tensor *x,
                                    const struct tsr_cplan *like)
 {
@@ -36,11 +51,12 @@ static struct tsr_cplan *make_plan(struct tsr_engine *e, struct tsr_module *m, s
     }
     *p = *like;
     tsr__trace_block(e, m, x, p);
-    if (tsr__ok(e) && p->grad)
+    if (p->grad) {
         tsr__cut(e, p);
-    tsr__fuse(e, p, false);
-    if (p->grad)
         tsr__fuse(e, p, true);
+        drop_unused(p);
+    }
+    tsr__fuse(e, p, false);
     size_t n = p->graph.n_values + 1;
     p->table = tsr_arena_alloc(&e->arena, n * sizeof(struct tsr_storage *));
     p->offsets = tsr_arena_alloc(&e->arena, n * sizeof *p->offsets);

@@ -65,10 +65,11 @@ static uint32_t outside_value(struct tsr_engine *e, struct tsr_cgraph *g,
     return add_value(e, g, value);
 }
 
-static uint32_t value_of(const struct tsr_storage *s)
+static uint32_t value_of(const struct tsr_cgraph *g, const struct tsr_storage *s)
 {
     TSR_CHECK(s->buffer >= FIRST_VALUE);
-    return s->buffer - FIRST_VALUE;
+    uint32_t v = s->buffer - FIRST_VALUE;
+    return g->values[v].kind == TSR_VALUE_ALIAS ? g->values[v].index : v;
 }
 
 void tsr__capture_operand(struct tsr_engine *e, const struct tsr_storage *s, uint64_t *offset)
@@ -80,7 +81,7 @@ void tsr__capture_operand(struct tsr_engine *e, const struct tsr_storage *s, uin
         return;
     }
     c->pending[c->n_pending++] = s->buffer >= FIRST_VALUE
-                                     ? value_of(s)
+                                     ? value_of(c->graph, s)
                                      : outside_value(e, c->graph, s, offset);
 }
 
@@ -116,6 +117,69 @@ static uint8_t class_of(const struct tsr_engine *e, const struct tsr_work *work)
     return work->op == TSR_OP_POINTWISE ? TSR_CLASS_POINT : TSR_CLASS_CALL;
 }
 
+/* The same work on the same operands. */
+static bool is_twin(const struct tsr_cop *a, const struct tsr_cop *b)
+{
+    bool same = a->cls == b->cls && a->n_operands == b->n_operands && a->work.op == b->work.op &&
+                a->work.name && b->work.name && strcmp(a->work.name, b->work.name) == 0 &&
+                memcmp(a->work.dims, b->work.dims, sizeof a->work.dims) == 0 &&
+                memcmp(a->work.constants, b->work.constants, sizeof a->work.constants) == 0 &&
+                a->work.n_args == b->work.n_args;
+    for (uint32_t i = 0; same && i < a->work.n_args; i++)
+        same = a->work.args[i] == b->work.args[i];
+    for (uint32_t i = 0; same && i < a->n_operands; i++) {
+        const struct tsr_coperand *p = &a->operands[i], *q = &b->operands[i];
+        same = p->access == q->access && p->slot == q->slot && p->offset == q->offset &&
+               p->bytes == q->bytes && p->pitch == q->pitch &&
+               (p->access == TSR_WRITE || p->value == q->value);
+    }
+    return same;
+}
+
+/* Common subexpressions: an operation that came before gives its results. */
+static bool is_known(struct tsr_cgraph *g, const struct tsr_cop *op)
+{
+    for (size_t i = 0; i < g->n_ops; i++) {
+        const struct tsr_cop *old = &g->ops[i];
+        if (old->backward != op->backward || !is_twin(old, op))
+            continue;
+        for (uint32_t k = 0; k < op->n_operands; k++)
+            if (op->operands[k].access == TSR_WRITE && !g->values[op->operands[k].value].scratch) {
+                g->values[op->operands[k].value].kind = TSR_VALUE_ALIAS;
+                g->values[op->operands[k].value].index = old->operands[k].value;
+            }
+        return true;
+    }
+    return false;
+}
+
+static void copy_operands(struct tsr_cop *op, const struct tsr_coperand *operands, uint32_t n,
+                          uint32_t slots)
+{
+    op->n_operands = 0;
+    for (uint32_t i = 0; i < n; i++)
+        if (operands[i].slot >= 32 || slots >> operands[i].slot & 1)
+            op->operands[op->n_operands++] = operands[i];
+}
+
+static void note_operand(struct tsr_engine *e, struct tsr_cgraph *g, struct tsr_cop *op,
+                         const struct tsr_coperand *o)
+{
+    struct tsr_cvalue *v = &g->values[o->value];
+    if (o->dtype != TSR_DTYPE_NONE && v->dtype == TSR_DTYPE_NONE)
+        v->dtype = o->dtype;
+    if (o->access == TSR_READ)
+        return;
+    unsigned item = tsr_dtype_bytes((tsr_dtype)o->dtype);
+    if (!v->scratch && item)
+        op->numel = v->bytes / item;
+    if (v->kind != TSR_VALUE_RESULT || v->index != TSR_NONE || o->access == TSR_READ_WRITE)
+        TSR__RAISE(e, TSR_EUNSUPPORTED,
+                   "dialect compile: %s of %s writes in place, which is not modelled",
+                   op->work.name ? op->work.name : "an operation", e->capture->block->fqn);
+    v->index = (uint32_t)g->n_ops;
+}
+
 /* Appends an operation with those operands whose slot is in `slots` (bit i: slot i). */
 static void add_op(struct tsr_engine *e, const struct tsr_cop *like,
                    const struct tsr_coperand *operands, uint32_t n, uint32_t slots)
@@ -131,26 +195,11 @@ static void add_op(struct tsr_engine *e, const struct tsr_cop *like,
     if (op.work.n_args)
         memcpy(args, op.work.args, op.work.n_args * sizeof *args);
     op.work.args = args;
-    op.n_operands = 0;
-    for (uint32_t i = 0; i < n; i++) {
-        if (operands[i].slot < 32 && !(slots >> operands[i].slot & 1))
-            continue;
-        op.operands[op.n_operands++] = operands[i];
-        struct tsr_cvalue *v = &g->values[operands[i].value];
-        if (operands[i].dtype != TSR_DTYPE_NONE && v->dtype == TSR_DTYPE_NONE)
-            v->dtype = operands[i].dtype;
-        if (operands[i].access == TSR_READ)
-            continue;
-        unsigned item = tsr_dtype_bytes((tsr_dtype)operands[i].dtype);
-        if (!v->scratch && item)
-            op.numel = v->bytes / item;
-        if (v->kind != TSR_VALUE_RESULT || v->index != TSR_NONE ||
-            operands[i].access == TSR_READ_WRITE)
-            TSR__RAISE(e, TSR_EUNSUPPORTED,
-                       "dialect compile: %s of %s writes in place, which is not modelled",
-                       op.work.name ? op.work.name : "an operation", e->capture->block->fqn);
-        v->index = (uint32_t)g->n_ops;
-    }
+    copy_operands(&op, operands, n, slots);
+    if (is_known(g, &op))
+        return;
+    for (uint32_t i = 0; i < op.n_operands; i++)
+        note_operand(e, g, &op, &op.operands[i]);
     PUSH(e, g->ops, g->n_ops, g->cap_ops, op);
 }
 
@@ -252,7 +301,7 @@ void tsr__capture_leaf(struct tsr_engine *e, const struct tsr_tensor *leaf, stru
                    e->capture->block->fqn);
         return;
     }
-    uint32_t value = value_of(grad->storage);
+    uint32_t value = value_of(g, grad->storage);
     if (leaf == e->capture->x) {
         g->input_grad = value;
         return;
@@ -319,7 +368,7 @@ static void trace(struct tsr_engine *e, struct tsr_module *m, const struct tsr_t
         tsr__tensor_new(e, (tsr_dtype)x->dtype, x->n_dims, x->dims, TSR_CAT_ACTIVATION);
     if (!in)
         return;
-    g->input = value_of(in->storage);
+    g->input = value_of(g, in->storage);
     g->values[g->input].kind = TSR_VALUE_INPUT;
     g->values[g->input].dtype = x->dtype;
     in->requires_grad = plan->input_grad;
@@ -327,7 +376,7 @@ static void trace(struct tsr_engine *e, struct tsr_module *m, const struct tsr_t
     struct tsr_tensor *out = tsr__call_body(e, m, in), *seed = NULL;
     g->n_forward = g->n_ops;
     if (out && tsr__ok(e)) {
-        g->result = value_of(out->storage);
+        g->result = value_of(g, out->storage);
         g->result_dims = out->n_dims;
         memcpy(g->result_shape, out->dims, sizeof g->result_shape);
         if (out->offset || out->pitch || g->values[g->result].index == TSR_NONE)
@@ -337,7 +386,7 @@ static void trace(struct tsr_engine *e, struct tsr_module *m, const struct tsr_t
         seed = tsr__tensor_like(e, out, (tsr_dtype)out->dtype, TSR_CAT_TEMP);
         e->capture->backward = true;
         if (seed) {
-            g->tangent = value_of(seed->storage);
+            g->tangent = value_of(g, seed->storage);
             g->values[g->tangent].kind = TSR_VALUE_TANGENT;
             g->values[g->tangent].dtype = out->dtype;
             tsr__backward_part(e, out, seed);
