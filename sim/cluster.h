@@ -7,30 +7,49 @@
 #define TSR_CLUSTER_H
 
 #include "../engine/base.h"
-
-enum tsr_peak {
-    TSR_PEAK_BF16,
-    TSR_PEAK_FP16,
-    TSR_PEAK_FP8,
-    TSR_PEAK_TF32,
-    TSR_PEAK_FP32,
-    TSR_PEAK_FP64,
-    TSR_N_PEAKS
-};
+#include "calibration.h"
+#include "kernels.h"
 
 struct tsr_gpu {
     char name[64], path[512]; /* path: the device file the figures come from */
     char description[128], architecture[32];
     uint32_t sm_count;
+    double clock_hz;        /* sustained under compute; 0: unknown */
     uint64_t visible_bytes; /* what a process can see */
     uint64_t context_bytes; /* of a CUDA context before any kernel is loaded */
     uint64_t library_bytes; /* device code and static memory of libraries and kernels */
     double memory_bw, pcie_bw, nvlink_bw;
     double peak_flops[TSR_N_PEAKS];
-    double achievable_bf16; /* best matrix product that a public sweep found */
+    double achievable_bf16, achievable_fp8; /* best matrix product that a public sweep found */
+    struct tsr_calibration calibration;
+    struct tsr_kernels kernels; /* measured tables, its own or those of another card */
 };
 
-enum tsr_intra { TSR_INTRA_NONE, TSR_INTRA_NVSWITCH, TSR_INTRA_PCIE };
+/* NVLINK: direct links between every two GPUs of a node. */
+enum tsr_intra { TSR_INTRA_NONE, TSR_INTRA_NVSWITCH, TSR_INTRA_NVLINK, TSR_INTRA_PCIE };
+
+enum { TSR_MAX_TIERS = 3, TSR_MAX_LOCAL = 64 };
+
+/* Uplinks of groups of `below_gpus` GPUs to a tier of switches. A group's uplink carries what the
+ * adapters below it do, divided by the oversubscriptions of this tier and those below it. */
+struct tsr_tier {
+    uint32_t below_gpus;
+    uint32_t
+        rails; /* > 1: adapter i of each node has switch i % rails, with an uplink of its own */
+    double oversubscription; /* 1: as much up as down */
+};
+
+/* Where GPUs and adapters of a node sit. GPUs of one PCIe switch share its link to the socket, GPUs
+ * of one socket the link to the others. 0 switches: not modelled. */
+struct tsr_places {
+    uint32_t switches, sockets;
+    double switch_bw, socket_bw; /* per direction */
+    bool peer_to_peer;           /* false: even neighbours talk through the socket's memory */
+    uint8_t switch_of_gpu[TSR_MAX_LOCAL], switch_of_nic[TSR_MAX_LOCAL],
+        socket_of_switch[TSR_MAX_LOCAL];
+    bool nics_listed; /* else adapters are shared out evenly, in order */
+    uint8_t nic_of_gpu[TSR_MAX_LOCAL];
+};
 
 struct tsr_cluster {
     char name[64], path[512], description[128];
@@ -38,20 +57,30 @@ struct tsr_cluster {
     char node_name[64];
     uint32_t nodes, gpus_per_node;
     enum tsr_intra intra;
+    bool multicast;              /* the NVSwitch sums and multicasts (third generation on) */
     double intra_bw;             /* per GPU and direction */
     uint32_t nvlink_domain_gpus; /* GPUs that NVLink spans; gpus_per_node unless a rack says more */
     uint32_t nics_per_node;      /* 0: none */
     double nic_bw;               /* per NIC and direction */
+    double nic_latency_s;        /* of a hop through it, beyond what NCCL's tuner has */
+    double nic_fill_s; /* until the pipeline of a large collective between nodes is full */
     uint64_t host_memory_bytes;
     char topology[32]; /* single_node, rail_optimized, fat_tree, clos, nvlink_rack */
-    /* Oversubscription of the fabric above groups of `pod_gpus` GPUs; 1 = full bisection. */
-    uint32_t pod_gpus;
-    double oversubscription;
+    /* Tiers of switches, from the nodes up; none: every adapter reaches every other unhindered. */
+    uint32_t n_tiers;
+    struct tsr_tier tiers[TSR_MAX_TIERS];
+    struct tsr_places places;
 };
 
 /* Reads cluster-*.json, and the node-NAME.json and gpu-NAME.json that it names, from the same
  * folder. Also takes a node file (one node). Errors: TSR_ECONFIG with file, key, value and what is
  * allowed. */
 tsr_status tsr_cluster_load(const char *path, struct tsr_cluster *out) TSR_MUST_USE;
+/* Reads gpu-NAME.json with the kernel tables that it names. Errors: as above. */
+tsr_status tsr_gpu_load(const char *path, struct tsr_gpu *out) TSR_MUST_USE;
+
+/* Where the kernel times of a card come from, one line each ("matrix products: table sm90 (...), as
+ * measured"), at most `n`; returns how many. */
+size_t tsr_kernel_sources(const struct tsr_gpu *gpu, char (*out)[256], size_t n);
 
 #endif

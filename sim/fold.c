@@ -80,14 +80,15 @@ static tsr_status colours_init(struct colours *c, const struct tsr__net *net)
 static void choose_strict(struct colours *c)
 {
     const struct tsr__net *net = c->net;
-    if (!tsr__net_is_slow(net, net->options->slow_rank) || net->host_geometry != TSR_NO_ID)
+    uint32_t slow = tsr__net_only_slow(net);
+    if (slow == TSR_NO_ID || net->host_geometry != TSR_NO_ID)
         return;
     for (uint32_t g = 0; g < net->n_geometries; g++)
         if (c->strict == TSR_NO_ID ||
             tsr__net_geometry(net, g).stride < tsr__net_geometry(net, c->strict).stride)
             c->strict = g;
     if (net->n_geometries > 1)
-        c->slow = net->options->slow_rank;
+        c->slow = slow;
 }
 
 /* What is known before looking at neighbours. Ranks also differ by what they send, so that the
@@ -104,8 +105,8 @@ static void first_colours(struct colours *c)
         }
     }
     for (uint32_t l = 0; l < c->n_links; l++) {
-        enum tsr__role role = tsr__link_role(net->fabric, l);
-        c->link[l] = mixed_double(role, net->fabric->capacity[role]);
+        c->link[l] =
+            mixed_double(tsr__link_role(net->fabric, l), tsr__link_capacity(net->fabric, l));
     }
     for (uint32_t g = 0; g < net->n_geometries; g++)
         for (uint32_t i = net->first_group[g]; i < net->first_group[g + 1]; i++)
@@ -120,7 +121,7 @@ static void first_colours(struct colours *c)
     for (uint32_t r = 0; r < c->n_ranks; r++)
         if (tsr__net_is_slow(net, r)) {
             c->plain = c->rank[r];
-            c->rank[r] = mixed(5, c->rank[r]);
+            c->rank[r] = mixed_double(c->rank[r], tsr__net_slowness(net, r));
         }
 }
 

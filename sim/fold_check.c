@@ -107,7 +107,7 @@ static tsr_status check_flows(const struct tsr__net *net, const struct tsr__part
     return status;
 }
 
-/* Links of one class are in the same place of a path, and so of one capacity. */
+/* Links of one class are in the same place of a path and of one capacity. */
 static tsr_status check_roles(const struct tsr__net *net, const struct tsr__partition *p)
 {
     uint32_t *rep = malloc(((size_t)p->n_links + 1) * sizeof *rep);
@@ -121,7 +121,8 @@ static tsr_status check_roles(const struct tsr__net *net, const struct tsr__part
         uint32_t *first = &rep[p->link[l]];
         if (*first == TSR_NO_ID)
             *first = l;
-        if (tsr__link_role(net->fabric, *first) != tsr__link_role(net->fabric, l))
+        if (tsr__link_role(net->fabric, *first) != tsr__link_role(net->fabric, l) ||
+            tsr__link_capacity(net->fabric, *first) != tsr__link_capacity(net->fabric, l))
             status = refuse("links", *first, l);
     }
     free(rep);
@@ -190,7 +191,7 @@ static tsr_status check_ranks(const struct tsr__net *net, const struct tsr__part
         if (*first == TSR_NO_ID)
             *first = r;
         bool same = net->job->class_of[r] == net->job->class_of[*first] &&
-                    tsr__net_is_slow(net, r) == tsr__net_is_slow(net, *first);
+                    tsr__net_slowness(net, r) == tsr__net_slowness(net, *first);
         for (uint32_t g = 0; same && g < net->n_geometries; g++)
             same = p->group[tsr__net_group(net, g, r)] == p->group[tsr__net_group(net, g, *first)];
         if (!same)

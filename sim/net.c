@@ -29,10 +29,24 @@ uint32_t tsr__net_base(const struct tsr__net *net, uint32_t geometry, uint32_t i
     return i / g.stride * g.size * g.stride + i % g.stride;
 }
 
-bool tsr__net_is_slow(const struct tsr__net *net, uint32_t rank)
+double tsr__net_slowness(const struct tsr__net *net, uint32_t rank)
 {
-    double factor = net->options->slow_factor;
-    return factor != 0.0 && factor != 1.0 && rank == net->options->slow_rank;
+    const struct tsr_sim_options *o = net->options;
+    double one = o->slow_factor != 0.0 && rank == o->slow_rank ? o->slow_factor : 1.0;
+    return one * tsr_slowness(&o->conditions, rank);
+}
+
+uint32_t tsr__net_only_slow(const struct tsr__net *net)
+{
+    uint32_t found = TSR_NO_ID;
+    for (uint32_t rank = 0; rank < net->job->world; rank++) {
+        if (!tsr__net_is_slow(net, rank))
+            continue;
+        if (found != TSR_NO_ID)
+            return TSR_NO_ID;
+        found = rank;
+    }
+    return found;
 }
 
 static tsr_status push(struct tsr__net *net, struct tsr__net_flow flow)

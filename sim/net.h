@@ -9,6 +9,7 @@
 #include "collective.h"
 #include "fabric.h"
 #include "tape.h"
+#include "tuner.h"
 
 enum { TSR__HOST_PATTERN = TSR__N_PATTERNS };
 
@@ -47,6 +48,13 @@ static inline uint32_t tsr__net_groups(const struct tsr__net *net)
 {
     return net->first_group[net->n_geometries];
 }
-bool tsr__net_is_slow(const struct tsr__net *net, uint32_t rank);
+/* Factor on the kernels of a rank, without noise. */
+double tsr__net_slowness(const struct tsr__net *net, uint32_t rank);
+/* The one rank that is slow (or fast); TSR_NO_ID: none, or several. */
+uint32_t tsr__net_only_slow(const struct tsr__net *net);
+static inline bool tsr__net_is_slow(const struct tsr__net *net, uint32_t rank)
+{
+    return tsr__net_slowness(net, rank) != 1.0;
+}
 
 #endif

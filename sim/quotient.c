@@ -101,7 +101,7 @@ static void fill_ranks(struct builder *b)
             continue;
         rank->rank = r;
         rank->layout = net->job->class_of[r];
-        rank->slow = tsr__net_is_slow(net, r) ? net->options->slow_factor : 1.0;
+        rank->slow = tsr__net_slowness(net, r);
         for (uint32_t g = 0; g < net->n_geometries; g++) {
             struct tsr__geometry geometry = tsr__net_geometry(net, g);
             size_t at = (size_t) class * net->n_geometries + g;
@@ -171,8 +171,7 @@ static tsr_status fill_links(struct builder *b)
         }
     }
     for (uint32_t class = 0; class < b->q->n_links && status == TSR_OK; class ++) {
-        enum tsr__role role = tsr__link_role(net->fabric, b->link_rep[class]);
-        b->q->capacity[class] = net->fabric->capacity[role] / wider[class];
+        b->q->capacity[class] = tsr__link_capacity(net->fabric, b->link_rep[class]) / wider[class];
     }
     free(wider);
     return status;
@@ -220,7 +219,7 @@ static double flow_s_per_byte(const struct builder *b, const struct tsr__net_flo
 {
     double worst = 0.0;
     for (uint8_t k = 0; k < f->n_links && !b->net->fabric->ideal; k++) {
-        double s = f->share / b->net->fabric->capacity[tsr__link_role(b->net->fabric, f->links[k])];
+        double s = f->share / tsr__link_capacity(b->net->fabric, f->links[k]);
         worst = s > worst ? s : worst;
     }
     return worst;
@@ -265,29 +264,36 @@ static tsr_status fill_flows(struct builder *b)
 
 /* ---- groups ------------------------------------------------------------------------------ */
 
-/* Largest share over capacity of a link, of one whole group alone: folded or not, the protocol
- * choice sees the same number. */
+static void clear_load(struct builder *b, uint32_t group)
+{
+    for (size_t i = b->group_start[group]; i < b->group_start[group + 1]; i++)
+        for (uint8_t k = 0; k < b->net->flows[i].n_links; k++)
+            b->load[b->net->flows[i].links[k]] = 0.0;
+}
+
+/* Largest share over capacity of a link, of one whole group alone: folded or not, the choice of
+ * algorithm and protocol sees the same number. */
 static void group_rates(struct builder *b, uint32_t group, struct tsr__coll_group *coll)
 {
     const struct tsr__net *net = b->net;
     if (net->fabric->ideal)
         return;
-    for (size_t i = b->group_start[group]; i < b->group_start[group + 1]; i++)
-        for (uint8_t k = 0; k < net->flows[i].n_links; k++)
-            b->load[net->flows[i].links[k]] = 0.0;
-    for (int pattern = 0; pattern <= TSR__PAIRS; pattern++) {
+    clear_load(b, group);
+    for (int one = 0; one < 4; one++) {
+        int pattern = one / 2, medium = one % 2;
+        double *worst = &coll->s_per_byte[pattern][medium];
         for (size_t i = b->group_start[group]; i < b->group_start[group + 1]; i++) {
             const struct tsr__net_flow *f = &net->flows[i];
-            for (uint8_t k = 0; k < f->n_links && f->pattern == pattern; k++) {
+            if (f->pattern != pattern || f->medium != medium)
+                continue;
+            for (uint8_t k = 0; k < f->n_links; k++) {
                 double *load = &b->load[f->links[k]];
-                *load += f->share / net->fabric->capacity[tsr__link_role(net->fabric, f->links[k])];
-                if (*load > coll->s_per_byte[pattern])
-                    coll->s_per_byte[pattern] = *load;
+                *load += f->share / tsr__link_capacity(net->fabric, f->links[k]);
+                if (*load > *worst)
+                    *worst = *load;
             }
         }
-        for (size_t i = b->group_start[group]; i < b->group_start[group + 1]; i++)
-            for (uint8_t k = 0; k < net->flows[i].n_links; k++)
-                b->load[net->flows[i].links[k]] = 0.0;
+        clear_load(b, group);
     }
 }
 
@@ -306,7 +312,7 @@ static tsr_status fill_groups(struct builder *b)
         struct tsr__geometry geometry = tsr__net_geometry(net, g);
         uint32_t base = tsr__net_base(net, g, group - net->first_group[g]);
         struct tsr__qgroup *out = &q->groups[class];
-        out->coll = (struct tsr__coll_group){.size = geometry.size, .pcie = net->fabric->pcie};
+        out->coll = (struct tsr__coll_group){.size = geometry.size};
         out->first_member = n_members;
         for (uint32_t k = 0; k < geometry.size; k++) {
             uint32_t rank = base + k * geometry.stride, member = b->p->rank[rank];
@@ -335,6 +341,9 @@ static tsr_status fill_groups(struct builder *b)
 
 static tsr_status fill_all(struct builder *b)
 {
+    const struct tsr_cluster *cluster = b->net->fabric->cluster;
+    tsr__coll_model_init(&b->q->model, cluster, b->net->options);
+    b->q->slowdown = cluster->gpu.calibration.value[TSR_CAL_COMM_COMPUTE_SLOWDOWN];
     find_representatives(b);
     fill_ranks(b);
     fill_sent(b);

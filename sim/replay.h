@@ -20,6 +20,7 @@ struct tsr__stream {
     uint32_t head;     /* next task to start */
     uint32_t unhashed; /* first task whose record is not in the hash yet */
     uint32_t open;     /* calls of a group in flight */
+    uint32_t on_wire;  /* collectives that its kernel carries now; a group is one kernel */
     bool busy;         /* the head is running */
     double tail;       /* end of the last finished task */
     double group_tail; /* end of the last finished call of a group */
@@ -57,7 +58,8 @@ struct tsr__wire {
     uint8_t kind;
     uint64_t bytes;
     uint32_t n_arrived, n_wanted, n_left;
-    double start, amount; /* amount: bytes on the wire per share */
+    double start;
+    struct tsr__coll_choice choice;
     struct tsr__arrival *arrivals;
 };
 

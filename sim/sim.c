@@ -51,7 +51,7 @@ static tsr_status check_job(const struct tsr_sim_job *job, const struct tsr_sim_
     if (o->slow_factor != 0.0 && o->slow_factor != 1.0 && o->slow_rank >= job->world)
         return tsr_fail(TSR_ECONFIG, "slow_rank: found %u, allowed 0 to %u", o->slow_rank,
                         job->world - 1);
-    return TSR_OK;
+    return tsr_conditions_check(&o->conditions, job->world);
 }
 
 static tsr_status unfolded(const struct tsr__net *net, struct tsr__quotient *q)

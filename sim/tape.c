@@ -4,9 +4,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "collective.h"
 #include "comms.h"
 #include "cost.h"
+#include "tuner.h"
 
 enum { MAX_EVENTS = 1 << 26 };
 
@@ -187,6 +187,7 @@ static tsr_status compile_wire(struct compiler *c, const struct tsr_tables *tabl
     TSR_TRY(find_comm(c, tables, instr->comm, &task->comm));
     TSR_TRY(find_queue(c, tables, instr->comm, &task->queue));
     task->peer = instr->peer;
+    task->tuned_bytes = instr->bytes;
     bool in_group = c->group_begin != TSR_NO_ID;
     task->need = in_group ? c->queue_before[task->queue] : c->queue_issued[task->queue];
     c->queue_issued[task->queue]++;
@@ -206,7 +207,7 @@ static tsr_status compile_wire(struct compiler *c, const struct tsr_tables *tabl
 
 /* ---- costs ------------------------------------------------------------------------------- */
 
-static double host_seconds(const struct tsr_sim_options *o, const struct tsr_instr *instr,
+static double call_seconds(const struct tsr_sim_options *o, const struct tsr_instr *instr,
                            bool in_group)
 {
     switch (instr->kind) {
@@ -238,6 +239,14 @@ static double host_seconds(const struct tsr_sim_options *o, const struct tsr_ins
     default: /* a launch of NCCL; the calls of a group are collected and launched at its end */
         return in_group && instr->kind != TSR_GROUP_END ? o->host_event_s : o->host_collective_s;
     }
+}
+
+/* `first`: of its iteration; it pays for what the host does between steps. */
+static double host_seconds(const struct compiler *c, const struct tsr_instr *instr, bool first)
+{
+    const double *value = c->gpu->calibration.value;
+    double seconds = call_seconds(c->options, instr, c->group_begin != TSR_NO_ID);
+    return seconds * value[TSR_CAL_HOST_SCALE] + (first ? value[TSR_CAL_STEP_OVERHEAD] : 0.0);
 }
 
 /* Bytes of the operands that are (not) in host memory, by access. */
@@ -296,7 +305,7 @@ static tsr_status compile_kernel(struct compiler *c, const struct tsr_instr *ins
     task->kind = TSR__KERNEL;
     if (!instr->work || instr->work->op >= TSR_N_OP_KINDS)
         return tsr_fail(TSR_EVALUE, "an op without a description of its work");
-    TSR_TRY(tsr__cost_kernel(c->gpu, instr->work, &cost));
+    TSR_TRY(tsr__cost_kernel(c->gpu, &c->options->kernels, instr->work, &cost));
     task->body_s = cost.body_s;
     task->start_s = cost.start_s;
     return TSR_OK;
@@ -381,6 +390,26 @@ static tsr_status open_group(struct compiler *c, uint32_t at)
     return TSR_OK;
 }
 
+static bool same_call(const struct tsr__task *a, const struct tsr__task *b)
+{
+    return b->kind == TSR__WIRE && a->comm == b->comm && a->record.kind == b->record.kind &&
+           tsr__coll_pattern(b->record.kind) != TSR__P2P;
+}
+
+/* Calls of one kind in a group are one launch: runs of them share their bytes. */
+static void coalesce(struct tsr__task *tasks, uint32_t first, uint32_t end)
+{
+    for (uint32_t at = first; at < end;) {
+        uint32_t next = at + 1;
+        uint64_t bytes = tasks[at].tuned_bytes;
+        while (next < end && same_call(&tasks[at], &tasks[next]))
+            bytes += tasks[next++].tuned_bytes;
+        for (uint32_t i = at; i < next && next > at + 1; i++)
+            tasks[i].tuned_bytes = bytes;
+        at = next;
+    }
+}
+
 static tsr_status close_group(struct compiler *c, uint32_t at)
 {
     if (c->group_begin == TSR_NO_ID)
@@ -390,6 +419,7 @@ static tsr_status close_group(struct compiler *c, uint32_t at)
             c->tape->tasks[i].group_end = at;
             c->tape->tasks[i].in_group = true;
         }
+    coalesce(c->tape->tasks, c->group_begin + 1, at);
     c->group_begin = TSR_NO_ID;
     return TSR_OK;
 }
@@ -400,7 +430,7 @@ static tsr_status compile_instr(struct compiler *c, const struct tsr_tables *tab
     struct tsr__task *task = &c->tape->tasks[at];
     *task = (struct tsr__task){
         .record = tsr_exec_record_of(instr),
-        .host_s = host_seconds(c->options, instr, c->group_begin != TSR_NO_ID),
+        .host_s = host_seconds(c, instr, at == c->tape->first[c->iteration]),
         .next = TSR_NO_ID,
         .dep = TSR_NO_ID,
         .group_end = TSR_NO_ID,

@@ -61,6 +61,8 @@ tsr_status tsr_find_blocks(const struct tsr_job *job, struct tsr_engine *engine,
         pattern = job->model.llama.names == TSR_NAMES_HF ? "model.layers.*" : "layers.*";
     if (!pattern && job->model.family == TSR_FAMILY_GPT2)
         pattern = job->model.gpt2.names == TSR_NAMES_HF ? "transformer.h.*" : "h.*";
+    if (!pattern && job->model.family == TSR_FAMILY_MPT)
+        pattern = "transformer.blocks.*";
     if (pattern) {
         TSR_TRY(tsr_match_modules(engine, &pattern, 1, out));
         if (out->n)

@@ -137,9 +137,15 @@ static tsr_status run(const struct tsr_usage *usage, struct tsr_args *args, int 
     (void)success;
     struct verdict verdict = {0};
     TSR_TRY(tsr_args_need_file(usage, args));
+    bool scenario = is_json(args->file);
+    if (scenario && (args->strategy || args->n_sets || args->print_config))
+        return tsr_fail(TSR_ECONFIG,
+                        "%s: found a scenario and --strategy, --set or --print-config; allowed: "
+                        "these with an experiment file",
+                        args->file);
     if (args->print_config)
         return tsr_print_config(args);
-    if (!is_json(args->file))
+    if (!scenario)
         TSR_TRY(check_experiment(args, &verdict));
     else if (has_kind(args->file))
         TSR_TRY(check_recorded_run(args->file, &verdict));

@@ -4,7 +4,7 @@
 #include "../../exec/corpus.h"
 #include "args.h"
 #include "cmd.h"
-#include "report_file.h"
+#include "study.h"
 
 enum { HELD_OUT_PERCENT = 10, SHUFFLE_SEED = 1 };
 
@@ -38,7 +38,7 @@ static tsr_status build(const struct tsr_args *args, struct tsr_corpus *corpus)
     TSR_TRY(tsr_corpus_add(corpus, args->file));
     TSR_TRY(tsr_corpus_select(corpus));
     tell_selection(corpus);
-    TSR_TRY(tsr_make_folder(options.out));
+    TSR_TRY(tsr_prepare_out(options.out));
     TSR_TRY(tsr_corpus_build(corpus, &options, &stats));
     print_stats(&stats);
     return TSR_OK;

@@ -71,6 +71,20 @@ static void add_mlp(struct sum *sum, const struct tsr_llama_config *c)
         add(sum, 1, 2 * c->intermediate_size + c->hidden_size);
 }
 
+static uint64_t learned_positions(const struct tsr_model *model)
+{
+    if (model->family == TSR_FAMILY_GPT2)
+        return model->gpt2.n_positions;
+    return model->family == TSR_FAMILY_MPT ? model->mpt.max_seq_len : 0;
+}
+
+static bool is_tied(const struct tsr_model *model)
+{
+    if (model->family == TSR_FAMILY_GPT2)
+        return !model->gpt2.untied;
+    return model->family == TSR_FAMILY_MPT ? !model->mpt.untied : model->llama.tie_embeddings;
+}
+
 static tsr_status finish(struct tsr_model *model, const struct sum *layer, const struct sum *dense,
                          uint64_t vocab, uint64_t width)
 {
@@ -78,12 +92,11 @@ static tsr_status finish(struct tsr_model *model, const struct sum *layer, const
     struct sum total = {0, layer->overflow || dense->overflow};
     n->layer = layer->value;
     n->dense_layer = dense->value;
-    if (model->family == TSR_FAMILY_GPT2)
-        n->embed = (vocab + model->gpt2.n_positions) * width;
-    else
-        n->embed = vocab * width;
-    n->head = model->family == TSR_FAMILY_GPT2 || model->llama.tie_embeddings ? 0 : vocab * width;
-    n->final_norm = model->family == TSR_FAMILY_GPT2 ? 2 * width : width;
+    n->embed = (vocab + learned_positions(model)) * width;
+    n->head = is_tied(model) ? 0 : vocab * width;
+    n->final_norm = model->family == TSR_FAMILY_GPT2 || model->family == TSR_FAMILY_MPT
+                        ? 2 * width /* a LayerNorm with bias */
+                        : width;
     add(&total, n->layer, n->n_layers);
     add(&total, n->dense_layer, n->n_dense_layers);
     add(&total, 1, n->embed);
@@ -124,17 +137,31 @@ static tsr_status count_moe(struct tsr_model *model)
     return TSR_OK;
 }
 
+/* A block of GPT-2 or MPT: two LayerNorms and four products, everything with biases. */
+static tsr_status count_biased(struct tsr_model *model, uint64_t width, uint64_t inner,
+                               uint64_t vocab)
+{
+    struct sum layer = {0}, none = {0};
+    add(&layer, 4, width);
+    add(&layer, width + 1, 3 * width);
+    add(&layer, width + 1, width);
+    add(&layer, width + 1, inner);
+    add(&layer, inner + 1, width);
+    return finish(model, &layer, &none, vocab, width);
+}
+
 static tsr_status count_gpt2(struct tsr_model *model)
 {
     const struct tsr_gpt2_config *c = &model->gpt2;
-    struct sum layer = {0}, none = {0};
-    add(&layer, 4, c->n_embd); /* two LayerNorms */
-    add(&layer, c->n_embd + 1, 3 * c->n_embd);
-    add(&layer, c->n_embd + 1, c->n_embd);
-    add(&layer, c->n_embd + 1, c->n_inner);
-    add(&layer, c->n_inner + 1, c->n_embd);
     model->counts.n_layers = c->n_layer;
-    return finish(model, &layer, &none, c->vocab_size, c->n_embd);
+    return count_biased(model, c->n_embd, c->n_inner, c->vocab_size);
+}
+
+static tsr_status count_mpt(struct tsr_model *model)
+{
+    const struct tsr_mpt_config *c = &model->mpt;
+    model->counts.n_layers = c->n_layers;
+    return count_biased(model, c->d_model, c->ffn_width, c->vocab_size);
 }
 
 tsr_status tsr_model_count(struct tsr_model *model)
@@ -143,6 +170,8 @@ tsr_status tsr_model_count(struct tsr_model *model)
     switch (model->family) {
     case TSR_FAMILY_GPT2:
         return count_gpt2(model);
+    case TSR_FAMILY_MPT:
+        return count_mpt(model);
     case TSR_FAMILY_MOE:
         return count_moe(model);
     case TSR_FAMILY_TREE:
@@ -162,7 +191,7 @@ tsr_status tsr_model_require_runnable(const struct tsr_model *model)
         return TSR_OK;
     return tsr_node_error(tsr_node_get(model->doc.root, "model_type"),
                           "model_type: found %s, whose %s not modelled (`tessera inspect` counts "
-                          "it); allowed: llama, mistral, qwen2, qwen3 or gpt2",
+                          "it); allowed: llama, mistral, qwen2, qwen3, gpt2 or mpt",
                           model->type,
                           model->moe.latent ? "experts and latent attention are"
                                             : "experts (routing, expert weights) are");

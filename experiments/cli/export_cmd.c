@@ -8,6 +8,7 @@
 #include "args.h"
 #include "cmd.h"
 #include "run_folder.h"
+#include "study.h"
 
 static tsr_status dtype_of(const struct tsr_args *args, tsr_dtype *out)
 {
@@ -42,7 +43,9 @@ static tsr_status run(const struct tsr_usage *usage, struct tsr_args *args, int 
     TSR_TRY(tsr_run_folder_read(args->file, &options.model, &config));
     options.config = config;
     snprintf(path, sizeof path, "%s/checkpoints", args->file);
-    tsr_status status = export_from(path, args->out, &options);
+    tsr_status status = tsr_prepare_out(args->out);
+    if (status == TSR_OK)
+        status = export_from(path, args->out, &options);
     free(config);
     return status;
 }

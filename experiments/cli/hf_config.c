@@ -6,94 +6,13 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "model.h"
+#include "hf_keys.h"
 #include "nearest.h"
 #include "values.h"
 
-#define MAX_SIZE UINT64_C(1073741824) /* of any size in a config: 2^30 */
-
 static const char *const known_types[] = {"llama",       "mistral", "qwen2",     "qwen3",
                                           "gpt2",        "mixtral", "qwen3_moe", "deepseek_v2",
-                                          "deepseek_v3", NULL};
-
-/* ---- single keys ------------------------------------------------------------------------- */
-
-static tsr_status bad_size(const struct tsr_node *node, const char *key)
-{
-    return tsr_node_error(node, "%s: found %s; allowed: an integer from 1 to %llu", key,
-                          tsr_node_show(node), (unsigned long long)MAX_SIZE);
-}
-
-static tsr_status need_size(const struct tsr_model *model, const char *key, uint64_t *out)
-{
-    const struct tsr_node *node = tsr_node_get(model->doc.root, key);
-    if (!node)
-        return tsr_fail(TSR_ECONFIG,
-                        "%s: has no key \"%s\", which model_type %s needs; allowed: an integer "
-                        "from 1 to %llu",
-                        model->path, key, model->type, (unsigned long long)MAX_SIZE);
-    if (!tsr_node_u64(node, out) || *out < 1 || *out > MAX_SIZE)
-        return bad_size(node, key);
-    return TSR_OK;
-}
-
-/* Absent or null: `fallback`. */
-static tsr_status size_or(const struct tsr_model *model, const char *key, uint64_t fallback,
-                          uint64_t *out)
-{
-    *out = fallback;
-    if (tsr_node_is_null(tsr_node_get(model->doc.root, key)))
-        return TSR_OK;
-    return need_size(model, key, out);
-}
-
-/* As size_or(), and 0 is a value. */
-static tsr_status count_or(const struct tsr_model *model, const char *key, uint64_t fallback,
-                           uint64_t *out)
-{
-    const struct tsr_node *node = tsr_node_get(model->doc.root, key);
-    *out = fallback;
-    if (tsr_node_is_null(node))
-        return TSR_OK;
-    if (!tsr_node_u64(node, out) || *out > MAX_SIZE)
-        return tsr_node_error(node, "%s: found %s; allowed: an integer from 0 to %llu", key,
-                              tsr_node_show(node), (unsigned long long)MAX_SIZE);
-    return TSR_OK;
-}
-
-static tsr_status bool_or(const struct tsr_model *model, const char *key, bool fallback, bool *out)
-{
-    const struct tsr_node *node = tsr_node_get(model->doc.root, key);
-    *out = fallback;
-    if (tsr_node_is_null(node) || tsr_node_bool(node, out))
-        return TSR_OK;
-    return tsr_node_error(node, "%s: found %s; allowed: true or false", key, tsr_node_show(node));
-}
-
-static tsr_status need_word(const struct tsr_model *model, const char *key,
-                            const char *const *allowed)
-{
-    const struct tsr_node *node = tsr_node_get(model->doc.root, key);
-    char words[256];
-    if (tsr_node_is_null(node))
-        return TSR_OK; /* the family's default */
-    for (size_t i = 0; node->kind == TSR_NODE_SCALAR && allowed[i]; i++)
-        if (!strcmp(node->text, allowed[i]))
-            return TSR_OK;
-    tsr_join_words(allowed, words, sizeof words);
-    return tsr_node_error(node, "%s: found %s; allowed (modelled): %s", key, tsr_node_show(node),
-                          words);
-}
-
-static tsr_status must_divide(const struct tsr_model *model, const char *key, uint64_t whole,
-                              const char *part_key, uint64_t part)
-{
-    if (part && whole % part == 0)
-        return TSR_OK;
-    return tsr_node_error(tsr_node_get(model->doc.root, key),
-                          "%s: found %llu; allowed: a multiple of %s, which is %llu", key,
-                          (unsigned long long)whole, part_key, (unsigned long long)part);
-}
+                                          "deepseek_v3", "mpt",     NULL};
 
 /* ---- families ---------------------------------------------------------------------------- */
 
@@ -101,31 +20,21 @@ static tsr_status must_divide(const struct tsr_model *model, const char *key, ui
 static tsr_status read_heads(struct tsr_model *model)
 {
     struct tsr_llama_config *c = &model->llama;
-    TSR_TRY(need_size(model, "num_attention_heads", &c->n_heads));
-    TSR_TRY(size_or(model, "num_key_value_heads", c->n_heads, &c->n_kv_heads));
-    TSR_TRY(must_divide(model, "num_attention_heads", c->n_heads, "num_key_value_heads",
-                        c->n_kv_heads));
-    TSR_TRY(size_or(model, "head_dim", 0, &c->head_dim));
+    TSR_TRY(tsr_hf_size(model, "num_attention_heads", &c->n_heads));
+    TSR_TRY(tsr_hf_size_or(model, "num_key_value_heads", c->n_heads, &c->n_kv_heads));
+    TSR_TRY(tsr_hf_divides(model, "num_attention_heads", c->n_heads, "num_key_value_heads",
+                           c->n_kv_heads));
+    TSR_TRY(tsr_hf_size_or(model, "head_dim", 0, &c->head_dim));
     if (c->head_dim)
         return TSR_OK;
     if (!strncmp(model->type, "qwen3", 5)) {
         c->head_dim = 128;
         return TSR_OK;
     }
-    TSR_TRY(must_divide(model, "hidden_size", c->hidden_size, "num_attention_heads", c->n_heads));
+    TSR_TRY(
+        tsr_hf_divides(model, "hidden_size", c->hidden_size, "num_attention_heads", c->n_heads));
     c->head_dim = c->hidden_size / c->n_heads;
     return TSR_OK;
-}
-
-/* A number; what stands for "not given" is left as it is. */
-static tsr_status number_or(const struct tsr_model *model, const struct tsr_node *map,
-                            const char *key, double *out)
-{
-    const struct tsr_node *node = tsr_node_get(map, key);
-    (void)model;
-    if (tsr_node_is_null(node) || tsr_node_double(node, out))
-        return TSR_OK;
-    return tsr_node_error(node, "%s: found %s; allowed: a number", key, tsr_node_show(node));
 }
 
 /* Llama 3's stretching of long waves. Newer files have all of it in rope_parameters. */
@@ -136,19 +45,19 @@ static tsr_status read_rope(struct tsr_model *model)
     double factor = 8, low = 1, high = 4, original = 8192;
     if (tsr_node_is_null(map))
         map = tsr_node_get(root, "rope_scaling");
-    TSR_TRY(number_or(model, root, "rope_theta", &r->theta));
+    TSR_TRY(tsr_hf_number_or(root, "rope_theta", &r->theta));
     if (tsr_node_is_null(map) || map->kind != TSR_NODE_MAP)
         return TSR_OK;
-    TSR_TRY(number_or(model, map, "rope_theta", &r->theta));
+    TSR_TRY(tsr_hf_number_or(map, "rope_theta", &r->theta));
     const struct tsr_node *type = tsr_node_get(map, "rope_type");
     if (tsr_node_is_null(type))
         type = tsr_node_get(map, "type");
     r->llama3 = type && type->kind == TSR_NODE_SCALAR && !strcmp(type->text, "llama3");
     r->other = !r->llama3 && type && strcmp(type->text, "default") != 0;
-    TSR_TRY(number_or(model, map, "factor", &factor));
-    TSR_TRY(number_or(model, map, "low_freq_factor", &low));
-    TSR_TRY(number_or(model, map, "high_freq_factor", &high));
-    TSR_TRY(number_or(model, map, "original_max_position_embeddings", &original));
+    TSR_TRY(tsr_hf_number_or(map, "factor", &factor));
+    TSR_TRY(tsr_hf_number_or(map, "low_freq_factor", &low));
+    TSR_TRY(tsr_hf_number_or(map, "high_freq_factor", &high));
+    TSR_TRY(tsr_hf_number_or(map, "original_max_position_embeddings", &original));
     r->factor = (uint64_t)factor;
     r->low_freq_factor = (uint64_t)low;
     r->high_freq_factor = (uint64_t)high;
@@ -160,8 +69,8 @@ static tsr_status read_window(struct tsr_model *model)
 {
     bool is_mistral = !strcmp(model->type, "mistral"), used = is_mistral;
     if (!is_mistral)
-        TSR_TRY(bool_or(model, "use_sliding_window", false, &used));
-    return used ? count_or(model, "sliding_window", 0, &model->sliding_window) : TSR_OK;
+        TSR_TRY(tsr_hf_bool_or(model, "use_sliding_window", false, &used));
+    return used ? tsr_hf_count_or(model, "sliding_window", 0, &model->sliding_window) : TSR_OK;
 }
 
 /* Everything that is spelled as in Llama; also the dense part of mixture-of-experts models. */
@@ -171,23 +80,23 @@ static tsr_status read_llama(struct tsr_model *model)
     struct tsr_llama_config *c = &model->llama;
     bool is_qwen2 = !strcmp(model->type, "qwen2"), bias = false;
     model->family = TSR_FAMILY_LLAMA;
-    TSR_TRY(need_size(model, "hidden_size", &c->hidden_size));
-    TSR_TRY(need_size(model, "intermediate_size", &c->intermediate_size));
-    TSR_TRY(need_size(model, "num_hidden_layers", &c->n_layers));
-    TSR_TRY(need_size(model, "vocab_size", &c->vocab_size));
-    TSR_TRY(size_or(model, "max_position_embeddings", 2048, &c->max_positions));
+    TSR_TRY(tsr_hf_size(model, "hidden_size", &c->hidden_size));
+    TSR_TRY(tsr_hf_size(model, "intermediate_size", &c->intermediate_size));
+    TSR_TRY(tsr_hf_size(model, "num_hidden_layers", &c->n_layers));
+    TSR_TRY(tsr_hf_size(model, "vocab_size", &c->vocab_size));
+    TSR_TRY(tsr_hf_size_or(model, "max_position_embeddings", 2048, &c->max_positions));
     TSR_TRY(read_heads(model));
-    TSR_TRY(bool_or(model, "attention_bias", false, &bias));
-    TSR_TRY(bool_or(model, "mlp_bias", false, &c->mlp_bias));
-    TSR_TRY(bool_or(model, "tie_word_embeddings", false, &c->tie_embeddings));
-    TSR_TRY(need_word(model, "hidden_act", acts));
+    TSR_TRY(tsr_hf_bool_or(model, "attention_bias", false, &bias));
+    TSR_TRY(tsr_hf_bool_or(model, "mlp_bias", false, &c->mlp_bias));
+    TSR_TRY(tsr_hf_bool_or(model, "tie_word_embeddings", false, &c->tie_embeddings));
+    TSR_TRY(tsr_hf_word_or(model, "hidden_act", acts));
     c->qkv_bias = is_qwen2 || bias;
     c->o_bias = !is_qwen2 && bias;
     c->qk_norm = !strncmp(model->type, "qwen3", 5);
     model->max_positions = c->max_positions;
     c->norm_eps = 1e-6; /* the libraries' default */
-    TSR_TRY(number_or(model, model->doc.root, "rms_norm_eps", &c->norm_eps));
-    TSR_TRY(number_or(model, model->doc.root, "initializer_range", &c->init_std));
+    TSR_TRY(tsr_hf_number_or(model->doc.root, "rms_norm_eps", &c->norm_eps));
+    TSR_TRY(tsr_hf_number_or(model->doc.root, "initializer_range", &c->init_std));
     TSR_TRY(read_rope(model));
     return read_window(model);
 }
@@ -198,20 +107,20 @@ static tsr_status read_gpt2(struct tsr_model *model)
     struct tsr_gpt2_config *c = &model->gpt2;
     bool tied = true;
     model->family = TSR_FAMILY_GPT2;
-    TSR_TRY(need_size(model, "n_embd", &c->n_embd));
-    TSR_TRY(need_size(model, "n_layer", &c->n_layer));
-    TSR_TRY(need_size(model, "n_head", &c->n_head));
-    TSR_TRY(need_size(model, "vocab_size", &c->vocab_size));
-    TSR_TRY(size_or(model, "n_positions", 1024, &c->n_positions));
-    TSR_TRY(size_or(model, "n_inner", 4 * c->n_embd, &c->n_inner));
-    TSR_TRY(must_divide(model, "n_embd", c->n_embd, "n_head", c->n_head));
-    TSR_TRY(need_word(model, "activation_function", acts));
-    TSR_TRY(bool_or(model, "tie_word_embeddings", true, &tied));
+    TSR_TRY(tsr_hf_size(model, "n_embd", &c->n_embd));
+    TSR_TRY(tsr_hf_size(model, "n_layer", &c->n_layer));
+    TSR_TRY(tsr_hf_size(model, "n_head", &c->n_head));
+    TSR_TRY(tsr_hf_size(model, "vocab_size", &c->vocab_size));
+    TSR_TRY(tsr_hf_size_or(model, "n_positions", 1024, &c->n_positions));
+    TSR_TRY(tsr_hf_size_or(model, "n_inner", 4 * c->n_embd, &c->n_inner));
+    TSR_TRY(tsr_hf_divides(model, "n_embd", c->n_embd, "n_head", c->n_head));
+    TSR_TRY(tsr_hf_word_or(model, "activation_function", acts));
+    TSR_TRY(tsr_hf_bool_or(model, "tie_word_embeddings", true, &tied));
     if (!tied)
         return tsr_node_error(tsr_node_get(model->doc.root, "tie_word_embeddings"),
                               "tie_word_embeddings: found false; allowed for gpt2: true");
-    TSR_TRY(number_or(model, model->doc.root, "layer_norm_epsilon", &c->norm_eps));
-    TSR_TRY(number_or(model, model->doc.root, "initializer_range", &c->init_std));
+    TSR_TRY(tsr_hf_number_or(model->doc.root, "layer_norm_epsilon", &c->norm_eps));
+    TSR_TRY(tsr_hf_number_or(model->doc.root, "initializer_range", &c->init_std));
     model->max_positions = c->n_positions;
     model->positions_are_hard = true;
     return TSR_OK;
@@ -221,11 +130,11 @@ static tsr_status read_latent_attention(struct tsr_model *model)
 {
     struct tsr_moe_config *m = &model->moe;
     m->latent = true;
-    TSR_TRY(size_or(model, "q_lora_rank", 0, &m->q_lora));
-    TSR_TRY(need_size(model, "kv_lora_rank", &m->kv_lora));
-    TSR_TRY(need_size(model, "qk_nope_head_dim", &m->nope));
-    TSR_TRY(need_size(model, "qk_rope_head_dim", &m->rope));
-    TSR_TRY(need_size(model, "v_head_dim", &m->v_head));
+    TSR_TRY(tsr_hf_size_or(model, "q_lora_rank", 0, &m->q_lora));
+    TSR_TRY(tsr_hf_size(model, "kv_lora_rank", &m->kv_lora));
+    TSR_TRY(tsr_hf_size(model, "qk_nope_head_dim", &m->nope));
+    TSR_TRY(tsr_hf_size(model, "qk_rope_head_dim", &m->rope));
+    TSR_TRY(tsr_hf_size(model, "v_head_dim", &m->v_head));
     model->llama.head_dim = m->nope + m->rope;
     return TSR_OK;
 }
@@ -233,10 +142,10 @@ static tsr_status read_latent_attention(struct tsr_model *model)
 static tsr_status read_deepseek(struct tsr_model *model)
 {
     struct tsr_moe_config *m = &model->moe;
-    TSR_TRY(need_size(model, "n_routed_experts", &m->n_experts));
-    TSR_TRY(count_or(model, "n_shared_experts", 0, &m->n_shared));
-    TSR_TRY(count_or(model, "first_k_dense_replace", 0, &m->first_dense));
-    TSR_TRY(need_size(model, "moe_intermediate_size", &m->expert_size));
+    TSR_TRY(tsr_hf_size(model, "n_routed_experts", &m->n_experts));
+    TSR_TRY(tsr_hf_count_or(model, "n_shared_experts", 0, &m->n_shared));
+    TSR_TRY(tsr_hf_count_or(model, "first_k_dense_replace", 0, &m->first_dense));
+    TSR_TRY(tsr_hf_size(model, "moe_intermediate_size", &m->expert_size));
     m->router_bias = !strcmp(model->type, "deepseek_v3");
     return read_latent_attention(model);
 }
@@ -246,7 +155,7 @@ static tsr_status count_dense_layers(struct tsr_model *model)
 {
     const struct tsr_node *only = tsr_node_get(model->doc.root, "mlp_only_layers");
     struct tsr_moe_config *m = &model->moe;
-    TSR_TRY(size_or(model, "decoder_sparse_step", 1, &m->sparse_step));
+    TSR_TRY(tsr_hf_size_or(model, "decoder_sparse_step", 1, &m->sparse_step));
     uint64_t n_sparse = model->llama.n_layers / m->sparse_step;
     for (size_t i = 0; only && only->kind == TSR_NODE_SEQ && i < only->n; i++) {
         uint64_t layer = 0;
@@ -265,13 +174,13 @@ static tsr_status read_moe(struct tsr_model *model)
     struct tsr_moe_config *m = &model->moe;
     TSR_TRY(read_llama(model));
     model->family = TSR_FAMILY_MOE;
-    TSR_TRY(need_size(model, "num_experts_per_tok", &m->n_per_token));
+    TSR_TRY(tsr_hf_size(model, "num_experts_per_tok", &m->n_per_token));
     if (!strcmp(model->type, "mixtral")) {
-        TSR_TRY(need_size(model, "num_local_experts", &m->n_experts));
+        TSR_TRY(tsr_hf_size(model, "num_local_experts", &m->n_experts));
         m->expert_size = model->llama.intermediate_size;
     } else if (!strcmp(model->type, "qwen3_moe")) {
-        TSR_TRY(need_size(model, "num_experts", &m->n_experts));
-        TSR_TRY(need_size(model, "moe_intermediate_size", &m->expert_size));
+        TSR_TRY(tsr_hf_size(model, "num_experts", &m->n_experts));
+        TSR_TRY(tsr_hf_size(model, "moe_intermediate_size", &m->expert_size));
         TSR_TRY(count_dense_layers(model));
     } else {
         TSR_TRY(read_deepseek(model));
@@ -310,6 +219,8 @@ static tsr_status read_config(struct tsr_model *model)
     TSR_TRY(read_type(model));
     if (!strcmp(model->type, "gpt2"))
         TSR_TRY(read_gpt2(model));
+    else if (!strcmp(model->type, "mpt"))
+        TSR_TRY(tsr_hf_read_mpt(model));
     else if (!strcmp(model->type, "mixtral") || !strcmp(model->type, "qwen3_moe") ||
              !strncmp(model->type, "deepseek", 8))
         TSR_TRY(read_moe(model));

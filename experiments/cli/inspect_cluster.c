@@ -10,6 +10,29 @@ static json_t *real_or_null(double value)
     return value > 0 ? json_real(value) : json_null();
 }
 
+static json_t *calibration_of(const struct tsr_calibration *calibration)
+{
+    json_t *out = json_object();
+    for (int i = 0; i < TSR_N_CALIBRATIONS; i++) {
+        const struct tsr_calibration_row *row = tsr_calibration_row((enum tsr_calibration_id)i);
+        json_object_set_new(out, row->name,
+                            json_pack("{s:f, s:s, s:s, s:s}", "value", calibration->value[i],
+                                      "source", calibration->source[i], "data",
+                                      calibration->data[i], "means", row->help));
+    }
+    return out;
+}
+
+static json_t *sources_of(const struct tsr_gpu *gpu)
+{
+    char lines[16][256];
+    json_t *out = json_array();
+    size_t n = tsr_kernel_sources(gpu, lines, 16);
+    for (size_t i = 0; i < n; i++)
+        json_array_append_new(out, json_string(lines[i]));
+    return out;
+}
+
 static json_t *gpu_of(const struct tsr_gpu *gpu)
 {
     static const char *const peaks[TSR_N_PEAKS] = {
@@ -19,12 +42,22 @@ static json_t *gpu_of(const struct tsr_gpu *gpu)
     for (int i = 0; i < TSR_N_PEAKS; i++)
         json_object_set_new(flops, peaks[i], real_or_null(gpu->peak_flops[i]));
     return json_pack(
-        "{s:s, s:s, s:s, s:o, s:o, s:o, s:o, s:o, s:o}", "name", gpu->name, "file", gpu->path,
-        "description", gpu->description, "visible_bytes",
+        "{s:s, s:s, s:s, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "name", gpu->name, "file",
+        gpu->path, "description", gpu->description, "visible_bytes",
         gpu->visible_bytes ? json_integer((json_int_t)gpu->visible_bytes) : json_null(),
         "memory_bytes_per_s", real_or_null(gpu->memory_bw), "nvlink_bytes_per_s",
         real_or_null(gpu->nvlink_bw), "pcie_bytes_per_s", real_or_null(gpu->pcie_bw),
-        "achievable_bf16_flop_per_s", real_or_null(gpu->achievable_bf16), "peak_flop_per_s", flops);
+        "achievable_bf16_flop_per_s", real_or_null(gpu->achievable_bf16), "peak_flop_per_s", flops,
+        "calibration", calibration_of(&gpu->calibration), "kernel_times", sources_of(gpu));
+}
+
+/* Of the whole network, from the nodes to the top. */
+static double oversubscription_of(const struct tsr_cluster *c)
+{
+    double over = 1;
+    for (uint32_t i = 0; i < c->n_tiers; i++)
+        over *= c->tiers[i].oversubscription;
+    return over;
 }
 
 json_t *tsr_inspect_cluster(const struct tsr_cluster *c)
@@ -37,7 +70,7 @@ json_t *tsr_inspect_cluster(const struct tsr_cluster *c)
                      "inside_node", intra[c->intra], "inside_bytes_per_s_per_gpu",
                      real_or_null(c->intra_bw), "nics_per_node", (json_int_t)c->nics_per_node,
                      "nic_bytes_per_s", real_or_null(c->nic_bw), "topology", c->topology,
-                     "oversubscription", real_or_null(c->oversubscription), "nvlink_domain_gpus",
+                     "oversubscription", json_real(oversubscription_of(c)), "nvlink_domain_gpus",
                      (json_int_t)c->nvlink_domain_gpus, "gpu", gpu_of(&c->gpu));
 }
 
@@ -64,6 +97,21 @@ static json_int_t integer(const json_t *object, const char *key)
     return json_integer_value(json_object_get(object, key));
 }
 
+/* Every calibrated number with where it comes from. */
+static void print_calibration(FILE *out, json_t *calibration)
+{
+    const char *name;
+    json_t *one;
+    fprintf(out, "    calibration (sim.calibration.NAME overrides)\n");
+    json_object_foreach(calibration, name, one)
+    {
+        const char *data = json_string_value(json_object_get(one, "data"));
+        fprintf(out, "      %-22s %-8.4g %s%s%s\n", name,
+                json_number_value(json_object_get(one, "value")), text(one, "source"),
+                data && *data ? "; data: " : "", data ? data : "");
+    }
+}
+
 static void print_gpu(FILE *out, const json_t *gpu)
 {
     const json_t *peaks = json_object_get(gpu, "peak_flop_per_s");
@@ -83,6 +131,10 @@ static void print_gpu(FILE *out, const json_t *gpu)
     fprintf(out, "    NVLink %s, PCIe %s (one direction)\n",
             rate(gpu, "nvlink_bytes_per_s", 1e9, "GB/s", a),
             rate(gpu, "pcie_bytes_per_s", 1e9, "GB/s", b));
+    const json_t *sources = json_object_get(gpu, "kernel_times");
+    for (size_t i = 0; i < json_array_size(sources); i++)
+        fprintf(out, "    %s\n", json_string_value(json_array_get(sources, i)));
+    print_calibration(out, json_object_get(gpu, "calibration"));
 }
 
 void tsr_print_cluster(FILE *out, const json_t *cluster)

@@ -54,6 +54,15 @@ static json_t *gpt2_sizes(const struct tsr_model *model)
                      "tied_embeddings", 1);
 }
 
+static json_t *mpt_sizes(const struct tsr_model *model)
+{
+    const struct tsr_mpt_config *c = &model->mpt;
+    return json_pack("{s:I, s:I, s:I, s:I, s:I, s:b}", "layers", (json_int_t)c->n_layers,
+                     "hidden_size", (json_int_t)c->d_model, "heads", (json_int_t)c->n_heads,
+                     "ffn_dim", (json_int_t)c->ffn_width, "vocab_size", (json_int_t)c->vocab_size,
+                     "tied_embeddings", !c->untied);
+}
+
 static json_t *counts_of(const struct tsr_param_counts *n)
 {
     return json_pack("{s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I}", "embedding",
@@ -69,6 +78,8 @@ json_t *tsr_inspect_model(const struct tsr_model *model)
     json_t *sizes = NULL, *counts = NULL, *experts = json_null();
     if (model->family == TSR_FAMILY_GPT2)
         sizes = gpt2_sizes(model);
+    else if (model->family == TSR_FAMILY_MPT)
+        sizes = mpt_sizes(model);
     else if (model->family != TSR_FAMILY_TREE)
         sizes = llama_sizes(model);
     if (model->family != TSR_FAMILY_TREE)

@@ -5,7 +5,13 @@
 #include "../../engine/tessera.h"
 #include "yaml.h"
 
-enum tsr_family { TSR_FAMILY_LLAMA, TSR_FAMILY_GPT2, TSR_FAMILY_TREE, TSR_FAMILY_MOE };
+enum tsr_family {
+    TSR_FAMILY_LLAMA,
+    TSR_FAMILY_GPT2,
+    TSR_FAMILY_MPT,
+    TSR_FAMILY_TREE,
+    TSR_FAMILY_MOE
+};
 
 /* Exact numbers of parameters; the columns of models/counts.tsv. */
 struct tsr_param_counts {
@@ -38,6 +44,7 @@ struct tsr_model {
     enum tsr_family family;
     struct tsr_llama_config llama; /* also the dense part of MOE */
     struct tsr_gpt2_config gpt2;
+    struct tsr_mpt_config mpt;
     struct tsr_moe_config moe;
     struct tsr_tree_config tree;
     struct tsr_tree_extras extras;
@@ -49,6 +56,10 @@ struct tsr_model {
 
 /* Reads a config.json. Errors: TSR_ECONFIG with file, line, key, value, what is allowed. */
 tsr_status tsr_model_load_hf(const char *path, struct tsr_model *out) TSR_MUST_USE;
+/* An MPT without a file: of a table's row. settings.model_given takes it (settings.h). Nothing is
+ * allocated. Errors: TSR_ECONFIG if the number of parameters does not fit into 63 bits. */
+tsr_status tsr_model_make_mpt(const char *name, const struct tsr_mpt_config *config,
+                              struct tsr_model *out) TSR_MUST_USE;
 /* Reads a tree file (experiments/own-model/tree.yaml). */
 tsr_status tsr_model_load_tree(const char *path, struct tsr_model *out) TSR_MUST_USE;
 /* The same from a mapping that is part of another document; the document must outlive *out. */

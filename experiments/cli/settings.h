@@ -11,7 +11,9 @@
 #include "section.h"
 #include "yaml.h"
 
-enum tsr_api { TSR_API_FULLY_SHARD, TSR_API_REPLICATE, TSR_API_DDP };
+struct tsr_model; /* model.h */
+
+enum tsr_api { TSR_API_FULLY_SHARD, TSR_API_REPLICATE, TSR_API_DDP, TSR_API_FSDP1 };
 enum tsr_wrap_kind { TSR_WRAP_BLOCK, TSR_WRAP_BLOCK_EMBED_HEAD, TSR_WRAP_ROOT, TSR_WRAP_LIST };
 enum tsr_hooks { TSR_HOOKS_INSIDE, TSR_HOOKS_OUTSIDE };
 enum tsr_limit { TSR_LIMIT_NONE, TSR_LIMIT_CARD };
@@ -44,7 +46,7 @@ struct tsr_shape_value {
     uint32_t size[TSR_MAX_MESH];
 };
 
-enum { TSR_MAX_KEYS = 128 };
+enum { TSR_MAX_KEYS = 192 };
 
 enum tsr_order { TSR_ORDER_SHUFFLED, TSR_ORDER_SEQUENTIAL };
 enum tsr_decay { TSR_DECAY_ALL, TSR_DECAY_MATRICES };
@@ -67,9 +69,11 @@ struct tsr_settings {
     const struct tsr_node *from[TSR_MAX_KEYS]; /* where the value was given; NULL: the default */
 
     const char *model, *model_tree, *model_blocks, *cluster;
-    uint64_t model_layers;            /* 0: as in the model's file */
-    unsigned model_impl, model_names; /* enum tsr_impl, tsr_names */
-    unsigned model_norm;              /* enum tsr_norm */
+    const struct tsr_model *model_given; /* made in code (tsr_model_make_mpt()), instead of a file;
+                                            no key; borrowed, its document must be empty */
+    uint64_t model_layers, model_positions; /* 0: as in the model's file */
+    unsigned model_impl, model_names;       /* enum tsr_impl, tsr_names */
+    unsigned model_norm;                    /* enum tsr_norm */
     bool model_packed;
     uint64_t world; /* 0: all GPUs of the cluster, or the product of the mesh */
     struct tsr_shape_value mesh;
@@ -84,15 +88,19 @@ struct tsr_settings {
     bool cast_inputs;
     unsigned optimizer, variant; /* enum tsr_opt_name; foreach, fused, loop */
     unsigned state_dtype;        /* tsr_dtype; NONE: that of precision.master */
-    bool momentum, clip;
+    bool momentum, clip, reads_loss;
+    unsigned clip_how, loss_kernel; /* enum tsr_clip, tsr_loss_kernel */
+    uint64_t metrics;
     uint64_t loss_chunks;
     uint64_t ckpt_every; /* 0: none; TSR_CKPT_SELECTIVE_OP: every block, by operator */
     uint64_t ckpt_first; /* from 1; 0: the k-th */
+    uint64_t ckpt_count; /* at most so many; 0: all */
+    double ckpt_share;   /* of the blocks, evenly spread; 1: as `every` says */
     unsigned ckpt_hooks; /* enum tsr_hooks */
     bool ckpt_early_stop;
     unsigned attention; /* enum tsr_attention */
     unsigned dialect;   /* enum tsr_dialect */
-    bool gqa_repeat;
+    bool gqa_repeat, attention_unpad;
     uint64_t tp; /* tensor-parallel ranks; 1: none */
     bool sequence_parallel;
     bool two_level_gather;
@@ -111,12 +119,15 @@ struct tsr_settings {
     unsigned offload; /* enum tsr_offload */
     double ddp_bucket_mb;
     bool ddp_find_unused, ddp_static_graph, ddp_view;
+    unsigned fsdp1_backward_prefetch; /* enum tsr_fsdp1_prefetch */
+    bool fsdp1_forward_prefetch, fsdp1_limit_all_gathers;
 
     struct tsr_run_settings run;
 
     struct tsr_allocator_config allocator;
     unsigned alloc_limit; /* enum tsr_limit */
     struct tsr_sim_options sim;
+    double calibration[TSR_N_CALIBRATIONS]; /* over the device file's; NaN: not given */
 };
 
 enum tsr_key_type {

@@ -174,6 +174,10 @@ bool tsr_reshard_of(const struct tsr_node *node, struct tsr_reshard_value *out)
 static bool store_number(const struct tsr_key *key, const struct tsr_node *node, double *out)
 {
     double value = 0;
+    if (tsr_node_is_null(node) && allows_null(key)) {
+        *out = (double)NAN;
+        return true;
+    }
     if (!tsr_node_double(node, &value) || value < key->min || value > key->max)
         return false;
     *out = value * scale_of(key);
@@ -287,6 +291,10 @@ tsr_status tsr_key_store(struct tsr_arena *arena, const struct tsr_key *key, con
 /* The shortest decimal that reads back as the same number. */
 static void format_double(double value, char *out, size_t size)
 {
+    if (isnan(value)) {
+        snprintf(out, size, "null");
+        return;
+    }
     for (int digits = 6; digits <= 17; digits++) {
         char again[64];
         snprintf(out, size, "%.*g", digits, value);

@@ -74,4 +74,5 @@ fails 2 kind layout "train, ddp" -- check "$golden/scenarios/layout-gpt2-w48.jso
 fails 2 none.json -- check "$tmp/none.json"
 echo '{"model": 1}' >"$tmp/odd.json"
 fails 2 odd.json -- check "$tmp/odd.json"
+fails 2 allowed experiment -- check "$golden/scenarios/raf-default-w2.json" --set batch=2
 finish

@@ -13,6 +13,15 @@ fails 2 --verify-operands --serial -- "${fsdp[@]}" --verify-operands
 fails 2 --timeout 0 allowed -- "${fsdp[@]}" --timeout 0
 fails 2 world 300 64 -- "${fsdp[@]}" --ranks 300
 
+# Values that no training has
+fails 2 train.warmup 9 8 train.steps -- "${fsdp[@]}" --set train.warmup=9
+fails 2 train.beta2 allowed -- "${fsdp[@]}" --set train.beta2=1
+fails 2 train.max_norm allowed -- "${fsdp[@]}" --set train.max_norm=0
+fails 2 data.train "empty name" -- "${fsdp[@]}" --set "data.train=$tmp/job.yaml,,$tmp/none.bin"
+sed 's/"rope_theta": [0-9.]*/"rope_theta": 0/' "$TSR_SOURCE_DIR/experiments/small/llama-tiny.json" >"$tmp/flat.json"
+fails 2 flat.json rope_theta positive -- "${fsdp[@]}" --set "model=$tmp/flat.json"
+fails 2 --out "$tmp/job.yaml/x" allowed -- corpus "$TSR_SOURCE_DIR/engine" --out "$tmp/job.yaml/x"
+
 # Ranks and mesh. Of four processes one speaks.
 for how in --ranks --nproc; do
     fails 2 mesh 4 3 -- run "$job" --on host --strategy hsdp "$how" 3

@@ -184,7 +184,6 @@ static inline struct tsr_cluster test_cluster(uint32_t nodes)
         .nics_per_node = 8,
         .nic_bw = 50e9,
         .topology = "fat_tree",
-        .oversubscription = 1.0,
         .gpu = {.name = "test",
                 .path = "gpu-test.json",
                 .architecture = "Hopper",
@@ -196,16 +195,18 @@ static inline struct tsr_cluster test_cluster(uint32_t nodes)
                 .peak_flops = {1e15, 1e15, 2e15, 5e14, 5e13, 0.0},
                 .achievable_bf16 = 8e14},
     };
+    c.gpu.calibration = tsr_calibration_default();
     return c;
 }
 
-/* Bytes and kernels alone decide: no host cost, no latency, links at their nominal rate. */
+/* Bytes and kernels alone decide: no host cost, no latency, rings, links at their nominal rate. */
 static inline struct tsr_sim_options exact_options(void)
 {
     struct tsr_sim_options o = tsr_sim_options_default();
     o.host_scale = 0.0;
     o.latency_scale = 0.0;
     o.link_efficiency = 1.0;
+    o.algorithm = TSR_ALGO_RING;
     o.protocol = TSR_PROTO_SIMPLE;
     o.queue_depth = 0;
     o.fold = false;

@@ -115,8 +115,8 @@ static void shared_links_fold(void **state)
         if (variant % 2)
             c.nics_per_node = 2;
         if (variant >= 2) {
-            c.pod_gpus = 16;
-            c.oversubscription = 3.0;
+            c.n_tiers = 1;
+            c.tiers[0] = (struct tsr_tier){.below_gpus = 16, .oversubscription = 3.0};
         }
         double worst = difference(&c, job, o, &n_ranks);
         if (worst > 1e-12)
