@@ -450,6 +450,12 @@ void tsr__deliver_reports(struct tsr_engine *e)
     e->n_reports = 0;
 }
 
+static void read_loss(struct tsr_engine *e)
+{
+    struct tsr_instr read = {.kind = TSR_HOST_READ, .stream = e->stream, .comm = UINT16_MAX};
+    tsr__emit(e, &read);
+}
+
 tsr_status tsr_step_forward(struct tsr_engine *e, uint32_t micro, struct tsr_module *entry,
                             bool no_grad)
 {
@@ -459,6 +465,8 @@ tsr_status tsr_step_forward(struct tsr_engine *e, uint32_t micro, struct tsr_mod
     tsr__set_phase(e, TSR_PHASE_FORWARD, micro);
     struct tsr_tensor *loss = tsr__forward_loss(e, entry, micro);
     e->grad_enabled = true;
+    if (e->step.sync == TSR_SYNC_LOSS && !no_grad)
+        read_loss(e);
     drop(e, &e->losses[micro]);
     e->losses[micro] = loss;
     if (no_grad)
@@ -503,6 +511,8 @@ tsr_status tsr_step_end(struct tsr_engine *e)
     tsr__deliver_reports(e);
     if (e->step.reads_loss)
         tsr__host_waits(e);
+    if (e->step.sync == TSR_SYNC_STEP)
+        tsr__host_wait_all(e);
     e->head_labels = NULL;
     for (uint32_t m = 0; m < TSR_MAX_MICRO; m++) {
         drop(e, &e->losses[m]);

@@ -568,6 +568,13 @@ enum tsr_loss_kernel {
     TSR_LOSS_FLASH_INPLACE /* the same with inplace_backward: gradients take the logits' place */
 };
 enum { TSR_MAX_METRICS = 8 };
+/* Where the host stops until the device has come so far. */
+enum tsr_sync {
+    TSR_SYNC_NONE,
+    TSR_SYNC_LOSS, /* it reads the loss of each micro-batch before backward: loss.item() */
+    TSR_SYNC_STEP  /* it waits for all streams at the end of the iteration */
+};
+
 struct tsr_step_config {
     uint64_t batch, seq; /* sequences and tokens per micro-batch and rank */
     uint32_t n_micro;    /* micro-batches per iteration */
@@ -591,6 +598,7 @@ struct tsr_step_config {
     /* The loss of every micro-batch, and the norm when gradients are clipped, go to the host: a
      * copy that nobody waits for before the end of the iteration, then HOST_OPs "report". */
     bool report;
+    enum tsr_sync sync;
     /* In which optimizer states are kept; NONE: that of the parameter. Kernels load and store it
      * and compute in the dtype of the parameter, without a cast copy of the states; temporaries of
      * foreach and loop, made from a state, have its dtype. */

@@ -19,6 +19,7 @@ const char *const tsr_words_state[] = {"master", "f32", "bf16", NULL};
 const char *const tsr_words_impl[] = {"plain", "transformers", NULL};
 const char *const tsr_words_names[] = {"hf", "torchtitan", NULL};
 const char *const tsr_words_norm[] = {"kernel", "hand", NULL};
+const char *const tsr_words_sync[] = {"none", "loss", "step", NULL};
 const char *const tsr_words_ckpt[] = {"none", "full", "selective_op", NULL};
 const char *const tsr_words_hooks[] = {"inside", "outside", NULL};
 const char *const tsr_words_attention[] = {"flash", "efficient", "math", "eager", NULL};
