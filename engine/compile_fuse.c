@@ -389,7 +389,7 @@ static void emit_call(struct fuse *f, const struct tsr_cop *op)
                                             .operands = op->operands,
                                             .n_operands = op->n_operands});
     if (k)
-        k->work.compiled = 1;
+        k->work.compiled = TSR_COMPILED;
 }
 
 static uint8_t kind_of(const struct fuse *f, const struct group *g, bool *again)
@@ -398,7 +398,7 @@ static uint8_t kind_of(const struct fuse *f, const struct group *g, bool *again)
     *again = f->backward;
     for (uint32_t i = 0; i < g->n_members; i++) {
         const struct tsr_cop *op = &f->g->ops[g->members[i]];
-        backward |= op->work.op == TSR_OP_NORM_BWD;
+        backward |= op->backward;
         softmax |= op->work.op == TSR_OP_SOFTMAX;
         *again &= !op->backward;
     }
@@ -406,7 +406,9 @@ static uint8_t kind_of(const struct fuse *f, const struct group *g, bool *again)
         return TSR_OP_POINTWISE;
     if (g->cls == TSR_CLASS_COLUMN)
         return TSR_OP_REDUCTION;
-    return backward ? TSR_OP_NORM_BWD : softmax ? TSR_OP_SOFTMAX : TSR_OP_NORM;
+    if (softmax)
+        return TSR_OP_SOFTMAX;
+    return backward ? TSR_OP_NORM_BWD : TSR_OP_NORM;
 }
 
 /* The second kernel of sums over rows: adds up the partial sums of `n` results. */
@@ -415,7 +417,7 @@ static void emit_sums(struct fuse *f, const struct tsr_ckernel *first, uint32_t 
 {
     struct tsr_ckernel kernel = {.work = {.op = TSR_OP_REDUCTION,
                                           .dtype = TSR_F32,
-                                          .compiled = 1,
+                                          .compiled = TSR_COMPILED,
                                           .name = "partial_sums"},
                                  .module = first->module,
                                  .recompute = first->recompute};
@@ -474,7 +476,7 @@ static void emit_group(struct fuse *f, uint32_t at)
     if (partial != TSR_NONE)
         add_operand(f, &k, whole(f, partial, TSR_WRITE));
     k.work.name = tsr_arena_strdup(&f->e->arena, name);
-    k.work.compiled = 1;
+    k.work.compiled = TSR_COMPILED;
     k.work.bytes_read = bytes_of(f, &k, TSR_READ);
     k.work.bytes_written = bytes_of(f, &k, TSR_WRITE);
     const struct tsr_cop *last = &f->g->ops[g->members[g->n_members - 1]];
@@ -616,5 +618,7 @@ void tsr__fuse(struct tsr_engine *e, struct tsr_cplan *plan, bool backward)
     }
     for (size_t i = 0; i < f.out->n && tsr__ok(e); i++)
         find_lifetimes(&f, i);
+    if (f.out->n)
+        f.out->kernels[0].work.compiled = TSR_COMPILED_FIRST;
     free(f.groups);
 }
