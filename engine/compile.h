@@ -51,7 +51,8 @@ struct tsr_coperand {
 
 struct tsr_cop {
     uint8_t cls;    /* enum tsr_cclass */
-    bool backward;  /* of the traced backward */
+    bool backward;  /* of the traced backward; before n_forward: it needs no gradient, either half
+                       may run it */
     bool takes_lt;  /* a biased product: cublasLt's workspace */
     uint32_t module; /* id */
     uint64_t rows, columns; /* ROW, COLUMN */

@@ -87,8 +87,8 @@ static bool is_small_reduction(const struct tsr_cgraph *g, uint32_t v)
 
 static bool is_read_by_calls_of_backward(const struct tsr_cgraph *g, uint32_t v)
 {
-    for (size_t i = g->n_forward; i < g->n_ops; i++)
-        if (g->ops[i].cls == TSR_CLASS_CALL && tsr__reads(&g->ops[i], v))
+    for (size_t i = 0; i < g->n_ops; i++)
+        if (g->ops[i].backward && g->ops[i].cls == TSR_CLASS_CALL && tsr__reads(&g->ops[i], v))
             return true;
     return false;
 }
@@ -103,7 +103,7 @@ static size_t first_unfusible(const struct tsr_cgraph *g, uint32_t v, size_t las
         bool reads = false;
         for (uint32_t k = 0; k < op->n_operands; k++)
             reads |= op->operands[k].access == TSR_READ && reached[op->operands[k].value];
-        if (!reads)
+        if (!reads || op->backward)
             continue;
         if (!is_fusible(op))
             return i;
@@ -131,10 +131,10 @@ static void ban_far_users(struct tsr_engine *e, struct cut *c)
         if (!is_forward_value(g, v) || (maker(g, v) && !is_fusible(maker(g, v))))
             continue;
         for (size_t i = 0; i < g->n_forward; i++)
-            last = tsr__reads(&g->ops[i], v) ? i : last;
+            last = tsr__reads(&g->ops[i], v) && !g->ops[i].backward ? i : last;
         size_t first = first_unfusible(g, v, last, reached);
         for (size_t i = first + 1; i <= last; i++)
-            if (is_fusible(&g->ops[i]) && tsr__reads(&g->ops[i], v))
+            if (is_fusible(&g->ops[i]) && !g->ops[i].backward && tsr__reads(&g->ops[i], v))
                 ban_results(c, &g->ops[i]);
     }
 }
@@ -163,7 +163,7 @@ static void find_bans(struct tsr_engine *e, struct cut *c)
         const struct tsr_cop *op = is_forward_value(g, v) ? maker(g, v) : NULL;
         if (is_forward_value(g, v) && !op)
             c->banned[v] = true; /* the input */
-        if (!op)
+        if (!op || op->backward)
             continue;
         c->recomputed[v] = checkpoint && !c->kept[v];
         c->banned[v] |= !is_fusible(op) || is_small_reduction(g, v) ||
@@ -182,8 +182,8 @@ static void find_distances(struct cut *c)
         c->distance[v] = TSR_NONE;
     for (size_t i = g->n_ops; i-- > 0;) {
         const struct tsr_cop *op = &g->ops[i];
-        uint32_t from = i >= g->n_forward ? 0 : TSR_NONE;
-        for (uint32_t k = 0; k < op->n_operands && i < g->n_forward; k++)
+        uint32_t from = op->backward ? 0 : TSR_NONE;
+        for (uint32_t k = 0; k < op->n_operands && !op->backward; k++)
             if (op->operands[k].access == TSR_WRITE && c->distance[op->operands[k].value] < from)
                 from = c->distance[op->operands[k].value];
         for (uint32_t k = 0; k < op->n_operands && from != TSR_NONE; k++)

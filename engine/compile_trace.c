@@ -107,7 +107,7 @@ static bool is_complex(const struct tsr_engine *e, const struct tsr_work *work)
 static uint8_t class_of(const struct tsr_engine *e, const struct tsr_work *work)
 {
     static const char *const columns[] = {"sum_bias_grad", "sum_weight_grad", NULL};
-    static const char *const rows[] = {"mean", "sum", NULL};
+    static const char *const rows[] = {"mean", "sum", "amax_rows", NULL};
     if (is_complex(e, work))
         return TSR_CLASS_CALL;
     if (is_named(work, columns))
@@ -141,7 +141,7 @@ static bool is_known(struct tsr_cgraph *g, const struct tsr_cop *op)
 {
     for (size_t i = 0; i < g->n_ops; i++) {
         const struct tsr_cop *old = &g->ops[i];
-        if (old->backward != op->backward || !is_twin(old, op))
+        if (!is_twin(old, op))
             continue;
         for (uint32_t k = 0; k < op->n_operands; k++)
             if (op->operands[k].access == TSR_WRITE && !g->values[op->operands[k].value].scratch) {
@@ -360,6 +360,38 @@ static void check_block(struct tsr_engine *e, const struct tsr_module *m)
                    m->fqn);
 }
 
+/* Operations of the backward that depend on no gradient (casts of weights) go behind those of the
+ * forward: the cut decides which half runs them. */
+static void move_free_ops(struct tsr_engine *e, struct tsr_cgraph *g)
+{
+    struct tsr_cop *order = tsr_arena_alloc(&e->arena, (g->n_ops + 1) * sizeof *order);
+    bool *depends = tsr_arena_alloc(&e->arena, g->n_values + 1);
+    bool *bound = tsr_arena_alloc(&e->arena, g->n_ops + 1);
+    size_t n = 0;
+    if (!order || !depends || !bound || g->tangent == TSR_NONE)
+        return;
+    depends[g->tangent] = true;
+    for (size_t i = g->n_forward; i < g->n_ops; i++) {
+        const struct tsr_cop *op = &g->ops[i];
+        for (uint32_t k = 0; k < op->n_operands; k++)
+            bound[i] |= op->operands[k].access == TSR_READ && depends[op->operands[k].value];
+        for (uint32_t k = 0; k < op->n_operands && bound[i]; k++)
+            if (op->operands[k].access == TSR_WRITE)
+                depends[op->operands[k].value] = true;
+    }
+    for (int pass = 0; pass < 2; pass++) {
+        for (size_t i = 0; i < g->n_ops; i++)
+            if (bound[i] == (pass == 1))
+                order[n++] = g->ops[i];
+        g->n_forward = pass ? g->n_forward : n;
+    }
+    memcpy(g->ops, order, n * sizeof *order);
+    for (size_t i = 0; i < n; i++)
+        for (uint32_t k = 0; k < g->ops[i].n_operands; k++)
+            if (g->ops[i].operands[k].access == TSR_WRITE)
+                g->values[g->ops[i].operands[k].value].index = (uint32_t)i;
+}
+
 static void trace(struct tsr_engine *e, struct tsr_module *m, const struct tsr_tensor *x,
                   struct tsr_cplan *plan)
 {
@@ -391,6 +423,8 @@ static void trace(struct tsr_engine *e, struct tsr_module *m, const struct tsr_t
             g->values[g->tangent].dtype = out->dtype;
             tsr__backward_part(e, out, seed);
         }
+        if (tsr__ok(e))
+            move_free_ops(e, g);
     }
     tsr_release(e, seed);
     tsr_release(e, out);

@@ -80,6 +80,9 @@ const struct tsr_key tsr_keys[] = {
      "dtype of computation and of gathered parameters; none: as kept"},
     {"precision.reduce", TSR_KEY_ENUM, AT(reduce), "f32", 0, 0, 0, tsr_words_dtype,
      "dtype of gradient reduction; none: that of the gradients"},
+    {"precision.linear", TSR_KEY_ENUM, AT(linear), "plain", 0, 0, 0, tsr_words_linear,
+     "products of the blocks' linear layers: in precision.param, or in fp8: scaled tensorwise "
+     "(torchao; dialect: compile) or by delayed scales (TransformerEngine)"},
     {"precision.output", TSR_KEY_ENUM, AT(output), "none", 0, 0, 0, tsr_words_dtype,
      "dtype to which outputs of wrapped modules are cast"},
     {"precision.cast_inputs", TSR_KEY_BOOL, AT(cast_inputs), "true", 0, 0, 0, NULL,

@@ -23,6 +23,7 @@ const char *const tsr_words_sync[] = {"none", "loss", "step", NULL};
 const char *const tsr_words_ckpt[] = {"none", "full", "selective_op", NULL};
 const char *const tsr_words_hooks[] = {"inside", "outside", NULL};
 const char *const tsr_words_attention[] = {"flash", "efficient", "math", "eager", NULL};
+const char *const tsr_words_linear[] = {"plain", "fp8_tensorwise", "fp8_delayed", NULL};
 const char *const tsr_words_dialect[] = {"eager", "fused", "compile", NULL};
 const char *const tsr_words_api[] = {"fully_shard", "replicate", "ddp", "fsdp1", NULL};
 const char *const tsr_words_fsdp1_prefetch[] = {"pre", "post", "none", NULL};
