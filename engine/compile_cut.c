@@ -93,21 +93,24 @@ static bool is_read_by_calls_of_backward(const struct tsr_cgraph *g, uint32_t v)
     return false;
 }
 
-/* The first operation after `v` that cannot be fused with what feeds it, along the users of v. */
+/* The first operation behind the users of `v` that cannot be fused with what feeds it. */
 static size_t first_unfusible(const struct tsr_cgraph *g, uint32_t v, size_t last, bool *reached)
 {
     memset(reached, 0, g->n_values * sizeof *reached);
-    reached[v] = true;
     for (size_t i = 0; i < g->n_forward && i <= last; i++) {
         const struct tsr_cop *op = &g->ops[i];
-        bool reads = false;
-        for (uint32_t k = 0; k < op->n_operands; k++)
-            reads |= op->operands[k].access == TSR_READ && reached[op->operands[k].value];
-        if (!reads || op->backward)
+        bool reads = tsr__reads(op, v);
+        if (op->backward)
             continue;
-        if (!is_fusible(op))
-            return i;
-        for (uint32_t k = 0; k < op->n_operands; k++)
+        for (uint32_t k = 0; k < op->n_operands; k++) {
+            uint32_t u = op->operands[k].value;
+            if (op->operands[k].access != TSR_READ || !reached[u])
+                continue;
+            if (!is_fusible(op) || !is_fusible(maker(g, u)))
+                return i;
+            reads = true;
+        }
+        for (uint32_t k = 0; k < op->n_operands && reads; k++)
             if (op->operands[k].access == TSR_WRITE)
                 reached[op->operands[k].value] = true;
     }
@@ -128,8 +131,8 @@ static void ban_far_users(struct tsr_engine *e, struct cut *c)
     bool *reached = tsr_arena_alloc(&e->arena, (g->n_values + 1) * sizeof *reached);
     for (uint32_t v = 0; v < g->n_values && reached; v++) {
         size_t last = 0;
-        if (!is_forward_value(g, v) || (maker(g, v) && !is_fusible(maker(g, v))))
-            continue;
+        if (!is_forward_value(g, v) || !maker(g, v) || !is_fusible(maker(g, v)))
+            continue; /* nothing fuses with it */
         for (size_t i = 0; i < g->n_forward; i++)
             last = tsr__reads(&g->ops[i], v) && !g->ops[i].backward ? i : last;
         size_t first = first_unfusible(g, v, last, reached);

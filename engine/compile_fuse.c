@@ -392,22 +392,26 @@ static void emit_call(struct fuse *f, const struct tsr_cop *op)
         k->work.compiled = TSR_COMPILED;
 }
 
+/* What the cost model takes a kernel for: a reduction of rows is a norm, unless it only looks for
+ * the largest magnitudes on the way. */
 static uint8_t kind_of(const struct fuse *f, const struct group *g, bool *again)
 {
-    bool backward = false, softmax = false;
+    bool backward = false, softmax = false, norm = false;
     *again = f->backward;
     for (uint32_t i = 0; i < g->n_members; i++) {
         const struct tsr_cop *op = &f->g->ops[g->members[i]];
-        backward |= op->backward;
+        bool looks = op->work.op == TSR_OP_REDUCTION; /* amax_rows */
+        norm |= op->cls == TSR_CLASS_ROW && !looks;
+        backward |= op->backward && op->cls == TSR_CLASS_ROW && !looks;
         softmax |= op->work.op == TSR_OP_SOFTMAX;
         *again &= !op->backward;
     }
     if (g->cls == TSR_CLASS_POINT)
         return TSR_OP_POINTWISE;
-    if (g->cls == TSR_CLASS_COLUMN)
-        return TSR_OP_REDUCTION;
     if (softmax)
         return TSR_OP_SOFTMAX;
+    if (!norm)
+        return TSR_OP_REDUCTION;
     return backward ? TSR_OP_NORM_BWD : TSR_OP_NORM;
 }
 
@@ -535,8 +539,8 @@ static void find_lifetimes(struct fuse *f, size_t kernel)
     uint32_t n_taken = 0;
     if (!k->over || !k->dead || !taken)
         return;
-    bool fused = k->work.op == TSR_OP_POINTWISE || k->work.op == TSR_OP_NORM ||
-                 k->work.op == TSR_OP_NORM_BWD || k->work.op == TSR_OP_SOFTMAX;
+    bool fused = k->work.op != TSR_OP_GEMM && k->work.op != TSR_OP_ATTENTION &&
+                 k->work.op != TSR_OP_ATTENTION_BWD;
     for (uint32_t i = 0; i < k->n_operands; i++) {
         k->over[i] = TSR_NONE;
         if (fused && k->operands[i].slot == 1 && k->operands[i].access == TSR_WRITE)
