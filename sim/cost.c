@@ -84,6 +84,7 @@ static tsr_status matmul_peak(const struct tsr_gpu *gpu, const struct tsr_work *
         const char *key;
     } rows[] = {
         {TSR_BF16, TSR_PEAK_BF16, "peak_dense_flop_per_s.bf16"},
+        {TSR_F8, TSR_PEAK_FP8, "peak_dense_flop_per_s.fp8"},
         {TSR_F16, TSR_PEAK_FP16, "peak_dense_flop_per_s.fp16"},
         {TSR_F32, TSR_PEAK_FP32, "peak_dense_flop_per_s.fp32"},
         {TSR_F64, TSR_PEAK_FP64, "peak_dense_flop_per_s.fp64"},
