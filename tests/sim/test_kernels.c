@@ -116,6 +116,9 @@ static void other_cards_are_scaled(void **state)
     assert_close(tflops(&a100, &plain, &w), 271.2, 0.01);
     w = gemm(1792, 16128, 3072, 1, TSR_BF16);
     assert_close(tflops(&b200, &plain, &w), 1745.0, 0.01);
+    w = gemm(1024, 9216, 14336, 1, TSR_F8);
+    w.bytes_written *= 2;
+    assert_close(tflops(&h100, &plain, &w), 1402.6, 0.01);
     /* a slower card fills up with smaller products */
     w = gemm(1024, 1024, 1024, 1, TSR_BF16);
     struct tsr_work large = gemm(8192, 8192, 8192, 1, TSR_BF16);
