@@ -28,6 +28,8 @@ enum tsr_protocol { TSR_PROTO_AUTO, TSR_PROTO_LL, TSR_PROTO_LL128, TSR_PROTO_SIM
 struct tsr_sim_options {
     /* Host costs, seconds per instruction kind (tsr_sim_options_default() gives sourced values). */
     double host_launch_s;     /* a kernel or copy of the model */
+    double host_compiled_s;   /* a kernel that compiled code launches (tsr_work.compiled) */
+    double host_region_s;     /* a call of compiled code, beside its kernels */
     double host_collective_s; /* a collective, with its hook's work */
     double host_event_s;      /* RECORD, WAIT */
     double host_alloc_s;      /* ALLOC, FREE */

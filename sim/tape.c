@@ -230,6 +230,10 @@ static double call_seconds(const struct tsr_sim_options *o, const struct tsr_ins
     case TSR_HOST_READ:
         return o->host_event_s;
     case TSR_OP:
+        if (instr->work && instr->work->compiled)
+            return o->host_compiled_s +
+                   (instr->work->compiled == TSR_COMPILED_FIRST ? o->host_region_s : 0.0);
+        return o->host_launch_s;
     case TSR_COPY:
     case TSR_FILL:
         return o->host_launch_s;
