@@ -124,10 +124,10 @@ struct question {
     enum tsr_protocol protocol;
 };
 
-static double floor_log2(double value)
+static double floor_log2(uint64_t value)
 {
     double log = 0.0;
-    for (; value >= 2.0; value /= 2.0)
+    for (; value >= 2; value /= 2)
         log += 1.0;
     return log;
 }
@@ -241,7 +241,7 @@ static double ring_bytes(uint8_t kind, double n, double bytes)
 
 static double tree_factor(const struct question *q, double bytes)
 {
-    double size = floor_log2(bytes / 64.0);
+    double size = floor_log2((uint64_t)bytes / 64);
     double share = size < N_TREE_SIZES ? tree_share[q->protocol][(int)size] : 1.0;
     return tree_wire[q->group->domains > 1][q->protocol] / (TREE_SHARE * share);
 }

@@ -25,6 +25,7 @@ struct table {
     struct tsr_cluster cluster;
     struct tsr_settings settings;
     uint32_t ranks, nodes, n;
+    bool wanted[N_KINDS];
     uint64_t bytes[MAX_SIZES];
     double seconds[N_KINDS][MAX_SIZES];
 };
@@ -62,11 +63,33 @@ static tsr_status read_sizes(const char *text, struct table *table)
     return TSR_OK;
 }
 
+/* --only all_reduce,all_gather; NULL: all. */
+static tsr_status read_kinds(const char *text, struct table *table)
+{
+    for (int k = 0; k < N_KINDS; k++)
+        table->wanted[k] = !text;
+    while (text && *text) {
+        size_t n = strcspn(text, ",");
+        int k = 0;
+        while (k < N_KINDS && (strlen(kinds[k].name) != n || strncmp(kinds[k].name, text, n) != 0))
+            k++;
+        if (k == N_KINDS)
+            return tsr_fail(TSR_ECONFIG,
+                            "--only: found \"%.*s\", allowed all_reduce, all_gather, "
+                            "reduce_scatter, all_to_all, broadcast",
+                            (int)n, text);
+        table->wanted[k] = true;
+        text += n + (text[n] == ',');
+    }
+    return TSR_OK;
+}
+
 static tsr_status prepare(const struct tsr_args *args, struct table *table)
 {
     struct tsr_node at = {.file = "collectives"};
     char path[TSR_FILE_BYTES];
     TSR_TRY(read_sizes(args->sizes, table));
+    TSR_TRY(read_kinds(args->only, table));
     TSR_TRY(tsr_find_cluster(args->file, &at, ".", path));
     TSR_TRY(tsr_cluster_load(path, &table->cluster));
     tsr_calibration_override(&table->cluster.gpu.calibration, table->settings.calibration, "--set");
@@ -84,8 +107,9 @@ static tsr_status predict(struct table *table)
 {
     for (int i = 0; i < N_KINDS; i++) {
         struct tsr_collective what = {kinds[i].kind, table->ranks, table->nodes};
-        TSR_TRY(tsr_predict_collective(&table->cluster, &table->settings.sim, &what, table->bytes,
-                                       table->n, table->seconds[i]));
+        if (table->wanted[i])
+            TSR_TRY(tsr_predict_collective(&table->cluster, &table->settings.sim, &what,
+                                           table->bytes, table->n, table->seconds[i]));
     }
     return TSR_OK;
 }
@@ -101,7 +125,7 @@ static void print_csv(const struct table *table)
 {
     printf("collective,gpu,n_gpus,n_nodes,size_bytes,time_us,busbw_GBps\n");
     for (int k = 0; k < N_KINDS; k++)
-        for (uint32_t i = 0; i < table->n; i++)
+        for (uint32_t i = 0; i < table->n && table->wanted[k]; i++)
             printf("%s,%s,%u,%u,%llu,%.6g,%.6g\n", kinds[k].name, table->cluster.gpu.name,
                    table->ranks, table->nodes, (unsigned long long)table->bytes[i],
                    table->seconds[k][i] * 1e6, bus_GBps(table, k, i));
@@ -112,12 +136,17 @@ static void print_md(const struct table *table)
     printf("%u GPUs (%s) on %u nodes of %s: microseconds (bus GB/s)\n\n| bytes |", table->ranks,
            table->cluster.gpu.name, table->nodes, table->cluster.name);
     for (int k = 0; k < N_KINDS; k++)
-        printf(" %s |", kinds[k].name);
-    printf("\n|---:|---:|---:|---:|---:|---:|\n");
+        if (table->wanted[k])
+            printf(" %s |", kinds[k].name);
+    printf("\n|---:|");
+    for (int k = 0; k < N_KINDS; k++)
+        printf("%s", table->wanted[k] ? "---:|" : "");
+    printf("\n");
     for (uint32_t i = 0; i < table->n; i++) {
         printf("| %llu |", (unsigned long long)table->bytes[i]);
         for (int k = 0; k < N_KINDS; k++)
-            printf(" %.1f (%.1f) |", table->seconds[k][i] * 1e6, bus_GBps(table, k, i));
+            if (table->wanted[k])
+                printf(" %.1f (%.1f) |", table->seconds[k][i] * 1e6, bus_GBps(table, k, i));
         printf("\n");
     }
 }

@@ -237,7 +237,8 @@ const struct tsr_usage tsr_usages[] = {
      "  tessera kernels TABLE.csv --format csv"},
     {"collectives", "predict what nccl-tests prints on a cluster",
      "CLUSTER [--ranks N] [--sizes BYTES,...] [--set KEY=VALUE] [options]",
-     TSR_OPT_SET | TSR_OPT_FORMAT | TSR_OPT_RANKS | TSR_OPT_SIZES, "md or csv (default md)",
+     TSR_OPT_SET | TSR_OPT_ONLY | TSR_OPT_FORMAT | TSR_OPT_RANKS | TSR_OPT_SIZES,
+     "md or csv (default md)",
      "Simulates all-reduce, all-gather, reduce-scatter, all-to-all and broadcast by size over the\n"
      "first N GPUs of a cluster (default: all). CLUSTER is a file or a name. Keys of --set: "
      "sim.*,\n"

@@ -1,0 +1,276 @@
+#!/usr/bin/env python3
+"""Fits the collectives' numbers of GPU types and network adapters to published nccl-tests tables.
+
+    fit.py TESSERA [--table nccl_busbw.csv] [--only GROUP,...] [--write]
+
+Every prediction is a simulation (`tessera collectives`). A group is one GPU type with the machines
+that were measured; its numbers go to the device file ("calibration") and to the node files
+("nics"). No number belongs to a row, a size or a count of GPUs. Prints the residuals before
+(defaults), after, and with each size left out of the fit in turn. --write changes the files.
+"""
+import argparse
+import csv
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+CLUSTERS = os.path.join(HERE, "..", "..", "clusters")
+SMALLEST = 65536
+# Errors count up to this: rows out of line must not pull the others.
+CAP = 0.5
+
+# Which machine a row was measured on, by the words of its gpu and interconnect columns.
+MACHINES = [
+    ("H200", "", "dgx-h200"),
+    ("B200", "", "dgx-b200"),
+    ("A100 80GB (2x p4de", "", "p4de-2"),
+    ("A100", "", "dgx-a100-80g"),
+    ("H100 (2x p5", "", "p5-2"),
+    ("H100 80GB (2x GCP a3-mega", "", "a3mega-2"),
+    ("H100", "", "dgx-h100-2"),
+    ("GH200 (Alps", "", "alps-gh200-64"),
+    ("sm_90", "", "sm90-xla"),
+]
+
+EFFICIENCY = [x / 100 for x in range(55, 101)]
+MICROSECONDS = [x * 1e-6 for x in (0, 2, 4, 6, 8, 10, 13, 16, 20, 24, 28, 32, 36, 40, 50, 60, 80, 100,
+                                   130, 160, 200, 250, 300, 400, 500, 600, 700, 800, 1000, 1300)]
+GRIDS = {
+    "intra_efficiency": EFFICIENCY,
+    "inter_efficiency": EFFICIENCY,
+    "collective_base_s": [x for x in MICROSECONDS if x <= 60e-6],
+    "collective_fill_s": [x for x in MICROSECONDS if x <= 400e-6],
+    "collective_own": [x / 20 for x in range(0, 31)],
+    "latency_s": [x for x in MICROSECONDS if x <= 130e-6],
+    "fill_s": MICROSECONDS,
+}
+DEFAULTS = {"intra_efficiency": 0.80, "inter_efficiency": 0.80}
+INSIDE = ("intra_efficiency", "collective_base_s", "collective_fill_s")
+ADAPTER = ("latency_s", "fill_s")
+
+
+def group(gpu, nodes=(), own=False):
+    """Numbers of a GPU type, as (file, key)."""
+    keys = INSIDE + (("inter_efficiency",) if nodes else ()) + (("collective_own",) if own else ())
+    out = [("gpu-" + gpu, key) for key in keys]
+    return out + [("node-" + node, key) for node in nodes for key in ADAPTER]
+
+
+GROUPS = {
+    "h200": (("dgx-h200",), group("h200-sxm")),
+    "b200": (("dgx-b200",), group("b200-sxm")),
+    "a100": (("dgx-a100-80g", "p4de-2"), group("a100-sxm4-80g", ("p4de-a100",))),
+    "h100": (("p5-2", "a3mega-2", "dgx-h100-2"),
+             group("h100-sxm5-80g", ("p5-h100", "a3mega-h100", "dgx-h100"))),
+    "gh200": (("alps-gh200-64",), group("gh200-96g", ("alps-gh200",))),
+    "sm90-xla": (("sm90-xla",), group("sm90-xla", own=True)),
+}
+
+
+def machine_of(row):
+    for gpu, wire, cluster in MACHINES:
+        if row["gpu"].startswith(gpu) and wire in row["interconnect"]:
+            return cluster
+    return None
+
+
+def read_rows(path):
+    """Rows that can be fitted: a size, a known machine, not reported as a problem."""
+    rows = []
+    with open(path, newline="", encoding="utf-8") as file:
+        for row in csv.DictReader(file):
+            if not row["size_bytes"] or "problem" in row["note"] or machine_of(row) is None:
+                continue
+            if int(row["size_bytes"]) < SMALLEST:
+                continue
+            algorithm = row["algo"].lower() if row["algo"] in ("Ring", "NVLS", "Tree") else "auto"
+            rows.append({"cluster": machine_of(row), "kind": row["collective"],
+                         "ranks": int(row["n_gpus"]), "nodes": int(row["n_nodes"]),
+                         "bytes": int(row["size_bytes"]), "algorithm": algorithm,
+                         "us": float(row["time_us"]), "gpu": row["gpu"]})
+    return rows
+
+
+class Simulator:
+    """Predicts rows with changed device and node files; remembers what it has simulated."""
+
+    def __init__(self, program, folder):
+        self.program, self.folder, self.known = program, folder, {}
+        for name in os.listdir(CLUSTERS):
+            shutil.copy(os.path.join(CLUSTERS, name), folder)
+
+    def change(self, values):
+        files = {}
+        for (name, key), value in values.items():
+            path = os.path.join(self.folder, name + ".json")
+            if path not in files:
+                with open(path, encoding="utf-8") as file:
+                    files[path] = json.load(file)
+            if name.startswith("gpu-"):
+                one = {"value": value, "source": "fit"}
+                files[path].setdefault("calibration", {})[key] = one
+            else:
+                files[path]["nics"][key] = value
+        for path, content in files.items():
+            with open(path, "w", encoding="utf-8") as file:
+                json.dump(content, file)
+
+    def predict(self, rows, values):
+        key = tuple(sorted(values.items()))
+        if key in self.known:
+            return self.known[key]
+        self.change(values)
+        calls = {}
+        for i, row in enumerate(rows):
+            call = (row["cluster"], row["kind"], row["ranks"], row["algorithm"])
+            calls.setdefault(call, []).append(i)
+        out = [0.0] * len(rows)
+        for (cluster, kind, ranks, algorithm), members in calls.items():
+            for i, us in zip(members, self.run(cluster, kind, ranks, algorithm,
+                                               [rows[i]["bytes"] for i in members])):
+                out[i] = us
+        self.known[key] = out
+        return out
+
+    def run(self, cluster, kind, ranks, algorithm, sizes):
+        name = "cluster-" + cluster + ".json"
+        if not os.path.exists(os.path.join(self.folder, name)):
+            name = "node-" + cluster + ".json"
+        command = [self.program, "collectives", os.path.join(self.folder, name), "--format", "csv",
+                   "--only", kind, "--ranks", str(ranks), "--set", "sim.algorithm=" + algorithm,
+                   "--sizes", ",".join(str(size) for size in sizes)]
+        text = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+        return [float(line["time_us"]) for line in csv.DictReader(text.splitlines())]
+
+
+def median(values):
+    values = sorted(values)
+    n = len(values)
+    return (values[n // 2] + values[(n - 1) // 2]) / 2 if n else float("nan")
+
+
+def errors(rows, predicted):
+    return [us / row["us"] - 1 for row, us in zip(rows, predicted)]
+
+
+def loss(rows, predicted, left_out):
+    each = [min(abs(error), CAP) for row, error in zip(rows, errors(rows, predicted))
+            if row["bytes"] != left_out]
+    return sum(each) / len(each)
+
+
+def descend(simulator, rows, start, left_out=None, reach=None):
+    """Coordinate descent over the grids; `reach`: so many steps of the grid around `start`."""
+    values = dict(start)
+    best = loss(rows, simulator.predict(rows, values), left_out)
+    while True:
+        before = best
+        for number in start:
+            grid = GRIDS[number[1]]
+            at = min(range(len(grid)), key=lambda i: abs(grid[i] - values[number]))
+            if reach:
+                grid = grid[max(0, at - reach):at + reach + 1]
+            else:  # coarse, then fine
+                grid = grid[::4] + grid[max(0, at - 4):at + 5]
+            for candidate in grid:
+                trial = dict(values)
+                trial[number] = candidate
+                now = loss(rows, simulator.predict(rows, trial), left_out)
+                if now < best - 1e-9:
+                    best, values = now, trial
+        if before - best < 1e-4:
+            return values
+
+
+def leave_out_sizes(simulator, rows, fitted):
+    out = [0.0] * len(rows)
+    for size in sorted({row["bytes"] for row in rows}):
+        values = descend(simulator, rows, fitted, left_out=size, reach=2)
+        for i, us in enumerate(simulator.predict(rows, values)):
+            if rows[i]["bytes"] == size:
+                out[i] = us
+    return out
+
+
+def report(name, rows, before, after, held):
+    print(f"{name}: {len(rows)} rows")
+    print("| collective | gpu | GPUs | algorithm | rows | before | after | size left out | bias |")
+    print("|---|---|---:|---|---:|---:|---:|---:|---:|")
+    sets = {}
+    for i, row in enumerate(rows):
+        key = (row["kind"], row["gpu"], row["ranks"], row["algorithm"])
+        sets.setdefault(key, []).append(i)
+    for (kind, gpu, ranks, algorithm), members in sets.items():
+        mine = [rows[i] for i in members]
+        columns = [errors(mine, [x[i] for i in members]) for x in (before, after, held)]
+        medians = " | ".join(f"{100 * median([abs(e) for e in c]):.1f} %" for c in columns)
+        print(f"| {kind} | {gpu} | {ranks} | {algorithm} | {len(mine)} | {medians} | "
+              f"{100 * median(columns[1]):+.1f} % |")
+    print()
+
+
+def write(values, rows):
+    files = {}
+    for (name, key), value in values.items():
+        path = os.path.join(CLUSTERS, name + ".json")
+        if path not in files:
+            with open(path, encoding="utf-8") as file:
+                files[path] = json.load(file)
+        machines = sorted({row["gpu"] for row in rows})
+        if name.startswith("gpu-"):
+            files[path].setdefault("calibration", {})[key] = {
+                "value": value,
+                "source": "fitted: experiments/validation/collectives/fit.py",
+                "data": f"nccl_busbw.csv, {len(rows)} rows from 64 KiB: {', '.join(machines)}"[:250]}
+        else:
+            files[path]["nics"][key] = value
+            files[path]["nics"]["fitted"] = (
+                "latency_s, fill_s: experiments/validation/collectives/fit.py on nccl_busbw.csv")
+    for path, content in files.items():
+        with open(path, "w", encoding="utf-8") as file:
+            file.write(json.dumps(content, indent=2) + "\n")
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("program")
+    parser.add_argument("--table", default=os.path.join(HERE, "..", "nccl_busbw.csv"))
+    parser.add_argument("--only", default=",".join(GROUPS))
+    parser.add_argument("--write", action="store_true")
+    args = parser.parse_args()
+    table = read_rows(args.table)
+    totals = {"one node": ([], [], []), "several nodes": ([], [], [])}
+    for name in args.only.split(","):
+        clusters, numbers = GROUPS[name]
+        rows = [row for row in table if row["cluster"] in clusters]
+        with tempfile.TemporaryDirectory() as folder:
+            simulator = Simulator(args.program, folder)
+            start = {number: DEFAULTS.get(number[1], 0.0) for number in numbers}
+            before = simulator.predict(rows, start)
+            fitted = descend(simulator, rows, start)
+            after = simulator.predict(rows, fitted)
+            held = leave_out_sizes(simulator, rows, fitted)
+        report(name, rows, before, after, held)
+        for (file, key), value in fitted.items():
+            print(f"{file} {key} = {value:.6g}")
+        print(flush=True)
+        for i, row in enumerate(rows):
+            for column, x in zip(totals["one node" if row["nodes"] == 1 else "several nodes"],
+                                 (before, after, held)):
+                column.append(abs(x[i] / row["us"] - 1))
+        if args.write:
+            write(fitted, rows)
+    for name, columns in totals.items():
+        if columns[0]:
+            print(f"{name}: {len(columns[0])} rows, median error before "
+                  f"{100 * median(columns[0]):.1f} %, after {100 * median(columns[1]):.1f} %, "
+                  f"each size left out in turn {100 * median(columns[2]):.1f} %")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
