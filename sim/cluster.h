@@ -65,11 +65,14 @@ struct tsr_cluster {
     double nic_latency_s;        /* of a hop through it, beyond what NCCL's tuner has */
     double nic_fill_s; /* until the pipeline of a large collective between nodes is full */
     uint64_t host_memory_bytes;
-    char topology[32]; /* single_node, rail_optimized, fat_tree, clos, nvlink_rack */
+    char topology[32]; /* single_node, rail_optimized, fat_tree, clos, nvlink_rack, platform */
     /* Tiers of switches, from the nodes up; none: every adapter reaches every other unhindered. */
     uint32_t n_tiers;
     struct tsr_tier tiers[TSR_MAX_TIERS];
     struct tsr_places places;
+    /* SimGrid platform whose links lie between the nodes; "": the tiers say it. Node n is its n-th
+     * host in the natural order of names (node-2 before node-10). */
+    char platform[512];
 };
 
 /* Reads cluster-*.json, and the node-NAME.json and gpu-NAME.json that it names, from the same
@@ -82,5 +85,13 @@ tsr_status tsr_gpu_load(const char *path, struct tsr_gpu *out) TSR_MUST_USE;
 /* Where the kernel times of a card come from, one line each ("matrix products: table sm90 (...), as
  * measured"), at most `n`; returns how many. */
 size_t tsr_kernel_sources(const struct tsr_gpu *gpu, char (*out)[256], size_t n);
+
+/* Reads an XML file (cluster_xml.c): one node as NCCL_TOPO_DUMP_FILE writes it, `nodes` of which
+ * (0: one) make a cluster without contention between them; or a platform of SimGrid, whose hosts
+ * are the nodes, each with `gpus_per_node` GPUs (0: one). Fills in all but out->gpu: `gpu_name`
+ * gets the name of the device file that the GPUs' PCI id stands for, "" if the file does not tell.
+ * Errors: TSR_ECONFIG with file and line, TSR_EUNSUPPORTED in a build without expat. */
+tsr_status tsr_cluster_load_xml(const char *path, uint32_t nodes, uint32_t gpus_per_node,
+                                struct tsr_cluster *out, char gpu_name[64]) TSR_MUST_USE;
 
 #endif

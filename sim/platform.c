@@ -104,8 +104,9 @@ void tsr__platform_write(const struct tsr__quotient *q, const struct tsr__platfo
     for (uint32_t i = 0; links && i < p->n_in; i++)
         fprintf(file, "<host id='i%u' speed='1f'/>\n", i);
     for (uint32_t i = 0; links && i < q->n_links; i++)
-        fprintf(file, "<link id='l%u' bandwidth='%.17gBps' latency='0s'/>\n", i,
-                q->capacity[i] * TSR__BYTE_SCALE);
+        fprintf(file, "<link id='l%u' bandwidth='%.17gBps' latency='0s'%s/>\n", i,
+                q->capacity[i] * TSR__BYTE_SCALE,
+                q->fatpipe && q->fatpipe[i] ? " sharing_policy='FATPIPE'" : "");
     for (uint32_t r = 0; links && r < q->n_routes; r++) {
         fprintf(file, "<route src='o%u' dst='i%u' symmetrical='NO'>", p->out[r], p->in[r]);
         for (uint32_t k = 0; k < q->routes[r].n_links; k++)

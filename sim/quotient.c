@@ -57,6 +57,7 @@ static tsr_status reserve(struct builder *b)
     b->load = calloc(tsr__fabric_links(b->net->fabric) + 1u, sizeof *b->load);
     q->ranks = calloc(p->n_ranks + 1u, sizeof *q->ranks);
     q->capacity = calloc(p->n_links + 1u, sizeof *q->capacity);
+    q->fatpipe = calloc(p->n_links + 1u, sizeof *q->fatpipe);
     q->groups = calloc(p->n_groups + 1u, sizeof *q->groups);
     q->flows = calloc(p->n_flows + 1u, sizeof *q->flows);
     q->routes = calloc(p->n_flows + 1u, sizeof *q->routes);
@@ -65,7 +66,7 @@ static tsr_status reserve(struct builder *b)
     q->index_of = calloc(cells, sizeof *q->index_of);
     q->sent = calloc(cells * TSR__N_PATTERNS * 2, sizeof *q->sent);
     if (b->link_rep && b->group_rep && b->flow_rep && b->degree && b->group_start && b->load &&
-        q->ranks && q->capacity && q->groups && q->flows && q->routes && q->members &&
+        q->ranks && q->capacity && q->fatpipe && q->groups && q->flows && q->routes && q->members &&
         q->group_of && q->index_of && q->sent)
         return TSR_OK;
     return no_memory();
@@ -115,7 +116,7 @@ static void fill_sent(struct builder *b)
 {
     const struct tsr__net *net = b->net;
     for (uint32_t g = 0; g < net->n_geometries; g++) {
-        if (g == net->host_geometry)
+        if (g == net->host_geometry || g == net->traffic_geometry)
             continue;
         for (uint32_t class = 0; class < b->q->n_ranks; class ++) {
             uint32_t rank = b->q->ranks[class].rank;
@@ -164,7 +165,8 @@ static tsr_status fill_links(struct builder *b)
         b->q->flows[class].copies = copies;
         for (uint8_t k = 0; k < r->n_links; k++) {
             double *ratio = &wider[b->p->link[r->links[k]]];
-            double mine = (double)b->degree[class][k] / copies;
+            bool shared = tsr__link_is_shared(net->fabric, r->links[k]);
+            double mine = shared ? (double)b->degree[class][k] / copies : 1.0;
             if (*ratio > 0.0 && *ratio != mine)
                 status = cannot_fold();
             *ratio = mine;
@@ -172,6 +174,7 @@ static tsr_status fill_links(struct builder *b)
     }
     for (uint32_t class = 0; class < b->q->n_links && status == TSR_OK; class ++) {
         b->q->capacity[class] = tsr__link_capacity(net->fabric, b->link_rep[class]) / wider[class];
+        b->q->fatpipe[class] = !tsr__link_is_shared(net->fabric, b->link_rep[class]);
     }
     free(wider);
     return status;
@@ -288,6 +291,7 @@ static void group_rates(struct builder *b, uint32_t group, struct tsr__coll_grou
                 continue;
             for (uint8_t k = 0; k < f->n_links; k++) {
                 double *load = &b->load[f->links[k]];
+                *load = tsr__link_is_shared(net->fabric, f->links[k]) ? *load : 0.0;
                 *load += f->share / tsr__link_capacity(net->fabric, f->links[k]);
                 if (*load > *worst)
                     *worst = *load;
@@ -370,6 +374,7 @@ void tsr__quotient_fini(struct tsr__quotient *q)
 {
     free(q->ranks);
     free(q->capacity);
+    free(q->fatpipe);
     free(q->groups);
     free(q->members);
     free(q->flows);

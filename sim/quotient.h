@@ -37,6 +37,7 @@ struct tsr__quotient {
     double slowdown; /* share of speed that kernels lose beside a collective's kernel */
     struct tsr__qrank *ranks;
     double *capacity; /* [n_links] bytes per second */
+    bool *fatpipe;    /* [n_links] not shared: each flow may have all of it; NULL: none is */
     struct tsr__qgroup *groups;
     uint32_t *members;
     struct tsr__qflow *flows; /* ordered by group */

@@ -37,7 +37,7 @@ static bool has_ending(const char *name, const char *ending)
 bool tsr_is_path(const char *name)
 {
     return strchr(name, '/') || has_ending(name, ".json") || has_ending(name, ".yaml") ||
-           has_ending(name, ".yml");
+           has_ending(name, ".yml") || has_ending(name, ".xml");
 }
 
 /* Takes "a/.." out of a path, for people to read. What follows a link named `a` would change, so
