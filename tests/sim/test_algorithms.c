@@ -92,7 +92,7 @@ static void trees_of_switches(void **state)
         struct tsr_cluster c = hopper(nodes);
         struct tsr_sim_options o = forced(TSR_ALGO_NVLS_TREE, 1.0);
         const double s = 1 << 28, depth = nodes == 2 ? 1 : 2;
-        double inside = s * 9 / 8 / (0.85 * 400 * GB), between = depth * s / 8 / (50 * GB);
+        double inside = s * 9 / 8 / (0.85 * 0.93 * 400 * GB), between = depth * s / 8 / (50 * GB);
         assert_close(predict(&c, &o, TSR_ALL_REDUCE, 8 * nodes, nodes, 1 << 28),
                      (25 + 2 * depth * 20.9) * US + larger(inside, between), 1e-9);
     }

@@ -21,6 +21,8 @@ import tempfile
 HERE = os.path.dirname(os.path.abspath(__file__))
 CLUSTERS = os.path.join(HERE, "..", "..", "clusters")
 SMALLEST = 65536
+# Rows without a size report the plateau of large ones.
+PLATEAU = 1 << 34
 # Errors count up to this: rows out of line must not pull the others.
 CAP = 0.3
 
@@ -75,6 +77,20 @@ GROUPS = {
 }
 
 
+# Cards and nodes without a measurement of their own take the numbers of these, and say so: the same
+# links, or the same adapters.
+LIKE = {
+    "gpu-a100-sxm4-40g": "gpu-a100-sxm4-80g",
+    "gpu-h100-sxm5-96g-500w": "gpu-h100-sxm5-80g",
+    "gpu-gb200": "gpu-b200-sxm",
+    "node-dgx-h200": "node-dgx-h100",
+    "node-dgx-b200": "node-dgx-h100",
+    "node-grand-teton-h100": "node-dgx-h100",
+    "node-grand-teton-h100-96g": "node-dgx-h100",
+    "node-p5en-h200": "node-p5-h100",
+}
+
+
 def machine_of(row):
     for gpu, wire, cluster in MACHINES:
         if row["gpu"].startswith(gpu) and wire in row["interconnect"]:
@@ -82,20 +98,26 @@ def machine_of(row):
     return None
 
 
+def time_of(row, size):
+    """Microseconds of a row that has its bus bandwidth only."""
+    ranks = int(row["n_gpus"])
+    factor = (2 if row["collective"] == "all_reduce" else 1) * (ranks - 1) / ranks
+    return size * factor / float(row["busbw_GBps"]) / 1e3
+
+
 def read_rows(path):
-    """Rows that can be fitted: a size, a known machine, not reported as a problem."""
+    """Rows that can be fitted: a known machine, not reported as a problem."""
     rows = []
     with open(path, newline="", encoding="utf-8") as file:
         for row in csv.DictReader(file):
-            if not row["size_bytes"] or "problem" in row["note"] or machine_of(row) is None:
-                continue
-            if int(row["size_bytes"]) < SMALLEST:
+            size = int(row["size_bytes"] or PLATEAU)
+            if "problem" in row["note"] or machine_of(row) is None or size < SMALLEST:
                 continue
             algorithm = row["algo"].lower() if row["algo"] in ("Ring", "NVLS", "Tree") else "auto"
             rows.append({"cluster": machine_of(row), "kind": row["collective"],
                          "ranks": int(row["n_gpus"]), "nodes": int(row["n_nodes"]),
-                         "bytes": int(row["size_bytes"]), "algorithm": algorithm,
-                         "us": float(row["time_us"]), "gpu": row["gpu"]})
+                         "bytes": size, "algorithm": algorithm, "gpu": row["gpu"],
+                         "us": float(row["time_us"] or time_of(row, size))})
     return rows
 
 
@@ -228,29 +250,38 @@ def report(name, rows, before, after, held):
     print()
 
 
+def change_file(name, change):
+    path = os.path.join(CLUSTERS, name + ".json")
+    with open(path, encoding="utf-8") as file:
+        content = json.load(file)
+    change(content)
+    text = json.dumps(content, indent=2, ensure_ascii=False)
+    short = re.sub(r'\[\s+("[\w-]+"(?:,\s+"[\w-]+")*)\s+\]',
+                   lambda found: "[" + re.sub(r"\s+", " ", found.group(1)) + "]", text)
+    with open(path, "w", encoding="utf-8") as file:
+        file.write(short + "\n")
+
+
 def write(values, rows):
-    files = {}
+    """Puts the numbers into the device and node files, and into those that take them over."""
+    machines = ", ".join(sorted({row["gpu"] for row in rows}))
+    data = f"nccl_busbw.csv, {len(rows)} rows from 64 KiB: {machines}"[:250]
     for (name, key), value in values.items():
-        path = os.path.join(CLUSTERS, name + ".json")
-        if path not in files:
-            with open(path, encoding="utf-8") as file:
-                files[path] = json.load(file)
-        machines = sorted({row["gpu"] for row in rows})
-        if name.startswith("gpu-"):
-            files[path].setdefault("calibration", {})[key] = {
-                "value": float(f"{value:.6g}"),
-                "source": "fitted: experiments/validation/collectives/fit.py",
-                "data": f"nccl_busbw.csv, {len(rows)} rows from 64 KiB: {', '.join(machines)}"[:250]}
-        else:
-            files[path]["nics"][key] = float(f"{value:.6g}")
-            files[path]["nics"]["fitted"] = (
-                "latency_s, fill_s: experiments/validation/collectives/fit.py on nccl_busbw.csv")
-    for path, content in files.items():
-        text = json.dumps(content, indent=2)
-        short = re.sub(r'\[\s+("\w+"(?:,\s+"\w+")*)\s+\]',
-                       lambda found: "[" + re.sub(r"\s+", " ", found.group(1)) + "]", text)
-        with open(path, "w", encoding="utf-8") as file:
-            file.write(short + "\n")
+        value = float(f"{value:.6g}")
+        for target in [name] + [other for other, like in LIKE.items() if like == name]:
+            source = "fitted: experiments/validation/collectives/fit.py"
+            if target != name:
+                source = f"as {name}, {source}"
+
+            def change(content, value=value, key=key, source=source):
+                if name.startswith("gpu-"):
+                    one = {"value": value, "source": source, "data": data}
+                    content.setdefault("calibration", {})[key] = one
+                else:
+                    content["nics"][key] = value
+                    content["nics"]["fitted"] = f"latency_s, fill_s: {source}"
+
+            change_file(target, change)
 
 
 def main():
