@@ -131,6 +131,7 @@ struct tsr_point {
     bool duplicate; /* the table has the measurement twice: not counted */
     bool counts;    /* in the quantiles: measured, and no duplicate */
     bool beside;    /* not the row's main figure */
+    bool small;     /* a collective that latency decides: a quantity of its own */
     bool has_measured;
     double measured, predicted;
     double error; /* |predicted - measured| / measured; 1 if it is not modelled */

@@ -164,7 +164,7 @@ static void set_prediction(const struct jobs *jobs, const struct shot *shot,
     set_mfu(out, o, column);
 }
 
-/* A collective that latency decides: a quantity of its own. */
+/* A collective that latency decides. */
 static bool is_small(const struct tsr_csv *csv, const struct tsr_csv_row *row)
 {
     double bytes = 0;
@@ -183,7 +183,8 @@ static tsr_status add_point(struct jobs *jobs, size_t i, const struct tsr_measur
     struct tsr_point *point = &v->points[v->n_points];
     struct tsr_point end[ENDS];
     const char *quantity = column->quantity;
-    if (column->figure >= TSR_FIGURE_SECONDS && is_small(csv, row))
+    bool small = column->figure >= TSR_FIGURE_SECONDS && is_small(csv, row);
+    if (small)
         quantity = tsr_arena_printf(&v->arena, "%s_under_64KiB", column->quantity);
     if (!*id)
         id = tsr_arena_printf(&v->arena, "%d", row->line);
@@ -195,6 +196,7 @@ static tsr_status add_point(struct jobs *jobs, size_t i, const struct tsr_measur
                                     .quantity = quantity,
                                     .unit = column->unit,
                                     .beside = column->beside,
+                                    .small = small,
                                     .has_measured = found,
                                     .measured = measured * column->scale};
         end[k].duplicate = !strcmp(tsr_csv_cell(csv, row, "duplicate_of_head"), "yes");
