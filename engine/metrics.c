@@ -79,7 +79,7 @@ void tsr__run_metrics(struct tsr_engine *e, uint32_t micro)
         return;
     bool grad = e->grad_enabled;
     e->grad_enabled = false;
-    tsr__set_phase(e, TSR_PHASE_LOSS, micro);
+    tsr__set_phase(e, TSR_PHASE_METRICS, micro);
     for (uint32_t i = 0; i < e->step.metrics && micro == 0; i++)
         reset(e, i);
     struct tsr_tensor *labels = shifted(e, e->labels[micro]);

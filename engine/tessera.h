@@ -521,11 +521,11 @@ enum tsr_optimizer {
     TSR_OPT_ADAMW_FOREACH,
     TSR_OPT_ADAMW_FUSED,
     TSR_OPT_ADAMW_LOOP,
-    TSR_OPT_DECOUPLED,      /* composer's DecoupledAdamW: eight kernels for each parameter */
-    TSR_OPT_DECOUPLED_READ, /* the same; the host reads each parameter's step from the device */
     TSR_OPT_SGD,
     TSR_OPT_SGD_MOMENTUM,
-    TSR_OPT_NONE
+    TSR_OPT_NONE,
+    TSR_OPT_DECOUPLED,     /* composer's DecoupledAdamW: eight kernels for each parameter */
+    TSR_OPT_DECOUPLED_READ /* the same; the host reads each parameter's step from the device */
 };
 /* What micro-batches before the last of an iteration do (section 3.12). */
 enum tsr_accumulate {

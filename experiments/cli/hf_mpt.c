@@ -25,9 +25,9 @@ static tsr_status only_number(const struct tsr_node *map, const char *where, con
                               double value)
 {
     const struct tsr_node *node = tsr_node_get(map, key);
-    double found = value;
-    TSR_TRY(tsr_hf_number_or(map, key, &found));
-    if (!(found < value || found > value))
+    double found = 0;
+    if (tsr_node_is_null(node) ||
+        (tsr_node_double(node, &found) && !(found < value || found > value)))
         return TSR_OK;
     return tsr_node_error(node, "%s%s: found %s; allowed (modelled): %g", where, key,
                           tsr_node_show(node), value);

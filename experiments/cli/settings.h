@@ -18,6 +18,14 @@ enum tsr_wrap_kind { TSR_WRAP_BLOCK, TSR_WRAP_BLOCK_EMBED_HEAD, TSR_WRAP_ROOT, T
 enum tsr_hooks { TSR_HOOKS_INSIDE, TSR_HOOKS_OUTSIDE };
 enum tsr_limit { TSR_LIMIT_NONE, TSR_LIMIT_CARD };
 enum tsr_norm { TSR_NORM_KERNEL, TSR_NORM_HAND };
+/* Of adamw: the words of optimizer.variant. */
+enum tsr_adamw {
+    TSR_ADAMW_FOREACH,
+    TSR_ADAMW_FUSED,
+    TSR_ADAMW_LOOP,
+    TSR_ADAMW_DECOUPLED,
+    TSR_ADAMW_DECOUPLED_READ
+};
 enum tsr_opt_name { TSR_OPTIM_ADAMW, TSR_OPTIM_SGD, TSR_OPTIM_NONE };
 
 struct tsr_reshard_value {
@@ -86,7 +94,7 @@ struct tsr_settings {
 
     unsigned master, param, reduce, output; /* tsr_dtype */
     bool cast_inputs;
-    unsigned optimizer, variant; /* enum tsr_opt_name; foreach, fused, loop */
+    unsigned optimizer, variant; /* enum tsr_opt_name; enum tsr_adamw */
     unsigned state_dtype;        /* tsr_dtype; NONE: that of precision.master */
     bool momentum, clip, reads_loss;
     unsigned clip_how, loss_kernel; /* enum tsr_clip, tsr_loss_kernel */
