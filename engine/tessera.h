@@ -536,8 +536,9 @@ enum tsr_accumulate {
 };
 /* How gradients are clipped by their global norm. */
 enum tsr_clip {
-    TSR_CLIP_FOREACH, /* torch's clip_grad_norm_: kernels over all gradients */
-    TSR_CLIP_LOOP     /* FSDP1's: a norm and a product for each gradient */
+    TSR_CLIP_FOREACH,  /* torch's clip_grad_norm_: kernels over all gradients */
+    TSR_CLIP_LOOP,     /* FSDP1's: a norm and a product for each gradient */
+    TSR_CLIP_LOOP_READ /* as in torch 2.1 and before: the host waits once */
 };
 /* How the cross-entropy of logits is made (the eager dialect). */
 enum tsr_loss_kernel {

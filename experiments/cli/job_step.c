@@ -101,7 +101,7 @@ static tsr_status check_loops(const struct tsr_job *job)
     bool decoupled = s->optimizer == TSR_OPTIM_ADAMW && s->variant >= TSR_ADAMW_DECOUPLED;
     if (s->offload && decoupled)
         return refuse(job, "optimizer.variant", "offload", "foreach, fused or loop");
-    if (s->offload && s->clip && s->clip_how == TSR_CLIP_LOOP)
+    if (s->offload && s->clip && s->clip_how != TSR_CLIP_FOREACH)
         return refuse(job, "clip_variant", "offload", "foreach");
     return TSR_OK;
 }

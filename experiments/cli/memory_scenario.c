@@ -271,7 +271,7 @@ static tsr_status read_step(struct tsr_memory_scenario *s)
     static const char *const optimizers[] = {"adamw_foreach", "adamw_fused",    "adamw_loop",
                                              "sgd",           "sgd_momentum",   "none",
                                              "decoupled",     "decoupled_read", NULL};
-    static const char *const clips[] = {"foreach", "loop", NULL};
+    static const char *const clips[] = {"foreach", "loop", "loop_read", NULL};
     static const char *const modes[] = {"reduce_each", "no_reduce", "no_reduce_no_reshard",
                                         "no_all_reduce", NULL};
     unsigned optimizer = 0, mode = 0, clip = 0;

@@ -58,7 +58,8 @@ class Metric:
         self.sum_loss, self.total_items = None, None
 
     def reset(self):
-        self.sum_loss, self.total_items = torch.zeros((), device="cuda"), torch.zeros((), dtype=torch.int64, device="cuda")
+        self.sum_loss = torch.zeros((), device="cuda")
+        self.total_items = torch.zeros((), dtype=torch.int64, device="cuda")
 
     @torch.no_grad()
     def update(self, logits, target):
