@@ -58,21 +58,6 @@ static void reset(struct tsr_engine *e, struct tsr_tensor *states[2])
     }
 }
 
-/* (target != ignore_index).sum(), for which booleans become integers first */
-static struct tsr_tensor *count(struct tsr_engine *e, struct tsr_tensor *labels)
-{
-    const uint64_t one = 1;
-    enum tsr_category category = tsr__result_category(e);
-    struct tsr_tensor *counts = tsr__tensor_like(e, labels, TSR_U8, category);
-    tsr__emit_pointwise(e, "ne", &labels, 1, counts);
-    struct tsr_tensor *number = tsr__tensor_new(e, TSR_I64, 1, &one, category);
-    struct tsr_tensor *wide = tsr__workspace(e, 8 * labels->numel);
-    tsr__emit_loss(e, "sum", &counts, 1, &number, 1);
-    tsr_release(e, wide);
-    tsr_release(e, counts);
-    return number;
-}
-
 static void add_to(struct tsr_engine *e, struct tsr_tensor *state, struct tsr_tensor *more)
 {
     if (state && more)
@@ -83,7 +68,7 @@ static void update(struct tsr_engine *e, struct tsr_tensor *const states[2],
                    struct tsr_tensor *labels)
 {
     struct tsr_tensor *loss = tsr_op_cross_entropy(e, e->kept_logits, labels);
-    struct tsr_tensor *number = count(e, labels);
+    struct tsr_tensor *number = tsr__op_count_labels(e, labels);
     add_to(e, states[1], number);
     tsr_release(e, number);
     add_to(e, states[0], loss);

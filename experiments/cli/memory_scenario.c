@@ -271,10 +271,11 @@ static tsr_status read_step(struct tsr_memory_scenario *s)
     static const char *const optimizers[] = {"adamw_foreach", "adamw_fused",    "adamw_loop",
                                              "sgd",           "sgd_momentum",   "none",
                                              "decoupled",     "decoupled_read", NULL};
+    static const char *const losses[] = {"eager", "flash_attn", "flash_attn_inplace", NULL};
     static const char *const clips[] = {"foreach", "loop", "loop_read", NULL};
     static const char *const modes[] = {"reduce_each", "no_reduce", "no_reduce_no_reshard",
                                         "no_all_reduce", NULL};
-    unsigned optimizer = 0, mode = 0, clip = 0;
+    unsigned optimizer = 0, mode = 0, clip = 0, loss = 0;
     uint64_t micro = 1, metrics = 0;
     s->step.batch = 1;
     s->step.seq = 128;
@@ -287,7 +288,9 @@ static tsr_status read_step(struct tsr_memory_scenario *s)
     TSR_TRY(read_bool(s, s->object, "clip", &s->step.clip));
     TSR_TRY(read_word(s, s->object, "clip_variant", clips, &clip));
     TSR_TRY(read_number(s, s->object, "metrics", 0, TSR_MAX_METRICS, &metrics));
+    TSR_TRY(read_word(s, s->object, "loss_kernel", losses, &loss));
     s->step.n_micro = (uint32_t)micro;
+    s->step.loss_kernel = (enum tsr_loss_kernel)loss;
     s->step.clip_how = (enum tsr_clip)clip;
     s->step.metrics = (uint32_t)metrics;
     s->step.optimizer = (enum tsr_optimizer)optimizer;
@@ -354,6 +357,7 @@ static tsr_status check_all_keys(const struct tsr_memory_scenario *s)
                                               "clip",
                                               "clip_variant",
                                               "metrics",
+                                              "loss_kernel",
                                               "iters",
                                               "timeline",
                                               NULL};
