@@ -10,11 +10,13 @@
 #ifndef TSR_ENGINE_H
 #define TSR_ENGINE_H
 
+#include "deferred.h"
 #include "emit.h"
 #include "fsdp.h"
 #include "ops.h"
 
 struct tsr_reducer;
+struct tsr_fsdp1;
 
 /* ---- engine ---------------------------------------------------------------------------------- */
 
@@ -66,7 +68,9 @@ struct tsr_engine {
     struct tsr_state **states; /* in order of wrapping */
     size_t n_states, cap_states;
     struct tsr_reducer *reducer;
-    uint16_t user_stream; /* of hooks that asked for one; 0: none yet */
+    struct tsr_fsdp1 *fsdp1;       /* what the states of tsr_fsdp1() share; NULL: there are none */
+    struct tsr_deferral *deferral; /* NULL: every free is in stream order */
+    uint16_t user_stream;          /* of hooks that asked for one; 0: none yet */
 
     /* emission */
     struct tsr_allocator *allocator;

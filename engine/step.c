@@ -3,6 +3,7 @@
  */
 #include <string.h>
 
+#include "fsdp1.h"
 #include "ops_fused.h"
 #include "outside_step.h"
 #include "tensor_parallel.h"
@@ -179,7 +180,7 @@ static void init_own_params(struct tsr_engine *e, struct tsr_module *m)
     e->origin.module = m->id;
     for (size_t i = 0; i < m->n_params && tsr__ok(e); i++) {
         struct tsr_param *p = m->params[i].param;
-        if (p->meta) /* lazy init refuses it */
+        if (p->meta || p->flat) /* lazy init refuses it; the flat parameter has it */
             continue;
         if (p->fsdp)
             init_shard(e, p->fsdp, is_tied(p));
@@ -196,6 +197,7 @@ static void init_own_params(struct tsr_engine *e, struct tsr_module *m)
 /* The order of Module.to_empty(): children before the module's own parameters and buffers. */
 static void init_module(struct tsr_engine *e, struct tsr_module *m)
 {
+    const struct tsr_flat *flat = m->state ? m->state->flat : NULL;
     if (m->visited == e->walk_stamp) /* the same module under another name */
         return;
     m->visited = e->walk_stamp;
@@ -203,7 +205,10 @@ static void init_module(struct tsr_engine *e, struct tsr_module *m)
         init_module(e, m->children[i]);
     init_own_params(e, m);
     e->origin.module = m->id;
-    pad_shards(e, m);
+    if (flat && flat->group && !flat->shard->sharded)
+        init_shard(e, flat->shard, false);
+    else
+        pad_shards(e, m);
 }
 
 /* Two scalars that come and go while the module is built. */
@@ -333,7 +338,9 @@ void tsr__zero_grad(struct tsr_engine *e)
     struct tsr_param *const *params = tsr__params_in_order(e, &n);
     for (size_t i = 0; i < n; i++) {
         struct tsr_param *p = params[i];
-        if (p->fsdp) {
+        if (p->flat) {
+            tsr__fsdp1_zero_grad(p->flat);
+        } else if (p->fsdp) {
             tsr__storage_release(e, &p->fsdp->grad);
         } else {
             drop(e, &p->full_grad);
@@ -443,6 +450,12 @@ void tsr__deliver_reports(struct tsr_engine *e)
     e->n_reports = 0;
 }
 
+static void read_loss(struct tsr_engine *e)
+{
+    struct tsr_instr read = {.kind = TSR_HOST_READ, .stream = e->stream, .comm = UINT16_MAX};
+    tsr__emit(e, &read);
+}
+
 tsr_status tsr_step_forward(struct tsr_engine *e, uint32_t micro, struct tsr_module *entry,
                             bool no_grad)
 {
@@ -452,6 +465,8 @@ tsr_status tsr_step_forward(struct tsr_engine *e, uint32_t micro, struct tsr_mod
     tsr__set_phase(e, TSR_PHASE_FORWARD, micro);
     struct tsr_tensor *loss = tsr__forward_loss(e, entry, micro);
     e->grad_enabled = true;
+    if (e->step.sync == TSR_SYNC_LOSS && !no_grad)
+        read_loss(e);
     drop(e, &e->losses[micro]);
     e->losses[micro] = loss;
     if (no_grad)
@@ -496,6 +511,8 @@ tsr_status tsr_step_end(struct tsr_engine *e)
     tsr__deliver_reports(e);
     if (e->step.reads_loss)
         tsr__host_waits(e);
+    if (e->step.sync == TSR_SYNC_STEP)
+        tsr__host_wait_all(e);
     e->head_labels = NULL;
     for (uint32_t m = 0; m < TSR_MAX_MICRO; m++) {
         drop(e, &e->losses[m]);
@@ -515,6 +532,8 @@ static tsr_status set_accumulation(struct tsr_engine *e, bool last)
         return TSR_OK;
     if (e->reducer)
         return tsr_ddp_set_sync(e, last);
+    if (e->fsdp1)
+        return tsr_fsdp1_set_sync(e, last);
     if (!root->state)
         return TSR_OK;
     if (e->step.accumulate == TSR_ACCUM_NO_ALL_REDUCE)

@@ -37,6 +37,9 @@ const struct tsr_node *tsr_job_at(const struct tsr_job *job, const char *key);
 tsr_status tsr_load_model(const struct tsr_experiment *experiment,
                           const struct tsr_strategy *strategy, struct tsr_model *out) TSR_MUST_USE;
 
+/* Keys that do not go with api: fsdp1, or only with it (TSR_ECONFIG). */
+tsr_status tsr_job_check_fsdp1(const struct tsr_job *job) TSR_MUST_USE;
+
 /* Remarks that are no errors (a sliding window that is not modelled, ...), one line each, at most
  * `n` of them; returns how many. */
 size_t tsr_job_notes(const struct tsr_job *job, char (*out)[256], size_t n);

@@ -237,6 +237,10 @@ static tsr_status check(const struct tsr_run_job *r)
                               "seq: found %llu; allowed: up to the %llu positions of model %s",
                               (unsigned long long)s->seq,
                               (unsigned long long)r->job.model.max_positions, r->job.model.name);
+    if (s->api == TSR_API_FSDP1)
+        return tsr_node_error(tsr_job_at(&r->job, "api"),
+                              "api: found fsdp1, which is simulated and not executed; allowed to "
+                              "run: fully_shard, replicate or ddp");
     if (!s->reshard_after_backward && s->api == TSR_API_FULLY_SHARD)
         return tsr_node_error(
             tsr_job_at(&r->job, "reshard_after_backward"),

@@ -94,6 +94,33 @@ static void fill_options(const struct tsr_settings *s, const struct tsr_reshard_
     out->offload = (enum tsr_offload)s->offload;
 }
 
+/* FSDP1 wraps modules one by one. */
+static tsr_status wrap_fsdp1(struct wrapper *w, struct tsr_module *const *modules, size_t n,
+                             const struct tsr_wrap_entry *entry,
+                             const struct tsr_reshard_value *reshard)
+{
+    const struct tsr_settings *s = w->job->settings;
+    struct tsr_fsdp1_options options = {.keep_after_forward = reshard->kind == TSR_RESHARD_FALSE,
+                                        .mp = {.param = (tsr_dtype)s->param,
+                                               .reduce = (tsr_dtype)s->reduce,
+                                               .no_cast_inputs = !s->cast_inputs},
+                                        .backward_prefetch =
+                                            (enum tsr_fsdp1_prefetch)s->fsdp1_backward_prefetch,
+                                        .forward_prefetch = s->fsdp1_forward_prefetch,
+                                        .no_limit = !s->fsdp1_limit_all_gathers};
+    if (entry && (entry->group || reshard->kind == TSR_RESHARD_INT))
+        return tsr_node_error(entry->at,
+                              "wrap: found %s beside api: fsdp1; allowed: modules that are "
+                              "wrapped one by one, resharded or not",
+                              entry->group ? "group: true" : "an integer to reshard to");
+    for (size_t i = 0; i < n; i++) {
+        tsr_status status = tsr_fsdp1(w->engine, modules[i], &options);
+        if (status != TSR_OK)
+            return explain(w, entry, reshard, status);
+    }
+    return TSR_OK;
+}
+
 static tsr_status wrap(struct wrapper *w, struct tsr_module *const *modules, size_t n,
                        const struct tsr_wrap_entry *entry)
 {
@@ -101,6 +128,8 @@ static tsr_status wrap(struct wrapper *w, struct tsr_module *const *modules, siz
     const struct tsr_reshard_value *reshard =
         entry && entry->has_reshard ? &entry->reshard : &s->reshard;
     struct tsr_wrap_options options;
+    if (s->api == TSR_API_FSDP1)
+        return wrap_fsdp1(w, modules, n, entry, reshard);
     fill_options(s, reshard, &options);
     tsr_status status = s->api == TSR_API_REPLICATE
                             ? tsr_replicate(w->engine, modules, n, &options)
@@ -268,7 +297,7 @@ tsr_status tsr_apply_wrap(const struct tsr_job *job, struct tsr_engine *engine)
         return apply_ddp(job, engine);
     struct wrapper w = {.job = job, .engine = engine};
     tsr_status status = wrap_all(&w);
-    if (status == TSR_OK)
+    if (status == TSR_OK && job->settings->api != TSR_API_FSDP1)
         status = set_methods(&w);
     free(w.calls.items);
     return status;
