@@ -11,8 +11,6 @@
 #include "section.h"
 #include "yaml.h"
 
-struct tsr_model; /* model.h */
-
 enum tsr_api { TSR_API_FULLY_SHARD, TSR_API_REPLICATE, TSR_API_DDP, TSR_API_FSDP1 };
 enum tsr_wrap_kind { TSR_WRAP_BLOCK, TSR_WRAP_BLOCK_EMBED_HEAD, TSR_WRAP_ROOT, TSR_WRAP_LIST };
 enum tsr_hooks { TSR_HOOKS_INSIDE, TSR_HOOKS_OUTSIDE };
@@ -78,8 +76,6 @@ struct tsr_settings {
 
     const char *model, *model_tree, *model_blocks, *cluster, *gpu;
     uint64_t nodes, gpus_per_node;       /* 0: as in the cluster's file */
-    const struct tsr_model *model_given; /* made in code (tsr_model_make_mpt()), instead of a file;
-                                            no key; borrowed, its document must be empty */
     uint64_t model_layers, model_positions; /* 0: as in the model's file */
     unsigned model_impl, model_names;       /* enum tsr_impl, tsr_names */
     unsigned model_norm;                    /* enum tsr_norm */
