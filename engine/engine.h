@@ -131,7 +131,7 @@ struct tsr_engine {
     uint32_t iteration;
     struct tsr_tensor *inputs[TSR_MAX_MICRO], *labels[TSR_MAX_MICRO], *losses[TSR_MAX_MICRO];
     struct tsr_tensor *kept_logits; /* of the latest micro-batch, for metrics */
-    struct tsr_tensor *metric_states[TSR_MAX_METRICS];
+    struct tsr_tensor *metric_states[TSR_MAX_METRICS][2];
     struct tsr_tensor *head_labels; /* for a head that makes the loss; borrowed; NULL: logits */
     bool workspace_main, workspace_autograd, lt_main, lt_autograd;
     struct tsr_storage *workspaces[8];

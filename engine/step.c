@@ -494,7 +494,7 @@ tsr_status tsr_step_optimizer(struct tsr_engine *e)
 {
     if (e->step.clip) {
         tsr__set_phase(e, TSR_PHASE_CLIP, 0);
-        if (e->step.clip_how == TSR_CLIP_LOOP)
+        if (e->step.clip_how != TSR_CLIP_FOREACH)
             tsr__clip_loop(e);
         else
             tsr__clip(e);
