@@ -35,6 +35,7 @@ void tsr__replay_submit(struct tsr__replay *r, const struct tsr__activity *activ
 {
     if (!r->failed && !tsr__backend_submit(r->backend, activity))
         tsr__replay_fail(r, TSR_ENOMEM, "out of memory: replay");
+    r->n_live += !tsr__traffic_owns(r, activity->object);
 }
 
 static void mark_dirty(struct tsr__replay *r, struct tsr__player *p)
@@ -79,18 +80,47 @@ void tsr__replay_finish(struct tsr__replay *r, struct tsr__player *p, uint32_t a
 
 /* ---- streams ----------------------------------------------------------------------------- */
 
+static void begin(struct tsr__player *p, uint32_t at, double start)
+{
+    p->spans[at].start = start;
+    p->begun[at] = 1;
+}
+
+/* In a hardware queue an item starts after the one issued before it has started, and after a wait
+ * only when that is over. */
+static bool connection_free(const struct tsr__player *p, const struct tsr__task *task,
+                            double *ready)
+{
+    uint32_t before = task->launch_after;
+    if (before == TSR_NO_ID)
+        return true;
+    bool waits = p->tape->tasks[before].kind == TSR__STREAM_WAIT;
+    if (!(waits ? p->done[before] : p->begun[before]))
+        return false;
+    *ready = later(*ready, waits ? p->spans[before].end : p->spans[before].start);
+    return true;
+}
+
+/* What the rank's speed and noise make of a kernel's time. */
+static double slowness(const struct tsr__replay *r, const struct tsr__player *p, uint32_t at)
+{
+    const struct tsr_conditions *c = &r->options->conditions;
+    return p->slow * tsr_noise(c->seed, UINT64_C(1) << 32 | p->info->rank, at, c->jitter_kernel);
+}
+
 /* Runs a kernel on the GPU, or ends it at once when it takes no time. */
 static void start_kernel(struct tsr__replay *r, struct tsr__player *p, uint32_t at, double ready)
 {
     const struct tsr__task *task = &p->tape->tasks[at];
-    double start_s = task->start_s * r->options->latency_scale * p->info->slow;
+    double slow = slowness(r, p, at);
+    double start_s = task->start_s * r->options->latency_scale * slow;
     p->streams[task->stream].busy = true;
-    p->spans[at].start = ready;
+    begin(p, at, ready);
     if (task->kind == TSR__HOST_COPY) {
         tsr__wire_host_copy(r, p, at, ready, start_s);
         return;
     }
-    double seconds = task->body_s * p->info->slow + start_s;
+    double seconds = task->body_s * slow + start_s;
     if (seconds <= 0.0) {
         tsr__replay_finish(r, p, at, ready);
         return;
@@ -131,15 +161,17 @@ static bool step_stream(struct tsr__replay *r, struct tsr__player *p, struct tsr
             return false;
         ready = later(p->spans[at].issue, later(s->tail, s->group_tail));
     }
+    if (!connection_free(p, task, &ready))
+        return false;
     switch ((enum tsr__task_kind)task->kind) {
     case TSR__INSTANT:
-        p->spans[at].start = ready;
+        begin(p, at, ready);
         tsr__replay_finish(r, p, at, ready);
         return true;
     case TSR__STREAM_WAIT:
         if (task->dep != TSR_NO_ID && !p->done[task->dep])
             return false;
-        p->spans[at].start = ready;
+        begin(p, at, ready);
         if (task->dep != TSR_NO_ID)
             ready = later(ready, p->spans[task->dep].end);
         tsr__replay_finish(r, p, at, ready);
@@ -148,7 +180,7 @@ static bool step_stream(struct tsr__replay *r, struct tsr__player *p, struct tsr
         if (p->queues[task->queue].done < task->need)
             return false;
         ready = later(ready, p->queues[task->queue].tail);
-        p->spans[at].start = ready;
+        begin(p, at, ready);
         if (task->in_group) {
             s->open++;
             s->head = task->next;
@@ -242,6 +274,11 @@ static void activity_done(void *user, void *object, uint32_t tag)
     struct tsr__player *first = r->players, *last = r->players + r->q->n_ranks;
     if (r->failed)
         return;
+    if (tsr__traffic_owns(r, object)) {
+        tsr__traffic_sent(r, object);
+        return;
+    }
+    r->n_live--;
     if ((struct tsr__player *)object >= first && (struct tsr__player *)object < last)
         tsr__replay_finish(r, object, tag, tsr__backend_now());
     else
@@ -257,12 +294,15 @@ static bool init_player(struct tsr__replay *r, uint32_t id, uint32_t n_queues)
     p->id = id;
     p->info = &r->q->ranks[id];
     p->tape = &r->tapes->items[p->info->layout];
+    p->slow = p->info->slow * tsr_noise(r->options->conditions.seed, 0, p->info->rank,
+                                        r->options->conditions.jitter_gpu);
     p->spans = r->result->ranks[id].spans[0];
     p->streams = calloc(p->tape->n_streams + 1u, sizeof *p->streams);
     p->queues = calloc(n_queues + 1u, sizeof *p->queues);
     p->done = calloc((size_t)p->tape->n_tasks + 1, sizeof *p->done);
+    p->begun = calloc((size_t)p->tape->n_tasks + 1, sizeof *p->begun);
     p->hash = calloc(r->n_iterations + 1u, sizeof *p->hash);
-    if (!p->streams || !p->queues || !p->done || !p->hash)
+    if (!p->streams || !p->queues || !p->done || !p->begun || !p->hash)
         return false;
     for (uint32_t i = 0; i < p->tape->n_streams; i++)
         p->streams[i].head = p->streams[i].unhashed = p->tape->head[i];
@@ -343,6 +383,8 @@ void tsr__replay_run(const struct tsr__quotient *q, const struct tsr__tapes *tap
     for (uint32_t i = 0; i < q->n_ranks; i++)
         mark_dirty(&r, &r.players[i]);
     pump(&r);
+    if (!tsr__traffic_start(&r))
+        tsr__replay_fail(&r, TSR_ENOMEM, "out of memory: replay");
     tsr__backend_run(r.backend);
     if (!r.failed && !is_complete(&r))
         tsr__replay_report_deadlock(&r);

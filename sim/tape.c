@@ -4,9 +4,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "collective.h"
 #include "comms.h"
 #include "cost.h"
+#include "tuner.h"
 
 enum { MAX_EVENTS = 1 << 26 };
 
@@ -27,7 +27,8 @@ struct compiler {
     uint32_t *queue_before; /* [job-wide comm]: the same, before the open group */
     uint32_t *sequence;     /* [job-wide comm]: collectives so far */
     size_t n_job_comms;     /* allocated entries of the three above */
-    uint32_t group_begin;   /* open GROUP_BEGIN, or TSR_NO_ID */
+    uint32_t launched[TSR__MAX_CONNECTIONS]; /* [hardware queue]: its last item that starts */
+    uint32_t group_begin;                    /* open GROUP_BEGIN, or TSR_NO_ID */
     size_t send_cap;
 };
 
@@ -187,6 +188,7 @@ static tsr_status compile_wire(struct compiler *c, const struct tsr_tables *tabl
     TSR_TRY(find_comm(c, tables, instr->comm, &task->comm));
     TSR_TRY(find_queue(c, tables, instr->comm, &task->queue));
     task->peer = instr->peer;
+    task->tuned_bytes = instr->bytes;
     bool in_group = c->group_begin != TSR_NO_ID;
     task->need = in_group ? c->queue_before[task->queue] : c->queue_issued[task->queue];
     c->queue_issued[task->queue]++;
@@ -304,7 +306,7 @@ static tsr_status compile_kernel(struct compiler *c, const struct tsr_instr *ins
     task->kind = TSR__KERNEL;
     if (!instr->work || instr->work->op >= TSR_N_OP_KINDS)
         return tsr_fail(TSR_EVALUE, "an op without a description of its work");
-    TSR_TRY(tsr__cost_kernel(c->gpu, instr->work, &cost));
+    TSR_TRY(tsr__cost_kernel(c->gpu, &c->options->kernels, instr->work, &cost));
     task->body_s = cost.body_s;
     task->start_s = cost.start_s;
     return TSR_OK;
@@ -362,6 +364,17 @@ static uint32_t dense_stream(struct compiler *c, uint16_t id)
     return c->stream_of[id];
 }
 
+/* Streams take the hardware queues in turn. Records and group marks pass: they only signal. */
+static void join_connection(struct compiler *c, struct tsr__task *task, uint32_t at)
+{
+    uint32_t n = c->options->max_connections;
+    if (!n || task->kind == TSR__INSTANT)
+        return;
+    uint32_t *last = &c->launched[task->stream % n];
+    task->launch_after = *last;
+    *last = at;
+}
+
 static void enqueue(struct compiler *c, const struct tsr_instr *instr, uint32_t at)
 {
     struct tsr__tape *tape = c->tape;
@@ -373,6 +386,7 @@ static void enqueue(struct compiler *c, const struct tsr_instr *instr, uint32_t 
     else
         tape->tasks[c->last[stream]].next = at;
     c->last[stream] = at;
+    join_connection(c, task, at);
     task->device_index = tape->n_device;
     tape->device[tape->n_device++] = at;
     if (instr->kind == TSR_RECORD)
@@ -389,6 +403,26 @@ static tsr_status open_group(struct compiler *c, uint32_t at)
     return TSR_OK;
 }
 
+static bool same_call(const struct tsr__task *a, const struct tsr__task *b)
+{
+    return b->kind == TSR__WIRE && a->comm == b->comm && a->record.kind == b->record.kind &&
+           tsr__coll_pattern(b->record.kind) != TSR__P2P;
+}
+
+/* Calls of one kind in a group are one launch: runs of them share their bytes. */
+static void coalesce(struct tsr__task *tasks, uint32_t first, uint32_t end)
+{
+    for (uint32_t at = first; at < end;) {
+        uint32_t next = at + 1;
+        uint64_t bytes = tasks[at].tuned_bytes;
+        while (next < end && same_call(&tasks[at], &tasks[next]))
+            bytes += tasks[next++].tuned_bytes;
+        for (uint32_t i = at; i < next && next > at + 1; i++)
+            tasks[i].tuned_bytes = bytes;
+        at = next;
+    }
+}
+
 static tsr_status close_group(struct compiler *c, uint32_t at)
 {
     if (c->group_begin == TSR_NO_ID)
@@ -398,6 +432,7 @@ static tsr_status close_group(struct compiler *c, uint32_t at)
             c->tape->tasks[i].group_end = at;
             c->tape->tasks[i].in_group = true;
         }
+    coalesce(c->tape->tasks, c->group_begin + 1, at);
     c->group_begin = TSR_NO_ID;
     return TSR_OK;
 }
@@ -411,6 +446,7 @@ static tsr_status compile_instr(struct compiler *c, const struct tsr_tables *tab
         .host_s = host_seconds(c, instr, at == c->tape->first[c->iteration]),
         .next = TSR_NO_ID,
         .dep = TSR_NO_ID,
+        .launch_after = TSR_NO_ID,
         .group_end = TSR_NO_ID,
         .iteration = c->iteration,
         .is_work = tsr_instr_is_work(instr),
@@ -464,6 +500,7 @@ tsr_status tsr__tapes_build(const struct tsr_cluster *cluster, const struct tsr_
                              .comms = &tapes->comms,
                              .tape = &tapes->items[i],
                              .group_begin = TSR_NO_ID};
+        memset(c.launched, 0xff, sizeof c.launched);
         status = compile_class(&c, job->programs[i], job->n_iterations);
         compiler_fini(&c);
     }

@@ -88,9 +88,11 @@ static const struct tsr_sim_rank *find_rank(const struct tsr_sim_result *result,
 /* The simulator names an option of its own ("slow_rank: found 9"): say where the user gave it. */
 static tsr_status at_sim_key(const struct tsr_job *job, tsr_status status)
 {
-    static const char *const keys[] = {"sim.slow_rank", "sim.slow_factor",     "sim.nic_bw",
-                                       "sim.intra_bw",  "sim.link_efficiency", "sim.host_scale",
-                                       "sim.protocol",  "sim.latency_scale",   "sim.queue_depth"};
+    static const char *const keys[] = {
+        "sim.slow_rank",       "sim.slow_factor",      "sim.nic_bw",   "sim.intra_bw",
+        "sim.link_efficiency", "sim.host_scale",       "sim.protocol", "sim.latency_scale",
+        "sim.queue_depth",     "sim.attention_kernel", "sim.faults",   "sim.traffic",
+        "sim.jitter_kernel",   "sim.jitter_gpu"};
     const char *text = tsr_error_text();
     for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
         const char *name = keys[i] + strlen("sim.");
@@ -144,10 +146,9 @@ static tsr_status take_times(const struct tsr_job *job, const struct tsr_emissio
     return TSR_OK;
 }
 
-static tsr_status write_detail(const struct tsr_job *job, const struct tsr_emission *emission,
-                               const struct run *run, uint32_t shown,
-                               const struct tsr_study_info *info, const char *dir,
-                               const struct tsr_row *row)
+static tsr_status show_detail(const struct tsr_job *job, const struct tsr_emission *emission,
+                              const struct run *run, uint32_t shown, const struct tsr_row *row,
+                              tsr_look_fn look, void *user)
 {
     const struct tsr_sim_rank *rank = find_rank(run->result, shown);
     unsigned phases = job->settings->phases;
@@ -166,11 +167,11 @@ static tsr_status write_detail(const struct tsr_job *job, const struct tsr_emiss
                                 .shown = phases ? sections : NULL,
                                 .rank = rank->rank,
                                 .allocator = &job->settings->allocator};
-    return tsr_report_detail(dir, info, &detail);
+    return look(user, &detail);
 }
 
-static tsr_status simulate(const struct tsr_job *job, const struct tsr_emission *emission,
-                           const struct tsr_study_info *info, const char *dir, struct tsr_row *row)
+tsr_status tsr_simulate_times(const struct tsr_job *job, const struct tsr_emission *emission,
+                              struct tsr_row *row, tsr_look_fn look, void *user)
 {
     struct run run;
     uint32_t shown = 0;
@@ -184,10 +185,21 @@ static tsr_status simulate(const struct tsr_job *job, const struct tsr_emission 
         status = take_times(job, emission, &run, row, &shown);
     if (tsr_rank_0_differs(job->settings))
         shown = 0;
-    if (status == TSR_OK && dir)
-        status = write_detail(job, emission, &run, shown, info, dir, row);
+    if (status == TSR_OK && look)
+        status = show_detail(job, emission, &run, shown, row, look, user);
     close_run(&run);
     return status;
+}
+
+struct files {
+    const struct tsr_study_info *info;
+    const char *dir;
+};
+
+static tsr_status write_files(void *user, const struct tsr_detail *detail)
+{
+    const struct files *files = user;
+    return tsr_report_detail(files->dir, files->info, detail);
 }
 
 /* The device is too small: the row says what did not fit, and so do files. */
@@ -203,6 +215,7 @@ tsr_status tsr_simulate(const struct tsr_job *job, const struct tsr_study_info *
                         const char *dir, struct tsr_row *row)
 {
     struct tsr_emission emission;
+    struct files files = {info, dir};
     tsr_row_begin(row, job);
     tsr_status status = tsr_emit_or_keep(job, &emission);
     if (status == TSR_EOOM)
@@ -215,7 +228,7 @@ tsr_status tsr_simulate(const struct tsr_job *job, const struct tsr_study_info *
     }
     status = tsr_peak_of(job, &emission, row);
     if (status == TSR_OK)
-        status = simulate(job, &emission, info, dir, row);
+        status = tsr_simulate_times(job, &emission, row, dir ? write_files : NULL, &files);
     tsr_emission_fini(&emission);
     if (status != TSR_OK)
         tsr_row_fail(row, status);

@@ -20,20 +20,37 @@ struct wrapper {
     struct calls calls;
 };
 
+/* Whether block `at`, from 1, is checkpointed, of which *n are already. A share p < 1 spreads them
+ * as fms-fsdp does: block i is the next one as soon as i p >= n + 1/2. */
+static bool is_checkpointed(const struct tsr_settings *s, uint64_t at, uint64_t *n)
+{
+    uint64_t every = s->ckpt_every == TSR_CKPT_SELECTIVE_OP ? 1 : s->ckpt_every;
+    uint64_t first = s->ckpt_first ? s->ckpt_first : every;
+    bool is = s->ckpt_share < 1 ? (double)at * s->ckpt_share >= (double)*n + 0.5
+                                : at >= first && (at - first) % every == 0;
+    if (!is || (s->ckpt_count && *n == s->ckpt_count))
+        return false;
+    ++*n;
+    return true;
+}
+
 tsr_status tsr_apply_checkpoint(const struct tsr_job *job, struct tsr_engine *engine)
 {
     const struct tsr_settings *s = job->settings;
     struct tsr_modules blocks = {0};
+    uint64_t n = 0;
     bool selective = s->ckpt_every == TSR_CKPT_SELECTIVE_OP;
-    uint64_t every = selective ? 1 : s->ckpt_every, first = s->ckpt_first ? s->ckpt_first : every;
-    if (!every)
+    if (!s->ckpt_every)
         return TSR_OK;
     TSR_TRY(tsr_find_blocks(job, engine, &blocks));
     tsr_status status = TSR_OK;
-    for (size_t i = first - 1; i < blocks.n && status == TSR_OK; i += every)
+    for (size_t i = 0; i < blocks.n && status == TSR_OK; i++) {
+        if (!is_checkpointed(s, i + 1, &n))
+            continue;
         status = selective ? tsr_checkpoint_selective(engine, blocks.items[i])
                            : tsr_checkpoint(engine, blocks.items[i],
                                             s->ckpt_hooks == TSR_HOOKS_OUTSIDE, s->ckpt_early_stop);
+    }
     free(blocks.items);
     if (status != TSR_OK)
         return tsr_node_wrap_error(tsr_job_at(job, "checkpoint.every"), status, "checkpoint");
