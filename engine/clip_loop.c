@@ -60,7 +60,7 @@ static void next(struct tsr_engine *e, const char *name, struct tsr_storage **va
 void tsr__clip_loop(struct tsr_engine *e)
 {
     struct tsr__step s = {.e = e};
-    s.params = tsr__params_in_order(e, &s.n);
+    s.params = tsr__params_to_step(e, &s.n);
     if (!e->clip_norms)
         e->clip_norms = tsr_arena_alloc(&e->arena, (2 * s.n + 1) * sizeof *e->clip_norms);
     if (!e->clip_norms) {

@@ -101,9 +101,4 @@ static inline bool tsr__is_piece(const struct tsr_param *p)
     return p->flat && p->fsdp && p->fsdp != p->flat->shard;
 }
 
-/* ---- fsdp1_clip.c ---------------------------------------------------------------------------- */
-
-/* The wrapper's clip_grad_norm_. False: nothing was done, PyTorch's own function is for it. */
-bool tsr__fsdp1_clip(struct tsr_engine *e);
-
 #endif

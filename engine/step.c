@@ -494,7 +494,8 @@ tsr_status tsr_step_optimizer(struct tsr_engine *e)
 {
     if (e->step.clip) {
         tsr__set_phase(e, TSR_PHASE_CLIP, 0);
-        if (e->step.clip_how == TSR_CLIP_LOOP)
+        bool by_wrapper = e->fsdp1 && e->fsdp1->shard_comm != UINT16_MAX;
+        if (e->step.clip_how == TSR_CLIP_LOOP || by_wrapper)
             tsr__clip_loop(e);
         else
             tsr__clip(e);
