@@ -5,8 +5,10 @@
  * to its pool when a later allocation finds that event over. The engine never asks whether
  * something is finished, so here a block returns when the host must know that its last use is over:
  * when it has waited for an event that comes after it (the rate limiter's, the batch of the next
- * iteration). Blocks return no earlier than in a run whose host waits as rarely as it may; until
- * then they count as allocated.
+ * iteration), or when it has launched so much since that event that CUDA's launch queue cannot hold
+ * it any more. For the second the host waits for the event before it allocates, which takes no time
+ * behind a queue of that depth and makes the order known to every executor. So blocks return as in
+ * a run whose host is as far ahead as it can be; until then they count as allocated.
  */
 #ifndef TSR_DEFERRED_H
 #define TSR_DEFERRED_H

@@ -327,6 +327,28 @@ static void test_full_device(void **state)
     drop(&r);
 }
 
+/* Without the limiter the launch queue bounds how many blocks wait: those of 1024 instructions. */
+static void test_launch_queue(void **state)
+{
+    (void)state;
+    struct rig r;
+    int n_alloc = 0, device = 0;
+    run(&r, &(struct options){.no_limit = true, .micro = 16});
+    for (size_t i = 0; i < r.step.n_instrs; i++) {
+        const struct tsr_instr *in = &r.step.instrs[i];
+        n_alloc += in->kind == TSR_ALLOC && in->category == TSR_CAT_ALL_GATHER;
+        device += in->kind == TSR_OP || in->kind == TSR_COPY || in->kind == TSR_FILL ||
+                  in->kind == TSR_RECORD || in->kind == TSR_WAIT ||
+                  (in->kind >= TSR_ALL_GATHER && in->kind <= TSR_ALL_REDUCE);
+    }
+    double per_gather = (double)device / n_alloc;
+    int most = most_alive(&r, TSR_CAT_ALL_GATHER);
+    assert_true(n_alloc > 2 * most);
+    assert_true(most < 1.4 * 1024 / per_gather);
+    assert_true(most > 0.5 * 1024 / per_gather);
+    drop(&r);
+}
+
 /* ---- parameters that are not used ------------------------------------------------------------ */
 
 static void test_unused_module(void **state)
@@ -387,6 +409,7 @@ int main(void)
         cmocka_unit_test(test_steps_whole_shards),
         cmocka_unit_test(test_limiter_bounds_memory),
         cmocka_unit_test(test_full_device),
+        cmocka_unit_test(test_launch_queue),
         cmocka_unit_test(test_unused_module),
         cmocka_unit_test(test_unused_parameters),
         cmocka_unit_test(test_evaluation),
