@@ -23,6 +23,7 @@ struct waiting {
     struct clock clock;       /* what has to be over */
     uint32_t event;           /* the first one recorded that comes after it; 0: none yet */
     uint64_t at;              /* device instructions before that RECORD */
+    uint32_t iteration;
 };
 
 struct tsr_deferral {
@@ -131,7 +132,8 @@ void tsr__deferral_note(struct tsr_engine *e, const struct tsr_instr *instr)
 static void defer(struct tsr_engine *e, const struct tsr_storage *s, uint16_t stream)
 {
     struct tsr_deferral *d = e->deferral;
-    struct waiting w = {.block = *s, .clock = d->stream[stream % N_STREAMS]};
+    struct waiting w = {
+        .block = *s, .clock = d->stream[stream % N_STREAMS], .iteration = e->iteration};
     if (stream >= N_STREAMS) /* never known */
         w.clock.done[0] = UINT32_MAX;
     if (!TSR_PUSH(d->waiting, d->n_waiting, d->cap_waiting, w))
@@ -158,24 +160,26 @@ void tsr__storage_release_after(struct tsr_engine *e, struct tsr_storage **s, ui
     tsr__storage_release(e, s);
 }
 
-/* What left the launch queue long ago is over: the host says so. */
-static void wait_for_old(struct tsr_engine *e)
+/* What left the launch queue long ago is over: the host says so. `before`: and what was given back
+ * in an earlier iteration than that one. */
+static void wait_for_old(struct tsr_engine *e, uint32_t before)
 {
     struct tsr_deferral *d = e->deferral;
     for (size_t i = 0; i < d->n_waiting && tsr__ok(e); i++) {
         const struct waiting *w = &d->waiting[i];
-        if (w->event == 0 || d->n_device - w->at < DEPTH || is_within(&w->clock, &d->host))
+        bool is_old = d->n_device - w->at >= DEPTH || w->iteration < before;
+        if (w->event == 0 || !is_old || is_within(&w->clock, &d->host))
             continue;
         struct tsr_instr wait = {.kind = TSR_HOST_WAIT, .comm = UINT16_MAX, .event = w->event};
         tsr__emit(e, &wait);
     }
 }
 
-void tsr__deferral_settle(struct tsr_engine *e)
+static void settle(struct tsr_engine *e, uint32_t before)
 {
     struct tsr_deferral *d = e->deferral;
     size_t kept = 0;
-    wait_for_old(e);
+    wait_for_old(e, before);
     for (size_t i = 0; i < d->n_waiting; i++) {
         struct waiting *w = &d->waiting[i];
         if (is_within(&w->clock, &d->host))
@@ -184,6 +188,17 @@ void tsr__deferral_settle(struct tsr_engine *e)
             d->waiting[kept++] = *w;
     }
     d->n_waiting = kept;
+}
+
+void tsr__deferral_settle(struct tsr_engine *e)
+{
+    settle(e, 0);
+}
+
+void tsr__deferral_end_iteration(struct tsr_engine *e)
+{
+    if (e->deferral)
+        settle(e, e->iteration);
 }
 
 bool tsr__deferral_flush(struct tsr_engine *e)

@@ -31,6 +31,9 @@ void tsr__storage_unback_after(struct tsr_engine *e, struct tsr_storage *s, uint
 void tsr__storage_release_after(struct tsr_engine *e, struct tsr_storage **s, uint16_t stream);
 /* Returns the blocks that may return; before each allocation. */
 void tsr__deferral_settle(struct tsr_engine *e);
+/* The host waits for what was given back in the iteration before this one. It does so anyway: the
+ * next iteration begins when this one's inputs are there. */
+void tsr__deferral_end_iteration(struct tsr_engine *e);
 /* The device is full: the host waits for everything, and all blocks return. False: there were none.
  */
 bool tsr__deferral_flush(struct tsr_engine *e);

@@ -520,6 +520,7 @@ tsr_status tsr_step_end(struct tsr_engine *e)
         drop(e, &e->inputs[m]);
         drop(e, &e->labels[m]);
     }
+    tsr__deferral_end_iteration(e);
     tsr__emit_mark(e, TSR_MARK_ITERATION_END, e->iteration);
     return e->status;
 }

@@ -1,7 +1,7 @@
 /* test_fsdp1.c: the programs of api fsdp1 must do what PyTorch's FullyShardedDataParallel did: the
- * same hooks, stream waits, freed parameters, waits of the host, collectives, casts, divisions and
- * sums, with the same sizes and dtypes, on the same streams, in the same order. The checker reads
- * the programs on the way and finds nothing.
+ * same hooks, allocations, stream waits, freed parameters, waits of the host, collectives, casts,
+ * divisions and sums, with the same sizes and dtypes, on the same streams, in the same order. The
+ * checker reads the programs on the way and finds nothing.
  *
  * tests/golden-fsdp1/README.md has the format of the recordings.
  */
@@ -250,10 +250,22 @@ static void add_collective(struct run *r, const struct tsr_instr *in)
                           json_integer(r->step.tables->comms[in->comm].size));
 }
 
+/* Of unsharded parameters and cast shards; both have the dtype of computation. */
+static void add_alloc(struct run *r, const struct tsr_instr *in)
+{
+    tsr_dtype type = dtype(r, "param") != TSR_DTYPE_NONE ? dtype(r, "param") : TSR_F32;
+    if (in->category == TSR_CAT_ALL_GATHER || in->category == TSR_CAT_ALL_GATHER_INPUT ||
+        in->category == TSR_CAT_UNSHARDED_PARAM)
+        add_sized(r, "alloc", in->bytes, (uint8_t)type, in->stream);
+}
+
 static void add_event(struct run *r, size_t i)
 {
     const struct tsr_instr *in = &r->step.instrs[i];
     switch (in->kind) {
+    case TSR_ALLOC:
+        add_alloc(r, in);
+        break;
     case TSR_RECORD:
         add_record(r, i);
         break;
