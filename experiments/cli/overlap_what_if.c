@@ -164,8 +164,7 @@ static json_t *change_json(const struct change *change)
     json_t *sets = json_array();
     for (size_t i = 0; i < change->variant.n; i++) {
         char text[128];
-        snprintf(text, sizeof text, "%s=%s", change->variant.set[i].key,
-                 change->values[i]);
+        snprintf(text, sizeof text, "%s=%s", change->variant.set[i].key, change->values[i]);
         json_array_append_new(sets, json_string(text));
     }
     bool known = !r->status;

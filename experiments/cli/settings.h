@@ -90,7 +90,7 @@ struct tsr_settings {
     unsigned state_dtype;        /* tsr_dtype; NONE: that of precision.master */
     bool momentum, clip;
     uint64_t loss_chunks;
-    unsigned sync; /* enum tsr_sync */
+    unsigned sync;       /* enum tsr_sync */
     uint64_t ckpt_every; /* 0: none; TSR_CKPT_SELECTIVE_OP: every block, by operator */
     uint64_t ckpt_first; /* from 1; 0: the k-th */
     unsigned ckpt_hooks; /* enum tsr_hooks */
