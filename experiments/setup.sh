@@ -21,6 +21,7 @@ pkg-config        | command pkg-config | finds the libraries
 libsimgrid-dev    | module simgrid   | SimGrid, the simulator of the cluster
 libfyaml-dev      | module libfyaml  | reads experiment files (YAML)
 libjansson-dev    | module jansson   | reads and writes JSON
+libexpat1-dev     | module expat     | reads topologies of NCCL and SimGrid (XML)
 libopenblas-dev   | module openblas  | matrix products on the host
 libxxhash-dev     | module libxxhash | checksums of checkpoints
 zlib1g-dev        | module zlib      | reads recorded data in the tests

@@ -32,6 +32,7 @@ struct worker {
 
 struct tsr__backend {
     sg_host_t *gpus, *from, *to; /* per simulated rank, per route */
+    uint32_t *beside;            /* per simulated rank: kernels of collectives */
     tsr__done_fn *done;
     void *user;
     struct tsr__activity *queue; /* ring buffer */
@@ -90,6 +91,13 @@ static struct tsr__activity pop(struct tsr__backend *b)
 
 /* ---- workers ----------------------------------------------------------------------------- */
 
+/* Kernels that run are re-rated at once, by exactly the time that is left. */
+static void change_beside(const struct tsr__backend *b, uint32_t gpu, bool more)
+{
+    uint32_t n = more ? ++b->beside[gpu] : --b->beside[gpu];
+    sg_host_set_pstate(b->gpus[gpu], n < TSR__MAX_BESIDE ? (int)n : TSR__MAX_BESIDE);
+}
+
 static void perform(const struct tsr__backend *b, const struct tsr__activity *a)
 {
     if (a->delay_s >= SHORTEST_S)
@@ -101,6 +109,8 @@ static void perform(const struct tsr__backend *b, const struct tsr__activity *a)
         sg_exec_wait(exec);
     } else if (a->work == TSR__FLOW) {
         sg_host_sendto(b->from[a->where], b->to[a->where], a->amount);
+    } else if (a->work == TSR__BESIDE) {
+        change_beside(b, a->where, a->amount > 0.0);
     }
 }
 
@@ -160,7 +170,8 @@ static void worker_main(int argc, char **argv)
         perform(b, &self->activity);
         b->n_live--;
         b->n_activities++;
-        b->done(b->user, self->activity.object, self->activity.tag);
+        if (self->activity.work != TSR__BESIDE)
+            b->done(b->user, self->activity.object, self->activity.tag);
         if (take_next(b, self))
             continue;
         if (!b->n_live) {
@@ -254,9 +265,10 @@ struct tsr__backend *tsr__backend_start(const struct tsr__quotient *q,
     b->gpus = calloc(q->n_ranks + 1u, sizeof(sg_host_t));
     b->from = calloc(q->n_routes + 1u, sizeof(sg_host_t));
     b->to = calloc(q->n_routes + 1u, sizeof(sg_host_t));
+    b->beside = calloc(q->n_ranks + 1u, sizeof *b->beside);
     b->done = done;
     b->user = user;
-    if (b->gpus && b->from && b->to) {
+    if (b->gpus && b->from && b->to && b->beside) {
         init_simgrid();
         if (load_platform(q, p, links)) {
             find_hosts(b, q, p, links);
@@ -267,6 +279,7 @@ struct tsr__backend *tsr__backend_start(const struct tsr__quotient *q,
     free(b->gpus);
     free(b->from);
     free(b->to);
+    free(b->beside);
     free(b);
     return NULL;
 }

@@ -6,14 +6,15 @@
 
 #include "platform.h"
 
-enum tsr__work { TSR__EXEC, TSR__FLOW, TSR__DELAY };
+/* BESIDE: one more, or one fewer, kernel of a collective runs on a GPU; nobody is told. */
+enum tsr__work { TSR__EXEC, TSR__FLOW, TSR__DELAY, TSR__BESIDE };
 
 /* Something for SimGrid to do, after a delay. */
 struct tsr__activity {
     enum tsr__work work;
-    uint32_t where; /* EXEC: simulated rank; FLOW: route */
+    uint32_t where; /* EXEC, BESIDE: simulated rank; FLOW: route */
     double delay_s; /* first */
-    double amount;  /* EXEC: seconds alone; FLOW: bytes */
+    double amount;  /* EXEC: seconds alone; FLOW: bytes; BESIDE: 1 or -1 */
     void *object;   /* the replay's, handed back */
     uint32_t tag;
 };

@@ -70,10 +70,12 @@ static double kernels_of(const struct tsr__tape *tape, uint32_t compute,
             sum += task->body_s + task->start_s * o->latency_scale;
     }
     double least = o->slow_factor > 0 && o->slow_factor < 1 ? o->slow_factor : 1;
-    for (size_t i = 0; i < o->conditions.n_slow; i++)
-        least = o->conditions.slow[i].factor < 1 ? least * o->conditions.slow[i].factor : least;
+    for (size_t i = 0; i < o->conditions.faults.n_slow; i++)
+        least = o->conditions.faults.slow[i].factor < 1
+                    ? least * o->conditions.faults.slow[i].factor
+                    : least;
     /* Noise may make kernels shorter by as much as nobody knows. */
-    return o->conditions.jitter_kernel > 0 || o->conditions.jitter_gpu > 0 ? 0 : sum * least;
+    return tsr_is_noisy(&o->conditions) ? 0 : sum * least;
 }
 
 static tsr_status bound_of(const struct tsr__tapes *tapes, const struct tsr_sim_job *job,

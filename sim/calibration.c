@@ -31,6 +31,13 @@ static const struct tsr_calibration_row rows[TSR_N_CALIBRATIONS] = {
                                  "extra share of a step per doubling of the nodes"},
     [TSR_CAL_STEP_OVERHEAD] = {"step_overhead_s", 0.0, 0.0, 10.0, "default: no figure, none",
                                "seconds of the host per step outside of the program"},
+    [TSR_CAL_COLLECTIVE_BASE] =
+        {"collective_base_s", 0.0, 0.0, 0.01, "default: the tuner's latencies alone",
+         "seconds of every collective beyond the latencies of NCCL's tuner"},
+    [TSR_CAL_COLLECTIVE_FILL] = {"collective_fill_s", 0.0, 0.0, 0.1, "default: no figure, none",
+                                 "seconds until the pipeline of a large collective is full"},
+    [TSR_CAL_COLLECTIVE_OWN] = {"collective_own", 0.0, 0.0, 10.0, "default: in place, nothing",
+                                "time of a rank's own bytes over that of bytes on its link"},
 };
 
 const struct tsr_calibration_row *tsr_calibration_row(enum tsr_calibration_id id)

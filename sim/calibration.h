@@ -20,6 +20,9 @@ enum tsr_calibration_id {
     TSR_CAL_INTER_EFFICIENCY,      /* reachable share of the rate between nodes */
     TSR_CAL_STRAGGLER_SHARE,       /* extra share of a step per doubling of the nodes */
     TSR_CAL_STEP_OVERHEAD,         /* seconds of the host per step outside of the program */
+    TSR_CAL_COLLECTIVE_BASE,       /* seconds of every collective beyond the tuner's latencies */
+    TSR_CAL_COLLECTIVE_FILL,       /* seconds until the pipeline of a large one is full, one node */
+    TSR_CAL_COLLECTIVE_OWN,        /* a rank's own bytes: their time over that of bytes on a link */
     TSR_N_CALIBRATIONS
 };
 _Static_assert(TSR_N_CALIBRATIONS <= 12, "at most 12 fitted numbers per GPU type");

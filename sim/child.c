@@ -34,44 +34,32 @@ static void reset_signals(void)
     setrlimit(RLIMIT_CORE, &no_core);
 }
 
-/* Last non-empty line of what the child wrote. */
+/* Worth telling: neither empty nor part of SimGrid's backtrace. */
+static bool says_something(const char *line)
+{
+    return strspn(line, " \t") != strlen(line) && strncmp(line, "  -> ", 5) != 0 &&
+           !strstr(line, "Current backtrace:") && strncmp(line, "Backtrace ", 10) != 0;
+}
+
+/* Last line of what the child wrote that says something. */
 static void last_line(int fd, char *out, size_t size)
 {
-    char text[4096];
-    off_t end = lseek(fd, 0, SEEK_END);
-    off_t from = end > (off_t)sizeof text - 1 ? end - (off_t)sizeof text + 1 : 0;
-    ssize_t n = end > 0 ? pread(fd, text, sizeof text - 1, from) : 0;
+    char text[1 << 15];
+    ssize_t n = pread(fd, text, sizeof text - 1, 0);
     *out = '\0';
     if (n <= 0)
         return;
     text[n] = '\0';
     for (char *line = strtok(text, "\n"); line; line = strtok(NULL, "\n"))
-        if (strspn(line, " \t") != strlen(line))
+        if (says_something(line))
             snprintf(out, size, "%s", line);
 }
 
-static tsr_status judge(int wait_status, int log, const struct tsr__verdict *verdict)
+tsr_status tsr__child_call(void (*run)(void *user), void *user, struct tsr__child_end *end)
 {
-    char line[512];
-    if (verdict->finished && WIFEXITED(wait_status) && WEXITSTATUS(wait_status) == 0)
-        return verdict->status == TSR_OK
-                   ? TSR_OK
-                   : tsr_fail((tsr_status)verdict->status, "%s", verdict->text);
-    last_line(log, line, sizeof line);
-    if (WIFSIGNALED(wait_status))
-        return tsr_fail(TSR_EBACKEND, "the simulation was ended by signal %d (%s)%s%s",
-                        WTERMSIG(wait_status), strsignal(WTERMSIG(wait_status)), *line ? ": " : "",
-                        line);
-    return tsr_fail(TSR_EBACKEND, "the simulation ended early (status %d)%s%s",
-                    WEXITSTATUS(wait_status), *line ? ": " : "", line);
-}
-
-tsr_status tsr__child_run(const struct tsr__quotient *q, const struct tsr__tapes *tapes,
-                          const struct tsr_sim_job *job, const struct tsr_sim_options *options,
-                          struct tsr_sim_result *result, struct tsr__verdict *verdict)
-{
-    int wait_status = 0, log = memfd_create("simulation", MFD_CLOEXEC);
+    int log = memfd_create("simulation", MFD_CLOEXEC);
     pid_t parent = getpid();
+    *end = (struct tsr__child_end){0};
     if (log < 0)
         return tsr_fail(TSR_EBACKEND, "a simulation cannot be started: %s", strerror(errno));
     fflush(NULL); /* or SimGrid writes the caller's buffered text once more */
@@ -82,22 +70,65 @@ tsr_status tsr__child_run(const struct tsr__quotient *q, const struct tsr__tapes
             _exit(1);
         reset_signals();
         dup2(log, STDERR_FILENO);
-        double start = now_s();
-        tsr__replay_run(q, tapes, job, options, result, verdict);
-        result->wall_s = now_s() - start;
-        verdict->finished = 1;
+        run(user);
         _exit(0);
     }
     tsr_status status = TSR_OK;
     if (child < 0)
         status = tsr_fail(TSR_EBACKEND, "a simulation cannot be started: %s", strerror(errno));
-    while (child > 0 && waitpid(child, &wait_status, 0) < 0)
+    while (child > 0 && waitpid(child, &end->wait_status, 0) < 0)
         if (errno != EINTR) {
             status = tsr_fail(TSR_EBACKEND, "a simulation was lost: %s", strerror(errno));
             break;
         }
     if (status == TSR_OK)
-        status = judge(wait_status, log, verdict);
+        last_line(log, end->last_line, sizeof end->last_line);
     close(log);
     return status;
+}
+
+/* ---- a simulation ------------------------------------------------------------------------ */
+
+static tsr_status judge(const struct tsr__child_end *end, const struct tsr__verdict *verdict)
+{
+    int wait_status = end->wait_status;
+    const char *line = end->last_line;
+    if (verdict->finished && WIFEXITED(wait_status) && WEXITSTATUS(wait_status) == 0)
+        return verdict->status == TSR_OK
+                   ? TSR_OK
+                   : tsr_fail((tsr_status)verdict->status, "%s", verdict->text);
+    if (WIFSIGNALED(wait_status))
+        return tsr_fail(TSR_EBACKEND, "the simulation was ended by signal %d (%s)%s%s",
+                        WTERMSIG(wait_status), strsignal(WTERMSIG(wait_status)), *line ? ": " : "",
+                        line);
+    return tsr_fail(TSR_EBACKEND, "the simulation ended early (status %d)%s%s",
+                    WEXITSTATUS(wait_status), *line ? ": " : "", line);
+}
+
+struct simulation {
+    const struct tsr__quotient *q;
+    const struct tsr__tapes *tapes;
+    const struct tsr_sim_job *job;
+    const struct tsr_sim_options *options;
+    struct tsr_sim_result *result;
+    struct tsr__verdict *verdict;
+};
+
+static void replay(void *user)
+{
+    const struct simulation *s = user;
+    double start = now_s();
+    tsr__replay_run(s->q, s->tapes, s->job, s->options, s->result, s->verdict);
+    s->result->wall_s = now_s() - start;
+    s->verdict->finished = 1;
+}
+
+tsr_status tsr__child_run(const struct tsr__quotient *q, const struct tsr__tapes *tapes,
+                          const struct tsr_sim_job *job, const struct tsr_sim_options *options,
+                          struct tsr_sim_result *result, struct tsr__verdict *verdict)
+{
+    struct simulation s = {q, tapes, job, options, result, verdict};
+    struct tsr__child_end end;
+    TSR_TRY(tsr__child_call(replay, &s, &end));
+    return judge(&end, verdict);
 }

@@ -1,5 +1,5 @@
-/* cluster.c: reads GPU, node and cluster files (cluster.h). Knows the meaning of their keys; the
- * checks of types and ranges are json_doc.c. */
+/* cluster.c: reads node and cluster files (cluster.h; device files: gpu.c). Knows the meaning of
+ * their keys; the checks of types and ranges are json_doc.c. */
 #include "cluster.h"
 
 #include <stdio.h>
@@ -7,52 +7,20 @@
 #include <string.h>
 
 #include "cluster_read.h"
+#include "gpu.h"
 
-/* Bounds that catch a wrong unit (GB/s instead of B/s, TFLOP/s instead of FLOP/s). */
+/* Bounds that catch a wrong unit (GB/s instead of B/s). */
 static const double MIN_BYTES_PER_S = 1e6, MAX_BYTES_PER_S = 1e16;
-static const double MIN_FLOP_PER_S = 1e9, MAX_FLOP_PER_S = 1e19;
-enum { MAX_SMS = 100000 };
-
-/* Path of PREFIX-NAME.json beside `path`. NULL when the name is none of a file, or out of memory.
- */
-static char *sibling(const char *path, const char *prefix, const char *name)
-{
-    if (!*name || strspn(name, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
-                               "0123456789._-") != strlen(name))
-        return NULL;
-    const char *slash = strrchr(path, '/');
-    int folder = slash ? (int)(slash - path + 1) : 0;
-    size_t size = (size_t)folder + strlen(prefix) + strlen(name) + sizeof "-.json";
-    char *out = malloc(size);
-    if (out)
-        snprintf(out, size, "%.*s%s-%s.json", folder, path, prefix, name);
-    return out;
-}
+/* The NVSwitch of the Hopper generation was the first that reduces. */
+enum { MULTICAST_GENERATION = 3 };
 
 /* Opens the file that `key` of `doc` names. *path (freed by the caller) must outlive *out. */
 static tsr_status open_named(const struct tsr__doc *doc, const char *key, struct tsr__doc *out,
                              char **path)
 {
-    char name[64], allowed[128];
+    char name[64];
     TSR_TRY(tsr__doc_string(doc, key, TSR__REQUIRED, name, sizeof name));
-    *path = sibling(doc->path, key, name);
-    FILE *file = *path ? fopen(*path, "r") : NULL;
-    if (!file) {
-        snprintf(allowed, sizeof allowed, "a NAME with a file %s-NAME.json in the same folder",
-                 key);
-        return tsr__doc_fail(doc, key, tsr__doc_find(doc, key), allowed);
-    }
-    fclose(file);
-    return tsr__doc_open(*path, key, out);
-}
-
-static tsr_status copy_path(const char *path, char *out, size_t size)
-{
-    size_t n = strlen(path);
-    if (n >= size)
-        return tsr_fail(TSR_ECONFIG, "%s: the path is longer than %zu bytes", path, size - 1);
-    memcpy(out, path, n + 1);
-    return TSR_OK;
+    return tsr__doc_open_sibling(doc, key, tsr__doc_find(doc, key), key, out, path);
 }
 
 tsr_status tsr__read_rate(const struct tsr__doc *doc, const char *key, enum tsr__need need,
@@ -61,75 +29,29 @@ tsr_status tsr__read_rate(const struct tsr__doc *doc, const char *key, enum tsr_
     return tsr__doc_number(doc, key, need, MIN_BYTES_PER_S, MAX_BYTES_PER_S, out);
 }
 
-/* ---- GPU --------------------------------------------------------------------------------- */
-
-static tsr_status read_gpu_peaks(const struct tsr__doc *doc, struct tsr_gpu *gpu)
-{
-    static const char *const keys[TSR_N_PEAKS] = {
-        [TSR_PEAK_BF16] = "peak_dense_flop_per_s.bf16",
-        [TSR_PEAK_FP16] = "peak_dense_flop_per_s.fp16",
-        [TSR_PEAK_FP8] = "peak_dense_flop_per_s.fp8",
-        [TSR_PEAK_TF32] = "peak_dense_flop_per_s.tf32",
-        [TSR_PEAK_FP32] = "peak_dense_flop_per_s.fp32",
-        [TSR_PEAK_FP64] = "peak_dense_flop_per_s.fp64",
-    };
-    for (int i = 0; i < TSR_N_PEAKS; i++)
-        TSR_TRY(tsr__doc_number(doc, keys[i], TSR__NULLABLE, MIN_FLOP_PER_S, MAX_FLOP_PER_S,
-                                &gpu->peak_flops[i]));
-    const char *achievable = "achievable_matmul_flop_per_s.bf16";
-    TSR_TRY(tsr__doc_number(doc, achievable, TSR__OPTIONAL, MIN_FLOP_PER_S, MAX_FLOP_PER_S,
-                            &gpu->achievable_bf16));
-    double peak = gpu->peak_flops[TSR_PEAK_BF16];
-    if (peak > 0.0 && gpu->achievable_bf16 > peak)
-        return tsr__doc_fail(doc, achievable, tsr__doc_find(doc, achievable),
-                             "at most the dense bf16 peak");
-    return TSR_OK;
-}
-
-static tsr_status read_gpu(const struct tsr__doc *doc, struct tsr_gpu *gpu)
-{
-    uint64_t sms;
-    const char *link = "nvlink.bandwidth_bytes_per_s_per_direction";
-    TSR_TRY(copy_path(doc->path, gpu->path, sizeof gpu->path));
-    TSR_TRY(tsr__doc_string(doc, "name", TSR__REQUIRED, gpu->name, sizeof gpu->name));
-    TSR_TRY(tsr__doc_string(doc, "description", TSR__OPTIONAL, gpu->description,
-                            sizeof gpu->description));
-    TSR_TRY(tsr__doc_string(doc, "architecture", TSR__REQUIRED, gpu->architecture,
-                            sizeof gpu->architecture));
-    TSR_TRY(tsr__doc_count(doc, "sm_count", TSR__NULLABLE, MAX_SMS, &sms));
-    gpu->sm_count = (uint32_t)sms;
-    TSR_TRY(tsr__doc_count(doc, "memory.visible_bytes", TSR__NULLABLE, UINT64_C(1) << 50,
-                           &gpu->visible_bytes));
-    TSR_TRY(tsr__doc_count(doc, "memory.context_bytes", TSR__OPTIONAL, UINT64_C(1) << 40,
-                           &gpu->context_bytes));
-    TSR_TRY(tsr__doc_count(doc, "memory.library_bytes", TSR__OPTIONAL, UINT64_C(1) << 40,
-                           &gpu->library_bytes));
-    TSR_TRY(tsr__read_rate(doc, "memory.bandwidth_bytes_per_s", TSR__NULLABLE, &gpu->memory_bw));
-    TSR_TRY(tsr__read_rate(doc, "pcie.bandwidth_bytes_per_s_per_direction", TSR__NULLABLE,
-                           &gpu->pcie_bw));
-    if (!json_is_null(tsr__doc_find(doc, "nvlink")))
-        TSR_TRY(tsr__read_rate(doc, link, TSR__NULLABLE, &gpu->nvlink_bw));
-    TSR_TRY(tsr__calibration_read(doc, &gpu->calibration));
-    return read_gpu_peaks(doc, gpu);
-}
-
 /* ---- node -------------------------------------------------------------------------------- */
 
 static tsr_status read_intra(const struct tsr__doc *doc, struct tsr_cluster *out)
 {
     char type[32];
+    uint64_t generation;
     const char *key = "intra_node.type";
     const char *bandwidth = "intra_node.bandwidth_bytes_per_s_per_gpu_per_direction";
     TSR_TRY(tsr__doc_string(doc, key, TSR__REQUIRED, type, sizeof type));
     if (!strcmp(type, "nvswitch"))
         out->intra = TSR_INTRA_NVSWITCH;
+    else if (!strcmp(type, "nvlink"))
+        out->intra = TSR_INTRA_NVLINK;
     else if (!strcmp(type, "pcie"))
         out->intra = TSR_INTRA_PCIE;
     else if (!strcmp(type, "none") && out->gpus_per_node == 1)
         out->intra = TSR_INTRA_NONE;
     else
-        return tsr__doc_fail(doc, key, tsr__doc_find(doc, key),
-                             "\"nvswitch\", \"pcie\", or \"none\" for one GPU per node");
+        return tsr__doc_fail(
+            doc, key, tsr__doc_find(doc, key),
+            "\"nvswitch\", \"nvlink\", \"pcie\", or \"none\" for one GPU per node");
+    TSR_TRY(tsr__doc_count(doc, "intra_node.generation", TSR__OPTIONAL, 100, &generation));
+    out->multicast = out->intra == TSR_INTRA_NVSWITCH && generation >= MULTICAST_GENERATION;
     return tsr__read_rate(doc, bandwidth,
                           out->intra == TSR_INTRA_NONE ? TSR__OPTIONAL : TSR__NULLABLE,
                           &out->intra_bw);
@@ -145,8 +67,10 @@ static tsr_status read_nics(const struct tsr__doc *doc, struct tsr_cluster *out)
         return tsr__doc_fail(doc, "nics", nics, "an object or null");
     TSR_TRY(tsr__doc_count(doc, "nics.count", TSR__REQUIRED, TSR__MAX_GPUS_PER_NODE, &count));
     out->nics_per_node = (uint32_t)count;
-    return tsr__read_rate(doc, "nics.bandwidth_bytes_per_s_per_direction", TSR__NULLABLE,
-                          &out->nic_bw);
+    TSR_TRY(tsr__read_rate(doc, "nics.bandwidth_bytes_per_s_per_direction", TSR__NULLABLE,
+                           &out->nic_bw));
+    TSR_TRY(tsr__doc_number(doc, "nics.latency_s", TSR__OPTIONAL, 0.0, 0.01, &out->nic_latency_s));
+    return tsr__doc_number(doc, "nics.fill_s", TSR__OPTIONAL, 0.0, 0.1, &out->nic_fill_s);
 }
 
 tsr_status tsr__read_domain(const struct tsr__doc *doc, const char *key, struct tsr_cluster *out)
@@ -177,7 +101,7 @@ static tsr_status read_node(const struct tsr__doc *doc, struct tsr_cluster *out)
                            &out->host_memory_bytes));
     tsr_status status = open_named(doc, "gpu", &gpu, &path);
     if (status == TSR_OK) {
-        status = read_gpu(&gpu, &out->gpu);
+        status = tsr__gpu_read(&gpu, &out->gpu);
         tsr__doc_close(&gpu);
     }
     free(path);
@@ -205,7 +129,7 @@ static tsr_status read_cluster(const struct tsr__doc *doc, struct tsr_cluster *o
 
 static tsr_status read_any(const struct tsr__doc *doc, struct tsr_cluster *out)
 {
-    TSR_TRY(copy_path(doc->path, out->path, sizeof out->path));
+    TSR_TRY(tsr__doc_copy_path(doc->path, out->path, sizeof out->path));
     TSR_TRY(tsr__doc_string(doc, "name", TSR__REQUIRED, out->name, sizeof out->name));
     TSR_TRY(tsr__doc_string(doc, "description", TSR__OPTIONAL, out->description,
                             sizeof out->description));

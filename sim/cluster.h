@@ -8,31 +8,25 @@
 
 #include "../engine/base.h"
 #include "calibration.h"
-
-enum tsr_peak {
-    TSR_PEAK_BF16,
-    TSR_PEAK_FP16,
-    TSR_PEAK_FP8,
-    TSR_PEAK_TF32,
-    TSR_PEAK_FP32,
-    TSR_PEAK_FP64,
-    TSR_N_PEAKS
-};
+#include "kernels.h"
 
 struct tsr_gpu {
     char name[64], path[512]; /* path: the device file the figures come from */
     char description[128], architecture[32];
     uint32_t sm_count;
+    double clock_hz;        /* sustained under compute; 0: unknown */
     uint64_t visible_bytes; /* what a process can see */
     uint64_t context_bytes; /* of a CUDA context before any kernel is loaded */
     uint64_t library_bytes; /* device code and static memory of libraries and kernels */
     double memory_bw, pcie_bw, nvlink_bw;
     double peak_flops[TSR_N_PEAKS];
-    double achievable_bf16; /* best matrix product that a public sweep found */
+    double achievable_bf16, achievable_fp8; /* best matrix product that a public sweep found */
     struct tsr_calibration calibration;
+    struct tsr_kernels kernels; /* measured tables, its own or those of another card */
 };
 
-enum tsr_intra { TSR_INTRA_NONE, TSR_INTRA_NVSWITCH, TSR_INTRA_PCIE };
+/* NVLINK: direct links between every two GPUs of a node. */
+enum tsr_intra { TSR_INTRA_NONE, TSR_INTRA_NVSWITCH, TSR_INTRA_NVLINK, TSR_INTRA_PCIE };
 
 enum { TSR_MAX_TIERS = 3, TSR_MAX_LOCAL = 64 };
 
@@ -63,21 +57,41 @@ struct tsr_cluster {
     char node_name[64];
     uint32_t nodes, gpus_per_node;
     enum tsr_intra intra;
+    bool multicast;              /* the NVSwitch sums and multicasts (third generation on) */
     double intra_bw;             /* per GPU and direction */
     uint32_t nvlink_domain_gpus; /* GPUs that NVLink spans; gpus_per_node unless a rack says more */
     uint32_t nics_per_node;      /* 0: none */
     double nic_bw;               /* per NIC and direction */
+    double nic_latency_s;        /* of a hop through it, beyond what NCCL's tuner has */
+    double nic_fill_s; /* until the pipeline of a large collective between nodes is full */
     uint64_t host_memory_bytes;
-    char topology[32]; /* single_node, rail_optimized, fat_tree, clos, nvlink_rack */
+    char topology[32]; /* single_node, rail_optimized, fat_tree, clos, nvlink_rack, platform */
     /* Tiers of switches, from the nodes up; none: every adapter reaches every other unhindered. */
     uint32_t n_tiers;
     struct tsr_tier tiers[TSR_MAX_TIERS];
     struct tsr_places places;
+    /* SimGrid platform whose links lie between the nodes; "": the tiers say it. Node n is its n-th
+     * host in the natural order of names (node-2 before node-10). */
+    char platform[512];
 };
 
 /* Reads cluster-*.json, and the node-NAME.json and gpu-NAME.json that it names, from the same
  * folder. Also takes a node file (one node). Errors: TSR_ECONFIG with file, key, value and what is
  * allowed. */
 tsr_status tsr_cluster_load(const char *path, struct tsr_cluster *out) TSR_MUST_USE;
+/* Reads gpu-NAME.json with the kernel tables that it names. Errors: as above. */
+tsr_status tsr_gpu_load(const char *path, struct tsr_gpu *out) TSR_MUST_USE;
+
+/* Where the kernel times of a card come from, one line each ("matrix products: table sm90 (...), as
+ * measured"), at most `n`; returns how many. */
+size_t tsr_kernel_sources(const struct tsr_gpu *gpu, char (*out)[256], size_t n);
+
+/* Reads an XML file (cluster_xml.c): one node as NCCL_TOPO_DUMP_FILE writes it, `nodes` of which
+ * (0: one) make a cluster without contention between them; or a platform of SimGrid, whose hosts
+ * are the nodes, each with `gpus_per_node` GPUs (0: one). Fills in all but out->gpu: `gpu_name`
+ * gets the name of the device file that the GPUs' PCI id stands for, "" if the file does not tell.
+ * Errors: TSR_ECONFIG with file and line, TSR_EUNSUPPORTED in a build without expat. */
+tsr_status tsr_cluster_load_xml(const char *path, uint32_t nodes, uint32_t gpus_per_node,
+                                struct tsr_cluster *out, char gpu_name[64]) TSR_MUST_USE;
 
 #endif

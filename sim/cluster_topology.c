@@ -140,10 +140,29 @@ static tsr_status read_oversubscription(const struct tsr__doc *doc, struct tsr_c
     return TSR_OK;
 }
 
+/* A SimGrid platform beside the cluster file: its hosts are the nodes. */
+static tsr_status read_platform(const struct tsr__doc *doc, struct tsr_cluster *out)
+{
+    static const char key[] = "topology.file";
+    char name[256];
+    const char *slash = strrchr(doc->path, '/');
+    int folder = slash ? (int)(slash - doc->path + 1) : 0;
+    TSR_TRY(tsr__doc_string(doc, key, TSR__REQUIRED, name, sizeof name));
+    if (*name == '/')
+        folder = 0;
+    int n = snprintf(out->platform, sizeof out->platform, "%.*s%s", folder, doc->path, name);
+    FILE *file = n > 0 && n < (int)sizeof out->platform ? fopen(out->platform, "r") : NULL;
+    if (!file)
+        return tsr__doc_fail(doc, key, tsr__doc_find(doc, key),
+                             "the path of a SimGrid platform, counted from this file");
+    fclose(file);
+    return TSR_OK;
+}
+
 tsr_status tsr__read_topology(const struct tsr__doc *doc, struct tsr_cluster *out)
 {
-    static const char *const types[] = {"single_node", "rail_optimized", "fat_tree", "clos",
-                                        "nvlink_rack"};
+    static const char *const types[] = {"single_node", "rail_optimized", "fat_tree",
+                                        "clos",        "nvlink_rack",    "platform"};
     const char *key = "topology.type";
     bool known = false;
     uint64_t gpus;
@@ -152,8 +171,10 @@ tsr_status tsr__read_topology(const struct tsr__doc *doc, struct tsr_cluster *ou
         known = known || !strcmp(out->topology, types[i]);
     if (!known || (!strcmp(out->topology, "single_node") && out->nodes > 1))
         return tsr__doc_fail(doc, key, tsr__doc_find(doc, key),
-                             "\"rail_optimized\", \"fat_tree\", \"clos\", \"nvlink_rack\", or "
-                             "\"single_node\" for one node");
+                             "\"rail_optimized\", \"fat_tree\", \"clos\", \"nvlink_rack\", "
+                             "\"platform\", or \"single_node\" for one node");
+    if (!strcmp(out->topology, "platform"))
+        TSR_TRY(read_platform(doc, out));
     TSR_TRY(tsr__read_domain(doc, "topology.nvlink_domain_gpus", out));
     TSR_TRY(tsr__doc_count(doc, "topology.gpus", TSR__OPTIONAL, UINT32_MAX, &gpus));
     if (gpus && gpus != (uint64_t)out->nodes * out->gpus_per_node)

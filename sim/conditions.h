@@ -30,11 +30,20 @@ struct tsr_traffic {
     double bytes, period_s, start_s;
 };
 
-struct tsr_conditions {
-    size_t n_slow, n_links, n_traffic;
-    const struct tsr_slow_gpu *slow; /* borrowed, as all lists here */
+/* Lists are borrowed. */
+struct tsr_faults {
+    size_t n_slow, n_links;
+    const struct tsr_slow_gpu *slow;
     const struct tsr_link_fault *links;
-    const struct tsr_traffic *traffic;
+};
+struct tsr_traffic_list {
+    size_t n;
+    const struct tsr_traffic *items;
+};
+
+struct tsr_conditions {
+    struct tsr_faults faults;
+    struct tsr_traffic_list traffic;
     bool reroute; /* a dead adapter's bytes go through the next one of the node; else the collective
                      fails */
     double background[TSR_N_LINK_CLASSES]; /* share of every link of a class that others take */
@@ -49,6 +58,12 @@ double tsr_slowness(const struct tsr_conditions *conditions, uint32_t rank);
 /* Errors: TSR_ECONFIG; the text begins with the name of the experiment's key under `sim.`. */
 tsr_status tsr_conditions_check(const struct tsr_conditions *conditions,
                                 uint32_t world) TSR_MUST_USE;
+/* A factor with mean 1 and log-normal spread `sigma`; a function of its arguments only. */
+double tsr_noise(uint64_t seed, uint64_t what, uint64_t index, double sigma);
+static inline bool tsr_is_noisy(const struct tsr_conditions *conditions)
+{
+    return conditions->jitter_kernel > 0.0 || conditions->jitter_gpu > 0.0;
+}
 const char *tsr_link_class_name(enum tsr_link_class link);
 
 #endif

@@ -10,16 +10,12 @@ struct tsr__cost {
     double start_s; /* start-up and tail of the kernel: scaled by latency_scale too */
 };
 
-tsr_status tsr__cost_kernel(const struct tsr_gpu *gpu, const struct tsr_work *work,
-                            struct tsr__cost *out) TSR_MUST_USE;
+tsr_status tsr__cost_kernel(const struct tsr_gpu *gpu, const struct tsr_kernel_choice *choice,
+                            const struct tsr_work *work, struct tsr__cost *out) TSR_MUST_USE;
 /* `bytes`, read and written together, through the card's memory. */
 tsr_status tsr__cost_memory(const struct tsr_gpu *gpu, double bytes,
                             struct tsr__cost *out) TSR_MUST_USE;
 /* Work of the host itself: HOST_OP, or a copy between two host buffers. */
 double tsr__cost_host(double bytes);
-
-/* Share of the dense peak that the attention kernel reaches (cost_attention.c). */
-double tsr__attention_share(const char *architecture, bool backward, bool causal,
-                            uint64_t head_size, uint64_t length);
 
 #endif

@@ -4,7 +4,8 @@
  * switch, PCIe switches and sockets where the node file has them, adapters (several GPUs may share
  * one, several adapters of one GPU add up to one port), and the uplinks of up to three tiers. Not
  * modelled: the GPU's PCIe port under its adapter on NVSwitch nodes, which is wider than the
- * adapter in every node file; collisions of flows on equal paths (ECMP).
+ * adapter in every node file; collisions of flows on equal paths (ECMP). Or, in place of the tiers,
+ * the links of a user's SimGrid platform.
  */
 #include "fabric.h"
 
@@ -16,9 +17,9 @@ static double fault_share(const struct tsr__fabric *f, enum tsr_link_class class
 {
     const struct tsr_conditions *c = f->conditions;
     double share = 1.0;
-    for (size_t i = 0; i < c->n_links; i++)
-        if (c->links[i].link == class && c->links[i].index == index)
-            share *= c->links[i].share;
+    for (size_t i = 0; i < c->faults.n_links; i++)
+        if (c->faults.links[i].link == class && c->faults.links[i].index == index)
+            share *= c->faults.links[i].share;
     return share;
 }
 
@@ -26,8 +27,10 @@ double tsr__link_capacity(const struct tsr__fabric *f, uint32_t link)
 {
     enum tsr__role role = tsr__link_role(f, link);
     uint32_t index = link - f->first[role];
+    if (role == TSR__PLATFORM)
+        return f->routes.links[index].bandwidth * f->capacity[role];
     double capacity = f->capacity[role];
-    if (!f->conditions->n_links)
+    if (!f->conditions->faults.n_links)
         return capacity;
     if (role == TSR__PORT_OUT || role == TSR__PORT_IN)
         return capacity * fault_share(f, TSR_LINK_PORT, index);
@@ -38,11 +41,17 @@ double tsr__link_capacity(const struct tsr__fabric *f, uint32_t link)
     return capacity;
 }
 
+bool tsr__link_is_shared(const struct tsr__fabric *f, uint32_t link)
+{
+    return tsr__link_role(f, link) != TSR__PLATFORM ||
+           !f->routes.links[link - f->first[TSR__PLATFORM]].fatpipe;
+}
+
 static bool uplinks_disturbed(const struct tsr_conditions *c)
 {
     bool disturbed = c->background[TSR_LINK_UPLINK] > 0.0;
-    for (size_t i = 0; i < c->n_links; i++)
-        disturbed = disturbed || c->links[i].link == TSR_LINK_UPLINK;
+    for (size_t i = 0; i < c->faults.n_links; i++)
+        disturbed = disturbed || c->faults.links[i].link == TSR_LINK_UPLINK;
     return disturbed;
 }
 
@@ -54,16 +63,16 @@ static tsr_status check_links(const struct tsr__fabric *f)
         [TSR_LINK_UPLINK] = TSR__TIER_OUT,
     };
     const struct tsr_conditions *c = f->conditions;
-    for (size_t i = 0; i < c->n_links; i++) {
-        enum tsr__role role = roles[c->links[i].link];
+    for (size_t i = 0; i < c->faults.n_links; i++) {
+        enum tsr__role role = roles[c->faults.links[i].link];
         uint32_t n = f->first[role + 1] - f->first[role];
-        const char *name = tsr_link_class_name(c->links[i].link);
+        const char *name = tsr_link_class_name(c->faults.links[i].link);
         if (!n)
             return tsr_fail(TSR_ECONFIG, "faults: found %s %u, allowed none: this job uses no %s",
-                            name, c->links[i].index, name);
-        if (c->links[i].index >= n)
+                            name, c->faults.links[i].index, name);
+        if (c->faults.links[i].index >= n)
             return tsr_fail(TSR_ECONFIG, "faults: found %s %u, allowed 0 to %u", name,
-                            c->links[i].index, n - 1);
+                            c->faults.links[i].index, n - 1);
     }
     return TSR_OK;
 }
@@ -90,6 +99,19 @@ static void choose_tiers(struct tsr__fabric *f, double node_rate)
     }
 }
 
+/* Reachable share of a link's rate. */
+static double reachable(const struct tsr_cluster *c, const struct tsr_sim_options *o,
+                        enum tsr_calibration_id id)
+{
+    return o->link_efficiency > 0.0 ? o->link_efficiency : c->gpu.calibration.value[id];
+}
+
+/* Between nodes: the roles from the NIC out to the NIC in. */
+static bool is_of_network(int role)
+{
+    return role >= TSR__NIC_OUT && role <= TSR__NIC_IN;
+}
+
 static void set_capacities(struct tsr__fabric *f, const struct tsr_sim_options *o)
 {
     const struct tsr_cluster *c = f->cluster;
@@ -99,15 +121,18 @@ static void set_capacities(struct tsr__fabric *f, const struct tsr_sim_options *
     double node_rate = nic * c->nics_per_node;
     double port = f->nic_ports_per_node ? node_rate / f->nic_ports_per_node : 0.0;
     double free_nic = 1.0 - busy[TSR_LINK_NIC], free_port = 1.0 - busy[TSR_LINK_PORT];
+    double inside = reachable(c, o, TSR_CAL_INTRA_EFFICIENCY);
+    double between = reachable(c, o, TSR_CAL_INTER_EFFICIENCY);
     double free_uplink = 1.0 - busy[TSR_LINK_UPLINK];
     f->capacity[TSR__PORT_OUT] = f->capacity[TSR__PORT_IN] = intra * free_port;
     f->capacity[TSR__NIC_OUT] = f->capacity[TSR__NIC_IN] = port * free_nic;
     f->capacity[TSR__SWITCH_OUT] = f->capacity[TSR__SWITCH_IN] = c->places.switch_bw * free_port;
     f->capacity[TSR__SOCKET_OUT] = f->capacity[TSR__SOCKET_IN] = c->places.socket_bw * free_port;
     f->capacity[TSR__HOST_OUT] = f->capacity[TSR__HOST_IN] = c->gpu.pcie_bw;
+    f->capacity[TSR__PLATFORM] = 1.0; /* times the link's own */
     choose_tiers(f, node_rate * free_uplink);
     for (int role = 0; role < TSR__N_ROLES; role++)
-        f->capacity[role] *= o->link_efficiency;
+        f->capacity[role] *= is_of_network(role) ? between : inside;
 }
 
 /* ---- numbering --------------------------------------------------------------------------- */
@@ -116,6 +141,8 @@ static uint64_t count_links(const struct tsr__fabric *f, int role)
 {
     const struct tsr_places *places = &f->cluster->places;
     uint64_t nodes = tsr_ceil_div(f->world, f->gpus_per_node);
+    if (role == TSR__PLATFORM)
+        return f->routes.n_links;
     if (role == TSR__NIC_OUT || role == TSR__NIC_IN)
         return nodes * f->nic_ports_per_node;
     if (role == TSR__SWITCH_OUT || role == TSR__SWITCH_IN)
@@ -162,8 +189,8 @@ tsr_status tsr__fabric_init(struct tsr__fabric *f, const struct tsr_cluster *c,
     if (!world || world > gpus)
         return tsr_fail(TSR_ECONFIG, "%s: the job has %u ranks, the cluster %llu GPUs", c->path,
                         world, (unsigned long long)gpus);
-    if (o->link_efficiency <= 0.0 || o->link_efficiency > 1.0)
-        return tsr_fail(TSR_ECONFIG, "link_efficiency: found %g, allowed above 0 and up to 1",
+    if (!(o->link_efficiency >= 0.0 && o->link_efficiency <= 1.0)) /* true for NaN too */
+        return tsr_fail(TSR_ECONFIG, "link_efficiency: found %g, allowed 0 to 1",
                         o->link_efficiency);
     f->cluster = c;
     f->conditions = &o->conditions;
@@ -174,8 +201,20 @@ tsr_status tsr__fabric_init(struct tsr__fabric *f, const struct tsr_cluster *c,
     f->ideal = o->infinite_bandwidth;
     f->nic_ports_per_node = count_ports(c);
     set_capacities(f, o);
-    TSR_TRY(number_links(f));
-    return check_links(f);
+    if (*c->platform && !f->ideal)
+        TSR_TRY(tsr__routes_load(c->platform, (uint32_t)tsr_ceil_div(world, f->gpus_per_node),
+                                 &f->routes));
+    tsr_status status = number_links(f);
+    if (status == TSR_OK)
+        status = check_links(f);
+    if (status != TSR_OK)
+        tsr__fabric_fini(f);
+    return status;
+}
+
+void tsr__fabric_fini(struct tsr__fabric *f)
+{
+    tsr__routes_fini(&f->routes);
 }
 
 enum tsr__role tsr__link_role(const struct tsr__fabric *f, uint32_t link)

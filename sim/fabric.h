@@ -2,12 +2,13 @@
  *
  * Every port is two links, one per direction. Link ids are dense over the ranks of the job, whole
  * (unfolded); folding picks representatives of them later. Capacities are bytes per second with
- * link_efficiency, the overrides of the options, the traffic of others and faults applied.
+ * the reachable share, the overrides of the options, the traffic of others and faults applied.
  */
 #ifndef TSR_SIM_FABRIC_H
 #define TSR_SIM_FABRIC_H
 
 #include "cluster.h"
+#include "routes.h"
 #include "sim.h"
 
 enum tsr__role {
@@ -23,13 +24,15 @@ enum tsr__role {
     TSR__PORT_IN,
     TSR__HOST_OUT, /* GPU to host memory; on PCIe nodes the GPU's port is used instead */
     TSR__HOST_IN,
+    TSR__PLATFORM, /* of the user's own SimGrid platform: either direction, or both */
     TSR__N_ROLES
 };
 
 enum tsr__medium { TSR__INTRA, TSR__INTER };
 
-/* Two ports, two adapters, a PCIe tree on each side, up and down every tier. */
-enum { TSR__MAX_PATH = 12 + 2 * TSR_MAX_TIERS };
+/* Two ports, two adapters, a PCIe tree on each side, up and down every tier. Hops: of a route of
+ * the user's platform in place of the tiers. */
+enum { TSR__MAX_PATH = 12 + 2 * TSR_MAX_TIERS, TSR__MAX_HOPS = 2 + 2 * TSR_MAX_TIERS };
 
 struct tsr__fabric {
     const struct tsr_cluster *cluster;       /* borrowed */
@@ -39,6 +42,7 @@ struct tsr__fabric {
     uint32_t nic_ports_per_node;         /* adapters that GPUs share, or one port per GPU */
     uint32_t n_tiers;                    /* those that can hinder this job */
     struct tsr_tier tiers[TSR_MAX_TIERS];
+    struct tsr__routes routes;        /* of the user's platform; n_hosts 0: there is none */
     bool pcie, ideal;                 /* ideal: infinite bandwidth, capacities are not used */
     double capacity[TSR__N_ROLES];    /* of an undisturbed link */
     uint32_t first[TSR__N_ROLES + 1]; /* first link id of each role */
@@ -46,6 +50,7 @@ struct tsr__fabric {
 
 tsr_status tsr__fabric_init(struct tsr__fabric *fabric, const struct tsr_cluster *cluster,
                             const struct tsr_sim_options *options, uint32_t world) TSR_MUST_USE;
+void tsr__fabric_fini(struct tsr__fabric *fabric);
 static inline uint32_t tsr__fabric_links(const struct tsr__fabric *fabric)
 {
     return fabric->first[TSR__N_ROLES];
@@ -53,6 +58,8 @@ static inline uint32_t tsr__fabric_links(const struct tsr__fabric *fabric)
 enum tsr__role tsr__link_role(const struct tsr__fabric *fabric, uint32_t link);
 /* Bytes per second of one link, with its faults. */
 double tsr__link_capacity(const struct tsr__fabric *fabric, uint32_t link);
+/* False: every flow may have all of it. */
+bool tsr__link_is_shared(const struct tsr__fabric *fabric, uint32_t link);
 /* Links from GPU `src` to GPU `dst` (global ranks), in order; returns how many. Errors: TSR_ECONFIG
  * when the cluster file does not know a rate that is needed, or a link on the way is dead. */
 tsr_status tsr__fabric_path(const struct tsr__fabric *fabric, uint32_t src, uint32_t dst,

@@ -31,8 +31,9 @@ static uint32_t own_port(const struct tsr__fabric *f, uint32_t local)
 static bool is_dead(const struct tsr__fabric *f, enum tsr_link_class class, uint32_t index)
 {
     const struct tsr_conditions *c = f->conditions;
-    for (size_t i = 0; i < c->n_links; i++)
-        if (c->links[i].link == class && c->links[i].index == index && c->links[i].share <= 0.0)
+    for (size_t i = 0; i < c->faults.n_links; i++)
+        if (c->faults.links[i].link == class && c->faults.links[i].index == index &&
+            c->faults.links[i].share <= 0.0)
             return true;
     return false;
 }
@@ -45,7 +46,7 @@ static tsr_status dead(const struct tsr__fabric *f, enum tsr_link_class class, u
                     "faults: found %s %u dead, which ranks %u and %u communicate over: their "
                     "collectives fail; allowed: a share above 0%s",
                     tsr_link_class_name(class), index, src, dst,
-                    rails && !f->conditions->reroute ? ", or dead_nics: reroute"
+                    rails && !f->conditions->reroute ? ", or sim.reroute: true"
                     : rails                          ? ", or one live adapter in the node"
                                                      : "");
 }
@@ -116,10 +117,46 @@ static uint32_t tier_group(const struct tsr__fabric *f, uint32_t tier, uint32_t 
     return rank / t->below_gpus * t->rails + nic % f->nic_ports_per_node % t->rails;
 }
 
+/* From host to host of the user's platform. */
+static tsr_status platform_route(const struct tsr__fabric *f, uint32_t src, uint32_t dst,
+                                 struct path *path)
+{
+    const uint32_t *hops;
+    uint32_t n = tsr__routes_get(&f->routes, src / f->gpus_per_node, dst / f->gpus_per_node, &hops);
+    if (n > TSR__MAX_HOPS)
+        return tsr_fail(TSR_ECONFIG, "%s: found a route of %u links, allowed up to %d",
+                        f->cluster->platform, n, (int)TSR__MAX_HOPS);
+    for (uint32_t i = 0; i < n; i++)
+        push(path, f, TSR__PLATFORM, hops[i]);
+    return TSR_OK;
+}
+
+/* The hosts of a platform have what links them in their routes; a node file may add adapters. */
+static tsr_status over_platform(const struct tsr__fabric *f, uint32_t src, uint32_t dst,
+                                struct path *path)
+{
+    uint32_t from = 0, to = 0;
+    bool nics = f->nic_ports_per_node && f->capacity[TSR__NIC_OUT] > 0.0;
+    if (nics) {
+        TSR_TRY(nic_port(f, src, dst, &from));
+        TSR_TRY(nic_port(f, dst, src, &to));
+        to_nic(f, src, from, true, path);
+        push(path, f, TSR__NIC_OUT, from);
+    }
+    TSR_TRY(platform_route(f, src, dst, path));
+    if (nics) {
+        push(path, f, TSR__NIC_IN, to);
+        to_nic(f, dst, to, false, path);
+    }
+    return TSR_OK;
+}
+
 static tsr_status between(const struct tsr__fabric *f, uint32_t src, uint32_t dst,
                           struct path *path)
 {
     uint32_t from, to;
+    if (f->routes.n_hosts)
+        return over_platform(f, src, dst, path);
     if (!f->nic_ports_per_node || (!f->ideal && f->capacity[TSR__NIC_OUT] <= 0.0))
         return no_rate(f, "nics.bandwidth_bytes_per_s_per_direction", src, dst);
     TSR_TRY(nic_port(f, src, dst, &from));
@@ -143,7 +180,7 @@ static tsr_status between(const struct tsr__fabric *f, uint32_t src, uint32_t ds
 static tsr_status check_alive(const struct tsr__fabric *f, uint32_t src, uint32_t dst,
                               const struct path *path)
 {
-    for (uint32_t i = 0; i < path->n && f->conditions->n_links; i++) {
+    for (uint32_t i = 0; i < path->n && f->conditions->faults.n_links; i++) {
         enum tsr__role role = tsr__link_role(f, path->links[i]);
         uint32_t index = path->links[i] - f->first[role];
         bool port = role == TSR__PORT_OUT || role == TSR__PORT_IN;

@@ -105,8 +105,9 @@ static void first_colours(struct colours *c)
         }
     }
     for (uint32_t l = 0; l < c->n_links; l++) {
-        c->link[l] =
-            mixed_double(tsr__link_role(net->fabric, l), tsr__link_capacity(net->fabric, l));
+        c->link[l] = mixed_double(tsr__link_role(net->fabric, l) |
+                                      (unsigned)tsr__link_is_shared(net->fabric, l) << 8,
+                                  tsr__link_capacity(net->fabric, l));
     }
     for (uint32_t g = 0; g < net->n_geometries; g++)
         for (uint32_t i = net->first_group[g]; i < net->first_group[g + 1]; i++)
@@ -132,6 +133,7 @@ static uint64_t next_rank_colour(const struct colours *c, uint32_t rank, uint64_
     return colour;
 }
 
+/* A link is also known by its place in a flow: a first hop is no last one, even of equal rate. */
 static void one_round(struct colours *c)
 {
     const struct tsr__net *net = c->net;
@@ -145,7 +147,7 @@ static void one_round(struct colours *c)
         c->flow[i] = colour;
         c->group_sum[f->group] += mixed(2, colour);
         for (uint8_t k = 0; k < f->n_links; k++)
-            c->link_sum[f->links[k]] += mixed(3, colour);
+            c->link_sum[f->links[k]] += mixed(3 + ((uint64_t)k << 8), colour);
     }
     for (uint32_t g = 0; g < net->n_geometries; g++)
         for (uint32_t r = 0; r < c->n_ranks; r++)

@@ -122,6 +122,7 @@ static tsr_status check_roles(const struct tsr__net *net, const struct tsr__part
         if (*first == TSR_NO_ID)
             *first = l;
         if (tsr__link_role(net->fabric, *first) != tsr__link_role(net->fabric, l) ||
+            tsr__link_is_shared(net->fabric, *first) != tsr__link_is_shared(net->fabric, l) ||
             tsr__link_capacity(net->fabric, *first) != tsr__link_capacity(net->fabric, l))
             status = refuse("links", *first, l);
     }

@@ -3,6 +3,7 @@
 
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 tsr_status tsr__doc_open(const char *path, const char *kind, struct tsr__doc *doc)
@@ -124,4 +125,67 @@ tsr_status tsr__doc_string(const struct tsr__doc *doc, const char *key, enum tsr
     char allowed[64];
     snprintf(allowed, sizeof allowed, "a string of 1 to %zu bytes", size - 1);
     return tsr__doc_fail(doc, key, value, allowed);
+}
+
+tsr_status tsr__doc_copy_path(const char *path, char *out, size_t size)
+{
+    size_t n = strlen(path);
+    if (n >= size)
+        return tsr_fail(TSR_ECONFIG, "%s: the path is longer than %zu bytes", path, size - 1);
+    memcpy(out, path, n + 1);
+    return TSR_OK;
+}
+
+tsr_status tsr__doc_numbers(const struct tsr__doc *doc, const char *key, double low, double high,
+                            uint32_t room, float *out, uint32_t *n)
+{
+    const json_t *list = tsr__doc_find(doc, key);
+    char allowed[96];
+    size_t size = json_array_size(list);
+    snprintf(allowed, sizeof allowed, "a list of 1 to %u numbers from %g to %g", room, low, high);
+    if (!size || size > room)
+        return tsr__doc_fail(doc, key, list, allowed);
+    for (size_t i = 0; i < size; i++) {
+        const json_t *value = json_array_get(list, i);
+        double number = json_is_number(value) ? json_number_value(value) : (double)NAN;
+        if (!(number >= low && number <= high))
+            return tsr__doc_fail(doc, key, value, allowed);
+        out[i] = (float)number;
+    }
+    *n = (uint32_t)size;
+    return TSR_OK;
+}
+
+/* ---- a file beside another --------------------------------------------------------------- */
+
+/* Path of PREFIX-NAME.json beside `path`. NULL when the name is none of a file, or out of memory.
+ */
+static char *sibling(const char *path, const char *prefix, const char *name)
+{
+    if (!*name || strspn(name, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
+                               "0123456789._-") != strlen(name))
+        return NULL;
+    const char *slash = strrchr(path, '/');
+    int folder = slash ? (int)(slash - path + 1) : 0;
+    size_t size = (size_t)folder + strlen(prefix) + strlen(name) + sizeof "-.json";
+    char *out = malloc(size);
+    if (out)
+        snprintf(out, size, "%.*s%s-%s.json", folder, path, prefix, name);
+    return out;
+}
+
+tsr_status tsr__doc_open_sibling(const struct tsr__doc *doc, const char *key, const json_t *found,
+                                 const char *prefix, struct tsr__doc *out, char **path)
+{
+    char allowed[128];
+    const char *name = json_is_string(found) ? json_string_value(found) : "";
+    *path = sibling(doc->path, prefix, name);
+    FILE *file = *path ? fopen(*path, "r") : NULL;
+    if (!file) {
+        snprintf(allowed, sizeof allowed, "a NAME with a file %s-NAME.json in the same folder",
+                 prefix);
+        return tsr__doc_fail(doc, key, found, allowed);
+    }
+    fclose(file);
+    return tsr__doc_open(*path, prefix, out);
 }

@@ -36,5 +36,15 @@ tsr_status tsr__doc_count(const struct tsr__doc *doc, const char *key, enum tsr_
 /* A string of at most size-1 bytes; "" when optional and missing. */
 tsr_status tsr__doc_string(const struct tsr__doc *doc, const char *key, enum tsr__need need,
                            char *out, size_t size) TSR_MUST_USE;
+/* Copies a path into `out`; fails when it is too long. */
+tsr_status tsr__doc_copy_path(const char *path, char *out, size_t size) TSR_MUST_USE;
+/* A list of 1 to `room` numbers in [low, high]. */
+tsr_status tsr__doc_numbers(const struct tsr__doc *doc, const char *key, double low, double high,
+                            uint32_t room, float *out, uint32_t *n) TSR_MUST_USE;
+/* Opens PREFIX-NAME.json, of kind PREFIX, in the folder of `doc`; `found` is the value at `key`
+ * that holds NAME. *path (freed by the caller, also on failure) must outlive *out. */
+tsr_status tsr__doc_open_sibling(const struct tsr__doc *doc, const char *key, const json_t *found,
+                                 const char *prefix, struct tsr__doc *out,
+                                 char **path) TSR_MUST_USE;
 
 #endif

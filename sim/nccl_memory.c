@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "collective.h"
+#include "tuner.h"
 
 #define MIB (UINT64_C(1) << 20)
 

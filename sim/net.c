@@ -12,7 +12,7 @@ static tsr_status no_memory(void)
 
 struct tsr__geometry tsr__net_geometry(const struct tsr__net *net, uint32_t geometry)
 {
-    if (geometry == net->host_geometry)
+    if (geometry == net->host_geometry || geometry == net->traffic_geometry)
         return (struct tsr__geometry){.size = 1, .stride = 1};
     return net->tapes->comms.geometries[geometry];
 }
@@ -134,6 +134,26 @@ static tsr_status add_host_copies(struct tsr__net *net)
     return TSR_OK;
 }
 
+/* Flows are ordered by group: rank by rank. */
+static tsr_status add_traffic(struct tsr__net *net)
+{
+    const struct tsr_traffic_list *list = &net->options->conditions.traffic;
+    if (list->n > UINT16_MAX)
+        return tsr_fail(TSR_ECONFIG, "traffic: found %zu messages, allowed up to %u", list->n,
+                        (unsigned)UINT16_MAX);
+    for (uint32_t rank = 0; rank < net->job->world; rank++)
+        for (size_t i = 0; i < list->n; i++)
+            if (list->items[i].from == rank)
+                TSR_TRY(add(net, (struct tsr__net_flow){
+                                     .group = tsr__net_group(net, net->traffic_geometry, rank),
+                                     .src = rank,
+                                     .dst = list->items[i].to,
+                                     .pattern = TSR__TRAFFIC_PATTERN,
+                                     .from_i = (uint16_t)i,
+                                     .share = 1.0}));
+    return TSR_OK;
+}
+
 static tsr_status add_geometry(struct tsr__net *net, uint32_t geometry, uint32_t *members,
                                struct tsr__edge *edges)
 {
@@ -160,6 +180,8 @@ static tsr_status number_groups(struct tsr__net *net)
             net->host_geometry = net->n_geometries;
     if (net->host_geometry != TSR_NO_ID)
         net->n_geometries++;
+    if (net->options->conditions.traffic.n)
+        net->traffic_geometry = net->n_geometries++;
     net->first_group = calloc(net->n_geometries + 1u, sizeof *net->first_group);
     if (!net->first_group)
         return no_memory();
@@ -174,6 +196,8 @@ static tsr_status add_all(struct tsr__net *net, uint32_t *members, struct tsr__e
     for (uint32_t g = 0; g < net->n_geometries; g++) {
         if (g == net->host_geometry)
             TSR_TRY(add_host_copies(net));
+        else if (g == net->traffic_geometry)
+            TSR_TRY(add_traffic(net));
         else
             TSR_TRY(add_geometry(net, g, members, edges));
     }
@@ -188,7 +212,8 @@ tsr_status tsr__net_build(const struct tsr__fabric *fabric, const struct tsr__ta
                              .tapes = tapes,
                              .job = job,
                              .options = options,
-                             .host_geometry = TSR_NO_ID};
+                             .host_geometry = TSR_NO_ID,
+                             .traffic_geometry = TSR_NO_ID};
     uint32_t *members = malloc(((size_t)job->world + 1) * sizeof *members);
     struct tsr__edge *edges = malloc((tsr__ring_max_edges(job->world) + 1) * sizeof *edges);
     tsr_status status = members && edges ? number_groups(net) : no_memory();

@@ -2,6 +2,7 @@
  *
  * Groups: instances of communicators, numbered densely geometry by geometry. If a program copies
  * between host and device, one more geometry of size 1 holds each rank's two flows to its host.
+ * So does one for the traffic of others, by its sender; from_i is then its number in the options.
  */
 #ifndef TSR_SIM_NET_H
 #define TSR_SIM_NET_H
@@ -9,8 +10,9 @@
 #include "collective.h"
 #include "fabric.h"
 #include "tape.h"
+#include "tuner.h"
 
-enum { TSR__HOST_PATTERN = TSR__N_PATTERNS };
+enum { TSR__HOST_PATTERN = TSR__N_PATTERNS, TSR__TRAFFIC_PATTERN };
 
 struct tsr__net_flow {
     uint32_t group, src, dst; /* global ranks; host copies: src = dst */
@@ -28,6 +30,7 @@ struct tsr__net {
     const struct tsr_sim_options *options;
     uint32_t n_geometries;       /* with the host geometry, if there is one */
     uint32_t host_geometry;      /* TSR_NO_ID: none */
+    uint32_t traffic_geometry;   /* TSR_NO_ID: none */
     uint32_t *first_group;       /* [n_geometries + 1] */
     struct tsr__net_flow *flows; /* ordered by group */
     size_t n_flows, cap;

@@ -25,10 +25,9 @@ struct tsr_sim_options tsr_sim_options_default(void)
          * than a step has streams. */
         .max_connections = 0,
         .latency_scale = 1.0,
-        /* experiments/clusters/measured-collectives.json: ring all-gather of 16 GiB on 8 H200,
-         * 361 of 450 GB/s. */
-        .link_efficiency = 0.80,
+        .link_efficiency = 0.0, /* the device file's */
         .infinite_bandwidth = false,
+        .algorithm = TSR_ALGO_AUTO,
         .protocol = TSR_PROTO_AUTO,
         .fold = true,
     };

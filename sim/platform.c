@@ -78,6 +78,17 @@ void tsr__platform_fini(struct tsr__platform *p)
     *p = (struct tsr__platform){0};
 }
 
+/* Speeds by the number of collectives beside: each takes the same share, a tenth stays. */
+static void write_gpu(const struct tsr__quotient *q, uint32_t gpu, FILE *file)
+{
+    fprintf(file, "<host id='g%u' speed='%.17gf", gpu, TSR__GPU_SPEED);
+    for (int k = 1; k <= TSR__MAX_BESIDE && q->slowdown > 0.0; k++) {
+        double share = 1.0 - k * q->slowdown;
+        fprintf(file, ",%.17gf", TSR__GPU_SPEED * (share > 0.1 ? share : 0.1));
+    }
+    fprintf(file, "'/>\n");
+}
+
 void tsr__platform_write(const struct tsr__quotient *q, const struct tsr__platform *p, bool links,
                          FILE *file)
 {
@@ -86,15 +97,16 @@ void tsr__platform_write(const struct tsr__quotient *q, const struct tsr__platfo
                   "<platform version=\"4.1\">\n<zone id='job' routing='Full'>\n"
                   "<zone id='gpus' routing='None'>\n");
     for (uint32_t i = 0; i < q->n_ranks; i++)
-        fprintf(file, "<host id='g%u' speed='%.17gf'/>\n", i, TSR__GPU_SPEED);
+        write_gpu(q, i, file);
     fprintf(file, "</zone>\n<zone id='fabric' routing='Full'>\n");
     for (uint32_t i = 0; links && i < p->n_out; i++)
         fprintf(file, "<host id='o%u' speed='1f'/>\n", i);
     for (uint32_t i = 0; links && i < p->n_in; i++)
         fprintf(file, "<host id='i%u' speed='1f'/>\n", i);
     for (uint32_t i = 0; links && i < q->n_links; i++)
-        fprintf(file, "<link id='l%u' bandwidth='%.17gBps' latency='0s'/>\n", i,
-                q->capacity[i] * TSR__BYTE_SCALE);
+        fprintf(file, "<link id='l%u' bandwidth='%.17gBps' latency='0s'%s/>\n", i,
+                q->capacity[i] * TSR__BYTE_SCALE,
+                q->fatpipe && q->fatpipe[i] ? " sharing_policy='FATPIPE'" : "");
     for (uint32_t r = 0; links && r < q->n_routes; r++) {
         fprintf(file, "<route src='o%u' dst='i%u' symmetrical='NO'>", p->out[r], p->in[r]);
         for (uint32_t k = 0; k < q->routes[r].n_links; k++)

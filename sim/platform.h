@@ -16,6 +16,9 @@
 /* Speed of a GPU host: a kernel of t seconds is an exec of t * this. */
 #define TSR__GPU_SPEED 1e9
 
+/* Kernels of collectives that may slow the other kernels of a GPU; more count as so many. */
+enum { TSR__MAX_BESIDE = 4 };
+
 struct tsr__platform {
     uint32_t n_out, n_in;
     uint32_t *out, *in; /* [route]: endpoint numbers */

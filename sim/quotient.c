@@ -57,6 +57,7 @@ static tsr_status reserve(struct builder *b)
     b->load = calloc(tsr__fabric_links(b->net->fabric) + 1u, sizeof *b->load);
     q->ranks = calloc(p->n_ranks + 1u, sizeof *q->ranks);
     q->capacity = calloc(p->n_links + 1u, sizeof *q->capacity);
+    q->fatpipe = calloc(p->n_links + 1u, sizeof *q->fatpipe);
     q->groups = calloc(p->n_groups + 1u, sizeof *q->groups);
     q->flows = calloc(p->n_flows + 1u, sizeof *q->flows);
     q->routes = calloc(p->n_flows + 1u, sizeof *q->routes);
@@ -65,7 +66,7 @@ static tsr_status reserve(struct builder *b)
     q->index_of = calloc(cells, sizeof *q->index_of);
     q->sent = calloc(cells * TSR__N_PATTERNS * 2, sizeof *q->sent);
     if (b->link_rep && b->group_rep && b->flow_rep && b->degree && b->group_start && b->load &&
-        q->ranks && q->capacity && q->groups && q->flows && q->routes && q->members &&
+        q->ranks && q->capacity && q->fatpipe && q->groups && q->flows && q->routes && q->members &&
         q->group_of && q->index_of && q->sent)
         return TSR_OK;
     return no_memory();
@@ -115,7 +116,7 @@ static void fill_sent(struct builder *b)
 {
     const struct tsr__net *net = b->net;
     for (uint32_t g = 0; g < net->n_geometries; g++) {
-        if (g == net->host_geometry)
+        if (g == net->host_geometry || g == net->traffic_geometry)
             continue;
         for (uint32_t class = 0; class < b->q->n_ranks; class ++) {
             uint32_t rank = b->q->ranks[class].rank;
@@ -164,7 +165,8 @@ static tsr_status fill_links(struct builder *b)
         b->q->flows[class].copies = copies;
         for (uint8_t k = 0; k < r->n_links; k++) {
             double *ratio = &wider[b->p->link[r->links[k]]];
-            double mine = (double)b->degree[class][k] / copies;
+            bool shared = tsr__link_is_shared(net->fabric, r->links[k]);
+            double mine = shared ? (double)b->degree[class][k] / copies : 1.0;
             if (*ratio > 0.0 && *ratio != mine)
                 status = cannot_fold();
             *ratio = mine;
@@ -172,6 +174,7 @@ static tsr_status fill_links(struct builder *b)
     }
     for (uint32_t class = 0; class < b->q->n_links && status == TSR_OK; class ++) {
         b->q->capacity[class] = tsr__link_capacity(net->fabric, b->link_rep[class]) / wider[class];
+        b->q->fatpipe[class] = !tsr__link_is_shared(net->fabric, b->link_rep[class]);
     }
     free(wider);
     return status;
@@ -264,29 +267,37 @@ static tsr_status fill_flows(struct builder *b)
 
 /* ---- groups ------------------------------------------------------------------------------ */
 
-/* Largest share over capacity of a link, of one whole group alone: folded or not, the protocol
- * choice sees the same number. */
+static void clear_load(struct builder *b, uint32_t group)
+{
+    for (size_t i = b->group_start[group]; i < b->group_start[group + 1]; i++)
+        for (uint8_t k = 0; k < b->net->flows[i].n_links; k++)
+            b->load[b->net->flows[i].links[k]] = 0.0;
+}
+
+/* Largest share over capacity of a link, of one whole group alone: folded or not, the choice of
+ * algorithm and protocol sees the same number. */
 static void group_rates(struct builder *b, uint32_t group, struct tsr__coll_group *coll)
 {
     const struct tsr__net *net = b->net;
     if (net->fabric->ideal)
         return;
-    for (size_t i = b->group_start[group]; i < b->group_start[group + 1]; i++)
-        for (uint8_t k = 0; k < net->flows[i].n_links; k++)
-            b->load[net->flows[i].links[k]] = 0.0;
-    for (int pattern = 0; pattern <= TSR__PAIRS; pattern++) {
+    clear_load(b, group);
+    for (int one = 0; one < 4; one++) {
+        int pattern = one / 2, medium = one % 2;
+        double *worst = &coll->s_per_byte[pattern][medium];
         for (size_t i = b->group_start[group]; i < b->group_start[group + 1]; i++) {
             const struct tsr__net_flow *f = &net->flows[i];
-            for (uint8_t k = 0; k < f->n_links && f->pattern == pattern; k++) {
+            if (f->pattern != pattern || f->medium != medium)
+                continue;
+            for (uint8_t k = 0; k < f->n_links; k++) {
                 double *load = &b->load[f->links[k]];
+                *load = tsr__link_is_shared(net->fabric, f->links[k]) ? *load : 0.0;
                 *load += f->share / tsr__link_capacity(net->fabric, f->links[k]);
-                if (*load > coll->s_per_byte[pattern])
-                    coll->s_per_byte[pattern] = *load;
+                if (*load > *worst)
+                    *worst = *load;
             }
         }
-        for (size_t i = b->group_start[group]; i < b->group_start[group + 1]; i++)
-            for (uint8_t k = 0; k < net->flows[i].n_links; k++)
-                b->load[net->flows[i].links[k]] = 0.0;
+        clear_load(b, group);
     }
 }
 
@@ -305,7 +316,7 @@ static tsr_status fill_groups(struct builder *b)
         struct tsr__geometry geometry = tsr__net_geometry(net, g);
         uint32_t base = tsr__net_base(net, g, group - net->first_group[g]);
         struct tsr__qgroup *out = &q->groups[class];
-        out->coll = (struct tsr__coll_group){.size = geometry.size, .pcie = net->fabric->pcie};
+        out->coll = (struct tsr__coll_group){.size = geometry.size};
         out->first_member = n_members;
         for (uint32_t k = 0; k < geometry.size; k++) {
             uint32_t rank = base + k * geometry.stride, member = b->p->rank[rank];
@@ -334,6 +345,9 @@ static tsr_status fill_groups(struct builder *b)
 
 static tsr_status fill_all(struct builder *b)
 {
+    const struct tsr_cluster *cluster = b->net->fabric->cluster;
+    tsr__coll_model_init(&b->q->model, cluster, b->net->options);
+    b->q->slowdown = cluster->gpu.calibration.value[TSR_CAL_COMM_COMPUTE_SLOWDOWN];
     find_representatives(b);
     fill_ranks(b);
     fill_sent(b);
@@ -360,6 +374,7 @@ void tsr__quotient_fini(struct tsr__quotient *q)
 {
     free(q->ranks);
     free(q->capacity);
+    free(q->fatpipe);
     free(q->groups);
     free(q->members);
     free(q->flows);

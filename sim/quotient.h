@@ -33,8 +33,11 @@ struct tsr__qrank {
 struct tsr__quotient {
     uint32_t n_ranks, n_links, n_groups, n_flows, n_routes, n_geometries, host_geometry;
     uint32_t slow, twin; /* ranks that must keep step, or TSR_NO_ID: see fold.h */
+    struct tsr__coll_model model;
+    double slowdown; /* share of speed that kernels lose beside a collective's kernel */
     struct tsr__qrank *ranks;
     double *capacity; /* [n_links] bytes per second */
+    bool *fatpipe;    /* [n_links] not shared: each flow may have all of it; NULL: none is */
     struct tsr__qgroup *groups;
     uint32_t *members;
     struct tsr__qflow *flows; /* ordered by group */

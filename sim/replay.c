@@ -35,6 +35,7 @@ void tsr__replay_submit(struct tsr__replay *r, const struct tsr__activity *activ
 {
     if (!r->failed && !tsr__backend_submit(r->backend, activity))
         tsr__replay_fail(r, TSR_ENOMEM, "out of memory: replay");
+    r->n_live += !tsr__traffic_owns(r, activity->object);
 }
 
 static void mark_dirty(struct tsr__replay *r, struct tsr__player *p)
@@ -100,18 +101,26 @@ static bool connection_free(const struct tsr__player *p, const struct tsr__task 
     return true;
 }
 
+/* What the rank's speed and noise make of a kernel's time. */
+static double slowness(const struct tsr__replay *r, const struct tsr__player *p, uint32_t at)
+{
+    const struct tsr_conditions *c = &r->options->conditions;
+    return p->slow * tsr_noise(c->seed, UINT64_C(1) << 32 | p->info->rank, at, c->jitter_kernel);
+}
+
 /* Runs a kernel on the GPU, or ends it at once when it takes no time. */
 static void start_kernel(struct tsr__replay *r, struct tsr__player *p, uint32_t at, double ready)
 {
     const struct tsr__task *task = &p->tape->tasks[at];
-    double start_s = task->start_s * r->options->latency_scale * p->info->slow;
+    double slow = slowness(r, p, at);
+    double start_s = task->start_s * r->options->latency_scale * slow;
     p->streams[task->stream].busy = true;
     begin(p, at, ready);
     if (task->kind == TSR__HOST_COPY) {
         tsr__wire_host_copy(r, p, at, ready, start_s);
         return;
     }
-    double seconds = task->body_s * p->info->slow + start_s;
+    double seconds = task->body_s * slow + start_s;
     if (seconds <= 0.0) {
         tsr__replay_finish(r, p, at, ready);
         return;
@@ -265,6 +274,11 @@ static void activity_done(void *user, void *object, uint32_t tag)
     struct tsr__player *first = r->players, *last = r->players + r->q->n_ranks;
     if (r->failed)
         return;
+    if (tsr__traffic_owns(r, object)) {
+        tsr__traffic_sent(r, object);
+        return;
+    }
+    r->n_live--;
     if ((struct tsr__player *)object >= first && (struct tsr__player *)object < last)
         tsr__replay_finish(r, object, tag, tsr__backend_now());
     else
@@ -280,6 +294,8 @@ static bool init_player(struct tsr__replay *r, uint32_t id, uint32_t n_queues)
     p->id = id;
     p->info = &r->q->ranks[id];
     p->tape = &r->tapes->items[p->info->layout];
+    p->slow = p->info->slow * tsr_noise(r->options->conditions.seed, 0, p->info->rank,
+                                        r->options->conditions.jitter_gpu);
     p->spans = r->result->ranks[id].spans[0];
     p->streams = calloc(p->tape->n_streams + 1u, sizeof *p->streams);
     p->queues = calloc(n_queues + 1u, sizeof *p->queues);
@@ -367,6 +383,8 @@ void tsr__replay_run(const struct tsr__quotient *q, const struct tsr__tapes *tap
     for (uint32_t i = 0; i < q->n_ranks; i++)
         mark_dirty(&r, &r.players[i]);
     pump(&r);
+    if (!tsr__traffic_start(&r))
+        tsr__replay_fail(&r, TSR_ENOMEM, "out of memory: replay");
     tsr__backend_run(r.backend);
     if (!r.failed && !is_complete(&r))
         tsr__replay_report_deadlock(&r);

@@ -20,6 +20,7 @@ struct tsr__stream {
     uint32_t head;     /* next task to start */
     uint32_t unhashed; /* first task whose record is not in the hash yet */
     uint32_t open;     /* calls of a group in flight */
+    uint32_t on_wire;  /* collectives that its kernel carries now; a group is one kernel */
     bool busy;         /* the head is running */
     double tail;       /* end of the last finished task */
     double group_tail; /* end of the last finished call of a group */
@@ -30,6 +31,8 @@ struct tsr__queue {
     double tail;
 };
 
+struct tsr__sender; /* traffic of others (replay_traffic.c) */
+
 struct tsr__player { /* one simulated rank */
     const struct tsr__tape *tape;
     const struct tsr__qrank *info;
@@ -38,6 +41,7 @@ struct tsr__player { /* one simulated rank */
     bool blocked; /* the host has issued tasks[pc] and waits in it */
     bool dirty;
     double host; /* the host's clock */
+    double slow; /* factor on kernel times, noise of the GPU included */
     struct tsr__stream *streams;
     struct tsr__queue *queues;
     uint8_t *done;              /* [task] */
@@ -58,7 +62,8 @@ struct tsr__wire {
     uint8_t kind;
     uint64_t bytes;
     uint32_t n_arrived, n_wanted, n_left;
-    double start, amount; /* amount: bytes on the wire per share */
+    double start;
+    struct tsr__coll_choice choice;
     struct tsr__arrival *arrivals;
 };
 
@@ -73,6 +78,9 @@ struct tsr__replay {
     uint32_t *dirty, n_dirty;
     struct tsr__wire **pending; /* [group class]: not everybody has arrived */
     uint32_t n_iterations;
+    uint32_t n_live; /* activities of the job; without any it is over, or stuck */
+    struct tsr__sender *senders;
+    uint32_t n_senders;
     bool failed;
 };
 
@@ -97,6 +105,11 @@ void tsr__wire_progress(struct tsr__replay *replay, struct tsr__wire *wire, uint
 /* A copy between host and device. */
 void tsr__wire_host_copy(struct tsr__replay *replay, struct tsr__player *player, uint32_t at,
                          double ready, double start_s);
+/* Traffic of others: starts it; goes on when a message has ended (replay_traffic.c). False: no
+ * memory. */
+bool tsr__traffic_start(struct tsr__replay *replay);
+bool tsr__traffic_owns(const struct tsr__replay *replay, const void *object);
+void tsr__traffic_sent(struct tsr__replay *replay, void *object);
 /* Describes what every stream waits for (replay_report.c). */
 void tsr__replay_report_deadlock(struct tsr__replay *replay);
 

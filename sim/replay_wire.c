@@ -1,12 +1,12 @@
 /* replay_wire.c: collectives, point-to-point messages and copies to the host (replay.h).
  *
- * A collective starts when every member has reached it, costs its protocol's latency once, then
- * runs its flows all at once, and ends for every member with the last of them.
+ * A collective starts when every member has reached it, costs its latency once, then runs its flows
+ * all at once, and ends for every member with the last of them. Its kernel is on a rank's GPU from
+ * the moment at which that rank reaches it, and slows the kernels beside it (backend.h).
  */
 #include <math.h>
 #include <stdlib.h>
 
-#include "collective.h"
 #include "replay.h"
 
 /* Tags of a wire's activities. */
@@ -27,12 +27,44 @@ static bool is_p2p(uint8_t kind)
     return tsr__coll_pattern(kind) == TSR__P2P;
 }
 
+/* ---- beside compute ---------------------------------------------------------------------- */
+
+/* At `when` one more (or one fewer) kernel of a collective is on the player's GPU. */
+static void change_beside(struct tsr__replay *r, const struct tsr__player *p, int change,
+                          double when)
+{
+    struct tsr__activity activity = {.work = TSR__BESIDE,
+                                     .where = p->id,
+                                     .delay_s = later(0.0, when - tsr__backend_now()),
+                                     .amount = change};
+    if (r->q->slowdown > 0.0)
+        tsr__replay_submit(r, &activity);
+}
+
+static void enter_gpu(struct tsr__replay *r, const struct tsr__wire *wire, struct tsr__player *p,
+                      uint32_t at, double when)
+{
+    if (wire->choice.takes_sms && p->streams[p->tape->tasks[at].stream].on_wire++ == 0)
+        change_beside(r, p, 1, when);
+}
+
+static void leave_gpu(struct tsr__replay *r, const struct tsr__wire *wire, struct tsr__player *p,
+                      uint32_t at)
+{
+    struct tsr__stream *s = &p->streams[p->tape->tasks[at].stream];
+    if (wire->choice.takes_sms && --s->on_wire == 0)
+        change_beside(r, p, -1, later(p->spans[at].end, s->group_tail));
+}
+
 /* ---- ends -------------------------------------------------------------------------------- */
 
 static void complete(struct tsr__replay *r, struct tsr__wire *wire, double end)
 {
-    for (uint32_t i = 0; i < wire->n_arrived; i++)
-        tsr__replay_finish(r, &r->players[wire->arrivals[i].player], wire->arrivals[i].task, end);
+    for (uint32_t i = 0; i < wire->n_arrived; i++) {
+        struct tsr__player *p = &r->players[wire->arrivals[i].player];
+        tsr__replay_finish(r, p, wire->arrivals[i].task, end);
+        leave_gpu(r, wire, p, wire->arrivals[i].task);
+    }
     free(wire->arrivals);
     free(wire);
 }
@@ -44,10 +76,15 @@ static bool carries(const struct tsr__wire *wire, const struct tsr__qflow *flow)
            (pattern != TSR__P2P || (flow->from_i == wire->from_i && flow->to_i == wire->to_i));
 }
 
-/* Bytes of one flow, in SimGrid's unit; 0: not worth a flow. */
-static double flow_amount(double bytes)
+/* Bytes in SimGrid's unit; 0: not worth a flow. */
+static double scaled(double bytes)
 {
     return round(bytes * TSR__BYTE_SCALE);
+}
+
+static double flow_amount(const struct tsr__wire *wire, const struct tsr__qflow *flow)
+{
+    return scaled(wire->choice.bytes[flow->medium] * flow->share);
 }
 
 /* Submits every flow of the wire after `delay_s`. */
@@ -59,7 +96,7 @@ static void start_flows(struct tsr__replay *r, struct tsr__wire *wire, double de
         struct tsr__activity activity = {.work = TSR__FLOW,
                                          .where = flow->route,
                                          .delay_s = delay_s,
-                                         .amount = flow_amount(wire->amount * flow->share),
+                                         .amount = flow_amount(wire, flow),
                                          .object = wire,
                                          .tag = TAG_FLOW_DONE};
         if (carries(wire, flow) && activity.amount > 0.0)
@@ -74,7 +111,7 @@ static uint32_t count_flows(const struct tsr__replay *r, const struct tsr__wire 
     uint32_t n = 0;
     for (uint32_t i = 0; i < group->n_flows && !r->options->infinite_bandwidth; i++) {
         const struct tsr__qflow *flow = &r->q->flows[group->first_flow + i];
-        if (carries(wire, flow) && flow_amount(wire->amount * flow->share) > 0.0)
+        if (carries(wire, flow) && flow_amount(wire, flow) > 0.0)
             n += flow->copies;
     }
     return n;
@@ -111,13 +148,15 @@ static void account(struct tsr__replay *r, const struct tsr__wire *wire)
                     *(flow->medium == TSR__INTRA ? &intra : &inter) = flow->share;
             }
         }
-        rank->sent_intra[task->iteration] += (uint64_t)llround(intra * wire->amount);
-        rank->sent_inter[task->iteration] += (uint64_t)llround(inter * wire->amount);
+        const double *bytes = wire->choice.bytes;
+        rank->sent_intra[task->iteration] += (uint64_t)llround(intra * bytes[TSR__INTRA]);
+        rank->sent_inter[task->iteration] += (uint64_t)llround(inter * bytes[TSR__INTER]);
     }
 }
 
-/* Latency and wire bytes by NCCL's protocols. */
-static struct tsr__coll_choice choose(const struct tsr__replay *r, const struct tsr__wire *wire)
+/* Algorithm, protocol, latency and bytes, as NCCL chooses. */
+static struct tsr__coll_choice choose(const struct tsr__replay *r, const struct tsr__wire *wire,
+                                      uint64_t tuned)
 {
     const struct tsr__qgroup *group = &r->q->groups[wire->group];
     struct tsr__coll_group coll = group->coll;
@@ -127,9 +166,9 @@ static struct tsr__coll_choice choose(const struct tsr__replay *r, const struct 
         if (!carries(wire, flow))
             continue;
         inter = flow->medium == TSR__INTER;
-        coll.s_per_byte[TSR__P2P] = flow->s_per_byte;
+        coll.s_per_byte[TSR__P2P][flow->medium] = flow->s_per_byte;
     }
-    return tsr__coll_choose(&coll, wire->kind, wire->bytes, inter, r->options);
+    return tsr__coll_choose(&r->q->model, &coll, wire->kind, wire->bytes, tuned, inter);
 }
 
 /* When everybody but `absent` has reached the wire. */
@@ -158,16 +197,13 @@ static void check_twins(struct tsr__replay *r, const struct tsr__wire *wire)
 static void start(struct tsr__replay *r, struct tsr__wire *wire)
 {
     check_twins(r, wire);
-    struct tsr__coll_choice choice = choose(r, wire);
-    wire->amount = tsr__coll_bytes(wire->kind, r->q->groups[wire->group].coll.size, wire->bytes) *
-                   choice.wire_factor;
     account(r, wire);
     wire->n_left = count_flows(r, wire);
     if (wire->n_left == 0) {
-        complete(r, wire, wire->start + choice.latency_s);
+        complete(r, wire, wire->start + wire->choice.latency_s);
         return;
     }
-    double delay_s = later(0.0, wire->start - tsr__backend_now()) + choice.latency_s;
+    double delay_s = later(0.0, wire->start - tsr__backend_now()) + wire->choice.latency_s;
     if (wire->n_left == 1 || delay_s <= 0.0) {
         start_flows(r, wire, delay_s);
         return;
@@ -205,7 +241,8 @@ static struct tsr__wire describe(const struct tsr__replay *r, const struct tsr__
     return wire;
 }
 
-static struct tsr__wire *find_or_add(struct tsr__replay *r, const struct tsr__wire *like)
+static struct tsr__wire *find_or_add(struct tsr__replay *r, const struct tsr__wire *like,
+                                     uint64_t tuned)
 {
     struct tsr__wire **list = &r->pending[like->group];
     for (struct tsr__wire *wire = *list; wire; wire = wire->next)
@@ -221,6 +258,7 @@ static struct tsr__wire *find_or_add(struct tsr__replay *r, const struct tsr__wi
     }
     *wire = *like;
     wire->arrivals = arrivals;
+    wire->choice = choose(r, wire, tuned);
     wire->next = *list;
     *list = wire;
     return wire;
@@ -257,11 +295,12 @@ void tsr__wire_arrive(struct tsr__replay *r, struct tsr__player *p, uint32_t at,
         return;
     }
     struct tsr__wire mine = describe(r, p, task);
-    struct tsr__wire *wire = find_or_add(r, &mine);
+    struct tsr__wire *wire = find_or_add(r, &mine, task->tuned_bytes);
     if (!wire)
         return;
     check_match(r, wire, &mine, p);
     wire->arrivals[wire->n_arrived++] = (struct tsr__arrival){p->id, at};
+    enter_gpu(r, wire, p, at, ready);
     wire->start = later(wire->start, ready);
     if (wire->n_arrived < wire->n_wanted || r->failed)
         return;
@@ -277,7 +316,7 @@ void tsr__wire_host_copy(struct tsr__replay *r, struct tsr__player *p, uint32_t 
     const struct tsr__task *task = &p->tape->tasks[at];
     uint32_t group = tsr__quotient_group(r->q, p->id, r->q->host_geometry);
     const struct tsr__qgroup *flows = &r->q->groups[group];
-    double amount = flow_amount((double)task->record.bytes);
+    double amount = scaled((double)task->record.bytes);
     if (r->options->infinite_bandwidth || amount <= 0.0) {
         tsr__replay_finish(r, p, at, ready + start_s);
         return;

@@ -60,6 +60,15 @@ static tsr_status check_job(const struct tsr_sim_job *job, const struct tsr_sim_
 static tsr_status unfolded(const struct tsr__net *net, struct tsr__quotient *q)
 {
     struct tsr__partition partition;
+    if (net->job->world > MAX_UNFOLDED && tsr_is_noisy(&net->options->conditions))
+        return tsr_fail(TSR_ECONFIG,
+                        "jitter_%s: found %g with %u ranks, which all differ then; allowed: 0, or "
+                        "up to %u ranks",
+                        net->options->conditions.jitter_kernel > 0.0 ? "kernel" : "gpu",
+                        net->options->conditions.jitter_kernel > 0.0
+                            ? net->options->conditions.jitter_kernel
+                            : net->options->conditions.jitter_gpu,
+                        net->job->world, (unsigned)MAX_UNFOLDED);
     if (net->job->world > MAX_UNFOLDED)
         return tsr_fail(TSR_EUNSUPPORTED,
                         "%u ranks cannot be simulated without folding, allowed up to %u",
@@ -74,7 +83,7 @@ static tsr_status unfolded(const struct tsr__net *net, struct tsr__quotient *q)
 static tsr_status fold(const struct tsr__net *net, bool twin, struct tsr__quotient *q)
 {
     struct tsr__partition partition;
-    if (!net->options->fold)
+    if (!net->options->fold || tsr_is_noisy(&net->options->conditions))
         return unfolded(net, q);
     TSR_TRY(tsr__fold_refine(net, twin, &partition));
     tsr_status status = tsr__fold_check(net, &partition);
@@ -125,15 +134,20 @@ tsr_status tsr__sim_run(const struct tsr_cluster *cluster, const struct tsr_sim_
 #endif
     TSR_TRY(check_job(job, options));
     TSR_TRY(tsr__fabric_init(&fabric, cluster, options, job->world));
-    TSR_TRY(tsr__tapes_build(cluster, job, options, &tapes));
+    tsr_status status = tsr__tapes_build(cluster, job, options, &tapes);
+    if (status != TSR_OK) {
+        tsr__fabric_fini(&fabric);
+        return status;
+    }
     for (uint32_t i = 0; i < tapes.n && tamper; i++)
         tamper(user, i, &tapes.items[i]);
-    tsr_status status = tsr__net_build(&fabric, &tapes, job, options, &net);
+    status = tsr__net_build(&fabric, &tapes, job, options, &net);
     if (status == TSR_OK) {
         status = simulate(&net, out);
         tsr__net_fini(&net);
     }
     tsr__tapes_fini(&tapes);
+    tsr__fabric_fini(&fabric);
     return status;
 }
 

@@ -12,6 +12,17 @@
 #include "cluster.h"
 #include "conditions.h"
 
+/* NCCL's algorithms; AUTO takes what its tuner would (tuner.c says which exist for what). */
+enum tsr_algorithm {
+    TSR_ALGO_AUTO,
+    TSR_ALGO_RING,
+    TSR_ALGO_TREE,
+    TSR_ALGO_NVLS,
+    TSR_ALGO_NVLS_TREE,
+    TSR_ALGO_PAT,
+    TSR_ALGO_COPY_ENGINE,
+    TSR_N_ALGORITHMS
+};
 enum tsr_protocol { TSR_PROTO_AUTO, TSR_PROTO_LL, TSR_PROTO_LL128, TSR_PROTO_SIMPLE };
 
 struct tsr_sim_options {
@@ -28,13 +39,15 @@ struct tsr_sim_options {
      * 0: a queue per stream. */
     uint32_t max_connections;
     double latency_scale;    /* multiplies NCCL's latencies and kernel start-up; 0 = none */
-    double link_efficiency;  /* reachable share of a link's rate (Simple protocol) */
+    double link_efficiency;  /* reachable share of every link's rate; 0: the calibrated ones */
     bool infinite_bandwidth; /* links cost nothing */
+    enum tsr_algorithm algorithm;
     enum tsr_protocol protocol;
     bool fold; /* simulate one rank per symmetry class */
     /* One slow GPU: its kernels take slow_factor times as long. slow_factor 0 or 1: none. */
     uint32_t slow_rank;
     double slow_factor;
+    struct tsr_kernel_choice kernels;
     double nic_bw;   /* overrides the cluster's, bytes/s per NIC; 0: no override */
     double intra_bw; /* overrides the cluster's, bytes/s per GPU; 0: no override */
     struct tsr_conditions conditions;
@@ -87,7 +100,10 @@ tsr_status tsr_sim_step_bound(const struct tsr_cluster *cluster, const struct ts
                               const struct tsr_sim_options *options, double *seconds) TSR_MUST_USE;
 
 /* Seconds that a kernel takes alone on the card; what replay.c gives to SimGrid. */
-tsr_status tsr_cost_kernel(const struct tsr_gpu *gpu, const struct tsr_work *work,
-                           double *seconds) TSR_MUST_USE;
+tsr_status tsr_cost_kernel(const struct tsr_gpu *gpu, const struct tsr_kernel_choice *choice,
+                           const struct tsr_work *work, double *seconds) TSR_MUST_USE;
+/* Takes the measured point of exactly this kernel out of the tables; false: there is none. */
+bool tsr_kernels_forget(struct tsr_kernels *kernels, const struct tsr_kernel_choice *choice,
+                        const struct tsr_work *work);
 
 #endif

@@ -4,9 +4,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "collective.h"
 #include "comms.h"
 #include "cost.h"
+#include "tuner.h"
 
 enum { MAX_EVENTS = 1 << 26 };
 
@@ -188,6 +188,7 @@ static tsr_status compile_wire(struct compiler *c, const struct tsr_tables *tabl
     TSR_TRY(find_comm(c, tables, instr->comm, &task->comm));
     TSR_TRY(find_queue(c, tables, instr->comm, &task->queue));
     task->peer = instr->peer;
+    task->tuned_bytes = instr->bytes;
     bool in_group = c->group_begin != TSR_NO_ID;
     task->need = in_group ? c->queue_before[task->queue] : c->queue_issued[task->queue];
     c->queue_issued[task->queue]++;
@@ -305,7 +306,7 @@ static tsr_status compile_kernel(struct compiler *c, const struct tsr_instr *ins
     task->kind = TSR__KERNEL;
     if (!instr->work || instr->work->op >= TSR_N_OP_KINDS)
         return tsr_fail(TSR_EVALUE, "an op without a description of its work");
-    TSR_TRY(tsr__cost_kernel(c->gpu, instr->work, &cost));
+    TSR_TRY(tsr__cost_kernel(c->gpu, &c->options->kernels, instr->work, &cost));
     task->body_s = cost.body_s;
     task->start_s = cost.start_s;
     return TSR_OK;
@@ -402,6 +403,26 @@ static tsr_status open_group(struct compiler *c, uint32_t at)
     return TSR_OK;
 }
 
+static bool same_call(const struct tsr__task *a, const struct tsr__task *b)
+{
+    return b->kind == TSR__WIRE && a->comm == b->comm && a->record.kind == b->record.kind &&
+           tsr__coll_pattern(b->record.kind) != TSR__P2P;
+}
+
+/* Calls of one kind in a group are one launch: runs of them share their bytes. */
+static void coalesce(struct tsr__task *tasks, uint32_t first, uint32_t end)
+{
+    for (uint32_t at = first; at < end;) {
+        uint32_t next = at + 1;
+        uint64_t bytes = tasks[at].tuned_bytes;
+        while (next < end && same_call(&tasks[at], &tasks[next]))
+            bytes += tasks[next++].tuned_bytes;
+        for (uint32_t i = at; i < next && next > at + 1; i++)
+            tasks[i].tuned_bytes = bytes;
+        at = next;
+    }
+}
+
 static tsr_status close_group(struct compiler *c, uint32_t at)
 {
     if (c->group_begin == TSR_NO_ID)
@@ -411,6 +432,7 @@ static tsr_status close_group(struct compiler *c, uint32_t at)
             c->tape->tasks[i].group_end = at;
             c->tape->tasks[i].in_group = true;
         }
+    coalesce(c->tape->tasks, c->group_begin + 1, at);
     c->group_begin = TSR_NO_ID;
     return TSR_OK;
 }

@@ -26,6 +26,7 @@ struct tsr__task {
     struct tsr_exec_record record;
     double host_s;          /* host clock, unscaled */
     double body_s, start_s; /* KERNEL, HOST_COPY: see cost.h */
+    uint64_t tuned_bytes;   /* WIRE: of all calls like it in its launch; NCCL chooses by them */
     uint32_t next;          /* in the stream; TSR_NO_ID: last */
     uint32_t dep;           /* task waited for, TSR_NO_ID: none */
     uint32_t device_index;  /* position among the class's stream items */

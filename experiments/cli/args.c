@@ -68,6 +68,17 @@ static const struct option {
      0, 0},
     {TSR_OPT_MEASURED, "--measured", 0, "RUN", "show a run (run --profile --out RUN) beside",
      AT(measured), 0, 0},
+    {TSR_OPT_PART, "--part", 0, "I/N",
+     "only every N-th strategy, and of these those that DIR has not yet; auto: from Slurm or "
+     "mpirun",
+     AT(part), 0, 0},
+    {TSR_OPT_MERGE, "--merge", 0, NULL, "instead of FILE: the folders of all parts", AT(merge), 0,
+     0},
+    {TSR_OPT_LEAVE_OUT, "--leave-one-out", 0, NULL,
+     "predict each point without its own entry in the tables", AT(leave_one_out), 0, 0},
+    {TSR_OPT_CONDITIONS, "--conditions", 0, "FILE",
+     "what the table does not say of its runs (default: experiments/validation/conditions.yaml)",
+     AT(conditions), 0, 0},
     {TSR_OPT_EXECUTOR, "--executor", 0, "WHAT", "record (default) or host: compute as well",
      AT(executor), 0, 0},
     {TSR_OPT_STATES, "--states", 0, NULL,
@@ -155,19 +166,27 @@ static const struct option *match(const struct tsr_usage *usage, const char *arg
     return NULL;
 }
 
-static tsr_status take_file(const struct tsr_usage *usage, const char *arg, struct tsr_args *out)
+static void take_file(const char *arg, struct tsr_args *out)
+{
+    if (out->n_files < TSR_MAX_FILES)
+        out->files[out->n_files] = arg;
+    out->n_files++;
+}
+
+/* Whether there may be many is known when all options are. */
+static tsr_status check_files(const struct tsr_usage *usage, struct tsr_args *out)
 {
     bool two = usage->options & TSR_OPT_SECOND_FILE;
-    if (!out->file) {
-        out->file = arg;
-        return TSR_OK;
-    }
-    if (two && !out->second_file) {
-        out->second_file = arg;
-        return TSR_OK;
-    }
-    return tsr_fail(TSR_ECONFIG, "%s: found a %s file, %s; allowed: %s", usage->name,
-                    two ? "third" : "second", arg, two ? "two" : "one");
+    size_t most = out->merge ? TSR_MAX_FILES : two ? 2 : 1;
+    if (out->n_files > TSR_MAX_FILES)
+        return tsr_fail(TSR_ECONFIG, "%s: found %zu files; allowed: up to %d", usage->name,
+                        out->n_files, TSR_MAX_FILES);
+    if (out->n_files > most)
+        return tsr_fail(TSR_ECONFIG, "%s: found a %s file, %s; allowed: %s", usage->name,
+                        two ? "third" : "second", out->files[most], two ? "two" : "one");
+    out->file = out->n_files ? out->files[0] : NULL;
+    out->second_file = two && out->n_files > 1 ? out->files[1] : NULL;
+    return TSR_OK;
 }
 
 tsr_status tsr_args_parse(const struct tsr_usage *usage, int argc, char **argv,
@@ -186,7 +205,7 @@ tsr_status tsr_args_parse(const struct tsr_usage *usage, int argc, char **argv,
             continue;
         }
         if (only_files || arg[0] != '-' || !arg[1]) {
-            TSR_TRY(take_file(usage, arg, out));
+            take_file(arg, out);
             continue;
         }
         if (!strcmp(arg, "--help") || !strcmp(arg, "-h")) {
@@ -204,7 +223,7 @@ tsr_status tsr_args_parse(const struct tsr_usage *usage, int argc, char **argv,
         }
         TSR_TRY(take(option, value, out));
     }
-    return TSR_OK;
+    return check_files(usage, out);
 }
 
 tsr_status tsr_args_need_file(const struct tsr_usage *usage, const struct tsr_args *args)

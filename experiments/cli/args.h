@@ -40,13 +40,19 @@
 #define TSR_OPT_SHUFFLE    (UINT64_C(1) << 29)
 #define TSR_OPT_DTYPE      (UINT64_C(1) << 30)
 #define TSR_OPT_MEASURED   (UINT64_C(1) << 31)
+#define TSR_OPT_PART       (UINT64_C(1) << 50)
+#define TSR_OPT_MERGE      (UINT64_C(1) << 51)
+#define TSR_OPT_CONDITIONS (UINT64_C(1) << 40)
+#define TSR_OPT_LEAVE_OUT  (UINT64_C(1) << 45)
 
-enum { TSR_MAX_SETS = 256 };
+enum { TSR_MAX_SETS = 256, TSR_MAX_FILES = 1024 };
 
 struct tsr_args {
-    char *const *argv;       /* the subcommand and what follows it */
-    const char *file;        /* the positional argument; NULL: none given */
-    const char *second_file; /* of subcommands that take two */
+    char *const *argv;                /* the subcommand and what follows it */
+    const char *file;                 /* the positional argument; NULL: none given */
+    const char *second_file;          /* of subcommands that take two */
+    const char *files[TSR_MAX_FILES]; /* of options that take many (--merge): all of them */
+    size_t n_files;
     const char *sets[TSR_MAX_SETS];
     size_t n_sets;
     bool print_config, states, no_what_if, time, exhaustive;
@@ -59,9 +65,13 @@ struct tsr_args {
     const char *resume;             /* "": the run itself; NULL: not asked for */
     const char *transport;
     bool profile, check, serial, verify;
-    bool shuffle;         /* corpus */
-    const char *dtype;    /* export */
-    const char *measured; /* compare: folder of a run */
+    bool shuffle;           /* corpus */
+    const char *dtype;      /* export */
+    const char *measured;   /* compare: folder of a run */
+    const char *part;       /* compare: "I/N" or "auto" */
+    bool merge;             /* compare: the files are folders of parts */
+    const char *conditions; /* validate */
+    bool leave_one_out;     /* kernels */
 };
 
 /* What a subcommand accepts and says about itself. */

@@ -47,7 +47,8 @@ static tsr_status build_model(const struct tsr_job *job, struct tsr_engine *engi
 static enum tsr_optimizer optimizer_of(const struct tsr_settings *s)
 {
     static const enum tsr_optimizer adamw[] = {TSR_OPT_ADAMW_FOREACH, TSR_OPT_ADAMW_FUSED,
-                                               TSR_OPT_ADAMW_LOOP};
+                                               TSR_OPT_ADAMW_LOOP, TSR_OPT_DECOUPLED,
+                                               TSR_OPT_DECOUPLED_READ};
     if (s->optimizer == TSR_OPTIM_ADAMW)
         return adamw[s->variant];
     if (s->optimizer == TSR_OPTIM_SGD)
@@ -66,6 +67,10 @@ static tsr_status configure_step(const struct tsr_job *job, struct tsr_engine *e
                                    .loss_chunks = s->loss_chunks,
                                    .state_dtype = (tsr_dtype)s->state_dtype,
                                    .clip = s->clip,
+                                   .clip_how = (enum tsr_clip)s->clip_how,
+                                   .loss_kernel = (enum tsr_loss_kernel)s->loss_kernel,
+                                   .metrics = (uint32_t)s->metrics,
+                                   .reads_loss = s->reads_loss,
                                    .decay_matrices_only = s->run.decay == TSR_DECAY_MATRICES,
                                    .sgd_decay = s->optimizer == TSR_OPTIM_SGD && job->executes &&
                                                 s->run.weight_decay > 0,

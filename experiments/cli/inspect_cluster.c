@@ -23,6 +23,16 @@ static json_t *calibration_of(const struct tsr_calibration *calibration)
     return out;
 }
 
+static json_t *sources_of(const struct tsr_gpu *gpu)
+{
+    char lines[16][256];
+    json_t *out = json_array();
+    size_t n = tsr_kernel_sources(gpu, lines, 16);
+    for (size_t i = 0; i < n; i++)
+        json_array_append_new(out, json_string(lines[i]));
+    return out;
+}
+
 static json_t *gpu_of(const struct tsr_gpu *gpu)
 {
     static const char *const peaks[TSR_N_PEAKS] = {
@@ -31,14 +41,14 @@ static json_t *gpu_of(const struct tsr_gpu *gpu)
     json_t *flops = json_object();
     for (int i = 0; i < TSR_N_PEAKS; i++)
         json_object_set_new(flops, peaks[i], real_or_null(gpu->peak_flops[i]));
-    return json_pack("{s:s, s:s, s:s, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "name", gpu->name,
-                     "file", gpu->path, "description", gpu->description, "visible_bytes",
-                     gpu->visible_bytes ? json_integer((json_int_t)gpu->visible_bytes)
-                                        : json_null(),
-                     "memory_bytes_per_s", real_or_null(gpu->memory_bw), "nvlink_bytes_per_s",
-                     real_or_null(gpu->nvlink_bw), "pcie_bytes_per_s", real_or_null(gpu->pcie_bw),
-                     "achievable_bf16_flop_per_s", real_or_null(gpu->achievable_bf16),
-                     "peak_flop_per_s", flops, "calibration", calibration_of(&gpu->calibration));
+    return json_pack(
+        "{s:s, s:s, s:s, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "name", gpu->name, "file",
+        gpu->path, "description", gpu->description, "visible_bytes",
+        gpu->visible_bytes ? json_integer((json_int_t)gpu->visible_bytes) : json_null(),
+        "memory_bytes_per_s", real_or_null(gpu->memory_bw), "nvlink_bytes_per_s",
+        real_or_null(gpu->nvlink_bw), "pcie_bytes_per_s", real_or_null(gpu->pcie_bw),
+        "achievable_bf16_flop_per_s", real_or_null(gpu->achievable_bf16), "peak_flop_per_s", flops,
+        "calibration", calibration_of(&gpu->calibration), "kernel_times", sources_of(gpu));
 }
 
 /* Of the whole network, from the nodes to the top. */
@@ -121,6 +131,9 @@ static void print_gpu(FILE *out, const json_t *gpu)
     fprintf(out, "    NVLink %s, PCIe %s (one direction)\n",
             rate(gpu, "nvlink_bytes_per_s", 1e9, "GB/s", a),
             rate(gpu, "pcie_bytes_per_s", 1e9, "GB/s", b));
+    const json_t *sources = json_object_get(gpu, "kernel_times");
+    for (size_t i = 0; i < json_array_size(sources); i++)
+        fprintf(out, "    %s\n", json_string_value(json_array_get(sources, i)));
     print_calibration(out, json_object_get(gpu, "calibration"));
 }
 

@@ -11,7 +11,10 @@ const char *const tsr_words_accum[] = {"reduce_each", "no_reduce", "no_reduce_no
 const char *const tsr_words_dtype[] = {"none", "f32", "bf16", "f16", NULL};
 const char *const tsr_words_real[] = {"", "f32", "bf16", "f16", NULL};
 const char *const tsr_words_optimizer[] = {"adamw", "sgd", "none", NULL};
-const char *const tsr_words_variant[] = {"foreach", "fused", "loop", NULL};
+const char *const tsr_words_variant[] = {"foreach",   "fused",          "loop",
+                                         "decoupled", "decoupled_read", NULL};
+const char *const tsr_words_clip[] = {"foreach", "loop", NULL};
+const char *const tsr_words_loss[] = {"eager", "flash_attn", "flash_attn_inplace", NULL};
 const char *const tsr_words_state[] = {"master", "f32", "bf16", NULL};
 const char *const tsr_words_impl[] = {"plain", "transformers", NULL};
 const char *const tsr_words_names[] = {"hf", "torchtitan", NULL};
@@ -21,7 +24,8 @@ const char *const tsr_words_ckpt[] = {"none", "full", "selective_op", NULL};
 const char *const tsr_words_hooks[] = {"inside", "outside", NULL};
 const char *const tsr_words_attention[] = {"flash", "efficient", "math", "eager", NULL};
 const char *const tsr_words_dialect[] = {"eager", "fused", NULL};
-const char *const tsr_words_api[] = {"fully_shard", "replicate", "ddp", NULL};
+const char *const tsr_words_api[] = {"fully_shard", "replicate", "ddp", "fsdp1", NULL};
+const char *const tsr_words_fsdp1_prefetch[] = {"pre", "post", "none", NULL};
 const char *const tsr_words_wrap[] = {"block", "block_embed_head", "root", NULL};
 const char *const tsr_words_offload[] = {"none", "cpu", "cpu_pinned", NULL};
 const char *const tsr_words_sections[] = {TSR_SECTION_WORDS, NULL};
@@ -32,4 +36,9 @@ const char *const tsr_words_order[] = {"shuffled", "sequential", NULL};
 const char *const tsr_words_decay[] = {"all", "matrices", NULL};
 const char *const tsr_words_schedule[] = {"constant", "linear", "cosine", NULL};
 const char *const tsr_words_limit[] = {"none", "card", NULL};
+const char *const tsr_words_algorithm[] = {"auto",      "ring", "tree",        "nvls",
+                                           "nvls_tree", "pat",  "copy_engine", NULL};
 const char *const tsr_words_protocol[] = {"auto", "ll", "ll128", "simple", NULL};
+const char *const tsr_words_attention_kernel[] = {"auto",   "flash1", "flash1_triton", "flash2",
+                                                  "flash3", "cudnn",  "math",          NULL};
+const char *const tsr_words_norm_kernel[] = {"auto", "eager", "compiled", "cudnn", NULL};

@@ -1,55 +1,13 @@
 /* measured.c: see measured.h. */
 #include "measured.h"
 
-#include <dirent.h>
-#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 
-#include "../../exec/disk.h"
-#include "report_file.h"
+#include "folder.h"
 #include "report_rows.h"
 #include "report_text.h"
-
-enum { MAX_FILE_BYTES = 1 << 30 };
-
-static tsr_status copy_file(const char *from, const char *to)
-{
-    char *data = NULL;
-    size_t bytes = 0;
-    TSR_TRY(tsr_disk_read_file(from, MAX_FILE_BYTES, &data, &bytes));
-    tsr_status status = tsr_disk_replace_file(&tsr_disk_posix, to, data, bytes);
-    free(data);
-    return status;
-}
-
-static tsr_status copy_entry(const char *from, const char *to, const char *name)
-{
-    char source[TSR_PATH_BYTES], target[TSR_PATH_BYTES];
-    struct stat info;
-    TSR_TRY(tsr_path(source, "%s/%s", from, name));
-    TSR_TRY(tsr_path(target, "%s/%s", to, name));
-    if (stat(source, &info) != 0 || !S_ISREG(info.st_mode))
-        return TSR_OK;
-    return copy_file(source, target);
-}
-
-static tsr_status copy_folder(const char *from, const char *to)
-{
-    DIR *folder = opendir(from);
-    if (!folder)
-        return tsr_fail(TSR_ECONFIG,
-                        "--measured: found %s, which cannot be read (%s); allowed: "
-                        "what run --profile --out left",
-                        from, strerror(errno));
-    tsr_status status = tsr_make_folder(to);
-    for (struct dirent *e; status == TSR_OK && (e = readdir(folder));)
-        status = copy_entry(from, to, e->d_name);
-    closedir(folder);
-    return status;
-}
 
 tsr_status tsr_measured_load(const char *run, const char *out, struct tsr_row *row)
 {
@@ -72,5 +30,7 @@ tsr_status tsr_measured_load(const char *run, const char *out, struct tsr_row *r
     tsr__folder_name(row->strategy, name, sizeof name);
     snprintf(path, sizeof path, "%s/measured/%s", run, name);
     snprintf(to, sizeof to, "%s/%s", out, name);
-    return copy_folder(path, to);
+    if (tsr_folder_copy(path, to) == TSR_OK)
+        return TSR_OK;
+    return tsr_fail(TSR_ECONFIG, "--measured: %s", tsr_error_text());
 }

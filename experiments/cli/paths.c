@@ -26,6 +26,8 @@ struct kind {
 static const struct kind model_kind = {"model", "models", {"", NULL}};
 static const struct kind cluster_kind = {"cluster", "clusters", {"cluster-", "node-", ""}};
 
+static const struct kind gpu_kind = {"gpu", "clusters", {"gpu-", "", NULL}};
+
 static bool has_ending(const char *name, const char *ending)
 {
     size_t n = strlen(name), m = strlen(ending);
@@ -35,7 +37,7 @@ static bool has_ending(const char *name, const char *ending)
 bool tsr_is_path(const char *name)
 {
     return strchr(name, '/') || has_ending(name, ".json") || has_ending(name, ".yaml") ||
-           has_ending(name, ".yml");
+           has_ending(name, ".yml") || has_ending(name, ".xml");
 }
 
 /* Takes "a/.." out of a path, for people to read. What follows a link named `a` would change, so
@@ -172,4 +174,10 @@ tsr_status tsr_find_cluster(const char *name, const struct tsr_node *at, const c
                             char out[TSR_FILE_BYTES])
 {
     return find(&cluster_kind, name, at, experiment, out);
+}
+
+tsr_status tsr_find_gpu(const char *name, const struct tsr_node *at, const char *experiment,
+                        char out[TSR_FILE_BYTES])
+{
+    return find(&gpu_kind, name, at, experiment, out);
 }

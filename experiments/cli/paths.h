@@ -14,6 +14,9 @@ tsr_status tsr_find_model(const char *name, const struct tsr_node *at, const cha
                           char out[TSR_FILE_BYTES]) TSR_MUST_USE;
 tsr_status tsr_find_cluster(const char *name, const struct tsr_node *at, const char *experiment,
                             char out[TSR_FILE_BYTES]) TSR_MUST_USE;
+/* A device file, clusters/gpu-NAME.json. */
+tsr_status tsr_find_gpu(const char *name, const struct tsr_node *at, const char *experiment,
+                        char out[TSR_FILE_BYTES]) TSR_MUST_USE;
 /* A file by path only (module trees). */
 tsr_status tsr_find_file(const char *key, const char *name, const struct tsr_node *at,
                          const char *experiment, char out[TSR_FILE_BYTES]) TSR_MUST_USE;

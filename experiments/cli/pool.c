@@ -192,6 +192,8 @@ tsr_status tsr_pool_each(const struct tsr_pool_work *work, uint64_t jobs)
 struct strategies {
     const struct tsr_study *study;
     const char *dir;
+    const struct tsr_pool_hooks *hooks; /* NULL: none */
+    const size_t *wanted;               /* [work item]: strategy */
     struct tsr_row *rows;
 };
 
@@ -199,7 +201,7 @@ static void run_strategy(void *user, size_t item, void *result)
 {
     const struct strategies *s = user;
     tsr_status status =
-        tsr_simulate(&s->study->jobs[item], &s->study->info, s->dir, (struct tsr_row *)result);
+        tsr_simulate(&s->study->jobs[s->wanted[item]], &s->study->info, s->dir, result);
     (void)status; /* the row says it */
 }
 
@@ -212,13 +214,15 @@ static tsr_status verdict(const struct tsr_row *row)
     return tsr_fail(status, "%s", row->failure);
 }
 
-static tsr_status take_strategy(void *user, size_t item, const void *result, const char *end)
+static tsr_status take_strategy(void *user, size_t work, const void *result, const char *end)
 {
     const struct strategies *s = user;
+    size_t item = s->wanted[work];
     struct tsr_row *row = &s->rows[item];
     if (!end) {
         memcpy(row, result, sizeof(*row));
-        return verdict(row);
+        TSR_TRY(verdict(row));
+        return s->hooks ? s->hooks->done(s->hooks->user, item, row) : TSR_OK;
     }
     tsr_row_begin(row, &s->study->jobs[item]);
     snprintf(row->failure, sizeof row->failure, "the simulation of %s ended by %s", row->strategy,
@@ -230,18 +234,25 @@ static tsr_status take_strategy(void *user, size_t item, const void *result, con
 static const char *name_strategy(void *user, size_t item)
 {
     const struct strategies *s = user;
-    return s->study->experiment.strategies[item].name;
+    return s->study->experiment.strategies[s->wanted[item]].name;
 }
 
 tsr_status tsr_pool_run(const struct tsr_study *study, const char *dir, uint64_t jobs,
-                        struct tsr_row *rows)
+                        const struct tsr_pool_hooks *hooks, struct tsr_row *rows)
 {
-    struct strategies s = {study, dir, rows};
-    struct tsr_pool_work work = {.n = study->n,
-                                 .result_bytes = sizeof(struct tsr_row),
+    size_t *wanted = calloc(study->n + 1, sizeof *wanted);
+    if (!wanted)
+        return tsr_fail(TSR_ENOMEM, "out of memory");
+    struct strategies s = {study, dir, hooks, wanted, rows};
+    struct tsr_pool_work work = {.result_bytes = sizeof(struct tsr_row),
                                  .user = &s,
                                  .run = run_strategy,
                                  .take = take_strategy,
                                  .name = name_strategy};
-    return tsr_pool_each(&work, jobs);
+    for (size_t i = 0; i < study->n; i++)
+        if (!hooks || hooks->wants(hooks->user, i))
+            wanted[work.n++] = i;
+    tsr_status status = tsr_pool_each(&work, jobs);
+    free(wanted);
+    return status;
 }

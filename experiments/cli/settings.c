@@ -21,7 +21,9 @@ static size_t type_bytes(enum tsr_key_type type)
                                    [TSR_KEY_RESHARD] = sizeof(struct tsr_reshard_value),
                                    [TSR_KEY_WRAP] = sizeof(struct tsr_wrap_value),
                                    [TSR_KEY_CHECKPOINT] = sizeof(uint64_t),
-                                   [TSR_KEY_LIST] = sizeof(unsigned)};
+                                   [TSR_KEY_LIST] = sizeof(unsigned),
+                                   [TSR_KEY_FAULTS] = sizeof(struct tsr_faults),
+                                   [TSR_KEY_TRAFFIC] = sizeof(struct tsr_traffic_list)};
     return bytes[type];
 }
 

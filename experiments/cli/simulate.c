@@ -88,9 +88,11 @@ static const struct tsr_sim_rank *find_rank(const struct tsr_sim_result *result,
 /* The simulator names an option of its own ("slow_rank: found 9"): say where the user gave it. */
 static tsr_status at_sim_key(const struct tsr_job *job, tsr_status status)
 {
-    static const char *const keys[] = {"sim.slow_rank", "sim.slow_factor",     "sim.nic_bw",
-                                       "sim.intra_bw",  "sim.link_efficiency", "sim.host_scale",
-                                       "sim.protocol",  "sim.latency_scale",   "sim.queue_depth"};
+    static const char *const keys[] = {
+        "sim.slow_rank",       "sim.slow_factor",      "sim.nic_bw",   "sim.intra_bw",
+        "sim.link_efficiency", "sim.host_scale",       "sim.protocol", "sim.latency_scale",
+        "sim.queue_depth",     "sim.attention_kernel", "sim.faults",   "sim.traffic",
+        "sim.jitter_kernel",   "sim.jitter_gpu"};
     const char *text = tsr_error_text();
     for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
         const char *name = keys[i] + strlen("sim.");

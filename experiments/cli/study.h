@@ -34,9 +34,17 @@ tsr_status tsr_study_write(const struct tsr_study *study, const char *dir,
 /* Notes of all jobs on stderr, each once. */
 void tsr_study_notes(const struct tsr_study *study);
 
+/* What a part of a sweep changes (part.h). */
+struct tsr_pool_hooks {
+    void *user;
+    bool (*wants)(void *user, size_t item); /* else it is left out */
+    tsr_status (*done)(void *user, size_t item, const struct tsr_row *row);
+};
+
 /* Simulates all strategies, `jobs` at a time in child processes (pool.c); rows[n]. A strategy that
- * is a mistake or a failure of the machine ends the comparison with its error. */
+ * is a mistake or a failure of the machine ends the comparison with its error. `hooks` may be NULL.
+ */
 tsr_status tsr_pool_run(const struct tsr_study *study, const char *dir, uint64_t jobs,
-                        struct tsr_row *rows) TSR_MUST_USE;
+                        const struct tsr_pool_hooks *hooks, struct tsr_row *rows) TSR_MUST_USE;
 
 #endif

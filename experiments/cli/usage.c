@@ -7,7 +7,7 @@ const struct tsr_usage tsr_usages[] = {
     {"compare", "simulate every strategy of an experiment and compare them",
      "FILE [--out DIR] [options]",
      TSR_OPT_SET | TSR_OPT_PRINT_CONFIG | TSR_OPT_FORMAT | TSR_OPT_OUT | TSR_OPT_ONLY |
-         TSR_OPT_JOBS | TSR_OPT_MEASURED,
+         TSR_OPT_JOBS | TSR_OPT_MEASURED | TSR_OPT_PART | TSR_OPT_MERGE,
      "md, csv or json (default md)",
      "Simulates each strategy of the experiment file until its step repeats itself, and prints a\n"
      "row each: step time, tokens per second, MFU, peak memory against the card, exposed\n"
@@ -15,12 +15,18 @@ const struct tsr_usage tsr_usages[] = {
      "memory timeline, a stream timeline, a Perfetto trace, a memory snapshot (snapshot.pickle,\n"
      "for pytorch.org/memory_viz) and pictures.\n"
      "\n"
+     "A sweep that is larger than a machine: --part I/N --out DIR simulates every N-th strategy and\n"
+     "leaves the rest to others; started again it goes on where it was stopped. --part auto takes I\n"
+     "and N from a Slurm array, srun, mpirun or torchrun. --merge DIR... makes of the parts the\n"
+     "table and the files of one run.\n"
+     "\n"
      "Exit status: 0 also when strategies do not fit (the table says so), 1 the machine failed,\n"
      "2 a mistake in the file or the options.\n"
      "\n"
      "Examples\n"
      "  tessera compare experiments/flagship/dgx-h100-8.yaml --out out/dgx\n"
      "  tessera compare FILE --only fsdp,ddp --set batch=2 --format csv\n"
+     "  tessera compare FILE --part 3/8 --out out/part-3; tessera compare --merge out/part-* --out out\n"
      "  tessera compare FILE --set model=qwen2.5-7b --set cluster=dgx-a100-16 --print-config"},
     {"sim", "simulate one strategy", "FILE --strategy NAME [--out DIR] [options]",
      TSR_OPT_SET | TSR_OPT_PRINT_CONFIG | TSR_OPT_FORMAT | TSR_OPT_OUT | TSR_OPT_STRATEGY,
@@ -212,6 +218,38 @@ const struct tsr_usage tsr_usages[] = {
      "  tessera check experiments/flagship/dgx-h100-8.yaml\n"
      "  tessera check FILE --strategy fsdp --set accumulation.steps=4\n"
      "  tessera check tests/golden/scenarios/raf-default-w2.json"},
+    {"kernels", "predict measured kernels and say by how much the cost model misses",
+     "FILE.csv [--leave-one-out] [options]", TSR_OPT_FORMAT | TSR_OPT_LEAVE_OUT,
+     "md, csv or json (default md)",
+     "Reads a table of measured kernels (matrix products: m, n, k, batch, dtype, tflops; attention:\n"
+     "kernel, pass, head_dim, seq_len, tflops; norms: backend, rows_N, cols_C, fwd_GBps, bwd_GBps),\n"
+     "prices each row on the card of its column gpu, and prints predicted, measured, error and\n"
+     "their quantiles: of points that the simulator's tables have, and of those that they have\n"
+     "not. With --leave-one-out each point is predicted by its neighbours. No sustained factor\n"
+     "applies: tables are short runs.\n"
+     "\n"
+     "Examples\n"
+     "  tessera kernels experiments/validation/kernels/gemm.csv --leave-one-out\n"
+     "  tessera kernels TABLE.csv --format csv"},
+    {"validate", "predict the rows of a published table and compare them with what was measured",
+     "FILE.csv [--out DIR] [options]",
+     TSR_OPT_SET | TSR_OPT_FORMAT | TSR_OPT_OUT | TSR_OPT_JOBS | TSR_OPT_CONDITIONS,
+     "md, csv or json (default md)",
+     "Reads a table with the columns of one of experiments/validation/*.csv, simulates every row "
+     "as\n"
+     "an experiment and prints predicted, measured and error, then median, 90 % quantile and "
+     "largest\n"
+     "error by class, and the rank correlation of MFU. A row that is not modelled is named and "
+     "counts\n"
+     "as 100 %; a row without a measured figure is left out; of a range of GPUs the worse end "
+     "counts.\n"
+     "--set changes keys of every row. With --out: the rows as CSV and a picture of predicted "
+     "against\n"
+     "measured. experiments/validation/README.md has the figures and what they rest on.\n"
+     "\n"
+     "Examples\n"
+     "  tessera validate experiments/validation/llm_foundry.csv --out out/validate\n"
+     "  tessera validate TABLE.csv --format json"},
     {NULL, NULL, NULL, 0, NULL, NULL}};
 
 const struct tsr_usage *tsr_usage_find(const char *name)

@@ -87,6 +87,12 @@ void tsr_key_allowed(const struct tsr_key *key, char *out, size_t size)
     case TSR_KEY_LIST:
         snprintf(text, sizeof text, "a list of %s, in this order", words);
         break;
+    case TSR_KEY_FAULTS:
+        snprintf(text, sizeof text, "%s", tsr_faults_allowed);
+        break;
+    case TSR_KEY_TRAFFIC:
+        snprintf(text, sizeof text, "%s", tsr_traffic_allowed);
+        break;
     }
     snprintf(out, size, "%s%s", text,
              allows_null(key) && key->type != TSR_KEY_RESHARD ? ", or null" : "");
@@ -270,6 +276,12 @@ tsr_status tsr_key_store(struct tsr_arena *arena, const struct tsr_key *key, con
     case TSR_KEY_LIST:
         ok = store_list(key, node, to);
         break;
+    case TSR_KEY_FAULTS:
+        TSR_TRY(tsr_faults_read(arena, path, node, to, &ok));
+        break;
+    case TSR_KEY_TRAFFIC:
+        TSR_TRY(tsr_traffic_read(arena, path, node, to, &ok));
+        break;
     case TSR_KEY_WRAP:
         if (node->kind == TSR_NODE_SEQ)
             TSR_TRY(tsr_wrap_read(arena, path, node, to, &ok));
@@ -288,8 +300,7 @@ tsr_status tsr_key_store(struct tsr_arena *arena, const struct tsr_key *key, con
 
 /* ---- printing ---------------------------------------------------------------------------- */
 
-/* The shortest decimal that reads back as the same number. */
-static void format_double(double value, char *out, size_t size)
+void tsr_format_double(double value, char *out, size_t size)
 {
     if (isnan(value)) {
         snprintf(out, size, "null");
@@ -427,7 +438,7 @@ tsr_status tsr_key_format(const struct tsr_key *key, const struct tsr_settings *
         snprintf(out, size, "%s", *(const bool *)from ? "true" : "false");
         break;
     case TSR_KEY_DOUBLE:
-        format_double(*(const double *)from / scale_of(key), out, size);
+        tsr_format_double(*(const double *)from / scale_of(key), out, size);
         break;
     case TSR_KEY_ENUM:
         snprintf(out, size, "%s", key->words[*(const unsigned *)from]);
@@ -443,6 +454,10 @@ tsr_status tsr_key_format(const struct tsr_key *key, const struct tsr_settings *
         break;
     case TSR_KEY_WRAP:
         return tsr_wrap_format(from, out, size);
+    case TSR_KEY_FAULTS:
+        return tsr_faults_format(from, out, size);
+    case TSR_KEY_TRAFFIC:
+        return tsr_traffic_format(from, out, size);
     }
     return TSR_OK;
 }

@@ -66,7 +66,7 @@ fails 2 dtype.yaml:1 precision.param fp9 "none, f32, bf16 or f16" -- compare "$t
 with scalar 'precision: bf16'
 fails 2 scalar.yaml:1 precision bf16 "allowed: a mapping with keys" -- compare "$tmp/scalar.yaml"
 with number 'sim: {link_efficiency: 2}'
-fails 2 number.yaml:1 sim.link_efficiency 2 "0.01 to 1" -- compare "$tmp/number.yaml"
+fails 2 number.yaml:1 sim.link_efficiency 2 "0 to 1" -- compare "$tmp/number.yaml"
 with reshard 'reshard_after_forward: 0'
 fails 2 reshard.yaml:1 reshard_after_forward 0 "null, true, false" -- compare "$tmp/reshard.yaml"
 with wrap 'wrap: [{module: x}]'

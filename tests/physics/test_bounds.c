@@ -163,7 +163,8 @@ static void a_perfect_network_leaves_the_work_of_the_gpu(void **state)
             if (!is_kernel(instr) || !instr->work || is_host_copy(instr))
                 continue;
             struct tsr__cost cost;
-            study_ok(tsr__cost_kernel(&study.job.cluster.gpu, instr->work, &cost));
+            study_ok(tsr__cost_kernel(&study.job.cluster.gpu, &study.job.settings->sim.kernels,
+                                      instr->work, &cost));
             all += cost.body_s;
             compute += on_compute_stream(program, instr) ? cost.body_s : 0.0;
         }

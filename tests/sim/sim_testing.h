@@ -199,13 +199,14 @@ static inline struct tsr_cluster test_cluster(uint32_t nodes)
     return c;
 }
 
-/* Bytes and kernels alone decide: no host cost, no latency, links at their nominal rate. */
+/* Bytes and kernels alone decide: no host cost, no latency, rings, links at their nominal rate. */
 static inline struct tsr_sim_options exact_options(void)
 {
     struct tsr_sim_options o = tsr_sim_options_default();
     o.host_scale = 0.0;
     o.latency_scale = 0.0;
     o.link_efficiency = 1.0;
+    o.algorithm = TSR_ALGO_RING;
     o.protocol = TSR_PROTO_SIMPLE;
     o.queue_depth = 0;
     o.fold = false;

@@ -130,7 +130,7 @@ static double kernel_with(uint8_t op, enum tsr_calibration_id id, double value)
                              : (uint64_t[]){4, 16, 16, 4096, 4096, 128},
            6 * sizeof *w.dims);
     c.gpu.calibration.value[id] = value;
-    assert_int_equal(tsr_cost_kernel(&c.gpu, &w, &seconds), TSR_OK);
+    assert_int_equal(tsr_cost_kernel(&c.gpu, &(struct tsr_kernel_choice){0}, &w, &seconds), TSR_OK);
     return seconds;
 }
 
