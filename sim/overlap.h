@@ -25,7 +25,7 @@
 
 enum tsr_exposure {
     TSR_EXPOSED_HOST,         /* the host issued it late */
-    TSR_EXPOSED_COMMUNICATOR, /* another stream's collective held its communicator */
+    TSR_EXPOSED_COMMUNICATOR, /* a collective of another kind held its communicator */
     TSR_EXPOSED_BUFFER,       /* waited until memory that it writes was given up */
     TSR_EXPOSED_ORDER,        /* behind work or waits of a stream that it does not need */
     TSR_EXPOSED_BANDWIDTH,    /* no compute beside it, also if all transfers were issued at once */

@@ -124,9 +124,8 @@ static void write_row(FILE *out, const struct tsr_overlap_row *row)
     fputc('\n', out);
 }
 
-static tsr_status write_rows(FILE *out, const void *user)
+void tsr_overlap_table_print(FILE *out, const struct tsr_overlap_table *table)
 {
-    const struct tsr_overlap_table *table = user;
     fputs(
         "# Collectives of the steady step; times in seconds of it. exposed_s: the compute stream\n"
         "# is idle and this collective is charged with it; beside_s: idle, charged to another one\n"
@@ -138,6 +137,11 @@ static tsr_status write_rows(FILE *out, const void *user)
     fputs(",stream,communicator,name,module\n", out);
     for (size_t k = 0; k < table->n; k++)
         write_row(out, &table->rows[k]);
+}
+
+static tsr_status write_rows(FILE *out, const void *user)
+{
+    tsr_overlap_table_print(out, user);
     return TSR_OK;
 }
 

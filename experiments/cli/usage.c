@@ -15,8 +15,10 @@ const struct tsr_usage tsr_usages[] = {
      "memory timeline, a stream timeline, a Perfetto trace, a memory snapshot (snapshot.pickle,\n"
      "for pytorch.org/memory_viz) and pictures.\n"
      "\n"
-     "A sweep that is larger than a machine: --part I/N --out DIR simulates every N-th strategy and\n"
-     "leaves the rest to others; started again it goes on where it was stopped. --part auto takes I\n"
+     "A sweep that is larger than a machine: --part I/N --out DIR simulates every N-th strategy "
+     "and\n"
+     "leaves the rest to others; started again it goes on where it was stopped. --part auto takes "
+     "I\n"
      "and N from a Slurm array, srun, mpirun or torchrun. --merge DIR... makes of the parts the\n"
      "table and the files of one run.\n"
      "\n"
@@ -26,7 +28,8 @@ const struct tsr_usage tsr_usages[] = {
      "Examples\n"
      "  tessera compare experiments/flagship/dgx-h100-8.yaml --out out/dgx\n"
      "  tessera compare FILE --only fsdp,ddp --set batch=2 --format csv\n"
-     "  tessera compare FILE --part 3/8 --out out/part-3; tessera compare --merge out/part-* --out out\n"
+     "  tessera compare FILE --part 3/8 --out out/part-3; tessera compare --merge out/part-* --out "
+     "out\n"
      "  tessera compare FILE --set model=qwen2.5-7b --set cluster=dgx-a100-16 --print-config"},
     {"sim", "simulate one strategy", "FILE --strategy NAME [--out DIR] [options]",
      TSR_OPT_SET | TSR_OPT_PRINT_CONFIG | TSR_OPT_FORMAT | TSR_OPT_OUT | TSR_OPT_STRATEGY,
@@ -146,13 +149,14 @@ const struct tsr_usage tsr_usages[] = {
      "FILE|RUN_DIR [--strategy NAME] [options]",
      TSR_OPT_SET | TSR_OPT_PRINT_CONFIG | TSR_OPT_FORMAT | TSR_OPT_OUT | TSR_OPT_STRATEGY |
          TSR_OPT_JOBS | TSR_OPT_TOP | TSR_OPT_NO_WHAT_IF,
-     "text or json (default text)",
+     "text, json or csv (default text)",
      "Simulates a strategy of FILE, or reads what a run left: RUN_DIR is the --out folder of\n"
      "compare or sim, of run --profile, or the folder of one strategy in it. Shows what hides\n"
      "behind computation and what does not: by kind, and for the most exposed collectives when\n"
-     "they were issued, began and ended. Why each is exposed: the host was late, another stream\n"
-     "held its communicator, a buffer was not free, its stream had to wait, or there was no\n"
-     "computation left to hide it (bandwidth). For a FILE, then changes that may hide it, each\n"
+     "they were issued, began and ended. Why each is exposed: the host was late, another kind of\n"
+     "collective held its communicator, a buffer was not free, its stream had to wait, or there "
+     "was\n"
+     "no computation left to hide it (bandwidth). For a FILE, then changes that may hide it, each\n"
      "simulated. --out writes overlap.csv and a picture. experiments/OVERLAP.md tells more.\n"
      "\n"
      "Examples\n"
@@ -221,8 +225,10 @@ const struct tsr_usage tsr_usages[] = {
     {"kernels", "predict measured kernels and say by how much the cost model misses",
      "FILE.csv [--leave-one-out] [options]", TSR_OPT_FORMAT | TSR_OPT_LEAVE_OUT,
      "md, csv or json (default md)",
-     "Reads a table of measured kernels (matrix products: m, n, k, batch, dtype, tflops; attention:\n"
-     "kernel, pass, head_dim, seq_len, tflops; norms: backend, rows_N, cols_C, fwd_GBps, bwd_GBps),\n"
+     "Reads a table of measured kernels (matrix products: m, n, k, batch, dtype, tflops; "
+     "attention:\n"
+     "kernel, pass, head_dim, seq_len, tflops; norms: backend, rows_N, cols_C, fwd_GBps, "
+     "bwd_GBps),\n"
      "prices each row on the card of its column gpu, and prints predicted, measured, error and\n"
      "their quantiles: of points that the simulator's tables have, and of those that they have\n"
      "not. With --leave-one-out each point is predicted by its neighbours. No sustained factor\n"

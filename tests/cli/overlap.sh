@@ -67,6 +67,9 @@ works overlap "$tmp/out/fsdp"
 has "$out" "(simulated)" "all-gather, backward" "The most exposed of 99 collectives" "AG (root) (forward)"
 grep -q "What would hide it" "$out" && complain "what-ifs of a folder"
 
+works overlap "$tmp/out/fsdp" --format csv
+same "$out" "$tmp/out/fsdp/overlap.csv"
+
 # ---- what would hide it --------------------------------------------------------------------------
 
 # shellcheck disable=SC2086
@@ -165,7 +168,7 @@ has "$out" '"overlap": null'
 fails 2 "overlap: no file given" "FILE|RUN_DIR" -- overlap
 fails 2 "--strategy: none given" "fsdp-one-group" -- overlap "$flagship"
 fails 2 "found \"fsdb\"" "nearest strategy: \"fsdp\"" -- overlap "$flagship" --strategy fsdb
-fails 2 "--format: found md" "text or json" -- overlap "$flagship" --strategy fsdp --format md
+fails 2 "--format: found md" "text, json or csv" -- overlap "$flagship" --strategy fsdp --format md
 fails 2 "--strategy: none given" "hsdp-16x8" -- overlap "$tmp/out"
 fails 2 "--strategy: found \"fsdb\"" "hsdp-16x8" -- overlap "$tmp/out" --strategy fsdb
 fails 2 "has no overlap.csv" "run --profile" -- overlap "$tmp/old"
