@@ -9,29 +9,29 @@ load ARG0[1:strlen(ARG0) - strlen('overlap.gp')].'style.gp'
 data = dir.'/overlap.csv'
 frame = dir.'/overlap-frame.csv'
 
-# overlap.csv: 1 kind, 6 start, 7 end, 8 hidden, 9 exposed, 10 beside, 11 to 15 the reasons.
+# overlap.csv: 1 kind, 6 start, 7 end, 8 hidden, 9 exposed, 10 beside, 11 to 16 the reasons.
 kinds = 'all_gather_forward all_gather_backward reduce_scatter all_reduce other'
 titles = '"all-gather, forward" "all-gather, backward" reduce-scatter all-reduce other'
-reasons = '"host late" "same communicator" "buffer wait" "stream order" "bandwidth"'
-array colour[5] = [0x0072B2, 0xCC79A7, 0xE69F00, 0x56B4E9, 0xC0392B]
+reasons = '"host late" "same communicator" "buffer wait" "stream order" "other ranks" "bandwidth"'
+array colour[6] = [0x0072B2, 0xCC79A7, 0xE69F00, 0x56B4E9, 0x8C6BB1, 0xC0392B]
 hidden_colour = 0xCFE8DF
 
 stats frame every ::1::1 using (measured = int($1), step = $2 * 1e3, compute = $3 * 1e3, \
     exposed = $5 * 1e3, host = $6 * 1e3, head = strcol(7), 1) nooutput
 
 # Sums by kind: n, hidden, beside, reasons; kinds that occur get a lane.
-array n[5]; array hid[5]; array lane_of[5]; array sums[25]; array of_reason[5]
+array n[5]; array hid[5]; array lane_of[5]; array sums[30]; array of_reason[6]
 do for [k = 1:5] {
-    n[k] = 0; hid[k] = 0; of_reason[k] = 0
-    do for [r = 1:5] { sums[5 * (k - 1) + r] = 0 }
+    n[k] = 0; hid[k] = 0
+    do for [r = 1:6] { sums[6 * (k - 1) + r] = 0; of_reason[r] = 0 }
 }
 do for [k = 1:5] {
     stats data every ::1 using (mine = strcol(1) eq word(kinds, k), n[k] = n[k] + mine, \
         hid[k] = hid[k] + mine * $8 * 1e3, 1) nooutput
-    do for [r = 1:5] {
-        stats data every ::1 using (sums[5 * (k - 1) + r] = sums[5 * (k - 1) + r] \
+    do for [r = 1:6] {
+        stats data every ::1 using (sums[6 * (k - 1) + r] = sums[6 * (k - 1) + r] \
             + (strcol(1) eq word(kinds, k)) * column(10 + r) * 1e3, 1) nooutput
-        of_reason[r] = of_reason[r] + sums[5 * (k - 1) + r]
+        of_reason[r] = of_reason[r] + sums[6 * (k - 1) + r]
     }
 }
 lanes = 0
@@ -42,7 +42,7 @@ do for [k = 1:5] {
         lane_of[k] = lanes
         lanes = lanes + 1
         total = hid[k]
-        do for [r = 1:5] { total = total + sums[5 * (k - 1) + r] }
+        do for [r = 1:6] { total = total + sums[6 * (k - 1) + r] }
         widest = total > widest ? total : widest
     }
 }
@@ -91,8 +91,8 @@ do for [picture in 'svg png'] {
             o = o + 1
             at = hid[k]
             left_over = 0
-            do for [r = 1:5] {
-                part = sums[5 * (k - 1) + r]
+            do for [r = 1:6] {
+                part = sums[6 * (k - 1) + r]
                 left_over = left_over + part
                 if (part > 0) {
                     set object o rectangle from at, y - 0.36 to at + part, y + 0.36 fs solid noborder fc rgb colour[r]
@@ -106,7 +106,7 @@ do for [picture in 'svg png'] {
     set key at screen 0.012, 1 - 66.0 / height left top horizontal Left reverse maxrows 1 samplen 1.4 width 0
     unset xlabel
     plot NaN with boxes fs solid noborder lc rgb hidden_colour title 'hidden behind computation', \
-        for [r = 1:5] (of_reason[r] > 0 ? 1 : NaN) + NaN with boxes fs solid noborder lc rgb colour[r] \
+        for [r = 1:6] (of_reason[r] > 0 ? 1 : NaN) + NaN with boxes fs solid noborder lc rgb colour[r] \
             title of_reason[r] >= 0.005 ? sprintf('%s %.1f ms', word(reasons, r), of_reason[r]) : ''
 
     # ---- over the step -----------------------------------------------------------------------
@@ -126,8 +126,8 @@ do for [picture in 'svg png'] {
     low(x) = x < 0 ? 0 : x
     plot data every ::1 using (low($6) * 1e3):(-lane(strcol(1))):(low($6) * 1e3):($7 * 1e3):(-lane(strcol(1)) - 0.36):(-lane(strcol(1)) + 0.36) \
             with boxxyerror fs solid noborder lc rgb hidden_colour notitle, \
-        for [r = 1:5] data every ::1 using (column(10 + r) > 0 ? $7 * 1e3 : NaN):(-lane(strcol(1))): \
-            (($7 - sum [i = r:5] column(10 + i)) * 1e3):(($7 - (r < 5 ? sum [i = r + 1:5] column(10 + i) : 0)) * 1e3):(-lane(strcol(1)) - 0.36):(-lane(strcol(1)) + 0.36) \
+        for [r = 1:6] data every ::1 using (column(10 + r) > 0 ? $7 * 1e3 : NaN):(-lane(strcol(1))): \
+            (($7 - sum [i = r:6] column(10 + i)) * 1e3):(($7 - (r < 6 ? sum [i = r + 1:6] column(10 + i) : 0)) * 1e3):(-lane(strcol(1)) - 0.36):(-lane(strcol(1)) + 0.36) \
             with boxxyerror fs solid noborder lc rgb colour[r] notitle
     unset multiplot
     unset output

@@ -133,12 +133,24 @@ static double charge_set(const struct tsr__set *set, enum tsr_exposure why, doub
     return idle - seconds;
 }
 
-void tsr__overlap_charge_idle(const struct tsr__overlap_window *window, double from, double to,
-                              double idle, struct tsr_overlap_item *item)
+/* Idle seconds that no launch explains. */
+static double charge_launches(const struct tsr__overlap_window *window, double from, double to,
+                              struct tsr_overlap_item *item)
 {
+    if (to <= from)
+        return 0.0;
+    double idle = to - from - tsr__set_covered(window->compute, from, to);
     idle = charge_set(&window->idle->late, TSR_EXPOSED_HOST, from, to, idle, item);
     idle = charge_set(&window->idle->limited, TSR_EXPOSED_BUFFER, from, to, idle, item);
-    charge_set(&window->idle->order, TSR_EXPOSED_ORDER, from, to, idle, item);
+    return charge_set(&window->idle->order, TSR_EXPOSED_ORDER, from, to, idle, item);
+}
+
+void tsr__overlap_charge_idle(const struct tsr__overlap_window *window, double from, double to,
+                              uint32_t at, struct tsr_overlap_item *item)
+{
+    double joined = sooner(to, later(from, window->graph->nodes[at].joined));
+    item->why[TSR_EXPOSED_RANKS] += charge_launches(window, from, joined, item);
+    charge_launches(window, joined, to, item);
 }
 
 void tsr__overlap_why(const struct tsr__overlap_window *window, uint32_t at,

@@ -12,7 +12,7 @@
 
 enum { MAX_CHANGES = 24, MAX_SETS = 3 };
 enum effect { NONE, NUMBERS, BATCH, IMAGINED };
-enum who { ANY, SHARDS, GROUPS, FSDP1, ACCUMULATES };
+enum who { ANY, SHARDS, GROUPS, FSDP1, DDP, ACCUMULATES };
 
 static const struct choice {
     const char *words;
@@ -27,6 +27,8 @@ static const struct choice {
     {"prefetch in forward", NONE, FSDP1, "fsdp1.forward_prefetch", "true"},
     {"prefetch when backward of a module begins", NONE, FSDP1, "fsdp1.backward_prefetch", "pre"},
     {"no rate limiter", NONE, FSDP1, "fsdp1.limit_all_gathers", "false"},
+    {"buckets of 100 MiB", NONE, DDP, "ddp.bucket_cap_mb", "100"},
+    {"buckets of 10 MiB", NONE, DDP, "ddp.bucket_cap_mb", "10"},
     {"fully_shard", NONE, FSDP1, "api", "fully_shard"},
     {"keep parameters after forward", NONE, SHARDS, "reshard_after_forward", "false"},
     {"gather embedding and head apart", NONE, GROUPS, "wrap", "block_embed_head"},
@@ -103,6 +105,8 @@ static bool applies(const struct tsr_settings *s, enum who who)
         return s->api == TSR_API_FULLY_SHARD;
     case GROUPS:
         return s->api == TSR_API_FULLY_SHARD || s->api == TSR_API_REPLICATE;
+    case DDP:
+        return s->api == TSR_API_DDP;
     case FSDP1:
         return s->api == TSR_API_FSDP1;
     case ACCUMULATES:

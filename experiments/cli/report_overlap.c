@@ -85,7 +85,7 @@ tsr_status tsr_overlap_table_of(const struct tsr_study_info *info, const struct 
                                 struct tsr_overlap_table *out)
 {
     const struct tsr_overlap_run run = {detail->programs, detail->spans, detail->iteration_end,
-                                        detail->n_iterations};
+                                        detail->n_iterations, detail->joined};
     struct tsr_overlap overlap;
     memset(out, 0, sizeof(*out));
     TSR_TRY(tsr_overlap_of(&run, detail->steady, &overlap));

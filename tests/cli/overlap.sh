@@ -50,7 +50,7 @@ for strategy in fsdp ddp hsdp-16x8 replicate; do
         equal "$strategy: sum of $list" "$(sum $list exposed_s)" "$(value exposed_s)"
     done
     # Reasons of all collectives add up to their exposed seconds.
-    all=$(for why in host_late same_communicator buffer_wait stream_order bandwidth; do
+    all=$(for why in host_late same_communicator buffer_wait stream_order other_ranks bandwidth; do
         sum collectives ${why}_s
         echo
     done | awk '{ s += $1 } END { printf "%.9g", s }')
@@ -67,8 +67,17 @@ works overlap "$tmp/out/fsdp"
 has "$out" "(simulated)" "all-gather, backward" "The most exposed of 99 collectives" "AG (root) (forward)"
 grep -q "What would hide it" "$out" && complain "what-ifs of a folder"
 
+has "$tmp/out/fsdp/trace.json" '"exposed_because":"bandwidth"'
 works overlap "$tmp/out/fsdp" --format csv
 same "$out" "$tmp/out/fsdp/overlap.csv"
+
+# A slow GPU is the one that is shown, in both.
+works sim "$far" --strategy fsdp --set seq=1024 --set world=16 --set sim.slow_rank=11 \
+    --set sim.slow_factor=1.5 --format csv
+cp "$out" "$tmp/compare.csv"
+works overlap "$far" --strategy fsdp --set seq=1024 --set world=16 --set sim.slow_rank=11 \
+    --set sim.slow_factor=1.5 --no-what-if --format json
+equal "exposed, with a slow GPU" "$(value exposed_s)" "$(column fsdp exposed_communication_s)"
 
 # ---- what would hide it --------------------------------------------------------------------------
 
