@@ -79,6 +79,9 @@ struct tsr_sim_rank {
     uint64_t *exec_hash;         /* [iteration]: executed hash, see program.h */
     /* Bytes that this rank put on the wire, per iteration. */
     uint64_t *sent_intra, *sent_inter;
+    /* [collectives and messages of all iterations, in issue order]: when the last member had come;
+     * 0: nobody else takes part. */
+    double *joined;
 };
 
 struct tsr_sim_result {
