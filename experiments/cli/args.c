@@ -2,6 +2,7 @@
 #include "args.h"
 
 #include <stddef.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -66,6 +67,8 @@ static const struct option {
      AT(shuffle), 0, 0},
     {TSR_OPT_DTYPE, "--dtype", 0, "DTYPE", "of the weights: f32 (default), bf16 or f16", AT(dtype),
      0, 0},
+    {TSR_OPT_SAMPLES, "--samples", 0, "N", "short for --set sim.samples=N: percentiles under noise",
+     AT(samples), 0, 0},
     {TSR_OPT_MEASURED, "--measured", 0, "RUN", "show a run (run --profile --out RUN) beside",
      AT(measured), 0, 0},
     {TSR_OPT_PART, "--part", 0, "I/N",
@@ -133,6 +136,10 @@ static tsr_status take(const struct option *o, const char *value, struct tsr_arg
     void *at = (char *)out + o->at;
     if (o->id == TSR_OPT_SET)
         return add_set(value, out);
+    if (o->id == TSR_OPT_SAMPLES) {
+        snprintf(out->samples, sizeof out->samples, "sim.samples=%.24s", value);
+        return add_set(out->samples, out);
+    }
     if (o->max)
         return number(o->name, value, o->min, o->max, at);
     if (o->value)

@@ -43,6 +43,7 @@
 #define TSR_OPT_PART       (UINT64_C(1) << 50)
 #define TSR_OPT_MERGE      (UINT64_C(1) << 51)
 #define TSR_OPT_CONDITIONS (UINT64_C(1) << 40)
+#define TSR_OPT_SAMPLES    (UINT64_C(1) << 55)
 #define TSR_OPT_LEAVE_OUT  (UINT64_C(1) << 45)
 
 enum { TSR_MAX_SETS = 256, TSR_MAX_FILES = 1024 };
@@ -71,6 +72,7 @@ struct tsr_args {
     const char *part;       /* compare: "I/N" or "auto" */
     bool merge;             /* compare: the files are folders of parts */
     const char *conditions; /* validate */
+    char samples[40];       /* "sim.samples=N", which is among the sets then */
     bool leave_one_out;     /* kernels */
 };
 

@@ -262,6 +262,8 @@ const struct tsr_key tsr_keys[] = {
      "relative spread of the GPUs' speeds, each constant over the run (log-normal, mean 1)"},
     {"sim.seed", TSR_KEY_UINT, AT(sim.conditions.seed), "1", 0, 9e15, 0, NULL,
      "of the noise"},
+    {"sim.samples", TSR_KEY_UINT, AT(samples), "1", 1, 100000, 0, NULL,
+     "simulations with noise of the seeds that follow; the table has the step's percentiles"},
 
     /* Numbers of the device file, given here instead (sim/calibration.h). */
     {"sim.calibration.matmul_sustained", TSR_KEY_DOUBLE, AT(calibration[TSR_CAL_MATMUL_SUSTAINED]),

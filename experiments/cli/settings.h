@@ -122,6 +122,7 @@ struct tsr_settings {
     struct tsr_allocator_config allocator;
     unsigned alloc_limit; /* enum tsr_limit */
     struct tsr_sim_options sim;
+    uint64_t samples;                       /* simulations with other noise each */
     double calibration[TSR_N_CALIBRATIONS]; /* over the device file's; NaN: not given */
 };
 

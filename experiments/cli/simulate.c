@@ -9,6 +9,7 @@
 #include "oom.h"
 #include "peak.h"
 #include "report.h"
+#include "samples.h"
 
 /* ---- the row ----------------------------------------------------------------------------- */
 
@@ -176,6 +177,7 @@ static tsr_status simulate(const struct tsr_job *job, const struct tsr_emission 
 {
     struct run run;
     uint32_t shown = 0;
+    TSR_TRY(tsr_samples_check(job));
     TSR_TRY(open_run(emission, &run));
     tsr_status status = tsr_sim_run(&job->cluster, &run.job, &job->settings->sim, &run.result);
     if (status == TSR_ECONFIG)
@@ -184,6 +186,8 @@ static tsr_status simulate(const struct tsr_job *job, const struct tsr_emission 
         status = check_hashes(emission, run.result);
     if (status == TSR_OK)
         status = take_times(job, emission, &run, row, &shown);
+    if (status == TSR_OK)
+        status = tsr_samples_take(job, &run.job, emission->steady, row);
     if (tsr_rank_0_differs(job->settings))
         shown = 0;
     if (status == TSR_OK && dir)

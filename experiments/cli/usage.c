@@ -7,7 +7,7 @@ const struct tsr_usage tsr_usages[] = {
     {"compare", "simulate every strategy of an experiment and compare them",
      "FILE [--out DIR] [options]",
      TSR_OPT_SET | TSR_OPT_PRINT_CONFIG | TSR_OPT_FORMAT | TSR_OPT_OUT | TSR_OPT_ONLY |
-         TSR_OPT_JOBS | TSR_OPT_MEASURED | TSR_OPT_PART | TSR_OPT_MERGE,
+         TSR_OPT_JOBS | TSR_OPT_MEASURED | TSR_OPT_PART | TSR_OPT_MERGE | TSR_OPT_SAMPLES,
      "md, csv or json (default md)",
      "Simulates each strategy of the experiment file until its step repeats itself, and prints a\n"
      "row each: step time, tokens per second, MFU, peak memory against the card, exposed\n"
@@ -15,8 +15,10 @@ const struct tsr_usage tsr_usages[] = {
      "memory timeline, a stream timeline, a Perfetto trace, a memory snapshot (snapshot.pickle,\n"
      "for pytorch.org/memory_viz) and pictures.\n"
      "\n"
-     "A sweep that is larger than a machine: --part I/N --out DIR simulates every N-th strategy and\n"
-     "leaves the rest to others; started again it goes on where it was stopped. --part auto takes I\n"
+     "A sweep that is larger than a machine: --part I/N --out DIR simulates every N-th strategy "
+     "and\n"
+     "leaves the rest to others; started again it goes on where it was stopped. --part auto takes "
+     "I\n"
      "and N from a Slurm array, srun, mpirun or torchrun. --merge DIR... makes of the parts the\n"
      "table and the files of one run.\n"
      "\n"
@@ -26,10 +28,12 @@ const struct tsr_usage tsr_usages[] = {
      "Examples\n"
      "  tessera compare experiments/flagship/dgx-h100-8.yaml --out out/dgx\n"
      "  tessera compare FILE --only fsdp,ddp --set batch=2 --format csv\n"
-     "  tessera compare FILE --part 3/8 --out out/part-3; tessera compare --merge out/part-* --out out\n"
+     "  tessera compare FILE --part 3/8 --out out/part-3; tessera compare --merge out/part-* --out "
+     "out\n"
      "  tessera compare FILE --set model=qwen2.5-7b --set cluster=dgx-a100-16 --print-config"},
     {"sim", "simulate one strategy", "FILE --strategy NAME [--out DIR] [options]",
-     TSR_OPT_SET | TSR_OPT_PRINT_CONFIG | TSR_OPT_FORMAT | TSR_OPT_OUT | TSR_OPT_STRATEGY,
+     TSR_OPT_SET | TSR_OPT_PRINT_CONFIG | TSR_OPT_FORMAT | TSR_OPT_OUT | TSR_OPT_STRATEGY |
+         TSR_OPT_SAMPLES,
      "md, csv or json (default md)",
      "As compare, for one strategy. Exit status 3 if it does not fit on the card. With\n"
      "allocator.limit: card the allocator fails as on the card: one line on stderr says who asked\n"
@@ -203,8 +207,10 @@ const struct tsr_usage tsr_usages[] = {
     {"kernels", "predict measured kernels and say by how much the cost model misses",
      "FILE.csv [--leave-one-out] [options]", TSR_OPT_FORMAT | TSR_OPT_LEAVE_OUT,
      "md, csv or json (default md)",
-     "Reads a table of measured kernels (matrix products: m, n, k, batch, dtype, tflops; attention:\n"
-     "kernel, pass, head_dim, seq_len, tflops; norms: backend, rows_N, cols_C, fwd_GBps, bwd_GBps),\n"
+     "Reads a table of measured kernels (matrix products: m, n, k, batch, dtype, tflops; "
+     "attention:\n"
+     "kernel, pass, head_dim, seq_len, tflops; norms: backend, rows_N, cols_C, fwd_GBps, "
+     "bwd_GBps),\n"
      "prices each row on the card of its column gpu, and prints predicted, measured, error and\n"
      "their quantiles: of points that the simulator's tables have, and of those that they have\n"
      "not. With --leave-one-out each point is predicted by its neighbours. No sustained factor\n"
