@@ -151,7 +151,8 @@ static tsr_status simulate(struct month *m)
 static double tokens_per_step(const struct month *m)
 {
     const struct tsr_settings *s = m->job->settings;
-    return (double)(s->batch * s->seq * s->accum_steps / s->tp) * m->job->world;
+    uint64_t per_rank = s->batch * s->seq * s->accum_steps / s->tp;
+    return (double)per_rank * m->job->world;
 }
 
 static json_t *outcome(const struct month *m, const struct tsr_goodput_input *in,

@@ -59,6 +59,14 @@ const struct tsr_usage tsr_usages[] = {
      "  tessera goodput experiments/flagship/h100-128.yaml --strategy fsdp --checkpoint-minutes "
      "30\n"
      "  tessera goodput FILE --strategy fsdp --mtbf-hours 2000 --set goodput.asynchronous=true"},
+    {"jobs", "what jobs that share a cluster take from each other", "FILE [options]",
+     TSR_OPT_SET | TSR_OPT_FORMAT, "md, csv or json (default md)",
+     "Simulates the jobs that the key `jobs` lists (strategies of the file, each on nodes of its\n"
+     "own) one by one, then together: what they share are the uplinks of the network. Prints each\n"
+     "one's step alone, its step beside the others, and the ratio. sim/TOPOLOGIES.md tells more.\n"
+     "\n"
+     "Example\n"
+     "  tessera jobs experiments/topologies/two-jobs.yaml"},
     {"run", "run one strategy: simulated, on the host, or on GPUs",
      "FILE --strategy NAME --on sim|host|cuda [options]",
      TSR_OPT_SET | TSR_OPT_PRINT_CONFIG | TSR_OPT_FORMAT | TSR_OPT_OUT | TSR_OPT_STRATEGY |
