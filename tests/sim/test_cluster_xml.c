@@ -94,6 +94,25 @@ static void a_pcie_box_is_what_nccl_saw(void **state)
     assert_int_equal(c.places.socket_of_switch[2], 1);
 }
 
+/* The same machine as a node file says the same. */
+static void a_node_file_has_the_same_tree(void **state)
+{
+    struct tsr_cluster xml, json;
+    char path[512], gpu[64];
+    (void)state;
+    shipped("nccl-pcie-l40s.xml", path);
+    assert_int_equal(tsr_cluster_load_xml(path, 0, 0, &xml, gpu), TSR_OK);
+    shipped("node-pcie-l40s-8-switched.json", path);
+    assert_int_equal(tsr_cluster_load(path, &json), TSR_OK);
+    assert_int_equal(json.places.switches, xml.places.switches);
+    assert_int_equal(json.places.sockets, xml.places.sockets);
+    assert_close(json.places.switch_bw, xml.places.switch_bw, 1e-3);
+    assert_close(json.places.socket_bw, xml.places.socket_bw, 0.0);
+    assert_memory_equal(json.places.switch_of_gpu, xml.places.switch_of_gpu, 8);
+    assert_memory_equal(json.places.socket_of_switch, xml.places.socket_of_switch, 4);
+    assert_memory_equal(json.places.switch_of_nic, xml.places.switch_of_nic, 2);
+}
+
 struct bad {
     const char *file, *from, *to, *message;
     uint32_t nodes, gpus_per_node;
@@ -278,6 +297,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_dgx_is_what_nccl_saw),
         cmocka_unit_test(a_pcie_box_is_what_nccl_saw),
+        cmocka_unit_test(a_node_file_has_the_same_tree),
         cmocka_unit_test(bad_files_are_refused),
         cmocka_unit_test(flows_go_over_the_platform),
         cmocka_unit_test(sharing_policies_are_kept),

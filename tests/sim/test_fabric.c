@@ -260,6 +260,40 @@ static void a_deadlock_is_seen_among_messages(void **state)
     job_destroy(job);
 }
 
+/* Two rings of two nodes, each over both racks: alone each has an uplink of 100 GB/s for its eight
+ * rails, together they have half. Beside each other in racks of their own they never meet. */
+static void jobs_share_uplinks(void **state)
+{
+    static const uint32_t apart[] = {0, 1, 2, 3}, mixed[] = {0, 2, 1, 3};
+    struct tsr_sim_options o = exact_options();
+    struct tsr_cluster c = test_cluster(4);
+    (void)state;
+    c.n_tiers = 1;
+    c.tiers[0] = (struct tsr_tier){.below_gpus = 16, .oversubscription = 8.0};
+    for (int fold = 0; fold < 2; fold++)
+        for (int both = 0; both < 2; both++)
+            for (int is_mixed = 0; is_mixed < 2; is_mixed++) {
+                struct job *job = job_create(32, 3, 1);
+                uint16_t comm = job_comm(job, "pair", 2, 8, -1);
+                double rate = !is_mixed ? 50e9 : both ? 100e9 / 16 : 100e9 / 8;
+                o.fold = fold;
+                o.node_of = is_mixed ? mixed : apart;
+                put_collective(job, 0, 0, TSR_ALL_GATHER, S_GATHER, comm, GB);
+                put_collective(job, 1, 0, TSR_ALL_GATHER, S_GATHER, comm, GB);
+                for (uint32_t r = 16; r < 32; r++)
+                    job->class_of[r] = both ? 1 : 2; /* 2: idle */
+                assert_close(run_time(&c, job, &o), 0.5 * GB / rate, 1e-12);
+                job_destroy(job);
+            }
+    uint32_t outside[] = {0, 1, 2, 4};
+    struct job *job = job_create(32, 1, 1);
+    struct tsr_sim_result *result;
+    o.node_of = outside;
+    assert_int_equal(tsr_sim_run(&c, &job->sim, &o, &result), TSR_ECONFIG);
+    assert_non_null(strstr(tsr_error_text(), "found node 4, allowed 0 to 3"));
+    job_destroy(job);
+}
+
 /* ---- noise ------------------------------------------------------------------------------- */
 
 static void noise_is_a_function_of_its_seed(void **state)
@@ -359,6 +393,7 @@ int main(void)
         cmocka_unit_test(others_take_a_share),
         cmocka_unit_test(messages_share_an_adapter),
         cmocka_unit_test(a_deadlock_is_seen_among_messages),
+        cmocka_unit_test(jobs_share_uplinks),
         cmocka_unit_test(noise_is_a_function_of_its_seed),
         cmocka_unit_test(gpus_differ_by_their_noise),
         cmocka_unit_test(disturbed_machines_fold),
