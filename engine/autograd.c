@@ -7,6 +7,7 @@
  * Backward: among the ready nodes the latest-made runs first; a leaf's gradient is stored as soon
  * as all its uses have run. Hooks of a tensor run when its gradient is complete, before its node.
  */
+#include "fsdp1.h"
 #include "ops_common.h"
 
 #include <string.h>
@@ -343,8 +344,8 @@ static bool leaf_is_unset(const struct tsr_node *node)
 enum tsr_category tsr__grad_category(const struct tsr_engine *e, const struct tsr_node *to)
 {
     (void)e;
-    return to && leaf_is_unset(to) && to->deps == 1 && !to->grads[0] ? TSR_CAT_UNSHARDED_GRAD
-                                                                     : TSR_CAT_TEMP;
+    bool stays = to && (leaf_is_unset(to) || tsr__is_view_node(to));
+    return stays && to->deps == 1 && !to->grads[0] ? TSR_CAT_UNSHARDED_GRAD : TSR_CAT_TEMP;
 }
 
 /* Adds `grad` (a reference that is taken over) to the gradient that waits at node/output. In place
@@ -391,6 +392,8 @@ static void accumulate_backward(struct tsr_engine *e, struct tsr_node *node,
     }
     if (e->reducer && leaf->param)
         tsr__reducer_ready(e, leaf->param);
+    else if (leaf->param && leaf->param->flat)
+        tsr__fsdp1_post_backward(e, leaf->param->flat);
 }
 
 /* ---- the backward pass ----------------------------------------------------------------------- */
@@ -492,7 +495,7 @@ static void run_node(struct tsr_engine *e, struct tsr_node *node)
     grad_out[0] = node->grads[0];
     grad_out[1] = node->grads[1];
     node->grads[0] = node->grads[1] = NULL;
-    if (tsr__ok(e) && (grad_out[0] || grad_out[1]))
+    if (tsr__ok(e) && (grad_out[0] || grad_out[1] || node->takes_none))
         node->backward(e, node, grad_out, grad_in);
     tsr_release(e, grad_out[0]);
     tsr_release(e, grad_out[1]);

@@ -2,7 +2,7 @@
  * checkpoint around the whole call, FSDP pre-forward, the forward (checkpointed by itself if so
  * asked), FSDP post-forward.
  */
-#include "engine.h"
+#include "fsdp1.h"
 
 static void trace_fwd(struct tsr_engine *e, struct tsr_module *m)
 {
@@ -49,7 +49,9 @@ struct tsr_tensor *tsr__call_hooks(struct tsr_engine *e, struct tsr_module *m,
     struct tsr_tensor *x = tsr_retain(in), *out;
     uint32_t module = e->origin.module;
     e->origin.module = m->id;
-    if (m->state)
+    if (m->state && m->state->flat)
+        x = tsr__fsdp1_pre_forward(e, m->state->flat, x);
+    else if (m->state)
         x = tsr__state_pre_forward(e, m->state, m, x);
     else if (e->reducer && m == e->root)
         x = tsr__reducer_pre_forward(e, x);
@@ -61,7 +63,9 @@ struct tsr_tensor *tsr__call_hooks(struct tsr_engine *e, struct tsr_module *m,
         out = tsr__call_body(e, m, x);
     tsr_release(e, x);
     e->origin.module = m->id;
-    if (m->state && tsr__ok(e))
+    if (m->state && m->state->flat)
+        out = tsr__fsdp1_post_forward(e, m->state->flat, out, m->aux_output);
+    else if (m->state && tsr__ok(e))
         out = tsr__state_post_forward(e, m->state, m, out);
     else if (m->state && m->state->n_modules > 1 && e->stopped && e->status == TSR_OK)
         out = stopped_list_post_forward(e, m, out);

@@ -1,4 +1,5 @@
 /* clip.c: clipping by the global norm (operators.md, section 13). */
+#include "fsdp1.h"
 #include "optimizer_impl.h"
 #include "outside_step.h"
 
@@ -30,7 +31,7 @@ static uint64_t n_holders(const struct tsr_engine *e, const struct tsr_param *p)
     return n;
 }
 
-static void reduce_norms(struct tsr_engine *e, struct tsr_storage *norms)
+void tsr__reduce_norms(struct tsr_engine *e, struct tsr_storage *norms)
 {
     for (uint16_t c = 0; c < e->n_comms; c++) {
         if (!reduces_norms(e, c))
@@ -125,8 +126,8 @@ static void emit_small(struct tsr_engine *e, uint8_t kind, const char *name,
     tsr__emit(e, &instr);
 }
 
-static void small_kernel(struct tsr_engine *e, const char *name, struct tsr_storage *from,
-                         struct tsr_storage *to)
+void tsr__small_kernel(struct tsr_engine *e, const char *name, struct tsr_storage *from,
+                       struct tsr_storage *to)
 {
     emit_small(e, TSR_OP, name, from, to);
 }
@@ -155,57 +156,64 @@ static void holder_args(struct tsr_engine *e, const struct tsr__step *s,
                 tsr__push_arg(e, n_holders(e, s->params[i]));
 }
 
+struct tsr_storage *tsr__stack_norms(struct tsr_engine *e, struct tsr_storage *const *each,
+                                     size_t n)
+{
+    struct tsr_storage *all = temp(e, 4 * n);
+    for (size_t i = 0; i < n; i++) {
+        tsr__slot(e, 0);
+        tsr__operand_storage(e, each[i], TSR_READ, TSR_F32);
+    }
+    tsr__slot(e, 1);
+    tsr__operand_storage(e, all, TSR_WRITE, TSR_F32);
+    struct tsr_work stack = {.op = TSR_OP_POINTWISE,
+                             .dtype = TSR_F32,
+                             .name = "stack",
+                             .bytes_read = 4 * n,
+                             .bytes_written = 4 * n};
+    tsr__emit_op(e, &stack);
+    return all;
+}
+
 /* The norms of all parameters in one tensor, over the ranks; then their norm. */
 static struct tsr_storage *total_norm(struct clip *c, const struct tsr__step *s)
 {
     struct tsr_engine *e = c->e;
     uint64_t bytes = 4 * c->n_each;
-    c->norms[0] = temp(e, bytes);
-    for (size_t i = 0; i < c->n_each; i++) {
-        tsr__slot(e, 0);
-        tsr__operand_storage(e, c->each[i], TSR_READ, TSR_F32);
-    }
-    tsr__slot(e, 1);
-    tsr__operand_storage(e, c->norms[0], TSR_WRITE, TSR_F32);
-    struct tsr_work stack = {.op = TSR_OP_POINTWISE,
-                             .dtype = TSR_F32,
-                             .name = "stack",
-                             .bytes_read = bytes,
-                             .bytes_written = bytes};
-    tsr__emit_op(e, &stack);
+    c->norms[0] = tsr__stack_norms(e, c->each, c->n_each);
     struct tsr_storage *all = c->norms[0];
     if (shards_over_ranks(e)) {
         c->norms[1] = temp(e, bytes);
         holder_args(e, s, on_device);
-        small_kernel(e, "norm_power", c->norms[0], c->norms[1]);
+        tsr__small_kernel(e, "norm_power", c->norms[0], c->norms[1]);
         c->norms[2] = temp(e, bytes);
-        small_kernel(e, "copy", c->norms[1], c->norms[2]);
-        reduce_norms(e, c->norms[2]);
+        tsr__small_kernel(e, "copy", c->norms[1], c->norms[2]);
+        tsr__reduce_norms(e, c->norms[2]);
         all = c->norms[3] = temp(e, bytes);
-        small_kernel(e, "root", c->norms[2], c->norms[3]);
+        tsr__small_kernel(e, "root", c->norms[2], c->norms[3]);
         tsr__storage_release(e, &c->norms[1]);
         tsr__storage_release(e, &c->norms[2]);
     }
     struct tsr_storage *total = temp(e, 4);
-    small_kernel(e, "total_norm", all, total);
+    tsr__small_kernel(e, "total_norm", all, total);
     drop_storages(e, c->norms, 4);
     drop_storages(e, c->each, c->n_each);
     return total;
 }
 
 /* max_norm / (norm + 1e-6), at most 1. */
-static struct tsr_storage *clip_factor(struct tsr_engine *e, struct tsr_storage *total)
+struct tsr_storage *tsr__clip_factor(struct tsr_engine *e, struct tsr_storage *total)
 {
     struct tsr_storage *shifted = temp(e, 4);
-    small_kernel(e, "add_eps", total, shifted);
+    tsr__small_kernel(e, "add_eps", total, shifted);
     struct tsr_storage *inverse = temp(e, 4);
-    small_kernel(e, "reciprocal", shifted, inverse);
+    tsr__small_kernel(e, "reciprocal", shifted, inverse);
     struct tsr_storage *scaled = temp(e, 4);
-    small_kernel(e, "mul_max_norm", inverse, scaled);
+    tsr__small_kernel(e, "mul_max_norm", inverse, scaled);
     tsr__storage_release(e, &shifted);
     tsr__storage_release(e, &inverse);
     struct tsr_storage *factor = temp(e, 4);
-    small_kernel(e, "clamp", scaled, factor);
+    tsr__small_kernel(e, "clamp", scaled, factor);
     tsr__storage_release(e, &scaled);
     return factor;
 }
@@ -248,7 +256,7 @@ static void host_total(struct tsr_engine *e, struct host_clip *c)
     if (shards_over_ranks(e)) {
         holder_args(e, &c->s, is_on_host);
         host_kernel(e, "norm_power", c->norms, c->powers);
-        reduce_norms(e, c->powers);
+        tsr__reduce_norms(e, c->powers);
         struct tsr_instr read = {.kind = TSR_HOST_READ, .stream = e->stream, .comm = UINT16_MAX};
         tsr__emit(e, &read);
         host_kernel(e, "root", c->powers, c->norms);
@@ -305,6 +313,8 @@ void tsr__clip(struct tsr_engine *e)
 {
     struct tsr__step s = {.e = e};
     struct clip c = {.e = e};
+    if (tsr__fsdp1_clip(e))
+        return;
     s.params = tsr__params_in_order(e, &s.n);
     tsr__step_count(&s);
     if (any(&s, is_on_host) && any(&s, on_device))
@@ -319,7 +329,7 @@ void tsr__clip(struct tsr_engine *e)
         tsr__operand_storage(e, c.each[i], TSR_WRITE, TSR_F32);
     }
     tsr__foreach_kernel(&s, "foreach_norm", TSR__GRAD, 0, NULL, 2);
-    struct tsr_storage *total = total_norm(&c, &s), *factor = clip_factor(e, total);
+    struct tsr_storage *total = total_norm(&c, &s), *factor = tsr__clip_factor(e, total);
     if (tsr__ok(e)) {
         tsr__report_value(e, TSR_REPORT_GRAD_NORM, 0, total);
         tsr__slot(e, TSR__SLOT_EXTRA);

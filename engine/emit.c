@@ -85,7 +85,7 @@ void tsr__push_arg(struct tsr_engine *e, uint64_t value)
         TSR__RAISE(e, TSR_ENOMEM, "out of memory while emitting");
 }
 
-static bool occupies_stream(uint8_t kind)
+bool tsr__occupies_stream(uint8_t kind)
 {
     return (kind >= TSR_COPY && kind <= TSR_RECV) || kind == TSR_CUSTOM_COLLECTIVE;
 }
@@ -102,7 +102,7 @@ void tsr__emit(struct tsr_engine *e, struct tsr_instr *instr)
         }
         if (instr->kind == TSR_HOST_WAIT || instr->kind == TSR_HOST_READ)
             tsr__pinned_settle(e);
-        if (occupies_stream(instr->kind))
+        if (tsr__occupies_stream(instr->kind))
             e->stream_busy[instr->stream] = true;
         instr->origin = e->origin;
         instr->operands = e->operands;
@@ -110,6 +110,8 @@ void tsr__emit(struct tsr_engine *e, struct tsr_instr *instr)
         tsr_status status = e->config.executor->ops->submit(e->config.executor, instr);
         if (status != TSR_OK)
             tsr__set_error(e, status);
+        if (e->deferral)
+            tsr__deferral_note(e, instr);
     }
     e->n_operands = 0;
     e->next_slot = 0;
@@ -244,7 +246,11 @@ void tsr__storage_back(struct tsr_engine *e, struct tsr_storage *s)
     s->buffer = e->next_buffer++;
     if (s->bytes == 0) /* an empty tensor gets no block */
         return;
+    if (e->deferral)
+        tsr__deferral_settle(e);
     tsr_status status = tsr_allocator_alloc(e->allocator, s->bytes, s->stream, &s->block);
+    if (status == TSR_EOOM && tsr__deferral_flush(e))
+        status = tsr_allocator_alloc(e->allocator, s->bytes, s->stream, &s->block);
     if (status != TSR_OK) {
         s->live = false;
         if (status == TSR_EOOM) {

@@ -32,6 +32,8 @@ void tsr__operand_storage(struct tsr_engine *e, const struct tsr_storage *s, uin
                           tsr_dtype dtype);
 /* Appends to the args of the next instruction (struct tsr_work). */
 void tsr__push_arg(struct tsr_engine *e, uint64_t value);
+/* A kernel, copy or collective: work of its stream. */
+bool tsr__occupies_stream(uint8_t kind);
 /* Emits what `instr` says with the operands and args collected so far (and forgets them). */
 void tsr__emit(struct tsr_engine *e, struct tsr_instr *instr);
 void tsr__emit_op(struct tsr_engine *e, const struct tsr_work *work);

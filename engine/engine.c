@@ -1,5 +1,5 @@
 /* engine.c: life of an engine, rank classes, and the tables that describe what was wrapped. */
-#include "engine.h"
+#include "fsdp1.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -85,6 +85,7 @@ void tsr_engine_destroy(struct tsr_engine *e)
     if (!e)
         return;
     tsr__reducer_destroy(e);
+    tsr__deferral_end(e);
     tsr_allocator_destroy(e->allocator);
     free(e->streams);
     free(e->stream_busy);
@@ -211,9 +212,13 @@ struct tsr_group_info tsr_group_info(struct tsr_engine *e, size_t i)
     struct tsr_state *s = list.found;
     struct tsr_group *g = tsr__first_group(s);
     struct tsr_group_info info = {.name = s->name,
-                                  .api = s->is_replicate ? "replicate" : "fully_shard",
+                                  .api = s->flat           ? "fsdp1"
+                                         : s->is_replicate ? "replicate"
+                                                           : "fully_shard",
                                   .n_modules = s->n_modules,
-                                  .n_params = g ? g->n_params : 0};
+                                  .n_params = s->flat ? s->flat->n
+                                              : g     ? g->n_params
+                                                      : 0};
     const char **modules = tsr_arena_alloc(&e->arena, (s->n_modules + 1) * sizeof *modules);
     const char **params = tsr_arena_alloc(&e->arena, (info.n_params + 1) * sizeof *params);
     if (!modules || !params)
@@ -221,7 +226,7 @@ struct tsr_group_info tsr_group_info(struct tsr_engine *e, size_t i)
     for (size_t k = 0; k < s->n_modules; k++)
         modules[k] = s->modules[k]->fqn;
     for (size_t k = 0; k < info.n_params; k++)
-        params[k] = g->params[k]->param->fqn;
+        params[k] = s->flat ? s->flat->params[k]->fqn : g->params[k]->param->fqn;
     info.modules = modules;
     info.params = params;
     info.shard_numel = g ? g->shard_numel : 0;
@@ -241,6 +246,8 @@ static bool list_params(void *user, struct tsr_module *m)
     for (size_t i = 0; i < m->n_params; i++) {
         struct tsr_param *p = m->params[i].param;
         bool known = false;
+        if (p->flat)
+            p = p->flat->param;
         for (size_t k = 0; k < list->n; k++)
             known |= list->params[k] == p;
         if (!known && !TSR__ARENA_PUSH(list->e, list->params, list->n, list->cap, p))

@@ -10,11 +10,13 @@
 #ifndef TSR_ENGINE_H
 #define TSR_ENGINE_H
 
+#include "deferred.h"
 #include "emit.h"
 #include "fsdp.h"
 #include "ops.h"
 
 struct tsr_reducer;
+struct tsr_fsdp1;
 
 /* ---- engine ---------------------------------------------------------------------------------- */
 
@@ -66,7 +68,9 @@ struct tsr_engine {
     struct tsr_state **states; /* in order of wrapping */
     size_t n_states, cap_states;
     struct tsr_reducer *reducer;
-    uint16_t user_stream; /* of hooks that asked for one; 0: none yet */
+    struct tsr_fsdp1 *fsdp1;       /* what the states of tsr_fsdp1() share; NULL: there are none */
+    struct tsr_deferral *deferral; /* NULL: every free is in stream order */
+    uint16_t user_stream;          /* of hooks that asked for one; 0: none yet */
 
     /* emission */
     struct tsr_allocator *allocator;
@@ -124,6 +128,8 @@ struct tsr_engine {
     struct tsr_step_config step;
     uint32_t iteration;
     struct tsr_tensor *inputs[TSR_MAX_MICRO], *labels[TSR_MAX_MICRO], *losses[TSR_MAX_MICRO];
+    struct tsr_tensor *kept_logits; /* of the latest micro-batch, for metrics */
+    struct tsr_tensor *metric_states[TSR_MAX_METRICS];
     struct tsr_tensor *head_labels; /* for a head that makes the loss; borrowed; NULL: logits */
     bool workspace_main, workspace_autograd, lt_main, lt_autograd;
     struct tsr_storage *workspaces[8];
@@ -177,6 +183,15 @@ struct tsr_tensor *tsr__head(struct tsr_engine *e, struct tsr_module *m, struct 
 /* Refuses a loss in chunks of a model that has no such head. */
 tsr_status tsr__check_chunked_loss(const struct tsr_engine *e);
 
+/* ---- metrics.c ------------------------------------------------------------------------------- */
+
+/* Refuses losses and metrics that the model or the dialect cannot have. */
+tsr_status tsr__check_loss(const struct tsr_engine *e);
+/* Logits for the metrics of a micro-batch; nothing without metrics. */
+void tsr__keep_logits(struct tsr_engine *e, const struct tsr_tensor *logits);
+/* The metrics of a micro-batch whose backward is over. */
+void tsr__run_metrics(struct tsr_engine *e, uint32_t micro);
+
 /* ---- tensor_parallel.c ----------------------------------------------------------------------- */
 
 /* Some dimensions of the engine's mesh, in the order in which they were named. */
@@ -226,6 +241,8 @@ tsr_dtype tsr__state_dtype(const struct tsr_engine *e, const struct tsr_param *p
 int tsr__n_opt_states(enum tsr_optimizer optimizer);
 void tsr__optimizer_step(struct tsr_engine *e);
 void tsr__clip(struct tsr_engine *e);
+/* With kernels for each gradient (TSR_CLIP_LOOP; clip_loop.c). */
+void tsr__clip_loop(struct tsr_engine *e);
 /* The gradient of a parameter as the optimizer sees it: its storage; NULL if there is none. */
 struct tsr_storage *tsr__param_grad(const struct tsr_param *p);
 uint64_t tsr__param_grad_offset(const struct tsr_param *p); /* bytes into it */

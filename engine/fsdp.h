@@ -7,6 +7,7 @@
 #include "module.h"
 
 struct tsr_group;
+struct tsr_flat;
 
 /* ---- states and groups ----------------------------------------------------------------------- */
 
@@ -133,6 +134,7 @@ struct tsr_comm_ctx {
 };
 
 struct tsr_state {
+    struct tsr_flat *flat; /* of a call of tsr_fsdp1() (fsdp1.h); NULL: of the other APIs */
     size_t n_modules;
     struct tsr_module **modules;
     char *name;

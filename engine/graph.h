@@ -92,6 +92,7 @@ struct tsr_node {
     uint32_t deps, mark; /* of the backward pass `mark` */
     uint32_t module;
     bool recompute;           /* made while recomputing */
+    bool takes_none;          /* its backward runs without any gradient, too */
     struct tsr_tensor *w[2];  /* parameters that it reads (borrowed: their handles outlive nodes) */
     uint64_t a[TSR_MAX_DIMS]; /* sizes that the backward needs */
     double number;            /* a constant factor, an epsilon */

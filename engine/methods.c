@@ -13,7 +13,7 @@
 static tsr_status state_of(struct tsr_module *m, const char *fn, struct tsr_state **out)
 {
     *out = m->state;
-    if (!m->state)
+    if (!m->state || m->state->flat)
         return tsr_fail(TSR_EATTRIBUTE, "module '%s' of type '%s' has no attribute '%s'", m->fqn,
                         m->type_name, fn);
     return TSR_OK;

@@ -53,6 +53,37 @@ static void norm_forward(struct tsr_engine *e, struct tsr_module *m, void *impl,
     *out = e->add_norm.on ? tsr__op_add_norm(e, in, w, b) : tsr_op_layer_norm(e, in, w, b);
 }
 
+/* Each of q, k and v finds the tokens anew. All of it lives until attention has returned. */
+static struct tsr_tensor *unpadded_attention(struct tsr_engine *e, struct tsr_tensor *const qkv[3],
+                                             const struct tsr_attention_shape *shape)
+{
+    struct tsr_tensor *mask = tsr__op_padding_mask(e), *dense[3];
+    struct tsr_unpadding u[3];
+    for (int i = 0; i < 3; i++) {
+        u[i] = tsr__find_unpadding(e, mask);
+        dense[i] = tsr__op_unpad(e, qkv[i], &u[i]);
+    }
+    struct tsr_tensor *o = tsr_op_attention(e, dense[0], dense[1], dense[2], shape, NULL);
+    struct tsr_tensor *padded = tsr__op_pad(e, o, &u[0]);
+    tsr_release(e, o);
+    for (int i = 0; i < 3; i++) {
+        tsr_release(e, dense[i]);
+        tsr__unpadding_release(e, &u[i]);
+    }
+    tsr_release(e, mask);
+    return padded;
+}
+
+static struct tsr_tensor *plain_attention(struct tsr_engine *e, struct tsr_tensor *const qkv[3],
+                                          const struct tsr_attention_shape *shape,
+                                          struct tsr_tensor **weights)
+{
+    struct tsr_tensor *o = tsr_op_attention(e, qkv[0], qkv[1], qkv[2], shape, weights);
+    struct tsr_tensor *context = tsr_op_contiguous(e, o);
+    tsr_release(e, o);
+    return context;
+}
+
 static void attention_forward(struct tsr_engine *e, struct tsr_module *self, void *impl,
                               struct tsr_tensor *x, struct tsr_tensor **out)
 {
@@ -62,10 +93,8 @@ static void attention_forward(struct tsr_engine *e, struct tsr_module *self, voi
                                         c->d_model / c->n_heads};
     struct tsr_tensor *qkv = tsr_call(e, a->wqkv, x), *part[3];
     tsr_op_split3(e, qkv, c->d_model, c->d_model, false, part);
-    struct tsr_tensor *o =
-        tsr_op_attention(e, part[0], part[1], part[2], &shape, &self->aux_output);
-    struct tsr_tensor *context = tsr_op_contiguous(e, o);
-    tsr_release(e, o);
+    struct tsr_tensor *context = c->unpad ? unpadded_attention(e, part, &shape)
+                                          : plain_attention(e, part, &shape, &self->aux_output);
     *out = tsr_call(e, a->out_proj, context);
     tsr_release(e, qkv);
     for (int i = 0; i < 3; i++)

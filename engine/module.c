@@ -284,7 +284,7 @@ uint64_t tsr_model_n_params(struct tsr_engine *e)
 {
     uint64_t n = 0;
     for (size_t i = 0; i < e->n_params; i++)
-        if (e->params[i])
+        if (e->params[i] && !(e->params[i]->flat && e->params[i]->fsdp)) /* views count, not both */
             n += e->params[i]->numel;
     return n;
 }

@@ -7,6 +7,7 @@
 #include "graph.h"
 
 struct tsr_state;
+struct tsr_flat;
 
 /* ---- modules and parameters ------------------------------------------------------------------ */
 
@@ -25,6 +26,7 @@ struct tsr_param {
     uint32_t id;
     struct tsr_fsdp_param *fsdp; /* NULL: not managed */
     struct tsr_tensor *value;    /* what the module computes with now; NULL: sharded */
+    struct tsr_flat *flat; /* it is a view of this flat parameter, or is it (fsdp1.h); NULL: no */
     bool ignored;
     bool tp_partial;                /* its gradient is a partial sum over tensor-parallel ranks */
     struct tsr_tensor_parallel *tp; /* a DTensor: `shape` is this rank's part; NULL: plain */

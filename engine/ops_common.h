@@ -98,6 +98,19 @@ struct tsr_tensor *tsr__op_repeat(struct tsr_engine *e, struct tsr_tensor *x, ui
 struct tsr_tensor *tsr__mean_square(struct tsr_engine *e, struct tsr_tensor *x,
                                     struct tsr_tensor *target);
 
+/* Padding around variable-length attention (ops_unpad.c). The mask and what is found in it are for
+ * all tokens of a micro-batch; results are new references. */
+struct tsr_unpadding {
+    struct tsr_tensor *indices, *begins; /* of the kept tokens; of the sequences */
+};
+struct tsr_tensor *tsr__op_padding_mask(struct tsr_engine *e);
+struct tsr_unpadding tsr__find_unpadding(struct tsr_engine *e, struct tsr_tensor *mask);
+void tsr__unpadding_release(struct tsr_engine *e, struct tsr_unpadding *u);
+struct tsr_tensor *tsr__op_unpad(struct tsr_engine *e, struct tsr_tensor *x,
+                                 const struct tsr_unpadding *u);
+struct tsr_tensor *tsr__op_pad(struct tsr_engine *e, struct tsr_tensor *x,
+                               const struct tsr_unpadding *u);
+
 /* Attention by plain matrix products (ops_attention_math.c), q (T, H d), k and v (T, J d). */
 /* mask NULL: causal. */
 struct tsr_tensor *tsr__math_attention(struct tsr_engine *e, struct tsr_tensor *const qkv[3],

@@ -57,8 +57,11 @@ struct tsr_tensor *tsr__op_swiglu(struct tsr_engine *e, struct tsr_tensor *gate,
 /* tsr_op_cross_entropy() whose gradient is made in forward, if it may be in the place of logits. */
 struct tsr_tensor *tsr__op_fused_cross_entropy(struct tsr_engine *e, struct tsr_tensor *logits,
                                                struct tsr_tensor *labels);
-/* Its kernel. loss := the sum over the rows of x divided by count; gradient (NULL: none) may be
- * x. */
+/* The same with flash-attn's kernels, outside of the fused dialect (ops_flash_loss.c). */
+struct tsr_tensor *tsr__op_flash_cross_entropy(struct tsr_engine *e, struct tsr_tensor *logits,
+                                               struct tsr_tensor *labels);
+/* The kernel of tsr__op_fused_cross_entropy(). loss := the sum over the rows of x divided by count;
+ * gradient (NULL: none) may be x. */
 void tsr__emit_cross_entropy(struct tsr_engine *e, struct tsr_tensor *x, struct tsr_tensor *labels,
                              struct tsr_tensor *count, struct tsr_tensor *loss,
                              struct tsr_tensor *gradient);

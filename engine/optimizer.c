@@ -48,6 +48,8 @@ int tsr__n_opt_states(enum tsr_optimizer optimizer)
     case TSR_OPT_ADAMW_FOREACH:
     case TSR_OPT_ADAMW_FUSED:
     case TSR_OPT_ADAMW_LOOP:
+    case TSR_OPT_DECOUPLED:
+    case TSR_OPT_DECOUPLED_READ:
         return 2;
     case TSR_OPT_SGD_MOMENTUM:
         return 1;
@@ -74,12 +76,16 @@ static uint64_t state_bytes(const struct tsr__step *s, const struct tsr_param *p
     return tsr__param_local_numel(p) * tsr_dtype_bytes(tsr__state_dtype(s->e, p));
 }
 
+static bool counts_on_device(const struct tsr_engine *e)
+{
+    return e->step.optimizer == TSR_OPT_ADAMW_FUSED || e->step.optimizer == TSR_OPT_DECOUPLED_READ;
+}
+
 static void make_states(struct tsr__step *s)
 {
     for (size_t i = 0; i < s->n && tsr__ok(s->e); i++) {
         struct tsr_param *p = s->params[i];
-        if (s->e->step.optimizer == TSR_OPT_ADAMW_FUSED && tsr__param_grad(p) &&
-            !tsr__is_offloaded(p) &&
+        if (counts_on_device(s->e) && tsr__param_grad(p) && !tsr__is_offloaded(p) &&
             !p->step_count) /* the step lies on the device, also of empty shards */
             tsr__fill(s->e, p->step_count = tsr__storage_new(s->e, 4, TSR_CAT_OPT_STATE));
         if (!tsr__is_stepped(p))
@@ -280,6 +286,10 @@ static void run_variant(struct tsr__step *s)
         break;
     case TSR_OPT_ADAMW_LOOP:
         adamw_loop(s);
+        break;
+    case TSR_OPT_DECOUPLED:
+    case TSR_OPT_DECOUPLED_READ:
+        tsr__adamw_decoupled(s);
         break;
     case TSR_OPT_SGD:
         tsr__foreach_kernel(s, "foreach_add_sgd", TSR__GRAD | TSR__PARAM, TSR__PARAM, NULL, 2);

@@ -30,4 +30,20 @@ enum { TSR__SLOT_TEMP = 4, TSR__SLOT_EXTRA = 5, TSR__SLOT_NORMS = 6 }; /* KERNEL
 void tsr__foreach_kernel(struct tsr__step *s, const char *name, unsigned reads, unsigned writes,
                          struct tsr_storage *const *temps, double flops_per_element);
 
+/* Composer's DecoupledAdamW (optimizer_decoupled.c). */
+void tsr__adamw_decoupled(struct tsr__step *s);
+
+/* ---- shared by the two ways of clipping (clip.c, clip_loop.c) -------------------------------- */
+
+/* The sum over the ranks that hold other pieces: one all-reduce per mesh dimension that shards. */
+void tsr__reduce_norms(struct tsr_engine *e, struct tsr_storage *norms);
+/* A kernel over a few numbers. */
+void tsr__small_kernel(struct tsr_engine *e, const char *name, struct tsr_storage *from,
+                       struct tsr_storage *to);
+/* n numbers side by side in one new storage. */
+struct tsr_storage *tsr__stack_norms(struct tsr_engine *e, struct tsr_storage *const *each,
+                                     size_t n);
+/* max_norm / (norm + 1e-6), at most 1; a new storage. */
+struct tsr_storage *tsr__clip_factor(struct tsr_engine *e, struct tsr_storage *total);
+
 #endif

@@ -3,6 +3,7 @@
  */
 #include <string.h>
 
+#include "fsdp1.h"
 #include "ops_fused.h"
 #include "outside_step.h"
 #include "tensor_parallel.h"
@@ -24,8 +25,11 @@ tsr_status tsr_step_configure(struct tsr_engine *e, const struct tsr_step_config
         return tsr_fail(TSR_EVALUE, "a loss in %llu chunks of %llu tokens; allowed: up to %llu",
                         (unsigned long long)config->loss_chunks, (unsigned long long)tokens,
                         (unsigned long long)tokens);
+    if (config->metrics > TSR_MAX_METRICS)
+        return tsr_fail(TSR_EVALUE, "%u metrics; allowed: 0 to %d", config->metrics,
+                        TSR_MAX_METRICS);
     e->step = *config;
-    return e->root ? tsr__check_chunked_loss(e) : TSR_OK;
+    return e->root ? tsr__check_loss(e) : TSR_OK;
 }
 
 /* ---- initialisation -------------------------------------------------------------------------- */
@@ -176,7 +180,7 @@ static void init_own_params(struct tsr_engine *e, struct tsr_module *m)
     e->origin.module = m->id;
     for (size_t i = 0; i < m->n_params && tsr__ok(e); i++) {
         struct tsr_param *p = m->params[i].param;
-        if (p->meta) /* lazy init refuses it */
+        if (p->meta || p->flat) /* lazy init refuses it; the flat parameter has it */
             continue;
         if (p->fsdp)
             init_shard(e, p->fsdp, is_tied(p));
@@ -193,6 +197,7 @@ static void init_own_params(struct tsr_engine *e, struct tsr_module *m)
 /* The order of Module.to_empty(): children before the module's own parameters and buffers. */
 static void init_module(struct tsr_engine *e, struct tsr_module *m)
 {
+    const struct tsr_flat *flat = m->state ? m->state->flat : NULL;
     if (m->visited == e->walk_stamp) /* the same module under another name */
         return;
     m->visited = e->walk_stamp;
@@ -200,7 +205,10 @@ static void init_module(struct tsr_engine *e, struct tsr_module *m)
         init_module(e, m->children[i]);
     init_own_params(e, m);
     e->origin.module = m->id;
-    pad_shards(e, m);
+    if (flat && flat->group && !flat->shard->sharded)
+        init_shard(e, flat->shard, false);
+    else
+        pad_shards(e, m);
 }
 
 /* Two scalars that come and go while the module is built. */
@@ -234,7 +242,7 @@ tsr_status tsr_engine_init_params(struct tsr_engine *e)
     if (!e->root)
         return tsr_fail(TSR_EVALUE, "the engine has no model");
     TSR_TRY(tsr__check_tensor_parallel_step(e));
-    TSR_TRY(tsr__check_chunked_loss(e));
+    TSR_TRY(tsr__check_loss(e));
     tsr__set_phase(e, TSR_PHASE_INIT, 0);
     tsr__init_unsharded(e);
     if (e->n_states > 0 && !offloads(e) && !is_all_meta(e))
@@ -330,7 +338,9 @@ void tsr__zero_grad(struct tsr_engine *e)
     struct tsr_param *const *params = tsr__params_in_order(e, &n);
     for (size_t i = 0; i < n; i++) {
         struct tsr_param *p = params[i];
-        if (p->fsdp) {
+        if (p->flat) {
+            tsr__fsdp1_zero_grad(p->flat);
+        } else if (p->fsdp) {
             tsr__storage_release(e, &p->fsdp->grad);
         } else {
             drop(e, &p->full_grad);
@@ -355,6 +365,15 @@ tsr_status tsr_step_begin(struct tsr_engine *e, uint32_t iteration)
     return e->status;
 }
 
+static struct tsr_tensor *cross_entropy(struct tsr_engine *e, struct tsr_tensor *logits,
+                                        struct tsr_tensor *labels)
+{
+    if (tsr__is_fused(e) && e->tp.size <= 1)
+        return tsr__op_fused_cross_entropy(e, logits, labels);
+    return e->step.loss_kernel == TSR_LOSS_EAGER ? tsr_op_cross_entropy(e, logits, labels)
+                                                 : tsr__op_flash_cross_entropy(e, logits, labels);
+}
+
 /* A head that makes the loss in chunks returns it; else the loss is a phase of its own. */
 static struct tsr_tensor *forward_loss(struct tsr_engine *e, struct tsr_module *entry,
                                        uint32_t micro)
@@ -362,8 +381,10 @@ static struct tsr_tensor *forward_loss(struct tsr_engine *e, struct tsr_module *
     bool chunked = e->step.loss_chunks > 1 && entry == e->root;
     e->head_labels = chunked ? e->labels[micro] : NULL;
     struct tsr_tensor *out = tsr_call(e, entry, e->inputs[micro]), *loss;
-    if (e->origin.phase == TSR_PHASE_FORWARD)
+    if (e->origin.phase == TSR_PHASE_FORWARD) {
+        tsr__keep_logits(e, out);
         tsr__set_phase(e, TSR_PHASE_LOSS, micro);
+    }
     if (chunked)
         return out;
     if (entry != e->root)
@@ -371,9 +392,7 @@ static struct tsr_tensor *forward_loss(struct tsr_engine *e, struct tsr_module *
     else if (e->model.loss_mse)
         loss = tsr__mean_square(e, out, e->labels[micro]);
     else
-        loss = tsr__is_fused(e) && e->tp.size <= 1
-                   ? tsr__op_fused_cross_entropy(e, out, e->labels[micro])
-                   : tsr_op_cross_entropy(e, out, e->labels[micro]);
+        loss = cross_entropy(e, out, e->labels[micro]);
     tsr_release(e, out);
     return loss;
 }
@@ -431,6 +450,12 @@ void tsr__deliver_reports(struct tsr_engine *e)
     e->n_reports = 0;
 }
 
+static void read_loss(struct tsr_engine *e)
+{
+    struct tsr_instr read = {.kind = TSR_HOST_READ, .stream = e->stream, .comm = UINT16_MAX};
+    tsr__emit(e, &read);
+}
+
 tsr_status tsr_step_forward(struct tsr_engine *e, uint32_t micro, struct tsr_module *entry,
                             bool no_grad)
 {
@@ -440,6 +465,8 @@ tsr_status tsr_step_forward(struct tsr_engine *e, uint32_t micro, struct tsr_mod
     tsr__set_phase(e, TSR_PHASE_FORWARD, micro);
     struct tsr_tensor *loss = tsr__forward_loss(e, entry, micro);
     e->grad_enabled = true;
+    if (e->step.sync == TSR_SYNC_LOSS && !no_grad)
+        read_loss(e);
     drop(e, &e->losses[micro]);
     e->losses[micro] = loss;
     if (no_grad)
@@ -458,6 +485,8 @@ tsr_status tsr_step_backward(struct tsr_engine *e, const uint32_t *micros, size_
     tsr__backward(e, losses, k);
     for (size_t i = 0; i < n; i++)
         drop(e, &e->losses[micros[i]]);
+    if (n > 0)
+        tsr__run_metrics(e, micros[n - 1]);
     return e->status;
 }
 
@@ -465,7 +494,10 @@ tsr_status tsr_step_optimizer(struct tsr_engine *e)
 {
     if (e->step.clip) {
         tsr__set_phase(e, TSR_PHASE_CLIP, 0);
-        tsr__clip(e);
+        if (e->step.clip_how == TSR_CLIP_LOOP)
+            tsr__clip_loop(e);
+        else
+            tsr__clip(e);
     }
     tsr__set_phase(e, TSR_PHASE_OPTIMIZER, 0);
     tsr__optimizer_step(e);
@@ -477,6 +509,10 @@ tsr_status tsr_step_end(struct tsr_engine *e)
 {
     tsr__set_phase(e, TSR_PHASE_END, 0);
     tsr__deliver_reports(e);
+    if (e->step.reads_loss)
+        tsr__host_waits(e);
+    if (e->step.sync == TSR_SYNC_STEP)
+        tsr__host_wait_all(e);
     e->head_labels = NULL;
     for (uint32_t m = 0; m < TSR_MAX_MICRO; m++) {
         drop(e, &e->losses[m]);
@@ -496,6 +532,8 @@ static tsr_status set_accumulation(struct tsr_engine *e, bool last)
         return TSR_OK;
     if (e->reducer)
         return tsr_ddp_set_sync(e, last);
+    if (e->fsdp1)
+        return tsr_fsdp1_set_sync(e, last);
     if (!root->state)
         return TSR_OK;
     if (e->step.accumulate == TSR_ACCUM_NO_ALL_REDUCE)

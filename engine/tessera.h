@@ -150,6 +150,9 @@ struct tsr_mpt_config {
     double norm_eps;    /* 0: 1e-5 */
     double init_std;    /* 0: 0.02 */
     bool untied;        /* the head has a weight of its own */
+    /* flash-attn's variable-length form: each block takes padding away from q, k and v and puts it
+     * back, with six reads on the host, although there is none. */
+    bool unpad;
 };
 
 /* Node of a generic model; types and fields as in tests/golden/README.md ("tree"). */
@@ -322,6 +325,27 @@ tsr_status tsr_fully_shard(struct tsr_engine *engine, struct tsr_module *const *
 /* replicate() on the FSDP machinery (section 5.1). reshard and shard_dims are ignored. */
 tsr_status tsr_replicate(struct tsr_engine *engine, struct tsr_module *const *modules, size_t n,
                          const struct tsr_wrap_options *options) TSR_MUST_USE;
+
+/* FSDP1: FullyShardedDataParallel(module, use_orig_params=True) around one module (FSDP1.md). Its
+ * parameters, less those of modules that are wrapped already, become one flat parameter. Calls go
+ * bottom-up; the root comes last and has the same options. The mesh gives the strategy: 1-D shards,
+ * 2-D replicates over dim 0 and shards over dim 1 (HYBRID_SHARD), one shard rank is NO_SHARD. */
+enum tsr_fsdp1_prefetch {
+    TSR_FSDP1_BACKWARD_PRE,  /* when a module's backward begins */
+    TSR_FSDP1_BACKWARD_POST, /* when its gradients are there */
+    TSR_FSDP1_NO_PREFETCH
+};
+struct tsr_fsdp1_options {
+    bool keep_after_forward; /* SHARD_GRAD_OP, _HYBRID_SHARD_ZERO2; else FULL_SHARD, HYBRID_SHARD */
+    struct tsr_mp_policy mp; /* output is not used; reduce NONE: that of param, if it is set */
+    enum tsr_fsdp1_prefetch backward_prefetch;
+    bool forward_prefetch;
+    bool no_limit; /* limit_all_gathers=False */
+};
+tsr_status tsr_fsdp1(struct tsr_engine *engine, struct tsr_module *module,
+                     const struct tsr_fsdp1_options *options) TSR_MUST_USE;
+/* false: backwards are under no_sync(). */
+tsr_status tsr_fsdp1_set_sync(struct tsr_engine *engine, bool sync) TSR_MUST_USE;
 
 /* Bucketed replicate, the DDP-based one (section 5.2-5.4), on the root. */
 struct tsr_ddp_options {
@@ -518,6 +542,8 @@ enum tsr_optimizer {
     TSR_OPT_ADAMW_FOREACH,
     TSR_OPT_ADAMW_FUSED,
     TSR_OPT_ADAMW_LOOP,
+    TSR_OPT_DECOUPLED,      /* composer's DecoupledAdamW: eight kernels for each parameter */
+    TSR_OPT_DECOUPLED_READ, /* the same; the host reads each parameter's step from the device */
     TSR_OPT_SGD,
     TSR_OPT_SGD_MOMENTUM,
     TSR_OPT_NONE
@@ -529,12 +555,40 @@ enum tsr_accumulate {
     TSR_ACCUM_NO_REDUCE_NO_RESHARD, /* and parameters stay unsharded */
     TSR_ACCUM_NO_ALL_REDUCE         /* HSDP: reduce-scatter only */
 };
+/* How gradients are clipped by their global norm. */
+enum tsr_clip {
+    TSR_CLIP_FOREACH, /* torch's clip_grad_norm_: kernels over all gradients */
+    TSR_CLIP_LOOP     /* FSDP1's: a norm and a product for each gradient */
+};
+/* How the cross-entropy of logits is made (the eager dialect). */
+enum tsr_loss_kernel {
+    TSR_LOSS_EAGER,        /* fp32 copy, log-softmax, nll */
+    TSR_LOSS_FLASH,        /* flash-attn's: one kernel in the dtype of the logits */
+    TSR_LOSS_FLASH_INPLACE /* the same with inplace_backward: gradients take the logits' place */
+};
+enum { TSR_MAX_METRICS = 8 };
+/* Where the host stops until the device has come so far. */
+enum tsr_sync {
+    TSR_SYNC_NONE,
+    TSR_SYNC_LOSS, /* it reads the loss of each micro-batch before backward: loss.item() */
+    TSR_SYNC_STEP  /* it waits for all streams at the end of the iteration */
+};
+
 struct tsr_step_config {
     uint64_t batch, seq; /* sequences and tokens per micro-batch and rank */
     uint32_t n_micro;    /* micro-batches per iteration */
     enum tsr_optimizer optimizer;
     enum tsr_accumulate accumulate;
-    bool clip; /* clip_grad_norm_, foreach */
+    bool clip; /* by the global norm */
+    enum tsr_clip clip_how;
+    enum tsr_loss_kernel loss_kernel;
+    /* Plain cross-entropies over the logits of every micro-batch, after its backward and without
+     * gradients, as a trainer's metrics have them. Logits then live until the next micro-batch has
+     * its own. Not with a loss in chunks. At most TSR_MAX_METRICS. */
+    uint32_t metrics;
+    /* The host reads the loss at the end of the iteration, as a logger does, and so waits for all
+     * of the compute stream. */
+    bool reads_loss;
     /* > 1: the head makes the loss in so many chunks of tokens, with its gradients, and returns it
      * instead of logits (ops_chunked_loss.c). Llama family and GPT-2 without tensor parallelism. */
     uint64_t loss_chunks;
@@ -543,6 +597,7 @@ struct tsr_step_config {
     /* The loss of every micro-batch, and the norm when gradients are clipped, go to the host: a
      * copy that nobody waits for before the end of the iteration, then HOST_OPs "report". */
     bool report;
+    enum tsr_sync sync;
     /* In which optimizer states are kept; NONE: that of the parameter. Kernels load and store it
      * and compute in the dtype of the parameter, without a cast copy of the states; temporaries of
      * foreach and loop, made from a state, have its dtype. */
@@ -605,7 +660,7 @@ tsr_status tsr_save_run(struct tsr_engine *engine, enum tsr_save how) TSR_MUST_U
 
 struct tsr_group_info {
     const char *name; /* FQNs of its modules, joined by ", " */
-    const char *api;  /* "fully_shard", "replicate" */
+    const char *api;  /* "fully_shard", "replicate", "fsdp1" */
     size_t n_modules, n_params;
     const char *const *modules; /* FQNs */
     const char *const *params;  /* FQNs, order of the flat buffer */

@@ -21,6 +21,9 @@ struct tsr_sim_options tsr_sim_options_default(void)
         .host_scale = 1.0,
         /* CUDA lets about 1,024 launches wait for the device before a launch blocks. */
         .queue_depth = 1024,
+        /* The default of CUDA is 8 (CUDA programming guide, environment variables), which is more
+         * than a step has streams. */
+        .max_connections = 0,
         .latency_scale = 1.0,
         .link_efficiency = 0.0, /* the device file's */
         .infinite_bandwidth = false,

@@ -80,6 +80,27 @@ void tsr__replay_finish(struct tsr__replay *r, struct tsr__player *p, uint32_t a
 
 /* ---- streams ----------------------------------------------------------------------------- */
 
+static void begin(struct tsr__player *p, uint32_t at, double start)
+{
+    p->spans[at].start = start;
+    p->begun[at] = 1;
+}
+
+/* In a hardware queue an item starts after the one issued before it has started, and after a wait
+ * only when that is over. */
+static bool connection_free(const struct tsr__player *p, const struct tsr__task *task,
+                            double *ready)
+{
+    uint32_t before = task->launch_after;
+    if (before == TSR_NO_ID)
+        return true;
+    bool waits = p->tape->tasks[before].kind == TSR__STREAM_WAIT;
+    if (!(waits ? p->done[before] : p->begun[before]))
+        return false;
+    *ready = later(*ready, waits ? p->spans[before].end : p->spans[before].start);
+    return true;
+}
+
 /* What the rank's speed and noise make of a kernel's time. */
 static double slowness(const struct tsr__replay *r, const struct tsr__player *p, uint32_t at)
 {
@@ -94,7 +115,7 @@ static void start_kernel(struct tsr__replay *r, struct tsr__player *p, uint32_t 
     double slow = slowness(r, p, at);
     double start_s = task->start_s * r->options->latency_scale * slow;
     p->streams[task->stream].busy = true;
-    p->spans[at].start = ready;
+    begin(p, at, ready);
     if (task->kind == TSR__HOST_COPY) {
         tsr__wire_host_copy(r, p, at, ready, start_s);
         return;
@@ -140,15 +161,17 @@ static bool step_stream(struct tsr__replay *r, struct tsr__player *p, struct tsr
             return false;
         ready = later(p->spans[at].issue, later(s->tail, s->group_tail));
     }
+    if (!connection_free(p, task, &ready))
+        return false;
     switch ((enum tsr__task_kind)task->kind) {
     case TSR__INSTANT:
-        p->spans[at].start = ready;
+        begin(p, at, ready);
         tsr__replay_finish(r, p, at, ready);
         return true;
     case TSR__STREAM_WAIT:
         if (task->dep != TSR_NO_ID && !p->done[task->dep])
             return false;
-        p->spans[at].start = ready;
+        begin(p, at, ready);
         if (task->dep != TSR_NO_ID)
             ready = later(ready, p->spans[task->dep].end);
         tsr__replay_finish(r, p, at, ready);
@@ -157,7 +180,7 @@ static bool step_stream(struct tsr__replay *r, struct tsr__player *p, struct tsr
         if (p->queues[task->queue].done < task->need)
             return false;
         ready = later(ready, p->queues[task->queue].tail);
-        p->spans[at].start = ready;
+        begin(p, at, ready);
         if (task->in_group) {
             s->open++;
             s->head = task->next;
@@ -277,8 +300,9 @@ static bool init_player(struct tsr__replay *r, uint32_t id, uint32_t n_queues)
     p->streams = calloc(p->tape->n_streams + 1u, sizeof *p->streams);
     p->queues = calloc(n_queues + 1u, sizeof *p->queues);
     p->done = calloc((size_t)p->tape->n_tasks + 1, sizeof *p->done);
+    p->begun = calloc((size_t)p->tape->n_tasks + 1, sizeof *p->begun);
     p->hash = calloc(r->n_iterations + 1u, sizeof *p->hash);
-    if (!p->streams || !p->queues || !p->done || !p->hash)
+    if (!p->streams || !p->queues || !p->done || !p->begun || !p->hash)
         return false;
     for (uint32_t i = 0; i < p->tape->n_streams; i++)
         p->streams[i].head = p->streams[i].unhashed = p->tape->head[i];

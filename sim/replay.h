@@ -45,6 +45,7 @@ struct tsr__player { /* one simulated rank */
     struct tsr__stream *streams;
     struct tsr__queue *queues;
     uint8_t *done;              /* [task] */
+    uint8_t *begun;             /* [task]: on a stream; its span has a start */
     struct tsr_sim_span *spans; /* [task], in the result */
     struct tsr_exec_hash *hash; /* [iteration] */
 };

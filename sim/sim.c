@@ -48,6 +48,9 @@ static tsr_status check_job(const struct tsr_sim_job *job, const struct tsr_sim_
     TSR_TRY(check_factor("slow_factor", o->slow_factor));
     TSR_TRY(check_rate("nic_bw", o->nic_bw));
     TSR_TRY(check_rate("intra_bw", o->intra_bw));
+    if (o->max_connections > TSR__MAX_CONNECTIONS)
+        return tsr_fail(TSR_ECONFIG, "cuda_device_max_connections: found %u, allowed 0 to %d",
+                        o->max_connections, TSR__MAX_CONNECTIONS);
     if (o->slow_factor != 0.0 && o->slow_factor != 1.0 && o->slow_rank >= job->world)
         return tsr_fail(TSR_ECONFIG, "slow_rank: found %u, allowed 0 to %u", o->slow_rank,
                         job->world - 1);

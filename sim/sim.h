@@ -34,9 +34,13 @@ struct tsr_sim_options {
     double host_segment_s;    /* cudaMalloc, cudaFree */
     double host_scale;        /* multiplies all of them; 0 = an infinitely fast host */
     uint32_t queue_depth;     /* device instructions that the host may be ahead; 0 = unlimited */
-    double latency_scale;     /* multiplies NCCL's latencies and kernel start-up; 0 = none */
-    double link_efficiency;   /* reachable share of every link's rate; 0: the calibrated ones */
-    bool infinite_bandwidth;  /* links cost nothing */
+    /* CUDA_DEVICE_MAX_CONNECTIONS: hardware queues; streams take them in turn. In a queue nothing
+     * starts before what was issued before it has started, and a wait holds up all behind it.
+     * 0: a queue per stream. */
+    uint32_t max_connections;
+    double latency_scale;    /* multiplies NCCL's latencies and kernel start-up; 0 = none */
+    double link_efficiency;  /* reachable share of every link's rate; 0: the calibrated ones */
+    bool infinite_bandwidth; /* links cost nothing */
     enum tsr_algorithm algorithm;
     enum tsr_protocol protocol;
     bool fold; /* simulate one rank per symmetry class */

@@ -27,7 +27,8 @@ struct compiler {
     uint32_t *queue_before; /* [job-wide comm]: the same, before the open group */
     uint32_t *sequence;     /* [job-wide comm]: collectives so far */
     size_t n_job_comms;     /* allocated entries of the three above */
-    uint32_t group_begin;   /* open GROUP_BEGIN, or TSR_NO_ID */
+    uint32_t launched[TSR__MAX_CONNECTIONS]; /* [hardware queue]: its last item that starts */
+    uint32_t group_begin;                    /* open GROUP_BEGIN, or TSR_NO_ID */
     size_t send_cap;
 };
 
@@ -363,6 +364,17 @@ static uint32_t dense_stream(struct compiler *c, uint16_t id)
     return c->stream_of[id];
 }
 
+/* Streams take the hardware queues in turn. Records and group marks pass: they only signal. */
+static void join_connection(struct compiler *c, struct tsr__task *task, uint32_t at)
+{
+    uint32_t n = c->options->max_connections;
+    if (!n || task->kind == TSR__INSTANT)
+        return;
+    uint32_t *last = &c->launched[task->stream % n];
+    task->launch_after = *last;
+    *last = at;
+}
+
 static void enqueue(struct compiler *c, const struct tsr_instr *instr, uint32_t at)
 {
     struct tsr__tape *tape = c->tape;
@@ -374,6 +386,7 @@ static void enqueue(struct compiler *c, const struct tsr_instr *instr, uint32_t 
     else
         tape->tasks[c->last[stream]].next = at;
     c->last[stream] = at;
+    join_connection(c, task, at);
     task->device_index = tape->n_device;
     tape->device[tape->n_device++] = at;
     if (instr->kind == TSR_RECORD)
@@ -433,6 +446,7 @@ static tsr_status compile_instr(struct compiler *c, const struct tsr_tables *tab
         .host_s = host_seconds(c, instr, at == c->tape->first[c->iteration]),
         .next = TSR_NO_ID,
         .dep = TSR_NO_ID,
+        .launch_after = TSR_NO_ID,
         .group_end = TSR_NO_ID,
         .iteration = c->iteration,
         .is_work = tsr_instr_is_work(instr),
@@ -486,6 +500,7 @@ tsr_status tsr__tapes_build(const struct tsr_cluster *cluster, const struct tsr_
                              .comms = &tapes->comms,
                              .tape = &tapes->items[i],
                              .group_begin = TSR_NO_ID};
+        memset(c.launched, 0xff, sizeof c.launched);
         status = compile_class(&c, job->programs[i], job->n_iterations);
         compiler_fini(&c);
     }

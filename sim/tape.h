@@ -32,6 +32,7 @@ struct tsr__task {
     uint32_t device_index;  /* position among the class's stream items */
     uint32_t need;          /* WIRE: tasks of the wire queue that must be done */
     uint32_t sequence;      /* WIRE: number on the communicator (and pair) */
+    uint32_t launch_after;  /* what must have started before, in its hardware queue; TSR_NO_ID */
     uint32_t group_end;     /* the GROUP_END of its launch, or TSR_NO_ID */
     uint16_t stream;        /* dense */
     uint16_t queue, comm;   /* WIRE: job-wide ids, see tsr__comms */
@@ -62,6 +63,9 @@ struct tsr__send { /* SEND to member `peer` of a geometry's group */
     uint32_t geometry;
     uint16_t peer;
 };
+
+/* Most hardware queues that CUDA makes. */
+enum { TSR__MAX_CONNECTIONS = 32 };
 
 struct tsr__tape {
     struct tsr__task *tasks;

@@ -47,7 +47,8 @@ static tsr_status build_model(const struct tsr_job *job, struct tsr_engine *engi
 static enum tsr_optimizer optimizer_of(const struct tsr_settings *s)
 {
     static const enum tsr_optimizer adamw[] = {TSR_OPT_ADAMW_FOREACH, TSR_OPT_ADAMW_FUSED,
-                                               TSR_OPT_ADAMW_LOOP};
+                                               TSR_OPT_ADAMW_LOOP, TSR_OPT_DECOUPLED,
+                                               TSR_OPT_DECOUPLED_READ};
     if (s->optimizer == TSR_OPTIM_ADAMW)
         return adamw[s->variant];
     if (s->optimizer == TSR_OPTIM_SGD)
@@ -66,9 +67,14 @@ static tsr_status configure_step(const struct tsr_job *job, struct tsr_engine *e
                                    .loss_chunks = s->loss_chunks,
                                    .state_dtype = (tsr_dtype)s->state_dtype,
                                    .clip = s->clip,
+                                   .clip_how = (enum tsr_clip)s->clip_how,
+                                   .loss_kernel = (enum tsr_loss_kernel)s->loss_kernel,
+                                   .metrics = (uint32_t)s->metrics,
+                                   .reads_loss = s->reads_loss,
                                    .decay_matrices_only = s->run.decay == TSR_DECAY_MATRICES,
                                    .sgd_decay = s->optimizer == TSR_OPTIM_SGD && job->executes &&
                                                 s->run.weight_decay > 0,
+                                   .sync = (enum tsr_sync)s->sync,
                                    .report = job->executes};
     tsr_status status = tsr_step_configure(engine, &step);
     if (status == TSR_OK)
@@ -88,6 +94,18 @@ static tsr_status apply_two_level(const struct tsr_job *job, struct tsr_engine *
                                                   "two_level_gather");
 }
 
+/* PyTorch's set_separate_reduce_scatter_group(), on all groups. */
+static tsr_status separate_reductions(const struct tsr_job *job, struct tsr_engine *engine)
+{
+    if (!job->settings->separate_reduce)
+        return TSR_OK;
+    tsr_status status =
+        tsr_set_separate_reduce_scatter_group(engine, tsr_module_root(engine), true, true);
+    return status == TSR_OK ? status
+                            : tsr_node_wrap_error(tsr_job_at(job, "separate_reduce_scatter_group"),
+                                                  status, "separate_reduce_scatter_group");
+}
+
 static tsr_status set_up(const struct tsr_job *job, struct tsr_engine *engine)
 {
     tsr_status status = build_model(job, engine);
@@ -101,6 +119,7 @@ static tsr_status set_up(const struct tsr_job *job, struct tsr_engine *engine)
     TSR_TRY(tsr_apply_checkpoint(job, engine));
     TSR_TRY(tsr_apply_wrap(job, engine));
     TSR_TRY(apply_two_level(job, engine));
+    TSR_TRY(separate_reductions(job, engine));
     return configure_step(job, engine);
 }
 

@@ -26,6 +26,7 @@ int tsr_cmd_program(int argc, char **argv);
 int tsr_cmd_trace(int argc, char **argv);
 int tsr_cmd_memory(int argc, char **argv);
 int tsr_cmd_explain(int argc, char **argv);
+int tsr_cmd_overlap(int argc, char **argv);
 int tsr_cmd_diff(int argc, char **argv);
 int tsr_cmd_plan(int argc, char **argv);
 int tsr_cmd_check(int argc, char **argv);

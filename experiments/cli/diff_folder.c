@@ -7,129 +7,13 @@
  */
 #include "diff.h"
 
-#include <errno.h>
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 
+#include "csv_read.h"
 #include "report_file.h"
 #include "report_text.h"
-
-enum { MAX_FIELDS = 40 };
-
-/* ---- CSV ------------------------------------------------------------------------------------- */
-
-struct table {
-    const char *path;
-    FILE *file;
-    char *line;
-    size_t cap, number; /* of the line, from 1 */
-    size_t n;
-    char *fields[MAX_FIELDS];
-};
-
-/* Ends the field that begins at `from`, without its quotes (RFC 4180); the next one, or NULL. */
-static char *end_field(char *from)
-{
-    char *to = from;
-    bool quoted = *from == '"';
-    from += quoted;
-    while (*from && (quoted || *from != ',')) {
-        if (quoted && *from == '"') {
-            from++;
-            quoted = *from == '"'; /* two quotes are one */
-            if (!quoted)
-                continue;
-        }
-        *to++ = *from++;
-    }
-    char *next = *from == ',' ? from + 1 : NULL;
-    *to = '\0';
-    return next;
-}
-
-/* Fields beyond MAX_FIELDS are counted, and kept nowhere. */
-static void split(struct table *table)
-{
-    table->n = 0;
-    for (char *field = table->line; field; table->n++) {
-        char *next = end_field(field);
-        if (table->n < MAX_FIELDS)
-            table->fields[table->n] = field;
-        field = next;
-    }
-}
-
-/* The next line that is no comment; false at the end. */
-static bool next_row(struct table *table)
-{
-    ssize_t n;
-    while ((n = getline(&table->line, &table->cap, table->file)) >= 0) {
-        table->number++;
-        while (n > 0 && (table->line[n - 1] == '\n' || table->line[n - 1] == '\r'))
-            table->line[--n] = '\0';
-        if (n == 0 || table->line[0] == '#')
-            continue;
-        split(table);
-        return true;
-    }
-    if (table->line) /* getline() leaves anything in it */
-        table->line[0] = '\0';
-    return false;
-}
-
-static tsr_status open_table(const char *path, struct table *out)
-{
-    *out = (struct table){.path = path, .file = fopen(path, "rb")};
-    if (!out->file)
-        return tsr_fail(TSR_ECONFIG, "%s: %s; allowed: a file that can be read", path,
-                        strerror(errno));
-    return TSR_OK;
-}
-
-static void close_table(struct table *table)
-{
-    free(table->line);
-    if (table->file)
-        fclose(table->file);
-}
-
-static tsr_status bad(const struct table *table, const char *what, const char *found,
-                      const char *allowed)
-{
-    return tsr_fail(TSR_ECONFIG, "%s:%zu: %s: found \"%.60s\"; allowed: %s", table->path,
-                    table->number, what, found, allowed);
-}
-
-/* The first line: the names of the columns. `is_head`: it begins as one of these files does. */
-static tsr_status check_head(const struct table *table, bool is_head, const char *allowed)
-{
-    if (!is_head)
-        return bad(table, "head", table->line ? table->line : "", allowed);
-    if (table->n > MAX_FIELDS)
-        return tsr_fail(TSR_ECONFIG, "%s:%zu: columns: found %zu; allowed: at most %d", table->path,
-                        table->number, table->n, MAX_FIELDS);
-    return TSR_OK;
-}
-
-static tsr_status read_seconds(const struct table *table, size_t field, double *out)
-{
-    char *end = NULL;
-    *out = field < table->n ? strtod(table->fields[field], &end) : NAN;
-    if (end && end != table->fields[field] && !*end && isfinite(*out))
-        return TSR_OK;
-    return bad(table, "time", field < table->n ? table->fields[field] : "", "seconds");
-}
-
-static tsr_status read_bytes(const struct table *table, size_t field, uint64_t *out)
-{
-    const char *text = field < table->n ? table->fields[field] : "";
-    if (!*text || strlen(text) > 18 || strspn(text, "0123456789") != strlen(text))
-        return bad(table, "bytes", text, "an integer");
-    *out = strtoull(text, NULL, 10);
-    return TSR_OK;
-}
 
 /* ---- what happens when ----------------------------------------------------------------------- */
 
@@ -169,16 +53,16 @@ static tsr_status add_work(struct tsr_diff_run *run, struct works *works, double
 }
 
 /* streams.csv: stream, start_s, end_s, kind, name, module, phase, micro_batch, ... */
-static tsr_status read_streams(struct table *table, struct tsr_diff_run *run, struct works *works)
+static tsr_status read_streams(struct tsr_csv *table, struct tsr_diff_run *run, struct works *works)
 {
-    bool is_head = next_row(table) && table->n >= 8 && !strcmp(table->fields[0], "stream");
-    TSR_TRY(
-        check_head(table, is_head, "stream,start_s,end_s,kind,name,module,phase,micro_batch,..."));
-    while (next_row(table)) {
+    bool is_head = tsr_csv_next(table) && table->n >= 8 && !strcmp(table->fields[0], "stream");
+    TSR_TRY(tsr_csv_check_head(table, is_head,
+                               "stream,start_s,end_s,kind,name,module,phase,micro_batch,..."));
+    while (tsr_csv_next(table)) {
         double start;
-        TSR_TRY(read_seconds(table, 1, &start));
+        TSR_TRY(tsr_csv_seconds(table, 1, &start));
         if (table->n < 8)
-            return bad(table, "row", table->line, "at least 8 fields");
+            return tsr_csv_bad(table, "row", table->line, "at least 8 fields");
         const char *texts[] = {table->fields[6], table->fields[5], table->fields[4]};
         TSR_TRY(add_work(run, works, start, texts, (uint16_t)strtoul(table->fields[7], NULL, 10)));
     }
@@ -186,13 +70,13 @@ static tsr_status read_streams(struct table *table, struct tsr_diff_run *run, st
 }
 
 /* phases.csv: phase ("forward", "forward 1"), start_s, ... */
-static tsr_status read_phases(struct table *table, struct tsr_diff_run *run, struct works *works)
+static tsr_status read_phases(struct tsr_csv *table, struct tsr_diff_run *run, struct works *works)
 {
-    bool is_head = next_row(table) && table->n >= 3 && !strcmp(table->fields[0], "phase");
-    TSR_TRY(check_head(table, is_head, "phase,start_s,end_s,..."));
-    while (next_row(table)) {
+    bool is_head = tsr_csv_next(table) && table->n >= 3 && !strcmp(table->fields[0], "phase");
+    TSR_TRY(tsr_csv_check_head(table, is_head, "phase,start_s,end_s,..."));
+    while (tsr_csv_next(table)) {
         double start;
-        TSR_TRY(read_seconds(table, 1, &start));
+        TSR_TRY(tsr_csv_seconds(table, 1, &start));
         char *space = strchr(table->fields[0], ' ');
         uint16_t micro = space ? (uint16_t)strtoul(space + 1, NULL, 10) : 0;
         if (space)
@@ -203,7 +87,7 @@ static tsr_status read_phases(struct table *table, struct tsr_diff_run *run, str
     return TSR_OK;
 }
 
-typedef tsr_status (*read_fn)(struct table *table, struct tsr_diff_run *run, struct works *works);
+typedef tsr_status (*read_fn)(struct tsr_csv *table, struct tsr_diff_run *run, struct works *works);
 
 /* A file beside memory.csv; *found: it is there. */
 static tsr_status read_beside(const char *memory, const char *name, read_fn read,
@@ -212,14 +96,14 @@ static tsr_status read_beside(const char *memory, const char *name, read_fn read
     const char *slash = strrchr(memory, '/');
     char path[1200];
     struct stat info;
-    struct table table;
+    struct tsr_csv table;
     snprintf(path, sizeof path, "%.*s%s", slash ? (int)(slash - memory) + 1 : 0, memory, name);
     *found = stat(path, &info) == 0;
     if (!*found)
         return TSR_OK;
-    TSR_TRY(open_table(path, &table));
+    TSR_TRY(tsr_csv_open(path, &table));
     tsr_status status = read(&table, run, works);
-    close_table(&table);
+    tsr_csv_close(&table);
     return status;
 }
 
@@ -255,7 +139,7 @@ static const struct work *work_at(const struct works *works, double time)
 /* ---- memory.csv ------------------------------------------------------------------------------ */
 
 struct columns {
-    int category[MAX_FIELDS]; /* -1: none */
+    int category[TSR_CSV_FIELDS]; /* -1: none */
     size_t total, reserved;
 };
 
@@ -270,13 +154,13 @@ static bool is_not_compared(const char *name)
     return false;
 }
 
-static tsr_status read_head(struct table *table, struct columns *out)
+static tsr_status read_head(struct tsr_csv *table, struct columns *out)
 {
     *out = (struct columns){.total = SIZE_MAX, .reserved = SIZE_MAX};
-    bool is_head = next_row(table) && !strcmp(table->fields[0], "time_s");
-    TSR_TRY(
-        check_head(table, is_head,
-                   "time_s,CATEGORY_bytes,...,total_bytes,reserved_bytes as compare writes it"));
+    bool is_head = tsr_csv_next(table) && !strcmp(table->fields[0], "time_s");
+    TSR_TRY(tsr_csv_check_head(
+        table, is_head,
+        "time_s,CATEGORY_bytes,...,total_bytes,reserved_bytes as compare writes it"));
     for (size_t i = 1; i < table->n; i++) {
         char key[80], name[80];
         snprintf(name, sizeof name, "%s", table->fields[i]);
@@ -292,12 +176,12 @@ static tsr_status read_head(struct table *table, struct columns *out)
         else if (!strcmp(name, "reserved_bytes"))
             out->reserved = i;
         else if (out->category[i] < 0 && !is_not_compared(name))
-            return bad(table, "column", name,
-                       "CATEGORY_bytes, total_bytes, reserved_bytes, requested_bytes or "
-                       "in_use_bytes");
+            return tsr_csv_bad(table, "column", name,
+                               "CATEGORY_bytes, total_bytes, reserved_bytes, requested_bytes or "
+                               "in_use_bytes");
     }
     if (out->total == SIZE_MAX || out->reserved == SIZE_MAX)
-        return bad(table, "head", table->line, "columns total_bytes and reserved_bytes");
+        return tsr_csv_bad(table, "head", table->line, "columns total_bytes and reserved_bytes");
     return TSR_OK;
 }
 
@@ -324,18 +208,18 @@ static void set_place(const struct works *works, double time, const struct tsr_d
     }
 }
 
-static tsr_status read_row(const struct table *table, const struct columns *columns,
+static tsr_status read_row(const struct tsr_csv *table, const struct columns *columns,
                            const struct works *works, struct tsr_diff_run *run)
 {
     double time;
     struct tsr_diff_point point = {
         .phase = "(step)", .module = "", .hook = "", .operation = "", .micro = 0};
-    TSR_TRY(read_seconds(table, 0, &time));
-    TSR_TRY(read_bytes(table, columns->total, &point.total));
-    TSR_TRY(read_bytes(table, columns->reserved, &point.reserved));
+    TSR_TRY(tsr_csv_seconds(table, 0, &time));
+    TSR_TRY(tsr_csv_bytes(table, columns->total, &point.total));
+    TSR_TRY(tsr_csv_bytes(table, columns->reserved, &point.reserved));
     for (size_t i = 1; i < table->n; i++) {
         uint64_t bytes;
-        TSR_TRY(read_bytes(table, i, &bytes));
+        TSR_TRY(tsr_csv_bytes(table, i, &bytes));
         if (columns->category[i] >= 0)
             point.by_category[columns->category[i]] = bytes;
     }
@@ -348,15 +232,15 @@ static tsr_status read_row(const struct table *table, const struct columns *colu
     return tsr_diff_add_point(run, &point);
 }
 
-static tsr_status read_memory(struct table *table, const struct works *works,
+static tsr_status read_memory(struct tsr_csv *table, const struct works *works,
                               struct tsr_diff_run *run)
 {
     struct columns columns;
     TSR_TRY(read_head(table, &columns));
     size_t width = table->n;
-    while (next_row(table)) {
+    while (tsr_csv_next(table)) {
         if (table->n != width)
-            return bad(table, "row", table->line, "as many fields as the head has");
+            return tsr_csv_bad(table, "row", table->line, "as many fields as the head has");
         TSR_TRY(read_row(table, &columns, works, run));
     }
     if (run->n == 0)
@@ -369,13 +253,13 @@ static tsr_status read_memory(struct table *table, const struct works *works,
 tsr_status tsr_diff_load_csv(const char *path, struct tsr_diff_run *run)
 {
     struct works works = {0};
-    struct table table;
+    struct tsr_csv table;
     run->kind = "folder";
-    TSR_TRY(open_table(path, &table));
+    TSR_TRY(tsr_csv_open(path, &table));
     tsr_status status = read_works(path, run, &works);
     if (status == TSR_OK)
         status = read_memory(&table, &works, run);
-    close_table(&table);
+    tsr_csv_close(&table);
     free(works.items);
     return status;
 }

@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "keys_words.h"
 #include "paths.h"
 
 const struct tsr_node *tsr_job_at(const struct tsr_job *job, const char *key)
@@ -107,10 +108,26 @@ static tsr_status check_variant(const struct tsr_settings *s, const struct tsr_m
     return TSR_OK;
 }
 
+static tsr_status check_unpad(const struct tsr_settings *s, const struct tsr_model *model)
+{
+    if (!s->attention_unpad)
+        return TSR_OK;
+    if (model->family != TSR_FAMILY_MPT)
+        return refuse_word(s, "attention_unpad", model, "false, or a model of the MPT family");
+    if (s->attention == TSR_SDPA_FLASH)
+        return TSR_OK;
+    return tsr_node_error(tsr_setting_at(s, "attention_unpad"),
+                          "attention_unpad: found true beside attention: %s; allowed: false, or "
+                          "attention: flash",
+                          tsr_words_attention[s->attention]);
+}
+
 /* model.implementation, .names, .norm, .packed: another way to write the same model. */
 static tsr_status set_variant(const struct tsr_settings *s, struct tsr_model *model)
 {
     TSR_TRY(check_variant(s, model));
+    TSR_TRY(check_unpad(s, model));
+    model->mpt.unpad = s->attention_unpad;
     model->llama.impl = model->gpt2.impl = (enum tsr_impl)s->model_impl;
     model->llama.names = model->gpt2.names = (enum tsr_names)s->model_names;
     model->llama.packed_mask = model->gpt2.packed_mask = s->model_packed;
@@ -274,7 +291,7 @@ static tsr_status check_world(struct tsr_job *job, uint64_t world)
 
 static void name_dims(struct tsr_job *job)
 {
-    bool replicates = job->settings->api != TSR_API_FULLY_SHARD;
+    bool replicates = job->settings->api == TSR_API_REPLICATE || job->settings->api == TSR_API_DDP;
     if (replicates) { /* whatever the shape: every rank holds a copy */
         job->mesh.n_dims = 1;
         job->mesh.shape[0] = job->world / (uint32_t)job->settings->tp;
@@ -357,44 +374,6 @@ static tsr_status check_positions(const struct tsr_job *job)
         (unsigned long long)job->settings->seq, (unsigned long long)m->max_positions, m->name);
 }
 
-/* Head and loss in chunks need to know the head, and all of the vocabulary. */
-static tsr_status check_chunks(const struct tsr_job *job)
-{
-    const struct tsr_settings *s = job->settings;
-    const struct tsr_model *m = &job->model;
-    unsigned long long chunks = s->loss_chunks, tokens = s->batch * s->seq;
-    const struct tsr_node *at = tsr_job_at(job, "loss.chunks");
-    if (chunks < 2)
-        return TSR_OK;
-    if (m->family == TSR_FAMILY_TREE)
-        return tsr_node_error(at,
-                              "loss.chunks: found %llu beside model %s; allowed: 1, or a model of "
-                              "the Llama family, GPT-2 or MPT",
-                              chunks, m->name);
-    if (s->tp > 1)
-        return tsr_node_error(at, "loss.chunks: found %llu beside tp: %llu; allowed: 1", chunks,
-                              (unsigned long long)s->tp);
-    if (chunks > tokens)
-        return tsr_node_error(at,
-                              "loss.chunks: found %llu; allowed: 1 to %llu, the tokens of a "
-                              "micro-batch",
-                              chunks, tokens);
-    return TSR_OK;
-}
-
-/* Checkpointing by operator is modelled with hooks outside of the recomputation and early stop. */
-static tsr_status check_selective(const struct tsr_job *job)
-{
-    const struct tsr_settings *s = job->settings;
-    bool outside = s->ckpt_hooks == TSR_HOOKS_OUTSIDE;
-    const char *key = outside ? "checkpoint.hooks" : "checkpoint.early_stop";
-    if (s->ckpt_every != TSR_CKPT_SELECTIVE_OP || (!outside && s->ckpt_early_stop))
-        return TSR_OK;
-    return tsr_node_error(tsr_job_at(job, key),
-                          "%s: found %s beside checkpoint: selective_op; allowed: %s", key,
-                          outside ? "outside" : "false", outside ? "inside" : "true");
-}
-
 /* Largest byte counts, in floating point: what does not fit into 62 bits is refused. */
 static tsr_status check_overflow(const struct tsr_job *job)
 {
@@ -450,8 +429,8 @@ static tsr_status open_job(struct tsr_job *job, enum tsr_job_needs needs)
     TSR_TRY(resolve_mesh(job));
     TSR_TRY(check_positions(job));
     TSR_TRY(check_overflow(job));
-    TSR_TRY(check_selective(job));
-    return check_chunks(job);
+    TSR_TRY(tsr_job_check_fsdp1(job));
+    return tsr_job_check_step(job);
 }
 
 tsr_status tsr_job_open(const struct tsr_experiment *experiment,
@@ -509,7 +488,7 @@ void tsr_strategy_words(const struct tsr_settings *s, char *out, size_t size)
         tsr_key_format(&tsr_keys[tsr_key_find("reshard_after_forward")], s, value, sizeof value) !=
             TSR_OK)
         return;
-    if (s->api == TSR_API_FULLY_SHARD)
+    if (s->api == TSR_API_FULLY_SHARD || s->api == TSR_API_FSDP1)
         snprintf(more, sizeof more, ", reshard %s", value);
     if (s->ckpt_every)
         snprintf(more + strlen(more), sizeof more - strlen(more), ", %scheckpointing",
@@ -523,6 +502,8 @@ void tsr_strategy_words(const struct tsr_settings *s, char *out, size_t size)
         snprintf(out, size, "ddp, compute %s, reduce %s%s", param_text, reduce_text, more);
     else
         snprintf(out, size, "%s %s, compute %s, reduce %s%s",
-                 s->api == TSR_API_REPLICATE ? "replicate" : "fully_shard", wraps[s->wrap.kind],
-                 param_text, reduce_text, more);
+                 s->api == TSR_API_REPLICATE ? "replicate"
+                 : s->api == TSR_API_FSDP1   ? "fsdp1"
+                                             : "fully_shard",
+                 wraps[s->wrap.kind], param_text, reduce_text, more);
 }

@@ -27,12 +27,18 @@ tsr_status tsr_job_open(const struct tsr_experiment *experiment,
                         struct tsr_job *out) TSR_MUST_USE;
 void tsr_job_close(struct tsr_job *job);
 
+/* Checks keys of the step against each other (job_step.c); part of tsr_job_open(). */
+tsr_status tsr_job_check_step(const struct tsr_job *job) TSR_MUST_USE;
+
 /* Where a key was given in this strategy, else the strategy itself: for messages. */
 const struct tsr_node *tsr_job_at(const struct tsr_job *job, const char *key);
 
 /* Loads the model that settings name. */
 tsr_status tsr_load_model(const struct tsr_experiment *experiment,
                           const struct tsr_strategy *strategy, struct tsr_model *out) TSR_MUST_USE;
+
+/* Keys that do not go with api: fsdp1, or only with it (TSR_ECONFIG). */
+tsr_status tsr_job_check_fsdp1(const struct tsr_job *job) TSR_MUST_USE;
 
 /* Remarks that are no errors (a sliding window that is not modelled, ...), one line each, at most
  * `n` of them; returns how many. */

@@ -7,15 +7,19 @@ extern const char *const tsr_words_dtype[];     /* tsr_dtype up to f16 */
 extern const char *const tsr_words_real[];      /* the same without none */
 extern const char *const tsr_words_optimizer[]; /* enum tsr_opt_name */
 extern const char *const tsr_words_variant[];
+extern const char *const tsr_words_clip[];
+extern const char *const tsr_words_loss[];             /* tsr_dtype up to bf16 */
 extern const char *const tsr_words_state[];            /* tsr_dtype up to bf16 */
 extern const char *const tsr_words_impl[];             /* enum tsr_impl */
 extern const char *const tsr_words_names[];            /* enum tsr_names */
 extern const char *const tsr_words_norm[];             /* enum tsr_norm */
+extern const char *const tsr_words_sync[];             /* enum tsr_sync */
 extern const char *const tsr_words_ckpt[];             /* of TSR_KEY_CHECKPOINT */
 extern const char *const tsr_words_hooks[];            /* enum tsr_hooks */
 extern const char *const tsr_words_attention[];        /* enum tsr_attention */
 extern const char *const tsr_words_dialect[];          /* enum tsr_dialect */
 extern const char *const tsr_words_api[];              /* enum tsr_api */
+extern const char *const tsr_words_fsdp1_prefetch[];   /* enum tsr_fsdp1_prefetch */
 extern const char *const tsr_words_wrap[];             /* enum tsr_wrap_kind without LIST */
 extern const char *const tsr_words_offload[];          /* enum tsr_offload */
 extern const char *const tsr_words_sections[];         /* enum tsr_section */

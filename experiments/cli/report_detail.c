@@ -3,6 +3,7 @@
 
 #include "report.h"
 #include "report_file.h"
+#include "report_overlap.h"
 #include "report_text.h"
 
 #include <inttypes.h>
@@ -37,6 +38,15 @@ static tsr_status write_one(const char *folder, const char *name, tsr_write_fn w
     return status;
 }
 
+static tsr_status write_overlap(const char *folder, const struct tsr__page *page)
+{
+    struct tsr_overlap_table table;
+    TSR_TRY(tsr_overlap_table_of(page->info, page->view->detail, &table));
+    tsr_status status = tsr_overlap_table_write(folder, &table);
+    tsr_overlap_table_fini(&table);
+    return status;
+}
+
 static tsr_status write_all(const char *folder, const struct tsr__page *pages, size_t n)
 {
     const struct tsr__page *steady = &pages[n - 1];
@@ -49,6 +59,7 @@ static tsr_status write_all(const char *folder, const struct tsr__page *pages, s
     TSR_TRY(write_one(folder, "peak.csv", tsr__write_peak, steady));
     TSR_TRY(write_one(folder, "streams.csv", tsr__write_streams, steady));
     TSR_TRY(write_one(folder, "timeline.csv", tsr__write_timeline, steady));
+    TSR_TRY(write_overlap(folder, steady));
     if (steady->view->detail->shown) {
         TSR_TRY(write_one(folder, "run.csv", tsr__write_run, steady));
         TSR_TRY(write_one(folder, "run-plot.csv", tsr__write_run_plot, steady));

@@ -189,6 +189,32 @@ static tsr_status rehearse(struct tsr_run_job *r)
 
 /* ---- opening --------------------------------------------------------------------------------- */
 
+/* Values whose kernels are only simulated. */
+static tsr_status check_kernels(const struct tsr_job *job)
+{
+    const struct tsr_settings *s = job->settings;
+    const struct {
+        const char *key, *allowed;
+        bool found;
+    } table[] = {{"optimizer.variant", "foreach, fused or loop",
+                  s->optimizer == TSR_OPTIM_ADAMW && s->variant > TSR_OPT_ADAMW_LOOP},
+                 {"clip_variant", "foreach", s->clip && s->clip_how != TSR_CLIP_FOREACH},
+                 {"loss.kernel", "eager", s->loss_kernel != TSR_LOSS_EAGER},
+                 {"loss.metrics", "0", s->metrics > 0},
+                 {"attention_unpad", "false", s->attention_unpad}};
+    for (size_t i = 0; i < sizeof table / sizeof *table; i++) {
+        char found[64] = "?";
+        if (!table[i].found)
+            continue;
+        TSR_TRY(tsr_key_format(&tsr_keys[tsr_key_find(table[i].key)], s, found, sizeof found));
+        return tsr_node_error(tsr_job_at(job, table[i].key),
+                              "%s: found %s, whose kernels the host has not; allowed: %s (--on sim "
+                              "simulates it)",
+                              table[i].key, found, table[i].allowed);
+    }
+    return TSR_OK;
+}
+
 static tsr_status check_warmup(const struct tsr_run_job *r)
 {
     const struct tsr_run_settings *t = &r->job.settings->run;
@@ -211,6 +237,10 @@ static tsr_status check(const struct tsr_run_job *r)
                               "seq: found %llu; allowed: up to the %llu positions of model %s",
                               (unsigned long long)s->seq,
                               (unsigned long long)r->job.model.max_positions, r->job.model.name);
+    if (s->api == TSR_API_FSDP1)
+        return tsr_node_error(tsr_job_at(&r->job, "api"),
+                              "api: found fsdp1, which is simulated and not executed; allowed to "
+                              "run: fully_shard, replicate or ddp");
     if (!s->reshard_after_backward && s->api == TSR_API_FULLY_SHARD)
         return tsr_node_error(
             tsr_job_at(&r->job, "reshard_after_backward"),
@@ -227,6 +257,7 @@ static tsr_status check(const struct tsr_run_job *r)
         return tsr_node_error(tsr_job_at(&r->job, "model.implementation"),
                               "model.implementation: found transformers, whose elementary kernels "
                               "the host has not; allowed: plain (--on sim simulates it)");
+    TSR_TRY(check_kernels(&r->job));
     if (r->job.model.family == TSR_FAMILY_TREE && r->job.model.tree.tokens == 0)
         return tsr_node_error(
             tsr_job_at(&r->job, "model.tree"),

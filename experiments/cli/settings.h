@@ -13,7 +13,7 @@
 
 struct tsr_model; /* model.h */
 
-enum tsr_api { TSR_API_FULLY_SHARD, TSR_API_REPLICATE, TSR_API_DDP };
+enum tsr_api { TSR_API_FULLY_SHARD, TSR_API_REPLICATE, TSR_API_DDP, TSR_API_FSDP1 };
 enum tsr_wrap_kind { TSR_WRAP_BLOCK, TSR_WRAP_BLOCK_EMBED_HEAD, TSR_WRAP_ROOT, TSR_WRAP_LIST };
 enum tsr_hooks { TSR_HOOKS_INSIDE, TSR_HOOKS_OUTSIDE };
 enum tsr_limit { TSR_LIMIT_NONE, TSR_LIMIT_CARD };
@@ -96,18 +96,23 @@ struct tsr_settings {
     bool cast_inputs;
     unsigned optimizer, variant; /* enum tsr_opt_name; foreach, fused, loop */
     unsigned state_dtype;        /* tsr_dtype; NONE: that of precision.master */
-    bool momentum, clip;
+    bool momentum, clip, reads_loss;
+    unsigned clip_how, loss_kernel; /* enum tsr_clip, tsr_loss_kernel */
+    uint64_t metrics;
     uint64_t loss_chunks;
+    unsigned sync; /* enum tsr_sync */
     uint64_t ckpt_every; /* 0: none; TSR_CKPT_SELECTIVE_OP: every block, by operator */
     uint64_t ckpt_first; /* from 1; 0: the k-th */
+    uint64_t ckpt_count; /* at most so many; 0: all */
+    double ckpt_share;   /* of the blocks, evenly spread; 1: as `every` says */
     unsigned ckpt_hooks; /* enum tsr_hooks */
     bool ckpt_early_stop;
     unsigned attention; /* enum tsr_attention */
     unsigned dialect;   /* enum tsr_dialect */
-    bool gqa_repeat;
+    bool gqa_repeat, attention_unpad;
     uint64_t tp; /* tensor-parallel ranks; 1: none */
     bool sequence_parallel;
-    bool two_level_gather;
+    bool two_level_gather, separate_reduce;
 
     unsigned phases;     /* set of 1 << enum tsr_section; 0: not asked for */
     unsigned init;       /* enum tsr_init */
@@ -123,6 +128,8 @@ struct tsr_settings {
     unsigned offload; /* enum tsr_offload */
     double ddp_bucket_mb;
     bool ddp_find_unused, ddp_static_graph, ddp_view;
+    unsigned fsdp1_backward_prefetch; /* enum tsr_fsdp1_prefetch */
+    bool fsdp1_forward_prefetch, fsdp1_limit_all_gathers;
 
     struct tsr_run_settings run;
 

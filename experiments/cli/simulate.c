@@ -118,10 +118,9 @@ static tsr_status take_times(const struct tsr_job *job, const struct tsr_emissio
     return TSR_OK;
 }
 
-static tsr_status write_detail(const struct tsr_job *job, const struct tsr_emission *emission,
-                               const struct run *run, uint32_t shown,
-                               const struct tsr_study_info *info, const char *dir,
-                               const struct tsr_row *row)
+static tsr_status show_detail(const struct tsr_job *job, const struct tsr_emission *emission,
+                              const struct run *run, uint32_t shown, const struct tsr_row *row,
+                              tsr_look_fn look, void *user)
 {
     const struct tsr_sim_rank *rank = find_rank(run->result, shown);
     unsigned phases = job->settings->phases;
@@ -140,11 +139,11 @@ static tsr_status write_detail(const struct tsr_job *job, const struct tsr_emiss
                                 .shown = phases ? sections : NULL,
                                 .rank = rank->rank,
                                 .allocator = &job->settings->allocator};
-    return tsr_report_detail(dir, info, &detail);
+    return look(user, &detail);
 }
 
-static tsr_status simulate(const struct tsr_job *job, const struct tsr_emission *emission,
-                           const struct tsr_study_info *info, const char *dir, struct tsr_row *row)
+tsr_status tsr_simulate_times(const struct tsr_job *job, const struct tsr_emission *emission,
+                              struct tsr_row *row, tsr_look_fn look, void *user)
 {
     struct run run;
     uint32_t shown = 0;
@@ -161,10 +160,21 @@ static tsr_status simulate(const struct tsr_job *job, const struct tsr_emission 
         status = tsr_samples_take(job, &run.job, emission->steady, row);
     if (tsr_rank_0_differs(job->settings))
         shown = 0;
-    if (status == TSR_OK && dir)
-        status = write_detail(job, emission, &run, shown, info, dir, row);
+    if (status == TSR_OK && look)
+        status = show_detail(job, emission, &run, shown, row, look, user);
     close_run(&run);
     return status;
+}
+
+struct files {
+    const struct tsr_study_info *info;
+    const char *dir;
+};
+
+static tsr_status write_files(void *user, const struct tsr_detail *detail)
+{
+    const struct files *files = user;
+    return tsr_report_detail(files->dir, files->info, detail);
 }
 
 /* The device is too small: the row says what did not fit, and so do files. */
@@ -180,6 +190,7 @@ tsr_status tsr_simulate(const struct tsr_job *job, const struct tsr_study_info *
                         const char *dir, struct tsr_row *row)
 {
     struct tsr_emission emission;
+    struct files files = {info, dir};
     tsr_row_begin(row, job);
     tsr_status status = tsr_emit_or_keep(job, &emission);
     if (status == TSR_EOOM)
@@ -192,7 +203,7 @@ tsr_status tsr_simulate(const struct tsr_job *job, const struct tsr_study_info *
     }
     status = tsr_peak_of(job, &emission, row);
     if (status == TSR_OK)
-        status = simulate(job, &emission, info, dir, row);
+        status = tsr_simulate_times(job, &emission, row, dir ? write_files : NULL, &files);
     tsr_emission_fini(&emission);
     if (status != TSR_OK)
         tsr_row_fail(row, status);

@@ -170,6 +170,23 @@ const struct tsr_usage tsr_usages[] = {
      "Examples\n"
      "  tessera explain experiments/flagship/dgx-h100-8.yaml --strategy fsdp\n"
      "  tessera explain FILE --strategy fsdp --set batch=2 --time --format json"},
+    {"overlap", "which communication is exposed, why, and what would hide it",
+     "FILE|RUN_DIR [--strategy NAME] [options]",
+     TSR_OPT_SET | TSR_OPT_PRINT_CONFIG | TSR_OPT_FORMAT | TSR_OPT_OUT | TSR_OPT_STRATEGY |
+         TSR_OPT_JOBS | TSR_OPT_TOP | TSR_OPT_NO_WHAT_IF,
+     "text or json (default text)",
+     "Simulates a strategy of FILE, or reads what a run left: RUN_DIR is the --out folder of\n"
+     "compare or sim, of run --profile, or the folder of one strategy in it. Shows what hides\n"
+     "behind computation and what does not: by kind, and for the most exposed collectives when\n"
+     "they were issued, began and ended. Why each is exposed: the host was late, another stream\n"
+     "held its communicator, a buffer was not free, its stream had to wait, or there was no\n"
+     "computation left to hide it (bandwidth). For a FILE, then changes that may hide it, each\n"
+     "simulated. --out writes overlap.csv and a picture. experiments/OVERLAP.md tells more.\n"
+     "\n"
+     "Examples\n"
+     "  tessera overlap experiments/flagship/dgx-h100-8.yaml --strategy fsdp\n"
+     "  tessera overlap experiments/flagship/h100-128.yaml --strategy fsdp --out out/overlap\n"
+     "  tessera overlap out/run --format json"},
     {"diff", "where the memory of two strategies or recorded runs parts", "A B [options]",
      TSR_OPT_SET | TSR_OPT_FORMAT | TSR_OPT_TOP | TSR_OPT_SECOND_FILE,
      "text or json (default text)",

@@ -96,8 +96,8 @@ static void set_number(struct tsr_what_if *what, const char *key, uint64_t value
     set(what, key, text);
 }
 
-static bool equal_settings(const struct tsr_variant *variant, const struct tsr_settings *a,
-                           const struct tsr_settings *b)
+bool tsr_what_if_equal(const struct tsr_variant *variant, const struct tsr_settings *a,
+                       const struct tsr_settings *b)
 {
     for (size_t i = 0; i < variant->n; i++) {
         size_t key = tsr_key_find(variant->set[i].key);
@@ -120,7 +120,7 @@ static void end(struct list *list)
     if (tsr_variant_apply(list->experiment, list->job->strategy, &what->variant, &changed) !=
         TSR_OK)
         return;
-    what->is_set = equal_settings(&what->variant, list->job->settings, &changed.settings);
+    what->is_set = tsr_what_if_equal(&what->variant, list->job->settings, &changed.settings);
     list->n++;
 }
 

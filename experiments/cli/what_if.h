@@ -34,7 +34,8 @@ struct tsr_what_if_result {
     uint64_t needed;              /* on the card, as `compare` gives it */
     int fits;                     /* 1 yes, 0 no, -1 unknown */
     uint64_t host, pinned;        /* of the process: pageable, page-locked; largest of the run */
-    double step_s;                /* negative: not simulated */
+    double step_s, exposed_s;     /* negative: not simulated */
+    uint64_t tokens_per_rank;     /* of one iteration */
     char failure[256];
 };
 
@@ -42,6 +43,10 @@ struct tsr_what_if_result {
  * `out`. */
 size_t tsr_what_if_list(const struct tsr_job *job, struct tsr_experiment *experiment,
                         struct tsr_what_if out[TSR_MAX_WHAT_IFS]);
+
+/* Both have the same values under the keys of the variant. */
+bool tsr_what_if_equal(const struct tsr_variant *variant, const struct tsr_settings *a,
+                       const struct tsr_settings *b);
 
 /* Emits the strategy with each variant, in `jobs` processes; results[n] in order. `simulate`: the
  * time as well (needs a cluster; without one the time is unknown). Errors: of the machine only. */

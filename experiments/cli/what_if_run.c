@@ -56,7 +56,7 @@ static void run_one(const struct task *task, size_t i, struct tsr_what_if_result
     bool timed = false;
     memset(out, 0, sizeof(*out));
     out->index = (uint32_t)i;
-    out->step_s = -1;
+    out->step_s = out->exposed_s = -1;
     tsr_status status = measure(task, task->variants[i], &row, &timed);
     if (status != TSR_OK) {
         snprintf(out->failure, sizeof out->failure, "%s", tsr_error_text());
@@ -69,8 +69,11 @@ static void run_one(const struct task *task, size_t i, struct tsr_what_if_result
     out->fits = row.fits;
     out->host = row.host_bytes;
     out->pinned = row.pinned_bytes;
-    if (timed)
+    out->tokens_per_rank = row.tokens_per_rank;
+    if (timed) {
         out->step_s = row.steady.step_s;
+        out->exposed_s = row.steady.exposed_s;
+    }
 }
 
 /* Remarks on variants that nobody asked for by name would only confuse: stderr is closed. */
@@ -156,7 +159,7 @@ static void blame(const struct task *task, size_t worker, size_t n_workers, int 
         if (result->index != NO_RESULT)
             continue;
         *result = (struct tsr_what_if_result){
-            .index = task->left[i], .status = TSR_EXIT_MACHINE, .step_s = -1};
+            .index = task->left[i], .status = TSR_EXIT_MACHINE, .step_s = -1, .exposed_s = -1};
         snprintf(result->failure, sizeof result->failure, "its emission ended by %s %d",
                  WIFSIGNALED(end) ? "signal" : "status",
                  WIFSIGNALED(end) ? WTERMSIG(end) : WEXITSTATUS(end));

@@ -20,20 +20,37 @@ struct wrapper {
     struct calls calls;
 };
 
+/* Whether block `at`, from 1, is checkpointed, of which *n are already. A share p < 1 spreads them
+ * as fms-fsdp does: block i is the next one as soon as i p >= n + 1/2. */
+static bool is_checkpointed(const struct tsr_settings *s, uint64_t at, uint64_t *n)
+{
+    uint64_t every = s->ckpt_every == TSR_CKPT_SELECTIVE_OP ? 1 : s->ckpt_every;
+    uint64_t first = s->ckpt_first ? s->ckpt_first : every;
+    bool is = s->ckpt_share < 1 ? (double)at * s->ckpt_share >= (double)*n + 0.5
+                                : at >= first && (at - first) % every == 0;
+    if (!is || (s->ckpt_count && *n == s->ckpt_count))
+        return false;
+    ++*n;
+    return true;
+}
+
 tsr_status tsr_apply_checkpoint(const struct tsr_job *job, struct tsr_engine *engine)
 {
     const struct tsr_settings *s = job->settings;
     struct tsr_modules blocks = {0};
+    uint64_t n = 0;
     bool selective = s->ckpt_every == TSR_CKPT_SELECTIVE_OP;
-    uint64_t every = selective ? 1 : s->ckpt_every, first = s->ckpt_first ? s->ckpt_first : every;
-    if (!every)
+    if (!s->ckpt_every)
         return TSR_OK;
     TSR_TRY(tsr_find_blocks(job, engine, &blocks));
     tsr_status status = TSR_OK;
-    for (size_t i = first - 1; i < blocks.n && status == TSR_OK; i += every)
+    for (size_t i = 0; i < blocks.n && status == TSR_OK; i++) {
+        if (!is_checkpointed(s, i + 1, &n))
+            continue;
         status = selective ? tsr_checkpoint_selective(engine, blocks.items[i])
                            : tsr_checkpoint(engine, blocks.items[i],
                                             s->ckpt_hooks == TSR_HOOKS_OUTSIDE, s->ckpt_early_stop);
+    }
     free(blocks.items);
     if (status != TSR_OK)
         return tsr_node_wrap_error(tsr_job_at(job, "checkpoint.every"), status, "checkpoint");
@@ -77,6 +94,33 @@ static void fill_options(const struct tsr_settings *s, const struct tsr_reshard_
     out->offload = (enum tsr_offload)s->offload;
 }
 
+/* FSDP1 wraps modules one by one. */
+static tsr_status wrap_fsdp1(struct wrapper *w, struct tsr_module *const *modules, size_t n,
+                             const struct tsr_wrap_entry *entry,
+                             const struct tsr_reshard_value *reshard)
+{
+    const struct tsr_settings *s = w->job->settings;
+    struct tsr_fsdp1_options options = {.keep_after_forward = reshard->kind == TSR_RESHARD_FALSE,
+                                        .mp = {.param = (tsr_dtype)s->param,
+                                               .reduce = (tsr_dtype)s->reduce,
+                                               .no_cast_inputs = !s->cast_inputs},
+                                        .backward_prefetch =
+                                            (enum tsr_fsdp1_prefetch)s->fsdp1_backward_prefetch,
+                                        .forward_prefetch = s->fsdp1_forward_prefetch,
+                                        .no_limit = !s->fsdp1_limit_all_gathers};
+    if (entry && (entry->group || reshard->kind == TSR_RESHARD_INT))
+        return tsr_node_error(entry->at,
+                              "wrap: found %s beside api: fsdp1; allowed: modules that are "
+                              "wrapped one by one, resharded or not",
+                              entry->group ? "group: true" : "an integer to reshard to");
+    for (size_t i = 0; i < n; i++) {
+        tsr_status status = tsr_fsdp1(w->engine, modules[i], &options);
+        if (status != TSR_OK)
+            return explain(w, entry, reshard, status);
+    }
+    return TSR_OK;
+}
+
 static tsr_status wrap(struct wrapper *w, struct tsr_module *const *modules, size_t n,
                        const struct tsr_wrap_entry *entry)
 {
@@ -84,6 +128,8 @@ static tsr_status wrap(struct wrapper *w, struct tsr_module *const *modules, siz
     const struct tsr_reshard_value *reshard =
         entry && entry->has_reshard ? &entry->reshard : &s->reshard;
     struct tsr_wrap_options options;
+    if (s->api == TSR_API_FSDP1)
+        return wrap_fsdp1(w, modules, n, entry, reshard);
     fill_options(s, reshard, &options);
     tsr_status status = s->api == TSR_API_REPLICATE
                             ? tsr_replicate(w->engine, modules, n, &options)
@@ -251,7 +297,7 @@ tsr_status tsr_apply_wrap(const struct tsr_job *job, struct tsr_engine *engine)
         return apply_ddp(job, engine);
     struct wrapper w = {.job = job, .engine = engine};
     tsr_status status = wrap_all(&w);
-    if (status == TSR_OK)
+    if (status == TSR_OK && job->settings->api != TSR_API_FSDP1)
         status = set_methods(&w);
     free(w.calls.items);
     return status;

@@ -1,0 +1,90 @@
+/* metrics.c: what a trainer computes from the logits of a micro-batch beside its loss. Composer's
+ * language metrics (cross-entropy, perplexity) each run PyTorch's cross_entropy with reduction
+ * "sum" after the backward of the micro-batch, without gradients and in fp32, and add the sum and
+ * the number of labels to what they have. The trainer's state holds the logits until those of the
+ * next micro-batch are there.
+ */
+#include "ops_fused.h"
+
+tsr_status tsr__check_loss(const struct tsr_engine *e)
+{
+    const struct tsr_step_config *s = &e->step;
+    bool flash = s->loss_kernel != TSR_LOSS_EAGER;
+    TSR_TRY(tsr__check_chunked_loss(e));
+    if ((s->metrics || flash) && (e->model.loss_mse || s->loss_chunks > 1))
+        return tsr_fail(TSR_EUNSUPPORTED,
+                        "%s of a model without logits for its loss are not modelled",
+                        flash ? "kernels of flash-attn" : "metrics");
+    if (flash && (e->tp.size > 1 || tsr__is_fused(e)))
+        return tsr_fail(TSR_EUNSUPPORTED, "flash-attn's loss of a tensor-parallel model or in the "
+                                          "fused dialect is not modelled");
+    if (s->metrics && (s->loss_kernel == TSR_LOSS_FLASH_INPLACE || tsr__is_fused(e)))
+        return tsr_fail(TSR_EUNSUPPORTED,
+                        "metrics need logits that backward leaves alone: not with a loss whose "
+                        "gradient takes their place");
+    return TSR_OK;
+}
+
+void tsr__keep_logits(struct tsr_engine *e, const struct tsr_tensor *logits)
+{
+    struct tsr_tensor *before = e->kept_logits;
+    if (e->step.metrics == 0 || !logits)
+        return;
+    e->kept_logits = tsr__tensor_view(e, logits->storage, (tsr_dtype)logits->dtype, logits->n_dims,
+                                      logits->dims);
+    tsr_release(e, before);
+}
+
+/* The labels moved on by one, as the model does in its loss. */
+static struct tsr_tensor *shifted(struct tsr_engine *e, struct tsr_tensor *labels)
+{
+    struct tsr_tensor *copy = tsr__tensor_like(e, labels, TSR_I64, TSR_CAT_TEMP);
+    tsr__emit_pointwise(e, "clone", &labels, 1, copy);
+    return copy;
+}
+
+/* The states of a metric, a sum of losses and a number of labels: made once, zero at the begin of
+ * every step. */
+static void reset(struct tsr_engine *e, uint32_t metric)
+{
+    const uint64_t two = 2;
+    struct tsr_tensor **state = &e->metric_states[metric];
+    if (!*state)
+        *state = tsr__tensor_new(e, TSR_F32, 1, &two, TSR_CAT_BUFFER);
+    if (*state)
+        tsr__emit_fill(e, (*state)->storage, TSR_F32, 0);
+}
+
+static void run(struct tsr_engine *e, uint32_t metric, struct tsr_tensor *labels)
+{
+    const uint64_t two = 2;
+    struct tsr_tensor *state = e->metric_states[metric];
+    struct tsr_tensor *loss = tsr_op_cross_entropy(e, e->kept_logits, labels);
+    struct tsr_tensor *counts = tsr__tensor_like(e, labels, TSR_U8, TSR_CAT_TEMP);
+    tsr__emit_pointwise(e, "ne", &labels, 1, counts);
+    struct tsr_tensor *number = tsr__tensor_new(e, TSR_I64, 1, &two, TSR_CAT_TEMP);
+    tsr__emit_loss(e, "sum", &counts, 1, &number, 1);
+    tsr_release(e, counts);
+    if (state && loss && number) {
+        tsr__emit_pointwise(e, "add", (struct tsr_tensor *[]){state, number}, 2, state);
+        tsr__emit_pointwise(e, "add", (struct tsr_tensor *[]){state, loss}, 2, state);
+    }
+    tsr_release(e, number);
+    tsr_release(e, loss);
+}
+
+void tsr__run_metrics(struct tsr_engine *e, uint32_t micro)
+{
+    if (e->step.metrics == 0 || !e->kept_logits || !tsr__ok(e))
+        return;
+    bool grad = e->grad_enabled;
+    e->grad_enabled = false;
+    tsr__set_phase(e, TSR_PHASE_LOSS, micro);
+    for (uint32_t i = 0; i < e->step.metrics && micro == 0; i++)
+        reset(e, i);
+    struct tsr_tensor *labels = shifted(e, e->labels[micro]);
+    for (uint32_t i = 0; i < e->step.metrics && labels && tsr__ok(e); i++)
+        run(e, i, labels);
+    tsr_release(e, labels);
+    e->grad_enabled = grad;
+}
