@@ -164,6 +164,8 @@ tsr_status tsr__cost_kernel(const struct tsr_gpu *gpu, const struct tsr_kernel_c
     if (is_norm(work) && bytes > 0.0 &&
         tsr__cost_norm(gpu, (enum tsr_norm_kernel)choice->norm, work, out)) {
         out->body_s /= gpu->calibration.value[TSR_CAL_MEMORY_SUSTAINED];
+        TSR_TRY(vector_seconds(gpu, work, &arithmetic));
+        out->body_s = out->body_s > arithmetic ? out->body_s : arithmetic;
         return TSR_OK;
     }
     if (work->flops > 0.0 && is_attention(work))
