@@ -13,6 +13,7 @@
 enum tsr_calibration_id {
     TSR_CAL_MATMUL_SUSTAINED,      /* rate of matrix products in a step over that of short runs */
     TSR_CAL_ATTENTION_SUSTAINED,   /* the same for attention */
+    TSR_CAL_BACKWARD_SUSTAINED,    /* rate of products and attention of backward over forward's */
     TSR_CAL_MEMORY_SUSTAINED,      /* the same for kernels that memory decides */
     TSR_CAL_HOST_SCALE,            /* multiplies every host cost */
     TSR_CAL_COMM_COMPUTE_SLOWDOWN, /* share of speed that kernels lose beside a collective */
@@ -25,7 +26,8 @@ enum tsr_calibration_id {
     TSR_CAL_COLLECTIVE_OWN,        /* a rank's own bytes: their time over that of bytes on a link */
     TSR_N_CALIBRATIONS
 };
-_Static_assert(TSR_N_CALIBRATIONS <= 12, "at most 12 fitted numbers per GPU type");
+/* How many of them a device file may give: what is fitted must stay few. */
+enum { TSR_MAX_CALIBRATED = 12 };
 
 enum { TSR_CALIBRATION_TEXT = 256 };
 

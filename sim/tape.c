@@ -299,6 +299,16 @@ static tsr_status compile_copy(struct compiler *c, const struct tsr_instr *instr
     return TSR_OK;
 }
 
+/* Products of backward have other layouts and add into their result: their rate over forward's,
+ * which recomputation has, too. */
+static double backward_rate(const struct tsr_gpu *gpu, const struct tsr_instr *instr)
+{
+    const struct tsr_work *work = instr->work;
+    bool product = work->op == TSR_OP_GEMM || work->op == TSR_OP_ATTENTION_BWD;
+    bool backward = instr->origin.phase == TSR_PHASE_BACKWARD && !work->recompute;
+    return product && backward ? gpu->calibration.value[TSR_CAL_BACKWARD_SUSTAINED] : 1.0;
+}
+
 static tsr_status compile_kernel(struct compiler *c, const struct tsr_instr *instr,
                                  struct tsr__task *task)
 {
@@ -307,7 +317,7 @@ static tsr_status compile_kernel(struct compiler *c, const struct tsr_instr *ins
     if (!instr->work || instr->work->op >= TSR_N_OP_KINDS)
         return tsr_fail(TSR_EVALUE, "an op without a description of its work");
     TSR_TRY(tsr__cost_kernel(c->gpu, &c->options->kernels, instr->work, &cost));
-    task->body_s = cost.body_s;
+    task->body_s = cost.body_s / backward_rate(c->gpu, instr);
     task->start_s = cost.start_s;
     return TSR_OK;
 }

@@ -29,8 +29,8 @@ TESSERA = os.environ.get("TESSERA", os.path.join(ROOT, "build", "tessera"))
 NUMBERS = {
     "matmul_sustained": (0.95, (0.5, 1.1), 0.02, 0.2),
     "attention_sustained": (0.95, (0.5, 1.3), 0.02, 0.2),
+    "backward_sustained": (1.0, (0.5, 1.2), 0.02, 0.15),
     "memory_sustained": (0.95, (0.5, 1.2), 0.02, 0.2),
-    "host_scale": (1.0, (0.2, 5.0), 0.1, 1.0),
     "comm_compute_slowdown": (0.1, (0.0, 0.6), 0.03, 0.15),
     "step_overhead_s": (0.005, (0.0, 0.2), 0.004, 0.03),
 }
