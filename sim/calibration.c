@@ -31,7 +31,7 @@ static const struct tsr_calibration_row rows[TSR_N_CALIBRATIONS] = {
                                   "default: that inside a node",
                                   "reachable share of the link rate between nodes"},
     [TSR_CAL_STRAGGLER_SHARE] = {"straggler_share", 0.0, 0.0, 1.0, "default: no figure, none",
-                                 "extra share of a step per doubling of the nodes"},
+                                 "extra share of kernels' time per doubling of the nodes"},
     [TSR_CAL_STEP_OVERHEAD] = {"step_overhead_s", 0.0, 0.0, 10.0, "default: no figure, none",
                                "seconds of the host per step outside of the program"},
     [TSR_CAL_COLLECTIVE_BASE] =

@@ -19,7 +19,7 @@ enum tsr_calibration_id {
     TSR_CAL_COMM_COMPUTE_SLOWDOWN, /* share of speed that kernels lose beside a collective */
     TSR_CAL_INTRA_EFFICIENCY,      /* reachable share of the rate inside a node */
     TSR_CAL_INTER_EFFICIENCY,      /* reachable share of the rate between nodes */
-    TSR_CAL_STRAGGLER_SHARE,       /* extra share of a step per doubling of the nodes */
+    TSR_CAL_STRAGGLER_SHARE,       /* extra share of kernels' time per doubling of the nodes */
     TSR_CAL_STEP_OVERHEAD,         /* seconds of the host per step outside of the program */
     TSR_CAL_COLLECTIVE_BASE,       /* seconds of every collective beyond the tuner's latencies */
     TSR_CAL_COLLECTIVE_FILL,       /* seconds until the pipeline of a large one is full, one node */

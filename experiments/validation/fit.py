@@ -27,12 +27,12 @@ TESSERA = os.environ.get("TESSERA", os.path.join(ROOT, "build", "tessera"))
 # name: first value, bounds, step of the derivative, typical distance from the first value (a weak
 # prior: what the rows do not say stays near it)
 NUMBERS = {
-    "matmul_sustained": (0.95, (0.5, 1.1), 0.02, 0.2),
-    "attention_sustained": (0.95, (0.5, 1.3), 0.02, 0.2),
-    "backward_sustained": (1.0, (0.5, 1.2), 0.02, 0.15),
+    "matmul_sustained": (0.93, (0.5, 1.1), 0.02, 0.2),
+    "attention_sustained": (1.1, (0.5, 1.5), 0.02, 0.2),
+    "backward_sustained": (0.95, (0.5, 1.2), 0.02, 0.15),
     "memory_sustained": (0.95, (0.5, 1.2), 0.02, 0.2),
     "comm_compute_slowdown": (0.1, (0.0, 0.6), 0.03, 0.15),
-    "step_overhead_s": (0.005, (0.0, 0.2), 0.004, 0.03),
+    "step_overhead_s": (0.0, (0.0, 0.2), 0.004, 0.03),
 }
 HUBER = 0.03
 
