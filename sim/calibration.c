@@ -14,6 +14,8 @@ static const struct tsr_calibration_row rows[TSR_N_CALIBRATIONS] = {
                                   "rate of matrix products in a step over the table's"},
     [TSR_CAL_ATTENTION_SUSTAINED] = {"attention_sustained", 1.0, 0.1, 1.5, AS_TABLE,
                                      "rate of attention kernels in a step over the table's"},
+    [TSR_CAL_TRITON_SUSTAINED] = {"triton_sustained", 1.0, 0.1, 2.0, AS_TABLE,
+                                  "rate of flash1_triton in a step over the table's"},
     [TSR_CAL_BACKWARD_SUSTAINED] = {"backward_sustained", 1.0, 0.1, 1.5,
                                     "default: products of backward run as those of forward",
                                     "rate of products and attention of backward over forward's"},

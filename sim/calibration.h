@@ -13,6 +13,7 @@
 enum tsr_calibration_id {
     TSR_CAL_MATMUL_SUSTAINED,      /* rate of matrix products in a step over that of short runs */
     TSR_CAL_ATTENTION_SUSTAINED,   /* the same for attention */
+    TSR_CAL_TRITON_SUSTAINED,      /* the same for the Triton kernel of 2023 (flash1_triton) */
     TSR_CAL_BACKWARD_SUSTAINED,    /* rate of products and attention of backward over forward's */
     TSR_CAL_MEMORY_SUSTAINED,      /* the same for kernels that memory decides */
     TSR_CAL_HOST_SCALE,            /* multiplies every host cost */
