@@ -237,6 +237,18 @@ const struct tsr_usage tsr_usages[] = {
      "Examples\n"
      "  tessera kernels experiments/validation/kernels/gemm.csv --leave-one-out\n"
      "  tessera kernels TABLE.csv --format csv"},
+    {"collectives", "predict what nccl-tests prints on a cluster",
+     "CLUSTER [--ranks N] [--sizes BYTES,...] [--set KEY=VALUE] [options]",
+     TSR_OPT_SET | TSR_OPT_ONLY | TSR_OPT_FORMAT | TSR_OPT_RANKS | TSR_OPT_SIZES,
+     "md or csv (default md)",
+     "Simulates all-reduce, all-gather, reduce-scatter, all-to-all and broadcast by size over the\n"
+     "first N GPUs of a cluster (default: all). CLUSTER is a file or a name. Keys of --set: "
+     "sim.*,\n"
+     "such as sim.algorithm=ring, sim.protocol=ll or sim.calibration.intra_efficiency=0.8.\n"
+     "\n"
+     "Examples\n"
+     "  tessera collectives dgx-h100-2\n"
+     "  tessera collectives dgx-h100-2 --ranks 8 --sizes 67108864,1073741824 --format csv"},
     {"validate", "predict the rows of a published table and compare them with what was measured",
      "FILE.csv [--out DIR] [options]",
      TSR_OPT_SET | TSR_OPT_FORMAT | TSR_OPT_OUT | TSR_OPT_JOBS | TSR_OPT_CONDITIONS,
