@@ -55,6 +55,9 @@ struct tsr_sim_options {
     double nic_bw;   /* overrides the cluster's, bytes/s per NIC; 0: no override */
     double intra_bw; /* overrides the cluster's, bytes/s per GPU; 0: no override */
     struct tsr_conditions conditions;
+    /* [nodes of the job]: the node of the cluster that the job's i-th node is; NULL: the same.
+     * Borrowed. Ranks without any instruction may lie on nodes of others. */
+    const uint32_t *node_of;
 };
 struct tsr_sim_options tsr_sim_options_default(void);
 
