@@ -187,6 +187,7 @@ static tsr_status compile_wire(struct compiler *c, const struct tsr_tables *tabl
 {
     struct tsr__task *task = &c->tape->tasks[at];
     task->kind = TSR__WIRE;
+    task->number = c->tape->n_wires++;
     TSR_TRY(find_comm(c, tables, instr->comm, &task->comm));
     TSR_TRY(find_queue(c, tables, instr->comm, &task->queue));
     task->peer = instr->peer;
