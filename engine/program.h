@@ -50,6 +50,7 @@ enum tsr_phase {
     TSR_PHASE_FORWARD,
     TSR_PHASE_LOSS,
     TSR_PHASE_BACKWARD,
+    TSR_PHASE_METRICS, /* what a trainer computes from the logits beside the loss */
     TSR_PHASE_CLIP,
     TSR_PHASE_OPTIMIZER,
     TSR_PHASE_END,

@@ -551,11 +551,11 @@ enum tsr_optimizer {
     TSR_OPT_ADAMW_FOREACH,
     TSR_OPT_ADAMW_FUSED,
     TSR_OPT_ADAMW_LOOP,
-    TSR_OPT_DECOUPLED,      /* composer's DecoupledAdamW: eight kernels for each parameter */
-    TSR_OPT_DECOUPLED_READ, /* the same; the host reads each parameter's step from the device */
     TSR_OPT_SGD,
     TSR_OPT_SGD_MOMENTUM,
-    TSR_OPT_NONE
+    TSR_OPT_NONE,
+    TSR_OPT_DECOUPLED,     /* composer's DecoupledAdamW: eight kernels for each parameter */
+    TSR_OPT_DECOUPLED_READ /* the same; the host reads each parameter's step from the device */
 };
 /* What micro-batches before the last of an iteration do (section 3.12). */
 enum tsr_accumulate {
@@ -566,8 +566,9 @@ enum tsr_accumulate {
 };
 /* How gradients are clipped by their global norm. */
 enum tsr_clip {
-    TSR_CLIP_FOREACH, /* torch's clip_grad_norm_: kernels over all gradients */
-    TSR_CLIP_LOOP     /* FSDP1's: a norm and a product for each gradient */
+    TSR_CLIP_FOREACH,  /* torch's clip_grad_norm_: kernels over all gradients */
+    TSR_CLIP_LOOP,     /* FSDP1's: a norm and a product for each gradient */
+    TSR_CLIP_LOOP_READ /* as in torch 2.1 and before: the host waits once */
 };
 /* How the cross-entropy of logits is made (the eager dialect). */
 enum tsr_loss_kernel {

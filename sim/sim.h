@@ -35,7 +35,9 @@ struct tsr_sim_options {
     double host_alloc_s;      /* ALLOC, FREE */
     double host_segment_s;    /* cudaMalloc, cudaFree */
     double host_scale;        /* multiplies all of them; 0 = an infinitely fast host */
-    uint32_t queue_depth;     /* device instructions that the host may be ahead; 0 = unlimited */
+    /* Device instructions that the host may be ahead; 0 = unlimited. From 64 on the device gives
+     * places back 16 at a time. */
+    uint32_t queue_depth;
     /* CUDA_DEVICE_MAX_CONNECTIONS: hardware queues; streams take them in turn. In a queue nothing
      * starts before what was issued before it has started, and a wait holds up all behind it.
      * 0: a queue per stream. */

@@ -460,6 +460,8 @@ static tsr_status compile_instr(struct compiler *c, const struct tsr_tables *tab
     TSR_TRY(compile_kind(c, tables, instr, at));
     if (instr->kind == TSR_HOST_READ)
         task->dep = c->last[dense_stream(c, instr->stream)];
+    if (task->dep != TSR_NO_ID)
+        c->tape->tasks[task->dep].awaited = true;
     if (instr->kind == TSR_GROUP_BEGIN)
         TSR_TRY(open_group(c, at));
     if (instr->kind == TSR_GROUP_END)

@@ -156,10 +156,6 @@ tsr_status tsr_load_model(const struct tsr_experiment *experiment,
     const struct tsr_settings *s = &strategy->settings;
     char path[TSR_FILE_BYTES];
     memset(out, 0, sizeof(*out));
-    if (s->model_given) {
-        *out = *s->model_given;
-        return TSR_OK;
-    }
     if (s->model && s->model_tree)
         return tsr_node_error(tsr_setting_at(s, "model.tree"),
                               "model.tree: found %s beside model.name: %s; allowed: one of them",

@@ -99,7 +99,8 @@ const struct tsr_key tsr_keys[] = {
     {"clip", TSR_KEY_BOOL, AT(clip), "false", 0, 0, 0, NULL,
      "clip gradients by their global norm before the optimizer"},
     {"clip_variant", TSR_KEY_ENUM, AT(clip_how), "foreach", 0, 0, 0, tsr_words_clip,
-     "kernels over all gradients, or FSDP1's: a norm and a product for each"},
+     "kernels over all gradients, or FSDP1's: a norm and a product for each; up to torch 2.1 the host "
+     "waits in it (loop_read)"},
     {"loss.kernel", TSR_KEY_ENUM, AT(loss_kernel), "eager", 0, 0, 0, tsr_words_loss,
      "cross-entropy of eager PyTorch, or flash-attn's, whose backward may be in place"},
     {"loss.metrics", TSR_KEY_UINT, AT(metrics), "0", 0, TSR_MAX_METRICS, 0, NULL,

@@ -13,7 +13,7 @@ const char *const tsr_words_real[] = {"", "f32", "bf16", "f16", NULL};
 const char *const tsr_words_optimizer[] = {"adamw", "sgd", "none", NULL};
 const char *const tsr_words_variant[] = {"foreach",   "fused",          "loop",
                                          "decoupled", "decoupled_read", NULL};
-const char *const tsr_words_clip[] = {"foreach", "loop", NULL};
+const char *const tsr_words_clip[] = {"foreach", "loop", "loop_read", NULL};
 const char *const tsr_words_loss[] = {"eager", "flash_attn", "flash_attn_inplace", NULL};
 const char *const tsr_words_state[] = {"master", "f32", "bf16", NULL};
 const char *const tsr_words_impl[] = {"plain", "transformers", NULL};

@@ -197,7 +197,7 @@ static tsr_status check_kernels(const struct tsr_job *job)
         const char *key, *allowed;
         bool found;
     } table[] = {{"optimizer.variant", "foreach, fused or loop",
-                  s->optimizer == TSR_OPTIM_ADAMW && s->variant > TSR_OPT_ADAMW_LOOP},
+                  s->optimizer == TSR_OPTIM_ADAMW && s->variant >= TSR_ADAMW_DECOUPLED},
                  {"clip_variant", "foreach", s->clip && s->clip_how != TSR_CLIP_FOREACH},
                  {"loss.kernel", "eager", s->loss_kernel != TSR_LOSS_EAGER},
                  {"loss.metrics", "0", s->metrics > 0},
