@@ -76,13 +76,13 @@ void tsr__capture_operand(struct tsr_engine *e, const struct tsr_storage *s, uin
 {
     struct tsr_capture *c = e->capture;
     if (c->n_pending == MAX_OPERANDS) {
-        TSR__RAISE(e, TSR_EUNSUPPORTED, "dialect compile: an operation of %s has more than %d operands",
-                   c->block->fqn, MAX_OPERANDS);
+        TSR__RAISE(e, TSR_EUNSUPPORTED,
+                   "dialect compile: an operation of %s has more than %d operands", c->block->fqn,
+                   MAX_OPERANDS);
         return;
     }
-    c->pending[c->n_pending++] = s->buffer >= FIRST_VALUE
-                                     ? value_of(c->graph, s)
-                                     : outside_value(e, c->graph, s, offset);
+    c->pending[c->n_pending++] =
+        s->buffer >= FIRST_VALUE ? value_of(c->graph, s) : outside_value(e, c->graph, s, offset);
 }
 
 /* ---- operations ------------------------------------------------------------------------------ */
@@ -123,8 +123,8 @@ static bool is_twin(const struct tsr_cop *a, const struct tsr_cop *b)
     bool same = a->cls == b->cls && a->n_operands == b->n_operands && a->work.op == b->work.op &&
                 a->work.name && b->work.name && strcmp(a->work.name, b->work.name) == 0 &&
                 memcmp(a->work.dims, b->work.dims, sizeof a->work.dims) == 0 &&
-                memcmp(a->work.constants, b->work.constants, sizeof a->work.constants) == 0 &&
-                a->work.n_args == b->work.n_args;
+                a->work.constants[0] == b->work.constants[0] &&
+                a->work.constants[1] == b->work.constants[1] && a->work.n_args == b->work.n_args;
     for (uint32_t i = 0; same && i < a->work.n_args; i++)
         same = a->work.args[i] == b->work.args[i];
     for (uint32_t i = 0; same && i < a->n_operands; i++) {
@@ -263,10 +263,14 @@ void tsr__capture_emit(struct tsr_engine *e, const struct tsr_instr *instr)
     TSR_CHECK(c->n_pending == e->n_operands);
     for (uint32_t i = 0; i < e->n_operands; i++) {
         const struct tsr_operand *o = &e->operands[i];
-        operands[i] = (struct tsr_coperand){.value = c->pending[i], .access = o->access,
-                                            .dtype = o->dtype, .slot = o->slot,
-                                            .offset = o->offset, .bytes = o->bytes,
-                                            .width = o->width, .pitch = o->pitch};
+        operands[i] = (struct tsr_coperand){.value = c->pending[i],
+                                            .access = o->access,
+                                            .dtype = o->dtype,
+                                            .slot = o->slot,
+                                            .offset = o->offset,
+                                            .bytes = o->bytes,
+                                            .width = o->width,
+                                            .pitch = o->pitch};
     }
     c->n_pending = 0;
     struct tsr_cop op = {.work = instr->work ? *instr->work : fill,

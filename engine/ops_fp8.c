@@ -48,8 +48,8 @@ tsr_status tsr__check_fp8(const struct tsr_engine_config *config)
 
 /* ---- kernels --------------------------------------------------------------------------------- */
 
-static void emit(struct tsr_engine *e, const char *name, uint8_t op,
-                 struct tsr_tensor *const *in, int n_in, struct tsr_tensor *const *out, int n_out)
+static void emit(struct tsr_engine *e, const char *name, uint8_t op, struct tsr_tensor *const *in,
+                 int n_in, struct tsr_tensor *const *out, int n_out)
 {
     struct tsr_work work = {.op = op, .name = name};
     if (!tsr__ok(e) || !in[0] || !out[0])
@@ -109,8 +109,11 @@ static void update_scales(struct tsr_engine *e)
 {
     const uint64_t n = 16;
     struct tsr_tensor *scales = tsr__tensor_new(e, TSR_F32, 1, &n, TSR_CAT_TEMP);
-    struct tsr_work work = {.op = TSR_OP_POINTWISE, .dtype = TSR_F32,
-                            .name = "fp8_update_scales", .bytes_written = 64, .dims = {1, n}};
+    struct tsr_work work = {.op = TSR_OP_POINTWISE,
+                            .dtype = TSR_F32,
+                            .name = "fp8_update_scales",
+                            .bytes_written = 64,
+                            .dims = {1, n}};
     if (!scales)
         return;
     tsr__operand_tensor(e, scales, TSR_WRITE);
@@ -122,8 +125,11 @@ static void update_scales(struct tsr_engine *e)
 static void product(struct tsr_engine *e, const char *name, struct tsr_tensor *const in[3],
                     struct tsr_tensor *out, const uint64_t mnk[3])
 {
-    struct tsr_work work = {.op = TSR_OP_GEMM, .dtype = TSR_F8, .name = name,
-                            .dims = {mnk[0], mnk[1], mnk[2], 1}, .constants = {1}};
+    struct tsr_work work = {.op = TSR_OP_GEMM,
+                            .dtype = TSR_F8,
+                            .name = name,
+                            .dims = {mnk[0], mnk[1], mnk[2], 1},
+                            .constants = {1}};
     if (!in[0] || !in[1] || !out || !tsr__ok(e))
         return;
     work.flops = work.model_flops = 2.0 * (double)mnk[0] * (double)mnk[1] * (double)mnk[2];
@@ -139,8 +145,7 @@ static void product(struct tsr_engine *e, const char *name, struct tsr_tensor *c
 /* ---- backward -------------------------------------------------------------------------------- */
 
 static struct tsr_tensor *input_grad(struct tsr_engine *e, const struct tsr_node *node,
-                                     struct tsr_tensor *g8, struct tsr_tensor *w8,
-                                     tsr_dtype dtype)
+                                     struct tsr_tensor *g8, struct tsr_tensor *w8, tsr_dtype dtype)
 {
     const uint64_t dims[2] = {node->a[ROWS], node->a[IN]};
     struct tsr_tensor *grad = tsr__tensor_new(e, dtype, 2, dims, TSR_CAT_TEMP);
@@ -165,9 +170,8 @@ static void bias_grad(struct tsr_engine *e, struct tsr_node *node, struct tsr_te
 {
     if (!node->edges[EDGE_BIAS].node)
         return;
-    grad_in[EDGE_BIAS] =
-        tsr__tensor_new(e, (tsr_dtype)g->dtype, 1, &node->a[OUT],
-                        tsr__grad_category(e, node->edges[EDGE_BIAS].node));
+    grad_in[EDGE_BIAS] = tsr__tensor_new(e, (tsr_dtype)g->dtype, 1, &node->a[OUT],
+                                         tsr__grad_category(e, node->edges[EDGE_BIAS].node));
     tsr__emit_column_sum(e, "sum_bias_grad", g, grad_in[EDGE_BIAS], node->a[ROWS], node->a[OUT]);
 }
 

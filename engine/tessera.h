@@ -51,7 +51,8 @@ enum tsr_attention {
 enum tsr_dialect {
     TSR_DIALECT_EAGER, /* those of eager PyTorch, with what it allocates and saves */
     TSR_DIALECT_FUSED, /* our own where there are some (KERNELS.md, Fused): plain Llama and GPT-2 */
-    TSR_DIALECT_COMPILE /* each block by torch.compile (COMPILE.md), the rest eager; simulated only */
+    TSR_DIALECT_COMPILE /* each block by torch.compile (COMPILE.md), the rest eager; simulated only
+                         */
 };
 
 /* In what the products of linear layers inside blocks run (FP8.md). */

@@ -23,7 +23,8 @@ enum tsr_peak {
     TSR_N_PEAKS
 };
 
-/* Which kernel computes attention; AUTO is FlashAttention-2. MATH is PyTorch's unfused path. */
+/* Which kernel computes attention; AUTO is what the program says: FlashAttention-2, or for the
+ * memory-efficient kernel FlashAttention-1. MATH is PyTorch's unfused path. */
 enum tsr_attention_kernel {
     TSR_ATTN_AUTO,
     TSR_ATTN_FLASH1,

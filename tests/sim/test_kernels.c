@@ -204,6 +204,10 @@ static void attention_is_exact_at_published_lengths(void **state)
     assert_close(both_passes(&h, TSR_ATTN_FLASH1, 8192, 128), 135.0, 1e-3);
     assert_close(both_passes(&a, TSR_ATTN_FLASH2, 8192, 128), 182.0, 1e-3);
     assert_close(both_passes(&a, TSR_ATTN_AUTO, 8192, 128), 182.0, 1e-3);
+    struct tsr_work efficient = attention(false, true, 4096, 128), one = efficient;
+    efficient.name = "efficient_attention";
+    assert_close(seconds(&a, &plain, &efficient),
+                 seconds(&a, &(struct tsr_kernel_choice){.attention = TSR_ATTN_FLASH1}, &one), 0.0);
     /* nobody published Triton on an H100: FlashAttention-1's ratio */
     assert_close(both_passes(&h, TSR_ATTN_FLASH1_TRITON, 4096, 128), 74.0 * 126.0 / 76.0, 1e-3);
     struct tsr_work w = attention(false, false, 4096, 128);
