@@ -275,7 +275,7 @@ const struct tsr_key tsr_keys[] = {
     {"sim.attention_kernel", TSR_KEY_ENUM, AT(sim.kernels.attention), NULL, 0, 0, 0,
      tsr_words_attention_kernel,
      "whose attention kernel is timed (what is launched and saved stays that of `attention`); auto: "
-     "flash2"},
+     "flash2, and flash1 for attention: efficient"},
     {"sim.norm_kernel", TSR_KEY_ENUM, AT(sim.kernels.norm), NULL, 0, 0, 0, tsr_words_norm_kernel,
      "whose layer and RMS norms are timed; auto: eager, or compiled where they are fused"},
     {"sim.tf32", TSR_KEY_BOOL, AT(sim.kernels.tf32), NULL, 0, 0, 0, NULL,
