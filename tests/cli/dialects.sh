@@ -16,6 +16,7 @@ strategies:
   fp8: {dialect: compile, precision: {linear: fp8_tensorwise}}
   fp8-gather: {dialect: compile, precision: {linear: fp8_tensorwise, fp8_gather: true}}
   delayed: {precision: {linear: fp8_delayed}}
+  flat: {dialect: compile, api: fsdp1}
 YAML
 
 # Every one is simulated, and the checker finds nothing in its program.
@@ -23,7 +24,14 @@ works compare "$tmp/a.yaml" --out "$tmp/a"
 has "$out" compiled fp8-gather delayed
 works check "$tmp/a.yaml"
 checks=$((checks + 1))
-[ "$(grep -c 'nothing found' "$out")" = 5 ] || complain "check found something"
+[ "$(grep -c 'nothing found' "$out")" = 6 ] || complain "check found something"
+
+# Gradients of all weights, also where parameters are views of a flat one.
+for strategy in eager compiled fp8 delayed flat; do
+    works program "$tmp/a.yaml" --strategy $strategy
+    checks=$((checks + 1))
+    [ "$(grep -c 'mm_weight_grad' "$out")" = $((16 * 7 + 1)) ] || complain "$strategy: products"
+done
 
 # Fewer launches, and a host that is the limit is done earlier.
 works program "$tmp/a.yaml" --strategy compiled
