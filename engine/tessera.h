@@ -83,6 +83,9 @@ struct tsr_engine_config {
     enum tsr_attention attention;
     enum tsr_dialect dialect;
     enum tsr_linear linear;
+    /* fp8_tensorwise with fully_shard: those layers' weights travel in fp8 (torchao's
+     * enable_fsdp_float8_all_gather). */
+    bool fp8_gather;
     bool gqa_repeat; /* repeat K and V heads before attention (transformers, torchtitan) */
     /* As PyTorch runs while something records every operation (a dispatch mode): sums of gradients
      * and the mask of math attention go into new tensors, where they otherwise go in place if they

@@ -114,6 +114,7 @@ struct tsr_settings {
     unsigned attention; /* enum tsr_attention */
     unsigned dialect;   /* enum tsr_dialect */
     unsigned linear;    /* enum tsr_linear */
+    bool fp8_gather;    /* beside linear: fp8_tensorwise */
     bool gqa_repeat, attention_unpad;
     uint64_t tp; /* tensor-parallel ranks; 1: none */
     bool sequence_parallel;
