@@ -16,6 +16,7 @@
 #include "ops.h"
 
 struct tsr_reducer;
+struct tsr_capture;
 struct tsr_fsdp1;
 
 /* ---- engine ---------------------------------------------------------------------------------- */
@@ -110,6 +111,7 @@ struct tsr_engine {
     struct tsr_tensor *args[TSR_N_ARGS];    /* beside the input of blocks: mask, tables, ... */
     struct tsr_region *packing, *unpacking; /* region whose forward or recomputation runs */
     bool stopped; /* early stop: nothing runs until the region's call has returned */
+    struct tsr_capture *capture; /* a block is traced, not run (compile.h) */
     struct tsr_tensor *free_tensors;
     struct tsr_node *free_nodes;
     struct tsr_storage *free_storages;

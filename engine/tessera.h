@@ -50,7 +50,15 @@ enum tsr_attention {
 /* Which kernels a model is made of. */
 enum tsr_dialect {
     TSR_DIALECT_EAGER, /* those of eager PyTorch, with what it allocates and saves */
-    TSR_DIALECT_FUSED  /* our own where there are some (KERNELS.md, Fused): plain Llama and GPT-2 */
+    TSR_DIALECT_FUSED, /* our own where there are some (KERNELS.md, Fused): plain Llama and GPT-2 */
+    TSR_DIALECT_COMPILE /* each block by torch.compile (COMPILE.md), the rest eager; simulated only */
+};
+
+/* In what the products of linear layers inside blocks run (FP8.md). */
+enum tsr_linear {
+    TSR_LINEAR_PLAIN,          /* the dtype of the parameters */
+    TSR_LINEAR_FP8_TENSORWISE, /* fp8, scaled dynamically as torchao does; dialect compile */
+    TSR_LINEAR_FP8_DELAYED     /* fp8, delayed scaling of TransformerEngine; dialect eager, fused */
 };
 
 /* Whose behaviour the hooks have, where releases differ (rules marked [2.15]). */
@@ -73,6 +81,7 @@ struct tsr_engine_config {
     struct tsr_allocator_config allocator;
     enum tsr_attention attention;
     enum tsr_dialect dialect;
+    enum tsr_linear linear;
     bool gqa_repeat; /* repeat K and V heads before attention (transformers, torchtitan) */
     /* As PyTorch runs while something records every operation (a dispatch mode): sums of gradients
      * and the mask of math attention go into new tensors, where they otherwise go in place if they

@@ -230,6 +230,10 @@ static double call_seconds(const struct tsr_sim_options *o, const struct tsr_ins
     case TSR_HOST_READ:
         return o->host_event_s;
     case TSR_OP:
+        if (instr->work && instr->work->compiled)
+            return o->host_compiled_s +
+                   (instr->work->compiled == TSR_COMPILED_FIRST ? o->host_region_s : 0.0);
+        return o->host_launch_s;
     case TSR_COPY:
     case TSR_FILL:
         return o->host_launch_s;
@@ -456,6 +460,8 @@ static tsr_status compile_instr(struct compiler *c, const struct tsr_tables *tab
     TSR_TRY(compile_kind(c, tables, instr, at));
     if (instr->kind == TSR_HOST_READ)
         task->dep = c->last[dense_stream(c, instr->stream)];
+    if (task->dep != TSR_NO_ID)
+        c->tape->tasks[task->dep].awaited = true;
     if (instr->kind == TSR_GROUP_BEGIN)
         TSR_TRY(open_group(c, at));
     if (instr->kind == TSR_GROUP_END)

@@ -39,6 +39,7 @@ struct tsr__task {
     uint16_t peer;
     uint8_t kind; /* enum tsr__task_kind */
     bool to_device, is_work, in_group;
+    bool awaited;       /* others, or the host, go on at its end */
     uint16_t iteration; /* index into the job's iterations */
 };
 
@@ -63,6 +64,10 @@ struct tsr__send { /* SEND to member `peer` of a geometry's group */
     uint32_t geometry;
     uint16_t peer;
 };
+
+/* A full queue of the device gives places back in batches: the host goes on when the last item of a
+ * batch is over. */
+enum { TSR__CREDITS = 16 };
 
 /* Most hardware queues that CUDA makes. */
 enum { TSR__MAX_CONNECTIONS = 32 };

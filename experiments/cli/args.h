@@ -43,6 +43,7 @@
 #define TSR_OPT_PART       (UINT64_C(1) << 50)
 #define TSR_OPT_MERGE      (UINT64_C(1) << 51)
 #define TSR_OPT_CONDITIONS (UINT64_C(1) << 40)
+#define TSR_OPT_SIZES      (UINT64_C(1) << 47)
 #define TSR_OPT_LEAVE_OUT  (UINT64_C(1) << 45)
 
 enum { TSR_MAX_SETS = 256, TSR_MAX_FILES = 1024 };
@@ -72,6 +73,7 @@ struct tsr_args {
     bool merge;             /* compare: the files are folders of parts */
     const char *conditions; /* validate */
     bool leave_one_out;     /* kernels */
+    const char *sizes;      /* collectives */
 };
 
 /* What a subcommand accepts and says about itself. */

@@ -158,6 +158,7 @@ tsr_status tsr_build(const struct tsr_job *job, uint32_t rank, struct tsr_execut
                                        .allocator = s->allocator,
                                        .attention = (enum tsr_attention)s->attention,
                                        .dialect = (enum tsr_dialect)s->dialect,
+                                       .linear = (enum tsr_linear)s->linear,
                                        .gqa_repeat = s->gqa_repeat};
     *out = NULL;
     TSR_TRY(check_outside_step(job));

@@ -80,6 +80,9 @@ const struct tsr_key tsr_keys[] = {
      "dtype of computation and of gathered parameters; none: as kept"},
     {"precision.reduce", TSR_KEY_ENUM, AT(reduce), "f32", 0, 0, 0, tsr_words_dtype,
      "dtype of gradient reduction; none: that of the gradients"},
+    {"precision.linear", TSR_KEY_ENUM, AT(linear), "plain", 0, 0, 0, tsr_words_linear,
+     "products of the blocks' linear layers: in precision.param, or in fp8: scaled tensorwise "
+     "(torchao; dialect: compile) or by delayed scales (TransformerEngine)"},
     {"precision.output", TSR_KEY_ENUM, AT(output), "none", 0, 0, 0, tsr_words_dtype,
      "dtype to which outputs of wrapped modules are cast"},
     {"precision.cast_inputs", TSR_KEY_BOOL, AT(cast_inputs), "true", 0, 0, 0, NULL,
@@ -130,8 +133,8 @@ const struct tsr_key tsr_keys[] = {
     {"gqa_repeat", TSR_KEY_BOOL, AT(gqa_repeat), "false", 0, 0, 0, NULL,
      "repeat key and value heads in memory before attention"},
     {"dialect", TSR_KEY_ENUM, AT(dialect), "eager", 0, 0, 0, tsr_words_dialect,
-     "kernels of plain modules: those of eager PyTorch, or fused ones (norms with sums, SwiGLU, "
-     "rotation and loss in place)"},
+     "kernels of plain modules: those of eager PyTorch; fused ones (norms with sums, SwiGLU, "
+     "rotation and loss in place); or compile: each block by torch.compile, simulated only"},
     {"tp", TSR_KEY_UINT, AT(tp), "1", 1, 1024, 0, NULL,
      "tensor-parallel ranks, side by side; the mesh is made of the rest (Llama family)"},
     {"sequence_parallel", TSR_KEY_BOOL, AT(sequence_parallel), "true", 0, 0, 0, NULL,
@@ -233,6 +236,10 @@ const struct tsr_key tsr_keys[] = {
     /* The simulation. */
     {"sim.host_launch_us", TSR_KEY_DOUBLE, AT(sim.host_launch_s), NULL, 0, 1e6, 1e-6, NULL,
      "host time to launch a kernel or copy (microseconds)"},
+    {"sim.host_compiled_us", TSR_KEY_DOUBLE, AT(sim.host_compiled_s), NULL, 0, 1e6, 1e-6, NULL,
+     "dialect compile: host time to launch a kernel from compiled code (microseconds)"},
+    {"sim.host_region_us", TSR_KEY_DOUBLE, AT(sim.host_region_s), NULL, 0, 1e6, 1e-6, NULL,
+     "dialect compile: host time of a call of a compiled block (microseconds)"},
     {"sim.host_collective_us", TSR_KEY_DOUBLE, AT(sim.host_collective_s), NULL, 0, 1e6, 1e-6, NULL,
      "host time to launch a collective, with its hook (microseconds)"},
     {"sim.host_event_us", TSR_KEY_DOUBLE, AT(sim.host_event_s), NULL, 0, 1e6, 1e-6, NULL,

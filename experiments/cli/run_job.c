@@ -201,6 +201,8 @@ static tsr_status check_kernels(const struct tsr_job *job)
                  {"clip_variant", "foreach", s->clip && s->clip_how != TSR_CLIP_FOREACH},
                  {"loss.kernel", "eager", s->loss_kernel != TSR_LOSS_EAGER},
                  {"loss.metrics", "0", s->metrics > 0},
+                 {"dialect", "eager or fused", s->dialect == TSR_DIALECT_COMPILE},
+                 {"precision.linear", "plain", s->linear != TSR_LINEAR_PLAIN},
                  {"attention_unpad", "false", s->attention_unpad}};
     for (size_t i = 0; i < sizeof table / sizeof *table; i++) {
         char found[64] = "?";

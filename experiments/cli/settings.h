@@ -106,6 +106,7 @@ struct tsr_settings {
     bool ckpt_early_stop;
     unsigned attention; /* enum tsr_attention */
     unsigned dialect;   /* enum tsr_dialect */
+    unsigned linear;    /* enum tsr_linear */
     bool gqa_repeat, attention_unpad;
     uint64_t tp; /* tensor-parallel ranks; 1: none */
     bool sequence_parallel;

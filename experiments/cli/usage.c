@@ -15,8 +15,10 @@ const struct tsr_usage tsr_usages[] = {
      "memory timeline, a stream timeline, a Perfetto trace, a memory snapshot (snapshot.pickle,\n"
      "for pytorch.org/memory_viz) and pictures.\n"
      "\n"
-     "A sweep that is larger than a machine: --part I/N --out DIR simulates every N-th strategy and\n"
-     "leaves the rest to others; started again it goes on where it was stopped. --part auto takes I\n"
+     "A sweep that is larger than a machine: --part I/N --out DIR simulates every N-th strategy "
+     "and\n"
+     "leaves the rest to others; started again it goes on where it was stopped. --part auto takes "
+     "I\n"
      "and N from a Slurm array, srun, mpirun or torchrun. --merge DIR... makes of the parts the\n"
      "table and the files of one run.\n"
      "\n"
@@ -26,7 +28,8 @@ const struct tsr_usage tsr_usages[] = {
      "Examples\n"
      "  tessera compare experiments/flagship/dgx-h100-8.yaml --out out/dgx\n"
      "  tessera compare FILE --only fsdp,ddp --set batch=2 --format csv\n"
-     "  tessera compare FILE --part 3/8 --out out/part-3; tessera compare --merge out/part-* --out out\n"
+     "  tessera compare FILE --part 3/8 --out out/part-3; tessera compare --merge out/part-* --out "
+     "out\n"
      "  tessera compare FILE --set model=qwen2.5-7b --set cluster=dgx-a100-16 --print-config"},
     {"sim", "simulate one strategy", "FILE --strategy NAME [--out DIR] [options]",
      TSR_OPT_SET | TSR_OPT_PRINT_CONFIG | TSR_OPT_FORMAT | TSR_OPT_OUT | TSR_OPT_STRATEGY,
@@ -220,8 +223,10 @@ const struct tsr_usage tsr_usages[] = {
     {"kernels", "predict measured kernels and say by how much the cost model misses",
      "FILE.csv [--leave-one-out] [options]", TSR_OPT_FORMAT | TSR_OPT_LEAVE_OUT,
      "md, csv or json (default md)",
-     "Reads a table of measured kernels (matrix products: m, n, k, batch, dtype, tflops; attention:\n"
-     "kernel, pass, head_dim, seq_len, tflops; norms: backend, rows_N, cols_C, fwd_GBps, bwd_GBps),\n"
+     "Reads a table of measured kernels (matrix products: m, n, k, batch, dtype, tflops; "
+     "attention:\n"
+     "kernel, pass, head_dim, seq_len, tflops; norms: backend, rows_N, cols_C, fwd_GBps, "
+     "bwd_GBps),\n"
      "prices each row on the card of its column gpu, and prints predicted, measured, error and\n"
      "their quantiles: of points that the simulator's tables have, and of those that they have\n"
      "not. With --leave-one-out each point is predicted by its neighbours. No sustained factor\n"
@@ -230,6 +235,18 @@ const struct tsr_usage tsr_usages[] = {
      "Examples\n"
      "  tessera kernels experiments/validation/kernels/gemm.csv --leave-one-out\n"
      "  tessera kernels TABLE.csv --format csv"},
+    {"collectives", "predict what nccl-tests prints on a cluster",
+     "CLUSTER [--ranks N] [--sizes BYTES,...] [--set KEY=VALUE] [options]",
+     TSR_OPT_SET | TSR_OPT_ONLY | TSR_OPT_FORMAT | TSR_OPT_RANKS | TSR_OPT_SIZES,
+     "md or csv (default md)",
+     "Simulates all-reduce, all-gather, reduce-scatter, all-to-all and broadcast by size over the\n"
+     "first N GPUs of a cluster (default: all). CLUSTER is a file or a name. Keys of --set: "
+     "sim.*,\n"
+     "such as sim.algorithm=ring, sim.protocol=ll or sim.calibration.intra_efficiency=0.8.\n"
+     "\n"
+     "Examples\n"
+     "  tessera collectives dgx-h100-2\n"
+     "  tessera collectives dgx-h100-2 --ranks 8 --sizes 67108864,1073741824 --format csv"},
     {"validate", "predict the rows of a published table and compare them with what was measured",
      "FILE.csv [--out DIR] [options]",
      TSR_OPT_SET | TSR_OPT_FORMAT | TSR_OPT_OUT | TSR_OPT_JOBS | TSR_OPT_CONDITIONS,
