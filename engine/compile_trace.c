@@ -76,13 +76,13 @@ void tsr__capture_operand(struct tsr_engine *e, const struct tsr_storage *s, uin
 {
     struct tsr_capture *c = e->capture;
     if (c->n_pending == MAX_OPERANDS) {
-        TSR__RAISE(e, TSR_EUNSUPPORTED, "dialect compile: an operation of %s has more than %d operands",
-                   c->block->fqn, MAX_OPERANDS);
+        TSR__RAISE(e, TSR_EUNSUPPORTED,
+                   "dialect compile: an operation of %s has more than %d operands", c->block->fqn,
+                   MAX_OPERANDS);
         return;
     }
-    c->pending[c->n_pending++] = s->buffer >= FIRST_VALUE
-                                     ? value_of(c->graph, s)
-                                     : outside_value(e, c->graph, s, offset);
+    c->pending[c->n_pending++] =
+        s->buffer >= FIRST_VALUE ? value_of(c->graph, s) : outside_value(e, c->graph, s, offset);
 }
 
 /* ---- operations ------------------------------------------------------------------------------ */
@@ -263,10 +263,14 @@ void tsr__capture_emit(struct tsr_engine *e, const struct tsr_instr *instr)
     TSR_CHECK(c->n_pending == e->n_operands);
     for (uint32_t i = 0; i < e->n_operands; i++) {
         const struct tsr_operand *o = &e->operands[i];
-        operands[i] = (struct tsr_coperand){.value = c->pending[i], .access = o->access,
-                                            .dtype = o->dtype, .slot = o->slot,
-                                            .offset = o->offset, .bytes = o->bytes,
-                                            .width = o->width, .pitch = o->pitch};
+        operands[i] = (struct tsr_coperand){.value = c->pending[i],
+                                            .access = o->access,
+                                            .dtype = o->dtype,
+                                            .slot = o->slot,
+                                            .offset = o->offset,
+                                            .bytes = o->bytes,
+                                            .width = o->width,
+                                            .pitch = o->pitch};
     }
     c->n_pending = 0;
     struct tsr_cop op = {.work = instr->work ? *instr->work : fill,
@@ -431,6 +435,18 @@ static void trace(struct tsr_engine *e, struct tsr_module *m, const struct tsr_t
     tsr_release(e, in);
 }
 
+/* Parameters are inputs of the graph, also where they are views of a flat parameter: what made them
+ * is put aside, or put back. */
+static void swap_origins(const struct tsr_cgraph *g, struct tsr_node **aside)
+{
+    for (size_t i = 0; i < g->n_params; i++) {
+        struct tsr_tensor *value = g->params[i]->value;
+        struct tsr_node *node = value->grad_fn;
+        value->grad_fn = aside[i];
+        aside[i] = node;
+    }
+}
+
 void tsr__trace_block(struct tsr_engine *e, struct tsr_module *m, struct tsr_tensor *x,
                       struct tsr_cplan *plan)
 {
@@ -440,7 +456,8 @@ void tsr__trace_block(struct tsr_engine *e, struct tsr_module *m, struct tsr_ten
     g->input = g->result = g->tangent = g->input_grad = TSR_NONE;
     collect_params(e, g, m);
     g->param_grads = tsr_arena_alloc(&e->arena, (g->n_params + 1) * sizeof *g->param_grads);
-    if (!g->param_grads || !tsr__ok(e)) {
+    struct tsr_node **aside = tsr_arena_alloc(&e->arena, (g->n_params + 1) * sizeof(*aside));
+    if (!g->param_grads || !aside || !tsr__ok(e)) {
         TSR__RAISE(e, TSR_ENOMEM, "out of memory while compiling a block");
         return;
     }
@@ -467,7 +484,9 @@ void tsr__trace_block(struct tsr_engine *e, struct tsr_module *m, struct tsr_ten
     e->in_backward = false;
     e->recompute_depth = 0;
     e->packing = e->unpacking = NULL;
+    swap_origins(g, aside);
     trace(e, m, x, plan);
+    swap_origins(g, aside);
     e->capture = NULL;
     e->has_trace = traced;
     e->config.instrumented = instrumented;
