@@ -100,7 +100,7 @@ struct tsr_settings {
     unsigned clip_how, loss_kernel; /* enum tsr_clip, tsr_loss_kernel */
     uint64_t metrics;
     uint64_t loss_chunks;
-    unsigned sync; /* enum tsr_sync */
+    unsigned sync;       /* enum tsr_sync */
     uint64_t ckpt_every; /* 0: none; TSR_CKPT_SELECTIVE_OP: every block, by operator */
     uint64_t ckpt_first; /* from 1; 0: the k-th */
     uint64_t ckpt_count; /* at most so many; 0: all */
