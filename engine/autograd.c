@@ -7,8 +7,8 @@
  * Backward: among the ready nodes the latest-made runs first; a leaf's gradient is stored as soon
  * as all its uses have run. Hooks of a tensor run when its gradient is complete, before its node.
  */
+#include "compile.h"
 #include "fsdp1.h"
-#include "ops_common.h"
 
 #include <string.h>
 
@@ -479,7 +479,9 @@ static void run_leaf(struct tsr_engine *e, struct tsr_node *leaf)
 {
     struct tsr_tensor *grad = leaf->grads[0];
     leaf->grads[0] = NULL;
-    if (tsr__ok(e))
+    if (e->capture)
+        tsr__capture_leaf(e, leaf->ptr, grad);
+    else if (tsr__ok(e))
         accumulate_backward(e, leaf, &grad, NULL);
     tsr_release(e, grad);
 }
@@ -542,6 +544,27 @@ static void seed_roots(struct tsr_engine *e, struct tsr_tensor *const *losses, s
     }
 }
 
+static void run_ready(struct tsr_engine *e)
+{
+    while (e->n_heap > 0) {
+        struct tsr_node *node = heap_pop(e);
+        if (tsr__ok(e))
+            run_node(e, node);
+        tsr__node_release(e, node);
+    }
+}
+
+void tsr__backward_part(struct tsr_engine *e, struct tsr_tensor *y, struct tsr_tensor *g)
+{
+    count_dependencies(e, &y, 1);
+    e->in_backward = true;
+    y->grad_fn->grads[y->output] = tsr_retain(g);
+    y->grad_fn->refs++;
+    if (heap_push(e, y->grad_fn))
+        run_ready(e);
+    e->in_backward = false;
+}
+
 void tsr__backward(struct tsr_engine *e, struct tsr_tensor *const *losses, size_t n)
 {
     struct tsr_tensor *seeds[TSR_MAX_MICRO] = {NULL};
@@ -553,12 +576,7 @@ void tsr__backward(struct tsr_engine *e, struct tsr_tensor *const *losses, size_
     if (e->reducer)
         tsr__reducer_backward_begin(e, e->backward_pass);
     seed_roots(e, losses, n, seeds);
-    while (e->n_heap > 0) {
-        struct tsr_node *node = heap_pop(e);
-        if (tsr__ok(e))
-            run_node(e, node);
-        tsr__node_release(e, node);
-    }
+    run_ready(e);
     e->origin.module = TSR_NO_ID;
     for (size_t i = 0; i < e->n_callbacks; i++)
         e->callbacks[i].fn(e, e->callbacks[i].user);

@@ -76,6 +76,7 @@ static const struct dtype_info {
     [TSR_F64] = {"f64", {"fp64", "float64", "double"}, 8, true},
     [TSR_I64] = {"i64", {"int64", "long", NULL}, 8, false},
     [TSR_U8] = {"u8", {"uint8", NULL}, 1, false},
+    [TSR_F8] = {"f8", {"fp8", "float8", NULL}, 1, true},
 };
 
 static const struct dtype_info *dtype_info(tsr_dtype dtype)

@@ -72,6 +72,7 @@ typedef enum tsr_dtype {
     TSR_F64,
     TSR_I64,
     TSR_U8,
+    TSR_F8, /* e4m3 or e5m2: one byte; operands of matrix products only */
     TSR_N_DTYPES
 } tsr_dtype;
 

@@ -2,6 +2,7 @@
  * checkpoint around the whole call, FSDP pre-forward, the forward (checkpointed by itself if so
  * asked), FSDP post-forward.
  */
+#include "compile.h"
 #include "fsdp1.h"
 
 static void trace_fwd(struct tsr_engine *e, struct tsr_module *m)
@@ -57,7 +58,9 @@ struct tsr_tensor *tsr__call_hooks(struct tsr_engine *e, struct tsr_module *m,
         x = tsr__reducer_pre_forward(e, x);
     if (m->n_params > 0 && tsr__ok(e))
         trace_fwd(e, m);
-    if (m->checkpoint.inside)
+    if (tsr__is_compiled(e, m))
+        out = tsr__compiled_call(e, m, x);
+    else if (m->checkpoint.inside)
         out = tsr__checkpoint_call(e, m, x, false);
     else
         out = tsr__call_body(e, m, x);

@@ -2,7 +2,7 @@
  *
  * Every function does nothing once the engine has failed or a recomputation has stopped early.
  */
-#include "engine.h"
+#include "compile.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -35,6 +35,8 @@ static void push_operand(struct tsr_engine *e, const struct tsr_storage *s,
         return;
     }
     tsr__pinned_use(e, s);
+    if (e->capture)
+        tsr__capture_operand(e, s, &operand.offset);
     operand.buffer = s->buffer;
     operand.space = s->space;
     if (!TSR_PUSH(e->operands, e->n_operands, e->cap_operands, operand))
@@ -90,6 +92,22 @@ bool tsr__occupies_stream(uint8_t kind)
     return (kind >= TSR_COPY && kind <= TSR_RECV) || kind == TSR_CUSTOM_COLLECTIVE;
 }
 
+static void submit(struct tsr_engine *e, struct tsr_instr *instr)
+{
+    if (instr->kind == TSR_HOST_WAIT || instr->kind == TSR_HOST_READ)
+        tsr__pinned_settle(e);
+    if (tsr__occupies_stream(instr->kind))
+        e->stream_busy[instr->stream] = true;
+    instr->origin = e->origin;
+    instr->operands = e->operands;
+    instr->n_operands = (uint32_t)e->n_operands;
+    tsr_status status = e->config.executor->ops->submit(e->config.executor, instr);
+    if (status != TSR_OK)
+        tsr__set_error(e, status);
+    if (e->deferral)
+        tsr__deferral_note(e, instr);
+}
+
 void tsr__emit(struct tsr_engine *e, struct tsr_instr *instr)
 {
     struct tsr_work work;
@@ -100,18 +118,10 @@ void tsr__emit(struct tsr_engine *e, struct tsr_instr *instr)
             work.args = e->kernel_args;
             instr->work = &work;
         }
-        if (instr->kind == TSR_HOST_WAIT || instr->kind == TSR_HOST_READ)
-            tsr__pinned_settle(e);
-        if (tsr__occupies_stream(instr->kind))
-            e->stream_busy[instr->stream] = true;
-        instr->origin = e->origin;
-        instr->operands = e->operands;
-        instr->n_operands = (uint32_t)e->n_operands;
-        tsr_status status = e->config.executor->ops->submit(e->config.executor, instr);
-        if (status != TSR_OK)
-            tsr__set_error(e, status);
-        if (e->deferral)
-            tsr__deferral_note(e, instr);
+        if (e->capture)
+            tsr__capture_emit(e, instr);
+        else
+            submit(e, instr);
     }
     e->n_operands = 0;
     e->next_slot = 0;
@@ -242,6 +252,10 @@ void tsr__storage_back(struct tsr_engine *e, struct tsr_storage *s)
     if (!tsr__ok(e) || s->live)
         return;
     s->stream = e->stream;
+    if (e->capture) {
+        tsr__capture_storage(e, s);
+        return;
+    }
     s->live = true;
     s->buffer = e->next_buffer++;
     if (s->bytes == 0) /* an empty tensor gets no block */

@@ -1,5 +1,6 @@
 /* engine.c: life of an engine, rank classes, and the tables that describe what was wrapped. */
 #include "fsdp1.h"
+#include "ops_fp8.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -50,6 +51,7 @@ tsr_status tsr_engine_create(const struct tsr_engine_config *config, struct tsr_
     if (!config->executor)
         return tsr_fail(TSR_EVALUE, "an engine needs an executor");
     uint32_t world = 0;
+    TSR_TRY(tsr__check_fp8(config));
     TSR_TRY(check_mesh(&config->mesh, config->rank, &world));
     struct tsr_engine *e = calloc(1, sizeof *e);
     if (!e)

@@ -52,7 +52,7 @@ struct tsr_tensor {
     struct tsr_tensor *next_free;
 };
 
-enum { TSR_MAX_EDGES = 8, TSR_MAX_SAVED = 8, TSR_MAX_MICRO = 64 /* pending at once */ };
+enum { TSR_MAX_EDGES = 32, TSR_MAX_SAVED = 32, TSR_MAX_MICRO = 64 /* pending at once */ };
 
 struct tsr_edge {
     struct tsr_node *node; /* NULL: this input needs no gradient */
@@ -156,6 +156,9 @@ enum tsr_category tsr__grad_category(const struct tsr_engine *e, const struct ts
 /* Forgets a backward that an error interrupted. */
 void tsr__backward_abandon(struct tsr_engine *e);
 void tsr__backward(struct tsr_engine *e, struct tsr_tensor *const *losses, size_t n);
+/* The nodes below y, beginning with the gradient g, while a block is traced: gradients of leaves go
+ * to tsr__capture_leaf(). */
+void tsr__backward_part(struct tsr_engine *e, struct tsr_tensor *y, struct tsr_tensor *g);
 
 /* ---- checkpoint.c ---------------------------------------------------------------------------- */
 

@@ -35,41 +35,43 @@ void tsr__keep_logits(struct tsr_engine *e, const struct tsr_tensor *logits)
     tsr_release(e, before);
 }
 
-/* The labels moved on by one, as the model does in its loss. */
+/* The labels are copied to be moved on by one, as the model does it for its loss. */
 static struct tsr_tensor *shifted(struct tsr_engine *e, struct tsr_tensor *labels)
 {
-    struct tsr_tensor *copy = tsr__tensor_like(e, labels, TSR_I64, TSR_CAT_TEMP);
+    struct tsr_tensor *copy = tsr__tensor_like(e, labels, TSR_I64, tsr__result_category(e));
     tsr__emit_pointwise(e, "clone", &labels, 1, copy);
     return copy;
 }
 
-/* The states of a metric, a sum of losses and a number of labels: made once, zero at the begin of
- * every step. */
-static void reset(struct tsr_engine *e, uint32_t metric)
+/* The states of a metric, a sum of losses and a number of labels: new zeros at the begin of every
+ * step. */
+static void reset(struct tsr_engine *e, struct tsr_tensor *states[2])
 {
-    const uint64_t two = 2;
-    struct tsr_tensor **state = &e->metric_states[metric];
-    if (!*state)
-        *state = tsr__tensor_new(e, TSR_F32, 1, &two, TSR_CAT_BUFFER);
-    if (*state)
-        tsr__emit_fill(e, (*state)->storage, TSR_F32, 0);
+    static const tsr_dtype dtypes[2] = {TSR_F32, TSR_I64};
+    const uint64_t one = 1;
+    for (int i = 0; i < 2; i++) {
+        struct tsr_tensor *zero = tsr__tensor_new(e, dtypes[i], 1, &one, TSR_CAT_BUFFER);
+        if (zero)
+            tsr__emit_fill(e, zero->storage, dtypes[i], 0);
+        tsr_release(e, states[i]);
+        states[i] = zero;
+    }
 }
 
-static void run(struct tsr_engine *e, uint32_t metric, struct tsr_tensor *labels)
+static void add_to(struct tsr_engine *e, struct tsr_tensor *state, struct tsr_tensor *more)
 {
-    const uint64_t two = 2;
-    struct tsr_tensor *state = e->metric_states[metric];
+    if (state && more)
+        tsr__emit_pointwise(e, "add", (struct tsr_tensor *[]){state, more}, 2, state);
+}
+
+static void update(struct tsr_engine *e, struct tsr_tensor *const states[2],
+                   struct tsr_tensor *labels)
+{
     struct tsr_tensor *loss = tsr_op_cross_entropy(e, e->kept_logits, labels);
-    struct tsr_tensor *counts = tsr__tensor_like(e, labels, TSR_U8, TSR_CAT_TEMP);
-    tsr__emit_pointwise(e, "ne", &labels, 1, counts);
-    struct tsr_tensor *number = tsr__tensor_new(e, TSR_I64, 1, &two, TSR_CAT_TEMP);
-    tsr__emit_loss(e, "sum", &counts, 1, &number, 1);
-    tsr_release(e, counts);
-    if (state && loss && number) {
-        tsr__emit_pointwise(e, "add", (struct tsr_tensor *[]){state, number}, 2, state);
-        tsr__emit_pointwise(e, "add", (struct tsr_tensor *[]){state, loss}, 2, state);
-    }
+    struct tsr_tensor *number = tsr__op_count_labels(e, labels);
+    add_to(e, states[1], number);
     tsr_release(e, number);
+    add_to(e, states[0], loss);
     tsr_release(e, loss);
 }
 
@@ -79,12 +81,12 @@ void tsr__run_metrics(struct tsr_engine *e, uint32_t micro)
         return;
     bool grad = e->grad_enabled;
     e->grad_enabled = false;
-    tsr__set_phase(e, TSR_PHASE_LOSS, micro);
+    tsr__set_phase(e, TSR_PHASE_METRICS, micro);
     for (uint32_t i = 0; i < e->step.metrics && micro == 0; i++)
-        reset(e, i);
+        reset(e, e->metric_states[i]);
     struct tsr_tensor *labels = shifted(e, e->labels[micro]);
     for (uint32_t i = 0; i < e->step.metrics && labels && tsr__ok(e); i++)
-        run(e, i, labels);
+        update(e, e->metric_states[i], labels);
     tsr_release(e, labels);
     e->grad_enabled = grad;
 }

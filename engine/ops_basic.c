@@ -2,6 +2,7 @@
  * allocations are those of eager PyTorch (golden-memory/operators.md, sections 7 and 9).
  */
 #include "ops_common.h"
+#include "ops_fp8.h"
 
 struct tsr_tensor *tsr__workspace(struct tsr_engine *e, uint64_t bytes)
 {
@@ -37,6 +38,8 @@ void tsr__emit_column_sum(struct tsr_engine *e, const char *name, struct tsr_ten
  * one cublasLt's (1 MiB), after its output; both stay (operators.md, section 5). */
 void tsr__take_workspace(struct tsr_engine *e, bool biased)
 {
+    if (e->capture)
+        return; /* with the block's first product that runs */
     bool *have = e->in_backward ? &e->workspace_autograd : &e->workspace_main;
     bool *have_lt = e->in_backward ? &e->lt_autograd : &e->lt_main;
     if (!*have && tsr__ok(e)) {
@@ -176,6 +179,8 @@ static struct tsr_tensor *linear(struct tsr_engine *e, struct tsr_tensor *x, str
                    tsr_dtype_name((tsr_dtype)w->dtype));
         return NULL;
     }
+    if (!(flags & LINEAR_CONV1D) && tsr__is_fp8(e, x, w))
+        return tsr__fp8_linear(e, x, w, b);
     uint64_t in = w->dims[flags & LINEAR_CONV1D ? 0 : 1];
     uint64_t out = w->dims[flags & LINEAR_CONV1D ? 1 : 0];
     uint64_t rows = in ? x->numel / in : 0;

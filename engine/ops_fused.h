@@ -60,6 +60,8 @@ struct tsr_tensor *tsr__op_fused_cross_entropy(struct tsr_engine *e, struct tsr_
 /* The same with flash-attn's kernels, outside of the fused dialect (ops_flash_loss.c). */
 struct tsr_tensor *tsr__op_flash_cross_entropy(struct tsr_engine *e, struct tsr_tensor *logits,
                                                struct tsr_tensor *labels);
+/* (labels != ignore_index).sum(), for which booleans become integers first: one i64. */
+struct tsr_tensor *tsr__op_count_labels(struct tsr_engine *e, struct tsr_tensor *labels);
 /* The kernel of tsr__op_fused_cross_entropy(). loss := the sum over the rows of x divided by count;
  * gradient (NULL: none) may be x. */
 void tsr__emit_cross_entropy(struct tsr_engine *e, struct tsr_tensor *x, struct tsr_tensor *labels,

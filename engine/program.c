@@ -149,17 +149,12 @@ const char *tsr_category_name(int category)
 const char *tsr_phase_name(int phase)
 {
     static const char *const names[TSR_N_PHASES] = {
-        [TSR_PHASE_INIT] = "init",
-        [TSR_PHASE_INPUTS] = "inputs",
-        [TSR_PHASE_ZERO_GRAD] = "zero_grad",
-        [TSR_PHASE_FORWARD] = "forward",
-        [TSR_PHASE_LOSS] = "loss",
-        [TSR_PHASE_BACKWARD] = "backward",
-        [TSR_PHASE_CLIP] = "clip",
-        [TSR_PHASE_OPTIMIZER] = "optimizer",
-        [TSR_PHASE_END] = "end",
-        [TSR_PHASE_LOAD] = "load",
-        [TSR_PHASE_EVAL] = "eval",
+        [TSR_PHASE_INIT] = "init",           [TSR_PHASE_INPUTS] = "inputs",
+        [TSR_PHASE_ZERO_GRAD] = "zero_grad", [TSR_PHASE_FORWARD] = "forward",
+        [TSR_PHASE_LOSS] = "loss",           [TSR_PHASE_BACKWARD] = "backward",
+        [TSR_PHASE_METRICS] = "metrics",     [TSR_PHASE_CLIP] = "clip",
+        [TSR_PHASE_OPTIMIZER] = "optimizer", [TSR_PHASE_END] = "end",
+        [TSR_PHASE_LOAD] = "load",           [TSR_PHASE_EVAL] = "eval",
         [TSR_PHASE_SAVE] = "save",
     };
     return name_of(names, TSR_N_PHASES, phase);

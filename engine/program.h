@@ -50,6 +50,7 @@ enum tsr_phase {
     TSR_PHASE_FORWARD,
     TSR_PHASE_LOSS,
     TSR_PHASE_BACKWARD,
+    TSR_PHASE_METRICS, /* what a trainer computes from the logits beside the loss */
     TSR_PHASE_CLIP,
     TSR_PHASE_OPTIMIZER,
     TSR_PHASE_END,
@@ -130,6 +131,10 @@ enum tsr_op_kind {
 
 enum { TSR_MAX_DIMS = 6 };
 
+/* Who launches a kernel: the eager dispatcher, or compiled code; the first one of each call of such
+ * code also stands for the call. */
+enum tsr_compiled { TSR_COMPILED_NOT, TSR_COMPILED, TSR_COMPILED_FIRST };
+
 /* What a kernel does. flops: executed. model_flops: counted for MFU; 0 for recomputation and for
  * everything that is not a matrix product or attention; a causal attention counts in full there
  * (PaLM, arXiv 2204.02311, appendix B), while `flops` has the half that is computed. */
@@ -138,6 +143,7 @@ struct tsr_work {
     uint8_t dtype;  /* of the arithmetic */
     uint8_t causal; /* attention only */
     uint8_t recompute;
+    uint8_t compiled; /* enum tsr_compiled */
     const char *name; /* "mm", "rms_norm", ...; static or owned by the engine */
     double flops, model_flops;
     uint64_t bytes_read, bytes_written;

@@ -50,7 +50,16 @@ enum tsr_attention {
 /* Which kernels a model is made of. */
 enum tsr_dialect {
     TSR_DIALECT_EAGER, /* those of eager PyTorch, with what it allocates and saves */
-    TSR_DIALECT_FUSED  /* our own where there are some (KERNELS.md, Fused): plain Llama and GPT-2 */
+    TSR_DIALECT_FUSED, /* our own where there are some (KERNELS.md, Fused): plain Llama and GPT-2 */
+    TSR_DIALECT_COMPILE /* each block by torch.compile (COMPILE.md), the rest eager; simulated only
+                         */
+};
+
+/* In what the products of linear layers inside blocks run (FP8.md). */
+enum tsr_linear {
+    TSR_LINEAR_PLAIN,          /* the dtype of the parameters */
+    TSR_LINEAR_FP8_TENSORWISE, /* fp8, scaled dynamically as torchao does; dialect compile */
+    TSR_LINEAR_FP8_DELAYED     /* fp8, delayed scaling of TransformerEngine; dialect eager, fused */
 };
 
 /* Whose behaviour the hooks have, where releases differ (rules marked [2.15]). */
@@ -73,6 +82,7 @@ struct tsr_engine_config {
     struct tsr_allocator_config allocator;
     enum tsr_attention attention;
     enum tsr_dialect dialect;
+    enum tsr_linear linear;
     bool gqa_repeat; /* repeat K and V heads before attention (transformers, torchtitan) */
     /* As PyTorch runs while something records every operation (a dispatch mode): sums of gradients
      * and the mask of math attention go into new tensors, where they otherwise go in place if they
@@ -542,11 +552,11 @@ enum tsr_optimizer {
     TSR_OPT_ADAMW_FOREACH,
     TSR_OPT_ADAMW_FUSED,
     TSR_OPT_ADAMW_LOOP,
-    TSR_OPT_DECOUPLED,      /* composer's DecoupledAdamW: eight kernels for each parameter */
-    TSR_OPT_DECOUPLED_READ, /* the same; the host reads each parameter's step from the device */
     TSR_OPT_SGD,
     TSR_OPT_SGD_MOMENTUM,
-    TSR_OPT_NONE
+    TSR_OPT_NONE,
+    TSR_OPT_DECOUPLED,     /* composer's DecoupledAdamW: eight kernels for each parameter */
+    TSR_OPT_DECOUPLED_READ /* the same; the host reads each parameter's step from the device */
 };
 /* What micro-batches before the last of an iteration do (section 3.12). */
 enum tsr_accumulate {
@@ -557,8 +567,9 @@ enum tsr_accumulate {
 };
 /* How gradients are clipped by their global norm. */
 enum tsr_clip {
-    TSR_CLIP_FOREACH, /* torch's clip_grad_norm_: kernels over all gradients */
-    TSR_CLIP_LOOP     /* FSDP1's: a norm and a product for each gradient */
+    TSR_CLIP_FOREACH,  /* torch's clip_grad_norm_: kernels over all gradients */
+    TSR_CLIP_LOOP,     /* FSDP1's: a norm and a product for each gradient */
+    TSR_CLIP_LOOP_READ /* as in torch 2.1 and before: the host waits once */
 };
 /* How the cross-entropy of logits is made (the eager dialect). */
 enum tsr_loss_kernel {

@@ -30,9 +30,19 @@ struct worker {
     bool stop;
 };
 
+enum { MAX_AT_ONCE = 64 }; /* one per stream */
+
+/* Kernels that run on one GPU. */
+struct gpu {
+    struct tsr__gpu_clock clock;
+    uint32_t n;
+    double since[MAX_AT_ONCE]; /* their starts */
+};
+
 struct tsr__backend {
     sg_host_t *gpus, *from, *to; /* per simulated rank, per route */
     uint32_t *beside;            /* per simulated rank: kernels of collectives */
+    struct gpu *running;         /* per simulated rank */
     tsr__done_fn *done;
     void *user;
     struct tsr__activity *queue; /* ring buffer */
@@ -91,11 +101,49 @@ static struct tsr__activity pop(struct tsr__backend *b)
 
 /* ---- workers ----------------------------------------------------------------------------- */
 
+const struct tsr__gpu_clock *tsr__backend_clock(const struct tsr__backend *b, uint32_t rank)
+{
+    return &b->running[rank].clock;
+}
+
+/* SimGrid gives each of n kernels an equal part of the host's speed. */
+static void note_rate(const struct tsr__backend *b, uint32_t gpu)
+{
+    struct gpu *g = &b->running[gpu];
+    double speed = sg_host_get_speed(b->gpus[gpu]) / TSR__GPU_SPEED;
+    if (!tsr__gpu_clock_set(&g->clock, simgrid_get_clock(), g->n ? speed / g->n : speed))
+        abort(); /* no memory: the parent reports it */
+}
+
 /* Kernels that run are re-rated at once, by exactly the time that is left. */
 static void change_beside(const struct tsr__backend *b, uint32_t gpu, bool more)
 {
     uint32_t n = more ? ++b->beside[gpu] : --b->beside[gpu];
     sg_host_set_pstate(b->gpus[gpu], n < TSR__MAX_BESIDE ? (int)n : TSR__MAX_BESIDE);
+    if (b->running[gpu].n)
+        note_rate(b, gpu);
+}
+
+static void kernel_begins(const struct tsr__backend *b, uint32_t gpu, double now)
+{
+    struct gpu *g = &b->running[gpu];
+    double oldest = now;
+    TSR_CHECK(g->n < MAX_AT_ONCE);
+    for (uint32_t i = 0; i < g->n; i++)
+        oldest = g->since[i] < oldest ? g->since[i] : oldest;
+    tsr__gpu_clock_forget(&g->clock, oldest);
+    g->since[g->n++] = now;
+    note_rate(b, gpu);
+}
+
+static void kernel_ends(const struct tsr__backend *b, uint32_t gpu, double began)
+{
+    struct gpu *g = &b->running[gpu];
+    uint32_t i = 0;
+    while (g->since[i] != began)
+        i++;
+    g->since[i] = g->since[--g->n];
+    note_rate(b, gpu);
 }
 
 static void perform(const struct tsr__backend *b, const struct tsr__activity *a)
@@ -103,10 +151,13 @@ static void perform(const struct tsr__backend *b, const struct tsr__activity *a)
     if (a->delay_s >= SHORTEST_S)
         sg_actor_sleep_for(a->delay_s);
     if (a->work == TSR__EXEC) {
+        double now = simgrid_get_clock();
+        kernel_begins(b, a->where, now);
         sg_exec_t exec = sg_actor_exec_init(a->amount * TSR__GPU_SPEED);
         sg_exec_set_host(exec, b->gpus[a->where]);
         sg_exec_start(exec);
         sg_exec_wait(exec);
+        kernel_ends(b, a->where, now);
     } else if (a->work == TSR__FLOW) {
         sg_host_sendto(b->from[a->where], b->to[a->where], a->amount);
     } else if (a->work == TSR__BESIDE) {
@@ -266,9 +317,10 @@ struct tsr__backend *tsr__backend_start(const struct tsr__quotient *q,
     b->from = calloc(q->n_routes + 1u, sizeof(sg_host_t));
     b->to = calloc(q->n_routes + 1u, sizeof(sg_host_t));
     b->beside = calloc(q->n_ranks + 1u, sizeof *b->beside);
+    b->running = calloc(q->n_ranks + 1u, sizeof *b->running);
     b->done = done;
     b->user = user;
-    if (b->gpus && b->from && b->to && b->beside) {
+    if (b->gpus && b->from && b->to && b->beside && b->running) {
         init_simgrid();
         if (load_platform(q, p, links)) {
             find_hosts(b, q, p, links);
@@ -280,6 +332,7 @@ struct tsr__backend *tsr__backend_start(const struct tsr__quotient *q,
     free(b->from);
     free(b->to);
     free(b->beside);
+    free(b->running);
     free(b);
     return NULL;
 }

@@ -4,6 +4,7 @@
 #ifndef TSR_SIM_BACKEND_H
 #define TSR_SIM_BACKEND_H
 
+#include "gpu_clock.h"
 #include "platform.h"
 
 /* BESIDE: one more, or one fewer, kernel of a collective runs on a GPU; nobody is told. */
@@ -34,6 +35,9 @@ bool tsr__backend_submit(struct tsr__backend *backend, const struct tsr__activit
 /* Runs until nothing is queued or active. */
 void tsr__backend_run(struct tsr__backend *backend);
 double tsr__backend_now(void);
+/* The clock of a simulated rank's GPU: valid from the start of any kernel that runs, and for those
+ * that end while done() is called for them. */
+const struct tsr__gpu_clock *tsr__backend_clock(const struct tsr__backend *backend, uint32_t rank);
 uint64_t tsr__backend_activities(const struct tsr__backend *backend);
 
 #endif

@@ -21,6 +21,7 @@ struct tsr_gpu {
     double memory_bw, pcie_bw, nvlink_bw;
     double peak_flops[TSR_N_PEAKS];
     double achievable_bf16, achievable_fp8; /* best matrix product that a public sweep found */
+    double large_bf16, large_fp8; /* rate of an endless product: that one less its overheads */
     struct tsr_calibration calibration;
     struct tsr_kernels kernels; /* measured tables, its own or those of another card */
 };

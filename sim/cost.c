@@ -84,6 +84,7 @@ static tsr_status matmul_peak(const struct tsr_gpu *gpu, const struct tsr_work *
         const char *key;
     } rows[] = {
         {TSR_BF16, TSR_PEAK_BF16, "peak_dense_flop_per_s.bf16"},
+        {TSR_F8, TSR_PEAK_FP8, "peak_dense_flop_per_s.fp8"},
         {TSR_F16, TSR_PEAK_FP16, "peak_dense_flop_per_s.fp16"},
         {TSR_F32, TSR_PEAK_FP32, "peak_dense_flop_per_s.fp32"},
         {TSR_F64, TSR_PEAK_FP64, "peak_dense_flop_per_s.fp64"},
@@ -124,8 +125,9 @@ static tsr_status attention_seconds(const struct tsr_gpu *gpu,
     else
         *out = work->flops / (gpu->peak_flops[peak] * FP32_ATTENTION_SHARE);
     double start_s = kinds[work->op].start_s, least_s = work->flops / gpu->peak_flops[peak];
+    bool triton = choice->attention == TSR_ATTN_FLASH1_TRITON;
     *out = tsr__cost_split(*out, start_s, least_s).body_s /
-           gpu->calibration.value[TSR_CAL_ATTENTION_SUSTAINED];
+           gpu->calibration.value[triton ? TSR_CAL_TRITON_SUSTAINED : TSR_CAL_ATTENTION_SUSTAINED];
     return TSR_OK;
 }
 
@@ -163,6 +165,8 @@ tsr_status tsr__cost_kernel(const struct tsr_gpu *gpu, const struct tsr_kernel_c
     if (is_norm(work) && bytes > 0.0 &&
         tsr__cost_norm(gpu, (enum tsr_norm_kernel)choice->norm, work, out)) {
         out->body_s /= gpu->calibration.value[TSR_CAL_MEMORY_SUSTAINED];
+        TSR_TRY(vector_seconds(gpu, work, &arithmetic));
+        out->body_s = out->body_s > arithmetic ? out->body_s : arithmetic;
         return TSR_OK;
     }
     if (work->flops > 0.0 && is_attention(work))

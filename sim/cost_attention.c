@@ -15,6 +15,10 @@
  * backward, over its peak. */
 static const double PLAIN_FORWARD = 319.0 / 989.0, PLAIN_BACKWARD = 285.0 / 989.0;
 
+/* Where a kernel does not tell its shape. */
+static const double PLAIN_HEAD = 128.0;
+static const uint64_t PLAIN_LENGTH = 4096;
+
 /* Queries of one block of a kernel, and waves from which the last one no longer shows. */
 static const double BLOCK = 128.0, MANY_WAVES = 7.0;
 
@@ -30,7 +34,7 @@ const char *tsr_attention_kernel_name(enum tsr_attention_kernel kernel)
  * and beyond the ends by the last two. */
 static double by_length(const struct tsr_attention_curve *c, uint64_t length)
 {
-    double x = length ? (double)length : 1.0;
+    double x = (double)(length ? length : PLAIN_LENGTH);
     uint32_t i = 0;
     if (c->n == 1)
         return (double)c->flops[0];
@@ -133,7 +137,8 @@ tsr_status tsr__cost_attention(const struct tsr_gpu *gpu, enum tsr_attention_ker
                                const struct tsr_work *work, double *seconds)
 {
     bool backward = work->op == TSR_OP_ATTENTION_BWD;
-    double head = work->dims[5] ? (double)work->dims[5] : 1.0, padded = ceil(head / 32.0) * 32.0;
+    double head = work->dims[5] ? (double)work->dims[5] : PLAIN_HEAD,
+           padded = ceil(head / 32.0) * 32.0;
     TSR_TRY(check_kernel(gpu, kernel));
     uint8_t want = kernel == TSR_ATTN_AUTO ? TSR_ATTN_FLASH2 : (uint8_t)kernel;
     double rate = any_rate(gpu, want, backward, work->causal, padded, work->dims[4]);

@@ -3,9 +3,10 @@
  * Model: the output is cut into tiles; every multiprocessor works on one at a time, so time goes in
  * whole waves, and a tile costs its k columns plus a prologue and an epilogue. The best of a few
  * tile sizes counts. What was measured is the model times a factor; between measured shapes the
- * factor is interpolated in the logarithms of m, n, k and batch, outside it stays that of the edge.
- * On a card that was not measured the model alone speaks, with that card's multiprocessors, rate
- * and bandwidth; the prologue is a latency, so it weighs less on a slower card.
+ * factor is interpolated in the logarithms of m, n, k and batch. Beyond the largest it fades, to
+ * half per octave: the waves of a large product hardly matter, and its rate is the model's. On a
+ * card that was not measured the model alone speaks, with that card's multiprocessors, rate and
+ * bandwidth; the prologue is a latency, so it weighs less on a slower card.
  */
 #include "cost_parts.h"
 
@@ -13,15 +14,19 @@
 
 /* Constants where a card has no table: those of kernels-sm90.json for bf16. */
 static const struct tsr_tile_model plain_model = {
-    .start_s = 5.3e-6,
-    .extra_k = 107.0,
-    .peak_share = 0.80, /* best measured over peak of the five cards that have it: 0.73 to 0.87 */
-    .memory_share = 0.91,
+    .start_s = 5.2e-6,
+    .extra_k = 138.0,
+    .peak_share = 0.868,
+    .memory_share = 0.92,
     .n_tiles = 5,
-    .tiles = {{128, 256, 0.82}, {128, 128, 1.0}, {64, 256, 0.74}, {64, 128, 0.83}, {64, 64, 0.77}},
+    .tiles =
+        {{128, 256, 0.644}, {128, 128, 0.977}, {64, 256, 0.375}, {64, 128, 0.824}, {64, 64, 0.732}},
 };
-/* Rate of one multiprocessor that plain_model.extra_k belongs to: an H100's, 794.5e12 / 132. */
-static const double PLAIN_SM_RATE = 6.0e12;
+/* Rate of one multiprocessor that plain_model.extra_k belongs to: an H100's, 0.868 of 989e12 / 132.
+ */
+static const double PLAIN_SM_RATE = 6.5e12;
+/* Share of the peak that large products reach outside of tensor cores (assumption). */
+static const double VECTOR_SHARE = 0.80;
 
 /* What of a card the model needs. */
 struct machine {
@@ -88,11 +93,15 @@ double tsr__matmul_reference_seconds(const struct tsr_matmul_table *t, const str
     return model_seconds(&t->model, &at, dims) + t->model.start_s;
 }
 
-/* Mean of the measured neighbours of a grid point; 0 and *n = 0 if it has none. */
-static double neighbours(const struct tsr_matmul_table *t, const uint32_t at[4], int *n)
+static bool same_axes(const struct tsr_matmul_table *t)
+{
+    return t->n[0] == t->n[1] && !memcmp(t->axis[0], t->axis[1], t->n[0] * sizeof *t->axis[0]);
+}
+
+/* Mean of the measured neighbours of a grid point; 0 if it has none. */
+static double neighbours(const struct tsr_matmul_table *t, const uint32_t at[4])
 {
     double sum = 0.0, weight = 0.0;
-    *n = 0;
     for (int axis = 0; axis < 4; axis++) {
         double here = 0.0;
         int found = 0;
@@ -107,21 +116,24 @@ static double neighbours(const struct tsr_matmul_table *t, const uint32_t at[4],
         /* Two neighbours are an interpolation, one is an extrapolation. */
         sum += found == 2 ? here : 0.5 * here;
         weight += found == 2 ? 2.0 : 0.5 * found;
-        *n += found;
     }
-    return *n ? sum / weight : 0.0;
+    uint32_t turned[4] = {at[1], at[0], at[2], at[3]}; /* the product of the transposed */
+    if (at[0] != at[1] && same_axes(t) && t->measured[grid_index(t, turned)]) {
+        sum += 2.0 * (double)t->log_ratio[grid_index(t, turned)];
+        weight += 2.0;
+    }
+    return weight > 0.0 ? sum / weight : 0.0;
 }
 
 void tsr_matmul_fill(struct tsr_matmul_table *t)
 {
     uint32_t at[4];
-    int n;
     for (at[0] = 0; at[0] < t->n[0]; at[0]++)
         for (at[1] = 0; at[1] < t->n[1]; at[1]++)
             for (at[2] = 0; at[2] < t->n[2]; at[2]++)
                 for (at[3] = 0; at[3] < t->n[3]; at[3]++)
                     if (!t->measured[grid_index(t, at)])
-                        t->log_ratio[grid_index(t, at)] = (float)neighbours(t, at, &n);
+                        t->log_ratio[grid_index(t, at)] = (float)neighbours(t, at);
 }
 
 /* Position of `value` on an axis, in grid steps, at most the last. */
@@ -141,8 +153,10 @@ static double place(const struct tsr_matmul_table *t, int axis, uint64_t value)
 static double log_ratio_at(const struct tsr_matmul_table *t, const uint64_t dims[4])
 {
     uint32_t low[4];
-    double part[4], sum = 0.0;
+    double part[4], sum = 0.0, beyond = 0.0; /* octaves */
     for (int axis = 0; axis < 4; axis++) {
+        double last = (double)t->axis[axis][t->n[axis] - 1];
+        beyond += (double)dims[axis] > last ? log2((double)dims[axis] / last) : 0.0;
         double x = place(t, axis, dims[axis] ? dims[axis] : 1);
         low[axis] = (uint32_t)x;
         part[axis] = x - low[axis];
@@ -158,7 +172,7 @@ static double log_ratio_at(const struct tsr_matmul_table *t, const uint64_t dims
         if (weight > 0.0)
             sum += weight * (double)t->log_ratio[grid_index(t, at)];
     }
-    return sum;
+    return sum * exp2(-beyond);
 }
 
 /* ---- a card ------------------------------------------------------------------------------ */
@@ -180,37 +194,81 @@ bool tsr__matmul_is_measured(const struct tsr_gpu *gpu, const struct tsr_matmul_
            (!gpu->sm_count || card->sm_count == gpu->sm_count);
 }
 
-/* Achieved over dense peak of a large product. */
-static double peak_share(const struct tsr_gpu *gpu, const struct tsr_tile_model *model, int peak)
+/* What is known of one product on one card. */
+struct setting {
+    const struct tsr_matmul_table *table; /* NULL: none */
+    const struct tsr_tile_model *model;
+    bool measured; /* the table's factors hold */
+    double sms;
+    double sm_rate; /* FLOP/s of a multiprocessor that the model's extra_k belongs to */
+};
+
+static struct setting setting_of(const struct tsr_gpu *gpu, int peak)
 {
-    double best = peak == TSR_PEAK_FP8 ? gpu->achievable_fp8 : gpu->achievable_bf16;
-    int of = peak == TSR_PEAK_FP8 ? TSR_PEAK_FP8 : TSR_PEAK_BF16;
-    bool known = best > 0.0 && gpu->peak_flops[of] > 0.0;
-    if (peak == TSR_PEAK_BF16 || peak == TSR_PEAK_FP16 || peak == TSR_PEAK_FP8)
-        return known ? best / gpu->peak_flops[of] : model->peak_share;
-    return peak == TSR_PEAK_TF32 ? model->peak_share : plain_model.peak_share;
+    const struct tsr_matmul_table *t = find_table(&gpu->kernels, peak);
+    struct setting out = {.table = t, .model = &plain_model, .sm_rate = PLAIN_SM_RATE};
+    out.sms = gpu->sm_count;
+    if (!t)
+        return out;
+    const struct tsr_card *card = &gpu->kernels.files[t->card].card;
+    bool same_kind = peak == t->peak || (peak == TSR_PEAK_FP16 && t->peak == TSR_PEAK_BF16);
+    bool same_card = tsr__matmul_is_measured(gpu, t);
+    out.model = &t->model;
+    out.measured = same_card && same_kind;
+    out.sm_rate = card->peak_flops[t->peak] * t->model.peak_share / card->sm_count;
+    if (same_card)
+        out.sms = card->sm_count;
+    return out;
+}
+
+/* Rate of an endless product. */
+static double large_rate(const struct tsr_gpu *gpu, const struct setting *of, int peak)
+{
+    double here = gpu->peak_flops[peak];
+    double known = peak == TSR_PEAK_FP8 ? gpu->large_fp8 : gpu->large_bf16;
+    bool half = peak == TSR_PEAK_BF16 || peak == TSR_PEAK_FP16;
+    if (of->measured)
+        return here * of->model->peak_share;
+    if ((half || peak == TSR_PEAK_FP8) && known > 0.0)
+        return known < here ? known : here;
+    /* nothing published: bf16's share for tensor cores, the model's for plain fp32 */
+    bool vector = peak == TSR_PEAK_FP32 || peak == TSR_PEAK_FP64;
+    return here * (vector ? VECTOR_SHARE : of->model->peak_share);
+}
+
+/* With start-up, by the model alone, at `rate` for an endless product. */
+static double seconds_at(const struct tsr_gpu *gpu, const struct setting *of, double rate,
+                         const uint64_t dims[4], double bytes)
+{
+    struct machine at = {.rate = rate,
+                         .sms = of->sms,
+                         .extra_k = of->model->extra_k,
+                         .memory_s = bytes / (gpu->memory_bw * of->model->memory_share)};
+    if (of->sms > 0.0)
+        at.extra_k *= rate / of->sms / of->sm_rate;
+    return model_seconds(of->model, &at, dims) + of->model->start_s;
+}
+
+double tsr__matmul_large_rate(const struct tsr_gpu *gpu, int peak, const uint64_t dims[4],
+                              double achieved)
+{
+    struct setting of = setting_of(gpu, peak);
+    double flops = 2.0 * (double)dims[0] * (double)dims[1] * (double)dims[2];
+    double low = achieved, high = 2.0 * achieved;
+    for (int i = 0; i < 60; i++) {
+        double middle = 0.5 * (low + high);
+        bool slower = seconds_at(gpu, &of, middle, dims, 0.0) > flops / achieved;
+        *(slower ? &low : &high) = middle;
+    }
+    return low;
 }
 
 struct tsr__cost tsr__cost_matmul(const struct tsr_gpu *gpu, int peak, const uint64_t dims[4],
                                   double bytes)
 {
-    const struct tsr_matmul_table *t = find_table(&gpu->kernels, peak);
-    const struct tsr_card *card = t ? &gpu->kernels.files[t->card].card : NULL;
-    const struct tsr_tile_model *model = t ? &t->model : &plain_model;
-    bool measured = t && tsr__matmul_is_measured(gpu, t);
-    double sm_rate =
-        t ? card->peak_flops[t->peak] * model->peak_share / card->sm_count : PLAIN_SM_RATE;
-    struct machine at = {.rate = gpu->peak_flops[peak] * peak_share(gpu, model, peak),
-                         .sms = gpu->sm_count ? gpu->sm_count
-                                : measured    ? card->sm_count
-                                              : 0.0,
-                         .extra_k = model->extra_k,
-                         .memory_s = bytes / (gpu->memory_bw * model->memory_share)};
-    if (at.sms > 0.0)
-        at.extra_k *= at.rate / at.sms / sm_rate;
-    bool same_kind = t && (peak == t->peak || (peak == TSR_PEAK_FP16 && t->peak == TSR_PEAK_BF16));
-    double seconds = model_seconds(model, &at, dims) + model->start_s;
-    if (measured && same_kind)
-        seconds *= exp(log_ratio_at(t, dims));
-    return tsr__cost_split(seconds, model->start_s, bytes / gpu->memory_bw);
+    struct setting of = setting_of(gpu, peak);
+    double seconds = seconds_at(gpu, &of, large_rate(gpu, &of, peak), dims, bytes);
+    if (of.measured)
+        seconds *= exp(log_ratio_at(of.table, dims));
+    return tsr__cost_split(seconds, of.model->start_s, bytes / gpu->memory_bw);
 }

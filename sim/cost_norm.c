@@ -51,7 +51,7 @@ bool tsr__cost_norm(const struct tsr_gpu *gpu, enum tsr_norm_kernel kernel,
 {
     bool fused = work->name && !strncmp(work->name, "fused", 5);
     if (kernel == TSR_NORMS_AUTO)
-        kernel = fused ? TSR_NORMS_COMPILED : TSR_NORMS_EAGER;
+        kernel = fused || work->compiled ? TSR_NORMS_COMPILED : TSR_NORMS_EAGER;
     const struct tsr_norm_table *t =
         find_table(&gpu->kernels, (uint8_t)kernel, work->op == TSR_OP_NORM_BWD);
     if (!t)

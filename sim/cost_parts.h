@@ -21,6 +21,10 @@ static inline struct tsr__cost tsr__cost_split(double seconds, double start_s, d
  * memory bandwidth is. */
 struct tsr__cost tsr__cost_matmul(const struct tsr_gpu *gpu, int peak, const uint64_t dims[4],
                                   double bytes);
+/* The rate of an endless product with which the model of tiles reaches `achieved` FLOP/s at a
+ * shape; at most twice that. */
+double tsr__matmul_large_rate(const struct tsr_gpu *gpu, int peak, const uint64_t dims[4],
+                              double achieved);
 /* Time of the model of tiles on the card of a table, start-up included. */
 double tsr__matmul_reference_seconds(const struct tsr_matmul_table *table,
                                      const struct tsr_card *card, const uint64_t dims[4]);

@@ -31,7 +31,7 @@ struct colours {
     size_t set_size;
     uint32_t n_ranks, n_links, n_groups;
     /* [Note: the twin of a slow GPU]; slow TSR_NO_ID: literal refinement. */
-    uint32_t slow, strict;
+    uint32_t slow, strict, own;
     uint64_t plain; /* colour that the slow rank would have if it were not slow */
 };
 
@@ -55,6 +55,7 @@ static tsr_status colours_init(struct colours *c, const struct tsr__net *net)
                           .n_links = tsr__fabric_links(net->fabric),
                           .n_groups = tsr__net_groups(net),
                           .slow = TSR_NO_ID,
+                          .own = TSR_NO_ID,
                           .strict = TSR_NO_ID};
     all = (size_t)c->n_ranks + c->n_links + c->n_groups + net->n_flows;
     while (n < 2 * all)
@@ -75,20 +76,51 @@ static tsr_status colours_init(struct colours *c, const struct tsr__net *net)
     return no_memory();
 }
 
-/* The strict geometry is the one of the nearest neighbours. A copy to the host is the rank's own
- * doing, whatever its group does: no twin then. */
+static bool is_own(const struct tsr__net *net, const struct tsr__net_flow *flow)
+{
+    return net->host_geometry != TSR_NO_ID &&
+           tsr__net_group(net, net->host_geometry, flow->src) == flow->group;
+}
+
+/* True if no other flow shares the links of copies to the host. */
+static bool copies_are_apart(struct colours *c)
+{
+    const struct tsr__net *net = c->net;
+    uint64_t *owner = c->link_sum; /* 0: nobody yet; else 1 + group of the flows */
+    bool apart = true;
+    memset(owner, 0, c->n_links * sizeof *owner);
+    for (size_t i = 0; i < net->n_flows && net->host_geometry != TSR_NO_ID; i++) {
+        const struct tsr__net_flow *f = &net->flows[i];
+        uint64_t mine = is_own(net, f) ? f->group + UINT64_C(2) : 1;
+        for (uint8_t k = 0; k < f->n_links; k++) {
+            uint64_t *at = &owner[f->links[k]];
+            apart = apart && (*at == 0 || *at == mine);
+            *at = mine;
+        }
+    }
+    return apart;
+}
+
+/* The strict geometry is the one of the nearest neighbours. */
 static void choose_strict(struct colours *c)
 {
     const struct tsr__net *net = c->net;
     uint32_t slow = tsr__net_only_slow(net);
-    if (slow == TSR_NO_ID || net->host_geometry != TSR_NO_ID)
+    uint32_t n = 0;
+    if (slow == TSR_NO_ID || net->traffic_geometry != TSR_NO_ID || !copies_are_apart(c))
         return;
-    for (uint32_t g = 0; g < net->n_geometries; g++)
+    for (uint32_t g = 0; g < net->n_geometries; g++) {
+        if (g == net->host_geometry)
+            continue;
+        n++;
         if (c->strict == TSR_NO_ID ||
             tsr__net_geometry(net, g).stride < tsr__net_geometry(net, c->strict).stride)
             c->strict = g;
-    if (net->n_geometries > 1)
+    }
+    if (n > 1) {
         c->slow = slow;
+        c->own = net->host_geometry;
+    }
 }
 
 /* What is known before looking at neighbours. Ranks also differ by what they send, so that the
@@ -129,8 +161,14 @@ static void first_colours(struct colours *c)
 static uint64_t next_rank_colour(const struct colours *c, uint32_t rank, uint64_t colour)
 {
     for (uint32_t g = 0; g < c->net->n_geometries; g++)
-        colour = tsr_hash_u64(colour, c->group[tsr__net_group(c->net, g, rank)]);
+        if (g != c->own)
+            colour = tsr_hash_u64(colour, c->group[tsr__net_group(c->net, g, rank)]);
     return colour;
+}
+
+static bool is_relaxed(const struct colours *c, uint32_t rank, uint32_t geometry)
+{
+    return rank == c->slow && geometry != c->strict && geometry != c->own;
 }
 
 /* A link is also known by its place in a flow: a first hop is no last one, even of equal rate. */
@@ -152,7 +190,7 @@ static void one_round(struct colours *c)
     for (uint32_t g = 0; g < net->n_geometries; g++)
         for (uint32_t r = 0; r < c->n_ranks; r++)
             c->group_sum[tsr__net_group(net, g, r)] +=
-                mixed(4, r == c->slow && g != c->strict ? c->plain : c->rank[r]);
+                mixed(4, is_relaxed(c, r, g) ? c->plain : c->rank[r]);
     for (uint32_t r = 0; r < c->n_ranks; r++)
         c->rank[r] = next_rank_colour(c, r, c->rank[r]);
     if (c->slow != TSR_NO_ID)
@@ -228,7 +266,7 @@ static tsr_status partition_init(const struct tsr__net *net, struct tsr__partiti
 {
     uint32_t n_links = tsr__fabric_links(net->fabric);
     *p = (struct tsr__partition){
-        .slow_class = TSR_NO_ID, .twin_class = TSR_NO_ID, .strict = TSR_NO_ID};
+        .slow_class = TSR_NO_ID, .twin_class = TSR_NO_ID, .strict = TSR_NO_ID, .own = TSR_NO_ID};
     p->rank = calloc(net->job->world + 1u, sizeof *p->rank);
     p->link = calloc(n_links + 1u, sizeof *p->link);
     p->group = calloc(tsr__net_groups(net) + 1u, sizeof *p->group);
@@ -279,7 +317,7 @@ tsr_status tsr__fold_refine(const struct tsr__net *net, bool twin, struct tsr__p
         refine(&c);
         twin_rank = find_twin(&c);
         if (c.slow != TSR_NO_ID && twin_rank == TSR_NO_ID) { /* nobody is like it */
-            c.slow = TSR_NO_ID;
+            c.slow = c.own = TSR_NO_ID;
             refine(&c);
         }
         status = number_classes(&c, c.rank, c.n_ranks, NULL, p->rank, &p->n_ranks);
@@ -293,6 +331,7 @@ tsr_status tsr__fold_refine(const struct tsr__net *net, bool twin, struct tsr__p
             p->twin_class = p->rank[twin_rank];
             p->slow_class = p->rank[c.slow];
             p->strict = c.strict;
+            p->own = c.own;
         }
         colours_fini(&c);
     }

@@ -11,7 +11,8 @@
  * rank may be told apart in one geometry only (the strict one); in the others it counts as its
  * twin, a mate with the same program. That is right as long as both reach the collectives of the
  * other geometries at the same time, which the replay checks each time; if they do not, the
- * simulation is done again with the literal partition.
+ * simulation is done again with the literal partition. Copies to the host are the rank's own doing:
+ * they stay strict, and must have their links for themselves, else there is no twin.
  */
 #ifndef TSR_SIM_FOLD_H
 #define TSR_SIM_FOLD_H
@@ -21,7 +22,8 @@
 struct tsr__partition {
     uint32_t *rank, *link, *group, *flow; /* class of each; link: TSR_NO_ID if nothing crosses it */
     uint32_t n_ranks, n_links, n_groups, n_flows; /* classes */
-    uint32_t slow_class, twin_class, strict;      /* see the note; TSR_NO_ID: literal */
+    uint32_t slow_class, twin_class, strict, own; /* see the note; TSR_NO_ID: literal. own: the
+                                                     geometry of copies to the host */
 };
 
 /* Colour refinement down to the coarsest equitable partition. `twin`: try the note's. */
@@ -33,7 +35,7 @@ void tsr__partition_fini(struct tsr__partition *partition);
 /* True if the slow rank counts as its twin in this geometry. */
 static inline bool tsr__partition_relaxed(const struct tsr__partition *p, uint32_t geometry)
 {
-    return p->twin_class != TSR_NO_ID && geometry != p->strict;
+    return p->twin_class != TSR_NO_ID && geometry != p->strict && geometry != p->own;
 }
 
 /* Verifies that the partition is equitable by counting, without the colours that made it. Errors:

@@ -2,7 +2,9 @@
 #include "gpu.h"
 
 #include "cluster_read.h"
+#include "cost_parts.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -121,13 +123,36 @@ static tsr_status read_tables(const struct tsr__doc *doc, struct tsr_kernels *ou
     return TSR_OK;
 }
 
+/* What the best product of a sweep would reach without prologues and incomplete waves; its rate
+ * itself where the file does not tell its shape. */
+static tsr_status read_large(const struct tsr__doc *doc, const char *dtype, int peak,
+                             double achievable, const struct tsr_gpu *gpu, double *out)
+{
+    char key[64];
+    float shape[3];
+    uint32_t n;
+    snprintf(key, sizeof key, "achievable_matmul_shape.%s", dtype);
+    const json_t *list = tsr__doc_find(doc, key);
+    *out = achievable;
+    if (!list || json_is_null(list))
+        return TSR_OK;
+    TSR_TRY(tsr__doc_numbers(doc, key, 1.0, 1e6, 3, shape, &n));
+    if (n != 3 || achievable <= 0.0)
+        return tsr__doc_fail(doc, key, list, "[m, n, k] of achievable_matmul_flop_per_s");
+    uint64_t dims[4] = {(uint64_t)shape[0], (uint64_t)shape[1], (uint64_t)shape[2], 1};
+    *out = tsr__matmul_large_rate(gpu, peak, dims, achievable);
+    return TSR_OK;
+}
+
 /* ---- a file ------------------------------------------------------------------------------ */
 
 tsr_status tsr__gpu_read(const struct tsr__doc *doc, struct tsr_gpu *gpu)
 {
     TSR_TRY(read_facts(doc, gpu));
     TSR_TRY(tsr__calibration_read(doc, &gpu->calibration));
-    return read_tables(doc, &gpu->kernels);
+    TSR_TRY(read_tables(doc, &gpu->kernels));
+    TSR_TRY(read_large(doc, "bf16", TSR_PEAK_BF16, gpu->achievable_bf16, gpu, &gpu->large_bf16));
+    return read_large(doc, "fp8", TSR_PEAK_FP8, gpu->achievable_fp8, gpu, &gpu->large_fp8);
 }
 
 tsr_status tsr_gpu_load(const char *path, struct tsr_gpu *out)

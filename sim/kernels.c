@@ -209,6 +209,8 @@ static tsr_status read_norm(const struct tsr__doc *doc, struct tsr_norm_table *t
     TSR_TRY(tsr__doc_number(doc, "start_s", TSR__REQUIRED, MIN_SECONDS, MAX_SECONDS, &t->start_s));
     TSR_TRY(tsr__doc_number(doc, "bytes_per_s", TSR__REQUIRED, 1e6, 1e16, &t->bytes_per_s));
     TSR_TRY(tsr__doc_number(doc, "bytes_per_element", TSR__REQUIRED, 1.0, 64.0, &per_element));
+    if (!tsr__doc_find(doc, "rows")) /* the straight line alone */
+        return TSR_OK;
     TSR_TRY(tsr__doc_numbers(doc, "rows", 1.0, MAX_SIZE, TSR_KERNEL_SHAPES, t->rows, &t->n));
     TSR_TRY(read_as_many(doc, "columns", MAX_SIZE, TSR_KERNEL_SHAPES, t->columns, t->n));
     TSR_TRY(read_as_many(doc, "us", 1e9, TSR_KERNEL_SHAPES, us, t->n));

@@ -78,6 +78,8 @@ bool tsr_kernels_forget(struct tsr_kernels *kernels, const struct tsr_kernel_cho
         (uint8_t)(choice->attention == TSR_ATTN_AUTO ? TSR_ATTN_FLASH2 : choice->attention);
     switch (work->op) {
     case TSR_OP_GEMM:
+        if (work->dtype == TSR_F8)
+            return false;
         return forget_matmul(kernels, choice->tf32 ? TSR_PEAK_TF32 : TSR_PEAK_BF16, work->dims);
     case TSR_OP_ATTENTION:
     case TSR_OP_ATTENTION_BWD:

@@ -8,6 +8,12 @@ struct tsr_sim_options tsr_sim_options_default(void)
          * alone is 2 to 3 us on current hosts; 5 us with the dispatcher (assumption, the middle of
          * what traces of eager training show). */
         .host_launch_s = 5e-6,
+        /* Inductor's wrapper calls the launcher without dispatcher or autograd node: the launch
+         * alone and a Python call (assumption, below the eager figure). */
+        .host_compiled_s = 3e-6,
+        /* Guards, AOTAutograd's wrapper and the autograd function around a compiled block
+         * (assumption: tens of microseconds a call). */
+        .host_region_s = 40e-6,
         /* pytorch#133369: 0.37 to 0.46 ms of CPU per all-gather of a Llama-3-8B block. The copies,
          * allocations and events of that hook are instructions of their own here (0.05 to 0.1 ms);
          * the rest is put on the collective. */

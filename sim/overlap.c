@@ -19,6 +19,7 @@ static const char *const exposures[][2] = {
     [TSR_EXPOSED_COMMUNICATOR] = {"same communicator", "same_communicator"},
     [TSR_EXPOSED_BUFFER] = {"buffer wait", "buffer_wait"},
     [TSR_EXPOSED_ORDER] = {"stream order", "stream_order"},
+    [TSR_EXPOSED_RANKS] = {"other ranks", "other_ranks"},
     [TSR_EXPOSED_BANDWIDTH] = {"bandwidth", "bandwidth"},
 };
 static const char *const kinds[][2] = {
@@ -171,7 +172,7 @@ static void settle(const struct window *w, const struct sweep *s, double from, d
         *(i == charged ? &s->running[i]->exposed : &s->running[i]->beside) += idle;
     }
     struct tsr__overlap_window view = view_of(w);
-    tsr__overlap_charge_idle(&view, from, to, idle, s->running[charged]);
+    tsr__overlap_charge_idle(&view, from, to, node_of(w, s->running[charged]), s->running[charged]);
 }
 
 /* Ends those that end first until `time`; returns when time has come to it. */

@@ -108,20 +108,82 @@ static double slowness(const struct tsr__replay *r, const struct tsr__player *p,
     return p->slow * tsr_noise(c->seed, UINT64_C(1) << 32 | p->info->rank, at, c->jitter_kernel);
 }
 
-/* Runs a kernel on the GPU, or ends it at once when it takes no time. */
-static void start_kernel(struct tsr__replay *r, struct tsr__player *p, uint32_t at, double ready)
+/* Seconds that a kernel takes alone on the GPU. */
+static double kernel_seconds(const struct tsr__replay *r, const struct tsr__player *p, uint32_t at)
 {
     const struct tsr__task *task = &p->tape->tasks[at];
     double slow = slowness(r, p, at);
-    double start_s = task->start_s * r->options->latency_scale * slow;
-    p->streams[task->stream].busy = true;
-    begin(p, at, ready);
-    if (task->kind == TSR__HOST_COPY) {
-        tsr__wire_host_copy(r, p, at, ready, start_s);
-        return;
+    return task->body_s * slow + task->start_s * r->options->latency_scale * slow;
+}
+
+/* [Note: trains] Kernels of a stream that follow each other without a gap go to SimGrid as one
+ * burst: nobody goes on at the end of any but the last, so that only its time decides something.
+ * The others' ends follow from the GPU's clock when the train is through. A train ends before
+ * whatever waits, is waited for or may start later, and where the host may wait for a place in the
+ * device's queue. */
+static bool ends_train(const struct tsr__task *task)
+{
+    return task->awaited || task->device_index % TSR__CREDITS == TSR__CREDITS - 1;
+}
+
+/* May `at` follow in a train that starts at `start`? */
+static bool joins_train(const struct tsr__player *p, uint32_t at, double start)
+{
+    if (at == TSR_NO_ID || at >= p->pc || p->spans[at].issue > start)
+        return false;
+    const struct tsr__task *task = &p->tape->tasks[at];
+    return (task->kind == TSR__KERNEL || (task->kind == TSR__INSTANT && !task->awaited)) &&
+           !task->in_group;
+}
+
+/* Finds the end of the train that begins with a kernel; returns its seconds. */
+static double gather_train(const struct tsr__replay *r, struct tsr__player *p, uint32_t at,
+                           double start)
+{
+    struct tsr__stream *s = &p->streams[p->tape->tasks[at].stream];
+    double seconds = kernel_seconds(r, p, at);
+    s->last = at;
+    while (!r->options->max_connections && !ends_train(&p->tape->tasks[s->last])) {
+        uint32_t next = p->tape->tasks[s->last].next;
+        if (!joins_train(p, next, start))
+            break;
+        if (p->tape->tasks[next].kind == TSR__KERNEL)
+            seconds += kernel_seconds(r, p, next);
+        s->last = next;
     }
-    double seconds = task->body_s * slow + start_s;
+    return seconds;
+}
+
+/* The train that began with `at` is through. */
+static void finish_train(struct tsr__replay *r, struct tsr__player *p, uint32_t at)
+{
+    const struct tsr__gpu_clock *clock = tsr__backend_clock(r->backend, p->id);
+    const struct tsr__task *tasks = p->tape->tasks;
+    uint32_t first = at, last = p->streams[tasks[at].stream].last;
+    double now = tsr__backend_now(), end = p->spans[at].start;
+    double work = at == last ? 0.0 : tsr__gpu_clock_work(clock, end);
+    for (; at != last; at = tasks[at].next) {
+        begin(p, at, end);
+        if (tasks[at].kind == TSR__KERNEL) {
+            work += kernel_seconds(r, p, at);
+            end = tsr__gpu_clock_time(clock, work);
+            end = end < now ? end : now;
+        }
+        tsr__replay_finish(r, p, at, end);
+    }
+    if (last != first)
+        begin(p, last, tasks[last].kind == TSR__KERNEL ? end : now);
+    tsr__replay_finish(r, p, last, now);
+}
+
+/* Runs kernels on the GPU, or ends one at once when it takes no time. */
+static void start_kernels(struct tsr__replay *r, struct tsr__player *p, uint32_t at, double ready)
+{
+    double seconds = gather_train(r, p, at, ready);
+    p->streams[p->tape->tasks[at].stream].busy = true;
+    begin(p, at, ready);
     if (seconds <= 0.0) {
+        p->streams[p->tape->tasks[at].stream].last = at;
         tsr__replay_finish(r, p, at, ready);
         return;
     }
@@ -132,6 +194,17 @@ static void start_kernel(struct tsr__replay *r, struct tsr__player *p, uint32_t 
                                      .object = p,
                                      .tag = at};
     tsr__replay_submit(r, &activity);
+}
+
+static void start_copy(struct tsr__replay *r, struct tsr__player *p, uint32_t at, double ready)
+{
+    const struct tsr__task *task = &p->tape->tasks[at];
+    struct tsr__stream *s = &p->streams[task->stream];
+    s->busy = true;
+    s->last = at;
+    begin(p, at, ready);
+    tsr__wire_host_copy(r, p, at, ready,
+                        task->start_s * r->options->latency_scale * slowness(r, p, at));
 }
 
 /* A call of a group starts when the group has been issued and its stream is free; the calls of one
@@ -189,8 +262,11 @@ static bool step_stream(struct tsr__replay *r, struct tsr__player *p, struct tsr
         }
         tsr__wire_arrive(r, p, at, ready);
         return true;
+    case TSR__HOST_COPY:
+        start_copy(r, p, at, ready);
+        return true;
     default:
-        start_kernel(r, p, at, ready);
+        start_kernels(r, p, at, ready);
         return true;
     }
 }
@@ -203,7 +279,10 @@ static bool issue(struct tsr__replay *r, struct tsr__player *p, const struct tsr
     uint32_t depth = r->options->queue_depth;
     bool device = task->kind != TSR__HOST_ONLY && task->kind != TSR__HOST_SYNC;
     if (device && depth && task->device_index >= depth) {
-        uint32_t slot = p->tape->device[task->device_index - depth];
+        uint32_t place = task->device_index - depth;
+        if (depth >= 4 * TSR__CREDITS)
+            place |= TSR__CREDITS - 1;
+        uint32_t slot = p->tape->device[place];
         if (!p->done[slot])
             return false;
         p->host = later(p->host, p->spans[slot].end);
@@ -280,7 +359,7 @@ static void activity_done(void *user, void *object, uint32_t tag)
     }
     r->n_live--;
     if ((struct tsr__player *)object >= first && (struct tsr__player *)object < last)
-        tsr__replay_finish(r, object, tag, tsr__backend_now());
+        finish_train(r, object, tag);
     else
         tsr__wire_progress(r, object, tag);
     pump(r);

@@ -20,6 +20,7 @@ struct tsr__stream {
     uint32_t head;     /* next task to start */
     uint32_t unhashed; /* first task whose record is not in the hash yet */
     uint32_t open;     /* calls of a group in flight */
+    uint32_t last;     /* of the train that is running */
     uint32_t on_wire;  /* collectives that its kernel carries now; a group is one kernel */
     bool busy;         /* the head is running */
     double tail;       /* end of the last finished task */

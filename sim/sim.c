@@ -39,6 +39,8 @@ static tsr_status check_job(const struct tsr_sim_job *job, const struct tsr_sim_
             return tsr_fail(TSR_EVALUE, "rank %u is of class %u of %u", i, job->class_of[i],
                             job->n_classes);
     TSR_TRY(check_factor("host_launch_s", o->host_launch_s));
+    TSR_TRY(check_factor("host_compiled_s", o->host_compiled_s));
+    TSR_TRY(check_factor("host_region_s", o->host_region_s));
     TSR_TRY(check_factor("host_collective_s", o->host_collective_s));
     TSR_TRY(check_factor("host_event_s", o->host_event_s));
     TSR_TRY(check_factor("host_alloc_s", o->host_alloc_s));

@@ -28,12 +28,16 @@ enum tsr_protocol { TSR_PROTO_AUTO, TSR_PROTO_LL, TSR_PROTO_LL128, TSR_PROTO_SIM
 struct tsr_sim_options {
     /* Host costs, seconds per instruction kind (tsr_sim_options_default() gives sourced values). */
     double host_launch_s;     /* a kernel or copy of the model */
+    double host_compiled_s;   /* a kernel that compiled code launches (tsr_work.compiled) */
+    double host_region_s;     /* a call of compiled code, beside its kernels */
     double host_collective_s; /* a collective, with its hook's work */
     double host_event_s;      /* RECORD, WAIT */
     double host_alloc_s;      /* ALLOC, FREE */
     double host_segment_s;    /* cudaMalloc, cudaFree */
     double host_scale;        /* multiplies all of them; 0 = an infinitely fast host */
-    uint32_t queue_depth;     /* device instructions that the host may be ahead; 0 = unlimited */
+    /* Device instructions that the host may be ahead; 0 = unlimited. From 64 on the device gives
+     * places back 16 at a time. */
+    uint32_t queue_depth;
     /* CUDA_DEVICE_MAX_CONNECTIONS: hardware queues; streams take them in turn. In a queue nothing
      * starts before what was issued before it has started, and a wait holds up all behind it.
      * 0: a queue per stream. */
@@ -78,6 +82,9 @@ struct tsr_sim_rank {
     uint64_t *exec_hash;         /* [iteration]: executed hash, see program.h */
     /* Bytes that this rank put on the wire, per iteration. */
     uint64_t *sent_intra, *sent_inter;
+    /* [collectives and messages of all iterations, in issue order]: when the last member had come;
+     * 0: nobody else takes part. */
+    double *joined;
 };
 
 struct tsr_sim_result {

@@ -31,6 +31,7 @@ struct tsr__task {
     uint32_t dep;           /* task waited for, TSR_NO_ID: none */
     uint32_t device_index;  /* position among the class's stream items */
     uint32_t need;          /* WIRE: tasks of the wire queue that must be done */
+    uint32_t number;        /* WIRE: among those of the class, in issue order */
     uint32_t sequence;      /* WIRE: number on the communicator (and pair) */
     uint32_t launch_after;  /* what must have started before, in its hardware queue; TSR_NO_ID */
     uint32_t group_end;     /* the GROUP_END of its launch, or TSR_NO_ID */
@@ -39,6 +40,7 @@ struct tsr__task {
     uint16_t peer;
     uint8_t kind; /* enum tsr__task_kind */
     bool to_device, is_work, in_group;
+    bool awaited;       /* others, or the host, go on at its end */
     uint16_t iteration; /* index into the job's iterations */
 };
 
@@ -64,6 +66,10 @@ struct tsr__send { /* SEND to member `peer` of a geometry's group */
     uint16_t peer;
 };
 
+/* A full queue of the device gives places back in batches: the host goes on when the last item of a
+ * batch is over. */
+enum { TSR__CREDITS = 16 };
+
 /* Most hardware queues that CUDA makes. */
 enum { TSR__MAX_CONNECTIONS = 32 };
 
@@ -74,7 +80,7 @@ struct tsr__tape {
     uint32_t *first;     /* [n_iterations + 1]: first task of each iteration */
     uint32_t *head;      /* [n_streams]: first task of each stream */
     uint16_t *stream_id; /* [n_streams]: index into the class's tables */
-    uint32_t n_streams, n_queues;
+    uint32_t n_streams, n_queues, n_wires;
     bool host_copies;
     struct tsr__send *sends;
     size_t n_sends;

@@ -10,7 +10,7 @@
  *   tree        2S (N = 2: S) between nodes, the average of the double binary tree's two roles;
  *               up and down the chain inside a node 2S.
  *   nvls        the switch reduces and multicasts: S(n+1)/n through each port and direction.
- *   nvls_tree   S(L+1)/L through each port, trees between equal ports of the nodes.
+ *   nvls_tree   S(L+1)/L through each port and direction, trees between equal ports of the nodes.
  *   pat         as the ring, in log2(n) rounds; one member on each node.
  *   copy_engine as the ring; no SM takes part.
  */
@@ -60,6 +60,9 @@ static const double tree_share[N_PROTOCOLS][N_TREE_SIZES] = {
                           0.5, 0.5, 0.5, 0.6, 0.7, 0.8, 0.7, 0.7, 0.8, 0.9, 0.9, 0.9},
 };
 static const double PAT_SHARE = 0.75;
+/* NVLS reaches less where it also feeds the network: two nodes of H100 (EFA, InfiniBand), against
+ * the rings and NVLS of one node. */
+static const double NVLS_TREE_SHARE = 0.93;
 /* NCCL's rounds of PAT overlap, but each member costs something. */
 static const double PAT_OVERLAP = 3.5, PAT_MEMBER_US = 2.8;
 /* Rings were chosen up to 4 GPUs behind NVSwitch, NVLS from 5 (published on H200, NCCL 2.27). */
@@ -124,10 +127,10 @@ struct question {
     enum tsr_protocol protocol;
 };
 
-static double floor_log2(double value)
+static double floor_log2(uint64_t value)
 {
     double log = 0.0;
-    for (; value >= 2.0; value /= 2.0)
+    for (; value >= 2; value /= 2)
         log += 1.0;
     return log;
 }
@@ -241,7 +244,7 @@ static double ring_bytes(uint8_t kind, double n, double bytes)
 
 static double tree_factor(const struct question *q, double bytes)
 {
-    double size = floor_log2(bytes / 64.0);
+    double size = floor_log2((uint64_t)bytes / 64);
     double share = size < N_TREE_SIZES ? tree_share[q->protocol][(int)size] : 1.0;
     return tree_wire[q->group->domains > 1][q->protocol] / (TREE_SHARE * share);
 }
@@ -263,7 +266,7 @@ static void wire_bytes(const struct question *q, double bytes, double out[2])
         out[TSR__INTER] = 0.0;
         return;
     case TSR_ALGO_NVLS_TREE: /* (local-1)/local of it passes a port */
-        out[TSR__INTRA] = (local + 1.0) / (local - 1.0) * bytes / nvls;
+        out[TSR__INTRA] = (local + 1.0) / (local - 1.0) * bytes / (nvls * NVLS_TREE_SHARE);
         out[TSR__INTER] = trees * bytes;
         return;
     case TSR_ALGO_PAT:

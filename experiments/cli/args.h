@@ -43,6 +43,7 @@
 #define TSR_OPT_PART       (UINT64_C(1) << 50)
 #define TSR_OPT_MERGE      (UINT64_C(1) << 51)
 #define TSR_OPT_CONDITIONS (UINT64_C(1) << 40)
+#define TSR_OPT_SIZES      (UINT64_C(1) << 47)
 #define TSR_OPT_MTBF       (UINT64_C(1) << 56)
 #define TSR_OPT_CKPT       (UINT64_C(1) << 57)
 #define TSR_OPT_SAMPLES    (UINT64_C(1) << 55)
@@ -74,9 +75,10 @@ struct tsr_args {
     const char *part;       /* compare: "I/N" or "auto" */
     bool merge;             /* compare: the files are folders of parts */
     const char *conditions; /* validate */
+    bool leave_one_out;     /* kernels */
+    const char *sizes;      /* collectives */
     char shorthands[3][64]; /* "sim.samples=N", which is among the sets then, ... */
     size_t n_shorthands;
-    bool leave_one_out; /* kernels */
 };
 
 /* What a subcommand accepts and says about itself. */

@@ -99,6 +99,11 @@ static tsr_status separate_reductions(const struct tsr_job *job, struct tsr_engi
 {
     if (!job->settings->separate_reduce)
         return TSR_OK;
+    if (job->settings->api == TSR_API_REPLICATE || job->settings->api == TSR_API_DDP)
+        return tsr_node_error(tsr_job_at(job, "separate_reduce_scatter_group"),
+                              "separate_reduce_scatter_group: found true beside api: %s; allowed: "
+                              "false, or an api that shards",
+                              job->settings->api == TSR_API_DDP ? "ddp" : "replicate");
     tsr_status status =
         tsr_set_separate_reduce_scatter_group(engine, tsr_module_root(engine), true, true);
     return status == TSR_OK ? status
@@ -158,6 +163,7 @@ tsr_status tsr_build(const struct tsr_job *job, uint32_t rank, struct tsr_execut
                                        .allocator = s->allocator,
                                        .attention = (enum tsr_attention)s->attention,
                                        .dialect = (enum tsr_dialect)s->dialect,
+                                       .linear = (enum tsr_linear)s->linear,
                                        .gqa_repeat = s->gqa_repeat};
     *out = NULL;
     TSR_TRY(check_outside_step(job));

@@ -32,6 +32,7 @@ int tsr_cmd_plan(int argc, char **argv);
 int tsr_cmd_check(int argc, char **argv);
 int tsr_cmd_validate(int argc, char **argv);
 int tsr_cmd_kernels(int argc, char **argv);
+int tsr_cmd_collectives(int argc, char **argv);
 
 /* What a subcommand does with its options. *success: the exit status without a failure, 0 unless it
  * is set. */

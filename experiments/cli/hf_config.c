@@ -116,9 +116,7 @@ static tsr_status read_gpt2(struct tsr_model *model)
     TSR_TRY(tsr_hf_divides(model, "n_embd", c->n_embd, "n_head", c->n_head));
     TSR_TRY(tsr_hf_word_or(model, "activation_function", acts));
     TSR_TRY(tsr_hf_bool_or(model, "tie_word_embeddings", true, &tied));
-    if (!tied)
-        return tsr_node_error(tsr_node_get(model->doc.root, "tie_word_embeddings"),
-                              "tie_word_embeddings: found false; allowed for gpt2: true");
+    c->untied = !tied;
     TSR_TRY(tsr_hf_number_or(model->doc.root, "layer_norm_epsilon", &c->norm_eps));
     TSR_TRY(tsr_hf_number_or(model->doc.root, "initializer_range", &c->init_std));
     model->max_positions = c->n_positions;

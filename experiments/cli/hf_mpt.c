@@ -4,7 +4,6 @@
  * that computes, plain multi-head attention. Every other value of a key that changes operations is
  * refused. Defaults are llm-foundry's; attn_config.alibi is false there if it is absent.
  */
-#include <stdio.h>
 #include <string.h>
 
 #include "hf_keys.h"
@@ -25,9 +24,9 @@ static tsr_status only_number(const struct tsr_node *map, const char *where, con
                               double value)
 {
     const struct tsr_node *node = tsr_node_get(map, key);
-    double found = value;
-    TSR_TRY(tsr_hf_number_or(map, key, &found));
-    if (!(found < value || found > value))
+    double found = 0;
+    if (tsr_node_is_null(node) ||
+        (tsr_node_double(node, &found) && !(found < value || found > value)))
         return TSR_OK;
     return tsr_node_error(node, "%s%s: found %s; allowed (modelled): %g", where, key,
                           tsr_node_show(node), value);
@@ -101,20 +100,4 @@ tsr_status tsr_hf_read_mpt(struct tsr_model *model)
     model->max_positions = c->max_seq_len;
     model->positions_are_hard = true;
     return TSR_OK;
-}
-
-tsr_status tsr_model_make_mpt(const char *name, const struct tsr_mpt_config *config,
-                              struct tsr_model *out)
-{
-    memset(out, 0, sizeof *out);
-    snprintf(out->name, sizeof out->name, "%s", name);
-    snprintf(out->path, sizeof out->path, "%s", name);
-    out->type = "mpt";
-    out->family = TSR_FAMILY_MPT;
-    out->mpt = *config;
-    if (out->mpt.ffn_width == 0)
-        out->mpt.ffn_width = 4 * config->d_model;
-    out->max_positions = config->max_seq_len;
-    out->positions_are_hard = true;
-    return tsr_model_count(out);
 }

@@ -51,7 +51,7 @@ static json_t *gpt2_sizes(const struct tsr_model *model)
     return json_pack("{s:I, s:I, s:I, s:I, s:I, s:b}", "layers", (json_int_t)c->n_layer,
                      "hidden_size", (json_int_t)c->n_embd, "heads", (json_int_t)c->n_head,
                      "ffn_dim", (json_int_t)c->n_inner, "vocab_size", (json_int_t)c->vocab_size,
-                     "tied_embeddings", 1);
+                     "tied_embeddings", !c->untied);
 }
 
 static json_t *mpt_sizes(const struct tsr_model *model)

@@ -99,8 +99,9 @@ static tsr_status check_variant(const struct tsr_settings *s, const struct tsr_m
                               "transformers; allowed: hf");
     if (s->dialect != TSR_DIALECT_EAGER && !plain)
         return tsr_node_error(tsr_setting_at(s, "dialect"),
-                              "dialect: found fused beside model.implementation: transformers; "
-                              "allowed: eager");
+                              "dialect: found %s beside model.implementation: transformers; "
+                              "allowed: eager",
+                              tsr_words_dialect[s->dialect]);
     if (s->model_packed && plain)
         return tsr_node_error(tsr_setting_at(s, "model.packed"),
                               "model.packed: found true beside model.implementation: plain; "
@@ -155,10 +156,6 @@ tsr_status tsr_load_model(const struct tsr_experiment *experiment,
     const struct tsr_settings *s = &strategy->settings;
     char path[TSR_FILE_BYTES];
     memset(out, 0, sizeof(*out));
-    if (s->model_given) {
-        *out = *s->model_given;
-        return TSR_OK;
-    }
     if (s->model && s->model_tree)
         return tsr_node_error(tsr_setting_at(s, "model.tree"),
                               "model.tree: found %s beside model.name: %s; allowed: one of them",

@@ -98,10 +98,10 @@ static tsr_status check_loss(const struct tsr_job *job)
 static tsr_status check_loops(const struct tsr_job *job)
 {
     const struct tsr_settings *s = job->settings;
-    bool decoupled = s->optimizer == TSR_OPTIM_ADAMW && s->variant > TSR_OPT_ADAMW_LOOP;
+    bool decoupled = s->optimizer == TSR_OPTIM_ADAMW && s->variant >= TSR_ADAMW_DECOUPLED;
     if (s->offload && decoupled)
         return refuse(job, "optimizer.variant", "offload", "foreach, fused or loop");
-    if (s->offload && s->clip && s->clip_how == TSR_CLIP_LOOP)
+    if (s->offload && s->clip && s->clip_how != TSR_CLIP_FOREACH)
         return refuse(job, "clip_variant", "offload", "foreach");
     return TSR_OK;
 }

@@ -96,11 +96,12 @@ static tsr_status matmul_case(const struct tsr_csv *csv, const struct tsr_csv_ro
     TSR_TRY(read_size(csv, row, "batch", 1.0, &batch));
     TSR_TRY(read_rate(csv, row, "tflops", &tflops));
     find_device(tsr_csv_cell(csv, row, "gpu"), out);
-    if (!f32 && !strstr(dtype, "bf16"))
+    bool f8 = !strcmp(dtype, "fp8");
+    if (!f32 && !f8 && !strstr(dtype, "bf16"))
         out->reason = "products in this dtype have no kernel here";
     /* XLA computes f32 products in TF32 unless told otherwise; its rates are above the fp32 peak */
     out->choice.tf32 = f32;
-    tsr_dtype type = f32 ? TSR_F32 : TSR_BF16;
+    tsr_dtype type = f32 ? TSR_F32 : f8 ? TSR_F8 : TSR_BF16;
     uint64_t size = tsr_dtype_bytes(type);
     double flops = 2.0 * (double)m * (double)n * (double)k * (double)batch;
     out->work[0] = (struct tsr_work){.op = TSR_OP_GEMM,
@@ -108,7 +109,7 @@ static tsr_status matmul_case(const struct tsr_csv *csv, const struct tsr_csv_ro
                                      .name = "mm",
                                      .flops = flops,
                                      .bytes_read = size * batch * (m * k + k * n),
-                                     .bytes_written = size * batch * m * n,
+                                     .bytes_written = (f8 ? 2 : size) * batch * m * n,
                                      .dims = {m, n, k, batch}};
     out->n_work = 1;
     out->measured_s = tflops > 0.0 ? flops / (tflops * 1e12) : 0.0;

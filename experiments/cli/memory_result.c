@@ -10,8 +10,8 @@
 static const char *phase_name(const struct tsr_memory_scenario *s, uint8_t phase, uint32_t micro,
                               char *out, size_t size)
 {
-    bool numbered =
-        phase == TSR_PHASE_FORWARD || phase == TSR_PHASE_LOSS || phase == TSR_PHASE_BACKWARD;
+    bool numbered = phase == TSR_PHASE_FORWARD || phase == TSR_PHASE_LOSS ||
+                    phase == TSR_PHASE_BACKWARD || phase == TSR_PHASE_METRICS;
     if (!numbered || !s || s->step.n_micro == 1)
         return tsr_phase_name(phase);
     snprintf(out, size, "%s%u", tsr_phase_name(phase), micro);

@@ -145,13 +145,26 @@ static tsr_status read_gpt2(struct tsr_memory_scenario *s, const json_t *c, unsi
     g->impl = (enum tsr_impl)impl;
     g->names = impl ? TSR_NAMES_HF : TSR_NAMES_PLAIN;
     g->packed_mask = impl != 0;
-    s->is_gpt2 = true;
     return TSR_OK;
+}
+
+static tsr_status read_mpt(struct tsr_memory_scenario *s, const json_t *c)
+{
+    struct tsr_mpt_config *m = &s->mpt;
+    bool tied = true;
+    TSR_TRY(need_size(s, c, "hidden_size", SIZE_LIMIT, &m->d_model));
+    TSR_TRY(need_size(s, c, "num_hidden_layers", LAYER_LIMIT, &m->n_layers));
+    TSR_TRY(need_size(s, c, "num_attention_heads", HEAD_LIMIT, &m->n_heads));
+    TSR_TRY(need_size(s, c, "vocab_size", SIZE_LIMIT, &m->vocab_size));
+    TSR_TRY(need_size(s, c, "max_position_embeddings", SIZE_LIMIT, &m->max_seq_len));
+    TSR_TRY(read_bool(s, c, "tie_word_embeddings", &tied));
+    m->untied = !tied;
+    return check_heads(s, c, m->d_model, m->n_heads, m->n_heads);
 }
 
 static tsr_status read_model(struct tsr_memory_scenario *s)
 {
-    static const char *const families[] = {"llama", "gpt2", NULL};
+    static const char *const families[] = {"llama", "gpt2", "mpt", NULL};
     static const char *const impls[] = {"own", "hf", NULL};
     const json_t *c = json_object_get(s->object, "model_config");
     unsigned family = 0, impl = 0;
@@ -159,6 +172,11 @@ static tsr_status read_model(struct tsr_memory_scenario *s)
         return wrong(s, "model_config", c, "the sizes of a model");
     TSR_TRY(read_word(s, c, "family", families, &family));
     TSR_TRY(read_word(s, c, "impl", impls, &impl));
+    s->family = (enum tsr_memory_family)family;
+    if (family == TSR_MEMORY_MPT && impl)
+        return wrong(s, "impl", json_object_get(c, "impl"), "own, of family mpt");
+    if (family == TSR_MEMORY_MPT)
+        return read_mpt(s, c);
     return family ? read_gpt2(s, c, impl) : read_llama(s, c, impl);
 }
 
@@ -250,12 +268,15 @@ static tsr_status read_sharding(struct tsr_memory_scenario *s)
 
 static tsr_status read_step(struct tsr_memory_scenario *s)
 {
-    static const char *const optimizers[] = {"adamw_foreach", "adamw_fused", "adamw_loop", "sgd",
-                                             "sgd_momentum",  "none",        NULL};
+    static const char *const optimizers[] = {"adamw_foreach", "adamw_fused",    "adamw_loop",
+                                             "sgd",           "sgd_momentum",   "none",
+                                             "decoupled",     "decoupled_read", NULL};
+    static const char *const losses[] = {"eager", "flash_attn", "flash_attn_inplace", NULL};
+    static const char *const clips[] = {"foreach", "loop", "loop_read", NULL};
     static const char *const modes[] = {"reduce_each", "no_reduce", "no_reduce_no_reshard",
                                         "no_all_reduce", NULL};
-    unsigned optimizer = 0, mode = 0;
-    uint64_t micro = 1;
+    unsigned optimizer = 0, mode = 0, clip = 0, loss = 0;
+    uint64_t micro = 1, metrics = 0;
     s->step.batch = 1;
     s->step.seq = 128;
     TSR_TRY(read_number(s, s->object, "batch", 1, TOKEN_LIMIT, &s->step.batch));
@@ -265,7 +286,13 @@ static tsr_status read_step(struct tsr_memory_scenario *s)
     TSR_TRY(read_word(s, s->object, "optimizer", optimizers, &optimizer));
     TSR_TRY(read_word(s, s->object, "accum_mode", modes, &mode));
     TSR_TRY(read_bool(s, s->object, "clip", &s->step.clip));
+    TSR_TRY(read_word(s, s->object, "clip_variant", clips, &clip));
+    TSR_TRY(read_number(s, s->object, "metrics", 0, TSR_MAX_METRICS, &metrics));
+    TSR_TRY(read_word(s, s->object, "loss_kernel", losses, &loss));
     s->step.n_micro = (uint32_t)micro;
+    s->step.loss_kernel = (enum tsr_loss_kernel)loss;
+    s->step.clip_how = (enum tsr_clip)clip;
+    s->step.metrics = (uint32_t)metrics;
     s->step.optimizer = (enum tsr_optimizer)optimizer;
     s->step.accumulate = (enum tsr_accumulate)mode;
     return TSR_OK;
@@ -328,6 +355,9 @@ static tsr_status check_all_keys(const struct tsr_memory_scenario *s)
                                               "expandable_segments",
                                               "sdpa",
                                               "clip",
+                                              "clip_variant",
+                                              "metrics",
+                                              "loss_kernel",
                                               "iters",
                                               "timeline",
                                               NULL};
@@ -355,9 +385,12 @@ static tsr_status check_sizes(const struct tsr_memory_scenario *s)
 {
     char allowed[96];
     const json_t *seq = json_object_get(s->object, "seq");
-    uint64_t layers = s->is_gpt2 ? s->gpt2.n_layer : s->llama.n_layers;
-    uint64_t positions = s->is_gpt2 ? s->gpt2.n_positions : s->llama.max_positions;
-    bool any_length = !s->is_gpt2 && s->llama.impl != TSR_IMPL_PLAIN; /* tables as long as needed */
+    const uint64_t n_layers[] = {s->llama.n_layers, s->gpt2.n_layer, s->mpt.n_layers};
+    const uint64_t n_positions[] = {s->llama.max_positions, s->gpt2.n_positions,
+                                    s->mpt.max_seq_len};
+    uint64_t layers = n_layers[s->family], positions = n_positions[s->family];
+    /* tables as long as needed */
+    bool any_length = s->family == TSR_MEMORY_LLAMA && s->llama.impl != TSR_IMPL_PLAIN;
     if (s->step.seq > positions && !any_length) {
         snprintf(allowed, sizeof allowed, "up to max_position_embeddings, %llu",
                  (unsigned long long)positions);
@@ -435,27 +468,35 @@ void tsr_memory_scenario_fini(struct tsr_memory_scenario *s)
 
 /* ---- building -------------------------------------------------------------------------------- */
 
+/* By family, and whether names are Hugging Face's (MPT: always). */
+static bool is_plain(const struct tsr_memory_scenario *s)
+{
+    const enum tsr_names names[] = {s->llama.names, s->gpt2.names, TSR_NAMES_HF};
+    return names[s->family] == TSR_NAMES_PLAIN;
+}
+
 static const char *embedding_name(const struct tsr_memory_scenario *s)
 {
-    if (s->is_gpt2)
-        return s->gpt2.names == TSR_NAMES_HF ? "transformer.wte" : "wte";
-    return s->llama.names == TSR_NAMES_HF ? "model.embed_tokens" : "tok_embeddings";
+    static const char *const names[][2] = {{"model.embed_tokens", "tok_embeddings"},
+                                           {"transformer.wte", "wte"},
+                                           {"transformer.wte", NULL}};
+    return names[s->family][is_plain(s)];
 }
 
 static const char *blocks_name(const struct tsr_memory_scenario *s)
 {
-    if (s->is_gpt2)
-        return s->gpt2.names == TSR_NAMES_HF ? "transformer.h" : "h";
-    return s->llama.names == TSR_NAMES_HF ? "model.layers" : "layers";
+    static const char *const names[][2] = {
+        {"model.layers", "layers"}, {"transformer.h", "h"}, {"transformer.blocks", NULL}};
+    return names[s->family][is_plain(s)];
 }
 
 static const char *tail_name(const struct tsr_memory_scenario *s, int i)
 {
-    static const char *const names[2][2][2] = {
+    static const char *const names[][2][2] = {
         {{"model.norm", "lm_head"}, {"norm", "output"}},
-        {{"transformer.ln_f", "lm_head"}, {"ln_f", "lm_head"}}};
-    enum tsr_names style = s->is_gpt2 ? s->gpt2.names : s->llama.names;
-    return names[s->is_gpt2][style == TSR_NAMES_PLAIN][i];
+        {{"transformer.ln_f", "lm_head"}, {"ln_f", "lm_head"}},
+        {{"transformer.norm_f", "lm_head"}, {NULL, NULL}}};
+    return names[s->family][is_plain(s)][i];
 }
 
 struct builder {
@@ -545,10 +586,18 @@ static tsr_status set_prefetch(const struct builder *b)
     return status;
 }
 
+static tsr_status build_model(const struct tsr_memory_scenario *s, struct tsr_engine *e)
+{
+    if (s->family == TSR_MEMORY_MPT)
+        return tsr_model_mpt(e, &s->mpt);
+    return s->family == TSR_MEMORY_GPT2 ? tsr_model_gpt2(e, &s->gpt2)
+                                        : tsr_model_llama(e, &s->llama);
+}
+
 static tsr_status build_parts(struct builder *b)
 {
     const struct tsr_memory_scenario *s = b->s;
-    TSR_TRY(s->is_gpt2 ? tsr_model_gpt2(b->e, &s->gpt2) : tsr_model_llama(b->e, &s->llama));
+    TSR_TRY(build_model(s, b->e));
     const struct tsr_module *list = tsr_module_find(b->e, blocks_name(s));
     b->n = tsr_module_n_children(list);
     b->blocks = calloc(b->n + 1, sizeof(*b->blocks));

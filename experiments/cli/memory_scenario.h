@@ -11,6 +11,8 @@
 /* The largest device that a scenario may have. */
 #define TSR_MEMORY_DEVICE_LIMIT (UINT64_C(1) << 50)
 
+enum tsr_memory_family { TSR_MEMORY_LLAMA, TSR_MEMORY_GPT2, TSR_MEMORY_MPT };
+
 enum tsr_memory_ac {
     TSR_AC_NONE,
     TSR_AC_FULL,
@@ -24,7 +26,9 @@ struct tsr_memory_scenario {
     struct tsr_engine_config engine; /* without executor and variant */
     struct tsr_llama_config llama;
     struct tsr_gpt2_config gpt2;
-    bool is_gpt2, is_replicate;
+    struct tsr_mpt_config mpt;
+    enum tsr_memory_family family;
+    bool is_replicate;
     unsigned wrap, ac; /* WRAP_*, enum tsr_memory_ac */
     struct tsr_wrap_options options;
     struct tsr_step_config step;

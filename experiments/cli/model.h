@@ -56,10 +56,6 @@ struct tsr_model {
 
 /* Reads a config.json. Errors: TSR_ECONFIG with file, line, key, value, what is allowed. */
 tsr_status tsr_model_load_hf(const char *path, struct tsr_model *out) TSR_MUST_USE;
-/* An MPT without a file: of a table's row. settings.model_given takes it (settings.h). Nothing is
- * allocated. Errors: TSR_ECONFIG if the number of parameters does not fit into 63 bits. */
-tsr_status tsr_model_make_mpt(const char *name, const struct tsr_mpt_config *config,
-                              struct tsr_model *out) TSR_MUST_USE;
 /* Reads a tree file (experiments/own-model/tree.yaml). */
 tsr_status tsr_model_load_tree(const char *path, struct tsr_model *out) TSR_MUST_USE;
 /* The same from a mapping that is part of another document; the document must outlive *out. */

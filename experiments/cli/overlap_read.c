@@ -14,12 +14,8 @@
 
 enum {
     KIND,
-    NAME,
-    MODULE,
     PHASE,
     MICRO,
-    STREAM,
-    COMM,
     BYTES,
     ISSUE,
     START,
@@ -28,7 +24,11 @@ enum {
     EXPOSED,
     BESIDE,
     WHY,
-    N_COLUMNS = WHY + TSR_N_EXPOSURES
+    STREAM = WHY + TSR_N_EXPOSURES,
+    COMM,
+    NAME,
+    MODULE,
+    N_COLUMNS
 };
 
 static tsr_status read_kind(const struct tsr_csv *csv, uint8_t *kind)
@@ -69,8 +69,9 @@ static tsr_status read_row(const struct tsr_csv *csv, struct tsr_overlap_table *
 
 static tsr_status read_rows(struct tsr_csv *csv, struct tsr_overlap_table *out)
 {
-    bool is_head = tsr_csv_next(csv) && csv->n == N_COLUMNS && !strcmp(csv->fields[0], "kind");
-    TSR_TRY(tsr_csv_check_head(csv, is_head, "kind,name,module,... as compare writes it"));
+    bool is_head = tsr_csv_next(csv) && csv->n == N_COLUMNS && !strcmp(csv->fields[KIND], "kind") &&
+                   !strcmp(csv->fields[MODULE], "module");
+    TSR_TRY(tsr_csv_check_head(csv, is_head, "kind,phase,micro_batch,... as compare writes it"));
     while (tsr_csv_next(csv)) {
         if (csv->n != N_COLUMNS)
             return tsr_csv_bad(csv, "row", csv->line, "as many fields as the head has");

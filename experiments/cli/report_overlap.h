@@ -43,6 +43,9 @@ void tsr_overlap_table_fini(struct tsr_overlap_table *table);
 tsr_status tsr_overlap_table_write(const char *folder,
                                    const struct tsr_overlap_table *table) TSR_MUST_USE;
 
+/* The rows as CSV: the content of overlap.csv. */
+void tsr_overlap_table_print(FILE *out, const struct tsr_overlap_table *table);
+
 /* For the reader: appends a row and adds it to the sums; texts are copied. */
 tsr_status tsr_overlap_table_add(struct tsr_overlap_table *table,
                                  const struct tsr_overlap_row *row) TSR_MUST_USE;

@@ -68,6 +68,7 @@ struct tsr_detail {
     const struct tsr_program *const *programs; /* [n_iterations] of the shown rank's class */
     struct tsr_sim_span *const *spans;         /* [n_iterations] of the shown rank */
     const double *iteration_end;               /* [n_iterations] */
+    const double *joined;                      /* of tsr_sim_rank; NULL: unknown */
     uint32_t n_iterations;
     uint32_t steady;   /* index of the steady iteration */
     const char *shown; /* [n_iterations] 1 + enum tsr_section of the programs that the curve of the

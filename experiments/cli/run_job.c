@@ -197,10 +197,12 @@ static tsr_status check_kernels(const struct tsr_job *job)
         const char *key, *allowed;
         bool found;
     } table[] = {{"optimizer.variant", "foreach, fused or loop",
-                  s->optimizer == TSR_OPTIM_ADAMW && s->variant > TSR_OPT_ADAMW_LOOP},
+                  s->optimizer == TSR_OPTIM_ADAMW && s->variant >= TSR_ADAMW_DECOUPLED},
                  {"clip_variant", "foreach", s->clip && s->clip_how != TSR_CLIP_FOREACH},
                  {"loss.kernel", "eager", s->loss_kernel != TSR_LOSS_EAGER},
                  {"loss.metrics", "0", s->metrics > 0},
+                 {"dialect", "eager or fused", s->dialect == TSR_DIALECT_COMPILE},
+                 {"precision.linear", "plain", s->linear != TSR_LINEAR_PLAIN},
                  {"attention_unpad", "false", s->attention_unpad}};
     for (size_t i = 0; i < sizeof table / sizeof *table; i++) {
         char found[64] = "?";

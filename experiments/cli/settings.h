@@ -11,13 +11,19 @@
 #include "section.h"
 #include "yaml.h"
 
-struct tsr_model; /* model.h */
-
 enum tsr_api { TSR_API_FULLY_SHARD, TSR_API_REPLICATE, TSR_API_DDP, TSR_API_FSDP1 };
 enum tsr_wrap_kind { TSR_WRAP_BLOCK, TSR_WRAP_BLOCK_EMBED_HEAD, TSR_WRAP_ROOT, TSR_WRAP_LIST };
 enum tsr_hooks { TSR_HOOKS_INSIDE, TSR_HOOKS_OUTSIDE };
 enum tsr_limit { TSR_LIMIT_NONE, TSR_LIMIT_CARD };
 enum tsr_norm { TSR_NORM_KERNEL, TSR_NORM_HAND };
+/* Of adamw: the words of optimizer.variant. */
+enum tsr_adamw {
+    TSR_ADAMW_FOREACH,
+    TSR_ADAMW_FUSED,
+    TSR_ADAMW_LOOP,
+    TSR_ADAMW_DECOUPLED,
+    TSR_ADAMW_DECOUPLED_READ
+};
 enum tsr_opt_name { TSR_OPTIM_ADAMW, TSR_OPTIM_SGD, TSR_OPTIM_NONE };
 
 struct tsr_reshard_value {
@@ -77,8 +83,6 @@ struct tsr_settings {
 
     const char *model, *model_tree, *model_blocks, *cluster, *gpu;
     uint64_t nodes, gpus_per_node;       /* 0: as in the cluster's file */
-    const struct tsr_model *model_given; /* made in code (tsr_model_make_mpt()), instead of a file;
-                                            no key; borrowed, its document must be empty */
     uint64_t model_layers, model_positions; /* 0: as in the model's file */
     unsigned model_impl, model_names;       /* enum tsr_impl, tsr_names */
     unsigned model_norm;                    /* enum tsr_norm */
@@ -94,7 +98,7 @@ struct tsr_settings {
 
     unsigned master, param, reduce, output; /* tsr_dtype */
     bool cast_inputs;
-    unsigned optimizer, variant; /* enum tsr_opt_name; foreach, fused, loop */
+    unsigned optimizer, variant; /* enum tsr_opt_name; enum tsr_adamw */
     unsigned state_dtype;        /* tsr_dtype; NONE: that of precision.master */
     bool momentum, clip, reads_loss;
     unsigned clip_how, loss_kernel; /* enum tsr_clip, tsr_loss_kernel */
@@ -109,6 +113,7 @@ struct tsr_settings {
     bool ckpt_early_stop;
     unsigned attention; /* enum tsr_attention */
     unsigned dialect;   /* enum tsr_dialect */
+    unsigned linear;    /* enum tsr_linear */
     bool gqa_repeat, attention_unpad;
     uint64_t tp; /* tensor-parallel ranks; 1: none */
     bool sequence_parallel;

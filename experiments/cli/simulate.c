@@ -133,6 +133,7 @@ static tsr_status show_detail(const struct tsr_job *job, const struct tsr_emissi
     struct tsr_detail detail = {.row = row,
                                 .programs = run->job.programs[rank->layout],
                                 .spans = rank->spans,
+                                .joined = rank->joined,
                                 .iteration_end = run->result->iteration_end,
                                 .n_iterations = emission->n_iterations,
                                 .steady = emission->steady,

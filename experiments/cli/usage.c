@@ -174,13 +174,14 @@ const struct tsr_usage tsr_usages[] = {
      "FILE|RUN_DIR [--strategy NAME] [options]",
      TSR_OPT_SET | TSR_OPT_PRINT_CONFIG | TSR_OPT_FORMAT | TSR_OPT_OUT | TSR_OPT_STRATEGY |
          TSR_OPT_JOBS | TSR_OPT_TOP | TSR_OPT_NO_WHAT_IF,
-     "text or json (default text)",
+     "text, json or csv (default text)",
      "Simulates a strategy of FILE, or reads what a run left: RUN_DIR is the --out folder of\n"
      "compare or sim, of run --profile, or the folder of one strategy in it. Shows what hides\n"
      "behind computation and what does not: by kind, and for the most exposed collectives when\n"
-     "they were issued, began and ended. Why each is exposed: the host was late, another stream\n"
-     "held its communicator, a buffer was not free, its stream had to wait, or there was no\n"
-     "computation left to hide it (bandwidth). For a FILE, then changes that may hide it, each\n"
+     "they were issued, began and ended. Why each is exposed: the host was late, another kind of\n"
+     "collective held its communicator, a buffer was not free, its stream had to wait, or there "
+     "was\n"
+     "no computation left to hide it (bandwidth). For a FILE, then changes that may hide it, each\n"
      "simulated. --out writes overlap.csv and a picture. experiments/OVERLAP.md tells more.\n"
      "\n"
      "Examples\n"
@@ -196,8 +197,9 @@ const struct tsr_usage tsr_usages[] = {
      "  memory.csv       the same; phases.csv beside it names the phases\n"
      "  NAME.timeline.json[.gz]   a recorded run of PyTorch (tests/golden-memory)\n"
      "The two curves are aligned by phase and module, not by time. Shown are the place where they\n"
-     "part first, what grew at each one's peak by category and owner, and the peaks of the "
-     "phases.\n"
+     "part first, what grew at each one's peak by category and owner, the peaks of the "
+     "phases,\n"
+     "and, where times are known, the collectives that are exposed more or less.\n"
      "--set applies to both experiment files.\n"
      "\n"
      "Examples\n"
@@ -260,6 +262,18 @@ const struct tsr_usage tsr_usages[] = {
      "Examples\n"
      "  tessera kernels experiments/validation/kernels/gemm.csv --leave-one-out\n"
      "  tessera kernels TABLE.csv --format csv"},
+    {"collectives", "predict what nccl-tests prints on a cluster",
+     "CLUSTER [--ranks N] [--sizes BYTES,...] [--set KEY=VALUE] [options]",
+     TSR_OPT_SET | TSR_OPT_ONLY | TSR_OPT_FORMAT | TSR_OPT_RANKS | TSR_OPT_SIZES,
+     "md or csv (default md)",
+     "Simulates all-reduce, all-gather, reduce-scatter, all-to-all and broadcast by size over the\n"
+     "first N GPUs of a cluster (default: all). CLUSTER is a file or a name. Keys of --set: "
+     "sim.*,\n"
+     "such as sim.algorithm=ring, sim.protocol=ll or sim.calibration.intra_efficiency=0.8.\n"
+     "\n"
+     "Examples\n"
+     "  tessera collectives dgx-h100-2\n"
+     "  tessera collectives dgx-h100-2 --ranks 8 --sizes 67108864,1073741824 --format csv"},
     {"validate", "predict the rows of a published table and compare them with what was measured",
      "FILE.csv [--out DIR] [options]",
      TSR_OPT_SET | TSR_OPT_FORMAT | TSR_OPT_OUT | TSR_OPT_JOBS | TSR_OPT_CONDITIONS,

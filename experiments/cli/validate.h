@@ -11,6 +11,7 @@
 #include <stdio.h>
 
 #include "csv.h"
+#include "experiment.h"
 #include "settings.h"
 
 /* ---- tables ------------------------------------------------------------------------------ */
@@ -22,6 +23,7 @@ enum tsr_figure {
     TSR_FIGURE_STEP,     /* seconds per step */
     TSR_FIGURE_TFLOPS,   /* executed by matrix products and attention, per second and GPU */
     TSR_FIGURE_RESERVED, /* peak memory that the allocator reserves */
+    TSR_FIGURE_SECONDS,  /* of a collective */
     TSR_FIGURE_BUSBW     /* of a collective, as nccl-tests defines it */
 };
 
@@ -67,6 +69,11 @@ struct tsr_recipe {
     const char *model;     /* text of a config.json; NULL: a set names the model */
     const char *refuse;    /* why the row is not modelled; NULL: it is */
     uint64_t accumulation; /* micro-batches, of a key that is not among the sets */
+    /* The keys "collective.*": the row is one call; NULL kind: it is training. */
+    struct {
+        const char *kind;
+        uint64_t gpus, nodes, bytes;
+    } collective;
 };
 
 struct tsr_rules {
@@ -95,7 +102,7 @@ struct tsr_outcome {
     double flops, model_flops; /* per GPU and step */
     double mfu;                /* negative: unknown */
     double reserved_bytes;
-    double busbw; /* bytes/s; of a collective */
+    double seconds, busbw; /* of a collective; busbw: bytes/s */
 };
 
 /* Simulates the step of a recipe. Steps of many micro-batches are not simulated whole: from the
@@ -103,6 +110,14 @@ struct tsr_outcome {
  * (as --set) come after those of the recipe. */
 void tsr_outcome_of(const struct tsr_rules *conditions, const struct tsr_recipe *recipe,
                     const char *const *sets, size_t n_sets, struct tsr_outcome *out);
+
+/* Reads the experiment of a recipe with `steps` micro-batches; `model`: a file, or "". */
+tsr_status tsr_recipe_load(const struct tsr_recipe *recipe, const char *const *sets, size_t n_sets,
+                           const char *model, uint64_t steps,
+                           struct tsr_experiment *out) TSR_MUST_USE;
+/* Predicts the one call of a recipe with a collective (validate_collective.c). */
+tsr_status tsr_collective_outcome(const struct tsr_recipe *recipe, const char *const *sets,
+                                  size_t n_sets, struct tsr_outcome *out) TSR_MUST_USE;
 
 enum tsr_point_status { TSR_POINT_PREDICTED, TSR_POINT_NOT_MODELLED };
 
@@ -116,6 +131,7 @@ struct tsr_point {
     bool duplicate; /* the table has the measurement twice: not counted */
     bool counts;    /* in the quantiles: measured, and no duplicate */
     bool beside;    /* not the row's main figure */
+    bool small;     /* a collective that latency decides: a quantity of its own */
     bool has_measured;
     double measured, predicted;
     double error; /* |predicted - measured| / measured; 1 if it is not modelled */

@@ -264,10 +264,29 @@ static bool applies(const struct context *c, const struct tsr_node *rule)
     return true;
 }
 
+/* "collective.*" */
+static bool put_collective(struct tsr_recipe *r, const char *key, const char *value)
+{
+    uint64_t number = strtoull(value, NULL, 10);
+    if (!strcmp(key, "collective.kind"))
+        r->collective.kind = value;
+    else if (!strcmp(key, "collective.gpus"))
+        r->collective.gpus = number;
+    else if (!strcmp(key, "collective.nodes"))
+        r->collective.nodes = number;
+    else if (!strcmp(key, "collective.bytes"))
+        r->collective.bytes = number;
+    else
+        return false;
+    return true;
+}
+
 static tsr_status put_set(struct context *c, const char *key, const char *value)
 {
     struct tsr_recipe *r = c->recipe;
     size_t n = strlen(key), i = 0;
+    if (put_collective(r, key, value))
+        return TSR_OK;
     if (!strcmp(key, ACCUMULATION)) {
         r->accumulation = strtoull(value, NULL, 10);
         return TSR_OK;
@@ -364,7 +383,7 @@ static tsr_status finish(struct context *c)
     TSR_TRY(write_model(c));
     if (!r->refuse && !has_set(r, "cluster"))
         r->refuse = "no rule of conditions.yaml knows its machine";
-    if (!r->refuse && !r->model && !has_set(r, "model.name"))
+    if (!r->refuse && !r->collective.kind && !r->model && !has_set(r, "model.name"))
         r->refuse = "no rule of conditions.yaml knows its model";
     return TSR_OK;
 }

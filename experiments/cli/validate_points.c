@@ -12,6 +12,7 @@
 #define GIB 1073741824.0
 
 enum { ENDS = 2 }; /* of a range of GPUs */
+enum { SMALL_COLLECTIVE = 64 * 1024 };
 
 /* A row at one end of its range. */
 struct shot {
@@ -37,6 +38,10 @@ static bool same_text(const char *a, const char *b)
 
 static bool same_recipe(const struct tsr_recipe *a, const struct tsr_recipe *b)
 {
+    if (!same_text(a->collective.kind, b->collective.kind) ||
+        a->collective.gpus != b->collective.gpus || a->collective.nodes != b->collective.nodes ||
+        a->collective.bytes != b->collective.bytes)
+        return false;
     if (a->n_sets != b->n_sets || a->accumulation != b->accumulation ||
         !same_text(a->model, b->model))
         return false;
@@ -122,6 +127,8 @@ static double predict(const struct tsr_outcome *o, const struct tsr_measured_col
         return o->step_s > 0 ? o->flops / o->step_s * 1e-12 : 0;
     case TSR_FIGURE_RESERVED:
         return o->reserved_bytes / GIB;
+    case TSR_FIGURE_SECONDS:
+        return o->seconds;
     case TSR_FIGURE_BUSBW:
         return o->busbw * 1e-9;
     }
@@ -157,6 +164,15 @@ static void set_prediction(const struct jobs *jobs, const struct shot *shot,
     set_mfu(out, o, column);
 }
 
+/* A collective that latency decides. */
+static bool is_small(const struct tsr_csv *csv, const struct tsr_csv_row *row)
+{
+    double bytes = 0;
+    bool found = false;
+    return tsr_csv_number(csv, row, "size_bytes", &bytes, &found) == TSR_OK && found &&
+           bytes < SMALL_COLLECTIVE;
+}
+
 static tsr_status add_point(struct jobs *jobs, size_t i, const struct tsr_measured_column *column,
                             double measured, bool found)
 {
@@ -166,16 +182,21 @@ static tsr_status add_point(struct jobs *jobs, size_t i, const struct tsr_measur
     const char *id = tsr_csv_cell(csv, row, "row_id");
     struct tsr_point *point = &v->points[v->n_points];
     struct tsr_point end[ENDS];
+    const char *quantity = column->quantity;
+    bool small = column->figure >= TSR_FIGURE_SECONDS && is_small(csv, row);
+    if (small)
+        quantity = tsr_arena_printf(&v->arena, "%s_under_64KiB", column->quantity);
     if (!*id)
         id = tsr_arena_printf(&v->arena, "%d", row->line);
-    if (!id)
+    if (!id || !quantity)
         return tsr_fail(TSR_ENOMEM, "out of memory");
     for (size_t k = 0; k < ENDS; k++) {
         end[k] = (struct tsr_point){.row_id = id,
                                     .row = row,
-                                    .quantity = column->quantity,
+                                    .quantity = quantity,
                                     .unit = column->unit,
                                     .beside = column->beside,
+                                    .small = small,
                                     .has_measured = found,
                                     .measured = measured * column->scale};
         end[k].duplicate = !strcmp(tsr_csv_cell(csv, row, "duplicate_of_head"), "yes");
@@ -192,11 +213,15 @@ static tsr_status add_point(struct jobs *jobs, size_t i, const struct tsr_measur
     return TSR_OK;
 }
 
-/* A measured figure; what is not more than 0 is a mistake. */
+/* A measured figure; what is not more than 0 is a mistake, but for the bandwidth of a few bytes,
+ * which tables round to nothing. */
 static tsr_status read_figure(const struct tsr_csv *csv, const struct tsr_csv_row *row,
-                              const char *column, double *measured, bool *found)
+                              const struct tsr_measured_column *c, double *measured, bool *found)
 {
+    const char *column = c->column;
     TSR_TRY(tsr_csv_number(csv, row, column, measured, found));
+    if (c->figure == TSR_FIGURE_BUSBW && *measured == 0)
+        *found = false;
     if (*found && *measured <= 0)
         return tsr_fail(TSR_ECONFIG, "%s:%d: column %s: found %g; allowed: more than 0", csv->path,
                         row->line, column, *measured);
@@ -210,7 +235,7 @@ static tsr_status check_figures(const struct tsr_table *table)
     bool found;
     for (size_t i = 0; i < table->csv.n_rows; i++)
         for (const struct tsr_measured_column *c = table->kind->measured; c->column; c++)
-            TSR_TRY(read_figure(&table->csv, &table->csv.rows[i], c->column, &measured, &found));
+            TSR_TRY(read_figure(&table->csv, &table->csv.rows[i], c, &measured, &found));
     return TSR_OK;
 }
 
@@ -222,7 +247,7 @@ static tsr_status add_row(struct jobs *jobs, size_t i)
     for (const struct tsr_measured_column *c = column; c->column; c++) {
         double measured;
         bool found;
-        TSR_TRY(read_figure(csv, &csv->rows[i], c->column, &measured, &found));
+        TSR_TRY(read_figure(csv, &csv->rows[i], c, &measured, &found));
         if (!found || (main && !c->beside))
             continue;
         TSR_TRY(add_point(jobs, i, c, measured, true));

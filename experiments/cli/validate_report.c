@@ -55,18 +55,23 @@ static size_t list_gpus(const struct tsr_validation *v, const char **gpus)
     return n;
 }
 
-/* Quantities in the order of the table; returns how many. */
-static size_t list_quantities(const struct tsr_validation *v, const char **out, size_t size)
+static size_t add_quantities(const struct tsr_validation *v, bool small, const char **out, size_t n,
+                             size_t size)
 {
-    size_t n = 0;
     for (size_t i = 0; i < v->n_points; i++) {
         size_t k = 0;
         while (k < n && strcmp(out[k], v->points[i].quantity))
             k++;
-        if (k == n && n < size && v->points[i].counts)
+        if (k == n && n < size && v->points[i].counts && v->points[i].small == small)
             out[n++] = v->points[i].quantity;
     }
     return n;
+}
+
+/* Quantities in the order of the table, those of small collectives last; returns how many. */
+static size_t list_quantities(const struct tsr_validation *v, const char **out, size_t size)
+{
+    return add_quantities(v, true, out, add_quantities(v, false, out, 0, size), size);
 }
 
 static tsr_status list_classes(const struct tsr_validation *v, const char *quantity,

@@ -40,9 +40,8 @@ static tsr_status write_temp(const char *text, char *path, size_t size)
     return tsr_fail(TSR_EIO, "%s: cannot be written", path);
 }
 
-/* The experiment of a recipe with `steps` micro-batches. */
-static tsr_status load(const struct tsr_recipe *recipe, const char *const *sets, size_t n_sets,
-                       const char *model, uint64_t steps, struct tsr_experiment *out)
+tsr_status tsr_recipe_load(const struct tsr_recipe *recipe, const char *const *sets, size_t n_sets,
+                           const char *model, uint64_t steps, struct tsr_experiment *out)
 {
     char path[1024], model_set[1100], steps_set[64];
     const char **all = calloc(recipe->n_sets + n_sets + MAX_EXTRA_SETS, sizeof(*all));
@@ -92,7 +91,7 @@ static tsr_status run_steps(const struct tsr_recipe *recipe, const char *const *
                             const char *model, uint64_t steps, struct measured_step *out)
 {
     struct tsr_experiment experiment;
-    TSR_TRY(load(recipe, sets, n_sets, model, steps, &experiment));
+    TSR_TRY(tsr_recipe_load(recipe, sets, n_sets, model, steps, &experiment));
     tsr_status status = simulate(&experiment, out);
     tsr_experiment_fini(&experiment);
     return status;
@@ -159,8 +158,9 @@ void tsr_outcome_of(const struct tsr_rules *conditions, const struct tsr_recipe 
 {
     (void)conditions;
     memset(out, 0, sizeof(*out));
-    tsr_status status = recipe->accumulation ? run(recipe, sets, n_sets, out)
-                                             : tsr_fail(TSR_ECONFIG, "no micro-batch");
+    tsr_status status = recipe->collective.kind ? tsr_collective_outcome(recipe, sets, n_sets, out)
+                        : recipe->accumulation  ? run(recipe, sets, n_sets, out)
+                                                : tsr_fail(TSR_ECONFIG, "no micro-batch");
     if (status != TSR_OK)
         snprintf(out->failure, sizeof out->failure, "%s", tsr_error_text());
 }

@@ -69,7 +69,9 @@ static const char *const nccl_columns[] = {
     "row_id", "algo", "nccl_or_stack", "time_us", "algbw_GBps", "busbw_GBps", "time_is", "note",
     "source_repo", "source_path", "source_commit_or_url", NULL};
 static const struct tsr_measured_column nccl_measured[] = {
-    {"busbw_GBps", TSR_FIGURE_BUSBW, "busbw", "GB/s", 1, false}, {NULL, 0, NULL, NULL, 0, false}};
+    {"time_us", TSR_FIGURE_SECONDS, "time", "s", 1e-6, false},
+    {"busbw_GBps", TSR_FIGURE_BUSBW, "busbw", "GB/s", 1, false},
+    {NULL, 0, NULL, NULL, 0, false}};
 
 static const struct tsr_table_kind kinds[] = {
     {"llm_foundry", llm_foundry_columns, 10, llm_foundry_measured, "n_gpus"},

@@ -12,7 +12,7 @@ for way in -h help; do
 done
 works --version
 has "$out" "tessera "
-for command in compare sim run inspect program trace memory explain diff plan; do
+for command in collectives compare sim run inspect program trace memory explain overlap diff plan; do
     works help $command
     has "$out" "tessera $command" Example
     cp "$out" "$tmp/help"
@@ -29,7 +29,7 @@ works compare "$TSR_SOURCE_DIR/experiments/flagship/dgx-h100-8.yaml" --print-con
 sed -n 's/^\([a-z_]*\):.*/\1/p; s/^  \([a-z0-9_]*\):.*/\1/p' "$out" | sed '/strategies/,$d' |
     sort -u >"$tmp/printed"
 while read -r key; do
-    [ "$key" = title ] || grep -q "^\([a-z]*\.\)*$key" "$tmp/keys" || complain "help keys lacks $key"
+    [ "$key" = title ] || grep -q "^\([a-z0-9]*\.\)*$key" "$tmp/keys" || complain "help keys lacks $key"
 done <"$tmp/printed"
 has "$tmp/keys" "precision.reduce" "default f32" "allowed: none, f32, bf16 or f16" "microseconds"
 

@@ -65,6 +65,26 @@ assert mi300["status"] == "not_modelled" and "machine" in mi300["reason"]
 assert other["summary"]["n"] == 3 and other["summary"]["n_not_modelled"] == 2
 END
 
+# Collectives: a call each; a bandwidth that is rounded to nothing is no figure.
+{
+    head -n 1 "$tables/nccl_busbw.csv"
+    grep '^all_reduce,H200,8,1,.*,\(65536\|17179869184\),' "$tables/nccl_busbw.csv"
+    grep '^all_reduce,GH200 (Alps, 4 per node),4,1,.*,\(8\|1048576\),' "$tables/nccl_busbw.csv" ||
+        grep '^all_reduce,"GH200 (Alps, 4 per node)",4,1,.*,\(8\|1048576\),' "$tables/nccl_busbw.csv"
+    grep '^reduce_scatter,H100,8,1,' "$tables/nccl_busbw.csv"
+} >"$tmp/nccl.csv"
+works validate "$tmp/nccl.csv" --format json
+cp "$out" "$tmp/nccl.json"
+checks=$((checks + 1))
+python3 - "$tmp" <<'END' || complain "collectives are wrong"
+import json, sys
+rows = json.load(open(f"{sys.argv[1]}/nccl.json"))["rows"]
+assert len(rows) == 7 and all(row["status"] == "predicted" for row in rows), rows
+quantities = [row["quantity"] for row in rows]
+assert quantities.count("time") == 5 and quantities.count("busbw") == 1, quantities
+assert quantities.count("time_under_64KiB") == 1, quantities
+END
+
 # --set changes every row.
 works validate "$tmp/lf.csv" --format csv
 cp "$out" "$tmp/plain.csv"

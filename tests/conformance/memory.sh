@@ -5,7 +5,7 @@ command -v python3 >/dev/null || exit 77
 against=$TSR_SOURCE_DIR/tests/oracle/mem/against.py
 golden=$TSR_SOURCE_DIR/tests/golden-memory
 failed=0
-for folder in "$golden" "$golden/random"; do
+for folder in "$golden" "$golden/random" "$golden/mpt"; do
     python3 "$against" --tessera "$TESSERA" --recorded "$folder" --jobs 2 --list || failed=1
 done
 

@@ -230,6 +230,33 @@ static void oversubscribed_pods_slow_down(void **state)
     }
 }
 
+/* Two replicas' collectives on one NIC, sizes 1:3, end at 2S/B and 4S/B; rings inside the nodes
+ * meanwhile do not meet them. */
+static void two_collectives_share_a_nic(void **state)
+{
+    const double s = 100e6, inside = 7.0 / 8.0 * 3.2e9 / 400e9;
+    struct tsr_cluster c = test_cluster(2);
+    struct tsr_sim_options o = exact_options();
+    (void)state;
+    for (int fold = 0; fold < 2; fold++) {
+        struct job *job = job_create(16, 1, 1);
+        o.fold = fold;
+        put_collective(job, 0, 0, TSR_ALL_REDUCE, S_GATHER, job_comm(job, "small", 2, 8, -1),
+                       (uint64_t)s);
+        put_collective(job, 0, 0, TSR_ALL_REDUCE, S_REDUCE, job_comm(job, "large", 2, 8, -1),
+                       (uint64_t)(3 * s));
+        put_collective(job, 0, 0, TSR_ALL_GATHER, S_USER, job_comm(job, "shard", 8, 1, -1),
+                       3200000000);
+        struct tsr_sim_result *r = run_job(&c, job, &o);
+        const struct tsr_sim_span *span = r->ranks[0].spans[0];
+        assert_close(span[0].end, 2 * s / 50e9, 1e-9);
+        assert_close(span[1].end, 4 * s / 50e9, 1e-9);
+        assert_close(span[2].end, inside, 1e-9);
+        tsr_sim_result_destroy(r);
+        job_destroy(job);
+    }
+}
+
 static void one_member_moves_nothing(void **state)
 {
     struct job *job = job_create(2, 1, 1);
@@ -276,6 +303,7 @@ int main(void)
         cmocka_unit_test(an_nvlink_rack_needs_no_nic),
         cmocka_unit_test(all_to_all_sends_to_every_peer),
         cmocka_unit_test(oversubscribed_pods_slow_down),
+        cmocka_unit_test(two_collectives_share_a_nic),
         cmocka_unit_test(one_member_moves_nothing),
         cmocka_unit_test(unknown_rates_are_refused),
     };

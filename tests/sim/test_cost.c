@@ -60,7 +60,10 @@ static void nothing_beats_the_roofline(void **state)
                 c.gpu.peak_flops[w.dtype == TSR_BF16 && !vector ? TSR_PEAK_BF16 : TSR_PEAK_FP32];
             double bytes = (double)(w.bytes_read + w.bytes_written);
             double s = seconds(&c.gpu, &w);
-            assert_true(s >= w.flops / peak && s >= bytes / c.gpu.memory_bw && s < 100.0);
+            if (!(s >= w.flops / peak && s >= bytes / c.gpu.memory_bw && s < 100.0))
+                fail_msg("%s: op %u of %llu x %llu x %llu, dtype %u: %g s", nodes[i], w.op,
+                         (unsigned long long)w.dims[0], (unsigned long long)w.dims[1],
+                         (unsigned long long)w.dims[2], w.dtype, s);
         }
     }
 }

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Writes the kernel tables of the simulator, ../../clusters/kernels-*.json, from the measured files
-beside this script. Nothing is typed in by hand but the constants of fit.py; `--check` compares the
-tables with what is there and writes nothing.
+beside this script, and the constants of the models (constants.json, which fit.py finds). `--check`
+compares the tables with what is there and writes nothing.
 
 Where only forward and backward together are published, the two are split in the proportion that
 FlashAttention-2 has on an H100 at the same head size and length; the sum is the published figure.
@@ -19,22 +19,12 @@ XLA = ("XLA matmul_perf_table_gen (tensorflow fork, matmul_interpolator_data.h, 
        "short runs, idle card")
 H100, A100, H200 = "H100 80GB SXM5", "A100 80GB SXM4", "NVIDIA H200"
 
-# Constants of the model of tiles, one set per kind of product, and of the norms: `fit.py` finds
-# them, its residuals are in README.md.
-MATMUL = {
-    "bf16": {"start_s": 5.3e-6, "extra_k": 107.0, "peak_share": 0.803, "memory_share": 0.92,
-             "tiles": [[128, 256, 0.82], [128, 128, 1.0], [64, 256, 0.74], [64, 128, 0.83],
-                       [64, 64, 0.77]]},
-    "tf32": {"start_s": 6.4e-6, "extra_k": 101.0, "peak_share": 0.68, "memory_share": 0.57,
-             "tiles": [[128, 256, 1.0], [128, 128, 0.55], [64, 256, 0.78], [64, 128, 0.61],
-                       [64, 64, 0.49]]},
-}
-NORMS = {
-    ("eager", "forward"): (2.5e-6, 3.35e12), ("eager", "backward"): (5.5e-6, 1.55e12),
-    ("compiled", "forward"): (3.5e-6, 3.8e12), ("compiled", "backward"): (2.0e-6, 1.75e12),
-    ("cudnn", "forward"): (1.5e-6, 3.9e12), ("cudnn", "backward"): (6.5e-6, 3.9e12),
-}
 LENGTHS = [512, 1024, 2048, 4096, 8192, 16384]
+
+
+def constants():
+    with open(os.path.join(HERE, "constants.json")) as file:
+        return json.load(file)
 
 
 def rows_of(name):
@@ -44,11 +34,11 @@ def rows_of(name):
 
 # ---- matrix products ---------------------------------------------------------------------------
 
-def matmul_grid(dtype, column):
+def matmul_grid(dtype, column, fitted):
     rows = [r for r in rows_of("gemm.csv") if r["dtype"] == column and "sm_90" in r["gpu"]]
     axes = [sorted({int(r[a]) for r in rows}) for a in ("m", "n", "k", "batch")]
     rate = {tuple(int(r[a]) for a in ("m", "n", "k", "batch")): float(r["tflops"]) for r in rows}
-    grid = {"dtype": dtype, "source": XLA, **MATMUL[dtype]}
+    grid = {"dtype": dtype, "source": XLA, **fitted["matmul"][dtype]}
     grid.update(zip(("m", "n", "k", "batch"), axes))
     grid["tflops"] = [rate.get((m, n, k, b)) for m in axes[0] for n in axes[1] for k in axes[2]
                       for b in axes[3]]
@@ -184,7 +174,7 @@ def attention_h200(data):
 
 # ---- norms -------------------------------------------------------------------------------------
 
-def norms():
+def norms(fitted):
     out = []
     for name, backend in (("pytorch", "eager"), ("torch_compile", "compiled"), ("cudnn", "cudnn")):
         for column, word, moved in (("fwd", "forward", 4), ("bwd", "backward", 6)):
@@ -195,9 +185,8 @@ def norms():
                 shape = int(r["rows_N"]), int(r["cols_C"])
                 us = moved * shape[0] * shape[1] / float(r[column + "_GBps"]) / 1e3
                 points.setdefault(shape, []).append(us)
-            start, rate = NORMS[backend, word]
             shapes = sorted(points)
-            out.append({"backend": backend, "pass": word, "start_s": start, "bytes_per_s": rate,
+            out.append({"backend": backend, "pass": word, **fitted["norms"][f"{backend} {word}"],
                         "bytes_per_element": moved,
                         "source": "NVIDIA/cudnn-frontend 3929da2e, benchmark/norms, bf16",
                         "rows": [s[0] for s in shapes], "columns": [s[1] for s in shapes],
@@ -207,18 +196,18 @@ def norms():
 
 # ---- files -------------------------------------------------------------------------------------
 
-def tables():
+def tables(fitted):
     data = published()
     return {
         "sm90": {"kind": "kernels", "name": "sm90", "gpu": "h100-sxm5-80g",
                  "description": "H100 class: matrix products, attention",
-                 "matmul": [matmul_grid("bf16", "bf16"), matmul_grid("tf32", "f32")],
+                 "matmul": [matmul_grid("bf16", "bf16", fitted), matmul_grid("tf32", "f32", fitted)],
                  "attention": attention_h100(data)},
         "sm80": {"kind": "kernels", "name": "sm80", "gpu": "a100-sxm4-80g",
                  "description": "A100 SXM4 80 GB: attention", "attention": attention_a100(data)},
         "h200": {"kind": "kernels", "name": "h200", "gpu": "h200-sxm",
                  "description": "H200: cuDNN attention, norms", "attention": attention_h200(data),
-                 "norms": norms()},
+                 "norms": norms(fitted)},
     }
 
 
@@ -236,7 +225,7 @@ def text_of(table):
 
 def main():
     differs = False
-    for name, table in tables().items():
+    for name, table in tables(constants()).items():
         path = os.path.join(CLUSTERS, f"kernels-{name}.json")
         if "--check" in sys.argv[1:]:
             with open(path) as file:
