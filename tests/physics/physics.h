@@ -151,6 +151,20 @@ static inline struct tsr_sim_options ideal_options(void)
     return o;
 }
 
+/* Of the numbers that were fitted to real machines (sim/calibration.h), those by which a step takes
+ * longer than its parts: none of them applies to a perfect one. */
+static inline void make_ideal(struct study *study)
+{
+    double *value = study->job.cluster.gpu.calibration.value;
+    value[TSR_CAL_BACKWARD_SUSTAINED] = 1.0;
+    value[TSR_CAL_COMM_COMPUTE_SLOWDOWN] = 0.0;
+    value[TSR_CAL_STRAGGLER_SHARE] = 0.0;
+    value[TSR_CAL_STEP_OVERHEAD] = 0.0;
+    value[TSR_CAL_COLLECTIVE_BASE] = 0.0;
+    value[TSR_CAL_COLLECTIVE_FILL] = 0.0;
+    value[TSR_CAL_COLLECTIVE_OWN] = 0.0;
+}
+
 static inline void assert_near_at(double value, double expected, double relative, const char *what,
                                   const char *file, int line)
 {
