@@ -1,5 +1,4 @@
 /* clip.c: clipping by the global norm (operators.md, section 13). */
-#include "fsdp1.h"
 #include "optimizer_impl.h"
 #include "outside_step.h"
 
@@ -313,9 +312,7 @@ void tsr__clip(struct tsr_engine *e)
 {
     struct tsr__step s = {.e = e};
     struct clip c = {.e = e};
-    if (tsr__fsdp1_clip(e))
-        return;
-    s.params = tsr__params_in_order(e, &s.n);
+    s.params = tsr__params_to_step(e, &s.n);
     tsr__step_count(&s);
     if (any(&s, is_on_host) && any(&s, on_device))
         TSR__RAISE(e, TSR_EUNSUPPORTED,

@@ -62,7 +62,7 @@ static struct tsr_storage *made_of(struct tsr_engine *e, const char *name,
 void tsr__clip_loop(struct tsr_engine *e)
 {
     struct tsr__step s = {.e = e};
-    s.params = tsr__params_in_order(e, &s.n);
+    s.params = tsr__params_to_step(e, &s.n);
     if (!e->clip_norms)
         e->clip_norms = tsr_arena_alloc(&e->arena, (2 * s.n + 1) * sizeof *e->clip_norms);
     if (!e->clip_norms) {

@@ -9,8 +9,9 @@
 #include <string.h>
 
 enum {
-    N_STREAMS = 12,    /* with clocks; work of others is never known to be over */
-    N_EVENTS = 1 << 16 /* remembered; older ones are forgotten, which only delays */
+    N_STREAMS = 12,     /* with clocks; work of others is never known to be over */
+    N_EVENTS = 1 << 16, /* remembered; older ones are forgotten, which only delays */
+    DEPTH = 1024        /* of the launch queue: device instructions that the host may be ahead */
 };
 
 struct clock {
@@ -20,6 +21,9 @@ struct clock {
 struct waiting {
     struct tsr_storage block; /* as it was at the free */
     struct clock clock;       /* what has to be over */
+    uint32_t event;           /* the first one recorded that comes after it; 0: none yet */
+    uint64_t at;              /* device instructions before that RECORD */
+    uint32_t iteration;
 };
 
 struct tsr_deferral {
@@ -30,6 +34,7 @@ struct tsr_deferral {
     } * events;
     struct waiting *waiting;
     size_t n_waiting, cap_waiting;
+    uint64_t n_device; /* device instructions so far */
 };
 
 void tsr__deferral_begin(struct tsr_engine *e)
@@ -82,9 +87,23 @@ static void add_event(struct tsr_deferral *d, struct clock *to, uint32_t event)
         add(to, &r->clock);
 }
 
+static void note_record(struct tsr_deferral *d, uint32_t event, const struct clock *clock)
+{
+    d->events[event % N_EVENTS] = (struct recorded){event, *clock};
+    for (size_t i = 0; i < d->n_waiting; i++) {
+        struct waiting *w = &d->waiting[i];
+        if (w->event == 0 && is_within(&w->clock, clock)) {
+            w->event = event;
+            w->at = d->n_device;
+        }
+    }
+}
+
 void tsr__deferral_note(struct tsr_engine *e, const struct tsr_instr *instr)
 {
     struct tsr_deferral *d = e->deferral;
+    bool works = tsr__occupies_stream(instr->kind);
+    d->n_device += works || instr->kind == TSR_RECORD || instr->kind == TSR_WAIT;
     if (instr->kind == TSR_HOST_WAIT) {
         add_event(d, &d->host, instr->event);
         return;
@@ -94,7 +113,7 @@ void tsr__deferral_note(struct tsr_engine *e, const struct tsr_instr *instr)
     struct clock *stream = &d->stream[instr->stream];
     switch (instr->kind) {
     case TSR_RECORD:
-        d->events[instr->event % N_EVENTS] = (struct recorded){instr->event, *stream};
+        note_record(d, instr->event, stream);
         break;
     case TSR_WAIT:
         add_event(d, stream, instr->event);
@@ -103,7 +122,7 @@ void tsr__deferral_note(struct tsr_engine *e, const struct tsr_instr *instr)
         add(&d->host, stream);
         break;
     default:
-        stream->done[instr->stream] += tsr__occupies_stream(instr->kind);
+        stream->done[instr->stream] += works;
         break;
     }
 }
@@ -113,7 +132,8 @@ void tsr__deferral_note(struct tsr_engine *e, const struct tsr_instr *instr)
 static void defer(struct tsr_engine *e, const struct tsr_storage *s, uint16_t stream)
 {
     struct tsr_deferral *d = e->deferral;
-    struct waiting w = {.block = *s, .clock = d->stream[stream % N_STREAMS]};
+    struct waiting w = {
+        .block = *s, .clock = d->stream[stream % N_STREAMS], .iteration = e->iteration};
     if (stream >= N_STREAMS) /* never known */
         w.clock.done[0] = UINT32_MAX;
     if (!TSR_PUSH(d->waiting, d->n_waiting, d->cap_waiting, w))
@@ -140,10 +160,26 @@ void tsr__storage_release_after(struct tsr_engine *e, struct tsr_storage **s, ui
     tsr__storage_release(e, s);
 }
 
-void tsr__deferral_settle(struct tsr_engine *e)
+/* What left the launch queue long ago is over: the host says so. `before`: and what was given back
+ * in an earlier iteration than that one. */
+static void wait_for_old(struct tsr_engine *e, uint32_t before)
+{
+    struct tsr_deferral *d = e->deferral;
+    for (size_t i = 0; i < d->n_waiting && tsr__ok(e); i++) {
+        const struct waiting *w = &d->waiting[i];
+        bool is_old = d->n_device - w->at >= DEPTH || w->iteration < before;
+        if (w->event == 0 || !is_old || is_within(&w->clock, &d->host))
+            continue;
+        struct tsr_instr wait = {.kind = TSR_HOST_WAIT, .comm = UINT16_MAX, .event = w->event};
+        tsr__emit(e, &wait);
+    }
+}
+
+static void settle(struct tsr_engine *e, uint32_t before)
 {
     struct tsr_deferral *d = e->deferral;
     size_t kept = 0;
+    wait_for_old(e, before);
     for (size_t i = 0; i < d->n_waiting; i++) {
         struct waiting *w = &d->waiting[i];
         if (is_within(&w->clock, &d->host))
@@ -152,6 +188,17 @@ void tsr__deferral_settle(struct tsr_engine *e)
             d->waiting[kept++] = *w;
     }
     d->n_waiting = kept;
+}
+
+void tsr__deferral_settle(struct tsr_engine *e)
+{
+    settle(e, 0);
+}
+
+void tsr__deferral_end_iteration(struct tsr_engine *e)
+{
+    if (e->deferral)
+        settle(e, e->iteration);
 }
 
 bool tsr__deferral_flush(struct tsr_engine *e)

@@ -5,8 +5,10 @@
  * to its pool when a later allocation finds that event over. The engine never asks whether
  * something is finished, so here a block returns when the host must know that its last use is over:
  * when it has waited for an event that comes after it (the rate limiter's, the batch of the next
- * iteration). Blocks return no earlier than in a run whose host waits as rarely as it may; until
- * then they count as allocated.
+ * iteration), or when it has launched so much since that event that CUDA's launch queue cannot hold
+ * it any more. For the second the host waits for the event before it allocates, which takes no time
+ * behind a queue of that depth and makes the order known to every executor. So blocks return as in
+ * a run whose host is as far ahead as it can be; until then they count as allocated.
  */
 #ifndef TSR_DEFERRED_H
 #define TSR_DEFERRED_H
@@ -29,6 +31,9 @@ void tsr__storage_unback_after(struct tsr_engine *e, struct tsr_storage *s, uint
 void tsr__storage_release_after(struct tsr_engine *e, struct tsr_storage **s, uint16_t stream);
 /* Returns the blocks that may return; before each allocation. */
 void tsr__deferral_settle(struct tsr_engine *e);
+/* The host waits for what was given back in the iteration before this one. It does so anyway: the
+ * next iteration begins when this one's inputs are there. */
+void tsr__deferral_end_iteration(struct tsr_engine *e);
 /* The device is full: the host waits for everything, and all blocks return. False: there were none.
  */
 bool tsr__deferral_flush(struct tsr_engine *e);

@@ -110,7 +110,7 @@ struct tsr_engine {
     } add_norm;
     struct tsr_tensor *args[TSR_N_ARGS];    /* beside the input of blocks: mask, tables, ... */
     struct tsr_region *packing, *unpacking; /* region whose forward or recomputation runs */
-    bool stopped; /* early stop: nothing runs until the region's call has returned */
+    bool stopped;                /* early stop: nothing runs until the region's call has returned */
     struct tsr_capture *capture; /* a block is traced, not run (compile.h) */
     struct tsr_tensor *free_tensors;
     struct tsr_node *free_nodes;
@@ -252,8 +252,11 @@ uint64_t tsr__param_grad_offset(const struct tsr_param *p); /* bytes into it */
 void tsr__report_value(struct tsr_engine *e, uint8_t what, uint32_t micro, struct tsr_storage *s);
 uint64_t tsr__param_local_numel(const struct tsr_param *p);
 struct tsr_storage *tsr__param_storage(const struct tsr_param *p);
+uint64_t tsr__param_storage_offset(const struct tsr_param *p); /* bytes into it */
 /* Parameters in module order (tied ones once); *n gets their number. */
 struct tsr_param *const *tsr__params_in_order(struct tsr_engine *e, size_t *n);
+/* As optimizer and clipping see them: a flat parameter in the pieces of fsdp1_pieces.c. */
+struct tsr_param *const *tsr__params_to_step(struct tsr_engine *e, size_t *n);
 
 /* ---- outside_init.c -------------------------------------------------------------------------- */
 

@@ -56,6 +56,8 @@ struct tsr_fsdp1 {
     uint32_t *free_events; /* a queue: frees that the host has not waited for */
     size_t n_pre_order, cap_pre_order, n_post_order, cap_post_order;
     struct tsr_flat **pre_order, **post_order;
+    size_t n_step, cap_step;
+    struct tsr_param **step; /* tsr__params_to_step() */
 };
 
 /* ---- fsdp1.c --------------------------------------------------------------------------------- */
@@ -91,9 +93,12 @@ void tsr__fsdp1_zero_grad(struct tsr_flat *f);
 /* Frees gradients that zero_grad() left behind. */
 void tsr__fsdp1_reset_grads(struct tsr_engine *e, struct tsr_fsdp1 *all);
 
-/* ---- fsdp1_clip.c ---------------------------------------------------------------------------- */
+/* ---- fsdp1_pieces.c -------------------------------------------------------------------------- */
 
-/* The wrapper's clip_grad_norm_. False: nothing was done, PyTorch's own function is for it. */
-bool tsr__fsdp1_clip(struct tsr_engine *e);
+/* Is a piece of a shard: its values and gradients are ranges of the flat parameter's. */
+static inline bool tsr__is_piece(const struct tsr_param *p)
+{
+    return p->flat && p->fsdp && p->fsdp != p->flat->shard;
+}
 
 #endif

@@ -6,11 +6,14 @@
  * no cast copy of them, and foreach's temporaries, which begin as the root of a state, have the
  * state's dtype. Nothing of this was recorded.
  */
+#include "fsdp1.h"
 #include "optimizer_impl.h"
 #include "outside_step.h"
 
 struct tsr_storage *tsr__param_grad(const struct tsr_param *p)
 {
+    if (tsr__is_piece(p))
+        return p->flat->shard->grad;
     if (p->fsdp)
         return p->fsdp->grad;
     if (p->full_grad)
@@ -34,7 +37,14 @@ uint64_t tsr__param_local_numel(const struct tsr_param *p)
 
 struct tsr_storage *tsr__param_storage(const struct tsr_param *p)
 {
+    if (tsr__is_piece(p))
+        return p->flat->shard->sharded;
     return p->fsdp ? p->fsdp->sharded : p->master;
+}
+
+uint64_t tsr__param_storage_offset(const struct tsr_param *p)
+{
+    return tsr__is_piece(p) ? p->fsdp->grad_offset : 0;
 }
 
 tsr_dtype tsr__state_dtype(const struct tsr_engine *e, const struct tsr_param *p)
@@ -128,6 +138,7 @@ static void param_operands(struct tsr_engine *e, const struct tsr_param *p, unsi
     tsr_dtype states = tsr__state_dtype(e, p);
     struct tsr_storage *part[4] = {tsr__param_grad(p), p->opt_state[0], p->opt_state[1],
                                    tsr__param_storage(p)};
+    const uint64_t offset[4] = {tsr__param_grad_offset(p), 0, 0, tsr__param_storage_offset(p)};
     for (unsigned k = 0; k < 4; k++) {
         uint8_t access =
             (uint8_t)((reads >> k & 1 ? TSR_READ : 0) | (writes >> k & 1 ? TSR_WRITE : 0));
@@ -135,7 +146,7 @@ static void param_operands(struct tsr_engine *e, const struct tsr_param *p, unsi
         uint64_t bytes = tsr__param_local_numel(p) * tsr_dtype_bytes(dtype);
         tsr__slot(e, k);
         if (access && part[k])
-            tsr__operand(e, part[k], k == 0 ? tsr__param_grad_offset(p) : 0, bytes, access, dtype);
+            tsr__operand(e, part[k], offset[k], bytes, access, dtype);
     }
     tsr__slot(e, TSR__SLOT_TEMP);
     tsr__operand_storage(e, temp, reads & TSR__TEMP_READ ? TSR_READ_WRITE : TSR_WRITE, states);
@@ -309,7 +320,7 @@ static void run_variant(struct tsr__step *s)
 void tsr__optimizer_step(struct tsr_engine *e)
 {
     struct tsr__step s = {.e = e, .n_states = tsr__n_opt_states(e->step.optimizer)};
-    s.params = tsr__params_in_order(e, &s.n);
+    s.params = tsr__params_to_step(e, &s.n);
     if (e->step.optimizer == TSR_OPT_NONE)
         return;
     make_states(&s);

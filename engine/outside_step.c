@@ -124,6 +124,7 @@ struct tsr__items tsr__items_collect(struct tsr_engine *e, bool states)
     for (size_t i = 0; i < n; i++)
         if (tsr__param_storage(all[i]))
             add_item(e, &items, all[i], tsr__param_storage(all[i]), 0);
+    all = tsr__params_to_step(e, &n);
     for (size_t i = 0; states && i < n; i++)
         for (int k = 0; k < 2; k++)
             if (has_state(e, all[i], k))

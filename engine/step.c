@@ -494,7 +494,8 @@ tsr_status tsr_step_optimizer(struct tsr_engine *e)
 {
     if (e->step.clip) {
         tsr__set_phase(e, TSR_PHASE_CLIP, 0);
-        if (e->step.clip_how != TSR_CLIP_FOREACH)
+        bool by_wrapper = e->fsdp1 && e->fsdp1->shard_comm != UINT16_MAX;
+        if (e->step.clip_how != TSR_CLIP_FOREACH || by_wrapper)
             tsr__clip_loop(e);
         else
             tsr__clip(e);
@@ -519,6 +520,7 @@ tsr_status tsr_step_end(struct tsr_engine *e)
         drop(e, &e->inputs[m]);
         drop(e, &e->labels[m]);
     }
+    tsr__deferral_end_iteration(e);
     tsr__emit_mark(e, TSR_MARK_ITERATION_END, e->iteration);
     return e->status;
 }

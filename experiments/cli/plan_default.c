@@ -67,6 +67,8 @@ tsr_status tsr_plan_space_default(struct tsr_experiment *experiment, const struc
     static const char *const ahead_forward[] = {"0", "1", NULL};
     static const char *const ahead_backward[] = {"0", "2", NULL};
     static const char *const views[] = {"false", "true", NULL};
+    static const char *const keeps[] = {"null", "false", NULL};
+    static const char *const when[] = {"pre", "post", NULL};
     const struct tsr_strategy *base = job->strategy;
     enum tsr_api api = (enum tsr_api)job->settings->api;
     TSR_TRY(add(experiment, base, "batch", batches, out));
@@ -79,6 +81,11 @@ tsr_status tsr_plan_space_default(struct tsr_experiment *experiment, const struc
     if (api == TSR_API_REPLICATE)
         return TSR_OK;
     TSR_TRY(add_meshes(experiment, job, out));
+    if (api == TSR_API_FSDP1) {
+        TSR_TRY(add(experiment, base, "reshard_after_forward", keeps, out));
+        TSR_TRY(add(experiment, base, "fsdp1.forward_prefetch", views, out));
+        return add(experiment, base, "fsdp1.backward_prefetch", when, out);
+    }
     TSR_TRY(add(experiment, base, "reshard_after_forward", reshards, out));
     TSR_TRY(add(experiment, base, "forward_prefetch", ahead_forward, out));
     return add(experiment, base, "backward_prefetch", ahead_backward, out);

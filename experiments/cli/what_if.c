@@ -8,9 +8,10 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Strategies for which a row means something. GROUPS: fully_shard and replicate; GQA: models with
- * fewer key heads than query heads. HEAD: those whose head can make the loss in chunks. */
-enum who { ANY, SHARDS, GROUPS, REPLICATE, DDP, GQA, HEAD };
+/* Strategies for which a row means something. GROUPS: fully_shard, replicate and fsdp1; LISTS: the
+ * first two; FLAT: fsdp1; GQA: models with fewer key heads than query heads. HEAD: those whose head
+ * can make the loss in chunks. */
+enum who { ANY, SHARDS, GROUPS, LISTS, FLAT, REPLICATE, DDP, GQA, HEAD };
 
 static const struct choice {
     const char *dimension;
@@ -26,12 +27,20 @@ static const struct choice {
     {"wrap", TSR_EFFECT_NONE, GROUPS, "wrap", "root"},
     {"api", TSR_EFFECT_NONE, REPLICATE, "api", "fully_shard"},
     {"api", TSR_EFFECT_NONE, DDP, "api", "fully_shard"},
-    {"forward_prefetch", TSR_EFFECT_NONE, GROUPS, "forward_prefetch", "0"},
-    {"forward_prefetch", TSR_EFFECT_NONE, GROUPS, "forward_prefetch", "1"},
-    {"forward_prefetch", TSR_EFFECT_NONE, GROUPS, "forward_prefetch", "2"},
-    {"backward_prefetch", TSR_EFFECT_NONE, GROUPS, "backward_prefetch", "0"},
-    {"backward_prefetch", TSR_EFFECT_NONE, GROUPS, "backward_prefetch", "1"},
-    {"backward_prefetch", TSR_EFFECT_NONE, GROUPS, "backward_prefetch", "2"},
+    {"forward_prefetch", TSR_EFFECT_NONE, LISTS, "forward_prefetch", "0"},
+    {"forward_prefetch", TSR_EFFECT_NONE, LISTS, "forward_prefetch", "1"},
+    {"forward_prefetch", TSR_EFFECT_NONE, LISTS, "forward_prefetch", "2"},
+    {"backward_prefetch", TSR_EFFECT_NONE, LISTS, "backward_prefetch", "0"},
+    {"backward_prefetch", TSR_EFFECT_NONE, LISTS, "backward_prefetch", "1"},
+    {"backward_prefetch", TSR_EFFECT_NONE, LISTS, "backward_prefetch", "2"},
+    {"reshard_after_forward", TSR_EFFECT_NONE, FLAT, "reshard_after_forward", "null"},
+    {"reshard_after_forward", TSR_EFFECT_NONE, FLAT, "reshard_after_forward", "false"},
+    {"api", TSR_EFFECT_NONE, FLAT, "api", "fully_shard"},
+    {"forward_prefetch", TSR_EFFECT_NONE, FLAT, "fsdp1.forward_prefetch", "false"},
+    {"forward_prefetch", TSR_EFFECT_NONE, FLAT, "fsdp1.forward_prefetch", "true"},
+    {"backward_prefetch", TSR_EFFECT_NONE, FLAT, "fsdp1.backward_prefetch", "pre"},
+    {"backward_prefetch", TSR_EFFECT_NONE, FLAT, "fsdp1.backward_prefetch", "post"},
+    {"backward_prefetch", TSR_EFFECT_NONE, FLAT, "fsdp1.backward_prefetch", "none"},
     {"checkpoint", TSR_EFFECT_NONE, ANY, "checkpoint.every", "none"},
     {"checkpoint", TSR_EFFECT_NONE, ANY, "checkpoint.every", "2"},
     {"checkpoint", TSR_EFFECT_NONE, ANY, "checkpoint.every", "full"},
@@ -144,6 +153,10 @@ static bool applies(const struct list *list, const struct choice *choice)
         return s->api == TSR_API_FULLY_SHARD;
     case GROUPS:
         return s->api != TSR_API_DDP;
+    case LISTS:
+        return s->api == TSR_API_FULLY_SHARD || s->api == TSR_API_REPLICATE;
+    case FLAT:
+        return s->api == TSR_API_FSDP1;
     case REPLICATE:
         return s->api == TSR_API_REPLICATE;
     case DDP:
@@ -170,6 +183,11 @@ static void add_choices(struct list *list)
 }
 
 /* ---- what depends on sizes ------------------------------------------------------------------- */
+
+static bool shards(const struct tsr_settings *s)
+{
+    return s->api == TSR_API_FULLY_SHARD || s->api == TSR_API_FSDP1;
+}
 
 static uint32_t shard_ranks(const struct tsr_job *job)
 {
@@ -243,7 +261,7 @@ static void add_ranks(struct list *list)
     const struct tsr_settings *s = job->settings;
     uint64_t have = (uint64_t)job->cluster.nodes * job->cluster.gpus_per_node;
     uint64_t world = 2 * (uint64_t)job->world;
-    if (s->api != TSR_API_FULLY_SHARD)
+    if (!shards(s))
         return; /* copies stay as large as they are */
     struct tsr_what_if *what = begin(list, "ranks", TSR_EFFECT_GPUS);
     set_number(what, "world", world);
@@ -259,16 +277,16 @@ static void add_meshes(struct list *list)
 {
     const struct tsr_job *job = list->job;
     uint32_t ranks = copies(job) * shard_ranks(job), node = job->cluster.gpus_per_node;
-    uint32_t shards = node > 1 && node < ranks && ranks % node == 0 ? node : ranks / 2;
-    if (job->settings->api != TSR_API_FULLY_SHARD || ranks == 1)
+    uint32_t per_copy = node > 1 && node < ranks && ranks % node == 0 ? node : ranks / 2;
+    if (!shards(job->settings) || ranks == 1)
         return;
-    if (copies(job) == 1 && (shards < 2 || ranks % shards != 0 || job->settings->mesh_shard))
+    if (copies(job) == 1 && (per_copy < 2 || ranks % per_copy != 0 || job->settings->mesh_shard))
         return;
     struct tsr_what_if *what = begin(list, "ranks", TSR_EFFECT_NONE);
     if (copies(job) > 1)
         set_mesh(job, 1, ranks, what);
     else
-        set_mesh(job, ranks / shards, shards, what);
+        set_mesh(job, ranks / per_copy, per_copy, what);
     end(list);
 }
 

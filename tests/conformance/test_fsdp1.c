@@ -1,6 +1,7 @@
 /* test_fsdp1.c: the programs of api fsdp1 must do what PyTorch's FullyShardedDataParallel did: the
- * same hooks, stream waits, freed parameters, waits of the host, collectives, casts, divisions and
- * sums, with the same sizes and dtypes, on the same streams, in the same order.
+ * same hooks, allocations, stream waits, freed parameters, waits of the host, collectives, casts,
+ * divisions and sums, with the same sizes and dtypes, on the same streams, in the same order. The
+ * checker reads the programs on the way and finds nothing.
  *
  * tests/golden-fsdp1/README.md has the format of the recordings.
  */
@@ -12,12 +13,14 @@
 
 #include <cmocka.h>
 
+#include "engine/check.h"
 #include "engine/tessera.h"
 #include "golden_testing.h"
 
 struct run {
     const json_t *scenario;
     struct tsr_recorder recorder;
+    struct tsr_checker *checker;
     struct tsr_program step;
     struct tsr_engine *e;
     json_t *events;
@@ -134,8 +137,12 @@ static void open_run(struct run *r, const json_t *scenario)
 {
     *r = (struct run){.scenario = scenario};
     tsr_recorder_init(&r->recorder, &r->step);
-    struct tsr_engine_config config = {.mesh = mesh_of(r), .executor = &r->recorder.base};
+    struct tsr_engine_config config = {.mesh = mesh_of(r)};
+    struct tsr_checker_config check = {.world = (uint32_t)number(r, "world")};
+    ok(tsr_checker_create(&check, &r->checker));
+    ok(tsr_checker_rank(r->checker, 0, NULL, &r->recorder.base, &config.executor));
     ok(tsr_engine_create(&config, &r->e));
+    tsr_checker_set_tables(r->checker, 0, tsr_engine_tables(r->e));
     tsr_program_init(&r->step, tsr_engine_tables(r->e));
     add_model(r);
     wrap_all(r);
@@ -154,6 +161,7 @@ static void close_run(struct run *r)
 {
     tsr_program_fini(&r->step);
     tsr_engine_destroy(r->e);
+    tsr_checker_destroy(r->checker);
     json_decref(r->events);
 }
 
@@ -242,10 +250,22 @@ static void add_collective(struct run *r, const struct tsr_instr *in)
                           json_integer(r->step.tables->comms[in->comm].size));
 }
 
+/* Of unsharded parameters and cast shards; both have the dtype of computation. */
+static void add_alloc(struct run *r, const struct tsr_instr *in)
+{
+    tsr_dtype type = dtype(r, "param") != TSR_DTYPE_NONE ? dtype(r, "param") : TSR_F32;
+    if (in->category == TSR_CAT_ALL_GATHER || in->category == TSR_CAT_ALL_GATHER_INPUT ||
+        in->category == TSR_CAT_UNSHARDED_PARAM)
+        add_sized(r, "alloc", in->bytes, (uint8_t)type, in->stream);
+}
+
 static void add_event(struct run *r, size_t i)
 {
     const struct tsr_instr *in = &r->step.instrs[i];
     switch (in->kind) {
+    case TSR_ALLOC:
+        add_alloc(r, in);
+        break;
     case TSR_RECORD:
         add_record(r, i);
         break;
@@ -322,6 +342,9 @@ static int check(const char *name, const json_t *gold)
         }
         json_decref(want);
     }
+    ok(tsr_checker_finish(r.checker));
+    for (size_t i = 0; i < tsr_checker_n_findings(r.checker); i++, bad++)
+        fprintf(stderr, "%s: %s\n", name, tsr_checker_finding(r.checker, i)->headline);
     close_run(&r);
     return bad;
 }

@@ -173,6 +173,19 @@ def record_hooks():
         patch(name, event)
 
 
+def record_storage():
+    """Memory of the unsharded parameter and of the cast shard."""
+    from torch.distributed.fsdp import _flat_param as fp
+    real = fp._alloc_storage
+
+    def alloc(tensor, size):
+        fresh = fp._storage_size_allocated(tensor) == 0
+        if fresh:
+            note("alloc", size.numel(), NAMES[tensor.dtype], STREAM.name)
+        return real(tensor, size)
+    fp._alloc_storage = alloc
+
+
 # ---------------------------------------------------------------- the model
 class Block(nn.Module):
     def __init__(self, s):
@@ -285,6 +298,7 @@ def rank_main(rank, world, port, todo):
     torch.cpu.current_stream, torch.cpu.stream = current, on_stream
     record_collectives()
     record_hooks()
+    record_storage()
     for s, path in todo:
         record(rank, s, path)
         if rank == 0:
