@@ -64,7 +64,8 @@ def write_table(rows, path):
 
 def run(path, values, sets=()):
     """{row_id: log(predicted / measured)} of the main figures of a table."""
-    command = [TESSERA, "validate", path, "--format", "json"]
+    command = [TESSERA, "validate", path, "--format", "json", "--conditions",
+               os.path.join(HERE, "conditions.yaml")]
     for name, value in values.items():
         command += ["--set", f"sim.calibration.{name}={value:.6g}"]
     for item in sets:
