@@ -140,7 +140,21 @@ def first_values(gpu, names):
     return {n: known[n]["value"] if n in known else NUMBERS[n][0] for n in names}
 
 
-def fit(path, values, rounds, sets):
+def leave_out(errors, slopes, names, values, weight, model_of):
+    """Errors of each model's rows by numbers that were fitted without them (one linear step)."""
+    out = {}
+    for model in sorted(set(model_of.values())):
+        kept = {r: e for r, e in errors.items() if model_of[r] != model}
+        if not kept:
+            continue
+        delta = step(kept, slopes, names, values, weight)
+        for r in errors:
+            if model_of[r] == model:
+                out[r] = errors[r] + sum(slopes[n][r] * delta[n] for n in names)
+    return out
+
+
+def fit(path, values, rounds, sets, model_of):
     odd = outliers()
     names = list(values)
     for k in range(rounds):
@@ -151,6 +165,7 @@ def fit(path, values, rounds, sets):
         for n in names:
             moved = run(path, {**values, n: values[n] + NUMBERS[n][2]}, sets)
             slopes[n] = {r: (moved[r] - errors[r]) / NUMBERS[n][2] for r in errors}
+        left = leave_out(errors, slopes, names, values, weight, model_of)
         delta = step(errors, slopes, names, values, weight)
         most = max(abs(delta[n]) / NUMBERS[n][3] for n in names)
         delta = {n: d / max(1.0, most / LONGEST) for n, d in delta.items()}
@@ -158,6 +173,8 @@ def fit(path, values, rounds, sets):
         print("  " + ", ".join(f"{n} {v:.4g}" for n, v in values.items()), flush=True)
     errors = run(path, values, sets)
     show("fitted", errors)
+    if left:
+        show("leave one model out", left)
     return values, errors
 
 
@@ -203,7 +220,8 @@ def main():
     with tempfile.TemporaryDirectory() as folder:
         path = os.path.join(folder, table)
         write_table(rows, path)
-        values, errors = fit(path, first_values(args.gpu, names), args.rounds, args.set)
+        values, errors = fit(path, first_values(args.gpu, names), args.rounds, args.set,
+                             {r["row_id"]: r["model"] for r in rows})
     for row in sorted(errors, key=lambda r: -abs(errors[r]))[:12]:
         print(f"  {row}: {math.exp(errors[row]) - 1:+.1%}")
     if args.write:
