@@ -157,6 +157,7 @@ static void a_perfect_network_leaves_the_work_of_the_gpu(void **state)
         double all = 0.0, compute = 0.0;
         o.infinite_bandwidth = true;
         study_open(&study, studies[s]);
+        study_uncalibrated(&study);
         double step = study_step(&study, &o);
         const struct tsr_program *program = study_program(&study, 0);
         for (size_t i = 0; i < program->n_instrs; i++) {
