@@ -17,7 +17,7 @@ array colour[6] = [0x0072B2, 0xCC79A7, 0xE69F00, 0x56B4E9, 0x8C6BB1, 0xC0392B]
 hidden_colour = 0xCFE8DF
 
 stats frame every ::1::1 using (measured = int($1), step = $2 * 1e3, compute = $3 * 1e3, \
-    exposed = $5 * 1e3, host = $6 * 1e3, head = strcol(7), 1) nooutput
+    exposed = $5 * 1e3, host = $7 * 1e3, other = ($6 - $7) * 1e3, head = strcol(8), 1) nooutput
 
 # Sums by kind: n, hidden, beside, reasons; kinds that occur get a lane.
 array n[5]; array hid[5]; array lane_of[5]; array sums[30]; array of_reason[6]
@@ -64,8 +64,8 @@ set yrange [-lanes + 0.4:0.6]
 set border 1
 unset ytics
 
-about = sprintf('%s step of %.1f ms: %.1f ms of computation, %.1f ms (%.1f %%) of communication not hidden, %.1f ms of waiting for the host', \
-    measured ? 'measured' : 'simulated', step, compute, exposed, step > 0 ? 100 * exposed / step : 0, host)
+about = sprintf('%s step of %.1f ms: %.1f ms of computation, %.1f ms (%.1f %%) of communication not hidden, %.1f ms of waiting for the host, %.1f ms of other waits', \
+    measured ? 'measured' : 'simulated', step, compute, exposed, step > 0 ? 100 * exposed / step : 0, host, other)
 
 # Everything that is filled is drawn as objects: a bar per kind, and a box per collective.
 do for [picture in 'svg png'] {

@@ -67,6 +67,7 @@ struct tsr_overlap_total {
 struct tsr_overlap {
     double start, step_s, compute_s, comm_s, host_bound_s; /* as in metrics.h */
     double exposed_s;
+    double unlaunched_s;            /* of host_bound_s: the next work of compute was not issued */
     struct tsr_overlap_item *items; /* [n], in issue order */
     size_t n;
     struct tsr_overlap_total kinds[TSR_N_OVERLAP_KINDS], all;

@@ -10,8 +10,8 @@
 
 #include <jansson.h>
 
-#include "../../sim/goodput.h"
 #include "cmd.h"
+#include "goodput_month.h"
 #include "report_file.h"
 #include "report_rows.h"
 #include "report_text.h"
@@ -21,17 +21,6 @@
 static const char *const formats[] = {"md", "csv", "json", NULL};
 
 enum { SEARCH_RUNS = 50 }; /* of each interval that is tried */
-
-struct month {
-    const struct tsr_job *job;
-    double step_s, save_s; /* simulated; save: the GPUs' part of a checkpoint */
-    double checkpoint_bytes;
-    double transfer_s; /* of a checkpoint, to or from storage */
-    uint32_t nodes;
-    struct tsr_goodput_input asked, best_in;
-    bool has_asked;
-    struct tsr_goodput got, best;
-};
 
 /* ---- what a checkpoint is ---------------------------------------------------------------- */
 
@@ -66,7 +55,8 @@ static double written_bytes(const struct tsr_job *job, const struct tsr_emission
     return bytes / copies;
 }
 
-static tsr_status measure(const struct tsr_job *job, const struct tsr_emission *e, struct month *m)
+static tsr_status measure(const struct tsr_job *job, const struct tsr_emission *e,
+                          struct tsr_month *m)
 {
     struct tsr_sim_job run;
     struct tsr_sim_result *result = NULL;
@@ -95,7 +85,7 @@ static tsr_status measure(const struct tsr_job *job, const struct tsr_emission *
 
 /* ---- the month --------------------------------------------------------------------------- */
 
-static void describe(struct month *m)
+static void describe(struct tsr_month *m)
 {
     const struct tsr_goodput_settings *g = &m->job->settings->goodput;
     uint32_t per_node = m->job->cluster.gpus_per_node;
@@ -115,13 +105,13 @@ static void describe(struct month *m)
 }
 
 /* Checkpoints come between steps. */
-static double whole_steps(const struct month *m, double seconds)
+static double whole_steps(const struct tsr_month *m, double seconds)
 {
     double steps = round(seconds / m->step_s);
     return (steps < 1 ? 1 : steps) * m->step_s;
 }
 
-static tsr_status simulate(struct month *m)
+static tsr_status simulate(struct tsr_month *m)
 {
     const struct tsr_goodput_settings *g = &m->job->settings->goodput;
     describe(m);
@@ -137,6 +127,9 @@ static tsr_status simulate(struct month *m)
             g->node_mtbf_s / 3600, m->nodes);
     struct tsr_goodput_input search = m->best_in;
     search.runs = search.runs < SEARCH_RUNS ? search.runs : SEARCH_RUNS;
+    m->try_runs = search.runs;
+    m->low_s = low;
+    m->high_s = high;
     TSR_TRY(tsr_goodput_best(&search, low, high, &m->best_in.interval_s, &m->best));
     m->best_in.interval_s = whole_steps(m, m->best_in.interval_s);
     TSR_TRY(tsr_goodput_simulate(&m->best_in, &m->best));
@@ -148,14 +141,14 @@ static tsr_status simulate(struct month *m)
 
 /* ---- report ------------------------------------------------------------------------------ */
 
-static double tokens_per_step(const struct month *m)
+static double tokens_per_step(const struct tsr_month *m)
 {
     const struct tsr_settings *s = m->job->settings;
     uint64_t per_rank = s->batch * s->seq * s->accum_steps / s->tp;
     return (double)per_rank * m->job->world;
 }
 
-static json_t *outcome(const struct month *m, const struct tsr_goodput_input *in,
+static json_t *outcome(const struct tsr_month *m, const struct tsr_goodput_input *in,
                        const struct tsr_goodput *g)
 {
     double per_s = tokens_per_step(m) / m->step_s;
@@ -167,7 +160,7 @@ static json_t *outcome(const struct month *m, const struct tsr_goodput_input *in
                      g->useful * in->horizon_s * per_s);
 }
 
-static json_t *to_json(const struct month *m)
+static json_t *to_json(const struct tsr_month *m)
 {
     const struct tsr_goodput_input *in = &m->best_in;
     return json_pack("{s:s, s:i, s:i, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:i, s:o, s:o}",
@@ -193,7 +186,7 @@ static void put_column(const struct tsr_goodput *g, double horizon_s, double out
     out[7] = g->checkpoints;
 }
 
-static void put_table(const struct month *m)
+static void put_table(const struct tsr_month *m)
 {
     static const char *const names[] = {
         "goodput %",          "p5 of the runs",       "p95 of the runs",
@@ -223,7 +216,7 @@ static void put_table(const struct month *m)
     }
 }
 
-static void put_markdown(const struct month *m, const struct tsr_study_info *info)
+static void put_markdown(const struct tsr_month *m, const struct tsr_study_info *info)
 {
     const struct tsr_goodput_settings *g = &m->job->settings->goodput;
     const struct tsr_goodput_input *in = &m->best_in;
@@ -244,7 +237,7 @@ static void put_markdown(const struct month *m, const struct tsr_study_info *inf
            info->device_file);
 }
 
-static void put_csv(const struct month *m)
+static void put_csv(const struct tsr_month *m)
 {
     const struct tsr_goodput_input *ins[] = {&m->asked, &m->best_in};
     const struct tsr_goodput *gots[] = {&m->got, &m->best};
@@ -260,7 +253,7 @@ static void put_csv(const struct month *m)
 }
 
 static tsr_status report(const struct tsr_args *args, const struct tsr_study *study,
-                         const struct month *m)
+                         const struct tsr_month *m)
 {
     if (!strcmp(args->format, "md")) {
         put_markdown(m, &study->info);
@@ -290,8 +283,10 @@ static tsr_status run(const struct tsr_usage *usage, struct tsr_args *args, int 
     args->sets[args->n_sets++] = "phases=[step1, step2, save]";
     if (args->print_config)
         return tsr_print_config(args);
+    if (args->out)
+        TSR_TRY(tsr_prepare_out(args->out));
     TSR_TRY(tsr_study_open(args, &study));
-    struct month m = {.job = &study.jobs[0]};
+    struct tsr_month m = {.job = &study.jobs[0]};
     tsr_status status = TSR_OK;
     if (study.n != 1)
         status =
@@ -307,6 +302,8 @@ static tsr_status run(const struct tsr_usage *usage, struct tsr_args *args, int 
         status = simulate(&m);
     if (status == TSR_OK)
         status = report(args, &study, &m);
+    if (status == TSR_OK && args->out)
+        status = tsr_month_write(&m, &study.info, args->out);
     if (status == TSR_OK)
         tsr_study_notes(&study);
     tsr_study_fini(&study);

@@ -83,6 +83,8 @@ const struct tsr_key tsr_keys[] = {
     {"precision.linear", TSR_KEY_ENUM, AT(linear), "plain", 0, 0, 0, tsr_words_linear,
      "products of the blocks' linear layers: in precision.param, or in fp8: scaled tensorwise "
      "(torchao; dialect: compile) or by delayed scales (TransformerEngine)"},
+    {"precision.fp8_gather", TSR_KEY_BOOL, AT(fp8_gather), "false", 0, 0, 0, NULL,
+     "with precision.linear: fp8_tensorwise, fully_shard: these layers' weights travel in fp8"},
     {"precision.output", TSR_KEY_ENUM, AT(output), "none", 0, 0, 0, tsr_words_dtype,
      "dtype to which outputs of wrapped modules are cast"},
     {"precision.cast_inputs", TSR_KEY_BOOL, AT(cast_inputs), "true", 0, 0, 0, NULL,

@@ -12,7 +12,7 @@
 
 enum { MAX_CHANGES = 24, MAX_SETS = 3 };
 enum effect { NONE, NUMBERS, BATCH, IMAGINED };
-enum who { ANY, SHARDS, GROUPS, FSDP1, DDP, ACCUMULATES };
+enum who { ANY, SHARDS, GROUPS, LISTS, FLAT, DDP, ACCUMULATES };
 
 static const struct choice {
     const char *words;
@@ -20,18 +20,19 @@ static const struct choice {
     enum who who;
     const char *key, *value;
 } choices[] = {
-    {"prefetch one group in forward", NONE, GROUPS, "forward_prefetch", "1"},
-    {"prefetch two groups in forward", NONE, GROUPS, "forward_prefetch", "2"},
-    {"prefetch one group in backward", NONE, GROUPS, "backward_prefetch", "1"},
-    {"prefetch two groups in backward", NONE, GROUPS, "backward_prefetch", "2"},
-    {"prefetch in forward", NONE, FSDP1, "fsdp1.forward_prefetch", "true"},
-    {"prefetch when backward of a module begins", NONE, FSDP1, "fsdp1.backward_prefetch", "pre"},
-    {"no rate limiter", NONE, FSDP1, "fsdp1.limit_all_gathers", "false"},
+    {"prefetch one group in forward", NONE, LISTS, "forward_prefetch", "1"},
+    {"prefetch two groups in forward", NONE, LISTS, "forward_prefetch", "2"},
+    {"prefetch one group in backward", NONE, LISTS, "backward_prefetch", "1"},
+    {"prefetch two groups in backward", NONE, LISTS, "backward_prefetch", "2"},
+    {"prefetch in forward", NONE, FLAT, "fsdp1.forward_prefetch", "true"},
+    {"prefetch when a backward begins", NONE, FLAT, "fsdp1.backward_prefetch", "pre"},
+    {"prefetch when gradients are there", NONE, FLAT, "fsdp1.backward_prefetch", "post"},
+    {"no limit on all-gathers", NONE, FLAT, "fsdp1.limit_all_gathers", "false"},
+    {"fully_shard", NONE, FLAT, "api", "fully_shard"},
     {"buckets of 100 MiB", NONE, DDP, "ddp.bucket_cap_mb", "100"},
     {"buckets of 10 MiB", NONE, DDP, "ddp.bucket_cap_mb", "10"},
-    {"fully_shard", NONE, FSDP1, "api", "fully_shard"},
     {"keep parameters after forward", NONE, SHARDS, "reshard_after_forward", "false"},
-    {"keep parameters after forward", NONE, FSDP1, "reshard_after_forward", "false"},
+    {"keep parameters after forward", NONE, FLAT, "reshard_after_forward", "false"},
     {"gather embedding and head apart", NONE, GROUPS, "wrap", "block_embed_head"},
     {"own communicator for reduce-scatter", NONE, SHARDS, "separate_reduce_scatter_group", "true"},
     {"reduce with the last micro-batch", NONE, ACCUMULATES, "accumulation.mode", "no_reduce"},
@@ -105,10 +106,12 @@ static bool applies(const struct tsr_settings *s, enum who who)
     case SHARDS:
         return s->api == TSR_API_FULLY_SHARD;
     case GROUPS:
-        return s->api == TSR_API_FULLY_SHARD || s->api == TSR_API_REPLICATE;
+        return s->api != TSR_API_DDP;
     case DDP:
         return s->api == TSR_API_DDP;
-    case FSDP1:
+    case LISTS:
+        return s->api == TSR_API_FULLY_SHARD || s->api == TSR_API_REPLICATE;
+    case FLAT:
         return s->api == TSR_API_FSDP1;
     case ACCUMULATES:
         return s->api != TSR_API_DDP && s->accum_steps > 1;

@@ -97,6 +97,7 @@ tsr_status tsr_overlap_table_of(const struct tsr_study_info *info, const struct 
     out->comm_s = overlap.comm_s;
     out->exposed_s = overlap.exposed_s;
     out->host_bound_s = overlap.host_bound_s;
+    out->unlaunched_s = overlap.unlaunched_s;
     tsr_status status = out->title ? TSR_OK : tsr_fail(TSR_ENOMEM, "out of memory: a title");
     for (size_t i = 0; i < overlap.n && status == TSR_OK; i++)
         status = add_item(detail, &overlap, &overlap.items[i], out);
@@ -149,10 +150,11 @@ static tsr_status write_frame(FILE *out, const void *user)
 {
     const struct tsr_overlap_table *table = user;
     fputs("# What overlap.csv is part of: seconds of the steady step.\n"
-          "measured,step_s,compute_s,communication_s,exposed_s,host_bound_s,title\n",
+          "measured,step_s,compute_s,communication_s,exposed_s,host_bound_s,unlaunched_s,title\n",
           out);
-    fprintf(out, "%d,%.17g,%.17g,%.17g,%.17g,%.17g,", table->measured, table->step_s,
-            table->compute_s, table->comm_s, table->exposed_s, table->host_bound_s);
+    fprintf(out, "%d,%.17g,%.17g,%.17g,%.17g,%.17g,%.17g,", table->measured, table->step_s,
+            table->compute_s, table->comm_s, table->exposed_s, table->host_bound_s,
+            table->unlaunched_s);
     tsr__put_plain(out, table->title);
     fputc('\n', out);
     return TSR_OK;

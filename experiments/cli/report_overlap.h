@@ -24,7 +24,7 @@ struct tsr_overlap_row {
 struct tsr_overlap_table {
     bool measured;
     const char *title; /* "Llama-3.1-8B, dgx-h100-1, 8 GPUs, fsdp" */
-    double step_s, compute_s, comm_s, exposed_s, host_bound_s;
+    double step_s, compute_s, comm_s, exposed_s, host_bound_s, unlaunched_s;
     struct tsr_overlap_row *rows; /* [n], in issue order */
     size_t n, cap;
     struct tsr_overlap_total kinds[TSR_N_OVERLAP_KINDS], all;

@@ -82,7 +82,7 @@ struct tsr_settings {
     const struct tsr_node *from[TSR_MAX_KEYS]; /* where the value was given; NULL: the default */
 
     const char *model, *model_tree, *model_blocks, *cluster, *gpu;
-    uint64_t nodes, gpus_per_node;       /* 0: as in the cluster's file */
+    uint64_t nodes, gpus_per_node;          /* 0: as in the cluster's file */
     uint64_t model_layers, model_positions; /* 0: as in the model's file */
     unsigned model_impl, model_names;       /* enum tsr_impl, tsr_names */
     unsigned model_norm;                    /* enum tsr_norm */
@@ -114,6 +114,7 @@ struct tsr_settings {
     unsigned attention; /* enum tsr_attention */
     unsigned dialect;   /* enum tsr_dialect */
     unsigned linear;    /* enum tsr_linear */
+    bool fp8_gather;    /* beside linear: fp8_tensorwise */
     bool gqa_repeat, attention_unpad;
     uint64_t tp; /* tensor-parallel ranks; 1: none */
     bool sequence_parallel;

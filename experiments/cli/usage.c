@@ -44,8 +44,8 @@ const struct tsr_usage tsr_usages[] = {
      "  tessera sim experiments/flagship/dgx-h100-8.yaml --strategy fsdp\n"
      "  tessera sim FILE --strategy fsdp --set seq=8192 --out out/long"},
     {"goodput", "what failures and checkpoints leave of a month", "FILE --strategy NAME [options]",
-     TSR_OPT_SET | TSR_OPT_PRINT_CONFIG | TSR_OPT_FORMAT | TSR_OPT_STRATEGY | TSR_OPT_MTBF |
-         TSR_OPT_CKPT,
+     TSR_OPT_SET | TSR_OPT_PRINT_CONFIG | TSR_OPT_FORMAT | TSR_OPT_OUT | TSR_OPT_STRATEGY |
+         TSR_OPT_MTBF | TSR_OPT_CKPT,
      "md, csv or json (default md)",
      "Simulates a step and a checkpoint of the strategy, then the month event by event: nodes "
      "fail\n"
@@ -54,6 +54,7 @@ const struct tsr_usage tsr_usages[] = {
      "was useful work, what the rest went into, and the interval between checkpoints that is "
      "best.\n"
      "The keys goodput.* say how often nodes fail and how fast storage is (tessera help keys).\n"
+     "With --out: goodput.csv, the shares by interval, and a picture of it.\n"
      "\n"
      "Examples\n"
      "  tessera goodput experiments/flagship/h100-128.yaml --strategy fsdp --checkpoint-minutes "

@@ -135,7 +135,8 @@ awk -F, 'NR == 1 { for (i = 1; i <= NF; i++) at[$i] = i; next }
       if (sum < 0.999999 || sum > 1.000001) bad = 1; goodput[$at["which"]] = $at["goodput"] }
     END { exit bad || !(goodput["best"] > goodput["asked"]) }' "$out" || complain "goodput"
 works goodput "$flagship" --strategy fsdp --set model.layers=2 --checkpoint-minutes 30 \
-    --set goodput.runs=20
+    --set goodput.runs=20 --out "$tmp/month"
+[ "$(grep -vc '^#' "$tmp/month/goodput.csv")" = 49 ] || complain "goodput.csv has not 48 intervals"
 has "$out" "goodput %" "best: every" "A failure every 6300.0 h"
 fails 2 "goodput.node_mtbf_hours: found 0" -- goodput "$flagship" --strategy fsdp --mtbf-hours 0
 fails 2 "--mtbf-hours: found 1; allowed: a number, once" -- goodput "$flagship" --mtbf-hours 1 \

@@ -17,7 +17,7 @@ enum { LAYERS = 2, LLAMA_D = 4096, LLAMA_T = 16384, GPT2_D = 1600, GPT2_T = 4096
 #define MIB(x) ((uint64_t)(x) << 20)
 
 struct options {
-    bool gpt2, hf_names, hand_norm, full, selective, tp, outside, wraps_inside, eager;
+    bool gpt2, hf_names, hand_norm, full, selective, tp, outside, wraps_inside, eager, fp8_gather;
     enum tsr_linear linear;
 };
 
@@ -92,6 +92,7 @@ static tsr_status open_rig(struct rig *r, struct options o)
                                   .executor = &r->recorder.base,
                                   .gqa_repeat = true,
                                   .linear = o.linear,
+                                  .fp8_gather = o.fp8_gather,
                                   .dialect = o.eager ? TSR_DIALECT_EAGER : TSR_DIALECT_COMPILE};
     memset(r, 0, sizeof *r);
     snprintf(c.mesh.name[0], sizeof c.mesh.name[0], "shard");
@@ -422,6 +423,40 @@ static void fp8_tensorwise(void **state)
     close_rig(&r);
 }
 
+static uint64_t gathered(const struct rig *r)
+{
+    uint64_t most = 0;
+    for (size_t i = 0; i < r->step.n_instrs; i++)
+        if (r->step.instrs[i].kind == TSR_ALL_GATHER && r->step.instrs[i].bytes > most)
+            most = r->step.instrs[i].bytes;
+    return most;
+}
+
+/* Seven matrices of a block travel with one byte an element, the norms with two; the weights are
+ * there in fp8 already: no cast, and a copy the other way round for the input's gradient. */
+static void fp8_gather(void **state)
+{
+    const uint64_t matrices = 2 * MIB(16) + 2 * MIB(4) + 3 * MIB(56), norms = 2 * 2 * LLAMA_D;
+    struct rig r;
+    (void)state;
+    ok(open_rig(&r, (struct options){.linear = TSR_LINEAR_FP8_TENSORWISE}));
+    assert_int_equal(gathered(&r), 2 * matrices + norms);
+    close_rig(&r);
+    ok(open_rig(&r, (struct options){.linear = TSR_LINEAR_FP8_TENSORWISE, .fp8_gather = true}));
+    assert_int_equal(gathered(&r), matrices + norms);
+    int casts = 0, turned = 0;
+    for (size_t i = 0; i < r.step.n_instrs; i++) {
+        const struct tsr_instr *in = &r.step.instrs[i];
+        if (in->kind != TSR_OP || !is_of_block(&r, in) || in->work->op != TSR_OP_POINTWISE)
+            continue;
+        casts += in->origin.phase == TSR_PHASE_FORWARD && strstr(in->work->name, "fp8_cast");
+        turned += !strcmp(in->work->name, "fp8_transpose");
+    }
+    assert_int_equal(casts, 4); /* inputs of q k v, o, gate up, down */
+    assert_int_equal(turned, 7);
+    close_rig(&r);
+}
+
 static void fp8_delayed(void **state)
 {
     struct rig r;
@@ -479,6 +514,7 @@ int main(void)
         cmocka_unit_test(evaluation),
         cmocka_unit_test(gpt2_without_checkpoint),
         cmocka_unit_test(fp8_tensorwise),
+        cmocka_unit_test(fp8_gather),
         cmocka_unit_test(fp8_delayed),
         cmocka_unit_test(refusals),
     };

@@ -193,6 +193,24 @@ static void compute_that_is_not_launched_is_the_host_too(void **state)
     end(&f);
 }
 
+/* Idle without a collective: nothing was launched, or compute waited for another stream. */
+static void waits_without_communication_are_told_apart(void **state)
+{
+    struct fixture f = begin();
+    (void)state;
+    f.options.host_scale = 1.0;
+    f.options.host_collective_s = f.options.host_event_s = 0.0;
+    f.options.host_launch_s = 5 * US;
+    put_kernel(f.job, 0, 0, S_COMPUTE, 1); /* issued at 5 */
+    put_kernel(f.job, 0, 0, S_USER, 9);    /* 10..19 */
+    put_after(f.job, 0, 0, S_COMPUTE, S_USER, &f.event);
+    put_kernel(f.job, 0, 0, S_COMPUTE, 1); /* issued at 15, 19..20 */
+    run(&f);
+    assert_close(f.overlap.host_bound_s, 18 * US, 1e-9);
+    assert_close(f.overlap.unlaunched_s, 9 * US, 1e-9); /* 0..5 and 6..10, when the wait came */
+    end(&f);
+}
+
 static void another_stream_holds_the_communicator(void **state)
 {
     struct fixture f = begin();
@@ -373,6 +391,7 @@ static void sums_are_those_of_the_metrics(void **state)
         assert_true(o->exposed_s == f.metrics.exposed_s);
         assert_true(o->compute_s == f.metrics.compute_s && o->comm_s == f.metrics.comm_s);
         assert_true(o->host_bound_s == f.metrics.host_bound_s && o->step_s == f.metrics.step_s);
+        assert_true(o->unlaunched_s >= 0.0 && o->unlaunched_s <= o->host_bound_s + 1e-15);
         assert_close(o->all.exposed, f.metrics.exposed_s, 1e-9);
         assert_close(gathers, f.metrics.exposed_gather_s, 1e-9);
         assert_close(o->kinds[TSR_OVERLAP_REDUCE_SCATTER].exposed +
@@ -457,6 +476,7 @@ int main(void)
         cmocka_unit_test(a_full_wire_is_bandwidth),
         cmocka_unit_test(issued_while_compute_ran_is_late),
         cmocka_unit_test(compute_that_is_not_launched_is_the_host_too),
+        cmocka_unit_test(waits_without_communication_are_told_apart),
         cmocka_unit_test(another_stream_holds_the_communicator),
         cmocka_unit_test(memory_that_is_in_use_is_a_buffer_wait),
         cmocka_unit_test(a_wait_for_nothing_is_stream_order),
