@@ -399,7 +399,8 @@ tsr_status tsr_ddp(struct tsr_engine *engine, const struct tsr_ddp_options *opti
 tsr_status tsr_checkpoint(struct tsr_engine *engine, struct tsr_module *module, bool outside,
                           bool early_stop) TSR_MUST_USE;
 /* torchtitan's selective checkpointing by operator: the results of attention kernels and of every
- * second matrix product of the module (the 1st, 3rd, ...) are kept, the rest is recomputed. */
+ * second matrix product of the module (the 1st, 3rd, ...) are kept, and what tensor-parallel
+ * reduce-scatters returned; the rest is recomputed. */
 tsr_status tsr_checkpoint_selective(struct tsr_engine *engine,
                                     struct tsr_module *module) TSR_MUST_USE;
 

@@ -221,6 +221,7 @@ static tsr_status load_xml(struct tsr_job *job, const char *path)
     if (!*c->platform || c->gpus_per_node == 1)
         return TSR_OK;
     c->intra = c->gpu.nvlink_bw > 0 ? TSR_INTRA_NVSWITCH : TSR_INTRA_PCIE;
+    c->multicast = c->intra == TSR_INTRA_NVSWITCH;
     c->intra_bw = c->gpu.nvlink_bw > 0 ? c->gpu.nvlink_bw : c->gpu.pcie_bw;
     return TSR_OK;
 }
