@@ -111,8 +111,9 @@ static struct tsr_storage *cast_inputs(struct tsr_engine *e, struct tsr_group *g
                                  a->from_slice ? p->param_dtype : p->orig_dtype);
     }
     tsr__slot(e, 1);
-    tsr__operand_storage(e, flat, TSR_WRITE, g->mp.param);
-    tsr__emit_copy(e, g->mp.param, read, bytes, "all_gather_cast");
+    tsr_dtype dtype = a->dtype == TSR_U8 ? TSR_U8 : g->mp.param; /* mixed: bytes */
+    tsr__operand_storage(e, flat, TSR_WRITE, dtype);
+    tsr__emit_copy(e, dtype, read, bytes, "all_gather_cast");
     return flat;
 }
 

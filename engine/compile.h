@@ -3,8 +3,8 @@
  *
  * A block is traced once: its eager operations, forward and backward, become a graph of values
  * instead of instructions (compile_trace.c). The graph is cut into what the forward saves and what
- * the backward computes again (compile_cut.c), each half is fused into kernels (compile_fuse.c), and
- * every later call of the block emits these kernels (compile_run.c).
+ * the backward computes again (compile_cut.c), each half is fused into kernels (compile_fuse.c),
+ * and every later call of the block emits these kernels (compile_run.c).
  *
  * Everything lives in the engine's arena. Values and operations are named by their indices.
  */
@@ -50,13 +50,13 @@ struct tsr_coperand {
 };
 
 struct tsr_cop {
-    uint8_t cls;    /* enum tsr_cclass */
-    bool backward;  /* of the traced backward; before n_forward: it needs no gradient, either half
-                       may run it */
-    bool takes_lt;  /* a biased product: cublasLt's workspace */
+    uint8_t cls;     /* enum tsr_cclass */
+    bool backward;   /* of the traced backward; before n_forward: it needs no gradient, either half
+                        may run it */
+    bool takes_lt;   /* a biased product: cublasLt's workspace */
     uint32_t module; /* id */
     uint64_t rows, columns; /* ROW, COLUMN */
-    uint64_t numel; /* POINT: of the result */
+    uint64_t numel;         /* POINT: of the result */
     struct tsr_work work;
     uint32_t n_operands;
     struct tsr_coperand *operands;
@@ -69,7 +69,7 @@ struct tsr_cgraph {
     size_t n_forward; /* ops before this one are the forward's */
     struct tsr_param **params;
     size_t n_params, cap_params;
-    uint32_t input, result, tangent; /* values; NONE */
+    uint32_t input, result, tangent;   /* values; NONE */
     uint32_t input_grad, *param_grads; /* NONE: there is none */
     int result_dims;
     uint64_t result_shape[4];
@@ -82,7 +82,7 @@ struct tsr_ckernel {
     bool recompute, takes_lt, is_product;
     uint32_t n_operands;
     struct tsr_coperand *operands;
-    uint32_t *over; /* by operand: the input whose memory an output takes; NONE */
+    uint32_t *over;         /* by operand: the input whose memory an output takes; NONE */
     uint32_t n_dead, *dead; /* values that nothing uses after it */
 };
 

@@ -63,9 +63,8 @@ static bool is_fusible(const struct tsr_cop *op)
 static bool is_forward_value(const struct tsr_cgraph *g, uint32_t v)
 {
     const struct tsr_cvalue *value = &g->values[v];
-    return !value->scratch &&
-           (value->kind == TSR_VALUE_INPUT ||
-            (value->kind == TSR_VALUE_RESULT && value->index < g->n_forward));
+    return !value->scratch && (value->kind == TSR_VALUE_INPUT ||
+                               (value->kind == TSR_VALUE_RESULT && value->index < g->n_forward));
 }
 
 static const struct tsr_cop *maker(const struct tsr_cgraph *g, uint32_t v)
@@ -149,8 +148,8 @@ static void mark_kept(struct cut *c)
     unsigned products = 0;
     for (size_t i = 0; i < g->n_forward && c->plan->selective; i++) {
         const struct tsr_cop *op = &g->ops[i];
-        bool kept = op->work.op == TSR_OP_ATTENTION ||
-                    (op->work.op == TSR_OP_GEMM && ++products % 2 == 1);
+        bool kept =
+            op->work.op == TSR_OP_ATTENTION || (op->work.op == TSR_OP_GEMM && ++products % 2 == 1);
         for (uint32_t k = 0; kept && k < op->n_operands; k++)
             if (op->operands[k].access == TSR_WRITE)
                 c->kept[op->operands[k].value] = true;
@@ -169,8 +168,8 @@ static void find_bans(struct tsr_engine *e, struct cut *c)
         if (!op || op->backward)
             continue;
         c->recomputed[v] = checkpoint && !c->kept[v];
-        c->banned[v] |= !is_fusible(op) || is_small_reduction(g, v) ||
-                        is_read_by_calls_of_backward(g, v);
+        c->banned[v] |=
+            !is_fusible(op) || is_small_reduction(g, v) || is_read_by_calls_of_backward(g, v);
     }
     if (!checkpoint)
         ban_far_users(e, c);

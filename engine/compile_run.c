@@ -80,9 +80,8 @@ static void borrow_params(struct tsr_engine *e, struct tsr_cplan *p)
     const struct tsr_cgraph *g = &p->graph;
     for (uint32_t v = 0; v < g->n_values && tsr__ok(e); v++) {
         const struct tsr_cvalue *value = &g->values[v];
-        struct tsr_tensor *t = value->kind == TSR_VALUE_PARAM
-                                   ? tsr__param_value(e, g->params[value->index])
-                                   : NULL;
+        struct tsr_tensor *t =
+            value->kind == TSR_VALUE_PARAM ? tsr__param_value(e, g->params[value->index]) : NULL;
         if (t)
             borrow(p, v, t);
         if (value->kind == TSR_VALUE_BUFFER)
@@ -115,8 +114,7 @@ static void provide(struct tsr_engine *e, struct tsr_cplan *p, const struct tsr_
             p->table[v] = p->table[k->over[i]];
             p->table[k->over[i]] = NULL;
         } else {
-            p->table[v] =
-                tsr__storage_new(e, p->graph.values[v].bytes, category_of(e, p, v, node));
+            p->table[v] = tsr__storage_new(e, p->graph.values[v].bytes, category_of(e, p, v, node));
         }
     }
 }

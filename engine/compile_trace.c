@@ -123,8 +123,8 @@ static bool is_twin(const struct tsr_cop *a, const struct tsr_cop *b)
     bool same = a->cls == b->cls && a->n_operands == b->n_operands && a->work.op == b->work.op &&
                 a->work.name && b->work.name && strcmp(a->work.name, b->work.name) == 0 &&
                 memcmp(a->work.dims, b->work.dims, sizeof a->work.dims) == 0 &&
-                memcmp(a->work.constants, b->work.constants, sizeof a->work.constants) == 0 &&
-                a->work.n_args == b->work.n_args;
+                a->work.constants[0] == b->work.constants[0] &&
+                a->work.constants[1] == b->work.constants[1] && a->work.n_args == b->work.n_args;
     for (uint32_t i = 0; same && i < a->work.n_args; i++)
         same = a->work.args[i] == b->work.args[i];
     for (uint32_t i = 0; same && i < a->n_operands; i++) {
@@ -435,16 +435,85 @@ static void trace(struct tsr_engine *e, struct tsr_module *m, const struct tsr_t
     tsr_release(e, in);
 }
 
-/* Parameters are inputs of the graph, also where they are views of a flat parameter: what made them
- * is put aside, or put back. */
-static void swap_origins(const struct tsr_cgraph *g, struct tsr_node **aside)
+/* The block's parameters as leaves of the trace: they may be views of a flat one outside of it.
+ * Returns the tensors that the block computes with otherwise; NULL on failure. */
+static struct tsr_tensor **detach_params(struct tsr_engine *e, struct tsr_cgraph *g)
 {
-    for (size_t i = 0; i < g->n_params; i++) {
-        struct tsr_tensor *value = g->params[i]->value;
-        struct tsr_node *node = value->grad_fn;
-        value->grad_fn = aside[i];
-        aside[i] = node;
+    struct tsr_tensor **own = tsr_arena_alloc(&e->arena, (g->n_params + 1) * sizeof *own);
+    if (!own)
+        TSR__RAISE(e, TSR_ENOMEM, "out of memory while compiling a block");
+    for (uint32_t i = 0; i < g->n_params && tsr__ok(e); i++) {
+        struct tsr_tensor *value = tsr__param_value(e, g->params[i]);
+        if (!value)
+            return NULL;
+        add_value(e, g,
+                  (struct tsr_cvalue){.kind = TSR_VALUE_PARAM,
+                                      .index = i,
+                                      .dtype = value->dtype,
+                                      .bytes = tsr__tensor_bytes(value)});
+        g->param_grads[i] = TSR_NONE;
+        own[i] = value;
     }
+    for (uint32_t i = 0; i < g->n_params && tsr__ok(e); i++) {
+        struct tsr_tensor *leaf = tsr__tensor_view(e, own[i]->storage, (tsr_dtype)own[i]->dtype,
+                                                   own[i]->n_dims, own[i]->dims);
+        if (!leaf)
+            break;
+        leaf->offset = own[i]->offset;
+        leaf->requires_grad = own[i]->requires_grad;
+        leaf->param = g->params[i];
+        g->params[i]->value = leaf;
+    }
+    return tsr__ok(e) ? own : NULL;
+}
+
+static void attach_params(struct tsr_engine *e, struct tsr_cgraph *g, struct tsr_tensor **own)
+{
+    for (size_t i = 0; own && i < g->n_params; i++) {
+        tsr_release(e, g->params[i]->value);
+        g->params[i]->value = own[i];
+    }
+}
+
+/* What of the engine's state a trace changes. */
+struct before {
+    bool traced, instrumented, grad, in_backward;
+    int depth;
+    struct tsr_region *packing, *unpacking;
+    struct tsr_origin origin;
+};
+
+static struct before begin(struct tsr_engine *e, struct tsr_capture *capture, bool grad)
+{
+    const struct before b = {.traced = e->has_trace,
+                             .instrumented = e->config.instrumented,
+                             .grad = e->grad_enabled,
+                             .in_backward = e->in_backward,
+                             .depth = e->recompute_depth,
+                             .packing = e->packing,
+                             .unpacking = e->unpacking,
+                             .origin = e->origin};
+    e->capture = capture;
+    e->has_trace = false;
+    e->config.instrumented = true; /* sums of gradients go into new values */
+    e->grad_enabled = grad;
+    e->in_backward = false;
+    e->recompute_depth = 0;
+    e->packing = e->unpacking = NULL;
+    return b;
+}
+
+static void end(struct tsr_engine *e, const struct before *b)
+{
+    e->capture = NULL;
+    e->has_trace = b->traced;
+    e->config.instrumented = b->instrumented;
+    e->grad_enabled = b->grad;
+    e->in_backward = b->in_backward;
+    e->recompute_depth = b->depth;
+    e->packing = b->packing;
+    e->unpacking = b->unpacking;
+    e->origin = b->origin;
 }
 
 void tsr__trace_block(struct tsr_engine *e, struct tsr_module *m, struct tsr_tensor *x,
@@ -456,44 +525,13 @@ void tsr__trace_block(struct tsr_engine *e, struct tsr_module *m, struct tsr_ten
     g->input = g->result = g->tangent = g->input_grad = TSR_NONE;
     collect_params(e, g, m);
     g->param_grads = tsr_arena_alloc(&e->arena, (g->n_params + 1) * sizeof *g->param_grads);
-    struct tsr_node **aside = tsr_arena_alloc(&e->arena, (g->n_params + 1) * sizeof(*aside));
-    if (!g->param_grads || !aside || !tsr__ok(e)) {
+    if (!g->param_grads)
         TSR__RAISE(e, TSR_ENOMEM, "out of memory while compiling a block");
+    struct tsr_tensor **own = tsr__ok(e) ? detach_params(e, g) : NULL;
+    if (!own)
         return;
-    }
-    for (uint32_t i = 0; i < g->n_params; i++) {
-        g->param_grads[i] = TSR_NONE;
-        struct tsr_tensor *value = tsr__param_value(e, g->params[i]);
-        if (!value)
-            return;
-        add_value(e, g,
-                  (struct tsr_cvalue){.kind = TSR_VALUE_PARAM,
-                                      .index = i,
-                                      .dtype = value->dtype,
-                                      .bytes = tsr__tensor_bytes(value)});
-    }
-    bool traced = e->has_trace, instrumented = e->config.instrumented, grad = e->grad_enabled;
-    bool in_backward = e->in_backward;
-    int depth = e->recompute_depth;
-    struct tsr_region *packing = e->packing, *unpacking = e->unpacking;
-    struct tsr_origin origin = e->origin;
-    e->capture = &capture;
-    e->has_trace = false;
-    e->config.instrumented = true; /* sums of gradients go into new values */
-    e->grad_enabled = plan->grad;
-    e->in_backward = false;
-    e->recompute_depth = 0;
-    e->packing = e->unpacking = NULL;
-    swap_origins(g, aside);
+    struct before before = begin(e, &capture, plan->grad);
     trace(e, m, x, plan);
-    swap_origins(g, aside);
-    e->capture = NULL;
-    e->has_trace = traced;
-    e->config.instrumented = instrumented;
-    e->grad_enabled = grad;
-    e->in_backward = in_backward;
-    e->recompute_depth = depth;
-    e->packing = packing;
-    e->unpacking = unpacking;
-    e->origin = origin;
+    end(e, &before);
+    attach_params(e, g, own);
 }

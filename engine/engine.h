@@ -110,7 +110,7 @@ struct tsr_engine {
     } add_norm;
     struct tsr_tensor *args[TSR_N_ARGS];    /* beside the input of blocks: mask, tables, ... */
     struct tsr_region *packing, *unpacking; /* region whose forward or recomputation runs */
-    bool stopped; /* early stop: nothing runs until the region's call has returned */
+    bool stopped;                /* early stop: nothing runs until the region's call has returned */
     struct tsr_capture *capture; /* a block is traced, not run (compile.h) */
     struct tsr_tensor *free_tensors;
     struct tsr_node *free_nodes;

@@ -29,6 +29,7 @@ struct tsr_fsdp_param {
     uint64_t local[4], padded[4];
     uint64_t local_numel, shard_numel; /* of this rank; padded */
     bool full_precision; /* 2.15: this parameter keeps its dtype (param_dtype_override) */
+    bool fp8;            /* it is gathered in fp8 (ops_fp8.h) */
     tsr_dtype orig_dtype, param_dtype, reduce_dtype; /* the last two NONE: no cast */
     struct tsr_storage *sharded;                     /* orig dtype, padded; host when offloaded */
     struct tsr_storage *post_forward;                /* slice of the smaller group */

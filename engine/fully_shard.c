@@ -1,7 +1,7 @@
 /* fully_shard.c: fully_shard() and replicate(): which parameters form a group (section 2.1), how
  * each is cut (2.2-2.6), and what is refused (4.6).
  */
-#include "engine.h"
+#include "ops_fp8.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -381,6 +381,7 @@ static tsr_status make_group(struct call *c, struct tsr_state *s, const struct s
         struct tsr_fsdp_param **p = &g->params[g->n_params];
         TSR_TRY(make_param(c, g, c->params[i], p));
         (*p)->full_precision = keeps_precision(c, c->params[i]->fqn);
+        (*p)->fp8 = !g->is_replicate && tsr__fp8_gathers(e, c->params[i]);
         g->shard_numel += (*p)->shard_numel;
         g->n_params++;
     }

@@ -73,7 +73,7 @@ struct tsr_module {
     void *impl;
     struct tsr_state *state; /* set by fully_shard or replicate */
     struct tsr_checkpoint_mode checkpoint;
-    struct tsr_cplan *plans; /* of a compiled block (compile.h) */
+    struct tsr_cplan *plans;       /* of a compiled block (compile.h) */
     struct tsr_tensor *aux_output; /* a second output of the running forward (attention weights) */
 };
 

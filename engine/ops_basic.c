@@ -167,6 +167,8 @@ static struct tsr_tensor *linear(struct tsr_engine *e, struct tsr_tensor *x, str
     struct tsr_tensor *w = tsr__param_value(e, wp), *b = bp ? tsr__param_value(e, bp) : NULL;
     if (!w || (bp && !b))
         return NULL;
+    if (!(flags & LINEAR_CONV1D) && tsr__is_fp8(e, x, w))
+        return tsr__fp8_linear(e, x, w, b);
     if (x->dtype != w->dtype) {
         TSR__RAISE(e, TSR_ERUNTIME,
                    "%s: expected mat1 and mat2 to have the same dtype, but got: %s != %s", wp->fqn,
@@ -179,8 +181,6 @@ static struct tsr_tensor *linear(struct tsr_engine *e, struct tsr_tensor *x, str
                    tsr_dtype_name((tsr_dtype)w->dtype));
         return NULL;
     }
-    if (!(flags & LINEAR_CONV1D) && tsr__is_fp8(e, x, w))
-        return tsr__fp8_linear(e, x, w, b);
     uint64_t in = w->dims[flags & LINEAR_CONV1D ? 0 : 1];
     uint64_t out = w->dims[flags & LINEAR_CONV1D ? 1 : 0];
     uint64_t rows = in ? x->numel / in : 0;

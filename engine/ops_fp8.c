@@ -11,27 +11,46 @@
  */
 #include "ops_fp8.h"
 
+#include <string.h>
+
 enum { EDGE_BIAS, EDGE_INPUT, EDGE_WEIGHT };
 enum { ROWS, OUT, IN }; /* node->a */
 
 /* ---- what runs in fp8 ------------------------------------------------------------------------ */
 
-static bool is_in_block(const struct tsr_engine *e)
+static bool is_in_block(const struct tsr_module *m)
 {
-    const struct tsr_module *m =
-        e->origin.module < e->n_modules ? e->modules[e->origin.module] : NULL;
     for (; m && m->parent; m = m->parent)
         if (m->parent->no_forward)
             return true;
     return false;
 }
 
+static bool fits(int n_dims, const uint64_t *dims)
+{
+    return n_dims == 2 && dims[0] % 16 == 0 && dims[1] % 16 == 0;
+}
+
 bool tsr__is_fp8(const struct tsr_engine *e, const struct tsr_tensor *x, const struct tsr_tensor *w)
 {
-    bool fits = w->n_dims == 2 && w->dims[0] % 16 == 0 && w->dims[1] % 16 == 0;
     bool half = x->dtype == TSR_BF16 || x->dtype == TSR_F16;
-    return e->config.linear != TSR_LINEAR_PLAIN && fits && half && x->dtype == w->dtype &&
-           is_in_block(e);
+    bool known = e->origin.module < e->n_modules;
+    return e->config.linear != TSR_LINEAR_PLAIN && fits(w->n_dims, w->dims) && half &&
+           (x->dtype == w->dtype || w->dtype == TSR_F8) && known &&
+           is_in_block(e->modules[e->origin.module]);
+}
+
+bool tsr__fp8_gathers(const struct tsr_engine *e, const struct tsr_param *p)
+{
+    if (!e->config.fp8_gather || !fits(p->n_dims, p->shape))
+        return false;
+    for (size_t i = 0; i < e->n_modules; i++) {
+        const struct tsr_module *m = e->modules[i];
+        for (size_t k = 0; k < m->n_params; k++)
+            if (m->params[k].param == p)
+                return m->type_name && !strcmp(m->type_name, "Linear") && is_in_block(m);
+    }
+    return false;
 }
 
 tsr_status tsr__check_fp8(const struct tsr_engine_config *config)
@@ -40,6 +59,9 @@ tsr_status tsr__check_fp8(const struct tsr_engine_config *config)
     if (config->linear == TSR_LINEAR_FP8_TENSORWISE && !compiled)
         return tsr_fail(TSR_EUNSUPPORTED, "linear layers in fp8 with tensorwise scaling are "
                                           "modelled in the dialect compile only");
+    if (config->fp8_gather && config->linear != TSR_LINEAR_FP8_TENSORWISE)
+        return tsr_fail(TSR_EUNSUPPORTED, "a gather in fp8 needs linear layers in fp8 with "
+                                          "tensorwise scaling");
     if (config->linear == TSR_LINEAR_FP8_DELAYED && compiled)
         return tsr_fail(TSR_EUNSUPPORTED, "linear layers in fp8 with delayed scaling break the "
                                           "graph of the dialect compile; allowed: eager, fused");
@@ -48,8 +70,8 @@ tsr_status tsr__check_fp8(const struct tsr_engine_config *config)
 
 /* ---- kernels --------------------------------------------------------------------------------- */
 
-static void emit(struct tsr_engine *e, const char *name, uint8_t op,
-                 struct tsr_tensor *const *in, int n_in, struct tsr_tensor *const *out, int n_out)
+static void emit(struct tsr_engine *e, const char *name, uint8_t op, struct tsr_tensor *const *in,
+                 int n_in, struct tsr_tensor *const *out, int n_out)
 {
     struct tsr_work work = {.op = op, .name = name};
     if (!tsr__ok(e) || !in[0] || !out[0])
@@ -80,9 +102,17 @@ static struct tsr_tensor *largest(struct tsr_engine *e, struct tsr_tensor *x)
     return all;
 }
 
-/* x in fp8 by its own scale. transposed: the other order in memory. */
+/* x in fp8 by its own scale. transposed: the other order in memory. What came in fp8 has its scale:
+ * it is taken as it is, or copied in the other order. */
 static struct tsr_tensor *scaled(struct tsr_engine *e, struct tsr_tensor *x, bool transposed)
 {
+    if (x && x->dtype == TSR_F8 && !transposed)
+        return tsr_retain(x);
+    if (x && x->dtype == TSR_F8) {
+        struct tsr_tensor *turned = tsr__tensor_like(e, x, TSR_F8, TSR_CAT_TEMP);
+        emit(e, "fp8_transpose", TSR_OP_POINTWISE, &x, 1, &turned, 1);
+        return turned;
+    }
     struct tsr_tensor *scale = largest(e, x), *in[2] = {x, scale};
     struct tsr_tensor *out = x ? tsr__tensor_like(e, x, TSR_F8, TSR_CAT_TEMP) : NULL;
     emit(e, transposed ? "fp8_cast_transposed" : "fp8_cast", TSR_OP_POINTWISE, in, 2, &out, 1);
@@ -109,8 +139,11 @@ static void update_scales(struct tsr_engine *e)
 {
     const uint64_t n = 16;
     struct tsr_tensor *scales = tsr__tensor_new(e, TSR_F32, 1, &n, TSR_CAT_TEMP);
-    struct tsr_work work = {.op = TSR_OP_POINTWISE, .dtype = TSR_F32,
-                            .name = "fp8_update_scales", .bytes_written = 64, .dims = {1, n}};
+    struct tsr_work work = {.op = TSR_OP_POINTWISE,
+                            .dtype = TSR_F32,
+                            .name = "fp8_update_scales",
+                            .bytes_written = 64,
+                            .dims = {1, n}};
     if (!scales)
         return;
     tsr__operand_tensor(e, scales, TSR_WRITE);
@@ -122,8 +155,11 @@ static void update_scales(struct tsr_engine *e)
 static void product(struct tsr_engine *e, const char *name, struct tsr_tensor *const in[3],
                     struct tsr_tensor *out, const uint64_t mnk[3])
 {
-    struct tsr_work work = {.op = TSR_OP_GEMM, .dtype = TSR_F8, .name = name,
-                            .dims = {mnk[0], mnk[1], mnk[2], 1}, .constants = {1}};
+    struct tsr_work work = {.op = TSR_OP_GEMM,
+                            .dtype = TSR_F8,
+                            .name = name,
+                            .dims = {mnk[0], mnk[1], mnk[2], 1},
+                            .constants = {1}};
     if (!in[0] || !in[1] || !out || !tsr__ok(e))
         return;
     work.flops = work.model_flops = 2.0 * (double)mnk[0] * (double)mnk[1] * (double)mnk[2];
@@ -139,8 +175,7 @@ static void product(struct tsr_engine *e, const char *name, struct tsr_tensor *c
 /* ---- backward -------------------------------------------------------------------------------- */
 
 static struct tsr_tensor *input_grad(struct tsr_engine *e, const struct tsr_node *node,
-                                     struct tsr_tensor *g8, struct tsr_tensor *w8,
-                                     tsr_dtype dtype)
+                                     struct tsr_tensor *g8, struct tsr_tensor *w8, tsr_dtype dtype)
 {
     const uint64_t dims[2] = {node->a[ROWS], node->a[IN]};
     struct tsr_tensor *grad = tsr__tensor_new(e, dtype, 2, dims, TSR_CAT_TEMP);
@@ -150,11 +185,10 @@ static struct tsr_tensor *input_grad(struct tsr_engine *e, const struct tsr_node
 }
 
 static struct tsr_tensor *weight_grad(struct tsr_engine *e, const struct tsr_node *node,
-                                      struct tsr_tensor *g8, struct tsr_tensor *x8)
+                                      struct tsr_tensor *g8, struct tsr_tensor *x8, tsr_dtype dtype)
 {
-    struct tsr_tensor *w = node->w[0];
     struct tsr_tensor *grad = tsr__tensor_like(
-        e, w, (tsr_dtype)w->dtype, tsr__grad_category(e, node->edges[EDGE_WEIGHT].node));
+        e, node->w[0], dtype, tsr__grad_category(e, node->edges[EDGE_WEIGHT].node));
     product(e, "fp8_mm_weight_grad", (struct tsr_tensor *[]){g8, x8, NULL}, grad,
             (uint64_t[]){node->a[OUT], node->a[IN], node->a[ROWS]});
     return grad;
@@ -165,9 +199,8 @@ static void bias_grad(struct tsr_engine *e, struct tsr_node *node, struct tsr_te
 {
     if (!node->edges[EDGE_BIAS].node)
         return;
-    grad_in[EDGE_BIAS] =
-        tsr__tensor_new(e, (tsr_dtype)g->dtype, 1, &node->a[OUT],
-                        tsr__grad_category(e, node->edges[EDGE_BIAS].node));
+    grad_in[EDGE_BIAS] = tsr__tensor_new(e, (tsr_dtype)g->dtype, 1, &node->a[OUT],
+                                         tsr__grad_category(e, node->edges[EDGE_BIAS].node));
     tsr__emit_column_sum(e, "sum_bias_grad", g, grad_in[EDGE_BIAS], node->a[ROWS], node->a[OUT]);
 }
 
@@ -186,7 +219,7 @@ static void tensorwise_backward(struct tsr_engine *e, struct tsr_node *node,
     }
     if (x) {
         struct tsr_tensor *g8 = scaled(e, g, true), *x8 = scaled(e, x, true);
-        grad_in[EDGE_WEIGHT] = weight_grad(e, node, g8, x8);
+        grad_in[EDGE_WEIGHT] = weight_grad(e, node, g8, x8, (tsr_dtype)g->dtype);
         tsr_release(e, g8);
         tsr_release(e, x8);
     }
@@ -206,7 +239,7 @@ static void delayed_backward(struct tsr_engine *e, struct tsr_node *node,
     if (input)
         grad_in[EDGE_INPUT] = input_grad(e, node, g8, w8t, (tsr_dtype)g->dtype);
     if (weight)
-        grad_in[EDGE_WEIGHT] = weight_grad(e, node, g8t, x8t);
+        grad_in[EDGE_WEIGHT] = weight_grad(e, node, g8t, x8t, (tsr_dtype)g->dtype);
     tsr_release(e, g8);
     tsr_release(e, g8t);
     tsr_release(e, x8t);

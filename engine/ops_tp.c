@@ -70,6 +70,19 @@ static void region_backward(struct tsr_engine *e, struct tsr_node *node,
                             : tsr_retain(grad_out[0]);
 }
 
+/* Selective checkpointing keeps what a reduce-scatter returned, so that it does not run again. */
+static struct tsr_tensor *forward_collective(struct tsr_engine *e, uint8_t kind,
+                                             struct tsr_tensor *x)
+{
+    bool kept = kind == TSR_REDUCE_SCATTER && tsr__selective_keeps(e, false);
+    if (kept && tsr__selective_reuses(e))
+        return tsr__selective_take(e);
+    struct tsr_tensor *y = collective(e, kind, x, tsr__result_category(e));
+    if (kept)
+        tsr__selective_put(e, y);
+    return y;
+}
+
 static struct tsr_tensor *region(struct tsr_engine *e, struct tsr_tensor *x, uint8_t forward,
                                  uint8_t backward)
 {
@@ -79,7 +92,7 @@ static struct tsr_tensor *region(struct tsr_engine *e, struct tsr_tensor *x, uin
     if (node)
         node->a[0] = backward;
     struct tsr_tensor *y =
-        forward ? collective(e, forward, x, tsr__result_category(e))
+        forward ? forward_collective(e, forward, x)
                 : tsr__tensor_view(e, x->storage, (tsr_dtype)x->dtype, x->n_dims, x->dims);
     if (!y)
         return tsr__op_abort(e, node);

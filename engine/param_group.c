@@ -11,6 +11,8 @@ static void init_dtypes(struct tsr_engine *e, struct tsr_group *g, struct tsr_fs
     p->param_dtype = g->mp.param;
     if (p->full_precision)
         p->param_dtype = TSR_DTYPE_NONE;
+    else if (p->fp8)
+        p->param_dtype = TSR_F8;
     p->reduce_dtype = g->mp.reduce;
     if (e->config.version >= TSR_TORCH_2_15) {
         if (!tsr_dtype_is_float(p->orig_dtype))

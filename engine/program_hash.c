@@ -66,8 +66,7 @@ static uint64_t hash_double(uint64_t hash, double value)
 static uint64_t hash_work(uint64_t hash, const struct tsr_work *work)
 {
     hash = tsr_hash_u64(hash, work->op | (uint64_t)work->dtype << 8 | (uint64_t)work->causal << 16 |
-                                  (uint64_t)work->recompute << 24 |
-                                  (uint64_t)work->compiled << 32);
+                                  (uint64_t)work->recompute << 24 | (uint64_t)work->compiled << 32);
     if (work->name)
         hash = tsr_hash_u64(hash, tsr_hash_bytes(TSR_HASH_INIT, work->name, strlen(work->name)));
     hash = hash_double(hash, work->flops);

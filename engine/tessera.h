@@ -51,7 +51,8 @@ enum tsr_attention {
 enum tsr_dialect {
     TSR_DIALECT_EAGER, /* those of eager PyTorch, with what it allocates and saves */
     TSR_DIALECT_FUSED, /* our own where there are some (KERNELS.md, Fused): plain Llama and GPT-2 */
-    TSR_DIALECT_COMPILE /* each block by torch.compile (COMPILE.md), the rest eager; simulated only */
+    TSR_DIALECT_COMPILE /* each block by torch.compile (COMPILE.md), the rest eager; simulated only
+                         */
 };
 
 /* In what the products of linear layers inside blocks run (FP8.md). */
@@ -82,6 +83,9 @@ struct tsr_engine_config {
     enum tsr_attention attention;
     enum tsr_dialect dialect;
     enum tsr_linear linear;
+    /* fp8_tensorwise with fully_shard: those layers' weights travel in fp8 (torchao's
+     * enable_fsdp_float8_all_gather). */
+    bool fp8_gather;
     bool gqa_repeat; /* repeat K and V heads before attention (transformers, torchtitan) */
     /* As PyTorch runs while something records every operation (a dispatch mode): sums of gradients
      * and the mask of math attention go into new tensors, where they otherwise go in place if they
@@ -395,7 +399,8 @@ tsr_status tsr_ddp(struct tsr_engine *engine, const struct tsr_ddp_options *opti
 tsr_status tsr_checkpoint(struct tsr_engine *engine, struct tsr_module *module, bool outside,
                           bool early_stop) TSR_MUST_USE;
 /* torchtitan's selective checkpointing by operator: the results of attention kernels and of every
- * second matrix product of the module (the 1st, 3rd, ...) are kept, the rest is recomputed. */
+ * second matrix product of the module (the 1st, 3rd, ...) are kept, and what tensor-parallel
+ * reduce-scatters returned; the rest is recomputed. */
 tsr_status tsr_checkpoint_selective(struct tsr_engine *engine,
                                     struct tsr_module *module) TSR_MUST_USE;
 

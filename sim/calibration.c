@@ -14,6 +14,11 @@ static const struct tsr_calibration_row rows[TSR_N_CALIBRATIONS] = {
                                   "rate of matrix products in a step over the table's"},
     [TSR_CAL_ATTENTION_SUSTAINED] = {"attention_sustained", 1.0, 0.1, 1.5, AS_TABLE,
                                      "rate of attention kernels in a step over the table's"},
+    [TSR_CAL_TRITON_SUSTAINED] = {"triton_sustained", 1.0, 0.1, 2.0, AS_TABLE,
+                                  "rate of flash1_triton in a step over the table's"},
+    [TSR_CAL_BACKWARD_SUSTAINED] = {"backward_sustained", 1.0, 0.1, 1.5,
+                                    "default: products of backward run as those of forward",
+                                    "rate of products and attention of backward over forward's"},
     [TSR_CAL_MEMORY_SUSTAINED] = {"memory_sustained", 1.0, 0.1, 1.5, AS_TABLE,
                                   "bandwidth of memory-bound kernels in a step over the table's"},
     [TSR_CAL_HOST_SCALE] = {"host_scale", 1.0, 0.0, 100.0, "default: sim/options.c",
@@ -28,7 +33,7 @@ static const struct tsr_calibration_row rows[TSR_N_CALIBRATIONS] = {
                                   "default: that inside a node",
                                   "reachable share of the link rate between nodes"},
     [TSR_CAL_STRAGGLER_SHARE] = {"straggler_share", 0.0, 0.0, 1.0, "default: no figure, none",
-                                 "extra share of a step per doubling of the nodes"},
+                                 "extra share of kernels' time per doubling of the nodes"},
     [TSR_CAL_STEP_OVERHEAD] = {"step_overhead_s", 0.0, 0.0, 10.0, "default: no figure, none",
                                "seconds of the host per step outside of the program"},
     [TSR_CAL_COLLECTIVE_BASE] =
@@ -106,6 +111,8 @@ tsr_status tsr__calibration_read(const struct tsr__doc *doc, struct tsr_calibrat
         return TSR_OK;
     if (!json_is_object(object))
         return tsr__doc_fail(doc, "calibration", object, "an object of numbers with their source");
+    if (json_object_size(object) > TSR_MAX_CALIBRATED)
+        return tsr__doc_fail(doc, "calibration", object, "at most 12 numbers of a GPU type");
     json_object_foreach(object, name, value) TSR_TRY(check_name(doc, name, value));
     for (int i = 0; i < TSR_N_CALIBRATIONS; i++)
         TSR_TRY(read_one(doc, i, out));

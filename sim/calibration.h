@@ -13,19 +13,22 @@
 enum tsr_calibration_id {
     TSR_CAL_MATMUL_SUSTAINED,      /* rate of matrix products in a step over that of short runs */
     TSR_CAL_ATTENTION_SUSTAINED,   /* the same for attention */
+    TSR_CAL_TRITON_SUSTAINED,      /* the same for the Triton kernel of 2023 (flash1_triton) */
+    TSR_CAL_BACKWARD_SUSTAINED,    /* rate of products and attention of backward over forward's */
     TSR_CAL_MEMORY_SUSTAINED,      /* the same for kernels that memory decides */
     TSR_CAL_HOST_SCALE,            /* multiplies every host cost */
     TSR_CAL_COMM_COMPUTE_SLOWDOWN, /* share of speed that kernels lose beside a collective */
     TSR_CAL_INTRA_EFFICIENCY,      /* reachable share of the rate inside a node */
     TSR_CAL_INTER_EFFICIENCY,      /* reachable share of the rate between nodes */
-    TSR_CAL_STRAGGLER_SHARE,       /* extra share of a step per doubling of the nodes */
+    TSR_CAL_STRAGGLER_SHARE,       /* extra share of kernels' time per doubling of the nodes */
     TSR_CAL_STEP_OVERHEAD,         /* seconds of the host per step outside of the program */
     TSR_CAL_COLLECTIVE_BASE,       /* seconds of every collective beyond the tuner's latencies */
     TSR_CAL_COLLECTIVE_FILL,       /* seconds until the pipeline of a large one is full, one node */
     TSR_CAL_COLLECTIVE_OWN,        /* a rank's own bytes: their time over that of bytes on a link */
     TSR_N_CALIBRATIONS
 };
-_Static_assert(TSR_N_CALIBRATIONS <= 12, "at most 12 fitted numbers per GPU type");
+/* How many of them a device file may give: what is fitted must stay few. */
+enum { TSR_MAX_CALIBRATED = 12 };
 
 enum { TSR_CALIBRATION_TEXT = 256 };
 

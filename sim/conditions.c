@@ -27,17 +27,26 @@ static uint64_t scramble(uint64_t x)
     return x ^ x >> 31;
 }
 
-/* In (0, 1). */
 static double uniform(uint64_t bits)
 {
     return ((double)(bits >> 11) + 0.5) * 0x1p-53;
+}
+
+static uint64_t draw(uint64_t seed, uint64_t what, uint64_t index)
+{
+    return scramble(scramble(scramble(seed) ^ what) ^ index);
+}
+
+double tsr_uniform(uint64_t seed, uint64_t what, uint64_t index)
+{
+    return uniform(draw(seed, what, index));
 }
 
 double tsr_noise(uint64_t seed, uint64_t what, uint64_t index, double sigma)
 {
     if (sigma <= 0.0)
         return 1.0;
-    uint64_t bits = scramble(scramble(scramble(seed) ^ what) ^ index);
+    uint64_t bits = draw(seed, what, index);
     double radius = sqrt(-2.0 * log(uniform(bits)));
     double normal = radius * cos(6.283185307179586 * uniform(scramble(bits)));
     return exp(sigma * normal - 0.5 * sigma * sigma);

@@ -58,6 +58,8 @@ double tsr_slowness(const struct tsr_conditions *conditions, uint32_t rank);
 /* Errors: TSR_ECONFIG; the text begins with the name of the experiment's key under `sim.`. */
 tsr_status tsr_conditions_check(const struct tsr_conditions *conditions,
                                 uint32_t world) TSR_MUST_USE;
+/* A number in (0, 1), equally distributed; a function of its arguments only. */
+double tsr_uniform(uint64_t seed, uint64_t what, uint64_t index);
 /* A factor with mean 1 and log-normal spread `sigma`; a function of its arguments only. */
 double tsr_noise(uint64_t seed, uint64_t what, uint64_t index, double sigma);
 static inline bool tsr_is_noisy(const struct tsr_conditions *conditions)

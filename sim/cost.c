@@ -125,8 +125,9 @@ static tsr_status attention_seconds(const struct tsr_gpu *gpu,
     else
         *out = work->flops / (gpu->peak_flops[peak] * FP32_ATTENTION_SHARE);
     double start_s = kinds[work->op].start_s, least_s = work->flops / gpu->peak_flops[peak];
+    bool triton = choice->attention == TSR_ATTN_FLASH1_TRITON;
     *out = tsr__cost_split(*out, start_s, least_s).body_s /
-           gpu->calibration.value[TSR_CAL_ATTENTION_SUSTAINED];
+           gpu->calibration.value[triton ? TSR_CAL_TRITON_SUSTAINED : TSR_CAL_ATTENTION_SUSTAINED];
     return TSR_OK;
 }
 

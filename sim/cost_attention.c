@@ -133,6 +133,15 @@ static double idle_factor(const struct tsr_gpu *gpu, const struct tsr_work *work
     return 1.0 + (ceil(waves) - waves) / waves * (1.0 - waves / MANY_WAVES);
 }
 
+/* The kernel that the program names. The memory-efficient one (xformers, Cutlass) has no table: it
+ * is as fast as FlashAttention-1 in the FlashAttention-2 paper, which finds both half as fast as
+ * its own (arXiv 2307.08691, section 4.1). */
+static uint8_t own_kernel(const struct tsr_work *work)
+{
+    bool efficient = work->name && !strncmp(work->name, "efficient", 9);
+    return efficient ? TSR_ATTN_FLASH1 : TSR_ATTN_FLASH2;
+}
+
 tsr_status tsr__cost_attention(const struct tsr_gpu *gpu, enum tsr_attention_kernel kernel,
                                const struct tsr_work *work, double *seconds)
 {
@@ -140,7 +149,7 @@ tsr_status tsr__cost_attention(const struct tsr_gpu *gpu, enum tsr_attention_ker
     double head = work->dims[5] ? (double)work->dims[5] : PLAIN_HEAD,
            padded = ceil(head / 32.0) * 32.0;
     TSR_TRY(check_kernel(gpu, kernel));
-    uint8_t want = kernel == TSR_ATTN_AUTO ? TSR_ATTN_FLASH2 : (uint8_t)kernel;
+    uint8_t want = kernel == TSR_ATTN_AUTO ? own_kernel(work) : (uint8_t)kernel;
     double rate = any_rate(gpu, want, backward, work->causal, padded, work->dims[4]);
     if (rate <= 0.0 && gpu->kernels.n_attention)
         return tsr_fail(TSR_ECONFIG,

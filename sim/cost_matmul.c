@@ -36,6 +36,12 @@ struct machine {
     double memory_s; /* seconds that memory alone takes */
 };
 
+static double flops_of(const uint64_t *dims)
+{
+    return 2.0 * (double)dims[0] * (double)dims[1] * (double)dims[2] *
+           (dims[3] ? (double)dims[3] : 1.0);
+}
+
 static double whole_waves(const uint64_t *dims, double tile_m, double tile_n, double sms)
 {
     double batch = dims[3] ? (double)dims[3] : 1.0;
@@ -253,7 +259,7 @@ double tsr__matmul_large_rate(const struct tsr_gpu *gpu, int peak, const uint64_
                               double achieved)
 {
     struct setting of = setting_of(gpu, peak);
-    double flops = 2.0 * (double)dims[0] * (double)dims[1] * (double)dims[2];
+    double flops = flops_of(dims);
     double low = achieved, high = 2.0 * achieved;
     for (int i = 0; i < 60; i++) {
         double middle = 0.5 * (low + high);
@@ -263,6 +269,17 @@ double tsr__matmul_large_rate(const struct tsr_gpu *gpu, int peak, const uint64_
     return low;
 }
 
+/* No shape beats the best that a sweep over shapes has found, however large it is: then power
+ * decides, which the model does not know. */
+static double best_rate(const struct tsr_gpu *gpu, const struct setting *of, int peak)
+{
+    bool half = peak == TSR_PEAK_BF16 || peak == TSR_PEAK_FP16;
+    double best = half ? gpu->achievable_bf16 : peak == TSR_PEAK_FP8 ? gpu->achievable_fp8 : 0.0;
+    if (of->measured && best < of->table->best_flops)
+        best = of->table->best_flops;
+    return best > 0.0 ? best : gpu->peak_flops[peak];
+}
+
 struct tsr__cost tsr__cost_matmul(const struct tsr_gpu *gpu, int peak, const uint64_t dims[4],
                                   double bytes)
 {
@@ -270,5 +287,8 @@ struct tsr__cost tsr__cost_matmul(const struct tsr_gpu *gpu, int peak, const uin
     double seconds = seconds_at(gpu, &of, large_rate(gpu, &of, peak), dims, bytes);
     if (of.measured)
         seconds *= exp(log_ratio_at(of.table, dims));
+    double least = flops_of(dims) / best_rate(gpu, &of, peak);
+    if (seconds < least)
+        seconds = least;
     return tsr__cost_split(seconds, of.model->start_s, bytes / gpu->memory_bw);
 }

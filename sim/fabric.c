@@ -89,7 +89,7 @@ static void choose_tiers(struct tsr__fabric *f, double node_rate)
         struct tsr_tier tier = c->tiers[i];
         uint32_t inside = tier.rails > 1 ? f->gpus_per_node : tier.below_gpus;
         over *= tier.oversubscription > 1.0 ? tier.oversubscription : 1.0;
-        if (f->world <= inside || (over <= 1.0 && !disturbed))
+        if (f->span <= inside || (over <= 1.0 && !disturbed))
             continue;
         double rate = node_rate * tier.below_gpus / f->gpus_per_node / over;
         uint32_t at = f->n_tiers++;
@@ -140,7 +140,7 @@ static void set_capacities(struct tsr__fabric *f, const struct tsr_sim_options *
 static uint64_t count_links(const struct tsr__fabric *f, int role)
 {
     const struct tsr_places *places = &f->cluster->places;
-    uint64_t nodes = tsr_ceil_div(f->world, f->gpus_per_node);
+    uint64_t nodes = tsr_ceil_div(f->span, f->gpus_per_node);
     if (role == TSR__PLATFORM)
         return f->routes.n_links;
     if (role == TSR__NIC_OUT || role == TSR__NIC_IN)
@@ -152,10 +152,10 @@ static uint64_t count_links(const struct tsr__fabric *f, int role)
     if (role >= TSR__TIER_OUT && role < TSR__NIC_IN) {
         uint32_t tier = (uint32_t)(role - TSR__TIER_OUT) % TSR_MAX_TIERS;
         return tier < f->n_tiers
-                   ? tsr_ceil_div(f->world, f->tiers[tier].below_gpus) * f->tiers[tier].rails
+                   ? tsr_ceil_div(f->span, f->tiers[tier].below_gpus) * f->tiers[tier].rails
                    : 0;
     }
-    return f->world;
+    return f->span;
 }
 
 static uint32_t count_ports(const struct tsr_cluster *c)
@@ -181,12 +181,28 @@ static tsr_status number_links(struct tsr__fabric *f)
                : tsr_fail(TSR_EUNSUPPORTED, "a job of %u ranks is too large", f->world);
 }
 
+static tsr_status place(struct tsr__fabric *f, const uint32_t *node_of)
+{
+    uint32_t last = 0, n = (uint32_t)tsr_ceil_div(f->world, f->gpus_per_node);
+    f->node_of = node_of;
+    f->span = f->world;
+    for (uint32_t i = 0; i < n && node_of; i++) {
+        if (node_of[i] >= f->cluster->nodes)
+            return tsr_fail(TSR_ECONFIG, "%s: found node %u, allowed 0 to %u", f->cluster->path,
+                            node_of[i], f->cluster->nodes - 1);
+        last = node_of[i] > last ? node_of[i] : last;
+    }
+    if (node_of)
+        f->span = (last + 1) * f->gpus_per_node;
+    return TSR_OK;
+}
+
 tsr_status tsr__fabric_init(struct tsr__fabric *f, const struct tsr_cluster *c,
                             const struct tsr_sim_options *o, uint32_t world)
 {
     uint64_t gpus = (uint64_t)c->nodes * c->gpus_per_node;
     memset(f, 0, sizeof *f);
-    if (!world || world > gpus)
+    if (!world || (world > gpus && !o->node_of))
         return tsr_fail(TSR_ECONFIG, "%s: the job has %u ranks, the cluster %llu GPUs", c->path,
                         world, (unsigned long long)gpus);
     if (!(o->link_efficiency >= 0.0 && o->link_efficiency <= 1.0)) /* true for NaN too */
@@ -196,13 +212,14 @@ tsr_status tsr__fabric_init(struct tsr__fabric *f, const struct tsr_cluster *c,
     f->conditions = &o->conditions;
     f->world = world;
     f->gpus_per_node = c->gpus_per_node;
+    TSR_TRY(place(f, o->node_of));
     f->domain_gpus = c->nvlink_domain_gpus ? c->nvlink_domain_gpus : c->gpus_per_node;
     f->pcie = c->intra == TSR_INTRA_PCIE;
     f->ideal = o->infinite_bandwidth;
     f->nic_ports_per_node = count_ports(c);
     set_capacities(f, o);
     if (*c->platform && !f->ideal)
-        TSR_TRY(tsr__routes_load(c->platform, (uint32_t)tsr_ceil_div(world, f->gpus_per_node),
+        TSR_TRY(tsr__routes_load(c->platform, (uint32_t)tsr_ceil_div(f->span, f->gpus_per_node),
                                  &f->routes));
     tsr_status status = number_links(f);
     if (status == TSR_OK)

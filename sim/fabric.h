@@ -38,6 +38,8 @@ struct tsr__fabric {
     const struct tsr_cluster *cluster;       /* borrowed */
     const struct tsr_conditions *conditions; /* borrowed */
     uint32_t world;
+    uint32_t span; /* GPUs up to the last node that the job uses; links are numbered over them */
+    const uint32_t *node_of;             /* borrowed; NULL: rank r is GPU r */
     uint32_t gpus_per_node, domain_gpus; /* domain: what NVLink (or PCIe) spans */
     uint32_t nic_ports_per_node;         /* adapters that GPUs share, or one port per GPU */
     uint32_t n_tiers;                    /* those that can hinder this job */

@@ -193,11 +193,21 @@ static tsr_status check_alive(const struct tsr__fabric *f, uint32_t src, uint32_
     return TSR_OK;
 }
 
+/* The GPU of the cluster that a rank has. */
+static uint32_t gpu_of(const struct tsr__fabric *f, uint32_t rank)
+{
+    return f->node_of
+               ? f->node_of[rank / f->gpus_per_node] * f->gpus_per_node + rank % f->gpus_per_node
+               : rank;
+}
+
 tsr_status tsr__fabric_path(const struct tsr__fabric *f, uint32_t src, uint32_t dst,
                             uint32_t links[TSR__MAX_PATH], uint32_t *n, enum tsr__medium *medium)
 {
     struct path path = {.links = links};
     *n = 0;
+    src = gpu_of(f, src);
+    dst = gpu_of(f, dst);
     *medium = src / f->domain_gpus == dst / f->domain_gpus ? TSR__INTRA : TSR__INTER;
     if (!f->ideal && f->capacity[TSR__PORT_OUT] <= 0.0 && (*medium == TSR__INTRA || f->pcie))
         return no_rate(f, "intra_node.bandwidth_bytes_per_s_per_gpu_per_direction", src, dst);
@@ -215,7 +225,7 @@ tsr_status tsr__fabric_host_link(const struct tsr__fabric *f, uint32_t rank, boo
 {
     enum tsr__role port = to_device ? TSR__PORT_IN : TSR__PORT_OUT;
     enum tsr__role host = to_device ? TSR__HOST_IN : TSR__HOST_OUT;
-    *link = f->first[f->pcie ? port : host] + rank;
+    *link = f->first[f->pcie ? port : host] + gpu_of(f, rank);
     if (!f->ideal && f->capacity[f->pcie ? port : host] <= 0.0)
         return tsr_fail(TSR_ECONFIG,
                         "%s: key \"pcie.bandwidth_bytes_per_s_per_direction\": found null "

@@ -153,6 +153,7 @@ static tsr_status read_rates(const struct tsr__doc *doc, const struct tsr_card *
         double seconds = flops / (tflops * 1e12);
         t->log_ratio[i] = (float)log(seconds / tsr__matmul_reference_seconds(t, card, dims));
         t->measured[i] = true;
+        t->best_flops = tflops * 1e12 > t->best_flops ? tflops * 1e12 : t->best_flops;
     }
     return TSR_OK;
 }

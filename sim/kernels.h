@@ -23,7 +23,8 @@ enum tsr_peak {
     TSR_N_PEAKS
 };
 
-/* Which kernel computes attention; AUTO is FlashAttention-2. MATH is PyTorch's unfused path. */
+/* Which kernel computes attention; AUTO is what the program says: FlashAttention-2, or for the
+ * memory-efficient kernel FlashAttention-1. MATH is PyTorch's unfused path. */
 enum tsr_attention_kernel {
     TSR_ATTN_AUTO,
     TSR_ATTN_FLASH1,
@@ -88,6 +89,7 @@ struct tsr_matmul_table {
     uint8_t card; /* index into tsr_kernels.files */
     uint8_t peak; /* enum tsr_peak that it counts against: bf16, tf32, ... */
     struct tsr_tile_model model;
+    double best_flops; /* the highest rate of all shapes */
     uint32_t n[4];                  /* values of m, n, k, batch */
     float axis[4][TSR_KERNEL_AXIS]; /* ascending */
     /* log(measured time / time of the model), batch fastest; a shape that was not measured has the

@@ -34,7 +34,7 @@ static bool collect(struct sets *s, const struct tsr_program *program,
 {
     bool ok = true;
     for (size_t i = 0; i < program->n_instrs && ok; i++) {
-        enum tsr__role role = tsr__role_of(program, &program->instrs[i]);
+        enum tsr__work_role role = tsr__role_of(program, &program->instrs[i]);
         double start = spans[i].start > low ? spans[i].start : low;
         double end = spans[i].end < high ? spans[i].end : high;
         if (role == TSR__ROLE_NOTHING || end <= start)
@@ -134,7 +134,7 @@ tsr_status tsr_metrics_of(const struct tsr_sim_job *job, const struct tsr_sim_re
     }
     count(job->programs[result->ranks[slowest].layout][iteration], out);
     if (rank)
-        *rank = slowest;
+        *rank = result->ranks[slowest].rank;
     return TSR_OK;
 }
 

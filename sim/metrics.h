@@ -18,7 +18,7 @@ struct tsr_metrics {
     uint64_t n_collectives;
 };
 
-/* Of the slowest simulated rank; *rank (may be NULL) tells which. */
+/* Of the slowest simulated rank; *rank (may be NULL) is its global rank. */
 tsr_status tsr_metrics_of(const struct tsr_sim_job *job, const struct tsr_sim_result *result,
                           uint32_t iteration, struct tsr_metrics *out, uint32_t *rank) TSR_MUST_USE;
 

@@ -184,7 +184,10 @@ static tsr_status read_nvlinks(const struct topo *t, struct tsr_cluster *out)
                                  rate > 0 ? " (sim.faults describes a degraded port)" : "");
         }
     }
-    out->intra = out->intra_bw > 0 ? TSR_INTRA_NVSWITCH : TSR_INTRA_PCIE;
+    out->intra = out->intra_bw <= 0 ? TSR_INTRA_PCIE
+                 : first_switched   ? TSR_INTRA_NVSWITCH
+                                    : TSR_INTRA_NVLINK;
+    out->multicast = first_switched; /* where the GPUs have it, too (tuner.c) */
     return TSR_OK;
 }
 

@@ -19,6 +19,7 @@ static const char *const exposures[][2] = {
     [TSR_EXPOSED_COMMUNICATOR] = {"same communicator", "same_communicator"},
     [TSR_EXPOSED_BUFFER] = {"buffer wait", "buffer_wait"},
     [TSR_EXPOSED_ORDER] = {"stream order", "stream_order"},
+    [TSR_EXPOSED_RANKS] = {"other ranks", "other_ranks"},
     [TSR_EXPOSED_BANDWIDTH] = {"bandwidth", "bandwidth"},
 };
 static const char *const kinds[][2] = {
@@ -171,7 +172,7 @@ static void settle(const struct window *w, const struct sweep *s, double from, d
         *(i == charged ? &s->running[i]->exposed : &s->running[i]->beside) += idle;
     }
     struct tsr__overlap_window view = view_of(w);
-    tsr__overlap_charge_idle(&view, from, to, idle, s->running[charged]);
+    tsr__overlap_charge_idle(&view, from, to, node_of(w, s->running[charged]), s->running[charged]);
 }
 
 /* Ends those that end first until `time`; returns when time has come to it. */
@@ -233,6 +234,19 @@ static void add_up(struct tsr_overlap_total *total, const struct tsr_overlap_ite
         total->why[i] += item->why[i];
 }
 
+/* Seconds of the window in which compute is idle because its work was not issued, and no collective
+ * runs. */
+static bool find_unlaunched(const struct window *w, double *seconds)
+{
+    struct tsr__set late = {0};
+    bool ok = tsr__set_add_common(&late, &w->idle.late, w->low, w->high) &&
+              tsr__set_add_common(&late, &w->idle.limited, w->low, w->high);
+    tsr__set_unite(&late);
+    *seconds = tsr__set_outside(&late, &w->wire);
+    tsr__set_fini(&late);
+    return ok;
+}
+
 static void explain(const struct window *w, struct tsr_overlap *out)
 {
     struct tsr__overlap_window view = view_of(w);
@@ -265,6 +279,8 @@ tsr_status tsr_overlap_of(const struct tsr_overlap_run *run, uint32_t iteration,
     tsr_status status = tsr__idle_init(&w.idle, &w.graph);
     if (status == TSR_OK)
         status = collect(&w, out) ? charge_all(&w, out) : no_memory();
+    if (status == TSR_OK && !find_unlaunched(&w, &out->unlaunched_s))
+        status = no_memory();
     if (status == TSR_OK)
         explain(&w, out);
     else

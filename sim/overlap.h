@@ -9,8 +9,9 @@
  * and those of all-gathers to its exposed all-gathers.
  *
  * Why: first, the compute stream may be idle because its own next work was not launched: the host
- * was late, or waited for memory, or the device had another order. Else it waits for communication,
- * and the question is why that comes so late.
+ * was late, or waited for memory, or the device had another order. Or the collective itself may not
+ * run yet, since another rank has not come. Else compute waits for communication, and the question
+ * is why that comes so late.
  *
  * Between the moment when its data were there and its start, a collective was held up, at each
  * instant by one thing (the host, its communicator, ...). Without that thing it would have run
@@ -25,9 +26,10 @@
 
 enum tsr_exposure {
     TSR_EXPOSED_HOST,         /* the host issued it late */
-    TSR_EXPOSED_COMMUNICATOR, /* another stream's collective held its communicator */
+    TSR_EXPOSED_COMMUNICATOR, /* a collective of another kind held its communicator */
     TSR_EXPOSED_BUFFER,       /* waited until memory that it writes was given up */
     TSR_EXPOSED_ORDER,        /* behind work or waits of a stream that it does not need */
+    TSR_EXPOSED_RANKS,        /* another rank had not come yet */
     TSR_EXPOSED_BANDWIDTH,    /* no compute beside it, also if all transfers were issued at once */
     TSR_N_EXPOSURES
 };
@@ -65,6 +67,7 @@ struct tsr_overlap_total {
 struct tsr_overlap {
     double start, step_s, compute_s, comm_s, host_bound_s; /* as in metrics.h */
     double exposed_s;
+    double unlaunched_s;            /* of host_bound_s: the next work of compute was not issued */
     struct tsr_overlap_item *items; /* [n], in issue order */
     size_t n;
     struct tsr_overlap_total kinds[TSR_N_OVERLAP_KINDS], all;
@@ -76,6 +79,7 @@ struct tsr_overlap_run {
     struct tsr_sim_span *const *spans;         /* [n_iterations] */
     const double *iteration_end;               /* [n_iterations] */
     uint32_t n_iterations;
+    const double *joined; /* as in struct tsr_sim_rank; NULL: unknown */
 };
 
 /* Errors: TSR_EINDEX, TSR_ENOMEM. On failure nothing is to be freed. */

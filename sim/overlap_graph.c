@@ -1,6 +1,7 @@
 /* overlap_graph.c: links of issue order (overlap_graph.h). */
 #include "overlap_graph.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -17,6 +18,7 @@ struct issued {
     uint32_t *record_of;                      /* [n_events] */
     size_t n_events;
     uint32_t group_begin; /* open GROUP_BEGIN, or TSR_NO_ID */
+    size_t n_wires;
 };
 
 static bool on_stream(const struct tsr_instr *instr)
@@ -111,8 +113,11 @@ static void add_program(struct tsr__graph *g, const struct tsr_overlap_run *run,
             .before = TSR_NO_ID,
             .queue_before = TSR_NO_ID,
             .record = TSR_NO_ID,
+            .joined = -INFINITY,
             .issue = run->spans[index][i].issue,
         };
+        if (g->nodes[at].role >= TSR__ROLE_GATHER && run->joined)
+            g->nodes[at].joined = run->joined[s->n_wires++];
         link_node(g, program, s, at);
     }
 }

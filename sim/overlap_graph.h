@@ -11,7 +11,7 @@
 struct tsr__node {
     const struct tsr_instr *instr;
     struct tsr_sim_span span;
-    uint8_t role;          /* enum tsr__role */
+    uint8_t role;          /* enum tsr__work_role */
     bool on_compute;       /* on a compute stream */
     bool on_side;          /* on another one */
     uint32_t program;      /* its index */
@@ -19,6 +19,7 @@ struct tsr__node {
     uint32_t queue_before; /* collectives: the one before on its communicator's queue */
     uint32_t record;       /* WAIT: the RECORD that it waits for */
     uint16_t queue;        /* collectives: the communicator whose queue they use */
+    double joined;         /* collectives: all members had come; -inf: unknown */
     double issue;          /* of a call in a group: that of the group */
     /* Of collectives. When the data that it reads were there, its own copy-in taken as prompt; and
      * when the memory that it and its copy-in write had been used for the last time. */

@@ -38,6 +38,13 @@ static void charge(struct walk *w, enum tsr_exposure why, double from, double to
     w->left -= seconds;
 }
 
+/* Another collective held the communicator. One of the same kind is no reason by itself: there is
+ * more to send than compute to hide it, and the wire was never idle. */
+static enum tsr_exposure behind(const struct walk *w, const struct tsr__node *other)
+{
+    return other->role == w->node->role ? TSR_EXPOSED_BANDWIDTH : TSR_EXPOSED_COMMUNICATOR;
+}
+
 static void walk_stream(struct walk *w, uint32_t at, double from, double to, int depth);
 
 /* A wait held up the stream in [from, to): for memory, else for the other stream's work. */
@@ -62,11 +69,7 @@ static void charge_item(struct walk *w, const struct tsr__node *before, double f
         return;
     }
     bool same_comm = before->role >= TSR__ROLE_GATHER && before->queue == w->node->queue;
-    /* Transfers one after the other, as they were issued: the wire was never idle. */
-    if (same_comm && before->instr->stream == w->node->instr->stream)
-        charge(w, TSR_EXPOSED_BANDWIDTH, from, to);
-    else
-        charge(w, same_comm ? TSR_EXPOSED_COMMUNICATOR : TSR_EXPOSED_ORDER, from, to);
+    charge(w, same_comm ? behind(w, before) : TSR_EXPOSED_ORDER, from, to);
 }
 
 /* The collective `at` was first on its stream in [from, to): its communicator was taken, or the
@@ -74,11 +77,14 @@ static void charge_item(struct walk *w, const struct tsr__node *before, double f
 static void charge_queue(struct walk *w, uint32_t at, double from, double to)
 {
     const struct tsr__node *node = &w->g->nodes[at];
-    double until = from;
-    if (node->role >= TSR__ROLE_GATHER && node->queue_before != TSR_NO_ID)
-        until = sooner(to, later(from, w->g->nodes[node->queue_before].span.end));
+    if (node->role < TSR__ROLE_GATHER || node->queue_before == TSR_NO_ID) {
+        charge(w, TSR_EXPOSED_ORDER, from, to);
+        return;
+    }
+    const struct tsr__node *other = &w->g->nodes[node->queue_before];
+    double until = sooner(to, later(from, other->span.end));
     charge(w, TSR_EXPOSED_ORDER, until, to);
-    charge(w, TSR_EXPOSED_COMMUNICATOR, from, until);
+    charge(w, behind(w, other), from, until);
 }
 
 /* What kept item `at` from its start in [from, to), the last thing first. */
@@ -127,12 +133,24 @@ static double charge_set(const struct tsr__set *set, enum tsr_exposure why, doub
     return idle - seconds;
 }
 
-void tsr__overlap_charge_idle(const struct tsr__overlap_window *window, double from, double to,
-                              double idle, struct tsr_overlap_item *item)
+/* Idle seconds that no launch explains. */
+static double charge_launches(const struct tsr__overlap_window *window, double from, double to,
+                              struct tsr_overlap_item *item)
 {
+    if (to <= from)
+        return 0.0;
+    double idle = to - from - tsr__set_covered(window->compute, from, to);
     idle = charge_set(&window->idle->late, TSR_EXPOSED_HOST, from, to, idle, item);
     idle = charge_set(&window->idle->limited, TSR_EXPOSED_BUFFER, from, to, idle, item);
-    charge_set(&window->idle->order, TSR_EXPOSED_ORDER, from, to, idle, item);
+    return charge_set(&window->idle->order, TSR_EXPOSED_ORDER, from, to, idle, item);
+}
+
+void tsr__overlap_charge_idle(const struct tsr__overlap_window *window, double from, double to,
+                              uint32_t at, struct tsr_overlap_item *item)
+{
+    double joined = sooner(to, later(from, window->graph->nodes[at].joined));
+    item->why[TSR_EXPOSED_RANKS] += charge_launches(window, from, joined, item);
+    charge_launches(window, joined, to, item);
 }
 
 void tsr__overlap_why(const struct tsr__overlap_window *window, uint32_t at,

@@ -14,10 +14,11 @@ struct tsr__overlap_window {
     double low;                     /* the start of the window */
 };
 
-/* Charges idle seconds of [from, to) to the item where the reason is not the collective: what
- * compute had to do next was not launched. `idle`: how many there are. */
+/* Charges idle seconds of [from, to) to the collective `at`, which runs all the time, where the
+ * reason is not its lateness: what compute had to do next was not launched, or another rank had
+ * not come. */
 void tsr__overlap_charge_idle(const struct tsr__overlap_window *window, double from, double to,
-                              double idle, struct tsr_overlap_item *item);
+                              uint32_t at, struct tsr_overlap_item *item);
 /* Charges the exposed seconds of the collective `at` that have no reason yet. */
 void tsr__overlap_why(const struct tsr__overlap_window *window, uint32_t at,
                       struct tsr_overlap_item *item);

@@ -194,9 +194,19 @@ static void check_twins(struct tsr__replay *r, const struct tsr__wire *wire)
     tsr__replay_fail(r, TSR_EBACKEND, "folding: a slow rank does not keep step with its group");
 }
 
+/* Nobody waits for a member any more. */
+static void note_joined(struct tsr__replay *r, const struct tsr__wire *wire)
+{
+    for (uint32_t i = 0; i < wire->n_arrived; i++) {
+        const struct tsr__arrival *a = &wire->arrivals[i];
+        r->result->ranks[a->player].joined[task_of(r, a)->number] = wire->start;
+    }
+}
+
 static void start(struct tsr__replay *r, struct tsr__wire *wire)
 {
     check_twins(r, wire);
+    note_joined(r, wire);
     account(r, wire);
     wire->n_left = count_flows(r, wire);
     if (wire->n_left == 0) {

@@ -3,6 +3,8 @@
 #define _GNU_SOURCE
 #include "result.h"
 
+#include "roles.h"
+
 #include <stddef.h>
 #include <sys/mman.h>
 
@@ -25,6 +27,15 @@ static void *cut(struct cutter *c, size_t n, size_t item_bytes)
     return c->base ? c->base + at : NULL;
 }
 
+static size_t count_wires(const struct tsr_program *const *programs, uint32_t n_iterations)
+{
+    size_t n = 0;
+    for (uint32_t i = 0; i < n_iterations; i++)
+        for (size_t k = 0; k < programs[i]->n_instrs; k++)
+            n += tsr__role_of(programs[i], &programs[i]->instrs[k]) >= TSR__ROLE_GATHER;
+    return n;
+}
+
 static void cut_rank(struct cutter *c, const struct tsr__qrank *info, const struct tsr_sim_job *job,
                      struct tsr_sim_rank *rank)
 {
@@ -34,6 +45,7 @@ static void cut_rank(struct cutter *c, const struct tsr__qrank *info, const stru
     made.exec_hash = cut(c, job->n_iterations, sizeof *made.exec_hash);
     made.sent_intra = cut(c, job->n_iterations, sizeof *made.sent_intra);
     made.sent_inter = cut(c, job->n_iterations, sizeof *made.sent_inter);
+    made.joined = cut(c, count_wires(programs, job->n_iterations), sizeof *made.joined);
     /* The spans of successive iterations touch: replay.c indexes them by task. */
     size_t n_tasks = 0;
     for (uint32_t i = 0; i < job->n_iterations; i++)

@@ -1,7 +1,7 @@
 /* roles.c: see roles.h. */
 #include "roles.h"
 
-enum tsr__role tsr__role_of(const struct tsr_program *program, const struct tsr_instr *instr)
+enum tsr__work_role tsr__role_of(const struct tsr_program *program, const struct tsr_instr *instr)
 {
     const struct tsr_tables *tables = program->tables;
     switch (instr->kind) {

@@ -7,7 +7,7 @@
 #include "../engine/program.h"
 
 /* From TSR__ROLE_GATHER on: collectives and messages. */
-enum tsr__role {
+enum tsr__work_role {
     TSR__ROLE_NOTHING,
     TSR__ROLE_COMPUTE,
     TSR__ROLE_GATHER,
@@ -15,6 +15,6 @@ enum tsr__role {
     TSR__ROLE_OTHER_WIRE
 };
 
-enum tsr__role tsr__role_of(const struct tsr_program *program, const struct tsr_instr *instr);
+enum tsr__work_role tsr__role_of(const struct tsr_program *program, const struct tsr_instr *instr);
 
 #endif

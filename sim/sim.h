@@ -55,6 +55,9 @@ struct tsr_sim_options {
     double nic_bw;   /* overrides the cluster's, bytes/s per NIC; 0: no override */
     double intra_bw; /* overrides the cluster's, bytes/s per GPU; 0: no override */
     struct tsr_conditions conditions;
+    /* [nodes of the job]: the node of the cluster that the job's i-th node is; NULL: the same.
+     * Borrowed. Ranks without any instruction may lie on nodes of others. */
+    const uint32_t *node_of;
 };
 struct tsr_sim_options tsr_sim_options_default(void);
 
@@ -79,6 +82,9 @@ struct tsr_sim_rank {
     uint64_t *exec_hash;         /* [iteration]: executed hash, see program.h */
     /* Bytes that this rank put on the wire, per iteration. */
     uint64_t *sent_intra, *sent_inter;
+    /* [collectives and messages of all iterations, in issue order]: when the last member had come;
+     * 0: nobody else takes part. */
+    double *joined;
 };
 
 struct tsr_sim_result {

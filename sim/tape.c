@@ -1,6 +1,7 @@
 /* tape.c: compiles the programs of a rank class into tasks (tape.h). */
 #include "tape.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -15,6 +16,7 @@ struct compiler {
     const struct tsr_gpu *gpu;
     const struct tsr_sim_options *options;
     uint32_t world;
+    double pace; /* time of a kernel on the slowest GPU over that on a usual one */
     struct tsr__comms *comms;
     struct tsr__tape *tape;
     uint16_t iteration;
@@ -185,6 +187,7 @@ static tsr_status compile_wire(struct compiler *c, const struct tsr_tables *tabl
 {
     struct tsr__task *task = &c->tape->tasks[at];
     task->kind = TSR__WIRE;
+    task->number = c->tape->n_wires++;
     TSR_TRY(find_comm(c, tables, instr->comm, &task->comm));
     TSR_TRY(find_queue(c, tables, instr->comm, &task->queue));
     task->peer = instr->peer;
@@ -303,6 +306,16 @@ static tsr_status compile_copy(struct compiler *c, const struct tsr_instr *instr
     return TSR_OK;
 }
 
+/* Products of backward have other layouts and add into their result: their rate over forward's,
+ * which recomputation has, too. */
+static double backward_rate(const struct tsr_gpu *gpu, const struct tsr_instr *instr)
+{
+    const struct tsr_work *work = instr->work;
+    bool product = work->op == TSR_OP_GEMM || work->op == TSR_OP_ATTENTION_BWD;
+    bool backward = instr->origin.phase == TSR_PHASE_BACKWARD && !work->recompute;
+    return product && backward ? gpu->calibration.value[TSR_CAL_BACKWARD_SUSTAINED] : 1.0;
+}
+
 static tsr_status compile_kernel(struct compiler *c, const struct tsr_instr *instr,
                                  struct tsr__task *task)
 {
@@ -311,7 +324,7 @@ static tsr_status compile_kernel(struct compiler *c, const struct tsr_instr *ins
     if (!instr->work || instr->work->op >= TSR_N_OP_KINDS)
         return tsr_fail(TSR_EVALUE, "an op without a description of its work");
     TSR_TRY(tsr__cost_kernel(c->gpu, &c->options->kernels, instr->work, &cost));
-    task->body_s = cost.body_s;
+    task->body_s = cost.body_s / backward_rate(c->gpu, instr) * c->pace;
     task->start_s = cost.start_s;
     return TSR_OK;
 }
@@ -491,6 +504,15 @@ static tsr_status compile_class(struct compiler *c, const struct tsr_program *co
                                        : tsr_fail(TSR_EVALUE, "a group begins and does not end");
 }
 
+/* Synchronous ranks wait for the slowest of them: all run as that one does. The more nodes, the
+ * slower it is. */
+static double pace_of(const struct tsr_cluster *cluster, uint32_t world)
+{
+    uint32_t each = cluster->gpus_per_node ? cluster->gpus_per_node : world;
+    double nodes = (double)tsr_ceil_div(world, each);
+    return 1.0 + cluster->gpu.calibration.value[TSR_CAL_STRAGGLER_SHARE] * log2(nodes);
+}
+
 tsr_status tsr__tapes_build(const struct tsr_cluster *cluster, const struct tsr_sim_job *job,
                             const struct tsr_sim_options *options, struct tsr__tapes *tapes)
 {
@@ -503,6 +525,7 @@ tsr_status tsr__tapes_build(const struct tsr_cluster *cluster, const struct tsr_
         struct compiler c = {.gpu = &cluster->gpu,
                              .options = options,
                              .world = job->world,
+                             .pace = pace_of(cluster, job->world),
                              .comms = &tapes->comms,
                              .tape = &tapes->items[i],
                              .group_begin = TSR_NO_ID};

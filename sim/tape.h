@@ -31,6 +31,7 @@ struct tsr__task {
     uint32_t dep;           /* task waited for, TSR_NO_ID: none */
     uint32_t device_index;  /* position among the class's stream items */
     uint32_t need;          /* WIRE: tasks of the wire queue that must be done */
+    uint32_t number;        /* WIRE: among those of the class, in issue order */
     uint32_t sequence;      /* WIRE: number on the communicator (and pair) */
     uint32_t launch_after;  /* what must have started before, in its hardware queue; TSR_NO_ID */
     uint32_t group_end;     /* the GROUP_END of its launch, or TSR_NO_ID */
@@ -79,7 +80,7 @@ struct tsr__tape {
     uint32_t *first;     /* [n_iterations + 1]: first task of each iteration */
     uint32_t *head;      /* [n_streams]: first task of each stream */
     uint16_t *stream_id; /* [n_streams]: index into the class's tables */
-    uint32_t n_streams, n_queues;
+    uint32_t n_streams, n_queues, n_wires;
     bool host_copies;
     struct tsr__send *sends;
     size_t n_sends;

@@ -2,6 +2,7 @@
 #include "args.h"
 
 #include <stddef.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -68,6 +69,11 @@ static const struct option {
      AT(shuffle), 0, 0},
     {TSR_OPT_DTYPE, "--dtype", 0, "DTYPE", "of the weights: f32 (default), bf16 or f16", AT(dtype),
      0, 0},
+    {TSR_OPT_SAMPLES, "--samples", 0, "N", "short for --set sim.samples=N: percentiles under noise",
+     0, 0, 0},
+    {TSR_OPT_MTBF, "--mtbf-hours", 0, "H", "short for --set goodput.node_mtbf_hours=H", 0, 0, 0},
+    {TSR_OPT_CKPT, "--checkpoint-minutes", 0, "M", "short for --set goodput.checkpoint_minutes=M",
+     0, 0, 0},
     {TSR_OPT_MEASURED, "--measured", 0, "RUN", "show a run (run --profile --out RUN) beside",
      AT(measured), 0, 0},
     {TSR_OPT_PART, "--part", 0, "I/N",
@@ -130,11 +136,32 @@ static tsr_status add_set(const char *value, struct tsr_args *out)
     return TSR_OK;
 }
 
+/* The key that an option is short for; NULL: none. */
+static const char *key_of(uint64_t id)
+{
+    return id == TSR_OPT_SAMPLES ? "sim.samples"
+           : id == TSR_OPT_MTBF  ? "goodput.node_mtbf_hours"
+           : id == TSR_OPT_CKPT  ? "goodput.checkpoint_minutes"
+                                 : NULL;
+}
+
+static tsr_status take_shorthand(const struct option *o, const char *value, struct tsr_args *out)
+{
+    size_t n = sizeof out->shorthands / sizeof out->shorthands[0];
+    if (out->n_shorthands == n || strlen(value) > 24)
+        return tsr_fail(TSR_ECONFIG, "%s: found %s; allowed: a number, once", o->name, value);
+    char *set = out->shorthands[out->n_shorthands++];
+    snprintf(set, sizeof out->shorthands[0], "%s=%s", key_of(o->id), value);
+    return add_set(set, out);
+}
+
 static tsr_status take(const struct option *o, const char *value, struct tsr_args *out)
 {
     void *at = (char *)out + o->at;
     if (o->id == TSR_OPT_SET)
         return add_set(value, out);
+    if (key_of(o->id))
+        return take_shorthand(o, value, out);
     if (o->max)
         return number(o->name, value, o->min, o->max, at);
     if (o->value)

@@ -44,6 +44,9 @@
 #define TSR_OPT_MERGE      (UINT64_C(1) << 51)
 #define TSR_OPT_CONDITIONS (UINT64_C(1) << 40)
 #define TSR_OPT_SIZES      (UINT64_C(1) << 47)
+#define TSR_OPT_MTBF       (UINT64_C(1) << 56)
+#define TSR_OPT_CKPT       (UINT64_C(1) << 57)
+#define TSR_OPT_SAMPLES    (UINT64_C(1) << 55)
 #define TSR_OPT_LEAVE_OUT  (UINT64_C(1) << 45)
 
 enum { TSR_MAX_SETS = 256, TSR_MAX_FILES = 1024 };
@@ -74,6 +77,8 @@ struct tsr_args {
     const char *conditions; /* validate */
     bool leave_one_out;     /* kernels */
     const char *sizes;      /* collectives */
+    char shorthands[3][64]; /* "sim.samples=N", which is among the sets then, ... */
+    size_t n_shorthands;
 };
 
 /* What a subcommand accepts and says about itself. */

@@ -1,6 +1,8 @@
 /* build.c: creates the engine of one rank from a resolved strategy. */
 #include "build.h"
 
+#include "keys_words.h"
+
 #include <string.h>
 
 #include "../../engine/tensor_parallel.h"
@@ -99,6 +101,11 @@ static tsr_status separate_reductions(const struct tsr_job *job, struct tsr_engi
 {
     if (!job->settings->separate_reduce)
         return TSR_OK;
+    if (job->settings->api != TSR_API_FULLY_SHARD)
+        return tsr_node_error(tsr_job_at(job, "separate_reduce_scatter_group"),
+                              "separate_reduce_scatter_group: found true beside api: %s; allowed: "
+                              "false, or api: fully_shard",
+                              tsr_words_api[job->settings->api]);
     tsr_status status =
         tsr_set_separate_reduce_scatter_group(engine, tsr_module_root(engine), true, true);
     return status == TSR_OK ? status
@@ -159,6 +166,7 @@ tsr_status tsr_build(const struct tsr_job *job, uint32_t rank, struct tsr_execut
                                        .attention = (enum tsr_attention)s->attention,
                                        .dialect = (enum tsr_dialect)s->dialect,
                                        .linear = (enum tsr_linear)s->linear,
+                                       .fp8_gather = s->fp8_gather,
                                        .gqa_repeat = s->gqa_repeat};
     *out = NULL;
     TSR_TRY(check_outside_step(job));

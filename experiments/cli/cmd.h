@@ -19,6 +19,8 @@ int tsr_cmd_corpus(int argc, char **argv);
 int tsr_cmd_export(int argc, char **argv);
 int tsr_cmd_sim(int argc, char **argv);
 int tsr_cmd_run(int argc, char **argv);
+int tsr_cmd_goodput(int argc, char **argv);
+int tsr_cmd_jobs(int argc, char **argv);
 int tsr_cmd_inspect(int argc, char **argv);
 int tsr_cmd_program(int argc, char **argv);
 int tsr_cmd_trace(int argc, char **argv);

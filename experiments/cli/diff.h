@@ -9,6 +9,7 @@
 #include <stdio.h>
 
 #include "../../engine/program.h"
+#include "report_overlap.h"
 
 /* The level after a change; the first point is the level at the start of the iteration. */
 struct tsr_diff_point {
@@ -33,6 +34,8 @@ struct tsr_diff_run {
     size_t n, cap, peak; /* peak: the first point of the maximum */
     struct tsr_diff_owner *owners;
     size_t n_owners, cap_owners;
+    bool has_overlap; /* times are known: those of a simulation, or of a run */
+    struct tsr_overlap_table overlap;
     struct tsr_arena arena; /* texts of the points and owners */
 };
 
@@ -85,6 +88,10 @@ void tsr_diff_alignment_fini(struct tsr_diff_alignment *alignment);
 
 tsr_status tsr_diff_report(const struct tsr_diff_run *a, const struct tsr_diff_run *b,
                            json_t **out) TSR_MUST_USE;
+/* Collectives whose exposure is not the same; null if a run has no times (diff_overlap.c). */
+tsr_status tsr_diff_overlap(const struct tsr_diff_run *a, const struct tsr_diff_run *b,
+                            json_t **out) TSR_MUST_USE;
+void tsr_diff_print_overlap(FILE *out, const json_t *overlap, size_t top);
 void tsr_diff_print(FILE *out, const json_t *report, size_t top);
 
 #endif

@@ -12,6 +12,7 @@
 #include <sys/stat.h>
 
 #include "csv_read.h"
+#include "overlap.h"
 #include "report_file.h"
 #include "report_text.h"
 
@@ -250,6 +251,22 @@ static tsr_status read_memory(struct tsr_csv *table, const struct works *works,
     return TSR_OK;
 }
 
+/* overlap.csv beside memory.csv: a folder of an older version has none. */
+static tsr_status read_overlap(const char *memory, struct tsr_diff_run *run)
+{
+    const char *slash = strrchr(memory, '/');
+    char folder[1200], path[1216];
+    struct stat info;
+    snprintf(folder, sizeof folder, "%.*s", slash ? (int)(slash - memory) : 1,
+             slash ? memory : ".");
+    snprintf(path, sizeof path, "%s/overlap.csv", folder);
+    if (stat(path, &info) != 0)
+        return TSR_OK;
+    TSR_TRY(tsr_overlap_table_read(folder, &run->overlap));
+    run->has_overlap = true;
+    return TSR_OK;
+}
+
 tsr_status tsr_diff_load_csv(const char *path, struct tsr_diff_run *run)
 {
     struct works works = {0};
@@ -259,6 +276,8 @@ tsr_status tsr_diff_load_csv(const char *path, struct tsr_diff_run *run)
     tsr_status status = read_works(path, run, &works);
     if (status == TSR_OK)
         status = read_memory(&table, &works, run);
+    if (status == TSR_OK)
+        status = read_overlap(path, run);
     tsr_csv_close(&table);
     free(works.items);
     return status;

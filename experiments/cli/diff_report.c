@@ -351,7 +351,7 @@ static void add_totals(const struct tsr_diff_run *a, const struct tsr_diff_run *
 
 tsr_status tsr_diff_report(const struct tsr_diff_run *a, const struct tsr_diff_run *b, json_t **out)
 {
-    json_t *owners = NULL, *gaps = NULL, *phases = NULL;
+    json_t *owners = NULL, *gaps = NULL, *phases = NULL, *overlap = NULL;
     *out = json_object();
     if (!*out)
         return tsr_fail(TSR_ENOMEM, "out of memory: the report");
@@ -361,9 +361,12 @@ tsr_status tsr_diff_report(const struct tsr_diff_run *a, const struct tsr_diff_r
         status = gaps_json(a, b, &gaps);
     if (status == TSR_OK)
         status = phases_json(a, b, &phases);
+    if (status == TSR_OK)
+        status = tsr_diff_overlap(a, b, &overlap);
     json_object_set_new(*out, "owners", owners);
     json_object_set_new(*out, "gap", gaps);
     json_object_set_new(*out, "phases", phases);
+    json_object_set_new(*out, "overlap", overlap);
     if (status != TSR_OK) {
         json_decref(*out);
         *out = NULL;

@@ -8,12 +8,16 @@
 
 #include "../../engine/memory.h"
 #include "emit.h"
+#include "overlap.h"
 #include "owner.h"
+#include "simulate.h"
 
 void tsr_diff_run_fini(struct tsr_diff_run *run)
 {
     free(run->points);
     free(run->owners);
+    if (run->has_overlap)
+        tsr_overlap_table_fini(&run->overlap);
     tsr_arena_fini(&run->arena);
     memset(run, 0, sizeof(*run));
 }
@@ -178,6 +182,37 @@ static tsr_status largest_class(const struct tsr_emission *emission,
     return TSR_OK;
 }
 
+/* ---- times --------------------------------------------------------------------------------- */
+
+struct timed {
+    const struct tsr_job *job;
+    struct tsr_diff_run *run;
+};
+
+static tsr_status take_overlap(void *user, const struct tsr_detail *detail)
+{
+    const struct timed *timed = user;
+    const struct tsr_study_info info = {.model_name = timed->job->model.name,
+                                        .cluster_name = timed->job->cluster.name,
+                                        .world = timed->job->world};
+    TSR_TRY(tsr_overlap_table_of(&info, detail, &timed->run->overlap));
+    timed->run->has_overlap = true;
+    return TSR_OK;
+}
+
+/* Without a cluster, a simulator, or a figure that it needs there is memory alone to compare. */
+static tsr_status take_times(const struct tsr_job *job, const struct tsr_emission *emission,
+                             struct tsr_diff_run *run)
+{
+    struct timed timed = {job, run};
+    struct tsr_row row;
+    if (!*job->cluster.name)
+        return TSR_OK;
+    tsr_row_begin(&row, job);
+    tsr_status status = tsr_simulate_times(job, emission, &row, take_overlap, &timed);
+    return status == TSR_ECONFIG || status == TSR_EUNSUPPORTED ? TSR_OK : status;
+}
+
 static tsr_status take_strategy(const struct tsr_experiment *experiment,
                                 const struct tsr_strategy *strategy, struct tsr_diff_run *run)
 {
@@ -187,10 +222,14 @@ static tsr_status take_strategy(const struct tsr_experiment *experiment,
     size_t peak_instr = 0;
     TSR_TRY(tsr_job_open(experiment, strategy, TSR_MAY_LACK_CLUSTER, &job));
     tsr_status status = tsr_emit(&job, &emission);
-    tsr_job_close(&job);
-    TSR_TRY(status);
+    if (status != TSR_OK) {
+        tsr_job_close(&job);
+        return status;
+    }
     uint32_t steady = emission.steady;
-    status = largest_class(&emission, &class);
+    status = take_times(&job, &emission, run);
+    if (status == TSR_OK)
+        status = largest_class(&emission, &class);
     if (status == TSR_OK)
         status = collect_points(class, steady, run, &peak_instr);
     if (status == TSR_OK) {
@@ -198,6 +237,7 @@ static tsr_status take_strategy(const struct tsr_experiment *experiment,
         status = collect_owners(class, steady, peak_instr, run);
     }
     tsr_emission_fini(&emission);
+    tsr_job_close(&job);
     return status;
 }
 

@@ -178,4 +178,5 @@ void tsr_diff_print(FILE *out, const json_t *report, size_t top)
     print_gap(out, json_object_get(report, "gap"), top);
     print_peaks(out, report, top);
     print_phases(out, json_object_get(report, "phases"));
+    tsr_diff_print_overlap(out, json_object_get(report, "overlap"), top);
 }

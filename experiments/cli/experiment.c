@@ -9,7 +9,7 @@
 
 enum { MAX_STRATEGIES = 4096, MAX_NAME = 95 };
 
-static const char *const other_keys[] = {"title", "strategies", "sweeps", "plan", NULL};
+static const char *const other_keys[] = {"title", "strategies", "sweeps", "plan", "jobs", NULL};
 
 static tsr_status check_name(const struct tsr_node *at, const char *name)
 {

@@ -109,6 +109,30 @@ static tsr_status check_variant(const struct tsr_settings *s, const struct tsr_m
     return TSR_OK;
 }
 
+/* How linear layers run in fp8, and with which kernels around them. */
+static tsr_status check_fp8(const struct tsr_settings *s)
+{
+    bool compiled = s->dialect == TSR_DIALECT_COMPILE;
+    if (s->linear == TSR_LINEAR_FP8_TENSORWISE && !compiled)
+        return tsr_node_error(tsr_setting_at(s, "precision.linear"),
+                              "precision.linear: found fp8_tensorwise beside dialect: %s; allowed: "
+                              "plain, fp8_delayed, or dialect: compile",
+                              tsr_words_dialect[s->dialect]);
+    if (s->linear == TSR_LINEAR_FP8_DELAYED && compiled)
+        return tsr_node_error(tsr_setting_at(s, "precision.linear"),
+                              "precision.linear: found fp8_delayed beside dialect: compile; "
+                              "allowed: plain, fp8_tensorwise, or dialect: eager");
+    if (s->fp8_gather && (s->linear != TSR_LINEAR_FP8_TENSORWISE || s->api != TSR_API_FULLY_SHARD))
+        return tsr_node_error(tsr_setting_at(s, "precision.fp8_gather"),
+                              "precision.fp8_gather: found true; allowed: false, or api: "
+                              "fully_shard with precision.linear: fp8_tensorwise");
+    if (compiled && s->tp > 1)
+        return tsr_node_error(tsr_setting_at(s, "dialect"),
+                              "dialect: found compile beside tp: %llu; allowed: eager or fused",
+                              (unsigned long long)s->tp);
+    return TSR_OK;
+}
+
 static tsr_status check_unpad(const struct tsr_settings *s, const struct tsr_model *model)
 {
     if (!s->attention_unpad)
@@ -128,6 +152,7 @@ static tsr_status set_variant(const struct tsr_settings *s, struct tsr_model *mo
 {
     TSR_TRY(check_variant(s, model));
     TSR_TRY(check_unpad(s, model));
+    TSR_TRY(check_fp8(s));
     model->mpt.unpad = s->attention_unpad;
     model->llama.impl = model->gpt2.impl = (enum tsr_impl)s->model_impl;
     model->llama.names = model->gpt2.names = (enum tsr_names)s->model_names;
@@ -196,6 +221,7 @@ static tsr_status load_xml(struct tsr_job *job, const char *path)
     if (!*c->platform || c->gpus_per_node == 1)
         return TSR_OK;
     c->intra = c->gpu.nvlink_bw > 0 ? TSR_INTRA_NVSWITCH : TSR_INTRA_PCIE;
+    c->multicast = c->intra == TSR_INTRA_NVSWITCH;
     c->intra_bw = c->gpu.nvlink_bw > 0 ? c->gpu.nvlink_bw : c->gpu.pcie_bw;
     return TSR_OK;
 }

@@ -83,6 +83,8 @@ const struct tsr_key tsr_keys[] = {
     {"precision.linear", TSR_KEY_ENUM, AT(linear), "plain", 0, 0, 0, tsr_words_linear,
      "products of the blocks' linear layers: in precision.param, or in fp8: scaled tensorwise "
      "(torchao; dialect: compile) or by delayed scales (TransformerEngine)"},
+    {"precision.fp8_gather", TSR_KEY_BOOL, AT(fp8_gather), "false", 0, 0, 0, NULL,
+     "with precision.linear: fp8_tensorwise, fully_shard: these layers' weights travel in fp8"},
     {"precision.output", TSR_KEY_ENUM, AT(output), "none", 0, 0, 0, tsr_words_dtype,
      "dtype to which outputs of wrapped modules are cast"},
     {"precision.cast_inputs", TSR_KEY_BOOL, AT(cast_inputs), "true", 0, 0, 0, NULL,
@@ -275,7 +277,7 @@ const struct tsr_key tsr_keys[] = {
     {"sim.attention_kernel", TSR_KEY_ENUM, AT(sim.kernels.attention), NULL, 0, 0, 0,
      tsr_words_attention_kernel,
      "whose attention kernel is timed (what is launched and saved stays that of `attention`); auto: "
-     "flash2"},
+     "flash2, and flash1 for attention: efficient"},
     {"sim.norm_kernel", TSR_KEY_ENUM, AT(sim.kernels.norm), NULL, 0, 0, 0, tsr_words_norm_kernel,
      "whose layer and RMS norms are timed; auto: eager, or compiled where they are fused"},
     {"sim.tf32", TSR_KEY_BOOL, AT(sim.kernels.tf32), NULL, 0, 0, 0, NULL,
@@ -302,12 +304,20 @@ const struct tsr_key tsr_keys[] = {
      "relative spread of the GPUs' speeds, each constant over the run (log-normal, mean 1)"},
     {"sim.seed", TSR_KEY_UINT, AT(sim.conditions.seed), "1", 0, 9e15, 0, NULL,
      "of the noise"},
+    {"sim.samples", TSR_KEY_UINT, AT(samples), "1", 1, 100000, 0, NULL,
+     "simulations with noise of the seeds that follow; the table has the step's percentiles"},
 
     /* Numbers of the device file, given here instead (sim/calibration.h). */
     {"sim.calibration.matmul_sustained", TSR_KEY_DOUBLE, AT(calibration[TSR_CAL_MATMUL_SUSTAINED]),
      "null", 0.1, 1.5, 0, NULL, "rate of matrix products in a step over the table's; null: the device file's"},
     {"sim.calibration.attention_sustained", TSR_KEY_DOUBLE, AT(calibration[TSR_CAL_ATTENTION_SUSTAINED]),
      "null", 0.1, 1.5, 0, NULL, "rate of attention kernels in a step over the table's; null: the device file's"},
+    {"sim.calibration.triton_sustained", TSR_KEY_DOUBLE,
+     AT(calibration[TSR_CAL_TRITON_SUSTAINED]), "null", 0.1, 2, 0, NULL,
+     "rate of the attention kernel flash1_triton in a step over the table's; null: the device file's"},
+    {"sim.calibration.backward_sustained", TSR_KEY_DOUBLE,
+     AT(calibration[TSR_CAL_BACKWARD_SUSTAINED]), "null", 0.1, 1.5, 0, NULL,
+     "rate of products and attention of backward over forward's; null: the device file's"},
     {"sim.calibration.memory_sustained", TSR_KEY_DOUBLE, AT(calibration[TSR_CAL_MEMORY_SUSTAINED]),
      "null", 0.1, 1.5, 0, NULL, "bandwidth of memory-bound kernels in a step over the table's; null: the device file's"},
     {"sim.calibration.host_scale", TSR_KEY_DOUBLE, AT(calibration[TSR_CAL_HOST_SCALE]),
@@ -328,6 +338,22 @@ const struct tsr_key tsr_keys[] = {
      "null", 0, 0.1, 0, NULL, "seconds until the pipeline of a large collective is full; null: the device file's"},
     {"sim.calibration.collective_own", TSR_KEY_DOUBLE, AT(calibration[TSR_CAL_COLLECTIVE_OWN]),
      "null", 0, 10, 0, NULL, "time of a rank's own bytes over that of bytes on a link; null: the device file's"},
+
+    /* A month of a run that fails now and then. */
+    {"goodput.node_mtbf_hours", TSR_KEY_DOUBLE, AT(goodput.node_mtbf_s), "6300", 0.001, 1e9, 3600, NULL,
+     "mean time between failures of one node (Llama 3: 419 in 54 days on 2,048 nodes)"},
+    {"goodput.checkpoint_minutes", TSR_KEY_DOUBLE, AT(goodput.interval_s), "0", 0, 1e7, 60, NULL,
+     "work from one checkpoint to the next; 0: only the best interval is looked for"},
+    {"goodput.restart_minutes", TSR_KEY_DOUBLE, AT(goodput.restart_s), "10", 0, 1e6, 60, NULL,
+     "from a failure to the loading of the checkpoint: noticing, another node, starting (assumption)"},
+    {"goodput.storage_gb_per_s", TSR_KEY_DOUBLE, AT(goodput.storage_bw), "1", 1e-6, 1e6, 1e9, NULL,
+     "rate to and from storage per node, GB/s (assumption)"},
+    {"goodput.asynchronous", TSR_KEY_BOOL, AT(goodput.asynchronous), "false", 0, 0, 0, NULL,
+     "checkpoints are written beside the work, after the copies to the hosts"},
+    {"goodput.days", TSR_KEY_DOUBLE, AT(goodput.days), "30", 0.01, 3650, 0, NULL,
+     "how long the job runs"},
+    {"goodput.runs", TSR_KEY_UINT, AT(goodput.runs), "200", 1, 100000, 0, NULL,
+     "simulated runs of that length (seed: sim.seed)"},
 };
 /* clang-format on */
 

@@ -17,7 +17,7 @@ extern const char *const tsr_words_sync[];             /* enum tsr_sync */
 extern const char *const tsr_words_ckpt[];             /* of TSR_KEY_CHECKPOINT */
 extern const char *const tsr_words_hooks[];            /* enum tsr_hooks */
 extern const char *const tsr_words_attention[];        /* enum tsr_attention */
-extern const char *const tsr_words_linear[]; /* enum tsr_linear */
+extern const char *const tsr_words_linear[];           /* enum tsr_linear */
 extern const char *const tsr_words_dialect[];          /* enum tsr_dialect */
 extern const char *const tsr_words_api[];              /* enum tsr_api */
 extern const char *const tsr_words_fsdp1_prefetch[];   /* enum tsr_fsdp1_prefetch */

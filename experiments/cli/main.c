@@ -31,7 +31,9 @@ static const struct command {
                 {"check", tsr_cmd_check},
                 {"validate", tsr_cmd_validate},
                 {"kernels", tsr_cmd_kernels},
-                {"collectives", tsr_cmd_collectives}};
+                {"collectives", tsr_cmd_collectives},
+                {"goodput", tsr_cmd_goodput},
+                {"jobs", tsr_cmd_jobs}};
 enum { N_COMMANDS = sizeof commands / sizeof commands[0] };
 
 static tsr_status unknown_command(const char *name)
@@ -83,11 +85,12 @@ static int dispatch(int argc, char **argv)
 int main(int argc, char **argv)
 {
     if (argc < 2) {
-        tsr_status status = tsr_fail(
-            TSR_ECONFIG,
-            "no subcommand given; allowed: compare, sim, "
-            "run, inspect, program, trace, memory, explain, "
-            "overlap, diff, plan, corpus, export, check, validate, kernels, collectives, help");
+        tsr_status status =
+            tsr_fail(TSR_ECONFIG,
+                     "no subcommand given; allowed: compare, sim, "
+                     "run, inspect, program, trace, memory, explain, "
+                     "overlap, diff, plan, corpus, export, check, validate, kernels, collectives, "
+                     "goodput, jobs, help");
         return tsr_finish(status, TSR_EXIT_USER);
     }
     return dispatch(argc - 1, argv + 1);

@@ -15,7 +15,7 @@
 #include "simulate.h"
 #include "study.h"
 
-static const char *const formats[] = {"text", "json", NULL};
+static const char *const formats[] = {"text", "json", "csv", NULL};
 
 /* ---- a strategy -------------------------------------------------------------------------- */
 
@@ -54,7 +54,7 @@ static tsr_status of_strategy(const struct tsr_args *args, struct tsr_study *stu
     TSR_TRY(simulate(study, &row, table));
     *report = tsr_overlap_json(args->file, table);
     tsr_status status = *report ? TSR_OK : tsr_fail(TSR_ENOMEM, "out of memory: the report");
-    if (status == TSR_OK && !args->no_what_if)
+    if (status == TSR_OK && !args->no_what_if && strcmp(args->format, "csv") != 0)
         status =
             tsr_overlap_what_if(&study->experiment, &study->jobs[0], &row, args->jobs, &what_if);
     if (what_if)
@@ -64,8 +64,13 @@ static tsr_status of_strategy(const struct tsr_args *args, struct tsr_study *stu
 
 /* ---- output ------------------------------------------------------------------------------ */
 
-static tsr_status print(const struct tsr_args *args, const json_t *report)
+static tsr_status print(const struct tsr_args *args, const struct tsr_overlap_table *table,
+                        const json_t *report)
 {
+    if (!strcmp(args->format, "csv")) {
+        tsr_overlap_table_print(stdout, table);
+        return TSR_OK;
+    }
     if (!strcmp(args->format, "json")) {
         char *text = json_dumps(report, JSON_INDENT(2));
         if (!text)
@@ -81,7 +86,7 @@ static tsr_status print(const struct tsr_args *args, const json_t *report)
 static tsr_status finish(const struct tsr_args *args, const struct tsr_overlap_table *table,
                          const json_t *report)
 {
-    TSR_TRY(print(args, report));
+    TSR_TRY(print(args, table, report));
     TSR_TRY(tsr_flush(stdout, "standard output"));
     if (!args->out)
         return TSR_OK;

@@ -49,10 +49,22 @@ json_t *tsr_overlap_json(const char *run, const struct tsr_overlap_table *table)
             json_array_append_new(kinds, total_json(tsr_overlap_kind_key(i), &table->kinds[i]));
     for (size_t i = 0; i < table->n; i++)
         json_array_append_new(rows, row_json(&table->rows[i]));
-    double share = table->step_s > 0 ? table->exposed_s / table->step_s : 0.0;
-    return json_pack("{s:s, s:s, s:b, s:f, s:f, s:f, s:f, s:f, s:f, s:o, s:o, s:o}", "run", run,
-                     "title", table->title, "measured", table->measured, "step_s", table->step_s,
-                     "compute_s", table->compute_s, "communication_s", table->comm_s, "exposed_s",
-                     table->exposed_s, "exposed_share", share, "host_bound_s", table->host_bound_s,
-                     "total", total_json("all", &table->all), "kinds", kinds, "collectives", rows);
+    const struct {
+        const char *key;
+        double seconds;
+    } times[] = {{"step_s", table->step_s},
+                 {"compute_s", table->compute_s},
+                 {"communication_s", table->comm_s},
+                 {"exposed_s", table->exposed_s},
+                 {"exposed_share", table->step_s > 0 ? table->exposed_s / table->step_s : 0.0},
+                 {"host_bound_s", table->host_bound_s},
+                 {"unlaunched_s", table->unlaunched_s}};
+    json_t *out = json_pack("{s:s, s:s, s:b}", "run", run, "title", table->title, "measured",
+                            table->measured);
+    for (size_t i = 0; out && i < sizeof times / sizeof *times; i++)
+        json_object_set_new(out, times[i].key, json_real(times[i].seconds));
+    json_object_set_new(out, "total", total_json("all", &table->all));
+    json_object_set_new(out, "kinds", kinds);
+    json_object_set_new(out, "collectives", rows);
+    return out;
 }

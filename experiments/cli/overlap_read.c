@@ -14,12 +14,8 @@
 
 enum {
     KIND,
-    NAME,
-    MODULE,
     PHASE,
     MICRO,
-    STREAM,
-    COMM,
     BYTES,
     ISSUE,
     START,
@@ -28,7 +24,11 @@ enum {
     EXPOSED,
     BESIDE,
     WHY,
-    N_COLUMNS = WHY + TSR_N_EXPOSURES
+    STREAM = WHY + TSR_N_EXPOSURES,
+    COMM,
+    NAME,
+    MODULE,
+    N_COLUMNS
 };
 
 static tsr_status read_kind(const struct tsr_csv *csv, uint8_t *kind)
@@ -69,8 +69,9 @@ static tsr_status read_row(const struct tsr_csv *csv, struct tsr_overlap_table *
 
 static tsr_status read_rows(struct tsr_csv *csv, struct tsr_overlap_table *out)
 {
-    bool is_head = tsr_csv_next(csv) && csv->n == N_COLUMNS && !strcmp(csv->fields[0], "kind");
-    TSR_TRY(tsr_csv_check_head(csv, is_head, "kind,name,module,... as compare writes it"));
+    bool is_head = tsr_csv_next(csv) && csv->n == N_COLUMNS && !strcmp(csv->fields[KIND], "kind") &&
+                   !strcmp(csv->fields[MODULE], "module");
+    TSR_TRY(tsr_csv_check_head(csv, is_head, "kind,phase,micro_batch,... as compare writes it"));
     while (tsr_csv_next(csv)) {
         if (csv->n != N_COLUMNS)
             return tsr_csv_bad(csv, "row", csv->line, "as many fields as the head has");
@@ -81,16 +82,16 @@ static tsr_status read_rows(struct tsr_csv *csv, struct tsr_overlap_table *out)
 
 static tsr_status read_frame(struct tsr_csv *csv, struct tsr_overlap_table *out)
 {
-    double *const times[] = {&out->step_s, &out->compute_s, &out->comm_s, &out->exposed_s,
-                             &out->host_bound_s};
-    bool is_head = tsr_csv_next(csv) && csv->n == 7 && !strcmp(csv->fields[0], "measured");
+    double *const times[] = {&out->step_s,    &out->compute_s,    &out->comm_s,
+                             &out->exposed_s, &out->host_bound_s, &out->unlaunched_s};
+    bool is_head = tsr_csv_next(csv) && csv->n == 8 && !strcmp(csv->fields[0], "measured");
     TSR_TRY(tsr_csv_check_head(csv, is_head, "measured,step_s,... as compare writes it"));
-    if (!tsr_csv_next(csv) || csv->n != 7)
-        return tsr_csv_bad(csv, "row", csv->line ? csv->line : "", "7 fields");
+    if (!tsr_csv_next(csv) || csv->n != 8)
+        return tsr_csv_bad(csv, "row", csv->line ? csv->line : "", "8 fields");
     out->measured = strcmp(csv->fields[0], "0") != 0;
     for (size_t i = 0; i < sizeof times / sizeof *times; i++)
         TSR_TRY(tsr_csv_seconds(csv, i + 1, times[i]));
-    out->title = tsr_arena_strdup(&out->arena, csv->fields[6]);
+    out->title = tsr_arena_strdup(&out->arena, csv->fields[7]);
     return out->title ? TSR_OK : tsr_fail(TSR_ENOMEM, "out of memory: a title");
 }
 

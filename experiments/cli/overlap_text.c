@@ -1,4 +1,5 @@
 /* overlap_text.c: the report of `tessera overlap` as text. */
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -24,13 +25,15 @@ static void print_head(FILE *out, const json_t *report)
 {
     fprintf(out, "%s (%s)\n", tsr_json_text(report, "title"),
             tsr_json_flag(report, "measured") ? "measured" : "simulated");
+    double waits = ms(report, "host_bound_s") - ms(report, "unlaunched_s");
     fprintf(out,
             "step %.2f ms: compute %.2f, exposed communication %.2f (%.1f %%), waiting for the "
-            "host %.2f\n",
+            "host %.2f, other waits %.2f\n",
             ms(report, "step_s"), ms(report, "compute_s"), ms(report, "exposed_s"),
-            100 * seconds(report, "exposed_share"), ms(report, "host_bound_s"));
-    if (seconds(report, "host_bound_s") > seconds(report, "exposed_s") &&
-        seconds(report, "host_bound_s") > 0.05 * seconds(report, "step_s"))
+            100 * seconds(report, "exposed_share"), ms(report, "unlaunched_s"),
+            waits > 0 ? waits : 0.0);
+    if (seconds(report, "unlaunched_s") > 0.05 * seconds(report, "step_s") &&
+        seconds(report, "unlaunched_s") > seconds(report, "exposed_s"))
         fprintf(out, "The step is bound by the host: the device waits for launches.\n");
 }
 
@@ -164,13 +167,47 @@ static void print_change(FILE *out, const json_t *row)
             json_is_false(json_object_get(row, "fits")) ? "  (does not fit)" : "");
 }
 
+/* Neither the step nor its exposed communication is another one that the table would show. */
+static bool has_no_effect(const json_t *row, const json_t *what_if)
+{
+    return json_is_null(json_object_get(row, "failure")) &&
+           fabs(seconds(row, "gain_share")) < 5e-4 &&
+           fabs(ms(row, "exposed_s") - ms(what_if, "exposed_s")) < 0.005;
+}
+
+/* The changes without effect in a few lines. */
+static void print_no_effect(FILE *out, const json_t *what_if)
+{
+    size_t i, column = 0;
+    json_t *row;
+    json_array_foreach(json_object_get(what_if, "rows"), i, row)
+    {
+        const char *words = tsr_json_text(row, "words");
+        if (!has_no_effect(row, what_if))
+            continue;
+        if (column == 0)
+            column = (size_t)fprintf(out, "  no effect: %s", words);
+        else if (column + strlen(words) + 2 > 100)
+            column = (size_t)fprintf(out, ",\n    %s", words) - 2;
+        else
+            column += (size_t)fprintf(out, ", %s", words);
+    }
+    if (column)
+        fprintf(out, "\n");
+}
+
 static void print_what_if(FILE *out, const json_t *what_if)
 {
     size_t i;
     json_t *row;
     fprintf(out, "\nWhat would hide it: each change simulated, most tokens per second first\n");
     fprintf(out, "  %9s %11s %11s  %s\n", "tokens/s", "step ms", "exposed ms", "change");
-    json_array_foreach(json_object_get(what_if, "rows"), i, row) print_change(out, row);
+    json_array_foreach(json_object_get(what_if, "rows"), i, row)
+    {
+        if (!has_no_effect(row, what_if))
+            print_change(out, row);
+    }
+    print_no_effect(out, what_if);
 }
 
 void tsr_overlap_print(FILE *out, const json_t *report, size_t top)

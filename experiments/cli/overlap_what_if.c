@@ -12,7 +12,7 @@
 
 enum { MAX_CHANGES = 24, MAX_SETS = 3 };
 enum effect { NONE, NUMBERS, BATCH, IMAGINED };
-enum who { ANY, SHARDS, GROUPS, LISTS, FLAT, ACCUMULATES };
+enum who { ANY, SHARDS, GROUPS, LISTS, FLAT, DDP, ACCUMULATES };
 
 static const struct choice {
     const char *words;
@@ -28,14 +28,19 @@ static const struct choice {
     {"prefetch when a backward begins", NONE, FLAT, "fsdp1.backward_prefetch", "pre"},
     {"prefetch when gradients are there", NONE, FLAT, "fsdp1.backward_prefetch", "post"},
     {"no limit on all-gathers", NONE, FLAT, "fsdp1.limit_all_gathers", "false"},
+    {"fully_shard", NONE, FLAT, "api", "fully_shard"},
+    {"buckets of 100 MiB", NONE, DDP, "ddp.bucket_cap_mb", "100"},
+    {"buckets of 10 MiB", NONE, DDP, "ddp.bucket_cap_mb", "10"},
     {"keep parameters after forward", NONE, SHARDS, "reshard_after_forward", "false"},
     {"keep parameters after forward", NONE, FLAT, "reshard_after_forward", "false"},
     {"gather embedding and head apart", NONE, GROUPS, "wrap", "block_embed_head"},
     {"own communicator for reduce-scatter", NONE, SHARDS, "separate_reduce_scatter_group", "true"},
     {"reduce with the last micro-batch", NONE, ACCUMULATES, "accumulation.mode", "no_reduce"},
-    {"reduce in bf16", NUMBERS, GROUPS, "precision.reduce", "bf16"},
+    {"reduce in bf16", NUMBERS, ANY, "precision.reduce", "bf16"},
     {"a hardware queue per stream", NONE, ANY, "sim.cuda_device_max_connections", "0"},
     {"no synchronisation in the step", NONE, ANY, "sync_each_step", "none"},
+    {"communication that slows no kernel", IMAGINED, ANY, "sim.calibration.comm_compute_slowdown",
+     "0"},
     {"an infinitely fast host", IMAGINED, ANY, "sim.host_scale", "0"},
 };
 
@@ -102,6 +107,8 @@ static bool applies(const struct tsr_settings *s, enum who who)
         return s->api == TSR_API_FULLY_SHARD;
     case GROUPS:
         return s->api != TSR_API_DDP;
+    case DDP:
+        return s->api == TSR_API_DDP;
     case LISTS:
         return s->api == TSR_API_FULLY_SHARD || s->api == TSR_API_REPLICATE;
     case FLAT:

@@ -39,5 +39,7 @@ const char *tsr__fits_text(int fits);
  * runs that ask for it, the peak of each section (report_card.c). */
 void tsr__put_card(FILE *out, const struct tsr_row *rows, size_t n);
 void tsr__put_sections(FILE *out, const struct tsr_row *rows, size_t n);
+/* Percentiles of the step under noise (report_samples.c). */
+void tsr__put_samples(FILE *out, const struct tsr_row *rows, size_t n);
 
 #endif

@@ -85,7 +85,7 @@ tsr_status tsr_overlap_table_of(const struct tsr_study_info *info, const struct 
                                 struct tsr_overlap_table *out)
 {
     const struct tsr_overlap_run run = {detail->programs, detail->spans, detail->iteration_end,
-                                        detail->n_iterations};
+                                        detail->n_iterations, detail->joined};
     struct tsr_overlap overlap;
     memset(out, 0, sizeof(*out));
     TSR_TRY(tsr_overlap_of(&run, detail->steady, &overlap));
@@ -97,6 +97,7 @@ tsr_status tsr_overlap_table_of(const struct tsr_study_info *info, const struct 
     out->comm_s = overlap.comm_s;
     out->exposed_s = overlap.exposed_s;
     out->host_bound_s = overlap.host_bound_s;
+    out->unlaunched_s = overlap.unlaunched_s;
     tsr_status status = out->title ? TSR_OK : tsr_fail(TSR_ENOMEM, "out of memory: a title");
     for (size_t i = 0; i < overlap.n && status == TSR_OK; i++)
         status = add_item(detail, &overlap, &overlap.items[i], out);
@@ -108,35 +109,40 @@ tsr_status tsr_overlap_table_of(const struct tsr_study_info *info, const struct 
 
 /* ---- files ------------------------------------------------------------------------------- */
 
-static tsr_status write_rows(FILE *out, const void *user)
+/* Texts come last: a plot script takes the others by their number, and a name may have a comma. */
+static void write_row(FILE *out, const struct tsr_overlap_row *row)
 {
-    const struct tsr_overlap_table *table = user;
+    fprintf(out, "%s,%s,%" PRIu32 ",%" PRIu64 ",%.12g,%.12g,%.12g,%.15g,%.15g,%.15g",
+            tsr_overlap_kind_key(row->kind), row->phase, row->micro, row->bytes, row->issue,
+            row->start, row->end, row->hidden, row->exposed, row->beside);
+    for (int i = 0; i < TSR_N_EXPOSURES; i++)
+        fprintf(out, ",%.15g", row->why[i]);
+    const char *const texts[] = {row->stream, row->comm, row->name, row->module};
+    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
+        fputc(',', out);
+        tsr__put_csv(out, texts[i]);
+    }
+    fputc('\n', out);
+}
+
+void tsr_overlap_table_print(FILE *out, const struct tsr_overlap_table *table)
+{
     fputs(
         "# Collectives of the steady step; times in seconds of it. exposed_s: the compute stream\n"
         "# is idle and this collective is charged with it; beside_s: idle, charged to another one\n"
         "# that runs meanwhile; the columns after beside_s say why: their sum is exposed_s.\n"
-        "kind,name,module,phase,micro_batch,stream,communicator,bytes,issue_s,start_s,end_s,"
-        "hidden_s,exposed_s,beside_s",
+        "kind,phase,micro_batch,bytes,issue_s,start_s,end_s,hidden_s,exposed_s,beside_s",
         out);
     for (int i = 0; i < TSR_N_EXPOSURES; i++)
         fprintf(out, ",%s_s", tsr_exposure_key(i));
-    fputc('\n', out);
-    for (size_t k = 0; k < table->n; k++) {
-        const struct tsr_overlap_row *row = &table->rows[k];
-        fprintf(out, "%s,", tsr_overlap_kind_key(row->kind));
-        tsr__put_csv(out, row->name);
-        fputc(',', out);
-        tsr__put_csv(out, row->module);
-        fprintf(out, ",%s,%" PRIu32 ",", row->phase, row->micro);
-        tsr__put_csv(out, row->stream);
-        fputc(',', out);
-        tsr__put_csv(out, row->comm);
-        fprintf(out, ",%" PRIu64 ",%.12g,%.12g,%.12g,%.15g,%.15g,%.15g", row->bytes, row->issue,
-                row->start, row->end, row->hidden, row->exposed, row->beside);
-        for (int i = 0; i < TSR_N_EXPOSURES; i++)
-            fprintf(out, ",%.15g", row->why[i]);
-        fputc('\n', out);
-    }
+    fputs(",stream,communicator,name,module\n", out);
+    for (size_t k = 0; k < table->n; k++)
+        write_row(out, &table->rows[k]);
+}
+
+static tsr_status write_rows(FILE *out, const void *user)
+{
+    tsr_overlap_table_print(out, user);
     return TSR_OK;
 }
 
@@ -144,10 +150,11 @@ static tsr_status write_frame(FILE *out, const void *user)
 {
     const struct tsr_overlap_table *table = user;
     fputs("# What overlap.csv is part of: seconds of the steady step.\n"
-          "measured,step_s,compute_s,communication_s,exposed_s,host_bound_s,title\n",
+          "measured,step_s,compute_s,communication_s,exposed_s,host_bound_s,unlaunched_s,title\n",
           out);
-    fprintf(out, "%d,%.17g,%.17g,%.17g,%.17g,%.17g,", table->measured, table->step_s,
-            table->compute_s, table->comm_s, table->exposed_s, table->host_bound_s);
+    fprintf(out, "%d,%.17g,%.17g,%.17g,%.17g,%.17g,%.17g,", table->measured, table->step_s,
+            table->compute_s, table->comm_s, table->exposed_s, table->host_bound_s,
+            table->unlaunched_s);
     tsr__put_plain(out, table->title);
     fputc('\n', out);
     return TSR_OK;

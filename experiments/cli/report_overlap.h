@@ -24,7 +24,7 @@ struct tsr_overlap_row {
 struct tsr_overlap_table {
     bool measured;
     const char *title; /* "Llama-3.1-8B, dgx-h100-1, 8 GPUs, fsdp" */
-    double step_s, compute_s, comm_s, exposed_s, host_bound_s;
+    double step_s, compute_s, comm_s, exposed_s, host_bound_s, unlaunched_s;
     struct tsr_overlap_row *rows; /* [n], in issue order */
     size_t n, cap;
     struct tsr_overlap_total kinds[TSR_N_OVERLAP_KINDS], all;
@@ -42,6 +42,9 @@ void tsr_overlap_table_fini(struct tsr_overlap_table *table);
 /* Writes both files to a folder that is there. */
 tsr_status tsr_overlap_table_write(const char *folder,
                                    const struct tsr_overlap_table *table) TSR_MUST_USE;
+
+/* The rows as CSV: the content of overlap.csv. */
+void tsr_overlap_table_print(FILE *out, const struct tsr_overlap_table *table);
 
 /* For the reader: appends a row and adds it to the sums; texts are copied. */
 tsr_status tsr_overlap_table_add(struct tsr_overlap_table *table,

@@ -37,6 +37,31 @@ static double mfu(const struct tsr_row *row)
     return row->mfu;
 }
 
+static double if_sampled(const struct tsr_row *row, double value)
+{
+    return row->samples.n ? value : -1;
+}
+
+static double n_samples(const struct tsr_row *row)
+{
+    return if_sampled(row, row->samples.n);
+}
+
+static double sampled_p5(const struct tsr_row *row)
+{
+    return if_sampled(row, row->samples.p5_s);
+}
+
+static double sampled_p50(const struct tsr_row *row)
+{
+    return if_sampled(row, row->samples.p50_s);
+}
+
+static double sampled_p95(const struct tsr_row *row)
+{
+    return if_sampled(row, row->samples.p95_s);
+}
+
 #define AT(field) offsetof(struct tsr_row, field)
 #define KNOWN(name, type, field)          \
     {                                     \
@@ -99,6 +124,10 @@ static const struct column columns[] = {
     COLUMN("simulator_activities", U64, n_activities),
     COLUMN("emission_wall_s", REAL, emit_s),
     COLUMN("simulation_wall_s", REAL, sim_s),
+    DERIVE("samples", n_samples),
+    DERIVE("step_time_p5_s", sampled_p5),
+    DERIVE("step_time_p50_s", sampled_p50),
+    DERIVE("step_time_p95_s", sampled_p95),
 };
 enum { N_COLUMNS = sizeof columns / sizeof *columns };
 

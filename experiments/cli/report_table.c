@@ -174,6 +174,7 @@ static void put_markdown(FILE *out, const struct tsr_study_info *info, const str
     fputs("\n\n", out);
     tsr__put_table(out, columns, N_COLUMNS, walk_rows, rows, n);
     fputc('\n', out);
+    tsr__put_samples(out, rows, n);
     tsr__put_card(out, rows, n);
     tsr__put_sections(out, rows, n);
     put_failures(out, rows, n);

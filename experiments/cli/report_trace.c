@@ -156,6 +156,8 @@ static void put_collective_args(struct trace *t, const struct tsr__view *view, s
         tsr__put_json(t->out, comm->name);
     }
     fprintf(t->out, ",\"exposed_us\":%.3f", view->exposed[i] * 1e6);
+    if (view->why[i] < TSR_N_EXPOSURES)
+        fprintf(t->out, ",\"exposed_because\":\"%s\"", tsr_exposure_name(view->why[i]));
 }
 
 static void put_device_slice(struct trace *t, const struct tsr__view *view, size_t i)

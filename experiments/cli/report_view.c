@@ -4,6 +4,7 @@
 #include "report_text.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 static uint16_t compute_stream(const struct tsr_tables *tables)
 {
@@ -76,6 +77,22 @@ static void fill_busy(struct tsr__view *view)
     }
 }
 
+static tsr_status fill_why(struct tsr__view *view)
+{
+    const struct tsr_detail *d = view->detail;
+    const struct tsr_overlap_run run = {d->programs, d->spans, d->iteration_end, d->n_iterations,
+                                        d->joined};
+    struct tsr_overlap overlap;
+    TSR_TRY(tsr_overlap_of(&run, view->iteration, &overlap));
+    memset(view->why, TSR_N_EXPOSURES, view->program->n_instrs + 1);
+    for (size_t i = 0; i < overlap.n; i++)
+        if (overlap.items[i].iteration == view->iteration)
+            view->why[overlap.items[i].instr] =
+                (uint8_t)tsr_overlap_main_reason(overlap.items[i].why);
+    tsr_overlap_fini(&overlap);
+    return TSR_OK;
+}
+
 tsr_status tsr__view_init(struct tsr__view *view, const struct tsr_detail *detail,
                           uint32_t iteration)
 {
@@ -91,8 +108,9 @@ tsr_status tsr__view_init(struct tsr__view *view, const struct tsr_detail *detai
                                .end = detail->iteration_end[iteration]};
     view->clock = malloc((n + 1) * sizeof *view->clock);
     view->exposed = calloc(n + 1, sizeof *view->exposed);
+    view->why = malloc(n + 1);
     view->busy = malloc((n + 1) * sizeof *view->busy);
-    if (!view->clock || !view->exposed || !view->busy) {
+    if (!view->clock || !view->exposed || !view->why || !view->busy) {
         tsr__view_fini(view);
         return tsr_fail(TSR_ENOMEM, "no memory left for the report of an iteration");
     }
@@ -100,6 +118,8 @@ tsr_status tsr__view_init(struct tsr__view *view, const struct tsr_detail *detai
     fill_clock(view);
     fill_busy(view);
     tsr_status status = tsr_exposed_per_instr(program, view->spans, view->exposed);
+    if (status == TSR_OK)
+        status = fill_why(view);
     if (status != TSR_OK)
         tsr__view_fini(view);
     return status;
@@ -109,8 +129,10 @@ void tsr__view_fini(struct tsr__view *view)
 {
     free(view->clock);
     free(view->exposed);
+    free(view->why);
     free(view->busy);
     view->clock = view->exposed = NULL;
+    view->why = NULL;
     view->busy = NULL;
 }
 

@@ -4,6 +4,7 @@
 #ifndef TSR_CLI_REPORT_VIEW_H
 #define TSR_CLI_REPORT_VIEW_H
 
+#include "../../sim/overlap.h"
 #include "result.h"
 
 struct tsr__interval {
@@ -24,6 +25,7 @@ struct tsr__view {
      * end. */
     double *clock;
     double *exposed; /* [n_instrs], seconds */
+    uint8_t *why;    /* [n_instrs]: enum tsr_exposure, the main reason; TSR_N_EXPOSURES: hidden */
     /* When the compute stream runs kernels and copies: disjoint, in order. */
     struct tsr__interval *busy;
     size_t n_busy;

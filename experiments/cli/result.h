@@ -20,6 +20,12 @@ struct tsr_section_peak {
     char phase[32];
 };
 
+/* Steps with other noise each (key sim.samples). */
+struct tsr_samples {
+    uint32_t n; /* 0: none were taken */
+    double p5_s, p50_s, p95_s, mean_s;
+};
+
 /* One row of a comparison. Plain data: written through a pipe when strategies run in parallel. */
 struct tsr_row {
     char strategy[96];
@@ -53,6 +59,7 @@ struct tsr_row {
     uint64_t n_instructions, n_activities;
     uint32_t n_iterations, n_rank_classes, n_simulated_ranks;
     double emit_s, sim_s; /* wall time of this machine */
+    struct tsr_samples samples;
 };
 
 /* The detail of one strategy: the programs and replay of the rank that a picture shows. */
@@ -61,6 +68,7 @@ struct tsr_detail {
     const struct tsr_program *const *programs; /* [n_iterations] of the shown rank's class */
     struct tsr_sim_span *const *spans;         /* [n_iterations] of the shown rank */
     const double *iteration_end;               /* [n_iterations] */
+    const double *joined;                      /* of tsr_sim_rank; NULL: unknown */
     uint32_t n_iterations;
     uint32_t steady;   /* index of the steady iteration */
     const char *shown; /* [n_iterations] 1 + enum tsr_section of the programs that the curve of the

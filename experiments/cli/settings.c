@@ -79,7 +79,7 @@ static size_t keep_if_nearer(const char *word, const char *candidate, size_t bes
 
 const char *tsr_key_nearest(const char *name)
 {
-    static const char *const others[] = {"strategies", "sweeps", "plan", "title", NULL};
+    static const char *const others[] = {"strategies", "sweeps", "plan", "jobs", "title", NULL};
     static const char *const prefixes[] = {
         "model", "mesh",      "accumulation", "precision", "optimizer", "checkpoint",
         "loss",  "allocator", "ddp",          "sim",       NULL};

@@ -70,12 +70,19 @@ struct tsr_run_settings {
 
 #define TSR_CKPT_SELECTIVE_OP UINT64_MAX
 
+/* What `tessera goodput` asks for besides the strategy. */
+struct tsr_goodput_settings {
+    double node_mtbf_s, interval_s, restart_s, storage_bw, days; /* interval 0: only the best one */
+    bool asynchronous;
+    uint64_t runs;
+};
+
 /* One resolved strategy: the value of every key. Strings belong to the experiment. */
 struct tsr_settings {
     const struct tsr_node *from[TSR_MAX_KEYS]; /* where the value was given; NULL: the default */
 
     const char *model, *model_tree, *model_blocks, *cluster, *gpu;
-    uint64_t nodes, gpus_per_node;       /* 0: as in the cluster's file */
+    uint64_t nodes, gpus_per_node;          /* 0: as in the cluster's file */
     uint64_t model_layers, model_positions; /* 0: as in the model's file */
     unsigned model_impl, model_names;       /* enum tsr_impl, tsr_names */
     unsigned model_norm;                    /* enum tsr_norm */
@@ -97,7 +104,7 @@ struct tsr_settings {
     unsigned clip_how, loss_kernel; /* enum tsr_clip, tsr_loss_kernel */
     uint64_t metrics;
     uint64_t loss_chunks;
-    unsigned sync; /* enum tsr_sync */
+    unsigned sync;       /* enum tsr_sync */
     uint64_t ckpt_every; /* 0: none; TSR_CKPT_SELECTIVE_OP: every block, by operator */
     uint64_t ckpt_first; /* from 1; 0: the k-th */
     uint64_t ckpt_count; /* at most so many; 0: all */
@@ -107,6 +114,7 @@ struct tsr_settings {
     unsigned attention; /* enum tsr_attention */
     unsigned dialect;   /* enum tsr_dialect */
     unsigned linear;    /* enum tsr_linear */
+    bool fp8_gather;    /* beside linear: fp8_tensorwise */
     bool gqa_repeat, attention_unpad;
     uint64_t tp; /* tensor-parallel ranks; 1: none */
     bool sequence_parallel;
@@ -134,6 +142,8 @@ struct tsr_settings {
     struct tsr_allocator_config allocator;
     unsigned alloc_limit; /* enum tsr_limit */
     struct tsr_sim_options sim;
+    uint64_t samples; /* simulations with other noise each */
+    struct tsr_goodput_settings goodput;
     double calibration[TSR_N_CALIBRATIONS]; /* over the device file's; NaN: not given */
 };
 

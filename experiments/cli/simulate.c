@@ -9,6 +9,8 @@
 #include "oom.h"
 #include "peak.h"
 #include "report.h"
+#include "samples.h"
+#include "sim_job.h"
 
 /* ---- the row ----------------------------------------------------------------------------- */
 
@@ -51,30 +53,19 @@ static void set_mfu(const struct tsr_job *job, struct tsr_row *row)
 
 struct run {
     struct tsr_sim_job job;
-    const struct tsr_program *const **programs;
     struct tsr_sim_result *result;
 };
 
 static tsr_status open_run(const struct tsr_emission *emission, struct run *run)
 {
     memset(run, 0, sizeof(*run));
-    run->programs = calloc(emission->n_classes, sizeof(*run->programs));
-    if (!run->programs)
-        return tsr_fail(TSR_ENOMEM, "out of memory");
-    for (uint32_t i = 0; i < emission->n_classes; i++)
-        run->programs[i] = (const struct tsr_program *const *)emission->classes[i].programs;
-    run->job = (struct tsr_sim_job){.world = emission->world,
-                                    .n_classes = emission->n_classes,
-                                    .n_iterations = emission->n_iterations,
-                                    .class_of = emission->class_of,
-                                    .programs = run->programs};
-    return TSR_OK;
+    return tsr_sim_job_of(emission, &run->job);
 }
 
 static void close_run(struct run *run)
 {
     tsr_sim_result_destroy(run->result);
-    free(run->programs);
+    tsr_sim_job_fini(&run->job);
 }
 
 static const struct tsr_sim_rank *find_rank(const struct tsr_sim_result *result, uint32_t rank)
@@ -83,25 +74,6 @@ static const struct tsr_sim_rank *find_rank(const struct tsr_sim_result *result,
         if (result->ranks[i].rank == rank)
             return &result->ranks[i];
     return &result->ranks[0];
-}
-
-/* The simulator names an option of its own ("slow_rank: found 9"): say where the user gave it. */
-static tsr_status at_sim_key(const struct tsr_job *job, tsr_status status)
-{
-    static const char *const keys[] = {
-        "sim.slow_rank",       "sim.slow_factor",      "sim.nic_bw",   "sim.intra_bw",
-        "sim.link_efficiency", "sim.host_scale",       "sim.protocol", "sim.latency_scale",
-        "sim.queue_depth",     "sim.attention_kernel", "sim.faults",   "sim.traffic",
-        "sim.jitter_kernel",   "sim.jitter_gpu"};
-    const char *text = tsr_error_text();
-    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
-        const char *name = keys[i] + strlen("sim.");
-        if (strncmp(text, name, strlen(name)) || text[strlen(name)] != ':')
-            continue;
-        const struct tsr_node *at = tsr_setting_at(job->settings, keys[i]);
-        return at ? tsr_node_wrap_error(at, status, "sim") : status;
-    }
-    return status;
 }
 
 /* Simulated = programmed: the hash that the simulator made of what it did must be the program's. */
@@ -159,8 +131,9 @@ static tsr_status show_detail(const struct tsr_job *job, const struct tsr_emissi
             sections[i] = (char)(1 + (int)section);
     }
     struct tsr_detail detail = {.row = row,
-                                .programs = run->programs[rank->layout],
+                                .programs = run->job.programs[rank->layout],
                                 .spans = rank->spans,
+                                .joined = rank->joined,
                                 .iteration_end = run->result->iteration_end,
                                 .n_iterations = emission->n_iterations,
                                 .steady = emission->steady,
@@ -175,14 +148,17 @@ tsr_status tsr_simulate_times(const struct tsr_job *job, const struct tsr_emissi
 {
     struct run run;
     uint32_t shown = 0;
+    TSR_TRY(tsr_samples_check(job));
     TSR_TRY(open_run(emission, &run));
     tsr_status status = tsr_sim_run(&job->cluster, &run.job, &job->settings->sim, &run.result);
     if (status == TSR_ECONFIG)
-        status = at_sim_key(job, status);
+        status = tsr_at_sim_key(job, status);
     if (status == TSR_OK)
         status = check_hashes(emission, run.result);
     if (status == TSR_OK)
         status = take_times(job, emission, &run, row, &shown);
+    if (status == TSR_OK)
+        status = tsr_samples_take(job, &run.job, emission->steady, row);
     if (tsr_rank_0_differs(job->settings))
         shown = 0;
     if (status == TSR_OK && look)

@@ -7,7 +7,7 @@ const struct tsr_usage tsr_usages[] = {
     {"compare", "simulate every strategy of an experiment and compare them",
      "FILE [--out DIR] [options]",
      TSR_OPT_SET | TSR_OPT_PRINT_CONFIG | TSR_OPT_FORMAT | TSR_OPT_OUT | TSR_OPT_ONLY |
-         TSR_OPT_JOBS | TSR_OPT_MEASURED | TSR_OPT_PART | TSR_OPT_MERGE,
+         TSR_OPT_JOBS | TSR_OPT_MEASURED | TSR_OPT_PART | TSR_OPT_MERGE | TSR_OPT_SAMPLES,
      "md, csv or json (default md)",
      "Simulates each strategy of the experiment file until its step repeats itself, and prints a\n"
      "row each: step time, tokens per second, MFU, peak memory against the card, exposed\n"
@@ -32,7 +32,8 @@ const struct tsr_usage tsr_usages[] = {
      "out\n"
      "  tessera compare FILE --set model=qwen2.5-7b --set cluster=dgx-a100-16 --print-config"},
     {"sim", "simulate one strategy", "FILE --strategy NAME [--out DIR] [options]",
-     TSR_OPT_SET | TSR_OPT_PRINT_CONFIG | TSR_OPT_FORMAT | TSR_OPT_OUT | TSR_OPT_STRATEGY,
+     TSR_OPT_SET | TSR_OPT_PRINT_CONFIG | TSR_OPT_FORMAT | TSR_OPT_OUT | TSR_OPT_STRATEGY |
+         TSR_OPT_SAMPLES,
      "md, csv or json (default md)",
      "As compare, for one strategy. Exit status 3 if it does not fit on the card. With\n"
      "allocator.limit: card the allocator fails as on the card: one line on stderr says who asked\n"
@@ -42,6 +43,31 @@ const struct tsr_usage tsr_usages[] = {
      "Examples\n"
      "  tessera sim experiments/flagship/dgx-h100-8.yaml --strategy fsdp\n"
      "  tessera sim FILE --strategy fsdp --set seq=8192 --out out/long"},
+    {"goodput", "what failures and checkpoints leave of a month", "FILE --strategy NAME [options]",
+     TSR_OPT_SET | TSR_OPT_PRINT_CONFIG | TSR_OPT_FORMAT | TSR_OPT_OUT | TSR_OPT_STRATEGY |
+         TSR_OPT_MTBF | TSR_OPT_CKPT,
+     "md, csv or json (default md)",
+     "Simulates a step and a checkpoint of the strategy, then the month event by event: nodes "
+     "fail\n"
+     "at random, the job restarts from its last complete checkpoint. Prints the share of time "
+     "that\n"
+     "was useful work, what the rest went into, and the interval between checkpoints that is "
+     "best.\n"
+     "The keys goodput.* say how often nodes fail and how fast storage is (tessera help keys).\n"
+     "With --out: goodput.csv, the shares by interval, and a picture of it.\n"
+     "\n"
+     "Examples\n"
+     "  tessera goodput experiments/flagship/h100-128.yaml --strategy fsdp --checkpoint-minutes "
+     "30\n"
+     "  tessera goodput FILE --strategy fsdp --mtbf-hours 2000 --set goodput.asynchronous=true"},
+    {"jobs", "what jobs that share a cluster take from each other", "FILE [options]",
+     TSR_OPT_SET | TSR_OPT_FORMAT, "md, csv or json (default md)",
+     "Simulates the jobs that the key `jobs` lists (strategies of the file, each on nodes of its\n"
+     "own) one by one, then together: what they share are the uplinks of the network. Prints each\n"
+     "one's step alone, its step beside the others, and the ratio. sim/TOPOLOGIES.md tells more.\n"
+     "\n"
+     "Example\n"
+     "  tessera jobs experiments/topologies/two-jobs.yaml"},
     {"run", "run one strategy: simulated, on the host, or on GPUs",
      "FILE --strategy NAME --on sim|host|cuda [options]",
      TSR_OPT_SET | TSR_OPT_PRINT_CONFIG | TSR_OPT_FORMAT | TSR_OPT_OUT | TSR_OPT_STRATEGY |
@@ -149,13 +175,14 @@ const struct tsr_usage tsr_usages[] = {
      "FILE|RUN_DIR [--strategy NAME] [options]",
      TSR_OPT_SET | TSR_OPT_PRINT_CONFIG | TSR_OPT_FORMAT | TSR_OPT_OUT | TSR_OPT_STRATEGY |
          TSR_OPT_JOBS | TSR_OPT_TOP | TSR_OPT_NO_WHAT_IF,
-     "text or json (default text)",
+     "text, json or csv (default text)",
      "Simulates a strategy of FILE, or reads what a run left: RUN_DIR is the --out folder of\n"
      "compare or sim, of run --profile, or the folder of one strategy in it. Shows what hides\n"
      "behind computation and what does not: by kind, and for the most exposed collectives when\n"
-     "they were issued, began and ended. Why each is exposed: the host was late, another stream\n"
-     "held its communicator, a buffer was not free, its stream had to wait, or there was no\n"
-     "computation left to hide it (bandwidth). For a FILE, then changes that may hide it, each\n"
+     "they were issued, began and ended. Why each is exposed: the host was late, another kind of\n"
+     "collective held its communicator, a buffer was not free, its stream had to wait, or there "
+     "was\n"
+     "no computation left to hide it (bandwidth). For a FILE, then changes that may hide it, each\n"
      "simulated. --out writes overlap.csv and a picture. experiments/OVERLAP.md tells more.\n"
      "\n"
      "Examples\n"
@@ -171,8 +198,9 @@ const struct tsr_usage tsr_usages[] = {
      "  memory.csv       the same; phases.csv beside it names the phases\n"
      "  NAME.timeline.json[.gz]   a recorded run of PyTorch (tests/golden-memory)\n"
      "The two curves are aligned by phase and module, not by time. Shown are the place where they\n"
-     "part first, what grew at each one's peak by category and owner, and the peaks of the "
-     "phases.\n"
+     "part first, what grew at each one's peak by category and owner, the peaks of the "
+     "phases,\n"
+     "and, where times are known, the collectives that are exposed more or less.\n"
      "--set applies to both experiment files.\n"
      "\n"
      "Examples\n"

@@ -257,7 +257,8 @@ static tsr_status summary_json(const struct tsr_validation *v, json_t **out)
     const char *quantities[MAX_QUANTITIES], *main = NULL;
     size_t n = list_quantities(v, quantities, MAX_QUANTITIES);
     for (size_t i = 0; i < v->n_points && !main; i++)
-        main = v->points[i].beside || !v->points[i].counts ? NULL : v->points[i].quantity;
+        if (!v->points[i].beside && !v->points[i].small && v->points[i].counts)
+            main = v->points[i].quantity;
     if (!main && n)
         main = quantities[0];
     TSR_TRY(quantity_json(v, main, out));

@@ -82,7 +82,7 @@ def predict(results, row):
 
 def bounds(results, row):
     """The same run without and with full checkpointing, where only that could be simulated."""
-    run = {"tt002": "tt001"}.get(row["row"], row["row"])
+    run = row["row"]
     texts = []
     for suffix, words in (("-full", "full checkpointing"), ("-none", "none")):
         stand_in = {"tt045-none": "tt043", "tt049-full": "tt047"}.get(run + suffix, run + suffix)

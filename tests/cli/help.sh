@@ -12,7 +12,7 @@ for way in -h help; do
 done
 works --version
 has "$out" "tessera "
-for command in collectives compare sim run inspect program trace memory explain diff plan; do
+for command in collectives compare sim run inspect program trace memory explain overlap diff plan; do
     works help $command
     has "$out" "tessera $command" Example
     cp "$out" "$tmp/help"

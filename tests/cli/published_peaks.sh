@@ -23,6 +23,10 @@ checks=$((checks + 1))
 awk -F'|' '/^\| tt001/ { exit !($6 ~ /%/ && $6 + 0 > -1 && $6 + 0 < 1) }' "$tmp/peaks.md" ||
     complain "tt001 is more than 1 % off"
 
+checks=$((checks + 1))
+awk -F'|' '/^\| tt002/ { exit !($6 ~ /%/ && $6 + 0 > -3 && $6 + 0 < 3) }' "$tmp/peaks.md" ||
+    complain "tt002 is more than 3 % off"
+
 # What was measured lies between no and full checkpointing.
 awk -F'[|;:]' '/^\| tt001/ { sub(/ GiB.*/, "", $4); low = $8 + 0; high = $10 + 0
     exit !(low < $4 + 0 && $4 + 0 < high) }' "$tmp/peaks.md" || complain "tt001 is outside of its bounds"

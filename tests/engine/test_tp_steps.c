@@ -122,6 +122,34 @@ static void sequence_parallel(void **state)
     close_rig(&r);
 }
 
+static void checkpoint(const struct rig *r, bool selective)
+{
+    for (int i = 0; i < L; i++) {
+        char name[32];
+        snprintf(name, sizeof name, "model.layers.%d", i);
+        struct tsr_module *layer = tsr_module_find(r->e, name);
+        ok(selective ? tsr_checkpoint_selective(r->e, layer)
+                     : tsr_checkpoint(r->e, layer, false, true));
+    }
+}
+
+/* Recomputation of a block gathers before both its regions; the first one's result it scatters
+ * again, unless selective checkpointing kept it. The second one's nobody needs. */
+static void scattered_results_are_kept(void **state)
+{
+    (void)state;
+    for (int selective = 0; selective < 2; selective++) {
+        struct rig r;
+        open_rig(&r, 2, 4, true, 0);
+        checkpoint(&r, selective);
+        run(&r);
+        assert_int_equal(count(&r, TSR_ALL_GATHER, "tp", TSR_PHASE_BACKWARD, NULL), 4 * L + 1);
+        assert_int_equal(count(&r, TSR_REDUCE_SCATTER, "tp", TSR_PHASE_BACKWARD, NULL),
+                         (selective ? 2 : 3) * L + 1);
+        close_rig(&r);
+    }
+}
+
 /* Without: an all-reduce per region and pass, of whole activations. */
 static void plain(void **state)
 {
@@ -220,8 +248,11 @@ static void two_level_tiles(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(sequence_parallel), cmocka_unit_test(plain),
-        cmocka_unit_test(work_is_divided),   cmocka_unit_test(refused),
+        cmocka_unit_test(sequence_parallel),
+        cmocka_unit_test(plain),
+        cmocka_unit_test(scattered_results_are_kept),
+        cmocka_unit_test(work_is_divided),
+        cmocka_unit_test(refused),
         cmocka_unit_test(two_level_tiles),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -140,13 +140,14 @@ static inline bool on_compute_stream(const struct tsr_program *program,
     return program->tables->streams[instr->stream].role == TSR_ROLE_COMPUTE;
 }
 
-/* No host cost, no latency, no limit of the queue. */
+/* No host cost, no latency, no limit of the queue; rings, whose laws are known. */
 static inline struct tsr_sim_options ideal_options(void)
 {
     struct tsr_sim_options o = tsr_sim_options_default();
     o.host_scale = 0.0;
     o.latency_scale = 0.0;
     o.queue_depth = 0;
+    o.algorithm = TSR_ALGO_RING;
     return o;
 }
 

@@ -59,9 +59,12 @@ says compare-time "" fsdp-slow 'exposed communication' 'step time (ms)'
 draw plan ""
 says plan "" 'Pareto front' 'ruled out' 'does not fit' 'budget of the card' 'checkpoint=full' 'memory needed' \
     'time per token'
+draw goodput ""
+says goodput "" 'best: every 15.4 min' 'asked: every 30 min' 'work lost' restarts checkpoints \
+    'a failure every 18.8 h'
 for script in "$plots"/*.gp; do
     name=$(basename "$script" .gp)
     [ "$name" = style ] || [ -e "$work/it's data/$name.svg" ] ||
         [ -e "$work/it's data/fsdp/$name.svg" ] || fail "$name.gp is not tested"
 done
-echo "drawn without a warning: memory, timeline, compare-time-memory, compare-bars, compare-time, plan"
+echo "drawn without a warning: memory, timeline, compare-time-memory, compare-bars, compare-time, plan, goodput"

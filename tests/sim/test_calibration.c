@@ -151,6 +151,71 @@ static void sustained_rates_slow_their_kernels_only(void **state)
         }
 }
 
+static void triton_has_a_number_of_its_own(void **state)
+{
+    static const uint64_t dims[6] = {4, 16, 16, 4096, 4096, 128};
+    struct tsr_kernel_choice triton = {.attention = TSR_ATTN_FLASH1_TRITON};
+    struct tsr_work w = {
+        .op = TSR_OP_ATTENTION, .dtype = TSR_BF16, .name = "k", .flops = 2e13, .bytes_read = 1000};
+    struct tsr_cluster c = test_cluster(1);
+    double whole, other, half;
+    (void)state;
+    memcpy(w.dims, dims, sizeof dims);
+    assert_int_equal(tsr_cost_kernel(&c.gpu, &triton, &w, &whole), TSR_OK);
+    c.gpu.calibration.value[TSR_CAL_ATTENTION_SUSTAINED] = 0.5;
+    assert_int_equal(tsr_cost_kernel(&c.gpu, &triton, &w, &other), TSR_OK);
+    c.gpu.calibration.value[TSR_CAL_TRITON_SUSTAINED] = 0.5;
+    assert_int_equal(tsr_cost_kernel(&c.gpu, &triton, &w, &half), TSR_OK);
+    assert_close(other, whole, 0.0);
+    assert_close(half / whole, 2.0, 1e-2);
+}
+
+/* A step of one product of `phase` on one rank of `nodes` nodes. */
+static double product_with(uint8_t phase, bool recompute, uint32_t nodes,
+                           enum tsr_calibration_id id, double value)
+{
+    struct tsr_cluster c = test_cluster(nodes);
+    struct tsr_sim_options o = tsr_sim_options_default();
+    struct job *job = job_create(8 * nodes, 1, 1);
+    struct tsr_work w = {.op = TSR_OP_GEMM,
+                         .dtype = TSR_BF16,
+                         .recompute = recompute,
+                         .name = "mm",
+                         .flops = 2e13,
+                         .dims = {8192, 8192, 149011, 1}};
+    struct tsr_instr instr = {.kind = TSR_OP,
+                              .stream = S_COMPUTE,
+                              .comm = UINT16_MAX,
+                              .work = &w,
+                              .dtype = TSR_BF16,
+                              .origin = {.phase = phase}};
+    c.gpu.calibration.value[id] = value;
+    put(job, 0, 0, &instr);
+    double end = run_time(&c, job, &o);
+    job_destroy(job);
+    return end;
+}
+
+static void products_of_backward_have_a_rate_of_their_own(void **state)
+{
+    (void)state;
+    enum tsr_calibration_id id = TSR_CAL_BACKWARD_SUSTAINED;
+    double plain = product_with(TSR_PHASE_FORWARD, false, 1, id, 0.5);
+    assert_close(product_with(TSR_PHASE_BACKWARD, false, 1, id, 1.0), plain, 1e-9);
+    assert_close(product_with(TSR_PHASE_BACKWARD, true, 1, id, 0.5), plain, 1e-9);
+    assert_close(product_with(TSR_PHASE_BACKWARD, false, 1, id, 0.5) / plain, 2.0, 1e-2);
+}
+
+static void more_nodes_have_a_slower_slowest_gpu(void **state)
+{
+    (void)state;
+    enum tsr_calibration_id id = TSR_CAL_STRAGGLER_SHARE;
+    double plain = product_with(TSR_PHASE_FORWARD, false, 1, id, 0.0);
+    assert_close(product_with(TSR_PHASE_FORWARD, false, 1, id, 0.1), plain, 1e-9);
+    assert_close(product_with(TSR_PHASE_FORWARD, false, 8, id, 0.0), plain, 1e-9);
+    assert_close(product_with(TSR_PHASE_FORWARD, false, 8, id, 0.1) / plain, 1.3, 1e-2);
+}
+
 /* A step of one rank: a kernel that takes 1 us. Its end, with host costs. */
 static double step_with(enum tsr_calibration_id id, double value)
 {
@@ -181,6 +246,9 @@ int main(void)
         cmocka_unit_test(mistakes_give_one_line),
         cmocka_unit_test(an_override_wins),
         cmocka_unit_test(sustained_rates_slow_their_kernels_only),
+        cmocka_unit_test(triton_has_a_number_of_its_own),
+        cmocka_unit_test(products_of_backward_have_a_rate_of_their_own),
+        cmocka_unit_test(more_nodes_have_a_slower_slowest_gpu),
         cmocka_unit_test(host_numbers_move_the_host),
     };
     return cmocka_run_group_tests_name("calibration", tests, NULL, NULL);

@@ -96,6 +96,27 @@ static void time_grows_with_the_shape(void **state)
     assert_true(tflops(&gpu, &plain, &huge) > 700.0 && tflops(&gpu, &plain, &huge) < 830.0);
 }
 
+/* However large: nothing passes the best product that was ever measured on a card. */
+static void no_shape_beats_the_best(void **state)
+{
+    static const struct {
+        const char *card;
+        double best;
+    } cards[] = {{"h100-sxm5-80g", 811.0}, {"a100-sxm4-80g", 271.3}, {"b200-sxm", 1746.0}};
+    (void)state;
+    for (size_t c = 0; c < 3; c++) {
+        struct tsr_gpu gpu = gpu_of(cards[c].card);
+        double most = 0.0;
+        for (uint64_t n = 4096; n <= 65536; n *= 2) {
+            struct tsr_work w = gemm(16384, n, 16384, 1, TSR_BF16);
+            double rate = tflops(&gpu, &plain, &w);
+            assert_true(rate <= cards[c].best);
+            most = rate > most ? rate : most;
+        }
+        assert_true(most > 0.97 * cards[c].best);
+    }
+}
+
 /* One tile more than the multiprocessors hold costs a wave. */
 static void waves_show(void **state)
 {
@@ -183,6 +204,10 @@ static void attention_is_exact_at_published_lengths(void **state)
     assert_close(both_passes(&h, TSR_ATTN_FLASH1, 8192, 128), 135.0, 1e-3);
     assert_close(both_passes(&a, TSR_ATTN_FLASH2, 8192, 128), 182.0, 1e-3);
     assert_close(both_passes(&a, TSR_ATTN_AUTO, 8192, 128), 182.0, 1e-3);
+    struct tsr_work efficient = attention(false, true, 4096, 128), one = efficient;
+    efficient.name = "efficient_attention";
+    assert_close(seconds(&a, &plain, &efficient),
+                 seconds(&a, &(struct tsr_kernel_choice){.attention = TSR_ATTN_FLASH1}, &one), 0.0);
     /* nobody published Triton on an H100: FlashAttention-1's ratio */
     assert_close(both_passes(&h, TSR_ATTN_FLASH1_TRITON, 4096, 128), 74.0 * 126.0 / 76.0, 1e-3);
     struct tsr_work w = attention(false, false, 4096, 128);
@@ -368,6 +393,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(measured_products_are_exact),
         cmocka_unit_test(time_grows_with_the_shape),
+        cmocka_unit_test(no_shape_beats_the_best),
         cmocka_unit_test(waves_show),
         cmocka_unit_test(other_cards_are_scaled),
         cmocka_unit_test(a_point_left_out_is_interpolated),

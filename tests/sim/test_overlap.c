@@ -29,15 +29,24 @@ static struct fixture begin(void)
     return f;
 }
 
+/* `rank` is its own index: nothing is folded. */
+static void look_at(struct fixture *f, uint32_t rank)
+{
+    uint32_t last = f->job->sim.n_iterations - 1;
+    const struct tsr_sim_rank *shown = &f->result->ranks[rank];
+    assert_int_equal(shown->rank, rank);
+    const struct tsr_overlap_run r = {f->job->classes[shown->layout], shown->spans,
+                                      f->result->iteration_end, f->job->sim.n_iterations,
+                                      shown->joined};
+    assert_int_equal(tsr_overlap_of(&r, last, &f->overlap), TSR_OK);
+}
+
 static void run(struct fixture *f)
 {
     uint32_t last = f->job->sim.n_iterations - 1, rank = 0;
     f->result = run_job(&f->cluster, f->job, &f->options);
     assert_int_equal(tsr_metrics_of(&f->job->sim, f->result, last, &f->metrics, &rank), TSR_OK);
-    const struct tsr_sim_rank *shown = &f->result->ranks[rank];
-    const struct tsr_overlap_run r = {f->job->classes[shown->layout], shown->spans,
-                                      f->result->iteration_end, f->job->sim.n_iterations};
-    assert_int_equal(tsr_overlap_of(&r, last, &f->overlap), TSR_OK);
+    look_at(f, rank);
 }
 
 static void end(struct fixture *f)
@@ -184,6 +193,24 @@ static void compute_that_is_not_launched_is_the_host_too(void **state)
     end(&f);
 }
 
+/* Idle without a collective: nothing was launched, or compute waited for another stream. */
+static void waits_without_communication_are_told_apart(void **state)
+{
+    struct fixture f = begin();
+    (void)state;
+    f.options.host_scale = 1.0;
+    f.options.host_collective_s = f.options.host_event_s = 0.0;
+    f.options.host_launch_s = 5 * US;
+    put_kernel(f.job, 0, 0, S_COMPUTE, 1); /* issued at 5 */
+    put_kernel(f.job, 0, 0, S_USER, 9);    /* 10..19 */
+    put_after(f.job, 0, 0, S_COMPUTE, S_USER, &f.event);
+    put_kernel(f.job, 0, 0, S_COMPUTE, 1); /* issued at 15, 19..20 */
+    run(&f);
+    assert_close(f.overlap.host_bound_s, 18 * US, 1e-9);
+    assert_close(f.overlap.unlaunched_s, 9 * US, 1e-9); /* 0..5 and 6..10, when the wait came */
+    end(&f);
+}
+
 static void another_stream_holds_the_communicator(void **state)
 {
     struct fixture f = begin();
@@ -282,6 +309,27 @@ static void a_limited_host_is_a_buffer_wait(void **state)
     end(&f);
 }
 
+/* A slow GPU comes late; the others stand in the collective until then. */
+static void waiting_for_another_rank_is_told_apart(void **state)
+{
+    struct fixture f = begin();
+    (void)state;
+    f.options.slow_rank = 3;
+    f.options.slow_factor = 3.0;
+    put_alloc(&f, 1, 0);
+    put_kernel_on(&f, S_COMPUTE, 10, operand(1, TSR_WRITE)); /* 0..10, of rank 3: 0..30 */
+    put_after(f.job, 0, 0, S_GATHER, S_COMPUTE, &f.event);
+    put_gather_into(&f, operand(1, TSR_READ)); /* 10..37, of rank 3: 30..37 */
+    run(&f);
+    assert_reason(&f, 0, TSR_EXPOSED_BANDWIDTH, 7); /* the slow rank itself */
+    tsr_overlap_fini(&f.overlap);
+    look_at(&f, 0);
+    assert_close(f.overlap.items[0].exposed, 27 * US, 1e-9);
+    assert_close(f.overlap.items[0].why[TSR_EXPOSED_RANKS], 20 * US, 1e-9);
+    assert_close(f.overlap.items[0].why[TSR_EXPOSED_BANDWIDTH], 7 * US, 1e-9);
+    end(&f);
+}
+
 /* While two run, one is charged: a gather before a reduction. */
 static void idle_seconds_are_charged_once(void **state)
 {
@@ -343,6 +391,7 @@ static void sums_are_those_of_the_metrics(void **state)
         assert_true(o->exposed_s == f.metrics.exposed_s);
         assert_true(o->compute_s == f.metrics.compute_s && o->comm_s == f.metrics.comm_s);
         assert_true(o->host_bound_s == f.metrics.host_bound_s && o->step_s == f.metrics.step_s);
+        assert_true(o->unlaunched_s >= 0.0 && o->unlaunched_s <= o->host_bound_s + 1e-15);
         assert_close(o->all.exposed, f.metrics.exposed_s, 1e-9);
         assert_close(gathers, f.metrics.exposed_gather_s, 1e-9);
         assert_close(o->kinds[TSR_OVERLAP_REDUCE_SCATTER].exposed +
@@ -365,7 +414,7 @@ static void an_iteration_that_is_not_there_is_refused(void **state)
     put_gather(&f);
     run(&f);
     const struct tsr_overlap_run r = {f.job->classes[0], f.result->ranks[0].spans,
-                                      f.result->iteration_end, 1};
+                                      f.result->iteration_end, 1, NULL};
     assert_int_equal(tsr_overlap_of(&r, 1, &overlap), TSR_EINDEX);
     end(&f);
 }
@@ -427,12 +476,14 @@ int main(void)
         cmocka_unit_test(a_full_wire_is_bandwidth),
         cmocka_unit_test(issued_while_compute_ran_is_late),
         cmocka_unit_test(compute_that_is_not_launched_is_the_host_too),
+        cmocka_unit_test(waits_without_communication_are_told_apart),
         cmocka_unit_test(another_stream_holds_the_communicator),
         cmocka_unit_test(memory_that_is_in_use_is_a_buffer_wait),
         cmocka_unit_test(a_wait_for_nothing_is_stream_order),
         cmocka_unit_test(data_that_is_made_late_is_no_delay),
         cmocka_unit_test(a_copy_in_is_followed_to_its_wait),
         cmocka_unit_test(a_limited_host_is_a_buffer_wait),
+        cmocka_unit_test(waiting_for_another_rank_is_told_apart),
         cmocka_unit_test(idle_seconds_are_charged_once),
         cmocka_unit_test(sums_are_those_of_the_metrics),
         cmocka_unit_test(an_iteration_that_is_not_there_is_refused),

@@ -159,29 +159,30 @@ class Simulator:
         """Microseconds of every row."""
         calls, changed = {}, False
         for i, row in enumerate(rows):
-            call = (row["cluster"], row["kind"], row["ranks"], row["algorithm"])
-            calls.setdefault(call, []).append(i)
+            calls.setdefault((row["cluster"], row["ranks"], row["algorithm"]), []).append(i)
         out = [0.0] * len(rows)
-        for (cluster, kind, ranks, algorithm), members in calls.items():
+        for (cluster, ranks, algorithm), members in calls.items():
             mine = tuple(item for item in sorted(values.items())
                          if item[0][0].startswith("gpu-") or item[0][0] == self.node(cluster))
-            key = (cluster, kind, ranks, algorithm, mine)
+            key = (cluster, ranks, algorithm, mine)
             if key not in self.known:
                 if not changed:
                     self.change(values)
                 changed = True
-                self.known[key] = self.run(cluster, kind, ranks, algorithm,
-                                           [rows[i]["bytes"] for i in members])
-            for i, us in zip(members, self.known[key]):
-                out[i] = us
+                self.known[key] = self.run(cluster, ranks, algorithm, [rows[i] for i in members])
+            for i in members:
+                out[i] = self.known[key][rows[i]["kind"], rows[i]["bytes"]]
         return out
 
-    def run(self, cluster, kind, ranks, algorithm, sizes):
+    def run(self, cluster, ranks, algorithm, rows):
+        """Microseconds by kind and size."""
         command = [self.program, "collectives", self.path(cluster), "--format", "csv",
-                   "--only", kind, "--ranks", str(ranks), "--set", "sim.algorithm=" + algorithm,
-                   "--sizes", ",".join(str(size) for size in sizes)]
+                   "--only", ",".join(sorted({row["kind"] for row in rows})),
+                   "--ranks", str(ranks), "--set", "sim.algorithm=" + algorithm,
+                   "--sizes", ",".join(str(size) for size in sorted({row["bytes"] for row in rows}))]
         text = subprocess.run(command, check=True, capture_output=True, text=True).stdout
-        return [float(line["time_us"]) for line in csv.DictReader(text.splitlines())]
+        return {(line["collective"], int(line["size_bytes"])): float(line["time_us"])
+                for line in csv.DictReader(text.splitlines())}
 
 
 def median(values):

@@ -1,0 +1,58 @@
+#!/bin/sh
+# dialects: compiled blocks and fp8 are simulated, checked, and refused where they do not run.
+# shellcheck source=tests/cli/_common.sh
+. "$(dirname "$0")/_common.sh"
+
+cat >"$tmp/a.yaml" <<'YAML'
+title: dialects
+model: {name: llama-3.2-1b, names: torchtitan}
+cluster: dgx-h100-1
+world: 2
+seq: 512
+checkpoint: selective_op
+strategies:
+  eager: {}
+  compiled: {dialect: compile}
+  fp8: {dialect: compile, precision: {linear: fp8_tensorwise}}
+  fp8-gather: {dialect: compile, precision: {linear: fp8_tensorwise, fp8_gather: true}}
+  delayed: {precision: {linear: fp8_delayed}}
+  flat: {dialect: compile, api: fsdp1}
+YAML
+
+# Every one is simulated, and the checker finds nothing in its program.
+works compare "$tmp/a.yaml" --out "$tmp/a"
+has "$out" compiled fp8-gather delayed
+works check "$tmp/a.yaml"
+checks=$((checks + 1))
+[ "$(grep -c 'nothing found' "$out")" = 6 ] || complain "check found something"
+
+# Gradients of all weights, also where parameters are views of a flat one.
+for strategy in eager compiled fp8 delayed flat; do
+    works program "$tmp/a.yaml" --strategy $strategy
+    checks=$((checks + 1))
+    [ "$(grep -c 'mm_weight_grad' "$out")" = $((16 * 7 + 1)) ] || complain "$strategy: products"
+done
+
+# Fewer launches, and a host that is the limit is done earlier.
+works program "$tmp/a.yaml" --strategy compiled
+has "$out" "norm:add+rms_norm" "pointwise:silu+mul+silu_backward"
+step() { awk -F'|' -v name="$1" '{ gsub(/[ *]/, "", $2) } $2 == name && !seen++ { print $3 + 0 }' "$out"; }
+works compare "$tmp/a.yaml" --set sim.host_launch_us=100 --set sim.host_compiled_us=10 --out "$tmp/b"
+checks=$((checks + 1))
+awk "BEGIN { exit !($(step compiled b) < 0.6 * $(step eager b)) }" ||
+    complain "compiled: $(step compiled b) ms, eager $(step eager b) ms"
+
+# The host has no such kernels.
+fails 2 dialect compile "eager or fused" -- run "$tmp/a.yaml" --strategy compiled --on host --out "$tmp/r"
+fails 2 precision.linear fp8_delayed plain -- run "$tmp/a.yaml" --strategy delayed --on host --out "$tmp/r"
+
+# What does not go together is refused by its key.
+fails 2 precision.linear fp8_tensorwise "dialect: compile" -- \
+    sim "$tmp/a.yaml" --strategy eager --set precision.linear=fp8_tensorwise
+fails 2 precision.linear fp8_delayed "dialect: compile" -- \
+    sim "$tmp/a.yaml" --strategy delayed --set dialect=compile --set strategies.delayed.dialect=compile
+fails 2 precision.fp8_gather fp8_tensorwise -- \
+    sim "$tmp/a.yaml" --strategy compiled --set precision.fp8_gather=true
+fails 2 dialect "tp: 2" eager -- sim "$tmp/a.yaml" --strategy compiled --set tp=2 --set world=4
+fails 2 dialect eagre eager fused compile -- sim "$tmp/a.yaml" --strategy eager --set dialect=eagre
+finish

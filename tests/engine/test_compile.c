@@ -1,0 +1,522 @@
+/* test_compile.c: the dialect `compile` against what PyTorch 2.11 makes of the same blocks: saved
+ * tensors and kernels as tests/oracle/compile/block.py prints them (its shapes are used here), the
+ * memory that results take, and what is refused.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "engine/tensor_parallel.h"
+#include "engine/tessera.h"
+
+enum { LAYERS = 2, LLAMA_D = 4096, LLAMA_T = 16384, GPT2_D = 1600, GPT2_T = 4096 };
+#define MIB(x) ((uint64_t)(x) << 20)
+
+struct options {
+    bool gpt2, hf_names, hand_norm, full, selective, tp, outside, wraps_inside, eager, fp8_gather;
+    enum tsr_linear linear;
+};
+
+struct rig {
+    struct options o;
+    struct tsr_recorder recorder;
+    struct tsr_program init, step, second;
+    struct tsr_engine *e;
+    uint32_t first, last; /* modules of the second block */
+};
+
+static void ok(tsr_status status)
+{
+    if (status != TSR_OK)
+        fail_msg("%s: %s", tsr_status_class(status), tsr_error_text());
+}
+
+static void add_model(struct rig *r)
+{
+    const struct tsr_llama_config llama = {.hidden_size = LLAMA_D,
+                                           .intermediate_size = 14336,
+                                           .n_layers = LAYERS,
+                                           .n_heads = 32,
+                                           .n_kv_heads = 8,
+                                           .head_dim = 128,
+                                           .vocab_size = 256,
+                                           .max_positions = 8192,
+                                           .hand_norm = r->o.hand_norm,
+                                           .names = r->o.hf_names ? TSR_NAMES_HF : TSR_NAMES_PLAIN};
+    const struct tsr_gpt2_config gpt2 = {.n_embd = GPT2_D,
+                                         .n_layer = LAYERS,
+                                         .n_head = 25,
+                                         .n_positions = 1024,
+                                         .vocab_size = 256,
+                                         .names = TSR_NAMES_PLAIN};
+    ok(r->o.gpt2 ? tsr_model_gpt2(r->e, &gpt2) : tsr_model_llama(r->e, &llama));
+}
+
+static struct tsr_module *block(const struct rig *r, int i)
+{
+    char name[64];
+    const char *list = r->o.gpt2 ? "h" : r->o.hf_names ? "model.layers" : "layers";
+    snprintf(name, sizeof name, "%s.%d", list, i);
+    struct tsr_module *m = tsr_module_find(r->e, name);
+    assert_non_null(m);
+    return m;
+}
+
+static void wrap(struct rig *r)
+{
+    const struct tsr_wrap_options mp = {.mp = {.param = TSR_BF16, .reduce = TSR_F32}};
+    for (int i = 0; i < LAYERS; i++) {
+        struct tsr_module *m = block(r, i);
+        if (r->o.full || r->o.outside)
+            ok(tsr_checkpoint(r->e, m, r->o.outside, true));
+        if (r->o.selective)
+            ok(tsr_checkpoint_selective(r->e, m));
+        if (r->o.wraps_inside) {
+            struct tsr_module *inner = tsr_module_child(m, 0);
+            ok(tsr_fully_shard(r->e, &inner, 1, &mp));
+        }
+        ok(tsr_fully_shard(r->e, &m, 1, &mp));
+    }
+    struct tsr_module *root = tsr_module_root(r->e);
+    ok(tsr_fully_shard(r->e, &root, 1, &mp));
+}
+
+/* Returns the status of the first step. */
+static tsr_status open_rig(struct rig *r, struct options o)
+{
+    struct tsr_engine_config c = {.mesh = {.n_dims = o.tp ? 2 : 1, .shape = {2, 2}},
+                                  .executor = &r->recorder.base,
+                                  .gqa_repeat = true,
+                                  .linear = o.linear,
+                                  .fp8_gather = o.fp8_gather,
+                                  .dialect = o.eager ? TSR_DIALECT_EAGER : TSR_DIALECT_COMPILE};
+    memset(r, 0, sizeof *r);
+    snprintf(c.mesh.name[0], sizeof c.mesh.name[0], "shard");
+    snprintf(c.mesh.name[1], sizeof c.mesh.name[1], "tp");
+    r->o = o;
+    c.executor = &r->recorder.base;
+    tsr_recorder_init(&r->recorder, &r->init);
+    ok(tsr_engine_create(&c, &r->e));
+    tsr_program_init(&r->init, tsr_engine_tables(r->e));
+    tsr_program_init(&r->step, tsr_engine_tables(r->e));
+    tsr_program_init(&r->second, tsr_engine_tables(r->e));
+    add_model(r);
+    if (o.tp)
+        ok(tsr_tensor_parallel_model(r->e, "tp", true));
+    wrap(r);
+    const struct tsr_step_config step = {
+        .batch = o.gpt2 ? 4 : 2, .seq = o.gpt2 ? 1024 : 8192, .n_micro = 1};
+    ok(tsr_step_configure(r->e, &step));
+    ok(tsr_engine_init_params(r->e));
+    r->recorder.into = &r->step;
+    return tsr_step_run(r->e, 0);
+}
+
+static void close_rig(struct rig *r)
+{
+    tsr_program_fini(&r->init);
+    tsr_program_fini(&r->step);
+    tsr_program_fini(&r->second);
+    tsr_engine_destroy(r->e);
+}
+
+/* ---- questions to a program ------------------------------------------------------------------ */
+
+/* The name of the instruction's module begins with that of block 1. */
+static bool is_of_block(const struct rig *r, const struct tsr_instr *in)
+{
+    const char *name = tsr_module_fqn(block(r, 1));
+    size_t n = strlen(name);
+    if (in->origin.module == TSR_NO_ID || in->origin.hook != TSR_HOOK_NONE)
+        return false;
+    const char *of = tsr_engine_tables(r->e)->modules[in->origin.module];
+    return strncmp(of, name, n) == 0 && (of[n] == 0 || of[n] == '.');
+}
+
+/* Names of the kernels of block 1, products left out, one a line. */
+static void kernels(const struct rig *r, int phase, char *text, size_t size)
+{
+    size_t n = 0;
+    text[0] = 0;
+    for (size_t i = 0; i < r->step.n_instrs; i++) {
+        const struct tsr_instr *in = &r->step.instrs[i];
+        if (in->kind != TSR_OP || in->origin.phase != phase || !is_of_block(r, in) ||
+            in->work->op == TSR_OP_GEMM)
+            continue;
+        int more = snprintf(text + n, size - n, "%s\n", in->work->name);
+        assert_true(more > 0 && (size_t)more < size - n);
+        n += (size_t)more;
+    }
+}
+
+static void assert_kernels(const struct rig *r, int phase, const char *want)
+{
+    static char text[8192];
+    kernels(r, phase, text, sizeof text);
+    assert_string_equal(text, want);
+}
+
+static int count_products(const struct rig *r, int phase, bool recompute, uint8_t dtype)
+{
+    int n = 0;
+    for (size_t i = 0; i < r->step.n_instrs; i++) {
+        const struct tsr_instr *in = &r->step.instrs[i];
+        n += in->kind == TSR_OP && in->work->op == TSR_OP_GEMM && in->origin.phase == phase &&
+             in->work->recompute == recompute && in->work->dtype == dtype && is_of_block(r, in);
+    }
+    return n;
+}
+
+/* What block 1 allocated and still holds when backward begins. Its input belongs to block 0, its
+ * result to itself, and both are of one size. */
+static uint64_t kept(const struct rig *r)
+{
+    uint64_t bytes = 0;
+    for (size_t i = 0; i < r->step.n_instrs; i++) {
+        const struct tsr_instr *in = &r->step.instrs[i];
+        if (in->origin.phase == TSR_PHASE_BACKWARD)
+            break;
+        if (in->category != TSR_CAT_ACTIVATION || !is_of_block(r, in))
+            continue;
+        bytes += in->kind == TSR_ALLOC ? in->bytes : 0;
+        bytes -= in->kind == TSR_FREE ? in->bytes : 0;
+    }
+    return bytes;
+}
+
+static const struct tsr_instr *kernel(const struct rig *r, const char *name)
+{
+    for (size_t i = 0; i < r->step.n_instrs; i++) {
+        const struct tsr_instr *in = &r->step.instrs[i];
+        if (in->kind == TSR_OP && is_of_block(r, in) && strcmp(in->work->name, name) == 0)
+            return in;
+    }
+    fail_msg("no kernel %s", name);
+    return NULL;
+}
+
+static double model_flops(const struct tsr_program *p)
+{
+    double sum = 0;
+    for (size_t i = 0; i < p->n_instrs; i++)
+        sum += p->instrs[i].work ? p->instrs[i].work->model_flops : 0;
+    return sum;
+}
+
+/* ---- Llama ----------------------------------------------------------------------------------- */
+
+static const char llama_forward[] =
+    "rms_norm\ncast\nrotary\ncast\ncast\nrotary\ncast+expand_heads\n"
+    "expand_heads\nflash_attention\nadd+rms_norm\nsilu+mul\nadd\n";
+static const char llama_backward[] =
+    "silu+mul+silu_backward\nadd+rms_norm_backward\npartial_sums\nflash_attention_backward\n"
+    "sum_heads\nsum_heads+cast\nconjugate\nrotary_backward\ncast\ncast\nrotary_backward\ncast\n"
+    "add+rms_norm_backward\npartial_sums\n";
+
+static void llama_without_checkpoint(void **state)
+{
+    struct rig r;
+    (void)state;
+    ok(open_rig(&r, (struct options){0}));
+    assert_kernels(&r, TSR_PHASE_FORWARD, llama_forward);
+    assert_kernels(&r, TSR_PHASE_BACKWARD, llama_backward);
+    assert_int_equal(count_products(&r, TSR_PHASE_FORWARD, false, TSR_BF16), 7);
+    assert_int_equal(count_products(&r, TSR_PHASE_BACKWARD, false, TSR_BF16), 14);
+    assert_int_equal(count_products(&r, TSR_PHASE_BACKWARD, true, TSR_BF16), 0);
+    /* block.py llama none: the input, or the result here; view (norm), q, k, v, log-sum-exp, result
+     * of attention; mm_3, view_20 (norm), mm_4, mm_5, view_24; two statistics. The 24 bytes of
+     * random state, which no kernel here reads, are left out, here and below */
+    assert_int_equal(kept(&r), 8 * MIB(128) + MIB(2) + 3 * MIB(448) + 2 * 4 * LLAMA_T);
+    close_rig(&r);
+}
+
+static void llama_selective(void **state)
+{
+    struct rig r;
+    (void)state;
+    ok(open_rig(&r, (struct options){.selective = true}));
+    assert_kernels(&r, TSR_PHASE_FORWARD, llama_forward);
+    /* the recomputed first norm joins the gradient of the second: both read the block's input */
+    assert_kernels(
+        &r, TSR_PHASE_BACKWARD,
+        "add+rms_norm\nsilu+mul\nsilu+mul+silu_backward\n"
+        "add+rms_norm_backward+rms_norm\npartial_sums\ncast\nrotary\ncast\ncast\nrotary\n"
+        "cast+expand_heads\nexpand_heads\nflash_attention_backward\nsum_heads\n"
+        "sum_heads+cast\nconjugate\nrotary_backward\ncast\ncast\nrotary_backward\ncast\n"
+        "add+rms_norm_backward\npartial_sums\n");
+    /* block.py llama selective: input or result, mm, mm_2, getitem, log-sum-exp, mm_4; every second
+     * product is kept, the last of them is not needed */
+    assert_int_equal(kept(&r), 3 * MIB(128) + MIB(32) + MIB(2) + MIB(448));
+    assert_int_equal(count_products(&r, TSR_PHASE_BACKWARD, true, TSR_BF16), 3); /* k, o, up */
+    close_rig(&r);
+}
+
+static void llama_full(void **state)
+{
+    struct rig r;
+    (void)state;
+    ok(open_rig(&r, (struct options){.full = true}));
+    assert_int_equal(kept(&r), MIB(128)); /* the result: the next block's input */
+    /* the last product of the block is not needed again */
+    assert_int_equal(count_products(&r, TSR_PHASE_BACKWARD, true, TSR_BF16), 6);
+    close_rig(&r);
+}
+
+static void norm_by_hand(void **state)
+{
+    struct rig r;
+    (void)state;
+    ok(open_rig(&r, (struct options){.hand_norm = true, .selective = true}));
+    const struct tsr_instr *in = kernel(&r, "cast+pow+mean+add_scalar+rsqrt+mul");
+    assert_int_equal(in->work->op, TSR_OP_NORM);
+    assert_int_equal(in->work->bytes_read, MIB(128) + 2 * LLAMA_D); /* as the norm of one kernel */
+    assert_int_equal(in->work->bytes_written, MIB(128));
+    assert_int_equal(kept(&r), 3 * MIB(128) + MIB(32) + MIB(2) + MIB(448));
+    close_rig(&r);
+}
+
+/* Real products turn halves: they fuse with the casts around them, and queries with repeated keys,
+ * which are of one size and read one table. */
+static void rotation_of_halves(void **state)
+{
+    struct rig r;
+    (void)state;
+    ok(open_rig(&r, (struct options){.hf_names = true}));
+    const struct tsr_instr *in = kernel(&r, "cast+rotary+expand_heads");
+    assert_int_equal(in->work->bytes_written, 2 * MIB(128));
+    close_rig(&r);
+}
+
+static void bytes_of_kernels(void **state)
+{
+    struct rig r;
+    (void)state;
+    ok(open_rig(&r, (struct options){0}));
+    const struct tsr_instr *in = kernel(&r, "add+rms_norm"); /* x and o, w; y and 1 / root */
+    assert_int_equal(in->work->bytes_read, 2 * MIB(128) + 2 * LLAMA_D);
+    assert_int_equal(in->work->bytes_written, MIB(128) + 4 * LLAMA_T);
+    in = kernel(&r, "silu+mul");
+    assert_int_equal(in->work->bytes_read, 2 * MIB(448));
+    in = kernel(&r, "silu+mul+silu_backward");
+    assert_int_equal(in->work->bytes_read, 3 * MIB(448));
+    assert_int_equal(in->work->bytes_written, 2 * MIB(448));
+    in = kernel(&r, "add+rms_norm_backward"); /* two gradients of y, x, o, w, root, the result's */
+    assert_int_equal(in->work->bytes_read, 5 * MIB(128) + 2 * LLAMA_D + 4 * LLAMA_T);
+    assert_int_equal(in->work->bytes_written, MIB(128) + 4 * LLAMA_D * LLAMA_T / 16);
+    assert_int_equal(in->work->compiled, TSR_COMPILED);
+    close_rig(&r);
+}
+
+/* Both gradients of SwiGLU take the place of what they were made from. */
+static void results_in_place(void **state)
+{
+    struct rig r;
+    (void)state;
+    ok(open_rig(&r, (struct options){0}));
+    const struct tsr_instr *in = kernel(&r, "silu+mul+silu_backward");
+    for (uint32_t i = 0; i < in->n_operands; i++) {
+        bool over = false;
+        for (uint32_t k = 0; k < in->n_operands; k++)
+            over |= in->operands[k].access == TSR_READ &&
+                    in->operands[k].buffer == in->operands[i].buffer;
+        assert_true(over);
+    }
+    close_rig(&r);
+}
+
+static void same_work_as_eager(void **state)
+{
+    struct rig compiled, eager;
+    (void)state;
+    for (int full = 0; full < 2; full++) {
+        ok(open_rig(&compiled, (struct options){.full = full}));
+        ok(open_rig(&eager, (struct options){.full = full, .eager = true}));
+        assert_true(model_flops(&compiled.step) == model_flops(&eager.step));
+        assert_int_equal(count_products(&compiled, TSR_PHASE_BACKWARD, true, TSR_BF16),
+                         count_products(&eager, TSR_PHASE_BACKWARD, true, TSR_BF16));
+        close_rig(&compiled);
+        close_rig(&eager);
+    }
+}
+
+/* The plan is made once; once the allocator's cache is full, iterations are the same program. */
+static void later_iterations(void **state)
+{
+    struct rig r;
+    struct tsr_program again;
+    (void)state;
+    ok(open_rig(&r, (struct options){.selective = true}));
+    tsr_program_init(&again, tsr_engine_tables(r.e));
+    ok(tsr_step_run(r.e, 1));
+    ok(tsr_step_run(r.e, 2));
+    r.recorder.into = &r.second;
+    ok(tsr_step_run(r.e, 3));
+    r.recorder.into = &again;
+    ok(tsr_step_run(r.e, 4));
+    assert_true(r.second.n_instrs > 0);
+    assert_true(tsr_program_hash(&r.second) == tsr_program_hash(&again));
+    tsr_program_fini(&again);
+    close_rig(&r);
+}
+
+static void evaluation(void **state)
+{
+    struct rig r;
+    (void)state;
+    ok(open_rig(&r, (struct options){.selective = true}));
+    r.recorder.into = &r.second;
+    ok(tsr_eval_run(r.e));
+    int n = 0;
+    for (size_t i = 0; i < r.second.n_instrs; i++)
+        n += r.second.instrs[i].kind == TSR_OP &&
+             strcmp(r.second.instrs[i].work->name, "add+rms_norm") == 0;
+    assert_int_equal(n, LAYERS);
+    close_rig(&r);
+}
+
+/* ---- GPT-2 ----------------------------------------------------------------------------------- */
+
+static void gpt2_without_checkpoint(void **state)
+{
+    const uint64_t row = 2 * (uint64_t)GPT2_D * GPT2_T;
+    struct rig r;
+    (void)state;
+    ok(open_rig(&r, (struct options){.gpt2 = true}));
+    assert_kernels(&r, TSR_PHASE_FORWARD,
+                   "layer_norm\nflash_attention\nadd+layer_norm\ngelu\nadd\n");
+    /* the sums for biases stand alone, but those of the tangent, which the norm's kernel reads */
+    assert_kernels(&r, TSR_PHASE_BACKWARD,
+                   "gelu_backward\nsum_bias_grad\npartial_sums\n"
+                   "add+layer_norm_backward+sum_bias_grad\npartial_sums\nflash_attention_backward\n"
+                   "cat_gradients\nsum_bias_grad\npartial_sums\n"
+                   "layer_norm_backward+add+sum_bias_grad\npartial_sums\n");
+    /* block.py gpt2 none: input or result, view, q with k and v, view_6 (attention), addmm_1,
+     * view_8; addmm_2, view_10; log-sum-exp; four statistics */
+    assert_int_equal(kept(&r), 8 * row + 8 * row + 4 * 25 * GPT2_T + 4 * 4 * GPT2_T);
+    const struct tsr_instr *in = kernel(&r, "cat_gradients");
+    assert_int_equal(in->work->bytes_read, 3 * row);
+    close_rig(&r);
+}
+
+/* ---- fp8 ------------------------------------------------------------------------------------- */
+
+static void fp8_tensorwise(void **state)
+{
+    struct rig r;
+    (void)state;
+    ok(open_rig(&r, (struct options){.linear = TSR_LINEAR_FP8_TENSORWISE, .selective = true}));
+    assert_int_equal(count_products(&r, TSR_PHASE_FORWARD, false, TSR_F8), 7);
+    assert_int_equal(count_products(&r, TSR_PHASE_BACKWARD, false, TSR_F8), 14);
+    assert_int_equal(count_products(&r, TSR_PHASE_BACKWARD, true, TSR_F8), 3);
+    assert_int_equal(count_products(&r, TSR_PHASE_FORWARD, false, TSR_BF16), 0);
+    /* the same products are kept, in 16 bits */
+    assert_int_equal(kept(&r), 3 * MIB(128) + MIB(32) + MIB(2) + MIB(448));
+    const struct tsr_instr *in = kernel(&r, "rms_norm+amax_rows"); /* found on the way */
+    assert_int_equal(in->work->op, TSR_OP_NORM);
+    in = kernel(&r, "fp8_mm"); /* q: both operands of one byte, a result of two */
+    assert_int_equal(in->work->bytes_read, MIB(64) + MIB(16));
+    assert_int_equal(in->work->bytes_written, MIB(128));
+    close_rig(&r);
+}
+
+static uint64_t gathered(const struct rig *r)
+{
+    uint64_t most = 0;
+    for (size_t i = 0; i < r->step.n_instrs; i++)
+        if (r->step.instrs[i].kind == TSR_ALL_GATHER && r->step.instrs[i].bytes > most)
+            most = r->step.instrs[i].bytes;
+    return most;
+}
+
+/* Seven matrices of a block travel with one byte an element, the norms with two; the weights are
+ * there in fp8 already: no cast, and a copy the other way round for the input's gradient. */
+static void fp8_gather(void **state)
+{
+    const uint64_t matrices = 2 * MIB(16) + 2 * MIB(4) + 3 * MIB(56), norms = 2 * 2 * LLAMA_D;
+    struct rig r;
+    (void)state;
+    ok(open_rig(&r, (struct options){.linear = TSR_LINEAR_FP8_TENSORWISE}));
+    assert_int_equal(gathered(&r), 2 * matrices + norms);
+    close_rig(&r);
+    ok(open_rig(&r, (struct options){.linear = TSR_LINEAR_FP8_TENSORWISE, .fp8_gather = true}));
+    assert_int_equal(gathered(&r), matrices + norms);
+    int casts = 0, turned = 0;
+    for (size_t i = 0; i < r.step.n_instrs; i++) {
+        const struct tsr_instr *in = &r.step.instrs[i];
+        if (in->kind != TSR_OP || !is_of_block(&r, in) || in->work->op != TSR_OP_POINTWISE)
+            continue;
+        casts += in->origin.phase == TSR_PHASE_FORWARD && strstr(in->work->name, "fp8_cast");
+        turned += !strcmp(in->work->name, "fp8_transpose");
+    }
+    assert_int_equal(casts, 4); /* inputs of q k v, o, gate up, down */
+    assert_int_equal(turned, 7);
+    close_rig(&r);
+}
+
+static void fp8_delayed(void **state)
+{
+    struct rig r;
+    (void)state;
+    ok(open_rig(&r, (struct options){.linear = TSR_LINEAR_FP8_DELAYED, .eager = true}));
+    assert_int_equal(count_products(&r, TSR_PHASE_FORWARD, false, TSR_F8), 7);
+    assert_int_equal(count_products(&r, TSR_PHASE_BACKWARD, false, TSR_F8), 14);
+    const struct tsr_instr *in = kernel(&r, "fp8_cast_transpose");
+    assert_int_equal(in->work->bytes_read, MIB(128));
+    assert_int_equal(in->work->bytes_written, 2 * MIB(64));
+    close_rig(&r);
+}
+
+/* ---- refusals -------------------------------------------------------------------------------- */
+
+static void assert_refused(struct options o, const char *text)
+{
+    struct rig r;
+    assert_int_equal(open_rig(&r, o), TSR_EUNSUPPORTED);
+    assert_non_null(strstr(tsr_error_text(), text));
+    close_rig(&r);
+}
+
+static void refusals(void **state)
+{
+    (void)state;
+    assert_refused((struct options){.wraps_inside = true}, "is wrapped or checkpointed inside");
+    assert_refused((struct options){.outside = true}, "lies outside its hooks");
+    assert_refused((struct options){.tp = true}, "tensor parallelism breaks the graph");
+    struct tsr_recorder recorder;
+    struct tsr_program program;
+    struct tsr_engine *e;
+    tsr_recorder_init(&recorder, &program);
+    struct tsr_engine_config c = {.mesh = {.n_dims = 1, .shape = {2}},
+                                  .executor = &recorder.base,
+                                  .linear = TSR_LINEAR_FP8_TENSORWISE};
+    assert_int_equal(tsr_engine_create(&c, &e), TSR_EUNSUPPORTED);
+    c.linear = TSR_LINEAR_FP8_DELAYED;
+    c.dialect = TSR_DIALECT_COMPILE;
+    assert_int_equal(tsr_engine_create(&c, &e), TSR_EUNSUPPORTED);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(llama_without_checkpoint),
+        cmocka_unit_test(llama_selective),
+        cmocka_unit_test(llama_full),
+        cmocka_unit_test(norm_by_hand),
+        cmocka_unit_test(rotation_of_halves),
+        cmocka_unit_test(bytes_of_kernels),
+        cmocka_unit_test(results_in_place),
+        cmocka_unit_test(same_work_as_eager),
+        cmocka_unit_test(later_iterations),
+        cmocka_unit_test(evaluation),
+        cmocka_unit_test(gpt2_without_checkpoint),
+        cmocka_unit_test(fp8_tensorwise),
+        cmocka_unit_test(fp8_gather),
+        cmocka_unit_test(fp8_delayed),
+        cmocka_unit_test(refusals),
+    };
+    return cmocka_run_group_tests_name("compile", tests, NULL, NULL);
+}
