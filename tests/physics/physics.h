@@ -74,6 +74,13 @@ static inline void study_open(struct study *study, const char *text)
     study_open_limited(study, text, 0);
 }
 
+/* The card of its data sheet and tables: kernels beside collectives, and nodes beside nodes, lose
+ * nothing. */
+static inline void study_uncalibrated(struct study *study)
+{
+    study->job.cluster.gpu.calibration = tsr_calibration_default();
+}
+
 static inline void study_close(struct study *study)
 {
     tsr_sim_result_destroy(study->result);
@@ -149,20 +156,6 @@ static inline struct tsr_sim_options ideal_options(void)
     o.queue_depth = 0;
     o.algorithm = TSR_ALGO_RING;
     return o;
-}
-
-/* Of the numbers that were fitted to real machines (sim/calibration.h), those by which a step takes
- * longer than its parts: none of them applies to a perfect one. */
-static inline void make_ideal(struct study *study)
-{
-    double *value = study->job.cluster.gpu.calibration.value;
-    value[TSR_CAL_BACKWARD_SUSTAINED] = 1.0;
-    value[TSR_CAL_COMM_COMPUTE_SLOWDOWN] = 0.0;
-    value[TSR_CAL_STRAGGLER_SHARE] = 0.0;
-    value[TSR_CAL_STEP_OVERHEAD] = 0.0;
-    value[TSR_CAL_COLLECTIVE_BASE] = 0.0;
-    value[TSR_CAL_COLLECTIVE_FILL] = 0.0;
-    value[TSR_CAL_COLLECTIVE_OWN] = 0.0;
 }
 
 static inline void assert_near_at(double value, double expected, double relative, const char *what,
