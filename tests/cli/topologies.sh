@@ -33,7 +33,8 @@ else
     seen=$(step --set cluster="$clusters/platform-leaf-spine.xml" --set gpu=h100-sxm5-80g \
         --set gpus_per_node=8)
     file=$(step --set cluster=dgx-h100 --set nodes=8)
-    is "a platform that never hinders" "$seen" "$file" 'a > 0 && a >= b && a < b * 1.001'
+    # The node file has a start-up of its adapters that a platform does not tell.
+    is "a platform that never hinders" "$seen" "$file" 'a <= b && a > b * 0.97'
     platform=$clusters/platform-leaf-spine.xml
     fails 2 "platform-leaf-spine.xml" "allowed: a key gpu" -- sim "$flagship" --strategy fsdp \
         --set cluster="$platform"
