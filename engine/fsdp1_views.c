@@ -163,6 +163,7 @@ static struct tsr_tensor *view_of(struct tsr_engine *e, struct tsr_flat *f, size
             return NULL;
         f->views[i]->offset = f->begin[i] * tsr_dtype_bytes(f->compute);
         f->views[i]->requires_grad = true;
+        f->views[i]->param = f->params[i];
     }
     return f->views[i];
 }

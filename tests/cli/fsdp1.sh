@@ -21,6 +21,7 @@ strategies:
   pure: {api: fsdp1, precision: {reduce: bf16}}
   no-sync: {api: fsdp1, accumulation: {steps: 2, mode: no_reduce}}
   sides: {api: fsdp1, wrap: block_embed_head}
+  compiled: {api: fsdp1, dialect: compile}
   kept: {api: fsdp1, reshard_after_forward: false, accumulation: {steps: 3, mode: no_reduce}, optimizer: {name: none}}
 END
 
@@ -32,7 +33,9 @@ python3 - "$tmp/rows.csv" <<'END' || complain "the table of the mixed file"
 import csv, sys
 
 rows = {r["strategy"]: r for r in csv.DictReader(open(sys.argv[1]))}
-assert len(rows) == 12, rows.keys()
+assert len(rows) == 13, rows.keys()
+work = {k: float(r["model_flop_per_gpu"]) for k, r in rows.items() if k not in ("no-sync", "kept")}
+assert max(work.values()) < 1.000001 * min(work.values()), work
 step = {k: float(r["step_time_s"]) for k, r in rows.items()}
 inter = {k: float(r["sent_between_nodes_bytes_per_gpu"]) for k, r in rows.items()}
 assert abs(inter["fsdp1"] / inter["fully_shard"] - 1) < 0.01, inter
