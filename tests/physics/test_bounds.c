@@ -156,7 +156,7 @@ static void a_perfect_network_leaves_the_work_of_the_gpu(void **state)
         double all = 0.0, compute = 0.0;
         o.infinite_bandwidth = true;
         study_open(&study, studies[s]);
-        /* kernels alone: nothing that a GPU type loses in a step */
+        /* A kernel takes what it takes, in backward and on many nodes, too. */
         study.job.cluster.gpu.calibration = tsr_calibration_default();
         double step = study_step(&study, &o);
         const struct tsr_program *program = study_program(&study, 0);
