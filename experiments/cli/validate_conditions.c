@@ -38,7 +38,7 @@ enum { MAX_TEXT = 1024 };
 static const char *const rule_keys[] = {"when", "set", "model", "refuse", "source", NULL};
 
 /* What cells give besides columns: see cell_of(). Nodes are of 8 GPUs. */
-static const char *const derived_names[] = {"recomputed_share", "nodes", NULL};
+static const char *const derived_names[] = {"recomputed_share", "nodes", "micro_batches", NULL};
 
 static bool is_name(const char *const *names, const char *name, size_t n)
 {
@@ -205,12 +205,31 @@ static void recomputed_share(const struct context *c, char *out, size_t size)
     snprintf(out, size, "%.3f", share < 0 ? 0 : share > 1 ? 1 : share);
 }
 
+/* Tokens of a step over those of a micro-batch on all GPUs. */
+static void micro_batches(const struct context *c, char *out, size_t size)
+{
+    static const char *const columns[] = {"tokens_per_step", "micro_batch", "seq_len"};
+    double value[3] = {0};
+    bool found = true;
+    for (size_t i = 0; i < 3 && found; i++)
+        if (tsr_csv_number(&c->table->csv, c->row, columns[i], &value[i], &found) != TSR_OK)
+            found = false;
+    double each = value[1] * value[2] * c->gpus;
+    out[0] = 0;
+    if (found && each > 0)
+        snprintf(out, size, "%.0f", value[0] / each < 1 ? 1 : value[0] / each);
+}
+
 static void cell_of(const struct context *c, const struct reference *ref, char *out, size_t size)
 {
     char name[64];
     snprintf(name, sizeof name, "%.*s", (int)ref->n, ref->name);
     if (!strcmp(name, "recomputed_share")) {
         recomputed_share(c, out, size);
+        return;
+    }
+    if (!strcmp(name, "micro_batches")) {
+        micro_batches(c, out, size);
         return;
     }
     bool nodes = !strcmp(name, "nodes");
