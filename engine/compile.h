@@ -107,7 +107,16 @@ struct tsr_cplan {
 
 /* ---- compile_trace.c ------------------------------------------------------------------------- */
 
-struct tsr_capture;
+/* A trace that runs. */
+struct tsr_capture {
+    struct tsr_cgraph *graph;
+    struct tsr_module *block;
+    const struct tsr_tensor *x;
+    uint32_t pending[TSR_MAX_KERNEL_OPERANDS]; /* values of the operands of the next operation */
+    size_t n_pending;
+    bool backward;
+};
+
 /* Traces the block; `grad`: its backward, too. Errors are the engine's. */
 void tsr__trace_block(struct tsr_engine *e, struct tsr_module *m, struct tsr_tensor *x,
                       struct tsr_cplan *plan);
@@ -115,7 +124,7 @@ void tsr__trace_block(struct tsr_engine *e, struct tsr_module *m, struct tsr_ten
 void tsr__capture_storage(struct tsr_engine *e, struct tsr_storage *s);
 /* *offset: into the storage; becomes that into the value. */
 void tsr__capture_operand(struct tsr_engine *e, const struct tsr_storage *s, uint64_t *offset);
-void tsr__capture_emit(struct tsr_engine *e, const struct tsr_instr *instr);
+void tsr__capture_emit(struct tsr_engine *e, const struct tsr_instr *instr); /* compile_ops.c */
 void tsr__capture_leaf(struct tsr_engine *e, const struct tsr_tensor *leaf,
                        struct tsr_tensor *grad);
 

@@ -112,8 +112,9 @@ void tsr__emit(struct tsr_engine *e, struct tsr_instr *instr)
 {
     struct tsr_work work;
     if (tsr__ok(e)) {
-        if (instr->work && e->n_kernel_args) {
-            work = *instr->work;
+        const struct tsr_work *own = instr->work;
+        if (own && e->n_kernel_args) {
+            work = *own;
             work.n_args = (uint32_t)e->n_kernel_args;
             work.args = e->kernel_args;
             instr->work = &work;
@@ -122,6 +123,7 @@ void tsr__emit(struct tsr_engine *e, struct tsr_instr *instr)
             tsr__capture_emit(e, instr);
         else
             submit(e, instr);
+        instr->work = own;
     }
     e->n_operands = 0;
     e->next_slot = 0;

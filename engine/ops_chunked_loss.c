@@ -90,7 +90,7 @@ static struct tsr_tensor *log_softmax(struct chunked *c, struct tsr_tensor *x)
     struct tsr_engine *e = c->e;
     struct tsr_tensor *logits = cast(e, logits_of(c, x), TSR_F32);
     struct tsr_tensor *p = tsr__tensor_like(e, logits, TSR_F32, tsr__result_category(e));
-    tsr__emit_loss(e, "log_softmax", &logits, 1, &p, 1);
+    tsr__emit_loss_in_passes(e, "log_softmax", &logits, 1, &p, 1, TSR_LOG_SOFTMAX_PASSES);
     tsr_release(e, logits);
     return p;
 }
@@ -107,7 +107,7 @@ static void add_loss(struct chunked *c, struct tsr_tensor *p, struct tsr_tensor 
             tsr__emit_cross_entropy(e, p, labels, c->count, loss,
                                     c->grad_x || c->grad_w ? p : NULL);
         else
-            tsr__emit_loss(e, "nll_loss_part", in, 3, &loss, 1);
+            tsr__emit_loss_in_passes(e, "nll_loss_part", in, 3, &loss, 1, 0);
         tsr__emit_pointwise(e, "add", (struct tsr_tensor *[]){c->loss, loss}, 2, c->loss);
     }
     tsr_release(e, loss);

@@ -131,6 +131,14 @@ void tsr__take_workspace(struct tsr_engine *e, bool biased);
 void tsr__emit_loss(struct tsr_engine *e, const char *name, struct tsr_tensor *const *in, int n,
                     struct tsr_tensor *const *out, int n_out);
 
+/* The same by a kernel that goes `passes` times over its first input: rows of more than 48 KiB are
+ * read as often. 0: one element a row, the log-probability of a label. PyTorch's log_softmax looks
+ * for the largest, sums exponentials, and writes (cunn_SoftMaxForward, ATen/native/cuda/SoftMax.cu;
+ * shorter rows stay in shared memory). */
+enum { TSR_LOG_SOFTMAX_PASSES = 3 };
+void tsr__emit_loss_in_passes(struct tsr_engine *e, const char *name, struct tsr_tensor *const *in,
+                              int n, struct tsr_tensor *const *out, int n_out, unsigned passes);
+
 /* Selective checkpointing (checkpoint.c). An operation whose result a policy may keep asks first:
  * true if this one is kept. `product`: matrix products, of which every second one is kept; results
  * of attention kernels are always. */

@@ -3,8 +3,22 @@
  */
 #include "ops_common.h"
 
-void tsr__emit_loss(struct tsr_engine *e, const char *name, struct tsr_tensor *const *in, int n,
-                    struct tsr_tensor *const *out, int n_out)
+/* Rows beyond this are longer than what a block keeps in shared memory, and those of all blocks
+ * together longer than a cache: a kernel that goes over them again reads them again. */
+enum { ROW_LIMIT = 48 << 10 };
+
+/* What a kernel reads of its first input, in so many passes; 0: one element a row, which moves a
+ * sector of 32 bytes. */
+static uint64_t first_bytes(const struct tsr_tensor *x, unsigned passes)
+{
+    uint64_t bytes = tsr__tensor_bytes(x), rows = x->dims[0] ? x->dims[0] : 1;
+    if (passes == 0)
+        return tsr_min_u64(bytes, 32 * rows);
+    return bytes / rows > ROW_LIMIT ? passes * bytes : bytes;
+}
+
+void tsr__emit_loss_in_passes(struct tsr_engine *e, const char *name, struct tsr_tensor *const *in,
+                              int n, struct tsr_tensor *const *out, int n_out, unsigned passes)
 {
     uint64_t read = 0, written = 0;
     const struct tsr_tensor *rows = in[0];
@@ -14,6 +28,7 @@ void tsr__emit_loss(struct tsr_engine *e, const char *name, struct tsr_tensor *c
         tsr__operand_tensor(e, in[i], TSR_READ);
         read += in[i] ? tsr__tensor_bytes(in[i]) : 0;
     }
+    read = read - tsr__tensor_bytes(in[0]) + first_bytes(in[0], passes);
     for (int i = 0; i < n_out; i++) {
         tsr__operand_tensor(e, out[i], TSR_WRITE);
         written += out[i] ? tsr__tensor_bytes(out[i]) : 0;
@@ -23,11 +38,17 @@ void tsr__emit_loss(struct tsr_engine *e, const char *name, struct tsr_tensor *c
     struct tsr_work work = {.op = TSR_OP_LOSS,
                             .dtype = in[0]->dtype,
                             .name = name,
-                            .flops = 4.0 * (double)in[0]->numel,
+                            .flops = 4.0 * (double)(passes ? in[0]->numel : in[0]->dims[0]),
                             .bytes_read = read,
                             .bytes_written = written,
                             .dims = {rows->dims[0], rows->n_dims > 1 ? rows->dims[1] : 1}};
     tsr__emit_op(e, &work);
+}
+
+void tsr__emit_loss(struct tsr_engine *e, const char *name, struct tsr_tensor *const *in, int n,
+                    struct tsr_tensor *const *out, int n_out)
+{
+    tsr__emit_loss_in_passes(e, name, in, n, out, n_out, 1);
 }
 
 static struct tsr_tensor *scalar(struct tsr_engine *e)
@@ -72,8 +93,9 @@ static void log_softmax_backward(struct tsr_engine *e, struct tsr_node *node,
     if (is_cut(e))
         tsr__emit_pointwise(e, "clone", grad_out, 1, grad_in[0]);
     else
-        tsr__emit_loss(e, "log_softmax_backward", (struct tsr_tensor *[]){grad_out[0], p}, 2,
-                       grad_in, 1);
+        /* the sum of the gradients, then the result */
+        tsr__emit_loss_in_passes(e, "log_softmax_backward", (struct tsr_tensor *[]){grad_out[0], p},
+                                 2, grad_in, 1, 2);
     tsr_release(e, p);
 }
 
@@ -99,7 +121,7 @@ static struct tsr_tensor *log_softmax(struct tsr_engine *e, struct tsr_tensor *x
     if (is_cut(e))
         cut_log_softmax(e, x, y);
     else
-        tsr__emit_loss(e, "log_softmax", &x, 1, &y, 1);
+        tsr__emit_loss_in_passes(e, "log_softmax", &x, 1, &y, 1, TSR_LOG_SOFTMAX_PASSES);
     tsr__node_save_result(e, node, y);
     tsr__node_output(node, y, 0);
     return y;
@@ -129,7 +151,7 @@ static void cut_nll(struct tsr_engine *e, struct tsr_tensor *p, struct tsr_tenso
 {
     struct tsr_tensor *row = tsr__tensor_new(e, TSR_F32, 1, p->dims, TSR_CAT_TEMP);
     vocabulary_args(e, p->dims[1]);
-    tsr__emit_loss(e, "nll_gather", (struct tsr_tensor *[]){p, labels}, 2, &row, 1);
+    tsr__emit_loss_in_passes(e, "nll_gather", (struct tsr_tensor *[]){p, labels}, 2, &row, 1, 0);
     tsr__tp_reduce(e, row, TSR_REDUCE_SUM);
     tsr__emit_loss(e, "nll_rows", (struct tsr_tensor *[]){row, labels}, 2, out, 2);
     tsr_release(e, row);
@@ -149,7 +171,7 @@ static struct tsr_tensor *nll(struct tsr_engine *e, struct tsr_tensor *p, struct
     if (is_cut(e) && out[0] && out[1])
         cut_nll(e, p, labels, out);
     else
-        tsr__emit_loss(e, "nll_loss", (struct tsr_tensor *[]){p, labels}, 2, out, 2);
+        tsr__emit_loss_in_passes(e, "nll_loss", (struct tsr_tensor *[]){p, labels}, 2, out, 2, 0);
     tsr__node_save(e, node, out[1]);
     tsr_release(e, out[1]);
     if (is_cut(e))

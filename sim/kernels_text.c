@@ -89,6 +89,7 @@ size_t tsr_kernel_sources(const struct tsr_gpu *gpu, char (*out)[256], size_t n)
         norm_text(gpu, out[used++], sizeof *out);
     if (used < n)
         snprintf(out[used++], sizeof *out,
-                 "other kernels: assumed shares of the nominal bandwidth (sim/cost.c)");
+                 "eager losses: shares of the nominal bandwidth as on an A100 and an H100; other "
+                 "kernels: assumed shares");
     return used;
 }

@@ -148,9 +148,9 @@ static void account(struct tsr__replay *r, const struct tsr__wire *wire)
                     *(flow->medium == TSR__INTRA ? &intra : &inter) = flow->share;
             }
         }
-        const double *bytes = wire->choice.bytes;
-        rank->sent_intra[task->iteration] += (uint64_t)llround(intra * bytes[TSR__INTRA]);
-        rank->sent_inter[task->iteration] += (uint64_t)llround(inter * bytes[TSR__INTER]);
+        const double *sent = wire->choice.sent;
+        rank->sent_intra[task->iteration] += (uint64_t)llround(intra * sent[TSR__INTRA]);
+        rank->sent_inter[task->iteration] += (uint64_t)llround(inter * sent[TSR__INTER]);
     }
 }
 

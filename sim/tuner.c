@@ -242,38 +242,48 @@ static double ring_bytes(uint8_t kind, double n, double bytes)
     }
 }
 
-static double tree_factor(const struct question *q, double bytes)
-{
-    double size = floor_log2((uint64_t)bytes / 64);
-    double share = size < N_TREE_SIZES ? tree_share[q->protocol][(int)size] : 1.0;
-    return tree_wire[q->group->domains > 1][q->protocol] / (TREE_SHARE * share);
-}
-
 /* Bytes per unit of an edge's share; the header of this file says what they stand for. */
-static void wire_bytes(const struct question *q, double bytes, double out[2])
+static void sent_bytes(const struct question *q, double bytes, double out[2])
 {
     const struct tsr__coll_group *g = q->group;
-    double n = g->size, local = local_members(g), nvls = q->model->nvls_share;
+    double n = g->size, local = local_members(g), wire = ring_wire[q->protocol];
     double trees = g->domains > 2 ? 2.0 : 1.0;
-    double ring = ring_bytes(q->kind, n, bytes);
+    double ring = ring_bytes(q->kind, n, bytes) * wire;
+    out[TSR__INTRA] = out[TSR__INTER] = ring;
     switch (q->algorithm) {
     case TSR_ALGO_TREE:
-        out[TSR__INTRA] = (g->domains > 1 ? 2.0 * bytes : ring) * tree_factor(q, bytes);
-        out[TSR__INTER] = trees * bytes * tree_factor(q, bytes);
+        out[TSR__INTRA] = g->domains > 1 ? 2.0 * bytes * wire : ring;
+        out[TSR__INTER] = trees * bytes * wire;
         return;
     case TSR_ALGO_NVLS:
-        out[TSR__INTRA] = (is_all_reduce(q->kind) ? (n + 1.0) / n : 1.0) * bytes / nvls;
-        out[TSR__INTER] = 0.0;
+        out[TSR__INTRA] = (is_all_reduce(q->kind) ? (n + 1.0) / n : 1.0) * bytes;
         return;
     case TSR_ALGO_NVLS_TREE: /* (local-1)/local of it passes a port */
-        out[TSR__INTRA] = (local + 1.0) / (local - 1.0) * bytes / (nvls * NVLS_TREE_SHARE);
+        out[TSR__INTRA] = (local + 1.0) / (local - 1.0) * bytes;
         out[TSR__INTER] = trees * bytes;
         return;
-    case TSR_ALGO_PAT:
-        out[TSR__INTRA] = out[TSR__INTER] = ring / PAT_SHARE;
-        return;
     default:
-        out[TSR__INTRA] = out[TSR__INTER] = ring * ring_wire[q->protocol];
+        return;
+    }
+}
+
+/* Share of the rings' rate that the algorithm reaches over a medium. */
+static double reach(const struct question *q, int medium, uint64_t bytes)
+{
+    double size = floor_log2(bytes / 64), nvls = q->model->nvls_share;
+    double medium_sizes = size < N_TREE_SIZES ? tree_share[q->protocol][(int)size] : 1.0;
+    switch (q->algorithm) {
+    case TSR_ALGO_TREE:
+        return TREE_SHARE * medium_sizes * ring_wire[q->protocol] /
+               tree_wire[q->group->domains > 1][q->protocol];
+    case TSR_ALGO_NVLS:
+        return nvls;
+    case TSR_ALGO_NVLS_TREE:
+        return medium == TSR__INTRA ? nvls * NVLS_TREE_SHARE : 1.0;
+    case TSR_ALGO_PAT:
+        return PAT_SHARE;
+    default:
+        return 1.0;
     }
 }
 
@@ -326,7 +336,9 @@ static double price(const struct question *q, uint64_t bytes, struct tsr__coll_c
     *out = (struct tsr__coll_choice){.algorithm = q->algorithm,
                                      .protocol = q->protocol,
                                      .takes_sms = q->algorithm != TSR_ALGO_COPY_ENGINE};
-    wire_bytes(q, size, out->bytes);
+    sent_bytes(q, size, out->sent);
+    for (int medium = TSR__INTRA; medium <= TSR__INTER; medium++)
+        out->bytes[medium] = out->sent[medium] / reach(q, medium, bytes);
     double wire = wire_s(q, out->bytes);
     out->latency_s = (hops_s(q) + q->model->base_s) * q->model->latency_scale +
                      idle_s(q, size, wire) + own_s(q, size);

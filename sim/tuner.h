@@ -44,7 +44,8 @@ struct tsr__coll_choice {
     enum tsr_algorithm algorithm;
     enum tsr_protocol protocol;
     double latency_s; /* paid once, before the flows */
-    double bytes[2];  /* on the wire per unit of an edge's share, by medium */
+    double sent[2];   /* bytes on the wire per unit of an edge's share, by medium */
+    double bytes[2];  /* as many as would take as long at the links' rate */
     bool takes_sms;   /* a kernel on the GPU moves them */
 };
 

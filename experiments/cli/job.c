@@ -139,6 +139,11 @@ static tsr_status check_unpad(const struct tsr_settings *s, const struct tsr_mod
         return TSR_OK;
     if (model->family != TSR_FAMILY_MPT)
         return refuse_word(s, "attention_unpad", model, "false, or a model of the MPT family");
+    if (s->dialect != TSR_DIALECT_EAGER)
+        return tsr_node_error(tsr_setting_at(s, "attention_unpad"),
+                              "attention_unpad: found true beside dialect: %s; allowed: false, or "
+                              "dialect: eager",
+                              tsr_words_dialect[s->dialect]);
     if (s->attention == TSR_SDPA_FLASH)
         return TSR_OK;
     return tsr_node_error(tsr_setting_at(s, "attention_unpad"),

@@ -1,5 +1,5 @@
-/* kernel_rows.c: reads the rows of gemm.csv, flash_attention.csv and norms_h200.csv, and of any
- * table with their columns. */
+/* kernel_rows.c: reads the rows of gemm.csv, flash_attention.csv, norms_h200.csv and
+ * cross_entropy.csv, and of any table with their columns. */
 #include "kernel_rows.h"
 
 #include <math.h>
@@ -16,7 +16,8 @@ tsr_status tsr_kernel_table_of(const struct tsr_csv *csv, enum tsr_kernel_table 
         enum tsr_kernel_table table;
     } kinds[] = {{{"m", "n", "k", "tflops"}, TSR_KERNELS_MATMUL},
                  {{"kernel", "pass", "head_dim", "seq_len"}, TSR_KERNELS_ATTENTION},
-                 {{"backend", "rows_N", "cols_C", "fwd_GBps"}, TSR_KERNELS_NORMS}};
+                 {{"backend", "rows_N", "cols_C", "fwd_GBps"}, TSR_KERNELS_NORMS},
+                 {{"rows", "vocab", "fwd_ms", "full_ms"}, TSR_KERNELS_LOSS}};
     for (size_t i = 0; i < sizeof kinds / sizeof kinds[0]; i++) {
         size_t have = 0;
         for (size_t c = 0; c < 4; c++)
@@ -25,10 +26,12 @@ tsr_status tsr_kernel_table_of(const struct tsr_csv *csv, enum tsr_kernel_table 
         if (have == 4)
             return TSR_OK;
     }
-    return tsr_fail(TSR_ECONFIG,
-                    "%s: line 1: columns of no known table of kernels; allowed: m, n, k, tflops; "
-                    "kernel, pass, head_dim, seq_len; backend, rows_N, cols_C, fwd_GBps",
-                    csv->path);
+    return tsr_fail(
+        TSR_ECONFIG,
+        "%s: line 1: columns of no known table of kernels; allowed: m, n, k, tflops; "
+        "kernel, pass, head_dim, seq_len; backend, rows_N, cols_C, fwd_GBps; rows, vocab, "
+        "fwd_ms, full_ms",
+        csv->path);
 }
 
 /* The device file of a card as tables name it; the first word that fits. */
@@ -228,16 +231,50 @@ static tsr_status norm_case(const struct tsr_csv *csv, const struct tsr_csv_row 
     return TSR_OK;
 }
 
+/* ---- losses ------------------------------------------------------------------------------ */
+
+/* Cross entropy of eager PyTorch in fp32: log-softmax and nll_loss, or their gradients, with the
+ * bytes of the engine's kernels. */
+static tsr_status loss_case(const struct tsr_csv *csv, const struct tsr_csv_row *row, bool backward,
+                            struct tsr_kernel_case *out)
+{
+    uint64_t rows, vocab;
+    double forward_ms, full_ms;
+    TSR_TRY(read_size(csv, row, "rows", 0.0, &rows));
+    TSR_TRY(read_size(csv, row, "vocab", 0.0, &vocab));
+    TSR_TRY(read_rate(csv, row, "fwd_ms", &forward_ms));
+    TSR_TRY(read_rate(csv, row, "full_ms", &full_ms));
+    find_device(tsr_csv_cell(csv, row, "gpu"), out);
+    uint64_t bytes = 4 * rows * vocab;
+    struct tsr_work work = {.op = TSR_OP_LOSS, .dtype = TSR_F32, .dims = {rows, vocab}};
+    out->work[0] = out->work[1] = work;
+    out->work[0].name = backward ? "nll_loss_backward" : "log_softmax";
+    out->work[0].bytes_read = backward ? 0 : bytes;
+    out->work[0].bytes_written = bytes;
+    out->work[1].name = backward ? "log_softmax_backward" : "nll_loss";
+    out->work[1].bytes_read = backward ? 2 * bytes : bytes;
+    out->work[1].bytes_written = backward ? bytes : 0;
+    out->n_work = 2;
+    out->measured_s = (backward ? full_ms - forward_ms : forward_ms) * 1e-3;
+    snprintf(out->name, sizeof out->name, "cross entropy %s %llux%llu", backward ? "bwd" : "fwd",
+             (unsigned long long)rows, (unsigned long long)vocab);
+    return TSR_OK;
+}
+
 tsr_status tsr_kernel_cases(const struct tsr_csv *csv, enum tsr_kernel_table table,
                             const struct tsr_csv_row *row,
                             struct tsr_kernel_case out[TSR_KERNEL_CASES], size_t *n)
 {
     memset(out, 0, TSR_KERNEL_CASES * sizeof *out);
-    *n = table == TSR_KERNELS_NORMS ? 2 : 1;
+    *n = 1;
     if (table == TSR_KERNELS_MATMUL)
         return matmul_case(csv, row, out);
     if (table == TSR_KERNELS_ATTENTION)
         return attention_case(csv, row, out);
-    TSR_TRY(norm_case(csv, row, false, &out[0]));
-    return norm_case(csv, row, true, &out[1]);
+    *n = 2;
+    tsr_status (*one)(const struct tsr_csv *, const struct tsr_csv_row *, bool,
+                      struct tsr_kernel_case *) =
+        table == TSR_KERNELS_NORMS ? norm_case : loss_case;
+    TSR_TRY(one(csv, row, false, &out[0]));
+    return one(csv, row, true, &out[1]);
 }

@@ -5,7 +5,12 @@
 #include "../../sim/sim.h"
 #include "csv.h"
 
-enum tsr_kernel_table { TSR_KERNELS_MATMUL, TSR_KERNELS_ATTENTION, TSR_KERNELS_NORMS };
+enum tsr_kernel_table {
+    TSR_KERNELS_MATMUL,
+    TSR_KERNELS_ATTENTION,
+    TSR_KERNELS_NORMS,
+    TSR_KERNELS_LOSS
+};
 
 /* One measured time of a row, and what took it. */
 struct tsr_kernel_case {

@@ -48,6 +48,12 @@ works kernels "$data/gemm.csv" --format json
 below other median 0.05
 has "$out" "no device file for this card" "fp8 1024x9216x14336 batch 1"
 
+# no table: shares of the bandwidth
+file=cross_entropy.csv
+works kernels "$data/cross_entropy.csv" --format json
+equal other points 24
+below other median 0.05
+
 works kernels "$data/gemm.csv"
 has "$out" "| 752 | bf16 1024x10240x5120 batch 1 | a100-sxm4-80g |" "points of the tables: 750" \
     "not modelled: "

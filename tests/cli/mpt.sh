@@ -62,6 +62,7 @@ no plain seq 256 128 -- program "$tmp/e.yaml" --set seq=256
 works program "$tmp/e.yaml" --set seq=256 --set model.positions=256 --strategy plain
 no plain model.positions 256 llama-3.2-1b -- program "$tmp/e.yaml" --set model.name=llama-3.2-1b --set model.positions=256
 no unpad attention_unpad llama-3.2-1b MPT -- program "$tmp/e.yaml" --set model=llama-3.2-1b
+no unpad attention_unpad compile eager -- program "$tmp/e.yaml" --set dialect=compile
 no unpad attention_unpad math flash -- program "$tmp/e.yaml" --set attention=math
 no composer loss.metrics flash_attn_inplace -- program "$tmp/e.yaml" --set strategies.composer.loss.kernel=flash_attn_inplace
 no composer loss.kernel loss.chunks eager -- program "$tmp/e.yaml" --set loss.chunks=2

@@ -74,6 +74,13 @@ static inline void study_open(struct study *study, const char *text)
     study_open_limited(study, text, 0);
 }
 
+/* The card of its data sheet and tables: kernels beside collectives, and nodes beside nodes, lose
+ * nothing. */
+static inline void study_uncalibrated(struct study *study)
+{
+    study->job.cluster.gpu.calibration = tsr_calibration_default();
+}
+
 static inline void study_close(struct study *study)
 {
     tsr_sim_result_destroy(study->result);

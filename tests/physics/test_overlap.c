@@ -83,6 +83,7 @@ static void a_slow_host_exposes_forward_gathers(void **state)
     struct tsr_sim_options o = tsr_sim_options_default();
     (void)state;
     study_open(&study, "model: llama-3.1-8b\ncluster: dgx-h100-1\nseq: 2048\n");
+    study_uncalibrated(&study);
     double step = study_step(&study, &o), normal = exposed_in_forward(&study);
     double waiting = study_metrics(&study).host_bound_s;
     o.host_scale = 15.0;

@@ -47,6 +47,7 @@ static void check(const char *text, uint32_t gathers, uint32_t scatters, uint32_
     struct study study;
     struct tsr_sim_options o = ideal_options();
     double root, all;
+    o.algorithm = TSR_ALGO_RING;
     o.protocol = TSR_PROTO_SIMPLE;
     study_open(&study, text);
     elements(&study, &root, &all);

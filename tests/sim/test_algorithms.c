@@ -85,6 +85,31 @@ static void the_switch_reduces(void **state)
     }
 }
 
+/* What a rank is said to send are bytes; that an algorithm reaches less is time, not bytes. */
+static void bytes_sent_are_bytes(void **state)
+{
+    static const struct {
+        enum tsr_algorithm algorithm;
+        double inside, between; /* times the size */
+    } cases[] = {{TSR_ALGO_RING, 30.0 / 16 * 7 / 8, 30.0 / 16 / 8},
+                 {TSR_ALGO_TREE, 2.0 * 7 / 8, 1.0 / 8},
+                 {TSR_ALGO_NVLS_TREE, 9.0 / 8, 1.0 / 8}};
+    const double s = 1 << 26;
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        struct tsr_cluster c = hopper(2);
+        struct tsr_sim_options o = forced(cases[i].algorithm, 1.0);
+        struct job *job = job_create(16, 1, 1);
+        put_collective(job, 0, 0, TSR_ALL_REDUCE, S_GATHER, job_comm(job, "world", 16, 1, -1),
+                       1 << 26);
+        struct tsr_sim_result *r = run_job(&c, job, &o);
+        assert_close((double)r->ranks[0].sent_intra[0], cases[i].inside * s, 1e-6);
+        assert_close((double)r->ranks[0].sent_inter[0], cases[i].between * s, 1e-6);
+        tsr_sim_result_destroy(r);
+        job_destroy(job);
+    }
+}
+
 static void trees_of_switches(void **state)
 {
     (void)state;
@@ -318,6 +343,7 @@ int main(void)
         cmocka_unit_test(trees_follow_the_double_binary_tree),
         cmocka_unit_test(medium_trees_are_slower),
         cmocka_unit_test(the_switch_reduces),
+        cmocka_unit_test(bytes_sent_are_bytes),
         cmocka_unit_test(trees_of_switches),
         cmocka_unit_test(pat_takes_logarithmic_rounds),
         cmocka_unit_test(copy_engines_move_what_rings_move),

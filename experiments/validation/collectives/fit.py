@@ -224,6 +224,25 @@ def descend(simulator, rows, start, left_out=None, reach=None):
             return values
 
 
+def in_files(number):
+    name, key = number
+    with open(os.path.join(CLUSTERS, name + ".json"), encoding="utf-8") as file:
+        content = json.load(file)
+    if name.startswith("gpu-"):
+        one = content.get("calibration", {}).get(key)
+        return one["value"] if one else DEFAULTS.get(key, 0.0)
+    return content["nics"].get(key, 0.0)
+
+
+def fit(simulator, rows, numbers, near):
+    if near:
+        return descend(simulator, rows, {number: in_files(number) for number in numbers}, reach=2)
+    starts = [{number: values.get(number[1], 0.0) for number in numbers}
+              for values in (DEFAULTS, TYPICAL)]
+    return min((descend(simulator, rows, values) for values in starts),
+               key=lambda values: loss(rows, simulator.predict(rows, values), None))
+
+
 def leave_out_sizes(simulator, rows, fitted):
     out = [0.0] * len(rows)
     for size in sorted({row["bytes"] for row in rows}):
@@ -290,6 +309,8 @@ def main():
     parser.add_argument("program")
     parser.add_argument("--table", default=os.path.join(HERE, "..", "nccl_busbw.csv"))
     parser.add_argument("--only", default=",".join(GROUPS))
+    parser.add_argument("--near", action="store_true",
+                        help="start from the numbers in the files and look near them only")
     parser.add_argument("--write", action="store_true")
     args = parser.parse_args()
     table = read_rows(args.table)
@@ -301,9 +322,7 @@ def main():
             simulator = Simulator(args.program, folder)
             start = {number: DEFAULTS.get(number[1], 0.0) for number in numbers}
             before = simulator.predict(rows, start)
-            typical = {number: TYPICAL.get(number[1], 0.0) for number in numbers}
-            fitted = min((descend(simulator, rows, values) for values in (start, typical)),
-                         key=lambda values: loss(rows, simulator.predict(rows, values), None))
+            fitted = fit(simulator, rows, numbers, args.near)
             after = simulator.predict(rows, fitted)
             held = leave_out_sizes(simulator, rows, fitted)
         report(name, rows, before, after, held)
