@@ -56,7 +56,7 @@ printf 'tokens: 10\nmodules:\n  - {name: a, type: linear, in: 2, out: 2}\n' >"$t
 fails 2 tree.yaml:1 model.blocks "pattern of module names" -- compare "$tmp/tree.yaml"
 
 # Device files: a value that the simulation needs and that is unknown.
-cp "$clusters"/cluster-dgx-h100-1.json "$clusters"/node-dgx-h100.json "$clusters"/gpu-h100-sxm5-80g.json "$tmp"
+cp "$clusters"/cluster-dgx-h100-1.json "$clusters"/node-dgx-h100.json "$clusters"/gpu-h100-sxm5-80g.json "$clusters"/kernels-*.json "$tmp"
 printf 'model: llama-3.2-1b\ncluster: ./cluster-dgx-h100-1.json\nseq: 128\n' >"$tmp/null.yaml"
 gpu=$tmp/gpu-h100-sxm5-80g.json
 works compare "$tmp/null.yaml"

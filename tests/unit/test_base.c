@@ -64,7 +64,7 @@ static void test_base__status__try_returns_only_failures(void **state)
 static void test_base__dtypes__names_sizes_and_aliases(void **state)
 {
     (void)state;
-    static const unsigned bytes[TSR_N_DTYPES] = {0, 4, 2, 2, 8, 8, 1};
+    static const unsigned bytes[TSR_N_DTYPES] = {0, 4, 2, 2, 8, 8, 1, 1};
     for (int d = 0; d < TSR_N_DTYPES; d++) {
         assert_int_equal(tsr_dtype_bytes((tsr_dtype)d), bytes[d]);
         if (d != TSR_DTYPE_NONE)
