@@ -73,7 +73,8 @@ static void test_base__dtypes__names_sizes_and_aliases(void **state)
     assert_int_equal(tsr_dtype_parse("bfloat16"), TSR_BF16);
     assert_int_equal(tsr_dtype_parse("fp32"), TSR_F32);
     assert_int_equal(tsr_dtype_parse("float32"), TSR_F32);
-    assert_int_equal(tsr_dtype_parse("fp8"), TSR_DTYPE_NONE);
+    assert_int_equal(tsr_dtype_parse("fp8"), TSR_F8);
+    assert_int_equal(tsr_dtype_parse("fp4"), TSR_DTYPE_NONE);
     assert_int_equal(tsr_dtype_parse("none"), TSR_DTYPE_NONE);
     assert_int_equal(tsr_dtype_parse(NULL), TSR_DTYPE_NONE);
     assert_true(tsr_dtype_is_float(TSR_F16));
