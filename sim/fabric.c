@@ -109,7 +109,7 @@ static double reachable(const struct tsr_cluster *c, const struct tsr_sim_option
 /* Between nodes: the roles from the NIC out to the NIC in. */
 static bool is_of_network(int role)
 {
-    return role >= TSR__NIC_OUT && role <= TSR__NIC_IN;
+    return (role >= TSR__NIC_OUT && role <= TSR__NIC_IN) || role == TSR__PLATFORM;
 }
 
 static void set_capacities(struct tsr__fabric *f, const struct tsr_sim_options *o)
