@@ -84,6 +84,8 @@ static const struct option {
      0},
     {TSR_OPT_LEAVE_OUT, "--leave-one-out", 0, NULL,
      "predict each point without its own entry in the tables", AT(leave_one_out), 0, 0},
+    {TSR_OPT_NCCL_LOG, "--nccl-log", 0, "LOG", "what all_reduce_perf, ... of nccl-tests printed",
+     AT(nccl_log), 0, 0},
     {TSR_OPT_CONDITIONS, "--conditions", 0, "FILE",
      "what the table does not say of its runs (default: experiments/validation/conditions.yaml)",
      AT(conditions), 0, 0},

@@ -43,6 +43,7 @@
 #define TSR_OPT_PART       (UINT64_C(1) << 50)
 #define TSR_OPT_MERGE      (UINT64_C(1) << 51)
 #define TSR_OPT_CONDITIONS (UINT64_C(1) << 40)
+#define TSR_OPT_NCCL_LOG   (UINT64_C(1) << 41)
 #define TSR_OPT_SIZES      (UINT64_C(1) << 47)
 #define TSR_OPT_MTBF       (UINT64_C(1) << 56)
 #define TSR_OPT_CKPT       (UINT64_C(1) << 57)
@@ -75,6 +76,7 @@ struct tsr_args {
     const char *part;       /* compare: "I/N" or "auto" */
     bool merge;             /* compare: the files are folders of parts */
     const char *conditions; /* validate */
+    const char *nccl_log;   /* calibrate */
     bool leave_one_out;     /* kernels */
     const char *sizes;      /* collectives */
     char shorthands[3][64]; /* "sim.samples=N", which is among the sets then, ... */

@@ -31,6 +31,7 @@ int tsr_cmd_diff(int argc, char **argv);
 int tsr_cmd_plan(int argc, char **argv);
 int tsr_cmd_check(int argc, char **argv);
 int tsr_cmd_validate(int argc, char **argv);
+int tsr_cmd_calibrate(int argc, char **argv);
 int tsr_cmd_kernels(int argc, char **argv);
 int tsr_cmd_collectives(int argc, char **argv);
 

@@ -15,25 +15,16 @@
 static const struct command {
     const char *name;
     int (*run)(int argc, char **argv);
-} commands[] = {{"compare", tsr_cmd_compare},
-                {"sim", tsr_cmd_sim},
-                {"run", tsr_cmd_run},
-                {"inspect", tsr_cmd_inspect},
-                {"program", tsr_cmd_program},
-                {"trace", tsr_cmd_trace},
-                {"memory", tsr_cmd_memory},
-                {"explain", tsr_cmd_explain},
-                {"diff", tsr_cmd_diff},
-                {"overlap", tsr_cmd_overlap},
-                {"plan", tsr_cmd_plan},
-                {"corpus", tsr_cmd_corpus},
-                {"export", tsr_cmd_export},
-                {"check", tsr_cmd_check},
-                {"validate", tsr_cmd_validate},
-                {"kernels", tsr_cmd_kernels},
-                {"collectives", tsr_cmd_collectives},
-                {"goodput", tsr_cmd_goodput},
-                {"jobs", tsr_cmd_jobs}};
+} commands[] = {{"compare", tsr_cmd_compare},   {"sim", tsr_cmd_sim},
+                {"run", tsr_cmd_run},           {"inspect", tsr_cmd_inspect},
+                {"program", tsr_cmd_program},   {"trace", tsr_cmd_trace},
+                {"memory", tsr_cmd_memory},     {"explain", tsr_cmd_explain},
+                {"diff", tsr_cmd_diff},         {"overlap", tsr_cmd_overlap},
+                {"plan", tsr_cmd_plan},         {"corpus", tsr_cmd_corpus},
+                {"export", tsr_cmd_export},     {"check", tsr_cmd_check},
+                {"validate", tsr_cmd_validate}, {"calibrate", tsr_cmd_calibrate},
+                {"kernels", tsr_cmd_kernels},   {"collectives", tsr_cmd_collectives},
+                {"goodput", tsr_cmd_goodput},   {"jobs", tsr_cmd_jobs}};
 enum { N_COMMANDS = sizeof commands / sizeof commands[0] };
 
 static tsr_status unknown_command(const char *name)
@@ -86,11 +77,10 @@ int main(int argc, char **argv)
 {
     if (argc < 2) {
         tsr_status status =
-            tsr_fail(TSR_ECONFIG,
-                     "no subcommand given; allowed: compare, sim, "
-                     "run, inspect, program, trace, memory, explain, "
-                     "overlap, diff, plan, corpus, export, check, validate, kernels, collectives, "
-                     "goodput, jobs, help");
+            tsr_fail(TSR_ECONFIG, "no subcommand given; allowed: compare, sim, "
+                                  "run, inspect, program, trace, memory, explain, "
+                                  "overlap, diff, plan, corpus, export, check, validate, "
+                                  "calibrate, kernels, collectives, goodput, jobs, help");
         return tsr_finish(status, TSR_EXIT_USER);
     }
     return dispatch(argc - 1, argv + 1);

@@ -276,6 +276,17 @@ const struct tsr_usage tsr_usages[] = {
      "Examples\n"
      "  tessera collectives dgx-h100-2\n"
      "  tessera collectives dgx-h100-2 --ranks 8 --sizes 67108864,1073741824 --format csv"},
+    {"calibrate", "bring what was measured on a machine into the form that fits read",
+     "--nccl-log LOG [--out FILE.csv]", TSR_OPT_NCCL_LOG | TSR_OPT_OUT_FILE, "",
+     "Reads a log of nccl-tests (all_reduce_perf, all_gather_perf, reduce_scatter_perf,\n"
+     "alltoall_perf, broadcast_perf) and writes it as a table with the columns of\n"
+     "experiments/validation/nccl_busbw.csv: `tessera validate` predicts its rows, and\n"
+     "experiments/validation/collectives/fit.py fits a device file to them. GPUs and the host of "
+     "a\n"
+     "machine are not measured yet.\n"
+     "\n"
+     "Example\n"
+     "  tessera calibrate --nccl-log all_reduce_perf.log --out my-cluster.csv"},
     {"validate", "predict the rows of a published table and compare them with what was measured",
      "FILE.csv [--out DIR] [options]",
      TSR_OPT_SET | TSR_OPT_FORMAT | TSR_OPT_OUT | TSR_OPT_JOBS | TSR_OPT_CONDITIONS,

@@ -86,7 +86,7 @@ static void a_slow_host_exposes_forward_gathers(void **state)
     study_uncalibrated(&study);
     double step = study_step(&study, &o), normal = exposed_in_forward(&study);
     double waiting = study_metrics(&study).host_bound_s;
-    o.host_scale = 10.0;
+    o.host_scale = 15.0;
     double slow_step = study_step(&study, &o), slow = exposed_in_forward(&study);
     assert_true(slow_step > 1.5 * step);
     assert_true(normal < 1e-6 && slow > 1e-3);
