@@ -106,10 +106,10 @@ static double reachable(const struct tsr_cluster *c, const struct tsr_sim_option
     return o->link_efficiency > 0.0 ? o->link_efficiency : c->gpu.calibration.value[id];
 }
 
-/* Between nodes: the roles from the NIC out to the NIC in. */
+/* Between nodes: the roles from the NIC out to the NIC in, and a platform. */
 static bool is_of_network(int role)
 {
-    return role >= TSR__NIC_OUT && role <= TSR__NIC_IN;
+    return (role >= TSR__NIC_OUT && role <= TSR__NIC_IN) || role == TSR__PLATFORM;
 }
 
 static void set_capacities(struct tsr__fabric *f, const struct tsr_sim_options *o)

@@ -35,7 +35,8 @@ void tsr__replay_submit(struct tsr__replay *r, const struct tsr__activity *activ
 {
     if (!r->failed && !tsr__backend_submit(r->backend, activity))
         tsr__replay_fail(r, TSR_ENOMEM, "out of memory: replay");
-    r->n_live += !tsr__traffic_owns(r, activity->object);
+    /* Of BESIDE nobody hears an end. */
+    r->n_live += activity->work != TSR__BESIDE && !tsr__traffic_owns(r, activity->object);
 }
 
 static void mark_dirty(struct tsr__replay *r, struct tsr__player *p)

@@ -28,6 +28,28 @@ static tsr_status check_rate(const char *name, double value)
                     value);
 }
 
+static tsr_status check_options(const struct tsr_sim_options *o)
+{
+    const struct {
+        const char *name;
+        double value;
+    } factors[] = {
+        {"host_launch_s", o->host_launch_s},   {"host_compiled_s", o->host_compiled_s},
+        {"host_region_s", o->host_region_s},   {"host_collective_s", o->host_collective_s},
+        {"host_event_s", o->host_event_s},     {"host_alloc_s", o->host_alloc_s},
+        {"host_segment_s", o->host_segment_s}, {"host_scale", o->host_scale},
+        {"latency_scale", o->latency_scale},   {"slow_factor", o->slow_factor},
+    };
+    for (size_t i = 0; i < sizeof factors / sizeof *factors; i++)
+        TSR_TRY(check_factor(factors[i].name, factors[i].value));
+    TSR_TRY(check_rate("nic_bw", o->nic_bw));
+    TSR_TRY(check_rate("intra_bw", o->intra_bw));
+    if (o->max_connections > TSR__MAX_CONNECTIONS)
+        return tsr_fail(TSR_ECONFIG, "cuda_device_max_connections: found %u, allowed 0 to %d",
+                        o->max_connections, TSR__MAX_CONNECTIONS);
+    return TSR_OK;
+}
+
 static tsr_status check_job(const struct tsr_sim_job *job, const struct tsr_sim_options *o)
 {
     if (!job->world || !job->n_classes || !job->n_iterations)
@@ -38,21 +60,7 @@ static tsr_status check_job(const struct tsr_sim_job *job, const struct tsr_sim_
         if (job->class_of[i] >= job->n_classes)
             return tsr_fail(TSR_EVALUE, "rank %u is of class %u of %u", i, job->class_of[i],
                             job->n_classes);
-    TSR_TRY(check_factor("host_launch_s", o->host_launch_s));
-    TSR_TRY(check_factor("host_compiled_s", o->host_compiled_s));
-    TSR_TRY(check_factor("host_region_s", o->host_region_s));
-    TSR_TRY(check_factor("host_collective_s", o->host_collective_s));
-    TSR_TRY(check_factor("host_event_s", o->host_event_s));
-    TSR_TRY(check_factor("host_alloc_s", o->host_alloc_s));
-    TSR_TRY(check_factor("host_segment_s", o->host_segment_s));
-    TSR_TRY(check_factor("host_scale", o->host_scale));
-    TSR_TRY(check_factor("latency_scale", o->latency_scale));
-    TSR_TRY(check_factor("slow_factor", o->slow_factor));
-    TSR_TRY(check_rate("nic_bw", o->nic_bw));
-    TSR_TRY(check_rate("intra_bw", o->intra_bw));
-    if (o->max_connections > TSR__MAX_CONNECTIONS)
-        return tsr_fail(TSR_ECONFIG, "cuda_device_max_connections: found %u, allowed 0 to %d",
-                        o->max_connections, TSR__MAX_CONNECTIONS);
+    TSR_TRY(check_options(o));
     if (o->slow_factor != 0.0 && o->slow_factor != 1.0 && o->slow_rank >= job->world)
         return tsr_fail(TSR_ECONFIG, "slow_rank: found %u, allowed 0 to %u", o->slow_rank,
                         job->world - 1);

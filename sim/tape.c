@@ -513,6 +513,13 @@ static double pace_of(const struct tsr_cluster *cluster, uint32_t world)
     return 1.0 + cluster->gpu.calibration.value[TSR_CAL_STRAGGLER_SHARE] * log2(nodes);
 }
 
+/* Of several jobs that share a cluster, that of the class: its ranks wait for each other only. */
+static uint32_t world_of(const struct tsr_sim_job *job, uint32_t class)
+{
+    const struct tsr_tables *tables = job->programs[class][0]->tables;
+    return tables && tables->world ? tables->world : job->world;
+}
+
 tsr_status tsr__tapes_build(const struct tsr_cluster *cluster, const struct tsr_sim_job *job,
                             const struct tsr_sim_options *options, struct tsr__tapes *tapes)
 {
@@ -525,7 +532,7 @@ tsr_status tsr__tapes_build(const struct tsr_cluster *cluster, const struct tsr_
         struct compiler c = {.gpu = &cluster->gpu,
                              .options = options,
                              .world = job->world,
-                             .pace = pace_of(cluster, job->world),
+                             .pace = pace_of(cluster, world_of(job, i)),
                              .comms = &tapes->comms,
                              .tape = &tapes->items[i],
                              .group_begin = TSR_NO_ID};

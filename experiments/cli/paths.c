@@ -28,6 +28,8 @@ static const struct kind cluster_kind = {"cluster", "clusters", {"cluster-", "no
 
 static const struct kind gpu_kind = {"gpu", "clusters", {"gpu-", "", NULL}};
 
+static const struct kind validation_kind = {"validation", "validation", {"", NULL}};
+
 static bool has_ending(const char *name, const char *ending)
 {
     size_t n = strlen(name), m = strlen(ending);
@@ -180,4 +182,14 @@ tsr_status tsr_find_gpu(const char *name, const struct tsr_node *at, const char 
                         char out[TSR_FILE_BYTES])
 {
     return find(&gpu_kind, name, at, experiment, out);
+}
+
+bool tsr_find_validation(const char *name, const char *experiment, char out[TSR_FILE_BYTES])
+{
+    char folders[MAX_FOLDERS][TSR_FILE_BYTES];
+    size_t n = list_folders(&validation_kind, experiment, folders);
+    for (size_t i = 0; i < n; i++)
+        if (try_file(out, folders[i], "", name, ""))
+            return true;
+    return false;
 }

@@ -20,6 +20,8 @@ tsr_status tsr_find_gpu(const char *name, const struct tsr_node *at, const char 
 /* A file by path only (module trees). */
 tsr_status tsr_find_file(const char *key, const char *name, const struct tsr_node *at,
                          const char *experiment, char out[TSR_FILE_BYTES]) TSR_MUST_USE;
+/* A file of the folder "validation", looked up like a name; false if there is none. */
+bool tsr_find_validation(const char *name, const char *experiment, char out[TSR_FILE_BYTES]);
 /* True if `name` is a path, not a bare name. */
 bool tsr_is_path(const char *name);
 

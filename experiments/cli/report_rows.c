@@ -6,6 +6,7 @@
 #include "report_rows.h"
 
 #include "report_text.h"
+#include "report_validated.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -439,6 +440,8 @@ static bool add_study(json_t *out, const struct tsr_study_info *info)
            json_object_set_new(out, "cluster", text_json(info->cluster_name)) == 0 &&
            json_object_set_new(out, "gpu", text_json(info->gpu_name)) == 0 &&
            json_object_set_new(out, "device_file", text_json(info->device_file)) == 0 &&
+           json_object_set_new(out, "time_sources", text_json(info->time_sources)) == 0 &&
+           json_object_set_new(out, "validated_error", tsr__validated_json(info)) == 0 &&
            json_object_set_new(out, "world_size", json_integer(info->world)) == 0;
 }
 

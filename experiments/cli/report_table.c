@@ -8,6 +8,7 @@
 #include "report_file.h"
 #include "report_rows.h"
 #include "report_text.h"
+#include "report_validated.h"
 
 #include <inttypes.h>
 #include <string.h>
@@ -143,6 +144,7 @@ static void put_notes(FILE *out, const struct tsr_study_info *info, const struct
     uint64_t usable = usable_of(rows, n);
     fprintf(out, "All times are simulated, for the device file %s%s.\n", info->device_file,
             has_measured(rows, n) ? "; those of rows named -measured are of a run" : "");
+    tsr__put_validated(out, info);
     fputs(
         "Steady step; `first`: the first one. `peak`, `reserved`: allocated and reserved memory of "
         "the fullest GPU",

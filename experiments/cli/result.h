@@ -77,6 +77,14 @@ struct tsr_detail {
     const struct tsr_allocator_config *allocator; /* NULL: the defaults */
 };
 
+/* The error of a class of configurations where somebody has measured (validated.h). */
+struct tsr_validated {
+    char api[16], gpu[64], source[128]; /* source: tables, "a.csv, b.csv" */
+    bool many_nodes;
+    uint32_t rows; /* measured ones; 0: this class was not validated */
+    double median, p90, max;
+};
+
 /* What a whole comparison says about itself. */
 struct tsr_study_info {
     const char *title, *model_name, *cluster_name, *device_file;
@@ -86,7 +94,10 @@ struct tsr_study_info {
     const char *resolved_yaml; /* the resolved configuration, complete */
     const char *gpu_name;
     uint32_t world;
-    bool measured; /* times are those of a run, not of a simulation */
+    bool measured;            /* times are those of a run, not of a simulation */
+    const char *time_sources; /* of kernels and collectives, in words; NULL: nothing is said */
+    const struct tsr_validated *validated; /* [n_validated] classes that occur in the study */
+    size_t n_validated;
 };
 
 #endif

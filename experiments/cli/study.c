@@ -11,6 +11,7 @@
 #include "build.h"
 #include "report.h"
 #include "report_file.h"
+#include "validated.h"
 
 #define RESOLVED_FILE "experiment.yaml" /* in the output folder */
 
@@ -58,9 +59,10 @@ static const char *name_config(struct tsr_study *study, const struct tsr_args *a
     return path ? path : study->experiment.path;
 }
 
-static void fill_info(struct tsr_study *study, const struct tsr_args *args)
+static tsr_status fill_info(struct tsr_study *study, const struct tsr_args *args)
 {
     const struct tsr_job *first = &study->jobs[0];
+    struct tsr_arena *arena = &study->experiment.doc.arena;
     study->info = (struct tsr_study_info){.title = study->experiment.title,
                                           .model_name = first->model.name,
                                           .cluster_name = first->cluster.name,
@@ -71,6 +73,9 @@ static void fill_info(struct tsr_study *study, const struct tsr_args *args)
                                           .resolved_yaml = study->resolved_yaml,
                                           .gpu_name = first->cluster.gpu.name,
                                           .world = first->world};
+    TSR_TRY(tsr_time_sources(first, arena, &study->info.time_sources));
+    return tsr_validated_of(study->jobs, study->n, arena, &study->info.validated,
+                            &study->info.n_validated);
 }
 
 static tsr_status open_jobs(struct tsr_study *study)
@@ -94,12 +99,11 @@ tsr_status tsr_study_open(const struct tsr_args *args, struct tsr_study *out)
     tsr_status status = open_jobs(out);
     if (status == TSR_OK)
         status = tsr_experiment_print(&out->experiment, &out->resolved_yaml);
-    if (status != TSR_OK) {
+    if (status == TSR_OK)
+        status = fill_info(out, args);
+    if (status != TSR_OK)
         tsr_study_fini(out);
-        return status;
-    }
-    fill_info(out, args);
-    return TSR_OK;
+    return status;
 }
 
 void tsr_study_fini(struct tsr_study *study)

@@ -22,6 +22,8 @@ struct emitted {
     struct tsr_emission emission;
     struct tsr_program nothing; /* fills up the iterations of a job that makes fewer */
     uint32_t first_rank, first_class;
+    double alone_ends[TSR_MAX_ITERATIONS]; /* of its iterations, by itself */
+    double shared_ends[TSR_MAX_ITERATIONS];
     bool there;
 };
 
@@ -85,15 +87,27 @@ static double end_of(const struct tsr_sim_result *result, const struct emitted *
     return end;
 }
 
-/* Mean step after the start-up, of the steps that end until `until`. */
-static double mean_step(const struct tsr_sim_result *result, const struct emitted *e,
-                        uint32_t first, double until)
+/* The steps that count: after the start-up, those that end until `until`. */
+static uint32_t last_counted(const struct emitted *e, const double *ends, double until)
 {
-    uint32_t from = e->emission.first + STARTUP_STEPS - 1, last = from + 1;
-    double start = end_of(result, e, first, from), end = end_of(result, e, first, last);
-    while (last + 1 < e->emission.n_iterations && end_of(result, e, first, last + 1) <= until)
-        end = end_of(result, e, first, ++last);
-    return (end - start) / (last - from);
+    uint32_t last = e->emission.first + STARTUP_STEPS;
+    while (last + 1 < e->emission.n_iterations && ends[last + 1] <= until)
+        last++;
+    return last;
+}
+
+/* Mean of the counted steps up to iteration `last`. */
+static double mean_step(const struct emitted *e, const double *ends, uint32_t last)
+{
+    uint32_t from = e->emission.first + STARTUP_STEPS - 1;
+    return (ends[last] - ends[from]) / (last - from);
+}
+
+static void find_ends(const struct tsr_sim_result *result, const struct emitted *e, uint32_t first,
+                      double *ends)
+{
+    for (uint32_t i = 0; i < e->emission.n_iterations; i++)
+        ends[i] = end_of(result, e, first, i);
 }
 
 static tsr_status alone(const struct together *t, struct tsr_tenant *tenant, struct emitted *e)
@@ -106,8 +120,11 @@ static tsr_status alone(const struct together *t, struct tsr_tenant *tenant, str
     tsr_status status = tsr_sim_run(&tenant->job->cluster, &run, &options, &result);
     if (status == TSR_ECONFIG)
         status = tsr_at_sim_key(tenant->job, status);
-    if (status == TSR_OK)
-        tenant->alone_s = mean_step(result, e, 0, (double)INFINITY);
+    if (status == TSR_OK) {
+        find_ends(result, e, 0, e->alone_ends);
+        tenant->alone_s =
+            mean_step(e, e->alone_ends, last_counted(e, e->alone_ends, (double)INFINITY));
+    }
     tsr_sim_result_destroy(result);
     tsr_sim_job_fini(&run);
     return status;
@@ -232,12 +249,15 @@ static tsr_status run_together(struct together *t)
     options.node_of = t->node_of;
     TSR_TRY(tsr_sim_run(&t->study->jobs[0].cluster, &run, &options, &result));
     for (size_t i = 0; i < t->tenants->n; i++) {
-        const struct emitted *e = &t->items[i];
-        until = fmin(until, end_of(result, e, e->first_rank, e->emission.n_iterations - 1));
+        struct emitted *e = &t->items[i];
+        find_ends(result, e, e->first_rank, e->shared_ends);
+        until = fmin(until, e->shared_ends[e->emission.n_iterations - 1]);
     }
-    for (size_t i = 0; i < t->tenants->n; i++) {
+    for (size_t i = 0; i < t->tenants->n; i++) { /* the same steps, alone and shared */
         const struct emitted *e = &t->items[i];
-        t->tenants->items[i].shared_s = mean_step(result, e, e->first_rank, until);
+        uint32_t last = last_counted(e, e->shared_ends, until);
+        t->tenants->items[i].alone_s = mean_step(e, e->alone_ends, last);
+        t->tenants->items[i].shared_s = mean_step(e, e->shared_ends, last);
     }
     tsr_sim_result_destroy(result);
     return TSR_OK;

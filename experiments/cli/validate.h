@@ -95,7 +95,8 @@ tsr_status tsr_rules_apply(const struct tsr_rules *conditions, const struct tsr_
 /* What came out of one simulated recipe. Plain data. */
 struct tsr_outcome {
     char failure[256]; /* "": it was simulated */
-    char gpu[64];
+    char api[16], gpu[64];
+    bool many_nodes;
     uint32_t world;
     double step_s;
     double tokens;             /* per GPU and step */
@@ -126,7 +127,8 @@ struct tsr_point {
     const char *row_id, *quantity, *unit, *reason;
     enum tsr_point_status status;
     const struct tsr_csv_row *row;
-    char gpu[64];
+    char api[16], gpu[64]; /* "": not modelled, or no training */
+    bool many_nodes;
     uint32_t gpus;  /* of the prediction that is shown: of a range, the worse end */
     bool duplicate; /* the table has the measurement twice: not counted */
     bool counts;    /* in the quantiles: measured, and no duplicate */

@@ -157,7 +157,9 @@ static void set_prediction(const struct jobs *jobs, const struct shot *shot,
         out->reason = o ? o->failure : shot->recipe.refuse;
         return;
     }
+    snprintf(out->api, sizeof out->api, "%s", o->api);
     snprintf(out->gpu, sizeof out->gpu, "%s", o->gpu);
+    out->many_nodes = o->many_nodes;
     out->status = TSR_POINT_PREDICTED;
     out->predicted = predict(o, column);
     out->error = out->measured > 0 ? fabs(out->predicted - out->measured) / out->measured : 0;

@@ -218,13 +218,18 @@ static json_t *number(double value)
 static json_t *point_json(const struct tsr_point *p)
 {
     bool predicted = p->status == TSR_POINT_PREDICTED;
-    return json_pack(
-        "{s:s, s:s, s:s, s:s, s:o, s:o, s:o, s:i, s:b, s:s*, s:s*}", "row_id", p->row_id, "status",
-        predicted ? "predicted" : "not_modelled", "quantity", p->quantity, "unit", p->unit,
-        "predicted", predicted ? json_real(p->predicted) : json_null(), "measured",
-        p->has_measured ? json_real(p->measured) : json_null(), "error",
-        p->has_measured ? json_real(p->error) : json_null(), "n_gpus", (int)p->gpus, "duplicate",
-        p->duplicate, "gpu", p->gpu[0] ? p->gpu : NULL, "reason", p->reason);
+    return json_pack("{s:s, s:s, s:s, s:s, s:o, s:o, s:o, s:i, s:b, s:b, s:s*, s:s*, s:s*, s:s*}",
+                     "row_id", p->row_id, "status", predicted ? "predicted" : "not_modelled",
+                     "quantity", p->quantity, "unit", p->unit, "predicted",
+                     predicted ? json_real(p->predicted) : json_null(), "measured",
+                     p->has_measured ? json_real(p->measured) : json_null(), "error",
+                     p->has_measured ? json_real(p->error) : json_null(), "n_gpus", (int)p->gpus,
+                     "duplicate", p->duplicate, "beside", p->beside, "gpu",
+                     p->gpu[0] ? p->gpu : NULL, "api", p->api[0] ? p->api : NULL, "nodes",
+                     !p->api[0]      ? NULL
+                     : p->many_nodes ? "many"
+                                     : "one",
+                     "reason", p->reason);
 }
 
 static json_t *class_json(const struct class_item *item)

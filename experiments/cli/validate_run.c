@@ -16,6 +16,7 @@
 #include "cmd.h"
 #include "job.h"
 #include "simulate.h"
+#include "validated.h"
 
 enum { SIMULATED = 4, SHORT_STEP = 2, MAX_EXTRA_SETS = 2 };
 
@@ -68,7 +69,7 @@ tsr_status tsr_recipe_load(const struct tsr_recipe *recipe, const char *const *s
 
 struct measured_step {
     struct tsr_row row;
-    char gpu[64];
+    struct tsr_validated class;
 };
 
 static tsr_status simulate(const struct tsr_experiment *experiment, struct measured_step *out)
@@ -76,7 +77,7 @@ static tsr_status simulate(const struct tsr_experiment *experiment, struct measu
     struct tsr_job job;
     TSR_TRY(tsr_job_open(experiment, &experiment->strategies[0], TSR_NEEDS_ALL, &job));
     tsr_status status = tsr_build_check(&job);
-    snprintf(out->gpu, sizeof out->gpu, "%s", job.cluster.gpu.name);
+    tsr_validated_class(&job, &out->class);
     if (status == TSR_OK) {
         job.is_trial = true;
         status = tsr_simulate(&job, NULL, NULL, &out->row);
@@ -105,7 +106,9 @@ static double larger(double a, double b)
 static void fill(struct tsr_outcome *out, const struct measured_step *step)
 {
     const struct tsr_row *row = &step->row;
-    snprintf(out->gpu, sizeof out->gpu, "%s", step->gpu);
+    snprintf(out->api, sizeof out->api, "%s", step->class.api);
+    snprintf(out->gpu, sizeof out->gpu, "%s", step->class.gpu);
+    out->many_nodes = step->class.many_nodes;
     out->world = row->world;
     out->step_s = row->steady.step_s;
     out->tokens = (double)row->tokens_per_rank;

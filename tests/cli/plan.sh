@@ -269,7 +269,7 @@ sed 's/"visible_bytes": [0-9]*/"visible_bytes": null/' \
 fails 2 "plan.budget_gib" "does not say how many bytes" -- \
     plan "$small" --set "cluster=$tmp/cluster-dgx-h100-1.json" --strategy fsdp
 fails 2 "model.layers" "found 0" -- plan "$small" --set model.layers=0
-fails 2 "model.layers" "Llama family or GPT-2" -- \
+fails 2 "model.layers" "Llama family, GPT-2 or MPT" -- \
     compare "$TSR_SOURCE_DIR/experiments/own-model/compare.yaml" --set model.layers=2
 if [ -c /dev/full ]; then
     checks=$((checks + 1))

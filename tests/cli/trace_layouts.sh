@@ -56,8 +56,8 @@ works trace "$tmp/line.json"
 has "$out" RuntimeError "at least 2D"
 cases limits bucket '{"tensors": [{"shape": [4], "dtype": "f32"}], "limits": []}'
 fails 2 limits.json:1 limits: "a list of" -- trace "$tmp/limits.json"
-cases dtype bucket '{"tensors": [{"shape": [4], "dtype": "f8"}], "limits": [1]}'
-fails 2 dtype.json:1 dtype: "found f8" -- trace "$tmp/dtype.json"
+cases dtype bucket '{"tensors": [{"shape": [4], "dtype": "f7"}], "limits": [1]}'
+fails 2 dtype.json:1 dtype: "found f7" -- trace "$tmp/dtype.json"
 cases big bucket '{"tensors": [{"shape": [1152921504606846976, 16], "dtype": "f32"}], "limits": [1]}'
 fails 2 big.json:1 "64 bits" -- trace "$tmp/big.json"
 cases kind buckets ''

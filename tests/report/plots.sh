@@ -62,9 +62,15 @@ says plan "" 'Pareto front' 'ruled out' 'does not fit' 'budget of the card' 'che
 draw goodput ""
 says goodput "" 'best: every 15.4 min' 'asked: every 30 min' 'work lost' restarts checkpoints \
     'a failure every 18.8 h'
+draw overlap ""
+says overlap "" 'all-gather, forward (9)' 'reduce-scatter (8)' 'host late 0.3 ms' 'same communicator 0.4 ms' \
+    'buffer wait 0.2 ms' 'stream order 0.6 ms' 'other ranks 0.7 ms' 'bandwidth 6.7 ms' 'simulated step of 115.0 ms'
+draw validate ""
+says validate "" 'predicted against measured' 'tokens per second and GPU' '15 figures' 'median 2.0 %' \
+    '90 % within 5.0 %' 'a100-sxm4-80g' 'h100-sxm5-80g'
 for script in "$plots"/*.gp; do
     name=$(basename "$script" .gp)
     [ "$name" = style ] || [ -e "$work/it's data/$name.svg" ] ||
         [ -e "$work/it's data/fsdp/$name.svg" ] || fail "$name.gp is not tested"
 done
-echo "drawn without a warning: memory, timeline, compare-time-memory, compare-bars, compare-time, plan, goodput"
+echo "drawn without a warning: memory, timeline, compare-time-memory, compare-bars, compare-time, plan, goodput, overlap, validate"

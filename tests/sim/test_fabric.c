@@ -241,6 +241,24 @@ static void messages_share_an_adapter(void **state)
     job_destroy(job);
 }
 
+/* Nor do they keep one alive that is through: kernels beside collectives are slowed down by
+ * activities whose end nobody waits for. */
+static void messages_end_with_the_job(void **state)
+{
+    const struct tsr_traffic traffic = {0, 8, 1e6, 1e-3, 0.0};
+    struct tsr_sim_options o = exact_options();
+    struct tsr_cluster c = test_cluster(2);
+    struct job *job = job_create(16, 1, 1);
+    uint16_t comm = job_comm(job, "all", 16, 1, -1);
+    (void)state;
+    c.gpu.calibration.value[TSR_CAL_COMM_COMPUTE_SLOWDOWN] = 0.2;
+    o.conditions.traffic = (struct tsr_traffic_list){1, &traffic};
+    put_collective(job, 0, 0, TSR_ALL_GATHER, S_GATHER, comm, GB);
+    put_kernel(job, 0, 0, S_COMPUTE, 1000.0);
+    assert_close(run_time(&c, job, &o), 15.0 / 16 * GB / 8 / 50e9, 0.05);
+    job_destroy(job);
+}
+
 /* Messages never keep a job alive that is stuck. */
 static void a_deadlock_is_seen_among_messages(void **state)
 {
@@ -392,6 +410,7 @@ int main(void)
         cmocka_unit_test(several_gpus_are_slow),
         cmocka_unit_test(others_take_a_share),
         cmocka_unit_test(messages_share_an_adapter),
+        cmocka_unit_test(messages_end_with_the_job),
         cmocka_unit_test(a_deadlock_is_seen_among_messages),
         cmocka_unit_test(jobs_share_uplinks),
         cmocka_unit_test(noise_is_a_function_of_its_seed),

@@ -64,7 +64,7 @@ static void test_base__status__try_returns_only_failures(void **state)
 static void test_base__dtypes__names_sizes_and_aliases(void **state)
 {
     (void)state;
-    static const unsigned bytes[TSR_N_DTYPES] = {0, 4, 2, 2, 8, 8, 1};
+    static const unsigned bytes[TSR_N_DTYPES] = {0, 4, 2, 2, 8, 8, 1, 1};
     for (int d = 0; d < TSR_N_DTYPES; d++) {
         assert_int_equal(tsr_dtype_bytes((tsr_dtype)d), bytes[d]);
         if (d != TSR_DTYPE_NONE)
@@ -73,7 +73,8 @@ static void test_base__dtypes__names_sizes_and_aliases(void **state)
     assert_int_equal(tsr_dtype_parse("bfloat16"), TSR_BF16);
     assert_int_equal(tsr_dtype_parse("fp32"), TSR_F32);
     assert_int_equal(tsr_dtype_parse("float32"), TSR_F32);
-    assert_int_equal(tsr_dtype_parse("fp8"), TSR_DTYPE_NONE);
+    assert_int_equal(tsr_dtype_parse("fp8"), TSR_F8);
+    assert_int_equal(tsr_dtype_parse("fp4"), TSR_DTYPE_NONE);
     assert_int_equal(tsr_dtype_parse("none"), TSR_DTYPE_NONE);
     assert_int_equal(tsr_dtype_parse(NULL), TSR_DTYPE_NONE);
     assert_true(tsr_dtype_is_float(TSR_F16));

@@ -119,14 +119,7 @@ def size(t):
 
 def describe(code):
     """Kernels and library calls of Inductor's text, in order."""
-    bodies, current = {}, None
-    for line in code.splitlines():
-        m = re.match(r"(triton_\w+) = async_compile", line)
-        if m:
-            current = m.group(1)
-    out, topo = [], {}
-    for m in re.finditer(r"# Topologically Sorted Source Nodes: \[(.*?)\], Original ATen: \[(.*?)\]", code):
-        topo[m.start()] = m.group(2)
+    out = []
     call = code[code.index("def call("):] if "def call(" in code else code
     comment = ""
     for line in call.splitlines():
