@@ -89,7 +89,7 @@ struct tsr_matmul_table {
     uint8_t card; /* index into tsr_kernels.files */
     uint8_t peak; /* enum tsr_peak that it counts against: bf16, tf32, ... */
     struct tsr_tile_model model;
-    double best_flops; /* the highest rate of all shapes */
+    double best_flops;              /* the highest rate of all shapes */
     uint32_t n[4];                  /* values of m, n, k, batch */
     float axis[4][TSR_KERNEL_AXIS]; /* ascending */
     /* log(measured time / time of the model), batch fastest; a shape that was not measured has the
