@@ -99,9 +99,10 @@ struct tsr_outcome {
     bool many_nodes;
     uint32_t world;
     double step_s;
-    double tokens;             /* per GPU and step */
-    double flops, model_flops; /* per GPU and step */
-    double mfu;                /* negative: unknown */
+    double compute_s, comm_s, exposed_s; /* of it: kernels run, collectives run, they alone do */
+    double tokens;                       /* per GPU and step */
+    double flops, model_flops;           /* per GPU and step */
+    double mfu;                          /* negative: unknown */
     double reserved_bytes;
     double seconds, busbw; /* of a collective; busbw: bytes/s */
 };
@@ -136,6 +137,7 @@ struct tsr_point {
     bool small;     /* a collective that latency decides: a quantity of its own */
     bool has_measured;
     double measured, predicted;
+    double step_s, compute_s, comm_s, exposed_s; /* as of an outcome; 0: not simulated */
     double error; /* |predicted - measured| / measured; 1 if it is not modelled */
     double mfu_measured, mfu_predicted; /* 0: unknown */
 };

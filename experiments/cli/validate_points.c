@@ -162,6 +162,10 @@ static void set_prediction(const struct jobs *jobs, const struct shot *shot,
     out->many_nodes = o->many_nodes;
     out->status = TSR_POINT_PREDICTED;
     out->predicted = predict(o, column);
+    out->step_s = o->step_s;
+    out->compute_s = o->compute_s;
+    out->comm_s = o->comm_s;
+    out->exposed_s = o->exposed_s;
     out->error = out->measured > 0 ? fabs(out->predicted - out->measured) / out->measured : 0;
     set_mfu(out, o, column);
 }

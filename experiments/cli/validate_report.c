@@ -308,7 +308,8 @@ tsr_status tsr_validation_json(FILE *out, const struct tsr_validation *v)
 
 tsr_status tsr_validation_csv(FILE *out, const struct tsr_validation *v)
 {
-    fputs("row_id,status,quantity,unit,predicted,measured,error,n_gpus,gpu,duplicate,what,reason\n",
+    fputs("row_id,status,quantity,unit,predicted,measured,error,n_gpus,gpu,duplicate,what,"
+          "reason,step_s,compute_s,communication_s,exposed_communication_s\n",
           out);
     for (size_t i = 0; i < v->n_points; i++) {
         const struct tsr_point *p = &v->points[i];
@@ -328,6 +329,10 @@ tsr_status tsr_validation_csv(FILE *out, const struct tsr_validation *v)
         tsr__put_plain(out, what);
         fputc(',', out);
         tsr__put_plain(out, p->reason ? p->reason : "");
+        if (predicted && p->step_s > 0)
+            fprintf(out, ",%.9g,%.9g,%.9g,%.9g", p->step_s, p->compute_s, p->comm_s, p->exposed_s);
+        else
+            fputs(",,,,", out);
         fputc('\n', out);
     }
     return TSR_OK;

@@ -111,6 +111,9 @@ static void fill(struct tsr_outcome *out, const struct measured_step *step)
     out->many_nodes = step->class.many_nodes;
     out->world = row->world;
     out->step_s = row->steady.step_s;
+    out->compute_s = row->steady.compute_s;
+    out->comm_s = row->steady.comm_s;
+    out->exposed_s = row->steady.exposed_s;
     out->tokens = (double)row->tokens_per_rank;
     out->flops = row->steady.flops;
     out->model_flops = row->steady.model_flops;
@@ -125,6 +128,9 @@ static void extend(struct tsr_outcome *out, const struct measured_step *shorter,
     const struct tsr_row *a = &shorter->row, *b = &longer->row;
     double step_s = out->step_s + n * (b->steady.step_s - a->steady.step_s);
     double tokens = out->tokens + n * ((double)b->tokens_per_rank - (double)a->tokens_per_rank);
+    out->compute_s += n * (b->steady.compute_s - a->steady.compute_s);
+    out->comm_s += n * (b->steady.comm_s - a->steady.comm_s);
+    out->exposed_s += n * (b->steady.exposed_s - a->steady.exposed_s);
     out->flops += n * (b->steady.flops - a->steady.flops);
     double model = out->model_flops + n * (b->steady.model_flops - a->steady.model_flops);
     if (out->mfu > 0 && step_s > 0 && out->model_flops > 0)

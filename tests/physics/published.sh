@@ -1,0 +1,42 @@
+#!/bin/sh
+# published.sh: the rows of torchtitan.csv and other_training.csv are predicted within the errors
+# that experiments/validation/README.md claims.
+set -u
+: "${TESSERA:?the program}" "${TSR_SOURCE_DIR:?the source tree}"
+tmp=$(mktemp -d) || exit 1
+trap 'rm -rf "$tmp"' EXIT
+for table in torchtitan other_training; do
+    "$TESSERA" validate "$TSR_SOURCE_DIR/experiments/validation/$table.csv" --format json \
+        >"$tmp/$table.json" || exit 1
+done
+python3 - "$tmp" <<'END'
+import json, sys
+def rows(table, quantity, known):
+    with open(f"{sys.argv[1]}/{table}.json") as stream:
+        found = json.load(stream)["rows"]
+    assert all(r["status"] == "predicted" for r in found), "a row is not modelled"
+    return [r["error"] for r in found
+            if r["quantity"] == quantity and r["measured"] and known(r)]
+rate = "tokens_per_s_per_gpu"
+errors = {
+    "FSDP2 on the 8B testbed": rows("torchtitan", rate, lambda r: r["gpu"].endswith("500w")),
+    "FSDP2 elsewhere": rows("torchtitan", rate, lambda r: not r["gpu"].endswith("500w")),
+    "peak reserved memory": rows("torchtitan", "peak_reserved_memory", lambda r: True),
+    "fms-fsdp": rows("other_training", rate, lambda r: r["n_gpus"] == 128),
+    "FSDP1 baselines": rows("other_training", rate, lambda r: r["n_gpus"] == 64),
+    "FSDP paper": rows("other_training", "tflops_per_gpu", lambda r: True)}
+# mean, median, largest that are claimed
+claims = {"FSDP2 on the 8B testbed": (0.03, 0.03, 0.085), "FSDP2 elsewhere": (0.12, 0.12, 0.12),
+          "peak reserved memory": (0.03, 0.03, 0.03), "fms-fsdp": (1, 0.10, 0.15),
+          "FSDP1 baselines": (1, 0.05, 0.10), "FSDP paper": (1, 0.10, 0.12)}
+bad = 0
+for name, values in errors.items():
+    values.sort()
+    n = len(values)
+    got = (sum(values) / n, (values[n // 2] + values[(n - 1) // 2]) / 2, values[-1])
+    ok = all(a <= b for a, b in zip(got, claims[name]))
+    print(f"{name}: {n} figures, mean {got[0]:.1%}, median {got[1]:.1%}, largest {got[2]:.1%}"
+          f"{'' if ok else ': MORE THAN CLAIMED'}")
+    bad += not ok
+sys.exit(bad)
+END
