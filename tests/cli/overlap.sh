@@ -54,7 +54,7 @@ for strategy in fsdp ddp hsdp-16x8 replicate; do
         sum collectives ${why}_s
         echo
     done | awk '{ s += $1 } END { printf "%.9g", s }')
-    true_that "$strategy: reasons" "($all - $(value exposed_s))^2 < 1e-20"
+    true_that "$strategy: reasons" "($all - $(value exposed_s))^2 < 1e-17"
     works overlap "$tmp/out" --strategy $strategy --format json
     equal "$strategy: exposed, of the folder" "$(value exposed_s)" \
         "$(column $strategy exposed_communication_s)"
@@ -115,7 +115,7 @@ exposed() {
     sed -n '/^  "total"/,/^  }/p' "$out" | sed -n "s/.*\"$key\": \([-0-9.e]*\).*/\1/p" | awk '{ printf "%d", 1e3 * $1 }'
 }
 # A host that stops after each step launches late when the step begins again.
-slow="--set sim.host_scale=8 --set seq=2048"
+slow="--set sim.host_scale=6 --set seq=2048"
 # shellcheck disable=SC2086
 ahead=$(exposed host_late_s $slow)
 step=$(value step_s)
