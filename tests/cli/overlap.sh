@@ -115,7 +115,7 @@ exposed() {
     sed -n '/^  "total"/,/^  }/p' "$out" | sed -n "s/.*\"$key\": \([-0-9.e]*\).*/\1/p" | awk '{ printf "%d", 1e3 * $1 }'
 }
 # A host that stops after each step launches late when the step begins again.
-slow="--set sim.host_scale=6 --set seq=2048"
+slow="--set sim.host_scale=7 --set seq=2048"
 # shellcheck disable=SC2086
 ahead=$(exposed host_late_s $slow)
 step=$(value step_s)
