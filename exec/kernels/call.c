@@ -46,7 +46,7 @@ static bool fits_kind(uint8_t dtype, enum tsr_operand_kind kind)
 {
     switch (kind) {
     case TSR_OPERAND_FLOAT:
-        return tsr_dtype_is_float((tsr_dtype)dtype);
+        return tsr_dtype_is_float((tsr_dtype)dtype) && dtype != TSR_F8;
     case TSR_OPERAND_IDS:
         return dtype == TSR_I64;
     case TSR_OPERAND_ANY:

@@ -37,8 +37,8 @@ static tsr_status build(const struct tsr_args *args, struct tsr_corpus *corpus)
     struct tsr_corpus_stats stats;
     TSR_TRY(tsr_corpus_add(corpus, args->file));
     TSR_TRY(tsr_corpus_select(corpus));
-    tell_selection(corpus);
     TSR_TRY(tsr_prepare_out(options.out));
+    tell_selection(corpus);
     TSR_TRY(tsr_corpus_build(corpus, &options, &stats));
     print_stats(&stats);
     return TSR_OK;

@@ -107,6 +107,6 @@ works run "$tmp/gpt2.yaml" --strategy chunks --on host --ranks 2 --serial --veri
 
 fails 2 'dialect' 'fused' 'transformers' 'eager' -- run "$tmp/llama.yaml" --strategy fsdp --on sim \
     --set dialect=fused --set model.implementation=transformers
-fails 2 'dialect' 'fussed' 'eager or fused' -- sim "$tmp/llama.yaml" --strategy fsdp \
+fails 2 'dialect' 'fussed' 'eager, fused or compile' -- sim "$tmp/llama.yaml" --strategy fsdp \
     --set dialect=fussed
 finish
