@@ -52,9 +52,9 @@ if $sanitizers; then
     # Left out: what emits or simulates the same programs hundreds of times over, and long trainings.
     sanitize asan all -E \
         '^(cli\.(explain|questions|plan|published_peaks|rankings|collectives_published)|physics\.(published|baselines)|exec\.(bigram|curves_.*|kill))$'
-    # Left out: long trainings, and jobs that end by signals or by faults of files.
-    sanitize tsan all -L '^(unit|engine|conformance|exec|race)$' \
-        -E '^(conformance\.golden_host|exec\.(curves_.*|kill|fused|bigram|exported|faults_.*))$'
+    # Left out: what has one thread, long trainings, jobs that end by signals or by faults of files.
+    sanitize tsan all -L '^(unit|engine|exec|race)$' \
+        -E '^exec\.(curves_.*|kill|fused|bigram|exported|faults_.*)$'
 fi
 
 tsr_say "running the whole suite"

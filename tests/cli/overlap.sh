@@ -120,13 +120,12 @@ slow="--set sim.host_scale=7 --set seq=2048"
 ahead=$(exposed host_late_s $slow)
 step=$(value step_s)
 # shellcheck disable=SC2086
-stops=$(exposed host_late_s $slow --set sync_each_step=step)
+exposed host_late_s $slow --set sync_each_step=step >/dev/null
 longer=$(value step_s)
 # shellcheck disable=SC2086
 reads=$(exposed host_late_s $slow --set sync_each_step=loss)
-true_that "host late after a stop" "$stops >= $ahead"
 true_that "step with a stop" "$longer > 1.01 * $step"
-true_that "host late after a read" "$reads >= $ahead"
+true_that "host late after a read" "$reads > $ahead"
 works program "$flagship" --strategy fsdp --set sync_each_step=loss
 equal "reads of a loss" "$(grep -c host_read "$out")" 1
 works program "$flagship" --strategy fsdp --set sync_each_step=loss --set accumulation.steps=3
