@@ -39,6 +39,11 @@ typedef enum tsr_status {
 #define TSR_PRINTF(fmt, args)
 #define TSR_MUST_USE
 #endif
+#ifdef __cplusplus /* device code reads this header, too */
+#define TSR_NORETURN [[noreturn]]
+#else
+#define TSR_NORETURN _Noreturn
+#endif
 
 /* Records `fmt` as the error text of this thread and returns `status`. */
 tsr_status tsr_fail(tsr_status status, const char *fmt, ...) TSR_PRINTF(2, 3);
@@ -60,7 +65,7 @@ const char *tsr_status_class(tsr_status status);
         if (!(cond))                                     \
             tsr_check_failed(#cond, __FILE__, __LINE__); \
     } while (0)
-_Noreturn void tsr_check_failed(const char *cond, const char *file, int line);
+TSR_NORETURN void tsr_check_failed(const char *cond, const char *file, int line);
 
 /* ---- dtypes ---------------------------------------------------------------------------------- */
 

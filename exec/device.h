@@ -51,6 +51,13 @@ struct tsr_device;
 
 struct tsr_device_ops {
     const char *name; /* "host", "cuda" */
+    /* The kernel of engine/KERNELS.md that runs on the streams of this device; NULL: it has none.
+     * What HOST_OPs run are the host's (tsr_host_kernel()). */
+    tsr_kernel_fn (*kernel)(const char *name);
+    tsr_kernel_fn fill; /* FILL, as tsr_host_fill() */
+    /* Host memory from which the device copies without a detour; NULL: out of memory. */
+    void *(*pin)(struct tsr_device *device, uint64_t bytes);
+    void (*unpin)(struct tsr_device *device, void *memory);
     /* Backs [address, address + bytes) with memory; gives it back. TSR_EOOM, TSR_EVALUE. */
     tsr_status (*map)(struct tsr_device *device, uint64_t address, uint64_t bytes);
     tsr_status (*unmap)(struct tsr_device *device, uint64_t address, uint64_t bytes);

@@ -9,15 +9,17 @@
 
 /* ---- kernels --------------------------------------------------------------------------------- */
 
-static tsr_kernel_fn find_kernel(const struct tsr_instr *instr,
+/* device: NULL: the host. */
+static tsr_kernel_fn find_kernel(const struct tsr_device_ops *device, const struct tsr_instr *instr,
                                  const struct tsr_user_kernel *kernels, size_t n_kernels)
 {
+    bool on_host = !device || instr->kind == TSR_HOST_OP;
     if (instr->kind == TSR_FILL)
-        return tsr_host_fill;
+        return on_host ? tsr_host_fill : device->fill;
     for (size_t i = 0; i < n_kernels; i++)
         if (!strcmp(kernels[i].name, instr->work->name))
             return kernels[i].fn;
-    return tsr_host_kernel(instr->work->name);
+    return on_host ? tsr_host_kernel(instr->work->name) : device->kernel(instr->work->name);
 }
 
 static bool needs_kernel(const struct tsr_instr *instr)
@@ -25,15 +27,17 @@ static bool needs_kernel(const struct tsr_instr *instr)
     return instr->kind == TSR_OP || instr->kind == TSR_COPY || instr->kind == TSR_HOST_OP;
 }
 
-tsr_status tsr_exec_supports(const struct tsr_instr *instr, const struct tsr_user_kernel *kernels,
-                             size_t n_kernels)
+tsr_status tsr_exec_supports(const struct tsr_device_ops *device, const struct tsr_instr *instr,
+                             const struct tsr_user_kernel *kernels, size_t n_kernels)
 {
     if (instr->kind == TSR_CUSTOM_COLLECTIVE || instr->kind == TSR_COMM_CREATE)
         return tsr_fail(TSR_EUNSUPPORTED, "%s is not executed", tsr_instr_kind_name(instr->kind));
     if (!needs_kernel(instr) || tsr_exec_source_kernel(instr->work->name) ||
-        find_kernel(instr, kernels, n_kernels))
+        find_kernel(device, instr, kernels, n_kernels))
         return TSR_OK;
-    return tsr_fail(TSR_EUNSUPPORTED, "the host has no kernel '%s'", instr->work->name);
+    return tsr_fail(TSR_EUNSUPPORTED, "%s has no kernel '%s'",
+                    device && instr->kind != TSR_HOST_OP ? device->name : "the host",
+                    instr->work->name);
 }
 
 /* ---- streams --------------------------------------------------------------------------------- */
@@ -72,9 +76,9 @@ static tsr_status run_kernel(struct tsr_exec *x, const struct tsr_instr *instr)
         task.kind = TSR_TASK_SOURCE;
         return push(x, instr->stream, &task);
     }
-    task.kernel = find_kernel(instr, x->config.kernels, x->config.n_kernels);
+    task.kernel = find_kernel(x->device->ops, instr, x->config.kernels, x->config.n_kernels);
     if (!task.kernel)
-        return tsr_exec_supports(instr, x->config.kernels, x->config.n_kernels);
+        return tsr_exec_supports(x->device->ops, instr, x->config.kernels, x->config.n_kernels);
     return push(x, instr->stream, &task);
 }
 
@@ -207,9 +211,9 @@ static tsr_status run_host_op(struct tsr_exec *x, struct tsr_task *task)
     task->source = &x->source;
     task->kind = task->source_fn ? TSR_TASK_SOURCE : TSR_TASK_KERNEL;
     if (!task->source_fn)
-        task->kernel = find_kernel(instr, x->config.kernels, x->config.n_kernels);
+        task->kernel = find_kernel(NULL, instr, x->config.kernels, x->config.n_kernels);
     if (!task->source_fn && !task->kernel)
-        return tsr_exec_supports(instr, x->config.kernels, x->config.n_kernels);
+        return tsr_exec_supports(NULL, instr, x->config.kernels, x->config.n_kernels);
     return x->verify ? tsr_exec_verified(x, instr->stream, task, call_on_host)
                      : call_on_host(x, instr->stream, task);
 }
@@ -266,7 +270,7 @@ static tsr_status execute(struct tsr_exec *x, const struct tsr_instr *instr)
     case TSR_HOST_OP:
         return run_on_host(x, instr);
     default:
-        return tsr_exec_supports(instr, NULL, 0);
+        return tsr_exec_supports(NULL, instr, NULL, 0);
     }
 }
 
@@ -325,12 +329,14 @@ static tsr_status exchange(struct tsr_executor *executor, const struct tsr_comm 
 static void destroy(struct tsr_executor *executor)
 {
     struct tsr_exec *x = (struct tsr_exec *)executor;
-    if (x->device)
+    if (x->device) {
+        (void)!x->device->ops->drain(x->device); /* nobody reads pinned memory any more */
+        for (size_t i = 0; i < x->n_pinned; i++)
+            x->device->ops->unpin(x->device, x->pinned[i]);
         x->device->ops->destroy(x->device);
+    }
     tsr_buffers_fini(&x->buffers);
     tsr_verify_destroy(x->verify);
-    for (size_t i = 0; i < x->n_pinned; i++)
-        free(x->pinned[i]);
     for (int i = 0; i <= TSR_EXEC_STREAMS; i++)
         free(x->lanes[i].spans);
     free(x->pinned);

@@ -46,10 +46,10 @@ void tsr_exec_set_tables(struct tsr_executor *x, const struct tsr_tables *tables
 /* Values of enum tsr_scalar for what is submitted from now on. */
 void tsr_exec_set_scalar(struct tsr_executor *x, enum tsr_scalar which, double value);
 
-/* Where the program is refused: true if the host has a kernel for all that `instr` asks. The text
- * says which is missing. */
-tsr_status tsr_exec_supports(const struct tsr_instr *instr, const struct tsr_user_kernel *kernels,
-                             size_t n_kernels) TSR_MUST_USE;
+/* Where the program is refused: TSR_EUNSUPPORTED if `device` (NULL: the host) lacks a kernel that
+ * `instr` asks for. The text says which is missing. */
+tsr_status tsr_exec_supports(const struct tsr_device_ops *device, const struct tsr_instr *instr,
+                             const struct tsr_user_kernel *kernels, size_t n_kernels) TSR_MUST_USE;
 
 /* Memory of a buffer, for tests and for reading results between drains; NULL if there is none. */
 void *tsr_exec_peek(struct tsr_executor *x, uint32_t buffer);

@@ -86,7 +86,7 @@ static tsr_status pin(struct tsr_exec *x, const struct tsr_instr *instr)
     }
     if (x->pinned[instr->segment])
         return tsr_fail(TSR_EDEFECT, "pinned block %u is made twice", instr->segment);
-    x->pinned[instr->segment] = aligned_alloc(64, tsr_round_up(instr->block_bytes, 64));
+    x->pinned[instr->segment] = x->device->ops->pin(x->device, instr->block_bytes);
     if (!x->pinned[instr->segment])
         return tsr_fail(TSR_ENOMEM, "out of memory: %llu bytes of pinned memory",
                         (unsigned long long)instr->block_bytes);

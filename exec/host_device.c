@@ -311,8 +311,24 @@ static void destroy(struct tsr_device *device)
     free(d);
 }
 
+static void *pin(struct tsr_device *device, uint64_t bytes)
+{
+    (void)device;
+    return aligned_alloc(64, tsr_round_up(bytes, 64));
+}
+
+static void unpin(struct tsr_device *device, void *memory)
+{
+    (void)device;
+    free(memory);
+}
+
 static const struct tsr_device_ops ops = {
     .name = "host",
+    .kernel = tsr_host_kernel,
+    .fill = tsr_host_fill,
+    .pin = pin,
+    .unpin = unpin,
     .map = map,
     .unmap = unmap,
     .at = at,

@@ -19,12 +19,29 @@ struct tsr_view {
     void *base;      /* ... and where that begins: data - base is the offset */
 };
 
+struct tsr_kernel_call;
+
+/* What a kernel computes, apart from taking its operands: on the host a function over [begin, n)
+ * in steps, on a GPU the kernel of that name. `params` is a structure with the operands. */
+struct tsr_code {
+    const char *name;
+    size_t params; /* bytes of the structure */
+    void (*f32)(const void *params, uint64_t begin, uint64_t step);
+    void (*f64)(const void *params, uint64_t begin, uint64_t step); /* arithmetic in f64 */
+};
+
+/* Who runs code elsewhere than here. n: elements or rows, as the code has it. */
+typedef tsr_status (*tsr_launch_fn)(const struct tsr_kernel_call *call, const struct tsr_code *code,
+                                    bool wide, const void *params, uint64_t n);
+
 struct tsr_kernel_call {
     const struct tsr_work *work;
     uint32_t n_views;
     const struct tsr_view *views; /* in the order of the operands */
     const double *scalars;        /* [TSR_N_SCALARS], as they were at submission */
     double factor;                /* FILL */
+    tsr_launch_fn launch; /* of the device that runs the call; NULL: the host, here and now */
+    const void *context;  /* what launch needs: cuda/context.h */
 };
 
 /* Runs to the end. Errors: TSR_EDEFECT when the operands do not fit the kernel's signature;

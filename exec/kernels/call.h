@@ -55,6 +55,23 @@ tsr_status tsr__no_memory(const struct tsr_kernel_call *call);
 /* a * b * c, UINT64_MAX - 1 (which no operand has) when it does not fit. */
 uint64_t tsr__product3(uint64_t a, uint64_t b, uint64_t c);
 
+/* Runs code over n elements or rows, wherever the call belongs. */
+tsr_status tsr__run(const struct tsr_kernel_call *call, const struct tsr_code *code,
+                    const void *params, uint64_t n) TSR_MUST_USE;
+
+/* code_NAME: the code of functions FN_f32 and FN_f64 that take (const TYPE *, begin, step). */
+#define TSR_CODE(name_, fn, type)                                                       \
+    static void name_##_run_f32(const void *params, uint64_t begin, uint64_t step)      \
+    {                                                                                   \
+        fn##_f32((const type *)params, begin, step);                                    \
+    }                                                                                   \
+    static void name_##_run_f64(const void *params, uint64_t begin, uint64_t step)      \
+    {                                                                                   \
+        fn##_f64((const type *)params, begin, step);                                    \
+    }                                                                                   \
+    static const struct tsr_code code_##name_ = {#name_, sizeof(type), name_##_run_f32, \
+                                                 name_##_run_f64}
+
 /* A kernel whose template is NAME_f32 and NAME_f64. */
 #define TSR_KERNEL_OF_REALS(name)                                        \
     tsr_status tsr__##name(const struct tsr_kernel_call *call)           \

@@ -3,17 +3,16 @@
 #include "grid_swiglu.h"
 #include "table.h"
 
+TSR_CODE(swiglu, tsr_grid_swiglu, struct tsr_swiglu);
+TSR_CODE(swiglu_backward, tsr_grid_swiglu_backward, struct tsr_swiglu);
+
 tsr_status tsr__swiglu(const struct tsr_kernel_call *call)
 {
     struct tsr_swiglu k = {.out = {.data = NULL}};
     TSR_TRY(tsr__in(call, 0, TSR_OPERAND_FLOAT, TSR_ANY_NUMBER, &k.gate));
     TSR_TRY(tsr__in(call, 1, TSR_OPERAND_FLOAT, k.gate.n, &k.up));
     TSR_TRY(tsr__out(call, 2, TSR_OPERAND_FLOAT, k.gate.n, &k.out));
-    if (tsr__is_wide(call))
-        tsr_grid_swiglu_f64(&k, 0, 1);
-    else
-        tsr_grid_swiglu_f32(&k, 0, 1);
-    return TSR_OK;
+    return tsr__run(call, &code_swiglu, &k, k.gate.n);
 }
 
 tsr_status tsr__swiglu_backward(const struct tsr_kernel_call *call)
@@ -26,9 +25,5 @@ tsr_status tsr__swiglu_backward(const struct tsr_kernel_call *call)
         TSR_TRY(tsr__out(call, 3, TSR_OPERAND_FLOAT, k.g.n, &k.grad_gate));
     if (tsr_slot(call, 4))
         TSR_TRY(tsr__out(call, 4, TSR_OPERAND_FLOAT, k.g.n, &k.grad_up));
-    if (tsr__is_wide(call))
-        tsr_grid_swiglu_backward_f64(&k, 0, 1);
-    else
-        tsr_grid_swiglu_backward_f32(&k, 0, 1);
-    return TSR_OK;
+    return tsr__run(call, &code_swiglu_backward, &k, k.gate.n);
 }

@@ -36,7 +36,7 @@ static tsr_status look(struct tsr_executor *x, const struct tsr_instr *instr)
     struct rehearsal *r = (struct rehearsal *)x;
     char text[400];
     take_account(r, instr);
-    if (tsr_exec_supports(instr, NULL, 0) == TSR_OK)
+    if (tsr_exec_supports(NULL, instr, NULL, 0) == TSR_OK)
         return TSR_OK;
     snprintf(text, sizeof text, "%s", tsr_error_text());
     bool known = r->tables && instr->origin.module < r->tables->n_modules;

@@ -97,9 +97,9 @@ static void kernels__missing_or_failing__one_line(void **state)
     list_begin(&l);
     list_op(&l, 0, "no_such", 0, 1, 2);
     expect(&l, TSR_EUNSUPPORTED, "the host has no kernel 'no_such'");
-    assert_int_equal(tsr_exec_supports(&l.instrs[l.n - 1], NULL, 0), TSR_EUNSUPPORTED);
+    assert_int_equal(tsr_exec_supports(NULL, &l.instrs[l.n - 1], NULL, 0), TSR_EUNSUPPORTED);
     assert_int_equal(
-        tsr_exec_supports(&l.instrs[l.n - 1], &(struct tsr_user_kernel){"no_such", fails}, 1),
+        tsr_exec_supports(NULL, &l.instrs[l.n - 1], &(struct tsr_user_kernel){"no_such", fails}, 1),
         TSR_OK);
 
     list_begin(&l);

@@ -1,0 +1,58 @@
+/* comms.h: collectives between GPUs, on streams. Two kinds: NCCL (comms_nccl.c), and loopback
+ * (comms_loopback.c): the ranks are threads of one process on one GPU, collectives are
+ * event-ordered copies and sums in rank order.
+ *
+ * All calls come from the rank's host thread, in the order of the program, and only enqueue work.
+ */
+#ifndef TSR_CUDA_COMMS_H
+#define TSR_CUDA_COMMS_H
+
+#include "context.h"
+#include "exec/world.h"
+
+struct tsr_comms;
+
+struct tsr_comms_ops {
+    const char *name; /* "nccl", "loopback" */
+    /* call->sequence counts per communicator. Buffers are device memory that the stream owns. */
+    tsr_status (*collective)(struct tsr_comms *comms, const struct tsr_cuda_context *context,
+                             const struct tsr_collective *call);
+    tsr_status (*messages)(struct tsr_comms *comms, const struct tsr_cuda_context *context,
+                           const struct tsr_comm *comm, uint16_t comm_id, uint64_t sequence,
+                           const struct tsr_message *messages, size_t n);
+    /* Memory that collectives will use is there (a segment), and goes. NULL: nothing to do. */
+    tsr_status (*map)(struct tsr_comms *comms, void *memory, uint64_t bytes);
+    tsr_status (*unmap)(struct tsr_comms *comms, void *memory, uint64_t bytes);
+    /* What has gone wrong since, without waiting; TSR_OK: nothing. Any thread. */
+    tsr_status (*poll)(struct tsr_comms *comms);
+    /* Ends what is enqueued and what waits. Any thread, more than once. */
+    void (*abort)(struct tsr_comms *comms);
+    void (*destroy)(struct tsr_comms *comms);
+};
+
+/* Implementations embed this as their first member. */
+struct tsr_comms {
+    const struct tsr_comms_ops *ops;
+};
+
+struct tsr_comms_config {
+    struct tsr_world *world; /* borrowed: how the hosts of the ranks talk */
+    double timeout_s;        /* of everything that waits for a peer */
+    bool force;              /* one-rank communicators are NCCL's too (--force-nccl) */
+    bool deterministic;
+};
+
+/* One end per rank. NCCL makes a communicator when it is first used: of the world by the id that
+ * rank 0 tells the others, of meshes by splitting it, in the same order on all ranks. */
+tsr_status tsr_comms_nccl(const struct tsr_comms_config *config,
+                          struct tsr_comms **out) TSR_MUST_USE;
+
+/* What the threads of a loopback world share; made before them, destroyed after them. */
+struct tsr_loopback;
+tsr_status tsr_loopback_create(uint32_t size, double timeout_s,
+                               struct tsr_loopback **out) TSR_MUST_USE;
+void tsr_loopback_destroy(struct tsr_loopback *loopback);
+tsr_status tsr_comms_loopback(struct tsr_loopback *loopback, const struct tsr_comms_config *config,
+                              struct tsr_comms **out) TSR_MUST_USE;
+
+#endif

@@ -1,0 +1,90 @@
+/* code.h: the language of the kernels: the part of C that nvcc and a C compiler read alike. Every
+ * .cu file includes it first. nvcc makes kernels of it; a C compiler makes the same functions for
+ * tests/standin, which runs them thread by thread on the host.
+ *
+ *   TSR_GRID_KERNEL(name, struct type) { body }     threads work alone; `k` is the structure
+ *   TSR_BLOCK_KERNEL(name, struct type) { body }    threads of a block use tsr_sync(), tsr_shared
+ *                                                   memory and the sums of block.h
+ *   TSR_GRID_CODE(name, function, struct type)      FUNCTION_f32 and _f64(&k, begin, step) of
+ *                                                   exec/kernels as kernels tsr_cuda_NAME_f32, _f64
+ * Both have threads along x and blocks along x and y; every thread of a block reaches every
+ * tsr_sync(). The host refers to kernels by declare.h.
+ */
+#ifndef TSR_CUDA_KERNELS_CODE_H
+#define TSR_CUDA_KERNELS_CODE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+/* TSR_CUDA_ITEMS: elements that a thread has in hand at once: 16 bytes of bf16. */
+enum { TSR_CUDA_THREADS = 256, TSR_WARP = 32, TSR_CUDA_ITEMS = 8 };
+#ifndef TSR_BLOCK
+#define TSR_BLOCK 8 /* of exec/kernels/tensor.h: TSR_CUDA_ITEMS */
+#endif
+
+#ifdef __CUDACC__
+
+#define TSR_GRID_KERNEL(name, type)                                \
+    extern "C" __global__ void __launch_bounds__(TSR_CUDA_THREADS) \
+        name(const __grid_constant__ type k)
+#define TSR_BLOCK_KERNEL(name, type) TSR_GRID_KERNEL(name, type)
+#define TSR_DEVICE                   static __device__ inline
+#define tsr_shared                   __shared__
+#define tsr_sync()                   __syncthreads()
+#define tsr_alone()                  false
+extern __shared__ __align__(16) unsigned char tsr_dynamic_shared_bytes[];
+#define tsr_dynamic_shared() ((void *)tsr_dynamic_shared_bytes)
+TSR_DEVICE unsigned tsr_thread(void)
+{
+    return threadIdx.x;
+}
+TSR_DEVICE unsigned tsr_threads(void)
+{
+    return blockDim.x;
+}
+TSR_DEVICE uint64_t tsr_block_x(void)
+{
+    return blockIdx.x;
+}
+TSR_DEVICE uint64_t tsr_blocks_x(void)
+{
+    return gridDim.x;
+}
+TSR_DEVICE uint64_t tsr_block_y(void)
+{
+    return blockIdx.y;
+}
+TSR_DEVICE float tsr_shuffle_f32(float x, int lanes)
+{
+    return __shfl_xor_sync(~0u, x, lanes);
+}
+TSR_DEVICE double tsr_shuffle_f64(double x, int lanes)
+{
+    return __shfl_xor_sync(~0u, x, lanes);
+}
+
+#else
+#include "shim.h"
+#endif
+
+/* Number of a thread in the grid, and of threads. */
+TSR_DEVICE uint64_t tsr_begin(void)
+{
+    return tsr_block_x() * tsr_threads() + tsr_thread();
+}
+TSR_DEVICE uint64_t tsr_step(void)
+{
+    return tsr_blocks_x() * tsr_threads();
+}
+
+#define TSR_GRID_CODE(name, fn, type)            \
+    TSR_GRID_KERNEL(tsr_cuda_##name##_f32, type) \
+    {                                            \
+        fn##_f32(&k, tsr_begin(), tsr_step());   \
+    }                                            \
+    TSR_GRID_KERNEL(tsr_cuda_##name##_f64, type) \
+    {                                            \
+        fn##_f64(&k, tsr_begin(), tsr_step());   \
+    }
+
+#endif

@@ -1,0 +1,13 @@
+/* declare.h: the kernels of this folder as the host refers to them: by address. */
+#ifndef TSR_CUDA_KERNELS_DECLARE_H
+#define TSR_CUDA_KERNELS_DECLARE_H
+
+#define TSR_DECLARE_CUDA(name) void tsr_cuda_##name(void)
+#define TSR_DECLARE_CUDA_REALS(name) \
+    TSR_DECLARE_CUDA(name##_f32);    \
+    TSR_DECLARE_CUDA(name##_f64)
+
+TSR_DECLARE_CUDA_REALS(swiglu);
+TSR_DECLARE_CUDA_REALS(swiglu_backward);
+
+#endif

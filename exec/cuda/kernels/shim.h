@@ -1,0 +1,92 @@
+/* shim.h: kernels as C functions that run thread by thread on the host, for tests without a GPU.
+ * A kernel's symbol is a function that says what it is; who runs kernels defines the rest
+ * (tests/standin).
+ */
+#ifndef TSR_CUDA_KERNELS_SHIM_H
+#define TSR_CUDA_KERNELS_SHIM_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/* What a launch needs to know of a kernel. */
+struct tsr_shim_kernel {
+    const char *name;
+    size_t params;   /* bytes of its structure */
+    bool cooperates; /* its threads wait for each other */
+    void (*body)(const void *params);
+};
+/* Every kernel's symbol is one of these. */
+typedef void (*tsr_shim_describe)(struct tsr_shim_kernel *out);
+
+/* The thread that runs: of this OS thread. */
+struct tsr_shim_place {
+    unsigned thread, threads;
+    uint64_t block_x, blocks_x, block_y;
+};
+extern _Thread_local struct tsr_shim_place tsr_shim_place;
+/* Dynamic shared memory of the block that runs. */
+extern _Thread_local void *tsr_shim_shared;
+
+/* All threads of the block arrive; another one runs meanwhile. */
+void tsr_shim_sync(void);
+/* The value of the lane whose number differs in the bits of `lanes`. */
+double tsr_shim_shuffle(double x, int lanes);
+
+#define TSR_SHIM_KERNEL(name_, type, together)                                         \
+    static void name_##_code(const type *k_);                                          \
+    static void name_##_body(const void *params)                                       \
+    {                                                                                  \
+        name_##_code((const type *)params);                                            \
+    }                                                                                  \
+    void name_(struct tsr_shim_kernel *out);                                           \
+    void name_(struct tsr_shim_kernel *out)                                            \
+    {                                                                                  \
+        *out = (struct tsr_shim_kernel){#name_, sizeof(type), together, name_##_body}; \
+    }                                                                                  \
+    static void name_##_run(const type k);                                             \
+    static void name_##_code(const type *k_)                                           \
+    {                                                                                  \
+        name_##_run(*k_);                                                              \
+    }                                                                                  \
+    static void name_##_run(const type k)
+#define TSR_GRID_KERNEL(name, type)  TSR_SHIM_KERNEL(name, type, false)
+#define TSR_BLOCK_KERNEL(name, type) TSR_SHIM_KERNEL(name, type, true)
+#define TSR_DEVICE                   static inline
+#define tsr_shared                   static _Thread_local
+#define tsr_sync()                   tsr_shim_sync()
+#define tsr_dynamic_shared()         tsr_shim_shared
+/* Kernels that cooperate run with blocks of one thread under sanitizers, which cannot follow
+ * fibers.
+ */
+#define tsr_alone() (tsr_threads() == 1)
+TSR_DEVICE unsigned tsr_thread(void)
+{
+    return tsr_shim_place.thread;
+}
+TSR_DEVICE unsigned tsr_threads(void)
+{
+    return tsr_shim_place.threads;
+}
+TSR_DEVICE uint64_t tsr_block_x(void)
+{
+    return tsr_shim_place.block_x;
+}
+TSR_DEVICE uint64_t tsr_blocks_x(void)
+{
+    return tsr_shim_place.blocks_x;
+}
+TSR_DEVICE uint64_t tsr_block_y(void)
+{
+    return tsr_shim_place.block_y;
+}
+TSR_DEVICE float tsr_shuffle_f32(float x, int lanes)
+{
+    return (float)tsr_shim_shuffle(x, lanes);
+}
+TSR_DEVICE double tsr_shuffle_f64(double x, int lanes)
+{
+    return tsr_shim_shuffle(x, lanes);
+}
+
+#endif
