@@ -366,9 +366,19 @@ static inline void test_check_memory(struct test_call *t)
     }
 }
 
+/* The kernel under test: the host's, or with TSR_TEST_CUDA the GPU's. */
+#ifdef TSR_TEST_CUDA
+#include "cuda/kernels_on_cuda.h"
+#else
+static inline tsr_kernel_fn test_kernel(struct test_call *t)
+{
+    return tsr_host_kernel(t->work.name);
+}
+#endif
+
 static inline tsr_status test_try(struct test_call *t)
 {
-    tsr_kernel_fn fn = tsr_host_kernel(t->work.name);
+    tsr_kernel_fn fn = test_kernel(t);
     assert_non_null(fn);
     test_make_views(t);
     tsr_status status = fn(&t->call);
@@ -394,7 +404,7 @@ static inline tsr_status test_verify_twice(struct test_call *t, struct tsr_verif
     const struct tsr_instr instr = {
         .kind = TSR_OP, .work = &t->work, .origin = {.module = TSR_NO_ID}};
     const struct tsr_verify_who who = {.instr = &instr};
-    tsr_kernel_fn fn = tsr_host_kernel(t->work.name);
+    tsr_kernel_fn fn = test_kernel(t);
     struct tsr_view views[TEST_OPERANDS];
     bool twice;
     for (int i = 0; i < t->n; i++) {
