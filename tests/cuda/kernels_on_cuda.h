@@ -1,28 +1,24 @@
 /* kernels_on_cuda.h: the tests of the host's kernels (tests/exec/kernels_testing.h) on the GPU's.
- *
- * Operands lie in managed memory, which host and GPU reach at the same address. The same objects
- * are linked with the stand-ins (cuda_test_kernels_*) and with CUDA (gpu_test_kernels_*).
  */
 #ifndef TSR_KERNELS_ON_CUDA_H
 #define TSR_KERNELS_ON_CUDA_H
 
 #include "exec/cuda/context.h"
+#include "operands.h"
 
 static inline void *test_memory(size_t bytes)
 {
-    void *memory = NULL;
-    return cudaMallocManaged(&memory, bytes, cudaMemAttachGlobal) == cudaSuccess ? memory : NULL;
+    return tsr_operands_new(bytes);
 }
 
 static inline void test_give_back(void *memory)
 {
-    assert_int_equal(cudaFree(memory), cudaSuccess);
+    tsr_operands_free(memory);
 }
 
-/* The GPU is done with what was launched: the host may look at it. */
 static inline tsr_status test_finish(tsr_status launched)
 {
-    TSR_CUDA("the test", cudaDeviceSynchronize());
+    TSR_TRY(tsr_operands_finish());
     return launched;
 }
 
