@@ -7,8 +7,16 @@
 /* Names whose function is the host's: it takes the operands, and tsr__run() launches code. In the
  * order of strcmp(). */
 static const char *const shared[] = {
+    "fused_add_layer_norm",
+    "fused_add_layer_norm_backward",
+    "fused_add_rms_norm",
+    "fused_add_rms_norm_backward",
     "fused_swiglu",
     "fused_swiglu_backward",
+    "layer_norm",
+    "layer_norm_backward",
+    "rms_norm",
+    "rms_norm_backward",
 };
 
 static int compare(const void *name, const void *entry)

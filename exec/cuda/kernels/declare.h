@@ -7,6 +7,10 @@
     TSR_DECLARE_CUDA(name##_f32);    \
     TSR_DECLARE_CUDA(name##_f64)
 
+TSR_DECLARE_CUDA_REALS(column_ends);
+TSR_DECLARE_CUDA_REALS(column_parts);
+TSR_DECLARE_CUDA_REALS(norm);
+TSR_DECLARE_CUDA_REALS(norm_backward);
 TSR_DECLARE_CUDA_REALS(swiglu);
 TSR_DECLARE_CUDA_REALS(swiglu_backward);
 
