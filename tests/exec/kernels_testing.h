@@ -378,9 +378,9 @@ static inline tsr_kernel_fn test_kernel(struct test_call *t)
 
 static inline tsr_status test_try(struct test_call *t)
 {
+    test_make_views(t);
     tsr_kernel_fn fn = test_kernel(t);
     assert_non_null(fn);
-    test_make_views(t);
     tsr_status status = fn(&t->call);
     test_check_memory(t);
     return status;

@@ -9,5 +9,6 @@
 
 TSR_DECLARE_CUDA_REALS(swiglu);
 TSR_DECLARE_CUDA_REALS(swiglu_backward);
+TSR_DECLARE_CUDA_REALS(product);
 
 #endif
