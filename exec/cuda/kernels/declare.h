@@ -11,4 +11,10 @@ TSR_DECLARE_CUDA_REALS(swiglu);
 TSR_DECLARE_CUDA_REALS(swiglu_backward);
 TSR_DECLARE_CUDA_REALS(product);
 
+/* comms.c */
+TSR_DECLARE_CUDA(loopback_copy);
+TSR_DECLARE_CUDA(loopback_sum_f32);
+TSR_DECLARE_CUDA(loopback_sum_f64);
+TSR_DECLARE_CUDA(loopback_sum_i64);
+
 #endif
