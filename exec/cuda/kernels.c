@@ -2,7 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "context.h"
+#include "kernels.h"
 
 /* Names whose function is the host's: it takes the operands, and tsr__run() launches code. In the
  * order of strcmp(). */
@@ -19,14 +19,38 @@ static const char *const shared[] = {
     "rms_norm_backward",
 };
 
+/* Names whose function is the GPU's own. In the order of strcmp(). */
+static const struct own {
+    const char *name;
+    tsr_kernel_fn fn;
+} own[] = {
+    {"addmm", tsr__cuda_mm},
+    {"addmm_weight_grad", tsr__cuda_mm},
+    {"bmm_grad_k", tsr__cuda_bmm},
+    {"bmm_grad_p", tsr__cuda_bmm},
+    {"bmm_grad_q", tsr__cuda_bmm},
+    {"bmm_grad_v", tsr__cuda_bmm},
+    {"bmm_scores", tsr__cuda_bmm},
+    {"bmm_values", tsr__cuda_bmm},
+    {"mm", tsr__cuda_mm},
+    {"mm_input_grad", tsr__cuda_mm},
+    {"mm_weight_grad", tsr__cuda_mm},
+};
+
 static int compare(const void *name, const void *entry)
 {
     return strcmp((const char *)name, *(const char *const *)entry);
+}
+
+static int compare_own(const void *name, const void *entry)
+{
+    return strcmp((const char *)name, ((const struct own *)entry)->name);
 }
 
 tsr_kernel_fn tsr_cuda_kernel_of(const char *name)
 {
     if (bsearch(name, shared, sizeof shared / sizeof *shared, sizeof *shared, compare))
         return tsr_host_kernel(name);
-    return NULL;
+    const struct own *e = bsearch(name, own, sizeof own / sizeof *own, sizeof *own, compare_own);
+    return e ? e->fn : NULL;
 }

@@ -13,6 +13,7 @@ TSR_DECLARE_CUDA_REALS(norm);
 TSR_DECLARE_CUDA_REALS(norm_backward);
 TSR_DECLARE_CUDA_REALS(swiglu);
 TSR_DECLARE_CUDA_REALS(swiglu_backward);
+TSR_DECLARE_CUDA_REALS(product);
 
 /* comms.c */
 TSR_DECLARE_CUDA(loopback_copy);
