@@ -10,6 +10,7 @@
 #include <cublasLt.h>
 
 #include "blas.h"
+#include "engine/base.h"
 #include "exec/numeric.h"
 #include "standin.h"
 
