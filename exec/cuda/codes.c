@@ -39,8 +39,15 @@ struct entry {
 
 /* In the order of strcmp(). */
 static const struct entry entries[] = {
+    ENTRY_ROWS(log_softmax, 1, true),
+    ENTRY_ROWS(log_softmax_backward, 1, true),
+    ENTRY_ROWS(log_softmax_tp, 0, true),
     ENTRY_ROWS(norm, 1, false),
     ENTRY_OWN(norm_backward),
+    ENTRY_ROWS(row_exp_sum, 0, true),
+    ENTRY_ROWS(row_max, 0, true),
+    ENTRY_ROWS(softmax, 1, true),
+    ENTRY_ROWS(softmax_backward, 2, true),
     ENTRY(swiglu, ELEMENTS),
     ENTRY(swiglu_backward, ELEMENTS),
 };

@@ -15,8 +15,15 @@ static const char *const shared[] = {
     "fused_swiglu_backward",
     "layer_norm",
     "layer_norm_backward",
+    "log_softmax",
+    "log_softmax_backward",
+    "log_softmax_tp",
     "rms_norm",
     "rms_norm_backward",
+    "row_exp_sum",
+    "row_max",
+    "softmax",
+    "softmax_backward",
 };
 
 /* Names whose function is the GPU's own. In the order of strcmp(). */
