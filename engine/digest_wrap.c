@@ -53,8 +53,7 @@ static void walk_options(struct tsr_state_walk *w, const struct tsr_group *g)
     const bool flags[] = {
         g->lazy_done,        g->reduce_grads,        g->all_reduce_grads, g->reshard_after_backward,
         g->unshard_async_op, g->unshard_in_backward, g->force_sum,        g->keep_storage,
-        g->reduce_unused,    g->from_process_group,  g->direct,           g->mirrors,
-        g->mirror_is_fresh};
+        g->reduce_unused,    g->from_process_group};
     uint64_t bits = 0, factor;
     for (size_t i = 0; i < sizeof flags / sizeof *flags; i++)
         bits = bits << 1 | flags[i];
@@ -76,19 +75,19 @@ static void walk_group(struct tsr_state_walk *w, struct tsr_group *g)
     walk_options(w, g);
     for (size_t i = 0; i < g->n_params; i++)
         walk_fsdp_param(w, g->params[i]);
-    tsr__walk_u64(w, (uint64_t)g->result.pending << 3 | (uint64_t)g->result.local << 2 |
-                         (uint64_t)g->result.async << 1 | g->result.from_slices |
-                         (uint64_t)g->result.direct << 4);
+    tsr__walk_u64(w, (uint64_t)g->result.pending << 4 | (uint64_t)g->result.local << 3 |
+                         (uint64_t)g->result.async << 2 | (uint64_t)g->result.from_slices << 1 |
+                         g->result.direct);
     tsr__walk_storage(w, g->result.output);
     tsr__walk_event(w, &g->result.event);
     tsr__walk_event(w, &g->reshard_event);
     tsr__walk_event(w, &g->post_reduce_event);
+    tsr__walk_event(w, &g->retire_event);
+    tsr__walk_storage(w, g->mirror);
     tsr__walk_storage(w, g->all_reduce.buffer);
     tsr__walk_event(w, &g->all_reduce.event);
     tsr__walk_storage(w, g->partial);
     tsr__walk_storage(w, g->sharded_grad);
-    tsr__walk_storage(w, g->mirror);
-    tsr__walk_event(w, &g->retire_event);
     tsr__walk_u64(w, g->n_order);
     for (size_t i = 0; i < g->n_order; i++)
         tsr__walk_u64(w, g->order[i]);
@@ -114,12 +113,12 @@ static void walk_comm_ctx(struct tsr_state_walk *w, struct tsr_comm_ctx *comm)
         tsr__walk_storage(w, comm->reduce_inputs[i].input);
         tsr__walk_event(w, &comm->reduce_inputs[i].event);
     }
-    tsr__walk_u64(w, comm->n_order);
-    for (size_t i = 0; i < comm->n_order; i++)
-        walk_group_ref(w, comm->order[i]);
     tsr__walk_u64(w, comm->n_retired);
     for (size_t i = 0; i < comm->n_retired; i++)
         walk_group_ref(w, comm->retired[i]);
+    tsr__walk_u64(w, comm->n_order);
+    for (size_t i = 0; i < comm->n_order; i++)
+        walk_group_ref(w, comm->order[i]);
 }
 
 static void walk_prefetch(struct tsr_state_walk *w, struct tsr_state *const *states, size_t n)
