@@ -1,8 +1,6 @@
 /* copies.c: kernels that only move bytes: CUDA's copy engines do it. */
-#include "context.h"
 #include "exec/kernels/call.h"
-
-#include "copies.h"
+#include "kernels.h"
 
 static tsr_status two_views(const struct tsr_kernel_call *call, const struct tsr_view **from,
                             const struct tsr_view **to)
@@ -28,7 +26,7 @@ static uint64_t dense_bytes(const struct tsr_view *v)
     return whole * v->width + tsr_min_u64(rest, v->width);
 }
 
-tsr_status tsr_cuda_copy_bytes(const struct tsr_kernel_call *call)
+tsr_status tsr__cuda_copy(const struct tsr_kernel_call *call)
 {
     const struct tsr_view *from, *to;
     cudaStream_t stream = tsr_cuda_context(call)->stream;

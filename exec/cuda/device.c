@@ -11,7 +11,6 @@
 #include <string.h>
 #include <time.h>
 
-#include "attention.h"
 #include "blas.h"
 
 /* Of streams after a failure, until they are left as they are. */
@@ -333,6 +332,7 @@ static void destroy(struct tsr_device *device)
             tsr__cuda_stream_close(&d->streams[i]);
         tsr__cuda_time_close(d);
         tsr_cuda_events_destroy(&d->events);
+        tsr_blas_destroy(d->blas);
         tsr_cuda_space_fini(&d->space);
     }
     free(d);
@@ -361,8 +361,13 @@ static const struct tsr_device_ops ops = {
 static tsr_status open_all(struct tsr_cuda_device *d)
 {
     TSR_TRY(tsr_gpu_open(d->config.gpu, &d->gpu));
+    const struct tsr_blas_config blas = {.gpu = &d->gpu,
+                                         .plans = d->config.plans,
+                                         .deterministic = d->config.deterministic,
+                                         .tune = d->config.tune};
     TSR_TRY(tsr_cuda_space_init(&d->space, d->config.gpu, d->config.unit));
-    return tsr_cuda_events_create(&d->events);
+    TSR_TRY(tsr_cuda_events_create(&d->events));
+    return tsr_blas_create(&blas, &d->blas);
 }
 
 tsr_status tsr_cuda_device_create(const struct tsr_cuda_device_config *config,

@@ -16,7 +16,7 @@ struct tsr_cuda_device_config {
     uint64_t unit;           /* of memory that is given back; see tsr_cuda_space_init() */
     struct tsr_comms *comms; /* owned by the device from here on; NULL: a world of one */
     const char *plans;       /* see struct tsr_blas_config */
-    bool deterministic;
+    bool tune, deterministic;
     double timeout_s; /* a device on which nothing moves for so long is lost; 0: never */
     bool serial;      /* every task is waited for: for finding which one fails */
     /* Is told of a task when the device has taken it over, without times: a stream runs its tasks

@@ -2,14 +2,55 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "context.h"
-#include "copies.h"
+#include "kernels.h"
 
 /* Names whose function is the host's: it takes the operands, and tsr__run() launches code. In the
  * order of strcmp(). */
 static const char *const shared[] = {
+    "fused_add_layer_norm",
+    "fused_add_layer_norm_backward",
+    "fused_add_rms_norm",
+    "fused_add_rms_norm_backward",
     "fused_swiglu",
     "fused_swiglu_backward",
+    "layer_norm",
+    "layer_norm_backward",
+    "log_softmax",
+    "log_softmax_backward",
+    "log_softmax_tp",
+    "rms_norm",
+    "rms_norm_backward",
+    "row_exp_sum",
+    "row_max",
+    "softmax",
+    "softmax_backward",
+};
+
+/* Names whose function is the GPU's own. In the order of strcmp(); a name that ends in * stands for
+ * all that begin so. */
+static const struct own {
+    const char *name;
+    tsr_kernel_fn fn;
+} own[] = {
+    {"addmm", tsr__cuda_mm},
+    {"addmm_weight_grad", tsr__cuda_mm},
+    {"bmm_grad_k", tsr__cuda_bmm},
+    {"bmm_grad_p", tsr__cuda_bmm},
+    {"bmm_grad_q", tsr__cuda_bmm},
+    {"bmm_grad_v", tsr__cuda_bmm},
+    {"bmm_scores", tsr__cuda_bmm},
+    {"bmm_values", tsr__cuda_bmm},
+    {"d2h_*", tsr__cuda_copy},
+    {"device_copy", tsr__cuda_copy},
+    {"h2d_*", tsr__cuda_copy},
+    {"load_shard", tsr__cuda_copy},
+    {"mm", tsr__cuda_mm},
+    {"mm_input_grad", tsr__cuda_mm},
+    {"mm_weight_grad", tsr__cuda_mm},
+    {"pad_shard", tsr__cuda_copy},
+    {"post_forward_slice", tsr__cuda_copy},
+    {"reduce_scatter_copy", tsr__cuda_copy},
+    {"save_shard", tsr__cuda_copy},
 };
 
 static int compare(const void *name, const void *entry)
@@ -17,35 +58,18 @@ static int compare(const void *name, const void *entry)
     return strcmp((const char *)name, *(const char *const *)entry);
 }
 
-/* Functions of the GPU's own. A name that ends in * stands for all that begin so. */
-static const struct own {
-    const char *name;
-    tsr_kernel_fn fn;
-} own[] = {
-    {"d2h_*", tsr_cuda_copy_bytes},
-    {"device_copy", tsr_cuda_copy_bytes},
-    {"h2d_*", tsr_cuda_copy_bytes},
-    {"load_shard", tsr_cuda_copy_bytes},
-    {"pad_shard", tsr_cuda_copy_bytes},
-    {"post_forward_slice", tsr_cuda_copy_bytes},
-    {"reduce_scatter_copy", tsr_cuda_copy_bytes},
-    {"save_shard", tsr_cuda_copy_bytes},
-};
-
-static tsr_kernel_fn find_own(const char *name)
+static int compare_own(const void *name, const void *entry)
 {
-    for (size_t i = 0; i < sizeof own / sizeof *own; i++) {
-        size_t n = strlen(own[i].name);
-        bool many = own[i].name[n - 1] == '*';
-        if (many ? !strncmp(name, own[i].name, n - 1) : !strcmp(name, own[i].name))
-            return own[i].fn;
-    }
-    return NULL;
+    const char *own_name = ((const struct own *)entry)->name;
+    size_t n = strlen(own_name);
+    return own_name[n - 1] == '*' ? strncmp((const char *)name, own_name, n - 1)
+                                  : strcmp((const char *)name, own_name);
 }
 
 tsr_kernel_fn tsr_cuda_kernel_of(const char *name)
 {
     if (bsearch(name, shared, sizeof shared / sizeof *shared, sizeof *shared, compare))
         return tsr_host_kernel(name);
-    return find_own(name);
+    const struct own *e = bsearch(name, own, sizeof own / sizeof *own, sizeof *own, compare_own);
+    return e ? e->fn : NULL;
 }

@@ -13,9 +13,9 @@ struct tsr_cuda_rank_config {
     int gpu;
     uint64_t unit;           /* see struct tsr_cuda_device_config */
     struct tsr_comms *comms; /* taken over, also on failure; NULL: a world of one */
-    const char *plans;       /* file of plans of matrix products, borrowed; NULL: not stored */
+    const char *plans;       /* of matrix products: see struct tsr_blas_config; borrowed */
     double timeout_s;
-    bool deterministic, serial, poison, profile;
+    bool tune, deterministic, serial, poison, profile;
     struct tsr_executor *watcher; /* borrowed; NULL: none */
 };
 
