@@ -12,7 +12,7 @@
 
 #include "impl.h"
 
-enum { MAX_JOINED = 64 };
+enum { MAX_JOINED = 64, MAX_RUNNING = 64 };
 
 struct node {
     tsr_standin_fn run;
@@ -44,8 +44,12 @@ struct CUgraphExec_st {
     uint64_t random;
 };
 
-static _Atomic uint64_t n_captures;
-static _Atomic int64_t n_running;
+/* Captures that go on. Hosts' threads change them; their lock orders no streams. */
+static struct tsr_standin_graph *running[MAX_RUNNING];
+static size_t n_running;
+static uint64_t n_captures;
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static _Thread_local int n_mine; /* of this thread */
 
 static void count(int by)
 {
@@ -128,44 +132,82 @@ static bool push_after(struct tsr_standin_place *p, uint32_t node)
 void tsr_standin_place_clear(struct tsr_standin_place *p)
 {
     free(p->after);
-    *p = (struct tsr_standin_place){.graph = NULL};
+    *p = (struct tsr_standin_place){.capture = 0};
 }
 
-bool tsr_standin_is_captured(const struct tsr_standin_place *p)
+/* NULL: the capture has ended. */
+static struct tsr_standin_graph *graph_of(const struct tsr_standin_place *p)
 {
-    return p->graph != NULL;
+    struct tsr_standin_graph *found = NULL;
+    pthread_mutex_lock(&lock);
+    for (size_t i = 0; i < n_running && p->capture; i++)
+        if (running[i]->capture == p->capture)
+            found = running[i];
+    pthread_mutex_unlock(&lock);
+    return found;
 }
 
-cudaError_t tsr_standin_spoil(struct tsr_standin_place *at, cudaError_t error)
+static bool begin(struct tsr_standin_graph *g)
 {
-    if (at->graph->spoilt == cudaSuccess)
-        at->graph->spoilt = error;
+    pthread_mutex_lock(&lock);
+    bool room = n_running < MAX_RUNNING;
+    g->capture = ++n_captures;
+    if (room)
+        running[n_running++] = g;
+    pthread_mutex_unlock(&lock);
+    n_mine += room;
+    return room;
+}
+
+static void end(struct tsr_standin_graph *g)
+{
+    for (size_t i = 0; i < g->n_joined; i++)
+        tsr_standin_place_clear(tsr_standin_place_of(g->joined[i]));
+    pthread_mutex_lock(&lock);
+    for (size_t i = 0; i < n_running; i++)
+        if (running[i] == g)
+            running[i] = running[n_running - 1];
+    n_running--;
+    pthread_mutex_unlock(&lock);
+    n_mine--;
+    free(g);
+}
+
+static cudaError_t spoil(struct tsr_standin_graph *g, cudaError_t error)
+{
+    if (g->spoilt == cudaSuccess)
+        g->spoilt = error;
     return tsr_standin_note(error);
+}
+
+cudaError_t tsr_standin_spoil(const struct tsr_standin_place *at, cudaError_t error)
+{
+    struct tsr_standin_graph *g = graph_of(at);
+    return g ? spoil(g, error) : tsr_standin_note(error);
 }
 
 cudaError_t tsr_standin_capture_work(struct tsr_standin_place *at, tsr_standin_fn run,
                                      const void *data, size_t bytes)
 {
+    struct tsr_standin_graph *g = graph_of(at);
     const struct node node = {.run = run,
                               .data = (void *)(uintptr_t)data,
                               .bytes = bytes,
                               .n_after = at->n,
                               .after = at->after};
-    if (at->graph->spoilt != cudaSuccess)
+    if (g->spoilt != cudaSuccess)
         return tsr_standin_note(cudaErrorStreamCaptureInvalidated);
-    if (!add_node(&at->graph->all, &node))
+    if (!add_node(&g->all, &node))
         return tsr_standin_note(cudaErrorMemoryAllocation);
     at->n = 0;
-    return push_after(at, (uint32_t)(at->graph->all.n - 1))
-               ? cudaSuccess
-               : tsr_standin_note(cudaErrorMemoryAllocation);
+    return push_after(at, (uint32_t)(g->all.n - 1)) ? cudaSuccess
+                                                    : tsr_standin_note(cudaErrorMemoryAllocation);
 }
 
 cudaError_t tsr_standin_capture_record(struct tsr_standin_place *event,
                                        const struct tsr_standin_place *at)
 {
     event->n = 0;
-    event->graph = at->graph;
     event->capture = at->capture;
     for (size_t i = 0; i < at->n; i++)
         if (!push_after(event, at->after[i]))
@@ -173,16 +215,14 @@ cudaError_t tsr_standin_capture_record(struct tsr_standin_place *event,
     return cudaSuccess;
 }
 
-static cudaError_t join(struct tsr_standin_place *at, const struct tsr_standin_place *event,
+static cudaError_t join(struct tsr_standin_graph *g, struct tsr_standin_place *at,
                         cudaStream_t stream)
 {
-    struct tsr_standin_graph *g = event->graph;
     if (g->n_joined == MAX_JOINED)
         return tsr_standin_note(cudaErrorStreamCaptureUnsupported);
     g->joined[g->n_joined++] = stream;
     at->n = 0;
-    at->graph = g;
-    at->capture = event->capture;
+    at->capture = g->capture;
     return cudaSuccess;
 }
 
@@ -190,14 +230,16 @@ static cudaError_t join(struct tsr_standin_place *at, const struct tsr_standin_p
 cudaError_t tsr_standin_capture_wait(struct tsr_standin_place *at,
                                      const struct tsr_standin_place *event, cudaStream_t stream)
 {
-    if (!event->graph)
-        return tsr_standin_spoil(at, cudaErrorStreamCaptureIsolation);
-    if (event->graph->capture != event->capture)
-        return tsr_standin_note(cudaErrorCapturedEvent);
-    if (at->graph && at->graph != event->graph)
-        return tsr_standin_spoil(at, cudaErrorStreamCaptureMerge);
-    if (!at->graph) {
-        cudaError_t error = join(at, event, stream);
+    struct tsr_standin_graph *g = graph_of(event), *mine = graph_of(at);
+    if (mine && !event->capture)
+        return spoil(mine, cudaErrorStreamCaptureIsolation);
+    if (!g)
+        return mine ? spoil(mine, cudaErrorCapturedEvent)
+                    : tsr_standin_note(cudaErrorCapturedEvent);
+    if (mine && mine != g)
+        return spoil(mine, cudaErrorStreamCaptureMerge);
+    if (!mine) {
+        cudaError_t error = join(g, at, stream);
         if (error != cudaSuccess)
             return error;
     }
@@ -209,9 +251,7 @@ cudaError_t tsr_standin_capture_wait(struct tsr_standin_place *at,
 
 cudaError_t tsr_standin_uncaptured(void)
 {
-    return atomic_load_explicit(&n_running, memory_order_relaxed) > 0
-               ? tsr_standin_note(cudaErrorStreamCaptureUnsupported)
-               : cudaSuccess;
+    return n_mine > 0 ? tsr_standin_note(cudaErrorStreamCaptureUnsupported) : cudaSuccess;
 }
 
 /* ---- captures --------------------------------------------------------------------------------
@@ -222,19 +262,15 @@ cudaError_t cudaStreamBeginCapture(cudaStream_t stream, enum cudaStreamCaptureMo
     TSR_STANDIN_CUDA(cudaStreamBeginCapture);
     struct tsr_standin_place *at = stream ? tsr_standin_place_of(stream) : NULL;
     (void)mode;
-    if (!at || at->graph)
+    if (!at || at->capture)
         return tsr_standin_note(cudaErrorStreamCaptureUnsupported);
     struct tsr_standin_graph *g = calloc(1, sizeof *g);
-    if (!g)
+    if (!g || !begin(g)) {
+        free(g);
         return tsr_standin_note(cudaErrorMemoryAllocation);
-    g->capture = atomic_fetch_add_explicit(&n_captures, 1, memory_order_relaxed) + 1;
+    }
     g->origin = stream;
-    g->joined[g->n_joined++] = stream;
-    at->n = 0;
-    at->graph = g;
-    at->capture = g->capture;
-    atomic_fetch_add_explicit(&n_running, 1, memory_order_relaxed);
-    return cudaSuccess;
+    return join(g, at, stream);
 }
 
 /* Marks what `from` comes after. */
@@ -247,6 +283,7 @@ static void mark(const struct nodes *all, const struct tsr_standin_place *from, 
             reached[all->nodes[i].after[k]] = true;
 }
 
+/* A stream that joined and was given nothing is not in the way. */
 static cudaError_t check_joined(const struct tsr_standin_graph *g)
 {
     bool *reached = calloc(g->all.n + 1, sizeof *reached);
@@ -260,26 +297,17 @@ static cudaError_t check_joined(const struct tsr_standin_graph *g)
     return error;
 }
 
-static void end(struct tsr_standin_graph *g)
-{
-    for (size_t i = 0; i < g->n_joined; i++)
-        tsr_standin_place_clear(tsr_standin_place_of(g->joined[i]));
-    atomic_fetch_sub_explicit(&n_running, 1, memory_order_relaxed);
-    tsr_standin_forget_capture(g->capture);
-    free(g);
-}
-
 cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t *out)
 {
     TSR_STANDIN_CUDA(cudaStreamEndCapture);
-    struct tsr_standin_graph *g = stream ? tsr_standin_place_of(stream)->graph : NULL;
+    struct tsr_standin_graph *g = stream ? graph_of(tsr_standin_place_of(stream)) : NULL;
     *out = NULL;
     if (!g)
         return tsr_standin_note(cudaErrorIllegalState);
     if (g->origin != stream)
         return tsr_standin_note(cudaErrorStreamCaptureUnmatched);
-    cudaError_t error = g->spoilt != cudaSuccess ? cudaErrorStreamCaptureInvalidated
-                                                 : check_joined(g);
+    cudaError_t error =
+        g->spoilt != cudaSuccess ? cudaErrorStreamCaptureInvalidated : check_joined(g);
     cudaGraph_t graph = error == cudaSuccess ? calloc(1, sizeof *graph) : NULL;
     if (graph) {
         graph->all = g->all;
@@ -295,10 +323,10 @@ cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t *out)
 cudaError_t cudaStreamIsCapturing(cudaStream_t stream, enum cudaStreamCaptureStatus *out)
 {
     TSR_STANDIN_CUDA(cudaStreamIsCapturing);
-    const struct tsr_standin_place *at = stream ? tsr_standin_place_of(stream) : NULL;
-    *out = !at || !at->graph              ? cudaStreamCaptureStatusNone
-           : at->graph->spoilt != cudaSuccess ? cudaStreamCaptureStatusInvalidated
-                                              : cudaStreamCaptureStatusActive;
+    const struct tsr_standin_graph *g = stream ? graph_of(tsr_standin_place_of(stream)) : NULL;
+    *out = !g                         ? cudaStreamCaptureStatusNone
+           : g->spoilt != cudaSuccess ? cudaStreamCaptureStatusInvalidated
+                                      : cudaStreamCaptureStatusActive;
     return cudaSuccess;
 }
 
@@ -411,7 +439,7 @@ static int run_graph(void *data)
 cudaError_t cudaGraphLaunch(cudaGraphExec_t exec, cudaStream_t stream)
 {
     TSR_STANDIN_CUDA(cudaGraphLaunch);
-    if (!stream || tsr_standin_place_of(stream)->graph)
+    if (!stream || tsr_standin_place_of(stream)->capture)
         return tsr_standin_note(cudaErrorStreamCaptureUnsupported);
     return tsr_standin_enqueue(stream, run_graph, &exec, sizeof exec);
 }

@@ -6,12 +6,10 @@
 
 #include "standin.h"
 
-struct tsr_standin_graph; /* being captured */
-
-/* Of a stream that is captured: after which nodes its next work comes. */
+/* Of a stream that is captured: after which nodes its next work comes. Of an event: after which
+ * nodes it was recorded. */
 struct tsr_standin_place {
-    struct tsr_standin_graph *graph; /* NULL: not captured */
-    uint64_t capture;                /* number of the capture: graphs may lie where others lay */
+    uint64_t capture; /* number of the capture; 0: not captured */
     size_t n, cap;
     uint32_t *after;
 };
@@ -25,15 +23,15 @@ cudaError_t tsr_standin_capture_record(struct tsr_standin_place *event,
 /* The stream (captured, or joining) comes after the event. */
 cudaError_t tsr_standin_capture_wait(struct tsr_standin_place *at,
                                      const struct tsr_standin_place *event, cudaStream_t stream);
-/* True while the capture that the place belongs to goes on. */
-bool tsr_standin_is_captured(const struct tsr_standin_place *place);
 /* What CUDA forbids while a stream is captured was tried: the capture is lost. */
-cudaError_t tsr_standin_spoil(struct tsr_standin_place *at, cudaError_t error);
-/* Refused while any capture goes on: allocations, waits for the device. */
+cudaError_t tsr_standin_spoil(const struct tsr_standin_place *at, cudaError_t error);
+/* Refused while this thread captures: allocations, waits for the device. (CUDA allows some of them
+ * in its relaxed mode; what is replayed must not have needed them.) */
 cudaError_t tsr_standin_uncaptured(void);
 void tsr_standin_place_clear(struct tsr_standin_place *place);
 
-/* Of stream.c. */
+/* Of stream.c. A node as a stream runs its work. */
+int tsr_standin_run_node(tsr_standin_fn run, void *data);
 struct tsr_standin_place *tsr_standin_place_of(cudaStream_t stream);
 
 #endif
