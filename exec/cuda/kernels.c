@@ -7,8 +7,23 @@
 /* Names whose function is the host's: it takes the operands, and tsr__run() launches code. In the
  * order of strcmp(). */
 static const char *const shared[] = {
+    "fused_add_layer_norm",
+    "fused_add_layer_norm_backward",
+    "fused_add_rms_norm",
+    "fused_add_rms_norm_backward",
     "fused_swiglu",
     "fused_swiglu_backward",
+    "layer_norm",
+    "layer_norm_backward",
+    "log_softmax",
+    "log_softmax_backward",
+    "log_softmax_tp",
+    "rms_norm",
+    "rms_norm_backward",
+    "row_exp_sum",
+    "row_max",
+    "softmax",
+    "softmax_backward",
 };
 
 /* Names whose function is the GPU's own. In the order of strcmp(). */
