@@ -18,6 +18,7 @@ struct tsr_cuda_device_config {
     const char *plans;       /* see struct tsr_blas_config */
     bool tune, deterministic;
     double timeout_s; /* a device on which nothing moves for so long is lost; 0: never */
+    bool direct;      /* every task is launched by itself: no graphs */
     bool serial;      /* every task is waited for: for finding which one fails */
     /* Is told of a task when the device has taken it over, without times: a stream runs its tasks
      * in order, and the first that fails is the last. May be NULL. */

@@ -25,6 +25,9 @@ TSR_DECLARE_CUDA_REALS(attention_forward);
 TSR_DECLARE_CUDA_REALS(attention_queries);
 TSR_DECLARE_CUDA_REALS(attention_keys);
 
+/* graphs.c */
+TSR_DECLARE_CUDA(scalars_write);
+
 /* comms.c */
 TSR_DECLARE_CUDA(loopback_copy);
 TSR_DECLARE_CUDA(loopback_sum_f32);
