@@ -24,10 +24,11 @@ enum tsr_optimizer_step {
 
 /* One parameter. What a step does not use has data NULL. */
 struct tsr_optimizer_work {
-    uint8_t step; /* enum tsr_optimizer_step */
-    bool decays;  /* weight decay applies */
-    bool first;   /* momentum: m is not read */
-    struct tsr_elems g, m, v, p, t, old;
+    uint8_t step;  /* enum tsr_optimizer_step */
+    bool decays;   /* weight decay applies */
+    bool first;    /* momentum: m is not read */
+    bool mirrored; /* p is stored in the mirror, too */
+    struct tsr_elems g, m, v, p, t, old, mirror;
 };
 
 #define TSR_REAL_F64 0

@@ -95,6 +95,8 @@ TSR_ANYWHERE void TSR_R(tsr_optimizer_store)(const struct tsr_optimizer_work *w,
     if (fused || w->step == TSR_STEP_DECAY || w->step == TSR_STEP_ADDCDIV ||
         w->step == TSR_STEP_ADDCDIV_V || w->step == TSR_STEP_SGD)
         TSR_R(tsr_store)(&w->p, at, n, b->p);
+    if (w->mirrored)
+        TSR_R(tsr_store)(&w->mirror, at, n, b->p);
 }
 
 /* Over blocks of the n elements of a parameter. */

@@ -61,8 +61,12 @@ static tsr_status variant_of(const struct tsr_kernel_call *call, struct kernel *
     return TSR_OK;
 }
 
+/* Bits of args[i]. */
+enum { DECAYS = 1, MIRRORED = 2 };
+enum { SLOT_MIRROR = 7 };
+
 struct cursor {
-    uint32_t next[6]; /* by slot */
+    uint32_t next[SLOT_MIRROR + 1]; /* by slot */
 };
 
 static tsr_status operands(const struct tsr_kernel_call *call, const struct kernel *k,
@@ -80,7 +84,9 @@ static tsr_status operands(const struct tsr_kernel_call *call, const struct kern
         TSR_TRY(tsr__take(call, slot, &c->next[slot], access, *numel, place[slot]));
         *numel = place[slot]->n;
     }
-    return TSR_OK;
+    if (!w->mirrored)
+        return TSR_OK;
+    return tsr__take(call, SLOT_MIRROR, &c->next[SLOT_MIRROR], TSR_WRITE, *numel, &w->mirror);
 }
 
 static bool is_wide(const struct tsr_optimizer_work *w)
@@ -104,7 +110,8 @@ static tsr_status parameters(const struct tsr_kernel_call *call, const struct ke
     for (uint32_t i = 0; i < n; i++) {
         uint64_t numel;
         struct tsr_optimizer_work w = {.step = k->step};
-        w.decays = k->flags && call->work->args[i] != 0;
+        w.decays = k->flags && (call->work->args[i] & DECAYS);
+        w.mirrored = k->step == TSR_STEP_FUSED && (call->work->args[i] & MIRRORED);
         w.first = k->step == TSR_STEP_MOMENTUM && call->scalars[TSR_SCALAR_STEP] <= 1;
         TSR_TRY(operands(call, k, &c, &w, &numel));
         if (run && is_wide(&w))

@@ -66,6 +66,7 @@ struct tsr_run_settings {
     uint64_t steps, warmup, seed, log_every;
     double lr, min_lr, beta1, beta2, eps, weight_decay, momentum, max_norm;
     uint64_t eval_every, eval_batches, save_every, keep;
+    bool save_last;
 };
 
 #define TSR_CKPT_SELECTIVE_OP UINT64_MAX
@@ -119,6 +120,7 @@ struct tsr_settings {
     uint64_t tp; /* tensor-parallel ranks; 1: none */
     bool sequence_parallel;
     bool two_level_gather, separate_reduce;
+    bool mirror, direct_gather;
 
     unsigned phases;     /* set of 1 << enum tsr_section; 0: not asked for */
     unsigned init;       /* enum tsr_init */
