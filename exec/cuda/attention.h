@@ -13,7 +13,7 @@
 extern "C" {
 #endif
 
-struct tsr_attention;
+struct tsr_cuda_attention;
 
 /* A problem. Tensors are (token, head, d): element (b, t, h, i) lies at
  * ((b queries + t) row + h head + i), elements. */
@@ -35,13 +35,13 @@ struct tsr_attention_tensors {
 
 /* NULL in *out and 0: cuDNN cannot be used (`why` says so: no library, no device); the plain
  * kernels do it then. why: at least 256 bytes. */
-int tsr_attention_create(struct tsr_attention **out, char *why);
-void tsr_attention_destroy(struct tsr_attention *attention);
+int tsr_attention_create(struct tsr_cuda_attention **out, char *why);
+void tsr_attention_destroy(struct tsr_cuda_attention *attention);
 /* True if cuDNN has a plan for the shape; plans it. The workspace that it needs goes to *bytes. */
-bool tsr_attention_plan(struct tsr_attention *attention, const struct tsr_attention_shape *shape,
-                        bool backward, uint64_t *bytes);
+bool tsr_attention_plan(struct tsr_cuda_attention *attention,
+                        const struct tsr_attention_shape *shape, bool backward, uint64_t *bytes);
 /* After a plan. Nonzero: failed; why: at least 256 bytes. */
-int tsr_attention_run(struct tsr_attention *attention, const struct tsr_attention_shape *shape,
+int tsr_attention_run(struct tsr_cuda_attention *attention, const struct tsr_attention_shape *shape,
                       bool backward, const struct tsr_attention_tensors *tensors, void *workspace,
                       cudaStream_t stream, char *why);
 

@@ -51,7 +51,7 @@ struct tsr_cuda_timed {
 struct tsr_cuda_device {
     struct tsr_device base;
     struct tsr_cuda_device_config config;
-    struct tsr_gpu gpu;
+    struct tsr_cuda_gpu gpu;
     struct tsr_cuda_space space;
     struct tsr_cuda_events events;
     struct tsr_cuda_timers timers;
@@ -60,7 +60,7 @@ struct tsr_cuda_device {
     unsigned next_staging;
     uint64_t library; /* bytes of scratch, of all streams */
     struct tsr_blas *blas;
-    struct tsr_attention *attention;
+    struct tsr_cuda_attention *attention;
 
     /* failing */
     _Atomic bool failing; /* somebody writes `text` */

@@ -107,7 +107,7 @@ static tsr_status compare_cards(const struct card *cards, uint32_t n)
     return TSR_OK;
 }
 
-static tsr_status check_cards(struct tsr_world *world, const struct tsr_gpu *gpu)
+static tsr_status check_cards(struct tsr_world *world, const struct tsr_cuda_gpu *gpu)
 {
     char name[256] = "";
     struct card mine, *all = calloc(world->size, sizeof *all);
@@ -138,7 +138,7 @@ static void find_plans(struct tsr_run_gpu *g)
         g->plans[0] = 0; /* they are made anew each time */
 }
 
-static tsr_status check_memory(const struct tsr_run_gpu *g, const struct tsr_gpu *gpu)
+static tsr_status check_memory(const struct tsr_run_gpu *g, const struct tsr_cuda_gpu *gpu)
 {
     uint32_t n = g->threads && g->shares ? g->run->job.world : 1;
     double each = (double)g->run->device_bytes / GIB, has = (double)gpu->free_memory / GIB;
@@ -151,7 +151,7 @@ static tsr_status check_memory(const struct tsr_run_gpu *g, const struct tsr_gpu
                     gpu->index, gpu->name, has, (double)gpu->memory / GIB, each, n);
 }
 
-static void tell(const struct tsr_run_gpu *g, const struct tsr_gpu *gpu)
+static void tell(const struct tsr_run_gpu *g, const struct tsr_cuda_gpu *gpu)
 {
     fprintf(stderr, "tessera: GPU %d: %s, %.1f GiB, sm_%d; driver for CUDA %d.%d%s\n", gpu->index,
             gpu->name, (double)gpu->memory / GIB, gpu->architecture, gpu->driver / 1000,
@@ -159,7 +159,7 @@ static void tell(const struct tsr_run_gpu *g, const struct tsr_gpu *gpu)
 }
 
 static tsr_status open_here(struct tsr_run_gpu *g, const struct tsr_launch *launch,
-                            struct tsr_gpu *gpu)
+                            struct tsr_cuda_gpu *gpu)
 {
     uint32_t n = g->run->job.world;
     if (g->threads)
@@ -175,7 +175,7 @@ tsr_status tsr_run_gpu_open(const struct tsr_args *args, const struct tsr_launch
                             const struct tsr_run_job *run, struct tsr_world *world,
                             struct tsr_run_gpu **out)
 {
-    struct tsr_gpu gpu;
+    struct tsr_cuda_gpu gpu;
     struct tsr_run_gpu *g = calloc(1, sizeof *g);
     *out = NULL;
     tsr_status status = g ? TSR_OK : tsr_fail(TSR_ENOMEM, "out of memory");
