@@ -26,7 +26,8 @@ static const char *const shared[] = {
     "softmax_backward",
 };
 
-/* Names whose function is the GPU's own. In the order of strcmp(). */
+/* Names whose function is the GPU's own. In the order of strcmp(); a name that ends in * stands for
+ * all that begin so. */
 static const struct own {
     const char *name;
     tsr_kernel_fn fn;
@@ -39,13 +40,21 @@ static const struct own {
     {"bmm_grad_v", tsr__cuda_bmm},
     {"bmm_scores", tsr__cuda_bmm},
     {"bmm_values", tsr__cuda_bmm},
+    {"d2h_*", tsr__cuda_copy},
+    {"device_copy", tsr__cuda_copy},
     {"efficient_attention", tsr__cuda_attention},
     {"efficient_attention_backward", tsr__cuda_attention_backward},
     {"flash_attention", tsr__cuda_attention},
     {"flash_attention_backward", tsr__cuda_attention_backward},
+    {"h2d_*", tsr__cuda_copy},
+    {"load_shard", tsr__cuda_copy},
     {"mm", tsr__cuda_mm},
     {"mm_input_grad", tsr__cuda_mm},
     {"mm_weight_grad", tsr__cuda_mm},
+    {"pad_shard", tsr__cuda_copy},
+    {"post_forward_slice", tsr__cuda_copy},
+    {"reduce_scatter_copy", tsr__cuda_copy},
+    {"save_shard", tsr__cuda_copy},
 };
 
 static int compare(const void *name, const void *entry)
@@ -55,7 +64,10 @@ static int compare(const void *name, const void *entry)
 
 static int compare_own(const void *name, const void *entry)
 {
-    return strcmp((const char *)name, ((const struct own *)entry)->name);
+    const char *own_name = ((const struct own *)entry)->name;
+    size_t n = strlen(own_name);
+    return own_name[n - 1] == '*' ? strncmp((const char *)name, own_name, n - 1)
+                                  : strcmp((const char *)name, own_name);
 }
 
 tsr_kernel_fn tsr_cuda_kernel_of(const char *name)
