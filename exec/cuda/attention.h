@@ -1,6 +1,6 @@
-/* attention.h: scaled dot-product attention by cuDNN. C in front; behind it cudnn/attention.cpp, the
- * one C++ file of the tree, or cudnn/none.c where it is not built. What cuDNN does not take is done
- * by plain kernels (kernels/attention.cu).
+/* attention.h: scaled dot-product attention by cuDNN. C in front; behind it cudnn/attention.cpp,
+ * the one C++ file of the tree, or cudnn/none.c where it is not built. What cuDNN does not take is
+ * done by plain kernels (kernels/attention.cu).
  */
 #ifndef TSR_CUDA_ATTENTION_H
 #define TSR_CUDA_ATTENTION_H
@@ -57,13 +57,13 @@ int tsr_attention_create(int architecture, struct tsr_attention **out,
 void tsr_attention_destroy(struct tsr_attention *attention); /* NULL is fine */
 /* cuDNN's plan for the shape and the workspace that it needs; NULL: it has none. The first call of
  * a shape takes a while; it does not wait for the device. */
-const struct tsr_attention_plan *tsr_attention_plan(struct tsr_attention *attention,
-                                                    const struct tsr_attention_shape *shape,
-                                                    uint64_t *bytes);
+const struct tsr_attention_plan *tsr_attention_prepare(struct tsr_attention *attention,
+                                                       const struct tsr_attention_shape *shape,
+                                                       uint64_t *bytes);
 /* Nonzero: failed. */
 int tsr_attention_run(struct tsr_attention *attention, const struct tsr_attention_plan *plan,
-                      const struct tsr_attention_pointers *at, void *workspace,
-                      cudaStream_t stream, char why[TSR_ATTENTION_TEXT]);
+                      const struct tsr_attention_pointers *at, void *workspace, cudaStream_t stream,
+                      char why[TSR_ATTENTION_TEXT]);
 /* "" or one line: the first shape that cuDNN has no plan for, and why. */
 void tsr_attention_note(struct tsr_attention *attention, char note[TSR_ATTENTION_TEXT]);
 /* Nonzero: cuDNN does not take the shape on a GPU of this architecture. Needs no GPU. */

@@ -245,7 +245,7 @@ extern "C" void tsr_attention_destroy(struct tsr_attention *attention)
 }
 
 extern "C" const struct tsr_attention_plan *
-tsr_attention_plan(struct tsr_attention *attention, const struct tsr_attention_shape *shape,
+tsr_attention_prepare(struct tsr_attention *attention, const struct tsr_attention_shape *shape,
                    uint64_t *bytes)
 {
     *bytes = 0;

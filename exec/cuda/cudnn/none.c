@@ -17,7 +17,7 @@ void tsr_attention_destroy(struct tsr_attention *attention)
     (void)attention;
 }
 
-const struct tsr_attention_plan *tsr_attention_plan(struct tsr_attention *attention,
+const struct tsr_attention_plan *tsr_attention_prepare(struct tsr_attention *attention,
                                                     const struct tsr_attention_shape *shape,
                                                     uint64_t *bytes)
 {
