@@ -9,6 +9,10 @@
 #include "impl.h"
 #include "nccl.h"
 
+/* nccl.h says them without their parameters. */
+ncclResult_t ncclGroupStart(void);
+ncclResult_t ncclGroupEnd(void);
+
 enum { NCCL_RANKS = 64, NCCL_SLOTS = 64, NCCL_MAX_OPS = 32, NCCL_MESSAGES = 4096 };
 
 enum nccl_kind { NCCL_GATHER, NCCL_SCATTER, NCCL_REDUCE, NCCL_BROADCAST, NCCL_ALL_TO_ALL };
