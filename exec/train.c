@@ -299,7 +299,7 @@ static tsr_status run_all(struct tsr_train *t, struct tsr_train_result *r)
         bool last = t->step == end;
         if (t->val && c->eval_every && (last || is_due(t->step, c->eval_every)))
             TSR_TRY(evaluate(t, &r->eval_loss));
-        if (c->dir && (last || r->stopped || is_due(t->step, c->save_every)))
+        if (c->dir && ((last && !c->leave_last) || r->stopped || is_due(t->step, c->save_every)))
             TSR_TRY(save(t));
     }
     return t->executor->ops->drain(t->executor);

@@ -78,9 +78,9 @@ static bool open_clock(const struct tsr_blas_problem *p, struct clock *c)
         (void)cudaGetLastError();
         return false;
     }
-    if (cudaEventCreate(&c->begin) != cudaSuccess)
+    if (cudaEventCreateWithFlags(&c->begin, cudaEventDefault) != cudaSuccess)
         c->begin = NULL;
-    if (cudaEventCreate(&c->end) != cudaSuccess)
+    if (cudaEventCreateWithFlags(&c->end, cudaEventDefault) != cudaSuccess)
         c->end = NULL;
     return c->begin && c->end;
 }

@@ -168,6 +168,7 @@ static void fill_in(struct tsr_run_job *r, const struct tsr_args *args)
     c->eval_every = t->eval_every;
     c->eval_batches = t->eval_batches;
     c->save_every = t->save_every;
+    c->leave_last = !t->save_last;
     c->keep = (unsigned)t->keep;
     c->dir = args->out ? args->out : args->resume;
     c->resume_from = args->resume;

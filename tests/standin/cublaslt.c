@@ -10,6 +10,7 @@
 #include <cublasLt.h>
 
 #include "blas.h"
+#include "engine/base.h"
 #include "exec/numeric.h"
 #include "standin.h"
 
@@ -217,11 +218,10 @@ static struct problem problem_of(cublasLtMatmulDesc_t desc, cublasLtMatrixLayout
 /* A number for the problem without the addresses in it. */
 static uint64_t name_of(const struct problem *p)
 {
-    struct problem q = *p;
-    q.desc.bias = NULL;
-    uint64_t hash = tsr_hash_bytes(1, &q.desc.compute, sizeof q.desc.compute);
-    hash = tsr_hash_bytes(hash, q.desc.transpose, sizeof q.desc.transpose);
-    hash = tsr_hash_bytes(hash, &q.desc.epilogue, sizeof q.desc.epilogue);
+    const struct desc *x = &p->desc;
+    uint64_t hash = tsr_hash_bytes(1, &x->compute, sizeof x->compute);
+    hash = tsr_hash_bytes(hash, x->transpose, sizeof x->transpose);
+    hash = tsr_hash_bytes(hash, &x->epilogue, sizeof x->epilogue);
     const struct layout *all[] = {&p->a, &p->b, &p->c, &p->d};
     for (int i = 0; i < 4; i++) {
         const uint64_t numbers[] = {(uint64_t)all[i]->type, (uint64_t)all[i]->count,

@@ -188,3 +188,21 @@ cudaError_t cudaLaunchKernel(const void *function, dim3 grid, dim3 block, void *
     free(l);
     return error;
 }
+
+/* Nothing is captured here. */
+cudaError_t cudaStreamIsCapturing(cudaStream_t stream, enum cudaStreamCaptureStatus *status)
+{
+    TSR_STANDIN_CUDA(cudaStreamIsCapturing);
+    (void)stream;
+    *status = cudaStreamCaptureStatusNone;
+    return cudaSuccess;
+}
+
+cudaError_t cudaFuncSetAttribute(const void *function, enum cudaFuncAttribute which, int value)
+{
+    TSR_STANDIN_CUDA(cudaFuncSetAttribute);
+    if (!function || which != cudaFuncAttributeMaxDynamicSharedMemorySize || value < 0 ||
+        value > 227 << 10)
+        return tsr_standin_note(cudaErrorInvalidValue);
+    return cudaSuccess;
+}
