@@ -394,9 +394,9 @@ static inline void test_check_memory(struct test_call *t)
 
 static inline tsr_status test_try(struct test_call *t)
 {
+    test_make_views(t);
     tsr_kernel_fn fn = test_kernel(t);
     assert_non_null(fn);
-    test_make_views(t);
     tsr_status status = test_finish(fn(&t->call));
     test_check_memory(t);
     return status;

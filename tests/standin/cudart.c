@@ -188,3 +188,12 @@ cudaError_t cudaLaunchKernel(const void *function, dim3 grid, dim3 block, void *
     free(l);
     return error;
 }
+
+/* Nothing is captured here. */
+cudaError_t cudaStreamIsCapturing(cudaStream_t stream, enum cudaStreamCaptureStatus *status)
+{
+    TSR_STANDIN_CUDA(cudaStreamIsCapturing);
+    (void)stream;
+    *status = cudaStreamCaptureStatusNone;
+    return cudaSuccess;
+}

@@ -2,8 +2,9 @@
  * word for each event. The host releases, the stream acquires; what the stream says back (how far
  * it is) is relaxed and orders nothing, but for events that are recorded and waited for.
  *
- * [Note: events stay] A destroyed event may still be waited for by queued work, and counting who
- * does would order the streams: events are kept until the process ends.
+ * [Note: records stay] A record may still be waited for by queued work when its event is recorded
+ * again, by another stream even, or destroyed; counting who waits would order the streams. So
+ * records are kept until the process ends.
  */
 #include <pthread.h>
 #include <semaphore.h>
@@ -32,15 +33,19 @@ struct CUstream_st {
     int priority;
 };
 
-/* Numbers of records: asked for, and done. */
-struct CUevent_st {
-    uint64_t recorded; /* of the host's thread */
-    _Atomic uint64_t done;
-    double seconds; /* when the last one was done */
-    unsigned flags;
-    _Atomic(struct CUevent_st *) next_kept;
+/* One cudaEventRecord(). */
+struct record {
+    _Atomic bool done;
+    double seconds; /* when */
+    _Atomic(struct record *) next_kept;
 };
-static _Atomic(struct CUevent_st *) kept; /* [Note: events stay] */
+static _Atomic(struct record *) kept; /* [Note: records stay] */
+
+struct CUevent_st {
+    _Atomic(struct record *)
+        last; /* relaxed: whoever waits for another thread's record orders it */
+    unsigned flags;
+};
 
 static double seconds_now(void)
 {
@@ -234,11 +239,6 @@ cudaError_t cudaEventCreateWithFlags(cudaEvent_t *out, unsigned flags)
     if (!e)
         return tsr_standin_note(cudaErrorMemoryAllocation);
     e->flags = flags;
-    struct CUevent_st *first = atomic_load_explicit(&kept, memory_order_relaxed);
-    do
-        atomic_store_explicit(&e->next_kept, first, memory_order_relaxed);
-    while (!atomic_compare_exchange_weak_explicit(&kept, &first, e, memory_order_relaxed,
-                                                  memory_order_relaxed));
     atomic_fetch_add_explicit(&tsr_standin_objects, 1, memory_order_relaxed);
     *out = e;
     return cudaSuccess;
@@ -248,35 +248,48 @@ cudaError_t cudaEventDestroy(cudaEvent_t e)
 {
     static struct tsr_standin_entry entry = {.name = "cudaEventDestroy"};
     int error = tsr_standin_enter(&entry);
-    (void)e;
+    free(e);
     atomic_fetch_sub_explicit(&tsr_standin_objects, 1, memory_order_relaxed);
     return (cudaError_t)error;
 }
 
-struct event_work {
-    cudaEvent_t event;
-    uint64_t number;
-};
+static struct record *last_of(cudaEvent_t e)
+{
+    return atomic_load_explicit(&e->last, memory_order_relaxed);
+}
+
+static struct record *new_record(void)
+{
+    struct record *r = calloc(1, sizeof *r);
+    struct record *first = atomic_load_explicit(&kept, memory_order_relaxed);
+    if (!r)
+        return NULL;
+    do
+        atomic_store_explicit(&r->next_kept, first, memory_order_relaxed);
+    while (!atomic_compare_exchange_weak_explicit(&kept, &first, r, memory_order_relaxed,
+                                                  memory_order_relaxed));
+    return r;
+}
 
 static int record(void *data)
 {
-    const struct event_work *w = data;
-    if (!(w->event->flags & cudaEventDisableTiming))
-        w->event->seconds = seconds_now();
-    atomic_store_explicit(&w->event->done, w->number, memory_order_release);
+    struct record *r = *(struct record **)data;
+    r->seconds = seconds_now();
+    atomic_store_explicit(&r->done, true, memory_order_release);
     return 0;
 }
 
-static bool is_done(cudaEvent_t e, uint64_t number)
+/* An event that was never recorded is done. */
+static bool is_done(const struct record *r)
 {
-    return atomic_load_explicit(&e->done, memory_order_acquire) >= number;
+    return !r || atomic_load_explicit(&r->done, memory_order_acquire);
 }
 
 static int wait_for(void *data)
 {
-    const struct event_work *w = data;
+    const struct record *r = *(struct record **)data;
     unsigned turns = 0;
-    while (!is_done(w->event, w->number))
+    while (!is_done(r))
         doze(&turns);
     return 0;
 }
@@ -284,40 +297,44 @@ static int wait_for(void *data)
 cudaError_t cudaEventRecord(cudaEvent_t e, cudaStream_t s)
 {
     TSR_STANDIN_CUDA(cudaEventRecord);
-    const struct event_work w = {e, ++e->recorded};
-    return enqueue(s, record, &w, sizeof w, true);
+    struct record *r = new_record();
+    if (!r)
+        return tsr_standin_note(cudaErrorMemoryAllocation);
+    atomic_store_explicit(&e->last, r, memory_order_relaxed);
+    return enqueue(s, record, &r, sizeof r, true);
 }
 
 cudaError_t cudaStreamWaitEvent(cudaStream_t s, cudaEvent_t e, unsigned flags)
 {
     TSR_STANDIN_CUDA(cudaStreamWaitEvent);
-    const struct event_work w = {e, e->recorded};
+    struct record *r = last_of(e);
     if (flags != cudaEventWaitDefault)
         return tsr_standin_note(cudaErrorInvalidValue);
-    return enqueue(s, wait_for, &w, sizeof w, true);
+    return enqueue(s, wait_for, &r, sizeof r, true);
 }
 
 cudaError_t cudaEventQuery(cudaEvent_t e)
 {
     TSR_STANDIN_CUDA(cudaEventQuery);
-    return is_done(e, e->recorded) ? cudaSuccess : cudaErrorNotReady;
+    return is_done(last_of(e)) ? cudaSuccess : cudaErrorNotReady;
 }
 
 cudaError_t cudaEventSynchronize(cudaEvent_t e)
 {
     TSR_STANDIN_CUDA(cudaEventSynchronize);
-    const struct event_work w = {e, e->recorded};
-    wait_for((void *)&w);
+    struct record *r = last_of(e);
+    wait_for(&r);
     return tsr_standin_note(tsr_standin_sticky());
 }
 
 cudaError_t cudaEventElapsedTime(float *ms, cudaEvent_t from, cudaEvent_t to)
 {
     TSR_STANDIN_CUDA(cudaEventElapsedTime);
-    if ((from->flags | to->flags) & cudaEventDisableTiming)
+    const struct record *a = last_of(from), *b = last_of(to);
+    if ((from->flags | to->flags) & cudaEventDisableTiming || !a || !b)
         return tsr_standin_note(cudaErrorInvalidResourceHandle);
-    if (!is_done(from, from->recorded) || !is_done(to, to->recorded))
+    if (!is_done(a) || !is_done(b))
         return cudaErrorNotReady;
-    *ms = (float)((to->seconds - from->seconds) * 1e3);
+    *ms = (float)((b->seconds - a->seconds) * 1e3);
     return cudaSuccess;
 }

@@ -5,7 +5,8 @@
  *   TSR_GRID_KERNEL(name, struct type) { body }     threads work alone; `k` is the structure
  *   TSR_BLOCK_KERNEL(name, struct type) { body }    threads of a block use tsr_sync(), tsr_shared
  *                                                   memory and the sums of block.h
- *   TSR_GRID_CODE(name, function, struct type)      FUNCTION_f32 and _f64(&k, begin, step) of
+ *   TSR_LONG_KERNEL(name, struct type) { body }     the same with blocks of up to TSR_CUDA_LONG
+ * threads TSR_GRID_CODE(name, function, struct type)      FUNCTION_f32 and _f64(&k, begin, step) of
  *                                                   exec/kernels as kernels tsr_cuda_NAME_f32, _f64
  * Both have threads along x and blocks along x and y; every thread of a block reaches every
  * tsr_sync(). The host refers to kernels by declare.h.
@@ -17,7 +18,7 @@
 #include <stdint.h>
 
 /* TSR_CUDA_ITEMS: elements that a thread has in hand at once: 16 bytes of bf16. */
-enum { TSR_CUDA_THREADS = 256, TSR_WARP = 32, TSR_CUDA_ITEMS = 8 };
+enum { TSR_CUDA_THREADS = 256, TSR_CUDA_LONG = 1024, TSR_WARP = 32, TSR_CUDA_ITEMS = 8 };
 #ifndef TSR_BLOCK
 #define TSR_BLOCK 8 /* of exec/kernels/tensor.h: TSR_CUDA_ITEMS */
 #endif
@@ -28,10 +29,14 @@ enum { TSR_CUDA_THREADS = 256, TSR_WARP = 32, TSR_CUDA_ITEMS = 8 };
     extern "C" __global__ void __launch_bounds__(TSR_CUDA_THREADS) \
         name(const __grid_constant__ type k)
 #define TSR_BLOCK_KERNEL(name, type) TSR_GRID_KERNEL(name, type)
-#define TSR_DEVICE                   static __device__ inline
-#define tsr_shared                   __shared__
-#define tsr_sync()                   __syncthreads()
-#define tsr_alone()                  false
+#define TSR_LONG_KERNEL(name, type) \
+    extern "C" __global__ void __launch_bounds__(TSR_CUDA_LONG) name(const __grid_constant__ type k)
+#define TSR_DEVICE   static __device__ inline
+#define TSR_ALIGN_16 __align__(16)
+#define TSR_ROLLED   _Pragma("unroll 1")
+#define tsr_shared   __shared__
+#define tsr_sync()   __syncthreads()
+#define tsr_alone()  false
 extern __shared__ __align__(16) unsigned char tsr_dynamic_shared_bytes[];
 #define tsr_dynamic_shared() ((void *)tsr_dynamic_shared_bytes)
 TSR_DEVICE unsigned tsr_thread(void)

@@ -7,8 +7,20 @@
     TSR_DECLARE_CUDA(name##_f32);    \
     TSR_DECLARE_CUDA(name##_f64)
 
+TSR_DECLARE_CUDA_REALS(column_ends);
+TSR_DECLARE_CUDA_REALS(column_parts);
+TSR_DECLARE_CUDA_REALS(norm);
+TSR_DECLARE_CUDA_REALS(norm_backward);
+TSR_DECLARE_CUDA_REALS(log_softmax);
+TSR_DECLARE_CUDA_REALS(log_softmax_backward);
+TSR_DECLARE_CUDA_REALS(log_softmax_tp);
+TSR_DECLARE_CUDA_REALS(row_exp_sum);
+TSR_DECLARE_CUDA_REALS(row_max);
+TSR_DECLARE_CUDA_REALS(softmax);
+TSR_DECLARE_CUDA_REALS(softmax_backward);
 TSR_DECLARE_CUDA_REALS(swiglu);
 TSR_DECLARE_CUDA_REALS(swiglu_backward);
+TSR_DECLARE_CUDA_REALS(product);
 
 /* comms.c */
 TSR_DECLARE_CUDA(loopback_copy);

@@ -52,10 +52,13 @@ double tsr_shim_shuffle(double x, int lanes);
     static void name_##_run(const type k)
 #define TSR_GRID_KERNEL(name, type)  TSR_SHIM_KERNEL(name, type, false)
 #define TSR_BLOCK_KERNEL(name, type) TSR_SHIM_KERNEL(name, type, true)
+#define TSR_LONG_KERNEL(name, type)  TSR_SHIM_KERNEL(name, type, true)
 #define TSR_DEVICE                   static inline
-#define tsr_shared                   static _Thread_local
-#define tsr_sync()                   tsr_shim_sync()
-#define tsr_dynamic_shared()         tsr_shim_shared
+#define TSR_ALIGN_16                 __attribute__((aligned(16)))
+#define TSR_ROLLED
+#define tsr_shared           static _Thread_local
+#define tsr_sync()           tsr_shim_sync()
+#define tsr_dynamic_shared() tsr_shim_shared
 /* Kernels that cooperate run with blocks of one thread under sanitizers, which cannot follow
  * fibers.
  */
