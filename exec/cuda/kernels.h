@@ -13,5 +13,8 @@ tsr_status tsr__cuda_copy(const struct tsr_kernel_call *call);
 /* kernels_blas.c */
 tsr_status tsr__cuda_mm(const struct tsr_kernel_call *call); /* and its gradients */
 tsr_status tsr__cuda_bmm(const struct tsr_kernel_call *call);
+/* kernels_attention.c */
+tsr_status tsr__cuda_attention(const struct tsr_kernel_call *call);
+tsr_status tsr__cuda_attention_backward(const struct tsr_kernel_call *call);
 
 #endif

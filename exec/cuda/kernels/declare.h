@@ -21,6 +21,9 @@ TSR_DECLARE_CUDA_REALS(softmax_backward);
 TSR_DECLARE_CUDA_REALS(swiglu);
 TSR_DECLARE_CUDA_REALS(swiglu_backward);
 TSR_DECLARE_CUDA_REALS(product);
+TSR_DECLARE_CUDA_REALS(attention_forward);
+TSR_DECLARE_CUDA_REALS(attention_queries);
+TSR_DECLARE_CUDA_REALS(attention_keys);
 
 /* comms.c */
 TSR_DECLARE_CUDA(loopback_copy);
