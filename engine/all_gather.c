@@ -85,6 +85,12 @@ static bool needs_cast(const struct tsr_fsdp_param *p)
     return p->param_dtype != TSR_DTYPE_NONE && !p->extension;
 }
 
+/* Slices of a smaller group are in the compute dtype as they are. */
+static bool reads_mirror(const struct tsr_group *g, const struct gather *a)
+{
+    return g->mirrors && !a->from_slice;
+}
+
 /* All shards that need a cast go into one flat buffer with one batched kernel. */
 static struct tsr_storage *cast_inputs(struct tsr_engine *e, struct tsr_group *g,
                                        const struct gather *a)
@@ -175,12 +181,65 @@ static void copy_in_sources(struct tsr_engine *e, struct tsr_group *g, const str
         tsr__slot(e, 0);
         if (p->temp) {
             tsr__operand_storage(e, p->temp, TSR_READ, dtype);
-        } else if (flat && needs_cast(p)) {
+        } else if (flat && needs_cast(p)) { /* the mirror is laid out alike */
             tsr__operand(e, flat, offset, bytes, TSR_READ, dtype);
             offset += bytes;
         } else {
             tsr__operand_storage(e, gather_source(a, p), TSR_READ, dtype);
         }
+    }
+}
+
+/* Where each piece lies that a direct gather takes: cast ones in `flat`. */
+static void direct_operands(struct tsr_engine *e, struct tsr_group *g, const struct gather *a,
+                            struct tsr_storage *flat)
+{
+    uint64_t offset = 0;
+    for (size_t i = 0; i < g->n_params; i++) {
+        struct tsr_fsdp_param *p = g->params[i];
+        tsr_dtype dtype;
+        uint64_t bytes = input_bytes(g, a, p, &dtype);
+        bool cast = flat && needs_cast(p);
+        tsr__slot(e, 0);
+        tsr__operand(e, cast ? flat : gather_source(a, p), cast ? offset : 0, bytes, TSR_READ,
+                     dtype);
+        tsr__slot(e, 1);
+        tsr__operand_storage(e, p->unsharded->storage, TSR_WRITE, dtype);
+        offset += cast ? bytes : 0;
+    }
+}
+
+static void trace_all_gather(struct tsr_engine *e, struct tsr_group *g, const struct gather *a,
+                             bool async_op, uint16_t stream);
+
+/* Every parameter straight into its place, in one launch (direct_gather.c). */
+static void gather_directly(struct tsr_engine *e, struct tsr_group *g, const struct gather *a,
+                            uint16_t copy_in_stream, uint16_t stream)
+{
+    uint16_t current = e->stream;
+    bool casts = !reads_mirror(g, a) && !a->from_slice;
+    e->stream = copy_in_stream;
+    struct tsr_storage *flat = reads_mirror(g, a) ? tsr__mirror(e, g)
+                               : casts            ? cast_inputs(e, g, a)
+                                                  : NULL;
+    e->stream = current;
+    tsr__direct_prepare(e, g, stream);
+    if (!tsr__ok(e))
+        return;
+    tsr__wait_stream(e, stream, copy_in_stream); /* W3 */
+    trace_all_gather(e, g, a, false, stream);
+    direct_operands(e, g, a, flat);
+    struct tsr_instr instr = {.kind = TSR_ALL_GATHER,
+                              .dtype = (uint8_t)a->dtype,
+                              .stream = stream,
+                              .comm = a->comm,
+                              .bytes = a->bytes * a->size};
+    tsr__emit(e, &instr);
+    g->result = (struct tsr_all_gather_result){.pending = true, .direct = true};
+    g->result.event = tsr__record_event(e, stream);
+    if (casts && flat) { /* its memory is the copy-in stream's */
+        tsr__wait_event(e, copy_in_stream, g->result.event);
+        tsr__storage_release(e, &flat);
     }
 }
 
@@ -192,7 +251,9 @@ static struct tsr_storage *copy_in(struct tsr_engine *e, struct tsr_group *g,
     if (offloaded)
         for (size_t i = 0; i < g->n_params; i++)
             g->params[i]->temp = h2d_input(e, g->params[i]);
-    else if (g->offload == TSR_OFFLOAD_NONE)
+    else if (reads_mirror(g, a))
+        flat = tsr__mirror(e, g);
+    else if (g->offload == TSR_OFFLOAD_NONE && !g->mirrors)
         flat = cast_inputs(e, g, a);
     for (size_t i = 0; i < g->n_params && !offloaded; i++)
         if (g->params[i]->extension)
@@ -206,7 +267,8 @@ static struct tsr_storage *copy_in(struct tsr_engine *e, struct tsr_group *g,
         tsr__operand(e, out, a->bytes * a->rank, a->bytes, TSR_WRITE, TSR_DTYPE_NONE);
         tsr__emit_copy(e, a->dtype, a->bytes, a->bytes, "all_gather_copy_in");
     }
-    tsr__storage_release(e, &flat);
+    if (!reads_mirror(g, a))
+        tsr__storage_release(e, &flat);
     for (size_t i = 0; i < g->n_params; i++)
         tsr__storage_release(e, &g->params[i]->temp);
     return out;
@@ -260,6 +322,11 @@ void tsr__all_gather_issue(struct tsr_engine *e, struct tsr_group *g, bool async
 {
     struct gather a = plan_gather(e, g);
     uint16_t current = e->stream;
+    if (tsr__is_direct(g)) {
+        gather_directly(e, g, &a, copy_in_stream, stream);
+        g->result.async = async_op;
+        return;
+    }
     e->stream = copy_in_stream;
     struct tsr_storage *out = copy_in(e, g, &a);
     e->stream = current;
@@ -276,7 +343,7 @@ void tsr__all_gather_issue(struct tsr_engine *e, struct tsr_group *g, bool async
 }
 
 /* ---- copy-out (3.5) -------------------------------------------------------------------------- */
-static void ensure_unsharded(struct tsr_engine *e, struct tsr_group *g, struct tsr_fsdp_param *p)
+void tsr__ensure_unsharded(struct tsr_engine *e, struct tsr_group *g, struct tsr_fsdp_param *p)
 {
     if (!p->unsharded) {
         tsr_dtype dtype = gather_dtype(p);
@@ -312,7 +379,7 @@ static void copy_out_local(struct tsr_engine *e, struct tsr_group *g)
                            bytes, "param_cast");
         }
         tsr__storage_release(e, &previous);
-        ensure_unsharded(e, g, p);
+        tsr__ensure_unsharded(e, g, p);
         if (!p->unsharded || !tsr__ok(e))
             break;
         tsr__operand_storage(e, source, TSR_READ, gather_dtype(p));
@@ -434,16 +501,21 @@ static void emit_split_copy(struct tsr_engine *e, struct tsr_group *g, const str
 void tsr__all_gather_copy_out(struct tsr_engine *e, struct tsr_group *g)
 {
     if (g->result.local) {
-        copy_out_local(e, g);
+        if (tsr__is_aliased(g))
+            tsr__alias_unsharded(e, g);
+        else
+            copy_out_local(e, g);
         return;
     }
     struct gather a = plan_gather(e, g);
     tsr__wait_event(e, e->stream, g->result.event); /* W4 */
     if (g->result.async)
         tsr__wait_work(e, e->stream, g->result.event); /* W5 */
+    if (g->result.direct)
+        return;
     for (size_t i = 0; i < g->n_params && tsr__ok(e); i++) {
         struct tsr_fsdp_param *p = g->params[i];
-        ensure_unsharded(e, g, p);
+        tsr__ensure_unsharded(e, g, p);
         if (p->extension)
             make_raw(e, g, p);
         if (p->shard_dim > 0 && p->unsharded)

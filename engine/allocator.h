@@ -84,6 +84,10 @@ void tsr_allocator_free(struct tsr_allocator *allocator, void *handle);
 /* empty_cache(): gives every unsplit free segment back. */
 void tsr_allocator_empty_cache(struct tsr_allocator *allocator);
 struct tsr_allocator_stats tsr_allocator_stats(const struct tsr_allocator *allocator);
+/* Of what it has cached: free blocks, unmapped ranges, released ones. Allocators with equal digests
+ * and equal blocks in use hand out the same. 0: garbage is collected by age, which no digest has.
+ */
+uint64_t tsr_allocator_digest(const struct tsr_allocator *allocator);
 /* All 0 before the first TSR_EOOM. */
 struct tsr_allocator_oom tsr_allocator_oom_info(const struct tsr_allocator *allocator);
 void tsr_allocator_reset_peaks(struct tsr_allocator *allocator);

@@ -46,7 +46,7 @@ struct tsr_engine {
     size_t n_comms, cap_comms;
 
     /* model */
-    uint32_t walk_stamp;
+    uint32_t walk_stamp, digest_stamp;
     bool walking;
     struct tsr_module *root;
     struct tsr_module **modules; /* by id, in order of creation */
@@ -60,6 +60,7 @@ struct tsr_engine {
         struct tsr_rope rope;
         const struct tsr_llama_config *llama; /* NULL: another family */
         bool head; /* its last module can make the loss in chunks (tsr__head()) */
+        bool by_iteration; /* what runs depends on the number of the iteration */
     } model;
 
     struct tsr_param **layout_params; /* in module order, as of layout_states calls */

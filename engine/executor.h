@@ -25,6 +25,11 @@ struct tsr_executor_ops {
     tsr_status (*exchange)(struct tsr_executor *x, const struct tsr_comm *comm, const void *in,
                            void *out, size_t bytes);
     void (*destroy)(struct tsr_executor *x); /* NULL: nothing to do */
+    /* Optional (NULL): a whole step of which the executor has had the like before, as submit() of
+     * each instruction would take it (replay.h). Programs with one key differ in nothing but the
+     * numbers of buffers and events and in the iteration; addresses are the same. `program` is
+     * valid during the call only. */
+    tsr_status (*replay)(struct tsr_executor *x, const struct tsr_program *program, uint64_t key);
 };
 
 /* Executors embed this as their first member. */

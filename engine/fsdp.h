@@ -32,13 +32,14 @@ struct tsr_fsdp_param {
     bool fp8;            /* it is gathered in fp8 (ops_fp8.h) */
     tsr_dtype orig_dtype, param_dtype, reduce_dtype; /* the last two NONE: no cast */
     struct tsr_storage *sharded;                     /* orig dtype, padded; host when offloaded */
-    struct tsr_storage *post_forward;                /* slice of the smaller group */
-    struct tsr_tensor *unsharded;                    /* created once (R105) */
-    struct tsr_storage *temp;    /* copy-in of the running unshard: H2D or cast copy */
-    struct tsr_tensor *acc_grad; /* unsharded accumulated gradient, reduce dtype */
-    struct tsr_storage *grad;    /* sharded gradient: a view of the group's flat buffer ... */
-    uint64_t grad_offset;        /* ... in bytes */
-    uint32_t d2h_event;          /* 0: none */
+    uint64_t mirror_offset; /* bytes; of the group's mirror (mirror.c), if it has the parameter */
+    struct tsr_storage *post_forward; /* slice of the smaller group */
+    struct tsr_tensor *unsharded;     /* created once (R105) */
+    struct tsr_storage *temp;         /* copy-in of the running unshard: H2D or cast copy */
+    struct tsr_tensor *acc_grad;      /* unsharded accumulated gradient, reduce dtype */
+    struct tsr_storage *grad;         /* sharded gradient: a view of the group's flat buffer ... */
+    uint64_t grad_offset;             /* ... in bytes */
+    uint32_t d2h_event;               /* 0: none */
     const struct tsr_gather_extension *extension; /* borrowed; NULL: the shard itself travels */
     struct tsr_storage *raw[4];                   /* its gathered inputs */
     tsr_grad_hook grad_hook; /* after the sharded gradient is set; NULL: none */
@@ -51,6 +52,7 @@ struct tsr_reduce_item;
 struct tsr_all_gather_result {
     bool pending, local, async;
     bool from_slices;           /* over the smaller group */
+    bool direct;                /* into the unsharded parameters; no output */
     struct tsr_storage *output; /* owned */
     uint32_t event;
 };
@@ -103,6 +105,11 @@ struct tsr_group {
     struct tsr_reduce_item *items; /* scratch of a reduction, room for every parameter */
     const char **names;            /* likewise */
     struct tsr_storage *sharded_grad;
+    bool direct;                /* an option of the call (direct_gather.c) */
+    uint32_t retire_event;      /* of a direct group that is retired; 0: it is not */
+    bool mirrors;               /* an option of the call (mirror.c) */
+    bool mirror_is_fresh;       /* it holds the values of the shards */
+    struct tsr_storage *mirror; /* owned; NULL: none yet, or no parameter is cast */
 };
 
 /* Shared by all states of a root. */
@@ -132,6 +139,8 @@ struct tsr_comm_ctx {
     size_t n_reduce_inputs;
     size_t n_order, cap_order;
     struct tsr_group **order;
+    size_t n_retired, cap_retired; /* direct groups, oldest first (direct_gather.c) */
+    struct tsr_group **retired;
 };
 
 struct tsr_state {
@@ -203,6 +212,30 @@ struct tsr_reduce_item {
 void tsr__all_gather_issue(struct tsr_engine *e, struct tsr_group *g, bool async_op,
                            uint16_t copy_in, uint16_t all_gather);
 void tsr__all_gather_copy_out(struct tsr_engine *e, struct tsr_group *g);
+/* all_gather.c: the unsharded parameter exists and is backed by memory of the current stream. */
+void tsr__ensure_unsharded(struct tsr_engine *e, struct tsr_group *g, struct tsr_fsdp_param *p);
+/* direct_gather.c. True if the parameters can be gathered into their places. */
+bool tsr__is_direct(const struct tsr_group *g);
+/* Memory for what `stream` is about to gather. */
+void tsr__direct_prepare(struct tsr_engine *e, struct tsr_group *g, uint16_t stream);
+/* The unsharded parameters are not needed any more. */
+void tsr__direct_retire(struct tsr_engine *e, struct tsr_group *g);
+/* They were gathered for nothing. */
+void tsr__direct_discard(struct tsr_engine *e, struct tsr_group *g);
+/* Memory of retired groups goes back, but for that of the latest `keep`. */
+void tsr__direct_settle(struct tsr_engine *e, struct tsr_comm_ctx *comm, size_t keep);
+
+/* mirror.c. True if the group keeps this parameter's shard in the compute dtype as well. */
+bool tsr__is_mirrored(const struct tsr_fsdp_param *p);
+/* True if modules compute with the shards themselves, or with their mirror: nothing is gathered. */
+bool tsr__is_aliased(const struct tsr_group *g);
+/* The mirror with the values of the shards: cast on the current stream if they have changed since.
+ * NULL: no parameter of the group is cast. */
+struct tsr_storage *tsr__mirror(struct tsr_engine *e, struct tsr_group *g);
+/* The unsharded parameters of an aliased group. */
+void tsr__alias_unsharded(struct tsr_engine *e, struct tsr_group *g);
+/* The shards get other values than a kernel that writes the mirror, too, gives them. */
+void tsr__mirrors_are_stale(struct tsr_engine *e);
 /* Args of a kernel: how the parameter is cut (KERNELS.md). */
 void tsr__cut_args(struct tsr_engine *e, const struct tsr_fsdp_param *p);
 /* Hands a user's collective its two tensors (taken over) and lets it emit on `stream`. */

@@ -1,7 +1,7 @@
 /* host_memory.c: host buffers at emission (the pinned cache) and in a replay (host_memory.h). */
 #include "host_memory.h"
 
-#include "engine.h"
+#include "digest.h"
 
 /* A page-locked block of the cache; lives as long as the engine. */
 struct tsr_pinned {
@@ -111,6 +111,37 @@ void tsr__host_free(struct tsr_engine *e, struct tsr_storage *s)
         e->pinned.pending = s->pinned;
     }
     s->pinned = NULL;
+}
+
+/* ---- digest ---------------------------------------------------------------------------------- */
+
+static uint32_t walk_list(struct tsr_state_walk *w, const struct tsr_pinned *first)
+{
+    uint32_t n = 0;
+    for (const struct tsr_pinned *block = first; block; block = block->next) {
+        tsr__walk_u64(w, block->id);
+        n++;
+    }
+    tsr__walk_u64(w, n);
+    return n;
+}
+
+/* How far uses go beyond what is settled matters for blocks in use only: whether it does. */
+void tsr__walk_pinned(struct tsr_state_walk *w)
+{
+    const struct tsr_engine *e = w->engine;
+    uint32_t n = walk_list(w, e->pinned.pending);
+    for (size_t i = 0; i < sizeof e->pinned.free / sizeof *e->pinned.free; i++)
+        n += walk_list(w, e->pinned.free[i]);
+    tsr__walk_u64(w, e->pinned.n_blocks);
+    tsr__walk_unknown(w, n + w->n_pinned != e->pinned.n_blocks); /* one was not met */
+}
+
+void tsr__walk_pinned_block(struct tsr_state_walk *w, const struct tsr_pinned *block)
+{
+    w->n_pinned++;
+    tsr__walk_u64(w, block->id);
+    tsr__walk_u64(w, block->last_use <= w->engine->pinned.settled);
 }
 
 /* ---- replay ---------------------------------------------------------------------------------- */

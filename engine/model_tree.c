@@ -162,6 +162,7 @@ static tsr_status resolve_runs(struct tsr_engine *e, struct tsr_module *m, struc
                                const struct tsr_tree_node *n)
 {
     t->n_runs = 1 + n->n_run_at;
+    e->model.by_iteration |= n->n_run_at > 0;
     t->runs = tsr_arena_alloc(&e->arena, (size_t)t->n_runs * sizeof *t->runs);
     if (!t->runs)
         return tsr_fail(TSR_ENOMEM, "out of memory");

@@ -152,6 +152,22 @@ static void param_operands(struct tsr_engine *e, const struct tsr_param *p, unsi
     tsr__operand_storage(e, temp, reads & TSR__TEMP_READ ? TSR_READ_WRITE : TSR_WRITE, states);
 }
 
+/* A kernel that makes the mirrors of the parameters that it updates. */
+static bool writes_mirror(const struct tsr_param *p, unsigned writes)
+{
+    return writes & TSR__MIRROR && p->fsdp && !tsr__is_piece(p) && tsr__is_mirrored(p->fsdp) &&
+           p->fsdp->group->mirror;
+}
+
+static uint64_t mirror_operand(struct tsr_engine *e, const struct tsr_param *p)
+{
+    const struct tsr_fsdp_param *f = p->fsdp;
+    uint64_t bytes = f->local_numel * tsr_dtype_bytes(f->param_dtype);
+    tsr__slot(e, TSR__SLOT_MIRROR);
+    tsr__operand(e, f->group->mirror, f->mirror_offset, bytes, TSR_WRITE, f->param_dtype);
+    return bytes;
+}
+
 void tsr__foreach_kernel(struct tsr__step *s, const char *name, unsigned reads, unsigned writes,
                          struct tsr_storage *const *temps, double flops_per_element)
 {
@@ -162,7 +178,10 @@ void tsr__foreach_kernel(struct tsr__step *s, const char *name, unsigned reads, 
         if (!tsr__is_stepped(p) || tsr__is_offloaded(p) != s->host)
             continue;
         param_operands(e, p, reads, writes, temps ? temps[i] : NULL);
-        tsr__push_arg(e, decays(e, p));
+        bool mirrored = writes_mirror(p, writes);
+        if (mirrored)
+            written += mirror_operand(e, p);
+        tsr__push_arg(e, (decays(e, p) ? 1U : 0U) | (mirrored ? 2U : 0U));
     }
     for (int k = 0; k < 4; k++) {
         uint64_t bytes = 1U << k & (TSR__STATE0 | TSR__STATE1) ? s->state_bytes : s->bytes;
@@ -293,7 +312,7 @@ static void run_variant(struct tsr__step *s)
         break;
     case TSR_OPT_ADAMW_FUSED:
         tsr__foreach_kernel(s, "fused_adamw", TSR__GRAD | TSR__STATE0 | TSR__STATE1 | TSR__PARAM,
-                            TSR__STATE0 | TSR__STATE1 | TSR__PARAM, NULL, 12);
+                            TSR__STATE0 | TSR__STATE1 | TSR__PARAM | TSR__MIRROR, NULL, 12);
         break;
     case TSR_OPT_ADAMW_LOOP:
         adamw_loop(s);
@@ -324,6 +343,8 @@ void tsr__optimizer_step(struct tsr_engine *e)
     if (e->step.optimizer == TSR_OPT_NONE)
         return;
     make_states(&s);
+    if (e->step.optimizer != TSR_OPT_ADAMW_FUSED)
+        tsr__mirrors_are_stale(e);
     run_variant(&s);
     s.host = true;
     run_variant(&s);

@@ -23,8 +23,16 @@ bool tsr__is_stepped(const struct tsr_param *p);
 /* Sums over the parameters that step on s->host. */
 void tsr__step_count(struct tsr__step *s);
 
-enum { TSR__GRAD = 1, TSR__STATE0 = 2, TSR__STATE1 = 4, TSR__PARAM = 8, TSR__TEMP_READ = 16 };
-enum { TSR__SLOT_TEMP = 4, TSR__SLOT_EXTRA = 5, TSR__SLOT_NORMS = 6 }; /* KERNELS.md */
+enum {
+    TSR__GRAD = 1,
+    TSR__STATE0 = 2,
+    TSR__STATE1 = 4,
+    TSR__PARAM = 8,
+    TSR__TEMP_READ = 16,
+    TSR__MIRROR = 32 /* written, where there is one (mirror.c) */
+};
+/* KERNELS.md */
+enum { TSR__SLOT_TEMP = 4, TSR__SLOT_EXTRA = 5, TSR__SLOT_NORMS = 6, TSR__SLOT_MIRROR = 7 };
 /* One kernel over all parameters that step on s->host, with the operands that were collected
  * before. Reads and writes (the bits above) say which of gradient, states, parameter it touches. */
 void tsr__foreach_kernel(struct tsr__step *s, const char *name, unsigned reads, unsigned writes,

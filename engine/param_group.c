@@ -92,9 +92,11 @@ void tsr__group_to_sharded(struct tsr_engine *e, struct tsr_group *g)
         struct tsr_fsdp_param *p = g->params[i];
         p->param->value = NULL;
         tsr__drop_raw(e, p);
-        if (p->unsharded && !g->keep_storage)
+        if (p->unsharded && !g->keep_storage && !tsr__is_aliased(g) && !tsr__is_direct(g))
             tsr__storage_unback(e, p->unsharded->storage);
     }
+    if (tsr__is_direct(g) && !g->keep_storage && g->sharded == TSR_UNSHARDED)
+        tsr__direct_retire(e, g);
     drop_post_forward(e, g);
     tsr__group_set_sharded(e, g, TSR_SHARDED);
 }
@@ -129,8 +131,11 @@ static void to_post_forward(struct tsr_engine *e, struct tsr_group *g)
         tsr__emit_copy(e, (tsr_dtype)p->unsharded->dtype, bytes / size, bytes / size,
                        "post_forward_slice");
         p->param->value = NULL;
-        tsr__storage_unback(e, p->unsharded->storage);
+        if (!tsr__is_direct(g))
+            tsr__storage_unback(e, p->unsharded->storage);
     }
+    if (tsr__is_direct(g))
+        tsr__direct_retire(e, g);
     tsr__group_set_sharded(e, g, TSR_SHARDED_POST_FORWARD);
 }
 
@@ -274,7 +279,7 @@ void tsr__group_wait_for_unshard(struct tsr_engine *e, struct tsr_group *g)
         return;
     }
     bool forward = g->training == TSR_FORWARD;
-    bool defers = !g->result.async && forward && !g->result.local;
+    bool defers = !g->result.async && forward && !g->result.local && !g->result.direct;
     struct tsr_storage *previous = NULL;
     bool late = e->config.version < TSR_TORCH_2_15;
     if (forward && comm->deferred.output) {
@@ -296,7 +301,7 @@ void tsr__group_wait_for_unshard(struct tsr_engine *e, struct tsr_group *g)
         comm->deferred.event = event;
         comm->deferred.group = g;
     } else {
-        if (comm->has_streams) { /* W7 */
+        if (comm->has_streams && !g->result.direct) { /* W7 */
             tsr__wait_event(e, comm->copy_in, event);
             tsr__wait_event(e, comm->all_gather, event);
         }

@@ -259,8 +259,11 @@ void tsr__group_finalize(struct tsr_engine *e, struct tsr_group *g)
         if (g->result.async)
             tsr__wait_work(e, e->stream, g->result.event);
         tsr__storage_release(e, &g->result.output);
+        if (g->result.direct)
+            tsr__direct_discard(e, g);
         g->result = (struct tsr_all_gather_result){0};
     }
+    tsr__direct_settle(e, g->comm, 0);
     g->n_order = 0;
 }
 
@@ -271,6 +274,8 @@ void tsr__group_reset(struct tsr_engine *e, struct tsr_group *g)
         if (!g->result.local)
             tsr__wait_event(e, e->stream, g->result.event);
         tsr__storage_release(e, &g->result.output);
+        if (g->result.direct)
+            tsr__direct_discard(e, g);
         g->result = (struct tsr_all_gather_result){0};
     }
     for (size_t i = 0; i < g->n_params; i++) {

@@ -131,12 +131,30 @@ static void told_of_buffer(struct tsr_engine *e, struct tsr_group *g, const stru
         custom->allocate(e, numel, r->reduce, custom->user);
 }
 
+static enum tsr_category output_category(struct tsr_group *g, const struct reduction *r)
+{
+    if (r->all_reduces && !g->all_reduce_grads)
+        return g->partial ? TSR_CAT_REDUCE_SCATTER_OUTPUT : TSR_CAT_PARTIAL_REDUCE_OUTPUT;
+    bool becomes_grad = r->reduce == r->orig && g->offload == TSR_OFFLOAD_NONE;
+    for (size_t i = 0; i < r->n; i++)
+        becomes_grad &= !r->items[i].p->grad;
+    return becomes_grad ? TSR_CAT_SHARDED_GRAD : TSR_CAT_REDUCE_SCATTER_OUTPUT;
+}
+
+/* One rank has all, and what it copies in becomes the gradient as it is (OPTIONS.md, mirror). */
+static bool reduces_in_place(struct tsr_group *g, const struct reduction *r)
+{
+    return tsr__is_aliased(g) && !g->custom_reduce_scatter &&
+           output_category(g, r) == TSR_CAT_SHARDED_GRAD;
+}
+
 /* Row j of the (W x S') input: the j-th padded chunk of every gradient, cast on the fly (R155). */
 static void reduce_copy_in(struct tsr_engine *e, struct tsr_group *g, struct reduction *r)
 {
     uint64_t bytes = r->elems * g->shard_size * tsr_dtype_bytes(r->reduce), read = 0;
     told_of_buffer(e, g, r, r->elems * g->shard_size);
-    r->input = tsr__storage_new(e, bytes, TSR_CAT_REDUCE_SCATTER);
+    r->input = tsr__storage_new(
+        e, bytes, reduces_in_place(g, r) ? TSR_CAT_SHARDED_GRAD : TSR_CAT_REDUCE_SCATTER);
     struct tsr_storage *table = r->input ? cat_table(e, r) : NULL;
     if (!tsr__ok(e)) {
         tsr__storage_release(e, &table);
@@ -203,11 +221,13 @@ static void trace_reduce_scatter(struct tsr_engine *e, struct tsr_group *g,
 
 /* One shard rank: a copy, divided once by the custom factor (R173). */
 static void local_reduce_scatter(struct tsr_engine *e, struct tsr_group *g,
-                                 const struct reduction *r)
+                                 const struct reduction *r, bool in_place)
 {
-    tsr__operand_storage(e, r->input, TSR_READ, r->reduce);
-    tsr__operand_storage(e, r->output, TSR_WRITE, r->reduce);
-    tsr__emit_copy(e, r->reduce, r->input->bytes, r->output->bytes, "reduce_scatter_copy");
+    if (!in_place) {
+        tsr__operand_storage(e, r->input, TSR_READ, r->reduce);
+        tsr__operand_storage(e, r->output, TSR_WRITE, r->reduce);
+        tsr__emit_copy(e, r->reduce, r->input->bytes, r->output->bytes, "reduce_scatter_copy");
+    }
     if (g->divide_factor != 0 && r->divide.rs_op == TSR_REDUCE_PREMUL_SUM)
         emit_scale(e, r->output, r->reduce, g->divide_factor);
 }
@@ -249,31 +269,24 @@ static void keep_reduce_input(struct tsr_engine *e, struct tsr_comm_ctx *comm,
     comm->reduce_inputs[comm->n_reduce_inputs++] = (struct tsr_reduce_input){input, event};
 }
 
-static enum tsr_category output_category(struct tsr_group *g, const struct reduction *r)
-{
-    if (r->all_reduces && !g->all_reduce_grads)
-        return g->partial ? TSR_CAT_REDUCE_SCATTER_OUTPUT : TSR_CAT_PARTIAL_REDUCE_OUTPUT;
-    bool becomes_grad = r->reduce == r->orig && g->offload == TSR_OFFLOAD_NONE;
-    for (size_t i = 0; i < r->n; i++)
-        becomes_grad &= !r->items[i].p->grad;
-    return becomes_grad ? TSR_CAT_SHARDED_GRAD : TSR_CAT_REDUCE_SCATTER_OUTPUT;
-}
-
 static void reduce_scatter(struct tsr_engine *e, struct tsr_group *g, struct reduction *r)
 {
     uint16_t stream = g->comm->reduce_scatter;
     tsr__wait_stream(e, stream, e->stream); /* W11 */
     uint16_t current = e->stream;
     e->stream = stream;
+    bool in_place = reduces_in_place(g, r);
     told_of_buffer(e, g, r, r->elems);
-    r->output = tsr__storage_new(e, r->elems * tsr_dtype_bytes(r->reduce), output_category(g, r));
+    r->output = in_place ? r->input
+                         : tsr__storage_new(e, r->elems * tsr_dtype_bytes(r->reduce),
+                                            output_category(g, r));
     if (!r->output || !tsr__ok(e)) {
         e->stream = current;
         return;
     }
     emit_scale(e, r->input, r->reduce, r->divide.pre);
     if (g->shard_size == 1) {
-        local_reduce_scatter(e, g, r);
+        local_reduce_scatter(e, g, r, in_place);
     } else {
         trace_reduce_scatter(e, g, r);
         if (g->custom_reduce_scatter)
@@ -282,7 +295,8 @@ static void reduce_scatter(struct tsr_engine *e, struct tsr_group *g, struct red
             emit_reduce_scatter(e, g, r);
     }
     e->stream = current;
-    keep_reduce_input(e, g->comm, r->input, tsr__record_event(e, stream));
+    if (!in_place)
+        keep_reduce_input(e, g->comm, r->input, tsr__record_event(e, stream));
 }
 
 static void add_into(struct tsr_engine *e, struct tsr_storage *into, struct tsr_storage *from,

@@ -249,6 +249,7 @@ tsr_status tsr_engine_init_params(struct tsr_engine *e)
         init_scalars(e);
     e->walk_stamp++;
     init_module(e, e->root);
+    tsr__mirrors_are_stale(e);
     if (e->reducer && tsr__ok(e))
         tsr__reducer_init_params(e);
     e->params_ready = true;

@@ -311,6 +311,8 @@ struct tsr_wrap_options {
     const char *reshard_invalid; /* text of a value that is neither bool nor integer: refused */
     struct tsr_mp_policy mp;
     enum tsr_offload offload;
+    bool mirror; /* shards are kept in the compute dtype as well (OPTIONS.md); not with offload */
+    bool direct; /* every parameter is gathered into its place (OPTIONS.md) */
     size_t n_shard_dims;
     const struct tsr_shard_dim *shard_dims; /* first match wins; none: dim 0 */
     size_t n_ignored;
@@ -492,6 +494,7 @@ struct tsr_custom_comm {
                 const struct tsr_custom_call *call, void *user);
     void (*allocate)(struct tsr_engine *e, uint64_t numel, tsr_dtype dtype, void *user);
     void *user;
+    bool is_pure; /* what they do depends on their arguments only: steps can be replayed (replay.h) */
 };
 /* NULL: the default again. `comm` is borrowed until the engine dies. */
 tsr_status tsr_set_custom_all_gather(struct tsr_engine *e, struct tsr_module *m,

@@ -113,7 +113,8 @@ tsr_status tsr_exec_next_sequence(struct tsr_exec *x, uint16_t comm, uint64_t *o
     return TSR_OK;
 }
 
-/* A list in slot 0 (broadcasts of many tensors) is one collective after the other. */
+/* A list in slot 0 (broadcasts of many tensors), or pairs of slots 0 and 1 (gathers into place):
+ * one collective after the other. */
 static tsr_status add_collective(struct tsr_exec *x, const struct tsr_instr *instr,
                                  const struct tsr_view *send, const struct tsr_view *recv,
                                  size_t *n)
@@ -141,11 +142,11 @@ static tsr_status run_collective(struct tsr_exec *x, const struct tsr_instr *ins
     struct tsr_task task = task_of(x, instr);
     size_t n = 0;
     bool in_place = instr->kind == TSR_ALL_REDUCE || instr->kind == TSR_BROADCAST;
-    if (!in_place && instr->n_operands != 2)
-        return tsr_fail(TSR_EDEFECT, "%s with %u operands; it takes 2",
+    if (!in_place && (instr->n_operands == 0 || instr->n_operands % 2 != 0))
+        return tsr_fail(TSR_EDEFECT, "%s with %u operands; it takes pairs",
                         tsr_instr_kind_name(instr->kind), instr->n_operands);
-    if (!in_place)
-        TSR_TRY(add_collective(x, instr, &x->views[0], &x->views[1], &n));
+    for (uint32_t i = 0; !in_place && i < instr->n_operands; i += 2)
+        TSR_TRY(add_collective(x, instr, &x->views[i], &x->views[i + 1], &n));
     for (uint32_t i = 0; in_place && i < instr->n_operands; i++)
         TSR_TRY(add_collective(x, instr, &x->views[i], &x->views[i], &n));
     task.kind = TSR_TASK_COLLECTIVE;

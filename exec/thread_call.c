@@ -2,11 +2,49 @@
 #include "thread_call.h"
 
 #include <sched.h>
+#include <stdlib.h>
+#include <sys/mman.h>
 
 enum {
     SPINS = 64,
     LOOK_MS = 20, /* how often a sleeper looks whether the world has failed */
 };
+
+/* ---- what the ranks share -------------------------------------------------------------------- */
+
+struct tsr_hub *tsr__hub_create(uint32_t size)
+{
+    struct tsr_hub *hub = calloc(1, sizeof *hub);
+    if (!hub)
+        return NULL;
+    hub->size = size;
+    hub->post_bytes = sizeof(struct tsr_post) * size * (TSR_THREAD_COMMS + 1) * TSR_THREAD_SLOTS;
+    hub->posts = mmap(NULL, hub->post_bytes, PROT_READ | PROT_WRITE,
+                      MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (hub->posts == MAP_FAILED) {
+        free(hub);
+        return NULL;
+    }
+    atomic_store(&hub->n_worlds, size);
+    return hub;
+}
+
+void tsr__hub_destroy(struct tsr_hub *hub)
+{
+    if (!hub)
+        return;
+    (void)munmap(hub->posts, hub->post_bytes);
+    free(hub);
+}
+
+tsr_status tsr__hub_check_comm(struct tsr_hub *hub, uint16_t comm_id)
+{
+    if (comm_id < TSR_THREAD_COMMS)
+        return TSR_OK;
+    return tsr__hub_give_up(hub, tsr_fail(TSR_EUNSUPPORTED,
+                                          "communicator %u: a world of threads has room for %d",
+                                          comm_id, TSR_THREAD_COMMS));
+}
 
 /* ---- posts and phases ------------------------------------------------------------------------ */
 

@@ -61,6 +61,11 @@ struct tsr_visit {
     uint32_t n_entered; /* members [0, n_entered) that take part have arrived and are pinned */
 };
 
+/* Pages of posts that are never used cost nothing. NULL: no memory. */
+struct tsr_hub *tsr__hub_create(uint32_t size);
+void tsr__hub_destroy(struct tsr_hub *hub); /* NULL is fine */
+/* TSR_EUNSUPPORTED for all ranks: more communicators than posts. */
+tsr_status tsr__hub_check_comm(struct tsr_hub *hub, uint16_t comm_id);
 /* Makes the failure known to all ranks, and fails as they do. */
 tsr_status tsr__hub_give_up(struct tsr_hub *hub, tsr_status status);
 

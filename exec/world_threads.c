@@ -5,7 +5,6 @@
 
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 
 struct thread_world {
     struct tsr_world base;
@@ -109,19 +108,10 @@ static tsr_status collective(struct thread_world *w, const struct tsr_collective
     return tsr__visit_leave(&v, status);
 }
 
-static tsr_status check_comm_id(struct thread_world *w, uint16_t comm_id)
-{
-    if (comm_id < TSR_THREAD_COMMS)
-        return TSR_OK;
-    return tsr__hub_give_up(w->hub, tsr_fail(TSR_EUNSUPPORTED,
-                                             "communicator %u: a world of threads has room for %d",
-                                             comm_id, TSR_THREAD_COMMS));
-}
-
 static tsr_status threads_collective(struct tsr_world *world, const struct tsr_collective *call)
 {
     struct thread_world *w = (struct thread_world *)world;
-    TSR_TRY(check_comm_id(w, call->comm_id));
+    TSR_TRY(tsr__hub_check_comm(w->hub, call->comm_id));
     return collective(w, call);
 }
 
@@ -188,7 +178,7 @@ static tsr_status threads_messages(struct tsr_world *world, const struct tsr_com
     struct thread_world *w = (struct thread_world *)world;
     if (tsr__aborted(&w->hub->abort))
         return tsr__abort_status(&w->hub->abort);
-    TSR_TRY(check_comm_id(w, comm_id));
+    TSR_TRY(tsr__hub_check_comm(w->hub, comm_id));
     tsr_status status = tsr__messages_check(world, comm, messages, n);
     if (status != TSR_OK)
         return tsr__hub_give_up(w->hub, status);
@@ -215,18 +205,11 @@ static void threads_abort(struct tsr_world *world, tsr_status status, const char
     (void)tsr__abort_by(&w->hub->abort, world->rank, status, why);
 }
 
-static void hub_destroy(struct tsr_hub *hub)
-{
-    if (hub->posts != MAP_FAILED)
-        (void)munmap(hub->posts, hub->post_bytes);
-    free(hub);
-}
-
 static void threads_destroy(struct tsr_world *world)
 {
     struct thread_world *w = (struct thread_world *)world;
     if (atomic_fetch_sub(&w->hub->n_worlds, 1) == 1)
-        hub_destroy(w->hub);
+        tsr__hub_destroy(w->hub);
     free(w);
 }
 
@@ -239,30 +222,12 @@ static const struct tsr_world_ops threads_ops = {
     .destroy = threads_destroy,
 };
 
-/* Pages of posts that are never used cost nothing. */
-static struct tsr_hub *hub_create(uint32_t size)
-{
-    struct tsr_hub *hub = calloc(1, sizeof *hub);
-    if (!hub)
-        return NULL;
-    hub->size = size;
-    hub->post_bytes = sizeof(struct tsr_post) * size * (TSR_THREAD_COMMS + 1) * TSR_THREAD_SLOTS;
-    hub->posts = mmap(NULL, hub->post_bytes, PROT_READ | PROT_WRITE,
-                      MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    if (hub->posts == MAP_FAILED) {
-        hub_destroy(hub);
-        return NULL;
-    }
-    atomic_store(&hub->n_worlds, size);
-    return hub;
-}
-
 tsr_status tsr_world_threads(uint32_t size, double timeout_s, struct tsr_world **worlds)
 {
     memset(worlds, 0, size * sizeof *worlds);
     if (size == 0)
         return tsr_fail(TSR_EVALUE, "a world of 0 ranks; allowed: 1 or more");
-    struct tsr_hub *hub = hub_create(size);
+    struct tsr_hub *hub = tsr__hub_create(size);
     uint32_t made = 0;
     for (; hub && made < size; made++) {
         struct thread_world *w = calloc(1, sizeof *w);
@@ -278,7 +243,6 @@ tsr_status tsr_world_threads(uint32_t size, double timeout_s, struct tsr_world *
         free(worlds[r]);
         worlds[r] = NULL;
     }
-    if (hub)
-        hub_destroy(hub);
+    tsr__hub_destroy(hub);
     return tsr_fail(TSR_ENOMEM, "no memory left for a world of %u ranks", size);
 }

@@ -4,31 +4,71 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "context.h"
 #include "kernels/code.h"
 #include "kernels/declare.h"
+#include "launch.h"
 
 /* How work is dealt out to blocks of threads. */
 enum spread {
     ELEMENTS, /* n elements, TSR_CUDA_ITEMS in a thread at a time */
-    ROWS      /* a block has a row at a time */
+    SINGLES,  /* n items, one in a thread at a time; one form for all dtypes */
+    ROWS,     /* a team of threads has a row at a time (kernels/team.h) */
+    OWN       /* by a function of its own (launch.h) */
 };
 
 struct entry {
     const char *name;
     enum spread spread;
     tsr_cuda_kernel f32, f64;
+    unsigned kept; /* ROWS: reals of an element that stay in shared memory */
+    bool grows;    /* ROWS: a TSR_LONG_KERNEL */
+    tsr_cuda_launcher own;
 };
 
-#define ENTRY(name, spread)                                         \
-    {                                                               \
-#name, spread, tsr_cuda_##name##_f32, tsr_cuda_##name##_f64 \
+#define ENTRY(name, spread)                                                         \
+    {                                                                               \
+#name, spread, tsr_cuda_##name##_f32, tsr_cuda_##name##_f64, 0, false, NULL \
+    }
+#define ENTRY_OF_ONE(name)                                               \
+    {                                                                    \
+#name, SINGLES, tsr_cuda_##name, tsr_cuda_##name, 0, false, NULL \
+    }
+#define ENTRY_ROWS(name, kept, grows)                                                \
+    {                                                                                \
+#name, ROWS, tsr_cuda_##name##_f32, tsr_cuda_##name##_f64, kept, grows, NULL \
+    }
+#define ENTRY_OWN(name)                                   \
+    {                                                     \
+#name, OWN, NULL, NULL, 0, false, tsr_cuda_##name \
     }
 
 /* In the order of strcmp(). */
 static const struct entry entries[] = {
+    ENTRY_OF_ONE(conjugate),
+    ENTRY(cut_pieces, ELEMENTS),
+    ENTRY(elementwise, ELEMENTS),
+    ENTRY(embedding, ELEMENTS),
+    ENTRY(head_sums, ELEMENTS),
+    ENTRY_OF_ONE(join_words),
+    ENTRY(list, ELEMENTS),
+    ENTRY_ROWS(log_softmax, 1, true),
+    ENTRY_ROWS(log_softmax_backward, 1, true),
+    ENTRY_ROWS(log_softmax_tp, 0, true),
+    ENTRY_OF_ONE(move),
+    ENTRY_ROWS(norm, 1, false),
+    ENTRY_OWN(norm_backward),
+    ENTRY(optimizer, ELEMENTS),
+    ENTRY(place, ELEMENTS),
+    ENTRY(rare, ELEMENTS),
+    ENTRY(rotary, ELEMENTS),
+    ENTRY_OF_ONE(rotary_table),
+    ENTRY_ROWS(row_exp_sum, 0, true),
+    ENTRY_ROWS(row_max, 0, true),
+    ENTRY_ROWS(softmax, 1, true),
+    ENTRY_ROWS(softmax_backward, 2, true),
     ENTRY(swiglu, ELEMENTS),
     ENTRY(swiglu_backward, ELEMENTS),
+    ENTRY_OF_ONE(used_map),
 };
 
 static int compare(const void *name, const void *entry)
@@ -50,7 +90,14 @@ tsr_status tsr_cuda_launch_code(const struct tsr_kernel_call *call, const struct
         bsearch(code->name, entries, sizeof entries / sizeof *entries, sizeof *entries, compare);
     if (!e)
         return tsr_fail(TSR_EUNSUPPORTED, "the GPU has no code '%s'", code->name);
-    uint64_t per_block = e->spread == ROWS ? 1 : (uint64_t)TSR_CUDA_THREADS * TSR_CUDA_ITEMS;
+    if (e->spread == OWN)
+        return e->own(call, wide, params, n);
+    if (e->spread == ROWS)
+        return tsr_cuda_launch_rows(call, wide ? e->f64 : e->f32, wide, e->kept, e->grows, params);
+    if (n == 0)
+        return TSR_OK;
+    const uint64_t items = e->spread == SINGLES ? 1 : TSR_CUDA_ITEMS;
+    const uint64_t per_block = TSR_CUDA_THREADS * items;
     const struct tsr_cuda_grid grid = {.blocks =
                                            blocks_for(call, n / per_block + (n % per_block != 0)),
                                        .threads = TSR_CUDA_THREADS};

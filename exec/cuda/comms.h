@@ -14,7 +14,13 @@ struct tsr_comms;
 
 struct tsr_comms_ops {
     const char *name; /* "nccl", "loopback" */
-    /* call->sequence counts per communicator. Buffers are device memory that the stream owns. */
+    /* Work on streams can be captured in a graph. Loopback's cannot: its streams wait for events of
+     * other ranks, which a graph of one rank does not have. */
+    bool captures;
+    /* call->sequence counts per communicator. Buffers are device memory that the stream owns. Calls
+     * between `begin` and `end` (NULL: nothing to do) are one launch: tsr_comms_run(). */
+    tsr_status (*begin)(struct tsr_comms *comms);
+    tsr_status (*end)(struct tsr_comms *comms, const struct tsr_cuda_context *context);
     tsr_status (*collective)(struct tsr_comms *comms, const struct tsr_cuda_context *context,
                              const struct tsr_collective *call);
     tsr_status (*messages)(struct tsr_comms *comms, const struct tsr_cuda_context *context,
@@ -25,8 +31,9 @@ struct tsr_comms_ops {
     tsr_status (*unmap)(struct tsr_comms *comms, void *memory, uint64_t bytes);
     /* What has gone wrong since, without waiting; TSR_OK: nothing. Any thread. */
     tsr_status (*poll)(struct tsr_comms *comms);
-    /* Ends what is enqueued and what waits. Any thread, more than once. */
-    void (*abort)(struct tsr_comms *comms);
+    /* Ends what is enqueued and what waits; from then on every call fails with `status` and `why`
+     * (or with what came first). Any thread, more than once. */
+    void (*abort)(struct tsr_comms *comms, tsr_status status, const char *why);
     void (*destroy)(struct tsr_comms *comms);
 };
 
@@ -34,6 +41,11 @@ struct tsr_comms_ops {
 struct tsr_comms {
     const struct tsr_comms_ops *ops;
 };
+
+/* The collectives of one instruction, in order: in one launch where there are several and the kind
+ * of communicator can. */
+tsr_status tsr_comms_run(struct tsr_comms *comms, const struct tsr_cuda_context *context,
+                         const struct tsr_collective *calls, size_t n) TSR_MUST_USE;
 
 struct tsr_comms_config {
     struct tsr_world *world; /* borrowed: how the hosts of the ranks talk */
@@ -47,11 +59,13 @@ struct tsr_comms_config {
 tsr_status tsr_comms_nccl(const struct tsr_comms_config *config,
                           struct tsr_comms **out) TSR_MUST_USE;
 
-/* What the threads of a loopback world share; made before them, destroyed after them. */
+/* What the threads of a loopback world share; made before them, destroyed after them and their
+ * devices. TSR_EVALUE: more than TSR_LOOPBACK_RANKS. */
+enum { TSR_LOOPBACK_RANKS = 256 };
 struct tsr_loopback;
-tsr_status tsr_loopback_create(uint32_t size, double timeout_s,
-                               struct tsr_loopback **out) TSR_MUST_USE;
+tsr_status tsr_loopback_create(uint32_t size, struct tsr_loopback **out) TSR_MUST_USE;
 void tsr_loopback_destroy(struct tsr_loopback *loopback);
+/* The end of the rank config->world->rank. All sums are the host's, bit for bit. */
 tsr_status tsr_comms_loopback(struct tsr_loopback *loopback, const struct tsr_comms_config *config,
                               struct tsr_comms **out) TSR_MUST_USE;
 

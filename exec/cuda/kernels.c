@@ -2,13 +2,139 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "context.h"
+#include "kernels.h"
 
 /* Names whose function is the host's: it takes the operands, and tsr__run() launches code. In the
  * order of strcmp(). */
 static const char *const shared[] = {
+    "accumulate_grad",
+    "accumulate_sharded_grad",
+    "add",
+    "add_eps",
+    "add_into",
+    "add_mask",
+    "add_scalar",
+    "all_gather_cast",
+    "all_gather_copy_in",
+    "arange",
+    "bucket_to_grad",
+    "cast",
+    "cat",
+    "cat_gradients",
+    "chunk_cat",
+    "clamp",
+    "clone",
+    "compress",
+    "conjugate",
+    "copy",
+    "cos",
+    "decompress",
+    "device_copy",
+    "div",
+    "div_by_world",
+    "embedding",
+    "expand_heads",
+    "fill",
+    "foreach_mul_clip",
+    "fused_add_layer_norm",
+    "fused_add_layer_norm_backward",
+    "fused_add_rms_norm",
+    "fused_add_rms_norm_backward",
+    "fused_rope",
     "fused_swiglu",
     "fused_swiglu_backward",
+    "gelu",
+    "gelu_backward",
+    "grad_cast",
+    "grad_to_bucket",
+    "grad_upcast",
+    "layer_norm",
+    "layer_norm_backward",
+    "load_shard",
+    "log_softmax",
+    "log_softmax_backward",
+    "log_softmax_tp",
+    "mul",
+    "mul_scalar",
+    "neg",
+    "ones",
+    "pad",
+    "pad_backward",
+    "pad_shard",
+    "param_cast",
+    "param_copy",
+    "post_forward_slice",
+    "pow",
+    "reciprocal",
+    "reduce_scatter_copy",
+    "relu",
+    "rms_norm",
+    "rms_norm_backward",
+    "root",
+    "rotary",
+    "rotary_backward",
+    "rotary_table",
+    "row_exp_sum",
+    "row_max",
+    "rsqrt",
+    "save_shard",
+    "scalar",
+    "scale",
+    "scale_input_grad",
+    "silu",
+    "silu_backward",
+    "sin",
+    "slice_backward",
+    "softmax",
+    "softmax_backward",
+    "split_with_sizes_copy",
+    "stack",
+    "sub_scalar",
+    "sum_heads",
+    "tanh",
+    "tanh_backward",
+    "threshold_backward",
+    "tril",
+    "used_map",
+    "where",
+};
+
+/* Names whose function is the GPU's own. In the order of strcmp(). */
+static const struct own {
+    const char *name;
+    tsr_kernel_fn fn;
+} own[] = {
+    {"addcdiv", tsr__cuda_with_scalars},
+    {"addcmul_exp_avg_sq", tsr__cuda_with_scalars},
+    {"addmm", tsr__cuda_mm},
+    {"addmm_weight_grad", tsr__cuda_mm},
+    {"bmm_grad_k", tsr__cuda_bmm},
+    {"bmm_grad_p", tsr__cuda_bmm},
+    {"bmm_grad_q", tsr__cuda_bmm},
+    {"bmm_grad_v", tsr__cuda_bmm},
+    {"bmm_scores", tsr__cuda_bmm},
+    {"bmm_values", tsr__cuda_bmm},
+    {"div_bias_correction", tsr__cuda_with_scalars},
+    {"embedding_dense_backward", tsr__cuda_embedding_grad},
+    {"foreach_add_eps", tsr__cuda_with_scalars},
+    {"foreach_add_sgd", tsr__cuda_with_scalars},
+    {"foreach_addcdiv", tsr__cuda_with_scalars},
+    {"foreach_addcmul_exp_avg_sq", tsr__cuda_with_scalars},
+    {"foreach_div_bias_correction", tsr__cuda_with_scalars},
+    {"foreach_lerp_exp_avg", tsr__cuda_with_scalars},
+    {"foreach_momentum", tsr__cuda_with_scalars},
+    {"foreach_mul_exp_avg_sq", tsr__cuda_with_scalars},
+    {"foreach_mul_weight_decay", tsr__cuda_with_scalars},
+    {"foreach_sqrt", tsr__cuda_with_scalars},
+    {"fused_adamw", tsr__cuda_with_scalars},
+    {"lerp_exp_avg", tsr__cuda_with_scalars},
+    {"mm", tsr__cuda_mm},
+    {"mm_input_grad", tsr__cuda_mm},
+    {"mm_weight_grad", tsr__cuda_mm},
+    {"mul_exp_avg_sq", tsr__cuda_with_scalars},
+    {"mul_max_norm", tsr__cuda_with_scalars},
+    {"mul_weight_decay", tsr__cuda_with_scalars},
+    {"sqrt", tsr__cuda_with_scalars},
 };
 
 static int compare(const void *name, const void *entry)
@@ -16,9 +142,15 @@ static int compare(const void *name, const void *entry)
     return strcmp((const char *)name, *(const char *const *)entry);
 }
 
+static int compare_own(const void *name, const void *entry)
+{
+    return strcmp((const char *)name, ((const struct own *)entry)->name);
+}
+
 tsr_kernel_fn tsr_cuda_kernel_of(const char *name)
 {
     if (bsearch(name, shared, sizeof shared / sizeof *shared, sizeof *shared, compare))
         return tsr_host_kernel(name);
-    return NULL;
+    const struct own *e = bsearch(name, own, sizeof own / sizeof *own, sizeof *own, compare_own);
+    return e ? e->fn : NULL;
 }

@@ -1,35 +1,48 @@
-/* bmm.c: the batched products of attention that is written with matrix products. A head at a time,
- * BLOCK queries at a time, from copies in the type that computes. Three forms:
- *
- *   outer        scores(i, j)  = alpha x(i) y(j)             scores, grad_p
- *   apply        out(i)        = alpha sum_j p(i, j) y(j)    values, grad_q
- *   transposed   out(j)        = alpha sum_i p(i, j) x(i)    grad_k, grad_v
+/* bmm.c: the batched products of attention that is written with matrix products (bmm.h). A head at
+ * a time, BLOCK queries at a time, from copies in the type that computes.
  */
 #include <stdlib.h>
 
-#include "call.h"
+#include "bmm.h"
 #include "gemm.h"
 #include "rows.h"
 #include "table.h"
 
 enum { BLOCK = 128 };
 
-struct shape {
-    uint64_t batch, seq, heads, dim;
-    uint64_t tokens, scores; /* elements of the two kinds of operands */
-    double alpha;
-};
-
-static tsr_status shape_of(const struct tsr_kernel_call *call, bool scaled, struct shape *s)
+static enum tsr_bmm_form form_of(const char *name)
 {
+    if (strcmp(name, "bmm_scores") == 0 || strcmp(name, "bmm_grad_p") == 0)
+        return TSR_BMM_OUTER;
+    if (strcmp(name, "bmm_values") == 0 || strcmp(name, "bmm_grad_q") == 0)
+        return TSR_BMM_APPLY;
+    return TSR_BMM_TRANSPOSED;
+}
+
+static bool is_scaled(const char *name)
+{
+    return strcmp(name, "bmm_scores") == 0 || strcmp(name, "bmm_grad_q") == 0 ||
+           strcmp(name, "bmm_grad_k") == 0;
+}
+
+tsr_status tsr__bmm_operands(const struct tsr_kernel_call *call, struct tsr_bmm *s)
+{
+    const char *name = call->work->name;
     TSR_TRY(tsr__need_args(call, 4));
     const uint64_t *a = call->work->args;
-    *s = (struct shape){.batch = a[0], .seq = a[1], .heads = a[2], .dim = a[3]};
+    *s = (struct tsr_bmm){.form = form_of(name),
+                          .batch = a[0],
+                          .seq = a[1],
+                          .heads = a[2],
+                          .dim = a[3],
+                          .alpha = is_scaled(name) ? call->work->constants[0] : 1};
+    bool outer = s->form == TSR_BMM_OUTER, second = strcmp(name, "bmm_grad_v") == 0;
     uint64_t heads = tsr__product3(s->batch, s->heads, 1);
-    s->tokens = tsr__product3(heads, s->seq, s->dim);
-    s->scores = tsr__product3(heads, s->seq, s->seq);
-    s->alpha = scaled ? call->work->constants[0] : 1;
-    return TSR_OK;
+    uint64_t tokens = tsr__product3(heads, s->seq, s->dim);
+    uint64_t scores = tsr__product3(heads, s->seq, s->seq);
+    TSR_TRY(tsr__in(call, second ? 1 : 0, TSR_OPERAND_FLOAT, outer ? tokens : scores, &s->a));
+    TSR_TRY(tsr__in(call, second ? 0 : 1, TSR_OPERAND_FLOAT, tokens, &s->b));
+    return tsr__out(call, 3, TSR_OPERAND_FLOAT, outer ? scores : tokens, &s->out);
 }
 
 #define TSR_REAL_F64 0
@@ -39,6 +52,9 @@ static tsr_status shape_of(const struct tsr_kernel_call *call, bool scaled, stru
 #include "bmm_real.h"
 #undef TSR_REAL_F64
 
-TSR_KERNEL_OF_REALS(bmm_outer)
-TSR_KERNEL_OF_REALS(bmm_apply)
-TSR_KERNEL_OF_REALS(bmm_transposed)
+tsr_status tsr__bmm(const struct tsr_kernel_call *call)
+{
+    struct tsr_bmm s;
+    TSR_TRY(tsr__bmm_operands(call, &s));
+    return tsr__is_wide(call) ? bmm_f64(call, &s) : bmm_f32(call, &s);
+}

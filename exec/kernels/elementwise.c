@@ -4,12 +4,12 @@
 #include "table.h"
 
 TSR_CODE(elementwise, tsr_grid_elementwise, struct tsr_elementwise);
-TSR_CODE(wave, tsr_grid_wave, struct tsr_elementwise);
+TSR_CODE(rare, tsr_grid_rare, struct tsr_elementwise);
 
 tsr_status tsr__run_elementwise(const struct tsr_kernel_call *call, const struct tsr_elementwise *e,
                                 bool wide)
 {
-    return tsr__run_as(call, tsr_is_wave(e->op) ? &code_wave : &code_elementwise, wide, e,
+    return tsr__run_as(call, tsr_is_rare(e->op) ? &code_rare : &code_elementwise, wide, e,
                        e->out.n);
 }
 

@@ -24,22 +24,22 @@ enum tsr_elementwise_op {
     TSR_EW_THRESHOLD_BACKWARD,
     TSR_EW_TANH_BACKWARD,
     TSR_EW_CONSTANT,
-    TSR_EW_COUNT_UP,
-    TSR_EW_WHERE,
-    TSR_EW_TRIL,
     TSR_EW_ROOT,
     TSR_EW_RECIPROCAL,
     TSR_EW_AT_MOST_ONE,
-    TSR_EW_POW, /* from here on tsr_is_wave() */
+    TSR_EW_COUNT_UP, /* from here on tsr_is_rare() */
+    TSR_EW_WHERE,
+    TSR_EW_TRIL,
+    TSR_EW_POW,
     TSR_EW_TANH,
     TSR_EW_COS,
     TSR_EW_SIN
 };
 
-/* Functions with one argument and much arithmetic. */
-TSR_ANYWHERE bool tsr_is_wave(unsigned op)
+/* Rare functions, some of which need many registers: a GPU has them in a kernel of their own. */
+TSR_ANYWHERE bool tsr_is_rare(unsigned op)
 {
-    return op >= TSR_EW_POW;
+    return op >= TSR_EW_COUNT_UP;
 }
 
 struct tsr_elementwise {

@@ -84,27 +84,11 @@ TSR_ANYWHERE void TSR_R(tsr_apply_function)(unsigned op, unsigned n, const TSR_R
     }
 }
 
-/* Functions of math.h that need many registers: a GPU has them in a kernel of their own. */
-TSR_ANYWHERE void TSR_R(tsr_apply_wave)(unsigned op, unsigned n, TSR_REAL k, const TSR_REAL *a,
-                                        TSR_REAL *out)
-{
-    switch (op) {
-    case TSR_EW_POW:
-        TSR_EACH(TSR_R(tsr_power)(a[i], k));
-    case TSR_EW_TANH:
-        TSR_EACH(TSR_M(tanh)(a[i]));
-    case TSR_EW_COS:
-        TSR_EACH(TSR_M(cos)(a[i]));
-    default: /* TSR_EW_SIN */
-        TSR_EACH(TSR_M(sin)(a[i]));
-    }
-}
-
 /* Of several, and of none: `at` is the place of the first in the output. */
 TSR_ANYWHERE void TSR_R(tsr_apply)(const struct tsr_elementwise *e, uint64_t at, unsigned n,
                                    TSR_REAL k, TSR_REAL (*in)[TSR_BLOCK], TSR_REAL *out)
 {
-    const TSR_REAL *a = in[0], *b = in[1], *c = in[2];
+    const TSR_REAL *a = in[0], *b = in[1];
     switch (e->op) {
     case TSR_EW_ADD:
         TSR_EACH(a[i] + b[i]);
@@ -120,12 +104,6 @@ TSR_ANYWHERE void TSR_R(tsr_apply)(const struct tsr_elementwise *e, uint64_t at,
         TSR_EACH(a[i] * (1 - b[i] * b[i]));
     case TSR_EW_CONSTANT:
         TSR_EACH(k);
-    case TSR_EW_COUNT_UP:
-        TSR_EACH((TSR_REAL)(at + i));
-    case TSR_EW_WHERE:
-        TSR_EACH(a[i] != 0 ? b[i] : c[i]);
-    case TSR_EW_TRIL:
-        TSR_EACH((at + i) % e->columns <= (at + i) / e->columns ? a[i] : 0);
     default:
         if (e->op <= TSR_EW_DIV_BY)
             TSR_R(tsr_apply_number)(e->op, n, k, a, out);
@@ -133,10 +111,33 @@ TSR_ANYWHERE void TSR_R(tsr_apply)(const struct tsr_elementwise *e, uint64_t at,
             TSR_R(tsr_apply_function)(e->op, n, a, out);
     }
 }
+
+/* tsr_is_rare() */
+TSR_ANYWHERE void TSR_R(tsr_apply_rare)(const struct tsr_elementwise *e, uint64_t at, unsigned n,
+                                        TSR_REAL k, TSR_REAL (*in)[TSR_BLOCK], TSR_REAL *out)
+{
+    const TSR_REAL *a = in[0], *b = in[1], *c = in[2];
+    switch (e->op) {
+    case TSR_EW_COUNT_UP:
+        TSR_EACH((TSR_REAL)(at + i));
+    case TSR_EW_WHERE:
+        TSR_EACH(a[i] != 0 ? b[i] : c[i]);
+    case TSR_EW_TRIL:
+        TSR_EACH((at + i) % e->columns <= (at + i) / e->columns ? a[i] : 0);
+    case TSR_EW_POW:
+        TSR_EACH(TSR_R(tsr_power)(a[i], k));
+    case TSR_EW_TANH:
+        TSR_EACH(TSR_M(tanh)(a[i]));
+    case TSR_EW_COS:
+        TSR_EACH(TSR_M(cos)(a[i]));
+    default: /* TSR_EW_SIN */
+        TSR_EACH(TSR_M(sin)(a[i]));
+    }
+}
 #undef TSR_EACH
 
-/* Over blocks of the output: tsr_grid_blocks(out.n). `wave`: tsr_is_wave(e->op), a constant. */
-TSR_ANYWHERE void TSR_R(tsr_grid_apply)(const struct tsr_elementwise *e, bool wave, uint64_t begin,
+/* Over blocks of the output: tsr_grid_blocks(out.n). `rare`: tsr_is_rare(e->op), a constant. */
+TSR_ANYWHERE void TSR_R(tsr_grid_apply)(const struct tsr_elementwise *e, bool rare, uint64_t begin,
                                         uint64_t step)
 {
     TSR_REAL in[3][TSR_BLOCK], out[TSR_BLOCK];
@@ -145,7 +146,7 @@ TSR_ANYWHERE void TSR_R(tsr_grid_apply)(const struct tsr_elementwise *e, bool wa
         uint64_t at = block * TSR_BLOCK, left = e->out.n - at;
         unsigned n = left < TSR_BLOCK ? (unsigned)left : TSR_BLOCK;
         TSR_UNROLL
-        for (unsigned i = 0; i < (wave ? 1 : 3); i++) {
+        for (unsigned i = 0; i < (rare ? 3 : 2); i++) {
             if (i >= e->n_in)
                 continue;
             if (e->per_row >> i & 1)
@@ -153,8 +154,8 @@ TSR_ANYWHERE void TSR_R(tsr_grid_apply)(const struct tsr_elementwise *e, bool wa
             else
                 TSR_R(tsr_load_repeated)(&e->in[i], at, n, in[i]);
         }
-        if (wave)
-            TSR_R(tsr_apply_wave)(e->op, n, c, in[0], out);
+        if (rare)
+            TSR_R(tsr_apply_rare)(e, at, n, c, in, out);
         else
             TSR_R(tsr_apply)(e, at, n, c, in, out);
         TSR_R(tsr_store)(&e->out, at, n, out);
@@ -167,7 +168,7 @@ TSR_ANYWHERE void TSR_R(tsr_grid_elementwise)(const struct tsr_elementwise *e, u
     TSR_R(tsr_grid_apply)(e, false, begin, step);
 }
 
-TSR_ANYWHERE void TSR_R(tsr_grid_wave)(const struct tsr_elementwise *e, uint64_t begin,
+TSR_ANYWHERE void TSR_R(tsr_grid_rare)(const struct tsr_elementwise *e, uint64_t begin,
                                        uint64_t step)
 {
     TSR_R(tsr_grid_apply)(e, true, begin, step);

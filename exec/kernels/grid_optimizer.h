@@ -25,14 +25,15 @@ enum tsr_optimizer_step {
 
 /* One parameter. What a step does not use has data NULL. */
 struct tsr_optimizer_work {
-    struct tsr_elems g, m, v, p, t, old;
+    struct tsr_elems g, m, v, p, t, old, mirror;
     uint64_t numel;
-    bool decays; /* weight decay applies */
+    bool decays;   /* weight decay applies */
+    bool mirrored; /* p is stored in the mirror, too */
 };
 
 /* Parameters of one launch, within the 32,764 bytes that CUDA allows from sm_70 on: one table
  * instead of many launches. */
-enum { TSR_OPTIMIZER_LIST = 120 };
+enum { TSR_OPTIMIZER_LIST = 108 };
 struct tsr_optimizer {
     double scalars[TSR_N_SCALARS];
     const double *scalars_at; /* where they lie when the kernel runs; NULL: scalars */

@@ -122,6 +122,8 @@ TSR_ANYWHERE void TSR_R(tsr_optimizer_store)(const struct tsr_optimizer_work *w,
     if (fused || step == TSR_STEP_DECAY || step == TSR_STEP_ADDCDIV || step == TSR_STEP_ADDCDIV_V ||
         step == TSR_STEP_SGD)
         TSR_R(tsr_store)(&w->p, at, n, b->p);
+    if (w->mirrored)
+        TSR_R(tsr_store)(&w->mirror, at, n, b->p);
 }
 
 TSR_ANYWHERE void TSR_R(tsr_optimizer_update)(const struct tsr_optimizer_work *w,

@@ -6,19 +6,12 @@
  */
 #include <stdlib.h>
 
-#include "call.h"
 #include "gemm.h"
+#include "matmul.h"
 #include "rows.h"
 #include "table.h"
 
 enum { PANEL = 2048 };
-
-/* out (m, n) = op(a) op(b) [+ bias, the same in every row] [+ into, which is out's own place]. */
-struct product {
-    bool ta, tb;
-    uint64_t m, n, k;
-    struct tsr_elems a, b, bias, into, out; /* data NULL: absent */
-};
 
 /* A matrix as it is stored, and where its rows lie if it can be used in place. */
 struct matrix {
@@ -46,65 +39,75 @@ static struct matrix matrix_of(const struct tsr_elems *e, uint64_t rows, uint64_
 #include "matmul_real.h"
 #undef TSR_REAL_F64
 
-static tsr_status multiply(const struct tsr_kernel_call *call, const struct product *p)
-{
-    return tsr__is_wide(call) ? multiply_f64(call, p) : multiply_f32(call, p);
-}
-
 static tsr_status take(const struct tsr_kernel_call *call, unsigned slot, uint64_t rows,
                        uint64_t columns, struct tsr_elems *out)
 {
     return tsr__in(call, slot, TSR_OPERAND_FLOAT, tsr__product3(rows, columns, 1), out);
 }
 
-static tsr_status take_out(const struct tsr_kernel_call *call, struct product *p)
+static tsr_status take_out(const struct tsr_kernel_call *call, struct tsr_product *p)
 {
     return tsr__out(call, 3, TSR_OPERAND_FLOAT, tsr__product3(p->m, p->n, 1), &p->out);
 }
 
 /* x w^T, or x w where args[0] is 1. */
-tsr_status tsr__mm(const struct tsr_kernel_call *call)
+static tsr_status forward(const struct tsr_kernel_call *call, struct tsr_product *p)
 {
     const uint64_t *d = call->work->dims;
-    struct product p = {.m = d[0], .n = d[1], .k = d[2], .tb = tsr__arg(call, 0) == 0};
-    TSR_TRY(take(call, 0, p.m, p.k, &p.a));
-    TSR_TRY(take(call, 1, p.n, p.k, &p.b));
+    *p = (struct tsr_product){.m = d[0], .n = d[1], .k = d[2], .tb = tsr__arg(call, 0) == 0};
+    TSR_TRY(take(call, 0, p->m, p->k, &p->a));
+    TSR_TRY(take(call, 1, p->n, p->k, &p->b));
     if (strcmp(call->work->name, "addmm") == 0)
-        TSR_TRY(take(call, 2, 1, p.n, &p.bias));
-    TSR_TRY(take_out(call, &p));
-    return multiply(call, &p);
+        TSR_TRY(take(call, 2, 1, p->n, &p->bias));
+    return take_out(call, p);
 }
 
 /* g^T x, or x^T g where args[0] is 1; addmm_weight_grad: in place of what it is added to. */
-tsr_status tsr__mm_weight_grad(const struct tsr_kernel_call *call)
+static tsr_status weight_grad(const struct tsr_kernel_call *call, struct tsr_product *p)
 {
     const uint64_t *d = call->work->dims; /* out, in, rows */
-    struct product p = {.m = d[0], .n = d[1], .k = d[2], .ta = true};
-    TSR_TRY(take(call, 0, p.k, p.m, &p.a));
-    TSR_TRY(take(call, 1, p.k, p.n, &p.b));
-    TSR_TRY(take_out(call, &p));
+    *p = (struct tsr_product){.m = d[0], .n = d[1], .k = d[2], .ta = true};
+    TSR_TRY(take(call, 0, p->k, p->m, &p->a));
+    TSR_TRY(take(call, 1, p->k, p->n, &p->b));
+    TSR_TRY(take_out(call, p));
     if (strcmp(call->work->name, "addmm_weight_grad") == 0) {
-        TSR_TRY(take(call, 2, p.m, p.n, &p.into));
-        if (p.into.data != p.out.data || p.into.dtype != p.out.dtype)
+        TSR_TRY(take(call, 2, p->m, p->n, &p->into));
+        if (p->into.data != p->out.data || p->into.dtype != p->out.dtype)
             return tsr__defect(call, "slot 2: the sum is not in the place of the result");
     } else if (tsr__arg(call, 0)) {
-        struct product turned = p;
-        turned.m = p.n;
-        turned.n = p.m;
-        turned.a = p.b;
-        turned.b = p.a;
-        p = turned;
+        struct tsr_product turned = *p;
+        turned.m = p->n;
+        turned.n = p->m;
+        turned.a = p->b;
+        turned.b = p->a;
+        *p = turned;
     }
-    return multiply(call, &p);
+    return TSR_OK;
 }
 
 /* g w, or g w^T where args[0] is 1. */
-tsr_status tsr__mm_input_grad(const struct tsr_kernel_call *call)
+static tsr_status input_grad(const struct tsr_kernel_call *call, struct tsr_product *p)
 {
     const uint64_t *d = call->work->dims; /* rows, in, out */
-    struct product p = {.m = d[0], .n = d[1], .k = d[2], .tb = tsr__arg(call, 0) != 0};
-    TSR_TRY(take(call, 0, p.m, p.k, &p.a));
-    TSR_TRY(take(call, 1, p.k, p.n, &p.b));
-    TSR_TRY(take_out(call, &p));
-    return multiply(call, &p);
+    *p = (struct tsr_product){.m = d[0], .n = d[1], .k = d[2], .tb = tsr__arg(call, 0) != 0};
+    TSR_TRY(take(call, 0, p->m, p->k, &p->a));
+    TSR_TRY(take(call, 1, p->k, p->n, &p->b));
+    return take_out(call, p);
+}
+
+tsr_status tsr__product_operands(const struct tsr_kernel_call *call, struct tsr_product *p)
+{
+    const char *name = call->work->name;
+    if (strcmp(name, "mm_input_grad") == 0)
+        return input_grad(call, p);
+    if (strcmp(name, "mm") == 0 || strcmp(name, "addmm") == 0)
+        return forward(call, p);
+    return weight_grad(call, p);
+}
+
+tsr_status tsr__mm(const struct tsr_kernel_call *call)
+{
+    struct tsr_product p;
+    TSR_TRY(tsr__product_operands(call, &p));
+    return tsr__is_wide(call) ? multiply_f64(call, &p) : multiply_f32(call, &p);
 }

@@ -34,7 +34,7 @@ static void TSR_R(load_panel)(const struct matrix *m, uint64_t row, uint64_t col
 }
 
 /* What the product is added to. */
-static void TSR_R(begin_result)(const struct product *p, uint64_t i, uint64_t j, uint64_t m,
+static void TSR_R(begin_result)(const struct tsr_product *p, uint64_t i, uint64_t j, uint64_t m,
                                 uint64_t n, TSR_REAL *c, uint64_t pitch)
 {
     for (uint64_t r = 0; r < m && p->bias.data; r++)
@@ -44,7 +44,7 @@ static void TSR_R(begin_result)(const struct product *p, uint64_t i, uint64_t j,
 }
 
 /* Rows [i, i + m), columns [j, j + n) of the result. */
-static void TSR_R(result_panel)(const struct product *p, struct TSR_R(multiplication) * x,
+static void TSR_R(result_panel)(const struct tsr_product *p, struct TSR_R(multiplication) * x,
                                 uint64_t i, uint64_t j, uint64_t m, uint64_t n)
 {
     TSR_REAL *c = x->result;
@@ -84,7 +84,7 @@ static bool TSR_R(allocate)(struct TSR_R(multiplication) * x)
     return (x->a.pitch || x->pa.own) && (x->b.pitch || x->pb.own) && (x->out.pitch || x->result);
 }
 
-static tsr_status TSR_R(multiply)(const struct tsr_kernel_call *call, const struct product *p)
+static tsr_status TSR_R(multiply)(const struct tsr_kernel_call *call, const struct tsr_product *p)
 {
     bool wide = sizeof(TSR_REAL) == 8;
     struct TSR_R(multiplication) x = {.m = p->m, .n = p->n, .k = p->k};

@@ -62,8 +62,12 @@ static tsr_status variant_of(const struct tsr_kernel_call *call, struct kernel *
     return TSR_OK;
 }
 
+/* Bits of args[i]. */
+enum { DECAYS = 1, MIRRORED = 2 };
+enum { SLOT_MIRROR = 7 };
+
 struct cursor {
-    uint32_t next[6]; /* by slot */
+    uint32_t next[SLOT_MIRROR + 1]; /* by slot */
 };
 
 static tsr_status operands(const struct tsr_kernel_call *call, const struct kernel *k,
@@ -82,7 +86,9 @@ static tsr_status operands(const struct tsr_kernel_call *call, const struct kern
         TSR_TRY(tsr__take(call, slot, &c->next[slot], access, w->numel, place[slot]));
         w->numel = place[slot]->n;
     }
-    return TSR_OK;
+    if (!w->mirrored)
+        return TSR_OK;
+    return tsr__take(call, SLOT_MIRROR, &c->next[SLOT_MIRROR], TSR_WRITE, w->numel, &w->mirror);
 }
 
 /* Every parameter; `run` false: only checks. */
@@ -95,7 +101,8 @@ static tsr_status parameters(const struct tsr_kernel_call *call, const struct ke
     memcpy(o.scalars, call->scalars, sizeof o.scalars);
     for (uint32_t i = 0; i < n; i++) {
         struct tsr_optimizer_work *w = &o.works[o.n++];
-        *w = (struct tsr_optimizer_work){.decays = k->flags && call->work->args[i] != 0};
+        *w = (struct tsr_optimizer_work){.decays = k->flags && (call->work->args[i] & DECAYS)};
+        w->mirrored = k->step == TSR_STEP_FUSED && (call->work->args[i] & MIRRORED);
         TSR_TRY(operands(call, k, &c, w));
         blocks += tsr_grid_blocks(w->numel);
         if (o.n < TSR_OPTIMIZER_LIST && i + 1 < n)

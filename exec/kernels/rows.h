@@ -6,6 +6,12 @@
 
 #include "tensor.h"
 
+/* Rows that lie one behind the other. The parameters of code that works row by row begin with it.
+ */
+struct tsr_rows {
+    uint64_t rows, columns;
+};
+
 /* For every block of n elements from `at` on in a row of `columns` that begins at `first`. */
 #define TSR_EACH_BLOCK(at, n, first, columns)                     \
     for (uint64_t at = (first), n, tsr_end = (first) + (columns); \

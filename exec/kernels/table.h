@@ -39,13 +39,9 @@ TSR_DECLARE_KERNEL(column_sums);
 TSR_DECLARE_KERNEL(mean_all);
 TSR_DECLARE_KERNEL(scale_weight_grad);
 /* matmul.c */
-TSR_DECLARE_KERNEL(mm);
-TSR_DECLARE_KERNEL(mm_weight_grad);
-TSR_DECLARE_KERNEL(mm_input_grad);
+TSR_DECLARE_KERNEL(mm); /* and its gradients */
 /* bmm.c */
-TSR_DECLARE_KERNEL(bmm_outer);
-TSR_DECLARE_KERNEL(bmm_apply);
-TSR_DECLARE_KERNEL(bmm_transposed);
+TSR_DECLARE_KERNEL(bmm);
 /* norms.c */
 TSR_DECLARE_KERNEL(norm);
 TSR_DECLARE_KERNEL(norm_backward);

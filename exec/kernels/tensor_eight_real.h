@@ -83,6 +83,59 @@ TSR_ANYWHERE void TSR_R(tsr_store_words)(unsigned char *p, unsigned dtype, const
     }
 }
 
+TSR_ANYWHERE TSR_REAL TSR_R(tsr_load_one)(const struct tsr_elems *e, uint64_t at)
+{
+    TSR_REAL value;
+    TSR_R(tsr_load_run)(e->data + e->item * tsr_elems_place(e, at), e->dtype, 1, &value);
+    return value;
+}
+
+/* n elements at p, one behind the other at any address; false: not of this dtype. What is rare goes
+ * one by one, since the code of all cases is in every kernel as often as it loads. */
+TSR_ANYWHERE bool TSR_R(tsr_load_near)(const unsigned char *p, unsigned dtype, unsigned n,
+                                       TSR_REAL *out)
+{
+#if TSR_REAL_F64
+    (void)p, (void)n, (void)out;
+    return (void)dtype, false;
+#else
+    if (dtype == TSR_F32) {
+        TSR_EACH_OF (i, n)
+            out[i] = ((const float *)(const void *)p)[i];
+        return true;
+    }
+    if (dtype != TSR_BF16 && dtype != TSR_F16)
+        return false;
+    uint32_t half[8];
+    TSR_LANES (i, n)
+        half[i] = i < n ? ((const uint16_t *)(const void *)p)[i] : 0;
+    TSR_LANES (i, n)
+        out[i] =
+            dtype == TSR_BF16 ? tsr_from_bf16((uint16_t)half[i]) : tsr_from_f16((uint16_t)half[i]);
+    return true;
+#endif
+}
+
+TSR_ANYWHERE bool TSR_R(tsr_store_near)(unsigned char *p, unsigned dtype, unsigned n,
+                                        const TSR_REAL *in)
+{
+#if TSR_REAL_F64
+    (void)p, (void)n, (void)in;
+    return (void)dtype, false;
+#else
+    if (dtype == TSR_F32) {
+        TSR_EACH_OF (i, n)
+            ((float *)(void *)p)[i] = in[i];
+        return true;
+    }
+    if (dtype != TSR_BF16 && dtype != TSR_F16)
+        return false;
+    TSR_EACH_OF (i, n)
+        ((uint16_t *)(void *)p)[i] = dtype == TSR_BF16 ? tsr_to_bf16(in[i]) : tsr_to_f16(in[i]);
+    return true;
+#endif
+}
+
 /* Elements [at, at + n) of a tensor, n at most 8; zeros behind. */
 TSR_ANYWHERE void TSR_R(tsr_load)(const struct tsr_elems *e, uint64_t at, uint64_t n, TSR_REAL *out)
 {
@@ -94,16 +147,11 @@ TSR_ANYWHERE void TSR_R(tsr_load)(const struct tsr_elems *e, uint64_t at, uint64
     TSR_UNROLL
     for (unsigned i = 0; i < 8; i++)
         out[i] = 0;
-    if (p) {
-        TSR_R(tsr_load_run)(p, e->dtype, (unsigned)n, out);
+    if (p && TSR_R(tsr_load_near)(p, e->dtype, (unsigned)n, out))
         return;
-    }
     TSR_NO_UNROLL
-    for (unsigned i = 0; i < (unsigned)n; i++) {
-        TSR_REAL x;
-        TSR_R(tsr_load_run)(e->data + e->item * tsr_elems_place(e, at + i), e->dtype, 1, &x);
-        TSR_R(tsr_put_lane)(out, i, x);
-    }
+    for (unsigned i = 0; i < (unsigned)n; i++)
+        TSR_R(tsr_put_lane)(out, i, TSR_R(tsr_load_one)(e, at + i));
 }
 
 TSR_ANYWHERE void TSR_R(tsr_store)(const struct tsr_elems *e, uint64_t at, uint64_t n,
@@ -114,10 +162,8 @@ TSR_ANYWHERE void TSR_R(tsr_store)(const struct tsr_elems *e, uint64_t at, uint6
         TSR_R(tsr_store_words)(p, e->dtype, in);
         return;
     }
-    if (p) {
-        TSR_R(tsr_store_run)(p, e->dtype, (unsigned)n, in);
+    if (p && TSR_R(tsr_store_near)(p, e->dtype, (unsigned)n, in))
         return;
-    }
     TSR_NO_UNROLL
     for (unsigned i = 0; i < (unsigned)n; i++) {
         TSR_REAL x = in[0];
@@ -126,13 +172,6 @@ TSR_ANYWHERE void TSR_R(tsr_store)(const struct tsr_elems *e, uint64_t at, uint6
             x = k == i ? in[k] : x;
         TSR_R(tsr_store_run)(e->data + e->item * tsr_elems_place(e, at + i), e->dtype, 1, &x);
     }
-}
-
-TSR_ANYWHERE TSR_REAL TSR_R(tsr_load_one)(const struct tsr_elems *e, uint64_t at)
-{
-    TSR_REAL value;
-    TSR_R(tsr_load_run)(e->data + e->item * tsr_elems_place(e, at), e->dtype, 1, &value);
-    return value;
 }
 
 /* n copies of a value from `at` on. */

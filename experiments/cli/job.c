@@ -333,6 +333,26 @@ static void name_dims(struct tsr_job *job)
     }
 }
 
+/* What only groups on the device can have (engine/OPTIONS.md). */
+static tsr_status check_own_options(const struct tsr_job *job)
+{
+    const struct tsr_settings *s = job->settings;
+    static const char *const keys[] = {"mirror", "direct_gather"};
+    const bool on[] = {s->mirror, s->direct_gather};
+    for (int i = 0; i < 2; i++) {
+        if (on[i] && s->api == TSR_API_DDP)
+            return tsr_node_error(tsr_job_at(job, keys[i]),
+                                  "%s: found true beside api: ddp; allowed: false, or api: "
+                                  "fully_shard or replicate",
+                                  keys[i]);
+        if (on[i] && s->offload != TSR_OFFLOAD_NONE)
+            return tsr_node_error(tsr_job_at(job, keys[i]),
+                                  "%s: found true beside offload; allowed: false, or offload: none",
+                                  keys[i]);
+    }
+    return TSR_OK;
+}
+
 /* The tensor-parallel dimension comes last: its ranks are neighbours. */
 static tsr_status add_tensor_parallel(struct tsr_job *job)
 {
@@ -458,6 +478,7 @@ static tsr_status open_job(struct tsr_job *job, enum tsr_job_needs needs)
     TSR_TRY(check_positions(job));
     TSR_TRY(check_overflow(job));
     TSR_TRY(tsr_job_check_fsdp1(job));
+    TSR_TRY(check_own_options(job));
     return tsr_job_check_step(job);
 }
 

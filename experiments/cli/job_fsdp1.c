@@ -51,6 +51,8 @@ tsr_status tsr_job_check_fsdp1(const struct tsr_job *job)
         {"offload", "none", s->offload != TSR_OFFLOAD_NONE},
         {"precision.output", "none", s->output != TSR_DTYPE_NONE},
         {"two_level_gather", "false", s->two_level_gather},
+        {"mirror", "false", s->mirror},
+        {"direct_gather", "false", s->direct_gather},
         {"tp", "1", s->tp > 1},
         {"init", "meta", s->init != TSR_INIT_META},
     };

@@ -151,6 +151,11 @@ const struct tsr_key tsr_keys[] = {
      "all-gather by SEND and RECV: between nodes first, then inside them"},
     {"separate_reduce_scatter_group", TSR_KEY_BOOL, AT(separate_reduce), "false", 0, 0, 0, NULL,
      "reduce-scatters have a communicator of their own: they run beside all-gathers"},
+    {"mirror", TSR_KEY_BOOL, AT(mirror), "false", 0, 0, 0, NULL,
+     "beyond PyTorch: shards are kept in precision.param as well; nothing is cast before gathers, "
+     "nothing is copied where one rank has all"},
+    {"direct_gather", TSR_KEY_BOOL, AT(direct_gather), "false", 0, 0, 0, NULL,
+     "beyond PyTorch: parameters are gathered into their places, a group in one launch: no copies"},
     {"wrap", TSR_KEY_WRAP, AT(wrap), "block", 0, 0, 0, tsr_words_wrap,
      "what forms groups; a list has {modules: [PATTERN], group: BOOL, reshard_after_forward: V}"},
     {"reshard_after_forward", TSR_KEY_RESHARD, AT(reshard), "null", 0, 0, 0, NULL,

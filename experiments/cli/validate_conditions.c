@@ -400,6 +400,12 @@ static tsr_status finish(struct context *c)
     free(r->sets);
     r->sets = kept;
     TSR_TRY(write_model(c));
+    const char *missing = tsr_table_missing(c->table, c->row);
+    if (!r->refuse && missing) {
+        r->refuse = tsr_arena_printf(c->arena, "its column %s is empty", missing);
+        if (!r->refuse)
+            return tsr_fail(TSR_ENOMEM, "out of memory");
+    }
     if (!r->refuse && !has_set(r, "cluster"))
         r->refuse = "no rule of conditions.yaml knows its machine";
     if (!r->refuse && !r->collective.kind && !r->model && !has_set(r, "model.name"))

@@ -285,6 +285,7 @@ static tsr_status validate(struct jobs *jobs, uint64_t n_jobs)
     if (!v->points || !jobs->shots || !jobs->first || !jobs->outcome)
         return tsr_fail(TSR_ENOMEM, "out of memory");
     TSR_TRY(check_figures(v->table));
+    TSR_TRY(tsr_outcome_check_sets(v->sets, v->n_sets));
     TSR_TRY(make_shots(jobs));
     struct tsr_pool_work work = {.n = jobs->n,
                                  .result_bytes = sizeof(struct tsr_outcome),

@@ -141,6 +141,19 @@ static void extend(struct tsr_outcome *out, const struct measured_step *shorter,
     out->reserved_bytes = larger(out->reserved_bytes, (double)b->peak_reserved);
 }
 
+/* The model of a row is a file for a moment: a reason says "its model" instead of "PATH:1:35". */
+static void name_model(const char *path, char *failure, size_t size)
+{
+    size_t n = strlen(path);
+    char *at = n ? strstr(failure, path) : NULL;
+    if (!at)
+        return;
+    char rest[256];
+    n += strspn(at + n, ":0123456789");
+    snprintf(rest, sizeof rest, "%s", at + n);
+    snprintf(at, size - (size_t)(at - failure), "its model:%s", rest);
+}
+
 static tsr_status run(const struct tsr_recipe *recipe, const char *const *sets, size_t n_sets,
                       struct tsr_outcome *out)
 {
@@ -155,11 +168,28 @@ static tsr_status run(const struct tsr_recipe *recipe, const char *const *sets, 
         status = run_steps(recipe, sets, n_sets, model, SHORT_STEP + 1, &longer);
     if (*model)
         unlink(model);
-    TSR_TRY(status);
+    if (status != TSR_OK) {
+        snprintf(out->failure, sizeof out->failure, "%s", tsr_error_text());
+        name_model(model, out->failure, sizeof out->failure);
+        return status;
+    }
     fill(out, &shorter);
     if (!whole)
         extend(out, &shorter, &longer, (double)(recipe->accumulation - SHORT_STEP));
     return TSR_OK;
+}
+
+tsr_status tsr_outcome_check_sets(const char *const *sets, size_t n_sets)
+{
+    static const char own[] = "--set ";
+    struct tsr_recipe none = {.accumulation = 1};
+    struct tsr_experiment experiment;
+    tsr_status status = tsr_recipe_load(&none, sets, n_sets, "", 1, &experiment);
+    if (status == TSR_OK)
+        tsr_experiment_fini(&experiment);
+    else if (!strncmp(tsr_error_text(), own, sizeof own - 1))
+        return status;
+    return TSR_OK; /* what else an experiment needs is the row's */
 }
 
 void tsr_outcome_of(const struct tsr_rules *conditions, const struct tsr_recipe *recipe,
@@ -170,6 +200,6 @@ void tsr_outcome_of(const struct tsr_rules *conditions, const struct tsr_recipe 
     tsr_status status = recipe->collective.kind ? tsr_collective_outcome(recipe, sets, n_sets, out)
                         : recipe->accumulation  ? run(recipe, sets, n_sets, out)
                                                 : tsr_fail(TSR_ECONFIG, "no micro-batch");
-    if (status != TSR_OK)
+    if (status != TSR_OK && !out->failure[0])
         snprintf(out->failure, sizeof out->failure, "%s", tsr_error_text());
 }

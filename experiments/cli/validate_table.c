@@ -148,6 +148,8 @@ tsr_status tsr_table_open(const char *path, struct tsr_table *out)
     out->kind = NULL;
     TSR_TRY(tsr_csv_load(path, &out->csv));
     tsr_status status = find_kind(out);
+    if (status == TSR_OK)
+        status = tsr_table_check_cells(out);
     if (status != TSR_OK)
         tsr_csv_fini(&out->csv);
     return status;

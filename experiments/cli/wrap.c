@@ -92,6 +92,8 @@ static void fill_options(const struct tsr_settings *s, const struct tsr_reshard_
     out->mp.output = (tsr_dtype)s->output;
     out->mp.no_cast_inputs = !s->cast_inputs;
     out->offload = (enum tsr_offload)s->offload;
+    out->mirror = s->mirror;
+    out->direct = s->direct_gather;
 }
 
 /* FSDP1 wraps modules one by one. */

@@ -104,7 +104,8 @@ static inline bool replay_can(const struct recorded *r, const char **why)
 {
     for (uint32_t rank = 0; rank < r->world; rank++)
         for (size_t i = 0; i < r->sequences[rank].n; i++)
-            if (tsr_exec_supports(&r->sequences[rank].v[i], replay_kernels, N_REPLAY_KERNELS)) {
+            if (tsr_exec_supports(NULL, &r->sequences[rank].v[i], replay_kernels,
+                                  N_REPLAY_KERNELS)) {
                 *why = tsr_error_text();
                 return false;
             }

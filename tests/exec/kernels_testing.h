@@ -171,6 +171,32 @@ struct test_call {
     int n;
 };
 
+/* The kernel under test, memory for its operands, and the end of a call: the host's, or with
+ * TSR_TEST_CUDA the GPU's. */
+#ifdef TSR_TEST_CUDA
+#include "cuda/kernels_on_cuda.h"
+#else
+static inline tsr_kernel_fn test_kernel(struct test_call *t)
+{
+    return tsr_host_kernel(t->work.name);
+}
+
+static inline void *test_memory(size_t bytes)
+{
+    return malloc(bytes);
+}
+
+static inline void test_give_back(void *memory)
+{
+    free(memory);
+}
+
+static inline tsr_status test_finish(tsr_status launched)
+{
+    return launched;
+}
+#endif
+
 static inline void test_open(struct test_call *t, const char *name)
 {
     memset(t, 0, sizeof *t);
@@ -182,7 +208,7 @@ static inline void test_close(struct test_call *t)
 {
     for (int i = 0; i < t->n; i++) {
         if (t->operands[i].shares < 0)
-            free(t->operands[i].block);
+            test_give_back(t->operands[i].block);
         free(t->operands[i].before);
     }
 }
@@ -226,7 +252,7 @@ static inline int test_view(struct test_call *t, unsigned slot, unsigned access,
     o->width = pitch ? width : 0;
     o->pitch = pitch;
     o->bytes = o->item * (pitch ? (rows ? (rows - 1) * pitch + last : 0) : o->n);
-    o->block = malloc(o->bytes + 2 * TEST_GUARD);
+    o->block = test_memory(o->bytes + 2 * TEST_GUARD);
     assert_non_null(o->block);
     memset(o->block, TEST_POISON, o->bytes + 2 * TEST_GUARD);
     for (uint64_t i = 0; i < o->n; i++)
@@ -366,22 +392,12 @@ static inline void test_check_memory(struct test_call *t)
     }
 }
 
-/* The kernel under test: the host's, or with TSR_TEST_CUDA the GPU's. */
-#ifdef TSR_TEST_CUDA
-#include "cuda/kernels_on_cuda.h"
-#else
-static inline tsr_kernel_fn test_kernel(struct test_call *t)
-{
-    return tsr_host_kernel(t->work.name);
-}
-#endif
-
 static inline tsr_status test_try(struct test_call *t)
 {
+    test_make_views(t);
     tsr_kernel_fn fn = test_kernel(t);
     assert_non_null(fn);
-    test_make_views(t);
-    tsr_status status = fn(&t->call);
+    tsr_status status = test_finish(fn(&t->call));
     test_check_memory(t);
     return status;
 }
@@ -414,10 +430,10 @@ static inline tsr_status test_verify_twice(struct test_call *t, struct tsr_verif
     }
     TSR_TRY(test_verify_add(t, v));
     TSR_TRY(tsr_verify_enter(v, &who, views, (uint32_t)t->n, &twice));
-    TSR_TRY(fn(&t->call));
+    TSR_TRY(test_finish(fn(&t->call)));
     if (twice) {
         TSR_TRY(tsr_verify_again(v));
-        TSR_TRY(fn(&t->call));
+        TSR_TRY(test_finish(fn(&t->call)));
     }
     return tsr_verify_leave(v);
 }

@@ -54,7 +54,7 @@ enum { N_FUNCTIONS = sizeof functions / sizeof *functions };
 static int input(struct test_call *t, const struct function *f, unsigned slot, uint8_t dtype,
                  const uint64_t size[2], struct tsr_elementwise *e)
 {
-    bool plain = f->op == TSR_EW_COPY || (f->op >= TSR_EW_ROOT && !tsr_is_wave(f->op));
+    bool plain = f->op == TSR_EW_COPY || (f->op >= TSR_EW_ROOT && !tsr_is_rare(f->op));
     uint64_t n = size[0] * size[1], kind = plain ? 0 : test_below(4);
     bool mask = f->op == TSR_EW_WHERE && slot == 0;
     if (kind == 1)
@@ -87,10 +87,10 @@ static void elements(void **state)
         e.out = grid_elems(&t, out);
         unsigned char *host = grid_host(&t);
         unsigned threads = random_threads();
-        if (tsr_is_wave(f->op) && test_is_wide(&t))
-            GRID_LAUNCH(threads, tsr_grid_wave_f64, &e);
-        else if (tsr_is_wave(f->op))
-            GRID_LAUNCH(threads, tsr_grid_wave_f32, &e);
+        if (tsr_is_rare(f->op) && test_is_wide(&t))
+            GRID_LAUNCH(threads, tsr_grid_rare_f64, &e);
+        else if (tsr_is_rare(f->op))
+            GRID_LAUNCH(threads, tsr_grid_rare_f32, &e);
         else if (test_is_wide(&t))
             GRID_LAUNCH(threads, tsr_grid_elementwise_f64, &e);
         else

@@ -1,23 +1,199 @@
-/* cudart.c: stand-in of the CUDA runtime: what exec/cuda calls, without a GPU. */
+/* cudart.c: the stand-in of the CUDA runtime: devices, errors, kernels. Streams and events are in
+ * stream.c, memory in memory.c.
+ */
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
-#include <cuda_runtime_api.h>
-
+#include "impl.h"
 #include "shim.h"
 
 const char *cudaGetErrorString(cudaError_t error)
 {
-    return error == cudaSuccess ? "no error" : "an error";
+    switch ((int)error) {
+    case cudaSuccess:
+        return "no error";
+    case cudaErrorInvalidValue:
+        return "invalid argument";
+    case cudaErrorMemoryAllocation:
+        return "out of memory";
+    case cudaErrorNoDevice:
+        return "no CUDA-capable device is detected";
+    case cudaErrorInvalidDevice:
+        return "invalid device ordinal";
+    case cudaErrorInsufficientDriver:
+        return "CUDA driver version is insufficient for CUDA runtime version";
+    case cudaErrorIllegalAddress:
+        return "an illegal memory access was encountered";
+    case cudaErrorNotReady:
+        return "device not ready";
+    default:
+        return "another error";
+    }
+}
+
+const char *cudaGetErrorName(cudaError_t error)
+{
+    return error == cudaSuccess ? "cudaSuccess" : "cudaErrorOther";
+}
+
+/* ---- devices -----------------------------------------------------------------------------------
+ */
+
+static cudaError_t check_driver(void)
+{
+    const struct tsr_standin_config *c = tsr_standin();
+    if (c->driver < CUDART_VERSION / 1000 * 1000)
+        return tsr_standin_note(cudaErrorInsufficientDriver);
+    return c->gpus ? cudaSuccess : tsr_standin_note(cudaErrorNoDevice);
+}
+
+cudaError_t cudaDriverGetVersion(int *out)
+{
+    TSR_STANDIN(cudaDriverGetVersion, cudaError_t);
+    *out = tsr_standin()->driver;
+    return cudaSuccess;
+}
+
+cudaError_t cudaRuntimeGetVersion(int *out)
+{
+    TSR_STANDIN(cudaRuntimeGetVersion, cudaError_t);
+    *out = CUDART_VERSION;
+    return cudaSuccess;
+}
+
+cudaError_t cudaGetDeviceCount(int *out)
+{
+    TSR_STANDIN(cudaGetDeviceCount, cudaError_t);
+    *out = 0;
+    cudaError_t error = check_driver();
+    if (error == cudaSuccess)
+        *out = tsr_standin()->gpus;
+    return error;
+}
+
+cudaError_t cudaSetDevice(int gpu)
+{
+    TSR_STANDIN_CUDA(cudaSetDevice);
+    cudaError_t error = check_driver();
+    if (error == cudaSuccess && (gpu < 0 || gpu >= tsr_standin()->gpus))
+        error = tsr_standin_note(cudaErrorInvalidDevice);
+    if (error == cudaSuccess)
+        tsr_standin_gpu = gpu;
+    return error;
+}
+
+cudaError_t cudaGetDevice(int *out)
+{
+    TSR_STANDIN_CUDA(cudaGetDevice);
+    *out = tsr_standin_gpu;
+    return check_driver();
+}
+
+cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp *out, int gpu)
+{
+    TSR_STANDIN_CUDA(cudaGetDeviceProperties);
+    const struct tsr_standin_config *c = tsr_standin();
+    if (gpu < 0 || gpu >= c->gpus)
+        return tsr_standin_note(cudaErrorInvalidDevice);
+    memset(out, 0, sizeof *out);
+    snprintf(out->name, sizeof out->name, "stand-in");
+    memset(out->uuid.bytes, gpu + 1, sizeof out->uuid.bytes);
+    out->major = c->major;
+    out->minor = c->minor;
+    out->multiProcessorCount = 4;
+    out->totalGlobalMem = c->memory;
+    out->sharedMemPerBlock = 48 << 10;
+    out->sharedMemPerBlockOptin = 227 << 10;
+    out->l2CacheSize = 50 << 20;
+    return cudaSuccess;
+}
+
+cudaError_t cudaDeviceGetAttribute(int *out, enum cudaDeviceAttr attribute, int gpu)
+{
+    TSR_STANDIN_CUDA(cudaDeviceGetAttribute);
+    if (gpu < 0 || gpu >= tsr_standin()->gpus)
+        return tsr_standin_note(cudaErrorInvalidDevice);
+    switch (attribute) {
+    case cudaDevAttrMultiProcessorCount:
+        *out = 4;
+        return cudaSuccess;
+    case cudaDevAttrComputeCapabilityMajor:
+        *out = tsr_standin()->major;
+        return cudaSuccess;
+    case cudaDevAttrComputeCapabilityMinor:
+        *out = tsr_standin()->minor;
+        return cudaSuccess;
+    case cudaDevAttrMaxSharedMemoryPerBlockOptin:
+        *out = 227 << 10;
+        return cudaSuccess;
+    default:
+        return tsr_standin_note(cudaErrorInvalidValue);
+    }
+}
+
+cudaError_t cudaGetDriverEntryPointByVersion(const char *symbol, void **out, unsigned version,
+                                             unsigned long long flags,
+                                             enum cudaDriverEntryPointQueryResult *result)
+{
+    TSR_STANDIN_CUDA(cudaGetDriverEntryPointByVersion);
+    (void)flags;
+    *out = (int)version <= tsr_standin()->driver ? tsr_standin_driver(symbol) : NULL;
+    *result = *out ? cudaDriverEntryPointSuccess : cudaDriverEntryPointSymbolNotFound;
+    return cudaSuccess;
+}
+
+/* ---- kernels -----------------------------------------------------------------------------------
+ */
+
+struct launch {
+    struct tsr_shim_kernel kernel;
+    unsigned blocks_x, blocks_y, threads;
+    size_t shared;
+    uint64_t seed;
+    _Alignas(16) unsigned char params[]; /* by value, as CUDA takes them */
+};
+
+static int run_kernel(void *data)
+{
+    const struct launch *l = data;
+    tsr_shim_run(&l->kernel, l->blocks_x, l->blocks_y, l->threads, l->shared, l->params, l->seed);
+    return 0;
+}
+
+static bool grid_is_allowed(dim3 grid, dim3 block)
+{
+    return grid.x && grid.y && grid.y < 65536 && grid.z == 1 && block.x && block.x <= 1024 &&
+           block.y == 1 && block.z == 1;
 }
 
 cudaError_t cudaLaunchKernel(const void *function, dim3 grid, dim3 block, void **args,
                              size_t shared, cudaStream_t stream)
 {
-    struct tsr_shim_kernel kernel;
+    TSR_STANDIN_CUDA(cudaLaunchKernel);
     tsr_shim_describe describe;
-    (void)stream;
+    struct tsr_shim_kernel kernel;
     memcpy(&describe, &function, sizeof describe);
     describe(&kernel);
-    tsr_shim_run(&kernel, grid.x, grid.y, block.x, shared, args[0], 0);
+    if (!grid_is_allowed(grid, block) || shared > 227 << 10 || kernel.params > 32764)
+        return tsr_standin_note(cudaErrorInvalidConfiguration);
+    struct launch *l = malloc(sizeof *l + kernel.params);
+    if (!l)
+        return tsr_standin_note(cudaErrorMemoryAllocation);
+    *l = (struct launch){kernel, grid.x, grid.y, block.x, shared, tsr_standin()->seed};
+    if (kernel.cooperates && stream && !tsr_standin()->fibers)
+        l->threads = 1;
+    memcpy(l->params, args[0], kernel.params);
+    cudaError_t error = tsr_standin_enqueue(stream, run_kernel, l, sizeof *l + kernel.params);
+    free(l);
+    return error;
+}
+
+/* Nothing is captured here. */
+cudaError_t cudaStreamIsCapturing(cudaStream_t stream, enum cudaStreamCaptureStatus *status)
+{
+    TSR_STANDIN_CUDA(cudaStreamIsCapturing);
+    (void)stream;
+    *status = cudaStreamCaptureStatusNone;
     return cudaSuccess;
 }

@@ -19,7 +19,7 @@
     }                                                                           \
     TSR_DEVICE type tsr_block_##name##_##suffix(type x)                         \
     {                                                                           \
-        tsr_shared type of_warp[TSR_CUDA_THREADS / TSR_WARP];                   \
+        tsr_shared type of_warp[TSR_CUDA_LONG / TSR_WARP];                      \
         unsigned warp = tsr_thread() / TSR_WARP;                                \
         x = tsr_warp_##name##_##suffix(x);                                      \
         tsr_sync(); /* the last call's results have been read */                \

@@ -5,8 +5,10 @@
  *   TSR_GRID_KERNEL(name, struct type) { body }     threads work alone; `k` is the structure
  *   TSR_BLOCK_KERNEL(name, struct type) { body }    threads of a block use tsr_sync(), tsr_shared
  *                                                   memory and the sums of block.h
- *   TSR_GRID_CODE(name, function, struct type)      FUNCTION_f32 and _f64(&k, begin, step) of
+ *   TSR_LONG_KERNEL(name, struct type) { body }     the same with blocks of up to TSR_CUDA_LONG
+ * threads TSR_GRID_CODE(name, function, struct type)      FUNCTION_f32 and _f64(&k, begin, step) of
  *                                                   exec/kernels as kernels tsr_cuda_NAME_f32, _f64
+ *   TSR_GRID_CODE_OF_ONE(name, function, struct type)  FUNCTION(&k, begin, step) as tsr_cuda_NAME
  * Both have threads along x and blocks along x and y; every thread of a block reaches every
  * tsr_sync(). The host refers to kernels by declare.h.
  */
@@ -17,7 +19,7 @@
 #include <stdint.h>
 
 /* TSR_CUDA_ITEMS: elements that a thread has in hand at once: 16 bytes of bf16. */
-enum { TSR_CUDA_THREADS = 256, TSR_WARP = 32, TSR_CUDA_ITEMS = 8 };
+enum { TSR_CUDA_THREADS = 256, TSR_CUDA_LONG = 1024, TSR_WARP = 32, TSR_CUDA_ITEMS = 8 };
 #ifndef TSR_BLOCK
 #define TSR_BLOCK 8 /* of exec/kernels/tensor.h: TSR_CUDA_ITEMS */
 #endif
@@ -28,10 +30,14 @@ enum { TSR_CUDA_THREADS = 256, TSR_WARP = 32, TSR_CUDA_ITEMS = 8 };
     extern "C" __global__ void __launch_bounds__(TSR_CUDA_THREADS) \
         name(const __grid_constant__ type k)
 #define TSR_BLOCK_KERNEL(name, type) TSR_GRID_KERNEL(name, type)
-#define TSR_DEVICE                   static __device__ inline
-#define tsr_shared                   __shared__
-#define tsr_sync()                   __syncthreads()
-#define tsr_alone()                  false
+#define TSR_LONG_KERNEL(name, type) \
+    extern "C" __global__ void __launch_bounds__(TSR_CUDA_LONG) name(const __grid_constant__ type k)
+#define TSR_DEVICE   static __device__ inline
+#define TSR_ALIGN_16 __align__(16)
+#define TSR_ROLLED   _Pragma("unroll 1")
+#define tsr_shared   __shared__
+#define tsr_sync()   __syncthreads()
+#define tsr_alone()  false
 extern __shared__ __align__(16) unsigned char tsr_dynamic_shared_bytes[];
 #define tsr_dynamic_shared() ((void *)tsr_dynamic_shared_bytes)
 TSR_DEVICE unsigned tsr_thread(void)
@@ -53,6 +59,10 @@ TSR_DEVICE uint64_t tsr_blocks_x(void)
 TSR_DEVICE uint64_t tsr_block_y(void)
 {
     return blockIdx.y;
+}
+TSR_DEVICE uint32_t tsr_atomic_add(uint32_t *at, uint32_t x)
+{
+    return atomicAdd(at, x);
 }
 TSR_DEVICE float tsr_shuffle_f32(float x, int lanes)
 {
@@ -78,13 +88,16 @@ TSR_DEVICE uint64_t tsr_step(void)
 }
 
 #define TSR_GRID_CODE(name, fn, type)            \
-    TSR_GRID_KERNEL(tsr_cuda_##name##_f32, type) \
-    {                                            \
-        fn##_f32(&k, tsr_begin(), tsr_step());   \
-    }                                            \
-    TSR_GRID_KERNEL(tsr_cuda_##name##_f64, type) \
-    {                                            \
-        fn##_f64(&k, tsr_begin(), tsr_step());   \
+    TSR_GRID_CODE_AS(name##_f32, fn##_f32, type) \
+    TSR_GRID_CODE_AS(name##_f64, fn##_f64, type)
+#define TSR_GRID_CODE_OF_ONE(name, fn, type) TSR_GRID_CODE_AS(name, fn, type)
+
+#ifdef __CUDACC__
+#define TSR_GRID_CODE_AS(name, fn, type)   \
+    TSR_GRID_KERNEL(tsr_cuda_##name, type) \
+    {                                      \
+        fn(&k, tsr_begin(), tsr_step());   \
     }
+#endif
 
 #endif

@@ -302,6 +302,23 @@ static const struct family families[] = {
      .shape = {2},
      .dims = SHARD,
      .step = {.n_micro = 2, .accumulate = TSR_ACCUM_NO_REDUCE_NO_RESHARD}},
+    {.name = "mirror, direct gather",
+     .shape = {2},
+     .dims = SHARD,
+     .options = {.mp.param = TSR_BF16, .mirror = true, .direct = true},
+     .root = {.mp.param = TSR_BF16, .mirror = true, .direct = true},
+     .step.optimizer = TSR_OPT_ADAMW_FUSED},
+    {.name = "mirror, one shard rank",
+     .shape = {2, 1},
+     .dims = {"replicate", "shard"},
+     .options = {.mp = {.param = TSR_BF16, .reduce = TSR_F32}, .mirror = true},
+     .root = {.mp = {.param = TSR_BF16, .reduce = TSR_F32}, .mirror = true},
+     .step.optimizer = TSR_OPT_ADAMW_FUSED},
+    {.name = "direct gather, smaller groups",
+     .shape = {4},
+     .dims = SHARD,
+     .options = {.direct = true, .reshard = TSR_RESHARD_INT, .reshard_int = 2},
+     .root.direct = true},
 };
 
 size_t family_count(void)

@@ -1,0 +1,33 @@
+/* norms.cu: RMSNorm and LayerNorm, forward and backward. A row is read once; while its statistics
+ * are made it stays in shared memory. Sums over rows: columns.h.
+ */
+#include "team.h"
+
+#include "exec/kernels/norms.h"
+
+#define TSR_REAL_F64 0
+#include "norms_real.h"
+#undef TSR_REAL_F64
+#define TSR_REAL_F64 1
+#include "norms_real.h"
+#undef TSR_REAL_F64
+
+TSR_BLOCK_KERNEL(tsr_cuda_norm_f32, struct tsr_norm)
+{
+    norm_f32(&k);
+}
+
+TSR_BLOCK_KERNEL(tsr_cuda_norm_f64, struct tsr_norm)
+{
+    norm_f64(&k);
+}
+
+TSR_BLOCK_KERNEL(tsr_cuda_norm_backward_f32, struct tsr_norm)
+{
+    norm_backward_f32(&k);
+}
+
+TSR_BLOCK_KERNEL(tsr_cuda_norm_backward_f64, struct tsr_norm)
+{
+    norm_backward_f64(&k);
+}

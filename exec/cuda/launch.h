@@ -1,0 +1,34 @@
+/* launch.h: kernels that are more than one launch of a code by its name, or that are launched in
+ * another shape: what codes.c calls for them. `params` is the structure of the code, see the header
+ * of its name in exec/kernels.
+ */
+#ifndef TSR_CUDA_LAUNCH_H
+#define TSR_CUDA_LAUNCH_H
+
+#include "context.h"
+#include "exec/kernels/tensor.h"
+
+struct tsr_column_parts; /* kernels/columns.h */
+
+/* Memory of the stream until the kernel's next launch; TSR_EOOM: the stream has less. */
+tsr_status tsr_cuda_scratch(const struct tsr_kernel_call *call, uint64_t bytes,
+                            void **out) TSR_MUST_USE;
+
+/* A row for a team of threads (kernels/team.h); params begin with struct tsr_rows. kept: reals per
+ * element in shared memory; grows: it is a TSR_LONG_KERNEL. */
+tsr_status tsr_cuda_launch_rows(const struct tsr_kernel_call *call, tsr_cuda_kernel kernel,
+                                bool wide, unsigned kept, bool grows,
+                                const void *params) TSR_MUST_USE;
+
+/* Sums over rows: plain into out[0], scaled into out[1] (data NULL: not wanted); `parts` has the
+ * operands. */
+tsr_status tsr_cuda_sum_columns(const struct tsr_kernel_call *call, bool wide,
+                                struct tsr_column_parts *parts,
+                                const struct tsr_elems out[2]) TSR_MUST_USE;
+
+typedef tsr_status (*tsr_cuda_launcher)(const struct tsr_kernel_call *call, bool wide,
+                                        const void *params, uint64_t n);
+tsr_status tsr_cuda_norm_backward(const struct tsr_kernel_call *call, bool wide, const void *params,
+                                  uint64_t n);
+
+#endif

@@ -1,0 +1,89 @@
+/* standin.h: what the stand-ins of CUDA's libraries share, and what tests ask of them.
+ *
+ * A stream is a thread with a queue. What is enqueued runs late, in order on its stream and
+ * unordered beside other streams unless events order it; a seeded delay before each piece of work
+ * makes other orders. Nothing flows from a stream back to the host, or to another stream, but what
+ * events and waits say: under ThreadSanitizer a missing wait is a data race.
+ *
+ * The NULL stream runs its work at once, on memory of the host, with all threads of a block: for
+ * tests of single kernels.
+ *
+ * Every entry point of a stand-in begins with TSR_STANDIN(name), so that a test can make its n-th
+ * call fail, and walk all entry points that a run calls.
+ */
+#ifndef TSR_STANDIN_H
+#define TSR_STANDIN_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cuda_runtime_api.h>
+
+struct tsr_standin_config {
+    int gpus;
+    uint64_t memory; /* bytes of each */
+    int driver;      /* 13000: 13.0; 0: there is none */
+    int major, minor;
+    uint32_t delay_us; /* the longest delay before a piece of work; 0: none */
+    uint64_t seed;
+    bool fibers; /* blocks of a kernel have as many threads as are asked for, not one */
+};
+
+/* One H200, no delays. An executable may be given others by TSR_STANDIN in its environment:
+ * "gpus=2,memory=BYTES,driver=12080,major=8,minor=0,delay_us=50,seed=7". */
+struct tsr_standin_config tsr_standin_default(void);
+/* While no stream exists. Forgets failures and counts. */
+void tsr_standin_configure(const struct tsr_standin_config *config);
+const struct tsr_standin_config *tsr_standin(void);
+
+/* ---- work on streams, for the other stand-ins -------------------------------------------------
+ */
+
+/* Runs later, on the stream's thread, with a copy of `data`. Nonzero: it fails, and with it
+ * everything that comes after (as an asynchronous error of a GPU). */
+typedef int (*tsr_standin_fn)(void *data);
+cudaError_t tsr_standin_enqueue(cudaStream_t stream, tsr_standin_fn run, const void *data,
+                                size_t bytes);
+/* The error that some work has left behind; it stays. */
+cudaError_t tsr_standin_sticky(void);
+
+/* ---- memory ------------------------------------------------------------------------------------
+ */
+
+enum tsr_standin_space { TSR_STANDIN_HOST, TSR_STANDIN_PINNED, TSR_STANDIN_DEVICE };
+/* Whose memory [at, at + bytes) is; all of it must be in one place. */
+enum tsr_standin_space tsr_standin_space_of(const void *at, size_t bytes);
+/* Device memory that is taken now, of all GPUs. */
+uint64_t tsr_standin_device_bytes(void);
+
+/* ---- failures ----------------------------------------------------------------------------------
+ */
+
+struct tsr_standin_entry {
+    const char *name;
+    _Atomic uint64_t calls;
+    _Atomic(struct tsr_standin_entry *) next; /* of those that were ever called */
+    _Atomic bool listed;
+};
+/* The error that this call shall return; 0: none. */
+int tsr_standin_enter(struct tsr_standin_entry *entry);
+#define TSR_STANDIN(entry, type)                                             \
+    do {                                                                     \
+        static struct tsr_standin_entry tsr_standin_this = {.name = #entry}; \
+        int tsr_standin_error = tsr_standin_enter(&tsr_standin_this);        \
+        if (tsr_standin_error)                                               \
+            return (type)tsr_standin_error;                                  \
+    } while (0)
+
+/* The n-th call (1: the next) of an entry point returns `error` and does nothing. "(work)": the
+ * n-th piece of work fails on its stream. n 0: none. */
+void tsr_standin_fail(const char *entry, uint64_t n, int error);
+bool tsr_standin_failed(void); /* the failure has happened */
+/* Entry points that were called since tsr_standin_configure(), and how often; false: no i-th. */
+bool tsr_standin_called(size_t i, const char **entry, uint64_t *calls);
+
+/* Streams, events, pinned and device allocations that were made and not given back. */
+int64_t tsr_standin_live(void);
+
+#endif
