@@ -97,8 +97,8 @@ tsr_status tsr__cuda_wait(struct tsr_cuda_device *d, cudaEvent_t event) TSR_MUST
 tsr_status tsr__cuda_stream(struct tsr_cuda_device *d, uint16_t index,
                             struct tsr_cuda_stream **out) TSR_MUST_USE;
 /* At least so many bytes of scratch; waits for the stream if it has less. */
-tsr_status tsr__cuda_scratch(struct tsr_cuda_device *d, struct tsr_cuda_stream *s,
-                             uint64_t bytes) TSR_MUST_USE;
+tsr_status tsr__cuda_stream_scratch(struct tsr_cuda_device *d, struct tsr_cuda_stream *s,
+                                    uint64_t bytes) TSR_MUST_USE;
 tsr_status tsr__cuda_first_scratch(struct tsr_cuda_device *d,
                                    struct tsr_cuda_stream *s) TSR_MUST_USE;
 /* The event is a mark: all tasks of the stream before it are done when it is. */

@@ -375,7 +375,9 @@ static inline void test_make_views(struct test_call *t)
                                        .n_views = (uint32_t)t->n,
                                        .views = t->views,
                                        .scalars = t->scalars,
-                                       .factor = t->call.factor};
+                                       .factor = t->call.factor,
+                                       .launch = t->call.launch,
+                                       .context = t->call.context};
 }
 
 /* Everything outside of elements that are written is as before. */
