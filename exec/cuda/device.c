@@ -358,6 +358,11 @@ static const struct tsr_device_ops ops = {
     .destroy = destroy,
 };
 
+const struct tsr_device_ops *tsr_cuda_device_ops(void)
+{
+    return &ops;
+}
+
 static tsr_status open_all(struct tsr_cuda_device *d)
 {
     TSR_TRY(tsr_gpu_open(d->config.gpu, &d->gpu));
