@@ -89,7 +89,7 @@ tsr_status tsr__nll_loss_part(const struct tsr_kernel_call *call)
 
 tsr_status tsr__nll_rows(const struct tsr_kernel_call *call)
 {
-    struct tsr_nll k = {.columns = 1};
+    struct tsr_nll k = {.columns = 1, .gathered = true};
     TSR_TRY(tsr__in(call, 1, TSR_OPERAND_IDS, TSR_ANY_NUMBER, &k.labels));
     TSR_TRY(tsr__in(call, 0, TSR_OPERAND_FLOAT, k.labels.n, &k.p));
     TSR_TRY(give_one(call, 2, &k.loss));
@@ -99,7 +99,7 @@ tsr_status tsr__nll_rows(const struct tsr_kernel_call *call)
 
 tsr_status tsr__count_labels(const struct tsr_kernel_call *call)
 {
-    struct tsr_nll k = {.columns = 1};
+    struct tsr_nll k = {.columns = 1, .gathered = true};
     TSR_TRY(tsr__in(call, 0, TSR_OPERAND_IDS, TSR_ANY_NUMBER, &k.labels));
     TSR_TRY(give_one(call, 1, &k.weight));
     return tsr__run(call, &code_nll, &k, k.labels.n);

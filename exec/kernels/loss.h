@@ -6,7 +6,8 @@
 
 /* loss = sum of -p[label] / count; weight = how many labels count. data NULL: absent. */
 struct tsr_nll {
-    uint64_t columns; /* of p; 1: p is that of the label */
+    uint64_t columns; /* of p */
+    bool gathered;    /* p has one column, that of the label */
     struct tsr_elems p, labels;
     struct tsr_elems count; /* absent: the number of labels that count */
     struct tsr_elems loss, weight;

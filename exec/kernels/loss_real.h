@@ -19,7 +19,7 @@ static double TSR_R(nll_sum)(const struct tsr_nll *k)
     double sum = 0;
     for (uint64_t row = 0; row < k->labels.n; row++) {
         int64_t label = tsr_elems_i64(&k->labels, row);
-        uint64_t column = k->columns > 1 ? (uint64_t)label : 0;
+        uint64_t column = k->gathered ? 0 : (uint64_t)label;
         if (label >= 0)
             sum -= (double)TSR_R(tsr_load_one)(&k->p, row * k->columns + column);
     }

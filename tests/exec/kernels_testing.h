@@ -469,6 +469,18 @@ static inline void test_refused(struct test_call *t)
     assert_non_null(strstr(tsr_error_text(), t->work.name));
 }
 
+/* A label that is no column: refused where it is seen, else the loss is no number. */
+static inline void test_bad_label(struct test_call *t, int loss)
+{
+    assert_non_null(test_kernel(t));
+    if (!t->call.launch) {
+        test_refused(t);
+        return;
+    }
+    assert_int_equal(test_try(t), TSR_OK);
+    assert_true(isnan(test_get(t, loss, 0)));
+}
+
 /* ---- comparison ------------------------------------------------------------------------------ */
 
 /* Half of a unit in the last place, relative. */

@@ -15,7 +15,7 @@ TSR_DEVICE void TSR_R(nll)(const struct tsr_nll *k)
     double sum = 0, n = 0;
     for (uint64_t row = tsr_thread(); row < k->labels.n; row += tsr_threads()) {
         int64_t label = tsr_elems_i64(&k->labels, row);
-        uint64_t column = k->columns > 1 ? (uint64_t)label : 0;
+        uint64_t column = k->gathered ? 0 : (uint64_t)label;
         n += label >= 0 ? 1 : 0;
         if (label < 0 || !k->loss.data)
             continue;

@@ -1,22 +1,23 @@
 /* sums_real.h: template of sums.cu. */
 #include "exec/kernels/real.h"
 
+/* Carried in f64. */
 TSR_DEVICE void TSR_R(row_sums)(const struct tsr_row_sums *k)
 {
     struct tsr_team t = tsr_team_of(k->shape.columns);
     TSR_REAL part[TSR_BLOCK];
     TSR_TEAM_ROWS(&t, &k->shape, row)
     {
-        TSR_REAL sum = 0;
+        double sum = 0;
         for (unsigned turn = 0; turn < row.turns; turn++) {
             uint64_t column = tsr_pack_column(&t, turn);
             TSR_R(tsr_pack_load)(&k->x, row.first + column, tsr_pack_elements(&row, column), part);
             for (unsigned i = 0; i < TSR_BLOCK; i++)
-                sum += part[i];
+                sum += (double)part[i];
         }
-        sum = TSR_R(tsr_team_sum)(&t, sum) / (TSR_REAL)k->divisor;
+        TSR_REAL value = (TSR_REAL)(tsr_team_sum_f64(&t, sum) / k->divisor);
         if (row.leads)
-            TSR_R(tsr_store)(&k->out, row.number, 1, &sum);
+            TSR_R(tsr_store)(&k->out, row.number, 1, &value);
     }
 }
 
