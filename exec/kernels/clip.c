@@ -1,6 +1,7 @@
 /* clip.c: norms of gradients and their scaling. */
 #include "call.h"
-#include "grid_elementwise.h"
+#include "list.h"
+#include "rows.h"
 #include "sums.h"
 #include "table.h"
 
@@ -81,20 +82,25 @@ tsr_status tsr__total_norm(const struct tsr_kernel_call *call)
     return tsr__run(call, &code_norms, &k, k.n);
 }
 
-tsr_status tsr__foreach_mul_clip(const struct tsr_kernel_call *call)
+/* Collects the gradients; l NULL: only checks them. */
+static tsr_status gradients(const struct tsr_kernel_call *call, struct tsr_lists *l)
 {
-    struct tsr_elementwise e = {.op = TSR_EW_MUL, .n_in = 2};
-    TSR_TRY(tsr__in(call, 5, TSR_OPERAND_FLOAT, 1, &e.in[1]));
-    for (int run = 0; run < 2; run++) {
-        uint32_t next = 0;
-        for (uint32_t i = 0; i < tsr__count(call, 0); i++) {
-            TSR_TRY(tsr__take(call, 0, &next, TSR_READ_WRITE, TSR_ANY_NUMBER, &e.out));
-            e.in[0] = e.out;
-            if (run && e.out.dtype == TSR_F64)
-                tsr_grid_elementwise_f64(&e, 0, 1);
-            else if (run)
-                tsr_grid_elementwise_f32(&e, 0, 1);
-        }
+    uint32_t next = 0, n = tsr__count(call, 0);
+    for (uint32_t i = 0; i < n; i++) {
+        struct tsr_elems g;
+        TSR_TRY(tsr__take(call, 0, &next, TSR_READ_WRITE, TSR_ANY_NUMBER, &g));
+        if (l)
+            TSR_TRY(tsr__list_add(l, &g, &g, 0));
     }
     return TSR_OK;
+}
+
+tsr_status tsr__foreach_mul_clip(const struct tsr_kernel_call *call)
+{
+    struct tsr_lists l;
+    tsr__list_begin(&l, call, TSR_LIST_SCALE);
+    TSR_TRY(tsr__in(call, 5, TSR_OPERAND_FLOAT, 1, &l.elements.factor));
+    TSR_TRY(gradients(call, NULL));
+    TSR_TRY(gradients(call, &l));
+    return tsr__list_end(&l);
 }
