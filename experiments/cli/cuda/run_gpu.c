@@ -6,6 +6,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "../oom_gpu.h"
 #include "../report_file.h"
 #include "exec/cuda/rank.h"
 
@@ -140,15 +141,12 @@ static void find_plans(struct tsr_run_gpu *g)
 
 static tsr_status check_memory(const struct tsr_run_gpu *g, const struct tsr_cuda_gpu *gpu)
 {
-    uint32_t n = g->threads && g->shares ? g->run->job.world : 1;
-    double each = (double)g->run->device_bytes / GIB, has = (double)gpu->free_memory / GIB;
-    if (each * n <= has)
+    uint64_t n = g->threads && g->shares ? g->run->job.world : 1, has = gpu->free_memory / n;
+    char card[300];
+    if (g->run->device_bytes <= has)
         return TSR_OK;
-    return tsr_fail(TSR_EOOM,
-                    "memory: GPU %d (%s) has %.1f GiB free of %.1f, and the program takes %.1f GiB "
-                    "for each of %u ranks on it, as --on sim predicts; that also tells what would "
-                    "fit",
-                    gpu->index, gpu->name, has, (double)gpu->memory / GIB, each, n);
+    snprintf(card, sizeof card, "GPU %d (%s)", gpu->index, gpu->name);
+    return tsr_oom_on_gpu(&g->run->job, card, has, g->run->device_bytes);
 }
 
 static void tell(const struct tsr_run_gpu *g, const struct tsr_cuda_gpu *gpu)
