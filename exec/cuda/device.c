@@ -312,7 +312,7 @@ tsr_status tsr_cuda_device_memory(const struct tsr_device *device, struct tsr_cu
     return TSR_OK;
 }
 
-const struct tsr_gpu *tsr_cuda_device_gpu(const struct tsr_device *device)
+const struct tsr_cuda_gpu *tsr_cuda_device_gpu(const struct tsr_device *device)
 {
     return &((const struct tsr_cuda_device *)device)->gpu;
 }
@@ -368,6 +368,11 @@ static const struct tsr_device_ops ops = {
     .destroy = destroy,
     .graphs = &tsr_cuda_device_graphs,
 };
+
+const struct tsr_device_ops *tsr_cuda_device_ops(void)
+{
+    return &ops;
+}
 
 static tsr_status open_all(struct tsr_cuda_device *d)
 {
