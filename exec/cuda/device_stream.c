@@ -61,7 +61,6 @@ tsr_status tsr__cuda_stream_scratch(struct tsr_cuda_device *d, struct tsr_cuda_s
     if (c->scratch) { /* work that uses it may be on its way */
         TSR_TRY(tsr__cuda_wait_stream(d, s));
         tsr__cuda_graphs_forget(d);
-        tsr__cuda_graphs_forget(d);
         TSR_CUDA("a stream's scratch memory", cudaFree(c->scratch));
         d->library -= c->scratch_bytes;
         c->scratch = NULL;
