@@ -75,12 +75,15 @@ static void walk_group(struct tsr_state_walk *w, struct tsr_group *g)
     walk_options(w, g);
     for (size_t i = 0; i < g->n_params; i++)
         walk_fsdp_param(w, g->params[i]);
-    tsr__walk_u64(w, (uint64_t)g->result.pending << 3 | (uint64_t)g->result.local << 2 |
-                         (uint64_t)g->result.async << 1 | g->result.from_slices);
+    tsr__walk_u64(w, (uint64_t)g->result.pending << 4 | (uint64_t)g->result.local << 3 |
+                         (uint64_t)g->result.async << 2 | (uint64_t)g->result.from_slices << 1 |
+                         g->result.direct);
     tsr__walk_storage(w, g->result.output);
     tsr__walk_event(w, &g->result.event);
     tsr__walk_event(w, &g->reshard_event);
     tsr__walk_event(w, &g->post_reduce_event);
+    tsr__walk_event(w, &g->retire_event);
+    tsr__walk_storage(w, g->mirror);
     tsr__walk_storage(w, g->all_reduce.buffer);
     tsr__walk_event(w, &g->all_reduce.event);
     tsr__walk_storage(w, g->partial);
@@ -110,6 +113,9 @@ static void walk_comm_ctx(struct tsr_state_walk *w, struct tsr_comm_ctx *comm)
         tsr__walk_storage(w, comm->reduce_inputs[i].input);
         tsr__walk_event(w, &comm->reduce_inputs[i].event);
     }
+    tsr__walk_u64(w, comm->n_retired);
+    for (size_t i = 0; i < comm->n_retired; i++)
+        walk_group_ref(w, comm->retired[i]);
     tsr__walk_u64(w, comm->n_order);
     for (size_t i = 0; i < comm->n_order; i++)
         walk_group_ref(w, comm->order[i]);

@@ -43,9 +43,13 @@ struct tsr_task {
 };
 
 /* Called by the device when a task is done, on the thread that ran it: what really ran is in
- * `task`. begin and end: seconds on the device's clock. */
+ * `task`. begin and end: seconds on the device's clock; NAN: not known yet (tsr_task_times_fn). */
 typedef void (*tsr_task_done_fn)(void *user, uint16_t stream, const struct tsr_task *task,
                                  double begin, double end);
+
+/* When a task ran, of a device that knows it only later: after a drain. On the host's thread. */
+typedef void (*tsr_task_times_fn)(void *user, uint16_t stream, uint64_t number, double begin,
+                                  double end);
 
 struct tsr_device;
 
@@ -69,6 +73,11 @@ struct tsr_device_ops {
     tsr_status (*drain)(struct tsr_device *device);
     /* Seconds on the clock of `done`. */
     double (*now)(struct tsr_device *device);
+    /* How many tasks of a stream are known to be done (but those of TSR_TASK_POISON). NULL: as many
+     * as `done` was told of. */
+    uint64_t (*count_done)(struct tsr_device *device, uint16_t stream);
+    /* Times of tasks are taken or not from here on. NULL: they always are. */
+    tsr_status (*set_timing)(struct tsr_device *device, bool on);
     /* Tells every waiting task to give up. May be called by any thread. */
     void (*abort)(struct tsr_device *device, tsr_status status, const char *why);
     void (*destroy)(struct tsr_device *device);

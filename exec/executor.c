@@ -293,6 +293,7 @@ static tsr_status submit(struct tsr_executor *executor, const struct tsr_instr *
     if (x->config.watcher)
         TSR_TRY(x->config.watcher->ops->submit(x->config.watcher, instr));
     tsr_exec_note(x, instr);
+    TSR_TRY(tsr_exec_follow_profile(x));
     if (x->config.profile && x->n_issues == x->number) /* from the first instruction on */
         TSR_TRY(tsr_exec_note_issue(x));
     tsr_status status = execute(x, instr);
@@ -381,6 +382,11 @@ struct tsr_executor *tsr_exec_start(struct tsr_exec *x, const struct tsr_exec_co
 void tsr_exec_set_tables(struct tsr_executor *executor, const struct tsr_tables *tables)
 {
     ((struct tsr_exec *)executor)->tables = tables;
+}
+
+const struct tsr_tables *tsr_exec_tables(void *exec)
+{
+    return ((struct tsr_exec *)exec)->tables;
 }
 
 void tsr_exec_set_scalar(struct tsr_executor *executor, enum tsr_scalar which, double value)

@@ -37,6 +37,10 @@ struct tsr_exec;
 struct tsr_exec *tsr_exec_new(void); /* NULL: out of memory */
 void tsr_exec_done(void *exec, uint16_t stream, const struct tsr_task *task, double begin,
                    double end);
+/* The same for times that come later: tsr_task_times_fn. */
+void tsr_exec_times(void *exec, uint16_t stream, uint64_t number, double begin, double end);
+/* The tables that it was given; NULL: none yet. */
+const struct tsr_tables *tsr_exec_tables(void *exec);
 /* The executor, which owns the device (NULL is fine for one that is only destroyed) and `exec`.
  * Destroy through its ops. */
 struct tsr_executor *tsr_exec_start(struct tsr_exec *exec, const struct tsr_exec_config *config);
@@ -75,7 +79,7 @@ void tsr_exec_progress(struct tsr_executor *x, uint64_t *submitted, uint64_t *do
 uint64_t tsr_exec_run_ahead(struct tsr_executor *x);
 
 /* Times are kept or not from here on. */
-void tsr_exec_set_profile(struct tsr_executor *x, bool on);
+tsr_status tsr_exec_set_profile(struct tsr_executor *x, bool on) TSR_MUST_USE;
 /* When each instruction was issued, by number, as far as times were kept. Valid until the next
  * instruction. */
 const double *tsr_exec_issue_times(struct tsr_executor *x, size_t *n);

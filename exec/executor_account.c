@@ -1,6 +1,7 @@
 /* executor_account.c: what an executor keeps account of: the executed hash, built from what the
  * streams really ran; spans of time; the last instructions, for a flight record.
  */
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -138,9 +139,15 @@ void tsr_exec_done(void *exec, uint16_t stream, const struct tsr_task *task, dou
     default: /* no instruction of the program */
         return;
     }
-    if (x->config.profile)
+    if (x->config.profile && !isnan(begin))
         add_span(lane, task->number, begin, end);
     atomic_fetch_add_explicit(&lane->done, 1, memory_order_relaxed);
+}
+
+void tsr_exec_times(void *exec, uint16_t stream, uint64_t number, double begin, double end)
+{
+    struct tsr_exec *x = exec;
+    add_span(&x->lanes[stream % TSR_EXEC_STREAMS], number, begin, end);
 }
 
 void tsr_exec_account_host(struct tsr_exec *x, const struct tsr_instr *instr, double begin)
@@ -165,11 +172,18 @@ void tsr_exec_hash_reset(struct tsr_executor *executor)
 
 /* ---- progress -------------------------------------------------------------------------------- */
 
+uint64_t tsr_exec_done_of(const struct tsr_exec *x, uint16_t stream)
+{
+    if (x->device && x->device->ops->count_done)
+        return x->device->ops->count_done(x->device, stream);
+    return atomic_load_explicit(&x->lanes[stream].done, memory_order_relaxed);
+}
+
 static uint64_t count_done(const struct tsr_exec *x)
 {
     uint64_t done = 0;
-    for (int i = 0; i < TSR_EXEC_STREAMS; i++)
-        done += atomic_load_explicit(&x->lanes[i].done, memory_order_relaxed);
+    for (uint16_t i = 0; i < TSR_EXEC_STREAMS; i++)
+        done += x->submitted[i] ? tsr_exec_done_of(x, i) : 0;
     return done;
 }
 
@@ -235,9 +249,21 @@ tsr_status tsr_exec_take_spans(struct tsr_executor *executor, struct tsr_exec_sp
     return TSR_OK;
 }
 
-void tsr_exec_set_profile(struct tsr_executor *executor, bool on)
+tsr_status tsr_exec_set_profile(struct tsr_executor *executor, bool on)
 {
-    ((struct tsr_exec *)executor)->config.profile = on;
+    struct tsr_exec *x = (struct tsr_exec *)executor;
+    x->config.profile = on;
+    return tsr_exec_follow_profile(x);
+}
+
+tsr_status tsr_exec_follow_profile(struct tsr_exec *x)
+{
+    if (x->times_tasks == x->config.profile)
+        return TSR_OK;
+    if (x->device->ops->set_timing)
+        TSR_TRY(x->device->ops->set_timing(x->device, x->config.profile));
+    x->times_tasks = x->config.profile;
+    return TSR_OK;
 }
 
 const double *tsr_exec_issue_times(struct tsr_executor *executor, size_t *n)

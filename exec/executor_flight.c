@@ -37,8 +37,7 @@ static const char *state_of(const struct tsr_exec *x, const struct tsr_flight_en
 {
     if (f->stream == UINT16_MAX)
         return "done"; /* by the host, in order */
-    uint64_t done =
-        atomic_load_explicit(&x->lanes[f->stream % TSR_EXEC_STREAMS].done, memory_order_relaxed);
+    uint64_t done = tsr_exec_done_of(x, f->stream % TSR_EXEC_STREAMS);
     return f->sequence < done ? "done" : f->sequence == done ? "running" : "waiting";
 }
 

@@ -66,6 +66,7 @@ struct tsr_exec {
     size_t n_pinned;
     void **pinned; /* by block id; owned */
 
+    bool times_tasks; /* the device was told to */
     size_t n_issues, cap_issues;
     double *issues;            /* by number, while profiling; owned */
     struct tsr_verify *verify; /* NULL: nothing is verified */
@@ -99,5 +100,9 @@ void tsr_exec_account_host(struct tsr_exec *x, const struct tsr_instr *instr, do
 void tsr_exec_note(struct tsr_exec *x, const struct tsr_instr *instr);
 tsr_status tsr_exec_note_issue(struct tsr_exec *x);
 void tsr_exec_count_submitted(struct tsr_exec *x, uint16_t stream);
+/* Tasks of a stream that are known to be done. */
+uint64_t tsr_exec_done_of(const struct tsr_exec *x, uint16_t stream);
+/* The device takes times if, and only if, they are kept. */
+tsr_status tsr_exec_follow_profile(struct tsr_exec *x);
 
 #endif

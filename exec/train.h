@@ -45,6 +45,7 @@ struct tsr_train_config {
      */
     const char *dir;
     uint64_t save_every; /* 0: only at the end, and only if `dir` */
+    bool leave_last;     /* nothing is saved at the end, unless the run is stopped before it */
     unsigned keep;
     /* A run to go on from (its latest checkpoint that is whole), or one checkpoint; NULL: none. */
     const char *resume_from;

@@ -23,6 +23,10 @@ tsr_status tsr_cuda_launch(const struct tsr_kernel_call *call, tsr_cuda_kernel k
     void *args[] = {(void *)(uintptr_t)params};
     const void *symbol;
     memcpy(&symbol, &kernel, sizeof symbol);
+    if (grid.shared > 48 << 10) /* more than a kernel has without asking */
+        TSR_CUDA("shared memory",
+                 cudaFuncSetAttribute(symbol, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                      (int)grid.shared));
     const struct dim3 blocks = {grid.blocks, grid.rows ? grid.rows : 1, 1},
                       threads = {grid.threads, 1, 1};
     TSR_CUDA(call->work ? call->work->name : "fill",

@@ -28,6 +28,8 @@ static const char *const shared[] = {
     "conjugate",
     "copy",
     "cos",
+    "count_labels",
+    "cross_entropy_backward",
     "decompress",
     "div",
     "div_by_world",
@@ -35,10 +37,12 @@ static const char *const shared[] = {
     "expand_heads",
     "fill",
     "foreach_mul_clip",
+    "foreach_norm",
     "fused_add_layer_norm",
     "fused_add_layer_norm_backward",
     "fused_add_rms_norm",
     "fused_add_rms_norm_backward",
+    "fused_cross_entropy",
     "fused_rope",
     "fused_swiglu",
     "fused_swiglu_backward",
@@ -53,9 +57,21 @@ static const char *const shared[] = {
     "log_softmax",
     "log_softmax_backward",
     "log_softmax_tp",
+    "mean",
+    "mean_all",
+    "mse",
+    "mse_backward",
+    "mse_target",
     "mul",
     "mul_scalar",
     "neg",
+    "nll_backward_tp",
+    "nll_gather",
+    "nll_loss",
+    "nll_loss_backward",
+    "nll_loss_part",
+    "nll_rows",
+    "norm_power",
     "ones",
     "pad",
     "pad_backward",
@@ -76,6 +92,7 @@ static const char *const shared[] = {
     "scalar",
     "scale",
     "scale_input_grad",
+    "scale_weight_grad",
     "silu",
     "silu_backward",
     "sin",
@@ -85,16 +102,22 @@ static const char *const shared[] = {
     "split_with_sizes_copy",
     "stack",
     "sub_scalar",
+    "sum",
+    "sum_bias_grad",
     "sum_heads",
+    "sum_rows",
+    "sum_weight_grad",
     "tanh",
     "tanh_backward",
     "threshold_backward",
+    "total_norm",
     "tril",
     "used_map",
     "where",
 };
 
-/* Names whose function is the GPU's own. In the order of strcmp(). */
+/* Names whose function is the GPU's own. In the order of strcmp(); a name that ends in * stands for
+ * all that begin so. */
 static const struct own {
     const char *name;
     tsr_kernel_fn fn;
@@ -109,8 +132,14 @@ static const struct own {
     {"bmm_grad_v", tsr__cuda_bmm},
     {"bmm_scores", tsr__cuda_bmm},
     {"bmm_values", tsr__cuda_bmm},
+    {"d2h_*", tsr__cuda_copy},
+    {"device_copy", tsr__cuda_copy},
     {"div_bias_correction", tsr__cuda_with_scalars},
+    {"efficient_attention", tsr__cuda_attention},
+    {"efficient_attention_backward", tsr__cuda_attention_backward},
     {"embedding_dense_backward", tsr__cuda_embedding_grad},
+    {"flash_attention", tsr__cuda_attention},
+    {"flash_attention_backward", tsr__cuda_attention_backward},
     {"foreach_add_eps", tsr__cuda_with_scalars},
     {"foreach_add_sgd", tsr__cuda_with_scalars},
     {"foreach_addcdiv", tsr__cuda_with_scalars},
@@ -122,13 +151,19 @@ static const struct own {
     {"foreach_mul_weight_decay", tsr__cuda_with_scalars},
     {"foreach_sqrt", tsr__cuda_with_scalars},
     {"fused_adamw", tsr__cuda_with_scalars},
+    {"h2d_*", tsr__cuda_copy},
     {"lerp_exp_avg", tsr__cuda_with_scalars},
+    {"load_shard", tsr__cuda_copy},
     {"mm", tsr__cuda_mm},
     {"mm_input_grad", tsr__cuda_mm},
     {"mm_weight_grad", tsr__cuda_mm},
     {"mul_exp_avg_sq", tsr__cuda_with_scalars},
     {"mul_max_norm", tsr__cuda_with_scalars},
     {"mul_weight_decay", tsr__cuda_with_scalars},
+    {"pad_shard", tsr__cuda_copy},
+    {"post_forward_slice", tsr__cuda_copy},
+    {"reduce_scatter_copy", tsr__cuda_copy},
+    {"save_shard", tsr__cuda_copy},
     {"sqrt", tsr__cuda_with_scalars},
 };
 
@@ -139,7 +174,10 @@ static int compare(const void *name, const void *entry)
 
 static int compare_own(const void *name, const void *entry)
 {
-    return strcmp((const char *)name, ((const struct own *)entry)->name);
+    const char *own_name = ((const struct own *)entry)->name;
+    size_t n = strlen(own_name);
+    return own_name[n - 1] == '*' ? strncmp((const char *)name, own_name, n - 1)
+                                  : strcmp((const char *)name, own_name);
 }
 
 tsr_kernel_fn tsr_cuda_kernel_of(const char *name)

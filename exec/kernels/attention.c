@@ -4,10 +4,13 @@
 #include <stdlib.h>
 
 #include "attention.h"
+#include "gemm.h"
+#include "rows.h"
 #include "table.h"
 
 /* lse has a row of `queries` elements for every head, or of more: the padding is infinite. */
-static tsr_status lse_of(const struct tsr_kernel_call *call, bool forward, struct tsr_attention *a)
+static tsr_status lse_of(const struct tsr_kernel_call *call, bool forward,
+                         struct tsr_attention_operands *a)
 {
     uint64_t heads = a->batch * a->heads;
     TSR_TRY(forward ? tsr__out(call, 4, TSR_OPERAND_FLOAT, TSR_ANY_NUMBER, &a->lse)
@@ -21,17 +24,17 @@ static tsr_status lse_of(const struct tsr_kernel_call *call, bool forward, struc
 }
 
 tsr_status tsr__attention_operands(const struct tsr_kernel_call *call, bool forward,
-                                   struct tsr_attention *a)
+                                   struct tsr_attention_operands *a)
 {
     const uint64_t *d = call->work->dims;
-    *a = (struct tsr_attention){.batch = d[0],
-                                .heads = d[1],
-                                .kv_heads = d[2],
-                                .queries = d[3],
-                                .keys = d[4],
-                                .dim = d[5],
-                                .causal = call->work->causal,
-                                .scale = call->work->constants[0]};
+    *a = (struct tsr_attention_operands){.batch = d[0],
+                                         .heads = d[1],
+                                         .kv_heads = d[2],
+                                         .queries = d[3],
+                                         .keys = d[4],
+                                         .dim = d[5],
+                                         .causal = call->work->causal,
+                                         .scale = call->work->constants[0]};
     if (a->kv_heads == 0 || a->heads % a->kv_heads != 0)
         return tsr__defect(call, "%llu heads do not divide %llu", (unsigned long long)a->kv_heads,
                            (unsigned long long)a->heads);

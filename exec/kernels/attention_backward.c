@@ -4,6 +4,8 @@
 #include <stdlib.h>
 
 #include "attention.h"
+#include "gemm.h"
+#include "rows.h"
 #include "table.h"
 
 #define TSR_REAL_F64 0

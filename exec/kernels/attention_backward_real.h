@@ -8,7 +8,8 @@ struct TSR_R(backward) {
 };
 
 static tsr_status TSR_R(open_backward)(const struct tsr_kernel_call *call,
-                                       const struct tsr_attention *a, struct TSR_R(backward) * w)
+                                       const struct tsr_attention_operands *a,
+                                       struct TSR_R(backward) * w)
 {
     uint64_t kv = a->keys * a->dim, q = TSR_QUERY_BLOCK * a->dim, s = TSR_QUERY_BLOCK * a->keys;
     w->memory = malloc((4 * kv + 2 * q + 2 * s + 1) * sizeof(TSR_REAL));
@@ -26,8 +27,9 @@ static tsr_status TSR_R(open_backward)(const struct tsr_kernel_call *call,
 }
 
 /* Row r of a block: p = exp(score - lse), s = p (s - sum(g out)); what is masked is 0. */
-static void TSR_R(backward_row)(const struct tsr_attention *a, const struct TSR_R(backward) * w,
-                                uint64_t b, uint64_t h, uint64_t i, uint64_t r, uint64_t keys)
+static void TSR_R(backward_row)(const struct tsr_attention_operands *a,
+                                const struct TSR_R(backward) * w, uint64_t b, uint64_t h,
+                                uint64_t i, uint64_t r, uint64_t keys)
 {
     uint64_t at = tsr_attention_row(a, a->heads, a->queries, b, h, i + r);
     uint64_t seen = tsr_attention_seen(a, i + r + 1);
@@ -43,8 +45,9 @@ static void TSR_R(backward_row)(const struct tsr_attention *a, const struct TSR_
 }
 
 /* Queries [i, i + n) of a head. */
-static void TSR_R(backward_block)(const struct tsr_attention *a, const struct TSR_R(backward) * w,
-                                  uint64_t b, uint64_t h, uint64_t i, uint64_t n)
+static void TSR_R(backward_block)(const struct tsr_attention_operands *a,
+                                  const struct TSR_R(backward) * w, uint64_t b, uint64_t h,
+                                  uint64_t i, uint64_t n)
 {
     uint64_t keys = tsr_attention_seen(a, i + n), d = a->dim;
     for (uint64_t r = 0; r < n; r++) {
@@ -74,8 +77,8 @@ static void TSR_R(backward_block)(const struct tsr_attention *a, const struct TS
     (&a->gq, tsr_attention_row(a, a->heads, a->queries, b, h, i + r), d, w->q + r * d);
 }
 
-static void TSR_R(backward_kv_head)(const struct tsr_attention *a, const struct TSR_R(backward) * w,
-                                    uint64_t b, uint64_t kv)
+static void TSR_R(backward_kv_head)(const struct tsr_attention_operands *a,
+                                    const struct TSR_R(backward) * w, uint64_t b, uint64_t kv)
 {
     uint64_t times = a->heads / a->kv_heads, d = a->dim;
     for (uint64_t t = 0; t < a->keys; t++) {
@@ -97,7 +100,7 @@ static void TSR_R(backward_kv_head)(const struct tsr_attention *a, const struct 
 
 static tsr_status TSR_R(attention_backward)(const struct tsr_kernel_call *call)
 {
-    struct tsr_attention a;
+    struct tsr_attention_operands a;
     struct TSR_R(backward) w = {.memory = NULL};
     TSR_TRY(tsr__attention_operands(call, false, &a));
     TSR_TRY(TSR_R(open_backward)(call, &a, &w));

@@ -7,7 +7,8 @@ struct TSR_R(forward) {
 };
 
 static tsr_status TSR_R(open_forward)(const struct tsr_kernel_call *call,
-                                      const struct tsr_attention *a, struct TSR_R(forward) * w)
+                                      const struct tsr_attention_operands *a,
+                                      struct TSR_R(forward) * w)
 {
     uint64_t kv = a->keys * a->dim, q = TSR_QUERY_BLOCK * a->dim;
     w->memory = malloc((2 * kv + q + TSR_QUERY_BLOCK * a->keys + 1) * sizeof(TSR_REAL));
@@ -40,8 +41,9 @@ static void TSR_R(weights_of_row)(TSR_REAL *row, uint64_t seen, uint64_t keys, T
 }
 
 /* Queries [i, i + n) of a head. */
-static void TSR_R(forward_block)(const struct tsr_attention *a, const struct TSR_R(forward) * w,
-                                 uint64_t b, uint64_t h, uint64_t i, uint64_t n)
+static void TSR_R(forward_block)(const struct tsr_attention_operands *a,
+                                 const struct TSR_R(forward) * w, uint64_t b, uint64_t h,
+                                 uint64_t i, uint64_t n)
 {
     uint64_t keys = tsr_attention_seen(a, i + n);
     for (uint64_t r = 0; r < n; r++)
@@ -66,7 +68,7 @@ static void TSR_R(forward_block)(const struct tsr_attention *a, const struct TSR
 
 static tsr_status TSR_R(attention)(const struct tsr_kernel_call *call)
 {
-    struct tsr_attention a;
+    struct tsr_attention_operands a;
     struct TSR_R(forward) w = {.memory = NULL};
     TSR_TRY(tsr__attention_operands(call, true, &a));
     TSR_TRY(TSR_R(open_forward)(call, &a, &w));

@@ -224,6 +224,8 @@ const struct tsr_key tsr_keys[] = {
      "run: steps from one checkpoint to the next; 0: only at the end"},
     {"checkpoints.keep", TSR_KEY_UINT, AT(run.keep), "2", 0, 1e6, 0, NULL,
      "run: complete checkpoints that stay; 0: all"},
+    {"checkpoints.last", TSR_KEY_BOOL, AT(run.save_last), "true", 0, 0, 0, NULL,
+     "run: a checkpoint at the end, too"},
 
     /* The device allocator (PyTorch's rules). */
     {"allocator.limit", TSR_KEY_ENUM, AT(alloc_limit), "none", 0, 0, 0, tsr_words_limit,

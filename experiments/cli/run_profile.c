@@ -29,8 +29,7 @@ static tsr_status stop(struct tsr_run_profile *p)
 {
     p->over = true;
     TSR_TRY(p->of->ops->drain(p->of));
-    tsr_exec_set_profile(p->of, false);
-    return TSR_OK;
+    return tsr_exec_set_profile(p->of, false);
 }
 
 /* A program begins with the mark of its iteration; what lies between two iterations (an evaluation,

@@ -66,6 +66,7 @@ struct tsr_run_settings {
     uint64_t steps, warmup, seed, log_every;
     double lr, min_lr, beta1, beta2, eps, weight_decay, momentum, max_norm;
     uint64_t eval_every, eval_batches, save_every, keep;
+    bool save_last;
 };
 
 #define TSR_CKPT_SELECTIVE_OP UINT64_MAX

@@ -297,8 +297,8 @@ static void custom_collectives(void **state)
     (void)state;
     struct rig r;
     struct custom ag = {0}, rs = {0};
-    struct tsr_custom_comm gather = {"mine", run_it, told, &ag},
-                           scatter = {"mine", run_it, told, &rs};
+    struct tsr_custom_comm gather = {.name = "mine", .run = run_it, .allocate = told, .user = &ag},
+                           scatter = {.name = "mine", .run = run_it, .allocate = told, .user = &rs};
     struct tsr_wrap_options o = {.mp = {.param = TSR_BF16, .reduce = TSR_F32}};
     rig_open(&r, (struct rig_setup){.shards = 4, .rank = 2});
     rig_wrap(&r, &o, &o);
@@ -333,7 +333,7 @@ static void process_group_allocation(void **state)
     (void)state;
     struct rig r;
     struct custom c = {0};
-    struct tsr_custom_comm comm = {"mine", run_it, told, &c};
+    struct tsr_custom_comm comm = {.name = "mine", .run = run_it, .allocate = told, .user = &c};
     start(&r, (struct rig_setup){.shards = 2}, NULL);
     rig_ok(tsr_set_custom_all_gather(r.e, rig_module(&r, "layers.0"), &comm));
     rig_refused(tsr_set_allocate_from_process_group(r.e, rig_module(&r, "layers.0"), true),

@@ -197,3 +197,12 @@ cudaError_t cudaStreamIsCapturing(cudaStream_t stream, enum cudaStreamCaptureSta
     *status = cudaStreamCaptureStatusNone;
     return cudaSuccess;
 }
+
+cudaError_t cudaFuncSetAttribute(const void *function, enum cudaFuncAttribute which, int value)
+{
+    TSR_STANDIN_CUDA(cudaFuncSetAttribute);
+    if (!function || which != cudaFuncAttributeMaxDynamicSharedMemorySize || value < 0 ||
+        value > 227 << 10)
+        return tsr_standin_note(cudaErrorInvalidValue);
+    return cudaSuccess;
+}
