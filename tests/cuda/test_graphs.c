@@ -216,11 +216,13 @@ static void run_on_host(const struct tsr_job *job, struct outcome *out)
     *out = (struct outcome){.status = TSR_OK};
     r->job = job;
     r->config = &config;
+    job_ok(tsr_world_threads(1, 60, &r->world));
     tsr_recorder_init(&r->recorder, &r->programs[0]);
     tsr_program_init(&r->programs[0], NULL);
     job_ok(job_make(r));
     job_ok(run_steps(r, out));
     r->executor->ops->destroy(r->executor);
+    r->world->ops->destroy(r->world);
     tsr_program_fini(&r->programs[0]);
     tsr_engine_destroy(r->engine);
     free(r);
