@@ -337,8 +337,11 @@ tsr_status tsr_train_run(struct tsr_train *t, struct tsr_engine *engine,
     t->last_log = tsr_train_clock();
     tsr_status status = run_all(t, result);
     result->last_step = t->step;
-    if (status != TSR_OK)
-        return say_what_is_safe(t, status);
+    if (status != TSR_OK) {
+        status = say_what_is_safe(t, status);
+        tsr_train_drop_save(t); /* names in it are the engine's */
+        return status;
+    }
     if (t->saved[0] && !result->had_ended)
         tsr_train_note(t, "saved after step %llu: %s", (unsigned long long)t->step, t->saved);
     return TSR_OK;
