@@ -75,7 +75,8 @@ void tsr_exec_reset_peaks(struct tsr_executor *x);
 
 /* Instructions that were submitted, and how many of those are done (on all streams together). */
 void tsr_exec_progress(struct tsr_executor *x, uint64_t *submitted, uint64_t *done);
-/* The most by which the host was ahead: submitted but not done, in instructions. */
+/* The most by which the host was ahead: submitted but not done, in instructions. On a GPU only
+ * while times are kept. */
 uint64_t tsr_exec_run_ahead(struct tsr_executor *x);
 
 /* Times are kept or not from here on. */
