@@ -5,6 +5,8 @@
 tsr_status tsr_cuda_scratch(const struct tsr_kernel_call *call, uint64_t bytes, void **out)
 {
     const struct tsr_cuda_context *context = tsr_cuda_context(call);
+    if (bytes > context->scratch_bytes && context->grow)
+        TSR_TRY(context->grow(context->owner, context->index, bytes));
     *out = context->scratch;
     if (bytes <= context->scratch_bytes)
         return TSR_OK;

@@ -14,12 +14,9 @@ SECONDS = 450                                           # of a part; eight minut
 
 
 def tests_of(folder):
-    """Programs of tests: gpu_test_* (with CUDA's libraries), or cuda_test_* where those are all there is (stand-ins)."""
-    for pattern in ("gpu_test_*", "cuda_test_*"):
-        found = sorted(f for f in glob.glob(os.path.join(folder, pattern)) if os.access(f, os.X_OK) and os.path.isfile(f))
-        if found:
-            return found
-    return []
+    """Programs of tests, with CUDA's libraries; folder may be a pattern instead."""
+    pattern = folder if "*" in folder else os.path.join(folder, "gpu_test_*")
+    return sorted(f for f in glob.glob(pattern) if os.access(f, os.X_OK) and os.path.isfile(f))
 
 
 def example(name):
@@ -39,7 +36,7 @@ def smoke(part, args, scratch):
         return dict(gpus=len(part.result["device"]))
 
     def small():
-        steps = train(part, example("small/llama.yaml"), os.path.join(scratch, "small"), world=1, data__train="null", data__val="null", eval__every=0, train__steps=3)
+        steps = train(part, example("small/llama.yaml"), os.path.join(scratch, "small"), world=1, data__train="null", data__val="null", eval__every=0, train__steps=3, train__warmup=0)
         if len(steps) != 3:
             raise Failed(f"{len(steps)} steps, not 3")
         return dict(losses=[x["loss"] for x in steps], step_s=[x["step_s"] for x in steps])
@@ -78,14 +75,14 @@ def against_host(part, scratch, model, name):
 def without_graphs(part, scratch, model):
     """Graphs change no bit."""
     return agree(f"{model}: with graphs against without", job(part, scratch, model, "fused", "cuda", tag="-graphs"),
-                 job(part, scratch, model, "fused", "cuda", "--no-graphs", tag="-direct"), 0)
+                 job(part, scratch, model, "fused", "cuda", "--graphs", "off", tag="-direct"), 0)
 
 
 def loopback(part, scratch, model):
     """Four ranks on one GPU against four on the host."""
     ranks = ("--ranks", "4")
-    return agree(f"{model}: four ranks on one GPU", job(part, scratch, model, "fused", "cuda", *ranks, "--transport", "loopback", tag="-4", world=4),
-                 job(part, scratch, model, "fused", "host", *ranks, tag="-4", world=4), 1e-4)
+    return agree(f"{model}: four ranks on one GPU", job(part, scratch, model, "fused", "cuda", *ranks, "--comm", "loopback", tag="-4", cluster="dgx-h200-128"),
+                 job(part, scratch, model, "fused", "host", *ranks, tag="-4", cluster="dgx-h200-128"), 1e-4)
 
 
 def one_rank_nccl(part, scratch, model):
@@ -165,7 +162,7 @@ def main():
     p.add_argument("part", choices=sorted(PARTS))
     p.add_argument("rest", nargs="+", metavar="[MODEL] OUT")
     p.add_argument("--program", required=True)
-    p.add_argument("--tests", required=True)
+    p.add_argument("--tests", required=True, help="folder of gpu_test_*, or a pattern")
     p.add_argument("--seconds", type=float, default=SECONDS)
     p.add_argument("--at-once", type=int, default=4, help="checks that share the GPU, where no time is taken")
     p.add_argument("--small", action="store_true", help="correct, bench: a few checks, to test the scripts")
