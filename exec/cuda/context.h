@@ -21,6 +21,10 @@ struct tsr_cuda_context {
     /* Memory of the stream for the time of one call: libraries' workspace, partial sums. */
     void *scratch;
     uint64_t scratch_bytes;
+    /* The device's: gives stream `index` at least so many bytes of it. What was scratch before
+     * stays memory until the stream ends: graphs may use it. NULL: what there is has to do. */
+    tsr_status (*more_scratch)(void *device, uint16_t index, uint64_t bytes);
+    void *device;
     /* The table of enum tsr_scalar in device memory, for launches that are captured in a graph and
      * run again with other values; NULL: call->scalars are the values. */
     const double *scalars;
@@ -37,6 +41,9 @@ static inline const struct tsr_cuda_context *tsr_cuda_context(const struct tsr_k
 {
     return (const struct tsr_cuda_context *)call->context;
 }
+
+/* At least so many bytes of scratch. TSR_EOOM. */
+tsr_status tsr_cuda_need_scratch(const struct tsr_kernel_call *call, uint64_t bytes) TSR_MUST_USE;
 
 /* A __global__ function of exec/cuda/kernels, which takes one structure by value. Its type there is
  * another: only its address counts. */

@@ -18,6 +18,12 @@ static tsr_status priority_of(const struct tsr_cuda_device *d, uint16_t index, i
     return TSR_OK;
 }
 
+static tsr_status more_scratch(void *device, uint16_t index, uint64_t bytes)
+{
+    struct tsr_cuda_device *d = device;
+    return tsr__cuda_scratch(d, &d->streams[index], bytes);
+}
+
 static tsr_status start(struct tsr_cuda_device *d, uint16_t index, struct tsr_cuda_stream *s)
 {
     int priority = 0;
@@ -31,7 +37,8 @@ static tsr_status start(struct tsr_cuda_device *d, uint16_t index, struct tsr_cu
                                            .deterministic = d->config.deterministic,
                                            .blas = d->blas,
                                            .attention = d->attention,
-                                           .scratch_bytes = 0};
+                                           .more_scratch = more_scratch,
+                                           .device = d};
     return TSR_OK;
 }
 
@@ -43,19 +50,19 @@ tsr_status tsr__cuda_stream(struct tsr_cuda_device *d, uint16_t index, struct ts
     return (*out)->handle ? TSR_OK : start(d, index, *out);
 }
 
+/* What was scratch before is kept: work and graphs that use it may be on their way. */
 tsr_status tsr__cuda_scratch(struct tsr_cuda_device *d, struct tsr_cuda_stream *s, uint64_t bytes)
 {
     struct tsr_cuda_context *c = &s->context;
+    void *memory;
     if (c->scratch_bytes >= bytes)
         return TSR_OK;
-    if (c->scratch) { /* work that uses it may be on its way */
-        TSR_TRY(tsr__cuda_wait_stream(d, s));
-        TSR_CUDA("a stream's scratch memory", cudaFree(c->scratch));
-        d->library -= c->scratch_bytes;
-        c->scratch = NULL;
-        c->scratch_bytes = 0;
-    }
-    TSR_CUDA("a stream's scratch memory", cudaMalloc(&c->scratch, bytes));
+    if (c->scratch && s->n_retired == TSR_CUDA_RETIRED)
+        return tsr_fail(TSR_EOOM, "a stream's scratch memory grew too often");
+    TSR_CUDA("a stream's scratch memory", cudaMalloc(&memory, bytes));
+    if (c->scratch)
+        s->retired[s->n_retired++] = c->scratch;
+    c->scratch = memory;
     c->scratch_bytes = bytes;
     d->library += bytes;
     return TSR_OK;
@@ -76,6 +83,8 @@ void tsr__cuda_stream_close(struct tsr_cuda_stream *s)
         if (s->own_marks[i])
             (void)cudaEventDestroy(s->own_marks[i]);
     (void)cudaFree(s->context.scratch);
+    for (unsigned i = 0; i < s->n_retired; i++)
+        (void)cudaFree(s->retired[i]);
     *s = (struct tsr_cuda_stream){.handle = NULL};
 }
 

@@ -3,8 +3,7 @@
 
 #include "exec/cuda/attention.h"
 
-int tsr_attention_create(int architecture, struct tsr_attention **out,
-                         char why[TSR_ATTENTION_TEXT])
+int tsr_attention_create(int architecture, struct tsr_attention **out, char why[TSR_ATTENTION_TEXT])
 {
     (void)architecture;
     *out = NULL;
@@ -18,8 +17,8 @@ void tsr_attention_destroy(struct tsr_attention *attention)
 }
 
 const struct tsr_attention_plan *tsr_attention_prepare(struct tsr_attention *attention,
-                                                    const struct tsr_attention_shape *shape,
-                                                    uint64_t *bytes)
+                                                       const struct tsr_attention_shape *shape,
+                                                       uint64_t *bytes)
 {
     (void)attention;
     (void)shape;
@@ -28,8 +27,8 @@ const struct tsr_attention_plan *tsr_attention_prepare(struct tsr_attention *att
 }
 
 int tsr_attention_run(struct tsr_attention *attention, const struct tsr_attention_plan *plan,
-                      const struct tsr_attention_pointers *at, void *workspace,
-                      cudaStream_t stream, char why[TSR_ATTENTION_TEXT])
+                      const struct tsr_attention_pointers *at, void *workspace, cudaStream_t stream,
+                      char why[TSR_ATTENTION_TEXT])
 {
     (void)attention;
     (void)plan;

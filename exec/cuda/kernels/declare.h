@@ -24,6 +24,7 @@ TSR_DECLARE_CUDA_REALS(product);
 TSR_DECLARE_CUDA_REALS(attention_forward);
 TSR_DECLARE_CUDA_REALS(attention_queries);
 TSR_DECLARE_CUDA_REALS(attention_keys);
+TSR_DECLARE_CUDA(attention_padding);
 
 /* comms.c */
 TSR_DECLARE_CUDA(loopback_copy);
