@@ -15,7 +15,7 @@ extern "C" {
 #endif
 
 /* Plans of one device, each made once; any thread may use it. */
-struct tsr_attention;
+struct tsr_cuda_attention;
 struct tsr_attention_plan;
 
 /* Texts of failures are cut to this. */
@@ -52,20 +52,20 @@ struct tsr_attention_pointers {
 
 /* Nonzero: cuDNN cannot be used (`why`: not built, no device); the plain kernels do all then.
  * architecture: 80, 90, ... */
-int tsr_attention_create(int architecture, struct tsr_attention **out,
+int tsr_attention_create(int architecture, struct tsr_cuda_attention **out,
                          char why[TSR_ATTENTION_TEXT]);
-void tsr_attention_destroy(struct tsr_attention *attention); /* NULL is fine */
+void tsr_attention_destroy(struct tsr_cuda_attention *attention); /* NULL is fine */
 /* cuDNN's plan for the shape and the workspace that it needs; NULL: it has none. The first call of
  * a shape takes a while; it does not wait for the device. */
-const struct tsr_attention_plan *tsr_attention_prepare(struct tsr_attention *attention,
+const struct tsr_attention_plan *tsr_attention_prepare(struct tsr_cuda_attention *attention,
                                                        const struct tsr_attention_shape *shape,
                                                        uint64_t *bytes);
 /* Nonzero: failed. */
-int tsr_attention_run(struct tsr_attention *attention, const struct tsr_attention_plan *plan,
+int tsr_attention_run(struct tsr_cuda_attention *attention, const struct tsr_attention_plan *plan,
                       const struct tsr_attention_pointers *at, void *workspace, cudaStream_t stream,
                       char why[TSR_ATTENTION_TEXT]);
 /* "" or one line: the first shape that cuDNN has no plan for, and why. */
-void tsr_attention_note(struct tsr_attention *attention, char note[TSR_ATTENTION_TEXT]);
+void tsr_attention_note(struct tsr_cuda_attention *attention, char note[TSR_ATTENTION_TEXT]);
 /* Nonzero: cuDNN does not take the shape on a GPU of this architecture. Needs no GPU. */
 int tsr_attention_validate(int architecture, const struct tsr_attention_shape *shape,
                            char why[TSR_ATTENTION_TEXT]);

@@ -17,18 +17,6 @@ struct tsr_cuda_scalars tsr_cuda_scalars_of(const struct tsr_kernel_call *call)
     return scalars;
 }
 
-tsr_status tsr_cuda_need_scratch(const struct tsr_kernel_call *call, uint64_t bytes)
-{
-    const struct tsr_cuda_context *c = tsr_cuda_context(call);
-    if (bytes <= c->scratch_bytes)
-        return TSR_OK;
-    if (!c->more_scratch)
-        return tsr_fail(TSR_EOOM, "kernel %s: %llu bytes of scratch, there are %llu",
-                        call->work->name, (unsigned long long)bytes,
-                        (unsigned long long)c->scratch_bytes);
-    return c->more_scratch(c->device, c->index, bytes);
-}
-
 tsr_status tsr_cuda_launch(const struct tsr_kernel_call *call, tsr_cuda_kernel kernel,
                            struct tsr_cuda_grid grid, const void *params)
 {

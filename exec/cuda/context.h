@@ -8,8 +8,8 @@
 
 #include "exec/kernel.h"
 
-struct tsr_blas;      /* blas.h */
-struct tsr_attention; /* attention.h */
+struct tsr_blas;           /* blas.h */
+struct tsr_cuda_attention; /* attention.h */
 
 struct tsr_cuda_context {
     cudaStream_t stream;
@@ -17,14 +17,14 @@ struct tsr_cuda_context {
     int n_sms, architecture; /* multiprocessors that may be used; 80, 90, ... */
     bool deterministic;      /* no result depends on the order of arrival */
     struct tsr_blas *blas;
-    struct tsr_attention *attention;
+    struct tsr_cuda_attention *attention;
     /* Memory of the stream for the time of one call: libraries' workspace, partial sums. */
     void *scratch;
     uint64_t scratch_bytes;
-    /* The device's: gives stream `index` at least so many bytes of it. What was scratch before
-     * stays memory until the stream ends: graphs may use it. NULL: what there is has to do. */
-    tsr_status (*more_scratch)(void *device, uint16_t index, uint64_t bytes);
-    void *device;
+    /* More of it: between calls, and not while the stream is captured. What was scratch before
+     * stays memory until the stream ends, since graphs may use it. NULL: there is no more. */
+    tsr_status (*grow)(void *owner, uint16_t index, uint64_t bytes);
+    void *owner; /* of grow() */
     /* The table of enum tsr_scalar in device memory, for launches that are captured in a graph and
      * run again with other values; NULL: call->scalars are the values. */
     const double *scalars;
@@ -41,9 +41,6 @@ static inline const struct tsr_cuda_context *tsr_cuda_context(const struct tsr_k
 {
     return (const struct tsr_cuda_context *)call->context;
 }
-
-/* At least so many bytes of scratch. TSR_EOOM. */
-tsr_status tsr_cuda_need_scratch(const struct tsr_kernel_call *call, uint64_t bytes) TSR_MUST_USE;
 
 /* A __global__ function of exec/cuda/kernels, which takes one structure by value. Its type there is
  * another: only its address counts. */

@@ -18,10 +18,10 @@ static tsr_status priority_of(const struct tsr_cuda_device *d, uint16_t index, i
     return TSR_OK;
 }
 
-static tsr_status more_scratch(void *device, uint16_t index, uint64_t bytes)
+static tsr_status grow(void *owner, uint16_t index, uint64_t bytes)
 {
-    struct tsr_cuda_device *d = device;
-    return tsr__cuda_scratch(d, &d->streams[index], bytes);
+    struct tsr_cuda_device *d = owner;
+    return tsr__cuda_stream_scratch(d, &d->streams[index], tsr_max_u64(bytes, SCRATCH_BYTES));
 }
 
 static tsr_status start(struct tsr_cuda_device *d, uint16_t index, struct tsr_cuda_stream *s)
@@ -37,8 +37,8 @@ static tsr_status start(struct tsr_cuda_device *d, uint16_t index, struct tsr_cu
                                            .deterministic = d->config.deterministic,
                                            .blas = d->blas,
                                            .attention = d->attention,
-                                           .more_scratch = more_scratch,
-                                           .device = d};
+                                           .grow = grow,
+                                           .owner = d};
     return TSR_OK;
 }
 
@@ -50,8 +50,8 @@ tsr_status tsr__cuda_stream(struct tsr_cuda_device *d, uint16_t index, struct ts
     return (*out)->handle ? TSR_OK : start(d, index, *out);
 }
 
-/* What was scratch before is kept: work and graphs that use it may be on their way. */
-tsr_status tsr__cuda_scratch(struct tsr_cuda_device *d, struct tsr_cuda_stream *s, uint64_t bytes)
+tsr_status tsr__cuda_stream_scratch(struct tsr_cuda_device *d, struct tsr_cuda_stream *s,
+                                    uint64_t bytes)
 {
     struct tsr_cuda_context *c = &s->context;
     void *memory;
@@ -70,7 +70,7 @@ tsr_status tsr__cuda_scratch(struct tsr_cuda_device *d, struct tsr_cuda_stream *
 
 tsr_status tsr__cuda_first_scratch(struct tsr_cuda_device *d, struct tsr_cuda_stream *s)
 {
-    return tsr__cuda_scratch(d, s, SCRATCH_BYTES);
+    return tsr__cuda_stream_scratch(d, s, SCRATCH_BYTES);
 }
 
 void tsr__cuda_stream_close(struct tsr_cuda_stream *s)

@@ -5,6 +5,7 @@
 #include "kernels/attention_plain.h"
 #include "kernels/code.h"
 #include "kernels/declare.h"
+#include "launch.h"
 
 /* ---- by cuDNN -------------------------------------------------------------------------------- */
 
@@ -73,12 +74,13 @@ static tsr_status by_cudnn(const struct tsr_kernel_call *call,
     struct tsr_attention_pointers at;
     char why[TSR_ATTENTION_TEXT] = "";
     uint64_t bytes = 0;
+    void *workspace;
     if (!c->attention || !set_shape(a, forward, c->deterministic, &shape, &at))
         return TSR_EUNSUPPORTED;
     const struct tsr_attention_plan *plan = tsr_attention_prepare(c->attention, &shape, &bytes);
-    if (!plan || tsr_cuda_need_scratch(call, bytes) != TSR_OK)
+    if (!plan || tsr_cuda_scratch(call, bytes, &workspace) != TSR_OK)
         return TSR_EUNSUPPORTED;
-    if (tsr_attention_run(c->attention, plan, &at, c->scratch, c->stream, why))
+    if (tsr_attention_run(c->attention, plan, &at, workspace, c->stream, why))
         return tsr_fail(TSR_EBACKEND, "kernel %s: cuDNN says '%s'", call->work->name, why);
     return forward ? pad_lse(call, a) : TSR_OK;
 }

@@ -12,14 +12,14 @@
 enum { BLAS_SCRATCH = 64 << 10, BLAS_ROOM = 4096 };
 
 struct blas_test {
-    struct tsr_gpu gpu;
+    struct tsr_cuda_gpu gpu;
     struct tsr_blas *blas;
     struct tsr_cuda_context context;
 };
 
 static inline void blas_open(struct blas_test *t, const char *plans, bool deterministic, bool tune)
 {
-    t->gpu = (struct tsr_gpu){.architecture = 90, .n_sms = 4, .driver = 13000};
+    t->gpu = (struct tsr_cuda_gpu){.architecture = 90, .n_sms = 4, .driver = 13000};
     snprintf(t->gpu.name, sizeof t->gpu.name, "Stand-in 3000");
     const struct tsr_blas_config config = {
         .gpu = &t->gpu, .plans = plans, .deterministic = deterministic, .tune = tune};

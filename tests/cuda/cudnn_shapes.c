@@ -88,7 +88,7 @@ static void start(void **state)
 {
     (void)state;
     char why[TSR_ATTENTION_TEXT] = "";
-    struct tsr_attention *attention;
+    struct tsr_cuda_attention *attention;
     int n = 0;
     if (cudaGetDeviceCount(&n) == cudaSuccess && n > 0) {
         assert_int_equal(tsr_attention_create(H200, &attention, why), 0);

@@ -39,8 +39,8 @@ static void open_device(struct device *d, bool cudnn, uint64_t workspace)
     *d = (struct device){.context = {.index = 3,
                                      .n_sms = 4,
                                      .architecture = 90,
-                                     .more_scratch = more_scratch,
-                                     .device = d,
+                                     .grow = more_scratch,
+                                     .owner = d,
                                      .scratch = malloc(SCRATCH),
                                      .scratch_bytes = SCRATCH}};
     tsr_standin_attention(cudnn, workspace);
@@ -211,11 +211,11 @@ static void failures(void **state)
     struct test_call t;
     open_device(&d, true, 2 * SCRATCH);
     make_call(&t, &s, false, TSR_BF16, false, 0, 5);
-    d.context.more_scratch = NULL;
+    d.context.grow = NULL;
     uint64_t before = cudnn_runs();
     run_on(&t, &d);
     assert_int_equal(cudnn_runs(), before);
-    d.context.more_scratch = more_scratch;
+    d.context.grow = more_scratch;
     tsr_standin_fail("cudnnBackendExecute", 1, 3);
     test_make_views(&t);
     t.call.context = &d.context;

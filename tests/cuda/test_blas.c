@@ -230,7 +230,7 @@ static void failures(void **state)
         }
     assert_true(n_failed > 60);
     struct tsr_blas *blas;
-    const struct tsr_gpu gpu = {.n_sms = 4};
+    const struct tsr_cuda_gpu gpu = {.n_sms = 4};
     const struct tsr_blas_config config = {.gpu = &gpu};
     tsr_standin_fail("cublasLtCreate", 1, CUBLAS_STATUS_NOT_INITIALIZED);
     assert_int_equal(tsr_blas_create(&config, &blas), TSR_EBACKEND);

@@ -16,7 +16,7 @@ enum { PLANS = 64 };
 struct tsr_attention_plan {
     struct tsr_attention_shape shape;
 };
-struct tsr_attention {
+struct tsr_cuda_attention {
     struct tsr_attention_plan plans[PLANS];
     int n;
 };
@@ -36,19 +36,20 @@ static int say(char why[TSR_ATTENTION_TEXT], const char *text)
     return 1;
 }
 
-int tsr_attention_create(int architecture, struct tsr_attention **out, char why[TSR_ATTENTION_TEXT])
+int tsr_attention_create(int architecture, struct tsr_cuda_attention **out,
+                         char why[TSR_ATTENTION_TEXT])
 {
     (void)architecture;
     *out = is_there ? calloc(1, sizeof **out) : NULL;
     return *out ? 0 : say(why, "the stand-in has none");
 }
 
-void tsr_attention_destroy(struct tsr_attention *attention)
+void tsr_attention_destroy(struct tsr_cuda_attention *attention)
 {
     free(attention);
 }
 
-void tsr_attention_note(struct tsr_attention *attention, char note[TSR_ATTENTION_TEXT])
+void tsr_attention_note(struct tsr_cuda_attention *attention, char note[TSR_ATTENTION_TEXT])
 {
     (void)attention;
     note[0] = 0;
@@ -61,7 +62,7 @@ int tsr_attention_validate(int architecture, const struct tsr_attention_shape *s
     return s->d % 8 || s->d > 128 ? say(why, "heads of another size") : 0;
 }
 
-const struct tsr_attention_plan *tsr_attention_prepare(struct tsr_attention *attention,
+const struct tsr_attention_plan *tsr_attention_prepare(struct tsr_cuda_attention *attention,
                                                        const struct tsr_attention_shape *shape,
                                                        uint64_t *bytes)
 {
@@ -207,7 +208,7 @@ static int run(void *data)
     return 0;
 }
 
-int tsr_attention_run(struct tsr_attention *attention, const struct tsr_attention_plan *plan,
+int tsr_attention_run(struct tsr_cuda_attention *attention, const struct tsr_attention_plan *plan,
                       const struct tsr_attention_pointers *at, void *workspace, cudaStream_t stream,
                       char why[TSR_ATTENTION_TEXT])
 {

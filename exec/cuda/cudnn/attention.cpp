@@ -26,7 +26,7 @@ struct tsr_attention_plan {
     int64_t bytes;
 };
 
-struct tsr_attention {
+struct tsr_cuda_attention {
     cudnnHandle_t handle;
     int architecture;
     std::mutex lock;
@@ -218,7 +218,7 @@ static const tsr_attention_plan *find_or_make(tsr_attention &a, const tsr_attent
     return a.plans.back().get();
 }
 
-extern "C" int tsr_attention_create(int architecture, struct tsr_attention **out,
+extern "C" int tsr_attention_create(int architecture, struct tsr_cuda_attention **out,
                                     char why[TSR_ATTENTION_TEXT])
 {
     *out = nullptr;
@@ -235,7 +235,7 @@ extern "C" int tsr_attention_create(int architecture, struct tsr_attention **out
     }
 }
 
-extern "C" void tsr_attention_destroy(struct tsr_attention *attention)
+extern "C" void tsr_attention_destroy(struct tsr_cuda_attention *attention)
 {
     if (!attention)
         return;
@@ -245,7 +245,7 @@ extern "C" void tsr_attention_destroy(struct tsr_attention *attention)
 }
 
 extern "C" const struct tsr_attention_plan *
-tsr_attention_prepare(struct tsr_attention *attention, const struct tsr_attention_shape *shape,
+tsr_attention_prepare(struct tsr_cuda_attention *attention, const struct tsr_attention_shape *shape,
                    uint64_t *bytes)
 {
     *bytes = 0;
@@ -261,7 +261,7 @@ tsr_attention_prepare(struct tsr_attention *attention, const struct tsr_attentio
     }
 }
 
-extern "C" int tsr_attention_run(struct tsr_attention *attention,
+extern "C" int tsr_attention_run(struct tsr_cuda_attention *attention,
                                  const struct tsr_attention_plan *plan,
                                  const struct tsr_attention_pointers *at, void *workspace,
                                  cudaStream_t stream, char why[TSR_ATTENTION_TEXT])
@@ -282,7 +282,7 @@ extern "C" int tsr_attention_run(struct tsr_attention *attention,
     }
 }
 
-extern "C" void tsr_attention_note(struct tsr_attention *attention, char note[TSR_ATTENTION_TEXT])
+extern "C" void tsr_attention_note(struct tsr_cuda_attention *attention, char note[TSR_ATTENTION_TEXT])
 {
     std::lock_guard<std::mutex> guard(attention->lock);
     say(note, attention->note);

@@ -3,7 +3,8 @@
 
 #include "exec/cuda/attention.h"
 
-int tsr_attention_create(int architecture, struct tsr_attention **out, char why[TSR_ATTENTION_TEXT])
+int tsr_attention_create(int architecture, struct tsr_cuda_attention **out,
+                         char why[TSR_ATTENTION_TEXT])
 {
     (void)architecture;
     *out = NULL;
@@ -11,12 +12,12 @@ int tsr_attention_create(int architecture, struct tsr_attention **out, char why[
     return 1;
 }
 
-void tsr_attention_destroy(struct tsr_attention *attention)
+void tsr_attention_destroy(struct tsr_cuda_attention *attention)
 {
     (void)attention;
 }
 
-const struct tsr_attention_plan *tsr_attention_prepare(struct tsr_attention *attention,
+const struct tsr_attention_plan *tsr_attention_prepare(struct tsr_cuda_attention *attention,
                                                        const struct tsr_attention_shape *shape,
                                                        uint64_t *bytes)
 {
@@ -26,7 +27,7 @@ const struct tsr_attention_plan *tsr_attention_prepare(struct tsr_attention *att
     return NULL;
 }
 
-int tsr_attention_run(struct tsr_attention *attention, const struct tsr_attention_plan *plan,
+int tsr_attention_run(struct tsr_cuda_attention *attention, const struct tsr_attention_plan *plan,
                       const struct tsr_attention_pointers *at, void *workspace, cudaStream_t stream,
                       char why[TSR_ATTENTION_TEXT])
 {
@@ -39,7 +40,7 @@ int tsr_attention_run(struct tsr_attention *attention, const struct tsr_attentio
     return 1;
 }
 
-void tsr_attention_note(struct tsr_attention *attention, char note[TSR_ATTENTION_TEXT])
+void tsr_attention_note(struct tsr_cuda_attention *attention, char note[TSR_ATTENTION_TEXT])
 {
     (void)attention;
     note[0] = 0;
