@@ -51,6 +51,7 @@ static const char *const shared[] = {
     "grad_cast",
     "grad_to_bucket",
     "grad_upcast",
+    "host_add",
     "layer_norm",
     "layer_norm_backward",
     "log_softmax",

@@ -84,9 +84,9 @@ TSR_ANYWHERE void TSR_R(tsr_apply_function)(unsigned op, unsigned n, const TSR_R
     }
 }
 
-/* Of several, and of none: `at` is the place of the first in the output. */
-TSR_ANYWHERE void TSR_R(tsr_apply)(const struct tsr_elementwise *e, uint64_t at, unsigned n,
-                                   TSR_REAL k, TSR_REAL (*in)[TSR_BLOCK], TSR_REAL *out)
+/* Of several, and of none. */
+TSR_ANYWHERE void TSR_R(tsr_apply)(const struct tsr_elementwise *e, unsigned n, TSR_REAL k,
+                                   TSR_REAL (*in)[TSR_BLOCK], TSR_REAL *out)
 {
     const TSR_REAL *a = in[0], *b = in[1];
     switch (e->op) {
@@ -112,7 +112,7 @@ TSR_ANYWHERE void TSR_R(tsr_apply)(const struct tsr_elementwise *e, uint64_t at,
     }
 }
 
-/* tsr_is_rare() */
+/* tsr_is_rare(); `at` is the place of the first in the output. */
 TSR_ANYWHERE void TSR_R(tsr_apply_rare)(const struct tsr_elementwise *e, uint64_t at, unsigned n,
                                         TSR_REAL k, TSR_REAL (*in)[TSR_BLOCK], TSR_REAL *out)
 {
@@ -157,7 +157,7 @@ TSR_ANYWHERE void TSR_R(tsr_grid_apply)(const struct tsr_elementwise *e, bool ra
         if (rare)
             TSR_R(tsr_apply_rare)(e, at, n, c, in, out);
         else
-            TSR_R(tsr_apply)(e, at, n, c, in, out);
+            TSR_R(tsr_apply)(e, n, c, in, out);
         TSR_R(tsr_store)(&e->out, at, n, out);
     }
 }
