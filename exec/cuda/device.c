@@ -11,6 +11,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "attention.h"
 #include "blas.h"
 
 /* Of streams after a failure, until they are left as they are. */
@@ -332,6 +333,7 @@ static void destroy(struct tsr_device *device)
             tsr__cuda_stream_close(&d->streams[i]);
         tsr__cuda_time_close(d);
         tsr_cuda_events_destroy(&d->events);
+        tsr_attention_destroy(d->attention);
         tsr_blas_destroy(d->blas);
         tsr_cuda_space_fini(&d->space);
     }
@@ -372,7 +374,22 @@ static tsr_status open_all(struct tsr_cuda_device *d)
                                          .tune = d->config.tune};
     TSR_TRY(tsr_cuda_space_init(&d->space, d->config.gpu, d->config.unit));
     TSR_TRY(tsr_cuda_events_create(&d->events));
+    if (tsr_attention_create(d->gpu.architecture, &d->attention, d->no_attention))
+        d->attention = NULL; /* plain kernels do it */
     return tsr_blas_create(&blas, &d->blas);
+}
+
+void tsr_cuda_device_note(const struct tsr_device *device, char *out, size_t n)
+{
+    struct tsr_cuda_device *d = tsr__cuda_device((struct tsr_device *)(uintptr_t)device);
+    char attention[TSR_ATTENTION_TEXT] = "";
+    if (d->attention)
+        tsr_attention_note(d->attention, attention);
+    else
+        snprintf(attention, sizeof attention, "attention runs in plain kernels, slower: %.200s",
+                 d->no_attention);
+    const char *blas = tsr_blas_note(d->blas);
+    snprintf(out, n, "%s%s%s", attention, attention[0] && blas[0] ? "; " : "", blas);
 }
 
 tsr_status tsr_cuda_device_create(const struct tsr_cuda_device_config *config,

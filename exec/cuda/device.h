@@ -40,6 +40,8 @@ struct tsr_cuda_memory {
 };
 tsr_status tsr_cuda_device_memory(const struct tsr_device *device,
                                   struct tsr_cuda_memory *out) TSR_MUST_USE;
+/* What a user should know after the first step, in one line; "": nothing. */
+void tsr_cuda_device_note(const struct tsr_device *device, char *out, size_t n);
 /* The GPU that it is. */
 const struct tsr_cuda_gpu *tsr_cuda_device_gpu(const struct tsr_device *device);
 

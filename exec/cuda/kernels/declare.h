@@ -45,6 +45,7 @@ TSR_DECLARE_CUDA_REALS(product);
 TSR_DECLARE_CUDA_REALS(attention_forward);
 TSR_DECLARE_CUDA_REALS(attention_queries);
 TSR_DECLARE_CUDA_REALS(attention_keys);
+TSR_DECLARE_CUDA(attention_padding);
 
 TSR_DECLARE_CUDA(conjugate);
 TSR_DECLARE_CUDA(join_words);
