@@ -9,10 +9,14 @@ tsr_status tsr_comms_run(struct tsr_comms *comms, const struct tsr_cuda_context 
 {
     bool grouped = n > 1 && comms->ops->begin;
     if (grouped)
-        TSR_TRY(comms->ops->begin(comms));
-    for (size_t i = 0; i < n; i++)
-        TSR_TRY(comms->ops->collective(comms, context, &calls[i]));
-    return grouped ? comms->ops->end(comms, context) : TSR_OK;
+        TSR_TRY(comms->ops->begin(comms, calls, n));
+    tsr_status status = TSR_OK;
+    for (size_t i = 0; i < n && status == TSR_OK; i++)
+        status = comms->ops->collective(comms, context, &calls[i]);
+    if (!grouped)
+        return status;
+    tsr_status ended = comms->ops->end(comms);
+    return status != TSR_OK ? status : ended;
 }
 
 /* ---- launches -------------------------------------------------------------------------------- */

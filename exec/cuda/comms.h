@@ -17,10 +17,11 @@ struct tsr_comms_ops {
     /* Work on streams can be captured in a graph. Loopback's cannot: its streams wait for events of
      * other ranks, which a graph of one rank does not have. */
     bool captures;
-    /* call->sequence counts per communicator. Buffers are device memory that the stream owns. Calls
-     * between `begin` and `end` (NULL: nothing to do) are one launch: tsr_comms_run(). */
-    tsr_status (*begin)(struct tsr_comms *comms);
-    tsr_status (*end)(struct tsr_comms *comms, const struct tsr_cuda_context *context);
+    /* The calls between `begin`, which is told of them, and `end` are one launch; see
+     * tsr_comms_run(). NULL: nothing to do. */
+    tsr_status (*begin)(struct tsr_comms *comms, const struct tsr_collective *calls, size_t n);
+    tsr_status (*end)(struct tsr_comms *comms);
+    /* call->sequence counts per communicator. Buffers are device memory that the stream owns. */
     tsr_status (*collective)(struct tsr_comms *comms, const struct tsr_cuda_context *context,
                              const struct tsr_collective *call);
     tsr_status (*messages)(struct tsr_comms *comms, const struct tsr_cuda_context *context,
@@ -34,6 +35,10 @@ struct tsr_comms_ops {
     /* Ends what is enqueued and what waits; from then on every call fails with `status` and `why`
      * (or with what came first). Any thread, more than once. */
     void (*abort)(struct tsr_comms *comms, tsr_status status, const char *why);
+    /* What is in use, in a line: for notes. NULL: nothing to say. */
+    void (*describe)(const struct tsr_comms *comms, char *text, size_t bytes);
+    /* By the rank's host thread, when its streams are drained (or aborted) and the graphs that were
+     * captured with collectives are gone. */
     void (*destroy)(struct tsr_comms *comms);
 };
 
@@ -52,9 +57,14 @@ struct tsr_comms_config {
     double timeout_s;        /* of everything that waits for a peer */
     bool force;              /* one-rank communicators are NCCL's too (--force-nccl) */
     bool deterministic;
+    /* NCCL only. Communicators whose first call is an all-gather may copy by the GPU's copy
+     * engines, without multiprocessors; their buffers are registered as symmetric windows. */
+    bool zero_cta, windows;
+    int reduce_ctas; /* most multiprocessors of communicators whose first call is another; 0: any */
 };
 
-/* One end per rank. NCCL makes a communicator when it is first used: of the world by the id that
+/* One end per rank; TSR_EBACKEND: the NCCL that is loaded is older than the one of the build. NCCL
+ * makes a communicator when it is first used: of the world by the id that
  * rank 0 tells the others, of meshes by splitting it, in the same order on all ranks. */
 tsr_status tsr_comms_nccl(const struct tsr_comms_config *config,
                           struct tsr_comms **out) TSR_MUST_USE;

@@ -29,6 +29,9 @@ struct tsr_cuda_device_config {
 tsr_status tsr_cuda_device_create(const struct tsr_cuda_device_config *config,
                                   struct tsr_device **out) TSR_MUST_USE;
 
+/* What every CUDA device has: its kernels can be asked for without one. */
+const struct tsr_device_ops *tsr_cuda_device_ops(void);
+
 /* Memory of the GPU as the device holds it, in bytes. */
 struct tsr_cuda_memory {
     uint64_t mapped, peak; /* segments of the program; the most */
@@ -38,6 +41,6 @@ struct tsr_cuda_memory {
 tsr_status tsr_cuda_device_memory(const struct tsr_device *device,
                                   struct tsr_cuda_memory *out) TSR_MUST_USE;
 /* The GPU that it is. */
-const struct tsr_gpu *tsr_cuda_device_gpu(const struct tsr_device *device);
+const struct tsr_cuda_gpu *tsr_cuda_device_gpu(const struct tsr_device *device);
 
 #endif

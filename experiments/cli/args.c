@@ -64,6 +64,16 @@ static const struct option {
     {TSR_OPT_SERIAL, "--serial", 0, NULL, "one instruction after the other", AT(serial), 0, 0},
     {TSR_OPT_VERIFY, "--verify-operands", 0, NULL,
      "with --serial: prove that kernels touch what they declare", AT(verify), 0, 0},
+    {TSR_OPT_GPU, "--gpu", 0, "I", "cuda: the GPU (default: of each rank the local one)", AT(gpu),
+     0, 1023},
+    {TSR_OPT_COMM, "--comm", 0, "HOW",
+     "cuda: nccl, or loopback: ranks are threads that share a GPU (default nccl)", AT(comm), 0, 0},
+    {TSR_OPT_FORCE_NCCL, "--force-nccl", 0, NULL, "cuda: NCCL also where a rank is alone",
+     AT(force_nccl), 0, 0},
+    {TSR_OPT_EXACT, "--deterministic", 0, NULL, "cuda: the same bits in every run",
+     AT(deterministic), 0, 0},
+    {TSR_OPT_GRAPHS, "--graphs", 0, "on|off", "cuda: steps as CUDA graphs (default on)", AT(graphs),
+     0, 0},
     {TSR_OPT_SIZES, "--sizes", 0, "BYTES,...", "sizes instead of powers of two", AT(sizes), 0, 0},
     {TSR_OPT_SHUFFLE, "--shuffle", 0, NULL, "permute the bytes: nothing is left to learn",
      AT(shuffle), 0, 0},
@@ -160,6 +170,7 @@ static tsr_status take_shorthand(const struct option *o, const char *value, stru
 static tsr_status take(const struct option *o, const char *value, struct tsr_args *out)
 {
     void *at = (char *)out + o->at;
+    out->has_gpu |= o->id == TSR_OPT_GPU;
     if (o->id == TSR_OPT_SET)
         return add_set(value, out);
     if (key_of(o->id))

@@ -49,6 +49,11 @@
 #define TSR_OPT_CKPT       (UINT64_C(1) << 57)
 #define TSR_OPT_SAMPLES    (UINT64_C(1) << 55)
 #define TSR_OPT_LEAVE_OUT  (UINT64_C(1) << 45)
+#define TSR_OPT_GPU        (UINT64_C(1) << 58)
+#define TSR_OPT_COMM       (UINT64_C(1) << 59)
+#define TSR_OPT_FORCE_NCCL (UINT64_C(1) << 60)
+#define TSR_OPT_EXACT      (UINT64_C(1) << 61)
+#define TSR_OPT_GRAPHS     (UINT64_C(1) << 62)
 
 enum { TSR_MAX_SETS = 256, TSR_MAX_FILES = 1024 };
 
@@ -70,6 +75,10 @@ struct tsr_args {
     const char *resume;             /* "": the run itself; NULL: not asked for */
     const char *transport;
     bool profile, check, serial, verify;
+    /* and on GPUs */
+    uint64_t gpu;
+    bool has_gpu, force_nccl, deterministic;
+    const char *comm, *graphs;
     bool shuffle;           /* corpus */
     const char *dtype;      /* export */
     const char *measured;   /* compare: folder of a run */

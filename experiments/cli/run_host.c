@@ -11,6 +11,7 @@
 #include "../../exec/launch.h"
 #include "../../exec/world_process.h"
 #include "cmd.h"
+#include "oom_gpu.h"
 #include "run_prepare.h"
 #include "run_rank.h"
 
@@ -23,6 +24,11 @@ enum { MAX_THREADS = 64 };
 static double timeout_of(const struct tsr_args *args)
 {
     return args->timeout ? (double)args->timeout : 300;
+}
+
+static bool on_gpus(const struct tsr_args *args)
+{
+    return !strcmp(args->on, "cuda");
 }
 
 static volatile sig_atomic_t stop_asked;
@@ -44,6 +50,8 @@ static bool is_mistake(tsr_status status)
 static tsr_status tell(const struct tsr_run_rank *r)
 {
     bool named = is_mistake(r->status) || !strncmp(r->text, "rank ", 5);
+    if (r->status == TSR_EOOM)
+        return tsr_oom_while_running(r->rank, r->text, r->run->device_bytes);
     return named ? tsr_fail(r->status, "%s", r->text)
                  : tsr_fail(r->status, "rank %u: %s", r->rank, r->text);
 }
@@ -66,7 +74,7 @@ static tsr_status join_all(pthread_t *threads, struct tsr_run_rank *ranks, uint3
 }
 
 static tsr_status run_threads(const struct tsr_run_job *run, const struct tsr_args *args,
-                              double timeout, struct tsr_train_result *result)
+                              struct tsr_run_gpu *gpu, struct tsr_train_result *result)
 {
     uint32_t n = run->job.world, started = 0;
     struct tsr_world *worlds[MAX_THREADS];
@@ -74,7 +82,7 @@ static tsr_status run_threads(const struct tsr_run_job *run, const struct tsr_ar
     struct tsr_run_rank *ranks = calloc(n, sizeof *ranks);
     if (!ranks)
         return tsr_fail(TSR_ENOMEM, "out of memory");
-    tsr_status status = tsr_world_threads(n, timeout, worlds);
+    tsr_status status = tsr_world_threads(n, timeout_of(args), worlds);
     if (status != TSR_OK) {
         free(ranks);
         return status;
@@ -83,6 +91,7 @@ static tsr_status run_threads(const struct tsr_run_job *run, const struct tsr_ar
         ranks[started] = (struct tsr_run_rank){.run = run,
                                                .args = args,
                                                .stop = &stop_asked,
+                                               .gpu = gpu,
                                                .rank = started,
                                                .world = worlds[started]};
         if (pthread_create(&threads[started], NULL, tsr_run_rank_main, &ranks[started]) != 0) {
@@ -114,11 +123,19 @@ static tsr_status open_world(const struct tsr_args *args, const struct tsr_launc
 static tsr_status train_in(const struct tsr_args *args, const struct tsr_launch *launch,
                            struct tsr_world *world, struct tsr_run *run)
 {
+    struct tsr_run_gpu *gpu = NULL;
     TSR_TRY(tsr_run_prepare(args, launch, world, run));
-    struct tsr_run_rank rank = {
-        .run = &run->job, .args = args, .stop = &stop_asked, .rank = launch->rank, .world = world};
+    if (on_gpus(args))
+        TSR_TRY(tsr_run_gpu_open(args, launch, &run->job, world, &gpu));
+    struct tsr_run_rank rank = {.run = &run->job,
+                                .args = args,
+                                .stop = &stop_asked,
+                                .rank = launch->rank,
+                                .world = world,
+                                .gpu = gpu};
     tsr_run_rank_main(&rank);
     run->result = rank.result;
+    tsr_run_gpu_close(gpu);
     return rank.status == TSR_OK ? TSR_OK : tell(&rank);
 }
 
@@ -179,7 +196,12 @@ static tsr_status run_alone(const struct tsr_args *args, const struct tsr_launch
         return tsr_fail(TSR_ECONFIG,
                         "world: found %u ranks; allowed as threads: up to %d (--ranks)",
                         run->job.job.world, MAX_THREADS);
-    return run_threads(&run->job, args, timeout_of(args), &run->result);
+    struct tsr_run_gpu *gpu = NULL;
+    if (on_gpus(args))
+        TSR_TRY(tsr_run_gpu_open(args, launch, &run->job, NULL, &gpu));
+    tsr_status status = run_threads(&run->job, args, gpu, &run->result);
+    tsr_run_gpu_close(gpu);
+    return status;
 }
 
 static tsr_status run_all(const struct tsr_args *args, const struct tsr_launch *launch,
@@ -237,6 +259,8 @@ tsr_status tsr_run_on_host(const struct tsr_args *args, char *const *argv, int *
     if (args->nproc)
         return spawn(args, argv, success);
     TSR_TRY(tsr_launch_environment(&launch));
+    if (on_gpus(args))
+        TSR_TRY(tsr_run_gpu_check(args, launch.size == 1));
     catch_signals();
     return run_all(args, &launch, success);
 }

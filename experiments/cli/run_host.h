@@ -1,4 +1,6 @@
-/* run_host.h: `tessera run --on host`: trains a strategy, ranks as threads or processes. */
+/* run_host.h: `tessera run --on host` and `--on cuda`: trains a strategy, ranks as threads or
+ * processes.
+ */
 #ifndef TSR_CLI_RUN_HOST_H
 #define TSR_CLI_RUN_HOST_H
 

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "paths.h"
+#include "run_gpu.h"
 #include "run_rehearsal.h"
 
 /* ---- files ----------------------------------------------------------------------------------- */
@@ -177,14 +178,16 @@ static void fill_in(struct tsr_run_job *r, const struct tsr_args *args)
     c->memory_capacity = r->job.cluster.gpu.visible_bytes;
 }
 
-static tsr_status rehearse(struct tsr_run_job *r)
+static tsr_status rehearse(struct tsr_run_job *r, bool on_gpus)
 {
     struct tsr_train_config *c = &r->config;
     struct tsr_run_rehearsal step;
-    TSR_TRY(tsr_run_rehearse(&r->job, c->n_val_files > 0, c->dir != NULL, &step));
+    const struct tsr_device_ops *gpu = on_gpus ? tsr_run_gpu_kernels() : NULL;
+    TSR_TRY(tsr_run_rehearse(&r->job, gpu, c->n_val_files > 0, c->dir != NULL, &step));
     double tokens = (double)c->seq * c->n_micro * c->micro_batch;
     c->flops_per_token = (uint64_t)(step.model_flops / tokens);
-    r->peak_bytes = step.peak_bytes;
+    r->peak_bytes = gpu ? step.host_bytes : step.peak_bytes;
+    r->device_bytes = step.device_bytes;
     return TSR_OK;
 }
 
@@ -302,7 +305,7 @@ tsr_status tsr_run_job_open(const struct tsr_args *args, struct tsr_run_job *out
         status = tsr_schedule_check(&out->config.schedule);
     }
     if (status == TSR_OK)
-        status = rehearse(out);
+        status = rehearse(out, args->on && !strcmp(args->on, "cuda"));
     if (status != TSR_OK)
         tsr_run_job_close(out);
     return status;

@@ -15,7 +15,8 @@ struct tsr_run_job {
     const char *train_files[TSR_RUN_MAX_FILES], *val_files[TSR_RUN_MAX_FILES];
     char (*paths)[1024]; /* of files and weights */
     size_t n_paths;
-    uint64_t peak_bytes;            /* memory that rank 0 takes */
+    uint64_t peak_bytes;            /* memory that rank 0 takes of its machine ... */
+    uint64_t device_bytes;          /* ... and of its GPU; on the host that is the machine's, too */
     struct tsr_train_config config; /* of rank 0; rank, data_rank and world are the caller's */
 };
 

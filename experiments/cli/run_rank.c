@@ -75,15 +75,25 @@ static tsr_status train_on(struct tsr_run_rank *r, struct tsr_train *train,
         status = tsr_run_profile_write(&w->profile, &r->run->job, engine, r->run->config.dir);
     /* the executor's streams refer to the engine's names: they end first */
     (void)!executor->ops->drain(executor);
+    if (status == TSR_OK && r->device && r->rank == 0)
+        tsr_run_gpu_tell_memory(r->device, stderr);
     executor->ops->destroy(executor);
     tsr_engine_destroy(engine);
     return status;
 }
 
-static tsr_status execute(struct tsr_run_rank *r, struct tsr_train *train, struct watchers *w)
+static tsr_status make_executor(struct tsr_run_rank *r, struct tsr_train *train,
+                                const struct watchers *w, struct tsr_executor **out)
 {
-    struct tsr_executor *executor = NULL;
     struct tsr_source source = tsr_train_source(train);
+    if (r->gpu) {
+        const struct tsr_run_gpu_rank gpu = {.rank = r->rank,
+                                             .world = r->world,
+                                             .source = &source,
+                                             .watcher = w->first,
+                                             .profile = w->profiles};
+        return tsr_run_gpu_rank(r->gpu, &gpu, out, &r->device);
+    }
     const struct tsr_host_rank_config host = {.world = r->world,
                                               .source = &source,
                                               .serial = r->args->serial,
@@ -91,7 +101,13 @@ static tsr_status execute(struct tsr_run_rank *r, struct tsr_train *train, struc
                                               .verify = r->args->verify,
                                               .profile = w->profiles,
                                               .watcher = w->first};
-    TSR_TRY(tsr_host_rank_create(&host, &executor));
+    return tsr_host_rank_create(&host, out);
+}
+
+static tsr_status execute(struct tsr_run_rank *r, struct tsr_train *train, struct watchers *w)
+{
+    struct tsr_executor *executor = NULL;
+    TSR_TRY(make_executor(r, train, w, &executor));
     w->profile.of = executor;
     return train_on(r, train, executor, w);
 }

@@ -1,9 +1,10 @@
-/* run_rank.h: one rank of `tessera run --on host`: training, an engine and an executor, made, run
- * and closed by the thread that calls.
+/* run_rank.h: one rank of `tessera run --on host` or cuda: training, an engine and an executor,
+ * made, run and closed by the thread that calls.
  */
 #ifndef TSR_CLI_RUN_RANK_H
 #define TSR_CLI_RUN_RANK_H
 
+#include "run_gpu.h"
 #include "run_job.h"
 
 enum { TSR_RUN_TEXT_BYTES = 1024 };
@@ -13,7 +14,9 @@ struct tsr_run_rank {
     const struct tsr_args *args;
     const volatile sig_atomic_t *stop;
     uint32_t rank;
-    struct tsr_world *world; /* NULL: one rank */
+    struct tsr_world *world;   /* NULL: one rank */
+    struct tsr_run_gpu *gpu;   /* NULL: it runs on the host */
+    struct tsr_device *device; /* of the GPU, while it runs; borrowed */
     /* Out: */
     struct tsr_train_result result;
     tsr_status status;

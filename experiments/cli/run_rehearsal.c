@@ -11,7 +11,8 @@ struct rehearsal {
     struct tsr_executor base;
     const struct tsr_tables *tables;
     bool counts;
-    uint64_t bytes;
+    uint64_t device, host; /* bytes that it takes now */
+    const struct tsr_device_ops *gpu;
     struct tsr_run_rehearsal *out;
 };
 
@@ -21,14 +22,16 @@ static void take_account(struct rehearsal *r, const struct tsr_instr *instr)
     if (r->counts && instr->work)
         r->out->model_flops += instr->work->model_flops;
     if (instr->kind == TSR_SEGMENT_ALLOC)
-        r->bytes += instr->bytes;
+        r->device += instr->bytes;
     else if (instr->kind == TSR_SEGMENT_FREE)
-        r->bytes -= instr->bytes;
+        r->device -= instr->bytes;
     else if (instr->kind == TSR_PIN || (instr->kind == TSR_HOST_ALLOC && pageable))
-        r->bytes += instr->block_bytes;
+        r->host += instr->block_bytes;
     else if (instr->kind == TSR_HOST_FREE && pageable)
-        r->bytes -= instr->block_bytes;
-    r->out->peak_bytes = tsr_max_u64(r->out->peak_bytes, r->bytes);
+        r->host -= instr->block_bytes;
+    r->out->device_bytes = tsr_max_u64(r->out->device_bytes, r->device);
+    r->out->host_bytes = tsr_max_u64(r->out->host_bytes, r->host);
+    r->out->peak_bytes = tsr_max_u64(r->out->peak_bytes, r->device + r->host);
 }
 
 static tsr_status look(struct tsr_executor *x, const struct tsr_instr *instr)
@@ -36,7 +39,7 @@ static tsr_status look(struct tsr_executor *x, const struct tsr_instr *instr)
     struct rehearsal *r = (struct rehearsal *)x;
     char text[400];
     take_account(r, instr);
-    if (tsr_exec_supports(NULL, instr, NULL, 0) == TSR_OK)
+    if (tsr_exec_supports(r->gpu, instr, NULL, 0) == TSR_OK)
         return TSR_OK;
     snprintf(text, sizeof text, "%s", tsr_error_text());
     bool known = r->tables && instr->origin.module < r->tables->n_modules;
@@ -82,10 +85,10 @@ static tsr_status check_managed(const struct tsr_job *job, struct tsr_engine *e)
     return TSR_OK;
 }
 
-tsr_status tsr_run_rehearse(const struct tsr_job *job, bool evaluates, bool saves,
-                            struct tsr_run_rehearsal *out)
+tsr_status tsr_run_rehearse(const struct tsr_job *job, const struct tsr_device_ops *gpu,
+                            bool evaluates, bool saves, struct tsr_run_rehearsal *out)
 {
-    struct rehearsal r = {.base = {.ops = &look_ops}, .out = out};
+    struct rehearsal r = {.base = {.ops = &look_ops}, .gpu = gpu, .out = out};
     struct tsr_engine *engine = NULL;
     *out = (struct tsr_run_rehearsal){.peak_bytes = 0};
     TSR_TRY(tsr_build(job, 0, &r.base, &engine));

@@ -6,6 +6,7 @@
 #include "oom.h"
 #include "report.h"
 #include "report_file.h"
+#include "run_gpu.h"
 #include "run_host.h"
 #include "simulate.h"
 #include "study.h"
@@ -45,30 +46,56 @@ static tsr_status sim(const struct tsr_args *args, const struct tsr_study *study
 
 static tsr_status check_target(const struct tsr_args *args)
 {
-    if (!args->on || !strcmp(args->on, "sim") || !strcmp(args->on, "host"))
-        return TSR_OK;
-    if (!strcmp(args->on, "cuda"))
-        return tsr_fail(TSR_EUNSUPPORTED,
-                        "run: --on cuda: execution on GPUs comes with a later version; "
-                        "allowed now: --on sim or --on host");
+    static const char *const targets[] = {"sim", "host", "cuda"};
+    for (size_t i = 0; i < sizeof targets / sizeof *targets; i++)
+        if (!args->on || !strcmp(args->on, targets[i]))
+            return TSR_OK;
     return tsr_fail(TSR_ECONFIG, "run: --on: found %s; allowed: sim, host or cuda", args->on);
 }
 
-static tsr_status only_on_host(const struct tsr_args *args)
+struct given {
+    bool given;
+    const char *name;
+};
+
+static tsr_status none_of(const struct given *options, size_t n, const char *target)
 {
-    const struct {
-        bool given;
-        const char *name;
-    } options[] = {{args->ranks != 0, "--ranks"},      {args->nproc != 0, "--nproc"},
-                   {args->timeout != 0, "--timeout"},  {args->transport != NULL, "--transport"},
-                   {args->resume != NULL, "--resume"}, {args->profile, "--profile"},
-                   {args->check, "--check"},           {args->serial, "--serial"},
-                   {args->verify, "--verify-operands"}};
-    for (size_t i = 0; i < sizeof options / sizeof *options; i++)
+    for (size_t i = 0; i < n; i++)
         if (options[i].given)
-            return tsr_fail(TSR_ECONFIG, "run: %s: found without --on host; allowed: with it",
-                            options[i].name);
+            return tsr_fail(TSR_ECONFIG, "run: %s: found without %s; allowed: with it",
+                            options[i].name, target);
     return TSR_OK;
+}
+
+static tsr_status only_on_gpus(const struct tsr_args *args)
+{
+    const struct given options[] = {{args->has_gpu, "--gpu"},
+                                    {args->comm != NULL, "--comm"},
+                                    {args->force_nccl, "--force-nccl"},
+                                    {args->deterministic, "--deterministic"},
+                                    {args->graphs != NULL, "--graphs"}};
+    return none_of(options, sizeof options / sizeof *options, "--on cuda");
+}
+
+static tsr_status only_in_earnest(const struct tsr_args *args)
+{
+    const struct given options[] = {
+        {args->ranks != 0, "--ranks"},      {args->nproc != 0, "--nproc"},
+        {args->timeout != 0, "--timeout"},  {args->transport != NULL, "--transport"},
+        {args->resume != NULL, "--resume"}, {args->profile, "--profile"},
+        {args->check, "--check"},           {args->serial, "--serial"},
+        {args->verify, "--verify-operands"}};
+    return none_of(options, sizeof options / sizeof *options, "--on host or cuda");
+}
+
+static tsr_status run_in_earnest(const struct tsr_args *args, int *success)
+{
+    bool on_gpus = !strcmp(args->on, "cuda");
+    if (on_gpus)
+        TSR_TRY(tsr_run_gpu_program(args->argv));
+    else
+        TSR_TRY(only_on_gpus(args));
+    return tsr_run_on_host(args, args->argv, success);
 }
 
 static tsr_status run(const struct tsr_usage *usage, struct tsr_args *args, int *success)
@@ -86,9 +113,10 @@ static tsr_status run(const struct tsr_usage *usage, struct tsr_args *args, int 
     TSR_TRY(tsr_args_format(args, formats));
     if (args->print_config)
         return tsr_print_config(args);
-    if (args->on && !strcmp(args->on, "host"))
-        return tsr_run_on_host(args, args->argv, success);
-    TSR_TRY(only_on_host(args));
+    if (args->on && strcmp(args->on, "sim") != 0)
+        return run_in_earnest(args, success);
+    TSR_TRY(only_on_gpus(args));
+    TSR_TRY(only_in_earnest(args));
     if (!args->strategy) { /* only a file with a single strategy needs no --strategy */
         struct tsr_experiment experiment;
         TSR_TRY(tsr_experiment_load(args->file, args->sets, args->n_sets, &experiment));

@@ -72,7 +72,8 @@ const struct tsr_usage tsr_usages[] = {
      "FILE --strategy NAME --on sim|host|cuda [options]",
      TSR_OPT_SET | TSR_OPT_PRINT_CONFIG | TSR_OPT_FORMAT | TSR_OPT_OUT | TSR_OPT_STRATEGY |
          TSR_OPT_ON | TSR_OPT_RANKS | TSR_OPT_NPROC | TSR_OPT_TRANSPORT | TSR_OPT_TIMEOUT |
-         TSR_OPT_RESUME | TSR_OPT_PROFILE | TSR_OPT_CHECK | TSR_OPT_SERIAL | TSR_OPT_VERIFY,
+         TSR_OPT_RESUME | TSR_OPT_PROFILE | TSR_OPT_CHECK | TSR_OPT_SERIAL | TSR_OPT_VERIFY |
+         TSR_OPT_GPU | TSR_OPT_COMM | TSR_OPT_FORCE_NCCL | TSR_OPT_EXACT | TSR_OPT_GRAPHS,
      "md, csv or json (default md)",
      "The same file and strategy on another executor. --on sim is `tessera sim`. --on host "
      "trains:\n"
@@ -80,7 +81,13 @@ const struct tsr_usage tsr_usages[] = {
      "processes (--nproc), or what mpirun, srun or torchrun started. The keys that begin with\n"
      "data., train., eval. and checkpoints. say on what and how. With --out DIR the run leaves\n"
      "metrics.jsonl and checkpoints there, and --resume DIR goes on from the latest one that is\n"
-     "whole, at any number of ranks and in any strategy. cuda comes with a later version.\n"
+     "whole, at any number of ranks and in any strategy.\n"
+     "\n"
+     "--on cuda trains in the same way on GPUs, one for each rank, which talk by NCCL; with "
+     "--comm\n"
+     "loopback --ranks N are threads that share one GPU. The program tessera-cuda does it, which "
+     "is\n"
+     "beside tessera where a build has CUDA.\n"
      "\n"
      "SIGINT and SIGTERM end a run after the step at hand: it saves, says how to go on, and its\n"
      "exit status is 0. When a rank is lost, or does not answer within --timeout, the others end\n"

@@ -1,0 +1,267 @@
+/* run_gpu.c: the program with GPUs; see ../run_gpu.h. */
+#include "../run_gpu.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "../oom_gpu.h"
+#include "../report_file.h"
+#include "exec/cuda/rank.h"
+
+#define GIB ((double)(1 << 30))
+
+struct tsr_run_gpu {
+    const struct tsr_args *args;
+    const struct tsr_run_job *run;
+    bool threads; /* ranks; else this process is one */
+    bool shares;  /* all on one GPU */
+    int first;    /* GPU of rank 0 of the threads, or of this process */
+    struct tsr_loopback *loopback;
+    char plans[4096]; /* folder; "": none */
+};
+
+tsr_status tsr_run_gpu_program(char *const *argv)
+{
+    (void)argv;
+    return TSR_OK;
+}
+
+const struct tsr_device_ops *tsr_run_gpu_kernels(void)
+{
+    return tsr_cuda_device_ops();
+}
+
+/* ---- options --------------------------------------------------------------------------------- */
+
+static bool is_loopback(const struct tsr_args *args)
+{
+    return args->comm && !strcmp(args->comm, "loopback");
+}
+
+tsr_status tsr_run_gpu_check(const struct tsr_args *args, bool threads)
+{
+    if (args->comm && !is_loopback(args) && strcmp(args->comm, "nccl") != 0)
+        return tsr_fail(TSR_ECONFIG, "run: --comm: found %s; allowed: nccl, loopback", args->comm);
+    if (args->graphs && strcmp(args->graphs, "on") != 0 && strcmp(args->graphs, "off") != 0)
+        return tsr_fail(TSR_ECONFIG, "run: --graphs: found %s; allowed: on, off", args->graphs);
+    if (is_loopback(args) && !threads)
+        return tsr_fail(TSR_ECONFIG, "run: --comm: found loopback with ranks that are processes; "
+                                     "allowed: with ranks that are threads (--ranks)");
+    if (is_loopback(args) && args->force_nccl)
+        return tsr_fail(TSR_ECONFIG,
+                        "run: --force-nccl: found with --comm loopback; allowed: without it");
+    if (args->verify)
+        return tsr_fail(TSR_ECONFIG,
+                        "run: --verify-operands: found with --on cuda; allowed: with --on host");
+    return TSR_OK;
+}
+
+/* ---- which GPU is whose ---------------------------------------------------------------------- */
+
+static tsr_status place_threads(struct tsr_run_gpu *g, uint32_t n)
+{
+    int count;
+    TSR_TRY(tsr_gpu_count(&count));
+    g->shares = is_loopback(g->args) || n == 1;
+    if (g->args->has_gpu && !g->shares)
+        return tsr_fail(TSR_ECONFIG,
+                        "run: --gpu: found %llu for %u ranks; allowed: for one rank, or with "
+                        "--comm loopback, where ranks share a GPU",
+                        (unsigned long long)g->args->gpu, n);
+    if (!g->shares && n > (uint32_t)count)
+        return tsr_fail(TSR_ECONFIG,
+                        "world: found %u ranks and %d GPU%s; allowed: a GPU for each rank, or "
+                        "--comm loopback, where ranks share one",
+                        n, count, count == 1 ? "" : "s");
+    g->first = g->args->has_gpu ? (int)g->args->gpu : 0;
+    return TSR_OK;
+}
+
+/* A launcher may let each process see only its own. */
+static tsr_status place_process(struct tsr_run_gpu *g, const struct tsr_launch *launch)
+{
+    int count;
+    TSR_TRY(tsr_gpu_count(&count));
+    g->first = count == 1 ? 0 : (int)launch->local_rank;
+    if (g->args->has_gpu)
+        g->first = (int)g->args->gpu;
+    return TSR_OK;
+}
+
+/* Of one rank, as the others see it. */
+struct card {
+    uint64_t machine;
+    unsigned char uuid[16];
+};
+
+static tsr_status compare_cards(const struct card *cards, uint32_t n)
+{
+    for (uint32_t b = 1; b < n; b++)
+        for (uint32_t a = 0; a < b; a++)
+            if (memcmp(&cards[a], &cards[b], sizeof *cards) == 0)
+                return tsr_fail(TSR_ECONFIG,
+                                "GPU: found ranks %u and %u on one; allowed: a GPU for each rank "
+                                "(--gpu, or fewer ranks), or threads with --comm loopback",
+                                a, b);
+    return TSR_OK;
+}
+
+static tsr_status check_cards(struct tsr_world *world, const struct tsr_cuda_gpu *gpu)
+{
+    char name[256] = "";
+    struct card mine, *all = calloc(world->size, sizeof *all);
+    if (!all)
+        return tsr_fail(TSR_ENOMEM, "out of memory");
+    memset(&mine, 0, sizeof mine);
+    (void)!gethostname(name, sizeof name - 1);
+    mine.machine = tsr_hash_bytes(TSR_HASH_INIT, name, strlen(name));
+    memcpy(mine.uuid, gpu->uuid, sizeof mine.uuid);
+    tsr_status status = world->ops->exchange(world, &mine, all, sizeof mine);
+    if (status == TSR_OK)
+        status = tsr_world_agree(world, compare_cards(all, world->size));
+    free(all);
+    return status;
+}
+
+/* ---- opening --------------------------------------------------------------------------------- */
+
+/* Plans of matrix products are kept for the user's next runs. */
+static void find_plans(struct tsr_run_gpu *g)
+{
+    const char *cache = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
+    if (cache && cache[0] == '/')
+        snprintf(g->plans, sizeof g->plans, "%s/tessera", cache);
+    else if (home && home[0] == '/')
+        snprintf(g->plans, sizeof g->plans, "%s/.cache/tessera", home);
+    if (g->plans[0] && tsr_make_folder(g->plans) != TSR_OK)
+        g->plans[0] = 0; /* they are made anew each time */
+}
+
+static tsr_status check_memory(const struct tsr_run_gpu *g, const struct tsr_cuda_gpu *gpu)
+{
+    uint64_t n = g->threads && g->shares ? g->run->job.world : 1, has = gpu->free_memory / n;
+    char card[300];
+    if (g->run->device_bytes <= has)
+        return TSR_OK;
+    snprintf(card, sizeof card, "GPU %d (%s)", gpu->index, gpu->name);
+    return tsr_oom_on_gpu(&g->run->job, card, has, g->run->device_bytes);
+}
+
+static void tell(const struct tsr_run_gpu *g, const struct tsr_cuda_gpu *gpu)
+{
+    fprintf(stderr, "tessera: GPU %d: %s, %.1f GiB, sm_%d; driver for CUDA %d.%d%s\n", gpu->index,
+            gpu->name, (double)gpu->memory / GIB, gpu->architecture, gpu->driver / 1000,
+            gpu->driver % 1000 / 10, g->loopback ? "; all ranks share it" : "");
+}
+
+static tsr_status open_here(struct tsr_run_gpu *g, const struct tsr_launch *launch,
+                            struct tsr_cuda_gpu *gpu)
+{
+    uint32_t n = g->run->job.world;
+    if (g->threads)
+        TSR_TRY(place_threads(g, n));
+    else
+        TSR_TRY(place_process(g, launch));
+    TSR_TRY(tsr_gpu_open(g->first, gpu));
+    TSR_TRY(check_memory(g, gpu));
+    return is_loopback(g->args) ? tsr_loopback_create(n, &g->loopback) : TSR_OK;
+}
+
+tsr_status tsr_run_gpu_open(const struct tsr_args *args, const struct tsr_launch *launch,
+                            const struct tsr_run_job *run, struct tsr_world *world,
+                            struct tsr_run_gpu **out)
+{
+    struct tsr_cuda_gpu gpu;
+    struct tsr_run_gpu *g = calloc(1, sizeof *g);
+    *out = NULL;
+    tsr_status status = g ? TSR_OK : tsr_fail(TSR_ENOMEM, "out of memory");
+    if (g) {
+        g->args = args;
+        g->run = run;
+        g->threads = world == NULL;
+        status = open_here(g, launch, &gpu);
+    }
+    status = tsr_world_agree(world, status);
+    if (status == TSR_OK && world)
+        status = check_cards(world, &gpu);
+    if (status != TSR_OK) {
+        tsr_run_gpu_close(g);
+        return status;
+    }
+    find_plans(g);
+    if (launch->rank == 0)
+        tell(g, &gpu);
+    *out = g;
+    return TSR_OK;
+}
+
+void tsr_run_gpu_close(struct tsr_run_gpu *g)
+{
+    if (g && g->loopback)
+        tsr_loopback_destroy(g->loopback);
+    free(g);
+}
+
+/* ---- ranks ----------------------------------------------------------------------------------- */
+
+static double timeout_of(const struct tsr_args *args)
+{
+    return args->timeout ? (double)args->timeout : 300;
+}
+
+static tsr_status open_comms(const struct tsr_run_gpu *g, struct tsr_world *world,
+                             struct tsr_comms **out)
+{
+    const struct tsr_comms_config config = {.world = world,
+                                            .timeout_s = timeout_of(g->args),
+                                            .force = g->args->force_nccl,
+                                            .deterministic = g->args->deterministic};
+    *out = NULL;
+    if (g->loopback)
+        return tsr_comms_loopback(g->loopback, &config, out);
+    if (world && (world->size > 1 || g->args->force_nccl))
+        return tsr_comms_nccl(&config, out);
+    return TSR_OK;
+}
+
+/* Expandable segments are given back in parts. */
+static uint64_t unit_of(const struct tsr_allocator_config *a)
+{
+    uint64_t unit = a->large_segment_bytes ? a->large_segment_bytes : UINT64_C(20) << 20;
+    return a->expandable_segments ? unit : 0;
+}
+
+tsr_status tsr_run_gpu_rank(struct tsr_run_gpu *g, const struct tsr_run_gpu_rank *r,
+                            struct tsr_executor **out, struct tsr_device **device)
+{
+    struct tsr_cuda_rank_config config = {
+        .world = r->world,
+        .source = r->source,
+        .gpu = g->first + (g->threads && !g->shares ? (int)r->rank : 0),
+        .unit = unit_of(&g->run->job.settings->allocator),
+        .plans = g->plans[0] ? g->plans : NULL,
+        .timeout_s =
+            1.5 * timeout_of(g->args) + 10, /* the communicators know more: they are first */
+        .tune = true,
+        .deterministic = g->args->deterministic,
+        .serial = g->args->serial,
+        .poison = g->args->check,
+        .profile = r->profile,
+        .watcher = r->watcher};
+    TSR_TRY(open_comms(g, r->world, &config.comms));
+    return tsr_cuda_rank_create(&config, out, device);
+}
+
+void tsr_run_gpu_tell_memory(const struct tsr_device *device, FILE *notes)
+{
+    struct tsr_cuda_memory m;
+    if (!notes || tsr_cuda_device_memory(device, &m) != TSR_OK)
+        return;
+    fprintf(notes,
+            "tessera: GPU memory: %.2f GiB of segments at most, %.2f GiB of scratch; %.2f of %.2f "
+            "GiB in use by all\n",
+            (double)m.peak / GIB, (double)m.library / GIB, (double)m.used / GIB,
+            (double)m.total / GIB);
+}

@@ -1,0 +1,373 @@
+/* nccl.c: the stand-in of NCCL: communicators: how they begin, split and end; see nccl.h. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "nccl_impl.h"
+
+enum { MAX_SEEN = 256 };
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static struct nccl_hub *hubs; /* of all ids; kept until the process ends, as communicators are */
+static ncclComm_t kept;
+static uint64_t n_ids;
+static _Atomic int live;
+static int n_seen;
+static struct tsr_standin_nccl_seen seen[MAX_SEEN];
+static _Thread_local int fake_version;
+static _Thread_local char last_error[128];
+
+static ncclResult_t fail(ncclResult_t result, const char *why)
+{
+    snprintf(last_error, sizeof last_error, "%s", why);
+    return result;
+}
+
+void tsr__nccl_wait(struct nccl_hub *hub)
+{
+    struct timespec until;
+    clock_gettime(CLOCK_REALTIME, &until);
+    until.tv_nsec += 3000000;
+    until.tv_sec += until.tv_nsec / 1000000000;
+    until.tv_nsec %= 1000000000;
+    pthread_cond_timedwait(&hub->changed, &hub->lock, &until);
+}
+
+static struct nccl_hub *new_hub(int n, uint64_t key)
+{
+    struct nccl_hub *hub = calloc(1, sizeof *hub);
+    if (!hub)
+        abort();
+    pthread_mutex_init(&hub->lock, NULL);
+    pthread_cond_init(&hub->changed, NULL);
+    hub->n = n;
+    hub->key = key;
+    pthread_mutex_lock(&lock);
+    hub->next = hubs;
+    hubs = hub;
+    pthread_mutex_unlock(&lock);
+    return hub;
+}
+
+static ncclComm_t new_comm(struct nccl_hub *hub, int rank, const ncclConfig_t *config)
+{
+    ncclComm_t comm = calloc(1, sizeof *comm);
+    if (!comm)
+        abort();
+    comm->hub = hub;
+    comm->rank = rank;
+    comm->n = hub->n;
+    comm->blocking = config->blocking != 0;
+    atomic_fetch_add(&live, 1);
+    pthread_mutex_lock(&lock);
+    comm->kept = kept;
+    kept = comm;
+    if (n_seen < MAX_SEEN) {
+        struct tsr_standin_nccl_seen *s = &seen[n_seen++];
+        *s = (struct tsr_standin_nccl_seen){.ranks = hub->n,
+                                            .cta_policy = config->CTAPolicy,
+                                            .max_ctas = config->maxCTAs,
+                                            .blocking = comm->blocking};
+        snprintf(s->name, sizeof s->name, "%s", config->commName ? config->commName : "");
+    }
+    pthread_mutex_unlock(&lock);
+    return comm;
+}
+
+bool tsr_standin_nccl_seen(int i, struct tsr_standin_nccl_seen *out)
+{
+    pthread_mutex_lock(&lock);
+    bool there = i < n_seen;
+    if (there)
+        *out = seen[i];
+    pthread_mutex_unlock(&lock);
+    return there;
+}
+
+int tsr_standin_nccl_live(void)
+{
+    return atomic_load(&live);
+}
+
+/* ---- words ----------------------------------------------------------------------------------- */
+
+void tsr_standin_nccl_version(int version)
+{
+    fake_version = version;
+}
+
+ncclResult_t ncclGetVersion(int *version)
+{
+    TSR_STANDIN(ncclGetVersion, ncclResult_t);
+    *version = fake_version ? fake_version : NCCL_VERSION_CODE;
+    return ncclSuccess;
+}
+
+const char *ncclGetErrorString(ncclResult_t result)
+{
+    static const char *const words[] = {"no error",
+                                        "unhandled cuda error",
+                                        "unhandled system error",
+                                        "internal error",
+                                        "invalid argument",
+                                        "invalid usage",
+                                        "remote process exited or there was a network error",
+                                        "in progress"};
+    return (unsigned)result < ncclNumResults ? words[result] : "unknown result code";
+}
+
+const char *ncclGetLastError(ncclComm_t comm)
+{
+    (void)comm;
+    return last_error;
+}
+
+/* ---- beginnings ------------------------------------------------------------------------------ */
+
+ncclResult_t ncclGetUniqueId(ncclUniqueId *id)
+{
+    TSR_STANDIN(ncclGetUniqueId, ncclResult_t);
+    pthread_mutex_lock(&lock);
+    uint64_t key = ++n_ids;
+    pthread_mutex_unlock(&lock);
+    memset(id, 0, sizeof *id);
+    memcpy(id->internal, &key, sizeof key);
+    return ncclSuccess;
+}
+
+/* The first member that comes with an id makes its hub. */
+static struct nccl_hub *hub_of(uint64_t key, int n)
+{
+    pthread_mutex_lock(&lock);
+    struct nccl_hub *hub = hubs;
+    while (hub && hub->key != key)
+        hub = hub->next;
+    pthread_mutex_unlock(&lock);
+    return hub ? hub : new_hub(n, key);
+}
+
+static bool is_config(const ncclConfig_t *config)
+{
+    return config->size == sizeof *config && config->magic == 0xcafebeef;
+}
+
+/* Under the hub's lock: ready when all members have joined. */
+static bool is_ready(const struct ncclComm *comm)
+{
+    return comm->hub->joined == comm->hub->n;
+}
+
+static void join(ncclComm_t comm)
+{
+    pthread_mutex_lock(&comm->hub->lock);
+    comm->hub->joined++;
+    pthread_cond_broadcast(&comm->hub->changed);
+    while (comm->blocking && !is_ready(comm) && !atomic_load(&comm->ended))
+        tsr__nccl_wait(comm->hub);
+    pthread_mutex_unlock(&comm->hub->lock);
+}
+
+ncclResult_t ncclCommInitRankConfig(ncclComm_t *out, int n, ncclUniqueId id, int rank,
+                                    ncclConfig_t *config)
+{
+    static pthread_mutex_t one = PTHREAD_MUTEX_INITIALIZER;
+    TSR_STANDIN(ncclCommInitRankConfig, ncclResult_t);
+    uint64_t key;
+    memcpy(&key, id.internal, sizeof key);
+    if (!out || !is_config(config) || n < 1 || n > NCCL_RANKS || rank < 0 || rank >= n || !key)
+        return fail(ncclInvalidArgument, "ncclCommInitRankConfig");
+    pthread_mutex_lock(&one);
+    struct nccl_hub *hub = hub_of(key, n);
+    pthread_mutex_unlock(&one);
+    if (hub->n != n)
+        return fail(ncclInvalidArgument, "members differ in the number of ranks");
+    *out = new_comm(hub, rank, config);
+    join(*out);
+    return (*out)->blocking ? ncclSuccess : ncclInProgress;
+}
+
+/* ---- splitting ------------------------------------------------------------------------------- */
+
+/* All members have said what they want: whoever is first here makes the children. */
+static void make_children(struct nccl_hub *hub)
+{
+    for (int r = 0; r < hub->n; r++) {
+        int size = 0, at = 0;
+        struct nccl_hub *child = NULL;
+        for (int o = 0; o < hub->n; o++) {
+            if (hub->color[o] != hub->color[r])
+                continue;
+            size++;
+            at += hub->key_of[o] < hub->key_of[r] || (hub->key_of[o] == hub->key_of[r] && o < r);
+            if (o < r)
+                child = hub->child[o];
+        }
+        hub->child[r] = child ? child : new_hub(size, 0);
+        hub->child_rank[r] = at;
+    }
+}
+
+/* Under the hub's lock. True when this member has its child. */
+static bool go_on_splitting(ncclComm_t comm)
+{
+    struct nccl_hub *hub = comm->hub;
+    if (!comm->split_said && hub->n_split_done == 0 && !hub->wants[comm->rank]) {
+        comm->split_said = hub->wants[comm->rank] = true;
+        if (++hub->n_split == hub->n)
+            make_children(hub);
+    }
+    if (!comm->split_said || hub->n_split < hub->n)
+        return false;
+    *comm->child =
+        new_comm(hub->child[comm->rank], hub->child_rank[comm->rank], &comm->child_config);
+    pthread_mutex_lock(&(*comm->child)->hub->lock);
+    (*comm->child)->hub->joined++;
+    pthread_mutex_unlock(&(*comm->child)->hub->lock);
+    comm->child = NULL;
+    comm->split_said = false;
+    if (++hub->n_split_done == hub->n) {
+        hub->n_split = hub->n_split_done = 0;
+        memset(hub->wants, 0, sizeof hub->wants);
+    }
+    pthread_cond_broadcast(&hub->changed);
+    return true;
+}
+
+static ncclResult_t check_comm(ncclComm_t comm)
+{
+    if (!comm)
+        return fail(ncclInvalidArgument, "no communicator");
+    if (comm->revoked || atomic_load(&comm->ended))
+        return fail(ncclInvalidUsage, "communicator was revoked");
+    pthread_mutex_lock(&comm->hub->lock);
+    bool ready = is_ready(comm) && !comm->child;
+    pthread_mutex_unlock(&comm->hub->lock);
+    return ready ? ncclSuccess : fail(ncclInvalidArgument, "the communicator is not ready");
+}
+
+ncclResult_t ncclCommSplit(ncclComm_t comm, int color, int key, ncclComm_t *out,
+                           ncclConfig_t *config)
+{
+    TSR_STANDIN(ncclCommSplit, ncclResult_t);
+    ncclResult_t result = check_comm(comm);
+    if (result != ncclSuccess)
+        return result;
+    if (color < 0 || !is_config(config))
+        return fail(ncclInvalidArgument, "ncclCommSplit");
+    *out = NULL;
+    pthread_mutex_lock(&comm->hub->lock);
+    comm->child = out;
+    comm->child_config = *config;
+    comm->hub->color[comm->rank] = color;
+    comm->hub->key_of[comm->rank] = key;
+    while (!go_on_splitting(comm) && comm->blocking && !atomic_load(&comm->ended))
+        tsr__nccl_wait(comm->hub);
+    pthread_mutex_unlock(&comm->hub->lock);
+    return ncclSuccess; /* as the real one says though it goes on */
+}
+
+/* ---- states and ends ------------------------------------------------------------------------- */
+
+ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t *state)
+{
+    static struct tsr_standin_entry async = {.name = "(async)"};
+    TSR_STANDIN(ncclCommGetAsyncError, ncclResult_t);
+    int error = tsr_standin_enter(&async);
+    if (error)
+        atomic_store(&comm->error, error);
+    *state = (ncclResult_t)atomic_load(&comm->error);
+    if (*state != ncclSuccess || atomic_load(&comm->ended))
+        return ncclSuccess;
+    pthread_mutex_lock(&comm->hub->lock);
+    bool ready = is_ready(comm) && (!comm->child || go_on_splitting(comm));
+    pthread_mutex_unlock(&comm->hub->lock);
+    *state = ready || comm->blocking ? ncclSuccess : ncclInProgress;
+    return ncclSuccess;
+}
+
+static void end(ncclComm_t comm)
+{
+    atomic_store(&comm->ended, true);
+    pthread_mutex_lock(&comm->hub->lock);
+    pthread_cond_broadcast(&comm->hub->changed);
+    pthread_mutex_unlock(&comm->hub->lock);
+}
+
+ncclResult_t ncclCommRevoke(ncclComm_t comm, int flags)
+{
+    TSR_STANDIN(ncclCommRevoke, ncclResult_t);
+    if (!comm || flags != NCCL_REVOKE_DEFAULT || comm->revoked)
+        return fail(ncclInvalidArgument, "ncclCommRevoke");
+    comm->revoked = true;
+    end(comm);
+    return ncclSuccess;
+}
+
+ncclResult_t ncclCommAbort(ncclComm_t comm)
+{
+    TSR_STANDIN(ncclCommAbort, ncclResult_t);
+    end(comm);
+    atomic_fetch_sub(&live, 1);
+    return ncclSuccess;
+}
+
+/* After its work. */
+ncclResult_t ncclCommDestroy(ncclComm_t comm)
+{
+    TSR_STANDIN(ncclCommDestroy, ncclResult_t);
+    pthread_mutex_lock(&comm->hub->lock);
+    while (comm->turn < comm->next && !atomic_load(&comm->ended) &&
+           tsr_standin_sticky() == cudaSuccess)
+        tsr__nccl_wait(comm->hub);
+    pthread_mutex_unlock(&comm->hub->lock);
+    end(comm);
+    atomic_fetch_sub(&live, 1);
+    return ncclSuccess;
+}
+
+/* ---- windows --------------------------------------------------------------------------------- */
+
+/* All members come here, or it hangs. */
+static void meet_for_window(ncclComm_t comm, size_t bytes)
+{
+    struct nccl_hub *hub = comm->hub;
+    pthread_mutex_lock(&hub->lock);
+    int round = hub->window_round;
+    if (hub->n_windows == 0)
+        hub->window_bytes = bytes;
+    hub->window_differs |= hub->window_bytes != bytes;
+    if (++hub->n_windows == hub->n && !hub->window_differs) {
+        hub->n_windows = 0;
+        hub->window_round++;
+        pthread_cond_broadcast(&hub->changed);
+    }
+    while (hub->window_round == round && !atomic_load(&comm->ended))
+        tsr__nccl_wait(hub);
+    pthread_mutex_unlock(&hub->lock);
+}
+
+ncclResult_t ncclCommWindowRegister(ncclComm_t comm, void *buff, size_t size, ncclWindow_t *out,
+                                    int flags)
+{
+    TSR_STANDIN(ncclCommWindowRegister, ncclResult_t);
+    ncclResult_t result = check_comm(comm);
+    if (result != ncclSuccess)
+        return result;
+    if ((uintptr_t)buff % NCCL_WIN_REQUIRED_ALIGNMENT || flags != NCCL_WIN_COLL_SYMMETRIC ||
+        tsr_standin_space_of(buff, size) != TSR_STANDIN_DEVICE)
+        return fail(ncclInvalidArgument, "ncclCommWindowRegister");
+    meet_for_window(comm, size);
+    atomic_fetch_add(&live, 1);
+    *out = (ncclWindow_t)buff;
+    return ncclSuccess;
+}
+
+ncclResult_t ncclCommWindowDeregister(ncclComm_t comm, ncclWindow_t window)
+{
+    TSR_STANDIN(ncclCommWindowDeregister, ncclResult_t);
+    if (!comm || !window)
+        return fail(ncclInvalidArgument, "ncclCommWindowDeregister");
+    atomic_fetch_sub(&live, 1);
+    return ncclSuccess;
+}
