@@ -7,6 +7,7 @@
 #include "device.h"
 #include "events.h"
 #include "space.h"
+#include "watchdog.h"
 
 enum {
     TSR_CUDA_STREAMS = 64,
@@ -61,6 +62,7 @@ struct tsr_cuda_device {
     uint64_t library; /* bytes of scratch, of all streams */
     struct tsr_blas *blas;
     struct tsr_attention *attention;
+    struct tsr_watchdog *watchdog; /* NULL: a world of one */
 
     /* failing */
     _Atomic bool failing; /* somebody writes `text` */
