@@ -276,6 +276,8 @@ void tsr__storage_back(struct tsr_engine *e, struct tsr_storage *s)
         tsr__set_error(e, status);
         return;
     }
+    if (e->status == TSR_EOOM) /* the executor has no memory for a new segment */
+        (void)!say_when(e, s);
     struct tsr_instr instr = blank(TSR_ALLOC, s->stream);
     instr.category = s->category;
     instr.buffer = s->buffer;

@@ -24,7 +24,7 @@
 uint64_t tsr_engine_state_digest(struct tsr_engine *engine);
 
 struct tsr_step_cache;
-/* For one engine, which outlives it. Errors: TSR_ENOMEM. */
+/* For one engine; may be destroyed after it. Errors: TSR_ENOMEM. */
 tsr_status tsr_step_cache_create(struct tsr_engine *engine,
                                  struct tsr_step_cache **out) TSR_MUST_USE;
 void tsr_step_cache_destroy(struct tsr_step_cache *cache); /* NULL is fine */

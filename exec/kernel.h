@@ -39,6 +39,9 @@ struct tsr_kernel_call {
     uint32_t n_views;
     const struct tsr_view *views; /* in the order of the operands */
     const double *scalars;        /* [TSR_N_SCALARS], as they were at submission */
+    /* Where `scalars` lie when the kernel runs, which may be often, with other values: the GPU's
+     * graphs. NULL: their values now are meant. */
+    const double *scalars_at;
     double factor;                /* FILL */
     tsr_launch_fn launch; /* of the device that runs the call; NULL: the host, here and now */
     const void *context;  /* what launch needs: cuda/context.h */

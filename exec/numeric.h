@@ -34,16 +34,40 @@ TSR_ANYWHERE float tsr_from_bf16(uint16_t h)
     return tsr_bits_float((uint32_t)h << 16);
 }
 
+/* A GPU converts in one instruction; its NaN is 0x7fff. */
 TSR_ANYWHERE uint16_t tsr_to_bf16(float x)
 {
+#ifdef __CUDA_ARCH__
+    uint16_t h;
+    asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(h) : "f"(x));
+    return h;
+#else
     uint32_t bits = tsr_float_bits(x);
     if ((bits & UINT32_C(0x7fffffff)) > UINT32_C(0x7f800000))
         return (uint16_t)(bits >> 16 | 0x40); /* a quiet NaN */
     return (uint16_t)((bits + UINT32_C(0x7fff) + (bits >> 16 & 1)) >> 16);
+#endif
+}
+
+/* Two in one word, the first in its low half. */
+TSR_ANYWHERE uint32_t tsr_to_bf16_pair(float first, float second)
+{
+#ifdef __CUDA_ARCH__
+    uint32_t pair;
+    asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(second), "f"(first));
+    return pair;
+#else
+    return tsr_to_bf16(first) | (uint32_t)tsr_to_bf16(second) << 16;
+#endif
 }
 
 TSR_ANYWHERE float tsr_from_f16(uint16_t h)
 {
+#ifdef __CUDA_ARCH__
+    float wide;
+    asm("cvt.f32.f16 %0, %1;" : "=f"(wide) : "h"(h));
+    return wide;
+#else
     uint32_t sign = (uint32_t)(h & 0x8000) << 16, exponent = h >> 10 & 31, mantissa = h & 0x3ff;
     if (exponent == 31)
         return tsr_bits_float(sign | UINT32_C(0x7f800000) | mantissa << 13);
@@ -51,10 +75,16 @@ TSR_ANYWHERE float tsr_from_f16(uint16_t h)
         return tsr_bits_float(sign | (exponent + 112) << 23 | mantissa << 13);
     float x = (float)mantissa * 5.9604644775390625e-8f; /* 2^-24 */
     return sign ? -x : x;
+#endif
 }
 
 TSR_ANYWHERE uint16_t tsr_to_f16(float x)
 {
+#ifdef __CUDA_ARCH__
+    uint16_t h;
+    asm("cvt.rn.f16.f32 %0, %1;" : "=h"(h) : "f"(x));
+    return h;
+#else
     uint32_t bits = tsr_float_bits(x), sign = bits >> 16 & 0x8000;
     uint32_t magnitude = bits & UINT32_C(0x7fffffff);
     if (magnitude > UINT32_C(0x7f800000))
@@ -72,6 +102,7 @@ TSR_ANYWHERE uint16_t tsr_to_f16(float x)
     uint32_t value = mantissa >> shift;
     value += rest > half || (rest == half && (value & 1));
     return (uint16_t)(sign | value);
+#endif
 }
 
 #endif

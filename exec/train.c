@@ -174,6 +174,7 @@ void tsr_train_destroy(struct tsr_train *t)
 {
     if (!t)
         return;
+    tsr_step_cache_destroy(t->steps);
     tsr_checkpoint_writer_destroy(t->writer);
     tsr_checkpoint_close(t->from);
     tsr_metric_log_close(t->log);
@@ -238,7 +239,7 @@ static tsr_status run_step(struct tsr_train *t, struct tsr_train_vote *vote)
     t->norm = NAN;
     t->has_norm = false;
     set_scalars(t, lr, t->step + 1);
-    TSR_TRY(tsr_step_run(t->engine, (uint32_t)(t->step & 0xffff)));
+    TSR_TRY(tsr_step_run_cached(t->steps, (uint32_t)(t->step & 0xffff)));
     t->step++;
     if (c->after_step)
         TSR_TRY(c->after_step(c->after_step_user, t->executor, t->step));
@@ -257,6 +258,7 @@ static tsr_status evaluate(struct tsr_train *t, double *loss)
 {
     double begin = tsr_train_clock();
     struct tsr_batch_split split = split_of(t);
+    TSR_TRY(tsr_step_cache_settle(t->steps));
     split.n_micro = 1;
     uint64_t batch = tsr_global_batch(&split), most = tsr_data_samples(t->val) / batch;
     uint64_t n = tsr_min_u64(t->config.eval_batches, tsr_max_u64(most, 1));
@@ -277,6 +279,7 @@ static tsr_status evaluate(struct tsr_train *t, double *loss)
 static tsr_status save(struct tsr_train *t)
 {
     double begin = tsr_train_clock();
+    TSR_TRY(tsr_step_cache_settle(t->steps));
     TSR_TRY(tsr_train_save(t));
     t->last_log += tsr_train_clock() - begin;
     return TSR_OK;
@@ -324,6 +327,7 @@ tsr_status tsr_train_run(struct tsr_train *t, struct tsr_engine *engine,
     t->engine = engine;
     t->executor = executor;
     t->started = t->last_log = tsr_train_clock();
+    TSR_TRY(tsr_step_cache_create(engine, &t->steps));
     TSR_TRY(start(t));
     if (t->config.when_ready)
         TSR_TRY(t->config.when_ready(t->config.when_ready_user));

@@ -6,6 +6,7 @@
 
 #include "checkpoint.h"
 #include "data.h"
+#include "engine/replay.h"
 #include "metrics.h"
 #include "train.h"
 #include "weights.h"
@@ -18,6 +19,7 @@ struct tsr_train {
     struct tsr_state_dict params;
     bool has_params;
     struct tsr_engine *engine;
+    struct tsr_step_cache *steps; /* of the engine */
     struct tsr_executor *executor;
     struct tsr_checkpoint_writer *writer; /* while saving */
     _Atomic uint64_t spoilt_name; /* of a parameter to be saved that is not finite; 0: none */

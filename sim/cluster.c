@@ -44,12 +44,14 @@ static tsr_status read_intra(const struct tsr__doc *doc, struct tsr_cluster *out
         out->intra = TSR_INTRA_NVLINK;
     else if (!strcmp(type, "pcie"))
         out->intra = TSR_INTRA_PCIE;
+    else if (!strcmp(type, "shared_memory"))
+        out->intra = TSR_INTRA_MEMORY;
     else if (!strcmp(type, "none") && out->gpus_per_node == 1)
         out->intra = TSR_INTRA_NONE;
     else
-        return tsr__doc_fail(
-            doc, key, tsr__doc_find(doc, key),
-            "\"nvswitch\", \"nvlink\", \"pcie\", or \"none\" for one GPU per node");
+        return tsr__doc_fail(doc, key, tsr__doc_find(doc, key),
+                             "\"nvswitch\", \"nvlink\", \"pcie\", \"shared_memory\", or \"none\" "
+                             "for one GPU per node");
     TSR_TRY(tsr__doc_count(doc, "intra_node.generation", TSR__OPTIONAL, 100, &generation));
     out->multicast = out->intra == TSR_INTRA_NVSWITCH && generation >= MULTICAST_GENERATION;
     return tsr__read_rate(doc, bandwidth,
@@ -95,10 +97,14 @@ static tsr_status read_node(const struct tsr__doc *doc, struct tsr_cluster *out)
     out->nvlink_domain_gpus = out->gpus_per_node;
     TSR_TRY(read_intra(doc, out));
     TSR_TRY(read_nics(doc, out));
+    TSR_TRY(tsr__read_collectives(doc, out));
     TSR_TRY(tsr__read_places(doc, out));
     TSR_TRY(tsr__read_domain(doc, "nvlink_domain_gpus", out));
     TSR_TRY(tsr__doc_count(doc, "host.memory_bytes", TSR__OPTIONAL, UINT64_C(1) << 60,
                            &out->host_memory_bytes));
+    if (out->intra == TSR_INTRA_MEMORY)
+        TSR_TRY(tsr__doc_number(doc, "host.cores", TSR__REQUIRED, 1.0, TSR__MAX_GPUS_PER_NODE,
+                                &out->cores));
     tsr_status status = open_named(doc, "gpu", &gpu, &path);
     if (status == TSR_OK) {
         status = tsr__gpu_read(&gpu, &out->gpu);

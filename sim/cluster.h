@@ -10,6 +10,12 @@
 #include "calibration.h"
 #include "kernels.h"
 
+/* What issuing an instruction costs the host, seconds, where it was timed (0: it was not): in place
+ * of those defaults of sim.h that an experiment has not changed. */
+struct tsr_host_times {
+    double launch_s, collective_s, event_s, alloc_s, segment_s;
+};
+
 struct tsr_gpu {
     char name[64], path[512]; /* path: the device file the figures come from */
     char description[128], architecture[32];
@@ -23,13 +29,28 @@ struct tsr_gpu {
     double achievable_bf16, achievable_fp8; /* best matrix product that a public sweep found */
     double large_bf16, large_fp8; /* rate of an endless product: that one less its overheads */
     struct tsr_calibration calibration;
+    struct tsr_host_times host;
     struct tsr_kernels kernels; /* measured tables, its own or those of another card */
 };
 
-/* NVLINK: direct links between every two GPUs of a node. */
-enum tsr_intra { TSR_INTRA_NONE, TSR_INTRA_NVSWITCH, TSR_INTRA_NVLINK, TSR_INTRA_PCIE };
+/* NVLINK: direct links between every two GPUs of a node. MEMORY: no GPUs: ranks are threads or
+ * processes of one machine, which share its cores and talk through its memory. */
+enum tsr_intra {
+    TSR_INTRA_NONE,
+    TSR_INTRA_NVSWITCH,
+    TSR_INTRA_NVLINK,
+    TSR_INTRA_PCIE,
+    TSR_INTRA_MEMORY
+};
 
-enum { TSR_MAX_TIERS = 3, TSR_MAX_LOCAL = 64 };
+enum { TSR_MAX_TIERS = 3, TSR_MAX_LOCAL = 64, TSR_MAX_COLLECTIVES = 40, TSR_COLLECTIVE_SIZES = 12 };
+
+/* A collective of ranks of one node as it was timed, by size; natural logarithms. */
+struct tsr_measured_collective {
+    uint8_t kind; /* enum tsr_instr_kind */
+    uint32_t ranks, n;
+    float bytes[TSR_COLLECTIVE_SIZES], seconds[TSR_COLLECTIVE_SIZES]; /* bytes ascending */
+};
 
 /* Uplinks of groups of `below_gpus` GPUs to a tier of switches. A group's uplink carries what the
  * adapters below it do, divided by the oversubscriptions of this tier and those below it. */
@@ -66,6 +87,9 @@ struct tsr_cluster {
     double nic_latency_s;        /* of a hop through it, beyond what NCCL's tuner has */
     double nic_fill_s; /* until the pipeline of a large collective between nodes is full */
     uint64_t host_memory_bytes;
+    double cores; /* MEMORY: that ranks share; beyond that many they take turns. 0: one each */
+    uint32_t n_collectives; /* timed on such a node; else as NCCL would (tuner.h) */
+    struct tsr_measured_collective collectives[TSR_MAX_COLLECTIVES];
     char topology[32]; /* single_node, rail_optimized, fat_tree, clos, nvlink_rack, platform */
     /* Tiers of switches, from the nodes up; none: every adapter reaches every other unhindered. */
     uint32_t n_tiers;

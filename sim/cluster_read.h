@@ -15,6 +15,8 @@ tsr_status tsr__read_domain(const struct tsr__doc *doc, const char *key,
                             struct tsr_cluster *out) TSR_MUST_USE;
 /* Key "topology" of a cluster file (cluster_topology.c). */
 tsr_status tsr__read_topology(const struct tsr__doc *doc, struct tsr_cluster *out) TSR_MUST_USE;
+/* The list "collectives" of a node file (cluster_collectives.c). */
+tsr_status tsr__read_collectives(const struct tsr__doc *doc, struct tsr_cluster *out) TSR_MUST_USE;
 /* Keys "intra_node.pcie_switches", ... of a node file (cluster_topology.c). */
 tsr_status tsr__read_places(const struct tsr__doc *doc, struct tsr_cluster *out) TSR_MUST_USE;
 

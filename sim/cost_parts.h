@@ -36,6 +36,15 @@ bool tsr__matmul_is_measured(const struct tsr_gpu *gpu, const struct tsr_matmul_
 tsr_status tsr__cost_attention(const struct tsr_gpu *gpu, enum tsr_attention_kernel kernel,
                                const struct tsr_work *work, double *seconds) TSR_MUST_USE;
 
+/* A kernel that was timed on this very card, by its name; false: it was not. */
+bool tsr__cost_measured(const struct tsr_gpu *gpu, const struct tsr_work *work,
+                        struct tsr__cost *out);
+struct tsr__doc;
+/* The list "measured" of an open file of kind "kernels", which is file number `card` of `out`.
+ * Errors: TSR_ECONFIG. */
+tsr_status tsr__measured_read(const struct tsr__doc *doc, uint8_t card,
+                              struct tsr_kernels *out) TSR_MUST_USE;
+
 /* A norm (forward or backward) that a table knows; false: none does. */
 bool tsr__cost_norm(const struct tsr_gpu *gpu, enum tsr_norm_kernel kernel,
                     const struct tsr_work *work, struct tsr__cost *out);

@@ -37,6 +37,22 @@ static tsr_status read_gpu_peaks(const struct tsr__doc *doc, struct tsr_gpu *gpu
     return TSR_OK;
 }
 
+/* "host": what `tessera calibrate` timed of the host that issues for it. */
+static tsr_status read_host(const struct tsr__doc *doc, struct tsr_host_times *host)
+{
+    const struct {
+        const char *key;
+        double *out;
+    } rows[] = {{"host.launch_s", &host->launch_s},
+                {"host.collective_s", &host->collective_s},
+                {"host.event_s", &host->event_s},
+                {"host.alloc_s", &host->alloc_s},
+                {"host.segment_s", &host->segment_s}};
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+        TSR_TRY(tsr__doc_number(doc, rows[i].key, TSR__OPTIONAL, 0.0, 1.0, rows[i].out));
+    return TSR_OK;
+}
+
 static tsr_status read_facts(const struct tsr__doc *doc, struct tsr_gpu *gpu)
 {
     uint64_t sms;
@@ -59,6 +75,7 @@ static tsr_status read_facts(const struct tsr__doc *doc, struct tsr_gpu *gpu)
     TSR_TRY(tsr__read_rate(doc, "memory.bandwidth_bytes_per_s", TSR__NULLABLE, &gpu->memory_bw));
     TSR_TRY(tsr__read_rate(doc, "pcie.bandwidth_bytes_per_s_per_direction", TSR__NULLABLE,
                            &gpu->pcie_bw));
+    TSR_TRY(read_host(doc, &gpu->host));
     if (!json_is_null(tsr__doc_find(doc, "nvlink")))
         TSR_TRY(tsr__read_rate(doc, link, TSR__NULLABLE, &gpu->nvlink_bw));
     return read_gpu_peaks(doc, gpu);

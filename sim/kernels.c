@@ -251,7 +251,7 @@ static tsr_status read_lists(const struct tsr__doc *doc, const struct tsr_card *
         TSR_TRY(open_item(doc, "norms", i, &item));
         TSR_TRY(read_norm(&item.doc, t));
     }
-    return TSR_OK;
+    return tsr__measured_read(doc, file, out);
 }
 
 tsr_status tsr__kernels_read(const struct tsr__doc *doc, const struct tsr_card *card,

@@ -1,5 +1,5 @@
 /* kernels.h: measured kernel tables of a card: matrix products by shape, attention by kernel and
- * length, norms by backend and shape.
+ * length, norms by backend and shape; or every kernel by its name, as `tessera calibrate` times it.
  *
  * A table file, kernels-NAME.json beside the device files, holds what was measured on one card. A
  * device file lists the tables that it takes ("kernels": ["h200", "sm90"]); the first that has a
@@ -11,7 +11,7 @@
 #ifndef TSR_KERNELS_H
 #define TSR_KERNELS_H
 
-#include "../engine/base.h"
+#include "../engine/program.h"
 
 enum tsr_peak {
     TSR_PEAK_BF16,
@@ -68,7 +68,10 @@ enum {
     TSR_KERNEL_POINTS = 512,
     TSR_KERNEL_CURVES = 72,
     TSR_KERNEL_NORMS = 8,
-    TSR_KERNEL_SHAPES = 24
+    TSR_KERNEL_SHAPES = 24,
+    TSR_KERNEL_NAMES = 192,
+    TSR_KERNEL_RUNS = 1536,
+    TSR_KERNEL_SIZES = TSR_MAX_DIMS + 1
 };
 
 /* Constants of the model of tiles (cost_matmul.c). */
@@ -118,8 +121,21 @@ struct tsr_norm_table {
     float log_ratio[TSR_KERNEL_SHAPES];
 };
 
+/* One kernel as it was timed: logarithms of its work and its dims, and of its seconds. */
+struct tsr_kernel_run {
+    float size[TSR_KERNEL_SIZES], seconds;
+};
+
+/* A kernel of engine/KERNELS.md by its name, timed on the card itself (kernels_measured.c). */
+struct tsr_measured_kernel {
+    char name[48];
+    uint8_t card, dtype; /* dtype: of the arithmetic */
+    bool per_flop;       /* what its work is counted in; else bytes */
+    uint16_t first, n;   /* into `runs` */
+};
+
 struct tsr_kernels {
-    uint32_t n_files, n_matmul, n_attention, n_norms;
+    uint32_t n_files, n_matmul, n_attention, n_norms, n_measured, n_runs;
     struct {
         char name[32], description[96];
         struct tsr_card card;
@@ -127,6 +143,8 @@ struct tsr_kernels {
     struct tsr_matmul_table matmul[2];
     struct tsr_attention_curve attention[TSR_KERNEL_CURVES];
     struct tsr_norm_table norms[TSR_KERNEL_NORMS];
+    struct tsr_measured_kernel measured[TSR_KERNEL_NAMES];
+    struct tsr_kernel_run runs[TSR_KERNEL_RUNS];
 };
 
 /* Puts the mean of the neighbours where nothing was measured. */

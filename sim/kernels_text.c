@@ -46,6 +46,16 @@ static void kernels_of(const struct tsr_gpu *gpu, uint8_t card, bool *seen, char
     }
 }
 
+static void measured_text(const struct tsr_gpu *gpu, char *out, size_t size)
+{
+    const struct tsr_kernels *k = &gpu->kernels;
+    snprintf(out, size,
+             "by name: table %s, %u kernels in %u runs on %s%s; what follows is for others",
+             file_name(gpu, k->measured[0].card), k->n_measured, k->n_runs,
+             card_name(gpu, k->measured[0].card),
+             strcmp(gpu->name, card_name(gpu, k->measured[0].card)) ? ", not used here" : "");
+}
+
 static void norm_text(const struct tsr_gpu *gpu, char *out, size_t size)
 {
     const struct tsr_kernels *k = &gpu->kernels;
@@ -73,6 +83,8 @@ size_t tsr_kernel_sources(const struct tsr_gpu *gpu, char (*out)[256], size_t n)
     bool seen[TSR_N_ATTENTION_KERNELS] = {false};
     char kernels[128];
     size_t used = 0;
+    if (gpu->kernels.n_measured && used < n)
+        measured_text(gpu, out[used++], sizeof *out);
     if (used < n)
         matmul_text(gpu, out[used++], sizeof *out);
     for (uint32_t card = 0; card < gpu->kernels.n_files; card++) {

@@ -16,7 +16,8 @@ struct compiler {
     const struct tsr_gpu *gpu;
     const struct tsr_sim_options *options;
     uint32_t world;
-    double pace; /* time of a kernel on the slowest GPU over that on a usual one */
+    double turns; /* seconds that a core's second takes, shared */
+    double pace;  /* time of a kernel on the slowest GPU over that on a usual one */
     struct tsr__comms *comms;
     struct tsr__tape *tape;
     uint16_t iteration;
@@ -254,7 +255,8 @@ static double host_seconds(const struct compiler *c, const struct tsr_instr *ins
 {
     const double *value = c->gpu->calibration.value;
     double seconds = call_seconds(c->options, instr, c->group_begin != TSR_NO_ID);
-    return seconds * value[TSR_CAL_HOST_SCALE] + (first ? value[TSR_CAL_STEP_OVERHEAD] : 0.0);
+    return seconds * value[TSR_CAL_HOST_SCALE] * c->turns +
+           (first ? value[TSR_CAL_STEP_OVERHEAD] : 0.0);
 }
 
 /* Bytes of the operands that are (not) in host memory, by access. */
@@ -301,7 +303,7 @@ static tsr_status compile_copy(struct compiler *c, const struct tsr_instr *instr
     if (bytes <= 0.0)
         bytes = (instr->kind == TSR_COPY ? 2.0 : 1.0) * (double)instr->bytes;
     TSR_TRY(tsr__cost_memory(c->gpu, bytes, &cost));
-    task->body_s = cost.body_s;
+    task->body_s = cost.body_s * c->turns;
     task->start_s = cost.start_s;
     return TSR_OK;
 }
@@ -504,13 +506,40 @@ static tsr_status compile_class(struct compiler *c, const struct tsr_program *co
                                        : tsr_fail(TSR_EVALUE, "a group begins and does not end");
 }
 
+/* Ranks that share cores do the same at the same time: each gets its share of them. */
+static double turns(const struct tsr_cluster *cluster, uint32_t world)
+{
+    uint32_t local = world < cluster->gpus_per_node ? world : cluster->gpus_per_node;
+    return cluster->cores > 0.0 && local > cluster->cores ? local / cluster->cores : 1.0;
+}
+
+/* What an experiment has left as it is by default may have been timed on the machine. */
+static struct tsr_sim_options with_host_times(const struct tsr_sim_options *options,
+                                              const struct tsr_host_times *timed)
+{
+    const struct tsr_sim_options plain = tsr_sim_options_default();
+    struct tsr_sim_options o = *options;
+    const struct {
+        double *value, plain, timed;
+    } rows[] = {{&o.host_launch_s, plain.host_launch_s, timed->launch_s},
+                {&o.host_collective_s, plain.host_collective_s, timed->collective_s},
+                {&o.host_event_s, plain.host_event_s, timed->event_s},
+                {&o.host_alloc_s, plain.host_alloc_s, timed->alloc_s},
+                {&o.host_segment_s, plain.host_segment_s, timed->segment_s}};
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+        if (*rows[i].value == rows[i].plain && rows[i].timed > 0.0)
+            *rows[i].value = rows[i].timed;
+    return o;
+}
+
 /* Synchronous ranks wait for the slowest of them: all run as that one does. The more nodes, the
  * slower it is. */
 static double pace_of(const struct tsr_cluster *cluster, uint32_t world)
 {
     uint32_t each = cluster->gpus_per_node ? cluster->gpus_per_node : world;
     double nodes = (double)tsr_ceil_div(world, each);
-    return 1.0 + cluster->gpu.calibration.value[TSR_CAL_STRAGGLER_SHARE] * log2(nodes);
+    return (1.0 + cluster->gpu.calibration.value[TSR_CAL_STRAGGLER_SHARE] * log2(nodes)) *
+           turns(cluster, world);
 }
 
 /* Of several jobs that share a cluster, that of the class: its ranks wait for each other only. */
@@ -523,6 +552,7 @@ static uint32_t world_of(const struct tsr_sim_job *job, uint32_t class)
 tsr_status tsr__tapes_build(const struct tsr_cluster *cluster, const struct tsr_sim_job *job,
                             const struct tsr_sim_options *options, struct tsr__tapes *tapes)
 {
+    struct tsr_sim_options timed = with_host_times(options, &cluster->gpu.host);
     tsr_status status = TSR_OK;
     *tapes = (struct tsr__tapes){.n = job->n_classes};
     tapes->items = calloc((size_t)job->n_classes + 1, sizeof *tapes->items);
@@ -530,8 +560,9 @@ tsr_status tsr__tapes_build(const struct tsr_cluster *cluster, const struct tsr_
         return no_memory();
     for (uint32_t i = 0; i < job->n_classes && status == TSR_OK; i++) {
         struct compiler c = {.gpu = &cluster->gpu,
-                             .options = options,
+                             .options = &timed,
                              .world = job->world,
+                             .turns = turns(cluster, world_of(job, i)),
                              .pace = pace_of(cluster, world_of(job, i)),
                              .comms = &tapes->comms,
                              .tape = &tapes->items[i],

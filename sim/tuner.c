@@ -16,6 +16,7 @@
  */
 #include "tuner.h"
 
+#include <math.h>
 #include <string.h>
 
 enum { N_PROTOCOLS = TSR_PROTO_SIMPLE + 1 };
@@ -98,6 +99,8 @@ void tsr__coll_model_init(struct tsr__coll_model *m, const struct tsr_cluster *c
                                   .hop_s = c->nic_latency_s,
                                   .fill_s = {value[TSR_CAL_COLLECTIVE_FILL], c->nic_fill_s},
                                   .pcie = c->intra == TSR_INTRA_PCIE};
+    if (c->n_collectives && !o->infinite_bandwidth)
+        m->timed = c;
     if (rate > 0.0 && !o->infinite_bandwidth)
         m->own_s_per_byte = value[TSR_CAL_COLLECTIVE_OWN] / rate;
     for (size_t i = 0; i < sizeof architectures / sizeof architectures[0]; i++) {
@@ -372,12 +375,57 @@ static bool cheapest(struct question *q, bool any_algorithm, bool any_protocol, 
     return best_s >= 0.0;
 }
 
+/* ---- timed ------------------------------------------------------------------------------- */
+
+static const struct tsr_measured_collective *find_timed(const struct question *q)
+{
+    const struct tsr_cluster *c = q->model->timed;
+    for (uint32_t i = 0; c && i < c->n_collectives && q->group->domains == 1; i++)
+        if (c->collectives[i].kind == q->kind && c->collectives[i].ranks == q->group->size)
+            return &c->collectives[i];
+    return NULL;
+}
+
+/* Between two sizes on the line through their logarithms. Below the smallest a collective takes as
+ * long as that one; above the largest the time grows with the bytes. */
+static double timed_seconds(const struct tsr_measured_collective *t, double bytes)
+{
+    double at = bytes > 1.0 ? log(bytes) : 0.0;
+    uint32_t i = 0, last = t->n - 1;
+    if (at <= (double)t->bytes[0])
+        return exp((double)t->seconds[0]);
+    if (at >= (double)t->bytes[last])
+        return exp((double)t->seconds[last] + at - (double)t->bytes[last]);
+    while (at > (double)t->bytes[i + 1])
+        i++;
+    double part = (at - (double)t->bytes[i]) / ((double)t->bytes[i + 1] - (double)t->bytes[i]);
+    return exp((double)t->seconds[i] + part * ((double)t->seconds[i + 1] - (double)t->seconds[i]));
+}
+
+/* All of it is one delay: what it shares with others is in the time. False: it was not timed. */
+static bool choose_timed(struct question *q, uint64_t bytes, struct tsr__coll_choice *out)
+{
+    const struct tsr_measured_collective *timed = find_timed(q);
+    if (!timed)
+        return false;
+    q->algorithm = TSR_ALGO_RING;
+    q->protocol = TSR_PROTO_SIMPLE;
+    *out = (struct tsr__coll_choice){.algorithm = TSR_ALGO_RING,
+                                     .protocol = TSR_PROTO_SIMPLE,
+                                     .latency_s = timed_seconds(timed, (double)bytes),
+                                     .takes_sms = true};
+    sent_bytes(q, (double)bytes, out->sent);
+    return true;
+}
+
 struct tsr__coll_choice tsr__coll_choose(const struct tsr__coll_model *model,
                                          const struct tsr__coll_group *group, uint8_t kind,
                                          uint64_t bytes, uint64_t tuned, bool inter)
 {
     struct question q = {.model = model, .group = group, .kind = kind, .inter = inter};
     struct tsr__coll_choice choice;
+    if (choose_timed(&q, bytes, &choice))
+        return choice;
     bool any_algorithm = model->algorithm == TSR_ALGO_AUTO;
     bool any_protocol = model->protocol == TSR_PROTO_AUTO;
     bool found = cheapest(&q, any_algorithm, any_protocol, tuned, &choice) ||

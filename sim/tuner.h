@@ -29,6 +29,7 @@ struct tsr__coll_model {
     double nvls_share;     /* reachable over that of rings, through the switch; 0: no NVLS */
     double ll_rate;        /* bytes/s of the bus that LL reaches inside a node; 0: no limit */
     bool pcie;             /* inside a node they talk over PCIe */
+    const struct tsr_cluster *timed; /* its collectives were timed; NULL: not */
 };
 
 /* A communicator as the tuner sees it. */

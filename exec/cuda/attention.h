@@ -1,5 +1,6 @@
-/* attention.h: scaled dot-product attention by cuDNN. C in front; behind it the one C++ file of the
- * tree (attention.cpp), or plain kernels (kernels/attention.cu) where cuDNN cannot or is not there.
+/* attention.h: scaled dot-product attention by cuDNN. C in front; behind it cudnn/attention.cpp,
+ * the one C++ file of the tree, or cudnn/none.c where it is not built. What cuDNN does not take is
+ * done by plain kernels (kernels/attention.cu).
  */
 #ifndef TSR_CUDA_ATTENTION_H
 #define TSR_CUDA_ATTENTION_H
@@ -13,37 +14,61 @@
 extern "C" {
 #endif
 
-struct tsr_attention;
+/* Plans of one device, each made once; any thread may use it. */
+struct tsr_cuda_attention;
+struct tsr_attention_plan;
 
-/* A problem. Tensors are (token, head, d): element (b, t, h, i) lies at
- * ((b queries + t) row + h head + i), elements. */
+/* Texts of failures are cut to this. */
+enum { TSR_ATTENTION_TEXT = 256 };
+
+/* Tensors of heads: element (b, t, h, i) of one with n tokens in a sequence lies at
+ * (b n + t) row + h head + i, in elements. */
+enum tsr_attention_tensor {
+    TSR_ATTENTION_Q,
+    TSR_ATTENTION_K,
+    TSR_ATTENTION_V,
+    TSR_ATTENTION_OUT,
+    TSR_ATTENTION_G, /* backward from here */
+    TSR_ATTENTION_GQ,
+    TSR_ATTENTION_GK,
+    TSR_ATTENTION_GV,
+    TSR_ATTENTION_TENSORS
+};
+
+/* A problem. Numbers only: shapes are compared as they are. */
 struct tsr_attention_shape {
     uint64_t batch, heads, kv_heads, queries, keys, d;
-    uint64_t row[3], head[3]; /* strides of q, k, v (and their gradients); out and g are dense */
-    uint8_t dtype;            /* enum tsr_dtype: BF16 or F16 */
-    bool causal, deterministic;
+    uint64_t row[TSR_ATTENTION_TENSORS], head[TSR_ATTENTION_TENSORS];
+    uint64_t lse_row; /* lse: (batch, head, query) of f32, rows of queries this far apart */
+    uint64_t half;    /* 1: F16, 0: BF16 */
+    uint64_t causal, backward, deterministic;
     double scale;
 };
 
-struct tsr_attention_tensors {
-    const void *q, *k, *v;
-    void *out;
-    float *lse;    /* (batch, head, query), dense */
-    const void *g; /* backward from here */
-    void *gq, *gk, *gv;
+struct tsr_attention_pointers {
+    void *tensor[TSR_ATTENTION_TENSORS];
+    float *lse;
 };
 
-/* NULL in *out and 0: cuDNN cannot be used (`why` says so: no library, no device); the plain
- * kernels do it then. why: at least 256 bytes. */
-int tsr_attention_create(struct tsr_attention **out, char *why);
-void tsr_attention_destroy(struct tsr_attention *attention);
-/* True if cuDNN has a plan for the shape; plans it. The workspace that it needs goes to *bytes. */
-bool tsr_attention_plan(struct tsr_attention *attention, const struct tsr_attention_shape *shape,
-                        bool backward, uint64_t *bytes);
-/* After a plan. Nonzero: failed; why: at least 256 bytes. */
-int tsr_attention_run(struct tsr_attention *attention, const struct tsr_attention_shape *shape,
-                      bool backward, const struct tsr_attention_tensors *tensors, void *workspace,
-                      cudaStream_t stream, char *why);
+/* Nonzero: cuDNN cannot be used (`why`: not built, no device); the plain kernels do all then.
+ * architecture: 80, 90, ... */
+int tsr_attention_create(int architecture, struct tsr_cuda_attention **out,
+                         char why[TSR_ATTENTION_TEXT]);
+void tsr_attention_destroy(struct tsr_cuda_attention *attention); /* NULL is fine */
+/* cuDNN's plan for the shape and the workspace that it needs; NULL: it has none. The first call of
+ * a shape takes a while; it does not wait for the device. */
+const struct tsr_attention_plan *tsr_attention_prepare(struct tsr_cuda_attention *attention,
+                                                       const struct tsr_attention_shape *shape,
+                                                       uint64_t *bytes);
+/* Nonzero: failed. */
+int tsr_attention_run(struct tsr_cuda_attention *attention, const struct tsr_attention_plan *plan,
+                      const struct tsr_attention_pointers *at, void *workspace, cudaStream_t stream,
+                      char why[TSR_ATTENTION_TEXT]);
+/* "" or one line: the first shape that cuDNN has no plan for, and why. */
+void tsr_attention_note(struct tsr_cuda_attention *attention, char note[TSR_ATTENTION_TEXT]);
+/* Nonzero: cuDNN does not take the shape on a GPU of this architecture. Needs no GPU. */
+int tsr_attention_validate(int architecture, const struct tsr_attention_shape *shape,
+                           char why[TSR_ATTENTION_TEXT]);
 
 #ifdef __cplusplus
 }

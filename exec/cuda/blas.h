@@ -27,9 +27,9 @@ struct tsr_blas_gemm {
 };
 
 struct tsr_blas_config {
-    const struct tsr_gpu *gpu; /* copied: plans belong to it */
-    const char *plans;         /* folder of files of plans; NULL: they are not stored */
-    bool deterministic;        /* no split along k whose parts are added as they come */
+    const struct tsr_cuda_gpu *gpu; /* copied: plans belong to it */
+    const char *plans;              /* folder of files of plans; NULL: they are not stored */
+    bool deterministic;             /* no split along k whose parts are added as they come */
     /* Time the candidates; false: the library's first, and no file is read or written. */
     bool tune;
 };

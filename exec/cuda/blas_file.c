@@ -14,13 +14,13 @@
 enum { MOST_BYTES = 16 << 20, WORDS = sizeof(cublasLtMatmulAlgo_t) / sizeof(uint64_t) };
 
 /* What the file belongs to: its first lines. */
-static int head(const struct tsr_gpu *gpu, char *out, size_t n)
+static int head(const struct tsr_cuda_gpu *gpu, char *out, size_t n)
 {
     return snprintf(out, n, "tessera plans of matrix products 1\ngpu %s\ndriver %d\ncublaslt %zu\n",
                     gpu->name, gpu->driver, cublasLtGetVersion());
 }
 
-tsr_status tsr__blas_path(const struct tsr_gpu *gpu, const char *folder, char **out)
+tsr_status tsr__blas_path(const struct tsr_cuda_gpu *gpu, const char *folder, char **out)
 {
     char path[TSR_PATH_BYTES], name[sizeof gpu->name];
     size_t n = 0;

@@ -57,7 +57,7 @@ struct tsr_blas_plan {
 
 struct tsr_blas {
     cublasLtHandle_t handle;
-    struct tsr_gpu gpu;
+    struct tsr_cuda_gpu gpu;
     bool deterministic, tune;
     char *path; /* of the file; NULL: none */
     pthread_mutex_t lock;
@@ -106,6 +106,7 @@ tsr_status tsr__blas_keep(struct tsr_blas *blas, const struct tsr_blas_plan *pla
 tsr_status tsr__blas_read_file(struct tsr_blas *blas) TSR_MUST_USE;
 tsr_status tsr__blas_write_file(struct tsr_blas *blas) TSR_MUST_USE;
 /* The name of the file for this GPU, driver and library: *out is the caller's to free(). */
-tsr_status tsr__blas_path(const struct tsr_gpu *gpu, const char *folder, char **out) TSR_MUST_USE;
+tsr_status tsr__blas_path(const struct tsr_cuda_gpu *gpu, const char *folder,
+                          char **out) TSR_MUST_USE;
 
 #endif

@@ -85,8 +85,10 @@ static bool open_clock(const struct tsr_blas_problem *p, struct clock *c)
     return c->begin && c->end;
 }
 
-static void close_clock(const struct clock *c)
+static void close_clock(const struct tsr_blas_problem *p, const struct clock *c)
 {
+    if (c->separate && c->result) /* a failed candidate may still write there */
+        (void)cudaStreamSynchronize(p->stream);
     if (c->begin)
         (void)cudaEventDestroy(c->begin);
     if (c->end)
@@ -147,7 +149,7 @@ static bool time_all(const struct tsr_blas *blas, struct tsr_blas_problem *p,
             out->algo = results[i].algo;
         }
     }
-    close_clock(&clock);
+    close_clock(p, &clock);
     out->microseconds = (double)best * 1000;
     return best >= 0;
 }

@@ -10,9 +10,11 @@
 
 /* How work is dealt out to blocks of threads. */
 enum spread {
-    ELEMENTS, /* n elements, TSR_CUDA_ITEMS in a thread at a time */
-    ROWS,     /* a team of threads has a row at a time (kernels/team.h) */
-    OWN       /* by a function of its own (launch.h) */
+    ELEMENTS,   /* n elements, TSR_CUDA_ITEMS in a thread at a time */
+    SINGLES,    /* n items, one in a thread at a time; one form for all dtypes */
+    ROWS,       /* a team of threads has a row at a time (kernels/team.h) */
+    ROWS_ALONE, /* a thread has a row at a time */
+    OWN         /* by a function of its own (launch.h) */
 };
 
 struct entry {
@@ -28,6 +30,10 @@ struct entry {
     {                                                                               \
 #name, spread, tsr_cuda_##name##_f32, tsr_cuda_##name##_f64, 0, false, NULL \
     }
+#define ENTRY_OF_ONE(name)                                               \
+    {                                                                    \
+#name, SINGLES, tsr_cuda_##name, tsr_cuda_##name, 0, false, NULL \
+    }
 #define ENTRY_ROWS(name, kept, grows)                                                \
     {                                                                                \
 #name, ROWS, tsr_cuda_##name##_f32, tsr_cuda_##name##_f64, kept, grows, NULL \
@@ -39,17 +45,42 @@ struct entry {
 
 /* In the order of strcmp(). */
 static const struct entry entries[] = {
+    ENTRY_OWN(column_sums),
+    ENTRY_OF_ONE(conjugate),
+    ENTRY_OWN(cross_entropy),
+    ENTRY(cut_pieces, ELEMENTS),
+    ENTRY(elementwise, ELEMENTS),
+    ENTRY(embedding, ELEMENTS),
+    ENTRY_OWN(fold),
+    ENTRY(head_sums, ELEMENTS),
+    ENTRY_OF_ONE(join_words),
+    ENTRY(list, ELEMENTS),
+    ENTRY_ROWS(log_p_backward, 0, true),
     ENTRY_ROWS(log_softmax, 1, true),
     ENTRY_ROWS(log_softmax_backward, 1, true),
     ENTRY_ROWS(log_softmax_tp, 0, true),
+    ENTRY_OF_ONE(move),
+    ENTRY(mse_backward, ELEMENTS),
+    ENTRY_OWN(nll),
+    ENTRY_ROWS(nll_backward, 0, true),
+    ENTRY(nll_gather, ROWS_ALONE),
     ENTRY_ROWS(norm, 1, false),
     ENTRY_OWN(norm_backward),
+    ENTRY(norm_power, ROWS_ALONE),
+    ENTRY_OWN(norms),
+    ENTRY(optimizer, ELEMENTS),
+    ENTRY(place, ELEMENTS),
+    ENTRY(rare, ELEMENTS),
+    ENTRY(rotary, ELEMENTS),
+    ENTRY_OF_ONE(rotary_table),
     ENTRY_ROWS(row_exp_sum, 0, true),
     ENTRY_ROWS(row_max, 0, true),
+    ENTRY_ROWS(row_sums, 0, true),
     ENTRY_ROWS(softmax, 1, true),
     ENTRY_ROWS(softmax_backward, 2, true),
     ENTRY(swiglu, ELEMENTS),
     ENTRY(swiglu_backward, ELEMENTS),
+    ENTRY_OF_ONE(used_map),
 };
 
 static int compare(const void *name, const void *entry)
@@ -75,7 +106,10 @@ tsr_status tsr_cuda_launch_code(const struct tsr_kernel_call *call, const struct
         return e->own(call, wide, params, n);
     if (e->spread == ROWS)
         return tsr_cuda_launch_rows(call, wide ? e->f64 : e->f32, wide, e->kept, e->grows, params);
-    const uint64_t per_block = (uint64_t)TSR_CUDA_THREADS * TSR_CUDA_ITEMS;
+    if (n == 0)
+        return TSR_OK;
+    const uint64_t per_block =
+        (uint64_t)TSR_CUDA_THREADS * (e->spread == ELEMENTS ? TSR_CUDA_ITEMS : 1);
     const struct tsr_cuda_grid grid = {.blocks =
                                            blocks_for(call, n / per_block + (n % per_block != 0)),
                                        .threads = TSR_CUDA_THREADS};

@@ -8,8 +8,8 @@
 
 #include "exec/kernel.h"
 
-struct tsr_blas;      /* blas.h */
-struct tsr_attention; /* attention.h */
+struct tsr_blas;           /* blas.h */
+struct tsr_cuda_attention; /* attention.h */
 
 struct tsr_cuda_context {
     cudaStream_t stream;
@@ -17,10 +17,14 @@ struct tsr_cuda_context {
     int n_sms, architecture; /* multiprocessors that may be used; 80, 90, ... */
     bool deterministic;      /* no result depends on the order of arrival */
     struct tsr_blas *blas;
-    struct tsr_attention *attention;
+    struct tsr_cuda_attention *attention;
     /* Memory of the stream for the time of one call: libraries' workspace, partial sums. */
     void *scratch;
     uint64_t scratch_bytes;
+    /* More of it, which waits for the stream: between calls, and not while it is captured. NULL:
+     * there is no more. */
+    tsr_status (*grow)(void *owner, uint16_t index, uint64_t bytes);
+    void *owner; /* of grow() */
     /* The table of enum tsr_scalar in device memory, for launches that are captured in a graph and
      * run again with other values; NULL: call->scalars are the values. */
     const double *scalars;

@@ -303,7 +303,7 @@ tsr_status tsr_cuda_device_memory(const struct tsr_device *device, struct tsr_cu
     return TSR_OK;
 }
 
-const struct tsr_gpu *tsr_cuda_device_gpu(const struct tsr_device *device)
+const struct tsr_cuda_gpu *tsr_cuda_device_gpu(const struct tsr_device *device)
 {
     return &((const struct tsr_cuda_device *)device)->gpu;
 }

@@ -45,6 +45,6 @@ struct tsr_cuda_memory {
 tsr_status tsr_cuda_device_memory(const struct tsr_device *device,
                                   struct tsr_cuda_memory *out) TSR_MUST_USE;
 /* The GPU that it is. */
-const struct tsr_gpu *tsr_cuda_device_gpu(const struct tsr_device *device);
+const struct tsr_cuda_gpu *tsr_cuda_device_gpu(const struct tsr_device *device);
 
 #endif

@@ -52,7 +52,7 @@ struct tsr_cuda_timed {
 struct tsr_cuda_device {
     struct tsr_device base;
     struct tsr_cuda_device_config config;
-    struct tsr_gpu gpu;
+    struct tsr_cuda_gpu gpu;
     struct tsr_cuda_space space;
     struct tsr_cuda_events events;
     struct tsr_cuda_timers timers;
@@ -61,7 +61,7 @@ struct tsr_cuda_device {
     unsigned next_staging;
     uint64_t library; /* bytes of scratch, of all streams */
     struct tsr_blas *blas;
-    struct tsr_attention *attention;
+    struct tsr_cuda_attention *attention;
     struct tsr_watchdog *watchdog; /* NULL: a world of one */
 
     /* failing */
@@ -99,8 +99,8 @@ tsr_status tsr__cuda_wait(struct tsr_cuda_device *d, cudaEvent_t event) TSR_MUST
 tsr_status tsr__cuda_stream(struct tsr_cuda_device *d, uint16_t index,
                             struct tsr_cuda_stream **out) TSR_MUST_USE;
 /* At least so many bytes of scratch; waits for the stream if it has less. */
-tsr_status tsr__cuda_scratch(struct tsr_cuda_device *d, struct tsr_cuda_stream *s,
-                             uint64_t bytes) TSR_MUST_USE;
+tsr_status tsr__cuda_stream_scratch(struct tsr_cuda_device *d, struct tsr_cuda_stream *s,
+                                    uint64_t bytes) TSR_MUST_USE;
 tsr_status tsr__cuda_first_scratch(struct tsr_cuda_device *d,
                                    struct tsr_cuda_stream *s) TSR_MUST_USE;
 /* The event is a mark: all tasks of the stream before it are done when it is. */

@@ -18,6 +18,12 @@ static tsr_status priority_of(const struct tsr_cuda_device *d, uint16_t index, i
     return TSR_OK;
 }
 
+static tsr_status grow(void *owner, uint16_t index, uint64_t bytes)
+{
+    struct tsr_cuda_device *d = owner;
+    return tsr__cuda_stream_scratch(d, &d->streams[index], tsr_max_u64(bytes, SCRATCH_BYTES));
+}
+
 static tsr_status start(struct tsr_cuda_device *d, uint16_t index, struct tsr_cuda_stream *s)
 {
     int priority = 0;
@@ -31,7 +37,8 @@ static tsr_status start(struct tsr_cuda_device *d, uint16_t index, struct tsr_cu
                                            .deterministic = d->config.deterministic,
                                            .blas = d->blas,
                                            .attention = d->attention,
-                                           .scratch_bytes = 0};
+                                           .grow = grow,
+                                           .owner = d};
     return TSR_OK;
 }
 
@@ -43,7 +50,8 @@ tsr_status tsr__cuda_stream(struct tsr_cuda_device *d, uint16_t index, struct ts
     return (*out)->handle ? TSR_OK : start(d, index, *out);
 }
 
-tsr_status tsr__cuda_scratch(struct tsr_cuda_device *d, struct tsr_cuda_stream *s, uint64_t bytes)
+tsr_status tsr__cuda_stream_scratch(struct tsr_cuda_device *d, struct tsr_cuda_stream *s,
+                                    uint64_t bytes)
 {
     struct tsr_cuda_context *c = &s->context;
     if (c->scratch_bytes >= bytes)
@@ -63,7 +71,7 @@ tsr_status tsr__cuda_scratch(struct tsr_cuda_device *d, struct tsr_cuda_stream *
 
 tsr_status tsr__cuda_first_scratch(struct tsr_cuda_device *d, struct tsr_cuda_stream *s)
 {
-    return tsr__cuda_scratch(d, s, SCRATCH_BYTES);
+    return tsr__cuda_stream_scratch(d, s, SCRATCH_BYTES);
 }
 
 void tsr__cuda_stream_close(struct tsr_cuda_stream *s)

@@ -7,12 +7,12 @@
 
 /* ---- kernels --------------------------------------------------------------------------------- */
 
-/* Copies and what runs on streams of their own need none. */
+/* Libraries take what there is; other kernels ask for it (grow()). */
 static bool may_use_scratch(const struct tsr_task *task)
 {
     const struct tsr_work *work = task->call.work;
-    return task->instr && task->instr->kind == TSR_OP && work && work->op != TSR_OP_CHUNK_CAT &&
-           work->op != TSR_OP_SPLIT_COPY && work->op != TSR_OP_POINTWISE;
+    return work && (work->op == TSR_OP_GEMM || work->op == TSR_OP_ATTENTION ||
+                    work->op == TSR_OP_ATTENTION_BWD);
 }
 
 static tsr_status run_kernel(struct tsr_cuda_device *d, struct tsr_cuda_stream *s,

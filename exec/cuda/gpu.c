@@ -57,11 +57,11 @@ static tsr_status check_index(int index)
                     n - 1);
 }
 
-tsr_status tsr_gpu_open(int index, struct tsr_gpu *out)
+tsr_status tsr_gpu_open(int index, struct tsr_cuda_gpu *out)
 {
     struct cudaDeviceProp p;
     size_t free_bytes = 0, total = 0;
-    *out = (struct tsr_gpu){.index = index};
+    *out = (struct tsr_cuda_gpu){.index = index};
     TSR_TRY(check_index(index));
     TSR_CUDA("opening a GPU", cudaSetDevice(index));
     TSR_CUDA("opening a GPU", cudaGetDeviceProperties(&p, index));

@@ -4,7 +4,7 @@
 
 #include "exec/kernel.h"
 
-struct tsr_gpu {
+struct tsr_cuda_gpu {
     int index; /* as CUDA counts the visible ones */
     char name[256];
     unsigned char uuid[16];
@@ -18,6 +18,6 @@ struct tsr_gpu {
 tsr_status tsr_gpu_count(int *out) TSR_MUST_USE;
 /* Makes GPU `index` the one of this thread. TSR_ECONFIG: there is no such one (the text says which
  * there are); TSR_EUNSUPPORTED: older than sm_80. */
-tsr_status tsr_gpu_open(int index, struct tsr_gpu *out) TSR_MUST_USE;
+tsr_status tsr_gpu_open(int index, struct tsr_cuda_gpu *out) TSR_MUST_USE;
 
 #endif

@@ -17,4 +17,9 @@ tsr_status tsr__cuda_bmm(const struct tsr_kernel_call *call);
 tsr_status tsr__cuda_attention(const struct tsr_kernel_call *call);
 tsr_status tsr__cuda_attention_backward(const struct tsr_kernel_call *call);
 
+/* kernels_elements.c: the host's function, told where scalars lie when the kernel runs */
+tsr_status tsr__cuda_with_scalars(const struct tsr_kernel_call *call);
+/* kernels_embedding.c */
+tsr_status tsr__cuda_embedding_grad(const struct tsr_kernel_call *call);
+
 #endif

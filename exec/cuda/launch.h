@@ -28,7 +28,14 @@ tsr_status tsr_cuda_sum_columns(const struct tsr_kernel_call *call, bool wide,
 
 typedef tsr_status (*tsr_cuda_launcher)(const struct tsr_kernel_call *call, bool wide,
                                         const void *params, uint64_t n);
-tsr_status tsr_cuda_norm_backward(const struct tsr_kernel_call *call, bool wide, const void *params,
-                                  uint64_t n);
+#define TSR_DECLARE_LAUNCHER(name)                                                                \
+    tsr_status tsr_cuda_##name(const struct tsr_kernel_call *call, bool wide, const void *params, \
+                               uint64_t n)
+TSR_DECLARE_LAUNCHER(column_sums);
+TSR_DECLARE_LAUNCHER(cross_entropy);
+TSR_DECLARE_LAUNCHER(fold);
+TSR_DECLARE_LAUNCHER(nll);
+TSR_DECLARE_LAUNCHER(norm_backward);
+TSR_DECLARE_LAUNCHER(norms);
 
 #endif

@@ -174,12 +174,17 @@ bool tsr__is_wide(const struct tsr_kernel_call *call)
     return false;
 }
 
-tsr_status tsr__run(const struct tsr_kernel_call *call, const struct tsr_code *code,
-                    const void *params, uint64_t n)
+tsr_status tsr__run_as(const struct tsr_kernel_call *call, const struct tsr_code *code, bool wide,
+                       const void *params, uint64_t n)
 {
-    bool wide = tsr__is_wide(call);
     if (call->launch)
         return call->launch(call, code, wide, params, n);
     (wide ? code->f64 : code->f32)(params, 0, 1);
     return TSR_OK;
+}
+
+tsr_status tsr__run(const struct tsr_kernel_call *call, const struct tsr_code *code,
+                    const void *params, uint64_t n)
+{
+    return tsr__run_as(call, code, tsr__is_wide(call), params, n);
 }

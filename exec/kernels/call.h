@@ -58,6 +58,9 @@ uint64_t tsr__product3(uint64_t a, uint64_t b, uint64_t c);
 /* Runs code over n elements or rows, wherever the call belongs. */
 tsr_status tsr__run(const struct tsr_kernel_call *call, const struct tsr_code *code,
                     const void *params, uint64_t n) TSR_MUST_USE;
+/* The same in f64 if `wide`, whatever the operands are. */
+tsr_status tsr__run_as(const struct tsr_kernel_call *call, const struct tsr_code *code, bool wide,
+                       const void *params, uint64_t n) TSR_MUST_USE;
 
 /* code_NAME: the code of functions FN_f32 and FN_f64 that take (const TYPE *, begin, step). */
 #define TSR_CODE(name_, fn, type)                                                       \
@@ -71,6 +74,14 @@ tsr_status tsr__run(const struct tsr_kernel_call *call, const struct tsr_code *c
     }                                                                                   \
     static const struct tsr_code code_##name_ = {#name_, sizeof(type), name_##_run_f32, \
                                                  name_##_run_f64}
+
+/* code_NAME of code that has one form for all dtypes: FN takes (const TYPE *, begin, step). */
+#define TSR_CODE_OF_ONE(name_, fn, type)                                       \
+    static void name_##_run(const void *params, uint64_t begin, uint64_t step) \
+    {                                                                          \
+        fn((const type *)params, begin, step);                                 \
+    }                                                                          \
+    static const struct tsr_code code_##name_ = {#name_, sizeof(type), name_##_run, name_##_run}
 
 /* A kernel whose template is NAME_f32 and NAME_f64. */
 #define TSR_KERNEL_OF_REALS(name)                                        \

@@ -1,35 +1,56 @@
 /* clip.c: norms of gradients and their scaling. */
 #include "call.h"
-#include "grid_elementwise.h"
+#include "list.h"
 #include "rows.h"
+#include "sums.h"
 #include "table.h"
 
-static double squares(const struct tsr_elems *x)
+/* Whatever the arithmetic of the call: in that of the gradient. */
+static void norms(const struct tsr_norms *k, uint64_t begin, uint64_t step)
 {
-    return x->dtype == TSR_F64 ? tsr_row_squares_f64(x, 0, x->n, 0)
-                               : tsr_row_squares_f32(x, 0, x->n, 0);
+    for (uint64_t i = begin; i < k->n; i += step) {
+        const struct tsr_elems *g = &k->g[i];
+        double squares = g->dtype == TSR_F64 ? tsr_row_squares_f64(g, 0, g->n, 0)
+                                             : tsr_row_squares_f32(g, 0, g->n, 0);
+        double norm = sqrt(squares);
+        tsr_store_f64(&k->norm[i], 0, 1, &norm);
+    }
 }
 
-static void store(const struct tsr_elems *out, uint64_t i, double value)
+static void norms_f32(const struct tsr_norms *k, uint64_t begin, uint64_t step)
 {
-    tsr_store_f64(out, i, 1, &value);
+    norms(k, begin, step);
 }
+
+static void norms_f64(const struct tsr_norms *k, uint64_t begin, uint64_t step)
+{
+    norms(k, begin, step);
+}
+
+TSR_CODE(norms, norms, struct tsr_norms);
+TSR_CODE(norm_power, tsr_norm_power, struct tsr_norm_powers);
 
 /* Norms beyond the gradients are those of empty shards. */
 tsr_status tsr__foreach_norm(const struct tsr_kernel_call *call)
 {
-    uint32_t gradients = tsr__count(call, 0), norms = tsr__count(call, 6);
-    if (norms < gradients)
-        return tsr__defect(call, "slot 6: %u norms of %u gradients", norms, gradients);
+    uint32_t gradients = tsr__count(call, 0), n = tsr__count(call, 6);
+    struct tsr_norms k = {.n = 0};
+    if (n < gradients)
+        return tsr__defect(call, "slot 6: %u norms of %u gradients", n, gradients);
     for (int run = 0; run < 2; run++) {
         uint32_t next_g = 0, next_n = 0;
-        for (uint32_t i = 0; i < norms; i++) {
-            struct tsr_elems g = {.n = 0}, norm;
+        for (uint32_t i = 0; i < n; i++) {
+            struct tsr_elems *g = &k.g[k.n];
+            *g = (struct tsr_elems){.n = 0};
             if (i < gradients)
-                TSR_TRY(tsr__take(call, 0, &next_g, TSR_READ, TSR_ANY_NUMBER, &g));
-            TSR_TRY(tsr__take(call, 6, &next_n, TSR_WRITE, 1, &norm));
+                TSR_TRY(tsr__take(call, 0, &next_g, TSR_READ, TSR_ANY_NUMBER, g));
+            TSR_TRY(tsr__take(call, 6, &next_n, TSR_WRITE, 1, &k.norm[k.n]));
+            k.n++;
+            if (k.n < TSR_NORMS && i + 1 < n)
+                continue;
             if (run)
-                store(&norm, 0, sqrt(squares(&g)));
+                TSR_TRY(tsr__run(call, &code_norms, &k, k.n));
+            k.n = 0;
         }
     }
     return TSR_OK;
@@ -38,42 +59,48 @@ tsr_status tsr__foreach_norm(const struct tsr_kernel_call *call)
 /* Norms squared, to be summed over ranks of which args[i] hold the same piece. */
 tsr_status tsr__norm_power(const struct tsr_kernel_call *call)
 {
-    struct tsr_elems x, out;
-    TSR_TRY(tsr__in(call, 0, TSR_OPERAND_FLOAT, TSR_ANY_NUMBER, &x));
-    TSR_TRY(tsr__out(call, 1, TSR_OPERAND_FLOAT, x.n, &out));
-    if (call->work->n_args != x.n)
+    struct tsr_norm_powers k = {.n = 0};
+    TSR_TRY(tsr__in(call, 0, TSR_OPERAND_FLOAT, TSR_ANY_NUMBER, &k.x));
+    TSR_TRY(tsr__out(call, 1, TSR_OPERAND_FLOAT, k.x.n, &k.out));
+    if (call->work->n_args != k.x.n)
         return tsr__defect(call, "%u arguments for %llu norms", call->work->n_args,
-                           (unsigned long long)x.n);
-    for (uint64_t i = 0; i < x.n; i++) {
-        double norm = tsr_load_one_f64(&x, i);
-        store(&out, i, norm * norm / (double)call->work->args[i]);
+                           (unsigned long long)k.x.n);
+    for (; k.first < k.x.n; k.first += k.n) {
+        k.n = (uint32_t)tsr_min_u64(k.x.n - k.first, TSR_NORM_POWERS);
+        for (uint32_t i = 0; i < k.n; i++)
+            k.divisor[i] = (uint32_t)call->work->args[k.first + i];
+        TSR_TRY(tsr__run(call, &code_norm_power, &k, k.n));
     }
     return TSR_OK;
 }
 
 tsr_status tsr__total_norm(const struct tsr_kernel_call *call)
 {
-    struct tsr_elems x, out;
-    TSR_TRY(tsr__in(call, 0, TSR_OPERAND_FLOAT, TSR_ANY_NUMBER, &x));
-    TSR_TRY(tsr__out(call, 1, TSR_OPERAND_FLOAT, 1, &out));
-    store(&out, 0, sqrt(squares(&x)));
+    struct tsr_norms k = {.n = 1};
+    TSR_TRY(tsr__in(call, 0, TSR_OPERAND_FLOAT, TSR_ANY_NUMBER, &k.g[0]));
+    TSR_TRY(tsr__out(call, 1, TSR_OPERAND_FLOAT, 1, &k.norm[0]));
+    return tsr__run(call, &code_norms, &k, k.n);
+}
+
+/* Collects the gradients; l NULL: only checks them. */
+static tsr_status gradients(const struct tsr_kernel_call *call, struct tsr_lists *l)
+{
+    uint32_t next = 0, n = tsr__count(call, 0);
+    for (uint32_t i = 0; i < n; i++) {
+        struct tsr_elems g;
+        TSR_TRY(tsr__take(call, 0, &next, TSR_READ_WRITE, TSR_ANY_NUMBER, &g));
+        if (l)
+            TSR_TRY(tsr__list_add(l, &g, &g, 0));
+    }
     return TSR_OK;
 }
 
 tsr_status tsr__foreach_mul_clip(const struct tsr_kernel_call *call)
 {
-    struct tsr_elementwise e = {.op = TSR_EW_MUL, .n_in = 2};
-    TSR_TRY(tsr__in(call, 5, TSR_OPERAND_FLOAT, 1, &e.in[1]));
-    for (int run = 0; run < 2; run++) {
-        uint32_t next = 0;
-        for (uint32_t i = 0; i < tsr__count(call, 0); i++) {
-            TSR_TRY(tsr__take(call, 0, &next, TSR_READ_WRITE, TSR_ANY_NUMBER, &e.out));
-            e.in[0] = e.out;
-            if (run && e.out.dtype == TSR_F64)
-                tsr_grid_elementwise_f64(&e, 0, 1);
-            else if (run)
-                tsr_grid_elementwise_f32(&e, 0, 1);
-        }
-    }
-    return TSR_OK;
+    struct tsr_lists l;
+    tsr__list_begin(&l, call, TSR_LIST_SCALE);
+    TSR_TRY(tsr__in(call, 5, TSR_OPERAND_FLOAT, 1, &l.elements.factor));
+    TSR_TRY(gradients(call, NULL));
+    TSR_TRY(gradients(call, &l));
+    return tsr__list_end(&l);
 }

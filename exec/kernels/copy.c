@@ -1,32 +1,17 @@
 /* copy.c: copies, casts and tensors one behind the other. */
-#include "call.h"
-#include "grid_copy.h"
+#include "elementwise.h"
+#include "grid_used_map.h"
+#include "list.h"
 #include "table.h"
 
-/* Whole runs of bytes at once. The two may be the same place. */
-static void move_bytes(const struct tsr_elems *from, uint64_t from_at, const struct tsr_elems *to,
-                       uint64_t to_at, uint64_t n)
+/* All of `from` to the beginning of `to`. */
+static tsr_status copy(const struct tsr_kernel_call *call, const struct tsr_elems *from,
+                       const struct tsr_elems *to)
 {
-    while (n > 0) {
-        uint64_t run = tsr_elems_run(from, from_at, tsr_elems_run(to, to_at, n));
-        memmove(to->data + tsr_elems_place(to, to_at) * to->item,
-                from->data + tsr_elems_place(from, from_at) * from->item, run * to->item);
-        from_at += run;
-        to_at += run;
-        n -= run;
-    }
-}
-
-/* Elements of one dtype are moved as they are, integers too. */
-static void move(const struct tsr_elems *from, const struct tsr_elems *to, uint64_t to_at)
-{
-    if (from->dtype == to->dtype)
-        move_bytes(from, 0, to, to_at, from->n);
-    else if (from->dtype == TSR_F64 || to->dtype == TSR_F64 || from->dtype == TSR_I64 ||
-             to->dtype == TSR_I64)
-        tsr_move_f64(from, 0, to, to_at, from->n);
-    else
-        tsr_move_f32(from, 0, to, to_at, from->n);
+    struct tsr_lists l;
+    tsr__list_begin(&l, call, TSR_LIST_CAST);
+    TSR_TRY(tsr__list_add(&l, from, to, 0));
+    return tsr__list_end(&l);
 }
 
 /* Operands without a dtype are bytes. */
@@ -56,8 +41,7 @@ tsr_status tsr__cast(const struct tsr_kernel_call *call)
     if (repeats(call, &to))
         return tsr__elementwise(call);
     TSR_TRY(tsr__in(call, 0, kind_of(call, 0), to.n, &from));
-    move(&from, &to, 0);
-    return TSR_OK;
+    return copy(call, &from, &to);
 }
 
 tsr_status tsr__grad_to_bucket(const struct tsr_kernel_call *call)
@@ -70,11 +54,7 @@ tsr_status tsr__grad_to_bucket(const struct tsr_kernel_call *call)
         e.c = call->work->constants[0];
         TSR_TRY(tsr__in(call, 0, TSR_OPERAND_FLOAT, e.out.n, &e.in[0]));
     }
-    if (tsr__is_wide(call))
-        tsr_grid_elementwise_f64(&e, 0, 1);
-    else
-        tsr_grid_elementwise_f32(&e, 0, 1);
-    return TSR_OK;
+    return tsr__run_elementwise(call, &e, tsr__is_wide(call));
 }
 
 tsr_status tsr__copy_bytes(const struct tsr_kernel_call *call)
@@ -82,37 +62,46 @@ tsr_status tsr__copy_bytes(const struct tsr_kernel_call *call)
     struct tsr_elems from, to;
     TSR_TRY(tsr__in(call, 0, TSR_OPERAND_BYTES, TSR_ANY_NUMBER, &from));
     TSR_TRY(tsr__out(call, 1, TSR_OPERAND_BYTES, TSR_ANY_NUMBER, &to));
-    move_bytes(&from, 0, &to, 0, tsr_min_u64(from.n, to.n));
-    return TSR_OK;
+    from.n = to.n = tsr_min_u64(from.n, to.n);
+    return copy(call, &from, &to);
 }
 
 /* ---- lists ----------------------------------------------------------------------------------- */
 
-/* The sources one behind the other; first counted, then moved. */
+/* Collects the sources one behind the other; l NULL: only checks them. */
+static tsr_status sources(const struct tsr_kernel_call *call, enum tsr_operand_kind kind,
+                          const struct tsr_elems *to, struct tsr_lists *l)
+{
+    uint64_t at = 0;
+    uint32_t next = 0;
+    const struct tsr_view *view;
+    while ((view = tsr__next(call, 0, &next))) {
+        struct tsr_elems from;
+        if (!(view->access & TSR_READ))
+            return tsr__defect(call, "slot 0: is read, but not declared so");
+        TSR_TRY(tsr__elems(call, view, kind, &from));
+        if (from.n > to->n - at)
+            return tsr__defect(call, "slot 1: %llu elements are too few for slot 0",
+                               (unsigned long long)to->n);
+        if (l)
+            TSR_TRY(tsr__list_add(l, &from, to, at));
+        at += from.n;
+    }
+    if (at != to->n)
+        return tsr__defect(call, "slot 1: %llu elements instead of %llu", (unsigned long long)to->n,
+                           (unsigned long long)at);
+    return TSR_OK;
+}
+
 static tsr_status join(const struct tsr_kernel_call *call, enum tsr_operand_kind kind)
 {
-    struct tsr_elems to, from;
+    struct tsr_elems to;
+    struct tsr_lists l;
     TSR_TRY(tsr__out(call, 1, kind, TSR_ANY_NUMBER, &to));
-    for (int run_it = 0; run_it < 2; run_it++) {
-        uint64_t at = 0;
-        uint32_t next = 0;
-        const struct tsr_view *view;
-        while ((view = tsr__next(call, 0, &next))) {
-            if (!(view->access & TSR_READ))
-                return tsr__defect(call, "slot 0: is read, but not declared so");
-            TSR_TRY(tsr__elems(call, view, kind, &from));
-            if (from.n > to.n - at)
-                return tsr__defect(call, "slot 1: %llu elements are too few for slot 0",
-                                   (unsigned long long)to.n);
-            if (run_it)
-                move(&from, &to, at);
-            at += from.n;
-        }
-        if (at != to.n)
-            return tsr__defect(call, "slot 1: %llu elements instead of %llu",
-                               (unsigned long long)to.n, (unsigned long long)at);
-    }
-    return TSR_OK;
+    TSR_TRY(sources(call, kind, &to, NULL));
+    tsr__list_begin(&l, call, TSR_LIST_CAST);
+    TSR_TRY(sources(call, kind, &to, &l));
+    return tsr__list_end(&l);
 }
 
 tsr_status tsr__join(const struct tsr_kernel_call *call)
@@ -125,12 +114,20 @@ tsr_status tsr__join_bytes(const struct tsr_kernel_call *call)
     return join(call, TSR_OPERAND_BYTES);
 }
 
-/* Integers of 32 bits, the low byte first. */
+TSR_CODE_OF_ONE(used_map, tsr_grid_used_map, struct tsr_used_map);
+
 tsr_status tsr__used_map(const struct tsr_kernel_call *call)
 {
+    uint32_t n = call->work->n_args;
     struct tsr_elems out;
-    TSR_TRY(tsr__out(call, 0, TSR_OPERAND_BYTES, (uint64_t)call->work->n_args * 4, &out));
-    for (uint64_t i = 0; i < out.n; i++)
-        out.data[tsr_elems_place(&out, i)] = i % 4 == 0 && call->work->args[i / 4] != 0;
+    TSR_TRY(tsr__out(call, 0, TSR_OPERAND_BYTES, (uint64_t)n * 4, &out));
+    for (uint32_t first = 0; first < n; first += TSR_USED_WORDS * 64) {
+        struct tsr_used_map k = {.out = out, .first = 4 * (uint64_t)first};
+        uint32_t here = (uint32_t)tsr_min_u64(n - first, TSR_USED_WORDS * 64);
+        k.n = 4 * (uint64_t)here;
+        for (uint32_t i = 0; i < here; i++)
+            k.used[i / 64] |= (uint64_t)(call->work->args[first + i] != 0) << i % 64;
+        TSR_TRY(tsr__run(call, &code_used_map, &k, k.n));
+    }
     return TSR_OK;
 }

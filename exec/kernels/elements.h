@@ -9,10 +9,13 @@
 #include "exec/numeric.h"
 
 /* e^x in f32, within 2 units in the last place; no branches, so that compilers can vectorize it,
- * and the same on every machine. x = n log 2 + r, e^r by a polynomial (Cephes), 2^n in two factors
- * because it may be beyond the exponents of a float. */
+ * and the same on every host. x = n log 2 + r, e^r by a polynomial (Cephes), 2^n in two factors
+ * because it may be beyond the exponents of a float. A GPU has instructions for it. */
 TSR_ANYWHERE float tsr_exp_f32(float x)
 {
+#ifdef __CUDA_ARCH__
+    return expf(x);
+#else
     x = x < -104.0f ? -104.0f : x;
     x = x > 89.0f ? 89.0f : x;
     float shifted = x * 1.44269504f + 12582912.0f; /* 1.5 2^23: the fraction is rounded away */
@@ -28,11 +31,38 @@ TSR_ANYWHERE float tsr_exp_f32(float x)
     uint32_t whole = tsr_float_bits(shifted) - UINT32_C(0x4b400000) + 1024; /* n + 1024 */
     uint32_t half = whole >> 1, rest = whole - half;
     return p * tsr_bits_float((half - 512 + 127) << 23) * tsr_bits_float((rest - 512 + 127) << 23);
+#endif
+}
+
+/* a / b within 2 units in the last place, for b below 2^126: of the denominators of sigmoids, which
+ * are 1 or more, larger ones give 0 as they should. A third of the instructions of a division. */
+TSR_ANYWHERE float tsr_ratio_f32(float a, float b)
+{
+#ifdef __CUDA_ARCH__
+    return __fdividef(a, b);
+#else
+    return a / b;
+#endif
+}
+
+TSR_ANYWHERE double tsr_ratio_f64(double a, double b)
+{
+    return a / b;
 }
 
 TSR_ANYWHERE double tsr_exp_f64(double x)
 {
     return exp(x);
+}
+
+/* x^n by squares, the same on every machine. */
+TSR_ANYWHERE double tsr_whole_power(double x, uint64_t n)
+{
+    double power = 1;
+    for (; n > 0; n >>= 1, x *= x)
+        if (n & 1)
+            power *= x;
+    return power;
 }
 
 /* The float next to x on the side of zero, with an odd last bit unless x is a float: rounding that

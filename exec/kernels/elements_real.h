@@ -3,12 +3,12 @@
 
 TSR_ANYWHERE TSR_REAL TSR_R(tsr_sigmoid)(TSR_REAL x)
 {
-    return 1 / (1 + TSR_R(tsr_exp)(-x));
+    return TSR_R(tsr_ratio)(1, 1 + TSR_R(tsr_exp)(-x));
 }
 
 TSR_ANYWHERE TSR_REAL TSR_R(tsr_silu)(TSR_REAL x)
 {
-    return x / (1 + TSR_R(tsr_exp)(-x));
+    return TSR_R(tsr_ratio)(x, 1 + TSR_R(tsr_exp)(-x));
 }
 
 TSR_ANYWHERE TSR_REAL TSR_R(tsr_silu_slope)(TSR_REAL x)

@@ -1,14 +1,16 @@
 /* elementwise.c: kernels whose every element of the output comes from one of each input. */
-#include "call.h"
-#include "grid_elementwise.h"
+#include "elementwise.h"
+#include "list.h"
 #include "table.h"
 
-static void run(const struct tsr_elementwise *e, bool wide)
+TSR_CODE(elementwise, tsr_grid_elementwise, struct tsr_elementwise);
+TSR_CODE(rare, tsr_grid_rare, struct tsr_elementwise);
+
+tsr_status tsr__run_elementwise(const struct tsr_kernel_call *call, const struct tsr_elementwise *e,
+                                bool wide)
 {
-    if (wide)
-        tsr_grid_elementwise_f64(e, 0, 1);
-    else
-        tsr_grid_elementwise_f32(e, 0, 1);
+    return tsr__run_as(call, tsr_is_rare(e->op) ? &code_rare : &code_elementwise, wide, e,
+                       e->out.n);
 }
 
 /* Integers are exact in f64 as far as anyone counts. */
@@ -95,8 +97,7 @@ static tsr_status apply(const struct tsr_kernel_call *call, struct tsr_elementwi
     if (e->op == TSR_EW_TRIL && tsr__product3(e->columns, e->columns, 1) != e->out.n)
         return tsr__defect(call, "slot 1: %llu elements are no square of %llu columns",
                            (unsigned long long)e->out.n, (unsigned long long)e->columns);
-    run(e, is_wide(call));
-    return TSR_OK;
+    return tsr__run_elementwise(call, e, is_wide(call));
 }
 
 tsr_status tsr__elementwise(const struct tsr_kernel_call *call)
@@ -126,44 +127,46 @@ tsr_status tsr__small_scalar(const struct tsr_kernel_call *call)
     if (strcmp(f->name, "mul_max_norm") == 0) {
         TSR_TRY(tsr__need_scalars(call));
         e.c = call->scalars[TSR_SCALAR_MAX_NORM];
+        e.c_at = call->scalars_at ? call->scalars_at + TSR_SCALAR_MAX_NORM : NULL;
     }
     return apply(call, &e);
 }
 
 /* ---- sums in place --------------------------------------------------------------------------- */
 
-static void add(const struct tsr_elems *from, const struct tsr_elems *into, bool wide)
-{
-    struct tsr_elementwise e = {.op = TSR_EW_ADD, .n_in = 2, .in = {*into, *from}, .out = *into};
-    run(&e, wide);
-}
-
 tsr_status tsr__add_into(const struct tsr_kernel_call *call)
 {
-    struct tsr_elems from, into;
-    TSR_TRY(tsr__in_out(call, 1, TSR_OPERAND_FLOAT, TSR_ANY_NUMBER, &into));
-    TSR_TRY(tsr__in(call, 0, TSR_OPERAND_FLOAT, into.n, &from));
-    add(&from, &into, tsr__is_wide(call));
+    struct tsr_elementwise e = {.op = TSR_EW_ADD, .n_in = 2};
+    TSR_TRY(tsr__in_out(call, 1, TSR_OPERAND_FLOAT, TSR_ANY_NUMBER, &e.out));
+    TSR_TRY(tsr__in(call, 0, TSR_OPERAND_FLOAT, e.out.n, &e.in[1]));
+    e.in[0] = e.out;
+    return tsr__run_elementwise(call, &e, tsr__is_wide(call));
+}
+
+/* Collects what is added to what; l NULL: only checks it. */
+static tsr_status sums(const struct tsr_kernel_call *call, uint32_t n, struct tsr_lists *l)
+{
+    uint32_t next_from = 0, next_into = 0;
+    for (uint32_t i = 0; i < n; i++) {
+        struct tsr_elems from, into;
+        TSR_TRY(tsr__take(call, 1, &next_into, TSR_READ_WRITE, TSR_ANY_NUMBER, &into));
+        TSR_TRY(tsr__take(call, 0, &next_from, TSR_READ, into.n, &from));
+        if (l)
+            TSR_TRY(tsr__list_add(l, &from, &into, 0));
+    }
     return TSR_OK;
 }
 
-/* Every operand is checked before the first sum. */
 tsr_status tsr__accumulate_list(const struct tsr_kernel_call *call)
 {
+    struct tsr_lists l;
     uint32_t n = tsr__count(call, 1);
     if (tsr__count(call, 0) != n)
         return tsr__defect(call, "slot 0: %u operands for %u sums", tsr__count(call, 0), n);
-    for (int run_it = 0; run_it < 2; run_it++) {
-        uint32_t next_from = 0, next_into = 0;
-        for (uint32_t i = 0; i < n; i++) {
-            struct tsr_elems from, into;
-            TSR_TRY(tsr__take(call, 1, &next_into, TSR_READ_WRITE, TSR_ANY_NUMBER, &into));
-            TSR_TRY(tsr__take(call, 0, &next_from, TSR_READ, into.n, &from));
-            if (run_it)
-                add(&from, &into, from.dtype == TSR_F64 || into.dtype == TSR_F64);
-        }
-    }
-    return TSR_OK;
+    TSR_TRY(sums(call, n, NULL));
+    tsr__list_begin(&l, call, TSR_LIST_ADD);
+    TSR_TRY(sums(call, n, &l));
+    return tsr__list_end(&l);
 }
 
 tsr_status tsr__div_by_world(const struct tsr_kernel_call *call)
@@ -171,8 +174,7 @@ tsr_status tsr__div_by_world(const struct tsr_kernel_call *call)
     struct tsr_elementwise e = {.op = TSR_EW_DIV_BY, .n_in = 1, .c = call->work->constants[0]};
     TSR_TRY(tsr__in_out(call, 0, TSR_OPERAND_FLOAT, TSR_ANY_NUMBER, &e.out));
     e.in[0] = e.out;
-    run(&e, tsr__is_wide(call));
-    return TSR_OK;
+    return tsr__run_elementwise(call, &e, tsr__is_wide(call));
 }
 
 /* ---- filling --------------------------------------------------------------------------------- */
@@ -185,6 +187,9 @@ tsr_status tsr_host_fill(const struct tsr_kernel_call *call)
     if (bytes)
         e.c = 0;
     TSR_TRY(tsr__out(call, 0, bytes ? TSR_OPERAND_BYTES : TSR_OPERAND_ANY, TSR_ANY_NUMBER, &e.out));
-    run(&e, is_wide(call));
-    return TSR_OK;
+    if (e.c == 0 && !signbit(e.c) && tsr__word_of_elems(&e.out, 4) == 4) {
+        e.out = tsr__as_words(&e.out, 4); /* zero is zero bytes in every dtype */
+        e.out.dtype = TSR_F32;
+    }
+    return tsr__run_elementwise(call, &e, is_wide(call));
 }

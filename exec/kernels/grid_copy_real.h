@@ -16,39 +16,36 @@ TSR_ANYWHERE void TSR_R(tsr_move)(const struct tsr_elems *from, uint64_t from_at
     }
 }
 
-/* whole := its pieces. Over blocks of the whole. */
-TSR_ANYWHERE void TSR_R(tsr_grid_join_pieces)(const struct tsr_pieces *p, uint64_t begin,
-                                              uint64_t step)
+/* Elements [i, end) of the padded piece of rank r. */
+TSR_ANYWHERE void TSR_R(tsr_cut_block)(const struct tsr_pieces *p, uint64_t r, uint64_t i,
+                                       uint64_t end)
 {
-    for (uint64_t block = begin; block < tsr_grid_blocks(p->whole.n); block += step) {
-        uint64_t i = block * TSR_BLOCK, end = i + TSR_BLOCK, run;
-        end = end < p->whole.n ? end : p->whole.n;
-        for (; i < end; i += run) {
-            uint64_t place = tsr_pieces_place(p, i, &run);
-            run = run < end - i ? run : end - i;
-            TSR_R(tsr_move)(&p->pieces, place, &p->whole, i, run);
-        }
+    const struct tsr_cut *cut = &p->cut;
+    uint64_t line = cut->dim * cut->inner, first = r * cut->chunk * cut->inner;
+    uint64_t n = tsr_cut_rows(cut, r) * cut->inner, own = cut->outer * n;
+    uint64_t base = r * p->stride + p->first;
+    for (uint64_t run; i < end && i < own; i += run) {
+        uint64_t o = cut->outer == 1 ? 0 : i / n, within = i - o * n;
+        run = n - within < end - i ? n - within : end - i;
+        TSR_R(tsr_move)(&p->whole, o * line + first + within, &p->pieces, base + i, run);
     }
+    if (i < end)
+        TSR_R(tsr_store_same)(&p->pieces, base + i, end - i, 0);
 }
 
-/* pieces := the cut whole, zeros behind. Over blocks of a padded piece, one rank after the other.
+/* pieces := the cut wholes, zeros behind. Over blocks of padded pieces, one rank after the other.
  */
-TSR_ANYWHERE void TSR_R(tsr_grid_cut_pieces)(const struct tsr_pieces *p, uint64_t begin,
+TSR_ANYWHERE void TSR_R(tsr_grid_cut_pieces)(const struct tsr_pieces_list *k, uint64_t begin,
                                              uint64_t step)
 {
-    uint64_t padded = tsr_cut_padded(&p->cut), blocks = tsr_grid_blocks(padded);
-    uint64_t line = p->cut.dim * p->cut.inner;
-    for (uint64_t block = begin; block < blocks * p->ranks; block += step) {
-        uint64_t r = block / blocks, i = block % blocks * TSR_BLOCK, end = i + TSR_BLOCK, run;
-        uint64_t n = tsr_cut_rows(&p->cut, r) * p->cut.inner, own = p->cut.outer * n;
-        uint64_t base = r * p->stride + p->first;
-        end = end < padded ? end : padded;
-        for (; i < end && i < own; i += run) {
-            uint64_t from = i / n * line + r * p->cut.chunk * p->cut.inner + i % n;
-            run = n - i % n < end - i ? n - i % n : end - i;
-            TSR_R(tsr_move)(&p->whole, from, &p->pieces, base + i, run);
+    uint64_t block = begin;
+    for (uint32_t item = 0; item < k->n; item++) {
+        const struct tsr_pieces *p = &k->of[item];
+        uint64_t padded = tsr_cut_padded(&p->cut), blocks = tsr_grid_blocks(padded);
+        for (; block < blocks * p->ranks; block += step) {
+            uint64_t r = block / blocks, i = (block - r * blocks) * TSR_BLOCK, end = i + TSR_BLOCK;
+            TSR_R(tsr_cut_block)(p, r, i, end < padded ? end : padded);
         }
-        if (i < end)
-            TSR_R(tsr_store_same)(&p->pieces, base + i, end - i, 0);
+        block -= blocks * p->ranks;
     }
 }

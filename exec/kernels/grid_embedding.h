@@ -9,13 +9,12 @@ struct tsr_embedding {
     uint64_t first, rows, columns; /* of the table that this rank has */
 };
 
-#define TSR_NO_TOKEN UINT64_MAX
-
-/* Tokens by row: head[row] is the first one, next[token] the one behind. */
+/* Rows [first, first + rows) of the gradient. Tokens by row, each row's in their order:
+ * order[start[row - first]] is the first of count[row - first]. */
 struct tsr_embedding_grad {
     struct tsr_elems g, out;
-    uint64_t rows, columns;
-    const uint64_t *head, *next;
+    uint64_t first, rows, columns;
+    const uint32_t *start, *count, *order;
 };
 
 /* The row of an id, or rows if this rank does not have it. */

@@ -4,6 +4,7 @@
 #ifndef TSR_KERNELS_GRID_OPTIMIZER_H
 #define TSR_KERNELS_GRID_OPTIMIZER_H
 
+#include "engine/program.h"
 #include "grid_elementwise.h"
 
 enum tsr_optimizer_step {
@@ -24,11 +25,21 @@ enum tsr_optimizer_step {
 
 /* One parameter. What a step does not use has data NULL. */
 struct tsr_optimizer_work {
-    uint8_t step;  /* enum tsr_optimizer_step */
-    bool decays;   /* weight decay applies */
-    bool first;    /* momentum: m is not read */
-    bool mirrored; /* p is stored in the mirror, too */
     struct tsr_elems g, m, v, p, t, old, mirror;
+    uint64_t numel;
+    bool decays;   /* weight decay applies */
+    bool mirrored; /* p is stored in the mirror, too */
+};
+
+/* Parameters of one launch, within the 32,764 bytes that CUDA allows from sm_70 on: one table
+ * instead of many launches. */
+enum { TSR_OPTIMIZER_LIST = 108 };
+struct tsr_optimizer {
+    double scalars[TSR_N_SCALARS];
+    const double *scalars_at; /* where they lie when the kernel runs; NULL: scalars */
+    uint8_t step;             /* enum tsr_optimizer_step */
+    uint32_t n;
+    struct tsr_optimizer_work works[TSR_OPTIMIZER_LIST];
 };
 
 #define TSR_REAL_F64 0

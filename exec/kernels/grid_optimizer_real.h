@@ -4,16 +4,41 @@
 struct TSR_R(tsr_optimizer_numbers) {
     struct TSR_R(tsr_adamw) adamw;
     TSR_REAL lr, weight_decay, momentum;
+    uint8_t step; /* enum tsr_optimizer_step */
+    bool first;   /* momentum: m is not read */
 };
+
+/* In f64, rounded once. */
+TSR_ANYWHERE struct TSR_R(tsr_optimizer_numbers)
+    TSR_R(tsr_optimizer_numbers_of)(const struct tsr_optimizer *o)
+{
+    const double *s = o->scalars_at ? o->scalars_at : o->scalars;
+    double lr = s[TSR_SCALAR_LR], beta1 = s[TSR_SCALAR_BETA1], beta2 = s[TSR_SCALAR_BETA2];
+    uint64_t step = (uint64_t)s[TSR_SCALAR_STEP];
+    struct TSR_R(tsr_optimizer_numbers) k;
+    k.adamw.decay = (TSR_REAL)(1 - lr * s[TSR_SCALAR_WEIGHT_DECAY]);
+    k.adamw.lerp = (TSR_REAL)(1 - beta1);
+    k.adamw.beta2 = (TSR_REAL)beta2;
+    k.adamw.rest = (TSR_REAL)(1 - beta2);
+    k.adamw.root = (TSR_REAL)sqrt(1 - tsr_whole_power(beta2, step));
+    k.adamw.eps = (TSR_REAL)s[TSR_SCALAR_EPS];
+    k.adamw.size = (TSR_REAL)(lr / (1 - tsr_whole_power(beta1, step)));
+    k.lr = (TSR_REAL)lr;
+    k.weight_decay = (TSR_REAL)s[TSR_SCALAR_WEIGHT_DECAY];
+    k.momentum = (TSR_REAL)s[TSR_SCALAR_MOMENTUM];
+    k.step = o->step;
+    k.first = o->step == TSR_STEP_MOMENTUM && step <= 1;
+    return k;
+}
 
 /* A block of every operand that a step uses. */
 struct TSR_R(tsr_optimizer_block) {
     TSR_REAL g[TSR_BLOCK], m[TSR_BLOCK], v[TSR_BLOCK], p[TSR_BLOCK], t[TSR_BLOCK];
 };
 
-#define TSR_EACH(place, value)       \
-    for (unsigned i = 0; i < n; i++) \
-        b->place[i] = (value);       \
+#define TSR_EACH(place, value) \
+    TSR_LANES (i, n)           \
+        b->place[i] = (value); \
     break
 
 /* The gradient with the decay of SGD. */
@@ -21,7 +46,9 @@ TSR_ANYWHERE void TSR_R(tsr_decayed_gradient)(const struct tsr_optimizer_work *w
                                               const struct TSR_R(tsr_optimizer_numbers) * k,
                                               unsigned n, struct TSR_R(tsr_optimizer_block) * b)
 {
-    for (unsigned i = 0; i < n && w->decays && w->p.data; i++)
+    if (!w->decays || !w->p.data)
+        return;
+    TSR_LANES (i, n)
         b->g[i] += k->weight_decay * b->p[i];
 }
 
@@ -30,7 +57,7 @@ TSR_ANYWHERE void TSR_R(tsr_fused_block)(const struct tsr_optimizer_work *w,
                                          struct TSR_R(tsr_optimizer_block) * b)
 {
     TSR_REAL decay = w->decays ? k->decay : 1;
-    for (unsigned i = 0; i < n; i++) {
+    TSR_LANES (i, n) {
         b->m[i] = TSR_R(tsr_adamw_m)(k, b->m[i], b->g[i]);
         b->v[i] = TSR_R(tsr_adamw_v)(k, b->v[i] * k->beta2, b->g[i]);
         TSR_REAL t = TSR_R(tsr_adamw_t)(k, b->v[i]);
@@ -43,7 +70,7 @@ TSR_ANYWHERE void TSR_R(tsr_optimizer_step)(const struct tsr_optimizer_work *w,
                                             unsigned n, struct TSR_R(tsr_optimizer_block) * b)
 {
     const struct TSR_R(tsr_adamw) *k = &numbers->adamw;
-    switch (w->step) {
+    switch (numbers->step) {
     case TSR_STEP_DECAY:
         TSR_EACH(p, w->decays ? b->p[i] * k->decay : b->p[i]);
     case TSR_STEP_LERP:
@@ -69,7 +96,7 @@ TSR_ANYWHERE void TSR_R(tsr_optimizer_step)(const struct tsr_optimizer_work *w,
         break;
     case TSR_STEP_MOMENTUM:
         TSR_R(tsr_decayed_gradient)(w, numbers, n, b);
-        TSR_EACH(m, w->first ? b->g[i] : numbers->momentum * b->m[i] + b->g[i]);
+        TSR_EACH(m, numbers->first ? b->g[i] : numbers->momentum * b->m[i] + b->g[i]);
     default: /* TSR_STEP_SGD: the momentum's decay is in m */
         if (w->m.data) {
             TSR_EACH(p, b->p[i] - numbers->lr * b->m[i]);
@@ -81,46 +108,57 @@ TSR_ANYWHERE void TSR_R(tsr_optimizer_step)(const struct tsr_optimizer_work *w,
 #undef TSR_EACH
 
 /* What a step writes. */
-TSR_ANYWHERE void TSR_R(tsr_optimizer_store)(const struct tsr_optimizer_work *w, uint64_t at,
-                                             unsigned n,
+TSR_ANYWHERE void TSR_R(tsr_optimizer_store)(const struct tsr_optimizer_work *w, unsigned step,
+                                             uint64_t at, unsigned n,
                                              const struct TSR_R(tsr_optimizer_block) * b)
 {
-    bool fused = w->step == TSR_STEP_FUSED;
-    if (fused || w->step == TSR_STEP_LERP || w->step == TSR_STEP_MOMENTUM)
+    bool fused = step == TSR_STEP_FUSED;
+    if (fused || step == TSR_STEP_LERP || step == TSR_STEP_MOMENTUM)
         TSR_R(tsr_store)(&w->m, at, n, b->m);
-    if (fused || w->step == TSR_STEP_MUL_V || w->step == TSR_STEP_ADDCMUL_V)
+    if (fused || step == TSR_STEP_MUL_V || step == TSR_STEP_ADDCMUL_V)
         TSR_R(tsr_store)(&w->v, at, n, b->v);
-    if (w->step >= TSR_STEP_SQRT && w->step <= TSR_STEP_DIV_AND_EPS)
+    if (step >= TSR_STEP_SQRT && step <= TSR_STEP_DIV_AND_EPS)
         TSR_R(tsr_store)(&w->t, at, n, b->t);
-    if (fused || w->step == TSR_STEP_DECAY || w->step == TSR_STEP_ADDCDIV ||
-        w->step == TSR_STEP_ADDCDIV_V || w->step == TSR_STEP_SGD)
+    if (fused || step == TSR_STEP_DECAY || step == TSR_STEP_ADDCDIV || step == TSR_STEP_ADDCDIV_V ||
+        step == TSR_STEP_SGD)
         TSR_R(tsr_store)(&w->p, at, n, b->p);
     if (w->mirrored)
         TSR_R(tsr_store)(&w->mirror, at, n, b->p);
 }
 
-/* Over blocks of the n elements of a parameter. */
-TSR_ANYWHERE void TSR_R(tsr_grid_optimizer)(const struct tsr_optimizer_work *w,
-                                            const struct TSR_R(tsr_optimizer_numbers) * k,
-                                            uint64_t numel, uint64_t begin, uint64_t step)
+TSR_ANYWHERE void TSR_R(tsr_optimizer_update)(const struct tsr_optimizer_work *w,
+                                              const struct TSR_R(tsr_optimizer_numbers) * k,
+                                              uint64_t block)
 {
     struct TSR_R(tsr_optimizer_block) b;
-    for (uint64_t block = begin; block < tsr_grid_blocks(numel); block += step) {
-        uint64_t at = block * TSR_BLOCK, left = numel - at;
-        unsigned n = left < TSR_BLOCK ? (unsigned)left : TSR_BLOCK;
-        if (w->g.data)
-            TSR_R(tsr_load)(&w->g, at, n, b.g);
-        if (w->m.data && !w->first)
-            TSR_R(tsr_load)(&w->m, at, n, b.m);
-        if (w->v.data)
-            TSR_R(tsr_load)(&w->v, at, n, b.v);
-        if (w->p.data)
-            TSR_R(tsr_load)(&w->p, at, n, b.p);
-        if (w->old.data)
-            TSR_R(tsr_load)(&w->old, at, n, b.t);
-        else if (w->t.data && w->step != TSR_STEP_SQRT)
-            TSR_R(tsr_load)(&w->t, at, n, b.t);
-        TSR_R(tsr_optimizer_step)(w, k, n, &b);
-        TSR_R(tsr_optimizer_store)(w, at, n, &b);
+    uint64_t at = block * TSR_BLOCK, left = w->numel - at;
+    unsigned n = left < TSR_BLOCK ? (unsigned)left : TSR_BLOCK;
+    if (w->g.data)
+        TSR_R(tsr_load)(&w->g, at, n, b.g);
+    if (w->m.data && !k->first)
+        TSR_R(tsr_load)(&w->m, at, n, b.m);
+    if (w->v.data)
+        TSR_R(tsr_load)(&w->v, at, n, b.v);
+    if (w->p.data)
+        TSR_R(tsr_load)(&w->p, at, n, b.p);
+    if (w->old.data)
+        TSR_R(tsr_load)(&w->old, at, n, b.t);
+    else if (w->t.data && k->step != TSR_STEP_SQRT)
+        TSR_R(tsr_load)(&w->t, at, n, b.t);
+    TSR_R(tsr_optimizer_step)(w, k, n, &b);
+    TSR_R(tsr_optimizer_store)(w, k->step, at, n, &b);
+}
+
+/* Over the blocks of all parameters. */
+TSR_ANYWHERE void TSR_R(tsr_grid_optimizer)(const struct tsr_optimizer *o, uint64_t begin,
+                                            uint64_t step)
+{
+    const struct TSR_R(tsr_optimizer_numbers) k = TSR_R(tsr_optimizer_numbers_of)(o);
+    uint64_t block = begin;
+    for (uint32_t i = 0; i < o->n; i++) {
+        uint64_t blocks = tsr_grid_blocks(o->works[i].numel);
+        for (; block < blocks; block += step)
+            TSR_R(tsr_optimizer_update)(&o->works[i], &k, block);
+        block -= blocks;
     }
 }

@@ -12,12 +12,17 @@ struct tsr_rotary {
     bool inverse; /* by the opposite angles */
 };
 
-enum { TSR_PAIRS = TSR_BLOCK / 2 };
+/* Tensors that are turned by one launch. */
+enum { TSR_MAX_ROTARIES = 4 };
+struct tsr_rotaries {
+    uint32_t n;
+    struct tsr_rotary of[TSR_MAX_ROTARIES];
+};
 
+/* Blocks of TSR_BLOCK pairs. */
 TSR_ANYWHERE uint64_t tsr_rotary_blocks(const struct tsr_rotary *r)
 {
-    uint64_t pairs = r->d / 2;
-    return r->tokens * r->heads * (pairs / TSR_PAIRS + (pairs % TSR_PAIRS != 0));
+    return r->tokens * r->heads * tsr_grid_blocks(r->d / 2);
 }
 
 #define TSR_REAL_F64 0

@@ -1,38 +1,62 @@
 /* grid_rotary_real.h: template of grid_rotary.h. */
 #include "real.h"
 
+/* n pairs that lie one behind the other: 2 n elements from `at` on. */
+TSR_ANYWHERE void TSR_R(tsr_load_pairs)(const struct tsr_elems *e, uint64_t at, unsigned n,
+                                        TSR_REAL *out)
+{
+    TSR_R(tsr_load)(e, at, 2 * n < TSR_BLOCK ? 2 * n : TSR_BLOCK, out);
+    TSR_R(tsr_load)(e, at + TSR_BLOCK, 2 * n < TSR_BLOCK ? 0 : 2 * n - TSR_BLOCK, out + TSR_BLOCK);
+}
+
+TSR_ANYWHERE void TSR_R(tsr_store_pairs)(const struct tsr_elems *e, uint64_t at, unsigned n,
+                                         const TSR_REAL *in)
+{
+    TSR_R(tsr_store)(e, at, 2 * n < TSR_BLOCK ? 2 * n : TSR_BLOCK, in);
+    TSR_R(tsr_store)(e, at + TSR_BLOCK, 2 * n < TSR_BLOCK ? 0 : 2 * n - TSR_BLOCK, in + TSR_BLOCK);
+}
+
 /* n pairs from pair `first` on of the head that begins at element `head`. */
 TSR_ANYWHERE void TSR_R(tsr_turn_pairs)(const struct tsr_rotary *r, uint64_t head,
                                         uint64_t position, uint64_t first, unsigned n)
 {
-    TSR_REAL x[TSR_BLOCK], turn[TSR_BLOCK];
+    TSR_REAL x[2 * TSR_BLOCK], turn[2 * TSR_BLOCK], sign = r->inverse ? -1 : 1;
     uint64_t half = r->d / 2;
-    TSR_R(tsr_load)(&r->table, 2 * (position * half + first), 2 * n, turn);
-    for (unsigned i = 0; i < n && r->inverse; i++)
-        turn[2 * i + 1] = -turn[2 * i + 1];
+    TSR_R(tsr_load_pairs)(&r->table, 2 * (position * half + first), n, turn);
     if (r->halves) {
         TSR_R(tsr_load)(&r->x, head + first, n, x);
-        TSR_R(tsr_load)(&r->x, head + half + first, n, x + n);
-        for (unsigned i = 0; i < n; i++)
-            TSR_R(tsr_turn)(turn[2 * i], turn[2 * i + 1], &x[i], &x[n + i]);
+        TSR_R(tsr_load)(&r->x, head + half + first, n, x + TSR_BLOCK);
+        TSR_LANES (i, n)
+            TSR_R(tsr_turn)(turn[2 * i], sign * turn[2 * i + 1], &x[i], &x[TSR_BLOCK + i]);
         TSR_R(tsr_store)(&r->out, head + first, n, x);
-        TSR_R(tsr_store)(&r->out, head + half + first, n, x + n);
+        TSR_R(tsr_store)(&r->out, head + half + first, n, x + TSR_BLOCK);
         return;
     }
-    TSR_R(tsr_load)(&r->x, head + 2 * first, 2 * n, x);
-    for (unsigned i = 0; i < n; i++)
-        TSR_R(tsr_turn)(turn[2 * i], turn[2 * i + 1], &x[2 * i], &x[2 * i + 1]);
-    TSR_R(tsr_store)(&r->out, head + 2 * first, 2 * n, x);
+    TSR_R(tsr_load_pairs)(&r->x, head + 2 * first, n, x);
+    TSR_LANES (i, n)
+        TSR_R(tsr_turn)(turn[2 * i], sign * turn[2 * i + 1], &x[2 * i], &x[2 * i + 1]);
+    TSR_R(tsr_store_pairs)(&r->out, head + 2 * first, n, x);
 }
 
-/* Over tsr_rotary_blocks(). */
-TSR_ANYWHERE void TSR_R(tsr_grid_rotary)(const struct tsr_rotary *r, uint64_t begin, uint64_t step)
+/* Block `block` of tsr_rotary_blocks(). */
+TSR_ANYWHERE void TSR_R(tsr_turn_block)(const struct tsr_rotary *r, uint64_t block)
 {
-    uint64_t pairs = r->d / 2, per_head = pairs / TSR_PAIRS + (pairs % TSR_PAIRS != 0);
-    for (uint64_t block = begin; block < tsr_rotary_blocks(r); block += step) {
-        uint64_t head = block / per_head, first = block % per_head * TSR_PAIRS;
-        uint64_t left = pairs - first, position = head / r->heads % r->seq;
-        TSR_R(tsr_turn_pairs)
-        (r, head * r->d, position, first, left < TSR_PAIRS ? (unsigned)left : TSR_PAIRS);
+    uint64_t pairs = r->d / 2, per_head = tsr_grid_blocks(pairs);
+    uint64_t head = block / per_head, first = block % per_head * TSR_BLOCK;
+    uint64_t left = pairs - first, position = head / r->heads % r->seq;
+    TSR_R(tsr_turn_pairs)
+    (r, head * r->d, position, first, left < TSR_BLOCK ? (unsigned)left : TSR_BLOCK);
+}
+
+/* Over the blocks of all tensors, one behind the other. */
+TSR_ANYWHERE void TSR_R(tsr_grid_rotary)(const struct tsr_rotaries *k, uint64_t begin,
+                                         uint64_t step)
+{
+    uint64_t block = begin;
+    for (uint32_t i = 0; i < k->n; i++) {
+        uint64_t blocks = tsr_rotary_blocks(&k->of[i]);
+        for (; block < blocks; block += step)
+            TSR_R(tsr_turn_block)(&k->of[i], block);
+        block -= blocks;
     }
 }

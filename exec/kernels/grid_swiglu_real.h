@@ -10,7 +10,7 @@ TSR_ANYWHERE void TSR_R(tsr_grid_swiglu)(const struct tsr_swiglu *k, uint64_t be
         unsigned n = left < TSR_BLOCK ? (unsigned)left : TSR_BLOCK;
         TSR_R(tsr_load)(&k->gate, at, n, gate);
         TSR_R(tsr_load)(&k->up, at, n, up);
-        for (unsigned i = 0; i < n; i++)
+        TSR_LANES (i, n)
             up[i] *= TSR_R(tsr_silu)(gate[i]);
         TSR_R(tsr_store)(&k->out, at, n, up);
     }
@@ -27,7 +27,7 @@ TSR_ANYWHERE void TSR_R(tsr_grid_swiglu_backward)(const struct tsr_swiglu *k, ui
         TSR_R(tsr_load)(&k->g, at, n, g);
         TSR_R(tsr_load)(&k->gate, at, n, gate);
         TSR_R(tsr_load)(&k->up, at, n, up);
-        for (unsigned i = 0; i < n; i++) {
+        TSR_LANES (i, n) {
             TSR_REAL of_gate = g[i] * up[i] * TSR_R(tsr_silu_slope)(gate[i]);
             up[i] = g[i] * TSR_R(tsr_silu)(gate[i]);
             gate[i] = of_gate;

@@ -2,69 +2,46 @@
  * of D elements, one for each head of each token.
  */
 #include "call.h"
-#include "grid_copy.h"
+#include "grid_heads.h"
 #include "table.h"
 
-/* Rows of one length become rows of another: row r of `to` gets [0, keep) of row r / times of
- * `from` at `offset`, and zeros elsewhere. */
-struct placing {
-    uint64_t from_row, to_row, keep, offset, times;
-    struct tsr_elems from, to;
-};
+TSR_CODE(place, tsr_grid_place, struct tsr_placing);
+TSR_CODE(head_sums, tsr_grid_head_sums, struct tsr_head_sums);
 
-static void move(const struct tsr_elems *from, uint64_t from_at, const struct tsr_elems *to,
-                 uint64_t to_at, uint64_t n)
+static tsr_status place(const struct tsr_kernel_call *call, const struct tsr_placing *p)
 {
-    if (from->dtype == TSR_F64 || to->dtype == TSR_F64)
-        tsr_move_f64(from, from_at, to, to_at, n);
-    else
-        tsr_move_f32(from, from_at, to, to_at, n);
-}
-
-static void zero(const struct tsr_elems *to, uint64_t at, uint64_t n)
-{
-    tsr_store_same_f32(to, at, n, 0);
-}
-
-static void place(const struct placing *p)
-{
-    uint64_t rows = p->to_row ? p->to.n / p->to_row : 0, end = p->offset + p->keep;
-    for (uint64_t row = 0; row < rows; row++) {
-        uint64_t at = row * p->to_row;
-        zero(&p->to, at, p->offset);
-        move(&p->from, row / p->times * p->from_row, &p->to, at + p->offset, p->keep);
-        zero(&p->to, at + end, p->to_row - end);
-    }
+    return tsr__run(call, &code_place, p, p->rows * tsr_placing_blocks(p) * TSR_BLOCK);
 }
 
 /* x (slot 0) in rows of `from_row`, out (slot 1) in as many times `times` rows of `to_row`. */
-static tsr_status take_rows(const struct tsr_kernel_call *call, struct placing *p)
+static tsr_status take_rows(const struct tsr_kernel_call *call, struct tsr_placing *p)
 {
     TSR_TRY(tsr__in(call, 0, TSR_OPERAND_FLOAT, TSR_ANY_NUMBER, &p->from));
     if (p->from_row == 0 || p->to_row == 0 || p->times == 0 || p->from.n % p->from_row != 0)
         return tsr__defect(call, "slot 0: %llu elements are no rows of %llu",
                            (unsigned long long)p->from.n, (unsigned long long)p->from_row);
     uint64_t rows = p->from.n / p->from_row;
+    p->rows = tsr__product3(rows, p->times, 1);
+    p->zeros = true;
     return tsr__out(call, 1, TSR_OPERAND_FLOAT, tsr__product3(rows, p->times, p->to_row), &p->to);
 }
 
 tsr_status tsr__expand_heads(const struct tsr_kernel_call *call)
 {
     uint64_t d = tsr__arg(call, 1);
-    struct placing p = {.from_row = d, .to_row = d, .keep = d, .times = tsr__arg(call, 0)};
+    struct tsr_placing p = {.from_row = d, .to_row = d, .keep = d, .times = tsr__arg(call, 0)};
     TSR_TRY(tsr__need_args(call, 2));
     TSR_TRY(take_rows(call, &p));
-    place(&p);
-    return TSR_OK;
+    return place(call, &p);
 }
 
 /* `pad`, `pad_backward`, `slice_backward`. */
 tsr_status tsr__place_heads(const struct tsr_kernel_call *call)
 {
-    struct placing p = {.from_row = tsr__arg(call, 0),
-                        .to_row = tsr__arg(call, 1),
-                        .offset = tsr__arg(call, 2),
-                        .times = 1};
+    struct tsr_placing p = {.from_row = tsr__arg(call, 0),
+                            .to_row = tsr__arg(call, 1),
+                            .offset = tsr__arg(call, 2),
+                            .times = 1};
     TSR_TRY(tsr__need_args(call, 2));
     bool cuts = strcmp(call->work->name, "slice_backward") != 0;
     p.keep = cuts ? tsr_min_u64(p.from_row, p.to_row) : p.from_row;
@@ -73,8 +50,7 @@ tsr_status tsr__place_heads(const struct tsr_kernel_call *call)
                            (unsigned long long)p.keep, (unsigned long long)p.offset,
                            (unsigned long long)p.to_row);
     TSR_TRY(take_rows(call, &p));
-    place(&p);
-    return TSR_OK;
+    return place(call, &p);
 }
 
 /* ---- parts side by side ---------------------------------------------------------------------- */
@@ -91,11 +67,10 @@ tsr_status tsr__cat(const struct tsr_kernel_call *call)
     uint64_t rows = a.n / da;
     TSR_TRY(tsr__in(call, 1, TSR_OPERAND_FLOAT, tsr__product3(rows, db, 1), &b));
     TSR_TRY(tsr__out(call, 2, TSR_OPERAND_FLOAT, tsr__product3(rows, da + db, 1), &out));
-    for (uint64_t row = 0; row < rows; row++) {
-        move(&a, row * da, &out, row * (da + db), da);
-        move(&b, row * db, &out, row * (da + db) + da, db);
-    }
-    return TSR_OK;
+    struct tsr_placing first = {a, out, rows, da, da + db, da, 0, 1, false};
+    struct tsr_placing second = {b, out, rows, db, da + db, db, da, 1, false};
+    TSR_TRY(place(call, &first));
+    return place(call, &second);
 }
 
 /* The operands of the parts that are there; columns 0: a part that is not. */
@@ -109,8 +84,9 @@ static tsr_status parts(const struct tsr_kernel_call *call, const struct tsr_ele
         if (n == 0)
             continue;
         TSR_TRY(tsr__take(call, 0, &next, TSR_READ, tsr__product3(rows, n, 1), &part));
-        for (uint64_t row = 0; row < rows && run; row++)
-            move(&part, row * n, out, row * columns + at, n);
+        const struct tsr_placing p = {part, *out, rows, n, columns, n, at, 1, false};
+        if (run)
+            TSR_TRY(place(call, &p));
         at += n;
     }
     if (at != columns || tsr__next(call, 0, &next))
@@ -130,11 +106,15 @@ tsr_status tsr__cat_gradients(const struct tsr_kernel_call *call)
 
 /* ---- sums ------------------------------------------------------------------------------------ */
 
-#define TSR_REAL_F64 0
-#include "heads_real.h"
-#undef TSR_REAL_F64
-#define TSR_REAL_F64 1
-#include "heads_real.h"
-#undef TSR_REAL_F64
-
-TSR_KERNEL_OF_REALS(sum_heads)
+tsr_status tsr__sum_heads(const struct tsr_kernel_call *call)
+{
+    struct tsr_head_sums k = {.times = tsr__arg(call, 0), .d = tsr__arg(call, 1)};
+    TSR_TRY(tsr__need_args(call, 2));
+    TSR_TRY(tsr__out(call, 1, TSR_OPERAND_FLOAT, TSR_ANY_NUMBER, &k.out));
+    TSR_TRY(tsr__in(call, 0, TSR_OPERAND_FLOAT, tsr__product3(k.out.n, k.times, 1), &k.g));
+    if (k.d == 0 || k.times == 0 || k.out.n % k.d != 0)
+        return tsr__defect(call, "slot 1: %llu elements are no rows of %llu",
+                           (unsigned long long)k.out.n, (unsigned long long)k.d);
+    uint64_t blocks = k.out.n / k.d * tsr_grid_blocks(k.d);
+    return tsr__run(call, &code_head_sums, &k, blocks * TSR_BLOCK);
+}

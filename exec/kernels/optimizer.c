@@ -1,8 +1,9 @@
-/* optimizer.c: updates of lists of parameters. Numbers of a step are computed in f64, once a call.
- */
+/* optimizer.c: updates of lists of parameters. */
 #include "call.h"
 #include "grid_optimizer.h"
 #include "table.h"
+
+TSR_CODE(optimizer, tsr_grid_optimizer, struct tsr_optimizer);
 
 /* Which operands a kernel takes of a parameter; W of what it writes. */
 enum { G = 1, M = 2, V = 4, P = 8, T = 16, OLD = 32 };
@@ -70,54 +71,46 @@ struct cursor {
 };
 
 static tsr_status operands(const struct tsr_kernel_call *call, const struct kernel *k,
-                           struct cursor *c, struct tsr_optimizer_work *w, uint64_t *numel)
+                           struct cursor *c, struct tsr_optimizer_work *w)
 {
     struct tsr_elems *const place[6] = {&w->g, &w->m, &w->v, &w->p, &w->t, &w->old};
-    *numel = TSR_ANY_NUMBER;
+    bool first = k->step == TSR_STEP_MOMENTUM && call->scalars[TSR_SCALAR_STEP] <= 1;
+    w->numel = TSR_ANY_NUMBER;
     for (unsigned slot = 0; slot < 6; slot++) {
         bool reads = k->reads >> slot & 1, writes = k->writes >> slot & 1;
-        if (slot == 1 && w->first)
+        if (slot == 1 && first)
             reads = false;
         if (!reads && !writes)
             continue;
         unsigned access = (reads ? TSR_READ : 0u) | (writes ? TSR_WRITE : 0u);
-        TSR_TRY(tsr__take(call, slot, &c->next[slot], access, *numel, place[slot]));
-        *numel = place[slot]->n;
+        TSR_TRY(tsr__take(call, slot, &c->next[slot], access, w->numel, place[slot]));
+        w->numel = place[slot]->n;
     }
     if (!w->mirrored)
         return TSR_OK;
-    return tsr__take(call, SLOT_MIRROR, &c->next[SLOT_MIRROR], TSR_WRITE, *numel, &w->mirror);
+    return tsr__take(call, SLOT_MIRROR, &c->next[SLOT_MIRROR], TSR_WRITE, w->numel, &w->mirror);
 }
-
-static bool is_wide(const struct tsr_optimizer_work *w)
-{
-    return w->g.dtype == TSR_F64 || w->m.dtype == TSR_F64 || w->v.dtype == TSR_F64 ||
-           w->p.dtype == TSR_F64 || w->t.dtype == TSR_F64 || w->old.dtype == TSR_F64;
-}
-
-#define TSR_REAL_F64 0
-#include "optimizer_real.h"
-#undef TSR_REAL_F64
-#define TSR_REAL_F64 1
-#include "optimizer_real.h"
-#undef TSR_REAL_F64
 
 /* Every parameter; `run` false: only checks. */
 static tsr_status parameters(const struct tsr_kernel_call *call, const struct kernel *k, uint32_t n,
                              bool run)
 {
     struct cursor c = {{0}};
+    struct tsr_optimizer o = {.step = k->step, .scalars_at = call->scalars_at};
+    uint64_t blocks = 0;
+    memcpy(o.scalars, call->scalars, sizeof o.scalars);
     for (uint32_t i = 0; i < n; i++) {
-        uint64_t numel;
-        struct tsr_optimizer_work w = {.step = k->step};
-        w.decays = k->flags && (call->work->args[i] & DECAYS);
-        w.mirrored = k->step == TSR_STEP_FUSED && (call->work->args[i] & MIRRORED);
-        w.first = k->step == TSR_STEP_MOMENTUM && call->scalars[TSR_SCALAR_STEP] <= 1;
-        TSR_TRY(operands(call, k, &c, &w, &numel));
-        if (run && is_wide(&w))
-            update_f64(call->scalars, &w, numel);
-        else if (run)
-            update_f32(call->scalars, &w, numel);
+        struct tsr_optimizer_work *w = &o.works[o.n++];
+        *w = (struct tsr_optimizer_work){.decays = k->flags && (call->work->args[i] & DECAYS)};
+        w->mirrored = k->step == TSR_STEP_FUSED && (call->work->args[i] & MIRRORED);
+        TSR_TRY(operands(call, k, &c, w));
+        blocks += tsr_grid_blocks(w->numel);
+        if (o.n < TSR_OPTIMIZER_LIST && i + 1 < n)
+            continue;
+        if (run)
+            TSR_TRY(tsr__run(call, &code_optimizer, &o, blocks * TSR_BLOCK));
+        o.n = 0;
+        blocks = 0;
     }
     return TSR_OK;
 }

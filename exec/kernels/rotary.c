@@ -3,7 +3,12 @@
  */
 #include "call.h"
 #include "grid_rotary.h"
+#include "grid_rotary_table.h"
 #include "table.h"
+
+TSR_CODE(rotary, tsr_grid_rotary, struct tsr_rotaries);
+TSR_CODE_OF_ONE(rotary_table, tsr_grid_rotary_table, struct tsr_rotary_table);
+TSR_CODE_OF_ONE(conjugate, tsr_grid_conjugate, struct tsr_conjugate);
 
 /* A table of f32, whatever its operand says: from what is read, or what is written. */
 static tsr_status table_of(const struct tsr_kernel_call *call, unsigned slot, bool written,
@@ -20,29 +25,14 @@ static tsr_status table_of(const struct tsr_kernel_call *call, unsigned slot, bo
     return tsr__elems(call, &table, TSR_OPERAND_FLOAT, out);
 }
 
-/* Frequencies as Llama 3.1 stretches them: long waves by `factor`, short ones not, and those
- * between the two in between. args: factor, low, high, original positions. */
-static double stretched(double frequency, const double a[4])
-{
-    double length = 6.283185307179586 / frequency;
-    if (length < a[3] / a[2])
-        return frequency;
-    if (length > a[3] / a[1])
-        return frequency / a[0];
-    double smooth = (a[3] / length - a[1]) / (a[2] - a[1]);
-    return (1 - smooth) * frequency / a[0] + smooth * frequency;
-}
-
-enum { SCALING_NONE, SCALING_LLAMA3, SCALING_LINEAR };
-
 static tsr_status scaling_of(const struct tsr_kernel_call *call, double a[4])
 {
     static const double llama3[4] = {8, 1, 4, 8192};
     uint64_t kind = tsr__arg(call, 0);
     for (uint32_t i = 0; i < 4; i++)
         a[i] = call->work->n_args > i + 1 ? (double)call->work->args[i + 1] : llama3[i];
-    bool wrong = kind == SCALING_LLAMA3 && (a[1] <= 0 || a[2] <= a[1]);
-    if (kind > SCALING_LINEAR || a[0] <= 0 || wrong)
+    bool wrong = kind == TSR_SCALING_LLAMA3 && (a[1] <= 0 || a[2] <= a[1]);
+    if (kind > TSR_SCALING_LINEAR || a[0] <= 0 || wrong)
         return tsr__defect(call, "scaling %llu by %g, %g, %g, %g", (unsigned long long)kind, a[0],
                            a[1], a[2], a[3]);
     return TSR_OK;
@@ -51,28 +41,17 @@ static tsr_status scaling_of(const struct tsr_kernel_call *call, double a[4])
 /* Frequencies and angles are rounded to f32, as PyTorch's modules have them. */
 tsr_status tsr__rotary_table(const struct tsr_kernel_call *call)
 {
-    struct tsr_elems out;
     uint64_t positions = call->work->dims[0], half = call->work->dims[1];
-    double theta = call->work->constants[0], a[4];
-    TSR_TRY(scaling_of(call, a));
-    TSR_TRY(table_of(call, 0, true, &out));
-    if (out.n != tsr__product3(positions, half, 2))
+    struct tsr_rotary_table k = {.positions = positions, .half = half};
+    k.scaling = (uint8_t)tsr__arg(call, 0);
+    k.theta = call->work->constants[0];
+    TSR_TRY(scaling_of(call, k.stretch));
+    TSR_TRY(table_of(call, 0, true, &k.out));
+    if (k.out.n != tsr__product3(positions, half, 2))
         return tsr__defect(call, "slot 0: %llu elements for %llu positions of %llu pairs",
-                           (unsigned long long)out.n, (unsigned long long)positions,
+                           (unsigned long long)k.out.n, (unsigned long long)positions,
                            (unsigned long long)half);
-    for (uint64_t i = 0; i < half; i++) {
-        double frequency = 1 / pow(theta, (double)i / (double)half);
-        if (tsr__arg(call, 0) == SCALING_LLAMA3)
-            frequency = stretched(frequency, a);
-        if (tsr__arg(call, 0) == SCALING_LINEAR)
-            frequency /= a[0];
-        for (uint64_t t = 0; t < positions; t++) {
-            double angle = (double)((float)t * (float)frequency);
-            float pair[2] = {(float)cos(angle), (float)sin(angle)};
-            tsr_store_f32(&out, 2 * (t * half + i), 2, pair);
-        }
-    }
-    return TSR_OK;
+    return tsr__run_as(call, &code_rotary_table, false, &k, positions * half);
 }
 
 tsr_status tsr__conjugate(const struct tsr_kernel_call *call)
@@ -85,13 +64,8 @@ tsr_status tsr__conjugate(const struct tsr_kernel_call *call)
         return tsr__defect(call, "slot 1: %llu elements for %llu pairs of %llu",
                            (unsigned long long)out.n, (unsigned long long)pairs,
                            (unsigned long long)table.n / 2);
-    for (uint64_t i = 0; i < pairs; i++) {
-        float pair[2];
-        tsr_load_f32(&table, 2 * i, 2, pair);
-        pair[1] = -pair[1];
-        tsr_store_f32(&out, 2 * i, 2, pair);
-    }
-    return TSR_OK;
+    const struct tsr_conjugate k = {table, out, pairs};
+    return tsr__run_as(call, &code_conjugate, false, &k, pairs);
 }
 
 /* What the operands of a rotation make of each other. */
@@ -110,50 +84,68 @@ static tsr_status check_rotation(const struct tsr_kernel_call *call, struct tsr_
     return TSR_OK;
 }
 
-static void turn(const struct tsr_rotary *r)
+/* Blocks of all tensors. */
+static tsr_status turn(const struct tsr_kernel_call *call, const struct tsr_rotaries *k, bool wide)
 {
-    if (r->x.dtype == TSR_F64 || r->out.dtype == TSR_F64)
-        tsr_grid_rotary_f64(r, 0, 1);
-    else
-        tsr_grid_rotary_f32(r, 0, 1);
+    uint64_t blocks = 0;
+    for (uint32_t i = 0; i < k->n; i++)
+        blocks += tsr_rotary_blocks(&k->of[i]);
+    return tsr__run_as(call, &code_rotary, wide, k, blocks * TSR_BLOCK);
+}
+
+static bool is_wide(const struct tsr_rotary *r)
+{
+    return r->x.dtype == TSR_F64 || r->out.dtype == TSR_F64;
 }
 
 /* `rotary` and `rotary_backward`, which differ in the table that they are given. */
 tsr_status tsr__rotary(const struct tsr_kernel_call *call)
 {
-    struct tsr_rotary r = {.tokens = call->work->dims[0], .seq = tsr__arg(call, 0)};
-    r.d = tsr__arg(call, 1);
-    r.halves = tsr__arg(call, 2) != 0;
+    struct tsr_rotaries k = {.n = 1};
+    struct tsr_rotary *r = &k.of[0];
     TSR_TRY(tsr__need_args(call, 3));
-    TSR_TRY(tsr__in(call, 0, TSR_OPERAND_FLOAT, TSR_ANY_NUMBER, &r.x));
-    TSR_TRY(table_of(call, 1, false, &r.table));
-    TSR_TRY(tsr__out(call, 2, TSR_OPERAND_FLOAT, r.x.n, &r.out));
-    TSR_TRY(check_rotation(call, &r));
-    turn(&r);
+    *r = (struct tsr_rotary){.tokens = call->work->dims[0], .seq = tsr__arg(call, 0)};
+    r->d = tsr__arg(call, 1);
+    r->halves = tsr__arg(call, 2) != 0;
+    TSR_TRY(tsr__in(call, 0, TSR_OPERAND_FLOAT, TSR_ANY_NUMBER, &r->x));
+    TSR_TRY(table_of(call, 1, false, &r->table));
+    TSR_TRY(tsr__out(call, 2, TSR_OPERAND_FLOAT, r->x.n, &r->out));
+    TSR_TRY(check_rotation(call, r));
+    return turn(call, &k, is_wide(r));
+}
+
+/* The tensors of the lists, all as `r` says, several in one launch; `run` false: only checks. */
+static tsr_status turn_lists(const struct tsr_kernel_call *call, struct tsr_rotary r, bool run)
+{
+    uint32_t next_in = 0, next_out = 0, n = tsr__count(call, 0);
+    struct tsr_rotaries k = {.n = 0};
+    bool wide = false;
+    for (uint32_t i = 0; i < n; i++) {
+        TSR_TRY(tsr__take(call, 0, &next_in, TSR_READ, TSR_ANY_NUMBER, &r.x));
+        TSR_TRY(tsr__take(call, 2, &next_out, TSR_WRITE, r.x.n, &r.out));
+        TSR_TRY(check_rotation(call, &r));
+        k.of[k.n++] = r;
+        wide = wide || is_wide(&r);
+        if (k.n < TSR_MAX_ROTARIES && i + 1 < n)
+            continue;
+        if (run)
+            TSR_TRY(turn(call, &k, wide));
+        k.n = 0;
+    }
     return TSR_OK;
 }
 
-/* Several tensors; every operand is checked before the first is turned. */
 tsr_status tsr__fused_rope(const struct tsr_kernel_call *call)
 {
     struct tsr_rotary r = {.tokens = call->work->dims[0], .seq = tsr__arg(call, 0)};
-    uint32_t n = tsr__count(call, 0);
     r.d = tsr__arg(call, 1);
     r.halves = tsr__arg(call, 2) != 0;
     r.inverse = tsr__arg(call, 3) != 0;
     TSR_TRY(tsr__need_args(call, 4));
     TSR_TRY(table_of(call, 1, false, &r.table));
-    if (tsr__count(call, 2) != n)
-        return tsr__defect(call, "slot 2: %u operands for %u", tsr__count(call, 2), n);
-    for (int run_it = 0; run_it < 2; run_it++) {
-        uint32_t next_in = 0, next_out = 0;
-        for (uint32_t i = 0; i < n; i++) {
-            TSR_TRY(tsr__take(call, 0, &next_in, TSR_READ, TSR_ANY_NUMBER, &r.x));
-            TSR_TRY(tsr__take(call, 2, &next_out, TSR_WRITE, r.x.n, &r.out));
-            TSR_TRY(check_rotation(call, &r));
-            if (run_it)
-                turn(&r);
-        }
-    }
-    return TSR_OK;
+    if (tsr__count(call, 2) != tsr__count(call, 0))
+        return tsr__defect(call, "slot 2: %u operands for %u", tsr__count(call, 2),
+                           tsr__count(call, 0));
+    TSR_TRY(turn_lists(call, r, false));
+    return turn_lists(call, r, true);
 }

@@ -1,6 +1,6 @@
 /* sharding.c: tensors from gathered pieces, and pieces for a reduction. */
-#include "call.h"
 #include "grid_copy.h"
+#include "list.h"
 #include "table.h"
 
 /* The k-th cut of args; `whole` gets how many elements the tensor has. */
@@ -62,12 +62,48 @@ static tsr_status block_bytes(const struct tsr_kernel_call *call, uint64_t ranks
     return TSR_OK;
 }
 
+/* The same copy in words as large as all of it allows. */
+static struct tsr_pieces in_words(const struct tsr_pieces *p)
+{
+    struct tsr_pieces w = *p;
+    uint64_t dim = p->cut.dim * p->cut.inner, chunk = p->cut.chunk * p->cut.inner;
+    uint64_t word = tsr__word_of(dim, tsr__word_of(chunk, 16));
+    word = tsr__word_of(p->first, tsr__word_of(p->stride, word));
+    word = tsr__word_of_elems(&p->whole, tsr__word_of_elems(&p->pieces, word));
+    w.cut = (struct tsr_cut){p->cut.outer, dim / word, 1, chunk / word};
+    w.first /= word;
+    w.stride /= word;
+    w.whole = tsr__as_words(&p->whole, word);
+    w.pieces = tsr__as_words(&p->pieces, word);
+    return w;
+}
+
+static void join_one(const struct tsr_pieces *p)
+{
+    const struct tsr_elems *whole = &p->whole, *pieces = &p->pieces;
+    for (uint64_t i = 0, run; i < whole->n; i += run) {
+        uint64_t place = tsr_pieces_place(p, i, &run);
+        run = tsr_elems_run(whole, i, tsr_elems_run(pieces, place, run));
+        memcpy(whole->data + whole->item * tsr_elems_place(whole, i),
+               pieces->data + pieces->item * tsr_elems_place(pieces, place), run * whole->item);
+    }
+}
+
+/* Whole runs of words at once. */
+static void join_on_host(const struct tsr_pieces_list *k, uint64_t begin, uint64_t step)
+{
+    for (uint64_t i = begin; i < k->n; i += step)
+        join_one(&k->of[i]);
+}
+TSR_CODE_OF_ONE(join_words, join_on_host, struct tsr_pieces_list);
+
 tsr_status tsr__split_with_sizes_copy(const struct tsr_kernel_call *call)
 {
-    uint32_t next = 0, k = 0;
+    uint32_t next = 0, k = 0, n = tsr__count(call, 2);
     struct tsr_pieces p = {.first = 0};
-    uint64_t first = 0;
-    TSR_TRY(check_args(call, tsr__count(call, 2), &p.ranks));
+    struct tsr_pieces_list list = {.n = 0};
+    uint64_t first = 0, words = 0;
+    TSR_TRY(check_args(call, n, &p.ranks));
     TSR_TRY(block_bytes(call, p.ranks, &p.stride));
     TSR_TRY(tsr__in(call, 0, TSR_OPERAND_BYTES, tsr__product3(p.ranks, p.stride, 1), &p.pieces));
     const struct tsr_view *view;
@@ -75,13 +111,13 @@ tsr_status tsr__split_with_sizes_copy(const struct tsr_kernel_call *call)
         TSR_TRY(output(call, view, k++, p.ranks, &p));
         p.first = first;
         first += tsr_cut_padded(&p.cut);
-        uint64_t run;
-        for (uint64_t i = 0; i < p.whole.n; i += run) { /* the grid's loop with memcpy() */
-            uint64_t place = tsr_pieces_place(&p, i, &run);
-            run = tsr_elems_run(&p.whole, i, tsr_elems_run(&p.pieces, place, run));
-            memcpy(p.whole.data + tsr_elems_place(&p.whole, i),
-                   p.pieces.data + tsr_elems_place(&p.pieces, place), run);
-        }
+        list.of[list.n] = in_words(&p);
+        words += list.of[list.n++].whole.n;
+        if (list.n < TSR_MAX_PIECES && k < n)
+            continue;
+        TSR_TRY(tsr__run(call, &code_join_words, &list, words));
+        list.n = 0;
+        words = 0;
     }
     return TSR_OK;
 }
@@ -96,10 +132,14 @@ static tsr_status gradient(const struct tsr_kernel_call *call, uint32_t k, uint6
     return tsr__take(call, 0, next, TSR_READ, numel, &p->whole);
 }
 
+TSR_CODE(cut_pieces, tsr_grid_cut_pieces, struct tsr_pieces_list);
+
 tsr_status tsr__chunk_cat(const struct tsr_kernel_call *call)
 {
     uint32_t n = tsr__count(call, 0), next = 0;
     struct tsr_pieces p = {.first = 0};
+    struct tsr_pieces_list list = {.n = 0};
+    uint64_t blocks = 0;
     TSR_TRY(check_args(call, n, &p.ranks));
     for (uint32_t k = 0; k < n; k++) {
         TSR_TRY(gradient(call, k, p.ranks, &next, &p));
@@ -109,11 +149,14 @@ tsr_status tsr__chunk_cat(const struct tsr_kernel_call *call)
     next = 0;
     for (uint32_t k = 0; k < n; k++) {
         TSR_TRY(gradient(call, k, p.ranks, &next, &p));
-        if (p.whole.dtype == TSR_F64 || p.pieces.dtype == TSR_F64)
-            tsr_grid_cut_pieces_f64(&p, 0, 1);
-        else
-            tsr_grid_cut_pieces_f32(&p, 0, 1);
+        list.of[list.n++] = p;
+        blocks += tsr_grid_blocks(tsr_cut_padded(&p.cut)) * p.ranks;
         p.first += tsr_cut_padded(&p.cut);
+        if (list.n < TSR_MAX_PIECES && k + 1 < n)
+            continue;
+        TSR_TRY(tsr__run(call, &code_cut_pieces, &list, blocks * TSR_BLOCK));
+        list.n = 0;
+        blocks = 0;
     }
     return TSR_OK;
 }

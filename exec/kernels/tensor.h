@@ -19,6 +19,24 @@
 #endif
 #endif
 
+/* Loops over the n elements in hand. In a thread of CUDA they have a known length, without which
+ * the elements would not stay in registers: TSR_EACH_OF leaves those behind n out, TSR_LANES does
+ * not, where it does no harm to compute them too. */
+#ifdef __CUDACC__
+#define TSR_UNROLL    _Pragma("unroll")
+#define TSR_NO_UNROLL _Pragma("unroll 1")
+#else
+#define TSR_UNROLL
+#define TSR_NO_UNROLL
+#endif
+#if TSR_BLOCK == 8
+#define TSR_LANES(i, n)   TSR_UNROLL for (unsigned i = 0; i < 8 + 0 * (n); i++)
+#define TSR_EACH_OF(i, n) TSR_UNROLL for (unsigned i = 0; i < 8; i++) if (i < (n))
+#else
+#define TSR_LANES(i, n)   for (unsigned i = 0; i < (n); i++)
+#define TSR_EACH_OF(i, n) for (unsigned i = 0; i < (n); i++)
+#endif
+
 struct tsr_elems {
     unsigned char *data;
     uint64_t n;
@@ -56,6 +74,10 @@ TSR_ANYWHERE int64_t tsr_elems_i64(const struct tsr_elems *e, uint64_t i)
     memcpy(&value, e->data + 8 * tsr_elems_place(e, i), 8);
     return value;
 }
+
+#if TSR_BLOCK == 8
+#include "tensor_eight.h"
+#endif
 
 #define TSR_REAL_F64 0
 #include "tensor_real.h"

@@ -22,27 +22,27 @@ TSR_ANYWHERE void TSR_R(tsr_load_run)(const void *p, unsigned dtype, unsigned n,
     const uint16_t *half = (const uint16_t *)p;
     switch (dtype) {
     case TSR_F32:
-        for (unsigned i = 0; i < n; i++)
+        TSR_EACH_OF (i, n)
             out[i] = (TSR_REAL)((const float *)p)[i];
         break;
     case TSR_BF16:
-        for (unsigned i = 0; i < n; i++)
+        TSR_EACH_OF (i, n)
             out[i] = (TSR_REAL)tsr_from_bf16(half[i]);
         break;
     case TSR_F16:
-        for (unsigned i = 0; i < n; i++)
+        TSR_EACH_OF (i, n)
             out[i] = (TSR_REAL)tsr_from_f16(half[i]);
         break;
     case TSR_F64:
-        for (unsigned i = 0; i < n; i++)
+        TSR_EACH_OF (i, n)
             out[i] = (TSR_REAL)((const double *)p)[i];
         break;
     case TSR_I64:
-        for (unsigned i = 0; i < n; i++)
+        TSR_EACH_OF (i, n)
             out[i] = (TSR_REAL)((const int64_t *)p)[i];
         break;
     default:
-        for (unsigned i = 0; i < n; i++)
+        TSR_EACH_OF (i, n)
             out[i] = (TSR_REAL)((const uint8_t *)p)[i];
     }
 }
@@ -52,31 +52,46 @@ TSR_ANYWHERE void TSR_R(tsr_store_run)(void *p, unsigned dtype, unsigned n, cons
     uint16_t *half = (uint16_t *)p;
     switch (dtype) {
     case TSR_F32:
-        for (unsigned i = 0; i < n; i++)
+        TSR_EACH_OF (i, n)
             ((float *)p)[i] = (float)in[i];
         break;
     case TSR_BF16:
-        for (unsigned i = 0; i < n; i++)
+        TSR_EACH_OF (i, n)
             half[i] = tsr_to_bf16(TSR_R(tsr_to_narrow)(in[i]));
         break;
     case TSR_F16:
-        for (unsigned i = 0; i < n; i++)
+        TSR_EACH_OF (i, n)
             half[i] = tsr_to_f16(TSR_R(tsr_to_narrow)(in[i]));
         break;
     case TSR_F64:
-        for (unsigned i = 0; i < n; i++)
+        TSR_EACH_OF (i, n)
             ((double *)p)[i] = (double)in[i];
         break;
     case TSR_I64:
-        for (unsigned i = 0; i < n; i++)
+        TSR_EACH_OF (i, n)
             ((int64_t *)p)[i] = TSR_R(tsr_whole)(in[i]);
         break;
     default:
-        for (unsigned i = 0; i < n; i++)
+        TSR_EACH_OF (i, n)
             ((uint8_t *)p)[i] = (uint8_t)TSR_R(tsr_whole)(in[i]);
     }
 }
 
+/* out[i] = x, for an i that is not known when code is compiled. */
+TSR_ANYWHERE void TSR_R(tsr_put_lane)(TSR_REAL *out, unsigned i, TSR_REAL x)
+{
+#if TSR_BLOCK == 8
+    TSR_UNROLL
+    for (unsigned k = 0; k < 8; k++)
+        out[k] = k == i ? x : out[k];
+#else
+    out[i] = x;
+#endif
+}
+
+#if TSR_BLOCK == 8
+#include "tensor_eight_real.h"
+#else
 /* Elements [at, at + n) of a tensor. */
 TSR_ANYWHERE void TSR_R(tsr_load)(const struct tsr_elems *e, uint64_t at, uint64_t n, TSR_REAL *out)
 {
@@ -122,6 +137,7 @@ TSR_ANYWHERE void TSR_R(tsr_store_same)(const struct tsr_elems *e, uint64_t at, 
         n -= part;
     }
 }
+#endif
 
 /* ---- sums ------------------------------------------------------------------------------------ */
 /* Carried in f64, in eight lanes: the order depends on the number of elements only. */

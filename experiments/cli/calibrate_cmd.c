@@ -1,9 +1,17 @@
 /* calibrate_cmd.c: `tessera calibrate`: what was measured on a machine, in the forms that the
  * simulator's fits read. */
+#include <stdio.h>
+#include <string.h>
+
 #include "args.h"
+#include "calibrate.h"
 #include "cmd.h"
 #include "nccl_log.h"
 #include "report_file.h"
+#include "study.h"
+
+/* Collectives are timed for every number of ranks up to that; a node file has room for so many. */
+enum { DEFAULT_RANKS = 8, MAX_RANKS = 10 };
 
 struct import {
     const struct tsr_nccl_log *log;
@@ -28,12 +36,54 @@ static tsr_status import_log(const struct tsr_args *args)
     return status;
 }
 
+static const struct tsr_calibrated *find_device(const char *name)
+{
+    return !strcmp(name, "host") ? tsr_calibrated_host() : NULL;
+}
+
+static tsr_status time_all(const struct tsr_calibrated *device, uint32_t ranks, const char *dir,
+                           struct tsr_times *times)
+{
+    TSR_TRY(tsr_calibrate_kernels(device, times));
+    TSR_TRY(tsr_calibrate_collectives(device, ranks, times));
+    TSR_TRY(tsr_calibrate_write(device, times, ranks, dir));
+    fprintf(stderr,
+            "tessera: wrote %s/cluster-%s.json and what it names; %s FILE --set "
+            "cluster=%s/cluster-%s.json\n",
+            dir, device->name, "tessera compare", dir, device->name);
+    return TSR_OK;
+}
+
+static tsr_status time_device(const struct tsr_usage *usage, const struct tsr_args *args)
+{
+    const struct tsr_calibrated *device = find_device(args->on);
+    struct tsr_times times = {0};
+    uint64_t ranks = args->ranks ? args->ranks : DEFAULT_RANKS;
+    if (!device)
+        return tsr_fail(TSR_ECONFIG, "calibrate: --on: found %s; allowed: host", args->on);
+    if (args->nccl_log)
+        return tsr_fail(TSR_ECONFIG, "calibrate: found --on and --nccl-log; allowed: one of them");
+    if (!args->out)
+        return tsr_fail(TSR_ECONFIG,
+                        "calibrate: --on: found no --out; allowed: tessera calibrate %s",
+                        usage->synopsis);
+    if (ranks > MAX_RANKS)
+        return tsr_fail(TSR_ECONFIG, "calibrate: --ranks: found %llu; allowed: 1 to %d",
+                        (unsigned long long)ranks, MAX_RANKS);
+    TSR_TRY(tsr_prepare_out(args->out));
+    tsr_status status = time_all(device, (uint32_t)ranks, args->out, &times);
+    tsr_times_fini(&times);
+    return status;
+}
+
 static tsr_status run(const struct tsr_usage *usage, struct tsr_args *args, int *success)
 {
     (void)success;
     if (args->file)
         return tsr_fail(TSR_ECONFIG, "calibrate: found %s; allowed: tessera calibrate %s",
                         args->file, usage->synopsis);
+    if (args->on)
+        return time_device(usage, args);
     if (!args->nccl_log)
         return tsr_fail(TSR_ECONFIG, "calibrate: no log given; allowed: tessera calibrate %s",
                         usage->synopsis);

@@ -62,7 +62,7 @@ static double oversubscription_of(const struct tsr_cluster *c)
 
 json_t *tsr_inspect_cluster(const struct tsr_cluster *c)
 {
-    static const char *const intra[] = {"none", "nvswitch", "pcie"};
+    static const char *const intra[] = {"none", "nvswitch", "nvlink", "pcie", "shared_memory"};
     return json_pack("{s:s, s:s, s:s, s:s, s:I, s:I, s:I, s:s, s:o, s:I, s:o, s:s, s:o, s:I, s:o}",
                      "name", c->name, "file", c->path, "description", c->description, "node",
                      c->node_name, "nodes", (json_int_t)c->nodes, "gpus_per_node",

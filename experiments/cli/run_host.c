@@ -11,6 +11,7 @@
 #include "../../exec/launch.h"
 #include "../../exec/world_process.h"
 #include "cmd.h"
+#include "oom_gpu.h"
 #include "run_prepare.h"
 #include "run_rank.h"
 
@@ -49,6 +50,8 @@ static bool is_mistake(tsr_status status)
 static tsr_status tell(const struct tsr_run_rank *r)
 {
     bool named = is_mistake(r->status) || !strncmp(r->text, "rank ", 5);
+    if (r->status == TSR_EOOM)
+        return tsr_oom_while_running(r->rank, r->text, r->run->device_bytes);
     return named ? tsr_fail(r->status, "%s", r->text)
                  : tsr_fail(r->status, "rank %u: %s", r->rank, r->text);
 }

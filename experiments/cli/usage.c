@@ -283,16 +283,27 @@ const struct tsr_usage tsr_usages[] = {
      "Examples\n"
      "  tessera collectives dgx-h100-2\n"
      "  tessera collectives dgx-h100-2 --ranks 8 --sizes 67108864,1073741824 --format csv"},
-    {"calibrate", "bring what was measured on a machine into the form that fits read",
-     "--nccl-log LOG [--out FILE.csv]", TSR_OPT_NCCL_LOG | TSR_OPT_OUT_FILE, "",
-     "Reads a log of nccl-tests (all_reduce_perf, all_gather_perf, reduce_scatter_perf,\n"
+    {"calibrate", "time a machine, or read what was timed, in the forms that the simulator takes",
+     "--on host --out DIR [--ranks N], or --nccl-log LOG [--out FILE.csv]",
+     TSR_OPT_NCCL_LOG | TSR_OPT_OUT_FILE | TSR_OPT_ON | TSR_OPT_RANKS, "",
+     "--on host times this machine as `run --on host` uses it, in some ten seconds: every kernel "
+     "at\n"
+     "several sizes, what issuing an instruction costs, collectives between 2 to N ranks "
+     "(threads;\n"
+     "default 8), how many ranks the cores carry. DIR gets cluster-host.json and the node, device "
+     "and\n"
+     "kernel tables that it names: `compare --set cluster=DIR/cluster-host.json` then predicts "
+     "runs\n"
+     "here. Times are medians; a busy machine is timed as it is.\n"
+     "\n"
+     "--nccl-log reads a log of nccl-tests (all_reduce_perf, all_gather_perf, "
+     "reduce_scatter_perf,\n"
      "alltoall_perf, broadcast_perf) and writes it as a table with the columns of\n"
      "experiments/validation/nccl_busbw.csv: `tessera validate` predicts its rows, and\n"
-     "experiments/validation/collectives/fit.py fits a device file to them. GPUs and the host of "
-     "a\n"
-     "machine are not measured yet.\n"
+     "experiments/validation/collectives/fit.py fits a device file to them.\n"
      "\n"
-     "Example\n"
+     "Examples\n"
+     "  tessera calibrate --on host --out my-host\n"
      "  tessera calibrate --nccl-log all_reduce_perf.log --out my-cluster.csv"},
     {"validate", "predict the rows of a published table and compare them with what was measured",
      "FILE.csv [--out DIR] [options]",

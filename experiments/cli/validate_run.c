@@ -16,30 +16,13 @@
 #include "cmd.h"
 #include "job.h"
 #include "simulate.h"
+#include "temp_file.h"
 #include "validated.h"
 
 enum { SIMULATED = 4, SHORT_STEP = 2, MAX_EXTRA_SETS = 2 };
 
 /* An experiment that is made of sets alone. */
 static const char empty_experiment[] = "{}\n";
-
-static tsr_status write_temp(const char *text, char *path, size_t size)
-{
-    const char *folder = getenv("TMPDIR");
-    static const char ending[] = ".json";
-    int n =
-        snprintf(path, size, "%s/tessera-XXXXXX%s", folder && *folder ? folder : "/tmp", ending);
-    int fd = n > 0 && (size_t)n < size ? mkstemps(path, (int)sizeof ending - 1) : -1;
-    if (fd < 0)
-        return tsr_fail(TSR_EIO, "%s: cannot be made", path);
-    size_t length = strlen(text);
-    bool ok = write(fd, text, length) == (ssize_t)length;
-    ok = close(fd) == 0 && ok;
-    if (ok)
-        return TSR_OK;
-    unlink(path);
-    return tsr_fail(TSR_EIO, "%s: cannot be written", path);
-}
 
 tsr_status tsr_recipe_load(const struct tsr_recipe *recipe, const char *const *sets, size_t n_sets,
                            const char *model, uint64_t steps, struct tsr_experiment *out)
@@ -58,7 +41,7 @@ tsr_status tsr_recipe_load(const struct tsr_recipe *recipe, const char *const *s
     all[n++] = steps_set;
     for (size_t i = 0; i < n_sets; i++)
         all[n++] = sets[i];
-    tsr_status status = write_temp(empty_experiment, path, sizeof path);
+    tsr_status status = tsr_temp_file(empty_experiment, ".json", path, sizeof path);
     if (status == TSR_OK) {
         status = tsr_experiment_load(path, all, n, out);
         unlink(path);
@@ -161,7 +144,7 @@ static tsr_status run(const struct tsr_recipe *recipe, const char *const *sets, 
     char model[1024] = "";
     bool whole = recipe->accumulation <= SIMULATED;
     if (recipe->model)
-        TSR_TRY(write_temp(recipe->model, model, sizeof model));
+        TSR_TRY(tsr_temp_file(recipe->model, ".json", model, sizeof model));
     tsr_status status =
         run_steps(recipe, sets, n_sets, model, whole ? recipe->accumulation : SHORT_STEP, &shorter);
     if (status == TSR_OK && !whole)

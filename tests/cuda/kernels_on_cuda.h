@@ -26,7 +26,7 @@ static inline tsr_status test_finish(tsr_status launched)
 static inline struct tsr_blas *test_blas(void)
 {
     static struct tsr_blas *blas;
-    static const struct tsr_gpu gpu = {.name = "stand-in", .architecture = 90, .n_sms = 4};
+    static const struct tsr_cuda_gpu gpu = {.name = "stand-in", .architecture = 90, .n_sms = 4};
     const struct tsr_blas_config config = {.gpu = &gpu, .deterministic = true};
     if (!blas)
         assert_int_equal(tsr_blas_create(&config, &blas), TSR_OK);

@@ -375,7 +375,9 @@ static inline void test_make_views(struct test_call *t)
                                        .n_views = (uint32_t)t->n,
                                        .views = t->views,
                                        .scalars = t->scalars,
-                                       .factor = t->call.factor};
+                                       .factor = t->call.factor,
+                                       .launch = t->call.launch,
+                                       .context = t->call.context};
 }
 
 /* Everything outside of elements that are written is as before. */
@@ -465,6 +467,18 @@ static inline void test_refused(struct test_call *t)
 {
     assert_int_equal(test_try(t), TSR_EDEFECT);
     assert_non_null(strstr(tsr_error_text(), t->work.name));
+}
+
+/* A label that is no column: refused where it is seen, else the loss is no number. */
+static inline void test_bad_label(struct test_call *t, int loss)
+{
+    assert_non_null(test_kernel(t));
+    if (!t->call.launch) {
+        test_refused(t);
+        return;
+    }
+    assert_int_equal(test_try(t), TSR_OK);
+    assert_true(isnan(test_get(t, loss, 0)));
 }
 
 /* ---- comparison ------------------------------------------------------------------------------ */

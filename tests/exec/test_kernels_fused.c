@@ -524,7 +524,7 @@ static void refusals(void **state)
     test_close(&k.t);
     open_loss(&l, TSR_F32, 1, 0);
     test_set(&l.t, l.labels, 0, (double)l.columns);
-    test_refused(&l.t);
+    test_bad_label(&l.t, l.loss);
     close_loss(&l);
     const uint64_t s[4] = {2, 2, 4, 0};
     open_rope(&t, "fused_rope", s);

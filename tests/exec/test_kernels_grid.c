@@ -54,7 +54,7 @@ enum { N_FUNCTIONS = sizeof functions / sizeof *functions };
 static int input(struct test_call *t, const struct function *f, unsigned slot, uint8_t dtype,
                  const uint64_t size[2], struct tsr_elementwise *e)
 {
-    bool plain = f->op == TSR_EW_COPY || f->op >= TSR_EW_ROOT; /* no rows */
+    bool plain = f->op == TSR_EW_COPY || (f->op >= TSR_EW_ROOT && !tsr_is_rare(f->op));
     uint64_t n = size[0] * size[1], kind = plain ? 0 : test_below(4);
     bool mask = f->op == TSR_EW_WHERE && slot == 0;
     if (kind == 1)
@@ -87,7 +87,11 @@ static void elements(void **state)
         e.out = grid_elems(&t, out);
         unsigned char *host = grid_host(&t);
         unsigned threads = random_threads();
-        if (test_is_wide(&t))
+        if (tsr_is_rare(f->op) && test_is_wide(&t))
+            GRID_LAUNCH(threads, tsr_grid_rare_f64, &e);
+        else if (tsr_is_rare(f->op))
+            GRID_LAUNCH(threads, tsr_grid_rare_f32, &e);
+        else if (test_is_wide(&t))
             GRID_LAUNCH(threads, tsr_grid_elementwise_f64, &e);
         else
             GRID_LAUNCH(threads, tsr_grid_elementwise_f32, &e);
@@ -155,12 +159,13 @@ static void rotary(void **state)
         r.x = grid_elems(&t, test_input(&t, 0, dtype, tokens * heads * d));
         r.table = grid_elems(&t, test_input(&t, 1, TSR_F32, seq * d));
         r.out = grid_elems(&t, test_output(&t, 2, dtype, tokens * heads * d));
+        const struct tsr_rotaries turned = {1, {r}};
         unsigned char *host = grid_host(&t);
         unsigned threads = random_threads();
         if (dtype == TSR_F64)
-            GRID_LAUNCH(threads, tsr_grid_rotary_f64, &r);
+            GRID_LAUNCH(threads, tsr_grid_rotary_f64, &turned);
         else
-            GRID_LAUNCH(threads, tsr_grid_rotary_f32, &r);
+            GRID_LAUNCH(threads, tsr_grid_rotary_f32, &turned);
         grid_same(&t, host);
         test_close(&t);
     }
@@ -171,7 +176,8 @@ static void embedding(void **state)
     (void)state;
     enum { FIRST = 3, ROWS = 9, TOKENS = 31 };
     for (int k = 0; k < 40; k++) {
-        uint64_t d = 1 + test_below(60), head[ROWS], next[TOKENS];
+        uint64_t d = 1 + test_below(60);
+        uint32_t start[ROWS], count[ROWS], order[TOKENS];
         uint8_t dtype = test_floats[k / 2 % 3];
         bool backward = k % 2;
         struct test_call t;
@@ -181,21 +187,21 @@ static void embedding(void **state)
         int id = test_tensor(&t, backward ? 1 : 0, TSR_READ, TSR_I64, TOKENS);
         int x = test_input(&t, backward ? 0 : 1, dtype, (backward ? TOKENS : ROWS) * d);
         int y = test_output(&t, 2, dtype, (backward ? ROWS : TOKENS) * d);
-        for (int row = 0; row < ROWS; row++)
-            head[row] = TSR_NO_TOKEN;
-        for (uint64_t token = TOKENS; token-- > 0;) {
-            uint64_t row = test_below(ROWS + 6);
-            test_set(&t, id, token, (double)row);
-            if (row >= FIRST && row < FIRST + ROWS) {
-                next[token] = head[row - FIRST];
-                head[row - FIRST] = token;
-            }
+        for (uint64_t token = 0; token < TOKENS; token++)
+            test_set(&t, id, token, (double)test_below(ROWS + 6));
+        for (uint32_t row = 0, n = 0; row < ROWS; row++) {
+            start[row] = n;
+            for (uint32_t token = 0; token < TOKENS; token++)
+                if ((uint32_t)test_get(&t, id, token) == row + FIRST)
+                    order[n++] = token;
+            count[row] = n - start[row];
         }
         unsigned char *host = grid_host(&t);
         unsigned threads = random_threads();
         struct tsr_embedding e = {
             grid_elems(&t, id), grid_elems(&t, x), grid_elems(&t, y), FIRST, ROWS, d};
-        struct tsr_embedding_grad g = {grid_elems(&t, x), grid_elems(&t, y), ROWS, d, head, next};
+        struct tsr_embedding_grad g = {
+            grid_elems(&t, x), grid_elems(&t, y), 0, ROWS, d, start, count, order};
         if (backward)
             GRID_LAUNCH(threads, tsr_grid_embedding_grad_f32, &g);
         else
@@ -213,7 +219,7 @@ static void pieces(void **state)
     for (int k = 0; k < 80; k++) {
         bool joins = k % 2;
         struct test_call t;
-        struct tsr_pieces p[2];
+        struct tsr_pieces_list list = {.n = 2};
         uint64_t ranks = 1 + test_below(4), stride = 0;
         uint8_t dtype = test_floats[k / 2 % 4], other = joins ? dtype : test_floats[test_below(4)];
         test_open(&t, joins ? "split_with_sizes_copy" : "chunk_cat");
@@ -226,26 +232,24 @@ static void pieces(void **state)
                 test_arg(&t, args[a]);
             uint64_t n = cut.outer * cut.dim * cut.inner;
             int whole = joins ? test_output(&t, 2, dtype, n) : test_input(&t, 0, dtype, n);
-            p[i] = (struct tsr_pieces){.cut = cut, .ranks = ranks, .first = stride};
-            p[i].whole = grid_elems(&t, whole);
+            list.of[i] = (struct tsr_pieces){.cut = cut, .ranks = ranks, .first = stride};
+            list.of[i].whole = grid_elems(&t, whole);
             stride += tsr_cut_padded(&cut);
         }
         int all = joins ? test_input(&t, 0, other, ranks * stride)
                         : test_output(&t, 2, other, ranks * stride);
         unsigned char *host = grid_host(&t);
         unsigned threads = random_threads();
-        for (int i = 1; i >= 0; i--) {
-            p[i].stride = stride;
-            p[i].pieces = grid_elems(&t, all);
-            if (joins && dtype == TSR_F64)
-                GRID_LAUNCH(threads, tsr_grid_join_pieces_f64, &p[i]);
-            else if (joins)
-                GRID_LAUNCH(threads, tsr_grid_join_pieces_f32, &p[i]);
-            else if (dtype == TSR_F64 || other == TSR_F64)
-                GRID_LAUNCH(threads, tsr_grid_cut_pieces_f64, &p[i]);
-            else
-                GRID_LAUNCH(threads, tsr_grid_cut_pieces_f32, &p[i]);
+        for (int i = 0; i < 2; i++) {
+            list.of[i].stride = stride;
+            list.of[i].pieces = grid_elems(&t, all);
         }
+        if (joins)
+            GRID_LAUNCH(threads, tsr_grid_join_words, &list);
+        else if (dtype == TSR_F64 || other == TSR_F64)
+            GRID_LAUNCH(threads, tsr_grid_cut_pieces_f64, &list);
+        else
+            GRID_LAUNCH(threads, tsr_grid_cut_pieces_f32, &list);
         grid_same(&t, host);
         test_close(&t);
     }
@@ -277,39 +281,35 @@ static void optimizers(void **state)
 {
     (void)state;
     const double b1 = 0.9, b2 = 0.99, lr = 0.01, eps = 1e-8, wd = 0.1, momentum = 0.8;
-    const struct tsr_optimizer_numbers_f32 numbers = {
-        .adamw = {.decay = (float)(1 - lr * wd),
-                  .lerp = (float)(1 - b1),
-                  .beta2 = (float)b2,
-                  .rest = (float)(1 - b2),
-                  .root = (float)sqrt(1 - b2 * b2 * b2),
-                  .eps = (float)eps,
-                  .size = (float)(lr / (1 - pow(b1, 3)))},
-        .lr = (float)lr,
-        .weight_decay = (float)wd,
-        .momentum = (float)momentum};
     for (int k = 0; k < N_STEPS * 12; k++) {
         uint64_t n = 1 + test_below(700);
         struct test_call t;
-        struct tsr_optimizer_work w = {.step = steps[k % N_STEPS].step, .decays = k % 2};
-        struct tsr_elems *place[6] = {&w.g, &w.m, &w.v, &w.p, &w.t, &w.old};
+        struct tsr_optimizer o = {.step = steps[k % N_STEPS].step, .n = 1};
+        struct tsr_optimizer_work *w = &o.works[0];
+        struct tsr_elems *place[6] = {&w->g, &w->m, &w->v, &w->p, &w->t, &w->old};
         const double scalars[TSR_N_SCALARS] = {lr, b1, b2, eps, wd, momentum, 3, 1};
         test_open(&t, steps[k % N_STEPS].name);
         memcpy(t.scalars, scalars, sizeof scalars);
+        if (k % 3) /* where they lie when the kernel runs, or as they are now */
+            o.scalars_at = scalars;
+        else
+            memcpy(o.scalars, scalars, sizeof scalars);
+        w->numel = n;
+        w->decays = k % 2;
         test_arg(&t, k % 2);
         for (unsigned slot = 0; slot < 6; slot++) {
             unsigned access = (steps[k % N_STEPS].reads >> slot & 1 ? TSR_READ : 0u) |
                               (steps[k % N_STEPS].writes >> slot & 1 ? TSR_WRITE : 0u);
             if (!access)
                 continue;
-            int o = test_tensor(&t, slot, access, test_floats[test_below(3)], n);
+            int x = test_tensor(&t, slot, access, test_floats[test_below(3)], n);
             if (access & TSR_READ)
-                test_fill(&t, o, 0.1, 2);
-            *place[slot] = grid_elems(&t, o);
+                test_fill(&t, x, 0.1, 2);
+            *place[slot] = grid_elems(&t, x);
         }
         unsigned char *host = grid_host(&t);
         unsigned threads = random_threads();
-        GRID_LAUNCH(threads, tsr_grid_optimizer_f32, &w, &numbers, n);
+        GRID_LAUNCH(threads, tsr_grid_optimizer_f32, &o);
         grid_same(&t, host);
         test_close(&t);
     }

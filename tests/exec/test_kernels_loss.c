@@ -132,7 +132,7 @@ static void nll_loss(void **state)
         test_near(&t, loss, 0, k.loss, 5);
         assert_true(test_get(&t, weight, 0) == k.count);
         test_set(&t, label, 0, (double)k.words);
-        test_refused(&t);
+        test_bad_label(&t, loss);
         test_close(&t);
         test_open(&t, "count_labels");
         given(&t, 0, TSR_I64, k.rows, k.label);

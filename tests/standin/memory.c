@@ -13,6 +13,7 @@
 
 #include <cuda.h>
 
+#include "capture.h"
 #include "impl.h"
 
 enum { MAX_RANGES = 4096, GRANULARITY = 2 << 20 };
@@ -272,6 +273,8 @@ static CUresult get_error_string(CUresult error, const char **out)
 cudaError_t cudaMalloc(void **out, size_t bytes)
 {
     TSR_STANDIN_CUDA(cudaMalloc);
+    if (tsr_standin_uncaptured() != cudaSuccess)
+        return cudaErrorStreamCaptureUnsupported;
     size_t rounded = (bytes + 4095) / 4096 * 4096;
     if (!take_memory(tsr_standin_gpu, rounded))
         return tsr_standin_note(cudaErrorMemoryAllocation);
@@ -289,6 +292,8 @@ cudaError_t cudaFree(void *p)
 {
     TSR_STANDIN(cudaFree, cudaError_t);
     struct range r;
+    if (p && tsr_standin_uncaptured() != cudaSuccess)
+        return cudaErrorStreamCaptureUnsupported;
     if (!p)
         return cudaSuccess;
     if (!take_range(p, TSR_STANDIN_DEVICE, true, &r))
@@ -302,6 +307,8 @@ cudaError_t cudaFree(void *p)
 cudaError_t cudaHostAlloc(void **out, size_t bytes, unsigned flags)
 {
     TSR_STANDIN_CUDA(cudaHostAlloc);
+    if (tsr_standin_uncaptured() != cudaSuccess)
+        return cudaErrorStreamCaptureUnsupported;
     (void)flags;
     struct range r = {aligned_alloc(4096, (bytes + 4095) / 4096 * 4096 + 4096), bytes,
                       TSR_STANDIN_PINNED, 0, 0};
@@ -318,6 +325,8 @@ cudaError_t cudaFreeHost(void *p)
 {
     TSR_STANDIN(cudaFreeHost, cudaError_t);
     struct range r;
+    if (p && tsr_standin_uncaptured() != cudaSuccess)
+        return cudaErrorStreamCaptureUnsupported;
     if (!p)
         return cudaSuccess;
     if (!take_range(p, TSR_STANDIN_PINNED, false, &r))
@@ -408,7 +417,10 @@ static cudaError_t copy(struct copy *c, enum cudaMemcpyKind kind, cudaStream_t s
                            from = tsr_standin_space_of(c->from, from_bytes);
     if (s && !fits_kind(to, from, kind))
         return tsr_standin_note(cudaErrorInvalidValue);
-    if (s && (to == TSR_STANDIN_HOST || from == TSR_STANDIN_HOST))
+    bool is_pageable = to == TSR_STANDIN_HOST || from == TSR_STANDIN_HOST;
+    if (s && is_pageable && tsr_standin_place_of(s)->capture)
+        return tsr_standin_spoil(tsr_standin_place_of(s), cudaErrorStreamCaptureUnsupported);
+    if (s && is_pageable)
         return copy_pageable(c, s, from == TSR_STANDIN_HOST);
     return tsr_standin_enqueue(s, run_copy, c, sizeof *c);
 }

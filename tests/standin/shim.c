@@ -1,97 +1,33 @@
 /* shim.c: see shim.h. */
 #include "shim.h"
 
-#include <stdio.h>
 #include <stdlib.h>
-#include <ucontext.h>
 
-enum { MAX_THREADS = 1024, WARP = 32, STACK_BYTES = 64 << 10 };
+#include "fibers.h"
+
+enum { MAX_THREADS = 1024, WARP = 32 };
 
 _Thread_local struct tsr_shim_place tsr_shim_place;
 _Thread_local void *tsr_shim_shared;
 
-/* The fibers of a block. */
-struct block {
-    unsigned threads, running;
-    unsigned n_ended;
-    bool ended[MAX_THREADS];
-    double values[MAX_THREADS]; /* of shuffles */
-    ucontext_t fibers[MAX_THREADS], scheduler;
-    unsigned char *stacks;
-    void (*body)(const void *params);
-    const void *params;
-};
-static _Thread_local struct block *current;
-
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-enum { HAVE_FIBERS = false };
-#else
-enum { HAVE_FIBERS = true };
-#endif
-
 void tsr_shim_sync(void)
 {
-    struct block *b = current;
-    if (!b)
-        return; /* a thread alone */
-    swapcontext(&b->fibers[b->running], &b->scheduler);
+    if (tsr_fibers_inside()) /* else a thread alone */
+        tsr_fibers_wait_block();
 }
 
 /* Two rounds: all have written, then all have read. */
 double tsr_shim_shuffle(double x, int lanes)
 {
-    struct block *b = current;
-    if (!b)
+    static _Thread_local double values[MAX_THREADS];
+    if (!tsr_fibers_inside())
         return x;
-    unsigned me = b->running, other = me / WARP * WARP + ((me % WARP) ^ (unsigned)lanes);
-    b->values[me] = x;
-    tsr_shim_sync();
-    double y = other < b->threads ? b->values[other] : x;
-    tsr_shim_sync();
+    unsigned me = tsr_shim_place.thread, other = me / WARP * WARP + ((me % WARP) ^ (unsigned)lanes);
+    values[me] = x;
+    tsr_fibers_wait_warp();
+    double y = other < tsr_shim_place.threads ? values[other] : x;
+    tsr_fibers_wait_warp();
     return y;
-}
-
-static void fiber_main(void)
-{
-    struct block *b = current;
-    b->body(b->params);
-    b->ended[b->running] = true;
-    b->n_ended++;
-    swapcontext(&b->fibers[b->running], &b->scheduler);
-}
-
-static void make_fiber(struct block *b, unsigned i)
-{
-    getcontext(&b->fibers[i]);
-    b->fibers[i].uc_stack.ss_sp = b->stacks + (size_t)i * STACK_BYTES;
-    b->fibers[i].uc_stack.ss_size = STACK_BYTES;
-    b->fibers[i].uc_link = NULL;
-    makecontext(&b->fibers[i], fiber_main, 0);
-    b->ended[i] = false;
-}
-
-/* Round after round: every fiber runs to its next tsr_sync(), or to its end. */
-static void run_together(struct block *b)
-{
-    b->n_ended = 0;
-    for (unsigned i = 0; i < b->threads; i++)
-        make_fiber(b, i);
-    current = b;
-    while (b->n_ended < b->threads) {
-        unsigned before = b->n_ended;
-        for (unsigned i = 0; i < b->threads; i++) {
-            if (b->ended[i])
-                continue;
-            b->running = i;
-            tsr_shim_place.thread = i;
-            swapcontext(&b->scheduler, &b->fibers[i]);
-        }
-        if (before != b->n_ended && b->n_ended < b->threads) {
-            fprintf(stderr, "shim: threads of a block ended while others wait\n");
-            abort();
-        }
-    }
-    current = NULL;
 }
 
 static void run_apart(const struct tsr_shim_kernel *kernel, unsigned threads, const void *params)
@@ -118,25 +54,25 @@ static uint64_t stride_of(uint64_t n, uint64_t seed)
     }
 }
 
+/* Shared memory has no contents that a kernel may count on. */
+static void *make_shared(size_t bytes)
+{
+    unsigned char *shared = bytes ? malloc(bytes) : NULL;
+    if (bytes && !shared)
+        abort();
+    for (size_t i = 0; i < bytes; i++)
+        shared[i] = 0xff;
+    return shared;
+}
+
 void tsr_shim_run(const struct tsr_shim_kernel *kernel, unsigned blocks_x, unsigned blocks_y,
                   unsigned threads, size_t shared, const void *params, uint64_t seed)
 {
-    bool together = kernel->cooperates && HAVE_FIBERS;
-    struct block *b = NULL;
+    bool together = kernel->cooperates && tsr_fibers_work();
     uint64_t n = (uint64_t)blocks_x * blocks_y, stride = stride_of(n, seed);
-    if (kernel->cooperates && !HAVE_FIBERS)
+    if (kernel->cooperates && !together)
         threads = 1;
-    if (together) {
-        b = malloc(sizeof *b);
-        unsigned char *stacks = malloc((size_t)threads * STACK_BYTES);
-        if (!b || !stacks || threads > MAX_THREADS)
-            abort();
-        b->stacks = stacks;
-        b->threads = threads;
-        b->body = kernel->body;
-        b->params = params;
-    }
-    tsr_shim_shared = shared ? malloc(shared) : NULL;
+    tsr_shim_shared = make_shared(shared);
     for (uint64_t i = 0; i < n; i++) {
         uint64_t block = i * stride % n;
         tsr_shim_place = (struct tsr_shim_place){.threads = threads,
@@ -144,13 +80,10 @@ void tsr_shim_run(const struct tsr_shim_kernel *kernel, unsigned blocks_x, unsig
                                                  .blocks_x = blocks_x,
                                                  .block_y = block / blocks_x};
         if (together)
-            run_together(b);
+            tsr_fibers_run(threads, seed & 1, &tsr_shim_place.thread, kernel->body, params);
         else
             run_apart(kernel, threads, params);
     }
     free(tsr_shim_shared);
     tsr_shim_shared = NULL;
-    if (b)
-        free(b->stacks);
-    free(b);
 }

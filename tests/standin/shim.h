@@ -6,7 +6,8 @@
 
 #include "exec/cuda/kernels/shim.h"
 
-/* Blocks run in order of their number when seed is 0, else in an order that follows from it. */
+/* Blocks, and the threads of one, run in order of their number when seed is 0, else in an order
+ * that follows from it. */
 void tsr_shim_run(const struct tsr_shim_kernel *kernel, unsigned blocks_x, unsigned blocks_y,
                   unsigned threads, size_t shared, const void *params, uint64_t seed);
 

@@ -13,6 +13,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "capture.h"
 #include "impl.h"
 
 enum { DEPTH = 4096, MAX_STREAMS = 1024 };
@@ -31,6 +32,7 @@ struct CUstream_st {
     _Atomic uint64_t ran;
     uint64_t random;
     int priority;
+    struct tsr_standin_place place; /* while it is captured */
 };
 
 /* One cudaEventRecord(). */
@@ -45,7 +47,13 @@ struct CUevent_st {
     _Atomic(struct record *)
         last; /* relaxed: whoever waits for another thread's record orders it */
     unsigned flags;
+    struct tsr_standin_place place; /* if it was last recorded by a captured stream */
 };
+
+struct tsr_standin_place *tsr_standin_place_of(cudaStream_t s)
+{
+    return &s->place;
+}
 
 static double seconds_now(void)
 {
@@ -107,6 +115,12 @@ static void run_work(cudaStream_t s, struct work *w)
         tsr_standin_stick(error);
 }
 
+int tsr_standin_run_node(tsr_standin_fn run, void *data)
+{
+    int error = enter_work();
+    return error ? error : run(data);
+}
+
 static void *stream_main(void *user)
 {
     cudaStream_t s = user;
@@ -153,6 +167,8 @@ static cudaError_t enqueue(cudaStream_t s, tsr_standin_fn run, const void *data,
 
 cudaError_t tsr_standin_enqueue(cudaStream_t s, tsr_standin_fn run, const void *data, size_t bytes)
 {
+    if (s && s->place.capture)
+        return tsr_standin_capture_work(&s->place, run, data, bytes);
     return enqueue(s, run, data, bytes, false);
 }
 
@@ -201,6 +217,7 @@ cudaError_t cudaStreamDestroy(cudaStream_t s)
     push(s, NULL);
     pthread_join(s->thread, NULL);
     sem_destroy(&s->ready);
+    tsr_standin_place_clear(&s->place);
     free(s);
     atomic_fetch_sub_explicit(&tsr_standin_objects, 1, memory_order_relaxed);
     return (cudaError_t)error;
@@ -236,6 +253,8 @@ void tsr_standin_wait(cudaStream_t s)
 cudaError_t cudaStreamSynchronize(cudaStream_t s)
 {
     TSR_STANDIN_CUDA(cudaStreamSynchronize);
+    if (s->place.capture)
+        return tsr_standin_spoil(&s->place, cudaErrorStreamCaptureUnsupported);
     tsr_standin_wait(s);
     return tsr_standin_note(tsr_standin_sticky());
 }
@@ -259,6 +278,7 @@ cudaError_t cudaEventDestroy(cudaEvent_t e)
 {
     static struct tsr_standin_entry entry = {.name = "cudaEventDestroy"};
     int error = tsr_standin_enter(&entry);
+    tsr_standin_place_clear(&e->place);
     free(e);
     atomic_fetch_sub_explicit(&tsr_standin_objects, 1, memory_order_relaxed);
     return (cudaError_t)error;
@@ -308,6 +328,10 @@ static int wait_for(void *data)
 cudaError_t cudaEventRecord(cudaEvent_t e, cudaStream_t s)
 {
     TSR_STANDIN_CUDA(cudaEventRecord);
+    if (s && s->place.capture)
+        return tsr_standin_capture_record(&e->place, &s->place);
+    if (e->place.capture) /* no longer */
+        tsr_standin_place_clear(&e->place);
     struct record *r = new_record();
     if (!r)
         return tsr_standin_note(cudaErrorMemoryAllocation);
@@ -321,18 +345,24 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t s, cudaEvent_t e, unsigned flags)
     struct record *r = last_of(e);
     if (flags != cudaEventWaitDefault)
         return tsr_standin_note(cudaErrorInvalidValue);
+    if ((s && s->place.capture) || e->place.capture)
+        return tsr_standin_capture_wait(&s->place, &e->place, s);
     return enqueue(s, wait_for, &r, sizeof r, true);
 }
 
 cudaError_t cudaEventQuery(cudaEvent_t e)
 {
     TSR_STANDIN_CUDA(cudaEventQuery);
+    if (e->place.capture)
+        return tsr_standin_spoil(&e->place, cudaErrorCapturedEvent);
     return is_done(last_of(e)) ? cudaSuccess : cudaErrorNotReady;
 }
 
 cudaError_t cudaEventSynchronize(cudaEvent_t e)
 {
     TSR_STANDIN_CUDA(cudaEventSynchronize);
+    if (e->place.capture)
+        return tsr_standin_spoil(&e->place, cudaErrorCapturedEvent);
     struct record *r = last_of(e);
     wait_for(&r);
     return tsr_standin_note(tsr_standin_sticky());

@@ -8,6 +8,7 @@
  *   TSR_LONG_KERNEL(name, struct type) { body }     the same with blocks of up to TSR_CUDA_LONG
  * threads TSR_GRID_CODE(name, function, struct type)      FUNCTION_f32 and _f64(&k, begin, step) of
  *                                                   exec/kernels as kernels tsr_cuda_NAME_f32, _f64
+ *   TSR_GRID_CODE_OF_ONE(name, function, struct type)  FUNCTION(&k, begin, step) as tsr_cuda_NAME
  * Both have threads along x and blocks along x and y; every thread of a block reaches every
  * tsr_sync(). The host refers to kernels by declare.h.
  */
@@ -59,6 +60,10 @@ TSR_DEVICE uint64_t tsr_block_y(void)
 {
     return blockIdx.y;
 }
+TSR_DEVICE uint32_t tsr_atomic_add(uint32_t *at, uint32_t x)
+{
+    return atomicAdd(at, x);
+}
 TSR_DEVICE float tsr_shuffle_f32(float x, int lanes)
 {
     return __shfl_xor_sync(~0u, x, lanes);
@@ -83,13 +88,16 @@ TSR_DEVICE uint64_t tsr_step(void)
 }
 
 #define TSR_GRID_CODE(name, fn, type)            \
-    TSR_GRID_KERNEL(tsr_cuda_##name##_f32, type) \
-    {                                            \
-        fn##_f32(&k, tsr_begin(), tsr_step());   \
-    }                                            \
-    TSR_GRID_KERNEL(tsr_cuda_##name##_f64, type) \
-    {                                            \
-        fn##_f64(&k, tsr_begin(), tsr_step());   \
+    TSR_GRID_CODE_AS(name##_f32, fn##_f32, type) \
+    TSR_GRID_CODE_AS(name##_f64, fn##_f64, type)
+#define TSR_GRID_CODE_OF_ONE(name, fn, type) TSR_GRID_CODE_AS(name, fn, type)
+
+#ifdef __CUDACC__
+#define TSR_GRID_CODE_AS(name, fn, type)   \
+    TSR_GRID_KERNEL(tsr_cuda_##name, type) \
+    {                                      \
+        fn(&k, tsr_begin(), tsr_step());   \
     }
+#endif
 
 #endif

@@ -53,8 +53,19 @@ double tsr_shim_shuffle(double x, int lanes);
 #define TSR_GRID_KERNEL(name, type)  TSR_SHIM_KERNEL(name, type, false)
 #define TSR_BLOCK_KERNEL(name, type) TSR_SHIM_KERNEL(name, type, true)
 #define TSR_LONG_KERNEL(name, type)  TSR_SHIM_KERNEL(name, type, true)
-#define TSR_DEVICE                   static inline
-#define TSR_ALIGN_16                 __attribute__((aligned(16)))
+/* The structure may be large and is not copied for every thread. */
+#define TSR_GRID_CODE_AS(name, fn, type)                                                      \
+    static void name##_body(const void *params)                                               \
+    {                                                                                         \
+        fn((const type *)params, tsr_begin(), tsr_step());                                    \
+    }                                                                                         \
+    void tsr_cuda_##name(struct tsr_shim_kernel *out);                                        \
+    void tsr_cuda_##name(struct tsr_shim_kernel *out)                                         \
+    {                                                                                         \
+        *out = (struct tsr_shim_kernel){"tsr_cuda_" #name, sizeof(type), false, name##_body}; \
+    }
+#define TSR_DEVICE   static inline
+#define TSR_ALIGN_16 __attribute__((aligned(16)))
 #define TSR_ROLLED
 #define tsr_shared           static _Thread_local
 #define tsr_sync()           tsr_shim_sync()
@@ -82,6 +93,13 @@ TSR_DEVICE uint64_t tsr_blocks_x(void)
 TSR_DEVICE uint64_t tsr_block_y(void)
 {
     return tsr_shim_place.block_y;
+}
+/* Threads run one after the other. */
+TSR_DEVICE uint32_t tsr_atomic_add(uint32_t *at, uint32_t x)
+{
+    uint32_t before = *at;
+    *at += x;
+    return before;
 }
 TSR_DEVICE float tsr_shuffle_f32(float x, int lanes)
 {

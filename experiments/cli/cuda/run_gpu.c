@@ -6,6 +6,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "../oom_gpu.h"
 #include "../report_file.h"
 #include "exec/cuda/rank.h"
 
@@ -107,7 +108,7 @@ static tsr_status compare_cards(const struct card *cards, uint32_t n)
     return TSR_OK;
 }
 
-static tsr_status check_cards(struct tsr_world *world, const struct tsr_gpu *gpu)
+static tsr_status check_cards(struct tsr_world *world, const struct tsr_cuda_gpu *gpu)
 {
     char name[256] = "";
     struct card mine, *all = calloc(world->size, sizeof *all);
@@ -138,20 +139,17 @@ static void find_plans(struct tsr_run_gpu *g)
         g->plans[0] = 0; /* they are made anew each time */
 }
 
-static tsr_status check_memory(const struct tsr_run_gpu *g, const struct tsr_gpu *gpu)
+static tsr_status check_memory(const struct tsr_run_gpu *g, const struct tsr_cuda_gpu *gpu)
 {
-    uint32_t n = g->threads && g->shares ? g->run->job.world : 1;
-    double each = (double)g->run->device_bytes / GIB, has = (double)gpu->free_memory / GIB;
-    if (each * n <= has)
+    uint64_t n = g->threads && g->shares ? g->run->job.world : 1, has = gpu->free_memory / n;
+    char card[300];
+    if (g->run->device_bytes <= has)
         return TSR_OK;
-    return tsr_fail(TSR_EOOM,
-                    "memory: GPU %d (%s) has %.1f GiB free of %.1f, and the program takes %.1f GiB "
-                    "for each of %u ranks on it, as --on sim predicts; that also tells what would "
-                    "fit",
-                    gpu->index, gpu->name, has, (double)gpu->memory / GIB, each, n);
+    snprintf(card, sizeof card, "GPU %d (%s)", gpu->index, gpu->name);
+    return tsr_oom_on_gpu(&g->run->job, card, has, g->run->device_bytes);
 }
 
-static void tell(const struct tsr_run_gpu *g, const struct tsr_gpu *gpu)
+static void tell(const struct tsr_run_gpu *g, const struct tsr_cuda_gpu *gpu)
 {
     fprintf(stderr, "tessera: GPU %d: %s, %.1f GiB, sm_%d; driver for CUDA %d.%d%s\n", gpu->index,
             gpu->name, (double)gpu->memory / GIB, gpu->architecture, gpu->driver / 1000,
@@ -159,7 +157,7 @@ static void tell(const struct tsr_run_gpu *g, const struct tsr_gpu *gpu)
 }
 
 static tsr_status open_here(struct tsr_run_gpu *g, const struct tsr_launch *launch,
-                            struct tsr_gpu *gpu)
+                            struct tsr_cuda_gpu *gpu)
 {
     uint32_t n = g->run->job.world;
     if (g->threads)
@@ -175,7 +173,7 @@ tsr_status tsr_run_gpu_open(const struct tsr_args *args, const struct tsr_launch
                             const struct tsr_run_job *run, struct tsr_world *world,
                             struct tsr_run_gpu **out)
 {
-    struct tsr_gpu gpu;
+    struct tsr_cuda_gpu gpu;
     struct tsr_run_gpu *g = calloc(1, sizeof *g);
     *out = NULL;
     tsr_status status = g ? TSR_OK : tsr_fail(TSR_ENOMEM, "out of memory");

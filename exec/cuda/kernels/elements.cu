@@ -1,0 +1,8 @@
+/* elements.cu: functions of elements, one tensor or a list of them in a launch. */
+#include "code.h"
+
+#include "exec/kernels/grid_list.h"
+
+TSR_GRID_CODE(elementwise, tsr_grid_elementwise, struct tsr_elementwise)
+TSR_GRID_CODE(rare, tsr_grid_rare, struct tsr_elementwise)
+TSR_GRID_CODE(list, tsr_grid_list, struct tsr_list)

@@ -1,0 +1,143 @@
+/* loss_real.h: template of loss.cu. */
+#include "exec/kernels/real.h"
+
+/* Of one block: sum / n into out, 0 if there is nothing to divide by. */
+TSR_DEVICE void TSR_R(store_share)(const struct tsr_elems *out, double sum, double n)
+{
+    TSR_REAL share = (TSR_REAL)(n > 0 ? sum / n : 0);
+    if (tsr_thread() == 0)
+        TSR_R(tsr_store)(out, 0, 1, &share);
+}
+
+/* One block. */
+TSR_DEVICE void TSR_R(nll)(const struct tsr_nll *k)
+{
+    double sum = 0, n = 0;
+    for (uint64_t row = tsr_thread(); row < k->labels.n; row += tsr_threads()) {
+        int64_t label = tsr_elems_i64(&k->labels, row);
+        uint64_t column = k->gathered ? 0 : (uint64_t)label;
+        n += label >= 0 ? 1 : 0;
+        if (label < 0 || !k->loss.data)
+            continue;
+        if (column < k->columns)
+            sum -= (double)TSR_R(tsr_load_one)(&k->p, row * k->columns + column);
+        else
+            sum += (double)NAN;
+    }
+    n = tsr_block_sum_f64(n);
+    if (k->weight.data) {
+        TSR_REAL weight = (TSR_REAL)n;
+        if (tsr_thread() == 0)
+            TSR_R(tsr_store)(&k->weight, 0, 1, &weight);
+    }
+    if (k->loss.data) {
+        sum = tsr_block_sum_f64(sum);
+        n = k->count.data ? (double)TSR_R(tsr_load_one)(&k->count, 0) : n;
+        TSR_R(store_share)(&k->loss, sum, n);
+    }
+}
+
+/* ---- gradients --------------------------------------------------------------------------------
+ */
+
+/* g / count. */
+TSR_DEVICE TSR_REAL TSR_R(loss_factor)(const struct tsr_cross_entropy *k)
+{
+    TSR_REAL g = k->g.data ? TSR_R(tsr_load_one)(&k->g, 0) : 1;
+    return g / TSR_R(tsr_load_one)(&k->count, 0);
+}
+
+TSR_DEVICE void TSR_R(nll_backward)(const struct tsr_cross_entropy *k)
+{
+    struct tsr_team t = tsr_team_of(k->shape.columns);
+    TSR_REAL each = -TSR_R(loss_factor)(k), part[TSR_BLOCK];
+    TSR_TEAM_ROWS(&t, &k->shape, row)
+    {
+        uint64_t columns = row.columns;
+        uint64_t label =
+            row.turns ? tsr_label_column(tsr_elems_i64(&k->labels, row.number), 0, columns) : 0;
+        for (unsigned turn = 0; turn < row.turns; turn++) {
+            uint64_t column = tsr_pack_column(&t, turn);
+            for (unsigned i = 0; i < TSR_BLOCK; i++)
+                part[i] = column + i == label ? each : 0;
+            TSR_R(tsr_pack_store)
+            (&k->out, row.first + column, tsr_pack_elements(&row, column), part);
+        }
+    }
+}
+
+/* (exp(x) - onehot) factor, x from log-probabilities; 0 for a row that is ignored. */
+TSR_DEVICE void TSR_R(slope_pack)(TSR_REAL *x, bool ignored, uint64_t column, uint64_t label,
+                                  TSR_REAL factor)
+{
+    for (unsigned i = 0; i < TSR_BLOCK; i++) {
+        TSR_REAL slope = TSR_R(tsr_cross_entropy_slope)(x[i], column + i == label, factor);
+        x[i] = ignored ? 0 : slope;
+    }
+}
+
+TSR_DEVICE void TSR_R(log_p_backward)(const struct tsr_cross_entropy *k)
+{
+    struct tsr_team t = tsr_team_of(k->shape.columns);
+    TSR_REAL factor = TSR_R(loss_factor)(k), part[TSR_BLOCK];
+    TSR_TEAM_ROWS(&t, &k->shape, row)
+    {
+        int64_t label = row.turns ? tsr_elems_i64(&k->labels, row.number) : -1;
+        uint64_t at = tsr_label_column(label, k->first, row.columns);
+        for (unsigned turn = 0; turn < row.turns; turn++) {
+            uint64_t column = tsr_pack_column(&t, turn);
+            unsigned n = tsr_pack_elements(&row, column);
+            TSR_R(tsr_pack_load)(&k->x, row.first + column, n, part);
+            TSR_R(slope_pack)(part, label < 0, column, at, factor);
+            TSR_R(tsr_pack_store)(&k->out, row.first + column, n, part);
+        }
+    }
+}
+
+/* ---- straight from logits ---------------------------------------------------------------------
+ */
+
+/* The last rows first: they are what is in the cache. The logit of the label is read before
+ * anything of the row is written, which the sums of the team see to. */
+TSR_DEVICE void TSR_R(cross_entropy_rows)(const struct tsr_cross_entropy *k)
+{
+    struct tsr_team t = tsr_team_of(k->shape.columns);
+    bool kept = tsr_team_keeps(k->shape.columns, true, 1, sizeof(TSR_REAL)) > 0;
+    TSR_REAL factor = TSR_R(loss_factor)(k), part[TSR_BLOCK];
+    TSR_TEAM_ROWS(&t, &k->shape, row)
+    {
+        if (row.columns > 0) {
+            row.number = k->shape.rows - 1 - row.number;
+            row.first = row.number * row.columns;
+        }
+        int64_t label = row.columns ? tsr_elems_i64(&k->labels, row.number) : -1;
+        bool ignored = label < 0, there = !ignored && (uint64_t)label < row.columns;
+        TSR_REAL own =
+            there ? TSR_R(tsr_load_one)(&k->x, row.first + (uint64_t)label) : (TSR_REAL)NAN;
+        struct TSR_R(exponentials) e =
+            TSR_R(exponentials_of)(&k->x, &t, &row, ignored ? 0 : row.columns, kept);
+        TSR_REAL log_sum = TSR_M(log)(e.sum);
+        if (row.leads)
+            ((TSR_REAL *)k->row_loss)[row.number] = ignored ? 0 : -(own - e.max - log_sum);
+        for (unsigned turn = k->out.data ? row.turns : 0; turn-- > 0;) {
+            uint64_t column = tsr_pack_column(&t, turn);
+            unsigned n = tsr_pack_elements(&row, column);
+            if (!ignored)
+                TSR_R(pack_again)(&k->x, kept, turn, row.first + column, n, part);
+            for (unsigned i = 0; i < TSR_BLOCK; i++)
+                part[i] = ignored ? 0 : part[i] - e.max - log_sum;
+            TSR_R(slope_pack)(part, ignored, column, (uint64_t)label, factor);
+            TSR_R(tsr_pack_store)(&k->out, row.first + column, n, part);
+        }
+    }
+}
+
+/* One block: the sum of the rows' losses. */
+TSR_DEVICE void TSR_R(cross_entropy_loss)(const struct tsr_cross_entropy *k)
+{
+    double sum = 0;
+    for (uint64_t row = tsr_thread(); row < k->shape.rows; row += tsr_threads())
+        sum += (double)((const TSR_REAL *)k->row_loss)[row];
+    sum = tsr_block_sum_f64(sum);
+    TSR_R(store_share)(&k->loss, sum, (double)TSR_R(tsr_load_one)(&k->count, 0));
+}

@@ -1,0 +1,6 @@
+/* optimizer.cu: updates of lists of parameters. */
+#include "code.h"
+
+#include "exec/kernels/grid_optimizer.h"
+
+TSR_GRID_CODE(optimizer, tsr_grid_optimizer, struct tsr_optimizer)

@@ -1,0 +1,68 @@
+/* sums_real.h: template of sums.cu. */
+#include "exec/kernels/real.h"
+
+/* Carried in f64. */
+TSR_DEVICE void TSR_R(row_sums)(const struct tsr_row_sums *k)
+{
+    struct tsr_team t = tsr_team_of(k->shape.columns);
+    TSR_REAL part[TSR_BLOCK];
+    TSR_TEAM_ROWS(&t, &k->shape, row)
+    {
+        double sum = 0;
+        for (unsigned turn = 0; turn < row.turns; turn++) {
+            uint64_t column = tsr_pack_column(&t, turn);
+            TSR_R(tsr_pack_load)(&k->x, row.first + column, tsr_pack_elements(&row, column), part);
+            for (unsigned i = 0; i < TSR_BLOCK; i++)
+                sum += (double)part[i];
+        }
+        TSR_REAL value = (TSR_REAL)(tsr_team_sum_f64(&t, sum) / k->divisor);
+        if (row.leads)
+            TSR_R(tsr_store)(&k->out, row.number, 1, &value);
+    }
+}
+
+/* ---- over all elements ------------------------------------------------------------------------
+ */
+
+/* What n elements of a and b from `at` on are added as. */
+TSR_DEVICE void TSR_R(fold_terms)(const struct tsr_fold_parts *k, const struct tsr_elems *a,
+                                  uint64_t at, unsigned n, TSR_REAL *x)
+{
+    TSR_REAL y[TSR_BLOCK] = {0};
+    TSR_R(tsr_pack_load)(a, at, n, x);
+    if (k->b.data)
+        TSR_R(tsr_pack_load)(&k->b, at, n, y);
+    for (unsigned i = 0; i < TSR_BLOCK; i++)
+        if (k->op == TSR_FOLD_PRODUCTS)
+            x[i] *= y[i];
+        else if (k->op == TSR_FOLD_SQUARES)
+            x[i] = (x[i] - y[i]) * (x[i] - y[i]);
+}
+
+TSR_DEVICE void TSR_R(fold_parts)(const struct tsr_fold_parts *k)
+{
+    uint32_t block = (uint32_t)tsr_block_x(), low = 0, high = k->n;
+    while (high - low > 1) { /* the last tensor that begins at this chunk or before */
+        uint32_t middle = (low + high) / 2;
+        if (k->first[middle] <= block)
+            low = middle;
+        else
+            high = middle;
+    }
+    const struct tsr_elems *a = &k->a[low];
+    TSR_REAL sum[TSR_BLOCK] = {0}, x[TSR_BLOCK];
+    uint64_t begin = (block - k->first[low]) * k->chunk, end = begin + k->chunk;
+    end = end < a->n ? end : a->n;
+    for (uint64_t at = begin + (uint64_t)tsr_thread() * TSR_BLOCK; at < end;
+         at += (uint64_t)tsr_threads() * TSR_BLOCK) {
+        TSR_R(fold_terms)(k, a, at, end - at < TSR_BLOCK ? (unsigned)(end - at) : TSR_BLOCK, x);
+        for (unsigned i = 0; i < TSR_BLOCK; i++)
+            sum[i] += x[i];
+    }
+    double total = 0;
+    for (unsigned i = 0; i < TSR_BLOCK; i++)
+        total += (double)sum[i];
+    total = tsr_block_sum_f64(total);
+    if (tsr_thread() == 0)
+        k->parts[block] = total;
+}

@@ -1,0 +1,80 @@
+#!/usr/bin/env bash
+# calibrate --on host: the files that it makes predict a run on this machine within a factor of two.
+# shellcheck source=tests/cli/_common.sh
+. "$(dirname "$0")/_common.sh"
+study=$TSR_SOURCE_DIR/experiments/small/llama.yaml
+steps=(--set train.steps=16 --set train.warmup=2 --set eval.every=0 --set data.train=null --set data.val=null)
+
+# predicted RANKS, measured RANKS: seconds of a step, in $tmp/seconds; of measured steps the
+# least, as of all repetitions: what else the machine does meanwhile is no property of it.
+predicted() {
+    works compare "$study" --only fsdp --set "cluster=$tmp/cal/cluster-host.json" --set "world=$1" --format json
+    python3 -c 'import json, sys; print(json.load(open(sys.argv[1]))["rows"][0]["step_time_s"])' "$out" >"$tmp/seconds"
+}
+measured() {
+    rm -rf "$tmp/run"
+    works run "$study" --strategy fsdp --on host --ranks "$1" --out "$tmp/run" "${steps[@]}"
+    python3 - "$tmp/run/metrics.jsonl" >"$tmp/seconds" <<'END'
+import json, sys
+rows = [json.loads(line) for line in open(sys.argv[1])]
+print(min(row["step_s"] for row in rows if row.get("step", 0) > 2))
+END
+}
+
+# One of three attempts has to agree.
+agrees=false
+for attempt in 1 2 3; do
+    works calibrate --on host --out "$tmp/cal" --ranks 2
+    agrees=true
+    for ranks in 1 2; do
+        measured $ranks
+        took=$(cat "$tmp/seconds")
+        predicted $ranks
+        echo "attempt $attempt, $ranks ranks: predicted $(cat "$tmp/seconds") s, measured $took s"
+        python3 -c 'import sys; a, b = map(float, sys.argv[1:]); sys.exit(not 0.5 < a / b < 2)' \
+            "$(cat "$tmp/seconds")" "$took" || agrees=false
+    done
+    $agrees && break
+done
+$agrees || complain "no prediction is within a factor of two"
+
+# Every number has its source; nothing names a path of the machine.
+checks=$((checks + 1))
+python3 - "$tmp/cal" <<'END' || complain "the files are wrong"
+import json, sys
+files = {k: json.load(open(f"{sys.argv[1]}/{k}-host.json")) for k in ("gpu", "kernels", "node", "cluster")}
+def sources(value):
+    if isinstance(value, dict):
+        if "source" in value:
+            assert value["source"].startswith("measured on ") and "tessera calibrate" in value["source"], value
+        for v in value.values():
+            sources(v)
+    elif isinstance(value, list):
+        for v in value:
+            sources(v)
+    elif isinstance(value, str):
+        assert "/" not in value, value
+for f in files.values():
+    sources(f)
+kernels = {k["kernel"] for k in files["kernels"]["measured"]}
+assert {"mm", "mm_weight_grad", "mm_input_grad", "flash_attention", "rms_norm", "layer_norm", "fused_swiglu",
+        "fused_adamw", "nll_loss", "embedding", "chunk_cat", "split_with_sizes_copy"} <= kernels, kernels
+assert all(k["source"] and k["runs"] for k in files["kernels"]["measured"])
+assert all(0 < files["gpu"]["host"][k] < 0.01 for k in ("launch_s", "event_s", "alloc_s")), files["gpu"]["host"]
+collectives = files["node"]["collectives"]
+assert {c["kind"] for c in collectives} == {"all_gather", "reduce_scatter", "all_reduce", "broadcast"}
+assert {c["ranks"] for c in collectives} == {2} and files["node"]["gpus_per_node"] == 2
+assert 1 <= files["node"]["host"]["cores"] <= files["node"]["host"]["processor_cores"]
+END
+works inspect "$study" --only fsdp --set "cluster=$tmp/cal/cluster-host.json" --set world=2
+has "$out" "by name: table host"
+works collectives "$tmp/cal/cluster-host.json" --sizes 65536
+has "$out" all_gather
+
+# Mistakes.
+fails 2 "--on: found gpu; allowed: host" -- calibrate --on gpu --out "$tmp/cal"
+fails 2 "--on: found no --out" -- calibrate --on host
+fails 2 "--ranks: found 99; allowed: 1 to 10" -- calibrate --on host --out "$tmp/cal" --ranks 99
+fails 2 "found --on and --nccl-log" -- calibrate --on host --nccl-log x.log --out "$tmp/cal"
+fails 2 "world: found 4; allowed: 1 to 2" -- compare "$study" --set "cluster=$tmp/cal/cluster-host.json"
+finish
