@@ -325,6 +325,7 @@ static void give_up(struct tsr_device *device, tsr_status status, const char *wh
 static void destroy(struct tsr_device *device)
 {
     struct tsr_cuda_device *d = tsr__cuda_device(device);
+    tsr_watchdog_stop(d->watchdog);
     if (is_settled(d)) {
         if (d->config.comms)
             d->config.comms->ops->destroy(d->config.comms);
@@ -365,6 +366,28 @@ const struct tsr_device_ops *tsr_cuda_device_ops(void)
     return &ops;
 }
 
+static void lost_ranks(void *user, tsr_status status, const char *why)
+{
+    tsr__cuda_give_up(user, status, why);
+}
+
+static void hangs(void *user, tsr_status status, const char *why)
+{
+    struct tsr_cuda_device *d = user;
+    if (d->config.stuck)
+        d->config.stuck(d->config.user, status, why);
+}
+
+static tsr_status start_watchdog(struct tsr_cuda_device *d)
+{
+    const struct tsr_watchdog_config config = {.comms = d->config.comms,
+                                               .gpu = d->config.gpu,
+                                               .lost = lost_ranks,
+                                               .stuck = hangs,
+                                               .user = d};
+    return tsr_watchdog_start(&config, &d->watchdog);
+}
+
 static tsr_status open_all(struct tsr_cuda_device *d)
 {
     TSR_TRY(tsr_gpu_open(d->config.gpu, &d->gpu));
@@ -376,7 +399,8 @@ static tsr_status open_all(struct tsr_cuda_device *d)
     TSR_TRY(tsr_cuda_events_create(&d->events));
     if (tsr_attention_create(d->gpu.architecture, &d->attention, d->no_attention))
         d->attention = NULL; /* plain kernels do it */
-    return tsr_blas_create(&blas, &d->blas);
+    TSR_TRY(tsr_blas_create(&blas, &d->blas));
+    return d->config.comms ? start_watchdog(d) : TSR_OK;
 }
 
 void tsr_cuda_device_note(const struct tsr_device *device, char *out, size_t n)

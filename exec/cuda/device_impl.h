@@ -7,6 +7,7 @@
 #include "device.h"
 #include "events.h"
 #include "space.h"
+#include "watchdog.h"
 
 enum {
     TSR_CUDA_STREAMS = 64,
@@ -65,6 +66,7 @@ struct tsr_cuda_device {
     struct tsr_blas *blas;
     struct tsr_cuda_attention *attention; /* NULL: without cuDNN ... */
     char no_attention[256];               /* ... and why */
+    struct tsr_watchdog *watchdog; /* NULL: a world of one */
 
     /* failing */
     _Atomic bool failing; /* somebody writes `text` */
