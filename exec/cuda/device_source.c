@@ -101,6 +101,13 @@ static tsr_status fetch_all(struct tsr_cuda_device *d, const struct tsr_cuda_str
     return TSR_OK;
 }
 
+tsr_status tsr__cuda_read(struct tsr_cuda_device *d, const void *from, void *to, uint64_t bytes)
+{
+    struct tsr_cuda_stream *s;
+    TSR_TRY(tsr__cuda_stream(d, 0, &s));
+    return fetch_all(d, s, from, to, bytes);
+}
+
 /* ---- the task -------------------------------------------------------------------------------- */
 
 static tsr_status call_source(const struct tsr_task *task, void *values)

@@ -73,6 +73,13 @@ tsr_status tsr_run_gpu_open(const struct tsr_args *args, const struct tsr_launch
     return not_here();
 }
 
+tsr_status tsr_run_gpu_share(uint32_t n, struct tsr_run_gpu **out)
+{
+    (void)n;
+    *out = NULL;
+    return not_here();
+}
+
 void tsr_run_gpu_close(struct tsr_run_gpu *gpu)
 {
     (void)gpu;
