@@ -37,16 +37,25 @@ static tsr_status poison(const struct tsr_cuda_stream *s, const struct tsr_task 
 
 /* ---- events ---------------------------------------------------------------------------------- */
 
+tsr_status tsr__cuda_leave_slot(struct tsr_cuda_device *d, const struct tsr_cuda_event *e,
+                                uint32_t number)
+{
+    if (e->number == 0 || e->number == number || e->done)
+        return TSR_OK;
+    return tsr__cuda_wait(d, tsr_cuda_event_of(e));
+}
+
 static tsr_status record(struct tsr_cuda_device *d, struct tsr_cuda_stream *s, uint32_t number)
 {
     struct tsr_cuda_event *e = tsr_cuda_event_slot(&d->events, number);
+    TSR_TRY(tsr__cuda_leave_slot(d, e, number));
     if (!e->event)
         TSR_CUDA("an event", cudaEventCreateWithFlags(&e->event, cudaEventDisableTiming));
-    else if (e->number != number && !e->done)
-        TSR_TRY(tsr__cuda_wait(d, e->event)); /* an earlier one's place */
     TSR_CUDA("an event", cudaEventRecord(e->event, s->handle));
     e->number = number;
     e->done = false;
+    e->shared = NULL;
+    e->launch = 0;
     return TSR_OK;
 }
 
@@ -55,7 +64,7 @@ static tsr_status wait_for(struct tsr_cuda_device *d, struct tsr_cuda_stream *s,
     struct tsr_cuda_event *e;
     TSR_TRY(tsr_cuda_event_find(&d->events, number, &e));
     if (e)
-        TSR_CUDA("a wait for an event", cudaStreamWaitEvent(s->handle, e->event, 0));
+        TSR_CUDA("a wait for an event", cudaStreamWaitEvent(s->handle, tsr_cuda_event_of(e), 0));
     return TSR_OK;
 }
 

@@ -172,6 +172,12 @@ cudaError_t tsr_standin_enqueue(cudaStream_t s, tsr_standin_fn run, const void *
     return enqueue(s, run, data, bytes, false);
 }
 
+cudaError_t tsr_standin_enqueue_always(cudaStream_t s, tsr_standin_fn run, const void *data,
+                                       size_t bytes)
+{
+    return enqueue(s, run, data, bytes, true);
+}
+
 /* ---- streams -----------------------------------------------------------------------------------
  */
 
