@@ -7,6 +7,9 @@
 
 #include <string.h>
 
+/* cuBLASLt's advice for Hopper. */
+enum { MOST_WORKSPACE = 32 << 20 };
+
 static cudaDataType_t type_of(uint8_t dtype)
 {
     switch (dtype) {
@@ -152,14 +155,15 @@ tsr_status tsr__blas_describe(const struct tsr_blas *blas, const struct tsr_cuda
         return tsr_fail(TSR_EUNSUPPORTED, "matrix product: cuBLASLt has no %s from %s",
                         tsr_dtype_name((tsr_dtype)gemm->dtype_out),
                         tsr_dtype_name((tsr_dtype)gemm->dtype));
-    /* The workspace begins where every kernel likes it. */
+    /* The workspace begins where every kernel likes it, and is of one size, however much scratch
+     * others have asked for: plans depend on it. */
     uint64_t skip = (256 - (uintptr_t)context->scratch % 256) % 256;
     bool any = context->scratch && context->scratch_bytes > skip;
     memset(out, 0, sizeof *out);
     out->gemm = gemm;
     out->stream = context->stream;
     out->workspace = any ? (unsigned char *)context->scratch + skip : NULL;
-    out->workspace_bytes = any ? context->scratch_bytes - skip : 0;
+    out->workspace_bytes = any ? tsr_min_u64(context->scratch_bytes - skip, MOST_WORKSPACE) : 0;
     out->alpha = factor(gemm, gemm->alpha);
     out->beta = factor(gemm, gemm->beta);
     out->key = key_of(blas, out, context->n_sms);
