@@ -52,17 +52,18 @@ static void alignments(void **state)
     (void)state;
     struct blas_test t;
     blas_open(&t, NULL, false, true);
-    for (int i = 0; i < 24; i++) {
+    for (int i = 0; i < 32; i++) {
         struct blas_case c;
-        blas_case(&c, (uint64_t[]){8, 8, 8}, 1, false, true, TSR_BF16, TSR_BF16, false, 0, 0);
+        blas_case(&c, (uint64_t[]){8, 8, 8}, 1, false, true, TSR_BF16, TSR_BF16, i >= 24, 0, 0);
         uint64_t shift = UINT64_C(2) << i % 8;
-        struct blas_matrices *x = i < 8 ? &c.a : i < 16 ? &c.b : &c.out;
+        struct blas_matrices *x = i < 8 ? &c.a : i < 16 ? &c.b : i < 24 ? &c.out : &c.bias;
         unsigned char *memory = x->memory;
         memmove(memory + shift, memory, x->step * 2);
         x->memory += shift;
         c.gemm.a = c.a.memory;
         c.gemm.b = c.b.memory;
         c.gemm.out = c.out.memory;
+        c.gemm.bias = i < 24 ? NULL : c.bias.memory;
         assert_int_equal(blas_run(&t, &c), TSR_OK);
         blas_check(&c);
         x->memory = memory;
