@@ -136,6 +136,22 @@ static tsr_status free_host(struct tsr_exec *x, const struct tsr_instr *instr)
     return TSR_OK;
 }
 
+/* Of a stretch that is gone through twice; there pageable memory comes and goes not. */
+void tsr_exec_undo_memory_instr(struct tsr_exec *x, const struct tsr_instr *instr)
+{
+    bool poisons = x->config.poison;
+    x->config.poison = false;
+    if (instr->kind == TSR_ALLOC)
+        (void)!free_block(x, instr);
+    else if (instr->kind == TSR_FREE)
+        (void)!alloc_block(x, instr);
+    else if (instr->kind == TSR_HOST_ALLOC)
+        (void)!free_host(x, instr);
+    else if (instr->kind == TSR_HOST_FREE)
+        (void)!alloc_host(x, instr);
+    x->config.poison = poisons;
+}
+
 bool tsr_exec_memory_instr(struct tsr_exec *x, const struct tsr_instr *instr, tsr_status *status)
 {
     switch (instr->kind) {

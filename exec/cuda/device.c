@@ -62,19 +62,21 @@ static void note_latest(struct tsr_cuda_device *d, const struct tsr_task *task)
     const char *name = work          ? work->name
                        : task->instr ? tsr_instr_kind_name(task->instr->kind)
                                      : "poison";
-    snprintf(d->latest[d->n_latest++ % TSR_CUDA_LATEST], sizeof d->latest[0], "%s #%llu", name,
-             (unsigned long long)task->number);
+    unsigned i = d->n_latest++ % TSR_CUDA_LATEST;
+    d->latest[i].name = name;
+    d->latest[i].number = task->number;
 }
 
 /* CUDA tells of a failure on the device with whatever is called next. */
 static tsr_status failed_on_device(struct tsr_cuda_device *d, cudaError_t error)
 {
-    char names[TSR_CUDA_LATEST * 66] = "";
+    char names[TSR_CUDA_LATEST * 82] = "";
     unsigned n = d->n_latest < TSR_CUDA_LATEST ? d->n_latest : TSR_CUDA_LATEST;
     for (unsigned i = 0; i < n; i++) {
         size_t length = strlen(names);
-        snprintf(names + length, sizeof names - length, "%s%s", i ? ", " : "",
-                 d->latest[(d->n_latest - n + i) % TSR_CUDA_LATEST]);
+        unsigned at = (d->n_latest - n + i) % TSR_CUDA_LATEST;
+        snprintf(names + length, sizeof names - length, "%s%.56s #%llu", i ? ", " : "",
+                 d->latest[at].name, (unsigned long long)d->latest[at].number);
     }
     return tsr_fail(TSR_EBACKEND,
                     "GPU %d: CUDA says '%s'; submitted last: %s (--serial shows which it was)",
@@ -101,7 +103,8 @@ static uint64_t count_all(struct tsr_cuda_device *d)
 
 static tsr_status lost(struct tsr_cuda_device *d, double seconds)
 {
-    const char *latest = d->n_latest ? d->latest[(d->n_latest - 1) % TSR_CUDA_LATEST] : "nothing";
+    const char *latest =
+        d->n_latest ? d->latest[(d->n_latest - 1) % TSR_CUDA_LATEST].name : "nothing";
     return tsr_fail(d->config.comms ? TSR_EPEER : TSR_EBACKEND,
                     "GPU %d: nothing has moved for %.0f s; submitted last: %s", d->gpu.index,
                     seconds, latest);
@@ -164,7 +167,7 @@ static tsr_status wait_event(struct tsr_device *device, uint32_t number)
     TSR_TRY(fail(d, tsr_cuda_event_find(&d->events, number, &e)));
     if (!e)
         return TSR_OK;
-    TSR_TRY(tsr__cuda_wait(d, e->event));
+    TSR_TRY(tsr__cuda_wait(d, tsr_cuda_event_of(e)));
     e->done = true;
     return TSR_OK;
 }
@@ -197,8 +200,10 @@ static tsr_status hand_over(struct tsr_cuda_device *d, struct tsr_cuda_stream *s
     TSR_TRY(tsr__cuda_run(d, s, task));
     if (timed)
         TSR_TRY(tsr__cuda_time_end(d));
-    if (task->kind == TSR_TASK_POISON)
+    if (task->kind == TSR_TASK_POISON) {
+        s->joined = UINT64_MAX; /* it is not counted: graphs come after all the same */
         return TSR_OK;
+    }
     TSR_TRY(tsr__cuda_count(s));
     if (task->kind == TSR_TASK_RECORD)
         tsr__cuda_mark(s, tsr_cuda_event_slot(&d->events, task->event)->event);
@@ -211,6 +216,10 @@ static tsr_status submit(struct tsr_device *device, uint16_t stream, const struc
     struct tsr_cuda_stream *s;
     TSR_TRY(tsr__cuda_check(d));
     TSR_TRY(fail(d, tsr__cuda_stream(d, stream, &s)));
+    if (d->graphs.what == TSR_CUDA_CAPTURES) /* its failure is not the run's */
+        return tsr__cuda_graph_task(d, s, task);
+    if (d->graphs.what == TSR_CUDA_RUNS)
+        return fail(d, tsr__cuda_graph_task(d, s, task));
     note_latest(d, task);
     TSR_TRY(fail(d, hand_over(d, s, task)));
     if (d->config.serial)
@@ -325,10 +334,12 @@ static void give_up(struct tsr_device *device, tsr_status status, const char *wh
 static void destroy(struct tsr_device *device)
 {
     struct tsr_cuda_device *d = tsr__cuda_device(device);
+    tsr_watchdog_stop(d->watchdog);
     if (is_settled(d)) {
         if (d->config.comms)
             d->config.comms->ops->destroy(d->config.comms);
         tsr__cuda_staging_close(d);
+        tsr__cuda_graphs_close(d);
         for (int i = 0; i < TSR_CUDA_STREAMS; i++)
             tsr__cuda_stream_close(&d->streams[i]);
         tsr__cuda_time_close(d);
@@ -358,11 +369,34 @@ static const struct tsr_device_ops ops = {
     .set_timing = set_timing,
     .abort = give_up,
     .destroy = destroy,
+    .graphs = &tsr_cuda_device_graphs,
 };
 
 const struct tsr_device_ops *tsr_cuda_device_ops(void)
 {
     return &ops;
+}
+
+static void lost_ranks(void *user, tsr_status status, const char *why)
+{
+    tsr__cuda_give_up(user, status, why);
+}
+
+static void hangs(void *user, tsr_status status, const char *why)
+{
+    struct tsr_cuda_device *d = user;
+    if (d->config.stuck)
+        d->config.stuck(d->config.user, status, why);
+}
+
+static tsr_status start_watchdog(struct tsr_cuda_device *d)
+{
+    const struct tsr_watchdog_config config = {.comms = d->config.comms,
+                                               .gpu = d->config.gpu,
+                                               .lost = lost_ranks,
+                                               .stuck = hangs,
+                                               .user = d};
+    return tsr_watchdog_start(&config, &d->watchdog);
 }
 
 static tsr_status open_all(struct tsr_cuda_device *d)
@@ -376,7 +410,8 @@ static tsr_status open_all(struct tsr_cuda_device *d)
     TSR_TRY(tsr_cuda_events_create(&d->events));
     if (tsr_attention_create(d->gpu.architecture, &d->attention, d->no_attention))
         d->attention = NULL; /* plain kernels do it */
-    return tsr_blas_create(&blas, &d->blas);
+    TSR_TRY(tsr_blas_create(&blas, &d->blas));
+    return d->config.comms ? start_watchdog(d) : TSR_OK;
 }
 
 void tsr_cuda_device_note(const struct tsr_device *device, char *out, size_t n)

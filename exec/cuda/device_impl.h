@@ -6,7 +6,9 @@
 
 #include "device.h"
 #include "events.h"
+#include "graphs.h"
 #include "space.h"
+#include "watchdog.h"
 
 enum {
     TSR_CUDA_STREAMS = 64,
@@ -29,6 +31,7 @@ struct tsr_cuda_stream {
     void *retired[TSR_CUDA_RETIRED]; /* scratch that was too small */
     unsigned n_retired;
     uint64_t submitted, done; /* tasks that are instructions */
+    uint64_t joined;          /* submitted when a graph came after all of them */
     cudaEvent_t tail;         /* of waits for the whole stream */
     /* a ring: [first, first + n) */
     struct tsr_cuda_mark marks[TSR_CUDA_MARKS];
@@ -58,6 +61,7 @@ struct tsr_cuda_device {
     struct tsr_cuda_space space;
     struct tsr_cuda_events events;
     struct tsr_cuda_timers timers;
+    struct tsr_cuda_graphs graphs;
     struct tsr_cuda_stream streams[TSR_CUDA_STREAMS];
     struct tsr_cuda_staging staging[2];
     unsigned next_staging;
@@ -65,12 +69,16 @@ struct tsr_cuda_device {
     struct tsr_blas *blas;
     struct tsr_cuda_attention *attention; /* NULL: without cuDNN ... */
     char no_attention[256];               /* ... and why */
+    struct tsr_watchdog *watchdog; /* NULL: a world of one */
 
     /* failing */
     _Atomic bool failing; /* somebody writes `text` */
     _Atomic int failed;   /* enum tsr_status, once it is there */
     char text[TSR_CUDA_TEXT];
-    char latest[TSR_CUDA_LATEST][64]; /* tasks that were submitted; a ring */
+    struct {
+        const char *name;
+        uint64_t number;
+    } latest[TSR_CUDA_LATEST]; /* tasks that were submitted; a ring */
     unsigned n_latest;
     bool stuck; /* work that does not end */
 
@@ -117,6 +125,10 @@ void tsr__cuda_stream_close(struct tsr_cuda_stream *s);
 /* device_task.c */
 tsr_status tsr__cuda_run(struct tsr_cuda_device *d, struct tsr_cuda_stream *s,
                          const struct tsr_task *task) TSR_MUST_USE;
+
+/* The place of an event becomes another one's. */
+tsr_status tsr__cuda_leave_slot(struct tsr_cuda_device *d, const struct tsr_cuda_event *e,
+                                uint32_t number) TSR_MUST_USE;
 
 /* device_source.c: a task whose values come from the host, or go there. */
 tsr_status tsr__cuda_source(struct tsr_cuda_device *d, struct tsr_cuda_stream *s,

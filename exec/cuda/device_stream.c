@@ -57,6 +57,8 @@ tsr_status tsr__cuda_stream_scratch(struct tsr_cuda_device *d, struct tsr_cuda_s
     void *memory;
     if (c->scratch_bytes >= bytes)
         return TSR_OK;
+    if (d->graphs.what == TSR_CUDA_CAPTURES)
+        return tsr_fail(TSR_EBACKEND, "a captured task needs more scratch memory than before");
     if (c->scratch && s->n_retired == TSR_CUDA_RETIRED)
         return tsr_fail(TSR_EOOM, "a stream's scratch memory grew too often");
     TSR_CUDA("a stream's scratch memory", cudaMalloc(&memory, bytes));

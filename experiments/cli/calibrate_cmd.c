@@ -28,6 +28,7 @@ static tsr_status write_table(FILE *out, const void *user)
 static tsr_status import_log(const struct tsr_args *args)
 {
     struct tsr_nccl_log log;
+    TSR_TRY(tsr_prepare_file("--out", args->out));
     TSR_TRY(tsr_nccl_log_read(args->nccl_log, &log));
     struct import import = {&log, args->nccl_log};
     tsr_status status =

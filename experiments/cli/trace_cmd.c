@@ -10,6 +10,7 @@
 #include "args.h"
 #include "cmd.h"
 #include "report_file.h"
+#include "study.h"
 #include "trace_host.h"
 #include "trace_kinds.h"
 #include "trace_run.h"
@@ -156,6 +157,7 @@ static tsr_status run_trace(const struct tsr_usage *usage, struct tsr_args *args
     bool host = !strcmp(executor, "host");
     if (!host && strcmp(executor, "record") != 0)
         return tsr_fail(TSR_ECONFIG, "--executor: found %s; allowed: record, host", executor);
+    TSR_TRY(tsr_prepare_file("--out", args->out));
     return trace_file(args->file, args->out, host);
 }
 

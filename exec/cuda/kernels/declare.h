@@ -47,6 +47,9 @@ TSR_DECLARE_CUDA_REALS(attention_queries);
 TSR_DECLARE_CUDA_REALS(attention_keys);
 TSR_DECLARE_CUDA(attention_padding);
 
+/* graphs.c */
+TSR_DECLARE_CUDA(scalars_write);
+
 TSR_DECLARE_CUDA(conjugate);
 TSR_DECLARE_CUDA(join_words);
 TSR_DECLARE_CUDA(move);
