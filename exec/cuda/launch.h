@@ -18,11 +18,14 @@ tsr_status tsr_cuda_scratch(const struct tsr_kernel_call *call, uint64_t bytes,
 struct tsr_cuda_forms {
     tsr_cuda_kernel f32, torn, f64;
 };
-#define TSR_FORMS(name) {tsr_cuda_##name##_f32, tsr_cuda_##name##_torn, tsr_cuda_##name##_f64}
+#define TSR_FORMS(name)                                                      \
+    {                                                                        \
+        tsr_cuda_##name##_f32, tsr_cuda_##name##_torn, tsr_cuda_##name##_f64 \
+    }
 
 /* The form for the operands of a call in rows of `columns`. */
-tsr_cuda_kernel tsr_cuda_form(const struct tsr_kernel_call *call, const struct tsr_cuda_forms *forms,
-                              bool wide, uint64_t columns);
+tsr_cuda_kernel tsr_cuda_form(const struct tsr_kernel_call *call,
+                              const struct tsr_cuda_forms *forms, bool wide, uint64_t columns);
 
 /* A row for a team of threads; params begin with struct tsr_rows. kept: reals of every element that
  * stay in shared memory; grows: long rows have more threads. */

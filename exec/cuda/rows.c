@@ -1,5 +1,7 @@
 /* rows.c: launches of kernels that work row by row. */
-#include "kernels/team.h"
+#include "exec/kernels/rows.h"
+
+#include "kernels/team_shape.h"
 #include "launch.h"
 
 tsr_status tsr_cuda_scratch(const struct tsr_kernel_call *call, uint64_t bytes, void **out)
@@ -22,8 +24,8 @@ static bool is_whole(const struct tsr_view *view)
     return (uintptr_t)view->data % 16 == 0 && view->width == 0 && view->pitch == 0;
 }
 
-tsr_cuda_kernel tsr_cuda_form(const struct tsr_kernel_call *call, const struct tsr_cuda_forms *forms,
-                              bool wide, uint64_t columns)
+tsr_cuda_kernel tsr_cuda_form(const struct tsr_kernel_call *call,
+                              const struct tsr_cuda_forms *forms, bool wide, uint64_t columns)
 {
     bool whole = columns % TSR_CUDA_ITEMS == 0;
     for (uint32_t i = 0; i < call->n_views && whole; i++)

@@ -4,43 +4,20 @@
 /* ---- forward ----------------------------------------------------------------------------------
  */
 
-/* n elements of x from `at` on; x = a + delta is written first. */
-TSR_DEVICE void TSR_R(norm_load)(const struct tsr_norm *k, uint64_t at, unsigned n, TSR_REAL *x)
+/* Makes x = a + delta of what has come of a, n elements from `at` on, and writes it. */
+TSR_DEVICE void TSR_R(norm_add)(const struct tsr_norm *k, uint64_t at, unsigned n,
+                                const struct TSR_R(tsr_fetched) * a, TSR_REAL *x)
 {
     TSR_REAL delta[TSR_BLOCK];
-    if (!k->a.data) {
-        TSR_R(tsr_pack_load)(&k->x, at, n, x);
-        return;
-    }
-    TSR_R(tsr_pack_load_two)(&k->a, &k->delta, at, n, x, delta);
+    TSR_R(tsr_pack_load)(&k->delta, at, n, delta);
+    TSR_R(tsr_pack_open)(a, x);
     for (unsigned i = 0; i < TSR_BLOCK; i++)
         x[i] += delta[i];
     TSR_R(tsr_pack_store)(&k->x, at, n, x);
     TSR_R(tsr_pack_round)(&k->x, x);
 }
 
-/* The packs of two turns, zeros for one that is not there. */
-TSR_DEVICE void TSR_R(norm_load_turns)(const struct tsr_norm *k, const struct tsr_team *t,
-                                       const struct tsr_row *row, unsigned turn, TSR_REAL *x,
-                                       TSR_REAL *y)
-{
-    uint64_t first = tsr_pack_column(t, row, turn), second = tsr_pack_column(t, row, turn + 1);
-    unsigned n = tsr_pack_elements(t, row, first);
-    if (turn + 1 == row->turns) {
-        TSR_R(norm_load)(k, row->first + first, n, x);
-        for (unsigned i = 0; i < TSR_BLOCK; i++)
-            y[i] = 0;
-    } else if (k->a.data) {
-        TSR_R(norm_load)(k, row->first + first, n, x);
-        TSR_R(norm_load)(k, row->first + second, tsr_pack_elements(t, row, second), y);
-    } else {
-        struct TSR_R(tsr_fetched) f = TSR_R(tsr_pack_fetch)(&k->x, row->first + first, n);
-        TSR_R(tsr_pack_load)(&k->x, row->first + second, tsr_pack_elements(t, row, second), y);
-        TSR_R(tsr_pack_open)(&f, x);
-    }
-}
-
-/* A pack that norm_load() has loaded before. */
+/* A pack of the second pass. */
 TSR_DEVICE void TSR_R(norm_again)(const struct tsr_norm *k, bool kept, unsigned turn, uint64_t at,
                                   unsigned n, TSR_REAL *x)
 {
@@ -55,17 +32,28 @@ TSR_DEVICE void TSR_R(norm_statistics)(const struct tsr_norm *k, const struct ts
                                        const struct tsr_row *row, bool kept, TSR_REAL *mean,
                                        TSR_REAL *rstd)
 {
-    TSR_REAL x[TSR_BLOCK], y[TSR_BLOCK], sum = 0, squares = 0;
-    TSR_REAL columns = (TSR_REAL)k->shape.columns;
-    for (unsigned turn = 0; turn < row->turns; turn += 2) {
-        TSR_R(norm_load_turns)(k, t, row, turn, x, y);
+    TSR_REAL x[TSR_BLOCK], sum = 0, squares = 0, columns = (TSR_REAL)k->shape.columns;
+    const struct tsr_elems *from = k->a.data ? &k->a : &k->x;
+    struct TSR_R(tsr_fetched) next;
+    uint64_t after = tsr_pack_column(t, row, 0);
+    if (row->turns > 0)
+        next = TSR_R(tsr_pack_fetch)(from, row->first + after, tsr_pack_elements(t, row, after));
+    for (unsigned turn = 0; turn < row->turns; turn++) { /* the next pack is on its way */
+        struct TSR_R(tsr_fetched) now = next;
+        uint64_t column = after;
+        after = tsr_pack_column(t, row, turn + 1);
+        if (turn + 1 < row->turns)
+            next =
+                TSR_R(tsr_pack_fetch)(from, row->first + after, tsr_pack_elements(t, row, after));
+        if (k->a.data)
+            TSR_R(norm_add)(k, row->first + column, tsr_pack_elements(t, row, column), &now, x);
+        else
+            TSR_R(tsr_pack_open)(&now, x);
         if (kept)
             TSR_R(tsr_pack_keep)(turn, x);
-        if (kept && turn + 1 < row->turns)
-            TSR_R(tsr_pack_keep)(turn + 1, y);
         for (unsigned i = 0; i < TSR_BLOCK; i++) {
-            sum += x[i] + y[i];
-            squares += x[i] * x[i] + y[i] * y[i];
+            sum += x[i];
+            squares += x[i] * x[i];
         }
     }
     *mean = 0;

@@ -66,7 +66,7 @@ double tsr_shim_shuffle(double x, int lanes);
     }
 #define TSR_DEVICE           static inline
 #define TSR_ALIGN_16         __attribute__((aligned(16)))
-#define TSR_OUTLINE          static inline __attribute__((noinline))
+#define TSR_OUTLINE          static __attribute__((noinline, unused))
 #define tsr_shared           static _Thread_local
 #define tsr_sync()           tsr_shim_sync()
 #define tsr_dynamic_shared() tsr_shim_shared

@@ -10,15 +10,7 @@
 #include "sums_real.h"
 #undef TSR_REAL_F64
 
-TSR_LONG_KERNEL(tsr_cuda_row_sums_f32, struct tsr_row_sums)
-{
-    row_sums_f32(&k);
-}
-
-TSR_LONG_KERNEL(tsr_cuda_row_sums_f64, struct tsr_row_sums)
-{
-    row_sums_f64(&k);
-}
+TSR_TEAM_KERNEL(row_sums, struct tsr_row_sums)
 
 TSR_LONG_KERNEL(tsr_cuda_fold_parts_f32, struct tsr_fold_parts)
 {

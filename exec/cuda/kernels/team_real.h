@@ -57,8 +57,9 @@ TSR_DEVICE struct TSR_R(tsr_fetched)
         f.v[i] = pack.v[i];
 #else
     const unsigned char *p = tsr_pack_words_f32(e, at, n);
-    f.dtype = p ? e->dtype : TSR_F32;
-    if (p) {
+    bool words = n == TSR_WHOLE_PACK || p; /* the first for the compiler */
+    f.dtype = words ? e->dtype : TSR_F32;
+    if (words) {
         tsr_get_words(p, f.words);
         if (f.dtype == TSR_F32)
             tsr_get_words(p + 16, f.words + 4);
@@ -114,7 +115,7 @@ TSR_DEVICE void TSR_R(tsr_pack_store)(const struct tsr_elems *e, uint64_t at, un
                                       const TSR_REAL *x)
 {
     unsigned char *p = TSR_R(tsr_pack_words)(e, at, n);
-    if (p) {
+    if (n == TSR_WHOLE_PACK || p) {
         TSR_R(tsr_store_words)(p, e->dtype, x);
         return;
     }
