@@ -11,6 +11,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "attention.h"
 #include "blas.h"
 
 /* Of streams after a failure, until they are left as they are. */
@@ -87,9 +88,15 @@ static tsr_status failed_on_device(struct tsr_cuda_device *d, cudaError_t error)
 /* What a wait looks at beside its event. */
 struct patience {
     unsigned turns;
-    double polled, moved; /* when the communicators were asked; when something moved last */
+    /* When the communicators were asked, when all streams were, and when one had moved. */
+    double polled, looked, moved;
     uint64_t done;
 };
+
+/* Looking at the other streams orders the host after them, which no program relies on: seldom, so
+ * that a missing wait shows. */
+#define POLL_S 1e-3
+#define LOOK_S 1.0
 
 static uint64_t count_all(struct tsr_cuda_device *d)
 {
@@ -113,16 +120,20 @@ static tsr_status look_around(struct tsr_cuda_device *d, struct patience *p)
 {
     double now = clock_s();
     TSR_TRY(tsr__cuda_check(d));
-    if (now - p->polled < 1e-3)
+    if (p->looked == 0)
+        p->looked = p->moved = now;
+    if (now - p->polled < POLL_S)
         return TSR_OK;
     p->polled = now;
     if (d->config.comms)
         TSR_TRY(d->config.comms->ops->poll(d->config.comms));
+    if (now - p->looked < LOOK_S)
+        return TSR_OK;
+    p->looked = now;
     uint64_t done = count_all(d);
-    if (done != p->done || p->moved == 0) {
-        p->done = done;
+    if (done != p->done)
         p->moved = now;
-    }
+    p->done = done;
     if (d->config.timeout_s > 0 && now - p->moved > d->config.timeout_s)
         return lost(d, d->config.timeout_s);
     return TSR_OK;
@@ -317,6 +328,13 @@ const struct tsr_cuda_gpu *tsr_cuda_device_gpu(const struct tsr_device *device)
     return &((const struct tsr_cuda_device *)device)->gpu;
 }
 
+static tsr_status read(struct tsr_device *device, const void *from, void *to, uint64_t bytes)
+{
+    struct tsr_cuda_device *d = tsr__cuda_device(device);
+    TSR_TRY(tsr__cuda_check(d));
+    return fail(d, tsr__cuda_read(d, from, to, bytes));
+}
+
 /* ---- opening and closing --------------------------------------------------------------------- */
 
 static double read_clock(struct tsr_device *device)
@@ -333,6 +351,8 @@ static void give_up(struct tsr_device *device, tsr_status status, const char *wh
 static void destroy(struct tsr_device *device)
 {
     struct tsr_cuda_device *d = tsr__cuda_device(device);
+    tsr_watchdog_stop(d->watchdog);
+    (void)cudaSetDevice(d->gpu.index); /* whichever thread it is */
     if (is_settled(d)) {
         if (d->config.comms)
             d->config.comms->ops->destroy(d->config.comms);
@@ -342,6 +362,7 @@ static void destroy(struct tsr_device *device)
             tsr__cuda_stream_close(&d->streams[i]);
         tsr__cuda_time_close(d);
         tsr_cuda_events_destroy(&d->events);
+        tsr_attention_destroy(d->attention);
         tsr_blas_destroy(d->blas);
         tsr_cuda_space_fini(&d->space);
     }
@@ -361,6 +382,7 @@ static const struct tsr_device_ops ops = {
     .wait_event = wait_event,
     .wait_stream = wait_stream,
     .drain = drain,
+    .read = read,
     .now = read_clock,
     .count_done = count_done,
     .set_timing = set_timing,
@@ -374,6 +396,28 @@ const struct tsr_device_ops *tsr_cuda_device_ops(void)
     return &ops;
 }
 
+static void lost_ranks(void *user, tsr_status status, const char *why)
+{
+    tsr__cuda_give_up(user, status, why);
+}
+
+static void hangs(void *user, tsr_status status, const char *why)
+{
+    struct tsr_cuda_device *d = user;
+    if (d->config.stuck)
+        d->config.stuck(d->config.user, status, why);
+}
+
+static tsr_status start_watchdog(struct tsr_cuda_device *d)
+{
+    const struct tsr_watchdog_config config = {.comms = d->config.comms,
+                                               .gpu = d->config.gpu,
+                                               .lost = lost_ranks,
+                                               .stuck = hangs,
+                                               .user = d};
+    return tsr_watchdog_start(&config, &d->watchdog);
+}
+
 static tsr_status open_all(struct tsr_cuda_device *d)
 {
     TSR_TRY(tsr_gpu_open(d->config.gpu, &d->gpu));
@@ -383,7 +427,23 @@ static tsr_status open_all(struct tsr_cuda_device *d)
                                          .tune = d->config.tune};
     TSR_TRY(tsr_cuda_space_init(&d->space, d->config.gpu, d->config.unit));
     TSR_TRY(tsr_cuda_events_create(&d->events));
-    return tsr_blas_create(&blas, &d->blas);
+    if (tsr_attention_create(d->gpu.architecture, &d->attention, d->no_attention))
+        d->attention = NULL; /* plain kernels do it */
+    TSR_TRY(tsr_blas_create(&blas, &d->blas));
+    return d->config.comms ? start_watchdog(d) : TSR_OK;
+}
+
+void tsr_cuda_device_note(const struct tsr_device *device, char *out, size_t n)
+{
+    struct tsr_cuda_device *d = tsr__cuda_device((struct tsr_device *)(uintptr_t)device);
+    char attention[TSR_ATTENTION_TEXT] = "";
+    if (d->attention)
+        tsr_attention_note(d->attention, attention);
+    else
+        snprintf(attention, sizeof attention, "attention runs in plain kernels, slower: %.200s",
+                 d->no_attention);
+    const char *blas = tsr_blas_note(d->blas);
+    snprintf(out, n, "%s%s%s", attention, attention[0] && blas[0] ? "; " : "", blas);
 }
 
 tsr_status tsr_cuda_device_create(const struct tsr_cuda_device_config *config,

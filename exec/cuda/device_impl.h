@@ -8,11 +8,13 @@
 #include "events.h"
 #include "graphs.h"
 #include "space.h"
+#include "watchdog.h"
 
 enum {
     TSR_CUDA_STREAMS = 64,
     TSR_CUDA_MARKS = 64,      /* of a stream, on their way */
     TSR_CUDA_MARK_EVERY = 32, /* tasks, where the program records no event */
+    TSR_CUDA_RETIRED = 16,    /* times that the scratch of a stream grows */
     TSR_CUDA_TEXT = 512,
     TSR_CUDA_LATEST = 4 /* names of tasks that a failure tells */
 };
@@ -26,6 +28,8 @@ struct tsr_cuda_mark {
 struct tsr_cuda_stream {
     cudaStream_t handle; /* NULL: no task yet */
     struct tsr_cuda_context context;
+    void *retired[TSR_CUDA_RETIRED]; /* scratch that was too small */
+    unsigned n_retired;
     uint64_t submitted, done; /* tasks that are instructions */
     uint64_t joined;          /* submitted when a graph came after all of them */
     cudaEvent_t tail;         /* of waits for the whole stream */
@@ -63,7 +67,9 @@ struct tsr_cuda_device {
     unsigned next_staging;
     uint64_t library; /* bytes of scratch, of all streams */
     struct tsr_blas *blas;
-    struct tsr_cuda_attention *attention;
+    struct tsr_cuda_attention *attention; /* NULL: without cuDNN ... */
+    char no_attention[256];               /* ... and why */
+    struct tsr_watchdog *watchdog;        /* NULL: a world of one */
 
     /* failing */
     _Atomic bool failing; /* somebody writes `text` */
@@ -102,7 +108,8 @@ tsr_status tsr__cuda_wait(struct tsr_cuda_device *d, cudaEvent_t event) TSR_MUST
 /* device_stream.c */
 tsr_status tsr__cuda_stream(struct tsr_cuda_device *d, uint16_t index,
                             struct tsr_cuda_stream **out) TSR_MUST_USE;
-/* At least so many bytes of scratch; waits for the stream if it has less. */
+/* At least so many bytes of scratch. What was scratch
+ * before is kept until the stream ends: work and graphs may use it. */
 tsr_status tsr__cuda_stream_scratch(struct tsr_cuda_device *d, struct tsr_cuda_stream *s,
                                     uint64_t bytes) TSR_MUST_USE;
 tsr_status tsr__cuda_first_scratch(struct tsr_cuda_device *d,
@@ -126,6 +133,9 @@ tsr_status tsr__cuda_leave_slot(struct tsr_cuda_device *d, const struct tsr_cuda
 /* device_source.c: a task whose values come from the host, or go there. */
 tsr_status tsr__cuda_source(struct tsr_cuda_device *d, struct tsr_cuda_stream *s,
                             const struct tsr_task *task) TSR_MUST_USE;
+/* Waits for the copy. */
+tsr_status tsr__cuda_read(struct tsr_cuda_device *d, const void *from, void *to,
+                          uint64_t bytes) TSR_MUST_USE;
 void tsr__cuda_staging_close(struct tsr_cuda_device *d);
 
 /* device_time.c */

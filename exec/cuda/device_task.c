@@ -1,4 +1,5 @@
 /* device_task.c: a task of the program becomes calls of CUDA on a stream. */
+#include <stdio.h>
 #include <string.h>
 
 #include "comms_impl.h"
@@ -69,11 +70,27 @@ static tsr_status wait_for(struct tsr_cuda_device *d, struct tsr_cuda_stream *s,
 
 /* ---- between ranks --------------------------------------------------------------------------- */
 
+static tsr_status watch(struct tsr_cuda_device *d, struct tsr_cuda_stream *s,
+                        const struct tsr_task *task)
+{
+    char what[96];
+    bool one = task->kind == TSR_TASK_COLLECTIVE && task->n_collectives > 0;
+    const struct tsr_comm *comm = one ? task->collectives[0].comm : task->comm;
+    uint64_t sequence = one ? task->collectives[0].sequence : task->sequence;
+    snprintf(what, sizeof what, "%s #%llu of '%s'",
+             one ? tsr_instr_kind_name(task->collectives[0].kind) : "messages",
+             (unsigned long long)sequence, comm && comm->name ? comm->name : "?");
+    return tsr_watchdog_note(d->watchdog, s->handle, what);
+}
+
 static tsr_status run_collectives(struct tsr_cuda_device *d, struct tsr_cuda_stream *s,
                                   const struct tsr_task *task)
 {
-    if (d->config.comms)
-        return tsr_comms_run(d->config.comms, &s->context, task->collectives, task->n_collectives);
+    if (d->config.comms) {
+        TSR_TRY(
+            tsr_comms_run(d->config.comms, &s->context, task->collectives, task->n_collectives));
+        return watch(d, s, task);
+    }
     for (size_t i = 0; i < task->n_collectives; i++) {
         if (task->collectives[i].comm->size != 1)
             return tsr_fail(TSR_EDEFECT, "a collective of %u ranks, and the device is of no world",
@@ -90,8 +107,9 @@ static tsr_status run_messages(struct tsr_cuda_device *d, struct tsr_cuda_stream
         return TSR_OK;
     if (!d->config.comms)
         return tsr_fail(TSR_EUNSUPPORTED, "messages, and the device is of no world");
-    return d->config.comms->ops->messages(d->config.comms, &s->context, task->comm, task->comm_id,
-                                          task->sequence, task->messages, task->n_messages);
+    TSR_TRY(d->config.comms->ops->messages(d->config.comms, &s->context, task->comm, task->comm_id,
+                                           task->sequence, task->messages, task->n_messages));
+    return watch(d, s, task);
 }
 
 tsr_status tsr__cuda_run(struct tsr_cuda_device *d, struct tsr_cuda_stream *s,

@@ -229,6 +229,17 @@ cudaError_t cudaStreamDestroy(cudaStream_t s)
     return (cudaError_t)error;
 }
 
+/* A capture here takes no notice of other threads. */
+cudaError_t cudaThreadExchangeStreamCaptureMode(enum cudaStreamCaptureMode *mode)
+{
+    static _Thread_local enum cudaStreamCaptureMode of_thread = cudaStreamCaptureModeGlobal;
+    TSR_STANDIN_CUDA(cudaThreadExchangeStreamCaptureMode);
+    enum cudaStreamCaptureMode before = of_thread;
+    of_thread = *mode;
+    *mode = before;
+    return cudaSuccess;
+}
+
 static int tell(void *data)
 {
     atomic_store_explicit(*(_Atomic bool **)data, true, memory_order_release);
