@@ -226,6 +226,16 @@ static tsr_status start(struct tsr_train *t)
     return t->executor->ops->drain(t->executor);
 }
 
+/* Once. */
+static void tell_graphs(struct tsr_train *t)
+{
+    const char *why = t->told_graphs ? NULL : tsr_exec_graph_refusal(t->executor);
+    if (!why)
+        return;
+    tsr_train_note(t, "not all of a step runs as CUDA graphs: %s", why);
+    t->told_graphs = true;
+}
+
 static tsr_status run_step(struct tsr_train *t, struct tsr_train_vote *vote)
 {
     const struct tsr_train_config *c = &t->config;
@@ -237,6 +247,7 @@ static tsr_status run_step(struct tsr_train *t, struct tsr_train_vote *vote)
     t->has_norm = false;
     set_scalars(t, lr, t->step + 1);
     TSR_TRY(tsr_step_run_cached(t->steps, (uint32_t)(t->step & 0xffff)));
+    tell_graphs(t);
     t->step++;
     if (c->after_step)
         TSR_TRY(c->after_step(c->after_step_user, t->executor, t->step));

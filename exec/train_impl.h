@@ -21,6 +21,7 @@ struct tsr_train {
     bool has_params;
     struct tsr_engine *engine;
     struct tsr_step_cache *steps; /* of the engine */
+    bool told_graphs;             /* why there are none */
     struct tsr_executor *executor;
     struct tsr_checkpoint_writer *writer; /* while saving */
     struct tsr_saving {                   /* what is being saved */

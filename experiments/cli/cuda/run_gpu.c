@@ -21,7 +21,7 @@ struct tsr_run_gpu {
     char plans[4096]; /* folder; "": none */
     uint64_t unit;    /* see struct tsr_cuda_device_config */
     double timeout_s;
-    bool force, deterministic, serial, poison;
+    bool force, deterministic, direct, serial, poison;
 };
 
 tsr_status tsr_run_gpu_program(char *const *argv)
@@ -189,6 +189,7 @@ static void set_options(struct tsr_run_gpu *g, const struct tsr_args *args,
     g->timeout_s = args->timeout ? (double)args->timeout : 300;
     g->force = args->force_nccl;
     g->deterministic = args->deterministic;
+    g->direct = args->graphs && !strcmp(args->graphs, "off");
     g->serial = args->serial;
     g->poison = args->check;
 }
@@ -274,10 +275,10 @@ tsr_status tsr_run_gpu_rank(struct tsr_run_gpu *g, const struct tsr_run_gpu_rank
         .gpu = g->first + (g->threads && !g->shares ? (int)r->rank : 0),
         .unit = g->unit,
         .plans = g->plans[0] ? g->plans : NULL,
-        .timeout_s =
-            1.5 * g->timeout_s + 10, /* the communicators know more: they are first */
-        .tune = !g->deterministic, /* the fastest differs from run to run */
+        .timeout_s = 1.5 * g->timeout_s + 10, /* the communicators know more: they are first */
+        .tune = !g->deterministic,            /* the fastest differs from run to run */
         .deterministic = g->deterministic,
+        .direct = g->direct,
         .serial = g->serial,
         .poison = g->poison,
         .profile = r->profile,
