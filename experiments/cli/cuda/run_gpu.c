@@ -276,7 +276,7 @@ tsr_status tsr_run_gpu_rank(struct tsr_run_gpu *g, const struct tsr_run_gpu_rank
         .plans = g->plans[0] ? g->plans : NULL,
         .timeout_s =
             1.5 * g->timeout_s + 10, /* the communicators know more: they are first */
-        .tune = g->plans[0] != 0,
+        .tune = !g->deterministic, /* the fastest differs from run to run */
         .deterministic = g->deterministic,
         .serial = g->serial,
         .poison = g->poison,
@@ -296,4 +296,8 @@ void tsr_run_gpu_tell_memory(const struct tsr_device *device, FILE *notes)
             "GiB in use by all\n",
             (double)m.peak / GIB, (double)m.library / GIB, (double)m.used / GIB,
             (double)m.total / GIB);
+    char note[1024];
+    tsr_cuda_device_note(device, note, sizeof note);
+    if (note[0])
+        fprintf(notes, "tessera: %s\n", note);
 }
