@@ -10,17 +10,16 @@
 
 /* How work is dealt out to blocks of threads. */
 enum spread {
-    ELEMENTS,   /* n elements, TSR_CUDA_ITEMS in a thread at a time */
-    SINGLES,    /* n items, one in a thread at a time; one form for all dtypes */
-    ROWS,       /* a team of threads has a row at a time (kernels/team.h) */
-    ROWS_ALONE, /* a thread has a row at a time */
-    OWN         /* by a function of its own (launch.h) */
+    ELEMENTS, /* n elements, TSR_CUDA_ITEMS in a thread at a time */
+    SINGLES,  /* n items, one in a thread at a time; one form for all dtypes */
+    ROWS,     /* a team of threads has a row at a time (kernels/team.h) */
+    OWN       /* by a function of its own (launch.h) */
 };
 
 struct entry {
     const char *name;
     enum spread spread;
-    tsr_cuda_kernel f32, f64;
+    struct tsr_cuda_forms forms;
     unsigned kept; /* ROWS: reals of an element that stay in shared memory */
     bool grows;    /* ROWS: a TSR_LONG_KERNEL */
     tsr_cuda_launcher own;
@@ -29,29 +28,25 @@ struct entry {
     unsigned stay;
 };
 
-#define ENTRY(name, spread)                                                            \
-    {                                                                                  \
-#name, spread, tsr_cuda_##name##_f32, tsr_cuda_##name##_f64, 0, false, NULL, 0 \
+/* Kernels in f32 and in f64; one that has no arithmetic (both also over lists, where blocks stay);
+ * rows; a function. */
+#define ENTRY_LIST(name, spread, stay)                                                             \
+    {                                                                                              \
+#name, spread, {tsr_cuda_##name##_f32, NULL, tsr_cuda_##name##_f64 }, 0, false, NULL, stay \
     }
-#define ENTRY_OF_ONE(name)                                                  \
-    {                                                                       \
-#name, SINGLES, tsr_cuda_##name, tsr_cuda_##name, 0, false, NULL, 0 \
-    }
-#define ENTRY_LIST(name, stay)                                                              \
-    {                                                                                       \
-#name, ELEMENTS, tsr_cuda_##name##_f32, tsr_cuda_##name##_f64, 0, false, NULL, stay \
-    }
-#define ENTRY_WORDS(name)                                                               \
+#define ENTRY_WORDS(name, stay)                                                         \
     {                                                                                   \
-#name, SINGLES, tsr_cuda_##name, tsr_cuda_##name, 0, false, NULL, TSR_CUDA_STAY \
+#name, SINGLES, {tsr_cuda_##name, NULL, tsr_cuda_##name }, 0, false, NULL, stay \
     }
-#define ENTRY_ROWS(name, kept, grows)                                                   \
-    {                                                                                   \
-#name, ROWS, tsr_cuda_##name##_f32, tsr_cuda_##name##_f64, kept, grows, NULL, 0 \
+#define ENTRY(name, spread) ENTRY_LIST(name, spread, 0)
+#define ENTRY_OF_ONE(name)  ENTRY_WORDS(name, 0)
+#define ENTRY_ROWS(name, kept, grows)                      \
+    {                                                      \
+#name, ROWS, TSR_FORMS(name), kept, grows, NULL, 0 \
     }
-#define ENTRY_OWN(name)                                      \
-    {                                                        \
-#name, OWN, NULL, NULL, 0, false, tsr_cuda_##name, 0 \
+#define ENTRY_OWN(name)                                               \
+    {                                                                 \
+#name, OWN, {NULL, NULL, NULL }, 0, false, tsr_cuda_##name, 0 \
     }
 
 /* In the order of strcmp(). */
@@ -59,27 +54,27 @@ static const struct entry entries[] = {
     ENTRY_OWN(column_sums),
     ENTRY_OF_ONE(conjugate),
     ENTRY_OWN(cross_entropy),
-    ENTRY_LIST(cut_pieces, TSR_CUDA_STAY),
+    ENTRY_LIST(cut_pieces, ELEMENTS, TSR_CUDA_STAY),
     ENTRY(elementwise, ELEMENTS),
     ENTRY(embedding, ELEMENTS),
     ENTRY_OWN(fold),
     ENTRY(head_sums, ELEMENTS),
-    ENTRY_WORDS(join_words),
-    ENTRY_LIST(list, TSR_CUDA_STAY),
+    ENTRY_WORDS(join_words, TSR_CUDA_STAY),
+    ENTRY_LIST(list, ELEMENTS, TSR_CUDA_STAY),
     ENTRY_ROWS(log_p_backward, 0, true),
     ENTRY_ROWS(log_softmax, 1, true),
     ENTRY_ROWS(log_softmax_backward, 1, true),
     ENTRY_ROWS(log_softmax_tp, 0, true),
-    ENTRY_WORDS(move),
+    ENTRY_WORDS(move, TSR_CUDA_STAY),
     ENTRY(mse_backward, ELEMENTS),
     ENTRY_OWN(nll),
     ENTRY_ROWS(nll_backward, 0, true),
-    ENTRY(nll_gather, ROWS_ALONE),
+    ENTRY(nll_gather, SINGLES),
     ENTRY_ROWS(norm, 1, false),
     ENTRY_OWN(norm_backward),
-    ENTRY(norm_power, ROWS_ALONE),
+    ENTRY(norm_power, SINGLES),
     ENTRY_OWN(norms),
-    ENTRY_LIST(optimizer, TSR_CUDA_STAY_WIDE),
+    ENTRY_LIST(optimizer, ELEMENTS, TSR_CUDA_STAY_WIDE),
     ENTRY(place, ELEMENTS),
     ENTRY(rare, ELEMENTS),
     ENTRY(rotary, ELEMENTS),
@@ -119,12 +114,12 @@ tsr_status tsr_cuda_launch_code(const struct tsr_kernel_call *call, const struct
     if (e->spread == OWN)
         return e->own(call, wide, params, n);
     if (e->spread == ROWS)
-        return tsr_cuda_launch_rows(call, wide ? e->f64 : e->f32, wide, e->kept, e->grows, params);
+        return tsr_cuda_launch_rows(call, &e->forms, wide, e->kept, e->grows, params);
     if (n == 0)
         return TSR_OK;
     const uint64_t per_block =
         (uint64_t)TSR_CUDA_THREADS * (e->spread == ELEMENTS ? TSR_CUDA_ITEMS : 1);
     const struct tsr_cuda_grid grid = {.blocks = blocks_for(call, e, tsr_ceil_div(n, per_block)),
                                        .threads = TSR_CUDA_THREADS};
-    return tsr_cuda_launch(call, wide ? e->f64 : e->f32, grid, params);
+    return tsr_cuda_launch(call, wide ? e->forms.f64 : e->forms.f32, grid, params);
 }

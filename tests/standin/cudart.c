@@ -189,15 +189,6 @@ cudaError_t cudaLaunchKernel(const void *function, dim3 grid, dim3 block, void *
     return error;
 }
 
-/* Nothing is captured here. */
-cudaError_t cudaStreamIsCapturing(cudaStream_t stream, enum cudaStreamCaptureStatus *status)
-{
-    TSR_STANDIN_CUDA(cudaStreamIsCapturing);
-    (void)stream;
-    *status = cudaStreamCaptureStatusNone;
-    return cudaSuccess;
-}
-
 cudaError_t cudaFuncSetAttribute(const void *function, enum cudaFuncAttribute which, int value)
 {
     TSR_STANDIN_CUDA(cudaFuncSetAttribute);
