@@ -6,9 +6,11 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "../cmd.h"
 #include "../oom_gpu.h"
 #include "../report_file.h"
 #include "exec/cuda/rank.h"
+#include "nccl_options.h"
 
 #define GIB ((double)(1 << 30))
 
@@ -42,8 +44,8 @@ static bool is_loopback(const struct tsr_args *args)
 
 tsr_status tsr_run_gpu_check(const struct tsr_args *args, bool threads)
 {
-    if (args->comm && !is_loopback(args) && strcmp(args->comm, "nccl") != 0)
-        return tsr_fail(TSR_ECONFIG, "run: --comm: found %s; allowed: nccl, loopback", args->comm);
+    struct tsr_comms_config config;
+    TSR_TRY(tsr_nccl_options(args->comm, &config));
     if (args->graphs && strcmp(args->graphs, "on") != 0 && strcmp(args->graphs, "off") != 0)
         return tsr_fail(TSR_ECONFIG, "run: --graphs: found %s; allowed: on, off", args->graphs);
     if (is_loopback(args) && !threads)
@@ -214,11 +216,12 @@ static double timeout_of(const struct tsr_args *args)
 static tsr_status open_comms(const struct tsr_run_gpu *g, struct tsr_world *world,
                              struct tsr_comms **out)
 {
-    const struct tsr_comms_config config = {.world = world,
-                                            .timeout_s = timeout_of(g->args),
-                                            .force = g->args->force_nccl,
-                                            .deterministic = g->args->deterministic};
+    struct tsr_comms_config config = {.world = world,
+                                      .timeout_s = timeout_of(g->args),
+                                      .force = g->args->force_nccl,
+                                      .deterministic = g->args->deterministic};
     *out = NULL;
+    TSR_TRY(tsr_nccl_options(g->args->comm, &config));
     if (g->loopback)
         return tsr_comms_loopback(g->loopback, &config, out);
     if (world && (world->size > 1 || g->args->force_nccl))
@@ -231,6 +234,13 @@ static uint64_t unit_of(const struct tsr_allocator_config *a)
 {
     uint64_t unit = a->large_segment_bytes ? a->large_segment_bytes : UINT64_C(20) << 20;
     return a->expandable_segments ? unit : 0;
+}
+
+/* The rank's thread is in a call of a library that does not end. */
+static void end_program(void *user, tsr_status status, const char *why)
+{
+    (void)user;
+    _exit(tsr_finish(tsr_fail(status, "%s", why), 0));
 }
 
 tsr_status tsr_run_gpu_rank(struct tsr_run_gpu *g, const struct tsr_run_gpu_rank *r,
@@ -249,6 +259,7 @@ tsr_status tsr_run_gpu_rank(struct tsr_run_gpu *g, const struct tsr_run_gpu_rank
         .serial = g->args->serial,
         .poison = g->args->check,
         .profile = r->profile,
+        .stuck = end_program,
         .watcher = r->watcher};
     TSR_TRY(open_comms(g, r->world, &config.comms));
     return tsr_cuda_rank_create(&config, out, device);
@@ -257,6 +268,7 @@ tsr_status tsr_run_gpu_rank(struct tsr_run_gpu *g, const struct tsr_run_gpu_rank
 void tsr_run_gpu_tell_memory(const struct tsr_device *device, FILE *notes)
 {
     struct tsr_cuda_memory m;
+    char comms[256];
     if (!notes || tsr_cuda_device_memory(device, &m) != TSR_OK)
         return;
     fprintf(notes,
@@ -264,4 +276,7 @@ void tsr_run_gpu_tell_memory(const struct tsr_device *device, FILE *notes)
             "GiB in use by all\n",
             (double)m.peak / GIB, (double)m.library / GIB, (double)m.used / GIB,
             (double)m.total / GIB);
+    tsr_cuda_device_comms(device, comms, sizeof comms);
+    if (comms[0])
+        fprintf(notes, "tessera: %s\n", comms);
 }
