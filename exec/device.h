@@ -53,6 +53,29 @@ typedef void (*tsr_task_times_fn)(void *user, uint16_t stream, uint64_t number, 
 
 struct tsr_device;
 
+/* What a device has of a stretch of tasks (struct tsr_device_graphs). */
+enum tsr_stretch {
+    TSR_STRETCH_NEW,    /* nothing: it may be captured */
+    TSR_STRETCH_KEPT,   /* it can be run as it was captured */
+    TSR_STRETCH_REFUSED /* it cannot be captured: its tasks are submitted */
+};
+
+/* Stretches of tasks that come again and again are captured once, and then run by one call (CUDA
+ * graphs). Tasks of equal keys differ in their numbers of events and instructions only, and in
+ * values of enum tsr_scalar. */
+struct tsr_device_graphs {
+    enum tsr_stretch (*find)(struct tsr_device *device, uint64_t key);
+    /* Tasks that are submitted between the two are captured, neither run nor told to `done`. After
+     * an error among them, capture_end(device, false) comes all the same. Whether it is kept or
+     * refused, find() says then. */
+    tsr_status (*capture_begin)(struct tsr_device *device, uint64_t key);
+    tsr_status (*capture_end)(struct tsr_device *device, bool is_whole);
+    /* Runs it. Between the two only its tasks of kind RECORD and WAIT are submitted (not told to
+     * `done` either): whose events these are now. scalars: [TSR_N_SCALARS]. */
+    tsr_status (*run_begin)(struct tsr_device *device, uint64_t key);
+    tsr_status (*run_end)(struct tsr_device *device, const double *scalars);
+};
+
 struct tsr_device_ops {
     const char *name; /* "host", "cuda" */
     /* The kernel of engine/KERNELS.md that runs on the streams of this device; NULL: it has none.
@@ -71,6 +94,8 @@ struct tsr_device_ops {
     tsr_status (*wait_event)(struct tsr_device *device, uint32_t event);
     tsr_status (*wait_stream)(struct tsr_device *device, uint16_t stream);
     tsr_status (*drain)(struct tsr_device *device);
+    /* Device memory as the host sees it, when nothing runs. NULL: it is the host's. */
+    tsr_status (*read)(struct tsr_device *device, const void *from, void *to, uint64_t bytes);
     /* Seconds on the clock of `done`. */
     double (*now)(struct tsr_device *device);
     /* How many tasks of a stream are known to be done (but those of TSR_TASK_POISON). NULL: as many
@@ -81,6 +106,7 @@ struct tsr_device_ops {
     /* Tells every waiting task to give up. May be called by any thread. */
     void (*abort)(struct tsr_device *device, tsr_status status, const char *why);
     void (*destroy)(struct tsr_device *device);
+    const struct tsr_device_graphs *graphs; /* NULL: every task is submitted each time */
 };
 
 /* Implementations embed this as their first member. */

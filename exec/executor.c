@@ -49,6 +49,8 @@ static tsr_status to_device(struct tsr_exec *x, uint16_t stream, const struct ts
 
 static tsr_status push(struct tsr_exec *x, uint16_t stream, struct tsr_task *task)
 {
+    if (x->captures)
+        return to_device(x, stream, task);
     tsr_exec_count_submitted(x, stream);
     return x->verify ? tsr_exec_verified(x, stream, task, to_device) : to_device(x, stream, task);
 }
@@ -236,7 +238,7 @@ static tsr_status run_on_host(struct tsr_exec *x, const struct tsr_instr *instr)
 
 /* ---- the interface of executors -------------------------------------------------------------- */
 
-static tsr_status execute(struct tsr_exec *x, const struct tsr_instr *instr)
+tsr_status tsr_exec_execute(struct tsr_exec *x, const struct tsr_instr *instr)
 {
     tsr_status status;
     if (tsr_exec_memory_instr(x, instr, &status))
@@ -276,7 +278,7 @@ static tsr_status execute(struct tsr_exec *x, const struct tsr_instr *instr)
 }
 
 /* Who emits may clean up after a failure, which fails, too: the first one is the reason. */
-static tsr_status keep_first(struct tsr_exec *x, tsr_status status)
+tsr_status tsr_exec_keep_first(struct tsr_exec *x, tsr_status status)
 {
     if (status != TSR_OK && x->failed == TSR_OK) {
         x->failed = status;
@@ -285,20 +287,26 @@ static tsr_status keep_first(struct tsr_exec *x, tsr_status status)
     return x->failed == TSR_OK ? TSR_OK : tsr_fail(x->failed, "%s", x->why);
 }
 
-static tsr_status submit(struct tsr_executor *executor, const struct tsr_instr *instr)
+tsr_status tsr_exec_announce(struct tsr_exec *x, const struct tsr_instr *instr)
 {
-    struct tsr_exec *x = (struct tsr_exec *)executor;
-    if (x->config.verify && !x->verify)
-        TSR_TRY(tsr_verify_create(&x->verify));
     if (x->config.watcher)
         TSR_TRY(x->config.watcher->ops->submit(x->config.watcher, instr));
     tsr_exec_note(x, instr);
     TSR_TRY(tsr_exec_follow_profile(x));
     if (x->config.profile && x->n_issues == x->number) /* from the first instruction on */
         TSR_TRY(tsr_exec_note_issue(x));
-    tsr_status status = execute(x, instr);
+    return TSR_OK;
+}
+
+static tsr_status submit(struct tsr_executor *executor, const struct tsr_instr *instr)
+{
+    struct tsr_exec *x = (struct tsr_exec *)executor;
+    if (x->config.verify && !x->verify)
+        TSR_TRY(tsr_verify_create(&x->verify));
+    TSR_TRY(tsr_exec_announce(x, instr));
+    tsr_status status = tsr_exec_execute(x, instr);
     x->number++;
-    return keep_first(x, status);
+    return tsr_exec_keep_first(x, status);
 }
 
 static tsr_status drain(struct tsr_executor *executor)
@@ -357,7 +365,8 @@ static const struct tsr_executor_ops ops = {.size = sizeof ops,
                                             .submit = submit,
                                             .drain = drain,
                                             .exchange = exchange,
-                                            .destroy = destroy};
+                                            .destroy = destroy,
+                                            .replay = tsr_exec_replay};
 
 struct tsr_exec *tsr_exec_new(void)
 {

@@ -68,9 +68,11 @@ struct tsr_exec {
 
     bool times_tasks; /* the device was told to */
     size_t n_issues, cap_issues;
-    double *issues;            /* by number, while profiling; owned */
-    struct tsr_verify *verify; /* NULL: nothing is verified */
-    bool repeats;              /* the second run of a verified instruction: not accounted */
+    double *issues;               /* by number, while profiling; owned */
+    struct tsr_verify *verify;    /* NULL: nothing is verified */
+    bool repeats;                 /* the second run of a verified instruction: not accounted */
+    bool captures;                /* tasks are captured: not accounted either */
+    struct tsr_exec_names *names; /* kernels by name (executor_names.c); owned */
 
     struct tsr_exec_memory memory;
     struct tsr_flight_entry flight[TSR_FLIGHT_INSTRS]; /* ring, by number */
@@ -80,6 +82,18 @@ struct tsr_exec {
 bool tsr_exec_memory_instr(struct tsr_exec *x, const struct tsr_instr *instr, tsr_status *status);
 /* The operands of an instruction as places in memory: x->views. */
 tsr_status tsr_exec_resolve(struct tsr_exec *x, const struct tsr_instr *instr);
+
+void tsr_exec_undo_memory_instr(struct tsr_exec *x, const struct tsr_instr *instr);
+
+/* executor_replay.c */
+tsr_status tsr_exec_replay(struct tsr_executor *executor, const struct tsr_program *program,
+                           uint64_t key);
+/* executor.c: one instruction, and no account of it but of tasks. */
+tsr_status tsr_exec_execute(struct tsr_exec *x, const struct tsr_instr *instr);
+/* Keeps the first failure. */
+tsr_status tsr_exec_keep_first(struct tsr_exec *x, tsr_status status);
+/* Before an instruction is executed: watcher, flight record, times. */
+tsr_status tsr_exec_announce(struct tsr_exec *x, const struct tsr_instr *instr);
 
 /* executor_verify.c: `run` once, or twice over different poisons, between the verifier's looks. */
 typedef tsr_status (*tsr_exec_run_fn)(struct tsr_exec *x, uint16_t stream,

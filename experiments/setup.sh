@@ -63,6 +63,31 @@ tsr_install() {
             --no-install-recommends "$@" </dev/null >/dev/null
 }
 
+# Headers of cuDNN's frontend, for attention on GPUs: into .cache/, where CUDA and cuDNN are there.
+TSR_CUDNN_FRONTEND=1.32.0
+tsr_cudnn_frontend() {
+    local folder=$TSR_TOP/.cache/cudnn-frontend headers
+    headers=$(find /usr/include /usr/local/include /usr/local/cuda/include -maxdepth 2 -name cudnn.h 2>/dev/null | head -n 1)
+    if [ -z "$headers" ] || [ -e "$folder/include/cudnn_frontend.h" ]; then
+        return 0
+    fi
+    tsr_say "fetching the headers of cudnn-frontend $TSR_CUDNN_FRONTEND into .cache/"
+    rm -rf "$folder.new"
+    if ! python3 -m pip download --quiet --no-deps --only-binary=:all: --dest "$folder.new" \
+        "nvidia-cudnn-frontend==$TSR_CUDNN_FRONTEND" </dev/null >/dev/null 2>&1 ||
+        ! python3 - "$folder.new" <<'END'; then
+import glob, sys, zipfile
+wheel = zipfile.ZipFile(glob.glob(sys.argv[1] + '/*.whl')[0])
+wheel.extractall(sys.argv[1], [n for n in wheel.namelist() if n.startswith('include/')])
+END
+        tsr_say "no pip, or no network: attention on GPUs is built without cuDNN, slower"
+        rm -rf "$folder.new"
+        return 0
+    fi
+    rm -rf "$folder" "$folder.new"/*.whl
+    mv "$folder.new" "$folder"
+}
+
 tsr_setup() {
     local missing=() package test why
     while IFS='|' read -r package test why; do
@@ -76,6 +101,7 @@ tsr_setup() {
     done <<<"$tsr_packages"
     if [ ${#missing[@]} -eq 0 ]; then
         tsr_say "all packages are there"
+        tsr_cudnn_frontend
         return 0
     fi
     tsr_say "installing ${#missing[@]} of them from the distribution"
@@ -86,6 +112,7 @@ tsr_setup() {
             return 1
         }
     done
+    tsr_cudnn_frontend
 }
 
 # tsr_configure PRESET [CMake option...]; tsr_build BUILD-FOLDER [target...]

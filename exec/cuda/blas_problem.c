@@ -7,6 +7,9 @@
 
 #include <string.h>
 
+/* cuBLASLt's advice for Hopper. */
+enum { MOST_WORKSPACE = 32 << 20 };
+
 static cudaDataType_t type_of(uint8_t dtype)
 {
     switch (dtype) {
@@ -47,6 +50,8 @@ static struct tsr_blas_key key_of(const struct tsr_blas *blas, const struct tsr_
     uint64_t item = tsr_dtype_bytes((tsr_dtype)g->dtype);
     uint64_t item_out = tsr_dtype_bytes((tsr_dtype)g->dtype_out);
     bool many = g->batch > 1;
+    /* The epilogue reads the bias in the pieces in which it writes the result. */
+    uint64_t of_bias = g->bias ? alignment(g->bias, 0, 1, item_out) : 256;
     unsigned flags = (g->transpose_a ? TSR_BLAS_TRANSPOSE_A : 0) |
                      (g->transpose_b ? TSR_BLAS_TRANSPOSE_B : 0) |
                      (g->beta != 0 ? TSR_BLAS_ADD : 0) | (g->bias ? TSR_BLAS_BIAS : 0) |
@@ -67,7 +72,8 @@ static struct tsr_blas_key key_of(const struct tsr_blas *blas, const struct tsr_
                   [TSR_BLAS_STEP_OUT] = many ? g->step_out : 0,
                   [TSR_BLAS_ALIGN_A] = alignment(g->a, g->step_a, g->batch, item),
                   [TSR_BLAS_ALIGN_B] = alignment(g->b, g->step_b, g->batch, item),
-                  [TSR_BLAS_ALIGN_OUT] = alignment(g->out, g->step_out, g->batch, item_out),
+                  [TSR_BLAS_ALIGN_OUT] =
+                      tsr_min_u64(alignment(g->out, g->step_out, g->batch, item_out), of_bias),
                   [TSR_BLAS_WORKSPACE] = p->workspace_bytes,
                   [TSR_BLAS_SMS] = n_sms < blas->gpu.n_sms ? (uint64_t)n_sms : 0}};
 }
@@ -152,14 +158,15 @@ tsr_status tsr__blas_describe(const struct tsr_blas *blas, const struct tsr_cuda
         return tsr_fail(TSR_EUNSUPPORTED, "matrix product: cuBLASLt has no %s from %s",
                         tsr_dtype_name((tsr_dtype)gemm->dtype_out),
                         tsr_dtype_name((tsr_dtype)gemm->dtype));
-    /* The workspace begins where every kernel likes it. */
+    /* The workspace begins where every kernel likes it, and is of one size, however much scratch
+     * others have asked for: plans depend on it. */
     uint64_t skip = (256 - (uintptr_t)context->scratch % 256) % 256;
     bool any = context->scratch && context->scratch_bytes > skip;
     memset(out, 0, sizeof *out);
     out->gemm = gemm;
     out->stream = context->stream;
     out->workspace = any ? (unsigned char *)context->scratch + skip : NULL;
-    out->workspace_bytes = any ? context->scratch_bytes - skip : 0;
+    out->workspace_bytes = any ? tsr_min_u64(context->scratch_bytes - skip, MOST_WORKSPACE) : 0;
     out->alpha = factor(gemm, gemm->alpha);
     out->beta = factor(gemm, gemm->beta);
     out->key = key_of(blas, out, context->n_sms);

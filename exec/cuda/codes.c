@@ -10,37 +10,37 @@
 
 /* How work is dealt out to blocks of threads. */
 enum spread {
-    ELEMENTS,   /* n elements, TSR_CUDA_ITEMS in a thread at a time */
-    SINGLES,    /* n items, one in a thread at a time; one form for all dtypes */
-    ROWS,       /* a team of threads has a row at a time (kernels/team.h) */
-    ROWS_ALONE, /* a thread has a row at a time */
-    OWN         /* by a function of its own (launch.h) */
+    ELEMENTS, /* n elements, TSR_CUDA_ITEMS in a thread at a time */
+    SINGLES,  /* n items, one in a thread at a time; one form for all dtypes */
+    ROWS,     /* a team of threads has a row at a time (kernels/team.h) */
+    OWN       /* by a function of its own (launch.h) */
 };
 
 struct entry {
     const char *name;
     enum spread spread;
-    tsr_cuda_kernel f32, f64;
+    struct tsr_cuda_forms forms;
     unsigned kept; /* ROWS: reals of an element that stay in shared memory */
     bool grows;    /* ROWS: a TSR_LONG_KERNEL */
     tsr_cuda_launcher own;
 };
 
-#define ENTRY(name, spread)                                                         \
-    {                                                                               \
-#name, spread, tsr_cuda_##name##_f32, tsr_cuda_##name##_f64, 0, false, NULL \
+/* Kernels in f32 and in f64; one that has no arithmetic; rows; a function. */
+#define ENTRY(name, spread)                                                                  \
+    {                                                                                        \
+#name, spread, {tsr_cuda_##name##_f32, NULL, tsr_cuda_##name##_f64 }, 0, false, NULL \
     }
-#define ENTRY_OF_ONE(name)                                               \
-    {                                                                    \
-#name, SINGLES, tsr_cuda_##name, tsr_cuda_##name, 0, false, NULL \
+#define ENTRY_OF_ONE(name)                                                        \
+    {                                                                             \
+#name, SINGLES, {tsr_cuda_##name, NULL, tsr_cuda_##name }, 0, false, NULL \
     }
-#define ENTRY_ROWS(name, kept, grows)                                                \
-    {                                                                                \
-#name, ROWS, tsr_cuda_##name##_f32, tsr_cuda_##name##_f64, kept, grows, NULL \
+#define ENTRY_ROWS(name, kept, grows)                   \
+    {                                                   \
+#name, ROWS, TSR_FORMS(name), kept, grows, NULL \
     }
-#define ENTRY_OWN(name)                                   \
-    {                                                     \
-#name, OWN, NULL, NULL, 0, false, tsr_cuda_##name \
+#define ENTRY_OWN(name)                                            \
+    {                                                              \
+#name, OWN, {NULL, NULL, NULL }, 0, false, tsr_cuda_##name \
     }
 
 /* In the order of strcmp(). */
@@ -63,10 +63,10 @@ static const struct entry entries[] = {
     ENTRY(mse_backward, ELEMENTS),
     ENTRY_OWN(nll),
     ENTRY_ROWS(nll_backward, 0, true),
-    ENTRY(nll_gather, ROWS_ALONE),
+    ENTRY(nll_gather, SINGLES),
     ENTRY_ROWS(norm, 1, false),
     ENTRY_OWN(norm_backward),
-    ENTRY(norm_power, ROWS_ALONE),
+    ENTRY(norm_power, SINGLES),
     ENTRY_OWN(norms),
     ENTRY(optimizer, ELEMENTS),
     ENTRY(place, ELEMENTS),
@@ -105,7 +105,7 @@ tsr_status tsr_cuda_launch_code(const struct tsr_kernel_call *call, const struct
     if (e->spread == OWN)
         return e->own(call, wide, params, n);
     if (e->spread == ROWS)
-        return tsr_cuda_launch_rows(call, wide ? e->f64 : e->f32, wide, e->kept, e->grows, params);
+        return tsr_cuda_launch_rows(call, &e->forms, wide, e->kept, e->grows, params);
     if (n == 0)
         return TSR_OK;
     const uint64_t per_block =
@@ -113,5 +113,5 @@ tsr_status tsr_cuda_launch_code(const struct tsr_kernel_call *call, const struct
     const struct tsr_cuda_grid grid = {.blocks =
                                            blocks_for(call, n / per_block + (n % per_block != 0)),
                                        .threads = TSR_CUDA_THREADS};
-    return tsr_cuda_launch(call, wide ? e->f64 : e->f32, grid, params);
+    return tsr_cuda_launch(call, wide ? e->forms.f64 : e->forms.f32, grid, params);
 }

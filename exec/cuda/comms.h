@@ -45,6 +45,8 @@ struct tsr_comms_ops {
 /* Implementations embed this as their first member. */
 struct tsr_comms {
     const struct tsr_comms_ops *ops;
+    struct tsr_world *world;
+    double timeout_s; /* of a collective, once those before it are done */
 };
 
 /* The collectives of one instruction, in order: in one launch where there are several and the kind

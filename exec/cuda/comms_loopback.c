@@ -301,7 +301,9 @@ tsr_status tsr_comms_loopback(struct tsr_loopback *loopback, const struct tsr_co
     if (!l)
         return tsr_fail(TSR_ENOMEM, "no memory left for a communicator");
     TSR_CHECK(config->world->size == loopback->size);
-    *l = (struct loopback){.base = {&loopback_ops}, .shared = loopback, .world = config->world};
+    *l = (struct loopback){.base = {&loopback_ops, config->world, config->timeout_s},
+                           .shared = loopback,
+                           .world = config->world};
     *out = &l->base;
     return TSR_OK;
 }

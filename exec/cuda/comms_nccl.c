@@ -387,7 +387,7 @@ tsr_status tsr_comms_nccl(const struct tsr_comms_config *config, struct tsr_comm
     struct tsr_nccl *n = calloc(1, sizeof *n);
     if (!n)
         return tsr_fail(TSR_ENOMEM, "no memory left for communicators");
-    n->base.ops = &nccl_ops;
+    n->base = (struct tsr_comms){&nccl_ops, config->world, config->timeout_s};
     n->config = *config;
     n->world = config->world;
     (void)pthread_mutex_init(&n->life, NULL);

@@ -21,8 +21,8 @@ struct tsr_cuda_context {
     /* Memory of the stream for the time of one call: libraries' workspace, partial sums. */
     void *scratch;
     uint64_t scratch_bytes;
-    /* More of it, which waits for the stream: between calls, and not while it is captured. NULL:
-     * there is no more. */
+    /* More of it: between calls, and not while the stream is captured. What was scratch before
+     * stays memory until the stream ends, since graphs may use it. NULL: there is no more. */
     tsr_status (*grow)(void *owner, uint16_t index, uint64_t bytes);
     void *owner; /* of grow() */
     /* The table of enum tsr_scalar in device memory, for launches that are captured in a graph and

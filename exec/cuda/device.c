@@ -11,6 +11,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "attention.h"
 #include "blas.h"
 
 /* Of streams after a failure, until they are left as they are. */
@@ -61,19 +62,21 @@ static void note_latest(struct tsr_cuda_device *d, const struct tsr_task *task)
     const char *name = work          ? work->name
                        : task->instr ? tsr_instr_kind_name(task->instr->kind)
                                      : "poison";
-    snprintf(d->latest[d->n_latest++ % TSR_CUDA_LATEST], sizeof d->latest[0], "%s #%llu", name,
-             (unsigned long long)task->number);
+    unsigned i = d->n_latest++ % TSR_CUDA_LATEST;
+    d->latest[i].name = name;
+    d->latest[i].number = task->number;
 }
 
 /* CUDA tells of a failure on the device with whatever is called next. */
 static tsr_status failed_on_device(struct tsr_cuda_device *d, cudaError_t error)
 {
-    char names[TSR_CUDA_LATEST * 66] = "";
+    char names[TSR_CUDA_LATEST * 82] = "";
     unsigned n = d->n_latest < TSR_CUDA_LATEST ? d->n_latest : TSR_CUDA_LATEST;
     for (unsigned i = 0; i < n; i++) {
         size_t length = strlen(names);
-        snprintf(names + length, sizeof names - length, "%s%s", i ? ", " : "",
-                 d->latest[(d->n_latest - n + i) % TSR_CUDA_LATEST]);
+        unsigned at = (d->n_latest - n + i) % TSR_CUDA_LATEST;
+        snprintf(names + length, sizeof names - length, "%s%.56s #%llu", i ? ", " : "",
+                 d->latest[at].name, (unsigned long long)d->latest[at].number);
     }
     return tsr_fail(TSR_EBACKEND,
                     "GPU %d: CUDA says '%s'; submitted last: %s (--serial shows which it was)",
@@ -85,9 +88,15 @@ static tsr_status failed_on_device(struct tsr_cuda_device *d, cudaError_t error)
 /* What a wait looks at beside its event. */
 struct patience {
     unsigned turns;
-    double polled, moved; /* when the communicators were asked; when something moved last */
+    /* When the communicators were asked, when all streams were, and when one had moved. */
+    double polled, looked, moved;
     uint64_t done;
 };
+
+/* Looking at the other streams orders the host after them, which no program relies on: seldom, so
+ * that a missing wait shows. */
+#define POLL_S 1e-3
+#define LOOK_S 1.0
 
 static uint64_t count_all(struct tsr_cuda_device *d)
 {
@@ -100,7 +109,8 @@ static uint64_t count_all(struct tsr_cuda_device *d)
 
 static tsr_status lost(struct tsr_cuda_device *d, double seconds)
 {
-    const char *latest = d->n_latest ? d->latest[(d->n_latest - 1) % TSR_CUDA_LATEST] : "nothing";
+    const char *latest =
+        d->n_latest ? d->latest[(d->n_latest - 1) % TSR_CUDA_LATEST].name : "nothing";
     return tsr_fail(d->config.comms ? TSR_EPEER : TSR_EBACKEND,
                     "GPU %d: nothing has moved for %.0f s; submitted last: %s", d->gpu.index,
                     seconds, latest);
@@ -110,16 +120,20 @@ static tsr_status look_around(struct tsr_cuda_device *d, struct patience *p)
 {
     double now = clock_s();
     TSR_TRY(tsr__cuda_check(d));
-    if (now - p->polled < 1e-3)
+    if (p->looked == 0)
+        p->looked = p->moved = now;
+    if (now - p->polled < POLL_S)
         return TSR_OK;
     p->polled = now;
     if (d->config.comms)
         TSR_TRY(d->config.comms->ops->poll(d->config.comms));
+    if (now - p->looked < LOOK_S)
+        return TSR_OK;
+    p->looked = now;
     uint64_t done = count_all(d);
-    if (done != p->done || p->moved == 0) {
-        p->done = done;
+    if (done != p->done)
         p->moved = now;
-    }
+    p->done = done;
     if (d->config.timeout_s > 0 && now - p->moved > d->config.timeout_s)
         return lost(d, d->config.timeout_s);
     return TSR_OK;
@@ -163,7 +177,7 @@ static tsr_status wait_event(struct tsr_device *device, uint32_t number)
     TSR_TRY(fail(d, tsr_cuda_event_find(&d->events, number, &e)));
     if (!e)
         return TSR_OK;
-    TSR_TRY(tsr__cuda_wait(d, e->event));
+    TSR_TRY(tsr__cuda_wait(d, tsr_cuda_event_of(e)));
     e->done = true;
     return TSR_OK;
 }
@@ -196,8 +210,10 @@ static tsr_status hand_over(struct tsr_cuda_device *d, struct tsr_cuda_stream *s
     TSR_TRY(tsr__cuda_run(d, s, task));
     if (timed)
         TSR_TRY(tsr__cuda_time_end(d));
-    if (task->kind == TSR_TASK_POISON)
+    if (task->kind == TSR_TASK_POISON) {
+        s->joined = UINT64_MAX; /* it is not counted: graphs come after all the same */
         return TSR_OK;
+    }
     TSR_TRY(tsr__cuda_count(s));
     if (task->kind == TSR_TASK_RECORD)
         tsr__cuda_mark(s, tsr_cuda_event_slot(&d->events, task->event)->event);
@@ -210,6 +226,10 @@ static tsr_status submit(struct tsr_device *device, uint16_t stream, const struc
     struct tsr_cuda_stream *s;
     TSR_TRY(tsr__cuda_check(d));
     TSR_TRY(fail(d, tsr__cuda_stream(d, stream, &s)));
+    if (d->graphs.what == TSR_CUDA_CAPTURES) /* its failure is not the run's */
+        return tsr__cuda_graph_task(d, s, task);
+    if (d->graphs.what == TSR_CUDA_RUNS)
+        return fail(d, tsr__cuda_graph_task(d, s, task));
     note_latest(d, task);
     TSR_TRY(fail(d, hand_over(d, s, task)));
     if (d->config.serial)
@@ -308,6 +328,13 @@ const struct tsr_cuda_gpu *tsr_cuda_device_gpu(const struct tsr_device *device)
     return &((const struct tsr_cuda_device *)device)->gpu;
 }
 
+static tsr_status read(struct tsr_device *device, const void *from, void *to, uint64_t bytes)
+{
+    struct tsr_cuda_device *d = tsr__cuda_device(device);
+    TSR_TRY(tsr__cuda_check(d));
+    return fail(d, tsr__cuda_read(d, from, to, bytes));
+}
+
 /* ---- opening and closing --------------------------------------------------------------------- */
 
 static double read_clock(struct tsr_device *device)
@@ -324,14 +351,18 @@ static void give_up(struct tsr_device *device, tsr_status status, const char *wh
 static void destroy(struct tsr_device *device)
 {
     struct tsr_cuda_device *d = tsr__cuda_device(device);
+    tsr_watchdog_stop(d->watchdog);
+    (void)cudaSetDevice(d->gpu.index); /* whichever thread it is */
     if (is_settled(d)) {
         if (d->config.comms)
             d->config.comms->ops->destroy(d->config.comms);
         tsr__cuda_staging_close(d);
+        tsr__cuda_graphs_close(d);
         for (int i = 0; i < TSR_CUDA_STREAMS; i++)
             tsr__cuda_stream_close(&d->streams[i]);
         tsr__cuda_time_close(d);
         tsr_cuda_events_destroy(&d->events);
+        tsr_attention_destroy(d->attention);
         tsr_blas_destroy(d->blas);
         tsr_cuda_space_fini(&d->space);
     }
@@ -351,16 +382,40 @@ static const struct tsr_device_ops ops = {
     .wait_event = wait_event,
     .wait_stream = wait_stream,
     .drain = drain,
+    .read = read,
     .now = read_clock,
     .count_done = count_done,
     .set_timing = set_timing,
     .abort = give_up,
     .destroy = destroy,
+    .graphs = &tsr_cuda_device_graphs,
 };
 
 const struct tsr_device_ops *tsr_cuda_device_ops(void)
 {
     return &ops;
+}
+
+static void lost_ranks(void *user, tsr_status status, const char *why)
+{
+    tsr__cuda_give_up(user, status, why);
+}
+
+static void hangs(void *user, tsr_status status, const char *why)
+{
+    struct tsr_cuda_device *d = user;
+    if (d->config.stuck)
+        d->config.stuck(d->config.user, status, why);
+}
+
+static tsr_status start_watchdog(struct tsr_cuda_device *d)
+{
+    const struct tsr_watchdog_config config = {.comms = d->config.comms,
+                                               .gpu = d->config.gpu,
+                                               .lost = lost_ranks,
+                                               .stuck = hangs,
+                                               .user = d};
+    return tsr_watchdog_start(&config, &d->watchdog);
 }
 
 static tsr_status open_all(struct tsr_cuda_device *d)
@@ -372,7 +427,23 @@ static tsr_status open_all(struct tsr_cuda_device *d)
                                          .tune = d->config.tune};
     TSR_TRY(tsr_cuda_space_init(&d->space, d->config.gpu, d->config.unit));
     TSR_TRY(tsr_cuda_events_create(&d->events));
-    return tsr_blas_create(&blas, &d->blas);
+    if (tsr_attention_create(d->gpu.architecture, &d->attention, d->no_attention))
+        d->attention = NULL; /* plain kernels do it */
+    TSR_TRY(tsr_blas_create(&blas, &d->blas));
+    return d->config.comms ? start_watchdog(d) : TSR_OK;
+}
+
+void tsr_cuda_device_note(const struct tsr_device *device, char *out, size_t n)
+{
+    struct tsr_cuda_device *d = tsr__cuda_device((struct tsr_device *)(uintptr_t)device);
+    char attention[TSR_ATTENTION_TEXT] = "";
+    if (d->attention)
+        tsr_attention_note(d->attention, attention);
+    else
+        snprintf(attention, sizeof attention, "attention runs in plain kernels, slower: %.200s",
+                 d->no_attention);
+    const char *blas = tsr_blas_note(d->blas);
+    snprintf(out, n, "%s%s%s", attention, attention[0] && blas[0] ? "; " : "", blas);
 }
 
 tsr_status tsr_cuda_device_create(const struct tsr_cuda_device_config *config,

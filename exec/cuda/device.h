@@ -7,6 +7,7 @@
 #include "comms.h"
 #include "exec/device.h"
 #include "gpu.h"
+#include "watchdog.h"
 
 struct tsr_cuda_device_config {
     int gpu; /* index */
@@ -18,7 +19,11 @@ struct tsr_cuda_device_config {
     const char *plans;       /* see struct tsr_blas_config */
     bool tune, deterministic;
     double timeout_s; /* a device on which nothing moves for so long is lost; 0: never */
-    bool serial;      /* every task is waited for: for finding which one fails */
+    /* The host thread hangs after the ranks have lost each other: for a program that ends then. May
+     * be NULL. `user` is that of the functions below. */
+    tsr_watchdog_fn stuck;
+    bool direct; /* every task is launched by itself: no graphs */
+    bool serial; /* every task is waited for: for finding which one fails */
     /* Is told of a task when the device has taken it over, without times: a stream runs its tasks
      * in order, and the first that fails is the last. May be NULL. */
     tsr_task_done_fn done;
@@ -40,6 +45,8 @@ struct tsr_cuda_memory {
 };
 tsr_status tsr_cuda_device_memory(const struct tsr_device *device,
                                   struct tsr_cuda_memory *out) TSR_MUST_USE;
+/* What a user should know after the first step, in one line; "": nothing. */
+void tsr_cuda_device_note(const struct tsr_device *device, char *out, size_t n);
 /* The GPU that it is. */
 const struct tsr_cuda_gpu *tsr_cuda_device_gpu(const struct tsr_device *device);
 

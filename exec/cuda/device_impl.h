@@ -6,12 +6,15 @@
 
 #include "device.h"
 #include "events.h"
+#include "graphs.h"
 #include "space.h"
+#include "watchdog.h"
 
 enum {
     TSR_CUDA_STREAMS = 64,
     TSR_CUDA_MARKS = 64,      /* of a stream, on their way */
     TSR_CUDA_MARK_EVERY = 32, /* tasks, where the program records no event */
+    TSR_CUDA_RETIRED = 16,    /* times that the scratch of a stream grows */
     TSR_CUDA_TEXT = 512,
     TSR_CUDA_LATEST = 4 /* names of tasks that a failure tells */
 };
@@ -25,7 +28,10 @@ struct tsr_cuda_mark {
 struct tsr_cuda_stream {
     cudaStream_t handle; /* NULL: no task yet */
     struct tsr_cuda_context context;
+    void *retired[TSR_CUDA_RETIRED]; /* scratch that was too small */
+    unsigned n_retired;
     uint64_t submitted, done; /* tasks that are instructions */
+    uint64_t joined;          /* submitted when a graph came after all of them */
     cudaEvent_t tail;         /* of waits for the whole stream */
     /* a ring: [first, first + n) */
     struct tsr_cuda_mark marks[TSR_CUDA_MARKS];
@@ -55,18 +61,24 @@ struct tsr_cuda_device {
     struct tsr_cuda_space space;
     struct tsr_cuda_events events;
     struct tsr_cuda_timers timers;
+    struct tsr_cuda_graphs graphs;
     struct tsr_cuda_stream streams[TSR_CUDA_STREAMS];
     struct tsr_cuda_staging staging[2];
     unsigned next_staging;
     uint64_t library; /* bytes of scratch, of all streams */
     struct tsr_blas *blas;
-    struct tsr_cuda_attention *attention;
+    struct tsr_cuda_attention *attention; /* NULL: without cuDNN ... */
+    char no_attention[256];               /* ... and why */
+    struct tsr_watchdog *watchdog;        /* NULL: a world of one */
 
     /* failing */
     _Atomic bool failing; /* somebody writes `text` */
     _Atomic int failed;   /* enum tsr_status, once it is there */
     char text[TSR_CUDA_TEXT];
-    char latest[TSR_CUDA_LATEST][64]; /* tasks that were submitted; a ring */
+    struct {
+        const char *name;
+        uint64_t number;
+    } latest[TSR_CUDA_LATEST]; /* tasks that were submitted; a ring */
     unsigned n_latest;
     bool stuck; /* work that does not end */
 
@@ -96,7 +108,8 @@ tsr_status tsr__cuda_wait(struct tsr_cuda_device *d, cudaEvent_t event) TSR_MUST
 /* device_stream.c */
 tsr_status tsr__cuda_stream(struct tsr_cuda_device *d, uint16_t index,
                             struct tsr_cuda_stream **out) TSR_MUST_USE;
-/* At least so many bytes of scratch; waits for the stream if it has less. */
+/* At least so many bytes of scratch. What was scratch
+ * before is kept until the stream ends: work and graphs may use it. */
 tsr_status tsr__cuda_stream_scratch(struct tsr_cuda_device *d, struct tsr_cuda_stream *s,
                                     uint64_t bytes) TSR_MUST_USE;
 tsr_status tsr__cuda_first_scratch(struct tsr_cuda_device *d,
@@ -113,9 +126,16 @@ void tsr__cuda_stream_close(struct tsr_cuda_stream *s);
 tsr_status tsr__cuda_run(struct tsr_cuda_device *d, struct tsr_cuda_stream *s,
                          const struct tsr_task *task) TSR_MUST_USE;
 
+/* The place of an event becomes another one's. */
+tsr_status tsr__cuda_leave_slot(struct tsr_cuda_device *d, const struct tsr_cuda_event *e,
+                                uint32_t number) TSR_MUST_USE;
+
 /* device_source.c: a task whose values come from the host, or go there. */
 tsr_status tsr__cuda_source(struct tsr_cuda_device *d, struct tsr_cuda_stream *s,
                             const struct tsr_task *task) TSR_MUST_USE;
+/* Waits for the copy. */
+tsr_status tsr__cuda_read(struct tsr_cuda_device *d, const void *from, void *to,
+                          uint64_t bytes) TSR_MUST_USE;
 void tsr__cuda_staging_close(struct tsr_cuda_device *d);
 
 /* device_time.c */

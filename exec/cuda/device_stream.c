@@ -54,16 +54,17 @@ tsr_status tsr__cuda_stream_scratch(struct tsr_cuda_device *d, struct tsr_cuda_s
                                     uint64_t bytes)
 {
     struct tsr_cuda_context *c = &s->context;
+    void *memory;
     if (c->scratch_bytes >= bytes)
         return TSR_OK;
-    if (c->scratch) { /* work that uses it may be on its way */
-        TSR_TRY(tsr__cuda_wait_stream(d, s));
-        TSR_CUDA("a stream's scratch memory", cudaFree(c->scratch));
-        d->library -= c->scratch_bytes;
-        c->scratch = NULL;
-        c->scratch_bytes = 0;
-    }
-    TSR_CUDA("a stream's scratch memory", cudaMalloc(&c->scratch, bytes));
+    if (d->graphs.what == TSR_CUDA_CAPTURES)
+        return tsr_fail(TSR_EBACKEND, "a captured task needs more scratch memory than before");
+    if (c->scratch && s->n_retired == TSR_CUDA_RETIRED)
+        return tsr_fail(TSR_EOOM, "a stream's scratch memory grew too often");
+    TSR_CUDA("a stream's scratch memory", cudaMalloc(&memory, bytes));
+    if (c->scratch)
+        s->retired[s->n_retired++] = c->scratch;
+    c->scratch = memory;
     c->scratch_bytes = bytes;
     d->library += bytes;
     return TSR_OK;
@@ -84,6 +85,8 @@ void tsr__cuda_stream_close(struct tsr_cuda_stream *s)
         if (s->own_marks[i])
             (void)cudaEventDestroy(s->own_marks[i]);
     (void)cudaFree(s->context.scratch);
+    for (unsigned i = 0; i < s->n_retired; i++)
+        (void)cudaFree(s->retired[i]);
     *s = (struct tsr_cuda_stream){.handle = NULL};
 }
 

@@ -1,4 +1,5 @@
 /* device_task.c: a task of the program becomes calls of CUDA on a stream. */
+#include <stdio.h>
 #include <string.h>
 
 #include "comms_impl.h"
@@ -36,16 +37,25 @@ static tsr_status poison(const struct tsr_cuda_stream *s, const struct tsr_task 
 
 /* ---- events ---------------------------------------------------------------------------------- */
 
+tsr_status tsr__cuda_leave_slot(struct tsr_cuda_device *d, const struct tsr_cuda_event *e,
+                                uint32_t number)
+{
+    if (e->number == 0 || e->number == number || e->done)
+        return TSR_OK;
+    return tsr__cuda_wait(d, tsr_cuda_event_of(e));
+}
+
 static tsr_status record(struct tsr_cuda_device *d, struct tsr_cuda_stream *s, uint32_t number)
 {
     struct tsr_cuda_event *e = tsr_cuda_event_slot(&d->events, number);
+    TSR_TRY(tsr__cuda_leave_slot(d, e, number));
     if (!e->event)
         TSR_CUDA("an event", cudaEventCreateWithFlags(&e->event, cudaEventDisableTiming));
-    else if (e->number != number && !e->done)
-        TSR_TRY(tsr__cuda_wait(d, e->event)); /* an earlier one's place */
     TSR_CUDA("an event", cudaEventRecord(e->event, s->handle));
     e->number = number;
     e->done = false;
+    e->shared = NULL;
+    e->launch = 0;
     return TSR_OK;
 }
 
@@ -54,17 +64,33 @@ static tsr_status wait_for(struct tsr_cuda_device *d, struct tsr_cuda_stream *s,
     struct tsr_cuda_event *e;
     TSR_TRY(tsr_cuda_event_find(&d->events, number, &e));
     if (e)
-        TSR_CUDA("a wait for an event", cudaStreamWaitEvent(s->handle, e->event, 0));
+        TSR_CUDA("a wait for an event", cudaStreamWaitEvent(s->handle, tsr_cuda_event_of(e), 0));
     return TSR_OK;
 }
 
 /* ---- between ranks --------------------------------------------------------------------------- */
 
+static tsr_status watch(struct tsr_cuda_device *d, struct tsr_cuda_stream *s,
+                        const struct tsr_task *task)
+{
+    char what[96];
+    bool one = task->kind == TSR_TASK_COLLECTIVE && task->n_collectives > 0;
+    const struct tsr_comm *comm = one ? task->collectives[0].comm : task->comm;
+    uint64_t sequence = one ? task->collectives[0].sequence : task->sequence;
+    snprintf(what, sizeof what, "%s #%llu of '%s'",
+             one ? tsr_instr_kind_name(task->collectives[0].kind) : "messages",
+             (unsigned long long)sequence, comm && comm->name ? comm->name : "?");
+    return tsr_watchdog_note(d->watchdog, s->handle, what);
+}
+
 static tsr_status run_collectives(struct tsr_cuda_device *d, struct tsr_cuda_stream *s,
                                   const struct tsr_task *task)
 {
-    if (d->config.comms)
-        return tsr_comms_run(d->config.comms, &s->context, task->collectives, task->n_collectives);
+    if (d->config.comms) {
+        TSR_TRY(
+            tsr_comms_run(d->config.comms, &s->context, task->collectives, task->n_collectives));
+        return watch(d, s, task);
+    }
     for (size_t i = 0; i < task->n_collectives; i++) {
         if (task->collectives[i].comm->size != 1)
             return tsr_fail(TSR_EDEFECT, "a collective of %u ranks, and the device is of no world",
@@ -81,8 +107,9 @@ static tsr_status run_messages(struct tsr_cuda_device *d, struct tsr_cuda_stream
         return TSR_OK;
     if (!d->config.comms)
         return tsr_fail(TSR_EUNSUPPORTED, "messages, and the device is of no world");
-    return d->config.comms->ops->messages(d->config.comms, &s->context, task->comm, task->comm_id,
-                                          task->sequence, task->messages, task->n_messages);
+    TSR_TRY(d->config.comms->ops->messages(d->config.comms, &s->context, task->comm, task->comm_id,
+                                           task->sequence, task->messages, task->n_messages));
+    return watch(d, s, task);
 }
 
 tsr_status tsr__cuda_run(struct tsr_cuda_device *d, struct tsr_cuda_stream *s,

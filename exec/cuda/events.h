@@ -15,7 +15,14 @@ struct tsr_cuda_event {
     uint32_t number; /* of the program; 0: none yet */
     bool done;       /* is known to be */
     cudaEvent_t event;
+    cudaEvent_t shared; /* the end of the graph in which it was recorded; NULL: `event` is it */
+    uint64_t launch;    /* of that graph; 0: none */
 };
+
+static inline cudaEvent_t tsr_cuda_event_of(const struct tsr_cuda_event *e)
+{
+    return e->shared ? e->shared : e->event;
+}
 
 struct tsr_cuda_events {
     struct tsr_cuda_event *slots; /* [TSR_CUDA_EVENTS] */

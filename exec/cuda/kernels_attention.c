@@ -1,9 +1,89 @@
 /* kernels_attention.c: attention on the GPU: by cuDNN where it can, else by kernels of our own. */
+#include "attention.h"
 #include "exec/kernels/attention.h"
 #include "kernels.h"
 #include "kernels/attention_plain.h"
 #include "kernels/code.h"
 #include "kernels/declare.h"
+#include "launch.h"
+
+/* ---- by cuDNN -------------------------------------------------------------------------------- */
+
+/* Tensors of 16 bits in rows of all heads, which cuDNN reads 16 bytes at a time. */
+static bool set_tensor(const struct tsr_elems *e, uint8_t dtype, uint64_t heads, uint64_t dim,
+                       uint64_t *row, uint64_t *head)
+{
+    *row = e->width ? e->pitch : heads * dim;
+    *head = dim;
+    return e->dtype == dtype && (e->width == 0 || (e->width == heads * dim && *row >= e->width)) &&
+           (uintptr_t)e->data % 16 == 0 && *row % 8 == 0 && dim % 8 == 0;
+}
+
+/* False: it is not for cuDNN. */
+static bool set_shape(const struct tsr_attention_operands *a, bool forward, bool deterministic,
+                      struct tsr_attention_shape *s, struct tsr_attention_pointers *at)
+{
+    const struct tsr_elems *const all[TSR_ATTENTION_TENSORS] = {&a->q, &a->k,  &a->v,  &a->out,
+                                                                &a->g, &a->gq, &a->gk, &a->gv};
+    const uint64_t heads[TSR_ATTENTION_TENSORS] = {a->heads, a->kv_heads, a->kv_heads, a->heads,
+                                                   a->heads, a->heads,    a->kv_heads, a->kv_heads};
+    uint8_t dtype = a->q.dtype;
+    bool fits = (dtype == TSR_BF16 || dtype == TSR_F16) && a->lse.dtype == TSR_F32 &&
+                a->lse.width == 0 && a->batch && a->queries && a->keys && a->dim;
+    *s = (struct tsr_attention_shape){.batch = a->batch,
+                                      .heads = a->heads,
+                                      .kv_heads = a->kv_heads,
+                                      .queries = a->queries,
+                                      .keys = a->keys,
+                                      .d = a->dim,
+                                      .lse_row = a->lse_row,
+                                      .half = dtype == TSR_F16,
+                                      .causal = a->causal,
+                                      .backward = !forward,
+                                      .deterministic = !forward && deterministic,
+                                      .scale = a->scale};
+    *at = (struct tsr_attention_pointers){.lse = (float *)(void *)a->lse.data};
+    for (int i = 0; i < (forward ? TSR_ATTENTION_G : TSR_ATTENTION_TENSORS) && fits; i++) {
+        fits = set_tensor(all[i], dtype, heads[i], a->dim, &s->row[i], &s->head[i]);
+        at->tensor[i] = all[i]->data;
+    }
+    return fits;
+}
+
+/* cuDNN writes no more than the queries' lse. */
+static tsr_status pad_lse(const struct tsr_kernel_call *call,
+                          const struct tsr_attention_operands *a)
+{
+    const struct tsr_attention_padding p = {
+        .lse = a->lse, .heads = a->batch * a->heads, .queries = a->queries, .row = a->lse_row};
+    uint64_t n = p.heads * (p.row - p.queries);
+    if (n == 0)
+        return TSR_OK;
+    const struct tsr_cuda_grid grid = {
+        .blocks = (unsigned)tsr_min_u64(tsr_ceil_div(n, TSR_CUDA_THREADS), 1024),
+        .threads = TSR_CUDA_THREADS};
+    return tsr_cuda_launch(call, tsr_cuda_attention_padding, grid, &p);
+}
+
+/* TSR_EUNSUPPORTED: it is not for cuDNN, or there is no memory for what it needs. */
+static tsr_status by_cudnn(const struct tsr_kernel_call *call,
+                           const struct tsr_attention_operands *a, bool forward)
+{
+    const struct tsr_cuda_context *c = tsr_cuda_context(call);
+    struct tsr_attention_shape shape;
+    struct tsr_attention_pointers at;
+    char why[TSR_ATTENTION_TEXT] = "";
+    uint64_t bytes = 0;
+    void *workspace;
+    if (!c->attention || !set_shape(a, forward, c->deterministic, &shape, &at))
+        return TSR_EUNSUPPORTED;
+    const struct tsr_attention_plan *plan = tsr_attention_prepare(c->attention, &shape, &bytes);
+    if (!plan || tsr_cuda_scratch(call, bytes, &workspace) != TSR_OK)
+        return TSR_EUNSUPPORTED;
+    if (tsr_attention_run(c->attention, plan, &at, workspace, c->stream, why))
+        return tsr_fail(TSR_EBACKEND, "kernel %s: cuDNN says '%s'", call->work->name, why);
+    return forward ? pad_lse(call, a) : TSR_OK;
+}
 
 /* ---- by our own kernels ---------------------------------------------------------------------- */
 
@@ -58,16 +138,20 @@ static tsr_status plain(const struct tsr_kernel_call *call, const struct tsr_att
 
 /* ---- kernels --------------------------------------------------------------------------------- */
 
-tsr_status tsr__cuda_attention(const struct tsr_kernel_call *call)
+static tsr_status attend(const struct tsr_kernel_call *call, bool forward)
 {
     struct tsr_attention_operands a;
-    TSR_TRY(tsr__attention_operands(call, true, &a));
-    return plain(call, &a, true);
+    TSR_TRY(tsr__attention_operands(call, forward, &a));
+    tsr_status status = by_cudnn(call, &a, forward);
+    return status == TSR_EUNSUPPORTED ? plain(call, &a, forward) : status;
+}
+
+tsr_status tsr__cuda_attention(const struct tsr_kernel_call *call)
+{
+    return attend(call, true);
 }
 
 tsr_status tsr__cuda_attention_backward(const struct tsr_kernel_call *call)
 {
-    struct tsr_attention_operands a;
-    TSR_TRY(tsr__attention_operands(call, false, &a));
-    return plain(call, &a, false);
+    return attend(call, false);
 }

@@ -14,11 +14,24 @@ struct tsr_column_parts; /* kernels/columns.h */
 tsr_status tsr_cuda_scratch(const struct tsr_kernel_call *call, uint64_t bytes,
                             void **out) TSR_MUST_USE;
 
-/* A row for a team of threads (kernels/team.h); params begin with struct tsr_rows. kept: reals per
- * element in shared memory; grows: it is a TSR_LONG_KERNEL. */
-tsr_status tsr_cuda_launch_rows(const struct tsr_kernel_call *call, tsr_cuda_kernel kernel,
-                                bool wide, unsigned kept, bool grows,
-                                const void *params) TSR_MUST_USE;
+/* The forms of a TSR_TEAM_KERNEL (kernels/team.h). */
+struct tsr_cuda_forms {
+    tsr_cuda_kernel f32, torn, f64;
+};
+#define TSR_FORMS(name)                                                      \
+    {                                                                        \
+        tsr_cuda_##name##_f32, tsr_cuda_##name##_torn, tsr_cuda_##name##_f64 \
+    }
+
+/* The form for the operands of a call in rows of `columns`. */
+tsr_cuda_kernel tsr_cuda_form(const struct tsr_kernel_call *call,
+                              const struct tsr_cuda_forms *forms, bool wide, uint64_t columns);
+
+/* A row for a team of threads; params begin with struct tsr_rows. kept: reals of every element that
+ * stay in shared memory; grows: long rows have more threads. */
+tsr_status tsr_cuda_launch_rows(const struct tsr_kernel_call *call,
+                                const struct tsr_cuda_forms *forms, bool wide, unsigned kept,
+                                bool grows, const void *params) TSR_MUST_USE;
 
 /* Sums over rows: plain into out[0], scaled into out[1] (data NULL: not wanted); `parts` has the
  * operands. */

@@ -20,6 +20,6 @@ tsr_status tsr_cuda_norm_backward(const struct tsr_kernel_call *call, bool wide,
     }
     if (!k->gx.data)
         return TSR_OK;
-    return tsr_cuda_launch_rows(
-        call, wide ? tsr_cuda_norm_backward_f64 : tsr_cuda_norm_backward_f32, wide, 2, false, k);
+    static const struct tsr_cuda_forms forms = TSR_FORMS(norm_backward);
+    return tsr_cuda_launch_rows(call, &forms, wide, 2, false, k);
 }

@@ -15,7 +15,7 @@ struct tsr_cuda_rank_config {
     struct tsr_comms *comms; /* taken over, also on failure; NULL: a world of one */
     const char *plans;       /* of matrix products: see struct tsr_blas_config; borrowed */
     double timeout_s;
-    bool tune, deterministic, serial, poison, profile;
+    bool tune, deterministic, direct, serial, poison, profile;
     struct tsr_executor *watcher; /* borrowed; NULL: none */
 };
 

@@ -1,5 +1,7 @@
 /* rows.c: launches of kernels that work row by row. */
-#include "kernels/team.h"
+#include "exec/kernels/rows.h"
+
+#include "kernels/team_shape.h"
 #include "launch.h"
 
 tsr_status tsr_cuda_scratch(const struct tsr_kernel_call *call, uint64_t bytes, void **out)
@@ -15,9 +17,28 @@ tsr_status tsr_cuda_scratch(const struct tsr_kernel_call *call, uint64_t bytes, 
                     (unsigned long long)context->scratch_bytes);
 }
 
+static bool is_whole(const struct tsr_view *view)
+{
+    if (!tsr_dtype_is_float((tsr_dtype)view->dtype))
+        return true; /* no packs of it are read */
+    return (uintptr_t)view->data % 16 == 0 && view->width == 0 && view->pitch == 0;
+}
+
+tsr_cuda_kernel tsr_cuda_form(const struct tsr_kernel_call *call,
+                              const struct tsr_cuda_forms *forms, bool wide, uint64_t columns)
+{
+    bool whole = columns % TSR_CUDA_ITEMS == 0;
+    for (uint32_t i = 0; i < call->n_views && whole; i++)
+        whole = is_whole(&call->views[i]);
+    if (wide)
+        return forms->f64;
+    return whole ? forms->f32 : forms->torn;
+}
+
 /* Every team has a row, but there are no more blocks than fill the GPU a few times. */
-tsr_status tsr_cuda_launch_rows(const struct tsr_kernel_call *call, tsr_cuda_kernel kernel,
-                                bool wide, unsigned kept, bool grows, const void *params)
+tsr_status tsr_cuda_launch_rows(const struct tsr_kernel_call *call,
+                                const struct tsr_cuda_forms *forms, bool wide, unsigned kept,
+                                bool grows, const void *params)
 {
     const struct tsr_rows *shape = params;
     unsigned threads = tsr_team_threads(shape->columns, grows);
@@ -27,5 +48,6 @@ tsr_status tsr_cuda_launch_rows(const struct tsr_kernel_call *call, tsr_cuda_ker
         .blocks = (unsigned)tsr_min_u64(tsr_ceil_div(shape->rows, teams), most),
         .threads = threads,
         .shared = tsr_team_keeps(shape->columns, grows, kept, wide ? 8 : 4)};
+    tsr_cuda_kernel kernel = tsr_cuda_form(call, forms, wide, shape->columns);
     return shape->rows ? tsr_cuda_launch(call, kernel, grid, params) : TSR_OK;
 }

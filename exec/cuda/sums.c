@@ -1,8 +1,8 @@
 /* sums.c: launches of sums over columns and over all elements, in two steps. */
+#include "kernels/code.h"
 #include "kernels/columns.h"
 #include "kernels/declare.h"
 #include "kernels/folds.h"
-#include "kernels/team.h"
 #include "launch.h"
 
 enum { CHUNK_ROWS = 32, ENOUGH_BLOCKS = 2048, CHUNK_ELEMENTS = 64 << 10, MOST_CHUNKS = 8192 };
@@ -53,9 +53,9 @@ tsr_status tsr_cuda_sum_columns(const struct tsr_kernel_call *call, bool wide,
     parts->scaled = out[1].data ? (unsigned char *)scratch + chunks * bytes : NULL;
     const struct tsr_cuda_grid grid = {
         .blocks = (unsigned)tiles, .rows = (unsigned)chunks, .threads = TSR_CUDA_THREADS};
+    static const struct tsr_cuda_forms forms = TSR_FORMS(column_parts);
     if (chunks > 0)
-        TSR_TRY(tsr_cuda_launch(call, wide ? tsr_cuda_column_parts_f64 : tsr_cuda_column_parts_f32,
-                                grid, parts));
+        TSR_TRY(tsr_cuda_launch(call, tsr_cuda_form(call, &forms, wide, columns), grid, parts));
     return add_parts(call, wide, parts, chunks, out);
 }
 

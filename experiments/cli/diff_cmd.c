@@ -5,6 +5,7 @@
 #include "args.h"
 #include "cmd.h"
 #include "diff.h"
+#include "report_rows.h"
 
 static const char *const formats[] = {"text", "json", NULL};
 
@@ -24,12 +25,7 @@ static tsr_status print(const struct tsr_args *args, struct tsr_diff_run *a, str
     }
     tsr_status status = tsr_diff_report(a, b, &report);
     if (status == TSR_OK && !strcmp(args->format, "json")) {
-        char *text = json_dumps(report, JSON_INDENT(2));
-        if (text)
-            puts(text);
-        else
-            status = tsr_fail(TSR_ENOMEM, "out of memory: the report");
-        free(text);
+        status = tsr_print_report(stdout, report);
     } else if (status == TSR_OK) {
         tsr_diff_print(stdout, report, (size_t)args->top);
     }

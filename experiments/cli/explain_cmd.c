@@ -1,7 +1,6 @@
 /* explain_cmd.c: `tessera explain`: where the peak of a strategy comes from, and what would lower
  * it.
  */
-#include <stdlib.h>
 #include <string.h>
 
 #include "args.h"
@@ -10,28 +9,26 @@
 #include "oom.h"
 #include "peak.h"
 #include "report_file.h"
+#include "report_rows.h"
 #include "simulate.h"
 #include "study.h"
 #include "what_if.h"
 
 static const char *const formats[] = {"text", "json", NULL};
 
+static tsr_status explain_peak(void *report, const struct tsr_job *job,
+                               struct tsr_emission *emission, struct tsr_row *row)
+{
+    TSR_TRY(tsr_peak_of(job, emission, row));
+    return tsr_explain(job, emission, row, report);
+}
+
 static tsr_status gather(const struct tsr_args *args, struct tsr_experiment *experiment,
                          const struct tsr_job *job, json_t *report)
 {
-    struct tsr_emission emission;
     struct tsr_row row;
     json_t *what_if = NULL;
-    tsr_row_begin(&row, job);
-    tsr_status status = tsr_emit_or_keep(job, &emission);
-    if (status != TSR_OK && status != TSR_EOOM)
-        return status;
-    status = status == TSR_EOOM ? tsr_oom_fail(job, &emission, NULL, &row)
-                                : tsr_peak_of(job, &emission, &row);
-    if (status == TSR_OK)
-        status = tsr_explain(job, &emission, &row, report);
-    tsr_emission_fini(&emission);
-    TSR_TRY(status);
+    TSR_TRY(tsr_with_programs(job, &row, explain_peak, report));
     if (args->no_what_if)
         return TSR_OK;
     TSR_TRY(tsr_what_if(experiment, job, args->jobs, args->time, &what_if));
@@ -41,14 +38,8 @@ static tsr_status gather(const struct tsr_args *args, struct tsr_experiment *exp
 
 static tsr_status print(const struct tsr_args *args, const json_t *report)
 {
-    if (!strcmp(args->format, "json")) {
-        char *text = json_dumps(report, JSON_INDENT(2));
-        if (!text)
-            return tsr_fail(TSR_ENOMEM, "out of memory: the report");
-        puts(text);
-        free(text);
-        return TSR_OK;
-    }
+    if (!strcmp(args->format, "json"))
+        return tsr_print_report(stdout, report);
     tsr_explain_print(stdout, report, (size_t)args->top);
     const json_t *what_if = json_object_get(report, "what_if");
     if (what_if)

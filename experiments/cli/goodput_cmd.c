@@ -260,10 +260,7 @@ static tsr_status report(const struct tsr_args *args, const struct tsr_study *st
     } else if (!strcmp(args->format, "csv")) {
         put_csv(m);
     } else {
-        json_t *value = to_json(m);
-        tsr_status status = tsr__put_json_value(stdout, value);
-        json_decref(value);
-        TSR_TRY(status);
+        TSR_TRY(tsr_put_json(stdout, to_json(m)));
     }
     return tsr_flush(stdout, "standard output");
 }

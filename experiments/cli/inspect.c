@@ -7,6 +7,7 @@
 #include "../../engine/transitions.h"
 #include "args.h"
 #include "cmd.h"
+#include "report_rows.h"
 #include "study.h"
 
 static const char *const formats[] = {"text", "json", NULL};
@@ -166,12 +167,7 @@ static tsr_status run(const struct tsr_usage *usage, struct tsr_args *args, int 
         return tsr_fail(TSR_ENOMEM, "out of memory");
     tsr_status status = gather(args, facts);
     if (status == TSR_OK && !strcmp(args->format, "json")) {
-        char *text = json_dumps(facts, JSON_INDENT(2));
-        if (text)
-            puts(text);
-        else
-            status = tsr_fail(TSR_ENOMEM, "out of memory");
-        free(text);
+        status = tsr_print_report(stdout, facts);
     } else if (status == TSR_OK) {
         print_text(facts);
     }

@@ -91,10 +91,7 @@ static tsr_status report(const struct tsr_args *args, const struct tsr_study *st
     } else if (!strcmp(args->format, "csv")) {
         put_csv(tenants);
     } else {
-        json_t *value = to_json(tenants);
-        tsr_status status = tsr__put_json_value(stdout, value);
-        json_decref(value);
-        TSR_TRY(status);
+        TSR_TRY(tsr_put_json(stdout, to_json(tenants)));
     }
     return tsr_flush(stdout, "standard output");
 }

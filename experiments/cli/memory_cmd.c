@@ -13,6 +13,7 @@
 #include "memory_result.h"
 #include "memory_run.h"
 #include "report_file.h"
+#include "study.h"
 
 struct output {
     const char *name; /* for messages */
@@ -93,6 +94,8 @@ static tsr_status run_scenario(const struct tsr_usage *usage, struct tsr_args *a
     (void)success;
     TSR_TRY(tsr_args_need_file(usage, args));
     TSR_TRY(check_outputs(args));
+    TSR_TRY(tsr_prepare_file("--out", args->out));
+    TSR_TRY(tsr_prepare_file("--timeline", args->timeline));
     TSR_TRY(tsr_memory_scenario_load(args->file, &s));
     tsr_status status = tsr_memory_run(&s, false, &plain);
     if (status == TSR_OK)

@@ -426,3 +426,17 @@ tsr_status tsr_oom_fail(const struct tsr_job *job, const struct tsr_emission *em
         tsr_row_fail(row, status);
     return status == TSR_OK ? tsr_fail(TSR_EOOM, "%s", row->failure) : status;
 }
+
+tsr_status tsr_with_programs(const struct tsr_job *job, struct tsr_row *row, tsr_programs_fn use,
+                             void *user)
+{
+    struct tsr_emission emission;
+    tsr_row_begin(row, job);
+    tsr_status status = tsr_emit_or_keep(job, &emission);
+    if (status != TSR_OK && status != TSR_EOOM)
+        return status;
+    status = status == TSR_EOOM ? tsr_oom_fail(job, &emission, NULL, row)
+                                : use(user, job, &emission, row);
+    tsr_emission_fini(&emission);
+    return status;
+}

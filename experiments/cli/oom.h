@@ -22,6 +22,14 @@ tsr_status tsr_oom_remedy(const struct tsr_job *job, struct tsr_row *row) TSR_MU
  * went wrong on the way. */
 tsr_status tsr_oom_fail(const struct tsr_job *job, const struct tsr_emission *emission,
                         const char *dir, struct tsr_row *row) TSR_MUST_USE;
+/* What is asked of a strategy's programs. */
+typedef tsr_status (*tsr_programs_fn)(void *user, const struct tsr_job *job,
+                                      struct tsr_emission *emission, struct tsr_row *row);
+/* Begins the row, emits the programs and hands them to `use`; where memory runs out on the way,
+ * fails as tsr_oom_fail() does. */
+tsr_status tsr_with_programs(const struct tsr_job *job, struct tsr_row *row, tsr_programs_fn use,
+                             void *user) TSR_MUST_USE;
+
 /* Whether `value` (a batch, a sequence length) fits. An error ends the search. */
 typedef tsr_status (*tsr_fits_fn)(const void *user, uint64_t value, bool *fits);
 /* The largest value below `above`, in steps of `unit`, that fits; *out is 0 if none does. Asks

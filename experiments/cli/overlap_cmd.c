@@ -1,7 +1,6 @@
 /* overlap_cmd.c: `tessera overlap`: which collectives of a step are exposed, why, and what would
  * hide them.
  */
-#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 
@@ -12,6 +11,7 @@
 #include "peak.h"
 #include "report.h"
 #include "report_file.h"
+#include "report_rows.h"
 #include "simulate.h"
 #include "study.h"
 
@@ -30,20 +30,10 @@ static tsr_status take(void *user, const struct tsr_detail *detail)
     return tsr_overlap_table_of(taken->info, detail, taken->table);
 }
 
-static tsr_status simulate(const struct tsr_study *study, struct tsr_row *row,
-                           struct tsr_overlap_table *table)
+static tsr_status simulate(void *taken, const struct tsr_job *job, struct tsr_emission *emission,
+                           struct tsr_row *row)
 {
-    const struct tsr_job *job = &study->jobs[0];
-    struct taken taken = {&study->info, table};
-    struct tsr_emission emission;
-    tsr_row_begin(row, job);
-    tsr_status status = tsr_emit_or_keep(job, &emission);
-    if (status != TSR_OK && status != TSR_EOOM)
-        return status;
-    status = status == TSR_EOOM ? tsr_oom_fail(job, &emission, NULL, row)
-                                : tsr_simulate_times(job, &emission, row, take, &taken);
-    tsr_emission_fini(&emission);
-    return status;
+    return tsr_simulate_times(job, emission, row, take, taken);
 }
 
 static tsr_status of_strategy(const struct tsr_args *args, struct tsr_study *study,
@@ -51,7 +41,8 @@ static tsr_status of_strategy(const struct tsr_args *args, struct tsr_study *stu
 {
     struct tsr_row row;
     json_t *what_if = NULL;
-    TSR_TRY(simulate(study, &row, table));
+    struct taken taken = {&study->info, table};
+    TSR_TRY(tsr_with_programs(&study->jobs[0], &row, simulate, &taken));
     *report = tsr_overlap_json(args->file, table);
     tsr_status status = *report ? TSR_OK : tsr_fail(TSR_ENOMEM, "out of memory: the report");
     if (status == TSR_OK && !args->no_what_if && strcmp(args->format, "csv") != 0)
@@ -71,14 +62,8 @@ static tsr_status print(const struct tsr_args *args, const struct tsr_overlap_ta
         tsr_overlap_table_print(stdout, table);
         return TSR_OK;
     }
-    if (!strcmp(args->format, "json")) {
-        char *text = json_dumps(report, JSON_INDENT(2));
-        if (!text)
-            return tsr_fail(TSR_ENOMEM, "out of memory: the report");
-        puts(text);
-        free(text);
-        return TSR_OK;
-    }
+    if (!strcmp(args->format, "json"))
+        return tsr_print_report(stdout, report);
     tsr_overlap_print(stdout, report, (size_t)args->top);
     return TSR_OK;
 }

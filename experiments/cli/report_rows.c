@@ -488,3 +488,20 @@ tsr_status tsr__put_json_value(FILE *out, const json_t *value)
     fputc('\n', out);
     return TSR_OK;
 }
+
+tsr_status tsr_print_report(FILE *out, const json_t *report)
+{
+    char *text = json_dumps(report, JSON_INDENT(2));
+    if (!text)
+        return tsr_fail(TSR_ENOMEM, "out of memory: the report");
+    fprintf(out, "%s\n", text);
+    free(text);
+    return TSR_OK;
+}
+
+tsr_status tsr_put_json(FILE *out, json_t *value)
+{
+    tsr_status status = tsr__put_json_value(out, value);
+    json_decref(value);
+    return status;
+}

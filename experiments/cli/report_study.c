@@ -28,10 +28,7 @@ static tsr_status write_summary_csv(FILE *out, const void *user)
 static tsr_status write_summary_json(FILE *out, const void *user)
 {
     const struct study *study = user;
-    json_t *value = tsr__rows_json(study->info, study->rows, study->n, true);
-    tsr_status status = tsr__put_json_value(out, value);
-    json_decref(value);
-    return status;
+    return tsr_put_json(out, tsr__rows_json(study->info, study->rows, study->n, true));
 }
 
 /* Rows that the front is made of: those that fit; all if none does. */

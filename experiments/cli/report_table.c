@@ -192,10 +192,7 @@ tsr_status tsr_report_table(FILE *out, const char *format, const struct tsr_stud
     } else if (strcmp(format, "csv") == 0) {
         tsr__put_rows_csv(out, rows, n);
     } else if (strcmp(format, "json") == 0) {
-        json_t *value = tsr__rows_json(info, rows, n, false);
-        tsr_status status = tsr__put_json_value(out, value);
-        json_decref(value);
-        TSR_TRY(status);
+        TSR_TRY(tsr_put_json(out, tsr__rows_json(info, rows, n, false)));
     } else {
         return tsr_fail(TSR_ECONFIG, "--format %s: must be md, csv or json", format);
     }

@@ -105,6 +105,11 @@ static tsr_status run(const struct tsr_usage *usage, struct tsr_args *args, int 
     const struct tsr_strategy *one = NULL;
     TSR_TRY(check_target(args));
     TSR_TRY(tsr_args_need_file(usage, args));
+    if (args->on && strcmp(args->on, "sim") != 0 && args->format)
+        return tsr_fail(TSR_ECONFIG,
+                        "run: --format: found %s with --on %s; allowed: with --on sim (a run in "
+                        "earnest leaves metrics.jsonl in its --out)",
+                        args->format, args->on);
     TSR_TRY(tsr_args_format(args, formats));
     if (args->print_config)
         return tsr_print_config(args);

@@ -165,6 +165,26 @@ tsr_status tsr_prepare_out(const char *dir)
     return ok ? TSR_OK : unusable(dir, error);
 }
 
+tsr_status tsr_prepare_file(const char *option, const char *path)
+{
+    char folder[1200];
+    struct stat info;
+    if (!path)
+        return TSR_OK;
+    const char *slash = strrchr(path, '/');
+    bool there = stat(path, &info) == 0;
+    snprintf(folder, sizeof folder, "%.*s", slash ? (int)(slash - path) + 1 : 1,
+             slash ? path : ".");
+    if (there && S_ISDIR(info.st_mode))
+        errno = EISDIR;
+    else if (access(there && !S_ISREG(info.st_mode) ? path : folder, W_OK) == 0)
+        return TSR_OK;
+    return tsr_fail(TSR_ECONFIG,
+                    "%s: found %s, which cannot be written: %s; allowed: a file in a folder that "
+                    "there is",
+                    option, path, strerror(errno));
+}
+
 static tsr_status put_text(FILE *stream, const void *text)
 {
     fputs(text, stream);

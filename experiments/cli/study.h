@@ -25,6 +25,9 @@ tsr_status tsr_print_config(const struct tsr_args *args) TSR_MUST_USE;
 
 /* Makes the output folder and tries a file in it. Errors: TSR_ECONFIG if it cannot be used. */
 tsr_status tsr_prepare_out(const char *dir) TSR_MUST_USE;
+/* Before work is done for it: `path` (NULL: standard output) can be made in a folder that there is.
+ * `option`: its name, for messages. Errors: TSR_ECONFIG. */
+tsr_status tsr_prepare_file(const char *option, const char *path) TSR_MUST_USE;
 
 /* Writes what a study leaves in its folder beside the files of the strategies: experiment.yaml (the
  * resolved file), summaries, pictures. */

@@ -40,6 +40,8 @@ has "$out" "reduce_scatter,H100 80GB HBM3,8,2"
 
 # Mistakes.
 fails 2 "no log given" "--nccl-log" -- calibrate
+log >"$tmp/job.log"
+fails 2 "--out: found $tmp/none/x.csv" -- calibrate --nccl-log "$tmp/job.log" --out "$tmp/none/x.csv"
 fails 2 "/nowhere.log" "cannot be opened" -- calibrate --nccl-log /nowhere.log
 log | sed 's/169.85  297.24.*//' >"$tmp/bad.log"
 fails 2 "bad.log:17" '67108864' "size, count, type" -- calibrate --nccl-log "$tmp/bad.log"

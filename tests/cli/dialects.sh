@@ -43,6 +43,7 @@ awk "BEGIN { exit !($(step compiled b) < 0.6 * $(step eager b)) }" ||
     complain "compiled: $(step compiled b) ms, eager $(step eager b) ms"
 
 # The host has no such kernels.
+fails 2 "--format: found json with --on host" -- run "$tmp/a.yaml" --strategy compiled --on host --format json
 fails 2 dialect compile "eager or fused" -- run "$tmp/a.yaml" --strategy compiled --on host --out "$tmp/r"
 fails 2 precision.linear fp8_delayed plain -- run "$tmp/a.yaml" --strategy delayed --on host --out "$tmp/r"
 

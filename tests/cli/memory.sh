@@ -197,9 +197,9 @@ wrong iters 64 "num_hidden_layers x grad_accum x iters up to 65536"
 # ---- output that cannot be written ---------------------------------------------------------------
 
 scenario "$plain"
-fails 1 "$tmp/nowhere/r.json: cannot be written: No such file" -- memory "$input" -o "$tmp/nowhere/r.json"
-fails 1 "$tmp: cannot be written: is a folder" -- memory "$input" -o "$tmp"
-fails 1 "$tmp/nowhere/t.json: cannot be written" -- memory "$input" -o "$tmp/none" --timeline "$tmp/nowhere/t.json"
+fails 2 "$tmp/nowhere/r.json, which cannot be written: No such file" -- memory "$input" -o "$tmp/nowhere/r.json"
+fails 2 "$tmp, which cannot be written: Is a directory" -- memory "$input" -o "$tmp"
+fails 2 "--timeline: found $tmp/nowhere/t.json, which cannot be written" -- memory "$input" -o "$tmp/none" --timeline "$tmp/nowhere/t.json"
 [ ! -e "$tmp/none" ] || complain "a result without its time line"
 if [ -w /dev/full ]; then
     fails 1 "/dev/full: " "No space left" -- memory "$input" -o /dev/full

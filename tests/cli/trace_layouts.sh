@@ -17,6 +17,9 @@ EOF
 
 dp='"mesh_dims": ["dp"]'
 tp good '[2, 2]' '["out", "colwise"]' "$dp"
+fails 2 "--out: found $tmp/none/x.json" "No such file or directory" -- trace "$tmp/good.json" -o "$tmp/none/x.json"
+fails 2 "--out: found $tmp, " "Is a directory" -- trace "$tmp/good.json" -o "$tmp"
+works trace "$tmp/good.json" -o "$tmp/x.json"
 works trace "$tmp/good.json"
 has "$out" '"strided_shard"' '"tp_placements"' '"runs"'
 tp style '[2, 2]' '["out", "colwize"]' "$dp"

@@ -38,7 +38,7 @@ static inline uint64_t ct_mix(uint64_t a, uint64_t b, uint64_t c)
     return tsr_hash_u64(tsr_hash_u64(h, b), c);
 }
 
-static struct ct_program ct_program(uint32_t world, uint64_t seed)
+static inline struct ct_program ct_program(uint32_t world, uint64_t seed)
 {
     static const uint8_t kinds[] = {TSR_ALL_GATHER, TSR_REDUCE_SCATTER, TSR_ALL_REDUCE,
                                     TSR_BROADCAST,  TSR_ALL_TO_ALL,     TSR_SEND};

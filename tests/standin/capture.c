@@ -42,6 +42,7 @@ struct CUgraph_st {
 struct CUgraphExec_st {
     struct nodes all;
     uint64_t random;
+    _Atomic int users; /* who has it, and launches on their way */
 };
 
 /* Captures that go on. Hosts' threads change them; their lock orders no streams. */
@@ -297,17 +298,20 @@ static cudaError_t check_joined(const struct tsr_standin_graph *g)
     return error;
 }
 
+/* However it fails, the streams are free again. */
 cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t *out)
 {
-    TSR_STANDIN_CUDA(cudaStreamEndCapture);
+    static struct tsr_standin_entry entry = {.name = "cudaStreamEndCapture"};
+    cudaError_t failure = (cudaError_t)tsr_standin_enter(&entry);
     struct tsr_standin_graph *g = stream ? graph_of(tsr_standin_place_of(stream)) : NULL;
     *out = NULL;
     if (!g)
         return tsr_standin_note(cudaErrorIllegalState);
     if (g->origin != stream)
         return tsr_standin_note(cudaErrorStreamCaptureUnmatched);
-    cudaError_t error =
-        g->spoilt != cudaSuccess ? cudaErrorStreamCaptureInvalidated : check_joined(g);
+    cudaError_t error = failure                    ? failure
+                        : g->spoilt != cudaSuccess ? cudaErrorStreamCaptureInvalidated
+                                                   : check_joined(g);
     cudaGraph_t graph = error == cudaSuccess ? calloc(1, sizeof *graph) : NULL;
     if (graph) {
         graph->all = g->all;
@@ -359,6 +363,7 @@ cudaError_t cudaGraphInstantiate(cudaGraphExec_t *out, cudaGraph_t graph, unsign
         free(exec);
         return tsr_standin_note(flags ? cudaErrorInvalidValue : cudaErrorMemoryAllocation);
     }
+    atomic_store(&exec->users, 1);
     exec->random = (tsr_standin()->seed + 1) * UINT64_C(0x9e3779b97f4a7c15);
     count(1);
     *out = exec;
@@ -372,13 +377,20 @@ cudaError_t cudaGraphUpload(cudaGraphExec_t exec, cudaStream_t stream)
     return stream ? cudaSuccess : tsr_standin_note(cudaErrorInvalidValue);
 }
 
-/* The caller has seen to it that no launch is on its way. */
-cudaError_t cudaGraphExecDestroy(cudaGraphExec_t exec)
+/* After the last launch that is on its way. */
+static void leave(cudaGraphExec_t exec)
 {
-    TSR_STANDIN(cudaGraphExecDestroy, cudaError_t);
+    if (atomic_fetch_sub(&exec->users, 1) > 1)
+        return;
     nodes_fini(&exec->all);
     free(exec);
     count(-1);
+}
+
+cudaError_t cudaGraphExecDestroy(cudaGraphExec_t exec)
+{
+    TSR_STANDIN(cudaGraphExecDestroy, cudaError_t);
+    leave(exec);
     return cudaSuccess;
 }
 
@@ -436,10 +448,20 @@ static int run_graph(void *data)
     return error;
 }
 
+static int leave_later(void *data)
+{
+    leave(*(cudaGraphExec_t *)data);
+    return 0;
+}
+
 cudaError_t cudaGraphLaunch(cudaGraphExec_t exec, cudaStream_t stream)
 {
     TSR_STANDIN_CUDA(cudaGraphLaunch);
     if (!stream || tsr_standin_place_of(stream)->capture)
         return tsr_standin_note(cudaErrorStreamCaptureUnsupported);
-    return tsr_standin_enqueue(stream, run_graph, &exec, sizeof exec);
+    cudaError_t error = tsr_standin_enqueue(stream, run_graph, &exec, sizeof exec);
+    if (error != cudaSuccess)
+        return error;
+    atomic_fetch_add(&exec->users, 1);
+    return tsr_standin_enqueue_always(stream, leave_later, &exec, sizeof exec);
 }

@@ -30,7 +30,10 @@ cudaError_t tsr_standin_spoil(const struct tsr_standin_place *at, cudaError_t er
 cudaError_t tsr_standin_uncaptured(void);
 void tsr_standin_place_clear(struct tsr_standin_place *place);
 
-/* Of stream.c. A node as a stream runs its work. */
+/* Of stream.c. As tsr_standin_enqueue(), but it runs even after a failure, and never late. */
+cudaError_t tsr_standin_enqueue_always(cudaStream_t stream, tsr_standin_fn run, const void *data,
+                                       size_t bytes);
+/* A node as a stream runs its work. */
 int tsr_standin_run_node(tsr_standin_fn run, void *data);
 struct tsr_standin_place *tsr_standin_place_of(cudaStream_t stream);
 

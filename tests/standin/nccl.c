@@ -204,6 +204,7 @@ static void make_children(struct nccl_hub *hub)
                 child = hub->child[o];
         }
         hub->child[r] = child ? child : new_hub(size, 0);
+        hub->child[r]->joined = size;
         hub->child_rank[r] = at;
     }
 }
@@ -221,9 +222,6 @@ static bool go_on_splitting(ncclComm_t comm)
         return false;
     *comm->child =
         new_comm(hub->child[comm->rank], hub->child_rank[comm->rank], &comm->child_config);
-    pthread_mutex_lock(&(*comm->child)->hub->lock);
-    (*comm->child)->hub->joined++;
-    pthread_mutex_unlock(&(*comm->child)->hub->lock);
     comm->child = NULL;
     comm->split_said = false;
     if (++hub->n_split_done == hub->n) {

@@ -172,6 +172,12 @@ cudaError_t tsr_standin_enqueue(cudaStream_t s, tsr_standin_fn run, const void *
     return enqueue(s, run, data, bytes, false);
 }
 
+cudaError_t tsr_standin_enqueue_always(cudaStream_t s, tsr_standin_fn run, const void *data,
+                                       size_t bytes)
+{
+    return enqueue(s, run, data, bytes, true);
+}
+
 /* ---- streams -----------------------------------------------------------------------------------
  */
 
@@ -221,6 +227,17 @@ cudaError_t cudaStreamDestroy(cudaStream_t s)
     free(s);
     atomic_fetch_sub_explicit(&tsr_standin_objects, 1, memory_order_relaxed);
     return (cudaError_t)error;
+}
+
+/* A capture here takes no notice of other threads. */
+cudaError_t cudaThreadExchangeStreamCaptureMode(enum cudaStreamCaptureMode *mode)
+{
+    static _Thread_local enum cudaStreamCaptureMode of_thread = cudaStreamCaptureModeGlobal;
+    TSR_STANDIN_CUDA(cudaThreadExchangeStreamCaptureMode);
+    enum cudaStreamCaptureMode before = of_thread;
+    of_thread = *mode;
+    *mode = before;
+    return cudaSuccess;
 }
 
 static int tell(void *data)

@@ -18,8 +18,8 @@ void tsr_attention_destroy(struct tsr_cuda_attention *attention)
 }
 
 const struct tsr_attention_plan *tsr_attention_prepare(struct tsr_cuda_attention *attention,
-                                                    const struct tsr_attention_shape *shape,
-                                                    uint64_t *bytes)
+                                                       const struct tsr_attention_shape *shape,
+                                                       uint64_t *bytes)
 {
     (void)attention;
     (void)shape;
@@ -28,8 +28,8 @@ const struct tsr_attention_plan *tsr_attention_prepare(struct tsr_cuda_attention
 }
 
 int tsr_attention_run(struct tsr_cuda_attention *attention, const struct tsr_attention_plan *plan,
-                      const struct tsr_attention_pointers *at, void *workspace,
-                      cudaStream_t stream, char why[TSR_ATTENTION_TEXT])
+                      const struct tsr_attention_pointers *at, void *workspace, cudaStream_t stream,
+                      char why[TSR_ATTENTION_TEXT])
 {
     (void)attention;
     (void)plan;

@@ -26,3 +26,11 @@ ATTENTION_KERNEL(queries, f32)
 ATTENTION_KERNEL(queries, f64)
 ATTENTION_KERNEL(keys, f32)
 ATTENTION_KERNEL(keys, f64)
+
+TSR_GRID_KERNEL(tsr_cuda_attention_padding, struct tsr_attention_padding)
+{
+    const float infinity = INFINITY;
+    uint64_t behind = k.row - k.queries;
+    for (uint64_t i = tsr_begin(); i < k.heads * behind; i += tsr_step())
+        tsr_store_f32(&k.lse, i / behind * k.row + k.queries + i % behind, 1, &infinity);
+}

@@ -10,6 +10,12 @@ struct tsr_plain_attention {
     unsigned side;
 };
 
+/* What is behind the queries in the rows of lse. */
+struct tsr_attention_padding {
+    struct tsr_elems lse;
+    uint64_t heads, queries, row;
+};
+
 enum { TSR_ATTENTION_MAX_SIDE = 32, TSR_ATTENTION_MIN_SIDE = 4 };
 
 /* Elements of shared memory: six tiles of rows, two of scores, three numbers a row. */

@@ -40,7 +40,7 @@ TSR_DEVICE void TSR_R(attention_load)(const struct TSR_R(attention_block) * x,
         TSR_REAL items[TSR_CUDA_ITEMS] = {0};
         if (t + r < rows)
             TSR_R(tsr_load)
-            (e, tsr_attention_row(x->a, heads, rows, x->b, head, t + r) + d, n, items);
+        (e, tsr_attention_row(x->a, heads, rows, x->b, head, t + r) + d, n, items);
         for (unsigned i = 0; i < n; i++)
             tile[r * x->pitch + d + i] = items[i];
     }
@@ -61,7 +61,7 @@ TSR_DEVICE void TSR_R(attention_store)(const struct TSR_R(attention_block) * x,
             items[i] = factor * tile[r * x->pitch + d + i];
         if (t + r < rows)
             TSR_R(tsr_store)
-            (e, tsr_attention_row(x->a, heads, rows, x->b, head, t + r) + d, n, items);
+        (e, tsr_attention_row(x->a, heads, rows, x->b, head, t + r) + d, n, items);
     }
 }
 

@@ -33,8 +33,8 @@ enum { TSR_CUDA_THREADS = 256, TSR_CUDA_LONG = 1024, TSR_WARP = 32, TSR_CUDA_ITE
 #define TSR_LONG_KERNEL(name, type) \
     extern "C" __global__ void __launch_bounds__(TSR_CUDA_LONG) name(const __grid_constant__ type k)
 #define TSR_DEVICE   static __device__ inline
+#define TSR_OUTLINE  static __device__ __noinline__ /* where few calls come: code stays small */
 #define TSR_ALIGN_16 __align__(16)
-#define TSR_ROLLED   _Pragma("unroll 1")
 #define tsr_shared   __shared__
 #define tsr_sync()   __syncthreads()
 #define tsr_alone()  false

@@ -10,22 +10,14 @@
 #include "columns_real.h"
 #undef TSR_REAL_F64
 
-TSR_BLOCK_KERNEL(tsr_cuda_column_parts_f32, struct tsr_column_parts)
-{
-    column_parts_f32(&k);
-}
+TSR_TEAM_KERNEL(column_parts, struct tsr_column_parts)
 
-TSR_BLOCK_KERNEL(tsr_cuda_column_parts_f64, struct tsr_column_parts)
-{
-    column_parts_f64(&k);
-}
-
-TSR_BLOCK_KERNEL(tsr_cuda_column_ends_f32, struct tsr_column_ends)
+TSR_LONG_KERNEL(tsr_cuda_column_ends_f32, struct tsr_column_ends)
 {
     column_ends_f32(&k);
 }
 
-TSR_BLOCK_KERNEL(tsr_cuda_column_ends_f64, struct tsr_column_ends)
+TSR_LONG_KERNEL(tsr_cuda_column_ends_f64, struct tsr_column_ends)
 {
     column_ends_f64(&k);
 }

@@ -9,16 +9,18 @@ TSR_DEVICE void TSR_R(column_rows)(const struct tsr_column_parts *k, uint64_t ro
     uint64_t end = (tsr_block_y() + 1) * k->chunk;
     end = end < k->shape.rows ? end : k->shape.rows;
     for (; row < end; row += step) {
-        TSR_R(tsr_pack_load)(&k->g, row * k->shape.columns + column, n, g);
+        uint64_t at = row * k->shape.columns + column;
+        if (k->scaled) {
+            TSR_REAL mean = k->mean.data ? TSR_R(tsr_load_one)(&k->mean, row) : 0;
+            TSR_REAL rstd = TSR_R(tsr_load_one)(&k->rstd, row);
+            TSR_R(tsr_pack_load_two)(&k->g, &k->x, at, n, g, x);
+            for (unsigned i = 0; i < TSR_BLOCK; i++)
+                scaled[i] += g[i] * ((x[i] - mean) * rstd);
+        } else {
+            TSR_R(tsr_pack_load)(&k->g, at, n, g);
+        }
         for (unsigned i = 0; i < TSR_BLOCK; i++)
             plain[i] += g[i];
-        if (!k->scaled)
-            continue;
-        TSR_REAL mean = k->mean.data ? TSR_R(tsr_load_one)(&k->mean, row) : 0;
-        TSR_REAL rstd = TSR_R(tsr_load_one)(&k->rstd, row);
-        TSR_R(tsr_pack_load)(&k->x, row * k->shape.columns + column, n, x);
-        for (unsigned i = 0; i < TSR_BLOCK; i++)
-            scaled[i] += g[i] * ((x[i] - mean) * rstd);
     }
 }
 
@@ -46,7 +48,7 @@ TSR_DEVICE void TSR_R(column_store)(const struct tsr_column_parts *k, unsigned l
             out[i] = sum[i];
 }
 
-TSR_DEVICE void TSR_R(column_parts)(const struct tsr_column_parts *k)
+TSR_DEVICE void TSR_R(column_parts)(const struct tsr_column_parts *k, bool whole)
 {
     unsigned lanes = tsr_alone() ? 1 : TSR_WARP;
     for (unsigned lane = tsr_thread() % lanes; lane < TSR_WARP; lane += lanes) {
@@ -54,7 +56,9 @@ TSR_DEVICE void TSR_R(column_parts)(const struct tsr_column_parts *k)
         uint64_t column = tsr_block_x() * TSR_COLUMNS_TILE + lane * TSR_BLOCK;
         uint64_t left = column < k->shape.columns ? k->shape.columns - column : 0;
         unsigned n = left < TSR_BLOCK ? (unsigned)left : TSR_BLOCK;
-        if (n > 0)
+        if (left > 0 && whole)
+            n = TSR_WHOLE_PACK;
+        if (left > 0)
             TSR_R(column_rows)
         (k, tsr_block_y() * k->chunk + tsr_thread() / lanes, tsr_threads() / lanes, column, n,
          plain, scaled);

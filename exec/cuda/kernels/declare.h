@@ -6,29 +6,32 @@
 #define TSR_DECLARE_CUDA_REALS(name) \
     TSR_DECLARE_CUDA(name##_f32);    \
     TSR_DECLARE_CUDA(name##_f64)
+#define TSR_DECLARE_CUDA_TEAM(name) \
+    TSR_DECLARE_CUDA_REALS(name);   \
+    TSR_DECLARE_CUDA(name##_torn)
 
 TSR_DECLARE_CUDA(fold_ends);
 TSR_DECLARE_CUDA_REALS(column_ends);
-TSR_DECLARE_CUDA_REALS(column_parts);
+TSR_DECLARE_CUDA_TEAM(column_parts);
 TSR_DECLARE_CUDA_REALS(cross_entropy_loss);
-TSR_DECLARE_CUDA_REALS(cross_entropy_rows);
+TSR_DECLARE_CUDA_TEAM(cross_entropy_rows);
 TSR_DECLARE_CUDA_REALS(fold_parts);
-TSR_DECLARE_CUDA_REALS(log_p_backward);
-TSR_DECLARE_CUDA_REALS(log_softmax);
-TSR_DECLARE_CUDA_REALS(log_softmax_backward);
-TSR_DECLARE_CUDA_REALS(log_softmax_tp);
+TSR_DECLARE_CUDA_TEAM(log_p_backward);
+TSR_DECLARE_CUDA_TEAM(log_softmax);
+TSR_DECLARE_CUDA_TEAM(log_softmax_backward);
+TSR_DECLARE_CUDA_TEAM(log_softmax_tp);
 TSR_DECLARE_CUDA_REALS(mse_backward);
 TSR_DECLARE_CUDA_REALS(nll);
-TSR_DECLARE_CUDA_REALS(nll_backward);
+TSR_DECLARE_CUDA_TEAM(nll_backward);
 TSR_DECLARE_CUDA_REALS(nll_gather);
-TSR_DECLARE_CUDA_REALS(norm);
-TSR_DECLARE_CUDA_REALS(norm_backward);
+TSR_DECLARE_CUDA_TEAM(norm);
+TSR_DECLARE_CUDA_TEAM(norm_backward);
 TSR_DECLARE_CUDA_REALS(norm_power);
-TSR_DECLARE_CUDA_REALS(row_exp_sum);
-TSR_DECLARE_CUDA_REALS(row_max);
-TSR_DECLARE_CUDA_REALS(row_sums);
-TSR_DECLARE_CUDA_REALS(softmax);
-TSR_DECLARE_CUDA_REALS(softmax_backward);
+TSR_DECLARE_CUDA_TEAM(row_exp_sum);
+TSR_DECLARE_CUDA_TEAM(row_max);
+TSR_DECLARE_CUDA_TEAM(row_sums);
+TSR_DECLARE_CUDA_TEAM(softmax);
+TSR_DECLARE_CUDA_TEAM(softmax_backward);
 TSR_DECLARE_CUDA_REALS(cut_pieces);
 TSR_DECLARE_CUDA_REALS(elementwise);
 TSR_DECLARE_CUDA_REALS(embedding);
@@ -45,6 +48,10 @@ TSR_DECLARE_CUDA_REALS(product);
 TSR_DECLARE_CUDA_REALS(attention_forward);
 TSR_DECLARE_CUDA_REALS(attention_queries);
 TSR_DECLARE_CUDA_REALS(attention_keys);
+TSR_DECLARE_CUDA(attention_padding);
+
+/* graphs.c */
+TSR_DECLARE_CUDA(scalars_write);
 
 TSR_DECLARE_CUDA(conjugate);
 TSR_DECLARE_CUDA(join_words);

@@ -33,23 +33,34 @@ TSR_DEVICE struct TSR_R(exponentials)
     return e;
 }
 
-/* Of the first `seen` columns of a row. kept: packs stay in shared memory. */
+/* Of the first `seen` columns of a row; the next pack is on its way while one is added. kept: packs
+ * stay in shared memory. */
 TSR_DEVICE struct TSR_R(exponentials)
     TSR_R(exponentials_of)(const struct tsr_elems *x, const struct tsr_team *t,
                            const struct tsr_row *row, uint64_t seen, bool kept)
 {
     struct TSR_R(exponentials) e = {-(TSR_REAL)INFINITY, 0};
+    struct TSR_R(tsr_fetched) next;
     TSR_REAL part[TSR_BLOCK];
-    for (unsigned turn = 0; turn < row->turns; turn++) {
-        uint64_t column = tsr_pack_column(t, turn);
-        if (column >= seen)
-            break;
-        uint64_t left = seen - column;
-        unsigned n = left < TSR_BLOCK ? (unsigned)left : TSR_BLOCK;
-        TSR_R(tsr_pack_load)(x, row->first + column, n, part);
+    uint64_t column = tsr_pack_column(t, row, 0);
+    unsigned turn = 0, n = tsr_pack_elements(t, row, column);
+    bool more = row->turns > 0 && column < seen;
+    if (more)
+        next = TSR_R(tsr_pack_fetch)(x, row->first + column, n);
+    while (more) {
+        struct TSR_R(tsr_fetched) now = next;
+        unsigned counted = seen - column < n ? (unsigned)(seen - column) : n;
+        uint64_t after = tsr_pack_column(t, row, turn + 1);
+        n = tsr_pack_elements(t, row, after);
+        more = turn + 1 < row->turns && after < seen;
+        if (more)
+            next = TSR_R(tsr_pack_fetch)(x, row->first + after, n);
+        TSR_R(tsr_pack_open)(&now, part);
         if (kept)
             TSR_R(tsr_pack_keep)(turn, part);
-        TSR_R(exponentials_add)(&e, part, n);
+        TSR_R(exponentials_add)(&e, part, counted);
+        column = after;
+        turn++;
     }
     return TSR_R(exponentials_fold)(t, e);
 }

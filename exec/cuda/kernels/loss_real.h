@@ -47,9 +47,9 @@ TSR_DEVICE TSR_REAL TSR_R(loss_factor)(const struct tsr_cross_entropy *k)
     return g / TSR_R(tsr_load_one)(&k->count, 0);
 }
 
-TSR_DEVICE void TSR_R(nll_backward)(const struct tsr_cross_entropy *k)
+TSR_DEVICE void TSR_R(nll_backward)(const struct tsr_cross_entropy *k, bool whole)
 {
-    struct tsr_team t = tsr_team_of(k->shape.columns);
+    struct tsr_team t = tsr_team_of(k->shape.columns, whole);
     TSR_REAL each = -TSR_R(loss_factor)(k), part[TSR_BLOCK];
     TSR_TEAM_ROWS(&t, &k->shape, row)
     {
@@ -57,11 +57,11 @@ TSR_DEVICE void TSR_R(nll_backward)(const struct tsr_cross_entropy *k)
         uint64_t label =
             row.turns ? tsr_label_column(tsr_elems_i64(&k->labels, row.number), 0, columns) : 0;
         for (unsigned turn = 0; turn < row.turns; turn++) {
-            uint64_t column = tsr_pack_column(&t, turn);
+            uint64_t column = tsr_pack_column(&t, &row, turn);
             for (unsigned i = 0; i < TSR_BLOCK; i++)
                 part[i] = column + i == label ? each : 0;
             TSR_R(tsr_pack_store)
-            (&k->out, row.first + column, tsr_pack_elements(&row, column), part);
+            (&k->out, row.first + column, tsr_pack_elements(&t, &row, column), part);
         }
     }
 }
@@ -76,17 +76,17 @@ TSR_DEVICE void TSR_R(slope_pack)(TSR_REAL *x, bool ignored, uint64_t column, ui
     }
 }
 
-TSR_DEVICE void TSR_R(log_p_backward)(const struct tsr_cross_entropy *k)
+TSR_DEVICE void TSR_R(log_p_backward)(const struct tsr_cross_entropy *k, bool whole)
 {
-    struct tsr_team t = tsr_team_of(k->shape.columns);
+    struct tsr_team t = tsr_team_of(k->shape.columns, whole);
     TSR_REAL factor = TSR_R(loss_factor)(k), part[TSR_BLOCK];
     TSR_TEAM_ROWS(&t, &k->shape, row)
     {
         int64_t label = row.turns ? tsr_elems_i64(&k->labels, row.number) : -1;
         uint64_t at = tsr_label_column(label, k->first, row.columns);
         for (unsigned turn = 0; turn < row.turns; turn++) {
-            uint64_t column = tsr_pack_column(&t, turn);
-            unsigned n = tsr_pack_elements(&row, column);
+            uint64_t column = tsr_pack_column(&t, &row, turn);
+            unsigned n = tsr_pack_elements(&t, &row, column);
             TSR_R(tsr_pack_load)(&k->x, row.first + column, n, part);
             TSR_R(slope_pack)(part, label < 0, column, at, factor);
             TSR_R(tsr_pack_store)(&k->out, row.first + column, n, part);
@@ -99,9 +99,9 @@ TSR_DEVICE void TSR_R(log_p_backward)(const struct tsr_cross_entropy *k)
 
 /* The last rows first: they are what is in the cache. The logit of the label is read before
  * anything of the row is written, which the sums of the team see to. */
-TSR_DEVICE void TSR_R(cross_entropy_rows)(const struct tsr_cross_entropy *k)
+TSR_DEVICE void TSR_R(cross_entropy_rows)(const struct tsr_cross_entropy *k, bool whole)
 {
-    struct tsr_team t = tsr_team_of(k->shape.columns);
+    struct tsr_team t = tsr_team_of(k->shape.columns, whole);
     bool kept = tsr_team_keeps(k->shape.columns, true, 1, sizeof(TSR_REAL)) > 0;
     TSR_REAL factor = TSR_R(loss_factor)(k), part[TSR_BLOCK];
     TSR_TEAM_ROWS(&t, &k->shape, row)
@@ -120,8 +120,8 @@ TSR_DEVICE void TSR_R(cross_entropy_rows)(const struct tsr_cross_entropy *k)
         if (row.leads)
             ((TSR_REAL *)k->row_loss)[row.number] = ignored ? 0 : -(own - e.max - log_sum);
         for (unsigned turn = k->out.data ? row.turns : 0; turn-- > 0;) {
-            uint64_t column = tsr_pack_column(&t, turn);
-            unsigned n = tsr_pack_elements(&row, column);
+            uint64_t column = tsr_pack_column(&t, &row, turn);
+            unsigned n = tsr_pack_elements(&t, &row, column);
             if (!ignored)
                 TSR_R(pack_again)(&k->x, kept, turn, row.first + column, n, part);
             for (unsigned i = 0; i < TSR_BLOCK; i++)

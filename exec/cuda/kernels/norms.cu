@@ -12,22 +12,5 @@
 #include "norms_real.h"
 #undef TSR_REAL_F64
 
-TSR_BLOCK_KERNEL(tsr_cuda_norm_f32, struct tsr_norm)
-{
-    norm_f32(&k);
-}
-
-TSR_BLOCK_KERNEL(tsr_cuda_norm_f64, struct tsr_norm)
-{
-    norm_f64(&k);
-}
-
-TSR_BLOCK_KERNEL(tsr_cuda_norm_backward_f32, struct tsr_norm)
-{
-    norm_backward_f32(&k);
-}
-
-TSR_BLOCK_KERNEL(tsr_cuda_norm_backward_f64, struct tsr_norm)
-{
-    norm_backward_f64(&k);
-}
+TSR_TEAM_KERNEL(norm, struct tsr_norm)
+TSR_TEAM_KERNEL(norm_backward, struct tsr_norm)

@@ -4,23 +4,20 @@
 /* ---- forward ----------------------------------------------------------------------------------
  */
 
-/* n elements of x from `at` on; x = a + delta is written first. */
-TSR_DEVICE void TSR_R(norm_load)(const struct tsr_norm *k, uint64_t at, unsigned n, TSR_REAL *x)
+/* Makes x = a + delta of what has come of a, n elements from `at` on, and writes it. */
+TSR_DEVICE void TSR_R(norm_add)(const struct tsr_norm *k, uint64_t at, unsigned n,
+                                const struct TSR_R(tsr_fetched) * a, TSR_REAL *x)
 {
     TSR_REAL delta[TSR_BLOCK];
-    if (!k->a.data) {
-        TSR_R(tsr_pack_load)(&k->x, at, n, x);
-        return;
-    }
-    TSR_R(tsr_pack_load)(&k->a, at, n, x);
     TSR_R(tsr_pack_load)(&k->delta, at, n, delta);
+    TSR_R(tsr_pack_open)(a, x);
     for (unsigned i = 0; i < TSR_BLOCK; i++)
         x[i] += delta[i];
     TSR_R(tsr_pack_store)(&k->x, at, n, x);
     TSR_R(tsr_pack_round)(&k->x, x);
 }
 
-/* A pack that norm_load() has loaded before. */
+/* A pack of the second pass. */
 TSR_DEVICE void TSR_R(norm_again)(const struct tsr_norm *k, bool kept, unsigned turn, uint64_t at,
                                   unsigned n, TSR_REAL *x)
 {
@@ -36,9 +33,22 @@ TSR_DEVICE void TSR_R(norm_statistics)(const struct tsr_norm *k, const struct ts
                                        TSR_REAL *rstd)
 {
     TSR_REAL x[TSR_BLOCK], sum = 0, squares = 0, columns = (TSR_REAL)k->shape.columns;
-    for (unsigned turn = 0; turn < row->turns; turn++) {
-        uint64_t column = tsr_pack_column(t, turn);
-        TSR_R(norm_load)(k, row->first + column, tsr_pack_elements(row, column), x);
+    const struct tsr_elems *from = k->a.data ? &k->a : &k->x;
+    struct TSR_R(tsr_fetched) next;
+    uint64_t after = tsr_pack_column(t, row, 0);
+    if (row->turns > 0)
+        next = TSR_R(tsr_pack_fetch)(from, row->first + after, tsr_pack_elements(t, row, after));
+    for (unsigned turn = 0; turn < row->turns; turn++) { /* the next pack is on its way */
+        struct TSR_R(tsr_fetched) now = next;
+        uint64_t column = after;
+        after = tsr_pack_column(t, row, turn + 1);
+        if (turn + 1 < row->turns)
+            next =
+                TSR_R(tsr_pack_fetch)(from, row->first + after, tsr_pack_elements(t, row, after));
+        if (k->a.data)
+            TSR_R(norm_add)(k, row->first + column, tsr_pack_elements(t, row, column), &now, x);
+        else
+            TSR_R(tsr_pack_open)(&now, x);
         if (kept)
             TSR_R(tsr_pack_keep)(turn, x);
         for (unsigned i = 0; i < TSR_BLOCK; i++) {
@@ -51,8 +61,8 @@ TSR_DEVICE void TSR_R(norm_statistics)(const struct tsr_norm *k, const struct ts
         *mean = TSR_R(tsr_team_sum)(t, sum) / columns;
         squares = 0;
         for (unsigned turn = 0; turn < row->turns; turn++) {
-            uint64_t column = tsr_pack_column(t, turn);
-            unsigned n = tsr_pack_elements(row, column);
+            uint64_t column = tsr_pack_column(t, row, turn);
+            unsigned n = tsr_pack_elements(t, row, column);
             TSR_R(norm_again)(k, kept, turn, row->first + column, n, x);
             for (unsigned i = 0; i < TSR_BLOCK; i++)
                 squares += i < n ? (x[i] - *mean) * (x[i] - *mean) : 0;
@@ -61,17 +71,17 @@ TSR_DEVICE void TSR_R(norm_statistics)(const struct tsr_norm *k, const struct ts
     *rstd = 1 / TSR_M(sqrt)(TSR_R(tsr_team_sum)(t, squares) / columns + (TSR_REAL)k->eps);
 }
 
-TSR_DEVICE void TSR_R(norm)(const struct tsr_norm *k)
+TSR_DEVICE void TSR_R(norm)(const struct tsr_norm *k, bool whole)
 {
-    struct tsr_team t = tsr_team_of(k->shape.columns);
+    struct tsr_team t = tsr_team_of(k->shape.columns, whole);
     bool kept = tsr_team_keeps(k->shape.columns, false, 1, sizeof(TSR_REAL)) > 0;
     TSR_REAL mean, rstd, x[TSR_BLOCK], w[TSR_BLOCK], b[TSR_BLOCK] = {0};
     TSR_TEAM_ROWS(&t, &k->shape, row)
     {
         TSR_R(norm_statistics)(k, &t, &row, kept, &mean, &rstd);
         for (unsigned turn = 0; turn < row.turns; turn++) {
-            uint64_t column = tsr_pack_column(&t, turn);
-            unsigned n = tsr_pack_elements(&row, column);
+            uint64_t column = tsr_pack_column(&t, &row, turn);
+            unsigned n = tsr_pack_elements(&t, &row, column);
             TSR_R(norm_again)(k, kept, turn, row.first + column, n, x);
             TSR_R(tsr_pack_load)(&k->w, column, n, w);
             if (k->centered)
@@ -96,9 +106,9 @@ TSR_DEVICE void TSR_R(norm_slopes)(const struct tsr_norm *k, const struct tsr_ro
                                    TSR_REAL *v)
 {
     TSR_REAL w[TSR_BLOCK];
-    TSR_R(tsr_pack_load)(&k->x, row->first + column, n, u);
-    TSR_R(tsr_pack_load)(&k->g, row->first + column, n, v);
-    TSR_R(tsr_pack_load)(&k->w, column, n, w);
+    struct TSR_R(tsr_fetched) of_w = TSR_R(tsr_pack_fetch)(&k->w, column, n);
+    TSR_R(tsr_pack_load_two)(&k->x, &k->g, row->first + column, n, u, v);
+    TSR_R(tsr_pack_open)(&of_w, w);
     for (unsigned i = 0; i < TSR_BLOCK; i++) {
         u[i] = (u[i] - of_row[0]) * of_row[1];
         v[i] *= w[i];
@@ -112,8 +122,11 @@ TSR_DEVICE void TSR_R(norm_input_row)(const struct tsr_norm *k, const struct tsr
 {
     TSR_REAL u[TSR_BLOCK], v[TSR_BLOCK];
     for (unsigned turn = 0; turn < row->turns; turn++) {
-        uint64_t column = tsr_pack_column(t, turn);
-        unsigned n = tsr_pack_elements(row, column);
+        uint64_t column = tsr_pack_column(t, row, turn);
+        unsigned n = tsr_pack_elements(t, row, column);
+        struct TSR_R(tsr_fetched) gh;
+        if (k->gh.data)
+            gh = TSR_R(tsr_pack_fetch)(&k->gh, row->first + column, n);
         if (kept) {
             TSR_R(tsr_pack_kept)(2 * turn, u);
             TSR_R(tsr_pack_kept)(2 * turn + 1, v);
@@ -123,7 +136,7 @@ TSR_DEVICE void TSR_R(norm_input_row)(const struct tsr_norm *k, const struct tsr
         for (unsigned i = 0; i < TSR_BLOCK; i++)
             v[i] = of_row[1] * (v[i] - means[0] - u[i] * means[1]);
         if (k->gh.data) {
-            TSR_R(tsr_pack_load)(&k->gh, row->first + column, n, u);
+            TSR_R(tsr_pack_open)(&gh, u);
             for (unsigned i = 0; i < TSR_BLOCK; i++)
                 v[i] += u[i];
         }
@@ -131,9 +144,9 @@ TSR_DEVICE void TSR_R(norm_input_row)(const struct tsr_norm *k, const struct tsr
     }
 }
 
-TSR_DEVICE void TSR_R(norm_backward)(const struct tsr_norm *k)
+TSR_DEVICE void TSR_R(norm_backward)(const struct tsr_norm *k, bool whole)
 {
-    struct tsr_team t = tsr_team_of(k->shape.columns);
+    struct tsr_team t = tsr_team_of(k->shape.columns, whole);
     bool kept = tsr_team_keeps(k->shape.columns, false, 2, sizeof(TSR_REAL)) > 0;
     TSR_REAL u[TSR_BLOCK], v[TSR_BLOCK], columns = (TSR_REAL)k->shape.columns;
     TSR_TEAM_ROWS(&t, &k->shape, row)
@@ -144,8 +157,8 @@ TSR_DEVICE void TSR_R(norm_backward)(const struct tsr_norm *k)
         if (row.turns)
             of_row[1] = TSR_R(tsr_load_one)(&k->rstd, row.number);
         for (unsigned turn = 0; turn < row.turns; turn++) {
-            uint64_t column = tsr_pack_column(&t, turn);
-            TSR_R(norm_slopes)(k, &row, column, tsr_pack_elements(&row, column), of_row, u, v);
+            uint64_t column = tsr_pack_column(&t, &row, turn);
+            TSR_R(norm_slopes)(k, &row, column, tsr_pack_elements(&t, &row, column), of_row, u, v);
             if (kept) {
                 TSR_R(tsr_pack_keep)(2 * turn, u);
                 TSR_R(tsr_pack_keep)(2 * turn + 1, v);

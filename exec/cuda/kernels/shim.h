@@ -64,9 +64,9 @@ double tsr_shim_shuffle(double x, int lanes);
     {                                                                                         \
         *out = (struct tsr_shim_kernel){"tsr_cuda_" #name, sizeof(type), false, name##_body}; \
     }
-#define TSR_DEVICE   static inline
-#define TSR_ALIGN_16 __attribute__((aligned(16)))
-#define TSR_ROLLED
+#define TSR_DEVICE           static inline
+#define TSR_ALIGN_16         __attribute__((aligned(16)))
+#define TSR_OUTLINE          static __attribute__((noinline, unused))
 #define tsr_shared           static _Thread_local
 #define tsr_sync()           tsr_shim_sync()
 #define tsr_dynamic_shared() tsr_shim_shared

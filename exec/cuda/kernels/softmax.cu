@@ -14,20 +14,10 @@
 #include "softmax_real.h"
 #undef TSR_REAL_F64
 
-#define BOTH(name)                                             \
-    TSR_LONG_KERNEL(tsr_cuda_##name##_f32, struct tsr_softmax) \
-    {                                                          \
-        name##_f32(&k);                                        \
-    }                                                          \
-    TSR_LONG_KERNEL(tsr_cuda_##name##_f64, struct tsr_softmax) \
-    {                                                          \
-        name##_f64(&k);                                        \
-    }
-
-BOTH(softmax)
-BOTH(softmax_backward)
-BOTH(log_softmax)
-BOTH(log_softmax_backward)
-BOTH(row_max)
-BOTH(row_exp_sum)
-BOTH(log_softmax_tp)
+TSR_TEAM_KERNEL(softmax, struct tsr_softmax)
+TSR_TEAM_KERNEL(softmax_backward, struct tsr_softmax)
+TSR_TEAM_KERNEL(log_softmax, struct tsr_softmax)
+TSR_TEAM_KERNEL(log_softmax_backward, struct tsr_softmax)
+TSR_TEAM_KERNEL(row_max, struct tsr_softmax)
+TSR_TEAM_KERNEL(row_exp_sum, struct tsr_softmax)
+TSR_TEAM_KERNEL(log_softmax_tp, struct tsr_softmax)

@@ -1,9 +1,9 @@
 /* softmax_real.h: template of softmax.cu. */
 #include "exec/kernels/real.h"
 
-TSR_DEVICE void TSR_R(softmax)(const struct tsr_softmax *k)
+TSR_DEVICE void TSR_R(softmax)(const struct tsr_softmax *k, bool whole)
 {
-    struct tsr_team t = tsr_team_of(k->shape.columns);
+    struct tsr_team t = tsr_team_of(k->shape.columns, whole);
     bool kept = tsr_team_keeps(k->shape.columns, true, 1, sizeof(TSR_REAL)) > 0;
     TSR_REAL part[TSR_BLOCK];
     TSR_TEAM_ROWS(&t, &k->shape, row)
@@ -14,8 +14,8 @@ TSR_DEVICE void TSR_R(softmax)(const struct tsr_softmax *k)
         if (e.sum == 0)
             seen = 0;
         for (unsigned turn = row.turns; turn-- > 0;) {
-            uint64_t column = tsr_pack_column(&t, turn);
-            unsigned n = tsr_pack_elements(&row, column);
+            uint64_t column = tsr_pack_column(&t, &row, turn);
+            unsigned n = tsr_pack_elements(&t, &row, column);
             if (column < seen)
                 TSR_R(pack_again)(&k->x, kept, turn, row.first + column, n, part);
             for (unsigned i = 0; i < TSR_BLOCK; i++)
@@ -32,8 +32,8 @@ TSR_DEVICE void TSR_R(log_softmax_row)(const struct tsr_softmax *k, const struct
 {
     TSR_REAL part[TSR_BLOCK];
     for (unsigned turn = row->turns; turn-- > 0;) {
-        uint64_t column = tsr_pack_column(t, turn);
-        unsigned n = tsr_pack_elements(row, column);
+        uint64_t column = tsr_pack_column(t, row, turn);
+        unsigned n = tsr_pack_elements(t, row, column);
         TSR_R(pack_again)(&k->x, kept, turn, row->first + column, n, part);
         for (unsigned i = 0; i < TSR_BLOCK; i++)
             part[i] = part[i] - max - log_sum;
@@ -41,9 +41,9 @@ TSR_DEVICE void TSR_R(log_softmax_row)(const struct tsr_softmax *k, const struct
     }
 }
 
-TSR_DEVICE void TSR_R(log_softmax)(const struct tsr_softmax *k)
+TSR_DEVICE void TSR_R(log_softmax)(const struct tsr_softmax *k, bool whole)
 {
-    struct tsr_team t = tsr_team_of(k->shape.columns);
+    struct tsr_team t = tsr_team_of(k->shape.columns, whole);
     bool kept = tsr_team_keeps(k->shape.columns, true, 1, sizeof(TSR_REAL)) > 0;
     TSR_TEAM_ROWS(&t, &k->shape, row)
     {
@@ -52,9 +52,9 @@ TSR_DEVICE void TSR_R(log_softmax)(const struct tsr_softmax *k)
     }
 }
 
-TSR_DEVICE void TSR_R(log_softmax_tp)(const struct tsr_softmax *k)
+TSR_DEVICE void TSR_R(log_softmax_tp)(const struct tsr_softmax *k, bool whole)
 {
-    struct tsr_team t = tsr_team_of(k->shape.columns);
+    struct tsr_team t = tsr_team_of(k->shape.columns, whole);
     TSR_TEAM_ROWS(&t, &k->shape, row)
     {
         if (row.turns == 0)
@@ -69,19 +69,18 @@ TSR_DEVICE void TSR_R(log_softmax_tp)(const struct tsr_softmax *k)
  */
 
 /* p (g - sum(g p)). */
-TSR_DEVICE void TSR_R(softmax_backward)(const struct tsr_softmax *k)
+TSR_DEVICE void TSR_R(softmax_backward)(const struct tsr_softmax *k, bool whole)
 {
-    struct tsr_team t = tsr_team_of(k->shape.columns);
+    struct tsr_team t = tsr_team_of(k->shape.columns, whole);
     bool kept = tsr_team_keeps(k->shape.columns, true, 2, sizeof(TSR_REAL)) > 0;
     TSR_REAL g[TSR_BLOCK], p[TSR_BLOCK];
     TSR_TEAM_ROWS(&t, &k->shape, row)
     {
         TSR_REAL sum = 0;
         for (unsigned turn = 0; turn < row.turns; turn++) {
-            uint64_t column = tsr_pack_column(&t, turn);
-            unsigned n = tsr_pack_elements(&row, column);
-            TSR_R(tsr_pack_load)(&k->x, row.first + column, n, g);
-            TSR_R(tsr_pack_load)(&k->y, row.first + column, n, p);
+            uint64_t column = tsr_pack_column(&t, &row, turn);
+            unsigned n = tsr_pack_elements(&t, &row, column);
+            TSR_R(tsr_pack_load_two)(&k->x, &k->y, row.first + column, n, g, p);
             if (kept) {
                 TSR_R(tsr_pack_keep)(2 * turn, g);
                 TSR_R(tsr_pack_keep)(2 * turn + 1, p);
@@ -91,8 +90,8 @@ TSR_DEVICE void TSR_R(softmax_backward)(const struct tsr_softmax *k)
         }
         sum = TSR_R(tsr_team_sum)(&t, sum);
         for (unsigned turn = row.turns; turn-- > 0;) {
-            uint64_t column = tsr_pack_column(&t, turn);
-            unsigned n = tsr_pack_elements(&row, column);
+            uint64_t column = tsr_pack_column(&t, &row, turn);
+            unsigned n = tsr_pack_elements(&t, &row, column);
             TSR_R(pack_again)(&k->x, kept, 2 * turn, row.first + column, n, g);
             TSR_R(pack_again)(&k->y, kept, 2 * turn + 1, row.first + column, n, p);
             for (unsigned i = 0; i < TSR_BLOCK; i++)
@@ -103,17 +102,17 @@ TSR_DEVICE void TSR_R(softmax_backward)(const struct tsr_softmax *k)
 }
 
 /* g - exp(y) sum(g). */
-TSR_DEVICE void TSR_R(log_softmax_backward)(const struct tsr_softmax *k)
+TSR_DEVICE void TSR_R(log_softmax_backward)(const struct tsr_softmax *k, bool whole)
 {
-    struct tsr_team t = tsr_team_of(k->shape.columns);
+    struct tsr_team t = tsr_team_of(k->shape.columns, whole);
     bool kept = tsr_team_keeps(k->shape.columns, true, 1, sizeof(TSR_REAL)) > 0;
     TSR_REAL g[TSR_BLOCK], y[TSR_BLOCK];
     TSR_TEAM_ROWS(&t, &k->shape, row)
     {
         TSR_REAL sum = 0;
         for (unsigned turn = 0; turn < row.turns; turn++) {
-            uint64_t column = tsr_pack_column(&t, turn);
-            unsigned n = tsr_pack_elements(&row, column);
+            uint64_t column = tsr_pack_column(&t, &row, turn);
+            unsigned n = tsr_pack_elements(&t, &row, column);
             TSR_R(tsr_pack_load)(&k->x, row.first + column, n, g);
             if (kept)
                 TSR_R(tsr_pack_keep)(turn, g);
@@ -122,8 +121,8 @@ TSR_DEVICE void TSR_R(log_softmax_backward)(const struct tsr_softmax *k)
         }
         sum = TSR_R(tsr_team_sum)(&t, sum);
         for (unsigned turn = row.turns; turn-- > 0;) {
-            uint64_t column = tsr_pack_column(&t, turn);
-            unsigned n = tsr_pack_elements(&row, column);
+            uint64_t column = tsr_pack_column(&t, &row, turn);
+            unsigned n = tsr_pack_elements(&t, &row, column);
             TSR_R(pack_again)(&k->x, kept, turn, row.first + column, n, g);
             TSR_R(tsr_pack_load)(&k->y, row.first + column, n, y);
             for (unsigned i = 0; i < TSR_BLOCK; i++)
@@ -136,16 +135,16 @@ TSR_DEVICE void TSR_R(log_softmax_backward)(const struct tsr_softmax *k)
 /* ---- a vocabulary that is cut -----------------------------------------------------------------
  */
 
-TSR_DEVICE void TSR_R(row_max)(const struct tsr_softmax *k)
+TSR_DEVICE void TSR_R(row_max)(const struct tsr_softmax *k, bool whole)
 {
-    struct tsr_team t = tsr_team_of(k->shape.columns);
+    struct tsr_team t = tsr_team_of(k->shape.columns, whole);
     TSR_REAL part[TSR_BLOCK];
     TSR_TEAM_ROWS(&t, &k->shape, row)
     {
         TSR_REAL max = -(TSR_REAL)INFINITY;
         for (unsigned turn = 0; turn < row.turns; turn++) {
-            uint64_t column = tsr_pack_column(&t, turn);
-            unsigned n = tsr_pack_elements(&row, column);
+            uint64_t column = tsr_pack_column(&t, &row, turn);
+            unsigned n = tsr_pack_elements(&t, &row, column);
             TSR_R(tsr_pack_load)(&k->x, row.first + column, n, part);
             for (unsigned i = 0; i < TSR_BLOCK; i++)
                 max = i < n && !(part[i] <= max) && max == max ? part[i] : max;
@@ -156,16 +155,16 @@ TSR_DEVICE void TSR_R(row_max)(const struct tsr_softmax *k)
     }
 }
 
-TSR_DEVICE void TSR_R(row_exp_sum)(const struct tsr_softmax *k)
+TSR_DEVICE void TSR_R(row_exp_sum)(const struct tsr_softmax *k, bool whole)
 {
-    struct tsr_team t = tsr_team_of(k->shape.columns);
+    struct tsr_team t = tsr_team_of(k->shape.columns, whole);
     TSR_REAL part[TSR_BLOCK];
     TSR_TEAM_ROWS(&t, &k->shape, row)
     {
         TSR_REAL sum = 0, max = row.turns ? TSR_R(tsr_load_one)(&k->max, row.number) : 0;
         for (unsigned turn = 0; turn < row.turns && max != -(TSR_REAL)INFINITY; turn++) {
-            uint64_t column = tsr_pack_column(&t, turn);
-            unsigned n = tsr_pack_elements(&row, column);
+            uint64_t column = tsr_pack_column(&t, &row, turn);
+            unsigned n = tsr_pack_elements(&t, &row, column);
             TSR_R(tsr_pack_load)(&k->x, row.first + column, n, part);
             for (unsigned i = 0; i < TSR_BLOCK; i++)
                 sum += i < n ? TSR_R(tsr_exp)(part[i] - max) : 0;

@@ -2,16 +2,17 @@
 #include "exec/kernels/real.h"
 
 /* Carried in f64. */
-TSR_DEVICE void TSR_R(row_sums)(const struct tsr_row_sums *k)
+TSR_DEVICE void TSR_R(row_sums)(const struct tsr_row_sums *k, bool whole)
 {
-    struct tsr_team t = tsr_team_of(k->shape.columns);
+    struct tsr_team t = tsr_team_of(k->shape.columns, whole);
     TSR_REAL part[TSR_BLOCK];
     TSR_TEAM_ROWS(&t, &k->shape, row)
     {
         double sum = 0;
         for (unsigned turn = 0; turn < row.turns; turn++) {
-            uint64_t column = tsr_pack_column(&t, turn);
-            TSR_R(tsr_pack_load)(&k->x, row.first + column, tsr_pack_elements(&row, column), part);
+            uint64_t column = tsr_pack_column(&t, &row, turn);
+            TSR_R(tsr_pack_load)
+            (&k->x, row.first + column, tsr_pack_elements(&t, &row, column), part);
             for (unsigned i = 0; i < TSR_BLOCK; i++)
                 sum += (double)part[i];
         }

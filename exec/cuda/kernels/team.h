@@ -2,7 +2,11 @@
  * block where they are long. Elements are dealt out in packs of TSR_BLOCK: pack t * size + lane is
  * the lane's in turn t. Who has which elements follows from the number of columns alone.
  *
- *   struct tsr_team t = tsr_team_of(k.shape.columns);
+ * A kernel has two forms in f32. One is for tensors whose packs are all whole words: no code for
+ * anything else. The other takes what there is; where rows have an odd length its packs begin at
+ * multiples of TSR_BLOCK of the tensor, not of the row, so that only the ends of rows are torn.
+ *
+ *   struct tsr_team t = tsr_team_of(k.shape.columns, whole);
  *   TSR_TEAM_ROWS(&t, &k.shape, row)   every thread as often, with or without a row of its own
  *       TSR_TEAM_PACKS(&t, row, turn, at, n)   n elements from column `at` on
  */
@@ -10,67 +14,31 @@
 #define TSR_CUDA_KERNELS_TEAM_H
 
 #include "block.h"
+#include "team_shape.h"
 
 #include "exec/kernels/rows.h"
-
-enum {
-    TSR_TEAM_SHORT = 1024,    /* columns up to which lanes of a warp have a row */
-    TSR_TEAM_LONG = 16384,    /* from here on more than TSR_CUDA_THREADS, so that the rows that are
-                                 in work at once stay in the cache until they are read again */
-    TSR_TEAM_KEEPS = 48 << 10 /* bytes of rows that a block may keep in shared memory */
-};
-
-/* Threads of a block. `grows`: it is a TSR_LONG_KERNEL. */
-TSR_ANYWHERE unsigned tsr_team_threads(uint64_t columns, bool grows)
-{
-    if (columns <= TSR_TEAM_SHORT)
-        return TSR_CUDA_THREADS;
-    unsigned most = grows && columns >= TSR_TEAM_LONG ? TSR_CUDA_LONG : TSR_CUDA_THREADS;
-    uint64_t packs = (columns + TSR_CUDA_ITEMS - 1) / TSR_CUDA_ITEMS;
-    uint64_t whole = (packs + TSR_WARP - 1) / TSR_WARP * TSR_WARP;
-    return whole < most ? (unsigned)whole : most;
-}
-
-/* Threads of a team in blocks of so many. */
-TSR_ANYWHERE unsigned tsr_team_size(uint64_t columns, unsigned threads)
-{
-    unsigned size = 1;
-    if (columns > TSR_TEAM_SHORT)
-        return threads;
-    while (size < TSR_WARP && size < threads && (uint64_t)size * TSR_CUDA_ITEMS < columns)
-        size *= 2;
-    return size;
-}
-
-/* Shared memory of a block that keeps `arrays` reals of `real` bytes for every element of the rows
- * in work; 0: too much, they are read again. */
-TSR_ANYWHERE uint64_t tsr_team_keeps(uint64_t columns, bool grows, unsigned arrays, unsigned real)
-{
-    unsigned threads = tsr_team_threads(columns, grows);
-    uint64_t per_turn = (uint64_t)tsr_team_size(columns, threads) * TSR_CUDA_ITEMS;
-    uint64_t turns = (columns + per_turn - 1) / per_turn;
-    uint64_t bytes = turns * threads * TSR_CUDA_ITEMS * real * arrays;
-    return bytes <= TSR_TEAM_KEEPS ? bytes : 0;
-}
 
 struct tsr_team {
     unsigned size, lane;    /* threads, and which of them this is */
     unsigned number, teams; /* in the block */
+    bool whole;             /* every pack consists of whole words */
 };
 
-TSR_DEVICE struct tsr_team tsr_team_of(uint64_t columns)
+TSR_DEVICE struct tsr_team tsr_team_of(uint64_t columns, bool whole)
 {
     struct tsr_team t;
     t.size = tsr_team_size(columns, tsr_threads());
     t.lane = tsr_thread() % t.size;
     t.number = tsr_thread() / t.size;
     t.teams = tsr_threads() / t.size;
+    t.whole = whole;
     return t;
 }
 
 /* A row as one thread of its team sees it. */
 struct tsr_row {
     uint64_t number, first, columns; /* of columns 0: there is no row for this team */
+    unsigned before;                 /* elements of its first pack that belong to the row before */
     unsigned turns;                  /* packs that the thread has */
     bool leads;                      /* one thread of the team, if it has a row */
 };
@@ -79,11 +47,13 @@ TSR_DEVICE struct tsr_row tsr_row_of(const struct tsr_team *t, const struct tsr_
                                      uint64_t number)
 {
     struct tsr_row row;
-    uint64_t before = (uint64_t)t->lane * TSR_BLOCK, per_turn = (uint64_t)t->size * TSR_BLOCK;
+    uint64_t skipped = (uint64_t)t->lane * TSR_BLOCK, per_turn = (uint64_t)t->size * TSR_BLOCK;
     row.number = number;
     row.first = number * shape->columns;
     row.columns = number < shape->rows ? shape->columns : 0;
-    row.turns = row.columns > before ? (unsigned)((row.columns - before - 1) / per_turn) + 1 : 0;
+    row.before = t->whole ? 0 : (unsigned)(row.first % TSR_BLOCK);
+    uint64_t end = row.columns ? row.before + row.columns : 0;
+    row.turns = end > skipped ? (unsigned)((end - skipped - 1) / per_turn) + 1 : 0;
     row.leads = number < shape->rows && t->lane == 0;
     return row;
 }
@@ -95,15 +65,25 @@ TSR_DEVICE struct tsr_row tsr_row_of(const struct tsr_team *t, const struct tsr_
              tsr_p; tsr_p = NULL)
 
 /* First column of a thread's pack, and how many elements it has. */
-TSR_DEVICE uint64_t tsr_pack_column(const struct tsr_team *t, unsigned turn)
+TSR_DEVICE uint64_t tsr_pack_column(const struct tsr_team *t, const struct tsr_row *row,
+                                    unsigned turn)
 {
-    return ((uint64_t)turn * t->size + t->lane) * TSR_BLOCK;
+    uint64_t place = ((uint64_t)turn * t->size + t->lane) * TSR_BLOCK;
+    return place < row->before ? 0 : place - row->before;
 }
 
-TSR_DEVICE unsigned tsr_pack_elements(const struct tsr_row *row, uint64_t column)
+/* More than any pack has: of whole words, which needs no test. */
+enum { TSR_WHOLE_PACK = 256 };
+
+TSR_DEVICE unsigned tsr_pack_elements(const struct tsr_team *t, const struct tsr_row *row,
+                                      uint64_t column)
 {
-    uint64_t left = row->columns - column;
-    return left < TSR_BLOCK ? (unsigned)left : TSR_BLOCK;
+    uint64_t left = row->columns - column, most = TSR_BLOCK;
+    if (t->whole)
+        return TSR_WHOLE_PACK;
+    if (column == 0)
+        most -= row->before;
+    return (unsigned)(left < most ? left : most);
 }
 
 #define TSR_REAL_F64 0
@@ -112,5 +92,21 @@ TSR_DEVICE unsigned tsr_pack_elements(const struct tsr_row *row, uint64_t column
 #define TSR_REAL_F64 1
 #include "team_real.h"
 #undef TSR_REAL_F64
+
+/* Kernels tsr_cuda_NAME_f32 (whole words), _torn (in f32, too) and _f64 of functions NAME_f32 and
+ * NAME_f64. */
+#define TSR_TEAM_KERNEL(name, type)               \
+    TSR_LONG_KERNEL(tsr_cuda_##name##_f32, type)  \
+    {                                             \
+        name##_f32(&k, true);                     \
+    }                                             \
+    TSR_LONG_KERNEL(tsr_cuda_##name##_torn, type) \
+    {                                             \
+        name##_f32(&k, false);                    \
+    }                                             \
+    TSR_LONG_KERNEL(tsr_cuda_##name##_f64, type)  \
+    {                                             \
+        name##_f64(&k, false);                    \
+    }
 
 #endif

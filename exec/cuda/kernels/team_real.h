@@ -3,39 +3,126 @@
 
 /* ---- packs: TSR_BLOCK elements in registers ---------------------------------------------------
  */
+/* Whole packs of f32 arithmetic are read and written here; what is short, torn or in f64 elsewhere,
+ * so that there is little code of it. */
 
-/* Zeros behind the n-th. Loops have TSR_BLOCK turns, so that compilers keep packs in registers. */
+struct TSR_R(tsr_pack) {
+    TSR_REAL v[TSR_BLOCK];
+};
+
+TSR_OUTLINE struct TSR_R(tsr_pack)
+    TSR_R(tsr_pack_load_any)(const struct tsr_elems *e, uint64_t at, unsigned n)
+{
+    struct TSR_R(tsr_pack) pack;
+    TSR_R(tsr_load)(e, at, n, pack.v);
+    return pack;
+}
+
+TSR_OUTLINE void TSR_R(tsr_pack_store_any)(const struct tsr_elems *e, uint64_t at, unsigned n,
+                                           struct TSR_R(tsr_pack) pack)
+{
+    TSR_R(tsr_store)(e, at, n, pack.v);
+}
+
+/* Where a pack lies that whole words reach; NULL: elsewhere. */
+TSR_DEVICE unsigned char *TSR_R(tsr_pack_words)(const struct tsr_elems *e, uint64_t at, unsigned n)
+{
+    if (n == TSR_WHOLE_PACK)
+        return e->data + e->item * at;
+    if (TSR_REAL_F64 || e->dtype == TSR_F64)
+        return NULL;
+    unsigned char *p = tsr_elems_together(e, at, n);
+    return p && tsr_are_words(e, p, n) ? p : NULL;
+}
+
+/* Elements as they come from memory: between fetching and opening a pack, others are fetched, so
+ * that a thread waits for all of them at once. */
+struct TSR_R(tsr_fetched) {
+#if TSR_REAL_F64
+    TSR_REAL v[TSR_BLOCK];
+#else
+    uint32_t words[8];
+    unsigned dtype;
+#endif
+};
+
+/* Elements [at, at + n), zeros behind. */
+TSR_DEVICE struct TSR_R(tsr_fetched)
+    TSR_R(tsr_pack_fetch)(const struct tsr_elems *e, uint64_t at, unsigned n)
+{
+    struct TSR_R(tsr_fetched) f;
+#if TSR_REAL_F64
+    struct TSR_R(tsr_pack) pack = TSR_R(tsr_pack_load_any)(e, at, n);
+    for (unsigned i = 0; i < TSR_BLOCK; i++)
+        f.v[i] = pack.v[i];
+#else
+    const unsigned char *p = tsr_pack_words_f32(e, at, n);
+    bool words = n == TSR_WHOLE_PACK || p; /* the first for the compiler */
+    f.dtype = words ? e->dtype : TSR_F32;
+    if (words) {
+        tsr_get_words(p, f.words);
+        if (f.dtype == TSR_F32)
+            tsr_get_words(p + 16, f.words + 4);
+    } else {
+        struct tsr_pack_f32 pack = tsr_pack_load_any_f32(e, at, n);
+        for (unsigned i = 0; i < TSR_BLOCK; i++)
+            f.words[i] = tsr_float_bits(pack.v[i]);
+    }
+#endif
+    return f;
+}
+
+TSR_DEVICE void TSR_R(tsr_pack_open)(const struct TSR_R(tsr_fetched) * f, TSR_REAL *x)
+{
+#if TSR_REAL_F64
+    for (unsigned i = 0; i < TSR_BLOCK; i++)
+        x[i] = f->v[i];
+#else
+    if (f->dtype == TSR_F32)
+        for (unsigned i = 0; i < TSR_BLOCK; i++)
+            x[i] = tsr_bits_float(f->words[i]);
+    else if (f->dtype == TSR_BF16)
+        for (unsigned i = 0; i < TSR_BLOCK / 2; i++) {
+            x[2 * i] = tsr_bits_float(f->words[i] << 16);
+            x[2 * i + 1] = tsr_bits_float(f->words[i] & UINT32_C(0xffff0000));
+        }
+    else
+        for (unsigned i = 0; i < TSR_BLOCK / 2; i++) {
+            x[2 * i] = tsr_from_f16((uint16_t)f->words[i]);
+            x[2 * i + 1] = tsr_from_f16((uint16_t)(f->words[i] >> 16));
+        }
+#endif
+}
+
 TSR_DEVICE void TSR_R(tsr_pack_load)(const struct tsr_elems *e, uint64_t at, unsigned n,
                                      TSR_REAL *x)
 {
-    if (n == TSR_BLOCK && tsr_elems_run(e, at, TSR_BLOCK) == TSR_BLOCK) {
-        TSR_R(tsr_load_run)(e->data + e->item * tsr_elems_place(e, at), e->dtype, TSR_BLOCK, x);
-        return;
-    }
-    for (unsigned i = 0; i < TSR_BLOCK; i++)
-        x[i] = 0;
-    TSR_ROLLED
-    for (unsigned one = 0; one < n; one++) {
-        TSR_REAL value = TSR_R(tsr_load_one)(e, at + one);
-        for (unsigned i = 0; i < TSR_BLOCK; i++)
-            x[i] = i == one ? value : x[i];
-    }
+    struct TSR_R(tsr_fetched) f = TSR_R(tsr_pack_fetch)(e, at, n);
+    TSR_R(tsr_pack_open)(&f, x);
+}
+
+/* Two packs that are waited for together. */
+TSR_DEVICE void TSR_R(tsr_pack_load_two)(const struct tsr_elems *a, const struct tsr_elems *b,
+                                         uint64_t at, unsigned n, TSR_REAL *x, TSR_REAL *y)
+{
+    struct TSR_R(tsr_fetched) of_a = TSR_R(tsr_pack_fetch)(a, at, n);
+    struct TSR_R(tsr_fetched) of_b = TSR_R(tsr_pack_fetch)(b, at, n);
+    TSR_R(tsr_pack_open)(&of_a, x);
+    TSR_R(tsr_pack_open)(&of_b, y);
 }
 
 TSR_DEVICE void TSR_R(tsr_pack_store)(const struct tsr_elems *e, uint64_t at, unsigned n,
                                       const TSR_REAL *x)
 {
-    if (n == TSR_BLOCK && tsr_elems_run(e, at, TSR_BLOCK) == TSR_BLOCK) {
-        TSR_R(tsr_store_run)(e->data + e->item * tsr_elems_place(e, at), e->dtype, TSR_BLOCK, x);
+    unsigned char *p = TSR_R(tsr_pack_words)(e, at, n);
+    if (n == TSR_WHOLE_PACK || p) {
+        TSR_R(tsr_store_words)(p, e->dtype, x);
         return;
     }
-    TSR_ROLLED
-    for (unsigned one = 0; one < n; one++) {
-        TSR_REAL value = x[0];
-        for (unsigned i = 1; i < TSR_BLOCK; i++)
-            value = i == one ? x[i] : value;
-        TSR_R(tsr_store_run)(e->data + e->item * tsr_elems_place(e, at + one), e->dtype, 1, &value);
-    }
+    struct TSR_R(tsr_pack) pack;
+    for (unsigned i = 0; i < TSR_BLOCK; i++)
+        pack.v[i] = x[i];
+    TSR_R(tsr_pack_store_any)(e, at, n, pack);
 }
 
 /* As they are when they have been stored as e's dtype. */

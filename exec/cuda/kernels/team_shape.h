@@ -1,0 +1,52 @@
+/* team_shape.h: how many threads have a row together (team.h), and what they keep of it: what a
+ * launch and the kernel agree on. It follows from the number of columns alone.
+ */
+#ifndef TSR_CUDA_KERNELS_TEAM_SHAPE_H
+#define TSR_CUDA_KERNELS_TEAM_SHAPE_H
+
+#include "code.h"
+
+#include "exec/numeric.h"
+
+enum {
+    TSR_TEAM_SHORT = 1024,    /* columns up to which lanes of a warp have a row */
+    TSR_TEAM_LONG = 16384,    /* from here on more than TSR_CUDA_THREADS, so that the rows that are
+                                 in work at once stay in the cache until they are read again */
+    TSR_TEAM_KEEPS = 48 << 10 /* bytes of rows that a block may keep in shared memory */
+};
+
+/* Threads of a block. `grows`: it is a TSR_LONG_KERNEL. */
+TSR_ANYWHERE unsigned tsr_team_threads(uint64_t columns, bool grows)
+{
+    if (columns <= TSR_TEAM_SHORT)
+        return TSR_CUDA_THREADS;
+    unsigned most = grows && columns >= TSR_TEAM_LONG ? TSR_CUDA_LONG : TSR_CUDA_THREADS;
+    uint64_t packs = (columns + TSR_CUDA_ITEMS - 1) / TSR_CUDA_ITEMS;
+    uint64_t whole = (packs + TSR_WARP - 1) / TSR_WARP * TSR_WARP;
+    return whole < most ? (unsigned)whole : most;
+}
+
+/* Threads of a team in blocks of so many. */
+TSR_ANYWHERE unsigned tsr_team_size(uint64_t columns, unsigned threads)
+{
+    unsigned size = 1;
+    if (columns > TSR_TEAM_SHORT)
+        return threads;
+    while (size < TSR_WARP && size < threads && (uint64_t)size * TSR_CUDA_ITEMS < columns)
+        size *= 2;
+    return size;
+}
+
+/* Shared memory of a block that keeps `arrays` reals of `real` bytes for every element of the rows
+ * in work; 0: too much, they are read again. */
+TSR_ANYWHERE uint64_t tsr_team_keeps(uint64_t columns, bool grows, unsigned arrays, unsigned real)
+{
+    unsigned threads = tsr_team_threads(columns, grows);
+    uint64_t per_turn = (uint64_t)tsr_team_size(columns, threads) * TSR_CUDA_ITEMS;
+    uint64_t before = columns % TSR_CUDA_ITEMS ? TSR_CUDA_ITEMS - 1 : 0;
+    uint64_t turns = (before + columns + per_turn - 1) / per_turn;
+    uint64_t bytes = turns * threads * TSR_CUDA_ITEMS * real * arrays;
+    return bytes <= TSR_TEAM_KEEPS ? bytes : 0;
+}
+
+#endif
