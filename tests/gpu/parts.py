@@ -64,9 +64,10 @@ SMALL = {}                                              # settings of --small
 
 def job(part, scratch, model, name, on, *options, env=None, tag="", **more):
     folder = os.path.join(scratch, f"{model}-{name}-{on}{tag}")
-    settings = dict(precision__param="none", precision__reduce="none", train__steps=STEPS, dialect="eager", **SMALL)
+    settings = dict(precision__param="none", precision__reduce="none", train__steps=STEPS, dialect="eager")
     settings.update(JOBS[name])
     settings.update(more)
+    settings.update(SMALL)
     train(part, example(f"h200/{model}.yaml"), folder, *options, on=on, env=env, **settings)
     return losses(folder)
 
