@@ -69,7 +69,7 @@ struct tsr_cuda_device {
     struct tsr_blas *blas;
     struct tsr_cuda_attention *attention; /* NULL: without cuDNN ... */
     char no_attention[256];               /* ... and why */
-    struct tsr_watchdog *watchdog; /* NULL: a world of one */
+    struct tsr_watchdog *watchdog;        /* NULL: a world of one */
 
     /* failing */
     _Atomic bool failing; /* somebody writes `text` */
