@@ -1,4 +1,5 @@
 /* model_gpt2.c: GPT-2 as a module tree, with Hugging Face's names and its [in, out] matrices. */
+#include "model_parts.h"
 #include "model_transformers.h"
 #include "ops_fused.h"
 
@@ -20,40 +21,11 @@ struct gpt2_block {
     struct tsr_module *ln_1, *attn, *ln_2, *mlp;
 };
 
-static void embedding_forward(struct tsr_engine *e, struct tsr_module *m, void *impl,
-                              struct tsr_tensor *in, struct tsr_tensor **out)
-{
-    (void)impl;
-    *out = tsr_op_embedding(e, in, m->params[0].param);
-}
-
 static void conv1d_forward(struct tsr_engine *e, struct tsr_module *m, void *impl,
                            struct tsr_tensor *in, struct tsr_tensor **out)
 {
     (void)impl;
     *out = tsr_op_conv1d(e, in, m->params[0].param, m->params[1].param);
-}
-
-static void linear_forward(struct tsr_engine *e, struct tsr_module *m, void *impl,
-                           struct tsr_tensor *in, struct tsr_tensor **out)
-{
-    (void)impl;
-    *out = tsr_op_linear(e, in, m->params[0].param, m->params[1].param);
-}
-
-static void head_forward(struct tsr_engine *e, struct tsr_module *m, void *impl,
-                         struct tsr_tensor *in, struct tsr_tensor **out)
-{
-    (void)impl;
-    *out = tsr__head(e, m, in);
-}
-
-static void norm_forward(struct tsr_engine *e, struct tsr_module *m, void *impl,
-                         struct tsr_tensor *in, struct tsr_tensor **out)
-{
-    (void)impl;
-    struct tsr_param *w = m->params[0].param, *b = m->params[1].param;
-    *out = e->add_norm.on ? tsr__op_add_norm(e, in, w, b) : tsr_op_layer_norm(e, in, w, b);
 }
 
 static void attention_forward(struct tsr_engine *e, struct tsr_module *self, void *impl,
@@ -92,17 +64,6 @@ static void mlp_forward(struct tsr_engine *e, struct tsr_module *self, void *imp
     tsr_release(e, g);
 }
 
-static struct tsr_tensor *residual(struct tsr_engine *e, struct tsr_tensor *a,
-                                   struct tsr_module *norm, struct tsr_module *f)
-{
-    struct tsr_tensor *n = tsr_call(e, norm, a);
-    struct tsr_tensor *y = tsr_call(e, f, n);
-    tsr_release(e, n);
-    struct tsr_tensor *sum = tsr_op_add(e, a, y);
-    tsr_release(e, y);
-    return sum;
-}
-
 static void block_forward(struct tsr_engine *e, struct tsr_module *self, void *impl,
                           struct tsr_tensor *x, struct tsr_tensor **out)
 {
@@ -112,8 +73,8 @@ static void block_forward(struct tsr_engine *e, struct tsr_module *self, void *i
         *out = tsr__fused_block(e, x, (struct tsr_module *[]){b->ln_1, b->attn, b->ln_2, b->mlp});
         return;
     }
-    struct tsr_tensor *h = residual(e, x, b->ln_1, b->attn);
-    *out = residual(e, h, b->ln_2, b->mlp);
+    struct tsr_tensor *h = tsr__residual(e, x, b->ln_1, b->attn);
+    *out = tsr__residual(e, h, b->ln_2, b->mlp);
     tsr_release(e, h);
 }
 
@@ -224,14 +185,11 @@ static void lm_forward(struct tsr_engine *e, struct tsr_module *self, void *impl
 }
 
 /* ---- building -------------------------------------------------------------------------------- */
-static struct tsr_module *add(struct tsr_engine *e, struct tsr_module *parent, const char *name,
-                              const char *type, tsr_forward_fn forward, int n_dims,
-                              const uint64_t *shape, uint64_t bias)
+static struct tsr_module *add_norm(struct tsr_engine *e, struct tsr_module *parent,
+                                   const char *name, uint64_t width)
 {
-    struct tsr_module *m = tsr__module_new(e, parent, name, type, forward, NULL);
-    if (m && n_dims && tsr__param_new(e, m, "weight", n_dims, shape, TSR_F32) && bias)
-        tsr__param_new(e, m, "bias", 1, &bias, TSR_F32);
-    return m;
+    return tsr__add_weighted(e, parent, name, "LayerNorm", tsr__layer_norm_forward, 1, &width,
+                             width);
 }
 
 /* transformers stores these matrices as [in, out]. */
@@ -240,8 +198,9 @@ static struct tsr_module *add_product(struct tsr_engine *e, const struct gpt2 *m
                                       uint64_t out)
 {
     if (m->c.names == TSR_NAMES_HF)
-        return add(e, parent, name, "Conv1D", conv1d_forward, 2, (uint64_t[]){in, out}, out);
-    return add(e, parent, name, "Linear", linear_forward, 2, (uint64_t[]){out, in}, out);
+        return tsr__add_weighted(e, parent, name, "Conv1D", conv1d_forward, 2,
+                                 (uint64_t[]){in, out}, out);
+    return tsr__add_linear(e, parent, name, in, out, true);
 }
 
 static void add_block(struct tsr_engine *e, struct gpt2 *m, uint64_t index)
@@ -259,13 +218,13 @@ static void add_block(struct tsr_engine *e, struct gpt2 *m, uint64_t index)
     if (!self)
         return;
     a->m = m;
-    b->ln_1 = add(e, self, "ln_1", "LayerNorm", norm_forward, 1, &d, d);
+    b->ln_1 = add_norm(e, self, "ln_1", d);
     b->attn = tsr__module_new(e, self, "attn", "Attention", attention_forward, a);
     if (!b->attn)
         return;
     a->c_attn = add_product(e, m, b->attn, "c_attn", d, 3 * d);
     a->c_proj = add_product(e, m, b->attn, "c_proj", d, d);
-    b->ln_2 = add(e, self, "ln_2", "LayerNorm", norm_forward, 1, &d, d);
+    b->ln_2 = add_norm(e, self, "ln_2", d);
     b->mlp = tsr__module_new(e, self, "mlp", "MLP", mlp_forward, f);
     if (!b->mlp)
         return;
@@ -274,26 +233,17 @@ static void add_block(struct tsr_engine *e, struct gpt2 *m, uint64_t index)
     f->c_proj = add_product(e, m, b->mlp, "c_proj", m->c.n_inner, d);
 }
 
-static tsr_status check(const struct tsr_gpt2_config *c)
+static tsr_status check(const struct tsr_engine *e, const struct tsr_gpt2_config *c)
 {
     const uint64_t sizes[] = {c->n_embd, c->n_layer, c->n_head, c->n_positions, c->vocab_size};
-    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
-        if (sizes[i] == 0 || sizes[i] > UINT64_C(1) << 40)
-            return tsr_fail(TSR_EVALUE, "a size of the model is %llu; allowed: 1 to 2^40",
-                            (unsigned long long)sizes[i]);
-    if (c->n_embd % c->n_head != 0 || c->n_layer > 100000)
-        return tsr_fail(TSR_EVALUE, "a width of %llu cannot be cut into %llu heads (%llu layers)",
-                        (unsigned long long)c->n_embd, (unsigned long long)c->n_head,
-                        (unsigned long long)c->n_layer);
-    return TSR_OK;
+    TSR_TRY(tsr__check_model(e, sizes, sizeof sizes / sizeof *sizes, c->n_layer));
+    TSR_TRY(tsr__check_heads(c->n_embd, c->n_head));
+    return tsr__check_dialect(e, c->impl);
 }
 
 tsr_status tsr_model_gpt2(struct tsr_engine *e, const struct tsr_gpt2_config *config)
 {
-    TSR_TRY(check(config));
-    TSR_TRY(tsr__check_dialect(e, config->impl));
-    if (e->root)
-        return tsr_fail(TSR_EVALUE, "the engine has a model already");
+    TSR_TRY(check(e, config));
     struct gpt2 *m = tsr_arena_alloc(&e->arena, sizeof *m);
     if (!m)
         return tsr_fail(TSR_ENOMEM, "out of memory");
@@ -312,22 +262,16 @@ tsr_status tsr_model_gpt2(struct tsr_engine *e, const struct tsr_gpt2_config *co
                             m->c.impl ? hf_transformer_forward : transformer_forward, m);
     if (!inner)
         return e->status;
-    m->wte = add(e, inner, "wte", "Embedding", embedding_forward, 2,
-                 (uint64_t[]){config->vocab_size, d}, 0);
-    m->wpe = add(e, inner, "wpe", "Embedding", embedding_forward, 2,
-                 (uint64_t[]){config->n_positions, d}, 0);
+    m->wte = tsr__add_weighted(e, inner, "wte", "Embedding", tsr__embedding_forward, 2,
+                               (uint64_t[]){config->vocab_size, d}, 0);
+    m->wpe = tsr__add_weighted(e, inner, "wpe", "Embedding", tsr__embedding_forward, 2,
+                               (uint64_t[]){config->n_positions, d}, 0);
     m->blocks = tsr__module_new(e, inner, "h", "ModuleList", NULL, NULL);
     for (uint64_t i = 0; m->blocks && i < config->n_layer && tsr__ok(e); i++)
         add_block(e, m, i);
-    m->ln_f = add(e, inner, "ln_f", "LayerNorm", norm_forward, 1, &d, d);
-    m->head = tsr__module_new(e, root, "lm_head", "Linear", head_forward, NULL);
-    if (m->head && config->untied)
-        tsr__param_new(e, m->head, "weight", 2, (uint64_t[]){config->vocab_size, d}, TSR_F32);
-    else if (m->head && m->wte && m->wte->n_params)
-        tsr__param_place(e, m->head, "weight", m->wte->params[0].param);
-    e->model.int_input = true;
-    e->model.vocab = config->vocab_size;
-    e->model.head = true;
-    tsr__model_numbers(e, config->norm_eps, config->init_std);
+    m->ln_f = add_norm(e, inner, "ln_f", d);
+    m->head = tsr__add_head(e, root, "lm_head", m->wte,
+                            config->untied ? (uint64_t[]){config->vocab_size, d} : NULL);
+    tsr__is_language_model(e, config->vocab_size, config->norm_eps, config->init_std);
     return e->status;
 }

@@ -2,6 +2,7 @@
  * Hugging Face; the order of operations is that of the plain implementation that the recorded
  * memory data describes (golden-memory/operators.md, section 2): variables decide lifetimes.
  */
+#include "model_parts.h"
 #include "model_transformers.h"
 #include "ops_fused.h"
 
@@ -57,27 +58,6 @@ struct llama_mlp {
 struct llama_layer {
     struct tsr_module *attention, *mlp, *norm1, *norm2;
 };
-
-static void embedding_forward(struct tsr_engine *e, struct tsr_module *m, void *impl,
-                              struct tsr_tensor *in, struct tsr_tensor **out)
-{
-    (void)impl;
-    *out = tsr_op_embedding(e, in, m->params[0].param);
-}
-
-static void linear_forward(struct tsr_engine *e, struct tsr_module *m, void *impl,
-                           struct tsr_tensor *in, struct tsr_tensor **out)
-{
-    (void)impl;
-    *out = tsr_op_linear(e, in, m->params[0].param, m->n_params > 1 ? m->params[1].param : NULL);
-}
-
-static void head_forward(struct tsr_engine *e, struct tsr_module *m, void *impl,
-                         struct tsr_tensor *in, struct tsr_tensor **out)
-{
-    (void)impl;
-    *out = tsr__head(e, m, in);
-}
 
 static void norm_forward(struct tsr_engine *e, struct tsr_module *m, void *impl,
                          struct tsr_tensor *in, struct tsr_tensor **out)
@@ -190,18 +170,6 @@ static void mlp_forward(struct tsr_engine *e, struct tsr_module *self, void *imp
     tsr_release(e, product);
 }
 
-/* a + f(norm(a)) */
-static struct tsr_tensor *residual(struct tsr_engine *e, struct tsr_tensor *a,
-                                   struct tsr_module *norm, struct tsr_module *f)
-{
-    struct tsr_tensor *n = tsr_call(e, norm, a);
-    struct tsr_tensor *y = tsr_call(e, f, n);
-    tsr_release(e, n);
-    struct tsr_tensor *sum = tsr_op_add(e, a, y);
-    tsr_release(e, y);
-    return sum;
-}
-
 static void layer_forward(struct tsr_engine *e, struct tsr_module *self, void *impl,
                           struct tsr_tensor *x, struct tsr_tensor **out)
 {
@@ -212,8 +180,8 @@ static void layer_forward(struct tsr_engine *e, struct tsr_module *self, void *i
                                 (struct tsr_module *[]){l->norm1, l->attention, l->norm2, l->mlp});
         return;
     }
-    struct tsr_tensor *h = residual(e, x, l->norm1, l->attention);
-    *out = residual(e, h, l->norm2, l->mlp);
+    struct tsr_tensor *h = tsr__residual(e, x, l->norm1, l->attention);
+    *out = tsr__residual(e, h, l->norm2, l->mlp);
     tsr_release(e, h);
 }
 
@@ -292,16 +260,6 @@ static void causal_lm_forward(struct tsr_engine *e, struct tsr_module *self, voi
 }
 
 /* ---- building -------------------------------------------------------------------------------- */
-static struct tsr_module *add_linear(struct tsr_engine *e, struct tsr_module *parent,
-                                     const char *name, uint64_t in, uint64_t out, bool bias)
-{
-    struct tsr_module *m = tsr__module_new(e, parent, name, "Linear", linear_forward, NULL);
-    uint64_t shape[2] = {out, in};
-    if (m && tsr__param_new(e, m, "weight", 2, shape, TSR_F32) && bias)
-        tsr__param_new(e, m, "bias", 1, &out, TSR_F32);
-    return m;
-}
-
 static struct tsr_module *add_norm(struct tsr_engine *e, struct llama *l, struct tsr_module *parent,
                                    const char *name, uint64_t dim)
 {
@@ -325,10 +283,10 @@ static struct tsr_module *add_attention(struct tsr_engine *e, struct llama *m,
         return NULL;
     uint64_t q = c->n_heads * c->head_dim, kv = c->n_kv_heads * c->head_dim;
     a->m = m;
-    a->q = add_linear(e, self, n->q, c->hidden_size, q, c->qkv_bias);
-    a->k = add_linear(e, self, n->k, c->hidden_size, kv, c->qkv_bias);
-    a->v = add_linear(e, self, n->v, c->hidden_size, kv, c->qkv_bias);
-    a->o = add_linear(e, self, n->o, q, c->hidden_size, c->o_bias);
+    a->q = tsr__add_linear(e, self, n->q, c->hidden_size, q, c->qkv_bias);
+    a->k = tsr__add_linear(e, self, n->k, c->hidden_size, kv, c->qkv_bias);
+    a->v = tsr__add_linear(e, self, n->v, c->hidden_size, kv, c->qkv_bias);
+    a->o = tsr__add_linear(e, self, n->o, q, c->hidden_size, c->o_bias);
     if (c->qk_norm) {
         a->q_norm = add_norm(e, m, self, "q_norm", c->head_dim);
         a->k_norm = add_norm(e, m, self, "k_norm", c->head_dim);
@@ -349,7 +307,7 @@ static struct tsr_module *add_mlp(struct tsr_engine *e, struct llama *m, struct 
         int part = n->order[i];
         uint64_t in = part == 2 ? c->intermediate_size : c->hidden_size;
         uint64_t out = part == 2 ? c->hidden_size : c->intermediate_size;
-        *parts[part] = add_linear(e, self, n->part[part], in, out, c->mlp_bias);
+        *parts[part] = tsr__add_linear(e, self, n->part[part], in, out, c->mlp_bias);
     }
     return self;
 }
@@ -371,29 +329,20 @@ static void add_layer(struct tsr_engine *e, struct llama *m, uint64_t index)
     l->norm2 = add_norm(e, m, layer, n->norm2, m->c.hidden_size);
 }
 
-static tsr_status check(const struct tsr_llama_config *c)
+static tsr_status check(const struct tsr_engine *e, const struct tsr_llama_config *c)
 {
     const uint64_t sizes[] = {c->hidden_size, c->intermediate_size, c->n_layers,  c->n_heads,
                               c->n_kv_heads,  c->head_dim,          c->vocab_size};
-    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
-        if (sizes[i] == 0 || sizes[i] > UINT64_C(1) << 40)
-            return tsr_fail(TSR_EVALUE, "a size of the model is %llu; allowed: 1 to 2^40",
-                            (unsigned long long)sizes[i]);
+    TSR_TRY(tsr__check_model(e, sizes, sizeof sizes / sizeof *sizes, c->n_layers));
     if (c->n_heads % c->n_kv_heads != 0)
         return tsr_fail(TSR_EVALUE, "%llu attention heads cannot share %llu key/value heads",
                         (unsigned long long)c->n_heads, (unsigned long long)c->n_kv_heads);
-    if (c->n_layers > 100000)
-        return tsr_fail(TSR_EVALUE, "%llu layers; allowed: 1 to 100000",
-                        (unsigned long long)c->n_layers);
-    return TSR_OK;
+    return tsr__check_dialect(e, c->impl);
 }
 
 tsr_status tsr_model_llama(struct tsr_engine *e, const struct tsr_llama_config *config)
 {
-    TSR_TRY(check(config));
-    TSR_TRY(tsr__check_dialect(e, config->impl));
-    if (e->root)
-        return tsr_fail(TSR_EVALUE, "the engine has a model already");
+    TSR_TRY(check(e, config));
     struct llama *m = tsr_arena_alloc(&e->arena, sizeof *m);
     if (!m)
         return tsr_fail(TSR_ENOMEM, "out of memory");
@@ -410,11 +359,12 @@ tsr_status tsr_model_llama(struct tsr_engine *e, const struct tsr_llama_config *
     if (root && n->model)
         inner = m->model = tsr__module_new(e, root, n->model, "Model",
                                            m->c.impl ? hf_model_forward : model_forward, m);
-    m->embed =
-        inner ? tsr__module_new(e, inner, n->embed, "Embedding", embedding_forward, NULL) : NULL;
-    struct tsr_param *w =
-        m->embed ? tsr__param_new(e, m->embed, "weight", 2, table, TSR_F32) : NULL;
-    m->layers = w ? tsr__module_new(e, inner, "layers", "ModuleList", NULL, NULL) : NULL;
+    m->embed = inner ? tsr__add_weighted(e, inner, n->embed, "Embedding", tsr__embedding_forward, 2,
+                                         table, 0)
+                     : NULL;
+    m->layers = m->embed && tsr__ok(e)
+                    ? tsr__module_new(e, inner, "layers", "ModuleList", NULL, NULL)
+                    : NULL;
     for (uint64_t i = 0; m->layers && i < config->n_layers && tsr__ok(e); i++)
         add_layer(e, m, i);
     if (!m->layers || !tsr__ok(e))
@@ -426,17 +376,10 @@ tsr_status tsr_model_llama(struct tsr_engine *e, const struct tsr_llama_config *
         for (int i = 0; i < 2 && rotary; i++)
             rotary->buffer_bytes[i] = 2 * config->head_dim; /* inverse frequencies, original ones */
     }
-    m->head = tsr__module_new(e, root, n->head, "Linear", head_forward, NULL);
-    if (m->head && config->tie_embeddings)
-        tsr__param_place(e, m->head, "weight", w);
-    else if (m->head)
-        tsr__param_new(e, m->head, "weight", 2, table, TSR_F32);
-    e->model.int_input = true;
-    e->model.vocab = config->vocab_size;
+    m->head = tsr__add_head(e, root, n->head, m->embed, config->tie_embeddings ? NULL : table);
+    tsr__is_language_model(e, config->vocab_size, config->norm_eps, config->init_std);
     e->model.llama = &m->c;
-    tsr__model_numbers(e, config->norm_eps, config->init_std);
     e->model.rope = config->rope;
-    e->model.head = true;
     if (config->impl == TSR_IMPL_PLAIN)
         root->buffer_bytes[0] = 4 * config->max_positions * config->head_dim; /* complex angles */
     return e->status;

@@ -3,6 +3,7 @@
  * forward allocates and how long its variables live is that of llm-foundry's modeling_mpt.py
  * without an attention mask; dropout of 0 is no operation.
  */
+#include "model_parts.h"
 #include "ops_fused.h"
 
 #include <stdio.h>
@@ -23,35 +24,6 @@ struct mpt_block {
 };
 
 /* ---- forward --------------------------------------------------------------------------------- */
-
-static void embedding_forward(struct tsr_engine *e, struct tsr_module *m, void *impl,
-                              struct tsr_tensor *in, struct tsr_tensor **out)
-{
-    (void)impl;
-    *out = tsr_op_embedding(e, in, m->params[0].param);
-}
-
-static void linear_forward(struct tsr_engine *e, struct tsr_module *m, void *impl,
-                           struct tsr_tensor *in, struct tsr_tensor **out)
-{
-    (void)impl;
-    *out = tsr_op_linear(e, in, m->params[0].param, m->params[1].param);
-}
-
-static void head_forward(struct tsr_engine *e, struct tsr_module *m, void *impl,
-                         struct tsr_tensor *in, struct tsr_tensor **out)
-{
-    (void)impl;
-    *out = tsr__head(e, m, in);
-}
-
-static void norm_forward(struct tsr_engine *e, struct tsr_module *m, void *impl,
-                         struct tsr_tensor *in, struct tsr_tensor **out)
-{
-    (void)impl;
-    struct tsr_param *w = m->params[0].param, *b = m->params[1].param;
-    *out = e->add_norm.on ? tsr__op_add_norm(e, in, w, b) : tsr_op_layer_norm(e, in, w, b);
-}
 
 /* Each of q, k and v finds the tokens anew. All of it lives until attention has returned. */
 static struct tsr_tensor *unpadded_attention(struct tsr_engine *e, struct tsr_tensor *const qkv[3],
@@ -180,26 +152,11 @@ static void lm_forward(struct tsr_engine *e, struct tsr_module *self, void *impl
 
 /* ---- building -------------------------------------------------------------------------------- */
 
-static struct tsr_module *add(struct tsr_engine *e, struct tsr_module *parent, const char *name,
-                              const char *type, tsr_forward_fn forward, int n_dims,
-                              const uint64_t *shape, uint64_t bias)
-{
-    struct tsr_module *m = tsr__module_new(e, parent, name, type, forward, NULL);
-    if (m && tsr__param_new(e, m, "weight", n_dims, shape, TSR_F32) && bias)
-        tsr__param_new(e, m, "bias", 1, &bias, TSR_F32);
-    return m;
-}
-
-static struct tsr_module *add_linear(struct tsr_engine *e, struct tsr_module *parent,
-                                     const char *name, uint64_t in, uint64_t out)
-{
-    return add(e, parent, name, "Linear", linear_forward, 2, (uint64_t[]){out, in}, out);
-}
-
 static struct tsr_module *add_norm(struct tsr_engine *e, struct tsr_module *parent,
                                    const char *name, uint64_t width)
 {
-    return add(e, parent, name, "LPLayerNorm", norm_forward, 1, &width, width);
+    return tsr__add_weighted(e, parent, name, "LPLayerNorm", tsr__layer_norm_forward, 1, &width,
+                             width);
 }
 
 static void add_block(struct tsr_engine *e, struct mpt *m, uint64_t index)
@@ -219,30 +176,21 @@ static void add_block(struct tsr_engine *e, struct mpt *m, uint64_t index)
     if (!b->attn)
         return;
     a->m = m;
-    a->wqkv = add_linear(e, b->attn, "Wqkv", d, 3 * d);
-    a->out_proj = add_linear(e, b->attn, "out_proj", d, d);
+    a->wqkv = tsr__add_linear(e, b->attn, "Wqkv", d, 3 * d, true);
+    a->out_proj = tsr__add_linear(e, b->attn, "out_proj", d, d, true);
     b->norm_2 = add_norm(e, self, "norm_2", d);
     b->ffn = tsr__module_new(e, self, "ffn", "MPTMLP", ffn_forward, f);
     if (!b->ffn)
         return;
-    f->up_proj = add_linear(e, b->ffn, "up_proj", d, m->c.ffn_width);
-    f->down_proj = add_linear(e, b->ffn, "down_proj", m->c.ffn_width, d);
+    f->up_proj = tsr__add_linear(e, b->ffn, "up_proj", d, m->c.ffn_width, true);
+    f->down_proj = tsr__add_linear(e, b->ffn, "down_proj", m->c.ffn_width, d, true);
 }
 
 static tsr_status check(const struct tsr_engine *e, const struct tsr_mpt_config *c)
 {
     const uint64_t sizes[] = {c->d_model, c->n_layers, c->n_heads, c->max_seq_len, c->vocab_size};
-    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
-        if (sizes[i] == 0 || sizes[i] > UINT64_C(1) << 40)
-            return tsr_fail(TSR_EVALUE, "a size of the model is %llu; allowed: 1 to 2^40",
-                            (unsigned long long)sizes[i]);
-    if (c->d_model % c->n_heads != 0 || c->n_layers > 100000)
-        return tsr_fail(TSR_EVALUE, "a width of %llu cannot be cut into %llu heads (%llu layers)",
-                        (unsigned long long)c->d_model, (unsigned long long)c->n_heads,
-                        (unsigned long long)c->n_layers);
-    if (e->root)
-        return tsr_fail(TSR_EVALUE, "the engine has a model already");
-    return TSR_OK;
+    TSR_TRY(tsr__check_model(e, sizes, sizeof sizes / sizeof *sizes, c->n_layers));
+    return tsr__check_heads(c->d_model, c->n_heads);
 }
 
 /* The order in which llm-foundry registers its modules. */
@@ -253,10 +201,10 @@ static void add_transformer(struct tsr_engine *e, struct mpt *m, struct tsr_modu
         tsr__module_new(e, root, "transformer", "MPTModel", transformer_forward, m);
     if (!inner)
         return;
-    m->wte = add(e, inner, "wte", "SharedEmbedding", embedding_forward, 2,
-                 (uint64_t[]){m->c.vocab_size, d}, 0);
-    m->wpe = add(e, inner, "wpe", "Embedding", embedding_forward, 2,
-                 (uint64_t[]){m->c.max_seq_len, d}, 0);
+    m->wte = tsr__add_weighted(e, inner, "wte", "SharedEmbedding", tsr__embedding_forward, 2,
+                               (uint64_t[]){m->c.vocab_size, d}, 0);
+    m->wpe = tsr__add_weighted(e, inner, "wpe", "Embedding", tsr__embedding_forward, 2,
+                               (uint64_t[]){m->c.max_seq_len, d}, 0);
     m->blocks = tsr__module_new(e, inner, "blocks", "ModuleList", NULL, NULL);
     for (uint64_t i = 0; m->blocks && i < m->c.n_layers && tsr__ok(e); i++)
         add_block(e, m, i);
@@ -275,15 +223,9 @@ tsr_status tsr_model_mpt(struct tsr_engine *e, const struct tsr_mpt_config *conf
     struct tsr_module *root = tsr__module_new(e, NULL, "", "MPTForCausalLM", lm_forward, m);
     if (root)
         add_transformer(e, m, root);
-    m->head = tsr__module_new(e, root, "lm_head", "Linear", head_forward, NULL);
-    if (m->head && config->untied)
-        tsr__param_new(e, m->head, "weight", 2, (uint64_t[]){config->vocab_size, config->d_model},
-                       TSR_F32);
-    else if (m->head && m->wte && m->wte->n_params)
-        tsr__param_place(e, m->head, "weight", m->wte->params[0].param);
-    e->model.int_input = true;
-    e->model.vocab = config->vocab_size;
-    e->model.head = true;
-    tsr__model_numbers(e, config->norm_eps, config->init_std);
+    m->head =
+        tsr__add_head(e, root, "lm_head", m->wte,
+                      config->untied ? (uint64_t[]){config->vocab_size, config->d_model} : NULL);
+    tsr__is_language_model(e, config->vocab_size, config->norm_eps, config->init_std);
     return e->status;
 }

@@ -94,6 +94,8 @@ struct tsr_device_ops {
     tsr_status (*wait_event)(struct tsr_device *device, uint32_t event);
     tsr_status (*wait_stream)(struct tsr_device *device, uint16_t stream);
     tsr_status (*drain)(struct tsr_device *device);
+    /* Device memory as the host sees it, when nothing runs. NULL: it is the host's. */
+    tsr_status (*read)(struct tsr_device *device, const void *from, void *to, uint64_t bytes);
     /* Seconds on the clock of `done`. */
     double (*now)(struct tsr_device *device);
     /* How many tasks of a stream are known to be done (but those of TSR_TASK_POISON). NULL: as many

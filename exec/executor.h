@@ -55,8 +55,13 @@ void tsr_exec_set_scalar(struct tsr_executor *x, enum tsr_scalar which, double v
 tsr_status tsr_exec_supports(const struct tsr_device_ops *device, const struct tsr_instr *instr,
                              const struct tsr_user_kernel *kernels, size_t n_kernels) TSR_MUST_USE;
 
-/* Memory of a buffer, for tests and for reading results between drains; NULL if there is none. */
+/* Memory of a buffer, for tests, after a drain; NULL if there is none. */
 void *tsr_exec_peek(struct tsr_executor *x, uint32_t buffer);
+
+/* `bytes` of a buffer from `offset` on, wherever it lies; after a drain. TSR_EDEFECT: it has no such
+ * bytes. */
+tsr_status tsr_exec_read(struct tsr_executor *x, uint32_t buffer, uint64_t offset, uint64_t bytes,
+                         void *out) TSR_MUST_USE;
 
 /* ---- accounts -------------------------------------------------------------------------------- */
 
@@ -75,7 +80,8 @@ void tsr_exec_reset_peaks(struct tsr_executor *x);
 
 /* Instructions that were submitted, and how many of those are done (on all streams together). */
 void tsr_exec_progress(struct tsr_executor *x, uint64_t *submitted, uint64_t *done);
-/* The most by which the host was ahead: submitted but not done, in instructions. */
+/* The most by which the host was ahead: submitted but not done, in instructions. On a GPU only
+ * while times are kept. */
 uint64_t tsr_exec_run_ahead(struct tsr_executor *x);
 
 /* Times are kept or not from here on. */

@@ -215,6 +215,21 @@ tsr_status tsr_exec_resolve(struct tsr_exec *x, const struct tsr_instr *instr)
     return TSR_OK;
 }
 
+tsr_status tsr_exec_read(struct tsr_executor *executor, uint32_t buffer, uint64_t offset,
+                         uint64_t bytes, void *out)
+{
+    struct tsr_exec *x = (struct tsr_exec *)executor;
+    const struct tsr_buffer *b = tsr_buffers_find(&x->buffers, buffer);
+    if (!b || offset > b->bytes || bytes > b->bytes - offset)
+        return tsr_fail(TSR_EDEFECT, "bytes %llu to %llu of buffer %u are read, which it has not",
+                        (unsigned long long)offset, (unsigned long long)(offset + bytes), buffer);
+    const char *from = (const char *)tsr_exec_peek(executor, buffer) + offset;
+    if (b->space == TSR_SPACE_DEVICE && x->device->ops->read)
+        return x->device->ops->read(x->device, from, out, bytes);
+    memcpy(out, from, bytes);
+    return TSR_OK;
+}
+
 void *tsr_exec_peek(struct tsr_executor *executor, uint32_t buffer)
 {
     struct tsr_exec *x = (struct tsr_exec *)executor;

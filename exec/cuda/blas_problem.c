@@ -50,6 +50,8 @@ static struct tsr_blas_key key_of(const struct tsr_blas *blas, const struct tsr_
     uint64_t item = tsr_dtype_bytes((tsr_dtype)g->dtype);
     uint64_t item_out = tsr_dtype_bytes((tsr_dtype)g->dtype_out);
     bool many = g->batch > 1;
+    /* The epilogue reads the bias in the pieces in which it writes the result. */
+    uint64_t of_bias = g->bias ? alignment(g->bias, 0, 1, item_out) : 256;
     unsigned flags = (g->transpose_a ? TSR_BLAS_TRANSPOSE_A : 0) |
                      (g->transpose_b ? TSR_BLAS_TRANSPOSE_B : 0) |
                      (g->beta != 0 ? TSR_BLAS_ADD : 0) | (g->bias ? TSR_BLAS_BIAS : 0) |
@@ -70,7 +72,8 @@ static struct tsr_blas_key key_of(const struct tsr_blas *blas, const struct tsr_
                   [TSR_BLAS_STEP_OUT] = many ? g->step_out : 0,
                   [TSR_BLAS_ALIGN_A] = alignment(g->a, g->step_a, g->batch, item),
                   [TSR_BLAS_ALIGN_B] = alignment(g->b, g->step_b, g->batch, item),
-                  [TSR_BLAS_ALIGN_OUT] = alignment(g->out, g->step_out, g->batch, item_out),
+                  [TSR_BLAS_ALIGN_OUT] =
+                      tsr_min_u64(alignment(g->out, g->step_out, g->batch, item_out), of_bias),
                   [TSR_BLAS_WORKSPACE] = p->workspace_bytes,
                   [TSR_BLAS_SMS] = n_sms < blas->gpu.n_sms ? (uint64_t)n_sms : 0}};
 }

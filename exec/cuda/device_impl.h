@@ -133,6 +133,9 @@ tsr_status tsr__cuda_leave_slot(struct tsr_cuda_device *d, const struct tsr_cuda
 /* device_source.c: a task whose values come from the host, or go there. */
 tsr_status tsr__cuda_source(struct tsr_cuda_device *d, struct tsr_cuda_stream *s,
                             const struct tsr_task *task) TSR_MUST_USE;
+/* Waits for the copy. */
+tsr_status tsr__cuda_read(struct tsr_cuda_device *d, const void *from, void *to,
+                          uint64_t bytes) TSR_MUST_USE;
 void tsr__cuda_staging_close(struct tsr_cuda_device *d);
 
 /* device_time.c */

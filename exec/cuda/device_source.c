@@ -101,6 +101,13 @@ static tsr_status fetch_all(struct tsr_cuda_device *d, const struct tsr_cuda_str
     return TSR_OK;
 }
 
+tsr_status tsr__cuda_read(struct tsr_cuda_device *d, const void *from, void *to, uint64_t bytes)
+{
+    struct tsr_cuda_stream *s;
+    TSR_TRY(tsr__cuda_stream(d, 0, &s));
+    return fetch_all(d, s, from, to, bytes);
+}
+
 /* ---- the task -------------------------------------------------------------------------------- */
 
 static tsr_status call_source(const struct tsr_task *task, void *values)
@@ -146,9 +153,8 @@ static tsr_status take(struct tsr_cuda_device *d, const struct tsr_cuda_stream *
 tsr_status tsr__cuda_source(struct tsr_cuda_device *d, struct tsr_cuda_stream *s,
                             const struct tsr_task *task)
 {
-    if (task->call.n_views != 1)
-        return tsr_fail(TSR_EDEFECT, "'%s' has %u operands; it takes 1", task->call.work->name,
-                        task->call.n_views);
+    if (task->call.n_views != 1) /* which the source refuses */
+        return task->source_fn(task->source, task->instr, &task->call);
     const struct tsr_view *v = &task->call.views[0];
     void *large = v->bytes > STAGING_BYTES ? malloc(v->bytes) : NULL;
     if (v->bytes > STAGING_BYTES && !large)

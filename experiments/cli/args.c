@@ -99,7 +99,7 @@ static const struct option {
     {TSR_OPT_CONDITIONS, "--conditions", 0, "FILE",
      "what the table does not say of its runs (default: experiments/validation/conditions.yaml)",
      AT(conditions), 0, 0},
-    {TSR_OPT_EXECUTOR, "--executor", 0, "WHAT", "record (default) or host: compute as well",
+    {TSR_OPT_EXECUTOR, "--executor", 0, "WHAT", "record (default); host or cuda: compute as well",
      AT(executor), 0, 0},
     {TSR_OPT_STATES, "--states", 0, NULL,
      "print the engine's state machines as Graphviz dot; takes no file", AT(states), 0, 0},

@@ -9,6 +9,7 @@
 #define TSR_CLI_CALIBRATE_H
 
 #include "../../exec/executor.h"
+#include "args.h"
 #include "calibrate_times.h"
 
 /* Dimensions of a small training that is timed. */
@@ -16,20 +17,39 @@ struct tsr_calibrate_size {
     uint32_t hidden, ffn, heads, kv_heads, vocab, seq, batch;
 };
 
+/* Of everything that waits for another rank. */
+enum { TSR_CALIBRATE_TIMEOUT_S = 300 };
+
+struct tsr_calibrate_rank;
+
 /* A device that can be calibrated. */
 struct tsr_calibrated {
-    const char *name; /* "host" */
-    const char *what; /* in a description: "processor cores" */
-    /* An executor of rank world->rank (NULL: a world of one) that keeps times; `watcher` sees every
-     * instruction. Destroyed through its ops. */
-    tsr_status (*rank)(struct tsr_world *world, const struct tsr_source *source,
-                       struct tsr_executor *watcher, struct tsr_executor **out);
-    const struct tsr_calibrate_size *sizes;
+    char name[64];   /* "host"; of the files */
+    char what[128];  /* in a description: "2 processor cores", "NVIDIA H200" */
+    char family[32]; /* "architecture" of a device file */
+    uint32_t units;  /* multiprocessors; 0: it has none */
+    uint64_t memory; /* bytes */
+    uint32_t ranks;  /* most that can run together */
+    bool shared;     /* they share the device, and take turns on it ... */
+    uint32_t cores;  /* ... or, if this is not 0, on so many processor cores */
+    const struct tsr_args *args;
+    const struct tsr_calibrate_size *sizes; /* those that do not fit are left out */
     size_t n_sizes;
     const uint64_t *collective_bytes; /* ascending, all above 4096 */
     size_t n_collective_bytes;
+    /* What n ranks that run together share; NULL functions: nothing. */
+    tsr_status (*open)(const struct tsr_calibrated *device, uint32_t n, void **group);
+    void (*close)(void *group);
+    /* An executor that keeps times; `watcher` sees every instruction. Called by the rank's own
+     * thread. Destroyed through its ops. */
+    tsr_status (*rank)(const struct tsr_calibrate_rank *rank, const struct tsr_source *source,
+                       struct tsr_executor *watcher, struct tsr_executor **out);
 };
-const struct tsr_calibrated *tsr_calibrated_host(void);
+void tsr_calibrated_host(struct tsr_calibrated *out);
+/* Only the program with GPUs has it (cuda/calibrate_gpu.c). Of args: --gpu, --comm. Errors: as
+ * tsr_run_gpu_open(). */
+tsr_status tsr_calibrated_cuda(const struct tsr_args *args,
+                               struct tsr_calibrated *out) TSR_MUST_USE;
 
 /* Times kernels and the host into `times`; and how many ranks the machine runs at full speed. */
 tsr_status tsr_calibrate_kernels(const struct tsr_calibrated *device,
@@ -46,6 +66,7 @@ tsr_status tsr_calibrate_write(const struct tsr_calibrated *device, struct tsr_t
 /* A rank as a thread of a group; all run `run` at once. */
 struct tsr_calibrate_rank {
     const struct tsr_calibrated *device;
+    void *group;             /* of device->open() */
     const void *job;         /* what `run` works on; borrowed */
     struct tsr_world *world; /* NULL: alone */
     uint32_t rank, size;

@@ -8,6 +8,7 @@
 #include "cmd.h"
 #include "nccl_log.h"
 #include "report_file.h"
+#include "run_gpu.h"
 #include "study.h"
 
 /* Collectives are timed for every number of ranks up to that; a node file has room for so many. */
@@ -37,9 +38,34 @@ static tsr_status import_log(const struct tsr_args *args)
     return status;
 }
 
-static const struct tsr_calibrated *find_device(const char *name)
+/* A GPU is another program's, which takes the place of this one. */
+static tsr_status find_device(const struct tsr_args *args, struct tsr_calibrated *out)
 {
-    return !strcmp(name, "host") ? tsr_calibrated_host() : NULL;
+    if (!strcmp(args->on, "cuda")) {
+        TSR_TRY(tsr_run_gpu_program(args->argv));
+        return tsr_calibrated_cuda(args, out);
+    }
+    if (strcmp(args->on, "host") != 0)
+        return tsr_fail(TSR_ECONFIG, "calibrate: --on: found %s; allowed: host, cuda", args->on);
+    if (args->comm || args->has_gpu)
+        return tsr_fail(TSR_ECONFIG, "calibrate: %s: found with --on host; allowed: with --on cuda",
+                        args->comm ? "--comm" : "--gpu");
+    tsr_calibrated_host(out);
+    return TSR_OK;
+}
+
+static tsr_status check_options(const struct tsr_usage *usage, const struct tsr_args *args)
+{
+    if (args->nccl_log)
+        return tsr_fail(TSR_ECONFIG, "calibrate: found --on and --nccl-log; allowed: one of them");
+    if (!args->out)
+        return tsr_fail(TSR_ECONFIG,
+                        "calibrate: --on: found no --out; allowed: tessera calibrate %s",
+                        usage->synopsis);
+    if (args->ranks > MAX_RANKS)
+        return tsr_fail(TSR_ECONFIG, "calibrate: --ranks: found %llu; allowed: 1 to %d",
+                        (unsigned long long)args->ranks, MAX_RANKS);
+    return TSR_OK;
 }
 
 static tsr_status time_all(const struct tsr_calibrated *device, uint32_t ranks, const char *dir,
@@ -49,30 +75,27 @@ static tsr_status time_all(const struct tsr_calibrated *device, uint32_t ranks, 
     TSR_TRY(tsr_calibrate_collectives(device, ranks, times));
     TSR_TRY(tsr_calibrate_write(device, times, ranks, dir));
     fprintf(stderr,
-            "tessera: wrote %s/cluster-%s.json and what it names; %s FILE --set "
+            "tessera: wrote %s/cluster-%s.json and what it names; tessera compare FILE --set "
             "cluster=%s/cluster-%s.json\n",
-            dir, device->name, "tessera compare", dir, device->name);
+            dir, device->name, dir, device->name);
     return TSR_OK;
 }
 
 static tsr_status time_device(const struct tsr_usage *usage, const struct tsr_args *args)
 {
-    const struct tsr_calibrated *device = find_device(args->on);
+    struct tsr_calibrated device;
     struct tsr_times times = {0};
-    uint64_t ranks = args->ranks ? args->ranks : DEFAULT_RANKS;
-    if (!device)
-        return tsr_fail(TSR_ECONFIG, "calibrate: --on: found %s; allowed: host", args->on);
-    if (args->nccl_log)
-        return tsr_fail(TSR_ECONFIG, "calibrate: found --on and --nccl-log; allowed: one of them");
-    if (!args->out)
+    uint32_t ranks = args->ranks ? (uint32_t)args->ranks : DEFAULT_RANKS;
+    TSR_TRY(check_options(usage, args));
+    TSR_TRY(find_device(args, &device));
+    if (args->ranks > device.ranks)
         return tsr_fail(TSR_ECONFIG,
-                        "calibrate: --on: found no --out; allowed: tessera calibrate %s",
-                        usage->synopsis);
-    if (ranks > MAX_RANKS)
-        return tsr_fail(TSR_ECONFIG, "calibrate: --ranks: found %llu; allowed: 1 to %d",
-                        (unsigned long long)ranks, MAX_RANKS);
+                        "calibrate: --ranks: found %u; allowed: up to %u, a GPU for each, or "
+                        "--comm loopback, where ranks share one",
+                        ranks, device.ranks);
     TSR_TRY(tsr_prepare_out(args->out));
-    tsr_status status = time_all(device, (uint32_t)ranks, args->out, &times);
+    ranks = ranks < device.ranks ? ranks : device.ranks;
+    tsr_status status = time_all(&device, ranks, args->out, &times);
     tsr_times_fini(&times);
     return status;
 }

@@ -89,13 +89,25 @@ static uint64_t rounded(uint64_t bytes, uint32_t ranks)
     return tsr_ceil_div(bytes, each) * each;
 }
 
-static tsr_status run_calls(struct list *l, const struct tsr_calibrate_rank *r)
+/* Those whose two buffers are a small part of the memory that there is. */
+static size_t count_sizes(const struct tsr_calibrate_rank *r)
 {
     const struct tsr_calibrated *d = r->device;
-    TSR_TRY(allocate(l, rounded(d->collective_bytes[d->n_collective_bytes - 1], r->size)));
+    uint64_t share = d->memory / (d->shared || d->cores ? r->size : 1) / 8;
+    size_t n = 0;
+    while (n < d->n_collective_bytes && 2 * d->collective_bytes[n] <= share)
+        n++;
+    return n;
+}
+
+static tsr_status run_calls(struct list *l, const struct tsr_calibrate_rank *r)
+{
+    const uint64_t *sizes = r->device->collective_bytes;
+    size_t n_sizes = count_sizes(r);
+    TSR_TRY(allocate(l, rounded(n_sizes ? sizes[n_sizes - 1] : SMALL, r->size)));
     for (size_t k = 0; k < sizeof kinds; k++)
-        for (size_t i = 0; i <= d->n_collective_bytes; i++) {
-            uint64_t bytes = rounded(i ? d->collective_bytes[i - 1] : SMALL, r->size);
+        for (size_t i = 0; i <= n_sizes; i++) {
+            uint64_t bytes = rounded(i ? sizes[i - 1] : SMALL, r->size);
             for (int n = 0; n < CALLS; n++)
                 TSR_TRY(call(l, kinds[k], r->size, bytes));
             TSR_TRY(l->executor->ops->drain(l->executor));
@@ -139,7 +151,7 @@ static tsr_status run_rank(struct tsr_calibrate_rank *r)
                                    .comms = &l.comm};
     tsr_program_init(&l.program, &l.tables);
     tsr_recorder_init(&l.recorder, &l.program);
-    tsr_status status = r->device->rank(r->world, &source, &l.recorder.base, &l.executor);
+    tsr_status status = r->device->rank(r, &source, &l.recorder.base, &l.executor);
     if (status == TSR_OK) {
         tsr_exec_set_tables(l.executor, &l.tables);
         status = run_calls(&l, r);

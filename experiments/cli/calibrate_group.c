@@ -1,12 +1,13 @@
 /* calibrate_group.c: ranks as threads, for calibration (calibrate.h), and the host as a device. */
+#define _GNU_SOURCE /* sched_getaffinity */
 #include <pthread.h>
+#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <unistd.h>
 
 #include "../../exec/host_rank.h"
 #include "calibrate.h"
-
-#define TIMEOUT_S 300
 
 struct seat {
     struct tsr_calibrate_rank rank;
@@ -57,15 +58,19 @@ tsr_status tsr_calibrate_group(const struct tsr_calibrated *device, const void *
                                bool together, tsr_calibrate_run_fn run, struct tsr_times *times,
                                double *seconds)
 {
+    void *group = NULL;
     struct tsr_world **worlds = calloc(n, sizeof *worlds);
     struct seat *seats = calloc(n, sizeof *seats);
     bool joined = together && n > 1;
     tsr_status status = worlds && seats ? TSR_OK : tsr_fail(TSR_ENOMEM, "out of memory: ranks");
     if (status == TSR_OK && joined)
-        status = tsr_world_threads(n, TIMEOUT_S, worlds);
+        status = tsr_world_threads(n, TSR_CALIBRATE_TIMEOUT_S, worlds);
+    if (status == TSR_OK && device->open)
+        status = device->open(device, n, &group);
     if (status == TSR_OK) {
         for (uint32_t i = 0; i < n; i++) {
             struct tsr_calibrate_rank rank = {.device = device,
+                                              .group = group,
                                               .job = job,
                                               .world = worlds[i],
                                               .rank = together ? i : 0,
@@ -79,6 +84,8 @@ tsr_status tsr_calibrate_group(const struct tsr_calibrated *device, const void *
         if (seconds)
             *seconds = seats[0].rank.seconds;
     }
+    if (group)
+        device->close(group);
     for (uint32_t i = 0; worlds && i < n; i++)
         if (worlds[i])
             worlds[i]->ops->destroy(worlds[i]);
@@ -89,21 +96,37 @@ tsr_status tsr_calibrate_group(const struct tsr_calibrated *device, const void *
 
 /* ---- the host ---------------------------------------------------------------------------- */
 
-static tsr_status host_rank(struct tsr_world *world, const struct tsr_source *source,
+static tsr_status host_rank(const struct tsr_calibrate_rank *rank, const struct tsr_source *source,
                             struct tsr_executor *watcher, struct tsr_executor **out)
 {
     const struct tsr_host_rank_config config = {
-        .world = world, .source = source, .profile = true, .watcher = watcher};
+        .world = rank->world, .source = source, .profile = true, .watcher = watcher};
     return tsr_host_rank_create(&config, out);
 }
 
-const struct tsr_calibrated *tsr_calibrated_host(void)
+static uint32_t count_cores(void)
+{
+    cpu_set_t set;
+    CPU_ZERO(&set);
+    int n = sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 1;
+    return n > 0 ? (uint32_t)n : 1;
+}
+
+void tsr_calibrated_host(struct tsr_calibrated *out)
 {
     static const struct tsr_calibrate_size sizes[] = {
         {64, 176, 2, 1, 192, 64, 2}, {192, 512, 6, 2, 512, 96, 3}, {256, 704, 4, 4, 1024, 256, 2}};
     static const uint64_t bytes[] = {8192, 65536, 524288, 4194304};
-    static const struct tsr_calibrated host = {
-        "host", "processor cores",           host_rank, sizes, sizeof sizes / sizeof *sizes,
-        bytes,  sizeof bytes / sizeof *bytes};
-    return &host;
+    *out = (struct tsr_calibrated){.name = "host",
+                                   .family = "host",
+                                   .memory = (uint64_t)sysconf(_SC_PHYS_PAGES) *
+                                             (uint64_t)sysconf(_SC_PAGESIZE),
+                                   .ranks = UINT32_MAX,
+                                   .cores = count_cores(),
+                                   .sizes = sizes,
+                                   .n_sizes = sizeof sizes / sizeof *sizes,
+                                   .collective_bytes = bytes,
+                                   .n_collective_bytes = sizeof bytes / sizeof *bytes,
+                                   .rank = host_rank};
+    snprintf(out->what, sizeof out->what, "%u processor cores", out->cores);
 }

@@ -1,7 +1,5 @@
 /* calibrate_kernels.c: small trainings of two families, in both dialects and two precisions, on one
  * rank of the device: every kernel that a run may meet, as the engine's programs call it. */
-#define _GNU_SOURCE /* sched_getaffinity */
-#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,7 +11,7 @@
 #include "progress.h"
 #include "temp_file.h"
 
-enum { WARM_UP = 1, STEPS = 4, SEED = 7, LAYERS = 2, REPEATS = 4 };
+enum { WARM_UP = 1, STEPS = 4, SEED = 7, LAYERS = 2, REPEATS = 4, BLOCK = 65536 };
 
 /* What is varied beside the size. */
 struct variant {
@@ -103,10 +101,22 @@ static void close_job(struct bench_job *j)
 
 /* ---- values ------------------------------------------------------------------------------ */
 
+/* Random numbers, as products of zeros would heat nothing; one block of them again and again. */
 static tsr_status init(void *user, const struct tsr_piece *piece, void *out)
 {
+    struct tsr_piece block = {
+        .dtype = piece->dtype, .n_dims = 1, .init = piece->init, .constant = piece->constant};
+    uint64_t n = 1, item = tsr_dtype_bytes((tsr_dtype)piece->dtype);
     (void)user;
-    return tsr_init_piece(SEED, piece, out);
+    for (int d = 0; d < piece->n_dims; d++)
+        n *= piece->size[d];
+    block.shape[0] = block.size[0] = tsr_min_u64(n, BLOCK);
+    if (n == 0)
+        return TSR_OK;
+    TSR_TRY(tsr_init_piece(SEED, &block, out));
+    for (uint64_t at = BLOCK; at < n; at += BLOCK)
+        memcpy((char *)out + at * item, out, tsr_min_u64(n - at, BLOCK) * item);
+    return TSR_OK;
 }
 
 static tsr_status batch(void *user, uint32_t iteration, uint32_t micro, enum tsr_batch_part part,
@@ -204,7 +214,7 @@ static tsr_status run_rank(struct tsr_calibrate_rank *r)
     struct bench_run b = {0};
     tsr_program_init(&b.program, NULL);
     tsr_recorder_init(&b.recorder, &b.program);
-    tsr_status status = r->device->rank(r->world, &source, &b.recorder.base, &b.executor);
+    tsr_status status = r->device->rank(r, &source, &b.recorder.base, &b.executor);
     if (status == TSR_OK)
         status = run_steps(&b, j, r);
     if (status == TSR_OK)
@@ -219,14 +229,6 @@ static tsr_status run_rank(struct tsr_calibrate_rank *r)
 }
 
 /* ---- all --------------------------------------------------------------------------------- */
-
-static uint32_t count_cores(void)
-{
-    cpu_set_t set;
-    CPU_ZERO(&set);
-    int n = sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 1;
-    return n > 0 ? (uint32_t)n : 1;
-}
 
 static tsr_status run_one(const struct tsr_calibrated *device, const struct tsr_calibrate_size *s,
                           const struct variant *v, struct tsr_times *times)
@@ -255,21 +257,37 @@ static tsr_status time_cores(const struct tsr_calibrated *device, struct tsr_tim
 {
     struct bench_job j;
     double alone = 0, together = 0;
-    times->cores = count_cores();
     TSR_TRY(open_job(&device->sizes[device->n_sizes / 2], &variants[0], &j));
     tsr_status status = TSR_OK;
     for (int i = 0; i < REPEATS && status == TSR_OK; i++) {
         status = least_of(device, &j, 1, &alone);
         if (status == TSR_OK)
-            status = least_of(device, &j, times->cores, &together);
+            status = least_of(device, &j, device->cores, &together);
     }
     close_job(&j);
     TSR_TRY(status);
-    double effective = together > 0 ? times->cores * alone / together : times->cores;
-    times->effective_cores = effective < 1              ? 1
-                             : effective > times->cores ? times->cores
-                                                        : effective;
+    double effective = together > 0 ? device->cores * alone / together : device->cores;
+    times->effective_cores = effective < 1               ? 1
+                             : effective > device->cores ? device->cores
+                                                         : effective;
     return TSR_OK;
+}
+
+/* Parameters with their gradients and states, and activations of two layers, about; an allocator
+ * takes more. */
+static bool fits(const struct tsr_calibrated *device, const struct tsr_calibrate_size *s)
+{
+    double h = s->hidden, v = s->vocab, tokens = (double)s->batch * s->seq;
+    double params = 2 * v * h + LAYERS * (4 * h * h + 3 * h * s->ffn);
+    double activations = tokens * (12 * v + LAYERS * 4 * (16 * h + 8 * (double)s->ffn));
+    return 2 * (18 * params + activations) < (double)device->memory;
+}
+
+static tsr_status run_if(const struct tsr_calibrated *device, const struct tsr_calibrate_size *s,
+                         const struct variant *v, struct tsr_times *times)
+{
+    bool runs = fits(device, s) && v->ranks <= device->ranks;
+    return runs ? run_one(device, s, v, times) : TSR_OK;
 }
 
 tsr_status tsr_calibrate_kernels(const struct tsr_calibrated *device, struct tsr_times *times)
@@ -280,9 +298,9 @@ tsr_status tsr_calibrate_kernels(const struct tsr_calibrated *device, struct tsr
     tsr_progress_begin(&progress, n);
     for (size_t i = 0; i < n && status == TSR_OK; i++) {
         tsr_progress_show(&progress, i, "kernels");
-        status = run_one(device, &device->sizes[i / N_VARIANTS], &variants[i % N_VARIANTS], times);
+        status = run_if(device, &device->sizes[i / N_VARIANTS], &variants[i % N_VARIANTS], times);
     }
-    if (status == TSR_OK)
+    if (status == TSR_OK && device->cores)
         status = time_cores(device, times);
     tsr_progress_end(&progress);
     return status;

@@ -48,8 +48,7 @@ struct tsr_times {
     struct tsr_collective_times *collectives;
     size_t n_collectives, cap_collectives;
     struct tsr_durations host[TSR_N_ISSUE_TIMES];
-    uint32_t cores;         /* that this process may use */
-    double effective_cores; /* of them, as ranks that compute at once show; 0: not timed */
+    double effective_cores; /* as ranks that compute at once show; 0: not timed */
 };
 void tsr_times_fini(struct tsr_times *times);
 

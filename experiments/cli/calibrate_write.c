@@ -17,7 +17,7 @@ struct files {
     struct tsr_times *times; /* sorted */
     uint32_t ranks;
     const char *dir;
-    char source[192];
+    char source[320], words[120];
 };
 
 /* Numbers that a measurement has, no more. */
@@ -33,7 +33,7 @@ static json_t *or_null(double value)
     return value > 0 ? number(value) : json_null();
 }
 
-/* "measured on NAME (2 processor cores), 2026-11-21, tessera calibrate" */
+/* "measured on NAME (2 processor cores), DATE, tessera calibrate" */
 static void set_source(struct files *f)
 {
     char host[64] = "this machine", date[16] = "";
@@ -43,8 +43,9 @@ static void set_source(struct files *f)
         snprintf(host, sizeof host, "this machine");
     if (gmtime_r(&now, &day))
         (void)strftime(date, sizeof date, "%Y-%m-%d", &day);
-    snprintf(f->source, sizeof f->source, "measured on %s (%u %s), %s, tessera calibrate", host,
-             f->times->cores, f->device->what, date);
+    snprintf(f->source, sizeof f->source, "measured on %s (%s), %s, tessera calibrate", host,
+             f->device->what, date);
+    snprintf(f->words, sizeof f->words, "%.90s, measured %s", f->device->what, date);
 }
 
 static tsr_status print_json(FILE *out, const void *user)
@@ -151,16 +152,16 @@ static tsr_status write_device(const struct files *f)
     json_t *peaks = json_pack("{s:o, s:o, s:n, s:n, s:o, s:o}", "bf16", or_null(any), "fp16",
                               or_null(any), "fp8", "tf32", "fp32",
                               or_null(tsr_times_best_rate(t, true, TSR_F32)), "fp64", or_null(any));
-    json_t *memory =
-        json_pack("{s:o, s:o}", "visible_bytes", json_integer((json_int_t)memory_bytes()),
-                  "bandwidth_bytes_per_s", or_null(bytes_per_s));
+    json_t *memory = json_pack("{s:I, s:o}", "visible_bytes", (json_int_t)f->device->memory,
+                               "bandwidth_bytes_per_s", or_null(bytes_per_s));
+    json_t *units = f->device->units ? json_integer(f->device->units) : json_null();
     return write_json(f, "gpu",
-                      json_pack("{s:s, s:s, s:s, s:s, s:s, s:n, s:o, s:o, s:n, s:{s:o}, s:[s], "
+                      json_pack("{s:s, s:s, s:s, s:s, s:s, s:o, s:o, s:o, s:n, s:{s:o}, s:[s], "
                                 "s:o}",
-                                "kind", "gpu", "name", f->device->name, "description", f->source,
-                                "source", f->source, "architecture", f->device->name, "sm_count",
-                                "memory", memory, "peak_dense_flop_per_s", peaks, "nvlink", "pcie",
-                                "bandwidth_bytes_per_s_per_direction", or_null(bytes_per_s),
+                                "kind", "gpu", "name", f->device->name, "description", f->words,
+                                "source", f->source, "architecture", f->device->family, "sm_count",
+                                units, "memory", memory, "peak_dense_flop_per_s", peaks, "nvlink",
+                                "pcie", "bandwidth_bytes_per_s_per_direction", or_null(bytes_per_s),
                                 "kernels", f->device->name, "host", host_times(f)));
 }
 
@@ -201,14 +202,22 @@ static double link_rate(const struct files *f)
 
 static tsr_status write_node(const struct files *f)
 {
-    json_t *intra = json_pack("{s:s, s:o}", "type", f->ranks > 1 ? "shared_memory" : "none",
+    const struct tsr_calibrated *d = f->device;
+    bool shares = d->shared || d->cores;
+    json_t *intra = json_pack("{s:s, s:o}", "type",
+                              f->ranks == 1 ? "none"
+                              : shares      ? "shared_memory"
+                                            : "nvswitch",
                               "bandwidth_bytes_per_s_per_gpu_per_direction", or_null(link_rate(f)));
-    json_t *host = json_pack("{s:o, s:I, s:i, s:s}", "cores", number(f->times->effective_cores),
-                             "memory_bytes", (json_int_t)memory_bytes(), "processor_cores",
-                             (int)f->times->cores, "source", f->source);
+    json_t *host =
+        json_pack("{s:I, s:s}", "memory_bytes", (json_int_t)memory_bytes(), "source", f->source);
+    if (shares)
+        json_object_set_new(host, "cores", number(d->shared ? 1 : f->times->effective_cores));
+    if (d->cores)
+        json_object_set_new(host, "processor_cores", json_integer(d->cores));
     return write_json(f, "node",
                       json_pack("{s:s, s:s, s:s, s:s, s:i, s:o, s:n, s:o, s:o}", "kind", "node",
-                                "name", f->device->name, "description", f->source, "gpu",
+                                "name", f->device->name, "description", f->words, "gpu",
                                 f->device->name, "gpus_per_node", (int)f->ranks, "intra_node",
                                 intra, "nics", "host", host, "collectives",
                                 list_of_collectives(f)));
@@ -218,7 +227,7 @@ static tsr_status write_cluster(const struct files *f)
 {
     return write_json(f, "cluster",
                       json_pack("{s:s, s:s, s:s, s:s, s:i, s:{s:s}}", "kind", "cluster", "name",
-                                f->device->name, "description", f->source, "node", f->device->name,
+                                f->device->name, "description", f->words, "node", f->device->name,
                                 "nodes", 1, "topology", "type", "single_node"));
 }
 

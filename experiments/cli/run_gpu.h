@@ -27,6 +27,9 @@ struct tsr_run_gpu;
 tsr_status tsr_run_gpu_open(const struct tsr_args *args, const struct tsr_launch *launch,
                             const struct tsr_run_job *run, struct tsr_world *world,
                             struct tsr_run_gpu **out) TSR_MUST_USE;
+/* One GPU, the first, for n ranks that are threads, for what is no training: everything is checked
+ * (poison), nothing depends on chance. */
+tsr_status tsr_run_gpu_share(uint32_t n, struct tsr_run_gpu **out) TSR_MUST_USE;
 void tsr_run_gpu_close(struct tsr_run_gpu *gpu); /* NULL is fine */
 
 /* What a rank's executor is made of; called by the rank's own thread. */

@@ -10,6 +10,7 @@
 #include "args.h"
 #include "cmd.h"
 #include "report_file.h"
+#include "run_gpu.h"
 #include "study.h"
 #include "trace_host.h"
 #include "trace_kinds.h"
@@ -114,21 +115,24 @@ static tsr_status write_json(FILE *stream, const void *user)
     return TSR_OK;
 }
 
+enum executor { RECORD, HOST, CUDA };
+
 /* Where the run's tensors go: beside the result. */
-static tsr_status on_host(const struct tsr_scenario *scenario, const char *path, const char *out,
-                          json_t *result)
+static tsr_status compute(const struct tsr_scenario *scenario, const char *path, const char *out,
+                          bool on_gpu, json_t *result)
 {
     bool runs = !strcmp(scenario->kind, "train") || !strcmp(scenario->kind, "ddp");
     if (!runs)
         return tsr_node_error(tsr_node_get(scenario->doc.root, "kind"),
-                              "kind: found %s; allowed with --executor host: train, ddp",
+                              "kind: found %s; allowed with --executor host or cuda: train, ddp",
                               scenario->kind);
     if (!out)
-        return tsr_fail(TSR_ECONFIG, "--executor host writes tensors beside the result: give -o");
-    return tsr_trace_on_host(scenario, path, out, result);
+        return tsr_fail(TSR_ECONFIG,
+                        "--executor host or cuda writes tensors beside the result: give -o");
+    return tsr_trace_on_host(scenario, path, out, on_gpu, result);
 }
 
-static tsr_status trace_file(const char *path, const char *out, bool host)
+static tsr_status trace_file(const char *path, const char *out, enum executor executor)
 {
     struct tsr_scenario scenario;
     TSR_TRY(tsr_scenario_load(path, &scenario));
@@ -141,7 +145,8 @@ static tsr_status trace_file(const char *path, const char *out, bool host)
     json_object_set_new(result, "name", json_string(scenario.name));
     json_object_set_new(result, "kind", json_string(scenario.kind));
     if (status == TSR_OK)
-        status = host ? on_host(&scenario, path, out, result) : trace_kind(&scenario, result);
+        status = executor == RECORD ? trace_kind(&scenario, result)
+                                    : compute(&scenario, path, out, executor == CUDA, result);
     if (status == TSR_OK)
         status = out ? tsr_write_file(out, write_json, &output) : write_json(stdout, &output);
     json_decref(result);
@@ -149,16 +154,28 @@ static tsr_status trace_file(const char *path, const char *out, bool host)
     return status;
 }
 
+static tsr_status executor_of(const struct tsr_args *args, enum executor *out)
+{
+    static const char *const names[] = {[RECORD] = "record", [HOST] = "host", [CUDA] = "cuda"};
+    for (int i = 0; i < (int)(sizeof names / sizeof *names); i++) {
+        *out = (enum executor)i;
+        if (!strcmp(args->executor ? args->executor : "record", names[i]))
+            return TSR_OK;
+    }
+    return tsr_fail(TSR_ECONFIG, "--executor: found %s; allowed: record, host, cuda",
+                    args->executor);
+}
+
 static tsr_status run_trace(const struct tsr_usage *usage, struct tsr_args *args, int *success)
 {
     (void)success;
     TSR_TRY(tsr_args_need_file(usage, args));
-    const char *executor = args->executor ? args->executor : "record";
-    bool host = !strcmp(executor, "host");
-    if (!host && strcmp(executor, "record") != 0)
-        return tsr_fail(TSR_ECONFIG, "--executor: found %s; allowed: record, host", executor);
+    enum executor executor;
+    TSR_TRY(executor_of(args, &executor));
+    if (executor == CUDA)
+        TSR_TRY(tsr_run_gpu_program(args->argv));
     TSR_TRY(tsr_prepare_file("--out", args->out));
-    return trace_file(args->file, args->out, host);
+    return trace_file(args->file, args->out, executor);
 }
 
 int tsr_cmd_trace(int argc, char **argv)

@@ -10,6 +10,7 @@
 #include "../../engine/tensor_parallel.h"
 #include "../../exec/host_rank.h"
 #include "../../exec/numeric.h"
+#include "run_gpu.h"
 #include "trace_tensors.h"
 
 enum { MAX_RANKS = 64 };
@@ -17,6 +18,7 @@ enum { MAX_RANKS = 64 };
 /* What all ranks put together. Each writes only places of its own; rank 0 reads at the end. */
 struct job {
     const struct tsr_scenario *scenario;
+    struct tsr_run_gpu *gpu; /* NULL: the host computes */
     struct tsr_trace_tensors tensors;
     uint32_t world, iters, micros;
     double *losses;  /* [iters][micros][world] */
@@ -53,10 +55,17 @@ static double load(const void *data, tsr_dtype dtype, uint64_t i)
     }
 }
 
-static const void *look(struct rank *r, const struct tsr_values *v)
+/* A copy of them; to be freed. */
+static tsr_status look(struct rank *r, const struct tsr_values *v, void **out)
 {
-    char *data = tsr_exec_peek(r->executor, v->buffer);
-    return data ? data + v->offset : NULL;
+    uint64_t bytes = v->numel * tsr_dtype_bytes(v->dtype);
+    *out = malloc(bytes + 1);
+    if (!*out)
+        return tsr_fail(TSR_ENOMEM, "out of memory");
+    tsr_status status = tsr_exec_read(r->executor, v->buffer, v->offset, bytes, *out);
+    if (status != TSR_OK)
+        free(*out);
+    return status;
 }
 
 /* Ranks that hold the same as one before them do not count. */
@@ -98,9 +107,11 @@ static tsr_status gradients(void *user, uint32_t iter)
         double *place = job->squares + (iter * job->n_params + i) * job->world + r->rank, sum = 0;
         if (!tsr_param_values(r->run.e, i, TSR_PARAM_GRAD, &v))
             continue;
-        const void *data = look(r, &v);
-        for (uint64_t k = 0; data && k < v.numel; k++)
+        void *data;
+        TSR_TRY(look(r, &v, &data));
+        for (uint64_t k = 0; k < v.numel; k++)
             sum += load(data, v.dtype, k) * load(data, v.dtype, k);
+        free(data);
         *place = is_first_holder(r, i) ? sum : 0;
     }
     r->steps++;
@@ -115,11 +126,14 @@ static tsr_status put_values(struct rank *r, size_t i)
     if (!tsr_param_values(r->run.e, i, TSR_PARAM_VALUE, &v) || !is_first_holder(r, i))
         return TSR_OK;
     TSR_TRY(tsr_param_dtensor(r->run.e, i, &p));
-    float *local = malloc(v.numel * sizeof *local);
+    void *data;
+    TSR_TRY(look(r, &v, &data));
+    float *local = malloc((v.numel + 1) * sizeof *local);
+    for (uint64_t k = 0; local && k < v.numel; k++)
+        local[k] = (float)load(data, v.dtype, k);
+    free(data);
     if (!local)
         return tsr_fail(TSR_ENOMEM, "out of memory");
-    for (uint64_t k = 0; k < v.numel; k++)
-        local[k] = (float)load(look(r, &v), v.dtype, k);
     tsr_status status =
         tsr_dtensor_put(&p.layout, r->rank, sizeof *local, local, r->job->values[i]);
     free(local);
@@ -187,14 +201,22 @@ static tsr_status ready(void *user)
     return tsr_world_barrier(r->world);
 }
 
+static tsr_status make_executor(struct rank *r, const struct tsr_source *source)
+{
+    struct tsr_device *device;
+    const struct tsr_run_gpu_rank gpu = {.rank = r->rank, .world = r->world, .source = source};
+    const struct tsr_host_rank_config host = {.world = r->world, .source = source, .poison = true};
+    if (r->job->gpu)
+        return tsr_run_gpu_rank(r->job->gpu, &gpu, &r->executor, &device);
+    return tsr_host_rank_create(&host, &r->executor);
+}
+
 static tsr_status start_rank(struct rank *r)
 {
     r->reader = (struct tsr_trace_reader){&r->job->tensors, r->rank, r->job->world, r};
     struct tsr_source source = tsr_trace_source(&r->reader);
     source.report = take_report;
-    const struct tsr_host_rank_config config = {
-        .world = r->world, .source = &source, .poison = true};
-    TSR_TRY(tsr_host_rank_create(&config, &r->executor));
+    TSR_TRY(make_executor(r, &source));
     r->run.scenario = r->job->scenario;
     r->run.executor = r->executor;
     TSR_TRY(tsr_trace_create(&r->run, r->rank));
@@ -366,7 +388,7 @@ static tsr_status run_ranks(struct job *job, const char *out, json_t *result)
 }
 
 tsr_status tsr_trace_on_host(const struct tsr_scenario *scenario, const char *path, const char *out,
-                             json_t *result)
+                             bool on_gpu, json_t *result)
 {
     const struct tsr_node *train = tsr_node_get(scenario->doc.root, "train");
     struct job job = {.scenario = scenario,
@@ -376,12 +398,16 @@ tsr_status tsr_trace_on_host(const struct tsr_scenario *scenario, const char *pa
     for (int i = 0; i < scenario->mesh.n_dims; i++)
         job.world *= scenario->mesh.shape[i];
     if (job.world > MAX_RANKS)
-        return tsr_fail(TSR_ECONFIG, "mesh: found %u ranks; allowed on the host: up to %d",
+        return tsr_fail(TSR_ECONFIG, "mesh: found %u ranks; allowed as threads: up to %d",
                         job.world, MAX_RANKS);
     TSR_TRY(tsr_trace_tensors_open(scenario, path, &job.tensors));
     job.losses = calloc((size_t)job.iters * job.micros * job.world + 1, sizeof *job.losses);
-    tsr_status status =
-        job.losses ? run_ranks(&job, out, result) : tsr_fail(TSR_ENOMEM, "out of memory");
+    tsr_status status = job.losses ? TSR_OK : tsr_fail(TSR_ENOMEM, "out of memory");
+    if (status == TSR_OK && on_gpu)
+        status = tsr_run_gpu_share(job.world, &job.gpu);
+    if (status == TSR_OK)
+        status = run_ranks(&job, out, result);
+    tsr_run_gpu_close(job.gpu);
     for (size_t i = 0; i < job.n_params; i++)
         free(job.values[i]);
     free(job.values);

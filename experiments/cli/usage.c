@@ -284,17 +284,20 @@ const struct tsr_usage tsr_usages[] = {
      "  tessera collectives dgx-h100-2\n"
      "  tessera collectives dgx-h100-2 --ranks 8 --sizes 67108864,1073741824 --format csv"},
     {"calibrate", "time a machine, or read what was timed, in the forms that the simulator takes",
-     "--on host --out DIR [--ranks N], or --nccl-log LOG [--out FILE.csv]",
-     TSR_OPT_NCCL_LOG | TSR_OPT_OUT_FILE | TSR_OPT_ON | TSR_OPT_RANKS, "",
-     "--on host times this machine as `run --on host` uses it, in some ten seconds: every kernel "
-     "at\n"
-     "several sizes, what issuing an instruction costs, collectives between 2 to N ranks "
-     "(threads;\n"
-     "default 8), how many ranks the cores carry. DIR gets cluster-host.json and the node, device "
-     "and\n"
-     "kernel tables that it names: `compare --set cluster=DIR/cluster-host.json` then predicts "
-     "runs\n"
-     "here. Times are medians; a busy machine is timed as it is.\n"
+     "--on host|cuda --out DIR [options], or --nccl-log LOG [--out FILE.csv]",
+     TSR_OPT_NCCL_LOG | TSR_OPT_OUT_FILE | TSR_OPT_ON | TSR_OPT_RANKS | TSR_OPT_GPU | TSR_OPT_COMM,
+     "",
+     "Times a machine as `run` uses it: every kernel at several sizes, what issuing an "
+     "instruction\n"
+     "costs, collectives between 2 to N ranks (--ranks, default 8; threads), and on the host how "
+     "many\n"
+     "ranks the cores carry. --on cuda: a rank on each GPU, or all on one with --comm loopback. "
+     "DIR\n"
+     "gets cluster-NAME.json (host, or the GPU's name) and the node, device and kernel tables that "
+     "it\n"
+     "names: `compare --set cluster=DIR/cluster-NAME.json` then predicts runs there. Takes ten "
+     "seconds\n"
+     "on a host, some minutes on GPUs. Times are medians: what else the machine does is left out.\n"
      "\n"
      "--nccl-log reads a log of nccl-tests (all_reduce_perf, all_gather_perf, "
      "reduce_scatter_perf,\n"
@@ -304,6 +307,7 @@ const struct tsr_usage tsr_usages[] = {
      "\n"
      "Examples\n"
      "  tessera calibrate --on host --out my-host\n"
+     "  tessera calibrate --on cuda --comm loopback --ranks 2 --out my-gpu\n"
      "  tessera calibrate --nccl-log all_reduce_perf.log --out my-cluster.csv"},
     {"validate", "predict the rows of a published table and compare them with what was measured",
      "FILE.csv [--out DIR] [options]",

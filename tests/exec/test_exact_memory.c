@@ -202,7 +202,7 @@ static void ran(struct job_rank *r, uint32_t i)
     expect(r, i, "segments, of the process", backed(w), level.reserved);
     expect(r, i, "peak of segments, as counted", m.peak_mapped, peak.reserved);
     expect(r, i, "peak of segments, of the process", w->peak_backed, peak.reserved);
-    tsr_host_device_mapped(r->device, &mapped, &most);
+    test_device_mapped(r->device, &mapped, &most);
     expect(r, i, "segments of the device", mapped, level.reserved);
     expect_host(r, i, &w->host);
     expect(r, i, "peak of pageable memory", w->most_host.host, host.most.host);

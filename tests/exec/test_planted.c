@@ -171,6 +171,14 @@ static void *pass_at(struct tsr_device *d, uint64_t address)
 {
     return of(d)->inner->ops->at(of(d)->inner, address);
 }
+static void *pass_pin(struct tsr_device *d, uint64_t bytes)
+{
+    return of(d)->inner->ops->pin(of(d)->inner, bytes);
+}
+static void pass_unpin(struct tsr_device *d, void *memory)
+{
+    of(d)->inner->ops->unpin(of(d)->inner, memory);
+}
 static tsr_status pass_event(struct tsr_device *d, uint32_t event)
 {
     return of(d)->inner->ops->wait_event(of(d)->inner, event);
@@ -249,6 +257,10 @@ static tsr_status submit(struct tsr_device *device, uint16_t stream, const struc
 }
 
 static const struct tsr_device_ops planted_ops = {.name = "planted",
+                                                  .kernel = test_kernel_of,
+                                                  .fill = TEST_FILL,
+                                                  .pin = pass_pin,
+                                                  .unpin = pass_unpin,
                                                   .map = pass_map,
                                                   .unmap = pass_unmap,
                                                   .at = pass_at,

@@ -89,6 +89,7 @@ int main(int argc, char **argv)
     config.jitter_seed = strtoul(argv[1], NULL, 10);
     if (argc == 5)
         planted = (struct planted){argv[3], (uint32_t)strtoul(argv[4], NULL, 10)};
+    test_jitter(config.jitter_us, config.jitter_seed);
     strategies_open(&s);
     strategies_job(&s, argv[2], &job);
     job.executes = false; /* nobody waits for a loss */

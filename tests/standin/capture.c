@@ -298,17 +298,20 @@ static cudaError_t check_joined(const struct tsr_standin_graph *g)
     return error;
 }
 
+/* However it fails, the streams are free again. */
 cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t *out)
 {
-    TSR_STANDIN_CUDA(cudaStreamEndCapture);
+    static struct tsr_standin_entry entry = {.name = "cudaStreamEndCapture"};
+    cudaError_t failure = (cudaError_t)tsr_standin_enter(&entry);
     struct tsr_standin_graph *g = stream ? graph_of(tsr_standin_place_of(stream)) : NULL;
     *out = NULL;
     if (!g)
         return tsr_standin_note(cudaErrorIllegalState);
     if (g->origin != stream)
         return tsr_standin_note(cudaErrorStreamCaptureUnmatched);
-    cudaError_t error =
-        g->spoilt != cudaSuccess ? cudaErrorStreamCaptureInvalidated : check_joined(g);
+    cudaError_t error = failure                    ? failure
+                        : g->spoilt != cudaSuccess ? cudaErrorStreamCaptureInvalidated
+                                                   : check_joined(g);
     cudaGraph_t graph = error == cudaSuccess ? calloc(1, sizeof *graph) : NULL;
     if (graph) {
         graph->all = g->all;

@@ -441,7 +441,8 @@ static bool is_aligned(const struct product *p, const struct algo *algo)
         if (algo->align[i] == 0 || at[i] % algo->align[i] || step % algo->align[i])
             return false;
     }
-    return true;
+    bool bias = p->problem.desc.epilogue == CUBLASLT_EPILOGUE_BIAS;
+    return !bias || (uintptr_t)p->problem.desc.bias % algo->align[3] == 0;
 }
 
 cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc, const void *alpha,

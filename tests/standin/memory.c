@@ -62,17 +62,21 @@ static bool take_range(const void *at, enum tsr_standin_space space, bool backed
 
 enum tsr_standin_space tsr_standin_space_of(const void *at, size_t bytes)
 {
-    enum tsr_standin_space space = TSR_STANDIN_HOST;
+    size_t covered[TSR_STANDIN_DEVICE + 1] = {0};
     const char *p = at;
     pthread_mutex_lock(&lock);
     for (size_t i = 0; i < n_ranges; i++) {
         const struct range *r = &ranges[i];
         bool there = r->space != TSR_STANDIN_DEVICE || r->backing;
-        if (there && p >= r->at && p + bytes <= r->at + r->bytes)
-            space = r->space;
+        const char *begin = p > r->at ? p : r->at;
+        const char *end = p + bytes < r->at + r->bytes ? p + bytes : r->at + r->bytes;
+        if (there && begin < end)
+            covered[r->space] += (size_t)(end - begin);
     }
     pthread_mutex_unlock(&lock);
-    return space;
+    if (covered[TSR_STANDIN_DEVICE] == bytes)
+        return TSR_STANDIN_DEVICE;
+    return covered[TSR_STANDIN_PINNED] == bytes ? TSR_STANDIN_PINNED : TSR_STANDIN_HOST;
 }
 
 static bool take_memory(int gpu, uint64_t bytes)

@@ -1,5 +1,5 @@
-/* attention.cpp: attention.h by cuDNN's graphs. The frontend is a header that takes the compiler most
- * of a minute and 2 GB: it is included here and nowhere else.
+/* attention.cpp: attention.h by cuDNN's graphs. The frontend is a header that takes the compiler
+ * most of a minute and 2 GB: it is included here and nowhere else.
  */
 #include <cstdio>
 #include <exception>
@@ -79,7 +79,10 @@ input(fe::graph::Graph &graph, const tsr_attention_shape &s, int tensor, const c
 static void output(const std::shared_ptr<fe::graph::Tensor_attributes> &t,
                    const tsr_attention_shape &s, int tensor)
 {
-    t->set_output(true).set_uid(UID_FIRST + tensor).set_dim(dims_of(s, tensor)).set_stride(strides_of(s, tensor));
+    t->set_output(true)
+        .set_uid(UID_FIRST + tensor)
+        .set_dim(dims_of(s, tensor))
+        .set_stride(strides_of(s, tensor));
 }
 
 static std::vector<int64_t> lse_dims(const tsr_attention_shape &s)
@@ -162,8 +165,9 @@ static std::shared_ptr<fe::graph::Graph> describe(int architecture, const tsr_at
 }
 
 /* The same, ready to run. */
-static std::shared_ptr<fe::graph::Graph> build(const tsr_attention &a, const tsr_attention_shape &s,
-                                               int64_t &bytes, char why[TSR_ATTENTION_TEXT])
+static std::shared_ptr<fe::graph::Graph> build(const tsr_cuda_attention &a,
+                                               const tsr_attention_shape &s, int64_t &bytes,
+                                               char why[TSR_ATTENTION_TEXT])
 {
     auto graph = describe(a.architecture, s, why);
     if (!graph)
@@ -190,13 +194,13 @@ static bool same(const tsr_attention_shape &x, const tsr_attention_shape &y)
     for (int i = 0; i < TSR_ATTENTION_TENSORS; i++)
         if (x.row[i] != y.row[i] || x.head[i] != y.head[i])
             return false;
-    return std::tie(x.batch, x.heads, x.kv_heads, x.queries, x.keys, x.d, x.lse_row, x.half, x.causal,
-                    x.backward, x.deterministic, x.scale) ==
-           std::tie(y.batch, y.heads, y.kv_heads, y.queries, y.keys, y.d, y.lse_row, y.half, y.causal,
-                    y.backward, y.deterministic, y.scale);
+    return std::tie(x.batch, x.heads, x.kv_heads, x.queries, x.keys, x.d, x.lse_row, x.half,
+                    x.causal, x.backward, x.deterministic, x.scale) ==
+           std::tie(y.batch, y.heads, y.kv_heads, y.queries, y.keys, y.d, y.lse_row, y.half,
+                    y.causal, y.backward, y.deterministic, y.scale);
 }
 
-static const tsr_attention_plan *find_or_make(tsr_attention &a, const tsr_attention_shape &s)
+static const tsr_attention_plan *find_or_make(tsr_cuda_attention &a, const tsr_attention_shape &s)
 {
     for (const auto &plan : a.plans)
         if (same(plan->shape, s))
@@ -223,7 +227,7 @@ extern "C" int tsr_attention_create(int architecture, struct tsr_cuda_attention 
 {
     *out = nullptr;
     try {
-        auto a = std::make_unique<tsr_attention>();
+        auto a = std::make_unique<tsr_cuda_attention>();
         a->architecture = architecture;
         cudnnStatus_t status = cudnnCreate(&a->handle);
         if (status != CUDNN_STATUS_SUCCESS)
@@ -246,7 +250,7 @@ extern "C" void tsr_attention_destroy(struct tsr_cuda_attention *attention)
 
 extern "C" const struct tsr_attention_plan *
 tsr_attention_prepare(struct tsr_cuda_attention *attention, const struct tsr_attention_shape *shape,
-                   uint64_t *bytes)
+                      uint64_t *bytes)
 {
     *bytes = 0;
     try {
@@ -282,7 +286,8 @@ extern "C" int tsr_attention_run(struct tsr_cuda_attention *attention,
     }
 }
 
-extern "C" void tsr_attention_note(struct tsr_cuda_attention *attention, char note[TSR_ATTENTION_TEXT])
+extern "C" void tsr_attention_note(struct tsr_cuda_attention *attention,
+                                   char note[TSR_ATTENTION_TEXT])
 {
     std::lock_guard<std::mutex> guard(attention->lock);
     say(note, attention->note);

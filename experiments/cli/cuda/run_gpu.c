@@ -13,13 +13,15 @@
 #define GIB ((double)(1 << 30))
 
 struct tsr_run_gpu {
-    const struct tsr_args *args;
-    const struct tsr_run_job *run;
-    bool threads; /* ranks; else this process is one */
+    uint32_t n;   /* ranks of the job */
+    bool threads; /* they are; else this process is one */
     bool shares;  /* all on one GPU */
     int first;    /* GPU of rank 0 of the threads, or of this process */
     struct tsr_loopback *loopback;
     char plans[4096]; /* folder; "": none */
+    uint64_t unit;    /* see struct tsr_cuda_device_config */
+    double timeout_s;
+    bool force, deterministic, serial, poison;
 };
 
 tsr_status tsr_run_gpu_program(char *const *argv)
@@ -60,33 +62,35 @@ tsr_status tsr_run_gpu_check(const struct tsr_args *args, bool threads)
 
 /* ---- which GPU is whose ---------------------------------------------------------------------- */
 
-static tsr_status place_threads(struct tsr_run_gpu *g, uint32_t n)
+static tsr_status place_threads(struct tsr_run_gpu *g, const struct tsr_args *args)
 {
+    uint32_t n = g->n;
     int count;
     TSR_TRY(tsr_gpu_count(&count));
-    g->shares = is_loopback(g->args) || n == 1;
-    if (g->args->has_gpu && !g->shares)
+    g->shares = is_loopback(args) || n == 1;
+    if (args->has_gpu && !g->shares)
         return tsr_fail(TSR_ECONFIG,
                         "run: --gpu: found %llu for %u ranks; allowed: for one rank, or with "
                         "--comm loopback, where ranks share a GPU",
-                        (unsigned long long)g->args->gpu, n);
+                        (unsigned long long)args->gpu, n);
     if (!g->shares && n > (uint32_t)count)
         return tsr_fail(TSR_ECONFIG,
                         "world: found %u ranks and %d GPU%s; allowed: a GPU for each rank, or "
                         "--comm loopback, where ranks share one",
                         n, count, count == 1 ? "" : "s");
-    g->first = g->args->has_gpu ? (int)g->args->gpu : 0;
+    g->first = args->has_gpu ? (int)args->gpu : 0;
     return TSR_OK;
 }
 
 /* A launcher may let each process see only its own. */
-static tsr_status place_process(struct tsr_run_gpu *g, const struct tsr_launch *launch)
+static tsr_status place_process(struct tsr_run_gpu *g, const struct tsr_args *args,
+                                const struct tsr_launch *launch)
 {
     int count;
     TSR_TRY(tsr_gpu_count(&count));
     g->first = count == 1 ? 0 : (int)launch->local_rank;
-    if (g->args->has_gpu)
-        g->first = (int)g->args->gpu;
+    if (args->has_gpu)
+        g->first = (int)args->gpu;
     return TSR_OK;
 }
 
@@ -139,14 +143,15 @@ static void find_plans(struct tsr_run_gpu *g)
         g->plans[0] = 0; /* they are made anew each time */
 }
 
-static tsr_status check_memory(const struct tsr_run_gpu *g, const struct tsr_cuda_gpu *gpu)
+static tsr_status check_memory(const struct tsr_run_gpu *g, const struct tsr_run_job *run,
+                               const struct tsr_cuda_gpu *gpu)
 {
-    uint64_t n = g->threads && g->shares ? g->run->job.world : 1, has = gpu->free_memory / n;
+    uint64_t n = g->threads && g->shares ? g->n : 1, has = gpu->free_memory / n;
     char card[300];
-    if (g->run->device_bytes <= has)
+    if (run->device_bytes <= has)
         return TSR_OK;
     snprintf(card, sizeof card, "GPU %d (%s)", gpu->index, gpu->name);
-    return tsr_oom_on_gpu(&g->run->job, card, has, g->run->device_bytes);
+    return tsr_oom_on_gpu(&run->job, card, has, run->device_bytes);
 }
 
 static void tell(const struct tsr_run_gpu *g, const struct tsr_cuda_gpu *gpu)
@@ -156,17 +161,36 @@ static void tell(const struct tsr_run_gpu *g, const struct tsr_cuda_gpu *gpu)
             gpu->driver % 1000 / 10, g->loopback ? "; all ranks share it" : "");
 }
 
-static tsr_status open_here(struct tsr_run_gpu *g, const struct tsr_launch *launch,
+static tsr_status open_here(struct tsr_run_gpu *g, const struct tsr_args *args,
+                            const struct tsr_launch *launch, const struct tsr_run_job *run,
                             struct tsr_cuda_gpu *gpu)
 {
-    uint32_t n = g->run->job.world;
     if (g->threads)
-        TSR_TRY(place_threads(g, n));
+        TSR_TRY(place_threads(g, args));
     else
-        TSR_TRY(place_process(g, launch));
+        TSR_TRY(place_process(g, args, launch));
     TSR_TRY(tsr_gpu_open(g->first, gpu));
-    TSR_TRY(check_memory(g, gpu));
-    return is_loopback(g->args) ? tsr_loopback_create(n, &g->loopback) : TSR_OK;
+    TSR_TRY(check_memory(g, run, gpu));
+    return is_loopback(args) ? tsr_loopback_create(g->n, &g->loopback) : TSR_OK;
+}
+
+/* Expandable segments are given back in parts. */
+static uint64_t unit_of(const struct tsr_allocator_config *a)
+{
+    uint64_t unit = a->large_segment_bytes ? a->large_segment_bytes : UINT64_C(20) << 20;
+    return a->expandable_segments ? unit : 0;
+}
+
+static void set_options(struct tsr_run_gpu *g, const struct tsr_args *args,
+                        const struct tsr_run_job *run)
+{
+    g->n = run->job.world;
+    g->unit = unit_of(&run->job.settings->allocator);
+    g->timeout_s = args->timeout ? (double)args->timeout : 300;
+    g->force = args->force_nccl;
+    g->deterministic = args->deterministic;
+    g->serial = args->serial;
+    g->poison = args->check;
 }
 
 tsr_status tsr_run_gpu_open(const struct tsr_args *args, const struct tsr_launch *launch,
@@ -178,10 +202,9 @@ tsr_status tsr_run_gpu_open(const struct tsr_args *args, const struct tsr_launch
     *out = NULL;
     tsr_status status = g ? TSR_OK : tsr_fail(TSR_ENOMEM, "out of memory");
     if (g) {
-        g->args = args;
-        g->run = run;
+        set_options(g, args, run);
         g->threads = world == NULL;
-        status = open_here(g, launch, &gpu);
+        status = open_here(g, args, launch, run, &gpu);
     }
     status = tsr_world_agree(world, status);
     if (status == TSR_OK && world)
@@ -197,6 +220,27 @@ tsr_status tsr_run_gpu_open(const struct tsr_args *args, const struct tsr_launch
     return TSR_OK;
 }
 
+tsr_status tsr_run_gpu_share(uint32_t n, struct tsr_run_gpu **out)
+{
+    struct tsr_run_gpu *g = calloc(1, sizeof *g);
+    *out = NULL;
+    if (!g)
+        return tsr_fail(TSR_ENOMEM, "out of memory");
+    *g = (struct tsr_run_gpu){.n = n,
+                              .threads = true,
+                              .shares = true,
+                              .unit = UINT64_C(2) << 20,
+                              .timeout_s = 60,
+                              .deterministic = true,
+                              .poison = true};
+    tsr_status status = tsr_loopback_create(n, &g->loopback);
+    if (status != TSR_OK)
+        tsr_run_gpu_close(g);
+    else
+        *out = g;
+    return status;
+}
+
 void tsr_run_gpu_close(struct tsr_run_gpu *g)
 {
     if (g && g->loopback)
@@ -206,31 +250,19 @@ void tsr_run_gpu_close(struct tsr_run_gpu *g)
 
 /* ---- ranks ----------------------------------------------------------------------------------- */
 
-static double timeout_of(const struct tsr_args *args)
-{
-    return args->timeout ? (double)args->timeout : 300;
-}
-
 static tsr_status open_comms(const struct tsr_run_gpu *g, struct tsr_world *world,
                              struct tsr_comms **out)
 {
     const struct tsr_comms_config config = {.world = world,
-                                            .timeout_s = timeout_of(g->args),
-                                            .force = g->args->force_nccl,
-                                            .deterministic = g->args->deterministic};
+                                            .timeout_s = g->timeout_s,
+                                            .force = g->force,
+                                            .deterministic = g->deterministic};
     *out = NULL;
     if (g->loopback)
         return tsr_comms_loopback(g->loopback, &config, out);
-    if (world && (world->size > 1 || g->args->force_nccl))
+    if (world && (world->size > 1 || g->force))
         return tsr_comms_nccl(&config, out);
     return TSR_OK;
-}
-
-/* Expandable segments are given back in parts. */
-static uint64_t unit_of(const struct tsr_allocator_config *a)
-{
-    uint64_t unit = a->large_segment_bytes ? a->large_segment_bytes : UINT64_C(20) << 20;
-    return a->expandable_segments ? unit : 0;
 }
 
 tsr_status tsr_run_gpu_rank(struct tsr_run_gpu *g, const struct tsr_run_gpu_rank *r,
@@ -240,14 +272,14 @@ tsr_status tsr_run_gpu_rank(struct tsr_run_gpu *g, const struct tsr_run_gpu_rank
         .world = r->world,
         .source = r->source,
         .gpu = g->first + (g->threads && !g->shares ? (int)r->rank : 0),
-        .unit = unit_of(&g->run->job.settings->allocator),
+        .unit = g->unit,
         .plans = g->plans[0] ? g->plans : NULL,
         .timeout_s =
-            1.5 * timeout_of(g->args) + 10, /* the communicators know more: they are first */
-        .tune = true,
-        .deterministic = g->args->deterministic,
-        .serial = g->args->serial,
-        .poison = g->args->check,
+            1.5 * g->timeout_s + 10, /* the communicators know more: they are first */
+        .tune = !g->deterministic, /* the fastest differs from run to run */
+        .deterministic = g->deterministic,
+        .serial = g->serial,
+        .poison = g->poison,
         .profile = r->profile,
         .watcher = r->watcher};
     TSR_TRY(open_comms(g, r->world, &config.comms));
@@ -264,4 +296,8 @@ void tsr_run_gpu_tell_memory(const struct tsr_device *device, FILE *notes)
             "GiB in use by all\n",
             (double)m.peak / GIB, (double)m.library / GIB, (double)m.used / GIB,
             (double)m.total / GIB);
+    char note[1024];
+    tsr_cuda_device_note(device, note, sizeof note);
+    if (note[0])
+        fprintf(notes, "tessera: %s\n", note);
 }

@@ -1,0 +1,102 @@
+/* calibrate_gpu.c: GPUs as a device that is calibrated; see ../calibrate.h. Ranks are threads: each
+ * with a GPU of its own and NCCL between them, or all on one GPU (--comm loopback).
+ */
+#include <ctype.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "../calibrate.h"
+#include "exec/cuda/rank.h"
+
+static bool is_loopback(const struct tsr_args *args)
+{
+    return args->comm && !strcmp(args->comm, "loopback");
+}
+
+static tsr_status open_group(const struct tsr_calibrated *device, uint32_t n, void **group)
+{
+    struct tsr_loopback *loopback = NULL;
+    if (n > 1 && device->shared)
+        TSR_TRY(tsr_loopback_create(n, &loopback));
+    *group = loopback;
+    return TSR_OK;
+}
+
+static void close_group(void *group)
+{
+    tsr_loopback_destroy(group);
+}
+
+static tsr_status rank(const struct tsr_calibrate_rank *r, const struct tsr_source *source,
+                       struct tsr_executor *watcher, struct tsr_executor **out)
+{
+    const struct tsr_calibrated *d = r->device;
+    const struct tsr_comms_config comms = {.world = r->world, .timeout_s = TSR_CALIBRATE_TIMEOUT_S};
+    int first = d->args->has_gpu ? (int)d->args->gpu : 0;
+    struct tsr_cuda_rank_config config = {.world = r->world,
+                                          .source = source,
+                                          .gpu = d->shared ? first : first + (int)r->rank,
+                                          .timeout_s = TSR_CALIBRATE_TIMEOUT_S + 10,
+                                          .tune = true,
+                                          .profile = true,
+                                          .watcher = watcher};
+    if (r->group)
+        TSR_TRY(tsr_comms_loopback(r->group, &comms, &config.comms));
+    else if (r->world)
+        TSR_TRY(tsr_comms_nccl(&comms, &config.comms));
+    return tsr_cuda_rank_create(&config, out, NULL);
+}
+
+/* What tables of collectives are named after. */
+static const char *family_of(int architecture)
+{
+    return architecture >= 100 ? "Blackwell" : architecture >= 90 ? "Hopper" : "Ampere";
+}
+
+/* "NVIDIA H200" is nvidia-h200 in the names of files. */
+static void set_name(struct tsr_calibrated *d, const char *name)
+{
+    size_t n = 0;
+    for (; *name && n + 1 < sizeof d->name; name++)
+        if (isalnum((unsigned char)*name))
+            d->name[n++] = (char)tolower((unsigned char)*name);
+        else if (n > 0 && d->name[n - 1] != '-')
+            d->name[n++] = '-';
+    d->name[n] = 0;
+}
+
+tsr_status tsr_calibrated_cuda(const struct tsr_args *args, struct tsr_calibrated *out)
+{
+    static const struct tsr_calibrate_size sizes[] = {
+        {64, 176, 1, 1, 192, 64, 2},
+        {768, 2048, 12, 12, 16384, 1024, 8},
+        {2048, 8192, 32, 8, 32768, 2048, 4},
+        {4096, 14336, 32, 8, 32768, 4096, 2},
+    };
+    static const uint64_t bytes[] = {1 << 16, 1 << 20, 1 << 24, 1 << 26, 1 << 28};
+    struct tsr_cuda_gpu gpu;
+    int count, first = args->has_gpu ? (int)args->gpu : 0;
+    if (args->comm && !is_loopback(args) && strcmp(args->comm, "nccl") != 0)
+        return tsr_fail(TSR_ECONFIG, "calibrate: --comm: found %s; allowed: nccl, loopback",
+                        args->comm);
+    TSR_TRY(tsr_gpu_count(&count));
+    TSR_TRY(tsr_gpu_open(first, &gpu));
+    *out =
+        (struct tsr_calibrated){.units = (uint32_t)gpu.n_sms,
+                                .memory = gpu.memory,
+                                .ranks = is_loopback(args) ? UINT32_MAX : (uint32_t)(count - first),
+                                .shared = is_loopback(args),
+                                .args = args,
+                                .sizes = sizes,
+                                .n_sizes = sizeof sizes / sizeof *sizes,
+                                .collective_bytes = bytes,
+                                .n_collective_bytes = sizeof bytes / sizeof *bytes,
+                                .open = open_group,
+                                .close = close_group,
+                                .rank = rank};
+    set_name(out, gpu.name);
+    snprintf(out->what, sizeof out->what, "%.100s%s", gpu.name,
+             out->shared ? ", shared by all ranks" : "");
+    snprintf(out->family, sizeof out->family, "%s", family_of(gpu.architecture));
+    return TSR_OK;
+}
