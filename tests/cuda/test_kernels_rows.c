@@ -192,7 +192,7 @@ static void sums(void **state)
     }
 }
 
-/* More gradients than a launch takes, empty ones, and one of several chunks. */
+/* Short ones, empty ones, some of several chunks, and norms of gradients that are not there. */
 static void list_of_norms(void **state)
 {
     (void)state;
