@@ -332,6 +332,15 @@ tsr_status tsr_cuda_device_memory(const struct tsr_device *device, struct tsr_cu
     return TSR_OK;
 }
 
+void tsr_cuda_device_comms(const struct tsr_device *device, char *text, size_t bytes)
+{
+    const struct tsr_comms *comms = ((const struct tsr_cuda_device *)device)->config.comms;
+    if (bytes > 0)
+        text[0] = 0;
+    if (comms && comms->ops->describe)
+        comms->ops->describe(comms, text, bytes);
+}
+
 const struct tsr_cuda_gpu *tsr_cuda_device_gpu(const struct tsr_device *device)
 {
     return &((const struct tsr_cuda_device *)device)->gpu;
