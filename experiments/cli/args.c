@@ -61,6 +61,8 @@ static const struct option {
      "time every instruction of the first steps (key iterations)", AT(profile), 0, 0},
     {TSR_OPT_CHECK, "--check", 0, NULL,
      "check the schedule as it is issued, and that what ran is the program", AT(check), 0, 0},
+    {TSR_OPT_ASYNC_SAVE, "--async-save", 0, NULL, "write checkpoints while training goes on",
+     AT(async_save), 0, 0},
     {TSR_OPT_SERIAL, "--serial", 0, NULL, "one instruction after the other", AT(serial), 0, 0},
     {TSR_OPT_VERIFY, "--verify-operands", 0, NULL,
      "with --serial: prove that kernels touch what they declare", AT(verify), 0, 0},

@@ -23,7 +23,7 @@ struct tsr_run_gpu {
     char plans[4096]; /* folder; "": none */
     uint64_t unit;    /* see struct tsr_cuda_device_config */
     double timeout_s;
-    bool force, deterministic, serial, poison;
+    bool force, deterministic, direct, serial, poison;
     struct tsr_comms_config nccl; /* what --comm says of it */
 };
 
@@ -192,6 +192,7 @@ static tsr_status set_options(struct tsr_run_gpu *g, const struct tsr_args *args
     g->timeout_s = args->timeout ? (double)args->timeout : 300;
     g->force = args->force_nccl;
     g->deterministic = args->deterministic;
+    g->direct = args->graphs && !strcmp(args->graphs, "off");
     g->serial = args->serial;
     g->poison = args->check;
     return tsr_nccl_options(args->comm, &g->nccl);
@@ -290,6 +291,7 @@ tsr_status tsr_run_gpu_rank(struct tsr_run_gpu *g, const struct tsr_run_gpu_rank
         .timeout_s = 1.5 * g->timeout_s + 10, /* the communicators know more: they are first */
         .tune = !g->deterministic,            /* the fastest differs from run to run */
         .deterministic = g->deterministic,
+        .direct = g->direct,
         .serial = g->serial,
         .poison = g->poison,
         .profile = r->profile,
