@@ -13,6 +13,12 @@
 
 enum tsr_memory_family { TSR_MEMORY_LLAMA, TSR_MEMORY_GPT2, TSR_MEMORY_MPT };
 
+/* Which modules become groups: blocks; the parts beside them too; nothing; and the root. */
+enum tsr_memory_wrap {
+    TSR_MEMORY_WRAP_BLOCK_ROOT,
+    TSR_MEMORY_WRAP_EMBED_BLOCK_TAIL_ROOT,
+    TSR_MEMORY_WRAP_ROOT
+};
 enum tsr_memory_ac {
     TSR_AC_NONE,
     TSR_AC_FULL,
@@ -29,7 +35,7 @@ struct tsr_memory_scenario {
     struct tsr_mpt_config mpt;
     enum tsr_memory_family family;
     bool is_replicate;
-    unsigned wrap, ac; /* WRAP_*, enum tsr_memory_ac */
+    unsigned wrap, ac; /* enum tsr_memory_wrap, enum tsr_memory_ac */
     struct tsr_wrap_options options;
     struct tsr_step_config step;
     uint64_t forward_prefetch, backward_prefetch, iterations;
