@@ -92,6 +92,16 @@ bool tsr__occupies_stream(uint8_t kind)
     return (kind >= TSR_COPY && kind <= TSR_RECV) || kind == TSR_CUSTOM_COLLECTIVE;
 }
 
+/* A report of memory that is not there, and who asked for it. */
+static tsr_status say_when(const struct tsr_engine *e, const char *what)
+{
+    char report[512];
+    const char *module = e->origin.module < e->n_modules ? e->module_names[e->origin.module] : "";
+    snprintf(report, sizeof report, "%s", tsr_error_text());
+    return tsr_fail(TSR_EOOM, "%s; in phase %s, module %s, for %s", report,
+                    tsr_phase_name(e->origin.phase), *module ? module : "(root)", what);
+}
+
 static void submit(struct tsr_engine *e, struct tsr_instr *instr)
 {
     if (instr->kind == TSR_HOST_WAIT || instr->kind == TSR_HOST_READ)
@@ -102,6 +112,8 @@ static void submit(struct tsr_engine *e, struct tsr_instr *instr)
     instr->operands = e->operands;
     instr->n_operands = (uint32_t)e->n_operands;
     tsr_status status = e->config.executor->ops->submit(e->config.executor, instr);
+    if (status == TSR_EOOM && instr->work) /* a kernel's own memory; segments: see below */
+        status = say_when(e, instr->work->name);
     if (status != TSR_OK)
         tsr__set_error(e, status);
     if (e->deferral)
@@ -238,17 +250,6 @@ static void note_oom(struct tsr_engine *e, const struct tsr_storage *s)
                               .memory = tsr_allocator_oom_info(e->allocator)};
 }
 
-/* The allocator's report, and what asked for the memory. */
-static tsr_status say_when(const struct tsr_engine *e, const struct tsr_storage *s)
-{
-    char report[512];
-    const char *module = e->origin.module < e->n_modules ? e->module_names[e->origin.module] : "";
-    snprintf(report, sizeof report, "%s", tsr_error_text());
-    return tsr_fail(TSR_EOOM, "%s; in phase %s, module %s, for %s", report,
-                    tsr_phase_name(e->origin.phase), *module ? module : "(root)",
-                    tsr_category_name(s->category));
-}
-
 void tsr__storage_back(struct tsr_engine *e, struct tsr_storage *s)
 {
     if (!tsr__ok(e) || s->live)
@@ -271,13 +272,13 @@ void tsr__storage_back(struct tsr_engine *e, struct tsr_storage *s)
         s->live = false;
         if (status == TSR_EOOM) {
             note_oom(e, s);
-            status = say_when(e, s);
+            status = say_when(e, tsr_category_name(s->category));
         }
         tsr__set_error(e, status);
         return;
     }
     if (e->status == TSR_EOOM) /* the executor has no memory for a new segment */
-        (void)!say_when(e, s);
+        (void)!say_when(e, tsr_category_name(s->category));
     struct tsr_instr instr = blank(TSR_ALLOC, s->stream);
     instr.category = s->category;
     instr.buffer = s->buffer;

@@ -76,6 +76,9 @@ tsr_status tsr_checkpoint_put(struct tsr_checkpoint_writer *w, enum tsr_checkpoi
 /* The same for a piece of a step program: found by the hash of its name. */
 tsr_status tsr_checkpoint_put_piece(struct tsr_checkpoint_writer *w, const struct tsr_piece *piece,
                                     const void *local) TSR_MUST_USE;
+/* This rank's file is complete and on the disk; from any thread, after the last put. Optional:
+ * commit does it otherwise. A failure is commit's as well. */
+tsr_status tsr_checkpoint_finish(struct tsr_checkpoint_writer *w) TSR_MUST_USE;
 /* When it returns TSR_OK the checkpoint is on the disk, complete; older ones beyond `keep` are
  * removed. info: of rank 0. */
 tsr_status tsr_checkpoint_commit(struct tsr_checkpoint_writer *w,

@@ -29,7 +29,7 @@ struct tsr_checkpoint_writer {
     struct tsr_safetensors_writer *file;
     struct report *reports; /* [world] */
     struct report own;
-    bool is_committed, has_trouble;
+    bool is_finished, is_committed, has_trouble;
     char trouble[512];
     pthread_mutex_t mutex; /* of failure */
     struct report failure; /* of the first put that failed */
@@ -205,10 +205,9 @@ static tsr_status put(struct tsr_checkpoint_writer *w, enum tsr_checkpoint_part 
     return tsr_safetensors_put(w->file, name, local, bytes);
 }
 
-tsr_status tsr_checkpoint_put(struct tsr_checkpoint_writer *w, enum tsr_checkpoint_part part,
-                              size_t entry, const void *local, uint64_t bytes)
+/* The first one is what commit tells. */
+static tsr_status keep_failure(struct tsr_checkpoint_writer *w, tsr_status status)
 {
-    tsr_status status = put(w, part, entry, local, bytes);
     if (status == TSR_OK)
         return TSR_OK;
     pthread_mutex_lock(&w->mutex);
@@ -218,6 +217,12 @@ tsr_status tsr_checkpoint_put(struct tsr_checkpoint_writer *w, enum tsr_checkpoi
     }
     pthread_mutex_unlock(&w->mutex);
     return status;
+}
+
+tsr_status tsr_checkpoint_put(struct tsr_checkpoint_writer *w, enum tsr_checkpoint_part part,
+                              size_t entry, const void *local, uint64_t bytes)
+{
+    return keep_failure(w, put(w, part, entry, local, bytes));
 }
 
 tsr_status tsr_checkpoint_put_piece(struct tsr_checkpoint_writer *w, const struct tsr_piece *piece,
@@ -245,10 +250,18 @@ static tsr_status finish_rank_file(struct tsr_checkpoint_writer *w)
     pthread_mutex_unlock(&w->mutex);
     if (failure.status != TSR_OK)
         return tsr_fail((tsr_status)failure.status, "%s", failure.text);
+    if (w->is_finished)
+        return TSR_OK;
     TSR_TRY(tsr_safetensors_finish(w->file));
+    w->is_finished = true;
     w->own.bytes = tsr_safetensors_written_bytes(w->file);
     w->own.hash = tsr_safetensors_written_hash(w->file);
     return TSR_OK;
+}
+
+tsr_status tsr_checkpoint_finish(struct tsr_checkpoint_writer *w)
+{
+    return keep_failure(w, finish_rank_file(w));
 }
 
 static tsr_status write_meta(struct tsr_checkpoint_writer *w,

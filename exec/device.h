@@ -65,6 +65,8 @@ enum tsr_stretch {
  * values of enum tsr_scalar. */
 struct tsr_device_graphs {
     enum tsr_stretch (*find)(struct tsr_device *device, uint64_t key);
+    /* Why some stretch was refused, though nobody asked for it; NULL: none was. */
+    const char *(*refusal)(const struct tsr_device *device);
     /* Tasks that are submitted between the two are captured, neither run nor told to `done`. After
      * an error among them, capture_end(device, false) comes all the same. Whether it is kept or
      * refused, find() says then. */

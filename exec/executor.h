@@ -55,11 +55,14 @@ void tsr_exec_set_scalar(struct tsr_executor *x, enum tsr_scalar which, double v
 tsr_status tsr_exec_supports(const struct tsr_device_ops *device, const struct tsr_instr *instr,
                              const struct tsr_user_kernel *kernels, size_t n_kernels) TSR_MUST_USE;
 
+/* Why steps that repeat are not run as graphs; NULL: they are, or nobody wants them to. */
+const char *tsr_exec_graph_refusal(struct tsr_executor *x);
+
 /* Memory of a buffer, for tests, after a drain; NULL if there is none. */
 void *tsr_exec_peek(struct tsr_executor *x, uint32_t buffer);
 
-/* `bytes` of a buffer from `offset` on, wherever it lies; after a drain. TSR_EDEFECT: it has no such
- * bytes. */
+/* `bytes` of a buffer from `offset` on, wherever it lies; after a drain. TSR_EDEFECT: it has no
+ * such bytes. */
 tsr_status tsr_exec_read(struct tsr_executor *x, uint32_t buffer, uint64_t offset, uint64_t bytes,
                          void *out) TSR_MUST_USE;
 

@@ -68,11 +68,10 @@ struct tsr_exec {
 
     bool times_tasks; /* the device was told to */
     size_t n_issues, cap_issues;
-    double *issues;               /* by number, while profiling; owned */
-    struct tsr_verify *verify;    /* NULL: nothing is verified */
-    bool repeats;                 /* the second run of a verified instruction: not accounted */
-    bool captures;                /* tasks are captured: not accounted either */
-    struct tsr_exec_names *names; /* kernels by name (executor_names.c); owned */
+    double *issues;            /* by number, while profiling; owned */
+    struct tsr_verify *verify; /* NULL: nothing is verified */
+    bool repeats;              /* the second run of a verified instruction: not accounted */
+    bool captures;             /* tasks are captured: not accounted either */
 
     struct tsr_exec_memory memory;
     struct tsr_flight_entry flight[TSR_FLIGHT_INSTRS]; /* ring, by number */

@@ -278,3 +278,10 @@ tsr_status tsr_exec_replay(struct tsr_executor *executor, const struct tsr_progr
     free(waits.events);
     return tsr_exec_keep_first(x, status);
 }
+
+const char *tsr_exec_graph_refusal(struct tsr_executor *executor)
+{
+    const struct tsr_device *device = ((const struct tsr_exec *)executor)->device;
+    const struct tsr_device_graphs *graphs = device->ops->graphs;
+    return graphs ? graphs->refusal(device) : NULL;
+}

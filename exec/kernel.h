@@ -42,7 +42,7 @@ struct tsr_kernel_call {
     /* Where `scalars` lie when the kernel runs, which may be often, with other values: the GPU's
      * graphs. NULL: their values now are meant. */
     const double *scalars_at;
-    double factor;                /* FILL */
+    double factor;        /* FILL */
     tsr_launch_fn launch; /* of the device that runs the call; NULL: the host, here and now */
     const void *context;  /* what launch needs: cuda/context.h */
 };

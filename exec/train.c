@@ -106,10 +106,7 @@ static tsr_status read_piece(void *user, const struct tsr_piece *piece, void *ou
 
 static tsr_status write_piece(void *user, const struct tsr_piece *piece, const void *in)
 {
-    struct tsr_train *t = user;
-    if (!t->writer)
-        return tsr_fail(TSR_EDEFECT, "a checkpoint is written, and none is open");
-    return tsr_train_put(t, piece, in);
+    return tsr_train_write_piece(user, piece, in);
 }
 
 struct tsr_source tsr_train_source(struct tsr_train *t)
@@ -175,7 +172,7 @@ void tsr_train_destroy(struct tsr_train *t)
     if (!t)
         return;
     tsr_step_cache_destroy(t->steps);
-    tsr_checkpoint_writer_destroy(t->writer);
+    tsr_train_drop_save(t);
     tsr_checkpoint_close(t->from);
     tsr_metric_log_close(t->log);
     tsr_weights_close(t->weights);
@@ -229,6 +226,16 @@ static tsr_status start(struct tsr_train *t)
     return t->executor->ops->drain(t->executor);
 }
 
+/* Once. */
+static void tell_graphs(struct tsr_train *t)
+{
+    const char *why = t->told_graphs ? NULL : tsr_exec_graph_refusal(t->executor);
+    if (!why)
+        return;
+    tsr_train_note(t, "not all of a step runs as CUDA graphs: %s", why);
+    t->told_graphs = true;
+}
+
 static tsr_status run_step(struct tsr_train *t, struct tsr_train_vote *vote)
 {
     const struct tsr_train_config *c = &t->config;
@@ -240,6 +247,7 @@ static tsr_status run_step(struct tsr_train *t, struct tsr_train_vote *vote)
     t->has_norm = false;
     set_scalars(t, lr, t->step + 1);
     TSR_TRY(tsr_step_run_cached(t->steps, (uint32_t)(t->step & 0xffff)));
+    tell_graphs(t);
     t->step++;
     if (c->after_step)
         TSR_TRY(c->after_step(c->after_step_user, t->executor, t->step));
@@ -248,10 +256,12 @@ static tsr_status run_step(struct tsr_train *t, struct tsr_train_vote *vote)
     *vote = (struct tsr_train_vote){.loss = t->n_losses ? t->loss_sum / t->n_losses : NAN,
                                     .norm = t->norm,
                                     .has_norm = t->has_norm,
-                                    .stop = c->stop && *c->stop};
+                                    .stop = c->stop && *c->stop,
+                                    .saving = tsr_train_is_saving(t)};
     TSR_TRY(tsr_train_agree(t, vote));
     TSR_TRY(tsr_train_log_step(t, vote, lr, tsr_train_clock() - begin));
-    return tsr_train_check(t, vote);
+    TSR_TRY(tsr_train_check(t, vote));
+    return vote->saving ? TSR_OK : tsr_train_end_save(t);
 }
 
 static tsr_status evaluate(struct tsr_train *t, double *loss)
@@ -305,7 +315,8 @@ static tsr_status run_all(struct tsr_train *t, struct tsr_train_result *r)
         if (c->dir && ((last && !c->leave_last) || r->stopped || is_due(t->step, c->save_every)))
             TSR_TRY(save(t));
     }
-    return t->executor->ops->drain(t->executor);
+    TSR_TRY(t->executor->ops->drain(t->executor));
+    return tsr_train_end_save(t);
 }
 
 #define SAFE         "the last checkpoint is "
@@ -337,8 +348,11 @@ tsr_status tsr_train_run(struct tsr_train *t, struct tsr_engine *engine,
     t->last_log = tsr_train_clock();
     tsr_status status = run_all(t, result);
     result->last_step = t->step;
-    if (status != TSR_OK)
-        return say_what_is_safe(t, status);
+    if (status != TSR_OK) {
+        status = say_what_is_safe(t, status);
+        tsr_train_drop_save(t); /* names in it are the engine's */
+        return status;
+    }
     if (t->saved[0] && !result->had_ended)
         tsr_train_note(t, "saved after step %llu: %s", (unsigned long long)t->step, t->saved);
     return TSR_OK;

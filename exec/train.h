@@ -47,6 +47,7 @@ struct tsr_train_config {
     uint64_t save_every; /* 0: only at the end, and only if `dir` */
     bool leave_last;     /* nothing is saved at the end, unless the run is stopped before it */
     unsigned keep;
+    bool async_save; /* checkpoints are written by a thread while training goes on */
     /* A run to go on from (its latest checkpoint that is whole), or one checkpoint; NULL: none. */
     const char *resume_from;
     const char *weights; /* Hugging Face's; NULL: random initial values */

@@ -9,6 +9,7 @@
 #include "engine/replay.h"
 #include "metrics.h"
 #include "train.h"
+#include "train_async.h"
 #include "weights.h"
 
 struct tsr_train {
@@ -20,8 +21,15 @@ struct tsr_train {
     bool has_params;
     struct tsr_engine *engine;
     struct tsr_step_cache *steps; /* of the engine */
+    bool told_graphs;             /* why there are none */
     struct tsr_executor *executor;
     struct tsr_checkpoint_writer *writer; /* while saving */
+    struct tsr_saving {                   /* what is being saved */
+        uint64_t step, position, tokens;
+        char path[TSR_PATH_BYTES];
+        bool *stateless;               /* owned */
+        struct tsr_async_save *thread; /* NULL: there is none */
+    } saving;
     _Atomic uint64_t spoilt_name; /* of a parameter to be saved that is not finite; 0: none */
     char saved[TSR_PATH_BYTES];   /* the last checkpoint that is complete; "": none */
     struct tsr_metric_log *log;   /* rank 0 */
@@ -46,9 +54,19 @@ tsr_status tsr_train_open_checkpoint(struct tsr_train *t);
 
 /* train_save.c */
 tsr_status tsr_train_load(struct tsr_train *t);
+/* With config.async_save it is complete later: when tsr_train_end_save() has returned. */
 tsr_status tsr_train_save(struct tsr_train *t);
+/* Waits for a save that was begun, if there is one, and completes it. All ranks. */
+tsr_status tsr_train_end_save(struct tsr_train *t);
+/* What was begun and is not complete goes. */
+void tsr_train_drop_save(struct tsr_train *t);
+/* This rank's thread still writes. */
+bool tsr_train_is_saving(const struct tsr_train *t);
 /* A piece that is saved: a parameter that is not finite is noted. */
 tsr_status tsr_train_put(struct tsr_train *t, const struct tsr_piece *piece, const void *data);
+/* A piece as the program hands it out: put, or given to the thread. */
+tsr_status tsr_train_write_piece(struct tsr_train *t, const struct tsr_piece *piece,
+                                 const void *data);
 uint64_t tsr_train_model_hash(const struct tsr_state_dict *params);
 uint64_t tsr_train_data_hash(const struct tsr_train *t);
 
@@ -56,7 +74,8 @@ uint64_t tsr_train_data_hash(const struct tsr_train *t);
 struct tsr_train_vote {
     double loss, norm;
     uint32_t has_norm, stop;
-    uint32_t bad; /* 1 + the first rank whose loss or norm is not finite; 0: none */
+    uint32_t saving; /* a thread still writes a checkpoint */
+    uint32_t bad;    /* 1 + the first rank whose loss or norm is not finite; 0: none */
 };
 /* Means over the ranks, and whether any wants to stop. */
 tsr_status tsr_train_agree(struct tsr_train *t, struct tsr_train_vote *vote);

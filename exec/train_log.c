@@ -27,6 +27,7 @@ static void add_vote(struct tsr_train_vote *mean, const struct tsr_train_vote *o
         mean->bad = rank + 1;
     mean->loss += one->loss;
     mean->stop |= one->stop;
+    mean->saving |= one->saving;
 }
 
 tsr_status tsr_train_agree(struct tsr_train *t, struct tsr_train_vote *vote)

@@ -115,12 +115,12 @@ static bool *find_stateless(const struct tsr_train *t)
 static tsr_status commit(struct tsr_train *t)
 {
     const struct tsr_checkpoint_scalar scalars[] = {
-        {"optimizer_step", (double)t->step},
-        {"tokens", (double)t->tokens},
+        {"optimizer_step", (double)t->saving.step},
+        {"tokens", (double)t->saving.tokens},
         {"data_hash", low_half(tsr_train_data_hash(t))}};
     const struct tsr_checkpoint_info info = {.model_hash = tsr_train_model_hash(&t->params),
                                              .seed = t->config.seed,
-                                             .data_position = t->position,
+                                             .data_position = t->saving.position,
                                              .n_scalars = sizeof scalars / sizeof *scalars,
                                              .scalars = scalars};
     if (t->log)
@@ -156,6 +156,24 @@ tsr_status tsr_train_put(struct tsr_train *t, const struct tsr_piece *piece, con
     return tsr_checkpoint_put_piece(t->writer, piece, data);
 }
 
+static uint64_t bytes_of(const struct tsr_piece *piece)
+{
+    uint64_t n = tsr_dtype_bytes((tsr_dtype)piece->dtype);
+    for (int i = 0; i < piece->n_dims; i++)
+        n *= piece->size[i];
+    return n;
+}
+
+tsr_status tsr_train_write_piece(struct tsr_train *t, const struct tsr_piece *piece,
+                                 const void *data)
+{
+    if (!t->writer)
+        return tsr_fail(TSR_EDEFECT, "a checkpoint is written, and none is open");
+    if (t->saving.thread)
+        return tsr_async_save_add(t->saving.thread, piece, data, bytes_of(piece));
+    return tsr_train_put(t, piece, data);
+}
+
 /* A checkpoint of a model that is lost would only push out good ones. */
 static tsr_status check_spoilt(struct tsr_train *t)
 {
@@ -166,10 +184,32 @@ static tsr_status check_spoilt(struct tsr_train *t)
     return tsr_fail(TSR_EBACKEND,
                     "step %llu: parameter %s or its optimizer state is not finite, so that nothing "
                     "is saved",
-                    (unsigned long long)t->step, t->params.entries[entry].fqn);
+                    (unsigned long long)t->saving.step, t->params.entries[entry].fqn);
 }
 
-static tsr_status write_all(struct tsr_train *t, const struct tsr_checkpoint_layout *layout)
+/* ---- from begin to end ----------------------------------------------------------------------- */
+
+static tsr_status put_later(void *user, const struct tsr_piece *piece, const void *data)
+{
+    return tsr_train_put(user, piece, data);
+}
+
+static tsr_status finish_later(void *user)
+{
+    return tsr_checkpoint_finish(((struct tsr_train *)user)->writer);
+}
+
+/* All ranks get a thread, or none. */
+static tsr_status start_thread(struct tsr_train *t)
+{
+    tsr_status status = TSR_OK;
+    if (!t->config.async_save)
+        return TSR_OK;
+    status = tsr_async_save_start(put_later, finish_later, t, &t->saving.thread);
+    return tsr_world_agree(t->config.world, status);
+}
+
+static tsr_status begin(struct tsr_train *t)
 {
     char path[4096];
     folder_of(t, path, sizeof path);
@@ -179,26 +219,72 @@ static tsr_status write_all(struct tsr_train *t, const struct tsr_checkpoint_lay
                                                  .world = t->config.world ? t->config.size : 1,
                                                  .exchange = t->config.world ? exchange : NULL,
                                                  .user = t->config.world};
-    TSR_TRY(tsr_checkpoint_begin(&config, t->step, layout, &t->writer));
-    TSR_TRY(tsr_save_run(t->engine, TSR_SAVE_SHARDED));
-    TSR_TRY(t->executor->ops->drain(t->executor));
-    TSR_TRY(tsr_world_agree(t->config.world, check_spoilt(t)));
-    TSR_TRY(commit(t));
-    return tsr_path(t->saved, "%s/step_%08llu", path, (unsigned long long)t->step);
-}
-
-tsr_status tsr_train_save(struct tsr_train *t)
-{
-    bool *stateless = find_stateless(t);
-    if (!stateless)
+    t->saving = (struct tsr_saving){.step = t->step,
+                                    .position = t->position,
+                                    .tokens = t->tokens,
+                                    .stateless = find_stateless(t)};
+    if (!t->saving.stateless)
         return tsr_fail(TSR_ENOMEM, "out of memory: a checkpoint");
     const struct tsr_checkpoint_layout layout = {.params = &t->params,
                                                  .n_states = t->config.n_states,
                                                  .state_dtype = t->config.state_dtype,
-                                                 .stateless = stateless};
-    tsr_status status = write_all(t, &layout);
+                                                 .stateless = t->saving.stateless};
+    TSR_TRY(tsr_path(t->saving.path, "%s/step_%08llu", path, (unsigned long long)t->step));
+    TSR_TRY(tsr_checkpoint_begin(&config, t->step, &layout, &t->writer));
+    return start_thread(t);
+}
+
+/* A rank whose thread has failed tells the others in commit(). */
+static tsr_status end(struct tsr_train *t)
+{
+    if (t->saving.thread)
+        (void)!tsr_async_save_wait(t->saving.thread);
+    TSR_TRY(tsr_world_agree(t->config.world, check_spoilt(t)));
+    TSR_TRY(commit(t));
+    return tsr_path(t->saved, "%s", t->saving.path);
+}
+
+void tsr_train_drop_save(struct tsr_train *t)
+{
+    tsr_async_save_destroy(t->saving.thread);
     tsr_checkpoint_writer_destroy(t->writer);
+    free(t->saving.stateless);
     t->writer = NULL;
-    free(stateless);
+    t->saving = (struct tsr_saving){.step = 0};
+}
+
+bool tsr_train_is_saving(const struct tsr_train *t)
+{
+    return t->saving.thread && !tsr_async_save_is_done(t->saving.thread);
+}
+
+tsr_status tsr_train_end_save(struct tsr_train *t)
+{
+    if (!t->writer)
+        return TSR_OK;
+    tsr_status status = end(t);
+    tsr_train_drop_save(t);
+    return status;
+}
+
+static tsr_status write_all(struct tsr_train *t)
+{
+    TSR_TRY(begin(t));
+    TSR_TRY(tsr_save_run(t->engine, TSR_SAVE_SHARDED));
+    TSR_TRY(t->executor->ops->drain(t->executor));
+    if (t->saving.thread)
+        tsr_async_save_close(t->saving.thread);
+    return TSR_OK;
+}
+
+tsr_status tsr_train_save(struct tsr_train *t)
+{
+    TSR_TRY(tsr_train_end_save(t)); /* one at a time */
+    tsr_status status = write_all(t);
+    if (status == TSR_OK && t->saving.thread)
+        return TSR_OK;
+    if (status == TSR_OK)
+        return tsr_train_end_save(t);
+    tsr_train_drop_save(t);
     return status;
 }

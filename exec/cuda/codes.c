@@ -23,24 +23,30 @@ struct entry {
     unsigned kept; /* ROWS: reals of an element that stay in shared memory */
     bool grows;    /* ROWS: a TSR_LONG_KERNEL */
     tsr_cuda_launcher own;
+    /* ELEMENTS, SINGLES: blocks that a multiprocessor has, all at once, until all is done: threads
+     * of these kernels do much before their first element. 0: a block for each part of the work. */
+    unsigned stay;
 };
 
-/* Kernels in f32 and in f64; one that has no arithmetic; rows; a function. */
-#define ENTRY(name, spread)                                                                  \
-    {                                                                                        \
-#name, spread, {tsr_cuda_##name##_f32, NULL, tsr_cuda_##name##_f64 }, 0, false, NULL \
+/* Kernels in f32 and in f64; one that has no arithmetic (both also over lists, where blocks stay);
+ * rows; a function. */
+#define ENTRY_LIST(name, spread, stay)                                                             \
+    {                                                                                              \
+#name, spread, {tsr_cuda_##name##_f32, NULL, tsr_cuda_##name##_f64 }, 0, false, NULL, stay \
     }
-#define ENTRY_OF_ONE(name)                                                        \
-    {                                                                             \
-#name, SINGLES, {tsr_cuda_##name, NULL, tsr_cuda_##name }, 0, false, NULL \
+#define ENTRY_WORDS(name, stay)                                                         \
+    {                                                                                   \
+#name, SINGLES, {tsr_cuda_##name, NULL, tsr_cuda_##name }, 0, false, NULL, stay \
     }
-#define ENTRY_ROWS(name, kept, grows)                   \
-    {                                                   \
-#name, ROWS, TSR_FORMS(name), kept, grows, NULL \
+#define ENTRY(name, spread) ENTRY_LIST(name, spread, 0)
+#define ENTRY_OF_ONE(name)  ENTRY_WORDS(name, 0)
+#define ENTRY_ROWS(name, kept, grows)                      \
+    {                                                      \
+#name, ROWS, TSR_FORMS(name), kept, grows, NULL, 0 \
     }
-#define ENTRY_OWN(name)                                            \
-    {                                                              \
-#name, OWN, {NULL, NULL, NULL }, 0, false, tsr_cuda_##name \
+#define ENTRY_OWN(name)                                               \
+    {                                                                 \
+#name, OWN, {NULL, NULL, NULL }, 0, false, tsr_cuda_##name, 0 \
     }
 
 /* In the order of strcmp(). */
@@ -48,18 +54,18 @@ static const struct entry entries[] = {
     ENTRY_OWN(column_sums),
     ENTRY_OF_ONE(conjugate),
     ENTRY_OWN(cross_entropy),
-    ENTRY(cut_pieces, ELEMENTS),
+    ENTRY_LIST(cut_pieces, ELEMENTS, TSR_CUDA_STAY),
     ENTRY(elementwise, ELEMENTS),
     ENTRY(embedding, ELEMENTS),
     ENTRY_OWN(fold),
     ENTRY(head_sums, ELEMENTS),
-    ENTRY_OF_ONE(join_words),
-    ENTRY(list, ELEMENTS),
+    ENTRY_WORDS(join_words, TSR_CUDA_STAY),
+    ENTRY_LIST(list, ELEMENTS, TSR_CUDA_STAY),
     ENTRY_ROWS(log_p_backward, 0, true),
     ENTRY_ROWS(log_softmax, 1, true),
     ENTRY_ROWS(log_softmax_backward, 1, true),
     ENTRY_ROWS(log_softmax_tp, 0, true),
-    ENTRY_OF_ONE(move),
+    ENTRY_WORDS(move, TSR_CUDA_STAY),
     ENTRY(mse_backward, ELEMENTS),
     ENTRY_OWN(nll),
     ENTRY_ROWS(nll_backward, 0, true),
@@ -68,7 +74,7 @@ static const struct entry entries[] = {
     ENTRY_OWN(norm_backward),
     ENTRY(norm_power, SINGLES),
     ENTRY_OWN(norms),
-    ENTRY(optimizer, ELEMENTS),
+    ENTRY_LIST(optimizer, ELEMENTS, TSR_CUDA_STAY_WIDE),
     ENTRY(place, ELEMENTS),
     ENTRY(rare, ELEMENTS),
     ENTRY(rotary, ELEMENTS),
@@ -88,11 +94,14 @@ static int compare(const void *name, const void *entry)
     return strcmp((const char *)name, ((const struct entry *)entry)->name);
 }
 
-/* Work for every thread, but no more blocks than fill the GPU a few times. */
-static unsigned blocks_for(const struct tsr_kernel_call *call, uint64_t n)
+/* Blocks that come and go leave no multiprocessor idle at the end if there are many; more than that
+ * are only a cost. */
+enum { MANY = 128 };
+
+static unsigned blocks_for(const struct tsr_kernel_call *call, const struct entry *e, uint64_t n)
 {
-    uint64_t most = (uint64_t)tsr_cuda_context(call)->n_sms * 16;
-    return (unsigned)tsr_max_u64(tsr_min_u64(n, most), 1);
+    uint64_t each = e->stay ? e->stay : MANY;
+    return (unsigned)tsr_min_u64(n, each * (unsigned)tsr_cuda_context(call)->n_sms);
 }
 
 tsr_status tsr_cuda_launch_code(const struct tsr_kernel_call *call, const struct tsr_code *code,
@@ -110,8 +119,7 @@ tsr_status tsr_cuda_launch_code(const struct tsr_kernel_call *call, const struct
         return TSR_OK;
     const uint64_t per_block =
         (uint64_t)TSR_CUDA_THREADS * (e->spread == ELEMENTS ? TSR_CUDA_ITEMS : 1);
-    const struct tsr_cuda_grid grid = {.blocks =
-                                           blocks_for(call, n / per_block + (n % per_block != 0)),
+    const struct tsr_cuda_grid grid = {.blocks = blocks_for(call, e, tsr_ceil_div(n, per_block)),
                                        .threads = TSR_CUDA_THREADS};
     return tsr_cuda_launch(call, wide ? e->forms.f64 : e->forms.f32, grid, params);
 }

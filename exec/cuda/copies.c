@@ -1,5 +1,6 @@
 /* copies.c: kernels that only move bytes: CUDA's copy engines do it. */
 #include "exec/kernels/call.h"
+#include "exec/kernels/table.h"
 #include "kernels.h"
 
 static tsr_status two_views(const struct tsr_kernel_call *call, const struct tsr_view **from,
@@ -33,16 +34,14 @@ tsr_status tsr__cuda_copy(const struct tsr_kernel_call *call)
     TSR_TRY(two_views(call, &from, &to));
     uint64_t n = dense_bytes(from), width = has_rows(from) ? from->width : to->width;
     bool rows = has_rows(from) || has_rows(to);
-    if (n != dense_bytes(to))
-        return tsr__defect(call, "copies %llu bytes to a place of %llu", (unsigned long long)n,
-                           (unsigned long long)dense_bytes(to));
-    if (!rows) {
+    if (!rows) { /* as many as both have */
         TSR_CUDA(call->work->name,
-                 cudaMemcpyAsync(to->data, from->data, n, cudaMemcpyDefault, stream));
+                 cudaMemcpyAsync(to->data, from->data, tsr_min_u64(n, dense_bytes(to)),
+                                 cudaMemcpyDefault, stream));
         return TSR_OK;
     }
-    if ((has_rows(to) && to->width != width) || n % width)
-        return tsr__defect(call, "copies rows of other widths");
+    if (n != dense_bytes(to) || (has_rows(to) && to->width != width) || n % width)
+        return tsr__copy_bytes(call); /* a kernel: rows that the copy engines do not have */
     TSR_CUDA(call->work->name, cudaMemcpy2DAsync(to->data, has_rows(to) ? to->pitch : width,
                                                  from->data, has_rows(from) ? from->pitch : width,
                                                  width, n / width, cudaMemcpyDefault, stream));

@@ -67,6 +67,13 @@ static void note_latest(struct tsr_cuda_device *d, const struct tsr_task *task)
     d->latest[i].number = task->number;
 }
 
+static void note_range(struct tsr_cuda_device *d, const struct tsr_task *task)
+{
+    const struct tsr_tables *tables = d->config.tables ? d->config.tables(d->config.user) : NULL;
+    if (task->instr)
+        tsr_cuda_ranges_next(&d->ranges, tables, &task->instr->origin);
+}
+
 /* CUDA tells of a failure on the device with whatever is called next. */
 static tsr_status failed_on_device(struct tsr_cuda_device *d, cudaError_t error)
 {
@@ -194,6 +201,7 @@ static tsr_status wait_stream(struct tsr_device *device, uint16_t stream)
 static tsr_status drain(struct tsr_device *device)
 {
     struct tsr_cuda_device *d = tsr__cuda_device(device);
+    tsr_cuda_ranges_end(&d->ranges);
     for (uint16_t i = 0; i < TSR_CUDA_STREAMS; i++)
         TSR_TRY(wait_stream(device, i));
     return fail(d, tsr__cuda_time_resolve(d));
@@ -231,6 +239,7 @@ static tsr_status submit(struct tsr_device *device, uint16_t stream, const struc
     if (d->graphs.what == TSR_CUDA_RUNS)
         return fail(d, tsr__cuda_graph_task(d, s, task));
     note_latest(d, task);
+    note_range(d, task);
     TSR_TRY(fail(d, hand_over(d, s, task)));
     if (d->config.serial)
         TSR_TRY(wait_stream(device, stream));
@@ -321,6 +330,15 @@ tsr_status tsr_cuda_device_memory(const struct tsr_device *device, struct tsr_cu
     out->used = total - free_bytes;
     out->total = total;
     return TSR_OK;
+}
+
+void tsr_cuda_device_comms(const struct tsr_device *device, char *text, size_t bytes)
+{
+    const struct tsr_comms *comms = ((const struct tsr_cuda_device *)device)->config.comms;
+    if (bytes > 0)
+        text[0] = 0;
+    if (comms && comms->ops->describe)
+        comms->ops->describe(comms, text, bytes);
 }
 
 const struct tsr_cuda_gpu *tsr_cuda_device_gpu(const struct tsr_device *device)

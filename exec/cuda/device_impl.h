@@ -7,6 +7,7 @@
 #include "device.h"
 #include "events.h"
 #include "graphs.h"
+#include "ranges.h"
 #include "space.h"
 #include "watchdog.h"
 
@@ -62,6 +63,7 @@ struct tsr_cuda_device {
     struct tsr_cuda_events events;
     struct tsr_cuda_timers timers;
     struct tsr_cuda_graphs graphs;
+    struct tsr_cuda_ranges ranges;
     struct tsr_cuda_stream streams[TSR_CUDA_STREAMS];
     struct tsr_cuda_staging staging[2];
     unsigned next_staging;

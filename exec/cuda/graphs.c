@@ -22,9 +22,18 @@ static enum tsr_stretch find_stretch(struct tsr_device *device, uint64_t key)
     struct tsr_cuda_device *d = tsr__cuda_device(device);
     const struct tsr_cuda_graph *g = find(d, key);
     const struct tsr_comms *comms = d->config.comms;
+    if (comms && !comms->ops->captures && !d->graphs.why[0])
+        snprintf(d->graphs.why, sizeof d->graphs.why, "collectives of %s cannot be captured",
+                 comms->ops->name);
     if (d->config.direct || d->config.serial || (comms && !comms->ops->captures))
         return TSR_STRETCH_REFUSED;
     return !g ? TSR_STRETCH_NEW : g->exec ? TSR_STRETCH_KEPT : TSR_STRETCH_REFUSED;
+}
+
+static const char *refusal(const struct tsr_device *device)
+{
+    const struct tsr_cuda_device *d = (const struct tsr_cuda_device *)device;
+    return d->graphs.why[0] && !d->config.direct ? d->graphs.why : NULL;
 }
 
 /* Launches of it are done: there were many of others since, or the device is idle. */
@@ -293,6 +302,7 @@ static tsr_status launch(struct tsr_cuda_device *d, const double *scalars)
     struct tsr_cuda_graphs *g = &d->graphs;
     cudaStream_t first = d->streams[0].handle;
     cudaEvent_t done = g->done[g->n_launches++ % TSR_CUDA_LAUNCHES];
+    tsr_cuda_ranges_graph(&d->ranges);
     TSR_TRY(write_scalars(d, scalars));
     TSR_CUDA("a graph", cudaGraphLaunch(g->now->exec, first));
     TSR_CUDA("an event", cudaEventRecord(done, first));
@@ -321,6 +331,7 @@ static tsr_status run_end(struct tsr_device *device, const double *scalars)
 }
 
 const struct tsr_device_graphs tsr_cuda_device_graphs = {.find = find_stretch,
+                                                         .refusal = refusal,
                                                          .capture_begin = capture_begin,
                                                          .capture_end = capture_end,
                                                          .run_begin = run_begin,

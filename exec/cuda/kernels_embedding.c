@@ -8,11 +8,11 @@
 #include "kernels/tokens.h"
 #include "launch.h"
 
-/* A thread for each of n items, but no more than fill the GPU a few times. */
+/* A thread for each of n items, but no more than fill the GPU many times. */
 static tsr_status launch(const struct tsr_kernel_call *call, tsr_cuda_kernel kernel, uint64_t n,
                          const void *params)
 {
-    uint64_t most = (uint64_t)tsr_cuda_context(call)->n_sms * 16;
+    uint64_t most = (uint64_t)tsr_cuda_context(call)->n_sms * 128;
     const struct tsr_cuda_grid grid = {
         .blocks = (unsigned)tsr_min_u64(tsr_ceil_div(n, TSR_CUDA_THREADS), most),
         .threads = TSR_CUDA_THREADS};

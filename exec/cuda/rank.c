@@ -22,6 +22,7 @@ tsr_status tsr_cuda_rank_create(const struct tsr_cuda_rank_config *config,
                                              .timeout_s = config->timeout_s,
                                              .direct = config->direct,
                                              .serial = config->serial,
+                                             .stuck = config->stuck,
                                              .done = tsr_exec_done,
                                              .times = tsr_exec_times,
                                              .user = exec};

@@ -16,6 +16,7 @@ struct tsr_cuda_rank_config {
     const char *plans;       /* of matrix products: see struct tsr_blas_config; borrowed */
     double timeout_s;
     bool tune, deterministic, direct, serial, poison, profile;
+    tsr_watchdog_fn stuck;        /* see struct tsr_cuda_device_config; without `user` */
     struct tsr_executor *watcher; /* borrowed; NULL: none */
 };
 

@@ -6,11 +6,14 @@
 #include "launch.h"
 
 enum { CHUNK_ROWS = 32, ENOUGH_BLOCKS = 2048, CHUNK_ELEMENTS = 64 << 10, MOST_CHUNKS = 8192 };
+/* Of parts of columns: a number, since the order of a sum must not depend on how much scratch there
+ * happens to be. */
+enum { COLUMN_SCRATCH = 8 << 20 };
 
 /* ---- over rows --------------------------------------------------------------------------------
  */
 
-/* Enough chunks to fill a GPU with tiles, but no more than there is scratch for. */
+/* Enough chunks to fill a GPU with tiles, but no more than there is room for. */
 static void cut_rows(struct tsr_column_parts *parts, uint64_t tiles, uint64_t room)
 {
     uint64_t chunks = tsr_min_u64(tsr_ceil_div(parts->shape.rows, CHUNK_ROWS),
@@ -46,9 +49,9 @@ tsr_status tsr_cuda_sum_columns(const struct tsr_kernel_call *call, bool wide,
     void *scratch;
     if (columns == 0)
         return TSR_OK;
-    TSR_TRY(tsr_cuda_scratch(call, 2 * bytes, &scratch));
-    cut_rows(parts, tiles, tsr_cuda_context(call)->scratch_bytes / (2 * bytes));
+    cut_rows(parts, tiles, tsr_max_u64(COLUMN_SCRATCH / (2 * bytes), 1));
     uint64_t chunks = tsr_ceil_div(rows, parts->chunk);
+    TSR_TRY(tsr_cuda_scratch(call, 2 * chunks * bytes, &scratch));
     parts->plain = out[0].data ? scratch : NULL;
     parts->scaled = out[1].data ? (unsigned char *)scratch + chunks * bytes : NULL;
     const struct tsr_cuda_grid grid = {

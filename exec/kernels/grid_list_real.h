@@ -8,6 +8,10 @@ TSR_ANYWHERE void TSR_R(tsr_list_block)(const struct tsr_list *k, const struct t
     uint64_t at = block * TSR_BLOCK, left = p->from.n - at;
     unsigned n = left < TSR_BLOCK ? (unsigned)left : TSR_BLOCK;
     TSR_R(tsr_load)(&p->from, at, n, x);
+    if (k->op == TSR_LIST_CAST) {
+        TSR_R(tsr_store)(&p->to, p->to_at + at, n, x);
+        return;
+    }
     if (k->op == TSR_LIST_ADD) {
         TSR_R(tsr_load)(&p->to, p->to_at + at, n, y);
         TSR_LANES (i, n)

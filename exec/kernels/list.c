@@ -25,7 +25,7 @@ TSR_CODE(list, tsr_grid_list, struct tsr_list);
 
 uint64_t tsr__word_of(uint64_t bytes, uint64_t most)
 {
-    while (bytes % most != 0)
+    while (most > 1 && bytes % most != 0)
         most /= 2;
     return most;
 }

@@ -54,6 +54,7 @@
 #define TSR_OPT_FORCE_NCCL (UINT64_C(1) << 60)
 #define TSR_OPT_EXACT      (UINT64_C(1) << 61)
 #define TSR_OPT_GRAPHS     (UINT64_C(1) << 62)
+#define TSR_OPT_ASYNC_SAVE (UINT64_C(1) << 63)
 
 enum { TSR_MAX_SETS = 256, TSR_MAX_FILES = 1024 };
 
@@ -74,7 +75,7 @@ struct tsr_args {
     uint64_t ranks, nproc, timeout; /* 0: not given */
     const char *resume;             /* "": the run itself; NULL: not asked for */
     const char *transport;
-    bool profile, check, serial, verify;
+    bool profile, check, serial, verify, async_save;
     /* and on GPUs */
     uint64_t gpu;
     bool has_gpu, force_nccl, deterministic;

@@ -171,6 +171,7 @@ static void fill_in(struct tsr_run_job *r, const struct tsr_args *args)
     c->save_every = t->save_every;
     c->leave_last = !t->save_last;
     c->keep = (unsigned)t->keep;
+    c->async_save = args->async_save;
     c->dir = args->out ? args->out : args->resume;
     c->resume_from = args->resume;
     c->hf = hf_of(&r->job.model);

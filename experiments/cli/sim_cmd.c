@@ -79,12 +79,16 @@ static tsr_status only_on_gpus(const struct tsr_args *args)
 
 static tsr_status only_in_earnest(const struct tsr_args *args)
 {
-    const struct given options[] = {
-        {args->ranks != 0, "--ranks"},      {args->nproc != 0, "--nproc"},
-        {args->timeout != 0, "--timeout"},  {args->transport != NULL, "--transport"},
-        {args->resume != NULL, "--resume"}, {args->profile, "--profile"},
-        {args->check, "--check"},           {args->serial, "--serial"},
-        {args->verify, "--verify-operands"}};
+    const struct given options[] = {{args->ranks != 0, "--ranks"},
+                                    {args->nproc != 0, "--nproc"},
+                                    {args->timeout != 0, "--timeout"},
+                                    {args->transport != NULL, "--transport"},
+                                    {args->resume != NULL, "--resume"},
+                                    {args->profile, "--profile"},
+                                    {args->check, "--check"},
+                                    {args->serial, "--serial"},
+                                    {args->verify, "--verify-operands"},
+                                    {args->async_save, "--async-save"}};
     return none_of(options, sizeof options / sizeof *options, "--on host or cuda");
 }
 

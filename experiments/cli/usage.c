@@ -73,7 +73,8 @@ const struct tsr_usage tsr_usages[] = {
      TSR_OPT_SET | TSR_OPT_PRINT_CONFIG | TSR_OPT_FORMAT | TSR_OPT_OUT | TSR_OPT_STRATEGY |
          TSR_OPT_ON | TSR_OPT_RANKS | TSR_OPT_NPROC | TSR_OPT_TRANSPORT | TSR_OPT_TIMEOUT |
          TSR_OPT_RESUME | TSR_OPT_PROFILE | TSR_OPT_CHECK | TSR_OPT_SERIAL | TSR_OPT_VERIFY |
-         TSR_OPT_GPU | TSR_OPT_COMM | TSR_OPT_FORCE_NCCL | TSR_OPT_EXACT | TSR_OPT_GRAPHS,
+         TSR_OPT_GPU | TSR_OPT_COMM | TSR_OPT_FORCE_NCCL | TSR_OPT_EXACT | TSR_OPT_GRAPHS |
+         TSR_OPT_ASYNC_SAVE,
      "md, csv or json (default md)",
      "The same file and strategy on another executor. --on sim is `tessera sim`. --on host "
      "trains:\n"

@@ -35,7 +35,7 @@ static inline struct tsr_blas *test_blas(void)
 
 static inline tsr_kernel_fn test_kernel(struct test_call *t)
 {
-    enum { SCRATCH = 1 << 20 };
+    enum { SCRATCH = 8 << 20 };
     static struct tsr_cuda_context context;
     if (!context.scratch) {
         context = (struct tsr_cuda_context){.n_sms = 4,

@@ -147,7 +147,7 @@ static void failing_body(struct watch_job *job, struct ct_rank *rank, struct com
     r->status = gather(r, watchdog, 0);
     (void)!tsr_world_barrier(rank->world); /* only watchdogs look at communicators from here on */
     if (rank->world->rank == 0) {
-        tsr_standin_fail("(async)", 1, ncclRemoteError);
+        tsr_standin_nccl_break(ncclRemoteError);
         while (job->heard[0].lost + job->heard[1].lost == 0)
             usleep(1000);
     }

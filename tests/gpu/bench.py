@@ -158,7 +158,7 @@ def bench(part, args, scratch):
     def ours(strategy):
         def run():
             got = train(part, os.path.join(TOP, "experiments", "h200", model + ".yaml"), os.path.join(scratch, strategy), "--strategy", strategy, seconds=240,
-                        train__steps=steps, **start)
+                        train__steps=steps, **start, **(dict(model__layers=1) if args.small else {}))
             mine[strategy] = figures(model, got, warm, timed)
             return mine[strategy]
         return run

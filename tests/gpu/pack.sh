@@ -24,11 +24,12 @@ tree=$top/build-gpu-tree
 most=$((60 << 20))
 
 # What every machine with CUDA has; the C library must not be taken along.
-from_system='^(ld-linux|lib(c|m|dl|rt|pthread|stdc\+\+|gcc_s|cuda|cudart|cublas|cublasLt|cudnn|nccl|nvrtc|nvidia-ml)\.)'
+from_system='^(ld-linux|lib(c|m|dl|rt|pthread|stdc\+\+|gcc_s|cuda|cudart|cublas|cublasLt|cudnn[a-z_]*|nccl|nvrtc[a-z.-]*|nvidia-ml)\.)'
 
-# shellcheck disable=SC2016 # the loader replaces $ORIGIN
+# The shell that links takes the backslash away; the loader replaces $ORIGIN.
+# shellcheck disable=SC2016
 cmake -S "$top" -B "$tree" -G Ninja -DCMAKE_BUILD_TYPE=Release -DTESSERA_SIMGRID=OFF -DTESSERA_CUDA=ON \
-    -DCMAKE_SKIP_RPATH=ON -DCMAKE_EXE_LINKER_FLAGS='-Wl,--disable-new-dtags,-rpath,$ORIGIN' \
+    -DCMAKE_SKIP_RPATH=ON -DCMAKE_EXE_LINKER_FLAGS='-Wl,--disable-new-dtags,-rpath,\$ORIGIN' \
     -DCMAKE_CUDA_ARCHITECTURES="$arch" >/dev/null </dev/null
 cmake --build "$tree" --parallel "${TSR_JOBS:-$(nproc)}" --target gpu_tests </dev/null | tail -n 1
 
@@ -61,6 +62,22 @@ while read -r name path; do
 done < <(needed "$out.new"/*)
 chmod u+w "$out.new"/*
 strip "$out.new"/* 2>/dev/null || true
+
+# Nothing is left to what this machine happens to have.
+for file in "$out.new"/*; do
+    dynamic=$(readelf -d "$file")
+    # shellcheck disable=SC2016
+    if [[ $(basename "$file") != lib* ]] && ! grep -qF '[$ORIGIN]' <<<"$dynamic"; then
+        echo "pack.sh: $file: its rpath is not \$ORIGIN" >&2
+        exit 1
+    fi
+    while read -r name; do
+        if [[ ! $name =~ $from_system ]] && [ ! -e "$out.new/$name" ]; then
+            echo "pack.sh: $file needs $name, which is not packed" >&2
+            exit 1
+        fi
+    done < <(sed -n 's/.*(NEEDED).*\[\(.*\)\]/\1/p' <<<"$dynamic")
+done
 
 {
     printf 'commit %s\n' "$(git -C "$top" describe --always --dirty 2>/dev/null || echo unknown)"

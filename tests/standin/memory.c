@@ -82,7 +82,8 @@ enum tsr_standin_space tsr_standin_space_of(const void *at, size_t bytes)
 static bool take_memory(int gpu, uint64_t bytes)
 {
     pthread_mutex_lock(&lock);
-    bool fits = bytes <= tsr_standin()->memory - taken[gpu];
+    uint64_t has = tsr_standin()->memory;
+    bool fits = taken[gpu] <= has && bytes <= has - taken[gpu];
     taken[gpu] += fits ? bytes : 0;
     pthread_mutex_unlock(&lock);
     return fits;
@@ -151,9 +152,22 @@ static CUresult address_reserve(CUdeviceptr *out, size_t bytes, size_t alignment
     return CUDA_SUCCESS;
 }
 
+/* What is still mapped there, after an unmap that failed. */
+static void forget_ranges(const char *at, size_t bytes)
+{
+    pthread_mutex_lock(&lock);
+    for (size_t i = n_ranges; i-- > 0;)
+        if (ranges[i].at >= at && ranges[i].at < at + bytes) {
+            taken[ranges[i].gpu] -= ranges[i].backing;
+            ranges[i] = ranges[--n_ranges];
+        }
+    pthread_mutex_unlock(&lock);
+}
+
 static CUresult address_free(CUdeviceptr at, size_t bytes)
 {
     TSR_STANDIN(cuMemAddressFree, CUresult);
+    forget_ranges((const char *)(uintptr_t)at, bytes);
     count(-1);
     return munmap((void *)(uintptr_t)at, bytes) ? CUDA_ERROR_INVALID_VALUE : CUDA_SUCCESS;
 }

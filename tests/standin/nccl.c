@@ -13,6 +13,7 @@ static struct nccl_hub *hubs; /* of all ids; kept until the process ends, as com
 static ncclComm_t kept;
 static uint64_t n_ids;
 static _Atomic int live;
+static _Atomic int next_error;
 static int n_seen;
 static struct tsr_standin_nccl_seen seen[MAX_SEEN];
 static _Thread_local int fake_version;
@@ -83,6 +84,11 @@ bool tsr_standin_nccl_seen(int i, struct tsr_standin_nccl_seen *out)
         *out = seen[i];
     pthread_mutex_unlock(&lock);
     return there;
+}
+
+void tsr_standin_nccl_break(ncclResult_t error)
+{
+    atomic_store(&next_error, error);
 }
 
 int tsr_standin_nccl_live(void)
@@ -272,6 +278,8 @@ ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t *state)
     static struct tsr_standin_entry async = {.name = "(async)"};
     TSR_STANDIN(ncclCommGetAsyncError, ncclResult_t);
     int error = tsr_standin_enter(&async);
+    if (!error)
+        error = atomic_exchange(&next_error, 0);
     if (error)
         atomic_store(&comm->error, error);
     *state = (ncclResult_t)atomic_load(&comm->error);

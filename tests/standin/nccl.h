@@ -13,6 +13,9 @@
 
 /* The version that the library says it is; 0: that of the header. For each thread. */
 void tsr_standin_nccl_version(int version);
+/* The next look at a communicator's state finds this error, while ranks run; "(async)" of
+ * tsr_standin_fail() is for before. */
+void tsr_standin_nccl_break(ncclResult_t error);
 /* Communicators and windows that were made and not freed. */
 int tsr_standin_nccl_live(void);
 /* What a communicator was made with. */

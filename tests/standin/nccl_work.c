@@ -59,7 +59,7 @@ static bool all_same(const struct nccl_slot *s, int n)
     return true;
 }
 
-static void reduce(const struct nccl_slot *s, int n, int rank)
+static void reduce(const struct nccl_slot *s, int n, int rank, void *out)
 {
     const struct nccl_post *p = &s->posts[rank];
     const void *parts[NCCL_RANKS];
@@ -67,7 +67,7 @@ static void reduce(const struct nccl_slot *s, int n, int rank)
     for (int r = 0; r < n; r++)
         parts[r] = (const char *)s->posts[r].send + first * tsr__nccl_item(p->type);
     const struct tsr_reduction how = {dtype_of(p->type), op_of(p->op), p->factor};
-    tsr__reduce(&how, parts, (uint32_t)n, p->recv, p->count);
+    tsr__reduce(&how, parts, (uint32_t)n, out, p->count);
 }
 
 static void copy(void *to, const void *from, size_t bytes)
@@ -90,17 +90,14 @@ static void take(const struct nccl_slot *s, int n, int rank)
 }
 
 /* In place an all-reduce overwrites what others still read: into memory aside, then there. */
-static void all_reduce(struct nccl_hub *hub, const struct nccl_slot *s, int rank, void **aside)
+static void *all_reduce(const struct nccl_slot *s, int n, int rank)
 {
     const struct nccl_post *p = &s->posts[rank];
-    struct nccl_slot *copy_of = malloc(sizeof *copy_of);
-    *aside = malloc(p->count * tsr__nccl_item(p->type) + 1);
-    if (!copy_of || !*aside)
+    void *aside = malloc(p->count * tsr__nccl_item(p->type) + 1);
+    if (!aside)
         abort();
-    *copy_of = *s;
-    copy_of->posts[rank].recv = *aside;
-    reduce(copy_of, hub->n, rank);
-    free(copy_of);
+    reduce(s, n, rank, aside);
+    return aside;
 }
 
 bool tsr__nccl_begin(ncclComm_t comm, uint64_t number)
@@ -152,9 +149,9 @@ int tsr__nccl_run(void *work)
     if (!goes)
         return 0;
     if (w->post.kind == NCCL_REDUCE)
-        all_reduce(hub, s, w->comm->rank, &aside);
+        aside = all_reduce(s, hub->n, w->comm->rank);
     else if (w->post.kind == NCCL_SCATTER)
-        reduce(s, hub->n, w->comm->rank);
+        reduce(s, hub->n, w->comm->rank, w->post.recv);
     else
         take(s, hub->n, w->comm->rank);
     pthread_mutex_lock(&hub->lock);

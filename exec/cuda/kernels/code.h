@@ -8,6 +8,8 @@
  *   TSR_LONG_KERNEL(name, struct type) { body }     the same with blocks of up to TSR_CUDA_LONG
  * threads TSR_GRID_CODE(name, function, struct type)      FUNCTION_f32 and _f64(&k, begin, step) of
  *                                                   exec/kernels as kernels tsr_cuda_NAME_f32, _f64
+ *   TSR_LIST_CODE(name, function, struct type, stay)   the same, of which a multiprocessor has
+ *                                                   `stay` blocks at once (codes.c)
  *   TSR_GRID_CODE_OF_ONE(name, function, struct type)  FUNCTION(&k, begin, step) as tsr_cuda_NAME
  * Both have threads along x and blocks along x and y; every thread of a block reaches every
  * tsr_sync(). The host refers to kernels by declare.h.
@@ -19,6 +21,9 @@
 #include <stdint.h>
 
 /* TSR_CUDA_ITEMS: elements that a thread has in hand at once: 16 bytes of bf16. */
+/* TSR_CUDA_STAY, TSR_CUDA_STAY_WIDE: blocks of kernels over lists that a multiprocessor has at
+ * once, the latter with many registers. */
+enum { TSR_CUDA_STAY = 4, TSR_CUDA_STAY_WIDE = 3 };
 enum { TSR_CUDA_THREADS = 256, TSR_CUDA_LONG = 1024, TSR_WARP = 32, TSR_CUDA_ITEMS = 8 };
 #ifndef TSR_BLOCK
 #define TSR_BLOCK 8 /* of exec/kernels/tensor.h: TSR_CUDA_ITEMS */
@@ -87,16 +92,21 @@ TSR_DEVICE uint64_t tsr_step(void)
     return tsr_blocks_x() * tsr_threads();
 }
 
-#define TSR_GRID_CODE(name, fn, type)            \
-    TSR_GRID_CODE_AS(name##_f32, fn##_f32, type) \
-    TSR_GRID_CODE_AS(name##_f64, fn##_f64, type)
-#define TSR_GRID_CODE_OF_ONE(name, fn, type) TSR_GRID_CODE_AS(name, fn, type)
+#define TSR_GRID_CODE(name, fn, type)               \
+    TSR_GRID_CODE_AS(name##_f32, fn##_f32, type, 1) \
+    TSR_GRID_CODE_AS(name##_f64, fn##_f64, type, 1)
+#define TSR_LIST_CODE(name, fn, type, stay)            \
+    TSR_GRID_CODE_AS(name##_f32, fn##_f32, type, stay) \
+    TSR_GRID_CODE_AS(name##_f64, fn##_f64, type, stay)
+#define TSR_GRID_CODE_OF_ONE(name, fn, type)       TSR_GRID_CODE_AS(name, fn, type, 1)
+#define TSR_LIST_CODE_OF_ONE(name, fn, type, stay) TSR_GRID_CODE_AS(name, fn, type, stay)
 
 #ifdef __CUDACC__
-#define TSR_GRID_CODE_AS(name, fn, type)   \
-    TSR_GRID_KERNEL(tsr_cuda_##name, type) \
-    {                                      \
-        fn(&k, tsr_begin(), tsr_step());   \
+#define TSR_GRID_CODE_AS(name, fn, type, stay)                           \
+    extern "C" __global__ void __launch_bounds__(TSR_CUDA_THREADS, stay) \
+        tsr_cuda_##name(const __grid_constant__ type k)                  \
+    {                                                                    \
+        fn(&k, tsr_begin(), tsr_step());                                 \
     }
 #endif
 

@@ -3,6 +3,6 @@
 
 #include "exec/kernels/grid_list.h"
 
-TSR_GRID_CODE(elementwise, tsr_grid_elementwise, struct tsr_elementwise)
+TSR_LIST_CODE(elementwise, tsr_grid_elementwise, struct tsr_elementwise, TSR_CUDA_STAY)
 TSR_GRID_CODE(rare, tsr_grid_rare, struct tsr_elementwise)
-TSR_GRID_CODE(list, tsr_grid_list, struct tsr_list)
+TSR_LIST_CODE(list, tsr_grid_list, struct tsr_list, TSR_CUDA_STAY)

@@ -106,10 +106,8 @@ TSR_DEVICE void TSR_R(cross_entropy_rows)(const struct tsr_cross_entropy *k, boo
     TSR_REAL factor = TSR_R(loss_factor)(k), part[TSR_BLOCK];
     TSR_TEAM_ROWS(&t, &k->shape, row)
     {
-        if (row.columns > 0) {
-            row.number = k->shape.rows - 1 - row.number;
-            row.first = row.number * row.columns;
-        }
+        if (row.columns > 0)
+            row = tsr_row_of(&t, &k->shape, k->shape.rows - 1 - row.number);
         int64_t label = row.columns ? tsr_elems_i64(&k->labels, row.number) : -1;
         bool ignored = label < 0, there = !ignored && (uint64_t)label < row.columns;
         TSR_REAL own =

@@ -3,4 +3,4 @@
 
 #include "exec/kernels/grid_optimizer.h"
 
-TSR_GRID_CODE(optimizer, tsr_grid_optimizer, struct tsr_optimizer)
+TSR_LIST_CODE(optimizer, tsr_grid_optimizer, struct tsr_optimizer, TSR_CUDA_STAY_WIDE)

@@ -54,7 +54,7 @@ double tsr_shim_shuffle(double x, int lanes);
 #define TSR_BLOCK_KERNEL(name, type) TSR_SHIM_KERNEL(name, type, true)
 #define TSR_LONG_KERNEL(name, type)  TSR_SHIM_KERNEL(name, type, true)
 /* The structure may be large and is not copied for every thread. */
-#define TSR_GRID_CODE_AS(name, fn, type)                                                      \
+#define TSR_GRID_CODE_AS(name, fn, type, stay)                                                \
     static void name##_body(const void *params)                                               \
     {                                                                                         \
         fn((const type *)params, tsr_begin(), tsr_step());                                    \

@@ -40,6 +40,17 @@ TSR_DEVICE void TSR_R(fold_terms)(const struct tsr_fold_parts *k, const struct t
             x[i] = (x[i] - y[i]) * (x[i] - y[i]);
 }
 
+/* Sums in hand go into a double before they are much larger than what is added. */
+TSR_DEVICE double TSR_R(fold_total)(TSR_REAL *sum)
+{
+    double total = 0;
+    for (unsigned i = 0; i < TSR_BLOCK; i++) {
+        total += (double)sum[i];
+        sum[i] = 0;
+    }
+    return total;
+}
+
 TSR_DEVICE void TSR_R(fold_parts)(const struct tsr_fold_parts *k)
 {
     uint32_t block = (uint32_t)tsr_block_x(), low = 0, high = k->n;
@@ -52,6 +63,8 @@ TSR_DEVICE void TSR_R(fold_parts)(const struct tsr_fold_parts *k)
     }
     const struct tsr_elems *a = &k->a[low];
     TSR_REAL sum[TSR_BLOCK] = {0}, x[TSR_BLOCK];
+    double total = 0;
+    unsigned turns = 0;
     uint64_t begin = (block - k->first[low]) * k->chunk, end = begin + k->chunk;
     end = end < a->n ? end : a->n;
     for (uint64_t at = begin + (uint64_t)tsr_thread() * TSR_BLOCK; at < end;
@@ -59,11 +72,10 @@ TSR_DEVICE void TSR_R(fold_parts)(const struct tsr_fold_parts *k)
         TSR_R(fold_terms)(k, a, at, end - at < TSR_BLOCK ? (unsigned)(end - at) : TSR_BLOCK, x);
         for (unsigned i = 0; i < TSR_BLOCK; i++)
             sum[i] += x[i];
+        if (++turns % 32 == 0)
+            total += TSR_R(fold_total)(sum);
     }
-    double total = 0;
-    for (unsigned i = 0; i < TSR_BLOCK; i++)
-        total += (double)sum[i];
-    total = tsr_block_sum_f64(total);
+    total = tsr_block_sum_f64(total + TSR_R(fold_total)(sum));
     if (tsr_thread() == 0)
         k->parts[block] = total;
 }

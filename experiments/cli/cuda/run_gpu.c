@@ -6,9 +6,11 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "../cmd.h"
 #include "../oom_gpu.h"
 #include "../report_file.h"
 #include "exec/cuda/rank.h"
+#include "nccl_options.h"
 
 #define GIB ((double)(1 << 30))
 
@@ -21,7 +23,8 @@ struct tsr_run_gpu {
     char plans[4096]; /* folder; "": none */
     uint64_t unit;    /* see struct tsr_cuda_device_config */
     double timeout_s;
-    bool force, deterministic, serial, poison;
+    bool force, deterministic, direct, serial, poison;
+    struct tsr_comms_config nccl; /* what --comm says of it */
 };
 
 tsr_status tsr_run_gpu_program(char *const *argv)
@@ -44,8 +47,8 @@ static bool is_loopback(const struct tsr_args *args)
 
 tsr_status tsr_run_gpu_check(const struct tsr_args *args, bool threads)
 {
-    if (args->comm && !is_loopback(args) && strcmp(args->comm, "nccl") != 0)
-        return tsr_fail(TSR_ECONFIG, "run: --comm: found %s; allowed: nccl, loopback", args->comm);
+    struct tsr_comms_config config;
+    TSR_TRY(tsr_nccl_options(args->comm, &config));
     if (args->graphs && strcmp(args->graphs, "on") != 0 && strcmp(args->graphs, "off") != 0)
         return tsr_fail(TSR_ECONFIG, "run: --graphs: found %s; allowed: on, off", args->graphs);
     if (is_loopback(args) && !threads)
@@ -181,7 +184,7 @@ static uint64_t unit_of(const struct tsr_allocator_config *a)
     return a->expandable_segments ? unit : 0;
 }
 
-static void set_options(struct tsr_run_gpu *g, const struct tsr_args *args,
+static tsr_status set_options(struct tsr_run_gpu *g, const struct tsr_args *args,
                         const struct tsr_run_job *run)
 {
     g->n = run->job.world;
@@ -189,8 +192,10 @@ static void set_options(struct tsr_run_gpu *g, const struct tsr_args *args,
     g->timeout_s = args->timeout ? (double)args->timeout : 300;
     g->force = args->force_nccl;
     g->deterministic = args->deterministic;
+    g->direct = args->graphs && !strcmp(args->graphs, "off");
     g->serial = args->serial;
     g->poison = args->check;
+    return tsr_nccl_options(args->comm, &g->nccl);
 }
 
 tsr_status tsr_run_gpu_open(const struct tsr_args *args, const struct tsr_launch *launch,
@@ -202,9 +207,10 @@ tsr_status tsr_run_gpu_open(const struct tsr_args *args, const struct tsr_launch
     *out = NULL;
     tsr_status status = g ? TSR_OK : tsr_fail(TSR_ENOMEM, "out of memory");
     if (g) {
-        set_options(g, args, run);
         g->threads = world == NULL;
-        status = open_here(g, args, launch, run, &gpu);
+        status = set_options(g, args, run);
+        if (status == TSR_OK)
+            status = open_here(g, args, launch, run, &gpu);
     }
     status = tsr_world_agree(world, status);
     if (status == TSR_OK && world)
@@ -253,16 +259,24 @@ void tsr_run_gpu_close(struct tsr_run_gpu *g)
 static tsr_status open_comms(const struct tsr_run_gpu *g, struct tsr_world *world,
                              struct tsr_comms **out)
 {
-    const struct tsr_comms_config config = {.world = world,
-                                            .timeout_s = g->timeout_s,
-                                            .force = g->force,
-                                            .deterministic = g->deterministic};
+    struct tsr_comms_config config = g->nccl;
+    config.world = world;
+    config.timeout_s = g->timeout_s;
+    config.force = g->force;
+    config.deterministic = g->deterministic;
     *out = NULL;
     if (g->loopback)
         return tsr_comms_loopback(g->loopback, &config, out);
     if (world && (world->size > 1 || g->force))
         return tsr_comms_nccl(&config, out);
     return TSR_OK;
+}
+
+/* The rank's thread is in a call of a library that does not end. */
+static void end_program(void *user, tsr_status status, const char *why)
+{
+    (void)user;
+    _exit(tsr_finish(tsr_fail(status, "%s", why), 0));
 }
 
 tsr_status tsr_run_gpu_rank(struct tsr_run_gpu *g, const struct tsr_run_gpu_rank *r,
@@ -274,13 +288,14 @@ tsr_status tsr_run_gpu_rank(struct tsr_run_gpu *g, const struct tsr_run_gpu_rank
         .gpu = g->first + (g->threads && !g->shares ? (int)r->rank : 0),
         .unit = g->unit,
         .plans = g->plans[0] ? g->plans : NULL,
-        .timeout_s =
-            1.5 * g->timeout_s + 10, /* the communicators know more: they are first */
-        .tune = !g->deterministic, /* the fastest differs from run to run */
+        .timeout_s = 1.5 * g->timeout_s + 10, /* the communicators know more: they are first */
+        .tune = !g->deterministic,            /* the fastest differs from run to run */
         .deterministic = g->deterministic,
+        .direct = g->direct,
         .serial = g->serial,
         .poison = g->poison,
         .profile = r->profile,
+        .stuck = end_program,
         .watcher = r->watcher};
     TSR_TRY(open_comms(g, r->world, &config.comms));
     return tsr_cuda_rank_create(&config, out, device);
@@ -289,6 +304,7 @@ tsr_status tsr_run_gpu_rank(struct tsr_run_gpu *g, const struct tsr_run_gpu_rank
 void tsr_run_gpu_tell_memory(const struct tsr_device *device, FILE *notes)
 {
     struct tsr_cuda_memory m;
+    char comms[256];
     if (!notes || tsr_cuda_device_memory(device, &m) != TSR_OK)
         return;
     fprintf(notes,
@@ -296,6 +312,9 @@ void tsr_run_gpu_tell_memory(const struct tsr_device *device, FILE *notes)
             "GiB in use by all\n",
             (double)m.peak / GIB, (double)m.library / GIB, (double)m.used / GIB,
             (double)m.total / GIB);
+    tsr_cuda_device_comms(device, comms, sizeof comms);
+    if (comms[0])
+        fprintf(notes, "tessera: %s\n", comms);
     char note[1024];
     tsr_cuda_device_note(device, note, sizeof note);
     if (note[0])

@@ -1,0 +1,73 @@
+#!/bin/sh
+# `tessera run --on cuda` on the stand-in's GPUs: what is refused, in one line, and what runs.
+#
+# Environment: TESSERA_STANDIN, the program with the stand-ins; TESSERA, the one without GPUs.
+# shellcheck source=tests/cli/_common.sh
+. "$TSR_SOURCE_DIR/tests/cli/_common.sh"
+without=$TESSERA
+TESSERA=${TESSERA_STANDIN:?the program with stand-ins}
+unset XDG_CACHE_HOME HOME # products of matrices are not timed, and their plans not kept
+cp "$TSR_SOURCE_DIR/experiments/small/llama-tiny.json" "$tmp/"
+job=$tmp/job.yaml
+cat >"$job" <<END
+title: two ranks
+model: llama-tiny.json
+world: 2
+batch: 1
+seq: 16
+clip: true
+precision: {param: bf16, reduce: f32}
+train: {steps: 2, lr: 0.003}
+strategies:
+  fsdp: {}
+END
+
+# gpus WORDS: what the machine has (tests/standin/standin.h).
+gpus() {
+    TSR_STANDIN=$1
+    export TSR_STANDIN
+}
+
+gpus gpus=1
+fails 2 "found 2 ranks and 1 GPU" "--comm loopback" -- run "$job" --on cuda
+fails 2 "--comm: found ib" nccl loopback -- run "$job" --on cuda --comm ib
+fails 2 "--graphs: found maybe" -- run "$job" --on cuda --graphs maybe
+fails 2 "--verify-operands" "--on host" -- run "$job" --on cuda --serial --verify-operands
+fails 2 "--force-nccl" -- run "$job" --on cuda --comm loopback --force-nccl
+fails 2 "GPU: found 1" "allowed: 0" -- run "$job" --on cuda --ranks 1 --gpu 1
+fails 2 "--gpu" "--on cuda" -- run "$job" --on host --gpu 0
+fails 2 "--comm" "--on cuda" -- run "$job" --comm loopback
+gpus driver=0
+fails 1 "found no driver" -- run "$job" --on cuda --ranks 1
+gpus driver=12040
+fails 1 "found a driver for CUDA 12.4" -- run "$job" --on cuda --ranks 1
+gpus gpus=0
+fails 1 "no GPU" -- run "$job" --on cuda --ranks 1
+gpus major=7
+fails 2 "compute capability 7.0" -- run "$job" --on cuda --ranks 1
+gpus memory=33554432
+fails 3 "GPU 0" -- run "$job" --on cuda --ranks 1
+
+# The same losses with ranks that share a GPU, ranks with a GPU each, and on the host.
+losses() {
+    sed -n 's/.*loss: *\([0-9.]*\).*/\1/p' "$out" | cut -c 1-5
+}
+gpus gpus=2
+works run "$job" --on host
+losses >"$tmp/host"
+works run "$job" --on cuda --comm loopback --deterministic --check
+losses >"$tmp/loopback"
+works run "$job" --on cuda --graphs off
+losses >"$tmp/nccl"
+[ -s "$tmp/host" ] || complain "no losses"
+cmp -s "$tmp/host" "$tmp/loopback" || complain "loopback: other losses"
+cmp -s "$tmp/host" "$tmp/nccl" || complain "NCCL: other losses"
+
+# The program without GPUs starts the one beside it.
+mkdir "$tmp/bin"
+cp "$without" "$tmp/bin/tessera"
+TESSERA=$tmp/bin/tessera
+fails 2 "tessera-cuda" "--on host" -- run "$job" --on cuda --ranks 1
+ln -s "$TESSERA_STANDIN" "$tmp/bin/tessera-cuda"
+works run "$job" --on cuda --ranks 1
+finish
