@@ -50,7 +50,7 @@ find "$tmp" -name checkpoints | grep -q . && complain "a checkpoint was saved"
 
 # A test that fails, one that is late, words that are wrong.
 tests=/bin/false
-part 1 correct "$tmp/failed" --small --seconds 1
+part 1 correct "$tmp/failed" --small --seconds 0.3 --at-once 1
 has "$tmp/failed/correct.json" '"failed"' '"not run"'
 tests=$tmp/none
 part 1 correct "$tmp/none" --small --seconds 0
