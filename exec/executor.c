@@ -298,6 +298,19 @@ tsr_status tsr_exec_announce(struct tsr_exec *x, const struct tsr_instr *instr)
     return TSR_OK;
 }
 
+/* The device has no memory: for a segment, or for what a kernel takes beside its operands. */
+static tsr_status say_who_asked(const struct tsr_exec *x, const struct tsr_instr *instr)
+{
+    char report[512];
+    const struct tsr_tables *t = x->tables;
+    const char *module =
+        t && instr->origin.module < t->n_modules ? t->modules[instr->origin.module] : "";
+    snprintf(report, sizeof report, "%s", tsr_error_text());
+    return tsr_fail(TSR_EOOM, "%s; in phase %s, module %s, for %s", report,
+                    tsr_phase_name(instr->origin.phase), *module ? module : "(root)",
+                    instr->work ? instr->work->name : "a segment");
+}
+
 static tsr_status submit(struct tsr_executor *executor, const struct tsr_instr *instr)
 {
     struct tsr_exec *x = (struct tsr_exec *)executor;
@@ -306,6 +319,8 @@ static tsr_status submit(struct tsr_executor *executor, const struct tsr_instr *
     TSR_TRY(tsr_exec_announce(x, instr));
     tsr_status status = tsr_exec_execute(x, instr);
     x->number++;
+    if (status == TSR_EOOM)
+        status = say_who_asked(x, instr);
     return tsr_exec_keep_first(x, status);
 }
 

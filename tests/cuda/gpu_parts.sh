@@ -50,7 +50,7 @@ find "$tmp" -name checkpoints | grep -q . && complain "a checkpoint was saved"
 
 # A test that fails, one that is late, words that are wrong.
 tests=/bin/false
-part 1 correct "$tmp/failed" --small --seconds 1
+part 1 correct "$tmp/failed" --small --seconds 0.3 --at-once 1
 has "$tmp/failed/correct.json" '"failed"' '"not run"'
 tests=$tmp/none
 part 1 correct "$tmp/none" --small --seconds 0
@@ -64,7 +64,7 @@ has "$err" 'gpt2-124m'
 export TSR_STANDIN=memory=30000000000
 fails 3 'out of memory: rank 0' 'forward, model.layers.' 'All Gather Input' 'predicted are' 'GPU 0' 'would fit' \
     -- run "$jobs/llama-3-8b-l8.yaml" --strategy fsdp --on cuda --set batch=2
-fails 3 'seq' 'would fit' -- run "$jobs/llama-3.2-1b.yaml" --strategy fsdp --on cuda
+fails 3 'lm_head' 'batch 2 would fit' -- run "$jobs/llama-3.2-1b.yaml" --strategy fsdp --on cuda
 export TSR_STANDIN=memory=90000000
 checks=$((checks + 1))
 "$TESSERA" run "$jobs/tiny-llama.yaml" --strategy fsdp --on cuda >"$out" 2>"$err" </dev/null

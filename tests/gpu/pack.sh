@@ -31,7 +31,10 @@ from_system='^(ld-linux|lib(c|m|dl|rt|pthread|stdc\+\+|gcc_s|cuda|cudart|cublas|
 cmake -S "$top" -B "$tree" -G Ninja -DCMAKE_BUILD_TYPE=Release -DTESSERA_SIMGRID=OFF -DTESSERA_CUDA=ON \
     -DCMAKE_SKIP_RPATH=ON -DCMAKE_EXE_LINKER_FLAGS='-Wl,--disable-new-dtags,-rpath,\$ORIGIN' \
     -DCMAKE_CUDA_ARCHITECTURES="$arch" >/dev/null </dev/null
-cmake --build "$tree" --parallel "${TSR_JOBS:-$(nproc)}" --target gpu_tests </dev/null | tail -n 1
+cmake --build "$tree" --parallel "${TSR_JOBS:-$(nproc)}" --target gpu_tests </dev/null >"$tree/build.log" 2>&1 || {
+    grep -m 3 -A 4 -E 'error|FAILED' "$tree/build.log" >&2
+    exit 1
+}
 
 rm -rf "$out.new"
 mkdir -p "$out.new"
