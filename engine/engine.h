@@ -59,7 +59,7 @@ struct tsr_engine {
         double norm_eps, init_std;
         struct tsr_rope rope;
         const struct tsr_llama_config *llama; /* NULL: another family */
-        bool head; /* its last module can make the loss in chunks (tsr__head()) */
+        bool head;         /* its last module can make the loss in chunks (tsr__head()) */
         bool by_iteration; /* what runs depends on the number of the iteration */
     } model;
 

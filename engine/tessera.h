@@ -494,7 +494,8 @@ struct tsr_custom_comm {
                 const struct tsr_custom_call *call, void *user);
     void (*allocate)(struct tsr_engine *e, uint64_t numel, tsr_dtype dtype, void *user);
     void *user;
-    bool is_pure; /* what they do depends on their arguments only: steps can be replayed (replay.h) */
+    bool is_pure; /* what they do depends on their arguments only: steps can be replayed (replay.h)
+                   */
 };
 /* NULL: the default again. `comm` is borrowed until the engine dies. */
 tsr_status tsr_set_custom_all_gather(struct tsr_engine *e, struct tsr_module *m,

@@ -60,7 +60,8 @@ static void run(struct tsr_engine *e, struct tsr_tensor *out, struct tsr_tensor 
 
 void tsr_two_level_init(struct tsr_two_level *t, uint32_t local_ranks)
 {
-    *t = (struct tsr_two_level){.comm = {.name = "two_level", .run = run, .is_pure = true}, local_ranks};
+    *t = (struct tsr_two_level){.comm = {.name = "two_level", .run = run, .is_pure = true},
+                                local_ranks};
     t->comm.user = t;
 }
 

@@ -5,6 +5,8 @@
 
 #include "instrs_testing.h"
 
+#include "exec/host_rank.h"
+
 enum { AT = 64 }; /* an element in the middle */
 
 static float *floats(const struct tsr_kernel_call *call, int i)
