@@ -5,10 +5,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 struct copy {
     struct copy *next;
     struct tsr_piece piece;
+    uint64_t bytes;
     void *data; /* owned */
 };
 
@@ -18,9 +20,11 @@ struct tsr_async_save {
     void *user;
     pthread_t thread;
     bool has_thread;
+    uint64_t limit;       /* of bytes in copies: half of what the machine had free at the start */
     pthread_mutex_t lock; /* of what follows */
     pthread_cond_t changed;
     struct copy *first, **last;
+    uint64_t held; /* bytes in copies */
     bool is_closed, is_done;
     tsr_status status;
     char why[512];
@@ -42,13 +46,15 @@ static struct copy *take(struct tsr_async_save *s)
     return c;
 }
 
-static void note(struct tsr_async_save *s, tsr_status status, bool is_done)
+/* `freed` bytes of copies are gone. */
+static void note(struct tsr_async_save *s, tsr_status status, uint64_t freed, bool is_done)
 {
     pthread_mutex_lock(&s->lock);
     if (status != TSR_OK && s->status == TSR_OK) {
         s->status = status;
         snprintf(s->why, sizeof s->why, "%s", tsr_error_text());
     }
+    s->held -= freed;
     s->is_done = is_done;
     pthread_cond_broadcast(&s->changed);
     pthread_mutex_unlock(&s->lock);
@@ -63,16 +69,22 @@ static void *write_all(void *user)
         if (status == TSR_OK)
             status = s->put(s->user, &c->piece, c->data);
         free(c->data);
+        note(s, status, c->bytes, false);
         free(c);
-        note(s, status, false);
     }
     if (status == TSR_OK)
         status = s->end(s->user);
-    note(s, status, true);
+    note(s, status, 0, true);
     return NULL;
 }
 
 /* ---- the others ------------------------------------------------------------------------------ */
+
+static uint64_t free_memory(void)
+{
+    long pages = sysconf(_SC_AVPHYS_PAGES), bytes = sysconf(_SC_PAGESIZE);
+    return pages > 0 && bytes > 0 ? (uint64_t)pages * (uint64_t)bytes : UINT64_MAX;
+}
 
 tsr_status tsr_async_save_start(tsr_async_put_fn put, tsr_async_end_fn end, void *user,
                                 struct tsr_async_save **out)
@@ -81,7 +93,8 @@ tsr_status tsr_async_save_start(tsr_async_put_fn put, tsr_async_end_fn end, void
     *out = NULL;
     if (!s)
         return tsr_fail(TSR_ENOMEM, "out of memory: a checkpoint");
-    *s = (struct tsr_async_save){.put = put, .end = end, .user = user, .last = &s->first};
+    *s = (struct tsr_async_save){
+        .put = put, .end = end, .user = user, .limit = free_memory() / 2, .last = &s->first};
     pthread_mutex_init(&s->lock, NULL);
     pthread_cond_init(&s->changed, NULL);
     s->has_thread = pthread_create(&s->thread, NULL, write_all, s) == 0;
@@ -96,14 +109,15 @@ tsr_status tsr_async_save_start(tsr_async_put_fn put, tsr_async_end_fn end, void
 /* Room, perhaps after some of the copies before it are written. */
 static void *room_for(struct tsr_async_save *s, uint64_t bytes)
 {
-    void *data = malloc(bytes ? bytes : 1);
+    void *data = NULL;
     pthread_mutex_lock(&s->lock);
-    while (!data && s->first) {
+    while (s->held > 0 && (bytes > s->limit || s->held > s->limit - bytes))
         pthread_cond_wait(&s->changed, &s->lock);
-        data = malloc(bytes);
-    }
+    while (!(data = malloc(bytes ? bytes : 1)) && s->held > 0)
+        pthread_cond_wait(&s->changed, &s->lock);
+    s->held += data ? bytes : 0;
     pthread_mutex_unlock(&s->lock);
-    return data ? data : malloc(bytes);
+    return data;
 }
 
 tsr_status tsr_async_save_add(struct tsr_async_save *s, const struct tsr_piece *piece,
@@ -120,6 +134,7 @@ tsr_status tsr_async_save_add(struct tsr_async_save *s, const struct tsr_piece *
     if (bytes)
         memcpy(c->data, data, bytes);
     c->piece = *piece;
+    c->bytes = bytes;
     pthread_mutex_lock(&s->lock);
     *s->last = c;
     s->last = &c->next;

@@ -16,8 +16,8 @@ typedef tsr_status (*tsr_async_end_fn)(void *user);
 /* Errors: TSR_ENOMEM, TSR_EBACKEND without a thread. */
 tsr_status tsr_async_save_start(tsr_async_put_fn put, tsr_async_end_fn end, void *user,
                                 struct tsr_async_save **out) TSR_MUST_USE;
-/* Copies `bytes` and returns, from any thread. Where the host has no memory for a copy it waits for
- * earlier ones to be written. */
+/* Copies `bytes` and returns, from any thread. Where copies would take more than half of the
+ * memory that the machine had free at the start, it waits for earlier ones to be written. */
 tsr_status tsr_async_save_add(struct tsr_async_save *save, const struct tsr_piece *piece,
                               const void *data, uint64_t bytes) TSR_MUST_USE;
 /* There are no more pieces. */

@@ -332,11 +332,14 @@ static void nccl_describe(const struct tsr_comms *comms, char *text, size_t byte
     int version = 0;
     (void)ncclGetVersion(&version);
     for (size_t i = 0; i < n->n_comms; i++)
-        windows += n->comms[i]->n_windows;
+        for (size_t j = 0; j < n->comms[i]->n_windows; j++)
+            windows += n->comms[i]->windows[j].window != NULL;
     (void)snprintf(text, bytes, "NCCL %d.%d.%d: %zu communicators, gathers %s, %zu windows%s",
                    version / 10000, version / 100 % 100, version % 100, n->n_comms,
                    n->config.zero_cta ? "may use copy engines" : "use multiprocessors", windows,
-                   n->segments_differ ? " (memory of the ranks differs)" : "");
+                   n->segments_differ   ? " (memory of the ranks differs)"
+                   : n->windows_refused ? " (NCCL refused some)"
+                                        : "");
 }
 
 static void nccl_destroy(struct tsr_comms *comms)

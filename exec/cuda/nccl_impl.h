@@ -27,8 +27,8 @@ struct tsr_nccl_op {
 };
 
 struct tsr_nccl_window {
-    const void *memory; /* the segment's */
-    ncclWindow_t window;
+    const void *memory;  /* the segment's */
+    ncclWindow_t window; /* NULL: NCCL refused it */
 };
 
 struct tsr_nccl_comm {
@@ -60,6 +60,7 @@ struct tsr_nccl {
     struct tsr_nccl_segment *segments; /* as they were mapped */
     bool in_group;
     bool segments_differ; /* ranks have other memory: no windows */
+    bool windows_refused; /* by NCCL */
     bool revoked;         /* under `life` */
     struct tsr_abort abort;
 };

@@ -4,7 +4,8 @@
  * A window is registered by all members at once, and its buffers must lie at the same offsets on
  * all of them. Segments come and go with the ranks' allocators, so ranks compare what they have at
  * certain calls of a communicator (the 1st, 2nd, 4th, 8th, ...), which all of them make: where a
- * rank differs, nothing is registered, and NCCL copies as it would have.
+ * rank differs, nothing is registered, and NCCL copies as it would have. So it does where it
+ * refuses a window (no peer access, older driver): tsr_comms_ops.describe() tells.
  */
 #include "nccl_impl.h"
 
@@ -31,17 +32,31 @@ static void forget_window(struct tsr_nccl_comm *c, const void *memory)
     }
 }
 
+/* Appends what of a segment lies in [from, to). */
+static tsr_status keep_part(struct tsr_nccl *n, char *from, char *to)
+{
+    return from < to ? tsr__nccl_map(&n->base, from, (uint64_t)(to - from)) : TSR_OK;
+}
+
+/* Memory may go in other parts than it came: what is left of a segment is a segment of its own. */
 tsr_status tsr__nccl_unmap(struct tsr_comms *comms, void *memory, uint64_t bytes)
 {
     struct tsr_nccl *n = (struct tsr_nccl *)comms;
-    (void)bytes;
-    for (size_t i = 0; i < n->n_comms && !tsr__aborted(&n->abort); i++)
-        forget_window(n->comms[i], memory);
-    for (size_t i = 0; i < n->n_segments; i++) {
-        if (n->segments[i].memory != memory)
+    char *begin = memory, *end = begin + bytes;
+    for (size_t i = 0; i < n->n_segments;) {
+        struct tsr_nccl_segment s = n->segments[i];
+        char *first = s.memory, *last = first + s.bytes;
+        if (last <= begin || end <= first) {
+            i++;
             continue;
-        for (n->n_segments--; i < n->n_segments; i++)
-            n->segments[i] = n->segments[i + 1];
+        }
+        for (size_t j = 0; j < n->n_comms && !tsr__aborted(&n->abort); j++)
+            forget_window(n->comms[j], s.memory);
+        for (size_t j = i + 1; j < n->n_segments; j++)
+            n->segments[j - 1] = n->segments[j];
+        n->n_segments--;
+        TSR_TRY(keep_part(n, first, begin));
+        TSR_TRY(keep_part(n, end, last));
     }
     return TSR_OK;
 }
@@ -98,10 +113,11 @@ tsr_status tsr__nccl_register(struct tsr_nccl *n, struct tsr_nccl_comm *c)
         struct tsr_nccl_window w = {.memory = s->memory};
         if (has_window(c, s->memory))
             continue;
-        TSR_TRY(tsr__nccl_check(n,
-                                ncclCommWindowRegister(c->comm, s->memory, s->bytes, &w.window,
-                                                       NCCL_WIN_COLL_SYMMETRIC),
-                                c->name, "a window"));
+        ncclResult_t result = ncclCommWindowRegister(c->comm, s->memory, s->bytes, &w.window,
+                                                     NCCL_WIN_COLL_SYMMETRIC);
+        if (result == ncclRemoteError || result == ncclSystemError)
+            return tsr__nccl_check(n, result, c->name, "a window");
+        n->windows_refused = n->windows_refused || result != ncclSuccess || !w.window;
         if (!TSR_PUSH(c->windows, c->n_windows, c->cap_windows, w))
             return tsr_fail(TSR_ENOMEM, "rank %u: no memory left", n->world->rank);
     }

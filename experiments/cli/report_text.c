@@ -136,7 +136,7 @@ static void put_comment(FILE *out, const char *key, const char *text)
 void tsr__put_provenance(FILE *out, const struct tsr_study_info *info, const char *strategy,
                          const char *columns)
 {
-    fprintf(out, "# tessera %s, simulated\n", tsr__version());
+    fprintf(out, "# tessera %s, %s\n", tsr__version(), info->measured ? "measured" : "simulated");
     put_comment(out, "experiment", info->config_path);
     put_comment(out, "model", info->model_name);
     fprintf(out, "# world size: %" PRIu32 "\n", info->world);

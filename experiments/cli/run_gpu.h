@@ -19,6 +19,10 @@ const struct tsr_device_ops *tsr_run_gpu_kernels(void);
 /* The options that GPUs are about, before anything is opened. */
 tsr_status tsr_run_gpu_check(const struct tsr_args *args, bool threads) TSR_MUST_USE;
 
+/* The folder in which plans of matrix products are kept for the user's next runs; "": none. Only
+ * in the program with GPUs. */
+void tsr_run_gpu_plans(char *out, size_t size);
+
 /* The GPUs of this process. */
 struct tsr_run_gpu;
 /* world: of processes; NULL: all ranks are threads of this one. All ranks' processes call it, and

@@ -6,7 +6,7 @@
 . "$TSR_SOURCE_DIR/tests/cli/_common.sh"
 without=$TESSERA
 TESSERA=${TESSERA_STANDIN:?the program with stand-ins}
-unset XDG_CACHE_HOME HOME # products of matrices are not timed, and their plans not kept
+unset XDG_CACHE_HOME HOME # no plans of products are kept; --deterministic: none are timed
 cp "$TSR_SOURCE_DIR/experiments/small/llama-tiny.json" "$tmp/"
 job=$tmp/job.yaml
 cat >"$job" <<END
@@ -57,7 +57,7 @@ works run "$job" --on host
 losses >"$tmp/host"
 works run "$job" --on cuda --comm loopback --deterministic --check
 losses >"$tmp/loopback"
-works run "$job" --on cuda --graphs off
+works run "$job" --on cuda --graphs off --deterministic
 losses >"$tmp/nccl"
 [ -s "$tmp/host" ] || complain "no losses"
 cmp -s "$tmp/host" "$tmp/loopback" || complain "loopback: other losses"
@@ -69,5 +69,5 @@ cp "$without" "$tmp/bin/tessera"
 TESSERA=$tmp/bin/tessera
 fails 2 "tessera-cuda" "--on host" -- run "$job" --on cuda --ranks 1
 ln -s "$TESSERA_STANDIN" "$tmp/bin/tessera-cuda"
-works run "$job" --on cuda --ranks 1
+works run "$job" --on cuda --ranks 1 --deterministic
 finish

@@ -172,5 +172,6 @@ int main(void)
         cmocka_unit_test(test_loopback__abort__ends_those_who_wait),
         cmocka_unit_test(test_loopback__too_many_ranks__refused),
     };
+    (void)setenv("TSR_STANDIN", "delay_us=200,seed=3", 0); /* where streams are threads */
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

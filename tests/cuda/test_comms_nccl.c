@@ -213,6 +213,16 @@ static void test_nccl__options__of_gathers_and_reductions(void **state)
                         "NCCL 2.28.9: 2 communicators, gathers may use copy engines, 0 windows");
 }
 
+static uint64_t calls_of(const char *name)
+{
+    const char *entry;
+    uint64_t calls;
+    for (size_t i = 0; tsr_standin_called(i, &entry, &calls); i++)
+        if (!strcmp(entry, name))
+            return calls;
+    return 0;
+}
+
 /* ---- groups ------------------------------------------------------------------------------------
  */
 
@@ -235,16 +245,6 @@ static void group_body(struct nccl_job *job, struct ct_rank *rank, struct comms_
     keep_status(r, tsr_comms_run(r->comms, &context, calls, 3));
     (void)cudaStreamSynchronize(r->streams[0]);
     close_rank(r);
-}
-
-static uint64_t calls_of(const char *name)
-{
-    const char *entry;
-    uint64_t calls;
-    for (size_t i = 0; tsr_standin_called(i, &entry, &calls); i++)
-        if (!strcmp(entry, name))
-            return calls;
-    return 0;
 }
 
 static void test_nccl__several_calls__one_group(void **state)
@@ -272,8 +272,27 @@ static void windows_body(struct nccl_job *job, struct ct_rank *rank, struct comm
         status = call_on(r, TSR_ALL_GATHER, &gathers, 0, i, 1024);
     (void)cudaStreamSynchronize(r->streams[0]);
     r->comms->ops->describe(r->comms, job->notes[rank->world->rank], sizeof job->notes[0]);
+    /* it goes in two parts; what is left after the first has no window any more */
     if (status == TSR_OK)
-        status = r->comms->ops->unmap(r->comms, memory, bytes);
+        status = r->comms->ops->unmap(r->comms, memory, 1 << 19);
+    if (status == TSR_OK && calls_of("ncclCommWindowRegister") > 0 &&
+        calls_of("ncclCommWindowDeregister") == 0)
+        comms_fail(r, "the window of memory that has gone is still there");
+    if (status == TSR_OK)
+        status = r->comms->ops->unmap(r->comms, memory + (1 << 19), bytes - (1 << 19));
+    keep_status(r, status);
+    close_rank(r);
+}
+
+static void lone_windows_body(struct nccl_job *job, struct ct_rank *rank, struct comms_rank *r)
+{
+    static const struct tsr_comm lone = {.name = "lone", .size = 1, .stride = 1, .separate = true};
+    (void)rank;
+    tsr_status status = r->comms->ops->map(r->comms, open_rank(r), 2 << 20);
+    if (status == TSR_OK)
+        status = call_on(r, TSR_ALL_GATHER, &lone, 0, 0, 1024);
+    (void)cudaStreamSynchronize(r->streams[0]);
+    r->comms->ops->describe(r->comms, job->notes[0], sizeof job->notes[0]);
     keep_status(r, status);
     close_rank(r);
 }
@@ -290,6 +309,13 @@ static void test_nccl__windows__where_ranks_have_the_same(void **state)
                         "NCCL 2.28.9: 1 communicators, gathers use multiprocessors, 1 windows");
     assert_int_equal(calls_of("ncclCommWindowRegister"), 2);
     assert_int_equal(tsr_standin_nccl_live(), 0);
+    begin_standin(2);
+    tsr_standin_fail("ncclCommWindowRegister", 1, ncclInvalidArgument);
+    job = (struct nccl_job){.config = {.windows = true, .force = true}, .body = lone_windows_body};
+    run_job(&job, 1, 60);
+    assert_string_equal(job.ranks[0].error, "");
+    assert_string_equal(job.notes[0], "NCCL 2.28.9: 1 communicators, gathers use multiprocessors, "
+                                      "0 windows (NCCL refused some)");
     begin_standin(2);
     job = (struct nccl_job){.config = {.windows = true}, .body = windows_body};
     job.versions[MOST - 1] = 1;

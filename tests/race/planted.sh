@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# ThreadSanitizer sees a wait that is left out, in 20 of 20 runs, and nothing where none is.
+# ThreadSanitizer sees a wait that is left out, in every run, and nothing where none is.
 #
-# Environment: RACE_PLANTED (the program).
+# Environment: RACE_PLANTED (the program), RUNS (of each; default 20).
 set -uo pipefail
-runs=20
+runs=${RUNS:-20}
 export TSAN_OPTIONS=exitcode=66:halt_on_error=1
 
 # statuses STRATEGY [STREAM NUMBER]: the exit statuses of all runs, each with its number.

@@ -3,4 +3,4 @@
 #
 # Environment: RACE_PLANTED_CUDA (the program).
 [ -n "${RACE_PLANTED_CUDA:-}" ] || exit 77
-RACE_PLANTED=$RACE_PLANTED_CUDA exec bash "$(dirname "$0")/planted.sh"
+RACE_PLANTED=$RACE_PLANTED_CUDA RUNS=5 exec bash "$(dirname "$0")/planted.sh"

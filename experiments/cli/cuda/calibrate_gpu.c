@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "../calibrate.h"
+#include "../run_gpu.h"
 #include "exec/cuda/rank.h"
 
 static bool is_loopback(const struct tsr_args *args)
@@ -33,10 +34,14 @@ static tsr_status rank(const struct tsr_calibrate_rank *r, const struct tsr_sour
     const struct tsr_calibrated *d = r->device;
     const struct tsr_comms_config comms = {.world = r->world, .timeout_s = TSR_CALIBRATE_TIMEOUT_S};
     int first = d->args->has_gpu ? (int)d->args->gpu : 0;
+    char plans[4096];
+    tsr_run_gpu_plans(plans, sizeof plans);
     struct tsr_cuda_rank_config config = {.world = r->world,
                                           .source = source,
                                           .gpu = d->shared ? first : first + (int)r->rank,
                                           .timeout_s = TSR_CALIBRATE_TIMEOUT_S + 10,
+                                          .plans =
+                                              plans[0] ? plans : NULL, /* those that a run takes */
                                           .tune = true,
                                           .profile = true,
                                           .watcher = watcher};

@@ -134,16 +134,16 @@ static tsr_status check_cards(struct tsr_world *world, const struct tsr_cuda_gpu
 
 /* ---- opening --------------------------------------------------------------------------------- */
 
-/* Plans of matrix products are kept for the user's next runs. */
-static void find_plans(struct tsr_run_gpu *g)
+void tsr_run_gpu_plans(char *out, size_t size)
 {
     const char *cache = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
+    out[0] = 0;
     if (cache && cache[0] == '/')
-        snprintf(g->plans, sizeof g->plans, "%s/tessera", cache);
+        snprintf(out, size, "%s/tessera", cache);
     else if (home && home[0] == '/')
-        snprintf(g->plans, sizeof g->plans, "%s/.cache/tessera", home);
-    if (g->plans[0] && tsr_make_folder(g->plans) != TSR_OK)
-        g->plans[0] = 0; /* they are made anew each time */
+        snprintf(out, size, "%s/.cache/tessera", home);
+    if (out[0] && tsr_make_folder(out) != TSR_OK)
+        out[0] = 0; /* they are made anew each time */
 }
 
 static tsr_status check_memory(const struct tsr_run_gpu *g, const struct tsr_run_job *run,
@@ -185,7 +185,7 @@ static uint64_t unit_of(const struct tsr_allocator_config *a)
 }
 
 static tsr_status set_options(struct tsr_run_gpu *g, const struct tsr_args *args,
-                        const struct tsr_run_job *run)
+                              const struct tsr_run_job *run)
 {
     g->n = run->job.world;
     g->unit = unit_of(&run->job.settings->allocator);
@@ -219,7 +219,7 @@ tsr_status tsr_run_gpu_open(const struct tsr_args *args, const struct tsr_launch
         tsr_run_gpu_close(g);
         return status;
     }
-    find_plans(g);
+    tsr_run_gpu_plans(g->plans, sizeof g->plans);
     if (launch->rank == 0)
         tell(g, &gpu);
     *out = g;
