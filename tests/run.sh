@@ -52,10 +52,10 @@ if $sanitizers; then
     # Left out: what emits or simulates the same programs hundreds of times over, long trainings, and
     # what compares times.
     sanitize asan all -E \
-        '^(cli\.(calibrate_host|explain|questions|plan|published_peaks|rankings|collectives_published)|physics\.(published|baselines)|exec\.(bigram|curves_.*|kill))$'
+        '^(cli\.(calibrate_host|explain|questions|plan|published_peaks|rankings|collectives_published)|physics\.(published|baselines)|exec\.(bigram|curves_.*|kill)|cuda\.gpu_parts)$'
     # Left out: what has one thread, long trainings, jobs that end by signals or by faults of files.
     sanitize tsan all -L '^(unit|engine|exec|race)$' \
-        -E '^exec\.(curves_.*|kill|fused|bigram|exported|faults_.*)$'
+        -E '^(exec\.(curves_.*|kill|fused|bigram|exported|faults_.*)|cuda\.gpu_parts)$'
 fi
 
 tsr_say "running the whole suite"

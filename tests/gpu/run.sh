@@ -38,8 +38,16 @@ esac
 
 # Programs: packed, or built here where everything is there.
 programs=${TESSERA_GPU_DIR:-$top/build-gpu}
-if [ -z "${TESSERA_PROGRAM:-}" ] && [ ! -x "$programs/tessera-cuda" ]; then
-    "$here/pack.sh" --arch native "$programs" >&2
+if [ -z "${TESSERA_PROGRAM:-}" ]; then
+    if [ ! -x "$programs/tessera-cuda" ] && [ ! -e "$programs/pack.tar.xz" ]; then
+        "$here/pack.sh" --arch native "$programs" >&2
+    fi
+    if [ "$programs/pack.tar.xz" -nt "$programs/unpacked/done" ]; then
+        "$python" -c 'import sys, tarfile; tarfile.open(sys.argv[1]).extractall(sys.argv[2])' \
+            "$programs/pack.tar.xz" "$programs/unpacked" 2>/dev/null
+        touch "$programs/unpacked/done"
+    fi
+    [ ! -d "$programs/unpacked" ] || programs=$programs/unpacked
 fi
 tests=$programs
 [ -z "${TESSERA_TESTS:-}" ] || tests=$TESSERA_TESTS
