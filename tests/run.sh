@@ -54,8 +54,8 @@ if $sanitizers; then
     sanitize asan all -E \
         '^(cli\.(calibrate_host|explain|questions|plan|published_peaks|rankings|collectives_published)|physics\.(published|baselines)|exec\.(bigram|curves_.*|kill)|cuda\.gpu_parts)$'
     # Left out: what has one thread, long trainings, jobs that end by signals or by faults of files.
-    sanitize tsan all -L '^(unit|engine|exec|race)$' \
-        -E '^(exec\.(curves_.*|kill|fused|bigram|exported|faults_.*)|cuda\.gpu_parts)$'
+    sanitize tsan threaded_tests -L '^(exec|cuda|race)$' \
+        -E '^(exec\.(curves_.*|kill|fused|bigram|exported|faults_.*|kernels_.*)|cuda\.(gpu_parts|golden|exact_.*|kernels_.*|blas.*|failures))$'
 fi
 
 tsr_say "running the whole suite"
