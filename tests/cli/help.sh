@@ -43,6 +43,9 @@ fails 2 "--jobs" "found 0" "1 to 256" -- compare x --jobs 0
 fails 2 "--jobs" "no value" -- compare x --jobs
 fails 2 "--format" xml "md, csv or json" -- compare x --format xml
 fails 2 "--format" md "text or json" -- inspect x --format md
-fails 2 "--on" later sim -- run x --strategy fsdp --on cuda
+cp "$TESSERA" "$tmp/alone" # no program with GPUs is beside it
+with=$TESSERA TESSERA=$tmp/alone
+fails 2 "--on cuda: found no $tmp/tessera-cuda" "--on sim or --on host" -- run x --strategy fsdp --on cuda
+TESSERA=$with
 fails 2 "--on" tpu "sim, host or cuda" -- run x --strategy fsdp --on tpu
 finish
