@@ -35,8 +35,8 @@ tsr_status tsr_exec_supports(const struct tsr_device_ops *device, const struct t
     if (!needs_kernel(instr) || tsr_exec_source_kernel(instr->work->name) ||
         find_kernel(device, instr, kernels, n_kernels))
         return TSR_OK;
-    return tsr_fail(TSR_EUNSUPPORTED, "%s has no kernel '%s'",
-                    device && instr->kind != TSR_HOST_OP ? device->name : "the host",
+    bool on_host = !device || instr->kind == TSR_HOST_OP || !strcmp(device->name, "host");
+    return tsr_fail(TSR_EUNSUPPORTED, "the %s has no kernel '%s'", on_host ? "host" : "GPU",
                     instr->work->name);
 }
 
