@@ -125,6 +125,8 @@ struct handle {
     size_t bytes;
     int gpu, maps;
     bool released;
+    struct handle *next,
+        **link; /* of all that exist: a release that is made to fail is no leak of ours */
 };
 
 static CUresult get_granularity(size_t *out, const CUmemAllocationProp *prop,
@@ -172,6 +174,28 @@ static CUresult address_free(CUdeviceptr at, size_t bytes)
     return munmap((void *)(uintptr_t)at, bytes) ? CUDA_ERROR_INVALID_VALUE : CUDA_SUCCESS;
 }
 
+static struct handle *all_handles;
+
+static void list_handle(struct handle *h)
+{
+    pthread_mutex_lock(&lock);
+    h->next = all_handles;
+    h->link = &all_handles;
+    if (h->next)
+        h->next->link = &h->next;
+    all_handles = h;
+    pthread_mutex_unlock(&lock);
+}
+
+static void unlist_handle(struct handle *h)
+{
+    pthread_mutex_lock(&lock);
+    *h->link = h->next;
+    if (h->next)
+        h->next->link = h->link;
+    pthread_mutex_unlock(&lock);
+}
+
 static CUresult mem_create(CUmemGenericAllocationHandle *out, size_t bytes,
                            const CUmemAllocationProp *prop, unsigned long long flags)
 {
@@ -187,6 +211,7 @@ static CUresult mem_create(CUmemGenericAllocationHandle *out, size_t bytes,
         return CUDA_ERROR_OUT_OF_MEMORY;
     h->bytes = bytes;
     h->gpu = prop->location.id;
+    list_handle(h);
     count(1);
     *out = (CUmemGenericAllocationHandle)(uintptr_t)h;
     return CUDA_SUCCESS;
@@ -198,6 +223,7 @@ static void drop(struct handle *h)
         return;
     give_memory(h->gpu, h->bytes);
     count(-1);
+    unlist_handle(h);
     free(h);
 }
 
