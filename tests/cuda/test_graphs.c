@@ -53,6 +53,8 @@ static tsr_status run_steps(struct job_rank *r, struct outcome *out)
 {
     struct tsr_step_cache *cache = NULL;
     tsr_status status = tsr_engine_init_params(r->engine);
+    if (status == TSR_OK) /* the hash is reset below */
+        status = r->executor->ops->drain(r->executor);
     if (status == TSR_OK)
         status = tsr_step_cache_create(r->engine, &cache);
     for (uint32_t i = 0; i < STEPS && status == TSR_OK; i++) {
