@@ -57,7 +57,7 @@ if $sanitizers; then
     # stand-in's tests those whose host reads what streams wrote, or is told of events, without an order
     # that the sanitizer sees.
     sanitize tsan threaded_tests -L '^(exec|cuda|race)$' \
-        -E '^(exec\.(curves_.*|kill|fused|bigram|exported|faults_.*|kernels_.*)|cuda\.(gpu_parts|golden|exact_.*|kernels_.*|blas.*|failures|executor|graphs|comms_loopback))$'
+        -E '^(exec\.(curves_.*|kill|fused|bigram|exported|faults_.*|kernels_.*)|cuda\.(gpu_parts|golden|exact_.*|kernels_.*|blas.*|failures|executor|comms_loopback))$'
 fi
 
 tsr_say "running the whole suite"
