@@ -292,7 +292,7 @@ cudaError_t cudaEventDestroy(cudaEvent_t e)
 
 static struct record *last_of(cudaEvent_t e)
 {
-    return atomic_load_explicit(&e->last, memory_order_relaxed);
+    return atomic_load_explicit(&e->last, memory_order_acquire);
 }
 
 static struct record *new_record(void)
@@ -341,7 +341,7 @@ cudaError_t cudaEventRecord(cudaEvent_t e, cudaStream_t s)
     struct record *r = new_record();
     if (!r)
         return tsr_standin_note(cudaErrorMemoryAllocation);
-    atomic_store_explicit(&e->last, r, memory_order_relaxed);
+    atomic_store_explicit(&e->last, r, memory_order_release);
     return enqueue(s, record, &r, sizeof r, true);
 }
 
