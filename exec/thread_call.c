@@ -87,8 +87,10 @@ static void pause_for(struct tsr_word *word, uint32_t value, int turn, double le
         tsr__word_sleep(word, value, left < LOOK_MS * 1e-3 ? left : LOOK_MS * 1e-3);
 }
 
-static const char *const missing[] = {
-    [TSR_PHASE_ARRIVED] = "arrive at", [TSR_PHASE_SUMMED] = "sum in", [TSR_PHASE_READ] = "finish"};
+static const char *const missing[] = {[TSR_PHASE_ARRIVED] = "arrive at",
+                                      [TSR_PHASE_SUMMED] = "sum in",
+                                      [TSR_PHASE_RECORDED] = "finish",
+                                      [TSR_PHASE_READ] = "finish"};
 
 tsr_status tsr__visit_wait(struct tsr_visit *v, uint32_t member, enum tsr_thread_phase phase)
 {

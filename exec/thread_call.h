@@ -26,9 +26,10 @@ enum {
 /* What a member has done of call s; its word is 8 s + phase. */
 enum tsr_thread_phase {
     TSR_PHASE_ARRIVED = 1,
-    TSR_PHASE_SUMMED, /* its part of an all-reduce is in its output */
-    TSR_PHASE_READ,   /* needs nothing more of the others */
-    TSR_PHASE_CLOSED, /* nobody needs anything of it: the post is free */
+    TSR_PHASE_SUMMED,   /* its part of an all-reduce is in its output */
+    TSR_PHASE_RECORDED, /* of a device: the end of its reading is recorded */
+    TSR_PHASE_READ,     /* needs nothing more of the others */
+    TSR_PHASE_CLOSED,   /* nobody needs anything of it: the post is free */
 };
 
 struct tsr_post {

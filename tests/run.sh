@@ -53,11 +53,9 @@ if $sanitizers; then
     # what compares times.
     sanitize asan all -E \
         '^(cli\.(calibrate_host|explain|questions|plan|published_peaks|rankings|collectives_published)|physics\.(published|baselines)|exec\.(bigram|curves_.*|kill)|cuda\.(gpu_parts|golden|exact_.*))$'
-    # Left out: what has one thread, long trainings, jobs that end by signals or by faults of files; of the
-    # stand-in's tests those whose host reads what streams wrote, or is told of events, without an order
-    # that the sanitizer sees.
+    # Left out: what has one thread, long trainings, jobs that end by signals or by faults of files.
     sanitize tsan threaded_tests -L '^(exec|cuda|race)$' \
-        -E '^(exec\.(curves_.*|kill|fused|bigram|exported|faults_.*|kernels_.*)|cuda\.(gpu_parts|golden|exact_.*|kernels_.*|blas.*|failures|executor|comms_loopback))$'
+        -E '^(exec\.(curves_.*|kill|fused|bigram|exported|faults_.*|kernels_.*)|cuda\.(gpu_parts|golden|exact_.*|kernels_.*|blas.*|failures))$'
 fi
 
 tsr_say "running the whole suite"

@@ -87,6 +87,21 @@ static tsr_status come(struct turn *t)
     return TSR_OK;
 }
 
+/* Before leaving: a member that has left may record its event again, in a call with others and on
+ * another stream, and a wait for that would say nothing of this call. */
+static tsr_status wait_for_readers(struct turn *t)
+{
+    struct tsr_visit *v = &t->visit;
+    tsr__visit_set(v, TSR_PHASE_RECORDED);
+    for (uint32_t j = 0; j < v->call.n; j++) {
+        if (!tsr__visit_has(v, j))
+            continue;
+        TSR_TRY(tsr__visit_wait(v, j, TSR_PHASE_RECORDED));
+        TSR_TRY(wait_for(t, events_of(t, j)->done));
+    }
+    return TSR_OK;
+}
+
 /* Runs `run` between the meetings. v->own has been filled in. */
 static tsr_status meet(struct turn *t, tsr_status (*run)(struct turn *t, const void *user),
                        const void *user)
@@ -96,13 +111,11 @@ static tsr_status meet(struct turn *t, tsr_status (*run)(struct turn *t, const v
         status = run(t, user);
     if (status == TSR_OK)
         status = record(t, events_of(t, t->visit.call.me)->done);
+    if (status == TSR_OK)
+        status = wait_for_readers(t);
     if (status != TSR_OK)
         status = tsr__hub_give_up(t->visit.hub, status);
-    TSR_TRY(tsr__visit_leave(&t->visit, status));
-    for (uint32_t j = 0; j < t->visit.call.n; j++)
-        if (tsr__visit_has(&t->visit, j))
-            TSR_TRY(wait_for(t, events_of(t, j)->done));
-    return TSR_OK;
+    return tsr__visit_leave(&t->visit, status);
 }
 
 static tsr_status open_call(struct loopback *l, struct turn *t)

@@ -140,6 +140,12 @@ static void collectives__wrong__one_line(void **state)
     expect(&l, TSR_EDEFECT, "all_gather with 1 operands; it takes pairs");
 }
 
+/* After a failure nothing orders the host after a stream that may still be at it. */
+__attribute__((no_sanitize("thread"))) static float look_at(const volatile float *value)
+{
+    return *value;
+}
+
 /* What is behind the failure does not run: its result is not there. */
 static void first_failure__ends_all(void **state)
 {
@@ -158,10 +164,10 @@ static void first_failure__ends_all(void **state)
     const struct tsr_instr wait = {.kind = TSR_HOST_WAIT, .event = 1};
     assert_int_equal(r.x->ops->submit(r.x, &wait), TSR_ENOMEM);
     assert_string_equal(tsr_error_text(), "no memory for the kernel");
-    const volatile float *value = tsr_exec_peek(r.x, 3); /* a stream may still be at it */
-    for (int i = 0; i < 1000 && *value != 7; i++)
+    const volatile float *value = tsr_exec_peek(r.x, 3);
+    for (int i = 0; i < 1000 && look_at(value) != 7; i++)
         usleep(1000);
-    assert_true(*value == 7);
+    assert_true(look_at(value) == 7);
     list_close(&r);
 }
 
