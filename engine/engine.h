@@ -146,6 +146,7 @@ struct tsr_engine {
     } tp;
     struct tsr_storage **opt_temps;  /* scratch of the optimizer, by parameter */
     struct tsr_storage **clip_norms; /* scratch of clipping, two for each parameter */
+    struct tsr_storage *clip_factor; /* for the optimizer of this step (folded_scale.c) */
     struct {
         struct tsr_pinned *free[64]; /* by log2 of the size */
         struct tsr_pinned *pending;  /* freed, perhaps still used by a copy */

@@ -110,6 +110,7 @@ struct tsr_group {
     bool mirrors;               /* an option of the call (mirror.c) */
     bool mirror_is_fresh;       /* it holds the values of the shards */
     struct tsr_storage *mirror; /* owned; NULL: none yet, or no parameter is cast */
+    bool folds;                 /* an option of the call (folded_scale.c) */
 };
 
 /* Shared by all states of a root. */
@@ -236,6 +237,14 @@ struct tsr_storage *tsr__mirror(struct tsr_engine *e, struct tsr_group *g);
 void tsr__alias_unsharded(struct tsr_engine *e, struct tsr_group *g);
 /* The shards get other values than a kernel that writes the mirror, too, gives them. */
 void tsr__mirrors_are_stale(struct tsr_engine *e);
+/* folded_scale.c. True if reductions of the group only add. */
+bool tsr__is_folded(const struct tsr_group *g);
+/* What the gradient must still be multiplied by; 1 if it is as PyTorch has it. */
+double tsr__folded_scale(const struct tsr_param *p);
+/* True if a group was wrapped so. */
+bool tsr__folds(const struct tsr_engine *e);
+/* Raises if this step has no kernel that scales what it reads; true if all is well. */
+bool tsr__check_folded(struct tsr_engine *e);
 /* Args of a kernel: how the parameter is cut (KERNELS.md). */
 void tsr__cut_args(struct tsr_engine *e, const struct tsr_fsdp_param *p);
 /* Hands a user's collective its two tensors (taken over) and lets it emit on `stream`. */

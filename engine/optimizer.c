@@ -6,6 +6,8 @@
  * no cast copy of them, and foreach's temporaries, which begin as the root of a state, have the
  * state's dtype. Nothing of this was recorded.
  */
+#include <string.h>
+
 #include "fsdp1.h"
 #include "optimizer_impl.h"
 #include "outside_step.h"
@@ -168,6 +170,15 @@ static uint64_t mirror_operand(struct tsr_engine *e, const struct tsr_param *p)
     return bytes;
 }
 
+/* KERNELS.md: in the upper half, as f32; 0: nothing is left to do. */
+static uint64_t scale_bits(const struct tsr_param *p)
+{
+    float scale = (float)tsr__folded_scale(p);
+    uint32_t bits;
+    memcpy(&bits, &scale, sizeof bits);
+    return scale == 1 ? 0 : (uint64_t)bits << 32;
+}
+
 void tsr__foreach_kernel(struct tsr__step *s, const char *name, unsigned reads, unsigned writes,
                          struct tsr_storage *const *temps, double flops_per_element)
 {
@@ -181,7 +192,8 @@ void tsr__foreach_kernel(struct tsr__step *s, const char *name, unsigned reads, 
         bool mirrored = writes_mirror(p, writes);
         if (mirrored)
             written += mirror_operand(e, p);
-        tsr__push_arg(e, (decays(e, p) ? 1U : 0U) | (mirrored ? 2U : 0U));
+        tsr__push_arg(e, (decays(e, p) ? 1U : 0U) | (mirrored ? 2U : 0U) |
+                             (reads & TSR__SCALED ? scale_bits(p) : 0));
     }
     for (int k = 0; k < 4; k++) {
         uint64_t bytes = 1U << k & (TSR__STATE0 | TSR__STATE1) ? s->state_bytes : s->bytes;
@@ -301,6 +313,19 @@ static void adamw_loop(struct tsr__step *s)
     tsr__storage_release(s->e, &previous);
 }
 
+/* One kernel for all parameters; it clips, too, where clip.c left that to it. */
+static void adamw_fused(struct tsr__step *s)
+{
+    struct tsr_engine *e = s->e;
+    if (e->clip_factor && !s->host) {
+        tsr__slot(e, TSR__SLOT_EXTRA);
+        tsr__operand_storage(e, e->clip_factor, TSR_READ, TSR_F32);
+    }
+    tsr__foreach_kernel(s, "fused_adamw",
+                        TSR__GRAD | TSR__STATE0 | TSR__STATE1 | TSR__PARAM | TSR__SCALED,
+                        TSR__STATE0 | TSR__STATE1 | TSR__PARAM | TSR__MIRROR, NULL, 12);
+}
+
 static void run_variant(struct tsr__step *s)
 {
     tsr__step_count(s);
@@ -311,8 +336,7 @@ static void run_variant(struct tsr__step *s)
         adamw_foreach(s);
         break;
     case TSR_OPT_ADAMW_FUSED:
-        tsr__foreach_kernel(s, "fused_adamw", TSR__GRAD | TSR__STATE0 | TSR__STATE1 | TSR__PARAM,
-                            TSR__STATE0 | TSR__STATE1 | TSR__PARAM | TSR__MIRROR, NULL, 12);
+        adamw_fused(s);
         break;
     case TSR_OPT_ADAMW_LOOP:
         adamw_loop(s);
@@ -340,7 +364,7 @@ void tsr__optimizer_step(struct tsr_engine *e)
 {
     struct tsr__step s = {.e = e, .n_states = tsr__n_opt_states(e->step.optimizer)};
     s.params = tsr__params_to_step(e, &s.n);
-    if (e->step.optimizer == TSR_OPT_NONE)
+    if (e->step.optimizer == TSR_OPT_NONE || !tsr__check_folded(e))
         return;
     make_states(&s);
     if (e->step.optimizer != TSR_OPT_ADAMW_FUSED)
@@ -348,4 +372,5 @@ void tsr__optimizer_step(struct tsr_engine *e)
     run_variant(&s);
     s.host = true;
     run_variant(&s);
+    tsr__storage_release(e, &e->clip_factor);
 }

@@ -86,8 +86,10 @@ static bool plan_reduction(struct tsr_engine *e, struct tsr_group *g, struct red
     r->reduce = g->reduce_dtype != TSR_DTYPE_NONE ? g->reduce_dtype : r->grad;
     r->orig = g->orig_dtype;
     r->all_reduces = g->is_replicate || g->is_hsdp;
-    r->divide = tsr__divide_factors(g->shard_size, g->replicate_size, r->reduce, g->divide_factor,
-                                    g->force_sum);
+    r->divide = tsr__is_folded(g)
+                    ? (struct tsr_divide){.rs_op = TSR_REDUCE_SUM, .ar_op = TSR_REDUCE_SUM}
+                    : tsr__divide_factors(g->shard_size, g->replicate_size, r->reduce,
+                                          g->divide_factor, g->force_sum);
     r->post_stream = g->comm->reduce_scatter;
     return true;
 }
