@@ -32,6 +32,13 @@ uint64_t tsr__param_grad_offset(const struct tsr_param *p)
     return p->value && p->value->grad ? p->value->grad->offset : 0;
 }
 
+tsr_dtype tsr__param_grad_dtype(const struct tsr_param *p)
+{
+    const struct tsr_fsdp_param *f = p->fsdp;
+    bool narrow = f && f->grad && f->kept_grad && f->param_dtype != TSR_DTYPE_NONE;
+    return narrow ? f->param_dtype : p->dtype;
+}
+
 uint64_t tsr__param_local_numel(const struct tsr_param *p)
 {
     return p->fsdp ? p->fsdp->local_numel : p->numel;
@@ -117,11 +124,13 @@ static void make_states(struct tsr__step *s)
 
 void tsr__step_count(struct tsr__step *s)
 {
-    s->bytes = s->state_bytes = s->numel = 0;
+    s->bytes = s->grad_bytes = s->state_bytes = s->numel = 0;
     for (size_t i = 0; i < s->n; i++)
         if (tsr__is_stepped(s->params[i]) && tsr__is_offloaded(s->params[i]) == s->host) {
             s->numel += tsr__param_local_numel(s->params[i]);
             s->bytes += tsr__param_local_numel(s->params[i]) * tsr_dtype_bytes(s->params[i]->dtype);
+            s->grad_bytes += tsr__param_local_numel(s->params[i]) *
+                             tsr_dtype_bytes(tsr__param_grad_dtype(s->params[i]));
             s->state_bytes += state_bytes(s, s->params[i]);
         }
 }
@@ -144,7 +153,7 @@ static void param_operands(struct tsr_engine *e, const struct tsr_param *p, unsi
     for (unsigned k = 0; k < 4; k++) {
         uint8_t access =
             (uint8_t)((reads >> k & 1 ? TSR_READ : 0) | (writes >> k & 1 ? TSR_WRITE : 0));
-        tsr_dtype dtype = k == 1 || k == 2 ? states : p->dtype;
+        tsr_dtype dtype = k == 0 ? tsr__param_grad_dtype(p) : k == 3 ? p->dtype : states;
         uint64_t bytes = tsr__param_local_numel(p) * tsr_dtype_bytes(dtype);
         tsr__slot(e, k);
         if (access && part[k])
@@ -196,7 +205,7 @@ void tsr__foreach_kernel(struct tsr__step *s, const char *name, unsigned reads, 
                              (reads & TSR__SCALED ? scale_bits(p) : 0));
     }
     for (int k = 0; k < 4; k++) {
-        uint64_t bytes = 1U << k & (TSR__STATE0 | TSR__STATE1) ? s->state_bytes : s->bytes;
+        uint64_t bytes = k == 0 ? s->grad_bytes : k == 3 ? s->bytes : s->state_bytes;
         read += reads >> k & 1 ? bytes : 0;
         written += writes >> k & 1 ? bytes : 0;
     }

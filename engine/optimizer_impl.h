@@ -13,6 +13,7 @@ struct tsr__step {
     int n_states;         /* per parameter: Adam 2, momentum 1 */
     bool host;            /* offloaded parameters step on the host */
     uint64_t bytes;       /* local bytes of the parameters that step */
+    uint64_t grad_bytes;  /* of their gradients */
     uint64_t state_bytes; /* of one of their states */
     uint64_t numel;
 };

@@ -486,6 +486,13 @@ static void set_sharded_grads(struct tsr_engine *e, struct tsr_group *g, struct 
     *n_accumulated = 0;
     for (size_t i = 0; i < r->n && tsr__ok(e); i++) {
         struct tsr_fsdp_param *p = r->items[i].p;
+        if (p->grad && p->kept_grad) {
+            TSR__RAISE(e, TSR_EUNSUPPORTED,
+                       "%s: a second gradient comes to one that stays as backward wrote it: the "
+                       "step has one micro-batch, and mirror",
+                       p->param->fqn);
+            return;
+        }
         if (p->grad)
             accumulated[(*n_accumulated)++] = p->param->fqn;
         if (offloads) {
@@ -496,6 +503,7 @@ static void set_sharded_grads(struct tsr_engine *e, struct tsr_group *g, struct 
             old_bytes += p->local_numel * tsr_dtype_bytes(r->orig);
         } else {
             p->grad = r->result;
+            p->kept_grad = false;
             p->grad_offset = offset;
             tsr__storage_retain(r->result);
         }
@@ -537,6 +545,8 @@ void tsr__reduce_grads(struct tsr_engine *e, struct tsr_group *g, struct tsr_red
         return;
     for (size_t i = 0; i < n; i++)
         tsr__tp_reduce_partial(e, items[i].p->param, items[i].grad);
+    if (tsr__keep_gradients(e, g, items, n))
+        return;
     trace_reduce(e, g, &r);
     reduce_copy_in(e, g, &r);
     if (tsr__ok(e))

@@ -96,6 +96,8 @@ static const char *const casts[] = {"all_gather_cast", NULL};
 static const char *const copies[] = {"param_cast", "param_copy", "reduce_scatter_copy", NULL};
 static const char *const local[] = {"param_cast", "param_copy", NULL};
 static const char *const splits[] = {"all_gather_copy_in", "split_with_sizes_copy", NULL};
+static const char *const reductions[] = {"foreach_mul_clip", "chunk_cat", "param_cast",
+                                         "reduce_scatter_copy", NULL};
 static const char *const clips[] = {"foreach_mul_clip", NULL};
 static const char *const all[] = {"all_gather_cast", "all_gather_copy_in", "split_with_sizes_copy",
                                   NULL};
@@ -130,6 +132,7 @@ static void folded_scales(void **state)
     compare("folded-hsdp", clips);
     compare("folded-replicate", clips);
     compare("folded-plain", nothing);
+    compare("folded-one", reductions);
     compare("folded-fp16", clips);
     compare_within(1e-5, "folded-3", clips);
 }
