@@ -8,7 +8,7 @@ TESSERA=${TESSERA_STANDIN:?the program with the stand-ins}
 . "$TSR_SOURCE_DIR/tests/cli/_common.sh"
 : "${tmp:?a folder of our own}" "${out:?}" "${err:?}"
 export XDG_CACHE_HOME=$tmp/cache
-export TSR_STANDIN=gpus=2,memory=134217728
+export TSR_STANDIN=gpus=2,memory=201326592
 study=$TSR_SOURCE_DIR/experiments/small/llama.yaml
 
 # files DIR: what it holds is right, for two ranks.
@@ -55,6 +55,7 @@ works calibrate --on cuda --out "$tmp/nccl"
 has "$err" "wrote $tmp/nccl/cluster-stand-in.json"
 files "$tmp/nccl"
 used "$tmp/nccl"
+export TSR_STANDIN=gpus=2,memory=419430400 # two ranks share one
 works calibrate --on cuda --out "$tmp/loopback" --ranks 2 --comm loopback
 files "$tmp/loopback"
 used "$tmp/loopback"
@@ -66,7 +67,7 @@ fails 2 "--on: found no --out" -- calibrate --on cuda
 fails 2 "GPU: found 2" "allowed: 0 to 1" -- calibrate --on cuda --out "$tmp/x" --gpu 2
 : >"$tmp/file"
 fails 2 "--out" "$tmp/file" -- calibrate --on cuda --out "$tmp/file"
-fails 2 "--out" "$tmp/none/x" -- calibrate --on cuda --out "$tmp/none/x"
+fails 2 "--out" "$tmp/file/x" -- calibrate --on cuda --out "$tmp/file/x"
 export TSR_STANDIN=gpus=0
 fails 1 "no GPU" -- calibrate --on cuda --out "$tmp/x"
 finish
