@@ -14,7 +14,8 @@ expect() {
     losses "$tmp/$1" >"$tmp/got"
     cmp -s "$tmp/want" "$tmp/got" || complain "$1: other losses than those of threads"
 }
-few=(--set train.steps=4 --set checkpoints.every=0 --timeout 60)
+# Enough steps for some that are launched as graphs.
+few=(--set train.steps=7 --set checkpoints.every=0 --timeout 60)
 
 for strategy in fsdp ddp hsdp; do
     n=2
@@ -22,7 +23,7 @@ for strategy in fsdp ddp hsdp; do
     run --ranks $n --out "$tmp/threads-$strategy" "${few[@]}" >"$out" 2>"$err" || complain "$strategy, threads: status $?"
     losses "$tmp/threads-$strategy" >"$tmp/want"
     checks=$((checks + 1))
-    [ "$(wc -l <"$tmp/want")" = 4 ] || complain "$strategy: not 4 steps"
+    [ "$(wc -l <"$tmp/want")" = 7 ] || complain "$strategy: not 7 steps"
     run --nproc $n --out "$tmp/$strategy" "${few[@]}" >"$out" 2>"$err"
     expect $strategy $?
 done
@@ -35,6 +36,8 @@ losses "$tmp/threads-fsdp" >"$tmp/want"
 losses "$tmp/host" | cut -d ' ' -f 2 | cut -c 1-6 >"$tmp/a"
 cut -d ' ' -f 2 "$tmp/want" | cut -c 1-6 >"$tmp/b"
 same "$tmp/a" "$tmp/b"
+run --graphs off --nproc 2 --out "$tmp/direct" "${few[@]}" >"$out" 2>"$err"
+expect direct $?
 run --comm loopback --ranks 2 --out "$tmp/loopback" "${few[@]}" >"$out" 2>"$err"
 expect loopback $?
 run --nproc 2 --comm nccl:windows,zero-cta --out "$tmp/windows" "${few[@]}" >"$out" 2>"$err"
@@ -61,6 +64,7 @@ by_variables torchrun RANK LOCAL_RANK -u TSR_PORT WORLD_SIZE=2 LOCAL_WORLD_SIZE=
 by_variables srun SLURM_PROCID SLURM_LOCALID SLURM_NTASKS=2 SLURM_STEP_NODELIST=localhost SLURM_JOB_ID=7
 by_variables openmpi OMPI_COMM_WORLD_RANK OMPI_COMM_WORLD_LOCAL_RANK OMPI_COMM_WORLD_SIZE=2 \
     OMPI_COMM_WORLD_LOCAL_SIZE=2
+by_variables mpich PMI_RANK MPI_LOCALRANKID PMI_SIZE=2 MPI_LOCALNRANKS=2
 
 # ---- what is refused ----
 
@@ -113,4 +117,11 @@ paste -d ' ' "$tmp/want" "$tmp/got" | awk '
     function off(a, b) { return (a > b ? a - b : b - a) > 3e-6 * a }
     $1 != $4 || off($2, $5) || off($3, $6) { print; bad = 1 }
     END { exit bad || NR != 6 }' >"$tmp/apart" || complain "a run that moves: $(head -n 1 "$tmp/apart")"
+
+# A signal to the launcher ends a run after a step, saved.
+start --nproc 2 --timeout 60 --out "$tmp/stopped" --set train.steps=1000000 --set checkpoints.every=0
+until_step "$tmp/stopped" 6 && kill -TERM "$started"
+ended 0
+has "$err" "stopped after step" "--resume $tmp/stopped"
+loads "$tmp/stopped"
 finish

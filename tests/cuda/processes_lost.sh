@@ -14,7 +14,7 @@ TSR_RANK=0 TSR_SIZE=2 TSR_LOCAL_RANK=0 run --ranks 2 --timeout 1 >"$out" 2>"$err
 lines "$err" 1 "rank 1"
 
 # One that is killed where the others make their communicator with it, or wait for it in a collective.
-for at in ncclCommInitRankConfig:1 ncclCommSplit:1 ncclAllGather:9 '(work):400'; do
+for at in ncclCommInitRankConfig:1 ncclCommSplit:1 ncclAllGather:9 cudaGraphLaunch:2; do
     own=([1]=kill=$at)
     rm -rf "$tmp/killed"
     by_hand 3 --timeout 20 --out "$tmp/killed" --set checkpoints.every=1
