@@ -81,5 +81,12 @@ own=([0]=fail=ncclGetUniqueId:1:2)
 by_hand 2 --timeout 20
 ended_with 0 1 "rank 0: NCCL does not start"
 ended_with 1 1 "rank 0: NCCL does not start"
+# A GPU that has no memory left: the others say who asked there for it, and nothing of their own.
+own=([1]=fail=cuMemCreate:2:2)
+by_hand 2 --timeout 20
+ended_with 0 3 "rank 1 gave up: a device segment" "; in phase forward, module (root), for a segment"
+ended_with 1 3 "rank 1: a device segment" "; in phase forward, module (root), for a segment"
+sed 's/rank 1 gave up:/rank 1:/' "$tmp/err.0" >"$tmp/heard"
+same "$tmp/heard" "$tmp/err.1"
 own=()
 finish
