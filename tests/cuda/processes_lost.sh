@@ -48,6 +48,8 @@ for victim in 0 2; do
     # shellcheck disable=SC2046
     flight "$tmp/run" "rank $victim is lost" $(printf '%s\n' 0 1 2 | grep -v $victim)
     loads "$tmp/run"
+    checks=$((checks + 1))
+    pgrep -f -- "--out $tmp/run" >"$tmp/left" && complain "killed: a process is left"
 done
 
 # One that is stuck.
