@@ -13,6 +13,7 @@
 TSR_DECLARE_CUDA(fold_ends);
 TSR_DECLARE_CUDA_REALS(column_ends);
 TSR_DECLARE_CUDA_TEAM(column_parts);
+TSR_DECLARE_CUDA(column_parts_narrow);
 TSR_DECLARE_CUDA_REALS(cross_entropy_loss);
 TSR_DECLARE_CUDA_TEAM(cross_entropy_rows);
 TSR_DECLARE_CUDA_REALS(fold_parts);
@@ -26,6 +27,7 @@ TSR_DECLARE_CUDA_TEAM(nll_backward);
 TSR_DECLARE_CUDA_REALS(nll_gather);
 TSR_DECLARE_CUDA_TEAM(norm);
 TSR_DECLARE_CUDA_TEAM(norm_backward);
+TSR_DECLARE_CUDA(norm_gradients);
 TSR_DECLARE_CUDA_REALS(norm_power);
 TSR_DECLARE_CUDA_TEAM(row_exp_sum);
 TSR_DECLARE_CUDA_TEAM(row_max);
