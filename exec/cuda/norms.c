@@ -17,7 +17,8 @@ static bool fits_at_once(const struct tsr_kernel_call *call, const struct tsr_no
     static const struct tsr_cuda_forms which = {.f32 = tsr_cuda_norm_gradients};
     uint64_t columns = k->shape.columns;
     unsigned threads = tsr_team_threads(columns, false);
-    return k->gx.data && (k->gw.data || k->gb.data) && k->shape.rows > 0 && columns > 0 &&
+    bool plain = k->rstd.dtype == TSR_F32 && (!k->centered || k->mean.dtype == TSR_F32);
+    return plain && k->gx.data && (k->gw.data || k->gb.data) && k->shape.rows > 0 && columns > 0 &&
            tsr_cuda_form(call, &which, wide, columns) && tsr_norm_places_of(k, threads).stages > 0;
 }
 

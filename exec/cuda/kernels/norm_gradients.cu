@@ -150,8 +150,8 @@ TSR_DEVICE void wait_for_row(unsigned stages)
 
 TSR_DEVICE void load_of_row(const struct tsr_norm *k, uint64_t row, uint64_t end, float *of_row)
 {
-    of_row[0] = row < end && k->centered ? tsr_load_one_f32(&k->mean, row) : 0;
-    of_row[1] = row < end ? tsr_load_one_f32(&k->rstd, row) : 0;
+    of_row[0] = row < end && k->centered ? ((const float *)(const void *)k->mean.data)[row] : 0;
+    of_row[1] = row < end ? ((const float *)(const void *)k->rstd.data)[row] : 0;
 }
 
 /* A team has every teams-th row from begin + its number on. */

@@ -10,7 +10,7 @@
 #include "team_shape.h"
 
 struct tsr_norm_gradients {
-    struct tsr_norm norm;
+    struct tsr_norm norm;  /* mean and rstd in f32 */
     uint64_t chunk;        /* rows of a block */
     float *plain, *scaled; /* parts of gb and of gw: columns of every chunk; NULL: not wanted */
 };
