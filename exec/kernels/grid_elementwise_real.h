@@ -142,12 +142,17 @@ TSR_ANYWHERE void TSR_R(tsr_grid_apply)(const struct tsr_elementwise *e, bool ra
 {
     TSR_REAL in[3][TSR_BLOCK], out[TSR_BLOCK];
     TSR_REAL c = (TSR_REAL)(e->c_at ? *e->c_at : e->c);
+    const struct tsr_elems *const both[2] = {&e->in[0], &e->in[1]};
+    bool two =
+        !rare && e->n_in == 2 && !e->per_row && e->in[0].n >= e->out.n && e->in[1].n >= e->out.n;
     for (uint64_t block = begin; block < tsr_grid_blocks(e->out.n); block += step) {
         uint64_t at = block * TSR_BLOCK, left = e->out.n - at;
         unsigned n = left < TSR_BLOCK ? (unsigned)left : TSR_BLOCK;
+        if (two)
+            TSR_R(tsr_load_several)(both, 2, at, n, in);
         TSR_UNROLL
         for (unsigned i = 0; i < (rare ? 3 : 2); i++) {
-            if (i >= e->n_in)
+            if (i >= e->n_in || two)
                 continue;
             if (e->per_row >> i & 1)
                 TSR_R(tsr_load_per_row)(&e->in[i], e->columns, at, n, in[i]);
