@@ -72,13 +72,23 @@ TSR_ANYWHERE double tsr_exp_f64(double x)
     return exp(x);
 }
 
+/* x y, rounded: a GPU would make one operation of it and of what it is added to. */
+TSR_ANYWHERE double tsr_rounded_product(double x, double y)
+{
+#ifdef __CUDA_ARCH__
+    return __dmul_rn(x, y);
+#else
+    return x * y;
+#endif
+}
+
 /* x^n by squares, the same on every machine. */
 TSR_ANYWHERE double tsr_whole_power(double x, uint64_t n)
 {
     double power = 1;
-    for (; n > 0; n >>= 1, x *= x)
+    for (; n > 0; n >>= 1, x = tsr_rounded_product(x, x))
         if (n & 1)
-            power *= x;
+            power = tsr_rounded_product(power, x);
     return power;
 }
 

@@ -16,7 +16,7 @@ TSR_ANYWHERE struct TSR_R(tsr_optimizer_numbers)
     double lr = s[TSR_SCALAR_LR], beta1 = s[TSR_SCALAR_BETA1], beta2 = s[TSR_SCALAR_BETA2];
     uint64_t step = (uint64_t)s[TSR_SCALAR_STEP];
     struct TSR_R(tsr_optimizer_numbers) k;
-    k.adamw.decay = (TSR_REAL)(1 - lr * s[TSR_SCALAR_WEIGHT_DECAY]);
+    k.adamw.decay = (TSR_REAL)(1 - tsr_rounded_product(lr, s[TSR_SCALAR_WEIGHT_DECAY]));
     k.adamw.lerp = (TSR_REAL)(1 - beta1);
     k.adamw.beta2 = (TSR_REAL)beta2;
     k.adamw.rest = (TSR_REAL)(1 - beta2);
