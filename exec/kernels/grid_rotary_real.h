@@ -42,7 +42,7 @@ TSR_ANYWHERE void TSR_R(tsr_turn_pairs)(const struct tsr_rotary *r, uint64_t hea
 TSR_ANYWHERE void TSR_R(tsr_turn_block)(const struct tsr_rotary *r, uint64_t block)
 {
     uint64_t pairs = r->d / 2, per_head = tsr_grid_blocks(pairs);
-    uint64_t head = block / per_head, first = block % per_head * TSR_BLOCK;
+    uint64_t head = block / per_head, first = (block - head * per_head) * TSR_BLOCK;
     uint64_t left = pairs - first, position = head / r->heads % r->seq;
     TSR_R(tsr_turn_pairs)
     (r, head * r->d, position, first, left < TSR_BLOCK ? (unsigned)left : TSR_BLOCK);
