@@ -33,7 +33,9 @@ static tsr_status at_once(const struct tsr_kernel_call *call, const struct tsr_n
 {
     const struct tsr_elems out[2] = {k->gb, k->gw};
     unsigned threads = tsr_team_threads(k->shape.columns, false);
-    struct tsr_norm_gradients p = {.norm = *k, .chunk = rows_of_block(&k->shape, threads)};
+    const struct tsr_norm_places places = tsr_norm_places_of(k, threads);
+    struct tsr_norm_gradients p = {
+        .norm = *k, .chunk = rows_of_block(&k->shape, threads), .stages = places.stages};
     uint64_t chunks = tsr_ceil_div(k->shape.rows, p.chunk), part = chunks * k->shape.columns;
     void *scratch;
     TSR_TRY(tsr_cuda_scratch(call, 2 * part * sizeof(float), &scratch));
@@ -41,8 +43,7 @@ static tsr_status at_once(const struct tsr_kernel_call *call, const struct tsr_n
     p.scaled = out[1].data ? (float *)scratch + part : NULL;
     const struct tsr_cuda_grid grid = {.blocks = (unsigned)chunks,
                                        .threads = threads,
-                                       .shared = (size_t)16 * threads *
-                                                 tsr_norm_places_of(k, threads).words};
+                                       .shared = (size_t)16 * threads * places.words};
     TSR_TRY(tsr_cuda_launch(call, tsr_cuda_norm_gradients, grid, &p));
     const struct tsr_column_parts parts = {.shape = k->shape, .plain = p.plain, .scaled = p.scaled};
     return tsr_cuda_add_parts(call, false, &parts, chunks, out);

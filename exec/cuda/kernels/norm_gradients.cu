@@ -216,6 +216,7 @@ TSR_BLOCK_KERNEL(tsr_cuda_norm_gradients, struct tsr_norm_gradients)
     x.k = &k.norm;
     x.team = tsr_team_of(k.norm.shape.columns, true);
     x.at = tsr_norm_places_of(&k.norm, tsr_threads());
+    x.at.stages = k.stages;
     x.turns = tsr_turns_to(&x.team, 0, k.norm.shape.columns);
     ask(&x, &k.norm.w, 0, x.at.w); /* of the first row's group */
     for (unsigned turn = 0; turn < x.turns; turn++) {

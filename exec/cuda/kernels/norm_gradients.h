@@ -12,6 +12,7 @@
 struct tsr_norm_gradients {
     struct tsr_norm norm;  /* mean and rstd in f32 */
     uint64_t chunk;        /* rows of a block */
+    unsigned stages;       /* as the launch has found */
     float *plain, *scaled; /* parts of gb and of gw: columns of every chunk; NULL: not wanted */
 };
 
