@@ -148,8 +148,9 @@ TSR_ANYWHERE void TSR_R(tsr_grid_apply)(const struct tsr_elementwise *e, bool ra
     for (uint64_t block = begin; block < tsr_grid_blocks(e->out.n); block += step) {
         uint64_t at = block * TSR_BLOCK, left = e->out.n - at;
         unsigned n = left < TSR_BLOCK ? (unsigned)left : TSR_BLOCK;
+        const uint64_t all[2] = {at, at};
         if (two)
-            TSR_R(tsr_load_several)(both, 2, at, n, in);
+            TSR_R(tsr_load_several)(both, all, 2, n, in);
         TSR_UNROLL
         for (unsigned i = 0; i < (rare ? 3 : 2); i++) {
             if (i >= e->n_in || two)

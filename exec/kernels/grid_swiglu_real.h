@@ -9,7 +9,8 @@ TSR_ANYWHERE void TSR_R(tsr_grid_swiglu)(const struct tsr_swiglu *k, uint64_t be
     for (uint64_t block = begin; block < tsr_grid_blocks(k->gate.n); block += step) {
         uint64_t at = block * TSR_BLOCK, left = k->gate.n - at;
         unsigned n = left < TSR_BLOCK ? (unsigned)left : TSR_BLOCK;
-        TSR_R(tsr_load_several)(from, 2, at, n, x);
+        const uint64_t all[2] = {at, at};
+        TSR_R(tsr_load_several)(from, all, 2, n, x);
         TSR_LANES (i, n)
             up[i] *= TSR_R(tsr_silu)(gate[i]);
         TSR_R(tsr_store)(&k->out, at, n, up);
@@ -25,7 +26,8 @@ TSR_ANYWHERE void TSR_R(tsr_grid_swiglu_backward)(const struct tsr_swiglu *k, ui
     for (uint64_t block = begin; block < tsr_grid_blocks(k->gate.n); block += step) {
         uint64_t at = block * TSR_BLOCK, left = k->gate.n - at;
         unsigned n = left < TSR_BLOCK ? (unsigned)left : TSR_BLOCK;
-        TSR_R(tsr_load_several)(from, 3, at, n, x);
+        const uint64_t all[3] = {at, at, at};
+        TSR_R(tsr_load_several)(from, all, 3, n, x);
         TSR_LANES (i, n) {
             TSR_REAL of_gate = g[i] * up[i] * TSR_R(tsr_silu_slope)(gate[i]);
             up[i] = g[i] * TSR_R(tsr_silu)(gate[i]);
