@@ -49,7 +49,7 @@ TSR_ANYWHERE uint64_t tsr_team_keeps(uint64_t columns, bool grows, unsigned arra
     uint64_t before = columns % TSR_CUDA_ITEMS ? TSR_CUDA_ITEMS - 1 : 0;
     uint64_t turns = (before + columns + per_turn - 1) / per_turn;
     uint64_t turn = (uint64_t)threads * TSR_CUDA_ITEMS * real * arrays;
-    uint64_t fit = (threads > TSR_CUDA_THREADS ? most : TSR_TEAM_KEEPS) / turn;
+    uint64_t fit = (threads > TSR_CUDA_THREADS ? most : (uint64_t)TSR_TEAM_KEEPS) / turn;
     return (turns < fit ? turns : fit) * turn;
 }
 
