@@ -75,6 +75,7 @@ static const struct entry entries[] = {
     ENTRY(norm_power, SINGLES),
     ENTRY_OWN(norms),
     ENTRY_LIST(optimizer, ELEMENTS, TSR_CUDA_STAY_WIDE),
+    ENTRY_LIST(optimizer_fused, ELEMENTS, TSR_CUDA_STAY_FUSED),
     ENTRY(place, ELEMENTS),
     ENTRY(rare, ELEMENTS),
     ENTRY(rotary, ELEMENTS),

@@ -39,6 +39,11 @@ tsr_status tsr_cuda_sum_columns(const struct tsr_kernel_call *call, bool wide,
                                 struct tsr_column_parts *parts,
                                 const struct tsr_elems out[2]) TSR_MUST_USE;
 
+/* The second step of it: parts->plain and ->scaled, as far as they are there, of so many chunks. */
+tsr_status tsr_cuda_add_parts(const struct tsr_kernel_call *call, bool wide,
+                              const struct tsr_column_parts *parts, uint64_t chunks,
+                              const struct tsr_elems out[2]) TSR_MUST_USE;
+
 typedef tsr_status (*tsr_cuda_launcher)(const struct tsr_kernel_call *call, bool wide,
                                         const void *params, uint64_t n);
 #define TSR_DECLARE_LAUNCHER(name)                                                                \

@@ -47,7 +47,9 @@ tsr_status tsr_cuda_launch_rows(const struct tsr_kernel_call *call,
     const struct tsr_cuda_grid grid = {
         .blocks = (unsigned)tsr_min_u64(tsr_ceil_div(shape->rows, teams), most),
         .threads = threads,
-        .shared = tsr_team_keeps(shape->columns, grows, kept, wide ? 8 : 4)};
+        .shared = kept ? tsr_team_keeps(shape->columns, grows, kept, wide ? 8 : 4,
+                                        tsr_cuda_most_shared(call))
+                       : 0};
     tsr_cuda_kernel kernel = tsr_cuda_form(call, forms, wide, shape->columns);
     return shape->rows ? tsr_cuda_launch(call, kernel, grid, params) : TSR_OK;
 }

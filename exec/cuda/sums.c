@@ -21,10 +21,9 @@ static void cut_rows(struct tsr_column_parts *parts, uint64_t tiles, uint64_t ro
     parts->chunk = tsr_max_u64(tsr_ceil_div(parts->shape.rows, tsr_max_u64(chunks, 1)), 1);
 }
 
-/* parts->plain and ->scaled as far as they are there; out: of both. */
-static tsr_status add_parts(const struct tsr_kernel_call *call, bool wide,
-                            const struct tsr_column_parts *parts, uint64_t chunks,
-                            const struct tsr_elems out[2])
+tsr_status tsr_cuda_add_parts(const struct tsr_kernel_call *call, bool wide,
+                              const struct tsr_column_parts *parts, uint64_t chunks,
+                              const struct tsr_elems out[2])
 {
     struct tsr_column_ends ends = {.chunks = chunks, .columns = parts->shape.columns};
     struct tsr_cuda_grid grid = {.blocks =
@@ -38,6 +37,15 @@ static tsr_status add_parts(const struct tsr_kernel_call *call, bool wide,
         }
     return tsr_cuda_launch(call, wide ? tsr_cuda_column_ends_f64 : tsr_cuda_column_ends_f32, grid,
                            &ends);
+}
+
+static tsr_cuda_kernel parts_kernel(const struct tsr_kernel_call *call, bool wide,
+                                    const struct tsr_column_parts *parts)
+{
+    static const struct tsr_cuda_forms forms = TSR_FORMS(column_parts);
+    tsr_cuda_kernel kernel = tsr_cuda_form(call, &forms, wide, parts->shape.columns);
+    bool narrow = kernel == forms.f32 && parts->g.item == 2 && !parts->scaled;
+    return narrow ? tsr_cuda_column_parts_narrow : kernel;
 }
 
 tsr_status tsr_cuda_sum_columns(const struct tsr_kernel_call *call, bool wide,
@@ -56,10 +64,9 @@ tsr_status tsr_cuda_sum_columns(const struct tsr_kernel_call *call, bool wide,
     parts->scaled = out[1].data ? (unsigned char *)scratch + chunks * bytes : NULL;
     const struct tsr_cuda_grid grid = {
         .blocks = (unsigned)tiles, .rows = (unsigned)chunks, .threads = TSR_CUDA_THREADS};
-    static const struct tsr_cuda_forms forms = TSR_FORMS(column_parts);
     if (chunks > 0)
-        TSR_TRY(tsr_cuda_launch(call, tsr_cuda_form(call, &forms, wide, columns), grid, parts));
-    return add_parts(call, wide, parts, chunks, out);
+        TSR_TRY(tsr_cuda_launch(call, parts_kernel(call, wide, parts), grid, parts));
+    return tsr_cuda_add_parts(call, wide, parts, chunks, out);
 }
 
 tsr_status tsr_cuda_column_sums(const struct tsr_kernel_call *call, bool wide, const void *params,

@@ -136,30 +136,87 @@ TSR_ANYWHERE void TSR_R(tsr_apply_rare)(const struct tsr_elementwise *e, uint64_
 }
 #undef TSR_EACH
 
+/* True if the operands are as long as the output, so that no element is repeated. */
+TSR_ANYWHERE bool TSR_R(tsr_are_alike)(const struct tsr_elementwise *e, unsigned n_in)
+{
+    bool alike = e->n_in == n_in && !e->per_row;
+    TSR_UNROLL
+    for (unsigned i = 0; i < n_in; i++)
+        alike = alike && e->in[i].n >= e->out.n;
+    return alike;
+}
+
+/* Block `block` of the output. `rare`: tsr_is_rare(e->op); `two`: two operands that are alike. */
+TSR_ANYWHERE void TSR_R(tsr_apply_block)(const struct tsr_elementwise *e, bool rare, bool two,
+                                         TSR_REAL c, uint64_t block)
+{
+    const struct tsr_elems *const both[2] = {&e->in[0], &e->in[1]};
+    TSR_REAL in[3][TSR_BLOCK], out[TSR_BLOCK];
+    uint64_t at = block * TSR_BLOCK, left = e->out.n - at;
+    unsigned n = left < TSR_BLOCK ? (unsigned)left : TSR_BLOCK;
+    const uint64_t all[2] = {at, at};
+    if (two)
+        TSR_R(tsr_load_several)(both, all, 2, n, in);
+    TSR_UNROLL
+    for (unsigned i = 0; i < (rare ? 3 : 2); i++) {
+        if (i >= e->n_in || two)
+            continue;
+        if (e->per_row >> i & 1)
+            TSR_R(tsr_load_per_row)(&e->in[i], e->columns, at, n, in[i]);
+        else
+            TSR_R(tsr_load_repeated)(&e->in[i], at, n, in[i]);
+    }
+    if (rare)
+        TSR_R(tsr_apply_rare)(e, at, n, c, in, out);
+    else
+        TSR_R(tsr_apply)(e, n, c, in, out);
+    TSR_R(tsr_store)(&e->out, at, n, out);
+}
+
+#if TSR_BLOCK == 8 && !TSR_REAL_F64
+/* Functions of one operand of 16 bits whose words are all whole: from `begin` on pairs of blocks,
+ * both on their way at once, and nothing looked up for each. The first block that is left. */
+TSR_ANYWHERE uint64_t tsr_apply_pairs(const struct tsr_elementwise *e, float c, uint64_t begin,
+                                      uint64_t step)
+{
+    uint64_t block = begin, whole = e->out.n / 8;
+    if (!tsr_are_alike_f32(e, 1) || e->in[0].item != 2 || e->out.dtype != e->in[0].dtype ||
+        !tsr_may_spread(&e->in[0], 0) || !tsr_may_spread(&e->out, 0))
+        return block;
+    for (; block + step < whole; block += 2 * step) {
+        float in[3][8], out[8];
+        uint32_t raw[2][4];
+        tsr_get_words(e->in[0].data + 16 * block, raw[0]);
+        tsr_get_words(e->in[0].data + 16 * (block + step), raw[1]);
+        TSR_NO_UNROLL
+        for (unsigned k = 0; k < 2; k++) { /* the code of all functions is there once */
+            uint32_t word[4];
+            TSR_UNROLL
+            for (unsigned i = 0; i < 4; i++)
+                word[i] = k ? raw[1][i] : raw[0][i];
+            tsr_of_raw_f32(word, e->in[0].dtype, in[0]);
+            tsr_apply_f32(e, 8, c, in, out);
+            tsr_store_words_f32(e->out.data + 16 * (block + k * step), e->out.dtype, out);
+        }
+    }
+    return block;
+}
+#endif
+
 /* Over blocks of the output: tsr_grid_blocks(out.n). `rare`: tsr_is_rare(e->op), a constant. */
 TSR_ANYWHERE void TSR_R(tsr_grid_apply)(const struct tsr_elementwise *e, bool rare, uint64_t begin,
                                         uint64_t step)
 {
-    TSR_REAL in[3][TSR_BLOCK], out[TSR_BLOCK];
     TSR_REAL c = (TSR_REAL)(e->c_at ? *e->c_at : e->c);
-    for (uint64_t block = begin; block < tsr_grid_blocks(e->out.n); block += step) {
-        uint64_t at = block * TSR_BLOCK, left = e->out.n - at;
-        unsigned n = left < TSR_BLOCK ? (unsigned)left : TSR_BLOCK;
-        TSR_UNROLL
-        for (unsigned i = 0; i < (rare ? 3 : 2); i++) {
-            if (i >= e->n_in)
-                continue;
-            if (e->per_row >> i & 1)
-                TSR_R(tsr_load_per_row)(&e->in[i], e->columns, at, n, in[i]);
-            else
-                TSR_R(tsr_load_repeated)(&e->in[i], at, n, in[i]);
-        }
-        if (rare)
-            TSR_R(tsr_apply_rare)(e, at, n, c, in, out);
-        else
-            TSR_R(tsr_apply)(e, n, c, in, out);
-        TSR_R(tsr_store)(&e->out, at, n, out);
-    }
+    bool two = !rare && TSR_R(tsr_are_alike)(e, 2);
+    uint64_t block = begin;
+#if TSR_BLOCK == 8 && !TSR_REAL_F64
+    if (!rare)
+        block = tsr_apply_pairs(e, c, begin, step);
+#endif
+    TSR_NO_UNROLL
+    for (; block < tsr_grid_blocks(e->out.n); block += step)
+        TSR_R(tsr_apply_block)(e, rare, two, c, block);
 }
 
 TSR_ANYWHERE void TSR_R(tsr_grid_elementwise)(const struct tsr_elementwise *e, uint64_t begin,

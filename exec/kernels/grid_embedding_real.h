@@ -7,7 +7,8 @@ TSR_ANYWHERE void TSR_R(tsr_grid_embedding)(const struct tsr_embedding *e, uint6
 {
     uint64_t per_row = tsr_grid_blocks(e->columns);
     for (uint64_t block = begin; block < per_row * e->ids.n; block += step) {
-        uint64_t token = block / per_row, at = block % per_row * TSR_BLOCK, left = e->columns - at;
+        uint64_t token = block / per_row, at = (block - token * per_row) * TSR_BLOCK;
+        uint64_t left = e->columns - at;
         uint64_t row = tsr_embedding_row(tsr_elems_i64(&e->ids, token), e->first, e->rows);
         uint64_t n = left < TSR_BLOCK ? left : TSR_BLOCK;
         if (row < e->rows)

@@ -5,7 +5,7 @@
 TSR_ANYWHERE void TSR_R(tsr_place_part)(const struct tsr_placing *k, uint64_t row, uint64_t at,
                                         uint64_t end)
 {
-    uint64_t from = row / k->times * k->from_row, to = row * k->to_row;
+    uint64_t from = (k->times == 1 ? row : row / k->times) * k->from_row, to = row * k->to_row;
     uint64_t begin = k->offset, behind = k->offset + k->keep;
     if (at < begin) {
         uint64_t n = (begin < end ? begin : end) - at;
@@ -27,7 +27,7 @@ TSR_ANYWHERE void TSR_R(tsr_grid_place)(const struct tsr_placing *k, uint64_t be
     uint64_t per_row = tsr_placing_blocks(k), first = k->zeros ? 0 : k->offset;
     uint64_t last = k->zeros ? k->to_row : k->offset + k->keep;
     for (uint64_t block = begin; block < k->rows * per_row; block += step) {
-        uint64_t row = block / per_row, at = first + block % per_row * TSR_BLOCK;
+        uint64_t row = block / per_row, at = first + (block - row * per_row) * TSR_BLOCK;
         uint64_t end = last - at < TSR_BLOCK ? last : at + TSR_BLOCK;
         TSR_R(tsr_place_part)(k, row, at, end);
     }

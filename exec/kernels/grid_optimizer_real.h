@@ -16,7 +16,7 @@ TSR_ANYWHERE struct TSR_R(tsr_optimizer_numbers)
     double lr = s[TSR_SCALAR_LR], beta1 = s[TSR_SCALAR_BETA1], beta2 = s[TSR_SCALAR_BETA2];
     uint64_t step = (uint64_t)s[TSR_SCALAR_STEP];
     struct TSR_R(tsr_optimizer_numbers) k;
-    k.adamw.decay = (TSR_REAL)(1 - lr * s[TSR_SCALAR_WEIGHT_DECAY]);
+    k.adamw.decay = (TSR_REAL)(1 - tsr_rounded_product(lr, s[TSR_SCALAR_WEIGHT_DECAY]));
     k.adamw.lerp = (TSR_REAL)(1 - beta1);
     k.adamw.beta2 = (TSR_REAL)beta2;
     k.adamw.rest = (TSR_REAL)(1 - beta2);
@@ -155,16 +155,68 @@ TSR_ANYWHERE void TSR_R(tsr_optimizer_update)(const struct tsr_optimizer_work *w
     TSR_R(tsr_optimizer_store)(w, k->step, at, n, &b);
 }
 
-/* Over the blocks of all parameters. */
-TSR_ANYWHERE void TSR_R(tsr_grid_optimizer)(const struct tsr_optimizer *o, uint64_t begin,
-                                            uint64_t step)
+#if TSR_BLOCK == 8 && !TSR_REAL_F64
+/* The fused step of spread eights (tensor_eight.h), of states in f32. */
+TSR_ANYWHERE bool tsr_fused_may_spread(const struct tsr_optimizer_work *w)
 {
-    const struct TSR_R(tsr_optimizer_numbers) k = TSR_R(tsr_optimizer_numbers_of)(o);
+    return w->m.dtype == TSR_F32 && w->v.dtype == TSR_F32 && w->p.dtype == TSR_F32 &&
+           tsr_may_spread(&w->g, 0) && tsr_may_spread(&w->m, 0) && tsr_may_spread(&w->v, 0) &&
+           tsr_may_spread(&w->p, 0) && (!w->mirrored || tsr_may_spread(&w->mirror, 0));
+}
+
+TSR_ANYWHERE void tsr_fused_spread(const struct tsr_optimizer_work *w,
+                                   const struct tsr_optimizer_numbers_f32 *k, uint64_t block)
+{
+    struct tsr_optimizer_block_f32 b;
+    uint64_t at = tsr_spread(block);
+    uint32_t g[2][4], m[2][4], v[2][4], p[2][4];
+    tsr_get_spread(w->g.data + w->g.item * at, w->g.item, g);
+    tsr_get_spread(w->m.data + 4 * at, 4, m);
+    tsr_get_spread(w->v.data + 4 * at, 4, v);
+    tsr_get_spread(w->p.data + 4 * at, 4, p);
+    tsr_of_spread(g, w->g.dtype, b.g);
+    tsr_of_spread(m, TSR_F32, b.m);
+    tsr_of_spread(v, TSR_F32, b.v);
+    tsr_of_spread(p, TSR_F32, b.p);
+    tsr_fused_block_f32(w, k, 8, &b);
+    tsr_put_spread(w->m.data + 4 * at, TSR_F32, b.m);
+    tsr_put_spread(w->v.data + 4 * at, TSR_F32, b.v);
+    tsr_put_spread(w->p.data + 4 * at, TSR_F32, b.p);
+    if (w->mirrored)
+        tsr_put_spread(w->mirror.data + w->mirror.item * at, w->mirror.dtype, b.p);
+}
+#endif
+
+/* Over the blocks of all parameters. fused: o->step is TSR_STEP_FUSED, which has code of its own.
+ */
+TSR_ANYWHERE void TSR_R(tsr_optimizer_blocks)(const struct tsr_optimizer *o, bool fused,
+                                              uint64_t begin, uint64_t step)
+{
+    struct TSR_R(tsr_optimizer_numbers) k = TSR_R(tsr_optimizer_numbers_of)(o);
     uint64_t block = begin;
+    if (fused)
+        k.step = TSR_STEP_FUSED;
     for (uint32_t i = 0; i < o->n; i++) {
         uint64_t blocks = tsr_grid_blocks(o->works[i].numel);
+#if TSR_BLOCK == 8 && !TSR_REAL_F64
+        if (fused && tsr_fused_may_spread(&o->works[i]))
+            for (; block < tsr_spread_blocks(o->works[i].numel); block += step)
+                tsr_fused_spread(&o->works[i], &k, block);
+#endif
         for (; block < blocks; block += step)
             TSR_R(tsr_optimizer_update)(&o->works[i], &k, block);
         block -= blocks;
     }
+}
+
+TSR_ANYWHERE void TSR_R(tsr_grid_optimizer)(const struct tsr_optimizer *o, uint64_t begin,
+                                            uint64_t step)
+{
+    TSR_R(tsr_optimizer_blocks)(o, false, begin, step);
+}
+
+TSR_ANYWHERE void TSR_R(tsr_grid_optimizer_fused)(const struct tsr_optimizer *o, uint64_t begin,
+                                                  uint64_t step)
+{
+    TSR_R(tsr_optimizer_blocks)(o, true, begin, step);
 }

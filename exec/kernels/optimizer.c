@@ -4,6 +4,7 @@
 #include "table.h"
 
 TSR_CODE(optimizer, tsr_grid_optimizer, struct tsr_optimizer);
+TSR_CODE(optimizer_fused, tsr_grid_optimizer_fused, struct tsr_optimizer);
 
 /* Which operands a kernel takes of a parameter; W of what it writes. */
 enum { G = 1, M = 2, V = 4, P = 8, T = 16, OLD = 32 };
@@ -97,6 +98,8 @@ static tsr_status parameters(const struct tsr_kernel_call *call, const struct ke
 {
     struct cursor c = {{0}};
     struct tsr_optimizer o = {.step = k->step, .scalars_at = call->scalars_at};
+    const struct tsr_code *code =
+        k->step == TSR_STEP_FUSED ? &code_optimizer_fused : &code_optimizer;
     if (k->step == TSR_STEP_FUSED && tsr_slot(call, SLOT_CLIP))
         TSR_TRY(tsr__in(call, SLOT_CLIP, TSR_OPERAND_FLOAT, 1, &o.factor));
     uint64_t blocks = 0;
@@ -111,7 +114,7 @@ static tsr_status parameters(const struct tsr_kernel_call *call, const struct ke
         if (o.n < TSR_OPTIMIZER_LIST && i + 1 < n)
             continue;
         if (run)
-            TSR_TRY(tsr__run(call, &code_optimizer, &o, blocks * TSR_BLOCK));
+            TSR_TRY(tsr__run(call, code, &o, blocks * TSR_BLOCK));
         o.n = 0;
         blocks = 0;
     }

@@ -70,9 +70,14 @@ TSR_ANYWHERE uint64_t tsr_elems_run(const struct tsr_elems *e, uint64_t i, uint6
 /* Element i of a tensor of integers. */
 TSR_ANYWHERE int64_t tsr_elems_i64(const struct tsr_elems *e, uint64_t i)
 {
+    const unsigned char *at = e->data + 8 * tsr_elems_place(e, i);
+#ifdef __CUDACC__ /* a copy from bytes is eight accesses there */
+    return *(const int64_t *)at;
+#else
     int64_t value;
-    memcpy(&value, e->data + 8 * tsr_elems_place(e, i), 8);
+    memcpy(&value, at, 8);
     return value;
+#endif
 }
 
 #if TSR_BLOCK == 8

@@ -174,6 +174,32 @@ TSR_ANYWHERE void TSR_R(tsr_store)(const struct tsr_elems *e, uint64_t at, uint6
     }
 }
 
+/* Elements [at[k], at[k] + n) of several tensors: where all accesses are of whole words, all of
+ * them are on their way before the first one is waited for. `several`, at most 4, is known when
+ * loops are unrolled. */
+TSR_ANYWHERE void TSR_R(tsr_load_several)(const struct tsr_elems *const *e, const uint64_t *at,
+                                          unsigned several, uint64_t n, TSR_REAL (*out)[8])
+{
+    uint32_t raw[4][8];
+    bool words = n == 8;
+    TSR_UNROLL
+    for (unsigned k = 0; k < several; k++)
+        words = words && e[k]->width == 0 && e[k]->dtype != TSR_F64 && e[k]->n >= at[k] + 8 &&
+                tsr_are_words(e[k], e[k]->data + e[k]->item * at[k], 8);
+    if (!words) {
+        TSR_UNROLL
+        for (unsigned k = 0; k < several; k++)
+            TSR_R(tsr_load)(e[k], at[k], n, out[k]);
+        return;
+    }
+    TSR_UNROLL
+    for (unsigned k = 0; k < several; k++)
+        tsr_get_raw(e[k]->data + e[k]->item * at[k], e[k]->item, raw[k]);
+    TSR_UNROLL
+    for (unsigned k = 0; k < several; k++)
+        TSR_R(tsr_of_raw)(raw[k], e[k]->dtype, out[k]);
+}
+
 /* n copies of a value from `at` on. */
 TSR_ANYWHERE void TSR_R(tsr_store_same)(const struct tsr_elems *e, uint64_t at, uint64_t n,
                                         TSR_REAL value)

@@ -116,6 +116,13 @@ TSR_ANYWHERE void TSR_R(tsr_store)(const struct tsr_elems *e, uint64_t at, uint6
     }
 }
 
+TSR_ANYWHERE void TSR_R(tsr_load_several)(const struct tsr_elems *const *e, const uint64_t *at,
+                                          unsigned several, uint64_t n, TSR_REAL (*out)[TSR_BLOCK])
+{
+    for (unsigned k = 0; k < several; k++)
+        TSR_R(tsr_load)(e[k], at[k], n, out[k]);
+}
+
 TSR_ANYWHERE TSR_REAL TSR_R(tsr_load_one)(const struct tsr_elems *e, uint64_t at)
 {
     TSR_REAL value;

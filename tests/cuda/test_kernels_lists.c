@@ -223,6 +223,24 @@ static void sums(void **state)
     }
 }
 
+/* More elements than a grid has threads for: each has several blocks, of functions of one operand
+ * two at a time. */
+static void many(void **state)
+{
+    (void)state;
+    for (int k = 0; k < 4; k++) {
+        struct list_call *c = open_call(k % 2 ? "fused_swiglu" : "gelu");
+        uint64_t n = 3 * (1 << 20) + 12345 * (uint64_t)k; /* 4 x 128 blocks of 2048 are 2^20 */
+        uint8_t dtype = k < 2 ? TSR_BF16 : TSR_F16;
+        operand(c, 0, TSR_READ, dtype, n, 0);
+        if (k % 2)
+            operand(c, 1, TSR_READ, dtype, n, 0);
+        operand(c, k % 2 ? 2 : 1, TSR_WRITE, dtype, n, 0);
+        same_as_host(c, false, NULL, 0);
+        close_call(c);
+    }
+}
+
 /* More parameters than a launch takes, some with mirrors; scalars in the call, or in memory. */
 static void optimizers(void **state)
 {
@@ -303,9 +321,10 @@ static void little_scratch(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(alignments), cmocka_unit_test(joined),        cmocka_unit_test(pieces),
-        cmocka_unit_test(used),       cmocka_unit_test(sums),          cmocka_unit_test(optimizers),
-        cmocka_unit_test(embedding),  cmocka_unit_test(little_scratch)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(alignments),    cmocka_unit_test(joined),
+                                       cmocka_unit_test(pieces),        cmocka_unit_test(used),
+                                       cmocka_unit_test(sums),          cmocka_unit_test(many),
+                                       cmocka_unit_test(optimizers),    cmocka_unit_test(embedding),
+                                       cmocka_unit_test(little_scratch)};
     return cmocka_run_group_tests_name("CUDA: kernels over lists", tests, NULL, NULL);
 }

@@ -9,11 +9,18 @@ enum { MAX_THREADS = 1024, WARP = 32 };
 
 _Thread_local struct tsr_shim_place tsr_shim_place;
 _Thread_local void *tsr_shim_shared;
+_Thread_local unsigned tsr_shim_shared_size;
 
 void tsr_shim_sync(void)
 {
     if (tsr_fibers_inside()) /* else a thread alone */
         tsr_fibers_wait_block();
+}
+
+void tsr_shim_sync_warp(void)
+{
+    if (tsr_fibers_inside())
+        tsr_fibers_wait_warp();
 }
 
 /* Two rounds: all have written, then all have read. */
@@ -73,6 +80,7 @@ void tsr_shim_run(const struct tsr_shim_kernel *kernel, unsigned blocks_x, unsig
     if (kernel->cooperates && !together)
         threads = 1;
     tsr_shim_shared = make_shared(shared);
+    tsr_shim_shared_size = (unsigned)shared;
     for (uint64_t i = 0; i < n; i++) {
         uint64_t block = i * stride % n;
         tsr_shim_place = (struct tsr_shim_place){.threads = threads,

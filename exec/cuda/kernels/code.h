@@ -22,8 +22,9 @@
 
 /* TSR_CUDA_ITEMS: elements that a thread has in hand at once: 16 bytes of bf16. */
 /* TSR_CUDA_STAY, TSR_CUDA_STAY_WIDE: blocks of kernels over lists that a multiprocessor has at
- * once, the latter with many registers. */
-enum { TSR_CUDA_STAY = 4, TSR_CUDA_STAY_WIDE = 3 };
+ * once, the latter with many registers; TSR_CUDA_STAY_FUSED: with so many that 120 bytes of a
+ * thread are on their way. */
+enum { TSR_CUDA_STAY = 4, TSR_CUDA_STAY_WIDE = 3, TSR_CUDA_STAY_FUSED = 2 };
 enum { TSR_CUDA_THREADS = 256, TSR_CUDA_LONG = 1024, TSR_WARP = 32, TSR_CUDA_ITEMS = 8 };
 #ifndef TSR_BLOCK
 #define TSR_BLOCK 8 /* of exec/kernels/tensor.h: TSR_CUDA_ITEMS */
@@ -37,14 +38,32 @@ enum { TSR_CUDA_THREADS = 256, TSR_CUDA_LONG = 1024, TSR_WARP = 32, TSR_CUDA_ITE
 #define TSR_BLOCK_KERNEL(name, type) TSR_GRID_KERNEL(name, type)
 #define TSR_LONG_KERNEL(name, type) \
     extern "C" __global__ void __launch_bounds__(TSR_CUDA_LONG) name(const __grid_constant__ type k)
-#define TSR_DEVICE   static __device__ inline
-#define TSR_OUTLINE  static __device__ __noinline__ /* where few calls come: code stays small */
-#define TSR_ALIGN_16 __align__(16)
-#define tsr_shared   __shared__
-#define tsr_sync()   __syncthreads()
-#define tsr_alone()  false
+#define TSR_DEVICE      static __device__ inline
+#define TSR_OUTLINE     static __device__ __noinline__ /* where few calls come: code stays small */
+#define TSR_ALIGN_16    __align__(16)
+#define tsr_shared      __shared__
+#define tsr_sync()      __syncthreads()
+#define tsr_sync_warp() __syncwarp() /* what others of the warp read and wrote before is done */
+#define tsr_alone()     false
 extern __shared__ __align__(16) unsigned char tsr_dynamic_shared_bytes[];
 #define tsr_dynamic_shared() ((void *)tsr_dynamic_shared_bytes)
+/* Bytes of it that the launch gave the block. */
+TSR_DEVICE unsigned tsr_dynamic_shared_size(void)
+{
+    unsigned bytes;
+    asm("mov.u32 %0, %%dynamic_smem_size;" : "=r"(bytes));
+    return bytes;
+}
+/* 16 bytes on their way from the GPU's memory to shared memory: no register waits for them. Both
+ * places are multiples of 16. tsr_copies_mark() ends a group of them; tsr_copies_wait(n): this
+ * thread may read what it asked for, but for its last n groups. n is a constant. */
+TSR_DEVICE void tsr_copy_ahead(void *shared, const void *from)
+{
+    unsigned to = (unsigned)__cvta_generic_to_shared(shared);
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(to), "l"(from) : "memory");
+}
+#define tsr_copies_mark()  asm volatile("cp.async.commit_group;" ::: "memory")
+#define tsr_copies_wait(n) asm volatile("cp.async.wait_group %0;" ::"n"(n) : "memory")
 TSR_DEVICE unsigned tsr_thread(void)
 {
     return threadIdx.x;

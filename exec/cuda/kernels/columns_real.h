@@ -1,13 +1,12 @@
 /* columns_real.h: template of columns.cu. */
 #include "exec/kernels/real.h"
 
-/* Sums of the rows of one warp, n columns from `column` on. */
-TSR_DEVICE void TSR_R(column_rows)(const struct tsr_column_parts *k, uint64_t row, uint64_t step,
-                                   uint64_t column, unsigned n, TSR_REAL *plain, TSR_REAL *scaled)
+/* Sums of the rows of one warp from `row` on, n columns from `column` on. */
+TSR_DEVICE void TSR_R(column_rows)(const struct tsr_column_parts *k, uint64_t row, uint64_t end,
+                                   uint64_t step, uint64_t column, unsigned n, TSR_REAL *plain,
+                                   TSR_REAL *scaled)
 {
     TSR_REAL g[TSR_BLOCK], x[TSR_BLOCK];
-    uint64_t end = (tsr_block_y() + 1) * k->chunk;
-    end = end < k->shape.rows ? end : k->shape.rows;
     for (; row < end; row += step) {
         uint64_t at = row * k->shape.columns + column;
         if (k->scaled) {
@@ -58,10 +57,11 @@ TSR_DEVICE void TSR_R(column_parts)(const struct tsr_column_parts *k, bool whole
         unsigned n = left < TSR_BLOCK ? (unsigned)left : TSR_BLOCK;
         if (left > 0 && whole)
             n = TSR_WHOLE_PACK;
+        uint64_t row = tsr_block_y() * k->chunk + tsr_thread() / lanes,
+                 step = tsr_threads() / lanes;
+        uint64_t end = column_chunk_end(k);
         if (left > 0)
-            TSR_R(column_rows)
-        (k, tsr_block_y() * k->chunk + tsr_thread() / lanes, tsr_threads() / lanes, column, n,
-         plain, scaled);
+            TSR_R(column_rows)(k, row, end, step, column, n, plain, scaled);
         TSR_R(column_store)(k, lane, column, n, plain, k->plain);
         TSR_R(column_store)(k, lane, column, n, scaled, k->scaled);
     }

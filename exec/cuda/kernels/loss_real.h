@@ -66,14 +66,14 @@ TSR_DEVICE void TSR_R(nll_backward)(const struct tsr_cross_entropy *k, bool whol
     }
 }
 
-/* (exp(x) - onehot) factor, x from log-probabilities; 0 for a row that is ignored. */
-TSR_DEVICE void TSR_R(slope_pack)(TSR_REAL *x, bool ignored, uint64_t column, uint64_t label,
-                                  TSR_REAL factor)
+/* x - factor at the label, if it is one of the columns from `column` on: of one pack in a row. */
+TSR_DEVICE void TSR_R(slope_at_label)(TSR_REAL *x, uint64_t column, uint64_t label, TSR_REAL factor)
 {
-    for (unsigned i = 0; i < TSR_BLOCK; i++) {
-        TSR_REAL slope = TSR_R(tsr_cross_entropy_slope)(x[i], column + i == label, factor);
-        x[i] = ignored ? 0 : slope;
-    }
+    uint64_t place = label - column; /* very large for a label that is before */
+    if (place >= TSR_BLOCK)
+        return;
+    for (unsigned i = 0; i < TSR_BLOCK; i++)
+        x[i] -= i == place ? factor : 0;
 }
 
 TSR_DEVICE void TSR_R(log_p_backward)(const struct tsr_cross_entropy *k, bool whole)
@@ -88,7 +88,10 @@ TSR_DEVICE void TSR_R(log_p_backward)(const struct tsr_cross_entropy *k, bool wh
             uint64_t column = tsr_pack_column(&t, &row, turn);
             unsigned n = tsr_pack_elements(&t, &row, column);
             TSR_R(tsr_pack_load)(&k->x, row.first + column, n, part);
-            TSR_R(slope_pack)(part, label < 0, column, at, factor);
+            for (unsigned i = 0; i < TSR_BLOCK; i++)
+                part[i] = label < 0 ? 0 : TSR_R(exp_of)(part[i]) * factor;
+            if (label >= 0)
+                TSR_R(slope_at_label)(part, column, at, factor);
             TSR_R(tsr_pack_store)(&k->out, row.first + column, n, part);
         }
     }
@@ -97,12 +100,12 @@ TSR_DEVICE void TSR_R(log_p_backward)(const struct tsr_cross_entropy *k, bool wh
 /* ---- straight from logits ---------------------------------------------------------------------
  */
 
-/* The last rows first: they are what is in the cache. The logit of the label is read before
- * anything of the row is written, which the sums of the team see to. */
+/* The last rows first: they are what is in the cache. The logit of the label has been read by all
+ * of the team before anything of the row is written. */
 TSR_DEVICE void TSR_R(cross_entropy_rows)(const struct tsr_cross_entropy *k, bool whole)
 {
     struct tsr_team t = tsr_team_of(k->shape.columns, whole);
-    bool kept = tsr_team_keeps(k->shape.columns, true, 1, sizeof(TSR_REAL)) > 0;
+    unsigned stays = tsr_packs_stay(TSR_R(tsr_kept_bytes)(&k->x, whole));
     TSR_REAL factor = TSR_R(loss_factor)(k), part[TSR_BLOCK];
     TSR_TEAM_ROWS(&t, &k->shape, row)
     {
@@ -113,18 +116,21 @@ TSR_DEVICE void TSR_R(cross_entropy_rows)(const struct tsr_cross_entropy *k, boo
         TSR_REAL own =
             there ? TSR_R(tsr_load_one)(&k->x, row.first + (uint64_t)label) : (TSR_REAL)NAN;
         struct TSR_R(exponentials) e =
-            TSR_R(exponentials_of)(&k->x, &t, &row, ignored ? 0 : row.columns, kept);
+            TSR_R(exponentials_of)(&k->x, &t, &row, ignored ? 0 : row.columns, stays);
         TSR_REAL log_sum = TSR_M(log)(e.sum);
         if (row.leads)
             ((TSR_REAL *)k->row_loss)[row.number] = ignored ? 0 : -(own - e.max - log_sum);
+        tsr_team_sync(&t);
         for (unsigned turn = k->out.data ? row.turns : 0; turn-- > 0;) {
             uint64_t column = tsr_pack_column(&t, &row, turn);
             unsigned n = tsr_pack_elements(&t, &row, column);
             if (!ignored)
-                TSR_R(pack_again)(&k->x, kept, turn, row.first + column, n, part);
+                TSR_R(exponentials_again)
+            (&k->x, &t, stays, turn, row.first + column, n, part);
             for (unsigned i = 0; i < TSR_BLOCK; i++)
-                part[i] = ignored ? 0 : part[i] - e.max - log_sum;
-            TSR_R(slope_pack)(part, ignored, column, (uint64_t)label, factor);
+                part[i] = ignored ? 0 : TSR_R(exp_of)(part[i] - e.max - log_sum) * factor;
+            if (!ignored)
+                TSR_R(slope_at_label)(part, column, (uint64_t)label, factor);
             TSR_R(tsr_pack_store)(&k->out, row.first + column, n, part);
         }
     }

@@ -18,10 +18,10 @@ TSR_DEVICE void TSR_R(norm_add)(const struct tsr_norm *k, uint64_t at, unsigned 
 }
 
 /* A pack of the second pass. */
-TSR_DEVICE void TSR_R(norm_again)(const struct tsr_norm *k, bool kept, unsigned turn, uint64_t at,
-                                  unsigned n, TSR_REAL *x)
+TSR_DEVICE void TSR_R(norm_again)(const struct tsr_norm *k, unsigned stays, unsigned turn,
+                                  uint64_t at, unsigned n, TSR_REAL *x)
 {
-    if (kept)
+    if (turn < stays)
         TSR_R(tsr_pack_kept)(turn, x);
     else
         TSR_R(tsr_pack_load)(&k->x, at, n, x);
@@ -29,7 +29,7 @@ TSR_DEVICE void TSR_R(norm_again)(const struct tsr_norm *k, bool kept, unsigned 
 
 /* Mean and 1 / sqrt(mean of squares of what is left). */
 TSR_DEVICE void TSR_R(norm_statistics)(const struct tsr_norm *k, const struct tsr_team *t,
-                                       const struct tsr_row *row, bool kept, TSR_REAL *mean,
+                                       const struct tsr_row *row, unsigned stays, TSR_REAL *mean,
                                        TSR_REAL *rstd)
 {
     TSR_REAL x[TSR_BLOCK], sum = 0, squares = 0, columns = (TSR_REAL)k->shape.columns;
@@ -49,7 +49,7 @@ TSR_DEVICE void TSR_R(norm_statistics)(const struct tsr_norm *k, const struct ts
             TSR_R(norm_add)(k, row->first + column, tsr_pack_elements(t, row, column), &now, x);
         else
             TSR_R(tsr_pack_open)(&now, x);
-        if (kept)
+        if (turn < stays)
             TSR_R(tsr_pack_keep)(turn, x);
         for (unsigned i = 0; i < TSR_BLOCK; i++) {
             sum += x[i];
@@ -63,7 +63,7 @@ TSR_DEVICE void TSR_R(norm_statistics)(const struct tsr_norm *k, const struct ts
         for (unsigned turn = 0; turn < row->turns; turn++) {
             uint64_t column = tsr_pack_column(t, row, turn);
             unsigned n = tsr_pack_elements(t, row, column);
-            TSR_R(norm_again)(k, kept, turn, row->first + column, n, x);
+            TSR_R(norm_again)(k, stays, turn, row->first + column, n, x);
             for (unsigned i = 0; i < TSR_BLOCK; i++)
                 squares += i < n ? (x[i] - *mean) * (x[i] - *mean) : 0;
         }
@@ -74,15 +74,15 @@ TSR_DEVICE void TSR_R(norm_statistics)(const struct tsr_norm *k, const struct ts
 TSR_DEVICE void TSR_R(norm)(const struct tsr_norm *k, bool whole)
 {
     struct tsr_team t = tsr_team_of(k->shape.columns, whole);
-    bool kept = tsr_team_keeps(k->shape.columns, false, 1, sizeof(TSR_REAL)) > 0;
+    unsigned stays = tsr_packs_stay(TSR_BLOCK * (unsigned)sizeof(TSR_REAL));
     TSR_REAL mean, rstd, x[TSR_BLOCK], w[TSR_BLOCK], b[TSR_BLOCK] = {0};
     TSR_TEAM_ROWS(&t, &k->shape, row)
     {
-        TSR_R(norm_statistics)(k, &t, &row, kept, &mean, &rstd);
+        TSR_R(norm_statistics)(k, &t, &row, stays, &mean, &rstd);
         for (unsigned turn = 0; turn < row.turns; turn++) {
             uint64_t column = tsr_pack_column(&t, &row, turn);
             unsigned n = tsr_pack_elements(&t, &row, column);
-            TSR_R(norm_again)(k, kept, turn, row.first + column, n, x);
+            TSR_R(norm_again)(k, stays, turn, row.first + column, n, x);
             TSR_R(tsr_pack_load)(&k->w, column, n, w);
             if (k->centered)
                 TSR_R(tsr_pack_load)(&k->b, column, n, b);
@@ -117,8 +117,8 @@ TSR_DEVICE void TSR_R(norm_slopes)(const struct tsr_norm *k, const struct tsr_ro
 
 /* gx = rstd (v - mean(v) - u mean(u v)) + gh; means: of v and of u v. */
 TSR_DEVICE void TSR_R(norm_input_row)(const struct tsr_norm *k, const struct tsr_team *t,
-                                      const struct tsr_row *row, bool kept, const TSR_REAL *of_row,
-                                      const TSR_REAL *means)
+                                      const struct tsr_row *row, unsigned stays,
+                                      const TSR_REAL *of_row, const TSR_REAL *means)
 {
     TSR_REAL u[TSR_BLOCK], v[TSR_BLOCK];
     for (unsigned turn = 0; turn < row->turns; turn++) {
@@ -127,7 +127,7 @@ TSR_DEVICE void TSR_R(norm_input_row)(const struct tsr_norm *k, const struct tsr
         struct TSR_R(tsr_fetched) gh;
         if (k->gh.data)
             gh = TSR_R(tsr_pack_fetch)(&k->gh, row->first + column, n);
-        if (kept) {
+        if (turn < stays) {
             TSR_R(tsr_pack_kept)(2 * turn, u);
             TSR_R(tsr_pack_kept)(2 * turn + 1, v);
         } else {
@@ -147,7 +147,7 @@ TSR_DEVICE void TSR_R(norm_input_row)(const struct tsr_norm *k, const struct tsr
 TSR_DEVICE void TSR_R(norm_backward)(const struct tsr_norm *k, bool whole)
 {
     struct tsr_team t = tsr_team_of(k->shape.columns, whole);
-    bool kept = tsr_team_keeps(k->shape.columns, false, 2, sizeof(TSR_REAL)) > 0;
+    unsigned stays = tsr_packs_stay(2 * TSR_BLOCK * (unsigned)sizeof(TSR_REAL));
     TSR_REAL u[TSR_BLOCK], v[TSR_BLOCK], columns = (TSR_REAL)k->shape.columns;
     TSR_TEAM_ROWS(&t, &k->shape, row)
     {
@@ -159,7 +159,7 @@ TSR_DEVICE void TSR_R(norm_backward)(const struct tsr_norm *k, bool whole)
         for (unsigned turn = 0; turn < row.turns; turn++) {
             uint64_t column = tsr_pack_column(&t, &row, turn);
             TSR_R(norm_slopes)(k, &row, column, tsr_pack_elements(&t, &row, column), of_row, u, v);
-            if (kept) {
+            if (turn < stays) {
                 TSR_R(tsr_pack_keep)(2 * turn, u);
                 TSR_R(tsr_pack_keep)(2 * turn + 1, v);
             }
@@ -170,6 +170,6 @@ TSR_DEVICE void TSR_R(norm_backward)(const struct tsr_norm *k, bool whole)
         }
         sums[0] = k->centered ? TSR_R(tsr_team_sum)(&t, sums[0]) / columns : 0;
         sums[1] = TSR_R(tsr_team_sum)(&t, sums[1]) / columns;
-        TSR_R(norm_input_row)(k, &t, &row, kept, of_row, sums);
+        TSR_R(norm_input_row)(k, &t, &row, stays, of_row, sums);
     }
 }

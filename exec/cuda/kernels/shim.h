@@ -8,6 +8,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <string.h>
 
 /* What a launch needs to know of a kernel. */
 struct tsr_shim_kernel {
@@ -27,9 +28,11 @@ struct tsr_shim_place {
 extern _Thread_local struct tsr_shim_place tsr_shim_place;
 /* Dynamic shared memory of the block that runs. */
 extern _Thread_local void *tsr_shim_shared;
+extern _Thread_local unsigned tsr_shim_shared_size;
 
-/* All threads of the block arrive; another one runs meanwhile. */
+/* All threads of the block, or of the warp, arrive; another one runs meanwhile. */
 void tsr_shim_sync(void);
+void tsr_shim_sync_warp(void);
 /* The value of the lane whose number differs in the bits of `lanes`. */
 double tsr_shim_shuffle(double x, int lanes);
 
@@ -69,11 +72,22 @@ double tsr_shim_shuffle(double x, int lanes);
 #define TSR_OUTLINE          static __attribute__((noinline, unused))
 #define tsr_shared           static _Thread_local
 #define tsr_sync()           tsr_shim_sync()
+#define tsr_sync_warp()      tsr_shim_sync_warp()
 #define tsr_dynamic_shared() tsr_shim_shared
 /* Kernels that cooperate run with blocks of one thread under sanitizers, which cannot follow
  * fibers.
  */
 #define tsr_alone() (tsr_threads() == 1)
+TSR_DEVICE unsigned tsr_dynamic_shared_size(void)
+{
+    return tsr_shim_shared_size;
+}
+TSR_DEVICE void tsr_copy_ahead(void *shared, const void *from)
+{
+    memcpy(shared, from, 16);
+}
+#define tsr_copies_mark()  ((void)0)
+#define tsr_copies_wait(n) ((void)(n))
 TSR_DEVICE unsigned tsr_thread(void)
 {
     return tsr_shim_place.thread;

@@ -4,12 +4,12 @@
 TSR_DEVICE void TSR_R(softmax)(const struct tsr_softmax *k, bool whole)
 {
     struct tsr_team t = tsr_team_of(k->shape.columns, whole);
-    bool kept = tsr_team_keeps(k->shape.columns, true, 1, sizeof(TSR_REAL)) > 0;
+    unsigned stays = tsr_packs_stay(TSR_R(tsr_kept_bytes)(&k->x, whole));
     TSR_REAL part[TSR_BLOCK];
     TSR_TEAM_ROWS(&t, &k->shape, row)
     {
         uint64_t seen = row.columns ? tsr_softmax_seen(k, row.number) : 0;
-        struct TSR_R(exponentials) e = TSR_R(exponentials_of)(&k->x, &t, &row, seen, kept);
+        struct TSR_R(exponentials) e = TSR_R(exponentials_of)(&k->x, &t, &row, seen, stays);
         TSR_REAL factor = 1 / e.sum;
         if (e.sum == 0)
             seen = 0;
@@ -17,9 +17,10 @@ TSR_DEVICE void TSR_R(softmax)(const struct tsr_softmax *k, bool whole)
             uint64_t column = tsr_pack_column(&t, &row, turn);
             unsigned n = tsr_pack_elements(&t, &row, column);
             if (column < seen)
-                TSR_R(pack_again)(&k->x, kept, turn, row.first + column, n, part);
+                TSR_R(exponentials_again)
+            (&k->x, &t, stays, turn, row.first + column, n, part);
             for (unsigned i = 0; i < TSR_BLOCK; i++)
-                part[i] = column + i < seen ? TSR_R(tsr_exp)(part[i] - e.max) * factor : 0;
+                part[i] = column + i < seen ? TSR_R(exp_of)(part[i] - e.max) * factor : 0;
             TSR_R(tsr_pack_store)(&k->out, row.first + column, n, part);
         }
     }
@@ -27,14 +28,14 @@ TSR_DEVICE void TSR_R(softmax)(const struct tsr_softmax *k, bool whole)
 
 /* out = x - max - log_sum. */
 TSR_DEVICE void TSR_R(log_softmax_row)(const struct tsr_softmax *k, const struct tsr_team *t,
-                                       const struct tsr_row *row, bool kept, TSR_REAL max,
+                                       const struct tsr_row *row, unsigned stays, TSR_REAL max,
                                        TSR_REAL log_sum)
 {
     TSR_REAL part[TSR_BLOCK];
     for (unsigned turn = row->turns; turn-- > 0;) {
         uint64_t column = tsr_pack_column(t, row, turn);
         unsigned n = tsr_pack_elements(t, row, column);
-        TSR_R(pack_again)(&k->x, kept, turn, row->first + column, n, part);
+        TSR_R(exponentials_again)(&k->x, t, stays, turn, row->first + column, n, part);
         for (unsigned i = 0; i < TSR_BLOCK; i++)
             part[i] = part[i] - max - log_sum;
         TSR_R(tsr_pack_store)(&k->out, row->first + column, n, part);
@@ -44,11 +45,11 @@ TSR_DEVICE void TSR_R(log_softmax_row)(const struct tsr_softmax *k, const struct
 TSR_DEVICE void TSR_R(log_softmax)(const struct tsr_softmax *k, bool whole)
 {
     struct tsr_team t = tsr_team_of(k->shape.columns, whole);
-    bool kept = tsr_team_keeps(k->shape.columns, true, 1, sizeof(TSR_REAL)) > 0;
+    unsigned stays = tsr_packs_stay(TSR_R(tsr_kept_bytes)(&k->x, whole));
     TSR_TEAM_ROWS(&t, &k->shape, row)
     {
-        struct TSR_R(exponentials) e = TSR_R(exponentials_of)(&k->x, &t, &row, row.columns, kept);
-        TSR_R(log_softmax_row)(k, &t, &row, kept, e.max, TSR_M(log)(e.sum));
+        struct TSR_R(exponentials) e = TSR_R(exponentials_of)(&k->x, &t, &row, row.columns, stays);
+        TSR_R(log_softmax_row)(k, &t, &row, stays, e.max, TSR_M(log)(e.sum));
     }
 }
 
@@ -61,7 +62,7 @@ TSR_DEVICE void TSR_R(log_softmax_tp)(const struct tsr_softmax *k, bool whole)
             continue;
         TSR_REAL max = TSR_R(tsr_load_one)(&k->max, row.number);
         TSR_REAL log_sum = TSR_M(log)(TSR_R(tsr_load_one)(&k->sum, row.number));
-        TSR_R(log_softmax_row)(k, &t, &row, false, max, log_sum);
+        TSR_R(log_softmax_row)(k, &t, &row, 0, max, log_sum);
     }
 }
 
@@ -72,7 +73,7 @@ TSR_DEVICE void TSR_R(log_softmax_tp)(const struct tsr_softmax *k, bool whole)
 TSR_DEVICE void TSR_R(softmax_backward)(const struct tsr_softmax *k, bool whole)
 {
     struct tsr_team t = tsr_team_of(k->shape.columns, whole);
-    bool kept = tsr_team_keeps(k->shape.columns, true, 2, sizeof(TSR_REAL)) > 0;
+    unsigned stays = tsr_packs_stay(2 * TSR_BLOCK * (unsigned)sizeof(TSR_REAL));
     TSR_REAL g[TSR_BLOCK], p[TSR_BLOCK];
     TSR_TEAM_ROWS(&t, &k->shape, row)
     {
@@ -81,7 +82,7 @@ TSR_DEVICE void TSR_R(softmax_backward)(const struct tsr_softmax *k, bool whole)
             uint64_t column = tsr_pack_column(&t, &row, turn);
             unsigned n = tsr_pack_elements(&t, &row, column);
             TSR_R(tsr_pack_load_two)(&k->x, &k->y, row.first + column, n, g, p);
-            if (kept) {
+            if (turn < stays) {
                 TSR_R(tsr_pack_keep)(2 * turn, g);
                 TSR_R(tsr_pack_keep)(2 * turn + 1, p);
             }
@@ -92,8 +93,12 @@ TSR_DEVICE void TSR_R(softmax_backward)(const struct tsr_softmax *k, bool whole)
         for (unsigned turn = row.turns; turn-- > 0;) {
             uint64_t column = tsr_pack_column(&t, &row, turn);
             unsigned n = tsr_pack_elements(&t, &row, column);
-            TSR_R(pack_again)(&k->x, kept, 2 * turn, row.first + column, n, g);
-            TSR_R(pack_again)(&k->y, kept, 2 * turn + 1, row.first + column, n, p);
+            if (turn < stays) {
+                TSR_R(tsr_pack_kept)(2 * turn, g);
+                TSR_R(tsr_pack_kept)(2 * turn + 1, p);
+            } else {
+                TSR_R(tsr_pack_load_two)(&k->x, &k->y, row.first + column, n, g, p);
+            }
             for (unsigned i = 0; i < TSR_BLOCK; i++)
                 g[i] = p[i] * (g[i] - sum);
             TSR_R(tsr_pack_store)(&k->out, row.first + column, n, g);
@@ -105,7 +110,7 @@ TSR_DEVICE void TSR_R(softmax_backward)(const struct tsr_softmax *k, bool whole)
 TSR_DEVICE void TSR_R(log_softmax_backward)(const struct tsr_softmax *k, bool whole)
 {
     struct tsr_team t = tsr_team_of(k->shape.columns, whole);
-    bool kept = tsr_team_keeps(k->shape.columns, true, 1, sizeof(TSR_REAL)) > 0;
+    unsigned stays = tsr_packs_stay(TSR_BLOCK * (unsigned)sizeof(TSR_REAL));
     TSR_REAL g[TSR_BLOCK], y[TSR_BLOCK];
     TSR_TEAM_ROWS(&t, &k->shape, row)
     {
@@ -114,7 +119,7 @@ TSR_DEVICE void TSR_R(log_softmax_backward)(const struct tsr_softmax *k, bool wh
             uint64_t column = tsr_pack_column(&t, &row, turn);
             unsigned n = tsr_pack_elements(&t, &row, column);
             TSR_R(tsr_pack_load)(&k->x, row.first + column, n, g);
-            if (kept)
+            if (turn < stays)
                 TSR_R(tsr_pack_keep)(turn, g);
             for (unsigned i = 0; i < TSR_BLOCK; i++)
                 sum += g[i];
@@ -123,7 +128,10 @@ TSR_DEVICE void TSR_R(log_softmax_backward)(const struct tsr_softmax *k, bool wh
         for (unsigned turn = row.turns; turn-- > 0;) {
             uint64_t column = tsr_pack_column(&t, &row, turn);
             unsigned n = tsr_pack_elements(&t, &row, column);
-            TSR_R(pack_again)(&k->x, kept, turn, row.first + column, n, g);
+            if (turn < stays)
+                TSR_R(tsr_pack_kept)(turn, g);
+            else
+                TSR_R(tsr_pack_load)(&k->x, row.first + column, n, g);
             TSR_R(tsr_pack_load)(&k->y, row.first + column, n, y);
             for (unsigned i = 0; i < TSR_BLOCK; i++)
                 g[i] -= TSR_R(tsr_exp)(y[i]) * sum;

@@ -51,6 +51,63 @@ TSR_DEVICE double TSR_R(fold_total)(TSR_REAL *sum)
     return total;
 }
 
+#if !TSR_REAL_F64
+/* This thread's part of the squares of elements [begin, end) of a tensor whose eights are all whole
+ * words: norms of gradients. Words of 16 bytes, four of them on their way at once; the first thread
+ * has what is left behind the last one. */
+TSR_DEVICE double fold_squares(const struct tsr_elems *a, uint64_t begin, uint64_t end)
+{
+    float sum[TSR_BLOCK] = {0}, x[TSR_BLOCK];
+    uint32_t came[TSR_AHEAD][4];
+    double total = 0;
+    unsigned threads = tsr_threads(), in_word = 16u / a->item, turns = 0;
+    uint64_t words = (end - begin) / in_word;
+    const unsigned char *from = a->data + a->item * begin;
+    TSR_NO_UNROLL
+    for (uint64_t word = tsr_thread(); word < words; word += TSR_AHEAD * (uint64_t)threads) {
+        TSR_UNROLL
+        for (unsigned u = 0; u < TSR_AHEAD; u++)
+            if (word + u * threads < words)
+                tsr_get_words(from + 16 * (word + u * threads), came[u]);
+        TSR_UNROLL
+        for (unsigned u = 0; u < TSR_AHEAD; u++) {
+            if (word + u * threads >= words)
+                continue;
+            for (unsigned i = 0; i < TSR_BLOCK; i++)
+                x[i] = i < 4 ? tsr_bits_float(came[u][i % 4]) : 0;
+            if (in_word == TSR_BLOCK)
+                tsr_narrow_open(came[u], a->dtype, x);
+            for (unsigned i = 0; i < TSR_BLOCK; i++)
+                sum[i] += x[i] * x[i];
+        }
+        if (++turns % 16 == 0)
+            total += fold_total_f32(sum);
+    }
+    for (uint64_t at = begin + words * in_word; at < end && tsr_thread() == 0; at++)
+        sum[0] += tsr_load_one_f32(a, at) * tsr_load_one_f32(a, at);
+    return total + fold_total_f32(sum);
+}
+#endif
+
+/* The same of any elements. */
+TSR_DEVICE double TSR_R(fold_any)(const struct tsr_fold_parts *k, const struct tsr_elems *a,
+                                  uint64_t begin, uint64_t end)
+{
+    TSR_REAL sum[TSR_BLOCK] = {0}, x[TSR_BLOCK];
+    double total = 0;
+    unsigned turns = 0;
+    TSR_NO_UNROLL
+    for (uint64_t at = begin + (uint64_t)tsr_thread() * TSR_BLOCK; at < end;
+         at += (uint64_t)tsr_threads() * TSR_BLOCK) {
+        TSR_R(fold_terms)(k, a, at, end - at < TSR_BLOCK ? (unsigned)(end - at) : TSR_BLOCK, x);
+        for (unsigned i = 0; i < TSR_BLOCK; i++)
+            sum[i] += x[i];
+        if (++turns % 32 == 0)
+            total += TSR_R(fold_total)(sum);
+    }
+    return total + TSR_R(fold_total)(sum);
+}
+
 TSR_DEVICE void TSR_R(fold_parts)(const struct tsr_fold_parts *k)
 {
     uint32_t block = (uint32_t)tsr_block_x(), low = 0, high = k->n;
@@ -62,20 +119,16 @@ TSR_DEVICE void TSR_R(fold_parts)(const struct tsr_fold_parts *k)
             high = middle;
     }
     const struct tsr_elems *a = &k->a[low];
-    TSR_REAL sum[TSR_BLOCK] = {0}, x[TSR_BLOCK];
-    double total = 0;
-    unsigned turns = 0;
     uint64_t begin = (block - k->first[low]) * k->chunk, end = begin + k->chunk;
+    double total;
     end = end < a->n ? end : a->n;
-    for (uint64_t at = begin + (uint64_t)tsr_thread() * TSR_BLOCK; at < end;
-         at += (uint64_t)tsr_threads() * TSR_BLOCK) {
-        TSR_R(fold_terms)(k, a, at, end - at < TSR_BLOCK ? (unsigned)(end - at) : TSR_BLOCK, x);
-        for (unsigned i = 0; i < TSR_BLOCK; i++)
-            sum[i] += x[i];
-        if (++turns % 32 == 0)
-            total += TSR_R(fold_total)(sum);
-    }
-    total = tsr_block_sum_f64(total + TSR_R(fold_total)(sum));
+#if !TSR_REAL_F64
+    if (k->op == TSR_FOLD_SQUARES && !k->b.data && tsr_rows_are_words(a, TSR_BLOCK))
+        total = fold_squares(a, begin, end);
+    else
+#endif
+        total = TSR_R(fold_any)(k, a, begin, end);
+    total = tsr_block_sum_f64(total);
     if (tsr_thread() == 0)
         k->parts[block] = total;
 }

@@ -22,7 +22,16 @@ struct tsr_team {
     unsigned size, lane;    /* threads, and which of them this is */
     unsigned number, teams; /* in the block */
     bool whole;             /* every pack consists of whole words */
+    unsigned turns;         /* packs that this thread has of a row, if whole */
 };
+
+/* Packs that a thread has of the first n columns. */
+TSR_DEVICE unsigned tsr_turns_to(const struct tsr_team *t, unsigned before, uint64_t n)
+{
+    uint64_t skipped = (uint64_t)t->lane * TSR_BLOCK, per_turn = (uint64_t)t->size * TSR_BLOCK;
+    uint64_t end = n ? before + n : 0;
+    return end > skipped ? (unsigned)((end - skipped - 1) / per_turn) + 1 : 0;
+}
 
 TSR_DEVICE struct tsr_team tsr_team_of(uint64_t columns, bool whole)
 {
@@ -32,6 +41,7 @@ TSR_DEVICE struct tsr_team tsr_team_of(uint64_t columns, bool whole)
     t.number = tsr_thread() / t.size;
     t.teams = tsr_threads() / t.size;
     t.whole = whole;
+    t.turns = whole ? tsr_turns_to(&t, 0, columns) : 0;
     return t;
 }
 
@@ -47,13 +57,14 @@ TSR_DEVICE struct tsr_row tsr_row_of(const struct tsr_team *t, const struct tsr_
                                      uint64_t number)
 {
     struct tsr_row row;
-    uint64_t skipped = (uint64_t)t->lane * TSR_BLOCK, per_turn = (uint64_t)t->size * TSR_BLOCK;
     row.number = number;
     row.first = number * shape->columns;
     row.columns = number < shape->rows ? shape->columns : 0;
     row.before = t->whole ? 0 : (unsigned)(row.first % TSR_BLOCK);
-    uint64_t end = row.columns ? row.before + row.columns : 0;
-    row.turns = end > skipped ? (unsigned)((end - skipped - 1) / per_turn) + 1 : 0;
+    if (t->whole)
+        row.turns = row.columns ? t->turns : 0;
+    else
+        row.turns = tsr_turns_to(t, row.before, row.columns);
     row.leads = number < shape->rows && t->lane == 0;
     return row;
 }
@@ -84,6 +95,21 @@ TSR_DEVICE unsigned tsr_pack_elements(const struct tsr_team *t, const struct tsr
     if (column == 0)
         most -= row->before;
     return (unsigned)(left < most ? left : most);
+}
+
+/* Packs of so many bytes that a thread may keep in shared memory. */
+TSR_DEVICE unsigned tsr_packs_stay(unsigned bytes)
+{
+    return tsr_dynamic_shared_size() / (bytes * tsr_threads());
+}
+
+/* What others of the team have read before may be written. */
+TSR_DEVICE void tsr_team_sync(const struct tsr_team *t)
+{
+    if (t->size > TSR_WARP)
+        tsr_sync();
+    else
+        tsr_sync_warp();
 }
 
 #define TSR_REAL_F64 0

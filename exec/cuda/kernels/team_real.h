@@ -101,6 +101,25 @@ TSR_DEVICE void TSR_R(tsr_pack_load)(const struct tsr_elems *e, uint64_t at, uns
     TSR_R(tsr_pack_open)(&f, x);
 }
 
+#if !TSR_REAL_F64
+/* Whole packs of 16 bits: a thread may have several on their way in few registers. */
+enum { TSR_AHEAD = 4 };
+
+TSR_DEVICE bool tsr_is_narrow(const struct tsr_elems *e, bool whole)
+{
+    return whole && e->item == 2;
+}
+
+TSR_DEVICE void tsr_narrow_open(const uint32_t *words, unsigned dtype, float *x)
+{
+    struct tsr_fetched_f32 f;
+    f.dtype = dtype == TSR_BF16 ? TSR_BF16 : TSR_F16;
+    for (unsigned i = 0; i < 4; i++)
+        f.words[i] = words[i];
+    tsr_pack_open_f32(&f, x);
+}
+#endif
+
 /* Two packs that are waited for together. */
 TSR_DEVICE void TSR_R(tsr_pack_load_two)(const struct tsr_elems *a, const struct tsr_elems *b,
                                          uint64_t at, unsigned n, TSR_REAL *x, TSR_REAL *y)
@@ -166,6 +185,20 @@ TSR_DEVICE void TSR_R(tsr_pack_kept)(unsigned pack, TSR_REAL *x)
             x[4 * half + i] = quad.v[i];
     }
 }
+
+/* Bytes of a pack that stays as it came, or as it is opened. */
+TSR_DEVICE unsigned TSR_R(tsr_kept_bytes)(const struct tsr_elems *e, bool whole)
+{
+    bool narrow = !TSR_REAL_F64 && tsr_is_narrow(e, whole);
+    return TSR_BLOCK * (narrow ? 2 : (unsigned)sizeof(TSR_REAL));
+}
+
+#if !TSR_REAL_F64
+TSR_DEVICE unsigned char *tsr_narrow_place(unsigned pack)
+{
+    return (unsigned char *)tsr_dynamic_shared() + 16 * (pack * tsr_threads() + tsr_thread());
+}
+#endif
 
 /* ---- over the threads of a team ---------------------------------------------------------------
  */

@@ -12,7 +12,8 @@ enum {
     TSR_TEAM_SHORT = 1024,    /* columns up to which lanes of a warp have a row */
     TSR_TEAM_LONG = 16384,    /* from here on more than TSR_CUDA_THREADS, so that the rows that are
                                  in work at once stay in the cache until they are read again */
-    TSR_TEAM_KEEPS = 48 << 10 /* bytes of rows that a block may keep in shared memory */
+    TSR_TEAM_KEEPS = 48 << 10 /* bytes of rows that a block of TSR_CUDA_THREADS may keep in shared
+                                 memory; larger ones have a multiprocessor alone, and all of it */
 };
 
 /* Threads of a block. `grows`: it is a TSR_LONG_KERNEL. */
@@ -38,15 +39,18 @@ TSR_ANYWHERE unsigned tsr_team_size(uint64_t columns, unsigned threads)
 }
 
 /* Shared memory of a block that keeps `arrays` reals of `real` bytes for every element of the rows
- * in work; 0: too much, they are read again. */
-TSR_ANYWHERE uint64_t tsr_team_keeps(uint64_t columns, bool grows, unsigned arrays, unsigned real)
+ * in work, or for as many packs of a thread as there is room for: the others are read again. most:
+ * what a block may have at all. */
+TSR_ANYWHERE uint64_t tsr_team_keeps(uint64_t columns, bool grows, unsigned arrays, unsigned real,
+                                     uint64_t most)
 {
     unsigned threads = tsr_team_threads(columns, grows);
     uint64_t per_turn = (uint64_t)tsr_team_size(columns, threads) * TSR_CUDA_ITEMS;
     uint64_t before = columns % TSR_CUDA_ITEMS ? TSR_CUDA_ITEMS - 1 : 0;
     uint64_t turns = (before + columns + per_turn - 1) / per_turn;
-    uint64_t bytes = turns * threads * TSR_CUDA_ITEMS * real * arrays;
-    return bytes <= TSR_TEAM_KEEPS ? bytes : 0;
+    uint64_t turn = (uint64_t)threads * TSR_CUDA_ITEMS * real * arrays;
+    uint64_t fit = (threads > TSR_CUDA_THREADS ? most : (uint64_t)TSR_TEAM_KEEPS) / turn;
+    return (turns < fit ? turns : fit) * turn;
 }
 
 #endif
