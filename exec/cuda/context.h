@@ -15,6 +15,7 @@ struct tsr_cuda_context {
     cudaStream_t stream;
     uint16_t index;          /* of the stream in the program */
     int n_sms, architecture; /* multiprocessors that may be used; 80, 90, ... */
+    uint64_t shared;         /* of a block, tsr_cuda_gpu.shared; 0: what all GPUs have */
     bool deterministic;      /* no result depends on the order of arrival */
     struct tsr_blas *blas;
     struct tsr_cuda_attention *attention;
@@ -51,6 +52,11 @@ struct tsr_cuda_grid {
     unsigned rows;            /* blocks along y; 0: 1 */
     size_t shared;            /* dynamic shared memory, bytes */
 };
+
+/* Dynamic shared memory that a block may have on the GPU of the call, beside TSR_CUDA_OWN_SHARED
+ * bytes that its kernel has anyway. */
+enum { TSR_CUDA_OWN_SHARED = 4 << 10 };
+uint64_t tsr_cuda_most_shared(const struct tsr_kernel_call *call);
 
 /* Launches on the stream of the call. params: the kernel's structure; copied. TSR_EBACKEND: CUDA
  * says no; the text has the kernel's name in engine/KERNELS.md. */

@@ -34,6 +34,7 @@ static tsr_status start(struct tsr_cuda_device *d, uint16_t index, struct tsr_cu
                                            .index = index,
                                            .n_sms = d->gpu.n_sms,
                                            .architecture = d->gpu.architecture,
+                                           .shared = d->gpu.shared,
                                            .deterministic = d->config.deterministic,
                                            .blas = d->blas,
                                            .attention = d->attention,

@@ -69,6 +69,7 @@ tsr_status tsr_gpu_open(int index, struct tsr_cuda_gpu *out)
     memcpy(out->uuid, p.uuid.bytes, sizeof out->uuid);
     out->architecture = 10 * p.major + p.minor;
     out->n_sms = p.multiProcessorCount;
+    out->shared = p.sharedMemPerBlockOptin;
     if (out->architecture < OLDEST)
         return tsr_fail(TSR_EUNSUPPORTED,
                         "GPU: found %d, %s, with compute capability %d.%d; needed: %d.%d or later",

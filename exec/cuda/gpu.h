@@ -10,6 +10,7 @@ struct tsr_cuda_gpu {
     unsigned char uuid[16];
     int architecture; /* 80, 90, ...: 10 major + minor */
     int n_sms;
+    uint64_t shared; /* memory that a block may ask for, bytes */
     uint64_t memory, free_memory; /* bytes */
     int driver, runtime;          /* 13000 is 13.0 */
 };

@@ -112,9 +112,10 @@ static tsr_status launch(const struct tsr_kernel_call *call, const struct tsr_pl
 static tsr_status size_tiles(const struct tsr_kernel_call *call, struct tsr_plain_attention *p)
 {
     uint64_t item = tsr__is_wide(call) ? sizeof(double) : sizeof(float);
+    uint64_t most = tsr_min_u64(tsr_cuda_most_shared(call), MOST_SHARED);
     p->side = TSR_ATTENTION_MAX_SIDE;
     while (p->side >= TSR_ATTENTION_MIN_SIDE &&
-           tsr_attention_shared(p->side, p->a.dim) * item > MOST_SHARED)
+           tsr_attention_shared(p->side, p->a.dim) * item > most)
         p->side /= 2;
     if (p->side >= TSR_ATTENTION_MIN_SIDE)
         return TSR_OK;

@@ -10,15 +10,18 @@ struct shape {
     uint64_t rows, columns;
 };
 static const struct shape shapes[] = {
-    {300, 64},  /* several rows in a warp */
-    {5, 136},   /* half of a warp */
-    {3, 1024},  /* a warp */
-    {7, 1537},  /* a block, odd rows */
-    {3, 4096},  /* a block, kept */
-    {2, 12344}, /* read again */
-    {4, 16411}, /* 1024 threads, odd rows */
-    {1, 20480}, /* 1024 threads */
-    {0, 520},   /* nothing */
+    {300, 64},   /* several rows in a warp */
+    {5, 136},    /* half of a warp */
+    {3, 1024},   /* a warp */
+    {7, 1537},   /* a block, odd rows */
+    {3, 4096},   /* a block, kept */
+    {2, 6144},   /* 48 KiB of shared memory for a gradient in f32 */
+    {2, 12288},  /* the same forward */
+    {2, 12344},  /* a part is read again */
+    {4, 16411},  /* 1024 threads, odd rows */
+    {1, 20480},  /* 1024 threads */
+    {900, 1032}, /* gradients: several rows one after the other in a block */
+    {0, 520},    /* nothing */
 };
 enum { SHAPES = sizeof shapes / sizeof *shapes };
 
@@ -117,7 +120,7 @@ static void gradients_of_norms(void **state)
         int g = rows_of(&t, 0, TSR_READ_WRITE, dtype, s, 0);
         t.operands[g].access = TSR_READ;
         rows_of(&t, 1, TSR_READ, dtype, s, i % 3 ? 0 : 1);
-        test_input(&t, 2, TSR_F32, s.columns);
+        test_input(&t, 2, storage[i / 4 % 2], s.columns);
         test_same(&t, 3, TSR_WRITE, g);
         test_output(&t, 4, TSR_F32, s.columns);
         if (layer)

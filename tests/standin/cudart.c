@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "exec/cuda/context.h"
 #include "impl.h"
 #include "shim.h"
 
@@ -161,6 +162,35 @@ static int run_kernel(void *data)
     return 0;
 }
 
+/* Dynamic shared memory that kernels were allowed to have. Without asking there are 48 KiB together
+ * with what a kernel has of its own, which C does not tell: as much as context.h says. */
+enum { ASKED = 256, UNASKED = (48 << 10) - TSR_CUDA_OWN_SHARED };
+static struct {
+    _Atomic uintptr_t function;
+    _Atomic int bytes;
+} asked[ASKED];
+
+static int allowed_shared(uintptr_t function)
+{
+    for (int i = 0; i < ASKED && atomic_load(&asked[i].function); i++)
+        if (atomic_load(&asked[i].function) == function)
+            return atomic_load(&asked[i].bytes);
+    return UNASKED;
+}
+
+static void allow_shared(uintptr_t function, int bytes)
+{
+    for (int i = 0; i < ASKED; i++) {
+        uintptr_t none = 0;
+        if (atomic_compare_exchange_strong(&asked[i].function, &none, function) ||
+            none == function) {
+            atomic_store(&asked[i].bytes, bytes);
+            return;
+        }
+    }
+    abort();
+}
+
 static bool grid_is_allowed(dim3 grid, dim3 block)
 {
     return grid.x && grid.y && grid.y < 65536 && grid.z == 1 && block.x && block.x <= 1024 &&
@@ -175,8 +205,10 @@ cudaError_t cudaLaunchKernel(const void *function, dim3 grid, dim3 block, void *
     struct tsr_shim_kernel kernel;
     memcpy(&describe, &function, sizeof describe);
     describe(&kernel);
-    if (!grid_is_allowed(grid, block) || shared > 227 << 10 || kernel.params > 32764)
+    if (!grid_is_allowed(grid, block) || kernel.params > 32764)
         return tsr_standin_note(cudaErrorInvalidConfiguration);
+    if (shared > (size_t)allowed_shared((uintptr_t)function))
+        return tsr_standin_note(cudaErrorInvalidValue);
     struct launch *l = malloc(sizeof *l + kernel.params);
     if (!l)
         return tsr_standin_note(cudaErrorMemoryAllocation);
@@ -193,7 +225,8 @@ cudaError_t cudaFuncSetAttribute(const void *function, enum cudaFuncAttribute wh
 {
     TSR_STANDIN_CUDA(cudaFuncSetAttribute);
     if (!function || which != cudaFuncAttributeMaxDynamicSharedMemorySize || value < 0 ||
-        value > 227 << 10)
+        value > (227 << 10) - TSR_CUDA_OWN_SHARED)
         return tsr_standin_note(cudaErrorInvalidValue);
+    allow_shared((uintptr_t)function, value);
     return cudaSuccess;
 }
