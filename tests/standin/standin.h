@@ -55,6 +55,14 @@ bool tsr_standin_is_captured(cudaStream_t stream);
 /* The error that some work has left behind; it stays. */
 cudaError_t tsr_standin_sticky(void);
 
+/* The graph that the stream is captured in, and all that are made of it, hold `user` (CUDA's user
+ * objects): change(user, 1) when one does, change(user, -1) when it goes. False: no capture. */
+bool tsr_standin_graph_hold(cudaStream_t stream, void (*change)(void *user, int by), void *user);
+
+/* This thread has not taken an error that some call of CUDA told ("not ready" is one): a library
+ * that looks after a launch of its own takes it for that. */
+bool tsr_standin_left_error(void);
+
 /* ---- memory ------------------------------------------------------------------------------------
  */
 
@@ -84,7 +92,8 @@ int tsr_standin_enter(struct tsr_standin_entry *entry);
     } while (0)
 
 /* The n-th call (1: the next) of an entry point returns `error` and does nothing. "(work)": the
- * n-th piece of work fails on its stream. n 0: none. */
+ * n-th piece of work fails on its stream; "(captured)": the n-th that is captured is refused. n 0:
+ * none. */
 void tsr_standin_fail(const char *entry, uint64_t n, int error);
 bool tsr_standin_failed(void); /* the failure has happened */
 /* Entry points that were called since tsr_standin_configure(), and how often; false: no i-th. */
