@@ -196,7 +196,8 @@ static tsr_status finish(struct tsr_cuda_device *d, tsr_status status)
     if (status == TSR_OK && error != cudaSuccess)
         status = tsr_cuda_error(error, "the end of a capture");
     if (status == TSR_OK) {
-        error = cudaGraphInstantiate(&g->exec, graph, 0);
+        /* communication goes first, as on its own stream */
+        error = cudaGraphInstantiate(&g->exec, graph, cudaGraphInstantiateFlagUseNodePriority);
         if (error != cudaSuccess) {
             g->exec = NULL;
             status = tsr_cuda_error(error, "a graph");
