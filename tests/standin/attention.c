@@ -214,6 +214,8 @@ int tsr_attention_run(struct tsr_cuda_attention *attention, const struct tsr_att
 {
     TSR_STANDIN(cudnnBackendExecute, int);
     (void)attention;
+    if (tsr_standin_left_error())
+        return say(why, "an earlier error of CUDA");
     const struct work w = {plan->shape, *at, workspace, workspace_bytes};
     for (int i = 0; i < (plan->shape.backward ? TSR_ATTENTION_TENSORS : TSR_ATTENTION_G); i++)
         if ((uintptr_t)at->tensor[i] % 16 || !at->tensor[i])

@@ -188,6 +188,11 @@ cudaError_t tsr_standin_note(cudaError_t error)
     return error;
 }
 
+bool tsr_standin_left_error(void)
+{
+    return last_error != cudaSuccess;
+}
+
 cudaError_t cudaPeekAtLastError(void)
 {
     return tsr_standin_sticky() != cudaSuccess ? tsr_standin_sticky() : last_error;
