@@ -447,7 +447,9 @@ static tsr_status open_all(struct tsr_cuda_device *d)
                                          .plans = d->config.plans,
                                          .deterministic = d->config.deterministic,
                                          .tune = d->config.tune};
-    TSR_TRY(tsr_cuda_space_init(&d->space, d->config.gpu, d->config.unit));
+    const struct tsr_comms *comms = d->config.comms;
+    TSR_TRY(
+        tsr_cuda_space_init(&d->space, d->config.gpu, d->config.unit, comms && comms->ops->map));
     TSR_TRY(tsr_cuda_events_create(&d->events));
     if (tsr_attention_create(d->gpu.architecture, &d->attention, d->no_attention))
         d->attention = NULL; /* plain kernels do it */

@@ -63,6 +63,13 @@ losses >"$tmp/nccl"
 cmp -s "$tmp/host" "$tmp/loopback" || complain "loopback: other losses"
 cmp -s "$tmp/host" "$tmp/nccl" || complain "NCCL: other losses"
 
+# A machine that gives fewer addresses, and no memory that can be shared.
+gpus gpus=2,addresses=274877906944,no_handles=1
+works run "$job" --on cuda --graphs off --deterministic
+losses >"$tmp/narrow"
+cmp -s "$tmp/host" "$tmp/narrow" || complain "few addresses: other losses"
+gpus gpus=2
+
 # The program without GPUs starts the one beside it.
 mkdir "$tmp/bin"
 cp "$without" "$tmp/bin/tessera"

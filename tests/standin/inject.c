@@ -70,6 +70,10 @@ static void take_word(const char *word, struct tsr_standin_config *c)
         c->seed = value;
     else if (!strcmp(key, "nccl"))
         c->nccl = (int)value;
+    else if (!strcmp(key, "addresses"))
+        c->addresses = value;
+    else if (!strcmp(key, "no_handles"))
+        c->no_handles = value != 0;
 }
 
 static void read_environment(void)

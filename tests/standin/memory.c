@@ -146,6 +146,8 @@ static CUresult address_reserve(CUdeviceptr *out, size_t bytes, size_t alignment
     TSR_STANDIN(cuMemAddressReserve, CUresult);
     if (bytes % GRANULARITY || at || flags || alignment > GRANULARITY)
         return CUDA_ERROR_INVALID_VALUE;
+    if (tsr_standin()->addresses && bytes > tsr_standin()->addresses)
+        return CUDA_ERROR_OUT_OF_MEMORY;
     void *p = map_fresh(NULL, bytes, PROT_NONE);
     if (!p)
         return CUDA_ERROR_OUT_OF_MEMORY;
@@ -204,6 +206,8 @@ static CUresult mem_create(CUmemGenericAllocationHandle *out, size_t bytes,
         return CUDA_ERROR_INVALID_VALUE;
     if (prop->location.id >= tsr_standin()->gpus)
         return CUDA_ERROR_INVALID_DEVICE;
+    if (prop->requestedHandleTypes && tsr_standin()->no_handles)
+        return CUDA_ERROR_NOT_SUPPORTED;
     if (!take_memory(prop->location.id, bytes))
         return CUDA_ERROR_OUT_OF_MEMORY;
     struct handle *h = calloc(1, sizeof *h);

@@ -27,8 +27,10 @@ struct tsr_standin_config {
     int major, minor;
     uint32_t delay_us; /* the longest delay before a piece of work; 0: none */
     uint64_t seed;
-    bool fibers; /* blocks of a kernel have as many threads as are asked for, not one */
-    int nccl;    /* the version that NCCL says it is; 0: that of its header */
+    uint64_t addresses; /* the most that can be reserved at once; 0: any */
+    bool no_handles;    /* memory cannot be shared */
+    bool fibers;        /* blocks of a kernel have as many threads as are asked for, not one */
+    int nccl;           /* the version that NCCL says it is; 0: that of its header */
 };
 
 /* One H200, no delays. An executable may be given others by TSR_STANDIN in its environment:
