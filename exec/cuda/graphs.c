@@ -307,6 +307,8 @@ static tsr_status launch(struct tsr_cuda_device *d, const double *scalars)
     TSR_TRY(write_scalars(d, scalars));
     TSR_CUDA("a graph", cudaGraphLaunch(g->now->exec, first));
     TSR_CUDA("an event", cudaEventRecord(done, first));
+    if (d->watchdog) /* collectives in it are not noted one by one */
+        TSR_TRY(tsr_watchdog_note(d->watchdog, first, "a graph with collectives"));
     for (int i = 0; i < TSR_CUDA_STREAMS; i++) {
         struct tsr_cuda_stream *s = &d->streams[i];
         if (g->now->tasks[i] == 0)
