@@ -231,10 +231,12 @@ static const tsr_attention_plan *find_or_make(tsr_cuda_attention &a, const tsr_a
 extern "C" int tsr_attention_create(int architecture, struct tsr_cuda_attention **out,
                                     char why[TSR_ATTENTION_TEXT])
 {
+    static std::mutex one_at_a_time; /* cuDNN's advice: ranks may be threads */
     *out = nullptr;
     try {
         auto a = std::make_unique<tsr_cuda_attention>();
         a->architecture = architecture;
+        std::lock_guard<std::mutex> guard(one_at_a_time);
         cudnnStatus_t status = cudnnCreate(&a->handle);
         if (status != CUDNN_STATUS_SUCCESS)
             return say(why, std::string("cuDNN does not start: ") + cudnnGetErrorString(status));
