@@ -459,6 +459,8 @@ static cudaError_t copy(struct copy *c, enum cudaMemcpyKind kind, cudaStream_t s
 {
     size_t to_bytes = extent(c->to_pitch, c->width, c->height);
     size_t from_bytes = extent(c->from_pitch, c->width, c->height);
+    if (!to_bytes && s && tsr_standin_place_of(s)->capture) /* a node of nothing */
+        return tsr_standin_spoil(tsr_standin_place_of(s), cudaErrorInvalidValue);
     if (!to_bytes)
         return cudaSuccess;
     enum tsr_standin_space to = tsr_standin_space_of(c->to, to_bytes),
@@ -522,6 +524,8 @@ cudaError_t cudaMemsetAsync(void *to, int value, size_t bytes, cudaStream_t s)
 {
     TSR_STANDIN_CUDA(cudaMemsetAsync);
     const struct fill f = {to, bytes, bytes, 1, 1, (uint32_t)(value & 0xff)};
+    if (!bytes && s && tsr_standin_place_of(s)->capture)
+        return tsr_standin_spoil(tsr_standin_place_of(s), cudaErrorInvalidValue);
     if (!fill_is_on_device(&f, s))
         return tsr_standin_note(cudaErrorInvalidValue);
     return tsr_standin_enqueue(s, run_fill, &f, sizeof f);
