@@ -150,14 +150,14 @@ static tsr_status open_slot(struct tsr_cuda_space *space, uint64_t address, uint
 
 /* ---- memory ---------------------------------------------------------------------------------- */
 
-/* Some containers refuse memory that can be shared: then it is not, and NCCL copies. */
+/* Some containers refuse memory that can be shared, with errors of several kinds: then it is not,
+ * and NCCL copies. */
 static tsr_status create(struct tsr_cuda_space *space, uint64_t bytes,
                          CUmemGenericAllocationHandle *handle)
 {
     CUmemAllocationProp prop = prop_of(space);
     CUresult result = space->driver.create(handle, bytes, &prop, 0);
-    bool refused = result == CUDA_ERROR_NOT_SUPPORTED || result == CUDA_ERROR_NOT_PERMITTED;
-    if (refused && space->shared) {
+    if (result != CUDA_SUCCESS && result != CUDA_ERROR_OUT_OF_MEMORY && space->shared) {
         space->shared = false;
         prop = prop_of(space);
         result = space->driver.create(handle, bytes, &prop, 0);
