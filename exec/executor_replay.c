@@ -98,12 +98,20 @@ static struct stretch stretch_from(const struct tsr_program *program, size_t beg
 
 /* ---- capturing ------------------------------------------------------------------------------- */
 
-/* Instructions [begin, end) once more, and then as if they had not been. */
+/* Instructions [begin, end) once more, and then as if they had not been. One that cannot be
+ * captured is no failure of the run: all are submitted then. */
 static tsr_status submit_captured(struct tsr_exec *x, const struct tsr_program *program,
                                   const struct stretch *s, size_t *end)
 {
-    for (*end = s->begin; *end < s->end; (*end)++)
-        TSR_TRY(tsr_exec_execute(x, &program->instrs[*end]));
+    for (*end = s->begin; *end < s->end; (*end)++) {
+        const struct tsr_instr *instr = &program->instrs[*end];
+        tsr_status status = tsr_exec_execute(x, instr);
+        if (status == TSR_OK)
+            continue;
+        /* a block is there before it is poisoned, which may have failed */
+        *end += instr->kind == TSR_ALLOC && tsr_buffers_find(&x->buffers, instr->buffer);
+        return status;
+    }
     return TSR_OK;
 }
 
@@ -120,16 +128,15 @@ static tsr_status capture(struct tsr_exec *x, const struct tsr_program *program,
         memcpy(sequences, x->sequences, n_sequences * sizeof *sequences);
     x->captures = true;
     tsr_status status = graphs->capture_begin(x->device, key);
-    if (status == TSR_OK) {
+    if (status == TSR_OK)
         status = submit_captured(x, program, s, &end);
-        tsr_status ended = graphs->capture_end(x->device, status == TSR_OK);
-        status = status == TSR_OK ? ended : status;
-    }
+    status = graphs->capture_end(x->device, status == TSR_OK);
     x->captures = false;
     while (end-- > s->begin)
         tsr_exec_undo_memory_instr(x, &program->instrs[end]);
     x->memory = memory;
     x->in_group = false;
+    x->n_messages = x->n_group_views = 0;
     if (n_sequences)
         memcpy(x->sequences, sequences, n_sequences * sizeof *sequences);
     free(sequences);

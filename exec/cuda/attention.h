@@ -64,7 +64,10 @@ const struct tsr_attention_plan *tsr_attention_prepare(struct tsr_cuda_attention
 int tsr_attention_run(struct tsr_cuda_attention *attention, const struct tsr_attention_plan *plan,
                       const struct tsr_attention_pointers *at, void *workspace, cudaStream_t stream,
                       char why[TSR_ATTENTION_TEXT]);
-/* "" or one line: the first shape that cuDNN has no plan for, and why. */
+/* There is no memory for the workspace of a plan: the plain kernels do it. For the note. */
+void tsr_attention_lacks(struct tsr_cuda_attention *attention,
+                         const struct tsr_attention_plan *plan, uint64_t bytes);
+/* "" or one line: the first shape that cuDNN has no plan or no memory for, and why. */
 void tsr_attention_note(struct tsr_cuda_attention *attention, char note[TSR_ATTENTION_TEXT]);
 /* Nonzero: cuDNN does not take the shape on a GPU of this architecture. Needs no GPU. */
 int tsr_attention_validate(int architecture, const struct tsr_attention_shape *shape,

@@ -95,6 +95,7 @@ static void close_clock(const struct tsr_blas_problem *p, const struct clock *c)
         (void)cudaEventDestroy(c->end);
     if (c->separate && c->result)
         (void)cudaFree(c->result);
+    (void)cudaGetLastError(); /* of a candidate that failed */
 }
 
 /* Milliseconds of one run, with the cache cold; negative: the candidate fails. */

@@ -3,8 +3,10 @@
 
 #include <string.h>
 
+/* CUDA keeps the error for this thread: libraries that look would take it for one of theirs. */
 tsr_status tsr_cuda_error(cudaError_t error, const char *tried)
 {
+    (void)cudaGetLastError();
     return tsr_fail(error == cudaErrorMemoryAllocation ? TSR_EOOM : TSR_EBACKEND,
                     "%s: CUDA says '%s'", tried, cudaGetErrorString(error));
 }

@@ -35,9 +35,10 @@ tsr_status tsr__cuda_copy(const struct tsr_kernel_call *call)
     uint64_t n = dense_bytes(from), width = has_rows(from) ? from->width : to->width;
     bool rows = has_rows(from) || has_rows(to);
     if (!rows) { /* as many as both have */
-        TSR_CUDA(call->work->name,
-                 cudaMemcpyAsync(to->data, from->data, tsr_min_u64(n, dense_bytes(to)),
-                                 cudaMemcpyDefault, stream));
+        uint64_t both = tsr_min_u64(n, dense_bytes(to));
+        if (both > 0) /* a graph has no node of nothing */
+            TSR_CUDA(call->work->name,
+                     cudaMemcpyAsync(to->data, from->data, both, cudaMemcpyDefault, stream));
         return TSR_OK;
     }
     if (n != dense_bytes(to) || (has_rows(to) && to->width != width) || n % width)
@@ -55,6 +56,7 @@ tsr_status tsr_cuda_fill(const struct tsr_kernel_call *call)
     bool zeros = v && (v->dtype == TSR_DTYPE_NONE || call->factor == 0);
     if (!zeros || !(v->access & TSR_WRITE) || v->pitch)
         return tsr_host_fill(call);
-    TSR_CUDA("fill", cudaMemsetAsync(v->data, 0, v->bytes, tsr_cuda_context(call)->stream));
+    if (v->bytes > 0)
+        TSR_CUDA("fill", cudaMemsetAsync(v->data, 0, v->bytes, tsr_cuda_context(call)->stream));
     return TSR_OK;
 }

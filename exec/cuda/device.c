@@ -293,7 +293,10 @@ static void *pin(struct tsr_device *device, uint64_t bytes)
 {
     void *memory = NULL;
     (void)device;
-    return cudaHostAlloc(&memory, bytes, cudaHostAllocDefault) == cudaSuccess ? memory : NULL;
+    if (cudaHostAlloc(&memory, bytes, cudaHostAllocDefault) == cudaSuccess)
+        return memory;
+    (void)cudaGetLastError();
+    return NULL;
 }
 
 /* True if nothing runs on the device, or will: a few seconds after a failure it may. What is asked
@@ -306,6 +309,7 @@ static bool is_settled(struct tsr_cuda_device *d)
         if (!s->handle || cudaEventRecord(s->tail, s->handle) != cudaSuccess)
             continue;
         while (cudaEventQuery(s->tail) == cudaErrorNotReady && !d->stuck) {
+            (void)cudaGetLastError();
             nanosleep(&(struct timespec){.tv_nsec = 100000}, NULL);
             d->stuck = clock_s() > end;
         }
@@ -372,10 +376,10 @@ static void destroy(struct tsr_device *device)
     tsr_watchdog_stop(d->watchdog);
     (void)cudaSetDevice(d->gpu.index); /* whichever thread it is */
     if (is_settled(d)) {
+        tsr__cuda_graphs_close(d); /* NCCL waits for graphs that hold its work */
         if (d->config.comms)
             d->config.comms->ops->destroy(d->config.comms);
         tsr__cuda_staging_close(d);
-        tsr__cuda_graphs_close(d);
         for (int i = 0; i < TSR_CUDA_STREAMS; i++)
             tsr__cuda_stream_close(&d->streams[i]);
         tsr__cuda_time_close(d);
@@ -443,7 +447,9 @@ static tsr_status open_all(struct tsr_cuda_device *d)
                                          .plans = d->config.plans,
                                          .deterministic = d->config.deterministic,
                                          .tune = d->config.tune};
-    TSR_TRY(tsr_cuda_space_init(&d->space, d->config.gpu, d->config.unit));
+    const struct tsr_comms *comms = d->config.comms;
+    TSR_TRY(
+        tsr_cuda_space_init(&d->space, d->config.gpu, d->config.unit, comms && comms->ops->map));
     TSR_TRY(tsr_cuda_events_create(&d->events));
     if (tsr_attention_create(d->gpu.architecture, &d->attention, d->no_attention))
         d->attention = NULL; /* plain kernels do it */

@@ -95,7 +95,10 @@ void tsr__cuda_stream_close(struct tsr_cuda_stream *s)
 
 static bool is_past(const struct tsr_cuda_mark *m)
 {
-    return cudaEventQuery(m->event) == cudaSuccess;
+    if (cudaEventQuery(m->event) == cudaSuccess)
+        return true;
+    (void)cudaGetLastError(); /* libraries take "not ready" for a failure of theirs */
+    return false;
 }
 
 /* An event that was recorded anew since is later than the mark. */

@@ -30,7 +30,8 @@ static tsr_status poison(const struct tsr_cuda_stream *s, const struct tsr_task 
 {
     for (uint32_t i = 0; i < task->call.n_views; i++) {
         const struct tsr_view *v = &task->call.views[i];
-        TSR_CUDA("poison", cudaMemsetAsync(v->data, 0xff, v->bytes, s->handle));
+        if (v->bytes > 0)
+            TSR_CUDA("poison", cudaMemsetAsync(v->data, 0xff, v->bytes, s->handle));
     }
     return TSR_OK;
 }

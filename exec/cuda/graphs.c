@@ -196,7 +196,8 @@ static tsr_status finish(struct tsr_cuda_device *d, tsr_status status)
     if (status == TSR_OK && error != cudaSuccess)
         status = tsr_cuda_error(error, "the end of a capture");
     if (status == TSR_OK) {
-        error = cudaGraphInstantiate(&g->exec, graph, 0);
+        /* communication goes first, as on its own stream */
+        error = cudaGraphInstantiate(&g->exec, graph, cudaGraphInstantiateFlagUseNodePriority);
         if (error != cudaSuccess) {
             g->exec = NULL;
             status = tsr_cuda_error(error, "a graph");
@@ -306,6 +307,8 @@ static tsr_status launch(struct tsr_cuda_device *d, const double *scalars)
     TSR_TRY(write_scalars(d, scalars));
     TSR_CUDA("a graph", cudaGraphLaunch(g->now->exec, first));
     TSR_CUDA("an event", cudaEventRecord(done, first));
+    if (d->watchdog) /* collectives in it are not noted one by one */
+        TSR_TRY(tsr_watchdog_note(d->watchdog, first, "a graph with collectives"));
     for (int i = 0; i < TSR_CUDA_STREAMS; i++) {
         struct tsr_cuda_stream *s = &d->streams[i];
         if (g->now->tasks[i] == 0)

@@ -78,8 +78,12 @@ static tsr_status by_cudnn(const struct tsr_kernel_call *call,
     if (!c->attention || !set_shape(a, forward, c->deterministic, &shape, &at))
         return TSR_EUNSUPPORTED;
     const struct tsr_attention_plan *plan = tsr_attention_prepare(c->attention, &shape, &bytes);
-    if (!plan || tsr_cuda_scratch(call, bytes, &workspace) != TSR_OK)
+    if (!plan)
         return TSR_EUNSUPPORTED;
+    if (tsr_cuda_scratch(call, bytes, &workspace) != TSR_OK) {
+        tsr_attention_lacks(c->attention, plan, bytes);
+        return TSR_EUNSUPPORTED;
+    }
     if (tsr_attention_run(c->attention, plan, &at, workspace, c->stream, why))
         return tsr_fail(TSR_EBACKEND, "kernel %s: cuDNN says '%s'", call->work->name, why);
     return forward ? pad_lse(call, a) : TSR_OK;

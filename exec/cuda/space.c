@@ -13,6 +13,8 @@
 #else
 #define SLOT_BYTES (UINT64_C(1) << 40)
 #endif
+/* Where a process may not have as many: still more than a GPU has memory. */
+#define LEAST_SLOT_BYTES (UINT64_C(1) << 38)
 
 /* ---- the driver ------------------------------------------------------------------------------ */
 
@@ -61,19 +63,20 @@ static tsr_status check(const struct tsr_cuda_space *space, CUresult result, con
 
 /* ---- addresses ------------------------------------------------------------------------------- */
 
-/* Memory that NCCL and other processes can be given a handle of. */
 static CUmemAllocationProp prop_of(const struct tsr_cuda_space *space)
 {
-    CUmemAllocationProp prop = {.type = CU_MEM_ALLOCATION_TYPE_PINNED,
-                                .requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR};
+    CUmemAllocationProp prop = {.type = CU_MEM_ALLOCATION_TYPE_PINNED};
+    if (space->shared)
+        prop.requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
     prop.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
     prop.location.id = space->gpu;
     return prop;
 }
 
-tsr_status tsr_cuda_space_init(struct tsr_cuda_space *space, int gpu, uint64_t unit)
+tsr_status tsr_cuda_space_init(struct tsr_cuda_space *space, int gpu, uint64_t unit, bool shared)
 {
-    *space = (struct tsr_cuda_space){.gpu = gpu, .unit = unit};
+    *space = (struct tsr_cuda_space){
+        .gpu = gpu, .unit = unit, .shared = shared, .slot_bytes = SLOT_BYTES};
     TSR_TRY(tsr_cuda_driver_open(&space->driver));
     const CUmemAllocationProp prop = prop_of(space);
     size_t granularity = 0;
@@ -90,7 +93,8 @@ void tsr_cuda_space_fini(struct tsr_cuda_space *space)
         (void)space->driver.unmap((CUdeviceptr)(uintptr_t)space->pieces[i].at,
                                   space->pieces[i].bytes);
     for (unsigned i = 0; i < space->n_slots; i++)
-        (void)space->driver.unreserve((CUdeviceptr)(uintptr_t)space->slots[i].base, SLOT_BYTES);
+        (void)space->driver.unreserve((CUdeviceptr)(uintptr_t)space->slots[i].base,
+                                      space->slot_bytes);
     free(space->pieces);
     *space = (struct tsr_cuda_space){.gpu = space->gpu};
 }
@@ -98,45 +102,78 @@ void tsr_cuda_space_fini(struct tsr_cuda_space *space)
 void *tsr_cuda_space_at(const struct tsr_cuda_space *space, uint64_t address)
 {
     for (unsigned i = 0; i < space->n_slots; i++)
-        if (space->slots[i].number == address / SLOT_BYTES)
-            return space->slots[i].base + address % SLOT_BYTES;
+        if (space->slots[i].number == address / space->slot_bytes)
+            return space->slots[i].base + address % space->slot_bytes;
     return NULL;
+}
+
+static tsr_status check_segment(const struct tsr_cuda_space *space, uint64_t address,
+                                uint64_t bytes)
+{
+    uint64_t slot = space->slot_bytes;
+    if (address % space->granularity == 0 && bytes > 0 && bytes <= slot &&
+        address % slot <= slot - bytes)
+        return TSR_OK;
+    return tsr_fail(TSR_EUNSUPPORTED,
+                    "a device segment of %llu bytes at %llu: a GPU backs segments inside %llu GiB "
+                    "of addresses, at multiples of %llu",
+                    (unsigned long long)bytes, (unsigned long long)address,
+                    (unsigned long long)(slot >> 30), (unsigned long long)space->granularity);
+}
+
+/* The first slot decides how large all are. */
+static tsr_status reserve(struct tsr_cuda_space *space, CUdeviceptr *base)
+{
+    CUresult result = space->driver.reserve(base, space->slot_bytes, 0, 0, 0);
+    while (result != CUDA_SUCCESS && space->n_slots == 0 && space->slot_bytes > LEAST_SLOT_BYTES) {
+        space->slot_bytes /= 2;
+        result = space->driver.reserve(base, space->slot_bytes, 0, 0, 0);
+    }
+    return check(space, result, "reserving addresses");
 }
 
 static tsr_status open_slot(struct tsr_cuda_space *space, uint64_t address, uint64_t bytes)
 {
     CUdeviceptr base = 0;
-    if (address % space->granularity || bytes == 0 || bytes > SLOT_BYTES ||
-        address % SLOT_BYTES > SLOT_BYTES - bytes)
-        return tsr_fail(TSR_EUNSUPPORTED,
-                        "a device segment of %llu bytes at %llu: a GPU backs segments inside one "
-                        "TiB of addresses, at multiples of %llu",
-                        (unsigned long long)bytes, (unsigned long long)address,
-                        (unsigned long long)space->granularity);
+    TSR_TRY(check_segment(space, address, bytes));
     if (tsr_cuda_space_at(space, address))
         return TSR_OK;
     if (space->n_slots == TSR_CUDA_SLOTS)
-        return tsr_fail(TSR_EUNSUPPORTED, "device segments in more than %d TiB of addresses",
-                        TSR_CUDA_SLOTS);
-    TSR_TRY(check(space, space->driver.reserve(&base, SLOT_BYTES, 0, 0, 0),
-                  "reserving a TiB of addresses"));
-    space->slots[space->n_slots].number = address / SLOT_BYTES;
+        return tsr_fail(TSR_EUNSUPPORTED,
+                        "device segments in more than %d times %llu GiB of addresses",
+                        TSR_CUDA_SLOTS, (unsigned long long)(space->slot_bytes >> 30));
+    TSR_TRY(reserve(space, &base));
+    space->slots[space->n_slots].number = address / space->slot_bytes;
     space->slots[space->n_slots++].base = (char *)(uintptr_t)base;
-    return TSR_OK;
+    return check_segment(space, address, bytes);
 }
 
 /* ---- memory ---------------------------------------------------------------------------------- */
 
+/* Some containers refuse memory that can be shared, with errors of several kinds: then it is not,
+ * and NCCL copies. */
+static tsr_status create(struct tsr_cuda_space *space, uint64_t bytes,
+                         CUmemGenericAllocationHandle *handle)
+{
+    CUmemAllocationProp prop = prop_of(space);
+    CUresult result = space->driver.create(handle, bytes, &prop, 0);
+    if (result != CUDA_SUCCESS && result != CUDA_ERROR_OUT_OF_MEMORY && space->shared) {
+        space->shared = false;
+        prop = prop_of(space);
+        result = space->driver.create(handle, bytes, &prop, 0);
+    }
+    return check(space, result, "device memory");
+}
+
 /* The mapping keeps the memory; the handle is not needed beyond it. */
 static tsr_status map_piece(struct tsr_cuda_space *space, char *at, uint64_t bytes)
 {
-    const CUmemAllocationProp prop = prop_of(space);
     const struct tsr_cuda_piece piece = {at, bytes};
     CUmemGenericAllocationHandle handle;
     if (!TSR_PUSH(space->pieces, space->n_pieces, space->cap_pieces, piece))
         return tsr_fail(TSR_ENOMEM, "out of memory: device segments");
     space->n_pieces--;
-    TSR_TRY(check(space, space->driver.create(&handle, bytes, &prop, 0), "device memory"));
+    TSR_TRY(create(space, bytes, &handle));
     tsr_status status = check(
         space, space->driver.map((CUdeviceptr)(uintptr_t)at, bytes, 0, handle, 0), "a mapping");
     tsr_status released = check(space, space->driver.release(handle), "a mapping");

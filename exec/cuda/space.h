@@ -1,6 +1,7 @@
 /* space.h: the address space of a GPU of which a rank backs segments: ranges of virtual addresses,
  * reserved once, and physical memory that is mapped there (the driver's cuMem functions). What is
- * not backed traps. A segment's memory can be shared with other processes and other GPUs.
+ * not backed traps. A segment's memory can be shared with other processes and other GPUs if that
+ * is asked for.
  */
 #ifndef TSR_CUDA_SPACE_H
 #define TSR_CUDA_SPACE_H
@@ -27,14 +28,17 @@ tsr_status tsr_cuda_driver_open(struct tsr_cuda_driver *out) TSR_MUST_USE;
 enum { TSR_CUDA_SLOTS = 64 };
 
 /* Device addresses may lie far apart (expandable segments reserve a range each), so the space is
- * made of slots of 1 TiB of addresses, reserved when the first byte of one is backed. */
+ * made of slots of 1 TiB of addresses, or less where there is less, reserved when the first byte of
+ * one is backed. */
 struct tsr_cuda_space {
     struct tsr_cuda_driver driver;
     int gpu;
     uint64_t granularity; /* of addresses and sizes */
-    uint64_t unit;        /* see tsr_cuda_space_init() */
+    uint64_t unit;        /* see tsr_cuda_space_init() ... */
+    bool shared;          /* ... this, too */
+    uint64_t slot_bytes;
     struct {
-        uint64_t number; /* address / slot size */
+        uint64_t number; /* address / slot_bytes */
         char *base;
     } slots[TSR_CUDA_SLOTS];
     unsigned n_slots;
@@ -47,8 +51,10 @@ struct tsr_cuda_space {
 };
 
 /* unit: ranges are given back in multiples of so many bytes (expandable segments); 0: as they were
- * backed. Of the GPU that is this thread's. */
-tsr_status tsr_cuda_space_init(struct tsr_cuda_space *space, int gpu, uint64_t unit) TSR_MUST_USE;
+ * backed. shared: NCCL can be given handles of the memory (windows), where the system allows that.
+ * Of the GPU that is this thread's. */
+tsr_status tsr_cuda_space_init(struct tsr_cuda_space *space, int gpu, uint64_t unit,
+                               bool shared) TSR_MUST_USE;
 /* Gives all back. Nothing on the GPU may use it any more. */
 void tsr_cuda_space_fini(struct tsr_cuda_space *space);
 /* TSR_EOOM: the GPU has no memory; TSR_EUNSUPPORTED: too many slots, a segment that lies in two, or

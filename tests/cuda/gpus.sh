@@ -63,6 +63,20 @@ losses >"$tmp/nccl"
 cmp -s "$tmp/host" "$tmp/loopback" || complain "loopback: other losses"
 cmp -s "$tmp/host" "$tmp/nccl" || complain "NCCL: other losses"
 
+# Graphs hold NCCL's calls, change no loss, and let the run end.
+works run "$job" --on cuda --deterministic --set train.steps=5
+losses >"$tmp/graphs"
+works run "$job" --on cuda --deterministic --set train.steps=5 --graphs off
+losses >"$tmp/direct"
+cmp -s "$tmp/graphs" "$tmp/direct" || complain "graphs with NCCL: other losses"
+
+# A machine that gives fewer addresses, and no memory that can be shared.
+gpus gpus=2,addresses=274877906944,no_handles=1
+works run "$job" --on cuda --graphs off --deterministic
+losses >"$tmp/narrow"
+cmp -s "$tmp/host" "$tmp/narrow" || complain "few addresses: other losses"
+gpus gpus=2
+
 # The program without GPUs starts the one beside it.
 mkdir "$tmp/bin"
 cp "$without" "$tmp/bin/tessera"

@@ -215,6 +215,9 @@ static void failures(void **state)
     uint64_t before = cudnn_runs();
     run_on(&t, &d);
     assert_int_equal(cudnn_runs(), before);
+    char note[TSR_ATTENTION_TEXT];
+    tsr_attention_note(d.context.attention, note);
+    assert_non_null(strstr(note, "no memory"));
     d.context.grow = more_scratch;
     tsr_standin_fail("cudnnBackendExecute", 1, 3);
     test_make_views(&t);

@@ -66,6 +66,7 @@ static bool may_be_silent(const char *entry)
                                          "cudaFreeHost",
                                          "cuMemUnmap",
                                          "cuMemAddressFree",
+                                         "cuMemAddressReserve", /* asks for fewer then */
                                          "cudaSetDevice",
                                          "cudaDriverGetVersion",
                                          "cudaEventQuery",

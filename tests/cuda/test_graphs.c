@@ -23,7 +23,7 @@ struct outcome {
 };
 
 struct how {
-    bool direct, poison;
+    bool direct, poison, nccl;
     uint32_t delay_us;
     uint64_t seed;
     const char *fails; /* an entry point; NULL: none */
@@ -87,6 +87,16 @@ static uint64_t calls_of(const char *entry)
     return 0;
 }
 
+/* NCCL's communicator of one rank. */
+static struct tsr_comms *open_nccl(struct job_rank *r)
+{
+    struct tsr_comms *comms;
+    job_ok(tsr_world_threads(1, 60, &r->world));
+    const struct tsr_comms_config config = {.world = r->world, .timeout_s = 20, .force = true};
+    job_ok(tsr_comms_nccl(&config, &comms));
+    return comms;
+}
+
 static void run_on_standin(const struct tsr_job *job, const struct how *how, struct outcome *out)
 {
     struct tsr_standin_config config = tsr_standin_default();
@@ -97,8 +107,13 @@ static void run_on_standin(const struct tsr_job *job, const struct how *how, str
     config.delay_us = how->delay_us;
     config.seed = how->seed;
     tsr_standin_configure(&config);
-    const struct tsr_cuda_rank_config rank = {
-        .source = &source, .direct = how->direct, .poison = how->poison, .timeout_s = 20};
+    struct tsr_comms *comms = how->nccl ? open_nccl(r) : NULL;
+    const struct tsr_cuda_rank_config rank = {.comms = comms,
+                                              .world = r->world,
+                                              .source = &source,
+                                              .direct = how->direct,
+                                              .poison = how->poison,
+                                              .timeout_s = 20};
     *out = (struct outcome){.status = TSR_OK};
     r->job = job;
     job_ok(tsr_cuda_rank_create(&rank, &r->executor, NULL));
@@ -111,6 +126,8 @@ static void run_on_standin(const struct tsr_job *job, const struct how *how, str
         snprintf(out->text, sizeof out->text, "%s", tsr_error_text());
     r->executor->ops->destroy(r->executor);
     tsr_engine_destroy(r->engine);
+    if (r->world)
+        r->world->ops->destroy(r->world);
     out->graphs = calls_of("cudaGraphLaunch");
     out->launches = calls_of("cudaLaunchKernel");
     assert_int_equal(tsr_standin_live(), 0);
@@ -196,20 +213,46 @@ static void graphs__nodes_in_other_orders__same_bits(void **state)
     strategies_close(&s);
 }
 
+/* NCCL's calls are captured, too, and its communicators go after the graphs. */
+static void graphs__nccl__same_bits_and_it_ends(void **state)
+{
+    struct strategies s;
+    struct tsr_job job;
+    struct outcome direct, graphs;
+    (void)state;
+    open_job("ddp", &s, &job);
+    run_on_standin(&job, &(struct how){.nccl = true, .direct = true}, &direct);
+    run_on_standin(&job, &(struct how){.nccl = true, .seed = 3}, &graphs);
+    compare("NCCL", &direct, &graphs);
+    assert_true(graphs.graphs > 0 && calls_of("ncclAllReduce") > 0);
+    tsr_job_close(&job);
+    strategies_close(&s);
+}
+
 /* What cannot be captured is launched one by one. */
 static void graphs__capture_fails__run_goes_on(void **state)
 {
-    static const char *const entries[] = {"cudaStreamEndCapture", "cudaGraphInstantiate"};
+    static const struct {
+        const char *entry;
+        uint64_t nth;
+        bool poison;
+    } cases[] = {{"cudaStreamEndCapture", 1, false},
+                 {"cudaGraphInstantiate", 1, false},
+                 {"(captured)", 1, false},
+                 {"(captured)", 2, true},
+                 {"(captured)", 30, true}};
     struct strategies s;
     struct tsr_job job;
     struct outcome direct, out;
     (void)state;
     open_job("fsdp", &s, &job);
     run_on_standin(&job, &(struct how){.direct = true}, &direct);
-    for (size_t i = 0; i < sizeof entries / sizeof *entries; i++) {
-        run_on_standin(&job, &(struct how){.fails = entries[i], .nth = 1}, &out);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        const struct how how = {
+            .fails = cases[i].entry, .nth = cases[i].nth, .poison = cases[i].poison};
+        run_on_standin(&job, &how, &out);
         assert_true(tsr_standin_failed());
-        compare(entries[i], &direct, &out);
+        compare(cases[i].entry, &direct, &out);
     }
     tsr_job_close(&job);
     strategies_close(&s);
@@ -359,6 +402,7 @@ int main(void)
         cmocka_unit_test(capture__forbidden_calls__refused_and_capture_lost),
         cmocka_unit_test(graphs__every_strategy__as_one_by_one_and_as_the_host),
         cmocka_unit_test(graphs__nodes_in_other_orders__same_bits),
+        cmocka_unit_test(graphs__nccl__same_bits_and_it_ends),
         cmocka_unit_test(graphs__capture_fails__run_goes_on),
         cmocka_unit_test(graphs__launch_fails__run_fails),
     };

@@ -19,6 +19,7 @@ struct tsr_attention_plan {
 struct tsr_cuda_attention {
     struct tsr_attention_plan plans[PLANS];
     int n;
+    uint64_t lacks;
 };
 
 static _Atomic uint64_t workspace_bytes;
@@ -49,10 +50,19 @@ void tsr_attention_destroy(struct tsr_cuda_attention *attention)
     free(attention);
 }
 
+void tsr_attention_lacks(struct tsr_cuda_attention *attention,
+                         const struct tsr_attention_plan *plan, uint64_t bytes)
+{
+    (void)plan;
+    attention->lacks = bytes;
+}
+
 void tsr_attention_note(struct tsr_cuda_attention *attention, char note[TSR_ATTENTION_TEXT])
 {
-    (void)attention;
     note[0] = 0;
+    if (attention->lacks)
+        snprintf(note, TSR_ATTENTION_TEXT, "no memory for a workspace of %llu bytes",
+                 (unsigned long long)attention->lacks);
 }
 
 int tsr_attention_validate(int architecture, const struct tsr_attention_shape *s,
@@ -214,6 +224,8 @@ int tsr_attention_run(struct tsr_cuda_attention *attention, const struct tsr_att
 {
     TSR_STANDIN(cudnnBackendExecute, int);
     (void)attention;
+    if (tsr_standin_left_error())
+        return say(why, "an earlier error of CUDA");
     const struct work w = {plan->shape, *at, workspace, workspace_bytes};
     for (int i = 0; i < (plan->shape.backward ? TSR_ATTENTION_TENSORS : TSR_ATTENTION_G); i++)
         if ((uintptr_t)at->tensor[i] % 16 || !at->tensor[i])

@@ -23,9 +23,18 @@ struct node {
     bool in_order;
 };
 
+/* What a graph holds, see tsr_standin_graph_hold(). */
+struct hold {
+    void (*change)(void *user, int by);
+    void *user;
+};
+
+enum { MAX_HOLDS = 16 };
+
 struct nodes {
-    size_t n, cap;
+    size_t n, cap, n_holds;
     struct node *nodes;
+    struct hold holds[MAX_HOLDS];
 };
 
 struct tsr_standin_graph {
@@ -68,6 +77,8 @@ static void nodes_fini(struct nodes *all)
         free(all->nodes[i].data);
         free(all->nodes[i].after);
     }
+    for (size_t i = 0; i < all->n_holds; i++)
+        all->holds[i].change(all->holds[i].user, -1);
     free(all->nodes);
     *all = (struct nodes){0};
 }
@@ -102,6 +113,17 @@ static bool add_node(struct nodes *all, const struct node *node)
     return true;
 }
 
+static void add_hold(struct nodes *all, const struct hold *hold)
+{
+    for (size_t i = 0; i < all->n_holds; i++)
+        if (all->holds[i].user == hold->user)
+            return;
+    if (all->n_holds == MAX_HOLDS)
+        abort();
+    all->holds[all->n_holds++] = *hold;
+    hold->change(hold->user, 1);
+}
+
 static bool copy_nodes(struct nodes *to, const struct nodes *from)
 {
     for (size_t i = 0; i < from->n; i++)
@@ -109,6 +131,8 @@ static bool copy_nodes(struct nodes *to, const struct nodes *from)
             nodes_fini(to);
             return false;
         }
+    for (size_t i = 0; i < from->n_holds; i++)
+        add_hold(to, &from->holds[i]);
     return true;
 }
 
@@ -192,7 +216,9 @@ cudaError_t tsr_standin_spoil(const struct tsr_standin_place *at, cudaError_t er
 cudaError_t tsr_standin_capture_work(struct tsr_standin_place *at, tsr_standin_fn run,
                                      const void *data, size_t bytes, bool in_order)
 {
+    static struct tsr_standin_entry entry = {.name = "(captured)"};
     struct tsr_standin_graph *g = graph_of(at);
+    int failure = tsr_standin_enter(&entry);
     const struct node node = {.run = run,
                               .data = (void *)(uintptr_t)data,
                               .bytes = bytes,
@@ -201,11 +227,21 @@ cudaError_t tsr_standin_capture_work(struct tsr_standin_place *at, tsr_standin_f
                               .in_order = in_order};
     if (g->spoilt != cudaSuccess)
         return tsr_standin_note(cudaErrorStreamCaptureInvalidated);
+    if (failure)
+        return spoil(g, (cudaError_t)failure);
     if (!add_node(&g->all, &node))
         return tsr_standin_note(cudaErrorMemoryAllocation);
     at->n = 0;
     return push_after(at, (uint32_t)(g->all.n - 1)) ? cudaSuccess
                                                     : tsr_standin_note(cudaErrorMemoryAllocation);
+}
+
+bool tsr_standin_graph_hold(cudaStream_t stream, void (*change)(void *user, int by), void *user)
+{
+    struct tsr_standin_graph *g = stream ? graph_of(tsr_standin_place_of(stream)) : NULL;
+    if (g)
+        add_hold(&g->all, &(struct hold){change, user});
+    return g != NULL;
 }
 
 cudaError_t tsr_standin_capture_record(struct tsr_standin_place *event,
@@ -361,10 +397,12 @@ cudaError_t cudaGraphDestroy(cudaGraph_t graph)
 cudaError_t cudaGraphInstantiate(cudaGraphExec_t *out, cudaGraph_t graph, unsigned long long flags)
 {
     TSR_STANDIN_CUDA(cudaGraphInstantiate);
+    if (flags & ~(unsigned long long)cudaGraphInstantiateFlagUseNodePriority)
+        return tsr_standin_note(cudaErrorInvalidValue);
     cudaGraphExec_t exec = calloc(1, sizeof *exec);
-    if (!exec || flags || !copy_nodes(&exec->all, &graph->all)) {
+    if (!exec || !copy_nodes(&exec->all, &graph->all)) {
         free(exec);
-        return tsr_standin_note(flags ? cudaErrorInvalidValue : cudaErrorMemoryAllocation);
+        return tsr_standin_note(cudaErrorMemoryAllocation);
     }
     atomic_store(&exec->users, 1);
     exec->random = (tsr_standin()->seed + 1) * UINT64_C(0x9e3779b97f4a7c15);

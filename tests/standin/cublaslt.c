@@ -461,6 +461,8 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc
     p.alpha = wide ? *(const double *)alpha : (double)*(const float *)alpha;
     p.beta = wide ? *(const double *)beta : (double)*(const float *)beta;
     bool bias = p.problem.desc.epilogue == CUBLASLT_EPILOGUE_BIAS;
+    if (tsr_standin_left_error())
+        return CUBLAS_STATUS_EXECUTION_FAILED;
     if (!handle || !fits(&p.problem) || x.problem != name_of(&p.problem) || !is_aligned(&p, &x) ||
         (bias && !p.problem.desc.bias) || (uintptr_t)workspace % 16)
         return CUBLAS_STATUS_INVALID_VALUE;

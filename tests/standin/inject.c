@@ -70,6 +70,10 @@ static void take_word(const char *word, struct tsr_standin_config *c)
         c->seed = value;
     else if (!strcmp(key, "nccl"))
         c->nccl = (int)value;
+    else if (!strcmp(key, "addresses"))
+        c->addresses = value;
+    else if (!strcmp(key, "no_handles"))
+        c->no_handles = value != 0;
 }
 
 static void read_environment(void)
@@ -186,6 +190,11 @@ cudaError_t tsr_standin_note(cudaError_t error)
     if (error != cudaSuccess)
         last_error = error;
     return error;
+}
+
+bool tsr_standin_left_error(void)
+{
+    return last_error != cudaSuccess;
 }
 
 cudaError_t cudaPeekAtLastError(void)

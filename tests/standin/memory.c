@@ -146,6 +146,8 @@ static CUresult address_reserve(CUdeviceptr *out, size_t bytes, size_t alignment
     TSR_STANDIN(cuMemAddressReserve, CUresult);
     if (bytes % GRANULARITY || at || flags || alignment > GRANULARITY)
         return CUDA_ERROR_INVALID_VALUE;
+    if (tsr_standin()->addresses && bytes > tsr_standin()->addresses)
+        return CUDA_ERROR_OUT_OF_MEMORY;
     void *p = map_fresh(NULL, bytes, PROT_NONE);
     if (!p)
         return CUDA_ERROR_OUT_OF_MEMORY;
@@ -204,6 +206,8 @@ static CUresult mem_create(CUmemGenericAllocationHandle *out, size_t bytes,
         return CUDA_ERROR_INVALID_VALUE;
     if (prop->location.id >= tsr_standin()->gpus)
         return CUDA_ERROR_INVALID_DEVICE;
+    if (prop->requestedHandleTypes && tsr_standin()->no_handles)
+        return CUDA_ERROR_NOT_SUPPORTED;
     if (!take_memory(prop->location.id, bytes))
         return CUDA_ERROR_OUT_OF_MEMORY;
     struct handle *h = calloc(1, sizeof *h);
@@ -455,6 +459,8 @@ static cudaError_t copy(struct copy *c, enum cudaMemcpyKind kind, cudaStream_t s
 {
     size_t to_bytes = extent(c->to_pitch, c->width, c->height);
     size_t from_bytes = extent(c->from_pitch, c->width, c->height);
+    if (!to_bytes && s && tsr_standin_place_of(s)->capture) /* a node of nothing */
+        return tsr_standin_spoil(tsr_standin_place_of(s), cudaErrorInvalidValue);
     if (!to_bytes)
         return cudaSuccess;
     enum tsr_standin_space to = tsr_standin_space_of(c->to, to_bytes),
@@ -518,6 +524,8 @@ cudaError_t cudaMemsetAsync(void *to, int value, size_t bytes, cudaStream_t s)
 {
     TSR_STANDIN_CUDA(cudaMemsetAsync);
     const struct fill f = {to, bytes, bytes, 1, 1, (uint32_t)(value & 0xff)};
+    if (!bytes && s && tsr_standin_place_of(s)->capture)
+        return tsr_standin_spoil(tsr_standin_place_of(s), cudaErrorInvalidValue);
     if (!fill_is_on_device(&f, s))
         return tsr_standin_note(cudaErrorInvalidValue);
     return tsr_standin_enqueue(s, run_fill, &f, sizeof f);

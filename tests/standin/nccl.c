@@ -344,10 +344,24 @@ ncclResult_t ncclCommRevoke(ncclComm_t comm, int flags)
     return ncclSuccess;
 }
 
+/* The real one waits for ever for graphs that hold its work. Those that are on their way are given
+ * a moment. */
+static void wait_for_graphs(ncclComm_t comm)
+{
+    for (int i = 0; atomic_load(&comm->graphs) > 0; i++) {
+        if (i == 2000) {
+            fprintf(stderr, "NCCL: a communicator goes before the graphs that hold its work\n");
+            abort();
+        }
+        (void)nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+    }
+}
+
 ncclResult_t ncclCommAbort(ncclComm_t comm)
 {
     TSR_STANDIN(ncclCommAbort, ncclResult_t);
     end(comm);
+    wait_for_graphs(comm);
     atomic_fetch_sub(&live, 1);
     return ncclSuccess;
 }
@@ -361,6 +375,7 @@ ncclResult_t ncclCommDestroy(ncclComm_t comm)
            tsr_standin_sticky() == cudaSuccess)
         tsr__nccl_wait(&comm->changed, &comm->lock);
     pthread_mutex_unlock(&comm->lock);
+    wait_for_graphs(comm);
     end(comm);
     atomic_fetch_sub(&live, 1);
     return ncclSuccess;

@@ -26,10 +26,16 @@ static ncclResult_t of_cuda(cudaError_t error)
     return error == cudaSuccess ? ncclSuccess : ncclUnhandledCudaError;
 }
 
-/* A graph's calls come when it runs. */
+static void change_graphs(void *comm, int by)
+{
+    (void)atomic_fetch_add(&((ncclComm_t)comm)->graphs, by);
+}
+
+/* A graph's calls come when it runs; it holds the communicator. */
 static uint64_t ticket_of(const struct pending *p)
 {
-    return tsr_standin_is_captured(p->stream) ? NCCL_CAPTURED : p->comm->next++;
+    bool captured = tsr_standin_graph_hold(p->stream, change_graphs, p->comm);
+    return captured ? NCCL_CAPTURED : p->comm->next++;
 }
 
 static ncclResult_t launch_post(const struct pending *p)

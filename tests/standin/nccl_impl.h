@@ -84,12 +84,13 @@ struct ncclComm {
     pthread_cond_t changed; /* `turn` */
     _Atomic bool ended;     /* aborted or revoked: its work gives up */
     bool revoked;
-    _Atomic int error; /* asynchronous */
-    uint64_t next;     /* call that is enqueued */
-    uint64_t turn;     /* call that may run: they run in order, whatever their streams */
-    uint64_t begun;    /* calls, with those of graphs, whose order is the graph's */
-    ncclComm_t kept;   /* memory of communicators stays until the process ends: their work, too */
-    ncclComm_t *child; /* a split is under way: where its communicator goes */
+    _Atomic int error;  /* asynchronous */
+    _Atomic int graphs; /* that hold its work */
+    uint64_t next;      /* call that is enqueued */
+    uint64_t turn;      /* call that may run: they run in order, whatever their streams */
+    uint64_t begun;     /* calls, with those of graphs, whose order is the graph's */
+    ncclComm_t kept;    /* memory of communicators stays until the process ends: their work, too */
+    ncclComm_t *child;  /* a split is under way: where its communicator goes */
     ncclConfig_t child_config;
     int child_color, child_key;
     bool split_said;

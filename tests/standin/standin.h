@@ -27,8 +27,10 @@ struct tsr_standin_config {
     int major, minor;
     uint32_t delay_us; /* the longest delay before a piece of work; 0: none */
     uint64_t seed;
-    bool fibers; /* blocks of a kernel have as many threads as are asked for, not one */
-    int nccl;    /* the version that NCCL says it is; 0: that of its header */
+    uint64_t addresses; /* the most that can be reserved at once; 0: any */
+    bool no_handles;    /* memory cannot be shared */
+    bool fibers;        /* blocks of a kernel have as many threads as are asked for, not one */
+    int nccl;           /* the version that NCCL says it is; 0: that of its header */
 };
 
 /* One H200, no delays. An executable may be given others by TSR_STANDIN in its environment:
@@ -54,6 +56,14 @@ cudaError_t tsr_standin_enqueue_in_order(cudaStream_t stream, tsr_standin_fn run
 bool tsr_standin_is_captured(cudaStream_t stream);
 /* The error that some work has left behind; it stays. */
 cudaError_t tsr_standin_sticky(void);
+
+/* The graph that the stream is captured in, and all that are made of it, hold `user` (CUDA's user
+ * objects): change(user, 1) when one does, change(user, -1) when it goes. False: no capture. */
+bool tsr_standin_graph_hold(cudaStream_t stream, void (*change)(void *user, int by), void *user);
+
+/* This thread has not taken an error that some call of CUDA told ("not ready" is one): a library
+ * that looks after a launch of its own takes it for that. */
+bool tsr_standin_left_error(void);
 
 /* ---- memory ------------------------------------------------------------------------------------
  */
@@ -84,7 +94,8 @@ int tsr_standin_enter(struct tsr_standin_entry *entry);
     } while (0)
 
 /* The n-th call (1: the next) of an entry point returns `error` and does nothing. "(work)": the
- * n-th piece of work fails on its stream. n 0: none. */
+ * n-th piece of work fails on its stream; "(captured)": the n-th that is captured is refused. n 0:
+ * none. */
 void tsr_standin_fail(const char *entry, uint64_t n, int error);
 bool tsr_standin_failed(void); /* the failure has happened */
 /* Entry points that were called since tsr_standin_configure(), and how often; false: no i-th. */

@@ -376,7 +376,7 @@ cudaError_t cudaEventQuery(cudaEvent_t e)
     TSR_STANDIN_CUDA(cudaEventQuery);
     if (e->place.capture)
         return tsr_standin_spoil(&e->place, cudaErrorCapturedEvent);
-    return is_done(last_of(e)) ? cudaSuccess : cudaErrorNotReady;
+    return is_done(last_of(e)) ? cudaSuccess : tsr_standin_note(cudaErrorNotReady);
 }
 
 cudaError_t cudaEventSynchronize(cudaEvent_t e)

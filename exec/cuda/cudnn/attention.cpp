@@ -200,6 +200,13 @@ static bool same(const tsr_attention_shape &x, const tsr_attention_shape &y)
                     y.causal, y.backward, y.deterministic, y.scale);
 }
 
+static void note_first(tsr_cuda_attention &a, const tsr_attention_shape &s, const std::string &why)
+{
+    if (a.note.empty())
+        a.note = "attention of " + std::to_string(s.heads) + " heads of " + std::to_string(s.d) +
+                 " runs in plain kernels, much slower: " + why;
+}
+
 static const tsr_attention_plan *find_or_make(tsr_cuda_attention &a, const tsr_attention_shape &s)
 {
     for (const auto &plan : a.plans)
@@ -215,9 +222,8 @@ static const tsr_attention_plan *find_or_make(tsr_cuda_attention &a, const tsr_a
         plan->graph = nullptr;
         say(why, e.what());
     }
-    if (!plan->graph && a.note.empty())
-        a.note = "attention of " + std::to_string(s.heads) + " heads of " + std::to_string(s.d) +
-                 " runs in plain kernels, much slower: cuDNN says '" + why + "'";
+    if (!plan->graph)
+        note_first(a, s, std::string("cuDNN says '") + why + "'");
     a.plans.push_back(std::move(plan));
     return a.plans.back().get();
 }
@@ -225,10 +231,12 @@ static const tsr_attention_plan *find_or_make(tsr_cuda_attention &a, const tsr_a
 extern "C" int tsr_attention_create(int architecture, struct tsr_cuda_attention **out,
                                     char why[TSR_ATTENTION_TEXT])
 {
+    static std::mutex one_at_a_time; /* cuDNN's advice: ranks may be threads */
     *out = nullptr;
     try {
         auto a = std::make_unique<tsr_cuda_attention>();
         a->architecture = architecture;
+        std::lock_guard<std::mutex> guard(one_at_a_time);
         cudnnStatus_t status = cudnnCreate(&a->handle);
         if (status != CUDNN_STATUS_SUCCESS)
             return say(why, std::string("cuDNN does not start: ") + cudnnGetErrorString(status));
@@ -283,6 +291,19 @@ extern "C" int tsr_attention_run(struct tsr_cuda_attention *attention,
         return result.is_good() ? 0 : say(why, result.get_message());
     } catch (const std::exception &e) {
         return say(why, e.what());
+    }
+}
+
+extern "C" void tsr_attention_lacks(struct tsr_cuda_attention *attention,
+                                    const struct tsr_attention_plan *plan, uint64_t bytes)
+{
+    try {
+        std::lock_guard<std::mutex> guard(attention->lock);
+        note_first(*attention, plan->shape,
+                   "cuDNN needs a workspace of " + std::to_string(bytes >> 20) +
+                       " MiB, for which there is no memory");
+    } catch (const std::exception &) {
+        return; /* out of memory: nothing is noted */
     }
 }
 

@@ -40,6 +40,14 @@ int tsr_attention_run(struct tsr_cuda_attention *attention, const struct tsr_att
     return 1;
 }
 
+void tsr_attention_lacks(struct tsr_cuda_attention *attention,
+                         const struct tsr_attention_plan *plan, uint64_t bytes)
+{
+    (void)attention;
+    (void)plan;
+    (void)bytes;
+}
+
 void tsr_attention_note(struct tsr_cuda_attention *attention, char note[TSR_ATTENTION_TEXT])
 {
     (void)attention;

@@ -164,10 +164,20 @@ static void tell(const struct tsr_run_gpu *g, const struct tsr_cuda_gpu *gpu)
             gpu->driver % 1000 / 10, g->loopback ? "; all ranks share it" : "");
 }
 
+/* Loading a kernel at its first launch may wait for what runs on the GPUs of this process, and a
+ * collective that runs waits for the rank that loads: then all is loaded at the start. Before the
+ * first call of CUDA. */
+static void load_early(const struct tsr_run_gpu *g, const struct tsr_args *args)
+{
+    if (g->threads && g->n > 1 && !is_loopback(args))
+        (void)setenv("CUDA_MODULE_LOADING", "EAGER", 0);
+}
+
 static tsr_status open_here(struct tsr_run_gpu *g, const struct tsr_args *args,
                             const struct tsr_launch *launch, const struct tsr_run_job *run,
                             struct tsr_cuda_gpu *gpu)
 {
+    load_early(g, args);
     if (g->threads)
         TSR_TRY(place_threads(g, args));
     else
