@@ -43,6 +43,7 @@ struct tsr_train {
     uint32_t n_losses;
     double eval_sum;
     uint32_t n_evals;
+    unsigned init_threads;
     double started, last_log; /* seconds of the monotonic clock */
     uint64_t logged_step;
 };

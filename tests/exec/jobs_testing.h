@@ -105,7 +105,7 @@ struct job_rank {
 static tsr_status job_init(void *user, const struct tsr_piece *piece, void *out)
 {
     (void)user;
-    return tsr_init_piece(1, piece, out);
+    return tsr_init_piece(1, piece, 1, out);
 }
 
 /* Token i of a row follows from the row's place in the job; labels are the tokens after. */
