@@ -107,7 +107,18 @@ static tsr_status read_piece(void *user, const struct tsr_piece *piece, void *ou
 
 static tsr_status write_piece(void *user, const struct tsr_piece *piece, const void *in)
 {
-    return tsr_train_write_piece(user, piece, in);
+    return tsr_train_write_piece(user, piece, in, false);
+}
+
+static tsr_status lend_piece(void *user, const struct tsr_piece *piece, const void *in)
+{
+    return tsr_train_write_piece(user, piece, in, true);
+}
+
+static tsr_status join_pieces(void *user)
+{
+    tsr_train_wait_for_thread(user);
+    return TSR_OK;
 }
 
 struct tsr_source tsr_train_source(struct tsr_train *t)
@@ -117,7 +128,9 @@ struct tsr_source tsr_train_source(struct tsr_train *t)
                                .batch = batch,
                                .report = report,
                                .read = read_piece,
-                               .write = write_piece};
+                               .write = write_piece,
+                               .lend = lend_piece,
+                               .join = join_pieces};
 }
 
 /* ---- opening --------------------------------------------------------------------------------- */
@@ -272,6 +285,7 @@ static tsr_status run_step(struct tsr_train *t, struct tsr_train_vote *vote)
     set_scalars(t, lr, t->step + 1);
     TSR_TRY(tsr_step_run_cached(t->steps, (uint32_t)(t->step & 0xffff)));
     tell_graphs(t);
+    tsr_train_close_save(t);
     t->step++;
     if (c->after_step)
         TSR_TRY(c->after_step(c->after_step_user, t->executor, t->step));
@@ -339,6 +353,7 @@ static tsr_status run_all(struct tsr_train *t, struct tsr_train_result *r)
         if (c->dir && ((last && !c->leave_last) || r->stopped || is_due(t->step, c->save_every)))
             TSR_TRY(save(t));
     }
+    TSR_TRY(tsr_train_join_save(t));
     TSR_TRY(t->executor->ops->drain(t->executor));
     return tsr_train_end_save(t);
 }
