@@ -97,7 +97,7 @@ fails 2 phases "in this order" -- sim "$flagship" --strategy fsdp --set 'phases=
 fails 2 phases "in this order" -- sim "$flagship" --strategy fsdp --set 'phases=[init,init]'
 fails 2 phases "in this order" -- sim "$flagship" --strategy fsdp --set 'phases=[]'
 fails 2 phases "in this order" -- sim "$flagship" --strategy fsdp --set 'phases=[init,step3]'
-fails 2 save "found rank0" "sharded, full_rank0 or full_device" -- \
+fails 2 save "found rank0" "sharded, full_rank0, full_device or sharded_async" -- \
     sim "$flagship" --strategy fsdp --set save=rank0
 fails 2 load "sharded or full_rank0" -- sim "$flagship" --strategy fsdp --set load=none
 fails 2 init "meta, device or host" -- sim "$flagship" --strategy fsdp --set init=cpu
