@@ -15,7 +15,7 @@ cuda() {
         --set checkpoints.every=6 "$@"
 }
 
-for how in "--comm loopback" "--graphs off" "--ranks 1 --graphs on"; do
+for how in "--comm loopback" "--graphs off" "--graphs on" "--ranks 1 --graphs on"; do
     # shellcheck disable=SC2086
     cuda $how --out "$tmp/now$how"
     # shellcheck disable=SC2086
