@@ -83,6 +83,14 @@ for how in --ranks --nproc; do
     loads "$dir" 2
 done
 
+# A machine that has no room for the copies is told what needs none; without them it says less.
+flagship=$TSR_SOURCE_DIR/experiments/flagship/dgx-h100-8.yaml
+fails 2 "memory: found a job of" "--set save=sharded saves" -- run "$flagship" --on host \
+    --strategy fsdp --ranks 1 --set model.layers=400 --async-save --out "$tmp/large"
+fails 2 "memory: found a job of" "what it has (--on sim" -- run "$flagship" --on host \
+    --strategy fsdp --ranks 1 --set model.layers=400 --async-save --set save=sharded \
+    --out "$tmp/large"
+
 # On a simulator nothing is saved.
 fails 2 --async-save "--on host or cuda" -- run "$job" --on sim --strategy fsdp --async-save
 finish
