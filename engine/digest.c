@@ -214,6 +214,7 @@ static void walk_engine(struct tsr_state_walk *w)
     walk_model(w);
     walk_kept(w);
     tsr__walk_wrapped(w);
+    tsr__walk_save(w);
     tsr__walk_pinned(w);
 }
 

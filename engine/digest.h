@@ -49,6 +49,8 @@ void tsr__walk_unknown(struct tsr_state_walk *w, bool is_unknown);
 
 /* digest_wrap.c: states, groups and what they share; the reducer. */
 void tsr__walk_wrapped(struct tsr_state_walk *w);
+/* outside_save_async.c */
+void tsr__walk_save(struct tsr_state_walk *w);
 /* host_memory.c: blocks of the pinned cache; one that a storage has. */
 void tsr__walk_pinned(struct tsr_state_walk *w);
 void tsr__walk_pinned_block(struct tsr_state_walk *w, const struct tsr_pinned *block);

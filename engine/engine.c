@@ -87,6 +87,7 @@ void tsr_engine_destroy(struct tsr_engine *e)
     if (!e)
         return;
     tsr__reducer_destroy(e);
+    tsr__save_drop(e);
     tsr__deferral_end(e);
     tsr_allocator_destroy(e->allocator);
     free(e->streams);

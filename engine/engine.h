@@ -22,6 +22,8 @@ struct tsr_fsdp1;
 /* ---- engine ---------------------------------------------------------------------------------- */
 
 struct tsr_optimizer_state;
+struct tsr__item;
+struct tsr__save_copy;
 
 enum { TSR__MAX_REPORTS = TSR_MAX_MICRO + 1 }; /* losses and a norm */
 
@@ -147,6 +149,16 @@ struct tsr_engine {
     struct tsr_storage **opt_temps;  /* scratch of the optimizer, by parameter */
     struct tsr_storage **clip_norms; /* scratch of clipping, two for each parameter */
     struct tsr_storage *clip_factor; /* for the optimizer of this step (folded_scale.c) */
+    struct tsr__save {           /* shards that are saved beside training (outside_save_async.c) */
+        struct tsr__item *items; /* owned */
+        struct tsr__save_copy *copies; /* owned; NULL: nothing is being saved */
+        size_t n;
+        uint16_t stream;
+        bool has_stream, has_device_copies;
+        bool is_copying; /* not handed over yet */
+        bool is_guarded; /* the compute stream has waited for the copies */
+        uint32_t event;  /* after the copies of device memory; 0: there are none */
+    } save;
     struct {
         struct tsr_pinned *free[64]; /* by log2 of the size */
         struct tsr_pinned *pending;  /* freed, perhaps still used by a copy */
@@ -260,6 +272,15 @@ uint64_t tsr__param_storage_offset(const struct tsr_param *p); /* bytes into it 
 struct tsr_param *const *tsr__params_in_order(struct tsr_engine *e, size_t *n);
 /* As optimizer and clipping see them: a flat parameter in the pieces of fsdp1_pieces.c. */
 struct tsr_param *const *tsr__params_to_step(struct tsr_engine *e, size_t *n);
+
+/* ---- outside_save_async.c -------------------------------------------------------------------- */
+
+/* Before parameters or optimizer states are written: copies that are saved come first. */
+void tsr__save_guard(struct tsr_engine *e);
+/* At the end of a step: the copies are there and can be written. */
+void tsr__save_hand_over(struct tsr_engine *e);
+/* Emits nothing. */
+void tsr__save_drop(struct tsr_engine *e);
 
 /* ---- outside_init.c -------------------------------------------------------------------------- */
 

@@ -378,6 +378,7 @@ void tsr__optimizer_step(struct tsr_engine *e)
     make_states(&s);
     if (e->step.optimizer != TSR_OPT_ADAMW_FUSED)
         tsr__mirrors_are_stale(e);
+    tsr__save_guard(e);
     run_variant(&s);
     s.host = true;
     run_variant(&s);

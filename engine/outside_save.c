@@ -205,13 +205,16 @@ static void save_full(struct tsr_engine *e, const struct tsr__items *items, bool
 
 tsr_status tsr_save_run(struct tsr_engine *e, enum tsr_save how)
 {
-    if (how != TSR_SAVE_SHARDED)
+    if (!tsr_save_is_sharded(how))
         TSR_TRY(tsr__check_full(e));
     TSR_TRY(tsr__section_begin(e, TSR_PHASE_SAVE));
+    tsr__save_finish(e); /* one at a time */
     TSR_TRY(tsr_state_dict(e, e->root));
     struct tsr__items items = tsr__items_collect(e, true);
     if (how == TSR_SAVE_SHARDED)
         save_shards(e, &items);
+    else if (how == TSR_SAVE_SHARDED_ASYNC)
+        tsr__save_begin(e, &items);
     else
         save_full(e, &items, how == TSR_SAVE_FULL_DEVICE);
     free(items.v);

@@ -296,6 +296,7 @@ tsr_status tsr_load_run(struct tsr_engine *e, enum tsr_load how, bool optimizer)
         init_optimizer_state(e);
     struct tsr__items items = tsr__items_collect(e, optimizer);
     tsr__mirrors_are_stale(e);
+    tsr__save_guard(e);
     if (how == TSR_LOAD_FULL_RANK0)
         load_from_rank_0(e, &items);
     for (size_t i = 0; how == TSR_LOAD_SHARDED && i < items.n && tsr__ok(e); i++)

@@ -260,11 +260,12 @@ enum tsr_stream_role {
     TSR_ROLE_ALL_GATHER,
     TSR_ROLE_REDUCE_SCATTER,
     TSR_ROLE_ALL_REDUCE,
-    TSR_ROLE_USER
+    TSR_ROLE_USER,
+    TSR_ROLE_COPY_OUT
 };
 struct tsr_stream_info {
-    const char
-        *name; /* golden names: default, copy_in, all_gather, reduce_scatter, all_reduce, user */
+    const char *name; /* golden names: default, copy_in, all_gather, reduce_scatter, all_reduce,
+                         user; and tensor_parallel, save */
     uint8_t role;
     int8_t priority; /* -1 high, 0 default */
 };

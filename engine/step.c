@@ -510,6 +510,7 @@ tsr_status tsr_step_optimizer(struct tsr_engine *e)
 tsr_status tsr_step_end(struct tsr_engine *e)
 {
     tsr__set_phase(e, TSR_PHASE_END, 0);
+    tsr__save_hand_over(e);
     tsr__deliver_reports(e);
     if (e->step.reads_loss)
         tsr__host_waits(e);

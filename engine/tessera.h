@@ -669,12 +669,24 @@ tsr_status tsr_load_run(struct tsr_engine *engine, enum tsr_load how, bool optim
 tsr_status tsr_eval_run(struct tsr_engine *engine) TSR_MUST_USE;
 
 enum tsr_save {
-    TSR_SAVE_SHARDED,    /* each rank copies its shards through pinned memory and writes them */
-    TSR_SAVE_FULL_RANK0, /* tensors are gathered on every device; rank 0 keeps them on the host */
-    TSR_SAVE_FULL_DEVICE /* as before, but every rank keeps all of them on its device */
+    TSR_SAVE_SHARDED,     /* each rank copies its shards through pinned memory and writes them */
+    TSR_SAVE_FULL_RANK0,  /* tensors are gathered on every device; rank 0 keeps them on the host */
+    TSR_SAVE_FULL_DEVICE, /* as before, but every rank keeps all of them on its device */
+    /* Each rank copies its shards to pinned memory beside the next step, and they are written
+     * after it (OPTIONS.md). */
+    TSR_SAVE_SHARDED_ASYNC
 };
+static inline bool tsr_save_is_sharded(enum tsr_save how)
+{
+    return how == TSR_SAVE_SHARDED || how == TSR_SAVE_SHARDED_ASYNC;
+}
 /* Parameters and optimizer states. */
 tsr_status tsr_save_run(struct tsr_engine *engine, enum tsr_save how) TSR_MUST_USE;
+/* Of TSR_SAVE_SHARDED_ASYNC: the step is still to come whose end hands the copies over. */
+bool tsr_save_is_copying(const struct tsr_engine *engine);
+/* Waits until what is being saved is written, and gives the copies' memory back; the next save does
+ * so, too. Nothing if nothing is being saved. */
+tsr_status tsr_save_end(struct tsr_engine *engine) TSR_MUST_USE;
 
 /* ---- what was built (for inspection and layout tables) --------------------------------------- */
 

@@ -207,10 +207,17 @@ static tsr_status call_on_host(struct tsr_exec *x, uint16_t stream, const struct
     return task->kernel(&task->call);
 }
 
+/* Verification poisons memory between instructions, so that nothing can be lent. */
+static const char *source_name(const struct tsr_exec *x, const struct tsr_instr *instr)
+{
+    bool lends = !strcmp(instr->work->name, "lend_checkpoint");
+    return x->verify && lends ? "write_checkpoint" : instr->work->name;
+}
+
 static tsr_status run_host_op(struct tsr_exec *x, struct tsr_task *task)
 {
     const struct tsr_instr *instr = task->instr;
-    task->source_fn = tsr_exec_source_kernel(instr->work->name);
+    task->source_fn = tsr_exec_source_kernel(source_name(x, instr));
     task->source = &x->source;
     task->kind = task->source_fn ? TSR_TASK_SOURCE : TSR_TASK_KERNEL;
     if (!task->source_fn)

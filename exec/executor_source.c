@@ -87,16 +87,40 @@ static tsr_status read_checkpoint(const struct tsr_source *source, const struct 
     return source->read(source->user, &piece, call->views[0].data);
 }
 
+typedef tsr_status (*write_fn)(void *user, const struct tsr_piece *piece, const void *in);
+
+static tsr_status write_by(write_fn write, const struct tsr_source *source,
+                           const struct tsr_kernel_call *call)
+{
+    TSR_TRY(check(call, PIECE_ARGS, 1));
+    if (!write)
+        return lacks(call);
+    struct tsr_piece piece = piece_of(call);
+    piece.what = (uint8_t)call->work->args[0];
+    return write(source->user, &piece, call->views[0].data);
+}
+
 static tsr_status write_checkpoint(const struct tsr_source *source, const struct tsr_instr *instr,
                                    const struct tsr_kernel_call *call)
 {
     (void)instr;
-    TSR_TRY(check(call, PIECE_ARGS, 1));
-    if (!source->write)
+    return write_by(source->write, source, call);
+}
+
+static tsr_status lend_checkpoint(const struct tsr_source *source, const struct tsr_instr *instr,
+                                  const struct tsr_kernel_call *call)
+{
+    (void)instr;
+    return write_by(source->lend, source, call);
+}
+
+static tsr_status join_checkpoint(const struct tsr_source *source, const struct tsr_instr *instr,
+                                  const struct tsr_kernel_call *call)
+{
+    (void)instr;
+    if (!source->join)
         return lacks(call);
-    struct tsr_piece piece = piece_of(call);
-    piece.what = (uint8_t)call->work->args[0];
-    return source->write(source->user, &piece, call->views[0].data);
+    return source->join(source->user);
 }
 
 tsr_exec_source_fn tsr_exec_source_kernel(const char *name)
@@ -108,7 +132,9 @@ tsr_exec_source_fn tsr_exec_source_kernel(const char *name)
                    {"read_batch", read_batch},
                    {"report", report},
                    {"read_checkpoint", read_checkpoint},
-                   {"write_checkpoint", write_checkpoint}};
+                   {"write_checkpoint", write_checkpoint},
+                   {"lend_checkpoint", lend_checkpoint},
+                   {"join_checkpoint", join_checkpoint}};
     for (size_t i = 0; i < sizeof kernels / sizeof *kernels; i++)
         if (!strcmp(kernels[i].name, name))
             return kernels[i].fn;

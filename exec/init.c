@@ -4,6 +4,8 @@
 
 #include <inttypes.h>
 #include <math.h>
+#include <pthread.h>
+#include <unistd.h>
 
 void tsr_philox(const uint32_t counter[4], const uint32_t key[2], uint32_t out[4])
 {
@@ -136,19 +138,82 @@ static struct box box_of(const struct tsr_piece *piece)
     return box;
 }
 
-tsr_status tsr_init_piece(uint64_t seed, const struct tsr_piece *piece, void *out)
+/* Where a row of the box begins in the parameter. */
+static uint64_t row_start(const struct box *box, uint64_t row)
 {
+    uint64_t k2 = row % box->size[2], k1 = row / box->size[2] % box->size[1];
+    uint64_t k0 = row / box->size[2] / box->size[1];
+    uint64_t first = box->start[0] + k0;
+    first = first * box->shape[1] + box->start[1] + k1;
+    first = first * box->shape[2] + box->start[2] + k2;
+    return first * box->shape[3] + box->start[3];
+}
+
+/* ---- threads --------------------------------------------------------------------------------- */
+
+/* Elements [begin, end) of a box: what one thread makes. A value depends on its place only. */
+struct share {
+    uint64_t seed;
+    const struct tsr_piece *piece;
+    const struct box *box;
+    void *out;
+    uint64_t begin, end;
+};
+
+static void *fill_share(void *user)
+{
+    const struct share *s = user;
+    uint64_t columns = s->box->size[3], at = s->begin;
+    while (columns > 0 && at < s->end) {
+        uint64_t row = at / columns, column = at - row * columns;
+        uint64_t n = tsr_min_u64(columns - column, s->end - at);
+        fill_run(s->seed, s->piece, row_start(s->box, row) + column, n, s->out, at);
+        at += n;
+    }
+    return NULL;
+}
+
+enum { MOST_THREADS = 16, FEWEST_ELEMENTS = 1 << 16 }; /* of a thread: some milliseconds */
+
+/* The first share is the caller's, and those for which there is no thread. */
+static void fill_shares(struct share *shares, unsigned n)
+{
+    pthread_t threads[MOST_THREADS];
+    bool is_running[MOST_THREADS] = {false};
+    for (unsigned i = 1; i < n; i++)
+        is_running[i] = pthread_create(&threads[i], NULL, fill_share, &shares[i]) == 0;
+    for (unsigned i = 0; i < n; i++)
+        if (!is_running[i])
+            fill_share(&shares[i]);
+    for (unsigned i = 1; i < n; i++)
+        if (is_running[i])
+            pthread_join(threads[i], NULL);
+}
+
+unsigned tsr_init_threads(uint32_t n_ranks)
+{
+    long cores = sysconf(_SC_NPROCESSORS_ONLN);
+    uint64_t each = cores > 0 && n_ranks > 0 ? (uint64_t)cores / n_ranks : 1;
+    return (unsigned)tsr_max_u64(1, tsr_min_u64(each, MOST_THREADS));
+}
+
+tsr_status tsr_init_piece(uint64_t seed, const struct tsr_piece *piece, unsigned n_threads,
+                          void *out)
+{
+    struct share shares[MOST_THREADS];
     TSR_TRY(check_piece(piece));
     struct box box = box_of(piece);
-    uint64_t n_rows = box.size[0] * box.size[1] * box.size[2], columns = box.size[3];
-    for (uint64_t row = 0; row < n_rows && columns > 0; row++) {
-        uint64_t k2 = row % box.size[2], k1 = row / box.size[2] % box.size[1];
-        uint64_t k0 = row / box.size[2] / box.size[1];
-        uint64_t first = box.start[0] + k0;
-        first = first * box.shape[1] + box.start[1] + k1;
-        first = first * box.shape[2] + box.start[2] + k2;
-        first = first * box.shape[3] + box.start[3];
-        fill_run(seed, piece, first, columns, out, row * columns);
-    }
+    uint64_t total = box.size[0] * box.size[1] * box.size[2] * box.size[3];
+    uint64_t most = tsr_min_u64(n_threads, MOST_THREADS);
+    unsigned n = (unsigned)tsr_max_u64(1, tsr_min_u64(most, total / FEWEST_ELEMENTS));
+    uint64_t each = tsr_ceil_div(total, n);
+    for (unsigned i = 0; i < n; i++)
+        shares[i] = (struct share){.seed = seed,
+                                   .piece = piece,
+                                   .box = &box,
+                                   .out = out,
+                                   .begin = tsr_min_u64(i * each, total),
+                                   .end = tsr_min_u64((i + 1) * each, total)};
+    fill_shares(shares, n);
     return TSR_OK;
 }

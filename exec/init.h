@@ -23,8 +23,12 @@ void tsr_philox(const uint32_t counter[4], const uint32_t key[2], uint32_t out[4
 
 /* The initial values of a box, row-major: what `init` of struct tsr_source must write. `out` has
  * room for all elements of piece->size; n_dims = 0 is one element. piece->what does not matter:
- * states of an optimizer are asked for as constants. Errors: TSR_EDEFECT when the box is not inside
+ * states of an optimizer are asked for as constants. Large ones are made by up to n_threads (16)
+ * threads, which changes no bit. Errors: TSR_EDEFECT when the box is not inside
  * the shape, or dtype or kind are none; TSR_EUNSUPPORTED for random integers. */
-tsr_status tsr_init_piece(uint64_t seed, const struct tsr_piece *piece, void *out) TSR_MUST_USE;
+tsr_status tsr_init_piece(uint64_t seed, const struct tsr_piece *piece, unsigned n_threads,
+                          void *out) TSR_MUST_USE;
+/* For one of n_ranks that share the cores of a machine: 1 to 16. */
+unsigned tsr_init_threads(uint32_t n_ranks);
 
 #endif

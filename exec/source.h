@@ -34,6 +34,10 @@ struct tsr_source {
                          bool eval, double value);
     tsr_status (*read)(void *user, const struct tsr_piece *piece, void *out);
     tsr_status (*write)(void *user, const struct tsr_piece *piece, const void *in);
+    /* As write(), but `in` stays as it is until join() has returned, so that it may be written by
+     * then. A piece that cannot be written need not be told before the checkpoint is completed. */
+    tsr_status (*lend)(void *user, const struct tsr_piece *piece, const void *in);
+    tsr_status (*join)(void *user);
 };
 
 #endif

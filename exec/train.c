@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "init.h"
 #include "train_impl.h"
@@ -23,7 +24,7 @@ static tsr_status init(void *user, const struct tsr_piece *piece, void *out)
     struct tsr_train *t = user;
     if (t->weights)
         return tsr_weights_read_piece(t->weights, &t->config.hf, &t->params, piece, out);
-    return tsr_init_piece(t->config.seed, piece, out);
+    return tsr_init_piece(t->config.seed, piece, t->init_threads, out);
 }
 
 static struct tsr_batch_split split_of(const struct tsr_train *t)
@@ -106,7 +107,18 @@ static tsr_status read_piece(void *user, const struct tsr_piece *piece, void *ou
 
 static tsr_status write_piece(void *user, const struct tsr_piece *piece, const void *in)
 {
-    return tsr_train_write_piece(user, piece, in);
+    return tsr_train_write_piece(user, piece, in, false);
+}
+
+static tsr_status lend_piece(void *user, const struct tsr_piece *piece, const void *in)
+{
+    return tsr_train_write_piece(user, piece, in, true);
+}
+
+static tsr_status join_pieces(void *user)
+{
+    tsr_train_wait_for_thread(user);
+    return TSR_OK;
 }
 
 struct tsr_source tsr_train_source(struct tsr_train *t)
@@ -116,7 +128,9 @@ struct tsr_source tsr_train_source(struct tsr_train *t)
                                .batch = batch,
                                .report = report,
                                .read = read_piece,
-                               .write = write_piece};
+                               .write = write_piece,
+                               .lend = lend_piece,
+                               .join = join_pieces};
 }
 
 /* ---- opening --------------------------------------------------------------------------------- */
@@ -212,12 +226,35 @@ static tsr_status compare_ranks(struct tsr_train *t)
     return tsr_world_same(world, "the held-out data", t->val ? tsr_data_hash(t->val) : 0);
 }
 
+/* Ranks of one machine share its cores. */
+static tsr_status count_init_threads(struct tsr_train *t)
+{
+    struct tsr_world *world = t->config.world;
+    char name[256] = "";
+    t->init_threads = tsr_init_threads(1);
+    if (!world)
+        return TSR_OK;
+    (void)gethostname(name, sizeof name - 1);
+    uint64_t mine = tsr_hash_bytes(TSR_HASH_INIT, name, strlen(name));
+    uint64_t *all = malloc(world->size * sizeof *all);
+    if (!all)
+        return tsr_fail(TSR_ENOMEM, "out of memory: the names of the machines");
+    tsr_status status = world->ops->exchange(world, &mine, all, sizeof mine);
+    uint32_t n = 0;
+    for (uint32_t i = 0; status == TSR_OK && i < world->size; i++)
+        n += all[i] == mine;
+    free(all);
+    t->init_threads = tsr_init_threads(n);
+    return status;
+}
+
 static tsr_status start(struct tsr_train *t)
 {
     tsr_exec_set_tables(t->executor, tsr_engine_tables(t->engine));
     TSR_TRY(tsr_state_dict_of(t->engine, NULL, &t->params));
     t->has_params = true;
     TSR_TRY(compare_ranks(t));
+    TSR_TRY(count_init_threads(t));
     if (t->weights)
         TSR_TRY(tsr_weights_check(t->weights, &t->config.hf, &t->params));
     set_scalars(t, 0, 1);
@@ -248,6 +285,7 @@ static tsr_status run_step(struct tsr_train *t, struct tsr_train_vote *vote)
     set_scalars(t, lr, t->step + 1);
     TSR_TRY(tsr_step_run_cached(t->steps, (uint32_t)(t->step & 0xffff)));
     tell_graphs(t);
+    tsr_train_close_save(t);
     t->step++;
     if (c->after_step)
         TSR_TRY(c->after_step(c->after_step_user, t->executor, t->step));
@@ -315,6 +353,7 @@ static tsr_status run_all(struct tsr_train *t, struct tsr_train_result *r)
         if (c->dir && ((last && !c->leave_last) || r->stopped || is_due(t->step, c->save_every)))
             TSR_TRY(save(t));
     }
+    TSR_TRY(tsr_train_join_save(t));
     TSR_TRY(t->executor->ops->drain(t->executor));
     return tsr_train_end_save(t);
 }

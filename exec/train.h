@@ -47,7 +47,8 @@ struct tsr_train_config {
     uint64_t save_every; /* 0: only at the end, and only if `dir` */
     bool leave_last;     /* nothing is saved at the end, unless the run is stopped before it */
     unsigned keep;
-    bool async_save; /* checkpoints are written by a thread while training goes on */
+    bool async_save;    /* checkpoints are written by a thread while training goes on */
+    enum tsr_save save; /* sharded ones; TSR_SAVE_SHARDED_ASYNC has a thread, too */
     /* A run to go on from (its latest checkpoint that is whole), or one checkpoint; NULL: none. */
     const char *resume_from;
     const char *weights; /* Hugging Face's; NULL: random initial values */

@@ -10,8 +10,9 @@
 struct copy {
     struct copy *next;
     struct tsr_piece piece;
-    uint64_t bytes;
-    void *data; /* owned */
+    uint64_t bytes;   /* of what is owned */
+    void *owned;      /* NULL: data is lent */
+    const void *data; /* what is written */
 };
 
 struct tsr_async_save {
@@ -68,7 +69,7 @@ static void *write_all(void *user)
     for (struct copy *c = take(s); c; c = take(s)) {
         if (status == TSR_OK)
             status = s->put(s->user, &c->piece, c->data);
-        free(c->data);
+        free(c->owned);
         note(s, status, c->bytes, false);
         free(c);
     }
@@ -120,26 +121,44 @@ static void *room_for(struct tsr_async_save *s, uint64_t bytes)
     return data;
 }
 
-tsr_status tsr_async_save_add(struct tsr_async_save *s, const struct tsr_piece *piece,
-                              const void *data, uint64_t bytes)
+static void append(struct tsr_async_save *s, struct copy *c)
 {
-    struct copy *c = calloc(1, sizeof *c);
-    if (c)
-        c->data = room_for(s, bytes);
-    if (!c || !c->data) {
-        free(c);
-        return tsr_fail(TSR_ENOMEM, "out of memory: a copy of %llu bytes for a checkpoint",
-                        (unsigned long long)bytes);
-    }
-    if (bytes)
-        memcpy(c->data, data, bytes);
-    c->piece = *piece;
-    c->bytes = bytes;
     pthread_mutex_lock(&s->lock);
     *s->last = c;
     s->last = &c->next;
     pthread_cond_broadcast(&s->changed);
     pthread_mutex_unlock(&s->lock);
+}
+
+tsr_status tsr_async_save_add(struct tsr_async_save *s, const struct tsr_piece *piece,
+                              const void *data, uint64_t bytes)
+{
+    struct copy *c = calloc(1, sizeof *c);
+    if (c)
+        c->owned = room_for(s, bytes);
+    if (!c || !c->owned) {
+        free(c);
+        return tsr_fail(TSR_ENOMEM, "out of memory: a copy of %llu bytes for a checkpoint",
+                        (unsigned long long)bytes);
+    }
+    if (bytes)
+        memcpy(c->owned, data, bytes);
+    c->data = c->owned;
+    c->piece = *piece;
+    c->bytes = bytes;
+    append(s, c);
+    return TSR_OK;
+}
+
+tsr_status tsr_async_save_lend(struct tsr_async_save *s, const struct tsr_piece *piece,
+                               const void *data)
+{
+    struct copy *c = calloc(1, sizeof *c);
+    if (!c)
+        return tsr_fail(TSR_ENOMEM, "out of memory: a checkpoint");
+    c->piece = *piece;
+    c->data = data;
+    append(s, c);
     return TSR_OK;
 }
 

@@ -1,5 +1,5 @@
-/* train_async.h: a thread that writes a checkpoint while training goes on. It is given copies of
- * what is saved, so the next step may change everything as soon as they are made.
+/* train_async.h: a thread that writes a checkpoint while training goes on. It makes copies of what
+ * is saved, so the next step may change everything as soon as they are made, or is lent some.
  */
 #ifndef TSR_TRAIN_ASYNC_H
 #define TSR_TRAIN_ASYNC_H
@@ -20,6 +20,9 @@ tsr_status tsr_async_save_start(tsr_async_put_fn put, tsr_async_end_fn end, void
  * memory that the machine had free at the start, it waits for earlier ones to be written. */
 tsr_status tsr_async_save_add(struct tsr_async_save *save, const struct tsr_piece *piece,
                               const void *data, uint64_t bytes) TSR_MUST_USE;
+/* The same without a copy: `data` stays as it is until the thread has ended. */
+tsr_status tsr_async_save_lend(struct tsr_async_save *save, const struct tsr_piece *piece,
+                               const void *data) TSR_MUST_USE;
 /* There are no more pieces. */
 void tsr_async_save_close(struct tsr_async_save *save);
 /* Everything is written, or something has failed. */

@@ -43,6 +43,7 @@ struct tsr_train {
     uint32_t n_losses;
     double eval_sum;
     uint32_t n_evals;
+    unsigned init_threads;
     double started, last_log; /* seconds of the monotonic clock */
     uint64_t logged_step;
 };
@@ -58,15 +59,22 @@ tsr_status tsr_train_load(struct tsr_train *t);
 tsr_status tsr_train_save(struct tsr_train *t);
 /* Waits for a save that was begun, if there is one, and completes it. All ranks. */
 tsr_status tsr_train_end_save(struct tsr_train *t);
+/* After a step: the pieces that it has lent are all that there are. */
+void tsr_train_close_save(struct tsr_train *t);
+/* What was lent is written, and the engine gives its memory back. Not inside a step. */
+tsr_status tsr_train_join_save(struct tsr_train *t);
 /* What was begun and is not complete goes. */
 void tsr_train_drop_save(struct tsr_train *t);
 /* This rank's thread still writes. */
 bool tsr_train_is_saving(const struct tsr_train *t);
 /* A piece that is saved: a parameter that is not finite is noted. */
 tsr_status tsr_train_put(struct tsr_train *t, const struct tsr_piece *piece, const void *data);
-/* A piece as the program hands it out: put, or given to the thread. */
+/* A piece as the program hands it out: put, or given to the thread. Lent: it may be read later. */
 tsr_status tsr_train_write_piece(struct tsr_train *t, const struct tsr_piece *piece,
-                                 const void *data);
+                                 const void *data, bool is_lent);
+/* The thread has written all that it was lent, or has failed, which is told when the checkpoint is
+ * completed. */
+void tsr_train_wait_for_thread(struct tsr_train *t);
 uint64_t tsr_train_model_hash(const struct tsr_state_dict *params);
 uint64_t tsr_train_data_hash(const struct tsr_train *t);
 

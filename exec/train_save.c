@@ -165,10 +165,12 @@ static uint64_t bytes_of(const struct tsr_piece *piece)
 }
 
 tsr_status tsr_train_write_piece(struct tsr_train *t, const struct tsr_piece *piece,
-                                 const void *data)
+                                 const void *data, bool is_lent)
 {
     if (!t->writer)
         return tsr_fail(TSR_EDEFECT, "a checkpoint is written, and none is open");
+    if (t->saving.thread && is_lent)
+        return tsr_async_save_lend(t->saving.thread, piece, data);
     if (t->saving.thread)
         return tsr_async_save_add(t->saving.thread, piece, data, bytes_of(piece));
     return tsr_train_put(t, piece, data);
@@ -203,7 +205,7 @@ static tsr_status finish_later(void *user)
 static tsr_status start_thread(struct tsr_train *t)
 {
     tsr_status status = TSR_OK;
-    if (!t->config.async_save)
+    if (!t->config.async_save && t->config.save != TSR_SAVE_SHARDED_ASYNC)
         return TSR_OK;
     status = tsr_async_save_start(put_later, finish_later, t, &t->saving.thread);
     return tsr_world_agree(t->config.world, status);
@@ -267,19 +269,44 @@ tsr_status tsr_train_end_save(struct tsr_train *t)
     return status;
 }
 
+void tsr_train_close_save(struct tsr_train *t)
+{
+    if (t->saving.thread && !tsr_save_is_copying(t->engine))
+        tsr_async_save_close(t->saving.thread);
+}
+
+void tsr_train_wait_for_thread(struct tsr_train *t)
+{
+    if (!t->saving.thread)
+        return;
+    tsr_async_save_close(t->saving.thread);
+    (void)!tsr_async_save_wait(t->saving.thread);
+}
+
+tsr_status tsr_train_join_save(struct tsr_train *t)
+{
+    if (t->config.save != TSR_SAVE_SHARDED_ASYNC)
+        return TSR_OK;
+    TSR_TRY(tsr_step_cache_settle(t->steps));
+    return tsr_save_end(t->engine);
+}
+
+/* Where the copies are made beside the next step, nobody waits for them here. */
 static tsr_status write_all(struct tsr_train *t)
 {
     TSR_TRY(begin(t));
-    TSR_TRY(tsr_save_run(t->engine, TSR_SAVE_SHARDED));
+    TSR_TRY(tsr_save_run(t->engine, t->config.save));
+    if (t->config.save == TSR_SAVE_SHARDED_ASYNC)
+        return TSR_OK;
     TSR_TRY(t->executor->ops->drain(t->executor));
-    if (t->saving.thread)
-        tsr_async_save_close(t->saving.thread);
+    tsr_train_close_save(t);
     return TSR_OK;
 }
 
 tsr_status tsr_train_save(struct tsr_train *t)
 {
-    TSR_TRY(tsr_train_end_save(t)); /* one at a time */
+    TSR_TRY(tsr_train_join_save(t)); /* one at a time */
+    TSR_TRY(tsr_train_end_save(t));
     tsr_status status = write_all(t);
     if (status == TSR_OK && t->saving.thread)
         return TSR_OK;

@@ -136,10 +136,10 @@ static tsr_status check_outside_step(const struct tsr_job *job)
 {
     const struct tsr_settings *s = job->settings;
     bool loads = s->phases >> TSR_SECTION_LOAD & 1, saves = s->phases >> TSR_SECTION_SAVE & 1;
-    const char *key = s->init != TSR_INIT_META               ? "init"
-                      : loads && s->load != TSR_LOAD_SHARDED ? "load"
-                      : saves && s->save != TSR_SAVE_SHARDED ? "save"
-                                                             : NULL;
+    const char *key = s->init != TSR_INIT_META                                ? "init"
+                      : loads && s->load != TSR_LOAD_SHARDED                  ? "load"
+                      : saves && !tsr_save_is_sharded((enum tsr_save)s->save) ? "save"
+                                                                              : NULL;
     if (s->tp <= 1 || !key)
         return TSR_OK;
     return tsr_node_error(tsr_job_at(job, key),

@@ -113,7 +113,7 @@ static tsr_status init(void *user, const struct tsr_piece *piece, void *out)
     block.shape[0] = block.size[0] = tsr_min_u64(n, BLOCK);
     if (n == 0)
         return TSR_OK;
-    TSR_TRY(tsr_init_piece(SEED, &block, out));
+    TSR_TRY(tsr_init_piece(SEED, &block, 1, out));
     for (uint64_t at = BLOCK; at < n; at += BLOCK)
         memcpy((char *)out + at * item, out, tsr_min_u64(n - at, BLOCK) * item);
     return TSR_OK;

@@ -62,7 +62,7 @@ static bool wants(const struct tsr_job *job, enum tsr_section section)
 bool tsr_rank_0_differs(const struct tsr_settings *s)
 {
     return ((s->phases >> TSR_SECTION_LOAD & 1) && s->load != TSR_LOAD_SHARDED) ||
-           ((s->phases >> TSR_SECTION_SAVE & 1) && s->save != TSR_SAVE_SHARDED);
+           ((s->phases >> TSR_SECTION_SAVE & 1) && !tsr_save_is_sharded((enum tsr_save)s->save));
 }
 
 /* Where rank 0 differs it is a class of its own. */
@@ -171,6 +171,15 @@ static tsr_status emit_iteration(const struct tsr_job *job, struct tsr_emission 
     return TSR_OK;
 }
 
+/* A save; where it goes on beside the next step, that step, too. */
+static tsr_status emit_save(const struct tsr_job *job, struct tsr_emission *out)
+{
+    TSR_TRY(emit_program(job, out, TSR_PROGRAM_SAVE));
+    if (job->settings->save != TSR_SAVE_SHARDED_ASYNC)
+        return TSR_OK;
+    return emit_program(job, out, (int)(out->steady + 1 - out->first));
+}
+
 /* Do the last two iterations of every class have the same program, and the same addresses? */
 static void compare_last(const struct tsr_emission *out, bool *same_program, bool *same_offsets)
 {
@@ -223,9 +232,9 @@ static tsr_status emit_all(const struct tsr_job *job, uint32_t until, struct tsr
         TSR_TRY(emit_program(job, out, TSR_PROGRAM_EVAL));
     if (until == TSR_UNTIL_EVAL)
         return TSR_OK;
-    if (wants(job, TSR_SECTION_SAVE) || until == TSR_UNTIL_SAVE)
-        TSR_TRY(emit_program(job, out, TSR_PROGRAM_SAVE));
-    return TSR_OK;
+    if (until == TSR_UNTIL_SAVE)
+        return emit_program(job, out, TSR_PROGRAM_SAVE);
+    return wants(job, TSR_SECTION_SAVE) ? emit_save(job, out) : TSR_OK;
 }
 
 enum tsr_section tsr_section_of(const struct tsr_emission *emission, uint32_t i)
@@ -246,6 +255,14 @@ enum tsr_section tsr_section_of(const struct tsr_emission *emission, uint32_t i)
     default:
         return TSR_N_SECTIONS;
     }
+}
+
+double tsr_section_added(const struct tsr_emission *emission, const double *end, uint32_t i,
+                         double step_s)
+{
+    double begin = i > 0 ? end[i - 1] : 0;
+    bool beside = tsr_section_of(emission, i) == TSR_SECTION_SAVE && i + 1 < emission->n_iterations;
+    return beside ? end[i + 1] - begin - step_s : end[i] - begin;
 }
 
 static tsr_status emit(const struct tsr_job *job, bool one, uint32_t rank, uint32_t until,

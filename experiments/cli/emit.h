@@ -5,7 +5,8 @@
 
 #include "job.h"
 
-enum { TSR_MAX_ITERATIONS = 64 + 6 + 3 }; /* with initialisation, load, eval and save */
+/* With initialisation, load, eval, save, and a step beside it. */
+enum { TSR_MAX_ITERATIONS = 64 + 6 + 4 };
 
 /* program->iteration of what is not an iteration. */
 enum { TSR_PROGRAM_INIT = -1, TSR_PROGRAM_LOAD = -2, TSR_PROGRAM_EVAL = -3, TSR_PROGRAM_SAVE = -4 };
@@ -14,7 +15,8 @@ enum { TSR_UNTIL_INIT = 0, TSR_UNTIL_LOAD = 1000, TSR_UNTIL_EVAL, TSR_UNTIL_SAVE
 #define TSR_UNTIL_STEADY UINT32_MAX
 
 /* One rank class: its engine, and its programs; programs[0] is the initialisation, then come
- * load, the iterations, eval and save, as far as `phases` asks for them. */
+ * load, the iterations, eval and save, as far as `phases` asks for them; behind a save that goes on
+ * beside the next step, that step. */
 struct tsr_emitted_class {
     uint32_t rank; /* the representative */
     struct tsr_engine *engine;
@@ -39,6 +41,11 @@ tsr_status tsr_emit(const struct tsr_job *job, struct tsr_emission *out) TSR_MUS
 bool tsr_rank_0_differs(const struct tsr_settings *settings);
 /* The section that program i is; TSR_N_SECTIONS for later iterations. */
 enum tsr_section tsr_section_of(const struct tsr_emission *emission, uint32_t i);
+
+/* Seconds that program i adds to a run, by when each program ends; a save that goes on beside the
+ * next step: what that step takes longer than step_s, too. */
+double tsr_section_added(const struct tsr_emission *emission, const double *end, uint32_t i,
+                         double step_s);
 
 /* As tsr_emit(), but after TSR_EOOM *out has what was emitted, to be freed: n_iterations whole
  * programs, and after them the one that was cut off (programs[n_iterations]; the engine that ran

@@ -49,7 +49,8 @@ static double written_bytes(const struct tsr_job *job, const struct tsr_emission
     uint32_t copies = 1;
     for (uint32_t i = 0; i < e->world; i++)
         bytes += staged_bytes(e->classes[e->class_of[i]].programs[save]);
-    for (int d = 0; d < mesh->n_dims && job->settings->save == TSR_SAVE_SHARDED; d++)
+    bool sharded = tsr_save_is_sharded((enum tsr_save)job->settings->save);
+    for (int d = 0; d < mesh->n_dims && sharded; d++)
         if (!strcmp(mesh->name[d], "replicate"))
             copies *= mesh->shape[d];
     return bytes / copies;
@@ -75,7 +76,7 @@ static tsr_status measure(const struct tsr_job *job, const struct tsr_emission *
         status = tsr_metrics_of(&run, result, e->steady, &metrics, NULL);
     if (status == TSR_OK) {
         m->step_s = metrics.step_s;
-        m->save_s = result->iteration_end[save] - result->iteration_end[save - 1];
+        m->save_s = tsr_section_added(e, result->iteration_end, save, metrics.step_s);
         m->checkpoint_bytes = written_bytes(job, e, save);
     }
     tsr_sim_result_destroy(result);

@@ -71,7 +71,8 @@ const struct tsr_key tsr_keys[] = {
     {"load_optimizer", TSR_KEY_BOOL, AT(load_optimizer), "true", 0, 0, 0, NULL,
      "phase load: optimizer states, too (a run is resumed)"},
     {"save", TSR_KEY_ENUM, AT(save), "sharded", 0, 0, 0, tsr_words_save,
-     "phase save: shards, or full tensors gathered for rank 0's host or on every device"},
+     "phase save: shards, copied and written before the next step or beside it (async; run, too), or "
+     "full tensors gathered for rank 0's host or on every device"},
 
     /* Numbers. */
     {"precision.master", TSR_KEY_ENUM, AT(master), "f32", 0, 0, 0, tsr_words_real,

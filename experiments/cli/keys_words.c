@@ -32,7 +32,8 @@ const char *const tsr_words_offload[] = {"none", "cpu", "cpu_pinned", NULL};
 const char *const tsr_words_sections[] = {TSR_SECTION_WORDS, NULL};
 const char *const tsr_words_init[] = {"meta", "device", "host", NULL};
 const char *const tsr_words_load[] = {"sharded", "full_rank0", NULL};
-const char *const tsr_words_save[] = {"sharded", "full_rank0", "full_device", NULL};
+const char *const tsr_words_save[] = {"sharded", "full_rank0", "full_device", "sharded_async",
+                                      NULL};
 const char *const tsr_words_order[] = {"shuffled", "sequential", NULL};
 const char *const tsr_words_decay[] = {"all", "matrices", NULL};
 const char *const tsr_words_schedule[] = {"constant", "linear", "cosine", NULL};

@@ -133,8 +133,9 @@ static int stream_rank(uint16_t stream, const struct tsr_tables *tables)
 {
     static const int ranks[] = {
         [TSR_ROLE_COMPUTE] = 0,    [TSR_ROLE_ALL_REDUCE] = 1,     [TSR_ROLE_COPY_IN] = 2,
-        [TSR_ROLE_ALL_GATHER] = 3, [TSR_ROLE_REDUCE_SCATTER] = 4, [TSR_ROLE_USER] = 5};
-    return stream < tables->n_streams ? ranks[tables->streams[stream].role] : 6;
+        [TSR_ROLE_ALL_GATHER] = 3, [TSR_ROLE_REDUCE_SCATTER] = 4, [TSR_ROLE_USER] = 5,
+        [TSR_ROLE_COPY_OUT] = 6};
+    return stream < tables->n_streams ? ranks[tables->streams[stream].role] : 7;
 }
 
 static bool comes_before(const struct tsr_held_segment *a, const struct tsr_held_segment *b,

@@ -48,15 +48,11 @@ void tsr__put_card(FILE *out, const struct tsr_row *rows, size_t n)
 
 /* ---- by section --------------------------------------------------------------------------- */
 
-enum { SECTION_COLUMNS = 7 };
+enum { SECTION_COLUMNS = 8 };
 static const struct tsr__table_column section_columns[SECTION_COLUMNS] = {
-    {"peak by phase, GiB", true},
-    {"phase", true},
-    {"allocated", false},
-    {"reserved", false},
-    {"host", false},
-    {"pinned", false},
-    {"made by", true},
+    {"peak by phase, GiB", true}, {"phase", true},   {"allocated", false},
+    {"reserved", false},          {"host", false},   {"pinned", false},
+    {"adds, ms", false},          {"made by", true},
 };
 
 static void put_section(struct tsr__table *table, const char *strategy, const char *name,
@@ -69,8 +65,9 @@ static void put_section(struct tsr__table *table, const char *strategy, const ch
     (void)snprintf(cells[1], TSR__CELL_BYTES, "%s", name);
     for (int k = 0; k < 4; k++)
         tsr__cell_gib(cells[2 + k], (int64_t)bytes[k]);
+    (void)snprintf(cells[6], TSR__CELL_BYTES, "%.1f", 1e3 * (s->added_s > 0 ? s->added_s : 0.0));
     (void)snprintf(by, sizeof by, "%s, %s", s->phase, s->module);
-    tsr__cell_name(cells[6], by, "");
+    tsr__cell_name(cells[7], by, "");
     tsr__table_row(table, (const tsr__cell *)cells);
 }
 

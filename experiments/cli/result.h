@@ -13,7 +13,8 @@
 
 /* Memory of a section of the run: maxima over it and over the rank classes, bytes. */
 struct tsr_section_peak {
-    bool there; /* it was emitted */
+    bool there;     /* it was emitted */
+    double added_s; /* what it adds to the time of the run; 0: not simulated */
     uint64_t allocated, reserved;
     uint64_t host, pinned; /* of the process: pageable buffers, page-locked memory held */
     char module[96];       /* the owner of the allocation that made the allocated peak */

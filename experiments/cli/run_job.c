@@ -172,6 +172,7 @@ static void fill_in(struct tsr_run_job *r, const struct tsr_args *args)
     c->leave_last = !t->save_last;
     c->keep = (unsigned)t->keep;
     c->async_save = args->async_save;
+    c->save = s->save == TSR_SAVE_SHARDED_ASYNC ? TSR_SAVE_SHARDED_ASYNC : TSR_SAVE_SHARDED;
     c->dir = args->out ? args->out : args->resume;
     c->resume_from = args->resume;
     c->hf = hf_of(&r->job.model);
@@ -184,7 +185,7 @@ static tsr_status rehearse(struct tsr_run_job *r, bool on_gpus)
     struct tsr_train_config *c = &r->config;
     struct tsr_run_rehearsal step;
     const struct tsr_device_ops *gpu = on_gpus ? tsr_run_gpu_kernels() : NULL;
-    TSR_TRY(tsr_run_rehearse(&r->job, gpu, c->n_val_files > 0, c->dir != NULL, &step));
+    TSR_TRY(tsr_run_rehearse(&r->job, gpu, c->n_val_files > 0, c->dir ? &c->save : NULL, &step));
     double tokens = (double)c->seq * c->n_micro * c->micro_batch;
     c->flops_per_token = (uint64_t)(step.model_flops / tokens);
     r->peak_bytes = gpu ? step.host_bytes : step.peak_bytes;
@@ -272,15 +273,19 @@ static tsr_status check(const struct tsr_run_job *r)
     return TSR_OK;
 }
 
-/* --ranks N and --nproc N are the key world. */
+/* --ranks N and --nproc N are the key world; --async-save is the key save, where no --set gives it.
+ */
 static tsr_status load(const struct tsr_args *args, struct tsr_run_job *r)
 {
-    const char *sets[TSR_MAX_SETS + 1];
+    const char *sets[TSR_MAX_SETS + 2];
     const struct tsr_strategy *strategy = NULL;
     char world[32];
     uint64_t ranks = args->ranks ? args->ranks : args->nproc;
-    size_t n = args->n_sets;
-    memcpy(sets, args->sets, n * sizeof *sets);
+    size_t n = 0;
+    if (args->async_save)
+        sets[n++] = "save=sharded_async";
+    memcpy(sets + n, args->sets, args->n_sets * sizeof *sets);
+    n += args->n_sets;
     snprintf(world, sizeof world, "world=%llu", (unsigned long long)ranks);
     if (ranks)
         sets[n++] = world;

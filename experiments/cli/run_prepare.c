@@ -90,10 +90,12 @@ static tsr_status check_memory(const struct tsr_run *run, uint32_t n_local)
            machine = (double)tsr_min_u64(pages * page, group_limit()) / gib;
     if (each * n_local <= machine)
         return TSR_OK;
+    bool copies = run->job.config.dir && run->job.config.save == TSR_SAVE_SHARDED_ASYNC;
     return tsr_fail(TSR_ECONFIG,
                     "memory: found a job of %.1f GiB for each of %u ranks on this machine; "
-                    "allowed: %.1f GiB together, what it has (--on sim needs none)",
-                    each, n_local, machine);
+                    "allowed: %.1f GiB together, what it has (%s--on sim needs none)",
+                    each, n_local, machine,
+                    copies ? "--set save=sharded saves without copies of all shards; " : "");
 }
 
 /* ---- all of it ------------------------------------------------------------------------------- */

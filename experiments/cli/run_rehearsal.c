@@ -52,7 +52,8 @@ static const struct tsr_executor_ops look_ops = {.size = sizeof(struct tsr_execu
                                                  .name = "rehearsal",
                                                  .submit = look};
 
-static tsr_status emit(struct rehearsal *r, struct tsr_engine *e, bool evaluates, bool saves)
+static tsr_status emit(struct rehearsal *r, struct tsr_engine *e, bool evaluates,
+                       const enum tsr_save *save)
 {
     r->tables = tsr_engine_tables(e);
     TSR_TRY(tsr_engine_init_params(e));
@@ -61,8 +62,8 @@ static tsr_status emit(struct rehearsal *r, struct tsr_engine *e, bool evaluates
     r->counts = false;
     if (evaluates)
         TSR_TRY(tsr_eval_run(e));
-    if (saves)
-        TSR_TRY(tsr_save_run(e, TSR_SAVE_SHARDED));
+    if (save)
+        TSR_TRY(tsr_save_run(e, *save));
     return TSR_OK;
 }
 
@@ -86,7 +87,8 @@ static tsr_status check_managed(const struct tsr_job *job, struct tsr_engine *e)
 }
 
 tsr_status tsr_run_rehearse(const struct tsr_job *job, const struct tsr_device_ops *gpu,
-                            bool evaluates, bool saves, struct tsr_run_rehearsal *out)
+                            bool evaluates, const enum tsr_save *save,
+                            struct tsr_run_rehearsal *out)
 {
     struct rehearsal r = {.base = {.ops = &look_ops}, .gpu = gpu, .out = out};
     struct tsr_engine *engine = NULL;
@@ -94,7 +96,7 @@ tsr_status tsr_run_rehearse(const struct tsr_job *job, const struct tsr_device_o
     TSR_TRY(tsr_build(job, 0, &r.base, &engine));
     tsr_status status = check_managed(job, engine);
     if (status == TSR_OK)
-        status = emit(&r, engine, evaluates, saves);
+        status = emit(&r, engine, evaluates, save);
     tsr_engine_destroy(engine);
     return status;
 }

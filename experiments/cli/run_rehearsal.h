@@ -13,10 +13,11 @@ struct tsr_run_rehearsal {
     uint64_t device_bytes, host_bytes, peak_bytes;
 };
 
-/* Emits initialisation and a step of rank 0; then, if wanted, an evaluation and a save. gpu: whose
- * kernels are asked for; NULL: the host's.
- * TSR_EUNSUPPORTED: one line that names the kernel and the module. */
+/* Emits initialisation and a step of rank 0; then, if wanted, an evaluation and a save (NULL:
+ * none). gpu: whose kernels are asked for; NULL: the host's. TSR_EUNSUPPORTED: one line that names
+ * the kernel and the module. */
 tsr_status tsr_run_rehearse(const struct tsr_job *job, const struct tsr_device_ops *gpu,
-                            bool evaluates, bool saves, struct tsr_run_rehearsal *out) TSR_MUST_USE;
+                            bool evaluates, const enum tsr_save *save,
+                            struct tsr_run_rehearsal *out) TSR_MUST_USE;
 
 #endif

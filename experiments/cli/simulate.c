@@ -96,12 +96,25 @@ static tsr_status check_hashes(const struct tsr_emission *emission,
     return TSR_OK;
 }
 
+/* A save that goes on beside the next step adds what that step takes longer. */
+static void take_sections(const struct tsr_emission *emission, const struct tsr_sim_result *result,
+                          struct tsr_row *row)
+{
+    for (uint32_t i = 0; i < emission->n_iterations; i++) {
+        enum tsr_section section = tsr_section_of(emission, i);
+        if (section < TSR_N_SECTIONS)
+            row->sections[section].added_s =
+                tsr_section_added(emission, result->iteration_end, i, row->steady.step_s);
+    }
+}
+
 static tsr_status take_times(const struct tsr_job *job, const struct tsr_emission *emission,
                              const struct run *run, struct tsr_row *row, uint32_t *shown)
 {
     uint32_t last = emission->steady;
     TSR_TRY(tsr_metrics_of(&run->job, run->result, emission->first, &row->first, NULL));
     TSR_TRY(tsr_metrics_of(&run->job, run->result, last, &row->steady, shown));
+    take_sections(emission, run->result, row);
     const struct tsr_sim_rank *rank = find_rank(run->result, *shown);
     const struct tsr_program *program = emission->classes[rank->layout].programs[last];
     row->program_hash = tsr_program_hash(program);

@@ -54,7 +54,7 @@ struct replay {
 static tsr_status replay_init(void *user, const struct tsr_piece *piece, void *out)
 {
     (void)user;
-    return tsr_init_piece(1, piece, out);
+    return tsr_init_piece(1, piece, 1, out);
 }
 
 /* Ranks that cut tensors between them see the same batch. */

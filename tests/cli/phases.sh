@@ -50,6 +50,20 @@ has "$tmp/out/fsdp/run.csv" 'time_s,place,section,phase' host_bytes,pinned_bytes
 works sim "$flagship" --strategy fsdp --set seq=2048 --set "$all"
 has "$out" "| peak by phase, GiB" "| fsdp               | eval" "| memory, GiB" "| NCCL |"
 
+# Time that a save adds: copies that the host waits for, or that run beside the next step. Pinned
+# memory: a few megabytes, or the shards.
+adds() {
+    works sim "$flagship" --strategy fsdp --set "phases=[step2,save]" --set save="$1"
+    awk -F'|' '/^\| fsdp .*\| save /{ print int(10 * $8), int(100 * $7) }' "$out"
+}
+# shellcheck disable=SC2046
+set -- $(adds sharded) $(adds sharded_async)
+at_least "time that a save adds" "$1" 100
+at_least "less time for copies beside a step" "$(($1 / 10))" "$3"
+at_least "more pinned memory for them" "$4" "$((5 * $2))"
+works check "$flagship" --strategy fsdp --set save=sharded_async
+has "$out" "nothing found"
+
 # 494 million parameters of 4 bytes, tied embedding once.
 full=$((494032768 * 4))
 run --set init=device --set load=full_rank0 --set save=full_device
@@ -97,7 +111,7 @@ fails 2 phases "in this order" -- sim "$flagship" --strategy fsdp --set 'phases=
 fails 2 phases "in this order" -- sim "$flagship" --strategy fsdp --set 'phases=[init,init]'
 fails 2 phases "in this order" -- sim "$flagship" --strategy fsdp --set 'phases=[]'
 fails 2 phases "in this order" -- sim "$flagship" --strategy fsdp --set 'phases=[init,step3]'
-fails 2 save "found rank0" "sharded, full_rank0 or full_device" -- \
+fails 2 save "found rank0" "sharded, full_rank0, full_device or sharded_async" -- \
     sim "$flagship" --strategy fsdp --set save=rank0
 fails 2 load "sharded or full_rank0" -- sim "$flagship" --strategy fsdp --set load=none
 fails 2 init "meta, device or host" -- sim "$flagship" --strategy fsdp --set init=cpu

@@ -73,7 +73,11 @@ struct job_hooks {
 };
 
 struct job_config {
-    uint32_t n_steps;
+    uint32_t n_steps; /* programs after the initialisation */
+    /* Bit i: program i is no step but a save, or the end of one (tsr_save_end()). */
+    uint32_t saves, save_ends;
+    enum tsr_save save;
+    struct tsr_source sink; /* of what is saved: write, lend and join; NULL: there are no saves */
     struct job_hooks hooks;
     uint32_t jitter_us;
     uint64_t jitter_seed;
@@ -98,6 +102,7 @@ struct job_rank {
     uint64_t executed[JOB_PROGRAMS];           /* hashes */
     double losses[JOB_PROGRAMS][JOB_MICROS];   /* by iteration */
     double norms[JOB_PROGRAMS];
+    void *saved; /* the test's own */
     tsr_status status;
     char text[JOB_TEXT];
 };
@@ -105,7 +110,7 @@ struct job_rank {
 static tsr_status job_init(void *user, const struct tsr_piece *piece, void *out)
 {
     (void)user;
-    return tsr_init_piece(1, piece, out);
+    return tsr_init_piece(1, piece, 1, out);
 }
 
 /* Token i of a row follows from the row's place in the job; labels are the tokens after. */
@@ -147,8 +152,13 @@ static tsr_status job_report(void *user, uint32_t iteration, uint32_t micro, enu
 static inline tsr_status job_make(struct job_rank *r)
 {
     const struct job_config *c = r->config;
-    const struct tsr_source source = {
-        .user = r, .init = job_init, .batch = job_batch, .report = job_report};
+    const struct tsr_source source = {.user = r,
+                                      .init = job_init,
+                                      .batch = job_batch,
+                                      .report = job_report,
+                                      .write = c->sink.write,
+                                      .lend = c->sink.lend,
+                                      .join = c->sink.join};
     struct tsr_exec *exec = tsr_exec_new();
     if (!exec)
         return tsr_fail(TSR_ENOMEM, "out of memory");
@@ -192,6 +202,17 @@ static inline void job_set_scalars(struct tsr_executor *x, const struct tsr_job 
         tsr_exec_set_scalar(x, (enum tsr_scalar)i, values[i]);
 }
 
+static inline tsr_status job_emit(struct job_rank *r, uint32_t i)
+{
+    if (i == 0)
+        return tsr_engine_init_params(r->engine);
+    if (r->config->saves >> i & 1)
+        return tsr_save_run(r->engine, r->config->save);
+    if (r->config->save_ends >> i & 1)
+        return tsr_save_end(r->engine);
+    return tsr_step_run(r->engine, i - 1);
+}
+
 static inline tsr_status job_run_program(struct job_rank *r, uint32_t i)
 {
     struct tsr_program *program = &r->programs[i];
@@ -202,7 +223,7 @@ static inline tsr_status job_run_program(struct job_rank *r, uint32_t i)
         tsr_exec_hash_reset(r->executor);
     tsr_exec_reset_peaks(r->executor);
     job_set_scalars(r->executor, r->job, i);
-    TSR_TRY(i == 0 ? tsr_engine_init_params(r->engine) : tsr_step_run(r->engine, i - 1));
+    TSR_TRY(job_emit(r, i));
     if (r->config->ahead)
         return TSR_OK;
     TSR_TRY(r->executor->ops->drain(r->executor));

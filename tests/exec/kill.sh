@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# kill -9 at 100 random moments of a run that saves every other step, as threads and as processes.
+# kill -9 at 100 random moments of a run that saves every other step, as threads and as processes,
+# half of them beside training.
 # Each time it goes on from a checkpoint that is whole; in the end its losses and norms are those of
 # a run that nobody killed, digit for digit, at every step.
 #
@@ -29,6 +30,7 @@ resumed=0 early=0 saving=0 last=0
 for ((round = 1; round <= kills; round++)); do
     how=(--ranks 2)
     ((round % 3 == 0)) && how=(--nproc 2)
+    ((round % 2 == 0)) && how+=(--async-save)
     if compgen -G "$run/checkpoints/step_*[0-9]" >"$tmp/list"; then
         how+=(--resume "$run")
     else

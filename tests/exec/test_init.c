@@ -64,7 +64,7 @@ static void values_are_the_definition(void **state)
         struct tsr_piece piece = whole(2, shape, TSR_F32, (enum tsr_init_kind)kind, 0.02);
         float got[91];
         uint64_t seed = UINT64_C(0x123456789abcdef0);
-        assert_int_equal(tsr_init_piece(seed, &piece, got), TSR_OK);
+        assert_int_equal(tsr_init_piece(seed, &piece, 1, got), TSR_OK);
         for (uint64_t i = 0; i < 91; i++) {
             float want = defined(seed, &piece, i);
             assert_true(fabsf(got[i] - want) <= 1e-6f * fabsf(want));
@@ -80,9 +80,9 @@ static void far_elements_have_their_own_values(void **state)
     struct tsr_piece piece = whole(1, shape, TSR_F32, TSR_INIT_NORMAL, 1);
     float near_start[8], far[8];
     piece.size[0] = 8;
-    assert_int_equal(tsr_init_piece(9, &piece, near_start), TSR_OK);
+    assert_int_equal(tsr_init_piece(9, &piece, 1, near_start), TSR_OK);
     piece.start[0] = (UINT64_C(1) << 34) + 2;
-    assert_int_equal(tsr_init_piece(9, &piece, far), TSR_OK);
+    assert_int_equal(tsr_init_piece(9, &piece, 1, far), TSR_OK);
     for (uint64_t i = 0; i < 8; i++) {
         assert_true(fabsf(far[i] - defined(9, &piece, piece.start[0] + i)) <= 1e-5f);
         assert_true(far[i] != near_start[(i + 2) % 8]);
@@ -142,11 +142,11 @@ static void boxes_are_parts_of_the_whole(void **state)
                                        below(2) ? TSR_INIT_NORMAL : TSR_INIT_UNIFORM, 0.5);
         unsigned char *all = malloc(n * 8 + 1), *part = malloc(n * 8 + 1);
         assert_true(all && part);
-        assert_int_equal(tsr_init_piece(3, &piece, all), TSR_OK);
+        assert_int_equal(tsr_init_piece(3, &piece, 1, all), TSR_OK);
         for (int i = 0; i < 8; i++) {
             random_box(&piece);
             memset(part, 0xa5, n * 8 + 1);
-            assert_int_equal(tsr_init_piece(3, &piece, part), TSR_OK);
+            assert_int_equal(tsr_init_piece(3, &piece, 1, part), TSR_OK);
             check_box(&piece, part, all);
         }
         free(all);
@@ -164,13 +164,13 @@ static void dtypes_are_roundings_of_f32(void **state)
     static uint16_t bf16[N], f16[N];
     static double f64[N];
     struct tsr_piece piece = whole(1, shape, TSR_F32, TSR_INIT_NORMAL, 0.02);
-    assert_int_equal(tsr_init_piece(1, &piece, f32), TSR_OK);
+    assert_int_equal(tsr_init_piece(1, &piece, 1, f32), TSR_OK);
     piece.dtype = TSR_BF16;
-    assert_int_equal(tsr_init_piece(1, &piece, bf16), TSR_OK);
+    assert_int_equal(tsr_init_piece(1, &piece, 1, bf16), TSR_OK);
     piece.dtype = TSR_F16;
-    assert_int_equal(tsr_init_piece(1, &piece, f16), TSR_OK);
+    assert_int_equal(tsr_init_piece(1, &piece, 1, f16), TSR_OK);
     piece.dtype = TSR_F64;
-    assert_int_equal(tsr_init_piece(1, &piece, f64), TSR_OK);
+    assert_int_equal(tsr_init_piece(1, &piece, 1, f64), TSR_OK);
     for (size_t i = 0; i < N; i++) {
         assert_int_equal(bf16[i], tsr_to_bf16(f32[i]));
         assert_int_equal(f16[i], tsr_to_f16(f32[i]));
@@ -184,17 +184,17 @@ static void constants_and_scalars(void **state)
     static const uint64_t shape[] = {5};
     struct tsr_piece piece = whole(1, shape, TSR_BF16, TSR_INIT_CONSTANT, 1);
     uint16_t ones[6] = {0};
-    assert_int_equal(tsr_init_piece(1, &piece, ones), TSR_OK);
+    assert_int_equal(tsr_init_piece(1, &piece, 1, ones), TSR_OK);
     for (size_t i = 0; i < 5; i++)
         assert_int_equal(ones[i], 0x3f80);
     assert_int_equal(ones[5], 0);
     piece = whole(1, shape, TSR_I64, TSR_INIT_CONSTANT, -3);
     int64_t integers[5];
-    assert_int_equal(tsr_init_piece(1, &piece, integers), TSR_OK);
+    assert_int_equal(tsr_init_piece(1, &piece, 1, integers), TSR_OK);
     assert_int_equal(integers[4], -3);
     piece = whole(0, NULL, TSR_F32, TSR_INIT_CONSTANT, 2.5);
     float scalar[2] = {0, 0};
-    assert_int_equal(tsr_init_piece(1, &piece, scalar), TSR_OK);
+    assert_int_equal(tsr_init_piece(1, &piece, 1, scalar), TSR_OK);
     assert_true(scalar[0] == 2.5f && scalar[1] == 0);
 }
 
@@ -205,10 +205,10 @@ static void seeds_and_names_give_other_values(void **state)
     struct tsr_piece piece = whole(1, shape, TSR_F32, TSR_INIT_NORMAL, 1), other = piece;
     other.name++;
     float values[4][64];
-    assert_int_equal(tsr_init_piece(1, &piece, values[0]), TSR_OK);
-    assert_int_equal(tsr_init_piece(2, &piece, values[1]), TSR_OK);
-    assert_int_equal(tsr_init_piece(1, &other, values[2]), TSR_OK);
-    assert_int_equal(tsr_init_piece(UINT64_C(1) << 32 | 1, &piece, values[3]), TSR_OK);
+    assert_int_equal(tsr_init_piece(1, &piece, 1, values[0]), TSR_OK);
+    assert_int_equal(tsr_init_piece(2, &piece, 1, values[1]), TSR_OK);
+    assert_int_equal(tsr_init_piece(1, &other, 1, values[2]), TSR_OK);
+    assert_int_equal(tsr_init_piece(UINT64_C(1) << 32 | 1, &piece, 1, values[3]), TSR_OK);
     for (size_t a = 0; a < 4; a++)
         for (size_t b = 0; b < a; b++)
             for (size_t i = 0; i < 64; i++)
@@ -222,23 +222,23 @@ static void wrong_pieces_are_refused(void **state)
     float out[16];
     struct tsr_piece good = whole(2, shape, TSR_F32, TSR_INIT_NORMAL, 1), piece = good;
     piece.start[1] = 1;
-    assert_int_equal(tsr_init_piece(1, &piece, out), TSR_EDEFECT);
+    assert_int_equal(tsr_init_piece(1, &piece, 1, out), TSR_EDEFECT);
     test_error_names("dimension 1 has 4 from 1", "4 long", NULL);
     piece = good;
     piece.start[0] = UINT64_MAX;
-    assert_int_equal(tsr_init_piece(1, &piece, out), TSR_EDEFECT);
+    assert_int_equal(tsr_init_piece(1, &piece, 1, out), TSR_EDEFECT);
     piece = good;
     piece.n_dims = 5;
-    assert_int_equal(tsr_init_piece(1, &piece, out), TSR_EDEFECT);
+    assert_int_equal(tsr_init_piece(1, &piece, 1, out), TSR_EDEFECT);
     piece = good;
     piece.dtype = TSR_DTYPE_NONE;
-    assert_int_equal(tsr_init_piece(1, &piece, out), TSR_EDEFECT);
+    assert_int_equal(tsr_init_piece(1, &piece, 1, out), TSR_EDEFECT);
     piece = good;
     piece.init = 3;
-    assert_int_equal(tsr_init_piece(1, &piece, out), TSR_EDEFECT);
+    assert_int_equal(tsr_init_piece(1, &piece, 1, out), TSR_EDEFECT);
     piece = good;
     piece.dtype = TSR_I64;
-    assert_int_equal(tsr_init_piece(1, &piece, out), TSR_EUNSUPPORTED);
+    assert_int_equal(tsr_init_piece(1, &piece, 1, out), TSR_EUNSUPPORTED);
 }
 
 /* ---- statistics ------------------------------------------------------------------------------ */
@@ -251,7 +251,7 @@ static float *samples(enum tsr_init_kind kind, double constant)
     struct tsr_piece piece = whole(1, shape, TSR_F32, kind, constant);
     float *x = malloc(N_SAMPLES * sizeof *x);
     assert_non_null(x);
-    assert_int_equal(tsr_init_piece(20240520, &piece, x), TSR_OK);
+    assert_int_equal(tsr_init_piece(20240520, &piece, 1, x), TSR_OK);
     return x;
 }
 
@@ -301,6 +301,44 @@ static void uniforms_are_uniform(void **state)
     assert_true(chi > 63 - 5 * 11.2 && chi < 63 + 5 * 11.2); /* 63 degrees of freedom */
 }
 
+/* ---- threads --------------------------------------------------------------------------------- */
+
+/* A box whose rows begin in the middle of four values, and shares of threads in the middle of rows.
+ */
+static void any_number_of_threads_makes_the_same_bits(void **state)
+{
+    (void)state;
+    static const uint64_t shape[] = {5, 301, 703};
+    struct tsr_piece piece = whole(3, shape, TSR_BF16, TSR_INIT_NORMAL, 0.02);
+    piece.start[1] = 1;
+    piece.start[2] = 3;
+    piece.size[1] = 299;
+    piece.size[2] = 699;
+    const size_t bytes = (size_t)5 * 299 * 699 * 2;
+    unsigned char *one = malloc(bytes + 1), *many = malloc(bytes + 1);
+    assert_non_null(one);
+    assert_non_null(many);
+    assert_int_equal(tsr_init_piece(77, &piece, 1, one), TSR_OK);
+    for (unsigned n = 0; n <= 40; n = n < 6 ? n + 1 : 2 * n) {
+        memset(many, 0xa5, bytes + 1);
+        assert_int_equal(tsr_init_piece(77, &piece, n, many), TSR_OK);
+        assert_memory_equal(one, many, bytes);
+        assert_int_equal(many[bytes], 0xa5);
+    }
+    free(one);
+    free(many);
+}
+
+static void ranks_share_the_cores(void **state)
+{
+    (void)state;
+    unsigned alone = tsr_init_threads(1);
+    assert_in_range(alone, 1, 16);
+    assert_true(tsr_init_threads(2) <= alone);
+    assert_int_equal(tsr_init_threads(100000), 1);
+    assert_int_equal(tsr_init_threads(0), 1);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(philox_gives_the_known_answers),
@@ -312,6 +350,8 @@ int main(void)
                                        cmocka_unit_test(seeds_and_names_give_other_values),
                                        cmocka_unit_test(wrong_pieces_are_refused),
                                        cmocka_unit_test(normals_are_normal),
-                                       cmocka_unit_test(uniforms_are_uniform)};
+                                       cmocka_unit_test(uniforms_are_uniform),
+                                       cmocka_unit_test(any_number_of_threads_makes_the_same_bits),
+                                       cmocka_unit_test(ranks_share_the_cores)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
