@@ -47,10 +47,13 @@ def has_torch():
 
 # ---- PyTorch -------------------------------------------------------------------------------------------------------
 
-def reasons(got):
-    """Why jobs of measure.py have no figures, by job."""
+def reasons(got, text):
+    """Why jobs of measure.py have no figures, by job; text: what it printed, where a job that did not begin says why."""
+    said = [line for line in (text or "").split("\n") if re.match(r"\w*(Error|Exception)\b", line)]
+
     def why(j):
-        return j.get("error") or (j.get("errors") or [{}])[0].get("error") or j["status"]
+        found = j.get("error") or (j.get("errors") or [{}])[0].get("error") or j["status"]
+        return f"{found}: {said[-1][:300]}" if found.startswith("exit status") and said else found
     return {n: why(j) for n, j in got["jobs"].items() if j["status"] not in ("ok", "partial")}
 
 
@@ -87,7 +90,7 @@ def measure(part, args, scratch, name, options, seconds):
     got = keep(part, results, name)
     if not got:
         raise late or Failed(f"measure.py: status {status}: {text[-600:]}")
-    bad = reasons(got)
+    bad = reasons(got, text)
     if not any(got["rows"].values()):
         raise late or Failed(json.dumps(bad)[:1000] if got["jobs"] else f"measure.py: no job is {' '.join(options)}")
     part.result["versions"].update(got["versions"])

@@ -41,7 +41,7 @@ def against(what, ours, row, least, busy):
     if not ours or not row:
         return [target(what, None, least, note="one side has not run")]
     n, off = loss_difference(ours, row)
-    void = busy or (f"losses differ by {off:.3g} within {n} steps" if off is None or not off <= ROOM else None)
+    void = busy or ("no losses to compare" if off is None else None if off <= ROOM else f"losses differ by {off:.3g} within {n} steps")
     ratio = ours["tokens_per_s"] / row["tokens_per_s"]
     return [target(what, None if void else ratio, least, note=f"void: {void}; it would be {ratio:.3f}" if void else None),
             target(f"{what}: peak allocated, ours/PyTorch", ours["peak_allocated"] / row["peak_allocated"], 1.0, least=False),
