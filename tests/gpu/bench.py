@@ -5,7 +5,7 @@ tables and targets are made anew of what is there.
 import glob, importlib.util, json, math, os, re, shutil, statistics, sys
 
 import kinds, targets
-from result import Clocks, Failed, Skipped
+from result import Clocks, Failed, Skipped, say
 from runs import TOP, note_of, train
 from targets import STEPS, TIMED, WARM, loss_difference
 
@@ -223,6 +223,7 @@ class Findings:
         text = f"# {self.model}\n\n{result['date']}; {card or 'no GPU'}; attention: {result['built'].get('attention', '?')}\n\n"
         text += f"**Void: {result['busy']}**\n\n" if result["busy"] else ""
         text += table(result["table"]) + "\n" + targets.table(result["targets"])
+        text += "".join(f"\n- {line}" for line in self.mine.get("fsdp", {}).get("said", [])) + "\n"
         if result["best"]:
             found = result["best"]
             text += "\n| best | tokens/s | MFU % | peak GiB |\n| --- | --- | --- | --- |\n"
@@ -325,4 +326,4 @@ def bench(part, args, scratch):
     b = Bench(part, args, scratch)
     part.on_save = b.found.summary
     part.run(b.checks())
-    print(b.found.text(), end="")
+    say(b.found.text())

@@ -2,7 +2,7 @@
 """The baseline of a tiny model on processor cores: its losses, for `run.sh pairing`, which compares them with ours. The same
 build(), make_step(), values and tokens as measure.py's, FSDP2 with one rank; no GPU.
 
-    pairing.py MODEL FILE.json --batch B --seq S --steps N [--precision bf16|f32] [--ac none|full|selective]
+    pairing.py MODEL FILE.json --batch B --seq S --steps N [--precision bf16|f32] [--ac none|full|selective] [--compiled]
 """
 import argparse, json, sys
 
@@ -22,6 +22,7 @@ def main():
     p.add_argument("--steps", type=int, required=True)
     p.add_argument("--precision", default="bf16", choices=["bf16", "f32"], help="f32: without FSDP, which casts to bf16")
     p.add_argument("--ac", default="none", choices=["none", "full", "selective"])
+    p.add_argument("--compiled", action="store_true", help="as fsdp_compile is: each block, and the loss")
     p.add_argument("--rope", default="real", choices=["real", "complex"])
     a = p.parse_args()
     torch.set_num_threads(1)
@@ -29,10 +30,10 @@ def main():
     wrap = "fsdp" if a.precision == "bf16" else "f32"
     if wrap == "fsdp":
         dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
-    m = build(c, wrap, a.ac, False, None, device="cpu")
+    m = build(c, wrap, a.ac, a.compiled, "inductor", device="cpu")
     _, _, flop, _ = flops_per_token(c, m)
     opt = torch.optim.AdamW(m.parameters(), lr=3e-4, betas=(0.9, 0.95), eps=1e-8, weight_decay=0.1, fused=True)
-    step = make_step(c, m, wrap, loss_of, opt, device="cpu")
+    step = make_step(c, m, wrap, torch.compile(loss_of, dynamic=False) if a.compiled else loss_of, opt, device="cpu")
     losses, norms = [], []
     with sdpa_kernel([SDPBackend.FLASH_ATTENTION, SDPBackend.MATH]):
         for i in range(a.steps):

@@ -19,6 +19,14 @@ class Skipped(Exception):
     pass
 
 
+def say(text):
+    """To who reads along; that nobody does ends nothing."""
+    try:
+        print(text, flush=True)
+    except OSError:
+        pass
+
+
 def first_line(command):
     """First line of what a command prints; None if it cannot be run or fails."""
     try:
@@ -47,8 +55,19 @@ def devices():
     return smi("gpu", SMI)
 
 
-def others():
-    """Why figures of this card are nobody's: programs or memory that are not ours; None: it is idle."""
+def others(attempts=5):
+    """Why figures of this card are nobody's: programs or memory that are not ours; None: it is idle. What has just ended may
+    still be there."""
+    for i in range(attempts):
+        found = others_now()
+        if not found:
+            return None
+        if i + 1 < attempts:
+            time.sleep(2)
+    return found
+
+
+def others_now():
     apps = [f"{a['process_name']} ({a['pid']}, {a['used_memory']} MiB)" for a in smi("compute-apps", "pid,process_name,used_memory")]
     used = [d.get("memory.used", "") for d in devices()[:1]]
     if apps:
@@ -89,7 +108,7 @@ class Part:
         os.makedirs(out, exist_ok=True)
         self.log = open(os.path.join(out, name + ".log"), "w")
         self.result = dict(part=name, date=time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()), status="running", seconds=0.0, budget_s=seconds,
-                           device=devices(), busy=others(), built=manifest(program),
+                           device=devices(), busy=others(2 if seconds < 60 else 5), built=manifest(program),
                            versions=dict(tessera=first_line([program, "--version"]), nvcc=compiler(), python=sys.version.split()[0]), checks=[])
         for s in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
             signal.signal(s, lambda *_: self.stop())
@@ -181,7 +200,7 @@ class Part:
     def tell(self, entry):
         self.save()
         reason = entry.get("reason", "").split("\n")[0][:100]
-        print(f"{entry['name']:44s} {entry['status']:8s} {entry.get('seconds', 0.0):6.1f} s  {reason}", flush=True)
+        say(f"{entry['name']:44s} {entry['status']:8s} {entry.get('seconds', 0.0):6.1f} s  {reason}")
 
     def run(self, checks, at_once=1):
         """checks: (name, function[, always]) in order."""
@@ -197,7 +216,7 @@ class Part:
         self.result["status"] = "stopped" if self.stopped else "failed" if bad else "passed" if "passed" in states else "skipped"
         self.save()
         self.log.close()
-        print(f"{self.path}: {self.result['status']}: {states.count('passed')} passed, {states.count('skipped')} skipped, {len(bad)} not, {self.result['seconds']} s")
+        say(f"{self.path}: {self.result['status']}: {states.count('passed')} passed, {states.count('skipped')} skipped, {len(bad)} not, {self.result['seconds']} s")
         return 0 if self.result["status"] == "passed" else 1
 
 
