@@ -23,6 +23,8 @@ MODELS = {
 }
 # Another batch that measure.py has a case for: with it each side may be at its best.
 LARGER = {"llama-3-8b-l8": 2, "llama-3.2-1b": 8, "gpt2-124m": 128, "gpt2-1558m": 24}
+# Models whose blocks measure.py also checkpoints.
+FULL = ("llama-3-8b-l8",)
 # What measure.py calls a case, and the strategies of experiments/h200 that are compared with it.
 SIDES = {"fsdp": "none", "fsdp-full": "full", "fsdp-selective": "selective"}
 SHORT = (5, 20)                                         # warm-up and timed steps of what is only timed
@@ -249,9 +251,9 @@ class Bench:
         self.steps, self.warm, self.timed = (6, 2, 4) if args.small else (STEPS, WARM, TIMED)
         self.found = Findings(part, args.model, args.small)
 
-    def pytorch(self, kind, n, warm, timed, batch=None):
+    def pytorch(self, kind, n, warm, timed, batch=None, ac=""):
         def run():
-            case = f"{self.of['config']}-b{batch or self.of['batch']}"
+            case = f"{self.of['config']}-b{batch or self.of['batch']}{ac}"
             options = ["--only", f"^{kind}/{case}$", "--steps", str(n), "--warm", str(warm), "--timed", str(timed), "--budget", str(240 if kind == "fsdp_compile" else 120)]
             got = measure(self.part, self.args, self.scratch, f"{kind}-{case}", options, min(self.part.left() - 12, 280))
             self.found.kinds.update(got.pop("kinds"))
@@ -318,6 +320,8 @@ class Bench:
         if larger:
             todo += [(f"tessera fsdp, batch {larger}", self.ours("fsdp", *few, name=f"fsdp, batch {larger}", batch=larger)),
                      (f"pytorch fsdp_compile, batch {larger}", self.pytorch("fsdp_compile", sum(few), *few, batch=larger))]
+        if self.model in FULL:
+            todo += [("pytorch fsdp_compile, full", self.pytorch("fsdp_compile", sum(few), *few, ac="-full"))]
         wanted = [c for c in todo if re.search(self.args.only, c[0]) or (c[1] == self.files and self.args.only)]
         return wanted + [("comparison", self.verdict, True)]
 

@@ -54,6 +54,9 @@ def of_bench(model, mine, theirs, busy, batch, small=False):
     ours = mine.get("fsdp")
     compiled, eager = best_row(theirs, "fsdp_compile", batch=batch), best_row(theirs, "fsdp_eager", batch=batch)
     rows = against("tokens/s, ours/compiled FSDP2", ours, compiled, COMPILED.get(model), busy) + against("tokens/s, ours/eager FSDP2", ours, eager, EAGER, busy)
+    full = best_row(theirs, "fsdp_compile", ac="full", batch=batch)
+    if full and "fsdp-full" in mine:
+        rows += against("full checkpointing: tokens/s, ours/compiled FSDP2", mine["fsdp-full"], full, None, busy)
     steps = len(compiled["losses"]) if ours and compiled and compiled.get("losses") else None
     rows.append(target("steps whose losses are compared", None if steps is None else min(steps, ours["steps"]), STEPS))
     rows.append(target("MFU, ours", ours and ours["mfu"]))
@@ -70,7 +73,7 @@ def table(rows):
     lines = ["| figure | value | target | reached | |", "| --- | --: | --: | --- | --- |"]
     word = {True: "yes", False: "NO", None: "?"}
     for r in rows:
-        value = "?" if r["value"] is None else f"{r['value']:.4g}"
+        value = "?" if r["value"] is None else f"{r['value']:.5g}"
         lines.append(f"| {r['what']} | {value} | {r['target'] or ''} | {word[r['reached']] if r['target'] else ''} | {r.get('note', '')} |")
     return "\n".join(lines) + "\n"
 
