@@ -70,6 +70,16 @@ checks=$((checks + 1))
 [ "$(find "$tmp" -maxdepth 3 -path '*bench-*' -type f | wc -l)" -le 8 ] || complain "bench: more than 8 files"
 find "$tmp" -name checkpoints | grep -q . && complain "a checkpoint was saved"
 
+# The simulator beside what was measured: memory to the byte, times of a card that this is not.
+if "$TESSERA" compare "$jobs/tiny-llama.yaml" --only fsdp --out "$tmp/simulates" >"$out" 2>&1; then
+    checks=$((checks + 1))
+    python3 "$TSR_SOURCE_DIR/tests/gpu/predicted.py" --program "$TESSERA" --cluster "$TSR_SOURCE_DIR/experiments/clusters/node-single-h200.json" \
+        "$tmp/bench-tiny-llama.json" >"$out" 2>"$err" </dev/null
+    got=$?
+    [ "$got" = 1 ] || complain "predicted.py: exit status $got, not 1"
+    has "$tmp/predicted.json" '"configurations": 1,' '"within": 0,' '"memory_compared": 1,' '"memory_equal": 1,' '"reached": false'
+fi
+
 # Every job of `correct` is accepted: on the host, where it takes a moment.
 checks=$((checks + 1))
 python3 - "$TSR_SOURCE_DIR/tests/gpu" "$tmp/jobs" "$TESSERA" >"$out" 2>"$err" <<'END' || complain "a job of correct is refused"
