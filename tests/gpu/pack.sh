@@ -33,15 +33,17 @@ from_system='^(ld-linux|lib(c|m|dl|rt|pthread|stdc\+\+|gcc_s|cuda|cudart|cublas|
 
 # configured KEY: a value of the build's cache.
 configured() {
-    sed -n "s/^$1:[A-Z]*=//p" "$tree/CMakeCache.txt"
+    sed -n "/NOTFOUND$/d; s/^$1:[A-Z]*=//p" "$tree/CMakeCache.txt"
 }
 
 # The shell that links takes the backslash away; the loader replaces $ORIGIN.
 # shellcheck disable=SC2016
-build() {
+configure() {
     cmake -S "$top" -B "$tree" -G Ninja -DCMAKE_BUILD_TYPE=Release -DTESSERA_SIMGRID=OFF -DTESSERA_CUDA=ON \
         -DCMAKE_SKIP_RPATH=ON -DCMAKE_EXE_LINKER_FLAGS='-Wl,--disable-new-dtags,-rpath,\$ORIGIN' \
         -DCMAKE_CUDA_ARCHITECTURES="$arch" >/dev/null </dev/null
+}
+build() {
     cmake --build "$tree" --parallel "${TSR_JOBS:-$(nproc)}" --target gpu_tests </dev/null >"$tree/build.log" 2>&1 || {
         grep -m 3 -A 4 -E 'error|FAILED' "$tree/build.log" >&2
         exit 1
@@ -50,7 +52,7 @@ build() {
 if [ -n "$from" ]; then
     arch="those of the build"
 else
-    build
+    configure
 fi
 attention=plain
 if [ -n "$(configured TSR_CUDNN)" ] && [ -f "$(configured TSR_CUDNN_FRONTEND)/cudnn_frontend.h" ]; then
@@ -60,6 +62,7 @@ elif [ -z "$plain$from" ]; then
         "(experiments/setup.sh fetches the first), or --plain-attention, many times slower" >&2
     exit 1
 fi
+[ -n "$from" ] || build
 
 rm -rf "$out.new"
 mkdir -p "$out.new"
