@@ -325,10 +325,14 @@ void tsr__clip(struct tsr_engine *e)
         tsr__slot(e, TSR__SLOT_NORMS);
         tsr__operand_storage(e, c.each[i], TSR_WRITE, TSR_F32);
     }
-    tsr__foreach_kernel(&s, "foreach_norm", TSR__GRAD, 0, NULL, 2);
+    tsr__foreach_kernel(&s, "foreach_norm", TSR__GRAD | TSR__SCALED, 0, NULL, 2);
     struct tsr_storage *total = total_norm(&c, &s), *factor = tsr__clip_factor(e, total);
-    if (tsr__ok(e)) {
+    if (tsr__ok(e))
         tsr__report_value(e, TSR_REPORT_GRAD_NORM, 0, total);
+    if (tsr__ok(e) && tsr__folds(e)) {
+        e->clip_factor = factor;
+        factor = NULL;
+    } else if (tsr__ok(e)) {
         tsr__slot(e, TSR__SLOT_EXTRA);
         tsr__operand_storage(e, factor, TSR_READ, TSR_F32);
         tsr__foreach_kernel(&s, "foreach_mul_clip", TSR__GRAD, TSR__GRAD, NULL, 1);

@@ -29,7 +29,7 @@ static void walk_fsdp_param(struct tsr_state_walk *w, struct tsr_fsdp_param *f)
     tsr__walk_storage(w, f->temp);
     tsr__walk_tensor(w, f->acc_grad);
     tsr__walk_storage(w, f->grad);
-    tsr__walk_u64(w, f->grad_offset);
+    tsr__walk_u64(w, f->grad_offset << 1 | f->kept_grad);
     tsr__walk_event(w, &f->d2h_event);
     for (int i = 0; i < 4; i++)
         tsr__walk_storage(w, f->raw[i]);

@@ -146,6 +146,7 @@ struct tsr_engine {
     } tp;
     struct tsr_storage **opt_temps;  /* scratch of the optimizer, by parameter */
     struct tsr_storage **clip_norms; /* scratch of clipping, two for each parameter */
+    struct tsr_storage *clip_factor; /* for the optimizer of this step (folded_scale.c) */
     struct {
         struct tsr_pinned *free[64]; /* by log2 of the size */
         struct tsr_pinned *pending;  /* freed, perhaps still used by a copy */
@@ -249,6 +250,7 @@ void tsr__clip_loop(struct tsr_engine *e);
 /* The gradient of a parameter as the optimizer sees it: its storage; NULL if there is none. */
 struct tsr_storage *tsr__param_grad(const struct tsr_param *p);
 uint64_t tsr__param_grad_offset(const struct tsr_param *p); /* bytes into it */
+tsr_dtype tsr__param_grad_dtype(const struct tsr_param *p);
 /* The value of one f32 on the device goes to the host, asynchronously (step.report). */
 void tsr__report_value(struct tsr_engine *e, uint8_t what, uint32_t micro, struct tsr_storage *s);
 uint64_t tsr__param_local_numel(const struct tsr_param *p);

@@ -39,7 +39,8 @@ struct tsr_fsdp_param {
     struct tsr_tensor *acc_grad;      /* unsharded accumulated gradient, reduce dtype */
     struct tsr_storage *grad;         /* sharded gradient: a view of the group's flat buffer ... */
     uint64_t grad_offset;             /* ... in bytes */
-    uint32_t d2h_event;               /* 0: none */
+    bool kept_grad;     /* grad is the unsharded gradient itself, in the compute dtype (mirror.c) */
+    uint32_t d2h_event; /* 0: none */
     const struct tsr_gather_extension *extension; /* borrowed; NULL: the shard itself travels */
     struct tsr_storage *raw[4];                   /* its gathered inputs */
     tsr_grad_hook grad_hook; /* after the sharded gradient is set; NULL: none */
@@ -110,6 +111,7 @@ struct tsr_group {
     bool mirrors;               /* an option of the call (mirror.c) */
     bool mirror_is_fresh;       /* it holds the values of the shards */
     struct tsr_storage *mirror; /* owned; NULL: none yet, or no parameter is cast */
+    bool folds;                 /* an option of the call (folded_scale.c) */
 };
 
 /* Shared by all states of a root. */
@@ -234,8 +236,20 @@ bool tsr__is_aliased(const struct tsr_group *g);
 struct tsr_storage *tsr__mirror(struct tsr_engine *e, struct tsr_group *g);
 /* The unsharded parameters of an aliased group. */
 void tsr__alias_unsharded(struct tsr_engine *e, struct tsr_group *g);
+/* Gradients that need no reduction and whose every reader takes them as they are stay where they
+ * are; false: they have to be reduced. Takes over those that it keeps. */
+bool tsr__keep_gradients(struct tsr_engine *e, struct tsr_group *g, struct tsr_reduce_item *items,
+                         size_t n);
 /* The shards get other values than a kernel that writes the mirror, too, gives them. */
 void tsr__mirrors_are_stale(struct tsr_engine *e);
+/* folded_scale.c. True if reductions of the group only add. */
+bool tsr__is_folded(const struct tsr_group *g);
+/* What the gradient must still be multiplied by; 1 if it is as PyTorch has it. */
+double tsr__folded_scale(const struct tsr_param *p);
+/* True if a group was wrapped so. */
+bool tsr__folds(const struct tsr_engine *e);
+/* Raises if this step has no kernel that scales what it reads; true if all is well. */
+bool tsr__check_folded(struct tsr_engine *e);
 /* Args of a kernel: how the parameter is cut (KERNELS.md). */
 void tsr__cut_args(struct tsr_engine *e, const struct tsr_fsdp_param *p);
 /* Hands a user's collective its two tensors (taken over) and lets it emit on `stream`. */

@@ -343,6 +343,7 @@ static void group_defaults(struct call *c, struct tsr_group *g)
     g->offload = c->options->offload;
     g->mirrors = c->options->mirror;
     g->direct = c->options->direct;
+    g->folds = c->options->folds;
     g->reduce_grads = g->all_reduce_grads = true;
     g->reshard_after_backward = g->unshard_in_backward = true;
     g->hook_stream = UINT16_MAX;
@@ -550,10 +551,11 @@ static tsr_status wrap(struct tsr_engine *e, struct tsr_module *const *modules, 
     struct call c = {.e = e, .options = options ? options : &defaults, .replicate = replicate};
     struct tsr_state *s = NULL;
     TSR_TRY(check_modules(&c, modules, n, replicate ? "replicate" : "fully_shard"));
-    if ((c.options->mirror || c.options->direct) && c.options->offload != TSR_OFFLOAD_NONE)
+    if ((c.options->mirror || c.options->direct || c.options->folds) &&
+        c.options->offload != TSR_OFFLOAD_NONE)
         return tsr_fail(TSR_EVALUE,
-                        "%s: shards in host memory have no mirror and are not gathered "
-                        "directly",
+                        "%s: shards in host memory have no mirror, are not gathered directly, and "
+                        "their gradients are not scaled by the optimizer",
                         modules[0]->fqn);
     TSR_TRY(check_mesh(&c));
     c.seen = tsr_arena_alloc(&e->arena, e->n_modules + 1);

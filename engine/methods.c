@@ -191,9 +191,15 @@ tsr_status tsr_reshard(struct tsr_engine *e, struct tsr_module *m)
 
 static void set_factor(struct tsr_engine *e, struct tsr_state *s, double value)
 {
-    (void)e;
     EACH_GROUP(s, g)
-    g->divide_factor = value;
+    {
+        for (size_t i = 0; g->folds && i < g->n_params; i++)
+            if (g->params[i]->grad && value != g->divide_factor)
+                TSR__RAISE(e, TSR_EVALUE,
+                           "gradients that stay sums wait for the optimizer: their divide factor "
+                           "cannot change before zero_grad");
+        g->divide_factor = value;
+    }
 }
 
 tsr_status tsr_set_gradient_divide_factor(struct tsr_engine *e, struct tsr_module *m, double factor)

@@ -3,6 +3,8 @@
  * writers make it stale. Where one rank holds all of a parameter, modules compute with the copy, or
  * with the shard itself if nothing is cast: nothing is copied at all.
  *
+ * The same holds for gradients there: the optimizer reads what backward wrote.
+ *
  * A group has one buffer, its cast shards one behind the other in the order of the group, as the
  * cast before an all-gather lays them out.
  */
@@ -82,6 +84,47 @@ void tsr__alias_unsharded(struct tsr_engine *e, struct tsr_group *g)
     for (size_t i = 0; i < g->n_params && tsr__ok(e); i++)
         if (!g->params[i]->unsharded)
             g->params[i]->unsharded = alias_of(e, g->params[i]);
+}
+
+/* The optimizer and the norm read gradients of any dtype, once; whoever writes them needs the dtype
+ * of the parameter. */
+static bool reads_any_gradient(const struct tsr_engine *e)
+{
+    return e->step.optimizer == TSR_OPT_ADAMW_FUSED && (!e->step.clip || tsr__folds(e)) &&
+           e->step.n_micro == 1;
+}
+
+/* Reducing alone adds nothing; to leave it out, neither of its casts may round. */
+static bool is_kept(const struct tsr_group *g, const struct tsr_reduce_item *item)
+{
+    const struct tsr_fsdp_param *p = item->p;
+    tsr_dtype dtype = (tsr_dtype)item->grad->dtype;
+    tsr_dtype compute = p->param_dtype != TSR_DTYPE_NONE ? p->param_dtype : p->orig_dtype;
+    tsr_dtype reduce = g->reduce_dtype != TSR_DTYPE_NONE ? g->reduce_dtype : dtype;
+    return dtype == compute && (reduce == dtype || reduce == TSR_F32) && p->orig_dtype == TSR_F32 &&
+           item->grad->pitch == 0 && !p->grad && !p->grad_hook;
+}
+
+bool tsr__keep_gradients(struct tsr_engine *e, struct tsr_group *g, struct tsr_reduce_item *items,
+                         size_t n)
+{
+    bool alone = tsr__is_aliased(g) && !g->is_replicate && !g->is_hsdp && !g->has_hook &&
+                 !g->custom_reduce_scatter && (g->divide_factor == 0 || tsr__is_folded(g));
+    if (!alone || !reads_any_gradient(e))
+        return false;
+    for (size_t i = 0; i < n; i++)
+        if (!is_kept(g, &items[i]))
+            return false;
+    for (size_t i = 0; i < n; i++) {
+        struct tsr_fsdp_param *p = items[i].p;
+        p->grad = items[i].grad->storage;
+        p->grad_offset = items[i].grad->offset;
+        p->kept_grad = true;
+        tsr__storage_retain(p->grad);
+        tsr_release(e, items[i].grad);
+        items[i].grad = NULL;
+    }
+    return true;
 }
 
 void tsr__mirrors_are_stale(struct tsr_engine *e)

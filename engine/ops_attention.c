@@ -94,7 +94,8 @@ static void attention_backward(struct tsr_engine *e, struct tsr_node *node,
     bool copies = node->a[5] & PADDED && s.heads > 1;
     for (int i = 0; i < 2 && copies; i++) /* gradient and result, made contiguous */
         work[i] = tsr__workspace(e, item * s.batch * s.seq * s.heads * s.head_dim);
-    for (int i = 0; i < 3; i++)
+    bool joined = tsr__split_gradients(e, node, grad_in);
+    for (int i = 0; i < 3 && !joined; i++)
         grad_in[i] = tsr__tensor_like(e, saved[i], saved[i] ? (tsr_dtype)saved[i]->dtype : TSR_F32,
                                       TSR_CAT_TEMP);
     if (flash)

@@ -1,8 +1,8 @@
 /* ops_basic.c: matrix products and norms, forward and backward. Order and sizes of
  * allocations are those of eager PyTorch (golden-memory/operators.md, sections 7 and 9).
  */
-#include "ops_common.h"
 #include "ops_fp8.h"
+#include "ops_fused.h"
 
 struct tsr_tensor *tsr__workspace(struct tsr_engine *e, uint64_t bytes)
 {
@@ -113,11 +113,27 @@ static void linear_weight_grad(struct tsr_engine *e, struct tsr_node *node, stru
     grad_in[EDGE_WEIGHT] = grad;
 }
 
+/* The fused dialect adds to what another consumer of the input has left: no gradient comes out. */
+static bool add_input_grad(struct tsr_engine *e, struct tsr_node *node, struct tsr_tensor *g)
+{
+    struct tsr_tensor *into =
+        tsr__waiting_gradient(e, node, EDGE_INPUT, (tsr_dtype)g->dtype, node->a[0] * node->a[2]);
+    if (!into)
+        return false;
+    linear_gemm(e, "addmm_input_grad", (struct tsr_tensor *[]){g, node->w[0], into}, into,
+                (uint64_t[]){node->a[0], node->a[2], node->a[1]}, node->a[3] & LINEAR_CONV1D);
+    tsr__take_workspace(e, false);
+    tsr_release(e, into);
+    return true;
+}
+
 static void linear_input_grad(struct tsr_engine *e, struct tsr_node *node, struct tsr_tensor *g,
                               struct tsr_tensor **grad_in)
 {
     struct tsr_tensor *w = node->w[0];
     uint64_t dims[2] = {node->a[0], node->a[2]};
+    if (add_input_grad(e, node, g))
+        return;
     struct tsr_tensor *grad = tsr__tensor_new(e, (tsr_dtype)g->dtype, 2, dims, TSR_CAT_TEMP);
     if (grad) {
         grad->is_view = true; /* a reshaped view of the product's result */

@@ -91,6 +91,10 @@ void tsr__emit_column_sum(struct tsr_engine *e, const char *name, struct tsr_ten
 struct tsr_tensor *tsr__op_reshape(struct tsr_engine *e, struct tsr_tensor *x, bool strict);
 /* g itself (a new reference), or a copy in the order of tokens; strict: also of transposed keys. */
 struct tsr_tensor *tsr__in_token_order(struct tsr_engine *e, struct tsr_tensor *g, bool strict);
+/* Fused dialect: the gradients of the first three inputs, if they are the parts of a split, as
+ * columns of one new tensor, which then is the gradient of what was split. False: they are not. */
+bool tsr__split_gradients(struct tsr_engine *e, const struct tsr_node *node,
+                          struct tsr_tensor *out[3]);
 /* copies: into new memory, else a view. layout: of the summed gradient. */
 struct tsr_tensor *tsr__op_repeat(struct tsr_engine *e, struct tsr_tensor *x, uint64_t times,
                                   uint64_t head_dim, bool copies, enum tsr_layout layout);

@@ -35,6 +35,17 @@ int tsr__saved_holders(const struct tsr_node *node, int i, const struct tsr_tens
     return node->saved[i].tensor == t ? 2 : 1;
 }
 
+struct tsr_tensor *tsr__waiting_gradient(struct tsr_engine *e, const struct tsr_node *node,
+                                         int edge, tsr_dtype dtype, uint64_t numel)
+{
+    const struct tsr_node *to = node->edges[edge].node;
+    if (!tsr__is_fused(e) || e->config.instrumented || !to || to->seq == UINT64_MAX)
+        return NULL;
+    struct tsr_tensor *first = to->grads[node->edges[edge].output];
+    bool fits = first && first->dtype == dtype && first->numel == numel && is_sole(first, 1);
+    return fits ? tsr_retain(first) : NULL;
+}
+
 /* ---- sums ------------------------------------------------------------------------------------ */
 
 static void add_backward(struct tsr_engine *e, struct tsr_node *node, struct tsr_tensor **grad_out,

@@ -27,6 +27,11 @@ struct tsr_tensor *tsr__result_over(struct tsr_engine *e, struct tsr_tensor *t, 
  * unless it was recomputed. */
 int tsr__saved_holders(const struct tsr_node *node, int i, const struct tsr_tensor *t);
 
+/* What earlier consumers left at the node's edge: a product can add its own to it. A new reference;
+ * NULL: nothing waits there, or it is somebody else's, too, or not `numel` elements of `dtype`. */
+struct tsr_tensor *tsr__waiting_gradient(struct tsr_engine *e, const struct tsr_node *node,
+                                         int edge, tsr_dtype dtype, uint64_t numel);
+
 /* a + b; may be in the place of b. */
 struct tsr_tensor *tsr__op_add_over(struct tsr_engine *e, struct tsr_tensor *a,
                                     struct tsr_tensor *b);

@@ -208,6 +208,34 @@ static void emit_cat(struct tsr_engine *e, struct tsr_tensor *const parts[3],
     tsr__emit_op(e, &work);
 }
 
+/* Part i of what `join` split, as columns of `storage`. */
+static struct tsr_tensor *columns_of(struct tsr_engine *e, const struct tsr_node *join, int i,
+                                     struct tsr_storage *storage)
+{
+    uint64_t dims[2] = {join->a[0], join->a[3 + i]}, offset = 0;
+    for (int k = 0; k < i; k++)
+        offset += join->a[3 + k];
+    struct tsr_tensor *part = tsr__tensor_view(e, storage, (tsr_dtype)join->a[2], 2, dims);
+    tsr__as_columns(part, offset, dims[1], join->a[1]);
+    return part;
+}
+
+/* The fused dialect's kernels write gradients where the join wants them (tsr__split_gradients()).
+ */
+static bool are_joined(const struct tsr_node *join, struct tsr_tensor *const parts[3])
+{
+    unsigned item = tsr_dtype_bytes((tsr_dtype)join->a[2]);
+    uint64_t offset = 0;
+    for (int i = 0; i < 3; i++) {
+        const struct tsr_tensor *g = parts[i];
+        if (!g || g->storage != parts[0]->storage || g->offset != offset ||
+            g->pitch != join->a[1] * item || g->dtype != join->a[2])
+            return false;
+        offset += join->a[3 + i] * item;
+    }
+    return true;
+}
+
 /* Each part has a node of its own, made after the split's. They leave their gradients in the split
  * node's saved slots; it runs last and concatenates them. */
 static void join_backward(struct tsr_engine *e, struct tsr_node *node, struct tsr_tensor **grad_out,
@@ -218,6 +246,10 @@ static void join_backward(struct tsr_engine *e, struct tsr_node *node, struct ts
     (void)grad_out;
     for (int i = 0; i < 3; i++)
         parts[i] = node->saved[i].tensor;
+    if (are_joined(node, parts)) {
+        grad_in[0] = tsr__tensor_view(e, parts[0]->storage, (tsr_dtype)node->a[2], 2, dims);
+        return;
+    }
     grad_in[0] = tsr__tensor_new(e, (tsr_dtype)node->a[2], 2, dims, TSR_CAT_TEMP);
     emit_cat(e, parts, &node->a[3], grad_in[0]);
 }
@@ -231,6 +263,27 @@ static void part_backward(struct tsr_engine *e, struct tsr_node *node, struct ts
     join->saved[node->a[0]].tensor = g;
     if (!join->grads[0]) /* any gradient makes the join run */
         grad_in[0] = tsr_retain(g);
+}
+
+bool tsr__split_gradients(struct tsr_engine *e, const struct tsr_node *node,
+                          struct tsr_tensor *out[3])
+{
+    const struct tsr_node *join = NULL;
+    for (int i = 0; i < 3; i++) {
+        const struct tsr_node *part = node->edges[i].node;
+        if (!part || part->backward != part_backward || part->a[0] != (uint64_t)i ||
+            (join && part->edges[0].node != join))
+            return false;
+        join = part->edges[0].node;
+    }
+    if (e->config.dialect != TSR_DIALECT_FUSED || join->backward != join_backward)
+        return false;
+    uint64_t dims[2] = {join->a[0], join->a[1]};
+    struct tsr_tensor *all = tsr__tensor_new(e, (tsr_dtype)join->a[2], 2, dims, TSR_CAT_TEMP);
+    for (int i = 0; i < 3; i++)
+        out[i] = all ? columns_of(e, join, i, all->storage) : NULL;
+    tsr_release(e, all);
+    return true;
 }
 
 static struct tsr_tensor *part_of(struct tsr_engine *e, struct tsr_tensor *base,

@@ -6,6 +6,8 @@
  * no cast copy of them, and foreach's temporaries, which begin as the root of a state, have the
  * state's dtype. Nothing of this was recorded.
  */
+#include <string.h>
+
 #include "fsdp1.h"
 #include "optimizer_impl.h"
 #include "outside_step.h"
@@ -28,6 +30,13 @@ uint64_t tsr__param_grad_offset(const struct tsr_param *p)
     if (p->full_grad)
         return p->full_grad->offset;
     return p->value && p->value->grad ? p->value->grad->offset : 0;
+}
+
+tsr_dtype tsr__param_grad_dtype(const struct tsr_param *p)
+{
+    const struct tsr_fsdp_param *f = p->fsdp;
+    bool narrow = f && f->grad && f->kept_grad && f->param_dtype != TSR_DTYPE_NONE;
+    return narrow ? f->param_dtype : p->dtype;
 }
 
 uint64_t tsr__param_local_numel(const struct tsr_param *p)
@@ -115,11 +124,13 @@ static void make_states(struct tsr__step *s)
 
 void tsr__step_count(struct tsr__step *s)
 {
-    s->bytes = s->state_bytes = s->numel = 0;
+    s->bytes = s->grad_bytes = s->state_bytes = s->numel = 0;
     for (size_t i = 0; i < s->n; i++)
         if (tsr__is_stepped(s->params[i]) && tsr__is_offloaded(s->params[i]) == s->host) {
             s->numel += tsr__param_local_numel(s->params[i]);
             s->bytes += tsr__param_local_numel(s->params[i]) * tsr_dtype_bytes(s->params[i]->dtype);
+            s->grad_bytes += tsr__param_local_numel(s->params[i]) *
+                             tsr_dtype_bytes(tsr__param_grad_dtype(s->params[i]));
             s->state_bytes += state_bytes(s, s->params[i]);
         }
 }
@@ -142,7 +153,7 @@ static void param_operands(struct tsr_engine *e, const struct tsr_param *p, unsi
     for (unsigned k = 0; k < 4; k++) {
         uint8_t access =
             (uint8_t)((reads >> k & 1 ? TSR_READ : 0) | (writes >> k & 1 ? TSR_WRITE : 0));
-        tsr_dtype dtype = k == 1 || k == 2 ? states : p->dtype;
+        tsr_dtype dtype = k == 0 ? tsr__param_grad_dtype(p) : k == 3 ? p->dtype : states;
         uint64_t bytes = tsr__param_local_numel(p) * tsr_dtype_bytes(dtype);
         tsr__slot(e, k);
         if (access && part[k])
@@ -168,6 +179,15 @@ static uint64_t mirror_operand(struct tsr_engine *e, const struct tsr_param *p)
     return bytes;
 }
 
+/* KERNELS.md: in the upper half, as f32; 0: nothing is left to do. */
+static uint64_t scale_bits(const struct tsr_param *p)
+{
+    float scale = (float)tsr__folded_scale(p);
+    uint32_t bits;
+    memcpy(&bits, &scale, sizeof bits);
+    return scale == 1 ? 0 : (uint64_t)bits << 32;
+}
+
 void tsr__foreach_kernel(struct tsr__step *s, const char *name, unsigned reads, unsigned writes,
                          struct tsr_storage *const *temps, double flops_per_element)
 {
@@ -181,10 +201,11 @@ void tsr__foreach_kernel(struct tsr__step *s, const char *name, unsigned reads, 
         bool mirrored = writes_mirror(p, writes);
         if (mirrored)
             written += mirror_operand(e, p);
-        tsr__push_arg(e, (decays(e, p) ? 1U : 0U) | (mirrored ? 2U : 0U));
+        tsr__push_arg(e, (decays(e, p) ? 1U : 0U) | (mirrored ? 2U : 0U) |
+                             (reads & TSR__SCALED ? scale_bits(p) : 0));
     }
     for (int k = 0; k < 4; k++) {
-        uint64_t bytes = 1U << k & (TSR__STATE0 | TSR__STATE1) ? s->state_bytes : s->bytes;
+        uint64_t bytes = k == 0 ? s->grad_bytes : k == 3 ? s->bytes : s->state_bytes;
         read += reads >> k & 1 ? bytes : 0;
         written += writes >> k & 1 ? bytes : 0;
     }
@@ -301,6 +322,19 @@ static void adamw_loop(struct tsr__step *s)
     tsr__storage_release(s->e, &previous);
 }
 
+/* One kernel for all parameters; it clips, too, where clip.c left that to it. */
+static void adamw_fused(struct tsr__step *s)
+{
+    struct tsr_engine *e = s->e;
+    if (e->clip_factor && !s->host) {
+        tsr__slot(e, TSR__SLOT_EXTRA);
+        tsr__operand_storage(e, e->clip_factor, TSR_READ, TSR_F32);
+    }
+    tsr__foreach_kernel(s, "fused_adamw",
+                        TSR__GRAD | TSR__STATE0 | TSR__STATE1 | TSR__PARAM | TSR__SCALED,
+                        TSR__STATE0 | TSR__STATE1 | TSR__PARAM | TSR__MIRROR, NULL, 12);
+}
+
 static void run_variant(struct tsr__step *s)
 {
     tsr__step_count(s);
@@ -311,8 +345,7 @@ static void run_variant(struct tsr__step *s)
         adamw_foreach(s);
         break;
     case TSR_OPT_ADAMW_FUSED:
-        tsr__foreach_kernel(s, "fused_adamw", TSR__GRAD | TSR__STATE0 | TSR__STATE1 | TSR__PARAM,
-                            TSR__STATE0 | TSR__STATE1 | TSR__PARAM | TSR__MIRROR, NULL, 12);
+        adamw_fused(s);
         break;
     case TSR_OPT_ADAMW_LOOP:
         adamw_loop(s);
@@ -340,7 +373,7 @@ void tsr__optimizer_step(struct tsr_engine *e)
 {
     struct tsr__step s = {.e = e, .n_states = tsr__n_opt_states(e->step.optimizer)};
     s.params = tsr__params_to_step(e, &s.n);
-    if (e->step.optimizer == TSR_OPT_NONE)
+    if (e->step.optimizer == TSR_OPT_NONE || !tsr__check_folded(e))
         return;
     make_states(&s);
     if (e->step.optimizer != TSR_OPT_ADAMW_FUSED)
@@ -348,4 +381,5 @@ void tsr__optimizer_step(struct tsr_engine *e)
     run_variant(&s);
     s.host = true;
     run_variant(&s);
+    tsr__storage_release(e, &e->clip_factor);
 }

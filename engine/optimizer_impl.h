@@ -13,6 +13,7 @@ struct tsr__step {
     int n_states;         /* per parameter: Adam 2, momentum 1 */
     bool host;            /* offloaded parameters step on the host */
     uint64_t bytes;       /* local bytes of the parameters that step */
+    uint64_t grad_bytes;  /* of their gradients */
     uint64_t state_bytes; /* of one of their states */
     uint64_t numel;
 };
@@ -29,7 +30,8 @@ enum {
     TSR__STATE1 = 4,
     TSR__PARAM = 8,
     TSR__TEMP_READ = 16,
-    TSR__MIRROR = 32 /* written, where there is one (mirror.c) */
+    TSR__MIRROR = 32, /* written, where there is one (mirror.c) */
+    TSR__SCALED = 64  /* gradients are read times what is left to do (folded_scale.c) */
 };
 /* KERNELS.md */
 enum { TSR__SLOT_TEMP = 4, TSR__SLOT_EXTRA = 5, TSR__SLOT_NORMS = 6, TSR__SLOT_MIRROR = 7 };

@@ -185,6 +185,7 @@ static void zero_grad_of(struct tsr_engine *e, struct tsr_param *p)
     p->fsdp->grad = space == TSR_SPACE_DEVICE
                         ? tsr__storage_new(e, tsr__local_bytes(p), TSR_CAT_SHARDED_GRAD)
                         : tsr__storage_empty(e, tsr__local_bytes(p), TSR_CAT_SHARDED_GRAD, space);
+    p->fsdp->kept_grad = false;
     tsr__fill(e, p->fsdp->grad);
 }
 

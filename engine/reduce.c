@@ -86,8 +86,10 @@ static bool plan_reduction(struct tsr_engine *e, struct tsr_group *g, struct red
     r->reduce = g->reduce_dtype != TSR_DTYPE_NONE ? g->reduce_dtype : r->grad;
     r->orig = g->orig_dtype;
     r->all_reduces = g->is_replicate || g->is_hsdp;
-    r->divide = tsr__divide_factors(g->shard_size, g->replicate_size, r->reduce, g->divide_factor,
-                                    g->force_sum);
+    r->divide = tsr__is_folded(g)
+                    ? (struct tsr_divide){.rs_op = TSR_REDUCE_SUM, .ar_op = TSR_REDUCE_SUM}
+                    : tsr__divide_factors(g->shard_size, g->replicate_size, r->reduce,
+                                          g->divide_factor, g->force_sum);
     r->post_stream = g->comm->reduce_scatter;
     return true;
 }
@@ -484,6 +486,13 @@ static void set_sharded_grads(struct tsr_engine *e, struct tsr_group *g, struct 
     *n_accumulated = 0;
     for (size_t i = 0; i < r->n && tsr__ok(e); i++) {
         struct tsr_fsdp_param *p = r->items[i].p;
+        if (p->grad && p->kept_grad) {
+            TSR__RAISE(e, TSR_EUNSUPPORTED,
+                       "%s: a second gradient comes to one that stays as backward wrote it: the "
+                       "step has one micro-batch, and mirror",
+                       p->param->fqn);
+            return;
+        }
         if (p->grad)
             accumulated[(*n_accumulated)++] = p->param->fqn;
         if (offloads) {
@@ -494,6 +503,7 @@ static void set_sharded_grads(struct tsr_engine *e, struct tsr_group *g, struct 
             old_bytes += p->local_numel * tsr_dtype_bytes(r->orig);
         } else {
             p->grad = r->result;
+            p->kept_grad = false;
             p->grad_offset = offset;
             tsr__storage_retain(r->result);
         }
@@ -535,6 +545,8 @@ void tsr__reduce_grads(struct tsr_engine *e, struct tsr_group *g, struct tsr_red
         return;
     for (size_t i = 0; i < n; i++)
         tsr__tp_reduce_partial(e, items[i].p->param, items[i].grad);
+    if (tsr__keep_gradients(e, g, items, n))
+        return;
     trace_reduce(e, g, &r);
     reduce_copy_in(e, g, &r);
     if (tsr__ok(e))

@@ -313,6 +313,7 @@ struct tsr_wrap_options {
     enum tsr_offload offload;
     bool mirror; /* shards are kept in the compute dtype as well (OPTIONS.md); not with offload */
     bool direct; /* every parameter is gathered into its place (OPTIONS.md) */
+    bool folds;  /* gradients stay sums; fused AdamW scales them (OPTIONS.md); not with offload */
     size_t n_shard_dims;
     const struct tsr_shard_dim *shard_dims; /* first match wins; none: dim 0 */
     size_t n_ignored;

@@ -30,7 +30,8 @@ bool tsr_param_values(struct tsr_engine *e, size_t i, enum tsr_param_part part,
     case TSR_PARAM_VALUE:
         return in_storage(tsr__param_storage(p), 0, p->dtype, numel, out);
     case TSR_PARAM_GRAD:
-        return in_storage(tsr__param_grad(p), tsr__param_grad_offset(p), p->dtype, numel, out);
+        return in_storage(tsr__param_grad(p), tsr__param_grad_offset(p), tsr__param_grad_dtype(p),
+                          numel, out);
     case TSR_PARAM_STATE0:
     case TSR_PARAM_STATE1:
         break;

@@ -306,10 +306,13 @@ tsr_status tsr_exec_announce(struct tsr_exec *x, const struct tsr_instr *instr)
     return TSR_OK;
 }
 
-/* The device has no memory: for a segment, or for what a kernel takes beside its operands. */
+/* The device has no memory: for a segment, or for what a kernel takes beside its operands. What
+ * fails later, or on other ranks, fails with the words of the first. */
 static tsr_status say_who_asked(const struct tsr_exec *x, const struct tsr_instr *instr)
 {
     char report[512];
+    if (strstr(tsr_error_text(), "; in phase "))
+        return TSR_EOOM;
     const struct tsr_tables *t = x->tables;
     const char *module =
         t && instr->origin.module < t->n_modules ? t->modules[instr->origin.module] : "";

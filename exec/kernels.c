@@ -16,6 +16,7 @@ static const struct tsr_kernel_entry entries[] = {
     {"addcdiv", tsr__optimizer},
     {"addcmul_exp_avg_sq", tsr__optimizer},
     {"addmm", tsr__mm},
+    {"addmm_input_grad", tsr__mm},
     {"addmm_weight_grad", tsr__mm},
     {"all_gather_cast", tsr__join},
     {"all_gather_copy_in", tsr__join_bytes},

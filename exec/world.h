@@ -54,6 +54,9 @@ struct tsr_world_ops {
      * `status` on all of them, so that they end alike. May be called from any thread, more than
      * once: the first counts. */
     void (*abort)(struct tsr_world *world, tsr_status status, const char *why);
+    /* Never waits. TSR_OK: all ranks are there, as far as this one knows; else what calls fail
+     * with. May be called from any thread. */
+    tsr_status (*check)(struct tsr_world *world);
     void (*destroy)(struct tsr_world *world);
 };
 

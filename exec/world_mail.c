@@ -340,6 +340,12 @@ static void mail_abort(struct tsr_world *world, tsr_status status, const char *w
     }
 }
 
+static tsr_status mail_check(struct tsr_world *world)
+{
+    struct tsr_abort *abort = &((struct mail_world *)world)->carrier->abort;
+    return tsr__aborted(abort) ? tsr__abort_status(abort) : TSR_OK;
+}
+
 static void mail_destroy(struct tsr_world *world)
 {
     struct mail_world *w = (struct mail_world *)world;
@@ -352,6 +358,7 @@ static const struct tsr_world_ops mail_ops = {
     .messages = mail_messages,
     .exchange = mail_exchange,
     .abort = mail_abort,
+    .check = mail_check,
     .destroy = mail_destroy,
 };
 

@@ -205,6 +205,12 @@ static void threads_abort(struct tsr_world *world, tsr_status status, const char
     (void)tsr__abort_by(&w->hub->abort, world->rank, status, why);
 }
 
+static tsr_status threads_check(struct tsr_world *world)
+{
+    struct tsr_abort *abort = &((struct thread_world *)world)->hub->abort;
+    return tsr__aborted(abort) ? tsr__abort_status(abort) : TSR_OK;
+}
+
 static void threads_destroy(struct tsr_world *world)
 {
     struct thread_world *w = (struct thread_world *)world;
@@ -219,6 +225,7 @@ static const struct tsr_world_ops threads_ops = {
     .messages = threads_messages,
     .exchange = threads_exchange,
     .abort = threads_abort,
+    .check = threads_check,
     .destroy = threads_destroy,
 };
 

@@ -8,8 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Bounds that catch a wrong unit (TFLOP/s instead of FLOP/s). */
-static const double MIN_FLOP_PER_S = 1e9, MAX_FLOP_PER_S = 1e19;
+/* Bounds that catch a wrong unit (TFLOP/s instead of FLOP/s), not a slow core that was measured. */
+static const double MIN_FLOP_PER_S = 1e8, MAX_FLOP_PER_S = 1e19;
 enum { MAX_SMS = 100000 };
 
 static tsr_status read_gpu_peaks(const struct tsr__doc *doc, struct tsr_gpu *gpu)

@@ -147,7 +147,7 @@ static char *text_of(const struct tsr_blas *blas, size_t *n)
     return NULL;
 }
 
-/* Through a file of this process alone: others may be writing, too. */
+/* Through a file of this rank alone: others, threads or processes, may be writing, too. */
 tsr_status tsr__blas_write_file(struct tsr_blas *blas)
 {
     char path[TSR_PATH_BYTES], folder[TSR_PATH_BYTES];
@@ -161,7 +161,7 @@ tsr_status tsr__blas_write_file(struct tsr_blas *blas)
         status = tsr_disk_make_dirs(&tsr_disk_posix, folder);
     }
     if (status == TSR_OK)
-        status = tsr_path(path, "%s.%ld", blas->path, (long)getpid());
+        status = tsr_path(path, "%s.%ld-%" PRIxPTR, blas->path, (long)getpid(), (uintptr_t)blas);
     if (status == TSR_OK)
         status = tsr_disk_write_file(&tsr_disk_posix, path, text, n);
     if (status == TSR_OK)

@@ -125,6 +125,7 @@ static const struct own {
     {"addcdiv", tsr__cuda_with_scalars},
     {"addcmul_exp_avg_sq", tsr__cuda_with_scalars},
     {"addmm", tsr__cuda_mm},
+    {"addmm_input_grad", tsr__cuda_mm},
     {"addmm_weight_grad", tsr__cuda_mm},
     {"bmm_grad_k", tsr__cuda_bmm},
     {"bmm_grad_p", tsr__cuda_bmm},

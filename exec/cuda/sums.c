@@ -125,6 +125,7 @@ tsr_status tsr_cuda_norms(const struct tsr_kernel_call *call, bool wide, const v
     struct tsr_fold_ends ends = {.root = true};
     (void)n;
     memcpy(parts.a, k->g, sizeof parts.a);
+    memcpy(ends.scale, k->scale, sizeof ends.scale);
     memcpy(ends.out, k->norm, sizeof ends.out);
     return fold(call, wide, &parts, &ends);
 }

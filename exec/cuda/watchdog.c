@@ -95,6 +95,7 @@ static tsr_status look_at_notes(struct tsr_watchdog *w)
 static tsr_status look(struct tsr_watchdog *w)
 {
     struct tsr_comms *comms = w->config.comms;
+    TSR_TRY(comms->world->ops->check(comms->world));
     TSR_TRY(comms->ops->poll(comms));
     (void)pthread_mutex_lock(&w->lock);
     tsr_status status = look_at_notes(w);

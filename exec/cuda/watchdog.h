@@ -1,6 +1,7 @@
-/* watchdog.h: a thread beside a rank's host thread that sees when the ranks have lost each other: a
- * communicator reports a failure, or a collective that could run does not end. The host thread may
- * be anywhere then: in a wait, in a launch that blocks because the GPU's queue is full.
+/* watchdog.h: a thread beside a rank's host thread that sees when the ranks have lost each other:
+ * the world hears that one is gone, a communicator reports a failure, or a collective that could
+ * run does not end. The host thread may be anywhere then: in a wait, in a launch that blocks
+ * because the GPU's queue is full.
  */
 #ifndef TSR_CUDA_WATCHDOG_H
 #define TSR_CUDA_WATCHDOG_H

@@ -149,6 +149,15 @@ uint32_t tsr__count(const struct tsr_kernel_call *call, unsigned slot)
     return n;
 }
 
+float tsr__gradient_scale(const struct tsr_kernel_call *call, uint32_t i)
+{
+    uint32_t bits = i < call->work->n_args ? (uint32_t)(call->work->args[i] >> 32) : 0;
+    float scale = 1;
+    if (bits)
+        memcpy(&scale, &bits, sizeof scale);
+    return scale;
+}
+
 tsr_status tsr__need_args(const struct tsr_kernel_call *call, uint32_t n)
 {
     if (call->work->n_args >= n)

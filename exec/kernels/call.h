@@ -41,6 +41,8 @@ uint32_t tsr__count(const struct tsr_kernel_call *call, unsigned slot);
 
 /* work->args[0 .. n) are there. */
 tsr_status tsr__need_args(const struct tsr_kernel_call *call, uint32_t n) TSR_MUST_USE;
+/* What gradient i is to be multiplied by: f32 in the upper half of its argument; 1 if it is 0. */
+float tsr__gradient_scale(const struct tsr_kernel_call *call, uint32_t i);
 tsr_status tsr__need_scalars(const struct tsr_kernel_call *call) TSR_MUST_USE;
 /* work->args[i], 0 if it is not there. */
 uint64_t tsr__arg(const struct tsr_kernel_call *call, uint32_t i);

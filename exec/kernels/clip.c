@@ -12,7 +12,7 @@ static void norms(const struct tsr_norms *k, uint64_t begin, uint64_t step)
         const struct tsr_elems *g = &k->g[i];
         double squares = g->dtype == TSR_F64 ? tsr_row_squares_f64(g, 0, g->n, 0)
                                              : tsr_row_squares_f32(g, 0, g->n, 0);
-        double norm = sqrt(squares);
+        double norm = sqrt(squares) * (double)k->scale[i];
         tsr_store_f64(&k->norm[i], 0, 1, &norm);
     }
 }
@@ -42,6 +42,7 @@ tsr_status tsr__foreach_norm(const struct tsr_kernel_call *call)
         for (uint32_t i = 0; i < n; i++) {
             struct tsr_elems *g = &k.g[k.n];
             *g = (struct tsr_elems){.n = 0};
+            k.scale[k.n] = tsr__gradient_scale(call, i);
             if (i < gradients)
                 TSR_TRY(tsr__take(call, 0, &next_g, TSR_READ, TSR_ANY_NUMBER, g));
             TSR_TRY(tsr__take(call, 6, &next_n, TSR_WRITE, 1, &k.norm[k.n]));
@@ -76,7 +77,7 @@ tsr_status tsr__norm_power(const struct tsr_kernel_call *call)
 
 tsr_status tsr__total_norm(const struct tsr_kernel_call *call)
 {
-    struct tsr_norms k = {.n = 1};
+    struct tsr_norms k = {.n = 1, .scale = {1}};
     TSR_TRY(tsr__in(call, 0, TSR_OPERAND_FLOAT, TSR_ANY_NUMBER, &k.g[0]));
     TSR_TRY(tsr__out(call, 1, TSR_OPERAND_FLOAT, 1, &k.norm[0]));
     return tsr__run(call, &code_norms, &k, k.n);

@@ -27,6 +27,7 @@ enum tsr_optimizer_step {
 struct tsr_optimizer_work {
     struct tsr_elems g, m, v, p, t, old, mirror;
     uint64_t numel;
+    float scale;   /* of the gradient: what is left of a mean; fused */
     bool decays;   /* weight decay applies */
     bool mirrored; /* p is stored in the mirror, too */
 };
@@ -37,6 +38,7 @@ enum { TSR_OPTIMIZER_LIST = 108 };
 struct tsr_optimizer {
     double scalars[TSR_N_SCALARS];
     const double *scalars_at; /* where they lie when the kernel runs; NULL: scalars */
+    struct tsr_elems factor;  /* one number, of clipping; data NULL: 1; fused */
     uint8_t step;             /* enum tsr_optimizer_step */
     uint32_t n;
     struct tsr_optimizer_work works[TSR_OPTIMIZER_LIST];

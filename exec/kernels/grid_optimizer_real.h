@@ -3,7 +3,7 @@
 
 struct TSR_R(tsr_optimizer_numbers) {
     struct TSR_R(tsr_adamw) adamw;
-    TSR_REAL lr, weight_decay, momentum;
+    TSR_REAL lr, weight_decay, momentum, clip;
     uint8_t step; /* enum tsr_optimizer_step */
     bool first;   /* momentum: m is not read */
 };
@@ -26,6 +26,10 @@ TSR_ANYWHERE struct TSR_R(tsr_optimizer_numbers)
     k.lr = (TSR_REAL)lr;
     k.weight_decay = (TSR_REAL)s[TSR_SCALAR_WEIGHT_DECAY];
     k.momentum = (TSR_REAL)s[TSR_SCALAR_MOMENTUM];
+    TSR_REAL clip[TSR_BLOCK] = {1};
+    if (o->factor.data)
+        TSR_R(tsr_load)(&o->factor, 0, 1, clip);
+    k.clip = clip[0];
     k.step = o->step;
     k.first = o->step == TSR_STEP_MOMENTUM && step <= 1;
     return k;
@@ -53,13 +57,15 @@ TSR_ANYWHERE void TSR_R(tsr_decayed_gradient)(const struct tsr_optimizer_work *w
 }
 
 TSR_ANYWHERE void TSR_R(tsr_fused_block)(const struct tsr_optimizer_work *w,
-                                         const struct TSR_R(tsr_adamw) * k, unsigned n,
-                                         struct TSR_R(tsr_optimizer_block) * b)
+                                         const struct TSR_R(tsr_optimizer_numbers) * numbers,
+                                         unsigned n, struct TSR_R(tsr_optimizer_block) * b)
 {
+    const struct TSR_R(tsr_adamw) *k = &numbers->adamw;
     TSR_REAL decay = w->decays ? k->decay : 1;
     TSR_LANES (i, n) {
-        b->m[i] = TSR_R(tsr_adamw_m)(k, b->m[i], b->g[i]);
-        b->v[i] = TSR_R(tsr_adamw_v)(k, b->v[i] * k->beta2, b->g[i]);
+        TSR_REAL g = b->g[i] * (TSR_REAL)w->scale * numbers->clip;
+        b->m[i] = TSR_R(tsr_adamw_m)(k, b->m[i], g);
+        b->v[i] = TSR_R(tsr_adamw_v)(k, b->v[i] * k->beta2, g);
         TSR_REAL t = TSR_R(tsr_adamw_t)(k, b->v[i]);
         b->p[i] = TSR_R(tsr_adamw_p)(k, b->p[i] * decay, b->m[i], t);
     }
@@ -92,7 +98,7 @@ TSR_ANYWHERE void TSR_R(tsr_optimizer_step)(const struct tsr_optimizer_work *w,
     case TSR_STEP_ADDCDIV_V:
         TSR_EACH(p, TSR_R(tsr_adamw_p)(k, b->p[i], b->m[i], TSR_R(tsr_adamw_t)(k, b->v[i])));
     case TSR_STEP_FUSED:
-        TSR_R(tsr_fused_block)(w, k, n, b);
+        TSR_R(tsr_fused_block)(w, numbers, n, b);
         break;
     case TSR_STEP_MOMENTUM:
         TSR_R(tsr_decayed_gradient)(w, numbers, n, b);

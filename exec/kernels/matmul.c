@@ -62,6 +62,15 @@ static tsr_status forward(const struct tsr_kernel_call *call, struct tsr_product
     return take_out(call, p);
 }
 
+/* What the result is added to. */
+static tsr_status take_into(const struct tsr_kernel_call *call, struct tsr_product *p)
+{
+    TSR_TRY(take(call, 2, p->m, p->n, &p->into));
+    if (p->into.data != p->out.data || p->into.dtype != p->out.dtype)
+        return tsr__defect(call, "slot 2: the sum is not in the place of the result");
+    return TSR_OK;
+}
+
 /* g^T x, or x^T g where args[0] is 1; addmm_weight_grad: in place of what it is added to. */
 static tsr_status weight_grad(const struct tsr_kernel_call *call, struct tsr_product *p)
 {
@@ -71,9 +80,7 @@ static tsr_status weight_grad(const struct tsr_kernel_call *call, struct tsr_pro
     TSR_TRY(take(call, 1, p->k, p->n, &p->b));
     TSR_TRY(take_out(call, p));
     if (strcmp(call->work->name, "addmm_weight_grad") == 0) {
-        TSR_TRY(take(call, 2, p->m, p->n, &p->into));
-        if (p->into.data != p->out.data || p->into.dtype != p->out.dtype)
-            return tsr__defect(call, "slot 2: the sum is not in the place of the result");
+        return take_into(call, p);
     } else if (tsr__arg(call, 0)) {
         struct tsr_product turned = *p;
         turned.m = p->n;
@@ -85,20 +92,21 @@ static tsr_status weight_grad(const struct tsr_kernel_call *call, struct tsr_pro
     return TSR_OK;
 }
 
-/* g w, or g w^T where args[0] is 1. */
+/* g w, or g w^T where args[0] is 1; addmm_input_grad: in place of what it is added to. */
 static tsr_status input_grad(const struct tsr_kernel_call *call, struct tsr_product *p)
 {
     const uint64_t *d = call->work->dims; /* rows, in, out */
     *p = (struct tsr_product){.m = d[0], .n = d[1], .k = d[2], .tb = tsr__arg(call, 0) != 0};
     TSR_TRY(take(call, 0, p->m, p->k, &p->a));
     TSR_TRY(take(call, 1, p->k, p->n, &p->b));
-    return take_out(call, p);
+    TSR_TRY(take_out(call, p));
+    return strcmp(call->work->name, "addmm_input_grad") == 0 ? take_into(call, p) : TSR_OK;
 }
 
 tsr_status tsr__product_operands(const struct tsr_kernel_call *call, struct tsr_product *p)
 {
     const char *name = call->work->name;
-    if (strcmp(name, "mm_input_grad") == 0)
+    if (strcmp(name, "mm_input_grad") == 0 || strcmp(name, "addmm_input_grad") == 0)
         return input_grad(call, p);
     if (strcmp(name, "mm") == 0 || strcmp(name, "addmm") == 0)
         return forward(call, p);

@@ -13,7 +13,8 @@ struct tsr_product {
     struct tsr_elems a, b, bias, into, out; /* data NULL: absent */
 };
 
-/* Of mm, addmm, mm_weight_grad, addmm_weight_grad, mm_input_grad: by the name of the call. */
+/* Of mm, addmm, mm_weight_grad, addmm_weight_grad, mm_input_grad, addmm_input_grad: by the name of
+ * the call. */
 tsr_status tsr__product_operands(const struct tsr_kernel_call *call,
                                  struct tsr_product *p) TSR_MUST_USE;
 

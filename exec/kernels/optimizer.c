@@ -64,7 +64,7 @@ static tsr_status variant_of(const struct tsr_kernel_call *call, struct kernel *
 
 /* Bits of args[i]. */
 enum { DECAYS = 1, MIRRORED = 2 };
-enum { SLOT_MIRROR = 7 };
+enum { SLOT_CLIP = 5, SLOT_MIRROR = 7 };
 
 struct cursor {
     uint32_t next[SLOT_MIRROR + 1]; /* by slot */
@@ -97,11 +97,14 @@ static tsr_status parameters(const struct tsr_kernel_call *call, const struct ke
 {
     struct cursor c = {{0}};
     struct tsr_optimizer o = {.step = k->step, .scalars_at = call->scalars_at};
+    if (k->step == TSR_STEP_FUSED && tsr_slot(call, SLOT_CLIP))
+        TSR_TRY(tsr__in(call, SLOT_CLIP, TSR_OPERAND_FLOAT, 1, &o.factor));
     uint64_t blocks = 0;
     memcpy(o.scalars, call->scalars, sizeof o.scalars);
     for (uint32_t i = 0; i < n; i++) {
         struct tsr_optimizer_work *w = &o.works[o.n++];
         *w = (struct tsr_optimizer_work){.decays = k->flags && (call->work->args[i] & DECAYS)};
+        w->scale = tsr__gradient_scale(call, i);
         w->mirrored = k->step == TSR_STEP_FUSED && (call->work->args[i] & MIRRORED);
         TSR_TRY(operands(call, k, &c, w));
         blocks += tsr_grid_blocks(w->numel);

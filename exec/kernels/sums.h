@@ -30,10 +30,11 @@ struct tsr_fold {
     struct tsr_elems a, b, out; /* b: data NULL if there is none */
 };
 
-/* norm[i] = L2 norm of g[i]. */
+/* norm[i] = L2 norm of g[i] times scale[i]. */
 enum { TSR_NORMS = 128 };
 struct tsr_norms {
     uint32_t n; /* at most TSR_NORMS */
+    float scale[TSR_NORMS];
     struct tsr_elems g[TSR_NORMS], norm[TSR_NORMS];
 };
 

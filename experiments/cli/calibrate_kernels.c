@@ -281,19 +281,21 @@ static tsr_status time_cores(const struct tsr_calibrated *device, struct tsr_tim
 
 /* Parameters with their gradients and states, and activations of two layers, about; an allocator
  * takes more. */
-static bool fits(const struct tsr_calibrated *device, const struct tsr_calibrate_size *s)
+static bool fits(const struct tsr_calibrated *device, const struct tsr_calibrate_size *s,
+                 uint32_t ranks)
 {
+    double share = (double)device->memory / (device->shared ? ranks : 1);
     double h = s->hidden, v = s->vocab, tokens = (double)s->batch * s->seq;
     double params = 2 * v * h + LAYERS * (4 * h * h + 3 * h * s->ffn);
     double activations = tokens * (12 * v + LAYERS * 4 * (16 * h + 8 * (double)s->ffn));
-    return 2 * (18 * params + activations) < (double)device->memory;
+    return 2 * (18 * params + activations) < share;
 }
 
 static tsr_status run_if(const struct tsr_calibrated *device, const struct tsr_calibrate_size *s,
                          const struct variant *v, struct tsr_times *times)
 {
     bool is_f32 = !strcmp(v->param, "none");
-    bool runs = fits(device, s) && v->ranks <= device->ranks && !(is_f32 && s->only_bf16);
+    bool runs = fits(device, s, v->ranks) && v->ranks <= device->ranks && !(is_f32 && s->only_bf16);
     return runs ? run_one(device, s, v, times) : TSR_OK;
 }
 

@@ -337,9 +337,9 @@ static void name_dims(struct tsr_job *job)
 static tsr_status check_own_options(const struct tsr_job *job)
 {
     const struct tsr_settings *s = job->settings;
-    static const char *const keys[] = {"mirror", "direct_gather"};
-    const bool on[] = {s->mirror, s->direct_gather};
-    for (int i = 0; i < 2; i++) {
+    static const char *const keys[] = {"mirror", "direct_gather", "folded_scale"};
+    const bool on[] = {s->mirror, s->direct_gather, s->folded_scale};
+    for (int i = 0; i < 3; i++) {
         if (on[i] && s->api == TSR_API_DDP)
             return tsr_node_error(tsr_job_at(job, keys[i]),
                                   "%s: found true beside api: ddp; allowed: false, or api: "

@@ -53,6 +53,7 @@ tsr_status tsr_job_check_fsdp1(const struct tsr_job *job)
         {"two_level_gather", "false", s->two_level_gather},
         {"mirror", "false", s->mirror},
         {"direct_gather", "false", s->direct_gather},
+        {"folded_scale", "false", s->folded_scale},
         {"tp", "1", s->tp > 1},
         {"init", "meta", s->init != TSR_INIT_META},
     };

@@ -106,11 +106,28 @@ static tsr_status check_loops(const struct tsr_job *job)
     return TSR_OK;
 }
 
+/* Gradients that stay sums are scaled by the one kernel that can. */
+static tsr_status check_folded(const struct tsr_job *job)
+{
+    const struct tsr_settings *s = job->settings;
+    if (!s->folded_scale)
+        return TSR_OK;
+    if (s->optimizer != TSR_OPTIM_ADAMW)
+        return refuse(job, "folded_scale", "optimizer.name", "false, or optimizer.name: adamw");
+    if (s->variant != TSR_ADAMW_FUSED)
+        return refuse(job, "folded_scale", "optimizer.variant",
+                      "false, or optimizer.variant: fused");
+    if (s->clip && s->clip_how != TSR_CLIP_FOREACH)
+        return refuse(job, "folded_scale", "clip_variant", "false, or clip_variant: foreach");
+    return TSR_OK;
+}
+
 tsr_status tsr_job_check_step(const struct tsr_job *job)
 {
     TSR_TRY(check_selective(job));
     TSR_TRY(check_share(job));
     TSR_TRY(check_chunks(job));
     TSR_TRY(check_loss(job));
+    TSR_TRY(check_folded(job));
     return check_loops(job);
 }

@@ -156,6 +156,8 @@ const struct tsr_key tsr_keys[] = {
      "nothing is copied where one rank has all"},
     {"direct_gather", TSR_KEY_BOOL, AT(direct_gather), "false", 0, 0, 0, NULL,
      "beyond PyTorch: parameters are gathered into their places, a group in one launch: no copies"},
+    {"folded_scale", TSR_KEY_BOOL, AT(folded_scale), "false", 0, 0, 0, NULL,
+     "beyond PyTorch: gradients stay sums; fused AdamW divides and clips them as it reads them"},
     {"wrap", TSR_KEY_WRAP, AT(wrap), "block", 0, 0, 0, tsr_words_wrap,
      "what forms groups; a list has {modules: [PATTERN], group: BOOL, reshard_after_forward: V}"},
     {"reshard_after_forward", TSR_KEY_RESHARD, AT(reshard), "null", 0, 0, 0, NULL,

@@ -256,6 +256,8 @@ tsr_status tsr_run_on_host(const struct tsr_args *args, char *const *argv, int *
 {
     struct tsr_launch launch;
     TSR_TRY(check_options(args));
+    if (args->nproc && on_gpus(args)) /* or each of them would say it */
+        TSR_TRY(tsr_run_gpu_check(args, false));
     if (args->nproc)
         return spawn(args, argv, success);
     TSR_TRY(tsr_launch_environment(&launch));

@@ -120,7 +120,7 @@ struct tsr_settings {
     uint64_t tp; /* tensor-parallel ranks; 1: none */
     bool sequence_parallel;
     bool two_level_gather, separate_reduce;
-    bool mirror, direct_gather;
+    bool mirror, direct_gather, folded_scale;
 
     unsigned phases;     /* set of 1 << enum tsr_section; 0: not asked for */
     unsigned init;       /* enum tsr_init */

@@ -94,6 +94,7 @@ static void fill_options(const struct tsr_settings *s, const struct tsr_reshard_
     out->offload = (enum tsr_offload)s->offload;
     out->mirror = s->mirror;
     out->direct = s->direct_gather;
+    out->folds = s->folded_scale;
 }
 
 /* FSDP1 wraps modules one by one. */

@@ -240,7 +240,8 @@ static void optimizers(void **state)
         for (int i = 0; i < PARAMETERS; i++) {
             uint64_t n = test_below(400);
             bool adamw = k / 2 == 0, mirrored = adamw && i % 4 == 0;
-            arg(c, (uint64_t)(i % 2) | (mirrored ? 2 : 0));
+            arg(c,
+                (uint64_t)(i % 2) | (mirrored ? 2 : 0) | (i % 5 ? 0 : test_scale_bits(1.0f / 3)));
             if (k / 2 != 1) {
                 operand(c, 0, TSR_READ, i % 3 ? TSR_F32 : TSR_BF16, n, 0);
                 operand(c, 1, TSR_READ_WRITE, TSR_F32, n, 0);
@@ -251,6 +252,8 @@ static void optimizers(void **state)
             if (mirrored)
                 operand(c, 7, TSR_WRITE, TSR_BF16, n, 0);
         }
+        if (k == 1)
+            operand(c, 5, TSR_READ, TSR_F32, 1, 0);
         same_as_host(c, false, k % 2 ? table : NULL, 0);
         close_call(c);
     }

@@ -202,6 +202,8 @@ static void list_of_norms(void **state)
     test_open(&t, "foreach_norm");
     for (int i = 0; i < EACH; i++)
         test_input(&t, 0, i % 2 ? TSR_BF16 : TSR_F32, sizes[i % 7] + (uint64_t)i / 7);
+    for (int i = 0; i < EACH; i++)
+        test_arg(&t, i % 3 ? test_scale_bits(0.3f) : 0);
     for (int i = 0; i < EACH + 2; i++)
         test_output(&t, 6, TSR_F32, 1);
     same_as_host(&t, 10);

@@ -191,7 +191,8 @@ static void kernels_of_llama(void **state)
                {"fused_rope", L, 0, L},
                {"fused_swiglu", L, 0, 0},
                {"fused_swiglu_backward", 0, 0, L},
-               {"add", L, 0, 3 * L}, /* a block's last sum; gradients of q, k, v, of gate and up */
+               {"add", L, 0, 0},                  /* a block's last sum */
+               {"addmm_input_grad", 0, 0, 3 * L}, /* of q, k, v; of gate and up */
                {"count_labels", 0, 1, 0},
                {"fused_cross_entropy", 0, 1, 0},
                {"mm", 7 * L + 1, 0, 0}};
@@ -216,6 +217,7 @@ static void kernels_of_gpt2(void **state)
     assert_int_equal(count(&r, "fused_add_layer_norm_backward", TSR_PHASE_BACKWARD, ANY), 2 * L);
     assert_int_equal(count(&r, "layer_norm_backward", TSR_PHASE_BACKWARD, ANY), 1);
     assert_int_equal(count(&r, "add", TSR_PHASE_BACKWARD, ANY), 1); /* the tied table */
+    assert_int_equal(count(&r, "cat_gradients", ANY, ANY), 0);
     assert_int_equal(count(&r, "fused_cross_entropy", TSR_PHASE_LOSS, ANY), 1);
     close_rig(&r);
 }
@@ -232,8 +234,7 @@ static void order_of_backward(void **state)
                                        "mm_weight_grad", /* up */
                                        "mm_input_grad",
                                        "mm_weight_grad", /* gate */
-                                       "mm_input_grad",
-                                       "add",
+                                       "addmm_input_grad",
                                        "fused_add_rms_norm_backward",
                                        "mm_weight_grad", /* o */
                                        "mm_input_grad",
@@ -242,11 +243,9 @@ static void order_of_backward(void **state)
                                        "mm_weight_grad", /* v */
                                        "mm_input_grad",
                                        "mm_weight_grad", /* k */
-                                       "mm_input_grad",
-                                       "add",
+                                       "addmm_input_grad",
                                        "mm_weight_grad", /* q */
-                                       "mm_input_grad",
-                                       "add",
+                                       "addmm_input_grad",
                                        "fused_add_rms_norm_backward",
                                        "embedding_dense_backward"};
     struct rig r;

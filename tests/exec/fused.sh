@@ -105,6 +105,15 @@ works run "$tmp/llama.yaml" --strategy selective --on host --ranks 2 --serial --
 works run "$tmp/gpt2.yaml" --strategy chunks --on host --ranks 2 --serial --verify-operands \
     --set seq=32 --set dialect=fused --set train.steps=2
 
+# Attention leaves the gradients of q, k and v side by side; nothing joins them.
+for dialect in eager fused; do
+    works program "$tmp/gpt2.yaml" --strategy fsdp --set "dialect=$dialect"
+    checks=$((checks + 1))
+    joins=$(grep -c cat_gradients "$out" || true)
+    [ "$((joins > 0))" = "$([ $dialect = eager ] && echo 1 || echo 0)" ] ||
+        complain "$dialect: $joins kernels join the gradients of q, k and v"
+done
+
 fails 2 'dialect' 'fused' 'transformers' 'eager' -- run "$tmp/llama.yaml" --strategy fsdp --on sim \
     --set dialect=fused --set model.implementation=transformers
 fails 2 'dialect' 'fussed' 'eager, fused or compile' -- sim "$tmp/llama.yaml" --strategy fsdp \

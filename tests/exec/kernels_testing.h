@@ -227,6 +227,14 @@ static inline void test_arg(struct test_call *t, uint64_t value)
     t->args[t->work.n_args++] = value;
 }
 
+/* An argument of a parameter that says with which scale its gradient is read. */
+static inline uint64_t test_scale_bits(float scale)
+{
+    uint32_t bits;
+    memcpy(&bits, &scale, sizeof bits);
+    return (uint64_t)bits << 32;
+}
+
 /* Where element i of an operand lies. */
 static inline unsigned char *test_place(const struct test_operand *o, uint64_t i)
 {

@@ -296,7 +296,8 @@ static void optimizers(void **state)
             memcpy(o.scalars, scalars, sizeof scalars);
         w->numel = n;
         w->decays = k % 2;
-        test_arg(&t, k % 2);
+        w->scale = k % 5 ? 0.25f : 1;
+        test_arg(&t, (unsigned)k % 2 | (k % 5 ? test_scale_bits(w->scale) : 0));
         for (unsigned slot = 0; slot < 6; slot++) {
             unsigned access = (steps[k % N_STEPS].reads >> slot & 1 ? TSR_READ : 0u) |
                               (steps[k % N_STEPS].writes >> slot & 1 ? TSR_WRITE : 0u);
@@ -306,6 +307,11 @@ static void optimizers(void **state)
             if (access & TSR_READ)
                 test_fill(&t, x, 0.1, 2);
             *place[slot] = grid_elems(&t, x);
+        }
+        if (o.step == TSR_STEP_FUSED && k % 2) {
+            int clip = test_tensor(&t, 5, TSR_READ, TSR_F32, 1);
+            test_fill(&t, clip, 0.1, 1);
+            o.factor = grid_elems(&t, clip);
         }
         unsigned char *host = grid_host(&t);
         unsigned threads = random_threads();

@@ -33,6 +33,8 @@ static const struct kind kinds[] = {
     {"addmm_weight_grad", 0, true, false, false, false, true},
     {"mm_input_grad", 0, false, false, false, false, false},
     {"mm_input_grad", 1, false, true, false, false, false},
+    {"addmm_input_grad", 0, false, false, false, false, true},
+    {"addmm_input_grad", 1, false, true, false, false, true},
 };
 enum { N_KINDS = sizeof kinds / sizeof *kinds };
 

@@ -15,6 +15,7 @@ struct parameter {
 struct model {
     struct parameter p[PARAMS];
     uint8_t dtype, state_dtype;
+    float scale, clip; /* fused: of the gradients; clip 0: no factor is given */
     double scalars[TSR_N_SCALARS];
 };
 
@@ -27,6 +28,8 @@ static void model_open(struct model *m, uint8_t dtype, uint8_t state_dtype)
 {
     m->dtype = dtype;
     m->state_dtype = state_dtype;
+    m->scale = 1;
+    m->clip = 0;
     memset(m->scalars, 0, sizeof m->scalars);
     m->scalars[TSR_SCALAR_LR] = 0.01;
     m->scalars[TSR_SCALAR_BETA1] = 0.9;
@@ -75,7 +78,7 @@ static void run(struct model *m, const char *name, unsigned reads, unsigned writ
     test_open(&t, name);
     memcpy(t.scalars, m->scalars, sizeof m->scalars);
     for (int i = from; i < to; i++) {
-        test_arg(&t, decays[i]);
+        test_arg(&t, decays[i] | (m->scale != 1 ? test_scale_bits(m->scale) : 0));
         for (int k = 0; k < 5; k++) {
             unsigned access = (reads >> k & 1 ? TSR_READ : 0u) | (writes >> k & 1 ? TSR_WRITE : 0u);
             if (old && k == T)
@@ -88,6 +91,8 @@ static void run(struct model *m, const char *name, unsigned reads, unsigned writ
                 test_set_all(&t, operand[i][k], m->p[i].x[k]);
         }
     }
+    if (m->clip > 0)
+        test_set_all(&t, test_tensor(&t, 5, TSR_READ, TSR_F32, 1), (double[]){(double)m->clip});
     test_run(&t);
     for (int i = from; i < to; i++)
         for (int k = 0; k < 5; k++)
@@ -204,6 +209,34 @@ static void adamw(void **state)
     }
 }
 
+/* Gradients that are scaled as they are read are those that were scaled before. */
+static void scaled(void **state)
+{
+    (void)state;
+    for (int clips = 0; clips < 2; clips++) {
+        struct model m, want;
+        model_open(&m, TSR_F32, TSR_F32);
+        model_copy(&want, &m);
+        m.scale = 0.25f;
+        m.clip = clips ? 0.7f : 0;
+        for (int step = 1; step <= STEPS; step++) {
+            new_gradients(&m);
+            m.scalars[TSR_SCALAR_STEP] = want.scalars[TSR_SCALAR_STEP] = step;
+            for (int i = 0; i < PARAMS; i++)
+                for (uint64_t e = 0; e < sizes[i]; e++) {
+                    float g = (float)m.p[i].x[G][e] * m.scale;
+                    want.p[i].x[G][e] = (double)(clips ? g * m.clip : g);
+                }
+            step_fused(&m);
+            step_fused(&want);
+        }
+        for (int k = M; k <= P; k++)
+            assert_true(largest_difference(&m, &want, k) == 0);
+        model_close(&m);
+        model_close(&want);
+    }
+}
+
 /* Without momentum; with it, where the decay belongs to the gradient of the momentum. */
 static void sgd(void **state)
 {
@@ -273,8 +306,9 @@ static void norms(void **state)
             test_input(&t, 0, test_floats[k], sizes[i]);
             for (uint64_t e = 0; e < sizes[i]; e++)
                 want[i] += pow(test_get(&t, i, e), 2);
-            squares += want[i];
-            want[i] = sqrt(want[i]);
+            squares += want[i] * (i == 1 ? 0.125 * 0.125 : 1);
+            want[i] = sqrt(want[i]) * (i == 1 ? 0.125 : 1);
+            test_arg(&t, i == 1 ? test_scale_bits(0.125f) : (uint64_t)i);
         }
         test_scratch(&t, 5, TSR_F32, 10);
         for (int i = 0; i < 4; i++) {
@@ -329,8 +363,8 @@ static void clipped(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(adamw), cmocka_unit_test(sgd),
-                                       cmocka_unit_test(refusals), cmocka_unit_test(norms),
-                                       cmocka_unit_test(clipped)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(adamw), cmocka_unit_test(scaled),
+                                       cmocka_unit_test(sgd),   cmocka_unit_test(refusals),
+                                       cmocka_unit_test(norms), cmocka_unit_test(clipped)};
     return cmocka_run_group_tests_name("kernels: optimizers", tests, NULL, NULL);
 }

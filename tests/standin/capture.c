@@ -1,6 +1,7 @@
 /* capture.c: stream capture and graphs of the stand-in. A graph's nodes run on the stream that it
  * is launched on, one after the other, in an order that is made by chance anew at every launch and
- * respects nothing but the dependencies that the capture has found.
+ * respects nothing but the dependencies that the capture has found, and the order of nodes that are
+ * in order (calls of NCCL, which adds such dependencies by itself).
  *
  * Captures go on on one thread at a time each; a lock keeps those of several ranks apart.
  */
@@ -19,6 +20,7 @@ struct node {
     void *data; /* owned */
     size_t bytes, n_after;
     uint32_t *after; /* owned */
+    bool in_order;
 };
 
 struct nodes {
@@ -188,14 +190,15 @@ cudaError_t tsr_standin_spoil(const struct tsr_standin_place *at, cudaError_t er
 }
 
 cudaError_t tsr_standin_capture_work(struct tsr_standin_place *at, tsr_standin_fn run,
-                                     const void *data, size_t bytes)
+                                     const void *data, size_t bytes, bool in_order)
 {
     struct tsr_standin_graph *g = graph_of(at);
     const struct node node = {.run = run,
                               .data = (void *)(uintptr_t)data,
                               .bytes = bytes,
                               .n_after = at->n,
-                              .after = at->after};
+                              .after = at->after,
+                              .in_order = in_order};
     if (g->spoilt != cudaSuccess)
         return tsr_standin_note(cudaErrorStreamCaptureInvalidated);
     if (!add_node(&g->all, &node))
@@ -398,14 +401,23 @@ cudaError_t cudaGraphExecDestroy(cudaGraphExec_t exec)
 struct run {
     uint32_t *left, *ready;
     size_t n_ready;
+    uint32_t next; /* of the nodes in order; a node comes after those it waits for */
 };
 
-static uint32_t take(struct run *r, uint64_t *random)
+static void find_next(const struct nodes *all, struct run *r)
+{
+    while (r->next < all->n && !all->nodes[r->next].in_order)
+        r->next++;
+}
+
+static uint32_t take(const struct nodes *all, struct run *r, uint64_t *random)
 {
     *random ^= *random >> 12;
     *random ^= *random << 25;
     *random ^= *random >> 27;
     size_t i = *random % r->n_ready;
+    while (all->nodes[r->ready[i]].in_order && r->ready[i] != r->next)
+        i = (i + 1) % r->n_ready; /* there is another one: `next`, or what that waits for */
     uint32_t node = r->ready[i];
     r->ready[i] = r->ready[--r->n_ready];
     return node;
@@ -429,10 +441,13 @@ static int run_nodes(struct CUgraphExec_st *exec, struct run *r)
         if (r->left[i] == 0)
             r->ready[r->n_ready++] = (uint32_t)i;
     }
+    find_next(&exec->all, r);
     while (r->n_ready > 0 && !error) {
-        uint32_t node = take(r, &exec->random);
+        uint32_t node = take(&exec->all, r, &exec->random);
         error = tsr_standin_run_node(exec->all.nodes[node].run, exec->all.nodes[node].data);
         release(&exec->all, node, r);
+        r->next += node == r->next;
+        find_next(&exec->all, r);
     }
     return error;
 }

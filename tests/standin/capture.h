@@ -14,9 +14,9 @@ struct tsr_standin_place {
     uint32_t *after;
 };
 
-/* Appends a node. */
+/* Appends a node. in_order: such nodes run in the order in which they were captured. */
 cudaError_t tsr_standin_capture_work(struct tsr_standin_place *at, tsr_standin_fn run,
-                                     const void *data, size_t bytes);
+                                     const void *data, size_t bytes, bool in_order);
 /* event := what comes after everything at `at`. */
 cudaError_t tsr_standin_capture_record(struct tsr_standin_place *event,
                                        const struct tsr_standin_place *at);

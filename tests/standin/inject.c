@@ -1,4 +1,6 @@
 /* inject.c: the stand-ins' configuration, failures and counts; see standin.h. */
+#include <limits.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -26,10 +28,28 @@ struct tsr_standin_config tsr_standin_default(void)
         .gpus = 1, .memory = UINT64_C(150754820096), .driver = 13000, .major = 9, .minor = 0};
 }
 
+/* As an error: the process is killed. */
+enum { KILL = INT_MIN };
+
+/* "fail=ENTRY:N:ERROR", "kill=ENTRY:N"; false: another word. */
+static bool take_failure(const char *word)
+{
+    char entry[64];
+    unsigned long long n;
+    int error = KILL;
+    bool fails = sscanf(word, "fail=%63[^:]:%llu:%d", entry, &n, &error) == 3;
+    if (!fails && sscanf(word, "kill=%63[^:]:%llu", entry, &n) != 2)
+        return false;
+    tsr_standin_fail(entry, n, error);
+    return true;
+}
+
 static void take_word(const char *word, struct tsr_standin_config *c)
 {
     char key[32];
     unsigned long long value;
+    if (take_failure(word))
+        return;
     if (sscanf(word, "%31[a-z_]=%llu", key, &value) != 2) {
         fprintf(stderr, "TSR_STANDIN: %s\n", word);
         abort();
@@ -48,6 +68,8 @@ static void take_word(const char *word, struct tsr_standin_config *c)
         c->delay_us = (uint32_t)value;
     else if (!strcmp(key, "seed"))
         c->seed = value;
+    else if (!strcmp(key, "nccl"))
+        c->nccl = (int)value;
 }
 
 static void read_environment(void)
@@ -104,6 +126,8 @@ int tsr_standin_enter(struct tsr_standin_entry *entry)
     if (atomic_fetch_sub_explicit(&victim_n, 1, memory_order_relaxed) != 1)
         return 0;
     atomic_store_explicit(&victim_failed, true, memory_order_relaxed);
+    if (victim_error == KILL)
+        (void)raise(SIGKILL);
     return victim_error;
 }
 

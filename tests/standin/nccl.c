@@ -4,14 +4,13 @@
 #include <string.h>
 #include <time.h>
 
-#include "nccl_impl.h"
+#include "nccl_shared.h"
 
 enum { MAX_SEEN = 256 };
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct nccl_hub *hubs; /* of all ids; kept until the process ends, as communicators are */
 static ncclComm_t kept;
-static uint64_t n_ids;
 static _Atomic int live;
 static _Atomic int next_error;
 static int n_seen;
@@ -25,14 +24,14 @@ static ncclResult_t fail(ncclResult_t result, const char *why)
     return result;
 }
 
-void tsr__nccl_wait(struct nccl_hub *hub)
+void tsr__nccl_wait(pthread_cond_t *changed, pthread_mutex_t *mutex)
 {
     struct timespec until;
     clock_gettime(CLOCK_REALTIME, &until);
     until.tv_nsec += 3000000;
     until.tv_sec += until.tv_nsec / 1000000000;
     until.tv_nsec %= 1000000000;
-    pthread_cond_timedwait(&hub->changed, &hub->lock, &until);
+    pthread_cond_timedwait(changed, mutex, &until);
 }
 
 static struct nccl_hub *new_hub(int n, uint64_t key)
@@ -51,14 +50,16 @@ static struct nccl_hub *new_hub(int n, uint64_t key)
     return hub;
 }
 
-static ncclComm_t new_comm(struct nccl_hub *hub, int rank, const ncclConfig_t *config)
+static ncclComm_t new_comm(struct nccl_roll *roll, int n, int rank, const ncclConfig_t *config)
 {
     ncclComm_t comm = calloc(1, sizeof *comm);
     if (!comm)
         abort();
-    comm->hub = hub;
+    pthread_mutex_init(&comm->lock, NULL);
+    pthread_cond_init(&comm->changed, NULL);
+    comm->roll = roll;
     comm->rank = rank;
-    comm->n = hub->n;
+    comm->n = n;
     comm->blocking = config->blocking != 0;
     atomic_fetch_add(&live, 1);
     pthread_mutex_lock(&lock);
@@ -66,7 +67,7 @@ static ncclComm_t new_comm(struct nccl_hub *hub, int rank, const ncclConfig_t *c
     kept = comm;
     if (n_seen < MAX_SEEN) {
         struct tsr_standin_nccl_seen *s = &seen[n_seen++];
-        *s = (struct tsr_standin_nccl_seen){.ranks = hub->n,
+        *s = (struct tsr_standin_nccl_seen){.ranks = n,
                                             .cta_policy = config->CTAPolicy,
                                             .max_ctas = config->maxCTAs,
                                             .blocking = comm->blocking};
@@ -106,7 +107,8 @@ void tsr_standin_nccl_version(int version)
 ncclResult_t ncclGetVersion(int *version)
 {
     TSR_STANDIN(ncclGetVersion, ncclResult_t);
-    *version = fake_version ? fake_version : NCCL_VERSION_CODE;
+    int everywhere = tsr_standin()->nccl ? tsr_standin()->nccl : NCCL_VERSION_CODE;
+    *version = fake_version ? fake_version : everywhere;
     return ncclSuccess;
 }
 
@@ -134,23 +136,39 @@ const char *ncclGetLastError(ncclComm_t comm)
 ncclResult_t ncclGetUniqueId(ncclUniqueId *id)
 {
     TSR_STANDIN(ncclGetUniqueId, ncclResult_t);
-    pthread_mutex_lock(&lock);
-    uint64_t key = ++n_ids;
-    pthread_mutex_unlock(&lock);
-    memset(id, 0, sizeof *id);
-    memcpy(id->internal, &key, sizeof key);
-    return ncclSuccess;
+    return tsr__nccl_roll_make(id) ? ncclSuccess : fail(ncclSystemError, "no shared memory");
 }
 
-/* The first member that comes with an id makes its hub. */
+/* The first member that knows that all are threads of this process makes their hub. */
 static struct nccl_hub *hub_of(uint64_t key, int n)
 {
+    static pthread_mutex_t one = PTHREAD_MUTEX_INITIALIZER;
+    pthread_mutex_lock(&one);
     pthread_mutex_lock(&lock);
     struct nccl_hub *hub = hubs;
     while (hub && hub->key != key)
         hub = hub->next;
     pthread_mutex_unlock(&lock);
-    return hub ? hub : new_hub(n, key);
+    if (!hub)
+        hub = new_hub(n, key);
+    pthread_mutex_unlock(&one);
+    return hub;
+}
+
+bool tsr__nccl_is_ready(ncclComm_t comm)
+{
+    if (atomic_load_explicit(&comm->ready, memory_order_acquire))
+        return true;
+    pthread_mutex_lock(&comm->lock);
+    enum nccl_members members = tsr__nccl_roll_members(comm->roll);
+    if (members == NCCL_THREADS && !comm->hub)
+        comm->hub = hub_of(tsr__nccl_roll_key(comm->roll), comm->n);
+    else if (members == NCCL_PROCESSES && !comm->shared)
+        comm->shared = tsr__nccl_shared_of(comm->roll);
+    bool ready = comm->hub || comm->shared;
+    atomic_store_explicit(&comm->ready, ready, memory_order_release);
+    pthread_mutex_unlock(&comm->lock);
+    return ready;
 }
 
 static bool is_config(const ncclConfig_t *config)
@@ -158,38 +176,26 @@ static bool is_config(const ncclConfig_t *config)
     return config->size == sizeof *config && config->magic == 0xcafebeef;
 }
 
-/* Under the hub's lock: ready when all members have joined. */
-static bool is_ready(const struct ncclComm *comm)
+/* For a blocking call: a moment. */
+static void doze(void)
 {
-    return comm->hub->joined == comm->hub->n;
-}
-
-static void join(ncclComm_t comm)
-{
-    pthread_mutex_lock(&comm->hub->lock);
-    comm->hub->joined++;
-    pthread_cond_broadcast(&comm->hub->changed);
-    while (comm->blocking && !is_ready(comm) && !atomic_load(&comm->ended))
-        tsr__nccl_wait(comm->hub);
-    pthread_mutex_unlock(&comm->hub->lock);
+    nanosleep(&(struct timespec){.tv_nsec = 200000}, NULL);
 }
 
 ncclResult_t ncclCommInitRankConfig(ncclComm_t *out, int n, ncclUniqueId id, int rank,
                                     ncclConfig_t *config)
 {
-    static pthread_mutex_t one = PTHREAD_MUTEX_INITIALIZER;
     TSR_STANDIN(ncclCommInitRankConfig, ncclResult_t);
-    uint64_t key;
-    memcpy(&key, id.internal, sizeof key);
-    if (!out || !is_config(config) || n < 1 || n > NCCL_RANKS || rank < 0 || rank >= n || !key)
+    if (!out || !is_config(config) || n < 1 || n > NCCL_RANKS || rank < 0 || rank >= n)
         return fail(ncclInvalidArgument, "ncclCommInitRankConfig");
-    pthread_mutex_lock(&one);
-    struct nccl_hub *hub = hub_of(key, n);
-    pthread_mutex_unlock(&one);
-    if (hub->n != n)
+    struct nccl_roll *roll = tsr__nccl_roll_of(&id);
+    if (!roll)
+        return fail(ncclSystemError, "who made the id is gone");
+    if (!tsr__nccl_roll_sign(roll, n, rank))
         return fail(ncclInvalidArgument, "members differ in the number of ranks");
-    *out = new_comm(hub, rank, config);
-    join(*out);
+    *out = new_comm(roll, n, rank, config);
+    while ((*out)->blocking && !tsr__nccl_is_ready(*out) && !atomic_load(&(*out)->ended))
+        doze();
     return (*out)->blocking ? ncclSuccess : ncclInProgress;
 }
 
@@ -210,31 +216,57 @@ static void make_children(struct nccl_hub *hub)
                 child = hub->child[o];
         }
         hub->child[r] = child ? child : new_hub(size, 0);
-        hub->child[r]->joined = size;
         hub->child_rank[r] = at;
     }
 }
 
-/* Under the hub's lock. True when this member has its child. */
-static bool go_on_splitting(ncclComm_t comm)
+/* True when all have said what they want. */
+static bool split_here(ncclComm_t comm, ncclComm_t *child)
 {
     struct nccl_hub *hub = comm->hub;
-    if (!comm->split_said && hub->n_split_done == 0 && !hub->wants[comm->rank]) {
-        comm->split_said = hub->wants[comm->rank] = true;
+    int me = comm->rank;
+    pthread_mutex_lock(&hub->lock);
+    if (!comm->split_said && hub->n_split_done == 0 && !hub->wants[me]) {
+        comm->split_said = hub->wants[me] = true;
+        hub->color[me] = comm->child_color;
+        hub->key_of[me] = comm->child_key;
         if (++hub->n_split == hub->n)
             make_children(hub);
     }
-    if (!comm->split_said || hub->n_split < hub->n)
-        return false;
-    *comm->child =
-        new_comm(hub->child[comm->rank], hub->child_rank[comm->rank], &comm->child_config);
-    comm->child = NULL;
-    comm->split_said = false;
-    if (++hub->n_split_done == hub->n) {
-        hub->n_split = hub->n_split_done = 0;
-        memset(hub->wants, 0, sizeof hub->wants);
+    bool all = comm->split_said && hub->n_split == hub->n;
+    if (all) {
+        *child = new_comm(comm->roll, hub->child[me]->n, hub->child_rank[me], &comm->child_config);
+        (*child)->hub = hub->child[me];
+        atomic_store(&(*child)->ready, true);
+        comm->split_said = false;
+        if (++hub->n_split_done == hub->n) {
+            hub->n_split = hub->n_split_done = 0;
+            memset(hub->wants, 0, sizeof hub->wants);
+        }
+        pthread_cond_broadcast(&hub->changed);
     }
-    pthread_cond_broadcast(&hub->changed);
+    pthread_mutex_unlock(&hub->lock);
+    return all;
+}
+
+static bool split_shared(ncclComm_t comm, ncclComm_t *child)
+{
+    struct nccl_shared *shared;
+    int n, rank;
+    if (!tsr__nccl_shared_split(comm, comm->child_color, comm->child_key, &shared, &n, &rank))
+        return false;
+    *child = new_comm(comm->roll, n, rank, &comm->child_config);
+    (*child)->shared = shared;
+    atomic_store(&(*child)->ready, true);
+    return true;
+}
+
+/* Of the communicator's host thread. True when this member has its child. */
+static bool go_on_splitting(ncclComm_t comm)
+{
+    if (!(comm->shared ? split_shared(comm, comm->child) : split_here(comm, comm->child)))
+        return false;
+    comm->child = NULL;
     return true;
 }
 
@@ -244,10 +276,9 @@ static ncclResult_t check_comm(ncclComm_t comm)
         return fail(ncclInvalidArgument, "no communicator");
     if (comm->revoked || atomic_load(&comm->ended))
         return fail(ncclInvalidUsage, "communicator was revoked");
-    pthread_mutex_lock(&comm->hub->lock);
-    bool ready = is_ready(comm) && !comm->child;
-    pthread_mutex_unlock(&comm->hub->lock);
-    return ready ? ncclSuccess : fail(ncclInvalidArgument, "the communicator is not ready");
+    return tsr__nccl_is_ready(comm) && !comm->child
+               ? ncclSuccess
+               : fail(ncclInvalidArgument, "the communicator is not ready");
 }
 
 ncclResult_t ncclCommSplit(ncclComm_t comm, int color, int key, ncclComm_t *out,
@@ -260,14 +291,12 @@ ncclResult_t ncclCommSplit(ncclComm_t comm, int color, int key, ncclComm_t *out,
     if (color < 0 || !is_config(config))
         return fail(ncclInvalidArgument, "ncclCommSplit");
     *out = NULL;
-    pthread_mutex_lock(&comm->hub->lock);
     comm->child = out;
     comm->child_config = *config;
-    comm->hub->color[comm->rank] = color;
-    comm->hub->key_of[comm->rank] = key;
+    comm->child_color = color;
+    comm->child_key = key;
     while (!go_on_splitting(comm) && comm->blocking && !atomic_load(&comm->ended))
-        tsr__nccl_wait(comm->hub);
-    pthread_mutex_unlock(&comm->hub->lock);
+        doze();
     return ncclSuccess; /* as the real one says though it goes on */
 }
 
@@ -285,9 +314,7 @@ ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t *state)
     *state = (ncclResult_t)atomic_load(&comm->error);
     if (*state != ncclSuccess || atomic_load(&comm->ended))
         return ncclSuccess;
-    pthread_mutex_lock(&comm->hub->lock);
-    bool ready = is_ready(comm) && (!comm->child || go_on_splitting(comm));
-    pthread_mutex_unlock(&comm->hub->lock);
+    bool ready = tsr__nccl_is_ready(comm) && (!comm->child || go_on_splitting(comm));
     *state = ready || comm->blocking ? ncclSuccess : ncclInProgress;
     return ncclSuccess;
 }
@@ -295,9 +322,16 @@ ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t *state)
 static void end(ncclComm_t comm)
 {
     atomic_store(&comm->ended, true);
-    pthread_mutex_lock(&comm->hub->lock);
-    pthread_cond_broadcast(&comm->hub->changed);
-    pthread_mutex_unlock(&comm->hub->lock);
+    pthread_mutex_lock(&comm->lock);
+    pthread_cond_broadcast(&comm->changed);
+    pthread_mutex_unlock(&comm->lock);
+    if (comm->shared) {
+        tsr__nccl_shared_wake(comm->shared);
+    } else if (comm->hub) {
+        pthread_mutex_lock(&comm->hub->lock);
+        pthread_cond_broadcast(&comm->hub->changed);
+        pthread_mutex_unlock(&comm->hub->lock);
+    }
 }
 
 ncclResult_t ncclCommRevoke(ncclComm_t comm, int flags)
@@ -322,11 +356,11 @@ ncclResult_t ncclCommAbort(ncclComm_t comm)
 ncclResult_t ncclCommDestroy(ncclComm_t comm)
 {
     TSR_STANDIN(ncclCommDestroy, ncclResult_t);
-    pthread_mutex_lock(&comm->hub->lock);
+    pthread_mutex_lock(&comm->lock);
     while (comm->turn < comm->next && !atomic_load(&comm->ended) &&
            tsr_standin_sticky() == cudaSuccess)
-        tsr__nccl_wait(comm->hub);
-    pthread_mutex_unlock(&comm->hub->lock);
+        tsr__nccl_wait(&comm->changed, &comm->lock);
+    pthread_mutex_unlock(&comm->lock);
     end(comm);
     atomic_fetch_sub(&live, 1);
     return ncclSuccess;
@@ -349,7 +383,7 @@ static void meet_for_window(ncclComm_t comm, size_t bytes)
         pthread_cond_broadcast(&hub->changed);
     }
     while (hub->window_round == round && !atomic_load(&comm->ended))
-        tsr__nccl_wait(hub);
+        tsr__nccl_wait(&hub->changed, &hub->lock);
     pthread_mutex_unlock(&hub->lock);
 }
 
@@ -363,7 +397,10 @@ ncclResult_t ncclCommWindowRegister(ncclComm_t comm, void *buff, size_t size, nc
     if ((uintptr_t)buff % NCCL_WIN_REQUIRED_ALIGNMENT || flags != NCCL_WIN_COLL_SYMMETRIC ||
         tsr_standin_space_of(buff, size) != TSR_STANDIN_DEVICE)
         return fail(ncclInvalidArgument, "ncclCommWindowRegister");
-    meet_for_window(comm, size);
+    if (comm->shared)
+        (void)tsr__nccl_shared_window(comm, size);
+    else
+        meet_for_window(comm, size);
     atomic_fetch_add(&live, 1);
     *out = (ncclWindow_t)buff;
     return ncclSuccess;

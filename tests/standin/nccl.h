@@ -1,10 +1,11 @@
 /* nccl.h: what tests ask of the stand-in of NCCL beside standin.h. Its entry points can be made to
  * fail as all others; "(async)": the n-th look at a communicator's state finds that error.
  *
- * Ranks are threads of one process. A call is carried out late, on its stream, when all members
- * have come to theirs. Members are matched as NCCL does it: by the order of calls on a
- * communicator, nothing else. Where they disagree the call hangs, as the real one may, until the
- * communicator is aborted or revoked.
+ * Ranks are threads of one process, or processes of one machine (nccl_shared.h). A call is carried
+ * out late, on its stream, when all members have come to theirs. Members are matched as NCCL does
+ * it: by the order of calls on a communicator, nothing else. Where they disagree, or one of them is
+ * gone, the call hangs, as the real one may, until the communicator is aborted or revoked. Calls of
+ * a graph run in the order in which they were captured.
  */
 #ifndef TSR_STANDIN_NCCL_H
 #define TSR_STANDIN_NCCL_H

@@ -26,10 +26,16 @@ static ncclResult_t of_cuda(cudaError_t error)
     return error == cudaSuccess ? ncclSuccess : ncclUnhandledCudaError;
 }
 
+/* A graph's calls come when it runs. */
+static uint64_t ticket_of(const struct pending *p)
+{
+    return tsr_standin_is_captured(p->stream) ? NCCL_CAPTURED : p->comm->next++;
+}
+
 static ncclResult_t launch_post(const struct pending *p)
 {
-    const struct nccl_work w = {p->comm, p->comm->next++, p->post};
-    return of_cuda(tsr_standin_enqueue(p->stream, tsr__nccl_run, &w, sizeof w));
+    const struct nccl_work w = {.comm = p->comm, .ticket = ticket_of(p), .post = p->post};
+    return of_cuda(tsr_standin_enqueue_in_order(p->stream, tsr__nccl_run, &w, sizeof w));
 }
 
 /* The messages of one communicator and stream go together. */
@@ -40,7 +46,7 @@ static ncclResult_t launch_mail(size_t first)
     if (!m)
         return ncclSystemError;
     m->comm = p->comm;
-    m->number = p->comm->next++;
+    m->ticket = ticket_of(p);
     for (size_t i = first; i < n_pending; i++) {
         if (!pending[i].is_message || pending[i].comm != p->comm || pending[i].stream != p->stream)
             continue;
@@ -48,8 +54,8 @@ static ncclResult_t launch_mail(size_t first)
         if (i != first)
             pending[i].comm = NULL; /* has gone */
     }
-    ncclResult_t result = of_cuda(
-        tsr_standin_enqueue(p->stream, tsr__nccl_run_mail, m, sizeof *m + m->n * sizeof *m->items));
+    ncclResult_t result = of_cuda(tsr_standin_enqueue_in_order(
+        p->stream, tsr__nccl_run_mail, m, sizeof *m + m->n * sizeof *m->items));
     free(m);
     return result;
 }
@@ -88,12 +94,7 @@ ncclResult_t ncclGroupEnd(void)
 
 static bool is_usable(ncclComm_t comm)
 {
-    if (!comm || comm->revoked || atomic_load(&comm->ended))
-        return false;
-    pthread_mutex_lock(&comm->hub->lock);
-    bool ready = comm->hub->joined == comm->hub->n;
-    pthread_mutex_unlock(&comm->hub->lock);
-    return ready;
+    return comm && !comm->revoked && !atomic_load(&comm->ended) && tsr__nccl_is_ready(comm);
 }
 
 static ncclResult_t add(const struct pending *p)

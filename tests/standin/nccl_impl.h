@@ -6,6 +6,7 @@
 #include <stdatomic.h>
 
 #include "engine/base.h"
+#include "exec/reduce_order.h"
 #include "impl.h"
 #include "nccl.h"
 
@@ -46,11 +47,11 @@ struct nccl_letter {
     uint64_t number; /* in the order in which they were sent */
 };
 
-/* Members of a communicator meet here. */
+/* Members of a communicator that are threads of one process meet here. */
 struct nccl_hub {
     pthread_mutex_t lock;
     pthread_cond_t changed;
-    int n, joined, refs;
+    int n;
     uint64_t key; /* of the id */
     struct nccl_slot slots[NCCL_SLOTS];
     int n_letters;
@@ -69,32 +70,48 @@ struct nccl_hub {
     struct nccl_hub *next; /* of those that wait for members */
 };
 
+struct nccl_roll;
+struct nccl_shared;
+
 struct ncclComm {
+    struct nccl_roll *roll; /* of its id, and of those that are split off */
+    /* One of them once it is ready: all members are there. */
     struct nccl_hub *hub;
+    struct nccl_shared *shared; /* nccl_shared.h */
+    _Atomic bool ready;
     int rank, n, blocking;
-    _Atomic bool ended; /* aborted or revoked: its work gives up */
+    pthread_mutex_t lock;
+    pthread_cond_t changed; /* `turn` */
+    _Atomic bool ended;     /* aborted or revoked: its work gives up */
     bool revoked;
     _Atomic int error; /* asynchronous */
     uint64_t next;     /* call that is enqueued */
     uint64_t turn;     /* call that may run: they run in order, whatever their streams */
+    uint64_t begun;    /* calls, with those of graphs, whose order is the graph's */
     ncclComm_t kept;   /* memory of communicators stays until the process ends: their work, too */
     ncclComm_t *child; /* a split is under way: where its communicator goes */
     ncclConfig_t child_config;
+    int child_color, child_key;
     bool split_said;
+    uint64_t n_splits;
     bool used_op[NCCL_MAX_OPS];
     double factors[NCCL_MAX_OPS];
 };
 
-/* The turn of call `number` comes; false: the communicator has ended. Under the lock. */
-bool tsr__nccl_begin(ncclComm_t comm, uint64_t number);
-void tsr__nccl_done(ncclComm_t comm);
-/* Sleeps for a few milliseconds at most, under the lock. */
-void tsr__nccl_wait(struct nccl_hub *hub);
+/* All members are there. Orders no stream before the caller. */
+bool tsr__nccl_is_ready(ncclComm_t comm);
+/* Waits for a change for a few milliseconds at most, under the lock. */
+void tsr__nccl_wait(pthread_cond_t *changed, pthread_mutex_t *lock);
 size_t tsr__nccl_item(ncclDataType_t type);
+/* Members that post these take part in the same call. */
+bool tsr__nccl_same(const struct nccl_post *a, const struct nccl_post *b);
+struct tsr_reduction tsr__nccl_reduction(const struct nccl_post *post);
 /* Work that stream threads run; see nccl_work.c. */
+#define NCCL_CAPTURED UINT64_MAX
 struct nccl_work {
     ncclComm_t comm;
-    uint64_t number;
+    uint64_t ticket; /* NCCL_CAPTURED: of a graph */
+    uint64_t number; /* of the calls that have begun */
     struct nccl_post post;
 };
 int tsr__nccl_run(void *work);
@@ -106,7 +123,7 @@ struct nccl_mail_item {
 };
 struct nccl_mail {
     ncclComm_t comm;
-    uint64_t number;
+    uint64_t ticket;
     size_t n;
     struct nccl_mail_item items[];
 };

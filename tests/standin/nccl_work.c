@@ -1,11 +1,11 @@
 /* nccl_work.c: what the stand-in's collectives do on their streams: members meet, read each
- * other's input, and part when all have read. Sums run in the order of ranks.
+ * other's input, and part when all have read. Sums run in the order of ranks. Here members are
+ * threads of one process; nccl_shared.c is for others.
  */
 #include <stdlib.h>
 #include <string.h>
 
-#include "exec/reduce_order.h"
-#include "nccl_impl.h"
+#include "nccl_shared.h"
 
 size_t tsr__nccl_item(ncclDataType_t type)
 {
@@ -44,8 +44,13 @@ static uint8_t op_of(ncclRedOp_t op)
 
 /* ---- collectives ----------------------------------------------------------------------------- */
 
+struct tsr_reduction tsr__nccl_reduction(const struct nccl_post *post)
+{
+    return (struct tsr_reduction){dtype_of(post->type), op_of(post->op), post->factor};
+}
+
 /* What the real one exchanges kernels' worth of; other differences give other bytes there. */
-static bool same(const struct nccl_post *a, const struct nccl_post *b)
+bool tsr__nccl_same(const struct nccl_post *a, const struct nccl_post *b)
 {
     return a->kind == b->kind && a->count == b->count && a->type == b->type && a->op == b->op &&
            a->factor == b->factor && a->root == b->root;
@@ -54,7 +59,7 @@ static bool same(const struct nccl_post *a, const struct nccl_post *b)
 static bool all_same(const struct nccl_slot *s, int n)
 {
     for (int r = 1; r < n; r++)
-        if (!same(&s->posts[0], &s->posts[r]))
+        if (!tsr__nccl_same(&s->posts[0], &s->posts[r]))
             return false;
     return true;
 }
@@ -66,7 +71,7 @@ static void reduce(const struct nccl_slot *s, int n, int rank, void *out)
     size_t first = p->kind == NCCL_SCATTER ? p->count * (size_t)rank : 0;
     for (int r = 0; r < n; r++)
         parts[r] = (const char *)s->posts[r].send + first * tsr__nccl_item(p->type);
-    const struct tsr_reduction how = {dtype_of(p->type), op_of(p->op), p->factor};
+    const struct tsr_reduction how = tsr__nccl_reduction(p);
     tsr__reduce(&how, parts, (uint32_t)n, out, p->count);
 }
 
@@ -100,23 +105,16 @@ static void *all_reduce(const struct nccl_slot *s, int n, int rank)
     return aside;
 }
 
-bool tsr__nccl_begin(ncclComm_t comm, uint64_t number)
+/* Under its lock. */
+static void wait_at(struct nccl_hub *hub)
 {
-    while (comm->turn != number && !atomic_load(&comm->ended))
-        tsr__nccl_wait(comm->hub);
-    return !atomic_load(&comm->ended);
-}
-
-void tsr__nccl_done(ncclComm_t comm)
-{
-    comm->turn++;
-    pthread_cond_broadcast(&comm->hub->changed);
+    tsr__nccl_wait(&hub->changed, &hub->lock);
 }
 
 static bool wait_until(struct nccl_work *w, const int *value, int target)
 {
     while (*value < target && !atomic_load(&w->comm->ended))
-        tsr__nccl_wait(w->comm->hub);
+        wait_at(w->comm->hub);
     return !atomic_load(&w->comm->ended);
 }
 
@@ -124,7 +122,7 @@ static bool wait_until(struct nccl_work *w, const int *value, int target)
 static bool open_slot(struct nccl_work *w, struct nccl_slot *s)
 {
     while (s->number != w->number && s->posted > 0 && !atomic_load(&w->comm->ended))
-        tsr__nccl_wait(w->comm->hub);
+        wait_at(w->comm->hub);
     if (atomic_load(&w->comm->ended))
         return false;
     s->number = w->number;
@@ -134,20 +132,18 @@ static bool open_slot(struct nccl_work *w, struct nccl_slot *s)
     return true;
 }
 
-int tsr__nccl_run(void *work)
+static void meet(struct nccl_work *w)
 {
-    struct nccl_work *w = work;
     struct nccl_hub *hub = w->comm->hub;
     struct nccl_slot *s = &hub->slots[w->number % NCCL_SLOTS];
     void *aside = NULL;
     pthread_mutex_lock(&hub->lock);
-    bool goes =
-        tsr__nccl_begin(w->comm, w->number) && open_slot(w, s) && wait_until(w, &s->posted, hub->n);
+    bool goes = open_slot(w, s) && wait_until(w, &s->posted, hub->n);
     while (goes && !all_same(s, hub->n)) /* hangs */
         goes = wait_until(w, &s->posted, hub->n + 1);
     pthread_mutex_unlock(&hub->lock);
     if (!goes)
-        return 0;
+        return;
     if (w->post.kind == NCCL_REDUCE)
         aside = all_reduce(s, hub->n, w->comm->rank);
     else if (w->post.kind == NCCL_SCATTER)
@@ -164,10 +160,8 @@ int tsr__nccl_run(void *work)
     }
     if (goes && aside)
         copy(w->post.recv, aside, w->post.count * tsr__nccl_item(w->post.type));
-    tsr__nccl_done(w->comm);
     pthread_mutex_unlock(&hub->lock);
     free(aside);
-    return 0;
 }
 
 /* ---- messages -------------------------------------------------------------------------------- */
@@ -207,7 +201,7 @@ static bool take_letter(struct nccl_mail *m, const struct nccl_mail_item *item)
     while (!(l = find_letter(hub, item->peer, m->comm->rank)) || l->bytes != item->bytes) {
         if (atomic_load(&m->comm->ended))
             return false;
-        tsr__nccl_wait(hub);
+        wait_at(hub);
     }
     copy(item->data, l->data, item->bytes);
     l->taken = true;
@@ -228,26 +222,70 @@ static bool collect_letters(struct nccl_mail *m)
         } else {
             if (atomic_load(&m->comm->ended))
                 return false;
-            tsr__nccl_wait(hub);
+            wait_at(hub);
             i = 0;
         }
     }
     return true;
 }
 
-int tsr__nccl_run_mail(void *mail)
+static void exchange(struct nccl_mail *m)
 {
-    struct nccl_mail *m = mail;
     pthread_mutex_lock(&m->comm->hub->lock);
-    bool goes = tsr__nccl_begin(m->comm, m->number);
-    if (goes)
-        post_letters(m);
+    bool goes = true;
+    post_letters(m);
     for (size_t i = 0; i < m->n && goes; i++)
         if (!m->items[i].is_send)
             goes = take_letter(m, &m->items[i]);
     if (goes)
         (void)collect_letters(m);
-    tsr__nccl_done(m->comm);
     pthread_mutex_unlock(&m->comm->hub->lock);
+}
+
+/* ---- work of a stream ------------------------------------------------------------------------ */
+
+/* The turn of a call comes; false: the communicator has ended. *number: of those that began. */
+static bool begin(ncclComm_t comm, uint64_t ticket, uint64_t *number)
+{
+    pthread_mutex_lock(&comm->lock);
+    while (ticket != NCCL_CAPTURED && comm->turn != ticket && !atomic_load(&comm->ended))
+        tsr__nccl_wait(&comm->changed, &comm->lock);
+    *number = comm->begun++;
+    pthread_mutex_unlock(&comm->lock);
+    return !atomic_load(&comm->ended);
+}
+
+static void done(ncclComm_t comm, uint64_t ticket)
+{
+    pthread_mutex_lock(&comm->lock);
+    comm->turn += ticket != NCCL_CAPTURED;
+    pthread_cond_broadcast(&comm->changed);
+    pthread_mutex_unlock(&comm->lock);
+}
+
+int tsr__nccl_run(void *work)
+{
+    struct nccl_work *w = work;
+    if (!begin(w->comm, w->ticket, &w->number))
+        return 0;
+    if (w->comm->shared)
+        (void)tsr__nccl_shared_run(w->comm, &w->post);
+    else
+        meet(w);
+    done(w->comm, w->ticket);
+    return 0;
+}
+
+int tsr__nccl_run_mail(void *mail)
+{
+    struct nccl_mail *m = mail;
+    uint64_t number;
+    if (!begin(m->comm, m->ticket, &number))
+        return 0;
+    if (m->comm->shared)
+        (void)tsr__nccl_shared_mail(m->comm, m);
+    else
+        exchange(m);
+    done(m->comm, m->ticket);
     return 0;
 }

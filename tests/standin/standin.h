@@ -28,10 +28,13 @@ struct tsr_standin_config {
     uint32_t delay_us; /* the longest delay before a piece of work; 0: none */
     uint64_t seed;
     bool fibers; /* blocks of a kernel have as many threads as are asked for, not one */
+    int nccl;    /* the version that NCCL says it is; 0: that of its header */
 };
 
 /* One H200, no delays. An executable may be given others by TSR_STANDIN in its environment:
- * "gpus=2,memory=BYTES,driver=12080,major=8,minor=0,delay_us=50,seed=7". */
+ * "gpus=2,memory=BYTES,driver=12080,major=8,minor=0,delay_us=50,seed=7,nccl=22903", and one of
+ * "fail=ENTRY:N:ERROR" (as tsr_standin_fail() has them), "kill=ENTRY:N": that call kills the
+ * process. */
 struct tsr_standin_config tsr_standin_default(void);
 /* While no stream exists. Forgets failures and counts. */
 void tsr_standin_configure(const struct tsr_standin_config *config);
@@ -45,6 +48,10 @@ const struct tsr_standin_config *tsr_standin(void);
 typedef int (*tsr_standin_fn)(void *data);
 cudaError_t tsr_standin_enqueue(cudaStream_t stream, tsr_standin_fn run, const void *data,
                                 size_t bytes);
+/* In a graph, such work runs in the order in which it was captured. */
+cudaError_t tsr_standin_enqueue_in_order(cudaStream_t stream, tsr_standin_fn run, const void *data,
+                                         size_t bytes);
+bool tsr_standin_is_captured(cudaStream_t stream);
 /* The error that some work has left behind; it stays. */
 cudaError_t tsr_standin_sticky(void);
 

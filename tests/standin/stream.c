@@ -168,8 +168,21 @@ static cudaError_t enqueue(cudaStream_t s, tsr_standin_fn run, const void *data,
 cudaError_t tsr_standin_enqueue(cudaStream_t s, tsr_standin_fn run, const void *data, size_t bytes)
 {
     if (s && s->place.capture)
-        return tsr_standin_capture_work(&s->place, run, data, bytes);
+        return tsr_standin_capture_work(&s->place, run, data, bytes, false);
     return enqueue(s, run, data, bytes, false);
+}
+
+cudaError_t tsr_standin_enqueue_in_order(cudaStream_t s, tsr_standin_fn run, const void *data,
+                                         size_t bytes)
+{
+    if (s && s->place.capture)
+        return tsr_standin_capture_work(&s->place, run, data, bytes, true);
+    return enqueue(s, run, data, bytes, false);
+}
+
+bool tsr_standin_is_captured(cudaStream_t s)
+{
+    return s && s->place.capture;
 }
 
 cudaError_t tsr_standin_enqueue_always(cudaStream_t s, tsr_standin_fn run, const void *data,

@@ -17,10 +17,11 @@ struct tsr_fold_parts {
     double *parts;      /* of every chunk */
 };
 
-/* A block has a tensor: all of its out becomes the sum / divisor, or the sum's root. */
+/* A block has a tensor: all of its out becomes the sum / divisor, or the sum's root times scale. */
 struct tsr_fold_ends {
     bool root;
     double divisor;
+    float scale[TSR_NORMS];
     uint32_t first[TSR_NORMS + 1];
     struct tsr_elems out[TSR_NORMS];
     const double *parts;

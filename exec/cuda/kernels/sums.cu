@@ -30,7 +30,7 @@ TSR_LONG_KERNEL(tsr_cuda_fold_ends, struct tsr_fold_ends)
     for (uint32_t i = k.first[item] + tsr_thread(); i < k.first[item + 1]; i += tsr_threads())
         sum += k.parts[i];
     sum = tsr_block_sum_f64(sum);
-    sum = k.root ? sqrt(sum) : sum / k.divisor;
+    sum = k.root ? sqrt(sum) * (double)k.scale[item] : sum / k.divisor;
     for (uint64_t i = tsr_thread(); i < k.out[item].n; i += tsr_threads())
         tsr_store_f64(&k.out[item], i, 1, &sum);
 }
