@@ -228,15 +228,23 @@ static tsr_status run_host_op(struct tsr_exec *x, struct tsr_task *task)
                      : call_on_host(x, instr->stream, task);
 }
 
+static tsr_status wait_on_host(struct tsr_exec *x, const struct tsr_instr *instr)
+{
+    double begin = x->device->ops->now(x->device);
+    tsr_status status = instr->kind == TSR_HOST_WAIT
+                            ? x->device->ops->wait_event(x->device, instr->event)
+                            : x->device->ops->wait_stream(x->device, instr->stream);
+    x->waited += x->device->ops->now(x->device) - begin;
+    return status;
+}
+
 static tsr_status run_on_host(struct tsr_exec *x, const struct tsr_instr *instr)
 {
     double begin = x->config.profile ? x->device->ops->now(x->device) : 0;
     TSR_TRY(tsr_exec_resolve(x, instr));
     struct tsr_task task = task_of(x, instr);
-    if (instr->kind == TSR_HOST_WAIT)
-        TSR_TRY(x->device->ops->wait_event(x->device, instr->event));
-    else if (instr->kind == TSR_HOST_READ)
-        TSR_TRY(x->device->ops->wait_stream(x->device, instr->stream));
+    if (instr->kind == TSR_HOST_WAIT || instr->kind == TSR_HOST_READ)
+        TSR_TRY(wait_on_host(x, instr));
     else
         TSR_TRY(run_host_op(x, &task));
     tsr_exec_account_host(x, instr, begin);

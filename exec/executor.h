@@ -87,6 +87,9 @@ void tsr_exec_progress(struct tsr_executor *x, uint64_t *submitted, uint64_t *do
  * while times are kept. */
 uint64_t tsr_exec_run_ahead(struct tsr_executor *x);
 
+/* Seconds that the host has spent waiting for the device, where the program says so. */
+double tsr_exec_waited(struct tsr_executor *x);
+
 /* Times are kept or not from here on. */
 tsr_status tsr_exec_set_profile(struct tsr_executor *x, bool on) TSR_MUST_USE;
 /* When each instruction was issued, by number, as far as times were kept. Valid until the next

@@ -217,6 +217,11 @@ uint64_t tsr_exec_run_ahead(struct tsr_executor *executor)
     return ((struct tsr_exec *)executor)->run_ahead;
 }
 
+double tsr_exec_waited(struct tsr_executor *executor)
+{
+    return ((struct tsr_exec *)executor)->waited;
+}
+
 /* ---- spans ----------------------------------------------------------------------------------- */
 
 static int by_number(const void *a, const void *b)

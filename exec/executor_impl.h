@@ -72,6 +72,7 @@ struct tsr_exec {
     struct tsr_verify *verify; /* NULL: nothing is verified */
     bool repeats;              /* the second run of a verified instruction: not accounted */
     bool captures;             /* tasks are captured: not accounted either */
+    double waited;             /* seconds of the host in waits of the program */
 
     struct tsr_exec_memory memory;
     struct tsr_flight_entry flight[TSR_FLIGHT_INSTRS]; /* ring, by number */

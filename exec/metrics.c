@@ -34,6 +34,7 @@ struct tsr_step_record tsr_step_record_of(uint64_t step, double loss)
                                     .memory_capacity = TSR_UNKNOWN,
                                     .step_s = NAN,
                                     .data_s = NAN,
+                                    .host_s = NAN,
                                     .time_s = NAN,
                                     .skipped = TSR_UNKNOWN};
 }
@@ -189,7 +190,7 @@ static tsr_status append(struct tsr_metric_log *log, json_t *object)
 
 tsr_status tsr_metric_log_step(struct tsr_metric_log *log, const struct tsr_step_record *r)
 {
-    return append(log, json_pack("{sI so so so so so so so so so so so sb so so so so}", "step",
+    return append(log, json_pack("{sI so so so so so so so so so so so sb so so so so so}", "step",
                                  (json_int_t)r->step, "loss", real_or_text(r->loss), "grad_norm",
                                  r->has_grad_norm ? real_or_text(r->grad_norm) : json_null(), "lr",
                                  real_or_null(r->lr), "tokens", integer_or_null(r->tokens),
@@ -200,8 +201,9 @@ tsr_status tsr_metric_log_step(struct tsr_metric_log *log, const struct tsr_step
                                  integer_or_null(r->memory_reserved), "memory_capacity_bytes",
                                  integer_or_null(r->memory_capacity), "modelled_device",
                                  r->modelled_device, "step_s", real_or_null(r->step_s), "data_s",
-                                 real_or_null(r->data_s), "time_s", real_or_null(r->time_s),
-                                 "skipped_updates", integer_or_null(r->skipped)));
+                                 real_or_null(r->data_s), "host_s", real_or_null(r->host_s),
+                                 "time_s", real_or_null(r->time_s), "skipped_updates",
+                                 integer_or_null(r->skipped)));
 }
 
 tsr_status tsr_metric_log_eval(struct tsr_metric_log *log, uint64_t step, double loss,

@@ -36,6 +36,7 @@ struct tsr_step_record {
     bool modelled_device; /* memory is that of the device in the plan, not of this host */
     double step_s;        /* duration of the step */
     double data_s;        /* of it, waiting for the batch */
+    double host_s;        /* of it, the host's own work: all but waiting for the device */
     double time_s;        /* since the job began */
     uint64_t skipped;     /* updates left out so far, as the gradient was not finite */
 };

@@ -277,6 +277,7 @@ static tsr_status run_step(struct tsr_train *t, struct tsr_train_vote *vote)
 {
     const struct tsr_train_config *c = &t->config;
     double begin = tsr_train_clock(), lr = tsr_learning_rate(&c->schedule, t->step);
+    double waited = tsr_exec_waited(t->executor);
     struct tsr_batch_split split = split_of(t);
     t->loss_sum = 0;
     t->n_losses = 0;
@@ -297,7 +298,8 @@ static tsr_status run_step(struct tsr_train *t, struct tsr_train_vote *vote)
                                     .stop = c->stop && *c->stop,
                                     .saving = tsr_train_is_saving(t)};
     TSR_TRY(tsr_train_agree(t, vote));
-    TSR_TRY(tsr_train_log_step(t, vote, lr, tsr_train_clock() - begin));
+    waited = tsr_exec_waited(t->executor) - waited;
+    TSR_TRY(tsr_train_log_step(t, vote, lr, tsr_train_clock() - begin, waited));
     TSR_TRY(tsr_train_check(t, vote));
     return vote->saving ? TSR_OK : tsr_train_end_save(t);
 }

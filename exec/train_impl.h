@@ -92,8 +92,9 @@ tsr_status tsr_train_check(const struct tsr_train *t, const struct tsr_train_vot
 /* A line for people, by rank 0. */
 void tsr_train_note(const struct tsr_train *t, const char *fmt, ...) TSR_PRINTF(2, 3);
 tsr_status tsr_train_open_log(struct tsr_train *t);
+/* step_s: of the step; waited_s: of it, the host for the device. */
 tsr_status tsr_train_log_step(struct tsr_train *t, const struct tsr_train_vote *vote, double lr,
-                              double step_s);
+                              double step_s, double waited_s);
 tsr_status tsr_train_log_eval(struct tsr_train *t, double loss, double seconds);
 
 #endif

@@ -89,7 +89,7 @@ tsr_status tsr_train_open_log(struct tsr_train *t)
 }
 
 static struct tsr_step_record record_of(struct tsr_train *t, const struct tsr_train_vote *vote,
-                                        double lr, double step_s)
+                                        double lr, double step_s, double waited_s)
 {
     struct tsr_step_record r = tsr_step_record_of(t->step, vote->loss);
     struct tsr_exec_memory memory = tsr_exec_memory(t->executor);
@@ -109,18 +109,19 @@ static struct tsr_step_record record_of(struct tsr_train *t, const struct tsr_tr
         r.memory_capacity = t->config.memory_capacity;
     r.modelled_device = true;
     r.step_s = step_s;
+    r.host_s = step_s - waited_s;
     r.time_s = now - t->started;
     return r;
 }
 
 tsr_status tsr_train_log_step(struct tsr_train *t, const struct tsr_train_vote *vote, double lr,
-                              double step_s)
+                              double step_s, double waited_s)
 {
     bool last = t->step == t->config.schedule.total_steps || vote->stop || vote->bad;
     bool due = t->config.log_every && t->step % t->config.log_every == 0;
     if (t->config.rank != 0 || !(due || last))
         return TSR_OK;
-    const struct tsr_step_record r = record_of(t, vote, lr, step_s);
+    const struct tsr_step_record r = record_of(t, vote, lr, step_s, waited_s);
     if (t->log)
         TSR_TRY(tsr_metric_log_step(t->log, &r));
     if (t->config.console)

@@ -15,6 +15,7 @@
 /* Dimensions of a small training that is timed. */
 struct tsr_calibrate_size {
     uint32_t hidden, ffn, heads, kv_heads, vocab, seq, batch;
+    bool only_bf16; /* products of true f32 would take minutes */
 };
 
 /* Of everything that waits for another rank. */

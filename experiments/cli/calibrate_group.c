@@ -114,8 +114,9 @@ static uint32_t count_cores(void)
 
 void tsr_calibrated_host(struct tsr_calibrated *out)
 {
-    static const struct tsr_calibrate_size sizes[] = {
-        {64, 176, 2, 1, 192, 64, 2}, {192, 512, 6, 2, 512, 96, 3}, {256, 704, 4, 4, 1024, 256, 2}};
+    static const struct tsr_calibrate_size sizes[] = {{64, 176, 2, 1, 192, 64, 2, false},
+                                                      {192, 512, 6, 2, 512, 96, 3, false},
+                                                      {256, 704, 4, 4, 1024, 256, 2, false}};
     static const uint64_t bytes[] = {8192, 65536, 524288, 4194304};
     *out = (struct tsr_calibrated){.name = "host",
                                    .family = "host",

@@ -17,13 +17,18 @@ enum { WARM_UP = 1, STEPS = 4, SEED = 7, LAYERS = 2, REPEATS = 4, BLOCK = 65536 
 struct variant {
     bool gpt2;
     const char *dialect, *param, *reduce, *optimizer;
-    uint32_t ranks; /* 2: what only a sharded job does */
+    uint32_t ranks, chunks; /* ranks 2: what only a sharded job does; chunks: of the loss */
 };
-static const struct variant variants[] = {
-    {false, "eager", "none", "none", "fused", 1}, {false, "fused", "none", "none", "foreach", 1},
-    {true, "eager", "none", "none", "loop", 1},   {true, "fused", "none", "none", "fused", 1},
-    {false, "fused", "bf16", "f32", "fused", 1},  {true, "eager", "bf16", "f32", "fused", 1},
-    {false, "eager", "none", "none", "fused", 2}, {false, "eager", "bf16", "f32", "fused", 2}};
+static const struct variant variants[] = {{false, "eager", "none", "none", "fused", 1, 1},
+                                          {false, "fused", "none", "none", "foreach", 1, 1},
+                                          {true, "eager", "none", "none", "loop", 1, 1},
+                                          {true, "fused", "none", "none", "fused", 1, 1},
+                                          {false, "fused", "bf16", "f32", "fused", 1, 1},
+                                          {true, "eager", "bf16", "f32", "fused", 1, 1},
+                                          {true, "fused", "bf16", "f32", "fused", 1, 1},
+                                          {false, "fused", "bf16", "f32", "fused", 1, 4},
+                                          {false, "eager", "none", "none", "fused", 2, 1},
+                                          {false, "eager", "bf16", "f32", "fused", 2, 1}};
 enum { N_VARIANTS = sizeof variants / sizeof variants[0] };
 
 /* ---- a job ------------------------------------------------------------------------------- */
@@ -59,8 +64,8 @@ static tsr_status write_model(const struct tsr_calibrate_size *s, bool gpt2, cha
 static tsr_status load(struct bench_job *j, const struct tsr_calibrate_size *s,
                        const struct variant *v)
 {
-    char file[1024], texts[8][1100];
-    const char *sets[8];
+    char file[1024], texts[9][1100];
+    const char *sets[9];
     snprintf(texts[0], sizeof *texts, "model.name=%s", j->model);
     snprintf(texts[1], sizeof *texts, "world=%u", v->ranks);
     snprintf(texts[2], sizeof *texts, "batch=%u", s->batch);
@@ -69,10 +74,11 @@ static tsr_status load(struct bench_job *j, const struct tsr_calibrate_size *s,
     snprintf(texts[5], sizeof *texts, "precision.param=%s", v->param);
     snprintf(texts[6], sizeof *texts, "precision.reduce=%s", v->reduce);
     snprintf(texts[7], sizeof *texts, "optimizer.variant=%s", v->optimizer);
-    for (size_t i = 0; i < 8; i++)
+    snprintf(texts[8], sizeof *texts, "loss.chunks=%u", v->chunks);
+    for (size_t i = 0; i < 9; i++)
         sets[i] = texts[i];
     TSR_TRY(tsr_temp_file("optimizer: {name: adamw}\nclip: true\n", ".yaml", file, sizeof file));
-    tsr_status status = tsr_experiment_load(file, sets, 8, &j->experiment);
+    tsr_status status = tsr_experiment_load(file, sets, 9, &j->experiment);
     unlink(file);
     TSR_TRY(status);
     status =
@@ -288,7 +294,8 @@ static bool fits(const struct tsr_calibrated *device, const struct tsr_calibrate
 static tsr_status run_if(const struct tsr_calibrated *device, const struct tsr_calibrate_size *s,
                          const struct variant *v, struct tsr_times *times)
 {
-    bool runs = fits(device, s, v->ranks) && v->ranks <= device->ranks;
+    bool is_f32 = !strcmp(v->param, "none");
+    bool runs = fits(device, s, v->ranks) && v->ranks <= device->ranks && !(is_f32 && s->only_bf16);
     return runs ? run_one(device, s, v, times) : TSR_OK;
 }
 

@@ -28,6 +28,7 @@ static struct tsr_step_record example(uint64_t step)
     r.memory_capacity = UINT64_C(42384545690);
     r.step_s = 0.5;
     r.data_s = 0.001;
+    r.host_s = 0.002;
     r.time_s = 12.25;
     r.skipped = 0;
     return r;
@@ -80,6 +81,7 @@ static const char *const keys[] = {"step",
                                    "hfu",
                                    "step_s",
                                    "data_s",
+                                   "host_s",
                                    "memory_allocated_bytes",
                                    "time_s",
                                    "skipped_updates",

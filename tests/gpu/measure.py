@@ -17,7 +17,9 @@ JOBS = [("gemm", 45), ("fsdp_compile/llama-8b-8L-b1", 60), ("attention", 40), ("
         ("fsdp_compile/llama-8b-8L-b1-full", 50), ("fsdp_compile/llama-8b-8L-b1-selective", 55), ("fsdp_compile/gpt2-1558M-b16", 60),
         ("fsdp_eager/llama-8b-8L-b2-full", 30), ("fsdp_eager/llama-8b-8L-b2-selective", 30), ("fsdp_compile/llama-8b-8L-b2-full", 55),
         ("fsdp_compile/llama-8b-8L-b2-selective", 60), ("fsdp_compile/plain-llama-8b-8L-b1", 50),
-        ("fsdp_compile/llama-8b-8L-b1-complex", 55), ("fsdp_compile/gpt2-124M-b64-v50257", 50)]
+        ("fsdp_compile/llama-8b-8L-b1-complex", 55), ("fsdp_compile/gpt2-124M-b64-v50257", 50), ("fsdp_eager/gpt2-1558M-b16", 40),
+        ("fsdp_compile/llama-1b-b8", 55), ("fsdp_compile/gpt2-124M-b128", 50), ("fsdp_compile/gpt2-1558M-b24", 60),
+        ("fsdp_compile/tiny-llama-b2", 30), ("fsdp_eager/tiny-llama-b2", 20), ("fsdp_compile/tiny-gpt2-b2", 30), ("fsdp_eager/tiny-gpt2-b2", 20)]
 PARTS = list(dict.fromkeys(n.split("/")[0] for n, _ in JOBS))
 SMI = "clocks.sm,clocks.mem,temperature.gpu,power.draw,utilization.gpu,clocks_event_reasons.active"
 
@@ -52,7 +54,7 @@ class Child:
     """A job in its own session and process group. It imports torch, then waits for one line with its budget."""
     def __init__(self, name, args, scratch, env):
         self.name, self.file = name, os.path.join(scratch, name.replace("/", "_") + ".json")
-        cmd = [sys.executable, os.path.abspath(__file__), args.out, "--job", name, "--file", self.file, "--backend", args.backend,
+        cmd = [sys.executable, os.path.abspath(__file__), args.out, "--job", name, "--file", self.file, "--parent", str(os.getpid()), "--backend", args.backend,
                "--compile-backend", args.compile_backend, "--steps", str(args.steps), "--warm", str(args.warm), "--timed", str(args.timed)] + (["--smoke"] if args.smoke else [])
         self.proc = subprocess.Popen(cmd, stdin=subprocess.PIPE, text=True, start_new_session=True, env=env)
 
@@ -172,6 +174,7 @@ def arguments():
     p.add_argument("--compile-backend", default="inductor", help="inductor, or aot_eager for tests without a code generator")
     p.add_argument("--job", help=argparse.SUPPRESS)
     p.add_argument("--file", help=argparse.SUPPRESS)
+    p.add_argument("--parent", type=int, help=argparse.SUPPRESS)
     a = p.parse_args()
     a.parts = a.parts.split(",")
     if not 0 < a.warm < a.steps - 1 or not 0 <= a.timed <= a.steps - a.warm:
@@ -189,7 +192,7 @@ if __name__ == "__main__" and "--job" not in sys.argv:
 
 # ---------------------------------------------------------------------------------------------------------------------
 # What follows runs in the children only.
-import contextlib, gc, importlib, statistics
+import contextlib, ctypes, gc, importlib, statistics
 import torch, torch.nn as nn, torch.nn.functional as F
 import torch.distributed as dist
 from models import CONFIG, PHASES, batch_of, build, flops_per_token, loss_of, make_step, rms_hand, rope_complex, rope_real, rope_table
@@ -688,7 +691,7 @@ def part_nccl1(run):
 # -- training steps ---------------------------------------------------------------------------------------------------
 def timing(c, batch, flop, flop_causal, marks, host, wall):
     """Figures of the timed steps: marks, their events by phase; host and wall, milliseconds of the host a step."""
-    tokens, times = batch * c["seq"], [max(a[0].elapsed_time(b[0]), 1e-3) for a, b in zip(marks, marks[1:])]
+    tokens, times = batch * c["seq"], [max(a[0].elapsed_time(b), 1e-3) for a, b in zip(marks, [e[0] for e in marks[1:]] + [marks[-1][-1]])]
     ms, p90 = statistics.median(times), sorted(times)[math.ceil(0.9 * len(times)) - 1]
     return dict(timed_steps=len(marks), step_ms=ms, step_ms_min=min(times), step_ms_max=max(times), step_ms_p90=p90, wall_ms=wall,
                 host_ms=statistics.median(host), tokens_per_s=tokens / ms * 1e3, mfu=flop * tokens / ms * 1e3 / PEAK, mfu_causal=flop_causal * tokens / ms * 1e3 / PEAK,
@@ -706,11 +709,11 @@ def curves(out):
 
 
 def train(run, part, scenario):
-    f = re.fullmatch(r"(plain-bf16-|plain-)?(llama-8b-8L|llama-1b|gpt2-124M|gpt2-1558M)-b(\d+)(-full|-selective|-complex|-v50257)*", scenario)
+    f = re.fullmatch(r"(plain-bf16-|plain-)?(llama-8b-8L|llama-1b|gpt2-124M|gpt2-1558M|tiny-llama|tiny-gpt2)-b(\d+)(-full|-selective|-complex|-v50257)*", scenario)
     wrap, name, batch = (f[1] or "fsdp-")[:-1], f[2], int(f[3])
     ac = next((a for a in ("full", "selective") if a in scenario), "none")
     compiled = part == "fsdp_compile"
-    c = dict(CONFIG[name], seq={"llama-8b-8L": 8192, "llama-1b": 4096}.get(name, 1024), rope="complex" if not compiled or "complex" in scenario else "real")
+    c = dict(CONFIG[name], seq={"llama-8b-8L": 8192, "llama-1b": 4096, "tiny-llama": 64, "tiny-gpt2": 64}.get(name, 1024), rope="complex" if not compiled or "complex" in scenario else "real")
     if "v50257" in scenario:
         c["vocab"] = 50257
     if SMOKE:
@@ -829,9 +832,18 @@ def kernels(run, case, step):
     run.save()
 
 
+def follow(parent):
+    """A child whose parent is gone ends at once: it has a session of its own, and would keep the GPU."""
+    with contextlib.suppress(OSError, AttributeError):
+        ctypes.CDLL(None).prctl(1, signal.SIGKILL)      # PR_SET_PDEATHSIG
+    if os.getppid() != parent:
+        os._exit(1)
+
+
 def child():
     global SMOKE
     args = arguments()
+    follow(args.parent)
     SMOKE = args.smoke
     for x in ("torch.distributed.fsdp", "torch.distributed.device_mesh", "torch._dynamo") if "/" in args.job else ():
         importlib.import_module(x)

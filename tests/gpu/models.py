@@ -195,7 +195,7 @@ def build(c, wrap, ac, compiled, compile_backend, device=None):
     if wrap == "fsdp":
         from torch.distributed.fsdp import fully_shard, MixedPrecisionPolicy
         from torch.distributed.device_mesh import init_device_mesh
-        kw = dict(mesh=init_device_mesh("cuda", (1,)), mp_policy=MixedPrecisionPolicy(param_dtype=BF, reduce_dtype=FP))
+        kw = dict(mesh=init_device_mesh(device, (1,)), mp_policy=MixedPrecisionPolicy(param_dtype=BF, reduce_dtype=FP))
         if not c["tied"]:
             fully_shard(emb, reshard_after_forward=True, **kw)
         for b in blocks:

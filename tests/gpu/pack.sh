@@ -3,43 +3,70 @@
 # kernels, linked with CUDA, and beside them the libraries that such a machine does not have. The folder is
 # self-contained (rpath $ORIGIN) but for the C and C++ libraries and those of CUDA, cuDNN and NCCL.
 #
-# Usage: tests/gpu/pack.sh [--arch ARCHITECTURES] [FOLDER]       FOLDER: build-gpu of this tree
-# ARCHITECTURES as in CMAKE_CUDA_ARCHITECTURES; 90a-real is that of H100 and H200.
+# Usage: tests/gpu/pack.sh [--arch ARCHITECTURES] [--plain-attention] [--from BUILD] [FOLDER]
+# FOLDER: build-gpu of this tree. ARCHITECTURES as in CMAKE_CUDA_ARCHITECTURES; 90a-real is that of H100 and H200.
 # Without a simulator: SimGrid and what it needs would be a third of it. FOLDER has pack.tar.xz, at most 60 MiB (else exit
-# status 1), and MANIFEST.
+# status 1), and MANIFEST. Without cudnn-frontend attention would be many times slower: refused, unless --plain-attention.
+# --from takes the programs of a build that is there, whatever they were built with: for tests.
 set -euo pipefail
 top=$(cd "$(dirname "$0")/../.." && pwd)
-arch=90a-real
-if [ "${1:-}" = --arch ]; then
-    arch=${2:?pack.sh: --arch: what architectures}
-    shift 2
-fi
-case ${1:-} in
--*)
-    echo "pack.sh: unknown option $1; allowed: --arch ARCHITECTURES" >&2
-    exit 2
-    ;;
-esac
+arch=90a-real plain='' from=''
+while :; do
+    case ${1:-} in
+    --arch) arch=${2:?pack.sh: --arch: what architectures} && shift ;;
+    --from) from=${2:?pack.sh: --from: what build} && shift ;;
+    --plain-attention) plain=yes ;;
+    -*)
+        echo "pack.sh: unknown option $1; allowed: --arch ARCHITECTURES, --plain-attention, --from BUILD" >&2
+        exit 2
+        ;;
+    *) break ;;
+    esac
+    shift
+done
 out=${1:-$top/build-gpu}
-tree=$top/build-gpu-tree
+tree=${from:-$top/build-gpu-tree}
 most=$((60 << 20))
 
 # What every machine with CUDA has; the C library must not be taken along.
 from_system='^(ld-linux|lib(c|m|dl|rt|pthread|stdc\+\+|gcc_s|cuda|cudart|cublas|cublasLt|cudnn[a-z_]*|nccl|nvrtc[a-z.-]*|nvidia-ml)\.)'
 
+# configured KEY: a value of the build's cache.
+configured() {
+    sed -n "/NOTFOUND$/d; s/^$1:[A-Z]*=//p" "$tree/CMakeCache.txt"
+}
+
 # The shell that links takes the backslash away; the loader replaces $ORIGIN.
 # shellcheck disable=SC2016
-cmake -S "$top" -B "$tree" -G Ninja -DCMAKE_BUILD_TYPE=Release -DTESSERA_SIMGRID=OFF -DTESSERA_CUDA=ON \
-    -DCMAKE_SKIP_RPATH=ON -DCMAKE_EXE_LINKER_FLAGS='-Wl,--disable-new-dtags,-rpath,\$ORIGIN' \
-    -DCMAKE_CUDA_ARCHITECTURES="$arch" >/dev/null </dev/null
-cmake --build "$tree" --parallel "${TSR_JOBS:-$(nproc)}" --target gpu_tests </dev/null >"$tree/build.log" 2>&1 || {
-    grep -m 3 -A 4 -E 'error|FAILED' "$tree/build.log" >&2
-    exit 1
+configure() {
+    cmake -S "$top" -B "$tree" -G Ninja -DCMAKE_BUILD_TYPE=Release -DTESSERA_SIMGRID=OFF -DTESSERA_CUDA=ON \
+        -DCMAKE_SKIP_RPATH=ON -DCMAKE_EXE_LINKER_FLAGS='-Wl,--disable-new-dtags,-rpath,\$ORIGIN' \
+        -DCMAKE_CUDA_ARCHITECTURES="$arch" >/dev/null </dev/null
 }
+build() {
+    cmake --build "$tree" --parallel "${TSR_JOBS:-$(nproc)}" --target gpu_tests </dev/null >"$tree/build.log" 2>&1 || {
+        grep -m 3 -A 4 -E 'error|FAILED' "$tree/build.log" >&2
+        exit 1
+    }
+}
+if [ -n "$from" ]; then
+    arch="those of the build"
+else
+    configure
+fi
+attention=plain
+if [ -n "$(configured TSR_CUDNN)" ] && [ -f "$(configured TSR_CUDNN_FRONTEND)/cudnn_frontend.h" ]; then
+    attention=cuDNN
+elif [ -z "$plain$from" ]; then
+    echo "pack.sh: attention: found no $(configured TSR_CUDNN_FRONTEND)/cudnn_frontend.h, or no cuDNN; allowed: with both" \
+        "(experiments/setup.sh fetches the first), or --plain-attention, many times slower" >&2
+    exit 1
+fi
+[ -n "$from" ] || build
 
 rm -rf "$out.new"
 mkdir -p "$out.new"
-for file in "$tree"/tessera "$tree"/tessera-cuda "$tree"/tests/gpu_test_*; do
+for file in "$tree"/tessera-cuda "$tree"/tests/gpu_test_*; do
     if [ ! -f "$file" ] || [ ! -x "$file" ]; then
         continue
     fi
@@ -67,12 +94,12 @@ done < <(needed "$out.new"/*)
 chmod u+w "$out.new"/*
 strip "$out.new"/* 2>/dev/null || true
 
-# Nothing is left to what this machine happens to have.
+# Nothing is left to what this machine happens to have. RPATH, as what a library needs is looked up there, too.
 for file in "$out.new"/*; do
     dynamic=$(readelf -d "$file")
     # shellcheck disable=SC2016
-    if [[ $(basename "$file") != lib* ]] && ! grep -qF '[$ORIGIN]' <<<"$dynamic"; then
-        echo "pack.sh: $file: its rpath is not \$ORIGIN" >&2
+    if [[ $(basename "$file") != lib* ]] && ! grep -qE '\(RPATH\).*\[\$ORIGIN[]:]' <<<"$dynamic"; then
+        echo "pack.sh: $file: its rpath does not begin with \$ORIGIN" >&2
         exit 1
     fi
     while read -r name; do
@@ -86,14 +113,17 @@ done
 {
     printf 'commit %s\n' "$(git -C "$top" describe --always --dirty 2>/dev/null || echo unknown)"
     printf 'architectures %s\n' "$arch"
-    (cd "$out.new" && sha256sum -- * | grep -v ' MANIFEST$')
-} >"$tree/MANIFEST"
-mv "$tree/MANIFEST" "$out.new/MANIFEST"
+    printf 'attention %s\n' "$attention"
+    (cd "$out.new" && sha256sum -- *)
+} >"$out.manifest"
+mv "$out.manifest" "$out.new/MANIFEST"
 
 # The tests are alike but for their own code: a window over several of them makes one of all.
+preset=3
+[ -z "$from" ] || preset=0
 rm -rf "$out"
 mkdir "$out"
-tar -C "$out.new" -cf - . | xz -T1 --lzma2=preset=3,dict=64MiB >"$out/pack.tar.xz"
+tar -C "$out.new" -cf - . | xz -T1 --lzma2=preset=$preset,dict=64MiB >"$out/pack.tar.xz"
 cp "$out.new/MANIFEST" "$out/"
 bytes=$(stat -c %s "$out/pack.tar.xz")
 echo "$out: $((bytes >> 20)) MiB; $(($(du -sb "$out.new" | cut -f1) >> 20)) MiB in $(find "$out.new" -type f | wc -l) files"

@@ -1,14 +1,14 @@
 #!/usr/bin/env python3
 """The parts of tests/gpu/run.sh: see README.md. run.sh finds the program and the tests, and calls this.
 
-    parts.py smoke|correct|sanitize|calibrate OUT --program FILE --tests FOLDER [--seconds S] [--small]
+    parts.py smoke|correct|sanitize|calibrate|pairing OUT --program FILE --tests FOLDER [--seconds S] [--small]
     parts.py bench MODEL OUT --program FILE ...
 """
-import argparse, functools, glob, os, shutil, sys, tempfile
+import argparse, functools, glob, json, os, shutil, subprocess, sys, tempfile
 
 import bench
 from result import Failed, Part, Skipped
-from runs import TOP, agree, losses, train
+from runs import TOP, agree, losses, metrics, train
 
 SECONDS = 450                                           # of a part; eight minutes with the start of a machine
 
@@ -24,6 +24,24 @@ def example(name):
 
 
 # ---- smoke ---------------------------------------------------------------------------------------------------------
+
+def room(folder):
+    try:
+        return round(shutil.disk_usage(folder).free / 2**30, 1)
+    except OSError:
+        return None
+
+
+def machine(part):
+    """What the other parts will find here."""
+    with open("/proc/meminfo") as f:
+        memory = {line.split(":")[0]: line.split()[1] for line in f}
+    libraries = subprocess.run(["ldd", part.program], capture_output=True, text=True, timeout=30).stdout
+    return dict(cores=os.cpu_count(), memory_gib=round(int(memory["MemTotal"]) / 2**20, 1), free_gib={f: room(f) for f in ("/dev/shm", tempfile.gettempdir(), part.out)},
+                fast_folder=bench.fast_folder() or tempfile.gettempdir(), tools={t: shutil.which(t) for t in ("nvcc", "gcc", "g++", "cmake", "ninja", "compute-sanitizer", "nvidia-smi")},
+                libraries=[" ".join(line.split()[:3]) for line in libraries.splitlines() if "cuda" in line or "cublas" in line or "cudnn" in line or "nccl" in line],
+                torch=bench.has_torch(), kernel=os.uname().release)
+
 
 def smoke(part, args, scratch):
     def version():
@@ -42,7 +60,13 @@ def smoke(part, args, scratch):
         if len(steps) != 3:
             raise Failed(f"{len(steps)} steps, not 3")
         return dict(losses=[x["loss"] for x in steps], step_s=[x["step_s"] for x in steps])
-    part.run([("version", version), ("gpu", gpu), ("small", small)])
+    def torch():
+        if not bench.has_torch():
+            raise Skipped("this Python has no PyTorch")
+        words = "import torch, triton; print(torch.__version__, torch.version.cuda, torch.backends.cudnn.version(), torch.cuda.nccl.version() if torch.cuda.is_available() else None, triton.__version__)"
+        _, text = part.command([sys.executable, "-c", words], 120)
+        return dict(torch_cuda_cudnn_nccl_triton=text.strip().split("\n")[-1])
+    part.run([("machine", lambda: machine(part)), ("version", version), ("gpu", gpu), ("small", small), ("torch", torch)])
 
 
 # ---- correct -------------------------------------------------------------------------------------------------------
@@ -55,7 +79,7 @@ def test_program(part, file, seconds):
 JOBS = {                                                # one strategy of each kind that a single GPU runs
     "plain": {}, "fused": dict(dialect="fused"), "bf16": dict(precision__param="bf16", precision__reduce="f32"),
     "checkpoint": dict(checkpoint="full", dialect="fused"), "accumulation": dict(accumulation__steps=2),
-    "chunks": dict(loss__chunks=4, dialect="fused"), "offload": dict(offload="cpu_pinned"),
+    "chunks": dict(loss__chunks=4, dialect="fused"), "offload": dict(offload="cpu_pinned", mirror="false", folded_scale="false"),
 }
 ROOM = {"bf16": 1e-2}                                   # else f32: 1e-4 after 20 steps
 MODELS, STEPS = ("tiny-llama", "tiny-gpt2"), 20
@@ -76,10 +100,16 @@ def against_host(part, scratch, model, name):
     return agree(f"{model} {name}: cuda against host", job(part, scratch, model, name, "cuda"), job(part, scratch, model, name, "host"), ROOM.get(name, 1e-4))
 
 
+def own_plans(scratch, name):
+    """Two runs have the same bits if they take the same algorithms: no other run may change their plans meanwhile."""
+    return dict(XDG_CACHE_HOME=os.path.join(scratch, "plans-" + name))
+
+
 def without_graphs(part, scratch, model):
     """Graphs change no bit."""
-    return agree(f"{model}: with graphs against without", job(part, scratch, model, "fused", "cuda", tag="-graphs"),
-                 job(part, scratch, model, "fused", "cuda", "--graphs", "off", tag="-direct"), 0)
+    env = own_plans(scratch, f"{model}-graphs")
+    return agree(f"{model}: with graphs against without", job(part, scratch, model, "fused", "cuda", tag="-graphs", env=env),
+                 job(part, scratch, model, "fused", "cuda", "--graphs", "off", tag="-direct", env=env), 0)
 
 
 def loopback(part, scratch, model):
@@ -91,7 +121,9 @@ def loopback(part, scratch, model):
 
 def one_rank_nccl(part, scratch, model):
     """Communicators of one rank: split, registered memory, watchdog; the same bits as without NCCL."""
-    return agree(f"{model}: --force-nccl", job(part, scratch, model, "fused", "cuda", "--force-nccl", tag="-nccl"), job(part, scratch, model, "fused", "cuda"), 0)
+    env = own_plans(scratch, f"{model}-nccl")
+    return agree(f"{model}: --force-nccl", job(part, scratch, model, "fused", "cuda", "--force-nccl", tag="-nccl", env=env),
+                 job(part, scratch, model, "fused", "cuda", tag="-alone", env=env), 0)
 
 
 def correct(part, args, scratch):
@@ -143,24 +175,55 @@ def sanitize(part, args, scratch):
 # ---- calibrate -----------------------------------------------------------------------------------------------------
 
 def calibrate(part, args, scratch):
-    """Our own measurements, then PyTorch's, for the device file (README.md: use of the figures)."""
+    """Our own measurements, as a cluster that `compare` takes (OUT/calibrate: names in it refer to each other), then PyTorch's,
+    for the device file (README.md: use of the figures)."""
     def ours():
-        folder = os.path.join(scratch, "calibrate")
-        status, text = part.command([part.program, "calibrate", "--on", "cuda", "--out", folder], 200, cwd=TOP, may_fail=True)
+        folder = os.path.join(args.out, "calibrate")
+        status, text = part.command([part.program, "calibrate", "--on", args.on, "--out", folder], max(part.left() - 130, 60), cwd=TOP, may_fail=True)
         if status == 2:
             raise Skipped(text.strip().split("\n")[-1])
         if status:
             raise Failed(text[-600:])
-        for file in sorted(glob.glob(os.path.join(folder, "*.json"))):
-            shutil.copy(file, os.path.join(args.out, "calibrate-" + os.path.basename(file)))
         return dict(files=sorted(os.listdir(folder)))
 
     def pytorch():
-        return bench.measure(part, args, scratch, "calibrate", ["--parts", "gemm,attention,memory_bound,launch,optimizer,nccl1"], part.left() - 15)
+        got = bench.measure(part, args, scratch, "calibrate", ["--parts", "gemm,attention,memory_bound,launch,optimizer,nccl1"], part.left() - 12)
+        return dict(jobs=got["jobs"], not_ok=got["not_ok"], late=got["late"], clocks=got["clocks"])
     part.run([("tessera calibrate", ours), ("measure.py", pytorch)])
 
 
-PARTS = dict(smoke=smoke, correct=correct, sanitize=sanitize, calibrate=calibrate, bench=bench.bench)
+# ---- pairing -------------------------------------------------------------------------------------------------------
+
+def paired(part, args, scratch, model, precision, ac, strategy, allowed):
+    """The baseline and our run of it on processor cores: that nothing but kernels can tell them apart on a GPU."""
+    if not bench.has_torch():
+        raise Skipped("this Python has no PyTorch")
+    of, steps, name = bench.MODELS[model], 5 if args.small else 200, f"{model}-{precision}-{ac}"
+    sizes = ["--batch", str(of["batch"]), "--seq", str(of["seq"]), "--steps", str(steps)]
+    start, theirs, folder = os.path.join(scratch, name + "-start"), os.path.join(scratch, name + ".json"), os.path.join(scratch, name)
+    here = os.path.dirname(os.path.abspath(__file__))
+    part.command([sys.executable, os.path.join(here, "initial.py"), of["config"], start, *sizes, "--device", "cpu"], 60)
+    part.command([sys.executable, os.path.join(here, "pairing.py"), of["config"], theirs, *sizes, "--precision", precision, "--ac", ac], 200)
+    with open(theirs) as f:
+        want = json.load(f)
+    if want["flop_per_token"] != bench.flop_per_token(model):
+        raise Failed(f"FLOP of a token: {bench.flop_per_token(model)}, models.py has {want['flop_per_token']}")
+    more = {} if precision == "bf16" else dict(precision__param="none", precision__reduce="none", mirror="false")
+    train(part, example(f"h200/{model}.yaml"), folder, "--strategy", strategy, on="host", train__steps=steps, model__weights=os.path.join(start, "model.safetensors"),
+          data__train=os.path.join(start, "train.bin"), **more)
+    norms = sorted(abs(x["grad_norm"] - y) / y for x, y in zip(metrics(folder), want["grad_norms"]))
+    if not norms[len(norms) // 2] <= allowed:           # the median: a few steps amplify what bf16 rounds away
+        raise Failed(f"{name}: norms of gradients: median of the relative differences {norms[len(norms) // 2]:.3g}; allowed: {allowed:g}")
+    return dict(agree(f"{name}: losses", losses(folder), want["losses"], allowed), norms_differ=norms[len(norms) // 2])
+
+
+def pairing(part, args, scratch):
+    cases = [(model, precision, ac, strategy, room) for model in MODELS
+             for precision, ac, strategy, room in (("f32", "none", "fsdp", 1e-4), ("bf16", "none", "fsdp", 1e-2), ("bf16", "full", "fsdp-full", 1e-2))]
+    part.run([(f"{m} {p} {ac}", functools.partial(paired, part, args, scratch, m, p, ac, s, room)) for m, p, ac, s, room in cases], at_once=2)
+
+
+PARTS = dict(smoke=smoke, correct=correct, sanitize=sanitize, calibrate=calibrate, pairing=pairing, bench=bench.bench)
 
 
 def main():
@@ -170,6 +233,10 @@ def main():
     p.add_argument("--program", required=True)
     p.add_argument("--tests", required=True, help="folder of gpu_test_*, or a pattern")
     p.add_argument("--seconds", type=float, default=SECONDS)
+    p.add_argument("--started", type=float, help="when the part began (time.time()): what was built or unpacked counts")
+    p.add_argument("--only", default="", help="bench: checks by a regular expression of their names")
+    p.add_argument("--on", default="cuda", choices=["cuda", "host"], help="bench: host, to test the scripts")
+    p.add_argument("--measure", default="", help="further options of measure.py, to test the scripts")
     p.add_argument("--at-once", type=int, default=4, help="checks that share the GPU, where no time is taken")
     p.add_argument("--small", action="store_true", help="a few short checks, to test the scripts")
     args = p.parse_args()
@@ -179,13 +246,15 @@ def main():
     if args.part == "bench" and args.model not in bench.MODELS:
         p.error(f"bench: found {args.model}; allowed: {', '.join(bench.MODELS)}")
     args.out, args.program = os.path.abspath(args.out), os.path.abspath(args.program)
-    part = Part(args.part + (f"-{args.model}" if args.part == "bench" else ""), args.out, args.seconds, args.program)
-    scratch = tempfile.mkdtemp(prefix="tessera-", dir=bench.fast_folder())
+    part = Part(args.part + (f"-{args.model}" if args.part == "bench" else ""), args.out, args.seconds, args.program, args.started)
+    scratch = tempfile.mkdtemp(prefix=f"tessera-gpu-{os.getpid()}-", dir=bench.fast_folder())
     try:
         PARTS[args.part](part, args, scratch)
-    finally:
-        shutil.rmtree(scratch, ignore_errors=True)
-    return part.finish()
+    except Exception as e:                              # what has run counts all the same
+        part.result["checks"].append(dict(name=args.part, status="failed", reason=f"{type(e).__name__}: {e}"))
+    status = part.finish()
+    shutil.rmtree(scratch, ignore_errors=True)
+    return status
 
 
 if __name__ == "__main__":

@@ -18,7 +18,16 @@ def losses(folder):
     return [x["loss"] for x in metrics(folder)]
 
 
-def train(part, file, folder, *options, seconds=120, on="cuda", env=None, **settings):
+def note_of(folder):
+    """What a run told beside its steps: the GPU, its memory at the end, why something was not as it could be."""
+    try:
+        with open(os.path.join(folder, "said.txt")) as f:
+            return [line.strip()[9:] for line in f if line.startswith("tessera: ")]
+    except OSError:
+        return []
+
+
+def train(part, file, folder, *options, seconds=120, on="cuda", env=None, tick=None, **settings):
     """tessera run into a folder; settings: a__b=v is --set a.b=v. Its steps. Failed: it failed, or lacks a step or a finite
     loss."""
     words = [part.program, "run", file, "--on", on, "--out", folder, "--set", "checkpoints.last=false", *options]
@@ -26,11 +35,13 @@ def train(part, file, folder, *options, seconds=120, on="cuda", env=None, **sett
         words += ["--set", f"{key.replace('__', '.')}={value}"]
     if "--strategy" not in options:
         words += ["--strategy", "fsdp"]
-    status, text = part.command(words, seconds, env=env, cwd=TOP, may_fail=True)
+    status, text = part.command(words, seconds, env=env, cwd=TOP, may_fail=True, tick=tick)
     if status == 2 and any(x in text for x in NOT_YET):
         raise Skipped(text.strip().split("\n")[-1])
     if status:
         raise Failed(f"status {status}: {text[-600:]}")
+    with open(os.path.join(folder, "said.txt"), "w") as f:
+        f.write(text)
     steps = metrics(folder)
     if not steps or not all(isinstance(x["loss"], float) and math.isfinite(x["loss"]) for x in steps):
         raise Failed(f"{folder}: {len(steps)} steps, or a loss that is no number")
