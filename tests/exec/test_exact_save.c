@@ -129,7 +129,7 @@ static void compare_bytes(const struct strategies *s, const char *name)
     strategies_job(s, name, &job);
     for (int k = 0; k < 2; k++) {
         config[k].ahead = config[k].poison = true;
-        config[k].jitter_us = 60;
+        config[k].jitter_us = k ? 15 : 0; /* the one that could have a race */
         config[k].jitter_seed = 11;
         job_run_ok(&job, &config[k], &ranks[k]);
     }
