@@ -120,10 +120,12 @@ def loopback(part, scratch, model):
 
 
 def one_rank_nccl(part, scratch, model):
-    """Communicators of one rank: split, registered memory, watchdog; the same bits as without NCCL."""
+    """Communicators of one rank: split, registered memory, watchdog; the same bits as without NCCL. With ddp: fully_shard
+    has no collectives on one rank."""
     env = own_plans(scratch, f"{model}-nccl")
-    return agree(f"{model}: --force-nccl", job(part, scratch, model, "fused", "cuda", "--force-nccl", tag="-nccl", env=env),
-                 job(part, scratch, model, "fused", "cuda", tag="-alone", env=env), 0)
+    ddp = dict(api="ddp", mirror="false", folded_scale="false")
+    return agree(f"{model}: --force-nccl", job(part, scratch, model, "fused", "cuda", "--force-nccl", tag="-nccl", env=env, **ddp),
+                 job(part, scratch, model, "fused", "cuda", tag="-alone", env=env, **ddp), 0)
 
 
 def correct(part, args, scratch):
