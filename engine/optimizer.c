@@ -373,7 +373,7 @@ void tsr__optimizer_step(struct tsr_engine *e)
 {
     struct tsr__step s = {.e = e, .n_states = tsr__n_opt_states(e->step.optimizer)};
     s.params = tsr__params_to_step(e, &s.n);
-    if (e->step.optimizer == TSR_OPT_NONE || !tsr__check_folded(e))
+    if (e->step.optimizer == TSR_OPT_NONE)
         return;
     make_states(&s);
     if (e->step.optimizer != TSR_OPT_ADAMW_FUSED)

@@ -493,6 +493,8 @@ tsr_status tsr_step_backward(struct tsr_engine *e, const uint32_t *micros, size_
 
 tsr_status tsr_step_optimizer(struct tsr_engine *e)
 {
+    if (!tsr__check_folded(e))
+        return e->status;
     if (e->step.clip) {
         tsr__set_phase(e, TSR_PHASE_CLIP, 0);
         bool by_wrapper = e->fsdp1 && e->fsdp1->shard_comm != UINT16_MAX;

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "keys_words.h"
 #include "paths.h"
 #include "run_gpu.h"
 #include "run_rehearsal.h"
@@ -172,7 +173,7 @@ static void fill_in(struct tsr_run_job *r, const struct tsr_args *args)
     c->leave_last = !t->save_last;
     c->keep = (unsigned)t->keep;
     c->async_save = args->async_save;
-    c->save = s->save == TSR_SAVE_SHARDED_ASYNC ? TSR_SAVE_SHARDED_ASYNC : TSR_SAVE_SHARDED;
+    c->save = (enum tsr_save)s->save;
     c->dir = args->out ? args->out : args->resume;
     c->resume_from = args->resume;
     c->hf = hf_of(&r->job.model);
@@ -237,6 +238,11 @@ static tsr_status check(const struct tsr_run_job *r)
 {
     const struct tsr_settings *s = r->job.settings;
     TSR_TRY(check_warmup(r));
+    if (!tsr_save_is_sharded((enum tsr_save)s->save))
+        return tsr_node_error(tsr_job_at(&r->job, "save"),
+                              "save: found %s, which is simulated and not executed; allowed to "
+                              "run: sharded or sharded_async",
+                              tsr_words_save[s->save]);
     if (s->init != TSR_INIT_META)
         return tsr_node_error(tsr_job_at(&r->job, "init"),
                               "init: found a model that is built whole; allowed: meta");

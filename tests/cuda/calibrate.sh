@@ -14,31 +14,8 @@ study=$TSR_SOURCE_DIR/experiments/small/llama.yaml
 # files DIR: what it holds is right, for two ranks.
 files() {
     checks=$((checks + 1))
-    python3 - "$1" <<'PY' || complain "$1: the files are wrong"
-import json, sys
-files = {k: json.load(open(f"{sys.argv[1]}/{k}-stand-in.json")) for k in ("gpu", "kernels", "node", "cluster")}
-def sources(value):
-    if isinstance(value, dict):
-        if "source" in value:
-            assert value["source"].startswith("measured on ") and "tessera calibrate" in value["source"], value
-        for v in value.values():
-            sources(v)
-    elif isinstance(value, list):
-        for v in value:
-            sources(v)
-    elif isinstance(value, str):
-        assert "/" not in value, value
-for f in files.values():
-    sources(f)
-kernels = {k["kernel"] for k in files["kernels"]["measured"]}
-assert {"mm", "flash_attention", "rms_norm", "layer_norm", "fused_adamw", "nll_loss", "embedding", "chunk_cat",
-        "split_with_sizes_copy"} <= kernels, kernels
-assert all(k["source"] and k["runs"] for k in files["kernels"]["measured"])
-assert all(0 < files["gpu"]["host"][k] < 0.1 for k in ("launch_s", "event_s", "alloc_s")), files["gpu"]["host"]
-collectives = files["node"]["collectives"]
-assert {c["kind"] for c in collectives} == {"all_gather", "reduce_scatter", "all_reduce", "broadcast"}
-assert {c["ranks"] for c in collectives} == {2} and files["node"]["gpus_per_node"] == 2
-PY
+    python3 "$TSR_SOURCE_DIR/tests/cli/calibrated.py" "$1" stand-in 0.1 mm flash_attention rms_norm layer_norm fused_adamw \
+        nll_loss embedding chunk_cat split_with_sizes_copy || complain "$1: the files are wrong"
 }
 
 # used DIR: the commands that take a cluster take it.

@@ -93,4 +93,8 @@ fails 2 "memory: found a job of" "what it has (--on sim" -- run "$flagship" --on
 
 # On a simulator nothing is saved.
 fails 2 --async-save "--on host or cuda" -- run "$job" --on sim --strategy fsdp --async-save
+# What run does not write is refused, not written in another way.
+for full in full_rank0 full_device; do
+    fails 2 "save: found $full" 'sharded or sharded_async' -- "${fsdp[@]}" --ranks 2 --out "$tmp/full" --set save=$full
+done
 finish

@@ -175,11 +175,11 @@ static tsr_status evaluate(struct tsr_engine *engine, const void *job)
     return tsr_eval_run(engine);
 }
 
-/* A steady state comes soon, and the one after an evaluation as well. */
-static void strategies__each__replayed_as_emitted(void **state)
+/* Every strategy, disturbed so once, or every so many steps; also: what else must hold, or NULL. */
+static void each_strategy(tsr_status (*how)(struct tsr_engine *, const void *), uint32_t every,
+                          void (*also)(const struct pair *))
 {
     struct strategies s;
-    (void)state;
     strategies_open(&s);
     for (size_t i = 0; i < s.file.n; i++) {
         struct tsr_job job;
@@ -187,16 +187,26 @@ static void strategies__each__replayed_as_emitted(void **state)
         strategies_job(&s, s.file.strategies[i].name, &job);
         struct pair p = {.name = s.file.strategies[i].name,
                          .build = build_strategy,
-                         .disturb = evaluate,
+                         .disturb = how,
+                         .every = every,
                          .job = &job};
         assert_true(run_pair(&p, &stats));
         printf("%-20s emitted %2llu, replayed %2llu\n", p.name, (unsigned long long)stats.emitted,
                (unsigned long long)stats.replayed);
         assert_int_equal(stats.refused, 0);
         assert_true(stats.replayed >= 2);
+        if (also)
+            also(&p);
         tsr_job_close(&job);
     }
     strategies_close(&s);
+}
+
+/* A steady state comes soon, and the one after an evaluation as well. */
+static void strategies__each__replayed_as_emitted(void **state)
+{
+    (void)state;
+    each_strategy(evaluate, 0, NULL);
 }
 
 static tsr_status save_beside(struct tsr_engine *engine, const void *job)
@@ -205,32 +215,18 @@ static tsr_status save_beside(struct tsr_engine *engine, const void *job)
     return tsr_save_run(engine, TSR_SAVE_SHARDED_ASYNC);
 }
 
+static void steady_state_is_back(const struct pair *p)
+{
+    if (!strcmp(p->name, "fsdp"))
+        assert_int_equal(p->digests[15], p->digests[23]);
+}
+
 /* The step behind a save is one of its kind; then the steady state is back, and from the second
  * save on it is the one that was proven before. */
 static void saves_beside_training__each_strategy__the_steady_state_comes_back(void **state)
 {
-    struct strategies s;
     (void)state;
-    strategies_open(&s);
-    for (size_t i = 0; i < s.file.n; i++) {
-        struct tsr_job job;
-        struct tsr_step_cache_stats stats = {0};
-        strategies_job(&s, s.file.strategies[i].name, &job);
-        struct pair p = {.name = s.file.strategies[i].name,
-                         .build = build_strategy,
-                         .disturb = save_beside,
-                         .every = 8,
-                         .job = &job};
-        assert_true(run_pair(&p, &stats));
-        printf("%-20s emitted %2llu, replayed %2llu\n", p.name, (unsigned long long)stats.emitted,
-               (unsigned long long)stats.replayed);
-        assert_int_equal(stats.refused, 0);
-        assert_true(stats.replayed >= 2);
-        if (!strcmp(p.name, "fsdp"))
-            assert_int_equal(p.digests[15], p.digests[23]);
-        tsr_job_close(&job);
-    }
-    strategies_close(&s);
+    each_strategy(save_beside, 8, steady_state_is_back);
 }
 
 /* ---- recorded scenarios ---------------------------------------------------------------------- */
