@@ -41,7 +41,9 @@ sanitize() {
     tsr_configure "$kind" "$werror" >/dev/null
     tsr_build "build-$kind" "$target"
     run_ctest "build-$kind" --quiet --output-log "$log" "$@" || {
-        tail -n 80 "$log"
+        # what the failed tests printed, then the list
+        awk '/Test +#[0-9]+:/ { failed = /\*\*\*/ } failed' "$log" | tail -n 200
+        tail -n 12 "$log"
         tsr_say "$kind: FAILED, see $log"
         exit 1
     }

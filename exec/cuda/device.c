@@ -454,6 +454,8 @@ static tsr_status open_all(struct tsr_cuda_device *d)
     if (tsr_attention_create(d->gpu.architecture, &d->attention, d->no_attention))
         d->attention = NULL; /* plain kernels do it */
     TSR_TRY(tsr_blas_create(&blas, &d->blas));
+    /* left by the caller's own calls of CUDA, or by a library that could not start */
+    (void)cudaGetLastError();
     return d->config.comms ? start_watchdog(d) : TSR_OK;
 }
 

@@ -24,6 +24,7 @@ struct outcome {
 
 struct how {
     bool direct, poison, nccl;
+    bool error_left; /* by calls of CUDA before the run */
     uint32_t delay_us;
     uint64_t seed;
     const char *fails; /* an entry point; NULL: none */
@@ -116,7 +117,10 @@ static void run_on_standin(const struct tsr_job *job, const struct how *how, str
                                               .timeout_s = 20};
     *out = (struct outcome){.status = TSR_OK};
     r->job = job;
+    if (how->error_left)
+        assert_int_not_equal(cudaSetDevice(99), cudaSuccess);
     job_ok(tsr_cuda_rank_create(&rank, &r->executor, NULL));
+    assert_int_equal(cudaPeekAtLastError(), cudaSuccess); /* cuBLASLt would take it for its own */
     job_ok(tsr_build(job, 0, r->executor, &r->engine));
     tsr_exec_set_tables(r->executor, tsr_engine_tables(r->engine));
     if (how->fails)
@@ -156,8 +160,8 @@ static void run_on_host(const struct tsr_job *job, struct outcome *out)
 
 static void compare(const char *what, const struct outcome *a, const struct outcome *b)
 {
-    if (b->status != TSR_OK)
-        fail_msg("%s: %s", what, b->text);
+    if (a->status != TSR_OK || b->status != TSR_OK)
+        fail_msg("%s: %s%s", what, a->text, b->text);
     for (int i = 0; i < STEPS; i++) {
         if (a->losses[i] != b->losses[i] || a->norms[i] != b->norms[i])
             fail_msg("%s, step %d: loss %.9g and norm %.9g, not %.9g and %.9g", what, i,
@@ -254,6 +258,20 @@ static void graphs__capture_fails__run_goes_on(void **state)
         assert_true(tsr_standin_failed());
         compare(cases[i].entry, &direct, &out);
     }
+    tsr_job_close(&job);
+    strategies_close(&s);
+}
+
+static void graphs__error_left_before__is_not_the_runs(void **state)
+{
+    struct strategies s;
+    struct tsr_job job;
+    struct outcome direct, out;
+    (void)state;
+    open_job("fsdp", &s, &job);
+    run_on_standin(&job, &(struct how){.direct = true}, &direct);
+    run_on_standin(&job, &(struct how){.error_left = true}, &out);
+    compare("an error left", &direct, &out);
     tsr_job_close(&job);
     strategies_close(&s);
 }
@@ -404,6 +422,7 @@ int main(void)
         cmocka_unit_test(graphs__nodes_in_other_orders__same_bits),
         cmocka_unit_test(graphs__nccl__same_bits_and_it_ends),
         cmocka_unit_test(graphs__capture_fails__run_goes_on),
+        cmocka_unit_test(graphs__error_left_before__is_not_the_runs),
         cmocka_unit_test(graphs__launch_fails__run_fails),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
