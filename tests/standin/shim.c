@@ -3,6 +3,7 @@
 
 #include <stdlib.h>
 
+#include "copies_ahead.h"
 #include "fibers.h"
 
 enum { MAX_THREADS = 1024, WARP = 32 };
@@ -87,11 +88,13 @@ void tsr_shim_run(const struct tsr_shim_kernel *kernel, unsigned blocks_x, unsig
                                                  .block_x = block % blocks_x,
                                                  .blocks_x = blocks_x,
                                                  .block_y = block / blocks_x};
+        tsr_copies_begin(seed % 2 == 0);
         if (together)
             tsr_fibers_run(threads, seed & 1, &tsr_shim_place.thread, kernel->body, params);
         else
             run_apart(kernel, threads, params);
     }
+    tsr_copies_end();
     free(tsr_shim_shared);
     tsr_shim_shared = NULL;
 }

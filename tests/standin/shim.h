@@ -7,7 +7,7 @@
 #include "exec/cuda/kernels/shim.h"
 
 /* Blocks, and the threads of one, run in order of their number when seed is 0, else in an order
- * that follows from it. */
+ * that follows from it. What is asked for ahead comes late when it is even (copies_ahead.h). */
 void tsr_shim_run(const struct tsr_shim_kernel *kernel, unsigned blocks_x, unsigned blocks_y,
                   unsigned threads, size_t shared, const void *params, uint64_t seed);
 

@@ -35,6 +35,10 @@ void tsr_shim_sync(void);
 void tsr_shim_sync_warp(void);
 /* The value of the lane whose number differs in the bits of `lanes`. */
 double tsr_shim_shuffle(double x, int lanes);
+/* 16 bytes, when the thread waits for them or before; see code.h. */
+void tsr_shim_copy_ahead(void *to, const void *from);
+void tsr_shim_copies_mark(void);
+void tsr_shim_copies_wait(unsigned last);
 
 #define TSR_SHIM_KERNEL(name_, type, together)                                         \
     static void name_##_code(const type *k_);                                          \
@@ -82,12 +86,9 @@ TSR_DEVICE unsigned tsr_dynamic_shared_size(void)
 {
     return tsr_shim_shared_size;
 }
-TSR_DEVICE void tsr_copy_ahead(void *shared, const void *from)
-{
-    memcpy(shared, from, 16);
-}
-#define tsr_copies_mark()  ((void)0)
-#define tsr_copies_wait(n) ((void)(n))
+#define tsr_copy_ahead(shared, from) tsr_shim_copy_ahead(shared, from)
+#define tsr_copies_mark()            tsr_shim_copies_mark()
+#define tsr_copies_wait(n)           tsr_shim_copies_wait(n)
 TSR_DEVICE unsigned tsr_thread(void)
 {
     return tsr_shim_place.thread;
