@@ -24,7 +24,8 @@ werror=-DTESSERA_WERROR=${TSR_WERROR:-OFF}
 run_ctest() { # BUILD-FOLDER [option...]
     local folder=$1
     shift
-    (cd "$TSR_TOP" && ctest --test-dir "$folder" -j "$TSR_JOBS" --no-tests=error \
+    # one more than cores: streams that sleep now and then, processes that wait for each other
+    (cd "$TSR_TOP" && ctest --test-dir "$folder" -j $((TSR_JOBS + 1)) --no-tests=error \
         --output-on-failure "$@" </dev/null)
 }
 
