@@ -11,6 +11,7 @@
 #include "build.h"
 #include "report.h"
 #include "report_file.h"
+#include "report_interrupt.h"
 #include "validated.h"
 
 #define RESOLVED_FILE "experiment.yaml" /* in the output folder */
@@ -155,13 +156,16 @@ tsr_status tsr_prepare_out(const char *dir)
     if (tsr_make_folder(dir) != TSR_OK)
         return unusable(dir, errno ? errno : EACCES);
     snprintf(path, sizeof path, "%s/.tessera-%ld", dir, (long)getpid());
-    FILE *probe = fopen(path, "wb");
-    if (!probe)
+    (void)unlink(path); /* of a process that was killed */
+    int probe = tsr_interrupt_create(path);
+    if (probe < 0)
         return unusable(dir, errno);
-    bool ok = fputs("probe\n", probe) >= 0 && fflush(probe) == 0;
+    errno = ENOSPC; /* if less is written and nothing is said */
+    bool ok = write(probe, "probe\n", 6) == 6;
     int error = errno;
-    ok = fclose(probe) == 0 && ok;
-    remove(path);
+    ok = close(probe) == 0 && ok;
+    (void)unlink(path);
+    tsr_interrupt_keep(path);
     return ok ? TSR_OK : unusable(dir, error);
 }
 

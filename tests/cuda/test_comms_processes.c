@@ -278,7 +278,7 @@ static tsr_status gather_other_sizes(struct comms_rank *r)
 static void test_processes__other_sizes__hang_until_timeout(void **state)
 {
     (void)state;
-    struct nccl_job nccl = {.calls = gather_other_sizes, .timeout_s = 0.5};
+    struct nccl_job nccl = {.calls = gather_other_sizes, .timeout_s = 2};
     const struct job job = {
         .size = 2, .timeout_s = 60, .transport = "auto", .body = calls_body, .user = &nccl};
     struct outcome outcomes[2];

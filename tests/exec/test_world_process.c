@@ -122,7 +122,7 @@ static void all_but_rank_3(struct tsr_world *world, struct outcome *o, void *use
     outcome_set(o, gather(world, 11, 256));
     if (o->status != TSR_OK || world->rank == 3)
         return;
-    world->timeout_s = 0.5;
+    world->timeout_s = 2; /* enough for the others on a machine with other work */
     o->begin = tsr__now();
     outcome_set(o, gather(world, 12, 256));
 }
@@ -134,8 +134,8 @@ static void test_collective__a_rank_does_not_come__all_give_up_in_time(void **st
     run_job(
         &(struct job){.size = SIZE, .timeout_s = 20, .transport = "auto", .body = all_but_rank_3},
         o);
-    expect_all(o, 3, TSR_EPEER, "rank 3 did not arrive at all_gather #12 of 'shard' within 0.5 s");
-    assert_true(o[0].end - o[0].begin < 2);
+    expect_all(o, 3, TSR_EPEER, "rank 3 did not arrive at all_gather #12 of 'shard' within 2 s");
+    assert_true(o[0].end - o[0].begin < 10);
 }
 
 static void rank_1_aborts(struct tsr_world *world, struct outcome *o, void *user)
@@ -353,7 +353,7 @@ static void test_loss__killed_in_a_transfer__the_others_end_soon(void **state)
 static void test_loss__a_process_hangs__the_others_end_in_time(void **state)
 {
     (void)state;
-    struct victim victim = {.rank = 1, .signal = SIGSTOP, .timeout_s = 0.5};
+    struct victim victim = {.rank = 1, .signal = SIGSTOP, .timeout_s = 2};
     struct outcome o[SIZE];
     assert_int_equal(pipe(victim.pipe), 0);
     run_job(&(struct job){.size = SIZE,
@@ -363,9 +363,9 @@ static void test_loss__a_process_hangs__the_others_end_in_time(void **state)
                           .user = &victim,
                           .stopped = 2},
             o);
-    expect_all(o, 1, TSR_EPEER, "rank 1 did not arrive at all_gather #50 of 'shard' within 0.5 s");
+    expect_all(o, 1, TSR_EPEER, "rank 1 did not arrive at all_gather #50 of 'shard' within 2 s");
     for (uint32_t r = 0; r < SIZE; r++)
-        assert_true(r == 1 || o[r].end - o[r].begin < 2);
+        assert_true(r == 1 || o[r].end - o[r].begin < 10);
     (void)close(victim.pipe[0]);
     (void)close(victim.pipe[1]);
 }

@@ -124,7 +124,7 @@ static void all_but_rank_3(struct ct_rank *rank)
 {
     if (gather(rank, 11, 256) != TSR_OK || rank->world->rank == 3)
         return;
-    rank->world->timeout_s = 0.4;
+    rank->world->timeout_s = 2; /* enough for the others on a machine with other work */
     (void)gather(rank, 12, 256);
 }
 
@@ -134,12 +134,12 @@ static void test_collective__a_rank_does_not_come__all_give_up_in_time(void **st
     struct ct_rank ranks[4];
     ct_threads(4, 20, ranks, all_but_rank_3, NULL);
     expect_all(ranks, 3, TSR_EPEER,
-               "rank 3 did not arrive at all_gather #12 of 'shard' within 0.4 s");
+               "rank 3 did not arrive at all_gather #12 of 'shard' within 2 s");
     assert_int_equal(ranks[3].status, TSR_OK);
     double longest = 0; /* of the first that came */
     for (uint32_t r = 0; r < 3; r++)
         longest = ranks[r].seconds > longest ? ranks[r].seconds : longest;
-    assert_true(longest >= 0.39 && longest < 3);
+    assert_true(longest >= 1.99 && longest < 10);
 }
 
 static void rank_1_aborts(struct ct_rank *rank)
@@ -158,7 +158,7 @@ static void test_collective__a_rank_aborts__all_stop_and_know_why(void **state)
     struct ct_rank ranks[4];
     double begin = now();
     ct_threads(4, 30, ranks, rank_1_aborts, NULL);
-    assert_true(now() - begin < 2);
+    assert_true(now() - begin < 10);
     expect_all(ranks, 4, TSR_ERUNTIME, "rank 1 gave up: its loss is not a number");
 }
 
