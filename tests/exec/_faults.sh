@@ -5,7 +5,7 @@
 #   run ARGUMENT...           tessera run $job --on host --strategy fsdp ARGUMENT...
 #   start ARGUMENT...         the same in the background; its process in $started
 #   ended STATUS              waits for it, and checks its exit status
-#   until_step DIR N          waits until the metrics of DIR have step N; false after 30 s
+#   until_step DIR N          waits until the metrics of DIR have step N; false after a minute
 #   losses DIR                step, loss and norm of every step, one a line
 #   lines FILE N WORD...      FILE has exactly N lines, and each has every WORD
 #   loads DIR [STEP]          DIR holds a checkpoint that a run goes on from
@@ -33,8 +33,8 @@ strategies:
   ddp: {api: ddp}
   hsdp: {mesh: {replicate: 2, shard: 2}}
 Y
-# Ports that two scripts at once are unlikely to share.
-export TSR_PORT=$((10000 + $$ % 10000))
+# Ports that two scripts at once are unlikely to share: each may count up from its first one.
+export TSR_PORT=$((10000 + $$ * 61 % 9973))
 
 run() {
     "$TESSERA" run "$job" --on host --strategy fsdp "$@" </dev/null
@@ -54,7 +54,7 @@ ended() {
 
 until_step() {
     local i
-    for ((i = 0; i < 600; i++)); do
+    for ((i = 0; i < 1200; i++)); do
         grep -q "\"step\": $2," "$1/metrics.jsonl" 2>/dev/null && return 0
         sleep 0.05
     done

@@ -27,7 +27,8 @@ wait_for_lock() { # of ranks that have not quite ended
 }
 
 resumed=0 early=0 saving=0 last=0
-for ((round = 1; round <= kills; round++)); do
+# more rounds if none came while it was saving
+for ((round = 1; round <= kills || (saving == 0 && round <= 4 * kills); round++)); do
     how=(--ranks 2)
     ((round % 3 == 0)) && how=(--nproc 2)
     ((round % 2 == 0)) && how+=(--async-save)
@@ -70,10 +71,10 @@ losses "$tmp/whole" >"$tmp/alive"
 same "$tmp/killed" "$tmp/alive"
 checks=$((checks + 4))
 [ "$(wc -l <"$tmp/killed")" = $steps ] || complain "$(wc -l <"$tmp/killed") steps, not $steps"
-[ "$resumed" -ge $((kills / 5)) ] || complain "only $resumed of $kills rounds came as far as a checkpoint"
+[ "$resumed" -ge $((kills / 5)) ] || complain "only $resumed of $((round - 1)) rounds came as far as a checkpoint"
 [ "$saving" -gt 0 ] || complain "no kill came while it was saving"
 left=$(find "$run" -name '*.tmp' -o -name '*.old')
 [ -z "$left" ] || complain "left behind: $left"
-echo "$kills kills: $early before the checkpoint was read, $resumed after, $saving while one was" \
+echo "$((round - 1)) kills: $early before the checkpoint was read, $resumed after, $saving while one was" \
     "written; $steps steps"
 finish
