@@ -224,10 +224,9 @@ static tsr_status capture_end(struct tsr_device *device, bool is_whole)
     status = finish(d, status);
     g->what = TSR_CUDA_DIRECT;
     use_table(d, NULL);
-    if (status != TSR_OK) {
+    if (status != TSR_OK)
         snprintf(g->why, sizeof g->why, "%s", tsr_error_text());
-        (void)cudaGetLastError();
-    }
+    (void)cudaGetLastError(); /* of an upload as well: the launch does it then */
     return TSR_OK;
 }
 
