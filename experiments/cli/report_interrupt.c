@@ -1,33 +1,64 @@
 /* report_interrupt.c: cleans up when the program is interrupted (report_interrupt.h).
  *
  * A handler can reach nothing but globals: these lists are the only ones of the program. Whoever
- * changes them holds the signals back, so the handler never sees a list half changed; all that it
- * calls is async-signal-safe.
+ * changes them holds the signals back from his thread and has the lists for himself, so the handler
+ * never sees a list half changed; all that it calls is async-signal-safe.
+ *
+ * [Note: which thread] A signal comes to any thread that does not hold it back, and libraries have
+ * threads of their own (OpenBLAS, from the start). The first thread of the process does the work:
+ * it would else go on and make files meanwhile.
  */
 #include "report_interrupt.h"
 
 #include <errno.h>
 #include <fcntl.h>
+#include <sched.h>
 #include <signal.h>
+#include <stdatomic.h>
+#include <stdbool.h>
 #include <stddef.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 enum { MAX_FILES = 1024, MAX_CHILDREN = 512 };
 
 static struct {
-    pid_t owner; /* whose the lists are */
+    atomic_flag taken; /* by a thread that changes them, with signals held back, or for good */
+    pid_t owner;       /* whose the lists are */
     const char *files[MAX_FILES];
     pid_t children[MAX_CHILDREN];
     size_t n_files, n_children;
-} lists;
+} lists = {.taken = ATOMIC_FLAG_INIT};
 
 static const int signals[] = {SIGHUP, SIGINT, SIGTERM};
 enum { N_SIGNALS = sizeof signals / sizeof *signals };
 
+static void take(void)
+{
+    while (atomic_flag_test_and_set_explicit(&lists.taken, memory_order_acquire))
+        (void)sched_yield();
+}
+
+/* [Note: which thread] False: this is the first. */
+static bool passed_on(int number)
+{
+    long process = (long)getpid();
+    if (syscall(SYS_gettid) == process)
+        return false;
+    (void)syscall(SYS_tgkill, process, process, number);
+    return true;
+}
+
 /* The children first: what they were writing must not come back. */
 static void clean_up(int number)
 {
+    int error = errno;
+    if (passed_on(number)) {
+        errno = error;
+        return;
+    }
+    take(); /* for good: nobody adds to them any more */
     if (lists.owner == getpid()) {
         for (size_t i = 0; i < lists.n_children; i++)
             (void)kill(lists.children[i], SIGTERM);
@@ -37,6 +68,7 @@ static void clean_up(int number)
         for (size_t i = 0; i < lists.n_files; i++)
             (void)unlink(lists.files[i]);
     }
+    (void)signal(number, SIG_DFL);
     (void)raise(number); /* comes when the handler returns, and then does what it usually does */
 }
 
@@ -44,7 +76,7 @@ static void clean_up(int number)
 static void install(const sigset_t *all)
 {
     for (int i = 0; i < N_SIGNALS; i++) {
-        struct sigaction now, ours = {.sa_handler = clean_up, .sa_flags = (int)SA_RESETHAND};
+        struct sigaction now, ours = {.sa_handler = clean_up, .sa_flags = SA_RESTART};
         ours.sa_mask = *all;
         if (sigaction(signals[i], NULL, &now) == 0 && now.sa_handler == SIG_DFL)
             (void)sigaction(signals[i], &ours, NULL);
@@ -57,7 +89,8 @@ static void hold(sigset_t *before)
     (void)sigemptyset(&all);
     for (int i = 0; i < N_SIGNALS; i++)
         (void)sigaddset(&all, signals[i]);
-    (void)sigprocmask(SIG_BLOCK, &all, before);
+    (void)pthread_sigmask(SIG_BLOCK, &all, before);
+    take();
     if (lists.owner != getpid()) {
         lists.owner = getpid();
         lists.n_files = lists.n_children = 0;
@@ -68,7 +101,8 @@ static void hold(sigset_t *before)
 static void let_go(const sigset_t *before)
 {
     int error = errno;
-    (void)sigprocmask(SIG_SETMASK, before, NULL);
+    atomic_flag_clear_explicit(&lists.taken, memory_order_release);
+    (void)pthread_sigmask(SIG_SETMASK, before, NULL);
     errno = error;
 }
 

@@ -2,8 +2,8 @@
  * processes. On SIGHUP, SIGINT and SIGTERM the children are ended first, then the files are
  * removed, then the program ends by that signal.
  *
- * The lists belong to the process that fills them: after a fork() the child starts with none. They
- * are bounded; what is beyond the bound is left behind by an interruption.
+ * Any thread may call. The lists belong to the process that fills them: after a fork() the child
+ * starts with none. They are bounded; what is beyond the bound is left behind by an interruption.
  */
 #ifndef TSR_CLI_REPORT_INTERRUPT_H
 #define TSR_CLI_REPORT_INTERRUPT_H
