@@ -235,6 +235,32 @@ static void graphs__nccl__same_bits_and_it_ends(void **state)
     strategies_close(&s);
 }
 
+/* A job, and what launches one by one make of it. */
+struct known {
+    struct strategies s;
+    struct tsr_job job;
+    struct outcome direct;
+};
+
+static void open_known(struct known *k)
+{
+    open_job("fsdp", &k->s, &k->job);
+    run_on_standin(&k->job, &(struct how){.direct = true}, &k->direct);
+}
+
+static void run_as_known(struct known *k, const char *what, const struct how *how)
+{
+    struct outcome out;
+    run_on_standin(&k->job, how, &out);
+    compare(what, &k->direct, &out);
+}
+
+static void close_known(struct known *k)
+{
+    tsr_job_close(&k->job);
+    strategies_close(&k->s);
+}
+
 /* What cannot be captured is launched one by one. */
 static void graphs__capture_fails__run_goes_on(void **state)
 {
@@ -248,35 +274,25 @@ static void graphs__capture_fails__run_goes_on(void **state)
                  {"(captured)", 1, false},
                  {"(captured)", 2, true},
                  {"(captured)", 30, true}};
-    struct strategies s;
-    struct tsr_job job;
-    struct outcome direct, out;
+    struct known k;
     (void)state;
-    open_job("fsdp", &s, &job);
-    run_on_standin(&job, &(struct how){.direct = true}, &direct);
+    open_known(&k);
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         const struct how how = {
             .fails = cases[i].entry, .nth = cases[i].nth, .poison = cases[i].poison};
-        run_on_standin(&job, &how, &out);
+        run_as_known(&k, cases[i].entry, &how);
         assert_true(tsr_standin_failed());
-        compare(cases[i].entry, &direct, &out);
     }
-    tsr_job_close(&job);
-    strategies_close(&s);
+    close_known(&k);
 }
 
 static void graphs__error_left_before__is_not_the_runs(void **state)
 {
-    struct strategies s;
-    struct tsr_job job;
-    struct outcome direct, out;
+    struct known k;
     (void)state;
-    open_job("fsdp", &s, &job);
-    run_on_standin(&job, &(struct how){.direct = true}, &direct);
-    run_on_standin(&job, &(struct how){.error_left = true}, &out);
-    compare("an error left", &direct, &out);
-    tsr_job_close(&job);
-    strategies_close(&s);
+    open_known(&k);
+    run_as_known(&k, "an error left", &(struct how){.error_left = true});
+    close_known(&k);
 }
 
 static void graphs__launch_fails__run_fails(void **state)
