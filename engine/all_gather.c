@@ -7,7 +7,7 @@
  */
 #include <math.h>
 
-#include "engine.h"
+#include "engine/engine.h"
 
 /* ---- all-gather (3.4) ---------------------------------------------------------------------------
  */

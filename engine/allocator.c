@@ -5,7 +5,7 @@
 #include <inttypes.h>
 #include <stdlib.h>
 
-#include "allocator_impl.h"
+#include "engine/allocator_impl.h"
 
 /* ---- life ------------------------------------------------------------------------------------ */
 

@@ -8,7 +8,7 @@
 #ifndef TSR_ALLOCATOR_H
 #define TSR_ALLOCATOR_H
 
-#include "base.h"
+#include "engine/base.h"
 
 struct tsr_allocator;
 

@@ -3,7 +3,7 @@
  * A set is a treap: a search tree by key that is a heap by a pseudo-random priority, hence balanced
  * in expectation. Priorities come from the allocator's own counter: runs are reproducible.
  */
-#include "allocator_impl.h"
+#include "engine/allocator_impl.h"
 
 /* ---- sets ------------------------------------------------------------------------------------ */
 

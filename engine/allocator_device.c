@@ -4,7 +4,7 @@
  * device takes the released range of exactly this size that was released first, if there is one,
  * otherwise the end of what was ever used.
  */
-#include "allocator_impl.h"
+#include "engine/allocator_impl.h"
 
 static void tell(const struct tsr_allocator *a, enum tsr_segment_action action,
                  const struct tsr_alloc_segment *segment, uint64_t address, uint64_t bytes)

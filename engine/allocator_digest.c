@@ -3,7 +3,7 @@
  * Blocks in use are not in it: who asks knows them. A segment has no memory of its own beside its
  * blocks, and the shape of the trees does not matter, since they are searched by order.
  */
-#include "allocator_impl.h"
+#include "engine/allocator_impl.h"
 
 static uint64_t digest_set(uint64_t hash, const struct tsr_alloc_set *set)
 {

@@ -11,7 +11,7 @@
 #ifndef TSR_ALLOCATOR_IMPL_H
 #define TSR_ALLOCATOR_IMPL_H
 
-#include "allocator.h"
+#include "engine/allocator.h"
 
 /* Section 1 of caching-allocator.md. */
 #define TSR_ALLOC_ROUND       UINT64_C(512)

@@ -7,8 +7,8 @@
  * Backward: among the ready nodes the latest-made runs first; a leaf's gradient is stored as soon
  * as all its uses have run. Hooks of a tensor run when its gradient is complete, before its node.
  */
-#include "compile.h"
-#include "fsdp1.h"
+#include "engine/compile.h"
+#include "engine/fsdp1.h"
 
 #include <string.h>
 

@@ -1,5 +1,5 @@
 /* base.c: error text, dtypes, checked arithmetic, hashing, arrays and arenas. */
-#include "base.h"
+#include "engine/base.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,5 +1,5 @@
 /* bucket.c: one open bucket per dtype; see bucket.h. */
-#include "bucket.h"
+#include "engine/bucket.h"
 
 #include <stdlib.h>
 #include <string.h>

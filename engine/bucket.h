@@ -6,7 +6,7 @@
 #ifndef TSR_BUCKET_H
 #define TSR_BUCKET_H
 
-#include "base.h"
+#include "engine/base.h"
 
 struct tsr_bucket_item {
     uint64_t bytes;

@@ -2,8 +2,8 @@
  * checkpoint around the whole call, FSDP pre-forward, the forward (checkpointed by itself if so
  * asked), FSDP post-forward.
  */
-#include "compile.h"
-#include "fsdp1.h"
+#include "engine/compile.h"
+#include "engine/fsdp1.h"
 
 static void trace_fwd(struct tsr_engine *e, struct tsr_module *m)
 {

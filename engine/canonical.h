@@ -5,7 +5,7 @@
 #ifndef TSR_CANONICAL_H
 #define TSR_CANONICAL_H
 
-#include "base.h"
+#include "engine/base.h"
 
 /* Open addressing; n_slots is a power of two. */
 struct tsr_canonical {

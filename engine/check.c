@@ -1,10 +1,10 @@
 /* check.c: the checker's ranks: what each kind of instruction means to it (check.h). */
-#include "check.h"
+#include "engine/check.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-#include "check_impl.h"
+#include "engine/check_impl.h"
 
 /* ---- instructions ---------------------------------------------------------------------------- */
 

@@ -17,7 +17,7 @@
 #ifndef TSR_CHECK_H
 #define TSR_CHECK_H
 
-#include "executor.h"
+#include "engine/executor.h"
 
 enum tsr_check_kind {
     TSR_CHECK_RACE,           /* two accesses of a buffer, one a write, unordered */

@@ -5,7 +5,7 @@
  * a use elsewhere must come before the owner's next work after the FREE (EARLY_FREE), and a use
  * elsewhere must come after the owner's tail at the ALLOC (EARLY_USE).
  */
-#include "check_impl.h"
+#include "engine/check_impl.h"
 
 static void structure(struct tsr__check_rank *r, const char *what, uint64_t value)
 {

@@ -3,7 +3,7 @@
  */
 #include <string.h>
 
-#include "check_impl.h"
+#include "engine/check_impl.h"
 
 static bool same_comm(const struct tsr_comm *a, const struct tsr_comm *b)
 {

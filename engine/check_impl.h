@@ -14,7 +14,7 @@
 #ifndef TSR_CHECK_IMPL_H
 #define TSR_CHECK_IMPL_H
 
-#include "check.h"
+#include "engine/check.h"
 
 enum {
     TSR__HOST_LANE = 0, /* lane 0 is the host, lane s + 1 stream s */

@@ -4,7 +4,7 @@
  */
 #include <stdlib.h>
 
-#include "check_impl.h"
+#include "engine/check_impl.h"
 
 static int by_owner(const void *a, const void *b)
 {

@@ -1,7 +1,7 @@
 /* check_map.c: the checker's hash map from ids to indices (check_impl.h). */
 #include <stdlib.h>
 
-#include "check_impl.h"
+#include "engine/check_impl.h"
 
 enum { FIRST_SLOTS = 256 };
 

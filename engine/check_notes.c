@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "check_impl.h"
+#include "engine/check_impl.h"
 
 enum { MANY = 1 << 20 };
 

@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "check_impl.h"
+#include "engine/check_impl.h"
 
 static bool is_p2p(uint8_t kind)
 {

@@ -3,7 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "check_impl.h"
+#include "engine/check_impl.h"
 
 const char *tsr_check_kind_name(int kind)
 {

@@ -5,7 +5,7 @@
  * call from its input; the k-th save of the recomputation fills slot k. With early stop it ends as
  * soon as the last slot is filled.
  */
-#include "ops_common.h"
+#include "engine/ops_common.h"
 
 #include <string.h>
 

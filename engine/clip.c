@@ -1,6 +1,6 @@
 /* clip.c: clipping by the global norm (operators.md, section 13). */
-#include "optimizer_impl.h"
-#include "outside_step.h"
+#include "engine/optimizer_impl.h"
+#include "engine/outside_step.h"
 
 /* Norms add up over the ranks that hold different pieces: one all-reduce per mesh dimension that
  * shards (R230), tensor parallelism included. */

@@ -4,8 +4,8 @@
  * before (torch 2.1) the norm of parameters that are not sharded, 0, was made on the host and
  * copied, which waits for the stream (TSR_CLIP_LOOP_READ).
  */
-#include "optimizer_impl.h"
-#include "outside_step.h"
+#include "engine/optimizer_impl.h"
+#include "engine/outside_step.h"
 
 static bool has_piece(const struct tsr_param *p)
 {

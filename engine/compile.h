@@ -11,7 +11,7 @@
 #ifndef TSR_COMPILE_H
 #define TSR_COMPILE_H
 
-#include "ops_common.h"
+#include "engine/ops_common.h"
 
 #define TSR_NONE UINT32_MAX
 enum { TSR_MAX_KERNEL_OPERANDS = 64 };

@@ -12,7 +12,7 @@
  * overrules all of them: of a checkpointed block only its input is saved, and with the selective
  * form the results of attention and of every second product, where the backward needs them.
  */
-#include "compile.h"
+#include "engine/compile.h"
 
 #include <math.h>
 #include <stdlib.h>

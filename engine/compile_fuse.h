@@ -4,7 +4,7 @@
 #ifndef TSR_COMPILE_FUSE_H
 #define TSR_COMPILE_FUSE_H
 
-#include "compile.h"
+#include "engine/compile.h"
 
 enum { TSR_FUSE_OPS = 512, TSR_FUSE_LEAVES = 64, TSR_FUSE_MEMBERS = 32 };
 

@@ -5,7 +5,7 @@
  * well: the gradient of the rows, and the sums over rows for the weights. An operation that came
  * before, on the same values, is not repeated.
  */
-#include "compile.h"
+#include "engine/compile.h"
 
 #include <string.h>
 

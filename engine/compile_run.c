@@ -4,7 +4,7 @@
  * reads them, as Inductor's wrapper does. The backward is one node: the gradients of all parameters
  * of the block reach their leaves together, at its end.
  */
-#include "compile.h"
+#include "engine/compile.h"
 
 #include <string.h>
 

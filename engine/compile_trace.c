@@ -4,7 +4,7 @@
  * get no memory, and what would be an instruction becomes an operation of the graph. Sums of
  * gradients go into new values, so every value is written once.
  */
-#include "compile.h"
+#include "engine/compile.h"
 
 #include <string.h>
 

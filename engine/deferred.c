@@ -3,7 +3,7 @@
  * A clock says how many pieces of work of each stream are known to be over. RECORD keeps the clock
  * of its stream, WAIT adds it to another one, HOST_WAIT to the host.
  */
-#include "engine.h"
+#include "engine/engine.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -13,7 +13,7 @@
 #ifndef TSR_DEFERRED_H
 #define TSR_DEFERRED_H
 
-#include "graph.h"
+#include "engine/graph.h"
 
 struct tsr_deferral;
 struct tsr_instr;

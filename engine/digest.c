@@ -1,9 +1,9 @@
 /* digest.c: see digest.h: the engine itself, its model, storages and the allocator. */
-#include "digest.h"
+#include "engine/digest.h"
 
 #include <stdlib.h>
 
-#include "compile.h"
+#include "engine/compile.h"
 
 /* ---- values ---------------------------------------------------------------------------------- */
 

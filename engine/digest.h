@@ -9,7 +9,7 @@
 #ifndef TSR_DIGEST_H
 #define TSR_DIGEST_H
 
-#include "engine.h"
+#include "engine/engine.h"
 
 /* Where an event is kept, and its number in the walk. */
 struct tsr_event_place {

@@ -1,6 +1,6 @@
 /* digest_wrap.c: the part of a digest (digest.h) that belongs to wrapped modules. */
-#include "digest.h"
-#include "reducer.h"
+#include "engine/digest.h"
+#include "engine/reducer.h"
 
 #include <string.h>
 

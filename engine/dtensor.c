@@ -1,10 +1,10 @@
 /* dtensor.c: cuts of a dimension in the order in which they were made; see dtensor.h. */
-#include "dtensor.h"
+#include "engine/dtensor.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-#include "engine.h"
+#include "engine/engine.h"
 
 #define MAX_NUMEL (UINT64_C(1) << 60)
 

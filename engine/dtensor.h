@@ -8,7 +8,7 @@
 #ifndef TSR_DTENSOR_H
 #define TSR_DTENSOR_H
 
-#include "base.h"
+#include "engine/base.h"
 
 enum { TSR_DT_MAX_DIMS = 8, TSR_DT_MAX_MESH = 4 };
 

@@ -2,7 +2,7 @@
  *
  * Every function does nothing once the engine has failed or a recomputation has stopped early.
  */
-#include "compile.h"
+#include "engine/compile.h"
 
 #include <stdio.h>
 #include <string.h>

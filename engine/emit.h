@@ -4,7 +4,7 @@
 #ifndef TSR_EMIT_H
 #define TSR_EMIT_H
 
-#include "graph.h"
+#include "engine/graph.h"
 
 struct tsr_group;
 

@@ -10,10 +10,10 @@
 #ifndef TSR_ENGINE_H
 #define TSR_ENGINE_H
 
-#include "deferred.h"
-#include "emit.h"
-#include "fsdp.h"
-#include "ops.h"
+#include "engine/deferred.h"
+#include "engine/emit.h"
+#include "engine/fsdp.h"
+#include "engine/ops.h"
 
 struct tsr_reducer;
 struct tsr_capture;

@@ -6,7 +6,7 @@
 #ifndef TSR_EXECUTOR_H
 #define TSR_EXECUTOR_H
 
-#include "program.h"
+#include "engine/program.h"
 
 #define TSR_EXECUTOR_VERSION 1u
 

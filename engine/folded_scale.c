@@ -2,7 +2,7 @@
  * the fused optimizer multiplies by what is left to do, 1 / ranks and the factor of clipping, as it
  * reads them. Norms are those of the scaled gradients.
  */
-#include "engine.h"
+#include "engine/engine.h"
 
 /* As for the divide factors (3.14), f16 might overflow if it were divided after the sum. */
 bool tsr__is_folded(const struct tsr_group *g)

@@ -4,7 +4,7 @@
 #ifndef TSR_FSDP_H
 #define TSR_FSDP_H
 
-#include "module.h"
+#include "engine/module.h"
 
 struct tsr_group;
 struct tsr_flat;

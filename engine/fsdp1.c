@@ -7,7 +7,7 @@
  * reduce-scatters of one group run there one after the other, in the order in which they were
  * issued. The caller's stream waits for it.
  */
-#include "fsdp1.h"
+#include "engine/fsdp1.h"
 
 #include <string.h>
 

@@ -9,7 +9,7 @@
 #ifndef TSR_FSDP1_H
 #define TSR_FSDP1_H
 
-#include "engine.h"
+#include "engine/engine.h"
 
 /* One wrapped module: its flat parameter (PyTorch's handle) and the state of its hooks. */
 struct tsr_flat {

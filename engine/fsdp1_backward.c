@@ -1,7 +1,7 @@
 /* fsdp1_backward.c: FSDP1's backward: hooks, the reduction of a flat gradient, the end of a
  * backward (FSDP1.md, F26 to F38).
  */
-#include "fsdp1.h"
+#include "engine/fsdp1.h"
 
 /* ---- gradients of the flat parameter --------------------------------------------------------- */
 

@@ -5,7 +5,7 @@
  * as many pieces of equal size as the rank with the most original parameters has: that rank's
  * kernels and states in number, and every rank's in bytes.
  */
-#include "fsdp1.h"
+#include "engine/fsdp1.h"
 
 /* Original parameters of which the fullest rank has some. */
 static uint64_t most_parts(const struct tsr_flat *f)

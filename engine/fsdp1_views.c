@@ -7,7 +7,7 @@
  * them into the flat gradient with one kernel, and the accumulation into the flat parameter starts
  * the post-backward hook.
  */
-#include "fsdp1.h"
+#include "engine/fsdp1.h"
 
 static void view_backward(struct tsr_engine *e, struct tsr_node *node, struct tsr_tensor **grad_out,
                           struct tsr_tensor **grad_in)

@@ -5,7 +5,7 @@
  * dimension, and so initialisation, optimizer, clipping and state dicts work on it. The original
  * parameters only compute, as views.
  */
-#include "fsdp1.h"
+#include "engine/fsdp1.h"
 
 #include <string.h>
 

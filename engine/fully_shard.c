@@ -1,7 +1,7 @@
 /* fully_shard.c: fully_shard() and replicate(): which parameters form a group (section 2.1), how
  * each is cut (2.2-2.6), and what is refused (4.6).
  */
-#include "ops_fp8.h"
+#include "engine/ops_fp8.h"
 
 #include <stdio.h>
 #include <string.h>

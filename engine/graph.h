@@ -4,7 +4,7 @@
 #ifndef TSR_GRAPH_H
 #define TSR_GRAPH_H
 
-#include "tessera.h"
+#include "engine/tessera.h"
 
 struct tsr_node;
 struct tsr_region;

@@ -1,7 +1,7 @@
 /* host_memory.c: host buffers at emission (the pinned cache) and in a replay (host_memory.h). */
-#include "host_memory.h"
+#include "engine/host_memory.h"
 
-#include "digest.h"
+#include "engine/digest.h"
 
 /* A page-locked block of the cache; lives as long as the engine. */
 struct tsr_pinned {

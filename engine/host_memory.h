@@ -12,7 +12,7 @@
 #ifndef TSR_HOST_MEMORY_H
 #define TSR_HOST_MEMORY_H
 
-#include "program.h"
+#include "engine/program.h"
 
 /* Levels, bytes. Pageable buffers count as requested, pinned ones as their block. */
 struct tsr_host_level {

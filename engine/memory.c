@@ -5,7 +5,7 @@
  * what its ALLOC took, and so that a buffer may live through many iterations. Who owns a buffer is
  * read from its ALLOC when somebody asks, so that a replay that nobody asks costs nothing more.
  */
-#include "memory.h"
+#include "engine/memory.h"
 
 #include <inttypes.h>
 #include <stdlib.h>

@@ -6,7 +6,7 @@
 #ifndef TSR_MEMORY_H
 #define TSR_MEMORY_H
 
-#include "program.h"
+#include "engine/program.h"
 
 /* Carries the live buffers from one iteration to the next. */
 struct tsr_memory;

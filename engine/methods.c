@@ -1,5 +1,5 @@
 /* methods.c: the methods of wrapped modules (section 4.3): they only set what the hooks read. */
-#include "engine.h"
+#include "engine/engine.h"
 
 #include <stdio.h>
 #include <string.h>

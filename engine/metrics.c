@@ -4,7 +4,7 @@
  * the number of labels to what they have. The trainer's state holds the logits until those of the
  * next micro-batch are there.
  */
-#include "ops_fused.h"
+#include "engine/ops_fused.h"
 
 tsr_status tsr__check_loss(const struct tsr_engine *e)
 {

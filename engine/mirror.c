@@ -8,7 +8,7 @@
  * A group has one buffer, its cast shards one behind the other in the order of the group, as the
  * cast before an all-gather lays them out.
  */
-#include "engine.h"
+#include "engine/engine.h"
 
 bool tsr__is_mirrored(const struct tsr_fsdp_param *p)
 {

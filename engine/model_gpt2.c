@@ -1,7 +1,7 @@
 /* model_gpt2.c: GPT-2 as a module tree, with Hugging Face's names and its [in, out] matrices. */
-#include "model_parts.h"
-#include "model_transformers.h"
-#include "ops_fused.h"
+#include "engine/model_parts.h"
+#include "engine/model_transformers.h"
+#include "engine/ops_fused.h"
 
 #include <stdio.h>
 

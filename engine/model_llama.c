@@ -2,9 +2,9 @@
  * Hugging Face; the order of operations is that of the plain implementation that the recorded
  * memory data describes (golden-memory/operators.md, section 2): variables decide lifetimes.
  */
-#include "model_parts.h"
-#include "model_transformers.h"
-#include "ops_fused.h"
+#include "engine/model_parts.h"
+#include "engine/model_transformers.h"
+#include "engine/ops_fused.h"
 
 #include <stdio.h>
 

@@ -3,8 +3,8 @@
  * forward allocates and how long its variables live is that of llm-foundry's modeling_mpt.py
  * without an attention mask; dropout of 0 is no operation.
  */
-#include "model_parts.h"
-#include "ops_fused.h"
+#include "engine/model_parts.h"
+#include "engine/ops_fused.h"
 
 #include <stdio.h>
 

@@ -1,7 +1,7 @@
 /* model_parts.c: see model_parts.h. */
-#include "model_parts.h"
+#include "engine/model_parts.h"
 
-#include "ops_fused.h"
+#include "engine/ops_fused.h"
 
 void tsr__embedding_forward(struct tsr_engine *e, struct tsr_module *m, void *impl,
                             struct tsr_tensor *in, struct tsr_tensor **out)

@@ -2,7 +2,7 @@
 #ifndef TSR_MODEL_PARTS_H
 #define TSR_MODEL_PARTS_H
 
-#include "ops_common.h"
+#include "engine/ops_common.h"
 
 /* Forwards of modules without an `impl`: their parameters are weight, bias (that of a linear layer
  * may be absent). */

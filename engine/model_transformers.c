@@ -1,9 +1,9 @@
 /* model_transformers.c: operations of transformers' modules (model_transformers.h). */
-#include "model_transformers.h"
+#include "engine/model_transformers.h"
 
 #include <math.h>
 
-#include "ops_common.h"
+#include "engine/ops_common.h"
 
 /* ---- small pieces ---------------------------------------------------------------------------- */
 

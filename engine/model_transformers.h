@@ -5,7 +5,7 @@
 #ifndef TSR_MODEL_TRANSFORMERS_H
 #define TSR_MODEL_TRANSFORMERS_H
 
-#include "engine.h"
+#include "engine/engine.h"
 
 /* Position ids of one sequence; a new reference. */
 struct tsr_tensor *tsr__hf_positions(struct tsr_engine *e);

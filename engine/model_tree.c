@@ -1,5 +1,5 @@
 /* model_tree.c: a generic model from a tree of nodes ("tree" of tests/golden/README.md). */
-#include "engine.h"
+#include "engine/engine.h"
 
 #include <stdio.h>
 #include <string.h>

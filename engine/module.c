@@ -1,5 +1,5 @@
 /* module.c: the module tree: names, patterns, parameters, shared modules and tied parameters. */
-#include "engine.h"
+#include "engine/engine.h"
 
 #include <string.h>
 

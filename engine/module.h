@@ -4,7 +4,7 @@
 #ifndef TSR_MODULE_H
 #define TSR_MODULE_H
 
-#include "graph.h"
+#include "engine/graph.h"
 
 struct tsr_state;
 struct tsr_cplan;

@@ -10,7 +10,7 @@
 #ifndef TSR_OPS_H
 #define TSR_OPS_H
 
-#include "tessera.h"
+#include "engine/tessera.h"
 
 struct tsr_tensor *tsr_retain(struct tsr_tensor *tensor);
 void tsr_release(struct tsr_engine *e, struct tsr_tensor *tensor);

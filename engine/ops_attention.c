@@ -3,7 +3,7 @@
  */
 #include <math.h>
 
-#include "ops_common.h"
+#include "engine/ops_common.h"
 
 /* ---- attention kernels ----------------------------------------------------------------------- */
 static void emit_attention(struct tsr_engine *e, const char *name, bool backward,

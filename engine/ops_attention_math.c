@@ -4,7 +4,7 @@
  */
 #include <math.h>
 
-#include "ops_common.h"
+#include "engine/ops_common.h"
 
 /* ---- products -------------------------------------------------------------------------------- */
 

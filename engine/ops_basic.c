@@ -1,8 +1,8 @@
 /* ops_basic.c: matrix products and norms, forward and backward. Order and sizes of
  * allocations are those of eager PyTorch (golden-memory/operators.md, sections 7 and 9).
  */
-#include "ops_fp8.h"
-#include "ops_fused.h"
+#include "engine/ops_fp8.h"
+#include "engine/ops_fused.h"
 
 struct tsr_tensor *tsr__workspace(struct tsr_engine *e, uint64_t bytes)
 {

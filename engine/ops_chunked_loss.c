@@ -26,7 +26,7 @@
  * In the fused dialect a chunk has nothing but its logits and its loss: their kernel puts the
  * gradient in the place of the logits.
  */
-#include "ops_fused.h"
+#include "engine/ops_fused.h"
 
 enum { EDGE_X, EDGE_W };
 

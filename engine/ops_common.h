@@ -2,8 +2,8 @@
 #ifndef TSR_OPS_COMMON_H
 #define TSR_OPS_COMMON_H
 
-#include "engine.h"
-#include "scratch.h"
+#include "engine/engine.h"
+#include "engine/scratch.h"
 
 /* Gives up a node whose operation did not run; returns NULL for the caller to return. */
 static inline struct tsr_tensor *tsr__op_abort(struct tsr_engine *e, struct tsr_node *node)

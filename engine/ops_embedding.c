@@ -1,7 +1,7 @@
 /* ops_embedding.c: embeddings. Their backward sorts the ids of more than 3072 tokens, which takes
  * memory of the order of the gradient (operators.md, section 11).
  */
-#include "ops_common.h"
+#include "engine/ops_common.h"
 
 enum { MAX_SCRATCH = 12 };
 

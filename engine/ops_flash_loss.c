@@ -5,7 +5,7 @@
  * logits. What is around it has one number a token. Not to be confused with the fused dialect's
  * own (ops_fused_loss.c), which makes the gradient in forward.
  */
-#include "ops_fused.h"
+#include "engine/ops_fused.h"
 
 static struct tsr_tensor *rows_like(struct tsr_engine *e, const struct tsr_tensor *x,
                                     tsr_dtype dtype, enum tsr_category category)

@@ -2,7 +2,7 @@
 #ifndef TSR_OPS_FP8_H
 #define TSR_OPS_FP8_H
 
-#include "ops_common.h"
+#include "engine/ops_common.h"
 
 /* True for a linear layer of a block whose sizes are multiples of 16 (what the products need),
  * where the engine is asked for fp8 and x has 16 bits. */

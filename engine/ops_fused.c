@@ -1,7 +1,7 @@
 /* ops_fused.c: fused kernels between the matrix products: sums in place, rotation of queries and
  * keys, SwiGLU (ops_fused.h).
  */
-#include "ops_fused.h"
+#include "engine/ops_fused.h"
 
 tsr_status tsr__check_dialect(const struct tsr_engine *e, enum tsr_impl impl)
 {

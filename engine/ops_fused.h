@@ -8,7 +8,7 @@
 #ifndef TSR_OPS_FUSED_H
 #define TSR_OPS_FUSED_H
 
-#include "ops_common.h"
+#include "engine/ops_common.h"
 
 static inline bool tsr__is_fused(const struct tsr_engine *e)
 {

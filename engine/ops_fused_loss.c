@@ -2,7 +2,7 @@
  * the logits is made together with the loss and takes their place, so that neither logits in f32
  * nor log-probabilities exist. Backward scales it.
  */
-#include "ops_fused.h"
+#include "engine/ops_fused.h"
 
 static struct tsr_tensor *scalar(struct tsr_engine *e)
 {

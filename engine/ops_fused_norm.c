@@ -5,7 +5,7 @@
  * So its forward is the norm alone. Its backward is the fused one: the input is passed through as
  * the node's second result, and the gradient of it comes in beside the norm's.
  */
-#include "ops_fused.h"
+#include "engine/ops_fused.h"
 
 enum { EDGE_A, EDGE_B, EDGE_WEIGHT, EDGE_BIAS };
 

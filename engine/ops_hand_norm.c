@@ -5,7 +5,7 @@
  * Each is an operation of its own that allocates, saves and frees (operators.md, sections 7, 9 and
  * 16). transformers keeps the mean to the end and writes weight * y.
  */
-#include "ops_common.h"
+#include "engine/ops_common.h"
 
 static struct tsr_tensor *rows_of(struct tsr_engine *e, const struct tsr_tensor *x)
 {

@@ -1,7 +1,7 @@
 /* ops_loss.c: cross-entropy in fp32 (log-softmax and nll, as eager PyTorch composes it) and the
  * mean of squares.
  */
-#include "ops_common.h"
+#include "engine/ops_common.h"
 
 /* Rows beyond this are longer than what a block keeps in shared memory, and those of all blocks
  * together longer than a cache: a kernel that goes over them again reads them again. */

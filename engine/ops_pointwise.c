@@ -1,7 +1,7 @@
 /* ops_pointwise.c: activations, sums, products, scalings and casts, forward and backward. Order and
  * sizes of allocations are those of eager PyTorch (golden-memory/operators.md, sections 7 and 9).
  */
-#include "ops_common.h"
+#include "engine/ops_common.h"
 
 /* The wider of two dtypes, as PyTorch promotes. */
 tsr_dtype tsr__promote(uint8_t a, uint8_t b)

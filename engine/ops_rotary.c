@@ -2,7 +2,7 @@
  * heads, and the split of a fused projection. Order and sizes of allocations: operators.md,
  * sections 7 and 9.
  */
-#include "ops_common.h"
+#include "engine/ops_common.h"
 
 /* ---- layouts --------------------------------------------------------------------------------- */
 

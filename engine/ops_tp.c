@@ -8,8 +8,8 @@
  * They run on a stream of their own that the compute stream waits for at once: such a collective
  * is exposed unless another stream has work.
  */
-#include "ops_common.h"
-#include "tensor_parallel.h"
+#include "engine/ops_common.h"
+#include "engine/tensor_parallel.h"
 
 static void emit_collective(struct tsr_engine *e, uint8_t kind, uint8_t reduce_op,
                             struct tsr_tensor *in, struct tsr_tensor *out)

@@ -4,7 +4,7 @@
  * pad_input() writes rows back into zeros. Here every token is kept: sizes are those of full
  * batches. Integers of 32 bits are kept as bytes; scratch of nonzero() is that of one scan.
  */
-#include "ops_common.h"
+#include "engine/ops_common.h"
 
 static void host_reads(struct tsr_engine *e, struct tsr_tensor *t)
 {

@@ -8,9 +8,9 @@
  */
 #include <string.h>
 
-#include "fsdp1.h"
-#include "optimizer_impl.h"
-#include "outside_step.h"
+#include "engine/fsdp1.h"
+#include "engine/optimizer_impl.h"
+#include "engine/outside_step.h"
 
 struct tsr_storage *tsr__param_grad(const struct tsr_param *p)
 {

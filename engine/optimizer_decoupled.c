@@ -5,8 +5,8 @@
  * and then reads the one of each parameter (`.item()`), so that the host, which had run ahead,
  * waits for the device before every parameter. Before that it was a Python integer.
  */
-#include "optimizer_impl.h"
-#include "outside_step.h"
+#include "engine/optimizer_impl.h"
+#include "engine/outside_step.h"
 
 /* state['step'] += 1 */
 static void count_step(struct tsr__step *s, struct tsr_param *p)

@@ -4,7 +4,7 @@
 #ifndef TSR_OPTIMIZER_IMPL_H
 #define TSR_OPTIMIZER_IMPL_H
 
-#include "engine.h"
+#include "engine/engine.h"
 
 struct tsr__step {
     struct tsr_engine *e;

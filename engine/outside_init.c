@@ -1,7 +1,7 @@
 /* outside_init.c: a model that is built whole, on the device or in host memory, and then sharded
  * call by call: full tensors and shards are there at once.
  */
-#include "outside_step.h"
+#include "engine/outside_step.h"
 
 /* A parameter that no group cuts is built for good. */
 static struct tsr_storage *build_param(struct tsr_engine *e, const struct tsr_param *p)

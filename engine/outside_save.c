@@ -1,7 +1,7 @@
 /* outside_save.c: saving a checkpoint: each rank its shards through pinned memory, or full tensors
  * that every device gathers and rank 0 (or every device) keeps.
  */
-#include "outside_step.h"
+#include "engine/outside_step.h"
 
 #include <stdlib.h>
 

@@ -10,8 +10,8 @@
  *
  * Shards that lie in host memory are copied there at once, by the host: its optimizer changes them.
  */
-#include "digest.h"
-#include "outside_step.h"
+#include "engine/digest.h"
+#include "engine/outside_step.h"
 
 #include <stdlib.h>
 

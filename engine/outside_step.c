@@ -2,7 +2,7 @@
  * what outside_init.c and outside_save.c share. All of it is instructions, as PyTorch 2.11 does it
  * (experiments/PHASES.md names the functions that are followed).
  */
-#include "outside_step.h"
+#include "engine/outside_step.h"
 
 #include <stdlib.h>
 

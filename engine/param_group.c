@@ -1,7 +1,7 @@
 /* param_group.c: one group of parameters that travel together (PyTorch's FSDPParamGroup): unshard,
  * wait, reshard, and what the group does in forward (sections 3.3-3.6, 3.9).
  */
-#include "engine.h"
+#include "engine/engine.h"
 
 /* ---- lazy initialisation --------------------------------------------------------------------- */
 /* Effective dtypes (2.10): "none" where no cast happens. */

@@ -1,7 +1,7 @@
 /* param_group_backward.c: what a group does in backward (sections 3.7, 3.8, 3.10, 3.12): prefetch,
  * gradients kept or reduced, the waits at the end, and the way back after a failed step.
  */
-#include "engine.h"
+#include "engine/engine.h"
 
 /* Implicit prefetch (3.7): the group recorded before this one in the forward that just happened. */
 static void backward_prefetch(struct tsr_engine *e, struct tsr_group *g)

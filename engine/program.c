@@ -1,5 +1,5 @@
 /* program.c: recorded instructions and the names of their codes. */
-#include "program.h"
+#include "engine/program.h"
 
 #include <stdlib.h>
 #include <string.h>

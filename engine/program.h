@@ -9,7 +9,7 @@
 #ifndef TSR_PROGRAM_H
 #define TSR_PROGRAM_H
 
-#include "base.h"
+#include "engine/base.h"
 
 enum tsr_instr_kind {
     TSR_SEGMENT_ALLOC, /* device allocation: bytes, address, stream */

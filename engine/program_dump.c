@@ -10,8 +10,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "canonical.h"
-#include "program.h"
+#include "engine/canonical.h"
+#include "engine/program.h"
 
 /* One line while it is built. `failed`: the host has no memory left; the line stays short. */
 struct line {

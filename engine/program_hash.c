@@ -2,8 +2,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "canonical.h"
-#include "program.h"
+#include "engine/canonical.h"
+#include "engine/program.h"
 
 /* ---- canonical numbers ----------------------------------------------------------------------- */
 

@@ -1,5 +1,5 @@
 /* record.c: the recorder, the simplest executor: it appends every instruction to a program. */
-#include "executor.h"
+#include "engine/executor.h"
 
 static tsr_status record_submit(struct tsr_executor *x, const struct tsr_instr *instr)
 {

@@ -3,7 +3,7 @@
  */
 #include <math.h>
 
-#include "engine.h"
+#include "engine/engine.h"
 
 /* Hands a user's collective its two tensors and lets it emit on `stream`. */
 void tsr__run_custom(struct tsr_engine *e, const struct tsr_custom_comm *custom,

@@ -8,11 +8,11 @@
  * pre-forward to the end of backward; buckets have the reduce dtype; gradients end in the
  * parameter's own dtype.
  */
-#include "reducer.h"
+#include "engine/reducer.h"
 
 #include <string.h>
 
-#include "bucket.h"
+#include "engine/bucket.h"
 
 /* ---- bucket assignment ----------------------------------------------------------------------- */
 tsr_dtype tsr__bucket_dtype(const struct tsr_reducer *r, const struct tsr_param *p)

@@ -4,7 +4,7 @@
 #ifndef TSR_REDUCER_H
 #define TSR_REDUCER_H
 
-#include "engine.h"
+#include "engine/engine.h"
 
 struct bucket {
     size_t n, waiting;

@@ -1,7 +1,7 @@
 /* reducer_backward.c: gradients become ready, buckets start in index order, comm hooks replace the
  * all-reduce, and the end of backward waits for everything (section 5.3).
  */
-#include "reducer.h"
+#include "engine/reducer.h"
 
 /* ---- all-reduces ----------------------------------------------------------------------------- */
 static void emit_all_reduce(struct tsr_engine *e, struct tsr_reducer *r, struct tsr_storage *buffer,

@@ -9,12 +9,12 @@
  * renumbered. In between the cache is ahead of the engine, which makes up for it, when it has to,
  * by steps that nobody executes.
  */
-#include "replay.h"
+#include "engine/replay.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-#include "replay_impl.h"
+#include "engine/replay_impl.h"
 
 enum { ENTRIES = 12, MOST_AHEAD = ENTRIES }; /* states that are kept */
 

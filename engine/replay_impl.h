@@ -4,7 +4,7 @@
 #ifndef TSR_REPLAY_IMPL_H
 #define TSR_REPLAY_IMPL_H
 
-#include "digest.h"
+#include "engine/digest.h"
 
 /* Numbers of live buffers and events, by their numbers in the walk over a state, and the next ones
  * that are given. */

@@ -1,5 +1,5 @@
 /* replay_step.c: see replay_impl.h. */
-#include "replay_impl.h"
+#include "engine/replay_impl.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -6,8 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "engine.h"
-#include "sharded_state.h"
+#include "engine/engine.h"
+#include "engine/sharded_state.h"
 
 struct piece {
     struct tsr_holder from;

@@ -1,5 +1,5 @@
 /* scratch.c: how much device memory library kernels take for themselves (scratch.h). */
-#include "scratch.h"
+#include "engine/scratch.h"
 
 /* ---- column sums ----------------------------------------------------------------------------- */
 

@@ -7,7 +7,7 @@
 #ifndef TSR_SCRATCH_H
 #define TSR_SCRATCH_H
 
-#include "base.h"
+#include "engine/base.h"
 
 enum {
     TSR_MULTIPROCESSORS = 132,

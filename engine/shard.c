@@ -1,5 +1,5 @@
 /* shard.c: how a dimension is cut (section 2.2). The only place with this arithmetic. */
-#include "engine.h"
+#include "engine/engine.h"
 
 struct tsr_chunk tsr__chunk(uint64_t n, uint32_t world, uint32_t rank)
 {

@@ -1,11 +1,11 @@
 /* sharded_state.c: state dicts as layout; see sharded_state.h. */
-#include "sharded_state.h"
+#include "engine/sharded_state.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-#include "engine.h"
-#include "tensor_parallel.h"
+#include "engine/engine.h"
+#include "engine/tensor_parallel.h"
 
 void tsr_state_dict_init(struct tsr_state_dict *s, uint32_t world)
 {

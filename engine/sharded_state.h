@@ -7,8 +7,8 @@
 #ifndef TSR_SHARDED_STATE_H
 #define TSR_SHARDED_STATE_H
 
-#include "dtensor.h"
-#include "tessera.h"
+#include "engine/dtensor.h"
+#include "engine/tessera.h"
 
 struct tsr_state_entry {
     const char *fqn;   /* name of the place: tied parameters have one entry per place */

@@ -3,7 +3,7 @@
  *
  *   IDLE -> FORWARD -> IDLE -> PRE_BACKWARD -> IDLE   (the group also has POST_BACKWARD)
  */
-#include "engine.h"
+#include "engine/engine.h"
 
 const char *tsr__training_name(enum tsr_training_state s)
 {

@@ -3,10 +3,10 @@
  */
 #include <string.h>
 
-#include "fsdp1.h"
-#include "ops_fused.h"
-#include "outside_step.h"
-#include "tensor_parallel.h"
+#include "engine/fsdp1.h"
+#include "engine/ops_fused.h"
+#include "engine/outside_step.h"
+#include "engine/tensor_parallel.h"
 
 tsr_status tsr_step_configure(struct tsr_engine *e, const struct tsr_step_config *config)
 {

@@ -1,5 +1,5 @@
 /* tensor.c: tensors and who holds them (autograd.c says who does). */
-#include "fsdp1.h"
+#include "engine/fsdp1.h"
 
 #include <string.h>
 

@@ -1,9 +1,9 @@
 /* tensor_parallel.c: parameters as DTensors, and the placements of FSDP over them (section 2.8). */
-#include "tensor_parallel.h"
+#include "engine/tensor_parallel.h"
 
 #include <string.h>
 
-#include "engine.h"
+#include "engine/engine.h"
 
 struct tsr_tensor_parallel {
     const char *device_type;

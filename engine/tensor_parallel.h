@@ -8,8 +8,8 @@
 #ifndef TSR_TENSOR_PARALLEL_H
 #define TSR_TENSOR_PARALLEL_H
 
-#include "dtensor.h"
-#include "tessera.h"
+#include "engine/dtensor.h"
+#include "engine/tessera.h"
 
 enum tsr_tp_kind {
     TSR_TP_COLWISE, /* linear: weight and bias dim 0; embedding: dim 1 */

@@ -18,11 +18,11 @@
 #ifndef TSR_TESSERA_H
 #define TSR_TESSERA_H
 
-#include "allocator.h"
-#include "base.h"
-#include "executor.h"
-#include "program.h"
-#include "trace.h"
+#include "engine/allocator.h"
+#include "engine/base.h"
+#include "engine/executor.h"
+#include "engine/program.h"
+#include "engine/trace.h"
 
 struct tsr_engine;
 struct tsr_module;

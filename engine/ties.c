@@ -1,7 +1,7 @@
 /* ties.c: a parameter that modules share is untied when a call of fully_shard() holds only some of
  * its places (section 2.1, Q7).
  */
-#include "engine.h"
+#include "engine/engine.h"
 
 #include <string.h>
 

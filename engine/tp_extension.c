@@ -1,11 +1,11 @@
 /* tp_extension.c: the older extension for tensor parallelism under FSDP1; see tp_extension.h. */
-#include "tp_extension.h"
+#include "engine/tp_extension.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "engine.h"
+#include "engine/engine.h"
 
 struct tsr_rank_group tsr_rank_group_of(struct tsr_mesh_dim dim, uint32_t rank, uint32_t *index)
 {

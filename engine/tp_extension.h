@@ -7,7 +7,7 @@
 #ifndef TSR_TP_EXTENSION_H
 #define TSR_TP_EXTENSION_H
 
-#include "dtensor.h"
+#include "engine/dtensor.h"
 
 /* The ranks first, first + stride, ... */
 struct tsr_rank_group {

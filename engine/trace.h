@@ -7,7 +7,7 @@
 #ifndef TSR_TRACE_H
 #define TSR_TRACE_H
 
-#include "base.h"
+#include "engine/base.h"
 
 enum tsr_field_type {
     TSR_FIELD_NULL,

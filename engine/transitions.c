@@ -2,9 +2,9 @@
  * its group becomes POST_BACKWARD earlier; several forwards before a backward, early stops and
  * lists of which a module never runs make the less obvious rows.
  */
-#include "transitions.h"
+#include "engine/transitions.h"
 
-#include "engine.h"
+#include "engine/engine.h"
 
 static const struct tsr_transition state_rows[] = {
     {TSR_IDLE, TSR_FORWARD, "pre-forward"},

@@ -4,7 +4,7 @@
 #ifndef TSR_TRANSITIONS_H
 #define TSR_TRANSITIONS_H
 
-#include "base.h"
+#include "engine/base.h"
 
 enum tsr_machine {
     TSR_MACHINE_STATE,   /* training state of a wrapped call */

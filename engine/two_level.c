@@ -3,7 +3,7 @@
  * node hand each other what they have. Few large messages cross the network, no ring goes through
  * every rank.
  */
-#include "engine.h"
+#include "engine/engine.h"
 
 /* Exchanges with every peer of a level in one launch: `pieces` pieces each, `step` apart. */
 struct level {

@@ -1,7 +1,7 @@
 /* user_emit.c: what a user's hook or custom collective may emit: transfers, a reduction, copies and
  * kernels on the stream that the engine has chosen.
  */
-#include "engine.h"
+#include "engine/engine.h"
 
 static void emit_p2p(struct tsr_engine *e, uint8_t kind, struct tsr_tensor *t, uint64_t offset,
                      uint64_t bytes, uint16_t comm, uint32_t peer)

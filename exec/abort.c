@@ -1,5 +1,5 @@
 /* abort.c: the first failure of a world. */
-#include "abort.h"
+#include "exec/abort.h"
 
 #include <sched.h>
 #include <stdio.h>

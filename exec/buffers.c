@@ -1,5 +1,5 @@
 /* buffers.c: open addressing with linear probing; a removal moves later entries back. */
-#include "buffers.h"
+#include "exec/buffers.h"
 
 #include <stdlib.h>
 

@@ -5,9 +5,9 @@
  * reader that made room rings the ring's own. The first rank of a host makes the memory (a file
  * without a name); the others open it through /proc.
  */
-#include "carrier_shm.h"
+#include "exec/carrier_shm.h"
 
-#include "word.h"
+#include "exec/word.h"
 
 #include <errno.h>
 #include <fcntl.h>

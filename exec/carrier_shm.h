@@ -4,8 +4,8 @@
 #ifndef TSR_CARRIER_SHM_H
 #define TSR_CARRIER_SHM_H
 
-#include "rendezvous.h"
-#include "world_mail.h"
+#include "exec/rendezvous.h"
+#include "exec/world_mail.h"
 
 struct tsr_shm;
 

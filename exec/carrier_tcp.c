@@ -1,8 +1,8 @@
 /* carrier_tcp.c: mail over TCP. */
-#include "carrier_tcp.h"
+#include "exec/carrier_tcp.h"
 
-#include "rendezvous_wire.h"
-#include "word.h"
+#include "exec/rendezvous_wire.h"
+#include "exec/word.h"
 
 #include <errno.h>
 #include <poll.h>

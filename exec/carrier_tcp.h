@@ -2,8 +2,8 @@
 #ifndef TSR_CARRIER_TCP_H
 #define TSR_CARRIER_TCP_H
 
-#include "rendezvous.h"
-#include "world_mail.h"
+#include "exec/rendezvous.h"
+#include "exec/world_mail.h"
 
 struct tsr_tcp;
 

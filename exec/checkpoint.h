@@ -15,9 +15,9 @@
 #ifndef TSR_CHECKPOINT_H
 #define TSR_CHECKPOINT_H
 
-#include "disk.h"
 #include "engine/sharded_state.h"
-#include "source.h"
+#include "exec/disk.h"
+#include "exec/source.h"
 
 /* As in tsr_piece.what. */
 enum tsr_checkpoint_part {

@@ -14,7 +14,7 @@
 #include <sys/stat.h>
 #include <xxhash.h>
 
-#include "checkpoint_impl.h"
+#include "exec/checkpoint_impl.h"
 
 enum {
     COMMIT_LINE = 128, /* at most */

@@ -4,7 +4,7 @@
 #ifndef TSR_CHECKPOINT_IMPL_H
 #define TSR_CHECKPOINT_IMPL_H
 
-#include "checkpoint.h"
+#include "exec/checkpoint.h"
 
 /* ---- names ----------------------------------------------------------------------------------- */
 

@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "checkpoint_impl.h"
+#include "exec/checkpoint_impl.h"
 
 #define META_FORMAT "tessera checkpoint"
 enum { META_VERSION = 1 };

@@ -6,8 +6,8 @@
 #include <string.h>
 #include <sys/stat.h>
 
-#include "checkpoint_impl.h"
-#include "safetensors.h"
+#include "exec/checkpoint_impl.h"
+#include "exec/safetensors.h"
 
 /* Files that are open at once: a rank rarely reads from more. */
 enum { MAX_OPEN = 64 };

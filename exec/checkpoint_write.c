@@ -9,8 +9,8 @@
 #include <sys/stat.h>
 #include <xxhash.h>
 
-#include "checkpoint_impl.h"
-#include "safetensors.h"
+#include "exec/checkpoint_impl.h"
+#include "exec/safetensors.h"
 
 /* What a rank tells the others. */
 struct report {

@@ -1,7 +1,7 @@
 /* collective.c: checks, signatures and words of collectives. */
-#include "collective.h"
+#include "exec/collective.h"
 
-#include "word.h"
+#include "exec/word.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -4,8 +4,8 @@
 #ifndef TSR_COLLECTIVE_H
 #define TSR_COLLECTIVE_H
 
-#include "reduce_order.h"
-#include "world.h"
+#include "exec/reduce_order.h"
+#include "exec/world.h"
 
 /* What the members of a call must agree on. Is sent as it is between processes: no padding. */
 struct tsr_signature {

@@ -1,5 +1,5 @@
 /* console.c: torchtitan's line for a step. */
-#include "console.h"
+#include "exec/console.h"
 
 #include <errno.h>
 #include <inttypes.h>

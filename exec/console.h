@@ -12,7 +12,7 @@
 #ifndef TSR_CONSOLE_H
 #define TSR_CONSOLE_H
 
-#include "metrics.h"
+#include "exec/metrics.h"
 
 #include <stdio.h>
 

@@ -1,7 +1,7 @@
 /* convert.c: by way of f32, a block at a time; see convert.h. */
-#include "convert.h"
+#include "exec/convert.h"
 
-#include "numeric.h"
+#include "exec/numeric.h"
 
 enum { BLOCK = 1024, TILE = 32 };
 

@@ -1,6 +1,6 @@
 /* corpus.c: finds the texts of a corpus, and leaves out those that stand in others. */
-#include "corpus.h"
-#include "shingles.h"
+#include "exec/corpus.h"
+#include "exec/shingles.h"
 
 #include <dirent.h>
 #include <errno.h>

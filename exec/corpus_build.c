@@ -1,8 +1,8 @@
 /* corpus_build.c: a corpus as two files of tokens, and what its frequencies say about the loss. */
-#include "corpus.h"
-#include "permutation.h"
-#include "shingles.h"
-#include "token_file.h"
+#include "exec/corpus.h"
+#include "exec/permutation.h"
+#include "exec/shingles.h"
+#include "exec/token_file.h"
 
 #include <errno.h>
 #include <inttypes.h>

@@ -1,7 +1,7 @@
 /* data.c: windows of token files in a permuted order. */
-#include "data.h"
-#include "permutation.h"
-#include "token_file.h"
+#include "exec/data.h"
+#include "exec/permutation.h"
+#include "exec/token_file.h"
 
 #include <inttypes.h>
 #include <stdlib.h>

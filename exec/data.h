@@ -22,7 +22,7 @@
 #define TSR_DATA_H
 
 #include "engine/base.h"
-#include "source.h"
+#include "exec/source.h"
 
 struct tsr_data_config {
     const char *const *files; /* of tokens; all of one kind */

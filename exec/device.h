@@ -8,9 +8,9 @@
 #ifndef TSR_DEVICE_H
 #define TSR_DEVICE_H
 
-#include "kernel.h"
-#include "source.h"
-#include "world.h"
+#include "exec/kernel.h"
+#include "exec/source.h"
+#include "exec/world.h"
 
 enum tsr_task_kind {
     TSR_TASK_KERNEL,     /* call */

@@ -1,5 +1,5 @@
 /* disk.c: files that are whole or not there; see disk.h. */
-#include "disk.h"
+#include "exec/disk.h"
 
 #include <dirent.h>
 #include <errno.h>

@@ -1,11 +1,11 @@
 /* executor.c: see executor.h. One instruction becomes one task, or work of the host. */
-#include "executor.h"
+#include "exec/executor.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "executor_impl.h"
+#include "exec/executor_impl.h"
 
 /* ---- kernels --------------------------------------------------------------------------------- */
 

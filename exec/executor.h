@@ -7,9 +7,9 @@
 #ifndef TSR_EXEC_EXECUTOR_H
 #define TSR_EXEC_EXECUTOR_H
 
-#include "device.h"
 #include "engine/executor.h"
-#include "source.h"
+#include "exec/device.h"
+#include "exec/source.h"
 
 /* A timed instruction. Times in seconds on the device's clock. */
 struct tsr_exec_span {

@@ -6,8 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "disk.h"
-#include "executor_impl.h"
+#include "exec/disk.h"
+#include "exec/executor_impl.h"
 
 void tsr_exec_note(struct tsr_exec *x, const struct tsr_instr *instr)
 {

@@ -4,9 +4,9 @@
 
 #include <stdatomic.h>
 
-#include "buffers.h"
-#include "executor.h"
-#include "verify.h"
+#include "exec/buffers.h"
+#include "exec/executor.h"
+#include "exec/verify.h"
 
 enum { TSR_EXEC_STREAMS = 64, TSR_FLIGHT_INSTRS = 2048 };
 

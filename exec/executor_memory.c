@@ -2,7 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "executor_impl.h"
+#include "exec/executor_impl.h"
 
 static tsr_status map_segment(struct tsr_exec *x, const struct tsr_instr *instr)
 {

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "executor_impl.h"
+#include "exec/executor_impl.h"
 
 enum { FEWEST_TASKS = 8 }; /* of a stretch that is worth a graph */
 

@@ -3,7 +3,7 @@
  */
 #include <string.h>
 
-#include "executor_impl.h"
+#include "exec/executor_impl.h"
 
 enum { PIECE_ARGS = 3 + 3 * TSR_PIECE_DIMS };
 

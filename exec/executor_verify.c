@@ -1,7 +1,7 @@
 /* executor_verify.c: how a verified instruction runs. Every rank of a job verifies, so collectives
  * can run twice as well: all members come a second time, under the next numbers.
  */
-#include "executor_impl.h"
+#include "exec/executor_impl.h"
 
 /* MESSAGES and COLLECTIVE are matched by number. */
 static tsr_status renumber(struct tsr_exec *x, struct tsr_task *task)

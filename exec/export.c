@@ -1,12 +1,12 @@
 /* export.c: tensor by tensor from shards to one file; see export.h. */
-#include "export.h"
+#include "exec/export.h"
 
 #include <jansson.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "convert.h"
-#include "safetensors.h"
+#include "exec/convert.h"
+#include "exec/safetensors.h"
 
 struct export
 {

@@ -4,8 +4,8 @@
 #ifndef TSR_EXPORT_H
 #define TSR_EXPORT_H
 
-#include "checkpoint.h"
-#include "hf_names.h"
+#include "exec/checkpoint.h"
+#include "exec/hf_names.h"
 
 struct tsr_export_options {
     struct tsr_hf_model model;

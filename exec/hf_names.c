@@ -1,10 +1,10 @@
 /* hf_names.c: two tables of names; see hf_names.h. */
-#include "hf_names.h"
+#include "exec/hf_names.h"
 
 #include <stdio.h>
 #include <string.h>
 
-#include "disk.h"
+#include "exec/disk.h"
 
 struct pair {
     const char *plain, *hf;

@@ -1,14 +1,14 @@
 /* host_device.c: see host_device.h. */
-#include "host_device.h"
+#include "exec/host_device.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
-#include "host_event.h"
-#include "host_space.h"
-#include "host_stream.h"
+#include "exec/host_event.h"
+#include "exec/host_space.h"
+#include "exec/host_stream.h"
 
 #if defined(__SANITIZE_THREAD__)
 void __tsan_read_range(void *address, unsigned long bytes);

@@ -8,7 +8,7 @@
 #ifndef TSR_HOST_DEVICE_H
 #define TSR_HOST_DEVICE_H
 
-#include "device.h"
+#include "exec/device.h"
 
 struct tsr_host_device_config {
     struct tsr_world *world; /* borrowed; collectives go there. NULL: a world of one */

@@ -1,5 +1,5 @@
 /* host_event.c: see host_event.h. */
-#include "host_event.h"
+#include "exec/host_event.h"
 
 #include <linux/futex.h>
 #include <stdlib.h>

@@ -1,5 +1,5 @@
 /* host_rank.c: see host_rank.h. */
-#include "host_rank.h"
+#include "exec/host_rank.h"
 
 tsr_status tsr_host_rank_create(const struct tsr_host_rank_config *config,
                                 struct tsr_executor **out)

@@ -2,8 +2,8 @@
 #ifndef TSR_HOST_RANK_H
 #define TSR_HOST_RANK_H
 
-#include "executor.h"
-#include "host_device.h"
+#include "exec/executor.h"
+#include "exec/host_device.h"
 
 struct tsr_host_rank_config {
     struct tsr_world *world; /* borrowed; NULL: a world of one */

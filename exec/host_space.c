@@ -1,5 +1,5 @@
 /* host_space.c: see host_space.h. */
-#include "host_space.h"
+#include "exec/host_space.h"
 
 #include <errno.h>
 #include <string.h>

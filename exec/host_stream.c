@@ -1,5 +1,5 @@
 /* host_stream.c: see host_stream.h. */
-#include "host_stream.h"
+#include "exec/host_stream.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -11,7 +11,7 @@
 #include <semaphore.h>
 #include <stdatomic.h>
 
-#include "host_device.h"
+#include "exec/host_device.h"
 
 /* A task and everything that it points to, in one allocation. */
 struct tsr_queued {

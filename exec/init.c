@@ -1,6 +1,6 @@
 /* init.c: counter-based initial values. */
-#include "init.h"
-#include "numeric.h"
+#include "exec/init.h"
+#include "exec/numeric.h"
 
 #include <inttypes.h>
 #include <math.h>

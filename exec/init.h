@@ -16,7 +16,7 @@
 #ifndef TSR_INIT_H
 #define TSR_INIT_H
 
-#include "source.h"
+#include "exec/source.h"
 
 /* Philox4x32-10. Salmon, Moraes, Dror, Shaw: Parallel Random Numbers: As Easy as 1, 2, 3 (2011). */
 void tsr_philox(const uint32_t counter[4], const uint32_t key[2], uint32_t out[4]);

@@ -2,7 +2,7 @@
 #include <string.h>
 
 #include "exec/kernel.h"
-#include "kernels/table.h"
+#include "exec/kernels/table.h"
 
 /* In the order of strcmp(): searched by halves. */
 static const struct tsr_kernel_entry entries[] = {

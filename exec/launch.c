@@ -1,5 +1,5 @@
 /* launch.c: rank and size from the environment. */
-#include "launch.h"
+#include "exec/launch.h"
 
 #include <errno.h>
 #include <stdio.h>

@@ -1,7 +1,7 @@
 /* launch_spawn.c: n copies of a program as the ranks of a job on this host. */
-#include "launch.h"
-#include "rendezvous_wire.h"
-#include "word.h"
+#include "exec/launch.h"
+#include "exec/rendezvous_wire.h"
+#include "exec/word.h"
 
 #include <errno.h>
 #include <fcntl.h>

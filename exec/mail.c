@@ -1,7 +1,7 @@
 /* mail.c: boxes of messages. */
-#include "mail.h"
+#include "exec/mail.h"
 
-#include "word.h"
+#include "exec/word.h"
 
 #include <errno.h>
 #include <stdlib.h>

@@ -7,8 +7,8 @@
 #ifndef TSR_MAIL_H
 #define TSR_MAIL_H
 
-#include "abort.h"
-#include "collective.h"
+#include "exec/abort.h"
+#include "exec/collective.h"
 
 #include <pthread.h>
 

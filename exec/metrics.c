@@ -1,5 +1,5 @@
 /* metrics.c: writes JSON lines that a crash leaves whole. */
-#include "metrics.h"
+#include "exec/metrics.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -1,5 +1,5 @@
 /* permutation.c: a Feistel network with cycle walking. */
-#include "permutation.h"
+#include "exec/permutation.h"
 
 #include "engine/base.h"
 

@@ -1,7 +1,7 @@
 /* reduce_order.c: sums in the order of the members, block by block. */
-#include "reduce_order.h"
+#include "exec/reduce_order.h"
 
-#include "numeric.h"
+#include "exec/numeric.h"
 
 enum { BLOCK = 512 }; /* elements that are summed before the next: they stay in the first cache */
 

@@ -1,8 +1,8 @@
 /* rendezvous.c: a rank's end of the rendezvous. */
-#include "rendezvous.h"
+#include "exec/rendezvous.h"
 
-#include "rendezvous_wire.h"
-#include "word.h"
+#include "exec/rendezvous_wire.h"
+#include "exec/word.h"
 
 #include <errno.h>
 #include <netdb.h>

@@ -1,8 +1,8 @@
 /* rendezvous_server.c: the connections of the rendezvous. No client can hold it up: sockets do not
  * block, and who does not introduce himself in time is turned away.
  */
-#include "rendezvous_server.h"
-#include "word.h"
+#include "exec/rendezvous_server.h"
+#include "exec/word.h"
 
 #include <errno.h>
 #include <stdio.h>

@@ -4,7 +4,7 @@
 #ifndef TSR_RENDEZVOUS_SERVER_H
 #define TSR_RENDEZVOUS_SERVER_H
 
-#include "rendezvous_wire.h"
+#include "exec/rendezvous_wire.h"
 
 #include <poll.h>
 #include <pthread.h>

@@ -1,6 +1,6 @@
 /* rendezvous_store.c: what ranks ask the rendezvous for: to join, the key-value store, barriers. */
-#include "rendezvous_server.h"
-#include "word.h"
+#include "exec/rendezvous_server.h"
+#include "exec/word.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,7 +1,7 @@
 /* rendezvous_wire.c: frames and sockets. */
-#include "rendezvous_wire.h"
+#include "exec/rendezvous_wire.h"
 
-#include "word.h"
+#include "exec/word.h"
 
 #include <arpa/inet.h>
 #include <errno.h>

@@ -4,7 +4,7 @@
 #ifndef TSR_RENDEZVOUS_WIRE_H
 #define TSR_RENDEZVOUS_WIRE_H
 
-#include "rendezvous.h"
+#include "exec/rendezvous.h"
 
 #include <sys/socket.h>
 

@@ -1,5 +1,5 @@
 /* safetensors.c: opening a file and reading its tensors; see safetensors.h. */
-#include "safetensors.h"
+#include "exec/safetensors.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -10,7 +10,7 @@
 #include <unistd.h>
 #include <xxhash.h>
 
-#include "safetensors_impl.h"
+#include "exec/safetensors_impl.h"
 
 struct tsr_safetensors {
     char *path;

@@ -9,7 +9,7 @@
 #ifndef TSR_SAFETENSORS_H
 #define TSR_SAFETENSORS_H
 
-#include "disk.h"
+#include "exec/disk.h"
 
 enum { TSR_ST_MAX_DIMS = 8 };
 

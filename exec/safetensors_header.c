@@ -1,5 +1,5 @@
 /* safetensors_header.c: the rules of the header, each with its own line (safetensors.h). */
-#include "safetensors_impl.h"
+#include "exec/safetensors_impl.h"
 
 #include <jansson.h>
 #include <stdlib.h>

@@ -2,7 +2,7 @@
 #ifndef TSR_SAFETENSORS_IMPL_H
 #define TSR_SAFETENSORS_IMPL_H
 
-#include "safetensors.h"
+#include "exec/safetensors.h"
 
 enum { TSR_ST_MAX_HEADER = 100000000 };
 

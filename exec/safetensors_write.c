@@ -3,7 +3,7 @@
  * The length of the header is known before the data: checksums in it have a fixed width. So the
  * data have their places from the beginning, and the header is written over a gap at the end.
  */
-#include "safetensors.h"
+#include "exec/safetensors.h"
 
 #include <jansson.h>
 #include <stdatomic.h>
@@ -12,7 +12,7 @@
 #include <string.h>
 #include <xxhash.h>
 
-#include "safetensors_impl.h"
+#include "exec/safetensors_impl.h"
 
 struct tensor {
     struct tsr_st_tensor info;

@@ -1,5 +1,5 @@
 /* schedule.c: learning rates and weight decay. */
-#include "schedule.h"
+#include "exec/schedule.h"
 #include "engine/module.h"
 
 #include <inttypes.h>

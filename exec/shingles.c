@@ -1,5 +1,5 @@
 /* shingles.c: hashes of runs of words. */
-#include "shingles.h"
+#include "exec/shingles.h"
 
 #include <ctype.h>
 #include <stdlib.h>

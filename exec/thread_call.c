@@ -1,5 +1,5 @@
 /* thread_call.c: posts, phases, and the frame of every call between threads. */
-#include "thread_call.h"
+#include "exec/thread_call.h"
 
 #include <sched.h>
 #include <stdlib.h>

@@ -14,9 +14,9 @@
 #ifndef TSR_THREAD_CALL_H
 #define TSR_THREAD_CALL_H
 
-#include "abort.h"
-#include "collective.h"
-#include "word.h"
+#include "exec/abort.h"
+#include "exec/collective.h"
+#include "exec/word.h"
 
 enum {
     TSR_THREAD_COMMS = 256, /* communicators; one more is the hosts' */

@@ -1,5 +1,5 @@
 /* token_file.c: reads and writes files of tokens. */
-#include "token_file.h"
+#include "exec/token_file.h"
 
 #include <errno.h>
 #include <fcntl.h>

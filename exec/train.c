@@ -1,5 +1,5 @@
 /* train.c: see train.h. */
-#include "train.h"
+#include "exec/train.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -7,8 +7,8 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "init.h"
-#include "train_impl.h"
+#include "exec/init.h"
+#include "exec/train_impl.h"
 
 double tsr_train_clock(void)
 {

@@ -16,9 +16,9 @@
 #include <stdio.h>
 
 #include "engine/tessera.h"
-#include "executor.h"
-#include "hf_names.h"
-#include "schedule.h"
+#include "exec/executor.h"
+#include "exec/hf_names.h"
+#include "exec/schedule.h"
 
 struct tsr_train_config {
     struct tsr_world *world; /* borrowed; NULL: one rank */

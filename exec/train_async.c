@@ -1,5 +1,5 @@
 /* train_async.c: see train_async.h. */
-#include "train_async.h"
+#include "exec/train_async.h"
 
 #include <pthread.h>
 #include <stdio.h>

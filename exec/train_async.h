@@ -4,7 +4,7 @@
 #ifndef TSR_TRAIN_ASYNC_H
 #define TSR_TRAIN_ASYNC_H
 
-#include "source.h"
+#include "exec/source.h"
 
 struct tsr_async_save;
 

@@ -4,13 +4,13 @@
 
 #include <stdatomic.h>
 
-#include "checkpoint.h"
-#include "data.h"
 #include "engine/replay.h"
-#include "metrics.h"
-#include "train.h"
-#include "train_async.h"
-#include "weights.h"
+#include "exec/checkpoint.h"
+#include "exec/data.h"
+#include "exec/metrics.h"
+#include "exec/train.h"
+#include "exec/train_async.h"
+#include "exec/weights.h"
 
 struct tsr_train {
     struct tsr_train_config config;

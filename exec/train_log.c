@@ -4,8 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "console.h"
-#include "train_impl.h"
+#include "exec/console.h"
+#include "exec/train_impl.h"
 
 /* ---- agreeing -------------------------------------------------------------------------------- */
 

@@ -6,9 +6,9 @@
 #include <string.h>
 #include <sys/stat.h>
 
-#include "checkpoint_impl.h"
-#include "safetensors.h"
-#include "train_impl.h"
+#include "exec/checkpoint_impl.h"
+#include "exec/safetensors.h"
+#include "exec/train_impl.h"
 
 enum candidate_kind { END, NAMED, OF_FOLDER };
 

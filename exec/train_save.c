@@ -3,8 +3,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "checkpoint_impl.h"
-#include "train_impl.h"
+#include "exec/checkpoint_impl.h"
+#include "exec/train_impl.h"
 
 static void folder_of(const struct tsr_train *t, char *path, size_t size)
 {

@@ -1,12 +1,12 @@
 /* verify.c: see verify.h. */
-#include "verify.h"
+#include "exec/verify.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "buffers.h"
-#include "verify_impl.h"
+#include "exec/buffers.h"
+#include "exec/verify_impl.h"
 
 /* What lies in memory that may not be touched, and in what is to be written; by run. All differ:
  * then it is known whose bytes a result shows. The first are NaN patterns, the second are not. */

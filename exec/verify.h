@@ -14,7 +14,7 @@
 #ifndef TSR_VERIFY_H
 #define TSR_VERIFY_H
 
-#include "kernel.h"
+#include "exec/kernel.h"
 
 struct tsr_verify;
 

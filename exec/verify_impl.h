@@ -3,7 +3,7 @@
 #ifndef TSR_VERIFY_IMPL_H
 #define TSR_VERIFY_IMPL_H
 
-#include "kernel.h"
+#include "exec/kernel.h"
 
 /* A part of a buffer that is declared in one way throughout. */
 struct tsr_verify_piece {

@@ -3,7 +3,7 @@
  */
 #include <stdlib.h>
 
-#include "verify_impl.h"
+#include "exec/verify_impl.h"
 
 static bool add_edge(struct tsr_verify_pieces *p, const struct tsr_view *view, uint64_t at,
                      int8_t sign)

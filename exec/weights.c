@@ -1,13 +1,13 @@
 /* weights.c: pieces of parameters out of files of Hugging Face; see weights.h. */
-#include "weights.h"
+#include "exec/weights.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "checkpoint_impl.h"
-#include "convert.h"
-#include "weights_impl.h"
+#include "exec/checkpoint_impl.h"
+#include "exec/convert.h"
+#include "exec/weights_impl.h"
 
 enum { CHUNK_BYTES = 1 << 20, TILE_ROWS = 32 };
 

@@ -8,8 +8,8 @@
 #define TSR_WEIGHTS_H
 
 #include "engine/sharded_state.h"
-#include "hf_names.h"
-#include "source.h"
+#include "exec/hf_names.h"
+#include "exec/source.h"
 
 struct tsr_weights;
 

@@ -5,7 +5,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
-#include "weights_impl.h"
+#include "exec/weights_impl.h"
 
 enum { INDEX_MAX_BYTES = 100000000, NAMED = 8 };
 

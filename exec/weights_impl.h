@@ -2,8 +2,8 @@
 #ifndef TSR_WEIGHTS_IMPL_H
 #define TSR_WEIGHTS_IMPL_H
 
-#include "safetensors.h"
-#include "weights.h"
+#include "exec/safetensors.h"
+#include "exec/weights.h"
 
 struct tsr_weight {
     struct tsr_safetensors *file;

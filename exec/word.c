@@ -1,5 +1,5 @@
 /* word.c: words to wait for, by futex on Linux and by short sleeps elsewhere. */
-#include "word.h"
+#include "exec/word.h"
 
 #include <time.h>
 

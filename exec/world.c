@@ -1,5 +1,5 @@
 /* world.c: what is the same in all worlds, on top of their operations. */
-#include "world.h"
+#include "exec/world.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -5,9 +5,9 @@
  * has the signature of its call. Members take the message of member 0 first, who sends to all in
  * every kind of call: members that disagree find out, instead of waiting for what never comes.
  */
-#include "world_mail.h"
+#include "exec/world_mail.h"
 
-#include "word.h"
+#include "exec/word.h"
 
 #include <stdlib.h>
 

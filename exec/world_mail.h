@@ -4,7 +4,7 @@
 #ifndef TSR_WORLD_MAIL_H
 #define TSR_WORLD_MAIL_H
 
-#include "mail.h"
+#include "exec/mail.h"
 
 struct tsr_carrier;
 

@@ -1,9 +1,9 @@
 /* world_mpi.c: a world whose messages MPI carries. Every mail is a header and then its bytes in
  * pieces, all with one tag: MPI keeps the order between two processes. One thread receives.
  */
-#include "launch.h"
-#include "word.h"
-#include "world_mail.h"
+#include "exec/launch.h"
+#include "exec/word.h"
+#include "exec/world_mail.h"
 
 #ifndef TSR_HAVE_MPI
 

@@ -2,10 +2,10 @@
  * through shared memory, the others over TCP. The connections of the rendezvous stay open: they
  * tell when a process is gone.
  */
-#include "world_process.h"
+#include "exec/world_process.h"
 
-#include "carrier_shm.h"
-#include "carrier_tcp.h"
+#include "exec/carrier_shm.h"
+#include "exec/carrier_tcp.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -2,8 +2,8 @@
 #ifndef TSR_WORLD_PROCESS_H
 #define TSR_WORLD_PROCESS_H
 
-#include "launch.h"
-#include "world.h"
+#include "exec/launch.h"
+#include "exec/world.h"
 
 /* As tsr_world_processes(); processes with one `host` share memory. */
 tsr_status tsr__world_processes(const struct tsr_launch *launch, double timeout_s,

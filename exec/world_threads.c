@@ -1,7 +1,7 @@
 /* world_threads.c: ranks as threads of one process. A member reads what it needs straight from the
  * buffers of the others.
  */
-#include "thread_call.h"
+#include "exec/thread_call.h"
 
 #include <stdlib.h>
 #include <string.h>

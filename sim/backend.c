@@ -6,7 +6,7 @@
  * which makes none, and the queue is popped before any of them.
  */
 #define _GNU_SOURCE
-#include "backend.h"
+#include "sim/backend.h"
 
 #include <simgrid/engine.h>
 /* simgrid/engine.h first: the others do not compile alone in C */

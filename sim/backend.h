@@ -4,8 +4,8 @@
 #ifndef TSR_SIM_BACKEND_H
 #define TSR_SIM_BACKEND_H
 
-#include "gpu_clock.h"
-#include "platform.h"
+#include "sim/gpu_clock.h"
+#include "sim/platform.h"
 
 /* BESIDE: one more, or one fewer, kernel of a collective runs on a GPU; nobody is told. */
 enum tsr__work { TSR__EXEC, TSR__FLOW, TSR__DELAY, TSR__BESIDE };

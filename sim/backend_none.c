@@ -1,6 +1,6 @@
 /* backend_none.c: stands in for backend.c in a build without SimGrid; sim.c refuses before any of
  * this is called. */
-#include "backend.h"
+#include "sim/backend.h"
 
 #ifndef TSR_HAVE_SIMGRID
 

@@ -6,11 +6,11 @@
  * with that kernel, and all kernels of its next iteration come after it: the step cannot be shorter
  * than their sum. Where an iteration's tail is on another stream, nothing is promised.
  */
-#include "sim.h"
+#include "sim/sim.h"
 
 #include <stdlib.h>
 
-#include "tape.h"
+#include "sim/tape.h"
 
 /* Dense number of the compute stream; the number of streams if there is none. */
 static uint32_t compute_stream(const struct tsr__tape *tape, const struct tsr_tables *tables)

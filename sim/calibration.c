@@ -1,11 +1,11 @@
 /* calibration.c: the table of calibrated numbers and their reading from a device file. */
-#include "calibration.h"
+#include "sim/calibration.h"
 
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
 
-#include "json_doc.h"
+#include "sim/json_doc.h"
 
 static const char AS_TABLE[] = "default: as measured in short runs";
 

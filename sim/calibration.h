@@ -8,7 +8,7 @@
 #ifndef TSR_CALIBRATION_H
 #define TSR_CALIBRATION_H
 
-#include "../engine/base.h"
+#include "engine/base.h"
 
 enum tsr_calibration_id {
     TSR_CAL_MATMUL_SUSTAINED,      /* rate of matrix products in a step over that of short runs */

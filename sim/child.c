@@ -1,7 +1,7 @@
 /* child.c: forks the simulation (child.h). SimGrid can be started once per process and aborts on
  * errors; a child costs about 2 ms and keeps both away from the caller. */
 #define _GNU_SOURCE
-#include "child.h"
+#include "sim/child.h"
 
 #include <errno.h>
 #include <signal.h>

@@ -2,7 +2,7 @@
 #ifndef TSR_SIM_CHILD_H
 #define TSR_SIM_CHILD_H
 
-#include "replay.h"
+#include "sim/replay.h"
 
 struct tsr__child_end {
     int wait_status;     /* of waitpid() */

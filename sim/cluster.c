@@ -1,13 +1,13 @@
 /* cluster.c: reads node and cluster files (cluster.h; device files: gpu.c). Knows the meaning of
  * their keys; the checks of types and ranges are json_doc.c. */
-#include "cluster.h"
+#include "sim/cluster.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "cluster_read.h"
-#include "gpu.h"
+#include "sim/cluster_read.h"
+#include "sim/gpu.h"
 
 /* Bounds that catch a wrong unit (GB/s instead of B/s). */
 static const double MIN_BYTES_PER_S = 1e6, MAX_BYTES_PER_S = 1e16;

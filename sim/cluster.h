@@ -6,9 +6,9 @@
 #ifndef TSR_CLUSTER_H
 #define TSR_CLUSTER_H
 
-#include "../engine/base.h"
-#include "calibration.h"
-#include "kernels.h"
+#include "engine/base.h"
+#include "sim/calibration.h"
+#include "sim/kernels.h"
 
 /* What issuing an instruction costs the host, seconds, where it was timed (0: it was not): in place
  * of those defaults of sim.h that an experiment has not changed. */

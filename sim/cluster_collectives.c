@@ -10,8 +10,8 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "../engine/program.h"
-#include "cluster_read.h"
+#include "engine/program.h"
+#include "sim/cluster_read.h"
 
 static const double MAX_BYTES = 1e15, MAX_US = 1e9;
 

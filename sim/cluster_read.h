@@ -2,8 +2,8 @@
 #ifndef TSR_SIM_CLUSTER_READ_H
 #define TSR_SIM_CLUSTER_READ_H
 
-#include "cluster.h"
-#include "json_doc.h"
+#include "sim/cluster.h"
+#include "sim/json_doc.h"
 
 enum { TSR__MAX_NODES = 1000000, TSR__MAX_GPUS_PER_NODE = 1024 };
 

@@ -3,7 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "cluster_read.h"
+#include "sim/cluster_read.h"
 
 /* ---- PCIe -------------------------------------------------------------------------------- */
 

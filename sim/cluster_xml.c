@@ -3,9 +3,9 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "cluster_read.h"
-#include "nccl_topo.h"
-#include "routes.h"
+#include "sim/cluster_read.h"
+#include "sim/nccl_topo.h"
+#include "sim/routes.h"
 
 static tsr_status set_names(const char *path, const char *what, struct tsr_cluster *out)
 {

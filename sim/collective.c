@@ -1,5 +1,5 @@
 /* collective.c: rings over rails (collective.h). */
-#include "collective.h"
+#include "sim/collective.h"
 
 /* Members of one domain: [first, first+n) of the member list. */
 struct block {

@@ -7,7 +7,7 @@
 #ifndef TSR_SIM_COLLECTIVE_H
 #define TSR_SIM_COLLECTIVE_H
 
-#include "fabric.h"
+#include "sim/fabric.h"
 
 /* One flow between two members. `share` is a part of the pattern's bytes per member. */
 struct tsr__edge {

@@ -1,7 +1,7 @@
 /* comms.c: the job-wide list of communicators (tape.h). */
 #include <string.h>
 
-#include "comms.h"
+#include "sim/comms.h"
 
 static uint32_t geometry_of(struct tsr__comms *comms, uint32_t size, uint32_t stride)
 {

@@ -2,7 +2,7 @@
 #ifndef TSR_SIM_COMMS_H
 #define TSR_SIM_COMMS_H
 
-#include "tape.h"
+#include "sim/tape.h"
 
 /* Job-wide id of communicator `index` of a class's tables. */
 tsr_status tsr__comms_intern(struct tsr__comms *comms, const struct tsr_tables *tables,

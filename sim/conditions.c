@@ -1,5 +1,5 @@
 /* conditions.c: checks of conditions.h that need nothing but the job's size. */
-#include "conditions.h"
+#include "sim/conditions.h"
 
 #include <math.h>
 

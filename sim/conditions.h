@@ -9,7 +9,7 @@
 #ifndef TSR_CONDITIONS_H
 #define TSR_CONDITIONS_H
 
-#include "../engine/base.h"
+#include "engine/base.h"
 
 enum tsr_link_class { TSR_LINK_PORT, TSR_LINK_NIC, TSR_LINK_UPLINK, TSR_N_LINK_CLASSES };
 

@@ -2,11 +2,11 @@
  * of measured kernels say (cost_matmul.c, cost_attention.c, cost_norm.c); every other kernel takes
  * max(arithmetic, memory) plus a start-up. Tables are short runs on a cool card: the calibrated
  * numbers of the GPU type bring them to what a training step sustains. */
-#include "cost.h"
+#include "sim/cost.h"
 
 #include <stddef.h>
 
-#include "cost_parts.h"
+#include "sim/cost_parts.h"
 
 /* How a kind of kernel uses the card. */
 struct kind_row {

@@ -2,8 +2,8 @@
 #ifndef TSR_SIM_COST_H
 #define TSR_SIM_COST_H
 
-#include "cluster.h"
-#include "sim.h"
+#include "sim/cluster.h"
+#include "sim/sim.h"
 
 struct tsr__cost {
     double body_s;  /* work: scaled for a slow GPU */

@@ -9,7 +9,7 @@
  */
 #include <math.h>
 
-#include "cost_parts.h"
+#include "sim/cost_parts.h"
 
 /* Where a card has no table: causal FlashAttention-2 at 4,096 tokens on an H100, forward and
  * backward, over its peak. */

@@ -5,7 +5,7 @@
 
 #include <string.h>
 
-#include "cost.h"
+#include "sim/cost.h"
 
 /* `seconds` of a measured kernel as start-up and work; the work takes at least `least_s`. */
 static inline struct tsr__cost tsr__cost_split(double seconds, double start_s, double least_s)

@@ -7,7 +7,7 @@
  * adapter in every node file; collisions of flows on equal paths (ECMP). Or, in place of the tiers,
  * the links of a user's SimGrid platform.
  */
-#include "fabric.h"
+#include "sim/fabric.h"
 
 #include <string.h>
 

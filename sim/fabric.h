@@ -7,9 +7,9 @@
 #ifndef TSR_SIM_FABRIC_H
 #define TSR_SIM_FABRIC_H
 
-#include "cluster.h"
-#include "routes.h"
-#include "sim.h"
+#include "sim/cluster.h"
+#include "sim/routes.h"
+#include "sim/sim.h"
 
 enum tsr__role {
     TSR__PORT_OUT,   /* GPU to NVSwitch, or to its PCIe switch */

@@ -1,5 +1,5 @@
 /* fabric_path.c: the links between two GPUs, in order (fabric.h). */
-#include "fabric.h"
+#include "sim/fabric.h"
 
 struct path {
     uint32_t *links, n;

@@ -1,6 +1,6 @@
 /* fold.c: colour refinement (fold.h). Colours are 64-bit hashes; what a hash claims is checked by
  * counting afterwards (fold_check.c). */
-#include "fold.h"
+#include "sim/fold.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "fold.h"
+#include "sim/fold.h"
 
 static tsr_status refuse(const char *what, uint32_t one, uint32_t other)
 {

@@ -1,11 +1,11 @@
 /* goodput.c: see the header. */
-#include "goodput.h"
+#include "sim/goodput.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "conditions.h"
+#include "sim/conditions.h"
 
 enum phase { WORK, STALL, DOWN };
 

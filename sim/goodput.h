@@ -7,7 +7,7 @@
 #ifndef TSR_GOODPUT_H
 #define TSR_GOODPUT_H
 
-#include "../engine/base.h"
+#include "engine/base.h"
 
 struct tsr_goodput_input {
     double mtbf_s;     /* mean time between failures of the whole job */

@@ -1,8 +1,8 @@
 /* gpu.c: reads device files (cluster.h) with the kernel tables that they name. */
-#include "gpu.h"
+#include "sim/gpu.h"
 
-#include "cluster_read.h"
-#include "cost_parts.h"
+#include "sim/cluster_read.h"
+#include "sim/cost_parts.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -2,8 +2,8 @@
 #ifndef TSR_SIM_GPU_H
 #define TSR_SIM_GPU_H
 
-#include "cluster.h"
-#include "json_doc.h"
+#include "sim/cluster.h"
+#include "sim/json_doc.h"
 
 /* *out is zero before. Errors: TSR_ECONFIG with file, key, value and what is allowed. */
 tsr_status tsr__gpu_read(const struct tsr__doc *doc, struct tsr_gpu *out) TSR_MUST_USE;

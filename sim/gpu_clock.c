@@ -1,5 +1,5 @@
 /* gpu_clock.c: see gpu_clock.h. */
-#include "gpu_clock.h"
+#include "sim/gpu_clock.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -1,9 +1,9 @@
 /* intervals.c: see intervals.h. */
-#include "intervals.h"
+#include "sim/intervals.h"
 
 #include <stdlib.h>
 
-#include "../engine/base.h"
+#include "engine/base.h"
 
 bool tsr__set_add(struct tsr__set *set, double start, double end)
 {

@@ -1,5 +1,5 @@
 /* json_doc.c: typed access to a JSON file, with one-line errors (json_doc.h). */
-#include "json_doc.h"
+#include "sim/json_doc.h"
 
 #include <math.h>
 #include <stdio.h>

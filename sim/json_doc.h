@@ -7,7 +7,7 @@
 
 #include <jansson.h>
 
-#include "../engine/base.h"
+#include "engine/base.h"
 
 struct tsr__doc {
     const char *path; /* borrowed */

@@ -1,11 +1,11 @@
 /* kernels.c: reads kernel tables (kernels.h) from kernels-*.json. */
-#include "kernels.h"
+#include "sim/kernels.h"
 
 #include <math.h>
 #include <stdio.h>
 
-#include "cost_parts.h"
-#include "json_doc.h"
+#include "sim/cost_parts.h"
+#include "sim/json_doc.h"
 
 static const double MIN_SECONDS = 1e-9, MAX_SECONDS = 1e3, MAX_TFLOPS = 1e6, MAX_SIZE = 1e9;
 

@@ -11,7 +11,7 @@
 #ifndef TSR_KERNELS_H
 #define TSR_KERNELS_H
 
-#include "../engine/program.h"
+#include "engine/program.h"
 
 enum tsr_peak {
     TSR_PEAK_BF16,

@@ -1,5 +1,5 @@
 /* kernels_forget.c: tables without one measured point, to tell how well the others predict it. */
-#include "cost_parts.h"
+#include "sim/cost_parts.h"
 
 static bool is_place(float axis, uint64_t value)
 {

@@ -10,8 +10,8 @@
 #include <math.h>
 #include <stdio.h>
 
-#include "cost_parts.h"
-#include "json_doc.h"
+#include "sim/cost_parts.h"
+#include "sim/json_doc.h"
 
 static const double MIN_WORK = 1.0, MAX_WORK = 1e18, MAX_US = 1e9, MAX_DIM = 1e12;
 /* Below this distance two sizes are one. */

@@ -2,7 +2,7 @@
 #include <math.h>
 #include <stdio.h>
 
-#include "cost_parts.h"
+#include "sim/cost_parts.h"
 
 static const char *file_name(const struct tsr_gpu *gpu, uint8_t card)
 {

@@ -4,10 +4,10 @@
  * from the end of the one before to its own end, and work of any iteration is clipped to it. Then
  * step = compute busy + exposed communication + waiting for the host, exactly.
  */
-#include "metrics.h"
+#include "sim/metrics.h"
 
-#include "intervals.h"
-#include "roles.h"
+#include "sim/intervals.h"
+#include "sim/roles.h"
 
 static tsr_status no_memory(void)
 {

@@ -3,7 +3,7 @@
 #ifndef TSR_METRICS_H
 #define TSR_METRICS_H
 
-#include "sim.h"
+#include "sim/sim.h"
 
 struct tsr_metrics {
     double step_s;    /* end of this iteration minus end of the one before */

@@ -1,10 +1,10 @@
 /* nccl_memory.c: see the header, which has the rule and its sources. */
-#include "nccl_memory.h"
+#include "sim/nccl_memory.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-#include "tuner.h"
+#include "sim/tuner.h"
 
 #define MIB (UINT64_C(1) << 20)
 

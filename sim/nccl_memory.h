@@ -20,8 +20,8 @@
 #ifndef TSR_NCCL_MEMORY_H
 #define TSR_NCCL_MEMORY_H
 
-#include "../engine/program.h"
-#include "cluster.h"
+#include "engine/program.h"
+#include "sim/cluster.h"
 
 struct tsr_nccl_memory {
     uint32_t n_comms; /* communicators of more than one rank that the programs use */

@@ -5,7 +5,7 @@
  * sheets), a PCIe lane its transfer rate less the line code. Only the link between sockets has no
  * public figure per machine; it is NCCL's own estimate by processor (src/graph/topo.h, ..._QPI_BW).
  */
-#include "nccl_topo.h"
+#include "sim/nccl_topo.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -2,8 +2,8 @@
 #ifndef TSR_SIM_NCCL_TOPO_H
 #define TSR_SIM_NCCL_TOPO_H
 
-#include "cluster.h"
-#include "xml_doc.h"
+#include "sim/cluster.h"
+#include "sim/xml_doc.h"
 
 /* Fills in the node of *out: GPUs in order of their CUDA number, the NVSwitch or the PCIe tree, and
  * which adapter each GPU uses (the nearest). `gpu_name` as in tsr_cluster_load_xml(). Errors:

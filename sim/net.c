@@ -1,5 +1,5 @@
 /* net.c: lists the flows of a job (net.h). */
-#include "net.h"
+#include "sim/net.h"
 
 #include <stdlib.h>
 

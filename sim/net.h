@@ -7,10 +7,10 @@
 #ifndef TSR_SIM_NET_H
 #define TSR_SIM_NET_H
 
-#include "collective.h"
-#include "fabric.h"
-#include "tape.h"
-#include "tuner.h"
+#include "sim/collective.h"
+#include "sim/fabric.h"
+#include "sim/tape.h"
+#include "sim/tuner.h"
 
 enum { TSR__HOST_PATTERN = TSR__N_PATTERNS, TSR__TRAFFIC_PATTERN };
 

@@ -1,5 +1,5 @@
 /* options.c: default host costs and links of a simulation. Every figure names its source. */
-#include "sim.h"
+#include "sim/sim.h"
 
 struct tsr_sim_options tsr_sim_options_default(void)
 {

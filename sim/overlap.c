@@ -1,11 +1,11 @@
 /* overlap.c: exposed seconds of the collectives of an iteration, and their sums (overlap.h). */
-#include "overlap.h"
+#include "sim/overlap.h"
 
 #include <stdlib.h>
 
-#include "intervals.h"
-#include "overlap_graph.h"
-#include "overlap_why.h"
+#include "sim/intervals.h"
+#include "sim/overlap_graph.h"
+#include "sim/overlap_why.h"
 
 static tsr_status no_memory(void)
 {

@@ -1,5 +1,5 @@
 /* overlap_graph.c: links of issue order (overlap_graph.h). */
-#include "overlap_graph.h"
+#include "sim/overlap_graph.h"
 
 #include <math.h>
 #include <stdlib.h>

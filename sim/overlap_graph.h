@@ -4,8 +4,8 @@
 #ifndef TSR_SIM_OVERLAP_GRAPH_H
 #define TSR_SIM_OVERLAP_GRAPH_H
 
-#include "overlap.h"
-#include "roles.h"
+#include "sim/overlap.h"
+#include "sim/roles.h"
 
 /* An instruction of the run with its links; numbers count all programs, in issue order. */
 struct tsr__node {

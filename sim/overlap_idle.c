@@ -1,5 +1,5 @@
 /* overlap_idle.c: the gaps of the compute stream (overlap_idle.h). */
-#include "overlap_idle.h"
+#include "sim/overlap_idle.h"
 
 #include <math.h>
 

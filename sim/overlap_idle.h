@@ -4,8 +4,8 @@
 #ifndef TSR_SIM_OVERLAP_IDLE_H
 #define TSR_SIM_OVERLAP_IDLE_H
 
-#include "intervals.h"
-#include "overlap_graph.h"
+#include "sim/intervals.h"
+#include "sim/overlap_graph.h"
 
 /* Disjoint: what the compute stream had to do next was not issued because the host was slow, or
  * because it was held up until memory was free; or it was issued and waited for no event, but the

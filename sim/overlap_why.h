@@ -3,9 +3,9 @@
 #ifndef TSR_SIM_OVERLAP_WHY_H
 #define TSR_SIM_OVERLAP_WHY_H
 
-#include "intervals.h"
-#include "overlap_graph.h"
-#include "overlap_idle.h"
+#include "sim/intervals.h"
+#include "sim/overlap_graph.h"
+#include "sim/overlap_idle.h"
 
 struct tsr__overlap_window {
     const struct tsr__graph *graph;

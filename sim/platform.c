@@ -3,7 +3,7 @@
  * Links have latency 0: latencies are delays of the replay, because SimGrid weighs flows by the
  * latency of their routes. Every link is SHARED and carries one direction.
  */
-#include "platform.h"
+#include "sim/platform.h"
 
 #include <stdlib.h>
 #include <string.h>

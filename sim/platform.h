@@ -8,7 +8,7 @@
 
 #include <stdio.h>
 
-#include "quotient.h"
+#include "sim/quotient.h"
 
 /* SimGrid cuts flows to whole bytes; giving sizes and rates in 1/1024 byte keeps the fractions of
  * a collective's share. */

@@ -1,5 +1,5 @@
 /* predict.c: programs of one collective each (predict.h). */
-#include "predict.h"
+#include "sim/predict.h"
 
 #include <stdlib.h>
 

@@ -4,7 +4,7 @@
 #ifndef TSR_PREDICT_H
 #define TSR_PREDICT_H
 
-#include "sim.h"
+#include "sim/sim.h"
 
 struct tsr_collective {
     uint8_t kind;          /* TSR_ALL_REDUCE, TSR_ALL_GATHER, ... (enum tsr_instr_kind) */

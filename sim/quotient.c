@@ -5,7 +5,7 @@
  * carries the flows of many NICs) d(L,F)/k(F) must be the same number for every F on it; the
  * representative link then has the capacity divided by it, which leaves max-min rates as they were.
  */
-#include "quotient.h"
+#include "sim/quotient.h"
 
 #include <stdlib.h>
 #include <string.h>

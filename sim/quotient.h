@@ -2,7 +2,7 @@
 #ifndef TSR_SIM_QUOTIENT_H
 #define TSR_SIM_QUOTIENT_H
 
-#include "fold.h"
+#include "sim/fold.h"
 
 /* A flow class: `copies` equal flows over one route. */
 struct tsr__qflow {

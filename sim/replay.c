@@ -7,7 +7,7 @@
  * Invariant: a task is final (done[] set, span filled) as soon as its end is known, which may be
  * before SimGrid's clock gets there; it never changes afterwards.
  */
-#include "replay.h"
+#include "sim/replay.h"
 
 #include <stdarg.h>
 #include <stdio.h>

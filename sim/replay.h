@@ -2,9 +2,9 @@
 #ifndef TSR_SIM_REPLAY_H
 #define TSR_SIM_REPLAY_H
 
-#include "backend.h"
-#include "quotient.h"
-#include "tape.h"
+#include "sim/backend.h"
+#include "sim/quotient.h"
+#include "sim/tape.h"
 
 enum { TSR__TEXT_BYTES = 2048 };
 

@@ -2,7 +2,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "replay.h"
+#include "sim/replay.h"
 
 struct text {
     char *at;

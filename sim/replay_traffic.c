@@ -5,7 +5,7 @@
 #include <math.h>
 #include <stdlib.h>
 
-#include "replay.h"
+#include "sim/replay.h"
 
 struct tsr__sender {
     const struct tsr_traffic *what;

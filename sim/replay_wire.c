@@ -7,7 +7,7 @@
 #include <math.h>
 #include <stdlib.h>
 
-#include "replay.h"
+#include "sim/replay.h"
 
 /* Tags of a wire's activities. */
 enum { TAG_LATENCY_PAID, TAG_FLOW_DONE };

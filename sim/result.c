@@ -1,9 +1,9 @@
 /* result.c: one shared anonymous mapping holds the whole result, so that the child writes it in
  * place and nothing is packed or copied. */
 #define _GNU_SOURCE
-#include "result.h"
+#include "sim/result.h"
 
-#include "roles.h"
+#include "sim/roles.h"
 
 #include <stddef.h>
 #include <sys/mman.h>

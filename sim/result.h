@@ -2,8 +2,8 @@
 #ifndef TSR_SIM_RESULT_H
 #define TSR_SIM_RESULT_H
 
-#include "quotient.h"
-#include "replay.h"
+#include "sim/quotient.h"
+#include "sim/replay.h"
 
 /* A zeroed result with room for everything; `*verdict` lies beside it. */
 tsr_status tsr__result_create(const struct tsr__quotient *quotient, const struct tsr_sim_job *job,

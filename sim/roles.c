@@ -1,5 +1,5 @@
 /* roles.c: see roles.h. */
-#include "roles.h"
+#include "sim/roles.h"
 
 enum tsr__work_role tsr__role_of(const struct tsr_program *program, const struct tsr_instr *instr)
 {

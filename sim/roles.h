@@ -4,7 +4,7 @@
 #ifndef TSR_SIM_ROLES_H
 #define TSR_SIM_ROLES_H
 
-#include "../engine/program.h"
+#include "engine/program.h"
 
 /* From TSR__ROLE_GATHER on: collectives and messages. */
 enum tsr__work_role {

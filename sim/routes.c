@@ -1,6 +1,6 @@
 /* routes.c: fetches the routes of a platform file from a child that runs SimGrid (routes.h). */
 #define _GNU_SOURCE
-#include "routes.h"
+#include "sim/routes.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -10,8 +10,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "child.h"
-#include "routes_simgrid.h"
+#include "sim/child.h"
+#include "sim/routes_simgrid.h"
 
 /* All pairs are fetched: 1,024 hosts have a million routes. */
 enum { MAX_HOSTS = 1024 };

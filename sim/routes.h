@@ -7,7 +7,7 @@
 #ifndef TSR_SIM_ROUTES_H
 #define TSR_SIM_ROUTES_H
 
-#include "../engine/program.h"
+#include "engine/program.h"
 
 struct tsr__route_link {
     double bandwidth; /* bytes per second */

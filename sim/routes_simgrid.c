@@ -1,5 +1,5 @@
 /* routes_simgrid.c: asks SimGrid for the routes of a platform file (routes.h). */
-#include "routes_simgrid.h"
+#include "sim/routes_simgrid.h"
 
 #include <simgrid/engine.h>
 #include <simgrid/host.h>
@@ -9,7 +9,7 @@
 #include <string.h>
 #include <xbt/dynar.h>
 
-#include "routes.h"
+#include "sim/routes.h"
 
 #if SIMGRID_VERSION >= 33900
 /* sg_host_get_route() is to go with 4.3; its successor is not in 3.32. */

@@ -1,13 +1,13 @@
 /* sim.c: one simulation from the recorded programs to the result: compile, fold, fork. */
-#include "sim.h"
+#include "sim/sim.h"
 
-#include "child.h"
-#include "fabric.h"
-#include "fold.h"
-#include "internal.h"
-#include "quotient.h"
-#include "result.h"
-#include "tape.h"
+#include "sim/child.h"
+#include "sim/fabric.h"
+#include "sim/fold.h"
+#include "sim/internal.h"
+#include "sim/quotient.h"
+#include "sim/result.h"
+#include "sim/tape.h"
 
 /* Above this many ranks an unfolded simulation takes minutes and gigabytes. */
 enum { MAX_UNFOLDED = 2048 };

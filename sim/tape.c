@@ -1,13 +1,13 @@
 /* tape.c: compiles the programs of a rank class into tasks (tape.h). */
-#include "tape.h"
+#include "sim/tape.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "comms.h"
-#include "cost.h"
-#include "tuner.h"
+#include "sim/comms.h"
+#include "sim/cost.h"
+#include "sim/tuner.h"
 
 enum { MAX_EVENTS = 1 << 26 };
 

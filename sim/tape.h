@@ -7,8 +7,8 @@
 #ifndef TSR_SIM_TAPE_H
 #define TSR_SIM_TAPE_H
 
-#include "cluster.h"
-#include "sim.h"
+#include "sim/cluster.h"
+#include "sim/sim.h"
 
 enum tsr__task_kind {
     TSR__HOST_ONLY, /* MARK, ALLOC, ...: no device work */

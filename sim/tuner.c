@@ -14,7 +14,7 @@
  *   pat         as the ring, in log2(n) rounds; one member on each node.
  *   copy_engine as the ring; no SM takes part.
  */
-#include "tuner.h"
+#include "sim/tuner.h"
 
 #include <math.h>
 #include <string.h>

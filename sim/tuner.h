@@ -10,9 +10,9 @@
 #ifndef TSR_SIM_TUNER_H
 #define TSR_SIM_TUNER_H
 
-#include "cluster.h"
-#include "fabric.h"
-#include "sim.h"
+#include "sim/cluster.h"
+#include "sim/fabric.h"
+#include "sim/sim.h"
 
 /* How bytes travel. A collective is one of these patterns times a factor. */
 enum tsr__pattern { TSR__RING, TSR__PAIRS, TSR__P2P, TSR__N_PATTERNS };

@@ -1,5 +1,5 @@
 /* xml_doc.c: reads an XML file with expat (xml_doc.h). */
-#include "xml_doc.h"
+#include "sim/xml_doc.h"
 
 #include <errno.h>
 #include <stdarg.h>

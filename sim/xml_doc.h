@@ -5,7 +5,7 @@
 #ifndef TSR_SIM_XML_DOC_H
 #define TSR_SIM_XML_DOC_H
 
-#include "../engine/program.h"
+#include "engine/program.h"
 
 struct tsr__element {
     const char *name;

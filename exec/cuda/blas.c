@@ -1,5 +1,5 @@
 /* blas.c: products, and the plans that are kept. */
-#include "blas_impl.h"
+#include "exec/cuda/blas_impl.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -8,8 +8,8 @@
 #ifndef TSR_CUDA_BLAS_H
 #define TSR_CUDA_BLAS_H
 
-#include "context.h"
-#include "gpu.h"
+#include "exec/cuda/context.h"
+#include "exec/cuda/gpu.h"
 
 /* out (rows m, columns n) = alpha op(a) op(b) + beta out [+ bias], row-major; one per batch. The
  * types: a and b alike; out like them, or F32 where they are BF16 or F16. F64 has no bias. */

@@ -1,7 +1,7 @@
 /* blas_file.c: the file of plans. Text: what it belongs to, a line for every plan (the key, then
  * the algorithm as the library has it, then its time), and a checksum of all that.
  */
-#include "blas_impl.h"
+#include "exec/cuda/blas_impl.h"
 
 #include <inttypes.h>
 #include <stdio.h>

@@ -6,7 +6,7 @@
 
 #include <cublasLt.h>
 
-#include "blas.h"
+#include "exec/cuda/blas.h"
 
 /* All that a choice of algorithm depends on, in rows as cuBLASLt has them: numbers only, so that
  * keys are compared and written as they are. */

@@ -3,7 +3,7 @@
  * dimensions are the distances of our rows. Descriptors are plain structures on the stack: nothing
  * is allocated, and no two threads share one.
  */
-#include "blas_impl.h"
+#include "exec/cuda/blas_impl.h"
 
 #include <string.h>
 

@@ -1,5 +1,5 @@
 /* blas_tune.c: which algorithm: the library's candidates, timed on the real operands. */
-#include "blas_impl.h"
+#include "exec/cuda/blas_impl.h"
 
 #include <string.h>
 

@@ -4,9 +4,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "kernels/code.h"
-#include "kernels/declare.h"
-#include "launch.h"
+#include "exec/cuda/kernels/code.h"
+#include "exec/cuda/kernels/declare.h"
+#include "exec/cuda/launch.h"
 
 /* How work is dealt out to blocks of threads. */
 enum spread {

@@ -1,8 +1,8 @@
 /* comms.c: see comms.h and comms_impl.h. */
-#include "comms_impl.h"
+#include "exec/cuda/comms_impl.h"
 
-#include "kernels/code.h"
-#include "kernels/declare.h"
+#include "exec/cuda/kernels/code.h"
+#include "exec/cuda/kernels/declare.h"
 
 tsr_status tsr_comms_run(struct tsr_comms *comms, const struct tsr_cuda_context *context,
                          const struct tsr_collective *calls, size_t n)

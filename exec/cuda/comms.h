@@ -7,7 +7,7 @@
 #ifndef TSR_CUDA_COMMS_H
 #define TSR_CUDA_COMMS_H
 
-#include "context.h"
+#include "exec/cuda/context.h"
 #include "exec/world.h"
 
 struct tsr_comms;

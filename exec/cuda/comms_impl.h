@@ -4,9 +4,9 @@
 #ifndef TSR_CUDA_COMMS_IMPL_H
 #define TSR_CUDA_COMMS_IMPL_H
 
-#include "comms.h"
 #include "exec/collective.h"
-#include "kernels/loopback.h"
+#include "exec/cuda/comms.h"
+#include "exec/cuda/kernels/loopback.h"
 
 /* Segments of one launch are copied beside each other: none is read where another is written.
  * `kind`: enum tsr_instr_kind, for words. Those without bytes, and onto themselves, are left out.

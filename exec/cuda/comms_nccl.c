@@ -2,7 +2,7 @@
  * NCCL is forced. Sums are NCCL's: in an order that depends on its algorithm, PREMUL_SUM with the
  * factor rounded to the type of the elements.
  */
-#include "nccl_impl.h"
+#include "exec/cuda/nccl_impl.h"
 
 #include <errno.h>
 #include <stdio.h>

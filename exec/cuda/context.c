@@ -1,5 +1,5 @@
 /* context.c: see context.h. */
-#include "context.h"
+#include "exec/cuda/context.h"
 
 #include <string.h>
 

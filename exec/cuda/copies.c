@@ -1,7 +1,7 @@
 /* copies.c: kernels that only move bytes: CUDA's copy engines do it. */
+#include "exec/cuda/kernels.h"
 #include "exec/kernels/call.h"
 #include "exec/kernels/table.h"
-#include "kernels.h"
 
 static tsr_status two_views(const struct tsr_kernel_call *call, const struct tsr_view **from,
                             const struct tsr_view **to)

@@ -2,7 +2,7 @@
  * times device_time.c; here is the rest: waiting without hanging, failing, memory, opening and
  * closing.
  */
-#include "device_impl.h"
+#include "exec/cuda/device_impl.h"
 
 #include <math.h>
 #include <sched.h>
@@ -11,8 +11,8 @@
 #include <string.h>
 #include <time.h>
 
-#include "attention.h"
-#include "blas.h"
+#include "exec/cuda/attention.h"
+#include "exec/cuda/blas.h"
 
 /* Of streams after a failure, until they are left as they are. */
 #define SETTLE_S 3.0

@@ -4,10 +4,10 @@
 #ifndef TSR_CUDA_DEVICE_H
 #define TSR_CUDA_DEVICE_H
 
-#include "comms.h"
+#include "exec/cuda/comms.h"
+#include "exec/cuda/gpu.h"
+#include "exec/cuda/watchdog.h"
 #include "exec/device.h"
-#include "gpu.h"
-#include "watchdog.h"
 
 struct tsr_cuda_device_config {
     int gpu; /* index */

@@ -4,12 +4,12 @@
 
 #include <stdatomic.h>
 
-#include "device.h"
-#include "events.h"
-#include "graphs.h"
-#include "ranges.h"
-#include "space.h"
-#include "watchdog.h"
+#include "exec/cuda/device.h"
+#include "exec/cuda/events.h"
+#include "exec/cuda/graphs.h"
+#include "exec/cuda/ranges.h"
+#include "exec/cuda/space.h"
+#include "exec/cuda/watchdog.h"
 
 enum {
     TSR_CUDA_STREAMS = 64,

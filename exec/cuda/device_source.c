@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "device_impl.h"
+#include "exec/cuda/device_impl.h"
 
 #define STAGING_BYTES (UINT64_C(32) << 20)
 

@@ -1,7 +1,7 @@
 /* device_stream.c: streams of the CUDA device: made when they are first used, with the priority
  * that the program gives them; marks tell how far each one is.
  */
-#include "device_impl.h"
+#include "exec/cuda/device_impl.h"
 
 /* Memory for the time of one call of a library; cuBLASLt's advice for Hopper. */
 #define SCRATCH_BYTES (UINT64_C(32) << 20)

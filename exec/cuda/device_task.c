@@ -2,8 +2,8 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "comms_impl.h"
-#include "device_impl.h"
+#include "exec/cuda/comms_impl.h"
+#include "exec/cuda/device_impl.h"
 
 /* ---- kernels --------------------------------------------------------------------------------- */
 

@@ -3,7 +3,7 @@
  */
 #include <stdlib.h>
 
-#include "device_impl.h"
+#include "exec/cuda/device_impl.h"
 
 static cudaStream_t any_stream(const struct tsr_cuda_device *d)
 {

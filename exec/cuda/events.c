@@ -1,9 +1,9 @@
 /* events.c: see events.h. */
-#include "events.h"
+#include "exec/cuda/events.h"
 
 #include <stdlib.h>
 
-#include "context.h"
+#include "exec/cuda/context.h"
 
 tsr_status tsr_cuda_events_create(struct tsr_cuda_events *events)
 {

@@ -1,10 +1,10 @@
 /* gpu.c: see gpu.h. */
-#include "gpu.h"
+#include "exec/cuda/gpu.h"
 
 #include <stdio.h>
 #include <string.h>
 
-#include "context.h"
+#include "exec/cuda/context.h"
 
 enum { OLDEST = 80 }; /* kernels are built for this one and later ones */
 

@@ -3,9 +3,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "device_impl.h"
-#include "kernels/declare.h"
-#include "kernels/scalars.h"
+#include "exec/cuda/device_impl.h"
+#include "exec/cuda/kernels/declare.h"
+#include "exec/cuda/kernels/scalars.h"
 
 /* ---- what there is --------------------------------------------------------------------------- */
 

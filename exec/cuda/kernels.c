@@ -2,7 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "kernels.h"
+#include "exec/cuda/kernels.h"
 
 /* Names whose function is the host's: it takes the operands, and tsr__run() launches code. In the
  * order of strcmp(). */

@@ -4,7 +4,7 @@
 #ifndef TSR_CUDA_KERNELS_H
 #define TSR_CUDA_KERNELS_H
 
-#include "context.h"
+#include "exec/cuda/context.h"
 
 /* copies.c: bytes, as many as both have, within the GPU or from and to the host. Rows of one width
  * may lie apart. */

@@ -1,11 +1,11 @@
 /* kernels_attention.c: attention on the GPU: by cuDNN where it can, else by kernels of our own. */
-#include "attention.h"
+#include "exec/cuda/attention.h"
+#include "exec/cuda/kernels.h"
+#include "exec/cuda/kernels/attention_plain.h"
+#include "exec/cuda/kernels/code.h"
+#include "exec/cuda/kernels/declare.h"
+#include "exec/cuda/launch.h"
 #include "exec/kernels/attention.h"
-#include "kernels.h"
-#include "kernels/attention_plain.h"
-#include "kernels/code.h"
-#include "kernels/declare.h"
-#include "launch.h"
 
 /* ---- by cuDNN -------------------------------------------------------------------------------- */
 

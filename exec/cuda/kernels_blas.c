@@ -1,13 +1,13 @@
 /* kernels_blas.c: the products of engine/KERNELS.md on the GPU: by cuBLASLt where it can, by a
  * kernel of our own (kernels/product.cu) where operands have different types or rows that repeat.
  */
-#include "blas.h"
+#include "exec/cuda/blas.h"
+#include "exec/cuda/kernels.h"
+#include "exec/cuda/kernels/code.h"
+#include "exec/cuda/kernels/declare.h"
+#include "exec/cuda/kernels/product.h"
 #include "exec/kernels/bmm.h"
 #include "exec/kernels/matmul.h"
-#include "kernels.h"
-#include "kernels/code.h"
-#include "kernels/declare.h"
-#include "kernels/product.h"
 
 /* ---- where matrices lie ---------------------------------------------------------------------- */
 

@@ -1,5 +1,5 @@
 /* kernels_elements.c: kernels of elements whose numbers change from step to step. */
-#include "kernels.h"
+#include "exec/cuda/kernels.h"
 
 tsr_status tsr__cuda_with_scalars(const struct tsr_kernel_call *call)
 {

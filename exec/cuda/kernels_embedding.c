@@ -1,12 +1,12 @@
 /* kernels_embedding.c: the gradient of an embedding. Tokens are sorted by row in the stream's
  * scratch (kernels/tokens.h), then every row sums its tokens in their order.
  */
+#include "exec/cuda/kernels.h"
+#include "exec/cuda/kernels/code.h"
+#include "exec/cuda/kernels/declare.h"
+#include "exec/cuda/kernels/tokens.h"
+#include "exec/cuda/launch.h"
 #include "exec/kernels/embedding.h"
-#include "kernels.h"
-#include "kernels/code.h"
-#include "kernels/declare.h"
-#include "kernels/tokens.h"
-#include "launch.h"
 
 /* A thread for each of n items, but no more than fill the GPU many times. */
 static tsr_status launch(const struct tsr_kernel_call *call, tsr_cuda_kernel kernel, uint64_t n,

@@ -5,7 +5,7 @@
 #ifndef TSR_CUDA_LAUNCH_H
 #define TSR_CUDA_LAUNCH_H
 
-#include "context.h"
+#include "exec/cuda/context.h"
 #include "exec/kernels/tensor.h"
 
 struct tsr_column_parts; /* kernels/columns.h */

@@ -1,9 +1,9 @@
 /* loss.c: launches of the losses, which end in a sum that one block makes. */
 #include "exec/kernels/loss.h"
 
-#include "kernels/code.h"
-#include "kernels/declare.h"
-#include "launch.h"
+#include "exec/cuda/kernels/code.h"
+#include "exec/cuda/kernels/declare.h"
+#include "exec/cuda/launch.h"
 
 static const struct tsr_cuda_grid one_block = {.blocks = 1, .threads = TSR_CUDA_LONG};
 

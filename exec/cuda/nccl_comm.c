@@ -4,7 +4,7 @@
  * The communicator of the world does not block, so that a start that fails can end. The others do:
  * a launch on a communicator that does not block costs a thread each time, and cannot be captured.
  */
-#include "nccl_impl.h"
+#include "exec/cuda/nccl_impl.h"
 
 #include <stdio.h>
 #include <stdlib.h>

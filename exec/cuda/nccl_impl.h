@@ -16,8 +16,8 @@
 #include <nccl.h>
 #include <pthread.h>
 
-#include "comms_impl.h"
 #include "exec/abort.h"
+#include "exec/cuda/comms_impl.h"
 
 /* PREMUL_SUM of one dtype and factor. */
 struct tsr_nccl_op {

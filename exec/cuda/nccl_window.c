@@ -7,7 +7,7 @@
  * rank differs, nothing is registered, and NCCL copies as it would have. So it does where it
  * refuses a window (no peer access, older driver): tsr_comms_ops.describe() tells.
  */
-#include "nccl_impl.h"
+#include "exec/cuda/nccl_impl.h"
 
 #include <stdlib.h>
 

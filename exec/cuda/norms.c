@@ -4,10 +4,10 @@
  */
 #include "exec/kernels/norms.h"
 
-#include "kernels/columns.h"
-#include "kernels/declare.h"
-#include "kernels/norm_gradients.h"
-#include "launch.h"
+#include "exec/cuda/kernels/columns.h"
+#include "exec/cuda/kernels/declare.h"
+#include "exec/cuda/kernels/norm_gradients.h"
+#include "exec/cuda/launch.h"
 
 /* ---- from one reading ------------------------------------------------------------------------ */
 

@@ -1,6 +1,6 @@
 /* ranges.c: see ranges.h. NVTX is in headers only: it looks for a profiler when it is first used.
  */
-#include "ranges.h"
+#include "exec/cuda/ranges.h"
 
 #if TSR_NVTX
 

@@ -1,5 +1,5 @@
 /* rank.c: see rank.h. */
-#include "rank.h"
+#include "exec/cuda/rank.h"
 
 tsr_status tsr_cuda_rank_create(const struct tsr_cuda_rank_config *config,
                                 struct tsr_executor **out, struct tsr_device **device)

@@ -2,7 +2,7 @@
 #ifndef TSR_CUDA_RANK_H
 #define TSR_CUDA_RANK_H
 
-#include "device.h"
+#include "exec/cuda/device.h"
 #include "exec/executor.h"
 
 struct tsr_cuda_rank_config {

@@ -1,8 +1,8 @@
 /* rows.c: launches of kernels that work row by row. */
 #include "exec/kernels/rows.h"
 
-#include "kernels/team_shape.h"
-#include "launch.h"
+#include "exec/cuda/kernels/team_shape.h"
+#include "exec/cuda/launch.h"
 
 tsr_status tsr_cuda_scratch(const struct tsr_kernel_call *call, uint64_t bytes, void **out)
 {

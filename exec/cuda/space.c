@@ -1,11 +1,11 @@
 /* space.c: see space.h. */
-#include "space.h"
+#include "exec/cuda/space.h"
 
 #include <cuda_runtime_api.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "context.h"
+#include "exec/cuda/context.h"
 
 /* ThreadSanitizer leaves a program less than two TiB of addresses. */
 #if defined(__SANITIZE_THREAD__)

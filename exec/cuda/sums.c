@@ -1,9 +1,9 @@
 /* sums.c: launches of sums over columns and over all elements, in two steps. */
-#include "kernels/code.h"
-#include "kernels/columns.h"
-#include "kernels/declare.h"
-#include "kernels/folds.h"
-#include "launch.h"
+#include "exec/cuda/kernels/code.h"
+#include "exec/cuda/kernels/columns.h"
+#include "exec/cuda/kernels/declare.h"
+#include "exec/cuda/kernels/folds.h"
+#include "exec/cuda/launch.h"
 
 enum { CHUNK_ROWS = 32, ENOUGH_BLOCKS = 2048, CHUNK_ELEMENTS = 64 << 10, MOST_CHUNKS = 8192 };
 /* Of parts of columns: a number, since the order of a sum must not depend on how much scratch there

@@ -3,7 +3,7 @@
  * The age of a collective counts from when it was enqueued or from when another one ended, whatever
  * is later: a host that runs ahead of the GPU is no failure.
  */
-#include "watchdog.h"
+#include "exec/cuda/watchdog.h"
 
 #include <pthread.h>
 #include <stdio.h>

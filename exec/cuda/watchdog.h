@@ -6,7 +6,7 @@
 #ifndef TSR_CUDA_WATCHDOG_H
 #define TSR_CUDA_WATCHDOG_H
 
-#include "comms.h"
+#include "exec/cuda/comms.h"
 
 struct tsr_watchdog;
 

@@ -3,10 +3,10 @@
  */
 #include <stdlib.h>
 
-#include "attention.h"
-#include "gemm.h"
-#include "rows.h"
-#include "table.h"
+#include "exec/kernels/attention.h"
+#include "exec/kernels/gemm.h"
+#include "exec/kernels/rows.h"
+#include "exec/kernels/table.h"
 
 /* lse has a row of `queries` elements for every head, or of more: the padding is infinite. */
 static tsr_status lse_of(const struct tsr_kernel_call *call, bool forward,
@@ -55,10 +55,10 @@ tsr_status tsr__attention_operands(const struct tsr_kernel_call *call, bool forw
 }
 
 #define TSR_REAL_F64 0
-#include "attention_real.h"
+#include "exec/kernels/attention_real.h"
 #undef TSR_REAL_F64
 #define TSR_REAL_F64 1
-#include "attention_real.h"
+#include "exec/kernels/attention_real.h"
 #undef TSR_REAL_F64
 
 TSR_KERNEL_OF_REALS(attention)

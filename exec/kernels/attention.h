@@ -2,8 +2,8 @@
 #ifndef TSR_KERNELS_ATTENTION_H
 #define TSR_KERNELS_ATTENTION_H
 
-#include "attention_operands.h"
-#include "call.h"
+#include "exec/kernels/attention_operands.h"
+#include "exec/kernels/call.h"
 
 /* Queries that the host works on at a time. */
 enum { TSR_QUERY_BLOCK = 64 };

@@ -3,16 +3,16 @@
  */
 #include <stdlib.h>
 
-#include "attention.h"
-#include "gemm.h"
-#include "rows.h"
-#include "table.h"
+#include "exec/kernels/attention.h"
+#include "exec/kernels/gemm.h"
+#include "exec/kernels/rows.h"
+#include "exec/kernels/table.h"
 
 #define TSR_REAL_F64 0
-#include "attention_backward_real.h"
+#include "exec/kernels/attention_backward_real.h"
 #undef TSR_REAL_F64
 #define TSR_REAL_F64 1
-#include "attention_backward_real.h"
+#include "exec/kernels/attention_backward_real.h"
 #undef TSR_REAL_F64
 
 TSR_KERNEL_OF_REALS(attention_backward)

@@ -1,5 +1,5 @@
 /* attention_backward_real.h: template of attention_backward.c. */
-#include "real.h"
+#include "exec/kernels/real.h"
 
 /* Of a key/value head: keys, values and their gradients. Of a block of queries: q, gradient of the
  * result, weights p, gradient of the scores s. */

@@ -4,7 +4,7 @@
 #ifndef TSR_KERNELS_ATTENTION_OPERANDS_H
 #define TSR_KERNELS_ATTENTION_OPERANDS_H
 
-#include "tensor.h"
+#include "exec/kernels/tensor.h"
 
 struct tsr_attention_operands {
     uint64_t batch, heads, kv_heads, queries, keys, dim;

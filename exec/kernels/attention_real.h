@@ -1,5 +1,5 @@
 /* attention_real.h: template of attention.c. */
-#include "real.h"
+#include "exec/kernels/real.h"
 
 /* Keys and values of a head, a block of queries, their scores. */
 struct TSR_R(forward) {

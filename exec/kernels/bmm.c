@@ -3,10 +3,10 @@
  */
 #include <stdlib.h>
 
-#include "bmm.h"
-#include "gemm.h"
-#include "rows.h"
-#include "table.h"
+#include "exec/kernels/bmm.h"
+#include "exec/kernels/gemm.h"
+#include "exec/kernels/rows.h"
+#include "exec/kernels/table.h"
 
 enum { BLOCK = 128 };
 
@@ -46,10 +46,10 @@ tsr_status tsr__bmm_operands(const struct tsr_kernel_call *call, struct tsr_bmm 
 }
 
 #define TSR_REAL_F64 0
-#include "bmm_real.h"
+#include "exec/kernels/bmm_real.h"
 #undef TSR_REAL_F64
 #define TSR_REAL_F64 1
-#include "bmm_real.h"
+#include "exec/kernels/bmm_real.h"
 #undef TSR_REAL_F64
 
 tsr_status tsr__bmm(const struct tsr_kernel_call *call)

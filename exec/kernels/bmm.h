@@ -4,7 +4,7 @@
 #ifndef TSR_KERNELS_BMM_H
 #define TSR_KERNELS_BMM_H
 
-#include "call.h"
+#include "exec/kernels/call.h"
 
 enum tsr_bmm_form {
     TSR_BMM_OUTER,     /* out(i, j) = alpha a(i) b(j)             scores, grad_p; out: scores */

@@ -1,5 +1,5 @@
 /* bmm_real.h: template of bmm.c. */
-#include "real.h"
+#include "exec/kernels/real.h"
 
 /* Memory of one head: all of a tensor in token order, a block of one, a block of scores. */
 struct TSR_R(head) {

@@ -1,7 +1,7 @@
 /* call.c: operands of a call, looked up and checked. */
 #include <stdio.h>
 
-#include "call.h"
+#include "exec/kernels/call.h"
 
 tsr_status tsr__defect(const struct tsr_kernel_call *call, const char *fmt, ...)
 {

@@ -5,7 +5,7 @@
 #define TSR_KERNELS_CALL_H
 
 #include "exec/kernel.h"
-#include "tensor.h"
+#include "exec/kernels/tensor.h"
 
 /* Dtypes that an argument may have. */
 enum tsr_operand_kind {

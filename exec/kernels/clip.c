@@ -1,9 +1,9 @@
 /* clip.c: norms of gradients and their scaling. */
-#include "call.h"
-#include "list.h"
-#include "rows.h"
-#include "sums.h"
-#include "table.h"
+#include "exec/kernels/call.h"
+#include "exec/kernels/list.h"
+#include "exec/kernels/rows.h"
+#include "exec/kernels/sums.h"
+#include "exec/kernels/table.h"
 
 /* Whatever the arithmetic of the call: in that of the gradient. */
 static void norms(const struct tsr_norms *k, uint64_t begin, uint64_t step)

@@ -1,8 +1,8 @@
 /* copy.c: copies, casts and tensors one behind the other. */
-#include "elementwise.h"
-#include "grid_used_map.h"
-#include "list.h"
-#include "table.h"
+#include "exec/kernels/elementwise.h"
+#include "exec/kernels/grid_used_map.h"
+#include "exec/kernels/list.h"
+#include "exec/kernels/table.h"
 
 /* All of `from` to the beginning of `to`. */
 static tsr_status copy(const struct tsr_kernel_call *call, const struct tsr_elems *from,

@@ -106,10 +106,10 @@ TSR_ANYWHERE float tsr_odd_float(double x)
 }
 
 #define TSR_REAL_F64 0
-#include "elements_real.h"
+#include "exec/kernels/elements_real.h"
 #undef TSR_REAL_F64
 #define TSR_REAL_F64 1
-#include "elements_real.h"
+#include "exec/kernels/elements_real.h"
 #undef TSR_REAL_F64
 
 #endif

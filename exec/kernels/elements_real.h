@@ -1,5 +1,5 @@
 /* elements_real.h: template of elements.h. */
-#include "real.h"
+#include "exec/kernels/real.h"
 
 TSR_ANYWHERE TSR_REAL TSR_R(tsr_sigmoid)(TSR_REAL x)
 {

@@ -1,7 +1,7 @@
 /* elementwise.c: kernels whose every element of the output comes from one of each input. */
-#include "elementwise.h"
-#include "list.h"
-#include "table.h"
+#include "exec/kernels/elementwise.h"
+#include "exec/kernels/list.h"
+#include "exec/kernels/table.h"
 
 TSR_CODE(elementwise, tsr_grid_elementwise, struct tsr_elementwise);
 TSR_CODE(rare, tsr_grid_rare, struct tsr_elementwise);

@@ -2,8 +2,8 @@
 #ifndef TSR_KERNELS_ELEMENTWISE_H
 #define TSR_KERNELS_ELEMENTWISE_H
 
-#include "call.h"
-#include "grid_elementwise.h"
+#include "exec/kernels/call.h"
+#include "exec/kernels/grid_elementwise.h"
 
 /* Runs `e` in f64 if `wide`. */
 tsr_status tsr__run_elementwise(const struct tsr_kernel_call *call, const struct tsr_elementwise *e,

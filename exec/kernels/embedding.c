@@ -1,8 +1,8 @@
 /* embedding.c: embeddings, of a whole table or of the rows that a rank has. */
 #include <stdlib.h>
 
-#include "embedding.h"
-#include "table.h"
+#include "exec/kernels/embedding.h"
+#include "exec/kernels/table.h"
 
 TSR_CODE(embedding, tsr_grid_embedding, struct tsr_embedding);
 

@@ -4,8 +4,8 @@
 #ifndef TSR_KERNELS_EMBEDDING_H
 #define TSR_KERNELS_EMBEDDING_H
 
-#include "call.h"
-#include "grid_embedding.h"
+#include "exec/kernels/call.h"
+#include "exec/kernels/grid_embedding.h"
 
 /* Takes the operands of embedding_dense_backward: g, out, columns and all rows of e; the ids. The
  * row of an id is tsr_embedding_row() with args 0 and 1 of the call. */

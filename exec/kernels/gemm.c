@@ -7,7 +7,7 @@
 #endif
 
 #include "exec/kernel.h"
-#include "gemm.h"
+#include "exec/kernels/gemm.h"
 
 void tsr_kernels_init(void)
 {
@@ -25,8 +25,8 @@ static bool fits_blas(const struct tsr_gemm *g)
 #endif
 
 #define TSR_REAL_F64 0
-#include "gemm_real.h"
+#include "exec/kernels/gemm_real.h"
 #undef TSR_REAL_F64
 #define TSR_REAL_F64 1
-#include "gemm_real.h"
+#include "exec/kernels/gemm_real.h"
 #undef TSR_REAL_F64

@@ -1,5 +1,5 @@
 /* gemm_real.h: template of gemm.c. */
-#include "real.h"
+#include "exec/kernels/real.h"
 
 /* c = beta c, without reading it if beta is 0. */
 static void TSR_R(scale_result)(const struct tsr_gemm *g, TSR_REAL *c)

@@ -2,7 +2,7 @@
 #ifndef TSR_KERNELS_GRID_COPY_H
 #define TSR_KERNELS_GRID_COPY_H
 
-#include "grid_words.h"
+#include "exec/kernels/grid_words.h"
 
 /* A tensor (outer, dim, inner), cut along dim into pieces of `chunk`. */
 struct tsr_cut {
@@ -67,10 +67,10 @@ TSR_ANYWHERE void tsr_grid_join_words(const struct tsr_pieces_list *k, uint64_t 
 }
 
 #define TSR_REAL_F64 0
-#include "grid_copy_real.h"
+#include "exec/kernels/grid_copy_real.h"
 #undef TSR_REAL_F64
 #define TSR_REAL_F64 1
-#include "grid_copy_real.h"
+#include "exec/kernels/grid_copy_real.h"
 #undef TSR_REAL_F64
 
 #endif

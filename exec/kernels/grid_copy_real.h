@@ -1,5 +1,5 @@
 /* grid_copy_real.h: template of grid_copy.h. */
-#include "real.h"
+#include "exec/kernels/real.h"
 
 /* to[to_at ...) = from[from_at ...), n elements, cast. */
 TSR_ANYWHERE void TSR_R(tsr_move)(const struct tsr_elems *from, uint64_t from_at,

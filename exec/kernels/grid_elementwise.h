@@ -4,7 +4,7 @@
 #ifndef TSR_KERNELS_GRID_ELEMENTWISE_H
 #define TSR_KERNELS_GRID_ELEMENTWISE_H
 
-#include "tensor.h"
+#include "exec/kernels/tensor.h"
 
 enum tsr_elementwise_op {
     TSR_EW_COPY,
@@ -58,10 +58,10 @@ TSR_ANYWHERE uint64_t tsr_grid_blocks(uint64_t n)
 }
 
 #define TSR_REAL_F64 0
-#include "grid_elementwise_real.h"
+#include "exec/kernels/grid_elementwise_real.h"
 #undef TSR_REAL_F64
 #define TSR_REAL_F64 1
-#include "grid_elementwise_real.h"
+#include "exec/kernels/grid_elementwise_real.h"
 #undef TSR_REAL_F64
 
 #endif

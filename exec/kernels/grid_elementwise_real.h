@@ -1,5 +1,5 @@
 /* grid_elementwise_real.h: template of grid_elementwise.h. */
-#include "real.h"
+#include "exec/kernels/real.h"
 
 /* Elements [at, at + n) of an input that is repeated. */
 TSR_ANYWHERE void TSR_R(tsr_load_repeated)(const struct tsr_elems *e, uint64_t at, unsigned n,

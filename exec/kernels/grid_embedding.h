@@ -2,7 +2,7 @@
 #ifndef TSR_KERNELS_GRID_EMBEDDING_H
 #define TSR_KERNELS_GRID_EMBEDDING_H
 
-#include "grid_copy.h"
+#include "exec/kernels/grid_copy.h"
 
 struct tsr_embedding {
     struct tsr_elems ids, w, out;
@@ -25,10 +25,10 @@ TSR_ANYWHERE uint64_t tsr_embedding_row(int64_t id, uint64_t first, uint64_t row
 }
 
 #define TSR_REAL_F64 0
-#include "grid_embedding_real.h"
+#include "exec/kernels/grid_embedding_real.h"
 #undef TSR_REAL_F64
 #define TSR_REAL_F64 1
-#include "grid_embedding_real.h"
+#include "exec/kernels/grid_embedding_real.h"
 #undef TSR_REAL_F64
 
 #endif

@@ -1,5 +1,5 @@
 /* grid_embedding_real.h: template of grid_embedding.h. */
-#include "real.h"
+#include "exec/kernels/real.h"
 
 /* Over blocks of TSR_BLOCK elements of a row, token by token. */
 TSR_ANYWHERE void TSR_R(tsr_grid_embedding)(const struct tsr_embedding *e, uint64_t begin,

@@ -4,7 +4,7 @@
 #ifndef TSR_KERNELS_GRID_HEADS_H
 #define TSR_KERNELS_GRID_HEADS_H
 
-#include "grid_copy.h"
+#include "exec/kernels/grid_copy.h"
 
 /* Row r of `to`, of `rows`, gets [0, keep) of row r / times of `from` at `offset`; `zeros`: and
  * zeros elsewhere, else the rest of it is left alone. */
@@ -27,10 +27,10 @@ TSR_ANYWHERE uint64_t tsr_placing_blocks(const struct tsr_placing *k)
 }
 
 #define TSR_REAL_F64 0
-#include "grid_heads_real.h"
+#include "exec/kernels/grid_heads_real.h"
 #undef TSR_REAL_F64
 #define TSR_REAL_F64 1
-#include "grid_heads_real.h"
+#include "exec/kernels/grid_heads_real.h"
 #undef TSR_REAL_F64
 
 #endif

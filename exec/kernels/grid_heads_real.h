@@ -1,5 +1,5 @@
 /* grid_heads_real.h: template of grid_heads.h. */
-#include "real.h"
+#include "exec/kernels/real.h"
 
 /* Columns [at, end) of a row: zeros, elements, zeros. */
 TSR_ANYWHERE void TSR_R(tsr_place_part)(const struct tsr_placing *k, uint64_t row, uint64_t at,

@@ -4,7 +4,7 @@
 #ifndef TSR_KERNELS_GRID_LIST_H
 #define TSR_KERNELS_GRID_LIST_H
 
-#include "grid_words.h"
+#include "exec/kernels/grid_words.h"
 
 enum tsr_list_op {
     TSR_LIST_CAST, /* to = from */
@@ -62,10 +62,10 @@ TSR_ANYWHERE void tsr_grid_move(const struct tsr_list *k, uint64_t begin, uint64
 #endif
 
 #define TSR_REAL_F64 0
-#include "grid_list_real.h"
+#include "exec/kernels/grid_list_real.h"
 #undef TSR_REAL_F64
 #define TSR_REAL_F64 1
-#include "grid_list_real.h"
+#include "exec/kernels/grid_list_real.h"
 #undef TSR_REAL_F64
 
 #endif

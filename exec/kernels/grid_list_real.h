@@ -1,5 +1,5 @@
 /* grid_list_real.h: template of grid_list.h. */
-#include "real.h"
+#include "exec/kernels/real.h"
 
 TSR_ANYWHERE void TSR_R(tsr_list_block)(const struct tsr_list *k, const struct tsr_pair *p,
                                         uint64_t block)

@@ -1,5 +1,5 @@
 /* grid_loss_real.h: template of loss.h: what is computed alike on the host and in CUDA code. */
-#include "real.h"
+#include "exec/kernels/real.h"
 
 /* Over rows. */
 TSR_ANYWHERE void TSR_R(tsr_nll_gather)(const struct tsr_nll_gather *k, uint64_t begin,

@@ -5,7 +5,7 @@
 #define TSR_KERNELS_GRID_OPTIMIZER_H
 
 #include "engine/program.h"
-#include "grid_elementwise.h"
+#include "exec/kernels/grid_elementwise.h"
 
 enum tsr_optimizer_step {
     TSR_STEP_DECAY,       /* p *= decay */
@@ -45,10 +45,10 @@ struct tsr_optimizer {
 };
 
 #define TSR_REAL_F64 0
-#include "grid_optimizer_real.h"
+#include "exec/kernels/grid_optimizer_real.h"
 #undef TSR_REAL_F64
 #define TSR_REAL_F64 1
-#include "grid_optimizer_real.h"
+#include "exec/kernels/grid_optimizer_real.h"
 #undef TSR_REAL_F64
 
 #endif

@@ -1,5 +1,5 @@
 /* grid_optimizer_real.h: template of grid_optimizer.h. */
-#include "real.h"
+#include "exec/kernels/real.h"
 
 struct TSR_R(tsr_optimizer_numbers) {
     struct TSR_R(tsr_adamw) adamw;

@@ -3,7 +3,7 @@
 #ifndef TSR_KERNELS_GRID_ROTARY_H
 #define TSR_KERNELS_GRID_ROTARY_H
 
-#include "grid_elementwise.h"
+#include "exec/kernels/grid_elementwise.h"
 
 struct tsr_rotary {
     struct tsr_elems x, table, out; /* table: f32, (cos, sin) of seq x d / 2 pairs */
@@ -26,10 +26,10 @@ TSR_ANYWHERE uint64_t tsr_rotary_blocks(const struct tsr_rotary *r)
 }
 
 #define TSR_REAL_F64 0
-#include "grid_rotary_real.h"
+#include "exec/kernels/grid_rotary_real.h"
 #undef TSR_REAL_F64
 #define TSR_REAL_F64 1
-#include "grid_rotary_real.h"
+#include "exec/kernels/grid_rotary_real.h"
 #undef TSR_REAL_F64
 
 #endif

@@ -1,5 +1,5 @@
 /* grid_rotary_real.h: template of grid_rotary.h. */
-#include "real.h"
+#include "exec/kernels/real.h"
 
 /* n pairs that lie one behind the other: 2 n elements from `at` on. */
 TSR_ANYWHERE void TSR_R(tsr_load_pairs)(const struct tsr_elems *e, uint64_t at, unsigned n,

@@ -4,7 +4,7 @@
 #ifndef TSR_KERNELS_GRID_ROTARY_TABLE_H
 #define TSR_KERNELS_GRID_ROTARY_TABLE_H
 
-#include "tensor.h"
+#include "exec/kernels/tensor.h"
 
 enum { TSR_SCALING_NONE, TSR_SCALING_LLAMA3, TSR_SCALING_LINEAR };
 

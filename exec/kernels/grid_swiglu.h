@@ -3,7 +3,7 @@
 #ifndef TSR_KERNELS_GRID_SWIGLU_H
 #define TSR_KERNELS_GRID_SWIGLU_H
 
-#include "grid_elementwise.h"
+#include "exec/kernels/grid_elementwise.h"
 
 /* Forward: gate, up, out. Backward: g as well, and grad_gate and grad_up (data NULL: not wanted),
  * which may lie where gate and up do. */
@@ -12,10 +12,10 @@ struct tsr_swiglu {
 };
 
 #define TSR_REAL_F64 0
-#include "grid_swiglu_real.h"
+#include "exec/kernels/grid_swiglu_real.h"
 #undef TSR_REAL_F64
 #define TSR_REAL_F64 1
-#include "grid_swiglu_real.h"
+#include "exec/kernels/grid_swiglu_real.h"
 #undef TSR_REAL_F64
 
 #endif

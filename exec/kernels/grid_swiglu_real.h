@@ -1,5 +1,5 @@
 /* grid_swiglu_real.h: template of grid_swiglu.h. */
-#include "real.h"
+#include "exec/kernels/real.h"
 
 /* Over tsr_grid_blocks(gate.n). */
 TSR_ANYWHERE void TSR_R(tsr_grid_swiglu)(const struct tsr_swiglu *k, uint64_t begin, uint64_t step)

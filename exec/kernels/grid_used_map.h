@@ -2,7 +2,7 @@
 #ifndef TSR_KERNELS_GRID_USED_MAP_H
 #define TSR_KERNELS_GRID_USED_MAP_H
 
-#include "tensor.h"
+#include "exec/kernels/tensor.h"
 
 enum { TSR_USED_WORDS = 56 };
 

@@ -4,7 +4,7 @@
 #ifndef TSR_KERNELS_GRID_WORDS_H
 #define TSR_KERNELS_GRID_WORDS_H
 
-#include "grid_elementwise.h"
+#include "exec/kernels/grid_elementwise.h"
 
 TSR_ANYWHERE void tsr_move_word(const struct tsr_elems *source, uint64_t from_at,
                                 const struct tsr_elems *target, uint64_t to_at)

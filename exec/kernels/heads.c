@@ -1,9 +1,9 @@
 /* heads.c: tensors of heads that are repeated, summed, padded, cut and joined. All are seen as rows
  * of D elements, one for each head of each token.
  */
-#include "call.h"
-#include "grid_heads.h"
-#include "table.h"
+#include "exec/kernels/call.h"
+#include "exec/kernels/grid_heads.h"
+#include "exec/kernels/table.h"
 
 TSR_CODE(place, tsr_grid_place, struct tsr_placing);
 TSR_CODE(head_sums, tsr_grid_head_sums, struct tsr_head_sums);

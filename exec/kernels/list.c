@@ -1,5 +1,5 @@
 /* list.c: see list.h. */
-#include "list.h"
+#include "exec/kernels/list.h"
 
 /* Whole runs of words at once. The two may be the same place. */
 static void move_runs(const struct tsr_pair *p)

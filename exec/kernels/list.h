@@ -4,8 +4,8 @@
 #ifndef TSR_KERNELS_LIST_H
 #define TSR_KERNELS_LIST_H
 
-#include "call.h"
-#include "grid_list.h"
+#include "exec/kernels/call.h"
+#include "exec/kernels/grid_list.h"
 
 /* Two launches: of pairs whose elements are moved as they are, and of others. */
 struct tsr_lists {

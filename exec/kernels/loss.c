@@ -1,10 +1,10 @@
 /* loss.c: negative log-likelihood, whole, in parts and with a vocabulary cut over ranks, and the
  * gradient of the mean of squares.
  */
-#include "loss.h"
+#include "exec/kernels/loss.h"
 
-#include "call.h"
-#include "table.h"
+#include "exec/kernels/call.h"
+#include "exec/kernels/table.h"
 
 /* How many labels count. */
 static uint64_t counted(const struct tsr_elems *labels)
@@ -16,10 +16,10 @@ static uint64_t counted(const struct tsr_elems *labels)
 }
 
 #define TSR_REAL_F64 0
-#include "loss_real.h"
+#include "exec/kernels/loss_real.h"
 #undef TSR_REAL_F64
 #define TSR_REAL_F64 1
-#include "loss_real.h"
+#include "exec/kernels/loss_real.h"
 #undef TSR_REAL_F64
 
 TSR_CODE(nll, nll, struct tsr_nll);

@@ -2,7 +2,7 @@
 #ifndef TSR_KERNELS_LOSS_H
 #define TSR_KERNELS_LOSS_H
 
-#include "rows.h"
+#include "exec/kernels/rows.h"
 
 /* loss = sum of -p[label] / count; weight = how many labels count. data NULL: absent. */
 struct tsr_nll {
@@ -46,10 +46,10 @@ TSR_ANYWHERE uint64_t tsr_label_column(int64_t label, uint64_t first, uint64_t n
 }
 
 #define TSR_REAL_F64 0
-#include "grid_loss_real.h"
+#include "exec/kernels/grid_loss_real.h"
 #undef TSR_REAL_F64
 #define TSR_REAL_F64 1
-#include "grid_loss_real.h"
+#include "exec/kernels/grid_loss_real.h"
 #undef TSR_REAL_F64
 
 #endif

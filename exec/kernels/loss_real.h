@@ -1,5 +1,5 @@
 /* loss_real.h: template of loss.c. */
-#include "real.h"
+#include "exec/kernels/real.h"
 
 static void TSR_R(store_one)(const struct tsr_elems *out, double value)
 {

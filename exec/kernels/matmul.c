@@ -6,10 +6,10 @@
  */
 #include <stdlib.h>
 
-#include "gemm.h"
-#include "matmul.h"
-#include "rows.h"
-#include "table.h"
+#include "exec/kernels/gemm.h"
+#include "exec/kernels/matmul.h"
+#include "exec/kernels/rows.h"
+#include "exec/kernels/table.h"
 
 enum { PANEL = 2048 };
 
@@ -33,10 +33,10 @@ static struct matrix matrix_of(const struct tsr_elems *e, uint64_t rows, uint64_
 }
 
 #define TSR_REAL_F64 0
-#include "matmul_real.h"
+#include "exec/kernels/matmul_real.h"
 #undef TSR_REAL_F64
 #define TSR_REAL_F64 1
-#include "matmul_real.h"
+#include "exec/kernels/matmul_real.h"
 #undef TSR_REAL_F64
 
 static tsr_status take(const struct tsr_kernel_call *call, unsigned slot, uint64_t rows,

@@ -3,7 +3,7 @@
 #ifndef TSR_KERNELS_MATMUL_H
 #define TSR_KERNELS_MATMUL_H
 
-#include "call.h"
+#include "exec/kernels/call.h"
 
 /* out (m, n) = op(a) op(b) [+ bias, the same in every row] [+ into, which is out's own place].
  * op(a) is (m, k), op(b) (k, n); ta: a is stored as (k, m), tb: b as (n, k). */

@@ -1,5 +1,5 @@
 /* matmul_real.h: template of matmul.c. */
-#include "real.h"
+#include "exec/kernels/real.h"
 
 /* A part of a matrix that is ready to be multiplied. */
 struct TSR_R(panel) {

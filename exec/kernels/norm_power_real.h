@@ -1,5 +1,5 @@
 /* norm_power_real.h: template of sums.h. */
-#include "real.h"
+#include "exec/kernels/real.h"
 
 TSR_ANYWHERE void TSR_R(tsr_norm_power)(const struct tsr_norm_powers *k, uint64_t begin,
                                         uint64_t step)

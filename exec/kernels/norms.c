@@ -2,18 +2,18 @@
  * row at a time; its mean and its 1 / sqrt are those that are stored. Sums over rows are carried in
  * f64.
  */
-#include "norms.h"
+#include "exec/kernels/norms.h"
 
 #include <stdlib.h>
 
-#include "call.h"
-#include "table.h"
+#include "exec/kernels/call.h"
+#include "exec/kernels/table.h"
 
 #define TSR_REAL_F64 0
-#include "norms_real.h"
+#include "exec/kernels/norms_real.h"
 #undef TSR_REAL_F64
 #define TSR_REAL_F64 1
-#include "norms_real.h"
+#include "exec/kernels/norms_real.h"
 #undef TSR_REAL_F64
 
 TSR_CODE(norm, norm_rows, struct tsr_norm);

@@ -2,7 +2,7 @@
 #ifndef TSR_KERNELS_NORMS_H
 #define TSR_KERNELS_NORMS_H
 
-#include "rows.h"
+#include "exec/kernels/rows.h"
 
 /* data NULL: absent. */
 struct tsr_norm {

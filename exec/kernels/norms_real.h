@@ -1,5 +1,5 @@
 /* norms_real.h: template of norms.c. */
-#include "real.h"
+#include "exec/kernels/real.h"
 
 static void TSR_R(statistics)(const struct tsr_norm *k, uint64_t row, TSR_REAL *mean,
                               TSR_REAL *rstd)

@@ -1,7 +1,7 @@
 /* optimizer.c: updates of lists of parameters. */
-#include "call.h"
-#include "grid_optimizer.h"
-#include "table.h"
+#include "exec/kernels/call.h"
+#include "exec/kernels/grid_optimizer.h"
+#include "exec/kernels/table.h"
 
 TSR_CODE(optimizer, tsr_grid_optimizer, struct tsr_optimizer);
 TSR_CODE(optimizer_fused, tsr_grid_optimizer_fused, struct tsr_optimizer);

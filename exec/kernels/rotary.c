@@ -1,10 +1,10 @@
 /* rotary.c: rotary embedding and its tables: pairs (cos, sin) of f32, a row of d / 2 pairs for
  * every position. The dtype of a table's operand does not matter.
  */
-#include "call.h"
-#include "grid_rotary.h"
-#include "grid_rotary_table.h"
-#include "table.h"
+#include "exec/kernels/call.h"
+#include "exec/kernels/grid_rotary.h"
+#include "exec/kernels/grid_rotary_table.h"
+#include "exec/kernels/table.h"
 
 TSR_CODE(rotary, tsr_grid_rotary, struct tsr_rotaries);
 TSR_CODE_OF_ONE(rotary_table, tsr_grid_rotary_table, struct tsr_rotary_table);

@@ -4,7 +4,7 @@
 #ifndef TSR_KERNELS_ROWS_H
 #define TSR_KERNELS_ROWS_H
 
-#include "tensor.h"
+#include "exec/kernels/tensor.h"
 
 /* Rows that lie one behind the other. The parameters of code that works row by row begin with it.
  */
@@ -18,10 +18,10 @@ struct tsr_rows {
          at < tsr_end && (n = tsr_end - at < TSR_BLOCK ? tsr_end - at : TSR_BLOCK, true); at += n)
 
 #define TSR_REAL_F64 0
-#include "rows_real.h"
+#include "exec/kernels/rows_real.h"
 #undef TSR_REAL_F64
 #define TSR_REAL_F64 1
-#include "rows_real.h"
+#include "exec/kernels/rows_real.h"
 #undef TSR_REAL_F64
 
 #endif

@@ -1,5 +1,5 @@
 /* rows_real.h: template of rows.h. */
-#include "real.h"
+#include "exec/kernels/real.h"
 
 /* -infinity of no elements; a NaN if there is one. */
 TSR_ANYWHERE TSR_REAL TSR_R(tsr_row_max)(const struct tsr_elems *x, uint64_t first,

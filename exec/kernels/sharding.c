@@ -1,7 +1,7 @@
 /* sharding.c: tensors from gathered pieces, and pieces for a reduction. */
-#include "grid_copy.h"
-#include "list.h"
-#include "table.h"
+#include "exec/kernels/grid_copy.h"
+#include "exec/kernels/list.h"
+#include "exec/kernels/table.h"
 
 /* The k-th cut of args; `whole` gets how many elements the tensor has. */
 static tsr_status cut_of(const struct tsr_kernel_call *call, uint32_t k, uint64_t ranks,

@@ -1,15 +1,15 @@
 /* softmax.c: softmax and log-softmax of rows, and their parts where a vocabulary is cut over ranks.
  */
-#include "softmax.h"
+#include "exec/kernels/softmax.h"
 
-#include "call.h"
-#include "table.h"
+#include "exec/kernels/call.h"
+#include "exec/kernels/table.h"
 
 #define TSR_REAL_F64 0
-#include "softmax_real.h"
+#include "exec/kernels/softmax_real.h"
 #undef TSR_REAL_F64
 #define TSR_REAL_F64 1
-#include "softmax_real.h"
+#include "exec/kernels/softmax_real.h"
 #undef TSR_REAL_F64
 
 TSR_CODE(softmax, softmax, struct tsr_softmax);

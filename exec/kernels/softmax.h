@@ -3,7 +3,7 @@
 #ifndef TSR_KERNELS_SOFTMAX_H
 #define TSR_KERNELS_SOFTMAX_H
 
-#include "rows.h"
+#include "exec/kernels/rows.h"
 
 /* Not all codes have all of it: y is of backward kernels, max and sum have one element a row. */
 struct tsr_softmax {

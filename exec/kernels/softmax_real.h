@@ -1,5 +1,5 @@
 /* softmax_real.h: template of softmax.c. */
-#include "real.h"
+#include "exec/kernels/real.h"
 
 /* ---- softmax --------------------------------------------------------------------------------- */
 

@@ -1,14 +1,14 @@
 /* sums.c: sums and means of rows, of columns, of everything. */
-#include "sums.h"
+#include "exec/kernels/sums.h"
 
-#include "call.h"
-#include "table.h"
+#include "exec/kernels/call.h"
+#include "exec/kernels/table.h"
 
 #define TSR_REAL_F64 0
-#include "sums_real.h"
+#include "exec/kernels/sums_real.h"
 #undef TSR_REAL_F64
 #define TSR_REAL_F64 1
-#include "sums_real.h"
+#include "exec/kernels/sums_real.h"
 #undef TSR_REAL_F64
 
 TSR_CODE(row_sums, row_sums, struct tsr_row_sums);

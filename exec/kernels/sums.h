@@ -2,7 +2,7 @@
 #ifndef TSR_KERNELS_SUMS_H
 #define TSR_KERNELS_SUMS_H
 
-#include "rows.h"
+#include "exec/kernels/rows.h"
 
 /* out[row] = sum of the row / divisor. */
 struct tsr_row_sums {
@@ -48,10 +48,10 @@ struct tsr_norm_powers {
 };
 
 #define TSR_REAL_F64 0
-#include "norm_power_real.h"
+#include "exec/kernels/norm_power_real.h"
 #undef TSR_REAL_F64
 #define TSR_REAL_F64 1
-#include "norm_power_real.h"
+#include "exec/kernels/norm_power_real.h"
 #undef TSR_REAL_F64
 
 #endif

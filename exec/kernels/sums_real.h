@@ -1,5 +1,5 @@
 /* sums_real.h: template of sums.c. */
-#include "real.h"
+#include "exec/kernels/real.h"
 
 static void TSR_R(row_sums)(const struct tsr_row_sums *k, uint64_t begin, uint64_t step)
 {

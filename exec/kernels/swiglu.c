@@ -1,7 +1,7 @@
 /* swiglu.c: silu(gate) * up in one kernel, and both gradients in one. */
-#include "call.h"
-#include "grid_swiglu.h"
-#include "table.h"
+#include "exec/kernels/call.h"
+#include "exec/kernels/grid_swiglu.h"
+#include "exec/kernels/table.h"
 
 TSR_CODE(swiglu, tsr_grid_swiglu, struct tsr_swiglu);
 TSR_CODE(swiglu_backward, tsr_grid_swiglu_backward, struct tsr_swiglu);

@@ -6,8 +6,8 @@
 
 #include <stdbool.h>
 
-#include "elements.h"
 #include "engine/base.h"
+#include "exec/kernels/elements.h"
 
 /* How many elements a kernel has in hand at once: enough to make dispatch by dtype cheap on the
  * host, 16 bytes in a thread of CUDA. */
@@ -81,14 +81,14 @@ TSR_ANYWHERE int64_t tsr_elems_i64(const struct tsr_elems *e, uint64_t i)
 }
 
 #if TSR_BLOCK == 8
-#include "tensor_eight.h"
+#include "exec/kernels/tensor_eight.h"
 #endif
 
 #define TSR_REAL_F64 0
-#include "tensor_real.h"
+#include "exec/kernels/tensor_real.h"
 #undef TSR_REAL_F64
 #define TSR_REAL_F64 1
-#include "tensor_real.h"
+#include "exec/kernels/tensor_real.h"
 #undef TSR_REAL_F64
 
 #endif

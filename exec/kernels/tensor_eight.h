@@ -4,7 +4,7 @@
 #ifndef TSR_KERNELS_TENSOR_EIGHT_H
 #define TSR_KERNELS_TENSOR_EIGHT_H
 
-#include "tensor.h"
+#include "exec/kernels/tensor.h"
 
 /* Four words at p, a multiple of 16. */
 TSR_ANYWHERE void tsr_get_words(const unsigned char *p, uint32_t *word)

@@ -1,7 +1,7 @@
 /* tensor_eight_real.h: template of tensor_eight.h. Arrays have eight elements, and every index is
  * known when the loops are unrolled: they stay in registers.
  */
-#include "real.h"
+#include "exec/kernels/real.h"
 
 /* What tsr_get_raw() got. */
 TSR_ANYWHERE void TSR_R(tsr_of_raw)(const uint32_t *w, unsigned dtype, TSR_REAL *out)

@@ -1,5 +1,5 @@
 /* tensor_real.h: template of tensor.h: runs of elements. */
-#include "real.h"
+#include "exec/kernels/real.h"
 
 /* An integer from a real: towards zero; what does not fit gives 0. */
 TSR_ANYWHERE int64_t TSR_R(tsr_whole)(TSR_REAL x)
@@ -90,7 +90,7 @@ TSR_ANYWHERE void TSR_R(tsr_put_lane)(TSR_REAL *out, unsigned i, TSR_REAL x)
 }
 
 #if TSR_BLOCK == 8
-#include "tensor_eight_real.h"
+#include "exec/kernels/tensor_eight_real.h"
 #else
 /* Elements [at, at + n) of a tensor. */
 TSR_ANYWHERE void TSR_R(tsr_load)(const struct tsr_elems *e, uint64_t at, uint64_t n, TSR_REAL *out)

@@ -1,13 +1,13 @@
 /* args.c: parses the command line of a subcommand, driven by one table. */
-#include "args.h"
+#include "experiments/cli/args.h"
 
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "nearest.h"
-#include "values.h"
+#include "experiments/cli/nearest.h"
+#include "experiments/cli/values.h"
 
 #define AT(member) offsetof(struct tsr_args, member)
 

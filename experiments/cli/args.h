@@ -4,7 +4,7 @@
 
 #include <stdio.h>
 
-#include "../../engine/base.h"
+#include "engine/base.h"
 
 /* One bit each. */
 #define TSR_OPT_SET          (UINT64_C(1) << 0)

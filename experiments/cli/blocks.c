@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "build.h"
+#include "experiments/cli/build.h"
 
 tsr_status tsr_match_modules(struct tsr_engine *engine, const char *const *patterns, size_t n,
                              struct tsr_modules *out)

@@ -1,11 +1,11 @@
 /* build.c: creates the engine of one rank from a resolved strategy. */
-#include "build.h"
+#include "experiments/cli/build.h"
 
-#include "keys_words.h"
+#include "experiments/cli/keys_words.h"
 
 #include <string.h>
 
-#include "../../engine/tensor_parallel.h"
+#include "engine/tensor_parallel.h"
 
 /* ---- the model --------------------------------------------------------------------------- */
 

@@ -2,7 +2,7 @@
 #ifndef TSR_CLI_BUILD_H
 #define TSR_CLI_BUILD_H
 
-#include "job.h"
+#include "experiments/cli/job.h"
 
 /* Creates the engine of `rank`: model, checkpointing, wrapping, prefetch lists, step. Parameters
  * are not materialised yet. Errors are those of the engine, with the place of the key that caused

@@ -8,9 +8,9 @@
 #ifndef TSR_CLI_CALIBRATE_H
 #define TSR_CLI_CALIBRATE_H
 
-#include "../../exec/executor.h"
-#include "args.h"
-#include "calibrate_times.h"
+#include "exec/executor.h"
+#include "experiments/cli/args.h"
+#include "experiments/cli/calibrate_times.h"
 
 /* Dimensions of a small training that is timed. */
 struct tsr_calibrate_size {

@@ -3,13 +3,13 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "args.h"
-#include "calibrate.h"
-#include "cmd.h"
-#include "nccl_log.h"
-#include "report_file.h"
-#include "run_gpu.h"
-#include "study.h"
+#include "experiments/cli/args.h"
+#include "experiments/cli/calibrate.h"
+#include "experiments/cli/cmd.h"
+#include "experiments/cli/nccl_log.h"
+#include "experiments/cli/report_file.h"
+#include "experiments/cli/run_gpu.h"
+#include "experiments/cli/study.h"
 
 /* Collectives are timed for every number of ranks up to that; a node file has room for so many. */
 enum { DEFAULT_RANKS = 8, MAX_RANKS = 10 };

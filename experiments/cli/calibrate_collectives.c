@@ -3,8 +3,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "calibrate.h"
-#include "progress.h"
+#include "experiments/cli/calibrate.h"
+#include "experiments/cli/progress.h"
 
 enum { CALLS = 24, WARM_UP = 4, STREAM = 0, SEND = 1, RECEIVE = 2 };
 

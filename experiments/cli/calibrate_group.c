@@ -6,8 +6,8 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-#include "../../exec/host_rank.h"
-#include "calibrate.h"
+#include "exec/host_rank.h"
+#include "experiments/cli/calibrate.h"
 
 struct seat {
     struct tsr_calibrate_rank rank;

@@ -5,11 +5,11 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "../../exec/init.h"
-#include "build.h"
-#include "calibrate.h"
-#include "progress.h"
-#include "temp_file.h"
+#include "exec/init.h"
+#include "experiments/cli/build.h"
+#include "experiments/cli/calibrate.h"
+#include "experiments/cli/progress.h"
+#include "experiments/cli/temp_file.h"
 
 enum { WARM_UP = 1, STEPS = 4, SEED = 7, LAYERS = 2, REPEATS = 4, BLOCK = 65536 };
 

@@ -1,5 +1,5 @@
 /* calibrate_times.c: see calibrate_times.h. */
-#include "calibrate_times.h"
+#include "experiments/cli/calibrate_times.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -3,7 +3,7 @@
 #ifndef TSR_CLI_CALIBRATE_TIMES_H
 #define TSR_CLI_CALIBRATE_TIMES_H
 
-#include "../../engine/program.h"
+#include "engine/program.h"
 
 /* Samples of one quantity, seconds. */
 struct tsr_durations {

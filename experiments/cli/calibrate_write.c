@@ -8,9 +8,9 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "../../sim/cluster.h"
-#include "calibrate.h"
-#include "report_file.h"
+#include "experiments/cli/calibrate.h"
+#include "experiments/cli/report_file.h"
+#include "sim/cluster.h"
 
 struct files {
     const struct tsr_calibrated *device;

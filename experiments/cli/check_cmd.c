@@ -4,10 +4,10 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "args.h"
-#include "check_run.h"
-#include "cmd.h"
-#include "study.h"
+#include "experiments/cli/args.h"
+#include "experiments/cli/check_run.h"
+#include "experiments/cli/cmd.h"
+#include "experiments/cli/study.h"
 
 /* What the strategies of one call had in common to say at the end. */
 struct verdict {

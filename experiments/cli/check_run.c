@@ -1,11 +1,11 @@
 /* check_run.c: emits all ranks of a strategy or scenario into the schedule checker. */
-#include "check_run.h"
+#include "experiments/cli/check_run.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-#include "build.h"
-#include "emit.h"
+#include "experiments/cli/build.h"
+#include "experiments/cli/emit.h"
 
 static uint32_t world_of(const struct tsr_check_source *s)
 {

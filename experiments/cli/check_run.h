@@ -4,10 +4,10 @@
 #ifndef TSR_CLI_CHECK_RUN_H
 #define TSR_CLI_CHECK_RUN_H
 
-#include "../../engine/check.h"
-#include "job.h"
-#include "memory_scenario.h"
-#include "trace_run.h"
+#include "engine/check.h"
+#include "experiments/cli/job.h"
+#include "experiments/cli/memory_scenario.h"
+#include "experiments/cli/trace_run.h"
 
 enum {
     TSR_CHECK_ITERATIONS = 3,

@@ -2,7 +2,7 @@
 #ifndef TSR_CLI_CMD_H
 #define TSR_CLI_CMD_H
 
-#include "../../engine/base.h"
+#include "engine/base.h"
 
 /* Exit statuses; the only ones. */
 enum tsr_exit {

@@ -3,11 +3,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "../../sim/predict.h"
-#include "args.h"
-#include "cmd.h"
-#include "paths.h"
-#include "settings.h"
+#include "experiments/cli/args.h"
+#include "experiments/cli/cmd.h"
+#include "experiments/cli/paths.h"
+#include "experiments/cli/settings.h"
+#include "sim/predict.h"
 
 static const char *const formats[] = {"md", "csv", NULL};
 

@@ -2,12 +2,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "cmd.h"
-#include "measured.h"
-#include "part.h"
-#include "report.h"
-#include "report_file.h"
-#include "study.h"
+#include "experiments/cli/cmd.h"
+#include "experiments/cli/measured.h"
+#include "experiments/cli/part.h"
+#include "experiments/cli/report.h"
+#include "experiments/cli/report_file.h"
+#include "experiments/cli/study.h"
 
 static const char *const formats[] = {"md", "csv", "json", NULL};
 

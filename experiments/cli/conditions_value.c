@@ -3,7 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "values.h"
+#include "experiments/cli/values.h"
 
 const char *const tsr_faults_allowed =
     "a list of {gpu: RANK, slow: FACTOR}, {port: RANK, share: S}, {nic: N, share: S} and "

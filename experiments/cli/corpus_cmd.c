@@ -1,10 +1,10 @@
 /* corpus_cmd.c: `tessera corpus PATH --out DIR`: a text as a small corpus of bytes. */
 #include <stdio.h>
 
-#include "../../exec/corpus.h"
-#include "args.h"
-#include "cmd.h"
-#include "study.h"
+#include "exec/corpus.h"
+#include "experiments/cli/args.h"
+#include "experiments/cli/cmd.h"
+#include "experiments/cli/study.h"
 
 enum { HELD_OUT_PERCENT = 10, SHUFFLE_SEED = 1 };
 

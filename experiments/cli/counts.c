@@ -4,7 +4,7 @@
  */
 #include <string.h>
 
-#include "model.h"
+#include "experiments/cli/model.h"
 
 /* A sum of products that remembers an overflow. */
 struct sum {

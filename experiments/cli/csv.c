@@ -1,5 +1,5 @@
 /* csv.c: reads a whole table into memory (csv.h). */
-#include "csv.h"
+#include "experiments/cli/csv.h"
 
 #include <errno.h>
 #include <math.h>

@@ -4,7 +4,7 @@
 #ifndef TSR_CLI_CSV_H
 #define TSR_CLI_CSV_H
 
-#include "../../engine/base.h"
+#include "engine/base.h"
 
 struct tsr_csv_row {
     int line;           /* in the file, from 1 */

@@ -1,5 +1,5 @@
 /* csv_read.c: see csv_read.h. */
-#include "csv_read.h"
+#include "experiments/cli/csv_read.h"
 
 #include <errno.h>
 #include <math.h>

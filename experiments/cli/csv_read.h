@@ -4,7 +4,7 @@
 
 #include <stdio.h>
 
-#include "../../engine/base.h"
+#include "engine/base.h"
 
 enum { TSR_CSV_FIELDS = 40 };
 

@@ -8,8 +8,8 @@
 #include <jansson.h>
 #include <stdio.h>
 
-#include "../../engine/program.h"
-#include "report_overlap.h"
+#include "engine/program.h"
+#include "experiments/cli/report_overlap.h"
 
 /* The level after a change; the first point is the level at the start of the iteration. */
 struct tsr_diff_point {

@@ -2,10 +2,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "args.h"
-#include "cmd.h"
-#include "diff.h"
-#include "report_rows.h"
+#include "experiments/cli/args.h"
+#include "experiments/cli/cmd.h"
+#include "experiments/cli/diff.h"
+#include "experiments/cli/report_rows.h"
 
 static const char *const formats[] = {"text", "json", NULL};
 

@@ -5,16 +5,16 @@
  * with the row above. Without streams.csv the phases come from phases.csv, without that all is one
  * phase.
  */
-#include "diff.h"
+#include "experiments/cli/diff.h"
 
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 
-#include "csv_read.h"
-#include "overlap.h"
-#include "report_file.h"
-#include "report_text.h"
+#include "experiments/cli/csv_read.h"
+#include "experiments/cli/overlap.h"
+#include "experiments/cli/report_file.h"
+#include "experiments/cli/report_text.h"
 
 /* ---- what happens when ----------------------------------------------------------------------- */
 

@@ -4,9 +4,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "diff.h"
-#include "json_read.h"
-#include "owner.h"
+#include "experiments/cli/diff.h"
+#include "experiments/cli/json_read.h"
+#include "experiments/cli/owner.h"
 
 /* Exposed seconds that differ by less are the same: a nanosecond. */
 static const double LEAST_S = 1e-9;

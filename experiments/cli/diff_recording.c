@@ -1,7 +1,7 @@
 /* diff_recording.c: reads a recorded time line of PyTorch's allocator (NAME.timeline.json.gz of
  * tests/golden-memory, whose README has the format). The iteration that is shown is its last one.
  */
-#include "diff.h"
+#include "experiments/cli/diff.h"
 
 #include <errno.h>
 #include <stdlib.h>

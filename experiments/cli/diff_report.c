@@ -1,10 +1,10 @@
 /* diff_report.c: what differs between two runs, as a JSON object. Differences are b minus a. */
-#include "diff.h"
+#include "experiments/cli/diff.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-#include "owner.h"
+#include "experiments/cli/owner.h"
 
 static json_int_t minus(uint64_t b, uint64_t a)
 {

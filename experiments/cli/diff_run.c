@@ -1,16 +1,16 @@
 /* diff_run.c: what a run is read from, and the loader of strategies. */
-#include "diff.h"
+#include "experiments/cli/diff.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 
-#include "../../engine/memory.h"
-#include "emit.h"
-#include "overlap.h"
-#include "owner.h"
-#include "simulate.h"
+#include "engine/memory.h"
+#include "experiments/cli/emit.h"
+#include "experiments/cli/overlap.h"
+#include "experiments/cli/owner.h"
+#include "experiments/cli/simulate.h"
 
 void tsr_diff_run_fini(struct tsr_diff_run *run)
 {

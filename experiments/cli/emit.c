@@ -1,12 +1,12 @@
 /* emit.c: runs engines with the recorder until a step repeats itself. */
-#include "emit.h"
+#include "experiments/cli/emit.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
-#include "build.h"
+#include "experiments/cli/build.h"
 
 enum { EXTRA_ITERATIONS = 5 }; /* beyond what the user asks for, before we give up */
 

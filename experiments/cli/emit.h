@@ -3,7 +3,7 @@
 #ifndef TSR_CLI_EMIT_H
 #define TSR_CLI_EMIT_H
 
-#include "job.h"
+#include "experiments/cli/job.h"
 
 /* With initialisation, load, eval, save, and a step beside it. */
 enum { TSR_MAX_ITERATIONS = 64 + 6 + 4 };

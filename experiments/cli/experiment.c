@@ -1,11 +1,11 @@
 /* experiment.c: reads an experiment file into settings, one set per strategy. */
-#include "experiment.h"
+#include "experiments/cli/experiment.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-#include "nearest.h"
-#include "values.h"
+#include "experiments/cli/nearest.h"
+#include "experiments/cli/values.h"
 
 enum { MAX_STRATEGIES = 4096, MAX_NAME = 95 };
 

@@ -4,7 +4,7 @@
 
 #include <stdio.h>
 
-#include "settings.h"
+#include "experiments/cli/settings.h"
 
 struct tsr_strategy {
     const char *name;          /* "fsdp@batch=2" */

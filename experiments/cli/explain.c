@@ -1,11 +1,11 @@
 /* explain.c: finds the rank class and the instant of the peak, and puts the report together. */
-#include "explain.h"
-#include "keys_words.h"
+#include "experiments/cli/explain.h"
+#include "experiments/cli/keys_words.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-#include "owner.h"
+#include "experiments/cli/owner.h"
 
 json_t *tsr_explain_place(const struct tsr_program *program, size_t alloc)
 {

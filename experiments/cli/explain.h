@@ -9,9 +9,9 @@
 #include <jansson.h>
 #include <stdio.h>
 
-#include "../../engine/memory.h"
-#include "emit.h"
-#include "result.h"
+#include "engine/memory.h"
+#include "experiments/cli/emit.h"
+#include "experiments/cli/result.h"
 
 /* Fills `out` (an object) with "peak", "alive", "unsharded", "checkpointing", "phases",
  * "next_peaks" and "allocator" of the rank class whose peak is the largest; "card", "host" and, if

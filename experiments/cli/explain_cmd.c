@@ -3,16 +3,16 @@
  */
 #include <string.h>
 
-#include "args.h"
-#include "cmd.h"
-#include "explain.h"
-#include "oom.h"
-#include "peak.h"
-#include "report_file.h"
-#include "report_rows.h"
-#include "simulate.h"
-#include "study.h"
-#include "what_if.h"
+#include "experiments/cli/args.h"
+#include "experiments/cli/cmd.h"
+#include "experiments/cli/explain.h"
+#include "experiments/cli/oom.h"
+#include "experiments/cli/peak.h"
+#include "experiments/cli/report_file.h"
+#include "experiments/cli/report_rows.h"
+#include "experiments/cli/simulate.h"
+#include "experiments/cli/study.h"
+#include "experiments/cli/what_if.h"
 
 static const char *const formats[] = {"text", "json", NULL};
 

@@ -8,8 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "explain.h"
-#include "owner.h"
+#include "experiments/cli/explain.h"
+#include "experiments/cli/owner.h"
 
 enum { MAX_NEXT = 8, MIN_PROMINENCE = 100 /* the peak divided by it */ };
 

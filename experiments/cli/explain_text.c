@@ -2,9 +2,9 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "explain.h"
-#include "inspect.h"
-#include "json_read.h"
+#include "experiments/cli/explain.h"
+#include "experiments/cli/inspect.h"
+#include "experiments/cli/json_read.h"
 
 enum { TEXT_BYTES = 32 };
 

@@ -4,8 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "explain.h"
-#include "owner.h"
+#include "experiments/cli/explain.h"
+#include "experiments/cli/owner.h"
 
 /* ---- unsharded parameters -------------------------------------------------------------------- */
 

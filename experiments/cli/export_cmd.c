@@ -4,11 +4,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "../../exec/export.h"
-#include "args.h"
-#include "cmd.h"
-#include "run_folder.h"
-#include "study.h"
+#include "exec/export.h"
+#include "experiments/cli/args.h"
+#include "experiments/cli/cmd.h"
+#include "experiments/cli/run_folder.h"
+#include "experiments/cli/study.h"
 
 static tsr_status dtype_of(const struct tsr_args *args, tsr_dtype *out)
 {

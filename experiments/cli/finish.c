@@ -1,9 +1,9 @@
 /* finish.c: how a subcommand ends: its exit status and its one line. */
 #include <stdio.h>
 
-#include "args.h"
-#include "cmd.h"
-#include "report_file.h"
+#include "experiments/cli/args.h"
+#include "experiments/cli/cmd.h"
+#include "experiments/cli/report_file.h"
 
 int tsr_exit_status(tsr_status status)
 {

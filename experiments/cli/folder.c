@@ -1,5 +1,5 @@
 /* folder.c: see folder.h. */
-#include "folder.h"
+#include "experiments/cli/folder.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -7,8 +7,8 @@
 #include <string.h>
 #include <sys/stat.h>
 
-#include "../../exec/disk.h"
-#include "report_file.h"
+#include "exec/disk.h"
+#include "experiments/cli/report_file.h"
 
 enum { MAX_FILE_BYTES = 1 << 30 };
 

@@ -2,7 +2,7 @@
 #ifndef TSR_CLI_FOLDER_H
 #define TSR_CLI_FOLDER_H
 
-#include "../../engine/base.h"
+#include "engine/base.h"
 
 /* Copies the regular files of `from` into `to`, which is made; each is complete under its name. The
  * same folder: nothing. Errors: TSR_ECONFIG if `from` cannot be read, TSR_EIO. */

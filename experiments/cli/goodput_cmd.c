@@ -10,13 +10,13 @@
 
 #include <jansson.h>
 
-#include "cmd.h"
-#include "goodput_month.h"
-#include "report_file.h"
-#include "report_rows.h"
-#include "report_text.h"
-#include "sim_job.h"
-#include "study.h"
+#include "experiments/cli/cmd.h"
+#include "experiments/cli/goodput_month.h"
+#include "experiments/cli/report_file.h"
+#include "experiments/cli/report_rows.h"
+#include "experiments/cli/report_text.h"
+#include "experiments/cli/sim_job.h"
+#include "experiments/cli/study.h"
 
 static const char *const formats[] = {"md", "csv", "json", NULL};
 

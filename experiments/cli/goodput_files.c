@@ -3,10 +3,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "goodput_month.h"
-#include "report.h"
-#include "report_file.h"
-#include "report_text.h"
+#include "experiments/cli/goodput_month.h"
+#include "experiments/cli/report.h"
+#include "experiments/cli/report_file.h"
+#include "experiments/cli/report_text.h"
 
 enum { N_POINTS = 48 };
 

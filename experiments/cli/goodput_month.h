@@ -2,9 +2,9 @@
 #ifndef TSR_CLI_GOODPUT_MONTH_H
 #define TSR_CLI_GOODPUT_MONTH_H
 
-#include "../../sim/goodput.h"
-#include "job.h"
-#include "result.h"
+#include "experiments/cli/job.h"
+#include "experiments/cli/result.h"
+#include "sim/goodput.h"
 
 struct tsr_month {
     const struct tsr_job *job;

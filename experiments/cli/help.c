@@ -1,10 +1,10 @@
 /* help.c: `tessera --help` and `tessera help keys`. */
-#include "help.h"
+#include "experiments/cli/help.h"
 
 #include <string.h>
 
-#include "args.h"
-#include "settings.h"
+#include "experiments/cli/args.h"
+#include "experiments/cli/settings.h"
 
 void tsr_help_overview(FILE *out)
 {

@@ -4,7 +4,7 @@
 
 #include <stdio.h>
 
-#include "../../engine/base.h"
+#include "engine/base.h"
 
 void tsr_help_overview(FILE *out);
 /* Every key of an experiment file, from the table. */

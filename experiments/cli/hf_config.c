@@ -6,9 +6,9 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "hf_keys.h"
-#include "nearest.h"
-#include "values.h"
+#include "experiments/cli/hf_keys.h"
+#include "experiments/cli/nearest.h"
+#include "experiments/cli/values.h"
 
 static const char *const known_types[] = {"llama",       "mistral", "qwen2",     "qwen3",
                                           "gpt2",        "mixtral", "qwen3_moe", "deepseek_v2",

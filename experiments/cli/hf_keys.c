@@ -1,9 +1,9 @@
 /* hf_keys.c: single keys of a config.json (hf_keys.h). */
-#include "hf_keys.h"
+#include "experiments/cli/hf_keys.h"
 
 #include <string.h>
 
-#include "values.h"
+#include "experiments/cli/values.h"
 
 #define MAX_SIZE UINT64_C(1073741824) /* of any size in a config: 2^30 */
 

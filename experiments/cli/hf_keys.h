@@ -6,7 +6,7 @@
 #ifndef TSR_CLI_HF_KEYS_H
 #define TSR_CLI_HF_KEYS_H
 
-#include "model.h"
+#include "experiments/cli/model.h"
 
 tsr_status tsr_hf_size(const struct tsr_model *model, const char *key, uint64_t *out) TSR_MUST_USE;
 /* Absent or null: `fallback`. */

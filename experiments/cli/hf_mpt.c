@@ -6,7 +6,7 @@
  */
 #include <string.h>
 
-#include "hf_keys.h"
+#include "experiments/cli/hf_keys.h"
 
 /* A key that has to be absent, null, or this word: another value is another model. */
 static tsr_status only(const struct tsr_node *map, const char *where, const char *key,

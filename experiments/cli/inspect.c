@@ -1,14 +1,14 @@
 /* inspect.c: `tessera inspect`: what a file stands for, without simulating it. */
-#include "inspect.h"
+#include "experiments/cli/inspect.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-#include "../../engine/transitions.h"
-#include "args.h"
-#include "cmd.h"
-#include "report_rows.h"
-#include "study.h"
+#include "engine/transitions.h"
+#include "experiments/cli/args.h"
+#include "experiments/cli/cmd.h"
+#include "experiments/cli/report_rows.h"
+#include "experiments/cli/study.h"
 
 static const char *const formats[] = {"text", "json", NULL};
 

@@ -5,7 +5,7 @@
 #include <jansson.h>
 #include <stdio.h>
 
-#include "job.h"
+#include "experiments/cli/job.h"
 
 /* NULL when out of memory. */
 json_t *tsr_inspect_model(const struct tsr_model *model);

@@ -2,7 +2,7 @@
 #include <inttypes.h>
 #include <string.h>
 
-#include "inspect.h"
+#include "experiments/cli/inspect.h"
 
 /* 0 means unknown in the structs of sim/cluster.h. */
 static json_t *real_or_null(double value)

@@ -3,8 +3,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "build.h"
-#include "inspect.h"
+#include "experiments/cli/build.h"
+#include "experiments/cli/inspect.h"
 
 enum { MAX_DEPTH = 5 };
 

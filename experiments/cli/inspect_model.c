@@ -2,7 +2,7 @@
 #include <inttypes.h>
 #include <string.h>
 
-#include "inspect.h"
+#include "experiments/cli/inspect.h"
 
 const char *tsr_group_digits(uint64_t value, char out[32])
 {

@@ -1,11 +1,11 @@
 /* job.c: resolves the names of a strategy and checks that its sizes make sense together. */
-#include "job.h"
+#include "experiments/cli/job.h"
 
 #include <stdio.h>
 #include <string.h>
 
-#include "keys_words.h"
-#include "paths.h"
+#include "experiments/cli/keys_words.h"
+#include "experiments/cli/paths.h"
 
 const struct tsr_node *tsr_job_at(const struct tsr_job *job, const char *key)
 {

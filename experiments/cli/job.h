@@ -2,9 +2,9 @@
 #ifndef TSR_CLI_JOB_H
 #define TSR_CLI_JOB_H
 
-#include "../../sim/cluster.h"
-#include "experiment.h"
-#include "model.h"
+#include "experiments/cli/experiment.h"
+#include "experiments/cli/model.h"
+#include "sim/cluster.h"
 
 struct tsr_job {
     const struct tsr_experiment *experiment;

@@ -1,5 +1,5 @@
 /* job_fsdp1.c: which keys go with api: fsdp1, and which only with it. */
-#include "job.h"
+#include "experiments/cli/job.h"
 
 #include <string.h>
 

@@ -1,5 +1,5 @@
 /* job_step.c: keys of a step that exclude each other: checkpointing, loss, metrics, optimizer. */
-#include "job.h"
+#include "experiments/cli/job.h"
 
 #include <stdio.h>
 

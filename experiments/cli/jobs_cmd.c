@@ -4,10 +4,10 @@
 
 #include <jansson.h>
 
-#include "cmd.h"
-#include "report_file.h"
-#include "report_rows.h"
-#include "tenants.h"
+#include "experiments/cli/cmd.h"
+#include "experiments/cli/report_file.h"
+#include "experiments/cli/report_rows.h"
+#include "experiments/cli/tenants.h"
 
 static const char *const formats[] = {"md", "csv", "json", NULL};
 

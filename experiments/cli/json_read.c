@@ -1,5 +1,5 @@
 /* json_read.c: values of JSON objects by key (json_read.h). */
-#include "json_read.h"
+#include "experiments/cli/json_read.h"
 
 const char *tsr_json_text(const json_t *object, const char *key)
 {

@@ -1,6 +1,6 @@
 /* kernel_rows.c: reads the rows of gemm.csv, flash_attention.csv, norms_h200.csv and
  * cross_entropy.csv, and of any table with their columns. */
-#include "kernel_rows.h"
+#include "experiments/cli/kernel_rows.h"
 
 #include <math.h>
 #include <stdio.h>

@@ -2,8 +2,8 @@
 #ifndef TSR_CLI_KERNEL_ROWS_H
 #define TSR_CLI_KERNEL_ROWS_H
 
-#include "../../sim/sim.h"
-#include "csv.h"
+#include "experiments/cli/csv.h"
+#include "sim/sim.h"
 
 enum tsr_kernel_table {
     TSR_KERNELS_MATMUL,

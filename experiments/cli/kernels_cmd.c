@@ -4,11 +4,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "args.h"
-#include "cmd.h"
-#include "kernel_rows.h"
-#include "paths.h"
-#include "validate.h"
+#include "experiments/cli/args.h"
+#include "experiments/cli/cmd.h"
+#include "experiments/cli/kernel_rows.h"
+#include "experiments/cli/paths.h"
+#include "experiments/cli/validate.h"
 
 static const char *const formats[] = {"md", "csv", "json", NULL};
 

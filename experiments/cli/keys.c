@@ -1,6 +1,6 @@
 /* keys.c: the table of keys. Adding a key is adding a row here and a field in settings.h. */
-#include "keys_words.h"
-#include "settings.h"
+#include "experiments/cli/keys_words.h"
+#include "experiments/cli/settings.h"
 
 #include <string.h>
 

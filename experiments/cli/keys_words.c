@@ -1,10 +1,10 @@
 /* keys_words.c: words of enumerated keys, in the order of their enums. An empty word is a value
  * that a key does not offer. */
-#include "keys_words.h"
+#include "experiments/cli/keys_words.h"
 
 #include <stddef.h>
 
-#include "section.h"
+#include "experiments/cli/section.h"
 
 const char *const tsr_words_accum[] = {"reduce_each", "no_reduce", "no_reduce_no_reshard",
                                        "no_all_reduce", NULL};

@@ -6,10 +6,10 @@
 #include <malloc.h>
 #endif
 
-#include "args.h"
-#include "cmd.h"
-#include "help.h"
-#include "nearest.h"
+#include "experiments/cli/args.h"
+#include "experiments/cli/cmd.h"
+#include "experiments/cli/help.h"
+#include "experiments/cli/nearest.h"
 
 #ifndef TSR_VERSION
 #define TSR_VERSION "unknown"

@@ -1,13 +1,13 @@
 /* measured.c: see measured.h. */
-#include "measured.h"
+#include "experiments/cli/measured.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "folder.h"
-#include "report_rows.h"
-#include "report_text.h"
+#include "experiments/cli/folder.h"
+#include "experiments/cli/report_rows.h"
+#include "experiments/cli/report_text.h"
 
 tsr_status tsr_measured_load(const char *run, const char *out, struct tsr_row *row)
 {

@@ -2,7 +2,7 @@
 #ifndef TSR_CLI_MEASURED_H
 #define TSR_CLI_MEASURED_H
 
-#include "result.h"
+#include "experiments/cli/result.h"
 
 /* The row of RUN/measured/summary.json; its data files are copied to `out` (may be NULL). Errors:
  * TSR_ECONFIG when the folder has no profile. */

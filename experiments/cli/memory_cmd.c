@@ -7,13 +7,13 @@
 #include <errno.h>
 #include <string.h>
 
-#include "args.h"
-#include "cmd.h"
-#include "memory_fit.h"
-#include "memory_result.h"
-#include "memory_run.h"
-#include "report_file.h"
-#include "study.h"
+#include "experiments/cli/args.h"
+#include "experiments/cli/cmd.h"
+#include "experiments/cli/memory_fit.h"
+#include "experiments/cli/memory_result.h"
+#include "experiments/cli/memory_run.h"
+#include "experiments/cli/report_file.h"
+#include "experiments/cli/study.h"
 
 struct output {
     const char *name; /* for messages */

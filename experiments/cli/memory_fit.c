@@ -1,12 +1,12 @@
 /* memory_fit.c: searches for what fits on the device of a memory scenario. Each answer is emitted.
  */
-#include "memory_fit.h"
+#include "experiments/cli/memory_fit.h"
 
 #include <inttypes.h>
 #include <stdio.h>
 
-#include "memory_run.h"
-#include "oom.h"
+#include "experiments/cli/memory_run.h"
+#include "experiments/cli/oom.h"
 
 enum { SEQ_STEP = 64, REPORT_BYTES = 768 };
 

@@ -2,7 +2,7 @@
 #ifndef TSR_CLI_MEMORY_FIT_H
 #define TSR_CLI_MEMORY_FIT_H
 
-#include "memory_scenario.h"
+#include "experiments/cli/memory_scenario.h"
 
 /* After TSR_EOOM, whose text stays and gets one more clause: the largest batch that fits; else the
  * longest sequence of batch 1; else the device that serves the scenario without retries. Emits the

@@ -1,5 +1,5 @@
 /* memory_record.c: collects the figures of a memory recording from a stream of instructions. */
-#include "memory_record.h"
+#include "experiments/cli/memory_record.h"
 
 #include <stdlib.h>
 #include <string.h>

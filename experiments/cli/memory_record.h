@@ -6,7 +6,7 @@
 #ifndef TSR_CLI_MEMORY_RECORD_H
 #define TSR_CLI_MEMORY_RECORD_H
 
-#include "../../engine/tessera.h"
+#include "engine/tessera.h"
 
 /* What the device allocator held: largest and last values of a phase, in bytes. */
 struct tsr_phase_figures {

@@ -1,5 +1,5 @@
 /* memory_result.c: JSON of a memory scenario. */
-#include "memory_result.h"
+#include "experiments/cli/memory_result.h"
 
 #include <stdio.h>
 #include <stdlib.h>

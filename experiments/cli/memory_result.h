@@ -4,8 +4,8 @@
 #ifndef TSR_CLI_MEMORY_RESULT_H
 #define TSR_CLI_MEMORY_RESULT_H
 
-#include "memory_record.h"
-#include "memory_scenario.h"
+#include "experiments/cli/memory_record.h"
+#include "experiments/cli/memory_scenario.h"
 
 /* Each returns a new reference; NULL when out of memory. */
 

@@ -1,5 +1,5 @@
 /* memory_run.c: emits a memory scenario once. */
-#include "memory_run.h"
+#include "experiments/cli/memory_run.h"
 
 tsr_status tsr_memory_run(const struct tsr_memory_scenario *s, bool instrumented,
                           struct tsr_memory_run *run)

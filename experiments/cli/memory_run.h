@@ -2,8 +2,8 @@
 #ifndef TSR_CLI_MEMORY_RUN_H
 #define TSR_CLI_MEMORY_RUN_H
 
-#include "memory_record.h"
-#include "memory_scenario.h"
+#include "experiments/cli/memory_record.h"
+#include "experiments/cli/memory_scenario.h"
 
 struct tsr_memory_run {
     struct tsr_memory_record record;

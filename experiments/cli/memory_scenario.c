@@ -1,5 +1,5 @@
 /* memory_scenario.c: reads a memory scenario. */
-#include "memory_scenario.h"
+#include "experiments/cli/memory_scenario.h"
 
 #include <errno.h>
 #include <stdlib.h>

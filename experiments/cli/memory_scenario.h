@@ -6,7 +6,7 @@
 
 #include <jansson.h>
 
-#include "../../engine/tessera.h"
+#include "engine/tessera.h"
 
 /* The largest device that a scenario may have. */
 #define TSR_MEMORY_DEVICE_LIMIT (UINT64_C(1) << 50)

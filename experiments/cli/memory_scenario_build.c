@@ -1,5 +1,5 @@
 /* memory_scenario_build.c: builds the model of a memory scenario, wrapped as the scenario says. */
-#include "memory_scenario.h"
+#include "experiments/cli/memory_scenario.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -2,8 +2,8 @@
 #ifndef TSR_CLI_MODEL_H
 #define TSR_CLI_MODEL_H
 
-#include "../../engine/tessera.h"
-#include "yaml.h"
+#include "engine/tessera.h"
+#include "experiments/cli/yaml.h"
 
 enum tsr_family {
     TSR_FAMILY_LLAMA,

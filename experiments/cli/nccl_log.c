@@ -1,12 +1,12 @@
 /* nccl_log.c: reads a log of nccl-tests (nccl_log.h). */
-#include "nccl_log.h"
+#include "experiments/cli/nccl_log.h"
 
 #include <errno.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "report_text.h"
+#include "experiments/cli/report_text.h"
 
 enum { MAX_LINE = 1024, MAX_HOSTS = 4096, HOST_BYTES = 64 };
 

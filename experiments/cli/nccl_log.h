@@ -10,7 +10,7 @@
 
 #include <stdio.h>
 
-#include "../../engine/base.h"
+#include "engine/base.h"
 
 struct tsr_nccl_point {
     double bytes, time_us, algbw, busbw; /* out of place; GB/s */

@@ -1,9 +1,9 @@
 /* nearest.c: edit distance and suggestions. */
-#include "nearest.h"
+#include "experiments/cli/nearest.h"
 
 #include <string.h>
 
-#include "values.h"
+#include "experiments/cli/values.h"
 
 enum { MAX_WORD = 64 };
 

@@ -2,7 +2,7 @@
 #ifndef TSR_CLI_NEAREST_H
 #define TSR_CLI_NEAREST_H
 
-#include "yaml.h"
+#include "experiments/cli/yaml.h"
 
 /* Edit distance (insert, delete, replace, swap of neighbours). */
 size_t tsr_edit_distance(const char *a, const char *b);

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "yaml.h"
+#include "experiments/cli/yaml.h"
 
 static void place_text(const struct tsr_node *at, char *out, size_t size)
 {

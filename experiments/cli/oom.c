@@ -1,18 +1,18 @@
 /* oom.c: explains TSR_EOOM from the programs that were recorded up to the request that failed. */
-#include "oom.h"
+#include "experiments/cli/oom.h"
 
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "../../engine/memory.h"
-#include "owner.h"
-#include "peak.h"
-#include "report.h"
-#include "report_file.h"
-#include "report_text.h"
-#include "simulate.h"
+#include "engine/memory.h"
+#include "experiments/cli/owner.h"
+#include "experiments/cli/peak.h"
+#include "experiments/cli/report.h"
+#include "experiments/cli/report_file.h"
+#include "experiments/cli/report_text.h"
+#include "experiments/cli/simulate.h"
 
 enum { MAX_OWNERS = 20, OWNER_BYTES = 192 };
 

@@ -4,8 +4,8 @@
 #ifndef TSR_CLI_OOM_H
 #define TSR_CLI_OOM_H
 
-#include "emit.h"
-#include "result.h"
+#include "experiments/cli/emit.h"
+#include "experiments/cli/result.h"
 
 /* After tsr_emit_or_keep() returned TSR_EOOM: fills row->failure, in one line, and row->oom_phase.
  * With `dir` also row->remedy, and in DIR/STRATEGY oom.json and snapshot.pickle, the state at that

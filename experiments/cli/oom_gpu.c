@@ -1,13 +1,13 @@
 /* oom_gpu.c: see oom_gpu.h. */
-#include "oom_gpu.h"
+#include "experiments/cli/oom_gpu.h"
 
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 
-#include "oom.h"
-#include "report_text.h"
-#include "simulate.h"
+#include "experiments/cli/oom.h"
+#include "experiments/cli/report_text.h"
+#include "experiments/cli/simulate.h"
 
 /* The same job on a card of which nothing but the allocator takes a part. */
 static void put_on_card(const struct tsr_job *job, uint64_t bytes, struct tsr_settings *settings,

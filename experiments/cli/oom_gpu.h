@@ -4,7 +4,7 @@
 #ifndef TSR_CLI_OOM_GPU_H
 #define TSR_CLI_OOM_GPU_H
 
-#include "job.h"
+#include "experiments/cli/job.h"
 
 /* Emits the job as on a card that has `bytes` left for the allocator, up to the request that does
  * not fit. card: the GPU in words; predicted: bytes that a rank's segments take without a limit.

@@ -7,8 +7,8 @@
 #include <jansson.h>
 #include <stdio.h>
 
-#include "job.h"
-#include "report_overlap.h"
+#include "experiments/cli/job.h"
+#include "experiments/cli/report_overlap.h"
 
 /* The overlap of a run: the folder of a strategy, or a folder that has some (`strategy` names one
  * of them; NULL: there is one). Errors: TSR_ECONFIG. On failure nothing is to be freed. */

@@ -4,16 +4,16 @@
 #include <string.h>
 #include <sys/stat.h>
 
-#include "args.h"
-#include "cmd.h"
-#include "oom.h"
-#include "overlap.h"
-#include "peak.h"
-#include "report.h"
-#include "report_file.h"
-#include "report_rows.h"
-#include "simulate.h"
-#include "study.h"
+#include "experiments/cli/args.h"
+#include "experiments/cli/cmd.h"
+#include "experiments/cli/oom.h"
+#include "experiments/cli/overlap.h"
+#include "experiments/cli/peak.h"
+#include "experiments/cli/report.h"
+#include "experiments/cli/report_file.h"
+#include "experiments/cli/report_rows.h"
+#include "experiments/cli/simulate.h"
+#include "experiments/cli/study.h"
 
 static const char *const formats[] = {"text", "json", "csv", NULL};
 

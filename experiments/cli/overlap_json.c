@@ -1,5 +1,5 @@
 /* overlap_json.c: the overlap of a step as a JSON object. */
-#include "overlap.h"
+#include "experiments/cli/overlap.h"
 
 static json_t *why_json(const double why[TSR_N_EXPOSURES])
 {

@@ -5,10 +5,10 @@
 #include <string.h>
 #include <sys/stat.h>
 
-#include "csv_read.h"
-#include "overlap.h"
-#include "report_file.h"
-#include "report_text.h"
+#include "experiments/cli/csv_read.h"
+#include "experiments/cli/overlap.h"
+#include "experiments/cli/report_file.h"
+#include "experiments/cli/report_text.h"
 
 /* ---- columns ----------------------------------------------------------------------------- */
 

@@ -3,9 +3,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "inspect.h"
-#include "json_read.h"
-#include "overlap.h"
+#include "experiments/cli/inspect.h"
+#include "experiments/cli/json_read.h"
+#include "experiments/cli/overlap.h"
 
 enum { TEXT_BYTES = 32 };
 

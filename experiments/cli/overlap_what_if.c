@@ -7,8 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "overlap.h"
-#include "what_if.h"
+#include "experiments/cli/overlap.h"
+#include "experiments/cli/what_if.h"
 
 enum { MAX_CHANGES = 24, MAX_SETS = 3 };
 enum effect { NONE, NUMBERS, BATCH, IMAGINED };

@@ -1,5 +1,5 @@
 /* owner.c: names of owners and of the work that allocates. */
-#include "owner.h"
+#include "experiments/cli/owner.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -4,7 +4,7 @@
 #ifndef TSR_CLI_OWNER_H
 #define TSR_CLI_OWNER_H
 
-#include "../../engine/program.h"
+#include "engine/program.h"
 
 /* FQN of the module that an instruction belongs to, else the name of its group; the root is
  * "(root)". What no module did is named after its phase: "(loss)", "(optimizer)". `buffer` holds

@@ -1,5 +1,5 @@
 /* part.c: which part of a sweep this process is (part.h). */
-#include "part.h"
+#include "experiments/cli/part.h"
 
 #include <stdlib.h>
 #include <string.h>

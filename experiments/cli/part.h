@@ -10,7 +10,7 @@
 #ifndef TSR_CLI_PART_H
 #define TSR_CLI_PART_H
 
-#include "study.h"
+#include "experiments/cli/study.h"
 
 struct tsr_part {
     uint64_t index, of; /* from 1 */

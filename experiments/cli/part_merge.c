@@ -4,12 +4,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "../../exec/disk.h"
-#include "folder.h"
-#include "part.h"
-#include "report.h"
-#include "report_file.h"
-#include "report_text.h"
+#include "exec/disk.h"
+#include "experiments/cli/folder.h"
+#include "experiments/cli/part.h"
+#include "experiments/cli/report.h"
+#include "experiments/cli/report_file.h"
+#include "experiments/cli/report_text.h"
 
 struct merge {
     const struct tsr_args *args;

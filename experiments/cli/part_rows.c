@@ -3,10 +3,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "../../exec/disk.h"
-#include "part.h"
-#include "report_file.h"
-#include "report_text.h"
+#include "exec/disk.h"
+#include "experiments/cli/part.h"
+#include "experiments/cli/report_file.h"
+#include "experiments/cli/report_text.h"
 
 enum { MAX_FILE_BYTES = 1 << 28, VALUE_BYTES = 4096 };
 

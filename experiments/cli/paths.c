@@ -1,5 +1,5 @@
 /* paths.c: looks models and clusters up. */
-#include "paths.h"
+#include "experiments/cli/paths.h"
 
 #include <dirent.h>
 #include <stdio.h>
@@ -7,7 +7,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "nearest.h"
+#include "experiments/cli/nearest.h"
 
 #ifndef TSR_SOURCE_DIR
 #define TSR_SOURCE_DIR "."

@@ -2,7 +2,7 @@
 #ifndef TSR_CLI_PATHS_H
 #define TSR_CLI_PATHS_H
 
-#include "yaml.h"
+#include "experiments/cli/yaml.h"
 
 enum { TSR_FILE_BYTES = 1024 };
 

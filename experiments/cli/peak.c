@@ -1,15 +1,15 @@
 /* peak.c: replays the programs of every rank class and keeps the largest peaks, section by section;
  * and sets them against the card, together with what lies outside the allocator.
  */
-#include "peak.h"
+#include "experiments/cli/peak.h"
 
 #include <stdio.h>
 #include <string.h>
 
-#include "../../engine/host_memory.h"
-#include "../../sim/nccl_memory.h"
-#include "owner.h"
-#include "simulate.h"
+#include "engine/host_memory.h"
+#include "experiments/cli/owner.h"
+#include "experiments/cli/simulate.h"
+#include "sim/nccl_memory.h"
 
 /* What a CUDA context with the device code of PyTorch's libraries takes at most: vLLM measured
  * 1.79 GiB outside PyTorch's allocator on one 79.2 GiB card (vllm-project/vllm#10511). */

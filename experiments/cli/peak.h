@@ -4,9 +4,9 @@
 #ifndef TSR_CLI_PEAK_H
 #define TSR_CLI_PEAK_H
 
-#include "../../sim/cluster.h"
-#include "emit.h"
-#include "result.h"
+#include "experiments/cli/emit.h"
+#include "experiments/cli/result.h"
+#include "sim/cluster.h"
 
 /* What a card certainly has for the allocator, NCCL and what is known of context and libraries,
  * bytes: what is usable, less what context and libraries may take beyond what is known of them. 0:

@@ -10,9 +10,9 @@
 #ifndef TSR_CLI_PLAN_H
 #define TSR_CLI_PLAN_H
 
-#include "args.h"
-#include "plan_space.h"
-#include "result.h"
+#include "experiments/cli/args.h"
+#include "experiments/cli/plan_space.h"
+#include "experiments/cli/result.h"
 
 enum tsr_plan_state {
     TSR_PLAN_NEW,

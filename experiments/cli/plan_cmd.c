@@ -4,13 +4,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "build.h"
-#include "cmd.h"
-#include "peak.h"
-#include "plan.h"
-#include "report_file.h"
-#include "report_text.h"
-#include "study.h"
+#include "experiments/cli/build.h"
+#include "experiments/cli/cmd.h"
+#include "experiments/cli/peak.h"
+#include "experiments/cli/plan.h"
+#include "experiments/cli/report_file.h"
+#include "experiments/cli/report_text.h"
+#include "experiments/cli/study.h"
 
 static const char *const formats[] = {"md", "csv", "json", NULL};
 

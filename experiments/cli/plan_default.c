@@ -2,7 +2,7 @@
  * knobs that people turn first, none that changes the model, the optimizer or the kept precision.
  * experiments/PLAN.md documents it.
  */
-#include "plan_space.h"
+#include "experiments/cli/plan_space.h"
 
 #include <inttypes.h>
 #include <stdio.h>

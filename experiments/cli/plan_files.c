@@ -7,10 +7,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "plan.h"
-#include "report.h"
-#include "report_file.h"
-#include "report_text.h"
+#include "experiments/cli/plan.h"
+#include "experiments/cli/report.h"
+#include "experiments/cli/report_file.h"
+#include "experiments/cli/report_text.h"
 
 static const char *const state_words[] = {[TSR_PLAN_NEW] = "new",
                                           [TSR_PLAN_IMPOSSIBLE] = "impossible",

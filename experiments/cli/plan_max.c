@@ -10,9 +10,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "plan.h"
-#include "report_file.h"
-#include "report_text.h"
+#include "experiments/cli/plan.h"
+#include "experiments/cli/report_file.h"
+#include "experiments/cli/report_text.h"
 
 enum { MAX_PROBES = 64 };
 

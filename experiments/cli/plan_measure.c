@@ -2,9 +2,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "peak.h"
-#include "plan.h"
-#include "simulate.h"
+#include "experiments/cli/peak.h"
+#include "experiments/cli/plan.h"
+#include "experiments/cli/simulate.h"
 
 uint64_t tsr_plan_need(const struct tsr_row *row)
 {

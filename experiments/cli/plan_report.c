@@ -8,9 +8,9 @@
 
 #include <jansson.h>
 
-#include "plan.h"
-#include "report_rows.h"
-#include "report_text.h"
+#include "experiments/cli/plan.h"
+#include "experiments/cli/report_rows.h"
+#include "experiments/cli/report_text.h"
 
 enum { N_COLUMNS = 10, CELL = 512 };
 

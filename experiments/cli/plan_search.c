@@ -13,9 +13,9 @@
 #include <string.h>
 #include <time.h>
 
-#include "cmd.h"
-#include "plan.h"
-#include "pool.h"
+#include "experiments/cli/cmd.h"
+#include "experiments/cli/plan.h"
+#include "experiments/cli/pool.h"
 
 enum {
     ROUND = 8

@@ -1,12 +1,12 @@
 /* plan_space.c: reads `plan.space` and enumerates its combinations (plan_space.h). */
-#include "plan_space.h"
+#include "experiments/cli/plan_space.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "values.h"
-#include "variant.h"
+#include "experiments/cli/values.h"
+#include "experiments/cli/variant.h"
 
 enum { MAX_TEXT = 2048, MAX_VALUES = 1024 };
 

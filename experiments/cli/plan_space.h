@@ -7,7 +7,7 @@
 #ifndef TSR_CLI_PLAN_SPACE_H
 #define TSR_CLI_PLAN_SPACE_H
 
-#include "job.h"
+#include "experiments/cli/job.h"
 
 enum { TSR_PLAN_MAX_AXES = 16, TSR_PLAN_MAX_POINTS = 16384 };
 

@@ -3,7 +3,7 @@
  * A child sends its result through a pipe, whose end also says that the child is through. A child
  * that dies without a result becomes a failure of the machine.
  */
-#include "pool.h"
+#include "experiments/cli/pool.h"
 
 #include <errno.h>
 #include <poll.h>
@@ -14,11 +14,11 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "cmd.h"
-#include "progress.h"
-#include "report_interrupt.h"
-#include "simulate.h"
-#include "study.h"
+#include "experiments/cli/cmd.h"
+#include "experiments/cli/progress.h"
+#include "experiments/cli/report_interrupt.h"
+#include "experiments/cli/simulate.h"
+#include "experiments/cli/study.h"
 
 enum { MAX_CHILDREN = 256 };
 

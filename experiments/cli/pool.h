@@ -4,7 +4,7 @@
 #ifndef TSR_CLI_POOL_H
 #define TSR_CLI_POOL_H
 
-#include "../../engine/base.h"
+#include "engine/base.h"
 
 struct tsr_pool_work {
     size_t n;            /* items 0 .. n-1, started in this order */

@@ -2,9 +2,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "experiment.h"
-#include "paths.h"
-#include "values.h"
+#include "experiments/cli/experiment.h"
+#include "experiments/cli/paths.h"
+#include "experiments/cli/values.h"
 
 enum { VALUE_BYTES = 4096 };
 

@@ -3,9 +3,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cmd.h"
-#include "emit.h"
-#include "study.h"
+#include "experiments/cli/cmd.h"
+#include "experiments/cli/emit.h"
+#include "experiments/cli/study.h"
 
 static void write_text(void *user, const char *text)
 {

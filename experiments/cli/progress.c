@@ -1,5 +1,5 @@
 /* progress.c: one line that is rewritten in place. NO_COLOR (any value) leaves out colours. */
-#include "progress.h"
+#include "experiments/cli/progress.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -6,7 +6,7 @@
 #ifndef TSR_CLI_REPORT_H
 #define TSR_CLI_REPORT_H
 
-#include "result.h"
+#include "experiments/cli/result.h"
 
 #include <stdio.h>
 

@@ -1,8 +1,8 @@
 /* report_annotations.c: the labels that PyTorch's profiler would show for the work of fully_shard
  * ("FSDP::all_gather (layers.3)"), from the origin of the instructions (R256).
  */
-#include "report_annotations.h"
-#include "report_text.h"
+#include "experiments/cli/report_annotations.h"
+#include "experiments/cli/report_text.h"
 
 #include <stdio.h>
 

@@ -5,7 +5,7 @@
 #ifndef TSR_CLI_REPORT_ANNOTATIONS_H
 #define TSR_CLI_REPORT_ANNOTATIONS_H
 
-#include "result.h"
+#include "experiments/cli/result.h"
 
 enum tsr__action {
     TSR__ACTION_NONE,

@@ -1,6 +1,6 @@
 /* report_card.c: the tables about memory below the comparison. */
-#include "report_cells.h"
-#include "report_text.h"
+#include "experiments/cli/report_cells.h"
+#include "experiments/cli/report_text.h"
 
 /* ---- against the card --------------------------------------------------------------------- */
 

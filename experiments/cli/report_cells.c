@@ -1,7 +1,7 @@
 /* report_cells.c: see the header. */
-#include "report_cells.h"
+#include "experiments/cli/report_cells.h"
 
-#include "report_text.h"
+#include "experiments/cli/report_text.h"
 
 /* Columns that a text takes in a terminal: bytes that do not continue a UTF-8 character. */
 static int width_of(const char *text)

@@ -2,7 +2,7 @@
 #ifndef TSR_CLI_REPORT_CELLS_H
 #define TSR_CLI_REPORT_CELLS_H
 
-#include "result.h"
+#include "experiments/cli/result.h"
 
 #include <stdio.h>
 

@@ -1,10 +1,10 @@
 /* report_detail.c: the files of one strategy. */
-#include "report_detail.h"
+#include "experiments/cli/report_detail.h"
 
-#include "report.h"
-#include "report_file.h"
-#include "report_overlap.h"
-#include "report_text.h"
+#include "experiments/cli/report.h"
+#include "experiments/cli/report_file.h"
+#include "experiments/cli/report_overlap.h"
+#include "experiments/cli/report_text.h"
 
 #include <inttypes.h>
 #include <stdlib.h>

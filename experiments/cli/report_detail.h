@@ -2,8 +2,8 @@
 #ifndef TSR_CLI_REPORT_DETAIL_H
 #define TSR_CLI_REPORT_DETAIL_H
 
-#include "report_in_use.h"
-#include "report_view.h"
+#include "experiments/cli/report_in_use.h"
+#include "experiments/cli/report_view.h"
 
 #include <stdio.h>
 

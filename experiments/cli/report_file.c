@@ -1,6 +1,6 @@
 /* report_file.c: atomic output files and folders. */
-#include "report_file.h"
-#include "report_interrupt.h"
+#include "experiments/cli/report_file.h"
+#include "experiments/cli/report_interrupt.h"
 
 #include <errno.h>
 #include <fcntl.h>

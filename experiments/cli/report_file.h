@@ -6,7 +6,7 @@
 #ifndef TSR_CLI_REPORT_FILE_H
 #define TSR_CLI_REPORT_FILE_H
 
-#include "../../engine/base.h"
+#include "engine/base.h"
 
 #include <stdio.h>
 

@@ -4,8 +4,8 @@
  * the file says what kind of place it is, the line is a number where there is one (the step, the
  * micro-batch).
  */
-#include "report_frames.h"
-#include "report_annotations.h"
+#include "experiments/cli/report_frames.h"
+#include "experiments/cli/report_annotations.h"
 
 #include <stdlib.h>
 #include <string.h>

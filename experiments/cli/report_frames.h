@@ -5,8 +5,8 @@
 #ifndef TSR_CLI_REPORT_FRAMES_H
 #define TSR_CLI_REPORT_FRAMES_H
 
-#include "../../engine/program.h"
-#include "report_pickle.h"
+#include "engine/program.h"
+#include "experiments/cli/report_pickle.h"
 
 struct tsr__frames {
     struct tsr__pickle pickle;

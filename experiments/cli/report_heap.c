@@ -1,5 +1,5 @@
 /* report_heap.c: live buffers by address, held memory as a list of ranges. */
-#include "report_heap.h"
+#include "experiments/cli/report_heap.h"
 
 #include <stdlib.h>
 

@@ -5,7 +5,7 @@
 #ifndef TSR_CLI_REPORT_HEAP_H
 #define TSR_CLI_REPORT_HEAP_H
 
-#include "../../engine/memory.h"
+#include "engine/memory.h"
 
 /* Memory that the allocator holds, contiguous. */
 struct tsr__range {

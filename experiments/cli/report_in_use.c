@@ -1,6 +1,6 @@
 /* report_in_use.c: first and last device use of every buffer, summed over time. */
-#include "report_in_use.h"
-#include "report_heap.h"
+#include "experiments/cli/report_in_use.h"
+#include "experiments/cli/report_heap.h"
 
 #include <math.h>
 #include <stdlib.h>

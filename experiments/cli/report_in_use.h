@@ -7,7 +7,7 @@
 #ifndef TSR_CLI_REPORT_IN_USE_H
 #define TSR_CLI_REPORT_IN_USE_H
 
-#include "report_view.h"
+#include "experiments/cli/report_view.h"
 
 struct tsr__level {
     double time;    /* simulation's clock */

@@ -8,7 +8,7 @@
  * threads of their own (OpenBLAS, from the start). The first thread of the process does the work:
  * it would else go on and make files meanwhile.
  */
-#include "report_interrupt.h"
+#include "experiments/cli/report_interrupt.h"
 
 #include <errno.h>
 #include <fcntl.h>

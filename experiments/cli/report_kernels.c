@@ -1,5 +1,5 @@
 /* report_kernels.c: what a profiler would call an instruction. */
-#include "report_kernels.h"
+#include "experiments/cli/report_kernels.h"
 
 #include <stdio.h>
 

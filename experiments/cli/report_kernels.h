@@ -4,7 +4,7 @@
 #ifndef TSR_CLI_REPORT_KERNELS_H
 #define TSR_CLI_REPORT_KERNELS_H
 
-#include "result.h"
+#include "experiments/cli/result.h"
 
 /* "ncclDevKernel_AllGather_RING_LL(...)", "gemm_bf16_mm", "Memcpy DtoD (Device -> Device)". */
 void tsr__kernel_name(const struct tsr_instr *instr, char *out, size_t size);

@@ -4,7 +4,7 @@
  * rounds over all names let early ones move out of the way of late ones. A dozen names need well
  * under a millisecond.
  */
-#include "report_labels.h"
+#include "experiments/cli/report_labels.h"
 
 #include <math.h>
 

@@ -2,7 +2,7 @@
 #ifndef TSR_CLI_REPORT_LABELS_H
 #define TSR_CLI_REPORT_LABELS_H
 
-#include "../../engine/base.h"
+#include "engine/base.h"
 
 /* The drawn area of plots/compare-time-memory.gp in pixels, and the width of a letter there. */
 enum { TSR__PLOT_WIDTH = 830, TSR__PLOT_HEIGHT = 490 };

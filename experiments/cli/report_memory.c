@@ -5,9 +5,9 @@
  * highest point of the curve is the peak that the table gives, at the moment when it is in use.
  * Beside it is what the device really works on (report_in_use.h), which has no host in it.
  */
-#include "owner.h"
-#include "report_detail.h"
-#include "report_text.h"
+#include "experiments/cli/owner.h"
+#include "experiments/cli/report_detail.h"
+#include "experiments/cli/report_text.h"
 
 #include <inttypes.h>
 #include <stdlib.h>

@@ -1,13 +1,13 @@
 /* report_overlap.c: the table of a step's collectives, and its files (report_overlap.h). */
-#include "report_overlap.h"
+#include "experiments/cli/report_overlap.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "owner.h"
-#include "report_file.h"
-#include "report_text.h"
+#include "experiments/cli/owner.h"
+#include "experiments/cli/report_file.h"
+#include "experiments/cli/report_text.h"
 
 /* ---- the table --------------------------------------------------------------------------- */
 

@@ -5,8 +5,8 @@
 #ifndef TSR_CLI_REPORT_OVERLAP_H
 #define TSR_CLI_REPORT_OVERLAP_H
 
-#include "../../sim/overlap.h"
-#include "result.h"
+#include "experiments/cli/result.h"
+#include "sim/overlap.h"
 
 #include <stdio.h>
 

@@ -1,7 +1,7 @@
 /* report_pickle.c: the operations of pickle protocol 4 that a snapshot needs (PEP 3154; the codes
  * are those of Python's pickletools).
  */
-#include "report_pickle.h"
+#include "experiments/cli/report_pickle.h"
 
 #include <string.h>
 

@@ -4,10 +4,10 @@
  * is drawn under a temporary name and renamed when gnuplot is content. gnuplot is run without a
  * shell; missing, it is no error.
  */
-#include "report.h"
-#include "report_file.h"
-#include "report_interrupt.h"
-#include "report_text.h"
+#include "experiments/cli/report.h"
+#include "experiments/cli/report_file.h"
+#include "experiments/cli/report_interrupt.h"
+#include "experiments/cli/report_text.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -3,10 +3,10 @@
  * A column is a name, a type and a place in struct tsr_row, or a function. Unknown values (a
  * negative MFU, figures of a failed row) are empty in CSV and null in JSON, never 0.
  */
-#include "report_rows.h"
+#include "experiments/cli/report_rows.h"
 
-#include "report_text.h"
-#include "report_validated.h"
+#include "experiments/cli/report_text.h"
+#include "experiments/cli/report_validated.h"
 
 #include <inttypes.h>
 #include <math.h>

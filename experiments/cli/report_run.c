@@ -5,11 +5,11 @@
  * Written where `phases` asks for it. Iterations after the second are left out; the sections that
  * are shown follow each other without gaps.
  */
-#include "owner.h"
-#include "report_detail.h"
-#include "report_text.h"
+#include "experiments/cli/owner.h"
+#include "experiments/cli/report_detail.h"
+#include "experiments/cli/report_text.h"
 
-#include "../../engine/host_memory.h"
+#include "engine/host_memory.h"
 
 #include <inttypes.h>
 #include <stdlib.h>

@@ -1,5 +1,5 @@
 /* report_samples.c: the table of percentiles below the comparison, of rows that were sampled. */
-#include "report_cells.h"
+#include "experiments/cli/report_cells.h"
 
 enum { N_COLUMNS = 6 };
 static const struct tsr__table_column columns[N_COLUMNS] = {

@@ -6,10 +6,10 @@
  * requested, the size of a block what it took. Addresses are relative to the device's lowest; times
  * are those of the host's issue. Added: the category of an allocation, by which the viewer colours.
  */
-#include "report.h"
-#include "report_file.h"
-#include "report_frames.h"
-#include "report_heap.h"
+#include "experiments/cli/report.h"
+#include "experiments/cli/report_file.h"
+#include "experiments/cli/report_frames.h"
+#include "experiments/cli/report_heap.h"
 
 #include <stdlib.h>
 #include <string.h>

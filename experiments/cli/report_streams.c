@@ -1,7 +1,7 @@
 /* report_streams.c: streams.csv: what every stream did in the steady iteration. */
-#include "owner.h"
-#include "report_detail.h"
-#include "report_text.h"
+#include "experiments/cli/owner.h"
+#include "experiments/cli/report_detail.h"
+#include "experiments/cli/report_text.h"
 
 #include <inttypes.h>
 

@@ -1,11 +1,11 @@
 /* report_study.c: the files of a whole comparison: the rows as CSV and JSON, and what the pictures
  * that compare strategies draw. Rows that failed are in the summary, not in the pictures.
  */
-#include "report.h"
-#include "report_file.h"
-#include "report_labels.h"
-#include "report_rows.h"
-#include "report_text.h"
+#include "experiments/cli/report.h"
+#include "experiments/cli/report_file.h"
+#include "experiments/cli/report_labels.h"
+#include "experiments/cli/report_rows.h"
+#include "experiments/cli/report_text.h"
 
 #include <inttypes.h>
 #include <math.h>

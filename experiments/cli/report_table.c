@@ -3,12 +3,12 @@
  * The Markdown table is padded so that it reads well in a terminal. Units stand in the head;
  * memory in GiB as PyTorch reports it, bytes on the wire in GB as nccl-tests does.
  */
-#include "report.h"
-#include "report_cells.h"
-#include "report_file.h"
-#include "report_rows.h"
-#include "report_text.h"
-#include "report_validated.h"
+#include "experiments/cli/report.h"
+#include "experiments/cli/report_cells.h"
+#include "experiments/cli/report_file.h"
+#include "experiments/cli/report_rows.h"
+#include "experiments/cli/report_text.h"
+#include "experiments/cli/report_validated.h"
 
 #include <inttypes.h>
 #include <string.h>

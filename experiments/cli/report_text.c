@@ -1,11 +1,11 @@
 /* report_text.c: names and text shared by the report's files. */
-#include "report_text.h"
+#include "experiments/cli/report_text.h"
 
 #include <ctype.h>
 #include <inttypes.h>
 #include <string.h>
 
-#include "owner.h"
+#include "experiments/cli/owner.h"
 
 #ifndef TSR_VERSION
 #define TSR_VERSION "unknown"

@@ -5,8 +5,8 @@
  * Blocks are the entries of the longest numbered list of modules (model.layers.0, .1, ...).
  * Neighbouring kernels of one kind are joined where the gap is narrower than a line is drawn.
  */
-#include "report_detail.h"
-#include "report_text.h"
+#include "experiments/cli/report_detail.h"
+#include "experiments/cli/report_text.h"
 
 #include <ctype.h>
 #include <stdlib.h>

@@ -5,11 +5,11 @@
  * one track that overlap, so each track remembers where its last event ended; times are whole
  * nanoseconds, since rounding start and duration apart would make neighbours overlap.
  */
-#include "owner.h"
-#include "report_annotations.h"
-#include "report_detail.h"
-#include "report_kernels.h"
-#include "report_text.h"
+#include "experiments/cli/owner.h"
+#include "experiments/cli/report_annotations.h"
+#include "experiments/cli/report_detail.h"
+#include "experiments/cli/report_kernels.h"
+#include "experiments/cli/report_text.h"
 
 #include <inttypes.h>
 #include <stdlib.h>

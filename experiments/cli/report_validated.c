@@ -1,10 +1,10 @@
 /* report_validated.c: how good the figures of a comparison are: where kernel and collective times
  * come from, and what the error was where somebody has measured (validated.h). */
-#include "report_validated.h"
+#include "experiments/cli/report_validated.h"
 
 #include <string.h>
 
-#include "validated.h"
+#include "experiments/cli/validated.h"
 
 /* "fully_shard on h100-sxm5-80g, one node" */
 static void put_class(FILE *out, const struct tsr_validated *v)

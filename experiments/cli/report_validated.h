@@ -2,7 +2,7 @@
 #ifndef TSR_CLI_REPORT_VALIDATED_H
 #define TSR_CLI_REPORT_VALIDATED_H
 
-#include "result.h"
+#include "experiments/cli/result.h"
 
 #include <jansson.h>
 #include <stdio.h>

@@ -1,7 +1,7 @@
 /* report_view.c: one iteration of the shown rank; see the header. */
-#include "report_view.h"
+#include "experiments/cli/report_view.h"
 
-#include "report_text.h"
+#include "experiments/cli/report_text.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -4,8 +4,8 @@
 #ifndef TSR_CLI_REPORT_VIEW_H
 #define TSR_CLI_REPORT_VIEW_H
 
-#include "../../sim/overlap.h"
-#include "result.h"
+#include "experiments/cli/result.h"
+#include "sim/overlap.h"
 
 struct tsr__interval {
     double start, end;

@@ -5,11 +5,11 @@
 #ifndef TSR_CLI_RESULT_H
 #define TSR_CLI_RESULT_H
 
-#include "../../engine/memory.h"
-#include "../../engine/tessera.h"
-#include "../../sim/metrics.h"
-#include "../../sim/sim.h"
-#include "section.h"
+#include "engine/memory.h"
+#include "engine/tessera.h"
+#include "experiments/cli/section.h"
+#include "sim/metrics.h"
+#include "sim/sim.h"
 
 /* Memory of a section of the run: maxima over it and over the rank classes, bytes. */
 struct tsr_section_peak {

@@ -1,8 +1,8 @@
 /* run_check.c: see run_check.h. */
-#include "run_check.h"
+#include "experiments/cli/run_check.h"
 
-#include "../../exec/executor.h"
-#include "check_run.h"
+#include "exec/executor.h"
+#include "experiments/cli/check_run.h"
 
 tsr_status tsr_run_check_job(const struct tsr_job *job)
 {

@@ -7,8 +7,8 @@
 #ifndef TSR_CLI_RUN_CHECK_H
 #define TSR_CLI_RUN_CHECK_H
 
-#include "../../engine/check.h"
-#include "job.h"
+#include "engine/check.h"
+#include "experiments/cli/job.h"
 
 struct tsr_run_check {
     struct tsr_executor base; /* a watcher: the executor's */

@@ -1,5 +1,5 @@
 /* run_folder.c: see run_folder.h. */
-#include "run_folder.h"
+#include "experiments/cli/run_folder.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -11,8 +11,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "../../exec/checkpoint.h"
-#include "report_file.h"
+#include "exec/checkpoint.h"
+#include "experiments/cli/report_file.h"
 
 /* ---- whose folder it is ---------------------------------------------------------------------- */
 

@@ -4,8 +4,8 @@
 #ifndef TSR_CLI_RUN_FOLDER_H
 #define TSR_CLI_RUN_FOLDER_H
 
-#include "../../exec/hf_names.h"
-#include "job.h"
+#include "exec/hf_names.h"
+#include "experiments/cli/job.h"
 
 /* Makes DIR if need be and claims it (DIR/lock) until *lock, a descriptor, is closed or the process
  * ends. resume: the run to go on from, or NULL. TSR_ECONFIG, naming the option: DIR cannot be

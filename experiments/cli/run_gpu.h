@@ -5,9 +5,9 @@
 #ifndef TSR_CLI_RUN_GPU_H
 #define TSR_CLI_RUN_GPU_H
 
-#include "../../exec/executor.h"
-#include "../../exec/launch.h"
-#include "run_job.h"
+#include "exec/executor.h"
+#include "exec/launch.h"
+#include "experiments/cli/run_job.h"
 
 /* Returns TSR_OK in the program that has GPUs; in the other one only if it cannot be replaced by
  * that. argv: the subcommand and its words. TSR_EUNSUPPORTED: it is not there. */

@@ -1,12 +1,12 @@
 /* run_gpu_none.c: the program without GPUs; see run_gpu.h. */
-#include "run_gpu.h"
+#include "experiments/cli/run_gpu.h"
 
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
-#include "calibrate.h"
+#include "experiments/cli/calibrate.h"
 
 enum { WORDS = 2048 };
 

@@ -1,5 +1,5 @@
 /* run_host.c: see run_host.h. */
-#include "run_host.h"
+#include "experiments/cli/run_host.h"
 
 #include <pthread.h>
 #include <signal.h>
@@ -8,12 +8,12 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "../../exec/launch.h"
-#include "../../exec/world_process.h"
-#include "cmd.h"
-#include "oom_gpu.h"
-#include "run_prepare.h"
-#include "run_rank.h"
+#include "exec/launch.h"
+#include "exec/world_process.h"
+#include "experiments/cli/cmd.h"
+#include "experiments/cli/oom_gpu.h"
+#include "experiments/cli/run_prepare.h"
+#include "experiments/cli/run_rank.h"
 
 /* Every rank reserves a TiB of addresses or more; a process has 128. */
 enum { MAX_THREADS = 64 };

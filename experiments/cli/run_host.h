@@ -4,7 +4,7 @@
 #ifndef TSR_CLI_RUN_HOST_H
 #define TSR_CLI_RUN_HOST_H
 
-#include "args.h"
+#include "experiments/cli/args.h"
 
 /* argv: the words behind the subcommand, for processes of one's own (--nproc). */
 tsr_status tsr_run_on_host(const struct tsr_args *args, char *const *argv,

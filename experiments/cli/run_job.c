@@ -1,14 +1,14 @@
 /* run_job.c: see run_job.h. */
-#include "run_job.h"
+#include "experiments/cli/run_job.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "keys_words.h"
-#include "paths.h"
-#include "run_gpu.h"
-#include "run_rehearsal.h"
+#include "experiments/cli/keys_words.h"
+#include "experiments/cli/paths.h"
+#include "experiments/cli/run_gpu.h"
+#include "experiments/cli/run_rehearsal.h"
 
 /* ---- files ----------------------------------------------------------------------------------- */
 

@@ -2,9 +2,9 @@
 #ifndef TSR_CLI_RUN_JOB_H
 #define TSR_CLI_RUN_JOB_H
 
-#include "../../exec/train.h"
-#include "args.h"
-#include "job.h"
+#include "exec/train.h"
+#include "experiments/cli/args.h"
+#include "experiments/cli/job.h"
 
 enum { TSR_RUN_MAX_FILES = 64 };
 

@@ -1,13 +1,13 @@
 /* run_prepare.c: see run_prepare.h. */
-#include "run_prepare.h"
+#include "experiments/cli/run_prepare.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-#include "run_check.h"
-#include "run_folder.h"
+#include "experiments/cli/run_check.h"
+#include "experiments/cli/run_folder.h"
 
 static tsr_status compare(const uint64_t *all, uint32_t ranks, size_t n)
 {

@@ -4,9 +4,9 @@
 #ifndef TSR_CLI_RUN_PREPARE_H
 #define TSR_CLI_RUN_PREPARE_H
 
-#include "../../exec/launch.h"
-#include "../../exec/world.h"
-#include "run_job.h"
+#include "exec/launch.h"
+#include "exec/world.h"
+#include "experiments/cli/run_job.h"
 
 struct tsr_run {
     struct tsr_run_job job;

@@ -1,14 +1,14 @@
 /* run_profile.c: see run_profile.h. */
-#include "run_profile.h"
+#include "experiments/cli/run_profile.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "peak.h"
-#include "report.h"
-#include "report_file.h"
-#include "simulate.h"
+#include "experiments/cli/peak.h"
+#include "experiments/cli/report.h"
+#include "experiments/cli/report_file.h"
+#include "experiments/cli/simulate.h"
 
 /* ---- recording ------------------------------------------------------------------------------- */
 

@@ -5,8 +5,8 @@
 #ifndef TSR_CLI_RUN_PROFILE_H
 #define TSR_CLI_RUN_PROFILE_H
 
-#include "../../exec/executor.h"
-#include "emit.h"
+#include "exec/executor.h"
+#include "experiments/cli/emit.h"
 
 struct tsr_run_profile {
     struct tsr_executor base;                         /* watches an executor's instructions */

@@ -1,15 +1,15 @@
 /* run_rank.c: see run_rank.h. */
-#include "run_rank.h"
+#include "experiments/cli/run_rank.h"
 
 #include <stdio.h>
 #include <string.h>
 
-#include "../../exec/host_rank.h"
-#include "build.h"
-#include "cmd.h"
-#include "run_check.h"
-#include "run_folder.h"
-#include "run_profile.h"
+#include "exec/host_rank.h"
+#include "experiments/cli/build.h"
+#include "experiments/cli/cmd.h"
+#include "experiments/cli/run_check.h"
+#include "experiments/cli/run_folder.h"
+#include "experiments/cli/run_profile.h"
 
 /* Who sees the instructions before they are executed: the checker, then the profile. */
 struct watchers {

@@ -4,8 +4,8 @@
 #ifndef TSR_CLI_RUN_RANK_H
 #define TSR_CLI_RUN_RANK_H
 
-#include "run_gpu.h"
-#include "run_job.h"
+#include "experiments/cli/run_gpu.h"
+#include "experiments/cli/run_job.h"
 
 enum { TSR_RUN_TEXT_BYTES = 1024 };
 

@@ -1,11 +1,11 @@
 /* run_rehearsal.c: see run_rehearsal.h. */
-#include "run_rehearsal.h"
+#include "experiments/cli/run_rehearsal.h"
 
 #include <stdio.h>
 
-#include "../../engine/tensor_parallel.h"
-#include "../../exec/executor.h"
-#include "build.h"
+#include "engine/tensor_parallel.h"
+#include "exec/executor.h"
+#include "experiments/cli/build.h"
 
 struct rehearsal {
     struct tsr_executor base;

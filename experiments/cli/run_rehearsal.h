@@ -4,8 +4,8 @@
 #ifndef TSR_CLI_RUN_REHEARSAL_H
 #define TSR_CLI_RUN_REHEARSAL_H
 
-#include "../../exec/device.h"
-#include "job.h"
+#include "exec/device.h"
+#include "experiments/cli/job.h"
 
 struct tsr_run_rehearsal {
     double model_flops; /* of the step, of rank 0; FLOP */

@@ -1,5 +1,5 @@
 /* samples.c: see the header. */
-#include "samples.h"
+#include "experiments/cli/samples.h"
 
 #include <stdlib.h>
 

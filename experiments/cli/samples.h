@@ -2,8 +2,8 @@
 #ifndef TSR_CLI_SAMPLES_H
 #define TSR_CLI_SAMPLES_H
 
-#include "job.h"
-#include "result.h"
+#include "experiments/cli/job.h"
+#include "experiments/cli/result.h"
 
 /* Fails if sim.samples asks for several samples of a simulation without noise. */
 tsr_status tsr_samples_check(const struct tsr_job *job) TSR_MUST_USE;

@@ -1,11 +1,11 @@
 /* settings.c: applies mappings of keys to settings, and says which key was meant. */
-#include "settings.h"
+#include "experiments/cli/settings.h"
 
 #include <stdio.h>
 #include <string.h>
 
-#include "nearest.h"
-#include "values.h"
+#include "experiments/cli/nearest.h"
+#include "experiments/cli/values.h"
 
 enum { MAX_PATH_TEXT = 256 };
 

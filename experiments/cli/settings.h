@@ -6,10 +6,10 @@
 #ifndef TSR_CLI_SETTINGS_H
 #define TSR_CLI_SETTINGS_H
 
-#include "../../engine/tessera.h"
-#include "../../sim/sim.h"
-#include "section.h"
-#include "yaml.h"
+#include "engine/tessera.h"
+#include "experiments/cli/section.h"
+#include "experiments/cli/yaml.h"
+#include "sim/sim.h"
 
 enum tsr_api { TSR_API_FULLY_SHARD, TSR_API_REPLICATE, TSR_API_DDP, TSR_API_FSDP1 };
 enum tsr_wrap_kind { TSR_WRAP_BLOCK, TSR_WRAP_BLOCK_EMBED_HEAD, TSR_WRAP_ROOT, TSR_WRAP_LIST };

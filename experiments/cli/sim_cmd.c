@@ -2,14 +2,14 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "cmd.h"
-#include "oom.h"
-#include "report.h"
-#include "report_file.h"
-#include "run_gpu.h"
-#include "run_host.h"
-#include "simulate.h"
-#include "study.h"
+#include "experiments/cli/cmd.h"
+#include "experiments/cli/oom.h"
+#include "experiments/cli/report.h"
+#include "experiments/cli/report_file.h"
+#include "experiments/cli/run_gpu.h"
+#include "experiments/cli/run_host.h"
+#include "experiments/cli/simulate.h"
+#include "experiments/cli/study.h"
 
 static const char *const formats[] = {"md", "csv", "json", NULL};
 

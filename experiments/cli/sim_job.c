@@ -1,5 +1,5 @@
 /* sim_job.c: see the header. */
-#include "sim_job.h"
+#include "experiments/cli/sim_job.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -2,8 +2,8 @@
 #ifndef TSR_CLI_SIM_JOB_H
 #define TSR_CLI_SIM_JOB_H
 
-#include "../../sim/sim.h"
-#include "emit.h"
+#include "experiments/cli/emit.h"
+#include "sim/sim.h"
 
 /* All iterations of all classes; borrows the emission. */
 tsr_status tsr_sim_job_of(const struct tsr_emission *emission,

@@ -1,16 +1,16 @@
 /* simulate.c: emits a strategy, replays its memory, runs the simulator, derives the figures. */
-#include "simulate.h"
+#include "experiments/cli/simulate.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "cmd.h"
-#include "oom.h"
-#include "peak.h"
-#include "report.h"
-#include "samples.h"
-#include "sim_job.h"
+#include "experiments/cli/cmd.h"
+#include "experiments/cli/oom.h"
+#include "experiments/cli/peak.h"
+#include "experiments/cli/report.h"
+#include "experiments/cli/samples.h"
+#include "experiments/cli/sim_job.h"
 
 /* ---- the row ----------------------------------------------------------------------------- */
 

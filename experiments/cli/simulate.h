@@ -2,8 +2,8 @@
 #ifndef TSR_CLI_SIMULATE_H
 #define TSR_CLI_SIMULATE_H
 
-#include "emit.h"
-#include "result.h"
+#include "experiments/cli/emit.h"
+#include "experiments/cli/result.h"
 
 /* Simulates a strategy and fills its row. With `dir`, its files are written to dir/STRATEGY. A
  * failure is also told by row->failure and row->failure_status. */

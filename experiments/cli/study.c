@@ -1,5 +1,5 @@
 /* study.c: opens an experiment for simulation. */
-#include "study.h"
+#include "experiments/cli/study.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -8,11 +8,11 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "build.h"
-#include "report.h"
-#include "report_file.h"
-#include "report_interrupt.h"
-#include "validated.h"
+#include "experiments/cli/build.h"
+#include "experiments/cli/report.h"
+#include "experiments/cli/report_file.h"
+#include "experiments/cli/report_interrupt.h"
+#include "experiments/cli/validated.h"
 
 #define RESOLVED_FILE "experiment.yaml" /* in the output folder */
 

@@ -2,9 +2,9 @@
 #ifndef TSR_CLI_STUDY_H
 #define TSR_CLI_STUDY_H
 
-#include "args.h"
-#include "job.h"
-#include "result.h"
+#include "experiments/cli/args.h"
+#include "experiments/cli/job.h"
+#include "experiments/cli/result.h"
 
 struct tsr_study {
     struct tsr_experiment experiment;

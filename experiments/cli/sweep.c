@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "experiment.h"
+#include "experiments/cli/experiment.h"
 
 enum { MAX_EXPANDED = 4096, MAX_NAME = 95 };
 

@@ -1,5 +1,5 @@
 /* temp_file.c: see temp_file.h. */
-#include "temp_file.h"
+#include "experiments/cli/temp_file.h"
 
 #include <stdio.h>
 #include <stdlib.h>

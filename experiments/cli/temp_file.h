@@ -4,7 +4,7 @@
 
 #include <stddef.h>
 
-#include "../../engine/base.h"
+#include "engine/base.h"
 
 /* Writes `text` to a new file in TMPDIR (or /tmp) whose name ends in `ending`; the caller unlinks
  * it. Errors: TSR_EIO, and there is no file. */

@@ -1,11 +1,11 @@
 /* tenants.c: reads the key `jobs` (tenants.h). */
-#include "tenants.h"
+#include "experiments/cli/tenants.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-#include "nearest.h"
-#include "values.h"
+#include "experiments/cli/nearest.h"
+#include "experiments/cli/values.h"
 
 static const char allowed_entry[] = "{strategy: NAME, nodes: [N, ...]}";
 

@@ -3,8 +3,8 @@
 #ifndef TSR_CLI_TENANTS_H
 #define TSR_CLI_TENANTS_H
 
-#include "sim_job.h"
-#include "study.h"
+#include "experiments/cli/sim_job.h"
+#include "experiments/cli/study.h"
 
 enum { TSR_MAX_TENANTS = 16 };
 

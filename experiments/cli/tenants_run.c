@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "tenants.h"
+#include "experiments/cli/tenants.h"
 
 enum { MAX_TOGETHER = 65536 };
 /* Steps of the slowest job; the others make as many more as they are faster, up to the limit of

@@ -1,8 +1,8 @@
 /* trace_bucket.c: scenarios of kind `bucket`: the bucket assignment rule alone. */
 #include <stdlib.h>
 
-#include "../../engine/bucket.h"
-#include "trace_kinds.h"
+#include "engine/bucket.h"
+#include "experiments/cli/trace_kinds.h"
 
 static tsr_status read_item(const struct tsr_node *node, struct tsr_bucket_item *out)
 {

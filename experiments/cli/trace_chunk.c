@@ -2,8 +2,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "../../engine/tp_extension.h"
-#include "trace_kinds.h"
+#include "engine/tp_extension.h"
+#include "experiments/cli/trace_kinds.h"
 
 struct chunk_case {
     int n_dims, n_mesh;

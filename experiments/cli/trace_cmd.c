@@ -7,14 +7,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "args.h"
-#include "cmd.h"
-#include "report_file.h"
-#include "run_gpu.h"
-#include "study.h"
-#include "trace_host.h"
-#include "trace_kinds.h"
-#include "trace_run.h"
+#include "experiments/cli/args.h"
+#include "experiments/cli/cmd.h"
+#include "experiments/cli/report_file.h"
+#include "experiments/cli/run_gpu.h"
+#include "experiments/cli/study.h"
+#include "experiments/cli/trace_host.h"
+#include "experiments/cli/trace_kinds.h"
+#include "experiments/cli/trace_run.h"
 
 /* Takes every instruction and forgets it: only decisions are asked for here. */
 static tsr_status forget(struct tsr_executor *x, const struct tsr_instr *instr)

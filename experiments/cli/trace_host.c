@@ -1,5 +1,5 @@
 /* trace_host.c: see trace_host.h. */
-#include "trace_host.h"
+#include "experiments/cli/trace_host.h"
 
 #include <math.h>
 #include <pthread.h>
@@ -7,11 +7,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "../../engine/tensor_parallel.h"
-#include "../../exec/host_rank.h"
-#include "../../exec/numeric.h"
-#include "run_gpu.h"
-#include "trace_tensors.h"
+#include "engine/tensor_parallel.h"
+#include "exec/host_rank.h"
+#include "exec/numeric.h"
+#include "experiments/cli/run_gpu.h"
+#include "experiments/cli/trace_tensors.h"
 
 enum { MAX_RANKS = 64 };
 

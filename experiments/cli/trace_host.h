@@ -4,7 +4,7 @@
 #ifndef TSR_CLI_TRACE_HOST_H
 #define TSR_CLI_TRACE_HOST_H
 
-#include "trace_run.h"
+#include "experiments/cli/trace_run.h"
 
 /* Adds what rank 0 decided, and `loss`, `loss_per_rank`, `grad_norm` and `tensors.final` (a file
  * beside `out`). `path` is the scenario's file: its tensors lie beside its folder. */

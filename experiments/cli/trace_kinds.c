@@ -1,5 +1,5 @@
 /* trace_kinds.c: reading and writing that the layout kinds share. */
-#include "trace_kinds.h"
+#include "experiments/cli/trace_kinds.h"
 
 json_t *tsr_case_json(const struct tsr_node *node)
 {

@@ -6,8 +6,8 @@
 
 #include <jansson.h>
 
-#include "../../engine/dtensor.h"
-#include "trace_scenario.h"
+#include "engine/dtensor.h"
+#include "experiments/cli/trace_scenario.h"
 
 /* `tp_layout`: applies `tp` and `wrap` to the engine's model; adds `params` and `ranks`. */
 tsr_status tsr_trace_tp(const struct tsr_scenario *s, struct tsr_engine *e,

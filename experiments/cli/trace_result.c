@@ -1,5 +1,5 @@
 /* trace_result.c: events, layout, process groups and buckets as JSON. */
-#include "trace_result.h"
+#include "experiments/cli/trace_result.h"
 
 #include <string.h>
 

@@ -5,7 +5,7 @@
 
 #include <jansson.h>
 
-#include "../../engine/tessera.h"
+#include "engine/tessera.h"
 
 /* Collects events; a trace sink writes into it. */
 struct tsr_trace_lists {

@@ -1,11 +1,11 @@
 /* trace_run.c: see trace_run.h. */
-#include "trace_run.h"
+#include "experiments/cli/trace_run.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "trace_kinds.h"
+#include "experiments/cli/trace_kinds.h"
 
 /* ---- events of the driver -------------------------------------------------------------------- */
 

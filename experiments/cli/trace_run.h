@@ -4,8 +4,8 @@
 #ifndef TSR_CLI_TRACE_RUN_H
 #define TSR_CLI_TRACE_RUN_H
 
-#include "trace_result.h"
-#include "trace_scenario.h"
+#include "experiments/cli/trace_result.h"
+#include "experiments/cli/trace_scenario.h"
 
 /* Looks at what was computed. Each may drain the executor. */
 struct tsr_trace_probe {

@@ -1,11 +1,11 @@
 /* trace_scenario.c: reading a scenario: mesh, model, wrapping, calls. */
-#include "trace_scenario.h"
+#include "experiments/cli/trace_scenario.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "model.h"
+#include "experiments/cli/model.h"
 
 /* ---- small readers --------------------------------------------------------------------------- */
 

@@ -2,8 +2,8 @@
 #ifndef TSR_CLI_TRACE_SCENARIO_H
 #define TSR_CLI_TRACE_SCENARIO_H
 
-#include "../../engine/tessera.h"
-#include "yaml.h"
+#include "engine/tessera.h"
+#include "experiments/cli/yaml.h"
 
 #define TSR_TRACE_KINDS "train, error, layout, ddp, tp_layout, chunk, bucket"
 

@@ -1,5 +1,5 @@
 /* trace_scenario_calls.c: the calls that a recorded scenario makes between steps. */
-#include "trace_scenario.h"
+#include "experiments/cli/trace_scenario.h"
 
 #include <stdlib.h>
 #include <string.h>

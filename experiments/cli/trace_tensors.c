@@ -1,12 +1,12 @@
 /* trace_tensors.c: see trace_tensors.h. */
-#include "trace_tensors.h"
+#include "experiments/cli/trace_tensors.h"
 
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "../../exec/numeric.h"
+#include "exec/numeric.h"
 
 /* ---- files ----------------------------------------------------------------------------------- */
 

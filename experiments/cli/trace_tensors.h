@@ -4,9 +4,9 @@
 #ifndef TSR_CLI_TRACE_TENSORS_H
 #define TSR_CLI_TRACE_TENSORS_H
 
-#include "../../exec/safetensors.h"
-#include "../../exec/source.h"
-#include "trace_scenario.h"
+#include "exec/safetensors.h"
+#include "exec/source.h"
+#include "experiments/cli/trace_scenario.h"
 
 struct tsr_trace_tensors {
     struct tsr_safetensors *init, *data;

@@ -2,8 +2,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "../../engine/tensor_parallel.h"
-#include "trace_kinds.h"
+#include "engine/tensor_parallel.h"
+#include "experiments/cli/trace_kinds.h"
 
 static tsr_status read_style(const struct tsr_node *pair, struct tsr_tp_style *out)
 {

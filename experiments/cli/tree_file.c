@@ -5,9 +5,9 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "model.h"
-#include "nearest.h"
-#include "values.h"
+#include "experiments/cli/model.h"
+#include "experiments/cli/nearest.h"
+#include "experiments/cli/values.h"
 
 static const char *const type_names[] = {
     [TSR_TREE_LINEAR] = "linear",       [TSR_TREE_EMBEDDING] = "embedding",

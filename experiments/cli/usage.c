@@ -1,7 +1,7 @@
 /* usage.c: what the subcommands say about themselves. */
 #include <string.h>
 
-#include "args.h"
+#include "experiments/cli/args.h"
 
 const struct tsr_usage tsr_usages[] = {
     {"compare", "simulate every strategy of an experiment and compare them",

@@ -10,9 +10,9 @@
 
 #include <stdio.h>
 
-#include "csv.h"
-#include "experiment.h"
-#include "settings.h"
+#include "experiments/cli/csv.h"
+#include "experiments/cli/experiment.h"
+#include "experiments/cli/settings.h"
 
 /* ---- tables ------------------------------------------------------------------------------ */
 

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "validate.h"
+#include "experiments/cli/validate.h"
 
 enum form {
     COUNT, /* an integer from 1 to `most` */

@@ -1,11 +1,11 @@
 /* validate_cmd.c: `tessera validate`: a published table against the simulator. */
 #include <string.h>
 
-#include "cmd.h"
-#include "report.h"
-#include "report_file.h"
-#include "study.h"
-#include "validate.h"
+#include "experiments/cli/cmd.h"
+#include "experiments/cli/report.h"
+#include "experiments/cli/report_file.h"
+#include "experiments/cli/study.h"
+#include "experiments/cli/validate.h"
 
 static const char *const formats[] = {"md", "csv", "json", NULL};
 

@@ -2,9 +2,9 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "../../sim/predict.h"
-#include "paths.h"
-#include "validate.h"
+#include "experiments/cli/paths.h"
+#include "experiments/cli/validate.h"
+#include "sim/predict.h"
 
 static const struct {
     const char *name;

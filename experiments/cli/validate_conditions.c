@@ -11,7 +11,7 @@
  * first integer in it; what refers to an empty cell is left out. `accumulation.steps` is not a set:
  * the runner decides how many micro-batches it simulates.
  */
-#include "validate.h"
+#include "experiments/cli/validate.h"
 
 #include <ctype.h>
 #include <fnmatch.h>
@@ -20,7 +20,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "nearest.h"
+#include "experiments/cli/nearest.h"
 
 #ifndef TSR_SOURCE_DIR
 #define TSR_SOURCE_DIR "."

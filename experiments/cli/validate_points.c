@@ -6,8 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "pool.h"
-#include "validate.h"
+#include "experiments/cli/pool.h"
+#include "experiments/cli/validate.h"
 
 #define GIB 1073741824.0
 

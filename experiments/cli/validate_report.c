@@ -5,11 +5,11 @@
 #include <math.h>
 #include <string.h>
 
-#include "report.h"
-#include "report_file.h"
-#include "report_rows.h"
-#include "report_text.h"
-#include "validate.h"
+#include "experiments/cli/report.h"
+#include "experiments/cli/report_file.h"
+#include "experiments/cli/report_rows.h"
+#include "experiments/cli/report_text.h"
+#include "experiments/cli/validate.h"
 
 enum { CLAIMED = 10, NODE = 8, MAX_GPUS = 16, MAX_QUANTITIES = 8 };
 

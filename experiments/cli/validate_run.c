@@ -4,7 +4,7 @@
  * the allocator has what it needs. So a step of n > SIMULATED micro-batches takes as long as one of
  * two, and n - 2 times what the third adds. tests/cli/validate.sh compares that with whole steps.
  */
-#include "validate.h"
+#include "experiments/cli/validate.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -12,12 +12,12 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "build.h"
-#include "cmd.h"
-#include "job.h"
-#include "simulate.h"
-#include "temp_file.h"
-#include "validated.h"
+#include "experiments/cli/build.h"
+#include "experiments/cli/cmd.h"
+#include "experiments/cli/job.h"
+#include "experiments/cli/simulate.h"
+#include "experiments/cli/temp_file.h"
+#include "experiments/cli/validated.h"
 
 enum { SIMULATED = 4, SHORT_STEP = 2, MAX_EXTRA_SETS = 2 };
 

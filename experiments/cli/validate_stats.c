@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "validate.h"
+#include "experiments/cli/validate.h"
 
 static bool belongs(const struct tsr_point *point, const struct tsr_point_class *which)
 {

@@ -1,11 +1,11 @@
 /* validate_table.c: the kinds of tables that `tessera validate` reads, by their columns. */
-#include "validate.h"
+#include "experiments/cli/validate.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-#include "nearest.h"
-#include "values.h"
+#include "experiments/cli/nearest.h"
+#include "experiments/cli/values.h"
 
 #define GIB 1073741824.0
 

@@ -1,13 +1,13 @@
 /* validated.c: reads validation/errors.json and finds the classes of a study in it. */
-#include "validated.h"
+#include "experiments/cli/validated.h"
 
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
 
-#include "keys_words.h"
-#include "nearest.h"
-#include "paths.h"
+#include "experiments/cli/keys_words.h"
+#include "experiments/cli/nearest.h"
+#include "experiments/cli/paths.h"
 
 /* The keys of a class in the file, in the order of the checks. */
 static const char *const class_keys[] = {"class",  "api", "gpu", "nodes",  "rows",

@@ -9,8 +9,8 @@
 #ifndef TSR_CLI_VALIDATED_H
 #define TSR_CLI_VALIDATED_H
 
-#include "job.h"
-#include "result.h"
+#include "experiments/cli/job.h"
+#include "experiments/cli/result.h"
 
 /* Rows from which on an error is claimed; below it is only reported. */
 enum { TSR_VALIDATED_CLAIM = 10 };

@@ -4,9 +4,9 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "keys_words.h"
-#include "settings.h"
-#include "values.h"
+#include "experiments/cli/keys_words.h"
+#include "experiments/cli/settings.h"
+#include "experiments/cli/values.h"
 
 static void *field(struct tsr_settings *settings, const struct tsr_key *key)
 {

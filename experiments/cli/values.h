@@ -2,7 +2,7 @@
 #ifndef TSR_CLI_VALUES_H
 #define TSR_CLI_VALUES_H
 
-#include "settings.h"
+#include "experiments/cli/settings.h"
 
 /* "a, b or c". */
 void tsr_join_words(const char *const *words, char *out, size_t size);

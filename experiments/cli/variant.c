@@ -1,5 +1,5 @@
 /* variant.c: applies changes of keys to a copy of a strategy. */
-#include "variant.h"
+#include "experiments/cli/variant.h"
 
 #include <string.h>
 

@@ -2,7 +2,7 @@
 #ifndef TSR_CLI_VARIANT_H
 #define TSR_CLI_VARIANT_H
 
-#include "experiment.h"
+#include "experiments/cli/experiment.h"
 
 enum { TSR_MAX_CHANGES = 8 };
 

@@ -3,7 +3,7 @@
  * A row whose key or value this program does not know is passed over, so that a row may stand here
  * before its key does.
  */
-#include "what_if.h"
+#include "experiments/cli/what_if.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -6,8 +6,8 @@
 
 #include <jansson.h>
 
-#include "job.h"
-#include "variant.h"
+#include "experiments/cli/job.h"
+#include "experiments/cli/variant.h"
 
 enum { TSR_WHAT_IF_VALUE = 64, TSR_MAX_WHAT_IFS = 96, TSR_MAX_SETS_OF = 3 };
 

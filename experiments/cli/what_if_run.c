@@ -14,12 +14,12 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "cmd.h"
-#include "peak.h"
-#include "progress.h"
-#include "report_interrupt.h"
-#include "simulate.h"
-#include "what_if.h"
+#include "experiments/cli/cmd.h"
+#include "experiments/cli/peak.h"
+#include "experiments/cli/progress.h"
+#include "experiments/cli/report_interrupt.h"
+#include "experiments/cli/simulate.h"
+#include "experiments/cli/what_if.h"
 
 _Static_assert(sizeof(struct tsr_what_if_result) <= _POSIX_PIPE_BUF,
                "a result must be written to the pipe at once");

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "what_if.h"
+#include "experiments/cli/what_if.h"
 
 /* Bounds of the pairs and triples that are emitted; MAX_WORK counts micro-batches, in units of
  * those that the strategy has, since an emission takes as long as it has micro-batches. */

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "build.h"
+#include "experiments/cli/build.h"
 
 /* The wrapped calls without the root: what prefetch lists are made of. */
 struct calls {

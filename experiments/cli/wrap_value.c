@@ -4,9 +4,9 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "keys_words.h"
-#include "nearest.h"
-#include "values.h"
+#include "experiments/cli/keys_words.h"
+#include "experiments/cli/nearest.h"
+#include "experiments/cli/values.h"
 
 static const char *const entry_keys[] = {"modules", "group", "reshard_after_forward", NULL};
 

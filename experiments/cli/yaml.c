@@ -1,5 +1,5 @@
 /* yaml.c: files through libfyaml into tsr_node trees. */
-#include "yaml.h"
+#include "experiments/cli/yaml.h"
 
 #include <errno.h>
 #include <libfyaml.h>

@@ -6,7 +6,7 @@
 #ifndef TSR_CLI_YAML_H
 #define TSR_CLI_YAML_H
 
-#include "../../engine/base.h"
+#include "engine/base.h"
 
 enum tsr_node_kind { TSR_NODE_NULL, TSR_NODE_SCALAR, TSR_NODE_SEQ, TSR_NODE_MAP };
 

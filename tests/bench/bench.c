@@ -9,7 +9,7 @@
  * 30 s to emit 500 configurations. "of target" below 1 is good. The figures depend on the machine
  * and its load: quote medians.
  */
-#include "bench.h"
+#include "tests/bench/bench.h"
 
 #include <stdio.h>
 #include <string.h>

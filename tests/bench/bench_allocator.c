@@ -5,13 +5,13 @@
  * The live blocks are those of a program that replaces a random block by another, all the time: the
  * sets then hold as many free blocks as they ever do.
  */
-#include "bench.h"
+#include "tests/bench/bench.h"
 
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "naive_allocator.h"
+#include "tests/naive_allocator.h"
 
 enum { N_STREAMS = 4 };
 

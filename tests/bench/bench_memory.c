@@ -2,7 +2,7 @@
  * configurations from nothing (model, wrapping, initialisation, two iterations, their replay).
  * Nothing is simulated.
  */
-#include "bench.h"
+#include "tests/bench/bench.h"
 
 #include <stdio.h>
 #include <stdlib.h>

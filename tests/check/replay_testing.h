@@ -17,9 +17,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "check/study/families.h"
 #include "exec/host_rank.h"
 #include "exec/init.h"
+#include "tests/check/study/families.h"
 
 enum { REPLAY_WORDS = 16 /* tokens that every family's model knows */, REPLAY_TEXT = 256 };
 

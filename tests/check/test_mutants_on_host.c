@@ -18,8 +18,8 @@
 
 #include <cmocka.h>
 
-#include "check/replay_testing.h"
-#include "check/study/verdict.h"
+#include "tests/check/replay_testing.h"
+#include "tests/check/study/verdict.h"
 
 /* Under a sanitizer the code matters, and the order under ThreadSanitizer, which takes real races
  * for what they are. */

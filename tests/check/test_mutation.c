@@ -14,7 +14,7 @@
 
 #include <cmocka.h>
 
-#include "check/study/verdict.h"
+#include "tests/check/study/verdict.h"
 
 /* Under a sanitizer it takes ten times as long, and what matters then is the code. */
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)

@@ -15,7 +15,7 @@
 
 #include "engine/check.h"
 #include "engine/tessera.h"
-#include "golden_testing.h"
+#include "tests/conformance/golden_testing.h"
 
 struct run {
     const json_t *scenario;

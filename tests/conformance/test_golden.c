@@ -12,7 +12,7 @@
 
 #include <cmocka.h>
 
-#include "golden_testing.h"
+#include "tests/conformance/golden_testing.h"
 
 /* Keys that a result must have, by kind. */
 static const struct {

@@ -20,7 +20,7 @@
 
 #include "exec/convert.h"
 #include "exec/safetensors.h"
-#include "golden_testing.h"
+#include "tests/conformance/golden_testing.h"
 
 enum { WORKERS = 2 };
 

@@ -5,9 +5,9 @@
 #define TSR_BLAS_TESTING_H
 
 #include "exec/cuda/blas.h"
-#include "exec/kernels_testing.h"
-#include "standin/blas.h"
-#include "standin/standin.h"
+#include "tests/exec/kernels_testing.h"
+#include "tests/standin/blas.h"
+#include "tests/standin/standin.h"
 
 enum { BLAS_SCRATCH = 64 << 10, BLAS_ROOM = 4096 };
 

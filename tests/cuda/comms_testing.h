@@ -5,7 +5,7 @@
 #ifndef COMMS_TESTING_H
 #define COMMS_TESTING_H
 
-#include "exec/collectives_testing.h"
+#include "tests/exec/collectives_testing.h"
 
 #include "exec/cuda/comms.h"
 

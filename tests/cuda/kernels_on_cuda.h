@@ -4,7 +4,7 @@
 #define TSR_KERNELS_ON_CUDA_H
 
 #include "exec/cuda/blas.h"
-#include "operands.h"
+#include "tests/cuda/operands.h"
 
 static inline void *test_memory(size_t bytes)
 {

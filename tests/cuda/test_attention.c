@@ -4,9 +4,9 @@
  */
 #include "exec/cuda/attention.h"
 #include "exec/cuda/context.h"
-#include "exec/kernels_testing.h"
-#include "standin/attention.h"
-#include "standin/standin.h"
+#include "tests/exec/kernels_testing.h"
+#include "tests/standin/attention.h"
+#include "tests/standin/standin.h"
 
 enum { SCRATCH = 256, FIELDS = 9, PACK = 3 };
 

@@ -3,7 +3,7 @@
  */
 #include <cublasLt.h>
 
-#include "blas_testing.h"
+#include "tests/cuda/blas_testing.h"
 
 static const uint8_t types[][2] = {
     {TSR_F32, TSR_F32},  {TSR_BF16, TSR_BF16}, {TSR_F16, TSR_F16},

@@ -6,8 +6,8 @@
 
 #include <cublasLt.h>
 
-#include "blas_testing.h"
 #include "exec/disk.h"
+#include "tests/cuda/blas_testing.h"
 
 enum { MANY = 5 };
 

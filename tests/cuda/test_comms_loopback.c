@@ -1,7 +1,7 @@
 /* test_comms_loopback.c: collectives between ranks on one GPU have the bits of the host's; ranks
  * that disagree, and ranks that do not come, end all of them with one text.
  */
-#include "comms_testing.h"
+#include "tests/cuda/comms_testing.h"
 
 #include <setjmp.h>
 

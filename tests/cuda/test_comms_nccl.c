@@ -1,10 +1,10 @@
 /* test_comms_nccl.c: collectives by NCCL, on its stand-in: all kinds on overlapping communicators;
  * how communicators are made and what with; windows; every failure ends in one line.
  */
-#include "comms_testing.h"
 #include "exec/cuda/watchdog.h"
-#include "standin/nccl.h"
-#include "standin/standin.h"
+#include "tests/cuda/comms_testing.h"
+#include "tests/standin/nccl.h"
+#include "tests/standin/standin.h"
 
 #include <setjmp.h>
 

@@ -2,11 +2,11 @@
  * overlapping communicators, in pieces and in order; windows; what becomes of the others when a
  * process is killed, stays away or disagrees.
  */
-#include "comms_testing.h"
 #include "exec/cuda/watchdog.h"
-#include "exec/processes_testing.h"
-#include "standin/nccl.h"
-#include "standin/standin.h"
+#include "tests/cuda/comms_testing.h"
+#include "tests/exec/processes_testing.h"
+#include "tests/standin/nccl.h"
+#include "tests/standin/standin.h"
 
 /* What a rank of a job does with its communicators. */
 struct nccl_job {

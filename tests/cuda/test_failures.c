@@ -6,7 +6,7 @@
 #include <string.h>
 
 #define TSR_TEST_CUDA 1
-#include "../exec/instrs_testing.h"
+#include "tests/exec/instrs_testing.h"
 
 static const struct tsr_exec_config poisoned = {.poison = true, .profile = true};
 

@@ -6,8 +6,8 @@
 
 #include "engine/replay.h"
 #include "exec/cuda/rank.h"
-#include "exec/jobs_testing.h"
-#include "standin/standin.h"
+#include "tests/exec/jobs_testing.h"
+#include "tests/standin/standin.h"
 
 enum { STEPS = 10 };
 

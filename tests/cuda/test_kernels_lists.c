@@ -3,7 +3,7 @@
  * the host's.
  */
 #define TSR_TEST_CUDA 1
-#include "exec/kernels_testing.h"
+#include "tests/exec/kernels_testing.h"
 
 #include "exec/cuda/context.h"
 

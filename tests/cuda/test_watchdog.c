@@ -1,10 +1,10 @@
 /* test_watchdog.c: a rank whose collective does not end, or whose communicator reports a failure,
  * is told within the timeout, and what it waits for ends; a slow one is left alone.
  */
-#include "comms_testing.h"
 #include "exec/cuda/watchdog.h"
-#include "standin/nccl.h"
-#include "standin/standin.h"
+#include "tests/cuda/comms_testing.h"
+#include "tests/standin/nccl.h"
+#include "tests/standin/standin.h"
 
 #include <setjmp.h>
 

@@ -8,7 +8,7 @@
 #ifndef TSR_RULES_ORDER_H
 #define TSR_RULES_ORDER_H
 
-#include "rules_testing.h"
+#include "tests/engine/rules_testing.h"
 
 enum { RIG_STREAMS = 16, RIG_HOST = 15 };
 

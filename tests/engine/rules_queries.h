@@ -4,7 +4,7 @@
 #ifndef TSR_RULES_QUERIES_H
 #define TSR_RULES_QUERIES_H
 
-#include "rules_testing.h"
+#include "tests/engine/rules_testing.h"
 
 /* ---- questions about events ------------------------------------------------------------------ */
 

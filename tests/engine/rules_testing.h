@@ -349,6 +349,6 @@ static inline void rig_close(struct rig *r)
     tsr_engine_destroy(r->e);
 }
 
-#include "rules_queries.h"
+#include "tests/engine/rules_queries.h"
 
 #endif

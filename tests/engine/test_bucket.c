@@ -1,6 +1,6 @@
 /* test_bucket.c: the bucket assignment rule alone. Rule R207. */
 #include "engine/bucket.h"
-#include "layout_testing.h"
+#include "tests/engine/layout_testing.h"
 
 static void check_plan(const struct tsr_bucket_plan *p, size_t n_buckets, const size_t *first,
                        const size_t *items, const uint64_t *limits)

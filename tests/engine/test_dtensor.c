@@ -1,7 +1,7 @@
 /* test_dtensor.c: tensors on meshes: every rank's part, for random shapes, meshes and placements.
  * Rules R39, R40, R41, R42, R45.
  */
-#include "layout_testing.h"
+#include "tests/engine/layout_testing.h"
 
 enum { ROUNDS = 3000 };
 

@@ -1,6 +1,6 @@
 /* test_reshard.c: from one layout to another as byte ranges, with real bytes. Rules R227, R228. */
 #include "engine/sharded_state.h"
-#include "layout_testing.h"
+#include "tests/engine/layout_testing.h"
 
 enum { ROUNDS = 1500, GUARD = 24, POISON = 0xa5 };
 

@@ -1,7 +1,7 @@
 /* test_rules_2_15.c: what PyTorch 2.15 does otherwise (the rules marked [2.15]), and that 2.11 does
  * not (R53, R54, R69, R70, R83, R120, R121, R138, R158, R174, R175, R194, R200-R202).
  */
-#include "rules_order.h"
+#include "tests/engine/rules_order.h"
 
 enum { S = 53, W = 4 };
 

@@ -1,7 +1,7 @@
 /* test_rules_accumulation.c: micro-batches (R176-R184), CPU offload (R189-R193) and custom
  * collectives (R195-R199).
  */
-#include "rules_order.h"
+#include "tests/engine/rules_order.h"
 
 enum { S = 53, S2 = 106, ALL = 3 * (8 + 96 + 12 + 96) + 128 + 8 + 128 };
 

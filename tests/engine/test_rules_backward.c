@@ -1,7 +1,7 @@
 /* test_rules_backward.c: the backward hooks and the final callback (R139-R152), checkpointing
  * (R185-R188).
  */
-#include "rules_order.h"
+#include "tests/engine/rules_order.h"
 
 enum { S = 53 };
 

@@ -3,7 +3,7 @@
  * Layer of width 8 on 4 ranks: norm 8, up 12 x 8 and 12, down 8 x 12: padded shards of 2, 24, 3
  * and 24 elements, S = 53.
  */
-#include "rules_testing.h"
+#include "tests/engine/rules_testing.h"
 
 enum { S = 53, W = 4 };
 

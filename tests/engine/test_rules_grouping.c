@@ -1,7 +1,7 @@
 /* test_rules_grouping.c: which parameters form a group, and what a wrapping call leaves behind
  * (R1-R24, R220, R251).
  */
-#include "rules_testing.h"
+#include "tests/engine/rules_testing.h"
 
 static size_t group_index(struct rig *r, const char *name)
 {

@@ -1,5 +1,5 @@
 /* test_rules_layout.c: how parameters are cut, stored and gathered (R25-R38, R47-R52). */
-#include "rules_testing.h"
+#include "tests/engine/rules_testing.h"
 
 /* One linear of (rows, cols) without bias behind a float input, wrapped as the root. */
 static void open_linear(struct rig *r, uint64_t rows, uint64_t cols, struct rig_setup s,

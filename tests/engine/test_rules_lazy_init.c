@@ -1,7 +1,7 @@
 /* test_rules_lazy_init.c: root, lazy initialisation and what the root does before a forward
  * (R71-R82, R84-R89, R252).
  */
-#include "rules_order.h"
+#include "tests/engine/rules_order.h"
 
 static const struct rig_setup two = {.shards = 2};
 

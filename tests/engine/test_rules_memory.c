@@ -4,7 +4,7 @@
  * Everything is f32 on 4 ranks; a layer has W x S = 212 elements without padding, so one unit of
  * A, U, g and I is 848 bytes. The root has 264.
  */
-#include "rules_testing.h"
+#include "tests/engine/rules_testing.h"
 
 enum { UNIT = 4 * 212, ROOT = 4 * 264, OUT_GRADS = 4 * (128 + 8) };
 

@@ -1,7 +1,7 @@
 /* test_rules_prefetch.c: forward hooks and prefetching, as traces in the notation of section 3.16:
  * AG gather, W copy-out, F reshard, RS reduction (R112-R119, R122-R137).
  */
-#include "rules_order.h"
+#include "tests/engine/rules_order.h"
 
 static const struct rig_setup two = {.shards = 2};
 static const struct tsr_wrap_options yes = {.reshard = TSR_RESHARD_TRUE};

@@ -2,7 +2,7 @@
  *
  * Layers of S = 53 padded elements on 4 ranks, 106 on 2; the root 66 and 132.
  */
-#include "rules_order.h"
+#include "tests/engine/rules_order.h"
 
 enum { S = 53, W = 4 };
 

@@ -1,7 +1,7 @@
 /* test_rules_replicate.c: replicate on the FSDP machinery (R203-R206) and the bucketed one
  * (R206-R218).
  */
-#include "rules_order.h"
+#include "tests/engine/rules_order.h"
 
 enum { ALL = 3 * (8 + 96 + 12 + 96) + 128 + 8 + 128 };
 

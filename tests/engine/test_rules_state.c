@@ -2,7 +2,7 @@
  * clipping (R230), ignored modules of the bucketed replicate (R215).
  */
 #include "engine/ops.h"
-#include "rules_order.h"
+#include "tests/engine/rules_order.h"
 
 static const struct rig_setup two = {.shards = 2};
 

@@ -2,7 +2,7 @@
  * used by two streams at once. Each test runs a configuration for a few iterations and asks for a
  * race; the single waits are in the tests of their family.
  */
-#include "rules_order.h"
+#include "tests/engine/rules_order.h"
 
 static const struct tsr_wrap_options bf16 = {.mp = {.param = TSR_BF16, .reduce = TSR_F32}};
 

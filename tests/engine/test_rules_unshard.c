@@ -2,7 +2,7 @@
  *
  * Layers of S = 53 padded elements on 4 ranks (53 x 4 x 4 bytes gathered), root of 66.
  */
-#include "rules_order.h"
+#include "tests/engine/rules_order.h"
 
 enum { S = 53, W = 4 };
 

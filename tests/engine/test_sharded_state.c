@@ -3,7 +3,7 @@
  */
 #include "engine/sharded_state.h"
 #include "engine/tensor_parallel.h"
-#include "layout_testing.h"
+#include "tests/engine/layout_testing.h"
 
 /* ---- models ---------------------------------------------------------------------------------- */
 

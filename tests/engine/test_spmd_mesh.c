@@ -2,7 +2,7 @@
  * flattened into one, the layout that follows, and what is refused.
  */
 #include "engine/tensor_parallel.h"
-#include "layout_testing.h"
+#include "tests/engine/layout_testing.h"
 
 enum { WORLD = 2 * 3 * 2 * 2 };
 static const struct tsr_mesh whole = {4, {2, 3, 2, 2}, {"pod", "dp", "cp", "tp"}};

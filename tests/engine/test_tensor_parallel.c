@@ -1,6 +1,6 @@
 /* test_tensor_parallel.c: FSDP over tensor-parallel parameters of an engine. Rules R39 to R46. */
 #include "engine/tensor_parallel.h"
-#include "layout_testing.h"
+#include "tests/engine/layout_testing.h"
 
 static const struct tsr_tree_node leaves[] = {
     {.name = "emb", .type = TSR_TREE_EMBEDDING, .in = 16, .out = 8},

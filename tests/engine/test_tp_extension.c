@@ -1,6 +1,6 @@
 /* test_tp_extension.c: the older tensor-parallel extension. Rules R241 to R250. */
 #include "engine/tp_extension.h"
-#include "layout_testing.h"
+#include "tests/engine/layout_testing.h"
 
 static const struct tsr_device on_cpu = {"cpu", 8}, on_cuda = {"cuda", 8};
 

@@ -4,9 +4,9 @@
 #ifndef TSR_CHECKPOINT_TESTING_H
 #define TSR_CHECKPOINT_TESTING_H
 
-#include "disk_testing.h"
 #include "engine/sharded_state.h"
 #include "exec/checkpoint.h"
+#include "tests/exec/disk_testing.h"
 
 /* ---- values ---------------------------------------------------------------------------------- */
 

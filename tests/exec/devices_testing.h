@@ -70,7 +70,7 @@ static inline void test_device_mapped(const struct tsr_device *device, uint64_t 
 #else
 
 #include "exec/cuda/device.h"
-#include "standin/standin.h"
+#include "tests/standin/standin.h"
 
 static inline tsr_status test_share(uint32_t ranks, void **out)
 {

@@ -10,8 +10,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "engine/layout_testing.h"
 #include "exec/disk.h"
+#include "tests/engine/layout_testing.h"
 
 /* ---- folders and files ----------------------------------------------------------------------- */
 

@@ -7,7 +7,7 @@
 
 #define TSR_BLOCK 8
 
-#include "kernels_testing.h"
+#include "tests/exec/kernels_testing.h"
 
 #include "exec/kernels/tensor.h"
 

@@ -15,7 +15,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "devices_testing.h"
+#include "tests/exec/devices_testing.h"
 
 enum { LIST_INSTRS = 64, LIST_BYTES = 256, LIST_BUFFERS = 8 };
 

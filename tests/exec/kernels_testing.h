@@ -174,7 +174,7 @@ struct test_call {
 /* The kernel under test, memory for its operands, and the end of a call: the host's, or with
  * TSR_TEST_CUDA the GPU's. */
 #ifdef TSR_TEST_CUDA
-#include "cuda/kernels_on_cuda.h"
+#include "tests/cuda/kernels_on_cuda.h"
 #else
 static inline tsr_kernel_fn test_kernel(struct test_call *t)
 {

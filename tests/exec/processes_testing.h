@@ -2,11 +2,11 @@
 #ifndef PROCESSES_TESTING_H
 #define PROCESSES_TESTING_H
 
-#include "collectives_testing.h"
 #include "exec/launch.h"
 #include "exec/rendezvous_wire.h"
 #include "exec/word.h"
 #include "exec/world_process.h"
+#include "tests/exec/collectives_testing.h"
 
 #include <setjmp.h>
 #include <signal.h>

@@ -1,7 +1,7 @@
 /* test_checkpoint_faults.c: what is left of a checkpoint when any call of the system fails, or is
  * the last one of the process, or the power goes.
  */
-#include "checkpoint_testing.h"
+#include "tests/exec/checkpoint_testing.h"
 
 /* Step 1 is there; step 2 (or step 1 again) meets a fault at call k of the system. */
 static bool save_until(const struct tsr_state_dict *s, enum test_fault fault, long k, uint64_t step)

@@ -1,5 +1,5 @@
 /* test_corpus.c: which texts make a corpus, how it is divided, and its entropies. */
-#include "data_testing.h"
+#include "tests/exec/data_testing.h"
 
 #include <math.h>
 #include <sys/stat.h>

@@ -2,7 +2,7 @@
  * and with every strategy. With --all, each strategy of tests/oracle/train/llama.yaml in 40 and in
  * 200 steps.
  */
-#include "curves_testing.h"
+#include "tests/exec/curves_testing.h"
 
 static const struct curve_run runs[] = {
     /* Sums over four ranks' gradients, each reduced once. */

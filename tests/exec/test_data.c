@@ -1,5 +1,5 @@
 /* test_data.c: files of tokens, the order of samples, and how a batch is split. */
-#include "data_testing.h"
+#include "tests/exec/data_testing.h"
 
 #include <pthread.h>
 

@@ -1,8 +1,8 @@
 /* test_exact_hashes.c: what is recorded, what is simulated and what is executed are one program:
  * for every strategy, program and rank the executed hashes are equal.
  */
-#include "jobs_testing.h"
 #include "sim/sim.h"
+#include "tests/exec/jobs_testing.h"
 
 enum { STEPS = 3 };
 

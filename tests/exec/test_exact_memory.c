@@ -5,7 +5,7 @@
  */
 #include "engine/host_memory.h"
 #include "engine/memory.h"
-#include "jobs_testing.h"
+#include "tests/exec/jobs_testing.h"
 
 enum { STEPS = 3, MAX_LIVE = 4096, MAX_CHUNKS = 64, CHUNK_BITS = 34 };
 

@@ -1,7 +1,7 @@
 /* test_exact_operands.c: the declared operands are those that kernels, copies and collectives use:
  * every strategy runs over poisoned memory, with the results of a run that is not verified.
  */
-#include "jobs_testing.h"
+#include "tests/exec/jobs_testing.h"
 
 enum { STEPS = 2 };
 

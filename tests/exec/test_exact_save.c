@@ -3,7 +3,7 @@
  * was emitted; the host waits for nothing before the next step has run; and each wait is needed.
  */
 #include "engine/check.h"
-#include "jobs_testing.h"
+#include "tests/exec/jobs_testing.h"
 
 /* init, 3 steps, save, 3 steps, save, 2 steps, end */
 enum { PROGRAMS = 11, SAVES = 1 << 4 | 1 << 8, ENDS = 1 << 11 };

@@ -2,7 +2,7 @@
  * does not depend on when. Under ThreadSanitizer these jobs also show that it reports no race where
  * there is none.
  */
-#include "jobs_testing.h"
+#include "tests/exec/jobs_testing.h"
 
 #if defined(__SANITIZE_THREAD__)
 enum { SEEDS = 5 }; /* is there to find races; bits are compared in other builds */

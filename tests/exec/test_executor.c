@@ -1,7 +1,7 @@
 /* test_executor.c: instructions that cannot be executed end in one line that says what is wrong;
  * failing kernels and aborts end a run; accounts of memory, progress and time.
  */
-#include "instrs_testing.h"
+#include "tests/exec/instrs_testing.h"
 
 #include <unistd.h>
 

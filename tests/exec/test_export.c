@@ -3,7 +3,7 @@
  */
 #include "exec/checkpoint.h"
 #include "exec/export.h"
-#include "weights_testing.h"
+#include "tests/exec/weights_testing.h"
 
 /* The model's parameters as `w` has them, saved by one rank. */
 static void save_model(const struct tsr_state_dict *s, struct tsr_weights *w,

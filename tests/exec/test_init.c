@@ -1,5 +1,5 @@
 /* test_init.c: initial values: known answers, independence of the sharding, and statistics. */
-#include "data_testing.h"
+#include "tests/exec/data_testing.h"
 
 #include <math.h>
 

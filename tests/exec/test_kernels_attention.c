@@ -1,7 +1,7 @@
 /* test_kernels_attention.c: attention against its definition in double, its gradients against
  * central differences, and both against the kernels that it fuses.
  */
-#include "kernels_testing.h"
+#include "tests/exec/kernels_testing.h"
 
 struct shape {
     uint64_t batch, heads, kv_heads, queries, keys, dim;

@@ -1,7 +1,7 @@
 /* test_kernels_elementwise.c: functions of elements, sums in place, copies and fills, in every
  * dtype, through views, repeated and one a row.
  */
-#include "kernels_testing.h"
+#include "tests/exec/kernels_testing.h"
 
 /* ---- what they compute ----------------------------------------------------------------------- */
 

@@ -2,7 +2,7 @@
  * numbers: the same bits where the arithmetic is the same, else up to rounding. Their gradients
  * against central differences of the forward in double.
  */
-#include "kernels_testing.h"
+#include "tests/exec/kernels_testing.h"
 
 /* An input of another call with the elements of an operand. */
 static int same_as(struct test_call *t, unsigned slot, const struct test_call *from, int operand)

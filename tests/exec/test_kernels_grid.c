@@ -1,7 +1,7 @@
 /* test_kernels_grid.c: kernels that the host shares with CUDA give the same bits as a grid of
  * threads, in whatever order those run.
  */
-#include "grid_shim.h"
+#include "tests/exec/grid_shim.h"
 
 #include "exec/kernels/grid_copy.h"
 #include "exec/kernels/grid_embedding.h"

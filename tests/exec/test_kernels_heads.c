@@ -1,7 +1,7 @@
 /* test_kernels_heads.c: heads repeated, summed, padded, cut and joined; rotary embedding and its
  * tables; embeddings of tokens.
  */
-#include "kernels_testing.h"
+#include "tests/exec/kernels_testing.h"
 
 /* ---- heads ----------------------------------------------------------------------------------- */
 

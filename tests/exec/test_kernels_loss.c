@@ -1,7 +1,7 @@
 /* test_kernels_loss.c: cross entropy as eager PyTorch composes it, in chunks, and with a vocabulary
  * cut over ranks; means of squares. Against double and central differences.
  */
-#include "kernels_testing.h"
+#include "tests/exec/kernels_testing.h"
 
 /* Labels of which about every fourth is ignored, and (if `all`) every one. */
 static int labels(struct test_call *t, unsigned slot, uint64_t rows, uint64_t words, bool all)

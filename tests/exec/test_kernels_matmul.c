@@ -3,7 +3,7 @@
  */
 #include <pthread.h>
 
-#include "kernels_testing.h"
+#include "tests/exec/kernels_testing.h"
 
 /* sum over p of a(i, p) b(p, j), where a and b are stored transposed or not. */
 static double product(const double *a, bool ta, const double *b, bool tb, const uint64_t mnk[3],

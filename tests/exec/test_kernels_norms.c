@@ -1,7 +1,7 @@
 /* test_kernels_norms.c: sums and norms, forward against double, backward against central
  * differences.
  */
-#include "kernels_testing.h"
+#include "tests/exec/kernels_testing.h"
 
 /* ---- sums ------------------------------------------------------------------------------------ */
 

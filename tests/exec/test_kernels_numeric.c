@@ -1,7 +1,7 @@
 /* test_kernels_numeric.c: formats of 16 bits against rounding in double, e^x, and doubles that are
  * rounded once.
  */
-#include "kernels_testing.h"
+#include "tests/exec/kernels_testing.h"
 
 #include "exec/kernels/elements.h"
 

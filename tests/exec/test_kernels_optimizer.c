@@ -1,7 +1,7 @@
 /* test_kernels_optimizer.c: the variants of AdamW against each other and against double, SGD, and
  * clipping by the norm.
  */
-#include "kernels_testing.h"
+#include "tests/exec/kernels_testing.h"
 
 enum { PARAMS = 3, STEPS = 10, G = 0, M, V, P, T };
 

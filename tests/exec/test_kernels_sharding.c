@@ -1,5 +1,5 @@
 /* test_kernels_sharding.c: copies and casts, tensors joined, and tensors to pieces and back. */
-#include "kernels_testing.h"
+#include "tests/exec/kernels_testing.h"
 
 /* ---- copies ---------------------------------------------------------------------------------- */
 

@@ -1,7 +1,7 @@
 /* test_kernels_table.c: the host has exactly the kernels of engine/KERNELS.md, and no call, however
  * wrong, makes one of them touch what it was not given.
  */
-#include "kernels_testing.h"
+#include "tests/exec/kernels_testing.h"
 
 #include "exec/kernels/table.h"
 

@@ -1,6 +1,6 @@
 /* test_metrics.c: JSON lines that stay whole, and lines for people. */
 #define _XOPEN_SOURCE 700 /* pseudo-terminals */
-#include "data_testing.h"
+#include "tests/exec/data_testing.h"
 
 #include <fcntl.h>
 #include <jansson.h>

@@ -3,8 +3,8 @@
  * fails.
  */
 #include "exec/host_stream.h"
-#include "instrs_testing.h"
-#include "jobs_testing.h"
+#include "tests/exec/instrs_testing.h"
+#include "tests/exec/jobs_testing.h"
 
 enum plant { NOTHING, DROP, SWAP, SHORTEN, STREAM, REDUCTION, EVENT, N_PLANTS };
 static const char *const names[] = {"nothing",      "drop",      "swap", "shorten",

@@ -8,7 +8,7 @@
 
 #include "engine/replay.h"
 #include "experiments/cli/trace_scenario.h"
-#include "jobs_testing.h"
+#include "tests/exec/jobs_testing.h"
 
 enum { STEPS = 24, DISTURBED = 17, PATH = 4400 };
 

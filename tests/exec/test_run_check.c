@@ -3,7 +3,7 @@
  */
 #include "experiments/cli/run_check.h"
 
-#include "jobs_testing.h"
+#include "tests/exec/jobs_testing.h"
 
 enum { STEPS = 3, NONE = -1 };
 

@@ -1,9 +1,9 @@
 /* test_safetensors.c: the format, read and written: files of the reference writer, each rule of the
  * header broken in turn, random damage, and a disk that fails.
  */
-#include "disk_testing.h"
 #include "exec/numeric.h"
 #include "exec/safetensors.h"
+#include "tests/exec/disk_testing.h"
 
 /* ---- writing --------------------------------------------------------------------------------- */
 

@@ -1,5 +1,5 @@
 /* test_schedule.c: learning rates and weight decay. */
-#include "data_testing.h"
+#include "tests/exec/data_testing.h"
 
 #include <math.h>
 

@@ -11,7 +11,7 @@
 
 #include <cmocka.h>
 
-#include "train_testing.h"
+#include "tests/exec/train_testing.h"
 
 #include <math.h>
 

@@ -3,7 +3,7 @@
  */
 #include <math.h>
 
-#include "instrs_testing.h"
+#include "tests/exec/instrs_testing.h"
 
 #include "exec/host_rank.h"
 

@@ -1,5 +1,5 @@
 /* test_weights.c: weights of Hugging Face, read piece by piece, under both sets of names. */
-#include "weights_testing.h"
+#include "tests/exec/weights_testing.h"
 
 /* ---- what a model expects -------------------------------------------------------------------- */
 

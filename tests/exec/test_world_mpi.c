@@ -2,8 +2,8 @@
  * rank: `own` meets the others through our rendezvous, `mpi` through MPI; both have the bits of a
  * world of threads.
  */
-#include "collectives_testing.h"
 #include "exec/launch.h"
+#include "tests/exec/collectives_testing.h"
 
 #include <setjmp.h>
 

@@ -1,7 +1,7 @@
 /* test_world_process.c: collectives between processes over shared memory, TCP and both: the bits of
  * a world of threads; and what becomes of the others when a process is killed or hangs.
  */
-#include "processes_testing.h"
+#include "tests/exec/processes_testing.h"
 
 #include <dirent.h>
 #include <time.h>

@@ -1,7 +1,7 @@
 /* test_world_threads.c: collectives between threads: right bits, whichever streams and
  * communicators are in flight; failures end all calls, with one text.
  */
-#include "collectives_testing.h"
+#include "tests/exec/collectives_testing.h"
 
 #include <setjmp.h>
 #include <sys/wait.h>

@@ -4,9 +4,9 @@
 #ifndef TSR_TRAIN_TESTING_H
 #define TSR_TRAIN_TESTING_H
 
-#include "disk_testing.h"
 #include "exec/host_rank.h"
 #include "exec/train_impl.h"
+#include "tests/exec/disk_testing.h"
 
 enum { TT_MOST = 8, TT_TEXT = 1024 };
 

@@ -6,11 +6,11 @@
 #ifndef TSR_WEIGHTS_TESTING_H
 #define TSR_WEIGHTS_TESTING_H
 
-#include "disk_testing.h"
 #include "engine/sharded_state.h"
 #include "exec/convert.h"
 #include "exec/safetensors.h"
 #include "exec/weights.h"
+#include "tests/exec/disk_testing.h"
 
 enum { MOST = 8192 }; /* elements of a tensor */
 

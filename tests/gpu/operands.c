@@ -1,5 +1,5 @@
 /* operands.c: see cuda/operands.h; on a real GPU. */
-#include "cuda/operands.h"
+#include "tests/cuda/operands.h"
 
 #include "exec/cuda/context.h"
 

@@ -16,11 +16,11 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "../../engine/memory.h"
-#include "../../experiments/cli/build.h"
-#include "../../experiments/cli/emit.h"
-#include "../../sim/cost.h"
-#include "../../sim/metrics.h"
+#include "engine/memory.h"
+#include "experiments/cli/build.h"
+#include "experiments/cli/emit.h"
+#include "sim/cost.h"
+#include "sim/metrics.h"
 
 /* One strategy: its programs and, after study_simulate(), their timed replay. */
 struct study {

@@ -1,7 +1,7 @@
 /* test_bounds.c: what no machine can do, the simulated one does not do either. Real models on real
  * cluster files: no kernel below the roofline, no collective and no step below bytes over
  * bandwidth; with a perfect network and host the step is the work of the GPU, exactly. */
-#include "physics.h"
+#include "tests/physics/physics.h"
 
 #define LLAMA8  "model: llama-3.1-8b\ncluster: dgx-h100-1\nseq: 8192\nclip: true\n"
 #define LLAMA16 "model: llama-3.1-8b\ncluster: dgx-h100-2\nseq: 4096\n"

@@ -2,7 +2,7 @@
  * another dtype (optimizer.state): by closed forms over what is allocated, and against the same
  * step without them.
  */
-#include "physics.h"
+#include "tests/physics/physics.h"
 
 enum { T = 192, D = 896, V = 151936 }; /* qwen2.5-0.5b, tied; batch 2 x seq 96 */
 

@@ -1,7 +1,7 @@
 /* test_device_full.c: a step that must give cached segments back takes longer: the host waits for
  * every stream before it, so nothing that comes after can have been launched ahead.
  */
-#include "physics.h"
+#include "tests/physics/physics.h"
 
 static const char text[] = "model: llama-3.2-1b\ncluster: dgx-h100-1\nseq: 2048\niterations: 3\n";
 

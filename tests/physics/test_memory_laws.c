@@ -1,6 +1,6 @@
 /* test_memory_laws.c: memory of real models: categories sum to the total at every instant, nothing
  * is lost from one step to the next, and the closed forms of PyTorch's engine hold to the byte. */
-#include "physics.h"
+#include "tests/physics/physics.h"
 
 /* ---- a replay that watches every instant ------------------------------------------------------
  */

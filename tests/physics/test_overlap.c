@@ -1,6 +1,6 @@
 /* test_overlap.c: what overlaps with what, on real models: one group overlaps nothing, a slow host
  * exposes the all-gathers of forward, more bandwidth is never slower. */
-#include "physics.h"
+#include "tests/physics/physics.h"
 
 /* ---- one group ---------------------------------------------------------------------------- */
 

@@ -1,6 +1,6 @@
 /* test_recorded_peaks.c: peak memory of whole steps against what PyTorch's allocator recorded in
  * the same scenarios (tests/golden-memory), to the byte. */
-#include "physics.h"
+#include "tests/physics/physics.h"
 
 #include <jansson.h>
 

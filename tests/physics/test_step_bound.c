@@ -1,7 +1,7 @@
 /* test_step_bound.c: what a search relies on, for real models: no step is shorter than its bound,
  * and where kernels decide the bound is near.
  */
-#include "physics.h"
+#include "tests/physics/physics.h"
 
 #define LLAMA "model: llama-3.2-1b\nseq: 2048\n"
 #define NODE  LLAMA "cluster: dgx-h100-1\n"

@@ -1,5 +1,5 @@
 /* test_symmetry.c: a folded simulation of the engine's programs equals the whole one. */
-#include "physics.h"
+#include "tests/physics/physics.h"
 
 static double difference(const struct study *study, const struct tsr_sim_result *folded,
                          const struct tsr_sim_result *whole)

@@ -1,7 +1,7 @@
 /* test_volume.c: how many collectives a step has, and how many bytes they put on the wire, against
  * the closed forms of a ring (section 7.3 of the semantics; W ranks share S padded elements each).
  */
-#include "physics.h"
+#include "tests/physics/physics.h"
 
 struct volume {
     uint32_t gathers, scatters, all_reduces;

@@ -6,7 +6,7 @@
  * STREAM "host": the HOST_WAIT, "read": the wait of a HOST_READ. Exits with 0 when the job ends
  * well, with 2 when there is no such wait; the sanitizer exits with 66 when it has seen a race.
  */
-#include "../exec/jobs_testing.h"
+#include "tests/exec/jobs_testing.h"
 
 struct planted {
     const char *stream; /* NULL: nothing is left out */

@@ -8,10 +8,10 @@
 
 #include <jansson.h>
 
-#include "../../experiments/cli/report.h"
-#include "../../experiments/cli/report_view.h"
-#include "scratch.h"
-#include "synthetic.h"
+#include "experiments/cli/report.h"
+#include "experiments/cli/report_view.h"
+#include "tests/report/scratch.h"
+#include "tests/report/synthetic.h"
 
 struct fixture {
     struct scratch scratch;

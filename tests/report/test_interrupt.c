@@ -14,8 +14,8 @@
 #include <stdbool.h>
 #include <sys/wait.h>
 
-#include "../../experiments/cli/report_interrupt.h"
-#include "scratch.h"
+#include "experiments/cli/report_interrupt.h"
+#include "tests/report/scratch.h"
 
 enum { ROUNDS = 60, LONGEST_S = 30 };
 

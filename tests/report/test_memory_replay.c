@@ -6,7 +6,7 @@
 
 #include <cmocka.h>
 
-#include "synthetic.h"
+#include "tests/report/synthetic.h"
 
 static const struct tsr_tables no_tables;
 

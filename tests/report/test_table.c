@@ -8,9 +8,9 @@
 
 #include <jansson.h>
 
-#include "../../experiments/cli/report.h"
-#include "../../experiments/cli/report_text.h"
-#include "scratch.h"
+#include "experiments/cli/report.h"
+#include "experiments/cli/report_text.h"
+#include "tests/report/scratch.h"
 
 static struct tsr_study_info info_of(void)
 {

@@ -1,8 +1,8 @@
 /* test_algorithms.c: NCCL's algorithms against closed forms, the choice between them, and what the
  * calibrated numbers add. */
-#include "sim_testing.h"
+#include "tests/sim/sim_testing.h"
 
-#include "../../sim/predict.h"
+#include "sim/predict.h"
 
 static const double US = 1e-6, GB = 1e9;
 

@@ -3,7 +3,7 @@
 #include <math.h>
 #include <unistd.h>
 
-#include "sim_testing.h"
+#include "tests/sim/sim_testing.h"
 
 static const char gpu_text[] =
     "{\"kind\":\"gpu\",\"name\":\"g\",\"architecture\":\"Hopper\",\"sm_count\":132,"

@@ -1,10 +1,10 @@
 /* test_cluster.c: every cluster file loads; bad ones are refused in one line. */
-#include "sim_testing.h"
+#include "tests/sim/sim_testing.h"
 
 #include <dirent.h>
 #include <unistd.h>
 
-#include "../../sim/cluster.h"
+#include "sim/cluster.h"
 
 static const char *source_dir(void)
 {

@@ -1,6 +1,6 @@
 /* test_cluster_xml.c: topologies of NCCL and platforms of SimGrid: what they mean, that folding
  * keeps them, and that bad ones are refused in one line. */
-#include "sim_testing.h"
+#include "tests/sim/sim_testing.h"
 
 #include <unistd.h>
 

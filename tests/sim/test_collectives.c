@@ -1,6 +1,6 @@
 /* test_collectives.c: collectives against closed forms: ring times, latencies, protocols, rails,
  * sharing of links. */
-#include "sim_testing.h"
+#include "tests/sim/sim_testing.h"
 
 static const double US = 1e-6;
 

@@ -1,6 +1,6 @@
 /* test_contention.c: kernels beside a collective's kernel run slower, by the share that the GPU's
  * calibration names; copy engines take none. */
-#include "sim_testing.h"
+#include "tests/sim/sim_testing.h"
 
 static const double US = 1e-6;
 

@@ -1,9 +1,9 @@
 /* test_cost.c: kernels are never faster than the roofline, follow published figures, and unknown
  * values are refused by name. */
-#include "sim_testing.h"
+#include "tests/sim/sim_testing.h"
 
-#include "../../sim/collective.h"
-#include "../../sim/cost.h"
+#include "sim/collective.h"
+#include "sim/cost.h"
 
 static const struct tsr_kernel_choice no_choice = {0};
 

@@ -1,6 +1,6 @@
 /* test_fabric.c: ways through racks and PCIe trees, and links that are slow, dead or shared with
  * others, against closed forms; folded = unfolded under all of it. */
-#include "sim_testing.h"
+#include "tests/sim/sim_testing.h"
 
 enum { GB = 1000000000 };
 

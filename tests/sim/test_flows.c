@@ -1,12 +1,12 @@
 /* test_flows.c: SimGrid's sharing of links against a progressive-filling simulation of our own, and
  * the effect of one slower link. Drives platform.c and backend.c alone. */
-#include "sim_testing.h"
+#include "tests/sim/sim_testing.h"
 
 #include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "../../sim/backend.h"
+#include "sim/backend.h"
 
 enum { MAX_LINKS = 24, MAX_FLOWS = 80 };
 

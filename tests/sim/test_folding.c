@@ -1,9 +1,9 @@
 /* test_folding.c: folded and unfolded simulations agree; classes are as few as they should be; a
  * partition that is not equitable is refused. */
-#include "sim_testing.h"
+#include "tests/sim/sim_testing.h"
 
-#include "../../sim/fold.h"
-#include "../../sim/quotient.h"
+#include "sim/fold.h"
+#include "sim/quotient.h"
 
 /* Two iterations of a small step with everything on: latencies, host, sharing. */
 static struct job *step_job(uint32_t world, uint32_t shard_size, int extra_comm)

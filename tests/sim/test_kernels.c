@@ -2,9 +2,9 @@
  * cards, and one line for every mistake in a file. */
 #include <unistd.h>
 
-#include "sim_testing.h"
+#include "tests/sim/sim_testing.h"
 
-#include "../../sim/cost.h"
+#include "sim/cost.h"
 
 static const struct tsr_kernel_choice plain = {0};
 

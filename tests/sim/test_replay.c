@@ -1,5 +1,5 @@
 /* test_replay.c: hosts, streams, events, groups, ideals, deadlocks, executed hashes. */
-#include "sim_testing.h"
+#include "tests/sim/sim_testing.h"
 
 static const double US = 1e-6;
 

@@ -1,7 +1,7 @@
 /* test_step_bound.c: tsr_sim_step_bound() never promises more than the simulator delivers, and
  * promises nothing where an iteration ends on another stream than the compute stream.
  */
-#include "sim_testing.h"
+#include "tests/sim/sim_testing.h"
 
 static const double US = 1e-6;
 

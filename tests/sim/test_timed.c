@@ -1,11 +1,11 @@
 /* test_timed.c: what `tessera calibrate` timed counts as it was timed: kernels by name, collectives
  * by size and ranks, the host; ranks that share cores take turns. Mistakes name the key. */
-#include "sim_testing.h"
+#include "tests/sim/sim_testing.h"
 
 #include <unistd.h>
 
-#include "../../sim/cost.h"
-#include "../../sim/predict.h"
+#include "sim/cost.h"
+#include "sim/predict.h"
 
 #define US 1e-6
 

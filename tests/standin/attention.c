@@ -6,10 +6,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "attention.h"
 #include "exec/cuda/attention.h"
 #include "exec/numeric.h"
-#include "standin.h"
+#include "tests/standin/attention.h"
+#include "tests/standin/standin.h"
 
 enum { PLANS = 64 };
 

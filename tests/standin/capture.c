@@ -5,13 +5,13 @@
  *
  * Captures go on on one thread at a time each; a lock keeps those of several ranks apart.
  */
-#include "capture.h"
+#include "tests/standin/capture.h"
 
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "impl.h"
+#include "tests/standin/impl.h"
 
 enum { MAX_JOINED = 64, MAX_RUNNING = 64 };
 

@@ -4,7 +4,7 @@
 #ifndef TSR_STANDIN_CAPTURE_H
 #define TSR_STANDIN_CAPTURE_H
 
-#include "standin.h"
+#include "tests/standin/standin.h"
 
 /* Of a stream that is captured: after which nodes its next work comes. Of an event: after which
  * nodes it was recorded. */

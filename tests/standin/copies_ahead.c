@@ -1,5 +1,5 @@
 /* copies_ahead.c: see copies_ahead.h. */
-#include "copies_ahead.h"
+#include "tests/standin/copies_ahead.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -9,10 +9,10 @@
 
 #include <cublasLt.h>
 
-#include "blas.h"
 #include "engine/base.h"
 #include "exec/numeric.h"
-#include "standin.h"
+#include "tests/standin/blas.h"
+#include "tests/standin/standin.h"
 
 struct layout {
     cudaDataType_t type;

@@ -6,8 +6,8 @@
 #include <string.h>
 
 #include "exec/cuda/context.h"
-#include "impl.h"
-#include "shim.h"
+#include "tests/standin/impl.h"
+#include "tests/standin/shim.h"
 
 const char *cudaGetErrorString(cudaError_t error)
 {

@@ -2,7 +2,7 @@
  * which makes no system call.
  */
 #undef _FORTIFY_SOURCE /* its longjmp() takes other stacks for a mistake */
-#include "fibers.h"
+#include "tests/standin/fibers.h"
 
 #include <pthread.h>
 #include <setjmp.h>

@@ -4,7 +4,7 @@
 
 #include <stdatomic.h>
 
-#include "standin.h"
+#include "tests/standin/standin.h"
 
 /* Objects that exist; see tsr_standin_live(). */
 extern _Atomic int64_t tsr_standin_objects;

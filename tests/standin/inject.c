@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "impl.h"
+#include "tests/standin/impl.h"
 
 _Atomic int64_t tsr_standin_objects;
 _Thread_local int tsr_standin_gpu;

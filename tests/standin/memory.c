@@ -13,8 +13,8 @@
 
 #include <cuda.h>
 
-#include "capture.h"
-#include "impl.h"
+#include "tests/standin/capture.h"
+#include "tests/standin/impl.h"
 
 enum { MAX_RANGES = 4096, GRANULARITY = 2 << 20 };
 

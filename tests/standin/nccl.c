@@ -4,7 +4,7 @@
 #include <string.h>
 #include <time.h>
 
-#include "nccl_shared.h"
+#include "tests/standin/nccl_shared.h"
 
 enum { MAX_SEEN = 256 };
 

@@ -7,8 +7,8 @@
 
 #include "engine/base.h"
 #include "exec/reduce_order.h"
-#include "impl.h"
-#include "nccl.h"
+#include "tests/standin/impl.h"
+#include "tests/standin/nccl.h"
 
 /* nccl.h says them without their parameters. */
 ncclResult_t ncclGroupStart(void);

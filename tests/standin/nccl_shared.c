@@ -1,5 +1,5 @@
 /* nccl_shared.c: the stand-in of NCCL between processes; see nccl_shared.h. */
-#include "nccl_shared.h"
+#include "tests/standin/nccl_shared.h"
 
 #include <fcntl.h>
 #include <stdio.h>

@@ -10,7 +10,7 @@
 #ifndef TSR_STANDIN_NCCL_SHARED_H
 #define TSR_STANDIN_NCCL_SHARED_H
 
-#include "nccl_impl.h"
+#include "tests/standin/nccl_impl.h"
 
 /* Of one id, as this process sees it; kept until the process ends. */
 struct nccl_roll;

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "nccl_shared.h"
+#include "tests/standin/nccl_shared.h"
 
 size_t tsr__nccl_item(ncclDataType_t type)
 {

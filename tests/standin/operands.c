@@ -1,5 +1,5 @@
 /* operands.c: see cuda/operands.h. What is launched on the NULL stream has run at once. */
-#include "cuda/operands.h"
+#include "tests/cuda/operands.h"
 
 #include <stdlib.h>
 

@@ -1,10 +1,10 @@
 /* shim.c: see shim.h. */
-#include "shim.h"
+#include "tests/standin/shim.h"
 
 #include <stdlib.h>
 
-#include "copies_ahead.h"
-#include "fibers.h"
+#include "tests/standin/copies_ahead.h"
+#include "tests/standin/fibers.h"
 
 enum { MAX_THREADS = 1024, WARP = 32 };
 

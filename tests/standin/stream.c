@@ -13,8 +13,8 @@
 #include <string.h>
 #include <time.h>
 
-#include "capture.h"
-#include "impl.h"
+#include "tests/standin/capture.h"
+#include "tests/standin/impl.h"
 
 enum { DEPTH = 4096, MAX_STREAMS = 1024 };
 

@@ -9,7 +9,7 @@
 
 #include <cmocka.h>
 
-#include "naive_allocator.h"
+#include "tests/naive_allocator.h"
 
 enum { MAX_LIVE = 250, N_STEPS = 1500, N_CONFIGS = 400, N_STREAMS = 4 };
 

@@ -3,15 +3,15 @@
  * keys and values), all in shared memory. No two blocks write one place: every run gives the same
  * bits.
  */
-#include "code.h"
+#include "exec/cuda/kernels/code.h"
 
-#include "attention_plain.h"
+#include "exec/cuda/kernels/attention_plain.h"
 
 #define TSR_REAL_F64 0
-#include "attention_real.h"
+#include "exec/cuda/kernels/attention_real.h"
 #undef TSR_REAL_F64
 #define TSR_REAL_F64 1
-#include "attention_real.h"
+#include "exec/cuda/kernels/attention_real.h"
 #undef TSR_REAL_F64
 
 #define ATTENTION_KERNEL(name, suffix)                                              \

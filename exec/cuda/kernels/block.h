@@ -5,7 +5,7 @@
 #ifndef TSR_CUDA_KERNELS_BLOCK_H
 #define TSR_CUDA_KERNELS_BLOCK_H
 
-#include "code.h"
+#include "exec/cuda/kernels/code.h"
 
 /* Blocks have whole warps. */
 #define TSR_BLOCK_FOLD(name, type, suffix, combine)                             \

@@ -98,7 +98,7 @@ TSR_DEVICE double tsr_shuffle_f64(double x, int lanes)
 }
 
 #else
-#include "shim.h"
+#include "exec/cuda/kernels/shim.h"
 #endif
 
 /* Number of a thread in the grid, and of threads. */

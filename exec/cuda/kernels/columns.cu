@@ -1,7 +1,7 @@
 /* columns.cu: sums over rows (columns.h). A warp reads a row of a tile, a lane 16 bytes of bf16. */
-#include "team.h"
+#include "exec/cuda/kernels/team.h"
 
-#include "columns.h"
+#include "exec/cuda/kernels/columns.h"
 
 /* Behind the last row of this chunk. */
 TSR_DEVICE uint64_t column_chunk_end(const struct tsr_column_parts *k)
@@ -11,10 +11,10 @@ TSR_DEVICE uint64_t column_chunk_end(const struct tsr_column_parts *k)
 }
 
 #define TSR_REAL_F64 0
-#include "columns_real.h"
+#include "exec/cuda/kernels/columns_real.h"
 #undef TSR_REAL_F64
 #define TSR_REAL_F64 1
-#include "columns_real.h"
+#include "exec/cuda/kernels/columns_real.h"
 #undef TSR_REAL_F64
 
 TSR_TEAM_KERNEL(column_parts, struct tsr_column_parts)

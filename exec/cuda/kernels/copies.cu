@@ -1,5 +1,5 @@
 /* copies.cu: copies of words, and tensors cut into pieces and joined. */
-#include "code.h"
+#include "exec/cuda/kernels/code.h"
 
 #include "exec/kernels/grid_copy.h"
 #include "exec/kernels/grid_list.h"

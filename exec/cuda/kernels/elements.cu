@@ -1,5 +1,5 @@
 /* elements.cu: functions of elements, one tensor or a list of them in a launch. */
-#include "code.h"
+#include "exec/cuda/kernels/code.h"
 
 #include "exec/kernels/grid_list.h"
 

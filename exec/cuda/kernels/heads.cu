@@ -1,5 +1,5 @@
 /* heads.cu: rows of heads, and their rotation. */
-#include "code.h"
+#include "exec/cuda/kernels/code.h"
 
 #include "exec/kernels/grid_heads.h"
 #include "exec/kernels/grid_rotary.h"

@@ -2,11 +2,11 @@
  * exec/reduce_order.c, bit for bit: in the order of the ranks, products and sums rounded each for
  * itself (no fused multiply-add), the result rounded once to its type.
  */
-#include "code.h"
+#include "exec/cuda/kernels/code.h"
 
 #include "engine/program.h"
 #include "exec/numeric.h"
-#include "loopback.h"
+#include "exec/cuda/kernels/loopback.h"
 
 #ifdef __CUDA_ARCH__
 #define EXACT_MUL_F32(x, y) __fmul_rn(x, y)

@@ -1,15 +1,15 @@
 /* loss.cu: the losses. A label that is no column makes the loss a NaN. */
-#include "team.h"
+#include "exec/cuda/kernels/team.h"
 
 #include "exec/kernels/loss.h"
 
 #define TSR_REAL_F64 0
-#include "exponentials_real.h"
-#include "loss_real.h"
+#include "exec/cuda/kernels/exponentials_real.h"
+#include "exec/cuda/kernels/loss_real.h"
 #undef TSR_REAL_F64
 #define TSR_REAL_F64 1
-#include "exponentials_real.h"
-#include "loss_real.h"
+#include "exec/cuda/kernels/exponentials_real.h"
+#include "exec/cuda/kernels/loss_real.h"
 #undef TSR_REAL_F64
 
 #define BOTH(name, type)                           \

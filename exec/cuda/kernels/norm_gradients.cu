@@ -2,9 +2,9 @@
  * shared memory some rows ahead, in the bytes that they have; every thread reads only what it asked
  * for itself, and has the same columns in every row, so that their sums stay with it.
  */
-#include "team.h"
+#include "exec/cuda/kernels/team.h"
 
-#include "norm_gradients.h"
+#include "exec/cuda/kernels/norm_gradients.h"
 
 /* What a thread needs all the time. */
 struct norm_work {

@@ -7,7 +7,7 @@
 
 #include "exec/kernels/norms.h"
 
-#include "team_shape.h"
+#include "exec/cuda/kernels/team_shape.h"
 
 struct tsr_norm_gradients {
     struct tsr_norm norm;  /* mean and rstd in f32 */

@@ -1,15 +1,15 @@
 /* norms.cu: RMSNorm and LayerNorm, forward and backward. A row is read once; while its statistics
  * are made it stays in shared memory. Sums over rows: columns.h.
  */
-#include "team.h"
+#include "exec/cuda/kernels/team.h"
 
 #include "exec/kernels/norms.h"
 
 #define TSR_REAL_F64 0
-#include "norms_real.h"
+#include "exec/cuda/kernels/norms_real.h"
 #undef TSR_REAL_F64
 #define TSR_REAL_F64 1
-#include "norms_real.h"
+#include "exec/cuda/kernels/norms_real.h"
 #undef TSR_REAL_F64
 
 TSR_TEAM_KERNEL(norm, struct tsr_norm)

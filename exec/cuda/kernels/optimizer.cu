@@ -1,5 +1,5 @@
 /* optimizer.cu: updates of lists of parameters. */
-#include "code.h"
+#include "exec/cuda/kernels/code.h"
 
 #include "exec/kernels/grid_optimizer.h"
 

@@ -1,15 +1,15 @@
 /* product.cu: products of matrices that cuBLASLt does not take: of operands of different types, of
  * rows that repeat, of f64 with a bias. Tiles in shared memory, sums in registers.
  */
-#include "code.h"
+#include "exec/cuda/kernels/code.h"
 
-#include "product.h"
+#include "exec/cuda/kernels/product.h"
 
 #define TSR_REAL_F64 0
-#include "product_real.h"
+#include "exec/cuda/kernels/product_real.h"
 #undef TSR_REAL_F64
 #define TSR_REAL_F64 1
-#include "product_real.h"
+#include "exec/cuda/kernels/product_real.h"
 #undef TSR_REAL_F64
 
 TSR_BLOCK_KERNEL(tsr_cuda_product_f32, struct tsr_plain_product)

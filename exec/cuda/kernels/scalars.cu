@@ -1,7 +1,7 @@
 /* scalars.cu: writes the table of enum tsr_scalar. */
-#include "code.h"
+#include "exec/cuda/kernels/code.h"
 
-#include "scalars.h"
+#include "exec/cuda/kernels/scalars.h"
 
 TSR_GRID_KERNEL(tsr_cuda_scalars_write, struct tsr_cuda_table)
 {

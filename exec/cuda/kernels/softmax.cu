@@ -1,17 +1,17 @@
 /* softmax.cu: softmax and log-softmax of rows. The largest element and the sum of exponentials are
  * found in one pass; the second one goes backwards, from what was read last.
  */
-#include "team.h"
+#include "exec/cuda/kernels/team.h"
 
 #include "exec/kernels/softmax.h"
 
 #define TSR_REAL_F64 0
-#include "exponentials_real.h"
-#include "softmax_real.h"
+#include "exec/cuda/kernels/exponentials_real.h"
+#include "exec/cuda/kernels/softmax_real.h"
 #undef TSR_REAL_F64
 #define TSR_REAL_F64 1
-#include "exponentials_real.h"
-#include "softmax_real.h"
+#include "exec/cuda/kernels/exponentials_real.h"
+#include "exec/cuda/kernels/softmax_real.h"
 #undef TSR_REAL_F64
 
 TSR_TEAM_KERNEL(softmax, struct tsr_softmax)

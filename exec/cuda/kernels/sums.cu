@@ -1,13 +1,13 @@
 /* sums.cu: sums of rows, and over all elements (folds.h). Sums of columns: columns.cu. */
-#include "team.h"
+#include "exec/cuda/kernels/team.h"
 
-#include "folds.h"
+#include "exec/cuda/kernels/folds.h"
 
 #define TSR_REAL_F64 0
-#include "sums_real.h"
+#include "exec/cuda/kernels/sums_real.h"
 #undef TSR_REAL_F64
 #define TSR_REAL_F64 1
-#include "sums_real.h"
+#include "exec/cuda/kernels/sums_real.h"
 #undef TSR_REAL_F64
 
 TSR_TEAM_KERNEL(row_sums, struct tsr_row_sums)

@@ -1,5 +1,5 @@
 /* swiglu.cu: exec/kernels/grid_swiglu.h on a GPU. */
-#include "code.h"
+#include "exec/cuda/kernels/code.h"
 
 #include "exec/kernels/grid_swiglu.h"
 

@@ -13,8 +13,8 @@
 #ifndef TSR_CUDA_KERNELS_TEAM_H
 #define TSR_CUDA_KERNELS_TEAM_H
 
-#include "block.h"
-#include "team_shape.h"
+#include "exec/cuda/kernels/block.h"
+#include "exec/cuda/kernels/team_shape.h"
 
 #include "exec/kernels/rows.h"
 
@@ -113,10 +113,10 @@ TSR_DEVICE void tsr_team_sync(const struct tsr_team *t)
 }
 
 #define TSR_REAL_F64 0
-#include "team_real.h"
+#include "exec/cuda/kernels/team_real.h"
 #undef TSR_REAL_F64
 #define TSR_REAL_F64 1
-#include "team_real.h"
+#include "exec/cuda/kernels/team_real.h"
 #undef TSR_REAL_F64
 
 /* Kernels tsr_cuda_NAME_f32 (whole words), _torn (in f32, too) and _f64 of functions NAME_f32 and

@@ -4,7 +4,7 @@
 #ifndef TSR_CUDA_KERNELS_TEAM_SHAPE_H
 #define TSR_CUDA_KERNELS_TEAM_SHAPE_H
 
-#include "code.h"
+#include "exec/cuda/kernels/code.h"
 
 #include "exec/numeric.h"
 

@@ -1,5 +1,5 @@
 /* nccl_options.c: see nccl_options.h. */
-#include "nccl_options.h"
+#include "experiments/cli/cuda/nccl_options.h"
 
 #include <stdio.h>
 #include <stdlib.h>

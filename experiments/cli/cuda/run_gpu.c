@@ -1,16 +1,16 @@
 /* run_gpu.c: the program with GPUs; see ../run_gpu.h. */
-#include "../run_gpu.h"
+#include "experiments/cli/run_gpu.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-#include "../cmd.h"
-#include "../oom_gpu.h"
-#include "../report_file.h"
 #include "exec/cuda/rank.h"
-#include "nccl_options.h"
+#include "experiments/cli/cmd.h"
+#include "experiments/cli/cuda/nccl_options.h"
+#include "experiments/cli/oom_gpu.h"
+#include "experiments/cli/report_file.h"
 
 #define GIB ((double)(1 << 30))
 

@@ -1,5 +1,5 @@
 /* families.c: the families of programs that are mutated (families.h). */
-#include "families.h"
+#include "tests/check/study/families.h"
 
 #include <stdio.h>
 #include <stdlib.h>

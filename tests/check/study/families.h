@@ -5,7 +5,7 @@
 #define TSR_TEST_FAMILIES_H
 
 #include "engine/tessera.h"
-#include "reach.h"
+#include "tests/check/study/reach.h"
 
 enum { FAMILY_RANKS = 4, FAMILY_ITERATIONS = 4 }; /* behind init */
 

@@ -1,5 +1,5 @@
 /* mutate.c: mutations of programs (mutate.h). */
-#include "mutate.h"
+#include "tests/check/study/mutate.h"
 
 #include <stdlib.h>
 #include <string.h>

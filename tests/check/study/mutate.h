@@ -2,7 +2,7 @@
 #ifndef TSR_TEST_MUTATE_H
 #define TSR_TEST_MUTATE_H
 
-#include "families.h"
+#include "tests/check/study/families.h"
 
 enum mutation_kind {
     DROP_NUMBER,    /* all waits Wk */

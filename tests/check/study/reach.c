@@ -1,5 +1,5 @@
 /* reach.c: the graph of a program and its closure (reach.h). */
-#include "reach.h"
+#include "tests/check/study/reach.h"
 
 #include <stdarg.h>
 #include <stdio.h>

@@ -1,5 +1,5 @@
 /* verdict.c: mutants and what is said of them (verdict.h). */
-#include "verdict.h"
+#include "tests/check/study/verdict.h"
 
 #include <stdlib.h>
 #include <string.h>

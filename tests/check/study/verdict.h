@@ -6,7 +6,7 @@
 
 #include <stdio.h>
 
-#include "mutate.h"
+#include "tests/check/study/mutate.h"
 
 struct tally {
     size_t mutants, caught, harmless;
