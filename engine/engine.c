@@ -1,6 +1,6 @@
 /* engine.c: life of an engine, rank classes, and the tables that describe what was wrapped. */
-#include "engine/fsdp1.h"
-#include "engine/ops_fp8.h"
+#include "engine/fsdp1/fsdp1.h"
+#include "engine/ops/ops_fp8.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -18,11 +18,11 @@
 #ifndef TSR_TESSERA_H
 #define TSR_TESSERA_H
 
-#include "engine/allocator.h"
-#include "engine/base.h"
-#include "engine/executor.h"
-#include "engine/program.h"
-#include "engine/trace.h"
+#include "engine/allocator/allocator.h"
+#include "engine/program/base.h"
+#include "engine/program/executor.h"
+#include "engine/program/program.h"
+#include "engine/program/trace.h"
 
 struct tsr_engine;
 struct tsr_module;
@@ -319,7 +319,7 @@ struct tsr_wrap_options {
     size_t n_ignored;
     const char *const *ignored; /* parameter patterns */
     /* Names of the mesh dimensions to use, HSDP: replicate, then shard. None: all that no tensor
-     * parallelism uses (engine/tensor_parallel.h). */
+     * parallelism uses (engine/layout/tensor_parallel.h). */
     int n_mesh_dims;
     const char *const *mesh_dims;
     /* 2.15 only: */

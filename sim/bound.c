@@ -10,7 +10,7 @@
 
 #include <stdlib.h>
 
-#include "sim/tape.h"
+#include "sim/replay/tape.h"
 
 /* Dense number of the compute stream; the number of streams if there is none. */
 static uint32_t compute_stream(const struct tsr__tape *tape, const struct tsr_tables *tables)

@@ -3,7 +3,7 @@
 #ifndef TSR_SIM_INTERNAL_H
 #define TSR_SIM_INTERNAL_H
 
-#include "sim/tape.h"
+#include "sim/replay/tape.h"
 
 /* Called once per class after compilation; may change the tasks that are replayed. */
 typedef void tsr__tamper_fn(void *user, uint32_t class, struct tsr__tape *tape);

@@ -1,13 +1,13 @@
 /* sim.c: one simulation from the recorded programs to the result: compile, fold, fork. */
 #include "sim/sim.h"
 
-#include "sim/child.h"
-#include "sim/fabric.h"
-#include "sim/fold.h"
+#include "sim/fold/fold.h"
+#include "sim/fold/quotient.h"
 #include "sim/internal.h"
-#include "sim/quotient.h"
-#include "sim/result.h"
-#include "sim/tape.h"
+#include "sim/network/fabric.h"
+#include "sim/replay/child.h"
+#include "sim/replay/result.h"
+#include "sim/replay/tape.h"
 
 /* Above this many ranks an unfolded simulation takes minutes and gigabytes. */
 enum { MAX_UNFOLDED = 2048 };

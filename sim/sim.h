@@ -8,9 +8,9 @@
 #ifndef TSR_SIM_H
 #define TSR_SIM_H
 
-#include "engine/program.h"
-#include "sim/cluster.h"
-#include "sim/conditions.h"
+#include "engine/program/program.h"
+#include "sim/cluster/cluster.h"
+#include "sim/input/conditions.h"
 
 /* NCCL's algorithms; AUTO takes what its tuner would (tuner.c says which exist for what). */
 enum tsr_algorithm {

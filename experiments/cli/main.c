@@ -6,10 +6,10 @@
 #include <malloc.h>
 #endif
 
-#include "experiments/cli/args.h"
-#include "experiments/cli/cmd.h"
-#include "experiments/cli/help.h"
-#include "experiments/cli/nearest.h"
+#include "experiments/cli/args/args.h"
+#include "experiments/cli/args/cmd.h"
+#include "experiments/cli/args/help.h"
+#include "experiments/study/base/nearest.h"
 
 #ifndef TSR_VERSION
 #define TSR_VERSION "unknown"

@@ -3,7 +3,7 @@
  */
 #include <stdio.h>
 
-#include "engine/ops.h"
+#include "engine/ops/ops.h"
 #include "engine/tessera.h"
 
 /* y = relu(x W^T): what a layer of the model does. Its children would be run with tsr_call(). */

@@ -8,8 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "engine/executor.h"
-#include "engine/memory.h"
+#include "engine/program/executor.h"
+#include "engine/program/memory.h"
 #include "engine/tessera.h"
 
 static const double step_target_s = 0.03, sweep_target_s = 30.0;

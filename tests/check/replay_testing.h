@@ -17,8 +17,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "exec/host_rank.h"
-#include "exec/init.h"
+#include "exec/files/init.h"
+#include "exec/host/host_rank.h"
 #include "tests/check/study/families.h"
 
 enum { REPLAY_WORDS = 16 /* tokens that every family's model knows */, REPLAY_TEXT = 256 };

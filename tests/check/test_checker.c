@@ -11,7 +11,7 @@
 
 #include <cmocka.h>
 
-#include "engine/check.h"
+#include "engine/check/check.h"
 
 enum { DEFAULT, SIDE, THIRD, N_STREAMS };
 enum { SHARD, WORLD, N_COMMS };

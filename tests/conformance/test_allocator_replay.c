@@ -16,7 +16,7 @@
 #include <cmocka.h>
 #include <jansson.h>
 
-#include "engine/allocator.h"
+#include "engine/allocator/allocator.h"
 
 #if TSR_HAVE_ZLIB
 #include <zlib.h>

@@ -13,7 +13,7 @@
 
 #include <cmocka.h>
 
-#include "engine/check.h"
+#include "engine/check/check.h"
 #include "engine/tessera.h"
 #include "tests/conformance/golden_testing.h"
 

@@ -18,8 +18,8 @@
 
 #include <cmocka.h>
 
-#include "exec/convert.h"
-#include "exec/safetensors.h"
+#include "exec/base/convert.h"
+#include "exec/files/safetensors.h"
 #include "tests/conformance/golden_testing.h"
 
 enum { WORKERS = 2 };

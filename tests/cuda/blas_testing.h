@@ -1,10 +1,10 @@
-/* blas_testing.h: products by exec/cuda/blas.h, on a stream of the stand-in, and what they should
+/* blas_testing.h: products by exec/cuda/blas/blas.h, on a stream of the stand-in, and what they should
  * be, computed in double.
  */
 #ifndef TSR_BLAS_TESTING_H
 #define TSR_BLAS_TESTING_H
 
-#include "exec/cuda/blas.h"
+#include "exec/cuda/blas/blas.h"
 #include "tests/exec/kernels_testing.h"
 #include "tests/standin/blas.h"
 #include "tests/standin/standin.h"

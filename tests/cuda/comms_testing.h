@@ -7,7 +7,7 @@
 
 #include "tests/exec/collectives_testing.h"
 
-#include "exec/cuda/comms.h"
+#include "exec/cuda/comms/comms.h"
 
 struct comms_rank {
     const struct ct_program *program;

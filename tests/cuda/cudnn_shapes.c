@@ -1,4 +1,4 @@
-/* cudnn_shapes.c: cuDNN's own frontend looks at the graphs that exec/cuda/cudnn/attention.cpp
+/* cudnn_shapes.c: cuDNN's own frontend looks at the graphs that exec/cuda/cudnn/cudnn_attention.cpp
  * makes, as if for an H200: shapes of real models are taken, forward and backward, and what it
  * cannot do is refused with a reason. Needs cuDNN, but no GPU.
  */
@@ -11,7 +11,7 @@
 
 #include <cmocka.h>
 
-#include "exec/cuda/attention.h"
+#include "exec/cuda/cudnn/cudnn_attention.h"
 
 enum { H200 = 90 };
 

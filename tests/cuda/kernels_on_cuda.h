@@ -3,7 +3,7 @@
 #ifndef TSR_KERNELS_ON_CUDA_H
 #define TSR_KERNELS_ON_CUDA_H
 
-#include "exec/cuda/blas.h"
+#include "exec/cuda/blas/blas.h"
 #include "tests/cuda/operands.h"
 
 static inline void *test_memory(size_t bytes)

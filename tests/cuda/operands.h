@@ -7,7 +7,7 @@
 
 #include <stddef.h>
 
-#include "engine/base.h"
+#include "engine/program/base.h"
 
 void *tsr_operands_new(size_t bytes); /* NULL: out of memory */
 void tsr_operands_free(void *memory);

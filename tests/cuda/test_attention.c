@@ -2,8 +2,8 @@
  * and elsewhere to the plain kernels. Here cuDNN is a stand-in; the results are compared with the
  * plain kernels', which have tests of their own (cuda.kernels_attention).
  */
-#include "exec/cuda/attention.h"
-#include "exec/cuda/context.h"
+#include "exec/cuda/cudnn/cudnn_attention.h"
+#include "exec/cuda/gpu/context.h"
 #include "tests/exec/kernels_testing.h"
 #include "tests/standin/attention.h"
 #include "tests/standin/standin.h"

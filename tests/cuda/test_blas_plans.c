@@ -6,7 +6,7 @@
 
 #include <cublasLt.h>
 
-#include "exec/disk.h"
+#include "exec/base/disk.h"
 #include "tests/cuda/blas_testing.h"
 
 enum { MANY = 5 };

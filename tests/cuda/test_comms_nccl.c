@@ -1,7 +1,7 @@
 /* test_comms_nccl.c: collectives by NCCL, on its stand-in: all kinds on overlapping communicators;
  * how communicators are made and what with; windows; every failure ends in one line.
  */
-#include "exec/cuda/watchdog.h"
+#include "exec/cuda/comms/watchdog.h"
 #include "tests/cuda/comms_testing.h"
 #include "tests/standin/nccl.h"
 #include "tests/standin/standin.h"

@@ -2,7 +2,7 @@
  * overlapping communicators, in pieces and in order; windows; what becomes of the others when a
  * process is killed, stays away or disagrees.
  */
-#include "exec/cuda/watchdog.h"
+#include "exec/cuda/comms/watchdog.h"
 #include "tests/cuda/comms_testing.h"
 #include "tests/exec/processes_testing.h"
 #include "tests/standin/nccl.h"

@@ -4,8 +4,8 @@
  */
 #include <math.h>
 
-#include "engine/replay.h"
-#include "exec/cuda/rank.h"
+#include "engine/replay/replay.h"
+#include "exec/cuda/device/cuda_rank.h"
 #include "tests/exec/jobs_testing.h"
 #include "tests/standin/standin.h"
 

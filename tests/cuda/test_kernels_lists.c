@@ -5,7 +5,7 @@
 #define TSR_TEST_CUDA 1
 #include "tests/exec/kernels_testing.h"
 
-#include "exec/cuda/context.h"
+#include "exec/cuda/gpu/context.h"
 
 enum { MAX_VIEWS = 600 };
 

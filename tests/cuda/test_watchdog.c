@@ -1,7 +1,7 @@
 /* test_watchdog.c: a rank whose collective does not end, or whose communicator reports a failure,
  * is told within the timeout, and what it waits for ends; a slow one is left alone.
  */
-#include "exec/cuda/watchdog.h"
+#include "exec/cuda/comms/watchdog.h"
 #include "tests/cuda/comms_testing.h"
 #include "tests/standin/nccl.h"
 #include "tests/standin/standin.h"
@@ -10,7 +10,7 @@
 
 #include <cmocka.h>
 
-#include "exec/word.h"
+#include "exec/base/word.h"
 
 /* What the watchdog said. */
 struct heard {

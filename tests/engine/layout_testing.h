@@ -17,7 +17,7 @@
 
 #include <cmocka.h>
 
-#include "engine/dtensor.h"
+#include "engine/layout/dtensor.h"
 #include "engine/tessera.h"
 
 /* ---- random numbers -------------------------------------------------------------------------- */

@@ -27,7 +27,7 @@
 
 #include <cmocka.h>
 
-#include "engine/memory.h"
+#include "engine/program/memory.h"
 #include "engine/tessera.h"
 
 struct rig_event {

@@ -1,5 +1,5 @@
 /* test_bucket.c: the bucket assignment rule alone. Rule R207. */
-#include "engine/bucket.h"
+#include "engine/ddp/bucket.h"
 #include "tests/engine/layout_testing.h"
 
 static void check_plan(const struct tsr_bucket_plan *p, size_t n_buckets, const size_t *first,

@@ -10,7 +10,7 @@
 
 #include <cmocka.h>
 
-#include "engine/tensor_parallel.h"
+#include "engine/layout/tensor_parallel.h"
 #include "engine/tessera.h"
 
 enum { LAYERS = 2, LLAMA_D = 4096, LLAMA_T = 16384, GPT2_D = 1600, GPT2_T = 4096 };

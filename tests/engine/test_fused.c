@@ -10,7 +10,7 @@
 
 #include <cmocka.h>
 
-#include "engine/tensor_parallel.h"
+#include "engine/layout/tensor_parallel.h"
 #include "engine/tessera.h"
 
 enum { D = 64, F = 96, H = 8, HD = 8, V = 256, L = 3, SEQ = 32, T = SEQ };

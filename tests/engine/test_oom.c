@@ -8,7 +8,7 @@
 
 #include <cmocka.h>
 
-#include "engine/memory.h"
+#include "engine/program/memory.h"
 #include "engine/tessera.h"
 
 enum { MIB = 1 << 20 };

@@ -4,7 +4,7 @@
  * f32 on 4 ranks unless said: a layer has 212 elements, the root 264, none padded; the largest
  * tensors have 128. There are 15 parameters, and AdamW keeps two states of each.
  */
-#include "engine/host_memory.h"
+#include "engine/graph/host_memory.h"
 #include "tests/engine/rules_testing.h"
 
 enum { LAYER = 4 * 212, ROOT = 4 * 264, TOTAL = 3 * LAYER + ROOT, LARGEST = 4 * 128, PARAMS = 15 };

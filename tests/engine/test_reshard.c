@@ -1,5 +1,5 @@
 /* test_reshard.c: from one layout to another as byte ranges, with real bytes. Rules R227, R228. */
-#include "engine/sharded_state.h"
+#include "engine/layout/sharded_state.h"
 #include "tests/engine/layout_testing.h"
 
 enum { ROUNDS = 1500, GUARD = 24, POISON = 0xa5 };

@@ -1,7 +1,7 @@
 /* test_rules_state.c: what stays in place over a run (R222-R226), extra forward methods (R122),
  * clipping (R230), ignored modules of the bucketed replicate (R215).
  */
-#include "engine/ops.h"
+#include "engine/ops/ops.h"
 #include "tests/engine/rules_order.h"
 
 static const struct rig_setup two = {.shards = 2};

@@ -1,8 +1,8 @@
 /* test_sharded_state.c: state dicts as layout. Rules R221, R222, R227, R228, R229, as far as they
  * are about layout, and the layout of 16,384 ranks.
  */
-#include "engine/sharded_state.h"
-#include "engine/tensor_parallel.h"
+#include "engine/layout/sharded_state.h"
+#include "engine/layout/tensor_parallel.h"
 #include "tests/engine/layout_testing.h"
 
 /* ---- models ---------------------------------------------------------------------------------- */

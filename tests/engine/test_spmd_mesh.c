@@ -1,7 +1,7 @@
 /* test_spmd_mesh.c: fully_shard() on the whole named mesh (dp_mesh_dims of 2.15, section 2.8): dims
  * flattened into one, the layout that follows, and what is refused.
  */
-#include "engine/tensor_parallel.h"
+#include "engine/layout/tensor_parallel.h"
 #include "tests/engine/layout_testing.h"
 
 enum { WORLD = 2 * 3 * 2 * 2 };

@@ -1,5 +1,5 @@
 /* test_tensor_parallel.c: FSDP over tensor-parallel parameters of an engine. Rules R39 to R46. */
-#include "engine/tensor_parallel.h"
+#include "engine/layout/tensor_parallel.h"
 #include "tests/engine/layout_testing.h"
 
 static const struct tsr_tree_node leaves[] = {

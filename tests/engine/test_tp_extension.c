@@ -1,5 +1,5 @@
 /* test_tp_extension.c: the older tensor-parallel extension. Rules R241 to R250. */
-#include "engine/tp_extension.h"
+#include "engine/layout/tp_extension.h"
 #include "tests/engine/layout_testing.h"
 
 static const struct tsr_device on_cpu = {"cpu", 8}, on_cuda = {"cuda", 8};

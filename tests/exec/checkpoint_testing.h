@@ -4,8 +4,8 @@
 #ifndef TSR_CHECKPOINT_TESTING_H
 #define TSR_CHECKPOINT_TESTING_H
 
-#include "engine/sharded_state.h"
-#include "exec/checkpoint.h"
+#include "engine/layout/sharded_state.h"
+#include "exec/files/checkpoint.h"
 #include "tests/exec/disk_testing.h"
 
 /* ---- values ---------------------------------------------------------------------------------- */

@@ -5,8 +5,8 @@
 #ifndef COLLECTIVES_TESTING_H
 #define COLLECTIVES_TESTING_H
 
-#include "exec/numeric.h"
-#include "exec/world.h"
+#include "exec/base/numeric.h"
+#include "exec/world/world.h"
 
 #include <pthread.h>
 #include <stdarg.h>

@@ -15,7 +15,7 @@
 
 #include <cmocka.h>
 
-#include "engine/base.h"
+#include "engine/program/base.h"
 
 enum { TEST_PATH_BYTES = 512 };
 

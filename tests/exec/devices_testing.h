@@ -5,7 +5,7 @@
 #ifndef TSR_DEVICES_TESTING_H
 #define TSR_DEVICES_TESTING_H
 
-#include "exec/executor.h"
+#include "exec/executor/executor.h"
 
 struct test_device {
     struct tsr_world *world;
@@ -18,7 +18,7 @@ struct test_device {
 
 #ifndef TSR_TEST_CUDA
 
-#include "exec/host_device.h"
+#include "exec/host/host_device.h"
 
 /* What the ranks of a job share; closed after them. */
 static inline tsr_status test_share(uint32_t ranks, void **out)
@@ -69,7 +69,7 @@ static inline void test_device_mapped(const struct tsr_device *device, uint64_t 
 
 #else
 
-#include "exec/cuda/device.h"
+#include "exec/cuda/device/cuda_device.h"
 #include "tests/standin/standin.h"
 
 static inline tsr_status test_share(uint32_t ranks, void **out)

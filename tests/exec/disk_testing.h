@@ -10,7 +10,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "exec/disk.h"
+#include "exec/base/disk.h"
 #include "tests/engine/layout_testing.h"
 
 /* ---- folders and files ----------------------------------------------------------------------- */

@@ -9,7 +9,7 @@
 
 #include "tests/exec/kernels_testing.h"
 
-#include "exec/kernels/tensor.h"
+#include "exec/kernels/tensor/tensor.h"
 
 enum { GRID_MAX_THREADS = 512 };
 

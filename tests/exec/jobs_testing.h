@@ -16,9 +16,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "exec/init.h"
-#include "experiments/cli/build.h"
-#include "experiments/cli/emit.h"
+#include "exec/files/init.h"
+#include "experiments/study/job/build.h"
+#include "experiments/study/job/emit.h"
 #include "tests/exec/devices_testing.h"
 
 enum { JOB_RANKS = 4, JOB_PROGRAMS = 12, JOB_MICROS = 4, JOB_TEXT = 512 };

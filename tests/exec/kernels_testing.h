@@ -1,7 +1,7 @@
 /* kernels_testing.h: what the tests of kernels share: random numbers from a fixed seed, operands in
  * guarded memory, calls, and comparison with numbers computed in double.
  *
- * Elements are written and read with code of its own, not with exec/numeric.h. Results are full of
+ * Elements are written and read with code of its own, not with exec/base/numeric.h. Results are full of
  * NaN before a call; after it, what an operand does not cover and what is only read is unchanged.
  */
 #ifndef TSR_KERNELS_TESTING_H
@@ -18,8 +18,8 @@
 
 #include <cmocka.h>
 
-#include "exec/kernel.h"
-#include "exec/verify.h"
+#include "exec/executor/verify.h"
+#include "exec/kernels/call/kernel.h"
 
 /* ---- random numbers -------------------------------------------------------------------------- */
 
@@ -448,7 +448,7 @@ static inline tsr_status test_verify_twice(struct test_call *t, struct tsr_verif
     return tsr_verify_leave(v);
 }
 
-/* The kernel keeps to its operands (exec/verify.h). Memory is afterwards as it was. */
+/* The kernel keeps to its operands (exec/executor/verify.h). Memory is afterwards as it was. */
 static inline void test_verify(struct test_call *t)
 {
     struct tsr_verify *v;

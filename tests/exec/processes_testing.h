@@ -2,10 +2,10 @@
 #ifndef PROCESSES_TESTING_H
 #define PROCESSES_TESTING_H
 
-#include "exec/launch.h"
-#include "exec/rendezvous_wire.h"
-#include "exec/word.h"
-#include "exec/world_process.h"
+#include "exec/base/word.h"
+#include "exec/launch/launch.h"
+#include "exec/rendezvous/rendezvous_wire.h"
+#include "exec/world/world_process.h"
 #include "tests/exec/collectives_testing.h"
 
 #include <setjmp.h>

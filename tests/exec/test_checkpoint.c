@@ -1,7 +1,7 @@
 /* test_checkpoint.c: checkpoints of one layout read in another, bit by bit; who reads and writes
  * how much; what is kept, and what is found when files are damaged.
  */
-#include "exec/checkpoint_impl.h"
+#include "exec/files/checkpoint_impl.h"
 #include "tests/exec/checkpoint_testing.h"
 
 /* ---- layouts --------------------------------------------------------------------------------- */

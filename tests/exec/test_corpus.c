@@ -4,9 +4,9 @@
 #include <math.h>
 #include <sys/stat.h>
 
-#include "exec/corpus.h"
-#include "exec/data.h"
-#include "exec/token_file.h"
+#include "exec/data/corpus.h"
+#include "exec/data/data.h"
+#include "exec/data/token_file.h"
 
 static uint64_t random_state;
 

@@ -3,9 +3,9 @@
 
 #include <pthread.h>
 
-#include "exec/data.h"
-#include "exec/permutation.h"
-#include "exec/token_file.h"
+#include "exec/data/data.h"
+#include "exec/data/permutation.h"
+#include "exec/data/token_file.h"
 
 /* ---- files ----------------------------------------------------------------------------------- */
 

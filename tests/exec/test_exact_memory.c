@@ -3,8 +3,8 @@
  * other in backed memory, segments as the kernel's list of mappings shows them, pageable and pinned
  * memory of the host.
  */
-#include "engine/host_memory.h"
-#include "engine/memory.h"
+#include "engine/graph/host_memory.h"
+#include "engine/program/memory.h"
 #include "tests/exec/jobs_testing.h"
 
 enum { STEPS = 3, MAX_LIVE = 4096, MAX_CHUNKS = 64, CHUNK_BITS = 34 };

@@ -2,7 +2,7 @@
  * saved while training stands still, byte for byte, for every strategy; what is executed is what
  * was emitted; the host waits for nothing before the next step has run; and each wait is needed.
  */
-#include "engine/check.h"
+#include "engine/check/check.h"
 #include "tests/exec/jobs_testing.h"
 
 /* init, 3 steps, save, 3 steps, save, 2 steps, end */

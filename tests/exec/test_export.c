@@ -1,8 +1,8 @@
 /* test_export.c: models exported for Hugging Face are those that were imported; a failed export
  * leaves the old one.
  */
-#include "exec/checkpoint.h"
-#include "exec/export.h"
+#include "exec/files/checkpoint.h"
+#include "exec/files/export.h"
 #include "tests/exec/weights_testing.h"
 
 /* The model's parameters as `w` has them, saved by one rank. */

@@ -15,11 +15,11 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "exec/buffers.h"
-#include "exec/host_device.h"
-#include "exec/host_event.h"
-#include "exec/host_space.h"
-#include "exec/host_stream.h"
+#include "exec/executor/buffers.h"
+#include "exec/host/host_device.h"
+#include "exec/host/host_event.h"
+#include "exec/host/host_space.h"
+#include "exec/host/host_stream.h"
 
 /* ---- buffers --------------------------------------------------------------------------------- */
 

@@ -3,8 +3,8 @@
 
 #include <math.h>
 
-#include "exec/init.h"
-#include "exec/numeric.h"
+#include "exec/base/numeric.h"
+#include "exec/files/init.h"
 
 /* kat_vectors of the Random123 distribution, philox4x32 10. */
 static void philox_gives_the_known_answers(void **state)

@@ -3,11 +3,11 @@
  */
 #include "tests/exec/grid_shim.h"
 
-#include "exec/kernels/grid_copy.h"
-#include "exec/kernels/grid_embedding.h"
-#include "exec/kernels/grid_optimizer.h"
-#include "exec/kernels/grid_rotary.h"
-#include "exec/kernels/grid_swiglu.h"
+#include "exec/kernels/grid/grid_copy.h"
+#include "exec/kernels/grid/grid_embedding.h"
+#include "exec/kernels/grid/grid_optimizer.h"
+#include "exec/kernels/grid/grid_rotary.h"
+#include "exec/kernels/grid/grid_swiglu.h"
 
 static unsigned random_threads(void)
 {

@@ -3,7 +3,7 @@
  */
 #include "tests/exec/kernels_testing.h"
 
-#include "exec/kernels/elements.h"
+#include "exec/kernels/tensor/elements.h"
 
 struct format {
     int digits, low, high;

@@ -3,7 +3,7 @@
  */
 #include "tests/exec/kernels_testing.h"
 
-#include "exec/kernels/table.h"
+#include "exec/kernels/call/table.h"
 
 enum { MAX_NAMES = 400 };
 

@@ -1,8 +1,8 @@
 /* test_launch.c: environments of launchers, good and bad; and our own launcher, which starts this
  * program again.
  */
-#include "exec/launch.h"
-#include "exec/world.h"
+#include "exec/launch/launch.h"
+#include "exec/world/world.h"
 
 #include <fcntl.h>
 #include <setjmp.h>

@@ -16,12 +16,12 @@
 
 #include <cmocka.h>
 
-#include "engine/sharded_state.h"
+#include "engine/layout/sharded_state.h"
 #include "engine/tessera.h"
-#include "exec/host_rank.h"
-#include "exec/safetensors.h"
-#include "exec/token_file.h"
-#include "exec/weights.h"
+#include "exec/data/token_file.h"
+#include "exec/files/safetensors.h"
+#include "exec/files/weights.h"
+#include "exec/host/host_rank.h"
 
 struct logits {
     struct tsr_executor watcher; /* first: tsr_executor * is cast to this */

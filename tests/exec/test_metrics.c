@@ -9,8 +9,8 @@
 #include <sys/stat.h>
 #include <sys/wait.h>
 
-#include "exec/console.h"
-#include "exec/metrics.h"
+#include "exec/train/console.h"
+#include "exec/train/metrics.h"
 
 static struct tsr_step_record example(uint64_t step)
 {

@@ -1,9 +1,9 @@
 /* test_reduce_order.c: sums over members by hand-computed cases: order, one rounding, NaN, integers
  * that wrap. Random data is compared in test_world_threads.c.
  */
-#include "exec/reduce_order.h"
+#include "exec/world/reduce_order.h"
 
-#include "exec/numeric.h"
+#include "exec/base/numeric.h"
 
 #include <math.h>
 #include <setjmp.h>

@@ -1,9 +1,9 @@
 /* test_rendezvous.c: ranks find each other; strangers, liars and silent connections do no harm; all
  * that goes wrong has one line that says what.
  */
-#include "exec/rendezvous.h"
-#include "exec/rendezvous_wire.h"
-#include "exec/word.h"
+#include "exec/base/word.h"
+#include "exec/rendezvous/rendezvous.h"
+#include "exec/rendezvous/rendezvous_wire.h"
 
 #include <netinet/in.h>
 #include <pthread.h>

@@ -1,13 +1,13 @@
 /* test_replay.c: steps that are replayed are the steps that would have been emitted: for every
  * strategy that the host executes and every recorded scenario, one engine emits each step, another
- * one uses a cache of steps (engine/replay.h), and executors get the same instructions, numbers of
+ * one uses a cache of steps (engine/replay/replay.h), and executors get the same instructions, numbers of
  * buffers and events included. And the digests keep their word: equal ones mean equal programs,
  * equal offsets, equal digests afterwards.
  */
 #include <dirent.h>
 
-#include "engine/replay.h"
-#include "experiments/cli/trace_scenario.h"
+#include "engine/replay/replay.h"
+#include "experiments/cli/player/trace/trace_scenario.h"
 #include "tests/exec/jobs_testing.h"
 
 enum { STEPS = 24, DISTURBED = 17, PATH = 4400 };

@@ -1,8 +1,8 @@
 /* test_safetensors.c: the format, read and written: files of the reference writer, each rule of the
  * header broken in turn, random damage, and a disk that fails.
  */
-#include "exec/numeric.h"
-#include "exec/safetensors.h"
+#include "exec/base/numeric.h"
+#include "exec/files/safetensors.h"
 #include "tests/exec/disk_testing.h"
 
 /* ---- writing --------------------------------------------------------------------------------- */

@@ -3,7 +3,7 @@
 
 #include <math.h>
 
-#include "exec/schedule.h"
+#include "exec/train/schedule.h"
 
 static void near(double got, double want)
 {

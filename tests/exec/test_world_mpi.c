@@ -2,7 +2,7 @@
  * rank: `own` meets the others through our rendezvous, `mpi` through MPI; both have the bits of a
  * world of threads.
  */
-#include "exec/launch.h"
+#include "exec/launch/launch.h"
 #include "tests/exec/collectives_testing.h"
 
 #include <setjmp.h>

@@ -4,8 +4,8 @@
 #ifndef TSR_TRAIN_TESTING_H
 #define TSR_TRAIN_TESTING_H
 
-#include "exec/host_rank.h"
-#include "exec/train_impl.h"
+#include "exec/host/host_rank.h"
+#include "exec/train/train_impl.h"
 #include "tests/exec/disk_testing.h"
 
 enum { TT_MOST = 8, TT_TEXT = 1024 };

@@ -6,10 +6,10 @@
 #ifndef TSR_WEIGHTS_TESTING_H
 #define TSR_WEIGHTS_TESTING_H
 
-#include "engine/sharded_state.h"
-#include "exec/convert.h"
-#include "exec/safetensors.h"
-#include "exec/weights.h"
+#include "engine/layout/sharded_state.h"
+#include "exec/base/convert.h"
+#include "exec/files/safetensors.h"
+#include "exec/files/weights.h"
 #include "tests/exec/disk_testing.h"
 
 enum { MOST = 8192 }; /* elements of a tensor */

@@ -2,7 +2,7 @@
  * 16 bits cuDNN rounds the weights, too, so results differ by some units of bf16 at most.
  */
 #define TSR_TEST_CUDA 1
-#include "exec/cuda/attention.h"
+#include "exec/cuda/cudnn/cudnn_attention.h"
 #include "tests/exec/kernels_testing.h"
 
 enum { SCRATCH = 64 << 20, PACK = 3 };

@@ -117,9 +117,9 @@ while IFS=$tab read -r name section file old new; do
         printf '%-32s | %-4s | %s\n' "$name" "$section" 'left out: no python3'
         continue
     fi
-    source=$work/src/engine/$file
-    cp "$source" "$work/saved" || stop "$name: there is no engine/$file"
-    plant "$source" "$old" "$new" || stop "$name: engine/$file has changed; mend mutations.tsv"
+    source=$work/src/$file
+    cp "$source" "$work/saved" || stop "$name: there is no $file"
+    plant "$source" "$old" "$new" || stop "$name: $file has changed; mend mutations.tsv"
     tests=$rules
     ! $of_memory || tests=$full_device
     of_fsdp1=false

@@ -16,11 +16,11 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "engine/memory.h"
-#include "experiments/cli/build.h"
-#include "experiments/cli/emit.h"
-#include "sim/cost.h"
-#include "sim/metrics.h"
+#include "engine/program/memory.h"
+#include "experiments/study/job/build.h"
+#include "experiments/study/job/emit.h"
+#include "sim/card/cost.h"
+#include "sim/figures/metrics.h"
 
 /* One strategy: its programs and, after study_simulate(), their timed replay. */
 struct study {

@@ -12,7 +12,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "experiments/cli/validate.h"
+#include "experiments/study/validate/validate.h"
 
 /* ---- the reader --------------------------------------------------------------------------- */
 

@@ -7,7 +7,7 @@
 #ifndef TSR_TESTS_SYNTHETIC_H
 #define TSR_TESTS_SYNTHETIC_H
 
-#include "experiments/cli/result.h"
+#include "experiments/study/job/result.h"
 
 #include <stdio.h>
 #include <stdlib.h>

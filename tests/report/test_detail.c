@@ -8,8 +8,8 @@
 
 #include <jansson.h>
 
-#include "experiments/cli/report.h"
-#include "experiments/cli/report_view.h"
+#include "experiments/study/detail/report_view.h"
+#include "experiments/study/report/report.h"
 #include "tests/report/scratch.h"
 #include "tests/report/synthetic.h"
 

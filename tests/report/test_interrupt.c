@@ -14,7 +14,7 @@
 #include <stdbool.h>
 #include <sys/wait.h>
 
-#include "experiments/cli/report_interrupt.h"
+#include "experiments/study/base/interrupt.h"
 #include "tests/report/scratch.h"
 
 enum { ROUNDS = 60, LONGEST_S = 30 };

@@ -8,7 +8,7 @@
 
 #include <stdio.h>
 
-#include "experiments/cli/report_labels.h"
+#include "experiments/study/report/report_labels.h"
 
 enum { N = 12 };
 

@@ -1,4 +1,4 @@
-/* test_memory_replay.c: engine/memory.c on programs made by hand and on a made-up job. */
+/* test_memory_replay.c: engine/program/memory.c on programs made by hand and on a made-up job. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "experiments/cli/report_pickle.h"
+#include "experiments/study/snapshot/report_pickle.h"
 
 struct writer {
     FILE *out;

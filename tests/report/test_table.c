@@ -8,8 +8,8 @@
 
 #include <jansson.h>
 
-#include "experiments/cli/report.h"
-#include "experiments/cli/report_text.h"
+#include "experiments/study/report/report.h"
+#include "experiments/study/report/report_text.h"
 #include "tests/report/scratch.h"
 
 static struct tsr_study_info info_of(void)

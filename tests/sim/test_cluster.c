@@ -4,7 +4,7 @@
 #include <dirent.h>
 #include <unistd.h>
 
-#include "sim/cluster.h"
+#include "sim/cluster/cluster.h"
 
 static const char *source_dir(void)
 {

@@ -2,8 +2,8 @@
  * values are refused by name. */
 #include "tests/sim/sim_testing.h"
 
-#include "sim/collective.h"
-#include "sim/cost.h"
+#include "sim/card/cost.h"
+#include "sim/network/collective.h"
 
 static const struct tsr_kernel_choice no_choice = {0};
 

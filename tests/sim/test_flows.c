@@ -6,7 +6,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "sim/backend.h"
+#include "sim/replay/backend.h"
 
 enum { MAX_LINKS = 24, MAX_FLOWS = 80 };
 

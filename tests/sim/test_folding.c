@@ -2,8 +2,8 @@
  * partition that is not equitable is refused. */
 #include "tests/sim/sim_testing.h"
 
-#include "sim/fold.h"
-#include "sim/quotient.h"
+#include "sim/fold/fold.h"
+#include "sim/fold/quotient.h"
 
 /* Two iterations of a small step with everything on: latencies, host, sharing. */
 static struct job *step_job(uint32_t world, uint32_t shard_size, int extra_comm)

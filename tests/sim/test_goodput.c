@@ -2,7 +2,7 @@
  * the optimum checkpoint interval for restart dumps" (FGCS 22, 2006), and hand-made cases. */
 #include "tests/sim/sim_testing.h"
 
-#include "sim/goodput.h"
+#include "sim/figures/goodput.h"
 
 /* A run of a thousand months: the mean is then that of infinite time. */
 static struct tsr_goodput_input long_run(double mtbf, double interval, double stall, double restart)

@@ -4,7 +4,7 @@
 
 #include "tests/sim/sim_testing.h"
 
-#include "sim/cost.h"
+#include "sim/card/cost.h"
 
 static const struct tsr_kernel_choice plain = {0};
 

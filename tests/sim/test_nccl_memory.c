@@ -1,7 +1,7 @@
 /* test_nccl_memory.c: buffers of communicators by hand: channels x what their rings connect. */
 #include "tests/sim/sim_testing.h"
 
-#include "sim/nccl_memory.h"
+#include "sim/network/nccl_memory.h"
 
 #define MIB (UINT64_C(1) << 20)
 

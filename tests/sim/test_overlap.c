@@ -1,7 +1,7 @@
 /* test_overlap.c: exposed communication by collective and reason; its sums against metrics.c. */
 #include "tests/sim/sim_testing.h"
 
-#include "sim/overlap.h"
+#include "sim/figures/overlap.h"
 
 static const double US = 1e-6;
 

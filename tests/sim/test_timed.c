@@ -4,7 +4,7 @@
 
 #include <unistd.h>
 
-#include "sim/cost.h"
+#include "sim/card/cost.h"
 #include "sim/predict.h"
 
 #define US 1e-6

@@ -1,4 +1,4 @@
-/* attention.c: stand-in of exec/cuda/attention.h: by the book, in double, late on the stream. It is
+/* attention.c: stand-in of exec/cuda/cudnn/cudnn_attention.h: by the book, in double, late on the stream. It is
  * there when a test wants it; otherwise the program's own kernels do all, as without cuDNN.
  */
 #include <math.h>
@@ -6,8 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "exec/cuda/attention.h"
-#include "exec/numeric.h"
+#include "exec/base/numeric.h"
+#include "exec/cuda/cudnn/cudnn_attention.h"
 #include "tests/standin/attention.h"
 #include "tests/standin/standin.h"
 

@@ -9,8 +9,8 @@
 
 #include <cublasLt.h>
 
-#include "engine/base.h"
-#include "exec/numeric.h"
+#include "engine/program/base.h"
+#include "exec/base/numeric.h"
 #include "tests/standin/blas.h"
 #include "tests/standin/standin.h"
 

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "exec/cuda/context.h"
+#include "exec/cuda/gpu/context.h"
 #include "tests/standin/impl.h"
 #include "tests/standin/shim.h"
 

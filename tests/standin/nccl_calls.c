@@ -2,7 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "exec/numeric.h"
+#include "exec/base/numeric.h"
 #include "tests/standin/nccl_impl.h"
 
 enum { MAX_GROUP = 1024 };

@@ -5,8 +5,8 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
-#include "engine/base.h"
-#include "exec/reduce_order.h"
+#include "engine/program/base.h"
+#include "exec/world/reduce_order.h"
 #include "tests/standin/impl.h"
 #include "tests/standin/nccl.h"
 

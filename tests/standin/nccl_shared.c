@@ -9,8 +9,8 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include "exec/reduce_order.h"
-#include "exec/word.h"
+#include "exec/base/word.h"
+#include "exec/world/reduce_order.h"
 
 enum { RANKS = 16, HUBS = 64, STAGE = 1 << 15, LANE = 1 << 12, LINE = 64, PAGE = 4096 };
 #define LOOK_S 0.003 /* how often a sleeper looks whether its communicator has ended */

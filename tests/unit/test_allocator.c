@@ -10,7 +10,7 @@
 
 #include <cmocka.h>
 
-#include "engine/allocator_impl.h"
+#include "engine/allocator/allocator_impl.h"
 
 #define KIB (UINT64_C(1) << 10)
 #define MIB (UINT64_C(1) << 20)

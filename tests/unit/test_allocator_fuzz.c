@@ -1,4 +1,4 @@
-/* test_allocator_fuzz.c: random requests, streams and options: engine/allocator.c and a naive list
+/* test_allocator_fuzz.c: random requests, streams and options: engine/allocator/allocator.c and a naive list
  * (naive_allocator.h) must give the same addresses, block sizes, segments, refusals and statistics
  * at every step.
  */

@@ -8,7 +8,7 @@
 
 #include <cmocka.h>
 
-#include "engine/base.h"
+#include "engine/program/base.h"
 
 static void test_base__error_text__keeps_the_last_and_may_quote_it(void **state)
 {

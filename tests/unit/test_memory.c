@@ -1,4 +1,4 @@
-/* test_memory.c: engine/memory.c: what is alive at an instruction, and in which segments. */
+/* test_memory.c: engine/program/memory.c: what is alive at an instruction, and in which segments. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -7,7 +7,7 @@
 
 #include <cmocka.h>
 
-#include "engine/memory.h"
+#include "engine/program/memory.h"
 
 static const struct tsr_tables no_tables;
 

@@ -9,9 +9,9 @@
 
 #include <cmocka.h>
 
-#include "engine/allocator.h"
-#include "engine/executor.h"
-#include "engine/memory.h"
+#include "engine/allocator/allocator.h"
+#include "engine/program/executor.h"
+#include "engine/program/memory.h"
 
 void *__real_malloc(size_t bytes);
 void *__real_calloc(size_t n, size_t bytes);

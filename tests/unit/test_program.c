@@ -11,7 +11,7 @@
 
 #include <cmocka.h>
 
-#include "engine/executor.h"
+#include "engine/program/executor.h"
 
 static const char *const modules[] = {"", "layers.0.mlp"};
 static const char *const groups[] = {"layers.0"};

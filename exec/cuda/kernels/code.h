@@ -27,7 +27,7 @@
 enum { TSR_CUDA_STAY = 4, TSR_CUDA_STAY_WIDE = 3, TSR_CUDA_STAY_FUSED = 2 };
 enum { TSR_CUDA_THREADS = 256, TSR_CUDA_LONG = 1024, TSR_WARP = 32, TSR_CUDA_ITEMS = 8 };
 #ifndef TSR_BLOCK
-#define TSR_BLOCK 8 /* of exec/kernels/tensor.h: TSR_CUDA_ITEMS */
+#define TSR_BLOCK 8 /* of exec/kernels/tensor/tensor.h: TSR_CUDA_ITEMS */
 #endif
 
 #ifdef __CUDACC__

@@ -16,7 +16,7 @@
 #include "exec/cuda/kernels/block.h"
 #include "exec/cuda/kernels/team_shape.h"
 
-#include "exec/kernels/rows.h"
+#include "exec/kernels/tensor/rows.h"
 
 struct tsr_team {
     unsigned size, lane;    /* threads, and which of them this is */

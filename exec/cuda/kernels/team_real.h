@@ -1,5 +1,5 @@
 /* team_real.h: template of team.h. */
-#include "exec/kernels/real.h"
+#include "exec/kernels/tensor/real.h"
 
 /* ---- packs: TSR_BLOCK elements in registers ---------------------------------------------------
  */

@@ -6,7 +6,7 @@
 
 #include "exec/cuda/kernels/code.h"
 
-#include "exec/numeric.h"
+#include "exec/base/numeric.h"
 
 enum {
     TSR_TEAM_SHORT = 1024,    /* columns up to which lanes of a warp have a row */

@@ -5,9 +5,9 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "exec/cuda/rank.h"
-#include "experiments/cli/calibrate.h"
-#include "experiments/cli/run_gpu.h"
+#include "exec/cuda/device/cuda_rank.h"
+#include "experiments/cli/calibrate/calibrate.h"
+#include "experiments/cli/run/run_gpu.h"
 
 static bool is_loopback(const struct tsr_args *args)
 {

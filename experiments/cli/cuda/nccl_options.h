@@ -2,7 +2,7 @@
 #ifndef TSR_CLI_NCCL_OPTIONS_H
 #define TSR_CLI_NCCL_OPTIONS_H
 
-#include "exec/cuda/comms.h"
+#include "exec/cuda/comms/comms.h"
 
 /* `how`: NULL or "nccl" with ":" and a list of "zero-cta", "windows", "reduce-ctas=N" behind it; or
  * "loopback". Sets zero_cta, windows and reduce_ctas of *out. TSR_ECONFIG: something else. */

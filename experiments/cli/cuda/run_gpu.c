@@ -1,16 +1,16 @@
 /* run_gpu.c: the program with GPUs; see ../run_gpu.h. */
-#include "experiments/cli/run_gpu.h"
+#include "experiments/cli/run/run_gpu.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-#include "exec/cuda/rank.h"
-#include "experiments/cli/cmd.h"
+#include "exec/cuda/device/cuda_rank.h"
+#include "experiments/cli/args/cmd.h"
 #include "experiments/cli/cuda/nccl_options.h"
-#include "experiments/cli/oom_gpu.h"
-#include "experiments/cli/report_file.h"
+#include "experiments/cli/run/oom_gpu.h"
+#include "experiments/study/base/out_file.h"
 
 #define GIB ((double)(1 << 30))
 

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "engine/tensor_parallel.h"
+#include "engine/layout/tensor_parallel.h"
 
 static void ok(tsr_status status)
 {

@@ -6,7 +6,7 @@
 #ifndef TSR_TEST_REACH_H
 #define TSR_TEST_REACH_H
 
-#include "engine/program.h"
+#include "engine/program/program.h"
 
 /* The instructions of one rank, of several programs one behind the other. */
 struct sequence {

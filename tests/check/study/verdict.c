@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "engine/check.h"
+#include "engine/check/check.h"
 
 static void feed(struct tsr_checker *checker, uint32_t rank, const struct sequence *s)
 {

@@ -1,0 +1,59 @@
+/* reducer.h: the reducer's own structures, shared by reducer.c (buckets, forward) and
+ * reducer_backward.c (readiness, all-reduces, hooks).
+ */
+#ifndef TSR_REDUCER_H
+#define TSR_REDUCER_H
+
+#include "engine/graph/engine.h"
+
+struct bucket {
+    size_t n, waiting;
+    struct tsr_param **params;
+    uint64_t *offsets; /* bytes into the buffer */
+    uint64_t numel, bytes;
+    struct tsr_storage *buffer;
+    uint32_t event; /* of the running all-reduce */
+    bool launched;
+};
+
+struct slot { /* per parameter, by parameter id */
+    uint32_t bucket, index;
+    bool member, ready, used;
+    bool delayed; /* outside the buckets: in the delayed buffer */
+    uint64_t delayed_offset;
+};
+
+struct tsr_reducer {
+    struct tsr_ddp_options options;
+    size_t n_caps; /* limits of a dtype's first bucket, second ...; the last one for the rest */
+    uint64_t *caps;
+    size_t n_params;
+    struct tsr_param **params; /* trainable, definition order */
+    struct slot *slots;
+    size_t n_buckets, next;
+    struct bucket *buckets;
+    size_t n_ready;
+    struct tsr_param **ready_order; /* of the running backward */
+    bool sync, rebuilt, has_order;
+    uint32_t n_synced; /* backwards with reduction so far */
+    bool reducing;     /* this backward reduces */
+    uint16_t comm, stream;
+    bool has_launched; /* any bucket since the last look (tsr_ddp_bucket) */
+    bool has_hook;
+    enum tsr_ddp_hook hook;
+    tsr_all_reduce_hook user_hook;
+    void *user;
+    size_t n_device_ids;
+    size_t n_delayed; /* parameters whose gradients are reduced together, after the hook's (5.3) */
+    struct tsr_param **delayed, *delayed_after;
+    struct tsr_storage *delayed_buffer;
+    uint64_t delayed_bytes;
+    uint32_t delayed_event; /* 0: not running */
+};
+
+/* Dtype in which a parameter's gradient travels. */
+tsr_dtype tsr__bucket_dtype(const struct tsr_reducer *r, const struct tsr_param *p);
+/* Forward: delayed gradients become views of their buffer again, zeroed. */
+void tsr__reducer_attach_delayed(struct tsr_engine *e, struct tsr_reducer *r);
+
+#endif

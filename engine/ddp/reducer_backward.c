@@ -1,0 +1,353 @@
+/* reducer_backward.c: gradients become ready, buckets start in index order, comm hooks replace the
+ * all-reduce, and the end of backward waits for everything (section 5.3).
+ */
+#include "engine/ddp/reducer.h"
+
+/* ---- all-reduces ----------------------------------------------------------------------------- */
+static void emit_all_reduce(struct tsr_engine *e, struct tsr_reducer *r, struct tsr_storage *buffer,
+                            tsr_dtype dtype)
+{
+    tsr__operand_storage(e, buffer, TSR_READ_WRITE, dtype);
+    struct tsr_instr reduce = {.kind = TSR_ALL_REDUCE,
+                               .dtype = (uint8_t)dtype,
+                               .reduce_op = TSR_REDUCE_SUM,
+                               .stream = e->stream,
+                               .comm = r->comm,
+                               .bytes = buffer->bytes};
+    tsr__emit(e, &reduce);
+}
+
+static void emit_divide(struct tsr_engine *e, struct tsr_storage *buffer, tsr_dtype dtype)
+{
+    tsr__operand_storage(e, buffer, TSR_READ_WRITE, dtype);
+    struct tsr_work work = {.op = TSR_OP_POINTWISE,
+                            .dtype = (uint8_t)dtype,
+                            .name = "div_by_world",
+                            .flops = (double)buffer->bytes / tsr_dtype_bytes(dtype),
+                            .bytes_read = buffer->bytes,
+                            .bytes_written = buffer->bytes,
+                            .constants = {e->comms[e->reducer->comm].size}};
+    tsr__emit_op(e, &work);
+}
+
+/* FP16_COMPRESS, BF16_COMPRESS: cast, divide, reduce, cast back. */
+static void compressed(struct tsr_engine *e, struct tsr_reducer *r, struct bucket *b,
+                       tsr_dtype half)
+{
+    tsr_dtype dtype = tsr__bucket_dtype(r, b->params[0]);
+    struct tsr_storage *small = tsr__storage_new(e, b->numel * tsr_dtype_bytes(half), TSR_CAT_TEMP);
+    if (!small || !tsr__ok(e))
+        return;
+    tsr__operand_storage(e, b->buffer, TSR_READ, dtype);
+    tsr__operand_storage(e, small, TSR_WRITE, half);
+    tsr__emit_copy(e, half, b->bytes, small->bytes, "compress");
+    emit_divide(e, small, half);
+    emit_all_reduce(e, r, small, half);
+    tsr__operand_storage(e, small, TSR_READ, half);
+    tsr__operand_storage(e, b->buffer, TSR_WRITE, dtype);
+    tsr__emit_copy(e, dtype, small->bytes, b->bytes, "decompress");
+    tsr__storage_release(e, &small);
+}
+
+static void run_hook(struct tsr_engine *e, struct tsr_reducer *r, struct bucket *b)
+{
+    tsr_dtype dtype = tsr__bucket_dtype(r, b->params[0]);
+    switch (r->hook) {
+    case TSR_DDP_HOOK_ALLREDUCE:
+        emit_divide(e, b->buffer, dtype);
+        emit_all_reduce(e, r, b->buffer, dtype);
+        break;
+    case TSR_DDP_HOOK_FP16_COMPRESS:
+        compressed(e, r, b, TSR_F16);
+        break;
+    case TSR_DDP_HOOK_BF16_COMPRESS:
+        compressed(e, r, b, TSR_BF16);
+        break;
+    case TSR_DDP_HOOK_USER: {
+        struct tsr_tensor *view = tsr__tensor_view(e, b->buffer, dtype, 1, &b->numel);
+        uint8_t hook = e->origin.hook;
+        e->origin.hook = TSR_HOOK_USER;
+        if (view)
+            r->user_hook(e, view, r->user);
+        e->origin.hook = hook;
+        tsr_release(e, view);
+        break;
+    }
+    }
+}
+
+static void order(struct tsr_engine *e, uint16_t from, uint16_t to, uint32_t event)
+{
+    struct tsr_instr record = {
+        .kind = TSR_RECORD, .stream = from, .comm = UINT16_MAX, .event = event};
+    struct tsr_instr wait = {.kind = TSR_WAIT, .stream = to, .comm = UINT16_MAX, .event = event};
+    tsr__emit(e, &record);
+    if (to != from)
+        tsr__emit(e, &wait);
+}
+
+static void launch(struct tsr_engine *e, struct tsr_reducer *r, struct bucket *b)
+{
+    uint16_t compute = e->stream;
+    order(e, compute, r->stream, tsr__new_event(e));
+    e->stream = r->stream;
+    if (r->has_hook)
+        run_hook(e, r, b);
+    else
+        emit_all_reduce(e, r, b->buffer, tsr__bucket_dtype(r, b->params[0]));
+    e->stream = compute;
+    b->event = tsr__new_event(e);
+    order(e, r->stream, r->stream, b->event);
+    b->launched = true;
+}
+
+static bool all_unused(const struct tsr_reducer *r, const struct bucket *b)
+{
+    for (size_t i = 0; i < b->n; i++)
+        if (r->slots[b->params[i]->id].used)
+            return false;
+    return true;
+}
+
+static void launch_ready(struct tsr_engine *e, struct tsr_reducer *r)
+{
+    while (r->next < r->n_buckets && r->buckets[r->next].waiting == 0) {
+        struct bucket *b = &r->buckets[r->next++];
+        if (!(r->options.skip_all_reduce_unused && all_unused(r, b)))
+            launch(e, r, b);
+    }
+}
+
+static void emit_to_bucket(struct tsr_engine *e, const struct tsr_reducer *r,
+                           const struct tsr_tensor *grad, uint64_t bytes, tsr_dtype dtype)
+{
+    struct tsr_work work = {.op = TSR_OP_POINTWISE,
+                            .dtype = (uint8_t)dtype,
+                            .name = "grad_to_bucket",
+                            .bytes_read = grad ? tsr__tensor_bytes(grad) : 0,
+                            .bytes_written = bytes,
+                            .constants = {r->has_hook ? 1 : 1.0 / e->comms[r->comm].size}};
+    struct tsr_instr copy = {.kind = TSR_COPY,
+                             .dtype = (uint8_t)dtype,
+                             .stream = e->stream,
+                             .comm = UINT16_MAX,
+                             .work = &work,
+                             .bytes = bytes};
+    tsr__emit(e, &copy);
+}
+
+/* The gradient goes into its place in the bucket, times 1/world unless a comm hook is installed
+ * (R212). */
+static void copy_to_bucket(struct tsr_engine *e, struct tsr_reducer *r, struct tsr_param *p)
+{
+    struct slot *s = &r->slots[p->id];
+    struct bucket *b = &r->buckets[s->bucket];
+    uint64_t bytes = p->numel * tsr_dtype_bytes(tsr__bucket_dtype(r, p));
+    struct tsr_tensor *grad = p->value->grad;
+    if (!b->buffer || !tsr__ok(e))
+        return;
+    tsr__operand_tensor(e, grad, TSR_READ);
+    tsr__operand(e, b->buffer, b->offsets[s->index], bytes, TSR_WRITE, tsr__bucket_dtype(r, p));
+    emit_to_bucket(e, r, grad, bytes, tsr__bucket_dtype(r, p));
+    bool view = r->options.gradient_as_bucket_view && p->value->dtype == tsr__bucket_dtype(r, p);
+    if (!view || (grad && grad->storage == b->buffer))
+        return;
+    struct tsr_tensor *alias =
+        tsr__tensor_view(e, b->buffer, tsr__bucket_dtype(r, p), p->n_dims, p->shape);
+    if (alias)
+        alias->offset = b->offsets[s->index];
+    tsr_release(e, grad);
+    p->value->grad = alias;
+}
+
+static void mark_ready(struct tsr_engine *e, struct tsr_reducer *r, struct tsr_param *p)
+{
+    struct slot *s = &r->slots[p->id];
+    if (s->ready)
+        return;
+    s->ready = true;
+    copy_to_bucket(e, r, p);
+    r->buckets[s->bucket].waiting--;
+    bool delayed = r->options.static_graph && r->n_synced == 0;
+    if (!delayed)
+        launch_ready(e, r);
+}
+
+/* The whole delayed buffer at once, when the hook parameter's gradient is there. */
+static void launch_delayed(struct tsr_engine *e, struct tsr_reducer *r)
+{
+    uint16_t compute = e->stream;
+    if (!r->delayed_buffer)
+        return;
+    order(e, compute, r->stream, tsr__new_event(e));
+    e->stream = r->stream;
+    emit_divide(e, r->delayed_buffer, r->delayed[0]->dtype);
+    emit_all_reduce(e, r, r->delayed_buffer, r->delayed[0]->dtype);
+    e->stream = compute;
+    r->delayed_event = tsr__new_event(e);
+    order(e, r->stream, r->stream, r->delayed_event);
+}
+
+void tsr__reducer_attach_delayed(struct tsr_engine *e, struct tsr_reducer *r)
+{
+    bool fresh = false;
+    for (size_t i = 0; i < r->n_delayed && tsr__ok(e); i++) {
+        struct tsr_param *p = r->delayed[i];
+        if (!p->value || p->value->grad || !r->delayed_buffer)
+            continue;
+        p->value->grad = tsr__tensor_view(e, r->delayed_buffer, p->dtype, p->n_dims, p->shape);
+        if (p->value->grad)
+            p->value->grad->offset = r->slots[p->id].delayed_offset;
+        fresh = true;
+    }
+    if (!fresh || !tsr__ok(e))
+        return;
+    tsr__emit_fill(e, r->delayed_buffer, r->delayed[0]->dtype, 0);
+}
+
+void tsr__reducer_ready(struct tsr_engine *e, struct tsr_param *p)
+{
+    struct tsr_reducer *r = e->reducer;
+    if (!r->reducing || !tsr__ok(e))
+        return;
+    if (p == r->delayed_after)
+        launch_delayed(e, r);
+    if (!r->slots[p->id].member)
+        return;
+    r->slots[p->id].used = true;
+    if (r->n_ready < r->n_params && !r->slots[p->id].ready)
+        r->ready_order[r->n_ready++] = p;
+    mark_ready(e, r, p);
+}
+
+/* In the graph of this backward. */
+static bool is_used(const struct tsr_param *p, uint32_t pass)
+{
+    const struct tsr_tensor *leaf = p->value;
+    return leaf && leaf->accumulator && leaf->accumulator->mark == pass;
+}
+
+/* static_graph: the parameters that the first backward used are used for ever. */
+static void check_static(struct tsr_engine *e, const struct tsr_reducer *r, uint32_t pass)
+{
+    for (size_t i = 0; i < r->n_params; i++)
+        if (r->slots[r->params[i]->id].used != is_used(r->params[i], pass)) {
+            TSR__RAISE(e, TSR_ERUNTIME,
+                       "Your training graph has changed in this iteration, e.g., one parameter is "
+                       "used in first iteration, but then got unused in the second iteration: %s",
+                       r->params[i]->fqn);
+            return;
+        }
+}
+
+void tsr__reducer_backward_begin(struct tsr_engine *e, uint32_t pass)
+{
+    struct tsr_reducer *r = e->reducer;
+    r->reducing = r->sync;
+    if (!r->reducing)
+        return;
+    r->next = 0;
+    r->n_ready = 0;
+    for (size_t i = 0; i < r->n_buckets; i++) {
+        r->buckets[i].waiting = r->buckets[i].n;
+        r->buckets[i].launched = false;
+    }
+    for (size_t i = 0; i < r->n_params; i++)
+        r->slots[r->params[i]->id].ready = false;
+    if (r->options.static_graph && r->n_synced > 0)
+        check_static(e, r, pass);
+    for (size_t i = 0; i < r->n_params; i++)
+        r->slots[r->params[i]->id].used = is_used(r->params[i], pass);
+    for (size_t i = 0; i < r->n_params && r->options.find_unused; i++)
+        if (!r->slots[r->params[i]->id].used)
+            mark_ready(e, r, r->params[i]);
+}
+
+static void emit_used_map(struct tsr_engine *e, const struct tsr_reducer *r,
+                          struct tsr_storage *map)
+{
+    tsr__operand_storage(e, map, TSR_WRITE, TSR_U8);
+    for (size_t i = 0; i < r->n_params; i++)
+        tsr__push_arg(e, r->slots[r->params[i]->id].used);
+    struct tsr_work work = {
+        .op = TSR_OP_POINTWISE, .dtype = TSR_U8, .name = "used_map", .bytes_written = map->bytes};
+    tsr__emit_op(e, &work);
+}
+
+/* Which parameters some rank used: a bitmap, all-reduced. */
+static void reduce_used_map(struct tsr_engine *e, struct tsr_reducer *r)
+{
+    struct tsr_storage *map = tsr__storage_new(e, 4 * r->n_params, TSR_CAT_TEMP);
+    if (map && tsr__ok(e)) {
+        struct tsr_instr reduce = {.kind = TSR_ALL_REDUCE,
+                                   .dtype = TSR_U8,
+                                   .reduce_op = TSR_REDUCE_SUM,
+                                   .comm = r->comm,
+                                   .bytes = map->bytes};
+        emit_used_map(e, r, map);
+        tsr__operand_storage(e, map, TSR_READ_WRITE, TSR_U8);
+        tsr__emit(e, &reduce);
+    }
+    tsr__storage_release(e, &map);
+}
+
+static void copy_back(struct tsr_engine *e, struct tsr_reducer *r, struct bucket *b, size_t i)
+{
+    struct tsr_param *p = b->params[i];
+    struct tsr_tensor *grad = p->value->grad;
+    uint64_t bytes = p->numel * tsr_dtype_bytes(tsr__bucket_dtype(r, p));
+    if (!grad || grad->storage == b->buffer || !tsr__ok(e))
+        return;
+    struct tsr_tensor *to = grad;
+    if (p->value->storage != p->master) { /* the optimizer's gradient has the original dtype */
+        if (!p->full_grad)
+            p->full_grad = tsr__tensor_new(e, p->dtype, p->n_dims, p->shape, TSR_CAT_SHARDED_GRAD);
+        to = p->full_grad;
+    }
+    if (!to)
+        return;
+    tsr__operand(e, b->buffer, b->offsets[i], bytes, TSR_READ, tsr__bucket_dtype(r, p));
+    tsr__operand_tensor(e, to, TSR_WRITE);
+    tsr__emit_copy(e, (tsr_dtype)to->dtype, bytes, tsr__tensor_bytes(to), "bucket_to_grad");
+    if (to != grad) {
+        tsr_release(e, grad);
+        p->value->grad = NULL;
+    }
+}
+
+static void wait_for(struct tsr_engine *e, uint32_t event)
+{
+    struct tsr_instr wait = {
+        .kind = TSR_WAIT, .stream = e->stream, .comm = UINT16_MAX, .event = event};
+    tsr__emit(e, &wait);
+}
+
+/* End of backward: all buckets are waited for, gradients copied back, copies of parameters freed.
+ */
+void tsr__reducer_finalize(struct tsr_engine *e)
+{
+    struct tsr_reducer *r = e->reducer;
+    if (r->reducing && tsr__ok(e)) {
+        launch_ready(e, r);
+        if (r->options.find_unused && !r->options.static_graph)
+            reduce_used_map(e, r);
+        for (size_t i = 0; i < r->n_buckets && tsr__ok(e); i++) {
+            struct bucket *b = &r->buckets[i];
+            if (!b->launched)
+                continue;
+            wait_for(e, b->event);
+            for (size_t k = 0; k < b->n; k++)
+                copy_back(e, r, b, k);
+        }
+        if (r->delayed_event)
+            wait_for(e, r->delayed_event);
+        r->delayed_event = 0;
+        r->n_synced++;
+        r->has_order = !r->options.static_graph || r->n_synced > 1;
+    }
+    r->has_launched = r->reducing;
+    r->reducing = false;
+    for (size_t i = 0; i < r->n_params; i++)
+        if (r->params[i]->value && r->params[i]->value->storage != r->params[i]->master)
+            tsr__storage_unback(e, r->params[i]->value->storage);
+}

@@ -1,0 +1,271 @@
+/* fsdp.h: wrapped states, parameter groups and what they share: the hook state machines of
+ * fully_shard and replicate (section 3). Private to engine/; included by engine.h.
+ */
+#ifndef TSR_FSDP_H
+#define TSR_FSDP_H
+
+#include "engine/graph/module.h"
+
+struct tsr_group;
+struct tsr_flat;
+
+/* ---- states and groups ----------------------------------------------------------------------- */
+
+enum tsr_training_state {
+    TSR_IDLE,
+    TSR_FORWARD,
+    TSR_PRE_BACKWARD,
+    TSR_POST_BACKWARD,
+    TSR_N_TRAINING
+};
+enum tsr_sharded_state { TSR_SHARDED, TSR_SHARDED_POST_FORWARD, TSR_UNSHARDED, TSR_N_SHARDED };
+
+struct tsr_fsdp_param {
+    struct tsr_param *param;
+    struct tsr_group *group;
+    size_t n_aliases;
+    char **aliases; /* FQNs of the other places inside the call's modules */
+    int shard_dim;  /* -1: replicated */
+    uint64_t local[4], padded[4];
+    uint64_t local_numel, shard_numel; /* of this rank; padded */
+    bool full_precision; /* 2.15: this parameter keeps its dtype (param_dtype_override) */
+    bool fp8;            /* it is gathered in fp8 (ops_fp8.h) */
+    tsr_dtype orig_dtype, param_dtype, reduce_dtype; /* the last two NONE: no cast */
+    struct tsr_storage *sharded;                     /* orig dtype, padded; host when offloaded */
+    uint64_t mirror_offset; /* bytes; of the group's mirror (mirror.c), if it has the parameter */
+    struct tsr_storage *post_forward; /* slice of the smaller group */
+    struct tsr_tensor *unsharded;     /* created once (R105) */
+    struct tsr_storage *temp;         /* copy-in of the running unshard: H2D or cast copy */
+    struct tsr_tensor *acc_grad;      /* unsharded accumulated gradient, reduce dtype */
+    struct tsr_storage *grad;         /* sharded gradient: a view of the group's flat buffer ... */
+    uint64_t grad_offset;             /* ... in bytes */
+    bool kept_grad;     /* grad is the unsharded gradient itself, in the compute dtype (mirror.c) */
+    uint32_t d2h_event; /* 0: none */
+    const struct tsr_gather_extension *extension; /* borrowed; NULL: the shard itself travels */
+    struct tsr_storage *raw[4];                   /* its gathered inputs */
+    tsr_grad_hook grad_hook; /* after the sharded gradient is set; NULL: none */
+    void *grad_hook_user;
+};
+
+struct tsr_comm_ctx;
+struct tsr_reduce_item;
+
+struct tsr_all_gather_result {
+    bool pending, local, async;
+    bool from_slices;           /* over the smaller group */
+    bool direct;                /* into the unsharded parameters; no output */
+    struct tsr_storage *output; /* owned */
+    uint32_t event;
+};
+
+struct tsr_group {
+    struct tsr_state *state;
+    char *name;
+    uint32_t id; /* index into tables.groups */
+    size_t n_params;
+    struct tsr_fsdp_param **params;
+    bool is_replicate, is_hsdp;
+    uint32_t shard_size, shard_rank, replicate_size;
+    uint32_t replicate_stride;
+    int n_mesh_dims, mesh_dim[2];        /* of the engine's mesh; none for a mesh of its own */
+    uint16_t shard_comm, replicate_comm; /* UINT16_MAX: none */
+    uint32_t post_forward_size; /* 0: none (keep); = shard_size: sharded; else the smaller group */
+    uint16_t post_forward_comm;
+    enum tsr_reshard_kind reshard_kind;
+    int64_t reshard_int;
+    enum tsr_training_state training;
+    enum tsr_sharded_state sharded;
+    struct tsr_mp_policy mp;
+    enum tsr_offload offload;
+    tsr_dtype orig_dtype, reduce_dtype;
+    bool lazy_done, reduce_grads, all_reduce_grads, reshard_after_backward, unshard_in_backward;
+    bool unshard_async_op, force_sum, from_process_group;
+    bool keep_storage, reduce_unused; /* 2.15 */
+    uint32_t max_reduce_inputs;       /* 2.15; 1 otherwise */
+    uint32_t index;                   /* among the groups of its state */
+    uint16_t reduce_comm;             /* reduce-scatter: the shard communicator or one of its own */
+    uint32_t shard_stride;            /* between the members of a shard group */
+    const struct tsr_custom_comm *custom_all_gather, *custom_reduce_scatter; /* borrowed */
+    double divide_factor;                                                    /* 0: none */
+    struct tsr_all_gather_result result;
+    uint32_t reshard_event;     /* 0: none */
+    uint32_t post_reduce_event; /* 0: none */
+    struct {
+        struct tsr_storage *buffer;
+        uint32_t event;
+    } all_reduce; /* kept until W10 */
+    struct tsr_storage *partial;
+    size_t n_order, cap_order;
+    uint32_t *order; /* own indices in the post-forward order */
+    struct tsr_comm_ctx *comm;
+    tsr_all_reduce_hook hook;
+    void *hook_user;
+    bool has_hook;
+    uint16_t hook_stream;          /* UINT16_MAX: the all-reduce stream */
+    uint64_t shard_numel;          /* sum over params */
+    struct tsr_reduce_item *items; /* scratch of a reduction, room for every parameter */
+    const char **names;            /* likewise */
+    struct tsr_storage *sharded_grad;
+    bool direct;                /* an option of the call (direct_gather.c) */
+    uint32_t retire_event;      /* of a direct group that is retired; 0: it is not */
+    bool mirrors;               /* an option of the call (mirror.c) */
+    bool mirror_is_fresh;       /* it holds the values of the shards */
+    struct tsr_storage *mirror; /* owned; NULL: none yet, or no parameter is cast */
+    bool folds;                 /* an option of the call (folded_scale.c) */
+};
+
+/* Shared by all states of a root. */
+struct tsr_state_ctx {
+    struct tsr_state *iter_root;
+    bool callback_queued, is_last_backward;
+    uint32_t post_optim_event;              /* 0: none */
+    bool manual_finalize, finalize_pending; /* 2.15 */
+    size_t n_states, cap_states;
+    struct tsr_state **states; /* with repetition: once per module of a list (R82) */
+};
+
+enum { TSR_MAX_REDUCE_INPUTS = 16 };
+
+struct tsr_comm_ctx {
+    bool has_streams;
+    uint16_t copy_in, all_gather, reduce_scatter, all_reduce;
+    struct {
+        struct tsr_storage *output;
+        uint32_t event;
+        struct tsr_group *group;
+    } deferred;               /* W6 */
+    struct tsr_reduce_input { /* W9: oldest first; 2.11 keeps at most one */
+        struct tsr_storage *input;
+        uint32_t event;
+    } reduce_inputs[TSR_MAX_REDUCE_INPUTS];
+    size_t n_reduce_inputs;
+    size_t n_order, cap_order;
+    struct tsr_group **order;
+    size_t n_retired, cap_retired; /* direct groups, oldest first (direct_gather.c) */
+    struct tsr_group **retired;
+};
+
+struct tsr_state {
+    struct tsr_flat *flat; /* of a call of tsr_fsdp1() (fsdp1.h); NULL: of the other APIs */
+    size_t n_modules;
+    struct tsr_module **modules;
+    char *name;
+    bool is_replicate, lazy_done, is_root, has_root;
+    enum tsr_training_state training;
+    struct tsr_mp_policy mp;
+    size_t n_groups; /* 0: no parameters; 2.11: at most 1; 2.15: one per mesh of its parameters */
+    struct tsr_group **groups;
+    struct tsr_state_ctx *ctx;
+    struct tsr_comm_ctx *comm;
+    size_t n_fwd_prefetch, n_bwd_prefetch;
+    struct tsr_state **fwd_prefetch, **bwd_prefetch;
+    /* list groups: modules of this forward that have not run yet */
+    bool *ran;
+    size_t n_ran;
+    bool list_open; /* a module of the list has run, not all have */
+    bool handle_pending;
+};
+
+static inline struct tsr_group *tsr__first_group(const struct tsr_state *s)
+{
+    return s->n_groups ? s->groups[0] : NULL;
+}
+
+/* ---- state.c, param_group.c, all_gather.c, reduce.c ------------------------------------------ */
+
+struct tsr_tensor *tsr__state_pre_forward(struct tsr_engine *e, struct tsr_state *s,
+                                          struct tsr_module *m, struct tsr_tensor *in);
+struct tsr_tensor *tsr__state_post_forward(struct tsr_engine *e, struct tsr_state *s,
+                                           struct tsr_module *m, struct tsr_tensor *out);
+void tsr__state_unshard_method(struct tsr_engine *e, struct tsr_state *s, bool async_op);
+
+/* Sets the size and communicator of the post-forward mesh (fully_shard.c). */
+tsr_status tsr__group_set_post_forward(struct tsr_engine *e, struct tsr_group *g, uint32_t size);
+void tsr__group_lazy_init(struct tsr_engine *e, struct tsr_group *g);
+void tsr__group_unshard(struct tsr_engine *e, struct tsr_group *g, bool async_op);
+void tsr__group_wait_for_unshard(struct tsr_engine *e, struct tsr_group *g);
+void tsr__group_reshard(struct tsr_engine *e, struct tsr_group *g);
+struct tsr_tensor *tsr__group_pre_forward(struct tsr_engine *e, struct tsr_group *g,
+                                          struct tsr_tensor *in);
+void tsr__group_post_forward(struct tsr_engine *e, struct tsr_group *g);
+void tsr__group_pre_backward(struct tsr_engine *e, struct tsr_group *g, bool default_prefetch);
+void tsr__group_post_backward(struct tsr_engine *e, struct tsr_group *g, const char *by);
+/* Marks where a hook of the group begins and ends; returns what origin.group was. */
+uint32_t tsr__group_enter(struct tsr_engine *e, const struct tsr_group *g, enum tsr_hook hook);
+void tsr__group_leave(struct tsr_engine *e, enum tsr_hook hook, uint32_t group);
+/* Waits for and drops reduce-scatter inputs, oldest first, until `keep` remain (W9, W14). */
+void tsr__drop_reduce_inputs(struct tsr_engine *e, struct tsr_comm_ctx *comm, size_t keep);
+/* Drops gradients and pending gathers, reshards: after an exception (R201). */
+void tsr__group_reset(struct tsr_engine *e, struct tsr_group *g);
+void tsr__group_finalize(struct tsr_engine *e, struct tsr_group *g);
+/* Moves of the state machines, checked against the tables of transitions.c. */
+void tsr__state_set_training(struct tsr_engine *e, struct tsr_state *s, enum tsr_training_state to);
+void tsr__group_set_training(struct tsr_engine *e, struct tsr_group *g, enum tsr_training_state to);
+void tsr__group_set_sharded(struct tsr_engine *e, struct tsr_group *g, enum tsr_sharded_state to);
+void tsr__group_to_sharded(struct tsr_engine *e, struct tsr_group *g);
+void tsr__group_prefetch(struct tsr_engine *e, struct tsr_group *g, bool forward);
+const char *tsr__training_name(enum tsr_training_state s);
+
+/* What a reduction reduces: one gradient per parameter that has one, in group order. */
+struct tsr_reduce_item {
+    struct tsr_fsdp_param *p;
+    struct tsr_tensor *grad;
+};
+void tsr__all_gather_issue(struct tsr_engine *e, struct tsr_group *g, bool async_op,
+                           uint16_t copy_in, uint16_t all_gather);
+void tsr__all_gather_copy_out(struct tsr_engine *e, struct tsr_group *g);
+/* all_gather.c: the unsharded parameter exists and is backed by memory of the current stream. */
+void tsr__ensure_unsharded(struct tsr_engine *e, struct tsr_group *g, struct tsr_fsdp_param *p);
+/* direct_gather.c. True if the parameters can be gathered into their places. */
+bool tsr__is_direct(const struct tsr_group *g);
+/* Memory for what `stream` is about to gather. */
+void tsr__direct_prepare(struct tsr_engine *e, struct tsr_group *g, uint16_t stream);
+/* The unsharded parameters are not needed any more. */
+void tsr__direct_retire(struct tsr_engine *e, struct tsr_group *g);
+/* They were gathered for nothing. */
+void tsr__direct_discard(struct tsr_engine *e, struct tsr_group *g);
+/* Memory of retired groups goes back, but for that of the latest `keep`. */
+void tsr__direct_settle(struct tsr_engine *e, struct tsr_comm_ctx *comm, size_t keep);
+
+/* mirror.c. True if the group keeps this parameter's shard in the compute dtype as well. */
+bool tsr__is_mirrored(const struct tsr_fsdp_param *p);
+/* True if modules compute with the shards themselves, or with their mirror: nothing is gathered. */
+bool tsr__is_aliased(const struct tsr_group *g);
+/* The mirror with the values of the shards: cast on the current stream if they have changed since.
+ * NULL: no parameter of the group is cast. */
+struct tsr_storage *tsr__mirror(struct tsr_engine *e, struct tsr_group *g);
+/* The unsharded parameters of an aliased group. */
+void tsr__alias_unsharded(struct tsr_engine *e, struct tsr_group *g);
+/* Gradients that need no reduction and whose every reader takes them as they are stay where they
+ * are; false: they have to be reduced. Takes over those that it keeps. */
+bool tsr__keep_gradients(struct tsr_engine *e, struct tsr_group *g, struct tsr_reduce_item *items,
+                         size_t n);
+/* The shards get other values than a kernel that writes the mirror, too, gives them. */
+void tsr__mirrors_are_stale(struct tsr_engine *e);
+/* folded_scale.c. True if reductions of the group only add. */
+bool tsr__is_folded(const struct tsr_group *g);
+/* What the gradient must still be multiplied by; 1 if it is as PyTorch has it. */
+double tsr__folded_scale(const struct tsr_param *p);
+/* True if a group was wrapped so. */
+bool tsr__folds(const struct tsr_engine *e);
+/* Raises if this step has no kernel that scales what it reads; true if all is well. */
+bool tsr__check_folded(struct tsr_engine *e);
+/* Args of a kernel: how the parameter is cut (KERNELS.md). */
+void tsr__cut_args(struct tsr_engine *e, const struct tsr_fsdp_param *p);
+/* Hands a user's collective its two tensors (taken over) and lets it emit on `stream`. */
+void tsr__run_custom(struct tsr_engine *e, const struct tsr_custom_comm *custom,
+                     const struct tsr_custom_call *call, struct tsr_tensor *out,
+                     struct tsr_tensor *in, uint16_t stream);
+/* Frees the gathered inputs of an extension. */
+void tsr__drop_raw(struct tsr_engine *e, struct tsr_fsdp_param *p);
+void tsr__reduce_grads(struct tsr_engine *e, struct tsr_group *g, struct tsr_reduce_item *items,
+                       size_t n);
+
+struct tsr_divide {
+    double pre, post, premul;
+    uint8_t rs_op, ar_op;
+};
+struct tsr_divide tsr__divide_factors(uint32_t shard, uint32_t replicate, tsr_dtype reduce,
+                                      double factor, bool force_sum);
+
+#endif

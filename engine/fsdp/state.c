@@ -1,0 +1,532 @@
+/* state.c: the hook state machine of one wrapped call (section 3; PyTorch's FSDPState): root and
+ * lazy initialisation, the four hooks, prefetch lists, and the final callback of a backward.
+ *
+ *   IDLE -> FORWARD -> IDLE -> PRE_BACKWARD -> IDLE   (the group also has POST_BACKWARD)
+ */
+#include "engine/graph/engine.h"
+
+const char *tsr__training_name(enum tsr_training_state s)
+{
+    static const char *const names[TSR_N_TRAINING] = {"idle", "forward", "pre_backward",
+                                                      "post_backward"};
+    return names[s];
+}
+
+static void trace_hook(struct tsr_engine *e, const char *name, const struct tsr_state *s,
+                       const char *flag, bool value)
+{
+    if (!e->has_trace)
+        return;
+    struct tsr_event ev;
+    tsr__event_begin(&ev, name);
+    tsr__event_str(&ev, "g", s->name);
+    if (flag)
+        tsr__event_bool(&ev, flag, value);
+    tsr__event_send(e, &ev);
+}
+
+static void trace_count(struct tsr_engine *e, const char *name, const struct tsr_state *s, int n)
+{
+    if (!e->has_trace)
+        return;
+    struct tsr_event ev;
+    tsr__event_begin(&ev, name);
+    tsr__event_str(&ev, "g", s->name);
+    tsr__event_int(&ev, "n", n);
+    tsr__event_send(e, &ev);
+}
+
+static void enter_hook(struct tsr_engine *e, const struct tsr_state *s, enum tsr_hook hook,
+                       enum tsr_mark mark)
+{
+    e->origin.hook = (uint8_t)hook;
+    e->origin.group = s->n_groups ? s->groups[0]->id : TSR_NO_ID;
+    tsr__emit_mark(e, mark, 0);
+}
+
+static void leave_hook(struct tsr_engine *e)
+{
+    e->origin.hook = TSR_HOOK_NONE;
+    e->origin.group = TSR_NO_ID;
+}
+
+/* ---- lazy initialisation (3.2) ------------------------------------------------------------------
+ */
+
+struct lazy {
+    struct tsr_engine *e;
+    struct tsr_state *root;
+};
+
+static bool adopt_state(void *user, struct tsr_module *m)
+{
+    struct lazy *lazy = user;
+    struct tsr_engine *e = lazy->e;
+    struct tsr_state *s = m->state, *root = lazy->root;
+    /* a replicate root sees replicate states only (5.1) */
+    if (!s || (root->is_replicate && !s->is_replicate))
+        return true;
+    if (s != root && s->lazy_done) {
+        TSR__RAISE(e, TSR_ERUNTIME,
+                   "FSDP state has already been lazily initialized for %s: FSDP requires running "
+                   "forward through the root module first",
+                   m->fqn);
+        return false;
+    }
+    if (s->has_root && e->config.version >= TSR_TORCH_2_15)
+        return true; /* once per state; 2.11: once per module (R82) */
+    if (s != root)
+        s->is_root = false;
+    s->has_root = true;
+    return TSR__ARENA_PUSH(e, root->ctx->states, root->ctx->n_states, root->ctx->cap_states, s);
+}
+
+static void create_streams(struct tsr_engine *e, struct tsr_comm_ctx *comm)
+{
+    comm->copy_in = tsr__stream_add(e, "copy_in", TSR_ROLE_COPY_IN, -1);
+    comm->all_gather = tsr__stream_add(e, "all_gather", TSR_ROLE_ALL_GATHER, -1);
+    comm->reduce_scatter = tsr__stream_add(e, "reduce_scatter", TSR_ROLE_REDUCE_SCATTER, -1);
+    comm->all_reduce = tsr__stream_add(e, "all_reduce", TSR_ROLE_ALL_REDUCE, 0);
+    comm->has_streams = true;
+    comm->n_order = 0;
+}
+
+static void trace_lazy_init(struct tsr_engine *e, const struct tsr_state *s, bool keeps)
+{
+    if (!e->has_trace)
+        return;
+    size_t n = s->ctx->n_states;
+    const char **names = tsr_arena_alloc(&e->arena, (n + 1) * sizeof *names);
+    if (!names)
+        return;
+    for (size_t i = 0; i < n; i++)
+        names[i] = s->ctx->states[i]->name;
+    struct tsr_event ev;
+    tsr__event_begin(&ev, "lazy_init");
+    tsr__event_str(&ev, "g", s->name);
+    tsr__event_strs(&ev, "states", names, n);
+    tsr__event_bool(&ev, "root_keeps", keeps);
+    tsr__event_send(e, &ev);
+}
+
+/* Another managed parameter that was the same before a call broke the tie. */
+static const struct tsr_param *managed_twin(const struct tsr_engine *e, const struct tsr_param *p)
+{
+    for (size_t i = 0; p->untied_from && i < e->n_params; i++) {
+        const struct tsr_param *other = e->params[i];
+        if (other != p && other->fsdp &&
+            (other == p->untied_from || other->untied_from == p->untied_from))
+            return other;
+    }
+    return NULL;
+}
+
+/* 2.15 refuses a parameter that two groups have torn apart (R83); 2.11 leaves it untied (Q7). */
+static void check_ties(struct tsr_engine *e, const struct tsr_state_ctx *ctx)
+{
+    if (e->config.version < TSR_TORCH_2_15)
+        return;
+    for (size_t i = 0; i < ctx->n_states; i++)
+        for (size_t k = 0; k < ctx->states[i]->n_groups; k++) {
+            const struct tsr_group *g = ctx->states[i]->groups[k];
+            for (size_t p = 0; p < g->n_params; p++) {
+                const struct tsr_param *other = managed_twin(e, g->params[p]->param);
+                if (other)
+                    TSR__RAISE(e, TSR_EVALUE,
+                               "%s and %s are one parameter in two groups; wrap the tied modules "
+                               "in one list call",
+                               g->params[p]->param->fqn, other->fqn);
+            }
+        }
+}
+
+static void lazy_init(struct tsr_engine *e, struct tsr_state *s)
+{
+    s->is_root = true;
+    if (s->n_modules > 1) {
+        TSR__RAISE(e, TSR_ERUNTIME, "FSDP requires a single root module but got %s", s->name);
+        return;
+    }
+    struct lazy lazy = {e, s};
+    tsr__module_walk(s->modules[0], adopt_state, &lazy);
+    if (!tsr__ok(e))
+        return;
+    bool keeps =
+        s->n_groups && !s->is_replicate && s->groups[0]->reshard_kind == TSR_RESHARD_DEFAULT;
+    for (size_t i = 0; keeps && i < s->n_groups; i++)
+        s->groups[i]->post_forward_size = 0;
+    create_streams(e, s->comm);
+    for (size_t i = 0; i < s->ctx->n_states; i++) {
+        struct tsr_state *t = s->ctx->states[i];
+        t->ctx = s->ctx;
+        t->comm = s->comm;
+        t->lazy_done = true;
+        for (size_t k = 0; k < t->n_groups; k++)
+            t->groups[k]->comm = s->comm;
+    }
+    check_ties(e, s->ctx);
+    trace_lazy_init(e, s, keeps);
+    for (size_t i = 0; i < s->ctx->n_states; i++)
+        for (size_t k = 0; k < s->ctx->states[i]->n_groups; k++)
+            tsr__group_lazy_init(e, s->ctx->states[i]->groups[k]);
+}
+
+/* ---- forward hooks --------------------------------------------------------------------------- */
+static void root_pre_forward(struct tsr_engine *e, struct tsr_state *s)
+{
+    if (!s->lazy_done)
+        lazy_init(e, s);
+    if (!tsr__ok(e) || s->ctx->iter_root)
+        return;
+    s->ctx->iter_root = s;
+    trace_hook(e, "root_pre_forward", s, NULL, false);
+    struct tsr_comm_ctx *comm = s->comm;
+    if (s->ctx->post_optim_event) {
+        tsr__wait_event(e, comm->copy_in, s->ctx->post_optim_event); /* W1 */
+        tsr__wait_event(e, comm->all_gather, s->ctx->post_optim_event);
+        s->ctx->post_optim_event = 0;
+    } else {
+        tsr__wait_stream(e, comm->copy_in, e->stream);
+        tsr__wait_stream(e, comm->all_gather, e->stream);
+    }
+}
+
+/* Float inputs are cast to the policy's param dtype at the module's boundary (R65). Takes over and
+ * returns a reference. */
+static struct tsr_tensor *cast(struct tsr_engine *e, struct tsr_tensor *t, tsr_dtype dtype)
+{
+    if (!t || dtype == TSR_DTYPE_NONE || !tsr_dtype_is_float((tsr_dtype)t->dtype) ||
+        t->dtype == dtype)
+        return t;
+    struct tsr_tensor *out = tsr_op_cast(e, t, dtype);
+    tsr_release(e, t);
+    return out;
+}
+
+static struct tsr_tensor *cast_input(struct tsr_engine *e, struct tsr_state *s,
+                                     struct tsr_tensor *in)
+{
+    return s->mp.no_cast_inputs ? in : cast(e, in, s->mp.param);
+}
+
+/* List groups (3.11, 2.11): the pre-hook body runs for the first module only. */
+static bool is_first_of_list(struct tsr_state *s)
+{
+    if (s->n_modules == 1)
+        return true;
+    bool first = !s->list_open;
+    s->list_open = true;
+    return first;
+}
+
+static void forget_ran(struct tsr_state *s)
+{
+    s->list_open = false;
+    s->n_ran = 0;
+    for (size_t i = 0; i < s->n_modules; i++)
+        s->ran[i] = false;
+}
+
+/* ... and the post-hook body once all have run. */
+static bool is_last_of_list(struct tsr_state *s, const struct tsr_module *m)
+{
+    if (s->n_modules == 1 || !s->list_open)
+        return true;
+    for (size_t i = 0; i < s->n_modules; i++)
+        if (s->modules[i] == m && !s->ran[i]) {
+            s->ran[i] = true;
+            s->n_ran++;
+        }
+    if (s->n_ran < s->n_modules)
+        return false;
+    forget_ran(s);
+    return true;
+}
+
+/* Only a guarantee: an earlier post-backward may have resharded (3.9). Never asynchronous, whatever
+ * set_unshard_async_op() said. */
+static void ensure_unsharded(struct tsr_engine *e, struct tsr_state *s)
+{
+    for (size_t i = 0; i < s->n_groups; i++)
+        if (s->groups[i]->sharded != TSR_UNSHARDED) {
+            tsr__group_unshard(e, s->groups[i], false);
+            tsr__group_wait_for_unshard(e, s->groups[i]);
+        }
+}
+
+static void prefetch_groups(struct tsr_engine *e, struct tsr_state *const *list, size_t n,
+                            bool forward)
+{
+    for (size_t i = 0; i < n; i++)
+        for (size_t k = 0; k < list[i]->n_groups; k++)
+            tsr__group_prefetch(e, list[i]->groups[k], forward);
+}
+
+static struct tsr_tensor *enter_forward(struct tsr_engine *e, struct tsr_state *s,
+                                        struct tsr_tensor *in)
+{
+    tsr__state_set_training(e, s, TSR_FORWARD);
+    root_pre_forward(e, s);
+    in = cast_input(e, s, in);
+    for (size_t i = 0; i < s->n_groups; i++)
+        in = tsr__group_pre_forward(e, s->groups[i], in);
+    prefetch_groups(e, s->fwd_prefetch, s->n_fwd_prefetch, true);
+    return in;
+}
+
+struct tsr_tensor *tsr__state_pre_forward(struct tsr_engine *e, struct tsr_state *s,
+                                          struct tsr_module *m, struct tsr_tensor *in)
+{
+    (void)m;
+    if (!tsr__ok(e))
+        return in;
+    if (!is_first_of_list(s)) { /* 2.15: casts and the guarantee for every module (R121) */
+        if (e->config.version < TSR_TORCH_2_15)
+            return in;
+        ensure_unsharded(e, s);
+        return cast_input(e, s, in);
+    }
+    bool recompute = s->training == TSR_PRE_BACKWARD;
+    enter_hook(e, s, TSR_HOOK_PRE_FORWARD, TSR_MARK_PRE_FORWARD);
+    trace_hook(e, "pre_forward", s, "recompute", recompute);
+    if (recompute) {
+        ensure_unsharded(e, s);
+        in = cast_input(e, s, in);
+    } else {
+        in = enter_forward(e, s, in);
+    }
+    leave_hook(e);
+    return in;
+}
+
+static void pre_backward(struct tsr_engine *e, void *user, uint32_t arg);
+
+static void register_pre_backward(struct tsr_engine *e, struct tsr_state *s, struct tsr_tensor *out,
+                                  struct tsr_tensor *aux)
+{
+    if (!e->grad_enabled)
+        return;
+    struct tsr_tensor *outs[2] = {out, aux};
+    int n = 0;
+    for (int i = 0; i < 2; i++)
+        if (outs[i] && outs[i]->requires_grad) {
+            tsr__tensor_hook(e, outs[i], pre_backward, s, 0);
+            n++;
+        }
+    trace_count(e, "register_pre_backward", s, n);
+}
+
+static void leave_forward(struct tsr_engine *e, struct tsr_state *s, struct tsr_tensor *out,
+                          struct tsr_tensor *aux)
+{
+    for (size_t i = 0; i < s->n_groups; i++)
+        tsr__group_post_forward(e, s->groups[i]);
+    register_pre_backward(e, s, out, aux);
+    tsr__state_set_training(e, s, TSR_IDLE);
+}
+
+/* 2.15: lists of which a module never ran are completed here, deepest first (R120). */
+static void complete_lists(struct tsr_engine *e, struct tsr_state *root, struct tsr_tensor *out)
+{
+    for (size_t i = root->ctx->n_states; i-- > 0;) {
+        struct tsr_state *s = root->ctx->states[i];
+        if (s->n_modules < 2 || !s->list_open)
+            continue;
+        forget_ran(s);
+        leave_forward(e, s, out, NULL);
+    }
+}
+
+static void root_post_forward(struct tsr_engine *e, struct tsr_state *s, struct tsr_tensor *out)
+{
+    struct tsr_comm_ctx *comm = s->comm;
+    if (e->config.version >= TSR_TORCH_2_15)
+        complete_lists(e, s, out);
+    if (comm->deferred.output) { /* W8 */
+        tsr__wait_event(e, comm->copy_in, comm->deferred.event);
+        tsr__wait_event(e, comm->all_gather, comm->deferred.event);
+        tsr__storage_release(e, &comm->deferred.output);
+        comm->deferred.group = NULL;
+    }
+    s->ctx->iter_root = NULL;
+    trace_hook(e, "root_post_forward", s, NULL, false);
+}
+
+struct tsr_tensor *tsr__state_post_forward(struct tsr_engine *e, struct tsr_state *s,
+                                           struct tsr_module *m, struct tsr_tensor *out)
+{
+    if (!tsr__ok(e))
+        return out;
+    if (!is_last_of_list(s, m))
+        return e->config.version < TSR_TORCH_2_15 ? out : cast(e, out, s->mp.output);
+    bool recompute = s->training == TSR_PRE_BACKWARD;
+    enter_hook(e, s, TSR_HOOK_POST_FORWARD, TSR_MARK_POST_FORWARD);
+    trace_hook(e, "post_forward", s, "recompute", recompute);
+    if (!recompute) {
+        leave_forward(e, s, out, m->aux_output);
+        if (s->ctx->iter_root == s)
+            root_post_forward(e, s, out);
+    }
+    if (!recompute || e->config.version >= TSR_TORCH_2_15)
+        out = cast(e, out, s->mp.output);
+    leave_hook(e);
+    return out;
+}
+
+/* ---- backward hooks -------------------------------------------------------------------------- */
+static bool any_pending(const struct tsr_state *s)
+{
+    for (size_t i = 0; i < s->n_groups; i++)
+        if (s->groups[i]->result.pending)
+            return true;
+    return false;
+}
+
+static void finalize_state(struct tsr_engine *e, struct tsr_state *s)
+{
+    trace_hook(e, "finalize_backward", s, "pending_unshard", any_pending(s));
+    forget_ran(s); /* a list whose modules did not all run starts anew (R119) */
+    for (size_t i = 0; i < s->n_groups; i++)
+        tsr__group_finalize(e, s->groups[i]);
+}
+
+static void finish_state(struct tsr_engine *e, struct tsr_state *s, bool last)
+{
+    for (size_t i = s->n_groups; i-- > 0;)
+        if (s->groups[i]->training != TSR_POST_BACKWARD)
+            tsr__group_post_backward(e, s->groups[i], "final_callback");
+    tsr__state_set_training(e, s, TSR_IDLE);
+    for (size_t i = 0; i < s->n_groups; i++)
+        tsr__group_set_training(e, s->groups[i], TSR_IDLE);
+    if (last)
+        finalize_state(e, s);
+}
+
+/* Ends the backward of everything below a root; `backwards`: states in reverse (finalize_backward).
+ */
+static void finish_backward(struct tsr_engine *e, struct tsr_state *root, bool backwards)
+{
+    struct tsr_state_ctx *ctx = root->ctx;
+    bool last = ctx->is_last_backward;
+    for (size_t i = 0; i < ctx->n_states && tsr__ok(e); i++)
+        finish_state(e, ctx->states[backwards ? ctx->n_states - 1 - i : i], last);
+    if (!last)
+        return;
+    root->comm->n_order = 0;
+    tsr__drop_reduce_inputs(e, root->comm, 0); /* W14 */
+}
+
+/* Section 3.10; `user` is the state that queued it. */
+static void final_callback(struct tsr_engine *e, void *user)
+{
+    struct tsr_state *queued_by = user;
+    struct tsr_state_ctx *ctx = queued_by->ctx;
+    e->origin.hook = TSR_HOOK_FINAL_CALLBACK;
+    trace_hook(e, "final_callback", queued_by, "last", ctx->is_last_backward);
+    if (ctx->manual_finalize)
+        ctx->finalize_pending = true;
+    else
+        finish_backward(e, queued_by, false);
+    ctx->callback_queued = false;
+    trace_hook(e, "final_callback_end", queued_by, NULL, false);
+    e->origin.hook = TSR_HOOK_NONE;
+}
+
+static bool in_pre_backward(const struct tsr_state *s)
+{
+    return s->n_groups > 0 && s->groups[0]->training == TSR_PRE_BACKWARD;
+}
+
+static void pre_backward(struct tsr_engine *e, void *user, uint32_t arg)
+{
+    (void)arg;
+    struct tsr_state *s = user;
+    if (!tsr__ok(e))
+        return;
+    e->origin.module = s->modules[0]->id;
+    enter_hook(e, s, TSR_HOOK_PRE_BACKWARD, TSR_MARK_PRE_BACKWARD);
+    trace_hook(e, "pre_backward", s, "repeat", in_pre_backward(s));
+    tsr__state_set_training(e, s, TSR_PRE_BACKWARD);
+    if (!s->ctx->callback_queued) {
+        s->ctx->callback_queued = true;
+        struct tsr_callback callback = {final_callback, s};
+        if (!TSR__ARENA_PUSH(e, e->callbacks, e->n_callbacks, e->cap_callbacks, callback))
+            return;
+        trace_hook(e, "queue_final_callback", s, NULL, false);
+    }
+    /* of several groups the second one prefetches (R138) */
+    for (size_t i = 0; i < s->n_groups; i++)
+        tsr__group_pre_backward(e, s->groups[i],
+                                s->n_bwd_prefetch == 0 && (s->n_groups == 1 || i == 1));
+    prefetch_groups(e, s->bwd_prefetch, s->n_bwd_prefetch, false);
+    leave_hook(e);
+}
+
+/* ---- 2.15: manual finalisation, reset ----------------------------------------------------------
+ */
+static tsr_status root_state(struct tsr_module *m, const char *fn, struct tsr_state **out)
+{
+    *out = m->state;
+    if (!m->state)
+        return tsr_fail(TSR_EATTRIBUTE, "module '%s' of type '%s' has no attribute '%s'", m->fqn,
+                        m->type_name, fn);
+    if (m->state->lazy_done && !m->state->is_root)
+        return tsr_fail(TSR_ERUNTIME, "%s: '%s' is not the root", fn, m->fqn);
+    return TSR_OK;
+}
+
+tsr_status tsr_set_manual_backward_finalization(struct tsr_engine *e, struct tsr_module *m,
+                                                bool value)
+{
+    struct tsr_state *s;
+    TSR_TRY(root_state(m, "set_manual_backward_finalization", &s));
+    if (e->in_backward || s->ctx->finalize_pending)
+        return tsr_fail(TSR_ERUNTIME,
+                        "set_manual_backward_finalization: the mode of '%s' cannot change while a "
+                        "backward is not finalized",
+                        m->fqn);
+    s->ctx->manual_finalize = value;
+    return TSR_OK;
+}
+
+tsr_status tsr_finalize_backward(struct tsr_engine *e, struct tsr_module *m)
+{
+    struct tsr_state *s;
+    TSR_TRY(root_state(m, "finalize_backward", &s));
+    if (!s->lazy_done)
+        return TSR_OK; /* before the first forward there is nothing to do */
+    if (!s->ctx->manual_finalize)
+        return tsr_fail(TSR_ERUNTIME, "finalize_backward: '%s' is not in manual mode", m->fqn);
+    if (e->in_backward)
+        return tsr_fail(TSR_ERUNTIME, "finalize_backward: the backward of '%s' still runs", m->fqn);
+    if (s->ctx->finalize_pending)
+        finish_backward(e, s, true);
+    s->ctx->finalize_pending = false;
+    return e->status;
+}
+
+static void reset_state(struct tsr_engine *e, struct tsr_state *s)
+{
+    for (size_t i = 0; i < s->n_groups; i++)
+        tsr__group_reset(e, s->groups[i]);
+    s->training = TSR_IDLE;
+    s->handle_pending = false;
+    forget_ran(s);
+}
+
+tsr_status tsr_reset_iter_state(struct tsr_engine *e, struct tsr_module *m)
+{
+    struct tsr_state *s;
+    TSR_TRY(root_state(m, "reset_iter_state", &s));
+    tsr__backward_abandon(e);
+    e->status = TSR_OK;
+    for (size_t i = 0; i < s->ctx->n_states; i++)
+        reset_state(e, s->ctx->states[i]);
+    struct tsr_comm_ctx *comm = s->comm;
+    tsr__storage_release(e, &comm->deferred.output);
+    tsr__drop_reduce_inputs(e, comm, 0);
+    comm->n_order = 0;
+    s->ctx->iter_root = NULL;
+    s->ctx->callback_queued = s->ctx->finalize_pending = false;
+    return e->status;
+}

@@ -1,0 +1,82 @@
+/* emit.h: how instructions leave the engine: storages that get and lose blocks, operands, streams
+ * and events, the trace. Private to engine/; included by engine.h.
+ */
+#ifndef TSR_EMIT_H
+#define TSR_EMIT_H
+
+#include "engine/graph/graph.h"
+
+struct tsr_group;
+
+/* ---- emit.c ---------------------------------------------------------------------------------- */
+
+struct tsr_storage *tsr__storage_new(struct tsr_engine *e, uint64_t bytes,
+                                     enum tsr_category category);
+/* A storage without a block. */
+struct tsr_storage *tsr__storage_empty(struct tsr_engine *e, uint64_t bytes,
+                                       enum tsr_category category, uint8_t space);
+void tsr__storage_back(struct tsr_engine *e,
+                       struct tsr_storage *s); /* gets a block (a new buffer) */
+void tsr__storage_unback(struct tsr_engine *e, struct tsr_storage *s); /* loses it */
+void tsr__storage_retain(struct tsr_storage *s);
+void tsr__storage_release(struct tsr_engine *e, struct tsr_storage **s);
+void tsr__storage_set_category(struct tsr_storage *s, enum tsr_category category);
+
+/* Operands of the next instruction. Each takes the next slot, also when it is NULL or empty and
+ * leaves its slot out; tsr__slot() says which slot the next one takes. */
+void tsr__slot(struct tsr_engine *e, unsigned slot);
+void tsr__operand(struct tsr_engine *e, const struct tsr_storage *s, uint64_t offset,
+                  uint64_t bytes, uint8_t access, tsr_dtype dtype);
+void tsr__operand_tensor(struct tsr_engine *e, const struct tsr_tensor *t, uint8_t access);
+void tsr__operand_storage(struct tsr_engine *e, const struct tsr_storage *s, uint8_t access,
+                          tsr_dtype dtype);
+/* Appends to the args of the next instruction (struct tsr_work). */
+void tsr__push_arg(struct tsr_engine *e, uint64_t value);
+/* A kernel, copy or collective: work of its stream. */
+bool tsr__occupies_stream(uint8_t kind);
+/* Emits what `instr` says with the operands and args collected so far (and forgets them). */
+void tsr__emit(struct tsr_engine *e, struct tsr_instr *instr);
+void tsr__emit_op(struct tsr_engine *e, const struct tsr_work *work);
+void tsr__emit_copy(struct tsr_engine *e, tsr_dtype dtype, uint64_t bytes_read,
+                    uint64_t bytes_written, const char *name);
+/* The storage becomes `value` in every element. */
+void tsr__emit_fill(struct tsr_engine *e, const struct tsr_storage *s, tsr_dtype dtype,
+                    double value);
+void tsr__emit_mark(struct tsr_engine *e, enum tsr_mark mark, uint32_t value);
+void tsr__set_phase(struct tsr_engine *e, enum tsr_phase phase, uint32_t micro);
+uint32_t tsr__new_event(struct tsr_engine *e);
+
+/* The host waits for all that was launched: a wait per stream that has work. */
+void tsr__host_wait_all(struct tsr_engine *e);
+enum { TSR__HIGH_PRIORITY_ORDER = 128 }; /* of streams in the allocator's sets */
+uint16_t tsr__stream_add(struct tsr_engine *e, const char *name, uint8_t role, int8_t priority);
+uint16_t tsr__comm_add(struct tsr_engine *e, const char *name, uint32_t size, uint32_t stride,
+                       uint16_t queue);
+
+/* Streams and events; each is traced as the golden stream events are. */
+void tsr__wait_stream(struct tsr_engine *e, uint16_t stream, uint16_t on);
+uint32_t tsr__record_event(struct tsr_engine *e, uint16_t stream);
+void tsr__wait_event(struct tsr_engine *e, uint16_t stream, uint32_t event);
+void tsr__host_wait_event(struct tsr_engine *e, uint32_t event);
+void tsr__wait_work(struct tsr_engine *e, uint16_t stream, uint32_t event);
+
+/* ---- host_memory.c --------------------------------------------------------------------------- */
+
+void tsr__host_alloc(struct tsr_engine *e, struct tsr_storage *s);
+void tsr__host_free(struct tsr_engine *e, struct tsr_storage *s);
+/* A pinned block is named by an instruction; everything that was issued is over. */
+void tsr__pinned_use(struct tsr_engine *e, const struct tsr_storage *s);
+void tsr__pinned_settle(struct tsr_engine *e);
+
+/* ---- trace ----------------------------------------------------------------------------------- */
+
+void tsr__event_begin(struct tsr_event *ev, const char *name);
+void tsr__event_group(struct tsr_event *ev, const char *name, const struct tsr_group *g);
+void tsr__event_str(struct tsr_event *ev, const char *key, const char *value); /* NULL: null */
+void tsr__event_int(struct tsr_event *ev, const char *key, int64_t value);
+void tsr__event_bool(struct tsr_event *ev, const char *key, bool value);
+void tsr__event_num(struct tsr_event *ev, const char *key, double value); /* 0: null */
+void tsr__event_strs(struct tsr_event *ev, const char *key, const char *const *v, size_t n);
+void tsr__event_send(struct tsr_engine *e, const struct tsr_event *ev);
+
+#endif

@@ -1,0 +1,128 @@
+/* module.h: the module tree with its parameters, how a dimension is cut, and a module's call.
+ * Private to engine/; included by engine.h.
+ */
+#ifndef TSR_MODULE_H
+#define TSR_MODULE_H
+
+#include "engine/graph/graph.h"
+
+struct tsr_state;
+struct tsr_cplan;
+struct tsr_flat;
+
+/* ---- modules and parameters ------------------------------------------------------------------ */
+
+struct tsr_fsdp_param;
+
+struct tsr_tensor_parallel; /* tensor_parallel.c */
+
+struct tsr_param {
+    char *name, *fqn; /* fqn: the first place in module order */
+    int n_dims;
+    uint64_t shape[4], numel;
+    tsr_dtype dtype;
+    bool requires_grad, meta, noncontiguous;
+    uint8_t init;         /* enum tsr_init_kind */
+    double init_constant; /* standard deviation (0: the model's), or the value */
+    uint32_t id;
+    struct tsr_fsdp_param *fsdp; /* NULL: not managed */
+    struct tsr_tensor *value;    /* what the module computes with now; NULL: sharded */
+    struct tsr_flat *flat; /* it is a view of this flat parameter, or is it (fsdp1.h); NULL: no */
+    bool ignored;
+    bool tp_partial;                /* its gradient is a partial sum over tensor-parallel ranks */
+    struct tsr_tensor_parallel *tp; /* a DTensor: `shape` is this rank's part; NULL: plain */
+    struct tsr_param *untied_from;  /* a tie that grouping broke (2.1) */
+    /* parameters outside FSDP groups (ignored, bucketed replicate): */
+    struct tsr_storage *master;       /* the parameter, original dtype */
+    struct tsr_tensor *full_grad;     /* its gradient as the optimizer sees it; NULL: value->grad */
+    struct tsr_storage *opt_state[2]; /* optimizer states, made by the first step */
+    struct tsr_storage *step_count;   /* of the fused optimizer */
+};
+
+struct tsr_place {
+    struct tsr_param *param;
+    char *name; /* attribute; the FQN of this place is module FQN + "." + name */
+};
+
+struct tsr_checkpoint_mode {
+    bool inside, outside, early_stop, selective;
+};
+
+struct tsr_module {
+    struct tsr_engine *engine;
+    uint32_t visited; /* stamp of the last walk */
+    struct tsr_module *parent;
+    char *name, *fqn;
+    const char *type_name;
+    uint32_t id; /* pre-order of creation; index into tables.modules */
+    size_t n_children, cap_children;
+    struct tsr_module **children;
+    char **child_names;
+    size_t n_params, cap_params;
+    struct tsr_place *params;
+    uint64_t buffer_bytes[2]; /* of its own; 0: none */
+    struct tsr_storage *buffers[2];
+    bool no_forward; /* a container: ModuleList */
+    struct tsr_method {
+        const char *name;
+        tsr_forward_fn fn;
+        bool registered; /* runs the forward hooks */
+    } * methods;
+    size_t n_methods, cap_methods;
+    tsr_forward_fn forward;
+    void *impl;
+    struct tsr_state *state; /* set by fully_shard or replicate */
+    struct tsr_checkpoint_mode checkpoint;
+    struct tsr_cplan *plans;       /* of a compiled block (compile.h) */
+    struct tsr_tensor *aux_output; /* a second output of the running forward (attention weights) */
+};
+
+/* ---- sharding (shard.c) ---------------------------------------------------------------------- */
+
+/* The chunk rule of section 2.2 exists here and nowhere else. */
+struct tsr_chunk {
+    uint64_t rows;  /* rows of every chunk, padding included: ceil(n / world) */
+    uint64_t begin; /* first row of this rank, clamped */
+    uint64_t count; /* real rows of this rank */
+};
+struct tsr_chunk tsr__chunk(uint64_t n, uint32_t world, uint32_t rank);
+
+/* ---- call.c ---------------------------------------------------------------------------------- */
+
+struct tsr_tensor *tsr__call_hooks(struct tsr_engine *e, struct tsr_module *m,
+                                   struct tsr_tensor *in);
+struct tsr_tensor *tsr__call_body(struct tsr_engine *e, struct tsr_module *m,
+                                  struct tsr_tensor *in);
+
+/* Arrays of the arena: doubles the room when it is full (the old array is given up). */
+bool tsr__arena_grow(struct tsr_engine *e, void *items_ptr, size_t n_used, size_t *n_cap,
+                     size_t item_bytes);
+#define TSR__ARENA_PUSH(e, items, n, cap, value)                  \
+    (tsr__arena_grow((e), &(items), (n), &(cap), sizeof *(items)) \
+         ? ((items)[(n)++] = (value), true)                       \
+         : false)
+
+/* ---- module.c -------------------------------------------------------------------------------- */
+
+bool tsr__glob(const char *pattern, const char *text);
+struct tsr_module *tsr__module_new(struct tsr_engine *e, struct tsr_module *parent,
+                                   const char *name, const char *type_name, tsr_forward_fn forward,
+                                   void *impl);
+/* The same module object under another name. */
+bool tsr__module_alias(struct tsr_engine *e, struct tsr_module *parent, const char *name,
+                       struct tsr_module *same);
+struct tsr_param *tsr__param_new(struct tsr_engine *e, struct tsr_module *m, const char *name,
+                                 int n_dims, const uint64_t *shape, tsr_dtype dtype);
+bool tsr__param_place(struct tsr_engine *e, struct tsr_module *m, const char *name,
+                      struct tsr_param *param);
+/* Visits modules below `m` in pre-order, each once; stops when fn returns false. */
+typedef bool (*tsr_module_fn)(void *user, struct tsr_module *m);
+void tsr__module_walk(struct tsr_module *m, tsr_module_fn fn, void *user);
+bool tsr__module_contains(const struct tsr_module *outer, const struct tsr_module *inner);
+/* *param: the one that the group gets, a copy of it if the other side holds the first name. */
+tsr_status tsr__break_tie(struct tsr_engine *e, struct tsr_module *const *targets, size_t n_targets,
+                          struct tsr_param **param);
+/* The tensor that the module computes with; raises the errors of a sharded or freed parameter. */
+struct tsr_tensor *tsr__param_value(struct tsr_engine *e, struct tsr_param *p);
+
+#endif

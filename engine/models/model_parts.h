@@ -1,0 +1,43 @@
+/* model_parts.h: modules that the model families have in common. Private to engine/model_*.c. */
+#ifndef TSR_MODEL_PARTS_H
+#define TSR_MODEL_PARTS_H
+
+#include "engine/ops/ops_common.h"
+
+/* Forwards of modules without an `impl`: their parameters are weight, bias (that of a linear layer
+ * may be absent). */
+void tsr__embedding_forward(struct tsr_engine *e, struct tsr_module *m, void *impl,
+                            struct tsr_tensor *in, struct tsr_tensor **out);
+void tsr__linear_forward(struct tsr_engine *e, struct tsr_module *m, void *impl,
+                         struct tsr_tensor *in, struct tsr_tensor **out);
+void tsr__layer_norm_forward(struct tsr_engine *e, struct tsr_module *m, void *impl,
+                             struct tsr_tensor *in, struct tsr_tensor **out);
+void tsr__head_forward(struct tsr_engine *e, struct tsr_module *m, void *impl,
+                       struct tsr_tensor *in, struct tsr_tensor **out);
+
+/* a + f(norm(a)) */
+struct tsr_tensor *tsr__residual(struct tsr_engine *e, struct tsr_tensor *a,
+                                 struct tsr_module *norm, struct tsr_module *f);
+
+/* A module with a weight of that shape and, if it is not 0, a bias of so many elements. */
+struct tsr_module *tsr__add_weighted(struct tsr_engine *e, struct tsr_module *parent,
+                                     const char *name, const char *type, tsr_forward_fn forward,
+                                     int n_dims, const uint64_t *shape, uint64_t bias);
+struct tsr_module *tsr__add_linear(struct tsr_engine *e, struct tsr_module *parent,
+                                   const char *name, uint64_t in, uint64_t out, bool bias);
+/* The head of a language model: the embedding's weight, or (`own`, of that shape) one of its own.
+ */
+struct tsr_module *tsr__add_head(struct tsr_engine *e, struct tsr_module *parent, const char *name,
+                                 struct tsr_module *embedding, const uint64_t *own);
+
+/* Before a model is built: sizes are 1 to 2^40, there are at most 100,000 layers, and the engine
+ * has no model yet. Errors: TSR_EVALUE. */
+tsr_status tsr__check_model(const struct tsr_engine *e, const uint64_t *sizes, size_t n,
+                            uint64_t layers) TSR_MUST_USE;
+/* A width that is cut into heads. Errors: TSR_EVALUE. */
+tsr_status tsr__check_heads(uint64_t width, uint64_t heads) TSR_MUST_USE;
+
+/* The model takes tokens and gives logits. */
+void tsr__is_language_model(struct tsr_engine *e, uint64_t vocab, double norm_eps, double init_std);
+
+#endif

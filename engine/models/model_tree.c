@@ -1,0 +1,218 @@
+/* model_tree.c: a generic model from a tree of nodes ("tree" of tests/golden/README.md). */
+#include "engine/graph/engine.h"
+
+#include <stdio.h>
+#include <string.h>
+
+/* A node's own copy, and what its module needs. */
+struct tree {
+    struct tsr_tree_node n;
+    struct tree_run {
+        int iteration;
+        bool given, none;
+        size_t n_children;
+        size_t *children; /* indices into the module's children */
+    } * runs;             /* [0]: default; then run_at */
+    int n_runs;
+};
+
+static const struct tree_run *runs_now(const struct tsr_engine *e, const struct tree *t)
+{
+    for (int i = 1; i < t->n_runs; i++)
+        if (t->runs[i].iteration == (int)e->iteration)
+            return &t->runs[i];
+    return &t->runs[0];
+}
+
+/* x := children in order. A list child has no forward of its own: its children run here. */
+static struct tsr_tensor *run_children(struct tsr_engine *e, struct tsr_module *m,
+                                       struct tsr_tensor *x)
+{
+    const struct tree_run *run = runs_now(e, m->impl);
+    size_t n = run->given ? run->n_children : m->n_children;
+    struct tsr_tensor *h = tsr_retain(x);
+    for (size_t i = 0; i < n && tsr__ok(e); i++) {
+        struct tsr_module *child = m->children[run->given ? run->children[i] : i];
+        struct tsr_tensor *next =
+            child->no_forward ? run_children(e, child, h) : tsr_call(e, child, h);
+        tsr_release(e, h);
+        h = next;
+    }
+    return h;
+}
+
+static void seq_forward(struct tsr_engine *e, struct tsr_module *m, void *impl,
+                        struct tsr_tensor *in, struct tsr_tensor **out)
+{
+    const struct tree *t = impl;
+    struct tsr_tensor *y = run_children(e, m, in);
+    if (!t->n.residual) {
+        *out = y;
+        return;
+    }
+    *out = tsr_op_add(e, in, y);
+    tsr_release(e, y);
+}
+
+static void leaf_forward(struct tsr_engine *e, struct tsr_module *m, void *impl,
+                         struct tsr_tensor *in, struct tsr_tensor **out)
+{
+    const struct tree *t = impl;
+    struct tsr_param *w = m->n_params > 0 ? m->params[0].param : NULL;
+    struct tsr_param *b = m->n_params > 1 ? m->params[1].param : NULL;
+    switch (t->n.type) {
+    case TSR_TREE_LINEAR:
+        *out = tsr_op_linear(e, in, w, b);
+        break;
+    case TSR_TREE_EMBEDDING:
+        *out = tsr_op_embedding(e, in, w);
+        break;
+    case TSR_TREE_RMSNORM:
+        *out = tsr_op_rms_norm(e, in, w);
+        break;
+    case TSR_TREE_LAYERNORM:
+        *out = tsr_op_layer_norm(e, in, w, b);
+        break;
+    case TSR_TREE_SCALE:
+        *out = tsr_op_scale_by_mean(e, in, w);
+        break;
+    case TSR_TREE_RELU:
+        *out = tsr_op_relu(e, in);
+        break;
+    case TSR_TREE_SILU:
+        *out = tsr_op_silu(e, in);
+        break;
+    case TSR_TREE_GELU:
+        *out = tsr_op_gelu(e, in);
+        break;
+    case TSR_TREE_ATTENTION: {
+        struct tsr_attention_shape shape = {e->step.batch, e->step.seq, t->n.heads, t->n.kv_heads,
+                                            t->n.head_dim};
+        struct tsr_tensor *part[3];
+        tsr_op_split3(e, in, t->n.heads * t->n.head_dim, t->n.kv_heads * t->n.head_dim, false,
+                      part);
+        struct tsr_tensor *o = tsr_op_attention(e, part[0], part[1], part[2], &shape, NULL);
+        *out = tsr_op_contiguous(e, o);
+        tsr_release(e, o);
+        for (int i = 0; i < 3; i++)
+            tsr_release(e, part[i]);
+        break;
+    }
+    case TSR_TREE_SEQ:
+    case TSR_TREE_LIST:
+        break;
+    }
+}
+
+static const char *type_name(enum tsr_tree_type type)
+{
+    static const char *const names[] = {"Linear",    "Embedding", "RMSNorm",   "LayerNorm",
+                                        "Scale",     "ReLU",      "SiLU",      "GELU",
+                                        "Attention", "Block",     "ModuleList"};
+    return names[type];
+}
+
+static void add_params(struct tsr_engine *e, struct tsr_module *m, const struct tsr_tree_node *n,
+                       tsr_dtype dtype)
+{
+    uint64_t matrix[2] = {n->out, n->in};
+    switch (n->type) {
+    case TSR_TREE_LINEAR:
+        if (tsr__param_new(e, m, "weight", 2, matrix, dtype) && n->bias)
+            tsr__param_new(e, m, "bias", 1, &n->out, dtype);
+        break;
+    case TSR_TREE_EMBEDDING:
+        tsr__param_new(e, m, "weight", 2, (uint64_t[]){n->in, n->out}, dtype);
+        break;
+    case TSR_TREE_RMSNORM:
+        tsr__param_new(e, m, "weight", 1, &n->in, dtype);
+        break;
+    case TSR_TREE_LAYERNORM:
+        if (tsr__param_new(e, m, "weight", 1, &n->in, dtype))
+            tsr__param_new(e, m, "bias", 1, &n->in, dtype);
+        break;
+    case TSR_TREE_SCALE:
+        tsr__param_new(e, m, "weight", n->n_dims, n->dims, dtype);
+        break;
+    default:
+        break;
+    }
+}
+
+static tsr_status resolve_run(struct tsr_engine *e, struct tsr_module *m, struct tree_run *run,
+                              size_t n, const char *const *names)
+{
+    run->given = true;
+    run->children = tsr_arena_alloc(&e->arena, (n + 1) * sizeof *run->children);
+    if (!run->children)
+        return tsr_fail(TSR_ENOMEM, "out of memory");
+    for (size_t i = 0; i < n; i++) {
+        size_t k = 0;
+        while (k < m->n_children && strcmp(m->child_names[k], names[i]) != 0)
+            k++;
+        if (k == m->n_children)
+            return tsr_fail(TSR_EVALUE, "module '%s' runs '%s', which is not one of its children",
+                            m->fqn, names[i]);
+        run->children[run->n_children++] = k;
+    }
+    return TSR_OK;
+}
+
+static tsr_status resolve_runs(struct tsr_engine *e, struct tsr_module *m, struct tree *t,
+                               const struct tsr_tree_node *n)
+{
+    t->n_runs = 1 + n->n_run_at;
+    e->model.by_iteration |= n->n_run_at > 0;
+    t->runs = tsr_arena_alloc(&e->arena, (size_t)t->n_runs * sizeof *t->runs);
+    if (!t->runs)
+        return tsr_fail(TSR_ENOMEM, "out of memory");
+    if (n->n_run > 0 || n->run_none)
+        TSR_TRY(resolve_run(e, m, &t->runs[0], n->n_run, n->run));
+    for (int i = 0; i < n->n_run_at; i++) {
+        t->runs[i + 1].iteration = n->run_at[i].iteration;
+        TSR_TRY(resolve_run(e, m, &t->runs[i + 1], n->run_at[i].n_run, n->run_at[i].run));
+    }
+    return TSR_OK;
+}
+
+static tsr_status build(struct tsr_engine *e, struct tsr_module *parent,
+                        const struct tsr_tree_node *n, tsr_dtype dtype)
+{
+    if (n->ref) {
+        struct tsr_module *same = tsr_module_find(e, n->ref);
+        if (!same)
+            return tsr_fail(TSR_EVALUE, "module '%s' refers to '%s', which does not exist (yet)",
+                            n->name, n->ref);
+        if (!tsr__module_alias(e, parent, n->name, same))
+            return e->status;
+        return TSR_OK;
+    }
+    struct tree *t = tsr_arena_alloc(&e->arena, sizeof *t);
+    if (!t)
+        return tsr_fail(TSR_ENOMEM, "out of memory");
+    t->n = *n;
+    bool inner = n->type == TSR_TREE_SEQ || n->type == TSR_TREE_LIST;
+    tsr_forward_fn forward = n->type == TSR_TREE_LIST ? NULL : inner ? seq_forward : leaf_forward;
+    struct tsr_module *m =
+        tsr__module_new(e, parent, parent ? n->name : "", type_name(n->type), forward, t);
+    if (!m)
+        return e->status;
+    add_params(e, m, n, dtype);
+    for (size_t i = 0; i < n->n_children && tsr__ok(e); i++)
+        TSR_TRY(build(e, m, &n->children[i], dtype));
+    TSR_TRY(resolve_runs(e, m, t, n));
+    return e->status;
+}
+
+tsr_status tsr_model_tree(struct tsr_engine *e, const struct tsr_tree_config *config)
+{
+    if (e->root)
+        return tsr_fail(TSR_EVALUE, "the engine has a model already");
+    e->model.int_input = config->tokens > 0;
+    e->model.vocab = config->tokens;
+    e->model.in_dim = config->in_dim;
+    e->model.loss_mse = config->loss_mse;
+    e->model.target_dim = config->loss_mse ? config->target_dim : 0;
+    tsr_dtype dtype = config->param_dtype != TSR_DTYPE_NONE ? config->param_dtype : TSR_F32;
+    return build(e, NULL, &config->root, dtype);
+}

@@ -1,0 +1,351 @@
+/* ops_attention.c: causal attention: which kernel eager PyTorch takes, and the fused ones, flash
+ * and memory-efficient. Order and sizes of allocations: operators.md, sections 7 and 9.
+ */
+#include <math.h>
+
+#include "engine/ops/ops_common.h"
+
+/* ---- attention kernels ----------------------------------------------------------------------- */
+static void emit_attention(struct tsr_engine *e, const char *name, bool backward,
+                           const struct tsr_attention_shape *s, uint64_t key_heads, bool causal,
+                           double scale, struct tsr_tensor *const *in, int n_in,
+                           struct tsr_tensor *const *out, int n_out)
+{
+    uint64_t read = 0, written = 0;
+    for (int i = 0; i < n_in; i++) {
+        tsr__operand_tensor(e, in[i], TSR_READ);
+        read += in[i] ? tsr__tensor_bytes(in[i]) : 0;
+    }
+    for (int i = 0; i < n_out; i++) {
+        tsr__operand_tensor(e, out[i], TSR_WRITE);
+        written += out[i] ? tsr__tensor_bytes(out[i]) : 0;
+    }
+    /* two products forward; five in backward, of which model FLOP count four (2 x forward) */
+    double pair = 4.0 * (double)s->batch * (double)s->heads * (double)s->seq * (double)s->seq *
+                  (double)s->head_dim;
+    struct tsr_work work = {.op = backward ? TSR_OP_ATTENTION_BWD : TSR_OP_ATTENTION,
+                            .dtype = in[0] ? in[0]->dtype : TSR_F32,
+                            .causal = causal,
+                            .name = name,
+                            .flops = (causal ? 0.5 : 1.0) * (backward ? 2.5 * pair : pair),
+                            .model_flops = backward ? 2 * pair : pair,
+                            .bytes_read = read,
+                            .bytes_written = written,
+                            .dims = {s->batch, s->heads, key_heads, s->seq, s->seq, s->head_dim},
+                            .constants = {scale}};
+    tsr__emit_op(e, &work);
+}
+
+/* a: batch, seq, heads, heads of k and v, head size as the kernel sees it, flags */
+enum { FLASH = 1, PADDED = 2, MASKED = 4 };
+
+static double scale_of(const struct tsr_attention_shape *s)
+{
+    return 1 / sqrt((double)s->head_dim);
+}
+
+static struct tsr_attention_shape shape_of(const struct tsr_node *node)
+{
+    return (struct tsr_attention_shape){node->a[0], node->a[1], node->a[2], node->a[3], node->a[4]};
+}
+
+enum { MAX_SCRATCH = 6 };
+
+/* Row sums, the accumulator of dQ, and dK and dV of all query heads before they are summed. */
+static void flash_backward_scratch(struct tsr_engine *e, const struct tsr_attention_shape *s,
+                                   uint64_t item, struct tsr_tensor *work[MAX_SCRATCH])
+{
+    uint64_t bh = s->batch * s->heads, s128 = tsr_round_up(s->seq, 128);
+    work[2] = tsr__workspace(e, 4 * bh * s128);
+    work[3] = tsr__workspace(e, 4 * bh * s128 * tsr__flash_head_dim(s->head_dim));
+    for (int i = 4; i < 6 && s->kv_heads < s->heads; i++)
+        work[i] = tsr__workspace(e, item * bh * s->seq * s->head_dim);
+}
+
+static void efficient_backward_scratch(struct tsr_engine *e, const struct tsr_attention_shape *s,
+                                       uint64_t item, struct tsr_tensor *work[MAX_SCRATCH])
+{
+    uint64_t bh = s->batch * s->heads;
+    bool wide = item == 4;
+    if (wide) { /* the product of result and gradient, its row sums, those once more with
+                 the heads outside */
+        struct tsr_tensor *product = tsr__workspace(e, 4 * bh * s->seq * s->head_dim);
+        struct tsr_tensor *sums = s->heads > 1 ? tsr__workspace(e, 4 * bh * s->seq) : NULL;
+        work[2] = tsr__workspace(e, 4 * bh * s->seq);
+        tsr_release(e, product);
+        tsr_release(e, sums);
+    } else {
+        work[2] = tsr__workspace(e, 4 * bh * s->seq);
+    }
+    work[3] = tsr__workspace(
+        e, tsr__efficient_accumulator(s->batch, s->heads, s->seq, s->head_dim, wide));
+}
+
+/* saved: q, k, v, result, log-sum-exp [, seed, offset] */
+static void attention_backward(struct tsr_engine *e, struct tsr_node *node,
+                               struct tsr_tensor **grad_out, struct tsr_tensor **grad_in)
+{
+    bool flash = node->a[5] & FLASH;
+    struct tsr_attention_shape s = shape_of(node);
+    struct tsr_tensor *saved[7] = {NULL}, *work[MAX_SCRATCH] = {NULL};
+    for (int i = 0; i < node->n_saved; i++)
+        saved[i] = tsr__node_saved(e, node, i);
+    uint64_t item = saved[0] ? tsr_dtype_bytes((tsr_dtype)saved[0]->dtype) : 2;
+    bool copies = node->a[5] & PADDED && s.heads > 1;
+    for (int i = 0; i < 2 && copies; i++) /* gradient and result, made contiguous */
+        work[i] = tsr__workspace(e, item * s.batch * s.seq * s.heads * s.head_dim);
+    bool joined = tsr__split_gradients(e, node, grad_in);
+    for (int i = 0; i < 3 && !joined; i++)
+        grad_in[i] = tsr__tensor_like(e, saved[i], saved[i] ? (tsr_dtype)saved[i]->dtype : TSR_F32,
+                                      TSR_CAT_TEMP);
+    if (flash)
+        flash_backward_scratch(e, &s, item, work);
+    else
+        efficient_backward_scratch(e, &s, item, work);
+    struct tsr_tensor *in[6] = {saved[0], saved[1], saved[2], saved[3], saved[4], grad_out[0]};
+    if (tsr__ok(e))
+        emit_attention(e, flash ? "flash_attention_backward" : "efficient_attention_backward", true,
+                       &s, s.kv_heads, !(node->a[5] & MASKED), node->number, in, 6, grad_in, 3);
+    for (int i = 0; i < MAX_SCRATCH; i++)
+        tsr_release(e, work[i]);
+    for (int i = 0; i < 7; i++)
+        tsr_release(e, saved[i]);
+}
+
+/* What a forward kernel returns: result, log-sum-exp, and flash's random state. */
+static void run_kernel(struct tsr_engine *e, struct tsr_tensor *const qkv[3],
+                       const struct tsr_attention_shape *s, unsigned flags, double scale,
+                       struct tsr_tensor *out[4])
+{
+    bool flash = flags & FLASH;
+    enum tsr_category category = tsr__result_category(e);
+    uint64_t bh = s->batch * s->heads, d32 = tsr__flash_head_dim(s->head_dim);
+    uint64_t rows = bh * (flash ? s->seq : tsr_round_up(s->seq, 32)), seed = 16, offset = 8;
+    bool half = tsr_dtype_bytes((tsr_dtype)qkv[0]->dtype) == 2;
+    struct tsr_tensor *work[2] = {NULL, NULL};
+    out[0] = tsr__tensor_like(e, qkv[0], (tsr_dtype)qkv[0]->dtype, category);
+    out[1] = tsr__tensor_new(e, TSR_F32, 1, &rows, category);
+    if (flash) {
+        uint64_t splits = tsr__flash_splits(s->batch, s->heads, s->seq, s->head_dim);
+        if (splits > 1) {
+            work[0] = tsr__workspace(e, 4 * splits * bh * s->seq);
+            work[1] = tsr__workspace(e, 4 * splits * bh * s->seq * d32);
+        }
+        out[2] = tsr__tensor_new(e, TSR_U8, 1, &seed, category);
+        out[3] = tsr__tensor_new(e, TSR_U8, 1, &offset, category);
+    } else if (s->head_dim > 128 && half) {
+        work[0] = tsr__workspace(e, 4 * bh * s->seq * s->head_dim);
+    }
+    if (tsr__ok(e))
+        emit_attention(e, flash ? "flash_attention" : "efficient_attention", false, s, s->kv_heads,
+                       !(flags & MASKED), scale, qkv, 3, out, 2);
+    tsr_release(e, work[0]);
+    tsr_release(e, work[1]);
+}
+
+/* Takes the kept results of a selective checkpoint, or runs the kernel. */
+static void results(struct tsr_engine *e, struct tsr_tensor *const qkv[3],
+                    const struct tsr_attention_shape *s, unsigned flags, double scale,
+                    struct tsr_tensor *out[4])
+{
+    bool kept = tsr__selective_keeps(e, false);
+    int n = flags & FLASH ? 4 : 2;
+    if (kept && tsr__selective_reuses(e)) {
+        for (int i = 0; i < n; i++)
+            out[i] = tsr__selective_take(e);
+        return;
+    }
+    run_kernel(e, qkv, s, flags, scale, out);
+    for (int i = 0; i < n && kept; i++)
+        tsr__selective_put(e, out[i]);
+}
+
+static struct tsr_tensor *fused_attention(struct tsr_engine *e, struct tsr_tensor *const qkv[3],
+                                          const struct tsr_attention_shape *s,
+                                          struct tsr_tensor *mask, unsigned flags, double scale)
+{
+    struct tsr_tensor *out[4] = {NULL};
+    if (!qkv[0] || !qkv[1] || !qkv[2])
+        return NULL;
+    struct tsr_node *node = tsr__node_new(e, "Attention", attention_backward, qkv, 3);
+    for (int i = 0; i < 3; i++)
+        tsr__node_save(e, node, qkv[i]);
+    if (node) {
+        uint64_t a[TSR_MAX_DIMS] = {s->batch, s->seq, s->heads, s->kv_heads, s->head_dim, flags};
+        for (int i = 0; i < TSR_MAX_DIMS; i++)
+            node->a[i] = a[i];
+        node->number = scale;
+    }
+    results(e, qkv, s, flags, scale, out);
+    tsr__node_save_result(e, node, out[0]);
+    for (int i = 1; i < 4; i++) {
+        tsr__node_save(e, node, out[i]);
+        tsr_release(e, out[i]);
+    }
+    tsr__node_save(e, node, mask);
+    if (!out[0])
+        return tsr__op_abort(e, node);
+    tsr__node_output(node, out[0], 0);
+    return out[0];
+}
+
+/* ---- head sizes that are no multiple of 8 ---------------------------------------------------- */
+
+/* a: rows, width of the unpadded, layout of the gradient */
+static void pad_backward(struct tsr_engine *e, struct tsr_node *node, struct tsr_tensor **grad_out,
+                         struct tsr_tensor **grad_in)
+{
+    grad_in[0] = tsr__tensor_new(e, (tsr_dtype)grad_out[0]->dtype, 2, node->a, TSR_CAT_TEMP);
+    tsr__emit_pointwise_with(
+        e, "pad_backward", grad_out, 1, grad_in[0],
+        &(struct tsr_pointwise){.n_args = 3, .args = {node->a[4], node->a[3]}});
+    if (grad_in[0])
+        grad_in[0]->layout = (uint8_t)node->a[2];
+}
+
+/* from, to: head sizes. */
+static struct tsr_tensor *pad(struct tsr_engine *e, struct tsr_tensor *x, uint64_t from,
+                              uint64_t to, enum tsr_layout layout)
+{
+    struct tsr_node *node = tsr__node_new(e, "Pad", pad_backward, &x, 1);
+    if (node) {
+        node->a[0] = x->dims[0];
+        node->a[1] = x->dims[1];
+        node->a[2] = layout;
+        node->a[3] = from;
+        node->a[4] = to;
+    }
+    uint64_t dims[2] = {x->dims[0], x->dims[1] / from * to};
+    struct tsr_tensor *y =
+        tsr__tensor_new(e, (tsr_dtype)x->dtype, 2, dims, tsr__result_category(e));
+    if (!y)
+        return tsr__op_abort(e, node);
+    tsr__emit_pointwise_with(e, "pad", &x, 1, y,
+                             &(struct tsr_pointwise){.n_args = 3, .args = {from, to}});
+    tsr__node_output(node, y, 0);
+    return y;
+}
+
+/* a: rows and width of the padded, head sizes of the padded and the slice, offset in the head,
+ * layout of the gradient */
+void tsr__slice_backward(struct tsr_engine *e, struct tsr_node *node, struct tsr_tensor **grad_out,
+                         struct tsr_tensor **grad_in)
+{
+    const struct tsr_pointwise p = {.n_args = 3, .args = {node->a[3], node->a[2], node->a[4]}};
+    grad_in[0] = tsr__tensor_new(e, (tsr_dtype)grad_out[0]->dtype, 2, node->a, TSR_CAT_TEMP);
+    tsr__emit_pointwise_with(e, "slice_backward", grad_out, 1, grad_in[0], &p);
+    if (grad_in[0])
+        grad_in[0]->layout = (uint8_t)node->a[5];
+}
+
+struct tsr_tensor *tsr__slice_heads(struct tsr_engine *e, struct tsr_tensor *x, uint64_t from,
+                                    uint64_t to, uint64_t offset, enum tsr_layout layout)
+{
+    if (!x)
+        return NULL;
+    struct tsr_tensor *y = tsr__op_alias(
+        e, x, "Slice", (uint64_t[]){x->dims[0], x->dims[1] / from * to}, tsr__slice_backward,
+        (uint64_t[TSR_MAX_DIMS]){x->dims[0], x->dims[1], from, to, offset, layout});
+    tsr__as_columns(y, offset, to, from);
+    return y;
+}
+
+struct tsr_tensor *tsr_op_contiguous(struct tsr_engine *e, struct tsr_tensor *x)
+{
+    if (!x || x->layout == TSR_LAYOUT_TOKENS)
+        return tsr_retain(x);
+    return tsr__op_unary(e, x, "clone", (tsr_dtype)x->dtype, tsr__backward_pass, TSR_SAVES_NOTHING);
+}
+
+static struct tsr_tensor *padded_flash(struct tsr_engine *e, struct tsr_tensor *const qkv[3],
+                                       const struct tsr_attention_shape *s)
+{
+    struct tsr_attention_shape wide = *s;
+    struct tsr_tensor *padded[3];
+    wide.head_dim = tsr_round_up(s->head_dim, 8);
+    for (int i = 0; i < 3; i++) {
+        uint64_t heads = i ? s->kv_heads : s->heads;
+        padded[i] = pad(e, qkv[i], s->head_dim, wide.head_dim,
+                        heads > 1 ? TSR_LAYOUT_HEADS : TSR_LAYOUT_TOKENS);
+    }
+    struct tsr_tensor *whole = fused_attention(e, padded, &wide, NULL, FLASH | PADDED, scale_of(s));
+    struct tsr_tensor *part =
+        tsr__slice_heads(e, whole, wide.head_dim, s->head_dim, 0, TSR_LAYOUT_TOKENS);
+    tsr_release(e, whole);
+    for (int i = 0; i < 3; i++)
+        tsr_release(e, padded[i]);
+    return part;
+}
+
+/* ---- which kernel ---------------------------------------------------------------------------- */
+
+struct tsr_tensor *tsr_op_attention(struct tsr_engine *e, struct tsr_tensor *q,
+                                    struct tsr_tensor *k, struct tsr_tensor *v,
+                                    const struct tsr_attention_shape *shape,
+                                    struct tsr_tensor **weights)
+{
+    struct tsr_tensor *qkv[3] = {q, k, v};
+    enum tsr_attention variant = e->config.attention;
+    struct tsr_attention_shape s = *shape;
+    if (weights)
+        *weights = NULL;
+    if (!q || !k || !v || !tsr__ok(e))
+        return NULL;
+    if (variant == TSR_ATTENTION_EAGER)
+        return tsr__eager_attention(e, qkv, &s, weights);
+    if (s.head_dim)
+        s.kv_heads = k->dims[1] / s.head_dim;
+    bool half = q->dtype == TSR_BF16 || q->dtype == TSR_F16;
+    struct tsr_tensor *o = NULL;
+    bool padded = s.head_dim % 8 != 0;
+    if (variant == TSR_SDPA_FLASH && half && !padded)
+        return fused_attention(e, qkv, &s, NULL, FLASH, scale_of(&s));
+    if (variant == TSR_SDPA_FLASH && half)
+        o = padded_flash(e, qkv, &s);
+    else if (variant != TSR_SDPA_MATH && s.kv_heads == s.heads && s.head_dim % (half ? 8 : 4) == 0)
+        return fused_attention(e, qkv, &s, NULL, 0, scale_of(&s));
+    else
+        o = tsr__math_attention(e, qkv, &s, NULL);
+    bool sliced = variant == TSR_SDPA_FLASH && half;
+    if (o && (sliced || s.heads > 1))
+        o->layout = TSR_LAYOUT_HEADS;
+    return o;
+}
+
+/* The kernel wants rows of a multiple of 8 elements: takes over the mask. */
+static struct tsr_tensor *aligned_mask(struct tsr_engine *e, const struct tsr_attention_shape *s,
+                                       struct tsr_tensor *mask)
+{
+    if (s->seq % 8 == 0)
+        return mask;
+    uint64_t n = mask->numel / s->seq * tsr_round_up(s->seq, 8);
+    struct tsr_tensor *padded =
+        tsr__tensor_new(e, (tsr_dtype)mask->dtype, 1, &n, tsr__result_category(e));
+    tsr__emit_pointwise(e, "constant_pad_nd", &mask, 1, padded);
+    tsr_release(e, mask);
+    return padded;
+}
+
+struct tsr_tensor *tsr__masked_attention(struct tsr_engine *e, struct tsr_tensor *const qkv[3],
+                                         const struct tsr_attention_shape *shape,
+                                         struct tsr_tensor *mask)
+{
+    struct tsr_attention_shape s = *shape;
+    if (!qkv[0] || !qkv[1] || !qkv[2] || !mask) {
+        tsr_release(e, mask);
+        return NULL;
+    }
+    s.kv_heads = qkv[1]->dims[1] / s.head_dim;
+    bool half = tsr_dtype_bytes((tsr_dtype)qkv[0]->dtype) == 2;
+    struct tsr_tensor *o = NULL;
+    if (e->config.attention != TSR_SDPA_MATH && s.head_dim % (half ? 8 : 4) == 0) {
+        mask = aligned_mask(e, &s, mask);
+        o = fused_attention(e, qkv, &s, mask, MASKED, scale_of(&s));
+    } else {
+        o = tsr__math_attention(e, qkv, &s, mask);
+        if (o && s.heads > 1)
+            o->layout = TSR_LAYOUT_HEADS;
+    }
+    tsr_release(e, mask);
+    return o;
+}

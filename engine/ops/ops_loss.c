@@ -1,0 +1,235 @@
+/* ops_loss.c: cross-entropy in fp32 (log-softmax and nll, as eager PyTorch composes it) and the
+ * mean of squares.
+ */
+#include "engine/ops/ops_common.h"
+
+/* Rows beyond this are longer than what a block keeps in shared memory, and those of all blocks
+ * together longer than a cache: a kernel that goes over them again reads them again. */
+enum { ROW_LIMIT = 48 << 10 };
+
+/* What a kernel reads of its first input, in so many passes; 0: one element a row, which moves a
+ * sector of 32 bytes. */
+static uint64_t first_bytes(const struct tsr_tensor *x, unsigned passes)
+{
+    uint64_t bytes = tsr__tensor_bytes(x), rows = x->dims[0] ? x->dims[0] : 1;
+    if (passes == 0)
+        return tsr_min_u64(bytes, 32 * rows);
+    return bytes / rows > ROW_LIMIT ? passes * bytes : bytes;
+}
+
+void tsr__emit_loss_in_passes(struct tsr_engine *e, const char *name, struct tsr_tensor *const *in,
+                              int n, struct tsr_tensor *const *out, int n_out, unsigned passes)
+{
+    uint64_t read = 0, written = 0;
+    const struct tsr_tensor *rows = in[0];
+    if (!in[0] || !out[0] || !tsr__ok(e))
+        return;
+    for (int i = 0; i < n; i++) {
+        tsr__operand_tensor(e, in[i], TSR_READ);
+        read += in[i] ? tsr__tensor_bytes(in[i]) : 0;
+    }
+    read = read - tsr__tensor_bytes(in[0]) + first_bytes(in[0], passes);
+    for (int i = 0; i < n_out; i++) {
+        tsr__operand_tensor(e, out[i], TSR_WRITE);
+        written += out[i] ? tsr__tensor_bytes(out[i]) : 0;
+        if (out[i] && out[i]->numel > rows->numel)
+            rows = out[i];
+    }
+    struct tsr_work work = {.op = TSR_OP_LOSS,
+                            .dtype = in[0]->dtype,
+                            .name = name,
+                            .flops = 4.0 * (double)(passes ? in[0]->numel : in[0]->dims[0]),
+                            .bytes_read = read,
+                            .bytes_written = written,
+                            .dims = {rows->dims[0], rows->n_dims > 1 ? rows->dims[1] : 1}};
+    tsr__emit_op(e, &work);
+}
+
+void tsr__emit_loss(struct tsr_engine *e, const char *name, struct tsr_tensor *const *in, int n,
+                    struct tsr_tensor *const *out, int n_out)
+{
+    tsr__emit_loss_in_passes(e, name, in, n, out, n_out, 1);
+}
+
+static struct tsr_tensor *scalar(struct tsr_engine *e)
+{
+    const uint64_t one = 1;
+    return tsr__tensor_new(e, TSR_F32, 1, &one, tsr__result_category(e));
+}
+
+/* ---- a vocabulary that tensor parallelism cuts ----------------------------------------------- */
+
+/* One number a token, made by `name` from the local columns, then reduced over the ranks. */
+static struct tsr_tensor *over_vocabulary(struct tsr_engine *e, const char *name,
+                                          struct tsr_tensor *const *in, int n, uint8_t reduce_op)
+{
+    struct tsr_tensor *row =
+        in[0] ? tsr__tensor_new(e, TSR_F32, 1, in[0]->dims, TSR_CAT_TEMP) : NULL;
+    tsr__emit_loss(e, name, in, n, &row, 1);
+    tsr__tp_reduce(e, row, reduce_op);
+    return row;
+}
+
+/* Which words this rank has: args of the kernels that look for a label. */
+static void vocabulary_args(struct tsr_engine *e, uint64_t words)
+{
+    tsr__push_arg(e, words * tsr_comm_index(&e->comms[e->tp.comm], e->config.rank));
+    tsr__push_arg(e, words);
+}
+
+static bool is_cut(const struct tsr_engine *e)
+{
+    return e->tp.size > 1;
+}
+
+/* ---- log-softmax ----------------------------------------------------------------------------- */
+
+/* Of a cut vocabulary the gradient is complete already (nll_backward). */
+static void log_softmax_backward(struct tsr_engine *e, struct tsr_node *node,
+                                 struct tsr_tensor **grad_out, struct tsr_tensor **grad_in)
+{
+    struct tsr_tensor *p = tsr__node_saved(e, node, 0);
+    grad_in[0] = tsr__tensor_like(e, p, TSR_F32, TSR_CAT_TEMP);
+    if (is_cut(e))
+        tsr__emit_pointwise(e, "clone", grad_out, 1, grad_in[0]);
+    else
+        /* the sum of the gradients, then the result */
+        tsr__emit_loss_in_passes(e, "log_softmax_backward", (struct tsr_tensor *[]){grad_out[0], p},
+                                 2, grad_in, 1, 2);
+    tsr_release(e, p);
+}
+
+static void cut_log_softmax(struct tsr_engine *e, struct tsr_tensor *x, struct tsr_tensor *y)
+{
+    struct tsr_tensor *most =
+        over_vocabulary(e, "row_max", (struct tsr_tensor *[]){x, NULL}, 2, TSR_REDUCE_MAX);
+    struct tsr_tensor *sum =
+        over_vocabulary(e, "row_exp_sum", (struct tsr_tensor *[]){x, most}, 2, TSR_REDUCE_SUM);
+    tsr__emit_loss(e, "log_softmax_tp", (struct tsr_tensor *[]){x, most, sum}, 3, &y, 1);
+    tsr_release(e, most);
+    tsr_release(e, sum);
+}
+
+static struct tsr_tensor *log_softmax(struct tsr_engine *e, struct tsr_tensor *x)
+{
+    if (!x)
+        return NULL;
+    struct tsr_node *node = tsr__node_new(e, "LogSoftmax", log_softmax_backward, &x, 1);
+    struct tsr_tensor *y = tsr__tensor_like(e, x, TSR_F32, tsr__result_category(e));
+    if (!y)
+        return tsr__op_abort(e, node);
+    if (is_cut(e))
+        cut_log_softmax(e, x, y);
+    else
+        tsr__emit_loss_in_passes(e, "log_softmax", &x, 1, &y, 1, TSR_LOG_SOFTMAX_PASSES);
+    tsr__node_save_result(e, node, y);
+    tsr__node_output(node, y, 0);
+    return y;
+}
+
+/* ---- negative log-likelihood ----------------------------------------------------------------- */
+
+/* saved: labels, total weight; cut vocabulary: log-probabilities. a: shape of them */
+static void nll_backward(struct tsr_engine *e, struct tsr_node *node, struct tsr_tensor **grad_out,
+                         struct tsr_tensor **grad_in)
+{
+    struct tsr_tensor *labels = tsr__node_saved(e, node, 0), *weight = tsr__node_saved(e, node, 1);
+    struct tsr_tensor *p = is_cut(e) ? tsr__node_saved(e, node, 2) : NULL;
+    struct tsr_tensor *in[4] = {grad_out[0], labels, weight, p};
+    grad_in[0] = tsr__tensor_new(e, TSR_F32, 2, node->a, TSR_CAT_TEMP);
+    if (p)
+        vocabulary_args(e, node->a[1]);
+    tsr__emit_loss(e, p ? "nll_backward_tp" : "nll_loss_backward", in, p ? 4 : 3, grad_in, 1);
+    tsr_release(e, p);
+    tsr_release(e, weight);
+    tsr_release(e, labels);
+}
+
+/* The label's log-probability lies on one rank. */
+static void cut_nll(struct tsr_engine *e, struct tsr_tensor *p, struct tsr_tensor *labels,
+                    struct tsr_tensor *const out[2])
+{
+    struct tsr_tensor *row = tsr__tensor_new(e, TSR_F32, 1, p->dims, TSR_CAT_TEMP);
+    vocabulary_args(e, p->dims[1]);
+    tsr__emit_loss_in_passes(e, "nll_gather", (struct tsr_tensor *[]){p, labels}, 2, &row, 1, 0);
+    tsr__tp_reduce(e, row, TSR_REDUCE_SUM);
+    tsr__emit_loss(e, "nll_rows", (struct tsr_tensor *[]){row, labels}, 2, out, 2);
+    tsr_release(e, row);
+}
+
+static struct tsr_tensor *nll(struct tsr_engine *e, struct tsr_tensor *p, struct tsr_tensor *labels)
+{
+    if (!p)
+        return NULL;
+    struct tsr_node *node = tsr__node_new(e, "NllLoss", nll_backward, &p, 1);
+    tsr__node_save(e, node, labels);
+    if (node) {
+        node->a[0] = p->dims[0];
+        node->a[1] = p->dims[1];
+    }
+    struct tsr_tensor *out[2] = {scalar(e), scalar(e)}; /* loss, total weight */
+    if (is_cut(e) && out[0] && out[1])
+        cut_nll(e, p, labels, out);
+    else
+        tsr__emit_loss_in_passes(e, "nll_loss", (struct tsr_tensor *[]){p, labels}, 2, out, 2, 0);
+    tsr__node_save(e, node, out[1]);
+    tsr_release(e, out[1]);
+    if (is_cut(e))
+        tsr__node_save(e, node, p);
+    if (!out[0])
+        return tsr__op_abort(e, node);
+    tsr__node_output(node, out[0], 0);
+    return out[0];
+}
+
+struct tsr_tensor *tsr_op_cross_entropy(struct tsr_engine *e, struct tsr_tensor *logits,
+                                        struct tsr_tensor *labels)
+{
+    struct tsr_tensor *wide = tsr_op_cast(e, logits, TSR_F32);
+    struct tsr_tensor *p = log_softmax(e, wide);
+    struct tsr_tensor *loss = nll(e, p, labels);
+    tsr_release(e, p);
+    tsr_release(e, wide);
+    return loss;
+}
+
+/* ---- mean of squares ------------------------------------------------------------------------- */
+
+/* saved: input, target if there is one */
+static void mean_square_backward(struct tsr_engine *e, struct tsr_node *node,
+                                 struct tsr_tensor **grad_out, struct tsr_tensor **grad_in)
+{
+    struct tsr_tensor *x = tsr__node_saved(e, node, 0);
+    struct tsr_tensor *target = node->n_saved > 1 ? tsr__node_saved(e, node, 1) : NULL;
+    grad_in[0] = tsr__tensor_like(e, x, x ? (tsr_dtype)x->dtype : TSR_F32, TSR_CAT_TEMP);
+    if (x && grad_in[0] && tsr__ok(e)) {
+        tsr__slot(e, 3);
+        tsr__operand_tensor(e, target, TSR_READ);
+        tsr__slot(e, 0);
+    }
+    tsr__emit_loss(e, "mse_backward", (struct tsr_tensor *[]){x, grad_out[0]}, 2, grad_in, 1);
+    tsr_release(e, target);
+    tsr_release(e, x);
+}
+
+struct tsr_tensor *tsr__mean_square(struct tsr_engine *e, struct tsr_tensor *x,
+                                    struct tsr_tensor *target)
+{
+    if (!x)
+        return NULL;
+    struct tsr_node *node = tsr__node_new(e, "MeanSquare", mean_square_backward, &x, 1);
+    tsr__node_save(e, node, x);
+    tsr__node_save(e, node, target);
+    struct tsr_tensor *loss = scalar(e);
+    if (!loss)
+        return tsr__op_abort(e, node);
+    tsr__emit_loss(e, target ? "mse_target" : "mse", (struct tsr_tensor *[]){x, target}, 2, &loss,
+                   1);
+    tsr__node_output(node, loss, 0);
+    return loss;
+}
+
+struct tsr_tensor *tsr_op_mean_square(struct tsr_engine *e, struct tsr_tensor *x)
+{
+    return tsr__mean_square(e, x, NULL);
+}

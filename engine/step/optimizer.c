@@ -1,0 +1,386 @@
+/* optimizer.c: the optimizer variants (operators.md, section 12).
+ * States are made by the first step, all of them before its first temporary.
+ *
+ * States in another dtype than their parameter's (step.state_dtype): each kernel is taken to load
+ * and store them in theirs and to compute in the parameter's, as a fused kernel can; so there is
+ * no cast copy of them, and foreach's temporaries, which begin as the root of a state, have the
+ * state's dtype. Nothing of this was recorded.
+ */
+#include <string.h>
+
+#include "engine/fsdp1/fsdp1.h"
+#include "engine/step/optimizer_impl.h"
+#include "engine/step/outside_step.h"
+
+struct tsr_storage *tsr__param_grad(const struct tsr_param *p)
+{
+    if (tsr__is_piece(p))
+        return p->flat->shard->grad;
+    if (p->fsdp)
+        return p->fsdp->grad;
+    if (p->full_grad)
+        return p->full_grad->storage;
+    return p->value && p->value->grad ? p->value->grad->storage : NULL;
+}
+
+uint64_t tsr__param_grad_offset(const struct tsr_param *p)
+{
+    if (p->fsdp)
+        return p->fsdp->grad_offset;
+    if (p->full_grad)
+        return p->full_grad->offset;
+    return p->value && p->value->grad ? p->value->grad->offset : 0;
+}
+
+tsr_dtype tsr__param_grad_dtype(const struct tsr_param *p)
+{
+    const struct tsr_fsdp_param *f = p->fsdp;
+    bool narrow = f && f->grad && f->kept_grad && f->param_dtype != TSR_DTYPE_NONE;
+    return narrow ? f->param_dtype : p->dtype;
+}
+
+uint64_t tsr__param_local_numel(const struct tsr_param *p)
+{
+    return p->fsdp ? p->fsdp->local_numel : p->numel;
+}
+
+struct tsr_storage *tsr__param_storage(const struct tsr_param *p)
+{
+    if (tsr__is_piece(p))
+        return p->flat->shard->sharded;
+    return p->fsdp ? p->fsdp->sharded : p->master;
+}
+
+uint64_t tsr__param_storage_offset(const struct tsr_param *p)
+{
+    return tsr__is_piece(p) ? p->fsdp->grad_offset : 0;
+}
+
+tsr_dtype tsr__state_dtype(const struct tsr_engine *e, const struct tsr_param *p)
+{
+    return e->step.state_dtype == TSR_DTYPE_NONE ? p->dtype : e->step.state_dtype;
+}
+
+int tsr__n_opt_states(enum tsr_optimizer optimizer)
+{
+    switch (optimizer) {
+    case TSR_OPT_ADAMW_FOREACH:
+    case TSR_OPT_ADAMW_FUSED:
+    case TSR_OPT_ADAMW_LOOP:
+    case TSR_OPT_DECOUPLED:
+    case TSR_OPT_DECOUPLED_READ:
+        return 2;
+    case TSR_OPT_SGD_MOMENTUM:
+        return 1;
+    case TSR_OPT_SGD:
+    case TSR_OPT_NONE:
+        break;
+    }
+    return 0;
+}
+
+bool tsr__is_offloaded(const struct tsr_param *p)
+{
+    return p->fsdp && p->fsdp->group->offload != TSR_OFFLOAD_NONE;
+}
+
+/* A parameter that this step updates on this rank. */
+bool tsr__is_stepped(const struct tsr_param *p)
+{
+    return tsr__param_grad(p) && tsr__param_local_numel(p) > 0;
+}
+
+static uint64_t state_bytes(const struct tsr__step *s, const struct tsr_param *p)
+{
+    return tsr__param_local_numel(p) * tsr_dtype_bytes(tsr__state_dtype(s->e, p));
+}
+
+static bool counts_on_device(const struct tsr_engine *e)
+{
+    return e->step.optimizer == TSR_OPT_ADAMW_FUSED || e->step.optimizer == TSR_OPT_DECOUPLED_READ;
+}
+
+static void make_states(struct tsr__step *s)
+{
+    for (size_t i = 0; i < s->n && tsr__ok(s->e); i++) {
+        struct tsr_param *p = s->params[i];
+        if (counts_on_device(s->e) && tsr__param_grad(p) && !tsr__is_offloaded(p) &&
+            !p->step_count) /* the step lies on the device, also of empty shards */
+            tsr__fill(s->e, p->step_count = tsr__storage_new(s->e, 4, TSR_CAT_OPT_STATE));
+        if (!tsr__is_stepped(p))
+            continue;
+        uint64_t bytes = state_bytes(s, p);
+        for (int k = 0; k < s->n_states; k++) {
+            if (p->opt_state[k])
+                continue;
+            p->opt_state[k] =
+                tsr__is_offloaded(p)
+                    ? tsr__storage_empty(s->e, bytes, TSR_CAT_OPT_STATE, TSR_SPACE_HOST)
+                    : tsr__storage_new(s->e, bytes, TSR_CAT_OPT_STATE);
+            tsr__fill(s->e, p->opt_state[k]);
+        }
+    }
+}
+
+void tsr__step_count(struct tsr__step *s)
+{
+    s->bytes = s->grad_bytes = s->state_bytes = s->numel = 0;
+    for (size_t i = 0; i < s->n; i++)
+        if (tsr__is_stepped(s->params[i]) && tsr__is_offloaded(s->params[i]) == s->host) {
+            s->numel += tsr__param_local_numel(s->params[i]);
+            s->bytes += tsr__param_local_numel(s->params[i]) * tsr_dtype_bytes(s->params[i]->dtype);
+            s->grad_bytes += tsr__param_local_numel(s->params[i]) *
+                             tsr_dtype_bytes(tsr__param_grad_dtype(s->params[i]));
+            s->state_bytes += state_bytes(s, s->params[i]);
+        }
+}
+
+/* PyTorch decays what it is given; many recipes leave out biases and weights of norms. */
+static bool decays(const struct tsr_engine *e, const struct tsr_param *p)
+{
+    return !e->step.decay_matrices_only || p->n_dims > 1;
+}
+
+/* What a kernel touches of one parameter; bit k of reads and writes: gradient, first and second
+ * state, parameter. */
+static void param_operands(struct tsr_engine *e, const struct tsr_param *p, unsigned reads,
+                           unsigned writes, const struct tsr_storage *temp)
+{
+    tsr_dtype states = tsr__state_dtype(e, p);
+    struct tsr_storage *part[4] = {tsr__param_grad(p), p->opt_state[0], p->opt_state[1],
+                                   tsr__param_storage(p)};
+    const uint64_t offset[4] = {tsr__param_grad_offset(p), 0, 0, tsr__param_storage_offset(p)};
+    for (unsigned k = 0; k < 4; k++) {
+        uint8_t access =
+            (uint8_t)((reads >> k & 1 ? TSR_READ : 0) | (writes >> k & 1 ? TSR_WRITE : 0));
+        tsr_dtype dtype = k == 0 ? tsr__param_grad_dtype(p) : k == 3 ? p->dtype : states;
+        uint64_t bytes = tsr__param_local_numel(p) * tsr_dtype_bytes(dtype);
+        tsr__slot(e, k);
+        if (access && part[k])
+            tsr__operand(e, part[k], offset[k], bytes, access, dtype);
+    }
+    tsr__slot(e, TSR__SLOT_TEMP);
+    tsr__operand_storage(e, temp, reads & TSR__TEMP_READ ? TSR_READ_WRITE : TSR_WRITE, states);
+}
+
+/* A kernel that makes the mirrors of the parameters that it updates. */
+static bool writes_mirror(const struct tsr_param *p, unsigned writes)
+{
+    return writes & TSR__MIRROR && p->fsdp && !tsr__is_piece(p) && tsr__is_mirrored(p->fsdp) &&
+           p->fsdp->group->mirror;
+}
+
+static uint64_t mirror_operand(struct tsr_engine *e, const struct tsr_param *p)
+{
+    const struct tsr_fsdp_param *f = p->fsdp;
+    uint64_t bytes = f->local_numel * tsr_dtype_bytes(f->param_dtype);
+    tsr__slot(e, TSR__SLOT_MIRROR);
+    tsr__operand(e, f->group->mirror, f->mirror_offset, bytes, TSR_WRITE, f->param_dtype);
+    return bytes;
+}
+
+/* KERNELS.md: in the upper half, as f32; 0: nothing is left to do. */
+static uint64_t scale_bits(const struct tsr_param *p)
+{
+    float scale = (float)tsr__folded_scale(p);
+    uint32_t bits;
+    memcpy(&bits, &scale, sizeof bits);
+    return scale == 1 ? 0 : (uint64_t)bits << 32;
+}
+
+void tsr__foreach_kernel(struct tsr__step *s, const char *name, unsigned reads, unsigned writes,
+                         struct tsr_storage *const *temps, double flops_per_element)
+{
+    struct tsr_engine *e = s->e;
+    uint64_t read = 0, written = 0;
+    for (size_t i = 0; i < s->n && tsr__ok(e); i++) {
+        struct tsr_param *p = s->params[i];
+        if (!tsr__is_stepped(p) || tsr__is_offloaded(p) != s->host)
+            continue;
+        param_operands(e, p, reads, writes, temps ? temps[i] : NULL);
+        bool mirrored = writes_mirror(p, writes);
+        if (mirrored)
+            written += mirror_operand(e, p);
+        tsr__push_arg(e, (decays(e, p) ? 1U : 0U) | (mirrored ? 2U : 0U) |
+                             (reads & TSR__SCALED ? scale_bits(p) : 0));
+    }
+    for (int k = 0; k < 4; k++) {
+        uint64_t bytes = k == 0 ? s->grad_bytes : k == 3 ? s->bytes : s->state_bytes;
+        read += reads >> k & 1 ? bytes : 0;
+        written += writes >> k & 1 ? bytes : 0;
+    }
+    uint64_t temp_bytes = temps ? s->state_bytes : 0;
+    struct tsr_work work = {.op = TSR_OP_OPTIMIZER,
+                            .dtype = TSR_F32,
+                            .name = name,
+                            .flops = flops_per_element * (double)s->numel,
+                            .bytes_read = read + temp_bytes,
+                            .bytes_written = written + temp_bytes};
+    struct tsr_instr instr = {.kind = s->host ? TSR_HOST_OP : TSR_OP,
+                              .dtype = TSR_F32,
+                              .comm = UINT16_MAX,
+                              .scalar = 1,
+                              .work = &work};
+    tsr__emit(e, &instr);
+}
+
+static struct tsr_storage **make_temps(struct tsr__step *s)
+{
+    struct tsr_engine *e = s->e;
+    if (!e->opt_temps)
+        e->opt_temps = tsr_arena_alloc(&e->arena, (s->n + 1) * sizeof *e->opt_temps);
+    if (!e->opt_temps) {
+        TSR__RAISE(e, TSR_ENOMEM, "out of memory");
+        return NULL;
+    }
+    for (size_t i = 0; i < s->n && tsr__ok(e); i++)
+        if (tsr__is_stepped(s->params[i]) && !tsr__is_offloaded(s->params[i]))
+            e->opt_temps[i] = tsr__storage_new(e, state_bytes(s, s->params[i]), TSR_CAT_OPT_TEMP);
+    return e->opt_temps;
+}
+
+static void drop_temps(struct tsr__step *s)
+{
+    for (size_t i = 0; i < s->n && s->e->opt_temps; i++)
+        tsr__storage_release(s->e, &s->e->opt_temps[i]);
+}
+
+/* The temporaries of the host are not counted, so there the quotient is made from the second state.
+ */
+static void adamw_host(struct tsr__step *s)
+{
+    tsr__foreach_kernel(s, "foreach_mul_weight_decay", TSR__PARAM, TSR__PARAM, NULL, 1);
+    tsr__foreach_kernel(s, "foreach_lerp_exp_avg", TSR__GRAD | TSR__STATE0, TSR__STATE0, NULL, 3);
+    tsr__foreach_kernel(s, "foreach_mul_exp_avg_sq", TSR__STATE1, TSR__STATE1, NULL, 1);
+    tsr__foreach_kernel(s, "foreach_addcmul_exp_avg_sq", TSR__GRAD | TSR__STATE1, TSR__STATE1, NULL,
+                        3);
+    tsr__foreach_kernel(s, "foreach_addcdiv", TSR__STATE0 | TSR__STATE1 | TSR__PARAM, TSR__PARAM,
+                        NULL, 6);
+}
+
+/* torch.optim.AdamW(foreach=True): multi-tensor kernels, one temporary copy of all parameters. */
+static void adamw_foreach(struct tsr__step *s)
+{
+    if (s->host) {
+        adamw_host(s);
+        return;
+    }
+    tsr__foreach_kernel(s, "foreach_mul_weight_decay", TSR__PARAM, TSR__PARAM, NULL, 1);
+    tsr__foreach_kernel(s, "foreach_lerp_exp_avg", TSR__GRAD | TSR__STATE0, TSR__STATE0, NULL, 3);
+    tsr__foreach_kernel(s, "foreach_mul_exp_avg_sq", TSR__STATE1, TSR__STATE1, NULL, 1);
+    tsr__foreach_kernel(s, "foreach_addcmul_exp_avg_sq", TSR__GRAD | TSR__STATE1, TSR__STATE1, NULL,
+                        3);
+    struct tsr_storage **temps = make_temps(s);
+    tsr__foreach_kernel(s, "foreach_sqrt", TSR__STATE1, 0, temps, 1);
+    tsr__foreach_kernel(s, "foreach_div_bias_correction", TSR__TEMP_READ, 0, temps, 1);
+    tsr__foreach_kernel(s, "foreach_add_eps", TSR__TEMP_READ, 0, temps, 1);
+    tsr__foreach_kernel(s, "foreach_addcdiv", TSR__STATE0 | TSR__PARAM | TSR__TEMP_READ, TSR__PARAM,
+                        temps, 3);
+    drop_temps(s);
+}
+
+/* One parameter after the other, eight kernels each. */
+static void adamw_loop(struct tsr__step *s)
+{
+    struct tsr__step one = *s;
+    struct tsr_storage *previous = NULL;
+    one.n = 1;
+    for (size_t i = 0; i < s->n && tsr__ok(s->e); i++) {
+        one.params = s->params + i;
+        if (!tsr__param_grad(s->params[i]) || tsr__is_offloaded(s->params[i]) != s->host)
+            continue;
+        if (!tsr__is_stepped(
+                s->params[i])) { /* an empty shard's quotient takes the variable, not memory */
+            tsr__storage_release(s->e, &previous);
+            continue;
+        }
+        tsr__step_count(&one);
+        tsr__foreach_kernel(&one, "mul_weight_decay", TSR__PARAM, TSR__PARAM, NULL, 1);
+        tsr__foreach_kernel(&one, "lerp_exp_avg", TSR__GRAD | TSR__STATE0, TSR__STATE0, NULL, 3);
+        tsr__foreach_kernel(&one, "mul_exp_avg_sq", TSR__STATE1, TSR__STATE1, NULL, 1);
+        tsr__foreach_kernel(&one, "addcmul_exp_avg_sq", TSR__GRAD | TSR__STATE1, TSR__STATE1, NULL,
+                            3);
+        struct tsr_storage *root = NULL, *quotient = NULL;
+        if (!s->host) {
+            root = tsr__storage_new(s->e, one.state_bytes, TSR_CAT_OPT_TEMP);
+            tsr__foreach_kernel(&one, "sqrt", TSR__STATE1, 0, &root, 1);
+            quotient = tsr__storage_new(s->e, one.state_bytes, TSR_CAT_OPT_TEMP);
+            tsr__slot(s->e, TSR__SLOT_EXTRA);
+            tsr__operand_storage(s->e, root, TSR_READ, tsr__state_dtype(s->e, s->params[i]));
+            tsr__foreach_kernel(&one, "div_bias_correction", 0, 0, &quotient, 1);
+            tsr__storage_release(s->e, &root);
+            tsr__storage_release(s->e, &previous);
+        }
+        if (quotient)
+            tsr__foreach_kernel(&one, "addcdiv", TSR__STATE0 | TSR__PARAM | TSR__TEMP_READ,
+                                TSR__PARAM, &quotient, 3);
+        else
+            tsr__foreach_kernel(&one, "addcdiv", TSR__STATE0 | TSR__STATE1 | TSR__PARAM, TSR__PARAM,
+                                NULL, 6);
+        previous = quotient;
+    }
+    tsr__storage_release(s->e, &previous);
+}
+
+/* One kernel for all parameters; it clips, too, where clip.c left that to it. */
+static void adamw_fused(struct tsr__step *s)
+{
+    struct tsr_engine *e = s->e;
+    if (e->clip_factor && !s->host) {
+        tsr__slot(e, TSR__SLOT_EXTRA);
+        tsr__operand_storage(e, e->clip_factor, TSR_READ, TSR_F32);
+    }
+    tsr__foreach_kernel(s, "fused_adamw",
+                        TSR__GRAD | TSR__STATE0 | TSR__STATE1 | TSR__PARAM | TSR__SCALED,
+                        TSR__STATE0 | TSR__STATE1 | TSR__PARAM | TSR__MIRROR, NULL, 12);
+}
+
+static void run_variant(struct tsr__step *s)
+{
+    tsr__step_count(s);
+    if (s->numel == 0)
+        return;
+    switch (s->e->step.optimizer) {
+    case TSR_OPT_ADAMW_FOREACH:
+        adamw_foreach(s);
+        break;
+    case TSR_OPT_ADAMW_FUSED:
+        adamw_fused(s);
+        break;
+    case TSR_OPT_ADAMW_LOOP:
+        adamw_loop(s);
+        break;
+    case TSR_OPT_DECOUPLED:
+    case TSR_OPT_DECOUPLED_READ:
+        tsr__adamw_decoupled(s);
+        break;
+    case TSR_OPT_SGD:
+        tsr__foreach_kernel(s, "foreach_add_sgd", TSR__GRAD | TSR__PARAM, TSR__PARAM, NULL, 2);
+        break;
+    case TSR_OPT_SGD_MOMENTUM:
+        tsr__foreach_kernel(s, "foreach_momentum",
+                            TSR__GRAD | TSR__STATE0 |
+                                (s->e->step.sgd_decay ? (unsigned)TSR__PARAM : 0),
+                            TSR__STATE0, NULL, 2);
+        tsr__foreach_kernel(s, "foreach_add_sgd", TSR__STATE0 | TSR__PARAM, TSR__PARAM, NULL, 2);
+        break;
+    case TSR_OPT_NONE:
+        break;
+    }
+}
+
+void tsr__optimizer_step(struct tsr_engine *e)
+{
+    struct tsr__step s = {.e = e, .n_states = tsr__n_opt_states(e->step.optimizer)};
+    s.params = tsr__params_to_step(e, &s.n);
+    if (e->step.optimizer == TSR_OPT_NONE)
+        return;
+    make_states(&s);
+    if (e->step.optimizer != TSR_OPT_ADAMW_FUSED)
+        tsr__mirrors_are_stale(e);
+    tsr__save_guard(e);
+    run_variant(&s);
+    s.host = true;
+    run_variant(&s);
+    tsr__storage_release(e, &e->clip_factor);
+}

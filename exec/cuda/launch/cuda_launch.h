@@ -1,0 +1,59 @@
+/* launch.h: kernels that are more than one launch of a code by its name, or that are launched in
+ * another shape: what codes.c calls for them. `params` is the structure of the code, see the header
+ * of its name in exec/kernels.
+ */
+#ifndef TSR_CUDA_LAUNCH_H
+#define TSR_CUDA_LAUNCH_H
+
+#include "exec/cuda/gpu/context.h"
+#include "exec/kernels/tensor/tensor.h"
+
+struct tsr_column_parts; /* kernels/columns.h */
+
+/* Memory of the stream until the kernel's next launch; TSR_EOOM: the stream has less. */
+tsr_status tsr_cuda_scratch(const struct tsr_kernel_call *call, uint64_t bytes,
+                            void **out) TSR_MUST_USE;
+
+/* The forms of a TSR_TEAM_KERNEL (kernels/team.h). */
+struct tsr_cuda_forms {
+    tsr_cuda_kernel f32, torn, f64;
+};
+#define TSR_FORMS(name)                                                      \
+    {                                                                        \
+        tsr_cuda_##name##_f32, tsr_cuda_##name##_torn, tsr_cuda_##name##_f64 \
+    }
+
+/* The form for the operands of a call in rows of `columns`. */
+tsr_cuda_kernel tsr_cuda_form(const struct tsr_kernel_call *call,
+                              const struct tsr_cuda_forms *forms, bool wide, uint64_t columns);
+
+/* A row for a team of threads; params begin with struct tsr_rows. kept: reals of every element that
+ * stay in shared memory; grows: long rows have more threads. */
+tsr_status tsr_cuda_launch_rows(const struct tsr_kernel_call *call,
+                                const struct tsr_cuda_forms *forms, bool wide, unsigned kept,
+                                bool grows, const void *params) TSR_MUST_USE;
+
+/* Sums over rows: plain into out[0], scaled into out[1] (data NULL: not wanted); `parts` has the
+ * operands. */
+tsr_status tsr_cuda_sum_columns(const struct tsr_kernel_call *call, bool wide,
+                                struct tsr_column_parts *parts,
+                                const struct tsr_elems out[2]) TSR_MUST_USE;
+
+/* The second step of it: parts->plain and ->scaled, as far as they are there, of so many chunks. */
+tsr_status tsr_cuda_add_parts(const struct tsr_kernel_call *call, bool wide,
+                              const struct tsr_column_parts *parts, uint64_t chunks,
+                              const struct tsr_elems out[2]) TSR_MUST_USE;
+
+typedef tsr_status (*tsr_cuda_launcher)(const struct tsr_kernel_call *call, bool wide,
+                                        const void *params, uint64_t n);
+#define TSR_DECLARE_LAUNCHER(name)                                                                \
+    tsr_status tsr_cuda_##name(const struct tsr_kernel_call *call, bool wide, const void *params, \
+                               uint64_t n)
+TSR_DECLARE_LAUNCHER(column_sums);
+TSR_DECLARE_LAUNCHER(cross_entropy);
+TSR_DECLARE_LAUNCHER(fold);
+TSR_DECLARE_LAUNCHER(nll);
+TSR_DECLARE_LAUNCHER(norm_backward);
+TSR_DECLARE_LAUNCHER(norms);
+
+#endif

@@ -1,0 +1,216 @@
+/* corpus.c: finds the texts of a corpus, and leaves out those that stand in others. */
+#include "exec/data/corpus.h"
+#include "exec/data/shingles.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+static tsr_status no_memory(void)
+{
+    return tsr_fail(TSR_ENOMEM, "corpus: no memory left");
+}
+
+static tsr_status unreadable(const char *path)
+{
+    return tsr_fail(TSR_EIO, "%s: cannot be read: %s", path, strerror(errno));
+}
+
+/* ---- adding ---------------------------------------------------------------------------------- */
+
+static tsr_status read_text(struct tsr_corpus_text *text, uint64_t expected)
+{
+    FILE *file = fopen(text->path, "rb");
+    if (!file)
+        return unreadable(text->path);
+    text->data = malloc((size_t)expected + 1);
+    tsr_status status = text->data ? TSR_OK : no_memory();
+    if (status == TSR_OK) {
+        text->bytes = fread(text->data, 1, (size_t)expected, file);
+        if (ferror(file))
+            status = unreadable(text->path);
+    }
+    (void)fclose(file);
+    if (status == TSR_OK)
+        text->content = tsr_hash_bytes(TSR_HASH_INIT, text->data, (size_t)text->bytes);
+    return status;
+}
+
+static bool is_there(const struct tsr_corpus *corpus, const struct tsr_corpus_text *text)
+{
+    for (size_t i = 0; i < corpus->n_texts; i++) {
+        const struct tsr_corpus_text *other = &corpus->texts[i];
+        if (other->content == text->content && other->bytes == text->bytes &&
+            memcmp(other->data, text->data, (size_t)text->bytes) == 0)
+            return true; /* the same file, or a copy */
+    }
+    return false;
+}
+
+static void text_free(struct tsr_corpus_text *text)
+{
+    free(text->path);
+    free(text->data);
+}
+
+static tsr_status add_file(struct tsr_corpus *corpus, const char *path, uint64_t bytes)
+{
+    struct tsr_corpus_text text = {.path = realpath(path, NULL)};
+    if (!text.path)
+        return unreadable(path);
+    tsr_status status = read_text(&text, bytes);
+    if (status == TSR_OK && is_there(corpus, &text)) {
+        corpus->n_duplicates++;
+        text_free(&text);
+        return TSR_OK;
+    }
+    if (status == TSR_OK && !TSR_PUSH(corpus->texts, corpus->n_texts, corpus->cap, text))
+        status = no_memory();
+    if (status != TSR_OK)
+        text_free(&text);
+    return status;
+}
+
+/* The locale has no say in the order. */
+static int by_name(const struct dirent **a, const struct dirent **b)
+{
+    return strcmp((*a)->d_name, (*b)->d_name);
+}
+
+static tsr_status add_entry(struct tsr_corpus *corpus, const char *folder, const char *name);
+
+static tsr_status add_folder(struct tsr_corpus *corpus, const char *path)
+{
+    struct dirent **entries;
+    int n = scandir(path, &entries, NULL, by_name);
+    if (n < 0)
+        return unreadable(path);
+    tsr_status status = TSR_OK;
+    for (int i = 0; i < n; i++) {
+        if (status == TSR_OK && entries[i]->d_name[0] != '.')
+            status = add_entry(corpus, path, entries[i]->d_name);
+        free(entries[i]);
+    }
+    free(entries);
+    return status;
+}
+
+/* Links to folders are not followed: they could lead around in a circle. */
+static tsr_status add_entry(struct tsr_corpus *corpus, const char *folder, const char *name)
+{
+    size_t n = strlen(folder) + strlen(name) + 2;
+    char *path = malloc(n);
+    if (!path)
+        return no_memory();
+    (void)snprintf(path, n, "%s/%s", folder, name);
+    struct stat entry, target;
+    tsr_status status = TSR_OK;
+    if (lstat(path, &entry) != 0)
+        status = unreadable(path);
+    else if (S_ISDIR(entry.st_mode))
+        status = add_folder(corpus, path);
+    else if (stat(path, &target) == 0 && S_ISREG(target.st_mode)) /* else a link to nowhere */
+        status = add_file(corpus, path, (uint64_t)target.st_size);
+    free(path);
+    return status;
+}
+
+tsr_status tsr_corpus_add(struct tsr_corpus *corpus, const char *path)
+{
+    struct stat info;
+    if (stat(path, &info) != 0)
+        return unreadable(path);
+    if (S_ISDIR(info.st_mode))
+        return add_folder(corpus, path);
+    if (!S_ISREG(info.st_mode))
+        return tsr_fail(TSR_EIO, "%s: is neither a regular file nor a folder", path);
+    return add_file(corpus, path, (uint64_t)info.st_size);
+}
+
+void tsr_corpus_fini(struct tsr_corpus *corpus)
+{
+    for (size_t i = 0; i < corpus->n_texts; i++)
+        text_free(&corpus->texts[i]);
+    free(corpus->texts);
+    *corpus = (struct tsr_corpus){0};
+}
+
+/* ---- selecting ------------------------------------------------------------------------------- */
+
+static int by_path(const void *a, const void *b)
+{
+    return strcmp(((const struct tsr_corpus_text *)a)->path,
+                  ((const struct tsr_corpus_text *)b)->path);
+}
+
+static int by_size(const void *a, const void *b)
+{
+    const struct tsr_corpus_text *x = *(struct tsr_corpus_text *const *)a;
+    const struct tsr_corpus_text *y = *(struct tsr_corpus_text *const *)b;
+    if (x->bytes != y->bytes)
+        return x->bytes < y->bytes ? 1 : -1;
+    return strcmp(x->path, y->path);
+}
+
+/* A text that repeats others for more than this is no text of its own. */
+static const double most_seen = 0.25;
+
+/* How much of sets[i] stands in the sets before it that were kept, together and at most in one. */
+static void judge(struct tsr_corpus_text *const *texts, const struct tsr_shingles *sets, size_t i)
+{
+    size_t seen = 0, most = 0;
+    struct tsr_corpus_text *text = texts[i];
+    text->like = NULL;
+    for (size_t k = 0; k < sets[i].n; k++) {
+        bool found = false;
+        for (size_t j = 0; j < i && !found; j++)
+            found = !texts[j]->left_out && tsr_shingles_have(&sets[j], sets[i].hashes[k]);
+        seen += found;
+    }
+    for (size_t j = 0; j < i; j++) {
+        size_t shared = 0;
+        for (size_t k = 0; !texts[j]->left_out && k < sets[i].n; k++)
+            shared += tsr_shingles_have(&sets[j], sets[i].hashes[k]);
+        if (shared > most) {
+            most = shared;
+            text->like = texts[j]->path;
+        }
+    }
+    text->seen = sets[i].n ? (double)seen / (double)sets[i].n : 0;
+    text->left_out = text->seen > most_seen;
+}
+
+/* Larger texts are judged first: a small one is left out for a large one that holds it. */
+static tsr_status judge_all(struct tsr_corpus_text **texts, struct tsr_shingles *sets, size_t n)
+{
+    qsort(texts, n, sizeof *texts, by_size);
+    for (size_t i = 0; i < n; i++) {
+        TSR_TRY(tsr_shingles_of(texts[i]->data, texts[i]->bytes, TSR_CORPUS_SHINGLE, &sets[i]));
+        judge(texts, sets, i);
+    }
+    return TSR_OK;
+}
+
+tsr_status tsr_corpus_select(struct tsr_corpus *corpus)
+{
+    size_t n = corpus->n_texts;
+    if (n == 0)
+        return TSR_OK;
+    qsort(corpus->texts, n, sizeof *corpus->texts, by_path);
+    struct tsr_corpus_text **texts = calloc(n, sizeof *texts);
+    struct tsr_shingles *sets = calloc(n, sizeof *sets);
+    tsr_status status = texts && sets ? TSR_OK : no_memory();
+    if (status == TSR_OK) {
+        for (size_t i = 0; i < n; i++)
+            texts[i] = &corpus->texts[i];
+        status = judge_all(texts, sets, n);
+    }
+    for (size_t i = 0; sets && i < n; i++)
+        tsr_shingles_fini(&sets[i]);
+    free(sets);
+    free(texts);
+    return status;
+}

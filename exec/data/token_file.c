@@ -1,0 +1,267 @@
+/* token_file.c: reads and writes files of tokens. */
+#include "exec/data/token_file.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+static const struct {
+    uint32_t magic, version;
+    unsigned token_bytes;
+} kinds[] = {
+    [TSR_TOKENS_GPT2] = {20240520, 1, 2},
+    [TSR_TOKENS_LLAMA3] = {20240801, 7, 4},
+};
+
+static uint32_t read_u32(const uint8_t *p)
+{
+    return (uint32_t)p[0] | (uint32_t)p[1] << 8 | (uint32_t)p[2] << 16 | (uint32_t)p[3] << 24;
+}
+
+static uint32_t token_at(const struct tsr_token_file *file, uint64_t i)
+{
+    if (file->token_bytes == 2) {
+        const uint8_t *p = file->tokens + i * 2;
+        return (uint32_t)p[0] | (uint32_t)p[1] << 8;
+    }
+    return read_u32(file->tokens + i * 4);
+}
+
+/* The whole file, read-only. What is too short to have a header is refused before it is mapped. */
+static tsr_status map_file(const char *path, int fd, struct tsr_token_file *out)
+{
+    struct stat info;
+    if (fstat(fd, &info) != 0)
+        return tsr_fail(TSR_EIO, "%s: cannot be read: %s", path, strerror(errno));
+    if (!S_ISREG(info.st_mode))
+        return tsr_fail(TSR_ECONFIG, "%s: is not a regular file; allowed: a file of tokens", path);
+    if (info.st_size < TSR_TOKEN_HEADER_BYTES)
+        return tsr_fail(TSR_ECONFIG, "%s: has %jd bytes; a file of tokens begins with %d of header",
+                        path, (intmax_t)info.st_size, TSR_TOKEN_HEADER_BYTES);
+    if ((uintmax_t)info.st_size > SIZE_MAX)
+        return tsr_fail(TSR_ECONFIG, "%s: is too large to be mapped on this machine", path);
+    void *map = mmap(NULL, (size_t)info.st_size, PROT_READ, MAP_PRIVATE, fd, 0);
+    if (map == MAP_FAILED)
+        return tsr_fail(TSR_EIO, "%s: cannot be mapped: %s", path, strerror(errno));
+    out->map = map;
+    out->map_bytes = (size_t)info.st_size;
+    return TSR_OK;
+}
+
+static tsr_status check_header(const char *path, struct tsr_token_file *file)
+{
+    const uint8_t *header = file->map;
+    uint32_t magic = read_u32(header), version = read_u32(header + 4);
+    int64_t n = (int32_t)read_u32(header + 8);
+    size_t kind = 0;
+    while (kind < sizeof kinds / sizeof *kinds && kinds[kind].magic != magic)
+        kind++;
+    if (kind == sizeof kinds / sizeof *kinds)
+        return tsr_fail(TSR_ECONFIG,
+                        "%s: magic number is %" PRIu32 "; allowed: %" PRIu32
+                        " (GPT-2, uint16), %" PRIu32 " (Llama-3, uint32)",
+                        path, magic, kinds[TSR_TOKENS_GPT2].magic, kinds[TSR_TOKENS_LLAMA3].magic);
+    if (version != kinds[kind].version)
+        return tsr_fail(TSR_ECONFIG,
+                        "%s: version is %" PRIu32 "; allowed with magic number %" PRIu32
+                        ": %" PRIu32,
+                        path, version, magic, kinds[kind].version);
+    if (n <= 0)
+        return tsr_fail(TSR_ECONFIG, "%s: token count is %" PRId64 "; allowed: 1 to 2147483647",
+                        path, n);
+    uint64_t bytes = TSR_TOKEN_HEADER_BYTES + (uint64_t)n * kinds[kind].token_bytes;
+    if (bytes != file->map_bytes)
+        return tsr_fail(TSR_ECONFIG,
+                        "%s: %s: token count %" PRId64 " makes %" PRIu64
+                        " bytes, but the file has %zu",
+                        path, file->map_bytes < bytes ? "is cut short" : "has bytes left over", n,
+                        bytes, file->map_bytes);
+    file->kind = (enum tsr_token_kind)kind;
+    file->token_bytes = kinds[kind].token_bytes;
+    file->n_tokens = (uint64_t)n;
+    file->tokens = header + TSR_TOKEN_HEADER_BYTES;
+    return TSR_OK;
+}
+
+tsr_status tsr_token_file_open(const char *path, bool sequential, struct tsr_token_file *out)
+{
+    *out = (struct tsr_token_file){0};
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0)
+        return tsr_fail(TSR_EIO, "%s: cannot be read: %s", path, strerror(errno));
+    tsr_status status = map_file(path, fd, out);
+    (void)close(fd); /* the mapping stays */
+    if (status == TSR_OK)
+        status = check_header(path, out);
+    if (status == TSR_OK) {
+        out->path = strdup(path);
+        if (!out->path)
+            status = tsr_fail(TSR_ENOMEM, "%s: no memory left", path);
+    }
+    if (status != TSR_OK) {
+        tsr_token_file_close(out);
+        return status;
+    }
+    /* Reading ahead is a waste where the next window lies anywhere. */
+    (void)madvise(out->map, out->map_bytes, sequential ? MADV_SEQUENTIAL : MADV_RANDOM);
+    return TSR_OK;
+}
+
+void tsr_token_file_close(struct tsr_token_file *file)
+{
+    if (file->map)
+        (void)munmap(file->map, file->map_bytes);
+    free(file->path);
+    *file = (struct tsr_token_file){0};
+}
+
+tsr_status tsr_token_file_read(const struct tsr_token_file *file, uint64_t first, uint64_t n,
+                               uint64_t n_vocab, int64_t *out)
+{
+    TSR_CHECK(first <= file->n_tokens && n <= file->n_tokens - first);
+    for (uint64_t i = 0; i < n; i++) {
+        uint32_t token = token_at(file, first + i);
+        if (token >= n_vocab)
+            return tsr_fail(TSR_ECONFIG,
+                            "%s: token %" PRIu64 " is %" PRIu32 "; allowed: 0 to %" PRIu64
+                            " (vocabulary of %" PRIu64 ")",
+                            file->path, first + i, token, n_vocab ? n_vocab - 1 : 0, n_vocab);
+        out[i] = token;
+    }
+    return TSR_OK;
+}
+
+/* ---- writing --------------------------------------------------------------------------------- */
+
+enum { WRITE_BYTES = 1 << 16, NAME_SUFFIX_BYTES = 40 };
+
+struct tsr_token_writer {
+    char *path, *temporary;
+    int fd;
+    enum tsr_token_kind kind;
+    uint64_t n_tokens;
+    size_t n_used; /* of the buffer */
+    uint8_t buffer[WRITE_BYTES];
+};
+
+static tsr_status write_failed(const struct tsr_token_writer *w)
+{
+    return tsr_fail(TSR_EIO, "%s: cannot be written: %s", w->path, strerror(errno));
+}
+
+static void writer_free(struct tsr_token_writer *w)
+{
+    if (w->fd >= 0)
+        (void)close(w->fd);
+    free(w->path);
+    free(w->temporary);
+    free(w);
+}
+
+static tsr_status flush(struct tsr_token_writer *w)
+{
+    for (size_t done = 0; done < w->n_used;) {
+        ssize_t n = write(w->fd, w->buffer + done, w->n_used - done);
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n < 0)
+            return write_failed(w);
+        done += (size_t)n;
+    }
+    w->n_used = 0;
+    return TSR_OK;
+}
+
+static void put_u32(uint8_t *p, uint32_t value)
+{
+    for (int i = 0; i < 4; i++)
+        p[i] = (uint8_t)(value >> 8 * i);
+}
+
+tsr_status tsr_token_writer_open(const char *path, enum tsr_token_kind kind,
+                                 struct tsr_token_writer **out)
+{
+    *out = NULL;
+    struct tsr_token_writer *w = calloc(1, sizeof *w);
+    if (!w)
+        return tsr_fail(TSR_ENOMEM, "%s: no memory left", path);
+    size_t name_bytes = strlen(path) + NAME_SUFFIX_BYTES;
+    w->fd = -1;
+    w->kind = kind;
+    w->path = strdup(path);
+    w->temporary = malloc(name_bytes);
+    if (!w->path || !w->temporary) {
+        writer_free(w);
+        return tsr_fail(TSR_ENOMEM, "%s: no memory left", path);
+    }
+    (void)snprintf(w->temporary, name_bytes, "%s.tmp-%ld", path, (long)getpid());
+    w->fd = open(w->temporary, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+    if (w->fd < 0) {
+        tsr_status status = write_failed(w);
+        writer_free(w);
+        return status;
+    }
+    w->n_used = TSR_TOKEN_HEADER_BYTES; /* of zeros: not valid until the end */
+    *out = w;
+    return TSR_OK;
+}
+
+tsr_status tsr_token_writer_add(struct tsr_token_writer *w, const uint32_t *tokens, size_t n)
+{
+    unsigned token_bytes = kinds[w->kind].token_bytes;
+    if (n > INT32_MAX - w->n_tokens)
+        return tsr_fail(TSR_EVALUE, "%s: more than 2147483647 tokens; begin another file", w->path);
+    for (size_t i = 0; i < n; i++) {
+        if (token_bytes == 2 && tokens[i] > UINT16_MAX)
+            return tsr_fail(TSR_EVALUE,
+                            "%s: token %" PRIu64 " is %" PRIu32 "; allowed in uint16: 0 to 65535",
+                            w->path, w->n_tokens, tokens[i]);
+        if (w->n_used + sizeof(uint32_t) > WRITE_BYTES)
+            TSR_TRY(flush(w));
+        for (unsigned k = 0; k < token_bytes; k++)
+            w->buffer[w->n_used++] = (uint8_t)(tokens[i] >> 8 * k);
+        w->n_tokens++;
+    }
+    return TSR_OK;
+}
+
+static tsr_status finish(struct tsr_token_writer *w)
+{
+    if (w->n_tokens == 0)
+        return tsr_fail(TSR_EVALUE, "%s: a file of no tokens is not allowed", w->path);
+    TSR_TRY(flush(w));
+    uint8_t header[12];
+    put_u32(header, kinds[w->kind].magic);
+    put_u32(header + 4, kinds[w->kind].version);
+    put_u32(header + 8, (uint32_t)w->n_tokens);
+    if (pwrite(w->fd, header, sizeof header, 0) != (ssize_t)sizeof header || fsync(w->fd) != 0)
+        return write_failed(w);
+    int fd = w->fd;
+    w->fd = -1;
+    if (close(fd) != 0 || rename(w->temporary, w->path) != 0)
+        return write_failed(w);
+    return TSR_OK;
+}
+
+tsr_status tsr_token_writer_commit(struct tsr_token_writer *w)
+{
+    tsr_status status = finish(w);
+    if (status != TSR_OK)
+        (void)unlink(w->temporary);
+    writer_free(w);
+    return status;
+}
+
+void tsr_token_writer_abort(struct tsr_token_writer *w)
+{
+    if (!w)
+        return;
+    (void)unlink(w->temporary);
+    writer_free(w);
+}

@@ -1,0 +1,366 @@
+/* host_device.c: see host_device.h. */
+#include "exec/host/host_device.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "exec/host/host_event.h"
+#include "exec/host/host_space.h"
+#include "exec/host/host_stream.h"
+
+#if defined(__SANITIZE_THREAD__)
+void __tsan_read_range(void *address, unsigned long bytes);
+void __tsan_write_range(void *address, unsigned long bytes);
+#endif
+
+enum { MAX_STREAMS = 64, TASK_TAIL = 255 /* a record for wait_stream() */ };
+
+struct host_device {
+    struct tsr_device base;
+    struct tsr_host_device_config config;
+    struct tsr_host_space space;
+    struct tsr_host_events events, tails;
+    struct tsr_host_stream *streams[MAX_STREAMS]; /* NULL: no task yet */
+    uint32_t n_tails;
+    struct timespec start;
+    _Atomic int failed; /* enum tsr_status, once `text` is there */
+    _Atomic bool failing;
+    char text[512];
+    _Atomic unsigned busy, peak_busy;
+};
+
+static struct host_device *of(struct tsr_device *device)
+{
+    return (struct host_device *)device;
+}
+
+static double now(const struct host_device *d)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)(t.tv_sec - d->start.tv_sec) + 1e-9 * (double)(t.tv_nsec - d->start.tv_nsec);
+}
+
+void tsr_host_device_mapped(const struct tsr_device *device, uint64_t *mapped, uint64_t *peak)
+{
+    const struct host_device *d = (const struct host_device *)device;
+    *mapped = d->space.mapped;
+    *peak = d->space.peak;
+}
+
+unsigned tsr_host_device_peak_busy(const struct tsr_device *device)
+{
+    return atomic_load(&((struct host_device *)device)->peak_busy);
+}
+
+/* ---- failing --------------------------------------------------------------------------------- */
+
+/* The first failure counts; it ends every wait of this device and of the other ranks. */
+static void give_up(struct tsr_device *device, tsr_status status, const char *why)
+{
+    struct host_device *d = of(device);
+    bool expected = false;
+    if (!atomic_compare_exchange_strong(&d->failing, &expected, true))
+        return;
+    snprintf(d->text, sizeof d->text, "%s", why);
+    atomic_store_explicit(&d->failed, (int)status, memory_order_release);
+    tsr_host_events_abort(&d->events);
+    tsr_host_events_abort(&d->tails);
+    if (d->config.world)
+        d->config.world->ops->abort(d->config.world, status, why);
+}
+
+static tsr_status check(struct host_device *d)
+{
+    int failed = atomic_load_explicit(&d->failed, memory_order_acquire);
+    return failed ? tsr_fail((tsr_status)failed, "%s", d->text) : TSR_OK;
+}
+
+/* ---- running a task -------------------------------------------------------------------------- */
+
+/* Libraries are invisible to the sanitizer: what a task declares is announced instead. */
+#if defined(__SANITIZE_THREAD__)
+static void announce_view(const struct tsr_view *view)
+{
+    bool rows = view->pitch > view->width;
+    uint64_t step = rows ? view->pitch : view->bytes, width = rows ? view->width : view->bytes;
+    for (uint64_t at = 0; at < view->bytes; at += step) {
+        uint64_t n = tsr_min_u64(width, view->bytes - at);
+        if (view->access & TSR_WRITE)
+            __tsan_write_range((char *)view->data + at, n);
+        else
+            __tsan_read_range((char *)view->data + at, n);
+    }
+}
+#endif
+
+static void announce(const struct tsr_task *task)
+{
+#if defined(__SANITIZE_THREAD__)
+    for (uint32_t i = 0; i < task->call.n_views; i++)
+        announce_view(&task->call.views[i]);
+#else
+    (void)task;
+#endif
+}
+
+/* xorshift64*: the delays of a stream follow from the seed. */
+static void jitter(const struct host_device *d, struct tsr_host_stream *stream)
+{
+    if (d->config.jitter_us == 0 || !stream)
+        return;
+    stream->random ^= stream->random >> 12;
+    stream->random ^= stream->random << 25;
+    stream->random ^= stream->random >> 27;
+    uint64_t us = (stream->random * UINT64_C(2685821657736338717) >> 33) % d->config.jitter_us;
+    nanosleep(&(struct timespec){.tv_sec = (time_t)(us / 1000000),
+                                 .tv_nsec = (long)(us % 1000000) * 1000},
+              NULL);
+}
+
+static tsr_status run_collectives(struct host_device *d, const struct tsr_task *task)
+{
+    struct tsr_world *world = d->config.world;
+    if (!world && task->n_collectives)
+        return tsr_fail(TSR_EUNSUPPORTED, "a collective, and the device is of no world");
+    for (size_t i = 0; i < task->n_collectives; i++)
+        TSR_TRY(world->ops->collective(world, &task->collectives[i]));
+    return TSR_OK;
+}
+
+static void fill_with_nan(const struct tsr_task *task)
+{
+    for (uint32_t i = 0; i < task->call.n_views; i++)
+        memset(task->call.views[i].data, 0xff, task->call.views[i].bytes);
+}
+
+static tsr_status run_work(struct host_device *d, const struct tsr_task *task)
+{
+    struct tsr_world *world = d->config.world;
+    announce(task);
+    switch (task->kind) {
+    case TSR_TASK_KERNEL:
+        return task->kernel(&task->call);
+    case TSR_TASK_SOURCE:
+        return task->source_fn(task->source, task->instr, &task->call);
+    case TSR_TASK_COLLECTIVE:
+        return run_collectives(d, task);
+    case TSR_TASK_MESSAGES:
+        if (!world)
+            return tsr_fail(TSR_EUNSUPPORTED, "messages, and the device is of no world");
+        return world->ops->messages(world, task->comm, task->comm_id, task->sequence,
+                                    task->messages, task->n_messages);
+    default:
+        fill_with_nan(task);
+        return TSR_OK;
+    }
+}
+
+static void count_busy(struct host_device *d)
+{
+    unsigned busy = 1 + atomic_fetch_add_explicit(&d->busy, 1, memory_order_relaxed);
+    unsigned peak = atomic_load_explicit(&d->peak_busy, memory_order_relaxed);
+    while (busy > peak &&
+           !atomic_compare_exchange_weak_explicit(&d->peak_busy, &peak, busy, memory_order_relaxed,
+                                                  memory_order_relaxed))
+        ;
+}
+
+static tsr_status run_task(struct host_device *d, struct tsr_host_stream *stream,
+                           const struct tsr_task *task)
+{
+    if (task->kind == TSR_TASK_WAIT)
+        return tsr_host_event_wait(&d->events, task->event) ? TSR_OK : TSR_EPEER;
+    if (task->kind == TSR_TASK_RECORD)
+        return TSR_OK; /* published when it has been reported as done */
+    jitter(d, stream);
+    count_busy(d);
+    tsr_status status = run_work(d, task);
+    atomic_fetch_sub_explicit(&d->busy, 1, memory_order_relaxed);
+    return status;
+}
+
+static void run(struct host_device *d, struct tsr_host_stream *stream, uint16_t index,
+                const struct tsr_task *task)
+{
+    if (atomic_load_explicit(&d->failed, memory_order_relaxed))
+        return; /* what is queued behind a failure is dropped */
+    double begin = now(d);
+    tsr_status status = run_task(d, stream, task);
+    if (status != TSR_OK) {
+        give_up(&d->base, status, tsr_error_text());
+        return;
+    }
+    if (d->config.done)
+        d->config.done(d->config.user, index, task, begin, now(d));
+    if (task->kind == TSR_TASK_RECORD)
+        tsr_host_event_record(&d->events, task->event);
+}
+
+static void run_queued(void *user, struct tsr_host_stream *stream, struct tsr_queued *queued)
+{
+    struct host_device *d = user;
+    if (queued->task.kind == TASK_TAIL)
+        tsr_host_event_record(&d->tails, queued->task.event);
+    else
+        run(d, stream, stream->index, &queued->task);
+}
+
+/* ---- the interface --------------------------------------------------------------------------- */
+
+static tsr_status start_stream(struct host_device *d, uint16_t index)
+{
+    struct tsr_host_stream *s = calloc(1, sizeof *s);
+    if (!s)
+        return tsr_fail(TSR_ENOMEM, "out of memory: a stream");
+    s->run = run_queued;
+    s->user = d;
+    s->index = index;
+    s->random = (d->config.jitter_seed + 1) * UINT64_C(0x9e3779b97f4a7c15) + index + 1;
+    tsr_status status = tsr_host_stream_start(s, d->config.queue_depth);
+    if (status != TSR_OK) {
+        free(s);
+        return status;
+    }
+    d->streams[index] = s;
+    return TSR_OK;
+}
+
+static tsr_status submit(struct tsr_device *device, uint16_t stream, const struct tsr_task *task)
+{
+    struct host_device *d = of(device);
+    TSR_TRY(check(d));
+    if (d->config.serial) {
+        run(d, NULL, stream, task);
+        return check(d);
+    }
+    if (stream >= MAX_STREAMS)
+        return tsr_fail(TSR_EUNSUPPORTED, "a program with more than %d streams", MAX_STREAMS);
+    if (!d->streams[stream])
+        TSR_TRY(start_stream(d, stream));
+    struct tsr_queued *queued = tsr_queued_new(task);
+    if (!queued)
+        return tsr_fail(TSR_ENOMEM, "out of memory: a task of a stream");
+    tsr_host_stream_push(d->streams[stream], queued);
+    return TSR_OK;
+}
+
+static tsr_status wait_event(struct tsr_device *device, uint32_t event)
+{
+    struct host_device *d = of(device);
+    tsr_host_event_wait(&d->events, event); /* or until the device fails */
+    return check(d);
+}
+
+static tsr_status wait_stream(struct tsr_device *device, uint16_t stream)
+{
+    struct host_device *d = of(device);
+    TSR_TRY(check(d));
+    if (d->config.serial || stream >= MAX_STREAMS || !d->streams[stream])
+        return TSR_OK;
+    struct tsr_task tail = {.kind = TASK_TAIL, .event = ++d->n_tails};
+    struct tsr_queued *queued = tsr_queued_new(&tail);
+    if (!queued)
+        return tsr_fail(TSR_ENOMEM, "out of memory: a task of a stream");
+    tsr_host_stream_push(d->streams[stream], queued);
+    tsr_host_event_wait(&d->tails, tail.event);
+    return check(d);
+}
+
+static tsr_status drain(struct tsr_device *device)
+{
+    for (uint16_t i = 0; i < MAX_STREAMS; i++)
+        TSR_TRY(wait_stream(device, i));
+    return check(of(device));
+}
+
+static tsr_status map(struct tsr_device *device, uint64_t address, uint64_t bytes)
+{
+    return tsr_host_space_map(&of(device)->space, address, bytes);
+}
+
+static tsr_status unmap(struct tsr_device *device, uint64_t address, uint64_t bytes)
+{
+    return tsr_host_space_unmap(&of(device)->space, address, bytes);
+}
+
+static void *at(struct tsr_device *device, uint64_t address)
+{
+    return tsr_host_space_at(&of(device)->space, address);
+}
+
+static double read_clock(struct tsr_device *device)
+{
+    return now(of(device));
+}
+
+static void destroy(struct tsr_device *device)
+{
+    struct host_device *d = of(device);
+    for (int i = 0; i < MAX_STREAMS; i++) {
+        if (!d->streams[i])
+            continue;
+        tsr_host_stream_stop(d->streams[i]);
+        free(d->streams[i]);
+    }
+    tsr_host_events_destroy(&d->events);
+    tsr_host_events_destroy(&d->tails);
+    tsr_host_space_fini(&d->space);
+    free(d);
+}
+
+static void *pin(struct tsr_device *device, uint64_t bytes)
+{
+    (void)device;
+    return aligned_alloc(64, tsr_round_up(bytes, 64));
+}
+
+static void unpin(struct tsr_device *device, void *memory)
+{
+    (void)device;
+    free(memory);
+}
+
+static const struct tsr_device_ops ops = {
+    .name = "host",
+    .kernel = tsr_host_kernel,
+    .fill = tsr_host_fill,
+    .pin = pin,
+    .unpin = unpin,
+    .map = map,
+    .unmap = unmap,
+    .at = at,
+    .submit = submit,
+    .wait_event = wait_event,
+    .wait_stream = wait_stream,
+    .drain = drain,
+    .now = read_clock,
+    .abort = give_up,
+    .destroy = destroy,
+};
+
+tsr_status tsr_host_device_create(const struct tsr_host_device_config *config,
+                                  struct tsr_device **out)
+{
+    *out = NULL;
+    struct host_device *d = calloc(1, sizeof *d);
+    if (!d)
+        return tsr_fail(TSR_ENOMEM, "out of memory: a device");
+    d->base.ops = &ops;
+    d->config = *config;
+    if (d->config.queue_depth == 0)
+        d->config.queue_depth = 4096;
+    clock_gettime(CLOCK_MONOTONIC, &d->start);
+    tsr_host_space_init(&d->space);
+    tsr_status status = tsr_host_events_create(&d->events);
+    if (status == TSR_OK)
+        status = tsr_host_events_create(&d->tails);
+    if (status != TSR_OK) {
+        destroy(&d->base);
+        return status;
+    }
+    *out = &d->base;
+    return TSR_OK;
+}

@@ -1,0 +1,31 @@
+/* host_device.h: a device made of threads: every stream is a worker with a one-way queue, memory is
+ * a reserved range of addresses, events are counters.
+ *
+ * Made so that a missing wait shows. No lock, queue or counter is shared by two streams, and
+ * nothing flows from a stream back to the host but what events and waits say; under ThreadSanitizer
+ * every task announces its operands. So two streams that lack an order are a race that can be seen.
+ */
+#ifndef TSR_HOST_DEVICE_H
+#define TSR_HOST_DEVICE_H
+
+#include "exec/executor/device.h"
+
+struct tsr_host_device_config {
+    struct tsr_world *world; /* borrowed; collectives go there. NULL: a world of one */
+    unsigned queue_depth;    /* tasks that a stream may have waiting; 0: 4096 */
+    uint32_t jitter_us;      /* longest random delay before a task; 0: none */
+    uint64_t jitter_seed;
+    bool serial;           /* tasks run inside submit(), on the host thread */
+    tsr_task_done_fn done; /* may be NULL */
+    void *user;
+};
+
+tsr_status tsr_host_device_create(const struct tsr_host_device_config *config,
+                                  struct tsr_device **out) TSR_MUST_USE;
+
+/* Bytes that are backed now, and the most that were. */
+void tsr_host_device_mapped(const struct tsr_device *device, uint64_t *now, uint64_t *peak);
+/* Most workers that were inside a kernel or collective at one time. */
+unsigned tsr_host_device_peak_busy(const struct tsr_device *device);
+
+#endif

@@ -1,0 +1,113 @@
+/* host_stream.c: see host_stream.h. */
+#include "exec/host/host_stream.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+/* ---- a task of one's own --------------------------------------------------------------------- */
+
+/* Cuts pieces off one allocation. */
+struct pieces {
+    char *next;
+};
+
+static size_t rounded(size_t bytes)
+{
+    return (bytes + 15) & ~(size_t)15;
+}
+
+static void *cut(struct pieces *p, const void *from, size_t bytes)
+{
+    char *to = p->next;
+    if (bytes == 0)
+        return NULL;
+    memcpy(to, from, bytes);
+    p->next += rounded(bytes);
+    return to;
+}
+
+struct tsr_queued *tsr_queued_new(const struct tsr_task *task)
+{
+    const struct tsr_work *work = task->call.work;
+    size_t views = task->call.n_views * sizeof *task->call.views;
+    size_t args = work ? work->n_args * sizeof *work->args : 0;
+    size_t collectives = task->n_collectives * sizeof *task->collectives;
+    size_t messages = task->n_messages * sizeof *task->messages;
+    struct tsr_queued *q = malloc(rounded(sizeof *q) + rounded(views) + rounded(args) +
+                                  rounded(collectives) + rounded(messages));
+    if (!q)
+        return NULL;
+    struct pieces p = {(char *)q + rounded(sizeof *q)};
+    q->task = *task;
+    q->task.call.views = cut(&p, task->call.views, views);
+    q->task.collectives = cut(&p, task->collectives, collectives);
+    q->task.messages = cut(&p, task->messages, messages);
+    if (task->instr) {
+        q->instr = *task->instr;
+        q->task.instr = &q->instr;
+    }
+    if (work) {
+        q->work = *work;
+        q->work.args = cut(&p, work->args, args);
+        q->task.call.work = &q->work;
+        q->instr.work = &q->work;
+    }
+    if (task->call.scalars) {
+        memcpy(q->scalars, task->call.scalars, sizeof q->scalars);
+        q->task.call.scalars = q->scalars;
+    }
+    return q;
+}
+
+/* ---- the queue ------------------------------------------------------------------------------- */
+
+static void *worker(void *user)
+{
+    struct tsr_host_stream *s = user;
+    for (uint64_t i = 0;; i++) {
+        while (sem_wait(&s->ready) != 0) /* a signal */
+            ;
+        _Atomic(struct tsr_queued *) *slot = &s->slots[i % s->depth];
+        struct tsr_queued *queued = atomic_load_explicit(slot, memory_order_acquire);
+        if (!queued)
+            return NULL;
+        s->run(s->user, s, queued);
+        free(queued);
+        atomic_store_explicit(&s->ran, i + 1, memory_order_relaxed);
+    }
+}
+
+tsr_status tsr_host_stream_start(struct tsr_host_stream *s, unsigned depth)
+{
+    s->depth = depth;
+    s->slots = calloc(depth, sizeof *s->slots);
+    if (!s->slots)
+        return tsr_fail(TSR_ENOMEM, "out of memory: the queue of a stream");
+    if (sem_init(&s->ready, 0, 0) != 0 || pthread_create(&s->thread, NULL, worker, s) != 0) {
+        free(s->slots);
+        s->slots = NULL;
+        return tsr_fail(TSR_EBACKEND, "a thread for stream %u cannot be started", s->index);
+    }
+    return TSR_OK;
+}
+
+void tsr_host_stream_push(struct tsr_host_stream *s, struct tsr_queued *queued)
+{
+    while (s->pushed - atomic_load_explicit(&s->ran, memory_order_relaxed) >= s->depth)
+        usleep(50);
+    atomic_store_explicit(&s->slots[s->pushed % s->depth], queued, memory_order_release);
+    s->pushed++;
+    sem_post(&s->ready);
+}
+
+void tsr_host_stream_stop(struct tsr_host_stream *s)
+{
+    if (!s->slots)
+        return;
+    tsr_host_stream_push(s, NULL);
+    pthread_join(s->thread, NULL);
+    sem_destroy(&s->ready);
+    free(s->slots);
+    s->slots = NULL;
+}

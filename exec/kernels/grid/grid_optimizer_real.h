@@ -1,0 +1,222 @@
+/* grid_optimizer_real.h: template of grid_optimizer.h. */
+#include "exec/kernels/tensor/real.h"
+
+struct TSR_R(tsr_optimizer_numbers) {
+    struct TSR_R(tsr_adamw) adamw;
+    TSR_REAL lr, weight_decay, momentum, clip;
+    uint8_t step; /* enum tsr_optimizer_step */
+    bool first;   /* momentum: m is not read */
+};
+
+/* In f64, rounded once. */
+TSR_ANYWHERE struct TSR_R(tsr_optimizer_numbers)
+    TSR_R(tsr_optimizer_numbers_of)(const struct tsr_optimizer *o)
+{
+    const double *s = o->scalars_at ? o->scalars_at : o->scalars;
+    double lr = s[TSR_SCALAR_LR], beta1 = s[TSR_SCALAR_BETA1], beta2 = s[TSR_SCALAR_BETA2];
+    uint64_t step = (uint64_t)s[TSR_SCALAR_STEP];
+    struct TSR_R(tsr_optimizer_numbers) k;
+    k.adamw.decay = (TSR_REAL)(1 - tsr_rounded_product(lr, s[TSR_SCALAR_WEIGHT_DECAY]));
+    k.adamw.lerp = (TSR_REAL)(1 - beta1);
+    k.adamw.beta2 = (TSR_REAL)beta2;
+    k.adamw.rest = (TSR_REAL)(1 - beta2);
+    k.adamw.root = (TSR_REAL)sqrt(1 - tsr_whole_power(beta2, step));
+    k.adamw.eps = (TSR_REAL)s[TSR_SCALAR_EPS];
+    k.adamw.size = (TSR_REAL)(lr / (1 - tsr_whole_power(beta1, step)));
+    k.lr = (TSR_REAL)lr;
+    k.weight_decay = (TSR_REAL)s[TSR_SCALAR_WEIGHT_DECAY];
+    k.momentum = (TSR_REAL)s[TSR_SCALAR_MOMENTUM];
+    TSR_REAL clip[TSR_BLOCK] = {1};
+    if (o->factor.data)
+        TSR_R(tsr_load)(&o->factor, 0, 1, clip);
+    k.clip = clip[0];
+    k.step = o->step;
+    k.first = o->step == TSR_STEP_MOMENTUM && step <= 1;
+    return k;
+}
+
+/* A block of every operand that a step uses. */
+struct TSR_R(tsr_optimizer_block) {
+    TSR_REAL g[TSR_BLOCK], m[TSR_BLOCK], v[TSR_BLOCK], p[TSR_BLOCK], t[TSR_BLOCK];
+};
+
+#define TSR_EACH(place, value) \
+    TSR_LANES (i, n)           \
+        b->place[i] = (value); \
+    break
+
+/* The gradient with the decay of SGD. */
+TSR_ANYWHERE void TSR_R(tsr_decayed_gradient)(const struct tsr_optimizer_work *w,
+                                              const struct TSR_R(tsr_optimizer_numbers) * k,
+                                              unsigned n, struct TSR_R(tsr_optimizer_block) * b)
+{
+    if (!w->decays || !w->p.data)
+        return;
+    TSR_LANES (i, n)
+        b->g[i] += k->weight_decay * b->p[i];
+}
+
+TSR_ANYWHERE void TSR_R(tsr_fused_block)(const struct tsr_optimizer_work *w,
+                                         const struct TSR_R(tsr_optimizer_numbers) * numbers,
+                                         unsigned n, struct TSR_R(tsr_optimizer_block) * b)
+{
+    const struct TSR_R(tsr_adamw) *k = &numbers->adamw;
+    TSR_REAL decay = w->decays ? k->decay : 1;
+    TSR_LANES (i, n) {
+        TSR_REAL g = b->g[i] * (TSR_REAL)w->scale * numbers->clip;
+        b->m[i] = TSR_R(tsr_adamw_m)(k, b->m[i], g);
+        b->v[i] = TSR_R(tsr_adamw_v)(k, b->v[i] * k->beta2, g);
+        TSR_REAL t = TSR_R(tsr_adamw_t)(k, b->v[i]);
+        b->p[i] = TSR_R(tsr_adamw_p)(k, b->p[i] * decay, b->m[i], t);
+    }
+}
+
+TSR_ANYWHERE void TSR_R(tsr_optimizer_step)(const struct tsr_optimizer_work *w,
+                                            const struct TSR_R(tsr_optimizer_numbers) * numbers,
+                                            unsigned n, struct TSR_R(tsr_optimizer_block) * b)
+{
+    const struct TSR_R(tsr_adamw) *k = &numbers->adamw;
+    switch (numbers->step) {
+    case TSR_STEP_DECAY:
+        TSR_EACH(p, w->decays ? b->p[i] * k->decay : b->p[i]);
+    case TSR_STEP_LERP:
+        TSR_EACH(m, TSR_R(tsr_adamw_m)(k, b->m[i], b->g[i]));
+    case TSR_STEP_MUL_V:
+        TSR_EACH(v, b->v[i] * k->beta2);
+    case TSR_STEP_ADDCMUL_V:
+        TSR_EACH(v, TSR_R(tsr_adamw_v)(k, b->v[i], b->g[i]));
+    case TSR_STEP_SQRT:
+        TSR_EACH(t, TSR_M(sqrt)(b->v[i]));
+    case TSR_STEP_DIV_ROOT:
+        TSR_EACH(t, b->t[i] / k->root);
+    case TSR_STEP_ADD_EPS:
+        TSR_EACH(t, b->t[i] + k->eps);
+    case TSR_STEP_DIV_AND_EPS:
+        TSR_EACH(t, b->t[i] / k->root + k->eps);
+    case TSR_STEP_ADDCDIV:
+        TSR_EACH(p, TSR_R(tsr_adamw_p)(k, b->p[i], b->m[i], b->t[i]));
+    case TSR_STEP_ADDCDIV_V:
+        TSR_EACH(p, TSR_R(tsr_adamw_p)(k, b->p[i], b->m[i], TSR_R(tsr_adamw_t)(k, b->v[i])));
+    case TSR_STEP_FUSED:
+        TSR_R(tsr_fused_block)(w, numbers, n, b);
+        break;
+    case TSR_STEP_MOMENTUM:
+        TSR_R(tsr_decayed_gradient)(w, numbers, n, b);
+        TSR_EACH(m, numbers->first ? b->g[i] : numbers->momentum * b->m[i] + b->g[i]);
+    default: /* TSR_STEP_SGD: the momentum's decay is in m */
+        if (w->m.data) {
+            TSR_EACH(p, b->p[i] - numbers->lr * b->m[i]);
+        }
+        TSR_R(tsr_decayed_gradient)(w, numbers, n, b);
+        TSR_EACH(p, b->p[i] - numbers->lr * b->g[i]);
+    }
+}
+#undef TSR_EACH
+
+/* What a step writes. */
+TSR_ANYWHERE void TSR_R(tsr_optimizer_store)(const struct tsr_optimizer_work *w, unsigned step,
+                                             uint64_t at, unsigned n,
+                                             const struct TSR_R(tsr_optimizer_block) * b)
+{
+    bool fused = step == TSR_STEP_FUSED;
+    if (fused || step == TSR_STEP_LERP || step == TSR_STEP_MOMENTUM)
+        TSR_R(tsr_store)(&w->m, at, n, b->m);
+    if (fused || step == TSR_STEP_MUL_V || step == TSR_STEP_ADDCMUL_V)
+        TSR_R(tsr_store)(&w->v, at, n, b->v);
+    if (step >= TSR_STEP_SQRT && step <= TSR_STEP_DIV_AND_EPS)
+        TSR_R(tsr_store)(&w->t, at, n, b->t);
+    if (fused || step == TSR_STEP_DECAY || step == TSR_STEP_ADDCDIV || step == TSR_STEP_ADDCDIV_V ||
+        step == TSR_STEP_SGD)
+        TSR_R(tsr_store)(&w->p, at, n, b->p);
+    if (w->mirrored)
+        TSR_R(tsr_store)(&w->mirror, at, n, b->p);
+}
+
+TSR_ANYWHERE void TSR_R(tsr_optimizer_update)(const struct tsr_optimizer_work *w,
+                                              const struct TSR_R(tsr_optimizer_numbers) * k,
+                                              uint64_t block)
+{
+    struct TSR_R(tsr_optimizer_block) b;
+    uint64_t at = block * TSR_BLOCK, left = w->numel - at;
+    unsigned n = left < TSR_BLOCK ? (unsigned)left : TSR_BLOCK;
+    if (w->g.data)
+        TSR_R(tsr_load)(&w->g, at, n, b.g);
+    if (w->m.data && !k->first)
+        TSR_R(tsr_load)(&w->m, at, n, b.m);
+    if (w->v.data)
+        TSR_R(tsr_load)(&w->v, at, n, b.v);
+    if (w->p.data)
+        TSR_R(tsr_load)(&w->p, at, n, b.p);
+    if (w->old.data)
+        TSR_R(tsr_load)(&w->old, at, n, b.t);
+    else if (w->t.data && k->step != TSR_STEP_SQRT)
+        TSR_R(tsr_load)(&w->t, at, n, b.t);
+    TSR_R(tsr_optimizer_step)(w, k, n, &b);
+    TSR_R(tsr_optimizer_store)(w, k->step, at, n, &b);
+}
+
+#if TSR_BLOCK == 8 && !TSR_REAL_F64
+/* The fused step of spread eights (tensor_eight.h), of states in f32. */
+TSR_ANYWHERE bool tsr_fused_may_spread(const struct tsr_optimizer_work *w)
+{
+    return w->m.dtype == TSR_F32 && w->v.dtype == TSR_F32 && w->p.dtype == TSR_F32 &&
+           tsr_may_spread(&w->g, 0) && tsr_may_spread(&w->m, 0) && tsr_may_spread(&w->v, 0) &&
+           tsr_may_spread(&w->p, 0) && (!w->mirrored || tsr_may_spread(&w->mirror, 0));
+}
+
+TSR_ANYWHERE void tsr_fused_spread(const struct tsr_optimizer_work *w,
+                                   const struct tsr_optimizer_numbers_f32 *k, uint64_t block)
+{
+    struct tsr_optimizer_block_f32 b;
+    uint64_t at = tsr_spread(block);
+    uint32_t g[2][4], m[2][4], v[2][4], p[2][4];
+    tsr_get_spread(w->g.data + w->g.item * at, w->g.item, g);
+    tsr_get_spread(w->m.data + 4 * at, 4, m);
+    tsr_get_spread(w->v.data + 4 * at, 4, v);
+    tsr_get_spread(w->p.data + 4 * at, 4, p);
+    tsr_of_spread(g, w->g.dtype, b.g);
+    tsr_of_spread(m, TSR_F32, b.m);
+    tsr_of_spread(v, TSR_F32, b.v);
+    tsr_of_spread(p, TSR_F32, b.p);
+    tsr_fused_block_f32(w, k, 8, &b);
+    tsr_put_spread(w->m.data + 4 * at, TSR_F32, b.m);
+    tsr_put_spread(w->v.data + 4 * at, TSR_F32, b.v);
+    tsr_put_spread(w->p.data + 4 * at, TSR_F32, b.p);
+    if (w->mirrored)
+        tsr_put_spread(w->mirror.data + w->mirror.item * at, w->mirror.dtype, b.p);
+}
+#endif
+
+/* Over the blocks of all parameters. fused: o->step is TSR_STEP_FUSED, which has code of its own.
+ */
+TSR_ANYWHERE void TSR_R(tsr_optimizer_blocks)(const struct tsr_optimizer *o, bool fused,
+                                              uint64_t begin, uint64_t step)
+{
+    struct TSR_R(tsr_optimizer_numbers) k = TSR_R(tsr_optimizer_numbers_of)(o);
+    uint64_t block = begin;
+    if (fused)
+        k.step = TSR_STEP_FUSED;
+    for (uint32_t i = 0; i < o->n; i++) {
+        uint64_t blocks = tsr_grid_blocks(o->works[i].numel);
+#if TSR_BLOCK == 8 && !TSR_REAL_F64
+        if (fused && tsr_fused_may_spread(&o->works[i]))
+            for (; block < tsr_spread_blocks(o->works[i].numel); block += step)
+                tsr_fused_spread(&o->works[i], &k, block);
+#endif
+        for (; block < blocks; block += step)
+            TSR_R(tsr_optimizer_update)(&o->works[i], &k, block);
+        block -= blocks;
+    }
+}
+
+TSR_ANYWHERE void TSR_R(tsr_grid_optimizer)(const struct tsr_optimizer *o, uint64_t begin,
+                                            uint64_t step)
+{
+    TSR_R(tsr_optimizer_blocks)(o, false, begin, step);
+}
+
+TSR_ANYWHERE void TSR_R(tsr_grid_optimizer_fused)(const struct tsr_optimizer *o, uint64_t begin,
+                                                  uint64_t step)
+{
+    TSR_R(tsr_optimizer_blocks)(o, true, begin, step);
+}

@@ -1,0 +1,121 @@
+/* matmul.c: products of a linear layer, forward and backward.
+ *
+ * Operands that are dense and of the type that computes are multiplied where they lie. Others are
+ * converted in panels of at most PANEL rows and columns, so that temporaries stay small beside a
+ * vocabulary; the panel of a that was loaded last is kept while b's change.
+ */
+#include <stdlib.h>
+
+#include "exec/kernels/call/table.h"
+#include "exec/kernels/matrix/gemm.h"
+#include "exec/kernels/matrix/matmul.h"
+#include "exec/kernels/tensor/rows.h"
+
+enum { PANEL = 2048 };
+
+/* A matrix as it is stored, and where its rows lie if it can be used in place. */
+struct matrix {
+    const struct tsr_elems *elems;
+    uint64_t rows, columns, pitch; /* pitch 0: has to be converted */
+};
+
+static struct matrix matrix_of(const struct tsr_elems *e, uint64_t rows, uint64_t columns,
+                               bool wide)
+{
+    struct matrix m = {e, rows, columns, 0};
+    if (e->dtype != (wide ? TSR_F64 : TSR_F32) || columns == 0)
+        return m;
+    if (e->width == 0)
+        m.pitch = columns;
+    else if (e->width == columns && e->pitch >= columns)
+        m.pitch = e->pitch;
+    return m;
+}
+
+#define TSR_REAL_F64 0
+#include "exec/kernels/matrix/matmul_real.h"
+#undef TSR_REAL_F64
+#define TSR_REAL_F64 1
+#include "exec/kernels/matrix/matmul_real.h"
+#undef TSR_REAL_F64
+
+static tsr_status take(const struct tsr_kernel_call *call, unsigned slot, uint64_t rows,
+                       uint64_t columns, struct tsr_elems *out)
+{
+    return tsr__in(call, slot, TSR_OPERAND_FLOAT, tsr__product3(rows, columns, 1), out);
+}
+
+static tsr_status take_out(const struct tsr_kernel_call *call, struct tsr_product *p)
+{
+    return tsr__out(call, 3, TSR_OPERAND_FLOAT, tsr__product3(p->m, p->n, 1), &p->out);
+}
+
+/* x w^T, or x w where args[0] is 1. */
+static tsr_status forward(const struct tsr_kernel_call *call, struct tsr_product *p)
+{
+    const uint64_t *d = call->work->dims;
+    *p = (struct tsr_product){.m = d[0], .n = d[1], .k = d[2], .tb = tsr__arg(call, 0) == 0};
+    TSR_TRY(take(call, 0, p->m, p->k, &p->a));
+    TSR_TRY(take(call, 1, p->n, p->k, &p->b));
+    if (strcmp(call->work->name, "addmm") == 0)
+        TSR_TRY(take(call, 2, 1, p->n, &p->bias));
+    return take_out(call, p);
+}
+
+/* What the result is added to. */
+static tsr_status take_into(const struct tsr_kernel_call *call, struct tsr_product *p)
+{
+    TSR_TRY(take(call, 2, p->m, p->n, &p->into));
+    if (p->into.data != p->out.data || p->into.dtype != p->out.dtype)
+        return tsr__defect(call, "slot 2: the sum is not in the place of the result");
+    return TSR_OK;
+}
+
+/* g^T x, or x^T g where args[0] is 1; addmm_weight_grad: in place of what it is added to. */
+static tsr_status weight_grad(const struct tsr_kernel_call *call, struct tsr_product *p)
+{
+    const uint64_t *d = call->work->dims; /* out, in, rows */
+    *p = (struct tsr_product){.m = d[0], .n = d[1], .k = d[2], .ta = true};
+    TSR_TRY(take(call, 0, p->k, p->m, &p->a));
+    TSR_TRY(take(call, 1, p->k, p->n, &p->b));
+    TSR_TRY(take_out(call, p));
+    if (strcmp(call->work->name, "addmm_weight_grad") == 0) {
+        return take_into(call, p);
+    } else if (tsr__arg(call, 0)) {
+        struct tsr_product turned = *p;
+        turned.m = p->n;
+        turned.n = p->m;
+        turned.a = p->b;
+        turned.b = p->a;
+        *p = turned;
+    }
+    return TSR_OK;
+}
+
+/* g w, or g w^T where args[0] is 1; addmm_input_grad: in place of what it is added to. */
+static tsr_status input_grad(const struct tsr_kernel_call *call, struct tsr_product *p)
+{
+    const uint64_t *d = call->work->dims; /* rows, in, out */
+    *p = (struct tsr_product){.m = d[0], .n = d[1], .k = d[2], .tb = tsr__arg(call, 0) != 0};
+    TSR_TRY(take(call, 0, p->m, p->k, &p->a));
+    TSR_TRY(take(call, 1, p->k, p->n, &p->b));
+    TSR_TRY(take_out(call, p));
+    return strcmp(call->work->name, "addmm_input_grad") == 0 ? take_into(call, p) : TSR_OK;
+}
+
+tsr_status tsr__product_operands(const struct tsr_kernel_call *call, struct tsr_product *p)
+{
+    const char *name = call->work->name;
+    if (strcmp(name, "mm_input_grad") == 0 || strcmp(name, "addmm_input_grad") == 0)
+        return input_grad(call, p);
+    if (strcmp(name, "mm") == 0 || strcmp(name, "addmm") == 0)
+        return forward(call, p);
+    return weight_grad(call, p);
+}
+
+tsr_status tsr__mm(const struct tsr_kernel_call *call)
+{
+    struct tsr_product p;
+    TSR_TRY(tsr__product_operands(call, &p));
+    return tsr__is_wide(call) ? multiply_f64(call, &p) : multiply_f32(call, &p);
+}

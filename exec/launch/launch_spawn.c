@@ -1,0 +1,334 @@
+/* launch_spawn.c: n copies of a program as the ranks of a job on this host. */
+#include "exec/base/word.h"
+#include "exec/launch/launch.h"
+#include "exec/rendezvous/rendezvous_wire.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#ifdef __linux__
+#include <sys/prctl.h>
+#endif
+
+extern char **environ;
+
+enum { LOOK_MS = 20, LINE = 1 << 16, RETRYABLE = 75, CANNOT_RUN = 127, N_OWN = 7 };
+
+struct child {
+    pid_t pid; /* 0: ended, or not started */
+    int fd;    /* its stderr; -1: closed */
+    struct tsr_wire_buffer line;
+};
+
+struct job {
+    const struct tsr_spawn *spawn;
+    struct tsr_spawned *out;
+    struct child *children;
+    struct pollfd *polls;
+    int listen_fd;
+    sigset_t signals, old_mask;
+    double kill_at; /* when the next signal is due after a failure */
+    int next_signal;
+    bool has_signalled; /* a rank, because another failed */
+    bool only_lost;     /* what was noted is a rank that lost another */
+};
+
+/* ---- starting -------------------------------------------------------------------------------- */
+
+/* The caller's environment without variables of ours, and with those of a rank. Made before the
+ * fork, since a child may not allocate. free() of the result frees the strings, too. */
+static char **environment_of(const struct job *job, uint32_t rank, const char *token)
+{
+    enum { ROOM = 128 };
+    size_t n = 0;
+    while (environ[n])
+        n++;
+    char **env = calloc(1, (n + N_OWN + 1) * sizeof *env + N_OWN * ROOM);
+    if (!env)
+        return NULL;
+    char *text = (char *)(env + n + N_OWN + 1);
+    size_t k = 0;
+    for (size_t i = 0; i < n; i++)
+        if (strncmp(environ[i], "TSR_RANK=", 9) != 0 && strncmp(environ[i], "TSR_SIZE=", 9) != 0 &&
+            strncmp(environ[i], "TSR_LOCAL_RANK=", 15) != 0 &&
+            strncmp(environ[i], "TSR_ADDR=", 9) != 0 && strncmp(environ[i], "TSR_PORT=", 9) != 0 &&
+            strncmp(environ[i], "TSR_TOKEN=", 10) != 0 &&
+            strncmp(environ[i], "TSR_LAUNCHER=", 13) != 0 &&
+            strncmp(environ[i], "TSR_LISTEN_FD=", 14) != 0)
+            env[k++] = environ[i];
+    const char *names[] = {"TSR_RANK", "TSR_LOCAL_RANK", "TSR_SIZE", "TSR_PORT", "TSR_LISTEN_FD"};
+    const unsigned values[] = {rank, rank, job->spawn->n, tsr__socket_port(job->listen_fd),
+                               (unsigned)job->listen_fd};
+    for (int i = 0; i < (rank == 0 ? 5 : 4); i++, text += ROOM) {
+        (void)snprintf(text, ROOM, "%s=%u", names[i], values[i]);
+        env[k++] = text;
+    }
+    (void)snprintf(text, ROOM, "TSR_ADDR=127.0.0.1");
+    env[k++] = text;
+    text += ROOM;
+    (void)snprintf(text, ROOM, "TSR_TOKEN=%s", token);
+    env[k++] = text;
+    return env;
+}
+
+/* In the child, between fork and exec: only what a signal handler may do, too. */
+static _Noreturn void become_rank(const struct job *job, uint32_t rank, char **env, int err,
+                                  pid_t parent)
+{
+#ifdef __linux__
+    (void)prctl(PR_SET_PDEATHSIG, SIGTERM);
+    if (getppid() != parent)
+        _exit(RETRYABLE);
+#else
+    (void)parent;
+#endif
+    (void)setpgid(0, 0); /* a terminal's Ctrl-C comes through us, once */
+    int in = open("/dev/null", O_RDONLY);
+    if (in >= 0)
+        (void)dup2(in, 0);
+    if (in > 2)
+        (void)close(in);
+    (void)dup2(err, 2);
+    if (rank == 0)
+        (void)fcntl(job->listen_fd, F_SETFD, 0);
+    (void)sigprocmask(SIG_SETMASK, &job->old_mask, NULL);
+    environ = env;
+    (void)execvp(job->spawn->argv[0], job->spawn->argv);
+    static const char text[] = "cannot run the program\n";
+    (void)!write(2, text, sizeof text - 1);
+    _exit(CANNOT_RUN);
+}
+
+static tsr_status start_child(struct job *job, uint32_t rank, const char *token)
+{
+    struct child *child = &job->children[rank];
+    char **env = environment_of(job, rank, token);
+    int fds[2];
+    if (!env)
+        return tsr_fail(TSR_ENOMEM, "no memory left");
+    if (pipe(fds) != 0) {
+        free(env);
+        return tsr_fail(TSR_EIO, "no pipe for rank %u: %s", rank, strerror(errno));
+    }
+    (void)fcntl(fds[0], F_SETFD, FD_CLOEXEC);
+    (void)fcntl(fds[1], F_SETFD, FD_CLOEXEC);
+    (void)fcntl(fds[0], F_SETFL, O_NONBLOCK);
+    pid_t parent = getpid();
+    child->pid = fork();
+    if (child->pid == 0)
+        become_rank(job, rank, env, fds[1], parent);
+    int error = errno;
+    (void)close(fds[1]);
+    free(env);
+    child->fd = fds[0];
+    if (child->pid > 0)
+        return TSR_OK;
+    child->pid = 0;
+    return tsr_fail(TSR_EIO, "cannot start rank %u: %s", rank, strerror(error));
+}
+
+/* ---- what they say --------------------------------------------------------------------------- */
+
+static void write_all(const char *data, size_t bytes)
+{
+    while (bytes) {
+        ssize_t n = write(2, data, bytes);
+        if (n < 0 && errno != EINTR)
+            return;
+        if (n > 0) {
+            data += n;
+            bytes -= (size_t)n;
+        }
+    }
+}
+
+/* Whole lines only, unless one is endless or the last. */
+static void pass_lines(struct child *child, bool is_end)
+{
+    size_t n = child->line.n;
+    while (n > 0 && child->line.data[n - 1] != '\n')
+        n--;
+    if (is_end || (n == 0 && child->line.n >= LINE))
+        n = child->line.n;
+    if (n == 0)
+        return;
+    write_all(child->line.data, n);
+    if (is_end && child->line.data[n - 1] != '\n')
+        write_all("\n", 1);
+    tsr__wire_drop(&child->line, n);
+}
+
+static void read_stderr(struct child *child)
+{
+    char chunk[4096];
+    while (child->fd >= 0) {
+        ssize_t n = read(child->fd, chunk, sizeof chunk);
+        if (n < 0 && (errno == EAGAIN || errno == EINTR))
+            return;
+        if (n > 0 && tsr__wire_append(&child->line, chunk, (size_t)n)) {
+            pass_lines(child, false);
+            continue;
+        }
+        pass_lines(child, true);
+        (void)close(child->fd);
+        child->fd = -1;
+    }
+}
+
+/* ---- how they end ---------------------------------------------------------------------------- */
+
+static void send_signal(const struct job *job, int signal)
+{
+    for (uint32_t r = 0; r < job->spawn->n; r++)
+        if (job->children[r].pid > 0)
+            (void)kill(job->children[r].pid, signal);
+}
+
+/* The first failure counts. A rank that only lost another gives way to one that was killed, if that
+ * is seen later, but not by our signal. */
+static void note_failure(struct job *job, uint32_t rank, int status)
+{
+    struct tsr_spawned *out = job->out;
+    bool only_lost = WIFEXITED(status) && WEXITSTATUS(status) == RETRYABLE;
+    bool gives_way = job->only_lost && WIFSIGNALED(status) && !job->has_signalled;
+    if ((out->exit_status != 0 && !gives_way) || (WIFEXITED(status) && WEXITSTATUS(status) == 0))
+        return;
+    job->only_lost = only_lost;
+    out->rank = rank;
+    if (WIFSIGNALED(status)) {
+        out->exit_status = RETRYABLE;
+        (void)snprintf(out->text, sizeof out->text, "rank %u was killed by signal %d (%s)", rank,
+                       WTERMSIG(status), strsignal(WTERMSIG(status)));
+    } else {
+        out->exit_status = WEXITSTATUS(status);
+        (void)snprintf(out->text, sizeof out->text, "rank %u ended with exit status %d", rank,
+                       out->exit_status);
+    }
+    job->kill_at = tsr__now() + job->spawn->grace_s;
+}
+
+/* How many are left. */
+static uint32_t reap(struct job *job)
+{
+    uint32_t n = 0;
+    for (uint32_t r = 0; r < job->spawn->n; r++) {
+        struct child *child = &job->children[r];
+        int status;
+        if (child->pid > 0 && waitpid(child->pid, &status, WNOHANG) == child->pid) {
+            child->pid = 0;
+            read_stderr(child);
+            note_failure(job, r, status);
+        }
+        n += child->pid > 0;
+    }
+    return n;
+}
+
+static void forward_signals(struct job *job)
+{
+    const struct timespec none = {0};
+    int signal = sigtimedwait(&job->signals, NULL, &none);
+    if (signal <= 0)
+        return;
+    job->out->forwarded = signal;
+    send_signal(job, signal);
+}
+
+static void wait_for_all(struct job *job)
+{
+    for (uint32_t left = job->spawn->n; left > 0;) {
+        for (uint32_t r = 0; r < job->spawn->n; r++)
+            job->polls[r] = (struct pollfd){.fd = job->children[r].fd, .events = POLLIN};
+        (void)poll(job->polls, job->spawn->n, LOOK_MS);
+        for (uint32_t r = 0; r < job->spawn->n; r++)
+            if (job->polls[r].revents)
+                read_stderr(&job->children[r]);
+        forward_signals(job);
+        left = reap(job);
+        if (left > 0 && job->out->exit_status != 0 && tsr__now() >= job->kill_at) {
+            send_signal(job, job->next_signal);
+            job->has_signalled = true;
+            job->next_signal = SIGKILL;
+            job->kill_at = tsr__now() + job->spawn->grace_s;
+        }
+    }
+}
+
+/* ---- the job --------------------------------------------------------------------------------- */
+
+static tsr_status make_token(char *token, size_t bytes)
+{
+    unsigned char random[16];
+    int fd = open("/dev/urandom", O_RDONLY | O_CLOEXEC);
+    bool made = fd >= 0 && read(fd, random, sizeof random) == (ssize_t)sizeof random;
+    if (fd >= 0)
+        (void)close(fd);
+    if (!made)
+        return tsr_fail(TSR_EIO, "cannot read /dev/urandom");
+    for (size_t i = 0; i < sizeof random; i++)
+        (void)snprintf(token + 2 * i, bytes - 2 * i, "%02x", random[i]);
+    return TSR_OK;
+}
+
+static tsr_status run(struct job *job)
+{
+    char token[TSR_LAUNCH_TOKEN];
+    TSR_TRY(make_token(token, sizeof token));
+    TSR_TRY(tsr__socket_listen(0, &job->listen_fd));
+    for (uint32_t r = 0; r < job->spawn->n; r++) {
+        tsr_status status = start_child(job, r, token);
+        if (status != TSR_OK) {
+            char text[256];
+            (void)snprintf(text, sizeof text, "%s", tsr_error_text());
+            send_signal(job, SIGKILL);
+            while (reap(job) > 0)
+                (void)poll(NULL, 0, LOOK_MS);
+            return tsr_fail(status, "%s", text);
+        }
+    }
+    (void)close(job->listen_fd); /* rank 0 has it now: when that ends, nobody listens */
+    job->listen_fd = -1;
+    wait_for_all(job);
+    return TSR_OK;
+}
+
+tsr_status tsr_launch_spawn(const struct tsr_spawn *spawn, struct tsr_spawned *out)
+{
+    struct job job = {.spawn = spawn, .out = out, .listen_fd = -1, .next_signal = SIGTERM};
+    *out = (struct tsr_spawned){0};
+    if (spawn->n == 0)
+        return tsr_fail(TSR_EVALUE, "a job of 0 processes; allowed: 1 or more");
+    job.children = calloc(spawn->n, sizeof *job.children);
+    job.polls = calloc(spawn->n, sizeof *job.polls);
+    tsr_status status = TSR_OK;
+    if (!job.children || !job.polls)
+        status = tsr_fail(TSR_ENOMEM, "no memory left for %u processes", spawn->n);
+    for (uint32_t r = 0; job.children && r < spawn->n; r++)
+        job.children[r].fd = -1;
+    (void)sigemptyset(&job.signals);
+    (void)sigaddset(&job.signals, SIGINT);
+    (void)sigaddset(&job.signals, SIGTERM);
+    (void)sigaddset(&job.signals, SIGHUP);
+    (void)pthread_sigmask(SIG_BLOCK, &job.signals, &job.old_mask);
+    if (status == TSR_OK)
+        status = run(&job);
+    (void)pthread_sigmask(SIG_SETMASK, &job.old_mask, NULL);
+    for (uint32_t r = 0; job.children && r < spawn->n; r++) {
+        pass_lines(&job.children[r], true);
+        if (job.children[r].fd >= 0)
+            (void)close(job.children[r].fd);
+        free(job.children[r].line.data);
+    }
+    if (job.listen_fd >= 0)
+        (void)close(job.listen_fd);
+    free(job.children);
+    free(job.polls);
+    return status;
+}

@@ -1,0 +1,94 @@
+/* train.h: the training loop of one rank: data, learning rate, losses, evaluation, checkpoints,
+ * metrics; the steps themselves are the engine's, executed by an executor.
+ *
+ *   tsr_train_create()            opens data, weights and, to resume, the checkpoint
+ *   tsr_train_source()            for the executor that is made next
+ *   (executor, engine: the model is wrapped)
+ *   tsr_train_run()               all steps
+ *   tsr_train_destroy()
+ *
+ * Everything is called by the rank's host thread; the source's init may be called by others.
+ */
+#ifndef TSR_TRAIN_H
+#define TSR_TRAIN_H
+
+#include <signal.h>
+#include <stdio.h>
+
+#include "engine/tessera.h"
+#include "exec/executor/executor.h"
+#include "exec/files/hf_names.h"
+#include "exec/train/schedule.h"
+
+struct tsr_train_config {
+    struct tsr_world *world; /* borrowed; NULL: one rank */
+    uint32_t rank, size;
+    /* Which part of a global batch this rank trains on: ranks of one tensor-parallel group share
+     * theirs. */
+    uint32_t data_rank, data_size;
+
+    /* data */
+    const char *const *train_files, *const *val_files; /* none: random tokens, no evaluation */
+    size_t n_train_files, n_val_files;
+    bool sequential;
+    uint64_t seq, n_vocab, seed;
+    uint32_t n_micro, micro_batch;
+
+    /* optimizer */
+    struct tsr_schedule schedule; /* total_steps: where training ends */
+    double beta1, beta2, eps, weight_decay, momentum, max_norm;
+    int n_states; /* of the optimizer, per parameter */
+    tsr_dtype state_dtype;
+
+    uint64_t log_every, eval_every, eval_batches; /* eval_every 0: never */
+    /* Of the run, and there already: metrics, checkpoints, flight records; NULL: none is written.
+     */
+    const char *dir;
+    uint64_t save_every; /* 0: only at the end, and only if `dir` */
+    bool leave_last;     /* nothing is saved at the end, unless the run is stopped before it */
+    unsigned keep;
+    bool async_save;    /* checkpoints are written by a thread while training goes on */
+    enum tsr_save save; /* sharded ones; TSR_SAVE_SHARDED_ASYNC has a thread, too */
+    /* A run to go on from (its latest checkpoint that is whole), or one checkpoint; NULL: none. */
+    const char *resume_from;
+    const char *weights; /* Hugging Face's; NULL: random initial values */
+    struct tsr_hf_model hf;
+
+    uint64_t config_hash; /* of everything that must be the same on all ranks */
+    /* Initialised or resumed, before the first step; NULL: nothing. */
+    tsr_status (*when_ready)(const void *user);
+    const void *when_ready_user;
+    /* After every step that has been submitted; NULL: nothing. */
+    tsr_status (*after_step)(void *user, struct tsr_executor *executor, uint64_t step);
+    void *after_step_user;
+    FILE *console; /* rank 0: steps; NULL: quiet */
+    FILE *notes;   /* rank 0: what else happened, in lines; NULL: quiet */
+    uint64_t memory_capacity, flops_per_token; /* of the modelled device; model FLOP; 0: unknown */
+    const volatile sig_atomic_t *stop;         /* set: save and end after this step; NULL: never */
+};
+
+struct tsr_train;
+
+/* Copies the configuration; its strings are borrowed. All ranks call it, and fail together. On
+ * failure *out is NULL. */
+tsr_status tsr_train_create(const struct tsr_train_config *config,
+                            struct tsr_train **out) TSR_MUST_USE;
+void tsr_train_destroy(struct tsr_train *train); /* NULL is fine */
+struct tsr_source tsr_train_source(struct tsr_train *train);
+
+struct tsr_train_result {
+    uint64_t first_step, last_step; /* steps done in this run: first_step + 1 ... last_step */
+    double loss, eval_loss;         /* the latest; NaN: none */
+    bool stopped;                   /* before the end, because of `stop` */
+    bool had_ended;                 /* the checkpoint was that of the end: nothing was done */
+};
+
+/* Initialises, resumes, trains to the end of the schedule, saves. The engine is wrapped and
+ * configured, and made with the executor. Errors: TSR_EPEER when another rank is lost,
+ * TSR_EBACKEND when a loss, the norm of the gradients or a parameter is not finite, TSR_EDEFECT
+ * when what ran is not the program. Checkpoints that are complete stay as they are. */
+tsr_status tsr_train_run(struct tsr_train *train, struct tsr_engine *engine,
+                         struct tsr_executor *executor,
+                         struct tsr_train_result *result) TSR_MUST_USE;
+
+#endif

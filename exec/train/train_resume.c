@@ -1,0 +1,173 @@
+/* train_resume.c: from which checkpoint a run goes on. Rank 0 proposes one after the other, newest
+ * first. All ranks look at it together, each at its share of the files, to the last byte: what one
+ * of them finds damaged is passed over by all, before anything of it is loaded.
+ */
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "exec/files/checkpoint_impl.h"
+#include "exec/files/safetensors.h"
+#include "exec/train/train_impl.h"
+
+enum candidate_kind { END, NAMED, OF_FOLDER };
+
+struct candidate {
+    enum candidate_kind kind;
+    struct tsr_step_dir step; /* OF_FOLDER */
+};
+
+/* ---- looking at one -------------------------------------------------------------------------- */
+
+static tsr_status check_tensors(struct tsr_safetensors *file, const struct tsr_commit_file *commit)
+{
+    if (tsr_safetensors_bytes(file) != commit->bytes ||
+        tsr_safetensors_header_hash(file) != commit->hash)
+        return tsr_fail(TSR_EIO, "%s: damaged: its header is not the committed one",
+                        tsr_safetensors_path(file));
+    for (size_t i = 0; i < tsr_safetensors_count(file); i++)
+        TSR_TRY(tsr_safetensors_verify(file, tsr_safetensors_tensor(file, i)));
+    return TSR_OK;
+}
+
+static tsr_status check_file(const char *dir, const struct tsr_commit *commit, uint32_t rank)
+{
+    char name[TSR_RANK_FILE_BYTES], path[TSR_PATH_BYTES];
+    struct tsr_safetensors *file = NULL;
+    tsr__rank_file(name, rank, commit->world);
+    TSR_TRY(tsr_path(path, "%s/%s", dir, name));
+    TSR_TRY(tsr_safetensors_open(path, &file));
+    tsr_status status = check_tensors(file, &commit->files[rank + 1]);
+    tsr_safetensors_close(file);
+    return status;
+}
+
+/* COMMIT and meta.json; every `size`th file of a rank. */
+static tsr_status check_share(const struct tsr_train *t, const char *dir)
+{
+    uint32_t size = t->config.world ? t->config.size : 1;
+    struct tsr_commit commit;
+    struct tsr_meta meta;
+    TSR_TRY(tsr__checkpoint_check(dir, &commit, &meta));
+    tsr__meta_fini(&meta);
+    tsr_status status = TSR_OK;
+    for (uint32_t r = t->config.rank; r < commit.world && status == TSR_OK; r += size)
+        status = check_file(dir, &commit, r);
+    tsr__commit_fini(&commit);
+    return status;
+}
+
+static tsr_status path_of(const struct tsr_train *t, const struct candidate *c,
+                          char path[TSR_PATH_BYTES])
+{
+    char dir[TSR_PATH_BYTES];
+    if (c->kind == NAMED)
+        return tsr_path(path, "%s", t->config.resume_from);
+    TSR_TRY(tsr_path(dir, "%s/checkpoints", t->config.resume_from));
+    return tsr__step_path(path, dir, &c->step);
+}
+
+/* All ranks alike. On success it is open. TSR_ECONFIG: it is not whole. */
+static tsr_status try_one(struct tsr_train *t, const struct candidate *c, char path[TSR_PATH_BYTES])
+{
+    tsr_status status = path_of(t, c, path);
+    if (status == TSR_OK)
+        status = check_share(t, path);
+    if (status == TSR_OK)
+        status = tsr_checkpoint_open(path, false, &t->from);
+    if (status == TSR_EIO) /* what is damaged, or cannot be read: the fault of no rank */
+        status = tsr_fail(TSR_ECONFIG, "%s", tsr_error_text());
+    status = tsr_world_agree(t->config.world, status);
+    if (status != TSR_OK) {
+        tsr_checkpoint_close(t->from);
+        t->from = NULL;
+    }
+    return status;
+}
+
+/* ---- choosing -------------------------------------------------------------------------------- */
+
+static bool is_checkpoint(const char *path)
+{
+    char name[TSR_PATH_BYTES];
+    struct stat info;
+    return (tsr_path(name, "%s/COMMIT", path) == TSR_OK && stat(name, &info) == 0) ||
+           (tsr_path(name, "%s/meta.json", path) == TSR_OK && stat(name, &info) == 0);
+}
+
+/* Of rank 0: what there is to choose from, newest first. */
+static tsr_status list(const struct tsr_train *t, struct tsr_step_dirs *steps)
+{
+    char dir[TSR_PATH_BYTES];
+    size_t n = 0;
+    TSR_TRY(tsr_path(dir, "%s/checkpoints", t->config.resume_from));
+    tsr_status status = tsr__list_steps(dir, steps);
+    if (status != TSR_OK && status != TSR_ECONFIG) /* no such folder: nothing to choose from */
+        return status;
+    for (size_t i = 0; i < steps->n; i++)
+        if (!steps->items[i].is_part)
+            steps->items[n++] = steps->items[i];
+    steps->n = n;
+    return n ? TSR_OK
+             : tsr_fail(TSR_ECONFIG,
+                        "%s: found no checkpoint to resume from; allowed: the folder of a run that "
+                        "saved one",
+                        t->config.resume_from);
+}
+
+/* What rank 0 says, on all ranks. */
+static tsr_status tell_all(struct tsr_train *t, struct candidate *c)
+{
+    struct tsr_world *world = t->config.world;
+    struct candidate *all = world ? calloc(world->size, sizeof *all) : c;
+    if (!all)
+        return tsr_fail(TSR_ENOMEM, "out of memory: a checkpoint");
+    tsr_status status = world ? world->ops->exchange(world, c, all, sizeof *c) : TSR_OK;
+    *c = all[0];
+    if (world)
+        free(all);
+    return status;
+}
+
+static tsr_status choose(struct tsr_train *t, const struct tsr_step_dirs *steps)
+{
+    char path[TSR_PATH_BYTES], why[512] = "";
+    for (size_t i = 0;; i++) {
+        struct candidate c = {.kind = i < steps->n ? OF_FOLDER : END};
+        if (i < steps->n)
+            c.step = steps->items[i];
+        TSR_TRY(tell_all(t, &c));
+        if (c.kind == END)
+            return tsr_fail(TSR_ECONFIG, "%s: found no checkpoint that is whole; the newest: %s",
+                            t->config.resume_from, why);
+        tsr_status status = try_one(t, &c, path);
+        if (status != TSR_ECONFIG)
+            return status;
+        if (i == 0)
+            snprintf(why, sizeof why, "%s", tsr_error_text());
+        tsr_train_note(t, "passed over a damaged checkpoint: %s", tsr_error_text());
+    }
+}
+
+static tsr_status choose_any(struct tsr_train *t)
+{
+    char path[TSR_PATH_BYTES];
+    struct tsr_step_dirs steps = {0};
+    struct candidate c = {.kind = is_checkpoint(t->config.resume_from) ? NAMED : OF_FOLDER};
+    TSR_TRY(tell_all(t, &c));
+    if (c.kind == NAMED)
+        return try_one(t, &c, path);
+    tsr_status status = t->config.rank == 0 ? list(t, &steps) : TSR_OK;
+    status = tsr_world_agree(t->config.world, status);
+    if (status == TSR_OK)
+        status = choose(t, &steps);
+    free(steps.items);
+    return status;
+}
+
+tsr_status tsr_train_open_checkpoint(struct tsr_train *t)
+{
+    TSR_TRY(choose_any(t));
+    snprintf(t->saved, sizeof t->saved, "%s", tsr_checkpoint_path(t->from));
+    return TSR_OK;
+}

@@ -1,0 +1,120 @@
+/* args.h: the options of the subcommands. One table row per option; parsing and help use it. */
+#ifndef TSR_CLI_ARGS_H
+#define TSR_CLI_ARGS_H
+
+#include <stdio.h>
+
+#include "engine/program/base.h"
+
+/* One bit each. */
+#define TSR_OPT_SET          (UINT64_C(1) << 0)
+#define TSR_OPT_PRINT_CONFIG (UINT64_C(1) << 1)
+#define TSR_OPT_FORMAT       (UINT64_C(1) << 2)
+#define TSR_OPT_OUT          (UINT64_C(1) << 3)
+#define TSR_OPT_ONLY         (UINT64_C(1) << 4)
+#define TSR_OPT_JOBS         (UINT64_C(1) << 5)
+#define TSR_OPT_STRATEGY     (UINT64_C(1) << 6)
+#define TSR_OPT_ITERATION    (UINT64_C(1) << 7)
+#define TSR_OPT_RANK         (UINT64_C(1) << 8)
+#define TSR_OPT_ON           (UINT64_C(1) << 9)
+#define TSR_OPT_STATES       (UINT64_C(1) << 10)
+#define TSR_OPT_TIMELINE     (UINT64_C(1) << 11)
+#define TSR_OPT_TOP          (UINT64_C(1) << 12)
+#define TSR_OPT_NO_WHAT_IF   (UINT64_C(1) << 13)
+#define TSR_OPT_TIME         (UINT64_C(1) << 14)
+#define TSR_OPT_SECOND_FILE \
+    (UINT64_C(1) << 15) /* no word of its own: the subcommand takes two files */
+#define TSR_OPT_MAX        (UINT64_C(1) << 16)
+#define TSR_OPT_EXHAUSTIVE (UINT64_C(1) << 17)
+#define TSR_OPT_OUT_FILE   (UINT64_C(1) << 18) /* the words of TSR_OPT_OUT, for one file */
+#define TSR_OPT_EXECUTOR   (UINT64_C(1) << 19)
+#define TSR_OPT_RANKS      (UINT64_C(1) << 20)
+#define TSR_OPT_NPROC      (UINT64_C(1) << 21)
+#define TSR_OPT_RESUME     (UINT64_C(1) << 22)
+#define TSR_OPT_PROFILE    (UINT64_C(1) << 23)
+#define TSR_OPT_CHECK      (UINT64_C(1) << 24)
+#define TSR_OPT_SERIAL     (UINT64_C(1) << 25)
+#define TSR_OPT_VERIFY     (UINT64_C(1) << 26)
+#define TSR_OPT_TRANSPORT  (UINT64_C(1) << 27)
+#define TSR_OPT_TIMEOUT    (UINT64_C(1) << 28)
+#define TSR_OPT_SHUFFLE    (UINT64_C(1) << 29)
+#define TSR_OPT_DTYPE      (UINT64_C(1) << 30)
+#define TSR_OPT_MEASURED   (UINT64_C(1) << 31)
+#define TSR_OPT_PART       (UINT64_C(1) << 50)
+#define TSR_OPT_MERGE      (UINT64_C(1) << 51)
+#define TSR_OPT_CONDITIONS (UINT64_C(1) << 40)
+#define TSR_OPT_NCCL_LOG   (UINT64_C(1) << 41)
+#define TSR_OPT_SIZES      (UINT64_C(1) << 47)
+#define TSR_OPT_MTBF       (UINT64_C(1) << 56)
+#define TSR_OPT_CKPT       (UINT64_C(1) << 57)
+#define TSR_OPT_SAMPLES    (UINT64_C(1) << 55)
+#define TSR_OPT_LEAVE_OUT  (UINT64_C(1) << 45)
+#define TSR_OPT_GPU        (UINT64_C(1) << 58)
+#define TSR_OPT_COMM       (UINT64_C(1) << 59)
+#define TSR_OPT_FORCE_NCCL (UINT64_C(1) << 60)
+#define TSR_OPT_EXACT      (UINT64_C(1) << 61)
+#define TSR_OPT_GRAPHS     (UINT64_C(1) << 62)
+#define TSR_OPT_ASYNC_SAVE (UINT64_C(1) << 63)
+
+enum { TSR_MAX_SETS = 256, TSR_MAX_FILES = 1024 };
+
+struct tsr_args {
+    char *const *argv;                /* the subcommand and what follows it */
+    const char *file;                 /* the positional argument; NULL: none given */
+    const char *second_file;          /* of subcommands that take two */
+    const char *files[TSR_MAX_FILES]; /* of options that take many (--merge): all of them */
+    size_t n_files;
+    const char *sets[TSR_MAX_SETS];
+    size_t n_sets;
+    bool print_config, states, no_what_if, time, exhaustive;
+    const char *format, *out, *only, *strategy, *iteration, *on, *timeline;
+    uint64_t jobs, rank, top;
+    const char *max;      /* plan */
+    const char *executor; /* trace */
+    /* run on the host */
+    uint64_t ranks, nproc, timeout; /* 0: not given */
+    const char *resume;             /* "": the run itself; NULL: not asked for */
+    const char *transport;
+    bool profile, check, serial, verify, async_save;
+    /* and on GPUs */
+    uint64_t gpu;
+    bool has_gpu, force_nccl, deterministic;
+    const char *comm, *graphs;
+    bool shuffle;           /* corpus */
+    const char *dtype;      /* export */
+    const char *measured;   /* compare: folder of a run */
+    const char *part;       /* compare: "I/N" or "auto" */
+    bool merge;             /* compare: the files are folders of parts */
+    const char *conditions; /* validate */
+    const char *nccl_log;   /* calibrate */
+    bool leave_one_out;     /* kernels */
+    const char *sizes;      /* collectives */
+    char shorthands[3][64]; /* "sim.samples=N", which is among the sets then, ... */
+    size_t n_shorthands;
+};
+
+/* What a subcommand accepts and says about itself. */
+struct tsr_usage {
+    const char *name;
+    const char *line;     /* one line for the overview */
+    const char *synopsis; /* after "tessera NAME" */
+    uint64_t options;     /* set of TSR_OPT_... */
+    const char *formats;  /* "md, csv or json" for --format */
+    const char *text;     /* paragraphs and examples */
+};
+
+/* Errors: TSR_ECONFIG with what is allowed. *help: --help was asked for, the rest is not set. */
+tsr_status tsr_args_parse(const struct tsr_usage *usage, int argc, char **argv,
+                          struct tsr_args *out, bool *help) TSR_MUST_USE;
+/* Fails with TSR_ECONFIG if no file was given. */
+tsr_status tsr_args_need_file(const struct tsr_usage *usage,
+                              const struct tsr_args *args) TSR_MUST_USE;
+/* Fails unless args->format is one of the NULL-terminated list; absent: the first. */
+tsr_status tsr_args_format(struct tsr_args *args, const char *const *allowed) TSR_MUST_USE;
+
+void tsr_usage_print(FILE *out, const struct tsr_usage *usage);
+
+extern const struct tsr_usage tsr_usages[]; /* ends with name NULL; usage.c */
+const struct tsr_usage *tsr_usage_find(const char *name);
+
+#endif

@@ -1,0 +1,55 @@
+/* finish.c: how a subcommand ends: its exit status and its one line. */
+#include <stdio.h>
+
+#include "experiments/cli/args/args.h"
+#include "experiments/cli/args/cmd.h"
+#include "experiments/study/base/out_file.h"
+
+int tsr_exit_status(tsr_status status)
+{
+    switch (status) {
+    case TSR_OK:
+        return TSR_EXIT_OK;
+    case TSR_ENOMEM:
+    case TSR_EIO:
+    case TSR_EBACKEND:
+        return TSR_EXIT_MACHINE;
+    case TSR_EOOM:
+        return TSR_EXIT_UNFIT;
+    case TSR_EDEFECT:
+        return TSR_EXIT_DEFECT;
+    case TSR_EPEER:
+        return TSR_EXIT_RETRY;
+    default:
+        return TSR_EXIT_USER;
+    }
+}
+
+int tsr_finish(tsr_status status, int success)
+{
+    if (status == TSR_OK)
+        status = tsr_flush(stdout, "standard output");
+    if (status == TSR_OK)
+        return success;
+    char line[1024];
+    snprintf(line, sizeof line, "%s", tsr_error_text());
+    for (char *c = line; *c; c++)
+        if ((unsigned char)*c < ' ' || *c == 127) /* one line, and nothing that moves a cursor */
+            *c = ' ';
+    fprintf(stderr, "tessera: %s\n", line);
+    return tsr_exit_status(status);
+}
+
+int tsr_command(const char *name, int argc, char **argv, tsr_command_fn run)
+{
+    const struct tsr_usage *usage = tsr_usage_find(name);
+    struct tsr_args args;
+    bool help = false;
+    int success = TSR_EXIT_OK;
+    tsr_status status = tsr_args_parse(usage, argc, argv, &args, &help);
+    if (status == TSR_OK && help)
+        tsr_usage_print(stdout, usage);
+    else if (status == TSR_OK)
+        status = run(usage, &args, &success);
+    return tsr_finish(status, success);
+}

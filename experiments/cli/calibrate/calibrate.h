@@ -1,0 +1,86 @@
+/* calibrate.h: what `tessera calibrate --on DEVICE` times, and the files it makes of that.
+ *
+ * Nothing is timed by code of its own: small trainings, whose programs the engine writes, run on
+ * the executor of the device, whose spans are the times of kernels and whose issue times are those
+ * of the host (calibrate_kernels.c); collectives are programs written by hand
+ * (calibrate_collectives.c). So another device is calibrated by another struct tsr_calibrated.
+ */
+#ifndef TSR_CLI_CALIBRATE_H
+#define TSR_CLI_CALIBRATE_H
+
+#include "exec/executor/executor.h"
+#include "experiments/cli/args/args.h"
+#include "experiments/cli/calibrate/calibrate_times.h"
+
+/* Dimensions of a small training that is timed. */
+struct tsr_calibrate_size {
+    uint32_t hidden, ffn, heads, kv_heads, vocab, seq, batch;
+    bool only_bf16; /* products of true f32 would take minutes */
+};
+
+/* Of everything that waits for another rank. */
+enum { TSR_CALIBRATE_TIMEOUT_S = 300 };
+
+struct tsr_calibrate_rank;
+
+/* A device that can be calibrated. */
+struct tsr_calibrated {
+    char name[64];   /* "host"; of the files */
+    char what[128];  /* in a description: "2 processor cores", "NVIDIA H200" */
+    char family[32]; /* "architecture" of a device file */
+    uint32_t units;  /* multiprocessors; 0: it has none */
+    uint64_t memory; /* bytes */
+    uint32_t ranks;  /* most that can run together */
+    bool shared;     /* they share the device, and take turns on it ... */
+    uint32_t cores;  /* ... or, if this is not 0, on so many processor cores */
+    const struct tsr_args *args;
+    const struct tsr_calibrate_size *sizes; /* those that do not fit are left out */
+    size_t n_sizes;
+    const uint64_t *collective_bytes; /* ascending, all above 4096 */
+    size_t n_collective_bytes;
+    /* What n ranks that run together share; NULL functions: nothing. */
+    tsr_status (*open)(const struct tsr_calibrated *device, uint32_t n, void **group);
+    void (*close)(void *group);
+    /* An executor that keeps times; `watcher` sees every instruction. Called by the rank's own
+     * thread. Destroyed through its ops. */
+    tsr_status (*rank)(const struct tsr_calibrate_rank *rank, const struct tsr_source *source,
+                       struct tsr_executor *watcher, struct tsr_executor **out);
+};
+void tsr_calibrated_host(struct tsr_calibrated *out);
+/* Only the program with GPUs has it (cuda/calibrate_gpu.c). Of args: --gpu, --comm. Errors: as
+ * tsr_run_gpu_open(). */
+tsr_status tsr_calibrated_cuda(const struct tsr_args *args,
+                               struct tsr_calibrated *out) TSR_MUST_USE;
+
+/* Times kernels and the host into `times`; and how many ranks the machine runs at full speed. */
+tsr_status tsr_calibrate_kernels(const struct tsr_calibrated *device,
+                                 struct tsr_times *times) TSR_MUST_USE;
+/* Times the collectives of 2 to `most` ranks. */
+tsr_status tsr_calibrate_collectives(const struct tsr_calibrated *device, uint32_t most,
+                                     struct tsr_times *times) TSR_MUST_USE;
+
+/* DIR/gpu-NAME.json, kernels-NAME.json, node-NAME.json, cluster-NAME.json: what `compare` takes as
+ * a cluster. `ranks`: of the node. */
+tsr_status tsr_calibrate_write(const struct tsr_calibrated *device, struct tsr_times *times,
+                               uint32_t ranks, const char *dir) TSR_MUST_USE;
+
+/* A rank as a thread of a group; all run `run` at once. */
+struct tsr_calibrate_rank {
+    const struct tsr_calibrated *device;
+    void *group;             /* of device->open() */
+    const void *job;         /* what `run` works on; borrowed */
+    struct tsr_world *world; /* NULL: alone */
+    uint32_t rank, size;
+    struct tsr_times *times; /* rank 0's; NULL: not kept */
+    double seconds;          /* out: of a step, in kernels of the device */
+    tsr_status status;
+    char text[512];
+};
+typedef tsr_status (*tsr_calibrate_run_fn)(struct tsr_calibrate_rank *rank);
+/* Runs n ranks to their ends: of one world, or each in its own. *seconds (may be NULL): rank 0's.
+ */
+tsr_status tsr_calibrate_group(const struct tsr_calibrated *device, const void *job, uint32_t n,
+                               bool together, tsr_calibrate_run_fn run, struct tsr_times *times,
+                               double *seconds) TSR_MUST_USE;
+
+#endif

@@ -1,0 +1,26 @@
+/* inspect.h: facts as JSON objects, and their rendering as text: one source for both formats. */
+#ifndef TSR_CLI_INSPECT_H
+#define TSR_CLI_INSPECT_H
+
+#include <jansson.h>
+#include <stdio.h>
+
+#include "experiments/study/job/job.h"
+
+/* NULL when out of memory. */
+json_t *tsr_inspect_model(const struct tsr_model *model);
+json_t *tsr_inspect_cluster(const struct tsr_cluster *cluster);
+/* Layout of a strategy, and the module tree of its model ("modules"). */
+tsr_status tsr_inspect_layout(const struct tsr_job *job, json_t **out) TSR_MUST_USE;
+
+void tsr_print_model(FILE *out, const json_t *model);
+void tsr_print_modules(FILE *out, const json_t *modules);
+void tsr_print_cluster(FILE *out, const json_t *cluster);
+void tsr_print_layout(FILE *out, const json_t *layout);
+
+/* "8,030,261,248" */
+const char *tsr_group_digits(uint64_t value, char out[32]);
+/* "3.74 GiB", "512 B" */
+const char *tsr_bytes_text(double bytes, char out[32]);
+
+#endif

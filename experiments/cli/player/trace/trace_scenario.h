@@ -1,0 +1,45 @@
+/* trace_scenario.h: a recorded-run scenario (tests/golden/README.md) as `tessera trace` sees it. */
+#ifndef TSR_CLI_TRACE_SCENARIO_H
+#define TSR_CLI_TRACE_SCENARIO_H
+
+#include "engine/tessera.h"
+#include "experiments/study/base/yaml.h"
+
+#define TSR_TRACE_KINDS "train, error, layout, ddp, tp_layout, chunk, bucket"
+
+struct tsr_scenario {
+    struct tsr_doc doc; /* owns every text */
+    const char *name, *kind;
+    struct tsr_mesh mesh;
+};
+
+/* Errors: TSR_ECONFIG with place, value and what is allowed. */
+tsr_status tsr_scenario_load(const char *path, struct tsr_scenario *out) TSR_MUST_USE;
+/* Reads `mesh`; refuses what no engine takes. */
+tsr_status tsr_scenario_mesh(struct tsr_scenario *scenario) TSR_MUST_USE;
+void tsr_scenario_fini(struct tsr_scenario *scenario);
+
+/* Builds the scenario's model, with ties, frozen parameters and dtypes. */
+tsr_status tsr_scenario_model(const struct tsr_scenario *s, struct tsr_engine *e) TSR_MUST_USE;
+/* Applies `ac` and `wrap`, in order. */
+tsr_status tsr_scenario_wrap(const struct tsr_scenario *s, struct tsr_engine *e) TSR_MUST_USE;
+/* Applies `ddp`. */
+tsr_status tsr_scenario_ddp(const struct tsr_scenario *s, struct tsr_engine *e) TSR_MUST_USE;
+/* One entry of `calls`. */
+tsr_status tsr_scenario_call(struct tsr_engine *e, const struct tsr_node *call) TSR_MUST_USE;
+/* The step configuration of `train`. */
+tsr_status tsr_scenario_step(const struct tsr_scenario *s, struct tsr_engine *e) TSR_MUST_USE;
+
+/* Helpers over nodes: absent means the fallback. */
+const char *tsr_text_or(const struct tsr_node *map, const char *key, const char *fallback);
+uint64_t tsr_u64_or(const struct tsr_node *map, const char *key, uint64_t fallback);
+bool tsr_bool_or(const struct tsr_node *map, const char *key, bool fallback);
+
+/* A list of texts, to be freed (the texts belong to the document). */
+struct tsr_texts {
+    const char **items;
+    size_t n;
+};
+tsr_status tsr_texts_read(const struct tsr_node *list, struct tsr_texts *out) TSR_MUST_USE;
+
+#endif

@@ -1,0 +1,254 @@
+/* trace_scenario_calls.c: the calls that a recorded scenario makes between steps. */
+#include "experiments/cli/player/trace/trace_scenario.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+struct call {
+    struct tsr_engine *e;
+    struct tsr_module *module;
+    const struct tsr_node *args;
+};
+
+static bool value_of(const struct call *c)
+{
+    return tsr_bool_or(c->args, "value", false);
+}
+
+static bool recurse_of(const struct call *c)
+{
+    return tsr_bool_or(c->args, "recurse", true);
+}
+
+static tsr_status call_sync(const struct call *c)
+{
+    if (tsr_ddp_set_sync(c->e, value_of(c)) == TSR_OK)
+        return TSR_OK;
+    return tsr_set_requires_gradient_sync(c->e, c->module, value_of(c), recurse_of(c));
+}
+
+static tsr_status call_all_reduce(const struct call *c)
+{
+    return tsr_set_requires_all_reduce(c->e, c->module, value_of(c), recurse_of(c));
+}
+
+static tsr_status call_reshard_after_forward(const struct call *c)
+{
+    const struct tsr_node *value = tsr_node_get(c->args, "value");
+    bool flag;
+    if (tsr_node_is_null(value) || !tsr_node_bool(value, &flag))
+        return tsr_fail(TSR_EVALUE, "reshard_after_forward should be a bool, got %s",
+                        tsr_node_show(value));
+    return tsr_set_reshard_after_forward(c->e, c->module, flag, recurse_of(c));
+}
+
+static tsr_status call_reshard_after_backward(const struct call *c)
+{
+    return tsr_set_reshard_after_backward(c->e, c->module, value_of(c), recurse_of(c));
+}
+
+static tsr_status call_last_backward(const struct call *c)
+{
+    return tsr_set_is_last_backward(c->e, c->module, value_of(c));
+}
+
+typedef tsr_status (*list_fn)(struct tsr_engine *, struct tsr_module *, struct tsr_module *const *,
+                              size_t);
+
+static tsr_status with_modules(const struct call *c, list_fn fn)
+{
+    const struct tsr_node *list = tsr_node_get(c->args, "modules");
+    size_t n = list && list->kind == TSR_NODE_SEQ ? list->n : 0;
+    struct tsr_module **modules = calloc(n + 1, sizeof(*modules));
+    if (!modules)
+        return tsr_fail(TSR_ENOMEM, "out of memory");
+    tsr_status status = TSR_OK;
+    for (size_t i = 0; i < n && status == TSR_OK; i++) {
+        modules[i] = tsr_module_find(c->e, list->items[i]->text);
+        if (!modules[i])
+            status =
+                tsr_node_error(list->items[i], "modules: found %s; allowed: the name of a module",
+                               list->items[i]->text);
+    }
+    if (status == TSR_OK)
+        status = fn(c->e, c->module, modules, n);
+    free(modules);
+    return status;
+}
+
+static tsr_status share(struct tsr_engine *e, struct tsr_module *m, struct tsr_module *const *list,
+                        size_t n)
+{
+    (void)m;
+    return tsr_share_comm_ctx(e, list, n);
+}
+
+static tsr_status call_forward_prefetch(const struct call *c)
+{
+    return with_modules(c, tsr_set_forward_prefetch);
+}
+
+static tsr_status call_backward_prefetch(const struct call *c)
+{
+    return with_modules(c, tsr_set_backward_prefetch);
+}
+
+static tsr_status call_share(const struct call *c)
+{
+    return with_modules(c, share);
+}
+
+static tsr_status call_unshard(const struct call *c)
+{
+    return tsr_unshard(c->e, c->module, tsr_bool_or(c->args, "async", false));
+}
+
+static tsr_status call_wait_handle(const struct call *c)
+{
+    return tsr_wait_unshard_handle(c->e, c->module);
+}
+
+static tsr_status call_reshard(const struct call *c)
+{
+    return tsr_reshard(c->e, c->module);
+}
+
+/* Methods that set one group only; with recurse the driver calls them on every wrapped module. */
+static tsr_status each_wrapped(const struct call *c, const struct tsr_module *m,
+                               tsr_status (*fn)(const struct call *))
+{
+    struct call one = *c;
+    one.module = (struct tsr_module *)(uintptr_t)m;
+    if (!tsr_bool_or(c->args, "recurse", false))
+        return fn(&one);
+    if (tsr_module_is_wrapped(m))
+        TSR_TRY(fn(&one));
+    for (size_t i = 0; i < tsr_module_n_children(m); i++)
+        TSR_TRY(each_wrapped(c, tsr_module_child(m, i), fn));
+    return TSR_OK;
+}
+
+static tsr_status set_factor(const struct call *c)
+{
+    double factor = 0;
+    tsr_node_double(tsr_node_get(c->args, "value"), &factor);
+    return tsr_set_gradient_divide_factor(c->e, c->module, factor);
+}
+
+static tsr_status set_force(const struct call *c)
+{
+    return tsr_set_force_sum(c->e, c->module, value_of(c));
+}
+
+static tsr_status set_unshard_in_backward(const struct call *c)
+{
+    return tsr_set_unshard_in_backward(c->e, c->module, value_of(c));
+}
+
+static tsr_status call_factor(const struct call *c)
+{
+    return each_wrapped(c, c->module, set_factor);
+}
+
+static tsr_status call_force(const struct call *c)
+{
+    return each_wrapped(c, c->module, set_force);
+}
+
+static tsr_status call_unshard_in_backward(const struct call *c)
+{
+    return each_wrapped(c, c->module, set_unshard_in_backward);
+}
+
+static tsr_status call_async(const struct call *c)
+{
+    return tsr_set_unshard_async_op(c->e, c->module, value_of(c));
+}
+
+static tsr_status call_hook(const struct call *c)
+{
+    return tsr_set_all_reduce_hook(c->e, c->module, NULL, NULL,
+                                   tsr_bool_or(c->args, "stream", false));
+}
+
+static tsr_status call_post_optim(const struct call *c)
+{
+    return tsr_set_post_optim_event(c->e, c->module);
+}
+
+static tsr_status call_state_dict(const struct call *c)
+{
+    return tsr_state_dict(c->e, c->module);
+}
+
+static tsr_status call_forward(const struct call *c)
+{
+    TSR_TRY(tsr_step_begin(c->e, 0));
+    return tsr_step_forward(c->e, 0, c->module, false);
+}
+
+static tsr_status call_deepcopy(const struct call *c)
+{
+    return tsr_deepcopy(c->e, c->module);
+}
+
+static tsr_status call_register(const struct call *c)
+{
+    return tsr_register_forward_method(c->e, c->module, tsr_text_or(c->args, "name", ""));
+}
+
+/* A comm object that does nothing is enough: the next call refuses it. */
+static const struct tsr_custom_comm any_comm = {.name = "custom"};
+
+static tsr_status call_custom_all_gather(const struct call *c)
+{
+    TSR_TRY(tsr_set_custom_all_gather(c->e, c->module, &any_comm));
+    return tsr_set_allocate_from_process_group(c->e, c->module, true);
+}
+
+static tsr_status call_custom_reduce_scatter(const struct call *c)
+{
+    TSR_TRY(tsr_set_custom_reduce_scatter(c->e, c->module, &any_comm));
+    return tsr_set_allocate_from_process_group(c->e, c->module, true);
+}
+
+static const struct {
+    const char *name;
+    tsr_status (*fn)(const struct call *);
+} functions[] = {{"set_requires_gradient_sync", call_sync},
+                 {"set_requires_all_reduce", call_all_reduce},
+                 {"set_reshard_after_forward", call_reshard_after_forward},
+                 {"set_reshard_after_backward", call_reshard_after_backward},
+                 {"set_is_last_backward", call_last_backward},
+                 {"set_modules_to_forward_prefetch", call_forward_prefetch},
+                 {"set_modules_to_backward_prefetch", call_backward_prefetch},
+                 {"share_comm_ctx", call_share},
+                 {"unshard", call_unshard},
+                 {"wait_unshard_handle", call_wait_handle},
+                 {"reshard", call_reshard},
+                 {"set_gradient_divide_factor", call_factor},
+                 {"set_force_sum_reduction_for_comms", call_force},
+                 {"set_unshard_in_backward", call_unshard_in_backward},
+                 {"set_unshard_async_op", call_async},
+                 {"set_all_reduce_hook", call_hook},
+                 {"set_post_optim_event", call_post_optim},
+                 {"state_dict", call_state_dict},
+                 {"set_custom_all_gather_then_pg_alloc", call_custom_all_gather},
+                 {"set_custom_reduce_scatter_then_pg_alloc", call_custom_reduce_scatter},
+                 {"forward", call_forward},
+                 {"deepcopy", call_deepcopy},
+                 {"register_fsdp_forward_method", call_register}};
+
+tsr_status tsr_scenario_call(struct tsr_engine *e, const struct tsr_node *call)
+{
+    const char *fn = tsr_text_or(call, "fn", "");
+    struct call c = {e, tsr_module_find(e, tsr_text_or(call, "module", "")),
+                     tsr_node_get(call, "args")};
+    if (!c.module)
+        return tsr_node_error(call, "module: found %s; allowed: the name of a module",
+                              tsr_text_or(call, "module", ""));
+    for (size_t i = 0; i < sizeof functions / sizeof *functions; i++)
+        if (!strcmp(functions[i].name, fn))
+            return functions[i].fn(&c);
+    return tsr_node_error(call, "fn: found %s; allowed: a call of tests/golden/README.md", fn);
+}

@@ -1,0 +1,188 @@
+/* run_folder.c: see run_folder.h. */
+#include "experiments/cli/run/run_folder.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <jansson.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "exec/files/checkpoint.h"
+#include "experiments/study/base/out_file.h"
+
+/* ---- whose folder it is ---------------------------------------------------------------------- */
+
+static bool exists(const char *dir, const char *name)
+{
+    char path[TSR_PATH_BYTES];
+    struct stat info;
+    return tsr_path(path, "%s/%s", dir, name) == TSR_OK && stat(path, &info) == 0;
+}
+
+static bool is_same(const char *a, const char *b)
+{
+    struct stat x, y;
+    return stat(a, &x) == 0 && stat(b, &y) == 0 && x.st_dev == y.st_dev && x.st_ino == y.st_ino;
+}
+
+static bool has_checkpoints(const char *dir)
+{
+    char folder[TSR_PATH_BYTES], path[TSR_PATH_BYTES];
+    unsigned damaged = 0;
+    if (tsr_path(folder, "%s/checkpoints", dir) != TSR_OK)
+        return false;
+    return tsr_checkpoint_latest(folder, path, &damaged) == TSR_OK || damaged > 0;
+}
+
+static tsr_status check_resume(const char *dir, const char *resume)
+{
+    bool one = exists(resume, "COMMIT") || exists(resume, "meta.json");
+    if (one && !strcmp(dir, resume))
+        return tsr_fail(TSR_ECONFIG,
+                        "--resume: %s: found one checkpoint; allowed: with --out DIR, or the "
+                        "folder of a run",
+                        resume);
+    if (one || has_checkpoints(resume))
+        return TSR_OK;
+    return tsr_fail(
+        TSR_ECONFIG,
+        "--resume: %s: found no checkpoint; allowed: the folder of a run that saved one", resume);
+}
+
+static tsr_status lock_file(const char *dir, int *lock)
+{
+    char path[TSR_PATH_BYTES];
+    TSR_TRY(tsr_path(path, "%s/lock", dir));
+    int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
+    if (fd < 0)
+        return tsr_fail(TSR_ECONFIG, "--out: %s: cannot be written: %s; allowed: a folder that can",
+                        dir, strerror(errno));
+    if (flock(fd, LOCK_EX | LOCK_NB) == 0) {
+        *lock = fd;
+        return TSR_OK;
+    }
+    int error = errno;
+    (void)close(fd);
+    if (error == EWOULDBLOCK)
+        return tsr_fail(TSR_ECONFIG,
+                        "--out: %s: found a run that is still writing there; allowed: a folder for "
+                        "each run",
+                        dir);
+    fprintf(stderr,
+            "tessera: %s: this file system has no locks (%s): let no other run write there\n", dir,
+            strerror(error));
+    return TSR_OK;
+}
+
+tsr_status tsr_run_folder_claim(const char *dir, const char *resume, int *lock)
+{
+    char why[512];
+    *lock = -1;
+    if (resume)
+        TSR_TRY(check_resume(dir, resume));
+    if (!dir[0] || tsr_make_folder(dir) != TSR_OK) {
+        snprintf(why, sizeof why, "%s", dir[0] ? tsr_error_text() : "found an empty name");
+        return tsr_fail(TSR_ECONFIG, "--out: %s; allowed: a folder that can be written", why);
+    }
+    TSR_TRY(lock_file(dir, lock));
+    if (!has_checkpoints(dir) || (resume && is_same(dir, resume)))
+        return TSR_OK;
+    if (*lock >= 0)
+        (void)close(*lock);
+    *lock = -1;
+    return tsr_fail(TSR_ECONFIG,
+                    "--out: %s: found the checkpoints of a run; allowed: --resume %s, or another "
+                    "folder",
+                    dir, dir);
+}
+
+/* ---- its model ------------------------------------------------------------------------------- */
+
+static const char *const families[] = {
+    [TSR_HF_LLAMA] = "llama", [TSR_HF_GPT2] = "gpt2", [TSR_HF_AS_IS] = "other"};
+
+static const char *architecture(const char *type)
+{
+    static const char *const table[][2] = {{"llama", "LlamaForCausalLM"},
+                                           {"mistral", "MistralForCausalLM"},
+                                           {"qwen2", "Qwen2ForCausalLM"},
+                                           {"qwen3", "Qwen3ForCausalLM"},
+                                           {"gpt2", "GPT2LMHeadModel"}};
+    for (size_t i = 0; i < sizeof table / sizeof *table; i++)
+        if (!strcmp(type, table[i][0]))
+            return table[i][1];
+    return NULL;
+}
+
+/* The model's own file, with what the experiment changed. */
+static json_t *config_of(const struct tsr_job *job)
+{
+    const struct tsr_model *m = &job->model;
+    const char *arch = architecture(m->type);
+    json_t *config = arch ? json_load_file(m->path, 0, NULL) : NULL;
+    if (!json_is_object(config)) {
+        json_decref(config);
+        return json_null();
+    }
+    if (!json_object_get(config, "architectures"))
+        json_object_set_new(config, "architectures", json_pack("[s]", arch));
+    bool gpt2 = m->family == TSR_FAMILY_GPT2;
+    json_object_set_new(config, gpt2 ? "n_layer" : "num_hidden_layers",
+                        json_integer((json_int_t)(gpt2 ? m->gpt2.n_layer : m->llama.n_layers)));
+    return config;
+}
+
+tsr_status tsr_run_folder_write(const char *dir, const struct tsr_job *job,
+                                const struct tsr_hf_model *hf)
+{
+    char path[4096];
+    snprintf(path, sizeof path, "%s/run.json", dir);
+    json_t *run = json_pack("{s:s, s:s, s:b, s:I, s:o}", "strategy", job->strategy->name, "family",
+                            families[hf->family], "tied", (int)hf->tied, "interleaved_head_dim",
+                            (json_int_t)hf->interleaved_head_dim, "config", config_of(job));
+    char *text = run ? json_dumps(run, JSON_INDENT(1)) : NULL;
+    json_decref(run);
+    if (!text)
+        return tsr_fail(TSR_ENOMEM, "out of memory");
+    tsr_status status = tsr_disk_replace_file(&tsr_disk_posix, path, text, strlen(text));
+    free(text);
+    return status;
+}
+
+static tsr_status read_fields(const char *path, json_t *run, struct tsr_hf_model *hf, char **config)
+{
+    const char *family = json_string_value(json_object_get(run, "family"));
+    json_t *object = json_object_get(run, "config");
+    *hf = (struct tsr_hf_model){.family = TSR_HF_AS_IS};
+    for (size_t i = 0; family && i < sizeof families / sizeof *families; i++)
+        if (!strcmp(family, families[i]))
+            hf->family = (enum tsr_hf_family)i;
+    hf->tied = json_is_true(json_object_get(run, "tied"));
+    hf->interleaved_head_dim =
+        (uint64_t)json_integer_value(json_object_get(run, "interleaved_head_dim"));
+    if (hf->family == TSR_HF_AS_IS || !json_is_object(object))
+        return tsr_fail(TSR_ECONFIG,
+                        "%s: family: found %s; allowed: llama or gpt2 (models that transformers "
+                        "has)",
+                        path, family ? family : "nothing");
+    *config = json_dumps(object, JSON_INDENT(2));
+    return *config ? TSR_OK : tsr_fail(TSR_ENOMEM, "out of memory");
+}
+
+tsr_status tsr_run_folder_read(const char *dir, struct tsr_hf_model *hf, char **config)
+{
+    char path[4096];
+    json_error_t error;
+    snprintf(path, sizeof path, "%s/run.json", dir);
+    json_t *run = json_load_file(path, 0, &error);
+    if (!run)
+        return tsr_fail(TSR_ECONFIG, "%s: found no run that was written with --out (%s)", path,
+                        error.text);
+    tsr_status status = read_fields(path, run, hf, config);
+    json_decref(run);
+    return status;
+}

@@ -1,0 +1,268 @@
+/* run_host.c: see run_host.h. */
+#include "experiments/cli/run/run_host.h"
+
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "exec/launch/launch.h"
+#include "exec/world/world_process.h"
+#include "experiments/cli/args/cmd.h"
+#include "experiments/cli/run/oom_gpu.h"
+#include "experiments/cli/run/run_prepare.h"
+#include "experiments/cli/run/run_rank.h"
+
+/* Every rank reserves a TiB of addresses or more; a process has 128. */
+enum { MAX_THREADS = 64 };
+
+/* After a failure, for ranks that end by themselves; what is stuck does not. */
+#define GRACE_S 3.0
+
+static double timeout_of(const struct tsr_args *args)
+{
+    return args->timeout ? (double)args->timeout : 300;
+}
+
+static bool on_gpus(const struct tsr_args *args)
+{
+    return !strcmp(args->on, "cuda");
+}
+
+static volatile sig_atomic_t stop_asked;
+
+static void ask_to_stop(int signal)
+{
+    (void)signal;
+    stop_asked = 1;
+}
+
+static bool is_mistake(tsr_status status)
+{
+    return tsr_exit_status(status) == TSR_EXIT_USER;
+}
+
+/* ---- ranks as threads ------------------------------------------------------------------------ */
+
+/* A mistake of the user's is no rank's; other faults name their rank, if not already another's. */
+static tsr_status tell(const struct tsr_run_rank *r)
+{
+    bool named = is_mistake(r->status) || !strncmp(r->text, "rank ", 5);
+    if (r->status == TSR_EOOM)
+        return tsr_oom_while_running(r->rank, r->text, r->run->device_bytes);
+    return named ? tsr_fail(r->status, "%s", r->text)
+                 : tsr_fail(r->status, "rank %u: %s", r->rank, r->text);
+}
+
+/* The rank that failed by itself says why; the others only heard of it. */
+static tsr_status first_failure(const struct tsr_run_rank *ranks, uint32_t n)
+{
+    const struct tsr_run_rank *first = NULL;
+    for (uint32_t i = 0; i < n; i++)
+        if (ranks[i].status != TSR_OK && (!first || !strncmp(first->text, "rank ", 5)))
+            first = &ranks[i];
+    return first ? tell(first) : TSR_OK;
+}
+
+static tsr_status join_all(pthread_t *threads, struct tsr_run_rank *ranks, uint32_t n_started)
+{
+    for (uint32_t i = 0; i < n_started; i++)
+        pthread_join(threads[i], NULL);
+    return first_failure(ranks, n_started);
+}
+
+static tsr_status run_threads(const struct tsr_run_job *run, const struct tsr_args *args,
+                              struct tsr_run_gpu *gpu, struct tsr_train_result *result)
+{
+    uint32_t n = run->job.world, started = 0;
+    struct tsr_world *worlds[MAX_THREADS];
+    pthread_t threads[MAX_THREADS];
+    struct tsr_run_rank *ranks = calloc(n, sizeof *ranks);
+    if (!ranks)
+        return tsr_fail(TSR_ENOMEM, "out of memory");
+    tsr_status status = tsr_world_threads(n, timeout_of(args), worlds);
+    if (status != TSR_OK) {
+        free(ranks);
+        return status;
+    }
+    for (; started < n; started++) {
+        ranks[started] = (struct tsr_run_rank){.run = run,
+                                               .args = args,
+                                               .stop = &stop_asked,
+                                               .gpu = gpu,
+                                               .rank = started,
+                                               .world = worlds[started]};
+        if (pthread_create(&threads[started], NULL, tsr_run_rank_main, &ranks[started]) != 0) {
+            worlds[0]->ops->abort(worlds[0], TSR_EBACKEND, "a thread for a rank cannot be started");
+            break;
+        }
+    }
+    status = join_all(threads, ranks, started);
+    if (status == TSR_OK && started < n)
+        status = tsr_fail(TSR_EBACKEND, "a thread for rank %u cannot be started", started);
+    *result = ranks[0].result;
+    for (uint32_t i = 0; i < n; i++)
+        worlds[i]->ops->destroy(worlds[i]);
+    free(ranks);
+    return status;
+}
+
+/* ---- ranks as processes ---------------------------------------------------------------------- */
+
+static tsr_status open_world(const struct tsr_args *args, const struct tsr_launch *launch,
+                             struct tsr_world **out)
+{
+    const char *transport = args->transport ? args->transport : "auto";
+    if (!strcmp(transport, "mpi"))
+        return tsr_world_mpi(launch, timeout_of(args), out);
+    return tsr_world_processes(launch, timeout_of(args), transport, out);
+}
+
+static tsr_status train_in(const struct tsr_args *args, const struct tsr_launch *launch,
+                           struct tsr_world *world, struct tsr_run *run)
+{
+    struct tsr_run_gpu *gpu = NULL;
+    TSR_TRY(tsr_run_prepare(args, launch, world, run));
+    if (on_gpus(args))
+        TSR_TRY(tsr_run_gpu_open(args, launch, &run->job, world, &gpu));
+    struct tsr_run_rank rank = {.run = &run->job,
+                                .args = args,
+                                .stop = &stop_asked,
+                                .rank = launch->rank,
+                                .world = world,
+                                .gpu = gpu};
+    tsr_run_rank_main(&rank);
+    run->result = rank.result;
+    tsr_run_gpu_close(gpu);
+    return rank.status == TSR_OK ? TSR_OK : tell(&rank);
+}
+
+/* All ranks end with the same mistake of the user's: rank 0 says it. */
+static tsr_status run_process(const struct tsr_args *args, const struct tsr_launch *launch,
+                              struct tsr_run *run, int *success)
+{
+    struct tsr_world *world = NULL;
+    TSR_TRY(open_world(args, launch, &world));
+    tsr_status status = train_in(args, launch, world, run);
+    world->ops->destroy(world);
+    if (launch->rank == 0 || !is_mistake(status))
+        return status;
+    *success = tsr_exit_status(status);
+    return TSR_OK;
+}
+
+/* `tessera run ... --nproc N` starts itself N times without --nproc. */
+static tsr_status spawn(const struct tsr_args *args, char *const *argv, int *success)
+{
+    char *words[TSR_MAX_SETS * 2 + 64], ranks[32];
+    size_t n = 0;
+    snprintf(ranks, sizeof ranks, "%llu", (unsigned long long)args->nproc);
+    words[n++] = "/proc/self/exe";
+    size_t i = 0;
+    for (; argv[i] && n < TSR_MAX_SETS * 2 + 60; i++) {
+        if (!strcmp(argv[i], "--nproc")) {
+            i += argv[i + 1] != NULL;
+            continue;
+        }
+        if (strncmp(argv[i], "--nproc=", 8) != 0)
+            words[n++] = argv[i];
+    }
+    if (argv[i])
+        return tsr_fail(TSR_ECONFIG, "run: found more than %d words; allowed with --nproc: fewer",
+                        TSR_MAX_SETS * 2);
+    words[n++] = "--ranks";
+    words[n++] = ranks;
+    words[n] = NULL;
+    const struct tsr_spawn all = {.n = (uint32_t)args->nproc, .argv = words, .grace_s = GRACE_S};
+    struct tsr_spawned end;
+    (void)signal(SIGCHLD,
+                 SIG_DFL); /* whoever started this may ignore it: no rank would be seen to end */
+    TSR_TRY(tsr_launch_spawn(&all, &end));
+    *success = end.exit_status;
+    if (end.exit_status == TSR_EXIT_RETRY) /* other failures have told by themselves */
+        fprintf(stderr, "tessera: %s\n", end.text);
+    return TSR_OK;
+}
+
+/* ---- the command ----------------------------------------------------------------------------- */
+
+static tsr_status run_alone(const struct tsr_args *args, const struct tsr_launch *launch,
+                            struct tsr_run *run)
+{
+    TSR_TRY(tsr_run_prepare(args, launch, NULL, run));
+    if (run->job.job.world > MAX_THREADS)
+        return tsr_fail(TSR_ECONFIG,
+                        "world: found %u ranks; allowed as threads: up to %d (--ranks)",
+                        run->job.job.world, MAX_THREADS);
+    struct tsr_run_gpu *gpu = NULL;
+    if (on_gpus(args))
+        TSR_TRY(tsr_run_gpu_open(args, launch, &run->job, NULL, &gpu));
+    tsr_status status = run_threads(&run->job, args, gpu, &run->result);
+    tsr_run_gpu_close(gpu);
+    return status;
+}
+
+static tsr_status run_all(const struct tsr_args *args, const struct tsr_launch *launch,
+                          int *success)
+{
+    struct tsr_run run = {.lock = -1};
+    bool alone = launch->size == 1;
+    tsr_status status =
+        alone ? run_alone(args, launch, &run) : run_process(args, launch, &run, success);
+    const char *dir = run.job.config.dir;
+    if (status == TSR_OK && launch->rank == 0 && run.result.stopped)
+        fprintf(stderr, "tessera: stopped after step %llu%s%s\n",
+                (unsigned long long)run.result.last_step, dir ? "; go on with --resume " : "",
+                dir ? dir : "; nothing is saved without --out");
+    tsr_run_close(&run);
+    return status;
+}
+
+static tsr_status check_options(const struct tsr_args *args)
+{
+    static const char *const transports[] = {"auto", "shm", "tcp", "mpi"};
+    bool known = !args->transport;
+    for (size_t i = 0; i < sizeof transports / sizeof *transports && !known; i++)
+        known = !strcmp(args->transport, transports[i]);
+    if (!known)
+        return tsr_fail(TSR_ECONFIG, "run: --transport: found %s; allowed: auto, shm, tcp, mpi",
+                        args->transport);
+    if (args->verify && !args->serial)
+        return tsr_fail(TSR_ECONFIG, "run: --verify-operands: found without --serial; allowed: "
+                                     "with it");
+    if (args->profile && !args->out && !args->resume)
+        return tsr_fail(TSR_ECONFIG, "run: --profile: found without --out; allowed: with it");
+    if (args->nproc && args->ranks)
+        return tsr_fail(TSR_ECONFIG, "run: --nproc: found beside --ranks; allowed: one of them");
+    return TSR_OK;
+}
+
+/* A second signal does not wait for the step. A limit of the file size, or a reader of stdout that
+ * is gone, is an error of a write then and not the end of the process. */
+static void catch_signals(void)
+{
+    const struct sigaction stop = {.sa_handler = ask_to_stop,
+                                   .sa_flags = SA_RESETHAND | SA_RESTART},
+                           none = {.sa_handler = SIG_IGN};
+    sigaction(SIGINT, &stop, NULL);
+    sigaction(SIGTERM, &stop, NULL);
+    sigaction(SIGXFSZ, &none, NULL);
+    sigaction(SIGPIPE, &none, NULL);
+}
+
+tsr_status tsr_run_on_host(const struct tsr_args *args, char *const *argv, int *success)
+{
+    struct tsr_launch launch;
+    TSR_TRY(check_options(args));
+    if (args->nproc && on_gpus(args)) /* or each of them would say it */
+        TSR_TRY(tsr_run_gpu_check(args, false));
+    if (args->nproc)
+        return spawn(args, argv, success);
+    TSR_TRY(tsr_launch_environment(&launch));
+    if (on_gpus(args))
+        TSR_TRY(tsr_run_gpu_check(args, launch.size == 1));
+    catch_signals();
+    return run_all(args, &launch, success);
+}

@@ -1,0 +1,231 @@
+/* run_profile.c: see run_profile.h. */
+#include "experiments/cli/run/run_profile.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "experiments/study/base/out_file.h"
+#include "experiments/study/report/report.h"
+#include "experiments/study/simulate/peak.h"
+#include "experiments/study/simulate/simulate.h"
+
+/* ---- recording ------------------------------------------------------------------------------- */
+
+static tsr_status next_program(struct tsr_run_profile *p, int iteration)
+{
+    struct tsr_program *program = malloc(sizeof *program);
+    if (!program)
+        return tsr_fail(TSR_ENOMEM, "out of memory: the profile");
+    tsr_program_init(program, p->tables);
+    program->iteration = iteration;
+    p->first_number[p->n] = p->count;
+    p->programs[p->n++] = program;
+    return TSR_OK;
+}
+
+/* Tasks note their times when they end, so they end first. */
+static tsr_status stop(struct tsr_run_profile *p)
+{
+    p->over = true;
+    TSR_TRY(p->of->ops->drain(p->of));
+    return tsr_exec_set_profile(p->of, false);
+}
+
+/* A program begins with the mark of its iteration; what lies between two iterations (an evaluation,
+ * a checkpoint) is one of its own. */
+static tsr_status record(struct tsr_run_profile *p, const struct tsr_instr *instr)
+{
+    bool begins = instr->kind == TSR_MARK && instr->mark == TSR_MARK_ITERATION;
+    bool ends = instr->kind == TSR_MARK && instr->mark == TSR_MARK_ITERATION_END;
+    bool full = p->n == TSR_MAX_ITERATIONS && (begins || p->between);
+    if (full || (begins && p->done == p->wanted))
+        return stop(p);
+    if (begins)
+        TSR_TRY(next_program(p, (int)p->done));
+    else if (p->between)
+        TSR_TRY(next_program(p, TSR_PROGRAM_EVAL));
+    p->between = ends;
+    p->done += ends;
+    return tsr_program_append(p->programs[p->n - 1], instr);
+}
+
+static tsr_status watch(struct tsr_executor *x, const struct tsr_instr *instr)
+{
+    struct tsr_run_profile *p = (struct tsr_run_profile *)x;
+    tsr_status status = p->over ? TSR_OK : record(p, instr);
+    p->count++;
+    return status;
+}
+
+static const struct tsr_executor_ops ops = {.size = sizeof(struct tsr_executor_ops),
+                                            .version = TSR_EXECUTOR_VERSION,
+                                            .name = "profile",
+                                            .submit = watch};
+
+tsr_status tsr_run_profile_init(struct tsr_run_profile *p, uint32_t iterations)
+{
+    *p = (struct tsr_run_profile){.base = {.ops = &ops}, .wanted = iterations};
+    return next_program(p, TSR_PROGRAM_INIT);
+}
+
+void tsr_run_profile_fini(struct tsr_run_profile *p)
+{
+    for (uint32_t i = 0; i < p->n; i++) {
+        tsr_program_fini(p->programs[i]);
+        free(p->programs[i]);
+    }
+    p->n = 0;
+}
+
+/* ---- times ----------------------------------------------------------------------------------- */
+
+struct timeline {
+    struct tsr_exec_span *spans;
+    size_t n_spans;
+    struct tsr_sim_span *by_program[TSR_MAX_ITERATIONS];
+    double end[TSR_MAX_ITERATIONS];
+};
+
+static tsr_status place_spans(const struct tsr_run_profile *p, struct timeline *t)
+{
+    size_t n_issues, next = 0;
+    const double *issues = tsr_exec_issue_times(p->of, &n_issues);
+    double latest = 0;
+    for (uint32_t i = 0; i < p->n; i++) {
+        const struct tsr_program *program = p->programs[i];
+        struct tsr_sim_span *out = calloc(program->n_instrs + 1, sizeof *out);
+        if (!out)
+            return tsr_fail(TSR_ENOMEM, "out of memory: the profile");
+        t->by_program[i] = out;
+        for (size_t k = 0; k < program->n_instrs; k++) {
+            uint64_t number = p->first_number[i] + k;
+            double issue = number < n_issues ? issues[number] : latest;
+            out[k] = (struct tsr_sim_span){issue, issue, issue};
+            while (next < t->n_spans && t->spans[next].number < number)
+                next++;
+            if (next < t->n_spans && t->spans[next].number == number) {
+                out[k].start = t->spans[next].begin;
+                out[k].end = t->spans[next].end;
+            }
+            latest = out[k].end > latest ? out[k].end : latest;
+        }
+        t->end[i] = latest;
+    }
+    return TSR_OK;
+}
+
+/* ---- as a simulation's result -----------------------------------------------------------------
+ */
+
+struct measured {
+    struct tsr_emission emission;
+    struct tsr_emitted_class class;
+    const struct tsr_program *const *programs[1];
+    struct tsr_sim_job job;
+    struct tsr_sim_rank rank;
+    struct tsr_sim_result result;
+    uint64_t hashes[TSR_MAX_ITERATIONS], none[TSR_MAX_ITERATIONS];
+};
+
+static tsr_status arrange(const struct tsr_run_profile *p, const struct tsr_job *job,
+                          struct tsr_engine *engine, struct timeline *t, struct measured *m)
+{
+    uint32_t *class_of = calloc(job->world, sizeof *class_of), first = p->n, steady = p->n;
+    if (!class_of)
+        return tsr_fail(TSR_ENOMEM, "out of memory: the profile");
+    for (uint32_t i = 0; i < p->n; i++)
+        if (p->programs[i]->iteration >= 0) {
+            first = first == p->n ? i : first;
+            steady = i;
+        }
+    m->class.engine = engine;
+    for (uint32_t i = 0; i < p->n; i++)
+        m->class.programs[i] = p->programs[i];
+    m->emission = (struct tsr_emission){.world = job->world,
+                                        .n_classes = 1,
+                                        .n_iterations = p->n,
+                                        .first = first,
+                                        .steady = steady,
+                                        .class_of = class_of,
+                                        .classes = &m->class};
+    m->programs[0] = (const struct tsr_program *const *)m->class.programs;
+    m->job = (struct tsr_sim_job){job->world, 1, p->n, class_of, m->programs};
+    m->rank = (struct tsr_sim_rank){.weight = job->world,
+                                    .spans = t->by_program,
+                                    .exec_hash = m->hashes,
+                                    .sent_intra = m->none,
+                                    .sent_inter = m->none};
+    m->result = (struct tsr_sim_result){
+        .n_ranks = 1, .n_iterations = p->n, .ranks = &m->rank, .iteration_end = t->end};
+    return first < p->n ? TSR_OK : tsr_fail(TSR_ECONFIG, "--profile: found no whole step to time");
+}
+
+static tsr_status row_of(const struct tsr_job *job, struct measured *m, struct tsr_row *row)
+{
+    const struct tsr_emission *e = &m->emission;
+    const struct tsr_program *steady = m->class.programs[e->steady];
+    tsr_row_begin(row, job);
+    snprintf(row->strategy, sizeof row->strategy, "%s-measured", job->strategy->name);
+    TSR_TRY(tsr_peak_of(job, e, row));
+    TSR_TRY(tsr_metrics_of(&m->job, &m->result, e->first, &row->first, NULL));
+    TSR_TRY(tsr_metrics_of(&m->job, &m->result, e->steady, &row->steady, NULL));
+    row->mfu = -1; /* of a card that was not there */
+    row->program_hash = tsr_program_hash(steady);
+    row->expected_exec_hash = row->exec_hash = tsr_program_expected_exec_hash(steady);
+    row->n_instructions = steady->n_instrs;
+    row->n_iterations = e->steady - e->first + 1;
+    row->n_rank_classes = row->n_simulated_ranks = 1;
+    return TSR_OK;
+}
+
+static tsr_status write_files(const struct tsr_job *job, struct measured *m, struct timeline *t,
+                              const char *dir)
+{
+    char folder[4096];
+    struct tsr_row row;
+    const struct tsr_study_info info = {.title = job->experiment->title,
+                                        .model_name = job->model.name,
+                                        .cluster_name = "this machine",
+                                        .device_file = "",
+                                        .gpu_name = "host",
+                                        .config_path = job->experiment->path,
+                                        .resolved_yaml = "",
+                                        .world = job->world,
+                                        .measured = true};
+    snprintf(folder, sizeof folder, "%s/measured", dir);
+    TSR_TRY(tsr_make_folder(folder));
+    TSR_TRY(row_of(job, m, &row));
+    const struct tsr_detail detail = {.row = &row,
+                                      .programs = m->programs[0],
+                                      .spans = t->by_program,
+                                      .iteration_end = t->end,
+                                      .n_iterations = m->emission.n_iterations,
+                                      .steady = m->emission.steady,
+                                      .allocator = &job->settings->allocator};
+    TSR_TRY(tsr_report_detail(folder, &info, &detail));
+    bool skipped = false;
+    TSR_TRY(tsr_report_study(folder, &info, &row, 1));
+    return tsr_report_plots(folder, &row, 1, &skipped);
+}
+
+tsr_status tsr_run_profile_write(struct tsr_run_profile *p, const struct tsr_job *job,
+                                 struct tsr_engine *engine, const char *dir)
+{
+    struct timeline t = {0};
+    struct measured m = {0};
+    for (uint32_t i = 0; i < p->n; i++)
+        p->programs[i]->tables = tsr_engine_tables(engine);
+    tsr_status status = tsr_exec_take_spans(p->of, &t.spans, &t.n_spans);
+    if (status == TSR_OK)
+        status = place_spans(p, &t);
+    if (status == TSR_OK)
+        status = arrange(p, job, engine, &t, &m);
+    if (status == TSR_OK)
+        status = write_files(job, &m, &t, dir);
+    free(m.emission.class_of);
+    for (uint32_t i = 0; i < p->n; i++)
+        free(t.by_program[i]);
+    free(t.spans);
+    return status;
+}

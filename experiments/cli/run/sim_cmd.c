@@ -1,0 +1,146 @@
+/* sim_cmd.c: `tessera sim` and `tessera run`: one strategy. */
+#include <stdio.h>
+#include <string.h>
+
+#include "experiments/cli/args/cmd.h"
+#include "experiments/cli/run/run_gpu.h"
+#include "experiments/cli/run/run_host.h"
+#include "experiments/study/base/out_file.h"
+#include "experiments/study/report/report.h"
+#include "experiments/study/simulate/oom.h"
+#include "experiments/study/simulate/open.h"
+#include "experiments/study/simulate/simulate.h"
+
+static const char *const formats[] = {"md", "csv", "json", NULL};
+
+static tsr_status report(const struct tsr_args *args, const struct tsr_study *study,
+                         const struct tsr_row *row)
+{
+    TSR_TRY(tsr_report_table(stdout, args->format, &study->info, row, 1));
+    TSR_TRY(tsr_flush(stdout, "standard output"));
+    tsr_study_notes(study);
+    return args->out ? tsr_study_write(study, args->out, row, 1) : TSR_OK;
+}
+
+static tsr_status tell_what_would_fit(const struct tsr_job *job, struct tsr_row *row)
+{
+    TSR_TRY(tsr_oom_remedy(job, row));
+    fprintf(stderr, "tessera: %s: %s; %s\n", row->strategy, row->failure, row->remedy);
+    return TSR_OK;
+}
+
+/* A strategy that the allocator could not serve has a row too: the table says what was missing. */
+static tsr_status sim(const struct tsr_args *args, const struct tsr_study *study, bool *fits)
+{
+    struct tsr_row row;
+    if (args->out)
+        TSR_TRY(tsr_prepare_out(args->out));
+    tsr_status status = tsr_simulate(&study->jobs[0], &study->info, args->out, &row);
+    if (status != TSR_OK && status != TSR_EOOM)
+        return status;
+    if (status == TSR_EOOM)
+        TSR_TRY(tell_what_would_fit(&study->jobs[0], &row));
+    *fits = row.fits != 0;
+    return report(args, study, &row);
+}
+
+static tsr_status check_target(const struct tsr_args *args)
+{
+    static const char *const targets[] = {"sim", "host", "cuda"};
+    for (size_t i = 0; i < sizeof targets / sizeof *targets; i++)
+        if (!args->on || !strcmp(args->on, targets[i]))
+            return TSR_OK;
+    return tsr_fail(TSR_ECONFIG, "run: --on: found %s; allowed: sim, host or cuda", args->on);
+}
+
+struct given {
+    bool given;
+    const char *name;
+};
+
+static tsr_status none_of(const struct given *options, size_t n, const char *target)
+{
+    for (size_t i = 0; i < n; i++)
+        if (options[i].given)
+            return tsr_fail(TSR_ECONFIG, "run: %s: found without %s; allowed: with it",
+                            options[i].name, target);
+    return TSR_OK;
+}
+
+static tsr_status only_on_gpus(const struct tsr_args *args)
+{
+    const struct given options[] = {{args->has_gpu, "--gpu"},
+                                    {args->comm != NULL, "--comm"},
+                                    {args->force_nccl, "--force-nccl"},
+                                    {args->deterministic, "--deterministic"},
+                                    {args->graphs != NULL, "--graphs"}};
+    return none_of(options, sizeof options / sizeof *options, "--on cuda");
+}
+
+static tsr_status only_in_earnest(const struct tsr_args *args)
+{
+    const struct given options[] = {{args->ranks != 0, "--ranks"},
+                                    {args->nproc != 0, "--nproc"},
+                                    {args->timeout != 0, "--timeout"},
+                                    {args->transport != NULL, "--transport"},
+                                    {args->resume != NULL, "--resume"},
+                                    {args->profile, "--profile"},
+                                    {args->check, "--check"},
+                                    {args->serial, "--serial"},
+                                    {args->verify, "--verify-operands"},
+                                    {args->async_save, "--async-save"}};
+    return none_of(options, sizeof options / sizeof *options, "--on host or cuda");
+}
+
+static tsr_status run_in_earnest(const struct tsr_args *args, int *success)
+{
+    bool on_gpus = !strcmp(args->on, "cuda");
+    if (on_gpus)
+        TSR_TRY(tsr_run_gpu_program(args->argv));
+    else
+        TSR_TRY(only_on_gpus(args));
+    return tsr_run_on_host(args, args->argv, success);
+}
+
+static tsr_status run(const struct tsr_usage *usage, struct tsr_args *args, int *success)
+{
+    bool fits = true;
+    struct tsr_study study;
+    const struct tsr_strategy *one = NULL;
+    TSR_TRY(check_target(args));
+    TSR_TRY(tsr_args_need_file(usage, args));
+    if (args->on && strcmp(args->on, "sim") != 0 && args->format)
+        return tsr_fail(TSR_ECONFIG,
+                        "run: --format: found %s with --on %s; allowed: with --on sim (a run in "
+                        "earnest leaves metrics.jsonl in its --out)",
+                        args->format, args->on);
+    TSR_TRY(tsr_args_format(args, formats));
+    if (args->print_config)
+        return tsr_print_config(args);
+    if (args->on && strcmp(args->on, "sim") != 0)
+        return run_in_earnest(args, success);
+    TSR_TRY(only_on_gpus(args));
+    TSR_TRY(only_in_earnest(args));
+    if (!args->strategy) { /* only a file with a single strategy needs no --strategy */
+        struct tsr_experiment experiment;
+        TSR_TRY(tsr_experiment_load(args->file, args->sets, args->n_sets, &experiment));
+        tsr_status status = tsr_experiment_find(&experiment, NULL, &one);
+        tsr_experiment_fini(&experiment);
+        TSR_TRY(status);
+    }
+    TSR_TRY(tsr_study_open(args, &study));
+    tsr_status status = sim(args, &study, &fits);
+    tsr_study_fini(&study);
+    *success = fits ? TSR_EXIT_OK : TSR_EXIT_UNFIT;
+    return status;
+}
+
+int tsr_cmd_sim(int argc, char **argv)
+{
+    return tsr_command("sim", argc, argv, run);
+}
+
+int tsr_cmd_run(int argc, char **argv)
+{
+    return tsr_command("run", argc, argv, run);
+}

@@ -1,0 +1,180 @@
+/* explain_what_if_text.c: the what-ifs of `tessera explain` as text. */
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "experiments/cli/inspect/inspect.h"
+#include "experiments/study/base/json_read.h"
+#include "experiments/study/explain/explain.h"
+
+enum { TEXT_BYTES = 32, HOST_BYTES = 64 };
+
+/* Changes of the step time below it are shown as zero. */
+static const double LEAST_STEP_S = 0.05e-3;
+
+static void changes_text(const json_t *row, char *out, size_t size)
+{
+    size_t i;
+    json_t *change;
+    out[0] = '\0';
+    json_array_foreach(json_object_get(row, "set"), i, change)
+    {
+        size_t used = strlen(out);
+        snprintf(out + used, size - used, "%s%s", i ? " " : "", json_string_value(change));
+    }
+}
+
+/* "-12.40 GiB", "+1.00 MiB", "0" */
+static const char *change_text(json_int_t saving, char text[TEXT_BYTES + 1])
+{
+    if (saving == 0)
+        return "0";
+    text[0] = saving > 0 ? '-' : '+';
+    tsr_bytes_text(saving > 0 ? (double)saving : -(double)saving, text + 1);
+    return text;
+}
+
+static const char *effect_text(const json_t *row)
+{
+    const char *effect = tsr_json_text(row, "effect");
+    if (!strcmp(effect, "numbers"))
+        return "  (other numbers)";
+    return !strcmp(effect, "gpus") ? "  (more GPUs)" : "";
+}
+
+static json_int_t host_bytes(const json_t *row)
+{
+    return tsr_json_int(row, "host_bytes") + tsr_json_int(row, "pinned_bytes");
+}
+
+/* "  (+11.22 GiB on the host)", "" */
+static const char *host_text(const json_t *row, const json_t *base, char text[HOST_BYTES])
+{
+    char change[TEXT_BYTES + 1];
+    json_int_t less = host_bytes(base) - host_bytes(row);
+    snprintf(text, HOST_BYTES, less ? "  (%s on the host)" : "", change_text(less, change));
+    return text;
+}
+
+static void print_change(FILE *out, const json_t *row, const json_t *base)
+{
+    char allocated[TEXT_BYTES + 1], reserved[TEXT_BYTES + 1], peak[TEXT_BYTES], changes[256];
+    char host[HOST_BYTES];
+    const json_t *step = json_object_get(row, "step_s"), *was = json_object_get(base, "step_s");
+    changes_text(row, changes, sizeof changes);
+    fprintf(out, "  %11s %11s %11s",
+            change_text(tsr_json_int(row, "saves_allocated_bytes"), allocated),
+            change_text(tsr_json_int(row, "saves_reserved_bytes"), reserved),
+            tsr_bytes_text((double)tsr_json_int(row, "allocated_bytes"), peak));
+    if (json_is_real(was) && json_is_real(step))
+        fprintf(out, " %+8.1f ms", 1e3 * (json_real_value(step) - json_real_value(was)));
+    else if (json_is_real(was))
+        fprintf(out, " %11s", "?");
+    bool too_large = json_is_false(json_object_get(row, "fits"));
+    fprintf(out, "  %s%s%s%s\n", changes, effect_text(row), host_text(row, base, host),
+            too_large ? "  (does not fit)" : "");
+}
+
+static bool is_already_set(const json_t *row, const json_t *base)
+{
+    (void)base;
+    return tsr_json_flag(row, "already_set");
+}
+
+/* Nothing that the table would show differs from the strategy itself. */
+static bool has_no_effect(const json_t *row, const json_t *base)
+{
+    const json_t *step = json_object_get(row, "step_s"), *was = json_object_get(base, "step_s");
+    if (!json_is_null(json_object_get(row, "failure")) || tsr_json_flag(row, "already_set"))
+        return false;
+    if (tsr_json_int(row, "saves_allocated_bytes") || tsr_json_int(row, "saves_reserved_bytes") ||
+        host_bytes(row) != host_bytes(base))
+        return false;
+    return json_equal(json_object_get(row, "fits"), json_object_get(base, "fits")) &&
+           fabs(json_real_value(step) - json_real_value(was)) < LEAST_STEP_S;
+}
+
+/* The rows of one kind in one list, folded. */
+static void print_list(FILE *out, const char *title, const json_t *rows, const json_t *base,
+                       bool (*is_in)(const json_t *row, const json_t *base))
+{
+    size_t i, column = 0;
+    json_t *row;
+    json_array_foreach(rows, i, row)
+    {
+        char changes[256];
+        changes_text(row, changes, sizeof changes);
+        if (!is_in(row, base))
+            continue;
+        bool folds = column && column + strlen(changes) + 3 > 100;
+        if (column == 0)
+            column = (size_t)fprintf(out, "  %s: %s", title, changes);
+        else if (folds)
+            column = (size_t)fprintf(out, ",\n    %s", changes) - 2;
+        else
+            column += (size_t)fprintf(out, ", %s", changes);
+    }
+    if (column)
+        fprintf(out, "\n");
+}
+
+static void print_rows(FILE *out, const json_t *what_if)
+{
+    const json_t *rows = json_object_get(what_if, "rows"), *base = json_object_get(what_if, "base");
+    size_t i;
+    json_t *row;
+    bool timed = json_is_real(json_object_get(base, "step_s"));
+    fprintf(out, "  %11s %11s %11s%s  change\n", "allocated", "reserved", "then",
+            timed ? "   step time" : "");
+    json_array_foreach(rows, i, row)
+    {
+        if (json_is_null(json_object_get(row, "failure")) && !tsr_json_flag(row, "already_set") &&
+            !has_no_effect(row, base))
+            print_change(out, row, base);
+    }
+    json_array_foreach(rows, i, row)
+    {
+        char changes[256];
+        changes_text(row, changes, sizeof changes);
+        if (tsr_json_flag(row, "out_of_memory"))
+            fprintf(out, "  out of memory: %s\n", changes);
+        else if (!json_is_null(json_object_get(row, "failure")))
+            fprintf(out, "  not possible: %s (%s)\n", changes, tsr_json_text(row, "failure"));
+    }
+    print_list(out, "no effect", rows, base, has_no_effect);
+    print_list(out, "already set", rows, base, is_already_set);
+}
+
+static void print_best(FILE *out, const json_t *what_if, const char *key, const char *name)
+{
+    const json_t *sets = json_object_get(what_if, key), *base = json_object_get(what_if, "base");
+    const json_t *best = json_object_get(sets, "best");
+    const json_t *same = json_object_get(sets, "best_same_training");
+    if (!tsr_json_int(sets, "emitted"))
+        return;
+    fprintf(out,
+            "Best %s%s, of %" JSON_INTEGER_FORMAT " emitted (%" JSON_INTEGER_FORMAT " possible)\n",
+            tsr_json_int(sets, "emitted") < tsr_json_int(sets, "possible") ? "found " : "", name,
+            tsr_json_int(sets, "emitted"), tsr_json_int(sets, "possible"));
+    struct {
+        const json_t *row;
+        const char *what;
+    } lines[] = {{best, ""}, {json_equal(best, same) ? NULL : same, "with the same training:\n"}};
+    for (size_t i = 0; i < 2; i++) {
+        if (!lines[i].row || json_is_null(lines[i].row))
+            continue;
+        fprintf(out, "%s%s", *lines[i].what ? "  " : "", lines[i].what);
+        print_change(out, lines[i].row, base);
+    }
+}
+
+void tsr_explain_print_what_if(FILE *out, const json_t *what_if)
+{
+    fprintf(out,
+            "\nWhat if: change of the steady peaks; each row is an emission of its own "
+            "(%" JSON_INTEGER_FORMAT " in all)\n",
+            tsr_json_int(what_if, "emissions"));
+    print_rows(out, what_if);
+    print_best(out, what_if, "pairs", "pair");
+    print_best(out, what_if, "triples", "triple");
+}

@@ -1,0 +1,123 @@
+/* jobs_cmd.c: `tessera jobs`: what jobs that share a cluster take from each other. */
+#include <stdio.h>
+#include <string.h>
+
+#include <jansson.h>
+
+#include "experiments/cli/args/cmd.h"
+#include "experiments/study/base/out_file.h"
+#include "experiments/study/goodput/tenants.h"
+#include "experiments/study/report/report_rows.h"
+
+static const char *const formats[] = {"md", "csv", "json", NULL};
+
+/* "0-3,8": the nodes of a job, for people. */
+static void nodes_text(const struct tsr_tenant *tenant, char *out, size_t size)
+{
+    size_t used = 0;
+    out[0] = 0;
+    for (uint32_t i = 0; i < tenant->n_nodes && used + 1 < size;) {
+        uint32_t k = i;
+        while (k + 1 < tenant->n_nodes && tenant->nodes[k + 1] == tenant->nodes[k] + 1)
+            k++;
+        int n = k > i ? snprintf(out + used, size - used, "%s%u-%u", i ? "," : "", tenant->nodes[i],
+                                 tenant->nodes[k])
+                      : snprintf(out + used, size - used, "%s%u", i ? "," : "", tenant->nodes[i]);
+        used += (size_t)(n > 0 ? n : 0);
+        i = k + 1;
+    }
+}
+
+static double slowdown(const struct tsr_tenant *tenant)
+{
+    return tenant->alone_s > 0 ? tenant->shared_s / tenant->alone_s : 0;
+}
+
+static void put_markdown(const struct tsr_study *study, const struct tsr_tenants *t)
+{
+    char nodes[64];
+    printf("## %s\n\n%zu jobs on %s\n\n", study->info.title, t->n, study->info.cluster_name);
+    printf("| %-24s | %-16s | %5s | %10s | %10s | %8s |\n", "job", "nodes", "GPUs", "alone ms",
+           "shared ms", "slowdown");
+    printf("|:%.25s|:%.17s|%.6s:|%.11s:|%.11s:|%.9s:|\n", "--------------------------",
+           "--------------------------", "--------------------------", "--------------------------",
+           "--------------------------", "--------------------------");
+    for (size_t i = 0; i < t->n; i++) {
+        const struct tsr_tenant *tenant = &t->items[i];
+        nodes_text(tenant, nodes, sizeof nodes);
+        printf("| %-24s | %-16s | %5u | %10.2f | %10.2f | %8.3f |\n", tenant->job->strategy->name,
+               nodes, tenant->job->world, tenant->alone_s * 1e3, tenant->shared_s * 1e3,
+               slowdown(tenant));
+    }
+    printf("\nMean step after the start-up: each job by itself in its place, and all at once. All "
+           "times are simulated, for\nthe device file %s.\n",
+           study->info.device_file);
+}
+
+static void put_csv(const struct tsr_tenants *t)
+{
+    char nodes[64];
+    printf("job,nodes,world_size,alone_step_s,shared_step_s,slowdown\n");
+    for (size_t i = 0; i < t->n; i++) {
+        const struct tsr_tenant *tenant = &t->items[i];
+        nodes_text(tenant, nodes, sizeof nodes);
+        printf("%s,\"%s\",%u,%.9g,%.9g,%.9g\n", tenant->job->strategy->name, nodes,
+               tenant->job->world, tenant->alone_s, tenant->shared_s, slowdown(tenant));
+    }
+}
+
+static json_t *to_json(const struct tsr_tenants *t)
+{
+    json_t *rows = json_array();
+    for (size_t i = 0; i < t->n; i++) {
+        const struct tsr_tenant *tenant = &t->items[i];
+        json_t *nodes = json_array();
+        for (uint32_t k = 0; k < tenant->n_nodes; k++)
+            json_array_append_new(nodes, json_integer((json_int_t)tenant->nodes[k]));
+        json_array_append_new(rows, json_pack("{s:s, s:o, s:i, s:f, s:f, s:f}", "job",
+                                              tenant->job->strategy->name, "nodes", nodes,
+                                              "world_size", (int)tenant->job->world, "alone_step_s",
+                                              tenant->alone_s, "shared_step_s", tenant->shared_s,
+                                              "slowdown", slowdown(tenant)));
+    }
+    return json_pack("{s:o}", "jobs", rows);
+}
+
+static tsr_status report(const struct tsr_args *args, const struct tsr_study *study,
+                         const struct tsr_tenants *tenants)
+{
+    if (!strcmp(args->format, "md")) {
+        put_markdown(study, tenants);
+    } else if (!strcmp(args->format, "csv")) {
+        put_csv(tenants);
+    } else {
+        TSR_TRY(tsr_put_json(stdout, to_json(tenants)));
+    }
+    return tsr_flush(stdout, "standard output");
+}
+
+static tsr_status run(const struct tsr_usage *usage, struct tsr_args *args, int *success)
+{
+    struct tsr_study study;
+    struct tsr_tenants tenants;
+    *success = TSR_EXIT_OK;
+    TSR_TRY(tsr_args_need_file(usage, args));
+    TSR_TRY(tsr_args_format(args, formats));
+    TSR_TRY(tsr_study_open(args, &study));
+    tsr_status status = tsr_tenants_read(&study, &tenants);
+    if (status == TSR_OK) {
+        status = tsr_tenants_simulate(&study, &tenants);
+        if (status == TSR_OK)
+            status = report(args, &study, &tenants);
+        tsr_tenants_fini(&tenants);
+    }
+    if (status == TSR_OK)
+        tsr_study_notes(&study);
+    tsr_study_fini(&study);
+    return status;
+}
+
+int tsr_cmd_jobs(int argc, char **argv)
+{
+    return tsr_command("jobs", argc, argv, run);
+}

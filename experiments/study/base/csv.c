@@ -1,0 +1,207 @@
+/* csv.c: reads a whole table into memory (csv.h). */
+#include "experiments/study/base/csv.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { MAX_FILE_BYTES = 64 << 20, MAX_COLUMNS = 256 };
+
+/* Where the reader stands. */
+struct reader {
+    struct tsr_csv *csv;
+    char *at;
+    int line;
+    const char *cells[MAX_COLUMNS];
+    size_t n_cells;
+    size_t cap_rows;
+};
+
+static tsr_status read_text(const char *path, char **out)
+{
+    FILE *file = fopen(path, "rb");
+    size_t n = 0, cap = 1 << 16;
+    if (!file)
+        return tsr_fail(TSR_ECONFIG, "%s: cannot be opened: %s", path, strerror(errno));
+    char *text = malloc(cap + 1);
+    for (size_t got = 1; text && got > 0 && n < MAX_FILE_BYTES;) {
+        if (n == cap) {
+            char *grown = realloc(text, 2 * cap + 1);
+            if (!grown)
+                free(text);
+            text = grown;
+            cap *= 2;
+        }
+        got = text ? fread(text + n, 1, cap - n, file) : 0;
+        n += got;
+    }
+    bool failed = ferror(file);
+    int error = errno;
+    fclose(file);
+    if (!text)
+        return tsr_fail(TSR_ENOMEM, "out of memory");
+    text[n] = 0;
+    if (failed || n >= MAX_FILE_BYTES || memchr(text, 0, n)) {
+        free(text);
+        return tsr_fail(TSR_ECONFIG, "%s: %s", path,
+                        failed                ? strerror(error)
+                        : n >= MAX_FILE_BYTES ? "larger than 64 MiB, which no table is"
+                                              : "a binary file; allowed: a CSV table");
+    }
+    *out = text;
+    return TSR_OK;
+}
+
+/* Takes one field off the text, in place; *last: a line or the text ended after it. */
+static tsr_status take_field(struct reader *r, const char **field, bool *last)
+{
+    char *from = r->at, *to = r->at;
+    int began = r->line;
+    bool quoted = *from == '"';
+    *field = to;
+    from += quoted;
+    while (*from && (quoted || (*from != ',' && *from != '\n'))) {
+        if (quoted && *from == '"' && from[1] != '"') {
+            quoted = false;
+            from++;
+            continue;
+        }
+        from += quoted && *from == '"';
+        r->line += *from == '\n';
+        *to++ = *from++;
+    }
+    if (quoted)
+        return tsr_fail(TSR_ECONFIG, "%s:%d: found a quote that does not end; allowed: \"...\"",
+                        r->csv->path, began);
+    *last = *from != ',';
+    if (*from == '\n' && to > *field && to[-1] == '\r')
+        to--;
+    r->at = from + (*from != 0);
+    *to = 0;
+    return TSR_OK;
+}
+
+static tsr_status take_line(struct reader *r)
+{
+    bool last = false;
+    for (r->n_cells = 0; !last;) {
+        const char *field = NULL;
+        TSR_TRY(take_field(r, &field, &last));
+        if (r->n_cells == MAX_COLUMNS)
+            return tsr_fail(TSR_ECONFIG, "%s:%d: found more than %d fields; allowed: up to %d",
+                            r->csv->path, r->line, MAX_COLUMNS, MAX_COLUMNS);
+        r->cells[r->n_cells++] = field;
+    }
+    return TSR_OK;
+}
+
+static const char **keep_cells(struct reader *r)
+{
+    const char **cells = tsr_arena_alloc(&r->csv->arena, (r->n_cells + 1) * sizeof(*cells));
+    if (cells)
+        memcpy(cells, r->cells, r->n_cells * sizeof(*cells));
+    return cells;
+}
+
+static tsr_status take_head(struct reader *r)
+{
+    struct tsr_csv *csv = r->csv;
+    for (size_t i = 0; i < r->n_cells; i++)
+        for (size_t k = 0; k < i; k++)
+            if (!strcmp(r->cells[i], r->cells[k]))
+                return tsr_fail(TSR_ECONFIG, "%s:%d: found column \"%s\" twice; allowed: once",
+                                csv->path, r->line, r->cells[i]);
+    csv->columns = keep_cells(r);
+    csv->n_columns = r->n_cells;
+    return csv->columns ? TSR_OK : tsr_fail(TSR_ENOMEM, "out of memory");
+}
+
+static tsr_status take_row(struct reader *r, int line)
+{
+    struct tsr_csv *csv = r->csv;
+    if (r->n_cells != csv->n_columns)
+        return tsr_fail(TSR_ECONFIG, "%s:%d: found %zu fields; allowed: %zu, as in the head line",
+                        csv->path, line, r->n_cells, csv->n_columns);
+    struct tsr_csv_row row = {line, keep_cells(r)};
+    if (!row.cells || !TSR_PUSH(csv->rows, csv->n_rows, r->cap_rows, row))
+        return tsr_fail(TSR_ENOMEM, "out of memory");
+    return TSR_OK;
+}
+
+static tsr_status parse(struct tsr_csv *csv, char *text)
+{
+    struct reader r = {.csv = csv, .at = text};
+    while (*r.at) {
+        int line = ++r.line;
+        bool skipped = *r.at == '#' || *r.at == '\n' || !strncmp(r.at, "\r\n", 2);
+        if (skipped) {
+            char *end = strchr(r.at, '\n');
+            r.at = end ? end + 1 : r.at + strlen(r.at);
+            continue;
+        }
+        TSR_TRY(take_line(&r));
+        TSR_TRY(csv->columns ? take_row(&r, line) : take_head(&r));
+    }
+    if (!csv->columns)
+        return tsr_fail(TSR_ECONFIG, "%s: found no line; allowed: a CSV table with a head line",
+                        csv->path);
+    return TSR_OK;
+}
+
+tsr_status tsr_csv_load(const char *path, struct tsr_csv *out)
+{
+    char *text = NULL;
+    memset(out, 0, sizeof(*out));
+    TSR_TRY(read_text(path, &text));
+    tsr_arena_init(&out->arena);
+    out->path = tsr_arena_strdup(&out->arena, path);
+    char *start = tsr_arena_strdup(&out->arena, text);
+    free(text);
+    tsr_status status = out->path && start ? TSR_OK : tsr_fail(TSR_ENOMEM, "out of memory");
+    if (status == TSR_OK) /* a byte-order mark is no part of the first column's name */
+        status = parse(out, start + (strncmp(start, "\xEF\xBB\xBF", 3) ? 0 : 3));
+    if (status != TSR_OK)
+        tsr_csv_fini(out);
+    return status;
+}
+
+void tsr_csv_fini(struct tsr_csv *csv)
+{
+    free(csv->rows);
+    tsr_arena_fini(&csv->arena);
+    memset(csv, 0, sizeof(*csv));
+}
+
+size_t tsr_csv_column(const struct tsr_csv *csv, const char *name)
+{
+    size_t i = 0;
+    while (i < csv->n_columns && strcmp(csv->columns[i], name))
+        i++;
+    return i;
+}
+
+const char *tsr_csv_cell(const struct tsr_csv *csv, const struct tsr_csv_row *row, const char *name)
+{
+    size_t i = tsr_csv_column(csv, name);
+    return i < csv->n_columns ? row->cells[i] : "";
+}
+
+tsr_status tsr_csv_number(const struct tsr_csv *csv, const struct tsr_csv_row *row,
+                          const char *name, double *out, bool *found)
+{
+    const char *cell = tsr_csv_cell(csv, row, name);
+    char *end = NULL;
+    *found = false;
+    *out = 0;
+    if (!*cell)
+        return TSR_OK;
+    double value = strtod(cell, &end);
+    if (*end || end == cell || !isfinite(value))
+        return tsr_fail(TSR_ECONFIG, "%s:%d: column %s: found \"%.80s\"; allowed: a number",
+                        csv->path, row->line, name, cell);
+    *out = value;
+    *found = true;
+    return TSR_OK;
+}

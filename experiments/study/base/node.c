@@ -1,0 +1,104 @@
+/* node.c: scalars of a tsr_node and complaints about one. */
+#include <errno.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "experiments/study/base/yaml.h"
+
+static void place_text(const struct tsr_node *at, char *out, size_t size)
+{
+    if (at->line == 0)
+        snprintf(out, size, "%s", at->file);
+    else if (at->column == 0)
+        snprintf(out, size, "%s:%d", at->file, at->line);
+    else
+        snprintf(out, size, "%s:%d:%d", at->file, at->line, at->column);
+}
+
+tsr_status tsr_node_error(const struct tsr_node *at, const char *fmt, ...)
+{
+    char place[512], text[1024];
+    va_list args;
+    va_start(args, fmt);
+    vsnprintf(text, sizeof text, fmt, args);
+    va_end(args);
+    if (!at)
+        return tsr_fail(TSR_ECONFIG, "%s", text);
+    place_text(at, place, sizeof place);
+    return tsr_fail(TSR_ECONFIG, "%s: %s", place, text);
+}
+
+tsr_status tsr_node_wrap_error(const struct tsr_node *at, tsr_status status, const char *what)
+{
+    char place[512], text[1024];
+    snprintf(text, sizeof text, "%s", tsr_error_text());
+    if (!at)
+        return tsr_fail(status, "%s: %s", what, text);
+    place_text(at, place, sizeof place);
+    return tsr_fail(status, "%s: %s: %s", place, what, text);
+}
+
+const char *tsr_node_show(const struct tsr_node *node)
+{
+    if (!node || node->kind == TSR_NODE_NULL)
+        return "null";
+    if (node->kind == TSR_NODE_SCALAR)
+        return *node->text ? node->text : "an empty text";
+    return node->kind == TSR_NODE_SEQ ? "a list" : "a mapping";
+}
+
+static bool is_plain(const struct tsr_node *node)
+{
+    return node && node->kind == TSR_NODE_SCALAR && !node->quoted;
+}
+
+bool tsr_node_is_null(const struct tsr_node *node)
+{
+    return !node || node->kind == TSR_NODE_NULL;
+}
+
+bool tsr_node_bool(const struct tsr_node *node, bool *out)
+{
+    if (!is_plain(node))
+        return false;
+    if (strcmp(node->text, "true") && strcmp(node->text, "false"))
+        return false;
+    *out = node->text[0] == 't';
+    return true;
+}
+
+bool tsr_node_i64(const struct tsr_node *node, int64_t *out)
+{
+    if (!is_plain(node) || strspn(node->text, "-0123456789") != strlen(node->text))
+        return false;
+    char *end = NULL;
+    errno = 0;
+    long long value = strtoll(node->text, &end, 10);
+    if (errno || end == node->text || *end)
+        return false;
+    *out = value;
+    return true;
+}
+
+bool tsr_node_u64(const struct tsr_node *node, uint64_t *out)
+{
+    int64_t value = 0;
+    if (!tsr_node_i64(node, &value) || value < 0)
+        return false;
+    *out = (uint64_t)value;
+    return true;
+}
+
+bool tsr_node_double(const struct tsr_node *node, double *out)
+{
+    if (!is_plain(node) || strspn(node->text, "+-.0123456789eE") != strlen(node->text))
+        return false;
+    char *end = NULL;
+    double value = strtod(node->text, &end);
+    if (end == node->text || *end || !isfinite(value))
+        return false;
+    *out = value;
+    return true;
+}

@@ -1,0 +1,195 @@
+/* paths.c: looks models and clusters up. */
+#include "experiments/study/base/paths.h"
+
+#include <dirent.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "experiments/study/base/nearest.h"
+
+#ifndef TSR_SOURCE_DIR
+#define TSR_SOURCE_DIR "."
+#endif
+#ifndef TSR_DATA_DIR
+#define TSR_DATA_DIR "/usr/local/share/tessera"
+#endif
+
+enum { MAX_LEVELS = 4, MAX_FOLDERS = MAX_LEVELS + 2 };
+
+struct kind {
+    const char *key, *folder;
+    const char *prefixes[3]; /* tried in order; the last is "" */
+};
+
+static const struct kind model_kind = {"model", "models", {"", NULL}};
+static const struct kind cluster_kind = {"cluster", "clusters", {"cluster-", "node-", ""}};
+
+static const struct kind gpu_kind = {"gpu", "clusters", {"gpu-", "", NULL}};
+
+static const struct kind validation_kind = {"validation", "validation", {"", NULL}};
+
+static bool has_ending(const char *name, const char *ending)
+{
+    size_t n = strlen(name), m = strlen(ending);
+    return n > m && !strcmp(name + n - m, ending);
+}
+
+bool tsr_is_path(const char *name)
+{
+    return strchr(name, '/') || has_ending(name, ".json") || has_ending(name, ".yaml") ||
+           has_ending(name, ".yml") || has_ending(name, ".xml");
+}
+
+/* Takes "a/.." out of a path, for people to read. What follows a link named `a` would change, so
+ * the short form is used only if it still is the same file. */
+static void shorten(char path[TSR_FILE_BYTES])
+{
+    char copy[TSR_FILE_BYTES];
+    struct stat before, after;
+    snprintf(copy, sizeof copy, "%s", path);
+    for (char *up; (up = strstr(copy, "/..")) && up != copy && (up[3] == '/' || !up[3]);) {
+        char *start = up;
+        while (start > copy && start[-1] != '/')
+            start--;
+        if (!strncmp(start, "..", 2) || !strncmp(start, "./", 2))
+            break;
+        char *rest = up + 3 + (up[3] == '/');
+        memmove(start, rest, strlen(rest) + 1);
+    }
+    if (stat(path, &before) == 0 && stat(copy, &after) == 0 && before.st_ino == after.st_ino &&
+        before.st_dev == after.st_dev)
+        snprintf(path, TSR_FILE_BYTES, "%s", copy);
+}
+
+/* Joins into out; false if it is too long or there is no such file. */
+static bool try_file(char out[TSR_FILE_BYTES], const char *folder, const char *prefix,
+                     const char *name, const char *ending)
+{
+    int n = snprintf(out, TSR_FILE_BYTES, "%s%s%s%s%s", folder, *folder ? "/" : "", prefix, name,
+                     ending);
+    if (n <= 0 || n >= TSR_FILE_BYTES || access(out, F_OK) != 0)
+        return false;
+    shorten(out);
+    return true;
+}
+
+static void folder_of(const char *file, char *out, size_t size)
+{
+    const char *slash = file ? strrchr(file, '/') : NULL;
+    snprintf(out, size, "%.*s", slash ? (int)(slash - file) : 1, slash ? file : ".");
+    if (slash == file && slash)
+        snprintf(out, size, "/");
+}
+
+tsr_status tsr_find_file(const char *key, const char *name, const struct tsr_node *at,
+                         const char *experiment, char out[TSR_FILE_BYTES])
+{
+    char folder[TSR_FILE_BYTES];
+    folder_of(experiment, folder, sizeof folder);
+    if (!strcmp(folder, "."))
+        folder[0] = 0;
+    if (*name == '/' ? try_file(out, "", "", name, "")
+                     : try_file(out, folder, "", name, "") || try_file(out, "", "", name, ""))
+        return TSR_OK;
+    return tsr_node_error(at,
+                          "%s: found %s, which is not there; allowed: a file, its path counted "
+                          "from %s%s",
+                          key, name, *folder ? folder : "the working directory",
+                          *folder ? " or from the working directory" : "");
+}
+
+/* The folders in which names are looked up, first match wins. */
+static size_t list_folders(const struct kind *kind, const char *experiment,
+                           char out[MAX_FOLDERS][TSR_FILE_BYTES])
+{
+    char up[TSR_FILE_BYTES];
+    size_t n = 0;
+    folder_of(experiment, up, sizeof up);
+    for (int level = 0; level < MAX_LEVELS; level++) {
+        int length = snprintf(out[n], TSR_FILE_BYTES, "%s/%s", up, kind->folder);
+        size_t used = strlen(up);
+        if (length > 0 && length < TSR_FILE_BYTES && access(out[n], F_OK) == 0)
+            n++;
+        if (used + 4 < sizeof up)
+            memcpy(up + used, "/..", 4);
+    }
+    snprintf(out[n++], TSR_FILE_BYTES, "%s/%s", TSR_DATA_DIR, kind->folder);
+    snprintf(out[n++], TSR_FILE_BYTES, "%s/experiments/%s", TSR_SOURCE_DIR, kind->folder);
+    return n;
+}
+
+/* The nearest name in a folder; "" if there is none. */
+static void nearest_in(const struct kind *kind, const char *folder, const char *name, char *out,
+                       size_t size)
+{
+    size_t best = strlen(name) / 2 + 1;
+    DIR *dir = opendir(folder);
+    out[0] = 0;
+    for (struct dirent *entry; dir && (entry = readdir(dir));) {
+        char have[256];
+        const char *start = entry->d_name;
+        if (!has_ending(start, ".json"))
+            continue;
+        for (int i = 0; kind->prefixes[i] && *kind->prefixes[i]; i++)
+            if (!strncmp(start, kind->prefixes[i], strlen(kind->prefixes[i])))
+                start += strlen(kind->prefixes[i]);
+        snprintf(have, sizeof have, "%.*s", (int)(strlen(start) - 5), start);
+        size_t distance = tsr_edit_distance(name, have);
+        if (distance < best) {
+            best = distance;
+            snprintf(out, size, "%s", have);
+        }
+    }
+    if (dir)
+        closedir(dir);
+}
+
+static tsr_status find(const struct kind *kind, const char *name, const struct tsr_node *at,
+                       const char *experiment, char out[TSR_FILE_BYTES])
+{
+    char folders[MAX_FOLDERS][TSR_FILE_BYTES], near[256] = "";
+    if (tsr_is_path(name))
+        return tsr_find_file(kind->key, name, at, experiment, out);
+    size_t n = list_folders(kind, experiment, folders);
+    for (size_t i = 0; i < n; i++)
+        for (int k = 0; k < 3 && kind->prefixes[k]; k++)
+            if (try_file(out, folders[i], kind->prefixes[k], name, ".json"))
+                return TSR_OK;
+    for (size_t i = 0; i < n && !*near; i++)
+        nearest_in(kind, folders[i], name, near, sizeof near);
+    return tsr_node_error(at,
+                          "%s: found %s, which is in no folder %s/%s%s; allowed: NAME "
+                          "of a file %s/%sNAME.json, or a path",
+                          kind->key, name, kind->folder, *near ? "; nearest: " : "", near,
+                          n ? folders[n - 1] : "", kind->prefixes[0]);
+}
+
+tsr_status tsr_find_model(const char *name, const struct tsr_node *at, const char *experiment,
+                          char out[TSR_FILE_BYTES])
+{
+    return find(&model_kind, name, at, experiment, out);
+}
+
+tsr_status tsr_find_cluster(const char *name, const struct tsr_node *at, const char *experiment,
+                            char out[TSR_FILE_BYTES])
+{
+    return find(&cluster_kind, name, at, experiment, out);
+}
+
+tsr_status tsr_find_gpu(const char *name, const struct tsr_node *at, const char *experiment,
+                        char out[TSR_FILE_BYTES])
+{
+    return find(&gpu_kind, name, at, experiment, out);
+}
+
+bool tsr_find_validation(const char *name, const char *experiment, char out[TSR_FILE_BYTES])
+{
+    char folders[MAX_FOLDERS][TSR_FILE_BYTES];
+    size_t n = list_folders(&validation_kind, experiment, folders);
+    for (size_t i = 0; i < n; i++)
+        if (try_file(out, folders[i], "", name, ""))
+            return true;
+    return false;
+}

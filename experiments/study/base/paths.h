@@ -1,0 +1,28 @@
+/* paths.h: where model and cluster files are found. */
+#ifndef TSR_CLI_PATHS_H
+#define TSR_CLI_PATHS_H
+
+#include "experiments/study/base/yaml.h"
+
+enum { TSR_FILE_BYTES = 1024 };
+
+/* Finds a model ("models", prefix "") or cluster ("clusters", prefixes "cluster-" and "node-")
+ * by name, or by path if `name` contains a slash or an ending. A path counts from the folder of
+ * `experiment`, then from the working directory. Names are looked up beside the experiment, in the
+ * folders above it, in the installed data, and in the source tree. */
+tsr_status tsr_find_model(const char *name, const struct tsr_node *at, const char *experiment,
+                          char out[TSR_FILE_BYTES]) TSR_MUST_USE;
+tsr_status tsr_find_cluster(const char *name, const struct tsr_node *at, const char *experiment,
+                            char out[TSR_FILE_BYTES]) TSR_MUST_USE;
+/* A device file, clusters/gpu-NAME.json. */
+tsr_status tsr_find_gpu(const char *name, const struct tsr_node *at, const char *experiment,
+                        char out[TSR_FILE_BYTES]) TSR_MUST_USE;
+/* A file by path only (module trees). */
+tsr_status tsr_find_file(const char *key, const char *name, const struct tsr_node *at,
+                         const char *experiment, char out[TSR_FILE_BYTES]) TSR_MUST_USE;
+/* A file of the folder "validation", looked up like a name; false if there is none. */
+bool tsr_find_validation(const char *name, const char *experiment, char out[TSR_FILE_BYTES]);
+/* True if `name` is a path, not a bare name. */
+bool tsr_is_path(const char *name);
+
+#endif

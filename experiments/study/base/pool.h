@@ -1,0 +1,25 @@
+/* pool.h: work items in child processes, a few at a time. What crashes or eats the machine's memory
+ * is a child; SimGrid and the engine start fresh in each.
+ */
+#ifndef TSR_CLI_POOL_H
+#define TSR_CLI_POOL_H
+
+#include "engine/program/base.h"
+
+struct tsr_pool_work {
+    size_t n;            /* items 0 .. n-1, started in this order */
+    size_t result_bytes; /* plain data that a child sends back */
+    void *user;
+    /* In the child: fills *result. Errors are told in the result. */
+    void (*run)(void *user, size_t item, void *result);
+    /* In the parent, as children end, in any order. `end`: NULL, or how the child ended without a
+     * result ("signal 9"); *result is zero then. A failure stops everything. */
+    tsr_status (*take)(void *user, size_t item, const void *result, const char *end);
+    /* What the progress bar says of an item. */
+    const char *(*name)(void *user, size_t item);
+};
+
+/* Runs all items, `jobs` at a time. Errors: those of take(); TSR_EIO (no process, no pipe). */
+tsr_status tsr_pool_each(const struct tsr_pool_work *work, uint64_t jobs) TSR_MUST_USE;
+
+#endif

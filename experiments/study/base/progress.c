@@ -1,0 +1,38 @@
+/* progress.c: one line that is rewritten in place. NO_COLOR (any value) leaves out colours. */
+#include "experiments/study/base/progress.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { WIDTH = 30 };
+
+void tsr_progress_begin(struct tsr_progress *progress, size_t total)
+{
+    const char *term = getenv("TERM"), *no_color = getenv("NO_COLOR");
+    progress->on = isatty(STDERR_FILENO) && term && strcmp(term, "dumb") != 0;
+    progress->color = progress->on && !(no_color && *no_color);
+    progress->total = total ? total : 1;
+}
+
+void tsr_progress_show(const struct tsr_progress *progress, size_t done, const char *what)
+{
+    char bar[WIDTH + 1];
+    if (!progress->on)
+        return;
+    for (size_t i = 0; i < WIDTH; i++)
+        bar[i] = i * progress->total < done * WIDTH ? '#' : '.';
+    bar[WIDTH] = 0;
+    fprintf(stderr, "\r\033[K%s[%s]%s %zu/%zu  %.40s", progress->color ? "\033[36m" : "", bar,
+            progress->color ? "\033[0m" : "", done, progress->total, what);
+    fflush(stderr);
+}
+
+void tsr_progress_end(const struct tsr_progress *progress)
+{
+    if (!progress->on)
+        return;
+    fputs("\r\033[K", stderr);
+    fflush(stderr);
+}

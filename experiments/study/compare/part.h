@@ -1,0 +1,47 @@
+/* part.h: a sweep that is larger than a machine: `compare --part I/N` simulates every N-th
+ * strategy, keeps each finished row, and goes on where it was stopped; `compare --merge` makes the
+ * tables and files of one run from the parts.
+ *
+ * A part leaves in its folder DIR: experiment.yaml (the resolved file, whole), study.json (what the
+ * table says beside the rows), rows/STRATEGY.row (the row, with a digest of all that it depends on)
+ * and the files of each strategy. A row is written last, under its name at once: what has a row
+ * is complete.
+ */
+#ifndef TSR_CLI_PART_H
+#define TSR_CLI_PART_H
+
+#include "experiments/study/simulate/open.h"
+
+struct tsr_part {
+    uint64_t index, of; /* from 1 */
+};
+
+/* "3/8", or "auto": from the variables of a Slurm array, of srun, Open MPI, MPICH or torchrun, the
+ * first that are set. Errors: TSR_ECONFIG. */
+tsr_status tsr_part_parse(const char *text, struct tsr_part *out) TSR_MUST_USE;
+static inline bool tsr_part_has(const struct tsr_part *part, size_t item)
+{
+    return item % part->of == part->index - 1;
+}
+
+/* Rows in a folder. A row is used again only if nothing has changed that it depends on: the
+ * resolved settings of its strategy, the content of the model, cluster and device files, and this
+ * program. */
+struct tsr_part_rows {
+    const struct tsr_study *study; /* borrowed */
+    uint64_t program;              /* hash of the program file */
+};
+tsr_status tsr_part_rows_open(const struct tsr_study *study,
+                              struct tsr_part_rows *out) TSR_MUST_USE;
+/* Starts a part in a folder: writes what belongs to the whole study. */
+tsr_status tsr_part_begin(const struct tsr_study *study, const char *dir) TSR_MUST_USE;
+tsr_status tsr_part_keep(const struct tsr_part_rows *rows, const char *dir, size_t item,
+                         const struct tsr_row *row) TSR_MUST_USE;
+/* *found: the folder has the row of a strategy, and it still holds. Errors: TSR_EIO, TSR_ENOMEM. */
+tsr_status tsr_part_find(const struct tsr_part_rows *rows, const char *dir, size_t item,
+                         struct tsr_row *row, bool *found) TSR_MUST_USE;
+
+/* `compare --merge`: args->files are the folders of the parts. */
+tsr_status tsr_part_merge(const struct tsr_args *args) TSR_MUST_USE;
+
+#endif

@@ -1,0 +1,252 @@
+/* experiment.c: reads an experiment file into settings, one set per strategy. */
+#include "experiments/study/config/experiment.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "experiments/study/base/nearest.h"
+#include "experiments/study/config/values.h"
+
+enum { MAX_STRATEGIES = 4096, MAX_NAME = 95 };
+
+static const char *const other_keys[] = {"title", "strategies", "sweeps", "plan", "jobs", NULL};
+
+static tsr_status check_name(const struct tsr_node *at, const char *name)
+{
+    static const char allowed[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
+                                  "_.+-=@";
+    if (*name && *name != '.' && strlen(name) <= MAX_NAME && strspn(name, allowed) == strlen(name))
+        return TSR_OK;
+    return tsr_node_error(at,
+                          "strategies: found the name \"%.120s\"; allowed: 1 to %d letters, digits "
+                          "and _ . + - = @, not beginning with a dot",
+                          name, MAX_NAME);
+}
+
+static tsr_status add_strategy(struct tsr_experiment *experiment, const char *name,
+                               const struct tsr_node *node)
+{
+    struct tsr_strategy *strategy = &experiment->strategies[experiment->n];
+    strategy->name = strategy->base = name;
+    strategy->at = node;
+    strategy->settings = experiment->top;
+    if (node->kind == TSR_NODE_MAP) {
+        const char *where = tsr_arena_printf(&experiment->doc.arena, "strategies.%s.", name);
+        if (!where)
+            return tsr_fail(TSR_ENOMEM, "out of memory");
+        TSR_TRY(tsr_settings_apply(&experiment->doc.arena, node, where, NULL, &strategy->settings));
+    } else if (node->kind != TSR_NODE_NULL) {
+        return tsr_node_error(node, "strategies.%s: found %s; allowed: a mapping of keys", name,
+                              tsr_node_show(node));
+    }
+    experiment->n++;
+    return TSR_OK;
+}
+
+static tsr_status read_strategies(struct tsr_experiment *experiment)
+{
+    const struct tsr_node *node = tsr_node_get(experiment->doc.root, "strategies");
+    size_t n = node && node->kind == TSR_NODE_MAP ? node->n : 0;
+    if (node && node->kind != TSR_NODE_MAP)
+        return tsr_node_error(node, "strategies: found %s; allowed: a mapping of names to keys",
+                              tsr_node_show(node));
+    if (n > MAX_STRATEGIES)
+        return tsr_node_error(node, "strategies: found %zu; allowed: up to %d", n, MAX_STRATEGIES);
+    experiment->strategies = calloc(n ? n : 1, sizeof(*experiment->strategies));
+    if (!experiment->strategies)
+        return tsr_fail(TSR_ENOMEM, "out of memory");
+    if (n == 0) { /* the file itself is the strategy */
+        struct tsr_strategy *only = &experiment->strategies[experiment->n++];
+        only->name = only->base = "default";
+        only->at = experiment->doc.root;
+        only->settings = experiment->top;
+    }
+    for (size_t i = 0; i < n; i++) {
+        TSR_TRY(check_name(node->items[i], node->items[i]->key));
+        TSR_TRY(add_strategy(experiment, node->items[i]->key, node->items[i]));
+    }
+    return TSR_OK;
+}
+
+/* --set strategies.NAME.key=value must name a strategy of the file: a new one by a slip of the pen
+ * would run with defaults. */
+static tsr_status check_set(struct tsr_experiment *experiment, const char *assignment)
+{
+    static const char prefix[] = "strategies.";
+    const struct tsr_node *node = tsr_node_get(experiment->doc.root, "strategies");
+    const char *rest = assignment + sizeof prefix - 1;
+    size_t n = node && node->kind == TSR_NODE_MAP ? node->n : 0;
+    if (strncmp(assignment, prefix, sizeof prefix - 1))
+        return TSR_OK;
+    const char **names = tsr_arena_alloc(&experiment->doc.arena, (n + 1) * sizeof(*names));
+    char words[512];
+    if (!names)
+        return tsr_fail(TSR_ENOMEM, "out of memory");
+    for (size_t i = 0; i < n; i++) {
+        size_t length = strlen(node->items[i]->key);
+        names[i] = node->items[i]->key;
+        if (!strncmp(rest, names[i], length) && (rest[length] == '.' || rest[length] == '='))
+            return TSR_OK;
+    }
+    tsr_join_words(names, words, sizeof words);
+    return tsr_fail(TSR_ECONFIG, "--set %s: no such strategy in %s; allowed: %s", assignment,
+                    experiment->path, words);
+}
+
+/* Turns "model: NAME" into "model: {name: NAME}", so that --set model.blocks=... adds to it. */
+static tsr_status spell_out(struct tsr_experiment *experiment, struct tsr_node *map)
+{
+    static const char *const prefixes[] = {"model", "checkpoint"};
+    for (size_t i = 0; map->kind == TSR_NODE_MAP && i < map->n; i++) {
+        struct tsr_node *value = map->items[i];
+        bool is_prefix = !strcmp(value->key, prefixes[0]) || !strcmp(value->key, prefixes[1]);
+        if (!is_prefix || value->kind != TSR_NODE_SCALAR)
+            continue;
+        struct tsr_node *outer = tsr_arena_alloc(&experiment->doc.arena, sizeof(*outer));
+        struct tsr_node **items = tsr_arena_alloc(&experiment->doc.arena, sizeof(*items));
+        if (!outer || !items)
+            return tsr_fail(TSR_ENOMEM, "out of memory");
+        *outer = *value;
+        outer->kind = TSR_NODE_MAP;
+        outer->text = "";
+        outer->items = items;
+        outer->n = outer->cap = 1;
+        items[0] = value;
+        value->key = strchr(tsr_key_shorthand(outer->key), '.') + 1;
+        map->items[i] = outer;
+    }
+    return TSR_OK;
+}
+
+static tsr_status apply_sets(struct tsr_experiment *experiment, const char *const *sets, size_t n)
+{
+    struct tsr_node *root = experiment->doc.root;
+    for (size_t i = 0; i < n; i++) {
+        const struct tsr_node *strategies = tsr_node_get(root, "strategies");
+        TSR_TRY(spell_out(experiment, root));
+        for (size_t k = 0; strategies && strategies->kind == TSR_NODE_MAP && k < strategies->n; k++)
+            TSR_TRY(spell_out(experiment, strategies->items[k]));
+        TSR_TRY(check_set(experiment, sets[i]));
+        TSR_TRY(tsr_doc_set(&experiment->doc, sets[i]));
+    }
+    return TSR_OK;
+}
+
+static tsr_status read_title(struct tsr_experiment *experiment)
+{
+    const struct tsr_node *title = tsr_node_get(experiment->doc.root, "title");
+    const char *slash = strrchr(experiment->path, '/');
+    experiment->title = slash ? slash + 1 : experiment->path;
+    if (tsr_node_is_null(title))
+        return TSR_OK;
+    if (title->kind != TSR_NODE_SCALAR)
+        return tsr_node_error(title, "title: found %s; allowed: a text", tsr_node_show(title));
+    experiment->title = title->text;
+    return TSR_OK;
+}
+
+static tsr_status load(struct tsr_experiment *out, const char *const *sets, size_t n_sets)
+{
+    struct tsr_node *root = out->doc.root;
+    if (root->kind != TSR_NODE_MAP)
+        return tsr_node_error(root, "found %s; allowed: a mapping of keys (`tessera help keys`)",
+                              tsr_node_show(root));
+    TSR_TRY(apply_sets(out, sets, n_sets));
+    tsr_settings_default(&out->top);
+    TSR_TRY(tsr_settings_apply(&out->doc.arena, root, "", other_keys, &out->top));
+    TSR_TRY(read_title(out));
+    TSR_TRY(read_strategies(out));
+    const struct tsr_node *sweeps = tsr_node_get(root, "sweeps");
+    return tsr_node_is_null(sweeps) ? TSR_OK : tsr_experiment_sweep(out, sweeps);
+}
+
+tsr_status tsr_experiment_load(const char *path, const char *const *sets, size_t n_sets,
+                               struct tsr_experiment *out)
+{
+    memset(out, 0, sizeof(*out));
+    TSR_TRY(tsr_doc_load(path, &out->doc));
+    out->path = path;
+    tsr_status status = load(out, sets, n_sets);
+    if (status != TSR_OK)
+        tsr_experiment_fini(out);
+    return status;
+}
+
+void tsr_experiment_fini(struct tsr_experiment *experiment)
+{
+    free(experiment->strategies);
+    tsr_doc_fini(&experiment->doc);
+    memset(experiment, 0, sizeof(*experiment));
+}
+
+/* ---- choosing ---------------------------------------------------------------------------- */
+
+static tsr_status no_such_strategy(const struct tsr_experiment *experiment, const char *option,
+                                   const char *name)
+{
+    const char *near = NULL;
+    char names[512] = "";
+    size_t best = SIZE_MAX;
+    for (size_t i = 0; i < experiment->n; i++) {
+        const char *have = experiment->strategies[i].name;
+        size_t distance = tsr_edit_distance(name ? name : "", have), used = strlen(names);
+        if (distance < best) {
+            best = distance;
+            near = have;
+        }
+        snprintf(names + used, sizeof names - used, "%s%s", used ? ", " : "", have);
+    }
+    if (!name)
+        return tsr_fail(TSR_ECONFIG, "%s: %s: none given; allowed: %s", experiment->path, option,
+                        names);
+    return tsr_fail(TSR_ECONFIG, "%s: %s: found \"%s\"; nearest strategy: \"%s\"; allowed: %s",
+                    experiment->path, option, name, near ? near : "", names);
+}
+
+static bool is_named(const struct tsr_strategy *strategy, const char *name, size_t n)
+{
+    return (strlen(strategy->name) == n && !memcmp(strategy->name, name, n)) ||
+           (strlen(strategy->base) == n && !memcmp(strategy->base, name, n));
+}
+
+tsr_status tsr_experiment_only(struct tsr_experiment *experiment, const char *names)
+{
+    bool keep[MAX_STRATEGIES] = {false};
+    for (const char *name = names; *name;) {
+        size_t n = strcspn(name, ",");
+        bool found = n == 0;
+        for (size_t i = 0; i < experiment->n; i++)
+            if (is_named(&experiment->strategies[i], name, n))
+                found = keep[i] = true;
+        if (!found) {
+            char copy[128];
+            snprintf(copy, sizeof copy, "%.*s", (int)(n < 120 ? n : 120), name);
+            return no_such_strategy(experiment, "--only", copy);
+        }
+        name += n + (name[n] == ',');
+    }
+    size_t kept = 0;
+    for (size_t i = 0; i < experiment->n; i++)
+        if (keep[i])
+            experiment->strategies[kept++] = experiment->strategies[i];
+    if (kept == 0)
+        return tsr_fail(TSR_ECONFIG, "--only: found an empty list; allowed: names of strategies");
+    experiment->n = kept;
+    return TSR_OK;
+}
+
+tsr_status tsr_experiment_find(const struct tsr_experiment *experiment, const char *name,
+                               const struct tsr_strategy **out)
+{
+    if (!name && experiment->n == 1) {
+        *out = &experiment->strategies[0];
+        return TSR_OK;
+    }
+    for (size_t i = 0; name && i < experiment->n; i++) {
+        if (!strcmp(experiment->strategies[i].name, name)) {
+            *out = &experiment->strategies[i];
+            return TSR_OK;
+        }
+    }
+    return no_such_strategy(experiment, "--strategy", name);
+}

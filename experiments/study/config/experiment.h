@@ -1,0 +1,45 @@
+/* experiment.h: an experiment file with its strategies, sweeps expanded. */
+#ifndef TSR_CLI_EXPERIMENT_H
+#define TSR_CLI_EXPERIMENT_H
+
+#include <stdio.h>
+
+#include "experiments/study/config/settings.h"
+
+struct tsr_strategy {
+    const char *name;          /* "fsdp@batch=2" */
+    const char *base;          /* "fsdp": as written in the file */
+    const struct tsr_node *at; /* the strategy in the file; the whole file without `strategies` */
+    struct tsr_settings settings;
+};
+
+struct tsr_experiment {
+    struct tsr_doc doc;
+    const char *path, *title;
+    struct tsr_settings top; /* what strategies start from */
+    size_t n;
+    struct tsr_strategy *strategies;
+};
+
+/* Reads, overrides (`sets`: "a.b=c"), validates, expands. Errors: TSR_ECONFIG, one line. On
+ * failure *out needs no tsr_experiment_fini(). */
+tsr_status tsr_experiment_load(const char *path, const char *const *sets, size_t n_sets,
+                               struct tsr_experiment *out) TSR_MUST_USE;
+void tsr_experiment_fini(struct tsr_experiment *experiment);
+
+/* Keeps the strategies that a comma-separated list names (a whole name, or the name before '@').
+ * Errors: TSR_ECONFIG for a name that there is not. */
+tsr_status tsr_experiment_only(struct tsr_experiment *experiment, const char *names) TSR_MUST_USE;
+/* The one strategy of this name. */
+tsr_status tsr_experiment_find(const struct tsr_experiment *experiment, const char *name,
+                               const struct tsr_strategy **out) TSR_MUST_USE;
+
+/* Multiplies the strategies by `sweeps` (sweep.c). */
+tsr_status tsr_experiment_sweep(struct tsr_experiment *experiment,
+                                const struct tsr_node *sweeps) TSR_MUST_USE;
+
+/* The complete configuration as YAML that reads back as the same strategies, also in another
+ * folder: relative paths become absolute. The result is malloc()ed. */
+tsr_status tsr_experiment_print(struct tsr_experiment *experiment, char **out) TSR_MUST_USE;
+
+#endif

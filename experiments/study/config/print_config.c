@@ -1,0 +1,155 @@
+/* print_config.c: the resolved experiment as YAML, driven by the table of keys. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "experiments/study/base/paths.h"
+#include "experiments/study/config/experiment.h"
+#include "experiments/study/config/values.h"
+
+enum { VALUE_BYTES = 4096 };
+
+/* Writes "name: value" below its prefix; *open is the prefix whose mapping is being written. */
+static void put_line(FILE *out, int indent, const char *name, const char *value, char *open,
+                     size_t open_bytes)
+{
+    const char *dot = strchr(name, '.');
+    size_t n = dot ? (size_t)(dot - name) : 0;
+    if (!dot) {
+        *open = 0;
+        fprintf(out, "%*s%s: %s\n", indent, "", name, value);
+        return;
+    }
+    if (strlen(open) != n || strncmp(open, name, n)) {
+        snprintf(open, open_bytes, "%.*s", (int)n, name);
+        fprintf(out, "%*s%s:\n", indent, "", open);
+    }
+    fprintf(out, "%*s%s: %s\n", indent + 2, "", dot + 1, value);
+}
+
+static bool prefix_of(const struct tsr_key *key, char *out, size_t size)
+{
+    const char *dot = strchr(key->name, '.');
+    snprintf(out, size, "%.*s", dot ? (int)(dot - key->name) : 0, key->name);
+    return dot != NULL;
+}
+
+static tsr_status differs(const struct tsr_key *key, const struct tsr_settings *a,
+                          const struct tsr_settings *b, char *value, bool *out)
+{
+    char other[VALUE_BYTES];
+    TSR_TRY(tsr_key_format(key, a, value, VALUE_BYTES));
+    TSR_TRY(tsr_key_format(key, b, other, sizeof other));
+    *out = strcmp(value, other) != 0;
+    return TSR_OK;
+}
+
+/* Does any key below this (resetting) prefix differ? Then all of them are written. */
+static tsr_status prefix_differs(const char *prefix, const struct tsr_settings *a,
+                                 const struct tsr_settings *b, bool *differ, bool *all_null)
+{
+    char value[VALUE_BYTES], mine[64];
+    *differ = false;
+    *all_null = true;
+    for (size_t i = 0; i < tsr_n_keys(); i++) {
+        bool one = false;
+        if (!prefix_of(&tsr_keys[i], mine, sizeof mine) || strcmp(mine, prefix))
+            continue;
+        TSR_TRY(differs(&tsr_keys[i], a, b, value, &one));
+        *differ = *differ || one;
+        *all_null = *all_null && !strcmp(value, "null");
+    }
+    return TSR_OK;
+}
+
+static tsr_status print_strategy(FILE *out, const struct tsr_experiment *experiment,
+                                 const struct tsr_strategy *strategy)
+{
+    char open[64] = "", value[VALUE_BYTES], prefix[64], nulled[64] = "";
+    bool any = false;
+    long start = ftell(out);
+    fprintf(out, "  %s:\n", strategy->name);
+    for (size_t i = 0; i < tsr_n_keys(); i++) {
+        const struct tsr_key *key = &tsr_keys[i];
+        bool write = false, all_null = false;
+        if (prefix_of(key, prefix, sizeof prefix) && tsr_key_prefix_resets(prefix)) {
+            TSR_TRY(
+                prefix_differs(prefix, &strategy->settings, &experiment->top, &write, &all_null));
+            TSR_TRY(tsr_key_format(key, &strategy->settings, value, sizeof value));
+            if (write && all_null && strcmp(nulled, prefix)) {
+                snprintf(nulled, sizeof nulled, "%s", prefix);
+                fprintf(out, "    %s: null\n", prefix);
+                any = true;
+            }
+            write = write && strcmp(value, "null");
+        } else {
+            TSR_TRY(differs(key, &strategy->settings, &experiment->top, value, &write));
+        }
+        if (write)
+            put_line(out, 4, key->name, value, open, sizeof open);
+        any = any || write;
+    }
+    if (!any) {
+        fseek(out, start, SEEK_SET);
+        fprintf(out, "  %s: {}\n", strategy->name);
+    }
+    return TSR_OK;
+}
+
+/* Paths count from the folder of the file that they stand in: elsewhere only absolute ones mean the
+ * same. Names of models/ and clusters/ stay names. */
+static tsr_status make_absolute(struct tsr_arena *arena, const char *experiment, const char **value)
+{
+    char found[TSR_FILE_BYTES];
+    if (!*value || !tsr_is_path(*value) || **value == '/' ||
+        tsr_find_file("path", *value, NULL, experiment, found) != TSR_OK)
+        return TSR_OK; /* what is not there stays as it was written */
+    char *path = realpath(found, NULL);
+    *value = path ? tsr_arena_strdup(arena, path) : NULL;
+    free(path);
+    return *value ? TSR_OK : tsr_fail(TSR_ENOMEM, "out of memory");
+}
+
+static tsr_status make_paths_absolute(struct tsr_experiment *experiment,
+                                      struct tsr_settings *settings)
+{
+    struct tsr_arena *arena = &experiment->doc.arena;
+    TSR_TRY(make_absolute(arena, experiment->path, &settings->model));
+    TSR_TRY(make_absolute(arena, experiment->path, &settings->model_tree));
+    return make_absolute(arena, experiment->path, &settings->cluster);
+}
+
+static tsr_status print_all(FILE *out, const struct tsr_experiment *experiment)
+{
+    char open[64] = "", value[VALUE_BYTES];
+    TSR_TRY(tsr_yaml_quote(experiment->title, value, sizeof value));
+    fprintf(out, "title: %s\n", value);
+    for (size_t i = 0; i < tsr_n_keys(); i++) {
+        TSR_TRY(tsr_key_format(&tsr_keys[i], &experiment->top, value, sizeof value));
+        put_line(out, 0, tsr_keys[i].name, value, open, sizeof open);
+    }
+    fprintf(out, "strategies:\n");
+    for (size_t i = 0; i < experiment->n; i++)
+        TSR_TRY(print_strategy(out, experiment, &experiment->strategies[i]));
+    return TSR_OK;
+}
+
+tsr_status tsr_experiment_print(struct tsr_experiment *experiment, char **out)
+{
+    char *text = NULL;
+    size_t n = 0;
+    TSR_TRY(make_paths_absolute(experiment, &experiment->top));
+    for (size_t i = 0; i < experiment->n; i++)
+        TSR_TRY(make_paths_absolute(experiment, &experiment->strategies[i].settings));
+    FILE *stream = open_memstream(&text, &n);
+    if (!stream)
+        return tsr_fail(TSR_ENOMEM, "out of memory");
+    tsr_status status = print_all(stream, experiment);
+    if (fclose(stream) != 0 && status == TSR_OK)
+        status = tsr_fail(TSR_ENOMEM, "out of memory");
+    if (status != TSR_OK) {
+        free(text);
+        return status;
+    }
+    *out = text;
+    return TSR_OK;
+}

@@ -1,0 +1,215 @@
+/* settings.h: the keys of an experiment file, one table row each, and the values that they set.
+ *
+ * The table (keys.c) is the only place that knows a key: the parser, the validator, the reference
+ * (`tessera help keys`) and --print-config are driven by it.
+ */
+#ifndef TSR_CLI_SETTINGS_H
+#define TSR_CLI_SETTINGS_H
+
+#include "engine/tessera.h"
+#include "experiments/study/base/yaml.h"
+#include "experiments/study/config/section.h"
+#include "sim/sim.h"
+
+enum tsr_api { TSR_API_FULLY_SHARD, TSR_API_REPLICATE, TSR_API_DDP, TSR_API_FSDP1 };
+enum tsr_wrap_kind { TSR_WRAP_BLOCK, TSR_WRAP_BLOCK_EMBED_HEAD, TSR_WRAP_ROOT, TSR_WRAP_LIST };
+enum tsr_hooks { TSR_HOOKS_INSIDE, TSR_HOOKS_OUTSIDE };
+enum tsr_limit { TSR_LIMIT_NONE, TSR_LIMIT_CARD };
+enum tsr_norm { TSR_NORM_KERNEL, TSR_NORM_HAND };
+/* Of adamw: the words of optimizer.variant. */
+enum tsr_adamw {
+    TSR_ADAMW_FOREACH,
+    TSR_ADAMW_FUSED,
+    TSR_ADAMW_LOOP,
+    TSR_ADAMW_DECOUPLED,
+    TSR_ADAMW_DECOUPLED_READ
+};
+enum tsr_opt_name { TSR_OPTIM_ADAMW, TSR_OPTIM_SGD, TSR_OPTIM_NONE };
+
+struct tsr_reshard_value {
+    enum tsr_reshard_kind kind;
+    int64_t value; /* of TSR_RESHARD_INT */
+};
+
+/* One call of fully_shard() or replicate() of a `wrap` list. */
+struct tsr_wrap_entry {
+    const struct tsr_node *at;
+    size_t n_modules;
+    const char *const *modules; /* patterns */
+    bool group;                 /* all matches form one group */
+    bool has_reshard;           /* else the strategy's */
+    struct tsr_reshard_value reshard;
+};
+
+struct tsr_wrap_value {
+    enum tsr_wrap_kind kind;
+    size_t n_entries; /* of TSR_WRAP_LIST */
+    const struct tsr_wrap_entry *entries;
+};
+
+struct tsr_shape_value {
+    uint32_t n; /* 0: not set */
+    uint32_t size[TSR_MAX_MESH];
+};
+
+enum { TSR_MAX_KEYS = 256 };
+
+enum tsr_order { TSR_ORDER_SHUFFLED, TSR_ORDER_SEQUENTIAL };
+enum tsr_decay { TSR_DECAY_ALL, TSR_DECAY_MATRICES };
+
+/* What only `tessera run` on the host or on GPUs asks for. */
+struct tsr_run_settings {
+    const char *weights;     /* of Hugging Face */
+    const char *train, *val; /* token files, separated by commas */
+    unsigned order, decay;   /* enum tsr_order, tsr_decay */
+    unsigned schedule;       /* enum tsr_schedule_kind */
+    uint64_t steps, warmup, seed, log_every;
+    double lr, min_lr, beta1, beta2, eps, weight_decay, momentum, max_norm;
+    uint64_t eval_every, eval_batches, save_every, keep;
+    bool save_last;
+};
+
+#define TSR_CKPT_SELECTIVE_OP UINT64_MAX
+
+/* What `tessera goodput` asks for besides the strategy. */
+struct tsr_goodput_settings {
+    double node_mtbf_s, interval_s, restart_s, storage_bw, days; /* interval 0: only the best one */
+    bool asynchronous;
+    uint64_t runs;
+};
+
+/* One resolved strategy: the value of every key. Strings belong to the experiment. */
+struct tsr_settings {
+    const struct tsr_node *from[TSR_MAX_KEYS]; /* where the value was given; NULL: the default */
+
+    const char *model, *model_tree, *model_blocks, *cluster, *gpu;
+    uint64_t nodes, gpus_per_node;          /* 0: as in the cluster's file */
+    uint64_t model_layers, model_positions; /* 0: as in the model's file */
+    unsigned model_impl, model_names;       /* enum tsr_impl, tsr_names */
+    unsigned model_norm;                    /* enum tsr_norm */
+    bool model_packed;
+    uint64_t world; /* 0: all GPUs of the cluster, or the product of the mesh */
+    struct tsr_shape_value mesh;
+    uint64_t mesh_replicate, mesh_shard; /* 0: not set */
+
+    uint64_t batch, seq;
+    uint64_t accum_steps;
+    unsigned accum_mode; /* enum tsr_accumulate */
+    uint64_t iterations;
+
+    unsigned master, param, reduce, output; /* tsr_dtype */
+    bool cast_inputs;
+    unsigned optimizer, variant; /* enum tsr_opt_name; enum tsr_adamw */
+    unsigned state_dtype;        /* tsr_dtype; NONE: that of precision.master */
+    bool momentum, clip, reads_loss;
+    unsigned clip_how, loss_kernel; /* enum tsr_clip, tsr_loss_kernel */
+    uint64_t metrics;
+    uint64_t loss_chunks;
+    unsigned sync;       /* enum tsr_sync */
+    uint64_t ckpt_every; /* 0: none; TSR_CKPT_SELECTIVE_OP: every block, by operator */
+    uint64_t ckpt_first; /* from 1; 0: the k-th */
+    uint64_t ckpt_count; /* at most so many; 0: all */
+    double ckpt_share;   /* of the blocks, evenly spread; 1: as `every` says */
+    unsigned ckpt_hooks; /* enum tsr_hooks */
+    bool ckpt_early_stop;
+    unsigned attention; /* enum tsr_attention */
+    unsigned dialect;   /* enum tsr_dialect */
+    unsigned linear;    /* enum tsr_linear */
+    bool fp8_gather;    /* beside linear: fp8_tensorwise */
+    bool gqa_repeat, attention_unpad;
+    uint64_t tp; /* tensor-parallel ranks; 1: none */
+    bool sequence_parallel;
+    bool two_level_gather, separate_reduce;
+    bool mirror, direct_gather, folded_scale;
+
+    unsigned phases;     /* set of 1 << enum tsr_section; 0: not asked for */
+    unsigned init;       /* enum tsr_init */
+    unsigned load, save; /* enum tsr_load, tsr_save */
+    bool load_optimizer;
+
+    const char *description;
+    unsigned api; /* enum tsr_api */
+    struct tsr_wrap_value wrap;
+    struct tsr_reshard_value reshard;
+    bool reshard_after_backward;
+    uint64_t forward_prefetch, backward_prefetch;
+    unsigned offload; /* enum tsr_offload */
+    double ddp_bucket_mb;
+    bool ddp_find_unused, ddp_static_graph, ddp_view;
+    unsigned fsdp1_backward_prefetch; /* enum tsr_fsdp1_prefetch */
+    bool fsdp1_forward_prefetch, fsdp1_limit_all_gathers;
+
+    struct tsr_run_settings run;
+
+    struct tsr_allocator_config allocator;
+    unsigned alloc_limit; /* enum tsr_limit */
+    struct tsr_sim_options sim;
+    uint64_t samples; /* simulations with other noise each */
+    struct tsr_goodput_settings goodput;
+    double calibration[TSR_N_CALIBRATIONS]; /* over the device file's; NaN: not given */
+};
+
+enum tsr_key_type {
+    TSR_KEY_STRING,
+    TSR_KEY_UINT,   /* uint64_t */
+    TSR_KEY_UINT32, /* uint32_t or unsigned */
+    TSR_KEY_BOOL,
+    TSR_KEY_DOUBLE,
+    TSR_KEY_ENUM, /* unsigned: index into words */
+    TSR_KEY_SHAPE,
+    TSR_KEY_RESHARD,
+    TSR_KEY_WRAP,
+    TSR_KEY_CHECKPOINT, /* uint64_t: 0 none, 1 full, k, or TSR_CKPT_SELECTIVE_OP */
+    TSR_KEY_LIST,       /* unsigned: set of words, given as a list in their order; null: empty */
+    TSR_KEY_FAULTS,     /* struct tsr_faults */
+    TSR_KEY_TRAFFIC     /* struct tsr_traffic_list */
+};
+
+struct tsr_key {
+    const char *name; /* "precision.param" */
+    enum tsr_key_type type;
+    size_t offset;   /* in struct tsr_settings */
+    const char *def; /* YAML text; NULL: what tsr_settings_default() puts there by itself */
+    double min, max; /* numbers */
+    double scale;    /* a DOUBLE or UINT is multiplied by it when it is stored; 0: 1 */
+    const char *const *words; /* ENUM: the values; UINT: words for 0, 1, ...; NULL-terminated */
+    const char *help;
+};
+
+extern const struct tsr_key tsr_keys[];
+size_t tsr_n_keys(void);
+/* Index of a key; the number of keys if there is none. */
+size_t tsr_key_find(const char *name);
+/* True if some key begins with "NAME.". */
+bool tsr_key_is_prefix(const char *name);
+/* "mesh" -> "mesh.shape": where a value goes that is given to the prefix itself; NULL if none. */
+const char *tsr_key_shorthand(const char *prefix);
+/* True for prefixes (model, mesh) whose keys exclude each other: naming one resets the others. */
+bool tsr_key_prefix_resets(const char *prefix);
+
+/* "an integer from 1 to 1024", "none, f32, bf16 or f16", ... */
+void tsr_key_allowed(const struct tsr_key *key, char *out, size_t size);
+/* The value of a key as YAML (flow style). */
+tsr_status tsr_key_format(const struct tsr_key *key, const struct tsr_settings *settings, char *out,
+                          size_t size) TSR_MUST_USE;
+/* Stores the value of `node`. `path` is what the message calls the key. */
+tsr_status tsr_key_store(struct tsr_arena *arena, const struct tsr_key *key, const char *path,
+                         const struct tsr_node *node, struct tsr_settings *settings) TSR_MUST_USE;
+/* Puts a key back to its default. */
+void tsr_key_reset(const struct tsr_key *key, struct tsr_settings *settings);
+
+void tsr_settings_default(struct tsr_settings *out);
+/* Applies a mapping of keys (a whole file or one strategy). `where` ("strategies.fsdp.") goes
+ * before the key in messages; keys in `skip` (NULL-terminated, may be NULL) are somebody else's. */
+tsr_status tsr_settings_apply(struct tsr_arena *arena, const struct tsr_node *map,
+                              const char *where, const char *const *skip,
+                              struct tsr_settings *settings) TSR_MUST_USE;
+/* Applies one value to a key or prefix by its dotted name. */
+tsr_status tsr_settings_put(struct tsr_arena *arena, const char *name, const struct tsr_node *value,
+                            struct tsr_settings *settings) TSR_MUST_USE;
+/* Where a key was given; NULL: it has its default. */
+const struct tsr_node *tsr_setting_at(const struct tsr_settings *settings, const char *name);
+/* The key nearest to `name`; NULL if nothing is near. */
+const char *tsr_key_nearest(const char *name);
+
+#endif

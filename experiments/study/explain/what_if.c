@@ -1,0 +1,303 @@
+/* what_if.c: the table of what-ifs, and which of them apply to a strategy.
+ *
+ * A row whose key or value this program does not know is passed over, so that a row may stand here
+ * before its key does.
+ */
+#include "experiments/study/explain/what_if.h"
+
+#include <stdio.h>
+#include <string.h>
+
+/* Strategies for which a row means something. GROUPS: fully_shard, replicate and fsdp1; LISTS: the
+ * first two; FLAT: fsdp1; GQA: models with fewer key heads than query heads. HEAD: those whose head
+ * can make the loss in chunks. */
+enum who { ANY, SHARDS, GROUPS, LISTS, FLAT, REPLICATE, DDP, GQA, HEAD };
+
+static const struct choice {
+    const char *dimension;
+    enum tsr_what_if_effect effect;
+    enum who who;
+    const char *key, *value;
+} choices[] = {
+    {"reshard_after_forward", TSR_EFFECT_NONE, SHARDS, "reshard_after_forward", "null"},
+    {"reshard_after_forward", TSR_EFFECT_NONE, SHARDS, "reshard_after_forward", "true"},
+    {"reshard_after_forward", TSR_EFFECT_NONE, SHARDS, "reshard_after_forward", "false"},
+    {"wrap", TSR_EFFECT_NONE, GROUPS, "wrap", "block"},
+    {"wrap", TSR_EFFECT_NONE, GROUPS, "wrap", "block_embed_head"},
+    {"wrap", TSR_EFFECT_NONE, GROUPS, "wrap", "root"},
+    {"api", TSR_EFFECT_NONE, REPLICATE, "api", "fully_shard"},
+    {"api", TSR_EFFECT_NONE, DDP, "api", "fully_shard"},
+    {"forward_prefetch", TSR_EFFECT_NONE, LISTS, "forward_prefetch", "0"},
+    {"forward_prefetch", TSR_EFFECT_NONE, LISTS, "forward_prefetch", "1"},
+    {"forward_prefetch", TSR_EFFECT_NONE, LISTS, "forward_prefetch", "2"},
+    {"backward_prefetch", TSR_EFFECT_NONE, LISTS, "backward_prefetch", "0"},
+    {"backward_prefetch", TSR_EFFECT_NONE, LISTS, "backward_prefetch", "1"},
+    {"backward_prefetch", TSR_EFFECT_NONE, LISTS, "backward_prefetch", "2"},
+    {"reshard_after_forward", TSR_EFFECT_NONE, FLAT, "reshard_after_forward", "null"},
+    {"reshard_after_forward", TSR_EFFECT_NONE, FLAT, "reshard_after_forward", "false"},
+    {"api", TSR_EFFECT_NONE, FLAT, "api", "fully_shard"},
+    {"forward_prefetch", TSR_EFFECT_NONE, FLAT, "fsdp1.forward_prefetch", "false"},
+    {"forward_prefetch", TSR_EFFECT_NONE, FLAT, "fsdp1.forward_prefetch", "true"},
+    {"backward_prefetch", TSR_EFFECT_NONE, FLAT, "fsdp1.backward_prefetch", "pre"},
+    {"backward_prefetch", TSR_EFFECT_NONE, FLAT, "fsdp1.backward_prefetch", "post"},
+    {"backward_prefetch", TSR_EFFECT_NONE, FLAT, "fsdp1.backward_prefetch", "none"},
+    {"checkpoint", TSR_EFFECT_NONE, ANY, "checkpoint.every", "none"},
+    {"checkpoint", TSR_EFFECT_NONE, ANY, "checkpoint.every", "2"},
+    {"checkpoint", TSR_EFFECT_NONE, ANY, "checkpoint.every", "full"},
+    {"checkpoint", TSR_EFFECT_NONE, ANY, "checkpoint.every", "selective_op"},
+    {"loss", TSR_EFFECT_NONE, HEAD, "loss.chunks", "8"},
+    {"precision.param", TSR_EFFECT_NUMBERS, ANY, "precision.param", "bf16"},
+    {"precision.param", TSR_EFFECT_NUMBERS, ANY, "precision.param", "none"},
+    {"precision.reduce", TSR_EFFECT_NUMBERS, GROUPS, "precision.reduce", "bf16"},
+    {"precision.reduce", TSR_EFFECT_NUMBERS, GROUPS, "precision.reduce", "f32"},
+    {"precision.master", TSR_EFFECT_NUMBERS, ANY, "precision.master", "bf16"},
+    {"optimizer.variant", TSR_EFFECT_NONE, ANY, "optimizer.variant", "foreach"},
+    {"optimizer.variant", TSR_EFFECT_NONE, ANY, "optimizer.variant", "fused"},
+    {"optimizer.variant", TSR_EFFECT_NONE, ANY, "optimizer.variant", "loop"},
+    {"optimizer.state", TSR_EFFECT_NUMBERS, ANY, "optimizer.state", "bf16"},
+    {"optimizer.name", TSR_EFFECT_NUMBERS, ANY, "optimizer.name", "sgd"},
+    {"accumulation.mode", TSR_EFFECT_NONE, GROUPS, "accumulation.mode", "reduce_each"},
+    {"accumulation.mode", TSR_EFFECT_NONE, GROUPS, "accumulation.mode", "no_reduce"},
+    {"offload", TSR_EFFECT_NONE, SHARDS, "offload", "none"},
+    {"offload", TSR_EFFECT_NONE, SHARDS, "offload", "cpu_pinned"},
+    {"attention", TSR_EFFECT_NONE, ANY, "attention", "flash"},
+    {"attention", TSR_EFFECT_NONE, ANY, "attention", "efficient"},
+    {"attention", TSR_EFFECT_NONE, ANY, "attention", "math"},
+    {"gqa_repeat", TSR_EFFECT_NONE, GQA, "gqa_repeat", "false"},
+    {"gqa_repeat", TSR_EFFECT_NONE, GQA, "gqa_repeat", "true"},
+    {"ddp.gradient_as_bucket_view", TSR_EFFECT_NONE, DDP, "ddp.gradient_as_bucket_view", "true"},
+    {"expandable_segments", TSR_EFFECT_NONE, ANY, "allocator.expandable_segments", "true"},
+    {"expandable_segments", TSR_EFFECT_NONE, ANY, "allocator.expandable_segments", "false"},
+};
+
+struct list {
+    const struct tsr_job *job;
+    struct tsr_experiment *experiment;
+    struct tsr_what_if *out;
+    size_t n;
+};
+
+/* ---- one candidate --------------------------------------------------------------------------- */
+
+static struct tsr_what_if *begin(struct list *list, const char *dimension,
+                                 enum tsr_what_if_effect effect)
+{
+    TSR_CHECK(list->n < TSR_MAX_WHAT_IFS);
+    struct tsr_what_if *what = &list->out[list->n];
+    memset(what, 0, sizeof(*what));
+    what->dimension = dimension;
+    what->effect = effect;
+    return what;
+}
+
+static void set(struct tsr_what_if *what, const char *key, const char *value)
+{
+    size_t i = what->variant.n++;
+    snprintf(what->values[i], sizeof what->values[i], "%s", value);
+    what->variant.set[i].key = key;
+    what->variant.set[i].value = what->values[i];
+}
+
+static void set_number(struct tsr_what_if *what, const char *key, uint64_t value)
+{
+    char text[TSR_WHAT_IF_VALUE];
+    snprintf(text, sizeof text, "%llu", (unsigned long long)value);
+    set(what, key, text);
+}
+
+bool tsr_what_if_equal(const struct tsr_variant *variant, const struct tsr_settings *a,
+                       const struct tsr_settings *b)
+{
+    for (size_t i = 0; i < variant->n; i++) {
+        size_t key = tsr_key_find(variant->set[i].key);
+        char x[512], y[512];
+        if (tsr_key_format(&tsr_keys[key], a, x, sizeof x) != TSR_OK ||
+            tsr_key_format(&tsr_keys[key], b, y, sizeof y) != TSR_OK || strcmp(x, y) != 0)
+            return false;
+    }
+    return true;
+}
+
+/* Keeps the candidate if every key is known and takes its value. */
+static void end(struct list *list)
+{
+    struct tsr_what_if *what = &list->out[list->n];
+    struct tsr_strategy changed;
+    for (size_t i = 0; i < what->variant.n; i++)
+        if (tsr_key_find(what->variant.set[i].key) == tsr_n_keys())
+            return;
+    if (tsr_variant_apply(list->experiment, list->job->strategy, &what->variant, &changed) !=
+        TSR_OK)
+        return;
+    what->is_set = tsr_what_if_equal(&what->variant, list->job->settings, &changed.settings);
+    list->n++;
+}
+
+/* ---- the table ------------------------------------------------------------------------------- */
+
+static bool applies(const struct list *list, const struct choice *choice)
+{
+    const struct tsr_settings *s = list->job->settings;
+    bool many = s->accum_steps > 1;
+    if (!strcmp(choice->dimension, "accumulation.mode") && !many)
+        return false;
+    if (!strcmp(choice->dimension, "optimizer.variant") && s->optimizer != TSR_OPTIM_ADAMW)
+        return false;
+    if (!strcmp(choice->value, "selective_op") &&
+        (s->ckpt_hooks == TSR_HOOKS_OUTSIDE || !s->ckpt_early_stop))
+        return false;
+    switch (choice->who) {
+    case ANY:
+        return true;
+    case SHARDS:
+        return s->api == TSR_API_FULLY_SHARD;
+    case GROUPS:
+        return s->api != TSR_API_DDP;
+    case LISTS:
+        return s->api == TSR_API_FULLY_SHARD || s->api == TSR_API_REPLICATE;
+    case FLAT:
+        return s->api == TSR_API_FSDP1;
+    case REPLICATE:
+        return s->api == TSR_API_REPLICATE;
+    case DDP:
+        return s->api == TSR_API_DDP;
+    case GQA:
+        return list->job->model.family == TSR_FAMILY_LLAMA &&
+               list->job->model.llama.n_kv_heads < list->job->model.llama.n_heads;
+    case HEAD:
+        return list->job->model.family != TSR_FAMILY_TREE && s->tp == 1 &&
+               s->batch * s->seq >= 8; /* as many tokens as chunks */
+    }
+    return false;
+}
+
+static void add_choices(struct list *list)
+{
+    for (size_t i = 0; i < sizeof choices / sizeof choices[0]; i++) {
+        if (!applies(list, &choices[i]))
+            continue;
+        struct tsr_what_if *what = begin(list, choices[i].dimension, choices[i].effect);
+        set(what, choices[i].key, choices[i].value);
+        end(list);
+    }
+}
+
+/* ---- what depends on sizes ------------------------------------------------------------------- */
+
+static bool shards(const struct tsr_settings *s)
+{
+    return s->api == TSR_API_FULLY_SHARD || s->api == TSR_API_FSDP1;
+}
+
+static uint32_t shard_ranks(const struct tsr_job *job)
+{
+    for (int i = 0; i < job->mesh.n_dims; i++)
+        if (!strcmp(job->mesh.name[i], "shard"))
+            return job->mesh.shape[i];
+    return 1;
+}
+
+/* Resharding to the GPUs of a node, else to half of the ranks. */
+static void add_partial_reshard(struct list *list)
+{
+    uint32_t ranks = shard_ranks(list->job), node = list->job->cluster.gpus_per_node;
+    uint32_t to = node > 1 && node < ranks && ranks % node == 0 ? node : ranks / 2;
+    if (list->job->settings->api != TSR_API_FULLY_SHARD || to < 2 || ranks % to != 0)
+        return;
+    struct tsr_what_if *what = begin(list, "reshard_after_forward", TSR_EFFECT_NONE);
+    set_number(what, "reshard_after_forward", to);
+    end(list);
+}
+
+static void add_batch(struct list *list, uint64_t batch)
+{
+    const struct tsr_settings *s = list->job->settings;
+    if (batch == 0 || batch == s->batch || s->batch % batch != 0)
+        return;
+    struct tsr_what_if *what = begin(list, "batch", TSR_EFFECT_NONE);
+    set_number(what, "batch", batch);
+    set_number(what, "accumulation.steps", s->accum_steps * (s->batch / batch));
+    end(list);
+}
+
+/* The same tokens per iteration in more, smaller micro-batches. */
+static void add_batches(struct list *list)
+{
+    uint64_t batch = list->job->settings->batch;
+    add_batch(list, batch / 2);
+    if (batch > 3)
+        add_batch(list, 1);
+}
+
+/* `copies` x `shards` ranks, in the words in which the strategy gives its mesh: the other ones
+ * would stand beside them. */
+static void set_mesh(const struct tsr_job *job, uint32_t copies, uint32_t shards,
+                     struct tsr_what_if *what)
+{
+    const struct tsr_settings *s = job->settings;
+    char shape[TSR_WHAT_IF_VALUE];
+    if (s->mesh_replicate || s->mesh_shard) {
+        if (s->mesh_replicate && copies == 1)
+            set(what, "mesh.replicate", "null");
+        set_number(what, "mesh.shard", shards);
+        return;
+    }
+    if (copies > 1)
+        snprintf(shape, sizeof shape, "[%u, %u]", copies, shards);
+    else
+        snprintf(shape, sizeof shape, "[%u]", shards);
+    set(what, "mesh.shape", shape);
+}
+
+static uint32_t copies(const struct tsr_job *job)
+{
+    return !strcmp(job->mesh.name[0], "replicate") ? job->mesh.shape[0] : 1;
+}
+
+/* Twice the ranks, all in the shard dimension; beyond the cluster if that is full. */
+static void add_ranks(struct list *list)
+{
+    const struct tsr_job *job = list->job;
+    const struct tsr_settings *s = job->settings;
+    uint64_t have = (uint64_t)job->cluster.nodes * job->cluster.gpus_per_node;
+    uint64_t world = 2 * (uint64_t)job->world;
+    if (!shards(s))
+        return; /* copies stay as large as they are */
+    struct tsr_what_if *what = begin(list, "ranks", TSR_EFFECT_GPUS);
+    set_number(what, "world", world);
+    if (s->mesh.n || s->mesh_replicate || s->mesh_shard)
+        set_mesh(job, copies(job), 2 * shard_ranks(job), what);
+    if (*job->cluster.name && world > have && s->alloc_limit == TSR_LIMIT_NONE)
+        set(what, "cluster", "null");
+    end(list);
+}
+
+/* HSDP's copies become shards; without copies, HSDP: a copy per node, else two. */
+static void add_meshes(struct list *list)
+{
+    const struct tsr_job *job = list->job;
+    uint32_t ranks = copies(job) * shard_ranks(job), node = job->cluster.gpus_per_node;
+    uint32_t per_copy = node > 1 && node < ranks && ranks % node == 0 ? node : ranks / 2;
+    if (!shards(job->settings) || ranks == 1)
+        return;
+    if (copies(job) == 1 && (per_copy < 2 || ranks % per_copy != 0 || job->settings->mesh_shard))
+        return;
+    struct tsr_what_if *what = begin(list, "ranks", TSR_EFFECT_NONE);
+    if (copies(job) > 1)
+        set_mesh(job, 1, ranks, what);
+    else
+        set_mesh(job, ranks / per_copy, per_copy, what);
+    end(list);
+}
+
+size_t tsr_what_if_list(const struct tsr_job *job, struct tsr_experiment *experiment,
+                        struct tsr_what_if out[TSR_MAX_WHAT_IFS])
+{
+    struct list list = {job, experiment, out, 0};
+    add_choices(&list);
+    add_partial_reshard(&list);
+    add_batches(&list);
+    add_meshes(&list);
+    add_ranks(&list);
+    return list.n;
+}

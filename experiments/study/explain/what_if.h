@@ -1,0 +1,61 @@
+/* what_if.h: how the peak changes with one, two or three keys set to other values. Every figure is
+ * a full emission of the changed strategy; nothing is estimated from another one.
+ */
+#ifndef TSR_CLI_WHAT_IF_H
+#define TSR_CLI_WHAT_IF_H
+
+#include <jansson.h>
+
+#include "experiments/study/config/variant.h"
+#include "experiments/study/job/job.h"
+
+enum { TSR_WHAT_IF_VALUE = 64, TSR_MAX_WHAT_IFS = 96, TSR_MAX_SETS_OF = 3 };
+
+/* What a change does to the training itself. */
+enum tsr_what_if_effect {
+    TSR_EFFECT_NONE,    /* same numbers, same GPUs */
+    TSR_EFFECT_NUMBERS, /* other precision or another optimizer */
+    TSR_EFFECT_GPUS     /* needs other hardware */
+};
+
+struct tsr_what_if {
+    const char *dimension; /* two of one dimension exclude each other: "wrap" */
+    enum tsr_what_if_effect effect;
+    struct tsr_variant variant;
+    char values[3][TSR_WHAT_IF_VALUE]; /* what variant's values point to, where it was made */
+    bool is_set;                       /* the strategy has it already */
+};
+
+/* What one emission (or simulation) gave. Plain data: it goes through a pipe. */
+struct tsr_what_if_result {
+    uint32_t index;
+    int status; /* 0; else an exit status: 3 is out of memory, anything else cannot be set */
+    uint64_t allocated, reserved; /* peaks of the steady iteration, as `compare` gives them */
+    uint64_t needed;              /* on the card, as `compare` gives it */
+    int fits;                     /* 1 yes, 0 no, -1 unknown */
+    uint64_t host, pinned;        /* of the process: pageable, page-locked; largest of the run */
+    double step_s, exposed_s;     /* negative: not simulated */
+    uint64_t tokens_per_rank;     /* of one iteration */
+    char failure[256];
+};
+
+/* The candidates for this strategy in the order of the table; returns how many. Values point into
+ * `out`. */
+size_t tsr_what_if_list(const struct tsr_job *job, struct tsr_experiment *experiment,
+                        struct tsr_what_if out[TSR_MAX_WHAT_IFS]);
+
+/* Both have the same values under the keys of the variant. */
+bool tsr_what_if_equal(const struct tsr_variant *variant, const struct tsr_settings *a,
+                       const struct tsr_settings *b);
+
+/* Emits the strategy with each variant, in `jobs` processes; results[n] in order. `simulate`: the
+ * time as well (needs a cluster; without one the time is unknown). Errors: of the machine only. */
+tsr_status tsr_what_if_run(struct tsr_experiment *experiment, const struct tsr_strategy *from,
+                           const struct tsr_variant *const *variants, size_t n, uint64_t jobs,
+                           bool simulate, struct tsr_what_if_result *results) TSR_MUST_USE;
+
+/* Singles, then pairs and triples of those that save, as one JSON object. */
+tsr_status tsr_what_if(struct tsr_experiment *experiment, const struct tsr_job *job, uint64_t jobs,
+                       bool simulate, json_t **out) TSR_MUST_USE;
+
+#endif

@@ -1,0 +1,50 @@
+/* job.h: one strategy with everything that its names stand for: model, cluster, mesh. */
+#ifndef TSR_CLI_JOB_H
+#define TSR_CLI_JOB_H
+
+#include "experiments/study/config/experiment.h"
+#include "experiments/study/model/model.h"
+#include "sim/cluster/cluster.h"
+
+struct tsr_job {
+    const struct tsr_experiment *experiment;
+    const struct tsr_strategy *strategy;
+    const struct tsr_settings *settings; /* of the strategy */
+    struct tsr_model model;
+    struct tsr_cluster cluster; /* name "" without a cluster */
+    struct tsr_mesh mesh;
+    uint32_t world;
+    bool executes; /* it is run: the host is told losses and norms */
+    bool is_trial; /* one of a search: remarks on it would only confuse */
+};
+
+enum tsr_job_needs { TSR_NEEDS_ALL, TSR_MAY_LACK_CLUSTER };
+
+/* Loads and checks. Errors: TSR_ECONFIG with the place of the key. On failure nothing is to be
+ * closed. */
+tsr_status tsr_job_open(const struct tsr_experiment *experiment,
+                        const struct tsr_strategy *strategy, enum tsr_job_needs needs,
+                        struct tsr_job *out) TSR_MUST_USE;
+void tsr_job_close(struct tsr_job *job);
+
+/* Checks keys of the step against each other (job_step.c); part of tsr_job_open(). */
+tsr_status tsr_job_check_step(const struct tsr_job *job) TSR_MUST_USE;
+
+/* Where a key was given in this strategy, else the strategy itself: for messages. */
+const struct tsr_node *tsr_job_at(const struct tsr_job *job, const char *key);
+
+/* Loads the model that settings name. */
+tsr_status tsr_load_model(const struct tsr_experiment *experiment,
+                          const struct tsr_strategy *strategy, struct tsr_model *out) TSR_MUST_USE;
+
+/* Keys that do not go with api: fsdp1, or only with it (TSR_ECONFIG). */
+tsr_status tsr_job_check_fsdp1(const struct tsr_job *job) TSR_MUST_USE;
+
+/* Remarks that are no errors (a sliding window that is not modelled, ...), one line each, at most
+ * `n` of them; returns how many. */
+size_t tsr_job_notes(const struct tsr_job *job, char (*out)[256], size_t n);
+
+/* "fully_shard per block, reshard null, bf16 / f32": the options of a strategy in words. */
+void tsr_strategy_words(const struct tsr_settings *settings, char *out, size_t size);
+
+#endif

@@ -1,0 +1,133 @@
+/* job_step.c: keys of a step that exclude each other: checkpointing, loss, metrics, optimizer. */
+#include "experiments/study/job/job.h"
+
+#include <stdio.h>
+
+/* Checkpointing by operator is modelled with hooks outside of the recomputation and early stop. */
+static tsr_status check_selective(const struct tsr_job *job)
+{
+    const struct tsr_settings *s = job->settings;
+    bool outside = s->ckpt_hooks == TSR_HOOKS_OUTSIDE;
+    const char *key = outside ? "checkpoint.hooks" : "checkpoint.early_stop";
+    if (s->ckpt_every != TSR_CKPT_SELECTIVE_OP || (!outside && s->ckpt_early_stop))
+        return TSR_OK;
+    return tsr_node_error(tsr_job_at(job, key),
+                          "%s: found %s beside checkpoint: selective_op; allowed: %s", key,
+                          outside ? "outside" : "false", outside ? "inside" : "true");
+}
+
+/* Head and loss in chunks need to know the head, and all of the vocabulary. */
+static tsr_status check_chunks(const struct tsr_job *job)
+{
+    const struct tsr_settings *s = job->settings;
+    const struct tsr_model *m = &job->model;
+    unsigned long long chunks = s->loss_chunks, tokens = s->batch * s->seq;
+    const struct tsr_node *at = tsr_job_at(job, "loss.chunks");
+    if (chunks < 2)
+        return TSR_OK;
+    if (m->family == TSR_FAMILY_TREE)
+        return tsr_node_error(at,
+                              "loss.chunks: found %llu beside model %s; allowed: 1, or a model of "
+                              "the Llama family, GPT-2 or MPT",
+                              chunks, m->name);
+    if (s->tp > 1)
+        return tsr_node_error(at, "loss.chunks: found %llu beside tp: %llu; allowed: 1", chunks,
+                              (unsigned long long)s->tp);
+    if (chunks > tokens)
+        return tsr_node_error(at,
+                              "loss.chunks: found %llu; allowed: 1 to %llu, the tokens of a "
+                              "micro-batch",
+                              chunks, tokens);
+    return TSR_OK;
+}
+
+static const char *shown(const struct tsr_settings *s, const char *key, char *out, size_t size)
+{
+    if (tsr_key_format(&tsr_keys[tsr_key_find(key)], s, out, size) != TSR_OK)
+        snprintf(out, size, "?");
+    return out;
+}
+
+/* `key` has a value that goes with `other` only as `allowed` says. */
+static tsr_status refuse(const struct tsr_job *job, const char *key, const char *other,
+                         const char *allowed)
+{
+    char found[64], beside[64];
+    return tsr_node_error(tsr_job_at(job, key), "%s: found %s beside %s: %s; allowed: %s", key,
+                          shown(job->settings, key, found, sizeof found), other,
+                          shown(job->settings, other, beside, sizeof beside), allowed);
+}
+
+/* A share is of all blocks. */
+static tsr_status check_share(const struct tsr_job *job)
+{
+    const struct tsr_settings *s = job->settings;
+    bool each = s->ckpt_every <= 1 || s->ckpt_every == TSR_CKPT_SELECTIVE_OP;
+    if (!(s->ckpt_share < 1))
+        return TSR_OK;
+    if (!each)
+        return refuse(job, "checkpoint.share", "checkpoint.every",
+                      "1, or checkpoint.every: full or selective_op");
+    if (s->ckpt_first)
+        return refuse(job, "checkpoint.share", "checkpoint.first", "1, or no checkpoint.first");
+    return TSR_OK;
+}
+
+/* What needs logits, in the dtype of the loss and left as they are. */
+static tsr_status check_loss(const struct tsr_job *job)
+{
+    const struct tsr_settings *s = job->settings;
+    bool flash = s->loss_kernel != TSR_LOSS_EAGER;
+    const char *key = flash ? "loss.kernel" : "loss.metrics", *none = flash ? "eager" : "0";
+    if (!flash && !s->metrics)
+        return TSR_OK;
+    if (s->loss_chunks > 1)
+        return refuse(job, key, "loss.chunks", none);
+    if (job->model.family == TSR_FAMILY_TREE && job->model.tree.loss_mse)
+        return refuse(job, key, "model.tree", none);
+    if (s->dialect == TSR_DIALECT_FUSED)
+        return refuse(job, key, "dialect", none);
+    if (flash && s->tp > 1)
+        return refuse(job, key, "tp", none);
+    if (s->metrics && s->loss_kernel == TSR_LOSS_FLASH_INPLACE)
+        return refuse(job, "loss.metrics", "loss.kernel", "0, or loss.kernel: flash_attn");
+    return TSR_OK;
+}
+
+/* Kernels for each parameter are those of parameters on the device. */
+static tsr_status check_loops(const struct tsr_job *job)
+{
+    const struct tsr_settings *s = job->settings;
+    bool decoupled = s->optimizer == TSR_OPTIM_ADAMW && s->variant >= TSR_ADAMW_DECOUPLED;
+    if (s->offload && decoupled)
+        return refuse(job, "optimizer.variant", "offload", "foreach, fused or loop");
+    if (s->offload && s->clip && s->clip_how != TSR_CLIP_FOREACH)
+        return refuse(job, "clip_variant", "offload", "foreach");
+    return TSR_OK;
+}
+
+/* Gradients that stay sums are scaled by the one kernel that can. */
+static tsr_status check_folded(const struct tsr_job *job)
+{
+    const struct tsr_settings *s = job->settings;
+    if (!s->folded_scale)
+        return TSR_OK;
+    if (s->optimizer != TSR_OPTIM_ADAMW)
+        return refuse(job, "folded_scale", "optimizer.name", "false, or optimizer.name: adamw");
+    if (s->variant != TSR_ADAMW_FUSED)
+        return refuse(job, "folded_scale", "optimizer.variant",
+                      "false, or optimizer.variant: fused");
+    if (s->clip && s->clip_how != TSR_CLIP_FOREACH)
+        return refuse(job, "folded_scale", "clip_variant", "false, or clip_variant: foreach");
+    return TSR_OK;
+}
+
+tsr_status tsr_job_check_step(const struct tsr_job *job)
+{
+    TSR_TRY(check_selective(job));
+    TSR_TRY(check_share(job));
+    TSR_TRY(check_chunks(job));
+    TSR_TRY(check_loss(job));
+    TSR_TRY(check_folded(job));
+    return check_loops(job);
+}

@@ -1,0 +1,104 @@
+/* result.h: what `compare` and `sim` know about one simulated strategy; the reports (report.h) turn
+ * it into tables, files and pictures. Everything in it is derived from the recorded programs and
+ * their timed replay.
+ */
+#ifndef TSR_CLI_RESULT_H
+#define TSR_CLI_RESULT_H
+
+#include "engine/program/memory.h"
+#include "engine/tessera.h"
+#include "experiments/study/config/section.h"
+#include "sim/figures/metrics.h"
+#include "sim/sim.h"
+
+/* Memory of a section of the run: maxima over it and over the rank classes, bytes. */
+struct tsr_section_peak {
+    bool there;     /* it was emitted */
+    double added_s; /* what it adds to the time of the run; 0: not simulated */
+    uint64_t allocated, reserved;
+    uint64_t host, pinned; /* of the process: pageable buffers, page-locked memory held */
+    char module[96];       /* the owner of the allocation that made the allocated peak */
+    char phase[32];
+};
+
+/* Steps with other noise each (key sim.samples). */
+struct tsr_samples {
+    uint32_t n; /* 0: none were taken */
+    double p5_s, p50_s, p95_s, mean_s;
+};
+
+/* One row of a comparison. Plain data: written through a pipe when strategies run in parallel. */
+struct tsr_row {
+    char strategy[96];
+    char summary[160];  /* the options of the strategy in words */
+    char failure[512];  /* "" = simulated; else the one-line reason (out of memory, ...) */
+    int failure_status; /* exit status of `sim` for it (3: does not fit) */
+    uint8_t oom_phase;  /* out of memory: enum tsr_phase of the request; TSR_N_PHASES: unknown */
+    char remedy[96];    /* out of memory: what would have fitted; "" = it was not looked for */
+    bool trains;        /* it names files to train on */
+    uint32_t world;
+    uint64_t tokens_per_rank; /* of one iteration */
+    struct tsr_metrics first, steady;
+    double mfu;                             /* model FLOP / (step time * peak); negative: unknown */
+    uint64_t peak_allocated, peak_reserved; /* steady iteration, largest over rank classes */
+    uint64_t first_peak_allocated, first_peak_reserved;
+    uint64_t peak_by_category[TSR_N_CATEGORIES];
+    char peak_module[160]; /* its owner, as tsr_owner_of() names it */
+    char peak_phase[32];
+    uint64_t usable_bytes; /* the card's visible bytes; 0: unknown */
+    /* Outside the allocator, bytes; negative: unknown. */
+    int64_t context_bytes, library_bytes, nccl_bytes;
+    uint64_t most_reserved;  /* over all sections that were emitted */
+    uint64_t most_requested; /* by tensors at a time: no allocator needs less */
+    uint64_t needed;         /* most_reserved with what is known to lie outside the allocator */
+    int fits;                /* everything against usable_bytes: 1 yes, 0 no, -1 unknown */
+    /* The host's memory of one rank, largest over the run and the rank classes. */
+    uint64_t host_bytes, pinned_bytes;
+    unsigned show_sections; /* set of 1 << enum tsr_section: those that `phases` names */
+    struct tsr_section_peak sections[TSR_N_SECTIONS];
+    uint64_t program_hash, expected_exec_hash, exec_hash;
+    uint64_t n_instructions, n_activities;
+    uint32_t n_iterations, n_rank_classes, n_simulated_ranks;
+    double emit_s, sim_s; /* wall time of this machine */
+    struct tsr_samples samples;
+};
+
+/* The detail of one strategy: the programs and replay of the rank that a picture shows. */
+struct tsr_detail {
+    const struct tsr_row *row;
+    const struct tsr_program *const *programs; /* [n_iterations] of the shown rank's class */
+    struct tsr_sim_span *const *spans;         /* [n_iterations] of the shown rank */
+    const double *iteration_end;               /* [n_iterations] */
+    const double *joined;                      /* of tsr_sim_rank; NULL: unknown */
+    uint32_t n_iterations;
+    uint32_t steady;   /* index of the steady iteration */
+    const char *shown; /* [n_iterations] 1 + enum tsr_section of the programs that the curve of the
+                          run shows, else 0; NULL: there is no such curve */
+    uint32_t rank;
+    const struct tsr_allocator_config *allocator; /* NULL: the defaults */
+};
+
+/* The error of a class of configurations where somebody has measured (validated.h). */
+struct tsr_validated {
+    char api[16], gpu[64], source[128]; /* source: tables, "a.csv, b.csv" */
+    bool many_nodes;
+    uint32_t rows; /* measured ones; 0: this class was not validated */
+    double median, p90, max;
+};
+
+/* What a whole comparison says about itself. */
+struct tsr_study_info {
+    const char *title, *model_name, *cluster_name, *device_file;
+    const char *config_path; /* the experiment file */
+    const char *const *sets; /* [n_sets] "batch=2": what was given besides, if it lacks that */
+    size_t n_sets;
+    const char *resolved_yaml; /* the resolved configuration, complete */
+    const char *gpu_name;
+    uint32_t world;
+    bool measured;            /* times are those of a run, not of a simulation */
+    const char *time_sources; /* of kernels and collectives, in words; NULL: nothing is said */
+    const struct tsr_validated *validated; /* [n_validated] classes that occur in the study */
+    size_t n_validated;
+};
+
+#endif

@@ -1,0 +1,262 @@
+/* hf_config.c: Hugging Face config.json files into model configurations.
+ *
+ * Keys, defaults and implied facts are those of the transformers library: Qwen2 has biases on q, k
+ * and v that no key names, Qwen3 has norms on q and k, GPT-2 has its own names for everything.
+ */
+#include <stdio.h>
+#include <string.h>
+
+#include "experiments/study/base/nearest.h"
+#include "experiments/study/config/values.h"
+#include "experiments/study/model/hf_keys.h"
+
+static const char *const known_types[] = {"llama",       "mistral", "qwen2",     "qwen3",
+                                          "gpt2",        "mixtral", "qwen3_moe", "deepseek_v2",
+                                          "deepseek_v3", "mpt",     NULL};
+
+/* ---- families ---------------------------------------------------------------------------- */
+
+/* head_dim: given, or hidden_size over the heads. */
+static tsr_status read_heads(struct tsr_model *model)
+{
+    struct tsr_llama_config *c = &model->llama;
+    TSR_TRY(tsr_hf_size(model, "num_attention_heads", &c->n_heads));
+    TSR_TRY(tsr_hf_size_or(model, "num_key_value_heads", c->n_heads, &c->n_kv_heads));
+    TSR_TRY(tsr_hf_divides(model, "num_attention_heads", c->n_heads, "num_key_value_heads",
+                           c->n_kv_heads));
+    TSR_TRY(tsr_hf_size_or(model, "head_dim", 0, &c->head_dim));
+    if (c->head_dim)
+        return TSR_OK;
+    if (!strncmp(model->type, "qwen3", 5)) {
+        c->head_dim = 128;
+        return TSR_OK;
+    }
+    TSR_TRY(
+        tsr_hf_divides(model, "hidden_size", c->hidden_size, "num_attention_heads", c->n_heads));
+    c->head_dim = c->hidden_size / c->n_heads;
+    return TSR_OK;
+}
+
+/* Llama 3's stretching of long waves. Newer files have all of it in rope_parameters. */
+static tsr_status read_rope(struct tsr_model *model)
+{
+    struct tsr_rope *r = &model->llama.rope;
+    const struct tsr_node *root = model->doc.root, *map = tsr_node_get(root, "rope_parameters");
+    double factor = 8, low = 1, high = 4, original = 8192;
+    if (tsr_node_is_null(map))
+        map = tsr_node_get(root, "rope_scaling");
+    TSR_TRY(tsr_hf_number_or(root, "rope_theta", &r->theta));
+    if (tsr_node_is_null(map) || map->kind != TSR_NODE_MAP)
+        return TSR_OK;
+    TSR_TRY(tsr_hf_number_or(map, "rope_theta", &r->theta));
+    const struct tsr_node *type = tsr_node_get(map, "rope_type");
+    if (tsr_node_is_null(type))
+        type = tsr_node_get(map, "type");
+    r->llama3 = type && type->kind == TSR_NODE_SCALAR && !strcmp(type->text, "llama3");
+    r->other = !r->llama3 && type && strcmp(type->text, "default") != 0;
+    TSR_TRY(tsr_hf_number_or(map, "factor", &factor));
+    TSR_TRY(tsr_hf_number_or(map, "low_freq_factor", &low));
+    TSR_TRY(tsr_hf_number_or(map, "high_freq_factor", &high));
+    TSR_TRY(tsr_hf_number_or(map, "original_max_position_embeddings", &original));
+    r->factor = (uint64_t)factor;
+    r->low_freq_factor = (uint64_t)low;
+    r->high_freq_factor = (uint64_t)high;
+    r->original_positions = (uint64_t)original;
+    return TSR_OK;
+}
+
+static tsr_status read_window(struct tsr_model *model)
+{
+    bool is_mistral = !strcmp(model->type, "mistral"), used = is_mistral;
+    if (!is_mistral)
+        TSR_TRY(tsr_hf_bool_or(model, "use_sliding_window", false, &used));
+    return used ? tsr_hf_count_or(model, "sliding_window", 0, &model->sliding_window) : TSR_OK;
+}
+
+/* Everything that is spelled as in Llama; also the dense part of mixture-of-experts models. */
+static tsr_status read_llama(struct tsr_model *model)
+{
+    static const char *const acts[] = {"silu", "swish", NULL};
+    struct tsr_llama_config *c = &model->llama;
+    bool is_qwen2 = !strcmp(model->type, "qwen2"), bias = false;
+    model->family = TSR_FAMILY_LLAMA;
+    TSR_TRY(tsr_hf_size(model, "hidden_size", &c->hidden_size));
+    TSR_TRY(tsr_hf_size(model, "intermediate_size", &c->intermediate_size));
+    TSR_TRY(tsr_hf_size(model, "num_hidden_layers", &c->n_layers));
+    TSR_TRY(tsr_hf_size(model, "vocab_size", &c->vocab_size));
+    TSR_TRY(tsr_hf_size_or(model, "max_position_embeddings", 2048, &c->max_positions));
+    TSR_TRY(read_heads(model));
+    TSR_TRY(tsr_hf_bool_or(model, "attention_bias", false, &bias));
+    TSR_TRY(tsr_hf_bool_or(model, "mlp_bias", false, &c->mlp_bias));
+    TSR_TRY(tsr_hf_bool_or(model, "tie_word_embeddings", false, &c->tie_embeddings));
+    TSR_TRY(tsr_hf_word_or(model, "hidden_act", acts));
+    c->qkv_bias = is_qwen2 || bias;
+    c->o_bias = !is_qwen2 && bias;
+    c->qk_norm = !strncmp(model->type, "qwen3", 5);
+    model->max_positions = c->max_positions;
+    c->norm_eps = 1e-6; /* the libraries' default */
+    TSR_TRY(tsr_hf_number_or(model->doc.root, "rms_norm_eps", &c->norm_eps));
+    TSR_TRY(tsr_hf_number_or(model->doc.root, "initializer_range", &c->init_std));
+    TSR_TRY(read_rope(model));
+    return read_window(model);
+}
+
+static tsr_status read_gpt2(struct tsr_model *model)
+{
+    static const char *const acts[] = {"gelu_new", "gelu", "gelu_fast", "gelu_pytorch_tanh", NULL};
+    struct tsr_gpt2_config *c = &model->gpt2;
+    bool tied = true;
+    model->family = TSR_FAMILY_GPT2;
+    TSR_TRY(tsr_hf_size(model, "n_embd", &c->n_embd));
+    TSR_TRY(tsr_hf_size(model, "n_layer", &c->n_layer));
+    TSR_TRY(tsr_hf_size(model, "n_head", &c->n_head));
+    TSR_TRY(tsr_hf_size(model, "vocab_size", &c->vocab_size));
+    TSR_TRY(tsr_hf_size_or(model, "n_positions", 1024, &c->n_positions));
+    TSR_TRY(tsr_hf_size_or(model, "n_inner", 4 * c->n_embd, &c->n_inner));
+    TSR_TRY(tsr_hf_divides(model, "n_embd", c->n_embd, "n_head", c->n_head));
+    TSR_TRY(tsr_hf_word_or(model, "activation_function", acts));
+    TSR_TRY(tsr_hf_bool_or(model, "tie_word_embeddings", true, &tied));
+    c->untied = !tied;
+    TSR_TRY(tsr_hf_number_or(model->doc.root, "layer_norm_epsilon", &c->norm_eps));
+    TSR_TRY(tsr_hf_number_or(model->doc.root, "initializer_range", &c->init_std));
+    model->max_positions = c->n_positions;
+    model->positions_are_hard = true;
+    return TSR_OK;
+}
+
+static tsr_status read_latent_attention(struct tsr_model *model)
+{
+    struct tsr_moe_config *m = &model->moe;
+    m->latent = true;
+    TSR_TRY(tsr_hf_size_or(model, "q_lora_rank", 0, &m->q_lora));
+    TSR_TRY(tsr_hf_size(model, "kv_lora_rank", &m->kv_lora));
+    TSR_TRY(tsr_hf_size(model, "qk_nope_head_dim", &m->nope));
+    TSR_TRY(tsr_hf_size(model, "qk_rope_head_dim", &m->rope));
+    TSR_TRY(tsr_hf_size(model, "v_head_dim", &m->v_head));
+    model->llama.head_dim = m->nope + m->rope;
+    return TSR_OK;
+}
+
+static tsr_status read_deepseek(struct tsr_model *model)
+{
+    struct tsr_moe_config *m = &model->moe;
+    TSR_TRY(tsr_hf_size(model, "n_routed_experts", &m->n_experts));
+    TSR_TRY(tsr_hf_count_or(model, "n_shared_experts", 0, &m->n_shared));
+    TSR_TRY(tsr_hf_count_or(model, "first_k_dense_replace", 0, &m->first_dense));
+    TSR_TRY(tsr_hf_size(model, "moe_intermediate_size", &m->expert_size));
+    m->router_bias = !strcmp(model->type, "deepseek_v3");
+    return read_latent_attention(model);
+}
+
+/* Layers that `mlp_only_layers` and `decoder_sparse_step` leave without experts. */
+static tsr_status count_dense_layers(struct tsr_model *model)
+{
+    const struct tsr_node *only = tsr_node_get(model->doc.root, "mlp_only_layers");
+    struct tsr_moe_config *m = &model->moe;
+    TSR_TRY(tsr_hf_size_or(model, "decoder_sparse_step", 1, &m->sparse_step));
+    uint64_t n_sparse = model->llama.n_layers / m->sparse_step;
+    for (size_t i = 0; only && only->kind == TSR_NODE_SEQ && i < only->n; i++) {
+        uint64_t layer = 0;
+        if (!tsr_node_u64(only->items[i], &layer) || layer >= model->llama.n_layers)
+            return tsr_node_error(only, "mlp_only_layers: found %s; allowed: layers below %llu",
+                                  tsr_node_show(only->items[i]),
+                                  (unsigned long long)model->llama.n_layers);
+        n_sparse -= (layer + 1) % m->sparse_step == 0 && n_sparse > 0;
+    }
+    m->n_dense_extra = model->llama.n_layers - n_sparse;
+    return TSR_OK;
+}
+
+static tsr_status read_moe(struct tsr_model *model)
+{
+    struct tsr_moe_config *m = &model->moe;
+    TSR_TRY(read_llama(model));
+    model->family = TSR_FAMILY_MOE;
+    TSR_TRY(tsr_hf_size(model, "num_experts_per_tok", &m->n_per_token));
+    if (!strcmp(model->type, "mixtral")) {
+        TSR_TRY(tsr_hf_size(model, "num_local_experts", &m->n_experts));
+        m->expert_size = model->llama.intermediate_size;
+    } else if (!strcmp(model->type, "qwen3_moe")) {
+        TSR_TRY(tsr_hf_size(model, "num_experts", &m->n_experts));
+        TSR_TRY(tsr_hf_size(model, "moe_intermediate_size", &m->expert_size));
+        TSR_TRY(count_dense_layers(model));
+    } else {
+        TSR_TRY(read_deepseek(model));
+    }
+    if (m->n_per_token > m->n_experts || m->first_dense > model->llama.n_layers)
+        return tsr_fail(
+            TSR_ECONFIG, "%s: num_experts_per_tok: found %llu; allowed: up to the %llu experts",
+            model->path, (unsigned long long)m->n_per_token, (unsigned long long)m->n_experts);
+    return TSR_OK;
+}
+
+/* ---- files ------------------------------------------------------------------------------- */
+
+static tsr_status read_type(struct tsr_model *model)
+{
+    const struct tsr_node *type = tsr_node_get(model->doc.root, "model_type");
+    char words[256];
+    tsr_join_words(known_types, words, sizeof words);
+    if (model->doc.root->kind != TSR_NODE_MAP)
+        return tsr_fail(TSR_ECONFIG, "%s: found %s; allowed: a JSON object (config.json)",
+                        model->path, tsr_node_show(model->doc.root));
+    if (!type)
+        return tsr_fail(TSR_ECONFIG, "%s: has no key \"model_type\"; allowed: %s", model->path,
+                        words);
+    for (size_t i = 0; type->kind == TSR_NODE_SCALAR && known_types[i]; i++) {
+        if (!strcmp(type->text, known_types[i])) {
+            model->type = known_types[i];
+            return TSR_OK;
+        }
+    }
+    return tsr_node_error(type, "model_type: found %s; allowed: %s", tsr_node_show(type), words);
+}
+
+static tsr_status read_config(struct tsr_model *model)
+{
+    TSR_TRY(read_type(model));
+    if (!strcmp(model->type, "gpt2"))
+        TSR_TRY(read_gpt2(model));
+    else if (!strcmp(model->type, "mpt"))
+        TSR_TRY(tsr_hf_read_mpt(model));
+    else if (!strcmp(model->type, "mixtral") || !strcmp(model->type, "qwen3_moe") ||
+             !strncmp(model->type, "deepseek", 8))
+        TSR_TRY(read_moe(model));
+    else
+        TSR_TRY(read_llama(model));
+    return tsr_model_count(model);
+}
+
+static void name_of(const char *path, char *out, size_t size)
+{
+    const char *slash = strrchr(path, '/'), *base = slash ? slash + 1 : path;
+    const char *dot = strrchr(base, '.');
+    int n = dot && dot != base ? (int)(dot - base) : (int)strlen(base);
+    /* Hubs store .../NAME/config.json: then the folder is the name. */
+    if (!strcmp(base, "config.json") && slash && slash != path) {
+        const char *folder = slash;
+        while (folder > path && folder[-1] != '/')
+            folder--;
+        base = folder;
+        n = (int)(slash - folder);
+    }
+    snprintf(out, size, "%.*s", n, base);
+}
+
+tsr_status tsr_model_load_hf(const char *path, struct tsr_model *out)
+{
+    memset(out, 0, sizeof(*out));
+    TSR_TRY(tsr_doc_load(path, &out->doc));
+    snprintf(out->path, sizeof out->path, "%s", path);
+    name_of(path, out->name, sizeof out->name);
+    tsr_status status = read_config(out);
+    if (status != TSR_OK)
+        tsr_model_fini(out);
+    return status;
+}
+
+void tsr_model_fini(struct tsr_model *model)
+{
+    tsr_doc_fini(&model->doc);
+    memset(model, 0, sizeof(*model));
+}

@@ -1,0 +1,368 @@
+/* tree_file.c: an own model as a tree of modules, in the format of the golden scenarios
+ * (tests/golden/README.md, "tree"), with attention and gelu added. experiments/own-model/tree.yaml
+ * explains and shows it.
+ */
+#include <stdio.h>
+#include <string.h>
+
+#include "experiments/study/base/nearest.h"
+#include "experiments/study/config/values.h"
+#include "experiments/study/model/model.h"
+
+static const char *const type_names[] = {
+    [TSR_TREE_LINEAR] = "linear",       [TSR_TREE_EMBEDDING] = "embedding",
+    [TSR_TREE_RMSNORM] = "rmsnorm",     [TSR_TREE_LAYERNORM] = "layernorm",
+    [TSR_TREE_SCALE] = "scale",         [TSR_TREE_RELU] = "relu",
+    [TSR_TREE_SILU] = "silu",           [TSR_TREE_GELU] = "gelu",
+    [TSR_TREE_ATTENTION] = "attention", [TSR_TREE_SEQ] = "seq",
+    [TSR_TREE_LIST] = "list",           NULL};
+
+/* Keys of each type beside name and type. */
+static const char *const type_keys[][8] = {
+    [TSR_TREE_LINEAR] = {"in", "out", "bias"},
+    [TSR_TREE_EMBEDDING] = {"num", "dim"},
+    [TSR_TREE_RMSNORM] = {"dim", "eps"},
+    [TSR_TREE_LAYERNORM] = {"dim", "eps"},
+    [TSR_TREE_SCALE] = {"shape"},
+    [TSR_TREE_RELU] = {NULL},
+    [TSR_TREE_SILU] = {NULL},
+    [TSR_TREE_GELU] = {NULL},
+    [TSR_TREE_ATTENTION] = {"heads", "kv_heads", "head_dim"},
+    [TSR_TREE_SEQ] = {"children", "residual", "run", "run_at"},
+    [TSR_TREE_LIST] = {"children", "run", "run_at"}};
+
+static const char *const top_keys[] = {"kind",         "tokens",  "in_dim",        "out_dim",
+                                       "loss",         "modules", "tie",           "frozen",
+                                       "param_dtypes", "meta",    "noncontiguous", NULL};
+
+#define MAX_SIZE UINT64_C(1073741824)
+
+struct reader {
+    struct tsr_arena *arena;
+};
+
+static void *get_memory(struct reader *r, size_t n, size_t bytes, tsr_status *status)
+{
+    void *memory = tsr_arena_alloc(r->arena, (n ? n : 1) * bytes);
+    *status = memory ? TSR_OK : tsr_fail(TSR_ENOMEM, "out of memory");
+    return memory;
+}
+
+/* ---- fields ------------------------------------------------------------------------------ */
+
+static tsr_status need_size(const struct tsr_node *node, const char *name, const char *key,
+                            uint64_t *out)
+{
+    const struct tsr_node *value = tsr_node_get(node, key);
+    if (!value)
+        return tsr_node_error(node, "module \"%s\": has no key \"%s\"; allowed: an integer from 1",
+                              name, key);
+    if (!tsr_node_u64(value, out) || *out < 1 || *out > MAX_SIZE)
+        return tsr_node_error(value, "%s.%s: found %s; allowed: an integer from 1 to %llu", name,
+                              key, tsr_node_show(value), (unsigned long long)MAX_SIZE);
+    return TSR_OK;
+}
+
+static tsr_status bool_or(const struct tsr_node *node, const char *name, const char *key,
+                          bool fallback, bool *out)
+{
+    const struct tsr_node *value = tsr_node_get(node, key);
+    *out = fallback;
+    if (!value || tsr_node_bool(value, out))
+        return TSR_OK;
+    return tsr_node_error(value, "%s.%s: found %s; allowed: true or false", name, key,
+                          tsr_node_show(value));
+}
+
+static tsr_status read_names(struct reader *r, const struct tsr_node *list, const char *path,
+                             size_t *n_out, const char *const **out)
+{
+    tsr_status status = TSR_OK;
+    if (list->kind != TSR_NODE_SEQ)
+        return tsr_node_error(list, "%s: found %s; allowed: a list of names", path,
+                              tsr_node_show(list));
+    const char **names = get_memory(r, list->n, sizeof(*names), &status);
+    for (size_t i = 0; status == TSR_OK && i < list->n; i++) {
+        if (list->items[i]->kind != TSR_NODE_SCALAR)
+            return tsr_node_error(list->items[i], "%s: found %s; allowed: a name", path,
+                                  tsr_node_show(list->items[i]));
+        names[i] = list->items[i]->text;
+    }
+    *n_out = list->n;
+    *out = names;
+    return status;
+}
+
+static tsr_status read_shape(const struct tsr_node *node, struct tsr_tree_node *out)
+{
+    const struct tsr_node *shape = tsr_node_get(node, "shape");
+    if (!shape || shape->kind != TSR_NODE_SEQ || shape->n > 4)
+        return tsr_node_error(shape ? shape : node,
+                              "%s.shape: found %s; allowed: a list of up to 4 sizes", out->name,
+                              tsr_node_show(shape));
+    for (size_t i = 0; i < shape->n; i++) {
+        uint64_t *dim = &out->dims[out->n_dims++];
+        if (!tsr_node_u64(shape->items[i], dim) || *dim > MAX_SIZE)
+            return tsr_node_error(shape->items[i], "%s.shape: found %s; allowed: an integer from 0",
+                                  out->name, tsr_node_show(shape->items[i]));
+    }
+    return TSR_OK;
+}
+
+static tsr_status read_run_at(struct reader *r, const struct tsr_node *map,
+                              struct tsr_tree_node *out)
+{
+    tsr_status status = TSR_OK;
+    if (map->kind != TSR_NODE_MAP)
+        return tsr_node_error(map, "%s.run_at: found %s; allowed: {ITERATION: [NAME, ...]}",
+                              out->name, tsr_node_show(map));
+    struct tsr_tree_run *runs = get_memory(r, map->n, sizeof(*runs), &status);
+    TSR_TRY(status);
+    for (size_t i = 0; i < map->n; i++) {
+        struct tsr_node key = *map->items[i];
+        int64_t iteration = 0;
+        key.kind = TSR_NODE_SCALAR;
+        key.text = map->items[i]->key;
+        key.quoted = false;
+        if (!tsr_node_i64(&key, &iteration) || iteration < 0 || iteration > 65535)
+            return tsr_node_error(map->items[i], "%s.run_at: found %s; allowed: an iteration",
+                                  out->name, key.text);
+        runs[i].iteration = (int)iteration;
+        TSR_TRY(read_names(r, map->items[i], "run_at", &runs[i].n_run, &runs[i].run));
+    }
+    out->run_at = runs;
+    out->n_run_at = (int)map->n;
+    return TSR_OK;
+}
+
+static tsr_status check_keys(const struct tsr_node *node, const char *name, int type)
+{
+    const char *allowed[12] = {"name", "type", "ref"};
+    size_t n = 3;
+    for (size_t k = 0; k < 8 && type_keys[type][k]; k++)
+        allowed[n++] = type_keys[type][k];
+    for (size_t i = 0; i < node->n; i++) {
+        bool known = false;
+        for (size_t k = 0; k < n; k++)
+            known = known || !strcmp(allowed[k], node->items[i]->key);
+        if (!known)
+            return tsr_unknown_key(node->items[i], name, allowed);
+    }
+    return TSR_OK;
+}
+
+/* ---- nodes ------------------------------------------------------------------------------- */
+
+static tsr_status read_node(struct reader *r, const struct tsr_node *node,
+                            struct tsr_tree_node *out);
+
+static tsr_status read_children(struct reader *r, const struct tsr_node *list, const char *name,
+                                size_t *n_out, const struct tsr_tree_node **out)
+{
+    tsr_status status = TSR_OK;
+    if (!list || list->kind != TSR_NODE_SEQ || list->n == 0)
+        return tsr_node_error(list, "%s: found %s; allowed: a list of modules", name,
+                              tsr_node_show(list));
+    struct tsr_tree_node *nodes = get_memory(r, list->n, sizeof(*nodes), &status);
+    TSR_TRY(status);
+    for (size_t i = 0; i < list->n; i++)
+        TSR_TRY(read_node(r, list->items[i], &nodes[i]));
+    *n_out = list->n;
+    *out = nodes;
+    return TSR_OK;
+}
+
+static tsr_status read_container(struct reader *r, const struct tsr_node *node,
+                                 struct tsr_tree_node *out)
+{
+    const struct tsr_node *run = tsr_node_get(node, "run"), *at = tsr_node_get(node, "run_at");
+    TSR_TRY(read_children(r, tsr_node_get(node, "children"), out->name, &out->n_children,
+                          &out->children));
+    TSR_TRY(bool_or(node, out->name, "residual", false, &out->residual));
+    if (run) {
+        TSR_TRY(read_names(r, run, "run", &out->n_run, &out->run));
+        out->run_none = out->n_run == 0;
+    }
+    return at ? read_run_at(r, at, out) : TSR_OK;
+}
+
+static tsr_status read_fields(struct reader *r, const struct tsr_node *node,
+                              struct tsr_tree_node *out)
+{
+    switch (out->type) {
+    case TSR_TREE_LINEAR:
+        TSR_TRY(need_size(node, out->name, "in", &out->in));
+        TSR_TRY(need_size(node, out->name, "out", &out->out));
+        return bool_or(node, out->name, "bias", true, &out->bias);
+    case TSR_TREE_EMBEDDING:
+        TSR_TRY(need_size(node, out->name, "num", &out->in));
+        return need_size(node, out->name, "dim", &out->out);
+    case TSR_TREE_RMSNORM:
+    case TSR_TREE_LAYERNORM:
+        return need_size(node, out->name, "dim", &out->in);
+    case TSR_TREE_SCALE:
+        return read_shape(node, out);
+    case TSR_TREE_ATTENTION:
+        TSR_TRY(need_size(node, out->name, "heads", &out->heads));
+        out->kv_heads = out->heads;
+        if (tsr_node_get(node, "kv_heads"))
+            TSR_TRY(need_size(node, out->name, "kv_heads", &out->kv_heads));
+        if (out->heads % out->kv_heads)
+            return tsr_node_error(node, "%s.heads: found %llu; allowed: a multiple of kv_heads",
+                                  out->name, (unsigned long long)out->heads);
+        return need_size(node, out->name, "head_dim", &out->head_dim);
+    case TSR_TREE_SEQ:
+    case TSR_TREE_LIST:
+        return read_container(r, node, out);
+    case TSR_TREE_RELU:
+    case TSR_TREE_SILU:
+    case TSR_TREE_GELU:
+        break;
+    }
+    return TSR_OK;
+}
+
+static tsr_status read_node(struct reader *r, const struct tsr_node *node,
+                            struct tsr_tree_node *out)
+{
+    const struct tsr_node *name = tsr_node_get(node, "name"), *type = tsr_node_get(node, "type");
+    const struct tsr_node *ref = tsr_node_get(node, "ref");
+    char words[256];
+    if (!name || name->kind != TSR_NODE_SCALAR || !*name->text || strchr(name->text, '.'))
+        return tsr_node_error(node,
+                              "modules: found %s without a name; allowed: {name: NAME, type: "
+                              "TYPE, ...}, no dots in a name",
+                              tsr_node_show(node));
+    out->name = name->text;
+    if (ref && ref->kind == TSR_NODE_SCALAR) {
+        out->ref = ref->text;
+        return TSR_OK;
+    }
+    for (int i = 0; type && type_names[i]; i++) {
+        if (!strcmp(type_names[i], type->text)) {
+            out->type = (enum tsr_tree_type)i;
+            TSR_TRY(check_keys(node, out->name, i));
+            return read_fields(r, node, out);
+        }
+    }
+    tsr_join_words(type_names, words, sizeof words);
+    return tsr_node_error(type ? type : node, "%s.type: found %s; allowed: %s", out->name,
+                          tsr_node_show(type), words);
+}
+
+/* ---- the file ---------------------------------------------------------------------------- */
+
+static tsr_status pair_of(const struct tsr_node *item, const char *path, const char *what,
+                          const char **a, const char **b)
+{
+    if (item->kind != TSR_NODE_SEQ || item->n != 2 || item->items[0]->kind != TSR_NODE_SCALAR ||
+        item->items[1]->kind != TSR_NODE_SCALAR)
+        return tsr_node_error(item, "%s: found %s; allowed: %s", path, tsr_node_show(item), what);
+    *a = item->items[0]->text;
+    *b = item->items[1]->text;
+    return TSR_OK;
+}
+
+static tsr_status read_extras(struct reader *r, struct tsr_model *model)
+{
+    const struct tsr_node *root = model->doc.root;
+    const struct tsr_node *tie = tsr_node_get(root, "tie"), *frozen = tsr_node_get(root, "frozen");
+    const struct tsr_node *dtypes = tsr_node_get(root, "param_dtypes");
+    struct tsr_tree_extras *x = &model->extras;
+    tsr_status status = TSR_OK;
+    if (tie && tie->kind == TSR_NODE_SEQ) {
+        x->ties = get_memory(r, tie->n, sizeof(*x->ties), &status);
+        TSR_TRY(status);
+        for (; x->n_ties < tie->n; x->n_ties++)
+            TSR_TRY(pair_of(tie->items[x->n_ties], "tie", "[FQN, SOURCE FQN]",
+                            &x->ties[x->n_ties][0], &x->ties[x->n_ties][1]));
+    }
+    if (frozen)
+        TSR_TRY(read_names(r, frozen, "frozen", &x->n_frozen, (const char *const **)&x->frozen));
+    if (!dtypes || dtypes->kind != TSR_NODE_SEQ)
+        return TSR_OK;
+    x->dtype_patterns = get_memory(r, dtypes->n, sizeof(*x->dtype_patterns), &status);
+    TSR_TRY(status);
+    x->dtypes = get_memory(r, dtypes->n, sizeof(*x->dtypes), &status);
+    TSR_TRY(status);
+    for (; x->n_dtypes < dtypes->n; x->n_dtypes++) {
+        const char *name = NULL;
+        TSR_TRY(pair_of(dtypes->items[x->n_dtypes], "param_dtypes", "[PATTERN, DTYPE]",
+                        &x->dtype_patterns[x->n_dtypes], &name));
+        x->dtypes[x->n_dtypes] = tsr_dtype_parse(name);
+        if (!tsr_dtype_is_float(x->dtypes[x->n_dtypes]))
+            return tsr_node_error(dtypes->items[x->n_dtypes],
+                                  "param_dtypes: found %s; allowed: f32, bf16, f16 or f64", name);
+    }
+    return TSR_OK;
+}
+
+static tsr_status read_input(struct tsr_model *model)
+{
+    const struct tsr_node *root = model->doc.root;
+    const struct tsr_node *tokens = tsr_node_get(root, "tokens");
+    const struct tsr_node *loss = tsr_node_get(root, "loss");
+    bool has_tokens = !tsr_node_is_null(tokens) && strcmp(tokens->text, "0") != 0;
+    if (has_tokens)
+        TSR_TRY(need_size(root, "model", "tokens", &model->tree.tokens));
+    else
+        TSR_TRY(need_size(root, "model", "in_dim", &model->tree.in_dim));
+    tsr_node_u64(tsr_node_get(root, "out_dim"), &model->tree.target_dim);
+    model->tree.loss_mse = loss ? !strcmp(loss->text, "mse") : !has_tokens;
+    if (loss && strcmp(loss->text, "mse") && strcmp(loss->text, "ce"))
+        return tsr_node_error(loss, "loss: found %s; allowed: ce or mse", tsr_node_show(loss));
+    return TSR_OK;
+}
+
+static tsr_status read_tree(struct tsr_model *model)
+{
+    struct reader r = {&model->doc.arena};
+    const struct tsr_node *root = model->doc.root;
+    if (root->kind != TSR_NODE_MAP)
+        return tsr_node_error(root, "found %s; allowed: {tokens: N, modules: [...]}",
+                              tsr_node_show(root));
+    for (size_t i = 0; i < root->n; i++) {
+        bool known = false;
+        for (size_t k = 0; top_keys[k]; k++)
+            known = known || !strcmp(top_keys[k], root->items[i]->key);
+        if (!known)
+            return tsr_unknown_key(root->items[i], "", top_keys);
+    }
+    TSR_TRY(read_input(model));
+    model->tree.root.name = "";
+    model->tree.root.type = TSR_TREE_SEQ;
+    TSR_TRY(read_children(&r, tsr_node_get(root, "modules"), "modules",
+                          &model->tree.root.n_children, &model->tree.root.children));
+    return read_extras(&r, model);
+}
+
+tsr_status tsr_model_load_tree(const char *path, struct tsr_model *out)
+{
+    const char *slash = strrchr(path, '/');
+    memset(out, 0, sizeof(*out));
+    TSR_TRY(tsr_doc_load(path, &out->doc));
+    snprintf(out->path, sizeof out->path, "%s", path);
+    snprintf(out->name, sizeof out->name, "%s", slash ? slash + 1 : path);
+    char *dot = strrchr(out->name, '.');
+    if (dot && dot != out->name)
+        *dot = 0;
+    out->type = "tree";
+    out->family = TSR_FAMILY_TREE;
+    tsr_status status = read_tree(out);
+    if (status != TSR_OK)
+        tsr_model_fini(out);
+    return status;
+}
+
+tsr_status tsr_model_read_tree_node(const struct tsr_node *root, struct tsr_model *out)
+{
+    memset(out, 0, sizeof(*out));
+    tsr_arena_init(&out->doc.arena);
+    out->doc.root = (struct tsr_node *)(uintptr_t)root;
+    out->type = "tree";
+    out->family = TSR_FAMILY_TREE;
+    tsr_status status = read_tree(out);
+    if (status != TSR_OK)
+        tsr_model_fini(out);
+    return status;
+}

@@ -1,0 +1,219 @@
+/* overlap_what_if.c: changes of a strategy that may hide its communication, each simulated.
+ *
+ * Two rows are no settings but bounds: an infinitely fast host, and links of twice the rate. They
+ * say how much there is to gain by a lighter host or a better network.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "experiments/study/explain/what_if.h"
+#include "experiments/study/overlap/overlap.h"
+
+enum { MAX_CHANGES = 24, MAX_SETS = 3 };
+enum effect { NONE, NUMBERS, BATCH, IMAGINED };
+enum who { ANY, SHARDS, GROUPS, LISTS, FLAT, DDP, ACCUMULATES };
+
+static const struct choice {
+    const char *words;
+    enum effect effect;
+    enum who who;
+    const char *key, *value;
+} choices[] = {
+    {"prefetch one group in forward", NONE, LISTS, "forward_prefetch", "1"},
+    {"prefetch two groups in forward", NONE, LISTS, "forward_prefetch", "2"},
+    {"prefetch one group in backward", NONE, LISTS, "backward_prefetch", "1"},
+    {"prefetch two groups in backward", NONE, LISTS, "backward_prefetch", "2"},
+    {"prefetch in forward", NONE, FLAT, "fsdp1.forward_prefetch", "true"},
+    {"prefetch when a backward begins", NONE, FLAT, "fsdp1.backward_prefetch", "pre"},
+    {"prefetch when gradients are there", NONE, FLAT, "fsdp1.backward_prefetch", "post"},
+    {"no limit on all-gathers", NONE, FLAT, "fsdp1.limit_all_gathers", "false"},
+    {"fully_shard", NONE, FLAT, "api", "fully_shard"},
+    {"buckets of 100 MiB", NONE, DDP, "ddp.bucket_cap_mb", "100"},
+    {"buckets of 10 MiB", NONE, DDP, "ddp.bucket_cap_mb", "10"},
+    {"keep parameters after forward", NONE, SHARDS, "reshard_after_forward", "false"},
+    {"keep parameters after forward", NONE, FLAT, "reshard_after_forward", "false"},
+    {"gather embedding and head apart", NONE, GROUPS, "wrap", "block_embed_head"},
+    {"own communicator for reduce-scatter", NONE, SHARDS, "separate_reduce_scatter_group", "true"},
+    {"reduce with the last micro-batch", NONE, ACCUMULATES, "accumulation.mode", "no_reduce"},
+    {"reduce in bf16", NUMBERS, ANY, "precision.reduce", "bf16"},
+    {"a hardware queue per stream", NONE, ANY, "sim.cuda_device_max_connections", "0"},
+    {"no synchronisation in the step", NONE, ANY, "sync_each_step", "none"},
+    {"communication that slows no kernel", IMAGINED, ANY, "sim.calibration.comm_compute_slowdown",
+     "0"},
+    {"an infinitely fast host", IMAGINED, ANY, "sim.host_scale", "0"},
+};
+
+/* One change; the texts that its variant points to lie in it. */
+struct change {
+    const char *words;
+    enum effect effect;
+    struct tsr_variant variant;
+    char values[MAX_SETS][32];
+    struct tsr_what_if_result result;
+    double gain; /* of tokens per second; as a share */
+};
+
+struct study {
+    struct tsr_experiment *experiment;
+    const struct tsr_job *job;
+    struct change changes[MAX_CHANGES];
+    size_t n;
+};
+
+/* ---- candidates -------------------------------------------------------------------------- */
+
+static struct change *begin(struct study *study, const char *words, enum effect effect)
+{
+    TSR_CHECK(study->n < MAX_CHANGES);
+    struct change *change = &study->changes[study->n];
+    *change = (struct change){.words = words, .effect = effect};
+    return change;
+}
+
+static void set(struct change *change, const char *key, const char *value)
+{
+    size_t i = change->variant.n++;
+    snprintf(change->values[i], sizeof change->values[i], "%s", value);
+    change->variant.set[i].key = key;
+    change->variant.set[i].value = change->values[i];
+}
+
+static void set_number(struct change *change, const char *key, double value)
+{
+    char text[32];
+    snprintf(text, sizeof text, "%.17g", value);
+    set(change, key, text);
+}
+
+/* Keeps the change unless the strategy has it already, or some key is not known. */
+static void end(struct study *study)
+{
+    struct change *change = &study->changes[study->n];
+    struct tsr_strategy changed;
+    for (size_t i = 0; i < change->variant.n; i++)
+        if (tsr_key_find(change->variant.set[i].key) == tsr_n_keys())
+            return;
+    if (!change->variant.n || tsr_variant_apply(study->experiment, study->job->strategy,
+                                                &change->variant, &changed) != TSR_OK)
+        return;
+    study->n += !tsr_what_if_equal(&change->variant, study->job->settings, &changed.settings);
+}
+
+static bool applies(const struct tsr_settings *s, enum who who)
+{
+    switch (who) {
+    case SHARDS:
+        return s->api == TSR_API_FULLY_SHARD;
+    case GROUPS:
+        return s->api != TSR_API_DDP;
+    case DDP:
+        return s->api == TSR_API_DDP;
+    case LISTS:
+        return s->api == TSR_API_FULLY_SHARD || s->api == TSR_API_REPLICATE;
+    case FLAT:
+        return s->api == TSR_API_FSDP1;
+    case ACCUMULATES:
+        return s->api != TSR_API_DDP && s->accum_steps > 1;
+    default:
+        return true;
+    }
+}
+
+static void list(struct study *study)
+{
+    const struct tsr_settings *s = study->job->settings;
+    const struct tsr_cluster *c = &study->job->cluster;
+    for (size_t i = 0; i < sizeof choices / sizeof choices[0]; i++) {
+        if (!applies(s, choices[i].who))
+            continue;
+        set(begin(study, choices[i].words, choices[i].effect), choices[i].key, choices[i].value);
+        end(study);
+    }
+    set_number(begin(study, "twice the micro-batch", BATCH), "batch", 2.0 * (double)s->batch);
+    end(study);
+    struct change *links = begin(study, "links of twice the rate", IMAGINED);
+    double intra = s->sim.intra_bw > 0 ? s->sim.intra_bw : c->intra_bw;
+    double nic = s->sim.nic_bw > 0 ? s->sim.nic_bw : c->nic_bw;
+    if (intra > 0)
+        set_number(links, "sim.intra_bw", 2 * intra);
+    if (nic > 0)
+        set_number(links, "sim.nic_bw", 2 * nic);
+    end(study);
+}
+
+/* ---- results ----------------------------------------------------------------------------- */
+
+static tsr_status simulate(struct study *study, const struct tsr_row *row, uint64_t jobs)
+{
+    const struct tsr_variant *variants[MAX_CHANGES];
+    struct tsr_what_if_result results[MAX_CHANGES];
+    for (size_t i = 0; i < study->n; i++)
+        variants[i] = &study->changes[i].variant;
+    TSR_TRY(tsr_what_if_run(study->experiment, study->job->strategy, variants, study->n, jobs, true,
+                            results));
+    double base = row->steady.step_s > 0 ? (double)row->tokens_per_rank / row->steady.step_s : 0.0;
+    for (size_t i = 0; i < study->n; i++) {
+        struct change *change = &study->changes[i];
+        const struct tsr_what_if_result *r = &results[i];
+        change->result = *r;
+        change->gain = -1;
+        if (!r->status && r->step_s > 0 && base > 0)
+            change->gain = (double)r->tokens_per_rank / r->step_s / base - 1;
+    }
+    return TSR_OK;
+}
+
+static int by_gain(const void *a, const void *b)
+{
+    const struct change *x = a, *y = b;
+    if ((x->result.status != 0) != (y->result.status != 0))
+        return x->result.status ? 1 : -1;
+    return x->gain != y->gain ? (x->gain < y->gain) - (x->gain > y->gain)
+                              : strcmp(x->words, y->words);
+}
+
+static json_t *change_json(const struct change *change)
+{
+    static const char *const effects[] = {"none", "numbers", "batch", "imagined"};
+    const struct tsr_what_if_result *r = &change->result;
+    json_t *sets = json_array();
+    for (size_t i = 0; i < change->variant.n; i++) {
+        char text[128];
+        snprintf(text, sizeof text, "%s=%s", change->variant.set[i].key, change->values[i]);
+        json_array_append_new(sets, json_string(text));
+    }
+    bool known = !r->status;
+    json_t *out =
+        json_pack("{s:s, s:s, s:o, s:o}", "words", change->words, "effect", effects[change->effect],
+                  "set", sets, "failure", known ? json_null() : json_string(r->failure));
+    json_object_set_new(out, "step_s", known ? json_real(r->step_s) : json_null());
+    json_object_set_new(out, "exposed_s", known ? json_real(r->exposed_s) : json_null());
+    json_object_set_new(out, "gain_share", known ? json_real(change->gain) : json_null());
+    json_object_set_new(out, "fits", known && r->fits >= 0 ? json_boolean(r->fits) : json_null());
+    return out;
+}
+
+tsr_status tsr_overlap_what_if(struct tsr_experiment *experiment, const struct tsr_job *job,
+                               const struct tsr_row *row, uint64_t jobs, json_t **out)
+{
+    struct study *study = calloc(1, sizeof *study);
+    if (!study)
+        return tsr_fail(TSR_ENOMEM, "out of memory: what-ifs");
+    study->experiment = experiment;
+    study->job = job;
+    list(study);
+    tsr_status status = simulate(study, row, jobs);
+    if (status == TSR_OK) {
+        json_t *rows = json_array();
+        qsort(study->changes, study->n, sizeof *study->changes, by_gain);
+        for (size_t i = 0; i < study->n; i++)
+            json_array_append_new(rows, change_json(&study->changes[i]));
+        *out = json_pack("{s:f, s:f, s:I, s:o}", "step_s", row->steady.step_s, "exposed_s",
+                         row->steady.exposed_s, "tokens_per_rank", (json_int_t)row->tokens_per_rank,
+                         "rows", rows);
+        status = *out ? TSR_OK : tsr_fail(TSR_ENOMEM, "out of memory: what-ifs");
+    }
+    free(study);
+    return status;
+}

@@ -1,0 +1,97 @@
+/* plan.h: the search of `tessera plan` and what it finds.
+ *
+ * A configuration is emitted first: that is cheap, says what memory it needs, and gives a lower
+ * bound of its step time (tsr_sim_step_bound()). Only what may be among the fastest or on the
+ * Pareto front is simulated. --exhaustive emits and simulates everything, and must find the same.
+ *
+ * Speed is time per token of a GPU: steps of other batch sizes can be compared. Memory is the
+ * larger reserved peak of the first and the steady iteration.
+ */
+#ifndef TSR_CLI_PLAN_H
+#define TSR_CLI_PLAN_H
+
+#include "experiments/cli/args/args.h"
+#include "experiments/study/job/result.h"
+#include "experiments/study/plan/plan_space.h"
+
+enum tsr_plan_state {
+    TSR_PLAN_NEW,
+    TSR_PLAN_IMPOSSIBLE, /* the combination is refused: row.failure says why */
+    TSR_PLAN_TOO_LARGE,  /* not emitted: a smaller batch or seq cannot fit, whatever is freed */
+    TSR_PLAN_OOM,        /* the modelled allocator ran out of memory: row.failure */
+    TSR_PLAN_EMITTED,    /* memory is known */
+    TSR_PLAN_SIMULATED   /* time too */
+};
+
+/* What a child process finds out about a configuration; plain data. */
+struct tsr_plan_measure {
+    struct tsr_row row;
+    double bound_s; /* the step takes at least this; 0: unknown */
+    uint64_t key;   /* equal: the same programs, memory and simulation */
+};
+
+struct tsr_plan_point {
+    enum tsr_plan_state state;
+    struct tsr_plan_measure m;
+    uint64_t need; /* bytes: the larger reserved peak */
+    bool fits, front;
+    size_t changes; /* settings that differ from the strategy's */
+    size_t like;    /* the configuration that stands for all with this key; its own index */
+    size_t n_like;  /* configurations that this one stands for: equal programs, or equal figures */
+};
+
+struct tsr_plan_counts {
+    size_t impossible, too_large, emitted, distinct, fitting, simulated;
+    double emit_s, sim_s; /* wall time of this machine */
+};
+
+struct tsr_plan {
+    const struct tsr_args *args;
+    struct tsr_experiment experiment; /* without sweeps */
+    bool had_sweeps;
+    const struct tsr_strategy *base;
+    struct tsr_job job; /* of the base */
+    struct tsr_plan_space space;
+    uint64_t budget;               /* bytes */
+    bool own_budget;               /* given in the file, not the card's */
+    struct tsr_plan_point *points; /* [space.n] */
+    struct tsr_plan_counts counts;
+    size_t n_shown, *shown; /* the fastest, and the front; fastest first */
+};
+
+/* Reads the file, chooses the strategy (--strategy, else the first that shards, else the first),
+ * reads the budget. On failure nothing is to be freed. */
+tsr_status tsr_plan_open(const struct tsr_args *args, struct tsr_plan *out) TSR_MUST_USE;
+void tsr_plan_close(struct tsr_plan *plan);
+
+/* Reads the space and fills points, counts and shown. Errors: TSR_ECONFIG (a value that no
+ * combination can have), those of the machine. That nothing fits is none: n_shown is 0. */
+tsr_status tsr_plan_search(struct tsr_plan *plan) TSR_MUST_USE;
+/* One line: the smallest need that was found, and who has it. Returns TSR_EOOM. */
+tsr_status tsr_plan_nothing_fits(const struct tsr_plan *plan);
+
+/* plan_measure.c: the file with `n` more --set, in this process. Errors are told in the row too. */
+tsr_status tsr_plan_measure(const struct tsr_plan *plan, const char *const *sets, size_t n,
+                            bool with_bound, struct tsr_plan_measure *out) TSR_MUST_USE;
+tsr_status tsr_plan_simulate(const struct tsr_plan *plan, const char *const *sets, size_t n,
+                             struct tsr_row *out) TSR_MUST_USE;
+uint64_t tsr_plan_need(const struct tsr_row *row);
+
+uint64_t tsr_plan_allocated(const struct tsr_row *row); /* the larger allocated peak */
+
+/* Seconds per token of a GPU. */
+double tsr_plan_time(const struct tsr_row *row);
+
+/* plan_report.c: the command that repeats a configuration, for a shell, and the tables. */
+void tsr_plan_put_command(FILE *out, const struct tsr_plan *plan, const char *const *sets,
+                          size_t n);
+tsr_status tsr_plan_report(FILE *out, const struct tsr_plan *plan) TSR_MUST_USE;
+/* plan_files.c: plan.csv, summary.json and the picture in --out. */
+tsr_status tsr_plan_write(const struct tsr_plan *plan) TSR_MUST_USE;
+void tsr_plan_put_csv(FILE *out, const struct tsr_plan *plan);
+tsr_status tsr_plan_put_json(FILE *out, const struct tsr_plan *plan) TSR_MUST_USE;
+
+/* plan_max.c: --max: solves for the largest batch, seq or number of layers. */
+tsr_status tsr_plan_max(struct tsr_plan *plan) TSR_MUST_USE;
+
+#endif

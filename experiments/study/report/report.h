@@ -1,0 +1,50 @@
+/* report.h: what a comparison leaves behind: tables, data files, traces and pictures.
+ *
+ * Everything is derived from the rows and details of result.h; nothing is simulated here. Files are
+ * written atomically (report_file.h). Errors: TSR_EIO, TSR_ENOMEM, TSR_EBACKEND (gnuplot failed).
+ */
+#ifndef TSR_CLI_REPORT_H
+#define TSR_CLI_REPORT_H
+
+#include "experiments/study/job/result.h"
+
+#include <stdio.h>
+
+/* Prints the comparison: "md" for people (also valid Markdown), "csv" and "json" for programs (SI
+ * base units, stable names). Errors: also TSR_ECONFIG for another format. */
+tsr_status tsr_report_table(FILE *out, const char *format, const struct tsr_study_info *info,
+                            const struct tsr_row *rows, size_t n) TSR_MUST_USE;
+
+/* Files of one strategy in DIR/STRATEGY: memory.csv, streams.csv, trace.json and snapshot.pickle;
+ * what the pictures need besides: memory-plot.csv, in-use-plot.csv, phases.csv, peak.csv,
+ * timeline.csv. With sections to show also run.csv, run-plot.csv and run-peaks.csv. */
+tsr_status tsr_report_detail(const char *dir, const struct tsr_study_info *info,
+                             const struct tsr_detail *detail) TSR_MUST_USE;
+
+/* The memory of a run from the start of the process: what torch.cuda.memory._snapshot() would give
+ * if the history had been recorded from the beginning. */
+struct tsr_history {
+    const struct tsr_program *const *programs; /* [n]: the initialisation, iterations */
+    uint32_t n;
+    size_t n_last;                                /* instructions of the last program that count */
+    struct tsr_sim_span *const *spans;            /* [n]; NULL: no times are known */
+    const struct tsr_allocator_config *allocator; /* NULL: the defaults */
+    const struct tsr_oom *oom;                    /* what ended it; NULL: nothing */
+};
+/* FOLDER/snapshot.pickle, which opens in pytorch.org/memory_viz. */
+tsr_status tsr_report_snapshot(const char *folder, const struct tsr_history *history) TSR_MUST_USE;
+
+/* Files of the study in DIR: summary.csv and summary.json; for the pictures compare.csv,
+ * compare-frame.csv, compare-front.csv and compare-categories.csv. */
+tsr_status tsr_report_study(const char *dir, const struct tsr_study_info *info,
+                            const struct tsr_row *rows, size_t n) TSR_MUST_USE;
+
+/* Draws every picture whose data files are in DIR. *skipped: there is no gnuplot; one line on
+ * stderr says so. */
+tsr_status tsr_report_plots(const char *dir, const struct tsr_row *rows, size_t n,
+                            bool *skipped) TSR_MUST_USE;
+/* Draws one picture, DIR/NAME.svg and .png, with plots/NAME.gp; without gnuplot as above. `name`
+ * is borrowed until it returns. */
+tsr_status tsr_report_picture(const char *dir, const char *name) TSR_MUST_USE;
+
+#endif

@@ -1,0 +1,336 @@
+/* report_study.c: the files of a whole comparison: the rows as CSV and JSON, and what the pictures
+ * that compare strategies draw. Rows that failed are in the summary, not in the pictures.
+ */
+#include "experiments/study/base/out_file.h"
+#include "experiments/study/report/report.h"
+#include "experiments/study/report/report_labels.h"
+#include "experiments/study/report/report_rows.h"
+#include "experiments/study/report/report_text.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct study {
+    const struct tsr_study_info *info;
+    const struct tsr_row *rows;
+    size_t n;
+};
+
+static tsr_status write_summary_csv(FILE *out, const void *user)
+{
+    const struct study *study = user;
+    tsr__put_rows_csv(out, study->rows, study->n);
+    return TSR_OK;
+}
+
+static tsr_status write_summary_json(FILE *out, const void *user)
+{
+    const struct study *study = user;
+    return tsr_put_json(out, tsr__rows_json(study->info, study->rows, study->n, true));
+}
+
+/* Rows that the front is made of: those that fit; all if none does. */
+static bool is_candidate(const struct study *study, const struct tsr_row *row)
+{
+    if (row->failure[0] || row->fits != 0)
+        return !row->failure[0];
+    for (size_t i = 0; i < study->n; i++) {
+        if (!study->rows[i].failure[0] && study->rows[i].fits != 0)
+            return false;
+    }
+    return true;
+}
+
+/* Nothing else is at least as fast and as small: a row of the Pareto front. */
+static bool is_best_of_both(const struct study *study, size_t i)
+{
+    const struct tsr_row *a = &study->rows[i];
+    if (!is_candidate(study, a))
+        return false;
+    for (size_t j = 0; j < study->n; j++) {
+        const struct tsr_row *b = &study->rows[j];
+        if (!is_candidate(study, b) || j == i)
+            continue;
+        bool no_worse =
+            b->steady.step_s <= a->steady.step_s && b->peak_reserved <= a->peak_reserved;
+        bool equal = b->steady.step_s >= a->steady.step_s && b->peak_reserved >= a->peak_reserved;
+        if (no_worse && (!equal || j < i))
+            return false;
+    }
+    return true;
+}
+
+/* ---- axes and names of compare-time-memory.gp --------------------------------------------- */
+
+struct frame {
+    double x0, x1, y0, y1; /* GiB, milliseconds */
+    double limit;          /* GiB; 0: unknown */
+    bool log_x, log_y;
+};
+
+enum { LOG_FROM = 4 }; /* largest over smallest value, from which an axis is logarithmic */
+
+static double memory_of(const struct tsr_row *row)
+{
+    return (double)row->peak_reserved / TSR__GIB;
+}
+
+/* Widens an axis by a tenth on both sides. */
+static void add_room(double *from, double *to, bool log_axis)
+{
+    if (log_axis) {
+        double factor = pow(*to / *from, 0.09);
+        *from /= factor;
+        *to *= factor;
+        return;
+    }
+    double room = *to > *from ? 0.09 * (*to - *from) : 0.2 * *to + 1e-3;
+    *from = *from > room ? *from - room : 0;
+    *to += room;
+}
+
+/* Where a value lies on an axis, 0 to 1; and the value at such a place. */
+static double place_on(double value, double from, double to, bool log_axis)
+{
+    return log_axis ? log(value / from) / log(to / from) : (value - from) / (to - from);
+}
+
+static double value_at(double place, double from, double to, bool log_axis)
+{
+    return log_axis ? from * pow(to / from, place) : from + place * (to - from);
+}
+
+static struct frame frame_of(const struct study *study)
+{
+    struct frame f = {0};
+    bool any = false;
+    for (size_t i = 0; i < study->n; i++) {
+        const struct tsr_row *row = &study->rows[i];
+        if (row->failure[0])
+            continue;
+        double x = memory_of(row), y = row->steady.step_s * 1e3;
+        f.x0 = !any || x < f.x0 ? x : f.x0;
+        f.x1 = !any || x > f.x1 ? x : f.x1;
+        f.y0 = !any || y < f.y0 ? y : f.y0;
+        f.y1 = !any || y > f.y1 ? y : f.y1;
+        if (row->usable_bytes)
+            f.limit = (double)row->usable_bytes / TSR__GIB;
+        any = true;
+    }
+    /* The card's limit is part of the picture unless it would press the points into a corner. */
+    if (f.limit > f.x1 && f.limit < f.x1 + 2 * (f.x1 - f.x0))
+        f.x1 = f.limit;
+    if (f.limit > 0 && f.limit < f.x0)
+        f.x0 = f.limit;
+    f.log_x = f.x0 > 0 && f.x1 > LOG_FROM * f.x0;
+    f.log_y = f.y0 > 0 && f.y1 > LOG_FROM * f.y0;
+    add_room(&f.x0, &f.x1, f.log_x);
+    add_room(&f.y0, &f.y1, f.log_y);
+    return f;
+}
+
+static tsr_status write_frame(FILE *out, const void *user)
+{
+    const struct study *study = user;
+    struct frame f = frame_of(study);
+    tsr__put_provenance(
+        out, study->info, NULL,
+        "axes of compare-time-memory: GiB, milliseconds; whether they are logarithmic");
+    fprintf(out, "memory_min_gib,memory_max_gib,time_min_ms,time_max_ms,limit_gib,title,log_memory,"
+                 "log_time\n");
+    fprintf(out, "%.6g,%.6g,%.6g,%.6g,", f.x0, f.x1, f.y0, f.y1);
+    if (f.limit > 0)
+        fprintf(out, "%.6g", f.limit);
+    char title[320];
+    (void)snprintf(title, sizeof title, "%s · %s · %" PRIu32 " GPUs", study->info->model_name,
+                   study->info->cluster_name, study->info->world);
+    fputc(',', out);
+    tsr__put_plain(out, title);
+    fprintf(out, ",%d,%d\n", f.log_x, f.log_y);
+    return TSR_OK;
+}
+
+static double pixel_x(const struct frame *f, const struct tsr_row *row)
+{
+    return place_on(memory_of(row), f->x0, f->x1, f->log_x) * TSR__PLOT_WIDTH;
+}
+
+static double pixel_y(const struct frame *f, const struct tsr_row *row)
+{
+    return place_on(row->steady.step_s * 1e3, f->y0, f->y1, f->log_y) * TSR__PLOT_HEIGHT;
+}
+
+/* The row of the front that comes next to the right, or NULL. */
+static const struct tsr_row *next_best(const struct study *study, const struct tsr_row *row)
+{
+    const struct tsr_row *next = NULL;
+    for (size_t i = 0; i < study->n; i++) {
+        const struct tsr_row *other = &study->rows[i];
+        if (is_best_of_both(study, i) && other->peak_reserved > row->peak_reserved &&
+            (!next || other->peak_reserved < next->peak_reserved))
+            next = other;
+    }
+    return next;
+}
+
+static tsr_status write_front(FILE *out, const void *user)
+{
+    const struct study *study = user;
+    static const struct tsr_row nothing = {.strategy = ""};
+    tsr__put_provenance(out, study->info, NULL,
+                        "the strategies that fit and of which no other is as fast and as small, "
+                        "by memory");
+    fputs("peak_reserved_bytes,step_s,strategy\n", out);
+    for (const struct tsr_row *row = next_best(study, &nothing); row; row = next_best(study, row)) {
+        fprintf(out, "%" PRIu64 ",%.9f,", row->peak_reserved, row->steady.step_s);
+        tsr__put_plain(out, row->strategy);
+        fputc('\n', out);
+    }
+    return TSR_OK;
+}
+
+/* The lines that names should not cross: the card's limit, and the steps of the front. Room for
+ * 2 n + 1. */
+static size_t lines_of(const struct study *study, const struct frame *f, struct tsr__box *lines)
+{
+    size_t n = 0;
+    if (f->limit > f->x0 && f->limit < f->x1) {
+        double x = place_on(f->limit, f->x0, f->x1, f->log_x) * TSR__PLOT_WIDTH;
+        lines[n++] = (struct tsr__box){x - 3, x + 3, 0, TSR__PLOT_HEIGHT};
+    }
+    for (size_t i = 0; i < study->n; i++) {
+        const struct tsr_row *row = &study->rows[i];
+        const struct tsr_row *next = NULL;
+        if (is_best_of_both(study, i))
+            next = next_best(study, row);
+        if (!next)
+            continue;
+        double x = pixel_x(f, row), y = pixel_y(f, row), to = pixel_x(f, next);
+        lines[n++] = (struct tsr__box){x, to, y - 1, y + 1};
+        lines[n++] = (struct tsr__box){to - 1, to + 1, pixel_y(f, next), y};
+    }
+    return n;
+}
+
+/* One label per row that did not fail, in order; NULL when out of memory. */
+static struct tsr__label *labels_of(const struct study *study, const struct frame *f)
+{
+    struct tsr__label *labels = calloc(study->n + 1, sizeof *labels);
+    struct tsr__box *lines = calloc(2 * study->n + 1, sizeof *lines);
+    size_t n = 0;
+    if (!labels || !lines) {
+        free(labels);
+        free(lines);
+        return NULL;
+    }
+    for (size_t i = 0; i < study->n; i++) {
+        const struct tsr_row *row = &study->rows[i];
+        if (!row->failure[0])
+            labels[n++] = (struct tsr__label){
+                .x = pixel_x(f, row), .y = pixel_y(f, row), .length = strlen(row->strategy)};
+    }
+    tsr__place_labels(labels, n, lines, lines_of(study, f, lines));
+    free(lines);
+    return labels;
+}
+
+static tsr_status write_compare(FILE *out, const void *user)
+{
+    static const char *const aligns[] = {"left", "center", "right"};
+    const struct study *study = user;
+    struct frame f = frame_of(study);
+    struct tsr__label *labels = labels_of(study, &f), *label = labels;
+    if (!labels)
+        return tsr_fail(TSR_ENOMEM, "no memory left for the comparison");
+    tsr__put_provenance(out, study->info, NULL,
+                        "steady step: seconds; bytes of the fullest GPU; best: no other is as fast "
+                        "and as small; label: where the name stands, GiB and milliseconds");
+    fputs("strategy,step_s,compute_s,exposed_s,other_s,peak_allocated_bytes,peak_reserved_bytes,"
+          "fits,best,mfu,label_gib,label_ms,label_align,leader\n",
+          out);
+    for (size_t i = 0; i < study->n; i++) {
+        const struct tsr_row *row = &study->rows[i];
+        if (row->failure[0])
+            continue;
+        const struct tsr_metrics *m = &row->steady;
+        double other = m->step_s - m->compute_s - m->exposed_s;
+        tsr__put_plain(out, row->strategy);
+        fprintf(out, ",%.9f,%.9f,%.9f,%.9f,%" PRIu64 ",%" PRIu64 ",%s,%d,", m->step_s, m->compute_s,
+                m->exposed_s, other > 0 ? other : 0, row->peak_allocated, row->peak_reserved,
+                row->fits < 0 ? "unknown" : (row->fits ? "yes" : "no"), is_best_of_both(study, i));
+        if (row->mfu >= 0)
+            fprintf(out, "%.6f", row->mfu);
+        fprintf(out, ",%.6g,%.6g,%s,%d\n",
+                value_at(label->text_x / TSR__PLOT_WIDTH, f.x0, f.x1, f.log_x),
+                value_at(label->text_y / TSR__PLOT_HEIGHT, f.y0, f.y1, f.log_y),
+                aligns[label->align + 1], label->leader);
+        label++;
+    }
+    free(labels);
+    return TSR_OK;
+}
+
+/* ---- bars --------------------------------------------------------------------------------- */
+
+static tsr_status write_categories(FILE *out, const void *user)
+{
+    const struct study *study = user;
+    bool occurs[TSR_N_CATEGORIES] = {false};
+    for (size_t i = 0; i < study->n; i++) {
+        for (int c = 0; c < TSR_N_CATEGORIES && !study->rows[i].failure[0]; c++)
+            occurs[c] |= study->rows[i].peak_by_category[c] != 0;
+    }
+    tsr__put_provenance(out, study->info, NULL,
+                        "bytes of the fullest GPU at the peak of allocated memory, by owner; the "
+                        "peak of reserved memory; the card's usable bytes (empty: unknown)");
+    fputs("strategy,usable_bytes,peak_reserved_bytes,peak_allocated_bytes", out);
+    for (int c = 0; c < TSR_N_CATEGORIES; c++) {
+        char key[64];
+        tsr__category_key(tsr__stack_order[c], key, sizeof key);
+        if (occurs[tsr__stack_order[c]])
+            fprintf(out, ",%s_bytes", key);
+    }
+    fputc('\n', out);
+    for (size_t i = 0; i < study->n; i++) {
+        const struct tsr_row *row = &study->rows[i];
+        if (row->failure[0])
+            continue;
+        tsr__put_plain(out, row->strategy);
+        fputc(',', out);
+        if (row->usable_bytes)
+            fprintf(out, "%" PRIu64, row->usable_bytes);
+        fprintf(out, ",%" PRIu64 ",%" PRIu64, row->peak_reserved, row->peak_allocated);
+        for (int c = 0; c < TSR_N_CATEGORIES; c++) {
+            if (occurs[tsr__stack_order[c]])
+                fprintf(out, ",%" PRIu64, row->peak_by_category[tsr__stack_order[c]]);
+        }
+        fputc('\n', out);
+    }
+    return TSR_OK;
+}
+
+tsr_status tsr_report_study(const char *dir, const struct tsr_study_info *info,
+                            const struct tsr_row *rows, size_t n)
+{
+    static const struct {
+        const char *name;
+        tsr_write_fn write;
+    } files[] = {
+        {"summary.csv", write_summary_csv}, {"summary.json", write_summary_json},
+        {"compare.csv", write_compare},     {"compare-frame.csv", write_frame},
+        {"compare-front.csv", write_front}, {"compare-categories.csv", write_categories},
+    };
+    struct study study = {info, rows, n};
+    TSR_TRY(tsr_make_folder(dir));
+    for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
+        char *path = tsr_path_join(dir, files[i].name);
+        if (!path)
+            return TSR_ENOMEM;
+        tsr_status status = tsr_write_file(path, files[i].write, &study);
+        free(path);
+        TSR_TRY(status);
+    }
+    return TSR_OK;
+}

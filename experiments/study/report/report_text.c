@@ -1,0 +1,291 @@
+/* report_text.c: names and text shared by the report's files. */
+#include "experiments/study/report/report_text.h"
+
+#include <ctype.h>
+#include <inttypes.h>
+#include <string.h>
+
+#include "experiments/study/job/owner.h"
+
+#ifndef TSR_VERSION
+#define TSR_VERSION "unknown"
+#endif
+
+const char *tsr__version(void)
+{
+    return TSR_VERSION;
+}
+
+void tsr__folder_name(const char *strategy, char *out, size_t size)
+{
+    enum { HASH_ROOM = 10 };
+    size_t n = 0;
+    bool changed = strategy[0] == '\0';
+    for (const char *at = strategy; *at; at++) {
+        bool keep =
+            isalnum((unsigned char)*at) || strchr("_-+=@", *at) || (*at == '.' && at != strategy);
+        if (n + HASH_ROOM >= size) {
+            changed = true; /* cut: the hash tells long names apart */
+            break;
+        }
+        out[n++] = '_';
+        if (keep)
+            out[n - 1] = *at;
+        changed |= !keep;
+    }
+    out[n] = '\0';
+    uint64_t hash = tsr_hash_bytes(TSR_HASH_INIT, strategy, strlen(strategy));
+    if (changed)
+        (void)snprintf(out + n, size - n, "-%08" PRIx32, (uint32_t)hash);
+}
+
+/* Rows of a sweep may work on different numbers of tokens: what counts is tokens per second. */
+static double speed(const struct tsr_row *row)
+{
+    return row->steady.step_s > 0 ? (double)row->tokens_per_rank / row->steady.step_s : 0;
+}
+
+int tsr__best_row(const struct tsr_row *rows, size_t n)
+{
+    static const int order[] = {1, -1}; /* those that fit; else those of which it is unknown */
+    for (size_t k = 0; k < 2; k++) {
+        int best = -1;
+        for (size_t i = 0; i < n; i++)
+            if (!rows[i].failure[0] && rows[i].fits == order[k] &&
+                (best < 0 || speed(&rows[i]) > speed(&rows[best])))
+                best = (int)i;
+        if (best >= 0)
+            return best;
+    }
+    return -1;
+}
+
+void tsr__put_csv(FILE *out, const char *text)
+{
+    if (!strpbrk(text, ",\"\r\n")) {
+        fputs(text, out);
+        return;
+    }
+    fputc('"', out);
+    for (; *text; text++) {
+        if (*text == '"')
+            fputc('"', out);
+        fputc(*text, out);
+    }
+    fputc('"', out);
+}
+
+void tsr__put_plain(FILE *out, const char *text)
+{
+    for (; *text; text++) {
+        bool joint = text[0] == ',' && text[1] == ' ';
+        if (joint)
+            fputc('+', out);
+        else if (*text == ',')
+            fputc(';', out);
+        else if (*text == '"')
+            fputc('\'', out);
+        else
+            fputc((unsigned char)*text < 0x20 ? ' ' : *text, out);
+        text += joint;
+    }
+}
+
+void tsr__put_json(FILE *out, const char *text)
+{
+    fputc('"', out);
+    for (; *text; text++) {
+        unsigned char c = (unsigned char)*text;
+        if (c == '"' || c == '\\')
+            fprintf(out, "\\%c", c);
+        else if (c < 0x20)
+            fprintf(out, "\\u%04x", c);
+        else
+            fputc(c, out);
+    }
+    fputc('"', out);
+}
+
+void tsr__put_word(FILE *out, const char *word)
+{
+    static const char plain[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
+                                "_-./+,=:@%";
+    if (word[0] && word[strspn(word, plain)] == '\0') {
+        fputs(word, out);
+        return;
+    }
+    fputc('\'', out);
+    for (; *word; word++) {
+        if (*word == '\'')
+            fputs("'\\''", out);
+        else
+            fputc(*word, out);
+    }
+    fputc('\'', out);
+}
+
+/* A comment line must stay one line whatever a name contains. */
+static void put_comment(FILE *out, const char *key, const char *text)
+{
+    fprintf(out, "# %s: ", key);
+    for (; *text; text++)
+        fputc(*text == '\n' || *text == '\r' ? ' ' : *text, out);
+    fputc('\n', out);
+}
+
+void tsr__put_provenance(FILE *out, const struct tsr_study_info *info, const char *strategy,
+                         const char *columns)
+{
+    fprintf(out, "# tessera %s, %s\n", tsr__version(), info->measured ? "measured" : "simulated");
+    put_comment(out, "experiment", info->config_path);
+    put_comment(out, "model", info->model_name);
+    fprintf(out, "# world size: %" PRIu32 "\n", info->world);
+    put_comment(out, "cluster", info->cluster_name);
+    put_comment(out, "device file", info->device_file);
+    if (strategy)
+        put_comment(out, "strategy", strategy);
+    put_comment(out, "columns", columns);
+}
+
+const uint8_t tsr__stack_order[TSR_N_CATEGORIES] = {
+    TSR_CAT_SHARDED_PARAM,
+    TSR_CAT_BUFFER,
+    TSR_CAT_OPT_STATE,
+    TSR_CAT_SHARDED_GRAD,
+    TSR_CAT_INPUTS,
+    TSR_CAT_POST_FORWARD_SHARD,
+    TSR_CAT_UNSHARDED_PARAM,
+    TSR_CAT_ALL_GATHER_INPUT,
+    TSR_CAT_ALL_GATHER,
+    TSR_CAT_ACTIVATION,
+    TSR_CAT_UNSHARDED_ACC_GRAD,
+    TSR_CAT_UNSHARDED_GRAD,
+    TSR_CAT_REDUCE_SCATTER,
+    TSR_CAT_REDUCE_SCATTER_OUTPUT,
+    TSR_CAT_PARTIAL_REDUCE_OUTPUT,
+    TSR_CAT_OPT_TEMP,
+    TSR_CAT_TEMP,
+    TSR_CAT_WORKSPACE,
+    TSR_CAT_INIT,
+};
+
+void tsr__category_key(int category, char *out, size_t size)
+{
+    size_t n = 0;
+    bool after_small = false; /* "OptState" becomes "opt_state" */
+    for (const char *c = tsr_category_name(category); *c && n + 2 < size; c++) {
+        if (after_small && isupper((unsigned char)*c))
+            out[n++] = '_';
+        out[n++] = isalnum((unsigned char)*c) ? (char)tolower((unsigned char)*c) : '_';
+        after_small = islower((unsigned char)*c) != 0;
+    }
+    out[n] = '\0';
+}
+
+bool tsr__is_collective(const struct tsr_instr *instr)
+{
+    switch (instr->kind) {
+    case TSR_ALL_GATHER:
+    case TSR_REDUCE_SCATTER:
+    case TSR_ALL_REDUCE:
+    case TSR_BROADCAST:
+    case TSR_ALL_TO_ALL:
+    case TSR_SEND:
+    case TSR_RECV:
+    case TSR_CUSTOM_COLLECTIVE:
+        return true;
+    default:
+        return false;
+    }
+}
+
+bool tsr__is_busy_work(const struct tsr_instr *instr)
+{
+    return instr->kind == TSR_COPY || instr->kind == TSR_FILL || instr->kind == TSR_OP ||
+           tsr__is_collective(instr);
+}
+
+static const char *short_kind(int kind)
+{
+    switch (kind) {
+    case TSR_ALL_GATHER:
+        return "AG";
+    case TSR_REDUCE_SCATTER:
+        return "RS";
+    case TSR_ALL_REDUCE:
+        return "AR";
+    case TSR_BROADCAST:
+        return "broadcast";
+    case TSR_ALL_TO_ALL:
+        return "all-to-all";
+    case TSR_SEND:
+        return "send";
+    case TSR_RECV:
+        return "recv";
+    case TSR_CUSTOM_COLLECTIVE:
+        return "custom";
+    case TSR_FILL:
+        return "fill";
+    case TSR_COPY:
+        return "copy";
+    default:
+        return tsr_instr_kind_name(kind);
+    }
+}
+
+void tsr__work_label(const struct tsr_tables *tables, const struct tsr_instr *instr, char *out,
+                     size_t size)
+{
+    if (!tsr__is_collective(instr)) {
+        bool named = instr->work && instr->work->name;
+        (void)snprintf(out, size, "%s", named ? instr->work->name : short_kind(instr->kind));
+        return;
+    }
+    /* A collective moves a group's parameters: the group says more than the module of the hook. */
+    char name[96] = "", buffer[32];
+    if (instr->origin.group < tables->n_groups && tables->groups[instr->origin.group][0])
+        tsr__short_name(tables->groups[instr->origin.group], name, sizeof name);
+    else
+        tsr__short_name(tsr_owner_of(tables, &instr->origin, buffer), name, sizeof name);
+    (void)snprintf(out, size, "%s %s", short_kind(instr->kind), name);
+}
+
+/* Start of the component of an FQN that ends at `end`. */
+static const char *component(const char *begin, const char *end)
+{
+    while (end > begin && end[-1] != '.')
+        end--;
+    return end;
+}
+
+/* One FQN: its last component, with the number of the block that it is in. */
+static int short_fqn(const char *begin, const char *end, char *out, size_t size)
+{
+    const char *last = component(begin, end);
+    const char *before = last > begin ? component(begin, last - 1) : last;
+    if (isdigit((unsigned char)*last)) /* "layers.5" */
+        return snprintf(out, size, "%.*s", (int)(end - before), before);
+    const char *number = before;
+    while (number > begin && !isdigit((unsigned char)*number))
+        number = component(begin, number - 1);
+    if (!isdigit((unsigned char)*number)) /* "embed_tokens" */
+        return snprintf(out, size, "%.*s", (int)(end - last), last);
+    int digits = (int)strspn(number, "0123456789"); /* "5.mlp", "5.q_proj" */
+    return snprintf(out, size, "%.*s.%.*s", digits, number, (int)(end - last), last);
+}
+
+void tsr__short_name(const char *name, char *out, size_t size)
+{
+    size_t n = 0;
+    out[0] = '\0';
+    while (*name && n + 1 < size) {
+        const char *end = name + strcspn(name, ",");
+        int wrote = n ? snprintf(out + n, size - n, ", ") : 0;
+        n += (size_t)wrote < size - n ? (size_t)wrote : 0;
+        wrote = short_fqn(name, end, out + n, size - n);
+        n = wrote > 0 && (size_t)wrote < size - n ? n + (size_t)wrote : size - 1;
+        name = *end ? end + 1 : end;
+        while (*name == ' ')
+            name++;
+    }
+}

@@ -1,0 +1,52 @@
+/* report_text.h: names and text shared by the report's files. */
+#ifndef TSR_CLI_REPORT_TEXT_H
+#define TSR_CLI_REPORT_TEXT_H
+
+#include "experiments/study/job/result.h"
+
+#include <stdio.h>
+
+#define TSR__GIB 1073741824.0
+
+const char *tsr__version(void);
+
+/* The folder of a strategy: letters, digits and any of "._-+=@" of its name; a name that had
+ * others gets a short hash, so that two names never share a folder. */
+void tsr__folder_name(const char *strategy, char *out, size_t size);
+
+/* Index of the fastest row among those that fit; where the card's memory is unknown, among all.
+ * -1: none. */
+int tsr__best_row(const struct tsr_row *rows, size_t n);
+
+/* One CSV field, quoted if it must be; and JSON string content with its quotes. */
+void tsr__put_csv(FILE *out, const char *text);
+/* A field that a plot script takes apart: gnuplot's strcol() ends at a comma even inside quotes.
+ * ", " becomes "+", other commas ";", double quotes single ones. */
+void tsr__put_plain(FILE *out, const char *text);
+void tsr__put_json(FILE *out, const char *text);
+/* A word for a shell, quoted if it needs to be. */
+void tsr__put_word(FILE *out, const char *word);
+
+/* The '#' lines at the head of a data file: where it comes from, what the columns are. `strategy`
+ * may be NULL. */
+void tsr__put_provenance(FILE *out, const struct tsr_study_info *info, const char *strategy,
+                         const char *columns);
+
+/* The categories as pictures stack them, from below: what stays, what comes and goes. */
+extern const uint8_t tsr__stack_order[TSR_N_CATEGORIES];
+
+/* "sharded_param" from "Sharded Param", "opt_state" from "OptState". */
+void tsr__category_key(int category, char *out, size_t size);
+
+bool tsr__is_collective(const struct tsr_instr *instr);
+/* True for what keeps a stream busy: kernels, copies, collectives. */
+bool tsr__is_busy_work(const struct tsr_instr *instr);
+
+/* "AG layers.5", "mm", "copy": for lanes and tables. */
+void tsr__work_label(const struct tsr_tables *tables, const struct tsr_instr *instr, char *out,
+                     size_t size);
+/* "layers.5" from "model.layers.5", "5.q_proj" from "model.layers.5.self_attn.q_proj", "norm,
+ * lm_head" from "model.norm, lm_head". */
+void tsr__short_name(const char *name, char *out, size_t size);
+
+#endif

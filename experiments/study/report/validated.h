@@ -1,0 +1,32 @@
+/* validated.h: how far the simulator was off where somebody has measured: the error of a class of
+ * configurations, beside every comparison.
+ *
+ * A class is an API, a type of GPU, and whether a job is larger than one node. The figures are in
+ * validation/errors.json, which experiments/validation/errors.py makes out of `tessera validate`;
+ * it is looked for like models are: beside the experiment and above it, in the installed data, in
+ * the source tree.
+ */
+#ifndef TSR_CLI_VALIDATED_H
+#define TSR_CLI_VALIDATED_H
+
+#include "experiments/study/job/job.h"
+#include "experiments/study/job/result.h"
+
+/* Rows from which on an error is claimed; below it is only reported. */
+enum { TSR_VALIDATED_CLAIM = 10 };
+
+/* Where the times of a job's kernels and collectives come from, in one line without an end. *out
+ * belongs to `arena`. Errors: TSR_ENOMEM. */
+tsr_status tsr_time_sources(const struct tsr_job *job, struct tsr_arena *arena,
+                            const char **out) TSR_MUST_USE;
+
+/* The class of a job, without figures (rows 0). */
+void tsr_validated_class(const struct tsr_job *job, struct tsr_validated *out);
+
+/* The errors of the classes of `jobs` in the order of their first job, each class once. Errors:
+ * TSR_ECONFIG (a file that is no such file, with line and key), TSR_ENOMEM. No file: nothing was
+ * validated. *out belongs to `arena`. */
+tsr_status tsr_validated_of(const struct tsr_job *jobs, size_t n, struct tsr_arena *arena,
+                            const struct tsr_validated **out, size_t *n_out) TSR_MUST_USE;
+
+#endif

@@ -1,0 +1,229 @@
+/* study.c: opens an experiment for simulation. */
+#include "experiments/study/simulate/open.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "experiments/study/base/interrupt.h"
+#include "experiments/study/base/out_file.h"
+#include "experiments/study/job/build.h"
+#include "experiments/study/report/report.h"
+#include "experiments/study/report/validated.h"
+
+#define RESOLVED_FILE "experiment.yaml" /* in the output folder */
+
+enum { MAX_NOTES = 16 };
+
+static tsr_status load(const struct tsr_args *args, struct tsr_experiment *out)
+{
+    TSR_TRY(tsr_experiment_load(args->file, args->sets, args->n_sets, out));
+    const struct tsr_strategy *one = NULL;
+    tsr_status status = TSR_OK;
+    if (args->only)
+        status = tsr_experiment_only(out, args->only);
+    if (status == TSR_OK && args->strategy)
+        status = tsr_experiment_find(out, args->strategy, &one);
+    if (status == TSR_OK && one) {
+        struct tsr_strategy copy = *one;
+        out->strategies[0] = copy;
+        out->n = 1;
+    }
+    if (status != TSR_OK)
+        tsr_experiment_fini(out);
+    return status;
+}
+
+tsr_status tsr_print_config(const struct tsr_args *args)
+{
+    struct tsr_experiment experiment;
+    char *text = NULL;
+    TSR_TRY(load(args, &experiment));
+    tsr_status status = tsr_experiment_print(&experiment, &text);
+    if (status == TSR_OK)
+        fputs(text, stdout);
+    free(text);
+    tsr_experiment_fini(&experiment);
+    return status;
+}
+
+/* The file whose strategies were simulated: with --set and an output folder that is the resolved
+ * one. */
+static const char *name_config(struct tsr_study *study, const struct tsr_args *args)
+{
+    const char *path = NULL;
+    if (args->n_sets && args->out)
+        path = tsr_arena_printf(&study->experiment.doc.arena, "%s/%s", args->out, RESOLVED_FILE);
+    return path ? path : study->experiment.path;
+}
+
+static tsr_status fill_info(struct tsr_study *study, const struct tsr_args *args)
+{
+    const struct tsr_job *first = &study->jobs[0];
+    struct tsr_arena *arena = &study->experiment.doc.arena;
+    study->info = (struct tsr_study_info){.title = study->experiment.title,
+                                          .model_name = first->model.name,
+                                          .cluster_name = first->cluster.name,
+                                          .device_file = first->cluster.gpu.path,
+                                          .config_path = name_config(study, args),
+                                          .sets = args->sets,
+                                          .n_sets = args->out ? 0 : args->n_sets,
+                                          .resolved_yaml = study->resolved_yaml,
+                                          .gpu_name = first->cluster.gpu.name,
+                                          .world = first->world};
+    TSR_TRY(tsr_time_sources(first, arena, &study->info.time_sources));
+    return tsr_validated_of(study->jobs, study->n, arena, &study->info.validated,
+                            &study->info.n_validated);
+}
+
+static tsr_status open_jobs(struct tsr_study *study)
+{
+    struct tsr_experiment *e = &study->experiment;
+    study->jobs = calloc(e->n, sizeof(*study->jobs));
+    if (!study->jobs)
+        return tsr_fail(TSR_ENOMEM, "out of memory");
+    for (size_t i = 0; i < e->n; i++) {
+        TSR_TRY(tsr_job_open(e, &e->strategies[i], TSR_NEEDS_ALL, &study->jobs[i]));
+        study->n++;
+        TSR_TRY(tsr_build_check(&study->jobs[i]));
+    }
+    return TSR_OK;
+}
+
+tsr_status tsr_study_open(const struct tsr_args *args, struct tsr_study *out)
+{
+    memset(out, 0, sizeof(*out));
+    TSR_TRY(load(args, &out->experiment));
+    tsr_status status = open_jobs(out);
+    if (status == TSR_OK)
+        status = tsr_experiment_print(&out->experiment, &out->resolved_yaml);
+    if (status == TSR_OK)
+        status = fill_info(out, args);
+    if (status != TSR_OK)
+        tsr_study_fini(out);
+    return status;
+}
+
+void tsr_study_fini(struct tsr_study *study)
+{
+    for (size_t i = 0; i < study->n; i++)
+        tsr_job_close(&study->jobs[i]);
+    free(study->jobs);
+    free(study->resolved_yaml);
+    tsr_experiment_fini(&study->experiment);
+    memset(study, 0, sizeof(*study));
+}
+
+/* A full disk is the machine's failure; a folder that cannot be made or written is the user's. */
+static tsr_status unusable(const char *dir, int error)
+{
+    if (error == ENOSPC || error == EDQUOT || error == EIO)
+        return tsr_fail(TSR_EIO, "--out %s: %s; nothing was written", dir, strerror(error));
+    return tsr_fail(TSR_ECONFIG,
+                    "--out: found %s, which cannot be written: %s; allowed: a folder "
+                    "that can be made or written",
+                    dir, strerror(error));
+}
+
+/* The part of a path that is there and is no folder; false if there is none. */
+static bool blocked_by(const char *dir, char *out, size_t size)
+{
+    for (const char *c = dir; *c; c++) {
+        struct stat info;
+        if ((c[1] != '/' && c[1]) || (size_t)(c - dir) + 2 > size)
+            continue;
+        snprintf(out, size, "%.*s", (int)(c - dir) + 1, dir);
+        if (stat(out, &info) == 0 && !S_ISDIR(info.st_mode))
+            return true;
+    }
+    return false;
+}
+
+tsr_status tsr_prepare_out(const char *dir)
+{
+    char path[1200];
+    if (!*dir || strlen(dir) > 1000)
+        return unusable(dir, *dir ? ENAMETOOLONG : ENOENT);
+    if (blocked_by(dir, path, sizeof path))
+        return tsr_fail(TSR_ECONFIG,
+                        "--out: found %s, but %s is not a folder; allowed: a folder "
+                        "that can be made or written",
+                        dir, path);
+    errno = 0;
+    if (tsr_make_folder(dir) != TSR_OK)
+        return unusable(dir, errno ? errno : EACCES);
+    snprintf(path, sizeof path, "%s/.tessera-%ld", dir, (long)getpid());
+    (void)unlink(path); /* of a process that was killed */
+    int probe = tsr_interrupt_create(path);
+    if (probe < 0)
+        return unusable(dir, errno);
+    errno = ENOSPC; /* if less is written and nothing is said */
+    bool ok = write(probe, "probe\n", 6) == 6;
+    int error = errno;
+    ok = close(probe) == 0 && ok;
+    (void)unlink(path);
+    tsr_interrupt_keep(path);
+    return ok ? TSR_OK : unusable(dir, error);
+}
+
+tsr_status tsr_prepare_file(const char *option, const char *path)
+{
+    char folder[1200];
+    struct stat info;
+    if (!path)
+        return TSR_OK;
+    const char *slash = strrchr(path, '/');
+    bool there = stat(path, &info) == 0;
+    snprintf(folder, sizeof folder, "%.*s", slash ? (int)(slash - path) + 1 : 1,
+             slash ? path : ".");
+    if (there && S_ISDIR(info.st_mode))
+        errno = EISDIR;
+    else if (access(there && !S_ISREG(info.st_mode) ? path : folder, W_OK) == 0)
+        return TSR_OK;
+    return tsr_fail(TSR_ECONFIG,
+                    "%s: found %s, which cannot be written: %s; allowed: a file in a folder that "
+                    "there is",
+                    option, path, strerror(errno));
+}
+
+static tsr_status put_text(FILE *stream, const void *text)
+{
+    fputs(text, stream);
+    return TSR_OK;
+}
+
+tsr_status tsr_study_write(const struct tsr_study *study, const char *dir,
+                           const struct tsr_row *rows, size_t n)
+{
+    bool skipped = false;
+    char *path = tsr_path_join(dir, RESOLVED_FILE);
+    if (!path)
+        return TSR_ENOMEM;
+    tsr_status status = tsr_write_file(path, put_text, study->resolved_yaml);
+    free(path);
+    TSR_TRY(status);
+    TSR_TRY(tsr_report_study(dir, &study->info, rows, n));
+    return tsr_report_plots(dir, rows, n, &skipped);
+}
+
+void tsr_study_notes(const struct tsr_study *study)
+{
+    char said[MAX_NOTES][256];
+    size_t n = 0;
+    for (size_t i = 0; i < study->n; i++) {
+        char notes[4][256];
+        size_t found = tsr_job_notes(&study->jobs[i], notes, 4);
+        for (size_t k = 0; k < found; k++) {
+            bool known = n == MAX_NOTES;
+            for (size_t j = 0; j < n && !known; j++)
+                known = !strcmp(said[j], notes[k]);
+            if (known)
+                continue;
+            memcpy(said[n++], notes[k], sizeof said[0]);
+            fprintf(stderr, "tessera: note: %s\n", notes[k]);
+        }
+    }
+}

@@ -1,0 +1,225 @@
+/* simulate.c: emits a strategy, replays its memory, runs the simulator, derives the figures. */
+#include "experiments/study/simulate/simulate.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "experiments/cli/args/cmd.h"
+#include "experiments/study/job/sim_job.h"
+#include "experiments/study/report/report.h"
+#include "experiments/study/simulate/oom.h"
+#include "experiments/study/simulate/peak.h"
+#include "experiments/study/simulate/samples.h"
+
+/* ---- the row ----------------------------------------------------------------------------- */
+
+void tsr_row_begin(struct tsr_row *row, const struct tsr_job *job)
+{
+    const struct tsr_settings *s = job->settings;
+    memset(row, 0, sizeof(*row));
+    snprintf(row->strategy, sizeof row->strategy, "%s", job->strategy->name);
+    tsr_strategy_words(s, row->summary, sizeof row->summary);
+    row->world = job->world;
+    row->trains = s->run.train != NULL;
+    /* tensor-parallel ranks work on the same tokens */
+    row->tokens_per_rank = s->batch * s->seq * s->accum_steps / s->tp;
+    row->usable_bytes = job->cluster.gpu.visible_bytes;
+    row->mfu = -1;
+    row->fits = -1;
+    row->context_bytes = row->library_bytes = row->nccl_bytes = -1;
+}
+
+void tsr_row_fail(struct tsr_row *row, tsr_status status)
+{
+    snprintf(row->failure, sizeof row->failure, "%s", tsr_error_text());
+    row->failure_status = tsr_exit_status(status);
+    if (status == TSR_EOOM)
+        row->fits = 0;
+}
+
+/* MFU counts against the peak of the dtype that the matrix products run in (torchtitan's peaks). */
+static void set_mfu(const struct tsr_job *job, struct tsr_row *row)
+{
+    static const enum tsr_peak peaks[] = {
+        [TSR_F32] = TSR_PEAK_FP32, [TSR_BF16] = TSR_PEAK_BF16, [TSR_F16] = TSR_PEAK_FP16};
+    const struct tsr_settings *s = job->settings;
+    double peak = job->cluster.gpu.peak_flops[peaks[s->param ? s->param : s->master]];
+    if (peak > 0 && row->steady.step_s > 0)
+        row->mfu = row->steady.model_flops / (row->steady.step_s * peak);
+}
+
+/* ---- time -------------------------------------------------------------------------------- */
+
+struct run {
+    struct tsr_sim_job job;
+    struct tsr_sim_result *result;
+};
+
+static tsr_status open_run(const struct tsr_emission *emission, struct run *run)
+{
+    memset(run, 0, sizeof(*run));
+    return tsr_sim_job_of(emission, &run->job);
+}
+
+static void close_run(struct run *run)
+{
+    tsr_sim_result_destroy(run->result);
+    tsr_sim_job_fini(&run->job);
+}
+
+static const struct tsr_sim_rank *find_rank(const struct tsr_sim_result *result, uint32_t rank)
+{
+    for (uint32_t i = 0; i < result->n_ranks; i++)
+        if (result->ranks[i].rank == rank)
+            return &result->ranks[i];
+    return &result->ranks[0];
+}
+
+/* Simulated = programmed: the hash that the simulator made of what it did must be the program's. */
+static tsr_status check_hashes(const struct tsr_emission *emission,
+                               const struct tsr_sim_result *result)
+{
+    for (uint32_t r = 0; r < result->n_ranks; r++) {
+        const struct tsr_sim_rank *rank = &result->ranks[r];
+        for (uint32_t i = 0; i < result->n_iterations; i++) {
+            const struct tsr_program *program = emission->classes[rank->layout].programs[i];
+            if (rank->exec_hash[i] != tsr_program_expected_exec_hash(program))
+                return tsr_fail(TSR_EDEFECT,
+                                "defect: rank %u, iteration %d: the simulator did not execute the "
+                                "program (hash %016llx, expected %016llx)",
+                                rank->rank, program->iteration,
+                                (unsigned long long)rank->exec_hash[i],
+                                (unsigned long long)tsr_program_expected_exec_hash(program));
+        }
+    }
+    return TSR_OK;
+}
+
+/* A save that goes on beside the next step adds what that step takes longer. */
+static void take_sections(const struct tsr_emission *emission, const struct tsr_sim_result *result,
+                          struct tsr_row *row)
+{
+    for (uint32_t i = 0; i < emission->n_iterations; i++) {
+        enum tsr_section section = tsr_section_of(emission, i);
+        if (section < TSR_N_SECTIONS)
+            row->sections[section].added_s =
+                tsr_section_added(emission, result->iteration_end, i, row->steady.step_s);
+    }
+}
+
+static tsr_status take_times(const struct tsr_job *job, const struct tsr_emission *emission,
+                             const struct run *run, struct tsr_row *row, uint32_t *shown)
+{
+    uint32_t last = emission->steady;
+    TSR_TRY(tsr_metrics_of(&run->job, run->result, emission->first, &row->first, NULL));
+    TSR_TRY(tsr_metrics_of(&run->job, run->result, last, &row->steady, shown));
+    take_sections(emission, run->result, row);
+    const struct tsr_sim_rank *rank = find_rank(run->result, *shown);
+    const struct tsr_program *program = emission->classes[rank->layout].programs[last];
+    row->program_hash = tsr_program_hash(program);
+    row->expected_exec_hash = tsr_program_expected_exec_hash(program);
+    row->exec_hash = rank->exec_hash[last];
+    row->n_instructions = program->n_instrs;
+    row->n_activities = run->result->n_activities;
+    row->n_iterations = emission->steady - emission->first + 1;
+    row->n_rank_classes = emission->n_classes;
+    row->n_simulated_ranks = run->result->n_ranks;
+    row->emit_s = emission->seconds;
+    row->sim_s = run->result->wall_s;
+    set_mfu(job, row);
+    return TSR_OK;
+}
+
+static tsr_status show_detail(const struct tsr_job *job, const struct tsr_emission *emission,
+                              const struct run *run, uint32_t shown, const struct tsr_row *row,
+                              tsr_look_fn look, void *user)
+{
+    const struct tsr_sim_rank *rank = find_rank(run->result, shown);
+    unsigned phases = job->settings->phases;
+    char sections[TSR_MAX_ITERATIONS] = {0};
+    for (uint32_t i = 0; i < emission->n_iterations; i++) {
+        enum tsr_section section = tsr_section_of(emission, i);
+        if (section < TSR_N_SECTIONS && phases >> section & 1)
+            sections[i] = (char)(1 + (int)section);
+    }
+    struct tsr_detail detail = {.row = row,
+                                .programs = run->job.programs[rank->layout],
+                                .spans = rank->spans,
+                                .joined = rank->joined,
+                                .iteration_end = run->result->iteration_end,
+                                .n_iterations = emission->n_iterations,
+                                .steady = emission->steady,
+                                .shown = phases ? sections : NULL,
+                                .rank = rank->rank,
+                                .allocator = &job->settings->allocator};
+    return look(user, &detail);
+}
+
+tsr_status tsr_simulate_times(const struct tsr_job *job, const struct tsr_emission *emission,
+                              struct tsr_row *row, tsr_look_fn look, void *user)
+{
+    struct run run;
+    uint32_t shown = 0;
+    TSR_TRY(tsr_samples_check(job));
+    TSR_TRY(open_run(emission, &run));
+    tsr_status status = tsr_sim_run(&job->cluster, &run.job, &job->settings->sim, &run.result);
+    if (status == TSR_ECONFIG)
+        status = tsr_at_sim_key(job, status);
+    if (status == TSR_OK)
+        status = check_hashes(emission, run.result);
+    if (status == TSR_OK)
+        status = take_times(job, emission, &run, row, &shown);
+    if (status == TSR_OK)
+        status = tsr_samples_take(job, &run.job, emission->steady, row);
+    if (tsr_rank_0_differs(job->settings))
+        shown = 0;
+    if (status == TSR_OK && look)
+        status = show_detail(job, emission, &run, shown, row, look, user);
+    close_run(&run);
+    return status;
+}
+
+struct files {
+    const struct tsr_study_info *info;
+    const char *dir;
+};
+
+static tsr_status write_files(void *user, const struct tsr_detail *detail)
+{
+    const struct files *files = user;
+    return tsr_report_detail(files->dir, files->info, detail);
+}
+
+/* The device is too small: the row says what did not fit, and so do files. */
+static tsr_status run_out(const struct tsr_job *job, struct tsr_emission *emission, const char *dir,
+                          struct tsr_row *row)
+{
+    tsr_status status = tsr_oom_fail(job, emission, dir, row);
+    tsr_emission_fini(emission);
+    return status;
+}
+
+tsr_status tsr_simulate(const struct tsr_job *job, const struct tsr_study_info *info,
+                        const char *dir, struct tsr_row *row)
+{
+    struct tsr_emission emission;
+    struct files files = {info, dir};
+    tsr_row_begin(row, job);
+    tsr_status status = tsr_emit_or_keep(job, &emission);
+    if (status == TSR_EOOM)
+        return run_out(job, &emission, dir, row);
+    if (status != TSR_OK) {
+        if (status != TSR_ECONFIG && status != TSR_ENOMEM)
+            status = tsr_node_wrap_error(job->strategy->at, status, row->strategy);
+        tsr_row_fail(row, status);
+        return status;
+    }
+    status = tsr_peak_of(job, &emission, row);
+    if (status == TSR_OK)
+        status = tsr_simulate_times(job, &emission, row, dir ? write_files : NULL, &files);
+    tsr_emission_fini(&emission);
+    if (status != TSR_OK)
+        tsr_row_fail(row, status);
+    return status;
+}

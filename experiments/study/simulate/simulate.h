@@ -1,0 +1,25 @@
+/* simulate.h: one strategy from its settings to the row of the table and its files. */
+#ifndef TSR_CLI_SIMULATE_H
+#define TSR_CLI_SIMULATE_H
+
+#include "experiments/study/job/emit.h"
+#include "experiments/study/job/result.h"
+
+/* Simulates a strategy and fills its row. With `dir`, its files are written to dir/STRATEGY. A
+ * failure is also told by row->failure and row->failure_status. */
+tsr_status tsr_simulate(const struct tsr_job *job, const struct tsr_study_info *info,
+                        const char *dir, struct tsr_row *row) TSR_MUST_USE;
+
+/* Looks at the programs and times of one rank while they are there. */
+typedef tsr_status (*tsr_look_fn)(void *user, const struct tsr_detail *detail);
+/* Simulates what was emitted and fills the times of a row that was begun. `look` (may be NULL) is
+ * then called once. */
+tsr_status tsr_simulate_times(const struct tsr_job *job, const struct tsr_emission *emission,
+                              struct tsr_row *row, tsr_look_fn look, void *user) TSR_MUST_USE;
+
+/* Fills row->failure from the last error. */
+void tsr_row_fail(struct tsr_row *row, tsr_status status);
+/* Name and words of the strategy. */
+void tsr_row_begin(struct tsr_row *row, const struct tsr_job *job);
+
+#endif

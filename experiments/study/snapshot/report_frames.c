@@ -1,0 +1,206 @@
+/* report_frames.c: texts, frames and stacks of a snapshot, each written once.
+ *
+ * A frame is a dictionary of filename, line and name, as viewers print them ("module:0:lm_head"):
+ * the file says what kind of place it is, the line is a number where there is one (the step, the
+ * micro-batch).
+ */
+#include "experiments/study/snapshot/report_frames.h"
+#include "experiments/study/detail/report_annotations.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum { FIRST_SLOTS = 1024, MAX_DEPTH = 24 };
+
+/* ---- what was written --------------------------------------------------------------------- */
+
+tsr_status tsr__frames_init(struct tsr__frames *frames, FILE *out)
+{
+    *frames = (struct tsr__frames){.n_slots = FIRST_SLOTS};
+    tsr_arena_init(&frames->arena);
+    frames->keys = calloc(frames->n_slots, sizeof *frames->keys);
+    if (!frames->keys)
+        return tsr_fail(TSR_ENOMEM, "no memory left for a snapshot");
+    tsr__pickle_begin(&frames->pickle, out);
+    return TSR_OK;
+}
+
+void tsr__frames_fini(struct tsr__frames *frames)
+{
+    free(frames->keys);
+    tsr_arena_fini(&frames->arena);
+    frames->keys = NULL;
+}
+
+static struct tsr__frame_key *slot_of(struct tsr__frame_key *keys, size_t n_slots, const char *text)
+{
+    size_t i = (size_t)tsr_hash_bytes(TSR_HASH_INIT, text, strlen(text)) & (n_slots - 1);
+    while (keys[i].text && strcmp(keys[i].text, text) != 0)
+        i = (i + 1) & (n_slots - 1);
+    return &keys[i];
+}
+
+static bool grow(struct tsr__frames *frames)
+{
+    size_t n_slots = frames->n_slots * 2;
+    struct tsr__frame_key *keys = calloc(n_slots, sizeof *keys);
+    if (!keys)
+        return false;
+    for (size_t i = 0; i < frames->n_slots; i++) {
+        if (frames->keys[i].text)
+            *slot_of(keys, n_slots, frames->keys[i].text) = frames->keys[i];
+    }
+    free(frames->keys);
+    frames->keys = keys;
+    frames->n_slots = n_slots;
+    return true;
+}
+
+/* True: it was written before, and is on the stack now. */
+static bool known(struct tsr__frames *frames, const char *key)
+{
+    const struct tsr__frame_key *slot = slot_of(frames->keys, frames->n_slots, key);
+    if (!slot->text)
+        return false;
+    tsr__pickle_get(&frames->pickle, slot->remembered);
+    return true;
+}
+
+/* The value on the stack is what `key` stands for. */
+static void remember(struct tsr__frames *frames, const char *key)
+{
+    char *copy = tsr_arena_strdup(&frames->arena, key);
+    if (!copy || (frames->n_keys * 2 >= frames->n_slots && !grow(frames))) {
+        frames->failed = true;
+        return;
+    }
+    struct tsr__frame_key *slot = slot_of(frames->keys, frames->n_slots, copy);
+    *slot = (struct tsr__frame_key){copy, tsr__pickle_remember(&frames->pickle)};
+    frames->n_keys++;
+}
+
+void tsr__frames_text(struct tsr__frames *frames, const char *text)
+{
+    char key[1024];
+    (void)snprintf(key, sizeof key, "t%s", text);
+    if (known(frames, key))
+        return;
+    tsr__pickle_text(&frames->pickle, text);
+    if (strlen(text) + 2 < sizeof key) /* a longer one is written anew each time */
+        remember(frames, key);
+}
+
+/* ---- frames ------------------------------------------------------------------------------- */
+
+struct frame {
+    const char *file;
+    int line;
+    char name[400];
+};
+
+struct stack {
+    struct frame frames[MAX_DEPTH];
+    size_t n;
+};
+
+static void push(struct stack *stack, const char *file, int line, const char *name, size_t length)
+{
+    if (stack->n == MAX_DEPTH)
+        return;
+    struct frame *frame = &stack->frames[stack->n++];
+    frame->file = file;
+    frame->line = line;
+    (void)snprintf(frame->name, sizeof frame->name, "%.*s", (int)length, name);
+}
+
+static void push_text(struct stack *stack, const char *file, int line, const char *name)
+{
+    push(stack, file, line, name, strlen(name));
+}
+
+/* A module and those around it, the innermost first: "model.layers.0", "model.layers", "model". */
+static void push_modules(struct stack *stack, const struct tsr_tables *tables,
+                         const struct tsr_origin *origin)
+{
+    bool has_module = origin->module < tables->n_modules;
+    const char *name = has_module ? tables->modules[origin->module] : "";
+    for (size_t n = strlen(name); n > 0; n--) {
+        if (!name[n] || name[n] == '.')
+            push(stack, "module", 0, name, n);
+    }
+    if (has_module)
+        push_text(stack, "module", 0, "(root)");
+    else if (origin->group < tables->n_groups)
+        push_text(stack, "group", 0,
+                  tables->groups[origin->group][0] ? tables->groups[origin->group] : "(root)");
+}
+
+static void push_step(struct stack *stack, const struct tsr_program *program,
+                      const struct tsr_instr *instr)
+{
+    char name[64];
+    push_text(stack, "phase", instr->origin.micro, tsr_phase_name(instr->origin.phase));
+    if (program->iteration < 0)
+        (void)snprintf(name, sizeof name, "initialisation");
+    else
+        (void)snprintf(name, sizeof name, "iteration %d", program->iteration);
+    push_text(stack, "step", program->iteration, name);
+}
+
+static void fill_stack(struct stack *stack, const struct tsr_program *program,
+                       const struct tsr_instr *instr, const char *op)
+{
+    char label[300];
+    stack->n = 0;
+    if (instr->kind == TSR_ALLOC || instr->kind == TSR_FREE)
+        push_text(stack, "category", 0, tsr_category_name(instr->category));
+    if (op)
+        push_text(stack, "op", 0, op);
+    push_modules(stack, program->tables, &instr->origin);
+    if (instr->origin.recompute)
+        push_text(stack, "checkpoint", 0, "recomputation");
+    if (tsr__hook_label(program->tables, instr, label, sizeof label))
+        push_text(stack, "hook", 0, label);
+    push_step(stack, program, instr);
+}
+
+static void put_frame(struct tsr__frames *frames, const struct frame *frame)
+{
+    char key[600];
+    (void)snprintf(key, sizeof key, "f%s:%d:%s", frame->file, frame->line, frame->name);
+    if (known(frames, key))
+        return;
+    struct tsr__pickle *pickle = &frames->pickle;
+    tsr__pickle_dict(pickle);
+    tsr__frames_text(frames, "name");
+    tsr__frames_text(frames, frame->name);
+    tsr__pickle_set(pickle);
+    tsr__frames_text(frames, "filename");
+    tsr__frames_text(frames, frame->file);
+    tsr__pickle_set(pickle);
+    tsr__frames_text(frames, "line");
+    tsr__pickle_int(pickle, frame->line);
+    tsr__pickle_set(pickle);
+    remember(frames, key);
+}
+
+void tsr__frames_stack(struct tsr__frames *frames, const struct tsr_program *program,
+                       const struct tsr_instr *instr, const char *op)
+{
+    const struct tsr_origin *o = &instr->origin;
+    bool is_block = instr->kind == TSR_ALLOC || instr->kind == TSR_FREE;
+    char key[256];
+    (void)snprintf(key, sizeof key, "s%d.%u.%u.%u.%u.%u.%u.%d.%s", program->iteration, o->module,
+                   o->group, o->micro, o->phase, o->hook, o->recompute,
+                   is_block ? instr->category : -1, op ? op : "");
+    if (known(frames, key))
+        return;
+    struct stack stack;
+    fill_stack(&stack, program, instr, op);
+    tsr__pickle_list(&frames->pickle);
+    for (size_t i = 0; i < stack.n; i++) {
+        put_frame(frames, &stack.frames[i]);
+        tsr__pickle_append(&frames->pickle);
+    }
+    remember(frames, key);
+}

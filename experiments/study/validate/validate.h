@@ -1,0 +1,205 @@
+/* validate.h: published tables against the simulator (`tessera validate`).
+ *
+ * A table is a CSV file of one of the known kinds (validate_table.c). What it does not say about a
+ * run is in experiments/validation/conditions.yaml (validate_conditions.c): rules that turn the
+ * columns of a row into keys of an experiment. Each row then goes the way of every experiment
+ * (validate_run.c), and what comes out is set against what was measured (validate_points.c).
+ */
+#ifndef TSR_CLI_VALIDATE_H
+#define TSR_CLI_VALIDATE_H
+
+#include <stdio.h>
+
+#include "experiments/study/base/csv.h"
+#include "experiments/study/config/experiment.h"
+#include "experiments/study/config/settings.h"
+
+/* ---- tables ------------------------------------------------------------------------------ */
+
+/* What a column with a measured figure says. */
+enum tsr_figure {
+    TSR_FIGURE_RATE,     /* tokens per second and GPU */
+    TSR_FIGURE_RATE_ALL, /* tokens per second of all GPUs */
+    TSR_FIGURE_STEP,     /* seconds per step */
+    TSR_FIGURE_TFLOPS,   /* executed by matrix products and attention, per second and GPU */
+    TSR_FIGURE_RESERVED, /* peak memory that the allocator reserves */
+    TSR_FIGURE_SECONDS,  /* of a collective */
+    TSR_FIGURE_BUSBW     /* of a collective, as nccl-tests defines it */
+};
+
+struct tsr_measured_column {
+    const char *column;
+    enum tsr_figure figure;
+    const char *quantity, *unit; /* of the prediction and the figure */
+    double scale;                /* the column times this is the figure in that unit */
+    bool beside;                 /* also of rows that have a figure before this one in the list */
+};
+
+struct tsr_table_kind {
+    const char *name;
+    const char *const *columns; /* all that are known; NULL-terminated */
+    size_t n_needed;            /* the first ones: every table of the kind has them */
+    const struct tsr_measured_column *measured; /* ends with column NULL */
+    const char *gpus;                           /* column with a number of GPUs, or a range */
+};
+
+struct tsr_table {
+    struct tsr_csv csv;
+    const struct tsr_table_kind *kind;
+};
+
+/* Reads a table and finds its kind. Errors: TSR_ECONFIG with file, line, column (none of the known
+ * kinds, an unknown column). On failure *out needs no tsr_table_close(). */
+tsr_status tsr_table_open(const char *path, struct tsr_table *out) TSR_MUST_USE;
+void tsr_table_close(struct tsr_table *table);
+/* The kind of this name; NULL if there is none. */
+const struct tsr_table_kind *tsr_table_kind_find(const char *name);
+
+/* Every cell that a prediction reads holds what it may hold; empty is allowed. tsr_table_open()
+ * asks. Errors: TSR_ECONFIG with file, line, column, the cell and what is allowed. */
+tsr_status tsr_table_check_cells(const struct tsr_table *table) TSR_MUST_USE;
+/* A column without which the row cannot be predicted, and that is empty there; NULL: none. */
+const char *tsr_table_missing(const struct tsr_table *table, const struct tsr_csv_row *row);
+
+/* GPUs of a row: [0] the fewest, [1] the most ("128-512"); equal for a plain number. Errors:
+ * TSR_ECONFIG with file, line and column. */
+tsr_status tsr_table_gpus(const struct tsr_table *table, const struct tsr_csv_row *row,
+                          uint32_t out[2]) TSR_MUST_USE;
+
+/* ---- conditions -------------------------------------------------------------------------- */
+
+/* A row as an experiment. */
+struct tsr_recipe {
+    size_t n_sets;
+    const char **sets;     /* "key=value", for tsr_experiment_load() */
+    const char *model;     /* text of a config.json; NULL: a set names the model */
+    const char *refuse;    /* why the row is not modelled; NULL: it is */
+    uint64_t accumulation; /* micro-batches, of a key that is not among the sets */
+    /* The keys "collective.*": the row is one call; NULL kind: it is training. */
+    struct {
+        const char *kind;
+        uint64_t gpus, nodes, bytes;
+    } collective;
+};
+
+struct tsr_rules {
+    struct tsr_doc doc;
+    char path[1024];
+};
+
+/* Finds (beside the table, installed, or in the source tree) and checks the file. `path` NULL: that
+ * search; else this file. Errors: TSR_ECONFIG with file, line, column. */
+tsr_status tsr_rules_open(const char *path, struct tsr_rules *out) TSR_MUST_USE;
+void tsr_rules_close(struct tsr_rules *conditions);
+/* Applies every rule that matches. Texts belong to `arena`. Errors: TSR_ENOMEM, TSR_ECONFIG. */
+tsr_status tsr_rules_apply(const struct tsr_rules *conditions, const struct tsr_table *table,
+                           const struct tsr_csv_row *row, uint32_t gpus, struct tsr_arena *arena,
+                           struct tsr_recipe *out) TSR_MUST_USE;
+
+/* ---- predictions ------------------------------------------------------------------------- */
+
+/* What came out of one simulated recipe. Plain data. */
+struct tsr_outcome {
+    char failure[256]; /* "": it was simulated */
+    char api[16], gpu[64];
+    bool many_nodes;
+    uint32_t world;
+    double step_s;
+    double compute_s, comm_s, exposed_s; /* of it: kernels run, collectives run, they alone do */
+    double tokens;                       /* per GPU and step */
+    double flops, model_flops;           /* per GPU and step */
+    double mfu;                          /* negative: unknown */
+    double reserved_bytes;
+    double seconds, busbw; /* of a collective; busbw: bytes/s */
+};
+
+/* Simulates the step of a recipe. Steps of many micro-batches are not simulated whole: from the
+ * second on, each adds the same time, so two short steps tell the long one (validate_run.c). `sets`
+ * (as --set) come after those of the recipe. */
+void tsr_outcome_of(const struct tsr_rules *conditions, const struct tsr_recipe *recipe,
+                    const char *const *sets, size_t n_sets, struct tsr_outcome *out);
+
+/* What is wrong with `sets` themselves, whatever the row. Errors: TSR_ECONFIG. */
+tsr_status tsr_outcome_check_sets(const char *const *sets, size_t n_sets) TSR_MUST_USE;
+
+/* Reads the experiment of a recipe with `steps` micro-batches; `model`: a file, or "". */
+tsr_status tsr_recipe_load(const struct tsr_recipe *recipe, const char *const *sets, size_t n_sets,
+                           const char *model, uint64_t steps,
+                           struct tsr_experiment *out) TSR_MUST_USE;
+/* Predicts the one call of a recipe with a collective (validate_collective.c). */
+tsr_status tsr_collective_outcome(const struct tsr_recipe *recipe, const char *const *sets,
+                                  size_t n_sets, struct tsr_outcome *out) TSR_MUST_USE;
+
+enum tsr_point_status { TSR_POINT_PREDICTED, TSR_POINT_NOT_MODELLED };
+
+/* One measured figure of a row, and its prediction. Texts belong to the validation. */
+struct tsr_point {
+    const char *row_id, *quantity, *unit, *reason;
+    enum tsr_point_status status;
+    const struct tsr_csv_row *row;
+    char api[16], gpu[64]; /* "": not modelled, or no training */
+    bool many_nodes;
+    uint32_t gpus;  /* of the prediction that is shown: of a range, the worse end */
+    bool duplicate; /* the table has the measurement twice: not counted */
+    bool counts;    /* in the quantiles: measured, and no duplicate */
+    bool beside;    /* not the row's main figure */
+    bool small;     /* a collective that latency decides: a quantity of its own */
+    bool has_measured;
+    double measured, predicted;
+    double step_s, compute_s, comm_s, exposed_s; /* as of an outcome; 0: not simulated */
+    double error; /* |predicted - measured| / measured; 1 if it is not modelled */
+    double mfu_measured, mfu_predicted; /* 0: unknown */
+};
+
+struct tsr_validation {
+    struct tsr_arena arena;
+    const struct tsr_table *table;
+    const struct tsr_rules *conditions;
+    const char *const *sets;
+    size_t n_sets;
+    size_t n_points, n_simulated;
+    struct tsr_point *points;
+};
+
+/* Predicts every row, `jobs` at a time. Borrows its arguments. On failure nothing is to be freed.
+ */
+tsr_status tsr_validate(const struct tsr_table *table, const struct tsr_rules *conditions,
+                        const char *const *sets, size_t n_sets, uint64_t jobs,
+                        struct tsr_validation *out) TSR_MUST_USE;
+void tsr_validation_fini(struct tsr_validation *validation);
+
+/* ---- statistics -------------------------------------------------------------------------- */
+
+struct tsr_error_stats {
+    size_t n;            /* rows that count */
+    size_t not_modelled; /* of them */
+    double mean, median, p90, max,
+        bias; /* of errors; bias: median of predicted over measured - 1 */
+};
+
+/* A set of points by what they have in common. NULL and 0: any. */
+struct tsr_point_class {
+    const char *quantity, *gpu;
+    uint32_t min_gpus, max_gpus;
+};
+
+/* Errors: TSR_ENOMEM. */
+tsr_status tsr_error_stats_of(const struct tsr_validation *validation,
+                              const struct tsr_point_class *which,
+                              struct tsr_error_stats *out) TSR_MUST_USE;
+/* Spearman's rank correlation of measured and predicted MFU; NAN below 3 points. */
+tsr_status tsr_rank_correlation(const struct tsr_validation *validation,
+                                const struct tsr_point_class *which, double *out) TSR_MUST_USE;
+/* Linear between the nearest ranks, of n sorted values; NAN of none. */
+double tsr_quantile(const double *sorted, size_t n, double q);
+
+/* ---- reports ----------------------------------------------------------------------------- */
+
+tsr_status tsr_validation_print(FILE *out, const struct tsr_validation *validation) TSR_MUST_USE;
+tsr_status tsr_validation_json(FILE *out, const struct tsr_validation *validation) TSR_MUST_USE;
+tsr_status tsr_validation_csv(FILE *out, const struct tsr_validation *validation) TSR_MUST_USE;
+/* DIR/validate.csv, summary.json, and the picture validate.svg and .png. */
+tsr_status tsr_validation_write(const char *dir,
+                                const struct tsr_validation *validation) TSR_MUST_USE;
+
+#endif

@@ -1,0 +1,230 @@
+/* cost.c: the kernel cost model. A matrix product, an attention kernel and a norm take what tables
+ * of measured kernels say (cost_matmul.c, cost_attention.c, cost_norm.c); every other kernel takes
+ * max(arithmetic, memory) plus a start-up. Tables are short runs on a cool card: the calibrated
+ * numbers of the GPU type bring them to what a training step sustains. */
+#include "sim/card/cost.h"
+
+#include <stddef.h>
+
+#include "sim/card/cost_parts.h"
+
+/* How a kind of kernel uses the card. */
+struct kind_row {
+    double memory;  /* share of nominal memory bandwidth */
+    double start_s; /* start-up and tail, seconds */
+};
+
+/* Sources. N: norms_h200.csv (NVIDIA/cudnn-frontend, commit 3929da2e), eager PyTorch rows: median
+ * of achieved over 4.8 TB/s with 2 us start-up taken off; for cards without a table of norms.
+ * A: assumption, between the best streaming kernel of norms_h200.csv (0.79 to 0.87 of nominal) and
+ * eager reductions; to be calibrated on a card. Start-up: N, 8192 x 128 takes 3 us of which 1 us is
+ * traffic. Matrix products: cost_matmul.c. */
+static const struct kind_row kinds[TSR_N_OP_KINDS] = {
+    [TSR_OP_GEMM] = {0.91, 5.3e-6},          [TSR_OP_ATTENTION] = {0.80, 5.0e-6}, /* A */
+    [TSR_OP_ATTENTION_BWD] = {0.80, 5.0e-6},                                      /* A */
+    [TSR_OP_NORM] = {0.62, 2.0e-6},                                               /* N */
+    [TSR_OP_NORM_BWD] = {0.33, 2.0e-6},                                           /* N */
+    [TSR_OP_SOFTMAX] = {0.75, 2.0e-6},                                            /* A */
+    [TSR_OP_POINTWISE] = {0.85, 2.0e-6},                                          /* A */
+    [TSR_OP_REDUCTION] = {0.75, 2.0e-6},                                          /* A */
+    [TSR_OP_EMBEDDING] = {0.75, 2.0e-6},                                          /* A */
+    [TSR_OP_EMBEDDING_BWD] = {0.40, 4.0e-6}, /* A: sorts indices, then sums rows */
+    [TSR_OP_LOSS] = {0.75, 2.0e-6},          /* A */
+    [TSR_OP_CHUNK_CAT] = {0.75, 2.0e-6},     /* A */
+    [TSR_OP_SPLIT_COPY] = {0.75, 2.0e-6},    /* A */
+    [TSR_OP_OPTIMIZER] = {0.80, 2.0e-6},     /* A */
+    [TSR_OP_USER] = {0.75, 2.0e-6},          /* A */
+};
+
+/* The loss of eager PyTorch: its log-softmax reads a long row three times. cross_entropy.csv
+ * (linkedin/Liger-Kernel), A100 and H100, vocabularies from 32,768: bytes of the program's kernels
+ * over time is 0.59 to 0.66 of nominal forward, 0.41 to 0.46 backward. */
+static const struct kind_row eager_loss = {0.62, 2.0e-6}, eager_loss_backward = {0.44, 2.0e-6};
+
+/* Device copies and fills (assumption A). */
+static const struct kind_row copy_row = {0.85, 2.0e-6};
+
+/* Arithmetic outside matrix products runs on the fp32 units, at about half of their peak
+ * (assumption; memory decides these kernels). */
+static const double VECTOR_SHARE = 0.50;
+/* fp32 attention has no FlashAttention kernel: share of the fp32 peak (assumption). */
+static const double FP32_ATTENTION_SHARE = 0.40;
+/* One host thread streaming through memory, bytes/s (assumption). */
+static const double HOST_BYTES_PER_S = 20e9;
+
+static tsr_status unknown(const struct tsr_gpu *gpu, const char *key, const struct tsr_work *work)
+{
+    return tsr_fail(TSR_ECONFIG,
+                    "%s: key \"%s\": found null (unknown), allowed a number: kernel %s needs it",
+                    gpu->path, key, work && work->name ? work->name : "copy");
+}
+
+static double memory_rate(const struct tsr_gpu *gpu, const struct kind_row *row)
+{
+    return gpu->memory_bw * row->memory * gpu->calibration.value[TSR_CAL_MEMORY_SUSTAINED];
+}
+
+tsr_status tsr__cost_memory(const struct tsr_gpu *gpu, double bytes, struct tsr__cost *out)
+{
+    if (gpu->memory_bw <= 0.0)
+        return unknown(gpu, "memory.bandwidth_bytes_per_s", NULL);
+    out->body_s = bytes / memory_rate(gpu, &copy_row);
+    out->start_s = copy_row.start_s;
+    return TSR_OK;
+}
+
+double tsr__cost_host(double bytes)
+{
+    return bytes / HOST_BYTES_PER_S;
+}
+
+/* The peak that matrix products of `dtype` count against. fp32 means fp32: PyTorch leaves tf32 off
+ * unless it is told otherwise. */
+static tsr_status matmul_peak(const struct tsr_gpu *gpu, const struct tsr_work *work, bool tf32,
+                              int *peak)
+{
+    static const struct {
+        uint8_t dtype;
+        int peak;
+        const char *key;
+    } rows[] = {
+        {TSR_BF16, TSR_PEAK_BF16, "peak_dense_flop_per_s.bf16"},
+        {TSR_F8, TSR_PEAK_FP8, "peak_dense_flop_per_s.fp8"},
+        {TSR_F16, TSR_PEAK_FP16, "peak_dense_flop_per_s.fp16"},
+        {TSR_F32, TSR_PEAK_FP32, "peak_dense_flop_per_s.fp32"},
+        {TSR_F64, TSR_PEAK_FP64, "peak_dense_flop_per_s.fp64"},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        if (rows[i].dtype != work->dtype)
+            continue;
+        *peak = tf32 && work->dtype == TSR_F32 ? TSR_PEAK_TF32 : rows[i].peak;
+        return gpu->peak_flops[*peak] > 0.0
+                   ? TSR_OK
+                   : unknown(gpu,
+                             *peak == TSR_PEAK_TF32 ? "peak_dense_flop_per_s.tf32" : rows[i].key,
+                             work);
+    }
+    return tsr_fail(TSR_EUNSUPPORTED, "kernel %s: no rate for arithmetic in %s",
+                    work->name ? work->name : "?", tsr_dtype_name((tsr_dtype)work->dtype));
+}
+
+static tsr_status matmul(const struct tsr_gpu *gpu, const struct tsr_kernel_choice *choice,
+                         const struct tsr_work *work, double bytes, struct tsr__cost *out)
+{
+    int peak;
+    TSR_TRY(matmul_peak(gpu, work, choice->tf32, &peak));
+    *out = tsr__cost_matmul(gpu, peak, work->dims, bytes);
+    out->body_s /= gpu->calibration.value[TSR_CAL_MATMUL_SUSTAINED];
+    return TSR_OK;
+}
+
+/* Arithmetic of attention without start-up, which measured rates include. */
+static tsr_status attention_seconds(const struct tsr_gpu *gpu,
+                                    const struct tsr_kernel_choice *choice,
+                                    const struct tsr_work *work, double *out)
+{
+    int peak;
+    TSR_TRY(matmul_peak(gpu, work, false, &peak));
+    if (work->dtype == TSR_BF16 || work->dtype == TSR_F16)
+        TSR_TRY(tsr__cost_attention(gpu, (enum tsr_attention_kernel)choice->attention, work, out));
+    else
+        *out = work->flops / (gpu->peak_flops[peak] * FP32_ATTENTION_SHARE);
+    double start_s = kinds[work->op].start_s, least_s = work->flops / gpu->peak_flops[peak];
+    bool triton = choice->attention == TSR_ATTN_FLASH1_TRITON;
+    *out = tsr__cost_split(*out, start_s, least_s).body_s /
+           gpu->calibration.value[triton ? TSR_CAL_TRITON_SUSTAINED : TSR_CAL_ATTENTION_SUSTAINED];
+    return TSR_OK;
+}
+
+static tsr_status vector_seconds(const struct tsr_gpu *gpu, const struct tsr_work *work,
+                                 double *out)
+{
+    double peak = gpu->peak_flops[TSR_PEAK_FP32];
+    if (peak <= 0.0)
+        return unknown(gpu, "peak_dense_flop_per_s.fp32", work);
+    *out = work->flops / (peak * VECTOR_SHARE);
+    return TSR_OK;
+}
+
+static const struct kind_row *row_of(const struct tsr_work *work)
+{
+    const char *name = work->name ? work->name : "";
+    bool eager = !strncmp(name, "log_softmax", 11) || !strncmp(name, "nll_", 4);
+    if (work->op != TSR_OP_LOSS || !eager || work->compiled)
+        return &kinds[work->op];
+    return strstr(name, "backward") ? &eager_loss_backward : &eager_loss;
+}
+
+/* Elements per multiprocessor and clock of an eager kernel with a broadcast operand, which PyTorch
+ * does not vectorize. From an RMSNorm of PyTorch operations on 2,048 x 32,768 in bf16 on an A100
+ * (linkedin/Liger-Kernel, rmsnorm-fwd-speed-benchmark.csv: 1.9 ms): what its other kernels leave
+ * for its two products. The same on an H100 NVL (1.22 ms) would be 0.77. */
+static const double BROADCAST_PER_CLOCK = 0.92;
+
+/* A product or sum of two tensors that reads little more than it writes repeats one of them. */
+static bool broadcasts(const struct tsr_work *work)
+{
+    bool two = work->name && (!strcmp(work->name, "mul") || !strcmp(work->name, "add"));
+    return two && !work->compiled && (double)work->bytes_read < 1.5 * (double)work->bytes_written;
+}
+
+/* Seconds of a kernel that memory decides, without start-up. */
+static double stream_seconds(const struct tsr_gpu *gpu, const struct tsr_work *work, double bytes)
+{
+    double seconds = bytes / memory_rate(gpu, row_of(work));
+    double clocks = gpu->sm_count * gpu->clock_hz, size = tsr_dtype_bytes((tsr_dtype)work->dtype);
+    if (work->op != TSR_OP_POINTWISE || !broadcasts(work) || clocks <= 0.0 || size <= 0.0)
+        return seconds;
+    double slow = (double)work->bytes_written / size / (clocks * BROADCAST_PER_CLOCK);
+    return slow > seconds ? slow : seconds;
+}
+
+static bool is_norm(const struct tsr_work *work)
+{
+    return work->op == TSR_OP_NORM || work->op == TSR_OP_NORM_BWD;
+}
+
+static bool is_attention(const struct tsr_work *work)
+{
+    return work->op == TSR_OP_ATTENTION || work->op == TSR_OP_ATTENTION_BWD;
+}
+
+tsr_status tsr__cost_kernel(const struct tsr_gpu *gpu, const struct tsr_kernel_choice *choice,
+                            const struct tsr_work *work, struct tsr__cost *out)
+{
+    double arithmetic = 0.0, memory = 0.0;
+    double bytes = (double)work->bytes_read + (double)work->bytes_written;
+    TSR_CHECK(work->op < TSR_N_OP_KINDS);
+    if (tsr__cost_measured(gpu, work, out))
+        return TSR_OK;
+    if (bytes > 0.0 && gpu->memory_bw <= 0.0)
+        return unknown(gpu, "memory.bandwidth_bytes_per_s", work);
+    if (work->flops > 0.0 && work->op == TSR_OP_GEMM)
+        return matmul(gpu, choice, work, bytes, out);
+    if (is_norm(work) && bytes > 0.0 &&
+        tsr__cost_norm(gpu, (enum tsr_norm_kernel)choice->norm, work, out)) {
+        out->body_s /= gpu->calibration.value[TSR_CAL_MEMORY_SUSTAINED];
+        TSR_TRY(vector_seconds(gpu, work, &arithmetic));
+        out->body_s = out->body_s > arithmetic ? out->body_s : arithmetic;
+        return TSR_OK;
+    }
+    if (work->flops > 0.0 && is_attention(work))
+        TSR_TRY(attention_seconds(gpu, choice, work, &arithmetic));
+    else if (work->flops > 0.0)
+        TSR_TRY(vector_seconds(gpu, work, &arithmetic));
+    if (bytes > 0.0)
+        memory = stream_seconds(gpu, work, bytes);
+    out->body_s = arithmetic > memory ? arithmetic : memory;
+    out->start_s = row_of(work)->start_s;
+    return TSR_OK;
+}
+
+tsr_status tsr_cost_kernel(const struct tsr_gpu *gpu, const struct tsr_kernel_choice *choice,
+                           const struct tsr_work *work, double *seconds)
+{
+    struct tsr__cost cost;
+    *seconds = 0.0;
+    TSR_TRY(tsr__cost_kernel(gpu, choice, work, &cost));
+    *seconds = cost.body_s + cost.start_s;
+    return TSR_OK;
+}

@@ -1,0 +1,122 @@
+/* cluster.h: descriptions of GPUs, nodes and clusters, read from JSON files (experiments/clusters).
+ *
+ * Units: bytes, bytes per second in one direction, FLOP per second (dense), seconds. A `null` in a
+ * file is unknown and becomes 0 here; who needs the value fails or prints "?", nobody guesses.
+ */
+#ifndef TSR_CLUSTER_H
+#define TSR_CLUSTER_H
+
+#include "engine/program/base.h"
+#include "sim/card/calibration.h"
+#include "sim/card/kernels.h"
+
+/* What issuing an instruction costs the host, seconds, where it was timed (0: it was not): in place
+ * of those defaults of sim.h that an experiment has not changed. */
+struct tsr_host_times {
+    double launch_s, collective_s, event_s, alloc_s, segment_s;
+};
+
+struct tsr_gpu {
+    char name[64], path[512]; /* path: the device file the figures come from */
+    char description[128], architecture[32];
+    uint32_t sm_count;
+    double clock_hz;        /* sustained under compute; 0: unknown */
+    uint64_t visible_bytes; /* what a process can see */
+    uint64_t context_bytes; /* of a CUDA context before any kernel is loaded */
+    uint64_t library_bytes; /* device code and static memory of libraries and kernels */
+    double memory_bw, pcie_bw, nvlink_bw;
+    double peak_flops[TSR_N_PEAKS];
+    double achievable_bf16, achievable_fp8; /* best matrix product that a public sweep found */
+    double large_bf16, large_fp8; /* rate of an endless product: that one less its overheads */
+    struct tsr_calibration calibration;
+    struct tsr_host_times host;
+    struct tsr_kernels kernels; /* measured tables, its own or those of another card */
+};
+
+/* NVLINK: direct links between every two GPUs of a node. MEMORY: no GPUs: ranks are threads or
+ * processes of one machine, which share its cores and talk through its memory. */
+enum tsr_intra {
+    TSR_INTRA_NONE,
+    TSR_INTRA_NVSWITCH,
+    TSR_INTRA_NVLINK,
+    TSR_INTRA_PCIE,
+    TSR_INTRA_MEMORY
+};
+
+enum { TSR_MAX_TIERS = 3, TSR_MAX_LOCAL = 64, TSR_MAX_COLLECTIVES = 40, TSR_COLLECTIVE_SIZES = 12 };
+
+/* A collective of ranks of one node as it was timed, by size; natural logarithms. */
+struct tsr_measured_collective {
+    uint8_t kind; /* enum tsr_instr_kind */
+    uint32_t ranks, n;
+    float bytes[TSR_COLLECTIVE_SIZES], seconds[TSR_COLLECTIVE_SIZES]; /* bytes ascending */
+};
+
+/* Uplinks of groups of `below_gpus` GPUs to a tier of switches. A group's uplink carries what the
+ * adapters below it do, divided by the oversubscriptions of this tier and those below it. */
+struct tsr_tier {
+    uint32_t below_gpus;
+    uint32_t
+        rails; /* > 1: adapter i of each node has switch i % rails, with an uplink of its own */
+    double oversubscription; /* 1: as much up as down */
+};
+
+/* Where GPUs and adapters of a node sit. GPUs of one PCIe switch share its link to the socket, GPUs
+ * of one socket the link to the others. 0 switches: not modelled. */
+struct tsr_places {
+    uint32_t switches, sockets;
+    double switch_bw, socket_bw; /* per direction */
+    bool peer_to_peer;           /* false: even neighbours talk through the socket's memory */
+    uint8_t switch_of_gpu[TSR_MAX_LOCAL], switch_of_nic[TSR_MAX_LOCAL],
+        socket_of_switch[TSR_MAX_LOCAL];
+    bool nics_listed; /* else adapters are shared out evenly, in order */
+    uint8_t nic_of_gpu[TSR_MAX_LOCAL];
+};
+
+struct tsr_cluster {
+    char name[64], path[512], description[128];
+    struct tsr_gpu gpu;
+    char node_name[64];
+    uint32_t nodes, gpus_per_node;
+    enum tsr_intra intra;
+    bool multicast;              /* the NVSwitch sums and multicasts (third generation on) */
+    double intra_bw;             /* per GPU and direction */
+    uint32_t nvlink_domain_gpus; /* GPUs that NVLink spans; gpus_per_node unless a rack says more */
+    uint32_t nics_per_node;      /* 0: none */
+    double nic_bw;               /* per NIC and direction */
+    double nic_latency_s;        /* of a hop through it, beyond what NCCL's tuner has */
+    double nic_fill_s; /* until the pipeline of a large collective between nodes is full */
+    uint64_t host_memory_bytes;
+    double cores; /* MEMORY: that ranks share; beyond that many they take turns. 0: one each */
+    uint32_t n_collectives; /* timed on such a node; else as NCCL would (tuner.h) */
+    struct tsr_measured_collective collectives[TSR_MAX_COLLECTIVES];
+    char topology[32]; /* single_node, rail_optimized, fat_tree, clos, nvlink_rack, platform */
+    /* Tiers of switches, from the nodes up; none: every adapter reaches every other unhindered. */
+    uint32_t n_tiers;
+    struct tsr_tier tiers[TSR_MAX_TIERS];
+    struct tsr_places places;
+    /* SimGrid platform whose links lie between the nodes; "": the tiers say it. Node n is its n-th
+     * host in the natural order of names (node-2 before node-10). */
+    char platform[512];
+};
+
+/* Reads cluster-*.json, and the node-NAME.json and gpu-NAME.json that it names, from the same
+ * folder. Also takes a node file (one node). Errors: TSR_ECONFIG with file, key, value and what is
+ * allowed. */
+tsr_status tsr_cluster_load(const char *path, struct tsr_cluster *out) TSR_MUST_USE;
+/* Reads gpu-NAME.json with the kernel tables that it names. Errors: as above. */
+tsr_status tsr_gpu_load(const char *path, struct tsr_gpu *out) TSR_MUST_USE;
+
+/* Where the kernel times of a card come from, one line each ("matrix products: table sm90 (...), as
+ * measured"), at most `n`; returns how many. */
+size_t tsr_kernel_sources(const struct tsr_gpu *gpu, char (*out)[256], size_t n);
+
+/* Reads an XML file (cluster_xml.c): one node as NCCL_TOPO_DUMP_FILE writes it, `nodes` of which
+ * (0: one) make a cluster without contention between them; or a platform of SimGrid, whose hosts
+ * are the nodes, each with `gpus_per_node` GPUs (0: one). Fills in all but out->gpu: `gpu_name`
+ * gets the name of the device file that the GPUs' PCI id stands for, "" if the file does not tell.
+ * Errors: TSR_ECONFIG with file and line, TSR_EUNSUPPORTED in a build without expat. */
+tsr_status tsr_cluster_load_xml(const char *path, uint32_t nodes, uint32_t gpus_per_node,
+                                struct tsr_cluster *out, char gpu_name[64]) TSR_MUST_USE;
+
+#endif

@@ -1,0 +1,23 @@
+/* cluster_read.h: parts of the readers of cluster files. Private to cluster*.c. */
+#ifndef TSR_SIM_CLUSTER_READ_H
+#define TSR_SIM_CLUSTER_READ_H
+
+#include "sim/cluster/cluster.h"
+#include "sim/input/json_doc.h"
+
+enum { TSR__MAX_NODES = 1000000, TSR__MAX_GPUS_PER_NODE = 1024 };
+
+/* A rate in bytes per second; the bounds catch a wrong unit (GB/s). */
+tsr_status tsr__read_rate(const struct tsr__doc *doc, const char *key, enum tsr__need need,
+                          double *out) TSR_MUST_USE;
+/* The GPUs that NVLink spans; a multiple of gpus_per_node. */
+tsr_status tsr__read_domain(const struct tsr__doc *doc, const char *key,
+                            struct tsr_cluster *out) TSR_MUST_USE;
+/* Key "topology" of a cluster file (cluster_topology.c). */
+tsr_status tsr__read_topology(const struct tsr__doc *doc, struct tsr_cluster *out) TSR_MUST_USE;
+/* The list "collectives" of a node file (cluster_collectives.c). */
+tsr_status tsr__read_collectives(const struct tsr__doc *doc, struct tsr_cluster *out) TSR_MUST_USE;
+/* Keys "intra_node.pcie_switches", ... of a node file (cluster_topology.c). */
+tsr_status tsr__read_places(const struct tsr__doc *doc, struct tsr_cluster *out) TSR_MUST_USE;
+
+#endif

@@ -1,0 +1,140 @@
+/* routes.c: fetches the routes of a platform file from a child that runs SimGrid (routes.h). */
+#define _GNU_SOURCE
+#include "sim/cluster/routes.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "sim/cluster/routes_simgrid.h"
+#include "sim/replay/child.h"
+
+/* All pairs are fetched: 1,024 hosts have a million routes. */
+enum { MAX_HOSTS = 1024 };
+
+struct question {
+    const char *path;
+    uint32_t n_hosts;
+    FILE *file;
+};
+
+#ifdef TSR_HAVE_SIMGRID
+static void answer(void *user)
+{
+    const struct question *q = user;
+    tsr__routes_write(q->path, q->n_hosts, q->file);
+}
+
+/* SimGrid's own words, without its "[0.000000] [category/CRITICAL] ". */
+static const char *words_of(const char *line)
+{
+    const char *after = strstr(line, "CRITICAL] ");
+    return after ? after + strlen("CRITICAL] ") : line;
+}
+
+static tsr_status ask(const struct question *q, struct tsr__routes_header *head)
+{
+    struct tsr__child_end end;
+    TSR_TRY(tsr__child_call(answer, (void *)q, &end));
+    rewind(q->file);
+    if (!WIFEXITED(end.wait_status) || WEXITSTATUS(end.wait_status) != 0)
+        return tsr_fail(TSR_ECONFIG, "%s: SimGrid does not take this platform: %s", q->path,
+                        *end.last_line ? words_of(end.last_line) : "it says nothing");
+    if (fread(head, sizeof *head, 1, q->file) != 1)
+        return tsr_fail(TSR_EBACKEND, "%s: the routes were lost", q->path);
+    if (*head->error)
+        return tsr_fail(TSR_ECONFIG, "%s: %s", q->path, head->error);
+    return TSR_OK;
+}
+#else
+static tsr_status ask(const struct question *q, struct tsr__routes_header *head)
+{
+    (void)head;
+    return tsr_fail(TSR_EUNSUPPORTED, "%s: this build has no SimGrid to read it with", q->path);
+}
+#endif
+
+static bool read_all(FILE *file, void *to, size_t size, size_t n)
+{
+    return fread(to, size, n, file) == n;
+}
+
+static tsr_status read_routes(const struct question *q, const struct tsr__routes_header *head,
+                              struct tsr__routes *out)
+{
+    size_t pairs = (size_t)q->n_hosts * q->n_hosts;
+    *out = (struct tsr__routes){.n_hosts = q->n_hosts, .n_links = head->n_links};
+    out->links = calloc(head->n_links + 1u, sizeof *out->links);
+    out->first = calloc(pairs + 1, sizeof *out->first);
+    out->hops = calloc(head->n_hops + 1, sizeof *out->hops);
+    if (!out->links || !out->first || !out->hops)
+        return tsr_fail(TSR_ENOMEM, "out of memory: %s", q->path);
+    if (!read_all(q->file, out->links, sizeof *out->links, head->n_links) ||
+        !read_all(q->file, out->first + 1, sizeof *out->first, pairs) ||
+        !read_all(q->file, out->hops, sizeof *out->hops, head->n_hops))
+        return tsr_fail(TSR_EBACKEND, "%s: the routes were lost", q->path);
+    for (size_t i = 0; i < pairs; i++) /* lengths become places */
+        out->first[i + 1] += out->first[i];
+    return TSR_OK;
+}
+
+static tsr_status fetch(const struct question *q, struct tsr__routes *out, uint32_t *n_hosts)
+{
+    struct tsr__routes_header head = {0};
+    TSR_TRY(ask(q, &head));
+    *n_hosts = head.n_hosts;
+    if (head.n_hosts < q->n_hosts || head.n_hosts == 0)
+        return tsr_fail(TSR_ECONFIG, "%s: found %u hosts, allowed at least %u: one per node",
+                        q->path, head.n_hosts, q->n_hosts ? q->n_hosts : 1);
+    if (!out)
+        return TSR_OK;
+    tsr_status status = read_routes(q, &head, out);
+    if (status != TSR_OK)
+        tsr__routes_fini(out);
+    return status;
+}
+
+static tsr_status open_and_fetch(const char *path, uint32_t n_hosts, struct tsr__routes *out,
+                                 uint32_t *found)
+{
+    if (access(path, R_OK) != 0)
+        return tsr_fail(TSR_ECONFIG, "%s: cannot be opened: %s", path, strerror(errno));
+    int fd = memfd_create("routes", MFD_CLOEXEC);
+    FILE *file = fd >= 0 ? fdopen(fd, "w+") : NULL;
+    if (!file) {
+        if (fd >= 0)
+            close(fd);
+        return tsr_fail(TSR_EBACKEND, "%s: no memory for routes: %s", path, strerror(errno));
+    }
+    struct question q = {path, n_hosts, file};
+    tsr_status status = fetch(&q, out, found);
+    fclose(file);
+    return status;
+}
+
+tsr_status tsr__routes_load(const char *path, uint32_t n_hosts, struct tsr__routes *out)
+{
+    uint32_t found;
+    *out = (struct tsr__routes){0};
+    if (n_hosts > MAX_HOSTS)
+        return tsr_fail(TSR_ECONFIG, "%s: the job uses %u hosts of it, allowed up to %d", path,
+                        n_hosts, (int)MAX_HOSTS);
+    return open_and_fetch(path, n_hosts, out, &found);
+}
+
+tsr_status tsr__routes_count(const char *path, uint32_t *n_hosts)
+{
+    return open_and_fetch(path, 0, NULL, n_hosts);
+}
+
+void tsr__routes_fini(struct tsr__routes *r)
+{
+    free(r->links);
+    free(r->first);
+    free(r->hops);
+    *r = (struct tsr__routes){0};
+}

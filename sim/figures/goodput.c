@@ -1,0 +1,187 @@
+/* goodput.c: see the header. */
+#include "sim/figures/goodput.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "sim/input/conditions.h"
+
+enum phase { WORK, STALL, DOWN };
+
+struct run {
+    const struct tsr_goodput_input *in;
+    uint64_t number, n_failures, n_checkpoints;
+    double now, next_failure;
+    enum phase phase;
+    double phase_end;
+    double since;   /* work since the last checkpoint began */
+    double at_risk; /* work that no complete checkpoint has */
+    double written; /* when the checkpoint on its way is complete; INFINITY: there is none */
+    double covers;  /* work that it has */
+    double time[DOWN + 1], lost;
+};
+
+static double until_failure(struct run *r)
+{
+    return -r->in->mtbf_s * log(tsr_uniform(r->in->seed, r->number, r->n_failures++));
+}
+
+static void begin_work(struct run *r)
+{
+    r->phase = WORK;
+    r->phase_end = r->now + (r->in->interval_s - r->since);
+}
+
+static void fail(struct run *r)
+{
+    r->lost += r->at_risk;
+    r->time[WORK] -= r->at_risk;
+    r->at_risk = r->since = 0.0;
+    r->written = (double)INFINITY;
+    r->phase = DOWN;
+    r->phase_end = r->now + r->in->restart_s;
+    r->next_failure = r->now + until_failure(r);
+}
+
+static void complete(struct run *r, double covers)
+{
+    r->n_checkpoints++;
+    r->at_risk -= covers;
+    r->written = (double)INFINITY;
+}
+
+static void end_phase(struct run *r)
+{
+    if (r->phase == WORK) {
+        double free = isinf(r->written) ? r->now : r->written;
+        r->phase = STALL;
+        r->phase_end = free + r->in->stall_s;
+        return;
+    }
+    if (r->phase == STALL) {
+        r->since = 0.0;
+        r->covers = r->at_risk;
+        if (r->in->write_s > 0.0)
+            r->written = r->now + r->in->write_s;
+        else
+            complete(r, r->covers);
+    }
+    begin_work(r);
+}
+
+static void one_run(struct run *r)
+{
+    double end = r->in->horizon_s;
+    r->written = (double)INFINITY;
+    r->next_failure = until_failure(r);
+    begin_work(r);
+    while (r->now < end) {
+        double next = fmin(fmin(r->phase_end, r->written), fmin(r->next_failure, end));
+        double dt = next - r->now;
+        r->time[r->phase] += dt;
+        if (r->phase == WORK) {
+            r->since += dt;
+            r->at_risk += dt;
+        }
+        r->now = next;
+        if (next >= end)
+            break;
+        if (next == r->next_failure)
+            fail(r);
+        else if (next == r->written)
+            complete(r, r->covers);
+        else
+            end_phase(r);
+    }
+}
+
+static int ascending(const void *a, const void *b)
+{
+    const double *x = a, *y = b;
+    return (*x > *y) - (*x < *y);
+}
+
+static double percentile(const double *sorted, uint32_t n, double p)
+{
+    double at = p * (n - 1);
+    uint32_t below = (uint32_t)at;
+    double above = sorted[below + 1 < n ? below + 1 : below];
+    return sorted[below] + (at - below) * (above - sorted[below]);
+}
+
+static tsr_status check(const struct tsr_goodput_input *in)
+{
+    bool ok = in->mtbf_s > 0.0 && in->interval_s > 0.0 && in->horizon_s > 0.0 && in->runs > 0 &&
+              in->stall_s >= 0.0 && in->write_s >= 0.0 && in->restart_s >= 0.0 &&
+              isfinite(in->stall_s + in->write_s + in->restart_s + in->horizon_s);
+    /* Bounds the events of a run. */
+    ok = ok && in->horizon_s / fmin(in->interval_s, in->mtbf_s) < 1e7;
+    return ok ? TSR_OK
+              : tsr_fail(TSR_EVALUE,
+                         "goodput: found %g s between failures, %g s of work between checkpoints "
+                         "over %g s; allowed: above 0, and fewer than 1e7 of them",
+                         in->mtbf_s, in->interval_s, in->horizon_s);
+}
+
+tsr_status tsr_goodput_simulate(const struct tsr_goodput_input *in, struct tsr_goodput *out)
+{
+    *out = (struct tsr_goodput){0};
+    TSR_TRY(check(in));
+    double *useful = calloc(in->runs, sizeof *useful);
+    if (!useful)
+        return tsr_fail(TSR_ENOMEM, "out of memory: goodput");
+    for (uint32_t i = 0; i < in->runs; i++) {
+        struct run r = {.in = in, .number = i};
+        double share = 1.0 / in->horizon_s / in->runs;
+        one_run(&r);
+        useful[i] = r.time[WORK] / in->horizon_s;
+        out->useful += r.time[WORK] * share;
+        out->lost += r.lost * share;
+        out->checkpoint += r.time[STALL] * share;
+        out->restart += r.time[DOWN] * share;
+        out->failures += (double)(r.n_failures - 1) / in->runs;
+        out->checkpoints += (double)r.n_checkpoints / in->runs;
+    }
+    qsort(useful, in->runs, sizeof *useful, ascending);
+    out->useful_p5 = percentile(useful, in->runs, 0.05);
+    out->useful_p50 = percentile(useful, in->runs, 0.50);
+    out->useful_p95 = percentile(useful, in->runs, 0.95);
+    free(useful);
+    return TSR_OK;
+}
+
+static tsr_status try_interval(const struct tsr_goodput_input *input, double interval,
+                               double *best_s, struct tsr_goodput *best)
+{
+    struct tsr_goodput_input in = *input;
+    struct tsr_goodput got;
+    in.interval_s = interval;
+    TSR_TRY(tsr_goodput_simulate(&in, &got));
+    if (*best_s <= 0.0 || got.useful > best->useful) {
+        *best_s = interval;
+        *best = got;
+    }
+    return TSR_OK;
+}
+
+/* A coarse grid, equal in ratio, then a fine one around its best point. */
+tsr_status tsr_goodput_best(const struct tsr_goodput_input *input, double low, double high,
+                            double *interval_s, struct tsr_goodput *out)
+{
+    enum { COARSE = 24, FINE = 24 };
+    *interval_s = 0.0;
+    *out = (struct tsr_goodput){0};
+    if (!(low > 0.0 && high >= low))
+        return tsr_fail(TSR_EVALUE, "goodput: found intervals from %g to %g s", low, high);
+    double ratio = pow(high / low, 1.0 / COARSE);
+    for (int i = 0; i <= COARSE; i++)
+        TSR_TRY(try_interval(input, low * pow(ratio, i), interval_s, out));
+    double centre = *interval_s;
+    for (int i = 1; i < FINE; i++) {
+        double around = centre * pow(ratio, 2.0 * i / FINE - 1.0);
+        if (around >= low && around <= high)
+            TSR_TRY(try_interval(input, around, interval_s, out));
+    }
+    return TSR_OK;
+}

@@ -1,0 +1,188 @@
+/* overlap_graph.c: links of issue order (overlap_graph.h). */
+#include "sim/figures/overlap_graph.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { MAX_STREAMS = 65536, MAX_NODES = 1 << 30 };
+
+static tsr_status no_memory(void)
+{
+    return tsr_fail(TSR_ENOMEM, "out of memory: the overlap of a run");
+}
+
+/* What has been issued so far. */
+struct issued {
+    uint32_t *last_of_stream, *last_of_queue; /* [MAX_STREAMS] */
+    uint32_t *record_of;                      /* [n_events] */
+    size_t n_events;
+    uint32_t group_begin; /* open GROUP_BEGIN, or TSR_NO_ID */
+    size_t n_wires;
+};
+
+static bool on_stream(const struct tsr_instr *instr)
+{
+    switch (instr->kind) {
+    case TSR_HOST_WAIT:
+    case TSR_HOST_READ:
+    case TSR_HOST_OP:
+    case TSR_MARK:
+    case TSR_ALLOC:
+    case TSR_FREE:
+    case TSR_HOST_ALLOC:
+    case TSR_HOST_FREE:
+    case TSR_PIN:
+    case TSR_SEGMENT_ALLOC:
+    case TSR_SEGMENT_FREE:
+        return false;
+    default:
+        return true;
+    }
+}
+
+static bool is_compute_stream(const struct tsr_tables *tables, uint16_t stream)
+{
+    return stream < tables->n_streams && tables->streams[stream].role == TSR_ROLE_COMPUTE;
+}
+
+/* The communicator whose wire queue a communicator uses. */
+static uint16_t queue_of(const struct tsr_tables *tables, uint16_t comm)
+{
+    for (uint16_t hops = 0; comm < tables->n_comms && !tables->comms[comm].separate &&
+                            tables->comms[comm].queue != comm && hops < tables->n_comms;
+         hops++)
+        comm = tables->comms[comm].queue;
+    return comm;
+}
+
+static uint32_t *filled(size_t n)
+{
+    uint32_t *items = malloc((n + 1) * sizeof *items);
+    if (items)
+        memset(items, 0xff, (n + 1) * sizeof *items);
+    return items;
+}
+
+static void close_group(struct tsr__graph *g, const struct issued *s, uint32_t end)
+{
+    for (uint32_t i = s->group_begin; i < end; i++)
+        if (g->nodes[i].role >= TSR__ROLE_GATHER)
+            g->nodes[i].issue = g->nodes[end].issue;
+}
+
+static void link_node(struct tsr__graph *g, const struct tsr_program *program, struct issued *s,
+                      uint32_t at)
+{
+    struct tsr__node *node = &g->nodes[at];
+    const struct tsr_instr *instr = node->instr;
+    if (!on_stream(instr))
+        return;
+    node->on_compute = is_compute_stream(program->tables, instr->stream);
+    node->on_side = !node->on_compute;
+    node->before = s->last_of_stream[instr->stream];
+    s->last_of_stream[instr->stream] = at;
+    if (node->role >= TSR__ROLE_GATHER) {
+        node->queue = queue_of(program->tables, instr->comm);
+        node->queue_before = s->last_of_queue[node->queue];
+        s->last_of_queue[node->queue] = at;
+    }
+    if (instr->kind == TSR_WAIT && instr->event < s->n_events)
+        node->record = s->record_of[instr->event];
+    if (instr->kind == TSR_RECORD && instr->event < s->n_events)
+        s->record_of[instr->event] = at;
+    if (instr->kind == TSR_GROUP_BEGIN)
+        s->group_begin = at;
+    if (instr->kind == TSR_GROUP_END && s->group_begin != TSR_NO_ID) {
+        close_group(g, s, at);
+        s->group_begin = TSR_NO_ID;
+    }
+}
+
+static void add_program(struct tsr__graph *g, const struct tsr_overlap_run *run, uint32_t index,
+                        struct issued *s)
+{
+    const struct tsr_program *program = run->programs[index];
+    for (size_t i = 0; i < program->n_instrs; i++) {
+        uint32_t at = g->first[index] + (uint32_t)i;
+        g->nodes[at] = (struct tsr__node){
+            .instr = &program->instrs[i],
+            .span = run->spans[index][i],
+            .role = (uint8_t)tsr__role_of(program, &program->instrs[i]),
+            .program = index,
+            .before = TSR_NO_ID,
+            .queue_before = TSR_NO_ID,
+            .record = TSR_NO_ID,
+            .joined = -INFINITY,
+            .issue = run->spans[index][i].issue,
+        };
+        if (g->nodes[at].role >= TSR__ROLE_GATHER && run->joined)
+            g->nodes[at].joined = run->joined[s->n_wires++];
+        link_node(g, program, s, at);
+    }
+}
+
+static size_t count_events(const struct tsr_overlap_run *run)
+{
+    size_t n = 0;
+    for (uint32_t i = 0; i < run->n_iterations; i++)
+        for (size_t k = 0; k < run->programs[i]->n_instrs; k++) {
+            const struct tsr_instr *instr = &run->programs[i]->instrs[k];
+            if (instr->kind == TSR_RECORD && instr->event >= n)
+                n = (size_t)instr->event + 1;
+        }
+    return n;
+}
+
+bool tsr__limits_host(const struct tsr__node *node)
+{
+    return node->instr->kind == TSR_HOST_WAIT && node->instr->origin.hook != TSR_HOOK_NONE;
+}
+
+static tsr_status link_all(struct tsr__graph *g, const struct tsr_overlap_run *run)
+{
+    struct issued s = {.n_events = count_events(run), .group_begin = TSR_NO_ID};
+    s.last_of_stream = filled(MAX_STREAMS);
+    s.last_of_queue = filled(MAX_STREAMS);
+    s.record_of = filled(s.n_events);
+    bool ok = s.last_of_stream && s.last_of_queue && s.record_of;
+    for (uint32_t i = 0; i < run->n_iterations && ok; i++)
+        add_program(g, run, i, &s);
+    free(s.last_of_stream);
+    free(s.last_of_queue);
+    free(s.record_of);
+    return ok ? TSR_OK : no_memory();
+}
+
+tsr_status tsr__graph_init(struct tsr__graph *g, const struct tsr_overlap_run *run)
+{
+    uint64_t n = 0;
+    *g = (struct tsr__graph){.first = calloc(run->n_iterations + 1u, sizeof *g->first)};
+    if (!g->first)
+        return no_memory();
+    for (uint32_t i = 0; i < run->n_iterations && n < MAX_NODES; i++) {
+        g->first[i] = (uint32_t)n;
+        n += run->programs[i]->n_instrs;
+    }
+    tsr_status status =
+        n < MAX_NODES
+            ? TSR_OK
+            : tsr_fail(TSR_EUNSUPPORTED, "overlap: a run has more than %d instructions", MAX_NODES);
+    g->n = g->first[run->n_iterations] = (uint32_t)n;
+    if (status == TSR_OK)
+        g->nodes = malloc(((size_t)n + 1) * sizeof *g->nodes);
+    if (status == TSR_OK)
+        status = g->nodes ? link_all(g, run) : no_memory();
+    if (status == TSR_OK)
+        status = tsr__graph_memory(g);
+    if (status != TSR_OK)
+        tsr__graph_fini(g);
+    return status;
+}
+
+void tsr__graph_fini(struct tsr__graph *g)
+{
+    free(g->nodes);
+    free(g->first);
+    *g = (struct tsr__graph){0};
+}

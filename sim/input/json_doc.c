@@ -1,0 +1,191 @@
+/* json_doc.c: typed access to a JSON file, with one-line errors (json_doc.h). */
+#include "sim/input/json_doc.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+tsr_status tsr__doc_open(const char *path, const char *kind, struct tsr__doc *doc)
+{
+    json_error_t error;
+    *doc = (struct tsr__doc){.path = path};
+    json_t *root = json_load_file(path, JSON_REJECT_DUPLICATES, &error);
+    if (!root && json_error_code(&error) == json_error_cannot_open_file)
+        return tsr_fail(TSR_ECONFIG, "%s: cannot be opened", path);
+    if (!root)
+        return tsr_fail(TSR_ECONFIG, "%s: line %d: %s", path, error.line, error.text);
+    doc->root = root;
+    if (!json_is_object(root)) {
+        tsr__doc_close(doc);
+        return tsr_fail(TSR_ECONFIG, "%s: line 1: allowed is one JSON object", path);
+    }
+    const json_t *found = json_object_get(root, "kind");
+    if (!kind || (json_is_string(found) && !strcmp(json_string_value(found), kind)))
+        return TSR_OK;
+    char allowed[64];
+    snprintf(allowed, sizeof allowed, "\"%s\"", kind);
+    tsr_status status = tsr__doc_fail(doc, "kind", found, allowed);
+    tsr__doc_close(doc);
+    return status;
+}
+
+void tsr__doc_close(struct tsr__doc *doc)
+{
+    json_decref(doc->root);
+    doc->root = NULL;
+}
+
+json_t *tsr__doc_find(const struct tsr__doc *doc, const char *key)
+{
+    json_t *at = doc->root;
+    while (at && *key) {
+        size_t n = strcspn(key, ".");
+        char name[64];
+        if (n >= sizeof name)
+            return NULL;
+        memcpy(name, key, n);
+        name[n] = '\0';
+        at = json_object_get(at, name); /* NULL when `at` is no object */
+        key += n + (key[n] == '.');
+    }
+    return at;
+}
+
+tsr_status tsr__doc_fail(const struct tsr__doc *doc, const char *key, const json_t *found,
+                         const char *allowed)
+{
+    char text[80] = "nothing";
+    if (found) {
+        size_t n = json_dumpb(found, text, sizeof text - 1,
+                              JSON_ENCODE_ANY | JSON_COMPACT | JSON_SORT_KEYS);
+        size_t shown = n < 60 ? n : 57;
+        memcpy(text + shown, shown < n ? "..." : "", shown < n ? 4 : 1);
+    }
+    return tsr_fail(TSR_ECONFIG, "%s: key \"%s\": found %s, allowed %s", doc->path, key, text,
+                    allowed);
+}
+
+/* True when the value is absent in a way that `need` allows. */
+static bool may_lack(const json_t *value, enum tsr__need need)
+{
+    if (!value)
+        return need == TSR__OPTIONAL;
+    return json_is_null(value) && need != TSR__REQUIRED;
+}
+
+tsr_status tsr__doc_number(const struct tsr__doc *doc, const char *key, enum tsr__need need,
+                           double low, double high, double *out)
+{
+    const json_t *value = tsr__doc_find(doc, key);
+    *out = 0.0;
+    if (may_lack(value, need))
+        return TSR_OK;
+    double number = json_is_number(value) ? json_number_value(value) : (double)NAN;
+    if (number >= low && number <= high) {
+        *out = number;
+        return TSR_OK;
+    }
+    char allowed[96];
+    snprintf(allowed, sizeof allowed, "a number from %g to %g%s", low, high,
+             need == TSR__REQUIRED ? "" : ", or null");
+    return tsr__doc_fail(doc, key, value, allowed);
+}
+
+tsr_status tsr__doc_count(const struct tsr__doc *doc, const char *key, enum tsr__need need,
+                          uint64_t high, uint64_t *out)
+{
+    const json_t *value = tsr__doc_find(doc, key);
+    *out = 0;
+    if (may_lack(value, need))
+        return TSR_OK;
+    json_int_t number = json_is_integer(value) ? json_integer_value(value) : 0;
+    if (number >= 1 && (uint64_t)number <= high) {
+        *out = (uint64_t)number;
+        return TSR_OK;
+    }
+    char allowed[96];
+    snprintf(allowed, sizeof allowed, "an integer from 1 to %llu%s", (unsigned long long)high,
+             need == TSR__REQUIRED ? "" : ", or null");
+    return tsr__doc_fail(doc, key, value, allowed);
+}
+
+tsr_status tsr__doc_string(const struct tsr__doc *doc, const char *key, enum tsr__need need,
+                           char *out, size_t size)
+{
+    const json_t *value = tsr__doc_find(doc, key);
+    *out = '\0';
+    if (may_lack(value, need))
+        return TSR_OK;
+    if (json_is_string(value) && json_string_length(value) < size &&
+        (json_string_length(value) > 0 || need != TSR__REQUIRED)) {
+        memcpy(out, json_string_value(value), json_string_length(value) + 1);
+        return TSR_OK;
+    }
+    char allowed[64];
+    snprintf(allowed, sizeof allowed, "a string of 1 to %zu bytes", size - 1);
+    return tsr__doc_fail(doc, key, value, allowed);
+}
+
+tsr_status tsr__doc_copy_path(const char *path, char *out, size_t size)
+{
+    size_t n = strlen(path);
+    if (n >= size)
+        return tsr_fail(TSR_ECONFIG, "%s: the path is longer than %zu bytes", path, size - 1);
+    memcpy(out, path, n + 1);
+    return TSR_OK;
+}
+
+tsr_status tsr__doc_numbers(const struct tsr__doc *doc, const char *key, double low, double high,
+                            uint32_t room, float *out, uint32_t *n)
+{
+    const json_t *list = tsr__doc_find(doc, key);
+    char allowed[96];
+    size_t size = json_array_size(list);
+    snprintf(allowed, sizeof allowed, "a list of 1 to %u numbers from %g to %g", room, low, high);
+    if (!size || size > room)
+        return tsr__doc_fail(doc, key, list, allowed);
+    for (size_t i = 0; i < size; i++) {
+        const json_t *value = json_array_get(list, i);
+        double number = json_is_number(value) ? json_number_value(value) : (double)NAN;
+        if (!(number >= low && number <= high))
+            return tsr__doc_fail(doc, key, value, allowed);
+        out[i] = (float)number;
+    }
+    *n = (uint32_t)size;
+    return TSR_OK;
+}
+
+/* ---- a file beside another --------------------------------------------------------------- */
+
+/* Path of PREFIX-NAME.json beside `path`. NULL when the name is none of a file, or out of memory.
+ */
+static char *sibling(const char *path, const char *prefix, const char *name)
+{
+    if (!*name || strspn(name, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
+                               "0123456789._-") != strlen(name))
+        return NULL;
+    const char *slash = strrchr(path, '/');
+    int folder = slash ? (int)(slash - path + 1) : 0;
+    size_t size = (size_t)folder + strlen(prefix) + strlen(name) + sizeof "-.json";
+    char *out = malloc(size);
+    if (out)
+        snprintf(out, size, "%.*s%s-%s.json", folder, path, prefix, name);
+    return out;
+}
+
+tsr_status tsr__doc_open_sibling(const struct tsr__doc *doc, const char *key, const json_t *found,
+                                 const char *prefix, struct tsr__doc *out, char **path)
+{
+    char allowed[128];
+    const char *name = json_is_string(found) ? json_string_value(found) : "";
+    *path = sibling(doc->path, prefix, name);
+    FILE *file = *path ? fopen(*path, "r") : NULL;
+    if (!file) {
+        snprintf(allowed, sizeof allowed, "a NAME with a file %s-NAME.json in the same folder",
+                 prefix);
+        return tsr__doc_fail(doc, key, found, allowed);
+    }
+    fclose(file);
+    return tsr__doc_open(*path, prefix, out);
+}

@@ -1,0 +1,117 @@
+/* platform.c: endpoints and the XML text (platform.h).
+ *
+ * Links have latency 0: latencies are delays of the replay, because SimGrid weighs flows by the
+ * latency of their routes. Every link is SHARED and carries one direction.
+ */
+#include "sim/network/platform.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* Open-addressing set of the endpoint pairs that have a route. */
+struct pairs {
+    uint64_t *slots; /* 1 + (out << 32 | in); 0: free */
+    size_t n_slots;
+};
+
+static bool pairs_add(struct pairs *pairs, uint32_t out, uint32_t in)
+{
+    uint64_t key = ((uint64_t)out << 32 | in) + 1;
+    size_t at = (size_t)tsr_hash_u64(TSR_HASH_INIT, key) & (pairs->n_slots - 1);
+    while (pairs->slots[at] && pairs->slots[at] != key)
+        at = (at + 1) & (pairs->n_slots - 1);
+    if (pairs->slots[at] == key)
+        return false;
+    pairs->slots[at] = key;
+    return true;
+}
+
+/* Routes that begin with the same link leave from one endpoint, so do those that end with the same
+ * one, unless two routes would then join the same pair. */
+static void number_endpoints(const struct tsr__quotient *q, struct tsr__platform *p,
+                             struct pairs *pairs, uint32_t *out_of, uint32_t *in_of)
+{
+    for (uint32_t r = 0; r < q->n_routes; r++) {
+        const struct tsr__qroute *route = &q->routes[r];
+        uint32_t *out = &out_of[route->links[0]], *in = &in_of[route->links[route->n_links - 1]];
+        if (*out == TSR_NO_ID)
+            *out = p->n_out++;
+        if (*in == TSR_NO_ID)
+            *in = p->n_in++;
+        p->out[r] = *out;
+        p->in[r] = *in;
+        if (!pairs_add(pairs, p->out[r], p->in[r]))
+            p->out[r] = p->n_out++;
+    }
+}
+
+tsr_status tsr__platform_build(const struct tsr__quotient *q, struct tsr__platform *p)
+{
+    struct pairs pairs = {.n_slots = 64};
+    size_t link_bytes = (q->n_links + 1u) * sizeof(uint32_t);
+    while (pairs.n_slots < 2 * (size_t)q->n_routes)
+        pairs.n_slots *= 2;
+    *p = (struct tsr__platform){0};
+    p->out = calloc(q->n_routes + 1u, sizeof *p->out);
+    p->in = calloc(q->n_routes + 1u, sizeof *p->in);
+    pairs.slots = calloc(pairs.n_slots, sizeof *pairs.slots);
+    uint32_t *out_of = malloc(link_bytes), *in_of = malloc(link_bytes);
+    bool ok = p->out && p->in && pairs.slots && out_of && in_of;
+    if (ok) {
+        memset(out_of, 0xff, link_bytes);
+        memset(in_of, 0xff, link_bytes);
+        number_endpoints(q, p, &pairs, out_of, in_of);
+    }
+    free(pairs.slots);
+    free(out_of);
+    free(in_of);
+    if (ok)
+        return TSR_OK;
+    tsr__platform_fini(p);
+    return tsr_fail(TSR_ENOMEM, "out of memory: platform of a simulation");
+}
+
+void tsr__platform_fini(struct tsr__platform *p)
+{
+    free(p->out);
+    free(p->in);
+    *p = (struct tsr__platform){0};
+}
+
+/* Speeds by the number of collectives beside: each takes the same share, a tenth stays. */
+static void write_gpu(const struct tsr__quotient *q, uint32_t gpu, FILE *file)
+{
+    fprintf(file, "<host id='g%u' speed='%.17gf", gpu, TSR__GPU_SPEED);
+    for (int k = 1; k <= TSR__MAX_BESIDE && q->slowdown > 0.0; k++) {
+        double share = 1.0 - k * q->slowdown;
+        fprintf(file, ",%.17gf", TSR__GPU_SPEED * (share > 0.1 ? share : 0.1));
+    }
+    fprintf(file, "'/>\n");
+}
+
+void tsr__platform_write(const struct tsr__quotient *q, const struct tsr__platform *p, bool links,
+                         FILE *file)
+{
+    fprintf(file, "<?xml version='1.0'?>\n"
+                  "<!DOCTYPE platform SYSTEM \"https://simgrid.org/simgrid.dtd\">\n"
+                  "<platform version=\"4.1\">\n<zone id='job' routing='Full'>\n"
+                  "<zone id='gpus' routing='None'>\n");
+    for (uint32_t i = 0; i < q->n_ranks; i++)
+        write_gpu(q, i, file);
+    fprintf(file, "</zone>\n<zone id='fabric' routing='Full'>\n");
+    for (uint32_t i = 0; links && i < p->n_out; i++)
+        fprintf(file, "<host id='o%u' speed='1f'/>\n", i);
+    for (uint32_t i = 0; links && i < p->n_in; i++)
+        fprintf(file, "<host id='i%u' speed='1f'/>\n", i);
+    for (uint32_t i = 0; links && i < q->n_links; i++)
+        fprintf(file, "<link id='l%u' bandwidth='%.17gBps' latency='0s'%s/>\n", i,
+                q->capacity[i] * TSR__BYTE_SCALE,
+                q->fatpipe && q->fatpipe[i] ? " sharing_policy='FATPIPE'" : "");
+    for (uint32_t r = 0; links && r < q->n_routes; r++) {
+        fprintf(file, "<route src='o%u' dst='i%u' symmetrical='NO'>", p->out[r], p->in[r]);
+        for (uint32_t k = 0; k < q->routes[r].n_links; k++)
+            fprintf(file, "<link_ctn id='l%u'/>", q->routes[r].links[k]);
+        fprintf(file, "</route>\n");
+    }
+    fprintf(file, "</zone>\n</zone>\n</platform>\n");
+}
