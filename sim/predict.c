@@ -12,7 +12,7 @@ double tsr_bus_factor(uint8_t kind, uint32_t ranks)
 }
 
 /* World and stride of the group. */
-static tsr_status place(const struct tsr_cluster *c, const struct tsr_collective *what,
+static tsr_status place(const struct tsr_cluster *c, const struct tsr_collective_query *what,
                         uint32_t *world, uint32_t *stride)
 {
     uint32_t local = what->nodes ? what->ranks / what->nodes : 0;
@@ -39,7 +39,7 @@ struct batch {
     uint32_t *class_of;
 };
 
-static tsr_status build(struct batch *b, const struct tsr_collective *what, uint32_t stride,
+static tsr_status build(struct batch *b, const struct tsr_collective_query *what, uint32_t stride,
                         const uint64_t *bytes, uint32_t n)
 {
     static const struct tsr_stream_info stream = {"default", TSR_ROLE_COMPUTE, 0};
@@ -74,7 +74,7 @@ static void release(struct batch *b, uint32_t n)
 
 tsr_status tsr_predict_collective(const struct tsr_cluster *cluster,
                                   const struct tsr_sim_options *options,
-                                  const struct tsr_collective *what, const uint64_t *bytes,
+                                  const struct tsr_collective_query *what, const uint64_t *bytes,
                                   uint32_t n, double *seconds)
 {
     struct batch b = {0};

@@ -6,7 +6,7 @@
 
 #include "sim/sim.h"
 
-struct tsr_collective {
+struct tsr_collective_query {
     uint8_t kind;          /* TSR_ALL_REDUCE, TSR_ALL_GATHER, ... (enum tsr_instr_kind) */
     uint32_t ranks, nodes; /* members, evenly on so many nodes: all GPUs of each, one of each, or
                               some of a single one */
@@ -18,8 +18,8 @@ struct tsr_collective {
  * does not have, and as tsr_sim_run(). */
 tsr_status tsr_predict_collective(const struct tsr_cluster *cluster,
                                   const struct tsr_sim_options *options,
-                                  const struct tsr_collective *collective, const uint64_t *bytes,
-                                  uint32_t n, double *seconds) TSR_MUST_USE;
+                                  const struct tsr_collective_query *collective,
+                                  const uint64_t *bytes, uint32_t n, double *seconds) TSR_MUST_USE;
 
 /* Bus bandwidth over size per time, as nccl-tests defines it: 2(n-1)/n for an all-reduce, (n-1)/n
  * for all-gather, reduce-scatter and all-to-all, 1 for a broadcast. */

@@ -1,100 +1,156 @@
 #!/usr/bin/env bash
-# The layer rule of the tree: an arrow never points up.
+# The layer rule of the tree: an arrow never points up. layers.tsv has the folders of each library,
+# bottom-up; this checks every include and, with a build, every symbol that one folder takes from another.
 #
-#   engine/       its own headers and libc (no threads, no files of the system)
-#   sim/          engine, SimGrid, jansson, expat, POSIX
-#   exec/         engine; never sim
-#   experiments/  engine, sim, exec, libfyaml, jansson
-#
-# Usage: check_layers.sh [libtsr_engine.a]. With the library, the symbols that it takes from outside
-# are checked against a whitelist, too. One line per violation; exit status 1 if there is any.
+# Usage: check_layers.sh [BUILD]. With BUILD, a folder that CMake built into: its objects are read, and
+# the engine's symbols from outside are checked against a whitelist. One line per violation; exit
+# status 1 if there is any.
 set -euo pipefail
+build=${1:+$(realpath "$1")}
 cd "$(dirname "$0")/.."
-violations=0
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
 
-complain() {
-    printf '%s\n' "$1"
-    violations=$((violations + 1))
-}
+# Every include: "FILE KIND NAME", kind " or <.
+find engine sim exec experiments \( -name '*.c' -o -name '*.h' -o -name '*.cu' -o -name '*.cpp' \) |
+    LC_ALL=C sort >"$work/files"
+xargs awk '/^[ \t]*#[ \t]*include[ \t]*["<]/ {
+    match($0, /["<][^">]+/)
+    print FILENAME, substr($0, RSTART, 1), substr($0, RSTART + 1, RLENGTH - 1)
+}' <"$work/files" >"$work/includes"
 
-c11='assert complex ctype errno fenv float inttypes iso646 limits locale math setjmp signal stdalign
-stdarg stdbool stddef stdint stdio stdlib stdnoreturn string tgmath time uchar wchar wctype'
-
-# allowed_system LAYER HEADER: may this layer include <HEADER>?
-allowed_system() {
-    local layer=$1 header=$2 name
-    for name in $c11; do
-        [ "$header" = "$name.h" ] && return 0
-    done
-    case $layer:$header in
-    engine:*) return 1 ;;
-    sim:simgrid/* | sim:xbt/* | sim:jansson.h | sim:expat.h) return 0 ;;
-    exec:simgrid/* | exec:xbt/* | experiments:simgrid/* | experiments:xbt/*) return 1 ;;
-    *:libfyaml.h) [ "$layer" = experiments ] ;;
-    sim:cuda* | sim:nccl* | sim:mpi.h) return 1 ;;
-    *) return 0 ;; # POSIX, and what the layer links by CMake
-    esac
-}
-
-# allowed_own LAYER TARGET-LAYER
-allowed_own() {
-    case $1:$2 in
-    engine:engine | sim:sim | sim:engine | exec:exec | exec:engine) return 0 ;;
-    experiments:engine | experiments:sim | experiments:exec | experiments:experiments) return 0 ;;
-    *) return 1 ;;
-    esac
-}
-
-scan_file() {
-    local layer=$1 file=$2 line kind name path target
-    while read -r line; do
-        kind=${line%% *}
-        name=${line#* }
-        if [ "$kind" = '<' ]; then
-            allowed_system "$layer" "$name" || complain "$file: $layer/ may not include <$name>"
-            continue
-        fi
-        path=$(dirname "$file")/$name
-        [ -e "$path" ] || path=$name        # from the top of the tree
-        [ -e "$path" ] || path=engine/$name # as the example includes it
-        path=$(realpath -m --relative-to=. "$path")
-        target=${path%%/*}
-        allowed_own "$layer" "$target" || complain "$file: $layer/ may not include \"$name\""
-    done < <(sed -nE 's/^[[:space:]]*#[[:space:]]*include[[:space:]]*([<"])([^>"]+)[>"].*/\1 \2/p' "$file")
-}
-
-for layer in engine sim exec experiments; do
-    while IFS= read -r file; do
-        scan_file "$layer" "$file"
-    done < <(find "$layer" \( -name '*.c' -o -name '*.h' -o -name '*.cu' \) 2>/dev/null | sort)
-done
+# Every symbol that an object of ours defines or takes: "SOURCE KIND SYMBOL".
+: >"$work/symbols"
+if [ -n "$build" ]; then
+    find "$build/engine" "$build/sim" "$build/exec" "$build/experiments" -name '*.o' 2>/dev/null |
+        LC_ALL=C sort | xargs nm -A 2>/dev/null |
+        sed -nE "s#^$build/(exec/cuda|[a-z]+)/CMakeFiles/[a-z_-]*\.dir/([^:]*)\.o: *[0-9a-f]* *([A-Za-z]) (.*)#\1/\2 \3 \4#p" \
+            >"$work/symbols"
+    [ -s "$work/symbols" ] || {
+        echo "layer rule: no objects in $build"
+        exit 1
+    }
+fi
 
 # What the engine takes from outside: memory, strings, formatting, mathematics.
-symbols='abort bsearch calloc free malloc qsort realloc
+cat >"$work/whitelist" <<'WORDS'
+abort bsearch calloc free malloc qsort realloc
 memchr memcmp memcpy memmove memset strchr strcmp strcpy strcspn strlen strncmp strncpy strrchr
 strspn strstr strtod strtol strtoll strtoul strtoull
 fprintf fputs fwrite snprintf stderr vsnprintf
 ceil exp exp2 fabs floor fmax fmin fmod frexp ldexp log log10 log2 lround llround pow round sqrt
 trunc longjmp _setjmp __longjmp_chk __ctype_b_loc __errno_location
-__stack_chk_fail __tls_get_addr _GLOBAL_OFFSET_TABLE_'
+__stack_chk_fail __tls_get_addr _GLOBAL_OFFSET_TABLE_
+WORDS
 
-if [ $# -gt 0 ]; then
-    listing=$(nm "$1" 2>/dev/null)
-    defined=$(awk 'NF == 3 && $2 != "U" { print $3 }' <<<"$listing" | sort -u)
-    undefined=$(awk '$1 == "U" { print $2 }' <<<"$listing" | sort -u)
-    allowed=$(tr -s ' \n' '\n' <<<"$symbols" | sort -u)
-    while IFS= read -r symbol; do
-        case $symbol in
-        # Checked variants of the same functions, and what sanitizers and coverage put in.
-        '' | __*_chk | __asan_* | __ubsan_* | __tsan_* | __sanitizer_* | __gcov_*) ;;
-        *) complain "$(basename "$1"): uses $symbol, which is not on the whitelist" ;;
-        esac
-    done < <(comm -23 <(comm -23 <(printf '%s\n' "$undefined") <(printf '%s\n' "$defined")) \
-        <(printf '%s\n' "$allowed"))
-fi
-
-if [ "$violations" -gt 0 ]; then
-    echo "layer rule: $violations violation(s)"
-    exit 1
-fi
-echo "layer rule: holds"
+awk -v work="$work" '
+function complain(text) {
+    if (!said[text]++) {
+        print text
+        bad++
+    }
+}
+function folder_of(path) {
+    sub(/\/[^\/]*$/, "", path)
+    return path
+}
+function library_of(path) {
+    sub(/\/.*/, "", path)
+    return path
+}
+# May `from` use what lies in `to`? Both are folders of the table.
+function allowed(from, to,    a, b) {
+    if (from == to)
+        return 1
+    a = library_of(from)
+    b = library_of(to)
+    return a == b ? rank[to] < rank[from] : index(" " uses[a] " ", " " b " ") > 0
+}
+# May a library include <NAME>?
+function system_allowed(library, name,    n, i, words, pattern) {
+    if (name in c11)
+        return 1
+    n = split(systems[library], words, " ")
+    for (i = 1; i <= n; i++) {
+        pattern = words[i]
+        if (pattern == "posix") {
+            if (!(name in fenced) && name !~ /^(simgrid|xbt|cuda|nccl|cudnn|cublas)/)
+                return 1
+            continue
+        }
+        gsub(/\./, "\\.", pattern)
+        gsub(/\*/, ".*", pattern)
+        if (name ~ "^" pattern "$")
+            return 1
+    }
+    return 0
+}
+BEGIN {
+    n = split("assert complex ctype errno fenv float inttypes iso646 limits locale math setjmp signal" \
+              " stdalign stdarg stdbool stddef stdint stdio stdlib stdnoreturn string tgmath time" \
+              " uchar wchar wctype", names, " ")
+    for (i = 1; i <= n; i++)
+        c11[names[i] ".h"] = 1
+    n = split("jansson.h expat.h libfyaml.h mpi.h", names, " ") # others need a word in the table
+    for (i = 1; i <= n; i++)
+        fenced[names[i]] = 1
+    while ((getline line < "tests/layers.tsv") > 0) {
+        split(line, f, "\t")
+        if (f[1] == "library") {
+            uses[f[2]] = f[3]
+            systems[f[2]] = f[4]
+        } else if (f[1] == "folder")
+            rank[f[2]] = ++folders
+    }
+    while ((getline line < (work "/files")) > 0)
+        if (!(folder_of(line) in rank))
+            complain(line ": its folder is not in tests/layers.tsv")
+    while ((getline line < (work "/includes")) > 0) {
+        split(line, f, " ")
+        from = folder_of(f[1])
+        if (f[2] == "<") {
+            if (!system_allowed(library_of(from), f[3]))
+                complain(f[1] ": " library_of(from) "/ may not include <" f[3] ">")
+            continue
+        }
+        to = folder_of(f[3])
+        if (!(to in rank))
+            complain(f[1] ": \"" f[3] "\" is not named from the root of the tree")
+        else if (!allowed(from, to))
+            complain(f[1] ": " from " may not include \"" f[3] "\"")
+    }
+    while ((getline line < (work "/symbols")) > 0) {
+        split(line, f, " ")
+        if (f[2] != "U" && f[2] ~ /[A-Z]/)
+            home[f[3]] = home[f[3]] " " f[1]
+    }
+    close(work "/symbols")
+    while ((getline line < (work "/whitelist")) > 0) {
+        n = split(line, f, " ")
+        for (i = 1; i <= n; i++)
+            libc[f[i]] = 1
+    }
+    while ((getline line < (work "/symbols")) > 0) {
+        split(line, f, " ")
+        if (f[2] != "U")
+            continue
+        from = folder_of(f[1])
+        if (!(f[3] in home)) {
+            if (from ~ /^engine/ && !(f[3] in libc) &&
+                f[3] !~ /^__.*_chk$|^__(asan|ubsan|tsan|sanitizer|gcov)_/)
+                complain(f[1] ": uses " f[3] ", which is not on the whitelist")
+            continue
+        }
+        n = split(home[f[3]], homes, " ")
+        ok = 0
+        for (i = 1; i <= n; i++)
+            ok += allowed(from, folder_of(homes[i]))
+        if (!ok)
+            complain(f[1] ": " from " may not use " f[3] " of " homes[1])
+    }
+    if (bad) {
+        print "layer rule: " bad " violation(s)"
+        exit 1
+    }
+    print "layer rule: holds for " folders " folders"
+}' </dev/null

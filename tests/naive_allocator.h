@@ -2,7 +2,8 @@
  * list of all blocks, looked through from end to end. Section numbers are those of
  * tests/golden-memory/caching-allocator.md.
  *
- * The property test holds engine/allocator/allocator.c against it, the benchmark measures what trees gain.
+ * The property test holds engine/allocator/allocator.c against it, the benchmark measures what
+ * trees gain.
  */
 #ifndef TSR_NAIVE_ALLOCATOR_H
 #define TSR_NAIVE_ALLOCATOR_H

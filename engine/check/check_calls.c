@@ -16,7 +16,7 @@ static uint32_t comm_number(struct tsr_checker *c, const struct tsr_comm *comm)
     for (size_t i = 0; i < c->n_comms; i++)
         if (same_comm(&c->comms[i].comm, comm))
             return (uint32_t)i;
-    struct tsr__comm own = {*comm};
+    struct tsr__checked_comm own = {*comm};
     own.comm.name = tsr_arena_strdup(&c->arena, comm->name);
     if (!own.comm.name || !TSR_PUSH(c->comms, c->n_comms, c->cap_comms, own))
         return TSR__NONE;

@@ -95,7 +95,7 @@ struct tsr__call {
     double factor;
 };
 
-struct tsr__comm {
+struct tsr__checked_comm {
     struct tsr_comm comm; /* name is owned by the checker */
 };
 
@@ -185,7 +185,7 @@ struct tsr__check_rank {
 struct tsr_checker {
     struct tsr_checker_config config;
     struct tsr__check_rank **ranks; /* [world]: NULL: unknown; several may be the same */
-    struct tsr__comm *comms;
+    struct tsr__checked_comm *comms;
     size_t n_comms, cap_comms;
     struct tsr_finding *findings;
     size_t n_findings, cap_findings;

@@ -140,12 +140,12 @@ static uint64_t part_size(const struct cut *cut, uint64_t n, uint32_t i)
 }
 
 /* The rank's part as one interval. False (and the size alone) if it is made of pieces. */
-static bool interval(const struct tsr_dtensor *t, int dim, uint64_t rank, struct tsr_run *out)
+static bool interval(const struct tsr_dtensor *t, int dim, uint64_t rank, struct tsr_shard_run *out)
 {
     struct cut cuts[TSR_DT_MAX_MESH];
     int n = list_cuts(t, dim, cuts);
     bool whole = true;
-    *out = (struct tsr_run){0, t->shape[dim]};
+    *out = (struct tsr_shard_run){0, t->shape[dim]};
     for (int k = 0; k < n; k++) {
         uint32_t i = coordinate(t, cuts[k].mesh, rank);
         struct tsr_chunk c = tsr__chunk(out->length, cuts[k].parts, i);
@@ -162,7 +162,7 @@ static bool interval(const struct tsr_dtensor *t, int dim, uint64_t rank, struct
 void tsr_dtensor_local_shape(const struct tsr_dtensor *t, uint64_t rank, uint64_t *shape)
 {
     for (int d = 0; d < t->n_dims; d++) {
-        struct tsr_run run;
+        struct tsr_shard_run run;
         interval(t, d, rank, &run);
         shape[d] = run.length;
     }
@@ -172,7 +172,7 @@ uint64_t tsr_dtensor_local_numel(const struct tsr_dtensor *t, uint64_t rank)
 {
     uint64_t n = 1;
     for (int d = 0; d < t->n_dims; d++) {
-        struct tsr_run run;
+        struct tsr_shard_run run;
         interval(t, d, rank, &run);
         n *= run.length;
     }
@@ -183,7 +183,7 @@ bool tsr_dtensor_box(const struct tsr_dtensor *t, uint64_t rank, uint64_t *offse
 {
     bool whole = true;
     for (int d = 0; d < t->n_dims; d++) {
-        struct tsr_run run;
+        struct tsr_shard_run run;
         whole &= interval(t, d, rank, &run);
         offset[d] = run.start;
         size[d] = run.length;
@@ -195,14 +195,14 @@ bool tsr_dtensor_box(const struct tsr_dtensor *t, uint64_t rank, uint64_t *offse
 
 static bool push_run(struct tsr_runs *runs, uint64_t start, uint64_t length)
 {
-    struct tsr_run *last = runs->n ? &runs->items[runs->n - 1] : NULL;
+    struct tsr_shard_run *last = runs->n ? &runs->items[runs->n - 1] : NULL;
     if (length == 0)
         return true;
     if (last && last->start + last->length == start) {
         last->length += length;
         return true;
     }
-    struct tsr_run run = {start, length};
+    struct tsr_shard_run run = {start, length};
     return TSR_PUSH(runs->items, runs->n, runs->cap, run);
 }
 
@@ -244,7 +244,7 @@ static bool cut_runs(const struct cut *cut, uint64_t n, uint32_t i, struct tsr_r
 bool tsr_dtensor_dim_runs(const struct tsr_dtensor *t, int dim, uint64_t rank, struct tsr_runs *out)
 {
     struct cut cuts[TSR_DT_MAX_MESH];
-    struct tsr_run run;
+    struct tsr_shard_run run;
     *out = (struct tsr_runs){0};
     if (interval(t, dim, rank, &run))
         return push_run(out, run.start, run.length);
@@ -271,7 +271,7 @@ static bool flatten_dim(const struct flatten *f, int dim, uint64_t base)
 {
     const struct tsr_runs *runs = &f->dims[dim];
     for (size_t i = 0; i < runs->n; i++) {
-        const struct tsr_run *run = &runs->items[i];
+        const struct tsr_shard_run *run = &runs->items[i];
         if (dim == f->last) {
             if (!push_run(f->out, base + run->start * f->stride[dim], run->length * f->stride[dim]))
                 return false;

@@ -64,12 +64,12 @@ uint64_t tsr_dtensor_local_numel(const struct tsr_dtensor *t, uint64_t rank);
  * layout of FSDP with tensor parallelism. False: some dimension has gaps; see the runs. */
 bool tsr_dtensor_box(const struct tsr_dtensor *t, uint64_t rank, uint64_t *offset, uint64_t *size);
 
-struct tsr_run {
+struct tsr_shard_run {
     uint64_t start, length; /* flat indices into the global tensor, row-major */
 };
 struct tsr_runs {
     size_t n, cap;
-    struct tsr_run *items; /* freed by tsr_runs_fini() */
+    struct tsr_shard_run *items; /* freed by tsr_runs_fini() */
 };
 /* In local order, each as long as possible; none for a rank without elements. */
 tsr_status tsr_dtensor_runs(const struct tsr_dtensor *t, uint64_t rank,

@@ -16,7 +16,7 @@ struct tsr_rank_group tsr_rank_group_of(struct tsr_mesh_dim dim, uint32_t rank, 
 }
 
 static void place(struct tsr_shard *shard, uint32_t rank, uint32_t device_rank,
-                  struct tsr_device device)
+                  struct tsr_shard_device device)
 {
     if (!strcmp(device.type, "cpu"))
         snprintf(shard->placement, sizeof shard->placement, "rank:%u/cpu", rank);
@@ -106,7 +106,7 @@ void tsr_ext_post_unflatten(const struct tsr_ext_tensor *view, const struct tsr_
 
 /* Chunks along dim 0; ranks beyond the number of chunks own nothing and have no entry (R250). */
 static tsr_status chunk_plain(int n_dims, const uint64_t *size, uint32_t rank,
-                              const struct tsr_rank_group *group, struct tsr_device device,
+                              const struct tsr_rank_group *group, struct tsr_shard_device device,
                               struct tsr_sharded_tensor **out)
 {
     if (n_dims < 1)
@@ -156,7 +156,7 @@ static tsr_status check_own_rank(uint32_t my_rank, const struct tsr_rank_group *
 /* A sharded tensor that covers the whole and has one valid shard: entry 0 is placed on the own rank
  * inside the tensor-parallel group, all others on a scapegoat. */
 static tsr_status synthesise(const struct tsr_ext_tensor *in, uint32_t rank,
-                             struct tsr_device device, struct tsr_sharded_tensor **out)
+                             struct tsr_shard_device device, struct tsr_sharded_tensor **out)
 {
     const struct tsr_dtensor *spec = &in->spec;
     bool is_sharded = spec->place[0].kind != TSR_PLACE_REPLICATE;
@@ -199,7 +199,7 @@ static struct tsr_sharded_tensor *copy_metadata(const struct tsr_sharded_tensor 
 }
 
 tsr_status tsr_ext_chunk_tensor(const struct tsr_ext_tensor *in, uint32_t rank,
-                                const struct tsr_rank_group *fsdp, struct tsr_device device,
+                                const struct tsr_rank_group *fsdp, struct tsr_shard_device device,
                                 struct tsr_sharded_tensor **out)
 {
     struct tsr_sharded_tensor *inner, *outer = NULL;

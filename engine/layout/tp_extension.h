@@ -17,7 +17,7 @@ struct tsr_rank_group {
 struct tsr_rank_group tsr_rank_group_of(struct tsr_mesh_dim dim, uint32_t rank, uint32_t *index);
 
 /* Device of a shard: "cpu", or TYPE:(rank % per_node). */
-struct tsr_device {
+struct tsr_shard_device {
     const char *type;
     uint32_t per_node;
 };
@@ -81,7 +81,7 @@ void tsr_ext_post_unflatten(const struct tsr_ext_tensor *view, const struct tsr_
  * shards. ValueError: the rank inside the tensor-parallel group, which is taken for a global rank,
  * does not exist in that group. *out is to be freed. */
 tsr_status tsr_ext_chunk_tensor(const struct tsr_ext_tensor *in, uint32_t rank,
-                                const struct tsr_rank_group *fsdp, struct tsr_device device,
+                                const struct tsr_rank_group *fsdp, struct tsr_shard_device device,
                                 struct tsr_sharded_tensor **out) TSR_MUST_USE;
 
 /* Layout on the root mesh (R243); n_mesh 0: there is none. RuntimeError below two dimensions. */

@@ -21,7 +21,7 @@ static void emit_bmm(struct tsr_engine *e, const char *name, const struct tsr_at
 {
     uint64_t n = which == SCORES ? s->seq : s->head_dim, k = which == SCORES ? s->head_dim : s->seq;
     const uint64_t args[4] = {s->batch, s->seq, s->heads, s->head_dim};
-    const struct tsr_gemm gemm = {{s->seq, n, k, s->batch * s->heads}, scale, 4, args};
+    const struct tsr_matmul_shape gemm = {{s->seq, n, k, s->batch * s->heads}, scale, 4, args};
     tsr__emit_gemm(e, name, in[0], in[1], NULL, out, &gemm);
 }
 

@@ -56,7 +56,7 @@ void tsr__take_workspace(struct tsr_engine *e, bool biased)
 
 void tsr__emit_gemm(struct tsr_engine *e, const char *name, struct tsr_tensor *a,
                     struct tsr_tensor *b, struct tsr_tensor *extra, struct tsr_tensor *out,
-                    const struct tsr_gemm *gemm)
+                    const struct tsr_matmul_shape *gemm)
 {
     const uint64_t *mnk_batch = gemm->mnk_batch;
     double flops = 2.0;
@@ -89,7 +89,7 @@ static void linear_gemm(struct tsr_engine *e, const char *name, struct tsr_tenso
                         struct tsr_tensor *out, const uint64_t mnk[3], bool transposed)
 {
     const uint64_t arg = transposed;
-    const struct tsr_gemm gemm = {{mnk[0], mnk[1], mnk[2], 1}, 1, 1, &arg};
+    const struct tsr_matmul_shape gemm = {{mnk[0], mnk[1], mnk[2], 1}, 1, 1, &arg};
     tsr__emit_gemm(e, name, in[0], in[1], in[2], out, &gemm);
 }
 

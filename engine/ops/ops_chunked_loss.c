@@ -75,7 +75,8 @@ static struct tsr_tensor *logits_of(struct chunked *c, struct tsr_tensor *x)
 {
     struct tsr_engine *e = c->e;
     uint64_t dims[2] = {x->dims[0], c->w->dims[0]};
-    const struct tsr_gemm gemm = {{dims[0], dims[1], c->w->dims[1], 1}, 1, 1, &stored_as_linear};
+    const struct tsr_matmul_shape gemm = {
+        {dims[0], dims[1], c->w->dims[1], 1}, 1, 1, &stored_as_linear};
     struct tsr_tensor *logits =
         tsr__tensor_new(e, (tsr_dtype)x->dtype, 2, dims, tsr__result_category(e));
     if (!logits)
@@ -122,13 +123,15 @@ static void add_gradients(struct chunked *c, struct tsr_tensor *g, struct tsr_te
     if (c->grad_x && tsr__ok(e)) {
         struct tsr_tensor *part = rows_of(e, c->grad_x, from, rows);
         if (part)
-            tsr__emit_gemm(e, "mm_input_grad", g, c->w, NULL, part,
-                           &(struct tsr_gemm){{rows, width, words, 1}, 1, 1, &stored_as_linear});
+            tsr__emit_gemm(
+                e, "mm_input_grad", g, c->w, NULL, part,
+                &(struct tsr_matmul_shape){{rows, width, words, 1}, 1, 1, &stored_as_linear});
         tsr_release(e, part);
     }
     if (c->grad_w && tsr__ok(e))
-        tsr__emit_gemm(e, "addmm_weight_grad", g, x, c->grad_w, c->grad_w,
-                       &(struct tsr_gemm){{words, width, rows, 1}, 1, 1, &stored_as_linear});
+        tsr__emit_gemm(
+            e, "addmm_weight_grad", g, x, c->grad_w, c->grad_w,
+            &(struct tsr_matmul_shape){{words, width, rows, 1}, 1, 1, &stored_as_linear});
 }
 
 static void run_chunk(struct chunked *c, uint64_t from)

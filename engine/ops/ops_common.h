@@ -69,7 +69,7 @@ void tsr__emit_pointwise_with(struct tsr_engine *e, const char *name, struct tsr
                               int n, struct tsr_tensor *out, const struct tsr_pointwise *p);
 
 /* out := a b (+ extra). Does nothing when one is NULL. */
-struct tsr_gemm {
+struct tsr_matmul_shape {
     uint64_t mnk_batch[4]; /* m, n, k and how many such products */
     double scale;
     uint32_t n_args; /* KERNELS.md; borrowed */
@@ -77,7 +77,7 @@ struct tsr_gemm {
 };
 void tsr__emit_gemm(struct tsr_engine *e, const char *name, struct tsr_tensor *a,
                     struct tsr_tensor *b, struct tsr_tensor *extra, struct tsr_tensor *out,
-                    const struct tsr_gemm *gemm);
+                    const struct tsr_matmul_shape *gemm);
 
 /* Memory that a kernel takes for itself; released with tsr_release(). NULL for 0 bytes. */
 struct tsr_tensor *tsr__workspace(struct tsr_engine *e, uint64_t bytes);

@@ -26,6 +26,11 @@ tsr_status tsr_fail(tsr_status status, const char *fmt, ...)
     return status;
 }
 
+tsr_status tsr_no_memory(const char *what)
+{
+    return tsr_fail(TSR_ENOMEM, "out of memory%s%s", what ? ": " : "", what ? what : "");
+}
+
 const char *tsr_error_text(void)
 {
     return error_text;

@@ -47,6 +47,9 @@ typedef enum tsr_status {
 
 /* Records `fmt` as the error text of this thread and returns `status`. */
 tsr_status tsr_fail(tsr_status status, const char *fmt, ...) TSR_PRINTF(2, 3);
+/* TSR_ENOMEM: "out of memory", or "out of memory: WHAT" with what it was for (NULL: nothing more).
+ */
+tsr_status tsr_no_memory(const char *what);
 /* Text of the last tsr_fail() of this thread; never NULL. Valid until the next tsr_fail(). */
 const char *tsr_error_text(void);
 /* "ValueError", "AssertionError", ... ; "Error" for codes that PyTorch does not have. */
@@ -57,6 +60,15 @@ const char *tsr_status_class(tsr_status status);
         tsr_status tsr_try_status = (call); \
         if (tsr_try_status != TSR_OK)       \
             return tsr_try_status;          \
+    } while (0)
+
+/* The same where something must be given back first: sets the local variable `status` and, on a
+ * failure, jumps to `label`, after which everything is freed in one place. */
+#define TSR_GOTO(label, call) \
+    do {                      \
+        status = (call);      \
+        if (status != TSR_OK) \
+            goto label;       \
     } while (0)
 
 /* A broken invariant of our own: prints where, and aborts. Never for input of a user. */

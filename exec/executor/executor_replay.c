@@ -1,6 +1,6 @@
-/* executor_replay.c: a whole step that has come before (engine/replay/replay.h). Where the device can, its
- * stretches between two interactions with the host are captured once and then run by one call each.
- * Accounts are the same as if every instruction had been submitted.
+/* executor_replay.c: a whole step that has come before (engine/replay/replay.h). Where the device
+ * can, its stretches between two interactions with the host are captured once and then run by one
+ * call each. Accounts are the same as if every instruction had been submitted.
  */
 #include <stdlib.h>
 #include <string.h>

@@ -259,13 +259,13 @@ tsr_status tsr__messages_to_self(const struct tsr_call *call, const struct tsr_m
 
 /* ---- pieces ---------------------------------------------------------------------------------- */
 
-struct tsr_part tsr__all_reduce_part(const struct tsr_collective *c, uint32_t member)
+struct tsr_collective_part tsr__all_reduce_part(const struct tsr_collective *c, uint32_t member)
 {
     unsigned item = tsr_dtype_bytes(c->dtype);
     uint64_t n = c->bytes / item;
     uint64_t each = tsr_round_up(tsr_ceil_div(n, c->comm->size), PART_ALIGN / item);
     uint64_t first = tsr_min_u64(n, each * member);
-    return (struct tsr_part){first, tsr_min_u64(each, n - first)};
+    return (struct tsr_collective_part){first, tsr_min_u64(each, n - first)};
 }
 
 void tsr__collective_alone(const struct tsr_collective *c)

@@ -70,10 +70,10 @@ static inline struct tsr_reduction tsr__reduction_of(const struct tsr_collective
 }
 
 /* The part of an all-reduce that a member sums: elements [first, first + n). */
-struct tsr_part {
+struct tsr_collective_part {
     uint64_t first, n;
 };
-struct tsr_part tsr__all_reduce_part(const struct tsr_collective *c, uint32_t member);
+struct tsr_collective_part tsr__all_reduce_part(const struct tsr_collective *c, uint32_t member);
 
 /* The whole collective of a communicator with one member. */
 void tsr__collective_alone(const struct tsr_collective *c);

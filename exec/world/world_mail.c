@@ -188,16 +188,16 @@ static tsr_status all_reduce(struct visit *v, const struct tsr_collective *c)
     uint64_t item = tsr_dtype_bytes(c->dtype);
     for (uint32_t i = 1; i < v->call.n; i++) {
         uint32_t j = (v->call.me + i) % v->call.n;
-        struct tsr_part part = tsr__all_reduce_part(c, j);
+        struct tsr_collective_part part = tsr__all_reduce_part(c, j);
         TSR_TRY(send_part(v, j, PHASE_DATA, 0, (const char *)c->send + part.first * item,
                           part.n * item));
     }
-    struct tsr_part mine = tsr__all_reduce_part(c, v->call.me);
+    struct tsr_collective_part mine = tsr__all_reduce_part(c, v->call.me);
     char *result = (char *)c->recv + mine.first * item;
     TSR_TRY(sum(v, c, (const char *)c->send + mine.first * item, mine.n * item, result));
     TSR_TRY(send_all(v, PHASE_SECOND, result, 0, mine.n * item));
     for (uint32_t j = 0; j < v->call.n; j++) {
-        struct tsr_part part = tsr__all_reduce_part(c, j);
+        struct tsr_collective_part part = tsr__all_reduce_part(c, j);
         if (j != v->call.me)
             TSR_TRY(
                 take_into(v, j, PHASE_SECOND, (char *)c->recv + part.first * item, part.n * item));

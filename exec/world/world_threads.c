@@ -51,12 +51,12 @@ static tsr_status sum(struct tsr_visit *v, const struct tsr_collective *c, uint6
 static tsr_status all_reduce(struct tsr_visit *v, const struct tsr_collective *c)
 {
     unsigned item = tsr_dtype_bytes(c->dtype);
-    struct tsr_part mine = tsr__all_reduce_part(c, v->call.me);
+    struct tsr_collective_part mine = tsr__all_reduce_part(c, v->call.me);
     TSR_TRY(sum(v, c, mine.first, mine.n, (char *)c->recv + mine.first * item));
     tsr__visit_set(v, TSR_PHASE_SUMMED);
     for (uint32_t i = 1; i < v->call.n; i++) {
         uint32_t j = (v->call.me + i) % v->call.n;
-        struct tsr_part part = tsr__all_reduce_part(c, j);
+        struct tsr_collective_part part = tsr__all_reduce_part(c, j);
         TSR_TRY(tsr__visit_wait(v, j, TSR_PHASE_SUMMED));
         tsr__copy((char *)c->recv + part.first * item,
                   (const char *)tsr__visit_post(v, j)->recv + part.first * item, part.n * item);

@@ -40,15 +40,15 @@ tsr_status tsr__comms_intern(struct tsr__comms *comms, const struct tsr_tables *
         return tsr_fail(TSR_EVALUE, "communicator %s: size %u times stride %u does not divide %u",
                         comm->name ? comm->name : "?", comm->size, comm->stride, world);
     for (size_t i = 0; i < comms->n; i++) {
-        const struct tsr__comm *known = &comms->items[i];
+        const struct tsr__tape_comm *known = &comms->items[i];
         if (known->size == comm->size && known->stride == comm->stride && known->nth == nth &&
             same_name(known->name, comm->name)) {
             *id = (uint16_t)i;
             return TSR_OK;
         }
     }
-    struct tsr__comm made = {comm->name ? comm->name : "", comm->size, comm->stride, nth,
-                             TSR_NO_ID};
+    struct tsr__tape_comm made = {comm->name ? comm->name : "", comm->size, comm->stride, nth,
+                                  TSR_NO_ID};
     if (comm->size > 1)
         made.geometry = geometry_of(comms, comm->size, comm->stride);
     if ((comm->size > 1 && made.geometry == TSR_NO_ID) || comms->n >= UINT16_MAX ||

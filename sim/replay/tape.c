@@ -198,7 +198,7 @@ static tsr_status compile_wire(struct compiler *c, const struct tsr_tables *tabl
     c->queue_issued[task->queue]++;
     if (task->queue >= c->tape->n_queues)
         c->tape->n_queues = task->queue + 1u;
-    const struct tsr__comm *comm = &c->comms->items[task->comm];
+    const struct tsr__tape_comm *comm = &c->comms->items[task->comm];
     enum tsr__pattern pattern = tsr__coll_pattern(instr->kind);
     if (pattern == TSR__P2P && instr->peer >= comm->size)
         return tsr_fail(TSR_EVALUE, "%s names peer %u of communicator %s of size %u",

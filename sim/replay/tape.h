@@ -45,7 +45,7 @@ struct tsr__task {
 };
 
 /* Communicators of all classes: those of equal name, size and stride are the same one. */
-struct tsr__comm {
+struct tsr__tape_comm {
     const char *name;
     uint32_t size, stride, nth; /* nth: of several equal ones in one table */
     uint32_t geometry;          /* index into geometries; TSR_NO_ID when size is 1 */
@@ -56,7 +56,7 @@ struct tsr__geometry {
     bool used[3]; /* by enum tsr__pattern */
 };
 struct tsr__comms {
-    struct tsr__comm *items;
+    struct tsr__tape_comm *items;
     struct tsr__geometry *geometries;
     size_t n, cap, n_geometries, geometry_cap;
 };

@@ -1,5 +1,5 @@
-/* blas_testing.h: products by exec/cuda/blas/blas.h, on a stream of the stand-in, and what they should
- * be, computed in double.
+/* blas_testing.h: products by exec/cuda/blas/blas.h, on a stream of the stand-in, and what they
+ * should be, computed in double.
  */
 #ifndef TSR_BLAS_TESTING_H
 #define TSR_BLAS_TESTING_H

@@ -16,18 +16,18 @@
 enum { H200 = 90 };
 
 /* q, k and v (and their gradients) side by side in one row, or each in its own tensor. */
-static struct tsr_attention_shape shape(uint64_t batch, uint64_t heads, uint64_t kv_heads,
-                                        uint64_t seq, uint64_t d, bool packed)
+static struct tsr_cudnn_shape shape(uint64_t batch, uint64_t heads, uint64_t kv_heads, uint64_t seq,
+                                    uint64_t d, bool packed)
 {
-    struct tsr_attention_shape s = {.batch = batch,
-                                    .heads = heads,
-                                    .kv_heads = kv_heads,
-                                    .queries = seq,
-                                    .keys = seq,
-                                    .d = d,
-                                    .lse_row = seq,
-                                    .causal = 1,
-                                    .scale = 0.125};
+    struct tsr_cudnn_shape s = {.batch = batch,
+                                .heads = heads,
+                                .kv_heads = kv_heads,
+                                .queries = seq,
+                                .keys = seq,
+                                .d = d,
+                                .lse_row = seq,
+                                .causal = 1,
+                                .scale = 0.125};
     for (int i = 0; i < TSR_ATTENTION_TENSORS; i++) {
         bool of_keys = i == TSR_ATTENTION_K || i == TSR_ATTENTION_V || i == TSR_ATTENTION_GK ||
                        i == TSR_ATTENTION_GV;
@@ -38,7 +38,7 @@ static struct tsr_attention_shape shape(uint64_t batch, uint64_t heads, uint64_t
     return s;
 }
 
-static void check(struct tsr_attention_shape s, bool wanted)
+static void check(struct tsr_cudnn_shape s, bool wanted)
 {
     char why[TSR_ATTENTION_TEXT] = "";
     for (s.backward = 0; s.backward < 2; s.backward++)
@@ -63,7 +63,7 @@ static void taken(void **state)
     for (size_t i = 0; i < sizeof models / sizeof *models; i++)
         for (int packed = 0; packed < 2; packed++) {
             const uint64_t *m = models[i];
-            struct tsr_attention_shape s = shape(m[0], m[1], m[2], m[3], m[4], packed);
+            struct tsr_cudnn_shape s = shape(m[0], m[1], m[2], m[3], m[4], packed);
             check(s, true);
             s.causal = 0;
             check(s, true);

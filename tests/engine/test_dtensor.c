@@ -30,7 +30,7 @@ static void check_tiling(const struct tsr_dtensor *t)
         for (int d = 0; d < t->n_dims; d++)
             local *= shape[d];
         for (size_t i = 0; i < runs.n; i++) {
-            const struct tsr_run *run = &runs.items[i];
+            const struct tsr_shard_run *run = &runs.items[i];
             held += run->length;
             assert_true(run->length > 0 && run->start + run->length <= numel);
             assert_false(i > 0 && run[-1].start + run[-1].length == run->start);
@@ -82,7 +82,7 @@ static tsr_status check_holder(void *user, const struct tsr_holder *h)
         rank += (uint64_t)h->coord[i] * c->t->mesh[i].stride;
     assert_true(tsr_dtensor_dim_runs(c->t, c->dim, rank, &runs));
     for (size_t i = 0; i < runs.n && left > 0; i++) {
-        const struct tsr_run *run = &runs.items[i];
+        const struct tsr_shard_run *run = &runs.items[i];
         for (uint64_t k = 0; k < run->length && left > 0; k++, at++)
             if (at == index) {
                 assert_int_equal(run->start + k, h->start + (h->length - left));

@@ -2,7 +2,7 @@
 #include "engine/layout/tp_extension.h"
 #include "tests/engine/layout_testing.h"
 
-static const struct tsr_device on_cpu = {"cpu", 8}, on_cuda = {"cuda", 8};
+static const struct tsr_shard_device on_cpu = {"cpu", 8}, on_cuda = {"cuda", 8};
 
 /* The part of `rank` of a tensor on a 1-D mesh of `size` ranks. */
 static struct tsr_ext_tensor dtensor(int n_dims, const uint64_t *shape, uint32_t size,
@@ -133,7 +133,7 @@ static void all_gather_dtensor(void **state)
 /* ---- chunk_tensor ---------------------------------------------------------------------------- */
 
 static struct tsr_sharded_tensor *chunk(const struct tsr_ext_tensor *in, uint32_t rank,
-                                        struct tsr_rank_group group, struct tsr_device device)
+                                        struct tsr_rank_group group, struct tsr_shard_device device)
 {
     struct tsr_sharded_tensor *t;
     assert_int_equal(tsr_ext_chunk_tensor(in, rank, &group, device, &t), TSR_OK);

@@ -1,8 +1,9 @@
 /* kernels_testing.h: what the tests of kernels share: random numbers from a fixed seed, operands in
  * guarded memory, calls, and comparison with numbers computed in double.
  *
- * Elements are written and read with code of its own, not with exec/base/numeric.h. Results are full of
- * NaN before a call; after it, what an operand does not cover and what is only read is unchanged.
+ * Elements are written and read with code of its own, not with exec/base/numeric.h. Results are
+ * full of NaN before a call; after it, what an operand does not cover and what is only read is
+ * unchanged.
  */
 #ifndef TSR_KERNELS_TESTING_H
 #define TSR_KERNELS_TESTING_H

@@ -1,8 +1,8 @@
 /* test_replay.c: steps that are replayed are the steps that would have been emitted: for every
  * strategy that the host executes and every recorded scenario, one engine emits each step, another
- * one uses a cache of steps (engine/replay/replay.h), and executors get the same instructions, numbers of
- * buffers and events included. And the digests keep their word: equal ones mean equal programs,
- * equal offsets, equal digests afterwards.
+ * one uses a cache of steps (engine/replay/replay.h), and executors get the same instructions,
+ * numbers of buffers and events included. And the digests keep their word: equal ones mean equal
+ * programs, equal offsets, equal digests afterwards.
  */
 #include <dirent.h>
 
@@ -249,7 +249,7 @@ static tsr_status build_scenario(struct side *s, const void *job)
 static tsr_status make_calls(struct tsr_engine *engine, const void *job)
 {
     const struct tsr_scenario *scenario = job;
-    const struct tsr_node *calls = tsr_node_get(scenario->doc.root, "calls");
+    const struct tsr_yaml_node *calls = tsr_node_get(scenario->doc.root, "calls");
     for (size_t i = 0; calls && i < calls->n; i++)
         TSR_TRY(tsr_scenario_call(engine, calls->items[i]));
     return TSR_OK;

@@ -26,7 +26,7 @@ static struct tsr_sim_options forced(enum tsr_algorithm algorithm, double latenc
 static double predict(const struct tsr_cluster *c, const struct tsr_sim_options *o, uint8_t kind,
                       uint32_t ranks, uint32_t nodes, uint64_t bytes)
 {
-    struct tsr_collective what = {kind, ranks, nodes};
+    struct tsr_collective_query what = {kind, ranks, nodes};
     double seconds = 0.0;
     if (tsr_predict_collective(c, o, &what, &bytes, 1, &seconds) != TSR_OK)
         fail_msg("tsr_predict_collective: %s", tsr_error_text());
@@ -310,7 +310,7 @@ static void sizes_do_not_disturb_each_other(void **state)
     const uint64_t bytes[] = {1 << 30, 4096, 1 << 24};
     struct tsr_cluster c = hopper(2);
     struct tsr_sim_options o = tsr_sim_options_default();
-    struct tsr_collective what = {TSR_ALL_REDUCE, 16, 2};
+    struct tsr_collective_query what = {TSR_ALL_REDUCE, 16, 2};
     double seconds[3];
     (void)state;
     assert_int_equal(tsr_predict_collective(&c, &o, &what, bytes, 3, seconds), TSR_OK);
@@ -323,9 +323,9 @@ static void sizes_do_not_disturb_each_other(void **state)
 
 static void groups_that_do_not_exist_are_refused(void **state)
 {
-    static const struct tsr_collective bad[] = {{TSR_ALL_REDUCE, 1, 1},  {TSR_ALL_REDUCE, 9, 1},
-                                                {TSR_ALL_REDUCE, 8, 2},  {TSR_ALL_REDUCE, 24, 3},
-                                                {TSR_ALL_REDUCE, 15, 2}, {TSR_ALL_REDUCE, 8, 0}};
+    static const struct tsr_collective_query bad[] = {
+        {TSR_ALL_REDUCE, 1, 1},  {TSR_ALL_REDUCE, 9, 1},  {TSR_ALL_REDUCE, 8, 2},
+        {TSR_ALL_REDUCE, 24, 3}, {TSR_ALL_REDUCE, 15, 2}, {TSR_ALL_REDUCE, 8, 0}};
     struct tsr_cluster c = test_cluster(2);
     struct tsr_sim_options o = tsr_sim_options_default();
     const uint64_t bytes = 1024;

@@ -116,7 +116,7 @@ static double collective_us(const struct tsr_cluster *c, uint8_t kind, uint32_t 
                             uint64_t bytes)
 {
     struct tsr_sim_options o = tsr_sim_options_default();
-    struct tsr_collective what = {kind, ranks, 1};
+    struct tsr_collective_query what = {kind, ranks, 1};
     double s;
     if (tsr_predict_collective(c, &o, &what, &bytes, 1, &s) != TSR_OK)
         fail_msg("%s", tsr_error_text());

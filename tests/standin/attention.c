@@ -1,5 +1,6 @@
-/* attention.c: stand-in of exec/cuda/cudnn/cudnn_attention.h: by the book, in double, late on the stream. It is
- * there when a test wants it; otherwise the program's own kernels do all, as without cuDNN.
+/* attention.c: stand-in of exec/cuda/cudnn/cudnn_attention.h: by the book, in double, late on the
+ * stream. It is there when a test wants it; otherwise the program's own kernels do all, as without
+ * cuDNN.
  */
 #include <math.h>
 #include <stdio.h>
@@ -14,7 +15,7 @@
 enum { PLANS = 64 };
 
 struct tsr_attention_plan {
-    struct tsr_attention_shape shape;
+    struct tsr_cudnn_shape shape;
 };
 struct tsr_cuda_attention {
     struct tsr_attention_plan plans[PLANS];
@@ -65,7 +66,7 @@ void tsr_attention_note(struct tsr_cuda_attention *attention, char note[TSR_ATTE
                  (unsigned long long)attention->lacks);
 }
 
-int tsr_attention_validate(int architecture, const struct tsr_attention_shape *s,
+int tsr_attention_validate(int architecture, const struct tsr_cudnn_shape *s,
                            char why[TSR_ATTENTION_TEXT])
 {
     (void)architecture;
@@ -73,7 +74,7 @@ int tsr_attention_validate(int architecture, const struct tsr_attention_shape *s
 }
 
 const struct tsr_attention_plan *tsr_attention_prepare(struct tsr_cuda_attention *attention,
-                                                       const struct tsr_attention_shape *shape,
+                                                       const struct tsr_cudnn_shape *shape,
                                                        uint64_t *bytes)
 {
     char why[TSR_ATTENTION_TEXT];
@@ -90,7 +91,7 @@ const struct tsr_attention_plan *tsr_attention_prepare(struct tsr_cuda_attention
 /* ---- work ------------------------------------------------------------------------------------ */
 
 struct work {
-    struct tsr_attention_shape s;
+    struct tsr_cudnn_shape s;
     struct tsr_attention_pointers at;
     unsigned char *workspace;
     uint64_t bytes;
@@ -100,7 +101,7 @@ struct work {
 static uint64_t place(const struct work *w, int tensor, uint64_t b, uint64_t t, uint64_t h,
                       uint64_t e)
 {
-    const struct tsr_attention_shape *s = &w->s;
+    const struct tsr_cudnn_shape *s = &w->s;
     bool keys = tensor == TSR_ATTENTION_K || tensor == TSR_ATTENTION_V ||
                 tensor == TSR_ATTENTION_GK || tensor == TSR_ATTENTION_GV;
     return (b * (keys ? s->keys : s->queries) + t) * s->row[tensor] + h * s->head[tensor] + e;
@@ -135,7 +136,7 @@ static double score(const struct work *w, uint64_t b, uint64_t h, uint64_t i, ui
 
 static void forward_row(const struct work *w, uint64_t b, uint64_t h, uint64_t i, double *p)
 {
-    const struct tsr_attention_shape *s = &w->s;
+    const struct tsr_cudnn_shape *s = &w->s;
     uint64_t kv = h * s->kv_heads / s->heads, seen = s->causal && i < s->keys ? i + 1 : s->keys;
     double max = -INFINITY, sum = 0;
     for (uint64_t j = 0; j < seen; j++) {
@@ -156,7 +157,7 @@ static void forward_row(const struct work *w, uint64_t b, uint64_t h, uint64_t i
 /* Sums of one sequence: gq, then gk and gv. */
 static void backward_row(const struct work *w, uint64_t b, uint64_t h, uint64_t i, double *sums)
 {
-    const struct tsr_attention_shape *s = &w->s;
+    const struct tsr_cudnn_shape *s = &w->s;
     uint64_t kv = h * s->kv_heads / s->heads, seen = s->causal && i < s->keys ? i + 1 : s->keys;
     uint64_t at_g = place(w, TSR_ATTENTION_G, b, i, h, 0), q = (i * s->heads + h) * s->d;
     double *gk = sums + s->queries * s->heads * s->d, *gv = gk + s->keys * s->kv_heads * s->d;
@@ -187,7 +188,7 @@ static void store_sums(const struct work *w, int tensor, uint64_t b, uint64_t to
 
 static void backward(const struct work *w, uint64_t b, double *sums, uint64_t n)
 {
-    const struct tsr_attention_shape *s = &w->s;
+    const struct tsr_cudnn_shape *s = &w->s;
     double *gk = sums + s->queries * s->heads * s->d, *gv = gk + s->keys * s->kv_heads * s->d;
     memset(sums, 0, n * sizeof *sums);
     for (uint64_t h = 0; h < s->heads; h++)
@@ -201,7 +202,7 @@ static void backward(const struct work *w, uint64_t b, double *sums, uint64_t n)
 static int run(void *data)
 {
     const struct work *w = data;
-    const struct tsr_attention_shape *s = &w->s;
+    const struct tsr_cudnn_shape *s = &w->s;
     uint64_t n = (s->queries * s->heads + 2 * s->keys * s->kv_heads) * s->d;
     double *room = malloc((s->backward ? n : s->keys) * sizeof *room);
     if (!room)

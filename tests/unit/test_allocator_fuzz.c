@@ -1,6 +1,6 @@
-/* test_allocator_fuzz.c: random requests, streams and options: engine/allocator/allocator.c and a naive list
- * (naive_allocator.h) must give the same addresses, block sizes, segments, refusals and statistics
- * at every step.
+/* test_allocator_fuzz.c: random requests, streams and options: engine/allocator/allocator.c and a
+ * naive list (naive_allocator.h) must give the same addresses, block sizes, segments, refusals and
+ * statistics at every step.
  */
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,4 +1,5 @@
-/* test_memory.c: engine/program/memory.c: what is alive at an instruction, and in which segments. */
+/* test_memory.c: engine/program/memory.c: what is alive at an instruction, and in which segments.
+ */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -162,12 +162,12 @@ static tsr_status all_reduce(struct turn *t, const struct tsr_collective *c)
     struct tsr_segment segments[TSR_LOOPBACK_RANKS];
     struct tsr_visit *v = &t->visit;
     unsigned item = tsr_dtype_bytes(c->dtype);
-    struct tsr_part mine = tsr__all_reduce_part(c, v->call.me);
+    struct tsr_collective_part mine = tsr__all_reduce_part(c, v->call.me);
     TSR_TRY(sum(t, c, mine.first, mine.n, (char *)c->recv + mine.first * item));
     TSR_TRY(record(t, events_of(t, v->call.me)->summed));
     tsr__visit_set(v, TSR_PHASE_SUMMED);
     for (uint32_t j = 0; j < v->call.n; j++) {
-        struct tsr_part part = tsr__all_reduce_part(c, j);
+        struct tsr_collective_part part = tsr__all_reduce_part(c, j);
         const struct tsr_post *post = tsr__visit_post(v, j);
         segments[j] = (struct tsr_segment){(const char *)post->recv + part.first * item,
                                            (char *)c->recv + part.first * item, part.n * item};

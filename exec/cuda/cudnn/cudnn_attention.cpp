@@ -21,7 +21,7 @@ namespace fe = cudnn_frontend;
 enum { UID_FIRST = 1, UID_LSE = UID_FIRST + TSR_ATTENTION_TENSORS };
 
 struct tsr_attention_plan {
-    struct tsr_attention_shape shape;
+    struct tsr_cudnn_shape shape;
     std::shared_ptr<fe::graph::Graph> graph; /* null: cuDNN has none */
     int64_t bytes;
 };
@@ -52,14 +52,14 @@ static bool is_of_keys(int tensor)
 }
 
 /* cuDNN's order is (batch, head, token, element), with any strides. */
-static std::vector<int64_t> dims_of(const tsr_attention_shape &s, int tensor)
+static std::vector<int64_t> dims_of(const tsr_cudnn_shape &s, int tensor)
 {
     bool keys = is_of_keys(tensor);
     return {static_cast<int64_t>(s.batch), static_cast<int64_t>(keys ? s.kv_heads : s.heads),
             static_cast<int64_t>(keys ? s.keys : s.queries), static_cast<int64_t>(s.d)};
 }
 
-static std::vector<int64_t> strides_of(const tsr_attention_shape &s, int tensor)
+static std::vector<int64_t> strides_of(const tsr_cudnn_shape &s, int tensor)
 {
     uint64_t tokens = is_of_keys(tensor) ? s.keys : s.queries;
     return {static_cast<int64_t>(tokens * s.row[tensor]), static_cast<int64_t>(s.head[tensor]),
@@ -67,7 +67,7 @@ static std::vector<int64_t> strides_of(const tsr_attention_shape &s, int tensor)
 }
 
 static std::shared_ptr<fe::graph::Tensor_attributes>
-input(fe::graph::Graph &graph, const tsr_attention_shape &s, int tensor, const char *name)
+input(fe::graph::Graph &graph, const tsr_cudnn_shape &s, int tensor, const char *name)
 {
     return graph.tensor(fe::graph::Tensor_attributes()
                             .set_name(name)
@@ -77,7 +77,7 @@ input(fe::graph::Graph &graph, const tsr_attention_shape &s, int tensor, const c
 }
 
 static void output(const std::shared_ptr<fe::graph::Tensor_attributes> &t,
-                   const tsr_attention_shape &s, int tensor)
+                   const tsr_cudnn_shape &s, int tensor)
 {
     t->set_output(true)
         .set_uid(UID_FIRST + tensor)
@@ -85,18 +85,18 @@ static void output(const std::shared_ptr<fe::graph::Tensor_attributes> &t,
         .set_stride(strides_of(s, tensor));
 }
 
-static std::vector<int64_t> lse_dims(const tsr_attention_shape &s)
+static std::vector<int64_t> lse_dims(const tsr_cudnn_shape &s)
 {
     return {static_cast<int64_t>(s.batch), static_cast<int64_t>(s.heads),
             static_cast<int64_t>(s.queries), 1};
 }
 
-static std::vector<int64_t> lse_strides(const tsr_attention_shape &s)
+static std::vector<int64_t> lse_strides(const tsr_cudnn_shape &s)
 {
     return {static_cast<int64_t>(s.heads * s.lse_row), static_cast<int64_t>(s.lse_row), 1, 1};
 }
 
-static void add_forward(fe::graph::Graph &graph, const tsr_attention_shape &s)
+static void add_forward(fe::graph::Graph &graph, const tsr_cudnn_shape &s)
 {
     auto q = input(graph, s, TSR_ATTENTION_Q, "q");
     auto k = input(graph, s, TSR_ATTENTION_K, "k");
@@ -118,7 +118,7 @@ static void add_forward(fe::graph::Graph &graph, const tsr_attention_shape &s)
         .set_stride(lse_strides(s));
 }
 
-static void add_backward(fe::graph::Graph &graph, const tsr_attention_shape &s)
+static void add_backward(fe::graph::Graph &graph, const tsr_cudnn_shape &s)
 {
     auto q = input(graph, s, TSR_ATTENTION_Q, "q");
     auto k = input(graph, s, TSR_ATTENTION_K, "k");
@@ -145,7 +145,7 @@ static void add_backward(fe::graph::Graph &graph, const tsr_attention_shape &s)
 }
 
 /* A graph that the frontend has found no fault with; null: `why`. */
-static std::shared_ptr<fe::graph::Graph> describe(int architecture, const tsr_attention_shape &s,
+static std::shared_ptr<fe::graph::Graph> describe(int architecture, const tsr_cudnn_shape &s,
                                                   char why[TSR_ATTENTION_TEXT])
 {
     auto graph = std::make_shared<fe::graph::Graph>();
@@ -166,7 +166,7 @@ static std::shared_ptr<fe::graph::Graph> describe(int architecture, const tsr_at
 
 /* The same, ready to run. */
 static std::shared_ptr<fe::graph::Graph> build(const tsr_cuda_attention &a,
-                                               const tsr_attention_shape &s, int64_t &bytes,
+                                               const tsr_cudnn_shape &s, int64_t &bytes,
                                                char why[TSR_ATTENTION_TEXT])
 {
     auto graph = describe(a.architecture, s, why);
@@ -189,7 +189,7 @@ static std::shared_ptr<fe::graph::Graph> build(const tsr_cuda_attention &a,
 
 /* ---- plans ----------------------------------------------------------------------------------- */
 
-static bool same(const tsr_attention_shape &x, const tsr_attention_shape &y)
+static bool same(const tsr_cudnn_shape &x, const tsr_cudnn_shape &y)
 {
     for (int i = 0; i < TSR_ATTENTION_TENSORS; i++)
         if (x.row[i] != y.row[i] || x.head[i] != y.head[i])
@@ -200,14 +200,14 @@ static bool same(const tsr_attention_shape &x, const tsr_attention_shape &y)
                     y.causal, y.backward, y.deterministic, y.scale);
 }
 
-static void note_first(tsr_cuda_attention &a, const tsr_attention_shape &s, const std::string &why)
+static void note_first(tsr_cuda_attention &a, const tsr_cudnn_shape &s, const std::string &why)
 {
     if (a.note.empty())
         a.note = "attention of " + std::to_string(s.heads) + " heads of " + std::to_string(s.d) +
                  " runs in plain kernels, much slower: " + why;
 }
 
-static const tsr_attention_plan *find_or_make(tsr_cuda_attention &a, const tsr_attention_shape &s)
+static const tsr_attention_plan *find_or_make(tsr_cuda_attention &a, const tsr_cudnn_shape &s)
 {
     for (const auto &plan : a.plans)
         if (same(plan->shape, s))
@@ -257,7 +257,7 @@ extern "C" void tsr_attention_destroy(struct tsr_cuda_attention *attention)
 }
 
 extern "C" const struct tsr_attention_plan *
-tsr_attention_prepare(struct tsr_cuda_attention *attention, const struct tsr_attention_shape *shape,
+tsr_attention_prepare(struct tsr_cuda_attention *attention, const struct tsr_cudnn_shape *shape,
                       uint64_t *bytes)
 {
     *bytes = 0;
@@ -314,7 +314,7 @@ extern "C" void tsr_attention_note(struct tsr_cuda_attention *attention,
     say(note, attention->note);
 }
 
-extern "C" int tsr_attention_validate(int architecture, const struct tsr_attention_shape *shape,
+extern "C" int tsr_attention_validate(int architecture, const struct tsr_cudnn_shape *shape,
                                       char why[TSR_ATTENTION_TEXT])
 {
     try {

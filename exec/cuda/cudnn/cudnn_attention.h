@@ -36,7 +36,7 @@ enum tsr_attention_tensor {
 };
 
 /* A problem. Numbers only: shapes are compared as they are. */
-struct tsr_attention_shape {
+struct tsr_cudnn_shape {
     uint64_t batch, heads, kv_heads, queries, keys, d;
     uint64_t row[TSR_ATTENTION_TENSORS], head[TSR_ATTENTION_TENSORS];
     uint64_t lse_row; /* lse: (batch, head, query) of f32, rows of queries this far apart */
@@ -58,7 +58,7 @@ void tsr_attention_destroy(struct tsr_cuda_attention *attention); /* NULL is fin
 /* cuDNN's plan for the shape and the workspace that it needs; NULL: it has none. The first call of
  * a shape takes a while; it does not wait for the device. */
 const struct tsr_attention_plan *tsr_attention_prepare(struct tsr_cuda_attention *attention,
-                                                       const struct tsr_attention_shape *shape,
+                                                       const struct tsr_cudnn_shape *shape,
                                                        uint64_t *bytes);
 /* Nonzero: failed. */
 int tsr_attention_run(struct tsr_cuda_attention *attention, const struct tsr_attention_plan *plan,
@@ -70,7 +70,7 @@ void tsr_attention_lacks(struct tsr_cuda_attention *attention,
 /* "" or one line: the first shape that cuDNN has no plan or no memory for, and why. */
 void tsr_attention_note(struct tsr_cuda_attention *attention, char note[TSR_ATTENTION_TEXT]);
 /* Nonzero: cuDNN does not take the shape on a GPU of this architecture. Needs no GPU. */
-int tsr_attention_validate(int architecture, const struct tsr_attention_shape *shape,
+int tsr_attention_validate(int architecture, const struct tsr_cudnn_shape *shape,
                            char why[TSR_ATTENTION_TEXT]);
 
 #ifdef __cplusplus

@@ -18,7 +18,7 @@ void tsr_attention_destroy(struct tsr_cuda_attention *attention)
 }
 
 const struct tsr_attention_plan *tsr_attention_prepare(struct tsr_cuda_attention *attention,
-                                                       const struct tsr_attention_shape *shape,
+                                                       const struct tsr_cudnn_shape *shape,
                                                        uint64_t *bytes)
 {
     (void)attention;
@@ -54,7 +54,7 @@ void tsr_attention_note(struct tsr_cuda_attention *attention, char note[TSR_ATTE
     note[0] = 0;
 }
 
-int tsr_attention_validate(int architecture, const struct tsr_attention_shape *shape,
+int tsr_attention_validate(int architecture, const struct tsr_cudnn_shape *shape,
                            char why[TSR_ATTENTION_TEXT])
 {
     (void)architecture;

@@ -1,5 +1,5 @@
-/* device.h: a GPU behind exec/executor/device.h: streams with priorities, events, segments of device memory
- * at the program's addresses, pinned memory, collectives by comms.h.
+/* device.h: a GPU behind exec/executor/device.h: streams with priorities, events, segments of
+ * device memory at the program's addresses, pinned memory, collectives by comms.h.
  */
 #ifndef TSR_CUDA_DEVICE_H
 #define TSR_CUDA_DEVICE_H

@@ -1,5 +1,5 @@
-/* graphs.h: stretches of a program as CUDA graphs (struct tsr_device_graphs of exec/executor/device.h).
- * Private to the CUDA device.
+/* graphs.h: stretches of a program as CUDA graphs (struct tsr_device_graphs of
+ * exec/executor/device.h). Private to the CUDA device.
  *
  * A graph is captured on the program's first stream, from which the others fork, and which they
  * join at its end. It is launched there, too, after everything that the streams in it have been

@@ -46,17 +46,17 @@ TSR_DEVICE struct tsr_team tsr_team_of(uint64_t columns, bool whole)
 }
 
 /* A row as one thread of its team sees it. */
-struct tsr_row {
+struct tsr_team_row {
     uint64_t number, first, columns; /* of columns 0: there is no row for this team */
     unsigned before;                 /* elements of its first pack that belong to the row before */
     unsigned turns;                  /* packs that the thread has */
     bool leads;                      /* one thread of the team, if it has a row */
 };
 
-TSR_DEVICE struct tsr_row tsr_row_of(const struct tsr_team *t, const struct tsr_rows *shape,
-                                     uint64_t number)
+TSR_DEVICE struct tsr_team_row tsr_row_of(const struct tsr_team *t, const struct tsr_rows *shape,
+                                          uint64_t number)
 {
-    struct tsr_row row;
+    struct tsr_team_row row;
     row.number = number;
     row.first = number * shape->columns;
     row.columns = number < shape->rows ? shape->columns : 0;
@@ -69,14 +69,15 @@ TSR_DEVICE struct tsr_row tsr_row_of(const struct tsr_team *t, const struct tsr_
     return row;
 }
 
-#define TSR_TEAM_ROWS(t, shape, row)                                                             \
-    for (uint64_t tsr_at = tsr_block_x() * (t)->teams; tsr_at < (shape)->rows;                   \
-         tsr_at += tsr_blocks_x() * (t)->teams)                                                  \
-        for (struct tsr_row row = tsr_row_of((t), (shape), tsr_at + (t)->number), *tsr_p = &row; \
+#define TSR_TEAM_ROWS(t, shape, row)                                                   \
+    for (uint64_t tsr_at = tsr_block_x() * (t)->teams; tsr_at < (shape)->rows;         \
+         tsr_at += tsr_blocks_x() * (t)->teams)                                        \
+        for (struct tsr_team_row row = tsr_row_of((t), (shape), tsr_at + (t)->number), \
+                                 *tsr_p = &row;                                        \
              tsr_p; tsr_p = NULL)
 
 /* First column of a thread's pack, and how many elements it has. */
-TSR_DEVICE uint64_t tsr_pack_column(const struct tsr_team *t, const struct tsr_row *row,
+TSR_DEVICE uint64_t tsr_pack_column(const struct tsr_team *t, const struct tsr_team_row *row,
                                     unsigned turn)
 {
     uint64_t place = ((uint64_t)turn * t->size + t->lane) * TSR_BLOCK;
@@ -86,7 +87,7 @@ TSR_DEVICE uint64_t tsr_pack_column(const struct tsr_team *t, const struct tsr_r
 /* More than any pack has: of whole words, which needs no test. */
 enum { TSR_WHOLE_PACK = 256 };
 
-TSR_DEVICE unsigned tsr_pack_elements(const struct tsr_team *t, const struct tsr_row *row,
+TSR_DEVICE unsigned tsr_pack_elements(const struct tsr_team *t, const struct tsr_team_row *row,
                                       uint64_t column)
 {
     uint64_t left = row->columns - column, most = TSR_BLOCK;

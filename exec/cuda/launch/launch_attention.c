@@ -21,7 +21,7 @@ static bool set_tensor(const struct tsr_elems *e, uint8_t dtype, uint64_t heads,
 
 /* False: it is not for cuDNN. */
 static bool set_shape(const struct tsr_attention_operands *a, bool forward, bool deterministic,
-                      struct tsr_attention_shape *s, struct tsr_attention_pointers *at)
+                      struct tsr_cudnn_shape *s, struct tsr_attention_pointers *at)
 {
     const struct tsr_elems *const all[TSR_ATTENTION_TENSORS] = {&a->q, &a->k,  &a->v,  &a->out,
                                                                 &a->g, &a->gq, &a->gk, &a->gv};
@@ -30,18 +30,18 @@ static bool set_shape(const struct tsr_attention_operands *a, bool forward, bool
     uint8_t dtype = a->q.dtype;
     bool fits = (dtype == TSR_BF16 || dtype == TSR_F16) && a->lse.dtype == TSR_F32 &&
                 a->lse.width == 0 && a->batch && a->queries && a->keys && a->dim;
-    *s = (struct tsr_attention_shape){.batch = a->batch,
-                                      .heads = a->heads,
-                                      .kv_heads = a->kv_heads,
-                                      .queries = a->queries,
-                                      .keys = a->keys,
-                                      .d = a->dim,
-                                      .lse_row = a->lse_row,
-                                      .half = dtype == TSR_F16,
-                                      .causal = a->causal,
-                                      .backward = !forward,
-                                      .deterministic = !forward && deterministic,
-                                      .scale = a->scale};
+    *s = (struct tsr_cudnn_shape){.batch = a->batch,
+                                  .heads = a->heads,
+                                  .kv_heads = a->kv_heads,
+                                  .queries = a->queries,
+                                  .keys = a->keys,
+                                  .d = a->dim,
+                                  .lse_row = a->lse_row,
+                                  .half = dtype == TSR_F16,
+                                  .causal = a->causal,
+                                  .backward = !forward,
+                                  .deterministic = !forward && deterministic,
+                                  .scale = a->scale};
     *at = (struct tsr_attention_pointers){.lse = (float *)(void *)a->lse.data};
     for (int i = 0; i < (forward ? TSR_ATTENTION_G : TSR_ATTENTION_TENSORS) && fits; i++) {
         fits = set_tensor(all[i], dtype, heads[i], a->dim, &s->row[i], &s->head[i]);
@@ -70,7 +70,7 @@ static tsr_status by_cudnn(const struct tsr_kernel_call *call,
                            const struct tsr_attention_operands *a, bool forward)
 {
     const struct tsr_cuda_context *c = tsr_cuda_context(call);
-    struct tsr_attention_shape shape;
+    struct tsr_cudnn_shape shape;
     struct tsr_attention_pointers at;
     char why[TSR_ATTENTION_TEXT] = "";
     uint64_t bytes = 0;

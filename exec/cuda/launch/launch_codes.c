@@ -1,5 +1,5 @@
-/* codes.c: the kernels of the GPU that compute what code of the host computes (exec/kernels/call/kernel.h), by
- * name, and how they are launched.
+/* codes.c: the kernels of the GPU that compute what code of the host computes
+ * (exec/kernels/call/kernel.h), by name, and how they are launched.
  */
 #include <stdlib.h>
 #include <string.h>

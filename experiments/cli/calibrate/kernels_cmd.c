@@ -42,7 +42,7 @@ struct points {
 
 static tsr_status find_device(struct devices *devices, const char *name, const struct tsr_gpu **out)
 {
-    struct tsr_node at = {.file = devices->folder_of};
+    struct tsr_yaml_node at = {.file = devices->folder_of};
     char path[TSR_FILE_BYTES];
     for (size_t i = 0; i < devices->n; i++)
         if (!strcmp(devices->items[i].name, name)) {

@@ -1,5 +1,5 @@
-/* check_run.h: the schedule checker (engine/check/check.h) over whatever the command line can emit: a
- * strategy, a recorded-run scenario, a memory scenario.
+/* check_run.h: the schedule checker (engine/check/check.h) over whatever the command line can emit:
+ * a strategy, a recorded-run scenario, a memory scenario.
  */
 #ifndef TSR_CLI_CHECK_RUN_H
 #define TSR_CLI_CHECK_RUN_H

@@ -18,7 +18,7 @@ static tsr_status sniff(const char *path, enum file_kind *kind)
 {
     struct tsr_doc doc;
     TSR_TRY(tsr_doc_load(path, &doc));
-    const struct tsr_node *what = tsr_node_get(doc.root, "kind");
+    const struct tsr_yaml_node *what = tsr_node_get(doc.root, "kind");
     *kind = FILE_EXPERIMENT;
     if (tsr_node_get(doc.root, "model_type"))
         *kind = FILE_HF;

@@ -1,8 +1,8 @@
 /* run_check.h: `tessera run --check`: a rank that is watched while it trains.
  *
- * Every instruction goes through the schedule checker (engine/check/check.h) before it is executed, and
- * after every step what the streams did is compared with what they were told, by the executed hash.
- * The first difference ends the run.
+ * Every instruction goes through the schedule checker (engine/check/check.h) before it is executed,
+ * and after every step what the streams did is compared with what they were told, by the executed
+ * hash. The first difference ends the run.
  */
 #ifndef TSR_CLI_RUN_CHECK_H
 #define TSR_CLI_RUN_CHECK_H

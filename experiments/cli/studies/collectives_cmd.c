@@ -34,7 +34,7 @@ struct table {
 static tsr_status read_sets(const struct tsr_args *args, struct tsr_doc *doc,
                             struct tsr_settings *out)
 {
-    struct tsr_node root = {.kind = TSR_NODE_MAP, .text = "", .file = "--set"};
+    struct tsr_yaml_node root = {.kind = TSR_NODE_MAP, .text = "", .file = "--set"};
     doc->root = &root;
     tsr_settings_default(out);
     for (size_t i = 0; i < args->n_sets; i++)
@@ -86,7 +86,7 @@ static tsr_status read_kinds(const char *text, struct table *table)
 
 static tsr_status prepare(const struct tsr_args *args, struct table *table)
 {
-    struct tsr_node at = {.file = "collectives"};
+    struct tsr_yaml_node at = {.file = "collectives"};
     char path[TSR_FILE_BYTES];
     TSR_TRY(read_sizes(args->sizes, table));
     TSR_TRY(read_kinds(args->only, table));
@@ -106,7 +106,7 @@ static tsr_status prepare(const struct tsr_args *args, struct table *table)
 static tsr_status predict(struct table *table)
 {
     for (int i = 0; i < N_KINDS; i++) {
-        struct tsr_collective what = {kinds[i].kind, table->ranks, table->nodes};
+        struct tsr_collective_query what = {kinds[i].kind, table->ranks, table->nodes};
         if (table->wanted[i])
             TSR_TRY(tsr_predict_collective(&table->cluster, &table->settings.sim, &what,
                                            table->bytes, table->n, table->seconds[i]));

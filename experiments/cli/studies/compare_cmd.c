@@ -40,7 +40,7 @@ static tsr_status compare(const struct tsr_args *args, const struct tsr_study *s
 
 struct part_run {
     const char *dir;
-    struct tsr_part part;
+    struct tsr_sweep_part part;
     struct tsr_part_rows kept;
     struct tsr_row *rows;
     bool *there; /* [strategy]: an earlier run has left its row */

@@ -43,7 +43,7 @@ static tsr_status choose_strategy(struct tsr_plan *plan)
     return TSR_OK;
 }
 
-static tsr_status check_keys(const struct tsr_node *node)
+static tsr_status check_keys(const struct tsr_yaml_node *node)
 {
     if (tsr_node_is_null(node))
         return TSR_OK;
@@ -62,8 +62,8 @@ static tsr_status check_keys(const struct tsr_node *node)
 
 static tsr_status read_budget(struct tsr_plan *plan)
 {
-    const struct tsr_node *node = tsr_node_get(plan->experiment.doc.root, "plan");
-    const struct tsr_node *budget = tsr_node_get(node, "budget_gib");
+    const struct tsr_yaml_node *node = tsr_node_get(plan->experiment.doc.root, "plan");
+    const struct tsr_yaml_node *budget = tsr_node_get(node, "budget_gib");
     double gib = 0;
     TSR_TRY(check_keys(node));
     plan->budget = tsr_card_budget(&plan->job.cluster.gpu);

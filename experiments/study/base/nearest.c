@@ -55,7 +55,7 @@ const char *tsr_nearest(const char *word, const char *const *words)
     return best;
 }
 
-tsr_status tsr_unknown_key(const struct tsr_node *node, const char *path,
+tsr_status tsr_unknown_key(const struct tsr_yaml_node *node, const char *path,
                            const char *const *allowed)
 {
     char words[512];

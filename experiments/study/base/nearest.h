@@ -9,7 +9,7 @@ size_t tsr_edit_distance(const char *a, const char *b);
 /* The nearest of `words` (NULL-terminated); NULL if none is near enough to be meant. */
 const char *tsr_nearest(const char *word, const char *const *words);
 /* Fails with "PATH: unknown key "KEY"; nearest: ...; allowed: ...". */
-tsr_status tsr_unknown_key(const struct tsr_node *node, const char *path,
+tsr_status tsr_unknown_key(const struct tsr_yaml_node *node, const char *path,
                            const char *const *allowed);
 
 #endif

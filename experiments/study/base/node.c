@@ -7,7 +7,7 @@
 
 #include "experiments/study/base/yaml.h"
 
-static void place_text(const struct tsr_node *at, char *out, size_t size)
+static void place_text(const struct tsr_yaml_node *at, char *out, size_t size)
 {
     if (at->line == 0)
         snprintf(out, size, "%s", at->file);
@@ -17,7 +17,7 @@ static void place_text(const struct tsr_node *at, char *out, size_t size)
         snprintf(out, size, "%s:%d:%d", at->file, at->line, at->column);
 }
 
-tsr_status tsr_node_error(const struct tsr_node *at, const char *fmt, ...)
+tsr_status tsr_node_error(const struct tsr_yaml_node *at, const char *fmt, ...)
 {
     char place[512], text[1024];
     va_list args;
@@ -30,7 +30,7 @@ tsr_status tsr_node_error(const struct tsr_node *at, const char *fmt, ...)
     return tsr_fail(TSR_ECONFIG, "%s: %s", place, text);
 }
 
-tsr_status tsr_node_wrap_error(const struct tsr_node *at, tsr_status status, const char *what)
+tsr_status tsr_node_wrap_error(const struct tsr_yaml_node *at, tsr_status status, const char *what)
 {
     char place[512], text[1024];
     snprintf(text, sizeof text, "%s", tsr_error_text());
@@ -40,7 +40,7 @@ tsr_status tsr_node_wrap_error(const struct tsr_node *at, tsr_status status, con
     return tsr_fail(status, "%s: %s: %s", place, what, text);
 }
 
-const char *tsr_node_show(const struct tsr_node *node)
+const char *tsr_node_show(const struct tsr_yaml_node *node)
 {
     if (!node || node->kind == TSR_NODE_NULL)
         return "null";
@@ -49,17 +49,17 @@ const char *tsr_node_show(const struct tsr_node *node)
     return node->kind == TSR_NODE_SEQ ? "a list" : "a mapping";
 }
 
-static bool is_plain(const struct tsr_node *node)
+static bool is_plain(const struct tsr_yaml_node *node)
 {
     return node && node->kind == TSR_NODE_SCALAR && !node->quoted;
 }
 
-bool tsr_node_is_null(const struct tsr_node *node)
+bool tsr_node_is_null(const struct tsr_yaml_node *node)
 {
     return !node || node->kind == TSR_NODE_NULL;
 }
 
-bool tsr_node_bool(const struct tsr_node *node, bool *out)
+bool tsr_node_bool(const struct tsr_yaml_node *node, bool *out)
 {
     if (!is_plain(node))
         return false;
@@ -69,7 +69,7 @@ bool tsr_node_bool(const struct tsr_node *node, bool *out)
     return true;
 }
 
-bool tsr_node_i64(const struct tsr_node *node, int64_t *out)
+bool tsr_node_i64(const struct tsr_yaml_node *node, int64_t *out)
 {
     if (!is_plain(node) || strspn(node->text, "-0123456789") != strlen(node->text))
         return false;
@@ -82,7 +82,7 @@ bool tsr_node_i64(const struct tsr_node *node, int64_t *out)
     return true;
 }
 
-bool tsr_node_u64(const struct tsr_node *node, uint64_t *out)
+bool tsr_node_u64(const struct tsr_yaml_node *node, uint64_t *out)
 {
     int64_t value = 0;
     if (!tsr_node_i64(node, &value) || value < 0)
@@ -91,7 +91,7 @@ bool tsr_node_u64(const struct tsr_node *node, uint64_t *out)
     return true;
 }
 
-bool tsr_node_double(const struct tsr_node *node, double *out)
+bool tsr_node_double(const struct tsr_yaml_node *node, double *out)
 {
     if (!is_plain(node) || strspn(node->text, "+-.0123456789eE") != strlen(node->text))
         return false;

@@ -83,7 +83,7 @@ static void folder_of(const char *file, char *out, size_t size)
         snprintf(out, size, "/");
 }
 
-tsr_status tsr_find_file(const char *key, const char *name, const struct tsr_node *at,
+tsr_status tsr_find_file(const char *key, const char *name, const struct tsr_yaml_node *at,
                          const char *experiment, char out[TSR_FILE_BYTES])
 {
     char folder[TSR_FILE_BYTES];
@@ -146,7 +146,7 @@ static void nearest_in(const struct kind *kind, const char *folder, const char *
         closedir(dir);
 }
 
-static tsr_status find(const struct kind *kind, const char *name, const struct tsr_node *at,
+static tsr_status find(const struct kind *kind, const char *name, const struct tsr_yaml_node *at,
                        const char *experiment, char out[TSR_FILE_BYTES])
 {
     char folders[MAX_FOLDERS][TSR_FILE_BYTES], near[256] = "";
@@ -166,19 +166,19 @@ static tsr_status find(const struct kind *kind, const char *name, const struct t
                           n ? folders[n - 1] : "", kind->prefixes[0]);
 }
 
-tsr_status tsr_find_model(const char *name, const struct tsr_node *at, const char *experiment,
+tsr_status tsr_find_model(const char *name, const struct tsr_yaml_node *at, const char *experiment,
                           char out[TSR_FILE_BYTES])
 {
     return find(&model_kind, name, at, experiment, out);
 }
 
-tsr_status tsr_find_cluster(const char *name, const struct tsr_node *at, const char *experiment,
-                            char out[TSR_FILE_BYTES])
+tsr_status tsr_find_cluster(const char *name, const struct tsr_yaml_node *at,
+                            const char *experiment, char out[TSR_FILE_BYTES])
 {
     return find(&cluster_kind, name, at, experiment, out);
 }
 
-tsr_status tsr_find_gpu(const char *name, const struct tsr_node *at, const char *experiment,
+tsr_status tsr_find_gpu(const char *name, const struct tsr_yaml_node *at, const char *experiment,
                         char out[TSR_FILE_BYTES])
 {
     return find(&gpu_kind, name, at, experiment, out);

@@ -10,15 +10,15 @@ enum { TSR_FILE_BYTES = 1024 };
  * by name, or by path if `name` contains a slash or an ending. A path counts from the folder of
  * `experiment`, then from the working directory. Names are looked up beside the experiment, in the
  * folders above it, in the installed data, and in the source tree. */
-tsr_status tsr_find_model(const char *name, const struct tsr_node *at, const char *experiment,
+tsr_status tsr_find_model(const char *name, const struct tsr_yaml_node *at, const char *experiment,
                           char out[TSR_FILE_BYTES]) TSR_MUST_USE;
-tsr_status tsr_find_cluster(const char *name, const struct tsr_node *at, const char *experiment,
-                            char out[TSR_FILE_BYTES]) TSR_MUST_USE;
+tsr_status tsr_find_cluster(const char *name, const struct tsr_yaml_node *at,
+                            const char *experiment, char out[TSR_FILE_BYTES]) TSR_MUST_USE;
 /* A device file, clusters/gpu-NAME.json. */
-tsr_status tsr_find_gpu(const char *name, const struct tsr_node *at, const char *experiment,
+tsr_status tsr_find_gpu(const char *name, const struct tsr_yaml_node *at, const char *experiment,
                         char out[TSR_FILE_BYTES]) TSR_MUST_USE;
 /* A file by path only (module trees). */
-tsr_status tsr_find_file(const char *key, const char *name, const struct tsr_node *at,
+tsr_status tsr_find_file(const char *key, const char *name, const struct tsr_yaml_node *at,
                          const char *experiment, char out[TSR_FILE_BYTES]) TSR_MUST_USE;
 /* A file of the folder "validation", looked up like a name; false if there is none. */
 bool tsr_find_validation(const char *name, const char *experiment, char out[TSR_FILE_BYTES]);

@@ -92,9 +92,10 @@ static char *copy_scalar(struct tsr_arena *arena, struct fy_node *node)
     return copy;
 }
 
-static struct tsr_node *new_node(const struct source *src, enum tsr_node_kind kind, struct place at)
+static struct tsr_yaml_node *new_node(const struct source *src, enum tsr_node_kind kind,
+                                      struct place at)
 {
-    struct tsr_node *node = tsr_arena_alloc(src->arena, sizeof *node);
+    struct tsr_yaml_node *node = tsr_arena_alloc(src->arena, sizeof *node);
     if (!node)
         return NULL;
     node->kind = kind;
@@ -106,11 +107,12 @@ static struct tsr_node *new_node(const struct source *src, enum tsr_node_kind ki
 }
 
 /* Arrays grow in the arena: they double, the old ones are garbage until the document goes. */
-static tsr_status append(struct tsr_arena *arena, struct tsr_node *parent, struct tsr_node *child)
+static tsr_status append(struct tsr_arena *arena, struct tsr_yaml_node *parent,
+                         struct tsr_yaml_node *child)
 {
     if (parent->n == parent->cap) {
         size_t cap = parent->cap ? 2 * parent->cap : 8;
-        struct tsr_node **items = tsr_arena_alloc(arena, cap * sizeof(*items));
+        struct tsr_yaml_node **items = tsr_arena_alloc(arena, cap * sizeof(*items));
         if (!items)
             return out_of_memory();
         if (parent->n)
@@ -123,12 +125,12 @@ static tsr_status append(struct tsr_arena *arena, struct tsr_node *parent, struc
 }
 
 static tsr_status convert(const struct source *src, struct fy_node *from, struct place at,
-                          int depth, struct tsr_node **out);
+                          int depth, struct tsr_yaml_node **out);
 
 static tsr_status convert_scalar(const struct source *src, struct fy_node *from, struct place at,
-                                 struct tsr_node **out)
+                                 struct tsr_yaml_node **out)
 {
-    struct tsr_node *node = new_node(src, TSR_NODE_SCALAR, place_of(from, at));
+    struct tsr_yaml_node *node = new_node(src, TSR_NODE_SCALAR, place_of(from, at));
     char *text = copy_scalar(src->arena, from);
     if (!node || !text)
         return out_of_memory();
@@ -141,15 +143,15 @@ static tsr_status convert_scalar(const struct source *src, struct fy_node *from,
 }
 
 static tsr_status convert_seq(const struct source *src, struct fy_node *from, struct place at,
-                              int depth, struct tsr_node **out)
+                              int depth, struct tsr_yaml_node **out)
 {
-    struct tsr_node *node = new_node(src, TSR_NODE_SEQ, at);
+    struct tsr_yaml_node *node = new_node(src, TSR_NODE_SEQ, at);
     if (!node)
         return out_of_memory();
     void *iter = NULL;
     struct fy_node *item;
     while ((item = fy_node_sequence_iterate(from, &iter))) {
-        struct tsr_node *child = NULL;
+        struct tsr_yaml_node *child = NULL;
         TSR_TRY(convert(src, item, at, depth + 1, &child));
         if (child->kind == TSR_NODE_MAP && child->n) {
             child->line = child->items[0]->line; /* the first key says where the item is */
@@ -162,9 +164,9 @@ static tsr_status convert_seq(const struct source *src, struct fy_node *from, st
 }
 
 static tsr_status convert_map(const struct source *src, struct fy_node *from, struct place at,
-                              int depth, struct tsr_node **out)
+                              int depth, struct tsr_yaml_node **out)
 {
-    struct tsr_node *node = new_node(src, TSR_NODE_MAP, at);
+    struct tsr_yaml_node *node = new_node(src, TSR_NODE_MAP, at);
     if (!node)
         return out_of_memory();
     void *iter = NULL;
@@ -172,7 +174,7 @@ static tsr_status convert_map(const struct source *src, struct fy_node *from, st
     while ((pair = fy_node_mapping_iterate(from, &iter))) {
         struct fy_node *key = fy_node_pair_key(pair);
         struct place key_at = place_of(key, at);
-        struct tsr_node *child = NULL;
+        struct tsr_yaml_node *child = NULL;
         if (!key || !fy_node_is_scalar(key))
             return tsr_fail(TSR_ECONFIG, "%s:%d: a key must be plain text", src->name, at.line);
         TSR_TRY(convert(src, fy_node_pair_value(pair), key_at, depth + 1, &child));
@@ -189,7 +191,7 @@ static tsr_status convert_map(const struct source *src, struct fy_node *from, st
 }
 
 static tsr_status convert(const struct source *src, struct fy_node *from, struct place at,
-                          int depth, struct tsr_node **out)
+                          int depth, struct tsr_yaml_node **out)
 {
     if (depth > MAX_DEPTH)
         return tsr_fail(TSR_ECONFIG, "%s:%d: nested deeper than %d levels", src->name, at.line,
@@ -222,7 +224,7 @@ static tsr_status syntax_error(const struct source *src, struct fy_diag *diag)
 }
 
 static tsr_status parse_with(struct fy_diag *diag, const struct source *src, const char *text,
-                             size_t n, struct tsr_node **out)
+                             size_t n, struct tsr_yaml_node **out)
 {
     struct fy_parse_cfg cfg = {.flags = FYPCF_QUIET | FYPCF_COLLECT_DIAG | FYPCF_JSON_NONE |
                                         FYPCF_RESOLVE_DOCUMENT,
@@ -253,7 +255,7 @@ done:
 }
 
 static tsr_status parse_text(const struct source *src, const char *text, size_t n,
-                             struct tsr_node **out)
+                             struct tsr_yaml_node **out)
 {
     struct fy_diag_cfg cfg;
     fy_diag_cfg_default(&cfg);
@@ -293,7 +295,7 @@ void tsr_doc_fini(struct tsr_doc *doc)
 
 /* ---- --set ------------------------------------------------------------------------------- */
 
-static struct tsr_node *get_n(const struct tsr_node *map, const char *key, size_t n)
+static struct tsr_yaml_node *get_n(const struct tsr_yaml_node *map, const char *key, size_t n)
 {
     if (!map || map->kind != TSR_NODE_MAP)
         return NULL;
@@ -304,7 +306,7 @@ static struct tsr_node *get_n(const struct tsr_node *map, const char *key, size_
 }
 
 /* Length of the first component of `path`: the longest existing key, else up to the first dot. */
-static size_t component(const struct tsr_node *map, const char *path, size_t n)
+static size_t component(const struct tsr_yaml_node *map, const char *path, size_t n)
 {
     for (size_t end = n; end > 0; end--)
         if ((end == n || path[end] == '.') && get_n(map, path, end))
@@ -313,8 +315,8 @@ static size_t component(const struct tsr_node *map, const char *path, size_t n)
     return dot ? (size_t)(dot - path) : n;
 }
 
-static tsr_status put(const struct source *src, struct tsr_node *map, const char *key, size_t n,
-                      struct tsr_node *value)
+static tsr_status put(const struct source *src, struct tsr_yaml_node *map, const char *key,
+                      size_t n, struct tsr_yaml_node *value)
 {
     char *copy = tsr_arena_alloc(src->arena, n + 1);
     if (!copy)
@@ -339,18 +341,18 @@ tsr_status tsr_doc_set(struct tsr_doc *doc, const char *assignment)
     struct source src = {&doc->arena, tsr_arena_printf(&doc->arena, "--set %s", assignment), true};
     if (!src.name)
         return out_of_memory();
-    struct tsr_node *value = NULL;
+    struct tsr_yaml_node *value = NULL;
     TSR_TRY(parse_text(&src, equals + 1, strlen(equals + 1), &value));
 
     const char *path = assignment;
-    struct tsr_node *map = doc->root;
+    struct tsr_yaml_node *map = doc->root;
     for (;;) {
         size_t left = (size_t)(equals - path), n = component(map, path, left);
         if (n == 0)
             return tsr_fail(TSR_ECONFIG, "%s: a key is empty", src.name);
         if (n == left)
             return put(&src, map, path, n, value);
-        struct tsr_node *next = get_n(map, path, n);
+        struct tsr_yaml_node *next = get_n(map, path, n);
         if (!next || next->kind != TSR_NODE_MAP) {
             next = new_node(&src, TSR_NODE_MAP, (struct place){0, 0});
             if (!next)
@@ -362,7 +364,7 @@ tsr_status tsr_doc_set(struct tsr_doc *doc, const char *assignment)
     }
 }
 
-const struct tsr_node *tsr_node_get(const struct tsr_node *map, const char *key)
+const struct tsr_yaml_node *tsr_node_get(const struct tsr_yaml_node *map, const char *key)
 {
     return get_n(map, key, strlen(key));
 }

@@ -10,7 +10,7 @@
 
 enum tsr_node_kind { TSR_NODE_NULL, TSR_NODE_SCALAR, TSR_NODE_SEQ, TSR_NODE_MAP };
 
-struct tsr_node {
+struct tsr_yaml_node {
     enum tsr_node_kind kind;
     bool quoted;      /* a scalar in quotes is never a number, a boolean or null */
     const char *key;  /* inside a mapping; else NULL */
@@ -18,12 +18,12 @@ struct tsr_node {
     const char *file; /* as the user wrote it; line 0: `file` is the option, "--set batch=3" */
     int line, column;
     size_t n, cap; /* items of a sequence or mapping */
-    struct tsr_node **items;
+    struct tsr_yaml_node **items;
 };
 
 struct tsr_doc {
     struct tsr_arena arena; /* owns every node and text */
-    struct tsr_node *root;
+    struct tsr_yaml_node *root;
 };
 
 /* Reads one YAML document. Errors: TSR_ECONFIG with file:line:column, TSR_ENOMEM. On failure *out
@@ -32,24 +32,24 @@ tsr_status tsr_doc_load(const char *path, struct tsr_doc *out) TSR_MUST_USE;
 void tsr_doc_fini(struct tsr_doc *doc);
 
 /* Value of `key`; NULL if `map` is no mapping or has no such key. */
-const struct tsr_node *tsr_node_get(const struct tsr_node *map, const char *key);
+const struct tsr_yaml_node *tsr_node_get(const struct tsr_yaml_node *map, const char *key);
 
 /* Applies "a.b.c=VALUE" (VALUE is YAML). Mappings on the way are made where they are missing;
  * an existing key that contains dots is found too. */
 tsr_status tsr_doc_set(struct tsr_doc *doc, const char *assignment) TSR_MUST_USE;
 
 /* Fails with TSR_ECONFIG and "FILE:LINE:COLUMN: " (or "--set ...: ") before the text. */
-tsr_status tsr_node_error(const struct tsr_node *at, const char *fmt, ...) TSR_PRINTF(2, 3);
+tsr_status tsr_node_error(const struct tsr_yaml_node *at, const char *fmt, ...) TSR_PRINTF(2, 3);
 /* Puts the place before the text of the last failure and returns `status`. */
-tsr_status tsr_node_wrap_error(const struct tsr_node *at, tsr_status status, const char *what);
+tsr_status tsr_node_wrap_error(const struct tsr_yaml_node *at, tsr_status status, const char *what);
 /* What a message shows as the value found: the text, "null", "a list", "a mapping". */
-const char *tsr_node_show(const struct tsr_node *node);
+const char *tsr_node_show(const struct tsr_yaml_node *node);
 
 /* Scalars. False if the node is something else or out of range. */
-bool tsr_node_bool(const struct tsr_node *node, bool *out);
-bool tsr_node_u64(const struct tsr_node *node, uint64_t *out);
-bool tsr_node_i64(const struct tsr_node *node, int64_t *out);
-bool tsr_node_double(const struct tsr_node *node, double *out);
-bool tsr_node_is_null(const struct tsr_node *node); /* absent, empty, `null` or `~` */
+bool tsr_node_bool(const struct tsr_yaml_node *node, bool *out);
+bool tsr_node_u64(const struct tsr_yaml_node *node, uint64_t *out);
+bool tsr_node_i64(const struct tsr_yaml_node *node, int64_t *out);
+bool tsr_node_double(const struct tsr_yaml_node *node, double *out);
+bool tsr_node_is_null(const struct tsr_yaml_node *node); /* absent, empty, `null` or `~` */
 
 #endif

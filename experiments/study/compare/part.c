@@ -35,7 +35,7 @@ static tsr_status variable(const char *name, uint64_t fallback, uint64_t *out)
     return tsr_fail(TSR_ECONFIG, "--part auto: %s: found %s; allowed: a number", name, text);
 }
 
-static tsr_status from_environment(struct tsr_part *out)
+static tsr_status from_environment(struct tsr_sweep_part *out)
 {
     for (size_t i = 0; i < sizeof sources / sizeof *sources; i++) {
         const struct source *s = &sources[i];
@@ -50,7 +50,7 @@ static tsr_status from_environment(struct tsr_part *out)
             return tsr_fail(
                 TSR_ECONFIG, "--part auto: %s: found %s of %s=%s; allowed: one of the %llu parts",
                 s->index, getenv(s->index), s->count, getenv(s->count), (unsigned long long)count);
-        *out = (struct tsr_part){(index - first) / step + 1, count};
+        *out = (struct tsr_sweep_part){(index - first) / step + 1, count};
         return TSR_OK;
     }
     return tsr_fail(TSR_ECONFIG,
@@ -58,7 +58,7 @@ static tsr_status from_environment(struct tsr_part *out)
                     "torchrun is set; allowed: I/N");
 }
 
-tsr_status tsr_part_parse(const char *text, struct tsr_part *out)
+tsr_status tsr_part_parse(const char *text, struct tsr_sweep_part *out)
 {
     if (!strcmp(text, "auto"))
         return from_environment(out);

@@ -12,14 +12,14 @@
 
 #include "experiments/study/simulate/open.h"
 
-struct tsr_part {
+struct tsr_sweep_part {
     uint64_t index, of; /* from 1 */
 };
 
 /* "3/8", or "auto": from the variables of a Slurm array, of srun, Open MPI, MPICH or torchrun, the
  * first that are set. Errors: TSR_ECONFIG. */
-tsr_status tsr_part_parse(const char *text, struct tsr_part *out) TSR_MUST_USE;
-static inline bool tsr_part_has(const struct tsr_part *part, size_t item)
+tsr_status tsr_part_parse(const char *text, struct tsr_sweep_part *out) TSR_MUST_USE;
+static inline bool tsr_part_has(const struct tsr_sweep_part *part, size_t item)
 {
     return item % part->of == part->index - 1;
 }

@@ -13,10 +13,10 @@ const char *const tsr_traffic_allowed =
 
 /* One number of a mapping; false: it is there and no such number. *found is left alone if it is
  * missing. */
-static bool number(const struct tsr_node *map, const char *key, bool whole, double *out,
+static bool number(const struct tsr_yaml_node *map, const char *key, bool whole, double *out,
                    bool *found)
 {
-    const struct tsr_node *value = tsr_node_get(map, key);
+    const struct tsr_yaml_node *value = tsr_node_get(map, key);
     uint64_t integer;
     if (!value)
         return true;
@@ -29,14 +29,14 @@ static bool number(const struct tsr_node *map, const char *key, bool whole, doub
     return true;
 }
 
-static tsr_status refuse(const char *path, const struct tsr_node *node, const char *allowed)
+static tsr_status refuse(const char *path, const struct tsr_yaml_node *node, const char *allowed)
 {
     return tsr_node_error(node, "%s: found %s; allowed: %s", path, tsr_node_show(node), allowed);
 }
 
 /* ---- faults ------------------------------------------------------------------------------ */
 
-static tsr_status read_fault(const char *path, const struct tsr_node *node,
+static tsr_status read_fault(const char *path, const struct tsr_yaml_node *node,
                              struct tsr_slow_gpu *slow, struct tsr_link_fault *link, bool *is_link)
 {
     double index = 0, value = 0;
@@ -58,8 +58,8 @@ static tsr_status read_fault(const char *path, const struct tsr_node *node,
     return TSR_OK;
 }
 
-tsr_status tsr_faults_read(struct tsr_arena *arena, const char *path, const struct tsr_node *node,
-                           struct tsr_faults *out, bool *ok)
+tsr_status tsr_faults_read(struct tsr_arena *arena, const char *path,
+                           const struct tsr_yaml_node *node, struct tsr_faults *out, bool *ok)
 {
     *ok = node->kind == TSR_NODE_SEQ || tsr_node_is_null(node);
     if (*ok)
@@ -118,7 +118,7 @@ tsr_status tsr_faults_format(const struct tsr_faults *f, char *out, size_t size)
 
 /* ---- traffic ----------------------------------------------------------------------------- */
 
-static tsr_status read_traffic(const char *path, const struct tsr_node *node,
+static tsr_status read_traffic(const char *path, const struct tsr_yaml_node *node,
                                struct tsr_traffic *out)
 {
     double from = 0, to = 0, gb = 0, every = 0, start = 0;
@@ -136,8 +136,9 @@ static tsr_status read_traffic(const char *path, const struct tsr_node *node,
     return TSR_OK;
 }
 
-tsr_status tsr_traffic_read(struct tsr_arena *arena, const char *path, const struct tsr_node *node,
-                            struct tsr_traffic_list *out, bool *ok)
+tsr_status tsr_traffic_read(struct tsr_arena *arena, const char *path,
+                            const struct tsr_yaml_node *node, struct tsr_traffic_list *out,
+                            bool *ok)
 {
     *ok = node->kind == TSR_NODE_SEQ || tsr_node_is_null(node);
     if (*ok)

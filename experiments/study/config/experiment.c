@@ -11,7 +11,7 @@ enum { MAX_STRATEGIES = 4096, MAX_NAME = 95 };
 
 static const char *const other_keys[] = {"title", "strategies", "sweeps", "plan", "jobs", NULL};
 
-static tsr_status check_name(const struct tsr_node *at, const char *name)
+static tsr_status check_name(const struct tsr_yaml_node *at, const char *name)
 {
     static const char allowed[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
                                   "_.+-=@";
@@ -24,7 +24,7 @@ static tsr_status check_name(const struct tsr_node *at, const char *name)
 }
 
 static tsr_status add_strategy(struct tsr_experiment *experiment, const char *name,
-                               const struct tsr_node *node)
+                               const struct tsr_yaml_node *node)
 {
     struct tsr_strategy *strategy = &experiment->strategies[experiment->n];
     strategy->name = strategy->base = name;
@@ -45,7 +45,7 @@ static tsr_status add_strategy(struct tsr_experiment *experiment, const char *na
 
 static tsr_status read_strategies(struct tsr_experiment *experiment)
 {
-    const struct tsr_node *node = tsr_node_get(experiment->doc.root, "strategies");
+    const struct tsr_yaml_node *node = tsr_node_get(experiment->doc.root, "strategies");
     size_t n = node && node->kind == TSR_NODE_MAP ? node->n : 0;
     if (node && node->kind != TSR_NODE_MAP)
         return tsr_node_error(node, "strategies: found %s; allowed: a mapping of names to keys",
@@ -73,7 +73,7 @@ static tsr_status read_strategies(struct tsr_experiment *experiment)
 static tsr_status check_set(struct tsr_experiment *experiment, const char *assignment)
 {
     static const char prefix[] = "strategies.";
-    const struct tsr_node *node = tsr_node_get(experiment->doc.root, "strategies");
+    const struct tsr_yaml_node *node = tsr_node_get(experiment->doc.root, "strategies");
     const char *rest = assignment + sizeof prefix - 1;
     size_t n = node && node->kind == TSR_NODE_MAP ? node->n : 0;
     if (strncmp(assignment, prefix, sizeof prefix - 1))
@@ -94,16 +94,16 @@ static tsr_status check_set(struct tsr_experiment *experiment, const char *assig
 }
 
 /* Turns "model: NAME" into "model: {name: NAME}", so that --set model.blocks=... adds to it. */
-static tsr_status spell_out(struct tsr_experiment *experiment, struct tsr_node *map)
+static tsr_status spell_out(struct tsr_experiment *experiment, struct tsr_yaml_node *map)
 {
     static const char *const prefixes[] = {"model", "checkpoint"};
     for (size_t i = 0; map->kind == TSR_NODE_MAP && i < map->n; i++) {
-        struct tsr_node *value = map->items[i];
+        struct tsr_yaml_node *value = map->items[i];
         bool is_prefix = !strcmp(value->key, prefixes[0]) || !strcmp(value->key, prefixes[1]);
         if (!is_prefix || value->kind != TSR_NODE_SCALAR)
             continue;
-        struct tsr_node *outer = tsr_arena_alloc(&experiment->doc.arena, sizeof(*outer));
-        struct tsr_node **items = tsr_arena_alloc(&experiment->doc.arena, sizeof(*items));
+        struct tsr_yaml_node *outer = tsr_arena_alloc(&experiment->doc.arena, sizeof(*outer));
+        struct tsr_yaml_node **items = tsr_arena_alloc(&experiment->doc.arena, sizeof(*items));
         if (!outer || !items)
             return tsr_fail(TSR_ENOMEM, "out of memory");
         *outer = *value;
@@ -120,9 +120,9 @@ static tsr_status spell_out(struct tsr_experiment *experiment, struct tsr_node *
 
 static tsr_status apply_sets(struct tsr_experiment *experiment, const char *const *sets, size_t n)
 {
-    struct tsr_node *root = experiment->doc.root;
+    struct tsr_yaml_node *root = experiment->doc.root;
     for (size_t i = 0; i < n; i++) {
-        const struct tsr_node *strategies = tsr_node_get(root, "strategies");
+        const struct tsr_yaml_node *strategies = tsr_node_get(root, "strategies");
         TSR_TRY(spell_out(experiment, root));
         for (size_t k = 0; strategies && strategies->kind == TSR_NODE_MAP && k < strategies->n; k++)
             TSR_TRY(spell_out(experiment, strategies->items[k]));
@@ -134,7 +134,7 @@ static tsr_status apply_sets(struct tsr_experiment *experiment, const char *cons
 
 static tsr_status read_title(struct tsr_experiment *experiment)
 {
-    const struct tsr_node *title = tsr_node_get(experiment->doc.root, "title");
+    const struct tsr_yaml_node *title = tsr_node_get(experiment->doc.root, "title");
     const char *slash = strrchr(experiment->path, '/');
     experiment->title = slash ? slash + 1 : experiment->path;
     if (tsr_node_is_null(title))
@@ -147,7 +147,7 @@ static tsr_status read_title(struct tsr_experiment *experiment)
 
 static tsr_status load(struct tsr_experiment *out, const char *const *sets, size_t n_sets)
 {
-    struct tsr_node *root = out->doc.root;
+    struct tsr_yaml_node *root = out->doc.root;
     if (root->kind != TSR_NODE_MAP)
         return tsr_node_error(root, "found %s; allowed: a mapping of keys (`tessera help keys`)",
                               tsr_node_show(root));
@@ -156,7 +156,7 @@ static tsr_status load(struct tsr_experiment *out, const char *const *sets, size
     TSR_TRY(tsr_settings_apply(&out->doc.arena, root, "", other_keys, &out->top));
     TSR_TRY(read_title(out));
     TSR_TRY(read_strategies(out));
-    const struct tsr_node *sweeps = tsr_node_get(root, "sweeps");
+    const struct tsr_yaml_node *sweeps = tsr_node_get(root, "sweeps");
     return tsr_node_is_null(sweeps) ? TSR_OK : tsr_experiment_sweep(out, sweeps);
 }
 

@@ -7,9 +7,10 @@
 #include "experiments/study/config/settings.h"
 
 struct tsr_strategy {
-    const char *name;          /* "fsdp@batch=2" */
-    const char *base;          /* "fsdp": as written in the file */
-    const struct tsr_node *at; /* the strategy in the file; the whole file without `strategies` */
+    const char *name; /* "fsdp@batch=2" */
+    const char *base; /* "fsdp": as written in the file */
+    const struct tsr_yaml_node
+        *at; /* the strategy in the file; the whole file without `strategies` */
     struct tsr_settings settings;
 };
 
@@ -36,7 +37,7 @@ tsr_status tsr_experiment_find(const struct tsr_experiment *experiment, const ch
 
 /* Multiplies the strategies by `sweeps` (sweep.c). */
 tsr_status tsr_experiment_sweep(struct tsr_experiment *experiment,
-                                const struct tsr_node *sweeps) TSR_MUST_USE;
+                                const struct tsr_yaml_node *sweeps) TSR_MUST_USE;
 
 /* The complete configuration as YAML that reads back as the same strategies, also in another
  * folder: relative paths become absolute. The result is malloc()ed. */

@@ -32,9 +32,9 @@ static size_t type_bytes(enum tsr_key_type type)
 /* The default of a row is YAML text and goes the way of a user's value. */
 static void store_default(const struct tsr_key *key, struct tsr_settings *settings)
 {
-    struct tsr_node node = {.kind = strcmp(key->def, "null") ? TSR_NODE_SCALAR : TSR_NODE_NULL,
-                            .text = key->def,
-                            .file = "keys.c"};
+    struct tsr_yaml_node node = {.kind = strcmp(key->def, "null") ? TSR_NODE_SCALAR : TSR_NODE_NULL,
+                                 .text = key->def,
+                                 .file = "keys.c"};
     TSR_CHECK(tsr_key_store(NULL, key, key->name, &node, settings) == TSR_OK);
     settings->from[key - tsr_keys] = NULL;
 }
@@ -110,7 +110,7 @@ static void list_below(const char *prefix, char *out, size_t size)
     tsr_join_words(names, out, size);
 }
 
-static tsr_status unknown(const char *where, const char *name, const struct tsr_node *value)
+static tsr_status unknown(const char *where, const char *name, const struct tsr_yaml_node *value)
 {
     const char *near = tsr_key_nearest(name);
     const char *dot = strrchr(name, '.');
@@ -127,10 +127,10 @@ static tsr_status unknown(const char *where, const char *name, const struct tsr_
 /* ---- applying ---------------------------------------------------------------------------- */
 
 static tsr_status put(struct tsr_arena *arena, const char *where, const char *name,
-                      const struct tsr_node *value, struct tsr_settings *settings);
+                      const struct tsr_yaml_node *value, struct tsr_settings *settings);
 
 static tsr_status put_prefix(struct tsr_arena *arena, const char *where, const char *prefix,
-                             const struct tsr_node *value, struct tsr_settings *settings)
+                             const struct tsr_yaml_node *value, struct tsr_settings *settings)
 {
     const char *shorthand = tsr_key_shorthand(prefix);
     char path[MAX_PATH_TEXT], keys[512];
@@ -156,7 +156,7 @@ static tsr_status put_prefix(struct tsr_arena *arena, const char *where, const c
 }
 
 static tsr_status put(struct tsr_arena *arena, const char *where, const char *name,
-                      const struct tsr_node *value, struct tsr_settings *settings)
+                      const struct tsr_yaml_node *value, struct tsr_settings *settings)
 {
     size_t i = tsr_key_find(name);
     char path[MAX_PATH_TEXT];
@@ -169,13 +169,13 @@ static tsr_status put(struct tsr_arena *arena, const char *where, const char *na
     return unknown(where, name, value);
 }
 
-tsr_status tsr_settings_put(struct tsr_arena *arena, const char *name, const struct tsr_node *value,
-                            struct tsr_settings *settings)
+tsr_status tsr_settings_put(struct tsr_arena *arena, const char *name,
+                            const struct tsr_yaml_node *value, struct tsr_settings *settings)
 {
     return put(arena, "", name, value, settings);
 }
 
-tsr_status tsr_settings_apply(struct tsr_arena *arena, const struct tsr_node *map,
+tsr_status tsr_settings_apply(struct tsr_arena *arena, const struct tsr_yaml_node *map,
                               const char *where, const char *const *skip,
                               struct tsr_settings *settings)
 {
@@ -189,7 +189,7 @@ tsr_status tsr_settings_apply(struct tsr_arena *arena, const struct tsr_node *ma
     return TSR_OK;
 }
 
-const struct tsr_node *tsr_setting_at(const struct tsr_settings *settings, const char *name)
+const struct tsr_yaml_node *tsr_setting_at(const struct tsr_settings *settings, const char *name)
 {
     size_t i = tsr_key_find(name);
     TSR_CHECK(i < tsr_n_keys());

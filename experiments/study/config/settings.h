@@ -33,7 +33,7 @@ struct tsr_reshard_value {
 
 /* One call of fully_shard() or replicate() of a `wrap` list. */
 struct tsr_wrap_entry {
-    const struct tsr_node *at;
+    const struct tsr_yaml_node *at;
     size_t n_modules;
     const char *const *modules; /* patterns */
     bool group;                 /* all matches form one group */
@@ -80,7 +80,8 @@ struct tsr_goodput_settings {
 
 /* One resolved strategy: the value of every key. Strings belong to the experiment. */
 struct tsr_settings {
-    const struct tsr_node *from[TSR_MAX_KEYS]; /* where the value was given; NULL: the default */
+    const struct tsr_yaml_node
+        *from[TSR_MAX_KEYS]; /* where the value was given; NULL: the default */
 
     const char *model, *model_tree, *model_blocks, *cluster, *gpu;
     uint64_t nodes, gpus_per_node;          /* 0: as in the cluster's file */
@@ -194,21 +195,23 @@ tsr_status tsr_key_format(const struct tsr_key *key, const struct tsr_settings *
                           size_t size) TSR_MUST_USE;
 /* Stores the value of `node`. `path` is what the message calls the key. */
 tsr_status tsr_key_store(struct tsr_arena *arena, const struct tsr_key *key, const char *path,
-                         const struct tsr_node *node, struct tsr_settings *settings) TSR_MUST_USE;
+                         const struct tsr_yaml_node *node,
+                         struct tsr_settings *settings) TSR_MUST_USE;
 /* Puts a key back to its default. */
 void tsr_key_reset(const struct tsr_key *key, struct tsr_settings *settings);
 
 void tsr_settings_default(struct tsr_settings *out);
 /* Applies a mapping of keys (a whole file or one strategy). `where` ("strategies.fsdp.") goes
  * before the key in messages; keys in `skip` (NULL-terminated, may be NULL) are somebody else's. */
-tsr_status tsr_settings_apply(struct tsr_arena *arena, const struct tsr_node *map,
+tsr_status tsr_settings_apply(struct tsr_arena *arena, const struct tsr_yaml_node *map,
                               const char *where, const char *const *skip,
                               struct tsr_settings *settings) TSR_MUST_USE;
 /* Applies one value to a key or prefix by its dotted name. */
-tsr_status tsr_settings_put(struct tsr_arena *arena, const char *name, const struct tsr_node *value,
+tsr_status tsr_settings_put(struct tsr_arena *arena, const char *name,
+                            const struct tsr_yaml_node *value,
                             struct tsr_settings *settings) TSR_MUST_USE;
 /* Where a key was given; NULL: it has its default. */
-const struct tsr_node *tsr_setting_at(const struct tsr_settings *settings, const char *name);
+const struct tsr_yaml_node *tsr_setting_at(const struct tsr_settings *settings, const char *name);
 /* The key nearest to `name`; NULL if nothing is near. */
 const char *tsr_key_nearest(const char *name);
 

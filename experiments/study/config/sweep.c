@@ -19,7 +19,7 @@ static void append(char *out, size_t size, const char *text)
 }
 
 /* A value as part of a name: 2, bf16, 16x8, replicate16-shard8. */
-static void append_value(char *out, size_t size, const struct tsr_node *value)
+static void append_value(char *out, size_t size, const struct tsr_yaml_node *value)
 {
     if (value->kind == TSR_NODE_NULL)
         append(out, size, "null");
@@ -34,7 +34,7 @@ static void append_value(char *out, size_t size, const struct tsr_node *value)
     }
 }
 
-static tsr_status check_list(const struct tsr_node *list)
+static tsr_status check_list(const struct tsr_yaml_node *list)
 {
     if (tsr_key_find(list->key) == tsr_n_keys() && !tsr_key_is_prefix(list->key)) {
         const char *near = tsr_key_nearest(list->key);
@@ -50,7 +50,7 @@ static tsr_status check_list(const struct tsr_node *list)
 }
 
 /* `from` with value number `pick[k]` of each list. */
-static tsr_status combine(struct tsr_experiment *experiment, const struct tsr_node *sweeps,
+static tsr_status combine(struct tsr_experiment *experiment, const struct tsr_yaml_node *sweeps,
                           const struct tsr_strategy *from, const size_t *pick,
                           struct tsr_strategy *out)
 {
@@ -58,7 +58,7 @@ static tsr_status combine(struct tsr_experiment *experiment, const struct tsr_no
     *out = *from;
     snprintf(name, sizeof name, "%s", from->name);
     for (size_t k = 0; k < sweeps->n; k++) {
-        const struct tsr_node *list = sweeps->items[k], *value = list->items[pick[k]];
+        const struct tsr_yaml_node *list = sweeps->items[k], *value = list->items[pick[k]];
         const char *dot = strrchr(list->key, '.');
         size_t used = strlen(name);
         snprintf(name + used, sizeof name - used, "@%s=", dot ? dot + 1 : list->key);
@@ -74,7 +74,7 @@ static tsr_status combine(struct tsr_experiment *experiment, const struct tsr_no
     return out->name ? TSR_OK : tsr_fail(TSR_ENOMEM, "out of memory");
 }
 
-static tsr_status count(const struct tsr_experiment *experiment, const struct tsr_node *sweeps,
+static tsr_status count(const struct tsr_experiment *experiment, const struct tsr_yaml_node *sweeps,
                         size_t *out)
 {
     size_t n = experiment->n;
@@ -91,7 +91,7 @@ static tsr_status count(const struct tsr_experiment *experiment, const struct ts
 }
 
 /* Counts up the mixed-radix number `pick`, the last list fastest. */
-static void advance(const struct tsr_node *sweeps, size_t *pick)
+static void advance(const struct tsr_yaml_node *sweeps, size_t *pick)
 {
     for (size_t k = sweeps->n; k-- > 0;) {
         if (++pick[k] < sweeps->items[k]->n)
@@ -100,7 +100,8 @@ static void advance(const struct tsr_node *sweeps, size_t *pick)
     }
 }
 
-tsr_status tsr_experiment_sweep(struct tsr_experiment *experiment, const struct tsr_node *sweeps)
+tsr_status tsr_experiment_sweep(struct tsr_experiment *experiment,
+                                const struct tsr_yaml_node *sweeps)
 {
     size_t n = 0;
     if (sweeps->kind != TSR_NODE_MAP)

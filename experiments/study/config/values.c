@@ -98,7 +98,8 @@ void tsr_key_allowed(const struct tsr_key *key, char *out, size_t size)
              allows_null(key) && key->type != TSR_KEY_RESHARD ? ", or null" : "");
 }
 
-static tsr_status refuse(const struct tsr_key *key, const char *path, const struct tsr_node *node)
+static tsr_status refuse(const struct tsr_key *key, const char *path,
+                         const struct tsr_yaml_node *node)
 {
     char allowed[512];
     tsr_key_allowed(key, allowed, sizeof allowed);
@@ -107,7 +108,7 @@ static tsr_status refuse(const struct tsr_key *key, const char *path, const stru
 
 /* ---- storing ----------------------------------------------------------------------------- */
 
-static int word_index(const char *const *words, const struct tsr_node *node)
+static int word_index(const char *const *words, const struct tsr_yaml_node *node)
 {
     for (int i = 0; words && words[i] && node->kind == TSR_NODE_SCALAR; i++)
         if (*words[i] && !strcmp(words[i], node->text))
@@ -116,7 +117,7 @@ static int word_index(const char *const *words, const struct tsr_node *node)
     return words && node->kind == TSR_NODE_NULL && !strcmp(words[0], "none") ? 0 : -1;
 }
 
-static bool store_uint(const struct tsr_key *key, const struct tsr_node *node, uint64_t *out)
+static bool store_uint(const struct tsr_key *key, const struct tsr_yaml_node *node, uint64_t *out)
 {
     int word = word_index(key->words, node);
     uint64_t value = 0;
@@ -135,7 +136,8 @@ static bool store_uint(const struct tsr_key *key, const struct tsr_node *node, u
 }
 
 /* A word or a k; the last word stands for no number. */
-static bool store_checkpoint(const struct tsr_key *key, const struct tsr_node *node, uint64_t *out)
+static bool store_checkpoint(const struct tsr_key *key, const struct tsr_yaml_node *node,
+                             uint64_t *out)
 {
     if (node->kind == TSR_NODE_SCALAR && !strcmp(node->text, "selective_op")) {
         *out = TSR_CKPT_SELECTIVE_OP;
@@ -144,7 +146,7 @@ static bool store_checkpoint(const struct tsr_key *key, const struct tsr_node *n
     return store_uint(key, node, out);
 }
 
-static bool store_shape(const struct tsr_node *node, struct tsr_shape_value *out)
+static bool store_shape(const struct tsr_yaml_node *node, struct tsr_shape_value *out)
 {
     struct tsr_shape_value shape = {0};
     if (!tsr_node_is_null(node)) {
@@ -161,7 +163,7 @@ static bool store_shape(const struct tsr_node *node, struct tsr_shape_value *out
     return true;
 }
 
-bool tsr_reshard_of(const struct tsr_node *node, struct tsr_reshard_value *out)
+bool tsr_reshard_of(const struct tsr_yaml_node *node, struct tsr_reshard_value *out)
 {
     struct tsr_reshard_value value = {TSR_RESHARD_DEFAULT, 0};
     bool flag = false;
@@ -177,7 +179,7 @@ bool tsr_reshard_of(const struct tsr_node *node, struct tsr_reshard_value *out)
     return true;
 }
 
-static bool store_number(const struct tsr_key *key, const struct tsr_node *node, double *out)
+static bool store_number(const struct tsr_key *key, const struct tsr_yaml_node *node, double *out)
 {
     double value = 0;
     if (tsr_node_is_null(node) && allows_null(key)) {
@@ -190,7 +192,8 @@ static bool store_number(const struct tsr_key *key, const struct tsr_node *node,
     return true;
 }
 
-static bool store_string(const struct tsr_key *key, const struct tsr_node *node, const char **out)
+static bool store_string(const struct tsr_key *key, const struct tsr_yaml_node *node,
+                         const char **out)
 {
     if (tsr_node_is_null(node) && allows_null(key)) {
         *out = NULL;
@@ -202,12 +205,12 @@ static bool store_string(const struct tsr_key *key, const struct tsr_node *node,
     return true;
 }
 
-static bool store_word(const struct tsr_key *key, const struct tsr_node *node, unsigned *out)
+static bool store_word(const struct tsr_key *key, const struct tsr_yaml_node *node, unsigned *out)
 {
     int word = word_index(key->words, node);
     bool is_dtype = key->words == tsr_words_dtype || key->words == tsr_words_real;
     if (word < 0 && is_dtype && node->kind == TSR_NODE_SCALAR) { /* bfloat16, fp32, ... */
-        struct tsr_node canonical = *node;
+        struct tsr_yaml_node canonical = *node;
         canonical.text = tsr_dtype_name(tsr_dtype_parse(node->text));
         if (tsr_dtype_parse(node->text) != TSR_DTYPE_NONE)
             word = word_index(key->words, &canonical);
@@ -218,7 +221,7 @@ static bool store_word(const struct tsr_key *key, const struct tsr_node *node, u
 }
 
 /* Words in their order, each once. */
-static bool store_list(const struct tsr_key *key, const struct tsr_node *node, unsigned *out)
+static bool store_list(const struct tsr_key *key, const struct tsr_yaml_node *node, unsigned *out)
 {
     unsigned set = 0;
     if (tsr_node_is_null(node)) {
@@ -238,7 +241,7 @@ static bool store_list(const struct tsr_key *key, const struct tsr_node *node, u
 }
 
 tsr_status tsr_key_store(struct tsr_arena *arena, const struct tsr_key *key, const char *path,
-                         const struct tsr_node *node, struct tsr_settings *settings)
+                         const struct tsr_yaml_node *node, struct tsr_settings *settings)
 {
     void *to = field(settings, key);
     uint64_t number = 0;

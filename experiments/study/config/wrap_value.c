@@ -11,7 +11,7 @@
 static const char *const entry_keys[] = {"modules", "group", "reshard_after_forward", NULL};
 
 static tsr_status read_patterns(struct tsr_arena *arena, const char *path,
-                                const struct tsr_node *node, struct tsr_wrap_entry *out)
+                                const struct tsr_yaml_node *node, struct tsr_wrap_entry *out)
 {
     static const char allowed[] = "a pattern of module names, or a list of them";
     size_t n = node && node->kind == TSR_NODE_SEQ ? node->n : 1;
@@ -19,7 +19,7 @@ static tsr_status read_patterns(struct tsr_arena *arena, const char *path,
     if (!patterns)
         return tsr_fail(TSR_ENOMEM, "out of memory");
     for (size_t i = 0; i < n; i++) {
-        const struct tsr_node *item = node->kind == TSR_NODE_SEQ ? node->items[i] : node;
+        const struct tsr_yaml_node *item = node->kind == TSR_NODE_SEQ ? node->items[i] : node;
         if (item->kind != TSR_NODE_SCALAR)
             return tsr_node_error(item, "%s.modules: found %s; allowed: %s", path,
                                   tsr_node_show(item), allowed);
@@ -32,8 +32,8 @@ static tsr_status read_patterns(struct tsr_arena *arena, const char *path,
     return TSR_OK;
 }
 
-static tsr_status read_entry(struct tsr_arena *arena, const char *path, const struct tsr_node *node,
-                             struct tsr_wrap_entry *out)
+static tsr_status read_entry(struct tsr_arena *arena, const char *path,
+                             const struct tsr_yaml_node *node, struct tsr_wrap_entry *out)
 {
     if (node->kind != TSR_NODE_MAP)
         return tsr_node_error(node,
@@ -42,7 +42,7 @@ static tsr_status read_entry(struct tsr_arena *arena, const char *path, const st
                               path, tsr_node_show(node));
     out->at = node;
     for (size_t i = 0; i < node->n; i++) {
-        const struct tsr_node *value = node->items[i];
+        const struct tsr_yaml_node *value = node->items[i];
         if (!strcmp(value->key, "modules")) {
             TSR_TRY(read_patterns(arena, path, value, out));
         } else if (!strcmp(value->key, "group")) {
@@ -68,8 +68,8 @@ static tsr_status read_entry(struct tsr_arena *arena, const char *path, const st
     return TSR_OK;
 }
 
-tsr_status tsr_wrap_read(struct tsr_arena *arena, const char *path, const struct tsr_node *node,
-                         struct tsr_wrap_value *out, bool *ok)
+tsr_status tsr_wrap_read(struct tsr_arena *arena, const char *path,
+                         const struct tsr_yaml_node *node, struct tsr_wrap_value *out, bool *ok)
 {
     *ok = node->n > 0;
     if (!*ok)

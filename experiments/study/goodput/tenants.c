@@ -55,7 +55,7 @@ static tsr_status give_free_nodes(const struct tsr_tenants *t, struct tsr_tenant
                           tenant->job->strategy->name, n, tenant->n_nodes, c->nodes, c->name);
 }
 
-static tsr_status read_nodes(const struct tsr_tenants *t, const struct tsr_node *list,
+static tsr_status read_nodes(const struct tsr_tenants *t, const struct tsr_yaml_node *list,
                              struct tsr_tenant *tenant, uint32_t n)
 {
     if (list->kind != TSR_NODE_SEQ || list->n != n)
@@ -85,10 +85,10 @@ static tsr_status read_nodes(const struct tsr_tenants *t, const struct tsr_node 
 
 /* ---- entries ----------------------------------------------------------------------------- */
 
-static tsr_status find_strategy(const struct tsr_study *study, const struct tsr_node *entry,
+static tsr_status find_strategy(const struct tsr_study *study, const struct tsr_yaml_node *entry,
                                 struct tsr_tenant *tenant)
 {
-    const struct tsr_node *name = tsr_node_get(entry, "strategy");
+    const struct tsr_yaml_node *name = tsr_node_get(entry, "strategy");
     if (!name || name->kind != TSR_NODE_SCALAR)
         return tsr_node_error(entry, "jobs: found %s without a strategy; allowed: %s",
                               tsr_node_show(entry), allowed_entry);
@@ -106,7 +106,7 @@ static tsr_status find_strategy(const struct tsr_study *study, const struct tsr_
 }
 
 static tsr_status read_entry(const struct tsr_study *study, struct tsr_tenants *t,
-                             const struct tsr_node *entry)
+                             const struct tsr_yaml_node *entry)
 {
     static const char *const keys[] = {"strategy", "nodes", NULL};
     struct tsr_tenant *tenant = &t->items[t->n];
@@ -121,7 +121,7 @@ static tsr_status read_entry(const struct tsr_study *study, struct tsr_tenants *
             return tsr_unknown_key(entry->items[i], "jobs", keys);
     TSR_TRY(find_strategy(study, entry, tenant));
     TSR_TRY(count_nodes(tenant, &n));
-    const struct tsr_node *list = tsr_node_get(entry, "nodes");
+    const struct tsr_yaml_node *list = tsr_node_get(entry, "nodes");
     tenant->nodes = calloc(n + 1u, sizeof *tenant->nodes);
     if (!tenant->nodes)
         return tsr_fail(TSR_ENOMEM, "out of memory");
@@ -132,8 +132,8 @@ static tsr_status read_entry(const struct tsr_study *study, struct tsr_tenants *
 
 tsr_status tsr_tenants_read(const struct tsr_study *study, struct tsr_tenants *out)
 {
-    const struct tsr_node *root = study->experiment.doc.root;
-    const struct tsr_node *list = tsr_node_get(root, "jobs");
+    const struct tsr_yaml_node *root = study->experiment.doc.root;
+    const struct tsr_yaml_node *list = tsr_node_get(root, "jobs");
     *out = (struct tsr_tenants){0};
     if (!list)
         return tsr_fail(TSR_ECONFIG, "%s: has no key \"jobs\"; allowed: a list of %s",

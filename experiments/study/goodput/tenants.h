@@ -11,10 +11,10 @@ enum { TSR_MAX_TENANTS = 16 };
 /* One job: a strategy on nodes of its own. */
 struct tsr_tenant {
     const struct tsr_job *job;
-    const struct tsr_node *at; /* of the list */
-    uint32_t *nodes, n_nodes;  /* of the cluster, in the order of the job's; owned */
-    uint64_t iterations;       /* to emit */
-    double alone_s, shared_s;  /* mean step */
+    const struct tsr_yaml_node *at; /* of the list */
+    uint32_t *nodes, n_nodes;       /* of the cluster, in the order of the job's; owned */
+    uint64_t iterations;            /* to emit */
+    double alone_s, shared_s;       /* mean step */
 };
 
 struct tsr_tenants {

@@ -7,9 +7,9 @@
 #include "experiments/study/base/paths.h"
 #include "experiments/study/config/keys_words.h"
 
-const struct tsr_node *tsr_job_at(const struct tsr_job *job, const char *key)
+const struct tsr_yaml_node *tsr_job_at(const struct tsr_job *job, const char *key)
 {
-    const struct tsr_node *at = tsr_setting_at(job->settings, key);
+    const struct tsr_yaml_node *at = tsr_setting_at(job->settings, key);
     return at ? at : job->strategy->at;
 }
 
@@ -204,7 +204,7 @@ tsr_status tsr_load_model(const struct tsr_experiment *experiment,
 
 static tsr_status load_gpu(struct tsr_job *job, const char *name)
 {
-    const struct tsr_node *at = tsr_setting_at(job->settings, "gpu");
+    const struct tsr_yaml_node *at = tsr_setting_at(job->settings, "gpu");
     char path[TSR_FILE_BYTES];
     TSR_TRY(tsr_find_gpu(name, at ? at : tsr_job_at(job, "cluster"), job->experiment->path, path));
     return tsr_gpu_load(path, &job->cluster.gpu);
@@ -295,7 +295,7 @@ static tsr_status read_mesh(const struct tsr_job *job, struct tsr_shape_value *o
     return TSR_OK;
 }
 
-static const struct tsr_node *mesh_at(const struct tsr_job *job)
+static const struct tsr_yaml_node *mesh_at(const struct tsr_job *job)
 {
     static const char *const keys[] = {"mesh.shape", "mesh.shard", "mesh.replicate"};
     for (size_t i = 0; i < 3; i++)
@@ -307,7 +307,7 @@ static const struct tsr_node *mesh_at(const struct tsr_job *job)
 static tsr_status check_world(struct tsr_job *job, uint64_t world)
 {
     uint64_t have = (uint64_t)job->cluster.nodes * job->cluster.gpus_per_node;
-    const struct tsr_node *at = tsr_setting_at(job->settings, "world");
+    const struct tsr_yaml_node *at = tsr_setting_at(job->settings, "world");
     if (*job->cluster.name && world > have)
         return tsr_node_error(at ? at : mesh_at(job),
                               "%s: found %llu; allowed: 1 to %llu, the GPUs of cluster %s",

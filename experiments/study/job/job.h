@@ -31,7 +31,7 @@ void tsr_job_close(struct tsr_job *job);
 tsr_status tsr_job_check_step(const struct tsr_job *job) TSR_MUST_USE;
 
 /* Where a key was given in this strategy, else the strategy itself: for messages. */
-const struct tsr_node *tsr_job_at(const struct tsr_job *job, const char *key);
+const struct tsr_yaml_node *tsr_job_at(const struct tsr_job *job, const char *key);
 
 /* Loads the model that settings name. */
 tsr_status tsr_load_model(const struct tsr_experiment *experiment,

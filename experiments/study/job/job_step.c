@@ -22,7 +22,7 @@ static tsr_status check_chunks(const struct tsr_job *job)
     const struct tsr_settings *s = job->settings;
     const struct tsr_model *m = &job->model;
     unsigned long long chunks = s->loss_chunks, tokens = s->batch * s->seq;
-    const struct tsr_node *at = tsr_job_at(job, "loss.chunks");
+    const struct tsr_yaml_node *at = tsr_job_at(job, "loss.chunks");
     if (chunks < 2)
         return TSR_OK;
     if (m->family == TSR_FAMILY_TREE)

@@ -39,7 +39,7 @@ tsr_status tsr_at_sim_key(const struct tsr_job *job, tsr_status status)
         const char *name = keys[i] + strlen("sim.");
         if (strncmp(text, name, strlen(name)) || text[strlen(name)] != ':')
             continue;
-        const struct tsr_node *at = tsr_setting_at(job->settings, keys[i]);
+        const struct tsr_yaml_node *at = tsr_setting_at(job->settings, keys[i]);
         return at ? tsr_node_wrap_error(at, status, "sim") : status;
     }
     return status;

@@ -64,7 +64,7 @@ static tsr_status explain(const struct wrapper *w, const struct tsr_wrap_entry *
                           const struct tsr_reshard_value *reshard, tsr_status status)
 {
     bool is_int = reshard->kind == TSR_RESHARD_INT && w->job->settings->api == TSR_API_FULLY_SHARD;
-    const struct tsr_node *at = tsr_job_at(w->job, is_int ? "reshard_after_forward" : "wrap");
+    const struct tsr_yaml_node *at = tsr_job_at(w->job, is_int ? "reshard_after_forward" : "wrap");
     if (entry && (!is_int || entry->has_reshard))
         at = entry->at;
     if (is_int) {

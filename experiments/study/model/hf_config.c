@@ -41,7 +41,8 @@ static tsr_status read_heads(struct tsr_model *model)
 static tsr_status read_rope(struct tsr_model *model)
 {
     struct tsr_rope *r = &model->llama.rope;
-    const struct tsr_node *root = model->doc.root, *map = tsr_node_get(root, "rope_parameters");
+    const struct tsr_yaml_node *root = model->doc.root,
+                               *map = tsr_node_get(root, "rope_parameters");
     double factor = 8, low = 1, high = 4, original = 8192;
     if (tsr_node_is_null(map))
         map = tsr_node_get(root, "rope_scaling");
@@ -49,7 +50,7 @@ static tsr_status read_rope(struct tsr_model *model)
     if (tsr_node_is_null(map) || map->kind != TSR_NODE_MAP)
         return TSR_OK;
     TSR_TRY(tsr_hf_number_or(map, "rope_theta", &r->theta));
-    const struct tsr_node *type = tsr_node_get(map, "rope_type");
+    const struct tsr_yaml_node *type = tsr_node_get(map, "rope_type");
     if (tsr_node_is_null(type))
         type = tsr_node_get(map, "type");
     r->llama3 = type && type->kind == TSR_NODE_SCALAR && !strcmp(type->text, "llama3");
@@ -151,7 +152,7 @@ static tsr_status read_deepseek(struct tsr_model *model)
 /* Layers that `mlp_only_layers` and `decoder_sparse_step` leave without experts. */
 static tsr_status count_dense_layers(struct tsr_model *model)
 {
-    const struct tsr_node *only = tsr_node_get(model->doc.root, "mlp_only_layers");
+    const struct tsr_yaml_node *only = tsr_node_get(model->doc.root, "mlp_only_layers");
     struct tsr_moe_config *m = &model->moe;
     TSR_TRY(tsr_hf_size_or(model, "decoder_sparse_step", 1, &m->sparse_step));
     uint64_t n_sparse = model->llama.n_layers / m->sparse_step;
@@ -194,7 +195,7 @@ static tsr_status read_moe(struct tsr_model *model)
 
 static tsr_status read_type(struct tsr_model *model)
 {
-    const struct tsr_node *type = tsr_node_get(model->doc.root, "model_type");
+    const struct tsr_yaml_node *type = tsr_node_get(model->doc.root, "model_type");
     char words[256];
     tsr_join_words(known_types, words, sizeof words);
     if (model->doc.root->kind != TSR_NODE_MAP)

@@ -7,7 +7,7 @@
 
 #define MAX_SIZE UINT64_C(1073741824) /* of any size in a config: 2^30 */
 
-static tsr_status bad_size(const struct tsr_node *node, const char *key)
+static tsr_status bad_size(const struct tsr_yaml_node *node, const char *key)
 {
     return tsr_node_error(node, "%s: found %s; allowed: an integer from 1 to %llu", key,
                           tsr_node_show(node), (unsigned long long)MAX_SIZE);
@@ -15,7 +15,7 @@ static tsr_status bad_size(const struct tsr_node *node, const char *key)
 
 tsr_status tsr_hf_size(const struct tsr_model *model, const char *key, uint64_t *out)
 {
-    const struct tsr_node *node = tsr_node_get(model->doc.root, key);
+    const struct tsr_yaml_node *node = tsr_node_get(model->doc.root, key);
     if (!node)
         return tsr_fail(TSR_ECONFIG,
                         "%s: has no key \"%s\", which model_type %s needs; allowed: an integer "
@@ -40,7 +40,7 @@ tsr_status tsr_hf_size_or(const struct tsr_model *model, const char *key, uint64
 tsr_status tsr_hf_count_or(const struct tsr_model *model, const char *key, uint64_t fallback,
                            uint64_t *out)
 {
-    const struct tsr_node *node = tsr_node_get(model->doc.root, key);
+    const struct tsr_yaml_node *node = tsr_node_get(model->doc.root, key);
     *out = fallback;
     if (tsr_node_is_null(node))
         return TSR_OK;
@@ -52,7 +52,7 @@ tsr_status tsr_hf_count_or(const struct tsr_model *model, const char *key, uint6
 
 tsr_status tsr_hf_bool_or(const struct tsr_model *model, const char *key, bool fallback, bool *out)
 {
-    const struct tsr_node *node = tsr_node_get(model->doc.root, key);
+    const struct tsr_yaml_node *node = tsr_node_get(model->doc.root, key);
     *out = fallback;
     if (tsr_node_is_null(node) || tsr_node_bool(node, out))
         return TSR_OK;
@@ -62,7 +62,7 @@ tsr_status tsr_hf_bool_or(const struct tsr_model *model, const char *key, bool f
 tsr_status tsr_hf_word_or(const struct tsr_model *model, const char *key,
                           const char *const *allowed)
 {
-    const struct tsr_node *node = tsr_node_get(model->doc.root, key);
+    const struct tsr_yaml_node *node = tsr_node_get(model->doc.root, key);
     char words[256];
     if (tsr_node_is_null(node))
         return TSR_OK; /* the family's default */
@@ -85,9 +85,9 @@ tsr_status tsr_hf_divides(const struct tsr_model *model, const char *key, uint64
 }
 
 /* A positive number; what stands for "not given" is left as it is. */
-tsr_status tsr_hf_number_or(const struct tsr_node *map, const char *key, double *out)
+tsr_status tsr_hf_number_or(const struct tsr_yaml_node *map, const char *key, double *out)
 {
-    const struct tsr_node *node = tsr_node_get(map, key);
+    const struct tsr_yaml_node *node = tsr_node_get(map, key);
     double value;
     if (tsr_node_is_null(node))
         return TSR_OK;

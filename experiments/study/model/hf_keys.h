@@ -21,7 +21,8 @@ tsr_status tsr_hf_bool_or(const struct tsr_model *model, const char *key, bool f
 tsr_status tsr_hf_word_or(const struct tsr_model *model, const char *key,
                           const char *const *allowed) TSR_MUST_USE;
 /* A number of `map`; *out stays as it is where the key is absent or null. */
-tsr_status tsr_hf_number_or(const struct tsr_node *map, const char *key, double *out) TSR_MUST_USE;
+tsr_status tsr_hf_number_or(const struct tsr_yaml_node *map, const char *key,
+                            double *out) TSR_MUST_USE;
 /* `whole`, which is the value of `key`, is a multiple of `part`. */
 tsr_status tsr_hf_divides(const struct tsr_model *model, const char *key, uint64_t whole,
                           const char *part_key, uint64_t part) TSR_MUST_USE;

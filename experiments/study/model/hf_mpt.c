@@ -9,10 +9,10 @@
 #include "experiments/study/model/hf_keys.h"
 
 /* A key that has to be absent, null, or this word: another value is another model. */
-static tsr_status only(const struct tsr_node *map, const char *where, const char *key,
+static tsr_status only(const struct tsr_yaml_node *map, const char *where, const char *key,
                        const char *word)
 {
-    const struct tsr_node *node = tsr_node_get(map, key);
+    const struct tsr_yaml_node *node = tsr_node_get(map, key);
     if (tsr_node_is_null(node) || (node->kind == TSR_NODE_SCALAR && !strcmp(node->text, word)))
         return TSR_OK;
     return tsr_node_error(node, "%s%s: found %s; allowed (modelled): %s", where, key,
@@ -20,10 +20,10 @@ static tsr_status only(const struct tsr_node *map, const char *where, const char
 }
 
 /* A share, of which only `value` is modelled. */
-static tsr_status only_number(const struct tsr_node *map, const char *where, const char *key,
+static tsr_status only_number(const struct tsr_yaml_node *map, const char *where, const char *key,
                               double value)
 {
-    const struct tsr_node *node = tsr_node_get(map, key);
+    const struct tsr_yaml_node *node = tsr_node_get(map, key);
     double found = 0;
     if (tsr_node_is_null(node) ||
         (tsr_node_double(node, &found) && !(found < value || found > value)))
@@ -33,12 +33,12 @@ static tsr_status only_number(const struct tsr_node *map, const char *where, con
 }
 
 /* attn_impl says which kernel computes, not what: that is the experiment's key `attention`. */
-static tsr_status read_attention(const struct tsr_node *root)
+static tsr_status read_attention(const struct tsr_yaml_node *root)
 {
     static const char *const off[] = {"alibi", "rope",      "qk_ln",
                                       "qk_gn", "prefix_lm", "attn_uses_sequence_id"};
     static const char *const unset[] = {"clip_qkv", "softmax_scale", "kv_n_heads"};
-    const struct tsr_node *map = tsr_node_get(root, "attn_config");
+    const struct tsr_yaml_node *map = tsr_node_get(root, "attn_config");
     if (tsr_node_is_null(map))
         return TSR_OK;
     if (map->kind != TSR_NODE_MAP)
@@ -53,7 +53,7 @@ static tsr_status read_attention(const struct tsr_node *root)
 
 static tsr_status read_modelled(const struct tsr_model *model)
 {
-    const struct tsr_node *root = model->doc.root;
+    const struct tsr_yaml_node *root = model->doc.root;
     bool no_bias = false, learned = true;
     TSR_TRY(tsr_hf_bool_or(model, "no_bias", false, &no_bias));
     if (no_bias)
@@ -71,9 +71,9 @@ static tsr_status read_modelled(const struct tsr_model *model)
     return read_attention(root);
 }
 
-static tsr_status read_std(const struct tsr_node *root, double *out)
+static tsr_status read_std(const struct tsr_yaml_node *root, double *out)
 {
-    const struct tsr_node *init = tsr_node_get(root, "init_config");
+    const struct tsr_yaml_node *init = tsr_node_get(root, "init_config");
     TSR_TRY(tsr_hf_number_or(root, "initializer_range", out));
     return tsr_hf_number_or(init, "init_std", out);
 }

@@ -59,7 +59,7 @@ tsr_status tsr_model_load_hf(const char *path, struct tsr_model *out) TSR_MUST_U
 /* Reads a tree file (experiments/own-model/tree.yaml). */
 tsr_status tsr_model_load_tree(const char *path, struct tsr_model *out) TSR_MUST_USE;
 /* The same from a mapping that is part of another document; the document must outlive *out. */
-tsr_status tsr_model_read_tree_node(const struct tsr_node *root,
+tsr_status tsr_model_read_tree_node(const struct tsr_yaml_node *root,
                                     struct tsr_model *out) TSR_MUST_USE;
 void tsr_model_fini(struct tsr_model *model);
 

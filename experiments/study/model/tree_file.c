@@ -50,10 +50,10 @@ static void *get_memory(struct reader *r, size_t n, size_t bytes, tsr_status *st
 
 /* ---- fields ------------------------------------------------------------------------------ */
 
-static tsr_status need_size(const struct tsr_node *node, const char *name, const char *key,
+static tsr_status need_size(const struct tsr_yaml_node *node, const char *name, const char *key,
                             uint64_t *out)
 {
-    const struct tsr_node *value = tsr_node_get(node, key);
+    const struct tsr_yaml_node *value = tsr_node_get(node, key);
     if (!value)
         return tsr_node_error(node, "module \"%s\": has no key \"%s\"; allowed: an integer from 1",
                               name, key);
@@ -63,10 +63,10 @@ static tsr_status need_size(const struct tsr_node *node, const char *name, const
     return TSR_OK;
 }
 
-static tsr_status bool_or(const struct tsr_node *node, const char *name, const char *key,
+static tsr_status bool_or(const struct tsr_yaml_node *node, const char *name, const char *key,
                           bool fallback, bool *out)
 {
-    const struct tsr_node *value = tsr_node_get(node, key);
+    const struct tsr_yaml_node *value = tsr_node_get(node, key);
     *out = fallback;
     if (!value || tsr_node_bool(value, out))
         return TSR_OK;
@@ -74,7 +74,7 @@ static tsr_status bool_or(const struct tsr_node *node, const char *name, const c
                           tsr_node_show(value));
 }
 
-static tsr_status read_names(struct reader *r, const struct tsr_node *list, const char *path,
+static tsr_status read_names(struct reader *r, const struct tsr_yaml_node *list, const char *path,
                              size_t *n_out, const char *const **out)
 {
     tsr_status status = TSR_OK;
@@ -93,9 +93,9 @@ static tsr_status read_names(struct reader *r, const struct tsr_node *list, cons
     return status;
 }
 
-static tsr_status read_shape(const struct tsr_node *node, struct tsr_tree_node *out)
+static tsr_status read_shape(const struct tsr_yaml_node *node, struct tsr_tree_node *out)
 {
-    const struct tsr_node *shape = tsr_node_get(node, "shape");
+    const struct tsr_yaml_node *shape = tsr_node_get(node, "shape");
     if (!shape || shape->kind != TSR_NODE_SEQ || shape->n > 4)
         return tsr_node_error(shape ? shape : node,
                               "%s.shape: found %s; allowed: a list of up to 4 sizes", out->name,
@@ -109,7 +109,7 @@ static tsr_status read_shape(const struct tsr_node *node, struct tsr_tree_node *
     return TSR_OK;
 }
 
-static tsr_status read_run_at(struct reader *r, const struct tsr_node *map,
+static tsr_status read_run_at(struct reader *r, const struct tsr_yaml_node *map,
                               struct tsr_tree_node *out)
 {
     tsr_status status = TSR_OK;
@@ -119,7 +119,7 @@ static tsr_status read_run_at(struct reader *r, const struct tsr_node *map,
     struct tsr_tree_run *runs = get_memory(r, map->n, sizeof(*runs), &status);
     TSR_TRY(status);
     for (size_t i = 0; i < map->n; i++) {
-        struct tsr_node key = *map->items[i];
+        struct tsr_yaml_node key = *map->items[i];
         int64_t iteration = 0;
         key.kind = TSR_NODE_SCALAR;
         key.text = map->items[i]->key;
@@ -135,7 +135,7 @@ static tsr_status read_run_at(struct reader *r, const struct tsr_node *map,
     return TSR_OK;
 }
 
-static tsr_status check_keys(const struct tsr_node *node, const char *name, int type)
+static tsr_status check_keys(const struct tsr_yaml_node *node, const char *name, int type)
 {
     const char *allowed[12] = {"name", "type", "ref"};
     size_t n = 3;
@@ -153,11 +153,11 @@ static tsr_status check_keys(const struct tsr_node *node, const char *name, int 
 
 /* ---- nodes ------------------------------------------------------------------------------- */
 
-static tsr_status read_node(struct reader *r, const struct tsr_node *node,
+static tsr_status read_node(struct reader *r, const struct tsr_yaml_node *node,
                             struct tsr_tree_node *out);
 
-static tsr_status read_children(struct reader *r, const struct tsr_node *list, const char *name,
-                                size_t *n_out, const struct tsr_tree_node **out)
+static tsr_status read_children(struct reader *r, const struct tsr_yaml_node *list,
+                                const char *name, size_t *n_out, const struct tsr_tree_node **out)
 {
     tsr_status status = TSR_OK;
     if (!list || list->kind != TSR_NODE_SEQ || list->n == 0)
@@ -172,10 +172,10 @@ static tsr_status read_children(struct reader *r, const struct tsr_node *list, c
     return TSR_OK;
 }
 
-static tsr_status read_container(struct reader *r, const struct tsr_node *node,
+static tsr_status read_container(struct reader *r, const struct tsr_yaml_node *node,
                                  struct tsr_tree_node *out)
 {
-    const struct tsr_node *run = tsr_node_get(node, "run"), *at = tsr_node_get(node, "run_at");
+    const struct tsr_yaml_node *run = tsr_node_get(node, "run"), *at = tsr_node_get(node, "run_at");
     TSR_TRY(read_children(r, tsr_node_get(node, "children"), out->name, &out->n_children,
                           &out->children));
     TSR_TRY(bool_or(node, out->name, "residual", false, &out->residual));
@@ -186,7 +186,7 @@ static tsr_status read_container(struct reader *r, const struct tsr_node *node,
     return at ? read_run_at(r, at, out) : TSR_OK;
 }
 
-static tsr_status read_fields(struct reader *r, const struct tsr_node *node,
+static tsr_status read_fields(struct reader *r, const struct tsr_yaml_node *node,
                               struct tsr_tree_node *out)
 {
     switch (out->type) {
@@ -222,11 +222,12 @@ static tsr_status read_fields(struct reader *r, const struct tsr_node *node,
     return TSR_OK;
 }
 
-static tsr_status read_node(struct reader *r, const struct tsr_node *node,
+static tsr_status read_node(struct reader *r, const struct tsr_yaml_node *node,
                             struct tsr_tree_node *out)
 {
-    const struct tsr_node *name = tsr_node_get(node, "name"), *type = tsr_node_get(node, "type");
-    const struct tsr_node *ref = tsr_node_get(node, "ref");
+    const struct tsr_yaml_node *name = tsr_node_get(node, "name"),
+                               *type = tsr_node_get(node, "type");
+    const struct tsr_yaml_node *ref = tsr_node_get(node, "ref");
     char words[256];
     if (!name || name->kind != TSR_NODE_SCALAR || !*name->text || strchr(name->text, '.'))
         return tsr_node_error(node,
@@ -252,7 +253,7 @@ static tsr_status read_node(struct reader *r, const struct tsr_node *node,
 
 /* ---- the file ---------------------------------------------------------------------------- */
 
-static tsr_status pair_of(const struct tsr_node *item, const char *path, const char *what,
+static tsr_status pair_of(const struct tsr_yaml_node *item, const char *path, const char *what,
                           const char **a, const char **b)
 {
     if (item->kind != TSR_NODE_SEQ || item->n != 2 || item->items[0]->kind != TSR_NODE_SCALAR ||
@@ -265,9 +266,10 @@ static tsr_status pair_of(const struct tsr_node *item, const char *path, const c
 
 static tsr_status read_extras(struct reader *r, struct tsr_model *model)
 {
-    const struct tsr_node *root = model->doc.root;
-    const struct tsr_node *tie = tsr_node_get(root, "tie"), *frozen = tsr_node_get(root, "frozen");
-    const struct tsr_node *dtypes = tsr_node_get(root, "param_dtypes");
+    const struct tsr_yaml_node *root = model->doc.root;
+    const struct tsr_yaml_node *tie = tsr_node_get(root, "tie"),
+                               *frozen = tsr_node_get(root, "frozen");
+    const struct tsr_yaml_node *dtypes = tsr_node_get(root, "param_dtypes");
     struct tsr_tree_extras *x = &model->extras;
     tsr_status status = TSR_OK;
     if (tie && tie->kind == TSR_NODE_SEQ) {
@@ -299,9 +301,9 @@ static tsr_status read_extras(struct reader *r, struct tsr_model *model)
 
 static tsr_status read_input(struct tsr_model *model)
 {
-    const struct tsr_node *root = model->doc.root;
-    const struct tsr_node *tokens = tsr_node_get(root, "tokens");
-    const struct tsr_node *loss = tsr_node_get(root, "loss");
+    const struct tsr_yaml_node *root = model->doc.root;
+    const struct tsr_yaml_node *tokens = tsr_node_get(root, "tokens");
+    const struct tsr_yaml_node *loss = tsr_node_get(root, "loss");
     bool has_tokens = !tsr_node_is_null(tokens) && strcmp(tokens->text, "0") != 0;
     if (has_tokens)
         TSR_TRY(need_size(root, "model", "tokens", &model->tree.tokens));
@@ -317,7 +319,7 @@ static tsr_status read_input(struct tsr_model *model)
 static tsr_status read_tree(struct tsr_model *model)
 {
     struct reader r = {&model->doc.arena};
-    const struct tsr_node *root = model->doc.root;
+    const struct tsr_yaml_node *root = model->doc.root;
     if (root->kind != TSR_NODE_MAP)
         return tsr_node_error(root, "found %s; allowed: {tokens: N, modules: [...]}",
                               tsr_node_show(root));
@@ -354,11 +356,11 @@ tsr_status tsr_model_load_tree(const char *path, struct tsr_model *out)
     return status;
 }
 
-tsr_status tsr_model_read_tree_node(const struct tsr_node *root, struct tsr_model *out)
+tsr_status tsr_model_read_tree_node(const struct tsr_yaml_node *root, struct tsr_model *out)
 {
     memset(out, 0, sizeof(*out));
     tsr_arena_init(&out->doc.arena);
-    out->doc.root = (struct tsr_node *)(uintptr_t)root;
+    out->doc.root = (struct tsr_yaml_node *)(uintptr_t)root;
     out->type = "tree";
     out->family = TSR_FAMILY_TREE;
     tsr_status status = read_tree(out);

@@ -25,7 +25,7 @@ static bool is_plain(const char *text)
 }
 
 /* A node as YAML in flow style. */
-static tsr_status put_node(FILE *out, const struct tsr_node *node)
+static tsr_status put_node(FILE *out, const struct tsr_yaml_node *node)
 {
     char text[MAX_TEXT];
     bool map = node->kind == TSR_NODE_MAP;
@@ -49,7 +49,8 @@ static tsr_status put_node(FILE *out, const struct tsr_node *node)
     return TSR_OK;
 }
 
-static tsr_status node_text(struct tsr_arena *arena, const struct tsr_node *node, const char **out)
+static tsr_status node_text(struct tsr_arena *arena, const struct tsr_yaml_node *node,
+                            const char **out)
 {
     char *text = NULL;
     size_t n = 0;
@@ -66,7 +67,7 @@ static tsr_status node_text(struct tsr_arena *arena, const struct tsr_node *node
 
 /* ---- axes -------------------------------------------------------------------------------- */
 
-static bool has_key(const struct tsr_node *map, const char *key)
+static bool has_key(const struct tsr_yaml_node *map, const char *key)
 {
     char prefix[64];
     if (tsr_node_get(map, key))
@@ -141,7 +142,7 @@ tsr_status tsr_plan_add_axis(struct tsr_experiment *experiment, const struct tsr
 
 /* ---- plan.space -------------------------------------------------------------------------- */
 
-static tsr_status check_key(const struct tsr_node *list, const char *key,
+static tsr_status check_key(const struct tsr_yaml_node *list, const char *key,
                             const struct tsr_plan_space *space)
 {
     if (tsr_key_find(key) == tsr_n_keys() && !tsr_key_is_prefix(key)) {
@@ -172,7 +173,7 @@ static tsr_status check_key(const struct tsr_node *list, const char *key,
 }
 
 static tsr_status read_list(struct tsr_experiment *experiment, const struct tsr_strategy *base,
-                            const struct tsr_node *list, const char *key,
+                            const struct tsr_yaml_node *list, const char *key,
                             struct tsr_plan_space *out)
 {
     struct tsr_arena *arena = &experiment->doc.arena;
@@ -198,11 +199,11 @@ static tsr_status read_list(struct tsr_experiment *experiment, const struct tsr_
 
 /* {precision: {reduce: [..]}} is {precision.reduce: [..]}. */
 static tsr_status read_map(struct tsr_experiment *experiment, const struct tsr_strategy *base,
-                           const struct tsr_node *map, const char *prefix,
+                           const struct tsr_yaml_node *map, const char *prefix,
                            struct tsr_plan_space *out)
 {
     for (size_t i = 0; i < map->n; i++) {
-        const struct tsr_node *item = map->items[i];
+        const struct tsr_yaml_node *item = map->items[i];
         const char *key = tsr_arena_printf(&experiment->doc.arena, "%s%s", prefix, item->key);
         if (!key)
             return no_memory();
@@ -218,7 +219,7 @@ static tsr_status read_map(struct tsr_experiment *experiment, const struct tsr_s
     return TSR_OK;
 }
 
-static tsr_status count(const struct tsr_node *at, struct tsr_plan_space *space)
+static tsr_status count(const struct tsr_yaml_node *at, struct tsr_plan_space *space)
 {
     space->n = 1;
     for (size_t k = 0; k < space->n_axes; k++) {
@@ -234,8 +235,8 @@ static tsr_status count(const struct tsr_node *at, struct tsr_plan_space *space)
 tsr_status tsr_plan_space_read(struct tsr_experiment *experiment, const struct tsr_job *job,
                                struct tsr_plan_space *out)
 {
-    const struct tsr_node *plan = tsr_node_get(experiment->doc.root, "plan");
-    const struct tsr_node *space = tsr_node_get(plan, "space");
+    const struct tsr_yaml_node *plan = tsr_node_get(experiment->doc.root, "plan");
+    const struct tsr_yaml_node *space = tsr_node_get(plan, "space");
     memset(out, 0, sizeof(*out));
     if (tsr_node_is_null(space)) {
         out->is_default = true;

@@ -22,8 +22,8 @@ struct tsr_plan_value {
 
 struct tsr_plan_axis {
     const char *key;
-    const struct tsr_node *at; /* the list in the file; NULL: a default */
-    bool is_size;              /* batch, seq: more of it never needs less memory */
+    const struct tsr_yaml_node *at; /* the list in the file; NULL: a default */
+    bool is_size;                   /* batch, seq: more of it never needs less memory */
     size_t n;
     struct tsr_plan_value *values;
 };

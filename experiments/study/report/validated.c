@@ -59,7 +59,8 @@ tsr_status tsr_time_sources(const struct tsr_job *job, struct tsr_arena *arena, 
 
 /* ---- the file ---------------------------------------------------------------------------- */
 
-static tsr_status need(const struct tsr_node *item, const char *key, const struct tsr_node **out)
+static tsr_status need(const struct tsr_yaml_node *item, const char *key,
+                       const struct tsr_yaml_node **out)
 {
     *out = tsr_node_get(item, key);
     if (*out && ((*out)->kind == TSR_NODE_SCALAR))
@@ -68,9 +69,10 @@ static tsr_status need(const struct tsr_node *item, const char *key, const struc
                           *out ? tsr_node_show(*out) : "nothing");
 }
 
-static tsr_status read_text(const struct tsr_node *item, const char *key, char *out, size_t size)
+static tsr_status read_text(const struct tsr_yaml_node *item, const char *key, char *out,
+                            size_t size)
 {
-    const struct tsr_node *node;
+    const struct tsr_yaml_node *node;
     TSR_TRY(need(item, key, &node));
     if (strlen(node->text) >= size)
         return tsr_node_error(node, "%s: found %s; allowed: at most %zu letters", key, node->text,
@@ -79,18 +81,18 @@ static tsr_status read_text(const struct tsr_node *item, const char *key, char *
     return TSR_OK;
 }
 
-static tsr_status read_share(const struct tsr_node *item, const char *key, double *out)
+static tsr_status read_share(const struct tsr_yaml_node *item, const char *key, double *out)
 {
-    const struct tsr_node *node;
+    const struct tsr_yaml_node *node;
     TSR_TRY(need(item, key, &node));
     if (!tsr_node_double(node, out) || !(*out >= 0) || !isfinite(*out))
         return tsr_node_error(node, "%s: found %s; allowed: a number from 0", key, node->text);
     return TSR_OK;
 }
 
-static tsr_status read_nodes(const struct tsr_node *item, bool *many)
+static tsr_status read_nodes(const struct tsr_yaml_node *item, bool *many)
 {
-    const struct tsr_node *node;
+    const struct tsr_yaml_node *node;
     TSR_TRY(need(item, "nodes", &node));
     *many = !strcmp(node->text, node_words[1]);
     if (!*many && strcmp(node->text, node_words[0]))
@@ -98,9 +100,9 @@ static tsr_status read_nodes(const struct tsr_node *item, bool *many)
     return TSR_OK;
 }
 
-static tsr_status read_class(const struct tsr_node *item, struct tsr_validated *out)
+static tsr_status read_class(const struct tsr_yaml_node *item, struct tsr_validated *out)
 {
-    const struct tsr_node *rows;
+    const struct tsr_yaml_node *rows;
     uint64_t n = 0;
     if (item->kind != TSR_NODE_MAP)
         return tsr_node_error(item, "classes: found %s; allowed: a mapping", tsr_node_show(item));
@@ -131,9 +133,9 @@ static bool same_class(const struct tsr_validated *a, const struct tsr_validated
 }
 
 /* Every class of the file is read, so that a mistake is found whatever is compared. */
-static tsr_status fill_in(const struct tsr_node *root, struct tsr_validated *classes, size_t n)
+static tsr_status fill_in(const struct tsr_yaml_node *root, struct tsr_validated *classes, size_t n)
 {
-    const struct tsr_node *list = tsr_node_get(root, "classes");
+    const struct tsr_yaml_node *list = tsr_node_get(root, "classes");
     if (!list || list->kind != TSR_NODE_SEQ)
         return tsr_node_error(list ? list : root, "classes: found %s; allowed: a list",
                               list ? tsr_node_show(list) : "nothing");

@@ -41,8 +41,8 @@ static tsr_status predict(const struct tsr_experiment *experiment, const struct 
                           struct tsr_outcome *out)
 {
     const struct tsr_settings *s = &experiment->strategies[0].settings;
-    struct tsr_collective what = {.ranks = (uint32_t)recipe->collective.gpus,
-                                  .nodes = (uint32_t)recipe->collective.nodes};
+    struct tsr_collective_query what = {.ranks = (uint32_t)recipe->collective.gpus,
+                                        .nodes = (uint32_t)recipe->collective.nodes};
     struct tsr_cluster cluster;
     TSR_TRY(find_kind(recipe->collective.kind, &what.kind));
     TSR_TRY(load_cluster(experiment, s, &cluster));

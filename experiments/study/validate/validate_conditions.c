@@ -77,7 +77,7 @@ static bool next_reference(const char *text, struct reference *out)
     return true;
 }
 
-static tsr_status check_text(const struct tsr_node *node, const struct tsr_table_kind *kind)
+static tsr_status check_text(const struct tsr_yaml_node *node, const struct tsr_table_kind *kind)
 {
     struct reference ref;
     for (const char *at = node->text; next_reference(at, &ref); at = ref.end)
@@ -87,16 +87,16 @@ static tsr_status check_text(const struct tsr_node *node, const struct tsr_table
     return TSR_OK;
 }
 
-static tsr_status check_map(const struct tsr_node *rule, const char *key,
+static tsr_status check_map(const struct tsr_yaml_node *rule, const char *key,
                             const struct tsr_table_kind *kind)
 {
-    const struct tsr_node *map = tsr_node_get(rule, key);
+    const struct tsr_yaml_node *map = tsr_node_get(rule, key);
     if (!map)
         return TSR_OK;
     if (map->kind != TSR_NODE_MAP)
         return tsr_node_error(map, "%s: found %s; allowed: a mapping", key, tsr_node_show(map));
     for (size_t i = 0; i < map->n; i++) {
-        const struct tsr_node *item = map->items[i];
+        const struct tsr_yaml_node *item = map->items[i];
         bool is_when = !strcmp(key, "when"), list = is_when && item->kind == TSR_NODE_SEQ;
         if (item->kind != TSR_NODE_SCALAR && item->kind != TSR_NODE_NULL && !list)
             return tsr_node_error(item, "%s.%s: found %s; allowed: a text or a number", key,
@@ -108,7 +108,7 @@ static tsr_status check_map(const struct tsr_node *rule, const char *key,
     return TSR_OK;
 }
 
-static tsr_status check_rule(const struct tsr_node *rule, const struct tsr_table_kind *kind)
+static tsr_status check_rule(const struct tsr_yaml_node *rule, const struct tsr_table_kind *kind)
 {
     if (rule->kind != TSR_NODE_MAP)
         return tsr_node_error(rule, "%s: found %s; allowed: a mapping with %s", kind->name,
@@ -121,13 +121,13 @@ static tsr_status check_rule(const struct tsr_node *rule, const struct tsr_table
     return check_map(rule, "model", kind);
 }
 
-static tsr_status check(const struct tsr_node *root)
+static tsr_status check(const struct tsr_yaml_node *root)
 {
     if (root->kind != TSR_NODE_MAP)
         return tsr_node_error(root, "found %s; allowed: a mapping of kinds of tables to rules",
                               tsr_node_show(root));
     for (size_t i = 0; i < root->n; i++) {
-        const struct tsr_node *rules = root->items[i];
+        const struct tsr_yaml_node *rules = root->items[i];
         const struct tsr_table_kind *kind = tsr_table_kind_find(rules->key);
         if (!kind)
             return tsr_node_error(rules,
@@ -265,7 +265,7 @@ static tsr_status expand(const struct context *c, const char *text, const char *
     return *out ? TSR_OK : tsr_fail(TSR_ENOMEM, "out of memory");
 }
 
-static bool matches(const char *cell, const struct tsr_node *pattern)
+static bool matches(const char *cell, const struct tsr_yaml_node *pattern)
 {
     bool any = pattern->kind != TSR_NODE_SEQ &&
                fnmatch(pattern->kind == TSR_NODE_NULL ? "" : pattern->text, cell, 0) == 0;
@@ -274,9 +274,9 @@ static bool matches(const char *cell, const struct tsr_node *pattern)
     return any;
 }
 
-static bool applies(const struct context *c, const struct tsr_node *rule)
+static bool applies(const struct context *c, const struct tsr_yaml_node *rule)
 {
-    const struct tsr_node *when = tsr_node_get(rule, "when");
+    const struct tsr_yaml_node *when = tsr_node_get(rule, "when");
     for (size_t i = 0; when && i < when->n; i++)
         if (!matches(tsr_csv_cell(&c->table->csv, c->row, when->items[i]->key), when->items[i]))
             return false;
@@ -335,11 +335,11 @@ static tsr_status put_model(struct context *c, const char *key, const char *valu
     return TSR_OK;
 }
 
-static tsr_status apply_map(struct context *c, const struct tsr_node *map,
+static tsr_status apply_map(struct context *c, const struct tsr_yaml_node *map,
                             tsr_status (*put)(struct context *, const char *, const char *))
 {
     for (size_t i = 0; map && i < map->n; i++) {
-        const struct tsr_node *item = map->items[i];
+        const struct tsr_yaml_node *item = map->items[i];
         const char *value = NULL;
         TSR_TRY(expand(c, item->kind == TSR_NODE_NULL ? "null" : item->text, &value));
         if (value)
@@ -348,9 +348,9 @@ static tsr_status apply_map(struct context *c, const struct tsr_node *map,
     return TSR_OK;
 }
 
-static tsr_status apply_rule(struct context *c, const struct tsr_node *rule)
+static tsr_status apply_rule(struct context *c, const struct tsr_yaml_node *rule)
 {
-    const struct tsr_node *refuse = tsr_node_get(rule, "refuse");
+    const struct tsr_yaml_node *refuse = tsr_node_get(rule, "refuse");
     TSR_TRY(apply_map(c, tsr_node_get(rule, "set"), put_set));
     TSR_TRY(apply_map(c, tsr_node_get(rule, "model"), put_model));
     if (refuse && !c->recipe->refuse)
@@ -418,7 +418,7 @@ tsr_status tsr_rules_apply(const struct tsr_rules *conditions, const struct tsr_
                            struct tsr_recipe *out)
 {
     struct context c = {.table = table, .row = row, .gpus = gpus, .arena = arena, .recipe = out};
-    const struct tsr_node *rules = tsr_node_get(conditions->doc.root, table->kind->name);
+    const struct tsr_yaml_node *rules = tsr_node_get(conditions->doc.root, table->kind->name);
     tsr_status status = TSR_OK;
     *out = (struct tsr_recipe){.accumulation = 1};
     for (size_t i = 0; rules && i < rules->n && status == TSR_OK; i++)

@@ -45,7 +45,7 @@ TSR_DEVICE struct TSR_R(exponentials)
 /* Packs of 16 bits, several on their way at once: a multiprocessor that has one long row needs as
  * many to keep the memory busy. They stay as they came. */
 TSR_DEVICE void exponentials_narrow(struct exponentials_f32 *e, const struct tsr_elems *x,
-                                    const struct tsr_team *t, const struct tsr_row *row,
+                                    const struct tsr_team *t, const struct tsr_team_row *row,
                                     uint64_t seen, unsigned turns, unsigned stays)
 {
     uint32_t came[TSR_AHEAD][4];
@@ -77,7 +77,7 @@ TSR_DEVICE void exponentials_narrow(struct exponentials_f32 *e, const struct tsr
 /* Of the first `seen` columns of a row. The first `stays` packs stay in shared memory. */
 TSR_DEVICE struct TSR_R(exponentials)
     TSR_R(exponentials_of)(const struct tsr_elems *x, const struct tsr_team *t,
-                           const struct tsr_row *row, uint64_t seen, unsigned stays)
+                           const struct tsr_team_row *row, uint64_t seen, unsigned stays)
 {
     struct TSR_R(exponentials) e = {-(TSR_REAL)INFINITY, 0};
     TSR_REAL part[TSR_BLOCK];

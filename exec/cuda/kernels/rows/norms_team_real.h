@@ -29,8 +29,8 @@ TSR_DEVICE void TSR_R(norm_again)(const struct tsr_norm *k, unsigned stays, unsi
 
 /* Mean and 1 / sqrt(mean of squares of what is left). */
 TSR_DEVICE void TSR_R(norm_statistics)(const struct tsr_norm *k, const struct tsr_team *t,
-                                       const struct tsr_row *row, unsigned stays, TSR_REAL *mean,
-                                       TSR_REAL *rstd)
+                                       const struct tsr_team_row *row, unsigned stays,
+                                       TSR_REAL *mean, TSR_REAL *rstd)
 {
     TSR_REAL x[TSR_BLOCK], sum = 0, squares = 0, columns = (TSR_REAL)k->shape.columns;
     const struct tsr_elems *from = k->a.data ? &k->a : &k->x;
@@ -101,7 +101,7 @@ TSR_DEVICE void TSR_R(norm)(const struct tsr_norm *k, bool whole)
  */
 
 /* u = the normalized x, v = g w; of_row: mean and rstd. Behind the n-th element v is 0. */
-TSR_DEVICE void TSR_R(norm_slopes)(const struct tsr_norm *k, const struct tsr_row *row,
+TSR_DEVICE void TSR_R(norm_slopes)(const struct tsr_norm *k, const struct tsr_team_row *row,
                                    uint64_t column, unsigned n, const TSR_REAL *of_row, TSR_REAL *u,
                                    TSR_REAL *v)
 {
@@ -117,7 +117,7 @@ TSR_DEVICE void TSR_R(norm_slopes)(const struct tsr_norm *k, const struct tsr_ro
 
 /* gx = rstd (v - mean(v) - u mean(u v)) + gh; means: of v and of u v. */
 TSR_DEVICE void TSR_R(norm_input_row)(const struct tsr_norm *k, const struct tsr_team *t,
-                                      const struct tsr_row *row, unsigned stays,
+                                      const struct tsr_team_row *row, unsigned stays,
                                       const TSR_REAL *of_row, const TSR_REAL *means)
 {
     TSR_REAL u[TSR_BLOCK], v[TSR_BLOCK];

@@ -28,7 +28,7 @@ TSR_DEVICE void TSR_R(softmax)(const struct tsr_softmax *k, bool whole)
 
 /* out = x - max - log_sum. */
 TSR_DEVICE void TSR_R(log_softmax_row)(const struct tsr_softmax *k, const struct tsr_team *t,
-                                       const struct tsr_row *row, unsigned stays, TSR_REAL max,
+                                       const struct tsr_team_row *row, unsigned stays, TSR_REAL max,
                                        TSR_REAL log_sum)
 {
     TSR_REAL part[TSR_BLOCK];

@@ -4,7 +4,7 @@
 #include "engine/ddp/bucket.h"
 #include "experiments/cli/player/trace/trace_kinds.h"
 
-static tsr_status read_item(const struct tsr_node *node, struct tsr_bucket_item *out)
+static tsr_status read_item(const struct tsr_yaml_node *node, struct tsr_bucket_item *out)
 {
     uint64_t shape[TSR_DT_MAX_DIMS];
     int n = 0;
@@ -12,7 +12,7 @@ static tsr_status read_item(const struct tsr_node *node, struct tsr_bucket_item 
     if (out->dtype == TSR_DTYPE_NONE)
         return tsr_node_error(node, "dtype: found %s; allowed: f32, bf16, f16, f64, i64, u8",
                               tsr_text_or(node, "dtype", "nothing"));
-    const struct tsr_node *sizes = tsr_node_get(node, "shape");
+    const struct tsr_yaml_node *sizes = tsr_node_get(node, "shape");
     if (sizes && sizes->kind == TSR_NODE_SEQ && sizes->n > 0) /* else a scalar */
         TSR_TRY(tsr_sizes_read(node, "shape", 0, TSR_DT_MAX_DIMS, shape, &n));
     out->bytes = tsr_dtype_bytes(out->dtype);
@@ -37,10 +37,10 @@ static tsr_status add_plan(const struct tsr_bucket_plan *plan, json_t *o)
     return bad ? tsr_fail(TSR_ENOMEM, "out of memory") : TSR_OK;
 }
 
-static tsr_status assign(const struct tsr_node *node, struct tsr_bucket_item *items, size_t n,
+static tsr_status assign(const struct tsr_yaml_node *node, struct tsr_bucket_item *items, size_t n,
                          json_t *o)
 {
-    const struct tsr_node *tensors = tsr_node_get(node, "tensors");
+    const struct tsr_yaml_node *tensors = tsr_node_get(node, "tensors");
     uint64_t limits[64];
     int n_limits;
     struct tsr_bucket_plan plan;
@@ -57,11 +57,11 @@ static tsr_status assign(const struct tsr_node *node, struct tsr_bucket_item *it
 
 tsr_status tsr_trace_bucket(const struct tsr_scenario *s, json_t *result)
 {
-    const struct tsr_node *cases = tsr_node_get(s->doc.root, "cases");
+    const struct tsr_yaml_node *cases = tsr_node_get(s->doc.root, "cases");
     json_t *list = json_array();
     json_object_set_new(result, "cases", list);
     for (size_t i = 0; cases && i < cases->n; i++) {
-        const struct tsr_node *tensors = tsr_node_get(cases->items[i], "tensors");
+        const struct tsr_yaml_node *tensors = tsr_node_get(cases->items[i], "tensors");
         size_t n = tensors && tensors->kind == TSR_NODE_SEQ ? tensors->n : 0;
         struct tsr_bucket_item *items = calloc(n + 1, sizeof *items);
         json_t *o = tsr_case_json(cases->items[i]);

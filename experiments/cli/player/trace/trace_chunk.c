@@ -11,14 +11,14 @@ struct chunk_case {
     uint32_t mesh[TSR_DT_MAX_MESH], world;
     bool has_tp;
     int tp_dim;
-    struct tsr_device device;
+    struct tsr_shard_device device;
 };
 
 /* ---- reading --------------------------------------------------------------------------------- */
 
-static tsr_status read_tp_dim(const struct tsr_node *node, struct chunk_case *c)
+static tsr_status read_tp_dim(const struct tsr_yaml_node *node, struct chunk_case *c)
 {
-    const struct tsr_node *dim = tsr_node_get(node, "tp_dim");
+    const struct tsr_yaml_node *dim = tsr_node_get(node, "tp_dim");
     int64_t value;
     if (tsr_node_is_null(dim))
         return TSR_OK;
@@ -30,7 +30,7 @@ static tsr_status read_tp_dim(const struct tsr_node *node, struct chunk_case *c)
     return TSR_OK;
 }
 
-static tsr_status read_case(const struct tsr_node *node, struct chunk_case *c)
+static tsr_status read_case(const struct tsr_yaml_node *node, struct chunk_case *c)
 {
     uint64_t mesh[TSR_DT_MAX_MESH], world = 1;
     *c = (struct chunk_case){.device = {"cpu", (uint32_t)tsr_u64_or(node, "per_node", 8)}};
@@ -166,7 +166,7 @@ static tsr_status each_rank(const struct chunk_case *c,
     return TSR_OK;
 }
 
-static tsr_status run_case(const struct tsr_node *node, json_t *o)
+static tsr_status run_case(const struct tsr_yaml_node *node, json_t *o)
 {
     const char *fn = tsr_text_or(node, "fn", "nothing");
     struct chunk_case c;
@@ -185,7 +185,7 @@ static tsr_status run_case(const struct tsr_node *node, json_t *o)
 
 tsr_status tsr_trace_chunk(const struct tsr_scenario *s, json_t *result)
 {
-    const struct tsr_node *cases = tsr_node_get(s->doc.root, "cases");
+    const struct tsr_yaml_node *cases = tsr_node_get(s->doc.root, "cases");
     json_t *list = json_array();
     json_object_set_new(result, "cases", list);
     for (size_t i = 0; cases && i < cases->n; i++) {

@@ -142,18 +142,18 @@ static tsr_status put_values(struct rank *r, size_t i)
 
 /* ---- a rank ---------------------------------------------------------------------------------- */
 
-static double number_or(const struct tsr_node *map, const char *key, double fallback)
+static double number_or(const struct tsr_yaml_node *map, const char *key, double fallback)
 {
     double value;
-    const struct tsr_node *node = tsr_node_get(map, key);
+    const struct tsr_yaml_node *node = tsr_node_get(map, key);
     return node && tsr_node_double(node, &value) ? value : fallback;
 }
 
 static void set_scalars(struct rank *r)
 {
-    const struct tsr_node *o =
+    const struct tsr_yaml_node *o =
         tsr_node_get(tsr_node_get(r->job->scenario->doc.root, "train"), "optimizer");
-    const struct tsr_node *betas = tsr_node_get(o, "betas");
+    const struct tsr_yaml_node *betas = tsr_node_get(o, "betas");
     bool adamw = !strcmp(tsr_text_or(o, "name", "sgd"), "adamw");
     double beta[2] = {0.9, 0.999};
     for (size_t i = 0; betas && betas->kind == TSR_NODE_SEQ && i < betas->n && i < 2; i++)
@@ -390,7 +390,7 @@ static tsr_status run_ranks(struct job *job, const char *out, json_t *result)
 tsr_status tsr_trace_on_host(const struct tsr_scenario *scenario, const char *path, const char *out,
                              bool on_gpu, json_t *result)
 {
-    const struct tsr_node *train = tsr_node_get(scenario->doc.root, "train");
+    const struct tsr_yaml_node *train = tsr_node_get(scenario->doc.root, "train");
     struct job job = {.scenario = scenario,
                       .world = 1,
                       .iters = (uint32_t)tsr_u64_or(train, "iters", 1),

@@ -1,7 +1,7 @@
 /* trace_kinds.c: reading and writing that the layout kinds share. */
 #include "experiments/cli/player/trace/trace_kinds.h"
 
-json_t *tsr_case_json(const struct tsr_node *node)
+json_t *tsr_case_json(const struct tsr_yaml_node *node)
 {
     bool flag;
     int64_t integer;
@@ -69,10 +69,10 @@ json_t *tsr_runs_json(const struct tsr_dtensor *t, uint64_t rank)
     return list;
 }
 
-tsr_status tsr_sizes_read(const struct tsr_node *map, const char *key, uint64_t least, int room,
-                          uint64_t *sizes, int *n)
+tsr_status tsr_sizes_read(const struct tsr_yaml_node *map, const char *key, uint64_t least,
+                          int room, uint64_t *sizes, int *n)
 {
-    const struct tsr_node *list = tsr_node_get(map, key);
+    const struct tsr_yaml_node *list = tsr_node_get(map, key);
     if (!list || list->kind != TSR_NODE_SEQ || list->n < 1 || list->n > (size_t)room)
         return tsr_node_error(list ? list : map, "%s: found %s; allowed: a list of 1 to %d sizes",
                               key, tsr_node_show(list), room);

@@ -19,14 +19,14 @@ tsr_status tsr_trace_bucket(const struct tsr_scenario *s, json_t *result) TSR_MU
 /* ---- shared: trace_kinds.c ------------------------------------------------------------------- */
 
 /* A value of the scenario as it was written. */
-json_t *tsr_case_json(const struct tsr_node *node);
+json_t *tsr_case_json(const struct tsr_yaml_node *node);
 json_t *tsr_sizes_json(int n, const uint64_t *sizes);
 /* [["shard", 0], ["replicate"], ["strided_shard", 0, 2]] */
 json_t *tsr_placements_json(int n, const struct tsr_placement *placements);
 /* [[start, length], ...] of what the rank holds; NULL after a failure (tsr_error_text() says). */
 json_t *tsr_runs_json(const struct tsr_dtensor *t, uint64_t rank);
 /* Reads 1 to `room` sizes of at least `least`. Errors name the place. */
-tsr_status tsr_sizes_read(const struct tsr_node *map, const char *key, uint64_t least, int room,
-                          uint64_t *sizes, int *n) TSR_MUST_USE;
+tsr_status tsr_sizes_read(const struct tsr_yaml_node *map, const char *key, uint64_t least,
+                          int room, uint64_t *sizes, int *n) TSR_MUST_USE;
 
 #endif

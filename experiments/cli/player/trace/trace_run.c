@@ -18,7 +18,7 @@ static void mark(struct tsr_trace_run *t, json_t *event)
 
 #define NO_INDEX UINT32_MAX /* a point that belongs to no iteration or micro-batch */
 
-static bool applies(const struct tsr_node *at, const char *when, uint32_t iter, uint32_t micro)
+static bool applies(const struct tsr_yaml_node *at, const char *when, uint32_t iter, uint32_t micro)
 {
     return !strcmp(tsr_text_or(at, "when", ""), when) && tsr_u64_or(at, "iter", iter) == iter &&
            tsr_u64_or(at, "micro", micro) == micro;
@@ -27,12 +27,12 @@ static bool applies(const struct tsr_node *at, const char *when, uint32_t iter, 
 static tsr_status make_calls(struct tsr_trace_run *t, const char *when, uint32_t iter,
                              uint32_t micro)
 {
-    const struct tsr_node *calls = tsr_node_get(t->scenario->doc.root, "calls");
+    const struct tsr_yaml_node *calls = tsr_node_get(t->scenario->doc.root, "calls");
     for (size_t i = 0; calls && i < calls->n; i++) {
-        const struct tsr_node *call = calls->items[i];
+        const struct tsr_yaml_node *call = calls->items[i];
         if (!applies(tsr_node_get(call, "at"), when, iter, micro))
             continue;
-        const struct tsr_node *args = tsr_node_get(call, "args");
+        const struct tsr_yaml_node *args = tsr_node_get(call, "args");
         mark(t, json_pack("{s:s, s:s, s:s, s:o}", "e", "call", "fn", tsr_text_or(call, "fn", ""),
                           "module", tsr_text_or(call, "module", ""), "args",
                           args ? tsr_case_json(args) : json_object()));
@@ -47,9 +47,9 @@ static tsr_status make_calls(struct tsr_trace_run *t, const char *when, uint32_t
 
 /* ---- an iteration ---------------------------------------------------------------------------- */
 
-static bool is_no_grad(const struct tsr_node *train, uint32_t iter)
+static bool is_no_grad(const struct tsr_yaml_node *train, uint32_t iter)
 {
-    const struct tsr_node *list = tsr_node_get(train, "no_grad_iters");
+    const struct tsr_yaml_node *list = tsr_node_get(train, "no_grad_iters");
     uint64_t value;
     for (size_t i = 0; list && i < list->n; i++)
         if (tsr_node_u64(list->items[i], &value) && value == iter)
@@ -57,13 +57,13 @@ static bool is_no_grad(const struct tsr_node *train, uint32_t iter)
     return false;
 }
 
-static tsr_status run_forward(struct tsr_trace_run *t, const struct tsr_node *train, uint32_t iter,
-                              uint32_t micro)
+static tsr_status run_forward(struct tsr_trace_run *t, const struct tsr_yaml_node *train,
+                              uint32_t iter, uint32_t micro)
 {
     char key[16];
     struct tsr_module *entry = NULL;
     snprintf(key, sizeof key, "%u", iter);
-    const struct tsr_node *at = tsr_node_get(tsr_node_get(train, "entry_at"), key);
+    const struct tsr_yaml_node *at = tsr_node_get(tsr_node_get(train, "entry_at"), key);
     if (at)
         entry = tsr_module_find(t->e, at->text);
     TSR_TRY(make_calls(t, "before_forward", iter, micro));
@@ -92,8 +92,8 @@ static tsr_status run_backward(struct tsr_trace_run *t, uint32_t iter, const uin
 }
 
 /* Runs "F0", "B0" or "BS" (one backward of all pending losses). */
-static tsr_status run_item(struct tsr_trace_run *t, const struct tsr_node *train, uint32_t iter,
-                           const char *item, uint32_t *pending, size_t *n_pending)
+static tsr_status run_item(struct tsr_trace_run *t, const struct tsr_yaml_node *train,
+                           uint32_t iter, const char *item, uint32_t *pending, size_t *n_pending)
 {
     uint32_t micro = (uint32_t)strtoul(item + 1, NULL, 10);
     if (item[0] == 'F') {
@@ -116,9 +116,10 @@ static tsr_status run_item(struct tsr_trace_run *t, const struct tsr_node *train
     return run_backward(t, iter, &micro, 1);
 }
 
-static tsr_status run_schedule(struct tsr_trace_run *t, const struct tsr_node *train, uint32_t iter)
+static tsr_status run_schedule(struct tsr_trace_run *t, const struct tsr_yaml_node *train,
+                               uint32_t iter)
 {
-    const struct tsr_node *schedule = tsr_node_get(train, "schedule");
+    const struct tsr_yaml_node *schedule = tsr_node_get(train, "schedule");
     uint32_t n_micro = (uint32_t)tsr_u64_or(train, "micro", 1), pending[128];
     size_t n_pending = 0;
     char item[16];
@@ -133,7 +134,7 @@ static tsr_status run_schedule(struct tsr_trace_run *t, const struct tsr_node *t
     return TSR_OK;
 }
 
-static tsr_status run_iteration(struct tsr_trace_run *t, const struct tsr_node *train,
+static tsr_status run_iteration(struct tsr_trace_run *t, const struct tsr_yaml_node *train,
                                 uint32_t iter)
 {
     mark(t, json_pack("{s:s, s:i}", "e", "iter", "i", (int)iter));
@@ -172,7 +173,7 @@ tsr_status tsr_trace_create(struct tsr_trace_run *t, uint32_t rank)
 
 tsr_status tsr_trace_train(struct tsr_trace_run *t)
 {
-    const struct tsr_node *train = tsr_node_get(t->scenario->doc.root, "train");
+    const struct tsr_yaml_node *train = tsr_node_get(t->scenario->doc.root, "train");
     uint32_t iters = (uint32_t)tsr_u64_or(train, "iters", 1);
     t->stage = "wrap";
     if (!strcmp(t->scenario->kind, "ddp")) {

@@ -9,26 +9,26 @@
 
 /* ---- small readers --------------------------------------------------------------------------- */
 
-const char *tsr_text_or(const struct tsr_node *map, const char *key, const char *fallback)
+const char *tsr_text_or(const struct tsr_yaml_node *map, const char *key, const char *fallback)
 {
-    const struct tsr_node *node = tsr_node_get(map, key);
+    const struct tsr_yaml_node *node = tsr_node_get(map, key);
     return node && node->kind == TSR_NODE_SCALAR && !tsr_node_is_null(node) ? node->text : fallback;
 }
 
-uint64_t tsr_u64_or(const struct tsr_node *map, const char *key, uint64_t fallback)
+uint64_t tsr_u64_or(const struct tsr_yaml_node *map, const char *key, uint64_t fallback)
 {
     uint64_t value;
     return tsr_node_u64(tsr_node_get(map, key), &value) ? value : fallback;
 }
 
-bool tsr_bool_or(const struct tsr_node *map, const char *key, bool fallback)
+bool tsr_bool_or(const struct tsr_yaml_node *map, const char *key, bool fallback)
 {
     bool value;
-    const struct tsr_node *node = tsr_node_get(map, key);
+    const struct tsr_yaml_node *node = tsr_node_get(map, key);
     return node && tsr_node_bool(node, &value) ? value : fallback;
 }
 
-tsr_status tsr_texts_read(const struct tsr_node *list, struct tsr_texts *out)
+tsr_status tsr_texts_read(const struct tsr_yaml_node *list, struct tsr_texts *out)
 {
     size_t n = list && list->kind == TSR_NODE_SEQ ? list->n : 0;
     *out = (struct tsr_texts){calloc(n + 1, sizeof(*out->items)), n};
@@ -39,7 +39,7 @@ tsr_status tsr_texts_read(const struct tsr_node *list, struct tsr_texts *out)
     return TSR_OK;
 }
 
-static tsr_dtype dtype_or_none(const struct tsr_node *map, const char *key)
+static tsr_dtype dtype_or_none(const struct tsr_yaml_node *map, const char *key)
 {
     const char *text = tsr_text_or(map, key, NULL);
     return text ? tsr_dtype_parse(text) : TSR_DTYPE_NONE;
@@ -47,11 +47,11 @@ static tsr_dtype dtype_or_none(const struct tsr_node *map, const char *key)
 
 /* ---- the file -------------------------------------------------------------------------------- */
 
-static tsr_status read_mesh(const struct tsr_node *root, struct tsr_mesh *mesh)
+static tsr_status read_mesh(const struct tsr_yaml_node *root, struct tsr_mesh *mesh)
 {
-    const struct tsr_node *node = tsr_node_get(root, "mesh");
-    const struct tsr_node *shape = tsr_node_get(node, "shape");
-    const struct tsr_node *names = tsr_node_get(node, "dim_names");
+    const struct tsr_yaml_node *node = tsr_node_get(root, "mesh");
+    const struct tsr_yaml_node *shape = tsr_node_get(node, "shape");
+    const struct tsr_yaml_node *names = tsr_node_get(node, "dim_names");
     *mesh = (struct tsr_mesh){0};
     if (!shape || shape->kind != TSR_NODE_SEQ || shape->n < 1 || shape->n > TSR_MAX_MESH)
         return tsr_node_error(node ? node : root,
@@ -74,7 +74,7 @@ tsr_status tsr_scenario_load(const char *path, struct tsr_scenario *out)
 {
     *out = (struct tsr_scenario){0};
     TSR_TRY(tsr_doc_load(path, &out->doc));
-    const struct tsr_node *root = out->doc.root;
+    const struct tsr_yaml_node *root = out->doc.root;
     out->name = tsr_text_or(root, "name", "");
     out->kind = tsr_text_or(root, "kind", NULL);
     if (!out->kind) {
@@ -89,7 +89,7 @@ tsr_status tsr_scenario_load(const char *path, struct tsr_scenario *out)
 /* The result's name of a 1-D mesh's group: "replicate" if every wrap entry says so. */
 tsr_status tsr_scenario_mesh(struct tsr_scenario *s)
 {
-    const struct tsr_node *wrap = tsr_node_get(s->doc.root, "wrap");
+    const struct tsr_yaml_node *wrap = tsr_node_get(s->doc.root, "wrap");
     bool replicate = wrap && wrap->n > 0;
     TSR_TRY(read_mesh(s->doc.root, &s->mesh));
     for (size_t i = 0; wrap && i < wrap->n; i++)
@@ -106,16 +106,16 @@ void tsr_scenario_fini(struct tsr_scenario *s)
 
 /* ---- model ----------------------------------------------------------------------------------- */
 
-static tsr_status need(const struct tsr_node *config, const char *key, uint64_t *out)
+static tsr_status need(const struct tsr_yaml_node *config, const char *key, uint64_t *out)
 {
-    const struct tsr_node *node = tsr_node_get(config, key);
+    const struct tsr_yaml_node *node = tsr_node_get(config, key);
     if (tsr_node_u64(node, out))
         return TSR_OK;
     return tsr_node_error(node ? node : config, "config.%s: found %s; allowed: a size", key,
                           tsr_node_show(node));
 }
 
-static tsr_status build_llama(struct tsr_engine *e, const struct tsr_node *c)
+static tsr_status build_llama(struct tsr_engine *e, const struct tsr_yaml_node *c)
 {
     struct tsr_llama_config llama = {0};
     TSR_TRY(need(c, "hidden_size", &llama.hidden_size));
@@ -135,7 +135,7 @@ static tsr_status build_llama(struct tsr_engine *e, const struct tsr_node *c)
     return tsr_model_llama(e, &llama);
 }
 
-static tsr_status build_gpt2(struct tsr_engine *e, const struct tsr_node *c)
+static tsr_status build_gpt2(struct tsr_engine *e, const struct tsr_yaml_node *c)
 {
     struct tsr_gpt2_config gpt2 = {0};
     TSR_TRY(need(c, "n_embd", &gpt2.n_embd));
@@ -158,14 +158,14 @@ static tsr_status apply_extras(struct tsr_engine *e, const struct tsr_model *m)
 }
 
 /* `frozen` and `param_dtypes` of a model that is not a tree. */
-static tsr_status apply_lists(struct tsr_engine *e, const struct tsr_node *model)
+static tsr_status apply_lists(struct tsr_engine *e, const struct tsr_yaml_node *model)
 {
-    const struct tsr_node *frozen = tsr_node_get(model, "frozen");
-    const struct tsr_node *dtypes = tsr_node_get(model, "param_dtypes");
+    const struct tsr_yaml_node *frozen = tsr_node_get(model, "frozen");
+    const struct tsr_yaml_node *dtypes = tsr_node_get(model, "param_dtypes");
     for (size_t i = 0; frozen && frozen->kind == TSR_NODE_SEQ && i < frozen->n; i++)
         TSR_TRY(tsr_param_freeze(e, frozen->items[i]->text));
     for (size_t i = 0; dtypes && dtypes->kind == TSR_NODE_SEQ && i < dtypes->n; i++) {
-        const struct tsr_node *pair = dtypes->items[i];
+        const struct tsr_yaml_node *pair = dtypes->items[i];
         if (pair->kind != TSR_NODE_SEQ || pair->n != 2)
             return tsr_node_error(pair, "param_dtypes: found %s; allowed: [PATTERN, DTYPE]",
                                   tsr_node_show(pair));
@@ -177,9 +177,9 @@ static tsr_status apply_lists(struct tsr_engine *e, const struct tsr_node *model
 
 tsr_status tsr_scenario_model(const struct tsr_scenario *s, struct tsr_engine *e)
 {
-    const struct tsr_node *model = tsr_node_get(s->doc.root, "model");
+    const struct tsr_yaml_node *model = tsr_node_get(s->doc.root, "model");
     const char *kind = tsr_text_or(model, "kind", "");
-    const struct tsr_node *config = tsr_node_get(model, "config");
+    const struct tsr_yaml_node *config = tsr_node_get(model, "config");
     if (!strcmp(kind, "llama")) {
         TSR_TRY(build_llama(e, config));
         TSR_TRY(apply_lists(e, model));
@@ -201,7 +201,7 @@ tsr_status tsr_scenario_model(const struct tsr_scenario *s, struct tsr_engine *e
     }
     bool layout = !strcmp(s->kind, "layout"); /* never materialised, never run */
     tsr_model_set_meta(e, tsr_bool_or(model, "meta", false) && !layout);
-    const struct tsr_node *transposed = tsr_node_get(model, "noncontiguous");
+    const struct tsr_yaml_node *transposed = tsr_node_get(model, "noncontiguous");
     for (size_t i = 0; transposed && transposed->kind == TSR_NODE_SEQ && i < transposed->n; i++)
         TSR_TRY(tsr_param_set_noncontiguous(e, transposed->items[i]->text));
     return TSR_OK;
@@ -209,9 +209,9 @@ tsr_status tsr_scenario_model(const struct tsr_scenario *s, struct tsr_engine *e
 
 /* ---- wrap ------------------------------------------------------------------------------------ */
 
-static tsr_status read_reshard(const struct tsr_node *entry, struct tsr_wrap_options *o)
+static tsr_status read_reshard(const struct tsr_yaml_node *entry, struct tsr_wrap_options *o)
 {
-    const struct tsr_node *node = tsr_node_get(entry, "reshard_after_forward");
+    const struct tsr_yaml_node *node = tsr_node_get(entry, "reshard_after_forward");
     bool flag;
     if (tsr_node_is_null(node))
         return TSR_OK;
@@ -224,7 +224,7 @@ static tsr_status read_reshard(const struct tsr_node *entry, struct tsr_wrap_opt
     return TSR_OK;
 }
 
-static tsr_status read_shard_dims(const struct tsr_node *list, struct tsr_shard_dim **out,
+static tsr_status read_shard_dims(const struct tsr_yaml_node *list, struct tsr_shard_dim **out,
                                   size_t *n)
 {
     *n = list && list->kind == TSR_NODE_SEQ ? list->n : 0;
@@ -232,7 +232,7 @@ static tsr_status read_shard_dims(const struct tsr_node *list, struct tsr_shard_
     if (!*out)
         return tsr_fail(TSR_ENOMEM, "out of memory");
     for (size_t i = 0; i < *n; i++) {
-        const struct tsr_node *pair = list->items[i];
+        const struct tsr_yaml_node *pair = list->items[i];
         int64_t dim = 0;
         if (pair->kind != TSR_NODE_SEQ || pair->n != 2)
             return tsr_node_error(pair, "shard_dim: found %s; allowed: [PATTERN, DIM]",
@@ -245,7 +245,7 @@ static tsr_status read_shard_dims(const struct tsr_node *list, struct tsr_shard_
     return TSR_OK;
 }
 
-static tsr_status apply_entry(struct tsr_engine *e, const struct tsr_node *entry,
+static tsr_status apply_entry(struct tsr_engine *e, const struct tsr_yaml_node *entry,
                               const struct tsr_wrap_options *o, struct tsr_module *const *modules,
                               size_t n)
 {
@@ -260,7 +260,7 @@ static tsr_status apply_entry(struct tsr_engine *e, const struct tsr_node *entry
 }
 
 /* Modules that a list of patterns names; to be freed. */
-static tsr_status match(struct tsr_engine *e, const struct tsr_node *patterns,
+static tsr_status match(struct tsr_engine *e, const struct tsr_yaml_node *patterns,
                         struct tsr_module ***out, size_t *n)
 {
     struct tsr_texts texts;
@@ -275,14 +275,14 @@ static tsr_status match(struct tsr_engine *e, const struct tsr_node *patterns,
     return *out ? TSR_OK : tsr_fail(TSR_ENOMEM, "out of memory");
 }
 
-static tsr_status wrap_entry(struct tsr_engine *e, const struct tsr_node *entry)
+static tsr_status wrap_entry(struct tsr_engine *e, const struct tsr_yaml_node *entry)
 {
     struct tsr_wrap_options o = {0};
     struct tsr_shard_dim *dims = NULL;
     struct tsr_module **modules = NULL;
     struct tsr_texts ignored = {0}, mesh_dims = {0};
     size_t n = 0;
-    const struct tsr_node *mp = tsr_node_get(entry, "mp");
+    const struct tsr_yaml_node *mp = tsr_node_get(entry, "mp");
     const char *offload = tsr_text_or(entry, "offload", "");
     o.mp.param = dtype_or_none(mp, "param");
     o.mp.reduce = dtype_or_none(mp, "reduce");
@@ -314,7 +314,7 @@ static tsr_status wrap_entry(struct tsr_engine *e, const struct tsr_node *entry)
     return status;
 }
 
-static tsr_status checkpoint_entry(struct tsr_engine *e, const struct tsr_node *entry)
+static tsr_status checkpoint_entry(struct tsr_engine *e, const struct tsr_yaml_node *entry)
 {
     struct tsr_module **modules;
     size_t n;
@@ -329,8 +329,8 @@ static tsr_status checkpoint_entry(struct tsr_engine *e, const struct tsr_node *
 
 tsr_status tsr_scenario_wrap(const struct tsr_scenario *s, struct tsr_engine *e)
 {
-    const struct tsr_node *ac = tsr_node_get(s->doc.root, "ac");
-    const struct tsr_node *wrap = tsr_node_get(s->doc.root, "wrap");
+    const struct tsr_yaml_node *ac = tsr_node_get(s->doc.root, "ac");
+    const struct tsr_yaml_node *wrap = tsr_node_get(s->doc.root, "wrap");
     for (size_t i = 0; ac && i < ac->n; i++)
         TSR_TRY(checkpoint_entry(e, ac->items[i]));
     for (size_t i = 0; wrap && i < wrap->n; i++)
@@ -340,12 +340,12 @@ tsr_status tsr_scenario_wrap(const struct tsr_scenario *s, struct tsr_engine *e)
 
 tsr_status tsr_scenario_ddp(const struct tsr_scenario *s, struct tsr_engine *e)
 {
-    const struct tsr_node *ddp = tsr_node_get(s->doc.root, "ddp");
+    const struct tsr_yaml_node *ddp = tsr_node_get(s->doc.root, "ddp");
     struct tsr_ddp_options o = {.find_unused = tsr_bool_or(ddp, "find_unused_parameters", false),
                                 .static_graph = tsr_bool_or(ddp, "static_graph", false),
                                 .gradient_as_bucket_view =
                                     tsr_bool_or(ddp, "gradient_as_bucket_view", false)};
-    const struct tsr_node *cap = tsr_node_get(ddp, "bucket_cap_mb");
+    const struct tsr_yaml_node *cap = tsr_node_get(ddp, "bucket_cap_mb");
     if (!tsr_node_is_null(cap) && !tsr_node_double(cap, &o.bucket_cap_mb))
         return tsr_node_error(cap, "bucket_cap_mb: found %s; allowed: a number",
                               tsr_node_show(cap));
@@ -354,8 +354,8 @@ tsr_status tsr_scenario_ddp(const struct tsr_scenario *s, struct tsr_engine *e)
 
 tsr_status tsr_scenario_step(const struct tsr_scenario *s, struct tsr_engine *e)
 {
-    const struct tsr_node *train = tsr_node_get(s->doc.root, "train");
-    const struct tsr_node *optimizer = tsr_node_get(train, "optimizer");
+    const struct tsr_yaml_node *train = tsr_node_get(s->doc.root, "train");
+    const struct tsr_yaml_node *optimizer = tsr_node_get(train, "optimizer");
     const char *name = tsr_text_or(optimizer, "name", "sgd");
     double momentum = 0;
     tsr_node_double(tsr_node_get(optimizer, "momentum"), &momentum);

@@ -26,20 +26,20 @@ tsr_status tsr_scenario_wrap(const struct tsr_scenario *s, struct tsr_engine *e)
 /* Applies `ddp`. */
 tsr_status tsr_scenario_ddp(const struct tsr_scenario *s, struct tsr_engine *e) TSR_MUST_USE;
 /* One entry of `calls`. */
-tsr_status tsr_scenario_call(struct tsr_engine *e, const struct tsr_node *call) TSR_MUST_USE;
+tsr_status tsr_scenario_call(struct tsr_engine *e, const struct tsr_yaml_node *call) TSR_MUST_USE;
 /* The step configuration of `train`. */
 tsr_status tsr_scenario_step(const struct tsr_scenario *s, struct tsr_engine *e) TSR_MUST_USE;
 
 /* Helpers over nodes: absent means the fallback. */
-const char *tsr_text_or(const struct tsr_node *map, const char *key, const char *fallback);
-uint64_t tsr_u64_or(const struct tsr_node *map, const char *key, uint64_t fallback);
-bool tsr_bool_or(const struct tsr_node *map, const char *key, bool fallback);
+const char *tsr_text_or(const struct tsr_yaml_node *map, const char *key, const char *fallback);
+uint64_t tsr_u64_or(const struct tsr_yaml_node *map, const char *key, uint64_t fallback);
+bool tsr_bool_or(const struct tsr_yaml_node *map, const char *key, bool fallback);
 
 /* A list of texts, to be freed (the texts belong to the document). */
 struct tsr_texts {
     const char **items;
     size_t n;
 };
-tsr_status tsr_texts_read(const struct tsr_node *list, struct tsr_texts *out) TSR_MUST_USE;
+tsr_status tsr_texts_read(const struct tsr_yaml_node *list, struct tsr_texts *out) TSR_MUST_USE;
 
 #endif

@@ -7,7 +7,7 @@
 struct call {
     struct tsr_engine *e;
     struct tsr_module *module;
-    const struct tsr_node *args;
+    const struct tsr_yaml_node *args;
 };
 
 static bool value_of(const struct call *c)
@@ -34,7 +34,7 @@ static tsr_status call_all_reduce(const struct call *c)
 
 static tsr_status call_reshard_after_forward(const struct call *c)
 {
-    const struct tsr_node *value = tsr_node_get(c->args, "value");
+    const struct tsr_yaml_node *value = tsr_node_get(c->args, "value");
     bool flag;
     if (tsr_node_is_null(value) || !tsr_node_bool(value, &flag))
         return tsr_fail(TSR_EVALUE, "reshard_after_forward should be a bool, got %s",
@@ -57,7 +57,7 @@ typedef tsr_status (*list_fn)(struct tsr_engine *, struct tsr_module *, struct t
 
 static tsr_status with_modules(const struct call *c, list_fn fn)
 {
-    const struct tsr_node *list = tsr_node_get(c->args, "modules");
+    const struct tsr_yaml_node *list = tsr_node_get(c->args, "modules");
     size_t n = list && list->kind == TSR_NODE_SEQ ? list->n : 0;
     struct tsr_module **modules = calloc(n + 1, sizeof(*modules));
     if (!modules)
@@ -239,7 +239,7 @@ static const struct {
                  {"deepcopy", call_deepcopy},
                  {"register_fsdp_forward_method", call_register}};
 
-tsr_status tsr_scenario_call(struct tsr_engine *e, const struct tsr_node *call)
+tsr_status tsr_scenario_call(struct tsr_engine *e, const struct tsr_yaml_node *call)
 {
     const char *fn = tsr_text_or(call, "fn", "");
     struct call c = {e, tsr_module_find(e, tsr_text_or(call, "module", "")),

@@ -23,10 +23,10 @@ static tsr_status open_beside(const char *path, const char *name, struct tsr_saf
 tsr_status tsr_trace_tensors_open(const struct tsr_scenario *s, const char *path,
                                   struct tsr_trace_tensors *out)
 {
-    const struct tsr_node *tensors = tsr_node_get(s->doc.root, "tensors");
+    const struct tsr_yaml_node *tensors = tsr_node_get(s->doc.root, "tensors");
     const char *init = tsr_text_or(tensors, "init", NULL);
     const char *data = tsr_text_or(tensors, "data", NULL);
-    const struct tsr_node *model = tsr_node_get(s->doc.root, "model");
+    const struct tsr_yaml_node *model = tsr_node_get(s->doc.root, "model");
     *out =
         (struct tsr_trace_tensors){.shifts = strcmp(tsr_text_or(model, "kind", ""), "tree") != 0,
                                    .seq = tsr_u64_or(tsr_node_get(s->doc.root, "train"), "seq", 1)};

@@ -5,7 +5,7 @@
 #include "engine/layout/tensor_parallel.h"
 #include "experiments/cli/player/trace/trace_kinds.h"
 
-static tsr_status read_style(const struct tsr_node *pair, struct tsr_tp_style *out)
+static tsr_status read_style(const struct tsr_yaml_node *pair, struct tsr_tp_style *out)
 {
     bool is_pair = pair->kind == TSR_NODE_SEQ && pair->n == 2;
     if (!is_pair || !tsr_tp_kind_parse(pair->items[1]->text, &out->kind))
@@ -18,7 +18,7 @@ static tsr_status read_style(const struct tsr_node *pair, struct tsr_tp_style *o
 
 static tsr_status apply_styles(const struct tsr_scenario *s, struct tsr_engine *e)
 {
-    const struct tsr_node *list = tsr_node_get(s->doc.root, "tp");
+    const struct tsr_yaml_node *list = tsr_node_get(s->doc.root, "tp");
     size_t n = list && list->kind == TSR_NODE_SEQ ? list->n : 0;
     struct tsr_tp_style *styles = calloc(n + 1, sizeof *styles);
     if (!styles)
