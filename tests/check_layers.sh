@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # The layer rule of the tree: an arrow never points up. layers.tsv has the folders of each library,
 # bottom-up; this checks every include and, with a build, every symbol that one folder takes from another.
+# And no file is forgotten: each source is in a list of CMake's, each test is a test.
 #
 # Usage: check_layers.sh [BUILD]. With BUILD, a folder that CMake built into: its objects are read, and
 # the engine's symbols from outside are checked against a whitelist. One line per violation; exit
@@ -31,6 +32,14 @@ if [ -n "$build" ]; then
         exit 1
     }
 fi
+
+# Sources that no CMakeLists.txt names: "FILE".
+lists=$(cat engine/CMakeLists.txt sim/CMakeLists.txt exec/CMakeLists.txt exec/cuda/CMakeLists.txt \
+    experiments/CMakeLists.txt CMakeLists.txt tests/CMakeLists.txt | tr -s ' ()\n' '\n' | sed 's|.*/||' | sort -u)
+{
+    grep -E '\.(c|cu|cpp)$' "$work/files" | sed 's|.*/||'
+    find tests -name 'test_*.c' -not -path 'tests/golden*' | sed 's|.*/test_||; s|\.c$||'
+} | sort -u | comm -23 - <(printf '%s\n' "$lists") >"$work/forgotten"
 
 # What the engine takes from outside: memory, strings, formatting, mathematics.
 cat >"$work/whitelist" <<'WORDS'
@@ -105,6 +114,8 @@ BEGIN {
     while ((getline line < (work "/files")) > 0)
         if (!(folder_of(line) in rank))
             complain(line ": its folder is not in tests/layers.tsv")
+    while ((getline line < (work "/forgotten")) > 0)
+        complain(line ": no CMakeLists.txt names it")
     while ((getline line < (work "/includes")) > 0) {
         split(line, f, " ")
         from = folder_of(f[1])

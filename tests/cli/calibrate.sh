@@ -1,7 +1,7 @@
 #!/bin/sh
 # calibrate: logs of nccl-tests become tables that validate reads; mistakes name the line.
 # shellcheck source=tests/cli/_common.sh
-. "$(dirname "$0")/_common.sh"
+. "$TSR_SOURCE_DIR/tests/cli/_common.sh"
 
 log() {
     cat <<'END'

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # calibrate --on host: the files that it makes predict a run on this machine within a factor of two.
 # shellcheck source=tests/cli/_common.sh
-. "$(dirname "$0")/_common.sh"
+. "$TSR_SOURCE_DIR/tests/cli/_common.sh"
 study=$TSR_SOURCE_DIR/experiments/small/llama.yaml
 steps=(--set train.steps=16 --set train.warmup=2 --set eval.every=0 --set data.train=null --set data.val=null)
 

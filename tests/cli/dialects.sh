@@ -1,7 +1,7 @@
 #!/bin/sh
 # dialects: compiled blocks and fp8 are simulated, checked, and refused where they do not run.
 # shellcheck source=tests/cli/_common.sh
-. "$(dirname "$0")/_common.sh"
+. "$TSR_SOURCE_DIR/tests/cli/_common.sh"
 
 cat >"$tmp/a.yaml" <<'YAML'
 title: dialects

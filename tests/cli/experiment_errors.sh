@@ -2,7 +2,7 @@
 # Mistakes in an experiment file: exit status 2 and one line that names the place, the key, what was
 # found and what is allowed.
 # shellcheck source=tests/cli/_common.sh
-. "$(dirname "$0")/_common.sh"
+. "$TSR_SOURCE_DIR/tests/cli/_common.sh"
 
 base=$tmp/base.yaml
 cat >"$base" <<'Y'

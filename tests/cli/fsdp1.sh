@@ -1,7 +1,7 @@
 #!/bin/sh
 # api: fsdp1 beside the others: compared, checked, explained; its keys and what it refuses.
 # shellcheck source=tests/cli/_common.sh
-. "$(dirname "$0")/_common.sh"
+. "$TSR_SOURCE_DIR/tests/cli/_common.sh"
 
 cat >"$tmp/mixed.yaml" <<END
 model: {name: llama-2-7b, layers: 4}

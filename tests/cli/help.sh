@@ -1,7 +1,7 @@
 #!/bin/sh
 # Help, version, and mistakes on the command line.
 # shellcheck source=tests/cli/_common.sh
-. "$(dirname "$0")/_common.sh"
+. "$TSR_SOURCE_DIR/tests/cli/_common.sh"
 
 works --help
 has "$out" compare inspect program "Exit status" "Usage"

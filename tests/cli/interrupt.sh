@@ -2,7 +2,7 @@
 # A program that is interrupted ends by that signal, takes its processes along, and leaves no
 # unfinished file.
 # shellcheck source=tests/cli/_common.sh
-. "$(dirname "$0")/_common.sh"
+. "$TSR_SOURCE_DIR/tests/cli/_common.sh"
 flagship=$TSR_SOURCE_DIR/experiments/flagship/dgx-h100-8.yaml
 
 # unfinished FOLDER: files under temporary names.

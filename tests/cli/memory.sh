@@ -1,7 +1,7 @@
 #!/bin/sh
 # `tessera memory`: what it reads and writes, every kind of mistake, and a device that is too small.
 # shellcheck source=tests/cli/_common.sh
-. "$(dirname "$0")/_common.sh"
+. "$TSR_SOURCE_DIR/tests/cli/_common.sh"
 golden=$TSR_SOURCE_DIR/tests/golden-memory/tiny-base.json
 
 config='"family":"llama","hidden_size":256,"intermediate_size":688,"num_hidden_layers":2,"num_attention_heads":8,"num_key_value_heads":4,"vocab_size":1000,"max_position_embeddings":512'

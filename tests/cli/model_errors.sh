@@ -1,7 +1,7 @@
 #!/bin/sh
 # Mistakes in model, cluster and device files.
 # shellcheck source=tests/cli/_common.sh
-. "$(dirname "$0")/_common.sh"
+. "$TSR_SOURCE_DIR/tests/cli/_common.sh"
 models=$TSR_SOURCE_DIR/experiments/models
 clusters=$TSR_SOURCE_DIR/experiments/clusters
 

@@ -2,7 +2,7 @@
 # Every model of experiments/models: the counts of `inspect` are those of counts.tsv. Dense models
 # are built by the engine, which must come to the same number.
 # shellcheck source=tests/cli/_common.sh
-. "$(dirname "$0")/_common.sh"
+. "$TSR_SOURCE_DIR/tests/cli/_common.sh"
 models=$TSR_SOURCE_DIR/experiments/models
 
 # number KEY: the integer of a key in the JSON on stdout.

@@ -2,7 +2,7 @@
 # MPT files: what is modelled and what is refused; the table of positions; a Composer step and the
 # forms of checkpointing by their keys, and what excludes what.
 # shellcheck source=tests/cli/_common.sh
-. "$(dirname "$0")/_common.sh"
+. "$TSR_SOURCE_DIR/tests/cli/_common.sh"
 
 # file LINE: a config.json of MPT with one more line.
 file() {

@@ -1,7 +1,7 @@
 #!/bin/sh
 # Where results go: folders that cannot be written, full disks, no gnuplot; nothing half-written.
 # shellcheck source=tests/cli/_common.sh
-. "$(dirname "$0")/_common.sh"
+. "$TSR_SOURCE_DIR/tests/cli/_common.sh"
 cat >"$tmp/e.yaml" <<'Y'
 model: llama-3.2-1b
 cluster: dgx-h100-1

@@ -1,7 +1,7 @@
 #!/bin/sh
 # --print-config is complete and reads back as the same; --set reaches every key.
 # shellcheck source=tests/cli/_common.sh
-. "$(dirname "$0")/_common.sh"
+. "$TSR_SOURCE_DIR/tests/cli/_common.sh"
 experiments=$TSR_SOURCE_DIR/experiments
 
 # round FILE [option...]: prints, prints the print, and compares.

@@ -2,7 +2,7 @@
 # snapshot.pickle of real programs, read by Python: the history is one of a possible allocator, and
 # its figures are those of memory.csv. The trace is JSON. Exit 77: skipped, there is no python3.
 # shellcheck source=tests/cli/_common.sh
-. "$(dirname "$0")/_common.sh"
+. "$TSR_SOURCE_DIR/tests/cli/_common.sh"
 command -v python3 >/dev/null || exit 77
 cat >"$tmp/e.yaml" <<'Y'
 model: llama-3.2-1b

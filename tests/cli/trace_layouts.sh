@@ -1,7 +1,7 @@
 #!/bin/sh
 # `tessera trace` of the kinds that are about layout only: mistakes in their scenarios.
 # shellcheck source=tests/cli/_common.sh
-. "$(dirname "$0")/_common.sh"
+. "$TSR_SOURCE_DIR/tests/cli/_common.sh"
 
 # tp NAME MESH STYLE WRAP: a tp_layout scenario.
 tp() {

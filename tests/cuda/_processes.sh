@@ -1,8 +1,8 @@
 # shellcheck shell=bash
 # Sourced by the scripts about ranks that are processes, on the stand-in's GPUs (TESSERA_STANDIN). Brings
-# tests/exec/_faults.sh, whose run and start run on GPUs here.
+# tests/jobs/_faults.sh, whose run and start run on GPUs here.
 TESSERA=${TESSERA_STANDIN:?the program with the stand-ins}
-# shellcheck source=tests/exec/_faults.sh
+# shellcheck source=tests/jobs/_faults.sh
 . "$TSR_SOURCE_DIR/tests/exec/_faults.sh"
 : "${tmp:?a folder of our own}" "${job:?}" "${out:?}" "${err:?}"
 unset XDG_CACHE_HOME HOME # no plans of products are kept; --deterministic: none are timed

@@ -5,7 +5,7 @@
 #define TSR_BLAS_TESTING_H
 
 #include "exec/cuda/blas/blas.h"
-#include "tests/exec/kernels_testing.h"
+#include "tests/kernels/kernels_testing.h"
 #include "tests/standin/blas.h"
 #include "tests/standin/standin.h"
 

@@ -1,11 +1,11 @@
-/* comms_testing.h: a random program of collectives (tests/exec/collectives_testing.h), enqueued by
+/* comms_testing.h: a random program of collectives (tests/world/collectives_testing.h), enqueued by
  * one host thread of every rank on three streams and compared with a naive reference when all is
  * done. What a call has read is overwritten behind it on its stream: a missing wait shows.
  */
 #ifndef COMMS_TESTING_H
 #define COMMS_TESTING_H
 
-#include "tests/exec/collectives_testing.h"
+#include "tests/world/collectives_testing.h"
 
 #include "exec/cuda/comms/comms.h"
 

@@ -1,4 +1,5 @@
-/* kernels_on_cuda.h: the tests of the host's kernels (tests/exec/kernels_testing.h) on the GPU's.
+/* kernels_on_cuda.h: the tests of the host's kernels (tests/kernels/kernels_testing.h) on the
+ * GPU's.
  */
 #ifndef TSR_KERNELS_ON_CUDA_H
 #define TSR_KERNELS_ON_CUDA_H

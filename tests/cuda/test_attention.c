@@ -4,7 +4,7 @@
  */
 #include "exec/cuda/cudnn/cudnn_attention.h"
 #include "exec/cuda/gpu/context.h"
-#include "tests/exec/kernels_testing.h"
+#include "tests/kernels/kernels_testing.h"
 #include "tests/standin/attention.h"
 #include "tests/standin/standin.h"
 

@@ -4,9 +4,9 @@
  */
 #include "exec/cuda/comms/watchdog.h"
 #include "tests/cuda/comms_testing.h"
-#include "tests/exec/processes_testing.h"
 #include "tests/standin/nccl.h"
 #include "tests/standin/standin.h"
+#include "tests/world/processes_testing.h"
 
 /* What a rank of a job does with its communicators. */
 struct nccl_job {

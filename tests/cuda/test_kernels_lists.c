@@ -3,7 +3,7 @@
  * the host's.
  */
 #define TSR_TEST_CUDA 1
-#include "tests/exec/kernels_testing.h"
+#include "tests/kernels/kernels_testing.h"
 
 #include "exec/cuda/gpu/context.h"
 

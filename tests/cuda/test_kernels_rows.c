@@ -4,7 +4,7 @@
  * sums.
  */
 #define TSR_TEST_CUDA 1
-#include "tests/exec/kernels_testing.h"
+#include "tests/kernels/kernels_testing.h"
 
 struct shape {
     uint64_t rows, columns;

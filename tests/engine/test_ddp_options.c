@@ -1,7 +1,7 @@
 /* test_ddp_options.c: constructor options and comm hooks of the bucketed replicate (sections 5.3,
  * 5.4; R212, R217, R219).
  */
-#include "tests/engine/rules_order.h"
+#include "tests/rules/rules_order.h"
 
 enum { LAYER = 8 + 96 + 12 + 96, ALL = LAYER + 128 + 8 + 128 }; /* elements, one layer */
 

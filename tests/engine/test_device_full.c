@@ -1,7 +1,7 @@
 /* test_device_full.c: a step on a device that is too small for its cached segments: the allocator
  * waits for the device, gives the segments back, and goes on; or fails and says what it found.
  */
-#include "tests/engine/rules_testing.h"
+#include "tests/rules/rules_testing.h"
 
 enum { LAYERS = 4 };
 

@@ -1,7 +1,7 @@
 /* test_gather_extension.c: a parameter that travels as eight-bit data and one scale per rank (an
  * all-gather extension, section 2.11): bytes, kernels, how long the raw outputs live, refusals.
  */
-#include "tests/engine/rules_order.h"
+#include "tests/rules/rules_order.h"
 
 enum { W = 4, NORM = 8, UP = 12 * 8, BIAS = 12, DOWN = 8 * 12, SCALE = 4 };
 

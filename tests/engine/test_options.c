@@ -2,7 +2,7 @@
  * instructions are there and which are not, and what is refused. That values stay the same:
  * tests/exec/test_exact_options.c.
  */
-#include "tests/engine/rules_testing.h"
+#include "tests/rules/rules_testing.h"
 
 static void open_with(struct rig *r, const struct tsr_wrap_options *o, struct rig_setup setup)
 {

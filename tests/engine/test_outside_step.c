@@ -5,7 +5,7 @@
  * tensors have 128. There are 15 parameters, and AdamW keeps two states of each.
  */
 #include "engine/graph/host_memory.h"
-#include "tests/engine/rules_testing.h"
+#include "tests/rules/rules_testing.h"
 
 enum { LAYER = 4 * 212, ROOT = 4 * 264, TOTAL = 3 * LAYER + ROOT, LARGEST = 4 * 128, PARAMS = 15 };
 

@@ -3,7 +3,7 @@
  */
 #define TSR_TEST_CUDA 1
 #include "exec/cuda/cudnn/cudnn_attention.h"
-#include "tests/exec/kernels_testing.h"
+#include "tests/kernels/kernels_testing.h"
 
 enum { SCRATCH = 64 << 20, PACK = 3 };
 

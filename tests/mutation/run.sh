@@ -44,8 +44,8 @@ cmake -S "$work/src" -B "$work/build" -G Ninja -DCMAKE_BUILD_TYPE=None -DTESSERA
     stop "cmake failed"
 }
 # the tests of one release last: they notice much that is not theirs
-rules=$(cd "$work/src/tests/engine" && printf '%s\n' test_rules_[a-z]*.c test_rules_[0-9]*.c |
-    sed 's/\.c$//; s/^/engine_/')
+rules=$(cd "$work/src/tests/rules" && printf '%s\n' test_[a-z]*.c test_[0-9]*.c |
+    sed 's/\.c$//; s/^/rules_/')
 scenarios=conformance_test_golden
 full_device=engine_test_device_full
 flat="engine_test_fsdp1 conformance_test_fsdp1"

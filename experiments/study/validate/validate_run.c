@@ -2,7 +2,8 @@
  *
  * Micro-batches of a step are alike from the second on: the host has run ahead, streams are full,
  * the allocator has what it needs. So a step of n > SIMULATED micro-batches takes as long as one of
- * two, and n - 2 times what the third adds. tests/cli/validate.sh compares that with whole steps.
+ * two, and n - 2 times what the third adds. tests/studies/validate.sh compares that with whole
+ * steps.
  */
 #include "experiments/study/validate/validate.h"
 

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Models that `tessera` trained and exported, in transformers; and models of transformers in `tessera`.
 
-    PYTHON compare.py --tessera BUILD/tessera --logits BUILD/tests/exec_test_logits
+    PYTHON compare.py --tessera BUILD/tessera --logits BUILD/tests/train_test_logits
 
 Needs torch, safetensors and transformers. Exit status 0: all figures are within their limits.
 """

@@ -1,0 +1,370 @@
+/* test_kernels_optimizer.c: the variants of AdamW against each other and against double, SGD, and
+ * clipping by the norm.
+ */
+#include "tests/kernels/kernels_testing.h"
+
+enum { PARAMS = 3, STEPS = 10, G = 0, M, V, P, T };
+
+static const uint64_t sizes[PARAMS] = {1, 300, 77};
+static const bool decays[PARAMS] = {true, false, true};
+
+struct parameter {
+    double *x[5]; /* as G to T */
+};
+
+struct model {
+    struct parameter p[PARAMS];
+    uint8_t dtype, state_dtype;
+    float scale, clip; /* fused: of the gradients; clip 0: no factor is given */
+    double scalars[TSR_N_SCALARS];
+};
+
+static uint8_t dtype_of(const struct model *m, int what)
+{
+    return what == M || what == V || what == T ? m->state_dtype : m->dtype;
+}
+
+static void model_open(struct model *m, uint8_t dtype, uint8_t state_dtype)
+{
+    m->dtype = dtype;
+    m->state_dtype = state_dtype;
+    m->scale = 1;
+    m->clip = 0;
+    memset(m->scalars, 0, sizeof m->scalars);
+    m->scalars[TSR_SCALAR_LR] = 0.01;
+    m->scalars[TSR_SCALAR_BETA1] = 0.9;
+    m->scalars[TSR_SCALAR_BETA2] = 0.95;
+    m->scalars[TSR_SCALAR_EPS] = 1e-8;
+    m->scalars[TSR_SCALAR_WEIGHT_DECAY] = 0.1;
+    m->scalars[TSR_SCALAR_MOMENTUM] = 0.9;
+    for (int i = 0; i < PARAMS; i++)
+        for (int k = 0; k < 5; k++) {
+            m->p[i].x[k] = calloc(sizes[i], sizeof(double));
+            assert_non_null(m->p[i].x[k]);
+            for (uint64_t e = 0; e < sizes[i] && k == P; e++)
+                m->p[i].x[k][e] = test_quantize(test_between(-1, 1), dtype);
+        }
+}
+
+static void model_close(struct model *m)
+{
+    for (int i = 0; i < PARAMS; i++)
+        for (int k = 0; k < 5; k++)
+            free(m->p[i].x[k]);
+}
+
+static void model_copy(struct model *to, const struct model *from)
+{
+    model_open(to, from->dtype, from->state_dtype);
+    for (int i = 0; i < PARAMS; i++)
+        for (int k = 0; k < 5; k++)
+            memcpy(to->p[i].x[k], from->p[i].x[k], sizes[i] * sizeof(double));
+}
+
+static void new_gradients(struct model *m)
+{
+    for (int i = 0; i < PARAMS; i++)
+        for (uint64_t e = 0; e < sizes[i]; e++)
+            m->p[i].x[G][e] = test_quantize(test_between(-1, 1), m->dtype);
+}
+
+/* Runs a kernel over parameters [from, to): reads and writes are bits of G to T, which lie in the
+ * slots of their numbers; `old`: T is read in slot 5. */
+static void run(struct model *m, const char *name, unsigned reads, unsigned writes, bool old,
+                int from, int to)
+{
+    struct test_call t;
+    int operand[PARAMS][5];
+    test_open(&t, name);
+    memcpy(t.scalars, m->scalars, sizeof m->scalars);
+    for (int i = from; i < to; i++) {
+        test_arg(&t, decays[i] | (m->scale != 1 ? test_scale_bits(m->scale) : 0));
+        for (int k = 0; k < 5; k++) {
+            unsigned access = (reads >> k & 1 ? TSR_READ : 0u) | (writes >> k & 1 ? TSR_WRITE : 0u);
+            if (old && k == T)
+                test_set_all(&t, test_tensor(&t, 5, TSR_READ, dtype_of(m, T), sizes[i]),
+                             m->p[i].x[T]);
+            if (!access)
+                continue;
+            operand[i][k] = test_tensor(&t, (unsigned)k, access, dtype_of(m, k), sizes[i]);
+            if (access & TSR_READ)
+                test_set_all(&t, operand[i][k], m->p[i].x[k]);
+        }
+    }
+    if (m->clip > 0)
+        test_set_all(&t, test_tensor(&t, 5, TSR_READ, TSR_F32, 1), (double[]){(double)m->clip});
+    test_run(&t);
+    for (int i = from; i < to; i++)
+        for (int k = 0; k < 5; k++)
+            for (uint64_t e = 0; writes >> k & 1 && e < sizes[i]; e++)
+                m->p[i].x[k][e] = test_get(&t, operand[i][k], e);
+    test_close(&t);
+}
+
+#define BIT(k) (1u << (k))
+
+static void step_foreach(struct model *m, bool host)
+{
+    run(m, "foreach_mul_weight_decay", BIT(P), BIT(P), false, 0, PARAMS);
+    run(m, "foreach_lerp_exp_avg", BIT(G) | BIT(M), BIT(M), false, 0, PARAMS);
+    run(m, "foreach_mul_exp_avg_sq", BIT(V), BIT(V), false, 0, PARAMS);
+    run(m, "foreach_addcmul_exp_avg_sq", BIT(G) | BIT(V), BIT(V), false, 0, PARAMS);
+    if (host) {
+        run(m, "foreach_addcdiv", BIT(M) | BIT(V) | BIT(P), BIT(P), false, 0, PARAMS);
+        return;
+    }
+    run(m, "foreach_sqrt", BIT(V), BIT(T), false, 0, PARAMS);
+    run(m, "foreach_div_bias_correction", BIT(T), BIT(T), false, 0, PARAMS);
+    run(m, "foreach_add_eps", BIT(T), BIT(T), false, 0, PARAMS);
+    run(m, "foreach_addcdiv", BIT(M) | BIT(T) | BIT(P), BIT(P), false, 0, PARAMS);
+}
+
+static void step_loop(struct model *m)
+{
+    for (int i = 0; i < PARAMS; i++) {
+        run(m, "mul_weight_decay", BIT(P), BIT(P), false, i, i + 1);
+        run(m, "lerp_exp_avg", BIT(G) | BIT(M), BIT(M), false, i, i + 1);
+        run(m, "mul_exp_avg_sq", BIT(V), BIT(V), false, i, i + 1);
+        run(m, "addcmul_exp_avg_sq", BIT(G) | BIT(V), BIT(V), false, i, i + 1);
+        run(m, "sqrt", BIT(V), BIT(T), false, i, i + 1);
+        run(m, "div_bias_correction", 0, BIT(T), true, i, i + 1);
+        run(m, "addcdiv", BIT(M) | BIT(T) | BIT(P), BIT(P), false, i, i + 1);
+    }
+}
+
+static void step_fused(struct model *m)
+{
+    run(m, "fused_adamw", BIT(G) | BIT(M) | BIT(V) | BIT(P), BIT(M) | BIT(V) | BIT(P), false, 0,
+        PARAMS);
+}
+
+/* The algorithm of Loshchilov and Hutter, in double. */
+static void step_reference(struct model *m)
+{
+    const double *s = m->scalars;
+    double lr = s[TSR_SCALAR_LR], b1 = s[TSR_SCALAR_BETA1], b2 = s[TSR_SCALAR_BETA2];
+    for (int i = 0; i < PARAMS; i++) {
+        double *const *x = m->p[i].x;
+        for (uint64_t e = 0; e < sizes[i]; e++) {
+            double g = x[G][e];
+            x[M][e] = b1 * x[M][e] + (1 - b1) * g;
+            x[V][e] = b2 * x[V][e] + (1 - b2) * g * g;
+            double mean = x[M][e] / (1 - pow(b1, s[TSR_SCALAR_STEP]));
+            double square = x[V][e] / (1 - pow(b2, s[TSR_SCALAR_STEP]));
+            double wd = decays[i] ? s[TSR_SCALAR_WEIGHT_DECAY] : 0;
+            x[P][e] -= lr * (mean / (sqrt(square) + s[TSR_SCALAR_EPS]) + wd * x[P][e]);
+        }
+    }
+}
+
+static double largest_difference(const struct model *a, const struct model *b, int k)
+{
+    double worst = 0;
+    for (int i = 0; i < PARAMS; i++)
+        for (uint64_t e = 0; e < sizes[i]; e++) {
+            double off = fabs(a->p[i].x[k][e] - b->p[i].x[k][e]);
+            assert_false(isnan(off));
+            worst = off > worst ? off : worst;
+        }
+    return worst;
+}
+
+/* All variants, ten steps with the same gradients. */
+static void adamw(void **state)
+{
+    (void)state;
+    static const uint8_t dtypes[][2] = {
+        {TSR_F32, TSR_F32}, {TSR_F64, TSR_F64}, {TSR_F32, TSR_BF16}, {TSR_BF16, TSR_F32}};
+    for (int d = 0; d < 4; d++) {
+        enum { FUSED, FOREACH, ON_HOST, LOOP, REFERENCE, VARIANTS };
+        struct model m[VARIANTS];
+        model_open(&m[0], dtypes[d][0], dtypes[d][1]);
+        for (int k = 1; k < VARIANTS; k++)
+            model_copy(&m[k], &m[0]);
+        for (int step = 1; step <= STEPS; step++) {
+            new_gradients(&m[0]);
+            for (int k = 0; k < VARIANTS; k++) {
+                m[k].scalars[TSR_SCALAR_STEP] = step;
+                for (int i = 0; i < PARAMS; i++)
+                    memcpy(m[k].p[i].x[G], m[0].p[i].x[G], sizes[i] * sizeof(double));
+            }
+            step_fused(&m[FUSED]);
+            step_foreach(&m[FOREACH], false);
+            step_foreach(&m[ON_HOST], true);
+            step_loop(&m[LOOP]);
+            step_reference(&m[REFERENCE]);
+        }
+        /* a step moves p by about lr; what is stored in 16 bits is that much off, every step */
+        double error = d == 0 ? 2e-7 * STEPS : d == 1 ? 1e-14 : d == 2 ? 0.01 : 0.004 * STEPS;
+        for (int k = 0; k < REFERENCE; k++)
+            assert_true(largest_difference(&m[k], &m[REFERENCE], P) < error);
+        if (d < 2) { /* the same operations in the same order, without rounding in between */
+            assert_true(largest_difference(&m[FUSED], &m[FOREACH], P) == 0);
+            assert_true(largest_difference(&m[FUSED], &m[ON_HOST], P) == 0);
+            assert_true(largest_difference(&m[FUSED], &m[LOOP], P) == 0);
+            assert_true(largest_difference(&m[FUSED], &m[FOREACH], V) == 0);
+        }
+        for (int k = 0; k < VARIANTS; k++)
+            model_close(&m[k]);
+    }
+}
+
+/* Gradients that are scaled as they are read are those that were scaled before. */
+static void scaled(void **state)
+{
+    (void)state;
+    for (int clips = 0; clips < 2; clips++) {
+        struct model m, want;
+        model_open(&m, TSR_F32, TSR_F32);
+        model_copy(&want, &m);
+        m.scale = 0.25f;
+        m.clip = clips ? 0.7f : 0;
+        for (int step = 1; step <= STEPS; step++) {
+            new_gradients(&m);
+            m.scalars[TSR_SCALAR_STEP] = want.scalars[TSR_SCALAR_STEP] = step;
+            for (int i = 0; i < PARAMS; i++)
+                for (uint64_t e = 0; e < sizes[i]; e++) {
+                    float g = (float)m.p[i].x[G][e] * m.scale;
+                    want.p[i].x[G][e] = (double)(clips ? g * m.clip : g);
+                }
+            step_fused(&m);
+            step_fused(&want);
+        }
+        for (int k = M; k <= P; k++)
+            assert_true(largest_difference(&m, &want, k) == 0);
+        model_close(&m);
+        model_close(&want);
+    }
+}
+
+/* Without momentum; with it, where the decay belongs to the gradient of the momentum. */
+static void sgd(void **state)
+{
+    (void)state;
+    for (int momentum = 0; momentum < 2; momentum++) {
+        struct model m, want;
+        model_open(&m, TSR_F32, TSR_F32);
+        model_copy(&want, &m);
+        for (int step = 1; step <= STEPS; step++) {
+            new_gradients(&m);
+            m.scalars[TSR_SCALAR_STEP] = step;
+            for (int i = 0; i < PARAMS; i++)
+                for (uint64_t e = 0; e < sizes[i]; e++) {
+                    double *const *x = want.p[i].x;
+                    double g = m.p[i].x[G][e] + (decays[i] ? 0.1 * x[P][e] : 0);
+                    x[M][e] = momentum && step > 1 ? 0.9 * x[M][e] + g : g;
+                    x[P][e] -= 0.01 * x[M][e];
+                }
+            if (momentum) {
+                unsigned reads = BIT(G) | BIT(P) | (step > 1 ? BIT(M) : 0);
+                run(&m, "foreach_momentum", reads, BIT(M), false, 0, PARAMS);
+                run(&m, "foreach_add_sgd", BIT(M) | BIT(P), BIT(P), false, 0, PARAMS);
+            } else {
+                run(&m, "foreach_add_sgd", BIT(G) | BIT(P), BIT(P), false, 0, PARAMS);
+            }
+        }
+        assert_true(largest_difference(&m, &want, P) < 1e-6);
+        model_close(&m);
+        model_close(&want);
+    }
+}
+
+static void refusals(void **state)
+{
+    (void)state;
+    struct test_call t;
+    test_open(&t, "foreach_addcdiv");
+    test_tensor(&t, M, TSR_READ, TSR_F32, 4);
+    int p = test_tensor(&t, P, TSR_READ_WRITE, TSR_F32, 4);
+    test_tensor(&t, T, TSR_READ, TSR_F32, 4);
+    test_tensor(&t, M, TSR_READ, TSR_F32, 4);
+    test_refused(&t); /* the second parameter has only m */
+    t.n = 3;
+    t.scalars[TSR_SCALAR_STEP] = 1;
+    test_fill(&t, 2, 1, 2);
+    test_run(&t);
+    t.operands[p].access = TSR_READ;
+    test_refused(&t);
+    t.n = 4;
+    test_close(&t);
+    test_open(&t, "foreach_mul_weight_decay");
+    test_tensor(&t, P, TSR_READ_WRITE, TSR_F32, 4);
+    test_refused(&t); /* no flags */
+    test_close(&t);
+}
+
+/* ---- clipping -------------------------------------------------------------------------------- */
+
+static void norms(void **state)
+{
+    (void)state;
+    for (int k = 0; k < TEST_FLOATS; k++) {
+        struct test_call t;
+        double squares = 0, want[4] = {0};
+        test_open(&t, "foreach_norm");
+        for (int i = 0; i < PARAMS; i++) {
+            test_input(&t, 0, test_floats[k], sizes[i]);
+            for (uint64_t e = 0; e < sizes[i]; e++)
+                want[i] += pow(test_get(&t, i, e), 2);
+            squares += want[i] * (i == 1 ? 0.125 * 0.125 : 1);
+            want[i] = sqrt(want[i]) * (i == 1 ? 0.125 : 1);
+            test_arg(&t, i == 1 ? test_scale_bits(0.125f) : (uint64_t)i);
+        }
+        test_scratch(&t, 5, TSR_F32, 10);
+        for (int i = 0; i < 4; i++) {
+            int norm = test_output(&t, 6, TSR_F32, 1);
+            assert_int_equal(norm, PARAMS + 1 + i);
+        }
+        test_run(&t);
+        double got[4];
+        for (int i = 0; i < 4; i++) {
+            test_near(&t, PARAMS + 1 + i, 0, want[i], 10);
+            got[i] = test_get(&t, PARAMS + 1 + i, 0);
+        }
+        test_close(&t);
+        test_open(&t, "total_norm");
+        test_set_all(&t, test_tensor(&t, 0, TSR_READ, TSR_F32, 4), got);
+        int y = test_output(&t, 1, TSR_F32, 1);
+        test_run(&t);
+        test_near(&t, y, 0, sqrt(squares), 10);
+        test_close(&t);
+        test_open(&t, "norm_power");
+        test_set_all(&t, test_tensor(&t, 0, TSR_READ, TSR_F32, 4), got);
+        y = test_output(&t, 1, TSR_F32, 4);
+        for (uint64_t i = 0; i < 4; i++)
+            test_arg(&t, i + 1);
+        test_run(&t);
+        for (uint64_t i = 0; i < 4; i++)
+            test_near(&t, y, i, got[i] * got[i] / (double)(i + 1), 1);
+        test_close(&t);
+    }
+}
+
+static void clipped(void **state)
+{
+    (void)state;
+    struct test_call t;
+    double *old[PARAMS];
+    test_open(&t, "foreach_mul_clip");
+    for (int i = 0; i < PARAMS; i++) {
+        int g = test_tensor(&t, 0, TSR_READ_WRITE, test_floats[i], sizes[i]);
+        test_fill(&t, g, -1, 1);
+        old[i] = test_values(&t, g);
+    }
+    int factor = test_input(&t, 5, TSR_F32, 1);
+    test_run(&t);
+    for (int i = 0; i < PARAMS; i++) {
+        for (uint64_t e = 0; e < sizes[i]; e++)
+            test_near(&t, i, e, old[i][e] * test_get(&t, factor, 0), 1);
+        free(old[i]);
+    }
+    test_close(&t);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(adamw), cmocka_unit_test(scaled),
+                                       cmocka_unit_test(sgd),   cmocka_unit_test(refusals),
+                                       cmocka_unit_test(norms), cmocka_unit_test(clipped)};
+    return cmocka_run_group_tests_name("kernels: optimizers", tests, NULL, NULL);
+}

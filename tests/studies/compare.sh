@@ -1,0 +1,90 @@
+#!/bin/sh
+# compare, sim, run and program on real experiments.
+# shellcheck source=tests/cli/_common.sh
+. "$TSR_SOURCE_DIR/tests/cli/_common.sh"
+experiments=$TSR_SOURCE_DIR/experiments
+flagship=$experiments/flagship/dgx-h100-8.yaml
+
+# Every study runs; a row for every strategy, in the order of the file.
+for file in "$experiments"/flagship/*.yaml "$experiments"/*/compare.yaml; do
+    works compare "$file" --format csv
+    [ -s "$err" ] && complain "$file: something on stderr"
+    sed -n 's/^  \([a-z0-9-]*\):.*/\1/p' "$file" | sed -n '/^ddp$/,$p' >"$tmp/names"
+    grep -v '^#' "$out" | sed 1d | cut -d, -f2 >"$tmp/rows"
+    same "$tmp/names" "$tmp/rows"
+done
+
+# The order and the figures do not depend on how many run at a time.
+works compare "$flagship" --jobs 1
+cp "$out" "$tmp/one.md"
+works compare "$flagship" --jobs 7
+same "$tmp/one.md" "$out"
+works compare "$flagship" --only fsdp,hsdp-2x4
+has "$out" "| fsdp" "| hsdp-2x4" "tessera run $flagship --strategy fsdp" "gpu-h100-sxm5-80g.json"
+grep -q fsdp-one-group "$out" && complain "--only shows others"
+works compare "$flagship" --only fsdp --format json
+has "$out" '"fsdp"' step_time_s
+
+# sim and run are one row of compare; what does not fit is exit status 3, with its row.
+works sim "$flagship" --strategy fsdp
+cp "$out" "$tmp/sim.md"
+works run "$flagship" --strategy fsdp --on sim
+same "$tmp/sim.md" "$out"
+for limit in none card; do
+    checks=$((checks + 1))
+    "$TESSERA" sim "$flagship" --strategy ddp --set allocator.limit=$limit >"$out" 2>"$err"
+    got=$?
+    [ "$got" = 3 ] || complain "sim of ddp with allocator.limit=$limit: exit status $got, not 3"
+    has "$out" "| ddp" NO
+done
+works compare "$flagship" --only ddp
+works compare "$flagship" --only ddp --set allocator.limit=card
+has "$out" "out of memory"
+
+# The command under the table repeats the row: with what --set changed, or the resolved file.
+for folder in "" "$tmp/changed"; do
+    works compare "$flagship" --only fsdp --set seq=4096 --set 'phases=[init, step1]' ${folder:+--out "$folder"}
+    [ -s "$err" ] && complain "something on stderr"
+    grep '^| fsdp' "$out" | sed 's/fsdp \*/fsdp/' | sort -u >"$tmp/rows"
+    command=$(sed -n "s|^    tessera run |\"$TESSERA\" run |p" "$out")
+    case $folder in
+    "") has "$out" "$flagship --strategy fsdp --set seq=4096 --set 'phases=[init, step1]' --on sim" ;;
+    *) has "$out" "$folder/experiment.yaml --strategy fsdp --on sim" ;;
+    esac
+    checks=$((checks + 1))
+    eval "$command" >"$out" 2>"$err" || complain "$command"
+    grep '^| fsdp' "$out" | sed 's/fsdp \*/fsdp/' | sort -u >"$tmp/again"
+    same "$tmp/rows" "$tmp/again"
+done
+
+# Sweeps
+works compare "$flagship" --only fsdp --set 'sweeps={batch: [1, 2], seq: [512, 1024]}' --format csv
+has "$out" 'fsdp@batch=1@seq=512' 'fsdp@batch=2@seq=1024'
+works compare "$experiments/flagship/h100-128.yaml" --only hsdp-16x8 \
+    --set 'sweeps={mesh: [{replicate: 16}, [4, 32]], cluster: [dgx-h100-superpod-su]}' --format csv
+has "$out" 'hsdp-16x8@mesh=replicate16' 'hsdp-16x8@mesh=4x32'
+
+# A user's own file elsewhere, with a config.json and a cluster beside it, from another folder.
+mkdir -p "$tmp/own/data"
+cp "$experiments/models/qwen2.5-0.5b.json" "$tmp/own/data/config.json"
+printf '{"model": "data/config.json", "cluster": "dgx-a100-16", "world": 4, "seq": 64}\n' >"$tmp/own/e.json"
+(cd / && "$TESSERA" compare "$tmp/own/e.json") >"$out" 2>"$err" || complain "an own file elsewhere"
+has "$out" "| default" data "4 x a100"
+
+# Notes go to stderr, once.
+works compare "$flagship" --only fsdp,fsdp-checkpoint --set model=mistral-7b-v0.1
+[ "$(grep -c "sliding window" "$err")" = 1 ] || complain "the sliding window is not noted once"
+
+# program: two runs are alike; ranks and iterations are checked
+works program "$flagship" --strategy fsdp
+cp "$out" "$tmp/program"
+has "$out" "program hash" "offsets hash" all_gather reduce_scatter
+works program "$flagship" --strategy fsdp --rank 0
+same "$tmp/program" "$out"
+works program "$flagship" --strategy fsdp --iteration init
+has "$out" "iteration init"
+works program "$flagship" --strategy fsdp --rank 5
+[ "$(wc -l <"$out")" = "$(wc -l <"$tmp/program")" ] || complain "ranks of one class differ"
+fails 2 --rank 8 "0 to 7" fsdp -- program "$flagship" --strategy fsdp --rank 8
+fails 2 --iteration x init -- program "$flagship" --strategy fsdp --iteration x
+finish

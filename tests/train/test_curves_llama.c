@@ -1,0 +1,85 @@
+/* test_curves_llama.c: a small Llama learns here as it does in transformers, at every world size
+ * and with every strategy. With --all, each strategy of tests/oracle/train/llama.yaml in 40 and in
+ * 200 steps.
+ */
+#include "tests/train/curves_testing.h"
+
+static const struct curve_run runs[] = {
+    /* Sums over four ranks' gradients, each reduced once. */
+    {"fsdp", 1, true},
+    {"true", 1, false},
+    {"false", 1, true},
+    {"int2", 1, true},
+    {"root", 1, false},
+    {"embed", 1, false},
+    {"prefetch", 1, false},
+    {"two-level", 1, false},
+    {"expandable", 1, false},
+    {"foreach", 1, false},
+    {"loop", 1, false},
+    {"full", 1, true},
+    {"second", 1, false},
+    {"outside", 1, false},
+    {"selective", 1, false},
+    {"math", 1, false},
+    {"eager", 1, true},
+    {"efficient", 1, false},
+    {"hsdp", 0, true},
+    {"replicate", 2, false},
+    {"ddp", 2, true},
+    {"ddp-unused", 2, false},
+    {"ddp-static", 2, false},
+    {"offload", 1, true},
+    {"pinned", 1, false},
+    {"accumulate", 0, false},
+    {"no-reduce", 4, true},
+    {"no-reshard", 4, false},
+    {"no-all-reduce", 0, false},
+    {"chunked-loss", 0, false},
+    {"fused", 1, true},
+    {"fused-2", 0, false},
+    {"names", 0, true},
+    {"hand-norm", 0, false},
+    {"repeat-kv", 0, false},
+    {"tp2", 0, true},
+    {"tp2-sequence", 0, true},
+    /* Other numbers of ranks */
+    {"fsdp-2", 5, true},
+    {"false-2", 5, false},
+    {"full-2", 5, false},
+    {"hsdp-2x1", 0, false},
+    {"replicate-2", 6, false},
+    {"ddp-2", 6, false},
+    {"offload-2", 5, false},
+    {"tp2-2", 0, false},
+    {"fsdp-1", 7, true},
+    {"full-1", 7, false},
+    {"accumulate-1", 0, false},
+    /* Mixed precision */
+    {"bf16", CURVE_BF16, true},
+    {"bf16-1", CURVE_BF16, true},
+};
+enum { N_RUNS = sizeof runs / sizeof *runs };
+
+static void every_strategy_has_the_recorded_curve(void **state)
+{
+    (void)state;
+    assert_int_equal(curve_check("llama", 40, runs, N_RUNS, false), 0);
+}
+
+/* After 200 steps, too: runs[0]. */
+static void the_curve_stays_the_recorded_one(void **state)
+{
+    (void)state;
+    assert_int_equal(curve_check("llama", 200, runs, 1, true), 0);
+}
+
+int main(int argc, char **argv)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(every_strategy_has_the_recorded_curve),
+                                       cmocka_unit_test(the_curve_stays_the_recorded_one)};
+    if (argc > 1 && !strcmp(argv[1], "--all"))
+        return curve_check("llama", 40, runs, N_RUNS, true) +
+               curve_check("llama", 200, runs, N_RUNS, true);
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
