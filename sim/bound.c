@@ -6,18 +6,17 @@
  * with that kernel, and all kernels of its next iteration come after it: the step cannot be shorter
  * than their sum. Where an iteration's tail is on another stream, nothing is promised.
  */
-#include "sim/sim.h"
-
 #include <stdlib.h>
 
-#include "sim/replay/tape.h"
+#include "sim/options.h"
+#include "sim/tape/issue.h"
+#include "sim/tape/tape.h"
 
 /* Dense number of the compute stream; the number of streams if there is none. */
 static uint32_t compute_stream(const struct tsr__tape *tape, const struct tsr_tables *tables)
 {
     uint32_t s = 0;
-    while (s < tape->n_streams && (tape->stream_id[s] >= tables->n_streams ||
-                                   tables->streams[tape->stream_id[s]].role != TSR_ROLE_COMPUTE))
+    while (s < tape->n_streams && !tsr__is_compute_stream(tables, tape->stream_id[s]))
         s++;
     return s;
 }
@@ -100,6 +99,7 @@ static tsr_status bound_of(const struct tsr__tapes *tapes, const struct tsr_sim_
 tsr_status tsr_sim_step_bound(const struct tsr_cluster *cluster, const struct tsr_sim_job *job,
                               const struct tsr_sim_options *options, double *seconds)
 {
+    struct tsr_sim_options timed = tsr__options_timed(options, &cluster->gpu.host);
     struct tsr__tapes tapes;
     *seconds = 0;
     if (job->n_iterations < 2)
@@ -112,9 +112,9 @@ tsr_status tsr_sim_step_bound(const struct tsr_cluster *cluster, const struct ts
     struct tsr_sim_job pair = *job;
     pair.n_iterations = 2;
     pair.programs = last;
-    tsr_status status = tsr__tapes_build(cluster, &pair, options, &tapes);
+    tsr_status status = tsr__tapes_build(cluster, &pair, &timed, &tapes);
     if (status == TSR_OK) {
-        status = bound_of(&tapes, &pair, options, seconds);
+        status = bound_of(&tapes, &pair, &timed, seconds);
         tsr__tapes_fini(&tapes);
     }
     free(last);

@@ -1,8 +1,8 @@
-/* gpu.c: reads device files (cluster.h) with the kernel tables that they name. */
+/* gpu.c: reads device files with the kernel tables that they name. */
 #include "sim/card/gpu.h"
 
-#include "sim/card/cost_parts.h"
-#include "sim/cluster/cluster_read.h"
+#include "sim/card/cost.h"
+#include "sim/input/json_doc.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -72,12 +72,12 @@ static tsr_status read_facts(const struct tsr__doc *doc, struct tsr_gpu *gpu)
                            &gpu->context_bytes));
     TSR_TRY(tsr__doc_count(doc, "memory.library_bytes", TSR__OPTIONAL, UINT64_C(1) << 40,
                            &gpu->library_bytes));
-    TSR_TRY(tsr__read_rate(doc, "memory.bandwidth_bytes_per_s", TSR__NULLABLE, &gpu->memory_bw));
-    TSR_TRY(tsr__read_rate(doc, "pcie.bandwidth_bytes_per_s_per_direction", TSR__NULLABLE,
-                           &gpu->pcie_bw));
+    TSR_TRY(tsr__doc_rate(doc, "memory.bandwidth_bytes_per_s", TSR__NULLABLE, &gpu->memory_bw));
+    TSR_TRY(tsr__doc_rate(doc, "pcie.bandwidth_bytes_per_s_per_direction", TSR__NULLABLE,
+                          &gpu->pcie_bw));
     TSR_TRY(read_host(doc, &gpu->host));
     if (!json_is_null(tsr__doc_find(doc, "nvlink")))
-        TSR_TRY(tsr__read_rate(doc, link, TSR__NULLABLE, &gpu->nvlink_bw));
+        TSR_TRY(tsr__doc_rate(doc, link, TSR__NULLABLE, &gpu->nvlink_bw));
     return read_gpu_peaks(doc, gpu);
 }
 

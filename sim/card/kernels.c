@@ -4,7 +4,7 @@
 #include <math.h>
 #include <stdio.h>
 
-#include "sim/card/cost_parts.h"
+#include "sim/card/cost.h"
 #include "sim/input/json_doc.h"
 
 static const double MIN_SECONDS = 1e-9, MAX_SECONDS = 1e3, MAX_TFLOPS = 1e6, MAX_SIZE = 1e9;

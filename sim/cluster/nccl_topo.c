@@ -5,7 +5,8 @@
  * sheets), a PCIe lane its transfer rate less the line code. Only the link between sockets has no
  * public figure per machine; it is NCCL's own estimate by processor (src/graph/topo.h, ..._QPI_BW).
  */
-#include "sim/cluster/nccl_topo.h"
+#include "sim/cluster/cluster_read.h"
+#include "sim/input/xml_doc.h"
 
 #include <stdio.h>
 #include <stdlib.h>

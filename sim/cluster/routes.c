@@ -10,8 +10,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "sim/cluster/routes_simgrid.h"
-#include "sim/replay/child.h"
+#include "sim/base/child.h"
 
 /* All pairs are fetched: 1,024 hosts have a million routes. */
 enum { MAX_HOSTS = 1024 };

@@ -7,7 +7,7 @@
 #include "sim/figures/metrics.h"
 
 #include "sim/figures/intervals.h"
-#include "sim/replay/roles.h"
+#include "sim/tape/issue.h"
 
 static tsr_status no_memory(void)
 {

@@ -3,9 +3,7 @@
 
 #include <stdlib.h>
 
-#include "sim/figures/intervals.h"
-#include "sim/figures/overlap_graph.h"
-#include "sim/figures/overlap_why.h"
+#include "sim/figures/overlap_parts.h"
 
 static tsr_status no_memory(void)
 {

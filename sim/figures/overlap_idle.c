@@ -1,5 +1,5 @@
 /* overlap_idle.c: the gaps of the compute stream (overlap_idle.h). */
-#include "sim/figures/overlap_idle.h"
+#include "sim/figures/overlap_parts.h"
 
 #include <math.h>
 

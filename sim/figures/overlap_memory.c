@@ -7,7 +7,7 @@
 #include <math.h>
 #include <stdlib.h>
 
-#include "sim/figures/overlap_graph.h"
+#include "sim/figures/overlap_parts.h"
 
 /* How far back the former owner of an address is looked for. */
 enum { MAX_LOOK_BACK = 1 << 16 };

@@ -3,7 +3,7 @@
  * At each instant before its start one thing held it up: the host had not issued it; else the item
  * before it on its stream, and what that waited for; else its communicator.
  */
-#include "sim/figures/overlap_why.h"
+#include "sim/figures/overlap_parts.h"
 
 #include <math.h>
 

@@ -9,7 +9,7 @@
 
 #include "sim/cluster/cluster.h"
 #include "sim/cluster/routes.h"
-#include "sim/sim.h"
+#include "sim/input/job.h"
 
 enum tsr__role {
     TSR__PORT_OUT,   /* GPU to NVSwitch, or to its PCIe switch */

@@ -4,7 +4,8 @@
 
 #include "sim/fold/quotient.h"
 #include "sim/replay/backend.h"
-#include "sim/replay/tape.h"
+#include "sim/replay/result.h"
+#include "sim/tape/tape.h"
 
 enum { TSR__TEXT_BYTES = 2048 };
 
@@ -84,6 +85,17 @@ struct tsr__replay {
     uint32_t n_senders;
     bool failed;
 };
+
+/* Simulates a job once: see simulate.c. *out is NULL on failure. Errors: TSR_ECONFIG and
+ * TSR_EUNSUPPORTED for more ranks than can be simulated one by one; TSR_EBACKEND as tsr_sim_run().
+ */
+tsr_status tsr__simulate(const struct tsr__net *net, struct tsr_sim_result **out) TSR_MUST_USE;
+
+/* A zeroed result with room for everything, in memory that a child shares; `*verdict` lies beside
+ * it, and goes with it. Errors: TSR_ENOMEM. */
+tsr_status tsr__result_create(const struct tsr__quotient *quotient, const struct tsr__tapes *tapes,
+                              const struct tsr_sim_job *job, struct tsr_sim_result **out,
+                              struct tsr__verdict **verdict) TSR_MUST_USE;
 
 /* Runs everything; the verdict says how it went. Called in the child. */
 void tsr__replay_run(const struct tsr__quotient *q, const struct tsr__tapes *tapes,

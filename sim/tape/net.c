@@ -1,7 +1,9 @@
 /* net.c: lists the flows of a job (net.h). */
-#include "sim/network/net.h"
+#include "sim/tape/net.h"
 
 #include <stdlib.h>
+
+#include "sim/network/rings.h"
 
 enum { MAX_FLOWS = 1 << 23 };
 

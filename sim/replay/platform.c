@@ -3,7 +3,7 @@
  * Links have latency 0: latencies are delays of the replay, because SimGrid weighs flows by the
  * latency of their routes. Every link is SHARED and carries one direction.
  */
-#include "sim/network/platform.h"
+#include "sim/replay/platform.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -67,15 +67,9 @@ tsr_status tsr__platform_build(const struct tsr__quotient *q, struct tsr__platfo
     free(in_of);
     if (ok)
         return TSR_OK;
-    tsr__platform_fini(p);
-    return tsr_fail(TSR_ENOMEM, "out of memory: platform of a simulation");
-}
-
-void tsr__platform_fini(struct tsr__platform *p)
-{
     free(p->out);
     free(p->in);
-    *p = (struct tsr__platform){0};
+    return tsr_no_memory("platform of a simulation");
 }
 
 /* Speeds by the number of collectives beside: each takes the same share, a tenth stays. */

@@ -1,7 +1,7 @@
 /* comms.c: the job-wide list of communicators (tape.h). */
 #include <string.h>
 
-#include "sim/network/comms.h"
+#include "sim/tape/tape.h"
 
 static uint32_t geometry_of(struct tsr__comms *comms, uint32_t size, uint32_t stride)
 {

@@ -8,7 +8,7 @@
 #define TSR_SIM_TAPE_H
 
 #include "sim/cluster/cluster.h"
-#include "sim/sim.h"
+#include "sim/input/job.h"
 
 enum tsr__task_kind {
     TSR__HOST_ONLY, /* MARK, ALLOC, ...: no device work */
@@ -60,6 +60,11 @@ struct tsr__comms {
     struct tsr__geometry *geometries;
     size_t n, cap, n_geometries, geometry_cap;
 };
+
+/* Job-wide id of communicator `index` of a class's tables (comms.c). Errors: TSR_EVALUE for a size
+ * and stride that do not divide the world, TSR_ENOMEM. */
+tsr_status tsr__comms_intern(struct tsr__comms *comms, const struct tsr_tables *tables,
+                             uint32_t world, uint16_t index, uint16_t *id) TSR_MUST_USE;
 
 struct tsr__send { /* SEND to member `peer` of a geometry's group */
     uint32_t geometry;
