@@ -86,7 +86,7 @@ static tsr_status bound_of(const struct tsr__tapes *tapes, const struct tsr_sim_
         uint32_t compute = compute_stream(tape, job->programs[i][0]->tables);
         uint32_t *limit = calloc(tape->n_streams + 1u, sizeof *limit);
         if (!limit)
-            return tsr_fail(TSR_ENOMEM, "out of memory");
+            return tsr_no_memory(NULL);
         bool known = compute < tape->n_streams && ends_with_kernel(tape, compute, limit);
         free(limit);
         double sum = known ? kernels_of(tape, compute, options) : 0;
@@ -106,17 +106,17 @@ tsr_status tsr_sim_step_bound(const struct tsr_cluster *cluster, const struct ts
         return TSR_OK;
     const struct tsr_program *const **last = calloc(job->n_classes, sizeof *last);
     if (!last)
-        return tsr_fail(TSR_ENOMEM, "out of memory");
+        return tsr_no_memory(NULL);
     for (uint32_t i = 0; i < job->n_classes; i++)
         last[i] = job->programs[i] + job->n_iterations - 2;
     struct tsr_sim_job pair = *job;
     pair.n_iterations = 2;
     pair.programs = last;
-    tsr_status status = tsr__tapes_build(cluster, &pair, &timed, &tapes);
-    if (status == TSR_OK) {
-        status = bound_of(&tapes, &pair, &timed, seconds);
-        tsr__tapes_fini(&tapes);
-    }
+    tsr_status status;
+    TSR_GOTO(done, tsr__tapes_build(cluster, &pair, &timed, &tapes));
+    status = bound_of(&tapes, &pair, &timed, seconds);
+    tsr__tapes_fini(&tapes);
+done:
     free(last);
     return status;
 }

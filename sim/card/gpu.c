@@ -97,15 +97,15 @@ static struct tsr_card card_of(const struct tsr_gpu *gpu)
 static tsr_status read_measured_card(const struct tsr__doc *doc, struct tsr_card *out)
 {
     struct tsr_gpu gpu;
-    struct tsr__doc file;
+    struct tsr__doc file = {0};
     char *path = NULL;
+    tsr_status status;
     memset(&gpu, 0, sizeof gpu);
-    tsr_status status =
-        tsr__doc_open_sibling(doc, "gpu", tsr__doc_find(doc, "gpu"), "gpu", &file, &path);
-    if (status == TSR_OK) {
-        status = read_facts(&file, &gpu);
-        tsr__doc_close(&file);
-    }
+    TSR_GOTO(done,
+             tsr__doc_open_sibling(doc, "gpu", tsr__doc_find(doc, "gpu"), "gpu", &file, &path));
+    TSR_GOTO(done, read_facts(&file, &gpu));
+done:
+    tsr__doc_close(&file);
     free(path);
     *out = card_of(&gpu);
     return status;
@@ -114,16 +114,15 @@ static tsr_status read_measured_card(const struct tsr__doc *doc, struct tsr_card
 static tsr_status read_table(const struct tsr__doc *doc, const json_t *name,
                              struct tsr_kernels *out)
 {
-    struct tsr__doc file;
+    struct tsr__doc file = {0};
     struct tsr_card card;
     char *path = NULL;
-    tsr_status status = tsr__doc_open_sibling(doc, "kernels", name, "kernels", &file, &path);
-    if (status == TSR_OK) {
-        status = read_measured_card(&file, &card);
-        if (status == TSR_OK)
-            status = tsr__kernels_read(&file, &card, out);
-        tsr__doc_close(&file);
-    }
+    tsr_status status;
+    TSR_GOTO(done, tsr__doc_open_sibling(doc, "kernels", name, "kernels", &file, &path));
+    TSR_GOTO(done, read_measured_card(&file, &card));
+    TSR_GOTO(done, tsr__kernels_read(&file, &card, out));
+done:
+    tsr__doc_close(&file);
     free(path);
     return status;
 }

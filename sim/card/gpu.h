@@ -11,7 +11,7 @@
 #include "sim/card/kernels.h"
 
 /* What issuing an instruction costs the host, seconds, where it was timed (0: it was not): in place
- * of those defaults of sim.h that an experiment has not changed. */
+ * of those defaults of sim/options.c that an experiment has not changed. */
 struct tsr_host_times {
     double launch_s, collective_s, event_s, alloc_s, segment_s;
 };
@@ -33,15 +33,16 @@ struct tsr_gpu {
     struct tsr_kernels kernels; /* measured tables, its own or those of another card */
 };
 
-/* Reads gpu-NAME.json with the kernel tables that it names. Errors: TSR_ECONFIG with
- * file, key, value and what is allowed. */
+/* Reads gpu-NAME.json with the kernel tables that it names. Errors: TSR_ECONFIG with file, key,
+ * value and what is allowed. */
 tsr_status tsr_gpu_load(const char *path, struct tsr_gpu *out) TSR_MUST_USE;
 
 /* Where the kernel times of a card come from, one line each ("matrix products: table sm90 (...), as
  * measured"), at most `n`; returns how many. */
 size_t tsr_kernel_sources(const struct tsr_gpu *gpu, char (*out)[256], size_t n);
 
-/* Seconds that a kernel takes alone on the card; what replay.c gives to SimGrid. */
+/* Seconds that a kernel takes alone on the card; what replay.c gives to SimGrid. Errors:
+ * TSR_ECONFIG for a figure that the device file does not know. */
 tsr_status tsr_cost_kernel(const struct tsr_gpu *gpu, const struct tsr_kernel_choice *choice,
                            const struct tsr_work *work, double *seconds) TSR_MUST_USE;
 /* Takes the measured point of exactly this kernel out of the tables; false: there is none. */

@@ -1,4 +1,4 @@
-/* kernels.c: reads kernel tables (kernels.h) from kernels-*.json. */
+/* kernels.c: reads kernel tables from kernels-*.json: products, attention, norms. */
 #include "sim/card/kernels.h"
 
 #include <math.h>

@@ -80,8 +80,9 @@ tsr_status tsr__read_domain(const struct tsr__doc *doc, const char *key, struct 
 static tsr_status read_node(const struct tsr__doc *doc, struct tsr_cluster *out)
 {
     uint64_t gpus;
-    struct tsr__doc gpu;
+    struct tsr__doc gpu = {0};
     char *path = NULL;
+    tsr_status status;
     TSR_TRY(tsr__doc_string(doc, "name", TSR__REQUIRED, out->node_name, sizeof out->node_name));
     TSR_TRY(tsr__doc_count(doc, "gpus_per_node", TSR__REQUIRED, TSR__MAX_GPUS_PER_NODE, &gpus));
     out->gpus_per_node = (uint32_t)gpus;
@@ -96,11 +97,10 @@ static tsr_status read_node(const struct tsr__doc *doc, struct tsr_cluster *out)
     if (out->intra == TSR_INTRA_MEMORY)
         TSR_TRY(tsr__doc_number(doc, "host.cores", TSR__REQUIRED, 1.0, TSR__MAX_GPUS_PER_NODE,
                                 &out->cores));
-    tsr_status status = open_named(doc, "gpu", &gpu, &path);
-    if (status == TSR_OK) {
-        status = tsr__gpu_read(&gpu, &out->gpu);
-        tsr__doc_close(&gpu);
-    }
+    TSR_GOTO(done, open_named(doc, "gpu", &gpu, &path));
+    TSR_GOTO(done, tsr__gpu_read(&gpu, &out->gpu));
+done:
+    tsr__doc_close(&gpu);
     free(path);
     return status;
 }
@@ -110,18 +110,18 @@ static tsr_status read_node(const struct tsr__doc *doc, struct tsr_cluster *out)
 static tsr_status read_cluster(const struct tsr__doc *doc, struct tsr_cluster *out)
 {
     uint64_t nodes;
-    struct tsr__doc node;
+    struct tsr__doc node = {0};
     char *path = NULL;
+    tsr_status status;
     TSR_TRY(tsr__doc_count(doc, "nodes", TSR__REQUIRED, TSR__MAX_NODES, &nodes));
     out->nodes = (uint32_t)nodes;
-    tsr_status status = open_named(doc, "node", &node, &path);
-    if (status == TSR_OK) {
-        status = read_node(&node, out);
-        tsr__doc_close(&node);
-    }
+    TSR_GOTO(done, open_named(doc, "node", &node, &path));
+    TSR_GOTO(done, read_node(&node, out));
+    TSR_GOTO(done, tsr__read_topology(doc, out));
+done:
+    tsr__doc_close(&node);
     free(path);
-    TSR_TRY(status);
-    return tsr__read_topology(doc, out);
+    return status;
 }
 
 static tsr_status read_any(const struct tsr__doc *doc, struct tsr_cluster *out)

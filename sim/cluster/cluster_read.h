@@ -17,9 +17,9 @@ tsr_status tsr__read_collectives(const struct tsr__doc *doc, struct tsr_cluster 
 /* Keys "intra_node.pcie_switches", ... of a node file (cluster_topology.c). */
 tsr_status tsr__read_places(const struct tsr__doc *doc, struct tsr_cluster *out) TSR_MUST_USE;
 struct tsr__xml;
-/* Fills in the node of *out: GPUs in order of their CUDA number, the NVSwitch or the PCIe tree, and
- * which adapter each GPU uses (the nearest). `gpu_name` as in tsr_cluster_load_xml(). Errors:
- * TSR_ECONFIG with file and line. */
+/* A node as NCCL saw it (nccl_topo.c). Fills in the node of *out: GPUs in order of their CUDA
+ * number, the NVSwitch or the PCIe tree, and which adapter each GPU uses (the nearest). `gpu_name`
+ * as in tsr_cluster_load_xml(). Errors: TSR_ECONFIG with file and line. */
 tsr_status tsr__nccl_topo_read(const struct tsr__xml *xml, struct tsr_cluster *out,
                                char gpu_name[64]) TSR_MUST_USE;
 

@@ -1,5 +1,4 @@
-/* cluster_xml.c: clusters from XML: NCCL's topology of a node, or a SimGrid platform (cluster.h).
- */
+/* cluster_xml.c: clusters from XML: NCCL's topology of a node, or a SimGrid platform. */
 #include <stdio.h>
 #include <string.h>
 

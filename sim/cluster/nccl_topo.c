@@ -1,4 +1,4 @@
-/* nccl_topo.c: makes a cluster of an NCCL topology file (nccl_topo.h).
+/* nccl_topo.c: a node as NCCL saw it: makes a cluster of the XML that NCCL_TOPO_DUMP_FILE writes.
  *
  * Rates are nominal, as in our node files, so that sim.link_efficiency means the same: an NVLink
  * has 25 GB/s per direction up to compute capability 9 and 50 GB/s from 10 on (NVIDIA's data
@@ -376,7 +376,7 @@ tsr_status tsr__nccl_topo_read(const struct tsr__xml *xml, struct tsr_cluster *o
 {
     struct topo *t = calloc(1, sizeof *t);
     if (!t)
-        return tsr_fail(TSR_ENOMEM, "out of memory: %s", xml->path);
+        return tsr_no_memory(xml->path);
     t->xml = xml;
     tsr_status status = make(t, out, gpu_name);
     free(t);

@@ -1,4 +1,4 @@
-/* routes_simgrid.c: asks SimGrid for the routes of a platform file (routes.h). */
+/* routes_simgrid.c: asks SimGrid for the routes of a platform file, in the child of routes.c. */
 #include "sim/cluster/routes.h"
 
 #include <simgrid/engine.h>

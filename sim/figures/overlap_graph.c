@@ -9,7 +9,12 @@ enum { MAX_STREAMS = 65536, MAX_NODES = 1 << 30 };
 
 static tsr_status no_memory(void)
 {
-    return tsr_fail(TSR_ENOMEM, "out of memory: the overlap of a run");
+    return tsr_no_memory("the overlap of a run");
+}
+
+static tsr_status too_long(void)
+{
+    return tsr_fail(TSR_EUNSUPPORTED, "overlap: a run has more than %d instructions", MAX_NODES);
 }
 
 /* What has been issued so far. */
@@ -121,19 +126,16 @@ tsr_status tsr__graph_init(struct tsr__graph *g, const struct tsr_overlap_run *r
         g->first[i] = (uint32_t)n;
         n += run->programs[i]->n_instrs;
     }
-    tsr_status status =
-        n < MAX_NODES
-            ? TSR_OK
-            : tsr_fail(TSR_EUNSUPPORTED, "overlap: a run has more than %d instructions", MAX_NODES);
+    tsr_status status;
     g->n = g->first[run->n_iterations] = (uint32_t)n;
-    if (status == TSR_OK)
-        g->nodes = malloc(((size_t)n + 1) * sizeof *g->nodes);
-    if (status == TSR_OK)
-        status = g->nodes ? link_all(g, run) : no_memory();
-    if (status == TSR_OK)
-        status = tsr__graph_memory(g);
-    if (status != TSR_OK)
-        tsr__graph_fini(g);
+    TSR_GOTO(failed, n < MAX_NODES ? TSR_OK : too_long());
+    g->nodes = malloc(((size_t)n + 1) * sizeof *g->nodes);
+    TSR_GOTO(failed, g->nodes ? TSR_OK : no_memory());
+    TSR_GOTO(failed, link_all(g, run));
+    TSR_GOTO(failed, tsr__graph_memory(g));
+    return TSR_OK;
+failed:
+    tsr__graph_fini(g);
     return status;
 }
 

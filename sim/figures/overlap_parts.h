@@ -9,8 +9,7 @@
 #include "sim/figures/overlap.h"
 #include "sim/tape/issue.h"
 
-/* ---- what an instruction waited for (overlap_graph.c): its stream, its communicator, events, and
- * the memory that it reads and writes ---------------------------------------------------------- */
+/* ---- what an instruction waited for (overlap_graph.c, overlap_memory.c) ------------------ */
 
 /* An instruction of the run with its links; numbers count all programs, in issue order. */
 struct tsr__node {
@@ -48,8 +47,7 @@ void tsr__graph_fini(struct tsr__graph *graph);
 /* overlap_memory.c: fills `data` and `memory`. */
 tsr_status tsr__graph_memory(struct tsr__graph *graph) TSR_MUST_USE;
 
-/* ---- why the compute stream was idle, where no collective was the reason (overlap_idle.c)
- * -------- */
+/* ---- why the compute stream was idle, where no collective was the reason (overlap_idle.c) */
 
 /* Disjoint: what the compute stream had to do next was not issued because the host was slow, or
  * because it was held up until memory was free; or it was issued and waited for no event, but the
@@ -62,8 +60,7 @@ struct tsr__idle {
 tsr_status tsr__idle_init(struct tsr__idle *idle, const struct tsr__graph *graph) TSR_MUST_USE;
 void tsr__idle_fini(struct tsr__idle *idle);
 
-/* ---- what a collective's exposed seconds are charged to (overlap_why.c)
- * -------------------------- */
+/* ---- what a collective's exposed seconds are charged to (overlap_why.c) ------------------ */
 
 struct tsr__overlap_window {
     const struct tsr__graph *graph;

@@ -1,4 +1,4 @@
-/* json_doc.c: typed access to a JSON file, with one-line errors (json_doc.h). */
+/* json_doc.c: typed access to a JSON file, with one-line errors that name file, key and value. */
 #include "sim/input/json_doc.h"
 
 #include <math.h>

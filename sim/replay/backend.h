@@ -6,8 +6,7 @@
 
 #include "sim/replay/platform.h"
 
-/* ---- the clock of a GPU: how much work a kernel that runs on it has got at any time
- * --------------
+/* ---- the clock of a GPU: how much work a kernel that runs has got at any time ----------------
  *
  * Kernels at once share the GPU equally, and run slower beside a collective's kernel; SimGrid says
  * when the last of a train of kernels ends. When those before it ended follows from the rates in
@@ -30,8 +29,7 @@ double tsr__gpu_clock_time(const struct tsr__gpu_clock *clock, double work);
 /* Nobody will ask for anything before `time`. */
 void tsr__gpu_clock_forget(struct tsr__gpu_clock *clock, double time);
 
-/* ---- SimGrid -----------------------------------------------------------------------------------
- */
+/* ---- SimGrid ----------------------------------------------------------------------------- */
 
 /* BESIDE: one more, or one fewer, kernel of a collective runs on a GPU; nobody is told. */
 enum tsr__work { TSR__EXEC, TSR__FLOW, TSR__DELAY, TSR__BESIDE };

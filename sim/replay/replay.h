@@ -35,7 +35,10 @@ struct tsr__queue {
 
 struct tsr__sender; /* traffic of others (replay_traffic.c) */
 
-struct tsr__player { /* one simulated rank */
+/* One simulated rank. Invariant: done[at] is set once, together with the end of spans[at], as soon
+ * as that end is known, which may be before SimGrid's clock gets there. Tasks below `pc` are
+ * issued. */
+struct tsr__player {
     const struct tsr__tape *tape;
     const struct tsr__qrank *info;
     uint32_t id;
@@ -69,6 +72,12 @@ struct tsr__wire {
     struct tsr__arrival *arrivals;
 };
 
+/* The state of a replay; lives in the child, which ends with it, so nothing is freed. Invariants: a
+ * player stands in dirty[] at most once (`dirty` of the player says so), hence n_dirty <= n_ranks.
+ * n_live counts submitted activities whose end is to come, without BESIDE, of which nobody hears,
+ * and without the traffic of others, which may go on when the job is over. A wire is in pending[]
+ * until its last member has come, and then only in its activities. After `failed` nothing starts.
+ */
 struct tsr__replay {
     const struct tsr__quotient *q;
     const struct tsr__tapes *tapes;

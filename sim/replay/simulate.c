@@ -108,12 +108,12 @@ static tsr_status simulate_folded(const struct tsr__net *net, bool twin, bool *a
 {
     struct tsr__quotient q;
     struct tsr__verdict *verdict;
+    tsr_status status;
     TSR_TRY(fold(net, twin, &q));
-    tsr_status status = tsr__result_create(&q, net->tapes, net->job, out, &verdict);
-    if (status == TSR_OK) {
-        status = replay_in_child(net, &q, *out, verdict);
-        *apart = verdict->apart;
-    }
+    TSR_GOTO(done, tsr__result_create(&q, net->tapes, net->job, out, &verdict));
+    status = replay_in_child(net, &q, *out, verdict);
+    *apart = verdict->apart;
+done:
     if (status != TSR_OK) {
         tsr_sim_result_destroy(*out);
         *out = NULL;

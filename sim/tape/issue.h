@@ -25,8 +25,8 @@ bool tsr__is_compute_stream(const struct tsr_tables *tables, uint16_t stream);
  * do not have where they name one. */
 uint16_t tsr__wire_queue(const struct tsr_tables *tables, uint16_t comm);
 
-/* n + 1 times TSR_NO_ID: a table of what was seen last, by stream, event or queue. NULL: no memory.
- */
+/* n + 1 times TSR_NO_ID: nothing seen yet, of n streams, events, queues or classes. NULL: no
+ * memory. Freed by the caller. */
 uint32_t *tsr__no_ids(size_t n);
 
 #endif

@@ -38,7 +38,7 @@ struct compiler {
 
 static tsr_status no_memory(void)
 {
-    return tsr_fail(TSR_ENOMEM, "out of memory: replay of a program");
+    return tsr_no_memory("replay of a program");
 }
 
 /* ---- sizes ------------------------------------------------------------------------------- */
@@ -514,12 +514,12 @@ static uint32_t world_of(const struct tsr_sim_job *job, uint32_t class)
 tsr_status tsr__tapes_build(const struct tsr_cluster *cluster, const struct tsr_sim_job *job,
                             const struct tsr_sim_options *options, struct tsr__tapes *tapes)
 {
-    tsr_status status = TSR_OK;
+    tsr_status status;
     *tapes = (struct tsr__tapes){.n = job->n_classes};
     tapes->items = calloc((size_t)job->n_classes + 1, sizeof *tapes->items);
     if (!tapes->items)
         return no_memory();
-    for (uint32_t i = 0; i < job->n_classes && status == TSR_OK; i++) {
+    for (uint32_t i = 0; i < job->n_classes; i++) {
         struct compiler c = {.gpu = &cluster->gpu,
                              .options = options,
                              .world = job->world,
@@ -531,9 +531,11 @@ tsr_status tsr__tapes_build(const struct tsr_cluster *cluster, const struct tsr_
         memset(c.launched, 0xff, sizeof c.launched);
         status = compile_class(&c, job->programs[i], job->n_iterations);
         compiler_fini(&c);
+        TSR_GOTO(failed, status);
     }
-    if (status != TSR_OK)
-        tsr__tapes_fini(tapes);
+    return TSR_OK;
+failed:
+    tsr__tapes_fini(tapes);
     return status;
 }
 

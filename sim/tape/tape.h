@@ -78,6 +78,11 @@ enum { TSR__CREDITS = 16 };
 /* Most hardware queues that CUDA makes. */
 enum { TSR__MAX_CONNECTIONS = 32 };
 
+/* One rank class. Invariants: task i is the i-th instruction of all iterations in issue order, so
+ * first[] cuts the tasks into iterations, and a rank's spans are indexed like them. `dep` and
+ * `launch_after` name tasks before a task, `next` and `group_end` tasks behind it: a replay in
+ * issue order never waits for itself. device[] and the `next` of a stream ascend. Constant after
+ * compilation; classes share nothing but the communicators. */
 struct tsr__tape {
     struct tsr__task *tasks;
     uint32_t n_tasks, n_device;
