@@ -6,18 +6,17 @@
  * with that kernel, and all kernels of its next iteration come after it: the step cannot be shorter
  * than their sum. Where an iteration's tail is on another stream, nothing is promised.
  */
-#include "sim/sim.h"
-
 #include <stdlib.h>
 
-#include "sim/replay/tape.h"
+#include "sim/options.h"
+#include "sim/tape/issue.h"
+#include "sim/tape/tape.h"
 
 /* Dense number of the compute stream; the number of streams if there is none. */
 static uint32_t compute_stream(const struct tsr__tape *tape, const struct tsr_tables *tables)
 {
     uint32_t s = 0;
-    while (s < tape->n_streams && (tape->stream_id[s] >= tables->n_streams ||
-                                   tables->streams[tape->stream_id[s]].role != TSR_ROLE_COMPUTE))
+    while (s < tape->n_streams && !tsr__is_compute_stream(tables, tape->stream_id[s]))
         s++;
     return s;
 }
@@ -87,7 +86,7 @@ static tsr_status bound_of(const struct tsr__tapes *tapes, const struct tsr_sim_
         uint32_t compute = compute_stream(tape, job->programs[i][0]->tables);
         uint32_t *limit = calloc(tape->n_streams + 1u, sizeof *limit);
         if (!limit)
-            return tsr_fail(TSR_ENOMEM, "out of memory");
+            return tsr_no_memory(NULL);
         bool known = compute < tape->n_streams && ends_with_kernel(tape, compute, limit);
         free(limit);
         double sum = known ? kernels_of(tape, compute, options) : 0;
@@ -100,23 +99,24 @@ static tsr_status bound_of(const struct tsr__tapes *tapes, const struct tsr_sim_
 tsr_status tsr_sim_step_bound(const struct tsr_cluster *cluster, const struct tsr_sim_job *job,
                               const struct tsr_sim_options *options, double *seconds)
 {
+    struct tsr_sim_options timed = tsr__options_timed(options, &cluster->gpu.host);
     struct tsr__tapes tapes;
     *seconds = 0;
     if (job->n_iterations < 2)
         return TSR_OK;
     const struct tsr_program *const **last = calloc(job->n_classes, sizeof *last);
     if (!last)
-        return tsr_fail(TSR_ENOMEM, "out of memory");
+        return tsr_no_memory(NULL);
     for (uint32_t i = 0; i < job->n_classes; i++)
         last[i] = job->programs[i] + job->n_iterations - 2;
     struct tsr_sim_job pair = *job;
     pair.n_iterations = 2;
     pair.programs = last;
-    tsr_status status = tsr__tapes_build(cluster, &pair, options, &tapes);
-    if (status == TSR_OK) {
-        status = bound_of(&tapes, &pair, options, seconds);
-        tsr__tapes_fini(&tapes);
-    }
+    tsr_status status;
+    TSR_GOTO(done, tsr__tapes_build(cluster, &pair, &timed, &tapes));
+    status = bound_of(&tapes, &pair, &timed, seconds);
+    tsr__tapes_fini(&tapes);
+done:
     free(last);
     return status;
 }

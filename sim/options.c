@@ -1,5 +1,8 @@
-/* options.c: default host costs and links of a simulation. Every figure names its source. */
-#include "sim/sim.h"
+/* options.c: default host costs and links of a simulation, every figure with its source; what the
+ * machine's own times replace of them; and what an option may be. */
+#include "sim/options.h"
+
+#include "sim/tape/tape.h"
 
 struct tsr_sim_options tsr_sim_options_default(void)
 {
@@ -37,4 +40,60 @@ struct tsr_sim_options tsr_sim_options_default(void)
         .protocol = TSR_PROTO_AUTO,
         .fold = true,
     };
+}
+
+struct tsr_sim_options tsr__options_timed(const struct tsr_sim_options *options,
+                                          const struct tsr_host_times *timed)
+{
+    const struct tsr_sim_options plain = tsr_sim_options_default();
+    struct tsr_sim_options o = *options;
+    const struct {
+        double *value, plain, timed;
+    } rows[] = {{&o.host_launch_s, plain.host_launch_s, timed->launch_s},
+                {&o.host_collective_s, plain.host_collective_s, timed->collective_s},
+                {&o.host_event_s, plain.host_event_s, timed->event_s},
+                {&o.host_alloc_s, plain.host_alloc_s, timed->alloc_s},
+                {&o.host_segment_s, plain.host_segment_s, timed->segment_s}};
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+        if (*rows[i].value == rows[i].plain && rows[i].timed > 0.0)
+            *rows[i].value = rows[i].timed;
+    return o;
+}
+
+static tsr_status check_factor(const char *name, double value)
+{
+    if (value >= 0.0 && value < 1e12) /* false for NaN too */
+        return TSR_OK;
+    return tsr_fail(TSR_ECONFIG, "%s: found %g, allowed 0 or more", name, value);
+}
+
+/* An overriding rate in bytes per second; 0: no override. */
+static tsr_status check_rate(const char *name, double value)
+{
+    if (value == 0.0 || (value >= 1e3 && value <= 1e18))
+        return TSR_OK;
+    return tsr_fail(TSR_ECONFIG, "%s: found %g, allowed 0 or 1e3 to 1e18 bytes per second", name,
+                    value);
+}
+
+tsr_status tsr__options_check(const struct tsr_sim_options *o)
+{
+    const struct {
+        const char *name;
+        double value;
+    } factors[] = {
+        {"host_launch_s", o->host_launch_s},   {"host_compiled_s", o->host_compiled_s},
+        {"host_region_s", o->host_region_s},   {"host_collective_s", o->host_collective_s},
+        {"host_event_s", o->host_event_s},     {"host_alloc_s", o->host_alloc_s},
+        {"host_segment_s", o->host_segment_s}, {"host_scale", o->host_scale},
+        {"latency_scale", o->latency_scale},   {"slow_factor", o->slow_factor},
+    };
+    for (size_t i = 0; i < sizeof factors / sizeof *factors; i++)
+        TSR_TRY(check_factor(factors[i].name, factors[i].value));
+    TSR_TRY(check_rate("nic_bw", o->nic_bw));
+    TSR_TRY(check_rate("intra_bw", o->intra_bw));
+    if (o->max_connections > TSR__MAX_CONNECTIONS)
+        return tsr_fail(TSR_ECONFIG, "cuda_device_max_connections: found %u, allowed 0 to %d",
+                        o->max_connections, TSR__MAX_CONNECTIONS);
+    return TSR_OK;
 }

@@ -1,4 +1,5 @@
-/* predict.c: programs of one collective each (predict.h). */
+/* predict.c: puts a collective of each size into a program of its own, and simulates them as the
+ * iterations of one job. */
 #include "sim/predict.h"
 
 #include <stdlib.h>
@@ -52,7 +53,7 @@ static tsr_status build(struct batch *b, const struct tsr_collective_query *what
     b->programs = calloc(n, sizeof *b->programs);
     b->list = calloc(n, sizeof *b->list);
     if (!b->class_of || !b->programs || !b->list)
-        return tsr_fail(TSR_ENOMEM, "out of memory");
+        return tsr_no_memory(NULL);
     for (uint32_t i = 0; i < n; i++) {
         struct tsr_instr instr = {.kind = what->kind, .dtype = TSR_BF16, .bytes = bytes[i]};
         tsr_program_init(&b->programs[i], &b->tables);
@@ -83,17 +84,17 @@ tsr_status tsr_predict_collective(const struct tsr_cluster *cluster,
     uint32_t stride;
     o.host_scale = 0.0;
     TSR_TRY(place(cluster, what, &b.tables.world, &stride));
-    tsr_status status = build(&b, what, stride, bytes, n);
-    if (status == TSR_OK) {
-        struct tsr_sim_job job = {.world = b.tables.world,
-                                  .n_classes = 1,
-                                  .n_iterations = n,
-                                  .class_of = b.class_of,
-                                  .programs = &b.class};
-        status = tsr_sim_run(cluster, &job, &o, &result);
-    }
-    for (uint32_t i = 0; i < n && status == TSR_OK; i++)
+    tsr_status status;
+    TSR_GOTO(done, build(&b, what, stride, bytes, n));
+    struct tsr_sim_job job = {.world = b.tables.world,
+                              .n_classes = 1,
+                              .n_iterations = n,
+                              .class_of = b.class_of,
+                              .programs = &b.class};
+    TSR_GOTO(done, tsr_sim_run(cluster, &job, &o, &result));
+    for (uint32_t i = 0; i < n; i++)
         seconds[i] = result->iteration_end[i] - (i ? result->iteration_end[i - 1] : 0.0);
+done:
     tsr_sim_result_destroy(result);
     release(&b, n);
     return status;

@@ -6,7 +6,7 @@
 
 #include <stddef.h>
 
-#include "sim/card/cost_parts.h"
+#include "sim/card/cost.h"
 
 /* How a kind of kernel uses the card. */
 struct kind_row {

@@ -9,7 +9,7 @@
  */
 #include <math.h>
 
-#include "sim/card/cost_parts.h"
+#include "sim/card/cost.h"
 
 /* Where a card has no table: causal FlashAttention-2 at 4,096 tokens on an H100, forward and
  * backward, over its peak. */

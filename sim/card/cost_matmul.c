@@ -8,7 +8,7 @@
  * card that was not measured the model alone speaks, with that card's multiprocessors, rate and
  * bandwidth; the prologue is a latency, so it weighs less on a slower card.
  */
-#include "sim/card/cost_parts.h"
+#include "sim/card/cost.h"
 
 #include <math.h>
 

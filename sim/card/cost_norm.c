@@ -8,7 +8,7 @@
  */
 #include <math.h>
 
-#include "sim/card/cost_parts.h"
+#include "sim/card/cost.h"
 
 /* Share of nominal bandwidth of the best norm in the tables: 4,176 of 4,800 GB/s. */
 static const double BEST_SHARE = 0.87;

@@ -1,8 +1,8 @@
-/* gpu.c: reads device files (cluster.h) with the kernel tables that they name. */
+/* gpu.c: reads device files with the kernel tables that they name. */
 #include "sim/card/gpu.h"
 
-#include "sim/card/cost_parts.h"
-#include "sim/cluster/cluster_read.h"
+#include "sim/card/cost.h"
+#include "sim/input/json_doc.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -72,12 +72,12 @@ static tsr_status read_facts(const struct tsr__doc *doc, struct tsr_gpu *gpu)
                            &gpu->context_bytes));
     TSR_TRY(tsr__doc_count(doc, "memory.library_bytes", TSR__OPTIONAL, UINT64_C(1) << 40,
                            &gpu->library_bytes));
-    TSR_TRY(tsr__read_rate(doc, "memory.bandwidth_bytes_per_s", TSR__NULLABLE, &gpu->memory_bw));
-    TSR_TRY(tsr__read_rate(doc, "pcie.bandwidth_bytes_per_s_per_direction", TSR__NULLABLE,
-                           &gpu->pcie_bw));
+    TSR_TRY(tsr__doc_rate(doc, "memory.bandwidth_bytes_per_s", TSR__NULLABLE, &gpu->memory_bw));
+    TSR_TRY(tsr__doc_rate(doc, "pcie.bandwidth_bytes_per_s_per_direction", TSR__NULLABLE,
+                          &gpu->pcie_bw));
     TSR_TRY(read_host(doc, &gpu->host));
     if (!json_is_null(tsr__doc_find(doc, "nvlink")))
-        TSR_TRY(tsr__read_rate(doc, link, TSR__NULLABLE, &gpu->nvlink_bw));
+        TSR_TRY(tsr__doc_rate(doc, link, TSR__NULLABLE, &gpu->nvlink_bw));
     return read_gpu_peaks(doc, gpu);
 }
 
@@ -97,15 +97,15 @@ static struct tsr_card card_of(const struct tsr_gpu *gpu)
 static tsr_status read_measured_card(const struct tsr__doc *doc, struct tsr_card *out)
 {
     struct tsr_gpu gpu;
-    struct tsr__doc file;
+    struct tsr__doc file = {0};
     char *path = NULL;
+    tsr_status status;
     memset(&gpu, 0, sizeof gpu);
-    tsr_status status =
-        tsr__doc_open_sibling(doc, "gpu", tsr__doc_find(doc, "gpu"), "gpu", &file, &path);
-    if (status == TSR_OK) {
-        status = read_facts(&file, &gpu);
-        tsr__doc_close(&file);
-    }
+    TSR_GOTO(done,
+             tsr__doc_open_sibling(doc, "gpu", tsr__doc_find(doc, "gpu"), "gpu", &file, &path));
+    TSR_GOTO(done, read_facts(&file, &gpu));
+done:
+    tsr__doc_close(&file);
     free(path);
     *out = card_of(&gpu);
     return status;
@@ -114,16 +114,15 @@ static tsr_status read_measured_card(const struct tsr__doc *doc, struct tsr_card
 static tsr_status read_table(const struct tsr__doc *doc, const json_t *name,
                              struct tsr_kernels *out)
 {
-    struct tsr__doc file;
+    struct tsr__doc file = {0};
     struct tsr_card card;
     char *path = NULL;
-    tsr_status status = tsr__doc_open_sibling(doc, "kernels", name, "kernels", &file, &path);
-    if (status == TSR_OK) {
-        status = read_measured_card(&file, &card);
-        if (status == TSR_OK)
-            status = tsr__kernels_read(&file, &card, out);
-        tsr__doc_close(&file);
-    }
+    tsr_status status;
+    TSR_GOTO(done, tsr__doc_open_sibling(doc, "kernels", name, "kernels", &file, &path));
+    TSR_GOTO(done, read_measured_card(&file, &card));
+    TSR_GOTO(done, tsr__kernels_read(&file, &card, out));
+done:
+    tsr__doc_close(&file);
     free(path);
     return status;
 }

@@ -1,10 +1,10 @@
-/* kernels.c: reads kernel tables (kernels.h) from kernels-*.json. */
+/* kernels.c: reads kernel tables from kernels-*.json: products, attention, norms. */
 #include "sim/card/kernels.h"
 
 #include <math.h>
 #include <stdio.h>
 
-#include "sim/card/cost_parts.h"
+#include "sim/card/cost.h"
 #include "sim/input/json_doc.h"
 
 static const double MIN_SECONDS = 1e-9, MAX_SECONDS = 1e3, MAX_TFLOPS = 1e6, MAX_SIZE = 1e9;

@@ -12,6 +12,7 @@
 #define TSR_KERNELS_H
 
 #include "engine/program/program.h"
+#include "sim/input/job.h"
 
 enum tsr_peak {
     TSR_PEAK_BF16,
@@ -23,35 +24,7 @@ enum tsr_peak {
     TSR_N_PEAKS
 };
 
-/* Which kernel computes attention; AUTO is what the program says: FlashAttention-2, or for the
- * memory-efficient kernel FlashAttention-1. MATH is PyTorch's unfused path. */
-enum tsr_attention_kernel {
-    TSR_ATTN_AUTO,
-    TSR_ATTN_FLASH1,
-    TSR_ATTN_FLASH1_TRITON,
-    TSR_ATTN_FLASH2,
-    TSR_ATTN_FLASH3,
-    TSR_ATTN_CUDNN,
-    TSR_ATTN_MATH,
-    TSR_N_ATTENTION_KERNELS
-};
 const char *tsr_attention_kernel_name(enum tsr_attention_kernel kernel);
-
-/* Whose norms; AUTO is what the program says: compiled for fused kernels, else eager. */
-enum tsr_norm_kernel {
-    TSR_NORMS_AUTO,
-    TSR_NORMS_EAGER,
-    TSR_NORMS_COMPILED,
-    TSR_NORMS_CUDNN,
-    TSR_N_NORM_KERNELS
-};
-
-/* Choices that change times only. All zero: the defaults. */
-struct tsr_kernel_choice {
-    unsigned attention; /* enum tsr_attention_kernel */
-    unsigned norm;      /* enum tsr_norm_kernel */
-    bool tf32;          /* fp32 matrix products on tensor cores */
-};
 
 /* What a figure has to be scaled by: the card that it was measured on. 0: unknown. */
 struct tsr_card {

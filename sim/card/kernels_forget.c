@@ -1,5 +1,5 @@
 /* kernels_forget.c: tables without one measured point, to tell how well the others predict it. */
-#include "sim/card/cost_parts.h"
+#include "sim/card/cost.h"
 
 static bool is_place(float axis, uint64_t value)
 {

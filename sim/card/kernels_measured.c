@@ -10,7 +10,7 @@
 #include <math.h>
 #include <stdio.h>
 
-#include "sim/card/cost_parts.h"
+#include "sim/card/cost.h"
 #include "sim/input/json_doc.h"
 
 static const double MIN_WORK = 1.0, MAX_WORK = 1e18, MAX_US = 1e9, MAX_DIM = 1e12;

@@ -2,7 +2,7 @@
 #include <math.h>
 #include <stdio.h>
 
-#include "sim/card/cost_parts.h"
+#include "sim/card/cost.h"
 
 static const char *file_name(const struct tsr_gpu *gpu, uint8_t card)
 {

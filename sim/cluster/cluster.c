@@ -6,11 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "sim/card/gpu.h"
 #include "sim/cluster/cluster_read.h"
 
-/* Bounds that catch a wrong unit (GB/s instead of B/s). */
-static const double MIN_BYTES_PER_S = 1e6, MAX_BYTES_PER_S = 1e16;
 /* The NVSwitch of the Hopper generation was the first that reduces. */
 enum { MULTICAST_GENERATION = 3 };
 
@@ -21,12 +18,6 @@ static tsr_status open_named(const struct tsr__doc *doc, const char *key, struct
     char name[64];
     TSR_TRY(tsr__doc_string(doc, key, TSR__REQUIRED, name, sizeof name));
     return tsr__doc_open_sibling(doc, key, tsr__doc_find(doc, key), key, out, path);
-}
-
-tsr_status tsr__read_rate(const struct tsr__doc *doc, const char *key, enum tsr__need need,
-                          double *out)
-{
-    return tsr__doc_number(doc, key, need, MIN_BYTES_PER_S, MAX_BYTES_PER_S, out);
 }
 
 /* ---- node -------------------------------------------------------------------------------- */
@@ -54,9 +45,9 @@ static tsr_status read_intra(const struct tsr__doc *doc, struct tsr_cluster *out
                              "for one GPU per node");
     TSR_TRY(tsr__doc_count(doc, "intra_node.generation", TSR__OPTIONAL, 100, &generation));
     out->multicast = out->intra == TSR_INTRA_NVSWITCH && generation >= MULTICAST_GENERATION;
-    return tsr__read_rate(doc, bandwidth,
-                          out->intra == TSR_INTRA_NONE ? TSR__OPTIONAL : TSR__NULLABLE,
-                          &out->intra_bw);
+    return tsr__doc_rate(doc, bandwidth,
+                         out->intra == TSR_INTRA_NONE ? TSR__OPTIONAL : TSR__NULLABLE,
+                         &out->intra_bw);
 }
 
 static tsr_status read_nics(const struct tsr__doc *doc, struct tsr_cluster *out)
@@ -69,8 +60,8 @@ static tsr_status read_nics(const struct tsr__doc *doc, struct tsr_cluster *out)
         return tsr__doc_fail(doc, "nics", nics, "an object or null");
     TSR_TRY(tsr__doc_count(doc, "nics.count", TSR__REQUIRED, TSR__MAX_GPUS_PER_NODE, &count));
     out->nics_per_node = (uint32_t)count;
-    TSR_TRY(tsr__read_rate(doc, "nics.bandwidth_bytes_per_s_per_direction", TSR__NULLABLE,
-                           &out->nic_bw));
+    TSR_TRY(tsr__doc_rate(doc, "nics.bandwidth_bytes_per_s_per_direction", TSR__NULLABLE,
+                          &out->nic_bw));
     TSR_TRY(tsr__doc_number(doc, "nics.latency_s", TSR__OPTIONAL, 0.0, 0.01, &out->nic_latency_s));
     return tsr__doc_number(doc, "nics.fill_s", TSR__OPTIONAL, 0.0, 0.1, &out->nic_fill_s);
 }
@@ -89,8 +80,9 @@ tsr_status tsr__read_domain(const struct tsr__doc *doc, const char *key, struct 
 static tsr_status read_node(const struct tsr__doc *doc, struct tsr_cluster *out)
 {
     uint64_t gpus;
-    struct tsr__doc gpu;
+    struct tsr__doc gpu = {0};
     char *path = NULL;
+    tsr_status status;
     TSR_TRY(tsr__doc_string(doc, "name", TSR__REQUIRED, out->node_name, sizeof out->node_name));
     TSR_TRY(tsr__doc_count(doc, "gpus_per_node", TSR__REQUIRED, TSR__MAX_GPUS_PER_NODE, &gpus));
     out->gpus_per_node = (uint32_t)gpus;
@@ -105,11 +97,10 @@ static tsr_status read_node(const struct tsr__doc *doc, struct tsr_cluster *out)
     if (out->intra == TSR_INTRA_MEMORY)
         TSR_TRY(tsr__doc_number(doc, "host.cores", TSR__REQUIRED, 1.0, TSR__MAX_GPUS_PER_NODE,
                                 &out->cores));
-    tsr_status status = open_named(doc, "gpu", &gpu, &path);
-    if (status == TSR_OK) {
-        status = tsr__gpu_read(&gpu, &out->gpu);
-        tsr__doc_close(&gpu);
-    }
+    TSR_GOTO(done, open_named(doc, "gpu", &gpu, &path));
+    TSR_GOTO(done, tsr__gpu_read(&gpu, &out->gpu));
+done:
+    tsr__doc_close(&gpu);
     free(path);
     return status;
 }
@@ -119,18 +110,18 @@ static tsr_status read_node(const struct tsr__doc *doc, struct tsr_cluster *out)
 static tsr_status read_cluster(const struct tsr__doc *doc, struct tsr_cluster *out)
 {
     uint64_t nodes;
-    struct tsr__doc node;
+    struct tsr__doc node = {0};
     char *path = NULL;
+    tsr_status status;
     TSR_TRY(tsr__doc_count(doc, "nodes", TSR__REQUIRED, TSR__MAX_NODES, &nodes));
     out->nodes = (uint32_t)nodes;
-    tsr_status status = open_named(doc, "node", &node, &path);
-    if (status == TSR_OK) {
-        status = read_node(&node, out);
-        tsr__doc_close(&node);
-    }
+    TSR_GOTO(done, open_named(doc, "node", &node, &path));
+    TSR_GOTO(done, read_node(&node, out));
+    TSR_GOTO(done, tsr__read_topology(doc, out));
+done:
+    tsr__doc_close(&node);
     free(path);
-    TSR_TRY(status);
-    return tsr__read_topology(doc, out);
+    return status;
 }
 
 static tsr_status read_any(const struct tsr__doc *doc, struct tsr_cluster *out)

@@ -1,4 +1,5 @@
-/* cluster.h: descriptions of GPUs, nodes and clusters, read from JSON files (experiments/clusters).
+/* cluster.h: descriptions of nodes and clusters, read from JSON files (experiments/clusters); their
+ * GPUs are gpu.h.
  *
  * Units: bytes, bytes per second in one direction, FLOP per second (dense), seconds. A `null` in a
  * file is unknown and becomes 0 here; who needs the value fails or prints "?", nobody guesses.
@@ -6,32 +7,7 @@
 #ifndef TSR_CLUSTER_H
 #define TSR_CLUSTER_H
 
-#include "engine/program/base.h"
-#include "sim/card/calibration.h"
-#include "sim/card/kernels.h"
-
-/* What issuing an instruction costs the host, seconds, where it was timed (0: it was not): in place
- * of those defaults of sim.h that an experiment has not changed. */
-struct tsr_host_times {
-    double launch_s, collective_s, event_s, alloc_s, segment_s;
-};
-
-struct tsr_gpu {
-    char name[64], path[512]; /* path: the device file the figures come from */
-    char description[128], architecture[32];
-    uint32_t sm_count;
-    double clock_hz;        /* sustained under compute; 0: unknown */
-    uint64_t visible_bytes; /* what a process can see */
-    uint64_t context_bytes; /* of a CUDA context before any kernel is loaded */
-    uint64_t library_bytes; /* device code and static memory of libraries and kernels */
-    double memory_bw, pcie_bw, nvlink_bw;
-    double peak_flops[TSR_N_PEAKS];
-    double achievable_bf16, achievable_fp8; /* best matrix product that a public sweep found */
-    double large_bf16, large_fp8; /* rate of an endless product: that one less its overheads */
-    struct tsr_calibration calibration;
-    struct tsr_host_times host;
-    struct tsr_kernels kernels; /* measured tables, its own or those of another card */
-};
+#include "sim/card/gpu.h"
 
 /* NVLINK: direct links between every two GPUs of a node. MEMORY: no GPUs: ranks are threads or
  * processes of one machine, which share its cores and talk through its memory. */
@@ -104,13 +80,6 @@ struct tsr_cluster {
  * folder. Also takes a node file (one node). Errors: TSR_ECONFIG with file, key, value and what is
  * allowed. */
 tsr_status tsr_cluster_load(const char *path, struct tsr_cluster *out) TSR_MUST_USE;
-/* Reads gpu-NAME.json with the kernel tables that it names. Errors: as above. */
-tsr_status tsr_gpu_load(const char *path, struct tsr_gpu *out) TSR_MUST_USE;
-
-/* Where the kernel times of a card come from, one line each ("matrix products: table sm90 (...), as
- * measured"), at most `n`; returns how many. */
-size_t tsr_kernel_sources(const struct tsr_gpu *gpu, char (*out)[256], size_t n);
-
 /* Reads an XML file (cluster_xml.c): one node as NCCL_TOPO_DUMP_FILE writes it, `nodes` of which
  * (0: one) make a cluster without contention between them; or a platform of SimGrid, whose hosts
  * are the nodes, each with `gpus_per_node` GPUs (0: one). Fills in all but out->gpu: `gpu_name`

@@ -42,11 +42,11 @@ tsr_status tsr__read_places(const struct tsr__doc *doc, struct tsr_cluster *out)
     if (n_sockets > n_switches)
         return tsr__doc_fail(doc, sockets, tsr__doc_find(doc, sockets),
                              "at most intra_node.pcie_switches");
-    TSR_TRY(tsr__read_rate(doc, "intra_node.switch_bandwidth_bytes_per_s_per_direction",
-                           TSR__REQUIRED, &p->switch_bw));
+    TSR_TRY(tsr__doc_rate(doc, "intra_node.switch_bandwidth_bytes_per_s_per_direction",
+                          TSR__REQUIRED, &p->switch_bw));
     if (n_sockets > 1)
-        TSR_TRY(tsr__read_rate(doc, "intra_node.socket_bandwidth_bytes_per_s_per_direction",
-                               TSR__REQUIRED, &p->socket_bw));
+        TSR_TRY(tsr__doc_rate(doc, "intra_node.socket_bandwidth_bytes_per_s_per_direction",
+                              TSR__REQUIRED, &p->socket_bw));
     p->switches = (uint32_t)n_switches;
     p->sockets = n_sockets > 1 ? (uint32_t)n_sockets : 0;
     place_evenly(out);

@@ -1,11 +1,10 @@
-/* cluster_xml.c: clusters from XML: NCCL's topology of a node, or a SimGrid platform (cluster.h).
- */
+/* cluster_xml.c: clusters from XML: NCCL's topology of a node, or a SimGrid platform. */
 #include <stdio.h>
 #include <string.h>
 
 #include "sim/cluster/cluster_read.h"
-#include "sim/cluster/nccl_topo.h"
 #include "sim/cluster/routes.h"
+#include "sim/input/xml_doc.h"
 
 static tsr_status set_names(const char *path, const char *what, struct tsr_cluster *out)
 {

@@ -1,11 +1,12 @@
-/* nccl_topo.c: makes a cluster of an NCCL topology file (nccl_topo.h).
+/* nccl_topo.c: a node as NCCL saw it: makes a cluster of the XML that NCCL_TOPO_DUMP_FILE writes.
  *
  * Rates are nominal, as in our node files, so that sim.link_efficiency means the same: an NVLink
  * has 25 GB/s per direction up to compute capability 9 and 50 GB/s from 10 on (NVIDIA's data
  * sheets), a PCIe lane its transfer rate less the line code. Only the link between sockets has no
  * public figure per machine; it is NCCL's own estimate by processor (src/graph/topo.h, ..._QPI_BW).
  */
-#include "sim/cluster/nccl_topo.h"
+#include "sim/cluster/cluster_read.h"
+#include "sim/input/xml_doc.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -375,7 +376,7 @@ tsr_status tsr__nccl_topo_read(const struct tsr__xml *xml, struct tsr_cluster *o
 {
     struct topo *t = calloc(1, sizeof *t);
     if (!t)
-        return tsr_fail(TSR_ENOMEM, "out of memory: %s", xml->path);
+        return tsr_no_memory(xml->path);
     t->xml = xml;
     tsr_status status = make(t, out, gpu_name);
     free(t);

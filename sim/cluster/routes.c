@@ -1,4 +1,4 @@
-/* routes.c: fetches the routes of a platform file from a child that runs SimGrid (routes.h). */
+/* routes.c: fetches the routes of a platform file from a child that runs SimGrid. */
 #define _GNU_SOURCE
 #include "sim/cluster/routes.h"
 
@@ -10,8 +10,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "sim/cluster/routes_simgrid.h"
-#include "sim/replay/child.h"
+#include "sim/base/child.h"
 
 /* All pairs are fetched: 1,024 hosts have a million routes. */
 enum { MAX_HOSTS = 1024 };
@@ -72,7 +71,7 @@ static tsr_status read_routes(const struct question *q, const struct tsr__routes
     out->first = calloc(pairs + 1, sizeof *out->first);
     out->hops = calloc(head->n_hops + 1, sizeof *out->hops);
     if (!out->links || !out->first || !out->hops)
-        return tsr_fail(TSR_ENOMEM, "out of memory: %s", q->path);
+        return tsr_no_memory(q->path);
     if (!read_all(q->file, out->links, sizeof *out->links, head->n_links) ||
         !read_all(q->file, out->first + 1, sizeof *out->first, pairs) ||
         !read_all(q->file, out->hops, sizeof *out->hops, head->n_hops))

@@ -7,6 +7,8 @@
 #ifndef TSR_SIM_ROUTES_H
 #define TSR_SIM_ROUTES_H
 
+#include <stdio.h>
+
 #include "engine/program/program.h"
 
 struct tsr__route_link {
@@ -36,5 +38,19 @@ static inline uint32_t tsr__routes_get(const struct tsr__routes *routes, uint32_
 }
 /* How many hosts the file has. */
 tsr_status tsr__routes_count(const char *path, uint32_t *n_hosts) TSR_MUST_USE;
+
+/* ---- in the child (routes_simgrid.c) ------------------------------------------------------ */
+
+/* What the child writes: a header, then links (struct tsr__route_link), then the lengths of the
+ * routes of all pairs, then their hops. With `error` set only the header counts. */
+struct tsr__routes_header {
+    uint32_t n_hosts, n_links; /* hosts: of the whole file */
+    uint64_t n_hops;
+    char error[256];
+};
+
+/* Loads the platform and writes the routes between its first `n_hosts` hosts; 0: only counts.
+ * SimGrid aborts the process on what it does not like. */
+void tsr__routes_write(const char *path, uint32_t n_hosts, FILE *out);
 
 #endif

@@ -1,5 +1,5 @@
-/* routes_simgrid.c: asks SimGrid for the routes of a platform file (routes.h). */
-#include "sim/cluster/routes_simgrid.h"
+/* routes_simgrid.c: asks SimGrid for the routes of a platform file, in the child of routes.c. */
+#include "sim/cluster/routes.h"
 
 #include <simgrid/engine.h>
 #include <simgrid/host.h>
@@ -8,8 +8,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <xbt/dynar.h>
-
-#include "sim/cluster/routes.h"
 
 #if SIMGRID_VERSION >= 33900
 /* sg_host_get_route() is to go with 4.3; its successor is not in 3.32. */

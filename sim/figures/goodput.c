@@ -1,10 +1,11 @@
-/* goodput.c: see the header. */
+/* goodput.c: the events of a long run one after the other, and the search for its best interval. */
 #include "sim/figures/goodput.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "sim/base/quantile.h"
 #include "sim/input/conditions.h"
 
 enum phase { WORK, STALL, DOWN };
@@ -96,20 +97,6 @@ static void one_run(struct run *r)
     }
 }
 
-static int ascending(const void *a, const void *b)
-{
-    const double *x = a, *y = b;
-    return (*x > *y) - (*x < *y);
-}
-
-static double percentile(const double *sorted, uint32_t n, double p)
-{
-    double at = p * (n - 1);
-    uint32_t below = (uint32_t)at;
-    double above = sorted[below + 1 < n ? below + 1 : below];
-    return sorted[below] + (at - below) * (above - sorted[below]);
-}
-
 static tsr_status check(const struct tsr_goodput_input *in)
 {
     bool ok = in->mtbf_s > 0.0 && in->interval_s > 0.0 && in->horizon_s > 0.0 && in->runs > 0 &&
@@ -130,7 +117,7 @@ tsr_status tsr_goodput_simulate(const struct tsr_goodput_input *in, struct tsr_g
     TSR_TRY(check(in));
     double *useful = calloc(in->runs, sizeof *useful);
     if (!useful)
-        return tsr_fail(TSR_ENOMEM, "out of memory: goodput");
+        return tsr_no_memory("goodput");
     for (uint32_t i = 0; i < in->runs; i++) {
         struct run r = {.in = in, .number = i};
         double share = 1.0 / in->horizon_s / in->runs;
@@ -143,10 +130,10 @@ tsr_status tsr_goodput_simulate(const struct tsr_goodput_input *in, struct tsr_g
         out->failures += (double)(r.n_failures - 1) / in->runs;
         out->checkpoints += (double)r.n_checkpoints / in->runs;
     }
-    qsort(useful, in->runs, sizeof *useful, ascending);
-    out->useful_p5 = percentile(useful, in->runs, 0.05);
-    out->useful_p50 = percentile(useful, in->runs, 0.50);
-    out->useful_p95 = percentile(useful, in->runs, 0.95);
+    tsr_sort_ascending(useful, in->runs);
+    out->useful_p5 = tsr_quantile(useful, in->runs, 0.05);
+    out->useful_p50 = tsr_quantile(useful, in->runs, 0.50);
+    out->useful_p95 = tsr_quantile(useful, in->runs, 0.95);
     free(useful);
     return TSR_OK;
 }

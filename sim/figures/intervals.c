@@ -1,4 +1,4 @@
-/* intervals.c: see intervals.h. */
+/* intervals.c: lists of intervals, sorted and disjoint once united, and searched by bisection. */
 #include "sim/figures/intervals.h"
 
 #include <stdlib.h>

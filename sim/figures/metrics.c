@@ -1,4 +1,4 @@
-/* metrics.c: interval arithmetic over the spans of a rank (metrics.h).
+/* metrics.c: the figures of an iteration by interval arithmetic over the spans of a rank.
  *
  * Iterations overlap at their borders (the host runs ahead), so an iteration is a window of time,
  * from the end of the one before to its own end, and work of any iteration is clipped to it. Then
@@ -7,11 +7,11 @@
 #include "sim/figures/metrics.h"
 
 #include "sim/figures/intervals.h"
-#include "sim/replay/roles.h"
+#include "sim/tape/issue.h"
 
 static tsr_status no_memory(void)
 {
-    return tsr_fail(TSR_ENOMEM, "out of memory: metrics");
+    return tsr_no_memory("metrics");
 }
 
 struct sets {

@@ -3,7 +3,8 @@
 #ifndef TSR_METRICS_H
 #define TSR_METRICS_H
 
-#include "sim/sim.h"
+#include "sim/input/job.h"
+#include "sim/replay/result.h"
 
 struct tsr_metrics {
     double step_s;    /* end of this iteration minus end of the one before */

@@ -1,15 +1,14 @@
-/* overlap.c: exposed seconds of the collectives of an iteration, and their sums (overlap.h). */
+/* overlap.c: sweeps over an iteration, charges each exposed second to one of the collectives that
+ * run then, and adds up. */
 #include "sim/figures/overlap.h"
 
 #include <stdlib.h>
 
-#include "sim/figures/intervals.h"
-#include "sim/figures/overlap_graph.h"
-#include "sim/figures/overlap_why.h"
+#include "sim/figures/overlap_parts.h"
 
 static tsr_status no_memory(void)
 {
-    return tsr_fail(TSR_ENOMEM, "out of memory: the overlap of an iteration");
+    return tsr_no_memory("the overlap of an iteration");
 }
 
 /* ---- names ------------------------------------------------------------------------------- */
@@ -103,7 +102,7 @@ static double clip(const struct window *w, double time)
 }
 
 /* Work of any iteration, clipped to the window. */
-static bool collect(struct window *w, struct tsr_overlap *out)
+static tsr_status collect(struct window *w, struct tsr_overlap *out)
 {
     for (uint32_t i = 0; i < w->graph.n; i++) {
         const struct tsr__node *node = &w->graph.nodes[i];
@@ -112,7 +111,7 @@ static bool collect(struct window *w, struct tsr_overlap *out)
             continue;
         if (node->role == TSR__ROLE_COMPUTE) {
             if (!tsr__set_add(&w->compute, start, end))
-                return false;
+                return no_memory();
             continue;
         }
         struct tsr_overlap_item item = {.iteration = node->program,
@@ -120,11 +119,11 @@ static bool collect(struct window *w, struct tsr_overlap *out)
                                         .kind = kind_of(node->instr),
                                         .span = node->span};
         if (!tsr__set_add(&w->wire, start, end) || !TSR_PUSH(out->items, out->n, w->cap, item))
-            return false;
+            return no_memory();
     }
     tsr__set_unite(&w->compute);
     tsr__set_unite(&w->wire);
-    return true;
+    return TSR_OK;
 }
 
 static uint32_t node_of(const struct window *w, const struct tsr_overlap_item *item)
@@ -236,7 +235,7 @@ static void add_up(struct tsr_overlap_total *total, const struct tsr_overlap_ite
 
 /* Seconds of the window in which compute is idle because its work was not issued, and no collective
  * runs. */
-static bool find_unlaunched(const struct window *w, double *seconds)
+static tsr_status find_unlaunched(const struct window *w, double *seconds)
 {
     struct tsr__set late = {0};
     bool ok = tsr__set_add_common(&late, &w->idle.late, w->low, w->high) &&
@@ -244,7 +243,7 @@ static bool find_unlaunched(const struct window *w, double *seconds)
     tsr__set_unite(&late);
     *seconds = tsr__set_outside(&late, &w->wire);
     tsr__set_fini(&late);
-    return ok;
+    return ok ? TSR_OK : no_memory();
 }
 
 static void explain(const struct window *w, struct tsr_overlap *out)
@@ -275,15 +274,15 @@ tsr_status tsr_overlap_of(const struct tsr_overlap_run *run, uint32_t iteration,
         return tsr_fail(TSR_EINDEX, "iteration %u of %u", iteration, run->n_iterations);
     w.low = iteration ? run->iteration_end[iteration - 1] : 0.0;
     w.high = run->iteration_end[iteration];
-    TSR_TRY(tsr__graph_init(&w.graph, run));
-    tsr_status status = tsr__idle_init(&w.idle, &w.graph);
-    if (status == TSR_OK)
-        status = collect(&w, out) ? charge_all(&w, out) : no_memory();
-    if (status == TSR_OK && !find_unlaunched(&w, &out->unlaunched_s))
-        status = no_memory();
-    if (status == TSR_OK)
-        explain(&w, out);
-    else
+    tsr_status status;
+    TSR_GOTO(done, tsr__graph_init(&w.graph, run));
+    TSR_GOTO(done, tsr__idle_init(&w.idle, &w.graph));
+    TSR_GOTO(done, collect(&w, out));
+    TSR_GOTO(done, charge_all(&w, out));
+    TSR_GOTO(done, find_unlaunched(&w, &out->unlaunched_s));
+    explain(&w, out);
+done:
+    if (status != TSR_OK)
         tsr_overlap_fini(out);
     window_fini(&w);
     return status;

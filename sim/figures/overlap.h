@@ -22,7 +22,7 @@
 #ifndef TSR_OVERLAP_H
 #define TSR_OVERLAP_H
 
-#include "sim/sim.h"
+#include "sim/replay/result.h"
 
 enum tsr_exposure {
     TSR_EXPOSED_HOST,         /* the host issued it late */

@@ -1,15 +1,20 @@
-/* overlap_graph.c: links of issue order (overlap_graph.h). */
-#include "sim/figures/overlap_graph.h"
+/* overlap_graph.c: one pass in issue order that links every instruction of a run to what was before
+ * it on its stream and its communicator's queue, and a WAIT to its RECORD. */
+#include "sim/figures/overlap_parts.h"
 
 #include <math.h>
 #include <stdlib.h>
-#include <string.h>
 
 enum { MAX_STREAMS = 65536, MAX_NODES = 1 << 30 };
 
 static tsr_status no_memory(void)
 {
-    return tsr_fail(TSR_ENOMEM, "out of memory: the overlap of a run");
+    return tsr_no_memory("the overlap of a run");
+}
+
+static tsr_status too_long(void)
+{
+    return tsr_fail(TSR_EUNSUPPORTED, "overlap: a run has more than %d instructions", MAX_NODES);
 }
 
 /* What has been issued so far. */
@@ -20,49 +25,6 @@ struct issued {
     uint32_t group_begin; /* open GROUP_BEGIN, or TSR_NO_ID */
     size_t n_wires;
 };
-
-static bool on_stream(const struct tsr_instr *instr)
-{
-    switch (instr->kind) {
-    case TSR_HOST_WAIT:
-    case TSR_HOST_READ:
-    case TSR_HOST_OP:
-    case TSR_MARK:
-    case TSR_ALLOC:
-    case TSR_FREE:
-    case TSR_HOST_ALLOC:
-    case TSR_HOST_FREE:
-    case TSR_PIN:
-    case TSR_SEGMENT_ALLOC:
-    case TSR_SEGMENT_FREE:
-        return false;
-    default:
-        return true;
-    }
-}
-
-static bool is_compute_stream(const struct tsr_tables *tables, uint16_t stream)
-{
-    return stream < tables->n_streams && tables->streams[stream].role == TSR_ROLE_COMPUTE;
-}
-
-/* The communicator whose wire queue a communicator uses. */
-static uint16_t queue_of(const struct tsr_tables *tables, uint16_t comm)
-{
-    for (uint16_t hops = 0; comm < tables->n_comms && !tables->comms[comm].separate &&
-                            tables->comms[comm].queue != comm && hops < tables->n_comms;
-         hops++)
-        comm = tables->comms[comm].queue;
-    return comm;
-}
-
-static uint32_t *filled(size_t n)
-{
-    uint32_t *items = malloc((n + 1) * sizeof *items);
-    if (items)
-        memset(items, 0xff, (n + 1) * sizeof *items);
-    return items;
-}
 
 static void close_group(struct tsr__graph *g, const struct issued *s, uint32_t end)
 {
@@ -76,14 +38,14 @@ static void link_node(struct tsr__graph *g, const struct tsr_program *program, s
 {
     struct tsr__node *node = &g->nodes[at];
     const struct tsr_instr *instr = node->instr;
-    if (!on_stream(instr))
+    if (!tsr__on_stream(instr))
         return;
-    node->on_compute = is_compute_stream(program->tables, instr->stream);
+    node->on_compute = tsr__is_compute_stream(program->tables, instr->stream);
     node->on_side = !node->on_compute;
     node->before = s->last_of_stream[instr->stream];
     s->last_of_stream[instr->stream] = at;
     if (node->role >= TSR__ROLE_GATHER) {
-        node->queue = queue_of(program->tables, instr->comm);
+        node->queue = tsr__wire_queue(program->tables, instr->comm);
         node->queue_before = s->last_of_queue[node->queue];
         s->last_of_queue[node->queue] = at;
     }
@@ -142,9 +104,9 @@ bool tsr__limits_host(const struct tsr__node *node)
 static tsr_status link_all(struct tsr__graph *g, const struct tsr_overlap_run *run)
 {
     struct issued s = {.n_events = count_events(run), .group_begin = TSR_NO_ID};
-    s.last_of_stream = filled(MAX_STREAMS);
-    s.last_of_queue = filled(MAX_STREAMS);
-    s.record_of = filled(s.n_events);
+    s.last_of_stream = tsr__no_ids(MAX_STREAMS);
+    s.last_of_queue = tsr__no_ids(MAX_STREAMS);
+    s.record_of = tsr__no_ids(s.n_events);
     bool ok = s.last_of_stream && s.last_of_queue && s.record_of;
     for (uint32_t i = 0; i < run->n_iterations && ok; i++)
         add_program(g, run, i, &s);
@@ -164,19 +126,16 @@ tsr_status tsr__graph_init(struct tsr__graph *g, const struct tsr_overlap_run *r
         g->first[i] = (uint32_t)n;
         n += run->programs[i]->n_instrs;
     }
-    tsr_status status =
-        n < MAX_NODES
-            ? TSR_OK
-            : tsr_fail(TSR_EUNSUPPORTED, "overlap: a run has more than %d instructions", MAX_NODES);
+    tsr_status status;
     g->n = g->first[run->n_iterations] = (uint32_t)n;
-    if (status == TSR_OK)
-        g->nodes = malloc(((size_t)n + 1) * sizeof *g->nodes);
-    if (status == TSR_OK)
-        status = g->nodes ? link_all(g, run) : no_memory();
-    if (status == TSR_OK)
-        status = tsr__graph_memory(g);
-    if (status != TSR_OK)
-        tsr__graph_fini(g);
+    TSR_GOTO(failed, n < MAX_NODES ? TSR_OK : too_long());
+    g->nodes = malloc(((size_t)n + 1) * sizeof *g->nodes);
+    TSR_GOTO(failed, g->nodes ? TSR_OK : no_memory());
+    TSR_GOTO(failed, link_all(g, run));
+    TSR_GOTO(failed, tsr__graph_memory(g));
+    return TSR_OK;
+failed:
+    tsr__graph_fini(g);
     return status;
 }
 

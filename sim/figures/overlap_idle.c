@@ -1,5 +1,6 @@
-/* overlap_idle.c: the gaps of the compute stream (overlap_idle.h). */
-#include "sim/figures/overlap_idle.h"
+/* overlap_idle.c: the gaps of the compute stream, and whether the host or the order of the device
+ * left them open. */
+#include "sim/figures/overlap_parts.h"
 
 #include <math.h>
 
@@ -66,5 +67,5 @@ tsr_status tsr__idle_init(struct tsr__idle *idle, const struct tsr__graph *g)
     if (ok)
         return TSR_OK;
     tsr__idle_fini(idle);
-    return tsr_fail(TSR_ENOMEM, "out of memory: the idle time of a run");
+    return tsr_no_memory("the idle time of a run");
 }

@@ -7,7 +7,7 @@
 #include <math.h>
 #include <stdlib.h>
 
-#include "sim/figures/overlap_graph.h"
+#include "sim/figures/overlap_parts.h"
 
 /* How far back the former owner of an address is looked for. */
 enum { MAX_LOOK_BACK = 1 << 16 };
@@ -53,7 +53,7 @@ static tsr_status pass_init(struct pass *p, const struct tsr__graph *g)
     p->allocs = malloc(((size_t)g->n + 1) * sizeof *p->allocs);
     for (uint32_t i = 0; p->held && i < p->n_buffers; i++)
         p->held[i] = (struct held){.ready = -INFINITY, .memory = -INFINITY, .used = -INFINITY};
-    return p->held && p->allocs ? TSR_OK : tsr_fail(TSR_ENOMEM, "out of memory: buffers of a run");
+    return p->held && p->allocs ? TSR_OK : tsr_no_memory("buffers of a run");
 }
 
 static void pass_fini(struct pass *p)

@@ -1,9 +1,9 @@
-/* overlap_why.c: walks back from the start of a collective over what held it up (overlap_why.h).
+/* overlap_why.c: walks back from the start of a collective over what held it up.
  *
  * At each instant before its start one thing held it up: the host had not issued it; else the item
  * before it on its stream, and what that waited for; else its communicator.
  */
-#include "sim/figures/overlap_why.h"
+#include "sim/figures/overlap_parts.h"
 
 #include <math.h>
 

@@ -1,5 +1,5 @@
-/* fold.c: colour refinement (fold.h). Colours are 64-bit hashes; what a hash claims is checked by
- * counting afterwards (fold_check.c). */
+/* fold.c: colour refinement, and the classes that it ends with. Colours are 64-bit hashes; what a
+ * hash claims is checked by counting afterwards (fold_check.c). */
 #include "sim/fold/fold.h"
 
 #include <stdlib.h>
@@ -7,7 +7,7 @@
 
 static tsr_status no_memory(void)
 {
-    return tsr_fail(TSR_ENOMEM, "out of memory: folding");
+    return tsr_no_memory("folding");
 }
 
 /* What a colour contributes to a sum over a multiset, told apart by `tag`. */
@@ -69,11 +69,9 @@ static tsr_status colours_init(struct colours *c, const struct tsr__net *net)
     c->link_sum = calloc(c->n_links + 1u, sizeof *c->link_sum);
     c->group_sum = calloc(c->n_groups + 1u, sizeof *c->group_sum);
     c->set = malloc(n * sizeof *c->set);
-    if (c->rank && c->link && c->group && c->flow && c->key && c->link_sum && c->group_sum &&
-        c->set)
-        return TSR_OK;
-    colours_fini(c);
-    return no_memory();
+    bool ok = c->rank && c->link && c->group && c->flow && c->key && c->link_sum && c->group_sum &&
+              c->set;
+    return ok ? TSR_OK : no_memory(); /* colours_fini() either way */
 }
 
 static bool is_own(const struct tsr__net *net, const struct tsr__net_flow *flow)
@@ -304,37 +302,39 @@ static uint32_t find_twin(const struct colours *c)
     return TSR_NO_ID;
 }
 
+/* Colours become classes; idle links get none. */
+static tsr_status number_all(struct colours *c, const bool *idle, struct tsr__partition *p)
+{
+    TSR_TRY(number_classes(c, c->rank, c->n_ranks, NULL, p->rank, &p->n_ranks));
+    TSR_TRY(number_classes(c, c->link, c->n_links, idle, p->link, &p->n_links));
+    TSR_TRY(number_classes(c, c->group, c->n_groups, NULL, p->group, &p->n_groups));
+    return number_classes(c, c->flow, c->net->n_flows, NULL, p->flow, &p->n_flows);
+}
+
 tsr_status tsr__fold_refine(const struct tsr__net *net, bool twin, struct tsr__partition *p)
 {
-    struct colours c;
+    struct colours c = {0};
     bool *idle;
-    uint32_t twin_rank = TSR_NO_ID;
+    tsr_status status;
     TSR_TRY(partition_init(net, p, &idle));
-    tsr_status status = colours_init(&c, net);
-    if (status == TSR_OK) {
-        if (twin)
-            choose_strict(&c);
+    TSR_GOTO(done, colours_init(&c, net));
+    if (twin)
+        choose_strict(&c);
+    refine(&c);
+    uint32_t twin_rank = find_twin(&c);
+    if (c.slow != TSR_NO_ID && twin_rank == TSR_NO_ID) { /* nobody is like it */
+        c.slow = c.own = TSR_NO_ID;
         refine(&c);
-        twin_rank = find_twin(&c);
-        if (c.slow != TSR_NO_ID && twin_rank == TSR_NO_ID) { /* nobody is like it */
-            c.slow = c.own = TSR_NO_ID;
-            refine(&c);
-        }
-        status = number_classes(&c, c.rank, c.n_ranks, NULL, p->rank, &p->n_ranks);
-        if (status == TSR_OK)
-            status = number_classes(&c, c.link, c.n_links, idle, p->link, &p->n_links);
-        if (status == TSR_OK)
-            status = number_classes(&c, c.group, c.n_groups, NULL, p->group, &p->n_groups);
-        if (status == TSR_OK)
-            status = number_classes(&c, c.flow, net->n_flows, NULL, p->flow, &p->n_flows);
-        if (status == TSR_OK && twin_rank != TSR_NO_ID) {
-            p->twin_class = p->rank[twin_rank];
-            p->slow_class = p->rank[c.slow];
-            p->strict = c.strict;
-            p->own = c.own;
-        }
-        colours_fini(&c);
     }
+    TSR_GOTO(done, number_all(&c, idle, p));
+    if (twin_rank != TSR_NO_ID) {
+        p->twin_class = p->rank[twin_rank];
+        p->slow_class = p->rank[c.slow];
+        p->strict = c.strict;
+        p->own = c.own;
+    }
+done:
+    colours_fini(&c);
     free(idle);
     if (status != TSR_OK)
         tsr__partition_fini(p);

@@ -17,7 +17,7 @@
 #ifndef TSR_SIM_FOLD_H
 #define TSR_SIM_FOLD_H
 
-#include "sim/network/net.h"
+#include "sim/tape/net.h"
 
 struct tsr__partition {
     uint32_t *rank, *link, *group, *flow; /* class of each; link: TSR_NO_ID if nothing crosses it */

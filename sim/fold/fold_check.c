@@ -1,9 +1,15 @@
-/* fold_check.c: is a partition equitable? Counts neighbours class by class (fold.h); uses none of
- * the colours that made the partition. */
+/* fold_check.c: is a partition equitable? Counts neighbours class by class; uses none of the
+ * colours that made the partition. */
 #include <stdlib.h>
 #include <string.h>
 
 #include "sim/fold/fold.h"
+#include "sim/tape/issue.h"
+
+static tsr_status no_memory(void)
+{
+    return tsr_no_memory("folding");
+}
 
 static tsr_status refuse(const char *what, uint32_t one, uint32_t other)
 {
@@ -66,11 +72,10 @@ static bool lists_equal(const struct lists *l, uint32_t a, uint32_t b)
 static tsr_status check_lists(const struct lists *l, const uint32_t *classes, uint32_t n_classes,
                               const char *what)
 {
-    uint32_t *rep = malloc(((size_t)n_classes + 1) * sizeof *rep);
+    uint32_t *rep = tsr__no_ids(n_classes);
     tsr_status status = TSR_OK;
     if (!rep)
-        return tsr_fail(TSR_ENOMEM, "out of memory: folding");
-    memset(rep, 0xff, ((size_t)n_classes + 1) * sizeof *rep);
+        return no_memory();
     for (uint32_t i = 0; i < l->n && status == TSR_OK; i++) {
         if (classes[i] == TSR_NO_ID)
             continue;
@@ -89,7 +94,7 @@ static tsr_status check_flows(const struct tsr__net *net, const struct tsr__part
     size_t *rep = calloc((size_t)p->n_flows + 1, sizeof *rep); /* 1 + index */
     tsr_status status = TSR_OK;
     if (!rep)
-        return tsr_fail(TSR_ENOMEM, "out of memory: folding");
+        return no_memory();
     for (size_t i = 0; i < net->n_flows && status == TSR_OK; i++) {
         const struct tsr__net_flow *f = &net->flows[i];
         if (!rep[p->flow[i]])
@@ -110,11 +115,10 @@ static tsr_status check_flows(const struct tsr__net *net, const struct tsr__part
 /* Links of one class are in the same place of a path and of one capacity. */
 static tsr_status check_roles(const struct tsr__net *net, const struct tsr__partition *p)
 {
-    uint32_t *rep = malloc(((size_t)p->n_links + 1) * sizeof *rep);
+    uint32_t *rep = tsr__no_ids(p->n_links);
     tsr_status status = TSR_OK;
     if (!rep)
-        return tsr_fail(TSR_ENOMEM, "out of memory: folding");
-    memset(rep, 0xff, ((size_t)p->n_links + 1) * sizeof *rep);
+        return no_memory();
     for (uint32_t l = 0; l < tsr__fabric_links(net->fabric) && status == TSR_OK; l++) {
         if (p->link[l] == TSR_NO_ID)
             continue;
@@ -135,7 +139,7 @@ static tsr_status check_links(const struct tsr__net *net, const struct tsr__part
     struct lists l;
     TSR_TRY(check_roles(net, p));
     if (!lists_init(&l, tsr__fabric_links(net->fabric), net->n_flows * TSR__MAX_PATH))
-        return tsr_fail(TSR_ENOMEM, "out of memory: folding");
+        return no_memory();
     for (size_t i = 0; i < net->n_flows; i++)
         for (uint8_t k = 0; k < net->flows[i].n_links; k++)
             l.start[net->flows[i].links[k] + 2]++;
@@ -162,7 +166,7 @@ static tsr_status check_groups(const struct tsr__net *net, const struct tsr__par
     struct lists l;
     size_t n_members = (size_t)net->n_geometries * net->job->world;
     if (!lists_init(&l, tsr__net_groups(net), net->n_flows + n_members))
-        return tsr_fail(TSR_ENOMEM, "out of memory: folding");
+        return no_memory();
     for (size_t i = 0; i < net->n_flows; i++)
         l.start[net->flows[i].group + 2]++;
     for (uint32_t g = 0; g < net->n_geometries; g++)
@@ -182,11 +186,10 @@ static tsr_status check_groups(const struct tsr__net *net, const struct tsr__par
 
 static tsr_status check_ranks(const struct tsr__net *net, const struct tsr__partition *p)
 {
-    uint32_t *rep = malloc(((size_t)p->n_ranks + 1) * sizeof *rep);
+    uint32_t *rep = tsr__no_ids(p->n_ranks);
     tsr_status status = TSR_OK;
     if (!rep)
-        return tsr_fail(TSR_ENOMEM, "out of memory: folding");
-    memset(rep, 0xff, ((size_t)p->n_ranks + 1) * sizeof *rep);
+        return no_memory();
     for (uint32_t r = 0; r < net->job->world && status == TSR_OK; r++) {
         uint32_t *first = &rep[p->rank[r]];
         if (*first == TSR_NO_ID)

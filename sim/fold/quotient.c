@@ -1,4 +1,5 @@
-/* quotient.c: representatives of an equitable partition (quotient.h).
+/* quotient.c: representatives of an equitable partition, and the capacities that make them behave
+ * as the whole.
  *
  * A flow class F crosses d(L,F) times a link of class L. Its representative route gets
  * k(F) = min over L of d(L,F) equal flows. Where a link is shared wider than that (a pod's uplink
@@ -10,9 +11,11 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "sim/tape/issue.h"
+
 static tsr_status no_memory(void)
 {
-    return tsr_fail(TSR_ENOMEM, "out of memory: folding");
+    return tsr_no_memory("folding");
 }
 
 struct builder {
@@ -152,12 +155,11 @@ static void count_degrees(struct builder *b)
     }
 }
 
-static tsr_status fill_links(struct builder *b)
+/* Copies of each flow class, and how much wider than they each link is shared: d(L,F)/k(F). */
+static tsr_status fill_copies(struct builder *b, double *wider)
 {
     const struct tsr__net *net = b->net;
-    double *wider = calloc(b->q->n_links + 1u, sizeof *wider); /* d(L,F)/k(F) */
-    tsr_status status = wider ? TSR_OK : no_memory();
-    for (uint32_t class = 0; class < b->q->n_flows && status == TSR_OK; class ++) {
+    for (uint32_t class = 0; class < b->q->n_flows; class ++) {
         const struct tsr__net_flow *r = &net->flows[b->flow_rep[class]];
         uint32_t copies = b->degree[class][0];
         for (uint8_t k = 1; k < r->n_links; k++)
@@ -168,14 +170,25 @@ static tsr_status fill_links(struct builder *b)
             bool shared = tsr__link_is_shared(net->fabric, r->links[k]);
             double mine = shared ? (double)b->degree[class][k] / copies : 1.0;
             if (*ratio > 0.0 && *ratio != mine)
-                status = cannot_fold();
+                return cannot_fold();
             *ratio = mine;
         }
     }
-    for (uint32_t class = 0; class < b->q->n_links && status == TSR_OK; class ++) {
-        b->q->capacity[class] = tsr__link_capacity(net->fabric, b->link_rep[class]) / wider[class];
-        b->q->fatpipe[class] = !tsr__link_is_shared(net->fabric, b->link_rep[class]);
+    return TSR_OK;
+}
+
+static tsr_status fill_links(struct builder *b)
+{
+    const struct tsr__fabric *fabric = b->net->fabric;
+    double *wider = calloc(b->q->n_links + 1u, sizeof *wider);
+    tsr_status status;
+    TSR_GOTO(done, wider ? TSR_OK : no_memory());
+    TSR_GOTO(done, fill_copies(b, wider));
+    for (uint32_t class = 0; class < b->q->n_links; class ++) {
+        b->q->capacity[class] = tsr__link_capacity(fabric, b->link_rep[class]) / wider[class];
+        b->q->fatpipe[class] = !tsr__link_is_shared(fabric, b->link_rep[class]);
     }
+done:
     free(wider);
     return status;
 }
@@ -195,10 +208,9 @@ static tsr_status fill_routes(struct builder *b, const uint32_t *place)
     size_t n_slots = 64;
     while (n_slots < 2 * (size_t)q->n_flows)
         n_slots *= 2;
-    uint32_t *slots = malloc(n_slots * sizeof *slots);
+    uint32_t *slots = tsr__no_ids(n_slots);
     if (!slots)
         return no_memory();
-    memset(slots, 0xff, n_slots * sizeof *slots);
     for (uint32_t class = 0; class < q->n_flows; class ++) {
         const struct tsr__net_flow *r = &b->net->flows[b->flow_rep[class]];
         struct tsr__qroute route = {.n_links = r->n_links};
@@ -228,22 +240,19 @@ static double flow_s_per_byte(const struct builder *b, const struct tsr__net_flo
     return worst;
 }
 
-/* Puts flow classes in the order of their groups and fills them in. */
-static tsr_status fill_flows(struct builder *b)
+/* Flow classes in the order of their groups; place[class]: where one has come to. */
+static void order_flows(struct builder *b, struct tsr__qflow *ordered, uint32_t *place)
 {
     struct tsr__quotient *q = b->q;
-    uint32_t *place = malloc((q->n_flows + 1u) * sizeof *place);
-    struct tsr__qflow *ordered = calloc(q->n_flows + 1u, sizeof *ordered);
-    tsr_status status = place && ordered ? TSR_OK : no_memory();
     uint32_t at = 0;
-    for (uint32_t class = 0; class < q->n_flows && status == TSR_OK; class ++)
+    for (uint32_t class = 0; class < q->n_flows; class ++)
         q->groups[b->p->group[b->net->flows[b->flow_rep[class]].group]].n_flows++;
-    for (uint32_t g = 0; g < q->n_groups && status == TSR_OK; g++) {
+    for (uint32_t g = 0; g < q->n_groups; g++) {
         q->groups[g].first_flow = at;
         at += q->groups[g].n_flows;
         q->groups[g].n_flows = 0;
     }
-    for (uint32_t class = 0; class < q->n_flows && status == TSR_OK; class ++) {
+    for (uint32_t class = 0; class < q->n_flows; class ++) {
         const struct tsr__net_flow *r = &b->net->flows[b->flow_rep[class]];
         struct tsr__qgroup *group = &q->groups[b->p->group[r->group]];
         place[class] = group->first_flow + group->n_flows++;
@@ -256,10 +265,19 @@ static tsr_status fill_flows(struct builder *b)
                                                     .from_i = r->from_i,
                                                     .to_i = r->to_i};
     }
-    if (status == TSR_OK) {
-        memcpy(q->flows, ordered, q->n_flows * sizeof *ordered);
-        status = fill_routes(b, place);
-    }
+}
+
+static tsr_status fill_flows(struct builder *b)
+{
+    struct tsr__quotient *q = b->q;
+    uint32_t *place = malloc((q->n_flows + 1u) * sizeof *place);
+    struct tsr__qflow *ordered = calloc(q->n_flows + 1u, sizeof *ordered);
+    tsr_status status;
+    TSR_GOTO(done, place && ordered ? TSR_OK : no_memory());
+    order_flows(b, ordered, place);
+    memcpy(q->flows, ordered, q->n_flows * sizeof *ordered);
+    TSR_GOTO(done, fill_routes(b, place));
+done:
     free(place);
     free(ordered);
     return status;
@@ -361,9 +379,10 @@ tsr_status tsr__quotient_build(const struct tsr__net *net, const struct tsr__par
                                struct tsr__quotient *q)
 {
     struct builder b = {.net = net, .p = p, .q = q};
-    tsr_status status = reserve(&b);
-    if (status == TSR_OK)
-        status = fill_all(&b);
+    tsr_status status;
+    TSR_GOTO(done, reserve(&b));
+    TSR_GOTO(done, fill_all(&b));
+done:
     builder_fini(&b);
     if (status != TSR_OK)
         tsr__quotient_fini(q);

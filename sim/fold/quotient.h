@@ -30,6 +30,11 @@ struct tsr__qrank {
     double slow; /* factor on kernel times */
 };
 
+/* Invariants: weights of `ranks` add up to the job's ranks, and the representative of a class is
+ * its first member. The flows of a group lie together, flows[first_flow .. + n_flows). Every link
+ * class is on some route, with the capacity at which the representatives' max-min rates are those
+ * of the whole job. Unfolded it is the job itself: every class has one member. Constant after
+ * tsr__quotient_build(); the child reads it, nobody writes. */
 struct tsr__quotient {
     uint32_t n_ranks, n_links, n_groups, n_flows, n_routes, n_geometries, host_geometry;
     uint32_t slow, twin; /* ranks that must keep step, or TSR_NO_ID: see fold.h */

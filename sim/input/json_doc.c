@@ -1,10 +1,13 @@
-/* json_doc.c: typed access to a JSON file, with one-line errors (json_doc.h). */
+/* json_doc.c: typed access to a JSON file, with one-line errors that name file, key and value. */
 #include "sim/input/json_doc.h"
 
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+/* Bounds of a rate that catch a wrong unit (GB/s instead of B/s). */
+static const double MIN_BYTES_PER_S = 1e6, MAX_BYTES_PER_S = 1e16;
 
 tsr_status tsr__doc_open(const char *path, const char *kind, struct tsr__doc *doc)
 {
@@ -90,6 +93,12 @@ tsr_status tsr__doc_number(const struct tsr__doc *doc, const char *key, enum tsr
     snprintf(allowed, sizeof allowed, "a number from %g to %g%s", low, high,
              need == TSR__REQUIRED ? "" : ", or null");
     return tsr__doc_fail(doc, key, value, allowed);
+}
+
+tsr_status tsr__doc_rate(const struct tsr__doc *doc, const char *key, enum tsr__need need,
+                         double *out)
+{
+    return tsr__doc_number(doc, key, need, MIN_BYTES_PER_S, MAX_BYTES_PER_S, out);
 }
 
 tsr_status tsr__doc_count(const struct tsr__doc *doc, const char *key, enum tsr__need need,

@@ -30,6 +30,9 @@ tsr_status tsr__doc_fail(const struct tsr__doc *doc, const char *key, const json
 /* A finite number in [low, high]. */
 tsr_status tsr__doc_number(const struct tsr__doc *doc, const char *key, enum tsr__need need,
                            double low, double high, double *out) TSR_MUST_USE;
+/* A rate in bytes per second; the bounds catch a wrong unit (GB/s). */
+tsr_status tsr__doc_rate(const struct tsr__doc *doc, const char *key, enum tsr__need need,
+                         double *out) TSR_MUST_USE;
 /* An integer in [1, high]. */
 tsr_status tsr__doc_count(const struct tsr__doc *doc, const char *key, enum tsr__need need,
                           uint64_t high, uint64_t *out) TSR_MUST_USE;

@@ -1,4 +1,4 @@
-/* xml_doc.c: reads an XML file with expat (xml_doc.h). */
+/* xml_doc.c: reads an XML file with expat, element by element. */
 #include "sim/input/xml_doc.h"
 
 #include <errno.h>
@@ -103,7 +103,7 @@ static tsr_status parse(struct reader *r, FILE *file)
         void *buffer = XML_GetBuffer(r->parser, CHUNK);
         size_t n = buffer ? fread(buffer, 1, CHUNK, file) : 0;
         if (!buffer)
-            return tsr_fail(TSR_ENOMEM, "out of memory: %s", r->xml->path);
+            return tsr_no_memory(r->xml->path);
         if (ferror(file))
             return tsr_fail(TSR_ECONFIG, "%s: cannot be read: %s", r->xml->path, strerror(errno));
         more = n > 0;
@@ -127,13 +127,13 @@ tsr_status tsr__xml_open(const char *path, struct tsr__xml *xml)
     *xml = (struct tsr__xml){.path = path};
     tsr_arena_init(&xml->arena);
     struct reader r = {.xml = xml, .parser = XML_ParserCreate(NULL), .open = TSR_NO_ID};
-    tsr_status status = r.parser ? TSR_OK : tsr_fail(TSR_ENOMEM, "out of memory: %s", path);
-    if (status == TSR_OK) {
-        XML_SetUserData(r.parser, &r);
-        XML_SetElementHandler(r.parser, start_element, end_element);
-        status = parse(&r, file);
-        XML_ParserFree(r.parser);
-    }
+    tsr_status status;
+    TSR_GOTO(done, r.parser ? TSR_OK : tsr_no_memory(path));
+    XML_SetUserData(r.parser, &r);
+    XML_SetElementHandler(r.parser, start_element, end_element);
+    TSR_GOTO(done, parse(&r, file));
+done:
+    XML_ParserFree(r.parser);
     fclose(file);
     if (status != TSR_OK)
         tsr__xml_close(xml);

@@ -1,4 +1,4 @@
-/* fabric.c: link ids and capacities (fabric.h); the ways are fabric_path.c.
+/* fabric.c: which links a job has, their ids and capacities; the ways are fabric_path.c.
  *
  * Modelled: one port per GPU into the NVSwitch (non-blocking, no link of its own) or the PCIe
  * switch, PCIe switches and sockets where the node file has them, adapters (several GPUs may share
@@ -221,11 +221,12 @@ tsr_status tsr__fabric_init(struct tsr__fabric *f, const struct tsr_cluster *c,
     if (*c->platform && !f->ideal)
         TSR_TRY(tsr__routes_load(c->platform, (uint32_t)tsr_ceil_div(f->span, f->gpus_per_node),
                                  &f->routes));
-    tsr_status status = number_links(f);
-    if (status == TSR_OK)
-        status = check_links(f);
-    if (status != TSR_OK)
-        tsr__fabric_fini(f);
+    tsr_status status;
+    TSR_GOTO(failed, number_links(f));
+    TSR_GOTO(failed, check_links(f));
+    return TSR_OK;
+failed:
+    tsr__fabric_fini(f);
     return status;
 }
 

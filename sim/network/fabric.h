@@ -9,7 +9,7 @@
 
 #include "sim/cluster/cluster.h"
 #include "sim/cluster/routes.h"
-#include "sim/sim.h"
+#include "sim/input/job.h"
 
 enum tsr__role {
     TSR__PORT_OUT,   /* GPU to NVSwitch, or to its PCIe switch */
@@ -34,6 +34,10 @@ enum tsr__medium { TSR__INTRA, TSR__INTER };
  * the user's platform in place of the tiers. */
 enum { TSR__MAX_PATH = 12 + 2 * TSR_MAX_TIERS, TSR__MAX_HOPS = 2 + 2 * TSR_MAX_TIERS };
 
+/* Invariants: first[role] + i is the i-th link of a role and first[TSR__N_ROLES] the number of all;
+ * a role of which the job has none (first[role + 1] == first[role]) is on no path. capacity[role]
+ * is that of each of its links, undisturbed: what faults leave is worked out when a link is asked
+ * for. Constant after tsr__fabric_init(). */
 struct tsr__fabric {
     const struct tsr_cluster *cluster;       /* borrowed */
     const struct tsr_conditions *conditions; /* borrowed */

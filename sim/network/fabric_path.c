@@ -1,4 +1,5 @@
-/* fabric_path.c: the links between two GPUs, in order (fabric.h). */
+/* fabric_path.c: the links between two GPUs, in order: out through ports, PCIe tree and adapter, up
+ * and down the tiers, in again. */
 #include "sim/network/fabric.h"
 
 struct path {

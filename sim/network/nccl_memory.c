@@ -1,4 +1,5 @@
-/* nccl_memory.c: see the header, which has the rule and its sources. */
+/* nccl_memory.c: counts channels and connections of the communicators that programs use; the rule
+ * and its sources are in the header. */
 #include "sim/network/nccl_memory.h"
 
 #include <stdlib.h>
@@ -84,7 +85,7 @@ tsr_status tsr_nccl_memory_of(const struct tsr_cluster *cluster,
         return TSR_OK;
     struct usage *usage = calloc(tables->n_comms + 1U, sizeof *usage);
     if (!usage)
-        return tsr_fail(TSR_ENOMEM, "out of memory: communicators");
+        return tsr_no_memory("communicators");
     note_usage(programs, n, usage, tables->n_comms);
     for (uint16_t i = 0; i < tables->n_comms; i++) {
         if (tables->comms[i].size < 2 || !(usage[i].rings || usage[i].peers))

@@ -1,4 +1,4 @@
-/* tuner.c: NCCL's algorithms and protocols (tuner.h).
+/* tuner.c: NCCL's algorithms and protocols, and what each costs a collective.
  *
  * Constants: experiments/clusters/nccl-tuner-constants.json, that is NVIDIA/nccl
  * src/graph/tuning.cc at commit 5067397c. They rank algorithms in NCCL; here they are also the

@@ -4,15 +4,15 @@
  * A collective of NCCL is priced as its own tuner does: latency of its steps plus bytes over
  * bandwidth, for every algorithm and protocol that the group can use; AUTO takes the least. The
  * latency is paid once, before the flows; the bytes become flows over the rings' edges (see
- * collective.h), so that sharing of links is SimGrid's. What the tuner's constants miss is a few
+ * rings.h), so that sharing of links is SimGrid's. What the tuner's constants miss is a few
  * calibrated numbers of the GPU type and of the network adapter (calibration.h, cluster.h).
  */
 #ifndef TSR_SIM_TUNER_H
 #define TSR_SIM_TUNER_H
 
 #include "sim/cluster/cluster.h"
+#include "sim/input/job.h"
 #include "sim/network/fabric.h"
-#include "sim/sim.h"
 
 /* How bytes travel. A collective is one of these patterns times a factor. */
 enum tsr__pattern { TSR__RING, TSR__PAIRS, TSR__P2P, TSR__N_PATTERNS };

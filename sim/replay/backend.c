@@ -1,4 +1,4 @@
-/* backend.c: drives SimGrid through its C API (backend.h).
+/* backend.c: drives SimGrid through its C API.
  *
  * A pool of worker actors, one per activity in flight. A worker blocks in one activity, reports it,
  * and takes the next queued one itself; only what is left over wakes other workers. SimGrid runs

@@ -1,4 +1,4 @@
-/* replay.c: hosts and streams of the simulated ranks (replay.h).
+/* replay.c: hosts and streams of the simulated ranks.
  *
  * Times are numbers as long as nothing has to be shared: the host's clock runs ahead of SimGrid,
  * and a RECORD or a WAIT may end in SimGrid's future. Only a kernel, a copy to the host and a

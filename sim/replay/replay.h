@@ -4,7 +4,8 @@
 
 #include "sim/fold/quotient.h"
 #include "sim/replay/backend.h"
-#include "sim/replay/tape.h"
+#include "sim/replay/result.h"
+#include "sim/tape/tape.h"
 
 enum { TSR__TEXT_BYTES = 2048 };
 
@@ -34,7 +35,10 @@ struct tsr__queue {
 
 struct tsr__sender; /* traffic of others (replay_traffic.c) */
 
-struct tsr__player { /* one simulated rank */
+/* One simulated rank. Invariant: done[at] is set once, together with the end of spans[at], as soon
+ * as that end is known, which may be before SimGrid's clock gets there. Tasks below `pc` are
+ * issued. */
+struct tsr__player {
     const struct tsr__tape *tape;
     const struct tsr__qrank *info;
     uint32_t id;
@@ -68,6 +72,12 @@ struct tsr__wire {
     struct tsr__arrival *arrivals;
 };
 
+/* The state of a replay; lives in the child, which ends with it, so nothing is freed. Invariants: a
+ * player stands in dirty[] at most once (`dirty` of the player says so), hence n_dirty <= n_ranks.
+ * n_live counts submitted activities whose end is to come, without BESIDE, of which nobody hears,
+ * and without the traffic of others, which may go on when the job is over. A wire is in pending[]
+ * until its last member has come, and then only in its activities. After `failed` nothing starts.
+ */
 struct tsr__replay {
     const struct tsr__quotient *q;
     const struct tsr__tapes *tapes;
@@ -84,6 +94,17 @@ struct tsr__replay {
     uint32_t n_senders;
     bool failed;
 };
+
+/* Simulates a job once: see simulate.c. *out is NULL on failure. Errors: TSR_ECONFIG and
+ * TSR_EUNSUPPORTED for more ranks than can be simulated one by one; TSR_EBACKEND as tsr_sim_run().
+ */
+tsr_status tsr__simulate(const struct tsr__net *net, struct tsr_sim_result **out) TSR_MUST_USE;
+
+/* A zeroed result with room for everything, in memory that a child shares; `*verdict` lies beside
+ * it, and goes with it. Errors: TSR_ENOMEM. */
+tsr_status tsr__result_create(const struct tsr__quotient *quotient, const struct tsr__tapes *tapes,
+                              const struct tsr_sim_job *job, struct tsr_sim_result **out,
+                              struct tsr__verdict **verdict) TSR_MUST_USE;
 
 /* Runs everything; the verdict says how it went. Called in the child. */
 void tsr__replay_run(const struct tsr__quotient *q, const struct tsr__tapes *tapes,

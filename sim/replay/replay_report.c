@@ -1,4 +1,4 @@
-/* replay_report.c: says what a replay that cannot go on waits for (replay.h). */
+/* replay_report.c: says what a replay that cannot go on waits for: a deadlock in words. */
 #include <stdio.h>
 #include <string.h>
 

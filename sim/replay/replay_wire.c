@@ -1,4 +1,4 @@
-/* replay_wire.c: collectives, point-to-point messages and copies to the host (replay.h).
+/* replay_wire.c: collectives, point-to-point messages and copies to the host.
  *
  * A collective starts when every member has reached it, costs its latency once, then runs its flows
  * all at once, and ends for every member with the last of them. Its kernel is on a rank's GPU from

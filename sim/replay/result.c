@@ -1,12 +1,10 @@
 /* result.c: one shared anonymous mapping holds the whole result, so that the child writes it in
  * place and nothing is packed or copied. */
 #define _GNU_SOURCE
-#include "sim/replay/result.h"
-
-#include "sim/replay/roles.h"
-
 #include <stddef.h>
 #include <sys/mman.h>
+
+#include "sim/replay/replay.h"
 
 struct block {
     struct tsr_sim_result result; /* first: the caller's pointer */
@@ -27,17 +25,8 @@ static void *cut(struct cutter *c, size_t n, size_t item_bytes)
     return c->base ? c->base + at : NULL;
 }
 
-static size_t count_wires(const struct tsr_program *const *programs, uint32_t n_iterations)
-{
-    size_t n = 0;
-    for (uint32_t i = 0; i < n_iterations; i++)
-        for (size_t k = 0; k < programs[i]->n_instrs; k++)
-            n += tsr__role_of(programs[i], &programs[i]->instrs[k]) >= TSR__ROLE_GATHER;
-    return n;
-}
-
-static void cut_rank(struct cutter *c, const struct tsr__qrank *info, const struct tsr_sim_job *job,
-                     struct tsr_sim_rank *rank)
+static void cut_rank(struct cutter *c, const struct tsr__qrank *info, const struct tsr__tape *tape,
+                     const struct tsr_sim_job *job, struct tsr_sim_rank *rank)
 {
     const struct tsr_program *const *programs = job->programs[info->layout];
     struct tsr_sim_rank made = {.rank = info->rank, .layout = info->layout, .weight = info->weight};
@@ -45,12 +34,9 @@ static void cut_rank(struct cutter *c, const struct tsr__qrank *info, const stru
     made.exec_hash = cut(c, job->n_iterations, sizeof *made.exec_hash);
     made.sent_intra = cut(c, job->n_iterations, sizeof *made.sent_intra);
     made.sent_inter = cut(c, job->n_iterations, sizeof *made.sent_inter);
-    made.joined = cut(c, count_wires(programs, job->n_iterations), sizeof *made.joined);
+    made.joined = cut(c, tape->n_wires, sizeof *made.joined);
     /* The spans of successive iterations touch: replay.c indexes them by task. */
-    size_t n_tasks = 0;
-    for (uint32_t i = 0; i < job->n_iterations; i++)
-        n_tasks += programs[i]->n_instrs;
-    struct tsr_sim_span *spans = cut(c, n_tasks, sizeof *spans);
+    struct tsr_sim_span *spans = cut(c, tape->n_tasks, sizeof *spans);
     if (!c->base)
         return;
     made.spans[0] = spans;
@@ -60,13 +46,13 @@ static void cut_rank(struct cutter *c, const struct tsr__qrank *info, const stru
 }
 
 static struct block *cut_all(struct cutter *c, const struct tsr__quotient *q,
-                             const struct tsr_sim_job *job)
+                             const struct tsr__tapes *tapes, const struct tsr_sim_job *job)
 {
     struct block *block = cut(c, 1, sizeof *block);
     struct tsr_sim_rank *ranks = cut(c, q->n_ranks, sizeof *ranks);
     double *ends = cut(c, job->n_iterations, sizeof *ends);
     for (uint32_t i = 0; i < q->n_ranks; i++)
-        cut_rank(c, &q->ranks[i], job, ranks ? &ranks[i] : NULL);
+        cut_rank(c, &q->ranks[i], &tapes->items[q->ranks[i].layout], job, ranks ? &ranks[i] : NULL);
     if (block)
         block->result = (struct tsr_sim_result){.n_ranks = q->n_ranks,
                                                 .n_iterations = job->n_iterations,
@@ -75,11 +61,12 @@ static struct block *cut_all(struct cutter *c, const struct tsr__quotient *q,
     return block;
 }
 
-tsr_status tsr__result_create(const struct tsr__quotient *q, const struct tsr_sim_job *job,
-                              struct tsr_sim_result **out, struct tsr__verdict **verdict)
+tsr_status tsr__result_create(const struct tsr__quotient *q, const struct tsr__tapes *tapes,
+                              const struct tsr_sim_job *job, struct tsr_sim_result **out,
+                              struct tsr__verdict **verdict)
 {
     struct cutter c = {0};
-    cut_all(&c, q, job);
+    cut_all(&c, q, tapes, job);
     size_t bytes = c.at;
     void *base = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     *out = NULL;
@@ -88,7 +75,7 @@ tsr_status tsr__result_create(const struct tsr__quotient *q, const struct tsr_si
         return tsr_fail(TSR_ENOMEM, "out of memory: %zu bytes for the result of a simulation",
                         bytes);
     c = (struct cutter){.base = base};
-    struct block *block = cut_all(&c, q, job);
+    struct block *block = cut_all(&c, q, tapes, job);
     block->bytes = bytes;
     *out = &block->result;
     *verdict = &block->verdict;

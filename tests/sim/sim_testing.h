@@ -16,7 +16,6 @@
 #include <string.h>
 
 #include "sim/figures/metrics.h"
-#include "sim/internal.h"
 #include "sim/sim.h"
 
 enum { MAX_CLASSES = 64, MAX_ITERATIONS = 8, MAX_WORLD = 1024, MAX_COMMS = 8 };

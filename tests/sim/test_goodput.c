@@ -2,6 +2,7 @@
  * the optimum checkpoint interval for restart dumps" (FGCS 22, 2006), and hand-made cases. */
 #include "tests/sim/sim_testing.h"
 
+#include "sim/base/quantile.h"
 #include "sim/figures/goodput.h"
 
 /* A run of a thousand months: the mean is then that of infinite time. */
@@ -114,9 +115,27 @@ static void impossible_times_are_refused(void **state)
     assert_int_equal(tsr_goodput_best(&in, 10, 5, &best, &got), TSR_EVALUE);
 }
 
+/* Places of order statistics, counted from 0: 0.5 of four values lies between the second and third.
+ */
+static void quantiles_lie_on_lines_between_neighbours(void **state)
+{
+    double values[] = {7, 1, 4, 2};
+    (void)state;
+    tsr_sort_ascending(values, 4);
+    for (int i = 1; i < 4; i++)
+        assert_true(values[i - 1] <= values[i]);
+    assert_close(tsr_quantile(values, 4, 0.0), 1, 0);
+    assert_close(tsr_quantile(values, 4, 0.5), 3, 0);
+    assert_close(tsr_quantile(values, 4, 0.9), 6.1, 1e-15);
+    assert_close(tsr_quantile(values, 4, 1.0), 7, 0);
+    assert_close(tsr_quantile(values, 1, 0.3), 1, 0);
+    assert_true(isnan(tsr_quantile(values, 0, 0.5)));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(quantiles_lie_on_lines_between_neighbours),
         cmocka_unit_test(useful_work_is_dalys),
         cmocka_unit_test(the_best_interval_is_youngs),
         cmocka_unit_test(a_machine_that_never_fails),

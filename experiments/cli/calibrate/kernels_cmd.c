@@ -9,6 +9,7 @@
 #include "experiments/cli/calibrate/kernel_rows.h"
 #include "experiments/study/base/paths.h"
 #include "experiments/study/validate/validate.h"
+#include "sim/base/quantile.h"
 
 static const char *const formats[] = {"md", "csv", "json", NULL};
 
@@ -136,12 +137,6 @@ struct summary {
     double median, p90, max, bias;
 };
 
-static int by_value(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
 /* Of the points that are in the tables, or of those that are not. */
 static tsr_status summarize(const struct points *points, bool in_table, struct summary *out)
 {
@@ -159,8 +154,8 @@ static tsr_status summarize(const struct points *points, bool in_table, struct s
         sizes[out->n] = fabs(p->error);
         signs[out->n++] = p->error;
     }
-    qsort(sizes, out->n, sizeof *sizes, by_value);
-    qsort(signs, out->n, sizeof *signs, by_value);
+    tsr_sort_ascending(sizes, out->n);
+    tsr_sort_ascending(signs, out->n);
     out->median = tsr_quantile(sizes, out->n, 0.5);
     out->p90 = tsr_quantile(sizes, out->n, 0.9);
     out->max = tsr_quantile(sizes, out->n, 1.0);

@@ -3,14 +3,7 @@
 
 #include <stdlib.h>
 
-double tsr_percentile(const double *ascending, size_t n, double p)
-{
-    double at = p / 100 * (double)(n - 1);
-    size_t below = (size_t)at;
-    if (below + 1 >= n)
-        return ascending[n - 1];
-    return ascending[below] + (at - (double)below) * (ascending[below + 1] - ascending[below]);
-}
+#include "sim/base/quantile.h"
 
 tsr_status tsr_samples_check(const struct tsr_job *job)
 {
@@ -21,12 +14,6 @@ tsr_status tsr_samples_check(const struct tsr_job *job)
                           "sim.samples: found %llu without noise: all samples are equal; allowed: "
                           "1, or with sim.jitter_kernel or sim.jitter_gpu above 0",
                           (unsigned long long)s->samples);
-}
-
-static int ascending(const void *a, const void *b)
-{
-    const double *x = a, *y = b;
-    return (*x > *y) - (*x < *y);
 }
 
 static tsr_status one_step(const struct tsr_job *job, const struct tsr_sim_job *run,
@@ -58,13 +45,13 @@ tsr_status tsr_samples_take(const struct tsr_job *job, const struct tsr_sim_job 
         status = one_step(job, run, i, iteration, &steps[i]);
     if (status == TSR_OK) {
         struct tsr_samples *s = &row->samples;
-        qsort(steps, n, sizeof *steps, ascending);
+        tsr_sort_ascending(steps, n);
         s->n = (uint32_t)n;
         for (size_t i = 0; i < n; i++)
             s->mean_s += steps[i] / (double)n;
-        s->p5_s = tsr_percentile(steps, n, 5);
-        s->p50_s = tsr_percentile(steps, n, 50);
-        s->p95_s = tsr_percentile(steps, n, 95);
+        s->p5_s = tsr_quantile(steps, n, 0.05);
+        s->p50_s = tsr_quantile(steps, n, 0.50);
+        s->p95_s = tsr_quantile(steps, n, 0.95);
     }
     free(steps);
     return status;

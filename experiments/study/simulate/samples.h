@@ -11,7 +11,5 @@ tsr_status tsr_samples_check(const struct tsr_job *job) TSR_MUST_USE;
  * in row->samples; does nothing if sim.samples is 1. `iteration` is the steady one. */
 tsr_status tsr_samples_take(const struct tsr_job *job, const struct tsr_sim_job *run,
                             uint32_t iteration, struct tsr_row *row) TSR_MUST_USE;
-/* The p-th percentile (0 to 100) of ascending values, linear between neighbours. */
-double tsr_percentile(const double *ascending, size_t n, double p);
 
 #endif

@@ -190,8 +190,6 @@ tsr_status tsr_error_stats_of(const struct tsr_validation *validation,
 /* Spearman's rank correlation of measured and predicted MFU; NAN below 3 points. */
 tsr_status tsr_rank_correlation(const struct tsr_validation *validation,
                                 const struct tsr_point_class *which, double *out) TSR_MUST_USE;
-/* Linear between the nearest ranks, of n sorted values; NAN of none. */
-double tsr_quantile(const double *sorted, size_t n, double q);
 
 /* ---- reports ----------------------------------------------------------------------------- */
 

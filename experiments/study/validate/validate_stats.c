@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "experiments/study/validate/validate.h"
+#include "sim/base/quantile.h"
 
 static bool belongs(const struct tsr_point *point, const struct tsr_point_class *which)
 {
@@ -12,23 +13,6 @@ static bool belongs(const struct tsr_point *point, const struct tsr_point_class 
     return (!which->quantity || !strcmp(which->quantity, point->quantity)) &&
            (!which->gpu || !strcmp(which->gpu, point->gpu)) && point->gpus >= which->min_gpus &&
            (!which->max_gpus || point->gpus <= which->max_gpus);
-}
-
-static int by_value(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
-double tsr_quantile(const double *sorted, size_t n, double q)
-{
-    if (n == 0)
-        return NAN;
-    double at = q * (double)(n - 1);
-    size_t below = (size_t)at;
-    if (below + 1 >= n)
-        return sorted[n - 1];
-    return sorted[below] + (at - (double)below) * (sorted[below + 1] - sorted[below]);
 }
 
 static double *room(const struct tsr_validation *v, size_t each)
@@ -55,8 +39,8 @@ tsr_status tsr_error_stats_of(const struct tsr_validation *v, const struct tsr_p
         else
             out->not_modelled++;
     }
-    qsort(errors, n, sizeof(*errors), by_value);
-    qsort(bias, n_bias, sizeof(*bias), by_value);
+    tsr_sort_ascending(errors, n);
+    tsr_sort_ascending(bias, n_bias);
     out->n = n;
     out->mean = n ? sum / (double)n : NAN;
     out->median = tsr_quantile(errors, n, 0.5);

@@ -1,5 +1,5 @@
-/* gpu_clock.c: see gpu_clock.h. */
-#include "sim/card/gpu_clock.h"
+/* gpu_clock.c: the rates of a GPU over time, and work done between them. */
+#include "sim/replay/backend.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -24,9 +24,9 @@ struct tsr__platform {
     uint32_t *out, *in; /* [route]: endpoint numbers */
 };
 
+/* Errors: TSR_ENOMEM. Built in the child, which ends with it: nothing is freed. */
 tsr_status tsr__platform_build(const struct tsr__quotient *quotient,
                                struct tsr__platform *platform) TSR_MUST_USE;
-void tsr__platform_fini(struct tsr__platform *platform);
 /* Writes the XML text. `links`: false leaves links and routes out (infinite bandwidth). */
 void tsr__platform_write(const struct tsr__quotient *quotient, const struct tsr__platform *platform,
                          bool links, FILE *file);

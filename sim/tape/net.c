@@ -1,13 +1,15 @@
-/* net.c: lists the flows of a job (net.h). */
-#include "sim/network/net.h"
+/* net.c: lists the flows of a job, communicator by communicator, with the ways that they take. */
+#include "sim/tape/net.h"
 
 #include <stdlib.h>
+
+#include "sim/network/rings.h"
 
 enum { MAX_FLOWS = 1 << 23 };
 
 static tsr_status no_memory(void)
 {
-    return tsr_fail(TSR_ENOMEM, "out of memory: flows of a job");
+    return tsr_no_memory("flows of a job");
 }
 
 struct tsr__geometry tsr__net_geometry(const struct tsr__net *net, uint32_t geometry)
@@ -216,9 +218,11 @@ tsr_status tsr__net_build(const struct tsr__fabric *fabric, const struct tsr__ta
                              .traffic_geometry = TSR_NO_ID};
     uint32_t *members = malloc(((size_t)job->world + 1) * sizeof *members);
     struct tsr__edge *edges = malloc((tsr__ring_max_edges(job->world) + 1) * sizeof *edges);
-    tsr_status status = members && edges ? number_groups(net) : no_memory();
-    if (status == TSR_OK)
-        status = add_all(net, members, edges);
+    tsr_status status;
+    TSR_GOTO(done, members && edges ? TSR_OK : no_memory());
+    TSR_GOTO(done, number_groups(net));
+    TSR_GOTO(done, add_all(net, members, edges));
+done:
     free(members);
     free(edges);
     if (status != TSR_OK)

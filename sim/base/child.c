@@ -1,7 +1,7 @@
-/* child.c: forks the simulation (child.h). SimGrid can be started once per process and aborts on
- * errors; a child costs about 2 ms and keeps both away from the caller. */
+/* child.c: forks, calls, waits. SimGrid can be started once per process and aborts on errors; a
+ * child costs about 2 ms and keeps both away from the caller. */
 #define _GNU_SOURCE
-#include "sim/replay/child.h"
+#include "sim/base/child.h"
 
 #include <errno.h>
 #include <signal.h>
@@ -11,15 +11,7 @@
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
-
-static double now_s(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
 
 /* Handlers of the caller (a test runner's, say) must not run here. */
 static void reset_signals(void)
@@ -85,50 +77,4 @@ tsr_status tsr__child_call(void (*run)(void *user), void *user, struct tsr__chil
         last_line(log, end->last_line, sizeof end->last_line);
     close(log);
     return status;
-}
-
-/* ---- a simulation ------------------------------------------------------------------------ */
-
-static tsr_status judge(const struct tsr__child_end *end, const struct tsr__verdict *verdict)
-{
-    int wait_status = end->wait_status;
-    const char *line = end->last_line;
-    if (verdict->finished && WIFEXITED(wait_status) && WEXITSTATUS(wait_status) == 0)
-        return verdict->status == TSR_OK
-                   ? TSR_OK
-                   : tsr_fail((tsr_status)verdict->status, "%s", verdict->text);
-    if (WIFSIGNALED(wait_status))
-        return tsr_fail(TSR_EBACKEND, "the simulation was ended by signal %d (%s)%s%s",
-                        WTERMSIG(wait_status), strsignal(WTERMSIG(wait_status)), *line ? ": " : "",
-                        line);
-    return tsr_fail(TSR_EBACKEND, "the simulation ended early (status %d)%s%s",
-                    WEXITSTATUS(wait_status), *line ? ": " : "", line);
-}
-
-struct simulation {
-    const struct tsr__quotient *q;
-    const struct tsr__tapes *tapes;
-    const struct tsr_sim_job *job;
-    const struct tsr_sim_options *options;
-    struct tsr_sim_result *result;
-    struct tsr__verdict *verdict;
-};
-
-static void replay(void *user)
-{
-    const struct simulation *s = user;
-    double start = now_s();
-    tsr__replay_run(s->q, s->tapes, s->job, s->options, s->result, s->verdict);
-    s->result->wall_s = now_s() - start;
-    s->verdict->finished = 1;
-}
-
-tsr_status tsr__child_run(const struct tsr__quotient *q, const struct tsr__tapes *tapes,
-                          const struct tsr_sim_job *job, const struct tsr_sim_options *options,
-                          struct tsr_sim_result *result, struct tsr__verdict *verdict)
-{
-    struct simulation s = {q, tapes, job, options, result, verdict};
-    struct tsr__child_end end;
-    TSR_TRY(tsr__child_call(replay, &s, &end));
-    return judge(&end, verdict);
 }

@@ -1,7 +1,9 @@
-/* comms.c: the job-wide list of communicators (tape.h). */
+/* comms.c: the job-wide list of communicators: which entries of the classes' tables are the same
+ * one.
+ */
 #include <string.h>
 
-#include "sim/network/comms.h"
+#include "sim/tape/tape.h"
 
 static uint32_t geometry_of(struct tsr__comms *comms, uint32_t size, uint32_t stride)
 {
@@ -53,7 +55,7 @@ tsr_status tsr__comms_intern(struct tsr__comms *comms, const struct tsr_tables *
         made.geometry = geometry_of(comms, comm->size, comm->stride);
     if ((comm->size > 1 && made.geometry == TSR_NO_ID) || comms->n >= UINT16_MAX ||
         !TSR_PUSH(comms->items, comms->n, comms->cap, made))
-        return tsr_fail(TSR_ENOMEM, "out of memory: communicators");
+        return tsr_no_memory("communicators");
     *id = (uint16_t)(comms->n - 1);
     return TSR_OK;
 }

@@ -1,5 +1,5 @@
-/* collective.c: rings over rails (collective.h). */
-#include "sim/network/collective.h"
+/* rings.c: rings over rails: which member sends to which, and how much of a collective. */
+#include "sim/network/rings.h"
 
 /* Members of one domain: [first, first+n) of the member list. */
 struct block {

@@ -1,12 +1,13 @@
-/* platform.c: endpoints and the XML text (platform.h).
+/* platform.c: numbers the endpoints of routes and writes the XML text.
  *
  * Links have latency 0: latencies are delays of the replay, because SimGrid weighs flows by the
  * latency of their routes. Every link is SHARED and carries one direction.
  */
-#include "sim/network/platform.h"
+#include "sim/replay/platform.h"
 
 #include <stdlib.h>
-#include <string.h>
+
+#include "sim/tape/issue.h"
 
 /* Open-addressing set of the endpoint pairs that have a route. */
 struct pairs {
@@ -48,34 +49,24 @@ static void number_endpoints(const struct tsr__quotient *q, struct tsr__platform
 tsr_status tsr__platform_build(const struct tsr__quotient *q, struct tsr__platform *p)
 {
     struct pairs pairs = {.n_slots = 64};
-    size_t link_bytes = (q->n_links + 1u) * sizeof(uint32_t);
     while (pairs.n_slots < 2 * (size_t)q->n_routes)
         pairs.n_slots *= 2;
     *p = (struct tsr__platform){0};
     p->out = calloc(q->n_routes + 1u, sizeof *p->out);
     p->in = calloc(q->n_routes + 1u, sizeof *p->in);
     pairs.slots = calloc(pairs.n_slots, sizeof *pairs.slots);
-    uint32_t *out_of = malloc(link_bytes), *in_of = malloc(link_bytes);
+    uint32_t *out_of = tsr__no_ids(q->n_links), *in_of = tsr__no_ids(q->n_links);
     bool ok = p->out && p->in && pairs.slots && out_of && in_of;
-    if (ok) {
-        memset(out_of, 0xff, link_bytes);
-        memset(in_of, 0xff, link_bytes);
+    if (ok)
         number_endpoints(q, p, &pairs, out_of, in_of);
-    }
     free(pairs.slots);
     free(out_of);
     free(in_of);
     if (ok)
         return TSR_OK;
-    tsr__platform_fini(p);
-    return tsr_fail(TSR_ENOMEM, "out of memory: platform of a simulation");
-}
-
-void tsr__platform_fini(struct tsr__platform *p)
-{
     free(p->out);
     free(p->in);
-    *p = (struct tsr__platform){0};
+    return tsr_no_memory("platform of a simulation");
 }
 
 /* Speeds by the number of collectives beside: each takes the same share, a tenth stays. */

@@ -7,10 +7,9 @@
 #ifndef TSR_SIM_NET_H
 #define TSR_SIM_NET_H
 
-#include "sim/network/collective.h"
 #include "sim/network/fabric.h"
 #include "sim/network/tuner.h"
-#include "sim/replay/tape.h"
+#include "sim/tape/tape.h"
 
 enum { TSR__HOST_PATTERN = TSR__N_PATTERNS, TSR__TRAFFIC_PATTERN };
 

@@ -1,13 +1,14 @@
-/* tape.c: compiles the programs of a rank class into tasks (tape.h). */
-#include "sim/replay/tape.h"
+/* tape.c: compiles the programs of a rank class into tasks, one pass in issue order: what a task
+ * waits for, and what it costs the host and the card. */
+#include "sim/tape/tape.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "sim/card/cost.h"
-#include "sim/network/comms.h"
 #include "sim/network/tuner.h"
+#include "sim/tape/issue.h"
 
 enum { MAX_EVENTS = 1 << 26 };
 
@@ -37,7 +38,7 @@ struct compiler {
 
 static tsr_status no_memory(void)
 {
-    return tsr_fail(TSR_ENOMEM, "out of memory: replay of a program");
+    return tsr_no_memory("replay of a program");
 }
 
 /* ---- sizes ------------------------------------------------------------------------------- */
@@ -71,24 +72,16 @@ static tsr_status measure(struct compiler *c, const struct tsr_program *const *p
     return TSR_OK;
 }
 
-static uint32_t *filled(size_t n)
-{
-    uint32_t *items = malloc((n + 1) * sizeof *items);
-    for (size_t i = 0; items && i <= n; i++)
-        items[i] = TSR_NO_ID;
-    return items;
-}
-
 static tsr_status make_room(struct compiler *c)
 {
     struct tsr__tape *tape = c->tape;
     tape->tasks = calloc((size_t)tape->n_tasks + 1, sizeof *tape->tasks);
-    tape->device = filled(tape->n_tasks);
-    tape->head = filled(c->n_stream_ids);
+    tape->device = tsr__no_ids(tape->n_tasks);
+    tape->head = tsr__no_ids(c->n_stream_ids);
     tape->stream_id = calloc(c->n_stream_ids + 1u, sizeof *tape->stream_id);
-    c->record_of = filled(c->n_events);
-    c->stream_of = filled(c->n_stream_ids);
-    c->last = filled(c->n_stream_ids);
+    c->record_of = tsr__no_ids(c->n_events);
+    c->stream_of = tsr__no_ids(c->n_stream_ids);
+    c->last = tsr__no_ids(c->n_stream_ids);
     c->comm_of = malloc((c->n_comm_ids + 1u) * sizeof *c->comm_of);
     if (!tape->tasks || !tape->device || !tape->head || !tape->stream_id || !c->record_of ||
         !c->stream_of || !c->last || !c->comm_of)
@@ -143,10 +136,7 @@ static tsr_status find_comm(struct compiler *c, const struct tsr_tables *tables,
 static tsr_status find_queue(struct compiler *c, const struct tsr_tables *tables, uint16_t index,
                              uint16_t *queue)
 {
-    for (uint16_t hops = 0; index < tables->n_comms && !tables->comms[index].separate &&
-                            tables->comms[index].queue != index && hops < tables->n_comms;
-         hops++)
-        index = tables->comms[index].queue;
+    index = tsr__wire_queue(tables, index);
     if (index >= tables->n_comms)
         return tsr_fail(TSR_EVALUE, "a communicator shares the queue of communicator %u of %u",
                         index, tables->n_comms);
@@ -337,6 +327,13 @@ static tsr_status compile_kind(struct compiler *c, const struct tsr_tables *tabl
                                const struct tsr_instr *instr, uint32_t at)
 {
     struct tsr__task *task = &c->tape->tasks[at];
+    if (!tsr__on_stream(instr)) {
+        bool waits = instr->kind == TSR_HOST_WAIT || instr->kind == TSR_HOST_READ;
+        task->kind = waits ? TSR__HOST_SYNC : TSR__HOST_ONLY;
+        if (instr->kind == TSR_HOST_WAIT)
+            task->dep = c->record_of[instr->event];
+        return TSR_OK;
+    }
     switch (instr->kind) {
     case TSR_OP:
         return compile_kernel(c, instr, task);
@@ -352,22 +349,6 @@ static tsr_status compile_kind(struct compiler *c, const struct tsr_tables *tabl
     case TSR_WAIT:
         task->kind = TSR__STREAM_WAIT;
         task->dep = c->record_of[instr->event];
-        return TSR_OK;
-    case TSR_HOST_WAIT:
-        task->kind = TSR__HOST_SYNC;
-        task->dep = c->record_of[instr->event];
-        return TSR_OK;
-    case TSR_HOST_READ:
-    case TSR_HOST_OP:
-    case TSR_MARK:
-    case TSR_ALLOC:
-    case TSR_FREE:
-    case TSR_HOST_ALLOC:
-    case TSR_HOST_FREE:
-    case TSR_PIN:
-    case TSR_SEGMENT_ALLOC:
-    case TSR_SEGMENT_FREE:
-        task->kind = instr->kind == TSR_HOST_READ ? TSR__HOST_SYNC : TSR__HOST_ONLY;
         return TSR_OK;
     default:
         return compile_wire(c, tables, instr, at);
@@ -481,7 +462,7 @@ static tsr_status compile_instr(struct compiler *c, const struct tsr_tables *tab
         TSR_TRY(open_group(c, at));
     if (instr->kind == TSR_GROUP_END)
         TSR_TRY(close_group(c, at));
-    if (task->kind != TSR__HOST_ONLY && task->kind != TSR__HOST_SYNC)
+    if (tsr__on_stream(instr))
         enqueue(c, instr, at);
     return TSR_OK;
 }
@@ -513,25 +494,6 @@ static double turns(const struct tsr_cluster *cluster, uint32_t world)
     return cluster->cores > 0.0 && local > cluster->cores ? local / cluster->cores : 1.0;
 }
 
-/* What an experiment has left as it is by default may have been timed on the machine. */
-static struct tsr_sim_options with_host_times(const struct tsr_sim_options *options,
-                                              const struct tsr_host_times *timed)
-{
-    const struct tsr_sim_options plain = tsr_sim_options_default();
-    struct tsr_sim_options o = *options;
-    const struct {
-        double *value, plain, timed;
-    } rows[] = {{&o.host_launch_s, plain.host_launch_s, timed->launch_s},
-                {&o.host_collective_s, plain.host_collective_s, timed->collective_s},
-                {&o.host_event_s, plain.host_event_s, timed->event_s},
-                {&o.host_alloc_s, plain.host_alloc_s, timed->alloc_s},
-                {&o.host_segment_s, plain.host_segment_s, timed->segment_s}};
-    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
-        if (*rows[i].value == rows[i].plain && rows[i].timed > 0.0)
-            *rows[i].value = rows[i].timed;
-    return o;
-}
-
 /* Synchronous ranks wait for the slowest of them: all run as that one does. The more nodes, the
  * slower it is. */
 static double pace_of(const struct tsr_cluster *cluster, uint32_t world)
@@ -552,15 +514,14 @@ static uint32_t world_of(const struct tsr_sim_job *job, uint32_t class)
 tsr_status tsr__tapes_build(const struct tsr_cluster *cluster, const struct tsr_sim_job *job,
                             const struct tsr_sim_options *options, struct tsr__tapes *tapes)
 {
-    struct tsr_sim_options timed = with_host_times(options, &cluster->gpu.host);
-    tsr_status status = TSR_OK;
+    tsr_status status;
     *tapes = (struct tsr__tapes){.n = job->n_classes};
     tapes->items = calloc((size_t)job->n_classes + 1, sizeof *tapes->items);
     if (!tapes->items)
         return no_memory();
-    for (uint32_t i = 0; i < job->n_classes && status == TSR_OK; i++) {
+    for (uint32_t i = 0; i < job->n_classes; i++) {
         struct compiler c = {.gpu = &cluster->gpu,
-                             .options = &timed,
+                             .options = options,
                              .world = job->world,
                              .turns = turns(cluster, world_of(job, i)),
                              .pace = pace_of(cluster, world_of(job, i)),
@@ -570,9 +531,11 @@ tsr_status tsr__tapes_build(const struct tsr_cluster *cluster, const struct tsr_
         memset(c.launched, 0xff, sizeof c.launched);
         status = compile_class(&c, job->programs[i], job->n_iterations);
         compiler_fini(&c);
+        TSR_GOTO(failed, status);
     }
-    if (status != TSR_OK)
-        tsr__tapes_fini(tapes);
+    return TSR_OK;
+failed:
+    tsr__tapes_fini(tapes);
     return status;
 }
 

@@ -1,11 +1,11 @@
-/* collective.h: the edges of the rings of a collective. Private to sim/.
+/* rings.h: the edges of the rings of a collective. Private to sim/.
  *
  * Every algorithm's bytes go over the same edges, in amounts of its own by medium (tuner.h): trees,
  * NVLS and PAT load each port and NIC as evenly as rings do, so members stay alike and fold.
  * Between pods that is an approximation: a tree or PAT crosses them more often than a ring.
  */
-#ifndef TSR_SIM_COLLECTIVE_H
-#define TSR_SIM_COLLECTIVE_H
+#ifndef TSR_SIM_RINGS_H
+#define TSR_SIM_RINGS_H
 
 #include "sim/network/fabric.h"
 

@@ -8,7 +8,7 @@
 #define TSR_SIM_TAPE_H
 
 #include "sim/cluster/cluster.h"
-#include "sim/sim.h"
+#include "sim/input/job.h"
 
 enum tsr__task_kind {
     TSR__HOST_ONLY, /* MARK, ALLOC, ...: no device work */
@@ -61,6 +61,11 @@ struct tsr__comms {
     size_t n, cap, n_geometries, geometry_cap;
 };
 
+/* Job-wide id of communicator `index` of a class's tables (comms.c). Errors: TSR_EVALUE for a size
+ * and stride that do not divide the world, TSR_ENOMEM. */
+tsr_status tsr__comms_intern(struct tsr__comms *comms, const struct tsr_tables *tables,
+                             uint32_t world, uint16_t index, uint16_t *id) TSR_MUST_USE;
+
 struct tsr__send { /* SEND to member `peer` of a geometry's group */
     uint32_t geometry;
     uint16_t peer;
@@ -73,6 +78,11 @@ enum { TSR__CREDITS = 16 };
 /* Most hardware queues that CUDA makes. */
 enum { TSR__MAX_CONNECTIONS = 32 };
 
+/* One rank class. Invariants: task i is the i-th instruction of all iterations in issue order, so
+ * first[] cuts the tasks into iterations, and a rank's spans are indexed like them. `dep` and
+ * `launch_after` name tasks before a task, `next` and `group_end` tasks behind it: a replay in
+ * issue order never waits for itself. device[] and the `next` of a stream ascend. Constant after
+ * compilation; classes share nothing but the communicators. */
 struct tsr__tape {
     struct tsr__task *tasks;
     uint32_t n_tasks, n_device;
