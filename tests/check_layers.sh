@@ -23,7 +23,9 @@ xargs awk '/^[ \t]*#[ \t]*include[ \t]*["<]/ {
 # Every symbol that an object of ours defines or takes: "SOURCE KIND SYMBOL".
 : >"$work/symbols"
 if [ -n "$build" ]; then
-    find "$build/engine" "$build/sim" "$build/exec" "$build/experiments" -name '*.o' 2>/dev/null |
+    # the objects that the build has now, none of files that are gone
+    sed -nE 's/.* -o ((engine|sim|exec|experiments)\/[^ ]*\.o) .*/\1/p' "$build/compile_commands.json" |
+        while IFS= read -r object; do [ ! -e "$build/$object" ] || echo "$build/$object"; done |
         LC_ALL=C sort | xargs nm -A 2>/dev/null |
         sed -nE "s#^$build/(exec/cuda|[a-z]+)/CMakeFiles/[a-z_-]*\.dir/([^:]*)\.o: *[0-9a-f]* *([A-Za-z]) (.*)#\1/\2 \3 \4#p" \
             >"$work/symbols"
