@@ -8,7 +8,8 @@
 #define TSR_SHARDED_STATE_H
 
 #include "engine/layout/dtensor.h"
-#include "engine/tessera.h"
+
+struct tsr_engine;
 
 struct tsr_state_entry {
     const char *fqn;   /* name of the place: tied parameters have one entry per place */
