@@ -8,10 +8,7 @@
 struct tsr_engine;
 struct tsr_module;
 
-/* FSDP1: FullyShardedDataParallel(module, use_orig_params=True) around one module (FSDP1.md). Its
- * parameters, less those of modules that are wrapped already, become one flat parameter. Calls go
- * bottom-up; the root comes last and has the same options. The mesh gives the strategy: 1-D shards,
- * 2-D replicates over dim 0 and shards over dim 1 (HYBRID_SHARD), one shard rank is NO_SHARD. */
+/* When backward gathers the module that comes next. */
 enum tsr_fsdp1_prefetch {
     TSR_FSDP1_BACKWARD_PRE,  /* when a module's backward begins */
     TSR_FSDP1_BACKWARD_POST, /* when its gradients are there */
@@ -24,9 +21,16 @@ struct tsr_fsdp1_options {
     bool forward_prefetch;
     bool no_limit; /* limit_all_gathers=False */
 };
+/* FullyShardedDataParallel(module, use_orig_params=True) around one module. Its parameters, less
+ * those of modules that are wrapped already, become one flat parameter. Calls go bottom-up; the
+ * root comes last and has the same options (NULL: defaults). The mesh gives the strategy: 1-D
+ * shards, 2-D replicates over dim 0 and shards over dim 1 (HYBRID_SHARD), one shard rank is
+ * NO_SHARD. Errors: TSR_EVALUE for a container, other options than before, beside another wrapper,
+ * or a flat parameter that is too large; TSR_EASSERT for a module that is wrapped; TSR_EUNSUPPORTED
+ * for frozen parameters, tensor parallelism, models that are built whole; TSR_ENOMEM. */
 tsr_status tsr_fsdp1(struct tsr_engine *engine, struct tsr_module *module,
                      const struct tsr_fsdp1_options *options) TSR_MUST_USE;
-/* false: backwards are under no_sync(). */
+/* false: backwards from now on are under no_sync(). TSR_EATTRIBUTE if nothing was wrapped so. */
 tsr_status tsr_fsdp1_set_sync(struct tsr_engine *engine, bool sync) TSR_MUST_USE;
 
 #endif

@@ -23,7 +23,7 @@ struct tsr_rope {
     double theta;
     bool llama3;
     bool other; /* scaled in a way that no kernel here knows: simulated, not executed */
-    uint64_t factor, low_freq_factor, high_freq_factor, original_positions;
+    uint64_t factor, low_freq_factor, high_freq_factor, original_positions; /* of llama3 */
 };
 
 /* Llama, Mistral, Qwen2, Qwen3 (dense). */

@@ -10,13 +10,15 @@
 
 enum { TSR_MAX_MESH = 4 };
 
-/* Row-major: the last dimension varies fastest. Product of shape = world. */
+/* The ranks in 1 to TSR_MAX_MESH dimensions, row-major: the last one varies fastest. Product of
+ * shape = world. */
 struct tsr_mesh {
     int n_dims;
     uint32_t shape[TSR_MAX_MESH];
     char name[TSR_MAX_MESH][32]; /* "" = unnamed */
 };
 
+/* How attention over all heads is computed. */
 enum tsr_attention {
     TSR_SDPA_FLASH,     /* the fastest backend that serves: flash, else efficient, else math */
     TSR_SDPA_EFFICIENT, /* efficient, else math */
@@ -53,7 +55,7 @@ struct tsr_engine_config {
     enum tsr_version version;
     enum tsr_init init;
     struct tsr_mesh mesh;
-    uint32_t rank;
+    uint32_t rank;                      /* in the mesh: below the product of its shape */
     struct tsr_executor *executor;      /* borrowed until tsr_engine_destroy(); required */
     const struct tsr_trace_sink *trace; /* optional; copied */
     struct tsr_allocator_config allocator;

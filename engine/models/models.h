@@ -54,7 +54,9 @@ struct tsr_tree_config {
     tsr_dtype param_dtype;     /* NONE = f32 */
 };
 
-/* Each builds the model as the engine's root. One model per engine. */
+/* Each builds the model as the engine's root; `config` is copied. Errors: TSR_EVALUE if the
+ * engine has a model already, or for sizes and names that make none; TSR_EUNSUPPORTED for modules
+ * that the dialect has no kernels for; TSR_ENOMEM. */
 tsr_status tsr_model_llama(struct tsr_engine *engine,
                            const struct tsr_llama_config *config) TSR_MUST_USE;
 tsr_status tsr_model_gpt2(struct tsr_engine *engine,

@@ -1,4 +1,9 @@
-/* load_save.h: loading, evaluating, saving: sections of a run outside the step.
+/* load_save.h: loading, evaluating, saving: sections of a run between two iterations, after
+ * tsr_engine_init_params(). What each does is instructions of phase load, eval or save.
+ *
+ * Errors of all: TSR_EVALUE before tsr_engine_init_params(); TSR_EUNSUPPORTED for full state dicts
+ * of tensor-parallel models; TSR_EOOM. Rank 0 has more to do with full ones: its program is its
+ * own.
  */
 #ifndef TSR_LOAD_SAVE_H
 #define TSR_LOAD_SAVE_H
@@ -7,15 +12,12 @@
 
 struct tsr_engine;
 
-/* Each is a section of a run between two iterations, after tsr_engine_init_params(); what it does
- * is instructions of phase load, eval or save. Errors: TSR_EUNSUPPORTED for full state dicts of
- * tensor-parallel models; TSR_EOOM. Rank 0 has more to do in the full ones: its program is its own.
- */
 enum tsr_load {
     TSR_LOAD_SHARDED,   /* each rank reads its shards to the host and copies them in */
     TSR_LOAD_FULL_RANK0 /* rank 0 has everything on the host and broadcasts tensor by tensor */
 };
-/* optimizer: its states, too; they are made first, as by a step with zero gradients. */
+/* Reads the parameters. optimizer: its states, too; they are made first, as by a step with zero
+ * gradients. */
 tsr_status tsr_load_run(struct tsr_engine *engine, enum tsr_load how, bool optimizer) TSR_MUST_USE;
 /* A forward with its loss, without gradients, of one micro-batch. Sharded gradients of the last
  * step stay. */
@@ -33,7 +35,7 @@ static inline bool tsr_save_is_sharded(enum tsr_save how)
 {
     return how == TSR_SAVE_SHARDED || how == TSR_SAVE_SHARDED_ASYNC;
 }
-/* Parameters and optimizer states. */
+/* Writes parameters and optimizer states. A save that is still going on is ended first. */
 tsr_status tsr_save_run(struct tsr_engine *engine, enum tsr_save how) TSR_MUST_USE;
 /* Of TSR_SAVE_SHARDED_ASYNC: the step is still to come whose end hands the copies over. */
 bool tsr_save_is_copying(const struct tsr_engine *engine);
