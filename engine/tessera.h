@@ -1,5 +1,5 @@
-/* tessera.h: the public API of the engine, all of it. A program that uses the engine includes this
- * file only; each noun is documented in the header that it lives in.
+/* tessera.h: the public API of the engine: models, wrapping, steps. A program that uses the engine
+ * includes this file; each noun is documented in the header that it lives in.
  *
  * One tsr_engine stands for one rank (or one class of ranks that do the same). The life of a job,
  * and where to read on:
@@ -15,14 +15,16 @@
  *   tsr_save_run() and others        engine/step/load_save.h: between two steps
  *
  * What was built, and what happened: engine/inspect.h, engine/graph/device_memory.h,
- * engine/step/values.h. Programs, executors, the checker and replay do not need this file: they
- * have headers of their own (program.h, executor.h, check.h, replay.h).
+ * engine/step/values.h. What not every program needs is included by itself: operations (ops/ops.h),
+ * tensor parallelism, DTensors and state dicts (layout/), the checker (check/check.h), steps
+ * without emission (replay/replay.h), memory of a recorded program (program/memory.h).
  *
  * Rule numbers (R1 ... R256) and sections are those of engine/SEMANTICS.md.
  *
  * Ownership: everything that the engine returns belongs to the engine and dies with it. Strings and
  * arrays that are passed in are copied. Errors: tsr_status + tsr_error_text(); after a failed step
- * the engine can only be destroyed. One engine is used by one thread at a time.
+ * the engine can only be destroyed. One engine is used by one thread at a time. C++ includes this
+ * file inside extern "C".
  */
 #ifndef TSR_TESSERA_H
 #define TSR_TESSERA_H

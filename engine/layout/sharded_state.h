@@ -29,6 +29,7 @@ struct tsr_state_dict {
     struct tsr_arena names;
 };
 
+/* An empty one; what init, add and of leave is given back by fini. */
 void tsr_state_dict_init(struct tsr_state_dict *s, uint32_t world);
 void tsr_state_dict_fini(struct tsr_state_dict *s);
 /* Appends a key; copies fqn and group (may be NULL). ValueError: a layout whose mesh has ranks
