@@ -1,5 +1,8 @@
 /* engine.c: life of an engine, rank classes, and the tables that describe what was wrapped. */
+#include "engine/create.h"
+#include "engine/ddp/ddp.h"
 #include "engine/fsdp1/fsdp1.h"
+#include "engine/inspect.h"
 #include "engine/ops/ops_fp8.h"
 
 #include <stdlib.h>

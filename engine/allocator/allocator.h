@@ -47,6 +47,7 @@ struct tsr_block {
     void *handle;     /* for tsr_allocator_free() */
 };
 
+/* Bytes and counts. requested: as asked for; allocated: as blocks; reserved: device allocations. */
 struct tsr_allocator_stats {
     uint64_t allocated, requested, reserved;
     uint64_t peak_allocated, peak_requested, peak_reserved; /* since the last reset_peaks */
@@ -67,10 +68,12 @@ struct tsr_allocator_oom {
     uint16_t stream;
 };
 
-/* NULL callbacks are allowed. Errors: TSR_ECONFIG for options that PyTorch refuses, TSR_ENOMEM. */
+/* NULL callbacks are allowed; `user` is theirs. *out is given to tsr_allocator_destroy(). Errors:
+ * TSR_ECONFIG for options that PyTorch refuses, TSR_ENOMEM. */
 tsr_status tsr_allocator_create(const struct tsr_allocator_config *config,
                                 tsr_segment_fn on_segment, tsr_release_fn on_release, void *user,
                                 struct tsr_allocator **out) TSR_MUST_USE;
+/* Calls no callback. NULL is fine. */
 void tsr_allocator_destroy(struct tsr_allocator *allocator);
 /* The order between streams decides the order of releases in a retry: lower comes first.
  * Default: the stream number. */
@@ -80,6 +83,7 @@ void tsr_allocator_set_stream_order(struct tsr_allocator *allocator, uint16_t st
  * free on it, reserved and allocated bytes and the largest free block; TSR_ENOMEM. */
 tsr_status tsr_allocator_alloc(struct tsr_allocator *allocator, uint64_t bytes, uint16_t stream,
                                struct tsr_block *out) TSR_MUST_USE;
+/* handle: of the block that tsr_allocator_alloc() gave, once. */
 void tsr_allocator_free(struct tsr_allocator *allocator, void *handle);
 /* empty_cache(): gives every unsplit free segment back. */
 void tsr_allocator_empty_cache(struct tsr_allocator *allocator);
@@ -90,6 +94,7 @@ struct tsr_allocator_stats tsr_allocator_stats(const struct tsr_allocator *alloc
 uint64_t tsr_allocator_digest(const struct tsr_allocator *allocator);
 /* All 0 before the first TSR_EOOM. */
 struct tsr_allocator_oom tsr_allocator_oom_info(const struct tsr_allocator *allocator);
+/* Peaks begin again at what is there now. */
 void tsr_allocator_reset_peaks(struct tsr_allocator *allocator);
 
 #endif

@@ -54,8 +54,10 @@ struct tsr_checker_config {
 };
 
 struct tsr_checker;
+/* `config` is copied. Errors: TSR_ENOMEM. */
 tsr_status tsr_checker_create(const struct tsr_checker_config *config,
                               struct tsr_checker **out) TSR_MUST_USE;
+/* With its findings and executors. NULL is fine. */
 void tsr_checker_destroy(struct tsr_checker *checker);
 
 /* The executor of a rank: submit() checks. `tables` is borrowed until tsr_checker_finish() has
@@ -81,7 +83,8 @@ tsr_status tsr_checker_programs(struct tsr_checker *checker, uint32_t rank,
 /* Compares the ranks. Ranks that were never named are not compared. Errors: TSR_ENOMEM. */
 tsr_status tsr_checker_finish(struct tsr_checker *checker) TSR_MUST_USE;
 
-/* In order of appearance. */
+/* In order of appearance, those that were kept; i < tsr_checker_n_findings(). They belong to the
+ * checker. */
 size_t tsr_checker_n_findings(const struct tsr_checker *checker);
 const struct tsr_finding *tsr_checker_finding(const struct tsr_checker *checker, size_t i);
 

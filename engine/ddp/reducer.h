@@ -4,6 +4,7 @@
 #ifndef TSR_REDUCER_H
 #define TSR_REDUCER_H
 
+#include "engine/ddp/ddp.h"
 #include "engine/graph/engine.h"
 
 struct bucket {

@@ -4,6 +4,8 @@
 #ifndef TSR_FSDP_H
 #define TSR_FSDP_H
 
+#include "engine/fsdp/fully_shard.h"
+#include "engine/fsdp/methods.h"
 #include "engine/graph/module.h"
 
 struct tsr_group;

@@ -9,6 +9,7 @@
 #ifndef TSR_FSDP1_H
 #define TSR_FSDP1_H
 
+#include "engine/fsdp1/fsdp1_wrap.h"
 #include "engine/graph/engine.h"
 
 /* One wrapped module: its flat parameter (PyTorch's handle) and the state of its hooks. */

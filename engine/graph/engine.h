@@ -11,8 +11,12 @@
 #define TSR_ENGINE_H
 
 #include "engine/fsdp/fsdp.h"
+#include "engine/graph/architecture.h"
+#include "engine/graph/config.h"
 #include "engine/graph/deferred.h"
+#include "engine/graph/device_memory.h"
 #include "engine/graph/emit.h"
+#include "engine/graph/step_config.h"
 #include "engine/ops/ops.h"
 
 struct tsr_reducer;

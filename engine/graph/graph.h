@@ -4,7 +4,9 @@
 #ifndef TSR_GRAPH_H
 #define TSR_GRAPH_H
 
-#include "engine/tessera.h"
+#include "engine/allocator/allocator.h"
+#include "engine/graph/module_tree.h"
+#include "engine/program/program.h"
 
 struct tsr_node;
 struct tsr_region;

@@ -1,6 +1,7 @@
 /* user_emit.c: what a user's hook or custom collective may emit: transfers, a reduction, copies and
  * kernels on the stream that the engine has chosen.
  */
+#include "engine/graph/user_emit.h"
 #include "engine/graph/engine.h"
 
 static void emit_p2p(struct tsr_engine *e, uint8_t kind, struct tsr_tensor *t, uint64_t offset,

@@ -45,19 +45,21 @@ struct tsr_dtensor {
     struct tsr_placement place[TSR_DT_MAX_MESH];
 };
 
-/* Mesh dimensions of a row-major mesh. */
+/* Sets the mesh: n_mesh dimensions of a row-major one. */
 void tsr_dtensor_mesh(struct tsr_dtensor *t, int n_mesh, const uint32_t *sizes);
 /* ValueError: too many dimensions, a size or stride of 0, a shard of a dimension that is not there,
  * a split factor of 0, more than 2^60 elements. What follows takes checked tensors only. */
 tsr_status tsr_dtensor_check(const struct tsr_dtensor *t) TSR_MUST_USE;
+/* The same shape, mesh and placements. */
 bool tsr_dtensor_equal(const struct tsr_dtensor *a, const struct tsr_dtensor *b);
 /* Number of ranks of the mesh: the product of its sizes. */
 uint64_t tsr_dtensor_world(const struct tsr_dtensor *t);
+/* Elements of the global tensor. */
 uint64_t tsr_dtensor_numel(const struct tsr_dtensor *t);
 
 /* ---- what a rank holds ----------------------------------------------------------------------- */
 
-/* Local shape; a rank without elements keeps the other dimensions. */
+/* shape: room for n_dims sizes. A rank without elements keeps the other dimensions. */
 void tsr_dtensor_local_shape(const struct tsr_dtensor *t, uint64_t rank, uint64_t *shape);
 uint64_t tsr_dtensor_local_numel(const struct tsr_dtensor *t, uint64_t rank);
 /* True if the rank's part is one box (offset, size) of the global tensor; so it is for every
@@ -71,7 +73,8 @@ struct tsr_runs {
     size_t n, cap;
     struct tsr_shard_run *items; /* freed by tsr_runs_fini() */
 };
-/* In local order, each as long as possible; none for a rank without elements. */
+/* In local order, each as long as possible; none for a rank without elements. *out is given to
+ * tsr_runs_fini(). Errors: TSR_ENOMEM. */
 tsr_status tsr_dtensor_runs(const struct tsr_dtensor *t, uint64_t rank,
                             struct tsr_runs *out) TSR_MUST_USE;
 /* Of one dimension alone: indices along it. False: out of memory. */
@@ -82,7 +85,7 @@ void tsr_runs_fini(struct tsr_runs *runs);
 /* ---- moving data ----------------------------------------------------------------------------- */
 
 /* Takes the rank's part out of the global tensor; puts it back. A full tensor is reconstructed by
- * putting the parts of all ranks (R45). bytes: of one element. */
+ * putting the parts of all ranks (R45). bytes: of one element. Errors: TSR_ENOMEM. */
 tsr_status tsr_dtensor_take(const struct tsr_dtensor *t, uint64_t rank, size_t bytes,
                             const void *global, void *local) TSR_MUST_USE;
 tsr_status tsr_dtensor_put(const struct tsr_dtensor *t, uint64_t rank, size_t bytes,

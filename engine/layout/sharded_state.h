@@ -8,7 +8,8 @@
 #define TSR_SHARDED_STATE_H
 
 #include "engine/layout/dtensor.h"
-#include "engine/tessera.h"
+
+struct tsr_engine;
 
 struct tsr_state_entry {
     const char *fqn;   /* name of the place: tied parameters have one entry per place */
@@ -28,6 +29,7 @@ struct tsr_state_dict {
     struct tsr_arena names;
 };
 
+/* An empty one; what init, add and of leave is given back by fini. */
 void tsr_state_dict_init(struct tsr_state_dict *s, uint32_t world);
 void tsr_state_dict_fini(struct tsr_state_dict *s);
 /* Appends a key; copies fqn and group (may be NULL). ValueError: a layout whose mesh has ranks

@@ -8,8 +8,10 @@
 #ifndef TSR_TENSOR_PARALLEL_H
 #define TSR_TENSOR_PARALLEL_H
 
+#include "engine/graph/config.h"
 #include "engine/layout/dtensor.h"
-#include "engine/tessera.h"
+
+struct tsr_engine;
 
 enum tsr_tp_kind {
     TSR_TP_COLWISE, /* linear: weight and bias dim 0; embedding: dim 1 */

@@ -2,6 +2,7 @@
 #ifndef TSR_MODEL_PARTS_H
 #define TSR_MODEL_PARTS_H
 
+#include "engine/models/models.h"
 #include "engine/ops/ops_common.h"
 
 /* Forwards of modules without an `impl`: their parameters are weight, bias (that of a linear layer

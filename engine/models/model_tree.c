@@ -1,5 +1,6 @@
 /* model_tree.c: a generic model from a tree of nodes ("tree" of tests/golden/README.md). */
 #include "engine/graph/engine.h"
+#include "engine/models/models.h"
 
 #include <stdio.h>
 #include <string.h>

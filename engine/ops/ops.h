@@ -3,72 +3,97 @@
  * Each allocates its results, emits its kernels, and, where a gradient is needed, makes a node
  * whose backward does the same. Inputs are borrowed; results are new references (tsr_release()).
  * NULL comes back once the engine has failed or a recomputation has stopped: operations take NULL
- * and do nothing, so model code needs no checks. Sizes, order and lifetimes follow eager PyTorch.
+ * and do nothing, so model code needs no checks. Sizes, order and lifetimes follow eager PyTorch;
+ * engine/KERNELS.md says what each kernel computes.
  *
- * Shapes: T = tokens (batch x sequence), D = width, H heads, K key/value heads, d head size.
+ * Shapes: T = tokens (batch x sequence), D = width, V = vocabulary, H heads, K key/value heads, d
+ * head size. A tensor has T rows.
  */
 #ifndef TSR_OPS_H
 #define TSR_OPS_H
 
-#include "engine/tessera.h"
+#include "engine/graph/module_tree.h"
 
-struct tsr_tensor *tsr_retain(struct tsr_tensor *tensor);
-void tsr_release(struct tsr_engine *e, struct tsr_tensor *tensor);
+/* ---- linear layers and tables ---------------------------------------------------------------- */
 
+/* ids (T) -> (T, D) of w (V, D). */
+struct tsr_tensor *tsr_op_embedding(struct tsr_engine *engine, struct tsr_tensor *ids,
+                                    struct tsr_param *w);
+/* x (T, in) -> (T, out), w (out, in). bias (out) may be NULL. */
+struct tsr_tensor *tsr_op_linear(struct tsr_engine *engine, struct tsr_tensor *x,
+                                 struct tsr_param *w, struct tsr_param *bias);
+/* The same with w (in, out): GPT-2's Conv1D. */
+struct tsr_tensor *tsr_op_conv1d(struct tsr_engine *engine, struct tsr_tensor *x,
+                                 struct tsr_param *w, struct tsr_param *bias);
+
+/* ---- norms: x (T, D), w and b (D); epsilon is the model's ------------------------------------ */
+
+struct tsr_tensor *tsr_op_rms_norm(struct tsr_engine *engine, struct tsr_tensor *x,
+                                   struct tsr_param *w);
+/* RMSNorm of elementary operations in fp32. transformers: as its modules write it. */
+struct tsr_tensor *tsr_op_hand_rms_norm(struct tsr_engine *engine, struct tsr_tensor *x,
+                                        struct tsr_param *w, bool transformers);
+struct tsr_tensor *tsr_op_layer_norm(struct tsr_engine *engine, struct tsr_tensor *x,
+                                     struct tsr_param *w, struct tsr_param *b);
+
+/* ---- attention ------------------------------------------------------------------------------- */
+
+/* T = batch times seq; kv_heads divides heads. */
 struct tsr_attention_shape {
     uint64_t batch, seq, heads, kv_heads, head_dim;
 };
-
-struct tsr_tensor *tsr_op_embedding(struct tsr_engine *e, struct tsr_tensor *ids,
-                                    struct tsr_param *w); /* ids (...) -> (..., D) */
-struct tsr_tensor *tsr_op_linear(struct tsr_engine *e, struct tsr_tensor *x, struct tsr_param *w,
-                                 struct tsr_param *bias); /* w (out, in); bias may be NULL */
-/* GPT-2's Conv1D: w is stored (in, out). */
-struct tsr_tensor *tsr_op_conv1d(struct tsr_engine *e, struct tsr_tensor *x, struct tsr_param *w,
-                                 struct tsr_param *bias);
-struct tsr_tensor *tsr_op_rms_norm(struct tsr_engine *e, struct tsr_tensor *x, struct tsr_param *w);
-/* RMSNorm of elementary operations in fp32. transformers: as its modules write it. */
-struct tsr_tensor *tsr_op_hand_rms_norm(struct tsr_engine *e, struct tsr_tensor *x,
-                                        struct tsr_param *w, bool transformers);
-struct tsr_tensor *tsr_op_layer_norm(struct tsr_engine *e, struct tsr_tensor *x,
-                                     struct tsr_param *w, struct tsr_param *b);
-struct tsr_tensor *tsr_op_rotary(struct tsr_engine *e, struct tsr_tensor *x, uint64_t seq,
-                                 uint64_t head_dim); /* x (T, heads d) */
-struct tsr_tensor *tsr_op_repeat_heads(struct tsr_engine *e, struct tsr_tensor *x, uint64_t times,
-                                       uint64_t head_dim); /* a view if there is one head */
-/* Causal. q (T, H d), k and v (T, K d). weights (may be NULL): a new reference to the attention
- * weights where the variant makes them (eager attention), else NULL. */
-struct tsr_tensor *tsr_op_attention(struct tsr_engine *e, struct tsr_tensor *q,
+/* Rotary embedding of x (T, heads d), in fp32, with the angles of positions 0 ... seq - 1. */
+struct tsr_tensor *tsr_op_rotary(struct tsr_engine *engine, struct tsr_tensor *x, uint64_t seq,
+                                 uint64_t head_dim);
+/* x (T, K d) -> (T, times K d), each head `times` times; a view if there is one head. */
+struct tsr_tensor *tsr_op_repeat_heads(struct tsr_engine *engine, struct tsr_tensor *x,
+                                       uint64_t times, uint64_t head_dim);
+/* Causal. q (T, H d), k and v (T, K d) -> (T, H d). weights (may be NULL): a new reference to the
+ * attention weights where the variant makes them (eager attention), else NULL. */
+struct tsr_tensor *tsr_op_attention(struct tsr_engine *engine, struct tsr_tensor *q,
                                     struct tsr_tensor *k, struct tsr_tensor *v,
                                     const struct tsr_attention_shape *shape,
                                     struct tsr_tensor **weights);
 /* The result of attention in the order of tokens: a copy where a kernel leaves another order. */
-struct tsr_tensor *tsr_op_contiguous(struct tsr_engine *e, struct tsr_tensor *x);
+struct tsr_tensor *tsr_op_contiguous(struct tsr_engine *engine, struct tsr_tensor *x);
 /* The same elements under another shape: an operation of the graph that computes nothing. */
-struct tsr_tensor *tsr_op_view(struct tsr_engine *e, struct tsr_tensor *x);
-/* q, k, v as views of one (T, parts) tensor. */
-/* q_last: the views are made in the order k, v, q (backward visits the latest first). */
-void tsr_op_split3(struct tsr_engine *e, struct tsr_tensor *x, uint64_t q, uint64_t kv, bool q_last,
-                   struct tsr_tensor *out[3]);
-struct tsr_tensor *tsr_op_silu(struct tsr_engine *e, struct tsr_tensor *x);
-struct tsr_tensor *tsr_op_gelu(struct tsr_engine *e, struct tsr_tensor *x);
-struct tsr_tensor *tsr_op_relu(struct tsr_engine *e, struct tsr_tensor *x);
-struct tsr_tensor *tsr_op_mul(struct tsr_engine *e, struct tsr_tensor *a, struct tsr_tensor *b);
-struct tsr_tensor *tsr_op_add(struct tsr_engine *e, struct tsr_tensor *a, struct tsr_tensor *b);
-/* a (B S, D) + b (S, D): positions, summed over the batch in backward. */
-struct tsr_tensor *tsr_op_add_rows(struct tsr_engine *e, struct tsr_tensor *a,
+struct tsr_tensor *tsr_op_view(struct tsr_engine *engine, struct tsr_tensor *x);
+/* Views of x (T, q + 2 kv): out[0] its first q columns, out[1] and out[2] the next kv each. q_last:
+ * the views are made in the order k, v, q (backward visits the latest first). */
+void tsr_op_split3(struct tsr_engine *engine, struct tsr_tensor *x, uint64_t q, uint64_t kv,
+                   bool q_last, struct tsr_tensor *out[3]);
+
+/* ---- by element: the result has the shape of the (first) input ------------------------------- */
+
+struct tsr_tensor *tsr_op_silu(struct tsr_engine *engine, struct tsr_tensor *x);
+struct tsr_tensor *tsr_op_gelu(struct tsr_engine *engine, struct tsr_tensor *x);
+struct tsr_tensor *tsr_op_relu(struct tsr_engine *engine, struct tsr_tensor *x);
+struct tsr_tensor *tsr_op_mul(struct tsr_engine *engine, struct tsr_tensor *a,
+                              struct tsr_tensor *b);
+struct tsr_tensor *tsr_op_add(struct tsr_engine *engine, struct tsr_tensor *a,
+                              struct tsr_tensor *b);
+/* a (T, D) + b (sequence, D): positions, summed over the batch in backward. */
+struct tsr_tensor *tsr_op_add_rows(struct tsr_engine *engine, struct tsr_tensor *a,
                                    struct tsr_tensor *b);
-struct tsr_tensor *tsr_op_arange(struct tsr_engine *e, uint64_t n);
-struct tsr_tensor *tsr_op_cast(struct tsr_engine *e, struct tsr_tensor *x, tsr_dtype dtype);
-struct tsr_tensor *tsr_op_scale_by_mean(struct tsr_engine *e, struct tsr_tensor *x,
-                                        struct tsr_param *w); /* x * mean(w) */
-struct tsr_tensor *tsr_op_cross_entropy(struct tsr_engine *e, struct tsr_tensor *logits,
-                                        struct tsr_tensor *labels); /* (T, V) -> scalar f32 */
-/* The loss of logits x w^T, made in chunks of tokens with its gradients (ops_chunked_loss.c). x
- * (T, D), w (V, D) without bias -> scalar f32. */
-struct tsr_tensor *tsr_op_chunked_cross_entropy(struct tsr_engine *e, struct tsr_tensor *x,
+/* x itself if it has the dtype. */
+struct tsr_tensor *tsr_op_cast(struct tsr_engine *engine, struct tsr_tensor *x, tsr_dtype dtype);
+/* x times the mean of w. */
+struct tsr_tensor *tsr_op_scale_by_mean(struct tsr_engine *engine, struct tsr_tensor *x,
+                                        struct tsr_param *w);
+/* 0 ... n - 1 as i64. */
+struct tsr_tensor *tsr_op_arange(struct tsr_engine *engine, uint64_t n);
+
+/* ---- losses: scalars in f32 ------------------------------------------------------------------ */
+
+/* The mean over the tokens. logits (T, V), labels (T) i64. */
+struct tsr_tensor *tsr_op_cross_entropy(struct tsr_engine *engine, struct tsr_tensor *logits,
+                                        struct tsr_tensor *labels);
+/* The loss of logits x w^T, made in `chunks` chunks of tokens with its gradients
+ * (ops_chunked_loss.c). x (T, D), w (V, D) without bias. */
+struct tsr_tensor *tsr_op_chunked_cross_entropy(struct tsr_engine *engine, struct tsr_tensor *x,
                                                 struct tsr_param *w, struct tsr_tensor *labels,
                                                 uint64_t chunks);
-struct tsr_tensor *tsr_op_mean_square(struct tsr_engine *e, struct tsr_tensor *x); /* scalar f32 */
+/* The mean of the squares of x. */
+struct tsr_tensor *tsr_op_mean_square(struct tsr_engine *engine, struct tsr_tensor *x);
 
 #endif

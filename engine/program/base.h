@@ -55,6 +55,7 @@ const char *tsr_error_text(void);
 /* "ValueError", "AssertionError", ... ; "Error" for codes that PyTorch does not have. */
 const char *tsr_status_class(tsr_status status);
 
+/* Returns the status of a call from the function that it stands in, unless it is TSR_OK. */
 #define TSR_TRY(call)                       \
     do {                                    \
         tsr_status tsr_try_status = (call); \
@@ -62,7 +63,7 @@ const char *tsr_status_class(tsr_status status);
             return tsr_try_status;          \
     } while (0)
 
-/* The same where something must be given back first: sets the local variable `status` and, on a
+/* TSR_TRY where something must be given back first: sets the local variable `status` and, on a
  * failure, jumps to `label`, after which everything is freed in one place. */
 #define TSR_GOTO(label, call) \
     do {                      \
@@ -96,11 +97,12 @@ typedef enum tsr_dtype {
 unsigned tsr_dtype_bytes(tsr_dtype dtype);   /* bytes of one element; 0 for NONE */
 const char *tsr_dtype_name(tsr_dtype dtype); /* "f32" ... ; "none" */
 tsr_dtype
-tsr_dtype_parse(const char *name); /* also "fp32", "float32", "bfloat16"; NONE if unknown */
-bool tsr_dtype_is_float(tsr_dtype dtype);
+tsr_dtype_parse(const char *name);        /* also "fp32", "float32", "bfloat16"; NONE if unknown */
+bool tsr_dtype_is_float(tsr_dtype dtype); /* false for NONE */
 
 /* ---- arithmetic ------------------------------------------------------------------------------ */
 
+/* b, to: 0 gives 0. tsr_round_up() must fit. */
 static inline uint64_t tsr_ceil_div(uint64_t a, uint64_t b)
 {
     return b ? a / b + (a % b != 0) : 0;
@@ -140,10 +142,11 @@ struct tsr_arena {
     struct tsr_arena_block *head;
     size_t used, size; /* of the head block, bytes */
 };
+/* Neither fails; an arena of which nothing was taken holds no memory. */
 void tsr_arena_init(struct tsr_arena *arena);
 void tsr_arena_fini(struct tsr_arena *arena);
-void *tsr_arena_alloc(struct tsr_arena *arena,
-                      size_t bytes); /* zeroed, 16-byte aligned; NULL if out of memory */
+/* Zeroed, 16-byte aligned; NULL if out of memory, as below. */
+void *tsr_arena_alloc(struct tsr_arena *arena, size_t bytes);
 char *tsr_arena_strdup(struct tsr_arena *arena, const char *text);
 char *tsr_arena_printf(struct tsr_arena *arena, const char *fmt, ...) TSR_PRINTF(2, 3);
 

@@ -43,6 +43,7 @@ struct tsr_recorder {
     struct tsr_executor base;
     struct tsr_program *into;
 };
+/* `recorder` is the caller's; its base is the executor. */
 void tsr_recorder_init(struct tsr_recorder *recorder, struct tsr_program *into);
 
 #endif

@@ -10,8 +10,9 @@
 
 /* Carries the live buffers from one iteration to the next. */
 struct tsr_memory;
+/* Errors: TSR_ENOMEM. */
 tsr_status tsr_memory_create(struct tsr_memory **out) TSR_MUST_USE;
-void tsr_memory_destroy(struct tsr_memory *memory);
+void tsr_memory_destroy(struct tsr_memory *memory); /* NULL is fine */
 
 struct tsr_memory_sample {
     size_t instr;       /* index in the program: state after this ALLOC or FREE */
@@ -49,6 +50,7 @@ struct tsr_memory_level {
     uint64_t by_category[TSR_N_CATEGORIES];
     size_t n_live;
 };
+/* After what was replayed so far. */
 struct tsr_memory_level tsr_memory_level_of(const struct tsr_memory *memory);
 
 /* The ALLOC of every live buffer, in order of buffer ids, which is the order of allocation: owner

@@ -249,6 +249,7 @@ static inline uint32_t tsr_comm_member(const struct tsr_comm *comm, uint32_t ran
     uint32_t mine = rank / comm->stride % comm->size;
     return rank - mine * comm->stride + i * comm->stride;
 }
+/* Index of `rank` in its group. */
 static inline uint32_t tsr_comm_index(const struct tsr_comm *comm, uint32_t rank)
 {
     return rank / comm->stride % comm->size;
@@ -293,9 +294,10 @@ struct tsr_program {
     size_t cap;
 };
 
+/* An empty program; `tables` may be NULL and set later. */
 void tsr_program_init(struct tsr_program *program, const struct tsr_tables *tables);
 void tsr_program_fini(struct tsr_program *program);
-/* Appends a deep copy of `instr`. */
+/* Appends a deep copy of `instr`. Errors: TSR_ENOMEM. */
 tsr_status tsr_program_append(struct tsr_program *program,
                               const struct tsr_instr *instr) TSR_MUST_USE;
 
@@ -325,12 +327,17 @@ struct tsr_exec_record {
     uint64_t operands; /* tsr_operands_hash() of what was passed */
 };
 void tsr_exec_hash_init(struct tsr_exec_hash *hash);
+/* Takes in one finished piece of work, in order of completion on its stream. */
 void tsr_exec_record_done(struct tsr_exec_hash *hash, const struct tsr_exec_record *record);
+/* All streams and the host as one number. */
 uint64_t tsr_exec_hash_value(const struct tsr_exec_hash *hash);
+/* Of all fields of n operands, buffer ids as they are. */
 uint64_t tsr_operands_hash(const struct tsr_operand *operands, uint32_t n);
 /* True for the kinds that the executed hash covers. */
 bool tsr_instr_is_work(const struct tsr_instr *instr);
+/* What `instr` is when it was done as it stands there. */
 struct tsr_exec_record tsr_exec_record_of(const struct tsr_instr *instr);
+/* The executed hash if all of the program is done. */
 uint64_t tsr_program_expected_exec_hash(const struct tsr_program *program);
 
 /* Names for dumps, traces and CSV files. Never NULL. */

@@ -16,7 +16,9 @@
 #ifndef TSR_REPLAY_H
 #define TSR_REPLAY_H
 
-#include "engine/tessera.h"
+#include "engine/program/base.h"
+
+struct tsr_engine;
 
 /* Between steps. 0: the state cannot be told. Equal digests of one engine: tsr_step_run() emits
  * programs with equal hashes and equal offsets, and leaves states with equal digests. 0 also if the

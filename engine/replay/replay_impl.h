@@ -5,6 +5,7 @@
 #define TSR_REPLAY_IMPL_H
 
 #include "engine/replay/digest.h"
+#include "engine/step/step.h"
 
 /* Numbers of live buffers and events, by their numbers in the walk over a state, and the next ones
  * that are given. */

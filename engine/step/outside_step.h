@@ -5,6 +5,8 @@
 #define TSR_OUTSIDE_STEP_H
 
 #include "engine/graph/engine.h"
+#include "engine/step/load_save.h"
+#include "engine/step/step.h"
 
 /* ---- copies ---------------------------------------------------------------------------------- */
 

@@ -3,6 +3,7 @@
  */
 #include <string.h>
 
+#include "engine/ddp/ddp.h"
 #include "engine/fsdp1/fsdp1.h"
 #include "engine/layout/tensor_parallel.h"
 #include "engine/ops/ops_fused.h"

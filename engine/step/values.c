@@ -1,4 +1,5 @@
 /* values.c: where the values of losses, parameters, gradients and optimizer states lie. */
+#include "engine/step/values.h"
 #include "engine/graph/engine.h"
 
 static bool in_storage(const struct tsr_storage *s, uint64_t offset, tsr_dtype dtype,

@@ -1,7 +1,7 @@
 /* hf_names.h: what a parameter of the engine's models is called in files of Hugging Face, and how
  * its values lie there.
  *
- * Models with Hugging Face's names need no translation. Plain ones do (engine/tessera.h, enum
+ * Models with Hugging Face's names need no translation. Plain ones do (architecture.h, enum
  * tsr_names); their GPT-2 has [out, in] matrices where the files have Conv1D's [in, out].
  */
 #ifndef TSR_HF_NAMES_H

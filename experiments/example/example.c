@@ -38,7 +38,7 @@ static tsr_status build(struct tsr_engine *e)
     for (int i = 0; i < 2; i++) {
         layers[i] = tsr_module_add(e, root, i ? "second" : "first", layer, NULL);
         if (!layers[i] || !tsr_param_add(e, layers[i], "weight", 2, shape, TSR_F32))
-            return tsr_fail(TSR_ENOMEM, "out of memory");
+            return tsr_no_memory(NULL);
         TSR_TRY(tsr_fully_shard(e, &layers[i], 1, NULL));
         TSR_TRY(tsr_set_all_reduce_hook(e, layers[i], scale_gradient, "scale_gradient", false));
     }

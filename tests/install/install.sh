@@ -7,6 +7,16 @@ example=$TSR_SOURCE_DIR/tests/install/example.c
 
 cmake --install "$TSR_BUILD_DIR" --prefix "$work/prefix" >"$work/log"
 
+# Every header stands alone, with what is installed beside it.
+include=$work/prefix/include/tessera
+n=0
+while read -r header; do
+    echo "#include \"$header\"" >"$work/alone.c"
+    cc -std=c11 -Wall -Wextra -Wpedantic -Werror -fsyntax-only -I"$include" "$work/alone.c"
+    n=$((n + 1))
+done < <(cd "$include" && find . -name '*.h' -printf '%P\n' | LC_ALL=C sort)
+[ "$n" -ge 30 ]
+
 # The prefix of the test is not that of the configuration: pkg-config is told.
 export PKG_CONFIG_PATH=
 pc=$(find "$work/prefix" -name tessera.pc)
@@ -16,6 +26,21 @@ read -ra flags <<<"$(pkg-config --define-variable=prefix="$work/prefix" \
     --cflags --libs "$pc")"
 cc -std=c11 -Wall -Werror "$example" "${flags[@]}" -o "$work/by-pkg-config"
 "$work/by-pkg-config"
+
+# The engine's API is C++, too, where there is a compiler for it.
+if command -v c++ >/dev/null; then
+    cat >"$work/api.cpp" <<'END'
+extern "C" {
+#include "engine/tessera.h"
+}
+int main()
+{
+    return tsr_dtype_bytes(TSR_BF16) == 2 ? 0 : 1;
+}
+END
+    c++ -std=c++17 -Wall -Wextra -Werror "$work/api.cpp" "${flags[@]}" -o "$work/by-cxx"
+    "$work/by-cxx"
+fi
 
 mkdir "$work/project"
 cp "$example" "$work/project/example.c"
@@ -36,4 +61,4 @@ cmake --build "$work/project/build" >>"$work/log"
 if [ -n "${TESSERA:-}" ]; then
     "$work/prefix/bin/tessera" --version
 fi
-echo "installed, found by pkg-config and by CMake"
+echo "installed, found by pkg-config and by CMake; $n headers stand alone"

@@ -1,0 +1,28 @@
+/* values.h: where losses, parameters, gradients and optimizer states lie, for those who look at
+ * what an executor computed, after a drain.
+ */
+#ifndef TSR_VALUES_H
+#define TSR_VALUES_H
+
+#include "engine/program/program.h"
+
+struct tsr_engine;
+
+/* A range of a buffer. */
+struct tsr_values {
+    uint32_t buffer; /* as in struct tsr_operand */
+    uint8_t space;   /* enum tsr_space */
+    tsr_dtype dtype;
+    uint64_t offset; /* bytes into the buffer */
+    uint64_t numel;  /* elements of this rank, without padding */
+};
+/* The loss of a micro-batch, between its forward and its backward; false at any other time. */
+bool tsr_loss_values(const struct tsr_engine *engine, uint32_t micro, struct tsr_values *out);
+enum tsr_param_part { TSR_PARAM_VALUE, TSR_PARAM_GRAD, TSR_PARAM_STATE0, TSR_PARAM_STATE1 };
+/* Of parameter i < tsr_n_param_layouts() (engine/inspect.h); its place in the whole:
+ * tsr_param_dtensor(). False if there is no such parameter or part, or nothing of it on this rank.
+ */
+bool tsr_param_values(struct tsr_engine *engine, size_t i, enum tsr_param_part part,
+                      struct tsr_values *out);
+
+#endif
