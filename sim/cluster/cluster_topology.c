@@ -1,9 +1,13 @@
 /* cluster_topology.c: where things sit: the PCIe tree of a node, the tiers of a network
  * (cluster.h). */
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
+#include "engine/program/program.h"
 #include "sim/cluster/cluster_read.h"
+#include "sim/cluster/routes.h"
+#include "sim/input/xml_doc.h"
 
 /* ---- PCIe -------------------------------------------------------------------------------- */
 
@@ -182,4 +186,154 @@ tsr_status tsr__read_topology(const struct tsr__doc *doc, struct tsr_cluster *ou
                              "nodes times gpus_per_node");
     TSR_TRY(read_oversubscription(doc, out));
     return read_tiers(doc, out);
+}
+
+/* ---- cluster collectives --------------------------------------------------------------------- */
+
+/* Collectives between the ranks of one node, as `tessera calibrate` timed
+ * them. In a node file:
+ *
+ *   "collectives": [{"kind": "all_gather", "ranks": 2, "source": "...",
+ *                    "runs": [[BYTES, MICROSECONDS], ...]}, ...]
+ *
+ * BYTES as everywhere: an all-gather's output, a reduce-scatter's input, the buffer of the others.
+ */
+
+static const double MAX_BYTES = 1e15, MAX_US = 1e9;
+
+static tsr_status read_kind(const struct tsr__doc *doc, uint8_t *out)
+{
+    static const uint8_t kinds[] = {TSR_ALL_GATHER, TSR_REDUCE_SCATTER, TSR_ALL_REDUCE,
+                                    TSR_BROADCAST, TSR_ALL_TO_ALL};
+    char name[32];
+    TSR_TRY(tsr__doc_string(doc, "kind", TSR__REQUIRED, name, sizeof name));
+    for (size_t i = 0; i < sizeof kinds; i++)
+        if (!strcmp(name, tsr_instr_kind_name(kinds[i]))) {
+            *out = kinds[i];
+            return TSR_OK;
+        }
+    return tsr__doc_fail(doc, "kind", tsr__doc_find(doc, "kind"),
+                         "all_gather, reduce_scatter, all_reduce, broadcast or all_to_all");
+}
+
+static tsr_status read_run(const struct tsr__doc *doc, const json_t *run,
+                           struct tsr_measured_collective *out)
+{
+    double bytes = json_number_value(json_array_get(run, 0));
+    double us = json_number_value(json_array_get(run, 1));
+    bool grows = out->n == 0 || log(bytes) > (double)out->bytes[out->n - 1];
+    if (json_array_size(run) != 2 || !(bytes >= 1 && bytes <= MAX_BYTES) ||
+        !(us > 0 && us <= MAX_US) || !grows)
+        return tsr__doc_fail(doc, "runs", run, "lists [bytes, microseconds], bytes growing");
+    out->bytes[out->n] = (float)log(bytes);
+    out->seconds[out->n++] = (float)log(us * 1e-6);
+    return TSR_OK;
+}
+
+static tsr_status read_one(const struct tsr__doc *doc, struct tsr_measured_collective *out)
+{
+    const json_t *runs = tsr__doc_find(doc, "runs");
+    size_t n = json_array_size(runs);
+    uint64_t ranks;
+    *out = (struct tsr_measured_collective){0};
+    TSR_TRY(read_kind(doc, &out->kind));
+    TSR_TRY(tsr__doc_count(doc, "ranks", TSR__REQUIRED, TSR__MAX_GPUS_PER_NODE, &ranks));
+    out->ranks = (uint32_t)ranks;
+    if (!n || n > TSR_COLLECTIVE_SIZES)
+        return tsr__doc_fail(doc, "runs", runs, "a list of 1 to 12 lists [bytes, microseconds]");
+    for (size_t i = 0; i < n; i++)
+        TSR_TRY(read_run(doc, json_array_get(runs, i), out));
+    return TSR_OK;
+}
+
+tsr_status tsr__read_collectives(const struct tsr__doc *doc, struct tsr_cluster *out)
+{
+    const json_t *list = tsr__doc_find(doc, "collectives");
+    size_t n = json_array_size(list);
+    char text[640];
+    if (list && (!json_is_array(list) || n > TSR_MAX_COLLECTIVES))
+        return tsr__doc_fail(doc, "collectives", list, "a list of at most 40 objects");
+    for (size_t i = 0; i < n; i++) {
+        snprintf(text, sizeof text, "%s: collectives[%zu]", doc->path, i);
+        struct tsr__doc item = {.path = text, .root = json_array_get(list, i)};
+        if (!json_is_object(item.root))
+            return tsr__doc_fail(doc, "collectives", item.root, "objects");
+        TSR_TRY(read_one(&item, &out->collectives[out->n_collectives++]));
+    }
+    return TSR_OK;
+}
+
+/* ---- cluster xml ----------------------------------------------------------------------------- */
+
+/* Clusters from XML: NCCL's topology of a node, or a SimGrid platform. */
+
+static tsr_status set_names(const char *path, const char *what, struct tsr_cluster *out)
+{
+    const char *slash = strrchr(path, '/'), *base = slash ? slash + 1 : path;
+    const char *dot = strrchr(base, '.');
+    int n = dot && dot != base ? (int)(dot - base) : (int)strlen(base);
+    if (strlen(path) >= sizeof out->path)
+        return tsr_fail(TSR_ECONFIG, "%s: the path is longer than %zu bytes", path,
+                        sizeof out->path - 1);
+    snprintf(out->node_name, sizeof out->node_name, "%.*s", n < 56 ? n : 56, base);
+    memcpy(out->name, out->node_name, sizeof out->name);
+    snprintf(out->path, sizeof out->path, "%s", path);
+    snprintf(out->description, sizeof out->description, "%s", what);
+    return TSR_OK;
+}
+
+/* Rates inside of a host come with the device file: who sets the GPU sets them (0 until then). */
+static tsr_status read_platform_xml(uint32_t nodes, uint32_t gpus_per_node, struct tsr_cluster *out)
+{
+    uint32_t hosts;
+    TSR_TRY(tsr__routes_count(out->path, &hosts));
+    if (nodes > hosts)
+        return tsr_fail(TSR_ECONFIG, "%s: found %u hosts, allowed at least the %u of nodes",
+                        out->path, hosts, nodes);
+    out->nodes = nodes ? nodes : hosts;
+    out->gpus_per_node = out->nvlink_domain_gpus = gpus_per_node ? gpus_per_node : 1;
+    out->intra = out->gpus_per_node > 1 ? TSR_INTRA_NVSWITCH : TSR_INTRA_NONE;
+    memcpy(out->platform, out->path, sizeof out->platform);
+    memcpy(out->topology, "platform", sizeof "platform");
+    return TSR_OK;
+}
+
+static tsr_status read_root(const struct tsr__xml *xml, uint32_t nodes, uint32_t gpus_per_node,
+                            struct tsr_cluster *out, char gpu_name[64])
+{
+    const char *root = xml->items[0].name;
+    if (!strcmp(root, "platform")) {
+        TSR_TRY(set_names(xml->path, "hosts of a SimGrid platform", out));
+        return read_platform_xml(nodes, gpus_per_node, out);
+    }
+    if (strcmp(root, "system") != 0)
+        return tsr__xml_fail(xml, 0,
+                             "found as root, allowed <system> (a topology of NCCL) or <platform> "
+                             "(of SimGrid)");
+    out->nodes = nodes ? nodes : 1;
+    TSR_TRY(set_names(xml->path, "nodes as NCCL saw one", out));
+    snprintf(out->topology, sizeof out->topology, "%s",
+             out->nodes > 1 ? "fat_tree" : "single_node");
+    TSR_TRY(tsr__nccl_topo_read(xml, out, gpu_name));
+    if (gpus_per_node && gpus_per_node != out->gpus_per_node)
+        return tsr_fail(TSR_ECONFIG, "%s: found %u GPUs, allowed gpus_per_node: null or %u",
+                        xml->path, out->gpus_per_node, out->gpus_per_node);
+    return TSR_OK;
+}
+
+tsr_status tsr_cluster_load_xml(const char *path, uint32_t nodes, uint32_t gpus_per_node,
+                                struct tsr_cluster *out, char gpu_name[64])
+{
+    struct tsr__xml xml;
+    memset(out, 0, sizeof *out);
+    gpu_name[0] = 0;
+    if (nodes > TSR__MAX_NODES || gpus_per_node > TSR__MAX_GPUS_PER_NODE)
+        return tsr_fail(TSR_ECONFIG, "%s: found %u nodes of %u GPUs, allowed up to %d of %d", path,
+                        nodes, gpus_per_node, (int)TSR__MAX_NODES, (int)TSR__MAX_GPUS_PER_NODE);
+    TSR_TRY(tsr__xml_open(path, &xml));
+    tsr_status status = read_root(&xml, nodes, gpus_per_node, out, gpu_name);
+    tsr__xml_close(&xml);
+    if (status != TSR_OK)
+        memset(out, 0, sizeof *out);
+    return status;
 }

@@ -3,7 +3,7 @@
 #include "tests/sim/sim_testing.h"
 
 #include "sim/card/cost.h"
-#include "sim/network/rings.h"
+#include "sim/network/fabric.h"
 
 static const struct tsr_kernel_choice no_choice = {0};
 
