@@ -17,7 +17,7 @@ complain() {
 
 for r in $(awk -F '\t' '/^R/ { n = substr($1, 2) } /^R/ && (n % 5 == 1 || $4 == "not-applicable") { print n }' \
     tests/rules/rules.tsv); do
-    tests/rules/where.sh R$r >"$out" 2>&1 || complain "R$r: exit status $?"
+    tests/rules/where.sh "R$r" >"$out" 2>&1 || complain "R$r: exit status $?"
     head -n 1 "$out" | grep -q "^R$r .* (engine/SEMANTICS.md:[0-9]*)$" || complain "R$r: no text"
     grep -Eq '^code: +([^ ]+\.c:[0-9]+ [a-z_0-9]+|not applicable: .+)$' "$out" || complain "R$r: no code"
     grep -q '^code: *not applicable' "$out" ||
