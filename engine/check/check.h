@@ -7,8 +7,8 @@
  * WAIT adds what the event's RECORD had seen; HOST_WAIT and HOST_READ add it to the host. Two
  * accesses that conflict must be ordered by such edges inside their rank. The order that another
  * rank would lend (through two collectives and its own waits) is not counted: ranks run the same
- * code, so what is missing here is missing there. engine/CHECKER.md has the rules in full, and what
- * mutated programs say about them.
+ * code, so what is missing here is missing there. engine/check/CHECKER.md has the rules in full,
+ * and what mutated programs say about them.
  *
  * Use: tsr_checker_create(); for each rank tsr_checker_rank() and its executor's submit(), or
  * tsr_checker_programs(); then tsr_checker_finish() and the findings. One checker is used by one

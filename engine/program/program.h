@@ -162,7 +162,7 @@ enum tsr_init_kind { TSR_INIT_CONSTANT, TSR_INIT_NORMAL, TSR_INIT_UNIFORM };
 #define TSR_NO_ID UINT32_MAX
 
 /* A range of a buffer that an instruction reads or writes, and what lies in it. Together with
- * tsr_work it says all that a kernel needs (engine/KERNELS.md). */
+ * tsr_work it says all that a kernel needs (engine/ops/KERNELS.md). */
 struct tsr_operand {
     uint32_t buffer; /* id, unique in a run; see tsr_program_hash() for the canonical numbering */
     uint8_t access;  /* enum tsr_access; scratch is WRITE */

@@ -1,6 +1,6 @@
 /* outside_step.c: what a run does besides its iterations: loading a checkpoint and evaluating; and
  * what outside_init.c and outside_save.c share. All of it is instructions, as PyTorch 2.11 does it
- * (experiments/PHASES.md names the functions that are followed).
+ * (experiments/guide/memory.md names the functions that are followed).
  */
 #include "engine/step/outside_step.h"
 

@@ -80,8 +80,8 @@ struct tsr_device_graphs {
 
 struct tsr_device_ops {
     const char *name; /* "host", "cuda" */
-    /* The kernel of engine/KERNELS.md that runs on the streams of this device; NULL: it has none.
-     * What HOST_OPs run are the host's (tsr_host_kernel()). */
+    /* The kernel of engine/ops/KERNELS.md that runs on the streams of this device; NULL: it has
+     * none. What HOST_OPs run are the host's (tsr_host_kernel()). */
     tsr_kernel_fn (*kernel)(const char *name);
     tsr_kernel_fn fill; /* FILL, as tsr_host_fill() */
     /* Host memory from which the device copies without a detour; NULL: out of memory. */

@@ -1,4 +1,4 @@
-/* kernels.c: the host's kernels by name. What each computes: engine/KERNELS.md. */
+/* kernels.c: the host's kernels by name. What each computes: engine/ops/KERNELS.md. */
 #include <string.h>
 
 #include "exec/kernels/call/kernel.h"

@@ -99,7 +99,7 @@ struct tsr_kernel_run {
     float size[TSR_KERNEL_SIZES], seconds;
 };
 
-/* A kernel of engine/KERNELS.md by its name, timed on the card itself (kernels_measured.c). */
+/* A kernel of engine/ops/KERNELS.md by its name, timed on the card itself (kernels_measured.c). */
 struct tsr_measured_kernel {
     char name[48];
     uint8_t card, dtype; /* dtype: of the arithmetic */

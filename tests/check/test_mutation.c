@@ -1,6 +1,6 @@
 /* test_mutation.c: programs of every family with a planted defect. The checker must find each one
  * that a second opinion (study/reach.h) calls a hazard, and nothing else; each of the waits W1 ...
- * W15 must be missed at least once; and engine/CHECKER.md says what came out.
+ * W15 must be missed at least once; and engine/check/CHECKER.md says what came out.
  *
  *   check_test_mutation --print    prints the tables for that page
  */
@@ -79,7 +79,7 @@ static void page_has_the_tables(void **state)
     (void)state;
     if (EVERY > 1)
         skip();
-    FILE *page = fopen(TSR_SOURCE_DIR "/engine/CHECKER.md", "r"), *fresh = tmpfile();
+    FILE *page = fopen(TSR_SOURCE_DIR "/engine/check/CHECKER.md", "r"), *fresh = tmpfile();
     assert_non_null(page);
     assert_non_null(fresh);
     report_print(&report, fresh);
@@ -88,7 +88,8 @@ static void page_has_the_tables(void **state)
     fclose(page);
     fclose(fresh);
     if (!strstr(says, is))
-        fail_msg("engine/CHECKER.md has other tables than `check_test_mutation --print` gives");
+        fail_msg(
+            "engine/check/CHECKER.md has other tables than `check_test_mutation --print` gives");
     free(says);
     free(is);
 }

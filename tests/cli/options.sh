@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# What goes beyond PyTorch (engine/OPTIONS.md): each option takes time off a step of the same job, all of
+# What goes beyond PyTorch (engine/fsdp/OPTIONS.md): each option takes time off a step of the same job, all of
 # them most; what they do not go with is refused by its key.
 : "${TSR_SOURCE_DIR:?the source tree}"
 # shellcheck source=tests/cli/_common.sh

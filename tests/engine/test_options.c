@@ -1,4 +1,4 @@
-/* test_options.c: what the engine can do that PyTorch does not (engine/OPTIONS.md): which
+/* test_options.c: what the engine can do that PyTorch does not (engine/fsdp/OPTIONS.md): which
  * instructions are there and which are not, and what is refused. That values stay the same:
  * tests/exec/test_exact_options.c.
  */

@@ -1,5 +1,5 @@
-/* test_exact_options.c: what the engine can do that PyTorch does not (engine/OPTIONS.md) changes no
- * bit of a loss or a norm, and leaves out the kernels that it says it leaves out.
+/* test_exact_options.c: what the engine can do that PyTorch does not (engine/fsdp/OPTIONS.md)
+ * changes no bit of a loss or a norm, and leaves out the kernels that it says it leaves out.
  */
 #include "tests/exec/jobs_testing.h"
 

@@ -1,5 +1,5 @@
-/* test_kernels_table.c: the host has exactly the kernels of engine/KERNELS.md, and no call, however
- * wrong, makes one of them touch what it was not given.
+/* test_kernels_table.c: the host has exactly the kernels of engine/ops/KERNELS.md, and no call,
+ * however wrong, makes one of them touch what it was not given.
  */
 #include "tests/kernels/kernels_testing.h"
 
@@ -30,7 +30,7 @@ static struct names documented(void)
     struct names names = {.n = 0};
     char line[2000];
     bool skip = false;
-    FILE *file = fopen(TSR_SOURCE_DIR "/engine/KERNELS.md", "r");
+    FILE *file = fopen(TSR_SOURCE_DIR "/engine/ops/KERNELS.md", "r");
     assert_non_null(file);
     while (fgets(line, sizeof line, file)) {
         if (strncmp(line, "## ", 3) == 0)

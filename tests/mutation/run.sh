@@ -2,7 +2,7 @@
 # Plants the defects of mutations.tsv, one at a time, into a copy of the engine and requires that
 # the rule tests or, if they do not notice, the comparison with the recorded scenarios fails. Defects
 # of section "mem" concern allocations alone: a full device, then recorded memory (without python3
-# those are left out). Sections F1 to F30 are rules of engine/FSDP1.md: its own tests must fail.
+# those are left out). Sections F1 to F30 are rules of engine/fsdp1/FSDP1.md: its own tests must fail.
 #
 # Usage: tests/mutation/run.sh [NAME...]     only these defects
 # Output: a line per defect, "defect | section | caught by". Status 1: a defect was not noticed;

@@ -1,6 +1,6 @@
 #!/bin/sh
 # published.sh: the rows of torchtitan.csv and other_training.csv are predicted within the errors
-# that experiments/validation/README.md claims.
+# that experiments/guide/validation.md claims.
 set -u
 : "${TESSERA:?the program}" "${TSR_SOURCE_DIR:?the source tree}"
 tmp=$(mktemp -d) || exit 1

@@ -1,8 +1,8 @@
 #!/bin/sh
-# Every command of experiments/QUESTIONS.md runs, and prints what its section says to look at.
+# Every command of experiments/guide/faq.md runs, and prints what its section says to look at.
 # shellcheck source=tests/cli/_common.sh
 . "$TSR_SOURCE_DIR/tests/cli/_common.sh"
-doc=$TSR_SOURCE_DIR/experiments/QUESTIONS.md
+doc=$TSR_SOURCE_DIR/experiments/guide/faq.md
 cd "$TSR_SOURCE_DIR" || exit 1
 
 # Lines "Q heading", "C command", "L word" in the order of the document.
@@ -56,7 +56,7 @@ while IFS= read -r line; do
 done <"$tmp/lines"
 end_question
 
-[ $questions -ge 17 ] || complain "only $questions questions were found in QUESTIONS.md"
+[ $questions -ge 17 ] || complain "only $questions questions were found in faq.md"
 [ $commands -ge 20 ] || complain "only $commands commands were tried"
 printf '%d questions, %d commands\n' "$questions" "$commands"
 finish

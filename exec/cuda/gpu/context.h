@@ -59,7 +59,7 @@ enum { TSR_CUDA_OWN_SHARED = 4 << 10 };
 uint64_t tsr_cuda_most_shared(const struct tsr_kernel_call *call);
 
 /* Launches on the stream of the call. params: the kernel's structure; copied. TSR_EBACKEND: CUDA
- * says no; the text has the kernel's name in engine/KERNELS.md. */
+ * says no; the text has the kernel's name in engine/ops/KERNELS.md. */
 tsr_status tsr_cuda_launch(const struct tsr_kernel_call *call, tsr_cuda_kernel kernel,
                            struct tsr_cuda_grid grid, const void *params) TSR_MUST_USE;
 
@@ -67,7 +67,7 @@ tsr_status tsr_cuda_launch(const struct tsr_kernel_call *call, tsr_cuda_kernel k
 tsr_status tsr_cuda_launch_code(const struct tsr_kernel_call *call, const struct tsr_code *code,
                                 bool wide, const void *params, uint64_t n);
 
-/* The kernel of engine/KERNELS.md by name; NULL: the GPU does not have it. It is the host's
+/* The kernel of engine/ops/KERNELS.md by name; NULL: the GPU does not have it. It is the host's
  * function if all that this does is tsr__run(); else one of the GPU's own (kernels.c). */
 tsr_kernel_fn tsr_cuda_kernel_of(const char *name);
 tsr_status tsr_cuda_fill(const struct tsr_kernel_call *call);

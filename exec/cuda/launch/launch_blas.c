@@ -1,4 +1,4 @@
-/* kernels_blas.c: the products of engine/KERNELS.md on the GPU: by cuBLASLt where it can, by a
+/* kernels_blas.c: the products of engine/ops/KERNELS.md on the GPU: by cuBLASLt where it can, by a
  * kernel of our own (kernels/product.cu) where operands have different types or rows that repeat.
  */
 #include "exec/cuda/blas/blas.h"

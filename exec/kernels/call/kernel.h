@@ -1,6 +1,6 @@
 /* kernel.h: how a device calls a kernel, and the host's table of kernels by name.
  *
- * What every kernel computes, slot by slot, is engine/KERNELS.md.
+ * What every kernel computes, slot by slot, is engine/ops/KERNELS.md.
  */
 #ifndef TSR_KERNEL_H
 #define TSR_KERNEL_H

@@ -1,5 +1,5 @@
-/* table.h: the kernels of the host, one function for one or more names of engine/KERNELS.md, and
- * the table of names.
+/* table.h: the kernels of the host, one function for one or more names of engine/ops/KERNELS.md,
+ * and the table of names.
  */
 #ifndef TSR_KERNELS_TABLE_H
 #define TSR_KERNELS_TABLE_H

@@ -333,7 +333,7 @@ static void name_dims(struct tsr_job *job)
     }
 }
 
-/* What only groups on the device can have (engine/OPTIONS.md). */
+/* What only groups on the device can have (engine/fsdp/OPTIONS.md). */
 static tsr_status check_own_options(const struct tsr_job *job)
 {
     const struct tsr_settings *s = job->settings;

@@ -1,6 +1,6 @@
 /* plan_default.c: the space that `tessera plan` searches where the file has no `plan.space`: the
  * knobs that people turn first, none that changes the model, the optimizer or the kept precision.
- * experiments/PLAN.md documents it.
+ * experiments/guide/plan.md documents it.
  */
 #include "experiments/study/plan/plan_space.h"
 

@@ -221,7 +221,7 @@ static void put_notes(FILE *out, const struct solver *s, const struct probe *bes
     if (next)
         fprintf(out,
                 "\nThis is a boundary: it fits at %" PRIu64 ", not at %" PRIu64
-                "; larger values may fit by chance, see experiments/PLAN.md.\n",
+                "; larger values may fit by chance, see experiments/guide/plan.md.\n",
                 best->value, next->value);
     else
         fprintf(out, "\n%" PRIu64 " is the largest value of %s that is allowed.\n", best->value,

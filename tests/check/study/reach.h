@@ -20,8 +20,9 @@ struct sequence {
 };
 
 /* Is there a hazard inside the rank? *why gets a word or two and the numbers of the instructions.
- * The order of events, lifetimes, accesses, free and early use, as engine/CHECKER.md lists them.
- * `s` is the base itself, or a small change of it; what they have in common is worked out once. */
+ * The order of events, lifetimes, accesses, free and early use, as engine/check/CHECKER.md lists
+ * them. `s` is the base itself, or a small change of it; what they have in common is worked out
+ * once. */
 struct reach;
 struct reach *reach_open(const struct sequence *base);
 bool reach_hazard(struct reach *r, const struct sequence *s, char *why, size_t size);

@@ -29,7 +29,7 @@ bool checker_finds(const struct recorded *r, const struct sequence *s, bool all_
 /* Records every family, sees that both opinions find it clean, and mutates it in every way; looks
  * at one mutant of `every`. */
 void study(struct report *out, size_t every);
-/* The tables of engine/CHECKER.md. */
+/* The tables of engine/check/CHECKER.md. */
 void report_print(const struct report *report, FILE *out);
 
 #endif

@@ -6,7 +6,7 @@
 MODEL: llama (torchtitan's block), gpt2 (plain LayerNorm, biased products, GELU). CHECKPOINT: none, full, selective.
 Traces the block with AOTAutograd, partitions it (min-cut), lowers both graphs by Inductor up to
 the text of its kernels, and prints: saved tensors; every kernel and library call in order, with the operations that it
-fuses. The Triton text is made, not compiled. Needs torch 2.11 with triton. COMPILE.md (engine/) quotes the output.
+fuses. The Triton text is made, not compiled. Needs torch 2.11 with triton. engine/compile/COMPILE.md quotes the output.
 """
 import argparse
 import re
