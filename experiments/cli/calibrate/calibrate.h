@@ -46,11 +46,8 @@ struct tsr_calibrated {
     tsr_status (*rank)(const struct tsr_calibrate_rank *rank, const struct tsr_source *source,
                        struct tsr_executor *watcher, struct tsr_executor **out);
 };
+/* That of GPUs: struct tsr_gpu_ops. */
 void tsr_calibrated_host(struct tsr_calibrated *out);
-/* Only the program with GPUs has it (cuda/calibrate_gpu.c). Of args: --gpu, --comm. Errors: as
- * tsr_run_gpu_open(). */
-tsr_status tsr_calibrated_cuda(const struct tsr_args *args,
-                               struct tsr_calibrated *out) TSR_MUST_USE;
 
 /* Times kernels and the host into `times`; and how many ranks the machine runs at full speed. */
 tsr_status tsr_calibrate_kernels(const struct tsr_calibrated *device,

@@ -7,7 +7,7 @@
 #include "experiments/cli/args/cmd.h"
 #include "experiments/cli/calibrate/calibrate.h"
 #include "experiments/cli/calibrate/nccl_log.h"
-#include "experiments/cli/run/run_gpu.h"
+#include "experiments/cli/gpu/gpus.h"
 #include "experiments/study/base/out_file.h"
 #include "experiments/study/simulate/open.h"
 
@@ -42,8 +42,9 @@ static tsr_status import_log(const struct tsr_args *args)
 static tsr_status find_device(const struct tsr_args *args, struct tsr_calibrated *out)
 {
     if (!strcmp(args->on, "cuda")) {
-        TSR_TRY(tsr_run_gpu_program(args->argv));
-        return tsr_calibrated_cuda(args, out);
+        const struct tsr_gpu_ops *gpus;
+        TSR_TRY(tsr_gpu_program(args->argv, &gpus));
+        return gpus->calibrated(args, out);
     }
     if (strcmp(args->on, "host") != 0)
         return tsr_fail(TSR_ECONFIG, "calibrate: --on: found %s; allowed: host, cuda", args->on);

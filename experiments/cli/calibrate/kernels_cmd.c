@@ -78,7 +78,7 @@ static tsr_status predict(const struct tsr_gpu *gpu, const struct tsr_kernel_cas
     struct tsr_gpu *without = malloc(sizeof *without);
     bool known = c->n_work > 0;
     if (!without)
-        return tsr_fail(TSR_ENOMEM, "out of memory");
+        return tsr_no_memory(NULL);
     *without = *gpu;
     for (size_t i = 0; i < c->n_work; i++)
         known = tsr_kernels_forget(&without->kernels, &c->choice, &c->work[i]) && known;
@@ -104,16 +104,14 @@ static tsr_status add(struct devices *devices, int line, const struct tsr_kernel
         if (c->measured_s > 0.0)
             point.error = point.predicted_s / c->measured_s - 1.0;
     }
-    return TSR_PUSH(points->items, points->n, points->cap, point)
-               ? TSR_OK
-               : tsr_fail(TSR_ENOMEM, "out of memory");
+    return TSR_PUSH(points->items, points->n, points->cap, point) ? TSR_OK : tsr_no_memory(NULL);
 }
 
 static tsr_status gather(const struct tsr_csv *csv, bool leave_out, struct points *points)
 {
     enum tsr_kernel_table table;
     struct devices *devices = calloc(1, sizeof *devices);
-    tsr_status status = devices ? TSR_OK : tsr_fail(TSR_ENOMEM, "out of memory");
+    tsr_status status = devices ? TSR_OK : tsr_no_memory(NULL);
     if (status == TSR_OK) {
         devices->folder_of = csv->path;
         status = tsr_kernel_table_of(csv, &table);
@@ -149,7 +147,7 @@ static tsr_status summarize(const struct points *points, bool in_table, struct s
     double *signs = sizes + points->n;
     *out = (struct summary){0};
     if (!sizes)
-        return tsr_fail(TSR_ENOMEM, "out of memory");
+        return tsr_no_memory(NULL);
     for (size_t i = 0; i < points->n; i++) {
         const struct point *p = &points->items[i];
         out->not_modelled += p->reason && !in_table;
@@ -227,7 +225,7 @@ static tsr_status print_json(const struct points *points, const struct summary s
     char *text = json_dumps(all, JSON_INDENT(1));
     json_decref(all);
     if (!text)
-        return tsr_fail(TSR_ENOMEM, "out of memory");
+        return tsr_no_memory(NULL);
     puts(text);
     free(text);
     return TSR_OK;

@@ -89,8 +89,7 @@ static tsr_status take_size(struct reader *r, const char *text)
                         r->line, wrong);
     if (p.bytes < 1 || p.time_us <= 0)
         return TSR_OK;
-    return TSR_PUSH(r->log->points, r->log->n, r->cap, p) ? TSR_OK
-                                                          : tsr_fail(TSR_ENOMEM, "out of memory");
+    return TSR_PUSH(r->log->points, r->log->n, r->cap, p) ? TSR_OK : tsr_no_memory(NULL);
 }
 
 static tsr_status take_line(struct reader *r, char *text)
@@ -161,7 +160,7 @@ tsr_status tsr_nccl_log_read(const char *path, struct tsr_nccl_log *out)
     if (!file)
         return tsr_fail(TSR_ECONFIG, "%s: cannot be opened: %s", path, strerror(errno));
     r.hosts = calloc(MAX_HOSTS, sizeof(*r.hosts));
-    tsr_status status = r.hosts ? read_lines(&r, file) : tsr_fail(TSR_ENOMEM, "out of memory");
+    tsr_status status = r.hosts ? read_lines(&r, file) : tsr_no_memory(NULL);
     fclose(file);
     free(r.hosts);
     if (status != TSR_OK)

@@ -164,7 +164,7 @@ static tsr_status run(const struct tsr_usage *usage, struct tsr_args *args, int 
         return tsr_print_config(args);
     json_t *facts = json_object();
     if (!facts)
-        return tsr_fail(TSR_ENOMEM, "out of memory");
+        return tsr_no_memory(NULL);
     tsr_status status = gather(args, facts);
     if (status == TSR_OK && !strcmp(args->format, "json")) {
         status = tsr_print_report(stdout, facts);

@@ -76,7 +76,7 @@ static tsr_status fill(const struct tsr_job *job, struct tsr_engine *engine, jso
     add_modules(modules, tsr_module_root(engine), 0, 1);
     tsr_status status =
         class_of ? tsr_engine_rank_classes(engine, class_of, class_of + job->world, &n_classes)
-                 : tsr_fail(TSR_ENOMEM, "out of memory");
+                 : tsr_no_memory(NULL);
     free(class_of);
     char words[160];
     tsr_strategy_words(job->settings, words, sizeof words);
@@ -102,7 +102,7 @@ tsr_status tsr_inspect_layout(const struct tsr_job *job, json_t **out)
     tsr_status status = tsr_build(job, 0, &recorder.base, &engine);
     if (status == TSR_OK) {
         *out = json_object();
-        status = *out ? fill(job, engine, *out) : tsr_fail(TSR_ENOMEM, "out of memory");
+        status = *out ? fill(job, engine, *out) : tsr_no_memory(NULL);
         uint64_t built = tsr_model_n_params(engine), counted = job->model.counts.total;
         if (status == TSR_OK && counted && counted != built)
             status = tsr_fail(TSR_EBACKEND,

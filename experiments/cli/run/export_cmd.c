@@ -7,7 +7,7 @@
 #include "exec/files/export.h"
 #include "experiments/cli/args/args.h"
 #include "experiments/cli/args/cmd.h"
-#include "experiments/cli/run/run_folder.h"
+#include "experiments/cli/run/run.h"
 #include "experiments/study/simulate/open.h"
 
 static tsr_status dtype_of(const struct tsr_args *args, tsr_dtype *out)

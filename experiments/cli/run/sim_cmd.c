@@ -3,8 +3,7 @@
 #include <string.h>
 
 #include "experiments/cli/args/cmd.h"
-#include "experiments/cli/run/run_gpu.h"
-#include "experiments/cli/run/run_host.h"
+#include "experiments/cli/run/run.h"
 #include "experiments/study/base/out_file.h"
 #include "experiments/study/report/report.h"
 #include "experiments/study/simulate/oom.h"
@@ -94,12 +93,12 @@ static tsr_status only_in_earnest(const struct tsr_args *args)
 
 static tsr_status run_in_earnest(const struct tsr_args *args, int *success)
 {
-    bool on_gpus = !strcmp(args->on, "cuda");
-    if (on_gpus)
-        TSR_TRY(tsr_run_gpu_program(args->argv));
+    const struct tsr_gpu_ops *gpus = NULL;
+    if (!strcmp(args->on, "cuda"))
+        TSR_TRY(tsr_gpu_program(args->argv, &gpus));
     else
         TSR_TRY(only_on_gpus(args));
-    return tsr_run_on_host(args, args->argv, success);
+    return tsr_run_train(args, gpus, success);
 }
 
 static tsr_status run(const struct tsr_usage *usage, struct tsr_args *args, int *success)

@@ -1,4 +1,4 @@
-/* trace_scenario.c: reading a scenario: mesh, model, wrapping, calls. */
+/* trace_scenario.c: reads a recorded scenario, and makes its model, its wrapping and its step. */
 #include "experiments/cli/player/trace/trace_scenario.h"
 
 #include <stdio.h>
@@ -33,7 +33,7 @@ tsr_status tsr_texts_read(const struct tsr_yaml_node *list, struct tsr_texts *ou
     size_t n = list && list->kind == TSR_NODE_SEQ ? list->n : 0;
     *out = (struct tsr_texts){calloc(n + 1, sizeof(*out->items)), n};
     if (!out->items)
-        return tsr_fail(TSR_ENOMEM, "out of memory");
+        return tsr_no_memory(NULL);
     for (size_t i = 0; i < n; i++)
         out->items[i] = list->items[i]->text;
     return TSR_OK;
@@ -230,7 +230,7 @@ static tsr_status read_shard_dims(const struct tsr_yaml_node *list, struct tsr_s
     *n = list && list->kind == TSR_NODE_SEQ ? list->n : 0;
     *out = calloc(*n + 1, sizeof(**out));
     if (!*out)
-        return tsr_fail(TSR_ENOMEM, "out of memory");
+        return tsr_no_memory(NULL);
     for (size_t i = 0; i < *n; i++) {
         const struct tsr_yaml_node *pair = list->items[i];
         int64_t dim = 0;
@@ -272,7 +272,7 @@ static tsr_status match(struct tsr_engine *e, const struct tsr_yaml_node *patter
     if (*out)
         tsr_module_match(e, texts.items, texts.n, *out, n);
     free(texts.items);
-    return *out ? TSR_OK : tsr_fail(TSR_ENOMEM, "out of memory");
+    return *out ? TSR_OK : tsr_no_memory(NULL);
 }
 
 static tsr_status wrap_entry(struct tsr_engine *e, const struct tsr_yaml_node *entry)

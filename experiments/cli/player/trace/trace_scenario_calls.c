@@ -61,7 +61,7 @@ static tsr_status with_modules(const struct call *c, list_fn fn)
     size_t n = list && list->kind == TSR_NODE_SEQ ? list->n : 0;
     struct tsr_module **modules = calloc(n + 1, sizeof(*modules));
     if (!modules)
-        return tsr_fail(TSR_ENOMEM, "out of memory");
+        return tsr_no_memory(NULL);
     tsr_status status = TSR_OK;
     for (size_t i = 0; i < n && status == TSR_OK; i++) {
         modules[i] = tsr_module_find(c->e, list->items[i]->text);
