@@ -61,6 +61,10 @@ tsr_status tsr_calibrate_collectives(const struct tsr_calibrated *device, uint32
 tsr_status tsr_calibrate_write(const struct tsr_calibrated *device, struct tsr_times *times,
                                uint32_t ranks, const char *dir) TSR_MUST_USE;
 
+/* Reads a log of nccl-tests and writes it to FILE `out` (NULL: stdout) as CSV. Errors: TSR_ECONFIG
+ * with file and line. */
+tsr_status tsr_calibrate_import(const char *path, const char *out) TSR_MUST_USE;
+
 /* A rank as a thread of a group; all run `run` at once. */
 struct tsr_calibrate_rank {
     const struct tsr_calibrated *device;

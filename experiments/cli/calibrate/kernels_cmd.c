@@ -272,7 +272,7 @@ static tsr_status print(const struct tsr_args *args, const struct points *points
     return TSR_OK;
 }
 
-static tsr_status run(const struct tsr_usage *usage, struct tsr_args *args, int *success)
+tsr_status tsr_cmd_kernels(const struct tsr_usage *usage, struct tsr_args *args, int *success)
 {
     struct tsr_csv csv;
     struct points points = {0};
@@ -286,9 +286,4 @@ static tsr_status run(const struct tsr_usage *usage, struct tsr_args *args, int 
     free(points.items);
     tsr_csv_fini(&csv);
     return status;
-}
-
-int tsr_cmd_kernels(int argc, char **argv)
-{
-    return tsr_command("kernels", argc, argv, run);
 }

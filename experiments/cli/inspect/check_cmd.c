@@ -132,7 +132,7 @@ static bool is_json(const char *path)
     return n > 5 && !strcmp(path + n - 5, ".json");
 }
 
-static tsr_status run(const struct tsr_usage *usage, struct tsr_args *args, int *success)
+tsr_status tsr_cmd_check(const struct tsr_usage *usage, struct tsr_args *args, int *success)
 {
     (void)success;
     struct verdict verdict = {0};
@@ -157,9 +157,4 @@ static tsr_status run(const struct tsr_usage *usage, struct tsr_args *args, int 
         return tsr_fail(TSR_EDEFECT, "%s: %s", args->file, verdict.first);
     return tsr_fail(TSR_EDEFECT, "%s: %llu defects; the first: %s", args->file,
                     (unsigned long long)verdict.findings, verdict.first);
-}
-
-int tsr_cmd_check(int argc, char **argv)
-{
-    return tsr_command("check", argc, argv, run);
 }

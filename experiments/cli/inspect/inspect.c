@@ -151,7 +151,7 @@ static void print_states(void)
     printf("}\n");
 }
 
-static tsr_status run(const struct tsr_usage *usage, struct tsr_args *args, int *success)
+tsr_status tsr_cmd_inspect(const struct tsr_usage *usage, struct tsr_args *args, int *success)
 {
     (void)success;
     if (args->states) {
@@ -173,9 +173,4 @@ static tsr_status run(const struct tsr_usage *usage, struct tsr_args *args, int 
     }
     json_decref(facts);
     return status;
-}
-
-int tsr_cmd_inspect(int argc, char **argv)
-{
-    return tsr_command("inspect", argc, argv, run);
 }

@@ -31,7 +31,7 @@ static tsr_status export_from(const char *path, const char *out,
     return status;
 }
 
-static tsr_status run(const struct tsr_usage *usage, struct tsr_args *args, int *success)
+tsr_status tsr_cmd_export(const struct tsr_usage *usage, struct tsr_args *args, int *success)
 {
     struct tsr_export_options options = {0};
     char path[4096], *config = NULL;
@@ -48,9 +48,4 @@ static tsr_status run(const struct tsr_usage *usage, struct tsr_args *args, int 
         status = export_from(path, args->out, &options);
     free(config);
     return status;
-}
-
-int tsr_cmd_export(int argc, char **argv)
-{
-    return tsr_command("export", argc, argv, run);
 }

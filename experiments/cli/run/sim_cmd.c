@@ -101,7 +101,8 @@ static tsr_status run_in_earnest(const struct tsr_args *args, int *success)
     return tsr_run_train(args, gpus, success);
 }
 
-static tsr_status run(const struct tsr_usage *usage, struct tsr_args *args, int *success)
+/* `run --on sim` is `sim`, whose options cannot ask for another target. */
+tsr_status tsr_cmd_run(const struct tsr_usage *usage, struct tsr_args *args, int *success)
 {
     bool fits = true;
     struct tsr_study study;
@@ -134,12 +135,7 @@ static tsr_status run(const struct tsr_usage *usage, struct tsr_args *args, int 
     return status;
 }
 
-int tsr_cmd_sim(int argc, char **argv)
+tsr_status tsr_cmd_sim(const struct tsr_usage *usage, struct tsr_args *args, int *success)
 {
-    return tsr_command("sim", argc, argv, run);
-}
-
-int tsr_cmd_run(int argc, char **argv)
-{
-    return tsr_command("run", argc, argv, run);
+    return tsr_cmd_run(usage, args, success);
 }

@@ -211,7 +211,7 @@ static tsr_status check_outputs(const struct tsr_args *args)
                     args->out);
 }
 
-static tsr_status run_scenario(const struct tsr_usage *usage, struct tsr_args *args, int *success)
+tsr_status tsr_cmd_memory(const struct tsr_usage *usage, struct tsr_args *args, int *success)
 {
     struct tsr_memory_scenario s;
     struct emitted plain = {0}, recorded = {0};
@@ -234,9 +234,4 @@ static tsr_status run_scenario(const struct tsr_usage *usage, struct tsr_args *a
     close_emitted(&recorded);
     tsr_memory_scenario_fini(&s);
     return status;
-}
-
-int tsr_cmd_memory(int argc, char **argv)
-{
-    return tsr_command("memory", argc, argv, run_scenario);
 }

@@ -151,7 +151,7 @@ static tsr_status executor_of(const struct tsr_args *args, enum executor *out)
                     args->executor);
 }
 
-static tsr_status run_trace(const struct tsr_usage *usage, struct tsr_args *args, int *success)
+tsr_status tsr_cmd_trace(const struct tsr_usage *usage, struct tsr_args *args, int *success)
 {
     (void)success;
     TSR_TRY(tsr_args_need_file(usage, args));
@@ -162,9 +162,4 @@ static tsr_status run_trace(const struct tsr_usage *usage, struct tsr_args *args
         TSR_TRY(tsr_gpu_program(args->argv, &gpus));
     TSR_TRY(tsr_prepare_file("--out", args->out));
     return trace_file(args->file, args->out, executor, gpus);
-}
-
-int tsr_cmd_trace(int argc, char **argv)
-{
-    return tsr_command("trace", argc, argv, run_trace);
 }
