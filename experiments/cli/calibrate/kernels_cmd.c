@@ -111,23 +111,25 @@ static tsr_status gather(const struct tsr_csv *csv, bool leave_out, struct point
 {
     enum tsr_kernel_table table;
     struct devices *devices = calloc(1, sizeof *devices);
-    tsr_status status = devices ? TSR_OK : tsr_no_memory(NULL);
-    if (status == TSR_OK) {
-        devices->folder_of = csv->path;
-        status = tsr_kernel_table_of(csv, &table);
-    }
-    for (size_t i = 0; i < csv->n_rows && status == TSR_OK; i++) {
+    if (!devices)
+        return tsr_no_memory(NULL);
+    tsr_status status;
+    devices->folder_of = csv->path;
+    TSR_GOTO(done, tsr_kernel_table_of(csv, &table));
+    for (size_t i = 0; i < csv->n_rows; i++) {
         struct tsr_kernel_case cases[TSR_KERNEL_CASES];
         size_t n = 0;
-        status = tsr_kernel_cases(csv, table, &csv->rows[i], cases, &n);
-        for (size_t k = 0; k < n && status == TSR_OK; k++)
-            status = add(devices, csv->rows[i].line, &cases[k], leave_out, points);
+        TSR_GOTO(done, tsr_kernel_cases(csv, table, &csv->rows[i], cases, &n));
+        for (size_t k = 0; k < n; k++)
+            TSR_GOTO(done, add(devices, csv->rows[i].line, &cases[k], leave_out, points));
     }
+
+done:
     free(devices);
     return status;
 }
 
-/* ---- summary ----------------------------------------------------------------------------- */
+/* ---- summary --------------------------------------------------------------------------------- */
 
 struct summary {
     size_t n, not_modelled, unmeasured;
@@ -182,7 +184,7 @@ static json_t *summary_json(const struct summary *s)
                      number_or_null(s->bias, any));
 }
 
-/* ---- printing ---------------------------------------------------------------------------- */
+/* ---- printing -------------------------------------------------------------------------------- */
 
 static void print_csv(const struct points *points)
 {

@@ -55,7 +55,7 @@ static bool name_by(const char *text, struct log *log)
     return false;
 }
 
-/* ---- lines ------------------------------------------------------------------------------- */
+/* ---- lines ----------------------------------------------------------------------------------- */
 
 static tsr_status add_host(struct reader *r, const char *host)
 {
@@ -127,7 +127,7 @@ static tsr_status take_line(struct reader *r, char *text)
     return TSR_OK;
 }
 
-/* ---- the log ----------------------------------------------------------------------------- */
+/* ---- the log --------------------------------------------------------------------------------- */
 
 /* The ratio tells an all-reduce from the others, no more. */
 static tsr_status name_collective(struct reader *r)

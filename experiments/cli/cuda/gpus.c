@@ -360,11 +360,12 @@ static tsr_status share(uint32_t n, struct tsr_gpus **out)
                          .deterministic = true,
                          .poison = true};
     tsr_status status = tsr_loopback_create(n, &g->loopback);
-    if (status != TSR_OK)
+    if (status != TSR_OK) {
         close_gpus(&g->base);
-    else
-        *out = &g->base;
-    return status;
+        return status;
+    }
+    *out = &g->base;
+    return TSR_OK;
 }
 
 /* ---- ranks ----------------------------------------------------------------------------------- */

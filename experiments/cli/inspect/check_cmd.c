@@ -93,16 +93,16 @@ static tsr_status check_recorded_run(const char *path, struct verdict *verdict)
 {
     struct tsr_scenario s;
     TSR_TRY(tsr_scenario_load(path, &s));
-    tsr_status status = TSR_OK;
-    if (strcmp(s.kind, "train") != 0 && strcmp(s.kind, "ddp") != 0)
-        status =
-            tsr_node_error(tsr_node_get(s.doc.root, "kind"),
-                           "kind: found %s; allowed: train, ddp (the others run no step)", s.kind);
-    if (status == TSR_OK)
-        status = tsr_scenario_mesh(&s);
     struct tsr_check_source source = {.scenario = &s};
-    if (status == TSR_OK)
-        status = check_source(s.name, &source, verdict);
+    tsr_status status;
+    if (strcmp(s.kind, "train") != 0 && strcmp(s.kind, "ddp") != 0)
+        TSR_GOTO(done, tsr_node_error(
+                           tsr_node_get(s.doc.root, "kind"),
+                           "kind: found %s; allowed: train, ddp (the others run no step)", s.kind));
+    TSR_GOTO(done, tsr_scenario_mesh(&s));
+    TSR_GOTO(done, check_source(s.name, &source, verdict));
+
+done:
     tsr_scenario_fini(&s);
     return status;
 }

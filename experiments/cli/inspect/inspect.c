@@ -30,7 +30,7 @@ static tsr_status sniff(const char *path, enum file_kind *kind)
     return TSR_OK;
 }
 
-/* ---- gathering --------------------------------------------------------------------------- */
+/* ---- gathering ------------------------------------------------------------------------------- */
 
 static tsr_status add_layouts(const struct tsr_experiment *e, json_t *out)
 {
@@ -104,7 +104,7 @@ static tsr_status gather(const struct tsr_args *args, json_t *out)
     return status;
 }
 
-/* ---- printing ---------------------------------------------------------------------------- */
+/* ---- printing -------------------------------------------------------------------------------- */
 
 static void print_text(const json_t *facts)
 {

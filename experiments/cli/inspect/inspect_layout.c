@@ -8,7 +8,7 @@
 
 enum { MAX_DEPTH = 5 };
 
-/* ---- the module tree --------------------------------------------------------------------- */
+/* ---- the module tree ------------------------------------------------------------------------- */
 
 static uint64_t params_below(const struct tsr_module *module)
 {
@@ -49,7 +49,7 @@ static void add_modules(json_t *list, const struct tsr_module *module, int depth
     }
 }
 
-/* ---- groups ------------------------------------------------------------------------------ */
+/* ---- groups ---------------------------------------------------------------------------------- */
 
 static json_t *group_of(const struct tsr_group_info *info, const struct tsr_settings *s)
 {
@@ -119,7 +119,7 @@ tsr_status tsr_inspect_layout(const struct tsr_job *job, json_t **out)
     return status;
 }
 
-/* ---- as text ----------------------------------------------------------------------------- */
+/* ---- as text --------------------------------------------------------------------------------- */
 
 void tsr_print_modules(FILE *out, const json_t *modules)
 {

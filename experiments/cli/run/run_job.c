@@ -68,8 +68,7 @@ static tsr_status find_files(struct tsr_run_job *r)
     return TSR_OK;
 }
 
-/* ---- what all ranks must agree on ---------------------------------------------------------------
- */
+/* ---- what all ranks must agree on ------------------------------------------------------------ */
 
 size_t tsr_run_job_n_hashes(void)
 {

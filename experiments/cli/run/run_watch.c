@@ -181,8 +181,7 @@ static tsr_status place_spans(const struct tsr_run_profile *p, struct timeline *
     return TSR_OK;
 }
 
-/* ---- as a simulation's result -----------------------------------------------------------------
- */
+/* ---- as a simulation's result ---------------------------------------------------------------- */
 
 struct measured {
     struct tsr_emission emission;
@@ -282,13 +281,13 @@ tsr_status tsr_run_profile_write(struct tsr_run_profile *p, const struct tsr_job
     struct measured m = {0};
     for (uint32_t i = 0; i < p->n; i++)
         p->programs[i]->tables = tsr_engine_tables(engine);
-    tsr_status status = tsr_exec_take_spans(p->of, &t.spans, &t.n_spans);
-    if (status == TSR_OK)
-        status = place_spans(p, &t);
-    if (status == TSR_OK)
-        status = arrange(p, job, engine, &t, &m);
-    if (status == TSR_OK)
-        status = write_files(job, &m, &t, dir);
+    tsr_status status;
+    TSR_GOTO(done, tsr_exec_take_spans(p->of, &t.spans, &t.n_spans));
+    TSR_GOTO(done, place_spans(p, &t));
+    TSR_GOTO(done, arrange(p, job, engine, &t, &m));
+    TSR_GOTO(done, write_files(job, &m, &t, dir));
+
+done:
     free(m.emission.class_of);
     for (uint32_t i = 0; i < p->n; i++)
         free(t.by_program[i]);

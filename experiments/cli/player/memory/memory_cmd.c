@@ -18,8 +18,7 @@
 
 enum { SEQ_STEP = 64, REPORT_BYTES = 768 };
 
-/* ---- one emission
- * -------------------------------------------------------------------------------- */
+/* ---- one emission ---------------------------------------------------------------------------- */
 
 struct emitted {
     struct tsr_memory_record record;
@@ -48,8 +47,7 @@ static void close_emitted(struct emitted *run)
     tsr_memory_record_fini(&run->record);
 }
 
-/* ---- what would fit
- * ------------------------------------------------------------------------------ */
+/* ---- what would fit -------------------------------------------------------------------------- */
 
 /* Emits both variants. TSR_EOOM: one does not fit. *reserved: the most that either held. */
 static tsr_status emit_both(const struct tsr_memory_scenario *s, uint64_t *reserved)
@@ -133,8 +131,7 @@ static tsr_status say_what_fits(const struct tsr_memory_scenario *s)
     return tsr_fail(TSR_EOOM, "%s; %s", report, remedy);
 }
 
-/* ---- files
- * --------------------------------------------------------------------------------------- */
+/* ---- files ----------------------------------------------------------------------------------- */
 
 struct output {
     const char *name; /* for messages */
@@ -162,17 +159,20 @@ static tsr_status write_both(const struct tsr_args *args, const json_t *result,
                              const json_t *timeline)
 {
     struct tsr_outfile out = {NULL, NULL, NULL}, line = {NULL, NULL, NULL};
-    tsr_status status = args->out ? tsr_outfile_open(args->out, &out) : TSR_OK;
-    if (status == TSR_OK && timeline)
-        status = tsr_outfile_open(args->timeline, &line);
-    if (status == TSR_OK)
-        status = write_part(args->out, result, &out);
-    if (status == TSR_OK && timeline)
-        status = write_part(args->timeline, timeline, &line);
-    if (status == TSR_OK && args->out)
-        status = tsr_outfile_commit(&out);
-    if (status == TSR_OK && timeline)
-        status = tsr_outfile_commit(&line);
+    tsr_status status;
+    if (args->out)
+        TSR_GOTO(done, tsr_outfile_open(args->out, &out));
+    if (timeline)
+        TSR_GOTO(done, tsr_outfile_open(args->timeline, &line));
+    TSR_GOTO(done, write_part(args->out, result, &out));
+    if (timeline)
+        TSR_GOTO(done, write_part(args->timeline, timeline, &line));
+    if (args->out)
+        TSR_GOTO(done, tsr_outfile_commit(&out));
+    if (timeline)
+        TSR_GOTO(done, tsr_outfile_commit(&line));
+
+done:
     tsr_outfile_abort(&out);
     tsr_outfile_abort(&line);
     return status;
@@ -199,8 +199,7 @@ static tsr_status report(const struct tsr_memory_scenario *s, const struct tsr_a
     return status;
 }
 
-/* ---- the command
- * --------------------------------------------------------------------------------- */
+/* ---- the command ----------------------------------------------------------------------------- */
 
 static tsr_status check_outputs(const struct tsr_args *args)
 {

@@ -89,8 +89,7 @@ void tsr_memory_record_init(struct tsr_memory_record *record);
 tsr_status tsr_memory_record_end(struct tsr_memory_record *record) TSR_MUST_USE;
 void tsr_memory_record_fini(struct tsr_memory_record *record);
 
-/* ---- the recording as JSON
- * ----------------------------------------------------------------------- */
+/* ---- the recording as JSON ------------------------------------------------------------------- */
 
 /* In the format of the recorded ones (tests/golden-memory/README.md). Each returns a new reference;
  * NULL when out of memory. */

@@ -123,17 +123,18 @@ static tsr_status trace_file(const char *path, const char *out, enum executor ex
     TSR_TRY(tsr_scenario_load(path, &scenario));
     json_t *result = json_object();
     struct output output = {out ? out : "standard output", result};
-    tsr_status status = check_kind(&scenario);
     bool has_mesh = strcmp(scenario.kind, "chunk") != 0 && strcmp(scenario.kind, "bucket") != 0;
-    if (status == TSR_OK && has_mesh)
-        status = tsr_scenario_mesh(&scenario);
+    tsr_status status;
+    TSR_GOTO(done, check_kind(&scenario));
+    if (has_mesh)
+        TSR_GOTO(done, tsr_scenario_mesh(&scenario));
     json_object_set_new(result, "name", json_string(scenario.name));
     json_object_set_new(result, "kind", json_string(scenario.kind));
-    if (status == TSR_OK)
-        status = executor == RECORD ? trace_kind(&scenario, result)
-                                    : compute(&scenario, path, out, gpus, result);
-    if (status == TSR_OK)
-        status = out ? tsr_write_file(out, write_json, &output) : write_json(stdout, &output);
+    TSR_GOTO(done, executor == RECORD ? trace_kind(&scenario, result)
+                                      : compute(&scenario, path, out, gpus, result));
+    TSR_GOTO(done, out ? tsr_write_file(out, write_json, &output) : write_json(stdout, &output));
+
+done:
     json_decref(result);
     tsr_scenario_fini(&scenario);
     return status;

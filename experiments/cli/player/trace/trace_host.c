@@ -303,22 +303,22 @@ static tsr_status write_final(const struct job *job, struct tsr_engine *e, const
 {
     struct tsr_safetensors_writer *w = NULL;
     TSR_TRY(tsr_safetensors_create(path, NULL, &w));
-    tsr_status status = TSR_OK;
-    for (size_t i = 0; i < job->n_params && status == TSR_OK; i++) {
+    tsr_status status;
+    for (size_t i = 0; i < job->n_params; i++) {
         struct tsr_param_layout p = tsr_param_layout(e, i);
-        status = tsr_safetensors_declare(w, p.fqn, TSR_F32, p.n_dims, p.shape, NULL);
+        TSR_GOTO(done, tsr_safetensors_declare(w, p.fqn, TSR_F32, p.n_dims, p.shape, NULL));
     }
-    if (status == TSR_OK)
-        status = tsr_safetensors_begin(w);
-    for (size_t i = 0; i < job->n_params && status == TSR_OK; i++) {
+    TSR_GOTO(done, tsr_safetensors_begin(w));
+    for (size_t i = 0; i < job->n_params; i++) {
         struct tsr_param_layout p = tsr_param_layout(e, i);
         uint64_t numel = 1;
         for (int d = 0; d < p.n_dims; d++)
             numel *= p.shape[d];
-        status = tsr_safetensors_put(w, p.fqn, job->values[i], 4 * numel);
+        TSR_GOTO(done, tsr_safetensors_put(w, p.fqn, job->values[i], 4 * numel));
     }
-    if (status == TSR_OK)
-        status = tsr_safetensors_finish(w);
+    TSR_GOTO(done, tsr_safetensors_finish(w));
+
+done:
     tsr_safetensors_destroy(w);
     return status;
 }
@@ -403,10 +403,13 @@ tsr_status tsr_trace_on_host(const struct tsr_scenario *scenario, const char *pa
     TSR_TRY(tsr_trace_tensors_open(scenario, path, &job.tensors));
     job.losses = calloc((size_t)job.iters * job.micros * job.world + 1, sizeof *job.losses);
     tsr_status status = job.losses ? TSR_OK : tsr_no_memory(NULL);
-    if (status == TSR_OK && gpus)
-        status = gpus->share(job.world, &job.gpus);
-    if (status == TSR_OK)
-        status = run_ranks(&job, out, result);
+    if (!job.losses)
+        goto done;
+    if (gpus)
+        TSR_GOTO(done, gpus->share(job.world, &job.gpus));
+    TSR_GOTO(done, run_ranks(&job, out, result));
+
+done:
     if (gpus)
         gpus->close(job.gpus);
     for (size_t i = 0; i < job.n_params; i++)

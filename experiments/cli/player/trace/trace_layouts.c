@@ -11,8 +11,7 @@
 #include "engine/layout/tp_extension.h"
 #include "experiments/cli/player/trace/trace.h"
 
-/* ---- reading and writing that they share
- * --------------------------------------------------------- */
+/* ---- reading and writing that they share ----------------------------------------------------- */
 
 static json_t *sizes_json(int n, const uint64_t *sizes)
 {
@@ -75,8 +74,7 @@ static tsr_status read_sizes(const struct tsr_yaml_node *map, const char *key, u
     return TSR_OK;
 }
 
-/* ---- tp_layout
- * ----------------------------------------------------------------------------------- */
+/* ---- tp_layout ------------------------------------------------------------------------------- */
 
 static tsr_status read_style(const struct tsr_yaml_node *pair, struct tsr_tp_style *out)
 {
@@ -165,8 +163,7 @@ tsr_status tsr_trace_tp(const struct tsr_scenario *s, struct tsr_engine *e, json
     return TSR_OK;
 }
 
-/* ---- bucket
- * -------------------------------------------------------------------------------------- */
+/* ---- bucket ---------------------------------------------------------------------------------- */
 
 static tsr_status read_item(const struct tsr_yaml_node *node, struct tsr_bucket_item *out)
 {
@@ -237,8 +234,7 @@ tsr_status tsr_trace_bucket(const struct tsr_scenario *s, json_t *result)
     return TSR_OK;
 }
 
-/* ---- chunk
- * --------------------------------------------------------------------------------------- */
+/* ---- chunk ----------------------------------------------------------------------------------- */
 
 struct chunk_case {
     int n_dims, n_mesh;

@@ -196,8 +196,7 @@ void tsr_trace_add_run(json_t *result, const struct tsr_trace_run *run)
     json_object_set(result, "stream_events", run->lists.stream_events);
 }
 
-/* ---- values
- * -------------------------------------------------------------------------------------- */
+/* ---- values ---------------------------------------------------------------------------------- */
 
 json_t *tsr_trace_value(const struct tsr_yaml_node *node)
 {
