@@ -1,4 +1,4 @@
-/* main.c: the program `tessera`: finds the subcommand; help and version. */
+/* main.c: the program `tessera`: finds the subcommand; the overview, the help and the version. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -8,57 +8,133 @@
 
 #include "experiments/cli/args/args.h"
 #include "experiments/cli/args/cmd.h"
-#include "experiments/cli/args/help.h"
+#include "experiments/cli/commands.h"
 #include "experiments/study/base/nearest.h"
+#include "experiments/study/config/settings.h"
 
 #ifndef TSR_VERSION
 #define TSR_VERSION "unknown"
 #endif
 
-static const struct command {
-    const char *name;
-    int (*run)(int argc, char **argv);
-} commands[] = {{"compare", tsr_cmd_compare},   {"sim", tsr_cmd_sim},
-                {"run", tsr_cmd_run},           {"inspect", tsr_cmd_inspect},
-                {"program", tsr_cmd_program},   {"trace", tsr_cmd_trace},
-                {"memory", tsr_cmd_memory},     {"explain", tsr_cmd_explain},
-                {"diff", tsr_cmd_diff},         {"overlap", tsr_cmd_overlap},
-                {"plan", tsr_cmd_plan},         {"corpus", tsr_cmd_corpus},
-                {"export", tsr_cmd_export},     {"check", tsr_cmd_check},
-                {"validate", tsr_cmd_validate}, {"calibrate", tsr_cmd_calibrate},
-                {"kernels", tsr_cmd_kernels},   {"collectives", tsr_cmd_collectives},
-                {"goodput", tsr_cmd_goodput},   {"jobs", tsr_cmd_jobs}};
-enum { N_COMMANDS = sizeof commands / sizeof commands[0] };
+enum { MOST_NAMES = 32, LIST_BYTES = 256 };
+
+/* ---- the table ------------------------------------------------------------------------------- */
+
+static const struct tsr_command *find(const char *name)
+{
+    for (const struct tsr_command *c = tsr_commands; c->run; c++)
+        if (!strcmp(c->usage.name, name))
+            return c;
+    return NULL;
+}
+
+/* What may stand as a subcommand: names, then "help" and NULL; and all of them in a line. */
+static void list_names(const char *names[MOST_NAMES], char line[LIST_BYTES])
+{
+    size_t n = 0;
+    for (int place = 1; place < MOST_NAMES - 1; place++)
+        for (const struct tsr_command *c = tsr_commands; c->run; c++)
+            if (c->place == place && n < MOST_NAMES - 2)
+                names[n++] = c->usage.name;
+    names[n++] = "help";
+    names[n] = NULL;
+    line[0] = 0;
+    for (size_t i = 0; i < n; i++)
+        snprintf(line + strlen(line), LIST_BYTES - strlen(line), "%s%s", i ? ", " : "", names[i]);
+}
+
+static tsr_status no_command(void)
+{
+    const char *names[MOST_NAMES];
+    char line[LIST_BYTES];
+    list_names(names, line);
+    return tsr_fail(TSR_ECONFIG, "no subcommand given; allowed: %s", line);
+}
 
 static tsr_status unknown_command(const char *name)
 {
-    const char *names[N_COMMANDS + 2];
-    char words[160] = "";
-    for (size_t i = 0; i < N_COMMANDS; i++) {
-        names[i] = commands[i].name;
-        snprintf(words + strlen(words), sizeof words - strlen(words), "%s, ", names[i]);
-    }
-    names[N_COMMANDS] = "help";
-    names[N_COMMANDS + 1] = NULL;
+    const char *names[MOST_NAMES];
+    char line[LIST_BYTES];
+    list_names(names, line);
     const char *near = tsr_nearest(name, names);
-    return tsr_fail(TSR_ECONFIG, "unknown subcommand \"%s\"%s%s; allowed: %shelp", name,
-                    near ? "; nearest: " : "", near ? near : "", words);
+    return tsr_fail(TSR_ECONFIG, "unknown subcommand \"%s\"%s%s; allowed: %s", name,
+                    near ? "; nearest: " : "", near ? near : "", line);
+}
+
+/* ---- help ------------------------------------------------------------------------------------ */
+
+static void print_overview(FILE *out)
+{
+    fprintf(out, "tessera: sharded data-parallel training that you can study before you pay for "
+                 "it.\n\nUsage: tessera SUBCOMMAND FILE [options]\n\n");
+    for (const struct tsr_command *c = tsr_commands; c->run; c++)
+        fprintf(out, "  %-9s %s\n", c->usage.name, c->usage.line);
+    fprintf(out,
+            "  %-9s %s\n"
+            "\n"
+            "  tessera help SUBCOMMAND   options and examples\n"
+            "  tessera help keys         every key of an experiment file\n"
+            "  tessera --version\n"
+            "\n"
+            "Start with: tessera compare experiments/flagship/dgx-h100-8.yaml --out out/flagship\n"
+            "\n"
+            "Exit status: 0 ok, 1 the machine failed, 2 a mistake in a file or option, 3 does not\n"
+            "fit into memory, 4 a defect was found, 75 a peer was lost (a restart may help).\n"
+            "Data goes to stdout, remarks and errors to stderr.\n",
+            "help", "this text, or that of a subcommand");
+}
+
+static void print_section(FILE *out, const char *name, char *section, size_t size)
+{
+    const char *dot = strchr(name, '.');
+    size_t n = dot ? (size_t)(dot - name) : 0;
+    if (strlen(section) == n && !strncmp(section, name, n))
+        return;
+    snprintf(section, size, "%.*s", (int)n, name);
+    fprintf(out, "\n");
+}
+
+/* Every key of an experiment file, from the table. */
+static tsr_status print_keys(FILE *out)
+{
+    struct tsr_settings defaults;
+    char section[64] = "", value[256], allowed[512];
+    tsr_settings_default(&defaults);
+    fprintf(out,
+            "Keys of an experiment file (YAML; JSON is a subset). Every key may stand at the top\n"
+            "(for all strategies) or in a strategy. `a.b` is key b of the mapping a.\n"
+            "model: X, mesh: X and checkpoint: X are short for model.name, mesh.shape and\n"
+            "checkpoint.every. At the top only: title; strategies: {NAME: {keys}};\n"
+            "sweeps: {KEY: [values]}, which runs every strategy with every combination;\n"
+            "plan: {budget_gib: N, space: {KEY: [values]}}, for `tessera plan`;\n"
+            "jobs: [{strategy: NAME, nodes: [N, ...]}], for `tessera jobs`.\n");
+    for (size_t i = 0; i < tsr_n_keys(); i++) {
+        const struct tsr_key *key = &tsr_keys[i];
+        TSR_TRY(tsr_key_format(key, &defaults, value, sizeof value));
+        tsr_key_allowed(key, allowed, sizeof allowed);
+        print_section(out, key->name, section, sizeof section);
+        fprintf(out, "%s\n    %s\n    default %s; allowed: %s\n", key->name, key->help, value,
+                allowed);
+    }
+    return TSR_OK;
 }
 
 static tsr_status help(const char *topic)
 {
-    const struct tsr_usage *usage = topic ? tsr_usage_find(topic) : NULL;
     if (!topic || !strcmp(topic, "help")) {
-        tsr_help_overview(stdout);
+        print_overview(stdout);
         return TSR_OK;
     }
     if (!strcmp(topic, "keys"))
-        return tsr_help_keys(stdout);
-    if (!usage)
+        return print_keys(stdout);
+    const struct tsr_command *command = find(topic);
+    if (!command)
         return unknown_command(topic);
-    tsr_usage_print(stdout, usage);
+    tsr_usage_print(stdout, &command->usage);
     return TSR_OK;
 }
+
+/* ---- the program ----------------------------------------------------------------------------- */
 
 static int dispatch(int argc, char **argv)
 {
@@ -70,10 +146,12 @@ static int dispatch(int argc, char **argv)
     if (!strcmp(name, "--help") || !strcmp(name, "-h") || !strcmp(name, "help"))
         return tsr_finish(help(argc > 1 && name[0] == 'h' ? argv[1] : NULL), TSR_EXIT_OK);
     bool wants_help = argc > 1 && (!strcmp(argv[1], "--help") || !strcmp(argv[1], "-h"));
-    for (size_t i = 0; i < N_COMMANDS; i++)
-        if (!strcmp(commands[i].name, name))
-            return wants_help ? tsr_finish(help(name), TSR_EXIT_OK) : commands[i].run(argc, argv);
-    return tsr_finish(unknown_command(name), TSR_EXIT_USER);
+    const struct tsr_command *command = find(name);
+    if (!command)
+        return tsr_finish(unknown_command(name), TSR_EXIT_USER);
+    if (wants_help)
+        return tsr_finish(help(name), TSR_EXIT_OK);
+    return tsr_command(&command->usage, command->run, argc, argv);
 }
 
 /* Programs of many megabytes are made and dropped all the time: their memory is kept for the next
@@ -89,13 +167,7 @@ static void keep_memory(void)
 int main(int argc, char **argv)
 {
     keep_memory();
-    if (argc < 2) {
-        tsr_status status =
-            tsr_fail(TSR_ECONFIG, "no subcommand given; allowed: compare, sim, "
-                                  "run, inspect, program, trace, memory, explain, "
-                                  "overlap, diff, plan, corpus, export, check, validate, "
-                                  "calibrate, kernels, collectives, goodput, jobs, help");
-        return tsr_finish(status, TSR_EXIT_USER);
-    }
+    if (argc < 2)
+        return tsr_finish(no_command(), TSR_EXIT_USER);
     return dispatch(argc - 1, argv + 1);
 }

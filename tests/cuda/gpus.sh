@@ -48,7 +48,11 @@ fails 2 "compute capability 7.0" -- run "$job" --on cuda --ranks 1
 gpus memory=33554432
 fails 3 "GPU 0" -- run "$job" --on cuda --ranks 1
 
-# The same losses with ranks that share a GPU, ranks with a GPU each, and on the host.
+# The same losses with ranks that share a GPU and ranks with a GPU each; those of the host as far as
+# bf16 goes: its products are OpenBLAS', which rounds as the processor has it.
+close_to_host() { # FILE
+    paste "$tmp/host" "$1" | awk 'NF != 2 || ($1 - $2) ^ 2 > 0.01 ^ 2 { bad = 1 } END { exit bad || !NR }'
+}
 losses() {
     sed -n 's/.*loss: *\([0-9.]*\).*/\1/p' "$out" | cut -c 1-5
 }
@@ -60,8 +64,8 @@ losses >"$tmp/loopback"
 works run "$job" --on cuda --graphs off --deterministic
 losses >"$tmp/nccl"
 [ -s "$tmp/host" ] || complain "no losses"
-cmp -s "$tmp/host" "$tmp/loopback" || complain "loopback: other losses"
-cmp -s "$tmp/host" "$tmp/nccl" || complain "NCCL: other losses"
+close_to_host "$tmp/loopback" || complain "loopback: other losses than the host's"
+cmp -s "$tmp/loopback" "$tmp/nccl" || complain "NCCL: other losses"
 
 # Graphs hold NCCL's calls, change no loss, and let the run end.
 works run "$job" --on cuda --deterministic --set train.steps=5
@@ -74,7 +78,7 @@ cmp -s "$tmp/graphs" "$tmp/direct" || complain "graphs with NCCL: other losses"
 gpus gpus=2,addresses=274877906944,no_handles=1
 works run "$job" --on cuda --graphs off --deterministic
 losses >"$tmp/narrow"
-cmp -s "$tmp/host" "$tmp/narrow" || complain "few addresses: other losses"
+cmp -s "$tmp/nccl" "$tmp/narrow" || complain "few addresses: other losses"
 gpus gpus=2
 
 # The program without GPUs starts the one beside it.

@@ -1,7 +1,7 @@
 /* test_run_check.c: what `run --check` puts beside a rank finds out an executor that does something
  * else than it is told, and a program that lacks an order, at the step where it happens.
  */
-#include "experiments/cli/run/run_check.h"
+#include "experiments/cli/run/run_watch.h"
 
 #include "tests/exec/jobs_testing.h"
 

@@ -93,7 +93,7 @@ struct tsr_args {
     size_t n_shorthands;
 };
 
-/* What a subcommand accepts and says about itself. */
+/* What a subcommand accepts and says about itself (experiments/cli/commands.c). */
 struct tsr_usage {
     const char *name;
     const char *line;     /* one line for the overview */
@@ -113,8 +113,5 @@ tsr_status tsr_args_need_file(const struct tsr_usage *usage,
 tsr_status tsr_args_format(struct tsr_args *args, const char *const *allowed) TSR_MUST_USE;
 
 void tsr_usage_print(FILE *out, const struct tsr_usage *usage);
-
-extern const struct tsr_usage tsr_usages[]; /* ends with name NULL; usage.c */
-const struct tsr_usage *tsr_usage_find(const char *name);
 
 #endif

@@ -1,4 +1,4 @@
-/* cmd.h: the subcommands. Each takes its own name as argv[0] and returns the exit status. */
+/* cmd.h: the subcommands as functions, and how they end: exit statuses. */
 #ifndef TSR_CLI_CMD_H
 #define TSR_CLI_CMD_H
 
@@ -14,35 +14,35 @@ enum tsr_exit {
     TSR_EXIT_RETRY = 75   /* a peer was lost; a restart may help */
 };
 
-int tsr_cmd_compare(int argc, char **argv);
-int tsr_cmd_corpus(int argc, char **argv);
-int tsr_cmd_export(int argc, char **argv);
-int tsr_cmd_sim(int argc, char **argv);
-int tsr_cmd_run(int argc, char **argv);
-int tsr_cmd_goodput(int argc, char **argv);
-int tsr_cmd_jobs(int argc, char **argv);
-int tsr_cmd_inspect(int argc, char **argv);
-int tsr_cmd_program(int argc, char **argv);
-int tsr_cmd_trace(int argc, char **argv);
-int tsr_cmd_memory(int argc, char **argv);
-int tsr_cmd_explain(int argc, char **argv);
-int tsr_cmd_overlap(int argc, char **argv);
-int tsr_cmd_diff(int argc, char **argv);
-int tsr_cmd_plan(int argc, char **argv);
-int tsr_cmd_check(int argc, char **argv);
-int tsr_cmd_validate(int argc, char **argv);
-int tsr_cmd_calibrate(int argc, char **argv);
-int tsr_cmd_kernels(int argc, char **argv);
-int tsr_cmd_collectives(int argc, char **argv);
-
-/* What a subcommand does with its options. *success: the exit status without a failure, 0 unless it
- * is set. */
 struct tsr_args;
 struct tsr_usage;
+/* What a subcommand does with its options. *success: the exit status without a failure, 0 unless it
+ * is set. */
 typedef tsr_status (*tsr_command_fn)(const struct tsr_usage *usage, struct tsr_args *args,
                                      int *success);
+tsr_status tsr_cmd_compare(const struct tsr_usage *usage, struct tsr_args *args, int *success);
+tsr_status tsr_cmd_sim(const struct tsr_usage *usage, struct tsr_args *args, int *success);
+tsr_status tsr_cmd_goodput(const struct tsr_usage *usage, struct tsr_args *args, int *success);
+tsr_status tsr_cmd_jobs(const struct tsr_usage *usage, struct tsr_args *args, int *success);
+tsr_status tsr_cmd_run(const struct tsr_usage *usage, struct tsr_args *args, int *success);
+tsr_status tsr_cmd_corpus(const struct tsr_usage *usage, struct tsr_args *args, int *success);
+tsr_status tsr_cmd_export(const struct tsr_usage *usage, struct tsr_args *args, int *success);
+tsr_status tsr_cmd_inspect(const struct tsr_usage *usage, struct tsr_args *args, int *success);
+tsr_status tsr_cmd_program(const struct tsr_usage *usage, struct tsr_args *args, int *success);
+tsr_status tsr_cmd_trace(const struct tsr_usage *usage, struct tsr_args *args, int *success);
+tsr_status tsr_cmd_memory(const struct tsr_usage *usage, struct tsr_args *args, int *success);
+tsr_status tsr_cmd_explain(const struct tsr_usage *usage, struct tsr_args *args, int *success);
+tsr_status tsr_cmd_overlap(const struct tsr_usage *usage, struct tsr_args *args, int *success);
+tsr_status tsr_cmd_diff(const struct tsr_usage *usage, struct tsr_args *args, int *success);
+tsr_status tsr_cmd_plan(const struct tsr_usage *usage, struct tsr_args *args, int *success);
+tsr_status tsr_cmd_check(const struct tsr_usage *usage, struct tsr_args *args, int *success);
+tsr_status tsr_cmd_kernels(const struct tsr_usage *usage, struct tsr_args *args, int *success);
+tsr_status tsr_cmd_collectives(const struct tsr_usage *usage, struct tsr_args *args, int *success);
+tsr_status tsr_cmd_calibrate(const struct tsr_usage *usage, struct tsr_args *args, int *success);
+tsr_status tsr_cmd_validate(const struct tsr_usage *usage, struct tsr_args *args, int *success);
+
 /* Parses the options, prints the help if that is asked for, else runs; returns the exit status. */
-int tsr_command(const char *name, int argc, char **argv, tsr_command_fn run);
+int tsr_command(const struct tsr_usage *usage, tsr_command_fn run, int argc, char **argv);
 
 /* The exit status that a failure means. */
 int tsr_exit_status(tsr_status status);

@@ -40,9 +40,8 @@ int tsr_finish(tsr_status status, int success)
     return tsr_exit_status(status);
 }
 
-int tsr_command(const char *name, int argc, char **argv, tsr_command_fn run)
+int tsr_command(const struct tsr_usage *usage, tsr_command_fn run, int argc, char **argv)
 {
-    const struct tsr_usage *usage = tsr_usage_find(name);
     struct tsr_args args;
     bool help = false;
     int success = TSR_EXIT_OK;

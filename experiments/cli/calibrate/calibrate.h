@@ -46,11 +46,8 @@ struct tsr_calibrated {
     tsr_status (*rank)(const struct tsr_calibrate_rank *rank, const struct tsr_source *source,
                        struct tsr_executor *watcher, struct tsr_executor **out);
 };
+/* That of GPUs: struct tsr_gpu_ops. */
 void tsr_calibrated_host(struct tsr_calibrated *out);
-/* Only the program with GPUs has it (cuda/calibrate_gpu.c). Of args: --gpu, --comm. Errors: as
- * tsr_run_gpu_open(). */
-tsr_status tsr_calibrated_cuda(const struct tsr_args *args,
-                               struct tsr_calibrated *out) TSR_MUST_USE;
 
 /* Times kernels and the host into `times`; and how many ranks the machine runs at full speed. */
 tsr_status tsr_calibrate_kernels(const struct tsr_calibrated *device,
@@ -63,6 +60,10 @@ tsr_status tsr_calibrate_collectives(const struct tsr_calibrated *device, uint32
  * a cluster. `ranks`: of the node. */
 tsr_status tsr_calibrate_write(const struct tsr_calibrated *device, struct tsr_times *times,
                                uint32_t ranks, const char *dir) TSR_MUST_USE;
+
+/* Reads a log of nccl-tests and writes it to FILE `out` (NULL: stdout) as CSV. Errors: TSR_ECONFIG
+ * with file and line. */
+tsr_status tsr_calibrate_import(const char *path, const char *out) TSR_MUST_USE;
 
 /* A rank as a thread of a group; all run `run` at once. */
 struct tsr_calibrate_rank {

@@ -6,44 +6,19 @@
 #include "experiments/cli/args/args.h"
 #include "experiments/cli/args/cmd.h"
 #include "experiments/cli/calibrate/calibrate.h"
-#include "experiments/cli/calibrate/nccl_log.h"
-#include "experiments/cli/run/run_gpu.h"
-#include "experiments/study/base/out_file.h"
+#include "experiments/cli/gpu/gpus.h"
 #include "experiments/study/simulate/open.h"
 
 /* Collectives are timed for every number of ranks up to that; a node file has room for so many. */
 enum { DEFAULT_RANKS = 8, MAX_RANKS = 10 };
 
-struct import {
-    const struct tsr_nccl_log *log;
-    const char *source;
-};
-
-static tsr_status write_table(FILE *out, const void *user)
-{
-    const struct import *import = user;
-    tsr_nccl_log_print(out, import->log, import->source);
-    return TSR_OK;
-}
-
-static tsr_status import_log(const struct tsr_args *args)
-{
-    struct tsr_nccl_log log;
-    TSR_TRY(tsr_prepare_file("--out", args->out));
-    TSR_TRY(tsr_nccl_log_read(args->nccl_log, &log));
-    struct import import = {&log, args->nccl_log};
-    tsr_status status =
-        args->out ? tsr_write_file(args->out, write_table, &import) : write_table(stdout, &import);
-    tsr_nccl_log_fini(&log);
-    return status;
-}
-
 /* A GPU is another program's, which takes the place of this one. */
 static tsr_status find_device(const struct tsr_args *args, struct tsr_calibrated *out)
 {
     if (!strcmp(args->on, "cuda")) {
-        TSR_TRY(tsr_run_gpu_program(args->argv));
-        return tsr_calibrated_cuda(args, out);
+        const struct tsr_gpu_ops *gpus;
+        TSR_TRY(tsr_gpu_program(args->argv, &gpus));
+        return gpus->calibrated(args, out);
     }
     if (strcmp(args->on, "host") != 0)
         return tsr_fail(TSR_ECONFIG, "calibrate: --on: found %s; allowed: host, cuda", args->on);
@@ -100,7 +75,7 @@ static tsr_status time_device(const struct tsr_usage *usage, const struct tsr_ar
     return status;
 }
 
-static tsr_status run(const struct tsr_usage *usage, struct tsr_args *args, int *success)
+tsr_status tsr_cmd_calibrate(const struct tsr_usage *usage, struct tsr_args *args, int *success)
 {
     (void)success;
     if (args->file)
@@ -111,10 +86,5 @@ static tsr_status run(const struct tsr_usage *usage, struct tsr_args *args, int 
     if (!args->nccl_log)
         return tsr_fail(TSR_ECONFIG, "calibrate: no log given; allowed: tessera calibrate %s",
                         usage->synopsis);
-    return import_log(args);
-}
-
-int tsr_cmd_calibrate(int argc, char **argv)
-{
-    return tsr_command("calibrate", argc, argv, run);
+    return tsr_calibrate_import(args->nccl_log, args->out);
 }

@@ -151,13 +151,13 @@ static tsr_status run_rank(struct tsr_calibrate_rank *r)
                                    .comms = &l.comm};
     tsr_program_init(&l.program, &l.tables);
     tsr_recorder_init(&l.recorder, &l.program);
-    tsr_status status = r->device->rank(r, &source, &l.recorder.base, &l.executor);
-    if (status == TSR_OK) {
-        tsr_exec_set_tables(l.executor, &l.tables);
-        status = run_calls(&l, r);
-    }
-    if (status == TSR_OK)
-        status = take(&l, r);
+    tsr_status status;
+    TSR_GOTO(done, r->device->rank(r, &source, &l.recorder.base, &l.executor));
+    tsr_exec_set_tables(l.executor, &l.tables);
+    TSR_GOTO(done, run_calls(&l, r));
+    TSR_GOTO(done, take(&l, r));
+
+done:
     if (l.executor)
         l.executor->ops->destroy(l.executor);
     tsr_program_fini(&l.program);

@@ -61,29 +61,30 @@ tsr_status tsr_calibrate_group(const struct tsr_calibrated *device, const void *
     void *group = NULL;
     struct tsr_world **worlds = calloc(n, sizeof *worlds);
     struct seat *seats = calloc(n, sizeof *seats);
-    bool joined = together && n > 1;
-    tsr_status status = worlds && seats ? TSR_OK : tsr_fail(TSR_ENOMEM, "out of memory: ranks");
-    if (status == TSR_OK && joined)
-        status = tsr_world_threads(n, TSR_CALIBRATE_TIMEOUT_S, worlds);
-    if (status == TSR_OK && device->open)
-        status = device->open(device, n, &group);
-    if (status == TSR_OK) {
-        for (uint32_t i = 0; i < n; i++) {
-            struct tsr_calibrate_rank rank = {.device = device,
-                                              .group = group,
-                                              .job = job,
-                                              .world = worlds[i],
-                                              .rank = together ? i : 0,
-                                              .size = together ? n : 1,
-                                              .times = i == 0 ? times : NULL};
-            seats[i] = (struct seat){.rank = rank, .run = run};
-        }
-        tsr_status started = start_all(seats, n);
-        status = join_all(seats, n);
-        status = started == TSR_OK ? status : started;
-        if (seconds)
-            *seconds = seats[0].rank.seconds;
+    tsr_status status = worlds && seats ? TSR_OK : tsr_no_memory("ranks");
+    if (status != TSR_OK)
+        goto done;
+    if (together && n > 1)
+        TSR_GOTO(done, tsr_world_threads(n, TSR_CALIBRATE_TIMEOUT_S, worlds));
+    if (device->open)
+        TSR_GOTO(done, device->open(device, n, &group));
+    for (uint32_t i = 0; i < n; i++) {
+        struct tsr_calibrate_rank rank = {.device = device,
+                                          .group = group,
+                                          .job = job,
+                                          .world = worlds[i],
+                                          .rank = together ? i : 0,
+                                          .size = together ? n : 1,
+                                          .times = i == 0 ? times : NULL};
+        seats[i] = (struct seat){.rank = rank, .run = run};
     }
+    tsr_status started = start_all(seats, n);
+    status = join_all(seats, n);
+    status = started == TSR_OK ? status : started;
+    if (seconds)
+        *seconds = seats[0].rank.seconds;
+
+done:
     if (group)
         device->close(group);
     for (uint32_t i = 0; worlds && i < n; i++)
@@ -94,7 +95,7 @@ tsr_status tsr_calibrate_group(const struct tsr_calibrated *device, const void *
     return status;
 }
 
-/* ---- the host ---------------------------------------------------------------------------- */
+/* ---- the host -------------------------------------------------------------------------------- */
 
 static tsr_status host_rank(const struct tsr_calibrate_rank *rank, const struct tsr_source *source,
                             struct tsr_executor *watcher, struct tsr_executor **out)

@@ -31,7 +31,7 @@ static const struct variant variants[] = {{false, "eager", "none", "none", "fuse
                                           {false, "eager", "bf16", "f32", "fused", 2, 1}};
 enum { N_VARIANTS = sizeof variants / sizeof variants[0] };
 
-/* ---- a job ------------------------------------------------------------------------------- */
+/* ---- a job ----------------------------------------------------------------------------------- */
 
 struct bench_job {
     struct tsr_experiment experiment;
@@ -105,7 +105,7 @@ static void close_job(struct bench_job *j)
     tsr_experiment_fini(&j->experiment);
 }
 
-/* ---- values ------------------------------------------------------------------------------ */
+/* ---- values ---------------------------------------------------------------------------------- */
 
 /* Random numbers, as products of zeros would heat nothing; one block of them again and again. */
 static tsr_status init(void *user, const struct tsr_piece *piece, void *out)
@@ -149,7 +149,7 @@ static tsr_status report(void *user, uint32_t iteration, uint32_t micro, enum ts
     return TSR_OK;
 }
 
-/* ---- a rank ------------------------------------------------------------------------------ */
+/* ---- a rank ---------------------------------------------------------------------------------- */
 
 /* What ran, by number of instruction: the recorder sees all of them. */
 struct bench_run {
@@ -218,15 +218,15 @@ static tsr_status run_rank(struct tsr_calibrate_rank *r)
     const struct tsr_source source = {
         .user = (void *)j, .init = init, .batch = batch, .report = report};
     struct bench_run b = {0};
+    tsr_status status;
     tsr_program_init(&b.program, NULL);
     tsr_recorder_init(&b.recorder, &b.program);
-    tsr_status status = r->device->rank(r, &source, &b.recorder.base, &b.executor);
-    if (status == TSR_OK)
-        status = run_steps(&b, j, r);
-    if (status == TSR_OK)
-        status = take_kernels(&b, r);
-    if (status == TSR_OK)
-        status = take_host(&b, r);
+    TSR_GOTO(done, r->device->rank(r, &source, &b.recorder.base, &b.executor));
+    TSR_GOTO(done, run_steps(&b, j, r));
+    TSR_GOTO(done, take_kernels(&b, r));
+    TSR_GOTO(done, take_host(&b, r));
+
+done:
     if (b.executor) /* its streams use the engine's names */
         b.executor->ops->destroy(b.executor);
     tsr_program_fini(&b.program);
@@ -234,7 +234,7 @@ static tsr_status run_rank(struct tsr_calibrate_rank *r)
     return status;
 }
 
-/* ---- all --------------------------------------------------------------------------------- */
+/* ---- all ------------------------------------------------------------------------------------- */
 
 static tsr_status run_one(const struct tsr_calibrated *device, const struct tsr_calibrate_size *s,
                           const struct variant *v, struct tsr_times *times)
@@ -265,18 +265,18 @@ static tsr_status time_cores(const struct tsr_calibrated *device, struct tsr_tim
     double alone = 0, together = 0;
     TSR_TRY(open_job(&device->sizes[device->n_sizes / 2], &variants[0], &j));
     tsr_status status = TSR_OK;
-    for (int i = 0; i < REPEATS && status == TSR_OK; i++) {
-        status = least_of(device, &j, 1, &alone);
-        if (status == TSR_OK)
-            status = least_of(device, &j, device->cores, &together);
+    for (int i = 0; i < REPEATS; i++) {
+        TSR_GOTO(done, least_of(device, &j, 1, &alone));
+        TSR_GOTO(done, least_of(device, &j, device->cores, &together));
     }
-    close_job(&j);
-    TSR_TRY(status);
     double effective = together > 0 ? device->cores * alone / together : device->cores;
     times->effective_cores = effective < 1               ? 1
                              : effective > device->cores ? device->cores
                                                          : effective;
-    return TSR_OK;
+
+done:
+    close_job(&j);
+    return status;
 }
 
 /* Parameters with their gradients and states, and activations of two layers, about; an allocator
@@ -305,12 +305,15 @@ tsr_status tsr_calibrate_kernels(const struct tsr_calibrated *device, struct tsr
     size_t n = N_VARIANTS * device->n_sizes;
     tsr_status status = TSR_OK;
     tsr_progress_begin(&progress, n);
-    for (size_t i = 0; i < n && status == TSR_OK; i++) {
+    for (size_t i = 0; i < n; i++) {
+        const struct tsr_calibrate_size *size = &device->sizes[i / N_VARIANTS];
         tsr_progress_show(&progress, i, "kernels");
-        status = run_if(device, &device->sizes[i / N_VARIANTS], &variants[i % N_VARIANTS], times);
+        TSR_GOTO(done, run_if(device, size, &variants[i % N_VARIANTS], times));
     }
-    if (status == TSR_OK && device->cores)
-        status = time_cores(device, times);
+    if (device->cores)
+        TSR_GOTO(done, time_cores(device, times));
+
+done:
     tsr_progress_end(&progress);
     return status;
 }

@@ -1,18 +1,14 @@
-/* calibrate_times.c: see calibrate_times.h. */
+/* calibrate_times.c: collects samples by kernel, collective and instruction, and what they come to.
+ */
 #include "experiments/cli/calibrate/calibrate_times.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-static tsr_status no_memory(void)
+static tsr_status add_seconds(struct tsr_durations *s, double seconds)
 {
-    return tsr_fail(TSR_ENOMEM, "out of memory: times");
-}
-
-tsr_status tsr_durations_add(struct tsr_durations *s, double seconds)
-{
-    return TSR_PUSH(s->items, s->n, s->cap, seconds) ? TSR_OK : no_memory();
+    return TSR_PUSH(s->items, s->n, s->cap, seconds) ? TSR_OK : tsr_no_memory("times");
 }
 
 static int by_value(const void *a, const void *b)
@@ -42,7 +38,7 @@ void tsr_times_fini(struct tsr_times *t)
     *t = (struct tsr_times){0};
 }
 
-/* ---- adding ------------------------------------------------------------------------------ */
+/* ---- adding ---------------------------------------------------------------------------------- */
 
 static struct tsr_kernel_times describe(const struct tsr_work *work)
 {
@@ -74,8 +70,8 @@ tsr_status tsr_times_kernel(struct tsr_times *t, const struct tsr_work *work, do
     while (i < t->n_kernels && !same_kernel(&t->kernels[i], &mine))
         i++;
     if (i == t->n_kernels && !TSR_PUSH(t->kernels, t->n_kernels, t->cap_kernels, mine))
-        return no_memory();
-    return tsr_durations_add(&t->kernels[i].seconds, seconds);
+        return tsr_no_memory("times");
+    return add_seconds(&t->kernels[i].seconds, seconds);
 }
 
 tsr_status tsr_times_collective(struct tsr_times *t, const struct tsr_instr *instr, uint32_t ranks,
@@ -92,8 +88,8 @@ tsr_status tsr_times_collective(struct tsr_times *t, const struct tsr_instr *ins
         i++;
     if (i == t->n_collectives &&
         !TSR_PUSH(t->collectives, t->n_collectives, t->cap_collectives, mine))
-        return no_memory();
-    return tsr_durations_add(&t->collectives[i].seconds, seconds);
+        return tsr_no_memory("times");
+    return add_seconds(&t->collectives[i].seconds, seconds);
 }
 
 /* What waits says nothing of the host. */
@@ -125,10 +121,10 @@ tsr_status tsr_times_host(struct tsr_times *t, const struct tsr_instr *instr, do
     default:
         return TSR_OK;
     }
-    return seconds > 0 ? tsr_durations_add(&t->host[which], seconds) : TSR_OK;
+    return seconds > 0 ? add_seconds(&t->host[which], seconds) : TSR_OK;
 }
 
-/* ---- using ------------------------------------------------------------------------------- */
+/* ---- using ----------------------------------------------------------------------------------- */
 
 static int order(double a, double b)
 {

@@ -10,7 +10,6 @@ struct tsr_durations {
     double *items;
     size_t n, cap;
 };
-tsr_status tsr_durations_add(struct tsr_durations *samples, double seconds) TSR_MUST_USE;
 /* 0 of none. Sorts the samples. */
 double tsr_durations_median(struct tsr_durations *samples);
 

@@ -61,13 +61,12 @@ static tsr_status write_json(const struct files *f, const char *kind, json_t *ro
 {
     char path[4096];
     snprintf(path, sizeof path, "%s/%s-%s.json", f->dir, kind, f->device->name);
-    tsr_status status = root ? tsr_write_file(path, print_json, root)
-                             : tsr_fail(TSR_ENOMEM, "out of memory: %s", path);
+    tsr_status status = root ? tsr_write_file(path, print_json, root) : tsr_no_memory(path);
     json_decref(root);
     return status;
 }
 
-/* ---- kernels ----------------------------------------------------------------------------- */
+/* ---- kernels --------------------------------------------------------------------------------- */
 
 static json_t *run_of(struct tsr_kernel_times *k)
 {
@@ -126,7 +125,7 @@ static tsr_status write_kernels(const struct files *f)
                                 "measured", list));
 }
 
-/* ---- the device -------------------------------------------------------------------------- */
+/* ---- the device ------------------------------------------------------------------------------ */
 
 static double memory_bytes(void)
 {
@@ -165,7 +164,7 @@ static tsr_status write_device(const struct files *f)
                                 "kernels", f->device->name, "host", host_times(f)));
 }
 
-/* ---- node and cluster -------------------------------------------------------------------- */
+/* ---- node and cluster ------------------------------------------------------------------------ */
 
 static json_t *list_of_collectives(const struct files *f)
 {

@@ -84,7 +84,7 @@ static tsr_status read_rate(const struct tsr_csv *csv, const struct tsr_csv_row 
     return *out >= 0.0 ? TSR_OK : bad_cell(csv, row, column, "a number from 0");
 }
 
-/* ---- matrix products --------------------------------------------------------------------- */
+/* ---- matrix products ------------------------------------------------------------------------- */
 
 static tsr_status matmul_case(const struct tsr_csv *csv, const struct tsr_csv_row *row,
                               struct tsr_kernel_case *out)
@@ -122,7 +122,7 @@ static tsr_status matmul_case(const struct tsr_csv *csv, const struct tsr_csv_ro
     return TSR_OK;
 }
 
-/* ---- attention --------------------------------------------------------------------------- */
+/* ---- attention ------------------------------------------------------------------------------- */
 
 static bool attention_kernel(const char *name, unsigned *out)
 {
@@ -196,7 +196,7 @@ static tsr_status attention_case(const struct tsr_csv *csv, const struct tsr_csv
     return TSR_OK;
 }
 
-/* ---- norms ------------------------------------------------------------------------------- */
+/* ---- norms ----------------------------------------------------------------------------------- */
 
 static tsr_status norm_case(const struct tsr_csv *csv, const struct tsr_csv_row *row, bool backward,
                             struct tsr_kernel_case *out)
@@ -231,7 +231,7 @@ static tsr_status norm_case(const struct tsr_csv *csv, const struct tsr_csv_row 
     return TSR_OK;
 }
 
-/* ---- losses ------------------------------------------------------------------------------ */
+/* ---- losses ---------------------------------------------------------------------------------- */
 
 /* Cross entropy of eager PyTorch in fp32: log-softmax and nll_loss, or their gradients, with the
  * bytes of the engine's kernels. */

@@ -79,7 +79,7 @@ static tsr_status predict(const struct tsr_gpu *gpu, const struct tsr_kernel_cas
     struct tsr_gpu *without = malloc(sizeof *without);
     bool known = c->n_work > 0;
     if (!without)
-        return tsr_fail(TSR_ENOMEM, "out of memory");
+        return tsr_no_memory(NULL);
     *without = *gpu;
     for (size_t i = 0; i < c->n_work; i++)
         known = tsr_kernels_forget(&without->kernels, &c->choice, &c->work[i]) && known;
@@ -105,32 +105,32 @@ static tsr_status add(struct devices *devices, int line, const struct tsr_kernel
         if (c->measured_s > 0.0)
             point.error = point.predicted_s / c->measured_s - 1.0;
     }
-    return TSR_PUSH(points->items, points->n, points->cap, point)
-               ? TSR_OK
-               : tsr_fail(TSR_ENOMEM, "out of memory");
+    return TSR_PUSH(points->items, points->n, points->cap, point) ? TSR_OK : tsr_no_memory(NULL);
 }
 
 static tsr_status gather(const struct tsr_csv *csv, bool leave_out, struct points *points)
 {
     enum tsr_kernel_table table;
     struct devices *devices = calloc(1, sizeof *devices);
-    tsr_status status = devices ? TSR_OK : tsr_fail(TSR_ENOMEM, "out of memory");
-    if (status == TSR_OK) {
-        devices->folder_of = csv->path;
-        status = tsr_kernel_table_of(csv, &table);
-    }
-    for (size_t i = 0; i < csv->n_rows && status == TSR_OK; i++) {
+    if (!devices)
+        return tsr_no_memory(NULL);
+    tsr_status status;
+    devices->folder_of = csv->path;
+    TSR_GOTO(done, tsr_kernel_table_of(csv, &table));
+    for (size_t i = 0; i < csv->n_rows; i++) {
         struct tsr_kernel_case cases[TSR_KERNEL_CASES];
         size_t n = 0;
-        status = tsr_kernel_cases(csv, table, &csv->rows[i], cases, &n);
-        for (size_t k = 0; k < n && status == TSR_OK; k++)
-            status = add(devices, csv->rows[i].line, &cases[k], leave_out, points);
+        TSR_GOTO(done, tsr_kernel_cases(csv, table, &csv->rows[i], cases, &n));
+        for (size_t k = 0; k < n; k++)
+            TSR_GOTO(done, add(devices, csv->rows[i].line, &cases[k], leave_out, points));
     }
+
+done:
     free(devices);
     return status;
 }
 
-/* ---- summary ----------------------------------------------------------------------------- */
+/* ---- summary --------------------------------------------------------------------------------- */
 
 struct summary {
     size_t n, not_modelled, unmeasured;
@@ -144,7 +144,7 @@ static tsr_status summarize(const struct points *points, bool in_table, struct s
     double *signs = sizes + points->n;
     *out = (struct summary){0};
     if (!sizes)
-        return tsr_fail(TSR_ENOMEM, "out of memory");
+        return tsr_no_memory(NULL);
     for (size_t i = 0; i < points->n; i++) {
         const struct point *p = &points->items[i];
         out->not_modelled += p->reason && !in_table;
@@ -179,7 +179,7 @@ static json_t *summary_json(const struct summary *s)
                      number_or_null(s->bias, any));
 }
 
-/* ---- printing ---------------------------------------------------------------------------- */
+/* ---- printing -------------------------------------------------------------------------------- */
 
 static void print_csv(const struct points *points)
 {
@@ -222,7 +222,7 @@ static tsr_status print_json(const struct points *points, const struct summary s
     char *text = json_dumps(all, JSON_INDENT(1));
     json_decref(all);
     if (!text)
-        return tsr_fail(TSR_ENOMEM, "out of memory");
+        return tsr_no_memory(NULL);
     puts(text);
     free(text);
     return TSR_OK;
@@ -269,7 +269,7 @@ static tsr_status print(const struct tsr_args *args, const struct points *points
     return TSR_OK;
 }
 
-static tsr_status run(const struct tsr_usage *usage, struct tsr_args *args, int *success)
+tsr_status tsr_cmd_kernels(const struct tsr_usage *usage, struct tsr_args *args, int *success)
 {
     struct tsr_csv csv;
     struct points points = {0};
@@ -283,9 +283,4 @@ static tsr_status run(const struct tsr_usage *usage, struct tsr_args *args, int 
     free(points.items);
     tsr_csv_fini(&csv);
     return status;
-}
-
-int tsr_cmd_kernels(int argc, char **argv)
-{
-    return tsr_command("kernels", argc, argv, run);
 }

@@ -1,19 +1,38 @@
-/* nccl_log.c: reads a log of nccl-tests (nccl_log.h). */
-#include "experiments/cli/calibrate/nccl_log.h"
-
+/* nccl_log.c: what nccl-tests (all_reduce_perf, all_gather_perf, ...) printed, as a table.
+ *
+ * A log says its ranks ("#  Rank  0 ... on HOST device  0 [0x0f] NVIDIA H100 80GB HBM3") and a line
+ * per size: size, count, type, reduction, root, then time (us), algbw and busbw (GB/s) and a count
+ * of wrong results, out of place and in place. The collective is named by the log ("Collective test
+ * starting: all_reduce_perf"), else by the name of its file, else by busbw over algbw.
+ */
 #include <errno.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "experiments/cli/calibrate/calibrate.h"
+#include "experiments/study/base/out_file.h"
 #include "experiments/study/report/report_text.h"
+#include "experiments/study/simulate/open.h"
 
 enum { MAX_LINE = 1024, MAX_HOSTS = 4096, HOST_BYTES = 64 };
+
+struct point {
+    double bytes, time_us, algbw, busbw; /* out of place; GB/s */
+};
+
+struct log {
+    char collective[32]; /* as in nccl_busbw.csv */
+    char gpu[96];        /* as the log says, without "NVIDIA" */
+    uint32_t ranks, nodes;
+    struct point *points; /* [n] */
+    size_t n;
+};
 
 struct reader {
     const char *path;
     int line;
-    struct tsr_nccl_log *log;
+    struct log *log;
     size_t cap;
     char (*hosts)[HOST_BYTES]; /* [log->nodes] */
 };
@@ -25,7 +44,7 @@ static const struct {
              {"reduce_scatter", "reduce_scatter"}, {"alltoall", "all_to_all"},
              {"all_to_all", "all_to_all"},         {"broadcast", "broadcast"}};
 
-static bool name_by(const char *text, struct tsr_nccl_log *log)
+static bool name_by(const char *text, struct log *log)
 {
     for (size_t i = 0; i < sizeof kinds / sizeof kinds[0]; i++) {
         if (!strstr(text, kinds[i].word))
@@ -36,11 +55,11 @@ static bool name_by(const char *text, struct tsr_nccl_log *log)
     return false;
 }
 
-/* ---- lines ------------------------------------------------------------------------------- */
+/* ---- lines ----------------------------------------------------------------------------------- */
 
 static tsr_status add_host(struct reader *r, const char *host)
 {
-    struct tsr_nccl_log *log = r->log;
+    struct log *log = r->log;
     for (uint32_t i = 0; i < log->nodes; i++)
         if (!strcmp(r->hosts[i], host))
             return TSR_OK;
@@ -74,7 +93,7 @@ static tsr_status take_rank(struct reader *r, const char *text)
 
 static tsr_status take_size(struct reader *r, const char *text)
 {
-    struct tsr_nccl_point p;
+    struct point p;
     char type[32], redop[32], wrong[32];
     double count;
     int root, n = sscanf(text, "%lf %lf %31s %31s %d %lf %lf %lf %31s", &p.bytes, &count, type,
@@ -89,8 +108,7 @@ static tsr_status take_size(struct reader *r, const char *text)
                         r->line, wrong);
     if (p.bytes < 1 || p.time_us <= 0)
         return TSR_OK;
-    return TSR_PUSH(r->log->points, r->log->n, r->cap, p) ? TSR_OK
-                                                          : tsr_fail(TSR_ENOMEM, "out of memory");
+    return TSR_PUSH(r->log->points, r->log->n, r->cap, p) ? TSR_OK : tsr_no_memory(NULL);
 }
 
 static tsr_status take_line(struct reader *r, char *text)
@@ -109,16 +127,16 @@ static tsr_status take_line(struct reader *r, char *text)
     return TSR_OK;
 }
 
-/* ---- the log ----------------------------------------------------------------------------- */
+/* ---- the log --------------------------------------------------------------------------------- */
 
 /* The ratio tells an all-reduce from the others, no more. */
 static tsr_status name_collective(struct reader *r)
 {
-    struct tsr_nccl_log *log = r->log;
+    struct log *log = r->log;
     const char *slash = strrchr(r->path, '/');
     if (log->collective[0] || name_by(slash ? slash + 1 : r->path, log))
         return TSR_OK;
-    const struct tsr_nccl_point *last = &log->points[log->n - 1];
+    const struct point *last = &log->points[log->n - 1];
     double n = log->ranks, ratio = last->algbw > 0 ? last->busbw / last->algbw : 0;
     if (n > 2 && fabs(ratio - 2 * (n - 1) / n) < 0.02) {
         snprintf(log->collective, sizeof log->collective, "all_reduce");
@@ -153,7 +171,15 @@ static tsr_status read_lines(struct reader *r, FILE *file)
     return finish(r);
 }
 
-tsr_status tsr_nccl_log_read(const char *path, struct tsr_nccl_log *out)
+static void close_log(struct log *log)
+{
+    free(log->points);
+    memset(log, 0, sizeof(*log));
+}
+
+/* Errors: TSR_ECONFIG with file and line (no ranks, no sizes, a line of another form, wrong
+ * results, a collective that nothing names). On failure *out needs no close_log(). */
+static tsr_status read_log(const char *path, struct log *out)
 {
     struct reader r = {.path = path, .log = out};
     memset(out, 0, sizeof(*out));
@@ -161,27 +187,25 @@ tsr_status tsr_nccl_log_read(const char *path, struct tsr_nccl_log *out)
     if (!file)
         return tsr_fail(TSR_ECONFIG, "%s: cannot be opened: %s", path, strerror(errno));
     r.hosts = calloc(MAX_HOSTS, sizeof(*r.hosts));
-    tsr_status status = r.hosts ? read_lines(&r, file) : tsr_fail(TSR_ENOMEM, "out of memory");
+    tsr_status status = r.hosts ? read_lines(&r, file) : tsr_no_memory(NULL);
     fclose(file);
     free(r.hosts);
     if (status != TSR_OK)
-        tsr_nccl_log_fini(out);
+        close_log(out);
     return status;
 }
 
-void tsr_nccl_log_fini(struct tsr_nccl_log *log)
-{
-    free(log->points);
-    memset(log, 0, sizeof(*log));
-}
+/* ---- what is written ------------------------------------------------------------------------- */
 
-void tsr_nccl_log_print(FILE *out, const struct tsr_nccl_log *log, const char *source)
+/* As CSV with the columns of nccl_busbw.csv: what `tessera validate` and the fit of collectives
+ * read. `source`: the log, for the column source_path. */
+static void print_log(FILE *out, const struct log *log, const char *source)
 {
     fputs("collective,gpu,n_gpus,n_nodes,interconnect,nccl_or_stack,size_bytes,time_us,algbw_GBps,"
           "busbw_GBps,time_is,source_path\n",
           out);
     for (size_t i = 0; i < log->n; i++) {
-        const struct tsr_nccl_point *p = &log->points[i];
+        const struct point *p = &log->points[i];
         fprintf(out, "%s,", log->collective);
         tsr__put_csv(out, log->gpu);
         fprintf(out, ",%u,%u,,nccl-tests,%.0f,%.6g,%.6g,%.6g,measured,", log->ranks, log->nodes,
@@ -189,4 +213,28 @@ void tsr_nccl_log_print(FILE *out, const struct tsr_nccl_log *log, const char *s
         tsr__put_csv(out, source);
         fputc('\n', out);
     }
+}
+
+struct import {
+    const struct log *log;
+    const char *source;
+};
+
+static tsr_status write_table(FILE *out, const void *user)
+{
+    const struct import *import = user;
+    print_log(out, import->log, import->source);
+    return TSR_OK;
+}
+
+tsr_status tsr_calibrate_import(const char *path, const char *out)
+{
+    struct log log;
+    TSR_TRY(tsr_prepare_file("--out", out));
+    TSR_TRY(read_log(path, &log));
+    struct import import = {&log, path};
+    tsr_status status =
+        out ? tsr_write_file(out, write_table, &import) : write_table(stdout, &import);
+    close_log(&log);
+    return status;
 }

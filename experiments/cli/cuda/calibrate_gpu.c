@@ -1,13 +1,13 @@
-/* calibrate_gpu.c: GPUs as a device that is calibrated; see ../calibrate.h. Ranks are threads: each
- * with a GPU of its own and NCCL between them, or all on one GPU (--comm loopback).
+/* calibrate_gpu.c: GPUs as a device that is calibrated. Ranks are threads: each with a GPU of its
+ * own and NCCL between them, or all on one GPU (--comm loopback).
  */
+#include "experiments/cli/cuda/calibrate_gpu.h"
+
 #include <ctype.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "exec/cuda/device/cuda_rank.h"
-#include "experiments/cli/calibrate/calibrate.h"
-#include "experiments/cli/run/run_gpu.h"
 
 static bool is_loopback(const struct tsr_args *args)
 {
@@ -35,7 +35,7 @@ static tsr_status rank(const struct tsr_calibrate_rank *r, const struct tsr_sour
     const struct tsr_comms_config comms = {.world = r->world, .timeout_s = TSR_CALIBRATE_TIMEOUT_S};
     int first = d->args->has_gpu ? (int)d->args->gpu : 0;
     char plans[4096];
-    tsr_run_gpu_plans(plans, sizeof plans);
+    tsr_gpu_plans(plans, sizeof plans);
     struct tsr_cuda_rank_config config = {.world = r->world,
                                           .source = source,
                                           .gpu = d->shared ? first : first + (int)r->rank,

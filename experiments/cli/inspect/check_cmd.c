@@ -93,16 +93,16 @@ static tsr_status check_recorded_run(const char *path, struct verdict *verdict)
 {
     struct tsr_scenario s;
     TSR_TRY(tsr_scenario_load(path, &s));
-    tsr_status status = TSR_OK;
-    if (strcmp(s.kind, "train") != 0 && strcmp(s.kind, "ddp") != 0)
-        status =
-            tsr_node_error(tsr_node_get(s.doc.root, "kind"),
-                           "kind: found %s; allowed: train, ddp (the others run no step)", s.kind);
-    if (status == TSR_OK)
-        status = tsr_scenario_mesh(&s);
     struct tsr_check_source source = {.scenario = &s};
-    if (status == TSR_OK)
-        status = check_source(s.name, &source, verdict);
+    tsr_status status;
+    if (strcmp(s.kind, "train") != 0 && strcmp(s.kind, "ddp") != 0)
+        TSR_GOTO(done, tsr_node_error(
+                           tsr_node_get(s.doc.root, "kind"),
+                           "kind: found %s; allowed: train, ddp (the others run no step)", s.kind));
+    TSR_GOTO(done, tsr_scenario_mesh(&s));
+    TSR_GOTO(done, check_source(s.name, &source, verdict));
+
+done:
     tsr_scenario_fini(&s);
     return status;
 }
@@ -132,7 +132,7 @@ static bool is_json(const char *path)
     return n > 5 && !strcmp(path + n - 5, ".json");
 }
 
-static tsr_status run(const struct tsr_usage *usage, struct tsr_args *args, int *success)
+tsr_status tsr_cmd_check(const struct tsr_usage *usage, struct tsr_args *args, int *success)
 {
     (void)success;
     struct verdict verdict = {0};
@@ -157,9 +157,4 @@ static tsr_status run(const struct tsr_usage *usage, struct tsr_args *args, int 
         return tsr_fail(TSR_EDEFECT, "%s: %s", args->file, verdict.first);
     return tsr_fail(TSR_EDEFECT, "%s: %llu defects; the first: %s", args->file,
                     (unsigned long long)verdict.findings, verdict.first);
-}
-
-int tsr_cmd_check(int argc, char **argv)
-{
-    return tsr_command("check", argc, argv, run);
 }

@@ -132,8 +132,8 @@ static tsr_status check_all(const struct tsr_check_source *source, struct tsr_ch
     }
     uint32_t *class_of = calloc(run->world, sizeof *class_of);
     uint32_t *first_of = calloc(run->world, sizeof *first_of);
-    tsr_status status = class_of && first_of ? check_classes(source, run, class_of, first_of)
-                                             : tsr_fail(TSR_ENOMEM, "out of memory");
+    tsr_status status =
+        class_of && first_of ? check_classes(source, run, class_of, first_of) : tsr_no_memory(NULL);
     free(class_of);
     free(first_of);
     return status;
@@ -146,7 +146,7 @@ tsr_status tsr_check_run(const struct tsr_check_source *source, struct tsr_check
     run->engines = calloc(run->world + 1UL, sizeof(*run->engines));
     run->traces = calloc(run->world + 1UL, sizeof(*run->traces));
     if (!run->engines || !run->traces)
-        return tsr_fail(TSR_ENOMEM, "out of memory");
+        return tsr_no_memory(NULL);
     TSR_TRY(tsr_checker_create(&config, &run->checker));
     TSR_TRY(check_all(source, run));
     return tsr_checker_finish(run->checker);

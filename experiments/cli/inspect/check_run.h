@@ -6,7 +6,7 @@
 
 #include "engine/check/check.h"
 #include "experiments/cli/player/memory/memory_scenario.h"
-#include "experiments/cli/player/trace/trace_run.h"
+#include "experiments/cli/player/trace/trace.h"
 #include "experiments/study/job/job.h"
 
 enum {

@@ -30,7 +30,7 @@ static tsr_status sniff(const char *path, enum file_kind *kind)
     return TSR_OK;
 }
 
-/* ---- gathering --------------------------------------------------------------------------- */
+/* ---- gathering ------------------------------------------------------------------------------- */
 
 static tsr_status add_layouts(const struct tsr_experiment *e, json_t *out)
 {
@@ -104,7 +104,7 @@ static tsr_status gather(const struct tsr_args *args, json_t *out)
     return status;
 }
 
-/* ---- printing ---------------------------------------------------------------------------- */
+/* ---- printing -------------------------------------------------------------------------------- */
 
 static void print_text(const json_t *facts)
 {
@@ -151,7 +151,7 @@ static void print_states(void)
     printf("}\n");
 }
 
-static tsr_status run(const struct tsr_usage *usage, struct tsr_args *args, int *success)
+tsr_status tsr_cmd_inspect(const struct tsr_usage *usage, struct tsr_args *args, int *success)
 {
     (void)success;
     if (args->states) {
@@ -164,7 +164,7 @@ static tsr_status run(const struct tsr_usage *usage, struct tsr_args *args, int 
         return tsr_print_config(args);
     json_t *facts = json_object();
     if (!facts)
-        return tsr_fail(TSR_ENOMEM, "out of memory");
+        return tsr_no_memory(NULL);
     tsr_status status = gather(args, facts);
     if (status == TSR_OK && !strcmp(args->format, "json")) {
         status = tsr_print_report(stdout, facts);
@@ -173,9 +173,4 @@ static tsr_status run(const struct tsr_usage *usage, struct tsr_args *args, int 
     }
     json_decref(facts);
     return status;
-}
-
-int tsr_cmd_inspect(int argc, char **argv)
-{
-    return tsr_command("inspect", argc, argv, run);
 }

@@ -8,7 +8,7 @@
 
 enum { MAX_DEPTH = 5 };
 
-/* ---- the module tree --------------------------------------------------------------------- */
+/* ---- the module tree ------------------------------------------------------------------------- */
 
 static uint64_t params_below(const struct tsr_module *module)
 {
@@ -49,7 +49,7 @@ static void add_modules(json_t *list, const struct tsr_module *module, int depth
     }
 }
 
-/* ---- groups ------------------------------------------------------------------------------ */
+/* ---- groups ---------------------------------------------------------------------------------- */
 
 static json_t *group_of(const struct tsr_group_info *info, const struct tsr_settings *s)
 {
@@ -76,7 +76,7 @@ static tsr_status fill(const struct tsr_job *job, struct tsr_engine *engine, jso
     add_modules(modules, tsr_module_root(engine), 0, 1);
     tsr_status status =
         class_of ? tsr_engine_rank_classes(engine, class_of, class_of + job->world, &n_classes)
-                 : tsr_fail(TSR_ENOMEM, "out of memory");
+                 : tsr_no_memory(NULL);
     free(class_of);
     char words[160];
     tsr_strategy_words(job->settings, words, sizeof words);
@@ -102,7 +102,7 @@ tsr_status tsr_inspect_layout(const struct tsr_job *job, json_t **out)
     tsr_status status = tsr_build(job, 0, &recorder.base, &engine);
     if (status == TSR_OK) {
         *out = json_object();
-        status = *out ? fill(job, engine, *out) : tsr_fail(TSR_ENOMEM, "out of memory");
+        status = *out ? fill(job, engine, *out) : tsr_no_memory(NULL);
         uint64_t built = tsr_model_n_params(engine), counted = job->model.counts.total;
         if (status == TSR_OK && counted && counted != built)
             status = tsr_fail(TSR_EBACKEND,
@@ -119,7 +119,7 @@ tsr_status tsr_inspect_layout(const struct tsr_job *job, json_t **out)
     return status;
 }
 
-/* ---- as text ----------------------------------------------------------------------------- */
+/* ---- as text --------------------------------------------------------------------------------- */
 
 void tsr_print_modules(FILE *out, const json_t *modules)
 {

@@ -30,7 +30,7 @@ const char *tsr_bytes_text(double bytes, char out[32])
     return out;
 }
 
-/* ---- as JSON ----------------------------------------------------------------------------- */
+/* ---- as JSON --------------------------------------------------------------------------------- */
 
 static json_t *llama_sizes(const struct tsr_model *model)
 {
@@ -96,7 +96,7 @@ json_t *tsr_inspect_model(const struct tsr_model *model)
         "simulated", model->family != TSR_FAMILY_MOE);
 }
 
-/* ---- as text ----------------------------------------------------------------------------- */
+/* ---- as text --------------------------------------------------------------------------------- */
 
 static uint64_t get(const json_t *object, const char *key)
 {

@@ -79,7 +79,7 @@ static tsr_status print_program(const struct tsr_args *args, const struct tsr_jo
     return TSR_OK;
 }
 
-static tsr_status run(const struct tsr_usage *usage, struct tsr_args *args, int *success)
+tsr_status tsr_cmd_program(const struct tsr_usage *usage, struct tsr_args *args, int *success)
 {
     (void)success;
     struct tsr_experiment experiment;
@@ -98,9 +98,4 @@ static tsr_status run(const struct tsr_usage *usage, struct tsr_args *args, int 
     }
     tsr_experiment_fini(&experiment);
     return status;
-}
-
-int tsr_cmd_program(int argc, char **argv)
-{
-    return tsr_command("program", argc, argv, run);
 }

@@ -44,7 +44,7 @@ static tsr_status build(const struct tsr_args *args, struct tsr_corpus *corpus)
     return TSR_OK;
 }
 
-static tsr_status run(const struct tsr_usage *usage, struct tsr_args *args, int *success)
+tsr_status tsr_cmd_corpus(const struct tsr_usage *usage, struct tsr_args *args, int *success)
 {
     struct tsr_corpus corpus = {0};
     (void)success;
@@ -54,9 +54,4 @@ static tsr_status run(const struct tsr_usage *usage, struct tsr_args *args, int 
     tsr_status status = build(args, &corpus);
     tsr_corpus_fini(&corpus);
     return status;
-}
-
-int tsr_cmd_corpus(int argc, char **argv)
-{
-    return tsr_command("corpus", argc, argv, run);
 }

@@ -7,7 +7,7 @@
 #include "exec/files/export.h"
 #include "experiments/cli/args/args.h"
 #include "experiments/cli/args/cmd.h"
-#include "experiments/cli/run/run_folder.h"
+#include "experiments/cli/run/run.h"
 #include "experiments/study/simulate/open.h"
 
 static tsr_status dtype_of(const struct tsr_args *args, tsr_dtype *out)
@@ -31,7 +31,7 @@ static tsr_status export_from(const char *path, const char *out,
     return status;
 }
 
-static tsr_status run(const struct tsr_usage *usage, struct tsr_args *args, int *success)
+tsr_status tsr_cmd_export(const struct tsr_usage *usage, struct tsr_args *args, int *success)
 {
     struct tsr_export_options options = {0};
     char path[4096], *config = NULL;
@@ -48,9 +48,4 @@ static tsr_status run(const struct tsr_usage *usage, struct tsr_args *args, int 
         status = export_from(path, args->out, &options);
     free(config);
     return status;
-}
-
-int tsr_cmd_export(int argc, char **argv)
-{
-    return tsr_command("export", argc, argv, run);
 }

@@ -1,5 +1,7 @@
-/* run_folder.c: see run_folder.h. */
-#include "experiments/cli/run/run_folder.h"
+/* run_folder.c: the folder of a run: whose it is (lock), and what it says about its model, for
+ * `tessera export` (run.json).
+ */
+#include "experiments/cli/run/run.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -147,7 +149,7 @@ tsr_status tsr_run_folder_write(const char *dir, const struct tsr_job *job,
     char *text = run ? json_dumps(run, JSON_INDENT(1)) : NULL;
     json_decref(run);
     if (!text)
-        return tsr_fail(TSR_ENOMEM, "out of memory");
+        return tsr_no_memory(NULL);
     tsr_status status = tsr_disk_replace_file(&tsr_disk_posix, path, text, strlen(text));
     free(text);
     return status;
@@ -170,7 +172,7 @@ static tsr_status read_fields(const char *path, json_t *run, struct tsr_hf_model
                         "has)",
                         path, family ? family : "nothing");
     *config = json_dumps(object, JSON_INDENT(2));
-    return *config ? TSR_OK : tsr_fail(TSR_ENOMEM, "out of memory");
+    return *config ? TSR_OK : tsr_no_memory(NULL);
 }
 
 tsr_status tsr_run_folder_read(const char *dir, struct tsr_hf_model *hf, char **config)

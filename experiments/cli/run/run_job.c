@@ -1,12 +1,10 @@
-/* run_job.c: see run_job.h. */
-#include "experiments/cli/run/run_job.h"
+/* run_job.c: a strategy as something to train: what `tessera run` makes of the keys. */
+#include "experiments/cli/run/run.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "experiments/cli/run/run_gpu.h"
-#include "experiments/cli/run/run_rehearsal.h"
 #include "experiments/study/base/paths.h"
 #include "experiments/study/config/keys_words.h"
 
@@ -17,7 +15,7 @@ static tsr_status find_path(struct tsr_run_job *r, const char *key, const char *
 {
     char(*more)[1024] = realloc(r->paths, (r->n_paths + 1) * sizeof *more);
     if (!more)
-        return tsr_fail(TSR_ENOMEM, "out of memory");
+        return tsr_no_memory(NULL);
     r->paths = more;
     TSR_TRY(tsr_find_file(key, name, tsr_job_at(&r->job, key), r->experiment.path,
                           r->paths[r->n_paths]));
@@ -70,8 +68,7 @@ static tsr_status find_files(struct tsr_run_job *r)
     return TSR_OK;
 }
 
-/* ---- what all ranks must agree on ---------------------------------------------------------------
- */
+/* ---- what all ranks must agree on ------------------------------------------------------------ */
 
 size_t tsr_run_job_n_hashes(void)
 {
@@ -181,11 +178,11 @@ static void fill_in(struct tsr_run_job *r, const struct tsr_args *args)
     c->memory_capacity = r->job.cluster.gpu.visible_bytes;
 }
 
-static tsr_status rehearse(struct tsr_run_job *r, bool on_gpus)
+static tsr_status rehearse(struct tsr_run_job *r, const struct tsr_gpu_ops *gpus)
 {
     struct tsr_train_config *c = &r->config;
     struct tsr_run_rehearsal step;
-    const struct tsr_device_ops *gpu = on_gpus ? tsr_run_gpu_kernels() : NULL;
+    const struct tsr_device_ops *gpu = gpus ? gpus->kernels() : NULL;
     TSR_TRY(tsr_run_rehearse(&r->job, gpu, c->n_val_files > 0, c->dir ? &c->save : NULL, &step));
     double tokens = (double)c->seq * c->n_micro * c->micro_batch;
     c->flops_per_token = (uint64_t)(step.model_flops / tokens);
@@ -304,22 +301,21 @@ static tsr_status load(const struct tsr_args *args, struct tsr_run_job *r)
     return TSR_OK;
 }
 
-tsr_status tsr_run_job_open(const struct tsr_args *args, struct tsr_run_job *out)
+tsr_status tsr_run_job_open(const struct tsr_args *args, const struct tsr_gpu_ops *gpus,
+                            struct tsr_run_job *out)
 {
+    tsr_status status;
     *out = (struct tsr_run_job){0};
-    tsr_status status = load(args, out);
-    if (status == TSR_OK)
-        status = check(out);
-    if (status == TSR_OK)
-        status = find_files(out);
-    if (status == TSR_OK) {
-        fill_in(out, args);
-        status = tsr_schedule_check(&out->config.schedule);
-    }
-    if (status == TSR_OK)
-        status = rehearse(out, args->on && !strcmp(args->on, "cuda"));
-    if (status != TSR_OK)
-        tsr_run_job_close(out);
+    TSR_GOTO(failed, load(args, out));
+    TSR_GOTO(failed, check(out));
+    TSR_GOTO(failed, find_files(out));
+    fill_in(out, args);
+    TSR_GOTO(failed, tsr_schedule_check(&out->config.schedule));
+    TSR_GOTO(failed, rehearse(out, gpus));
+    return TSR_OK;
+
+failed:
+    tsr_run_job_close(out);
     return status;
 }
 

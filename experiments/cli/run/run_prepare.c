@@ -1,13 +1,14 @@
-/* run_prepare.c: see run_prepare.h. */
-#include "experiments/cli/run/run_prepare.h"
+/* run_prepare.c: what a run needs before its ranks compute: a job, the same on all ranks, enough
+ * memory, and a folder of its own.
+ */
+#include "experiments/cli/run/run.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-#include "experiments/cli/run/run_check.h"
-#include "experiments/cli/run/run_folder.h"
+#include "experiments/cli/run/run_watch.h"
 
 static tsr_status compare(const uint64_t *all, uint32_t ranks, size_t n)
 {
@@ -26,7 +27,7 @@ static tsr_status compare_ranks(struct tsr_world *world, const struct tsr_run_jo
     size_t n = tsr_run_job_n_hashes();
     uint64_t *all = malloc((world->size + 1) * n * sizeof *all);
     if (!all)
-        return tsr_fail(TSR_ENOMEM, "out of memory");
+        return tsr_no_memory(NULL);
     uint64_t *mine = all + world->size * n;
     tsr_run_job_hashes(job, mine);
     tsr_status status = world->ops->exchange(world, mine, all, n * sizeof *mine);
@@ -62,7 +63,7 @@ static tsr_status count_local(struct tsr_world *world, const struct tsr_run *run
         return TSR_OK;
     uint64_t mine = machine_name(), *all = malloc(world->size * sizeof *all);
     if (!all)
-        return tsr_fail(TSR_ENOMEM, "out of memory");
+        return tsr_no_memory(NULL);
     tsr_status status = world->ops->exchange(world, &mine, all, sizeof mine);
     *n = 0;
     for (uint32_t r = 0; status == TSR_OK && r < world->size; r++)
@@ -115,10 +116,11 @@ static tsr_status claim(const struct tsr_launch *launch, struct tsr_run *run)
     return tsr_run_folder_claim(c->dir, c->resume_from, &run->lock);
 }
 
-tsr_status tsr_run_prepare(const struct tsr_args *args, const struct tsr_launch *launch,
-                           struct tsr_world *world, struct tsr_run *run)
+tsr_status tsr_run_prepare(const struct tsr_args *args, const struct tsr_gpu_ops *gpus,
+                           const struct tsr_launch *launch, struct tsr_world *world,
+                           struct tsr_run *run)
 {
-    tsr_status status = tsr_run_job_open(args, &run->job);
+    tsr_status status = tsr_run_job_open(args, gpus, &run->job);
     run->has_job = status == TSR_OK;
     TSR_TRY(tsr_world_agree(world, status));
     if (world) {

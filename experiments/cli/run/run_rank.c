@@ -1,14 +1,13 @@
-/* run_rank.c: see run_rank.h. */
-#include "experiments/cli/run/run_rank.h"
+/* run_rank.c: one rank of a run: its executor, who watches it, its training, and how it gives up.
+ */
+#include "experiments/cli/run/run.h"
 
 #include <stdio.h>
 #include <string.h>
 
 #include "exec/host/host_rank.h"
 #include "experiments/cli/args/cmd.h"
-#include "experiments/cli/run/run_check.h"
-#include "experiments/cli/run/run_folder.h"
-#include "experiments/cli/run/run_profile.h"
+#include "experiments/cli/run/run_watch.h"
 #include "experiments/study/job/build.h"
 
 /* Who sees the instructions before they are executed: the checker, then the profile. */
@@ -76,7 +75,7 @@ static tsr_status train_on(struct tsr_run_rank *r, struct tsr_train *train,
     /* the executor's streams refer to the engine's names: they end first */
     (void)!executor->ops->drain(executor);
     if (status == TSR_OK && r->device && r->rank == 0)
-        tsr_run_gpu_tell_memory(r->device, stderr);
+        r->gpus->ops->tell_memory(r->device, stderr);
     executor->ops->destroy(executor);
     tsr_engine_destroy(engine);
     return status;
@@ -86,13 +85,13 @@ static tsr_status make_executor(struct tsr_run_rank *r, struct tsr_train *train,
                                 const struct watchers *w, struct tsr_executor **out)
 {
     struct tsr_source source = tsr_train_source(train);
-    if (r->gpu) {
-        const struct tsr_run_gpu_rank gpu = {.rank = r->rank,
-                                             .world = r->world,
-                                             .source = &source,
-                                             .watcher = w->first,
-                                             .profile = w->profiles};
-        return tsr_run_gpu_rank(r->gpu, &gpu, out, &r->device);
+    if (r->gpus) {
+        const struct tsr_gpu_rank gpu = {.rank = r->rank,
+                                         .world = r->world,
+                                         .source = &source,
+                                         .watcher = w->first,
+                                         .profile = w->profiles};
+        return r->gpus->ops->rank(r->gpus, &gpu, out, &r->device);
     }
     const struct tsr_host_rank_config host = {.world = r->world,
                                               .source = &source,

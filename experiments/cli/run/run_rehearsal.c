@@ -1,5 +1,6 @@
-/* run_rehearsal.c: see run_rehearsal.h. */
-#include "experiments/cli/run/run_rehearsal.h"
+/* run_rehearsal.c: a step that nobody runs: which kernels it needs, what it costs, how much memory
+ * it takes. */
+#include "experiments/cli/run/run.h"
 
 #include <stdio.h>
 

@@ -3,8 +3,7 @@
 #include <string.h>
 
 #include "experiments/cli/args/cmd.h"
-#include "experiments/cli/run/run_gpu.h"
-#include "experiments/cli/run/run_host.h"
+#include "experiments/cli/run/run.h"
 #include "experiments/study/base/out_file.h"
 #include "experiments/study/report/report.h"
 #include "experiments/study/simulate/oom.h"
@@ -94,15 +93,16 @@ static tsr_status only_in_earnest(const struct tsr_args *args)
 
 static tsr_status run_in_earnest(const struct tsr_args *args, int *success)
 {
-    bool on_gpus = !strcmp(args->on, "cuda");
-    if (on_gpus)
-        TSR_TRY(tsr_run_gpu_program(args->argv));
+    const struct tsr_gpu_ops *gpus = NULL;
+    if (!strcmp(args->on, "cuda"))
+        TSR_TRY(tsr_gpu_program(args->argv, &gpus));
     else
         TSR_TRY(only_on_gpus(args));
-    return tsr_run_on_host(args, args->argv, success);
+    return tsr_run_train(args, gpus, success);
 }
 
-static tsr_status run(const struct tsr_usage *usage, struct tsr_args *args, int *success)
+/* `run --on sim` is `sim`, whose options cannot ask for another target. */
+tsr_status tsr_cmd_run(const struct tsr_usage *usage, struct tsr_args *args, int *success)
 {
     bool fits = true;
     struct tsr_study study;
@@ -135,12 +135,7 @@ static tsr_status run(const struct tsr_usage *usage, struct tsr_args *args, int 
     return status;
 }
 
-int tsr_cmd_sim(int argc, char **argv)
+tsr_status tsr_cmd_sim(const struct tsr_usage *usage, struct tsr_args *args, int *success)
 {
-    return tsr_command("sim", argc, argv, run);
-}
-
-int tsr_cmd_run(int argc, char **argv)
-{
-    return tsr_command("run", argc, argv, run);
+    return tsr_cmd_run(usage, args, success);
 }

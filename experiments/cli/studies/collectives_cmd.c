@@ -162,7 +162,7 @@ static tsr_status run_with(const struct tsr_args *args, struct table *table)
     return TSR_OK;
 }
 
-static tsr_status run(const struct tsr_usage *usage, struct tsr_args *args, int *success)
+tsr_status tsr_cmd_collectives(const struct tsr_usage *usage, struct tsr_args *args, int *success)
 {
     struct tsr_doc doc = {0};
     (void)success;
@@ -179,9 +179,4 @@ static tsr_status run(const struct tsr_usage *usage, struct tsr_args *args, int 
     tsr_doc_fini(&doc);
     free(table);
     return status;
-}
-
-int tsr_cmd_collectives(int argc, char **argv)
-{
-    return tsr_command("collectives", argc, argv, run);
 }

@@ -119,7 +119,7 @@ static tsr_status compare_part(const struct tsr_args *args, const struct tsr_stu
     return status;
 }
 
-static tsr_status run(const struct tsr_usage *usage, struct tsr_args *args, int *success)
+tsr_status tsr_cmd_compare(const struct tsr_usage *usage, struct tsr_args *args, int *success)
 {
     (void)success;
     struct tsr_study study;
@@ -133,9 +133,4 @@ static tsr_status run(const struct tsr_usage *usage, struct tsr_args *args, int 
     tsr_status status = args->part ? compare_part(args, &study) : compare(args, &study);
     tsr_study_fini(&study);
     return status;
-}
-
-int tsr_cmd_compare(int argc, char **argv)
-{
-    return tsr_command("compare", argc, argv, run);
 }

@@ -33,7 +33,7 @@ static tsr_status print(const struct tsr_args *args, struct tsr_diff_run *a, str
     return status;
 }
 
-static tsr_status run(const struct tsr_usage *usage, struct tsr_args *args, int *success)
+tsr_status tsr_cmd_diff(const struct tsr_usage *usage, struct tsr_args *args, int *success)
 {
     (void)success;
     struct tsr_diff_run a, b;
@@ -49,9 +49,4 @@ static tsr_status run(const struct tsr_usage *usage, struct tsr_args *args, int 
     }
     tsr_diff_run_fini(&a);
     return status;
-}
-
-int tsr_cmd_diff(int argc, char **argv)
-{
-    return tsr_command("diff", argc, argv, run);
 }

@@ -64,7 +64,7 @@ static tsr_status explain(const struct tsr_args *args, struct tsr_experiment *ex
     return status;
 }
 
-static tsr_status run(const struct tsr_usage *usage, struct tsr_args *args, int *success)
+tsr_status tsr_cmd_explain(const struct tsr_usage *usage, struct tsr_args *args, int *success)
 {
     (void)success;
     struct tsr_experiment experiment;
@@ -76,9 +76,4 @@ static tsr_status run(const struct tsr_usage *usage, struct tsr_args *args, int 
     tsr_status status = explain(args, &experiment);
     tsr_experiment_fini(&experiment);
     return status;
-}
-
-int tsr_cmd_explain(int argc, char **argv)
-{
-    return tsr_command("explain", argc, argv, run);
 }

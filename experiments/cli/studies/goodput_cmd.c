@@ -268,7 +268,7 @@ static tsr_status report(const struct tsr_args *args, const struct tsr_study *st
 
 /* ---- command ----------------------------------------------------------------------------- */
 
-static tsr_status run(const struct tsr_usage *usage, struct tsr_args *args, int *success)
+tsr_status tsr_cmd_goodput(const struct tsr_usage *usage, struct tsr_args *args, int *success)
 {
     struct tsr_study study;
     struct tsr_emission emission;
@@ -306,9 +306,4 @@ static tsr_status run(const struct tsr_usage *usage, struct tsr_args *args, int 
         tsr_study_notes(&study);
     tsr_study_fini(&study);
     return status;
-}
-
-int tsr_cmd_goodput(int argc, char **argv)
-{
-    return tsr_command("goodput", argc, argv, run);
 }

@@ -96,7 +96,7 @@ static tsr_status report(const struct tsr_args *args, const struct tsr_study *st
     return tsr_flush(stdout, "standard output");
 }
 
-static tsr_status run(const struct tsr_usage *usage, struct tsr_args *args, int *success)
+tsr_status tsr_cmd_jobs(const struct tsr_usage *usage, struct tsr_args *args, int *success)
 {
     struct tsr_study study;
     struct tsr_tenants tenants;
@@ -115,9 +115,4 @@ static tsr_status run(const struct tsr_usage *usage, struct tsr_args *args, int 
         tsr_study_notes(&study);
     tsr_study_fini(&study);
     return status;
-}
-
-int tsr_cmd_jobs(int argc, char **argv)
-{
-    return tsr_command("jobs", argc, argv, run);
 }

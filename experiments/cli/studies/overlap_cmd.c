@@ -130,7 +130,7 @@ static tsr_status overlap_of_file(struct tsr_args *args)
     return status;
 }
 
-static tsr_status run(const struct tsr_usage *usage, struct tsr_args *args, int *success)
+tsr_status tsr_cmd_overlap(const struct tsr_usage *usage, struct tsr_args *args, int *success)
 {
     (void)success;
     struct stat info;
@@ -142,9 +142,4 @@ static tsr_status run(const struct tsr_usage *usage, struct tsr_args *args, int 
     if (args->out)
         TSR_TRY(tsr_prepare_out(args->out));
     return is_folder ? overlap_of_folder(args) : overlap_of_file(args);
-}
-
-int tsr_cmd_overlap(int argc, char **argv)
-{
-    return tsr_command("overlap", argc, argv, run);
 }

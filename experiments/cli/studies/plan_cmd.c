@@ -151,7 +151,7 @@ static tsr_status check_args(const struct tsr_usage *usage, struct tsr_args *arg
     return tsr_fail(TSR_ECONFIG, "--max: found %s; allowed: batch, seq or layers", args->max);
 }
 
-static tsr_status run(const struct tsr_usage *usage, struct tsr_args *args, int *success)
+tsr_status tsr_cmd_plan(const struct tsr_usage *usage, struct tsr_args *args, int *success)
 {
     (void)success;
     struct tsr_plan plan;
@@ -162,9 +162,4 @@ static tsr_status run(const struct tsr_usage *usage, struct tsr_args *args, int 
         status = args->max ? tsr_plan_max(&plan) : search(&plan);
     tsr_plan_close(&plan);
     return status;
-}
-
-int tsr_cmd_plan(int argc, char **argv)
-{
-    return tsr_command("plan", argc, argv, run);
 }

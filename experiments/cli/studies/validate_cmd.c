@@ -39,7 +39,7 @@ static tsr_status with_table(const struct tsr_args *args, const struct tsr_table
     return status;
 }
 
-static tsr_status run(const struct tsr_usage *usage, struct tsr_args *args, int *success)
+tsr_status tsr_cmd_validate(const struct tsr_usage *usage, struct tsr_args *args, int *success)
 {
     struct tsr_table table;
     (void)success;
@@ -51,9 +51,4 @@ static tsr_status run(const struct tsr_usage *usage, struct tsr_args *args, int 
     tsr_status status = with_table(args, &table);
     tsr_table_close(&table);
     return status;
-}
-
-int tsr_cmd_validate(int argc, char **argv)
-{
-    return tsr_command("validate", argc, argv, run);
 }

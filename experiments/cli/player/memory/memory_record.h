@@ -6,7 +6,10 @@
 #ifndef TSR_CLI_MEMORY_RECORD_H
 #define TSR_CLI_MEMORY_RECORD_H
 
+#include <jansson.h>
+
 #include "engine/tessera.h"
+#include "experiments/cli/player/memory/memory_scenario.h"
 
 /* What the device allocator held: largest and last values of a phase, in bytes. */
 struct tsr_phase_figures {
@@ -85,5 +88,22 @@ void tsr_memory_record_init(struct tsr_memory_record *record);
 /* Ends the last phase, and fills peaks and markers. Errors: TSR_ENOMEM. */
 tsr_status tsr_memory_record_end(struct tsr_memory_record *record) TSR_MUST_USE;
 void tsr_memory_record_fini(struct tsr_memory_record *record);
+
+/* ---- the recording as JSON ------------------------------------------------------------------- */
+
+/* In the format of the recorded ones (tests/golden-memory/README.md). Each returns a new reference;
+ * NULL when out of memory. */
+/* "groups": parameters with the shapes that this rank holds. */
+json_t *tsr_memory_groups(const struct tsr_memory_scenario *s, struct tsr_engine *e);
+/* "allocator": of the plain run. */
+json_t *tsr_memory_allocator(const struct tsr_memory_scenario *s,
+                             const struct tsr_memory_record *plain);
+/* "categories", "snapshot_columns" and "snapshots": of the instrumented run, added to `result`.
+ * Returns false when out of memory. */
+bool tsr_memory_categories(json_t *result, const struct tsr_memory_scenario *s,
+                           const struct tsr_memory_record *record);
+/* The time line of the instrumented run. */
+json_t *tsr_memory_timeline(const struct tsr_memory_scenario *s,
+                            const struct tsr_memory_record *record);
 
 #endif

@@ -1,5 +1,5 @@
 /* memory_result.c: JSON of a memory scenario. */
-#include "experiments/cli/player/memory/memory_result.h"
+#include "experiments/cli/player/memory/memory_record.h"
 
 #include <stdio.h>
 #include <stdlib.h>

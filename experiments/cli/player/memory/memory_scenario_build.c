@@ -106,7 +106,7 @@ static tsr_status set_prefetch(const struct builder *b)
 {
     const struct tsr_memory_scenario *s = b->s;
     struct tsr_module **list = calloc(b->n + 1, sizeof(*list));
-    tsr_status status = list ? TSR_OK : tsr_fail(TSR_ENOMEM, "out of memory");
+    tsr_status status = list ? TSR_OK : tsr_no_memory(NULL);
     for (size_t i = 0; i < b->n && status == TSR_OK; i++) {
         size_t n = 0;
         for (uint64_t k = 1; k <= s->forward_prefetch && i + k < b->n; k++)
@@ -139,7 +139,7 @@ static tsr_status build_parts(struct builder *b)
     b->n = tsr_module_n_children(list);
     b->blocks = calloc(b->n + 1, sizeof(*b->blocks));
     if (!b->blocks)
-        return tsr_fail(TSR_ENOMEM, "out of memory");
+        return tsr_no_memory(NULL);
     for (size_t i = 0; i < b->n; i++)
         b->blocks[i] = tsr_module_child(list, i);
     TSR_TRY(apply_checkpoints(b));

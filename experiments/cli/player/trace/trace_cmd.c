@@ -9,10 +9,7 @@
 
 #include "experiments/cli/args/args.h"
 #include "experiments/cli/args/cmd.h"
-#include "experiments/cli/player/trace/trace_host.h"
-#include "experiments/cli/player/trace/trace_kinds.h"
-#include "experiments/cli/player/trace/trace_run.h"
-#include "experiments/cli/run/run_gpu.h"
+#include "experiments/cli/player/trace/trace.h"
 #include "experiments/study/base/out_file.h"
 #include "experiments/study/simulate/open.h"
 
@@ -40,19 +37,6 @@ static void add_error(json_t *result, const struct tsr_trace_run *run, tsr_statu
     json_object_set_new(result, "error",
                         json_pack("{s:s, s:s, s:s}", "class", tsr_status_class(status), "stage",
                                   stage, "message", message));
-}
-
-void tsr_trace_add_run(json_t *result, const struct tsr_trace_run *run)
-{
-    if (run->buckets) {
-        json_object_set(result, "buckets", run->buckets);
-        return;
-    }
-    json_object_set_new(result, "process_groups",
-                        tsr_trace_process_groups(tsr_engine_tables(run->e)));
-    json_object_set_new(result, "layout", tsr_trace_layout(run->e, true, false));
-    json_object_set(result, "events", run->lists.events);
-    json_object_set(result, "stream_events", run->lists.stream_events);
 }
 
 static tsr_status trace_run(struct tsr_trace_run *run, json_t *result)
@@ -119,7 +103,7 @@ enum executor { RECORD, HOST, CUDA };
 
 /* Where the run's tensors go: beside the result. */
 static tsr_status compute(const struct tsr_scenario *scenario, const char *path, const char *out,
-                          bool on_gpu, json_t *result)
+                          const struct tsr_gpu_ops *gpus, json_t *result)
 {
     bool runs = !strcmp(scenario->kind, "train") || !strcmp(scenario->kind, "ddp");
     if (!runs)
@@ -129,26 +113,28 @@ static tsr_status compute(const struct tsr_scenario *scenario, const char *path,
     if (!out)
         return tsr_fail(TSR_ECONFIG,
                         "--executor host or cuda writes tensors beside the result: give -o");
-    return tsr_trace_on_host(scenario, path, out, on_gpu, result);
+    return tsr_trace_on_host(scenario, path, out, gpus, result);
 }
 
-static tsr_status trace_file(const char *path, const char *out, enum executor executor)
+static tsr_status trace_file(const char *path, const char *out, enum executor executor,
+                             const struct tsr_gpu_ops *gpus)
 {
     struct tsr_scenario scenario;
     TSR_TRY(tsr_scenario_load(path, &scenario));
     json_t *result = json_object();
     struct output output = {out ? out : "standard output", result};
-    tsr_status status = check_kind(&scenario);
     bool has_mesh = strcmp(scenario.kind, "chunk") != 0 && strcmp(scenario.kind, "bucket") != 0;
-    if (status == TSR_OK && has_mesh)
-        status = tsr_scenario_mesh(&scenario);
+    tsr_status status;
+    TSR_GOTO(done, check_kind(&scenario));
+    if (has_mesh)
+        TSR_GOTO(done, tsr_scenario_mesh(&scenario));
     json_object_set_new(result, "name", json_string(scenario.name));
     json_object_set_new(result, "kind", json_string(scenario.kind));
-    if (status == TSR_OK)
-        status = executor == RECORD ? trace_kind(&scenario, result)
-                                    : compute(&scenario, path, out, executor == CUDA, result);
-    if (status == TSR_OK)
-        status = out ? tsr_write_file(out, write_json, &output) : write_json(stdout, &output);
+    TSR_GOTO(done, executor == RECORD ? trace_kind(&scenario, result)
+                                      : compute(&scenario, path, out, gpus, result));
+    TSR_GOTO(done, out ? tsr_write_file(out, write_json, &output) : write_json(stdout, &output));
+
+done:
     json_decref(result);
     tsr_scenario_fini(&scenario);
     return status;
@@ -166,19 +152,15 @@ static tsr_status executor_of(const struct tsr_args *args, enum executor *out)
                     args->executor);
 }
 
-static tsr_status run_trace(const struct tsr_usage *usage, struct tsr_args *args, int *success)
+tsr_status tsr_cmd_trace(const struct tsr_usage *usage, struct tsr_args *args, int *success)
 {
     (void)success;
     TSR_TRY(tsr_args_need_file(usage, args));
     enum executor executor;
     TSR_TRY(executor_of(args, &executor));
+    const struct tsr_gpu_ops *gpus = NULL;
     if (executor == CUDA)
-        TSR_TRY(tsr_run_gpu_program(args->argv));
+        TSR_TRY(tsr_gpu_program(args->argv, &gpus));
     TSR_TRY(tsr_prepare_file("--out", args->out));
-    return trace_file(args->file, args->out, executor);
-}
-
-int tsr_cmd_trace(int argc, char **argv)
-{
-    return tsr_command("trace", argc, argv, run_trace);
+    return trace_file(args->file, args->out, executor, gpus);
 }

@@ -1,5 +1,7 @@
-/* trace_host.c: see trace_host.h. */
-#include "experiments/cli/player/trace/trace_host.h"
+/* trace_host.c: all ranks of a recorded scenario as threads that compute, what they computed, and
+ * the losses, norms and parameters of the result.
+ */
+#include "experiments/cli/player/trace/trace.h"
 
 #include <math.h>
 #include <pthread.h>
@@ -10,15 +12,13 @@
 #include "engine/layout/tensor_parallel.h"
 #include "exec/base/numeric.h"
 #include "exec/host/host_rank.h"
-#include "experiments/cli/player/trace/trace_tensors.h"
-#include "experiments/cli/run/run_gpu.h"
 
 enum { MAX_RANKS = 64 };
 
 /* What all ranks put together. Each writes only places of its own; rank 0 reads at the end. */
 struct job {
     const struct tsr_scenario *scenario;
-    struct tsr_run_gpu *gpu; /* NULL: the host computes */
+    struct tsr_gpus *gpus; /* NULL: the host computes */
     struct tsr_trace_tensors tensors;
     uint32_t world, iters, micros;
     double *losses;  /* [iters][micros][world] */
@@ -61,7 +61,7 @@ static tsr_status look(struct rank *r, const struct tsr_values *v, void **out)
     uint64_t bytes = v->numel * tsr_dtype_bytes(v->dtype);
     *out = malloc(bytes + 1);
     if (!*out)
-        return tsr_fail(TSR_ENOMEM, "out of memory");
+        return tsr_no_memory(NULL);
     tsr_status status = tsr_exec_read(r->executor, v->buffer, v->offset, bytes, *out);
     if (status != TSR_OK)
         free(*out);
@@ -133,7 +133,7 @@ static tsr_status put_values(struct rank *r, size_t i)
         local[k] = (float)load(data, v.dtype, k);
     free(data);
     if (!local)
-        return tsr_fail(TSR_ENOMEM, "out of memory");
+        return tsr_no_memory(NULL);
     tsr_status status =
         tsr_dtensor_put(&p.layout, r->rank, sizeof *local, local, r->job->values[i]);
     free(local);
@@ -176,7 +176,7 @@ static tsr_status make_lists(struct rank *r)
     job->values = calloc(n + 1, sizeof *job->values);
     job->squares = malloc((cells + 1) * sizeof *job->squares);
     if (!job->values || !job->squares)
-        return tsr_fail(TSR_ENOMEM, "out of memory");
+        return tsr_no_memory(NULL);
     job->n_params = n;
     for (size_t i = 0; i < cells; i++)
         job->squares[i] = NAN;
@@ -187,7 +187,7 @@ static tsr_status make_lists(struct rank *r)
             numel *= p.shape[d];
         job->values[i] = calloc(numel + 1, sizeof **job->values);
         if (!job->values[i])
-            return tsr_fail(TSR_ENOMEM, "out of memory");
+            return tsr_no_memory(NULL);
     }
     return TSR_OK;
 }
@@ -204,10 +204,10 @@ static tsr_status ready(void *user)
 static tsr_status make_executor(struct rank *r, const struct tsr_source *source)
 {
     struct tsr_device *device;
-    const struct tsr_run_gpu_rank gpu = {.rank = r->rank, .world = r->world, .source = source};
+    const struct tsr_gpu_rank gpu = {.rank = r->rank, .world = r->world, .source = source};
     const struct tsr_host_rank_config host = {.world = r->world, .source = source, .poison = true};
-    if (r->job->gpu)
-        return tsr_run_gpu_rank(r->job->gpu, &gpu, &r->executor, &device);
+    if (r->job->gpus)
+        return r->job->gpus->ops->rank(r->job->gpus, &gpu, &r->executor, &device);
     return tsr_host_rank_create(&host, &r->executor);
 }
 
@@ -303,22 +303,22 @@ static tsr_status write_final(const struct job *job, struct tsr_engine *e, const
 {
     struct tsr_safetensors_writer *w = NULL;
     TSR_TRY(tsr_safetensors_create(path, NULL, &w));
-    tsr_status status = TSR_OK;
-    for (size_t i = 0; i < job->n_params && status == TSR_OK; i++) {
+    tsr_status status;
+    for (size_t i = 0; i < job->n_params; i++) {
         struct tsr_param_layout p = tsr_param_layout(e, i);
-        status = tsr_safetensors_declare(w, p.fqn, TSR_F32, p.n_dims, p.shape, NULL);
+        TSR_GOTO(done, tsr_safetensors_declare(w, p.fqn, TSR_F32, p.n_dims, p.shape, NULL));
     }
-    if (status == TSR_OK)
-        status = tsr_safetensors_begin(w);
-    for (size_t i = 0; i < job->n_params && status == TSR_OK; i++) {
+    TSR_GOTO(done, tsr_safetensors_begin(w));
+    for (size_t i = 0; i < job->n_params; i++) {
         struct tsr_param_layout p = tsr_param_layout(e, i);
         uint64_t numel = 1;
         for (int d = 0; d < p.n_dims; d++)
             numel *= p.shape[d];
-        status = tsr_safetensors_put(w, p.fqn, job->values[i], 4 * numel);
+        TSR_GOTO(done, tsr_safetensors_put(w, p.fqn, job->values[i], 4 * numel));
     }
-    if (status == TSR_OK)
-        status = tsr_safetensors_finish(w);
+    TSR_GOTO(done, tsr_safetensors_finish(w));
+
+done:
     tsr_safetensors_destroy(w);
     return status;
 }
@@ -353,7 +353,7 @@ static tsr_status run_ranks(struct job *job, const char *out, json_t *result)
     pthread_t threads[MAX_RANKS];
     struct rank *ranks = calloc(job->world, sizeof *ranks);
     if (!ranks)
-        return tsr_fail(TSR_ENOMEM, "out of memory");
+        return tsr_no_memory(NULL);
     tsr_status status = tsr_world_threads(job->world, 60, worlds);
     if (status != TSR_OK) {
         free(ranks);
@@ -388,7 +388,7 @@ static tsr_status run_ranks(struct job *job, const char *out, json_t *result)
 }
 
 tsr_status tsr_trace_on_host(const struct tsr_scenario *scenario, const char *path, const char *out,
-                             bool on_gpu, json_t *result)
+                             const struct tsr_gpu_ops *gpus, json_t *result)
 {
     const struct tsr_yaml_node *train = tsr_node_get(scenario->doc.root, "train");
     struct job job = {.scenario = scenario,
@@ -402,12 +402,16 @@ tsr_status tsr_trace_on_host(const struct tsr_scenario *scenario, const char *pa
                         job.world, MAX_RANKS);
     TSR_TRY(tsr_trace_tensors_open(scenario, path, &job.tensors));
     job.losses = calloc((size_t)job.iters * job.micros * job.world + 1, sizeof *job.losses);
-    tsr_status status = job.losses ? TSR_OK : tsr_fail(TSR_ENOMEM, "out of memory");
-    if (status == TSR_OK && on_gpu)
-        status = tsr_run_gpu_share(job.world, &job.gpu);
-    if (status == TSR_OK)
-        status = run_ranks(&job, out, result);
-    tsr_run_gpu_close(job.gpu);
+    tsr_status status = job.losses ? TSR_OK : tsr_no_memory(NULL);
+    if (!job.losses)
+        goto done;
+    if (gpus)
+        TSR_GOTO(done, gpus->share(job.world, &job.gpus));
+    TSR_GOTO(done, run_ranks(&job, out, result));
+
+done:
+    if (gpus)
+        gpus->close(job.gpus);
     for (size_t i = 0; i < job.n_params; i++)
         free(job.values[i]);
     free(job.values);

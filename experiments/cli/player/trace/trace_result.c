@@ -1,7 +1,8 @@
-/* trace_result.c: events, layout, process groups and buckets as JSON. */
-#include "experiments/cli/player/trace/trace_result.h"
+/* trace_result.c: events, layout, process groups, buckets and values of the scenario as JSON. */
 
 #include <string.h>
+
+#include "experiments/cli/player/trace/trace.h"
 
 /* ---- events ---------------------------------------------------------------------------------- */
 
@@ -159,7 +160,7 @@ static json_t *groups_of(const struct tsr_comm *comm, uint32_t world)
     return groups;
 }
 
-json_t *tsr_trace_process_groups(const struct tsr_tables *tables)
+static json_t *process_groups(const struct tsr_tables *tables)
 {
     json_t *o = json_object();
     for (uint16_t c = 0; c < tables->n_comms; c++)
@@ -181,4 +182,44 @@ json_t *tsr_trace_buckets(struct tsr_engine *e)
         json_array_append_new(list, o);
     }
     return list;
+}
+
+void tsr_trace_add_run(json_t *result, const struct tsr_trace_run *run)
+{
+    if (run->buckets) {
+        json_object_set(result, "buckets", run->buckets);
+        return;
+    }
+    json_object_set_new(result, "process_groups", process_groups(tsr_engine_tables(run->e)));
+    json_object_set_new(result, "layout", tsr_trace_layout(run->e, true, false));
+    json_object_set(result, "events", run->lists.events);
+    json_object_set(result, "stream_events", run->lists.stream_events);
+}
+
+/* ---- values ---------------------------------------------------------------------------------- */
+
+json_t *tsr_trace_value(const struct tsr_yaml_node *node)
+{
+    bool flag;
+    int64_t integer;
+    double real;
+    if (tsr_node_is_null(node))
+        return json_null();
+    if (node->kind == TSR_NODE_SEQ || node->kind == TSR_NODE_MAP) {
+        bool map = node->kind == TSR_NODE_MAP;
+        json_t *out = map ? json_object() : json_array();
+        for (size_t i = 0; i < node->n; i++)
+            if (map)
+                json_object_set_new(out, node->items[i]->key, tsr_trace_value(node->items[i]));
+            else
+                json_array_append_new(out, tsr_trace_value(node->items[i]));
+        return out;
+    }
+    if (tsr_node_bool(node, &flag))
+        return json_boolean(flag);
+    if (tsr_node_i64(node, &integer))
+        return json_integer(integer);
+    if (tsr_node_double(node, &real))
+        return json_real(real);
+    return json_string(node->text);
 }

@@ -1,11 +1,11 @@
-/* trace_run.c: see trace_run.h. */
-#include "experiments/cli/player/trace/trace_run.h"
+/* trace_run.c: one rank of a recorded scenario on the engine: iterations, micro-batches and calls
+ * in the scenario's order, with the events of the driver.
+ */
+#include "experiments/cli/player/trace/trace.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include "experiments/cli/player/trace/trace_kinds.h"
 
 /* ---- events of the driver -------------------------------------------------------------------- */
 
@@ -35,7 +35,7 @@ static tsr_status make_calls(struct tsr_trace_run *t, const char *when, uint32_t
         const struct tsr_yaml_node *args = tsr_node_get(call, "args");
         mark(t, json_pack("{s:s, s:s, s:s, s:o}", "e", "call", "fn", tsr_text_or(call, "fn", ""),
                           "module", tsr_text_or(call, "module", ""), "args",
-                          args ? tsr_case_json(args) : json_object()));
+                          args ? tsr_trace_value(args) : json_object()));
         const char *stage = t->stage;
         t->stage = "call";
         t->call = tsr_text_or(call, "fn", "");
@@ -166,7 +166,7 @@ tsr_status tsr_trace_create(struct tsr_trace_run *t, uint32_t rank)
     t->lists.events = json_array();
     t->lists.stream_events = json_array();
     if (!t->lists.events || !t->lists.stream_events)
-        return tsr_fail(TSR_ENOMEM, "out of memory");
+        return tsr_no_memory(NULL);
     TSR_TRY(tsr_engine_create(&config, &t->e));
     return tsr_scenario_model(t->scenario, t->e);
 }
@@ -190,7 +190,7 @@ tsr_status tsr_trace_train(struct tsr_trace_run *t)
     t->stage = "forward";
     for (uint32_t i = 0; i < iters; i++)
         TSR_TRY(run_iteration(t, train, i));
-    return t->lists.failed ? tsr_fail(TSR_ENOMEM, "out of memory") : TSR_OK;
+    return t->lists.failed ? tsr_no_memory(NULL) : TSR_OK;
 }
 
 void tsr_trace_fini(struct tsr_trace_run *t)

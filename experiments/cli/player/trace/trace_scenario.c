@@ -1,4 +1,4 @@
-/* trace_scenario.c: reading a scenario: mesh, model, wrapping, calls. */
+/* trace_scenario.c: reads a recorded scenario, and makes its model, its wrapping and its step. */
 #include "experiments/cli/player/trace/trace_scenario.h"
 
 #include <stdio.h>
@@ -28,12 +28,18 @@ bool tsr_bool_or(const struct tsr_yaml_node *map, const char *key, bool fallback
     return node && tsr_node_bool(node, &value) ? value : fallback;
 }
 
-tsr_status tsr_texts_read(const struct tsr_yaml_node *list, struct tsr_texts *out)
+/* A list of texts, to be freed (the texts belong to the document). */
+struct texts {
+    const char **items;
+    size_t n;
+};
+
+static tsr_status read_texts(const struct tsr_yaml_node *list, struct texts *out)
 {
     size_t n = list && list->kind == TSR_NODE_SEQ ? list->n : 0;
-    *out = (struct tsr_texts){calloc(n + 1, sizeof(*out->items)), n};
+    *out = (struct texts){calloc(n + 1, sizeof(*out->items)), n};
     if (!out->items)
-        return tsr_fail(TSR_ENOMEM, "out of memory");
+        return tsr_no_memory(NULL);
     for (size_t i = 0; i < n; i++)
         out->items[i] = list->items[i]->text;
     return TSR_OK;
@@ -230,7 +236,7 @@ static tsr_status read_shard_dims(const struct tsr_yaml_node *list, struct tsr_s
     *n = list && list->kind == TSR_NODE_SEQ ? list->n : 0;
     *out = calloc(*n + 1, sizeof(**out));
     if (!*out)
-        return tsr_fail(TSR_ENOMEM, "out of memory");
+        return tsr_no_memory(NULL);
     for (size_t i = 0; i < *n; i++) {
         const struct tsr_yaml_node *pair = list->items[i];
         int64_t dim = 0;
@@ -263,16 +269,16 @@ static tsr_status apply_entry(struct tsr_engine *e, const struct tsr_yaml_node *
 static tsr_status match(struct tsr_engine *e, const struct tsr_yaml_node *patterns,
                         struct tsr_module ***out, size_t *n)
 {
-    struct tsr_texts texts;
+    struct texts texts;
     *out = NULL;
-    TSR_TRY(tsr_texts_read(patterns, &texts));
+    TSR_TRY(read_texts(patterns, &texts));
     *n = 0;
     tsr_module_match(e, texts.items, texts.n, NULL, n);
     *out = calloc(*n + 1, sizeof(struct tsr_module *));
     if (*out)
         tsr_module_match(e, texts.items, texts.n, *out, n);
     free(texts.items);
-    return *out ? TSR_OK : tsr_fail(TSR_ENOMEM, "out of memory");
+    return *out ? TSR_OK : tsr_no_memory(NULL);
 }
 
 static tsr_status wrap_entry(struct tsr_engine *e, const struct tsr_yaml_node *entry)
@@ -280,7 +286,7 @@ static tsr_status wrap_entry(struct tsr_engine *e, const struct tsr_yaml_node *e
     struct tsr_wrap_options o = {0};
     struct tsr_shard_dim *dims = NULL;
     struct tsr_module **modules = NULL;
-    struct tsr_texts ignored = {0}, mesh_dims = {0};
+    struct texts ignored = {0}, mesh_dims = {0};
     size_t n = 0;
     const struct tsr_yaml_node *mp = tsr_node_get(entry, "mp");
     const char *offload = tsr_text_or(entry, "offload", "");
@@ -291,22 +297,20 @@ static tsr_status wrap_entry(struct tsr_engine *e, const struct tsr_yaml_node *e
     o.offload = !strcmp(offload, "cpu")          ? TSR_OFFLOAD_CPU
                 : !strcmp(offload, "cpu_pinned") ? TSR_OFFLOAD_CPU_PINNED
                                                  : TSR_OFFLOAD_NONE;
-    tsr_status status = read_reshard(entry, &o);
-    if (status == TSR_OK)
-        status = read_shard_dims(tsr_node_get(entry, "shard_dim"), &dims, &o.n_shard_dims);
-    if (status == TSR_OK)
-        status = tsr_texts_read(tsr_node_get(entry, "ignored"), &ignored);
-    if (status == TSR_OK)
-        status = tsr_texts_read(tsr_node_get(entry, "mesh_dims"), &mesh_dims);
-    if (status == TSR_OK)
-        status = match(e, tsr_node_get(entry, "modules"), &modules, &n);
+    tsr_status status;
+    TSR_GOTO(done, read_reshard(entry, &o));
+    TSR_GOTO(done, read_shard_dims(tsr_node_get(entry, "shard_dim"), &dims, &o.n_shard_dims));
+    TSR_GOTO(done, read_texts(tsr_node_get(entry, "ignored"), &ignored));
+    TSR_GOTO(done, read_texts(tsr_node_get(entry, "mesh_dims"), &mesh_dims));
+    TSR_GOTO(done, match(e, tsr_node_get(entry, "modules"), &modules, &n));
     o.mesh_dims = mesh_dims.items;
     o.n_mesh_dims = (int)mesh_dims.n;
     o.shard_dims = dims;
     o.ignored = ignored.items;
     o.n_ignored = ignored.n;
-    if (status == TSR_OK)
-        status = apply_entry(e, entry, &o, modules, n);
+    TSR_GOTO(done, apply_entry(e, entry, &o, modules, n));
+
+done:
     free(modules);
     free(ignored.items);
     free(mesh_dims.items);

@@ -35,11 +35,4 @@ const char *tsr_text_or(const struct tsr_yaml_node *map, const char *key, const 
 uint64_t tsr_u64_or(const struct tsr_yaml_node *map, const char *key, uint64_t fallback);
 bool tsr_bool_or(const struct tsr_yaml_node *map, const char *key, bool fallback);
 
-/* A list of texts, to be freed (the texts belong to the document). */
-struct tsr_texts {
-    const char **items;
-    size_t n;
-};
-tsr_status tsr_texts_read(const struct tsr_yaml_node *list, struct tsr_texts *out) TSR_MUST_USE;
-
 #endif

@@ -61,17 +61,18 @@ static tsr_status with_modules(const struct call *c, list_fn fn)
     size_t n = list && list->kind == TSR_NODE_SEQ ? list->n : 0;
     struct tsr_module **modules = calloc(n + 1, sizeof(*modules));
     if (!modules)
-        return tsr_fail(TSR_ENOMEM, "out of memory");
-    tsr_status status = TSR_OK;
-    for (size_t i = 0; i < n && status == TSR_OK; i++) {
-        modules[i] = tsr_module_find(c->e, list->items[i]->text);
+        return tsr_no_memory(NULL);
+    tsr_status status;
+    for (size_t i = 0; i < n; i++) {
+        const struct tsr_yaml_node *name = list->items[i];
+        modules[i] = tsr_module_find(c->e, name->text);
         if (!modules[i])
-            status =
-                tsr_node_error(list->items[i], "modules: found %s; allowed: the name of a module",
-                               list->items[i]->text);
+            TSR_GOTO(done, tsr_node_error(name, "modules: found %s; allowed: the name of a module",
+                                          name->text));
     }
-    if (status == TSR_OK)
-        status = fn(c->e, c->module, modules, n);
+    TSR_GOTO(done, fn(c->e, c->module, modules, n));
+
+done:
     free(modules);
     return status;
 }

@@ -1,5 +1,7 @@
-/* trace_tensors.c: see trace_tensors.h. */
-#include "experiments/cli/player/trace/trace_tensors.h"
+/* trace_tensors.c: the tensors of a recorded scenario: initial parameters and data, as a source for
+ * an executor.
+ */
+#include "experiments/cli/player/trace/trace.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -110,7 +112,7 @@ static tsr_status init(void *user, const struct tsr_piece *piece, void *out)
                         numel);
     float *whole = malloc(t->bytes + 1);
     if (!whole)
-        return tsr_fail(TSR_ENOMEM, "out of memory");
+        return tsr_no_memory(NULL);
     tsr_status status = tsr_safetensors_read(r->tensors->init, t, 0, whole, t->bytes);
     if (status == TSR_OK)
         take_box(piece, whole, out);

@@ -1,6 +1,9 @@
-/* run_host.c: see run_host.h. */
-#include "experiments/cli/run/run_host.h"
+/* run_train.c: `tessera run --on host` and `--on cuda`: ranks as threads, or as the processes of a
+ * launcher or of its own; signals; how a run ends.
+ */
+#include "experiments/cli/run/run.h"
 
+#include <inttypes.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
@@ -8,12 +11,9 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "exec/launch/launch.h"
 #include "exec/world/world_process.h"
 #include "experiments/cli/args/cmd.h"
-#include "experiments/cli/run/oom_gpu.h"
-#include "experiments/cli/run/run_prepare.h"
-#include "experiments/cli/run/run_rank.h"
+#include "experiments/study/report/report_text.h"
 
 /* Every rank reserves a TiB of addresses or more; a process has 128. */
 enum { MAX_THREADS = 64 };
@@ -24,11 +24,6 @@ enum { MAX_THREADS = 64 };
 static double timeout_of(const struct tsr_args *args)
 {
     return args->timeout ? (double)args->timeout : 300;
-}
-
-static bool on_gpus(const struct tsr_args *args)
-{
-    return !strcmp(args->on, "cuda");
 }
 
 static volatile sig_atomic_t stop_asked;
@@ -46,12 +41,26 @@ static bool is_mistake(tsr_status status)
 
 /* ---- ranks as threads ------------------------------------------------------------------------ */
 
+/* A rank that ran out of memory: its own words (which may name another rank), and what was
+ * predicted.
+ */
+static tsr_status tell_memory(uint32_t rank, const char *text, uint64_t predicted)
+{
+    char who[32] = "";
+    if (strncmp(text, "rank ", 5) != 0)
+        snprintf(who, sizeof who, "rank %" PRIu32 ": ", rank);
+    return tsr_fail(TSR_EOOM,
+                    "%s%s; predicted were %.2f GiB of segments for a rank (tessera explain says "
+                    "for what, tessera plan what fits)",
+                    who, text, (double)predicted / TSR__GIB);
+}
+
 /* A mistake of the user's is no rank's; other faults name their rank, if not already another's. */
 static tsr_status tell(const struct tsr_run_rank *r)
 {
     bool named = is_mistake(r->status) || !strncmp(r->text, "rank ", 5);
     if (r->status == TSR_EOOM)
-        return tsr_oom_while_running(r->rank, r->text, r->run->device_bytes);
+        return tell_memory(r->rank, r->text, r->run->device_bytes);
     return named ? tsr_fail(r->status, "%s", r->text)
                  : tsr_fail(r->status, "rank %u: %s", r->rank, r->text);
 }
@@ -74,14 +83,14 @@ static tsr_status join_all(pthread_t *threads, struct tsr_run_rank *ranks, uint3
 }
 
 static tsr_status run_threads(const struct tsr_run_job *run, const struct tsr_args *args,
-                              struct tsr_run_gpu *gpu, struct tsr_train_result *result)
+                              struct tsr_gpus *gpus, struct tsr_train_result *result)
 {
     uint32_t n = run->job.world, started = 0;
     struct tsr_world *worlds[MAX_THREADS];
     pthread_t threads[MAX_THREADS];
     struct tsr_run_rank *ranks = calloc(n, sizeof *ranks);
     if (!ranks)
-        return tsr_fail(TSR_ENOMEM, "out of memory");
+        return tsr_no_memory(NULL);
     tsr_status status = tsr_world_threads(n, timeout_of(args), worlds);
     if (status != TSR_OK) {
         free(ranks);
@@ -91,7 +100,7 @@ static tsr_status run_threads(const struct tsr_run_job *run, const struct tsr_ar
         ranks[started] = (struct tsr_run_rank){.run = run,
                                                .args = args,
                                                .stop = &stop_asked,
-                                               .gpu = gpu,
+                                               .gpus = gpus,
                                                .rank = started,
                                                .world = worlds[started]};
         if (pthread_create(&threads[started], NULL, tsr_run_rank_main, &ranks[started]) != 0) {
@@ -120,32 +129,34 @@ static tsr_status open_world(const struct tsr_args *args, const struct tsr_launc
     return tsr_world_processes(launch, timeout_of(args), transport, out);
 }
 
-static tsr_status train_in(const struct tsr_args *args, const struct tsr_launch *launch,
-                           struct tsr_world *world, struct tsr_run *run)
+static tsr_status train_in(const struct tsr_args *args, const struct tsr_gpu_ops *ops,
+                           const struct tsr_launch *launch, struct tsr_world *world,
+                           struct tsr_run *run)
 {
-    struct tsr_run_gpu *gpu = NULL;
-    TSR_TRY(tsr_run_prepare(args, launch, world, run));
-    if (on_gpus(args))
-        TSR_TRY(tsr_run_gpu_open(args, launch, &run->job, world, &gpu));
+    struct tsr_gpus *gpus = NULL;
+    TSR_TRY(tsr_run_prepare(args, ops, launch, world, run));
+    if (ops)
+        TSR_TRY(ops->open(args, launch, &run->job.job, run->job.device_bytes, world, &gpus));
     struct tsr_run_rank rank = {.run = &run->job,
                                 .args = args,
                                 .stop = &stop_asked,
                                 .rank = launch->rank,
                                 .world = world,
-                                .gpu = gpu};
+                                .gpus = gpus};
     tsr_run_rank_main(&rank);
     run->result = rank.result;
-    tsr_run_gpu_close(gpu);
+    if (ops)
+        ops->close(gpus);
     return rank.status == TSR_OK ? TSR_OK : tell(&rank);
 }
 
 /* All ranks end with the same mistake of the user's: rank 0 says it. */
-static tsr_status run_process(const struct tsr_args *args, const struct tsr_launch *launch,
-                              struct tsr_run *run, int *success)
+static tsr_status run_process(const struct tsr_args *args, const struct tsr_gpu_ops *ops,
+                              const struct tsr_launch *launch, struct tsr_run *run, int *success)
 {
     struct tsr_world *world = NULL;
     TSR_TRY(open_world(args, launch, &world));
-    tsr_status status = train_in(args, launch, world, run);
+    tsr_status status = train_in(args, ops, launch, world, run);
     world->ops->destroy(world);
     if (launch->rank == 0 || !is_mistake(status))
         return status;
@@ -154,8 +165,9 @@ static tsr_status run_process(const struct tsr_args *args, const struct tsr_laun
 }
 
 /* `tessera run ... --nproc N` starts itself N times without --nproc. */
-static tsr_status spawn(const struct tsr_args *args, char *const *argv, int *success)
+static tsr_status spawn(const struct tsr_args *args, int *success)
 {
+    char *const *argv = args->argv;
     char *words[TSR_MAX_SETS * 2 + 64], ranks[32];
     size_t n = 0;
     snprintf(ranks, sizeof ranks, "%llu", (unsigned long long)args->nproc);
@@ -188,29 +200,30 @@ static tsr_status spawn(const struct tsr_args *args, char *const *argv, int *suc
 
 /* ---- the command ----------------------------------------------------------------------------- */
 
-static tsr_status run_alone(const struct tsr_args *args, const struct tsr_launch *launch,
-                            struct tsr_run *run)
+static tsr_status run_alone(const struct tsr_args *args, const struct tsr_gpu_ops *ops,
+                            const struct tsr_launch *launch, struct tsr_run *run)
 {
-    TSR_TRY(tsr_run_prepare(args, launch, NULL, run));
+    TSR_TRY(tsr_run_prepare(args, ops, launch, NULL, run));
     if (run->job.job.world > MAX_THREADS)
         return tsr_fail(TSR_ECONFIG,
                         "world: found %u ranks; allowed as threads: up to %d (--ranks)",
                         run->job.job.world, MAX_THREADS);
-    struct tsr_run_gpu *gpu = NULL;
-    if (on_gpus(args))
-        TSR_TRY(tsr_run_gpu_open(args, launch, &run->job, NULL, &gpu));
-    tsr_status status = run_threads(&run->job, args, gpu, &run->result);
-    tsr_run_gpu_close(gpu);
+    struct tsr_gpus *gpus = NULL;
+    if (ops)
+        TSR_TRY(ops->open(args, launch, &run->job.job, run->job.device_bytes, NULL, &gpus));
+    tsr_status status = run_threads(&run->job, args, gpus, &run->result);
+    if (ops)
+        ops->close(gpus);
     return status;
 }
 
-static tsr_status run_all(const struct tsr_args *args, const struct tsr_launch *launch,
-                          int *success)
+static tsr_status run_all(const struct tsr_args *args, const struct tsr_gpu_ops *ops,
+                          const struct tsr_launch *launch, int *success)
 {
     struct tsr_run run = {.lock = -1};
     bool alone = launch->size == 1;
     tsr_status status =
-        alone ? run_alone(args, launch, &run) : run_process(args, launch, &run, success);
+        alone ? run_alone(args, ops, launch, &run) : run_process(args, ops, launch, &run, success);
     const char *dir = run.job.config.dir;
     if (status == TSR_OK && launch->rank == 0 && run.result.stopped)
         fprintf(stderr, "tessera: stopped after step %llu%s%s\n",
@@ -252,17 +265,17 @@ static void catch_signals(void)
     sigaction(SIGPIPE, &none, NULL);
 }
 
-tsr_status tsr_run_on_host(const struct tsr_args *args, char *const *argv, int *success)
+tsr_status tsr_run_train(const struct tsr_args *args, const struct tsr_gpu_ops *gpus, int *success)
 {
     struct tsr_launch launch;
     TSR_TRY(check_options(args));
-    if (args->nproc && on_gpus(args)) /* or each of them would say it */
-        TSR_TRY(tsr_run_gpu_check(args, false));
+    if (args->nproc && gpus) /* or each of them would say it */
+        TSR_TRY(gpus->check(args, false));
     if (args->nproc)
-        return spawn(args, argv, success);
+        return spawn(args, success);
     TSR_TRY(tsr_launch_environment(&launch));
-    if (on_gpus(args))
-        TSR_TRY(tsr_run_gpu_check(args, launch.size == 1));
+    if (gpus)
+        TSR_TRY(gpus->check(args, launch.size == 1));
     catch_signals();
-    return run_all(args, &launch, success);
+    return run_all(args, gpus, &launch, success);
 }

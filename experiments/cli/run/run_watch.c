@@ -1,14 +1,80 @@
-/* run_profile.c: see run_profile.h. */
-#include "experiments/cli/run/run_profile.h"
+/* run_watch.c: the checker and the profile beside a rank that trains. */
+#include "experiments/cli/run/run_watch.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "experiments/cli/inspect/check_run.h"
 #include "experiments/study/base/out_file.h"
 #include "experiments/study/report/report.h"
 #include "experiments/study/simulate/peak.h"
 #include "experiments/study/simulate/simulate.h"
+
+/* ---- --check --------------------------------------------------------------------------------- */
+
+tsr_status tsr_run_check_job(const struct tsr_job *job)
+{
+    const struct tsr_check_source source = {.job = job};
+    struct tsr_check_run run;
+    tsr_status status = tsr_check_run(&source, &run);
+    if (status == TSR_OK && tsr_checker_n_findings(run.checker) > 0)
+        status = tsr_fail(TSR_EDEFECT, "--check: %s; see tessera check",
+                          tsr_checker_finding(run.checker, 0)->headline);
+    tsr_check_run_close(&run);
+    return status;
+}
+
+static tsr_status watch_for_check(struct tsr_executor *x, const struct tsr_instr *instr)
+{
+    struct tsr_run_check *c = (struct tsr_run_check *)x;
+    if (tsr_instr_is_work(instr)) {
+        struct tsr_exec_record record = tsr_exec_record_of(instr);
+        tsr_exec_record_done(&c->told, &record);
+    }
+    return c->checks->ops->submit(c->checks, instr);
+}
+
+static const struct tsr_executor_ops check_ops = {.size = sizeof(struct tsr_executor_ops),
+                                                  .version = TSR_EXECUTOR_VERSION,
+                                                  .name = "check",
+                                                  .submit = watch_for_check};
+
+tsr_status tsr_run_check_init(struct tsr_run_check *c, uint32_t rank, uint32_t world,
+                              struct tsr_executor *next)
+{
+    const struct tsr_checker_config config = {.world = world, .stop = true};
+    *c = (struct tsr_run_check){.base = {.ops = &check_ops}, .rank = rank};
+    tsr_exec_hash_init(&c->told);
+    TSR_TRY(tsr_checker_create(&config, &c->checker));
+    return tsr_checker_rank(c->checker, rank, NULL, next, &c->checks);
+}
+
+void tsr_run_check_fini(struct tsr_run_check *c)
+{
+    tsr_checker_destroy(c->checker); /* with its executors */
+    *c = (struct tsr_run_check){.checker = NULL};
+}
+
+void tsr_run_check_tables(struct tsr_run_check *c, const struct tsr_tables *tables)
+{
+    tsr_checker_set_tables(c->checker, c->rank, tables);
+}
+
+tsr_status tsr_run_check_step(void *user, struct tsr_executor *executor, uint64_t step)
+{
+    const struct tsr_run_check *c = user;
+    TSR_TRY(executor->ops->drain(executor));
+    uint64_t told = tsr_exec_hash_value(&c->told), did = tsr_exec_hash(executor);
+    if (told == did)
+        return TSR_OK;
+    return tsr_fail(TSR_EDEFECT,
+                    "--check: step %llu: the streams did not do what they were told: executed "
+                    "hash %016llx, the program's %016llx",
+                    (unsigned long long)step, (unsigned long long)did, (unsigned long long)told);
+}
+
+/* ---- --profile ------------------------------------------------------------------------------- */
 
 /* ---- recording ------------------------------------------------------------------------------- */
 
@@ -16,7 +82,7 @@ static tsr_status next_program(struct tsr_run_profile *p, int iteration)
 {
     struct tsr_program *program = malloc(sizeof *program);
     if (!program)
-        return tsr_fail(TSR_ENOMEM, "out of memory: the profile");
+        return tsr_no_memory("the profile");
     tsr_program_init(program, p->tables);
     program->iteration = iteration;
     p->first_number[p->n] = p->count;
@@ -50,7 +116,7 @@ static tsr_status record(struct tsr_run_profile *p, const struct tsr_instr *inst
     return tsr_program_append(p->programs[p->n - 1], instr);
 }
 
-static tsr_status watch(struct tsr_executor *x, const struct tsr_instr *instr)
+static tsr_status watch_for_profile(struct tsr_executor *x, const struct tsr_instr *instr)
 {
     struct tsr_run_profile *p = (struct tsr_run_profile *)x;
     tsr_status status = p->over ? TSR_OK : record(p, instr);
@@ -58,14 +124,14 @@ static tsr_status watch(struct tsr_executor *x, const struct tsr_instr *instr)
     return status;
 }
 
-static const struct tsr_executor_ops ops = {.size = sizeof(struct tsr_executor_ops),
-                                            .version = TSR_EXECUTOR_VERSION,
-                                            .name = "profile",
-                                            .submit = watch};
+static const struct tsr_executor_ops profile_ops = {.size = sizeof(struct tsr_executor_ops),
+                                                    .version = TSR_EXECUTOR_VERSION,
+                                                    .name = "profile",
+                                                    .submit = watch_for_profile};
 
 tsr_status tsr_run_profile_init(struct tsr_run_profile *p, uint32_t iterations)
 {
-    *p = (struct tsr_run_profile){.base = {.ops = &ops}, .wanted = iterations};
+    *p = (struct tsr_run_profile){.base = {.ops = &profile_ops}, .wanted = iterations};
     return next_program(p, TSR_PROGRAM_INIT);
 }
 
@@ -96,7 +162,7 @@ static tsr_status place_spans(const struct tsr_run_profile *p, struct timeline *
         const struct tsr_program *program = p->programs[i];
         struct tsr_sim_span *out = calloc(program->n_instrs + 1, sizeof *out);
         if (!out)
-            return tsr_fail(TSR_ENOMEM, "out of memory: the profile");
+            return tsr_no_memory("the profile");
         t->by_program[i] = out;
         for (size_t k = 0; k < program->n_instrs; k++) {
             uint64_t number = p->first_number[i] + k;
@@ -115,8 +181,7 @@ static tsr_status place_spans(const struct tsr_run_profile *p, struct timeline *
     return TSR_OK;
 }
 
-/* ---- as a simulation's result -----------------------------------------------------------------
- */
+/* ---- as a simulation's result ---------------------------------------------------------------- */
 
 struct measured {
     struct tsr_emission emission;
@@ -133,7 +198,7 @@ static tsr_status arrange(const struct tsr_run_profile *p, const struct tsr_job 
 {
     uint32_t *class_of = calloc(job->world, sizeof *class_of), first = p->n, steady = p->n;
     if (!class_of)
-        return tsr_fail(TSR_ENOMEM, "out of memory: the profile");
+        return tsr_no_memory("the profile");
     for (uint32_t i = 0; i < p->n; i++)
         if (p->programs[i]->iteration >= 0) {
             first = first == p->n ? i : first;
@@ -216,13 +281,13 @@ tsr_status tsr_run_profile_write(struct tsr_run_profile *p, const struct tsr_job
     struct measured m = {0};
     for (uint32_t i = 0; i < p->n; i++)
         p->programs[i]->tables = tsr_engine_tables(engine);
-    tsr_status status = tsr_exec_take_spans(p->of, &t.spans, &t.n_spans);
-    if (status == TSR_OK)
-        status = place_spans(p, &t);
-    if (status == TSR_OK)
-        status = arrange(p, job, engine, &t, &m);
-    if (status == TSR_OK)
-        status = write_files(job, &m, &t, dir);
+    tsr_status status;
+    TSR_GOTO(done, tsr_exec_take_spans(p->of, &t.spans, &t.n_spans));
+    TSR_GOTO(done, place_spans(p, &t));
+    TSR_GOTO(done, arrange(p, job, engine, &t, &m));
+    TSR_GOTO(done, write_files(job, &m, &t, dir));
+
+done:
     free(m.emission.class_of);
     for (uint32_t i = 0; i < p->n; i++)
         free(t.by_program[i]);

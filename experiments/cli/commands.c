@@ -1,0 +1,401 @@
+/* commands.c: the table of subcommands: what each is called, what it does, what it accepts and what
+ * it says about itself. Dispatch, the overview, the help and the lists of errors come from here.
+ * Texts stand as they are printed.
+ */
+#include "experiments/cli/commands.h"
+
+/* clang-format off */
+const struct tsr_command tsr_commands[] = {
+    {.run = tsr_cmd_compare, .place = 1, .usage = {
+         .name = "compare",
+         .line = "simulate every strategy of an experiment and compare them",
+         .synopsis = "FILE [--out DIR] [options]",
+         .options = TSR_OPT_SET | TSR_OPT_PRINT_CONFIG | TSR_OPT_FORMAT | TSR_OPT_OUT |
+                    TSR_OPT_ONLY | TSR_OPT_JOBS | TSR_OPT_MEASURED | TSR_OPT_PART | TSR_OPT_MERGE |
+                    TSR_OPT_SAMPLES,
+         .formats = "md, csv or json (default md)",
+         .text =
+         "Simulates each strategy of the experiment file until its step repeats itself, and prints a\n"
+         "row each: step time, tokens per second, MFU, peak memory against the card, exposed\n"
+         "communication, bytes sent. With --out: summary.csv and summary.json, and per strategy a\n"
+         "memory timeline, a stream timeline, a Perfetto trace, a memory snapshot (snapshot.pickle,\n"
+         "for pytorch.org/memory_viz) and pictures.\n"
+         "\n"
+         "A sweep that is larger than a machine: --part I/N --out DIR simulates every N-th strategy and\n"
+         "leaves the rest to others; started again it goes on where it was stopped. --part auto takes I\n"
+         "and N from a Slurm array, srun, mpirun or torchrun. --merge DIR... makes of the parts the\n"
+         "table and the files of one run.\n"
+         "\n"
+         "Exit status: 0 also when strategies do not fit (the table says so), 1 the machine failed,\n"
+         "2 a mistake in the file or the options.\n"
+         "\n"
+         "Examples\n"
+         "  tessera compare experiments/flagship/dgx-h100-8.yaml --out out/dgx\n"
+         "  tessera compare FILE --only fsdp,ddp --set batch=2 --format csv\n"
+         "  tessera compare FILE --part 3/8 --out out/part-3; tessera compare --merge out/part-* --out out\n"
+         "  tessera compare FILE --set model=qwen2.5-7b --set cluster=dgx-a100-16 --print-config"}},
+
+    {.run = tsr_cmd_sim, .place = 2, .usage = {
+         .name = "sim",
+         .line = "simulate one strategy",
+         .synopsis = "FILE --strategy NAME [--out DIR] [options]",
+         .options = TSR_OPT_SET | TSR_OPT_PRINT_CONFIG | TSR_OPT_FORMAT | TSR_OPT_OUT |
+                    TSR_OPT_STRATEGY | TSR_OPT_SAMPLES,
+         .formats = "md, csv or json (default md)",
+         .text =
+         "As compare, for one strategy. Exit status 3 if it does not fit on the card. With\n"
+         "allocator.limit: card the allocator fails as on the card: one line on stderr says who asked\n"
+         "for how much, what was free, who holds most, what would fit; with --out, DIR/STRATEGY has\n"
+         "oom.json and the snapshot at that moment.\n"
+         "\n"
+         "Examples\n"
+         "  tessera sim experiments/flagship/dgx-h100-8.yaml --strategy fsdp\n"
+         "  tessera sim FILE --strategy fsdp --set seq=8192 --out out/long"}},
+
+    {.run = tsr_cmd_goodput, .place = 19, .usage = {
+         .name = "goodput",
+         .line = "what failures and checkpoints leave of a month",
+         .synopsis = "FILE --strategy NAME [options]",
+         .options = TSR_OPT_SET | TSR_OPT_PRINT_CONFIG | TSR_OPT_FORMAT | TSR_OPT_OUT |
+                    TSR_OPT_STRATEGY | TSR_OPT_MTBF | TSR_OPT_CKPT,
+         .formats = "md, csv or json (default md)",
+         .text =
+         "Simulates a step and a checkpoint of the strategy, then the month event by event: nodes fail\n"
+         "at random, the job restarts from its last complete checkpoint. Prints the share of time that\n"
+         "was useful work, what the rest went into, and the interval between checkpoints that is best.\n"
+         "The keys goodput.* say how often nodes fail and how fast storage is (tessera help keys).\n"
+         "With --out: goodput.csv, the shares by interval, and a picture of it.\n"
+         "\n"
+         "Examples\n"
+         "  tessera goodput experiments/flagship/h100-128.yaml --strategy fsdp --checkpoint-minutes 30\n"
+         "  tessera goodput FILE --strategy fsdp --mtbf-hours 2000 --set goodput.asynchronous=true"}},
+
+    {.run = tsr_cmd_jobs, .place = 20, .usage = {
+         .name = "jobs",
+         .line = "what jobs that share a cluster take from each other",
+         .synopsis = "FILE [options]",
+         .options = TSR_OPT_SET | TSR_OPT_FORMAT,
+         .formats = "md, csv or json (default md)",
+         .text =
+         "Simulates the jobs that the key `jobs` lists (strategies of the file, each on nodes of its\n"
+         "own) one by one, then together: what they share are the uplinks of the network. Prints each\n"
+         "one's step alone, its step beside the others, and the ratio.\n"
+         "experiments/guide/clusters.md tells more.\n"
+         "\n"
+         "Example\n"
+         "  tessera jobs experiments/topologies/two-jobs.yaml"}},
+
+    {.run = tsr_cmd_run, .place = 3, .usage = {
+         .name = "run",
+         .line = "run one strategy: simulated, on the host, or on GPUs",
+         .synopsis = "FILE --strategy NAME --on sim|host|cuda [options]",
+         .options = TSR_OPT_SET | TSR_OPT_PRINT_CONFIG | TSR_OPT_FORMAT | TSR_OPT_OUT |
+                    TSR_OPT_STRATEGY | TSR_OPT_ON | TSR_OPT_RANKS | TSR_OPT_NPROC |
+                    TSR_OPT_TRANSPORT | TSR_OPT_TIMEOUT | TSR_OPT_RESUME | TSR_OPT_PROFILE |
+                    TSR_OPT_CHECK | TSR_OPT_SERIAL | TSR_OPT_VERIFY | TSR_OPT_GPU | TSR_OPT_COMM |
+                    TSR_OPT_FORCE_NCCL | TSR_OPT_EXACT | TSR_OPT_GRAPHS | TSR_OPT_ASYNC_SAVE,
+         .formats = "md, csv or json (default md)",
+         .text =
+         "The same file and strategy on another executor. --on sim is `tessera sim`. --on host trains:\n"
+         "every rank runs the step program with threads as streams; ranks are threads (--ranks),\n"
+         "processes (--nproc), or what mpirun, srun or torchrun started. The keys that begin with\n"
+         "data., train., eval. and checkpoints. say on what and how. With --out DIR the run leaves\n"
+         "metrics.jsonl and checkpoints there, and --resume DIR goes on from the latest one that is\n"
+         "whole, at any number of ranks and in any strategy.\n"
+         "\n"
+         "--on cuda trains in the same way on GPUs, one for each rank, which talk by NCCL; with --comm\n"
+         "loopback --ranks N are threads that share one GPU. The program tessera-cuda does it, which is\n"
+         "beside tessera where a build has CUDA.\n"
+         "\n"
+         "SIGINT and SIGTERM end a run after the step at hand: it saves, says how to go on, and its\n"
+         "exit status is 0. When a rank is lost, or does not answer within --timeout, the others end\n"
+         "with status 75, and after any failure of the machine each has left DIR/flight-rank-N.json:\n"
+         "its last instructions and how far they had come. A loss that is no number ends the run with\n"
+         "status 1. Checkpoints that were complete stay as they were.\n"
+         "\n"
+         "Examples\n"
+         "  tessera run experiments/flagship/dgx-h100-8.yaml --strategy fsdp --on sim\n"
+         "  tessera run experiments/small/llama.yaml --strategy fsdp --on host --ranks 4 --out run"}},
+
+    {.run = tsr_cmd_corpus, .place = 12, .usage = {
+         .name = "corpus",
+         .line = "make a small corpus of bytes from a text",
+         .synopsis = "PATH --out DIR [--shuffle]",
+         .options = TSR_OPT_OUT | TSR_OPT_SHUFFLE,
+         .formats = "",
+         .text =
+         "Puts the texts of a file or folder together as bytes (tokens 0 to 255): DIR/train.bin and\n"
+         "DIR/val.bin for data.train and data.val. Texts that repeat others are left out. Prints what\n"
+         "models that look at no byte, or at one byte before, reach on the held-out part.\n"
+         "\n"
+         "Example\n"
+         "  tessera corpus /usr/share/common-licenses --out out/corpus"}},
+
+    {.run = tsr_cmd_export, .place = 13, .usage = {
+         .name = "export",
+         .line = "write a checkpoint as a Hugging Face model",
+         .synopsis = "RUN --out DIR [--dtype DTYPE]",
+         .options = TSR_OPT_OUT | TSR_OPT_DTYPE,
+         .formats = "",
+         .text =
+         "Writes model.safetensors and config.json, which transformers loads, from the latest\n"
+         "checkpoint of a run (its --out).\n"
+         "\n"
+         "Example\n"
+         "  tessera export out/run --out out/model"}},
+
+    {.run = tsr_cmd_inspect, .place = 4, .usage = {
+         .name = "inspect",
+         .line = "show model, groups, layout and cluster",
+         .synopsis = "FILE [options]",
+         .options = TSR_OPT_SET | TSR_OPT_PRINT_CONFIG | TSR_OPT_FORMAT | TSR_OPT_ONLY |
+                    TSR_OPT_STATES,
+         .formats = "text or json (default text)",
+         .text =
+         "Shows what an experiment stands for, without simulating: exact parameter counts, the groups\n"
+         "and shard sizes of each strategy, the cluster and its links (? where a value is unknown).\n"
+         "FILE may also be a Hugging Face config.json (mixture-of-experts models are counted too), a\n"
+         "module tree, or a cluster or node file. With --states: the engine's state machines.\n"
+         "\n"
+         "Examples\n"
+         "  tessera inspect --states | dot -Tsvg -o states.svg\n"
+         "  tessera inspect experiments/flagship/dgx-h100-8.yaml --only fsdp\n"
+         "  tessera inspect experiments/models/deepseek-v3.json"}},
+
+    {.run = tsr_cmd_program, .place = 5, .usage = {
+         .name = "program",
+         .line = "print the step program of one rank",
+         .synopsis = "FILE --strategy NAME [--iteration I] [--rank R]",
+         .options = TSR_OPT_SET | TSR_OPT_PRINT_CONFIG | TSR_OPT_STRATEGY | TSR_OPT_ITERATION |
+                    TSR_OPT_RANK,
+         .formats = "",
+         .text =
+         "Prints every instruction that an iteration (or init, load, eval, save) of one rank gives to\n"
+         "an executor, in the order of issue, and the two hashes: of the program, and of the addresses.\n"
+         "\n"
+         "Example\n"
+         "  tessera program experiments/flagship/dgx-h100-8.yaml --strategy fsdp --iteration 0"}},
+
+    {.run = tsr_cmd_trace, .place = 6, .usage = {
+         .name = "trace",
+         .line = "what the engine decides in a golden scenario",
+         .synopsis = "SCENARIO.json [-o RESULT.json]",
+         .options = TSR_OPT_OUT_FILE | TSR_OPT_EXECUTOR,
+         .formats = "",
+         .text =
+         "Runs a recorded scenario (tests/golden/scenarios) through the engine and writes what came out\n"
+         "in the format of tests/golden/results: layout, events, stream events and process groups\n"
+         "(train), the error (error), the layout (layout, tp_layout), buckets (ddp, bucket), or the\n"
+         "chunks of the older tensor-parallel extension (chunk).\n"
+         "\n"
+         "With --executor host every rank is a thread that computes: the result also has losses,\n"
+         "norms of gradients and, in a file beside it, the parameters after the last step.\n"
+         "\n"
+         "Example\n"
+         "  tessera trace tests/golden/scenarios/raf-default-w2.json -o out.json"}},
+
+    {.run = tsr_cmd_memory, .place = 7, .usage = {
+         .name = "memory",
+         .line = "what a recorded memory scenario takes",
+         .synopsis = "SCENARIO.json [-o RESULT.json]",
+         .options = TSR_OPT_OUT_FILE | TSR_OPT_TIMELINE,
+         .formats = "",
+         .text =
+         "Predicts what PyTorch's allocator holds in a memory scenario (tests/golden-memory): its\n"
+         "figures by phase, live bytes by category at every hook, and with --timeline every allocation\n"
+         "and free with its address, in the format of the recordings. SCENARIO.json is a scenario, or a\n"
+         "recording that has one.\n"
+         "\n"
+         "Exit status: 3 if the scenario's device is too small; the line says what asked for how much,\n"
+         "what was free, and what would have fitted.\n"
+         "\n"
+         "Example\n"
+         "  tessera memory tests/golden-memory/tiny-base.json -o out.json --timeline events.json"}},
+
+    {.run = tsr_cmd_explain, .place = 8, .usage = {
+         .name = "explain",
+         .line = "why a strategy's memory peaks where it does, and what would lower it",
+         .synopsis = "FILE --strategy NAME [options]",
+         .options = TSR_OPT_SET | TSR_OPT_PRINT_CONFIG | TSR_OPT_FORMAT | TSR_OPT_STRATEGY |
+                    TSR_OPT_JOBS | TSR_OPT_TOP | TSR_OPT_NO_WHAT_IF | TSR_OPT_TIME,
+         .formats = "text or json (default text)",
+         .text =
+         "Shows the instant of the peak (iteration, phase, module, hook, operation), everything alive\n"
+         "then by category and owner, the units with unsharded parameters, what checkpointing keeps,\n"
+         "the peaks of the phases and the next-highest ones, and what the allocator holds beyond it.\n"
+         "Then what-ifs: the strategy with one key changed, and the best pair and triple of changes;\n"
+         "each is a full emission of the changed strategy. experiments/guide/explain.md has more.\n"
+         "\n"
+         "Exit status: 3 if the strategy runs out of memory (with allocator.limit: card).\n"
+         "\n"
+         "Examples\n"
+         "  tessera explain experiments/flagship/dgx-h100-8.yaml --strategy fsdp\n"
+         "  tessera explain FILE --strategy fsdp --set batch=2 --time --format json"}},
+
+    {.run = tsr_cmd_overlap, .place = 9, .usage = {
+         .name = "overlap",
+         .line = "which communication is exposed, why, and what would hide it",
+         .synopsis = "FILE|RUN_DIR [--strategy NAME] [options]",
+         .options = TSR_OPT_SET | TSR_OPT_PRINT_CONFIG | TSR_OPT_FORMAT | TSR_OPT_OUT |
+                    TSR_OPT_STRATEGY | TSR_OPT_JOBS | TSR_OPT_TOP | TSR_OPT_NO_WHAT_IF,
+         .formats = "text, json or csv (default text)",
+         .text =
+         "Simulates a strategy of FILE, or reads what a run left: RUN_DIR is the --out folder of\n"
+         "compare or sim, of run --profile, or the folder of one strategy in it. Shows what hides\n"
+         "behind computation and what does not: by kind, and for the most exposed collectives when\n"
+         "they were issued, began and ended. Why each is exposed: the host was late, another kind of\n"
+         "collective held its communicator, a buffer was not free, its stream had to wait, or there was\n"
+         "no computation left to hide it (bandwidth). For a FILE, then changes that may hide it, each\n"
+         "simulated. --out writes overlap.csv and a picture. experiments/guide/overlap.md tells more.\n"
+         "\n"
+         "Examples\n"
+         "  tessera overlap experiments/flagship/dgx-h100-8.yaml --strategy fsdp\n"
+         "  tessera overlap experiments/flagship/h100-128.yaml --strategy fsdp --out out/overlap\n"
+         "  tessera overlap out/run --format json"}},
+
+    {.run = tsr_cmd_diff, .place = 10, .usage = {
+         .name = "diff",
+         .line = "where the memory of two strategies or recorded runs parts",
+         .synopsis = "A B [options]",
+         .options = TSR_OPT_SET | TSR_OPT_FORMAT | TSR_OPT_TOP | TSR_OPT_SECOND_FILE,
+         .formats = "text or json (default text)",
+         .text =
+         "A and B are each one of\n"
+         "  FILE:STRATEGY    a strategy of an experiment file (FILE alone if it has one)\n"
+         "  DIR              the folder of a strategy that compare or sim wrote (--out)\n"
+         "  memory.csv       the same; phases.csv beside it names the phases\n"
+         "  NAME.timeline.json[.gz]   a recorded run of PyTorch (tests/golden-memory)\n"
+         "The two curves are aligned by phase and module, not by time. Shown are the place where they\n"
+         "part first, what grew at each one's peak by category and owner, the peaks of the phases,\n"
+         "and, where times are known, the collectives that are exposed more or less.\n"
+         "--set applies to both experiment files.\n"
+         "\n"
+         "Examples\n"
+         "  tessera diff experiments/flagship/dgx-h100-8.yaml:fsdp experiments/flagship/dgx-h100-8.yaml:fsdp-checkpoint\n"
+         "  tessera diff out/dgx/fsdp out/dgx/ddp --format json"}},
+
+    {.run = tsr_cmd_plan, .place = 11, .usage = {
+         .name = "plan",
+         .line = "find the fastest strategies that fit, or the largest batch, seq or model",
+         .synopsis = "FILE [--strategy NAME] [--max batch|seq|layers] [options]",
+         .options = TSR_OPT_SET | TSR_OPT_FORMAT | TSR_OPT_OUT | TSR_OPT_STRATEGY | TSR_OPT_JOBS |
+                    TSR_OPT_TOP | TSR_OPT_MAX | TSR_OPT_EXHAUSTIVE,
+         .formats = "md, csv or json (default md)",
+         .text =
+         "Tries every combination of some settings on top of one strategy. Prints the N fastest that\n"
+         "fit the memory budget (--top) and the Pareto front of time per token and peak memory, each\n"
+         "with the command that repeats it. `plan: {budget_gib: N, space: {KEY: [values]}}` in the file\n"
+         "says what is tried and what may be used; without it: a default space, and the card's usable\n"
+         "memory.\n"
+         "What cannot fit is not emitted and what cannot win is not simulated; nothing is lost by that\n"
+         "(--exhaustive does without). With --max: the largest value that fits. With --out: plan.csv,\n"
+         "summary.json and a picture. experiments/guide/plan.md tells more.\n"
+         "\n"
+         "Exit status: 3 if nothing fits.\n"
+         "\n"
+         "Examples\n"
+         "  tessera plan experiments/flagship/dgx-h100-8.yaml --out out/plan\n"
+         "  tessera plan FILE --strategy fsdp --set 'plan.space={batch: [1, 2], wrap: [block, root]}'\n"
+         "  tessera plan FILE --strategy fsdp --set plan.budget_gib=60 --top 3\n"
+         "  tessera plan FILE --strategy fsdp --max seq"}},
+
+    {.run = tsr_cmd_check, .place = 14, .usage = {
+         .name = "check",
+         .line = "look for races, leaks, ranks that differ and deadlocks, without running anything",
+         .synopsis = "FILE|SCENARIO.json [--strategy NAME] [options]",
+         .options = TSR_OPT_SET | TSR_OPT_PRINT_CONFIG | TSR_OPT_STRATEGY,
+         .formats = "",
+         .text =
+         "Emits the programs of every rank (in worlds of more than 64: one of each class) for the\n"
+         "initialisation, three iterations and the other phases of the file, and checks them: accesses\n"
+         "that nothing orders, memory given back or used too early, reads of what nobody wrote, leaks,\n"
+         "collectives that differ between ranks, deadlocks. SCENARIO.json is a scenario as trace and\n"
+         "memory take it. engine/check/CHECKER.md has the rules, and what mutated programs showed.\n"
+         "\n"
+         "Exit status: 0 nothing found, 4 a defect (one line on stderr, all of them on stdout), 2 a\n"
+         "mistake in the file or the options.\n"
+         "\n"
+         "Examples\n"
+         "  tessera check experiments/flagship/dgx-h100-8.yaml\n"
+         "  tessera check FILE --strategy fsdp --set accumulation.steps=4\n"
+         "  tessera check tests/golden/scenarios/raf-default-w2.json"}},
+
+    {.run = tsr_cmd_kernels, .place = 17, .usage = {
+         .name = "kernels",
+         .line = "predict measured kernels and say by how much the cost model misses",
+         .synopsis = "FILE.csv [--leave-one-out] [options]",
+         .options = TSR_OPT_FORMAT | TSR_OPT_LEAVE_OUT,
+         .formats = "md, csv or json (default md)",
+         .text =
+         "Reads a table of measured kernels (matrix products: m, n, k, batch, dtype, tflops; attention:\n"
+         "kernel, pass, head_dim, seq_len, tflops; norms: backend, rows_N, cols_C, fwd_GBps, bwd_GBps;\n"
+         "losses: rows, vocab, fwd_ms, full_ms),\n"
+         "prices each row on the card of its column gpu, and prints predicted, measured, error and\n"
+         "their quantiles: of points that the simulator's tables have, and of those that they have\n"
+         "not. With --leave-one-out each point is predicted by its neighbours. No sustained factor\n"
+         "applies: tables are short runs.\n"
+         "\n"
+         "Examples\n"
+         "  tessera kernels experiments/validation/kernels/gemm.csv --leave-one-out\n"
+         "  tessera kernels TABLE.csv --format csv"}},
+
+    {.run = tsr_cmd_collectives, .place = 18, .usage = {
+         .name = "collectives",
+         .line = "predict what nccl-tests prints on a cluster",
+         .synopsis = "CLUSTER [--ranks N] [--sizes BYTES,...] [--set KEY=VALUE] [options]",
+         .options = TSR_OPT_SET | TSR_OPT_ONLY | TSR_OPT_FORMAT | TSR_OPT_RANKS | TSR_OPT_SIZES,
+         .formats = "md or csv (default md)",
+         .text =
+         "Simulates all-reduce, all-gather, reduce-scatter, all-to-all and broadcast by size over the\n"
+         "first N GPUs of a cluster (default: all). CLUSTER is a file or a name. Keys of --set: sim.*,\n"
+         "such as sim.algorithm=ring, sim.protocol=ll or sim.calibration.intra_efficiency=0.8.\n"
+         "\n"
+         "Examples\n"
+         "  tessera collectives dgx-h100-2\n"
+         "  tessera collectives dgx-h100-2 --ranks 8 --sizes 67108864,1073741824 --format csv"}},
+
+    {.run = tsr_cmd_calibrate, .place = 16, .usage = {
+         .name = "calibrate",
+         .line = "time a machine, or read what was timed, in the forms that the simulator takes",
+         .synopsis = "--on host|cuda --out DIR [options], or --nccl-log LOG [--out FILE.csv]",
+         .options = TSR_OPT_NCCL_LOG | TSR_OPT_OUT_FILE | TSR_OPT_ON | TSR_OPT_RANKS | TSR_OPT_GPU |
+                    TSR_OPT_COMM,
+         .formats = "",
+         .text =
+         "Times a machine as `run` uses it: every kernel at several sizes, what issuing an instruction\n"
+         "costs, collectives between 2 to N ranks (--ranks, default 8; threads), and on the host how many\n"
+         "ranks the cores carry. --on cuda: a rank on each GPU, or all on one with --comm loopback. DIR\n"
+         "gets cluster-NAME.json (host, or the GPU's name) and the node, device and kernel tables that it\n"
+         "names: `compare --set cluster=DIR/cluster-NAME.json` then predicts runs there. Takes ten seconds\n"
+         "on a host, some minutes on GPUs. Times are medians: what else the machine does is left out.\n"
+         "\n"
+         "--nccl-log reads a log of nccl-tests (all_reduce_perf, all_gather_perf, reduce_scatter_perf,\n"
+         "alltoall_perf, broadcast_perf) and writes it as a table with the columns of\n"
+         "experiments/validation/nccl_busbw.csv: `tessera validate` predicts its rows, and\n"
+         "experiments/validation/collectives/fit.py fits a device file to them.\n"
+         "\n"
+         "Examples\n"
+         "  tessera calibrate --on host --out my-host\n"
+         "  tessera calibrate --on cuda --comm loopback --ranks 2 --out my-gpu\n"
+         "  tessera calibrate --nccl-log all_reduce_perf.log --out my-cluster.csv"}},
+
+    {.run = tsr_cmd_validate, .place = 15, .usage = {
+         .name = "validate",
+         .line = "predict the rows of a published table and compare them with what was measured",
+         .synopsis = "FILE.csv [--out DIR] [options]",
+         .options = TSR_OPT_SET | TSR_OPT_FORMAT | TSR_OPT_OUT | TSR_OPT_JOBS | TSR_OPT_CONDITIONS,
+         .formats = "md, csv or json (default md)",
+         .text =
+         "Reads a table with the columns of one of experiments/validation/*.csv, simulates every row as\n"
+         "an experiment and prints predicted, measured and error, then median, 90 % quantile and largest\n"
+         "error by class, and the rank correlation of MFU. A row that is not modelled is named and counts\n"
+         "as 100 %; a row without a measured figure is left out; of a range of GPUs the worse end counts.\n"
+         "--set changes keys of every row. With --out: the rows as CSV and a picture of predicted against\n"
+         "measured. experiments/guide/validation.md has the figures and what they rest on.\n"
+         "\n"
+         "Examples\n"
+         "  tessera validate experiments/validation/llm_foundry.csv --out out/validate\n"
+         "  tessera validate TABLE.csv --format json"}},
+
+    {.run = NULL}};
+/* clang-format on */

@@ -1,0 +1,15 @@
+/* calibrate_gpu.h: what the two files of the program with GPUs have of each other. */
+#ifndef TSR_CLI_CALIBRATE_GPU_H
+#define TSR_CLI_CALIBRATE_GPU_H
+
+#include "experiments/cli/calibrate/calibrate.h"
+
+/* calibrate_gpu.c; see struct tsr_gpu_ops. */
+tsr_status tsr_calibrated_cuda(const struct tsr_args *args,
+                               struct tsr_calibrated *out) TSR_MUST_USE;
+
+/* gpus.c: the folder in which plans of matrix products are kept for the user's next runs; "": none.
+ */
+void tsr_gpu_plans(char *out, size_t size);
+
+#endif
