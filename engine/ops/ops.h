@@ -4,7 +4,7 @@
  * whose backward does the same. Inputs are borrowed; results are new references (tsr_release()).
  * NULL comes back once the engine has failed or a recomputation has stopped: operations take NULL
  * and do nothing, so model code needs no checks. Sizes, order and lifetimes follow eager PyTorch;
- * engine/KERNELS.md says what each kernel computes.
+ * engine/ops/KERNELS.md says what each kernel computes.
  *
  * Shapes: T = tokens (batch x sequence), D = width, V = vocabulary, H heads, K key/value heads, d
  * head size. A tensor has T rows.
