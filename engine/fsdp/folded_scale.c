@@ -2,7 +2,7 @@
  * the fused optimizer multiplies by what is left to do, 1 / ranks and the factor of clipping, as it
  * reads them. Norms are those of the scaled gradients.
  */
-#include "engine/graph/engine.h"
+#include "engine/fsdp/fsdp.h"
 
 /* As for the divide factors (3.14), f16 might overflow if it were divided after the sum. */
 bool tsr__is_folded(const struct tsr_group *g)
@@ -24,19 +24,9 @@ double tsr__folded_scale(const struct tsr_param *p)
 
 bool tsr__folds(const struct tsr_engine *e)
 {
-    for (size_t i = 0; i < e->n_states; i++)
-        for (size_t k = 0; k < e->states[i]->n_groups; k++)
-            if (e->states[i]->groups[k]->folds)
+    for (size_t i = 0; i < e->fsdp->n_states; i++)
+        for (size_t k = 0; k < e->fsdp->states[i]->n_groups; k++)
+            if (e->fsdp->states[i]->groups[k]->folds)
                 return true;
     return false;
-}
-
-bool tsr__check_folded(struct tsr_engine *e)
-{
-    bool fused = e->step.optimizer == TSR_OPT_ADAMW_FUSED || e->step.optimizer == TSR_OPT_NONE;
-    if (tsr__folds(e) && (!fused || (e->step.clip && e->step.clip_how != TSR_CLIP_FOREACH)))
-        TSR__RAISE(
-            e, TSR_EUNSUPPORTED,
-            "gradients that stay sums need the fused AdamW, and clipping over all gradients");
-    return tsr__ok(e);
 }

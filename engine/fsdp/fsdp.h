@@ -1,15 +1,29 @@
 /* fsdp.h: wrapped states, parameter groups and what they share: the hook state machines of
- * fully_shard and replicate (section 3). Private to engine/; included by engine.h.
+ * fully_shard and replicate (section 3). Private to engine/.
  */
 #ifndef TSR_FSDP_H
 #define TSR_FSDP_H
 
-#include "engine/graph/module.h"
+#include "engine/layout/layout.h"
+#include "engine/ops/ops.h"
 
 struct tsr_group;
 struct tsr_flat;
 
 /* ---- states and groups ----------------------------------------------------------------------- */
+
+/* What the engine keeps of all wrapped calls, fsdp1's among them. */
+struct tsr_wrapped {
+    struct tsr_state **states; /* in order of wrapping */
+    size_t n_states, cap_states;
+    const char **group_names; /* by group id */
+    size_t cap_group_names;
+    uint16_t user_stream; /* of hooks that asked for one; 0: none yet */
+    /* Of the step that is configured: */
+    bool optimizer_reads_any; /* it takes gradients of any dtype (the fused AdamW) */
+    bool clips;               /* so does clipping, but only where gradients stay sums */
+};
+void tsr__wrapped_fini(struct tsr_wrapped *wrapped);
 
 enum tsr_training_state {
     TSR_IDLE,
@@ -20,9 +34,14 @@ enum tsr_training_state {
 };
 enum tsr_sharded_state { TSR_SHARDED, TSR_SHARDED_POST_FORWARD, TSR_UNSHARDED, TSR_N_SHARDED };
 
+/* A parameter in a group: its shard, and what comes of it and goes.
+ *
+ * Invariant: `unsharded` exists from the first unshard on; its storage is backed only while the
+ * group is unsharded, and only then param->value is it. */
 struct tsr_fsdp_param {
     struct tsr_param *param;
     struct tsr_group *group;
+    struct tsr_param_cut cut; /* as layouts ask for it */
     size_t n_aliases;
     char **aliases; /* FQNs of the other places inside the call's modules */
     int shard_dim;  /* -1: replicated */
@@ -58,6 +77,11 @@ struct tsr_all_gather_result {
     uint32_t event;
 };
 
+/* Parameters that are gathered and reduced together, in the order of the flat buffers.
+ *
+ * Invariant: `training` and `sharded` move only along the tables of transitions.c. At most one
+ * all-gather is pending (result.pending), which the next wait takes; every event is of work whose
+ * buffer the group still holds, and 0 once somebody has waited for it. */
 struct tsr_group {
     struct tsr_state *state;
     char *name;
@@ -173,12 +197,16 @@ static inline struct tsr_group *tsr__first_group(const struct tsr_state *s)
 
 /* ---- state.c, param_group.c, all_gather.c, reduce.c ------------------------------------------ */
 
-struct tsr_tensor *tsr__state_pre_forward(struct tsr_engine *e, struct tsr_state *s,
-                                          struct tsr_module *m, struct tsr_tensor *in);
-struct tsr_tensor *tsr__state_post_forward(struct tsr_engine *e, struct tsr_state *s,
-                                           struct tsr_module *m, struct tsr_tensor *out);
+extern const struct tsr_module_hooks tsr__state_hooks;
 void tsr__state_unshard_method(struct tsr_engine *e, struct tsr_state *s, bool async_op);
 
+/* Tells layouts how the group cuts the parameter (fully_shard.c). */
+void tsr__set_cut(struct tsr_fsdp_param *f);
+/* *param: the one that the group gets, a copy of it if the other side holds the first name. */
+tsr_status tsr__break_tie(struct tsr_engine *e, struct tsr_module *const *targets, size_t n_targets,
+                          struct tsr_param **param);
+/* Begins an event of the trace about a group. */
+void tsr__event_group(struct tsr_event *ev, const char *name, const struct tsr_group *g);
 /* Sets the size and communicator of the post-forward mesh (fully_shard.c). */
 tsr_status tsr__group_set_post_forward(struct tsr_engine *e, struct tsr_group *g, uint32_t size);
 void tsr__group_lazy_init(struct tsr_engine *e, struct tsr_group *g);
@@ -248,8 +276,6 @@ bool tsr__is_folded(const struct tsr_group *g);
 double tsr__folded_scale(const struct tsr_param *p);
 /* True if a group was wrapped so. */
 bool tsr__folds(const struct tsr_engine *e);
-/* Raises if this step has no kernel that scales what it reads; true if all is well. */
-bool tsr__check_folded(struct tsr_engine *e);
 /* Args of a kernel: how the parameter is cut (KERNELS.md). */
 void tsr__cut_args(struct tsr_engine *e, const struct tsr_fsdp_param *p);
 /* Hands a user's collective its two tensors (taken over) and lets it emit on `stream`. */

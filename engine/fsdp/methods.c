@@ -1,5 +1,5 @@
 /* methods.c: the methods of wrapped modules (section 4.3): they only set what the hooks read. */
-#include "engine/graph/engine.h"
+#include "engine/fsdp/fsdp.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -269,7 +269,7 @@ static void set_separate(struct tsr_engine *e, struct tsr_state *s, double value
                        s->name);
             return;
         }
-        const struct tsr_comm *shard = &e->comms[g->shard_comm];
+        const struct tsr_comm *shard = &e->emit.comms[g->shard_comm];
         char name[96];
         snprintf(name, sizeof name, "%s_reduce_scatter", shard->name);
         g->reduce_comm = value != 0 ? tsr__comm_add(e, name, shard->size, shard->stride, UINT16_MAX)
@@ -317,8 +317,8 @@ tsr_status tsr_set_gather_extension(struct tsr_engine *e, const char *pattern,
         return tsr_fail(TSR_EASSERT,
                         "%s: both fsdp_pre_all_gather and fsdp_post_all_gather must be given",
                         pattern);
-    for (size_t i = 0; i < e->n_params; i++) {
-        struct tsr_param *p = e->params[i];
+    for (size_t i = 0; i < e->tree.n_params; i++) {
+        struct tsr_param *p = e->tree.params[i];
         if (!p || !p->fsdp || !tsr__glob(pattern, p->fqn))
             continue;
         p->fsdp->extension = extension;
@@ -333,8 +333,8 @@ tsr_status tsr_register_post_accumulate_grad_hook(struct tsr_engine *e, const ch
                                                   tsr_grad_hook hook, void *user)
 {
     size_t n = 0;
-    for (size_t i = 0; i < e->n_params; i++) {
-        struct tsr_param *p = e->params[i];
+    for (size_t i = 0; i < e->tree.n_params; i++) {
+        struct tsr_param *p = e->tree.params[i];
         if (!p || !p->fsdp || !tsr__glob(pattern, p->fqn))
             continue;
         p->fsdp->grad_hook = hook;
@@ -362,10 +362,10 @@ tsr_status tsr_set_all_reduce_hook(struct tsr_engine *e, struct tsr_module *m,
     if (s->groups[0]->is_hsdp)
         return tsr_fail(TSR_EVALUE,
                         "set_all_reduce_hook: stream cannot be set when using native HSDP");
-    if (e->user_stream == 0)
-        e->user_stream = tsr__stream_add(e, "user", TSR_ROLE_USER, 0);
+    if (e->fsdp->user_stream == 0)
+        e->fsdp->user_stream = tsr__stream_add(e, "user", TSR_ROLE_USER, 0);
     EACH_GROUP(s, g)
-    g->hook_stream = e->user_stream;
+    g->hook_stream = e->fsdp->user_stream;
     return e->status;
 }
 

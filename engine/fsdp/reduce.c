@@ -3,7 +3,8 @@
  */
 #include <math.h>
 
-#include "engine/graph/engine.h"
+#include "engine/fsdp/fsdp.h"
+#include "engine/ops/ops_common.h"
 
 /* Hands a user's collective its two tensors and lets it emit on `stream`. */
 void tsr__run_custom(struct tsr_engine *e, const struct tsr_custom_comm *custom,
@@ -96,7 +97,7 @@ static bool plan_reduction(struct tsr_engine *e, struct tsr_group *g, struct red
 
 static void trace_reduce(struct tsr_engine *e, struct tsr_group *g, const struct reduction *r)
 {
-    if (!e->has_trace)
+    if (!e->emit.has_trace)
         return;
     const char **names = g->names;
     for (size_t i = 0; i < r->n; i++)
@@ -205,11 +206,11 @@ static void emit_scale(struct tsr_engine *e, struct tsr_storage *s, tsr_dtype dt
 static void trace_reduce_scatter(struct tsr_engine *e, struct tsr_group *g,
                                  const struct reduction *r)
 {
-    if (!e->has_trace)
+    if (!e->emit.has_trace)
         return;
     struct tsr_event ev;
     tsr__event_group(&ev, "reduce_scatter", g);
-    tsr__event_str(&ev, "pg", e->comms[g->shard_comm].name);
+    tsr__event_str(&ev, "pg", e->emit.comms[g->shard_comm].name);
     tsr__event_int(&ev, "n_in", (int64_t)(r->elems * g->shard_size));
     tsr__event_int(&ev, "n_out", (int64_t)r->elems);
     tsr__event_str(&ev, "dtype", tsr_dtype_name(r->reduce));
@@ -217,7 +218,7 @@ static void trace_reduce_scatter(struct tsr_engine *e, struct tsr_group *g,
     tsr__event_str(&ev, "op", tsr_reduce_op_name(r->divide.rs_op));
     if (r->divide.rs_op == TSR_REDUCE_PREMUL_SUM)
         tsr__event_num(&ev, "factor", r->divide.premul);
-    tsr__event_str(&ev, "stream", e->streams[g->comm->reduce_scatter].name);
+    tsr__event_str(&ev, "stream", e->emit.streams[g->comm->reduce_scatter].name);
     tsr__event_send(e, &ev);
 }
 
@@ -326,7 +327,7 @@ static void keep_partial(struct tsr_engine *e, struct tsr_group *g, struct reduc
         r->output = NULL;
     }
     g->post_reduce_event = tsr__record_event(e, g->comm->reduce_scatter);
-    if (e->has_trace) {
+    if (e->emit.has_trace) {
         struct tsr_event ev;
         tsr__event_group(&ev, "partial_reduce", g);
         tsr__event_str(&ev, "res", res);
@@ -337,17 +338,17 @@ static void keep_partial(struct tsr_engine *e, struct tsr_group *g, struct reduc
 static void trace_all_reduce(struct tsr_engine *e, struct tsr_group *g, const struct reduction *r,
                              bool adds_partial)
 {
-    if (!e->has_trace)
+    if (!e->emit.has_trace)
         return;
     struct tsr_event ev;
     tsr__event_group(&ev, "all_reduce", g);
-    tsr__event_str(&ev, "pg", e->comms[g->replicate_comm].name);
+    tsr__event_str(&ev, "pg", e->emit.comms[g->replicate_comm].name);
     tsr__event_int(&ev, "n", (int64_t)r->elems);
     tsr__event_str(&ev, "dtype", tsr_dtype_name(r->reduce));
     tsr__event_int(&ev, "bytes", (int64_t)r->output->bytes);
     tsr__event_str(&ev, "op", tsr_reduce_op_name(r->divide.ar_op));
     tsr__event_bool(&ev, "adds_partial", adds_partial);
-    tsr__event_str(&ev, "stream", e->streams[g->comm->all_reduce].name);
+    tsr__event_str(&ev, "stream", e->emit.streams[g->comm->all_reduce].name);
     tsr__event_send(e, &ev);
 }
 
@@ -383,12 +384,12 @@ static void run_hook(struct tsr_engine *e, struct tsr_group *g, struct reduction
     if (!r->all_reduces && g->hook_stream != UINT16_MAX)
         stream = g->hook_stream;
     tsr__wait_stream(e, stream, g->comm->reduce_scatter); /* W12 */
-    if (e->has_trace) {
+    if (e->emit.has_trace) {
         struct tsr_event ev;
         tsr__event_group(&ev, "all_reduce_hook", g);
         tsr__event_int(&ev, "n", (int64_t)r->elems);
         tsr__event_str(&ev, "dtype", tsr_dtype_name(r->reduce));
-        tsr__event_str(&ev, "stream", e->streams[stream].name);
+        tsr__event_str(&ev, "stream", e->emit.streams[stream].name);
         tsr__event_send(e, &ev);
     }
     r->post_stream = stream;
@@ -526,7 +527,7 @@ static void post_reduce(struct tsr_engine *e, struct tsr_group *g, struct reduct
         if (r->items[k].p->grad_hook)
             r->items[k].p->grad_hook(e, r->items[k].p->param, r->items[k].p->grad_hook_user);
     g->post_reduce_event = tsr__record_event(e, r->post_stream);
-    if (!e->has_trace)
+    if (!e->emit.has_trace)
         return;
     struct tsr_event ev;
     tsr__event_group(&ev, "sharded_grad", g);

@@ -4,7 +4,7 @@
  */
 #include "engine/fsdp/transitions.h"
 
-#include "engine/graph/engine.h"
+#include "engine/fsdp/fsdp.h"
 
 static const struct tsr_transition state_rows[] = {
     {TSR_IDLE, TSR_FORWARD, "pre-forward"},

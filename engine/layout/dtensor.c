@@ -1,12 +1,22 @@
-/* dtensor.c: cuts of a dimension in the order in which they were made; see dtensor.h. */
+/* dtensor.c: how dimensions are cut: one cut (section 2.2, the only place with this arithmetic),
+ * several in the order in which they were made, and where the pieces lie.
+ */
 #include "engine/layout/dtensor.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-#include "engine/graph/engine.h"
+#include "engine/layout/layout.h"
 
 #define MAX_NUMEL (UINT64_C(1) << 60)
+
+struct tsr_chunk tsr__chunk(uint64_t n, uint32_t world, uint32_t rank)
+{
+    struct tsr_chunk c = {.rows = tsr_ceil_div(n, world)};
+    c.begin = tsr_min_u64(n, c.rows * rank);
+    c.count = tsr_min_u64(c.rows, n - c.begin);
+    return c;
+}
 
 void tsr_dtensor_mesh(struct tsr_dtensor *t, int n_mesh, const uint32_t *sizes)
 {

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "engine/graph/engine.h"
+#include "engine/layout/layout.h"
 #include "engine/layout/tensor_parallel.h"
 
 void tsr_state_dict_init(struct tsr_state_dict *s, uint32_t world)
@@ -84,7 +84,7 @@ static tsr_status add_place(struct collect *c, const struct tsr_place *place, co
         return TSR_OK;
     TSR_TRY(tsr_state_dict_add(s, fqn, where.group, p->dtype, &where.layout));
     struct tsr_state_entry *entry = &s->entries[s->n - 1];
-    entry->on_host = p->fsdp && p->fsdp->group->offload != TSR_OFFLOAD_NONE;
+    entry->on_host = p->cut && p->cut->on_host;
     if (c->first[p->id])
         entry->alias_of = c->first[p->id] - 1;
     else
@@ -112,10 +112,10 @@ tsr_status tsr_state_dict_of(struct tsr_engine *e, const char *group, struct tsr
 {
     struct collect c = {.e = e, .group = group, .out = out};
     tsr_state_dict_init(out, e->world);
-    c.first = calloc(e->n_params + 1, sizeof *c.first);
+    c.first = calloc(e->tree.n_params + 1, sizeof *c.first);
     tsr_status status = c.first ? TSR_OK : tsr_fail(TSR_ENOMEM, "out of memory");
-    if (status == TSR_OK && e->root)
-        status = add_module(&c, e->root, "");
+    if (status == TSR_OK && e->tree.root)
+        status = add_module(&c, e->tree.root, "");
     free(c.first);
     if (status != TSR_OK)
         tsr_state_dict_fini(out);

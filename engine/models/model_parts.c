@@ -1,4 +1,6 @@
-/* model_parts.c: see model_parts.h. */
+/* model_parts.c: modules that the model families have in common, checks of their sizes, and what is
+ * said of a model once it is built.
+ */
 #include "engine/models/model_parts.h"
 
 #include "engine/ops/ops_fused.h"
@@ -22,7 +24,7 @@ void tsr__layer_norm_forward(struct tsr_engine *e, struct tsr_module *m, void *i
 {
     (void)impl;
     struct tsr_param *w = m->params[0].param, *b = m->params[1].param;
-    *out = e->add_norm.on ? tsr__op_add_norm(e, in, w, b) : tsr_op_layer_norm(e, in, w, b);
+    *out = e->ops->add_norm.on ? tsr__op_add_norm(e, in, w, b) : tsr_op_layer_norm(e, in, w, b);
 }
 
 void tsr__head_forward(struct tsr_engine *e, struct tsr_module *m, void *impl,
@@ -81,7 +83,7 @@ tsr_status tsr__check_model(const struct tsr_engine *e, const uint64_t *sizes, s
     if (layers > 100000)
         return tsr_fail(TSR_EVALUE, "%llu layers; allowed: 1 to 100000",
                         (unsigned long long)layers);
-    if (e->root)
+    if (e->tree.root)
         return tsr_fail(TSR_EVALUE, "the engine has a model already");
     return TSR_OK;
 }
@@ -94,10 +96,23 @@ tsr_status tsr__check_heads(uint64_t width, uint64_t heads)
                     (unsigned long long)width, (unsigned long long)heads);
 }
 
+void tsr__model_numbers(struct tsr_engine *e, double norm_eps, double init_std)
+{
+    e->model->norm_eps = norm_eps > 0 ? norm_eps : 1e-5;
+    e->model->init_std = init_std > 0 ? init_std : 0.02;
+}
+
+void tsr_model_set_float_input(struct tsr_engine *e, uint64_t width)
+{
+    e->model->int_input = false;
+    e->model->loss_mse = true;
+    e->model->in_dim = width;
+}
+
 void tsr__is_language_model(struct tsr_engine *e, uint64_t vocab, double norm_eps, double init_std)
 {
-    e->model.int_input = true;
-    e->model.vocab = vocab;
-    e->model.head = true;
+    e->model->int_input = true;
+    e->model->vocab = vocab;
+    e->model->head = true;
     tsr__model_numbers(e, norm_eps, init_std);
 }

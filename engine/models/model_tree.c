@@ -1,5 +1,5 @@
 /* model_tree.c: a generic model from a tree of nodes ("tree" of tests/golden/README.md). */
-#include "engine/graph/engine.h"
+#include "engine/models/model_parts.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -86,7 +86,7 @@ static void leaf_forward(struct tsr_engine *e, struct tsr_module *m, void *impl,
         *out = tsr_op_gelu(e, in);
         break;
     case TSR_TREE_ATTENTION: {
-        struct tsr_attention_shape shape = {e->step.batch, e->step.seq, t->n.heads, t->n.kv_heads,
+        struct tsr_attention_shape shape = {e->shape.batch, e->shape.seq, t->n.heads, t->n.kv_heads,
                                             t->n.head_dim};
         struct tsr_tensor *part[3];
         tsr_op_split3(e, in, t->n.heads * t->n.head_dim, t->n.kv_heads * t->n.head_dim, false,
@@ -162,7 +162,7 @@ static tsr_status resolve_runs(struct tsr_engine *e, struct tsr_module *m, struc
                                const struct tsr_tree_node *n)
 {
     t->n_runs = 1 + n->n_run_at;
-    e->model.by_iteration |= n->n_run_at > 0;
+    e->model->by_iteration |= n->n_run_at > 0;
     t->runs = tsr_arena_alloc(&e->arena, (size_t)t->n_runs * sizeof *t->runs);
     if (!t->runs)
         return tsr_fail(TSR_ENOMEM, "out of memory");
@@ -206,13 +206,13 @@ static tsr_status build(struct tsr_engine *e, struct tsr_module *parent,
 
 tsr_status tsr_model_tree(struct tsr_engine *e, const struct tsr_tree_config *config)
 {
-    if (e->root)
+    if (e->tree.root)
         return tsr_fail(TSR_EVALUE, "the engine has a model already");
-    e->model.int_input = config->tokens > 0;
-    e->model.vocab = config->tokens;
-    e->model.in_dim = config->in_dim;
-    e->model.loss_mse = config->loss_mse;
-    e->model.target_dim = config->loss_mse ? config->target_dim : 0;
+    e->model->int_input = config->tokens > 0;
+    e->model->vocab = config->tokens;
+    e->model->in_dim = config->in_dim;
+    e->model->loss_mse = config->loss_mse;
+    e->model->target_dim = config->loss_mse ? config->target_dim : 0;
     tsr_dtype dtype = config->param_dtype != TSR_DTYPE_NONE ? config->param_dtype : TSR_F32;
     return build(e, NULL, &config->root, dtype);
 }

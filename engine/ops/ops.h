@@ -10,10 +10,8 @@
 #ifndef TSR_OPS_H
 #define TSR_OPS_H
 
+#include "engine/graph/tensor.h"
 #include "engine/tessera.h"
-
-struct tsr_tensor *tsr_retain(struct tsr_tensor *tensor);
-void tsr_release(struct tsr_engine *e, struct tsr_tensor *tensor);
 
 struct tsr_attention_shape {
     uint64_t batch, seq, heads, kv_heads, head_dim;

@@ -1,9 +1,41 @@
-/* ops_common.h: what the files of operations share. */
+/* ops_common.h: what the files of operations share: pieces that they are made of, and what the
+ * engine keeps for them. Private to engine/.
+ */
 #ifndef TSR_OPS_COMMON_H
 #define TSR_OPS_COMMON_H
 
 #include "engine/graph/engine.h"
+#include "engine/layout/layout.h"
+#include "engine/ops/ops.h"
 #include "engine/ops/scratch.h"
+
+/* ---- state ----------------------------------------------------------------------------------- */
+
+/* What operations and steps must know of the model; its family fills it in. */
+struct tsr_model_info {
+    bool int_input, loss_mse, shifts_labels;
+    uint64_t vocab, in_dim, target_dim; /* 0: the loss has no target */
+    double norm_eps, init_std;
+    struct tsr_rope rope;
+    const struct tsr_llama_config *llama; /* NULL: another family */
+    bool head;         /* its last module can make the loss in chunks (tsr__head()) */
+    bool by_iteration; /* what runs depends on the number of the iteration */
+};
+/* What operations keep from one call to the next. */
+struct tsr_op_state {
+    struct { /* a norm that is called with a sum (ops_fused.h) */
+        bool on;
+        struct tsr_tensor *addend, *sum; /* addend: borrowed */
+    } add_norm;
+    struct tsr_tensor *head_labels; /* for a head that makes the loss; borrowed; NULL: logits */
+    uint64_t loss_chunks;           /* > 1: in how many it makes it */
+    bool loss_inplace;              /* flash-attn's loss: gradients take the logits' place */
+    bool workspace_main, workspace_autograd, lt_main, lt_autograd; /* taken already */
+    struct tsr_storage *workspaces[8];
+    size_t n_workspaces;
+};
+
+/* ---- pieces of operations -------------------------------------------------------------------- */
 
 /* Gives up a node whose operation did not run; returns NULL for the caller to return. */
 static inline struct tsr_tensor *tsr__op_abort(struct tsr_engine *e, struct tsr_node *node)
@@ -11,9 +43,6 @@ static inline struct tsr_tensor *tsr__op_abort(struct tsr_engine *e, struct tsr_
     tsr__node_release(e, node);
     return NULL;
 }
-
-/* Recomputes the checkpointed region of the node's first saved slot, if there is one. */
-void tsr__node_touch(struct tsr_engine *e, struct tsr_node *node);
 
 /* The dtype of a result of two dtypes. */
 tsr_dtype tsr__promote(uint8_t a, uint8_t b);
@@ -143,13 +172,21 @@ enum { TSR_LOG_SOFTMAX_PASSES = 3 };
 void tsr__emit_loss_in_passes(struct tsr_engine *e, const char *name, struct tsr_tensor *const *in,
                               int n, struct tsr_tensor *const *out, int n_out, unsigned passes);
 
-/* Selective checkpointing (checkpoint.c). An operation whose result a policy may keep asks first:
- * true if this one is kept. `product`: matrix products, of which every second one is kept; results
- * of attention kernels are always. */
-bool tsr__selective_keeps(struct tsr_engine *e, bool product);
-/* True while the kept results are to be taken instead of computed. */
-bool tsr__selective_reuses(const struct tsr_engine *e);
-void tsr__selective_put(struct tsr_engine *e, const struct tsr_tensor *result);
-struct tsr_tensor *tsr__selective_take(struct tsr_engine *e);
+/* ---- ops_tp.c -------------------------------------------------------------------------------- */
+
+/* Around the part of a block that tensor parallelism cuts; new references. Identity without it. */
+struct tsr_tensor *tsr__tp_enter(struct tsr_engine *e, struct tsr_tensor *x);
+struct tsr_tensor *tsr__tp_leave(struct tsr_engine *e, struct tsr_tensor *x);
+/* All-reduce in place over the tensor-parallel ranks; nothing without tensor parallelism. */
+void tsr__tp_reduce(struct tsr_engine *e, struct tsr_tensor *x, uint8_t reduce_op);
+void tsr__tp_reduce_partial(struct tsr_engine *e, const struct tsr_param *p,
+                            struct tsr_tensor *grad);
+
+/* ---- ops_chunked_loss.c ---------------------------------------------------------------------- */
+
+/* The last module's forward: logits, or the loss where ops->head_labels are set. */
+struct tsr_tensor *tsr__head(struct tsr_engine *e, struct tsr_module *m, struct tsr_tensor *x);
+/* Refuses a loss in chunks of a model that has no such head. */
+tsr_status tsr__check_chunked_loss(const struct tsr_engine *e);
 
 #endif

@@ -103,7 +103,7 @@ static void emit_rotation(struct tsr_engine *e, struct tsr_tensor *const in[2],
     work.dims[1] = a[1];
     tsr__push_arg(e, a[0]);
     tsr__push_arg(e, a[1]);
-    tsr__push_arg(e, e->model.llama && e->model.llama->names == TSR_NAMES_HF);
+    tsr__push_arg(e, e->model->llama && e->model->llama->names == TSR_NAMES_HF);
     tsr__push_arg(e, a[2]);
     tsr__emit_op(e, &work);
 }

@@ -33,7 +33,7 @@ static void emit_backward(struct tsr_engine *e, const struct tsr_node *node,
                             .name = centered ? "fused_add_layer_norm_backward"
                                              : "fused_add_rms_norm_backward",
                             .dims = {node->a[0], node->a[1]},
-                            .constants = {e->model.norm_eps}};
+                            .constants = {e->model->norm_eps}};
     if (!in[2] || !tsr__ok(e))
         return;
     struct tsr_tensor *scratch = tsr__workspace(e, partial_sums(node));
@@ -90,7 +90,7 @@ static void emit_forward(struct tsr_engine *e, const struct tsr_node *shape,
                             .dtype = out[0]->dtype,
                             .flops = (adds ? 5.0 : 4.0) * (double)out[0]->numel,
                             .dims = {shape->a[0], shape->a[1]},
-                            .constants = {e->model.norm_eps}};
+                            .constants = {e->model->norm_eps}};
     if (adds)
         work.name = centered ? "fused_add_layer_norm" : "fused_add_rms_norm";
     else
@@ -132,7 +132,7 @@ static void save_sum(struct tsr_engine *e, struct tsr_node *node, const struct t
 struct tsr_tensor *tsr__op_add_norm(struct tsr_engine *e, struct tsr_tensor *a,
                                     struct tsr_param *wp, struct tsr_param *bp)
 {
-    struct tsr_tensor *b = e->add_norm.addend, *w = a ? tsr__param_value(e, wp) : NULL;
+    struct tsr_tensor *b = e->ops->add_norm.addend, *w = a ? tsr__param_value(e, wp) : NULL;
     struct tsr_tensor *bias = w && bp ? tsr__param_value(e, bp) : NULL, *out[4] = {NULL};
     if (!w || (bp && !bias))
         return NULL;
@@ -167,7 +167,7 @@ struct tsr_tensor *tsr__op_add_norm(struct tsr_engine *e, struct tsr_tensor *a,
     tsr__node_output(node, out[1], 0);
     if (!node || node->edges[EDGE_A].node || node->edges[EDGE_B].node)
         tsr__node_output(node, out[0], 1);
-    e->add_norm.sum = out[0];
+    e->ops->add_norm.sum = out[0];
     return out[1];
 }
 
@@ -186,17 +186,17 @@ struct tsr_tensor *tsr__call_add_norm(struct tsr_engine *e, struct tsr_module *n
     *sum = NULL;
     if (!a || !tsr__ok(e))
         return NULL;
-    bool by_hand = e->model.llama && e->model.llama->hand_norm;
+    bool by_hand = e->model->llama && e->model->llama->hand_norm;
     if (!tsr__is_fused(e) || by_hand || !is_plain_call(norm) || (b && b->dtype != a->dtype)) {
         *sum = b ? tsr_op_add(e, a, b) : tsr_retain(a);
         return tsr_call(e, norm, *sum);
     }
-    e->add_norm.on = true;
-    e->add_norm.addend = b;
+    e->ops->add_norm.on = true;
+    e->ops->add_norm.addend = b;
     struct tsr_tensor *y = tsr_call(e, norm, a);
-    *sum = e->add_norm.sum;
-    e->add_norm.on = false;
-    e->add_norm.addend = e->add_norm.sum = NULL;
+    *sum = e->ops->add_norm.sum;
+    e->ops->add_norm.on = false;
+    e->ops->add_norm.addend = e->ops->add_norm.sum = NULL;
     return y;
 }
 

@@ -39,7 +39,7 @@ struct tsr_tensor *tsr_op_view(struct tsr_engine *e, struct tsr_tensor *x)
 
 void tsr__rotary_table_operand(struct tsr_engine *e, uint64_t seq, uint64_t head_dim)
 {
-    tsr__operand(e, e->root->buffers[0], 0, 4 * seq * head_dim, TSR_READ, TSR_F32);
+    tsr__operand(e, e->tree.root->buffers[0], 0, 4 * seq * head_dim, TSR_READ, TSR_F32);
 }
 
 static void emit_rotation(struct tsr_engine *e, const char *name, struct tsr_tensor *x,
@@ -55,7 +55,7 @@ static void emit_rotation(struct tsr_engine *e, const char *name, struct tsr_ten
     tsr__operand_tensor(e, y, TSR_WRITE);
     tsr__push_arg(e, a[0]);
     tsr__push_arg(e, a[1]);
-    tsr__push_arg(e, e->model.llama && e->model.llama->names == TSR_NAMES_HF);
+    tsr__push_arg(e, e->model->llama && e->model->llama->names == TSR_NAMES_HF);
     struct tsr_work work = {.op = TSR_OP_POINTWISE,
                             .dtype = y->dtype,
                             .name = name,

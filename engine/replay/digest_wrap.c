@@ -204,9 +204,9 @@ void tsr__walk_wrapped(struct tsr_state_walk *w)
     struct tsr_engine *e = w->engine;
     const struct tsr_state_ctx *ctx = NULL;
     const struct tsr_comm_ctx *comm = NULL;
-    tsr__walk_u64(w, e->n_states);
-    for (size_t i = 0; i < e->n_states; i++) {
-        struct tsr_state *s = e->states[i];
+    tsr__walk_u64(w, e->fsdp->n_states);
+    for (size_t i = 0; i < e->fsdp->n_states; i++) {
+        struct tsr_state *s = e->fsdp->states[i];
         walk_wrapped_state(w, s);
         if (s->ctx && s->ctx != ctx)
             walk_state_ctx(w, s->ctx);

@@ -134,8 +134,8 @@ static void come_round(struct tsr_step_cache *cache, uint32_t iteration)
         *walk->buffers[i] = cache->ids.buffers[i];
     for (size_t i = 0; i < walk->n_places; i++)
         *walk->places[i].event = cache->ids.events[walk->places[i].number];
-    e->next_buffer = cache->ids.next_buffer;
-    e->next_event = cache->ids.next_event - 1;
+    e->emit.next_buffer = cache->ids.next_buffer;
+    e->emit.next_event = cache->ids.next_event - 1;
     e->iteration = iteration;
     e->origin.iteration = (uint16_t)iteration;
     cache->n_ahead = 0;

@@ -22,8 +22,8 @@ static bool copy_ids(uint32_t **to, size_t *n_to, size_t *cap, const uint32_t *f
 
 tsr_status tsr__ids_of(struct tsr__ids *ids, const struct tsr_state_walk *walk)
 {
-    ids->next_buffer = walk->engine->next_buffer;
-    ids->next_event = walk->engine->next_event + 1;
+    ids->next_buffer = walk->engine->emit.next_buffer;
+    ids->next_event = walk->engine->emit.next_event + 1;
     if (copy_ids(&ids->buffers, &ids->n_buffers, &ids->cap_buffers, walk->ids, walk->n_buffers) &&
         copy_ids(&ids->events, &ids->n_events, &ids->cap_events, walk->events, walk->n_events))
         return TSR_OK;
@@ -124,13 +124,13 @@ static tsr_status run_watched(struct tsr_engine *e, uint32_t iteration, struct w
 tsr_status tsr__record_step(struct tsr_engine *e, uint32_t iteration, struct tsr__kept_step *step)
 {
     struct watch w = {.to = e->config.executor, .into = &step->program};
-    *step =
-        (struct tsr__kept_step){.first_buffer = e->next_buffer, .first_event = e->next_event + 1};
-    tsr_program_init(&step->program, &e->tables);
+    *step = (struct tsr__kept_step){.first_buffer = e->emit.next_buffer,
+                                    .first_event = e->emit.next_event + 1};
+    tsr_program_init(&step->program, &e->emit.tables);
     step->program.iteration = (int)iteration;
     tsr_status status = run_watched(e, iteration, &w);
-    step->n_new_buffers = e->next_buffer - step->first_buffer;
-    step->n_new_events = e->next_event + 1 - step->first_event;
+    step->n_new_buffers = e->emit.next_buffer - step->first_buffer;
+    step->n_new_events = e->emit.next_event + 1 - step->first_event;
     return status;
 }
 

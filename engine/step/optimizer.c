@@ -58,7 +58,7 @@ uint64_t tsr__param_storage_offset(const struct tsr_param *p)
 
 tsr_dtype tsr__state_dtype(const struct tsr_engine *e, const struct tsr_param *p)
 {
-    return e->step.state_dtype == TSR_DTYPE_NONE ? p->dtype : e->step.state_dtype;
+    return e->step->config.state_dtype == TSR_DTYPE_NONE ? p->dtype : e->step->config.state_dtype;
 }
 
 int tsr__n_opt_states(enum tsr_optimizer optimizer)
@@ -97,7 +97,8 @@ static uint64_t state_bytes(const struct tsr__step *s, const struct tsr_param *p
 
 static bool counts_on_device(const struct tsr_engine *e)
 {
-    return e->step.optimizer == TSR_OPT_ADAMW_FUSED || e->step.optimizer == TSR_OPT_DECOUPLED_READ;
+    return e->step->config.optimizer == TSR_OPT_ADAMW_FUSED ||
+           e->step->config.optimizer == TSR_OPT_DECOUPLED_READ;
 }
 
 static void make_states(struct tsr__step *s)
@@ -138,7 +139,7 @@ void tsr__step_count(struct tsr__step *s)
 /* PyTorch decays what it is given; many recipes leave out biases and weights of norms. */
 static bool decays(const struct tsr_engine *e, const struct tsr_param *p)
 {
-    return !e->step.decay_matrices_only || p->n_dims > 1;
+    return !e->step->config.decay_matrices_only || p->n_dims > 1;
 }
 
 /* What a kernel touches of one parameter; bit k of reads and writes: gradient, first and second
@@ -227,22 +228,23 @@ void tsr__foreach_kernel(struct tsr__step *s, const char *name, unsigned reads, 
 static struct tsr_storage **make_temps(struct tsr__step *s)
 {
     struct tsr_engine *e = s->e;
-    if (!e->opt_temps)
-        e->opt_temps = tsr_arena_alloc(&e->arena, (s->n + 1) * sizeof *e->opt_temps);
-    if (!e->opt_temps) {
+    if (!e->step->opt_temps)
+        e->step->opt_temps = tsr_arena_alloc(&e->arena, (s->n + 1) * sizeof *e->step->opt_temps);
+    if (!e->step->opt_temps) {
         TSR__RAISE(e, TSR_ENOMEM, "out of memory");
         return NULL;
     }
     for (size_t i = 0; i < s->n && tsr__ok(e); i++)
         if (tsr__is_stepped(s->params[i]) && !tsr__is_offloaded(s->params[i]))
-            e->opt_temps[i] = tsr__storage_new(e, state_bytes(s, s->params[i]), TSR_CAT_OPT_TEMP);
-    return e->opt_temps;
+            e->step->opt_temps[i] =
+                tsr__storage_new(e, state_bytes(s, s->params[i]), TSR_CAT_OPT_TEMP);
+    return e->step->opt_temps;
 }
 
 static void drop_temps(struct tsr__step *s)
 {
-    for (size_t i = 0; i < s->n && s->e->opt_temps; i++)
-        tsr__storage_release(s->e, &s->e->opt_temps[i]);
+    for (size_t i = 0; i < s->n && s->e->step->opt_temps; i++)
+        tsr__storage_release(s->e, &s->e->step->opt_temps[i]);
 }
 
 /* The temporaries of the host are not counted, so there the quotient is made from the second state.
@@ -326,9 +328,9 @@ static void adamw_loop(struct tsr__step *s)
 static void adamw_fused(struct tsr__step *s)
 {
     struct tsr_engine *e = s->e;
-    if (e->clip_factor && !s->host) {
+    if (e->step->clip_factor && !s->host) {
         tsr__slot(e, TSR__SLOT_EXTRA);
-        tsr__operand_storage(e, e->clip_factor, TSR_READ, TSR_F32);
+        tsr__operand_storage(e, e->step->clip_factor, TSR_READ, TSR_F32);
     }
     tsr__foreach_kernel(s, "fused_adamw",
                         TSR__GRAD | TSR__STATE0 | TSR__STATE1 | TSR__PARAM | TSR__SCALED,
@@ -340,7 +342,7 @@ static void run_variant(struct tsr__step *s)
     tsr__step_count(s);
     if (s->numel == 0)
         return;
-    switch (s->e->step.optimizer) {
+    switch (s->e->step->config.optimizer) {
     case TSR_OPT_ADAMW_FOREACH:
         adamw_foreach(s);
         break;
@@ -360,7 +362,7 @@ static void run_variant(struct tsr__step *s)
     case TSR_OPT_SGD_MOMENTUM:
         tsr__foreach_kernel(s, "foreach_momentum",
                             TSR__GRAD | TSR__STATE0 |
-                                (s->e->step.sgd_decay ? (unsigned)TSR__PARAM : 0),
+                                (s->e->step->config.sgd_decay ? (unsigned)TSR__PARAM : 0),
                             TSR__STATE0, NULL, 2);
         tsr__foreach_kernel(s, "foreach_add_sgd", TSR__STATE0 | TSR__PARAM, TSR__PARAM, NULL, 2);
         break;
@@ -371,16 +373,16 @@ static void run_variant(struct tsr__step *s)
 
 void tsr__optimizer_step(struct tsr_engine *e)
 {
-    struct tsr__step s = {.e = e, .n_states = tsr__n_opt_states(e->step.optimizer)};
+    struct tsr__step s = {.e = e, .n_states = tsr__n_opt_states(e->step->config.optimizer)};
     s.params = tsr__params_to_step(e, &s.n);
-    if (e->step.optimizer == TSR_OPT_NONE)
+    if (e->step->config.optimizer == TSR_OPT_NONE)
         return;
     make_states(&s);
-    if (e->step.optimizer != TSR_OPT_ADAMW_FUSED)
+    if (e->step->config.optimizer != TSR_OPT_ADAMW_FUSED)
         tsr__mirrors_are_stale(e);
     tsr__save_guard(e);
     run_variant(&s);
     s.host = true;
     run_variant(&s);
-    tsr__storage_release(e, &e->clip_factor);
+    tsr__storage_release(e, &e->step->clip_factor);
 }

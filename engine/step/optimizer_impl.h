@@ -4,7 +4,7 @@
 #ifndef TSR_OPTIMIZER_IMPL_H
 #define TSR_OPTIMIZER_IMPL_H
 
-#include "engine/graph/engine.h"
+#include "engine/step/step_impl.h"
 
 struct tsr__step {
     struct tsr_engine *e;

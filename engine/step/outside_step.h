@@ -4,7 +4,7 @@
 #ifndef TSR_OUTSIDE_STEP_H
 #define TSR_OUTSIDE_STEP_H
 
-#include "engine/graph/engine.h"
+#include "engine/step/step_impl.h"
 
 /* ---- copies ---------------------------------------------------------------------------------- */
 

@@ -1,5 +1,5 @@
 /* values.c: where the values of losses, parameters, gradients and optimizer states lie. */
-#include "engine/graph/engine.h"
+#include "engine/step/step_impl.h"
 
 static bool in_storage(const struct tsr_storage *s, uint64_t offset, tsr_dtype dtype,
                        uint64_t numel, struct tsr_values *out)
@@ -12,7 +12,7 @@ static bool in_storage(const struct tsr_storage *s, uint64_t offset, tsr_dtype d
 
 bool tsr_loss_values(const struct tsr_engine *e, uint32_t micro, struct tsr_values *out)
 {
-    const struct tsr_tensor *loss = micro < TSR_MAX_MICRO ? e->losses[micro] : NULL;
+    const struct tsr_tensor *loss = micro < TSR_MAX_MICRO ? e->step->losses[micro] : NULL;
     return loss &&
            in_storage(loss->storage, loss->offset, (tsr_dtype)loss->dtype, loss->numel, out);
 }
