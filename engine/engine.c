@@ -2,7 +2,7 @@
 #include "engine/compile/compile.h"
 #include "engine/ddp/reducer.h"
 #include "engine/models/model_parts.h"
-#include "engine/ops/ops_fp8.h"
+#include "engine/ops/ops_common.h"
 #include "engine/step/step_impl.h"
 
 #include <stdlib.h>

@@ -1,4 +1,4 @@
-/* bucket.c: one open bucket per dtype; see bucket.h. */
+/* bucket.c: which parameters share a bucket: one open bucket per dtype, closed at its limit. */
 #include "engine/ddp/bucket.h"
 
 #include <stdlib.h>

@@ -121,7 +121,7 @@ struct collect {
 static bool matches(const char *const *patterns, size_t n, const char *name)
 {
     for (size_t i = 0; i < n; i++)
-        if (tsr__glob(patterns[i], name))
+        if (tsr_glob(patterns[i], name))
             return true;
     return false;
 }

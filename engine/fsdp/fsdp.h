@@ -48,7 +48,7 @@ struct tsr_fsdp_param {
     uint64_t local[4], padded[4];
     uint64_t local_numel, shard_numel; /* of this rank; padded */
     bool full_precision; /* 2.15: this parameter keeps its dtype (param_dtype_override) */
-    bool fp8;            /* it is gathered in fp8 (ops_fp8.h) */
+    bool fp8;            /* it is gathered in fp8 (ops_common.h) */
     tsr_dtype orig_dtype, param_dtype, reduce_dtype; /* the last two NONE: no cast */
     struct tsr_storage *sharded;                     /* orig dtype, padded; host when offloaded */
     uint64_t mirror_offset; /* bytes; of the group's mirror (mirror.c), if it has the parameter */
@@ -104,11 +104,11 @@ struct tsr_group {
     tsr_dtype orig_dtype, reduce_dtype;
     bool lazy_done, reduce_grads, all_reduce_grads, reshard_after_backward, unshard_in_backward;
     bool unshard_async_op, force_sum, from_process_group;
-    bool keep_storage, reduce_unused; /* 2.15 */
-    uint32_t max_reduce_inputs;       /* 2.15; 1 otherwise */
-    uint32_t index;                   /* among the groups of its state */
-    uint16_t reduce_comm;             /* reduce-scatter: the shard communicator or one of its own */
-    uint32_t shard_stride;            /* between the members of a shard group */
+    bool reduce_unused;         /* 2.15 */
+    uint32_t max_reduce_inputs; /* 2.15; 1 otherwise */
+    uint32_t index;             /* among the groups of its state */
+    uint16_t reduce_comm;       /* reduce-scatter: the shard communicator or one of its own */
+    uint32_t shard_stride;      /* between the members of a shard group */
     const struct tsr_custom_comm *custom_all_gather, *custom_reduce_scatter; /* borrowed */
     double divide_factor;                                                    /* 0: none */
     struct tsr_all_gather_result result;
@@ -135,7 +135,7 @@ struct tsr_group {
     bool mirrors;               /* an option of the call (mirror.c) */
     bool mirror_is_fresh;       /* it holds the values of the shards */
     struct tsr_storage *mirror; /* owned; NULL: none yet, or no parameter is cast */
-    bool folds;                 /* an option of the call (folded_scale.c) */
+    bool folds;                 /* an option of the call (reduce.c) */
 };
 
 /* Shared by all states of a root. */
@@ -270,7 +270,7 @@ bool tsr__keep_gradients(struct tsr_engine *e, struct tsr_group *g, struct tsr_r
                          size_t n);
 /* The shards get other values than a kernel that writes the mirror, too, gives them. */
 void tsr__mirrors_are_stale(struct tsr_engine *e);
-/* folded_scale.c. True if reductions of the group only add. */
+/* reduce.c. True if reductions of the group only add. */
 bool tsr__is_folded(const struct tsr_group *g);
 /* What the gradient must still be multiplied by; 1 if it is as PyTorch has it. */
 double tsr__folded_scale(const struct tsr_param *p);
@@ -286,12 +286,5 @@ void tsr__run_custom(struct tsr_engine *e, const struct tsr_custom_comm *custom,
 void tsr__drop_raw(struct tsr_engine *e, struct tsr_fsdp_param *p);
 void tsr__reduce_grads(struct tsr_engine *e, struct tsr_group *g, struct tsr_reduce_item *items,
                        size_t n);
-
-struct tsr_divide {
-    double pre, post, premul;
-    uint8_t rs_op, ar_op;
-};
-struct tsr_divide tsr__divide_factors(uint32_t shard, uint32_t replicate, tsr_dtype reduce,
-                                      double factor, bool force_sum);
 
 #endif

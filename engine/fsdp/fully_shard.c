@@ -2,7 +2,7 @@
  * each is cut (2.2-2.6), and what is refused (4.6).
  */
 #include "engine/fsdp/fsdp.h"
-#include "engine/ops/ops_fp8.h"
+#include "engine/ops/ops_common.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -63,7 +63,7 @@ static void walk_managed(struct call *c, struct tsr_module *m)
 static bool is_ignored(const struct call *c, const char *fqn)
 {
     for (size_t i = 0; i < c->options->n_ignored; i++)
-        if (tsr__glob(c->options->ignored[i], fqn))
+        if (tsr_glob(c->options->ignored[i], fqn))
             return true;
     return false;
 }
@@ -147,7 +147,7 @@ static tsr_status choose_dim(struct call *c, struct tsr_param *p, uint32_t world
     int dim = 0;
     for (size_t i = 0; i < c->options->n_shard_dims; i++) {
         const struct tsr_shard_dim *s = &c->options->shard_dims[i];
-        if (!tsr__glob(s->pattern, p->fqn))
+        if (!tsr_glob(s->pattern, p->fqn))
             continue;
         if (s->replicate)
             return tsr_fail(TSR_EATTRIBUTE, "'Replicate' object has no attribute 'dim'");
@@ -354,7 +354,7 @@ static void group_defaults(struct call *c, struct tsr_group *g)
 static bool keeps_precision(const struct call *c, const char *fqn)
 {
     for (size_t i = 0; i < c->options->n_full_precision; i++)
-        if (tsr__glob(c->options->full_precision[i], fqn))
+        if (tsr_glob(c->options->full_precision[i], fqn))
             return true;
     return false;
 }
@@ -400,7 +400,7 @@ static tsr_status span_of_param(const struct call *c, const char *fqn, struct sp
     *out = default_span(c);
     for (size_t i = 0; i < o->n_param_meshes; i++) {
         const struct tsr_param_mesh *m = &o->param_meshes[i];
-        if (!tsr__glob(m->pattern, fqn))
+        if (!tsr_glob(m->pattern, fqn))
             continue;
         if (c->replicate)
             return tsr_fail(TSR_EVALUE, "%s: a mesh per parameter needs fully_shard", fqn);

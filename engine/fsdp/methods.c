@@ -296,19 +296,6 @@ tsr_status tsr_set_reduce_scatter_unused_params(struct tsr_engine *e, struct tsr
     return visit(e, m, "set_reduce_scatter_unused_params", recurse, set_unused, value);
 }
 
-static void set_keep(struct tsr_engine *e, struct tsr_state *s, double value)
-{
-    (void)e;
-    EACH_GROUP(s, g)
-    g->keep_storage = value != 0;
-}
-
-tsr_status tsr_set_keep_unsharded_storage(struct tsr_engine *e, struct tsr_module *m, bool value,
-                                          bool recurse)
-{
-    return visit(e, m, "set_keep_unsharded_storage", recurse, set_keep, value);
-}
-
 tsr_status tsr_set_gather_extension(struct tsr_engine *e, const char *pattern,
                                     const struct tsr_gather_extension *extension)
 {
@@ -319,7 +306,7 @@ tsr_status tsr_set_gather_extension(struct tsr_engine *e, const char *pattern,
                         pattern);
     for (size_t i = 0; i < e->tree.n_params; i++) {
         struct tsr_param *p = e->tree.params[i];
-        if (!p || !p->fsdp || !tsr__glob(pattern, p->fqn))
+        if (!p || !p->fsdp || !tsr_glob(pattern, p->fqn))
             continue;
         p->fsdp->extension = extension;
         n++;
@@ -335,7 +322,7 @@ tsr_status tsr_register_post_accumulate_grad_hook(struct tsr_engine *e, const ch
     size_t n = 0;
     for (size_t i = 0; i < e->tree.n_params; i++) {
         struct tsr_param *p = e->tree.params[i];
-        if (!p || !p->fsdp || !tsr__glob(pattern, p->fqn))
+        if (!p || !p->fsdp || !tsr_glob(pattern, p->fqn))
             continue;
         p->fsdp->grad_hook = hook;
         p->fsdp->grad_hook_user = user;

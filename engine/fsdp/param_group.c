@@ -92,10 +92,10 @@ void tsr__group_to_sharded(struct tsr_engine *e, struct tsr_group *g)
         struct tsr_fsdp_param *p = g->params[i];
         p->param->value = NULL;
         tsr__drop_raw(e, p);
-        if (p->unsharded && !g->keep_storage && !tsr__is_aliased(g) && !tsr__is_direct(g))
+        if (p->unsharded && !tsr__is_aliased(g) && !tsr__is_direct(g))
             tsr__storage_unback(e, p->unsharded->storage);
     }
-    if (tsr__is_direct(g) && !g->keep_storage && g->sharded == TSR_UNSHARDED)
+    if (tsr__is_direct(g) && g->sharded == TSR_UNSHARDED)
         tsr__direct_retire(e, g);
     drop_post_forward(e, g);
     tsr__group_set_sharded(e, g, TSR_SHARDED);

@@ -26,12 +26,18 @@ void tsr__run_custom(struct tsr_engine *e, const struct tsr_custom_comm *custom,
 /* ---- divide factors (3.14) --------------------------------------------------------------------
  */
 
-struct tsr_divide tsr__divide_factors(uint32_t shard, uint32_t replicate, tsr_dtype reduce,
-                                      double factor, bool force_sum)
+/* How a sum becomes a mean: factors before and after it, or what the collectives do. */
+struct divide {
+    double pre, post, premul;
+    uint8_t rs_op, ar_op;
+};
+
+static struct divide divide_factors(uint32_t shard, uint32_t replicate, tsr_dtype reduce,
+                                    double factor, bool force_sum)
 {
     bool risky = reduce != TSR_F32 && reduce != TSR_BF16;
     double n = (double)shard * replicate;
-    struct tsr_divide d = {.rs_op = TSR_REDUCE_SUM, .ar_op = TSR_REDUCE_SUM};
+    struct divide d = {.rs_op = TSR_REDUCE_SUM, .ar_op = TSR_REDUCE_SUM};
     if (!risky && !force_sum) {
         if (factor == 0) {
             if (n > 1)
@@ -62,7 +68,7 @@ struct reduction {
     size_t n;
     uint64_t elems; /* S': padded elements of one rank */
     tsr_dtype grad, reduce, orig;
-    struct tsr_divide divide;
+    struct divide divide;
     struct tsr_storage *input, *output, *result; /* result: what becomes the gradients */
     struct tsr_storage *partial;                 /* of earlier micro-batches; a local variable */
     uint16_t post_stream;
@@ -88,9 +94,9 @@ static bool plan_reduction(struct tsr_engine *e, struct tsr_group *g, struct red
     r->orig = g->orig_dtype;
     r->all_reduces = g->is_replicate || g->is_hsdp;
     r->divide = tsr__is_folded(g)
-                    ? (struct tsr_divide){.rs_op = TSR_REDUCE_SUM, .ar_op = TSR_REDUCE_SUM}
-                    : tsr__divide_factors(g->shard_size, g->replicate_size, r->reduce,
-                                          g->divide_factor, g->force_sum);
+                    ? (struct divide){.rs_op = TSR_REDUCE_SUM, .ar_op = TSR_REDUCE_SUM}
+                    : divide_factors(g->shard_size, g->replicate_size, r->reduce, g->divide_factor,
+                                     g->force_sum);
     r->post_stream = g->comm->reduce_scatter;
     return true;
 }
@@ -568,4 +574,38 @@ void tsr__reduce_grads(struct tsr_engine *e, struct tsr_group *g, struct tsr_red
     tsr__storage_release(e, &r.partial);
     tsr__storage_release(e, &r.output);
     tsr__storage_release(e, &r.result);
+}
+
+/* ---- gradients that stay sums ------------------------------------------------------------------
+ *
+ * OPTIONS.md, `folded_scale`: collectives only add, and the fused optimizer multiplies by what is
+ * left to do, 1 / ranks and the factor of clipping, as it reads them. Norms are those of the scaled
+ * gradients.
+ */
+
+/* As for the divide factors (3.14), f16 might overflow if it were divided after the sum. */
+bool tsr__is_folded(const struct tsr_group *g)
+{
+    tsr_dtype reduced = g->reduce_dtype != TSR_DTYPE_NONE ? g->reduce_dtype
+                        : g->mp.param != TSR_DTYPE_NONE   ? g->mp.param
+                                                          : g->orig_dtype;
+    return g->folds && reduced != TSR_F16;
+}
+
+double tsr__folded_scale(const struct tsr_param *p)
+{
+    if (!p->fsdp || !tsr__is_folded(p->fsdp->group))
+        return 1;
+    const struct tsr_group *g = p->fsdp->group;
+    double ranks = (double)g->shard_size * g->replicate_size;
+    return 1 / (g->divide_factor != 0 ? g->divide_factor : ranks);
+}
+
+bool tsr__folds(const struct tsr_engine *e)
+{
+    for (size_t i = 0; i < e->fsdp->n_states; i++)
+        for (size_t k = 0; k < e->fsdp->states[i]->n_groups; k++)
+            if (e->fsdp->states[i]->groups[k]->folds)
+                return true;
+    return false;
 }

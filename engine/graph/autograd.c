@@ -41,7 +41,7 @@ static struct tsr_node *node_blank(struct tsr_engine *e, const char *name, tsr_b
 static void accumulate_backward(struct tsr_engine *e, struct tsr_node *node,
                                 struct tsr_tensor **grad_out, struct tsr_tensor **grad_in);
 
-struct tsr_node *tsr__accumulator(struct tsr_engine *e, struct tsr_tensor *leaf)
+static struct tsr_node *accumulator_of(struct tsr_engine *e, struct tsr_tensor *leaf)
 {
     if (!leaf->accumulator) {
         struct tsr_node *node = node_blank(e, "AccumulateGrad", accumulate_backward);
@@ -77,7 +77,7 @@ struct tsr_node *tsr__node_new(struct tsr_engine *e, const char *name, tsr_backw
         struct tsr_tensor *t = inputs[i];
         if (!t || !t->requires_grad)
             continue;
-        struct tsr_node *next = t->grad_fn ? t->grad_fn : tsr__accumulator(e, t);
+        struct tsr_node *next = t->grad_fn ? t->grad_fn : accumulator_of(e, t);
         if (!next)
             return node;
         next->refs++;

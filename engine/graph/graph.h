@@ -203,7 +203,6 @@ void tsr__tensor_hook(struct tsr_engine *e, struct tsr_tensor *t,
                       void (*fn)(struct tsr_engine *, void *, uint32_t), void *user, uint32_t arg);
 void tsr__node_hook(struct tsr_engine *e, struct tsr_node *node,
                     void (*fn)(struct tsr_engine *, void *, uint32_t), void *user, uint32_t arg);
-struct tsr_node *tsr__accumulator(struct tsr_engine *e, struct tsr_tensor *leaf);
 /* Category at birth of a gradient on its way to node `to`. */
 enum tsr_category tsr__grad_category(const struct tsr_engine *e, const struct tsr_node *to);
 /* Runs `fn` when the backward that runs is over. False: no memory (raised). */

@@ -29,30 +29,6 @@ bool tsr__arena_grow(struct tsr_engine *e, void *items_ptr, size_t n_used, size_
     return true;
 }
 
-/* '*' inside one component, '**' anything, the rest literal. */
-bool tsr__glob(const char *pattern, const char *text)
-{
-    if (pattern[0] == '*' && pattern[1] == '*') {
-        for (;; text++) {
-            if (tsr__glob(pattern + 2, text))
-                return true;
-            if (!*text)
-                return false;
-        }
-    }
-    if (pattern[0] == '*') {
-        for (;; text++) {
-            if (tsr__glob(pattern + 1, text))
-                return true;
-            if (!*text || *text == '.')
-                return false;
-        }
-    }
-    if (!*pattern)
-        return !*text;
-    return *pattern == *text && tsr__glob(pattern + 1, text + 1);
-}
-
 static char *join_fqn(struct tsr_engine *e, const char *prefix, const char *name)
 {
     return *prefix ? tsr_arena_printf(&e->arena, "%s.%s", prefix, name)
@@ -197,7 +173,7 @@ static bool match_one(void *user, struct tsr_module *m)
 {
     struct match *match = user;
     for (size_t i = 0; i < match->n_patterns; i++)
-        if (tsr__glob(match->patterns[i], m->fqn)) {
+        if (tsr_glob(match->patterns[i], m->fqn)) {
             if (match->n < match->room)
                 match->out[match->n] = m;
             match->n++;
@@ -351,7 +327,7 @@ tsr_status tsr_param_tie(struct tsr_engine *e, const char *fqn, const char *sour
 tsr_status tsr_param_freeze(struct tsr_engine *e, const char *pattern)
 {
     for (size_t i = 0; i < e->tree.n_params; i++)
-        if (e->tree.params[i] && tsr__glob(pattern, e->tree.params[i]->fqn))
+        if (e->tree.params[i] && tsr_glob(pattern, e->tree.params[i]->fqn))
             e->tree.params[i]->requires_grad = false;
     return TSR_OK;
 }
@@ -359,7 +335,7 @@ tsr_status tsr_param_freeze(struct tsr_engine *e, const char *pattern)
 tsr_status tsr_param_set_dtype(struct tsr_engine *e, const char *pattern, tsr_dtype dtype)
 {
     for (size_t i = 0; i < e->tree.n_params; i++)
-        if (e->tree.params[i] && tsr__glob(pattern, e->tree.params[i]->fqn))
+        if (e->tree.params[i] && tsr_glob(pattern, e->tree.params[i]->fqn))
             e->tree.params[i]->dtype = dtype;
     return TSR_OK;
 }
@@ -374,7 +350,7 @@ void tsr_model_set_meta(struct tsr_engine *e, bool meta)
 tsr_status tsr_param_set_noncontiguous(struct tsr_engine *e, const char *pattern)
 {
     for (size_t i = 0; i < e->tree.n_params; i++)
-        if (e->tree.params[i] && tsr__glob(pattern, e->tree.params[i]->fqn))
+        if (e->tree.params[i] && tsr_glob(pattern, e->tree.params[i]->fqn))
             e->tree.params[i]->noncontiguous = true;
     return TSR_OK;
 }

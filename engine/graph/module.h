@@ -133,7 +133,6 @@ bool tsr__arena_grow(struct tsr_engine *e, void *items_ptr, size_t n_used, size_
 
 /* ---- module.c -------------------------------------------------------------------------------- */
 
-bool tsr__glob(const char *pattern, const char *text);
 struct tsr_module *tsr__module_new(struct tsr_engine *e, struct tsr_module *parent,
                                    const char *name, const char *type_name, tsr_forward_fn forward,
                                    void *impl);

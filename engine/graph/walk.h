@@ -2,7 +2,7 @@
  * and the places where ids of live buffers and events are kept. Ids do not enter the digest but by
  * the order in which the walk meets them, so states that differ in their ids only have equal
  * digests. Here are the walk itself and its steps; each folder walks its own state with them, and
- * replay/digest.h puts the parts together. Private to engine/.
+ * replay/digest.c puts the parts together. Private to engine/.
  *
  * Part of the state is what makes the engine emit other instructions, other addresses, or leave
  * another state behind. Names, shapes and options that are fixed once wrapping is over are not.

@@ -1,4 +1,5 @@
-/* sharded_state.c: state dicts as layout; see sharded_state.h. */
+/* sharded_state.c: the state dict of an engine as layout: which keys, what each rank holds of them.
+ */
 #include "engine/layout/sharded_state.h"
 
 #include <stdlib.h>

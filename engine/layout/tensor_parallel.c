@@ -227,7 +227,7 @@ tsr_status tsr_tensor_parallel(struct tsr_engine *e, const struct tsr_tp_options
     for (size_t i = 0; i < e->tree.n_modules; i++) {
         const struct tsr_tp_style *style = NULL;
         for (size_t k = 0; k < o->n_styles; k++)
-            if (tsr__glob(o->styles[k].pattern, e->tree.modules[i]->fqn))
+            if (tsr_glob(o->styles[k].pattern, e->tree.modules[i]->fqn))
                 style = &o->styles[k];
         if (style)
             TSR_TRY(apply_style(e, e->tree.modules[i], style->kind, dim, device));

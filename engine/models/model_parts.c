@@ -12,8 +12,8 @@ void tsr__embedding_forward(struct tsr_engine *e, struct tsr_module *m, void *im
     *out = tsr_op_embedding(e, in, m->params[0].param);
 }
 
-void tsr__linear_forward(struct tsr_engine *e, struct tsr_module *m, void *impl,
-                         struct tsr_tensor *in, struct tsr_tensor **out)
+static void linear_forward(struct tsr_engine *e, struct tsr_module *m, void *impl,
+                           struct tsr_tensor *in, struct tsr_tensor **out)
 {
     (void)impl;
     *out = tsr_op_linear(e, in, m->params[0].param, m->n_params > 1 ? m->params[1].param : NULL);
@@ -27,8 +27,8 @@ void tsr__layer_norm_forward(struct tsr_engine *e, struct tsr_module *m, void *i
     *out = e->ops->add_norm.on ? tsr__op_add_norm(e, in, w, b) : tsr_op_layer_norm(e, in, w, b);
 }
 
-void tsr__head_forward(struct tsr_engine *e, struct tsr_module *m, void *impl,
-                       struct tsr_tensor *in, struct tsr_tensor **out)
+static void head_forward(struct tsr_engine *e, struct tsr_module *m, void *impl,
+                         struct tsr_tensor *in, struct tsr_tensor **out)
 {
     (void)impl;
     *out = tsr__head(e, m, in);
@@ -58,14 +58,14 @@ struct tsr_module *tsr__add_weighted(struct tsr_engine *e, struct tsr_module *pa
 struct tsr_module *tsr__add_linear(struct tsr_engine *e, struct tsr_module *parent,
                                    const char *name, uint64_t in, uint64_t out, bool bias)
 {
-    return tsr__add_weighted(e, parent, name, "Linear", tsr__linear_forward, 2,
-                             (uint64_t[]){out, in}, bias ? out : 0);
+    return tsr__add_weighted(e, parent, name, "Linear", linear_forward, 2, (uint64_t[]){out, in},
+                             bias ? out : 0);
 }
 
 struct tsr_module *tsr__add_head(struct tsr_engine *e, struct tsr_module *parent, const char *name,
                                  struct tsr_module *embedding, const uint64_t *own)
 {
-    struct tsr_module *head = tsr__module_new(e, parent, name, "Linear", tsr__head_forward, NULL);
+    struct tsr_module *head = tsr__module_new(e, parent, name, "Linear", head_forward, NULL);
     if (head && own)
         tsr__param_new(e, head, "weight", 2, own, TSR_F32);
     else if (head && embedding && embedding->n_params)

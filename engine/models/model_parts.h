@@ -1,4 +1,6 @@
-/* model_parts.h: modules that the model families have in common. Private to the models. */
+/* model_parts.h: what the model families have in common: modules, those of transformers among
+ * them, checks of sizes, and what is said of a model once it is built. Private to the models.
+ */
 #ifndef TSR_MODEL_PARTS_H
 #define TSR_MODEL_PARTS_H
 
@@ -8,12 +10,8 @@
  * may be absent). */
 void tsr__embedding_forward(struct tsr_engine *e, struct tsr_module *m, void *impl,
                             struct tsr_tensor *in, struct tsr_tensor **out);
-void tsr__linear_forward(struct tsr_engine *e, struct tsr_module *m, void *impl,
-                         struct tsr_tensor *in, struct tsr_tensor **out);
 void tsr__layer_norm_forward(struct tsr_engine *e, struct tsr_module *m, void *impl,
                              struct tsr_tensor *in, struct tsr_tensor **out);
-void tsr__head_forward(struct tsr_engine *e, struct tsr_module *m, void *impl,
-                       struct tsr_tensor *in, struct tsr_tensor **out);
 
 /* a + f(norm(a)) */
 struct tsr_tensor *tsr__residual(struct tsr_engine *e, struct tsr_tensor *a,

@@ -1,4 +1,6 @@
-/* model_transformers.c: operations of transformers' modules (model_transformers.h). */
+/* model_transformers.c: position ids, masks, rotary tables, attention and GELU as the modules of
+ * transformers compute them, operation by operation.
+ */
 #include "engine/models/model_parts.h"
 
 #include <math.h>

@@ -1,7 +1,7 @@
 /* ops_basic.c: matrix products and norms, forward and backward. Order and sizes of
  * allocations are those of eager PyTorch (golden-memory/operators.md, sections 7 and 9).
  */
-#include "engine/ops/ops_fp8.h"
+#include "engine/ops/ops_common.h"
 #include "engine/ops/ops_fused.h"
 
 struct tsr_tensor *tsr__workspace(struct tsr_engine *e, uint64_t bytes)

@@ -7,7 +7,6 @@
 #include "engine/graph/engine.h"
 #include "engine/layout/layout.h"
 #include "engine/ops/ops.h"
-#include "engine/ops/scratch.h"
 
 /* ---- state ----------------------------------------------------------------------------------- */
 
@@ -66,8 +65,6 @@ struct tsr_tensor *tsr__op_alias(struct tsr_engine *e, struct tsr_tensor *x, con
 /* `to` of every `from` elements of x, from `offset` on: a view, with the head sizes of both. */
 struct tsr_tensor *tsr__slice_heads(struct tsr_engine *e, struct tsr_tensor *x, uint64_t from,
                                     uint64_t to, uint64_t offset, enum tsr_layout layout);
-void tsr__slice_backward(struct tsr_engine *e, struct tsr_node *node, struct tsr_tensor **grad_out,
-                         struct tsr_tensor **grad_in);
 /* Makes a view one of columns: rows of `width` elements that begin `pitch` apart, the first at
  * `offset`. Of a view that is one already: the same pitch, in it. */
 void tsr__as_columns(struct tsr_tensor *view, uint64_t offset, uint64_t width, uint64_t pitch);
@@ -115,11 +112,6 @@ struct tsr_tensor *tsr__workspace(struct tsr_engine *e, uint64_t bytes);
 void tsr__emit_column_sum(struct tsr_engine *e, const char *name, struct tsr_tensor *x,
                           struct tsr_tensor *out, uint64_t rows, uint64_t columns);
 
-/* A change of shape: computes nothing, but its backward brings a gradient into token order
- * (tsr__in_token_order()). */
-struct tsr_tensor *tsr__op_reshape(struct tsr_engine *e, struct tsr_tensor *x, bool strict);
-/* g itself (a new reference), or a copy in the order of tokens; strict: also of transposed keys. */
-struct tsr_tensor *tsr__in_token_order(struct tsr_engine *e, struct tsr_tensor *g, bool strict);
 /* Fused dialect: the gradients of the first three inputs, if they are the parts of a split, as
  * columns of one new tensor, which then is the gradient of what was split. False: they are not. */
 bool tsr__split_gradients(struct tsr_engine *e, const struct tsr_node *node,
@@ -188,5 +180,58 @@ void tsr__tp_reduce_partial(struct tsr_engine *e, const struct tsr_param *p,
 struct tsr_tensor *tsr__head(struct tsr_engine *e, struct tsr_module *m, struct tsr_tensor *x);
 /* Refuses a loss in chunks of a model that has no such head. */
 tsr_status tsr__check_chunked_loss(const struct tsr_engine *e);
+
+/* ---- ops_fp8.c: linear layers whose three products run in fp8 (FP8.md) ------------------------
+ */
+
+/* True for a linear layer of a block whose sizes are multiples of 16 (what the products need),
+ * where the engine is asked for fp8 and x has 16 bits. */
+bool tsr__is_fp8(const struct tsr_engine *e, const struct tsr_tensor *x,
+                 const struct tsr_tensor *w);
+/* True for the weight of such a layer, if it is to be gathered in fp8: it is of dtype F8 then. */
+bool tsr__fp8_gathers(const struct tsr_engine *e, const struct tsr_param *p);
+/* y = x w^T (+ b), w (out, in). Gradients in PyTorch's order: input, weight, bias. */
+struct tsr_tensor *tsr__fp8_linear(struct tsr_engine *e, struct tsr_tensor *x, struct tsr_tensor *w,
+                                   struct tsr_tensor *b);
+/* Refuses what the recipe does not run under: tensorwise scaling without the dialect `compile`,
+ * delayed scaling with it. */
+tsr_status tsr__check_fp8(const struct tsr_engine_config *config);
+
+/* ---- scratch.c: bytes that library kernels take for themselves while they run ------------------
+ * *
+ *
+ * Each is what PyTorch 2.11's host code asks the allocator for on a part with 132 multiprocessors
+ * of 2048 threads (sm_90): documented choices of the libraries, not fitted numbers. Formulas:
+ * golden-memory/operators.md, sections 6, 7, 9 and 11.
+ */
+
+enum {
+    TSR_MULTIPROCESSORS = 132,
+    TSR_CUBLAS_WORKSPACE = 33554432,  /* per cuBLAS handle and stream */
+    TSR_CUBLASLT_WORKSPACE = 1048576, /* per thread that runs a biased product */
+    TSR_SORTED_TOKENS = 3072          /* more tokens: the embedding's backward sorts them */
+};
+
+/* Reduction of an [n_in, out] matrix to [out] with fp32 accumulation (bias gradients): partial sums
+ * and semaphores; both 0 where one pass is enough. */
+struct tsr_column_sum {
+    uint64_t partial, semaphores;
+};
+struct tsr_column_sum tsr__column_sum_scratch(uint64_t n_in, uint64_t out);
+
+/* Into how many pieces flash attention cuts the keys to fill the device; 1: no scratch. */
+uint64_t tsr__flash_splits(uint64_t batch, uint64_t heads, uint64_t seq, uint64_t head_dim);
+
+/* Head size as flash attention's fp32 accumulators have it. */
+uint64_t tsr__flash_head_dim(uint64_t head_dim);
+
+/* The dQ accumulator of the memory-efficient backward; `wide`: fp32 inputs. */
+uint64_t tsr__efficient_accumulator(uint64_t batch, uint64_t heads, uint64_t seq, uint64_t head_dim,
+                                    bool wide);
+
+/* Temporaries of cub's radix sort and scan as the embedding's backward calls them. */
+uint64_t tsr__sort_scratch(uint64_t tokens);
+uint64_t tsr__scan_scratch(uint64_t n);
+enum { TSR_PARTITION_SCRATCH = 1279 }; /* holds up to 65536 tokens, grows slowly above */
 
 #endif

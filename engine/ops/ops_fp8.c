@@ -9,7 +9,7 @@
  * transposes and finds the largest magnitude. The transposed fp8 copies of input and weight are
  * saved for the backward, in place of the input.
  */
-#include "engine/ops/ops_fp8.h"
+#include "engine/ops/ops_common.h"
 
 #include <string.h>
 

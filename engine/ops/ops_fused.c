@@ -30,7 +30,9 @@ struct tsr_tensor *tsr__result_over(struct tsr_engine *e, struct tsr_tensor *t, 
     return y;
 }
 
-int tsr__saved_holders(const struct tsr_node *node, int i, const struct tsr_tensor *t)
+/* How many references to a saved tensor there are after tsr__node_saved(): its own, and the node's
+ * unless it was recomputed. */
+static int saved_holders(const struct tsr_node *node, int i, const struct tsr_tensor *t)
 {
     return node->saved[i].tensor == t ? 2 : 1;
 }
@@ -175,7 +177,7 @@ static void swiglu_backward(struct tsr_engine *e, struct tsr_node *node,
     for (int i = 0; i < 2 && saved[0] && saved[1]; i++)
         if (node->edges[i].node)
             grad_in[i] =
-                tsr__result_over(e, saved[i], tsr__saved_holders(node, i, saved[i]), TSR_CAT_TEMP);
+                tsr__result_over(e, saved[i], saved_holders(node, i, saved[i]), TSR_CAT_TEMP);
     if (tsr__ok(e) && saved[0] && saved[1])
         emit_swiglu(e, "fused_swiglu_backward",
                     (struct tsr_tensor *[]){grad_out[0], saved[0], saved[1]}, 3, grad_in, 2);

@@ -176,12 +176,16 @@ struct tsr_tensor *tsr__op_add_norm(struct tsr_engine *e, struct tsr_tensor *a,
 /* Nothing that would see only one of the two arguments or results stands around the call. */
 static bool is_plain_call(const struct tsr_module *m)
 {
-    return !m->state && !m->checkpoint.inside && !m->checkpoint.outside;
+    return !m->hooks && !m->checkpoint.inside && !m->checkpoint.outside;
 }
 
-struct tsr_tensor *tsr__call_add_norm(struct tsr_engine *e, struct tsr_module *norm,
-                                      struct tsr_tensor *a, struct tsr_tensor *b,
-                                      struct tsr_tensor **sum)
+/* norm(a + b) by a call of the module `norm`. *sum: a new reference to a + b, which may be in the
+ * place of b. b NULL: norm(a), *sum is a, as a result of the same node, so that its backward adds
+ * the gradients of both. Composed of eager operations where something hooks the module's call, the
+ * norm is one of elementary operations, or dtypes differ. */
+static struct tsr_tensor *call_add_norm(struct tsr_engine *e, struct tsr_module *norm,
+                                        struct tsr_tensor *a, struct tsr_tensor *b,
+                                        struct tsr_tensor **sum)
 {
     *sum = NULL;
     if (!a || !tsr__ok(e))
@@ -205,7 +209,7 @@ struct tsr_tensor *tsr__fused_block(struct tsr_engine *e, struct tsr_tensor *x,
 {
     struct tsr_tensor *h = tsr_retain(x), *y = NULL;
     for (int i = 0; i < 4; i += 2) {
-        struct tsr_tensor *sum = NULL, *normed = tsr__call_add_norm(e, part[i], h, y, &sum);
+        struct tsr_tensor *sum = NULL, *normed = call_add_norm(e, part[i], h, y, &sum);
         tsr_release(e, y);
         tsr_release(e, h);
         h = sum;

@@ -154,7 +154,7 @@ static tsr_status check_llama(const struct tsr_engine *e, uint32_t tp)
 static void mark_partial(struct tsr_engine *e)
 {
     for (size_t i = 0; i < e->tree.n_params; i++)
-        if (e->tree.params[i] && tsr__glob("**norm.weight", e->tree.params[i]->fqn))
+        if (e->tree.params[i] && tsr_glob("**norm.weight", e->tree.params[i]->fqn))
             e->tree.params[i]->tp_partial = true;
 }
 

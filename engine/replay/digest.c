@@ -1,5 +1,5 @@
 /* digest.c: the digest of a state: the engine itself, its model and the allocator. */
-#include "engine/replay/digest.h"
+#include "engine/replay/replay_impl.h"
 
 #include "engine/compile/compile.h"
 #include "engine/fsdp/fsdp.h"

@@ -1,4 +1,4 @@
-/* replay.c: see replay.h.
+/* replay.c: the cache of steps: which step follows which state, and what comes next.
  *
  * A kept program names buffers and events by codes: those that it makes by their distance from the
  * first new number, those that were there before by their number in the walk over the state. So a

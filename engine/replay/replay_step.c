@@ -1,4 +1,5 @@
-/* replay_step.c: see replay_impl.h. */
+/* replay_step.c: one kept step: recorded, its numbers made codes, compared, and made numbers again.
+ */
 #include "engine/replay/replay_impl.h"
 
 #include <stdlib.h>

@@ -51,7 +51,7 @@ struct tsr_storage *tsr__param_storage(const struct tsr_param *p)
     return p->fsdp ? p->fsdp->sharded : p->master;
 }
 
-uint64_t tsr__param_storage_offset(const struct tsr_param *p)
+static uint64_t storage_offset(const struct tsr_param *p)
 {
     return tsr__is_piece(p) ? p->fsdp->grad_offset : 0;
 }
@@ -150,7 +150,7 @@ static void param_operands(struct tsr_engine *e, const struct tsr_param *p, unsi
     tsr_dtype states = tsr__state_dtype(e, p);
     struct tsr_storage *part[4] = {tsr__param_grad(p), p->opt_state[0], p->opt_state[1],
                                    tsr__param_storage(p)};
-    const uint64_t offset[4] = {tsr__param_grad_offset(p), 0, 0, tsr__param_storage_offset(p)};
+    const uint64_t offset[4] = {tsr__param_grad_offset(p), 0, 0, storage_offset(p)};
     for (unsigned k = 0; k < 4; k++) {
         uint8_t access =
             (uint8_t)((reads >> k & 1 ? TSR_READ : 0) | (writes >> k & 1 ? TSR_WRITE : 0));
@@ -385,4 +385,37 @@ void tsr__optimizer_step(struct tsr_engine *e)
     s.host = true;
     run_variant(&s);
     tsr__storage_release(e, &e->step->clip_factor);
+}
+
+/* ---- where values lie ------------------------------------------------------------------------ */
+
+static bool in_storage(const struct tsr_storage *s, uint64_t offset, tsr_dtype dtype,
+                       uint64_t numel, struct tsr_values *out)
+{
+    if (!s || !s->live || numel == 0)
+        return false;
+    *out = (struct tsr_values){s->buffer, s->space, dtype, offset, numel};
+    return true;
+}
+
+bool tsr_param_values(struct tsr_engine *e, size_t i, enum tsr_param_part part,
+                      struct tsr_values *out)
+{
+    size_t n;
+    struct tsr_param *const *params = tsr__params_in_order(e, &n);
+    if (i >= n)
+        return false;
+    const struct tsr_param *p = params[i];
+    uint64_t numel = tsr__param_local_numel(p);
+    switch (part) {
+    case TSR_PARAM_VALUE:
+        return in_storage(tsr__param_storage(p), 0, p->dtype, numel, out);
+    case TSR_PARAM_GRAD:
+        return in_storage(tsr__param_grad(p), tsr__param_grad_offset(p), tsr__param_grad_dtype(p),
+                          numel, out);
+    case TSR_PARAM_STATE0:
+    case TSR_PARAM_STATE1:
+        break;
+    }
+    return in_storage(p->opt_state[part - TSR_PARAM_STATE0], 0, tsr__state_dtype(e, p), numel, out);
 }

@@ -44,7 +44,7 @@ struct tsr_step_state {
     bool optimizer_ran;
     struct tsr_storage **opt_temps;  /* scratch of the optimizer, by parameter */
     struct tsr_storage **clip_norms; /* scratch of clipping, two for each parameter */
-    struct tsr_storage *clip_factor; /* for the optimizer of this step (folded_scale.c) */
+    struct tsr_storage *clip_factor; /* for the optimizer of this step (reduce.c) */
     struct tsr__save save;
 };
 
@@ -83,7 +83,6 @@ uint64_t tsr__param_grad_offset(const struct tsr_param *p); /* bytes into it */
 tsr_dtype tsr__param_grad_dtype(const struct tsr_param *p);
 uint64_t tsr__param_local_numel(const struct tsr_param *p);
 struct tsr_storage *tsr__param_storage(const struct tsr_param *p);
-uint64_t tsr__param_storage_offset(const struct tsr_param *p); /* bytes into it */
 
 /* ---- outside_init.c, outside_save_async.c ---------------------------------------------------- */
 
