@@ -83,7 +83,7 @@ tsr_status tsr_engine_create(const struct tsr_engine_config *config, struct tsr_
     TSR_TRY(check_mesh(&config->mesh, config->rank, &world));
     struct tsr_engine *e = new_engine();
     if (!e)
-        return tsr_fail(TSR_ENOMEM, "out of memory");
+        return tsr_no_memory(NULL);
     e->config = *config;
     e->world = world;
     if (config->trace) {
@@ -188,7 +188,7 @@ tsr_status tsr_engine_rank_classes(struct tsr_engine *e, uint32_t *class_of,
     uint32_t shard = last < 0 ? 1 : mesh.size[last] * mesh.stride[last];
     uint64_t *signature = malloc(shard * sizeof *signature);
     if (!signature)
-        return tsr_fail(TSR_ENOMEM, "out of memory");
+        return tsr_no_memory(NULL);
     *n_classes = 0;
     for (uint32_t r = 0; r < shard; r++) {
         signature[r] = shard_signature(e, r);

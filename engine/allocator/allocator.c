@@ -58,7 +58,7 @@ tsr_status tsr_allocator_create(const struct tsr_allocator_config *config,
     TSR_TRY(check_config(config));
     struct tsr_allocator *a = calloc(1, sizeof *a);
     if (!a)
-        return tsr_fail(TSR_ENOMEM, "out of memory: the allocator");
+        return tsr_no_memory("the allocator");
     a->config = *config;
     a->on_segment = on_segment;
     a->on_release = on_release;
@@ -278,7 +278,7 @@ tsr_status tsr_allocator_alloc(struct tsr_allocator *allocator, uint64_t bytes, 
     struct tsr_alloc_pool *pool = rounded <= TSR_ALLOC_SMALL ? &a->small : &a->large;
     struct tsr_alloc_block *block = find_block(a, pool, rounded, stream, &no_memory);
     if (no_memory)
-        return tsr_fail(TSR_ENOMEM, "out of memory: the allocator's blocks");
+        return tsr_no_memory("the allocator's blocks");
     if (!block) {
         note_oom(a, pool, bytes, rounded, stream);
         return out_of_memory(a);
@@ -351,14 +351,6 @@ struct tsr_allocator_stats tsr_allocator_stats(const struct tsr_allocator *alloc
 struct tsr_allocator_oom tsr_allocator_oom_info(const struct tsr_allocator *allocator)
 {
     return allocator->oom;
-}
-
-void tsr_allocator_reset_peaks(struct tsr_allocator *allocator)
-{
-    struct tsr_allocator_stats *s = &allocator->stats;
-    s->peak_allocated = s->allocated;
-    s->peak_requested = s->requested;
-    s->peak_reserved = s->reserved;
 }
 
 /* ---- digest -------------------------------------------------------------------------------------

@@ -90,6 +90,5 @@ struct tsr_allocator_stats tsr_allocator_stats(const struct tsr_allocator *alloc
 uint64_t tsr_allocator_digest(const struct tsr_allocator *allocator);
 /* All 0 before the first TSR_EOOM. */
 struct tsr_allocator_oom tsr_allocator_oom_info(const struct tsr_allocator *allocator);
-void tsr_allocator_reset_peaks(struct tsr_allocator *allocator);
 
 #endif

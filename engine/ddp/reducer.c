@@ -201,7 +201,7 @@ static tsr_status read_caps(struct tsr_engine *e, struct tsr_reducer *r)
     r->n_caps = o->bucket_cap_mb_list ? o->n_caps : 2;
     r->caps = tsr_arena_alloc(&e->arena, (r->n_caps + 1) * sizeof *r->caps);
     if (!r->caps)
-        return tsr_fail(TSR_ENOMEM, "out of memory");
+        return tsr_no_memory(NULL);
     if (o->bucket_cap_mb_list && o->n_caps == 0)
         return tsr_fail(TSR_EVALUE, "bucket_cap_mb_list is empty; allowed: one cap or more");
     for (size_t i = 0; o->bucket_cap_mb_list && i < o->n_caps; i++) {
@@ -238,7 +238,7 @@ static tsr_status find_params(struct tsr_engine *e, struct tsr_reducer *r)
     c.seen = tsr_arena_alloc(&e->arena, e->tree.n_params + 1);
     r->slots = tsr_arena_alloc(&e->arena, (e->tree.n_params + 1) * sizeof *r->slots);
     if (!c.seen || !r->slots)
-        return tsr_fail(TSR_ENOMEM, "out of memory");
+        return tsr_no_memory(NULL);
     tsr__module_walk(e->tree.root, find_ignored, &r->options);
     tsr__module_walk(e->tree.root, collect, &c);
     if (r->options.delayed_after && !r->delayed_after)
@@ -248,7 +248,7 @@ static tsr_status find_params(struct tsr_engine *e, struct tsr_reducer *r)
         return tsr_fail(TSR_ERUNTIME, "DistributedDataParallel is not needed when a module doesn't "
                                       "have any parameters that require a gradient");
     r->ready_order = tsr_arena_alloc(&e->arena, (r->n_params + 1) * sizeof *r->ready_order);
-    return r->ready_order ? TSR_OK : tsr_fail(TSR_ENOMEM, "out of memory");
+    return r->ready_order ? TSR_OK : tsr_no_memory(NULL);
 }
 
 size_t tsr_ddp_n_device_ids(const struct tsr_engine *e)
@@ -408,7 +408,7 @@ tsr_status tsr_ddp(struct tsr_engine *e, const struct tsr_ddp_options *options)
     TSR_TRY(check_ddp(e, options));
     struct tsr_reducer *r = tsr_arena_alloc(&e->arena, sizeof *r);
     if (!r)
-        return tsr_fail(TSR_ENOMEM, "out of memory");
+        return tsr_no_memory(NULL);
     if (options)
         r->options = *options;
     TSR_TRY(read_device(r));

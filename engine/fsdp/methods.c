@@ -119,7 +119,7 @@ static tsr_status prefetch_list(struct tsr_engine *e, struct tsr_module *const *
 {
     struct tsr_state **states = tsr_arena_alloc(&e->arena, (n + 1) * sizeof *states);
     if (!states)
-        return tsr_fail(TSR_ENOMEM, "out of memory");
+        return tsr_no_memory(NULL);
     for (size_t i = 0; i < n; i++) {
         if (!list[i]->state)
             return tsr_fail(TSR_EVALUE, "Expects FSDPModule but got '%s' of type %s", list[i]->fqn,
@@ -485,7 +485,7 @@ tsr_status tsr_module_add_method(struct tsr_engine *e, struct tsr_module *m, con
 {
     struct tsr_method method = {tsr_arena_strdup(&e->arena, name), fn, false};
     if (!method.name || !TSR__ARENA_PUSH(e, m->methods, m->n_methods, m->cap_methods, method))
-        return tsr_fail(TSR_ENOMEM, "out of memory");
+        return tsr_no_memory(NULL);
     return TSR_OK;
 }
 

@@ -81,7 +81,7 @@ tsr_status tsr_use_two_level_gather(struct tsr_engine *e, uint32_t gpus_per_node
                 return tsr_fail(TSR_EVALUE, "'%s' is replicated: it has no all-gather", g->name);
             struct tsr_two_level *t = tsr_arena_alloc(&e->arena, sizeof *t);
             if (!t)
-                return tsr_fail(TSR_ENOMEM, "out of memory");
+                return tsr_no_memory(NULL);
             tsr_two_level_init(t, local_members(&e->emit.comms[g->shard_comm], gpus_per_node));
             g->custom_all_gather = &t->comm;
         }

@@ -81,14 +81,6 @@ bool tsr_dtensor_equal(const struct tsr_dtensor *a, const struct tsr_dtensor *b)
     return same;
 }
 
-uint64_t tsr_dtensor_world(const struct tsr_dtensor *t)
-{
-    uint64_t n = 1;
-    for (int i = 0; i < t->n_mesh; i++)
-        n *= t->mesh[i].size;
-    return n;
-}
-
 uint64_t tsr_dtensor_numel(const struct tsr_dtensor *t)
 {
     uint64_t n = 1;
@@ -318,22 +310,7 @@ tsr_status tsr_dtensor_runs(const struct tsr_dtensor *t, uint64_t rank, struct t
     if (ok)
         return TSR_OK;
     tsr_runs_fini(out);
-    return tsr_fail(TSR_ENOMEM, "out of memory");
-}
-
-tsr_status tsr_dtensor_take(const struct tsr_dtensor *t, uint64_t rank, size_t bytes,
-                            const void *global, void *local)
-{
-    struct tsr_runs runs;
-    size_t at = 0;
-    TSR_TRY(tsr_dtensor_runs(t, rank, &runs));
-    for (size_t i = 0; i < runs.n; i++) {
-        size_t n = (size_t)runs.items[i].length * bytes;
-        memcpy((char *)local + at, (const char *)global + (size_t)runs.items[i].start * bytes, n);
-        at += n;
-    }
-    tsr_runs_fini(&runs);
-    return TSR_OK;
+    return tsr_no_memory(NULL);
 }
 
 tsr_status tsr_dtensor_put(const struct tsr_dtensor *t, uint64_t rank, size_t bytes,

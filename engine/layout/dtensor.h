@@ -51,8 +51,6 @@ void tsr_dtensor_mesh(struct tsr_dtensor *t, int n_mesh, const uint32_t *sizes);
  * a split factor of 0, more than 2^60 elements. What follows takes checked tensors only. */
 tsr_status tsr_dtensor_check(const struct tsr_dtensor *t) TSR_MUST_USE;
 bool tsr_dtensor_equal(const struct tsr_dtensor *a, const struct tsr_dtensor *b);
-/* Number of ranks of the mesh: the product of its sizes. */
-uint64_t tsr_dtensor_world(const struct tsr_dtensor *t);
 uint64_t tsr_dtensor_numel(const struct tsr_dtensor *t);
 
 /* ---- what a rank holds ----------------------------------------------------------------------- */
@@ -81,10 +79,8 @@ void tsr_runs_fini(struct tsr_runs *runs);
 
 /* ---- moving data ----------------------------------------------------------------------------- */
 
-/* Takes the rank's part out of the global tensor; puts it back. A full tensor is reconstructed by
- * putting the parts of all ranks (R45). bytes: of one element. */
-tsr_status tsr_dtensor_take(const struct tsr_dtensor *t, uint64_t rank, size_t bytes,
-                            const void *global, void *local) TSR_MUST_USE;
+/* Puts the rank's part into the global tensor. A full tensor is reconstructed by putting the parts
+ * of all ranks (R45). bytes: of one element. */
 tsr_status tsr_dtensor_put(const struct tsr_dtensor *t, uint64_t rank, size_t bytes,
                            const void *local, void *global) TSR_MUST_USE;
 

@@ -170,7 +170,7 @@ static tsr_status distribute(struct tsr_engine *e, struct tsr_module *m, size_t 
             memcpy(p->tp->shape, p->shape, sizeof p->tp->shape);
     }
     if (!p || !p->tp)
-        return tsr_fail(TSR_ENOMEM, "out of memory");
+        return tsr_no_memory(NULL);
     if (placement.kind == TSR_PLACE_SHARD && placement.dim >= p->n_dims)
         return tsr_fail(TSR_EVALUE, "%s has %d dimensions and cannot be sharded on dim %d", p->fqn,
                         p->n_dims, placement.dim);
@@ -223,7 +223,7 @@ tsr_status tsr_tensor_parallel(struct tsr_engine *e, const struct tsr_tp_options
     TSR_TRY(check_options(e, o, &dim));
     const char *device = tsr_arena_strdup(&e->arena, o->device_type ? o->device_type : "cuda");
     if (!device)
-        return tsr_fail(TSR_ENOMEM, "out of memory");
+        return tsr_no_memory(NULL);
     for (size_t i = 0; i < e->tree.n_modules; i++) {
         const struct tsr_tp_style *style = NULL;
         for (size_t k = 0; k < o->n_styles; k++)

@@ -245,7 +245,7 @@ tsr_status tsr_model_gpt2(struct tsr_engine *e, const struct tsr_gpt2_config *co
     TSR_TRY(check(e, config));
     struct gpt2 *m = tsr_arena_alloc(&e->arena, sizeof *m);
     if (!m)
-        return tsr_fail(TSR_ENOMEM, "out of memory");
+        return tsr_no_memory(NULL);
     m->c = *config;
     if (config->impl == TSR_IMPL_TRANSFORMERS)
         m->c.names = TSR_NAMES_HF;

@@ -344,7 +344,7 @@ tsr_status tsr_model_llama(struct tsr_engine *e, const struct tsr_llama_config *
     TSR_TRY(check(e, config));
     struct llama *m = tsr_arena_alloc(&e->arena, sizeof *m);
     if (!m)
-        return tsr_fail(TSR_ENOMEM, "out of memory");
+        return tsr_no_memory(NULL);
     m->c = *config;
     if (config->impl == TSR_IMPL_TRANSFORMERS) {
         m->c.names = TSR_NAMES_HF;

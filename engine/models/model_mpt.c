@@ -216,7 +216,7 @@ tsr_status tsr_model_mpt(struct tsr_engine *e, const struct tsr_mpt_config *conf
     TSR_TRY(check(e, config));
     struct mpt *m = tsr_arena_alloc(&e->arena, sizeof *m);
     if (!m)
-        return tsr_fail(TSR_ENOMEM, "out of memory");
+        return tsr_no_memory(NULL);
     m->c = *config;
     if (m->c.ffn_width == 0)
         m->c.ffn_width = 4 * m->c.d_model;

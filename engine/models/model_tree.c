@@ -145,7 +145,7 @@ static tsr_status resolve_run(struct tsr_engine *e, struct tsr_module *m, struct
     run->given = true;
     run->children = tsr_arena_alloc(&e->arena, (n + 1) * sizeof *run->children);
     if (!run->children)
-        return tsr_fail(TSR_ENOMEM, "out of memory");
+        return tsr_no_memory(NULL);
     for (size_t i = 0; i < n; i++) {
         size_t k = 0;
         while (k < m->n_children && strcmp(m->child_names[k], names[i]) != 0)
@@ -165,7 +165,7 @@ static tsr_status resolve_runs(struct tsr_engine *e, struct tsr_module *m, struc
     e->model->by_iteration |= n->n_run_at > 0;
     t->runs = tsr_arena_alloc(&e->arena, (size_t)t->n_runs * sizeof *t->runs);
     if (!t->runs)
-        return tsr_fail(TSR_ENOMEM, "out of memory");
+        return tsr_no_memory(NULL);
     if (n->n_run > 0 || n->run_none)
         TSR_TRY(resolve_run(e, m, &t->runs[0], n->n_run, n->run));
     for (int i = 0; i < n->n_run_at; i++) {
@@ -189,7 +189,7 @@ static tsr_status build(struct tsr_engine *e, struct tsr_module *parent,
     }
     struct tree *t = tsr_arena_alloc(&e->arena, sizeof *t);
     if (!t)
-        return tsr_fail(TSR_ENOMEM, "out of memory");
+        return tsr_no_memory(NULL);
     t->n = *n;
     bool inner = n->type == TSR_TREE_SEQ || n->type == TSR_TREE_LIST;
     tsr_forward_fn forward = n->type == TSR_TREE_LIST ? NULL : inner ? seq_forward : leaf_forward;

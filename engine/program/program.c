@@ -40,18 +40,18 @@ tsr_status tsr_program_append(struct tsr_program *program, const struct tsr_inst
         size_t bytes = instr->n_operands * sizeof *instr->operands;
         struct tsr_operand *operands = tsr_arena_alloc(&program->arena, bytes);
         if (!operands)
-            return tsr_fail(TSR_ENOMEM, "out of memory: operands of an instruction");
+            return tsr_no_memory("operands of an instruction");
         memcpy(operands, instr->operands, bytes);
         copy.operands = operands;
     }
     if (instr->work) {
         struct tsr_work *work = tsr_arena_alloc(&program->arena, sizeof *work);
         if (!work)
-            return tsr_fail(TSR_ENOMEM, "out of memory: work of an instruction");
+            return tsr_no_memory("work of an instruction");
         *work = *instr->work;
         copy.work = work;
         if (!copy_args(program, work))
-            return tsr_fail(TSR_ENOMEM, "out of memory: work of an instruction");
+            return tsr_no_memory("work of an instruction");
     }
     if (!TSR_PUSH(program->instrs, program->n_instrs, program->cap, copy))
         return tsr_fail(TSR_ENOMEM, "out of memory: a program of %zu instructions",

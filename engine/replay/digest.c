@@ -140,7 +140,7 @@ tsr_status tsr__walk_state(struct tsr_engine *e, struct tsr_state_walk *w)
         walk_allocator(w);
     }
     if (w->no_memory)
-        return tsr_fail(TSR_ENOMEM, "out of memory: the digest of a state");
+        return tsr_no_memory("the digest of a state");
     if (w->digest == 0)
         w->digest = 1;
     if (w->is_unknown)

@@ -50,7 +50,7 @@ tsr_status tsr_step_cache_create(struct tsr_engine *engine, struct tsr_step_cach
 {
     *out = calloc(1, sizeof **out);
     if (!*out)
-        return tsr_fail(TSR_ENOMEM, "out of memory: a cache of steps");
+        return tsr_no_memory("a cache of steps");
     (*out)->engine = engine;
     return TSR_OK;
 }

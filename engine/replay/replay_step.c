@@ -28,7 +28,7 @@ tsr_status tsr__ids_of(struct tsr__ids *ids, const struct tsr_state_walk *walk)
     if (copy_ids(&ids->buffers, &ids->n_buffers, &ids->cap_buffers, walk->ids, walk->n_buffers) &&
         copy_ids(&ids->events, &ids->n_events, &ids->cap_events, walk->events, walk->n_events))
         return TSR_OK;
-    return tsr_fail(TSR_ENOMEM, "out of memory: numbers of live buffers");
+    return tsr_no_memory("numbers of live buffers");
 }
 
 void tsr__ids_fini(struct tsr__ids *ids)
@@ -264,7 +264,7 @@ tsr_status tsr__keep_step(struct tsr__kept_step *step, const struct tsr__ids *be
     *is_kept = !buffers.is_lost && !events.is_lost;
     free(buffers.before);
     free(events.before);
-    return fits ? TSR_OK : tsr_fail(TSR_ENOMEM, "out of memory: a step that is kept");
+    return fits ? TSR_OK : tsr_no_memory("a step that is kept");
 }
 
 /* ---- numbers --------------------------------------------------------------------------------- */
@@ -313,7 +313,7 @@ tsr_status tsr__renumber_step(struct tsr__kept_step *step, const struct tsr__ids
                   step->n_buffers) ||
         !copy_ids(&after->events, &after->n_events, &after->cap_events, step->events,
                   step->n_events))
-        return tsr_fail(TSR_ENOMEM, "out of memory: numbers of live buffers");
+        return tsr_no_memory("numbers of live buffers");
     for (size_t i = 0; i < after->n_buffers; i++)
         after->buffers[i] = buffer_of(ids, after->buffers[i]);
     for (size_t i = 0; i < after->n_events; i++)
