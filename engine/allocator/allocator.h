@@ -49,7 +49,7 @@ struct tsr_block {
 
 struct tsr_allocator_stats {
     uint64_t allocated, requested, reserved;
-    uint64_t peak_allocated, peak_requested, peak_reserved; /* since the last reset_peaks */
+    uint64_t peak_allocated, peak_requested, peak_reserved; /* so far */
     uint64_t n_alloc_retries, n_ooms;
     uint64_t inactive_split; /* free bytes inside split segments */
 };

@@ -3,7 +3,7 @@
  * Value structs and pure functions, for any number of dimensions and ranks. A tensor dimension that
  * several mesh dimensions shard is cut by the left one first, then by the right one. A strided
  * shard with split factor f was cut after shards to its right that made f pieces (section 2.8).
- * Every cut follows the ceil rule of shard.c; sizes may be uneven.
+ * Every cut follows the ceil rule (section 2.2); sizes may be uneven.
  */
 #ifndef TSR_DTENSOR_H
 #define TSR_DTENSOR_H
