@@ -1,9 +1,13 @@
 /* engine.c: life of an engine, rank classes, and the tables that describe what was wrapped. */
+#include "engine/compile/compile.h"
 #include "engine/create.h"
 #include "engine/ddp/ddp.h"
+#include "engine/ddp/reducer.h"
 #include "engine/fsdp1/fsdp1.h"
 #include "engine/inspect.h"
-#include "engine/ops/ops_fp8.h"
+#include "engine/models/model_parts.h"
+#include "engine/ops/ops_common.h"
+#include "engine/step/step_impl.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -48,6 +52,31 @@ static tsr_status check_mesh(const struct tsr_mesh *mesh, uint32_t rank, uint32_
     return TSR_OK;
 }
 
+/* The engine and what its folders keep, in one piece of memory. The pointers of the engine lead to
+ * the rest; wrappers that a job may do without make their own in the arena. */
+struct whole {
+    struct tsr_engine engine; /* first: what is freed */
+    struct tsr_tp_use tp;
+    struct tsr_model_info model;
+    struct tsr_op_state ops;
+    struct tsr_wrapped fsdp;
+    struct tsr_step_state step;
+};
+
+static struct tsr_engine *new_engine(void)
+{
+    struct whole *w = calloc(1, sizeof *w);
+    if (!w)
+        return NULL;
+    struct tsr_engine *e = &w->engine;
+    e->tp = &w->tp;
+    e->model = &w->model;
+    e->ops = &w->ops;
+    e->fsdp = &w->fsdp;
+    e->step = &w->step;
+    return e;
+}
+
 tsr_status tsr_engine_create(const struct tsr_engine_config *config, struct tsr_engine **out)
 {
     *out = NULL;
@@ -56,26 +85,28 @@ tsr_status tsr_engine_create(const struct tsr_engine_config *config, struct tsr_
     uint32_t world = 0;
     TSR_TRY(tsr__check_fp8(config));
     TSR_TRY(check_mesh(&config->mesh, config->rank, &world));
-    struct tsr_engine *e = calloc(1, sizeof *e);
+    struct tsr_engine *e = new_engine();
     if (!e)
-        return tsr_fail(TSR_ENOMEM, "out of memory");
+        return tsr_no_memory(NULL);
     e->config = *config;
     e->world = world;
     if (config->trace) {
-        e->trace = *config->trace;
-        e->has_trace = true;
+        e->emit.trace = *config->trace;
+        e->emit.has_trace = true;
     }
     tsr_arena_init(&e->arena);
-    e->tables.world = world;
-    e->tables.rank = config->rank;
+    e->emit.tables.world = world;
+    e->emit.tables.rank = config->rank;
     e->origin = (struct tsr_origin){.module = TSR_NO_ID, .group = TSR_NO_ID};
     e->grad_enabled = true;
-    e->step.n_micro = 1;
+    e->shape.n_micro = e->step->config.n_micro = 1;
     tsr__model_numbers(e, 0, 0);
+    tsr__compile_begin(e);
     tsr__stream_add(e, "default", TSR_ROLE_COMPUTE, 0);
     tsr_status status = e->status;
     if (status == TSR_OK)
-        status = tsr_allocator_create(&config->allocator, on_segment, on_release, e, &e->allocator);
+        status =
+            tsr_allocator_create(&config->allocator, on_segment, on_release, e, &e->emit.allocator);
     if (status != TSR_OK) {
         tsr_engine_destroy(e);
         return status;
@@ -89,39 +120,30 @@ void tsr_engine_destroy(struct tsr_engine *e)
 {
     if (!e)
         return;
-    tsr__reducer_destroy(e);
     tsr__save_drop(e);
-    tsr__deferral_end(e);
-    tsr_allocator_destroy(e->allocator);
-    free(e->streams);
-    free(e->stream_busy);
-    free(e->comms);
-    free(e->modules);
-    free(e->params);
-    free(e->states);
-    free(e->operands);
-    free(e->kernel_args);
-    free(e->heap);
-    free(e->trace_events);
+    tsr__wrapped_fini(e->fsdp);
+    tsr__autograd_fini(&e->autograd);
+    tsr__emitter_fini(e);
+    tsr__tree_fini(&e->tree);
     tsr_arena_fini(&e->arena);
     free(e);
 }
 
 const struct tsr_tables *tsr_engine_tables(const struct tsr_engine *e)
 {
-    return &e->tables;
+    return &e->emit.tables;
 }
 
 bool tsr_engine_oom(const struct tsr_engine *e, struct tsr_oom *out)
 {
-    if (e->is_oom)
-        *out = e->oom;
-    return e->is_oom;
+    if (e->emit.is_oom)
+        *out = e->emit.oom;
+    return e->emit.is_oom;
 }
 
 struct tsr_allocator_stats tsr_engine_memory(const struct tsr_engine *e)
 {
-    return tsr_allocator_stats(e->allocator);
+    return tsr_allocator_stats(e->emit.allocator);
 }
 
 /* ---- rank classes ---------------------------------------------------------------------------- */
@@ -135,10 +157,10 @@ uint32_t tsr_shard_world(const struct tsr_engine *e)
 
 static bool has_custom_collective(const struct tsr_engine *e)
 {
-    for (size_t i = 0; i < e->n_states; i++)
-        for (size_t k = 0; k < e->states[i]->n_groups; k++)
-            if (e->states[i]->groups[k]->custom_all_gather ||
-                e->states[i]->groups[k]->custom_reduce_scatter)
+    for (size_t i = 0; i < e->fsdp->n_states; i++)
+        for (size_t k = 0; k < e->fsdp->states[i]->n_groups; k++)
+            if (e->fsdp->states[i]->groups[k]->custom_all_gather ||
+                e->fsdp->states[i]->groups[k]->custom_reduce_scatter)
                 return true;
     return false;
 }
@@ -148,8 +170,8 @@ static uint64_t shard_signature(const struct tsr_engine *e, uint32_t rank)
     uint64_t hash = TSR_HASH_INIT;
     if (has_custom_collective(e))
         hash = tsr_hash_u64(hash, rank); /* SEND and RECV name peers: every rank does its own */
-    for (size_t i = 0; i < e->n_params; i++) {
-        const struct tsr_param *p = e->params[i];
+    for (size_t i = 0; i < e->tree.n_params; i++) {
+        const struct tsr_param *p = e->tree.params[i];
         if (!p || !p->fsdp || p->fsdp->shard_dim < 0)
             continue;
         struct tsr_chunk c =
@@ -170,7 +192,7 @@ tsr_status tsr_engine_rank_classes(struct tsr_engine *e, uint32_t *class_of,
     uint32_t shard = last < 0 ? 1 : mesh.size[last] * mesh.stride[last];
     uint64_t *signature = malloc(shard * sizeof *signature);
     if (!signature)
-        return tsr_fail(TSR_ENOMEM, "out of memory");
+        return tsr_no_memory(NULL);
     *n_classes = 0;
     for (uint32_t r = 0; r < shard; r++) {
         signature[r] = shard_signature(e, r);
@@ -206,15 +228,15 @@ static bool pick_state(void *user, struct tsr_module *m)
 size_t tsr_n_groups(struct tsr_engine *e)
 {
     struct state_list list = {.want = SIZE_MAX};
-    if (e->root)
-        tsr__module_walk(e->root, pick_state, &list);
+    if (e->tree.root)
+        tsr__module_walk(e->tree.root, pick_state, &list);
     return list.n;
 }
 
 struct tsr_group_info tsr_group_info(struct tsr_engine *e, size_t i)
 {
     struct state_list list = {.want = i};
-    tsr__module_walk(e->root, pick_state, &list);
+    tsr__module_walk(e->tree.root, pick_state, &list);
     struct tsr_state *s = list.found;
     struct tsr_group *g = tsr__first_group(s);
     struct tsr_group_info info = {.name = s->name,
@@ -240,60 +262,17 @@ struct tsr_group_info tsr_group_info(struct tsr_engine *e, size_t i)
     return info;
 }
 
-struct param_list {
-    size_t n, cap;
-    struct tsr_param **params;
-    struct tsr_engine *e;
-};
-
-static bool list_params(void *user, struct tsr_module *m)
-{
-    struct param_list *list = user;
-    for (size_t i = 0; i < m->n_params; i++) {
-        struct tsr_param *p = m->params[i].param;
-        bool known = false;
-        if (p->flat)
-            p = p->flat->param;
-        for (size_t k = 0; k < list->n; k++)
-            known |= list->params[k] == p;
-        if (!known && !TSR__ARENA_PUSH(list->e, list->params, list->n, list->cap, p))
-            return false;
-    }
-    return true;
-}
-
-/* Parameters in module order, built once after wrapping. */
-static struct tsr_param *nth_param(struct tsr_engine *e, size_t i, size_t *n)
-{
-    if (!e->layout_params || e->layout_states != e->n_states) {
-        struct param_list list = {.e = e};
-        if (e->root)
-            tsr__module_walk(e->root, list_params, &list);
-        e->layout_params = list.params;
-        e->n_layout_params = list.n;
-        e->layout_states = e->n_states;
-    }
-    *n = e->n_layout_params;
-    return i < e->n_layout_params ? e->layout_params[i] : NULL;
-}
-
-struct tsr_param *const *tsr__params_in_order(struct tsr_engine *e, size_t *n)
-{
-    nth_param(e, 0, n);
-    return e->layout_params;
-}
-
 size_t tsr_n_param_layouts(struct tsr_engine *e)
 {
     size_t n;
-    nth_param(e, 0, &n);
+    (void)tsr__params_in_order(e, &n);
     return n;
 }
 
 struct tsr_param_layout tsr_param_layout(struct tsr_engine *e, size_t i)
 {
     size_t n;
-    struct tsr_param *p = nth_param(e, i, &n);
+    struct tsr_param *p = tsr__params_in_order(e, &n)[i];
     struct tsr_fsdp_param *f = p->fsdp;
     struct tsr_param_layout out = {.fqn = p->fqn,
                                    .n_dims = p->n_dims,
@@ -319,7 +298,7 @@ struct tsr_param_layout tsr_param_layout(struct tsr_engine *e, size_t i)
 void tsr_param_local_shape(struct tsr_engine *e, size_t i, uint32_t shard_rank, uint64_t out[4])
 {
     size_t n;
-    struct tsr_param *p = nth_param(e, i, &n);
+    struct tsr_param *p = tsr__params_in_order(e, &n)[i];
     memcpy(out, p->shape, 4 * sizeof *out);
     if (p->fsdp && p->fsdp->shard_dim >= 0) {
         int d = p->fsdp->shard_dim;

@@ -58,7 +58,7 @@ tsr_status tsr_allocator_create(const struct tsr_allocator_config *config,
     TSR_TRY(check_config(config));
     struct tsr_allocator *a = calloc(1, sizeof *a);
     if (!a)
-        return tsr_fail(TSR_ENOMEM, "out of memory: the allocator");
+        return tsr_no_memory("the allocator");
     a->config = *config;
     a->on_segment = on_segment;
     a->on_release = on_release;
@@ -278,7 +278,7 @@ tsr_status tsr_allocator_alloc(struct tsr_allocator *allocator, uint64_t bytes, 
     struct tsr_alloc_pool *pool = rounded <= TSR_ALLOC_SMALL ? &a->small : &a->large;
     struct tsr_alloc_block *block = find_block(a, pool, rounded, stream, &no_memory);
     if (no_memory)
-        return tsr_fail(TSR_ENOMEM, "out of memory: the allocator's blocks");
+        return tsr_no_memory("the allocator's blocks");
     if (!block) {
         note_oom(a, pool, bytes, rounded, stream);
         return out_of_memory(a);
@@ -353,10 +353,40 @@ struct tsr_allocator_oom tsr_allocator_oom_info(const struct tsr_allocator *allo
     return allocator->oom;
 }
 
-void tsr_allocator_reset_peaks(struct tsr_allocator *allocator)
+/* ---- digest -------------------------------------------------------------------------------------
+ *
+ * Blocks in use are not in it: who asks knows them. A segment has no memory of its own beside its
+ * blocks, and the shape of the trees does not matter, since they are searched by order.
+ */
+
+static uint64_t digest_set(uint64_t hash, const struct tsr_alloc_set *set)
 {
-    struct tsr_allocator_stats *s = &allocator->stats;
-    s->peak_allocated = s->allocated;
-    s->peak_requested = s->requested;
-    s->peak_reserved = s->reserved;
+    for (const struct tsr_alloc_block *b = tsr_alloc_set_first(set); b;
+         b = tsr_alloc_set_after(set, b)) {
+        hash = tsr_hash_u64(hash, b->stream_key);
+        hash = tsr_hash_u64(hash, b->bytes);
+        hash = tsr_hash_u64(hash, b->address);
+        hash = tsr_hash_u64(hash, b->segment->id);
+    }
+    return tsr_hash_u64(hash, UINT64_MAX);
+}
+
+static uint64_t digest_pool(uint64_t hash, const struct tsr_alloc_pool *pool)
+{
+    hash = tsr_hash_u64(hash, pool->reserved);
+    return digest_set(digest_set(hash, &pool->blocks), &pool->unmapped);
+}
+
+uint64_t tsr_allocator_digest(const struct tsr_allocator *a)
+{
+    if (a->config.gc_threshold > 0)
+        return 0;
+    uint64_t hash = digest_pool(digest_pool(TSR_HASH_INIT, &a->large), &a->small);
+    for (const struct tsr_alloc_segment *s = a->released; s; s = s->next) {
+        hash = tsr_hash_u64(hash, s->address);
+        hash = tsr_hash_u64(hash, s->bytes);
+    }
+    hash = tsr_hash_u64(hash, a->device_end);
+    hash = tsr_hash_u64(hash, a->n_segments);
+    return hash ? hash : 1;
 }

@@ -50,7 +50,7 @@ struct tsr_block {
 /* Bytes and counts. requested: as asked for; allocated: as blocks; reserved: device allocations. */
 struct tsr_allocator_stats {
     uint64_t allocated, requested, reserved;
-    uint64_t peak_allocated, peak_requested, peak_reserved; /* since the last reset_peaks */
+    uint64_t peak_allocated, peak_requested, peak_reserved; /* so far */
     uint64_t n_alloc_retries, n_ooms;
     uint64_t inactive_split; /* free bytes inside split segments */
 };
@@ -94,7 +94,5 @@ struct tsr_allocator_stats tsr_allocator_stats(const struct tsr_allocator *alloc
 uint64_t tsr_allocator_digest(const struct tsr_allocator *allocator);
 /* All 0 before the first TSR_EOOM. */
 struct tsr_allocator_oom tsr_allocator_oom_info(const struct tsr_allocator *allocator);
-/* Peaks begin again at what is there now. */
-void tsr_allocator_reset_peaks(struct tsr_allocator *allocator);
 
 #endif

@@ -174,8 +174,7 @@ uint32_t tsr_alloc_stream_key(const struct tsr_allocator *a, uint16_t stream)
     return order << 16 | stream;
 }
 
-struct tsr_alloc_pool *tsr_alloc_pool_of(struct tsr_allocator *a,
-                                         const struct tsr_alloc_block *block)
+static struct tsr_alloc_pool *pool_of(struct tsr_allocator *a, const struct tsr_alloc_block *block)
 {
     return block->segment->small ? &a->small : &a->large;
 }
@@ -194,7 +193,7 @@ static bool counts_as_inactive_split(const struct tsr_alloc_block *block)
 
 void tsr_alloc_shelve(struct tsr_allocator *a, struct tsr_alloc_block *block)
 {
-    struct tsr_alloc_pool *pool = tsr_alloc_pool_of(a, block);
+    struct tsr_alloc_pool *pool = pool_of(a, block);
     block->stream_key = tsr_alloc_stream_key(a, block->segment->stream);
     block->free_since = pool->n_lookups;
     tsr_alloc_set_insert(block->unmapped ? &pool->unmapped : &pool->blocks, block);

@@ -117,7 +117,8 @@ static struct tsr_alloc_block *from_segment(struct tsr_allocator *a, struct tsr_
     return tsr_alloc_block_new(a, segment, segment->address, size);
 }
 
-void tsr_alloc_release(struct tsr_allocator *a, struct tsr_alloc_block *block)
+/* Gives an unsplit free block's segment back to the device. */
+static void release_segment(struct tsr_allocator *a, struct tsr_alloc_block *block)
 {
     struct tsr_alloc_segment *segment = block->segment;
     tell_release(a);
@@ -277,7 +278,7 @@ static void release_pool(struct tsr_allocator *a, struct tsr_alloc_pool *pool)
         if (block->segment->expandable)
             unmap_block(a, block);
         else if (tsr_alloc_is_unsplit(block))
-            tsr_alloc_release(a, block);
+            release_segment(a, block);
         block = tsr_alloc_set_at_least(&pool->blocks, key);
     }
 }
@@ -299,7 +300,7 @@ bool tsr_alloc_release_oversize(struct tsr_allocator *a, struct tsr_alloc_pool *
     if (block && block->stream_key == stream_key) {
         if (block->segment->expandable || !tsr_alloc_is_unsplit(block))
             return false;
-        tsr_alloc_release(a, block);
+        release_segment(a, block);
         return true;
     }
     /* No single one is large enough: several, the largest first. */
@@ -310,7 +311,7 @@ bool tsr_alloc_release_oversize(struct tsr_allocator *a, struct tsr_alloc_pool *
         struct tsr_alloc_key here = {stream_key, block->bytes, block->address};
         if (!block->segment->expandable && tsr_alloc_is_unsplit(block)) {
             released += block->bytes;
-            tsr_alloc_release(a, block);
+            release_segment(a, block);
         }
         block = tsr_alloc_set_before(&pool->blocks, here);
     }
@@ -351,7 +352,7 @@ void tsr_alloc_collect_garbage(struct tsr_allocator *a)
                 reclaimed += block->bytes;
                 ages -= age;
                 n--;
-                tsr_alloc_release(a, block);
+                release_segment(a, block);
             }
             block = next;
         }

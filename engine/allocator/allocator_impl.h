@@ -101,8 +101,6 @@ void tsr_alloc_block_recycle(struct tsr_allocator *a, struct tsr_alloc_block *bl
 void tsr_alloc_block_link(struct tsr_alloc_block *block, struct tsr_alloc_block *prev,
                           struct tsr_alloc_block *next);
 uint32_t tsr_alloc_stream_key(const struct tsr_allocator *a, uint16_t stream);
-struct tsr_alloc_pool *tsr_alloc_pool_of(struct tsr_allocator *a,
-                                         const struct tsr_alloc_block *block);
 /* Put a block into, or take it out of, the set of its pool that its state says. */
 void tsr_alloc_shelve(struct tsr_allocator *a, struct tsr_alloc_block *block);
 void tsr_alloc_unshelve(struct tsr_allocator *a, struct tsr_alloc_block *block);
@@ -119,8 +117,6 @@ uint64_t tsr_alloc_segment_bytes(const struct tsr_allocator *a, uint64_t bytes);
  * *no_memory tells. */
 struct tsr_alloc_block *tsr_alloc_from_device(struct tsr_allocator *a, struct tsr_alloc_pool *pool,
                                               uint64_t bytes, uint16_t stream, bool *no_memory);
-/* Gives an unsplit free block's segment back to the device. */
-void tsr_alloc_release(struct tsr_allocator *a, struct tsr_alloc_block *block);
 /* All that can be given back, in the order of section 4.4. */
 void tsr_alloc_release_all(struct tsr_allocator *a);
 /* With max_split_bytes: frees oversize blocks of the stream; true if enough for `bytes`. */

@@ -352,16 +352,6 @@ void tsr_checker_section(struct tsr_checker *c, uint32_t rank, const char *name)
     begin_section(c->ranks[rank], name);
 }
 
-tsr_status tsr_checker_programs(struct tsr_checker *c, uint32_t rank,
-                                struct tsr_program *const *programs, size_t n)
-{
-    struct tsr__check_rank *r = c->ranks[rank];
-    for (size_t k = 0; k < n; k++)
-        for (size_t i = 0; i < programs[k]->n_instrs; i++)
-            TSR_TRY(check_submit(&r->base, &programs[k]->instrs[i]));
-    return TSR_OK;
-}
-
 tsr_status tsr_checker_finish(struct tsr_checker *c)
 {
     for (uint32_t i = 0; i < c->config.world; i++) {

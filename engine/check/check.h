@@ -10,9 +10,9 @@
  * code, so what is missing here is missing there. engine/check/CHECKER.md has the rules in full,
  * and what mutated programs say about them.
  *
- * Use: tsr_checker_create(); for each rank tsr_checker_rank() and its executor's submit(), or
- * tsr_checker_programs(); then tsr_checker_finish() and the findings. One checker is used by one
- * thread at a time; ranks that run as threads get a checker each, which knows only that rank.
+ * Use: tsr_checker_create(); for each rank tsr_checker_rank() and its executor's submit(); then
+ * tsr_checker_finish() and the findings. One checker is used by one thread at a time; ranks that
+ * run as threads get a checker each, which knows only that rank.
  */
 #ifndef TSR_CHECK_H
 #define TSR_CHECK_H
@@ -75,10 +75,6 @@ tsr_status tsr_checker_same(struct tsr_checker *checker, uint32_t rank, uint32_t
 /* What follows is numbered from 0 and named so ("init", "eval") in findings. MARK of an iteration
  * does the same by itself. `name` is borrowed. */
 void tsr_checker_section(struct tsr_checker *checker, uint32_t rank, const char *name);
-
-/* Submits recorded programs of a rank, in order. */
-tsr_status tsr_checker_programs(struct tsr_checker *checker, uint32_t rank,
-                                struct tsr_program *const *programs, size_t n) TSR_MUST_USE;
 
 /* Compares the ranks. Ranks that were never named are not compared. Errors: TSR_ENOMEM. */
 tsr_status tsr_checker_finish(struct tsr_checker *checker) TSR_MUST_USE;

@@ -120,13 +120,8 @@ struct tsr_capture {
 /* Traces the block; `grad`: its backward, too. Errors are the engine's. */
 void tsr__trace_block(struct tsr_engine *e, struct tsr_module *m, struct tsr_tensor *x,
                       struct tsr_cplan *plan);
-/* While a trace runs, emit.c and autograd.c hand everything over: */
-void tsr__capture_storage(struct tsr_engine *e, struct tsr_storage *s);
-/* *offset: into the storage; becomes that into the value. */
-void tsr__capture_operand(struct tsr_engine *e, const struct tsr_storage *s, uint64_t *offset);
-void tsr__capture_emit(struct tsr_engine *e, const struct tsr_instr *instr); /* compile_ops.c */
-void tsr__capture_leaf(struct tsr_engine *e, const struct tsr_tensor *leaf,
-                       struct tsr_tensor *grad);
+/* What would be an instruction becomes an operation of the graph (compile_ops.c). */
+void tsr__capture_emit(struct tsr_engine *e, const struct tsr_instr *instr);
 
 /* Walks the operands of an operation that read, or write, a value. */
 static inline bool tsr__reads(const struct tsr_cop *op, uint32_t value)
@@ -146,9 +141,7 @@ void tsr__fuse(struct tsr_engine *e, struct tsr_cplan *plan, bool backward);
 
 /* ---- compile_run.c --------------------------------------------------------------------------- */
 
-/* True for a block: a module of a list of modules, in the dialect `compile`. */
-bool tsr__is_compiled(const struct tsr_engine *e, const struct tsr_module *m);
-struct tsr_tensor *tsr__compiled_call(struct tsr_engine *e, struct tsr_module *m,
-                                      struct tsr_tensor *x);
+/* From here on blocks run compiled, if that is the engine's dialect. */
+void tsr__compile_begin(struct tsr_engine *e);
 
 #endif

@@ -22,7 +22,7 @@ static bool is_named(const struct tsr_work *work, const char *const *names)
 static bool is_complex(const struct tsr_engine *e, const struct tsr_work *work)
 {
     static const char *const names[] = {"rotary", "rotary_backward", "conjugate", NULL};
-    bool halves = e->model.llama && e->model.llama->names == TSR_NAMES_HF;
+    bool halves = e->model->llama && e->model->llama->names == TSR_NAMES_HF;
     return !halves && is_named(work, names);
 }
 
@@ -182,9 +182,9 @@ void tsr__capture_emit(struct tsr_engine *e, const struct tsr_instr *instr)
                    tsr_instr_kind_name(instr->kind), c->block->fqn);
         return;
     }
-    TSR_CHECK(c->n_pending == e->n_operands);
-    for (uint32_t i = 0; i < e->n_operands; i++) {
-        const struct tsr_operand *o = &e->operands[i];
+    TSR_CHECK(c->n_pending == e->emit.n_operands);
+    for (uint32_t i = 0; i < e->emit.n_operands; i++) {
+        const struct tsr_operand *o = &e->emit.operands[i];
         operands[i] = (struct tsr_coperand){.value = c->pending[i],
                                             .access = o->access,
                                             .dtype = o->dtype,
@@ -201,7 +201,7 @@ void tsr__capture_emit(struct tsr_engine *e, const struct tsr_instr *instr)
     op.cls = class_of(e, &op.work);
     op.rows = op.work.dims[0];
     op.columns = op.work.dims[1];
-    uint32_t n = (uint32_t)e->n_operands;
+    uint32_t n = (uint32_t)e->emit.n_operands;
     for (uint32_t i = 0; i < n && op.work.op == TSR_OP_GEMM; i++)
         op.takes_lt |= operands[i].slot == 2 && operands[i].access == TSR_READ;
     op.takes_lt &= op.work.name && strcmp(op.work.name, "addmm") == 0;

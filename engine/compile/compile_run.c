@@ -8,12 +8,6 @@
 
 #include <string.h>
 
-bool tsr__is_compiled(const struct tsr_engine *e, const struct tsr_module *m)
-{
-    return e->config.dialect == TSR_DIALECT_COMPILE && !e->capture && m->forward && m->parent &&
-           m->parent->no_forward;
-}
-
 /* ---- plans ----------------------------------------------------------------------------------- */
 
 static struct tsr_cplan *find_plan(struct tsr_module *m, const struct tsr_cplan *like)
@@ -148,8 +142,8 @@ static void launch(struct tsr_engine *e, struct tsr_cplan *p, const struct tsr_c
         offset[i] = p->offsets[k->operands[i].value];
     }
     e->origin.module = k->module;
-    e->recompute_depth += k->recompute;
-    e->origin.recompute = e->recompute_depth > 0;
+    e->autograd.recompute_depth += k->recompute;
+    e->origin.recompute = e->autograd.recompute_depth > 0;
     provide(e, p, k, node);
     for (uint32_t i = 0; i < k->n_operands && tsr__ok(e); i++) {
         const struct tsr_coperand *o = &k->operands[i];
@@ -158,8 +152,8 @@ static void launch(struct tsr_engine *e, struct tsr_cplan *p, const struct tsr_c
     }
     if (tsr__ok(e))
         tsr__emit_op(e, &k->work);
-    e->recompute_depth -= k->recompute;
-    e->origin.recompute = e->recompute_depth > 0;
+    e->autograd.recompute_depth -= k->recompute;
+    e->origin.recompute = e->autograd.recompute_depth > 0;
     if (k->is_product)
         tsr__take_workspace(e, k->takes_lt);
     for (uint32_t i = 0; i < k->n_dead; i++)
@@ -274,8 +268,8 @@ static struct tsr_tensor *run_forward(struct tsr_engine *e, struct tsr_cplan *p,
     return y;
 }
 
-struct tsr_tensor *tsr__compiled_call(struct tsr_engine *e, struct tsr_module *m,
-                                      struct tsr_tensor *x)
+static struct tsr_tensor *compiled_call(struct tsr_engine *e, struct tsr_module *m,
+                                        struct tsr_tensor *x)
 {
     if (!x || !tsr__ok(e))
         return NULL;
@@ -291,4 +285,10 @@ struct tsr_tensor *tsr__compiled_call(struct tsr_engine *e, struct tsr_module *m
     if (!p)
         p = make_plan(e, m, x, &like);
     return p ? run_forward(e, p, x) : NULL;
+}
+
+void tsr__compile_begin(struct tsr_engine *e)
+{
+    if (e->config.dialect == TSR_DIALECT_COMPILE)
+        e->tree.block_call = compiled_call;
 }

@@ -20,7 +20,7 @@ static uint32_t add_value(struct tsr_engine *e, struct tsr_cgraph *g, struct tsr
     return (uint32_t)g->n_values - 1;
 }
 
-void tsr__capture_storage(struct tsr_engine *e, struct tsr_storage *s)
+static void on_storage(struct tsr_engine *e, struct tsr_storage *s)
 {
     struct tsr_cvalue value = {.kind = TSR_VALUE_RESULT,
                                .bytes = s->bytes,
@@ -60,7 +60,7 @@ static uint32_t value_of(const struct tsr_cgraph *g, const struct tsr_storage *s
     return g->values[v].kind == TSR_VALUE_ALIAS ? g->values[v].index : v;
 }
 
-void tsr__capture_operand(struct tsr_engine *e, const struct tsr_storage *s, uint64_t *offset)
+static void on_operand(struct tsr_engine *e, const struct tsr_storage *s, uint64_t *offset)
 {
     struct tsr_capture *c = e->capture;
     if (c->n_pending == TSR_MAX_KERNEL_OPERANDS) {
@@ -75,7 +75,7 @@ void tsr__capture_operand(struct tsr_engine *e, const struct tsr_storage *s, uin
 
 /* ---- gradients ------------------------------------------------------------------------------- */
 
-void tsr__capture_leaf(struct tsr_engine *e, const struct tsr_tensor *leaf, struct tsr_tensor *grad)
+static void on_leaf(struct tsr_engine *e, const struct tsr_tensor *leaf, struct tsr_tensor *grad)
 {
     struct tsr_cgraph *g = e->capture->graph;
     if (!leaf || !grad || !tsr__ok(e))
@@ -115,7 +115,7 @@ static const struct tsr_module *own_call(const struct tsr_module *m)
 {
     for (size_t i = 0; i < m->n_children; i++) {
         const struct tsr_module *c = m->children[i];
-        if (c->state || c->checkpoint.inside || c->checkpoint.outside)
+        if (c->hooks || c->checkpoint.inside || c->checkpoint.outside)
             return c;
         const struct tsr_module *below = own_call(c);
         if (below)
@@ -136,10 +136,10 @@ static void check_block(struct tsr_engine *e, const struct tsr_module *m)
         TSR__RAISE(e, TSR_EUNSUPPORTED,
                    "dialect compile: the checkpoint of %s lies outside its hooks; allowed: inside",
                    m->fqn);
-    if (e->tp.size > 1)
+    if (e->tp->size > 1)
         TSR__RAISE(e, TSR_EUNSUPPORTED,
                    "dialect compile: tensor parallelism breaks the graph of %s", m->fqn);
-    if (e->n_heap > 0)
+    if (e->autograd.n_heap > 0)
         TSR__RAISE(e, TSR_EUNSUPPORTED, "dialect compile: %s is first called in a backward",
                    m->fqn);
 }
@@ -255,8 +255,12 @@ static void attach_params(struct tsr_engine *e, struct tsr_cgraph *g, struct tsr
     }
 }
 
+static const struct tsr_capture_table table = {on_storage, on_operand, tsr__capture_emit, on_leaf};
+
 /* What of the engine's state a trace changes. */
 struct before {
+    struct tsr_tensor *(*block_call)(struct tsr_engine *e, struct tsr_module *m,
+                                     struct tsr_tensor *in);
     bool traced, instrumented, grad, in_backward;
     int depth;
     struct tsr_region *packing, *unpacking;
@@ -265,34 +269,39 @@ struct before {
 
 static struct before begin(struct tsr_engine *e, struct tsr_capture *capture, bool grad)
 {
-    const struct before b = {.traced = e->has_trace,
+    const struct before b = {.block_call = e->tree.block_call,
+                             .traced = e->emit.has_trace,
                              .instrumented = e->config.instrumented,
                              .grad = e->grad_enabled,
-                             .in_backward = e->in_backward,
-                             .depth = e->recompute_depth,
-                             .packing = e->packing,
-                             .unpacking = e->unpacking,
+                             .in_backward = e->autograd.in_backward,
+                             .depth = e->autograd.recompute_depth,
+                             .packing = e->autograd.packing,
+                             .unpacking = e->autograd.unpacking,
                              .origin = e->origin};
     e->capture = capture;
-    e->has_trace = false;
+    e->emit.capture = &table;
+    e->tree.block_call = NULL;
+    e->emit.has_trace = false;
     e->config.instrumented = true; /* sums of gradients go into new values */
     e->grad_enabled = grad;
-    e->in_backward = false;
-    e->recompute_depth = 0;
-    e->packing = e->unpacking = NULL;
+    e->autograd.in_backward = false;
+    e->autograd.recompute_depth = 0;
+    e->autograd.packing = e->autograd.unpacking = NULL;
     return b;
 }
 
 static void end(struct tsr_engine *e, const struct before *b)
 {
     e->capture = NULL;
-    e->has_trace = b->traced;
+    e->emit.capture = NULL;
+    e->tree.block_call = b->block_call;
+    e->emit.has_trace = b->traced;
     e->config.instrumented = b->instrumented;
     e->grad_enabled = b->grad;
-    e->in_backward = b->in_backward;
-    e->recompute_depth = b->depth;
-    e->packing = b->packing;
-    e->unpacking = b->unpacking;
+    e->autograd.in_backward = b->in_backward;
+    e->autograd.recompute_depth = b->depth;
+    e->autograd.packing = b->packing;
+    e->autograd.unpacking = b->unpacking;
     e->origin = b->origin;
 }
 

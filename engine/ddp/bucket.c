@@ -1,4 +1,4 @@
-/* bucket.c: one open bucket per dtype; see bucket.h. */
+/* bucket.c: which parameters share a bucket: one open bucket per dtype, closed at its limit. */
 #include "engine/ddp/bucket.h"
 
 #include <stdlib.h>
@@ -48,7 +48,7 @@ static tsr_status fill(const struct tsr_bucket_item *items, size_t n, const uint
         if (!o->items)
             o->items = malloc((n + 1) * sizeof *o->items);
         if (!o->items)
-            return tsr_fail(TSR_ENOMEM, "out of memory");
+            return tsr_no_memory(NULL);
         o->items[o->n++] = i;
         if (!tsr_add_u64(o->bytes, items[i].bytes, &o->bytes))
             return tsr_fail(TSR_EVALUE,
@@ -74,7 +74,7 @@ tsr_status tsr_bucket_assign(const struct tsr_bucket_item *items, size_t n, cons
     *out = (struct tsr_bucket_plan){0};
     if (n_limits == 0)
         return tsr_fail(TSR_EVALUE, "bucket assignment needs at least one limit, got none");
-    tsr_status status = plan_init(out, n) ? TSR_OK : tsr_fail(TSR_ENOMEM, "out of memory");
+    tsr_status status = plan_init(out, n) ? TSR_OK : tsr_no_memory(NULL);
     if (status == TSR_OK)
         status = fill(items, n, limits, n_limits, open, out);
     for (int d = 0; d < TSR_N_DTYPES; d++)
@@ -110,7 +110,7 @@ tsr_status tsr_bucket_sort(struct tsr_bucket_plan *plan)
     if (!ready) {
         free(order);
         tsr_bucket_plan_fini(&sorted);
-        return tsr_fail(TSR_ENOMEM, "out of memory");
+        return tsr_no_memory(NULL);
     }
     qsort(order, plan->n_buckets, sizeof *order, compare_smallest);
     for (size_t b = 0; b < plan->n_buckets; b++) {

@@ -94,7 +94,7 @@ static void install(struct tsr_engine *e, struct tsr_reducer *r, const struct as
             s->bucket = (uint32_t)i;
             s->index = (uint32_t)k;
         }
-        if (e->params_ready) /* else tsr__reducer_init_params() makes them */
+        if (e->tree.params_ready) /* else tsr__reducer_init_params() makes them */
             b->buffer = tsr__storage_new(e, b->bytes, TSR_CAT_REDUCE_SCATTER);
     }
 }
@@ -121,7 +121,7 @@ struct collect {
 static bool matches(const char *const *patterns, size_t n, const char *name)
 {
     for (size_t i = 0; i < n; i++)
-        if (tsr__glob(patterns[i], name))
+        if (tsr_glob(patterns[i], name))
             return true;
     return false;
 }
@@ -201,7 +201,7 @@ static tsr_status read_caps(struct tsr_engine *e, struct tsr_reducer *r)
     r->n_caps = o->bucket_cap_mb_list ? o->n_caps : 2;
     r->caps = tsr_arena_alloc(&e->arena, (r->n_caps + 1) * sizeof *r->caps);
     if (!r->caps)
-        return tsr_fail(TSR_ENOMEM, "out of memory");
+        return tsr_no_memory(NULL);
     if (o->bucket_cap_mb_list && o->n_caps == 0)
         return tsr_fail(TSR_EVALUE, "bucket_cap_mb_list is empty; allowed: one cap or more");
     for (size_t i = 0; o->bucket_cap_mb_list && i < o->n_caps; i++) {
@@ -220,10 +220,10 @@ static tsr_status read_caps(struct tsr_engine *e, struct tsr_reducer *r)
 
 static tsr_status check_ddp(const struct tsr_engine *e, const struct tsr_ddp_options *o)
 {
-    if (!e->root || e->reducer)
-        return tsr_fail(TSR_EASSERT, e->root ? "replicate has already been applied to the root"
-                                             : "the engine has no model");
-    if (e->root->state)
+    if (!e->tree.root || e->reducer)
+        return tsr_fail(TSR_EASSERT, e->tree.root ? "replicate has already been applied to the root"
+                                                  : "the engine has no model");
+    if (e->tree.root->state)
         return tsr_fail(TSR_ERUNTIME, "Cannot apply `replicate()` on a Module already managed by "
                                       "`fully_shard`");
     if (o && (o->n_delayed > 0) != (o->delayed_after != NULL))
@@ -235,12 +235,12 @@ static tsr_status check_ddp(const struct tsr_engine *e, const struct tsr_ddp_opt
 static tsr_status find_params(struct tsr_engine *e, struct tsr_reducer *r)
 {
     struct collect c = {.e = e, .r = r};
-    c.seen = tsr_arena_alloc(&e->arena, e->n_params + 1);
-    r->slots = tsr_arena_alloc(&e->arena, (e->n_params + 1) * sizeof *r->slots);
+    c.seen = tsr_arena_alloc(&e->arena, e->tree.n_params + 1);
+    r->slots = tsr_arena_alloc(&e->arena, (e->tree.n_params + 1) * sizeof *r->slots);
     if (!c.seen || !r->slots)
-        return tsr_fail(TSR_ENOMEM, "out of memory");
-    tsr__module_walk(e->root, find_ignored, &r->options);
-    tsr__module_walk(e->root, collect, &c);
+        return tsr_no_memory(NULL);
+    tsr__module_walk(e->tree.root, find_ignored, &r->options);
+    tsr__module_walk(e->tree.root, collect, &c);
     if (r->options.delayed_after && !r->delayed_after)
         return tsr_fail(TSR_EVALUE, "param_to_hook_all_reduce: there is no trainable parameter %s",
                         r->options.delayed_after);
@@ -248,30 +248,7 @@ static tsr_status find_params(struct tsr_engine *e, struct tsr_reducer *r)
         return tsr_fail(TSR_ERUNTIME, "DistributedDataParallel is not needed when a module doesn't "
                                       "have any parameters that require a gradient");
     r->ready_order = tsr_arena_alloc(&e->arena, (r->n_params + 1) * sizeof *r->ready_order);
-    return r->ready_order ? TSR_OK : tsr_fail(TSR_ENOMEM, "out of memory");
-}
-
-tsr_status tsr_ddp(struct tsr_engine *e, const struct tsr_ddp_options *options)
-{
-    TSR_TRY(check_ddp(e, options));
-    struct tsr_reducer *r = tsr_arena_alloc(&e->arena, sizeof *r);
-    if (!r)
-        return tsr_fail(TSR_ENOMEM, "out of memory");
-    if (options)
-        r->options = *options;
-    TSR_TRY(read_device(r));
-    TSR_TRY(read_caps(e, r));
-    TSR_TRY(find_params(e, r));
-    r->sync = true;
-    r->comm = tsr__comm_add(e, "replicate", e->world, 1, UINT16_MAX);
-    r->stream = tsr__stream_add(e, "all_reduce", TSR_ROLE_ALL_REDUCE, -1);
-    e->reducer = r;
-    if (r->n_params > 0)
-        initial_buckets(e, r);
-    /* what only the construction reads is borrowed from the caller */
-    r->options.ignored = r->options.delayed = NULL;
-    r->options.delayed_after = NULL;
-    return e->status;
+    return r->ready_order ? TSR_OK : tsr_no_memory(NULL);
 }
 
 size_t tsr_ddp_n_device_ids(const struct tsr_engine *e)
@@ -402,9 +379,11 @@ static void check_finished(struct tsr_engine *e, const struct tsr_reducer *r)
         }
 }
 
-struct tsr_tensor *tsr__reducer_pre_forward(struct tsr_engine *e, struct tsr_tensor *in)
+static struct tsr_tensor *pre_forward(struct tsr_engine *e, struct tsr_module *m,
+                                      struct tsr_tensor *in)
 {
     struct tsr_reducer *r = e->reducer;
+    (void)m;
     if (e->grad_enabled)
         check_finished(e, r);
     if (e->grad_enabled && r->sync)
@@ -420,9 +399,34 @@ struct tsr_tensor *tsr__reducer_pre_forward(struct tsr_engine *e, struct tsr_ten
     return out;
 }
 
-void tsr__reducer_destroy(struct tsr_engine *e)
+/* ---- the call -------------------------------------------------------------------------------- */
+
+static const struct tsr_module_hooks hooks = {pre_forward, NULL};
+
+tsr_status tsr_ddp(struct tsr_engine *e, const struct tsr_ddp_options *options)
 {
-    e->reducer = NULL; /* everything of it lives in the arena */
+    TSR_TRY(check_ddp(e, options));
+    struct tsr_reducer *r = tsr_arena_alloc(&e->arena, sizeof *r);
+    if (!r)
+        return tsr_no_memory(NULL);
+    if (options)
+        r->options = *options;
+    TSR_TRY(read_device(r));
+    TSR_TRY(read_caps(e, r));
+    TSR_TRY(find_params(e, r));
+    r->sync = true;
+    r->comm = tsr__comm_add(e, "replicate", e->world, 1, UINT16_MAX);
+    r->stream = tsr__stream_add(e, "all_reduce", TSR_ROLE_ALL_REDUCE, -1);
+    e->reducer = r;
+    e->tree.root->hooks = &hooks;
+    e->tree.n_wrapped++;
+    e->autograd.observer = &tsr__reducer_observer;
+    if (r->n_params > 0)
+        initial_buckets(e, r);
+    /* what only the construction reads is borrowed from the caller */
+    r->options.ignored = r->options.delayed = NULL;
+    r->options.delayed_after = NULL;
+    return e->status;
 }
 
 /* ---- inspection ------------------------------------------------------------------------------ */

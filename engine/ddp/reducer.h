@@ -1,10 +1,12 @@
-/* reducer.h: the reducer's own structures, shared by reducer.c (buckets, forward) and
- * reducer_backward.c (readiness, all-reduces, hooks).
+/* reducer.h: the bucketed replicate's reducer: its buckets and what it knows of each parameter,
+ * shared by reducer.c (buckets, forward) and reducer_backward.c (readiness, all-reduces, hooks).
+ * Private to engine/.
  */
 #ifndef TSR_REDUCER_H
 #define TSR_REDUCER_H
 
 #include "engine/ddp/ddp.h"
+#include "engine/fsdp1/fsdp1.h"
 #include "engine/graph/engine.h"
 
 struct bucket {
@@ -24,6 +26,9 @@ struct slot { /* per parameter, by parameter id */
     uint64_t delayed_offset;
 };
 
+/* Invariant: every trainable parameter is in one bucket, or in the delayed buffer (`member` says
+ * which). While a backward reduces, buckets before `next` are launched and no other is: they start
+ * in order of index, whatever becomes ready first, so that all ranks reduce in one order. */
 struct tsr_reducer {
     struct tsr_ddp_options options;
     size_t n_caps; /* limits of a dtype's first bucket, second ...; the last one for the rest */
@@ -52,6 +57,9 @@ struct tsr_reducer {
     uint32_t delayed_event; /* 0: not running */
 };
 
+extern const struct tsr_backward_observer tsr__reducer_observer;
+/* After the parameters got their values: the root rank's are broadcast. */
+void tsr__reducer_init_params(struct tsr_engine *e);
 /* Dtype in which a parameter's gradient travels. */
 tsr_dtype tsr__bucket_dtype(const struct tsr_reducer *r, const struct tsr_param *p);
 /* Forward: delayed gradients become views of their buffer again, zeroed. */

@@ -26,7 +26,7 @@ static void emit_divide(struct tsr_engine *e, struct tsr_storage *buffer, tsr_dt
                             .flops = (double)buffer->bytes / tsr_dtype_bytes(dtype),
                             .bytes_read = buffer->bytes,
                             .bytes_written = buffer->bytes,
-                            .constants = {e->comms[e->reducer->comm].size}};
+                            .constants = {e->emit.comms[e->reducer->comm].size}};
     tsr__emit_op(e, &work);
 }
 
@@ -126,7 +126,7 @@ static void emit_to_bucket(struct tsr_engine *e, const struct tsr_reducer *r,
                             .name = "grad_to_bucket",
                             .bytes_read = grad ? tsr__tensor_bytes(grad) : 0,
                             .bytes_written = bytes,
-                            .constants = {r->has_hook ? 1 : 1.0 / e->comms[r->comm].size}};
+                            .constants = {r->has_hook ? 1 : 1.0 / e->emit.comms[r->comm].size}};
     struct tsr_instr copy = {.kind = TSR_COPY,
                              .dtype = (uint8_t)dtype,
                              .stream = e->stream,
@@ -205,7 +205,7 @@ void tsr__reducer_attach_delayed(struct tsr_engine *e, struct tsr_reducer *r)
     tsr__emit_fill(e, r->delayed_buffer, r->delayed[0]->dtype, 0);
 }
 
-void tsr__reducer_ready(struct tsr_engine *e, struct tsr_param *p)
+static void leaf_ready(struct tsr_engine *e, struct tsr_param *p)
 {
     struct tsr_reducer *r = e->reducer;
     if (!r->reducing || !tsr__ok(e))
@@ -240,7 +240,7 @@ static void check_static(struct tsr_engine *e, const struct tsr_reducer *r, uint
         }
 }
 
-void tsr__reducer_backward_begin(struct tsr_engine *e, uint32_t pass)
+static void begin(struct tsr_engine *e, uint32_t pass)
 {
     struct tsr_reducer *r = e->reducer;
     r->reducing = r->sync;
@@ -324,7 +324,7 @@ static void wait_for(struct tsr_engine *e, uint32_t event)
 
 /* End of backward: all buckets are waited for, gradients copied back, copies of parameters freed.
  */
-void tsr__reducer_finalize(struct tsr_engine *e)
+static void end(struct tsr_engine *e)
 {
     struct tsr_reducer *r = e->reducer;
     if (r->reducing && tsr__ok(e)) {
@@ -351,3 +351,5 @@ void tsr__reducer_finalize(struct tsr_engine *e)
         if (r->params[i]->value && r->params[i]->value->storage != r->params[i]->master)
             tsr__storage_unback(e, r->params[i]->value->storage);
 }
+
+const struct tsr_backward_observer tsr__reducer_observer = {begin, leaf_ready, end};

@@ -7,7 +7,7 @@
  */
 #include <math.h>
 
-#include "engine/graph/engine.h"
+#include "engine/fsdp/fsdp.h"
 
 /* ---- all-gather (3.4) ---------------------------------------------------------------------------
  */
@@ -277,17 +277,17 @@ static struct tsr_storage *copy_in(struct tsr_engine *e, struct tsr_group *g,
 static void trace_all_gather(struct tsr_engine *e, struct tsr_group *g, const struct gather *a,
                              bool async_op, uint16_t stream)
 {
-    if (!e->has_trace)
+    if (!e->emit.has_trace)
         return;
     struct tsr_event ev;
     tsr__event_group(&ev, "all_gather", g);
-    tsr__event_str(&ev, "pg", e->comms[a->comm].name);
+    tsr__event_str(&ev, "pg", e->emit.comms[a->comm].name);
     tsr__event_int(&ev, "n_in", (int64_t)a->elems);
     tsr__event_int(&ev, "n_out", (int64_t)(a->elems * a->size));
     tsr__event_str(&ev, "dtype", tsr_dtype_name(a->dtype));
     tsr__event_int(&ev, "bytes", (int64_t)(a->bytes * a->size));
     tsr__event_bool(&ev, "async", async_op);
-    tsr__event_str(&ev, "stream", e->streams[stream].name);
+    tsr__event_str(&ev, "stream", e->emit.streams[stream].name);
     tsr__event_send(e, &ev);
 }
 

@@ -10,7 +10,7 @@
  * groups' parameters are there beside the retired ones), in backward the next one, which starts
  * when the backward before it has ended, as PyTorch's does.
  */
-#include "engine/graph/engine.h"
+#include "engine/fsdp/fsdp.h"
 
 bool tsr__is_direct(const struct tsr_group *g)
 {

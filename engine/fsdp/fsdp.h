@@ -1,5 +1,5 @@
 /* fsdp.h: wrapped states, parameter groups and what they share: the hook state machines of
- * fully_shard and replicate (section 3). Private to engine/; included by engine.h.
+ * fully_shard and replicate (section 3). Private to engine/.
  */
 #ifndef TSR_FSDP_H
 #define TSR_FSDP_H
@@ -7,11 +7,26 @@
 #include "engine/fsdp/fully_shard.h"
 #include "engine/fsdp/methods.h"
 #include "engine/graph/module.h"
+#include "engine/layout/layout.h"
+#include "engine/ops/ops.h"
 
 struct tsr_group;
 struct tsr_flat;
 
 /* ---- states and groups ----------------------------------------------------------------------- */
+
+/* What the engine keeps of all wrapped calls, fsdp1's among them. */
+struct tsr_wrapped {
+    struct tsr_state **states; /* in order of wrapping */
+    size_t n_states, cap_states;
+    const char **group_names; /* by group id */
+    size_t cap_group_names;
+    uint16_t user_stream; /* of hooks that asked for one; 0: none yet */
+    /* Of the step that is configured: */
+    bool optimizer_reads_any; /* it takes gradients of any dtype (the fused AdamW) */
+    bool clips;               /* so does clipping, but only where gradients stay sums */
+};
+void tsr__wrapped_fini(struct tsr_wrapped *wrapped);
 
 enum tsr_training_state {
     TSR_IDLE,
@@ -22,16 +37,21 @@ enum tsr_training_state {
 };
 enum tsr_sharded_state { TSR_SHARDED, TSR_SHARDED_POST_FORWARD, TSR_UNSHARDED, TSR_N_SHARDED };
 
+/* A parameter in a group: its shard, and what comes of it and goes.
+ *
+ * Invariant: `unsharded` exists from the first unshard on; its storage is backed only while the
+ * group is unsharded, and only then param->value is it. */
 struct tsr_fsdp_param {
     struct tsr_param *param;
     struct tsr_group *group;
+    struct tsr_param_cut cut; /* as layouts ask for it */
     size_t n_aliases;
     char **aliases; /* FQNs of the other places inside the call's modules */
     int shard_dim;  /* -1: replicated */
     uint64_t local[4], padded[4];
     uint64_t local_numel, shard_numel; /* of this rank; padded */
     bool full_precision; /* 2.15: this parameter keeps its dtype (param_dtype_override) */
-    bool fp8;            /* it is gathered in fp8 (ops_fp8.h) */
+    bool fp8;            /* it is gathered in fp8 (ops_common.h) */
     tsr_dtype orig_dtype, param_dtype, reduce_dtype; /* the last two NONE: no cast */
     struct tsr_storage *sharded;                     /* orig dtype, padded; host when offloaded */
     uint64_t mirror_offset; /* bytes; of the group's mirror (mirror.c), if it has the parameter */
@@ -60,6 +80,11 @@ struct tsr_all_gather_result {
     uint32_t event;
 };
 
+/* Parameters that are gathered and reduced together, in the order of the flat buffers.
+ *
+ * Invariant: `training` and `sharded` move only along the tables of transitions.c. At most one
+ * all-gather is pending (result.pending), which the next wait takes; every event is of work whose
+ * buffer the group still holds, and 0 once somebody has waited for it. */
 struct tsr_group {
     struct tsr_state *state;
     char *name;
@@ -82,11 +107,11 @@ struct tsr_group {
     tsr_dtype orig_dtype, reduce_dtype;
     bool lazy_done, reduce_grads, all_reduce_grads, reshard_after_backward, unshard_in_backward;
     bool unshard_async_op, force_sum, from_process_group;
-    bool keep_storage, reduce_unused; /* 2.15 */
-    uint32_t max_reduce_inputs;       /* 2.15; 1 otherwise */
-    uint32_t index;                   /* among the groups of its state */
-    uint16_t reduce_comm;             /* reduce-scatter: the shard communicator or one of its own */
-    uint32_t shard_stride;            /* between the members of a shard group */
+    bool reduce_unused;         /* 2.15 */
+    uint32_t max_reduce_inputs; /* 2.15; 1 otherwise */
+    uint32_t index;             /* among the groups of its state */
+    uint16_t reduce_comm;       /* reduce-scatter: the shard communicator or one of its own */
+    uint32_t shard_stride;      /* between the members of a shard group */
     const struct tsr_custom_comm *custom_all_gather, *custom_reduce_scatter; /* borrowed */
     double divide_factor;                                                    /* 0: none */
     struct tsr_all_gather_result result;
@@ -113,7 +138,7 @@ struct tsr_group {
     bool mirrors;               /* an option of the call (mirror.c) */
     bool mirror_is_fresh;       /* it holds the values of the shards */
     struct tsr_storage *mirror; /* owned; NULL: none yet, or no parameter is cast */
-    bool folds;                 /* an option of the call (folded_scale.c) */
+    bool folds;                 /* an option of the call (reduce.c) */
 };
 
 /* Shared by all states of a root. */
@@ -175,12 +200,16 @@ static inline struct tsr_group *tsr__first_group(const struct tsr_state *s)
 
 /* ---- state.c, param_group.c, all_gather.c, reduce.c ------------------------------------------ */
 
-struct tsr_tensor *tsr__state_pre_forward(struct tsr_engine *e, struct tsr_state *s,
-                                          struct tsr_module *m, struct tsr_tensor *in);
-struct tsr_tensor *tsr__state_post_forward(struct tsr_engine *e, struct tsr_state *s,
-                                           struct tsr_module *m, struct tsr_tensor *out);
+extern const struct tsr_module_hooks tsr__state_hooks;
 void tsr__state_unshard_method(struct tsr_engine *e, struct tsr_state *s, bool async_op);
 
+/* Tells layouts how the group cuts the parameter (fully_shard.c). */
+void tsr__set_cut(struct tsr_fsdp_param *f);
+/* *param: the one that the group gets, a copy of it if the other side holds the first name. */
+tsr_status tsr__break_tie(struct tsr_engine *e, struct tsr_module *const *targets, size_t n_targets,
+                          struct tsr_param **param);
+/* Begins an event of the trace about a group. */
+void tsr__event_group(struct tsr_event *ev, const char *name, const struct tsr_group *g);
 /* Sets the size and communicator of the post-forward mesh (fully_shard.c). */
 tsr_status tsr__group_set_post_forward(struct tsr_engine *e, struct tsr_group *g, uint32_t size);
 void tsr__group_lazy_init(struct tsr_engine *e, struct tsr_group *g);
@@ -244,14 +273,12 @@ bool tsr__keep_gradients(struct tsr_engine *e, struct tsr_group *g, struct tsr_r
                          size_t n);
 /* The shards get other values than a kernel that writes the mirror, too, gives them. */
 void tsr__mirrors_are_stale(struct tsr_engine *e);
-/* folded_scale.c. True if reductions of the group only add. */
+/* reduce.c. True if reductions of the group only add. */
 bool tsr__is_folded(const struct tsr_group *g);
 /* What the gradient must still be multiplied by; 1 if it is as PyTorch has it. */
 double tsr__folded_scale(const struct tsr_param *p);
 /* True if a group was wrapped so. */
 bool tsr__folds(const struct tsr_engine *e);
-/* Raises if this step has no kernel that scales what it reads; true if all is well. */
-bool tsr__check_folded(struct tsr_engine *e);
 /* Args of a kernel: how the parameter is cut (KERNELS.md). */
 void tsr__cut_args(struct tsr_engine *e, const struct tsr_fsdp_param *p);
 /* Hands a user's collective its two tensors (taken over) and lets it emit on `stream`. */
@@ -262,12 +289,5 @@ void tsr__run_custom(struct tsr_engine *e, const struct tsr_custom_comm *custom,
 void tsr__drop_raw(struct tsr_engine *e, struct tsr_fsdp_param *p);
 void tsr__reduce_grads(struct tsr_engine *e, struct tsr_group *g, struct tsr_reduce_item *items,
                        size_t n);
-
-struct tsr_divide {
-    double pre, post, premul;
-    uint8_t rs_op, ar_op;
-};
-struct tsr_divide tsr__divide_factors(uint32_t shard, uint32_t replicate, tsr_dtype reduce,
-                                      double factor, bool force_sum);
 
 #endif

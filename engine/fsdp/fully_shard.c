@@ -1,7 +1,8 @@
 /* fully_shard.c: fully_shard() and replicate(): which parameters form a group (section 2.1), how
  * each is cut (2.2-2.6), and what is refused (4.6).
  */
-#include "engine/ops/ops_fp8.h"
+#include "engine/fsdp/fsdp.h"
+#include "engine/ops/ops_common.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -62,7 +63,7 @@ static void walk_managed(struct call *c, struct tsr_module *m)
 static bool is_ignored(const struct call *c, const char *fqn)
 {
     for (size_t i = 0; i < c->options->n_ignored; i++)
-        if (tsr__glob(c->options->ignored[i], fqn))
+        if (tsr_glob(c->options->ignored[i], fqn))
             return true;
     return false;
 }
@@ -146,7 +147,7 @@ static tsr_status choose_dim(struct call *c, struct tsr_param *p, uint32_t world
     int dim = 0;
     for (size_t i = 0; i < c->options->n_shard_dims; i++) {
         const struct tsr_shard_dim *s = &c->options->shard_dims[i];
-        if (!tsr__glob(s->pattern, p->fqn))
+        if (!tsr_glob(s->pattern, p->fqn))
             continue;
         if (s->replicate)
             return tsr_fail(TSR_EATTRIBUTE, "'Replicate' object has no attribute 'dim'");
@@ -237,10 +238,10 @@ static tsr_status make_param(struct call *c, struct tsr_group *g, struct tsr_par
                         "with dp_mesh_dims every parameter must be a DTensor on the mesh, but %s "
                         "is a plain tensor",
                         p->fqn);
-    TSR_TRY(tsr__check_dtensor_param(p, g));
+    TSR_TRY(tsr__check_dtensor_param(p, g->is_hsdp));
     if (!c->replicate)
         TSR_TRY(choose_dim(c, p, g->shard_size, &dim));
-    TSR_TRY(tsr__check_dtensor_dim(e, p, g, dim));
+    TSR_TRY(tsr__check_dtensor_dim(e, p, g->shard_size, dim));
     TSR_TRY(tsr__break_tie(e, c->targets, c->n_targets, &p));
     struct tsr_fsdp_param *f = tsr_arena_alloc(&e->arena, sizeof *f);
     if (!f)
@@ -353,7 +354,7 @@ static void group_defaults(struct call *c, struct tsr_group *g)
 static bool keeps_precision(const struct call *c, const char *fqn)
 {
     for (size_t i = 0; i < c->options->n_full_precision; i++)
-        if (tsr__glob(c->options->full_precision[i], fqn))
+        if (tsr_glob(c->options->full_precision[i], fqn))
             return true;
     return false;
 }
@@ -399,7 +400,7 @@ static tsr_status span_of_param(const struct call *c, const char *fqn, struct sp
     *out = default_span(c);
     for (size_t i = 0; i < o->n_param_meshes; i++) {
         const struct tsr_param_mesh *m = &o->param_meshes[i];
-        if (!tsr__glob(m->pattern, fqn))
+        if (!tsr_glob(m->pattern, fqn))
             continue;
         if (c->replicate)
             return tsr_fail(TSR_EVALUE, "%s: a mesh per parameter needs fully_shard", fqn);
@@ -480,13 +481,35 @@ static tsr_status check_modules(struct call *c, struct tsr_module *const *module
     return TSR_OK;
 }
 
+/* dp_mesh_dims: at most one dimension to replicate on and one to shard on; no names to shard on say
+ * that the call replicates (section 2.8). */
+static tsr_status spmd_submesh(const struct tsr_engine *e, const struct tsr_wrap_options *o,
+                               struct tsr_submesh *out, bool *replicate)
+{
+    for (int i = 0; i < o->n_spmd_shard; i++)
+        for (int k = 0; k < o->n_spmd_replicate; k++)
+            if (!strcmp(o->spmd_shard[i], o->spmd_replicate[k]))
+                return tsr_fail(TSR_EVALUE, "mesh dimension '%s' is named twice", o->spmd_shard[i]);
+    if (o->n_mesh_dims > 0)
+        return tsr_fail(TSR_EVALUE, "mesh_dims and dp_mesh_dims exclude each other");
+    if (o->reshard == TSR_RESHARD_INT)
+        return tsr_fail(TSR_ENOTIMPL,
+                        "reshard_after_forward as an int (%lld) is not supported with dp_mesh_dims",
+                        (long long)o->reshard_int);
+    *out = (struct tsr_submesh){0};
+    TSR_TRY(tsr__submesh_add_flattened(e, o->spmd_replicate, o->n_spmd_replicate, out));
+    TSR_TRY(tsr__submesh_add_flattened(e, o->spmd_shard, o->n_spmd_shard, out));
+    *replicate |= o->n_spmd_shard == 0;
+    return TSR_OK;
+}
+
 static tsr_status check_mesh(struct call *c)
 {
     const struct tsr_mesh *mesh = &c->e->config.mesh;
     if (is_spmd(c) && c->e->config.version < TSR_TORCH_2_15)
         return tsr_fail(TSR_EVALUE, "dp_mesh_dims needs version 2.15");
     if (is_spmd(c))
-        return tsr__spmd_submesh(c->e, c->options, &c->mesh, &c->replicate);
+        return spmd_submesh(c->e, c->options, &c->mesh, &c->replicate);
     TSR_TRY(tsr__submesh(c->e, c->options->mesh_dims, c->options->n_mesh_dims, &c->mesh));
     int n = c->mesh.n_dims;
     if (c->replicate && n != 1)
@@ -513,15 +536,32 @@ static tsr_status join_names(struct tsr_engine *e, struct tsr_state *s)
 
 static tsr_status register_group(struct tsr_engine *e, struct tsr_state *s, struct tsr_group *g)
 {
-    size_t n = e->tables.n_groups;
+    size_t n = e->emit.tables.n_groups;
     g->comm = s->comm;
     g->id = (uint32_t)n;
-    if (!tsr__arena_grow(e, &e->group_names, n, &e->cap_group_names, sizeof *e->group_names))
+    if (!tsr__arena_grow(e, &e->fsdp->group_names, n, &e->fsdp->cap_group_names,
+                         sizeof *e->fsdp->group_names))
         return e->status;
-    e->group_names[n] = s->name;
-    e->tables.groups = e->group_names;
-    e->tables.n_groups = (uint32_t)n + 1;
+    e->fsdp->group_names[n] = s->name;
+    e->emit.tables.groups = e->fsdp->group_names;
+    e->emit.tables.n_groups = (uint32_t)n + 1;
     return TSR_OK;
+}
+
+void tsr__set_cut(struct tsr_fsdp_param *f)
+{
+    const struct tsr_group *g = f->group;
+    struct tsr_param_cut *cut = &f->cut;
+    bool named = g->n_mesh_dims > 0, hsdp = g->is_hsdp && !g->is_replicate;
+    *cut = (struct tsr_param_cut){
+        .group = g->name, .on_host = g->offload != TSR_OFFLOAD_NONE, .shard_dim = f->shard_dim};
+    if (hsdp || g->is_replicate)
+        cut->dims[cut->n++] = (struct tsr_cut_dim){
+            named ? g->mesh_dim[0] : -1, {g->replicate_size, g->replicate_stride}, false};
+    if (!g->is_replicate)
+        cut->dims[cut->n++] = (struct tsr_cut_dim){
+            named ? g->mesh_dim[hsdp] : -1, {g->shard_size, g->shard_stride}, true};
+    f->param->cut = cut;
 }
 
 static tsr_status make_state(struct call *c, struct tsr_state **out)
@@ -558,7 +598,7 @@ static tsr_status wrap(struct tsr_engine *e, struct tsr_module *const *modules, 
                         "their gradients are not scaled by the optimizer",
                         modules[0]->fqn);
     TSR_TRY(check_mesh(&c));
-    c.seen = tsr_arena_alloc(&e->arena, e->n_modules + 1);
+    c.seen = tsr_arena_alloc(&e->arena, e->tree.n_modules + 1);
     if (!c.seen || !keep_roots(&c, modules, n))
         return tsr_fail(TSR_ENOMEM, "out of memory while wrapping");
     for (size_t i = 0; i < c.n_targets; i++)
@@ -573,9 +613,15 @@ static tsr_status wrap(struct tsr_engine *e, struct tsr_module *const *modules, 
     TSR_TRY(join_names(e, s));
     for (size_t i = 0; i < s->n_groups; i++)
         TSR_TRY(register_group(e, s, s->groups[i]));
-    for (size_t i = 0; i < c.n_targets; i++)
+    for (size_t i = 0; i < c.n_targets; i++) {
         c.targets[i]->state = s;
-    if (!TSR_PUSH(e->states, e->n_states, e->cap_states, s))
+        c.targets[i]->hooks = &tsr__state_hooks;
+    }
+    for (size_t i = 0; i < s->n_groups; i++)
+        for (size_t k = 0; k < s->groups[i]->n_params; k++)
+            tsr__set_cut(s->groups[i]->params[k]);
+    e->tree.n_wrapped++;
+    if (!TSR_PUSH(e->fsdp->states, e->fsdp->n_states, e->fsdp->cap_states, s))
         return tsr_fail(TSR_ENOMEM, "out of memory while wrapping");
     return e->status;
 }
@@ -590,26 +636,4 @@ tsr_status tsr_replicate(struct tsr_engine *e, struct tsr_module *const *modules
                          const struct tsr_wrap_options *options)
 {
     return wrap(e, modules, n, options, true);
-}
-
-tsr_status tsr_checkpoint(struct tsr_engine *e, struct tsr_module *m, bool outside, bool early_stop)
-{
-    (void)e;
-    if (m->no_forward)
-        return tsr_fail(TSR_EVALUE, "checkpoint: '%s' is a container without forward", m->fqn);
-    for (struct tsr_module *up = m->parent; up; up = up->parent)
-        if (up->checkpoint.inside || up->checkpoint.outside)
-            return tsr_fail(TSR_EVALUE, "checkpoint: '%s' lies inside '%s', which has one already",
-                            m->fqn, up->fqn);
-    m->checkpoint.inside = !outside;
-    m->checkpoint.outside = outside;
-    m->checkpoint.early_stop = early_stop;
-    return TSR_OK;
-}
-
-tsr_status tsr_checkpoint_selective(struct tsr_engine *e, struct tsr_module *m)
-{
-    TSR_TRY(tsr_checkpoint(e, m, false, true));
-    m->checkpoint.selective = true;
-    return TSR_OK;
 }

@@ -1,5 +1,5 @@
 /* methods.c: the methods of wrapped modules (section 4.3): they only set what the hooks read. */
-#include "engine/graph/engine.h"
+#include "engine/fsdp/fsdp.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -119,7 +119,7 @@ static tsr_status prefetch_list(struct tsr_engine *e, struct tsr_module *const *
 {
     struct tsr_state **states = tsr_arena_alloc(&e->arena, (n + 1) * sizeof *states);
     if (!states)
-        return tsr_fail(TSR_ENOMEM, "out of memory");
+        return tsr_no_memory(NULL);
     for (size_t i = 0; i < n; i++) {
         if (!list[i]->state)
             return tsr_fail(TSR_EVALUE, "Expects FSDPModule but got '%s' of type %s", list[i]->fqn,
@@ -269,7 +269,7 @@ static void set_separate(struct tsr_engine *e, struct tsr_state *s, double value
                        s->name);
             return;
         }
-        const struct tsr_comm *shard = &e->comms[g->shard_comm];
+        const struct tsr_comm *shard = &e->emit.comms[g->shard_comm];
         char name[96];
         snprintf(name, sizeof name, "%s_reduce_scatter", shard->name);
         g->reduce_comm = value != 0 ? tsr__comm_add(e, name, shard->size, shard->stride, UINT16_MAX)
@@ -296,19 +296,6 @@ tsr_status tsr_set_reduce_scatter_unused_params(struct tsr_engine *e, struct tsr
     return visit(e, m, "set_reduce_scatter_unused_params", recurse, set_unused, value);
 }
 
-static void set_keep(struct tsr_engine *e, struct tsr_state *s, double value)
-{
-    (void)e;
-    EACH_GROUP(s, g)
-    g->keep_storage = value != 0;
-}
-
-tsr_status tsr_set_keep_unsharded_storage(struct tsr_engine *e, struct tsr_module *m, bool value,
-                                          bool recurse)
-{
-    return visit(e, m, "set_keep_unsharded_storage", recurse, set_keep, value);
-}
-
 tsr_status tsr_set_gather_extension(struct tsr_engine *e, const char *pattern,
                                     const struct tsr_gather_extension *extension)
 {
@@ -317,9 +304,9 @@ tsr_status tsr_set_gather_extension(struct tsr_engine *e, const char *pattern,
         return tsr_fail(TSR_EASSERT,
                         "%s: both fsdp_pre_all_gather and fsdp_post_all_gather must be given",
                         pattern);
-    for (size_t i = 0; i < e->n_params; i++) {
-        struct tsr_param *p = e->params[i];
-        if (!p || !p->fsdp || !tsr__glob(pattern, p->fqn))
+    for (size_t i = 0; i < e->tree.n_params; i++) {
+        struct tsr_param *p = e->tree.params[i];
+        if (!p || !p->fsdp || !tsr_glob(pattern, p->fqn))
             continue;
         p->fsdp->extension = extension;
         n++;
@@ -333,9 +320,9 @@ tsr_status tsr_register_post_accumulate_grad_hook(struct tsr_engine *e, const ch
                                                   tsr_grad_hook hook, void *user)
 {
     size_t n = 0;
-    for (size_t i = 0; i < e->n_params; i++) {
-        struct tsr_param *p = e->params[i];
-        if (!p || !p->fsdp || !tsr__glob(pattern, p->fqn))
+    for (size_t i = 0; i < e->tree.n_params; i++) {
+        struct tsr_param *p = e->tree.params[i];
+        if (!p || !p->fsdp || !tsr_glob(pattern, p->fqn))
             continue;
         p->fsdp->grad_hook = hook;
         p->fsdp->grad_hook_user = user;
@@ -362,10 +349,10 @@ tsr_status tsr_set_all_reduce_hook(struct tsr_engine *e, struct tsr_module *m,
     if (s->groups[0]->is_hsdp)
         return tsr_fail(TSR_EVALUE,
                         "set_all_reduce_hook: stream cannot be set when using native HSDP");
-    if (e->user_stream == 0)
-        e->user_stream = tsr__stream_add(e, "user", TSR_ROLE_USER, 0);
+    if (e->fsdp->user_stream == 0)
+        e->fsdp->user_stream = tsr__stream_add(e, "user", TSR_ROLE_USER, 0);
     EACH_GROUP(s, g)
-    g->hook_stream = e->user_stream;
+    g->hook_stream = e->fsdp->user_stream;
     return e->status;
 }
 
@@ -498,7 +485,7 @@ tsr_status tsr_module_add_method(struct tsr_engine *e, struct tsr_module *m, con
 {
     struct tsr_method method = {tsr_arena_strdup(&e->arena, name), fn, false};
     if (!method.name || !TSR__ARENA_PUSH(e, m->methods, m->n_methods, m->cap_methods, method))
-        return tsr_fail(TSR_ENOMEM, "out of memory");
+        return tsr_no_memory(NULL);
     return TSR_OK;
 }
 

@@ -8,7 +8,7 @@
  * A group has one buffer, its cast shards one behind the other in the order of the group, as the
  * cast before an all-gather lays them out.
  */
-#include "engine/graph/engine.h"
+#include "engine/fsdp/fsdp.h"
 
 bool tsr__is_mirrored(const struct tsr_fsdp_param *p)
 {
@@ -90,8 +90,8 @@ void tsr__alias_unsharded(struct tsr_engine *e, struct tsr_group *g)
  * of the parameter. */
 static bool reads_any_gradient(const struct tsr_engine *e)
 {
-    return e->step.optimizer == TSR_OPT_ADAMW_FUSED && (!e->step.clip || tsr__folds(e)) &&
-           e->step.n_micro == 1;
+    return e->fsdp->optimizer_reads_any && (!e->fsdp->clips || tsr__folds(e)) &&
+           e->shape.n_micro == 1;
 }
 
 /* Reducing alone adds nothing; to leave it out, neither of its casts may round. */
@@ -129,7 +129,7 @@ bool tsr__keep_gradients(struct tsr_engine *e, struct tsr_group *g, struct tsr_r
 
 void tsr__mirrors_are_stale(struct tsr_engine *e)
 {
-    for (size_t i = 0; i < e->n_states; i++)
-        for (size_t k = 0; k < e->states[i]->n_groups; k++)
-            e->states[i]->groups[k]->mirror_is_fresh = false;
+    for (size_t i = 0; i < e->fsdp->n_states; i++)
+        for (size_t k = 0; k < e->fsdp->states[i]->n_groups; k++)
+            e->fsdp->states[i]->groups[k]->mirror_is_fresh = false;
 }

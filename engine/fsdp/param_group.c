@@ -1,7 +1,7 @@
 /* param_group.c: one group of parameters that travel together (PyTorch's FSDPParamGroup): unshard,
  * wait, reshard, and what the group does in forward (sections 3.3-3.6, 3.9).
  */
-#include "engine/graph/engine.h"
+#include "engine/fsdp/fsdp.h"
 
 /* ---- lazy initialisation --------------------------------------------------------------------- */
 /* Effective dtypes (2.10): "none" where no cast happens. */
@@ -61,7 +61,7 @@ static void check_materialised(struct tsr_engine *e, struct tsr_group *g)
 
 void tsr__group_lazy_init(struct tsr_engine *e, struct tsr_group *g)
 {
-    if (e->has_trace) {
+    if (e->emit.has_trace) {
         struct tsr_event ev;
         tsr__event_group(&ev, "group_lazy_init", g);
         tsr__event_send(e, &ev);
@@ -92,10 +92,10 @@ void tsr__group_to_sharded(struct tsr_engine *e, struct tsr_group *g)
         struct tsr_fsdp_param *p = g->params[i];
         p->param->value = NULL;
         tsr__drop_raw(e, p);
-        if (p->unsharded && !g->keep_storage && !tsr__is_aliased(g) && !tsr__is_direct(g))
+        if (p->unsharded && !tsr__is_aliased(g) && !tsr__is_direct(g))
             tsr__storage_unback(e, p->unsharded->storage);
     }
-    if (tsr__is_direct(g) && !g->keep_storage && g->sharded == TSR_UNSHARDED)
+    if (tsr__is_direct(g) && g->sharded == TSR_UNSHARDED)
         tsr__direct_retire(e, g);
     drop_post_forward(e, g);
     tsr__group_set_sharded(e, g, TSR_SHARDED);
@@ -141,7 +141,7 @@ static void to_post_forward(struct tsr_engine *e, struct tsr_group *g)
 
 static void trace_reshard(struct tsr_engine *e, struct tsr_group *g, const char *res)
 {
-    if (!e->has_trace)
+    if (!e->emit.has_trace)
         return;
     struct tsr_event ev;
     tsr__event_group(&ev, "reshard", g);
@@ -171,7 +171,7 @@ void tsr__group_reshard(struct tsr_engine *e, struct tsr_group *g)
 /* ---- unshard (3.4) --------------------------------------------------------------------------- */
 static void trace_unshard(struct tsr_engine *e, struct tsr_group *g, bool async_op, const char *res)
 {
-    if (!e->has_trace)
+    if (!e->emit.has_trace)
         return;
     struct tsr_event ev;
     tsr__event_group(&ev, "unshard", g);
@@ -234,7 +234,7 @@ void tsr__group_unshard(struct tsr_engine *e, struct tsr_group *g, bool async_op
 /* ---- wait_for_unshard (3.5) ------------------------------------------------------------------ */
 static void trace_wait(struct tsr_engine *e, struct tsr_group *g, const char *freed, bool defers)
 {
-    if (!e->has_trace)
+    if (!e->emit.has_trace)
         return;
     struct tsr_event ev;
     tsr__event_group(&ev, "wait_unshard", g);
@@ -313,7 +313,7 @@ void tsr__group_wait_for_unshard(struct tsr_engine *e, struct tsr_group *g)
 
 void tsr__group_prefetch(struct tsr_engine *e, struct tsr_group *g, bool forward)
 {
-    if (e->has_trace) {
+    if (e->emit.has_trace) {
         struct tsr_event ev;
         tsr__event_group(&ev, "prefetch", g);
         tsr__event_str(&ev, "pass", forward ? "forward" : "backward");
@@ -341,7 +341,7 @@ static struct tsr_tensor *register_post_backward(struct tsr_engine *e, struct ts
                                                  struct tsr_tensor *in)
 {
     bool wrap = e->grad_enabled && in && in->requires_grad;
-    if (e->has_trace) {
+    if (e->emit.has_trace) {
         struct tsr_event ev;
         tsr__event_group(&ev, "register_post_backward", g);
         tsr__event_int(&ev, "n", wrap);
@@ -394,7 +394,7 @@ static void record_post_forward(struct tsr_engine *e, struct tsr_group *g)
     if (!TSR__ARENA_PUSH(e, comm->order, comm->n_order, comm->cap_order, g) ||
         !TSR__ARENA_PUSH(e, g->order, g->n_order, g->cap_order, index))
         return;
-    if (e->has_trace) {
+    if (e->emit.has_trace) {
         struct tsr_event ev;
         tsr__event_group(&ev, "record_post_forward", g);
         tsr__event_int(&ev, "index", index);
@@ -405,7 +405,7 @@ static void record_post_forward(struct tsr_engine *e, struct tsr_group *g)
 void tsr__group_post_forward(struct tsr_engine *e, struct tsr_group *g)
 {
     uint32_t group = tsr__group_enter(e, g, TSR_HOOK_POST_FORWARD);
-    if (!e->in_backward) { /* a recomputation keeps the parameters and the order (R186) */
+    if (!e->autograd.in_backward) { /* a recomputation keeps the parameters and the order (R186) */
         tsr__group_reshard(e, g);
         record_post_forward(e, g);
     }

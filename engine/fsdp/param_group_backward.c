@@ -1,7 +1,7 @@
 /* param_group_backward.c: what a group does in backward (sections 3.7, 3.8, 3.10, 3.12): prefetch,
  * gradients kept or reduced, the waits at the end, and the way back after a failed step.
  */
-#include "engine/graph/engine.h"
+#include "engine/fsdp/fsdp.h"
 
 /* Implicit prefetch (3.7): the group recorded before this one in the forward that just happened. */
 static void backward_prefetch(struct tsr_engine *e, struct tsr_group *g)
@@ -18,7 +18,7 @@ static void backward_prefetch(struct tsr_engine *e, struct tsr_group *g)
         if (before >= 0 && (size_t)before < comm->n_order)
             target = comm->order[before];
     }
-    if (e->has_trace) {
+    if (e->emit.has_trace) {
         struct tsr_event ev;
         tsr__event_group(&ev, "backward_prefetch", g);
         if (index < 0)
@@ -57,7 +57,7 @@ void tsr__group_pre_backward(struct tsr_engine *e, struct tsr_group *g, bool def
 static void trace_param(struct tsr_engine *e, const char *name, const struct tsr_fsdp_param *p,
                         tsr_dtype dtype)
 {
-    if (!e->has_trace)
+    if (!e->emit.has_trace)
         return;
     struct tsr_event ev;
     tsr__event_begin(&ev, name);
@@ -171,7 +171,7 @@ static void wait_for_post_backward(struct tsr_engine *e, struct tsr_group *g)
 
 static void trace_post_backward(struct tsr_engine *e, struct tsr_group *g, const char *by)
 {
-    if (!e->has_trace)
+    if (!e->emit.has_trace)
         return;
     struct tsr_event ev;
     tsr__event_group(&ev, "post_backward", g);

@@ -3,7 +3,8 @@
  */
 #include <math.h>
 
-#include "engine/graph/engine.h"
+#include "engine/fsdp/fsdp.h"
+#include "engine/ops/ops_common.h"
 
 /* Hands a user's collective its two tensors and lets it emit on `stream`. */
 void tsr__run_custom(struct tsr_engine *e, const struct tsr_custom_comm *custom,
@@ -25,12 +26,18 @@ void tsr__run_custom(struct tsr_engine *e, const struct tsr_custom_comm *custom,
 /* ---- divide factors (3.14) --------------------------------------------------------------------
  */
 
-struct tsr_divide tsr__divide_factors(uint32_t shard, uint32_t replicate, tsr_dtype reduce,
-                                      double factor, bool force_sum)
+/* How a sum becomes a mean: factors before and after it, or what the collectives do. */
+struct divide {
+    double pre, post, premul;
+    uint8_t rs_op, ar_op;
+};
+
+static struct divide divide_factors(uint32_t shard, uint32_t replicate, tsr_dtype reduce,
+                                    double factor, bool force_sum)
 {
     bool risky = reduce != TSR_F32 && reduce != TSR_BF16;
     double n = (double)shard * replicate;
-    struct tsr_divide d = {.rs_op = TSR_REDUCE_SUM, .ar_op = TSR_REDUCE_SUM};
+    struct divide d = {.rs_op = TSR_REDUCE_SUM, .ar_op = TSR_REDUCE_SUM};
     if (!risky && !force_sum) {
         if (factor == 0) {
             if (n > 1)
@@ -61,7 +68,7 @@ struct reduction {
     size_t n;
     uint64_t elems; /* S': padded elements of one rank */
     tsr_dtype grad, reduce, orig;
-    struct tsr_divide divide;
+    struct divide divide;
     struct tsr_storage *input, *output, *result; /* result: what becomes the gradients */
     struct tsr_storage *partial;                 /* of earlier micro-batches; a local variable */
     uint16_t post_stream;
@@ -87,16 +94,16 @@ static bool plan_reduction(struct tsr_engine *e, struct tsr_group *g, struct red
     r->orig = g->orig_dtype;
     r->all_reduces = g->is_replicate || g->is_hsdp;
     r->divide = tsr__is_folded(g)
-                    ? (struct tsr_divide){.rs_op = TSR_REDUCE_SUM, .ar_op = TSR_REDUCE_SUM}
-                    : tsr__divide_factors(g->shard_size, g->replicate_size, r->reduce,
-                                          g->divide_factor, g->force_sum);
+                    ? (struct divide){.rs_op = TSR_REDUCE_SUM, .ar_op = TSR_REDUCE_SUM}
+                    : divide_factors(g->shard_size, g->replicate_size, r->reduce, g->divide_factor,
+                                     g->force_sum);
     r->post_stream = g->comm->reduce_scatter;
     return true;
 }
 
 static void trace_reduce(struct tsr_engine *e, struct tsr_group *g, const struct reduction *r)
 {
-    if (!e->has_trace)
+    if (!e->emit.has_trace)
         return;
     const char **names = g->names;
     for (size_t i = 0; i < r->n; i++)
@@ -205,11 +212,11 @@ static void emit_scale(struct tsr_engine *e, struct tsr_storage *s, tsr_dtype dt
 static void trace_reduce_scatter(struct tsr_engine *e, struct tsr_group *g,
                                  const struct reduction *r)
 {
-    if (!e->has_trace)
+    if (!e->emit.has_trace)
         return;
     struct tsr_event ev;
     tsr__event_group(&ev, "reduce_scatter", g);
-    tsr__event_str(&ev, "pg", e->comms[g->shard_comm].name);
+    tsr__event_str(&ev, "pg", e->emit.comms[g->shard_comm].name);
     tsr__event_int(&ev, "n_in", (int64_t)(r->elems * g->shard_size));
     tsr__event_int(&ev, "n_out", (int64_t)r->elems);
     tsr__event_str(&ev, "dtype", tsr_dtype_name(r->reduce));
@@ -217,7 +224,7 @@ static void trace_reduce_scatter(struct tsr_engine *e, struct tsr_group *g,
     tsr__event_str(&ev, "op", tsr_reduce_op_name(r->divide.rs_op));
     if (r->divide.rs_op == TSR_REDUCE_PREMUL_SUM)
         tsr__event_num(&ev, "factor", r->divide.premul);
-    tsr__event_str(&ev, "stream", e->streams[g->comm->reduce_scatter].name);
+    tsr__event_str(&ev, "stream", e->emit.streams[g->comm->reduce_scatter].name);
     tsr__event_send(e, &ev);
 }
 
@@ -326,7 +333,7 @@ static void keep_partial(struct tsr_engine *e, struct tsr_group *g, struct reduc
         r->output = NULL;
     }
     g->post_reduce_event = tsr__record_event(e, g->comm->reduce_scatter);
-    if (e->has_trace) {
+    if (e->emit.has_trace) {
         struct tsr_event ev;
         tsr__event_group(&ev, "partial_reduce", g);
         tsr__event_str(&ev, "res", res);
@@ -337,17 +344,17 @@ static void keep_partial(struct tsr_engine *e, struct tsr_group *g, struct reduc
 static void trace_all_reduce(struct tsr_engine *e, struct tsr_group *g, const struct reduction *r,
                              bool adds_partial)
 {
-    if (!e->has_trace)
+    if (!e->emit.has_trace)
         return;
     struct tsr_event ev;
     tsr__event_group(&ev, "all_reduce", g);
-    tsr__event_str(&ev, "pg", e->comms[g->replicate_comm].name);
+    tsr__event_str(&ev, "pg", e->emit.comms[g->replicate_comm].name);
     tsr__event_int(&ev, "n", (int64_t)r->elems);
     tsr__event_str(&ev, "dtype", tsr_dtype_name(r->reduce));
     tsr__event_int(&ev, "bytes", (int64_t)r->output->bytes);
     tsr__event_str(&ev, "op", tsr_reduce_op_name(r->divide.ar_op));
     tsr__event_bool(&ev, "adds_partial", adds_partial);
-    tsr__event_str(&ev, "stream", e->streams[g->comm->all_reduce].name);
+    tsr__event_str(&ev, "stream", e->emit.streams[g->comm->all_reduce].name);
     tsr__event_send(e, &ev);
 }
 
@@ -383,12 +390,12 @@ static void run_hook(struct tsr_engine *e, struct tsr_group *g, struct reduction
     if (!r->all_reduces && g->hook_stream != UINT16_MAX)
         stream = g->hook_stream;
     tsr__wait_stream(e, stream, g->comm->reduce_scatter); /* W12 */
-    if (e->has_trace) {
+    if (e->emit.has_trace) {
         struct tsr_event ev;
         tsr__event_group(&ev, "all_reduce_hook", g);
         tsr__event_int(&ev, "n", (int64_t)r->elems);
         tsr__event_str(&ev, "dtype", tsr_dtype_name(r->reduce));
-        tsr__event_str(&ev, "stream", e->streams[stream].name);
+        tsr__event_str(&ev, "stream", e->emit.streams[stream].name);
         tsr__event_send(e, &ev);
     }
     r->post_stream = stream;
@@ -526,7 +533,7 @@ static void post_reduce(struct tsr_engine *e, struct tsr_group *g, struct reduct
         if (r->items[k].p->grad_hook)
             r->items[k].p->grad_hook(e, r->items[k].p->param, r->items[k].p->grad_hook_user);
     g->post_reduce_event = tsr__record_event(e, r->post_stream);
-    if (!e->has_trace)
+    if (!e->emit.has_trace)
         return;
     struct tsr_event ev;
     tsr__event_group(&ev, "sharded_grad", g);
@@ -567,4 +574,38 @@ void tsr__reduce_grads(struct tsr_engine *e, struct tsr_group *g, struct tsr_red
     tsr__storage_release(e, &r.partial);
     tsr__storage_release(e, &r.output);
     tsr__storage_release(e, &r.result);
+}
+
+/* ---- gradients that stay sums ------------------------------------------------------------------
+ *
+ * OPTIONS.md, `folded_scale`: collectives only add, and the fused optimizer multiplies by what is
+ * left to do, 1 / ranks and the factor of clipping, as it reads them. Norms are those of the scaled
+ * gradients.
+ */
+
+/* As for the divide factors (3.14), f16 might overflow if it were divided after the sum. */
+bool tsr__is_folded(const struct tsr_group *g)
+{
+    tsr_dtype reduced = g->reduce_dtype != TSR_DTYPE_NONE ? g->reduce_dtype
+                        : g->mp.param != TSR_DTYPE_NONE   ? g->mp.param
+                                                          : g->orig_dtype;
+    return g->folds && reduced != TSR_F16;
+}
+
+double tsr__folded_scale(const struct tsr_param *p)
+{
+    if (!p->fsdp || !tsr__is_folded(p->fsdp->group))
+        return 1;
+    const struct tsr_group *g = p->fsdp->group;
+    double ranks = (double)g->shard_size * g->replicate_size;
+    return 1 / (g->divide_factor != 0 ? g->divide_factor : ranks);
+}
+
+bool tsr__folds(const struct tsr_engine *e)
+{
+    for (size_t i = 0; i < e->fsdp->n_states; i++)
+        for (size_t k = 0; k < e->fsdp->states[i]->n_groups; k++)
+            if (e->fsdp->states[i]->groups[k]->folds)
+                return true;
+    return false;
 }

@@ -3,7 +3,20 @@
  *
  *   IDLE -> FORWARD -> IDLE -> PRE_BACKWARD -> IDLE   (the group also has POST_BACKWARD)
  */
-#include "engine/graph/engine.h"
+#include "engine/fsdp/fsdp.h"
+
+#include <stdlib.h>
+
+void tsr__wrapped_fini(struct tsr_wrapped *wrapped)
+{
+    free(wrapped->states);
+}
+
+void tsr__event_group(struct tsr_event *ev, const char *name, const struct tsr_group *g)
+{
+    tsr__event_begin(ev, name);
+    tsr__event_str(ev, "g", g->name);
+}
 
 const char *tsr__training_name(enum tsr_training_state s)
 {
@@ -15,7 +28,7 @@ const char *tsr__training_name(enum tsr_training_state s)
 static void trace_hook(struct tsr_engine *e, const char *name, const struct tsr_state *s,
                        const char *flag, bool value)
 {
-    if (!e->has_trace)
+    if (!e->emit.has_trace)
         return;
     struct tsr_event ev;
     tsr__event_begin(&ev, name);
@@ -27,7 +40,7 @@ static void trace_hook(struct tsr_engine *e, const char *name, const struct tsr_
 
 static void trace_count(struct tsr_engine *e, const char *name, const struct tsr_state *s, int n)
 {
-    if (!e->has_trace)
+    if (!e->emit.has_trace)
         return;
     struct tsr_event ev;
     tsr__event_begin(&ev, name);
@@ -93,7 +106,7 @@ static void create_streams(struct tsr_engine *e, struct tsr_comm_ctx *comm)
 
 static void trace_lazy_init(struct tsr_engine *e, const struct tsr_state *s, bool keeps)
 {
-    if (!e->has_trace)
+    if (!e->emit.has_trace)
         return;
     size_t n = s->ctx->n_states;
     const char **names = tsr_arena_alloc(&e->arena, (n + 1) * sizeof *names);
@@ -112,8 +125,8 @@ static void trace_lazy_init(struct tsr_engine *e, const struct tsr_state *s, boo
 /* Another managed parameter that was the same before a call broke the tie. */
 static const struct tsr_param *managed_twin(const struct tsr_engine *e, const struct tsr_param *p)
 {
-    for (size_t i = 0; p->untied_from && i < e->n_params; i++) {
-        const struct tsr_param *other = e->params[i];
+    for (size_t i = 0; p->untied_from && i < e->tree.n_params; i++) {
+        const struct tsr_param *other = e->tree.params[i];
         if (other != p && other->fsdp &&
             (other == p->untied_from || other->untied_from == p->untied_from))
             return other;
@@ -274,10 +287,10 @@ static struct tsr_tensor *enter_forward(struct tsr_engine *e, struct tsr_state *
     return in;
 }
 
-struct tsr_tensor *tsr__state_pre_forward(struct tsr_engine *e, struct tsr_state *s,
-                                          struct tsr_module *m, struct tsr_tensor *in)
+static struct tsr_tensor *pre_forward(struct tsr_engine *e, struct tsr_module *m,
+                                      struct tsr_tensor *in)
 {
-    (void)m;
+    struct tsr_state *s = m->state;
     if (!tsr__ok(e))
         return in;
     if (!is_first_of_list(s)) { /* 2.15: casts and the guarantee for every module (R121) */
@@ -352,11 +365,9 @@ static void root_post_forward(struct tsr_engine *e, struct tsr_state *s, struct 
     trace_hook(e, "root_post_forward", s, NULL, false);
 }
 
-struct tsr_tensor *tsr__state_post_forward(struct tsr_engine *e, struct tsr_state *s,
+static struct tsr_tensor *run_post_forward(struct tsr_engine *e, struct tsr_state *s,
                                            struct tsr_module *m, struct tsr_tensor *out)
 {
-    if (!tsr__ok(e))
-        return out;
     if (!is_last_of_list(s, m))
         return e->config.version < TSR_TORCH_2_15 ? out : cast(e, out, s->mp.output);
     bool recompute = s->training == TSR_PRE_BACKWARD;
@@ -372,6 +383,30 @@ struct tsr_tensor *tsr__state_post_forward(struct tsr_engine *e, struct tsr_stat
     leave_hook(e);
     return out;
 }
+
+/* The hooks of a list also run when a recomputation has stopped early, without an output: the list
+ * counts which of its modules have run. */
+static struct tsr_tensor *stopped_list_post_forward(struct tsr_engine *e, struct tsr_module *m,
+                                                    struct tsr_tensor *out)
+{
+    tsr_release(e, out);
+    e->stopped = false;
+    out = run_post_forward(e, m->state, m, NULL);
+    e->stopped = true;
+    return out;
+}
+
+static struct tsr_tensor *post_forward(struct tsr_engine *e, struct tsr_module *m,
+                                       struct tsr_tensor *out)
+{
+    if (tsr__ok(e))
+        return run_post_forward(e, m->state, m, out);
+    if (m->state->n_modules > 1 && e->stopped && e->status == TSR_OK)
+        return stopped_list_post_forward(e, m, out);
+    return out;
+}
+
+const struct tsr_module_hooks tsr__state_hooks = {pre_forward, post_forward};
 
 /* ---- backward hooks -------------------------------------------------------------------------- */
 static bool any_pending(const struct tsr_state *s)
@@ -449,8 +484,7 @@ static void pre_backward(struct tsr_engine *e, void *user, uint32_t arg)
     tsr__state_set_training(e, s, TSR_PRE_BACKWARD);
     if (!s->ctx->callback_queued) {
         s->ctx->callback_queued = true;
-        struct tsr_callback callback = {final_callback, s};
-        if (!TSR__ARENA_PUSH(e, e->callbacks, e->n_callbacks, e->cap_callbacks, callback))
+        if (!tsr__at_backward_end(e, final_callback, s))
             return;
         trace_hook(e, "queue_final_callback", s, NULL, false);
     }
@@ -480,7 +514,7 @@ tsr_status tsr_set_manual_backward_finalization(struct tsr_engine *e, struct tsr
 {
     struct tsr_state *s;
     TSR_TRY(root_state(m, "set_manual_backward_finalization", &s));
-    if (e->in_backward || s->ctx->finalize_pending)
+    if (e->autograd.in_backward || s->ctx->finalize_pending)
         return tsr_fail(TSR_ERUNTIME,
                         "set_manual_backward_finalization: the mode of '%s' cannot change while a "
                         "backward is not finalized",
@@ -497,7 +531,7 @@ tsr_status tsr_finalize_backward(struct tsr_engine *e, struct tsr_module *m)
         return TSR_OK; /* before the first forward there is nothing to do */
     if (!s->ctx->manual_finalize)
         return tsr_fail(TSR_ERUNTIME, "finalize_backward: '%s' is not in manual mode", m->fqn);
-    if (e->in_backward)
+    if (e->autograd.in_backward)
         return tsr_fail(TSR_ERUNTIME, "finalize_backward: the backward of '%s' still runs", m->fqn);
     if (s->ctx->finalize_pending)
         finish_backward(e, s, true);

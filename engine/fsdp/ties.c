@@ -1,7 +1,7 @@
 /* ties.c: a parameter that modules share is untied when a call of fully_shard() holds only some of
  * its places (section 2.1, Q7).
  */
-#include "engine/graph/engine.h"
+#include "engine/fsdp/fsdp.h"
 
 #include <string.h>
 
@@ -56,10 +56,10 @@ tsr_status tsr__break_tie(struct tsr_engine *e, struct tsr_module *const *target
     struct tie_walk in = {e, p, NULL, targets, n_targets, true, NULL, NULL};
     struct tie_walk out = in;
     out.inside = false;
-    tsr__module_walk(e->root, visit_tied, &out);
+    tsr__module_walk(e->tree.root, visit_tied, &out);
     if (!out.first)
         return e->status; /* not tied, or only inside */
-    tsr__module_walk(e->root, visit_tied, &in);
+    tsr__module_walk(e->tree.root, visit_tied, &in);
     const char *name = place_fqn(&in);
     bool keeps = name && strcmp(name, p->fqn) == 0;
     struct tie_walk *side = keeps ? &out : &in;
@@ -69,12 +69,12 @@ tsr_status tsr__break_tie(struct tsr_engine *e, struct tsr_module *const *target
     *copy = *p;
     copy->untied_from = p->untied_from ? p->untied_from : p;
     copy->value = NULL;
-    copy->id = (uint32_t)e->n_params;
+    copy->id = (uint32_t)e->tree.n_params;
     copy->fqn = tsr_arena_strdup(&e->arena, place_fqn(side));
-    if (!copy->fqn || !TSR_PUSH(e->params, e->n_params, e->cap_params, copy))
+    if (!copy->fqn || !TSR_PUSH(e->tree.params, e->tree.n_params, e->tree.cap_params, copy))
         return tsr_fail(TSR_ENOMEM, "out of memory while wrapping");
     side->copy = copy;
-    tsr__module_walk(e->root, visit_tied, side);
+    tsr__module_walk(e->tree.root, visit_tied, side);
     if (!keeps)
         *param = copy;
     return e->status;

@@ -4,7 +4,7 @@
  */
 #include "engine/fsdp/transitions.h"
 
-#include "engine/graph/engine.h"
+#include "engine/fsdp/fsdp.h"
 
 static const struct tsr_transition state_rows[] = {
     {TSR_IDLE, TSR_FORWARD, "pre-forward"},
@@ -79,7 +79,7 @@ const char *tsr_machine_state_name(enum tsr_machine machine, unsigned state)
     return machine == TSR_MACHINE_SHARDED ? sharded[state] : training[state];
 }
 
-bool tsr_transition_is_legal(enum tsr_machine machine, unsigned from, unsigned to)
+static bool is_legal(enum tsr_machine machine, unsigned from, unsigned to)
 {
     for (size_t i = 0; i < machines[machine].n; i++)
         if (machines[machine].rows[i].from == from && machines[machine].rows[i].to == to)
@@ -90,7 +90,7 @@ bool tsr_transition_is_legal(enum tsr_machine machine, unsigned from, unsigned t
 static void check(struct tsr_engine *e, enum tsr_machine machine, const char *who, unsigned from,
                   unsigned to)
 {
-    if (tsr__ok(e) && !tsr_transition_is_legal(machine, from, to))
+    if (tsr__ok(e) && !is_legal(machine, from, to))
         TSR__RAISE(e, TSR_EASSERT, "%s of '%s' cannot move from %s to %s",
                    tsr_machine_name(machine), who, tsr_machine_state_name(machine, from),
                    tsr_machine_state_name(machine, to));

@@ -23,6 +23,5 @@ const struct tsr_transition *tsr_transitions(enum tsr_machine machine, size_t *n
 const char *tsr_machine_name(enum tsr_machine machine);
 /* Name of a state of a machine; NULL beyond the last. */
 const char *tsr_machine_state_name(enum tsr_machine machine, unsigned state);
-bool tsr_transition_is_legal(enum tsr_machine machine, unsigned from, unsigned to);
 
 #endif

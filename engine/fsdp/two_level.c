@@ -3,7 +3,7 @@
  * node hand each other what they have. Few large messages cross the network, no ring goes through
  * every rank.
  */
-#include "engine/graph/engine.h"
+#include "engine/fsdp/fsdp.h"
 
 /* Exchanges with every peer of a level in one launch: `pieces` pieces each, `step` apart. */
 struct level {
@@ -74,15 +74,15 @@ static uint32_t local_members(const struct tsr_comm *comm, uint32_t gpus_per_nod
 
 tsr_status tsr_use_two_level_gather(struct tsr_engine *e, uint32_t gpus_per_node)
 {
-    for (size_t i = 0; i < e->n_states; i++)
-        for (size_t k = 0; k < e->states[i]->n_groups; k++) {
-            struct tsr_group *g = e->states[i]->groups[k];
+    for (size_t i = 0; i < e->fsdp->n_states; i++)
+        for (size_t k = 0; k < e->fsdp->states[i]->n_groups; k++) {
+            struct tsr_group *g = e->fsdp->states[i]->groups[k];
             if (g->is_replicate)
                 return tsr_fail(TSR_EVALUE, "'%s' is replicated: it has no all-gather", g->name);
             struct tsr_two_level *t = tsr_arena_alloc(&e->arena, sizeof *t);
             if (!t)
-                return tsr_fail(TSR_ENOMEM, "out of memory");
-            tsr_two_level_init(t, local_members(&e->comms[g->shard_comm], gpus_per_node));
+                return tsr_no_memory(NULL);
+            tsr_two_level_init(t, local_members(&e->emit.comms[g->shard_comm], gpus_per_node));
             g->custom_all_gather = &t->comm;
         }
     return TSR_OK;

@@ -84,13 +84,13 @@ static void lazy_init(struct tsr_engine *e, struct tsr_flat *f)
     struct tsr_fsdp1 *all = f->all;
     if (all->lazy_done)
         return;
-    if (f->state->modules[0] != e->root) {
+    if (f->state->modules[0] != e->tree.root) {
         TSR__RAISE(e, TSR_ERUNTIME, "fsdp1: the first forward must run through the root module");
         return;
     }
     all->lazy_done = true;
     all->root = f;
-    tsr__module_walk(e->root, adopt, all);
+    tsr__module_walk(e->tree.root, adopt, all);
     create_streams(e, all);
     for (size_t i = 0; i < all->n_flats && tsr__ok(e); i++)
         if (all->flats[i]->group)
@@ -290,9 +290,10 @@ static void pre_forward(struct tsr_engine *e, struct tsr_flat *f)
     tsr__fsdp1_prefetch(e, f);
 }
 
-struct tsr_tensor *tsr__fsdp1_pre_forward(struct tsr_engine *e, struct tsr_flat *f,
-                                          struct tsr_tensor *in)
+static struct tsr_tensor *on_pre_forward(struct tsr_engine *e, struct tsr_module *m,
+                                         struct tsr_tensor *in)
 {
+    struct tsr_flat *f = m->state->flat;
     if (tsr__ok(e))
         lazy_init(e, f);
     if (!tsr__ok(e) || f->training == TSR_PRE_BACKWARD) /* recomputation: nothing to do */
@@ -306,9 +307,10 @@ struct tsr_tensor *tsr__fsdp1_pre_forward(struct tsr_engine *e, struct tsr_flat 
     return in;
 }
 
-struct tsr_tensor *tsr__fsdp1_post_forward(struct tsr_engine *e, struct tsr_flat *f,
-                                           struct tsr_tensor *out, struct tsr_tensor *aux)
+static struct tsr_tensor *on_post_forward(struct tsr_engine *e, struct tsr_module *m,
+                                          struct tsr_tensor *out)
 {
+    struct tsr_flat *f = m->state->flat;
     if (!tsr__ok(e) || f->training == TSR_PRE_BACKWARD)
         return out;
     enter(e, f, TSR_HOOK_POST_FORWARD, TSR_MARK_POST_FORWARD);
@@ -316,8 +318,10 @@ struct tsr_tensor *tsr__fsdp1_post_forward(struct tsr_engine *e, struct tsr_flat
         record_post_forward(e, f);
         tsr__fsdp1_reshard(e, f, f != f->all->root && f->reshards_after_forward);
     }
-    tsr__fsdp1_register_pre_backward(e, f, out, aux);
+    tsr__fsdp1_register_pre_backward(e, f, out, m->aux_output);
     f->training = TSR_IDLE;
     leave(e, f);
     return out;
 }
+
+const struct tsr_module_hooks tsr__fsdp1_hooks = {on_pre_forward, on_post_forward};

@@ -9,7 +9,9 @@
 #ifndef TSR_FSDP1_H
 #define TSR_FSDP1_H
 
+#include "engine/fsdp/fsdp.h"
 #include "engine/fsdp1/fsdp1_wrap.h"
+#include "engine/graph/deferred.h"
 #include "engine/graph/engine.h"
 
 /* One wrapped module: its flat parameter (PyTorch's handle) and the state of its hooks. */
@@ -63,10 +65,7 @@ struct tsr_fsdp1 {
 
 /* ---- fsdp1.c --------------------------------------------------------------------------------- */
 
-struct tsr_tensor *tsr__fsdp1_pre_forward(struct tsr_engine *e, struct tsr_flat *f,
-                                          struct tsr_tensor *in);
-struct tsr_tensor *tsr__fsdp1_post_forward(struct tsr_engine *e, struct tsr_flat *f,
-                                           struct tsr_tensor *out, struct tsr_tensor *aux);
+extern const struct tsr_module_hooks tsr__fsdp1_hooks;
 void tsr__fsdp1_unshard(struct tsr_engine *e, struct tsr_flat *f);
 void tsr__fsdp1_reshard(struct tsr_engine *e, struct tsr_flat *f, bool frees);
 /* The flat parameter that comes next after f is gathered ahead, if the options say so for the
@@ -82,20 +81,20 @@ void tsr__fsdp1_collective(struct tsr_engine *e, uint16_t wire, struct tsr_instr
 /* The modules compute with views of the unsharded flat parameter, or have none. */
 void tsr__fsdp1_use_views(struct tsr_engine *e, struct tsr_flat *f);
 void tsr__fsdp1_drop_views(struct tsr_flat *f);
-bool tsr__is_view_node(const struct tsr_node *node);
 
 /* ---- fsdp1_backward.c ------------------------------------------------------------------------ */
 
 void tsr__fsdp1_register_pre_backward(struct tsr_engine *e, struct tsr_flat *f,
                                       struct tsr_tensor *out, struct tsr_tensor *aux);
-/* The gradient of the flat parameter is complete. */
-void tsr__fsdp1_post_backward(struct tsr_engine *e, struct tsr_flat *f);
+extern const struct tsr_backward_observer tsr__fsdp1_observer;
 void tsr__fsdp1_zero_grad(struct tsr_flat *f);
 /* Frees gradients that zero_grad() left behind. */
 void tsr__fsdp1_reset_grads(struct tsr_engine *e, struct tsr_fsdp1 *all);
 
 /* ---- fsdp1_pieces.c -------------------------------------------------------------------------- */
 
+/* Parameters as optimizer and clipping see them: a flat one in its pieces. */
+struct tsr_param *const *tsr__params_to_step(struct tsr_engine *e, size_t *n);
 /* Is a piece of a shard: its values and gradients are ranges of the flat parameter's. */
 static inline bool tsr__is_piece(const struct tsr_param *p)
 {

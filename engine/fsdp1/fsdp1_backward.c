@@ -196,7 +196,8 @@ static bool frees_in_backward(const struct tsr_flat *f)
     return f->sharded && (f->all->sync || f->reshards_after_forward);
 }
 
-void tsr__fsdp1_post_backward(struct tsr_engine *e, struct tsr_flat *f)
+/* The gradient of the flat parameter is complete. */
+static void post_backward(struct tsr_engine *e, struct tsr_flat *f)
 {
     if (!tsr__ok(e) || !f->leaf || !f->leaf->grad)
         return;
@@ -217,6 +218,14 @@ void tsr__fsdp1_post_backward(struct tsr_engine *e, struct tsr_flat *f)
     e->origin.module = module;
     e->origin.group = TSR_NO_ID;
 }
+
+static void leaf_ready(struct tsr_engine *e, struct tsr_param *p)
+{
+    if (p->flat)
+        post_backward(e, p->flat);
+}
+
+const struct tsr_backward_observer tsr__fsdp1_observer = {.leaf_ready = leaf_ready};
 
 /* Parameters whose post-backward did not run, because their output was not used. */
 static void catch_all_reshard(struct tsr_engine *e, struct tsr_flat *f)
@@ -251,9 +260,8 @@ static void final_callback(struct tsr_engine *e, void *user)
 
 static void queue_callback(struct tsr_engine *e, struct tsr_fsdp1 *all)
 {
-    struct tsr_callback callback = {final_callback, all};
     all->callback_queued = true;
-    TSR__ARENA_PUSH(e, e->callbacks, e->n_callbacks, e->cap_callbacks, callback);
+    (void)tsr__at_backward_end(e, final_callback, all);
     tsr__fsdp1_reset_grads(e, all);
 }
 

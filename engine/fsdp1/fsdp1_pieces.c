@@ -33,13 +33,13 @@ static void make_piece(struct tsr_engine *e, struct tsr_flat *f, uint64_t begin,
 {
     struct tsr_param *p = tsr_arena_alloc(&e->arena, sizeof *p);
     struct tsr_fsdp_param *s = tsr_arena_alloc(&e->arena, sizeof *s);
-    if (!p || !s || !TSR_PUSH(e->params, e->n_params, e->cap_params, p)) {
+    if (!p || !s || !TSR_PUSH(e->tree.params, e->tree.n_params, e->tree.cap_params, p)) {
         TSR__RAISE(e, TSR_ENOMEM, "out of memory");
         return;
     }
     *p = *f->param;
     *s = *f->shard;
-    p->id = (uint32_t)(e->n_params - 1);
+    p->id = (uint32_t)(e->tree.n_params - 1);
     p->shape[0] = p->numel = numel * f->all->shard_size;
     p->fsdp = s;
     s->param = p;

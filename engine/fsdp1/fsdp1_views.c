@@ -34,11 +34,6 @@ static void view_backward(struct tsr_engine *e, struct tsr_node *node, struct ts
     tsr__emit_op(e, &work);
 }
 
-bool tsr__is_view_node(const struct tsr_node *node)
-{
-    return node->backward == view_backward;
-}
-
 /* ---- the split ------------------------------------------------------------------------------- */
 
 static void drop(struct tsr_engine *e, struct tsr_tensor **list, size_t n)
@@ -142,6 +137,7 @@ static void connect(struct tsr_engine *e, struct tsr_flat *f, size_t i)
     if (!node)
         return;
     node->ptr = f;
+    node->is_view = true;
     node->a[0] = i;
     tsr__node_release(e, view->grad_fn);
     view->grad_fn = NULL;

@@ -160,9 +160,9 @@ static tsr_status make_param(struct tsr_engine *e, struct tsr_flat *f, const str
     p->name = tsr_arena_strdup(&e->arena, "_flat_param");
     p->n_dims = 1;
     p->shape[0] = p->numel = numel;
-    p->id = (uint32_t)e->n_params;
+    p->id = (uint32_t)e->tree.n_params;
     p->fsdp = s;
-    if (!p->fqn || !p->name || !TSR_PUSH(e->params, e->n_params, e->cap_params, p))
+    if (!p->fqn || !p->name || !TSR_PUSH(e->tree.params, e->tree.n_params, e->tree.cap_params, p))
         return tsr_fail(TSR_ENOMEM, "out of memory while wrapping");
     s->param = p;
     s->group = f->group;
@@ -229,6 +229,9 @@ static tsr_status make_flat(struct tsr_engine *e, struct tsr_flat *f, struct tsr
     s->reduce_dtype = f->reduce == f->compute ? TSR_DTYPE_NONE : f->reduce;
     f->group->shard_numel = s->shard_numel;
     f->group->orig_dtype = orig;
+    for (size_t i = 0; i < f->n; i++)
+        f->params[i]->whole = f->param;
+    f->param->whole = f->param;
     return TSR_OK;
 }
 
@@ -236,14 +239,15 @@ static tsr_status make_flat(struct tsr_engine *e, struct tsr_flat *f, struct tsr
 
 static tsr_status register_group(struct tsr_engine *e, struct tsr_state *s, struct tsr_group *g)
 {
-    size_t n = e->tables.n_groups;
+    size_t n = e->emit.tables.n_groups;
     g->id = (uint32_t)n;
     g->name = s->name;
-    if (!tsr__arena_grow(e, &e->group_names, n, &e->cap_group_names, sizeof *e->group_names))
+    if (!tsr__arena_grow(e, &e->fsdp->group_names, n, &e->fsdp->cap_group_names,
+                         sizeof *e->fsdp->group_names))
         return e->status;
-    e->group_names[n] = s->name;
-    e->tables.groups = e->group_names;
-    e->tables.n_groups = (uint32_t)n + 1;
+    e->fsdp->group_names[n] = s->name;
+    e->emit.tables.groups = e->fsdp->group_names;
+    e->emit.tables.n_groups = (uint32_t)n + 1;
     return TSR_OK;
 }
 
@@ -254,8 +258,8 @@ static tsr_status check_call(const struct tsr_engine *e, const struct tsr_module
                         m->fqn);
     if (m->state)
         return tsr_fail(TSR_EASSERT, "module '%s' is wrapped already", m->fqn);
-    for (size_t i = 0; i < e->n_states; i++)
-        if (!e->states[i]->flat)
+    for (size_t i = 0; i < e->fsdp->n_states; i++)
+        if (!e->fsdp->states[i]->flat)
             return tsr_fail(TSR_EVALUE, "fsdp1 beside fully_shard or replicate is not modelled");
     if (e->reducer)
         return tsr_fail(TSR_EVALUE, "fsdp1 beside ddp is not modelled");
@@ -290,9 +294,13 @@ tsr_status tsr_fsdp1(struct tsr_engine *e, struct tsr_module *m,
         s->groups = &f->group;
         s->n_groups = 1;
         TSR_TRY(register_group(e, s, f->group));
+        tsr__set_cut(f->shard);
     }
     m->state = s;
-    if (!TSR_PUSH(e->states, e->n_states, e->cap_states, s))
+    m->hooks = &tsr__fsdp1_hooks;
+    e->tree.n_wrapped++;
+    e->autograd.observer = &tsr__fsdp1_observer;
+    if (!TSR_PUSH(e->fsdp->states, e->fsdp->n_states, e->fsdp->cap_states, s))
         return tsr_fail(TSR_ENOMEM, "out of memory while wrapping");
     return e->status;
 }

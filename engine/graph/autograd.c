@@ -7,18 +7,23 @@
  * Backward: among the ready nodes the latest-made runs first; a leaf's gradient is stored as soon
  * as all its uses have run. Hooks of a tensor run when its gradient is complete, before its node.
  */
-#include "engine/compile/compile.h"
-#include "engine/fsdp1/fsdp1.h"
+#include "engine/graph/engine.h"
 
+#include <stdlib.h>
 #include <string.h>
+
+void tsr__autograd_fini(struct tsr_autograd *autograd)
+{
+    free(autograd->heap);
+}
 
 /* ---- nodes ----------------------------------------------------------------------------------- */
 
 static struct tsr_node *node_blank(struct tsr_engine *e, const char *name, tsr_backward_fn backward)
 {
-    struct tsr_node *node = e->free_nodes;
+    struct tsr_node *node = e->autograd.free_nodes;
     if (node)
-        e->free_nodes = node->next_free;
+        e->autograd.free_nodes = node->next_free;
     else
         node = tsr_arena_alloc(&e->arena, sizeof *node);
     if (!node) {
@@ -36,7 +41,7 @@ static struct tsr_node *node_blank(struct tsr_engine *e, const char *name, tsr_b
 static void accumulate_backward(struct tsr_engine *e, struct tsr_node *node,
                                 struct tsr_tensor **grad_out, struct tsr_tensor **grad_in);
 
-struct tsr_node *tsr__accumulator(struct tsr_engine *e, struct tsr_tensor *leaf)
+static struct tsr_node *accumulator_of(struct tsr_engine *e, struct tsr_tensor *leaf)
 {
     if (!leaf->accumulator) {
         struct tsr_node *node = node_blank(e, "AccumulateGrad", accumulate_backward);
@@ -63,16 +68,16 @@ struct tsr_node *tsr__node_new(struct tsr_engine *e, const char *name, tsr_backw
     struct tsr_node *node = node_blank(e, name, backward);
     if (!node)
         return NULL;
-    node->seq = e->next_seq++;
+    node->seq = e->autograd.next_seq++;
     node->n_outputs = 1;
-    node->recompute = e->recompute_depth > 0;
+    node->recompute = e->autograd.recompute_depth > 0;
     TSR_CHECK(n_inputs <= TSR_MAX_EDGES);
     node->n_edges = (uint8_t)n_inputs;
     for (int i = 0; i < n_inputs; i++) {
         struct tsr_tensor *t = inputs[i];
         if (!t || !t->requires_grad)
             continue;
-        struct tsr_node *next = t->grad_fn ? t->grad_fn : tsr__accumulator(e, t);
+        struct tsr_node *next = t->grad_fn ? t->grad_fn : accumulator_of(e, t);
         if (!next)
             return node;
         next->refs++;
@@ -108,7 +113,7 @@ void tsr__node_save_weight(struct tsr_engine *e, struct tsr_node *node, struct t
         return;
     TSR_CHECK(!node->w[0] || !node->w[1]);
     node->w[node->w[0] ? 1 : 0] = w;
-    if (e->packing || e->unpacking)
+    if (e->autograd.packing || e->autograd.unpacking)
         node->saved[node->n_saved++] = tsr__region_pack(e, NULL);
 }
 
@@ -170,8 +175,8 @@ void tsr__node_release(struct tsr_engine *e, struct tsr_node *node)
         }
         for (struct tsr_node_hook *h = n->hooks; h;) {
             struct tsr_node_hook *next = h->next;
-            h->next = e->free_hooks;
-            e->free_hooks = h;
+            h->next = e->autograd.free_hooks;
+            e->autograd.free_hooks = h;
             h = next;
         }
         for (int i = 0; i < n->n_edges; i++) {
@@ -181,8 +186,8 @@ void tsr__node_release(struct tsr_engine *e, struct tsr_node *node)
                 dead = to;
             }
         }
-        n->next_free = e->free_nodes;
-        e->free_nodes = n;
+        n->next_free = e->autograd.free_nodes;
+        e->autograd.free_nodes = n;
     }
 }
 
@@ -191,9 +196,9 @@ static void add_hook(struct tsr_engine *e, struct tsr_node *node, int output,
 {
     if (!node || !tsr__ok(e))
         return;
-    struct tsr_node_hook *hook = e->free_hooks;
+    struct tsr_node_hook *hook = e->autograd.free_hooks;
     if (hook)
-        e->free_hooks = hook->next;
+        e->autograd.free_hooks = hook->next;
     else
         hook = tsr_arena_alloc(&e->arena, sizeof *hook);
     if (!hook) {
@@ -250,7 +255,7 @@ static bool leaf_is_unset(const struct tsr_node *node)
 enum tsr_category tsr__grad_category(const struct tsr_engine *e, const struct tsr_node *to)
 {
     (void)e;
-    bool stays = to && (leaf_is_unset(to) || tsr__is_view_node(to));
+    bool stays = to && (leaf_is_unset(to) || to->is_view);
     return stays && to->deps == 1 && !to->grads[0] ? TSR_CAT_UNSHARDED_GRAD : TSR_CAT_TEMP;
 }
 
@@ -296,25 +301,23 @@ static void accumulate_backward(struct tsr_engine *e, struct tsr_node *node,
     } else {
         emit_sum(e, leaf->grad, leaf->grad, grad_out[0]);
     }
-    if (e->reducer && leaf->param)
-        tsr__reducer_ready(e, leaf->param);
-    else if (leaf->param && leaf->param->flat)
-        tsr__fsdp1_post_backward(e, leaf->param->flat);
+    if (e->autograd.observer && leaf->param)
+        e->autograd.observer->leaf_ready(e, leaf->param);
 }
 
 /* ---- the backward pass ----------------------------------------------------------------------- */
 
 static bool heap_push(struct tsr_engine *e, struct tsr_node *node)
 {
-    if (!TSR_PUSH(e->heap, e->n_heap, e->cap_heap, node)) {
+    if (!TSR_PUSH(e->autograd.heap, e->autograd.n_heap, e->autograd.cap_heap, node)) {
         TSR__RAISE(e, TSR_ENOMEM, "out of memory in backward");
         return false;
     }
-    size_t i = e->n_heap - 1;
-    while (i > 0 && e->heap[(i - 1) / 2]->seq < e->heap[i]->seq) {
-        struct tsr_node *t = e->heap[i];
-        e->heap[i] = e->heap[(i - 1) / 2];
-        e->heap[(i - 1) / 2] = t;
+    size_t i = e->autograd.n_heap - 1;
+    while (i > 0 && e->autograd.heap[(i - 1) / 2]->seq < e->autograd.heap[i]->seq) {
+        struct tsr_node *t = e->autograd.heap[i];
+        e->autograd.heap[i] = e->autograd.heap[(i - 1) / 2];
+        e->autograd.heap[(i - 1) / 2] = t;
         i = (i - 1) / 2;
     }
     return true;
@@ -322,19 +325,19 @@ static bool heap_push(struct tsr_engine *e, struct tsr_node *node)
 
 static struct tsr_node *heap_pop(struct tsr_engine *e)
 {
-    struct tsr_node *top = e->heap[0];
-    e->heap[0] = e->heap[--e->n_heap];
+    struct tsr_node *top = e->autograd.heap[0];
+    e->autograd.heap[0] = e->autograd.heap[--e->autograd.n_heap];
     for (size_t i = 0;;) {
         size_t big = i, l = 2 * i + 1, r = l + 1;
-        if (l < e->n_heap && e->heap[l]->seq > e->heap[big]->seq)
+        if (l < e->autograd.n_heap && e->autograd.heap[l]->seq > e->autograd.heap[big]->seq)
             big = l;
-        if (r < e->n_heap && e->heap[r]->seq > e->heap[big]->seq)
+        if (r < e->autograd.n_heap && e->autograd.heap[r]->seq > e->autograd.heap[big]->seq)
             big = r;
         if (big == i)
             return top;
-        struct tsr_node *t = e->heap[i];
-        e->heap[i] = e->heap[big];
-        e->heap[big] = t;
+        struct tsr_node *t = e->autograd.heap[i];
+        e->autograd.heap[i] = e->autograd.heap[big];
+        e->autograd.heap[big] = t;
         i = big;
     }
 }
@@ -343,18 +346,18 @@ static struct tsr_node *heap_pop(struct tsr_engine *e)
  * stack; it is empty between passes. */
 static void count_dependencies(struct tsr_engine *e, struct tsr_tensor *const *losses, size_t n)
 {
-    uint32_t pass = ++e->backward_pass;
+    uint32_t pass = ++e->autograd.backward_pass;
     for (size_t i = 0; i < n; i++) {
         struct tsr_node *root = losses[i]->grad_fn;
         if (!root || root->mark == pass)
             continue;
         root->mark = pass;
         root->deps = 0;
-        if (!TSR_PUSH(e->heap, e->n_heap, e->cap_heap, root))
+        if (!TSR_PUSH(e->autograd.heap, e->autograd.n_heap, e->autograd.cap_heap, root))
             TSR__RAISE(e, TSR_ENOMEM, "out of memory in backward");
     }
-    while (e->n_heap > 0 && e->status == TSR_OK) {
-        struct tsr_node *node = e->heap[--e->n_heap];
+    while (e->autograd.n_heap > 0 && e->status == TSR_OK) {
+        struct tsr_node *node = e->autograd.heap[--e->autograd.n_heap];
         for (int i = 0; i < node->n_edges; i++) {
             struct tsr_node *to = node->edges[i].node;
             if (!to)
@@ -362,13 +365,13 @@ static void count_dependencies(struct tsr_engine *e, struct tsr_tensor *const *l
             if (to->mark != pass) {
                 to->mark = pass;
                 to->deps = 0;
-                if (!TSR_PUSH(e->heap, e->n_heap, e->cap_heap, to))
+                if (!TSR_PUSH(e->autograd.heap, e->autograd.n_heap, e->autograd.cap_heap, to))
                     TSR__RAISE(e, TSR_ENOMEM, "out of memory in backward");
             }
             to->deps++;
         }
     }
-    e->n_heap = 0;
+    e->autograd.n_heap = 0;
 }
 
 static void run_hooks(struct tsr_engine *e, struct tsr_node *node)
@@ -385,8 +388,8 @@ static void run_leaf(struct tsr_engine *e, struct tsr_node *leaf)
 {
     struct tsr_tensor *grad = leaf->grads[0];
     leaf->grads[0] = NULL;
-    if (e->capture)
-        tsr__capture_leaf(e, leaf->ptr, grad);
+    if (e->emit.capture)
+        e->emit.capture->leaf(e, leaf->ptr, grad);
     else if (tsr__ok(e))
         accumulate_backward(e, leaf, &grad, NULL);
     tsr_release(e, grad);
@@ -440,8 +443,8 @@ static void seed_roots(struct tsr_engine *e, struct tsr_tensor *const *losses, s
         if (!one)
             return;
         /* the loss of a micro-batch counts as its share of the iteration's */
-        tsr__emit_fill(e, one->storage, (tsr_dtype)one->dtype, 1.0 / e->step.n_micro);
-        one->is_one = e->step.n_micro == 1;
+        tsr__emit_fill(e, one->storage, (tsr_dtype)one->dtype, 1.0 / e->shape.n_micro);
+        one->is_one = e->shape.n_micro == 1;
         seeds[i] = tsr_retain(one); /* the caller's gradient lives to the end of backward */
         root->grads[losses[i]->output] = one;
         root->refs++;
@@ -450,9 +453,17 @@ static void seed_roots(struct tsr_engine *e, struct tsr_tensor *const *losses, s
     }
 }
 
+bool tsr__at_backward_end(struct tsr_engine *e, void (*fn)(struct tsr_engine *e, void *user),
+                          void *user)
+{
+    struct tsr_autograd *a = &e->autograd;
+    const struct tsr_callback callback = {fn, user};
+    return TSR__ARENA_PUSH(e, a->callbacks, a->n_callbacks, a->cap_callbacks, callback);
+}
+
 static void run_ready(struct tsr_engine *e)
 {
-    while (e->n_heap > 0) {
+    while (e->autograd.n_heap > 0) {
         struct tsr_node *node = heap_pop(e);
         if (tsr__ok(e))
             run_node(e, node);
@@ -463,50 +474,51 @@ static void run_ready(struct tsr_engine *e)
 void tsr__backward_part(struct tsr_engine *e, struct tsr_tensor *y, struct tsr_tensor *g)
 {
     count_dependencies(e, &y, 1);
-    e->in_backward = true;
+    e->autograd.in_backward = true;
     y->grad_fn->grads[y->output] = tsr_retain(g);
     y->grad_fn->refs++;
     if (heap_push(e, y->grad_fn))
         run_ready(e);
-    e->in_backward = false;
+    e->autograd.in_backward = false;
 }
 
 void tsr__backward(struct tsr_engine *e, struct tsr_tensor *const *losses, size_t n)
 {
     struct tsr_tensor *seeds[TSR_MAX_MICRO] = {NULL};
+    const struct tsr_backward_observer *observer = e->autograd.observer;
     if (!tsr__ok(e))
         return;
     TSR_CHECK(n <= TSR_MAX_MICRO);
     count_dependencies(e, losses, n);
-    e->in_backward = true;
-    if (e->reducer)
-        tsr__reducer_backward_begin(e, e->backward_pass);
+    e->autograd.in_backward = true;
+    if (observer && observer->begin)
+        observer->begin(e, e->autograd.backward_pass);
     seed_roots(e, losses, n, seeds);
     run_ready(e);
     e->origin.module = TSR_NO_ID;
-    for (size_t i = 0; i < e->n_callbacks; i++)
-        e->callbacks[i].fn(e, e->callbacks[i].user);
-    e->n_callbacks = 0;
-    if (e->reducer)
-        tsr__reducer_finalize(e);
+    for (size_t i = 0; i < e->autograd.n_callbacks; i++)
+        e->autograd.callbacks[i].fn(e, e->autograd.callbacks[i].user);
+    e->autograd.n_callbacks = 0;
+    if (observer && observer->end)
+        observer->end(e);
     for (size_t i = 0; i < n; i++)
         tsr_release(e, seeds[i]);
-    e->in_backward = false;
+    e->autograd.in_backward = false;
 }
 
 void tsr__backward_abandon(struct tsr_engine *e)
 {
-    while (e->n_heap > 0)
-        tsr__node_release(e, e->heap[--e->n_heap]);
-    e->n_callbacks = 0;
-    e->in_backward = false;
+    while (e->autograd.n_heap > 0)
+        tsr__node_release(e, e->autograd.heap[--e->autograd.n_heap]);
+    e->autograd.n_callbacks = 0;
+    e->autograd.in_backward = false;
     e->stopped = false;
-    e->packing = e->unpacking = NULL;
-    e->recompute_depth = 0;
+    e->autograd.packing = e->autograd.unpacking = NULL;
+    e->autograd.recompute_depth = 0;
     e->origin.recompute = 0;
     e->grad_enabled = true;
     e->stream = 0;
-    e->n_operands = 0;
-    e->next_slot = 0;
-    e->n_kernel_args = 0;
+    e->emit.n_operands = 0;
+    e->emit.next_slot = 0;
+    e->emit.n_kernel_args = 0;
 }

@@ -5,16 +5,40 @@
  * call from its input; the k-th save of the recomputation fills slot k. With early stop it ends as
  * soon as the last slot is filled.
  */
-#include "engine/ops/ops_common.h"
+#include "engine/graph/engine.h"
 
 #include <string.h>
+
+tsr_status tsr_checkpoint(struct tsr_engine *e, struct tsr_module *m, bool outside, bool early_stop)
+{
+    (void)e;
+    if (m->no_forward)
+        return tsr_fail(TSR_EVALUE, "checkpoint: '%s' is a container without forward", m->fqn);
+    for (struct tsr_module *up = m->parent; up; up = up->parent)
+        if (up->checkpoint.inside || up->checkpoint.outside)
+            return tsr_fail(TSR_EVALUE, "checkpoint: '%s' lies inside '%s', which has one already",
+                            m->fqn, up->fqn);
+    m->checkpoint.inside = !outside;
+    m->checkpoint.outside = outside;
+    m->checkpoint.early_stop = early_stop;
+    return TSR_OK;
+}
+
+tsr_status tsr_checkpoint_selective(struct tsr_engine *e, struct tsr_module *m)
+{
+    TSR_TRY(tsr_checkpoint(e, m, false, true));
+    m->checkpoint.selective = true;
+    return TSR_OK;
+}
+
+/* ---- regions --------------------------------------------------------------------------------- */
 
 static struct tsr_region *region_new(struct tsr_engine *e, struct tsr_module *m, bool outside,
                                      struct tsr_tensor *in)
 {
-    struct tsr_region *r = e->free_regions;
+    struct tsr_region *r = e->autograd.free_regions;
     if (r)
-        e->free_regions = r->next_free;
+        e->autograd.free_regions = r->next_free;
     else
         r = tsr_arena_alloc(&e->arena, sizeof *r);
     if (!r) {
@@ -27,7 +51,7 @@ static struct tsr_region *region_new(struct tsr_engine *e, struct tsr_module *m,
     r->early_stop = m->checkpoint.early_stop;
     r->input = tsr_retain(in);
     for (int i = 0; i < TSR_N_ARGS; i++)
-        r->args[i] = tsr_retain(e->args[i]);
+        r->args[i] = tsr_retain(e->autograd.args[i]);
     r->selective = m->checkpoint.selective;
     r->n_products = r->next_kept = 0;
     r->n_kept = 0;
@@ -47,20 +71,20 @@ void tsr__region_release(struct tsr_engine *e, struct tsr_region *r)
         tsr_release(e, r->args[i]);
     for (size_t i = 0; i < r->n_kept; i++) /* what the recomputation did not reach */
         tsr_release(e, r->kept[i]);
-    r->next_free = e->free_regions;
-    e->free_regions = r;
+    r->next_free = e->autograd.free_regions;
+    e->autograd.free_regions = r;
 }
 
 struct tsr_saved tsr__region_pack(struct tsr_engine *e, struct tsr_tensor *t)
 {
-    struct tsr_region *r = e->packing;
+    struct tsr_region *r = e->autograd.packing;
     if (r) {
         if (!TSR__ARENA_PUSH(e, r->recomputed, r->n_slots, r->cap_slots, NULL))
             return (struct tsr_saved){0};
         r->refs++;
         return (struct tsr_saved){.region = r, .slot = (uint32_t)r->n_slots - 1};
     }
-    r = e->unpacking;
+    r = e->autograd.unpacking;
     if (r) {
         TSR_CHECK(r->next_slot < r->n_slots);
         r->recomputed[r->next_slot++] = tsr_retain(t);
@@ -75,7 +99,7 @@ struct tsr_saved tsr__region_pack(struct tsr_engine *e, struct tsr_tensor *t)
 
 static struct tsr_region *selective_region(const struct tsr_engine *e)
 {
-    struct tsr_region *r = e->packing ? e->packing : e->unpacking;
+    struct tsr_region *r = e->autograd.packing ? e->autograd.packing : e->autograd.unpacking;
     return r && r->selective ? r : NULL;
 }
 
@@ -89,12 +113,12 @@ bool tsr__selective_keeps(struct tsr_engine *e, bool product)
 
 bool tsr__selective_reuses(const struct tsr_engine *e)
 {
-    return !e->packing && e->unpacking && e->unpacking->selective;
+    return !e->autograd.packing && e->autograd.unpacking && e->autograd.unpacking->selective;
 }
 
 void tsr__selective_put(struct tsr_engine *e, const struct tsr_tensor *result)
 {
-    struct tsr_region *r = e->packing;
+    struct tsr_region *r = e->autograd.packing;
     if (!r || !result)
         return;
     struct tsr_tensor *same = tsr__tensor_view(e, result->storage, (tsr_dtype)result->dtype,
@@ -105,7 +129,7 @@ void tsr__selective_put(struct tsr_engine *e, const struct tsr_tensor *result)
 
 struct tsr_tensor *tsr__selective_take(struct tsr_engine *e)
 {
-    struct tsr_region *r = e->unpacking;
+    struct tsr_region *r = e->autograd.unpacking;
     if (!tsr__ok(e) || !r)
         return NULL;
     TSR_CHECK(r->next_kept < r->n_kept);
@@ -126,12 +150,12 @@ struct tsr_tensor *tsr__checkpoint_call(struct tsr_engine *e, struct tsr_module 
     struct tsr_region *r = region_new(e, m, outside, in);
     if (!r)
         return NULL;
-    struct tsr_region *packing = e->packing, *unpacking = e->unpacking;
-    e->packing = r;
-    e->unpacking = NULL;
+    struct tsr_region *packing = e->autograd.packing, *unpacking = e->autograd.unpacking;
+    e->autograd.packing = r;
+    e->autograd.unpacking = NULL;
     struct tsr_tensor *out = outside ? tsr__call_hooks(e, m, in) : tsr__call_body(e, m, in);
-    e->packing = packing;
-    e->unpacking = unpacking;
+    e->autograd.packing = packing;
+    e->autograd.unpacking = unpacking;
     tsr__region_release(e, r);
     return out;
 }
@@ -153,30 +177,30 @@ void tsr__region_recompute(struct tsr_engine *e, struct tsr_region *r)
         return;
     r->done = true;
     r->n_products = 0;
-    struct tsr_region *packing = e->packing, *unpacking = e->unpacking;
+    struct tsr_region *packing = e->autograd.packing, *unpacking = e->autograd.unpacking;
     struct tsr_origin origin = e->origin;
     bool grad = e->grad_enabled;
-    e->packing = NULL;
-    e->unpacking = r;
+    e->autograd.packing = NULL;
+    e->autograd.unpacking = r;
     e->grad_enabled = true;
-    e->recompute_depth++;
+    e->autograd.recompute_depth++;
     e->origin.recompute = 1;
     e->origin.module = r->module->id;
     struct tsr_tensor *args[TSR_N_ARGS];
-    memcpy(args, e->args, sizeof args);
-    memcpy(e->args, r->args, sizeof e->args);
+    memcpy(args, e->autograd.args, sizeof args);
+    memcpy(e->autograd.args, r->args, sizeof e->autograd.args);
     struct tsr_tensor *in = detach(e, r->input);
     struct tsr_tensor *out =
         r->outside ? tsr__call_hooks(e, r->module, in) : tsr__call_body(e, r->module, in);
     e->stopped = false;
     tsr_release(e, out);
     tsr_release(e, in);
-    e->recompute_depth--;
-    e->packing = packing;
-    e->unpacking = unpacking;
+    e->autograd.recompute_depth--;
+    e->autograd.packing = packing;
+    e->autograd.unpacking = unpacking;
     e->grad_enabled = grad;
     e->origin = origin;
-    memcpy(e->args, args, sizeof e->args);
+    memcpy(e->autograd.args, args, sizeof e->autograd.args);
     if (e->status == TSR_OK && r->next_slot != r->n_slots)
         TSR__RAISE(e, TSR_ERUNTIME,
                    "checkpoint of %s: the recomputation saved %u tensors, the forward %zu",

@@ -3,6 +3,8 @@
  * A clock says how many pieces of work of each stream are known to be over. RECORD keeps the clock
  * of its stream, WAIT adds it to another one, HOST_WAIT to the host.
  */
+#include "engine/graph/deferred.h"
+
 #include "engine/graph/engine.h"
 
 #include <stdlib.h>
@@ -39,7 +41,7 @@ struct tsr_deferral {
 
 void tsr__deferral_begin(struct tsr_engine *e)
 {
-    if (e->deferral || !tsr__ok(e))
+    if (e->emit.deferral || !tsr__ok(e))
         return;
     struct tsr_deferral *d = calloc(1, sizeof *d);
     struct recorded *events = calloc(N_EVENTS, sizeof *events);
@@ -50,17 +52,17 @@ void tsr__deferral_begin(struct tsr_engine *e)
         return;
     }
     d->events = events;
-    e->deferral = d;
+    e->emit.deferral = d;
 }
 
 void tsr__deferral_end(struct tsr_engine *e)
 {
-    if (!e->deferral)
+    if (!e->emit.deferral)
         return;
-    free(e->deferral->events);
-    free(e->deferral->waiting);
-    free(e->deferral);
-    e->deferral = NULL;
+    free(e->emit.deferral->events);
+    free(e->emit.deferral->waiting);
+    free(e->emit.deferral);
+    e->emit.deferral = NULL;
 }
 
 /* ---- clocks ---------------------------------------------------------------------------------- */
@@ -101,7 +103,7 @@ static void note_record(struct tsr_deferral *d, uint32_t event, const struct clo
 
 void tsr__deferral_note(struct tsr_engine *e, const struct tsr_instr *instr)
 {
-    struct tsr_deferral *d = e->deferral;
+    struct tsr_deferral *d = e->emit.deferral;
     bool works = tsr__occupies_stream(instr->kind);
     d->n_device += works || instr->kind == TSR_RECORD || instr->kind == TSR_WAIT;
     if (instr->kind == TSR_HOST_WAIT) {
@@ -131,7 +133,7 @@ void tsr__deferral_note(struct tsr_engine *e, const struct tsr_instr *instr)
 
 static void defer(struct tsr_engine *e, const struct tsr_storage *s, uint16_t stream)
 {
-    struct tsr_deferral *d = e->deferral;
+    struct tsr_deferral *d = e->emit.deferral;
     struct waiting w = {
         .block = *s, .clock = d->stream[stream % N_STREAMS], .iteration = e->iteration};
     if (stream >= N_STREAMS) /* never known */
@@ -164,7 +166,7 @@ void tsr__storage_release_after(struct tsr_engine *e, struct tsr_storage **s, ui
  * in an earlier iteration than that one. */
 static void wait_for_old(struct tsr_engine *e, uint32_t before)
 {
-    struct tsr_deferral *d = e->deferral;
+    struct tsr_deferral *d = e->emit.deferral;
     for (size_t i = 0; i < d->n_waiting && tsr__ok(e); i++) {
         const struct waiting *w = &d->waiting[i];
         bool is_old = d->n_device - w->at >= DEPTH || w->iteration < before;
@@ -177,7 +179,7 @@ static void wait_for_old(struct tsr_engine *e, uint32_t before)
 
 static void settle(struct tsr_engine *e, uint32_t before)
 {
-    struct tsr_deferral *d = e->deferral;
+    struct tsr_deferral *d = e->emit.deferral;
     size_t kept = 0;
     wait_for_old(e, before);
     for (size_t i = 0; i < d->n_waiting; i++) {
@@ -197,13 +199,13 @@ void tsr__deferral_settle(struct tsr_engine *e)
 
 void tsr__deferral_end_iteration(struct tsr_engine *e)
 {
-    if (e->deferral)
+    if (e->emit.deferral)
         settle(e, e->iteration);
 }
 
 bool tsr__deferral_flush(struct tsr_engine *e)
 {
-    if (!e->deferral || e->deferral->n_waiting == 0)
+    if (!e->emit.deferral || e->emit.deferral->n_waiting == 0)
         return false;
     tsr__host_wait_all(e);
     tsr__deferral_settle(e);

@@ -1,5 +1,5 @@
 /* deferred.h: blocks that are given back later (record_stream): FSDP1 frees memory that another
- * stream than its own still uses. Private to engine/; included by engine.h.
+ * stream than its own still uses. Private to engine/.
  *
  * PyTorch's caching allocator notes an event on the other stream at the free, and returns the block
  * to its pool when a later allocation finds that event over. The engine never asks whether

@@ -2,10 +2,25 @@
  *
  * Every function does nothing once the engine has failed or a recomputation has stopped early.
  */
-#include "engine/compile/compile.h"
+#include "engine/graph/deferred.h"
+#include "engine/graph/engine.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+
+void tsr__emitter_fini(struct tsr_engine *e)
+{
+    struct tsr_emitter *emit = &e->emit;
+    tsr__deferral_end(e);
+    tsr_allocator_destroy(emit->allocator);
+    free(emit->streams);
+    free(emit->stream_busy);
+    free(emit->comms);
+    free(emit->operands);
+    free(emit->kernel_args);
+    free(emit->trace_events);
+}
 
 void tsr__set_error(struct tsr_engine *e, tsr_status status)
 {
@@ -17,29 +32,30 @@ void tsr__set_error(struct tsr_engine *e, tsr_status status)
 
 void tsr__slot(struct tsr_engine *e, unsigned slot)
 {
-    e->next_slot = (uint8_t)slot;
+    e->emit.next_slot = (uint8_t)slot;
 }
 
 static void push_operand(struct tsr_engine *e, const struct tsr_storage *s,
                          struct tsr_operand operand)
 {
-    operand.slot = e->next_slot++;
+    operand.slot = e->emit.next_slot++;
     if (!tsr__ok(e) || operand.bytes == 0)
         return;
     if (!s->live) { /* e.g. unshard_in_backward off for a parameter that backward needs (R136) */
         TSR__RAISE(e, TSR_ERUNTIME,
                    "an operation of '%s' uses memory that was freed: setStorage of %llu bytes is "
                    "out of bounds for storage of size 0",
-                   e->origin.module < e->n_modules ? e->module_names[e->origin.module] : "",
+                   e->origin.module < e->tree.n_modules ? e->tree.module_names[e->origin.module]
+                                                        : "",
                    (unsigned long long)operand.bytes);
         return;
     }
     tsr__pinned_use(e, s);
     if (e->capture)
-        tsr__capture_operand(e, s, &operand.offset);
+        e->emit.capture->operand(e, s, &operand.offset);
     operand.buffer = s->buffer;
     operand.space = s->space;
-    if (!TSR_PUSH(e->operands, e->n_operands, e->cap_operands, operand))
+    if (!TSR_PUSH(e->emit.operands, e->emit.n_operands, e->emit.cap_operands, operand))
         TSR__RAISE(e, TSR_ENOMEM, "out of memory while emitting");
 }
 
@@ -83,7 +99,8 @@ void tsr__operand_tensor(struct tsr_engine *e, const struct tsr_tensor *t, uint8
 
 void tsr__push_arg(struct tsr_engine *e, uint64_t value)
 {
-    if (tsr__ok(e) && !TSR_PUSH(e->kernel_args, e->n_kernel_args, e->cap_kernel_args, value))
+    if (tsr__ok(e) &&
+        !TSR_PUSH(e->emit.kernel_args, e->emit.n_kernel_args, e->emit.cap_kernel_args, value))
         TSR__RAISE(e, TSR_ENOMEM, "out of memory while emitting");
 }
 
@@ -96,7 +113,8 @@ bool tsr__occupies_stream(uint8_t kind)
 static tsr_status say_when(const struct tsr_engine *e, const char *what)
 {
     char report[512];
-    const char *module = e->origin.module < e->n_modules ? e->module_names[e->origin.module] : "";
+    const char *module =
+        e->origin.module < e->tree.n_modules ? e->tree.module_names[e->origin.module] : "";
     snprintf(report, sizeof report, "%s", tsr_error_text());
     return tsr_fail(TSR_EOOM, "%s; in phase %s, module %s, for %s", report,
                     tsr_phase_name(e->origin.phase), *module ? module : "(root)", what);
@@ -107,16 +125,16 @@ static void submit(struct tsr_engine *e, struct tsr_instr *instr)
     if (instr->kind == TSR_HOST_WAIT || instr->kind == TSR_HOST_READ)
         tsr__pinned_settle(e);
     if (tsr__occupies_stream(instr->kind))
-        e->stream_busy[instr->stream] = true;
+        e->emit.stream_busy[instr->stream] = true;
     instr->origin = e->origin;
-    instr->operands = e->operands;
-    instr->n_operands = (uint32_t)e->n_operands;
+    instr->operands = e->emit.operands;
+    instr->n_operands = (uint32_t)e->emit.n_operands;
     tsr_status status = e->config.executor->ops->submit(e->config.executor, instr);
     if (status == TSR_EOOM && instr->work) /* a kernel's own memory; segments: see below */
         status = say_when(e, instr->work->name);
     if (status != TSR_OK)
         tsr__set_error(e, status);
-    if (e->deferral)
+    if (e->emit.deferral)
         tsr__deferral_note(e, instr);
 }
 
@@ -125,21 +143,21 @@ void tsr__emit(struct tsr_engine *e, struct tsr_instr *instr)
     struct tsr_work work;
     if (tsr__ok(e)) {
         const struct tsr_work *own = instr->work;
-        if (own && e->n_kernel_args) {
+        if (own && e->emit.n_kernel_args) {
             work = *own;
-            work.n_args = (uint32_t)e->n_kernel_args;
-            work.args = e->kernel_args;
+            work.n_args = (uint32_t)e->emit.n_kernel_args;
+            work.args = e->emit.kernel_args;
             instr->work = &work;
         }
         if (e->capture)
-            tsr__capture_emit(e, instr);
+            e->emit.capture->emit(e, instr);
         else
             submit(e, instr);
         instr->work = own;
     }
-    e->n_operands = 0;
-    e->next_slot = 0;
-    e->n_kernel_args = 0;
+    e->emit.n_operands = 0;
+    e->emit.next_slot = 0;
+    e->emit.n_kernel_args = 0;
 }
 
 static struct tsr_instr blank(uint8_t kind, uint16_t stream)
@@ -151,7 +169,7 @@ void tsr__emit_op(struct tsr_engine *e, const struct tsr_work *work)
 {
     struct tsr_instr instr = blank(TSR_OP, e->stream);
     struct tsr_work w = *work;
-    w.recompute = e->recompute_depth > 0;
+    w.recompute = e->autograd.recompute_depth > 0;
     if (w.recompute)
         w.model_flops = 0;
     instr.work = &w;
@@ -165,7 +183,7 @@ void tsr__emit_copy(struct tsr_engine *e, tsr_dtype dtype, uint64_t bytes_read,
     struct tsr_instr instr = blank(TSR_COPY, e->stream);
     struct tsr_work w = {.op = TSR_OP_POINTWISE,
                          .dtype = (uint8_t)dtype,
-                         .recompute = e->recompute_depth > 0,
+                         .recompute = e->autograd.recompute_depth > 0,
                          .name = name,
                          .bytes_read = bytes_read,
                          .bytes_written = bytes_written};
@@ -211,9 +229,9 @@ void tsr__set_phase(struct tsr_engine *e, enum tsr_phase phase, uint32_t micro)
 struct tsr_storage *tsr__storage_empty(struct tsr_engine *e, uint64_t bytes,
                                        enum tsr_category category, uint8_t space)
 {
-    struct tsr_storage *s = e->free_storages;
+    struct tsr_storage *s = e->emit.free_storages;
     if (s)
-        e->free_storages = s->next_free;
+        e->emit.free_storages = s->next_free;
     else
         s = tsr_arena_alloc(&e->arena, sizeof *s);
     if (!s) {
@@ -224,7 +242,7 @@ struct tsr_storage *tsr__storage_empty(struct tsr_engine *e, uint64_t bytes,
                               .category = (uint8_t)category,
                               .space = space,
                               .stream = e->stream,
-                              .buffer = e->next_buffer++,
+                              .buffer = e->emit.next_buffer++,
                               .bytes = bytes};
     s->live = space != TSR_SPACE_DEVICE;
     if (s->live)
@@ -244,10 +262,10 @@ struct tsr_storage *tsr__storage_new(struct tsr_engine *e, uint64_t bytes,
 /* What could not be served, and how things stood then: the unwinding frees what it holds. */
 static void note_oom(struct tsr_engine *e, const struct tsr_storage *s)
 {
-    e->is_oom = true;
-    e->oom = (struct tsr_oom){.category = s->category,
-                              .origin = e->origin,
-                              .memory = tsr_allocator_oom_info(e->allocator)};
+    e->emit.is_oom = true;
+    e->emit.oom = (struct tsr_oom){.category = s->category,
+                                   .origin = e->origin,
+                                   .memory = tsr_allocator_oom_info(e->emit.allocator)};
 }
 
 void tsr__storage_back(struct tsr_engine *e, struct tsr_storage *s)
@@ -256,18 +274,18 @@ void tsr__storage_back(struct tsr_engine *e, struct tsr_storage *s)
         return;
     s->stream = e->stream;
     if (e->capture) {
-        tsr__capture_storage(e, s);
+        e->emit.capture->storage(e, s);
         return;
     }
     s->live = true;
-    s->buffer = e->next_buffer++;
+    s->buffer = e->emit.next_buffer++;
     if (s->bytes == 0) /* an empty tensor gets no block */
         return;
-    if (e->deferral)
+    if (e->emit.deferral)
         tsr__deferral_settle(e);
-    tsr_status status = tsr_allocator_alloc(e->allocator, s->bytes, s->stream, &s->block);
+    tsr_status status = tsr_allocator_alloc(e->emit.allocator, s->bytes, s->stream, &s->block);
     if (status == TSR_EOOM && tsr__deferral_flush(e))
-        status = tsr_allocator_alloc(e->allocator, s->bytes, s->stream, &s->block);
+        status = tsr_allocator_alloc(e->emit.allocator, s->bytes, s->stream, &s->block);
     if (status != TSR_OK) {
         s->live = false;
         if (status == TSR_EOOM) {
@@ -286,7 +304,8 @@ void tsr__storage_back(struct tsr_engine *e, struct tsr_storage *s)
     instr.address = s->block.address;
     instr.bytes = s->bytes;
     instr.block_bytes = s->block.bytes;
-    TSR_CHECK(e->n_operands == 0 && e->n_kernel_args == 0); /* nothing is being put together */
+    TSR_CHECK(e->emit.n_operands == 0 &&
+              e->emit.n_kernel_args == 0); /* nothing is being put together */
     tsr__emit(e, &instr);
 }
 
@@ -314,7 +333,7 @@ static void emit_free(struct tsr_engine *e, struct tsr_storage *s)
     instr.address = s->block.address;
     instr.bytes = s->bytes;
     instr.block_bytes = s->block.bytes;
-    tsr_allocator_free(e->allocator, s->block.handle);
+    tsr_allocator_free(e->emit.allocator, s->block.handle);
     s->block.handle = NULL;
     tsr__emit(e, &instr);
 }
@@ -345,8 +364,8 @@ void tsr__storage_release(struct tsr_engine *e, struct tsr_storage **ps)
     tsr__storage_unback(e, s);
     if (s->space != TSR_SPACE_DEVICE)
         free_anyway(e, s, tsr__host_free);
-    s->next_free = e->free_storages;
-    e->free_storages = s;
+    s->next_free = e->emit.free_storages;
+    e->emit.free_storages = s;
 }
 
 void tsr__storage_set_category(struct tsr_storage *s, enum tsr_category category)
@@ -359,18 +378,18 @@ void tsr__storage_set_category(struct tsr_storage *s, enum tsr_category category
 uint16_t tsr__stream_add(struct tsr_engine *e, const char *name, uint8_t role, int8_t priority)
 {
     struct tsr_stream_info info = {name, role, priority};
-    if (!TSR_PUSH(e->stream_busy, e->n_stream_busy, e->cap_stream_busy, false) ||
-        !TSR_PUSH(e->streams, e->n_streams, e->cap_streams, info)) {
+    if (!TSR_PUSH(e->emit.stream_busy, e->emit.n_stream_busy, e->emit.cap_stream_busy, false) ||
+        !TSR_PUSH(e->emit.streams, e->emit.n_streams, e->emit.cap_streams, info)) {
         TSR__RAISE(e, TSR_ENOMEM, "out of memory");
         return 0;
     }
-    e->tables.streams = e->streams;
-    e->tables.n_streams = (uint16_t)e->n_streams;
-    uint16_t stream = (uint16_t)(e->n_streams - 1);
+    e->emit.tables.streams = e->emit.streams;
+    e->emit.tables.n_streams = (uint16_t)e->emit.n_streams;
+    uint16_t stream = (uint16_t)(e->emit.n_streams - 1);
     /* The order of PyTorch's stream handles, in which a full device's cache is released: streams of
      * normal priority are made before those of high. */
-    if (e->allocator)
-        tsr_allocator_set_stream_order(e->allocator, stream,
+    if (e->emit.allocator)
+        tsr_allocator_set_stream_order(e->emit.allocator, stream,
                                        priority < 0 ? TSR__HIGH_PRIORITY_ORDER + stream : stream);
     return stream;
 }
@@ -378,26 +397,26 @@ uint16_t tsr__stream_add(struct tsr_engine *e, const char *name, uint8_t role, i
 uint16_t tsr__comm_add(struct tsr_engine *e, const char *name, uint32_t size, uint32_t stride,
                        uint16_t queue)
 {
-    for (size_t i = 0; i < e->n_comms; i++)
-        if (strcmp(e->comms[i].name, name) == 0)
+    for (size_t i = 0; i < e->emit.n_comms; i++)
+        if (strcmp(e->emit.comms[i].name, name) == 0)
             return (uint16_t)i;
     struct tsr_comm comm = {.name = tsr_arena_strdup(&e->arena, name),
                             .size = size,
                             .stride = stride,
                             .separate = queue == UINT16_MAX,
-                            .queue = queue == UINT16_MAX ? (uint16_t)e->n_comms : queue};
-    if (!comm.name || !TSR_PUSH(e->comms, e->n_comms, e->cap_comms, comm)) {
+                            .queue = queue == UINT16_MAX ? (uint16_t)e->emit.n_comms : queue};
+    if (!comm.name || !TSR_PUSH(e->emit.comms, e->emit.n_comms, e->emit.cap_comms, comm)) {
         TSR__RAISE(e, TSR_ENOMEM, "out of memory");
         return 0;
     }
-    e->tables.comms = e->comms;
-    e->tables.n_comms = (uint16_t)e->n_comms;
-    return (uint16_t)(e->n_comms - 1);
+    e->emit.tables.comms = e->emit.comms;
+    e->emit.tables.n_comms = (uint16_t)e->emit.n_comms;
+    return (uint16_t)(e->emit.n_comms - 1);
 }
 
 uint32_t tsr__new_event(struct tsr_engine *e)
 {
-    return ++e->next_event;
+    return ++e->emit.next_event;
 }
 
 static void emit_event(struct tsr_engine *e, uint8_t kind, uint16_t stream, uint32_t event)
@@ -409,28 +428,28 @@ static void emit_event(struct tsr_engine *e, uint8_t kind, uint16_t stream, uint
 
 void tsr__host_wait_all(struct tsr_engine *e)
 {
-    for (uint16_t stream = 0; stream < e->n_streams; stream++) {
-        if (!e->stream_busy[stream])
+    for (uint16_t stream = 0; stream < e->emit.n_streams; stream++) {
+        if (!e->emit.stream_busy[stream])
             continue;
         uint32_t event = tsr__new_event(e);
         emit_event(e, TSR_RECORD, stream, event);
         emit_event(e, TSR_HOST_WAIT, 0, event);
-        e->stream_busy[stream] = false;
+        e->emit.stream_busy[stream] = false;
     }
 }
 
 static void trace_stream_event(struct tsr_engine *e, const char *name, uint16_t stream,
                                const char *key, int64_t value)
 {
-    if (!e->has_trace || !tsr__ok(e))
+    if (!e->emit.has_trace || !tsr__ok(e))
         return;
     struct tsr_event ev;
     tsr__event_begin(&ev, name);
     ev.is_stream_event = true;
     if (stream != UINT16_MAX)
-        tsr__event_str(&ev, "stream", e->streams[stream].name);
+        tsr__event_str(&ev, "stream", e->emit.streams[stream].name);
     if (strcmp(key, "on") == 0)
-        tsr__event_str(&ev, key, e->streams[value].name);
+        tsr__event_str(&ev, key, e->emit.streams[value].name);
     else if (*key)
         tsr__event_int(&ev, key, value);
     tsr__event_send(e, &ev);
@@ -451,10 +470,11 @@ uint32_t tsr__record_event(struct tsr_engine *e, uint16_t stream)
 {
     uint32_t event = tsr__new_event(e);
     emit_event(e, TSR_RECORD, stream, event);
-    if (e->has_trace && tsr__ok(e)) {
-        if (!TSR_PUSH(e->trace_events, e->n_trace_events, e->cap_trace_events, event))
+    if (e->emit.has_trace && tsr__ok(e)) {
+        if (!TSR_PUSH(e->emit.trace_events, e->emit.n_trace_events, e->emit.cap_trace_events,
+                      event))
             TSR__RAISE(e, TSR_ENOMEM, "out of memory");
-        trace_stream_event(e, "record_event", stream, "event", (int64_t)e->n_trace_events);
+        trace_stream_event(e, "record_event", stream, "event", (int64_t)e->emit.n_trace_events);
     }
     return event;
 }
@@ -462,22 +482,22 @@ uint32_t tsr__record_event(struct tsr_engine *e, uint16_t stream)
 /* Number of the event among the recorded ones, as in the golden data. */
 static int64_t trace_number(const struct tsr_engine *e, uint32_t event)
 {
-    for (size_t i = e->n_trace_events; i-- > 0;)
-        if (e->trace_events[i] == event)
+    for (size_t i = e->emit.n_trace_events; i-- > 0;)
+        if (e->emit.trace_events[i] == event)
             return (int64_t)i + 1;
     return 0;
 }
 
 void tsr__wait_event(struct tsr_engine *e, uint16_t stream, uint32_t event)
 {
-    if (e->has_trace)
+    if (e->emit.has_trace)
         trace_stream_event(e, "wait_event", stream, "event", trace_number(e, event));
     emit_event(e, TSR_WAIT, stream, event);
 }
 
 void tsr__host_wait_event(struct tsr_engine *e, uint32_t event)
 {
-    if (e->has_trace)
+    if (e->emit.has_trace)
         trace_stream_event(e, "synchronize_event", UINT16_MAX, "event", trace_number(e, event));
     emit_event(e, TSR_HOST_WAIT, 0, event);
 }
@@ -533,14 +553,8 @@ void tsr__event_strs(struct tsr_event *ev, const char *key, const char *const *v
     f->i = (int64_t)n;
 }
 
-void tsr__event_group(struct tsr_event *ev, const char *name, const struct tsr_group *g)
-{
-    tsr__event_begin(ev, name);
-    tsr__event_str(ev, "g", g->name);
-}
-
 void tsr__event_send(struct tsr_engine *e, const struct tsr_event *ev)
 {
-    if (e->has_trace && tsr__ok(e))
-        e->trace.event(e->trace.user, ev);
+    if (e->emit.has_trace && tsr__ok(e))
+        e->emit.trace.event(e->emit.trace.user, ev);
 }

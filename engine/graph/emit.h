@@ -6,7 +6,60 @@
 
 #include "engine/graph/graph.h"
 
-struct tsr_group;
+struct tsr_deferral;
+
+/* ---- the state of emission ------------------------------------------------------------------- */
+
+/* Who takes what would leave the engine while a block is traced (compile.h). */
+struct tsr_capture_table {
+    /* A storage gets memory: nothing is allocated. */
+    void (*storage)(struct tsr_engine *e, struct tsr_storage *s);
+    /* An operand of the next instruction. *offset: into the storage; becomes that into the value.
+     */
+    void (*operand)(struct tsr_engine *e, const struct tsr_storage *s, uint64_t *offset);
+    void (*emit)(struct tsr_engine *e, const struct tsr_instr *instr);
+    /* The gradient of a leaf is complete. */
+    void (*leaf)(struct tsr_engine *e, const struct tsr_tensor *leaf, struct tsr_tensor *grad);
+};
+
+/* Page-locked memory: PyTorch's cache of it (host_memory.c). */
+struct tsr_pinned_cache {
+    struct tsr_pinned *free[64]; /* by log2 of the size */
+    struct tsr_pinned *pending;  /* freed, perhaps still used by a copy */
+    uint64_t uses, settled;      /* uses up to `settled` are over */
+    uint32_t n_blocks;
+};
+
+/* Invariant: operands and kernel_args are those of one instruction that is put together, and empty
+ * between instructions; nothing is allocated meanwhile, so that no other comes between. */
+struct tsr_emitter {
+    struct tsr_trace_sink trace;
+    bool has_trace;
+    struct tsr_tables tables;
+    struct tsr_stream_info *streams;
+    size_t n_streams, cap_streams;
+    bool *stream_busy; /* by stream: work was launched since the host last waited for all */
+    size_t n_stream_busy, cap_stream_busy;
+    struct tsr_comm *comms;
+    size_t n_comms, cap_comms;
+    struct tsr_allocator *allocator;
+    bool is_oom; /* oom is set */
+    struct tsr_oom oom;
+    uint32_t next_buffer, next_event;
+    uint32_t *trace_events; /* recorded events in order, for the numbers in a trace */
+    size_t n_trace_events, cap_trace_events;
+    struct tsr_operand *operands;
+    size_t n_operands, cap_operands;
+    uint8_t next_slot;     /* of the operands */
+    uint64_t *kernel_args; /* of the instruction that is put together */
+    size_t n_kernel_args, cap_kernel_args;
+    struct tsr_storage *free_storages;
+    struct tsr_deferral *deferral; /* NULL: every free is in stream order */
+    struct tsr_pinned_cache pinned;
+    uint32_t n_walks;                        /* of digests, so far (walk.h) */
+    const struct tsr_capture_table *capture; /* NULL: no block is traced */
+};
+void tsr__emitter_fini(struct tsr_engine *e);
 
 /* ---- emit.c ---------------------------------------------------------------------------------- */
 
@@ -71,7 +124,6 @@ void tsr__pinned_settle(struct tsr_engine *e);
 /* ---- trace ----------------------------------------------------------------------------------- */
 
 void tsr__event_begin(struct tsr_event *ev, const char *name);
-void tsr__event_group(struct tsr_event *ev, const char *name, const struct tsr_group *g);
 void tsr__event_str(struct tsr_event *ev, const char *key, const char *value); /* NULL: null */
 void tsr__event_int(struct tsr_event *ev, const char *key, int64_t value);
 void tsr__event_bool(struct tsr_event *ev, const char *key, bool value);

@@ -1,11 +1,12 @@
 /* graph.h: storages, tensors, nodes and checkpointed calls: the autograd graph that an iteration
- * makes and takes apart. Private to engine/; included by engine.h.
+ * makes and takes apart, and the state of the backward. Private to engine/; included by engine.h.
  */
 #ifndef TSR_GRAPH_H
 #define TSR_GRAPH_H
 
 #include "engine/allocator/allocator.h"
 #include "engine/graph/module_tree.h"
+#include "engine/graph/tensor.h"
 #include "engine/program/program.h"
 
 struct tsr_node;
@@ -14,7 +15,10 @@ struct tsr_region;
 /* ---- storages and tensors -------------------------------------------------------------------- */
 
 /* Memory with a reference count. The backing block may come and go (FSDP resizes the storage of an
- * unsharded parameter to 0 and back, R105); each backing is a new buffer id. */
+ * unsharded parameter to 0 and back, R105); each backing is a new buffer id.
+ *
+ * Invariant: `block.handle` is set only while `live` and in device memory; an instruction may name
+ * the storage only while it is live; nobody holds it once refs is 0, and it is on the free list. */
 struct tsr_storage {
     int refs;
     bool live; /* backed by a block (device) or simply there (host) */
@@ -25,7 +29,7 @@ struct tsr_storage {
     struct tsr_block block;
     struct tsr_pinned *pinned; /* block of a pinned buffer (host_memory.c) */
     bool counted;              /* host: its HOST_ALLOC was emitted */
-    uint32_t seen, number;     /* by the latest walk that met it (digest.h), and as which one */
+    uint32_t seen, number;     /* by the latest walk that met it (walk.h), and as which one */
     struct tsr_storage *next_free;
 };
 
@@ -37,6 +41,11 @@ enum tsr_layout {
     TSR_LAYOUT_EXPANDED    /* one head seen as many */
 };
 
+/* A shape over a storage, which it holds.
+ *
+ * Invariant: grad_fn is held by the tensor, not the other way round; `grad` and `accumulator` are
+ * for leaves, which have no grad_fn. The accumulator outlives the tensor while edges lead to it,
+ * and then has no leaf. */
 struct tsr_tensor {
     int refs;
     uint8_t dtype, n_dims, layout /* enum tsr_layout; gradients */;
@@ -80,6 +89,12 @@ struct tsr_node_hook {
     struct tsr_node_hook *next;
 };
 
+/* An operation's backward.
+ *
+ * Invariant: refs counts the edges that lead here, the outputs that name it, and its place in the
+ * heap of a running backward, so a graph is freed from its end. During a pass (mark == that pass)
+ * deps is the number of edges that have not delivered yet; the node is ready, and on the heap, when
+ * it reaches 0. `saved` is empty once the backward has run. */
 struct tsr_node {
     int refs;
     uint64_t seq; /* creation order; UINT64_MAX for accumulators */
@@ -96,6 +111,7 @@ struct tsr_node {
     uint32_t module;
     bool recompute;           /* made while recomputing */
     bool takes_none;          /* its backward runs without any gradient, too */
+    bool is_view;             /* of a parameter: the gradient that it gets is the parameter's */
     struct tsr_tensor *w[2];  /* parameters that it reads (borrowed: their handles outlive nodes) */
     uint64_t a[TSR_MAX_DIMS]; /* sizes that the backward needs */
     double number;            /* a constant factor, an epsilon */
@@ -112,7 +128,7 @@ struct tsr_region { /* one checkpointed call (checkpoint.c) */
     int refs;
     struct tsr_module *module;
     bool outside, early_stop;
-    struct tsr_tensor *input, *args[TSR_N_ARGS]; /* args: what engine->args was */
+    struct tsr_tensor *input, *args[TSR_N_ARGS]; /* args: what engine->autograd.args was */
     size_t n_slots, cap_slots;
     struct tsr_tensor **recomputed; /* by slot; NULL once used */
     bool done;
@@ -124,7 +140,42 @@ struct tsr_region { /* one checkpointed call (checkpoint.c) */
     struct tsr_region *next_free;
 };
 
-/* ---- autograd.c ------------------------------------------------------------------------------ */
+/* ---- the state of the backward --------------------------------------------------------------- */
+
+/* Who follows backwards: one at a time (a reducer, or FSDP1's flat parameters). */
+struct tsr_backward_observer {
+    /* The graph has been traversed; `pass` marks the nodes that will run. NULL: not asked for. */
+    void (*begin)(struct tsr_engine *e, uint32_t pass);
+    /* A parameter's gradient is complete and stored. */
+    void (*leaf_ready)(struct tsr_engine *e, struct tsr_param *p);
+    /* All nodes and all callbacks have run. NULL: not asked for. */
+    void (*end)(struct tsr_engine *e);
+};
+
+/* Invariant: the heap is empty, and no callback waits, outside of a backward. */
+struct tsr_autograd {
+    bool in_backward;
+    int recompute_depth;
+    uint64_t next_seq;
+    uint32_t backward_pass;
+    struct tsr_node **heap; /* ready nodes, latest-made first */
+    size_t n_heap, cap_heap;
+    struct tsr_tensor *args[TSR_N_ARGS];    /* beside the input of blocks: mask, tables, ... */
+    struct tsr_region *packing, *unpacking; /* region whose forward or recomputation runs */
+    struct tsr_tensor *free_tensors;
+    struct tsr_node *free_nodes;
+    struct tsr_node_hook *free_hooks;
+    struct tsr_region *free_regions;
+    struct tsr_callback { /* run at the end of the backward, in order of queueing */
+        void (*fn)(struct tsr_engine *e, void *user);
+        void *user;
+    } * callbacks;
+    size_t n_callbacks, cap_callbacks;
+    const struct tsr_backward_observer *observer; /* NULL: nobody */
+};
+void tsr__autograd_fini(struct tsr_autograd *autograd);
+
+/* ---- tensor.c, autograd.c -------------------------------------------------------------------- */
 
 struct tsr_tensor *tsr__tensor_new(struct tsr_engine *e, tsr_dtype dtype, int n_dims,
                                    const uint64_t *dims, enum tsr_category category);
@@ -145,6 +196,8 @@ void tsr__node_output(struct tsr_node *node, struct tsr_tensor *out, int output)
 void tsr__node_save(struct tsr_engine *e, struct tsr_node *node, struct tsr_tensor *t);
 /* New reference to what was saved; recomputes the region first if need be. */
 struct tsr_tensor *tsr__node_saved(struct tsr_engine *e, struct tsr_node *node, int i);
+/* Recomputes the checkpointed region of the node's saved slots, if there is one. */
+void tsr__node_touch(struct tsr_engine *e, struct tsr_node *node);
 /* Counts a save without a node's wish for the tensor (weights: their storage belongs to FSDP). */
 void tsr__node_save_weight(struct tsr_engine *e, struct tsr_node *node, struct tsr_tensor *w);
 void tsr__node_release(struct tsr_engine *e, struct tsr_node *node);
@@ -152,15 +205,17 @@ void tsr__tensor_hook(struct tsr_engine *e, struct tsr_tensor *t,
                       void (*fn)(struct tsr_engine *, void *, uint32_t), void *user, uint32_t arg);
 void tsr__node_hook(struct tsr_engine *e, struct tsr_node *node,
                     void (*fn)(struct tsr_engine *, void *, uint32_t), void *user, uint32_t arg);
-struct tsr_node *tsr__accumulator(struct tsr_engine *e, struct tsr_tensor *leaf);
 /* Category at birth of a gradient on its way to node `to`. */
 enum tsr_category tsr__grad_category(const struct tsr_engine *e, const struct tsr_node *to);
+/* Runs `fn` when the backward that runs is over. False: no memory (raised). */
+bool tsr__at_backward_end(struct tsr_engine *e, void (*fn)(struct tsr_engine *e, void *user),
+                          void *user);
 /* Runs backward from the losses. */
+void tsr__backward(struct tsr_engine *e, struct tsr_tensor *const *losses, size_t n);
 /* Forgets a backward that an error interrupted. */
 void tsr__backward_abandon(struct tsr_engine *e);
-void tsr__backward(struct tsr_engine *e, struct tsr_tensor *const *losses, size_t n);
 /* The nodes below y, beginning with the gradient g, while a block is traced: gradients of leaves go
- * to tsr__capture_leaf(). */
+ * to the capture's leaf(). */
 void tsr__backward_part(struct tsr_engine *e, struct tsr_tensor *y, struct tsr_tensor *g);
 
 /* ---- checkpoint.c ---------------------------------------------------------------------------- */
@@ -171,5 +226,14 @@ void tsr__region_recompute(struct tsr_engine *e, struct tsr_region *region);
 void tsr__region_release(struct tsr_engine *e, struct tsr_region *region);
 /* Called by tsr__node_save: hands the tensor to the region being packed or recomputed. */
 struct tsr_saved tsr__region_pack(struct tsr_engine *e, struct tsr_tensor *t);
+
+/* Selective checkpointing. An operation whose result a policy may keep asks first: true if this one
+ * is kept. `product`: matrix products, of which every second one is kept; results of attention
+ * kernels are always. */
+bool tsr__selective_keeps(struct tsr_engine *e, bool product);
+/* True while the kept results are to be taken instead of computed. */
+bool tsr__selective_reuses(const struct tsr_engine *e);
+void tsr__selective_put(struct tsr_engine *e, const struct tsr_tensor *result);
+struct tsr_tensor *tsr__selective_take(struct tsr_engine *e);
 
 #endif

@@ -1,7 +1,7 @@
 /* host_memory.c: host buffers at emission (the pinned cache) and in a replay (host_memory.h). */
 #include "engine/graph/host_memory.h"
 
-#include "engine/replay/digest.h"
+#include "engine/graph/walk.h"
 
 /* A page-locked block of the cache; lives as long as the engine. */
 struct tsr_pinned {
@@ -24,22 +24,22 @@ static uint32_t log2_ceil(uint64_t bytes)
 void tsr__pinned_use(struct tsr_engine *e, const struct tsr_storage *s)
 {
     if (s->pinned)
-        s->pinned->last_use = ++e->pinned.uses;
+        s->pinned->last_use = ++e->emit.pinned.uses;
 }
 
 static void hand_back(struct tsr_engine *e, struct tsr_pinned *block)
 {
-    struct tsr_pinned **list = &e->pinned.free[block->log2];
+    struct tsr_pinned **list = &e->emit.pinned.free[block->log2];
     block->next = *list;
     *list = block;
 }
 
 void tsr__pinned_settle(struct tsr_engine *e)
 {
-    e->pinned.settled = e->pinned.uses;
-    while (e->pinned.pending) {
-        struct tsr_pinned *block = e->pinned.pending;
-        e->pinned.pending = block->next;
+    e->emit.pinned.settled = e->emit.pinned.uses;
+    while (e->emit.pinned.pending) {
+        struct tsr_pinned *block = e->emit.pinned.pending;
+        e->emit.pinned.pending = block->next;
         hand_back(e, block);
     }
 }
@@ -47,9 +47,9 @@ void tsr__pinned_settle(struct tsr_engine *e)
 static struct tsr_pinned *take_pinned(struct tsr_engine *e, uint64_t bytes)
 {
     uint32_t log2 = log2_ceil(bytes);
-    struct tsr_pinned *block = e->pinned.free[log2];
+    struct tsr_pinned *block = e->emit.pinned.free[log2];
     if (block) {
-        e->pinned.free[log2] = block->next;
+        e->emit.pinned.free[log2] = block->next;
         return block;
     }
     block = tsr_arena_alloc(&e->arena, sizeof *block);
@@ -58,7 +58,7 @@ static struct tsr_pinned *take_pinned(struct tsr_engine *e, uint64_t bytes)
         return NULL;
     }
     block->log2 = log2;
-    block->id = ++e->pinned.n_blocks;
+    block->id = ++e->emit.pinned.n_blocks;
     struct tsr_instr instr = {.kind = TSR_PIN,
                               .comm = UINT16_MAX,
                               .space = TSR_SPACE_PINNED,
@@ -84,7 +84,7 @@ static void emit_buffer(struct tsr_engine *e, uint8_t kind, const struct tsr_sto
 
 void tsr__host_alloc(struct tsr_engine *e, struct tsr_storage *s)
 {
-    TSR_CHECK(e->n_operands == 0 && e->n_kernel_args == 0);
+    TSR_CHECK(e->emit.n_operands == 0 && e->emit.n_kernel_args == 0);
     if (!tsr__ok(e) || s->bytes == 0)
         return;
     if (s->space == TSR_SPACE_PINNED) {
@@ -104,11 +104,11 @@ void tsr__host_free(struct tsr_engine *e, struct tsr_storage *s)
     emit_buffer(e, TSR_HOST_FREE, s);
     if (!s->pinned)
         return;
-    if (s->pinned->last_use <= e->pinned.settled) {
+    if (s->pinned->last_use <= e->emit.pinned.settled) {
         hand_back(e, s->pinned);
     } else {
-        s->pinned->next = e->pinned.pending;
-        e->pinned.pending = s->pinned;
+        s->pinned->next = e->emit.pinned.pending;
+        e->emit.pinned.pending = s->pinned;
     }
     s->pinned = NULL;
 }
@@ -130,18 +130,18 @@ static uint32_t walk_list(struct tsr_state_walk *w, const struct tsr_pinned *fir
 void tsr__walk_pinned(struct tsr_state_walk *w)
 {
     const struct tsr_engine *e = w->engine;
-    uint32_t n = walk_list(w, e->pinned.pending);
-    for (size_t i = 0; i < sizeof e->pinned.free / sizeof *e->pinned.free; i++)
-        n += walk_list(w, e->pinned.free[i]);
-    tsr__walk_u64(w, e->pinned.n_blocks);
-    tsr__walk_unknown(w, n + w->n_pinned != e->pinned.n_blocks); /* one was not met */
+    uint32_t n = walk_list(w, e->emit.pinned.pending);
+    for (size_t i = 0; i < sizeof e->emit.pinned.free / sizeof *e->emit.pinned.free; i++)
+        n += walk_list(w, e->emit.pinned.free[i]);
+    tsr__walk_u64(w, e->emit.pinned.n_blocks);
+    tsr__walk_unknown(w, n + w->n_pinned != e->emit.pinned.n_blocks); /* one was not met */
 }
 
 void tsr__walk_pinned_block(struct tsr_state_walk *w, const struct tsr_pinned *block)
 {
     w->n_pinned++;
     tsr__walk_u64(w, block->id);
-    tsr__walk_u64(w, block->last_use <= w->engine->pinned.settled);
+    tsr__walk_u64(w, block->last_use <= w->engine->emit.pinned.settled);
 }
 
 /* ---- replay ---------------------------------------------------------------------------------- */

@@ -1,7 +1,14 @@
 /* module.c: the module tree: names, patterns, parameters, shared modules and tied parameters. */
 #include "engine/graph/engine.h"
 
+#include <stdlib.h>
 #include <string.h>
+
+void tsr__tree_fini(struct tsr_module_tree *tree)
+{
+    free(tree->modules);
+    free(tree->params);
+}
 
 bool tsr__arena_grow(struct tsr_engine *e, void *items_ptr, size_t n_used, size_t *n_cap,
                      size_t item_bytes)
@@ -20,30 +27,6 @@ bool tsr__arena_grow(struct tsr_engine *e, void *items_ptr, size_t n_used, size_
     memcpy(items_ptr, &bigger, sizeof bigger);
     *n_cap = cap;
     return true;
-}
-
-/* '*' inside one component, '**' anything, the rest literal. */
-bool tsr__glob(const char *pattern, const char *text)
-{
-    if (pattern[0] == '*' && pattern[1] == '*') {
-        for (;; text++) {
-            if (tsr__glob(pattern + 2, text))
-                return true;
-            if (!*text)
-                return false;
-        }
-    }
-    if (pattern[0] == '*') {
-        for (;; text++) {
-            if (tsr__glob(pattern + 1, text))
-                return true;
-            if (!*text || *text == '.')
-                return false;
-        }
-    }
-    if (!*pattern)
-        return !*text;
-    return *pattern == *text && tsr__glob(pattern + 1, text + 1);
 }
 
 static char *join_fqn(struct tsr_engine *e, const char *prefix, const char *name)
@@ -77,21 +60,22 @@ struct tsr_module *tsr__module_new(struct tsr_engine *e, struct tsr_module *pare
         m->forward = forward;
         m->impl = impl;
         m->no_forward = !forward;
-        m->id = (uint32_t)e->n_modules;
+        m->id = (uint32_t)e->tree.n_modules;
     }
     if (!m || !m->name || !m->fqn || (parent && !add_child(e, parent, m, name)) ||
-        !TSR_PUSH(e->modules, e->n_modules, e->cap_modules, m)) {
+        !TSR_PUSH(e->tree.modules, e->tree.n_modules, e->tree.cap_modules, m)) {
         TSR__RAISE(e, TSR_ENOMEM, "out of memory while building the model");
         return NULL;
     }
     size_t n = m->id;
-    if (!tsr__arena_grow(e, &e->module_names, n, &e->cap_module_names, sizeof *e->module_names))
+    if (!tsr__arena_grow(e, &e->tree.module_names, n, &e->tree.cap_module_names,
+                         sizeof *e->tree.module_names))
         return NULL;
-    e->module_names[n] = m->fqn;
-    e->tables.modules = e->module_names;
-    e->tables.n_modules = (uint32_t)n + 1;
+    e->tree.module_names[n] = m->fqn;
+    e->emit.tables.modules = e->tree.module_names;
+    e->emit.tables.n_modules = (uint32_t)n + 1;
     if (!parent)
-        e->root = m;
+        e->tree.root = m;
     return m;
 }
 
@@ -106,12 +90,6 @@ bool tsr__param_place(struct tsr_engine *e, struct tsr_module *m, const char *na
 {
     struct tsr_place place = {param, tsr_arena_strdup(&e->arena, name)};
     return place.name && TSR__ARENA_PUSH(e, m->params, m->n_params, m->cap_params, place);
-}
-
-void tsr__model_numbers(struct tsr_engine *e, double norm_eps, double init_std)
-{
-    e->model.norm_eps = norm_eps > 0 ? norm_eps : 1e-5;
-    e->model.init_std = init_std > 0 ? init_std : 0.02;
 }
 
 /* Weights of norms are 1, biases 0, all else normal. */
@@ -140,7 +118,7 @@ struct tsr_param *tsr__param_new(struct tsr_engine *e, struct tsr_module *m, con
     p->numel = 1;
     p->dtype = dtype;
     p->requires_grad = true;
-    p->id = (uint32_t)e->n_params;
+    p->id = (uint32_t)e->tree.n_params;
     set_init(m, p);
     bool fits = n_dims >= 0 && n_dims <= 4;
     for (int i = 0; fits && i < n_dims; i++) {
@@ -152,7 +130,8 @@ struct tsr_param *tsr__param_new(struct tsr_engine *e, struct tsr_module *m, con
         TSR__RAISE(e, TSR_EVALUE, "parameter %s: its size does not fit into 64 bits", p->fqn);
         return NULL;
     }
-    if (!TSR_PUSH(e->params, e->n_params, e->cap_params, p) || !tsr__param_place(e, m, name, p)) {
+    if (!TSR_PUSH(e->tree.params, e->tree.n_params, e->tree.cap_params, p) ||
+        !tsr__param_place(e, m, name, p)) {
         TSR__RAISE(e, TSR_ENOMEM, "out of memory while building the model");
         return NULL;
     }
@@ -163,9 +142,9 @@ struct tsr_param *tsr__param_new(struct tsr_engine *e, struct tsr_module *m, con
 
 static bool walk(struct tsr_module *m, tsr_module_fn fn, void *user)
 {
-    if (m->visited == m->engine->walk_stamp)
+    if (m->visited == m->engine->tree.walk_stamp)
         return true;
-    m->visited = m->engine->walk_stamp;
+    m->visited = m->engine->tree.walk_stamp;
     if (!fn(user, m))
         return false;
     for (size_t i = 0; i < m->n_children; i++)
@@ -177,11 +156,11 @@ static bool walk(struct tsr_module *m, tsr_module_fn fn, void *user)
 /* Walks do not nest: each has one stamp. */
 void tsr__module_walk(struct tsr_module *m, tsr_module_fn fn, void *user)
 {
-    TSR_CHECK(!m->engine->walking);
-    m->engine->walking = true;
-    m->engine->walk_stamp++;
+    TSR_CHECK(!m->engine->tree.walking);
+    m->engine->tree.walking = true;
+    m->engine->tree.walk_stamp++;
     walk(m, fn, user);
-    m->engine->walking = false;
+    m->engine->tree.walking = false;
 }
 
 struct match {
@@ -194,7 +173,7 @@ static bool match_one(void *user, struct tsr_module *m)
 {
     struct match *match = user;
     for (size_t i = 0; i < match->n_patterns; i++)
-        if (tsr__glob(match->patterns[i], m->fqn)) {
+        if (tsr_glob(match->patterns[i], m->fqn)) {
             if (match->n < match->room)
                 match->out[match->n] = m;
             match->n++;
@@ -207,18 +186,18 @@ void tsr_module_match(struct tsr_engine *e, const char *const *patterns, size_t 
                       struct tsr_module **out, size_t *n)
 {
     struct match match = {patterns, n_patterns, 0, *n, out};
-    if (e->root)
-        tsr__module_walk(e->root, match_one, &match);
+    if (e->tree.root)
+        tsr__module_walk(e->tree.root, match_one, &match);
     *n = match.n;
 }
 
 struct tsr_module *tsr_module_find(struct tsr_engine *e, const char *fqn)
 {
-    for (size_t i = 0; i < e->n_modules; i++)
-        if (strcmp(e->modules[i]->fqn, fqn) == 0)
-            return e->modules[i];
+    for (size_t i = 0; i < e->tree.n_modules; i++)
+        if (strcmp(e->tree.modules[i]->fqn, fqn) == 0)
+            return e->tree.modules[i];
     /* a shared module under its second name */
-    struct tsr_module *m = e->root;
+    struct tsr_module *m = e->tree.root;
     while (m && *fqn) {
         size_t len = strcspn(fqn, ".");
         struct tsr_module *next = NULL;
@@ -233,7 +212,7 @@ struct tsr_module *tsr_module_find(struct tsr_engine *e, const char *fqn)
 
 struct tsr_module *tsr_module_root(struct tsr_engine *e)
 {
-    return e->root;
+    return e->tree.root;
 }
 
 const char *tsr_module_fqn(const struct tsr_module *m)
@@ -283,9 +262,10 @@ struct tsr_param_info tsr_param_info(const struct tsr_param *p, const struct tsr
 uint64_t tsr_model_n_params(struct tsr_engine *e)
 {
     uint64_t n = 0;
-    for (size_t i = 0; i < e->n_params; i++)
-        if (e->params[i] && !(e->params[i]->flat && e->params[i]->fsdp)) /* views count, not both */
-            n += e->params[i]->numel;
+    for (size_t i = 0; i < e->tree.n_params; i++)
+        if (e->tree.params[i] &&
+            !(e->tree.params[i]->flat && e->tree.params[i]->fsdp)) /* views count, not both */
+            n += e->tree.params[i]->numel;
     return n;
 }
 
@@ -336,9 +316,9 @@ tsr_status tsr_param_tie(struct tsr_engine *e, const char *fqn, const char *sour
     if (old->numel != from->param->numel)
         return tsr_fail(TSR_EVALUE, "tie: %s and %s have different sizes", fqn, source);
     to->param = from->param;
-    e->params[old->id] = NULL; /* nobody owns it any more */
+    e->tree.params[old->id] = NULL; /* nobody owns it any more */
     struct first_place first = {from->param, NULL, NULL};
-    tsr__module_walk(e->root, find_first, &first);
+    tsr__module_walk(e->tree.root, find_first, &first);
     if (first.module) /* named after its first place in module order */
         first.param->fqn = join_fqn(e, first.module->fqn, first.name);
     return e->status;
@@ -346,32 +326,32 @@ tsr_status tsr_param_tie(struct tsr_engine *e, const char *fqn, const char *sour
 
 tsr_status tsr_param_freeze(struct tsr_engine *e, const char *pattern)
 {
-    for (size_t i = 0; i < e->n_params; i++)
-        if (e->params[i] && tsr__glob(pattern, e->params[i]->fqn))
-            e->params[i]->requires_grad = false;
+    for (size_t i = 0; i < e->tree.n_params; i++)
+        if (e->tree.params[i] && tsr_glob(pattern, e->tree.params[i]->fqn))
+            e->tree.params[i]->requires_grad = false;
     return TSR_OK;
 }
 
 tsr_status tsr_param_set_dtype(struct tsr_engine *e, const char *pattern, tsr_dtype dtype)
 {
-    for (size_t i = 0; i < e->n_params; i++)
-        if (e->params[i] && tsr__glob(pattern, e->params[i]->fqn))
-            e->params[i]->dtype = dtype;
+    for (size_t i = 0; i < e->tree.n_params; i++)
+        if (e->tree.params[i] && tsr_glob(pattern, e->tree.params[i]->fqn))
+            e->tree.params[i]->dtype = dtype;
     return TSR_OK;
 }
 
 void tsr_model_set_meta(struct tsr_engine *e, bool meta)
 {
-    for (size_t i = 0; i < e->n_params; i++)
-        if (e->params[i])
-            e->params[i]->meta = meta;
+    for (size_t i = 0; i < e->tree.n_params; i++)
+        if (e->tree.params[i])
+            e->tree.params[i]->meta = meta;
 }
 
 tsr_status tsr_param_set_noncontiguous(struct tsr_engine *e, const char *pattern)
 {
-    for (size_t i = 0; i < e->n_params; i++)
-        if (e->params[i] && tsr__glob(pattern, e->params[i]->fqn))
-            e->params[i]->noncontiguous = true;
+    for (size_t i = 0; i < e->tree.n_params; i++)
+        if (e->tree.params[i] && tsr_glob(pattern, e->tree.params[i]->fqn))
+            e->tree.params[i]->noncontiguous = true;
     return TSR_OK;
 }
 
@@ -380,7 +360,7 @@ tsr_status tsr_param_set_noncontiguous(struct tsr_engine *e, const char *pattern
 struct tsr_module *tsr_module_add(struct tsr_engine *e, struct tsr_module *parent, const char *name,
                                   tsr_forward_fn forward, void *impl)
 {
-    if (!parent && e->root)
+    if (!parent && e->tree.root)
         return NULL;
     return tsr__module_new(e, parent, name, "Module", forward, impl);
 }
@@ -389,20 +369,6 @@ struct tsr_param *tsr_param_add(struct tsr_engine *e, struct tsr_module *m, cons
                                 int n_dims, const uint64_t *shape, tsr_dtype dtype)
 {
     return tsr__param_new(e, m, name, n_dims, shape, dtype);
-}
-
-void tsr_model_set_float_input(struct tsr_engine *e, uint64_t width)
-{
-    e->model.int_input = false;
-    e->model.loss_mse = true;
-    e->model.in_dim = width;
-}
-
-void tsr_model_set_token_input(struct tsr_engine *e, uint64_t vocab)
-{
-    e->model.int_input = true;
-    e->model.loss_mse = false;
-    e->model.vocab = vocab;
 }
 
 struct tsr_tensor *tsr__param_value(struct tsr_engine *e, struct tsr_param *p)
@@ -416,6 +382,46 @@ struct tsr_tensor *tsr__param_value(struct tsr_engine *e, struct tsr_param *p)
         return NULL;
     }
     return p->value;
+}
+
+/* ---- parameters in order --------------------------------------------------------------------- */
+
+struct param_list {
+    size_t n, cap;
+    struct tsr_param **params;
+    struct tsr_engine *e;
+};
+
+static bool list_params(void *user, struct tsr_module *m)
+{
+    struct param_list *list = user;
+    for (size_t i = 0; i < m->n_params; i++) {
+        struct tsr_param *p = m->params[i].param;
+        bool known = false;
+        if (p->whole)
+            p = p->whole;
+        for (size_t k = 0; k < list->n; k++)
+            known |= list->params[k] == p;
+        if (!known && !TSR__ARENA_PUSH(list->e, list->params, list->n, list->cap, p))
+            return false;
+    }
+    return true;
+}
+
+/* Built once after wrapping: a wrapper may put flat parameters in the place of a module's. */
+struct tsr_param *const *tsr__params_in_order(struct tsr_engine *e, size_t *n)
+{
+    struct tsr_module_tree *tree = &e->tree;
+    if (!tree->order || tree->order_wrapped != tree->n_wrapped) {
+        struct param_list list = {.e = e};
+        if (tree->root)
+            tsr__module_walk(tree->root, list_params, &list);
+        tree->order = list.params;
+        tree->n_order = list.n;
+        tree->order_wrapped = tree->n_wrapped;
+    }
+    *n = tree->n_order;
+    return tree->order;
 }
 
 bool tsr__module_contains(const struct tsr_module *outer, const struct tsr_module *inner)

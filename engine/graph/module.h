@@ -1,4 +1,4 @@
-/* module.h: the module tree with its parameters, how a dimension is cut, and a module's call.
+/* module.h: the module tree with its parameters, and a module's call with the hooks around it.
  * Private to engine/; included by engine.h.
  */
 #ifndef TSR_MODULE_H
@@ -13,7 +13,7 @@ struct tsr_flat;
 /* ---- modules and parameters ------------------------------------------------------------------ */
 
 struct tsr_fsdp_param;
-
+struct tsr_param_cut;       /* layout.h */
 struct tsr_tensor_parallel; /* tensor_parallel.c */
 
 struct tsr_param {
@@ -25,9 +25,11 @@ struct tsr_param {
     uint8_t init;         /* enum tsr_init_kind */
     double init_constant; /* standard deviation (0: the model's), or the value */
     uint32_t id;
-    struct tsr_fsdp_param *fsdp; /* NULL: not managed */
-    struct tsr_tensor *value;    /* what the module computes with now; NULL: sharded */
-    struct tsr_flat *flat; /* it is a view of this flat parameter, or is it (fsdp1.h); NULL: no */
+    struct tsr_fsdp_param *fsdp;     /* NULL: not managed */
+    const struct tsr_param_cut *cut; /* how its group cuts it; NULL: not managed */
+    struct tsr_tensor *value;        /* what the module computes with now; NULL: sharded */
+    struct tsr_flat *flat;   /* it is a view of this flat parameter, or is it (fsdp1.h); NULL: no */
+    struct tsr_param *whole; /* likewise: the flat parameter itself; NULL: it is its own */
     bool ignored;
     bool tp_partial;                /* its gradient is a partial sum over tensor-parallel ranks */
     struct tsr_tensor_parallel *tp; /* a DTensor: `shape` is this rank's part; NULL: plain */
@@ -46,6 +48,17 @@ struct tsr_place {
 
 struct tsr_checkpoint_mode {
     bool inside, outside, early_stop, selective;
+};
+
+/* What a wrapper does around each forward of a module. */
+struct tsr_module_hooks {
+    /* Takes over the input and returns what the module gets. */
+    struct tsr_tensor *(*pre_forward)(struct tsr_engine *e, struct tsr_module *m,
+                                      struct tsr_tensor *in);
+    /* Takes over the output and returns what the caller gets; also runs when the call has failed or
+     * has stopped early, perhaps with NULL. NULL: nothing. */
+    struct tsr_tensor *(*post_forward)(struct tsr_engine *e, struct tsr_module *m,
+                                       struct tsr_tensor *out);
 };
 
 struct tsr_module {
@@ -71,21 +84,37 @@ struct tsr_module {
     size_t n_methods, cap_methods;
     tsr_forward_fn forward;
     void *impl;
-    struct tsr_state *state; /* set by fully_shard or replicate */
+    const struct tsr_module_hooks *hooks; /* of the latest wrapper; NULL: it is not wrapped */
+    struct tsr_state *state;              /* set by fully_shard, replicate or fsdp1 */
     struct tsr_checkpoint_mode checkpoint;
     struct tsr_cplan *plans;       /* of a compiled block (compile.h) */
     struct tsr_tensor *aux_output; /* a second output of the running forward (attention weights) */
 };
 
-/* ---- sharding (shard.c) ---------------------------------------------------------------------- */
+/* ---- the tree -------------------------------------------------------------------------------- */
 
-/* The chunk rule of section 2.2 exists here and nowhere else. */
-struct tsr_chunk {
-    uint64_t rows;  /* rows of every chunk, padding included: ceil(n / world) */
-    uint64_t begin; /* first row of this rank, clamped */
-    uint64_t count; /* real rows of this rank */
+/* Invariant: modules[i]->id == i, and params[i]->id == i where it is not NULL (a tie took its
+ * place); nothing is ever removed. */
+struct tsr_module_tree {
+    struct tsr_module *root;
+    struct tsr_module **modules; /* by id, in order of creation */
+    size_t n_modules, cap_modules;
+    const char **module_names;
+    size_t cap_module_names;
+    struct tsr_param **params;
+    size_t n_params, cap_params;
+    uint32_t walk_stamp;
+    bool walking;
+    size_t n_wrapped;         /* calls of wrappers so far */
+    struct tsr_param **order; /* tsr__params_in_order(), as of `order_wrapped` such calls */
+    size_t n_order, order_wrapped;
+    bool params_ready; /* tsr_engine_init_params() has run */
+    /* Runs a block (a module of a list of modules) instead of its forward and its checkpoint, both
+     * of which it sees to (compile.h). NULL: blocks run as they are. */
+    struct tsr_tensor *(*block_call)(struct tsr_engine *e, struct tsr_module *m,
+                                     struct tsr_tensor *in);
 };
-struct tsr_chunk tsr__chunk(uint64_t n, uint32_t world, uint32_t rank);
+void tsr__tree_fini(struct tsr_module_tree *tree);
 
 /* ---- call.c ---------------------------------------------------------------------------------- */
 
@@ -104,7 +133,6 @@ bool tsr__arena_grow(struct tsr_engine *e, void *items_ptr, size_t n_used, size_
 
 /* ---- module.c -------------------------------------------------------------------------------- */
 
-bool tsr__glob(const char *pattern, const char *text);
 struct tsr_module *tsr__module_new(struct tsr_engine *e, struct tsr_module *parent,
                                    const char *name, const char *type_name, tsr_forward_fn forward,
                                    void *impl);
@@ -118,10 +146,9 @@ bool tsr__param_place(struct tsr_engine *e, struct tsr_module *m, const char *na
 /* Visits modules below `m` in pre-order, each once; stops when fn returns false. */
 typedef bool (*tsr_module_fn)(void *user, struct tsr_module *m);
 void tsr__module_walk(struct tsr_module *m, tsr_module_fn fn, void *user);
+/* Parameters in module order, as wrapping left them (tied ones once); *n gets their number. */
+struct tsr_param *const *tsr__params_in_order(struct tsr_engine *e, size_t *n);
 bool tsr__module_contains(const struct tsr_module *outer, const struct tsr_module *inner);
-/* *param: the one that the group gets, a copy of it if the other side holds the first name. */
-tsr_status tsr__break_tie(struct tsr_engine *e, struct tsr_module *const *targets, size_t n_targets,
-                          struct tsr_param **param);
 /* The tensor that the module computes with; raises the errors of a sharded or freed parameter. */
 struct tsr_tensor *tsr__param_value(struct tsr_engine *e, struct tsr_param *p);
 

@@ -1,5 +1,5 @@
 /* tensor.c: tensors and who holds them (autograd.c says who does). */
-#include "engine/fsdp1/fsdp1.h"
+#include "engine/graph/engine.h"
 
 #include <string.h>
 
@@ -10,15 +10,16 @@ uint64_t tsr__tensor_bytes(const struct tsr_tensor *t)
 
 enum tsr_category tsr__result_category(const struct tsr_engine *e)
 {
-    return e->in_backward && e->recompute_depth == 0 ? TSR_CAT_TEMP : TSR_CAT_ACTIVATION;
+    return e->autograd.in_backward && e->autograd.recompute_depth == 0 ? TSR_CAT_TEMP
+                                                                       : TSR_CAT_ACTIVATION;
 }
 
 static struct tsr_tensor *tensor_blank(struct tsr_engine *e, tsr_dtype dtype, int n_dims,
                                        const uint64_t *dims)
 {
-    struct tsr_tensor *t = e->free_tensors;
+    struct tsr_tensor *t = e->autograd.free_tensors;
     if (t)
-        e->free_tensors = t->next_free;
+        e->autograd.free_tensors = t->next_free;
     else
         t = tsr_arena_alloc(&e->arena, sizeof *t);
     if (!t) {
@@ -85,8 +86,8 @@ void tsr_release(struct tsr_engine *e, struct tsr_tensor *t)
     if (t->grad)
         tsr_release(e, t->grad);
     struct tsr_node *fn = t->grad_fn, *accumulator = t->accumulator;
-    t->next_free = e->free_tensors;
-    e->free_tensors = t;
+    t->next_free = e->autograd.free_tensors;
+    e->autograd.free_tensors = t;
     if (accumulator) {
         accumulator->ptr = NULL;
         tsr__node_release(e, accumulator);

@@ -1,12 +1,22 @@
-/* dtensor.c: cuts of a dimension in the order in which they were made; see dtensor.h. */
+/* dtensor.c: how dimensions are cut: one cut (section 2.2, the only place with this arithmetic),
+ * several in the order in which they were made, and where the pieces lie.
+ */
 #include "engine/layout/dtensor.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-#include "engine/graph/engine.h"
+#include "engine/layout/layout.h"
 
 #define MAX_NUMEL (UINT64_C(1) << 60)
+
+struct tsr_chunk tsr__chunk(uint64_t n, uint32_t world, uint32_t rank)
+{
+    struct tsr_chunk c = {.rows = tsr_ceil_div(n, world)};
+    c.begin = tsr_min_u64(n, c.rows * rank);
+    c.count = tsr_min_u64(c.rows, n - c.begin);
+    return c;
+}
 
 void tsr_dtensor_mesh(struct tsr_dtensor *t, int n_mesh, const uint32_t *sizes)
 {
@@ -69,14 +79,6 @@ bool tsr_dtensor_equal(const struct tsr_dtensor *a, const struct tsr_dtensor *b)
             same = p->dim == q->dim && (p->kind == TSR_PLACE_SHARD || p->split == q->split);
     }
     return same;
-}
-
-uint64_t tsr_dtensor_world(const struct tsr_dtensor *t)
-{
-    uint64_t n = 1;
-    for (int i = 0; i < t->n_mesh; i++)
-        n *= t->mesh[i].size;
-    return n;
 }
 
 uint64_t tsr_dtensor_numel(const struct tsr_dtensor *t)
@@ -308,22 +310,7 @@ tsr_status tsr_dtensor_runs(const struct tsr_dtensor *t, uint64_t rank, struct t
     if (ok)
         return TSR_OK;
     tsr_runs_fini(out);
-    return tsr_fail(TSR_ENOMEM, "out of memory");
-}
-
-tsr_status tsr_dtensor_take(const struct tsr_dtensor *t, uint64_t rank, size_t bytes,
-                            const void *global, void *local)
-{
-    struct tsr_runs runs;
-    size_t at = 0;
-    TSR_TRY(tsr_dtensor_runs(t, rank, &runs));
-    for (size_t i = 0; i < runs.n; i++) {
-        size_t n = (size_t)runs.items[i].length * bytes;
-        memcpy((char *)local + at, (const char *)global + (size_t)runs.items[i].start * bytes, n);
-        at += n;
-    }
-    tsr_runs_fini(&runs);
-    return TSR_OK;
+    return tsr_no_memory(NULL);
 }
 
 tsr_status tsr_dtensor_put(const struct tsr_dtensor *t, uint64_t rank, size_t bytes,

@@ -3,7 +3,7 @@
  * Value structs and pure functions, for any number of dimensions and ranks. A tensor dimension that
  * several mesh dimensions shard is cut by the left one first, then by the right one. A strided
  * shard with split factor f was cut after shards to its right that made f pieces (section 2.8).
- * Every cut follows the ceil rule of shard.c; sizes may be uneven.
+ * Every cut follows the ceil rule (section 2.2); sizes may be uneven.
  */
 #ifndef TSR_DTENSOR_H
 #define TSR_DTENSOR_H
@@ -52,8 +52,6 @@ void tsr_dtensor_mesh(struct tsr_dtensor *t, int n_mesh, const uint32_t *sizes);
 tsr_status tsr_dtensor_check(const struct tsr_dtensor *t) TSR_MUST_USE;
 /* The same shape, mesh and placements. */
 bool tsr_dtensor_equal(const struct tsr_dtensor *a, const struct tsr_dtensor *b);
-/* Number of ranks of the mesh: the product of its sizes. */
-uint64_t tsr_dtensor_world(const struct tsr_dtensor *t);
 /* Elements of the global tensor. */
 uint64_t tsr_dtensor_numel(const struct tsr_dtensor *t);
 
@@ -84,10 +82,8 @@ void tsr_runs_fini(struct tsr_runs *runs);
 
 /* ---- moving data ----------------------------------------------------------------------------- */
 
-/* Takes the rank's part out of the global tensor; puts it back. A full tensor is reconstructed by
- * putting the parts of all ranks (R45). bytes: of one element. Errors: TSR_ENOMEM. */
-tsr_status tsr_dtensor_take(const struct tsr_dtensor *t, uint64_t rank, size_t bytes,
-                            const void *global, void *local) TSR_MUST_USE;
+/* Puts the rank's part into the global tensor. A full tensor is reconstructed by putting the parts
+ * of all ranks (R45). bytes: of one element. Errors: TSR_ENOMEM. */
 tsr_status tsr_dtensor_put(const struct tsr_dtensor *t, uint64_t rank, size_t bytes,
                            const void *local, void *global) TSR_MUST_USE;
 

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "engine/graph/engine.h"
+#include "engine/layout/layout.h"
 #include "engine/layout/sharded_state.h"
 
 struct piece {
@@ -41,7 +41,7 @@ static tsr_status add_piece(void *user, const struct tsr_holder *holder)
     struct pieces *p = user;
     struct piece piece = {*holder, p->to_at + (holder->start - p->run_start)};
     if (!TSR_PUSH(p->items, p->n, p->cap, piece))
-        return tsr_fail(TSR_ENOMEM, "out of memory");
+        return tsr_no_memory(NULL);
     return TSR_OK;
 }
 
@@ -52,7 +52,7 @@ static tsr_status find_pieces(struct reshard *r, const struct tsr_dtensor *to, u
     struct tsr_runs runs;
     if (!tsr_dtensor_dim_runs(to, dim, to_rank, &runs)) {
         tsr_runs_fini(&runs);
-        return tsr_fail(TSR_ENOMEM, "out of memory");
+        return tsr_no_memory(NULL);
     }
     tsr_status status = TSR_OK;
     for (size_t i = 0; i < runs.n && status == TSR_OK; i++) {
@@ -180,12 +180,11 @@ static tsr_status reshard(struct reshard *r, const struct tsr_dtensor *to, uint3
         return flush(r);
     }
     tsr_status status = TSR_OK;
-    for (int d = 0; d < r->n_dims && status == TSR_OK; d++)
-        status = find_pieces(r, to, to_rank, d);
-    if (status == TSR_OK)
-        status = choose(r, 0);
-    if (status == TSR_OK)
-        status = flush(r);
+    for (int d = 0; d < r->n_dims; d++)
+        TSR_GOTO(out, find_pieces(r, to, to_rank, d));
+    TSR_GOTO(out, choose(r, 0));
+    status = flush(r);
+out:
     for (int d = 0; d < r->n_dims; d++)
         free(r->dims[d].items);
     return status;

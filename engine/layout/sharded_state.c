@@ -1,10 +1,11 @@
-/* sharded_state.c: state dicts as layout; see sharded_state.h. */
+/* sharded_state.c: the state dict of an engine as layout: which keys, what each rank holds of them.
+ */
 #include "engine/layout/sharded_state.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-#include "engine/graph/engine.h"
+#include "engine/layout/layout.h"
 #include "engine/layout/tensor_parallel.h"
 
 void tsr_state_dict_init(struct tsr_state_dict *s, uint32_t world)
@@ -57,7 +58,7 @@ tsr_status tsr_state_dict_add(struct tsr_state_dict *s, const char *fqn, const c
                                     .alias_of = s->n};
     if (!entry.fqn || (group && !entry.group) || !intern_layout(s, layout, &entry.layout) ||
         !TSR_PUSH(s->entries, s->n, s->cap, entry))
-        return tsr_fail(TSR_ENOMEM, "out of memory");
+        return tsr_no_memory(NULL);
     return TSR_OK;
 }
 
@@ -78,13 +79,13 @@ static tsr_status add_place(struct collect *c, const struct tsr_place *place, co
     const char *fqn =
         *prefix ? tsr_arena_printf(&s->names, "%s.%s", prefix, place->name) : place->name;
     if (!fqn)
-        return tsr_fail(TSR_ENOMEM, "out of memory");
+        return tsr_no_memory(NULL);
     TSR_TRY(tsr__param_dtensor(c->e, p, &where));
     if (c->group && (!where.group || strcmp(where.group, c->group) != 0))
         return TSR_OK;
     TSR_TRY(tsr_state_dict_add(s, fqn, where.group, p->dtype, &where.layout));
     struct tsr_state_entry *entry = &s->entries[s->n - 1];
-    entry->on_host = p->fsdp && p->fsdp->group->offload != TSR_OFFLOAD_NONE;
+    entry->on_host = p->cut && p->cut->on_host;
     if (c->first[p->id])
         entry->alias_of = c->first[p->id] - 1;
     else
@@ -102,7 +103,7 @@ static tsr_status add_module(struct collect *c, const struct tsr_module *m, cons
         if (*prefix)
             name = tsr_arena_printf(&c->out->names, "%s.%s", prefix, name);
         if (!name)
-            return tsr_fail(TSR_ENOMEM, "out of memory");
+            return tsr_no_memory(NULL);
         TSR_TRY(add_module(c, m->children[i], name));
     }
     return TSR_OK;
@@ -112,10 +113,10 @@ tsr_status tsr_state_dict_of(struct tsr_engine *e, const char *group, struct tsr
 {
     struct collect c = {.e = e, .group = group, .out = out};
     tsr_state_dict_init(out, e->world);
-    c.first = calloc(e->n_params + 1, sizeof *c.first);
-    tsr_status status = c.first ? TSR_OK : tsr_fail(TSR_ENOMEM, "out of memory");
-    if (status == TSR_OK && e->root)
-        status = add_module(&c, e->root, "");
+    c.first = calloc(e->tree.n_params + 1, sizeof *c.first);
+    tsr_status status = c.first ? TSR_OK : tsr_no_memory(NULL);
+    if (status == TSR_OK && e->tree.root)
+        status = add_module(&c, e->tree.root, "");
     free(c.first);
     if (status != TSR_OK)
         tsr_state_dict_fini(out);
@@ -130,14 +131,4 @@ const struct tsr_state_entry *tsr_state_dict_find(const struct tsr_state_dict *s
         if (!strcmp(s->entries[i].fqn, fqn))
             return &s->entries[i];
     return NULL;
-}
-
-uint64_t tsr_state_dict_rank_bytes(const struct tsr_state_dict *s, uint32_t rank)
-{
-    uint64_t total = 0;
-    for (size_t i = 0; i < s->n; i++)
-        if (s->entries[i].alias_of == i)
-            total += tsr_dtensor_local_numel(&s->layouts[s->entries[i].layout], rank) *
-                     tsr_dtype_bytes(s->entries[i].dtype);
-    return total;
 }

@@ -43,8 +43,6 @@ tsr_status tsr_state_dict_of(struct tsr_engine *engine, const char *group,
 
 /* NULL if there is no such key. */
 const struct tsr_state_entry *tsr_state_dict_find(const struct tsr_state_dict *s, const char *fqn);
-/* Bytes of all entries on a rank, aliases once, padding not counted. */
-uint64_t tsr_state_dict_rank_bytes(const struct tsr_state_dict *s, uint32_t rank);
 
 /* ---- resharding ------------------------------------------------------------------------------ */
 

@@ -1,9 +1,7 @@
 /* tensor_parallel.c: parameters as DTensors, and the placements of FSDP over them (section 2.8). */
-#include "engine/layout/tensor_parallel.h"
+#include "engine/layout/layout.h"
 
 #include <string.h>
-
-#include "engine/graph/engine.h"
 
 struct tsr_tensor_parallel {
     const char *device_type;
@@ -55,7 +53,7 @@ tsr_status tsr__submesh(const struct tsr_engine *e, const char *const *names, in
     const struct tsr_mesh *mesh = &e->config.mesh;
     *out = (struct tsr_submesh){0};
     for (int i = 0; n == 0 && i < mesh->n_dims; i++)
-        if (!(e->tp_mesh_dims >> i & 1))
+        if (!(e->tp->mesh_dims >> i & 1))
             add_dim(mesh, i, out);
     for (int i = 0; i < n; i++) {
         int dim = find_dim(mesh, names[i]);
@@ -64,7 +62,7 @@ tsr_status tsr__submesh(const struct tsr_engine *e, const char *const *names, in
         for (int k = 0; k < out->n_dims; k++)
             if (out->dim[k] == dim)
                 return tsr_fail(TSR_EVALUE, "mesh dimension '%s' is named twice", names[i]);
-        if (e->tp_mesh_dims >> dim & 1)
+        if (e->tp->mesh_dims >> dim & 1)
             return tsr_fail(TSR_EVALUE, "mesh dimension '%s' is used by tensor parallelism",
                             names[i]);
         add_dim(mesh, dim, out);
@@ -72,9 +70,8 @@ tsr_status tsr__submesh(const struct tsr_engine *e, const char *const *names, in
     return TSR_OK;
 }
 
-/* Appends the named dimensions to `out` as one. */
-static tsr_status add_flattened(const struct tsr_engine *e, const char *const *names, int n,
-                                struct tsr_submesh *out)
+tsr_status tsr__submesh_add_flattened(const struct tsr_engine *e, const char *const *names, int n,
+                                      struct tsr_submesh *out)
 {
     struct tsr_submesh part;
     if (n == 0)
@@ -95,26 +92,6 @@ static tsr_status add_flattened(const struct tsr_engine *e, const char *const *n
     return TSR_OK;
 }
 
-tsr_status tsr__spmd_submesh(const struct tsr_engine *e, const struct tsr_wrap_options *o,
-                             struct tsr_submesh *out, bool *replicate)
-{
-    for (int i = 0; i < o->n_spmd_shard; i++)
-        for (int k = 0; k < o->n_spmd_replicate; k++)
-            if (!strcmp(o->spmd_shard[i], o->spmd_replicate[k]))
-                return tsr_fail(TSR_EVALUE, "mesh dimension '%s' is named twice", o->spmd_shard[i]);
-    if (o->n_mesh_dims > 0)
-        return tsr_fail(TSR_EVALUE, "mesh_dims and dp_mesh_dims exclude each other");
-    if (o->reshard == TSR_RESHARD_INT)
-        return tsr_fail(TSR_ENOTIMPL,
-                        "reshard_after_forward as an int (%lld) is not supported with dp_mesh_dims",
-                        (long long)o->reshard_int);
-    *out = (struct tsr_submesh){0};
-    TSR_TRY(add_flattened(e, o->spmd_replicate, o->n_spmd_replicate, out));
-    TSR_TRY(add_flattened(e, o->spmd_shard, o->n_spmd_shard, out));
-    *replicate |= o->n_spmd_shard == 0;
-    return TSR_OK;
-}
-
 /* ---- styles ---------------------------------------------------------------------------------- */
 
 /* A parameter of its own for this place: replacing one place breaks the tie. */
@@ -123,10 +100,11 @@ static struct tsr_param *own_param(struct tsr_engine *e, struct tsr_module *m, s
     struct tsr_param *p = m->params[place].param, *copy;
     struct tsr_module *other = NULL;
     const char *other_name = NULL;
-    for (size_t i = 0; i < e->n_modules && !other; i++)
-        for (size_t k = 0; k < e->modules[i]->n_params && !other; k++)
-            if (e->modules[i]->params[k].param == p && (e->modules[i] != m || k != place)) {
-                other = e->modules[i];
+    for (size_t i = 0; i < e->tree.n_modules && !other; i++)
+        for (size_t k = 0; k < e->tree.modules[i]->n_params && !other; k++)
+            if (e->tree.modules[i]->params[k].param == p &&
+                (e->tree.modules[i] != m || k != place)) {
+                other = e->tree.modules[i];
                 other_name = other->params[k].name;
             }
     if (!other)
@@ -135,13 +113,14 @@ static struct tsr_param *own_param(struct tsr_engine *e, struct tsr_module *m, s
     if (!copy)
         return NULL;
     *copy = *p;
-    copy->id = (uint32_t)e->n_params;
+    copy->id = (uint32_t)e->tree.n_params;
     copy->name = m->params[place].name;
     copy->fqn =
         *m->fqn ? tsr_arena_printf(&e->arena, "%s.%s", m->fqn, copy->name) : (char *)copy->name;
     p->fqn = *other->fqn ? tsr_arena_printf(&e->arena, "%s.%s", other->fqn, other_name)
                          : tsr_arena_strdup(&e->arena, other_name);
-    if (!copy->fqn || !p->fqn || !TSR_PUSH(e->params, e->n_params, e->cap_params, copy))
+    if (!copy->fqn || !p->fqn ||
+        !TSR_PUSH(e->tree.params, e->tree.n_params, e->tree.cap_params, copy))
         return NULL;
     m->params[place].param = copy;
     return copy;
@@ -191,7 +170,7 @@ static tsr_status distribute(struct tsr_engine *e, struct tsr_module *m, size_t 
             memcpy(p->tp->shape, p->shape, sizeof p->tp->shape);
     }
     if (!p || !p->tp)
-        return tsr_fail(TSR_ENOMEM, "out of memory");
+        return tsr_no_memory(NULL);
     if (placement.kind == TSR_PLACE_SHARD && placement.dim >= p->n_dims)
         return tsr_fail(TSR_EVALUE, "%s has %d dimensions and cannot be sharded on dim %d", p->fqn,
                         p->n_dims, placement.dim);
@@ -230,10 +209,10 @@ static tsr_status check_options(const struct tsr_engine *e, const struct tsr_tp_
     if (*dim < 0)
         return tsr_fail(TSR_EVALUE, "the mesh has no dimension '%s' for tensor parallelism",
                         o->mesh_dim ? o->mesh_dim : "");
-    if (e->tp_mesh_dims >> *dim & 1)
+    if (e->tp->mesh_dims >> *dim & 1)
         return tsr_fail(TSR_EVALUE, "mesh dimension '%s' has tensor parallelism already",
                         o->mesh_dim);
-    if (!e->root || e->n_states > 0 || e->reducer)
+    if (!e->tree.root || e->tree.n_wrapped > 0)
         return tsr_fail(TSR_EVALUE, "tensor parallelism comes after the model and before wrapping");
     return TSR_OK;
 }
@@ -244,22 +223,22 @@ tsr_status tsr_tensor_parallel(struct tsr_engine *e, const struct tsr_tp_options
     TSR_TRY(check_options(e, o, &dim));
     const char *device = tsr_arena_strdup(&e->arena, o->device_type ? o->device_type : "cuda");
     if (!device)
-        return tsr_fail(TSR_ENOMEM, "out of memory");
-    for (size_t i = 0; i < e->n_modules; i++) {
+        return tsr_no_memory(NULL);
+    for (size_t i = 0; i < e->tree.n_modules; i++) {
         const struct tsr_tp_style *style = NULL;
         for (size_t k = 0; k < o->n_styles; k++)
-            if (tsr__glob(o->styles[k].pattern, e->modules[i]->fqn))
+            if (tsr_glob(o->styles[k].pattern, e->tree.modules[i]->fqn))
                 style = &o->styles[k];
         if (style)
-            TSR_TRY(apply_style(e, e->modules[i], style->kind, dim, device));
+            TSR_TRY(apply_style(e, e->tree.modules[i], style->kind, dim, device));
     }
-    e->tp_mesh_dims |= 1u << dim;
+    e->tp->mesh_dims |= 1u << dim;
     return TSR_OK;
 }
 
 /* ---- FSDP over it ---------------------------------------------------------------------------- */
 
-tsr_status tsr__check_dtensor_param(const struct tsr_param *p, const struct tsr_group *g)
+tsr_status tsr__check_dtensor_param(const struct tsr_param *p, bool hsdp)
 {
     if (!p->tp)
         return TSR_OK;
@@ -273,7 +252,7 @@ tsr_status tsr__check_dtensor_param(const struct tsr_param *p, const struct tsr_
                         "FSDP supports up to 2 dimensions of tensor or expert parallelism, but %s "
                         "has %d",
                         p->fqn, p->tp->n);
-    int n = p->tp->n + (g->is_hsdp ? 2 : 1);
+    int n = p->tp->n + (hsdp ? 2 : 1);
     if (n < 2 || n > 4)
         return tsr_fail(TSR_EASSERT, "Expects a combined mesh of 2 to 4 dimensions for %s, got %d",
                         p->fqn, n);
@@ -299,36 +278,13 @@ static tsr_status check_even(void *user, const struct tsr_holder *part)
 
 /* The own rank was checked already; with uneven tensor parallelism others may differ. */
 tsr_status tsr__check_dtensor_dim(const struct tsr_engine *e, const struct tsr_param *p,
-                                  const struct tsr_group *g, int dim)
+                                  uint32_t world, int dim)
 {
     if (!p->tp || dim <= 0)
         return TSR_OK;
     struct tsr_dtensor t = tp_layout(e, p);
-    struct even want = {p, dim, g->shard_size};
+    struct even want = {p, dim, world};
     return tsr_dtensor_holders(&t, dim, 0, t.shape[dim], check_even, &want);
-}
-
-tsr_status tsr__check_tensor_parallel_step(const struct tsr_engine *e)
-{
-    if (!e->tp_mesh_dims)
-        return TSR_OK;
-    for (size_t i = 0; i < e->n_params; i++) {
-        const struct tsr_param *p = e->params[i];
-        const struct tsr_group *g = p && p->tp && p->fsdp ? p->fsdp->group : NULL;
-        if (g && g->post_forward_size > 0 && g->post_forward_size < g->shard_size)
-            return tsr_fail(TSR_ENOTIMPL,
-                            "resharding after forward to %u ranks does not support tensor "
-                            "parallelism: %s",
-                            g->post_forward_size, p->fqn);
-    }
-    if (e->tp.size > 1 && e->step.seq % e->tp.size != 0)
-        return tsr_fail(TSR_EVALUE,
-                        "a sequence of %llu cannot be cut among %u tensor-parallel ranks",
-                        (unsigned long long)e->step.seq, e->tp.size);
-    if (e->tp.size > 0)
-        return TSR_OK;
-    return tsr_fail(TSR_EUNSUPPORTED,
-                    "steps are modelled for a whole model's plan only (tsr_tensor_parallel_model)");
 }
 
 static void push_dim(struct tsr_param_dtensor *out, int dim, struct tsr_mesh_dim mesh,
@@ -349,22 +305,18 @@ static uint32_t split_factor(const struct tsr_engine *e, const struct tsr_param 
     return split;
 }
 
-static void add_fsdp(const struct tsr_engine *e, const struct tsr_param *p,
-                     struct tsr_param_dtensor *out)
+static void add_cut(const struct tsr_engine *e, const struct tsr_param *p,
+                    struct tsr_param_dtensor *out)
 {
-    const struct tsr_fsdp_param *f = p->fsdp;
-    const struct tsr_group *g = f->group;
-    bool named = g->n_mesh_dims > 0, hsdp = g->is_hsdp && !g->is_replicate;
-    if (hsdp || g->is_replicate)
-        push_dim(out, named ? g->mesh_dim[0] : -1,
-                 (struct tsr_mesh_dim){g->replicate_size, g->replicate_stride},
-                 tsr_replicate_placement());
-    if (!g->is_replicate)
-        push_dim(out, named ? g->mesh_dim[hsdp] : -1,
-                 (struct tsr_mesh_dim){g->shard_size, g->shard_stride},
-                 tsr_shard_placement(f->shard_dim, split_factor(e, p, f->shard_dim)));
+    const struct tsr_param_cut *cut = p->cut;
+    for (int i = 0; i < cut->n; i++) {
+        const struct tsr_cut_dim *d = &cut->dims[i];
+        push_dim(out, d->mesh_dim, d->ranks,
+                 d->shards ? tsr_shard_placement(cut->shard_dim, split_factor(e, p, cut->shard_dim))
+                           : tsr_replicate_placement());
+    }
     out->n_fsdp = out->layout.n_mesh;
-    out->fsdp_dim = f->shard_dim > 0 ? f->shard_dim : 0;
+    out->fsdp_dim = cut->shard_dim > 0 ? cut->shard_dim : 0;
 }
 
 tsr_status tsr__param_dtensor(const struct tsr_engine *e, const struct tsr_param *p,
@@ -375,9 +327,9 @@ tsr_status tsr__param_dtensor(const struct tsr_engine *e, const struct tsr_param
     out->dtype = p->dtype;
     out->layout.n_dims = p->n_dims;
     memcpy(out->layout.shape, p->tp ? p->tp->shape : p->shape, sizeof p->shape);
-    if (p->fsdp) {
-        out->group = p->fsdp->group->name;
-        add_fsdp(e, p, out);
+    if (p->cut) {
+        out->group = p->cut->group;
+        add_cut(e, p, out);
     }
     for (int k = 0; p->tp && k < p->tp->n; k++)
         push_dim(out, p->tp->mesh_dim[k], mesh_dim(&e->config.mesh, p->tp->mesh_dim[k]),

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "engine/graph/engine.h"
+#include "engine/layout/layout.h"
 
 struct tsr_rank_group tsr_rank_group_of(struct tsr_mesh_dim dim, uint32_t rank, uint32_t *index)
 {
@@ -116,7 +116,7 @@ static tsr_status chunk_plain(int n_dims, const uint64_t *size, uint32_t rank,
                         group->stride);
     struct tsr_sharded_tensor *t = new_tensor(n_dims, size, group->size);
     if (!t)
-        return tsr_fail(TSR_ENOMEM, "out of memory");
+        return tsr_no_memory(NULL);
     for (uint32_t i = 0; i < group->size; i++) {
         struct tsr_chunk c = tsr__chunk(size[0], group->size, i);
         uint32_t owner = group->first + i * group->stride;
@@ -166,7 +166,7 @@ static tsr_status synthesise(const struct tsr_ext_tensor *in, uint32_t rank,
     TSR_TRY(check_own_rank(mine, &group));
     struct tsr_sharded_tensor *t = new_tensor(spec->n_dims, spec->shape, n);
     if (!t)
-        return tsr_fail(TSR_ENOMEM, "out of memory");
+        return tsr_no_memory(NULL);
     for (uint32_t i = 0; i < n; i++) {
         struct tsr_shard *shard = &t->shards[t->n_shards++];
         memcpy(shard->size, t->size, sizeof shard->size);
@@ -225,7 +225,7 @@ tsr_status tsr_ext_chunk_tensor(const struct tsr_ext_tensor *in, uint32_t rank,
     }
     if (!outer) {
         tsr_sharded_tensor_free(inner);
-        return tsr_fail(TSR_ENOMEM, "out of memory");
+        return tsr_no_memory(NULL);
     }
     outer->inner = inner;
     *out = outer;
@@ -301,7 +301,7 @@ tsr_status tsr_ext_rewrite_spec(const struct tsr_sharding_spec *in, uint32_t ran
     out->placements = malloc(in->n * sizeof *out->placements);
     if (!out->placements) {
         *changed = false;
-        return tsr_fail(TSR_ENOMEM, "out of memory");
+        return tsr_no_memory(NULL);
     }
     memcpy(out->placements, in->placements, in->n * sizeof *out->placements);
     for (size_t i = 0; i < out->n; i++)

@@ -1,6 +1,5 @@
 /* model_gpt2.c: GPT-2 as a module tree, with Hugging Face's names and its [in, out] matrices. */
 #include "engine/models/model_parts.h"
-#include "engine/models/model_transformers.h"
 #include "engine/ops/ops_fused.h"
 
 #include <stdio.h>
@@ -33,7 +32,7 @@ static void attention_forward(struct tsr_engine *e, struct tsr_module *self, voi
 {
     const struct gpt2_attention *a = impl;
     const struct tsr_gpt2_config *c = &a->m->c;
-    struct tsr_attention_shape shape = {e->step.batch, e->step.seq, c->n_head, c->n_head,
+    struct tsr_attention_shape shape = {e->shape.batch, e->shape.seq, c->n_head, c->n_head,
                                         c->n_embd / c->n_head};
     struct tsr_tensor *qkv = tsr_call(e, a->c_attn, x), *part[3];
     tsr_op_split3(e, qkv, c->n_embd, c->n_embd, c->impl, part);
@@ -108,8 +107,8 @@ static void hf_transformer_forward(struct tsr_engine *e, struct tsr_module *self
     struct tsr_tensor *places = tsr_call(e, m->wpe, positions);
     /* both have a batch dimension: with one sequence nothing is to be summed in backward */
     struct tsr_tensor *h =
-        e->step.batch == 1 ? tsr_op_add(e, tokens, places) : tsr_op_add_rows(e, tokens, places);
-    e->args[TSR_ARG_MASK] = tsr__hf_mask(e, m->c.packed_mask);
+        e->shape.batch == 1 ? tsr_op_add(e, tokens, places) : tsr_op_add_rows(e, tokens, places);
+    e->autograd.args[TSR_ARG_MASK] = tsr__hf_mask(e, m->c.packed_mask);
     for (size_t i = 0; i < m->blocks->n_children; i++) {
         struct tsr_tensor *next = tsr_call(e, m->blocks->children[i], h);
         tsr_release(e, h);
@@ -119,8 +118,8 @@ static void hf_transformer_forward(struct tsr_engine *e, struct tsr_module *self
     *out = tsr_op_view(e, normed);
     tsr_release(e, normed);
     tsr_release(e, h);
-    tsr_release(e, e->args[TSR_ARG_MASK]);
-    e->args[TSR_ARG_MASK] = NULL;
+    tsr_release(e, e->autograd.args[TSR_ARG_MASK]);
+    e->autograd.args[TSR_ARG_MASK] = NULL;
     tsr_release(e, positions);
     tsr_release(e, places);
     tsr_release(e, tokens);
@@ -148,7 +147,7 @@ static void transformer_forward(struct tsr_engine *e, struct tsr_module *self, v
 {
     const struct gpt2 *m = impl;
     (void)self;
-    struct tsr_tensor *positions = tsr_op_arange(e, e->step.seq);
+    struct tsr_tensor *positions = tsr_op_arange(e, e->shape.seq);
     struct tsr_tensor *h = run_blocks(e, m, ids, positions);
     struct tsr_tensor *normed = tsr_call(e, m->ln_f, h);
     *out = tsr_op_view(e, normed); /* GPT2Model gives its result the shape of the input */
@@ -161,7 +160,7 @@ static void transformer_forward(struct tsr_engine *e, struct tsr_module *self, v
 static void flat_forward(struct tsr_engine *e, const struct gpt2 *m, struct tsr_tensor *ids,
                          struct tsr_tensor **out)
 {
-    struct tsr_tensor *positions = tsr_op_arange(e, e->step.seq);
+    struct tsr_tensor *positions = tsr_op_arange(e, e->shape.seq);
     struct tsr_tensor *h = run_blocks(e, m, ids, positions);
     struct tsr_tensor *normed = tsr_call(e, m->ln_f, h);
     *out = tsr_call(e, m->head, normed);
@@ -246,7 +245,7 @@ tsr_status tsr_model_gpt2(struct tsr_engine *e, const struct tsr_gpt2_config *co
     TSR_TRY(check(e, config));
     struct gpt2 *m = tsr_arena_alloc(&e->arena, sizeof *m);
     if (!m)
-        return tsr_fail(TSR_ENOMEM, "out of memory");
+        return tsr_no_memory(NULL);
     m->c = *config;
     if (config->impl == TSR_IMPL_TRANSFORMERS)
         m->c.names = TSR_NAMES_HF;

@@ -3,7 +3,6 @@
  * memory data describes (golden-memory/operators.md, section 2): variables decide lifetimes.
  */
 #include "engine/models/model_parts.h"
-#include "engine/models/model_transformers.h"
 #include "engine/ops/ops_fused.h"
 
 #include <stdio.h>
@@ -63,7 +62,7 @@ static void norm_forward(struct tsr_engine *e, struct tsr_module *m, void *impl,
                          struct tsr_tensor *in, struct tsr_tensor **out)
 {
     const struct llama *l = impl;
-    if (e->add_norm.on)
+    if (e->ops->add_norm.on)
         *out = tsr__op_add_norm(e, in, m->params[0].param, NULL);
     else
         *out = l->c.hand_norm ? tsr_op_hand_rms_norm(e, in, m->params[0].param, l->c.impl)
@@ -82,7 +81,7 @@ static void attention_forward(struct tsr_engine *e, struct tsr_module *self, voi
 {
     const struct llama_attention *a = impl;
     const struct tsr_llama_config *c = &a->m->c;
-    struct tsr_attention_shape shape = {e->step.batch, e->step.seq, 0, 0, c->head_dim};
+    struct tsr_attention_shape shape = {e->shape.batch, e->shape.seq, 0, 0, c->head_dim};
     x = tsr__tp_enter(e, x);
     struct tsr_tensor *q = tsr_call(e, a->q, x);
     if (a->q_norm)
@@ -125,7 +124,7 @@ static void hf_attention_forward(struct tsr_engine *e, struct tsr_module *self, 
 {
     const struct llama_attention *a = impl;
     const struct tsr_llama_config *c = &a->m->c;
-    struct tsr_attention_shape s = {e->step.batch, e->step.seq, c->n_heads, c->n_kv_heads,
+    struct tsr_attention_shape s = {e->shape.batch, e->shape.seq, c->n_heads, c->n_kv_heads,
                                     c->head_dim};
     struct tsr_module *projection[3] = {a->q, a->k, a->v};
     struct tsr_tensor *part[3] = {NULL};
@@ -210,18 +209,18 @@ static void hf_model_forward(struct tsr_engine *e, struct tsr_module *self, void
     const struct llama *m = impl;
     (void)self;
     struct tsr_tensor *embeddings = tsr_call(e, m->embed, ids);
-    e->args[TSR_ARG_POSITIONS] = tsr__hf_positions(e);
-    e->args[TSR_ARG_MASK] = tsr__hf_mask(e, m->c.packed_mask);
+    e->autograd.args[TSR_ARG_POSITIONS] = tsr__hf_positions(e);
+    e->autograd.args[TSR_ARG_MASK] = tsr__hf_mask(e, m->c.packed_mask);
     if (embeddings)
-        tsr__hf_rotary_tables(e, m->c.head_dim, (tsr_dtype)embeddings->dtype, &e->args[TSR_ARG_COS],
-                              &e->args[TSR_ARG_SIN]);
+        tsr__hf_rotary_tables(e, m->c.head_dim, (tsr_dtype)embeddings->dtype,
+                              &e->autograd.args[TSR_ARG_COS], &e->autograd.args[TSR_ARG_SIN]);
     struct tsr_tensor *h = tsr_retain(embeddings);
     for (size_t i = 0; i < m->layers->n_children; i++)
         assign(e, &h, tsr_call(e, m->layers->children[i], h));
     *out = tsr_call(e, m->norm, h);
     tsr_release(e, h);
     for (int i = 0; i < TSR_N_ARGS; i++)
-        assign(e, &e->args[i], NULL);
+        assign(e, &e->autograd.args[i], NULL);
     tsr_release(e, embeddings);
 }
 
@@ -345,7 +344,7 @@ tsr_status tsr_model_llama(struct tsr_engine *e, const struct tsr_llama_config *
     TSR_TRY(check(e, config));
     struct llama *m = tsr_arena_alloc(&e->arena, sizeof *m);
     if (!m)
-        return tsr_fail(TSR_ENOMEM, "out of memory");
+        return tsr_no_memory(NULL);
     m->c = *config;
     if (config->impl == TSR_IMPL_TRANSFORMERS) {
         m->c.names = TSR_NAMES_HF;
@@ -378,8 +377,8 @@ tsr_status tsr_model_llama(struct tsr_engine *e, const struct tsr_llama_config *
     }
     m->head = tsr__add_head(e, root, n->head, m->embed, config->tie_embeddings ? NULL : table);
     tsr__is_language_model(e, config->vocab_size, config->norm_eps, config->init_std);
-    e->model.llama = &m->c;
-    e->model.rope = config->rope;
+    e->model->llama = &m->c;
+    e->model->rope = config->rope;
     if (config->impl == TSR_IMPL_PLAIN)
         root->buffer_bytes[0] = 4 * config->max_positions * config->head_dim; /* complex angles */
     return e->status;

@@ -61,7 +61,7 @@ static void attention_forward(struct tsr_engine *e, struct tsr_module *self, voi
 {
     const struct mpt_attention *a = impl;
     const struct tsr_mpt_config *c = &a->m->c;
-    struct tsr_attention_shape shape = {e->step.batch, e->step.seq, c->n_heads, c->n_heads,
+    struct tsr_attention_shape shape = {e->shape.batch, e->shape.seq, c->n_heads, c->n_heads,
                                         c->d_model / c->n_heads};
     struct tsr_tensor *qkv = tsr_call(e, a->wqkv, x), *part[3];
     tsr_op_split3(e, qkv, c->d_model, c->d_model, false, part);
@@ -117,7 +117,7 @@ static struct tsr_tensor *embed(struct tsr_engine *e, const struct mpt *m, struc
     struct tsr_tensor *tokens = tsr_call(e, m->wte, ids);
     struct tsr_tensor *places = tsr_call(e, m->wpe, positions);
     struct tsr_tensor *x =
-        e->step.batch == 1 ? tsr_op_add(e, tokens, places) : tsr_op_add_rows(e, tokens, places);
+        e->shape.batch == 1 ? tsr_op_add(e, tokens, places) : tsr_op_add_rows(e, tokens, places);
     tsr_release(e, places);
     tsr_release(e, tokens);
     return x;
@@ -128,7 +128,7 @@ static void transformer_forward(struct tsr_engine *e, struct tsr_module *self, v
 {
     const struct mpt *m = impl;
     (void)self;
-    struct tsr_tensor *positions = tsr_op_arange(e, e->step.seq);
+    struct tsr_tensor *positions = tsr_op_arange(e, e->shape.seq);
     struct tsr_tensor *x = embed(e, m, ids, positions);
     for (size_t i = 0; i < m->blocks->n_children; i++) {
         struct tsr_tensor *next = tsr_call(e, m->blocks->children[i], x);
@@ -216,7 +216,7 @@ tsr_status tsr_model_mpt(struct tsr_engine *e, const struct tsr_mpt_config *conf
     TSR_TRY(check(e, config));
     struct mpt *m = tsr_arena_alloc(&e->arena, sizeof *m);
     if (!m)
-        return tsr_fail(TSR_ENOMEM, "out of memory");
+        return tsr_no_memory(NULL);
     m->c = *config;
     if (m->c.ffn_width == 0)
         m->c.ffn_width = 4 * m->c.d_model;

@@ -1,4 +1,6 @@
-/* model_parts.c: see model_parts.h. */
+/* model_parts.c: modules that the model families have in common, checks of their sizes, and what is
+ * said of a model once it is built.
+ */
 #include "engine/models/model_parts.h"
 
 #include "engine/ops/ops_fused.h"
@@ -10,8 +12,8 @@ void tsr__embedding_forward(struct tsr_engine *e, struct tsr_module *m, void *im
     *out = tsr_op_embedding(e, in, m->params[0].param);
 }
 
-void tsr__linear_forward(struct tsr_engine *e, struct tsr_module *m, void *impl,
-                         struct tsr_tensor *in, struct tsr_tensor **out)
+static void linear_forward(struct tsr_engine *e, struct tsr_module *m, void *impl,
+                           struct tsr_tensor *in, struct tsr_tensor **out)
 {
     (void)impl;
     *out = tsr_op_linear(e, in, m->params[0].param, m->n_params > 1 ? m->params[1].param : NULL);
@@ -22,11 +24,11 @@ void tsr__layer_norm_forward(struct tsr_engine *e, struct tsr_module *m, void *i
 {
     (void)impl;
     struct tsr_param *w = m->params[0].param, *b = m->params[1].param;
-    *out = e->add_norm.on ? tsr__op_add_norm(e, in, w, b) : tsr_op_layer_norm(e, in, w, b);
+    *out = e->ops->add_norm.on ? tsr__op_add_norm(e, in, w, b) : tsr_op_layer_norm(e, in, w, b);
 }
 
-void tsr__head_forward(struct tsr_engine *e, struct tsr_module *m, void *impl,
-                       struct tsr_tensor *in, struct tsr_tensor **out)
+static void head_forward(struct tsr_engine *e, struct tsr_module *m, void *impl,
+                         struct tsr_tensor *in, struct tsr_tensor **out)
 {
     (void)impl;
     *out = tsr__head(e, m, in);
@@ -56,14 +58,14 @@ struct tsr_module *tsr__add_weighted(struct tsr_engine *e, struct tsr_module *pa
 struct tsr_module *tsr__add_linear(struct tsr_engine *e, struct tsr_module *parent,
                                    const char *name, uint64_t in, uint64_t out, bool bias)
 {
-    return tsr__add_weighted(e, parent, name, "Linear", tsr__linear_forward, 2,
-                             (uint64_t[]){out, in}, bias ? out : 0);
+    return tsr__add_weighted(e, parent, name, "Linear", linear_forward, 2, (uint64_t[]){out, in},
+                             bias ? out : 0);
 }
 
 struct tsr_module *tsr__add_head(struct tsr_engine *e, struct tsr_module *parent, const char *name,
                                  struct tsr_module *embedding, const uint64_t *own)
 {
-    struct tsr_module *head = tsr__module_new(e, parent, name, "Linear", tsr__head_forward, NULL);
+    struct tsr_module *head = tsr__module_new(e, parent, name, "Linear", head_forward, NULL);
     if (head && own)
         tsr__param_new(e, head, "weight", 2, own, TSR_F32);
     else if (head && embedding && embedding->n_params)
@@ -81,7 +83,7 @@ tsr_status tsr__check_model(const struct tsr_engine *e, const uint64_t *sizes, s
     if (layers > 100000)
         return tsr_fail(TSR_EVALUE, "%llu layers; allowed: 1 to 100000",
                         (unsigned long long)layers);
-    if (e->root)
+    if (e->tree.root)
         return tsr_fail(TSR_EVALUE, "the engine has a model already");
     return TSR_OK;
 }
@@ -94,10 +96,23 @@ tsr_status tsr__check_heads(uint64_t width, uint64_t heads)
                     (unsigned long long)width, (unsigned long long)heads);
 }
 
+void tsr__model_numbers(struct tsr_engine *e, double norm_eps, double init_std)
+{
+    e->model->norm_eps = norm_eps > 0 ? norm_eps : 1e-5;
+    e->model->init_std = init_std > 0 ? init_std : 0.02;
+}
+
+void tsr_model_set_float_input(struct tsr_engine *e, uint64_t width)
+{
+    e->model->int_input = false;
+    e->model->loss_mse = true;
+    e->model->in_dim = width;
+}
+
 void tsr__is_language_model(struct tsr_engine *e, uint64_t vocab, double norm_eps, double init_std)
 {
-    e->model.int_input = true;
-    e->model.vocab = vocab;
-    e->model.head = true;
+    e->model->int_input = true;
+    e->model->vocab = vocab;
+    e->model->head = true;
     tsr__model_numbers(e, norm_eps, init_std);
 }

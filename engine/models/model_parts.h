@@ -1,4 +1,6 @@
-/* model_parts.h: modules that the model families have in common. Private to engine/model_*.c. */
+/* model_parts.h: what the model families have in common: modules, those of transformers among
+ * them, checks of sizes, and what is said of a model once it is built. Private to the models.
+ */
 #ifndef TSR_MODEL_PARTS_H
 #define TSR_MODEL_PARTS_H
 
@@ -9,12 +11,8 @@
  * may be absent). */
 void tsr__embedding_forward(struct tsr_engine *e, struct tsr_module *m, void *impl,
                             struct tsr_tensor *in, struct tsr_tensor **out);
-void tsr__linear_forward(struct tsr_engine *e, struct tsr_module *m, void *impl,
-                         struct tsr_tensor *in, struct tsr_tensor **out);
 void tsr__layer_norm_forward(struct tsr_engine *e, struct tsr_module *m, void *impl,
                              struct tsr_tensor *in, struct tsr_tensor **out);
-void tsr__head_forward(struct tsr_engine *e, struct tsr_module *m, void *impl,
-                       struct tsr_tensor *in, struct tsr_tensor **out);
 
 /* a + f(norm(a)) */
 struct tsr_tensor *tsr__residual(struct tsr_engine *e, struct tsr_tensor *a,
@@ -38,7 +36,33 @@ tsr_status tsr__check_model(const struct tsr_engine *e, const uint64_t *sizes, s
 /* A width that is cut into heads. Errors: TSR_EVALUE. */
 tsr_status tsr__check_heads(uint64_t width, uint64_t heads) TSR_MUST_USE;
 
+/* Epsilon of norms and standard deviation of initial matrices; 0: the usual ones. */
+void tsr__model_numbers(struct tsr_engine *e, double norm_eps, double init_std);
 /* The model takes tokens and gives logits. */
 void tsr__is_language_model(struct tsr_engine *e, uint64_t vocab, double norm_eps, double init_std);
+
+/* ---- model_transformers.c: what modules of the transformers library do otherwise than plain ones
+ * (operators.md, section 16) ------------------------------------------------------------------- */
+
+/* Position ids of one sequence; a new reference. */
+struct tsr_tensor *tsr__hf_positions(struct tsr_engine *e);
+
+/* What every block gets beside the hidden states: engine->autograd.args. A checkpointed call keeps
+ * it. */
+enum { TSR_ARG_MASK, TSR_ARG_COS, TSR_ARG_SIN, TSR_ARG_POSITIONS };
+
+/* Looks whether sequences are packed (the result is read on the host) and makes the mask if so. */
+struct tsr_tensor *tsr__hf_mask(struct tsr_engine *e, bool packed);
+/* Cosines and sines of all positions in the dtype of the hidden states. */
+void tsr__hf_rotary_tables(struct tsr_engine *e, uint64_t head_dim, tsr_dtype dtype,
+                           struct tsr_tensor **cosines, struct tsr_tensor **sines);
+/* x * cos + rotate_half(x) * sin; x (T, heads d). */
+struct tsr_tensor *tsr__hf_rotary(struct tsr_engine *e, struct tsr_tensor *x, uint64_t heads);
+/* Scaled dot product attention with the mask of engine->autograd.args, or causal without one. */
+struct tsr_tensor *tsr__hf_attention(struct tsr_engine *e, struct tsr_tensor *q,
+                                     struct tsr_tensor *k, struct tsr_tensor *v,
+                                     const struct tsr_attention_shape *s);
+/* 0.5 x (1 + tanh(c (x + 0.044715 x^3))), operation by operation. */
+struct tsr_tensor *tsr__hf_gelu(struct tsr_engine *e, struct tsr_tensor *x);
 
 #endif

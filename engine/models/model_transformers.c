@@ -1,5 +1,7 @@
-/* model_transformers.c: operations of transformers' modules (model_transformers.h). */
-#include "engine/models/model_transformers.h"
+/* model_transformers.c: position ids, masks, rotary tables, attention and GELU as the modules of
+ * transformers compute them, operation by operation.
+ */
+#include "engine/models/model_parts.h"
 
 #include <math.h>
 
@@ -45,8 +47,8 @@ static void by_number(struct tsr_engine *e, const char *name, struct tsr_tensor 
 
 struct tsr_tensor *tsr__hf_positions(struct tsr_engine *e)
 {
-    struct tsr_tensor *range = flat(e, "arange", TSR_I64, e->step.seq, NULL);
-    struct tsr_tensor *ids = flat(e, "add_scalar", TSR_I64, e->step.seq, range);
+    struct tsr_tensor *range = flat(e, "arange", TSR_I64, e->shape.seq, NULL);
+    struct tsr_tensor *ids = flat(e, "add_scalar", TSR_I64, e->shape.seq, range);
     tsr_release(e, range);
     return ids;
 }
@@ -63,7 +65,7 @@ static void host_read(struct tsr_engine *e, struct tsr_tensor *t)
 /* To which sequence each token belongs: positions that do not follow each other are counted. */
 static struct tsr_tensor *sequence_indices(struct tsr_engine *e)
 {
-    uint64_t batch = e->step.batch, seq = e->step.seq, tokens = batch * seq;
+    uint64_t batch = e->shape.batch, seq = e->shape.seq, tokens = batch * seq;
     struct tsr_tensor *first = flat(e, "sub_scalar", TSR_I64, batch, NULL);
     struct tsr_tensor *joined = flat(e, "cat", TSR_I64, batch * (seq + 1), first);
     struct tsr_tensor *step = flat(e, "diff", TSR_I64, tokens, joined);
@@ -88,9 +90,9 @@ static struct tsr_tensor *sequence_indices(struct tsr_engine *e)
 /* indices[batch, position] by an index operation, which widens its index tensors. */
 static struct tsr_tensor *look_up(struct tsr_engine *e, struct tsr_tensor *indices)
 {
-    uint64_t tokens = e->step.batch * e->step.seq;
+    uint64_t tokens = e->shape.batch * e->shape.seq;
     struct tsr_tensor *work[2] = {tsr__workspace(e, 8 * tokens), NULL};
-    if (e->step.batch > 1)
+    if (e->shape.batch > 1)
         work[1] = tsr__workspace(e, 8 * tokens);
     struct tsr_tensor *out = flat(e, "index", TSR_I64, tokens, indices);
     tsr_release(e, work[0]);
@@ -104,7 +106,7 @@ static struct tsr_tensor *compared(struct tsr_engine *e, struct tsr_tensor *indi
 {
     struct tsr_tensor *rows = look_up(e, indices), *columns = look_up(e, indices);
     struct tsr_tensor *table =
-        flat(e, name, TSR_U8, e->step.batch * e->step.seq * e->step.seq, rows);
+        flat(e, name, TSR_U8, e->shape.batch * e->shape.seq * e->shape.seq, rows);
     tsr_release(e, rows);
     tsr_release(e, columns);
     return table;
@@ -112,7 +114,7 @@ static struct tsr_tensor *compared(struct tsr_engine *e, struct tsr_tensor *indi
 
 static struct tsr_tensor *build_mask(struct tsr_engine *e, struct tsr_tensor *indices)
 {
-    uint64_t batch = e->step.batch, seq = e->step.seq;
+    uint64_t batch = e->shape.batch, seq = e->shape.seq;
     struct tsr_tensor *range[4] = {flat(e, "arange", TSR_I64, batch, NULL),
                                    flat(e, "arange", TSR_I64, 1, NULL)};
     range[2] = tsr__hf_positions(e);
@@ -153,7 +155,7 @@ static struct tsr_tensor *table_of(struct tsr_engine *e, const char *name,
 void tsr__hf_rotary_tables(struct tsr_engine *e, uint64_t head_dim, tsr_dtype dtype,
                            struct tsr_tensor **cosines, struct tsr_tensor **sines)
 {
-    uint64_t seq = e->step.seq;
+    uint64_t seq = e->shape.seq;
     bool grad = e->grad_enabled;
     e->grad_enabled = false;
     struct tsr_tensor *positions = flat(e, "cast", TSR_F32, seq, NULL);
@@ -244,9 +246,9 @@ static struct tsr_tensor *rotate_half(struct tsr_engine *e, struct tsr_tensor *x
 
 struct tsr_tensor *tsr__hf_rotary(struct tsr_engine *e, struct tsr_tensor *x, uint64_t heads)
 {
-    struct tsr_tensor *straight = by_table(e, x, e->args[TSR_ARG_COS]);
+    struct tsr_tensor *straight = by_table(e, x, e->autograd.args[TSR_ARG_COS]);
     struct tsr_tensor *turned = rotate_half(e, x, heads);
-    struct tsr_tensor *crossed = by_table(e, turned, e->args[TSR_ARG_SIN]);
+    struct tsr_tensor *crossed = by_table(e, turned, e->autograd.args[TSR_ARG_SIN]);
     tsr_release(e, turned);
     struct tsr_tensor *sum = tsr_op_add(e, straight, crossed);
     tsr_release(e, straight);
@@ -259,7 +261,7 @@ struct tsr_tensor *tsr__hf_rotary(struct tsr_engine *e, struct tsr_tensor *x, ui
 /* The mask as numbers to add to the scores. */
 static struct tsr_tensor *mask_numbers(struct tsr_engine *e, tsr_dtype dtype)
 {
-    struct tsr_tensor *mask = e->args[TSR_ARG_MASK];
+    struct tsr_tensor *mask = e->autograd.args[TSR_ARG_MASK];
     struct tsr_tensor *zero = flat(e, "scalar_tensor", dtype, 1, NULL);
     struct tsr_tensor *inf = flat(e, "scalar_tensor", dtype, 1, NULL);
     struct tsr_tensor *numbers = flat(e, "where", dtype, mask->numel, mask);
@@ -275,7 +277,7 @@ struct tsr_tensor *tsr__hf_attention(struct tsr_engine *e, struct tsr_tensor *q,
 {
     if (!q || !k || !v || !tsr__ok(e))
         return NULL;
-    if (!e->args[TSR_ARG_MASK] || e->config.attention == TSR_ATTENTION_EAGER) {
+    if (!e->autograd.args[TSR_ARG_MASK] || e->config.attention == TSR_ATTENTION_EAGER) {
         struct tsr_tensor *o = tsr_op_attention(e, q, k, v, s, NULL);
         struct tsr_tensor *joined = tsr_op_contiguous(e, o);
         tsr_release(e, o);

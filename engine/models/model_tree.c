@@ -1,5 +1,6 @@
 /* model_tree.c: a generic model from a tree of nodes ("tree" of tests/golden/README.md). */
 #include "engine/graph/engine.h"
+#include "engine/models/model_parts.h"
 #include "engine/models/models.h"
 
 #include <stdio.h>
@@ -87,7 +88,7 @@ static void leaf_forward(struct tsr_engine *e, struct tsr_module *m, void *impl,
         *out = tsr_op_gelu(e, in);
         break;
     case TSR_TREE_ATTENTION: {
-        struct tsr_attention_shape shape = {e->step.batch, e->step.seq, t->n.heads, t->n.kv_heads,
+        struct tsr_attention_shape shape = {e->shape.batch, e->shape.seq, t->n.heads, t->n.kv_heads,
                                             t->n.head_dim};
         struct tsr_tensor *part[3];
         tsr_op_split3(e, in, t->n.heads * t->n.head_dim, t->n.kv_heads * t->n.head_dim, false,
@@ -146,7 +147,7 @@ static tsr_status resolve_run(struct tsr_engine *e, struct tsr_module *m, struct
     run->given = true;
     run->children = tsr_arena_alloc(&e->arena, (n + 1) * sizeof *run->children);
     if (!run->children)
-        return tsr_fail(TSR_ENOMEM, "out of memory");
+        return tsr_no_memory(NULL);
     for (size_t i = 0; i < n; i++) {
         size_t k = 0;
         while (k < m->n_children && strcmp(m->child_names[k], names[i]) != 0)
@@ -163,10 +164,10 @@ static tsr_status resolve_runs(struct tsr_engine *e, struct tsr_module *m, struc
                                const struct tsr_tree_node *n)
 {
     t->n_runs = 1 + n->n_run_at;
-    e->model.by_iteration |= n->n_run_at > 0;
+    e->model->by_iteration |= n->n_run_at > 0;
     t->runs = tsr_arena_alloc(&e->arena, (size_t)t->n_runs * sizeof *t->runs);
     if (!t->runs)
-        return tsr_fail(TSR_ENOMEM, "out of memory");
+        return tsr_no_memory(NULL);
     if (n->n_run > 0 || n->run_none)
         TSR_TRY(resolve_run(e, m, &t->runs[0], n->n_run, n->run));
     for (int i = 0; i < n->n_run_at; i++) {
@@ -190,7 +191,7 @@ static tsr_status build(struct tsr_engine *e, struct tsr_module *parent,
     }
     struct tree *t = tsr_arena_alloc(&e->arena, sizeof *t);
     if (!t)
-        return tsr_fail(TSR_ENOMEM, "out of memory");
+        return tsr_no_memory(NULL);
     t->n = *n;
     bool inner = n->type == TSR_TREE_SEQ || n->type == TSR_TREE_LIST;
     tsr_forward_fn forward = n->type == TSR_TREE_LIST ? NULL : inner ? seq_forward : leaf_forward;
@@ -207,13 +208,13 @@ static tsr_status build(struct tsr_engine *e, struct tsr_module *parent,
 
 tsr_status tsr_model_tree(struct tsr_engine *e, const struct tsr_tree_config *config)
 {
-    if (e->root)
+    if (e->tree.root)
         return tsr_fail(TSR_EVALUE, "the engine has a model already");
-    e->model.int_input = config->tokens > 0;
-    e->model.vocab = config->tokens;
-    e->model.in_dim = config->in_dim;
-    e->model.loss_mse = config->loss_mse;
-    e->model.target_dim = config->loss_mse ? config->target_dim : 0;
+    e->model->int_input = config->tokens > 0;
+    e->model->vocab = config->tokens;
+    e->model->in_dim = config->in_dim;
+    e->model->loss_mse = config->loss_mse;
+    e->model->target_dim = config->loss_mse ? config->target_dim : 0;
     tsr_dtype dtype = config->param_dtype != TSR_DTYPE_NONE ? config->param_dtype : TSR_F32;
     return build(e, NULL, &config->root, dtype);
 }

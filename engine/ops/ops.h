@@ -13,6 +13,7 @@
 #define TSR_OPS_H
 
 #include "engine/graph/module_tree.h"
+#include "engine/graph/tensor.h"
 
 /* ---- linear layers and tables ---------------------------------------------------------------- */
 

@@ -228,8 +228,8 @@ static struct tsr_tensor *pad(struct tsr_engine *e, struct tsr_tensor *x, uint64
 
 /* a: rows and width of the padded, head sizes of the padded and the slice, offset in the head,
  * layout of the gradient */
-void tsr__slice_backward(struct tsr_engine *e, struct tsr_node *node, struct tsr_tensor **grad_out,
-                         struct tsr_tensor **grad_in)
+static void slice_backward(struct tsr_engine *e, struct tsr_node *node,
+                           struct tsr_tensor **grad_out, struct tsr_tensor **grad_in)
 {
     const struct tsr_pointwise p = {.n_args = 3, .args = {node->a[3], node->a[2], node->a[4]}};
     grad_in[0] = tsr__tensor_new(e, (tsr_dtype)grad_out[0]->dtype, 2, node->a, TSR_CAT_TEMP);
@@ -244,7 +244,7 @@ struct tsr_tensor *tsr__slice_heads(struct tsr_engine *e, struct tsr_tensor *x, 
     if (!x)
         return NULL;
     struct tsr_tensor *y = tsr__op_alias(
-        e, x, "Slice", (uint64_t[]){x->dims[0], x->dims[1] / from * to}, tsr__slice_backward,
+        e, x, "Slice", (uint64_t[]){x->dims[0], x->dims[1] / from * to}, slice_backward,
         (uint64_t[TSR_MAX_DIMS]){x->dims[0], x->dims[1], from, to, offset, layout});
     tsr__as_columns(y, offset, to, from);
     return y;

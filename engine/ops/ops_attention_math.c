@@ -207,7 +207,8 @@ static struct tsr_tensor *sum_with_mask(struct tsr_engine *e, struct tsr_tensor 
 static struct tsr_tensor *add_mask(struct tsr_engine *e, struct tsr_tensor *scores,
                                    struct tsr_tensor *mask)
 {
-    const struct tsr_region *region = e->packing ? e->packing : e->unpacking;
+    const struct tsr_region *region =
+        e->autograd.packing ? e->autograd.packing : e->autograd.unpacking;
     bool in_place = !e->config.instrumented && !(region && region->selective);
     if (!scores || !mask)
         return scores;

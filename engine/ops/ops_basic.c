@@ -1,7 +1,7 @@
 /* ops_basic.c: matrix products and norms, forward and backward. Order and sizes of
  * allocations are those of eager PyTorch (golden-memory/operators.md, sections 7 and 9).
  */
-#include "engine/ops/ops_fp8.h"
+#include "engine/ops/ops_common.h"
 #include "engine/ops/ops_fused.h"
 
 struct tsr_tensor *tsr__workspace(struct tsr_engine *e, uint64_t bytes)
@@ -38,18 +38,18 @@ void tsr__emit_column_sum(struct tsr_engine *e, const char *name, struct tsr_ten
  * one cublasLt's (1 MiB), after its output; both stay (operators.md, section 5). */
 void tsr__take_workspace(struct tsr_engine *e, bool biased)
 {
-    if (e->capture)
+    if (e->emit.capture)
         return; /* with the block's first product that runs */
-    bool *have = e->in_backward ? &e->workspace_autograd : &e->workspace_main;
-    bool *have_lt = e->in_backward ? &e->lt_autograd : &e->lt_main;
+    bool *have = e->autograd.in_backward ? &e->ops->workspace_autograd : &e->ops->workspace_main;
+    bool *have_lt = e->autograd.in_backward ? &e->ops->lt_autograd : &e->ops->lt_main;
     if (!*have && tsr__ok(e)) {
         *have = true;
-        e->workspaces[e->n_workspaces++] =
+        e->ops->workspaces[e->ops->n_workspaces++] =
             tsr__storage_new(e, TSR_CUBLAS_WORKSPACE, TSR_CAT_WORKSPACE);
     }
     if (biased && !*have_lt && tsr__ok(e)) {
         *have_lt = true;
-        e->workspaces[e->n_workspaces++] =
+        e->ops->workspaces[e->ops->n_workspaces++] =
             tsr__storage_new(e, TSR_CUBLASLT_WORKSPACE, TSR_CAT_WORKSPACE);
     }
 }
@@ -274,7 +274,7 @@ static void norm_backward(struct tsr_engine *e, struct tsr_node *node, struct ts
                                 .bytes_read = tsr__tensor_bytes(g) + tsr__tensor_bytes(x),
                                 .bytes_written = gx ? tsr__tensor_bytes(gx) : 0,
                                 .dims = {node->a[0], node->a[1]},
-                                .constants = {e->model.norm_eps}};
+                                .constants = {e->model->norm_eps}};
         tsr__emit_op(e, &work);
     }
     tsr_release(e, x);
@@ -347,7 +347,7 @@ static struct tsr_tensor *norm(struct tsr_engine *e, struct tsr_tensor *x, struc
                                 .bytes_read = tsr__tensor_bytes(x),
                                 .bytes_written = tsr__tensor_bytes(y),
                                 .dims = {rows, columns},
-                                .constants = {e->model.norm_eps}};
+                                .constants = {e->model->norm_eps}};
         tsr__emit_op(e, &work);
     }
     tsr__node_save(e, node, stat[0]);

@@ -233,19 +233,19 @@ struct tsr_tensor *tsr_op_chunked_cross_entropy(struct tsr_engine *e, struct tsr
 struct tsr_tensor *tsr__head(struct tsr_engine *e, struct tsr_module *m, struct tsr_tensor *x)
 {
     struct tsr_param *w = m->params[0].param;
-    return e->head_labels
-               ? tsr_op_chunked_cross_entropy(e, x, w, e->head_labels, e->step.loss_chunks)
+    return e->ops->head_labels
+               ? tsr_op_chunked_cross_entropy(e, x, w, e->ops->head_labels, e->ops->loss_chunks)
                : tsr_op_linear(e, x, w, NULL);
 }
 
 tsr_status tsr__check_chunked_loss(const struct tsr_engine *e)
 {
-    if (e->step.loss_chunks < 2)
+    if (e->ops->loss_chunks < 2)
         return TSR_OK;
-    if (!e->model.head)
+    if (!e->model->head)
         return tsr_fail(TSR_EUNSUPPORTED, "a loss in chunks is modelled for the Llama family and "
                                           "GPT-2; this model has no head for it");
-    if (e->tp.size > 1)
+    if (e->tp->size > 1)
         return tsr_fail(TSR_EUNSUPPORTED,
                         "a loss in chunks of a tensor-parallel model is not modelled");
     return TSR_OK;

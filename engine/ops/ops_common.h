@@ -1,9 +1,40 @@
-/* ops_common.h: what the files of operations share. */
+/* ops_common.h: what the files of operations share: pieces that they are made of, and what the
+ * engine keeps for them. Private to engine/.
+ */
 #ifndef TSR_OPS_COMMON_H
 #define TSR_OPS_COMMON_H
 
 #include "engine/graph/engine.h"
-#include "engine/ops/scratch.h"
+#include "engine/layout/layout.h"
+#include "engine/ops/ops.h"
+
+/* ---- state ----------------------------------------------------------------------------------- */
+
+/* What operations and steps must know of the model; its family fills it in. */
+struct tsr_model_info {
+    bool int_input, loss_mse, shifts_labels;
+    uint64_t vocab, in_dim, target_dim; /* 0: the loss has no target */
+    double norm_eps, init_std;
+    struct tsr_rope rope;
+    const struct tsr_llama_config *llama; /* NULL: another family */
+    bool head;         /* its last module can make the loss in chunks (tsr__head()) */
+    bool by_iteration; /* what runs depends on the number of the iteration */
+};
+/* What operations keep from one call to the next. */
+struct tsr_op_state {
+    struct { /* a norm that is called with a sum (ops_fused.h) */
+        bool on;
+        struct tsr_tensor *addend, *sum; /* addend: borrowed */
+    } add_norm;
+    struct tsr_tensor *head_labels; /* for a head that makes the loss; borrowed; NULL: logits */
+    uint64_t loss_chunks;           /* > 1: in how many it makes it */
+    bool loss_inplace;              /* flash-attn's loss: gradients take the logits' place */
+    bool workspace_main, workspace_autograd, lt_main, lt_autograd; /* taken already */
+    struct tsr_storage *workspaces[8];
+    size_t n_workspaces;
+};
+
+/* ---- pieces of operations -------------------------------------------------------------------- */
 
 /* Gives up a node whose operation did not run; returns NULL for the caller to return. */
 static inline struct tsr_tensor *tsr__op_abort(struct tsr_engine *e, struct tsr_node *node)
@@ -11,9 +42,6 @@ static inline struct tsr_tensor *tsr__op_abort(struct tsr_engine *e, struct tsr_
     tsr__node_release(e, node);
     return NULL;
 }
-
-/* Recomputes the checkpointed region of the node's first saved slot, if there is one. */
-void tsr__node_touch(struct tsr_engine *e, struct tsr_node *node);
 
 /* The dtype of a result of two dtypes. */
 tsr_dtype tsr__promote(uint8_t a, uint8_t b);
@@ -37,8 +65,6 @@ struct tsr_tensor *tsr__op_alias(struct tsr_engine *e, struct tsr_tensor *x, con
 /* `to` of every `from` elements of x, from `offset` on: a view, with the head sizes of both. */
 struct tsr_tensor *tsr__slice_heads(struct tsr_engine *e, struct tsr_tensor *x, uint64_t from,
                                     uint64_t to, uint64_t offset, enum tsr_layout layout);
-void tsr__slice_backward(struct tsr_engine *e, struct tsr_node *node, struct tsr_tensor **grad_out,
-                         struct tsr_tensor **grad_in);
 /* Makes a view one of columns: rows of `width` elements that begin `pitch` apart, the first at
  * `offset`. Of a view that is one already: the same pitch, in it. */
 void tsr__as_columns(struct tsr_tensor *view, uint64_t offset, uint64_t width, uint64_t pitch);
@@ -86,11 +112,6 @@ struct tsr_tensor *tsr__workspace(struct tsr_engine *e, uint64_t bytes);
 void tsr__emit_column_sum(struct tsr_engine *e, const char *name, struct tsr_tensor *x,
                           struct tsr_tensor *out, uint64_t rows, uint64_t columns);
 
-/* A change of shape: computes nothing, but its backward brings a gradient into token order
- * (tsr__in_token_order()). */
-struct tsr_tensor *tsr__op_reshape(struct tsr_engine *e, struct tsr_tensor *x, bool strict);
-/* g itself (a new reference), or a copy in the order of tokens; strict: also of transposed keys. */
-struct tsr_tensor *tsr__in_token_order(struct tsr_engine *e, struct tsr_tensor *g, bool strict);
 /* Fused dialect: the gradients of the first three inputs, if they are the parts of a split, as
  * columns of one new tensor, which then is the gradient of what was split. False: they are not. */
 bool tsr__split_gradients(struct tsr_engine *e, const struct tsr_node *node,
@@ -143,13 +164,74 @@ enum { TSR_LOG_SOFTMAX_PASSES = 3 };
 void tsr__emit_loss_in_passes(struct tsr_engine *e, const char *name, struct tsr_tensor *const *in,
                               int n, struct tsr_tensor *const *out, int n_out, unsigned passes);
 
-/* Selective checkpointing (checkpoint.c). An operation whose result a policy may keep asks first:
- * true if this one is kept. `product`: matrix products, of which every second one is kept; results
- * of attention kernels are always. */
-bool tsr__selective_keeps(struct tsr_engine *e, bool product);
-/* True while the kept results are to be taken instead of computed. */
-bool tsr__selective_reuses(const struct tsr_engine *e);
-void tsr__selective_put(struct tsr_engine *e, const struct tsr_tensor *result);
-struct tsr_tensor *tsr__selective_take(struct tsr_engine *e);
+/* ---- ops_tp.c -------------------------------------------------------------------------------- */
+
+/* Around the part of a block that tensor parallelism cuts; new references. Identity without it. */
+struct tsr_tensor *tsr__tp_enter(struct tsr_engine *e, struct tsr_tensor *x);
+struct tsr_tensor *tsr__tp_leave(struct tsr_engine *e, struct tsr_tensor *x);
+/* All-reduce in place over the tensor-parallel ranks; nothing without tensor parallelism. */
+void tsr__tp_reduce(struct tsr_engine *e, struct tsr_tensor *x, uint8_t reduce_op);
+void tsr__tp_reduce_partial(struct tsr_engine *e, const struct tsr_param *p,
+                            struct tsr_tensor *grad);
+
+/* ---- ops_chunked_loss.c ---------------------------------------------------------------------- */
+
+/* The last module's forward: logits, or the loss where ops->head_labels are set. */
+struct tsr_tensor *tsr__head(struct tsr_engine *e, struct tsr_module *m, struct tsr_tensor *x);
+/* Refuses a loss in chunks of a model that has no such head. */
+tsr_status tsr__check_chunked_loss(const struct tsr_engine *e);
+
+/* ---- ops_fp8.c: linear layers whose three products run in fp8 (FP8.md) ------------------------
+ */
+
+/* True for a linear layer of a block whose sizes are multiples of 16 (what the products need),
+ * where the engine is asked for fp8 and x has 16 bits. */
+bool tsr__is_fp8(const struct tsr_engine *e, const struct tsr_tensor *x,
+                 const struct tsr_tensor *w);
+/* True for the weight of such a layer, if it is to be gathered in fp8: it is of dtype F8 then. */
+bool tsr__fp8_gathers(const struct tsr_engine *e, const struct tsr_param *p);
+/* y = x w^T (+ b), w (out, in). Gradients in PyTorch's order: input, weight, bias. */
+struct tsr_tensor *tsr__fp8_linear(struct tsr_engine *e, struct tsr_tensor *x, struct tsr_tensor *w,
+                                   struct tsr_tensor *b);
+/* Refuses what the recipe does not run under: tensorwise scaling without the dialect `compile`,
+ * delayed scaling with it. */
+tsr_status tsr__check_fp8(const struct tsr_engine_config *config);
+
+/* ---- scratch.c: bytes that library kernels take for themselves while they run ------------------
+ * *
+ *
+ * Each is what PyTorch 2.11's host code asks the allocator for on a part with 132 multiprocessors
+ * of 2048 threads (sm_90): documented choices of the libraries, not fitted numbers. Formulas:
+ * golden-memory/operators.md, sections 6, 7, 9 and 11.
+ */
+
+enum {
+    TSR_MULTIPROCESSORS = 132,
+    TSR_CUBLAS_WORKSPACE = 33554432,  /* per cuBLAS handle and stream */
+    TSR_CUBLASLT_WORKSPACE = 1048576, /* per thread that runs a biased product */
+    TSR_SORTED_TOKENS = 3072          /* more tokens: the embedding's backward sorts them */
+};
+
+/* Reduction of an [n_in, out] matrix to [out] with fp32 accumulation (bias gradients): partial sums
+ * and semaphores; both 0 where one pass is enough. */
+struct tsr_column_sum {
+    uint64_t partial, semaphores;
+};
+struct tsr_column_sum tsr__column_sum_scratch(uint64_t n_in, uint64_t out);
+
+/* Into how many pieces flash attention cuts the keys to fill the device; 1: no scratch. */
+uint64_t tsr__flash_splits(uint64_t batch, uint64_t heads, uint64_t seq, uint64_t head_dim);
+
+/* Head size as flash attention's fp32 accumulators have it. */
+uint64_t tsr__flash_head_dim(uint64_t head_dim);
+
+/* The dQ accumulator of the memory-efficient backward; `wide`: fp32 inputs. */
+uint64_t tsr__efficient_accumulator(uint64_t batch, uint64_t heads, uint64_t seq, uint64_t head_dim,
+                                    bool wide);
+
+/* Temporaries of cub's radix sort and scan as the embedding's backward calls them. */
+uint64_t tsr__sort_scratch(uint64_t tokens);
+uint64_t tsr__scan_scratch(uint64_t n);
+enum { TSR_PARTITION_SCRATCH = 1279 }; /* holds up to 65536 tokens, grows slowly above */
 
 #endif

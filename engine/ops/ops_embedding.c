@@ -64,8 +64,8 @@ static void after_gradient(struct tsr_engine *e, struct sorting *s, uint64_t tok
 /* Which rows of the table this rank has: tensor parallelism cuts it by words. */
 static void rows_args(struct tsr_engine *e, const struct tsr_tensor *w)
 {
-    bool is_cut = e->tp.size > 1 && w->param && w->param->tp;
-    uint32_t rank = is_cut ? tsr_comm_index(&e->comms[e->tp.comm], e->config.rank) : 0;
+    bool is_cut = e->tp->size > 1 && w->param && w->param->tp;
+    uint32_t rank = is_cut ? tsr_comm_index(&e->emit.comms[e->tp->comm], e->config.rank) : 0;
     tsr__push_arg(e, w->dims[0] * rank);
     tsr__push_arg(e, w->dims[0]);
 }

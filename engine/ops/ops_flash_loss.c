@@ -55,7 +55,7 @@ static void rows_backward(struct tsr_engine *e, struct tsr_node *node, struct ts
     struct tsr_tensor *x = saved[0], *rows = rows_like(e, x, TSR_F32, TSR_CAT_TEMP);
     tsr__emit_pointwise(e, "clone", grad_out, 1, rows);
     mask_ignored(e, rows, saved[2]);
-    bool inplace = e->step.loss_kernel == TSR_LOSS_FLASH_INPLACE;
+    bool inplace = e->ops->loss_inplace;
     if (x)
         grad_in[0] = inplace
                          ? tsr__tensor_view(e, x->storage, (tsr_dtype)x->dtype, x->n_dims, x->dims)

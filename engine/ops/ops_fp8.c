@@ -9,7 +9,7 @@
  * transposes and finds the largest magnitude. The transposed fp8 copies of input and weight are
  * saved for the backward, in place of the input.
  */
-#include "engine/ops/ops_fp8.h"
+#include "engine/ops/ops_common.h"
 
 #include <string.h>
 
@@ -34,18 +34,18 @@ static bool fits(int n_dims, const uint64_t *dims)
 bool tsr__is_fp8(const struct tsr_engine *e, const struct tsr_tensor *x, const struct tsr_tensor *w)
 {
     bool half = x->dtype == TSR_BF16 || x->dtype == TSR_F16;
-    bool known = e->origin.module < e->n_modules;
+    bool known = e->origin.module < e->tree.n_modules;
     return e->config.linear != TSR_LINEAR_PLAIN && fits(w->n_dims, w->dims) && half &&
            (x->dtype == w->dtype || w->dtype == TSR_F8) && known &&
-           is_in_block(e->modules[e->origin.module]);
+           is_in_block(e->tree.modules[e->origin.module]);
 }
 
 bool tsr__fp8_gathers(const struct tsr_engine *e, const struct tsr_param *p)
 {
     if (!e->config.fp8_gather || !fits(p->n_dims, p->shape))
         return false;
-    for (size_t i = 0; i < e->n_modules; i++) {
-        const struct tsr_module *m = e->modules[i];
+    for (size_t i = 0; i < e->tree.n_modules; i++) {
+        const struct tsr_module *m = e->tree.modules[i];
         for (size_t k = 0; k < m->n_params; k++)
             if (m->params[k].param == p)
                 return m->type_name && !strcmp(m->type_name, "Linear") && is_in_block(m);

@@ -30,7 +30,9 @@ struct tsr_tensor *tsr__result_over(struct tsr_engine *e, struct tsr_tensor *t, 
     return y;
 }
 
-int tsr__saved_holders(const struct tsr_node *node, int i, const struct tsr_tensor *t)
+/* How many references to a saved tensor there are after tsr__node_saved(): its own, and the node's
+ * unless it was recomputed. */
+static int saved_holders(const struct tsr_node *node, int i, const struct tsr_tensor *t)
 {
     return node->saved[i].tensor == t ? 2 : 1;
 }
@@ -103,7 +105,7 @@ static void emit_rotation(struct tsr_engine *e, struct tsr_tensor *const in[2],
     work.dims[1] = a[1];
     tsr__push_arg(e, a[0]);
     tsr__push_arg(e, a[1]);
-    tsr__push_arg(e, e->model.llama && e->model.llama->names == TSR_NAMES_HF);
+    tsr__push_arg(e, e->model->llama && e->model->llama->names == TSR_NAMES_HF);
     tsr__push_arg(e, a[2]);
     tsr__emit_op(e, &work);
 }
@@ -175,7 +177,7 @@ static void swiglu_backward(struct tsr_engine *e, struct tsr_node *node,
     for (int i = 0; i < 2 && saved[0] && saved[1]; i++)
         if (node->edges[i].node)
             grad_in[i] =
-                tsr__result_over(e, saved[i], tsr__saved_holders(node, i, saved[i]), TSR_CAT_TEMP);
+                tsr__result_over(e, saved[i], saved_holders(node, i, saved[i]), TSR_CAT_TEMP);
     if (tsr__ok(e) && saved[0] && saved[1])
         emit_swiglu(e, "fused_swiglu_backward",
                     (struct tsr_tensor *[]){grad_out[0], saved[0], saved[1]}, 3, grad_in, 2);

@@ -23,9 +23,6 @@ tsr_status tsr__check_dialect(const struct tsr_engine *e, enum tsr_impl impl);
  * dense, in the order of tokens; else new memory, of that category. A new reference. */
 struct tsr_tensor *tsr__result_over(struct tsr_engine *e, struct tsr_tensor *t, int holders,
                                     enum tsr_category category);
-/* How many references to a saved tensor there are after tsr__node_saved(): its own, and the node's
- * unless it was recomputed. */
-int tsr__saved_holders(const struct tsr_node *node, int i, const struct tsr_tensor *t);
 
 /* What earlier consumers left at the node's edge: a product can add its own to it. A new reference;
  * NULL: nothing waits there, or it is somebody else's, too, or not `numel` elements of `dtype`. */
@@ -36,17 +33,11 @@ struct tsr_tensor *tsr__waiting_gradient(struct tsr_engine *e, const struct tsr_
 struct tsr_tensor *tsr__op_add_over(struct tsr_engine *e, struct tsr_tensor *a,
                                     struct tsr_tensor *b);
 
-/* norm(a + b) by a call of the module `norm`. *sum: a new reference to a + b, which may be in the
- * place of b. b NULL: norm(a), *sum is a, as a result of the same node, so that its backward adds
- * the gradients of both. Composed of eager operations where something hooks the module's call, the
- * norm is one of elementary operations, or dtypes differ. */
-struct tsr_tensor *tsr__call_add_norm(struct tsr_engine *e, struct tsr_module *norm,
-                                      struct tsr_tensor *a, struct tsr_tensor *b,
-                                      struct tsr_tensor **sum);
 /* h = x + f(norm(x)), h + g(norm'(h)): a block of modules norm, f, norm', g. */
 struct tsr_tensor *tsr__fused_block(struct tsr_engine *e, struct tsr_tensor *x,
                                     struct tsr_module *const part[4]);
-/* For the forward of a norm's module: what tsr__call_add_norm() asks of it. bias NULL: RMSNorm. */
+/* For the forward of a norm's module: what a call with a sum (ops->add_norm) asks of it. bias NULL:
+ * RMSNorm. */
 struct tsr_tensor *tsr__op_add_norm(struct tsr_engine *e, struct tsr_tensor *a,
                                     struct tsr_param *weight, struct tsr_param *bias);
 

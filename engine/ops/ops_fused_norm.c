@@ -33,7 +33,7 @@ static void emit_backward(struct tsr_engine *e, const struct tsr_node *node,
                             .name = centered ? "fused_add_layer_norm_backward"
                                              : "fused_add_rms_norm_backward",
                             .dims = {node->a[0], node->a[1]},
-                            .constants = {e->model.norm_eps}};
+                            .constants = {e->model->norm_eps}};
     if (!in[2] || !tsr__ok(e))
         return;
     struct tsr_tensor *scratch = tsr__workspace(e, partial_sums(node));
@@ -90,7 +90,7 @@ static void emit_forward(struct tsr_engine *e, const struct tsr_node *shape,
                             .dtype = out[0]->dtype,
                             .flops = (adds ? 5.0 : 4.0) * (double)out[0]->numel,
                             .dims = {shape->a[0], shape->a[1]},
-                            .constants = {e->model.norm_eps}};
+                            .constants = {e->model->norm_eps}};
     if (adds)
         work.name = centered ? "fused_add_layer_norm" : "fused_add_rms_norm";
     else
@@ -132,7 +132,7 @@ static void save_sum(struct tsr_engine *e, struct tsr_node *node, const struct t
 struct tsr_tensor *tsr__op_add_norm(struct tsr_engine *e, struct tsr_tensor *a,
                                     struct tsr_param *wp, struct tsr_param *bp)
 {
-    struct tsr_tensor *b = e->add_norm.addend, *w = a ? tsr__param_value(e, wp) : NULL;
+    struct tsr_tensor *b = e->ops->add_norm.addend, *w = a ? tsr__param_value(e, wp) : NULL;
     struct tsr_tensor *bias = w && bp ? tsr__param_value(e, bp) : NULL, *out[4] = {NULL};
     if (!w || (bp && !bias))
         return NULL;
@@ -167,7 +167,7 @@ struct tsr_tensor *tsr__op_add_norm(struct tsr_engine *e, struct tsr_tensor *a,
     tsr__node_output(node, out[1], 0);
     if (!node || node->edges[EDGE_A].node || node->edges[EDGE_B].node)
         tsr__node_output(node, out[0], 1);
-    e->add_norm.sum = out[0];
+    e->ops->add_norm.sum = out[0];
     return out[1];
 }
 
@@ -176,27 +176,31 @@ struct tsr_tensor *tsr__op_add_norm(struct tsr_engine *e, struct tsr_tensor *a,
 /* Nothing that would see only one of the two arguments or results stands around the call. */
 static bool is_plain_call(const struct tsr_module *m)
 {
-    return !m->state && !m->checkpoint.inside && !m->checkpoint.outside;
+    return !m->hooks && !m->checkpoint.inside && !m->checkpoint.outside;
 }
 
-struct tsr_tensor *tsr__call_add_norm(struct tsr_engine *e, struct tsr_module *norm,
-                                      struct tsr_tensor *a, struct tsr_tensor *b,
-                                      struct tsr_tensor **sum)
+/* norm(a + b) by a call of the module `norm`. *sum: a new reference to a + b, which may be in the
+ * place of b. b NULL: norm(a), *sum is a, as a result of the same node, so that its backward adds
+ * the gradients of both. Composed of eager operations where something hooks the module's call, the
+ * norm is one of elementary operations, or dtypes differ. */
+static struct tsr_tensor *call_add_norm(struct tsr_engine *e, struct tsr_module *norm,
+                                        struct tsr_tensor *a, struct tsr_tensor *b,
+                                        struct tsr_tensor **sum)
 {
     *sum = NULL;
     if (!a || !tsr__ok(e))
         return NULL;
-    bool by_hand = e->model.llama && e->model.llama->hand_norm;
+    bool by_hand = e->model->llama && e->model->llama->hand_norm;
     if (!tsr__is_fused(e) || by_hand || !is_plain_call(norm) || (b && b->dtype != a->dtype)) {
         *sum = b ? tsr_op_add(e, a, b) : tsr_retain(a);
         return tsr_call(e, norm, *sum);
     }
-    e->add_norm.on = true;
-    e->add_norm.addend = b;
+    e->ops->add_norm.on = true;
+    e->ops->add_norm.addend = b;
     struct tsr_tensor *y = tsr_call(e, norm, a);
-    *sum = e->add_norm.sum;
-    e->add_norm.on = false;
-    e->add_norm.addend = e->add_norm.sum = NULL;
+    *sum = e->ops->add_norm.sum;
+    e->ops->add_norm.on = false;
+    e->ops->add_norm.addend = e->ops->add_norm.sum = NULL;
     return y;
 }
 
@@ -205,7 +209,7 @@ struct tsr_tensor *tsr__fused_block(struct tsr_engine *e, struct tsr_tensor *x,
 {
     struct tsr_tensor *h = tsr_retain(x), *y = NULL;
     for (int i = 0; i < 4; i += 2) {
-        struct tsr_tensor *sum = NULL, *normed = tsr__call_add_norm(e, part[i], h, y, &sum);
+        struct tsr_tensor *sum = NULL, *normed = call_add_norm(e, part[i], h, y, &sum);
         tsr_release(e, y);
         tsr_release(e, h);
         h = sum;

@@ -203,7 +203,7 @@ struct tsr_tensor *tsr_op_hand_rms_norm(struct tsr_engine *e, struct tsr_tensor 
     struct tsr_tensor *mean = row_op(e, squares, "mean", mean_backward, 0);
     tsr_release(e, squares);
     struct tsr_tensor *shifted =
-        row_op(e, mean, "add_scalar", tsr__backward_pass, e->model.norm_eps);
+        row_op(e, mean, "add_scalar", tsr__backward_pass, e->model->norm_eps);
     if (!transformers) { /* `variance` is a variable there */
         tsr_release(e, mean);
         mean = NULL;

@@ -73,13 +73,13 @@ static struct tsr_tensor *over_vocabulary(struct tsr_engine *e, const char *name
 /* Which words this rank has: args of the kernels that look for a label. */
 static void vocabulary_args(struct tsr_engine *e, uint64_t words)
 {
-    tsr__push_arg(e, words * tsr_comm_index(&e->comms[e->tp.comm], e->config.rank));
+    tsr__push_arg(e, words * tsr_comm_index(&e->emit.comms[e->tp->comm], e->config.rank));
     tsr__push_arg(e, words);
 }
 
 static bool is_cut(const struct tsr_engine *e)
 {
-    return e->tp.size > 1;
+    return e->tp->size > 1;
 }
 
 /* ---- log-softmax ----------------------------------------------------------------------------- */

@@ -6,16 +6,8 @@
 
 /* ---- layouts --------------------------------------------------------------------------------- */
 
-/* A gradient that lies in another order than tokens x heads is copied where its shape changes.
- * a[0]: also when only the transposed order of keys is left, which some changes of shape can take
- * as it is. */
-static void reshape_backward(struct tsr_engine *e, struct tsr_node *node,
-                             struct tsr_tensor **grad_out, struct tsr_tensor **grad_in)
-{
-    grad_in[0] = tsr__in_token_order(e, grad_out[0], node->a[0] != 0);
-}
-
-struct tsr_tensor *tsr__in_token_order(struct tsr_engine *e, struct tsr_tensor *g, bool strict)
+/* g itself (a new reference), or a copy in the order of tokens; strict: also of transposed keys. */
+static struct tsr_tensor *in_token_order(struct tsr_engine *e, struct tsr_tensor *g, bool strict)
 {
     bool copies = g && (g->layout == TSR_LAYOUT_HEADS || (strict && g->layout));
     if (!copies)
@@ -25,21 +17,31 @@ struct tsr_tensor *tsr__in_token_order(struct tsr_engine *e, struct tsr_tensor *
     return out;
 }
 
-struct tsr_tensor *tsr__op_reshape(struct tsr_engine *e, struct tsr_tensor *x, bool strict)
+/* A gradient that lies in another order than tokens x heads is copied where its shape changes.
+ * a[0]: also when only the transposed order of keys is left, which some changes of shape can take
+ * as it is. */
+static void reshape_backward(struct tsr_engine *e, struct tsr_node *node,
+                             struct tsr_tensor **grad_out, struct tsr_tensor **grad_in)
+{
+    grad_in[0] = in_token_order(e, grad_out[0], node->a[0] != 0);
+}
+
+/* A change of shape: computes nothing, but its backward brings a gradient into token order. */
+static struct tsr_tensor *reshape(struct tsr_engine *e, struct tsr_tensor *x, bool strict)
 {
     return tsr__op_alias(e, x, "View", NULL, reshape_backward, (uint64_t[TSR_MAX_DIMS]){strict});
 }
 
 struct tsr_tensor *tsr_op_view(struct tsr_engine *e, struct tsr_tensor *x)
 {
-    return tsr__op_reshape(e, x, false);
+    return reshape(e, x, false);
 }
 
 /* ---- rotary ---------------------------------------------------------------------------------- */
 
 void tsr__rotary_table_operand(struct tsr_engine *e, uint64_t seq, uint64_t head_dim)
 {
-    tsr__operand(e, e->root->buffers[0], 0, 4 * seq * head_dim, TSR_READ, TSR_F32);
+    tsr__operand(e, e->tree.root->buffers[0], 0, 4 * seq * head_dim, TSR_READ, TSR_F32);
 }
 
 static void emit_rotation(struct tsr_engine *e, const char *name, struct tsr_tensor *x,
@@ -55,7 +57,7 @@ static void emit_rotation(struct tsr_engine *e, const char *name, struct tsr_ten
     tsr__operand_tensor(e, y, TSR_WRITE);
     tsr__push_arg(e, a[0]);
     tsr__push_arg(e, a[1]);
-    tsr__push_arg(e, e->model.llama && e->model.llama->names == TSR_NAMES_HF);
+    tsr__push_arg(e, e->model->llama && e->model->llama->names == TSR_NAMES_HF);
     struct tsr_work work = {.op = TSR_OP_POINTWISE,
                             .dtype = y->dtype,
                             .name = name,
@@ -123,7 +125,7 @@ struct tsr_tensor *tsr_op_rotary(struct tsr_engine *e, struct tsr_tensor *x, uin
         return NULL;
     struct tsr_tensor *wide = tsr_op_cast(e, x, TSR_F32);
     struct tsr_tensor *turned = rotate(e, wide, seq, head_dim);
-    struct tsr_tensor *real = tsr__op_reshape(e, turned, true);
+    struct tsr_tensor *real = reshape(e, turned, true);
     tsr_release(e, turned);
     struct tsr_tensor *y = tsr_op_cast(e, real, (tsr_dtype)x->dtype);
     tsr_release(e, real);
@@ -258,7 +260,7 @@ static void part_backward(struct tsr_engine *e, struct tsr_node *node, struct ts
                           struct tsr_tensor **grad_in)
 {
     struct tsr_node *join = node->edges[0].node;
-    struct tsr_tensor *g = tsr__in_token_order(e, grad_out[0], false);
+    struct tsr_tensor *g = in_token_order(e, grad_out[0], false);
     join->n_saved = 3;
     join->saved[node->a[0]].tensor = g;
     if (!join->grads[0]) /* any gradient makes the join run */

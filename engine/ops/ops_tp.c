@@ -19,12 +19,12 @@ static void emit_collective(struct tsr_engine *e, uint8_t kind, uint8_t reduce_o
     struct tsr_instr instr = {.kind = kind,
                               .dtype = out->dtype,
                               .reduce_op = reduce_op,
-                              .stream = e->tp.stream,
-                              .comm = e->tp.comm,
+                              .stream = e->tp->stream,
+                              .comm = e->tp->comm,
                               .bytes = a > b ? a : b};
     uint32_t ready = tsr__new_event(e), done = tsr__new_event(e);
     struct tsr_instr record = {.kind = TSR_RECORD, .stream = compute, .event = ready};
-    struct tsr_instr wait = {.kind = TSR_WAIT, .stream = e->tp.stream, .event = ready};
+    struct tsr_instr wait = {.kind = TSR_WAIT, .stream = e->tp->stream, .event = ready};
     record.comm = wait.comm = UINT16_MAX;
     tsr__emit(e, &record);
     tsr__emit(e, &wait);
@@ -32,7 +32,7 @@ static void emit_collective(struct tsr_engine *e, uint8_t kind, uint8_t reduce_o
         tsr__operand_tensor(e, in, TSR_READ);
     tsr__operand_tensor(e, out, in != out ? TSR_WRITE : TSR_READ_WRITE);
     tsr__emit(e, &instr);
-    record.stream = e->tp.stream;
+    record.stream = e->tp->stream;
     wait.stream = compute;
     record.event = wait.event = done;
     tsr__emit(e, &record);
@@ -45,9 +45,9 @@ static struct tsr_tensor *collective(struct tsr_engine *e, uint8_t kind, struct 
 {
     uint64_t dims[2] = {x->dims[0], x->n_dims > 1 ? x->dims[1] : 1};
     if (kind == TSR_ALL_GATHER)
-        dims[0] *= e->tp.size;
+        dims[0] *= e->tp->size;
     if (kind == TSR_REDUCE_SCATTER)
-        dims[0] /= e->tp.size;
+        dims[0] /= e->tp->size;
     struct tsr_tensor *y = tsr__tensor_new(e, (tsr_dtype)x->dtype, x->n_dims, dims, category);
     if (!y)
         return NULL;
@@ -86,7 +86,7 @@ static struct tsr_tensor *forward_collective(struct tsr_engine *e, uint8_t kind,
 static struct tsr_tensor *region(struct tsr_engine *e, struct tsr_tensor *x, uint8_t forward,
                                  uint8_t backward)
 {
-    if (!x || e->tp.size < 2)
+    if (!x || e->tp->size < 2)
         return tsr_retain(x);
     struct tsr_node *node = tsr__node_new(e, "TensorParallel", region_backward, &x, 1);
     if (node)
@@ -102,19 +102,19 @@ static struct tsr_tensor *region(struct tsr_engine *e, struct tsr_tensor *x, uin
 
 struct tsr_tensor *tsr__tp_enter(struct tsr_engine *e, struct tsr_tensor *x)
 {
-    return e->tp.sequence ? region(e, x, TSR_ALL_GATHER, TSR_REDUCE_SCATTER)
-                          : region(e, x, 0, TSR_ALL_REDUCE);
+    return e->tp->sequence ? region(e, x, TSR_ALL_GATHER, TSR_REDUCE_SCATTER)
+                           : region(e, x, 0, TSR_ALL_REDUCE);
 }
 
 struct tsr_tensor *tsr__tp_leave(struct tsr_engine *e, struct tsr_tensor *x)
 {
-    return e->tp.sequence ? region(e, x, TSR_REDUCE_SCATTER, TSR_ALL_GATHER)
-                          : region(e, x, TSR_ALL_REDUCE, 0);
+    return e->tp->sequence ? region(e, x, TSR_REDUCE_SCATTER, TSR_ALL_GATHER)
+                           : region(e, x, TSR_ALL_REDUCE, 0);
 }
 
 void tsr__tp_reduce(struct tsr_engine *e, struct tsr_tensor *x, uint8_t reduce_op)
 {
-    if (x && e->tp.size > 1 && tsr__ok(e))
+    if (x && e->tp->size > 1 && tsr__ok(e))
         emit_collective(e, TSR_ALL_REDUCE, reduce_op, x, x);
 }
 
@@ -123,7 +123,7 @@ void tsr__tp_reduce(struct tsr_engine *e, struct tsr_tensor *x, uint8_t reduce_o
 void tsr__tp_reduce_partial(struct tsr_engine *e, const struct tsr_param *p,
                             struct tsr_tensor *grad)
 {
-    if (e->tp.sequence && p->tp_partial)
+    if (e->tp->sequence && p->tp_partial)
         tsr__tp_reduce(e, grad, TSR_REDUCE_SUM);
 }
 
@@ -138,7 +138,7 @@ static tsr_status check_divides(uint64_t whole, uint32_t tp, const char *what)
 
 static tsr_status check_llama(const struct tsr_engine *e, uint32_t tp)
 {
-    const struct tsr_model_info *m = &e->model;
+    const struct tsr_model_info *m = e->model;
     if (!m->llama)
         return tsr_fail(TSR_ENOTIMPL, "tensor parallelism is modelled for Llama, Mistral and Qwen; "
                                       "this model has no plan");
@@ -153,9 +153,9 @@ static tsr_status check_llama(const struct tsr_engine *e, uint32_t tp)
 
 static void mark_partial(struct tsr_engine *e)
 {
-    for (size_t i = 0; i < e->n_params; i++)
-        if (e->params[i] && tsr__glob("**norm.weight", e->params[i]->fqn))
-            e->params[i]->tp_partial = true;
+    for (size_t i = 0; i < e->tree.n_params; i++)
+        if (e->tree.params[i] && tsr_glob("**norm.weight", e->tree.params[i]->fqn))
+            e->tree.params[i]->tp_partial = true;
 }
 
 tsr_status tsr_tensor_parallel_model(struct tsr_engine *e, const char *mesh_dim, bool sequence)
@@ -177,10 +177,10 @@ tsr_status tsr_tensor_parallel_model(struct tsr_engine *e, const char *mesh_dim,
     TSR_TRY(tsr__submesh(e, &mesh_dim, 1, &mesh));
     TSR_TRY(check_llama(e, mesh.size[0]));
     TSR_TRY(tsr_tensor_parallel(e, &options));
-    e->tp.size = mesh.size[0];
-    e->tp.sequence = sequence && mesh.size[0] > 1;
-    e->tp.comm = tsr__comm_add(e, mesh_dim, mesh.size[0], mesh.stride[0], UINT16_MAX);
-    e->tp.stream = tsr__stream_add(e, "tensor_parallel", TSR_ROLE_ALL_REDUCE, 0);
+    e->tp->size = mesh.size[0];
+    e->tp->sequence = sequence && mesh.size[0] > 1;
+    e->tp->comm = tsr__comm_add(e, mesh_dim, mesh.size[0], mesh.stride[0], UINT16_MAX);
+    e->tp->stream = tsr__stream_add(e, "tensor_parallel", TSR_ROLE_ALL_REDUCE, 0);
     mark_partial(e);
     return e->status;
 }

@@ -25,7 +25,7 @@ static struct tsr_tensor *flat(struct tsr_engine *e, const char *name, tsr_dtype
 
 struct tsr_tensor *tsr__op_padding_mask(struct tsr_engine *e)
 {
-    return tsr__ok(e) ? flat(e, "new_ones", TSR_U8, e->step.batch * e->step.seq, NULL) : NULL;
+    return tsr__ok(e) ? flat(e, "new_ones", TSR_U8, e->shape.batch * e->shape.seq, NULL) : NULL;
 }
 
 /* Where the kept tokens are: nonzero() of the mask, whose number of results the host needs. */
@@ -46,7 +46,7 @@ static struct tsr_tensor *find_tokens(struct tsr_engine *e, struct tsr_tensor *m
 /* The begins of the sequences, which the kernels need. */
 static struct tsr_tensor *find_begins(struct tsr_engine *e, struct tsr_tensor *lengths)
 {
-    uint64_t batch = e->step.batch;
+    uint64_t batch = e->shape.batch;
     struct tsr_tensor *longest = flat(e, "max", TSR_U8, 4, lengths);
     host_reads(e, longest);
     tsr_release(e, longest);
@@ -61,7 +61,7 @@ struct tsr_unpadding tsr__find_unpadding(struct tsr_engine *e, struct tsr_tensor
     struct tsr_unpadding u = {NULL, NULL};
     if (!mask || !tsr__ok(e))
         return u;
-    struct tsr_tensor *lengths = flat(e, "sum", TSR_U8, 4 * e->step.batch, mask);
+    struct tsr_tensor *lengths = flat(e, "sum", TSR_U8, 4 * e->shape.batch, mask);
     u.indices = find_tokens(e, mask);
     u.begins = find_begins(e, lengths);
     tsr_release(e, lengths);

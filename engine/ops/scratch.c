@@ -1,5 +1,7 @@
-/* scratch.c: how much device memory library kernels take for themselves (scratch.h). */
-#include "engine/ops/scratch.h"
+/* scratch.c: how much device memory library kernels take for themselves: column sums, attention,
+ * sorting.
+ */
+#include "engine/ops/ops_common.h"
 
 /* ---- column sums ----------------------------------------------------------------------------- */
 

@@ -1,4 +1,6 @@
-/* base.c: error text, dtypes, checked arithmetic, hashing, arrays and arenas. */
+/* base.c: error text, dtypes, checked arithmetic, hashing, arrays, arenas, canonical numbers, and
+ * patterns of names.
+ */
 #include "engine/program/base.h"
 
 #include <stdio.h>
@@ -249,4 +251,72 @@ bool tsr_grow(void *items_ptr, size_t n_used, size_t *n_cap, size_t item_bytes)
     memcpy(items_ptr, &items, sizeof items);
     *n_cap = cap;
     return true;
+}
+
+/* ---- canonical numbers ----------------------------------------------------------------------- */
+
+void tsr_canonical_fini(struct tsr_canonical *map)
+{
+    free(map->slots);
+    *map = (struct tsr_canonical){0};
+}
+
+static struct tsr_canonical_slot *canonical_find(const struct tsr_canonical *map, uint32_t id)
+{
+    uint32_t i = (id * UINT32_C(2654435769)) & (map->n_slots - 1);
+    while (map->slots[i].number && map->slots[i].id != id)
+        i = (i + 1) & (map->n_slots - 1);
+    return &map->slots[i];
+}
+
+static bool canonical_grow(struct tsr_canonical *map)
+{
+    struct tsr_canonical bigger = {.n_slots = map->n_slots ? map->n_slots * 2 : 1024, .n = map->n};
+    bigger.slots = calloc(bigger.n_slots, sizeof *bigger.slots);
+    if (!bigger.slots)
+        return false;
+    for (uint32_t i = 0; i < map->n_slots; i++)
+        if (map->slots[i].number)
+            *canonical_find(&bigger, map->slots[i].id) = map->slots[i];
+    free(map->slots);
+    *map = bigger;
+    return true;
+}
+
+bool tsr_canonical_number(struct tsr_canonical *map, uint32_t id, uint32_t *number)
+{
+    if (map->n >= map->n_slots / 2 && !canonical_grow(map))
+        return false;
+    struct tsr_canonical_slot *slot = canonical_find(map, id);
+    if (!slot->number) {
+        slot->id = id;
+        slot->number = ++map->n;
+    }
+    *number = slot->number - 1;
+    return true;
+}
+
+/* ---- patterns of names ----------------------------------------------------------------------- */
+
+bool tsr_glob(const char *pattern, const char *text)
+{
+    if (pattern[0] == '*' && pattern[1] == '*') {
+        for (;; text++) {
+            if (tsr_glob(pattern + 2, text))
+                return true;
+            if (!*text)
+                return false;
+        }
+    }
+    if (pattern[0] == '*') {
+        for (;; text++) {
+            if (tsr_glob(pattern + 1, text))
+                return true;
+            if (!*text || *text == '.')
+                return false;
+        }
+    }
+    if (!*pattern)
+        return !*text;
+    return *pattern == *text && tsr_glob(pattern + 1, text + 1);
 }

@@ -1,5 +1,5 @@
 /* base.h: what every file of the engine uses: status codes, error text, dtypes, checked
- * arithmetic, a growable array and an arena.
+ * arithmetic, a growable array, an arena, canonical numbers of ids, patterns of names.
  *
  * Errors. A fallible function returns tsr_status; the text of the last failure of this thread is
  * tsr_error_text(). Codes TSR_EVALUE ... TSR_ETYPE are mistakes in what the caller asked for and
@@ -155,5 +155,26 @@ bool tsr_grow(void *items_ptr, size_t n_used, size_t *n_cap, size_t item_bytes);
 /* Appends `value` to the array (items, n, cap): true on success. */
 #define TSR_PUSH(items, n, cap, value) \
     (tsr_grow(&(items), (n), &(cap), sizeof *(items)) ? ((items)[(n)++] = (value), true) : false)
+
+/* ---- canonical numbers ----------------------------------------------------------------------- */
+
+/* Numbers ids by first appearance, so that programs that differ only in the ids of their buffers or
+ * events read, hash and print the same. Open addressing; n_slots is a power of two. */
+struct tsr_canonical {
+    struct tsr_canonical_slot {
+        uint32_t id, number; /* number 0: free slot; else 1 + canonical number */
+    } * slots;
+    uint32_t n_slots, n;
+};
+
+/* Begin with {0}. */
+void tsr_canonical_fini(struct tsr_canonical *map);
+/* False when out of memory. */
+bool tsr_canonical_number(struct tsr_canonical *map, uint32_t id, uint32_t *number);
+
+/* ---- patterns of names ----------------------------------------------------------------------- */
+
+/* '*' inside one component of a name with dots, '**' anything, the rest literal. */
+bool tsr_glob(const char *pattern, const char *text);
 
 #endif

@@ -1,7 +1,7 @@
 /* executor.h: the interface that every executor implements.
  *
  * The engine calls submit() once per instruction, in host issue order of one rank. An executor
- * never calls back into the engine. Adding one: copy the recorder (record.c), fill the table.
+ * never calls back into the engine. Adding one: copy the recorder (program.c), fill the table.
  */
 #ifndef TSR_EXECUTOR_H
 #define TSR_EXECUTOR_H

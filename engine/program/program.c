@@ -1,5 +1,7 @@
-/* program.c: recorded instructions and the names of their codes. */
-#include "engine/program/program.h"
+/* program.c: recorded instructions, the names of their codes, and the recorder: the simplest
+ * executor, which appends every instruction to a program.
+ */
+#include "engine/program/executor.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -38,18 +40,18 @@ tsr_status tsr_program_append(struct tsr_program *program, const struct tsr_inst
         size_t bytes = instr->n_operands * sizeof *instr->operands;
         struct tsr_operand *operands = tsr_arena_alloc(&program->arena, bytes);
         if (!operands)
-            return tsr_fail(TSR_ENOMEM, "out of memory: operands of an instruction");
+            return tsr_no_memory("operands of an instruction");
         memcpy(operands, instr->operands, bytes);
         copy.operands = operands;
     }
     if (instr->work) {
         struct tsr_work *work = tsr_arena_alloc(&program->arena, sizeof *work);
         if (!work)
-            return tsr_fail(TSR_ENOMEM, "out of memory: work of an instruction");
+            return tsr_no_memory("work of an instruction");
         *work = *instr->work;
         copy.work = work;
         if (!copy_args(program, work))
-            return tsr_fail(TSR_ENOMEM, "out of memory: work of an instruction");
+            return tsr_no_memory("work of an instruction");
     }
     if (!TSR_PUSH(program->instrs, program->n_instrs, program->cap, copy))
         return tsr_fail(TSR_ENOMEM, "out of memory: a program of %zu instructions",
@@ -194,4 +196,31 @@ const char *tsr_reduce_op_name(int op)
         [TSR_REDUCE_MAX] = "max",
     };
     return name_of(names, (int)(sizeof names / sizeof names[0]), op);
+}
+
+/* ---- recording ------------------------------------------------------------------------------- */
+
+static tsr_status record_submit(struct tsr_executor *x, const struct tsr_instr *instr)
+{
+    struct tsr_recorder *recorder = (struct tsr_recorder *)x;
+    return tsr_program_append(recorder->into, instr);
+}
+
+static tsr_status record_drain(struct tsr_executor *x)
+{
+    (void)x; /* nothing runs: everything submitted is done */
+    return TSR_OK;
+}
+
+static const struct tsr_executor_ops record_ops = {
+    .size = sizeof(struct tsr_executor_ops),
+    .version = TSR_EXECUTOR_VERSION,
+    .name = "record",
+    .submit = record_submit,
+    .drain = record_drain,
+};
+
+void tsr_recorder_init(struct tsr_recorder *recorder, struct tsr_program *into)
+{
+    *recorder = (struct tsr_recorder){.base = {.ops = &record_ops}, .into = into};
 }

@@ -10,7 +10,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "engine/program/canonical.h"
 #include "engine/program/program.h"
 
 /* One line while it is built. `failed`: the host has no memory left; the line stays short. */

@@ -1,57 +1,7 @@
 /* program_hash.c: program hash, offsets hash and executed hash (see program.h). */
-#include <stdlib.h>
 #include <string.h>
 
-#include "engine/program/canonical.h"
 #include "engine/program/program.h"
-
-/* ---- canonical numbers ----------------------------------------------------------------------- */
-
-void tsr_canonical_init(struct tsr_canonical *map)
-{
-    *map = (struct tsr_canonical){0};
-}
-
-void tsr_canonical_fini(struct tsr_canonical *map)
-{
-    free(map->slots);
-    tsr_canonical_init(map);
-}
-
-static struct tsr_canonical_slot *canonical_find(const struct tsr_canonical *map, uint32_t id)
-{
-    uint32_t i = (id * UINT32_C(2654435769)) & (map->n_slots - 1);
-    while (map->slots[i].number && map->slots[i].id != id)
-        i = (i + 1) & (map->n_slots - 1);
-    return &map->slots[i];
-}
-
-static bool canonical_grow(struct tsr_canonical *map)
-{
-    struct tsr_canonical bigger = {.n_slots = map->n_slots ? map->n_slots * 2 : 1024, .n = map->n};
-    bigger.slots = calloc(bigger.n_slots, sizeof *bigger.slots);
-    if (!bigger.slots)
-        return false;
-    for (uint32_t i = 0; i < map->n_slots; i++)
-        if (map->slots[i].number)
-            *canonical_find(&bigger, map->slots[i].id) = map->slots[i];
-    free(map->slots);
-    *map = bigger;
-    return true;
-}
-
-bool tsr_canonical_number(struct tsr_canonical *map, uint32_t id, uint32_t *number)
-{
-    if (map->n >= map->n_slots / 2 && !canonical_grow(map))
-        return false;
-    struct tsr_canonical_slot *slot = canonical_find(map, id);
-    if (!slot->number) {
-        slot->id = id;
-        slot->number = ++map->n;
-    }
-    *number = slot->number - 1;
-    return true;
-}
 
 /* ---- program hash ---------------------------------------------------------------------------- */
 

@@ -1,6 +1,7 @@
-/* digest_wrap.c: the part of a digest (digest.h) that belongs to wrapped modules. */
+/* digest_wrap.c: the part of a digest that belongs to wrapped modules: states, groups, the reducer.
+ */
 #include "engine/ddp/reducer.h"
-#include "engine/replay/digest.h"
+#include "engine/replay/replay_impl.h"
 
 #include <string.h>
 
@@ -50,10 +51,11 @@ static void walk_custom(struct tsr_state_walk *w, const struct tsr_custom_comm *
 
 static void walk_options(struct tsr_state_walk *w, const struct tsr_group *g)
 {
-    const bool flags[] = {
-        g->lazy_done,        g->reduce_grads,        g->all_reduce_grads, g->reshard_after_backward,
-        g->unshard_async_op, g->unshard_in_backward, g->force_sum,        g->keep_storage,
-        g->reduce_unused,    g->from_process_group};
+    const bool flags[] = {g->lazy_done,         g->reduce_grads,
+                          g->all_reduce_grads,  g->reshard_after_backward,
+                          g->unshard_async_op,  g->unshard_in_backward,
+                          g->force_sum,         g->reduce_unused,
+                          g->from_process_group};
     uint64_t bits = 0, factor;
     for (size_t i = 0; i < sizeof flags / sizeof *flags; i++)
         bits = bits << 1 | flags[i];
@@ -204,9 +206,9 @@ void tsr__walk_wrapped(struct tsr_state_walk *w)
     struct tsr_engine *e = w->engine;
     const struct tsr_state_ctx *ctx = NULL;
     const struct tsr_comm_ctx *comm = NULL;
-    tsr__walk_u64(w, e->n_states);
-    for (size_t i = 0; i < e->n_states; i++) {
-        struct tsr_state *s = e->states[i];
+    tsr__walk_u64(w, e->fsdp->n_states);
+    for (size_t i = 0; i < e->fsdp->n_states; i++) {
+        struct tsr_state *s = e->fsdp->states[i];
         walk_wrapped_state(w, s);
         if (s->ctx && s->ctx != ctx)
             walk_state_ctx(w, s->ctx);

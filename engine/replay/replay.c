@@ -1,4 +1,4 @@
-/* replay.c: see replay.h.
+/* replay.c: the cache of steps: which step follows which state, and what comes next.
  *
  * A kept program names buffers and events by codes: those that it makes by their distance from the
  * first new number, those that were there before by their number in the walk over the state. So a
@@ -50,7 +50,7 @@ tsr_status tsr_step_cache_create(struct tsr_engine *engine, struct tsr_step_cach
 {
     *out = calloc(1, sizeof **out);
     if (!*out)
-        return tsr_fail(TSR_ENOMEM, "out of memory: a cache of steps");
+        return tsr_no_memory("a cache of steps");
     (*out)->engine = engine;
     return TSR_OK;
 }
@@ -134,8 +134,8 @@ static void come_round(struct tsr_step_cache *cache, uint32_t iteration)
         *walk->buffers[i] = cache->ids.buffers[i];
     for (size_t i = 0; i < walk->n_places; i++)
         *walk->places[i].event = cache->ids.events[walk->places[i].number];
-    e->next_buffer = cache->ids.next_buffer;
-    e->next_event = cache->ids.next_event - 1;
+    e->emit.next_buffer = cache->ids.next_buffer;
+    e->emit.next_event = cache->ids.next_event - 1;
     e->iteration = iteration;
     e->origin.iteration = (uint16_t)iteration;
     cache->n_ahead = 0;

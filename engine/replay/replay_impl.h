@@ -1,11 +1,22 @@
-/* replay_impl.h: a step that is kept to be replayed: recorded, compared, renumbered. Private to
- * replay*.c.
+/* replay_impl.h: the digest of a state between two steps (graph/walk.h), and a step that is kept to
+ * be replayed: recorded, compared, renumbered. Private to the replay of steps.
  */
 #ifndef TSR_REPLAY_IMPL_H
 #define TSR_REPLAY_IMPL_H
 
-#include "engine/replay/digest.h"
+#include "engine/graph/walk.h"
 #include "engine/step/step.h"
+
+/* ---- digest.c, digest_wrap.c ----------------------------------------------------------------- */
+
+/* Between steps only. The arrays of *walk are used again if it comes from an earlier walk; begin
+ * with {0}. Errors: TSR_ENOMEM. */
+tsr_status tsr__walk_state(struct tsr_engine *e, struct tsr_state_walk *walk);
+
+/* digest_wrap.c: states, groups and what they share; the reducer. */
+void tsr__walk_wrapped(struct tsr_state_walk *w);
+
+/* ---- replay_step.c --------------------------------------------------------------------------- */
 
 /* Numbers of live buffers and events, by their numbers in the walk over a state, and the next ones
  * that are given. */

@@ -1,4 +1,5 @@
-/* replay_step.c: see replay_impl.h. */
+/* replay_step.c: one kept step: recorded, its numbers made codes, compared, and made numbers again.
+ */
 #include "engine/replay/replay_impl.h"
 
 #include <stdlib.h>
@@ -22,12 +23,12 @@ static bool copy_ids(uint32_t **to, size_t *n_to, size_t *cap, const uint32_t *f
 
 tsr_status tsr__ids_of(struct tsr__ids *ids, const struct tsr_state_walk *walk)
 {
-    ids->next_buffer = walk->engine->next_buffer;
-    ids->next_event = walk->engine->next_event + 1;
+    ids->next_buffer = walk->engine->emit.next_buffer;
+    ids->next_event = walk->engine->emit.next_event + 1;
     if (copy_ids(&ids->buffers, &ids->n_buffers, &ids->cap_buffers, walk->ids, walk->n_buffers) &&
         copy_ids(&ids->events, &ids->n_events, &ids->cap_events, walk->events, walk->n_events))
         return TSR_OK;
-    return tsr_fail(TSR_ENOMEM, "out of memory: numbers of live buffers");
+    return tsr_no_memory("numbers of live buffers");
 }
 
 void tsr__ids_fini(struct tsr__ids *ids)
@@ -124,13 +125,13 @@ static tsr_status run_watched(struct tsr_engine *e, uint32_t iteration, struct w
 tsr_status tsr__record_step(struct tsr_engine *e, uint32_t iteration, struct tsr__kept_step *step)
 {
     struct watch w = {.to = e->config.executor, .into = &step->program};
-    *step =
-        (struct tsr__kept_step){.first_buffer = e->next_buffer, .first_event = e->next_event + 1};
-    tsr_program_init(&step->program, &e->tables);
+    *step = (struct tsr__kept_step){.first_buffer = e->emit.next_buffer,
+                                    .first_event = e->emit.next_event + 1};
+    tsr_program_init(&step->program, &e->emit.tables);
     step->program.iteration = (int)iteration;
     tsr_status status = run_watched(e, iteration, &w);
-    step->n_new_buffers = e->next_buffer - step->first_buffer;
-    step->n_new_events = e->next_event + 1 - step->first_event;
+    step->n_new_buffers = e->emit.next_buffer - step->first_buffer;
+    step->n_new_events = e->emit.next_event + 1 - step->first_event;
     return status;
 }
 
@@ -263,7 +264,7 @@ tsr_status tsr__keep_step(struct tsr__kept_step *step, const struct tsr__ids *be
     *is_kept = !buffers.is_lost && !events.is_lost;
     free(buffers.before);
     free(events.before);
-    return fits ? TSR_OK : tsr_fail(TSR_ENOMEM, "out of memory: a step that is kept");
+    return fits ? TSR_OK : tsr_no_memory("a step that is kept");
 }
 
 /* ---- numbers --------------------------------------------------------------------------------- */
@@ -312,7 +313,7 @@ tsr_status tsr__renumber_step(struct tsr__kept_step *step, const struct tsr__ids
                   step->n_buffers) ||
         !copy_ids(&after->events, &after->n_events, &after->cap_events, step->events,
                   step->n_events))
-        return tsr_fail(TSR_ENOMEM, "out of memory: numbers of live buffers");
+        return tsr_no_memory("numbers of live buffers");
     for (size_t i = 0; i < after->n_buffers; i++)
         after->buffers[i] = buffer_of(ids, after->buffers[i]);
     for (size_t i = 0; i < after->n_events; i++)

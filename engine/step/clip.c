@@ -6,33 +6,33 @@
  * shards (R230), tensor parallelism included. */
 static bool reduces_norms(const struct tsr_engine *e, uint16_t comm)
 {
-    bool shards = e->tp.size > 1 && e->tp.comm == comm;
-    for (size_t i = 0; i < e->n_states; i++)
-        for (size_t k = 0; k < e->states[i]->n_groups; k++)
-            shards |= e->states[i]->groups[k]->shard_comm == comm;
-    return shards && e->comms[comm].size > 1;
+    bool shards = e->tp->size > 1 && e->tp->comm == comm;
+    for (size_t i = 0; i < e->fsdp->n_states; i++)
+        for (size_t k = 0; k < e->fsdp->states[i]->n_groups; k++)
+            shards |= e->fsdp->states[i]->groups[k]->shard_comm == comm;
+    return shards && e->emit.comms[comm].size > 1;
 }
 
 static bool is_cut_over(const struct tsr_engine *e, const struct tsr_param *p, uint16_t comm)
 {
     if (p->fsdp && tsr__is_cut(p) && p->fsdp->group->shard_comm == comm)
         return true;
-    return p->tp && e->tp.comm == comm && tsr__tp_is_sharded(p);
+    return p->tp && e->tp->comm == comm && tsr__tp_is_sharded(p);
 }
 
 /* How many ranks of the reductions hold the same piece: each would count it. */
 static uint64_t n_holders(const struct tsr_engine *e, const struct tsr_param *p)
 {
     uint64_t n = 1;
-    for (uint16_t c = 0; c < e->n_comms; c++)
+    for (uint16_t c = 0; c < e->emit.n_comms; c++)
         if (reduces_norms(e, c) && !is_cut_over(e, p, c))
-            n *= e->comms[c].size;
+            n *= e->emit.comms[c].size;
     return n;
 }
 
 void tsr__reduce_norms(struct tsr_engine *e, struct tsr_storage *norms)
 {
-    for (uint16_t c = 0; c < e->n_comms; c++) {
+    for (uint16_t c = 0; c < e->emit.n_comms; c++) {
         if (!reduces_norms(e, c))
             continue;
         struct tsr_instr instr = {.kind = TSR_ALL_REDUCE,
@@ -80,9 +80,9 @@ static void each_norm(struct clip *c, const struct tsr__step *s)
         n++;
         chunks = tsr_max_u64(chunks, tsr_ceil_div(tsr__param_local_numel(s->params[i]), 65536));
     }
-    if (!c->e->clip_norms)
-        c->e->clip_norms = tsr_arena_alloc(&c->e->arena, (2 * s->n + 1) * sizeof *c->each);
-    c->each = c->e->clip_norms;
+    if (!c->e->step->clip_norms)
+        c->e->step->clip_norms = tsr_arena_alloc(&c->e->arena, (2 * s->n + 1) * sizeof *c->each);
+    c->each = c->e->step->clip_norms;
     if (!c->each) {
         TSR__RAISE(c->e, TSR_ENOMEM, "out of memory");
         return;
@@ -139,7 +139,7 @@ static void host_kernel(struct tsr_engine *e, const char *name, struct tsr_stora
 
 static bool shards_over_ranks(const struct tsr_engine *e)
 {
-    for (uint16_t c = 0; c < e->n_comms; c++)
+    for (uint16_t c = 0; c < e->emit.n_comms; c++)
         if (reduces_norms(e, c))
             return true;
     return false;
@@ -330,7 +330,7 @@ void tsr__clip(struct tsr_engine *e)
     if (tsr__ok(e))
         tsr__report_value(e, TSR_REPORT_GRAD_NORM, 0, total);
     if (tsr__ok(e) && tsr__folds(e)) {
-        e->clip_factor = factor;
+        e->step->clip_factor = factor;
         factor = NULL;
     } else if (tsr__ok(e)) {
         tsr__slot(e, TSR__SLOT_EXTRA);

@@ -29,7 +29,7 @@ static void on_gradient(const struct tsr__step *s, size_t i, const char *name, b
 static struct tsr_storage *local_norm(const struct tsr__step *s)
 {
     struct tsr_engine *e = s->e;
-    struct tsr_storage **each = e->clip_norms, *all = NULL;
+    struct tsr_storage **each = e->step->clip_norms, *all = NULL;
     size_t n = 0;
     for (size_t i = 0; i < s->n && tsr__ok(e); i++) {
         if (!has_piece(s->params[i]))
@@ -63,14 +63,15 @@ void tsr__clip_loop(struct tsr_engine *e)
 {
     struct tsr__step s = {.e = e};
     s.params = tsr__params_to_step(e, &s.n);
-    if (!e->clip_norms)
-        e->clip_norms = tsr_arena_alloc(&e->arena, (2 * s.n + 1) * sizeof *e->clip_norms);
-    if (!e->clip_norms) {
+    if (!e->step->clip_norms)
+        e->step->clip_norms =
+            tsr_arena_alloc(&e->arena, (2 * s.n + 1) * sizeof *e->step->clip_norms);
+    if (!e->step->clip_norms) {
         TSR__RAISE(e, TSR_ENOMEM, "out of memory");
         return;
     }
     struct tsr_storage *own = local_norm(&s);
-    if (e->step.clip_how == TSR_CLIP_LOOP_READ)
+    if (e->step->config.clip_how == TSR_CLIP_LOOP_READ)
         tsr__host_waits(e);
     struct tsr_storage *power = made_of(e, "power", own);
     if (power)

@@ -5,17 +5,18 @@
  * next micro-batch are there.
  */
 #include "engine/ops/ops_fused.h"
+#include "engine/step/step_impl.h"
 
 tsr_status tsr__check_loss(const struct tsr_engine *e)
 {
-    const struct tsr_step_config *s = &e->step;
+    const struct tsr_step_config *s = &e->step->config;
     bool flash = s->loss_kernel != TSR_LOSS_EAGER;
     TSR_TRY(tsr__check_chunked_loss(e));
-    if ((s->metrics || flash) && (e->model.loss_mse || s->loss_chunks > 1))
+    if ((s->metrics || flash) && (e->model->loss_mse || s->loss_chunks > 1))
         return tsr_fail(TSR_EUNSUPPORTED,
                         "%s of a model without logits for its loss are not modelled",
                         flash ? "kernels of flash-attn" : "metrics");
-    if (flash && (e->tp.size > 1 || tsr__is_fused(e)))
+    if (flash && (e->tp->size > 1 || tsr__is_fused(e)))
         return tsr_fail(TSR_EUNSUPPORTED, "flash-attn's loss of a tensor-parallel model or in the "
                                           "fused dialect is not modelled");
     if (s->metrics && (s->loss_kernel == TSR_LOSS_FLASH_INPLACE || tsr__is_fused(e)))
@@ -27,11 +28,11 @@ tsr_status tsr__check_loss(const struct tsr_engine *e)
 
 void tsr__keep_logits(struct tsr_engine *e, const struct tsr_tensor *logits)
 {
-    struct tsr_tensor *before = e->kept_logits;
-    if (e->step.metrics == 0 || !logits)
+    struct tsr_tensor *before = e->step->kept_logits;
+    if (e->step->config.metrics == 0 || !logits)
         return;
-    e->kept_logits = tsr__tensor_view(e, logits->storage, (tsr_dtype)logits->dtype, logits->n_dims,
-                                      logits->dims);
+    e->step->kept_logits = tsr__tensor_view(e, logits->storage, (tsr_dtype)logits->dtype,
+                                            logits->n_dims, logits->dims);
     tsr_release(e, before);
 }
 
@@ -67,7 +68,7 @@ static void add_to(struct tsr_engine *e, struct tsr_tensor *state, struct tsr_te
 static void update(struct tsr_engine *e, struct tsr_tensor *const states[2],
                    struct tsr_tensor *labels)
 {
-    struct tsr_tensor *loss = tsr_op_cross_entropy(e, e->kept_logits, labels);
+    struct tsr_tensor *loss = tsr_op_cross_entropy(e, e->step->kept_logits, labels);
     struct tsr_tensor *number = tsr__op_count_labels(e, labels);
     add_to(e, states[1], number);
     tsr_release(e, number);
@@ -77,16 +78,16 @@ static void update(struct tsr_engine *e, struct tsr_tensor *const states[2],
 
 void tsr__run_metrics(struct tsr_engine *e, uint32_t micro)
 {
-    if (e->step.metrics == 0 || !e->kept_logits || !tsr__ok(e))
+    if (e->step->config.metrics == 0 || !e->step->kept_logits || !tsr__ok(e))
         return;
     bool grad = e->grad_enabled;
     e->grad_enabled = false;
     tsr__set_phase(e, TSR_PHASE_METRICS, micro);
-    for (uint32_t i = 0; i < e->step.metrics && micro == 0; i++)
-        reset(e, e->metric_states[i]);
-    struct tsr_tensor *labels = shifted(e, e->labels[micro]);
-    for (uint32_t i = 0; i < e->step.metrics && labels && tsr__ok(e); i++)
-        update(e, e->metric_states[i], labels);
+    for (uint32_t i = 0; i < e->step->config.metrics && micro == 0; i++)
+        reset(e, e->step->metric_states[i]);
+    struct tsr_tensor *labels = shifted(e, e->step->labels[micro]);
+    for (uint32_t i = 0; i < e->step->config.metrics && labels && tsr__ok(e); i++)
+        update(e, e->step->metric_states[i], labels);
     tsr_release(e, labels);
     e->grad_enabled = grad;
 }

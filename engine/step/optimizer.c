@@ -11,6 +11,7 @@
 #include "engine/fsdp1/fsdp1.h"
 #include "engine/step/optimizer_impl.h"
 #include "engine/step/outside_step.h"
+#include "engine/step/values.h"
 
 struct tsr_storage *tsr__param_grad(const struct tsr_param *p)
 {
@@ -51,14 +52,14 @@ struct tsr_storage *tsr__param_storage(const struct tsr_param *p)
     return p->fsdp ? p->fsdp->sharded : p->master;
 }
 
-uint64_t tsr__param_storage_offset(const struct tsr_param *p)
+static uint64_t storage_offset(const struct tsr_param *p)
 {
     return tsr__is_piece(p) ? p->fsdp->grad_offset : 0;
 }
 
 tsr_dtype tsr__state_dtype(const struct tsr_engine *e, const struct tsr_param *p)
 {
-    return e->step.state_dtype == TSR_DTYPE_NONE ? p->dtype : e->step.state_dtype;
+    return e->step->config.state_dtype == TSR_DTYPE_NONE ? p->dtype : e->step->config.state_dtype;
 }
 
 int tsr__n_opt_states(enum tsr_optimizer optimizer)
@@ -97,7 +98,8 @@ static uint64_t state_bytes(const struct tsr__step *s, const struct tsr_param *p
 
 static bool counts_on_device(const struct tsr_engine *e)
 {
-    return e->step.optimizer == TSR_OPT_ADAMW_FUSED || e->step.optimizer == TSR_OPT_DECOUPLED_READ;
+    return e->step->config.optimizer == TSR_OPT_ADAMW_FUSED ||
+           e->step->config.optimizer == TSR_OPT_DECOUPLED_READ;
 }
 
 static void make_states(struct tsr__step *s)
@@ -138,7 +140,7 @@ void tsr__step_count(struct tsr__step *s)
 /* PyTorch decays what it is given; many recipes leave out biases and weights of norms. */
 static bool decays(const struct tsr_engine *e, const struct tsr_param *p)
 {
-    return !e->step.decay_matrices_only || p->n_dims > 1;
+    return !e->step->config.decay_matrices_only || p->n_dims > 1;
 }
 
 /* What a kernel touches of one parameter; bit k of reads and writes: gradient, first and second
@@ -149,7 +151,7 @@ static void param_operands(struct tsr_engine *e, const struct tsr_param *p, unsi
     tsr_dtype states = tsr__state_dtype(e, p);
     struct tsr_storage *part[4] = {tsr__param_grad(p), p->opt_state[0], p->opt_state[1],
                                    tsr__param_storage(p)};
-    const uint64_t offset[4] = {tsr__param_grad_offset(p), 0, 0, tsr__param_storage_offset(p)};
+    const uint64_t offset[4] = {tsr__param_grad_offset(p), 0, 0, storage_offset(p)};
     for (unsigned k = 0; k < 4; k++) {
         uint8_t access =
             (uint8_t)((reads >> k & 1 ? TSR_READ : 0) | (writes >> k & 1 ? TSR_WRITE : 0));
@@ -227,22 +229,23 @@ void tsr__foreach_kernel(struct tsr__step *s, const char *name, unsigned reads, 
 static struct tsr_storage **make_temps(struct tsr__step *s)
 {
     struct tsr_engine *e = s->e;
-    if (!e->opt_temps)
-        e->opt_temps = tsr_arena_alloc(&e->arena, (s->n + 1) * sizeof *e->opt_temps);
-    if (!e->opt_temps) {
+    if (!e->step->opt_temps)
+        e->step->opt_temps = tsr_arena_alloc(&e->arena, (s->n + 1) * sizeof *e->step->opt_temps);
+    if (!e->step->opt_temps) {
         TSR__RAISE(e, TSR_ENOMEM, "out of memory");
         return NULL;
     }
     for (size_t i = 0; i < s->n && tsr__ok(e); i++)
         if (tsr__is_stepped(s->params[i]) && !tsr__is_offloaded(s->params[i]))
-            e->opt_temps[i] = tsr__storage_new(e, state_bytes(s, s->params[i]), TSR_CAT_OPT_TEMP);
-    return e->opt_temps;
+            e->step->opt_temps[i] =
+                tsr__storage_new(e, state_bytes(s, s->params[i]), TSR_CAT_OPT_TEMP);
+    return e->step->opt_temps;
 }
 
 static void drop_temps(struct tsr__step *s)
 {
-    for (size_t i = 0; i < s->n && s->e->opt_temps; i++)
-        tsr__storage_release(s->e, &s->e->opt_temps[i]);
+    for (size_t i = 0; i < s->n && s->e->step->opt_temps; i++)
+        tsr__storage_release(s->e, &s->e->step->opt_temps[i]);
 }
 
 /* The temporaries of the host are not counted, so there the quotient is made from the second state.
@@ -326,9 +329,9 @@ static void adamw_loop(struct tsr__step *s)
 static void adamw_fused(struct tsr__step *s)
 {
     struct tsr_engine *e = s->e;
-    if (e->clip_factor && !s->host) {
+    if (e->step->clip_factor && !s->host) {
         tsr__slot(e, TSR__SLOT_EXTRA);
-        tsr__operand_storage(e, e->clip_factor, TSR_READ, TSR_F32);
+        tsr__operand_storage(e, e->step->clip_factor, TSR_READ, TSR_F32);
     }
     tsr__foreach_kernel(s, "fused_adamw",
                         TSR__GRAD | TSR__STATE0 | TSR__STATE1 | TSR__PARAM | TSR__SCALED,
@@ -340,7 +343,7 @@ static void run_variant(struct tsr__step *s)
     tsr__step_count(s);
     if (s->numel == 0)
         return;
-    switch (s->e->step.optimizer) {
+    switch (s->e->step->config.optimizer) {
     case TSR_OPT_ADAMW_FOREACH:
         adamw_foreach(s);
         break;
@@ -360,7 +363,7 @@ static void run_variant(struct tsr__step *s)
     case TSR_OPT_SGD_MOMENTUM:
         tsr__foreach_kernel(s, "foreach_momentum",
                             TSR__GRAD | TSR__STATE0 |
-                                (s->e->step.sgd_decay ? (unsigned)TSR__PARAM : 0),
+                                (s->e->step->config.sgd_decay ? (unsigned)TSR__PARAM : 0),
                             TSR__STATE0, NULL, 2);
         tsr__foreach_kernel(s, "foreach_add_sgd", TSR__STATE0 | TSR__PARAM, TSR__PARAM, NULL, 2);
         break;
@@ -371,16 +374,49 @@ static void run_variant(struct tsr__step *s)
 
 void tsr__optimizer_step(struct tsr_engine *e)
 {
-    struct tsr__step s = {.e = e, .n_states = tsr__n_opt_states(e->step.optimizer)};
+    struct tsr__step s = {.e = e, .n_states = tsr__n_opt_states(e->step->config.optimizer)};
     s.params = tsr__params_to_step(e, &s.n);
-    if (e->step.optimizer == TSR_OPT_NONE)
+    if (e->step->config.optimizer == TSR_OPT_NONE)
         return;
     make_states(&s);
-    if (e->step.optimizer != TSR_OPT_ADAMW_FUSED)
+    if (e->step->config.optimizer != TSR_OPT_ADAMW_FUSED)
         tsr__mirrors_are_stale(e);
     tsr__save_guard(e);
     run_variant(&s);
     s.host = true;
     run_variant(&s);
-    tsr__storage_release(e, &e->clip_factor);
+    tsr__storage_release(e, &e->step->clip_factor);
+}
+
+/* ---- where values lie ------------------------------------------------------------------------ */
+
+static bool in_storage(const struct tsr_storage *s, uint64_t offset, tsr_dtype dtype,
+                       uint64_t numel, struct tsr_values *out)
+{
+    if (!s || !s->live || numel == 0)
+        return false;
+    *out = (struct tsr_values){s->buffer, s->space, dtype, offset, numel};
+    return true;
+}
+
+bool tsr_param_values(struct tsr_engine *e, size_t i, enum tsr_param_part part,
+                      struct tsr_values *out)
+{
+    size_t n;
+    struct tsr_param *const *params = tsr__params_in_order(e, &n);
+    if (i >= n)
+        return false;
+    const struct tsr_param *p = params[i];
+    uint64_t numel = tsr__param_local_numel(p);
+    switch (part) {
+    case TSR_PARAM_VALUE:
+        return in_storage(tsr__param_storage(p), 0, p->dtype, numel, out);
+    case TSR_PARAM_GRAD:
+        return in_storage(tsr__param_grad(p), tsr__param_grad_offset(p), tsr__param_grad_dtype(p),
+                          numel, out);
+    case TSR_PARAM_STATE0:
+    case TSR_PARAM_STATE1:
+        break;
+    }
+    return in_storage(p->opt_state[part - TSR_PARAM_STATE0], 0, tsr__state_dtype(e, p), numel, out);
 }

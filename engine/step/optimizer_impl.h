@@ -4,7 +4,7 @@
 #ifndef TSR_OPTIMIZER_IMPL_H
 #define TSR_OPTIMIZER_IMPL_H
 
-#include "engine/graph/engine.h"
+#include "engine/step/step_impl.h"
 
 struct tsr__step {
     struct tsr_engine *e;
@@ -31,7 +31,7 @@ enum {
     TSR__PARAM = 8,
     TSR__TEMP_READ = 16,
     TSR__MIRROR = 32, /* written, where there is one (mirror.c) */
-    TSR__SCALED = 64  /* gradients are read times what is left to do (folded_scale.c) */
+    TSR__SCALED = 64  /* gradients are read times what is left to do (reduce.c) */
 };
 /* KERNELS.md */
 enum { TSR__SLOT_TEMP = 4, TSR__SLOT_EXTRA = 5, TSR__SLOT_NORMS = 6, TSR__SLOT_MIRROR = 7 };

@@ -99,15 +99,15 @@ void tsr__init_unsharded(struct tsr_engine *e)
 {
     if (e->config.init == TSR_INIT_META)
         return;
-    for (size_t i = 0; i < e->n_params; i++)
-        if (e->params[i]->tp)
+    for (size_t i = 0; i < e->tree.n_params; i++)
+        if (e->tree.params[i]->tp)
             TSR__RAISE(e, TSR_EUNSUPPORTED,
                        "a tensor-parallel model that is built unsharded is not modelled");
-    tsr__module_walk(e->root, build_module, e);
+    tsr__module_walk(e->tree.root, build_module, e);
     e->origin.module = TSR_NO_ID;
-    for (size_t i = 0; i < e->n_states; i++)
-        for (size_t k = 0; k < e->states[i]->n_groups; k++)
-            shard_group(e, e->states[i]->groups[k]);
-    tsr__module_walk(e->root, keep_full, e);
+    for (size_t i = 0; i < e->fsdp->n_states; i++)
+        for (size_t k = 0; k < e->fsdp->states[i]->n_groups; k++)
+            shard_group(e, e->fsdp->states[i]->groups[k]);
+    tsr__module_walk(e->tree.root, keep_full, e);
     e->origin.module = TSR_NO_ID;
 }

@@ -209,7 +209,7 @@ tsr_status tsr_save_run(struct tsr_engine *e, enum tsr_save how)
         TSR_TRY(tsr__check_full(e));
     TSR_TRY(tsr__section_begin(e, TSR_PHASE_SAVE));
     tsr__save_finish(e); /* one at a time */
-    TSR_TRY(tsr_state_dict(e, e->root));
+    TSR_TRY(tsr_state_dict(e, e->tree.root));
     struct tsr__items items = tsr__items_collect(e, true);
     if (how == TSR_SAVE_SHARDED)
         save_shards(e, &items);

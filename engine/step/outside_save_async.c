@@ -10,7 +10,6 @@
  *
  * Shards that lie in host memory are copied there at once, by the host: its optimizer changes them.
  */
-#include "engine/replay/digest.h"
 #include "engine/step/outside_step.h"
 
 #include <stdlib.h>
@@ -31,13 +30,13 @@ static void copy_item(struct tsr_engine *e, struct tsr__save_copy *copy)
     copy->storage = new_copy(e, item, on_device);
     tsr__transfer(e, item->s, 0, copy->storage, tsr__item_local_bytes(item), item->dtype,
                   "save_shard");
-    e->save.has_device_copies |= on_device;
+    e->step->save.has_device_copies |= on_device;
 }
 
 /* Takes items->v. False: the host has no memory. */
 static bool keep_items(struct tsr_engine *e, struct tsr__items *items)
 {
-    struct tsr__save *save = &e->save;
+    struct tsr__save *save = &e->step->save;
     save->items = items->v;
     save->copies = calloc(items->n + 1, sizeof *save->copies);
     items->v = NULL;
@@ -53,7 +52,7 @@ static bool keep_items(struct tsr_engine *e, struct tsr__items *items)
 
 void tsr__save_begin(struct tsr_engine *e, struct tsr__items *items)
 {
-    struct tsr__save *save = &e->save;
+    struct tsr__save *save = &e->step->save;
     uint16_t current = e->stream;
     if (!keep_items(e, items))
         return;
@@ -73,7 +72,7 @@ void tsr__save_begin(struct tsr_engine *e, struct tsr__items *items)
 
 void tsr__save_guard(struct tsr_engine *e)
 {
-    struct tsr__save *save = &e->save;
+    struct tsr__save *save = &e->step->save;
     if (!save->is_copying || !save->event || save->is_guarded)
         return;
     tsr__wait_event(e, e->stream, save->event);
@@ -94,12 +93,12 @@ static void hand_over(struct tsr_engine *e, const struct tsr__save_copy *copy)
 
 void tsr__save_hand_over(struct tsr_engine *e)
 {
-    struct tsr__save *save = &e->save;
+    struct tsr__save *save = &e->step->save;
     if (!save->is_copying)
         return;
     if (save->event) {
         tsr__host_wait_event(e, save->event);
-        e->stream_busy[save->stream] = false;
+        e->emit.stream_busy[save->stream] = false;
     }
     for (size_t i = 0; i < save->n; i++)
         hand_over(e, &save->copies[i]);
@@ -110,7 +109,7 @@ void tsr__save_hand_over(struct tsr_engine *e)
 
 static void join(struct tsr_engine *e)
 {
-    const struct tsr__save *save = &e->save;
+    const struct tsr__save *save = &e->step->save;
     for (size_t i = 0; i < save->n; i++)
         if (save->copies[i].storage)
             tsr__operand_storage(e, save->copies[i].storage, TSR_READ, save->copies[i].item->dtype);
@@ -121,7 +120,7 @@ static void join(struct tsr_engine *e)
 /* From the last to the first: the next save finds each copy's block again. */
 void tsr__save_finish(struct tsr_engine *e)
 {
-    struct tsr__save *save = &e->save;
+    struct tsr__save *save = &e->step->save;
     if (!save->copies)
         return;
     tsr__save_hand_over(e);
@@ -133,7 +132,7 @@ void tsr__save_finish(struct tsr_engine *e)
 
 void tsr__save_drop(struct tsr_engine *e)
 {
-    struct tsr__save *save = &e->save;
+    struct tsr__save *save = &e->step->save;
     free(save->items);
     free(save->copies);
     *save = (struct tsr__save){.stream = save->stream, .has_stream = save->has_stream};
@@ -141,12 +140,12 @@ void tsr__save_drop(struct tsr_engine *e)
 
 bool tsr_save_is_copying(const struct tsr_engine *e)
 {
-    return e->save.is_copying;
+    return e->step->save.is_copying;
 }
 
 tsr_status tsr_save_end(struct tsr_engine *e)
 {
-    if (!e->save.copies)
+    if (!e->step->save.copies)
         return e->status;
     TSR_TRY(tsr__section_begin(e, TSR_PHASE_SAVE));
     tsr__save_finish(e);
@@ -156,7 +155,7 @@ tsr_status tsr_save_end(struct tsr_engine *e)
 /* The step behind a save is one of its kind: it is emitted. */
 void tsr__walk_save(struct tsr_state_walk *w)
 {
-    const struct tsr__save *save = &w->engine->save;
+    const struct tsr__save *save = &w->engine->step->save;
     tsr__walk_unknown(w, save->is_copying);
     tsr__walk_u64(w, (uint64_t)save->n << 1 | save->has_stream);
     for (size_t i = 0; i < save->n; i++)

@@ -104,7 +104,7 @@ static bool has_state(const struct tsr_engine *e, const struct tsr_param *p, int
 {
     bool empty = p->requires_grad && tsr__param_local_numel(p) == 0;
     return p->opt_state[k] ||
-           (empty && e->optimizer_ran && k < tsr__n_opt_states(e->step.optimizer));
+           (empty && e->step->optimizer_ran && k < tsr__n_opt_states(e->step->config.optimizer));
 }
 
 /* The model's part first, then the optimizer's. */
@@ -113,14 +113,14 @@ struct tsr__items tsr__items_collect(struct tsr_engine *e, bool states)
     struct tsr__items items = {0};
     size_t n;
     struct tsr_param *const *all = tsr__params_in_order(e, &n);
-    items.owners = malloc((e->n_params + 1) * sizeof *items.owners);
+    items.owners = malloc((e->tree.n_params + 1) * sizeof *items.owners);
     if (!items.owners) {
         TSR__RAISE(e, TSR_ENOMEM, "out of memory while emitting");
         return items;
     }
-    for (size_t i = 0; i < e->n_params; i++)
+    for (size_t i = 0; i < e->tree.n_params; i++)
         items.owners[i] = TSR_NO_ID;
-    tsr__module_walk(e->root, note_owner, &items);
+    tsr__module_walk(e->tree.root, note_owner, &items);
     for (size_t i = 0; i < n; i++)
         if (tsr__param_storage(all[i]))
             add_item(e, &items, all[i], tsr__param_storage(all[i]), 0);
@@ -153,7 +153,7 @@ bool tsr__is_cut(const struct tsr_param *p)
 
 tsr_status tsr__section_begin(struct tsr_engine *e, enum tsr_phase phase)
 {
-    if (!e->params_ready)
+    if (!e->tree.params_ready)
         return tsr_fail(TSR_EVALUE, "tsr_engine_init_params() comes before a %s",
                         tsr_phase_name(phase));
     tsr__set_phase(e, phase, 0);
@@ -163,8 +163,8 @@ tsr_status tsr__section_begin(struct tsr_engine *e, enum tsr_phase phase)
 
 tsr_status tsr__check_full(const struct tsr_engine *e)
 {
-    for (size_t i = 0; i < e->n_params; i++)
-        if (e->params[i]->tp)
+    for (size_t i = 0; i < e->tree.n_params; i++)
+        if (e->tree.params[i]->tp)
             return tsr_fail(TSR_EUNSUPPORTED,
                             "a full state dict of a tensor-parallel model is not modelled");
     return TSR_OK;
@@ -194,12 +194,12 @@ static void init_optimizer_state(struct tsr_engine *e)
 {
     size_t n;
     struct tsr_param *const *all = tsr__params_in_order(e, &n);
-    if (e->step.optimizer == TSR_OPT_NONE || e->optimizer_ran)
+    if (e->step->config.optimizer == TSR_OPT_NONE || e->step->optimizer_ran)
         return;
     for (size_t i = 0; i < n && tsr__ok(e); i++)
         zero_grad_of(e, all[i]);
     tsr__optimizer_step(e);
-    e->optimizer_ran = true;
+    e->step->optimizer_ran = true;
     tsr__zero_grad(e);
 }
 
@@ -226,8 +226,8 @@ static uint16_t world_comm(struct tsr_engine *e)
 {
     if (e->world == 1)
         return UINT16_MAX;
-    for (uint16_t i = 0; i < e->n_comms; i++)
-        if (e->comms[i].size == e->world && e->comms[i].stride == 1)
+    for (uint16_t i = 0; i < e->emit.n_comms; i++)
+        if (e->emit.comms[i].size == e->world && e->emit.comms[i].stride == 1)
             return i;
     return tsr__comm_add(e, "world", e->world, 1, UINT16_MAX);
 }
@@ -291,7 +291,7 @@ tsr_status tsr_load_run(struct tsr_engine *e, enum tsr_load how, bool optimizer)
     if (how == TSR_LOAD_FULL_RANK0)
         TSR_TRY(tsr__check_full(e));
     TSR_TRY(tsr__section_begin(e, TSR_PHASE_LOAD));
-    TSR_TRY(tsr_state_dict(e, e->root));
+    TSR_TRY(tsr_state_dict(e, e->tree.root));
     if (optimizer)
         init_optimizer_state(e);
     struct tsr__items items = tsr__items_collect(e, optimizer);
@@ -315,9 +315,9 @@ tsr_status tsr_eval_run(struct tsr_engine *e)
     tsr_release(e, tsr__forward_loss(e, NULL, 0));
     tsr__deliver_reports(e);
     e->grad_enabled = true;
-    e->head_labels = NULL;
-    tsr_release(e, e->inputs[0]);
-    tsr_release(e, e->labels[0]);
-    e->inputs[0] = e->labels[0] = NULL;
+    e->ops->head_labels = NULL;
+    tsr_release(e, e->step->inputs[0]);
+    tsr_release(e, e->step->labels[0]);
+    e->step->inputs[0] = e->step->labels[0] = NULL;
     return e->status;
 }

@@ -7,6 +7,7 @@
 #include "engine/graph/engine.h"
 #include "engine/step/load_save.h"
 #include "engine/step/step.h"
+#include "engine/step/step_impl.h"
 
 /* ---- copies ---------------------------------------------------------------------------------- */
 

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "engine/ddp/ddp.h"
+#include "engine/ddp/reducer.h"
 #include "engine/fsdp1/fsdp1.h"
 #include "engine/layout/tensor_parallel.h"
 #include "engine/ops/ops_fused.h"
@@ -29,8 +30,13 @@ tsr_status tsr_step_configure(struct tsr_engine *e, const struct tsr_step_config
     if (config->metrics > TSR_MAX_METRICS)
         return tsr_fail(TSR_EVALUE, "%u metrics; allowed: 0 to %d", config->metrics,
                         TSR_MAX_METRICS);
-    e->step = *config;
-    return e->root ? tsr__check_loss(e) : TSR_OK;
+    e->step->config = *config;
+    e->shape = (struct tsr_step_shape){config->batch, config->seq, config->n_micro};
+    e->ops->loss_chunks = config->loss_chunks;
+    e->ops->loss_inplace = config->loss_kernel == TSR_LOSS_FLASH_INPLACE;
+    e->fsdp->optimizer_reads_any = config->optimizer == TSR_OPT_ADAMW_FUSED;
+    e->fsdp->clips = config->clip;
+    return e->tree.root ? tsr__check_loss(e) : TSR_OK;
 }
 
 /* ---- initialisation -------------------------------------------------------------------------- */
@@ -83,7 +89,7 @@ static void init_values(struct tsr_engine *e, const struct tsr_param *p, struct 
                             .dtype = (uint8_t)p->dtype,
                             .name = "init_param",
                             .bytes_written = bytes,
-                            .constants = {normal ? e->model.init_std : p->init_constant}};
+                            .constants = {normal ? e->model->init_std : p->init_constant}};
     struct tsr_instr instr = {.kind = s->space == TSR_SPACE_DEVICE ? TSR_OP : TSR_HOST_OP,
                               .dtype = (uint8_t)p->dtype,
                               .comm = UINT16_MAX,
@@ -148,9 +154,9 @@ static void init_full(struct tsr_engine *e, struct tsr_param *p)
 /* The table of rotary angles of a model of plain modules; other buffers are zero. */
 static void init_buffer(struct tsr_engine *e, const struct tsr_module *m, struct tsr_storage *s)
 {
-    const struct tsr_rope *rope = &e->model.rope;
-    uint64_t half = e->model.llama ? e->model.llama->head_dim / 2 : 0;
-    if (m != e->root || half == 0 || !tsr__ok(e)) {
+    const struct tsr_rope *rope = &e->model->rope;
+    uint64_t half = e->model->llama ? e->model->llama->head_dim / 2 : 0;
+    if (m != e->tree.root || half == 0 || !tsr__ok(e)) {
         tsr__emit_fill(e, s, TSR_F32, 0);
         return;
     }
@@ -199,9 +205,9 @@ static void init_own_params(struct tsr_engine *e, struct tsr_module *m)
 static void init_module(struct tsr_engine *e, struct tsr_module *m)
 {
     const struct tsr_flat *flat = m->state ? m->state->flat : NULL;
-    if (m->visited == e->walk_stamp) /* the same module under another name */
+    if (m->visited == e->tree.walk_stamp) /* the same module under another name */
         return;
-    m->visited = e->walk_stamp;
+    m->visited = e->tree.walk_stamp;
     for (size_t i = 0; i < m->n_children && tsr__ok(e); i++)
         init_module(e, m->children[i]);
     init_own_params(e, m);
@@ -223,37 +229,62 @@ static void init_scalars(struct tsr_engine *e)
 
 static bool is_all_meta(const struct tsr_engine *e)
 {
-    for (size_t i = 0; i < e->n_params; i++)
-        if (!e->params[i]->meta)
+    for (size_t i = 0; i < e->tree.n_params; i++)
+        if (!e->tree.params[i]->meta)
             return false;
     return true;
 }
 
 static bool offloads(const struct tsr_engine *e)
 {
-    for (size_t i = 0; i < e->n_states; i++)
-        for (size_t k = 0; k < e->states[i]->n_groups; k++)
-            if (e->states[i]->groups[k]->offload != TSR_OFFLOAD_NONE)
+    for (size_t i = 0; i < e->fsdp->n_states; i++)
+        for (size_t k = 0; k < e->fsdp->states[i]->n_groups; k++)
+            if (e->fsdp->states[i]->groups[k]->offload != TSR_OFFLOAD_NONE)
                 return true;
     return false;
 }
 
+/* Steps of a model with tensor-parallel parameters are modelled for whole plans: else there is only
+ * their layout. */
+static tsr_status check_tensor_parallel(const struct tsr_engine *e)
+{
+    if (!e->tp->mesh_dims)
+        return TSR_OK;
+    for (size_t i = 0; i < e->tree.n_params; i++) {
+        const struct tsr_param *p = e->tree.params[i];
+        const struct tsr_group *g = p && p->tp && p->fsdp ? p->fsdp->group : NULL;
+        if (g && g->post_forward_size > 0 && g->post_forward_size < g->shard_size)
+            return tsr_fail(TSR_ENOTIMPL,
+                            "resharding after forward to %u ranks does not support tensor "
+                            "parallelism: %s",
+                            g->post_forward_size, p->fqn);
+    }
+    if (e->tp->size > 1 && e->shape.seq % e->tp->size != 0)
+        return tsr_fail(TSR_EVALUE,
+                        "a sequence of %llu cannot be cut among %u tensor-parallel ranks",
+                        (unsigned long long)e->shape.seq, e->tp->size);
+    if (e->tp->size > 0)
+        return TSR_OK;
+    return tsr_fail(TSR_EUNSUPPORTED,
+                    "steps are modelled for a whole model's plan only (tsr_tensor_parallel_model)");
+}
+
 tsr_status tsr_engine_init_params(struct tsr_engine *e)
 {
-    if (!e->root)
+    if (!e->tree.root)
         return tsr_fail(TSR_EVALUE, "the engine has no model");
-    TSR_TRY(tsr__check_tensor_parallel_step(e));
+    TSR_TRY(check_tensor_parallel(e));
     TSR_TRY(tsr__check_loss(e));
     tsr__set_phase(e, TSR_PHASE_INIT, 0);
     tsr__init_unsharded(e);
-    if (e->n_states > 0 && !offloads(e) && !is_all_meta(e))
+    if (e->fsdp->n_states > 0 && !offloads(e) && !is_all_meta(e))
         init_scalars(e);
-    e->walk_stamp++;
-    init_module(e, e->root);
+    e->tree.walk_stamp++;
+    init_module(e, e->tree.root);
     tsr__mirrors_are_stale(e);
     if (e->reducer && tsr__ok(e))
         tsr__reducer_init_params(e);
-    e->params_ready = true;
+    e->tree.params_ready = true;
     return e->status;
 }
 
@@ -293,20 +324,20 @@ static struct tsr_tensor *input(struct tsr_engine *e, tsr_dtype dtype, int n_dim
 
 static struct tsr_tensor *make_input(struct tsr_engine *e, uint32_t m)
 {
-    uint64_t tokens = e->step.batch * e->step.seq;
-    if (e->model.int_input)
+    uint64_t tokens = e->step->config.batch * e->step->config.seq;
+    if (e->model->int_input)
         return input(e, TSR_I64, 1, &tokens, m, false);
-    return input(e, TSR_F32, 2, (uint64_t[]){tokens, e->model.in_dim}, m, false);
+    return input(e, TSR_F32, 2, (uint64_t[]){tokens, e->model->in_dim}, m, false);
 }
 
 static struct tsr_tensor *make_labels(struct tsr_engine *e, uint32_t m)
 {
-    uint64_t tokens = e->step.batch * e->step.seq;
-    if (!e->model.loss_mse)
+    uint64_t tokens = e->step->config.batch * e->step->config.seq;
+    if (!e->model->loss_mse)
         return input(e, TSR_I64, 1, &tokens, m, true);
-    if (e->model.target_dim == 0)
+    if (e->model->target_dim == 0)
         return NULL;
-    return input(e, TSR_F32, 2, (uint64_t[]){tokens, e->model.target_dim}, m, true);
+    return input(e, TSR_F32, 2, (uint64_t[]){tokens, e->model->target_dim}, m, true);
 }
 
 /* The pinned memory of the batch is written again when these copies are over: the next batch waits
@@ -314,23 +345,23 @@ static struct tsr_tensor *make_labels(struct tsr_engine *e, uint32_t m)
 void tsr__make_inputs(struct tsr_engine *e, uint32_t n_micro)
 {
     for (uint32_t m = 0; m < n_micro && tsr__ok(e); m++) {
-        e->inputs[m] = make_input(e, m);
-        e->labels[m] = make_labels(e, m);
+        e->step->inputs[m] = make_input(e, m);
+        e->step->labels[m] = make_labels(e, m);
     }
-    e->input_event = tsr__new_event(e);
+    e->step->input_event = tsr__new_event(e);
     struct tsr_instr record = {
-        .kind = TSR_RECORD, .stream = e->stream, .comm = UINT16_MAX, .event = e->input_event};
+        .kind = TSR_RECORD, .stream = e->stream, .comm = UINT16_MAX, .event = e->step->input_event};
     tsr__emit(e, &record);
 }
 
 void tsr__settle_inputs(struct tsr_engine *e)
 {
-    if (e->input_event) {
+    if (e->step->input_event) {
         struct tsr_instr wait = {
-            .kind = TSR_HOST_WAIT, .comm = UINT16_MAX, .event = e->input_event};
+            .kind = TSR_HOST_WAIT, .comm = UINT16_MAX, .event = e->step->input_event};
         tsr__emit(e, &wait);
     }
-    e->input_event = 0;
+    e->step->input_event = 0;
     tsr__pinned_settle(e);
 }
 
@@ -354,14 +385,14 @@ void tsr__zero_grad(struct tsr_engine *e)
 
 tsr_status tsr_step_begin(struct tsr_engine *e, uint32_t iteration)
 {
-    if (!e->params_ready)
+    if (!e->tree.params_ready)
         return tsr_fail(TSR_EVALUE, "tsr_engine_init_params() comes before the first step");
     e->iteration = iteration;
     e->origin.iteration = (uint16_t)iteration;
     tsr__emit_mark(e, TSR_MARK_ITERATION, iteration);
     tsr__set_phase(e, TSR_PHASE_INPUTS, 0);
     tsr__settle_inputs(e);
-    tsr__make_inputs(e, e->step.n_micro);
+    tsr__make_inputs(e, e->step->config.n_micro);
     tsr__set_phase(e, TSR_PHASE_ZERO_GRAD, 0);
     tsr__zero_grad(e);
     return e->status;
@@ -370,38 +401,39 @@ tsr_status tsr_step_begin(struct tsr_engine *e, uint32_t iteration)
 static struct tsr_tensor *cross_entropy(struct tsr_engine *e, struct tsr_tensor *logits,
                                         struct tsr_tensor *labels)
 {
-    if (tsr__is_fused(e) && e->tp.size <= 1)
+    if (tsr__is_fused(e) && e->tp->size <= 1)
         return tsr__op_fused_cross_entropy(e, logits, labels);
-    return e->step.loss_kernel == TSR_LOSS_EAGER ? tsr_op_cross_entropy(e, logits, labels)
-                                                 : tsr__op_flash_cross_entropy(e, logits, labels);
+    return e->step->config.loss_kernel == TSR_LOSS_EAGER
+               ? tsr_op_cross_entropy(e, logits, labels)
+               : tsr__op_flash_cross_entropy(e, logits, labels);
 }
 
 /* A head that makes the loss in chunks returns it; else the loss is a phase of its own. */
 static struct tsr_tensor *forward_loss(struct tsr_engine *e, struct tsr_module *entry,
                                        uint32_t micro)
 {
-    bool chunked = e->step.loss_chunks > 1 && entry == e->root;
-    e->head_labels = chunked ? e->labels[micro] : NULL;
-    struct tsr_tensor *out = tsr_call(e, entry, e->inputs[micro]), *loss;
+    bool chunked = e->step->config.loss_chunks > 1 && entry == e->tree.root;
+    e->ops->head_labels = chunked ? e->step->labels[micro] : NULL;
+    struct tsr_tensor *out = tsr_call(e, entry, e->step->inputs[micro]), *loss;
     if (e->origin.phase == TSR_PHASE_FORWARD) {
         tsr__keep_logits(e, out);
         tsr__set_phase(e, TSR_PHASE_LOSS, micro);
     }
     if (chunked)
         return out;
-    if (entry != e->root)
+    if (entry != e->tree.root)
         loss = tsr_op_mean_square(e, out);
-    else if (e->model.loss_mse)
-        loss = tsr__mean_square(e, out, e->labels[micro]);
+    else if (e->model->loss_mse)
+        loss = tsr__mean_square(e, out, e->step->labels[micro]);
     else
-        loss = cross_entropy(e, out, e->labels[micro]);
+        loss = cross_entropy(e, out, e->step->labels[micro]);
     tsr_release(e, out);
     return loss;
 }
 
 struct tsr_tensor *tsr__forward_loss(struct tsr_engine *e, struct tsr_module *entry, uint32_t micro)
 {
-    struct tsr_tensor *loss = forward_loss(e, entry ? entry : e->root, micro);
+    struct tsr_tensor *loss = forward_loss(e, entry ? entry : e->tree.root, micro);
     if (loss)
         tsr__report_value(e, TSR_REPORT_LOSS, micro, loss->storage);
     return loss;
@@ -421,35 +453,37 @@ static void copy_report(struct tsr_engine *e, struct tsr_storage *s, struct tsr_
 
 void tsr__report_value(struct tsr_engine *e, uint8_t what, uint32_t micro, struct tsr_storage *s)
 {
-    if (!e->step.report || !s || !tsr__ok(e) || e->n_reports == TSR__MAX_REPORTS)
+    if (!e->step->config.report || !s || !tsr__ok(e) || e->step->n_reports == TSR__MAX_REPORTS)
         return;
     struct tsr_storage *host = tsr__storage_empty(e, 4, TSR_CAT_TEMP, TSR_SPACE_PINNED);
     if (!host)
         return;
     copy_report(e, s, host);
-    e->reports[e->n_reports++] = (struct tsr_pending_report){host, what, micro};
-    e->report_event = tsr__new_event(e);
-    struct tsr_instr record = {
-        .kind = TSR_RECORD, .stream = e->stream, .comm = UINT16_MAX, .event = e->report_event};
+    e->step->reports[e->step->n_reports++] = (struct tsr_pending_report){host, what, micro};
+    e->step->report_event = tsr__new_event(e);
+    struct tsr_instr record = {.kind = TSR_RECORD,
+                               .stream = e->stream,
+                               .comm = UINT16_MAX,
+                               .event = e->step->report_event};
     tsr__emit(e, &record);
 }
 
 void tsr__deliver_reports(struct tsr_engine *e)
 {
-    if (e->n_reports > 0) {
+    if (e->step->n_reports > 0) {
         struct tsr_instr wait = {
-            .kind = TSR_HOST_WAIT, .comm = UINT16_MAX, .event = e->report_event};
+            .kind = TSR_HOST_WAIT, .comm = UINT16_MAX, .event = e->step->report_event};
         tsr__emit(e, &wait);
     }
-    for (size_t i = 0; i < e->n_reports; i++) {
-        struct tsr_pending_report *r = &e->reports[i];
+    for (size_t i = 0; i < e->step->n_reports; i++) {
+        struct tsr_pending_report *r = &e->step->reports[i];
         tsr__operand_storage(e, r->host, TSR_READ, TSR_F32);
         tsr__push_arg(e, r->what);
         tsr__push_arg(e, r->micro);
         tsr__host_work(e, "report", TSR_F32, 4, 0);
         tsr__storage_release(e, &r->host);
     }
-    e->n_reports = 0;
+    e->step->n_reports = 0;
 }
 
 static void read_loss(struct tsr_engine *e)
@@ -461,18 +495,19 @@ static void read_loss(struct tsr_engine *e)
 tsr_status tsr_step_forward(struct tsr_engine *e, uint32_t micro, struct tsr_module *entry,
                             bool no_grad)
 {
-    if (micro >= e->step.n_micro)
-        return tsr_fail(TSR_EVALUE, "micro-batch %u of %u does not exist", micro, e->step.n_micro);
+    if (micro >= e->step->config.n_micro)
+        return tsr_fail(TSR_EVALUE, "micro-batch %u of %u does not exist", micro,
+                        e->step->config.n_micro);
     e->grad_enabled = !no_grad;
     tsr__set_phase(e, TSR_PHASE_FORWARD, micro);
     struct tsr_tensor *loss = tsr__forward_loss(e, entry, micro);
     e->grad_enabled = true;
-    if (e->step.sync == TSR_SYNC_LOSS && !no_grad)
+    if (e->step->config.sync == TSR_SYNC_LOSS && !no_grad)
         read_loss(e);
-    drop(e, &e->losses[micro]);
-    e->losses[micro] = loss;
+    drop(e, &e->step->losses[micro]);
+    e->step->losses[micro] = loss;
     if (no_grad)
-        drop(e, &e->losses[micro]);
+        drop(e, &e->step->losses[micro]);
     return e->status;
 }
 
@@ -481,32 +516,44 @@ tsr_status tsr_step_backward(struct tsr_engine *e, const uint32_t *micros, size_
     struct tsr_tensor *losses[TSR_MAX_MICRO];
     size_t k = 0;
     for (size_t i = 0; i < n && i < TSR_MAX_MICRO; i++)
-        if (e->losses[micros[i]] && e->losses[micros[i]]->requires_grad)
-            losses[k++] = e->losses[micros[i]];
+        if (e->step->losses[micros[i]] && e->step->losses[micros[i]]->requires_grad)
+            losses[k++] = e->step->losses[micros[i]];
     tsr__set_phase(e, TSR_PHASE_BACKWARD, n ? micros[0] : 0);
     tsr__backward(e, losses, k);
     for (size_t i = 0; i < n; i++)
-        drop(e, &e->losses[micros[i]]);
+        drop(e, &e->step->losses[micros[i]]);
     if (n > 0)
         tsr__run_metrics(e, micros[n - 1]);
     return e->status;
 }
 
+/* Raises if this step has no kernel that scales what it reads; true if all is well. */
+static bool check_folded(struct tsr_engine *e)
+{
+    const struct tsr_step_config *config = &e->step->config;
+    bool fused = config->optimizer == TSR_OPT_ADAMW_FUSED || config->optimizer == TSR_OPT_NONE;
+    if (tsr__folds(e) && (!fused || (config->clip && config->clip_how != TSR_CLIP_FOREACH)))
+        TSR__RAISE(
+            e, TSR_EUNSUPPORTED,
+            "gradients that stay sums need the fused AdamW, and clipping over all gradients");
+    return tsr__ok(e);
+}
+
 tsr_status tsr_step_optimizer(struct tsr_engine *e)
 {
-    if (!tsr__check_folded(e))
+    if (!check_folded(e))
         return e->status;
-    if (e->step.clip) {
+    if (e->step->config.clip) {
         tsr__set_phase(e, TSR_PHASE_CLIP, 0);
         bool by_wrapper = e->fsdp1 && e->fsdp1->shard_comm != UINT16_MAX;
-        if (e->step.clip_how != TSR_CLIP_FOREACH || by_wrapper)
+        if (e->step->config.clip_how != TSR_CLIP_FOREACH || by_wrapper)
             tsr__clip_loop(e);
         else
             tsr__clip(e);
     }
     tsr__set_phase(e, TSR_PHASE_OPTIMIZER, 0);
     tsr__optimizer_step(e);
-    e->optimizer_ran = true;
+    e->step->optimizer_ran = true;
     return e->status;
 }
 
@@ -515,15 +562,15 @@ tsr_status tsr_step_end(struct tsr_engine *e)
     tsr__set_phase(e, TSR_PHASE_END, 0);
     tsr__save_hand_over(e);
     tsr__deliver_reports(e);
-    if (e->step.reads_loss)
+    if (e->step->config.reads_loss)
         tsr__host_waits(e);
-    if (e->step.sync == TSR_SYNC_STEP)
+    if (e->step->config.sync == TSR_SYNC_STEP)
         tsr__host_wait_all(e);
-    e->head_labels = NULL;
+    e->ops->head_labels = NULL;
     for (uint32_t m = 0; m < TSR_MAX_MICRO; m++) {
-        drop(e, &e->losses[m]);
-        drop(e, &e->inputs[m]);
-        drop(e, &e->labels[m]);
+        drop(e, &e->step->losses[m]);
+        drop(e, &e->step->inputs[m]);
+        drop(e, &e->step->labels[m]);
     }
     tsr__deferral_end_iteration(e);
     tsr__emit_mark(e, TSR_MARK_ITERATION_END, e->iteration);
@@ -534,8 +581,8 @@ tsr_status tsr_step_end(struct tsr_engine *e)
 /* Section 3.12: what differs between the last micro-batch and the ones before it. */
 static tsr_status set_accumulation(struct tsr_engine *e, bool last)
 {
-    struct tsr_module *root = e->root;
-    if (e->step.n_micro == 1 || e->step.accumulate == TSR_ACCUM_REDUCE_EACH)
+    struct tsr_module *root = e->tree.root;
+    if (e->step->config.n_micro == 1 || e->step->config.accumulate == TSR_ACCUM_REDUCE_EACH)
         return TSR_OK;
     if (e->reducer)
         return tsr_ddp_set_sync(e, last);
@@ -543,11 +590,11 @@ static tsr_status set_accumulation(struct tsr_engine *e, bool last)
         return tsr_fsdp1_set_sync(e, last);
     if (!root->state)
         return TSR_OK;
-    if (e->step.accumulate == TSR_ACCUM_NO_ALL_REDUCE)
+    if (e->step->config.accumulate == TSR_ACCUM_NO_ALL_REDUCE)
         TSR_TRY(tsr_set_requires_all_reduce(e, root, last, true));
     else
         TSR_TRY(tsr_set_requires_gradient_sync(e, root, last, true));
-    if (e->step.accumulate == TSR_ACCUM_NO_REDUCE_NO_RESHARD)
+    if (e->step->config.accumulate == TSR_ACCUM_NO_REDUCE_NO_RESHARD)
         TSR_TRY(tsr_set_reshard_after_backward(e, root, last, true));
     return tsr_set_is_last_backward(e, root, last);
 }
@@ -555,8 +602,8 @@ static tsr_status set_accumulation(struct tsr_engine *e, bool last)
 tsr_status tsr_step_run(struct tsr_engine *e, uint32_t iteration)
 {
     TSR_TRY(tsr_step_begin(e, iteration));
-    for (uint32_t m = 0; m < e->step.n_micro; m++) {
-        TSR_TRY(set_accumulation(e, m + 1 == e->step.n_micro));
+    for (uint32_t m = 0; m < e->step->config.n_micro; m++) {
+        TSR_TRY(set_accumulation(e, m + 1 == e->step->config.n_micro));
         TSR_TRY(tsr_step_forward(e, m, NULL, false));
         TSR_TRY(tsr_step_backward(e, &m, 1));
     }

@@ -1,6 +1,6 @@
 /* schedule.c: learning rates and weight decay. */
 #include "exec/train/schedule.h"
-#include "engine/graph/module.h"
+#include "engine/program/base.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -57,7 +57,7 @@ double tsr_learning_rate(const struct tsr_schedule *s, uint64_t step)
 bool tsr_decays(const char *fqn, int n_dims, const struct tsr_decay_rule *rules, size_t n_rules)
 {
     for (size_t i = n_rules; i > 0; i--)
-        if (tsr__glob(rules[i - 1].pattern, fqn))
+        if (tsr_glob(rules[i - 1].pattern, fqn))
             return rules[i - 1].decays;
     return n_dims >= 2;
 }

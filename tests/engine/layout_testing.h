@@ -17,8 +17,8 @@
 
 #include <cmocka.h>
 
-#include "engine/layout/dtensor.h"
 #include "engine/tessera.h"
+#include "tests/engine/parts_testing.h"
 
 /* ---- random numbers -------------------------------------------------------------------------- */
 

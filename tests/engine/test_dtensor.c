@@ -23,7 +23,7 @@ static void check_tiling(const struct tsr_dtensor *t)
     assert_non_null(count);
     for (int i = 0; i < t->n_mesh; i++)
         copies *= t->place[i].kind == TSR_PLACE_REPLICATE ? t->mesh[i].size : 1;
-    for (uint64_t r = 0; r < tsr_dtensor_world(t); r++) {
+    for (uint64_t r = 0; r < test_world(t); r++) {
         uint64_t shape[TSR_DT_MAX_DIMS], local = 1, held = 0;
         struct tsr_runs runs = runs_of(t, r);
         tsr_dtensor_local_shape(t, r, shape);
@@ -49,7 +49,7 @@ static void check_tiling(const struct tsr_dtensor *t)
 /* A box says the same as the runs. */
 static void check_box(const struct tsr_dtensor *t)
 {
-    for (uint64_t r = 0; r < tsr_dtensor_world(t); r++) {
+    for (uint64_t r = 0; r < test_world(t); r++) {
         uint64_t offset[TSR_DT_MAX_DIMS], size[TSR_DT_MAX_DIMS];
         if (!tsr_dtensor_box(t, r, offset, size))
             continue;
@@ -140,12 +140,12 @@ static void parts_reconstruct_the_tensor(void **state)
         assert_true(global && back);
         for (size_t k = 0; k < n; k++)
             global[k] = (uint32_t)k + 1;
-        for (uint64_t r = 0; r < tsr_dtensor_world(&t); r++) {
+        for (uint64_t r = 0; r < test_world(&t); r++) {
             size_t local = (size_t)tsr_dtensor_local_numel(&t, r) * 4;
             unsigned char *part = malloc(local + GUARD);
             assert_non_null(part);
             memset(part, 0xee, local + GUARD);
-            assert_int_equal(tsr_dtensor_take(&t, r, 4, global, part), TSR_OK);
+            assert_int_equal(test_take(&t, r, 4, global, part), TSR_OK);
             for (size_t k = local; k < local + GUARD; k++)
                 assert_int_equal(part[k], 0xee);
             assert_int_equal(tsr_dtensor_put(&t, r, 4, part, back), TSR_OK);
@@ -312,10 +312,10 @@ static void huge_tensors_do_not_overflow(void **state)
     struct tsr_placement place[2] = {tsr_shard_placement(0, 8), tsr_shard_placement(0, 1)};
     struct tsr_dtensor t = test_layout(2, shape, 2, mesh, place);
     uint64_t total = 0;
-    for (uint64_t r = 0; r < tsr_dtensor_world(&t); r++)
+    for (uint64_t r = 0; r < test_world(&t); r++)
         total += tsr_dtensor_local_numel(&t, r);
     assert_true(total == tsr_dtensor_numel(&t));
-    struct tsr_runs runs = runs_of(&t, tsr_dtensor_world(&t) - 1);
+    struct tsr_runs runs = runs_of(&t, test_world(&t) - 1);
     assert_int_equal(runs.n, 1);
     assert_true(runs.items[0].start + runs.items[0].length == tsr_dtensor_numel(&t));
     tsr_runs_fini(&runs);

@@ -22,7 +22,7 @@ static size_t shard_bytes(const struct job *j, uint32_t rank)
 /* Shards full of poison, with padding behind them. */
 static struct job job_open(const struct tsr_dtensor *layout, unsigned bytes)
 {
-    struct job j = {*layout, (uint32_t)tsr_dtensor_world(layout), bytes, NULL, NULL};
+    struct job j = {*layout, (uint32_t)test_world(layout), bytes, NULL, NULL};
     j.shards = calloc(j.world, sizeof *j.shards);
     j.written = calloc(j.world, sizeof *j.written);
     assert_true(j.shards && j.written);
@@ -49,7 +49,7 @@ static void job_close(struct job *j)
 static void job_fill(struct job *j, const void *global)
 {
     for (uint32_t r = 0; r < j->world; r++)
-        assert_int_equal(tsr_dtensor_take(&j->layout, r, j->bytes, global, j->shards[r]), TSR_OK);
+        assert_int_equal(test_take(&j->layout, r, j->bytes, global, j->shards[r]), TSR_OK);
 }
 
 /* Every shard is that part of the tensor, and its padding was left alone. */
@@ -59,7 +59,7 @@ static void job_check(const struct job *j, const void *global)
         size_t n = shard_bytes(j, r);
         unsigned char *want = malloc(n + 1);
         assert_non_null(want);
-        assert_int_equal(tsr_dtensor_take(&j->layout, r, j->bytes, global, want), TSR_OK);
+        assert_int_equal(test_take(&j->layout, r, j->bytes, global, want), TSR_OK);
         assert_memory_equal(j->shards[r], want, n);
         for (size_t i = n; i < n + GUARD; i++)
             assert_int_equal(j->shards[r][i], POISON);

@@ -135,7 +135,7 @@ static void plain_parameters_are_whole(void **state)
     assert_int_equal(tsr_ddp(e, NULL), TSR_OK);
     s = state_of(e, NULL);
     for (uint32_t r = 0; r < 4; r++)
-        assert_int_equal(tsr_state_dict_rank_bytes(&s, r), 4 * (9 * 6 + 2 * (60 + 10 + 60)));
+        assert_int_equal(test_rank_bytes(&s, r), 4 * (9 * 6 + 2 * (60 + 10 + 60)));
     tsr_state_dict_fini(&s);
     tsr_engine_destroy(e);
 }
@@ -175,7 +175,7 @@ static void resharding_between_engines(void **state)
     for (uint32_t r = 0; r < 6; r++) {
         struct tally t = {.from = &from, .to = &to};
         assert_int_equal(tsr_reshard_state(&from, &to, r, tally_range, &t), TSR_OK);
-        assert_int_equal(t.bytes, tsr_state_dict_rank_bytes(&to, r));
+        assert_int_equal(t.bytes, test_rank_bytes(&to, r));
     }
     struct tally t = {.from = &from, .to = &to};
     assert_int_equal(tsr_reshard_state(&from, &to, 6, tally_range, &t), TSR_EVALUE);
@@ -298,7 +298,7 @@ static void one_rank_of_many_reads_its_own(void **state)
     uint64_t bytes = 0;
     assert_int_equal(tsr_reshard_state(&from, &to, 7001, count_bytes, &bytes), TSR_OK);
     printf("reads of one rank: %.2f ms\n", test_milliseconds() - start);
-    assert_true(bytes == tsr_state_dict_rank_bytes(&to, 7001));
+    assert_true(bytes == test_rank_bytes(&to, 7001));
     tsr_state_dict_fini(&from);
     tsr_state_dict_fini(&to);
     tsr_engine_destroy(ea);

@@ -4,8 +4,8 @@
 #ifndef TSR_CHECKPOINT_TESTING_H
 #define TSR_CHECKPOINT_TESTING_H
 
-#include "engine/layout/sharded_state.h"
 #include "exec/files/checkpoint.h"
+#include "tests/engine/parts_testing.h"
 #include "tests/files/disk_testing.h"
 
 /* ---- values ---------------------------------------------------------------------------------- */
@@ -37,7 +37,7 @@ static inline char *shard(const struct tsr_state_dict *s, size_t entry, int part
     size_t n;
     char *whole = values(s, entry, part, dtype, step, &n), *local = malloc(n + 1);
     *bytes = tsr_dtensor_local_numel(t, rank) * tsr_dtype_bytes(dtype);
-    assert_int_equal(tsr_dtensor_take(t, rank, tsr_dtype_bytes(dtype), whole, local), TSR_OK);
+    assert_int_equal(test_take(t, rank, tsr_dtype_bytes(dtype), whole, local), TSR_OK);
     free(whole);
     return local;
 }

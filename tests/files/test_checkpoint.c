@@ -64,7 +64,7 @@ static struct tsr_state_dict random_state(uint64_t shapes[8][4], const int *n_di
         char name[16];
         do
             t = test_random_layout(n_dims[i], shapes[i]);
-        while (tsr_dtensor_world(&t) > MAX_WORLD);
+        while (test_world(&t) > MAX_WORLD);
         snprintf(name, sizeof name, "p%d", i);
         assert_int_equal(tsr_state_dict_add(&s, name, NULL, (tsr_dtype)(1 + i % 6), &t), TSR_OK);
     }
@@ -150,9 +150,9 @@ static void replicas_are_written_once(void **state)
     assert_int_equal(save(&job), TSR_OK);
     assert_int_equal(save(&ddp), TSR_OK);
     assert_true(bytes_of(test_path("once/step_00000001/rank_00000-of-00004.safetensors")) >
-                3 * tsr_state_dict_rank_bytes(&s, 0));
+                3 * test_rank_bytes(&s, 0));
     assert_true(bytes_of(test_path("once/step_00000001/rank_00001-of-00004.safetensors")) >
-                3 * tsr_state_dict_rank_bytes(&s, 1));
+                3 * test_rank_bytes(&s, 1));
     for (int r = 2; r < 4; r++) {
         char name[64];
         snprintf(name, sizeof name, "once/step_00000001/rank_%05d-of-00004.safetensors", r);

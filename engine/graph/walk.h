@@ -1,13 +1,14 @@
-/* digest.h: a walk over everything that the next step depends on, between two steps: a digest of
- * it, and the places where ids of live buffers and events are kept. Ids do not enter the digest but
- * by the order in which the walk meets them, so states that differ in their ids only have equal
- * digests. Private to engine/; included by replay.c and by what has a state of its own.
+/* walk.h: a walk over everything that the next step depends on, between two steps: a digest of it,
+ * and the places where ids of live buffers and events are kept. Ids do not enter the digest but by
+ * the order in which the walk meets them, so states that differ in their ids only have equal
+ * digests. Here are the walk itself and its steps; each folder walks its own state with them, and
+ * replay/digest.c puts the parts together. Private to engine/.
  *
  * Part of the state is what makes the engine emit other instructions, other addresses, or leave
  * another state behind. Names, shapes and options that are fixed once wrapping is over are not.
  */
-#ifndef TSR_DIGEST_H
-#define TSR_DIGEST_H
+#ifndef TSR_WALK_H
+#define TSR_WALK_H
 
 #include "engine/graph/engine.h"
 
@@ -34,12 +35,10 @@ struct tsr_state_walk {
     uint64_t allocated; /* blocks that it has met */
 };
 
-/* Between steps only. The arrays of *walk are used again if it comes from an earlier walk; begin
- * with {0}. Errors: TSR_ENOMEM. */
-tsr_status tsr__walk_state(struct tsr_engine *e, struct tsr_state_walk *walk);
+/* The arrays of *walk are used again if it comes from an earlier walk; begin with {0}. */
+void tsr__walk_begin(struct tsr_state_walk *walk, struct tsr_engine *e);
 void tsr__walk_fini(struct tsr_state_walk *walk);
 
-/* For the parts of a state. */
 void tsr__walk_u64(struct tsr_state_walk *w, uint64_t value);
 void tsr__walk_event(struct tsr_state_walk *w, uint32_t *event); /* 0: none */
 void tsr__walk_storage(struct tsr_state_walk *w, struct tsr_storage *s);
@@ -47,10 +46,6 @@ void tsr__walk_tensor(struct tsr_state_walk *w, struct tsr_tensor *t);
 /* There is something whose effect the engine cannot know. */
 void tsr__walk_unknown(struct tsr_state_walk *w, bool is_unknown);
 
-/* digest_wrap.c: states, groups and what they share; the reducer. */
-void tsr__walk_wrapped(struct tsr_state_walk *w);
-/* outside_save_async.c */
-void tsr__walk_save(struct tsr_state_walk *w);
 /* host_memory.c: blocks of the pinned cache; one that a storage has. */
 void tsr__walk_pinned(struct tsr_state_walk *w);
 void tsr__walk_pinned_block(struct tsr_state_walk *w, const struct tsr_pinned *block);

@@ -1,0 +1,100 @@
+/* step_impl.h: what the engine keeps of steps, and what their files share: inputs and losses,
+ * gradients as optimizer and clipping see them, reports, metrics, saving. Private to the steps and
+ * their replay.
+ */
+#ifndef TSR_STEP_IMPL_H
+#define TSR_STEP_IMPL_H
+
+#include "engine/fsdp1/fsdp1.h"
+#include "engine/graph/walk.h"
+#include "engine/ops/ops_common.h"
+
+struct tsr__item;
+struct tsr__save_copy;
+
+enum { TSR__MAX_REPORTS = TSR_MAX_MICRO + 1 }; /* losses and a norm */
+
+/* Shards that are saved beside training (outside_save_async.c). */
+struct tsr__save {
+    struct tsr__item *items;       /* owned */
+    struct tsr__save_copy *copies; /* owned; NULL: nothing is being saved */
+    size_t n;
+    uint16_t stream;
+    bool has_stream, has_device_copies;
+    bool is_copying; /* not handed over yet */
+    bool is_guarded; /* the compute stream has waited for the copies */
+    uint32_t event;  /* after the copies of device memory; 0: there are none */
+};
+
+/* Invariant: between steps nothing is held here but what the next step reads again: workspaces of
+ * metrics, the latest logits, a save that is not over. */
+struct tsr_step_state {
+    struct tsr_step_config config;
+    struct tsr_tensor *inputs[TSR_MAX_MICRO], *labels[TSR_MAX_MICRO], *losses[TSR_MAX_MICRO];
+    struct tsr_tensor *kept_logits; /* of the latest micro-batch, for metrics */
+    struct tsr_tensor *metric_states[TSR_MAX_METRICS][2];
+    struct tsr_pending_report { /* a value on its way to the host */
+        struct tsr_storage *host;
+        uint8_t what; /* enum tsr_report */
+        uint32_t micro;
+    } reports[TSR__MAX_REPORTS];
+    size_t n_reports;
+    uint32_t report_event; /* after the latest of them */
+    uint32_t input_event;  /* after the copies of the latest batch; 0: none */
+    bool optimizer_ran;
+    struct tsr_storage **opt_temps;  /* scratch of the optimizer, by parameter */
+    struct tsr_storage **clip_norms; /* scratch of clipping, two for each parameter */
+    struct tsr_storage *clip_factor; /* for the optimizer of this step (reduce.c) */
+    struct tsr__save save;
+};
+
+/* ---- step.c ---------------------------------------------------------------------------------- */
+
+void tsr__make_inputs(struct tsr_engine *e, uint32_t n_micro);
+void tsr__zero_grad(struct tsr_engine *e);
+/* The forward of the root and the loss of a micro-batch; a new reference. */
+struct tsr_tensor *tsr__forward_loss(struct tsr_engine *e, struct tsr_module *entry,
+                                     uint32_t micro); /* entry NULL: the root */
+/* The value of one f32 on the device goes to the host, asynchronously (step.report). */
+void tsr__report_value(struct tsr_engine *e, uint8_t what, uint32_t micro, struct tsr_storage *s);
+
+/* ---- metrics.c ------------------------------------------------------------------------------- */
+
+/* Refuses losses and metrics that the model or the dialect cannot have. */
+tsr_status tsr__check_loss(const struct tsr_engine *e);
+/* Logits for the metrics of a micro-batch; nothing without metrics. */
+void tsr__keep_logits(struct tsr_engine *e, const struct tsr_tensor *logits);
+/* The metrics of a micro-batch whose backward is over. */
+void tsr__run_metrics(struct tsr_engine *e, uint32_t micro);
+
+/* ---- optimizer.c, clip.c --------------------------------------------------------------------- */
+
+/* In which the states of a parameter are kept. */
+tsr_dtype tsr__state_dtype(const struct tsr_engine *e, const struct tsr_param *p);
+/* States that it keeps of a parameter, as large as it. */
+int tsr__n_opt_states(enum tsr_optimizer optimizer);
+void tsr__optimizer_step(struct tsr_engine *e);
+void tsr__clip(struct tsr_engine *e);
+/* With kernels for each gradient (TSR_CLIP_LOOP; clip_loop.c). */
+void tsr__clip_loop(struct tsr_engine *e);
+/* The gradient of a parameter as the optimizer sees it: its storage; NULL if there is none. */
+struct tsr_storage *tsr__param_grad(const struct tsr_param *p);
+uint64_t tsr__param_grad_offset(const struct tsr_param *p); /* bytes into it */
+tsr_dtype tsr__param_grad_dtype(const struct tsr_param *p);
+uint64_t tsr__param_local_numel(const struct tsr_param *p);
+struct tsr_storage *tsr__param_storage(const struct tsr_param *p);
+
+/* ---- outside_init.c, outside_save_async.c ---------------------------------------------------- */
+
+/* Parameters that are not built on the meta device: full ones, then their shards. Nothing for
+ * TSR_INIT_META. */
+void tsr__init_unsharded(struct tsr_engine *e);
+/* Before parameters or optimizer states are written: copies that are saved come first. */
+void tsr__save_guard(struct tsr_engine *e);
+/* At the end of a step: the copies are there and can be written. */
+void tsr__save_hand_over(struct tsr_engine *e);
+/* Emits nothing. */
+void tsr__save_drop(struct tsr_engine *e);
+void tsr__walk_save(struct tsr_state_walk *w);
+
+#endif
