@@ -24,7 +24,8 @@ struct tsr_storage *tsr__param_grad(const struct tsr_param *p)
     return p->value && p->value->grad ? p->value->grad->storage : NULL;
 }
 
-uint64_t tsr__param_grad_offset(const struct tsr_param *p)
+/* Bytes into it. */
+static uint64_t grad_offset_of(const struct tsr_param *p)
 {
     if (p->fsdp)
         return p->fsdp->grad_offset;
@@ -33,7 +34,7 @@ uint64_t tsr__param_grad_offset(const struct tsr_param *p)
     return p->value && p->value->grad ? p->value->grad->offset : 0;
 }
 
-tsr_dtype tsr__param_grad_dtype(const struct tsr_param *p)
+static tsr_dtype grad_dtype_of(const struct tsr_param *p)
 {
     const struct tsr_fsdp_param *f = p->fsdp;
     bool narrow = f && f->grad && f->kept_grad && f->param_dtype != TSR_DTYPE_NONE;
@@ -131,8 +132,8 @@ void tsr__step_count(struct tsr__step *s)
         if (tsr__is_stepped(s->params[i]) && tsr__is_offloaded(s->params[i]) == s->host) {
             s->numel += tsr__param_local_numel(s->params[i]);
             s->bytes += tsr__param_local_numel(s->params[i]) * tsr_dtype_bytes(s->params[i]->dtype);
-            s->grad_bytes += tsr__param_local_numel(s->params[i]) *
-                             tsr_dtype_bytes(tsr__param_grad_dtype(s->params[i]));
+            s->grad_bytes +=
+                tsr__param_local_numel(s->params[i]) * tsr_dtype_bytes(grad_dtype_of(s->params[i]));
             s->state_bytes += state_bytes(s, s->params[i]);
         }
 }
@@ -151,11 +152,11 @@ static void param_operands(struct tsr_engine *e, const struct tsr_param *p, unsi
     tsr_dtype states = tsr__state_dtype(e, p);
     struct tsr_storage *part[4] = {tsr__param_grad(p), p->opt_state[0], p->opt_state[1],
                                    tsr__param_storage(p)};
-    const uint64_t offset[4] = {tsr__param_grad_offset(p), 0, 0, storage_offset(p)};
+    const uint64_t offset[4] = {grad_offset_of(p), 0, 0, storage_offset(p)};
     for (unsigned k = 0; k < 4; k++) {
         uint8_t access =
             (uint8_t)((reads >> k & 1 ? TSR_READ : 0) | (writes >> k & 1 ? TSR_WRITE : 0));
-        tsr_dtype dtype = k == 0 ? tsr__param_grad_dtype(p) : k == 3 ? p->dtype : states;
+        tsr_dtype dtype = k == 0 ? grad_dtype_of(p) : k == 3 ? p->dtype : states;
         uint64_t bytes = tsr__param_local_numel(p) * tsr_dtype_bytes(dtype);
         tsr__slot(e, k);
         if (access && part[k])
@@ -412,8 +413,7 @@ bool tsr_param_values(struct tsr_engine *e, size_t i, enum tsr_param_part part,
     case TSR_PARAM_VALUE:
         return in_storage(tsr__param_storage(p), 0, p->dtype, numel, out);
     case TSR_PARAM_GRAD:
-        return in_storage(tsr__param_grad(p), tsr__param_grad_offset(p), tsr__param_grad_dtype(p),
-                          numel, out);
+        return in_storage(tsr__param_grad(p), grad_offset_of(p), grad_dtype_of(p), numel, out);
     case TSR_PARAM_STATE0:
     case TSR_PARAM_STATE1:
         break;

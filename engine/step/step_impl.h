@@ -79,8 +79,6 @@ void tsr__clip(struct tsr_engine *e);
 void tsr__clip_loop(struct tsr_engine *e);
 /* The gradient of a parameter as the optimizer sees it: its storage; NULL if there is none. */
 struct tsr_storage *tsr__param_grad(const struct tsr_param *p);
-uint64_t tsr__param_grad_offset(const struct tsr_param *p); /* bytes into it */
-tsr_dtype tsr__param_grad_dtype(const struct tsr_param *p);
 uint64_t tsr__param_local_numel(const struct tsr_param *p);
 struct tsr_storage *tsr__param_storage(const struct tsr_param *p);
 
