@@ -90,6 +90,7 @@ struct tsr_engine {
     struct tsr_pending_report { /* a value on its way to the host */
         struct tsr_storage *host;
         uint8_t what; /* enum tsr_report */
+        uint8_t dtype;
         uint32_t micro;
     } reports[TSR__MAX_REPORTS];
     size_t n_reports;
@@ -148,6 +149,7 @@ struct tsr_engine {
     } tp;
     struct tsr_storage **opt_temps;  /* scratch of the optimizer, by parameter */
     struct tsr_storage **clip_norms; /* scratch of clipping, two for each parameter */
+    tsr_dtype clip_dtype;            /* of norms and factor: f64 if a gradient is */
     struct tsr_storage *clip_factor; /* for the optimizer of this step (folded_scale.c) */
     struct tsr__save {           /* shards that are saved beside training (outside_save_async.c) */
         struct tsr__item *items; /* owned */
@@ -264,7 +266,8 @@ struct tsr_storage *tsr__param_grad(const struct tsr_param *p);
 uint64_t tsr__param_grad_offset(const struct tsr_param *p); /* bytes into it */
 tsr_dtype tsr__param_grad_dtype(const struct tsr_param *p);
 /* The value of one f32 on the device goes to the host, asynchronously (step.report). */
-void tsr__report_value(struct tsr_engine *e, uint8_t what, uint32_t micro, struct tsr_storage *s);
+void tsr__report_value(struct tsr_engine *e, uint8_t what, uint32_t micro, struct tsr_storage *s,
+                       tsr_dtype dtype);
 uint64_t tsr__param_local_numel(const struct tsr_param *p);
 struct tsr_storage *tsr__param_storage(const struct tsr_param *p);
 uint64_t tsr__param_storage_offset(const struct tsr_param *p); /* bytes into it */

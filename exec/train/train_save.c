@@ -136,6 +136,7 @@ static bool is_spoilt(tsr_dtype dtype, const void *data, uint64_t n)
 {
     const uint16_t *half = data, mask = dtype == TSR_BF16 ? 0x7f80 : 0x7c00;
     const uint32_t *single = data;
+    const uint64_t *twice = data, exponent = UINT64_C(0x7ff0000000000000);
     bool found = false;
     if (dtype == TSR_BF16 || dtype == TSR_F16)
         for (uint64_t i = 0; i < n; i++)
@@ -143,6 +144,9 @@ static bool is_spoilt(tsr_dtype dtype, const void *data, uint64_t n)
     else if (dtype == TSR_F32)
         for (uint64_t i = 0; i < n; i++)
             found |= (single[i] & 0x7f800000U) == 0x7f800000U;
+    else if (dtype == TSR_F64)
+        for (uint64_t i = 0; i < n; i++)
+            found |= (twice[i] & exponent) == exponent;
     return found;
 }
 

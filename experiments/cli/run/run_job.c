@@ -279,6 +279,17 @@ static tsr_status check(const struct tsr_run_job *r)
     return TSR_OK;
 }
 
+/* The GPU's kernels in f64 are there to be compared with the host's, one by one. */
+static tsr_status check_on_gpus(const struct tsr_job *job)
+{
+    if (job->settings->master != TSR_F64)
+        return TSR_OK;
+    return tsr_node_error(
+        tsr_job_at(job, "precision.master"),
+        "precision.master: found f64 with --on cuda; allowed: f32, bf16 or f16, or "
+        "--on host");
+}
+
 /* --ranks N and --nproc N are the key world; --async-save is the key save, where no --set gives it.
  */
 static tsr_status load(const struct tsr_args *args, struct tsr_run_job *r)
@@ -307,9 +318,12 @@ static tsr_status load(const struct tsr_args *args, struct tsr_run_job *r)
 tsr_status tsr_run_job_open(const struct tsr_args *args, struct tsr_run_job *out)
 {
     *out = (struct tsr_run_job){0};
+    bool on_gpus = args->on && !strcmp(args->on, "cuda");
     tsr_status status = load(args, out);
     if (status == TSR_OK)
         status = check(out);
+    if (status == TSR_OK && on_gpus)
+        status = check_on_gpus(&out->job);
     if (status == TSR_OK)
         status = find_files(out);
     if (status == TSR_OK) {
@@ -317,7 +331,7 @@ tsr_status tsr_run_job_open(const struct tsr_args *args, struct tsr_run_job *out
         status = tsr_schedule_check(&out->config.schedule);
     }
     if (status == TSR_OK)
-        status = rehearse(out, args->on && !strcmp(args->on, "cuda"));
+        status = rehearse(out, on_gpus);
     if (status != TSR_OK)
         tsr_run_job_close(out);
     return status;
