@@ -8,7 +8,7 @@
 #ifndef TSR_HOST_DEVICE_H
 #define TSR_HOST_DEVICE_H
 
-#include "exec/executor/device.h"
+#include "exec/executor/executor.h"
 
 struct tsr_host_device_config {
     struct tsr_world *world; /* borrowed; collectives go there. NULL: a world of one */
@@ -27,5 +27,24 @@ tsr_status tsr_host_device_create(const struct tsr_host_device_config *config,
 void tsr_host_device_mapped(const struct tsr_device *device, uint64_t *now, uint64_t *peak);
 /* Most workers that were inside a kernel or collective at one time. */
 unsigned tsr_host_device_peak_busy(const struct tsr_device *device);
+
+/* ---- one rank on the host: such a device with an executor on it -------------------------------
+ */
+
+struct tsr_host_rank_config {
+    struct tsr_world *world; /* borrowed; NULL: a world of one */
+    const struct tsr_source *source;
+    size_t n_kernels;
+    const struct tsr_user_kernel *kernels;
+    uint32_t jitter_us;
+    uint64_t jitter_seed;
+    bool serial, poison, profile;
+    bool verify; /* the declared operands of all that runs (verify.h); with serial only */
+    struct tsr_executor *watcher; /* borrowed; NULL: none */
+};
+
+/* Destroyed through its ops. */
+tsr_status tsr_host_rank_create(const struct tsr_host_rank_config *config,
+                                struct tsr_executor **out) TSR_MUST_USE;
 
 #endif

@@ -5,7 +5,7 @@
  * reader that made room rings the ring's own. The first rank of a host makes the memory (a file
  * without a name); the others open it through /proc.
  */
-#include "exec/world/carrier_shm.h"
+#include "exec/world/carriers.h"
 
 #include "exec/base/word.h"
 

@@ -1,5 +1,5 @@
 /* carrier_tcp.c: mail over TCP. */
-#include "exec/world/carrier_tcp.h"
+#include "exec/world/carriers.h"
 
 #include "exec/base/word.h"
 #include "exec/rendezvous/rendezvous_wire.h"

@@ -7,7 +7,6 @@
 #ifndef TSR_MAIL_H
 #define TSR_MAIL_H
 
-#include "exec/base/abort.h"
 #include "exec/world/collective.h"
 
 #include <pthread.h>

@@ -2,10 +2,10 @@
  * through shared memory, the others over TCP. The connections of the rendezvous stay open: they
  * tell when a process is gone.
  */
-#include "exec/world/world_process.h"
+#include "exec/launch/launch.h"
+#include "exec/world/world.h"
 
-#include "exec/world/carrier_shm.h"
-#include "exec/world/carrier_tcp.h"
+#include "exec/world/carriers.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -16,8 +16,8 @@
 #include <nccl.h>
 #include <pthread.h>
 
-#include "exec/base/abort.h"
 #include "exec/cuda/comms/comms_impl.h"
+#include "exec/world/collective.h"
 
 /* PREMUL_SUM of one dtype and factor. */
 struct tsr_nccl_op {

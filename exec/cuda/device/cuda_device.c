@@ -345,11 +345,6 @@ void tsr_cuda_device_comms(const struct tsr_device *device, char *text, size_t b
         comms->ops->describe(comms, text, bytes);
 }
 
-const struct tsr_cuda_gpu *tsr_cuda_device_gpu(const struct tsr_device *device)
-{
-    return &((const struct tsr_cuda_device *)device)->gpu;
-}
-
 static tsr_status read(struct tsr_device *device, const void *from, void *to, uint64_t bytes)
 {
     struct tsr_cuda_device *d = tsr__cuda_device(device);

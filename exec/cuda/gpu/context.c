@@ -11,14 +11,6 @@ tsr_status tsr_cuda_error(cudaError_t error, const char *tried)
                     "%s: CUDA says '%s'", tried, cudaGetErrorString(error));
 }
 
-struct tsr_cuda_scalars tsr_cuda_scalars_of(const struct tsr_kernel_call *call)
-{
-    struct tsr_cuda_scalars scalars = {.from = tsr_cuda_context(call)->scalars};
-    if (call->scalars)
-        memcpy(scalars.value, call->scalars, sizeof scalars.value);
-    return scalars;
-}
-
 uint64_t tsr_cuda_most_shared(const struct tsr_kernel_call *call)
 {
     const uint64_t everywhere = 99 << 10; /* of sm_80 and later, sm_86 has the least */

@@ -31,13 +31,6 @@ struct tsr_cuda_context {
     const double *scalars;
 };
 
-/* Values of enum tsr_scalar as a kernel gets them: by value, or where to read them. */
-struct tsr_cuda_scalars {
-    const double *from;
-    double value[TSR_N_SCALARS];
-};
-struct tsr_cuda_scalars tsr_cuda_scalars_of(const struct tsr_kernel_call *call);
-
 static inline const struct tsr_cuda_context *tsr_cuda_context(const struct tsr_kernel_call *call)
 {
     return (const struct tsr_cuda_context *)call->context;

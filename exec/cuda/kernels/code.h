@@ -4,7 +4,7 @@
  *
  *   TSR_GRID_KERNEL(name, struct type) { body }     threads work alone; `k` is the structure
  *   TSR_BLOCK_KERNEL(name, struct type) { body }    threads of a block use tsr_sync(), tsr_shared
- *                                                   memory and the sums of block.h
+ *                                                   memory and the sums of team.h
  *   TSR_LONG_KERNEL(name, struct type) { body }     the same with blocks of up to TSR_CUDA_LONG
  * threads TSR_GRID_CODE(name, function, struct type)      FUNCTION_f32 and _f64(&k, begin, step) of
  *                                                   exec/kernels as kernels tsr_cuda_NAME_f32, _f64

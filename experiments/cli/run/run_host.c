@@ -9,7 +9,7 @@
 #include <unistd.h>
 
 #include "exec/launch/launch.h"
-#include "exec/world/world_process.h"
+#include "exec/world/world.h"
 #include "experiments/cli/args/cmd.h"
 #include "experiments/cli/run/oom_gpu.h"
 #include "experiments/cli/run/run_prepare.h"

@@ -9,7 +9,7 @@
 
 #include "engine/layout/tensor_parallel.h"
 #include "exec/base/numeric.h"
-#include "exec/host/host_rank.h"
+#include "exec/host/host_device.h"
 #include "experiments/cli/player/trace/trace_tensors.h"
 #include "experiments/cli/run/run_gpu.h"
 
