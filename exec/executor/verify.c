@@ -97,7 +97,7 @@ static tsr_status cut(struct pieces *p, const struct tsr_view *views, uint32_t n
                                     typed > 0,    edge->at,  next->at};
         ok = TSR_PUSH(p->items, p->n, p->cap, piece);
     }
-    return ok ? TSR_OK : tsr_fail(TSR_ENOMEM, "out of memory: operands to verify");
+    return ok ? TSR_OK : tsr_no_memory("operands to verify");
 }
 
 static void pieces_fini(struct pieces *pieces)
@@ -159,7 +159,7 @@ struct tsr_verify {
 tsr_status tsr_verify_create(struct tsr_verify **out)
 {
     *out = calloc(1, sizeof **out);
-    return *out ? TSR_OK : tsr_fail(TSR_ENOMEM, "out of memory: verification");
+    return *out ? TSR_OK : tsr_no_memory("verification");
 }
 
 static void free_live(struct live *l)
@@ -197,7 +197,7 @@ tsr_status tsr_verify_add(struct tsr_verify *v, uint32_t buffer, bool is_workspa
         l->contents = malloc(bytes + 1);
     if (!l || !l->contents) {
         free(l);
-        return tsr_fail(TSR_ENOMEM, "out of memory: the contents of a buffer");
+        return tsr_no_memory("the contents of a buffer");
     }
     l->data = data;
     l->bytes = bytes;
@@ -372,7 +372,7 @@ tsr_status tsr_verify_enter(struct tsr_verify *v, const struct tsr_verify_who *w
     TSR_TRY(set_pieces(v, &written));
     while (v->cap_results < written)
         if (!tsr_grow(&v->results, v->cap_results, &v->cap_results, 1))
-            return tsr_fail(TSR_ENOMEM, "out of memory: results to verify");
+            return tsr_no_memory("results to verify");
     *twice = written > 0;
     load(v);
     return TSR_OK;

@@ -299,6 +299,11 @@ bool tsr__abort_by(struct tsr_abort *abort, uint32_t rank, tsr_status status, co
     return tsr__abort_set(abort, status, text);
 }
 
+tsr_status tsr__no_memory_on(uint32_t rank)
+{
+    return tsr_fail(TSR_ENOMEM, "rank %u: out of memory", rank);
+}
+
 tsr_status tsr__abort_status(struct tsr_abort *abort)
 {
     while (atomic_load(&abort->state) != 2)

@@ -100,6 +100,8 @@ static inline bool tsr__aborted(struct tsr_abort *abort)
 }
 /* True for the caller whose failure is the first; another's is dropped. */
 bool tsr__abort_set(struct tsr_abort *abort, tsr_status status, const char *text);
+/* TSR_ENOMEM, with the rank: other ranks say it, too. */
+tsr_status tsr__no_memory_on(uint32_t rank);
 /* "rank 2 gave up: why"; true if it is the first failure. */
 bool tsr__abort_by(struct tsr_abort *abort, uint32_t rank, tsr_status status, const char *why);
 /* Fails with the first failure; there must be one. */

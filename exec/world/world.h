@@ -61,7 +61,11 @@ struct tsr_world_ops {
     void (*destroy)(struct tsr_world *world);
 };
 
-/* Implementations embed this as their first member. */
+/* Implementations embed this as their first member.
+ *
+ * A world fails once, with the first failure of any rank: from then on every call of every rank
+ * ends with it, within timeout_s even if a rank has gone without a word. It never recovers; what it
+ * carried half is nobody's. */
 struct tsr_world {
     const struct tsr_world_ops *ops;
     uint32_t rank, size;

@@ -20,6 +20,7 @@
 #include "experiments/study/job/build.h"
 #include "experiments/study/job/emit.h"
 #include "tests/exec/devices_testing.h"
+#include "tests/exec/executor_testing.h"
 
 enum { JOB_RANKS = 4, JOB_PROGRAMS = 12, JOB_MICROS = 4, JOB_TEXT = 512 };
 
@@ -220,9 +221,7 @@ static inline tsr_status job_run_program(struct job_rank *r, uint32_t i)
     tsr_program_init(program, tsr_engine_tables(r->engine));
     r->n_programs = i + 1;
     r->recorder.into = program;
-    if (!r->config->ahead && !r->config->keeps_hash)
-        tsr_exec_hash_reset(r->executor);
-    tsr_exec_reset_peaks(r->executor);
+    test_exec_reset(r->executor, !r->config->ahead && !r->config->keeps_hash);
     job_set_scalars(r->executor, r->job, i);
     TSR_TRY(job_emit(r, i));
     if (r->config->ahead)

@@ -1,4 +1,4 @@
-/* device.h: a GPU behind exec/executor/device.h: streams with priorities, events, segments of
+/* cuda_device.h: a GPU behind exec/executor/device.h: streams with priorities, events, segments of
  * device memory at the program's addresses, pinned memory, collectives by comms.h.
  */
 #ifndef TSR_CUDA_DEVICE_H

@@ -1,4 +1,4 @@
-/* context.c: see context.h. */
+/* context.c: launches, their shared memory, and CUDA's errors in our words. */
 #include "exec/cuda/gpu/context.h"
 
 #include <string.h>

@@ -56,12 +56,13 @@ uint64_t tsr_cuda_most_shared(const struct tsr_kernel_call *call);
 tsr_status tsr_cuda_launch(const struct tsr_kernel_call *call, tsr_cuda_kernel kernel,
                            struct tsr_cuda_grid grid, const void *params) TSR_MUST_USE;
 
-/* tsr_launch_fn: runs code that the host has, too, as the GPU's kernel of that name (codes.c). */
+/* tsr_launch_fn: runs code that the host has, too, as the GPU's kernel of that name
+ * (launch_codes.c). */
 tsr_status tsr_cuda_launch_code(const struct tsr_kernel_call *call, const struct tsr_code *code,
                                 bool wide, const void *params, uint64_t n);
 
 /* The kernel of engine/KERNELS.md by name; NULL: the GPU does not have it. It is the host's
- * function if all that this does is tsr__run(); else one of the GPU's own (kernels.c). */
+ * function if all that this does is tsr__run(); else one of the GPU's own (cuda_kernels.c). */
 tsr_kernel_fn tsr_cuda_kernel_of(const char *name);
 tsr_status tsr_cuda_fill(const struct tsr_kernel_call *call);
 

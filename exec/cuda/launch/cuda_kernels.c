@@ -1,4 +1,4 @@
-/* kernels.c: which function of the host launches a kernel of engine/KERNELS.md on the GPU. */
+/* cuda_kernels.c: which function of the host launches a kernel of engine/KERNELS.md on the GPU. */
 #include <stdlib.h>
 #include <string.h>
 

@@ -1,5 +1,5 @@
-/* kernels.h: kernels of engine/KERNELS.md that are the GPU's own: they do more than to launch code
- * that the host has, too.
+/* cuda_kernels.h: kernels of engine/KERNELS.md that are the GPU's own: they do more than to launch
+ * code that the host has, too.
  */
 #ifndef TSR_CUDA_KERNELS_H
 #define TSR_CUDA_KERNELS_H

@@ -1,4 +1,4 @@
-/* rows.c: launches of kernels that work row by row. */
+/* launch_rows.c: launches of kernels that work row by row. */
 #include "exec/kernels/tensor/rows.h"
 
 #include "exec/cuda/kernels/code.h"
