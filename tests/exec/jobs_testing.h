@@ -129,7 +129,7 @@ static tsr_status job_batch(void *user, uint32_t iteration, uint32_t micro,
     for (uint64_t i = 0; i < n; i++) {
         uint64_t row = (data_rank * s->accum_steps + micro) * s->batch + i / s->seq;
         uint64_t at = i % s->seq + (part == TSR_BATCH_LABELS);
-        const uint32_t key[2] = {7, r->config->same_batch ? 0 : iteration};
+        const uint32_t key[2] = {7, r->config && r->config->same_batch ? 0 : iteration};
         const uint32_t counter[4] = {(uint32_t)at, (uint32_t)row, 0, 0};
         uint32_t words[4];
         tsr_philox(counter, key, words);
