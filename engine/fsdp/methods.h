@@ -51,9 +51,6 @@ tsr_status tsr_set_forward_prefetch(struct tsr_engine *engine, struct tsr_module
                                     struct tsr_module *const *list, size_t n) TSR_MUST_USE;
 tsr_status tsr_set_backward_prefetch(struct tsr_engine *engine, struct tsr_module *module,
                                      struct tsr_module *const *list, size_t n) TSR_MUST_USE;
-/* [2.15] Full storage stays on reshard: stable addresses. */
-tsr_status tsr_set_keep_unsharded_storage(struct tsr_engine *engine, struct tsr_module *module,
-                                          bool value, bool recurse) TSR_MUST_USE;
 
 /* All-gather extension (section 2.11): what travels is not the shard itself (fp8 data and scales).
  */

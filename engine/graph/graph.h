@@ -6,7 +6,6 @@
 
 #include "engine/allocator/allocator.h"
 #include "engine/graph/module_tree.h"
-#include "engine/graph/tensor.h"
 #include "engine/program/program.h"
 
 struct tsr_node;

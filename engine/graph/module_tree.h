@@ -85,11 +85,9 @@ struct tsr_module *tsr_module_add(struct tsr_engine *engine, struct tsr_module *
 struct tsr_param *tsr_param_add(struct tsr_engine *engine, struct tsr_module *module,
                                 const char *name, int n_dims, const uint64_t *shape,
                                 tsr_dtype dtype);
-/* What the root is called with, and the loss. One of the two before the first step: (T, width) f32
- * and the mean square of the output; or T token ids and the cross-entropy of logits (T, vocab). T
- * tokens: batch times sequence. */
+/* Before the first step, of a tree that is built by hand: the root is called with (T, width) f32,
+ * and the loss is the mean square of its output. T tokens: batch times sequence. */
 void tsr_model_set_float_input(struct tsr_engine *engine, uint64_t width);
-void tsr_model_set_token_input(struct tsr_engine *engine, uint64_t vocab);
 
 /* Calls a module with all its hooks: a new reference to its output; NULL once the engine has
  * failed. `in` is borrowed. */

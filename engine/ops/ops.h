@@ -13,7 +13,6 @@
 #define TSR_OPS_H
 
 #include "engine/graph/module_tree.h"
-#include "engine/graph/tensor.h"
 
 /* ---- linear layers and tables ---------------------------------------------------------------- */
 

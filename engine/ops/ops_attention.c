@@ -124,7 +124,7 @@ static void run_kernel(struct tsr_engine *e, struct tsr_tensor *const qkv[3],
     bool half = tsr_dtype_bytes((tsr_dtype)qkv[0]->dtype) == 2;
     struct tsr_tensor *work[2] = {NULL, NULL};
     out[0] = tsr__tensor_like(e, qkv[0], (tsr_dtype)qkv[0]->dtype, category);
-    out[1] = tsr__tensor_new(e, TSR_F32, 1, &rows, category);
+    out[1] = tsr__tensor_new(e, tsr__wide(qkv[0]), 1, &rows, category);
     if (flash) {
         uint64_t splits = tsr__flash_splits(s->batch, s->heads, s->seq, s->head_dim);
         if (splits > 1) {
@@ -302,7 +302,8 @@ struct tsr_tensor *tsr_op_attention(struct tsr_engine *e, struct tsr_tensor *q,
         return fused_attention(e, qkv, &s, NULL, FLASH, scale_of(&s));
     if (variant == TSR_SDPA_FLASH && half)
         o = padded_flash(e, qkv, &s);
-    else if (variant != TSR_SDPA_MATH && s.kv_heads == s.heads && s.head_dim % (half ? 8 : 4) == 0)
+    else if (variant != TSR_SDPA_MATH && q->dtype != TSR_F64 && s.kv_heads == s.heads &&
+             s.head_dim % (half ? 8 : 4) == 0)
         return fused_attention(e, qkv, &s, NULL, 0, scale_of(&s));
     else
         o = tsr__math_attention(e, qkv, &s, NULL);

@@ -141,15 +141,15 @@ static void copy_backward(struct tsr_engine *e, struct tsr_node *node, struct ts
 static struct tsr_tensor *scaled(struct tsr_engine *e, const struct tsr_attention_shape *s,
                                  struct tsr_tensor *x)
 {
-    return tsr__op_unary_by(e, x, "mul_scalar", TSR_F32, tsr__backward_scale, TSR_SAVES_NOTHING,
-                            1 / sqrt(sqrt((double)s->head_dim)));
+    return tsr__op_unary_by(e, x, "mul_scalar", tsr__wide(x), tsr__backward_scale,
+                            TSR_SAVES_NOTHING, 1 / sqrt(sqrt((double)s->head_dim)));
 }
 
 /* Batched products want one batch dimension: with more than one sequence and more than one head a
  * tensor in token order cannot be viewed so, and is copied. */
 static struct tsr_tensor *copied(struct tsr_engine *e, struct tsr_tensor *x)
 {
-    return tsr__op_unary(e, x, "clone", TSR_F32, tsr__backward_pass, TSR_SAVES_NOTHING);
+    return tsr__op_unary(e, x, "clone", tsr__wide(x), tsr__backward_pass, TSR_SAVES_NOTHING);
 }
 
 /* The view of a product's result as heads; its gradient is copied. */
@@ -158,10 +158,10 @@ static struct tsr_tensor *as_heads(struct tsr_engine *e, struct tsr_tensor *x)
     return tsr__op_alias(e, x, "View", NULL, copy_backward, (uint64_t[TSR_MAX_DIMS]){0});
 }
 
-static struct tsr_tensor *number(struct tsr_engine *e, double value)
+static struct tsr_tensor *number(struct tsr_engine *e, tsr_dtype dtype, double value)
 {
     const uint64_t one = 1;
-    struct tsr_tensor *t = tsr__tensor_new(e, TSR_F32, 1, &one, tsr__result_category(e));
+    struct tsr_tensor *t = tsr__tensor_new(e, dtype, 1, &one, tsr__result_category(e));
     tsr__emit_pointwise_with(e, "scalar", NULL, 0, t, &(struct tsr_pointwise){.constant = value});
     return t;
 }
@@ -176,14 +176,14 @@ static struct tsr_tensor *square(struct tsr_engine *e, const char *name, tsr_dty
 }
 
 /* 0 and -inf, made from a lower triangle of booleans. */
-static struct tsr_tensor *causal_mask(struct tsr_engine *e, uint64_t seq)
+static struct tsr_tensor *causal_mask(struct tsr_engine *e, uint64_t seq, tsr_dtype dtype)
 {
     struct tsr_tensor *ones = square(e, "ones", TSR_U8, seq, NULL, 0);
     struct tsr_tensor *triangle = square(e, "tril", TSR_U8, seq, &ones, 1);
     tsr_release(e, ones);
-    struct tsr_tensor *zero = number(e, 0), *inf = number(e, -INFINITY);
+    struct tsr_tensor *zero = number(e, dtype, 0), *inf = number(e, dtype, -INFINITY);
     struct tsr_tensor *in[3] = {triangle, zero, inf};
-    struct tsr_tensor *mask = square(e, "where", TSR_F32, seq, in, 3);
+    struct tsr_tensor *mask = square(e, "where", dtype, seq, in, 3);
     tsr_release(e, zero);
     tsr_release(e, inf);
     tsr_release(e, triangle);
@@ -194,7 +194,7 @@ static struct tsr_tensor *sum_with_mask(struct tsr_engine *e, struct tsr_tensor 
                                         struct tsr_tensor *mask)
 {
     struct tsr_node *node = tsr__node_new(e, "Add", tsr__backward_pass, &scores, 1);
-    struct tsr_tensor *y = tsr__tensor_like(e, scores, TSR_F32, tsr__result_category(e));
+    struct tsr_tensor *y = tsr__tensor_like(e, scores, tsr__wide(scores), tsr__result_category(e));
     if (!y)
         return tsr__op_abort(e, node);
     tsr__emit_pointwise(e, "add_mask", (struct tsr_tensor *[]){scores, mask}, 2, y);
@@ -224,7 +224,7 @@ static struct tsr_tensor *add_mask(struct tsr_engine *e, struct tsr_tensor *scor
 /* ---- the math backend ------------------------------------------------------------------------ */
 
 struct math {
-    struct tsr_tensor *wide[3];   /* q, k, v in fp32 */
+    struct tsr_tensor *wide[3];   /* q, k, v in fp32 (f64 stays f64) */
     struct tsr_tensor *q, *k, *v; /* as the products take them, but for copies */
     struct tsr_tensor *mask;
     bool copies_q, copies_k, copies_v; /* for the products, see copied() */
@@ -236,16 +236,17 @@ static void prepare(struct tsr_engine *e, struct tsr_tensor *const qkv[3],
 {
     uint64_t times = s->heads / s->kv_heads;
     enum tsr_layout layout = s->kv_heads > 1 ? TSR_LAYOUT_HEADS : TSR_LAYOUT_TOKENS;
+    tsr_dtype wide = tsr__wide(qkv[0]);
     /* a product makes keys seen as many heads dense; values keep what they are in fp32 */
     bool dense_v = qkv[2]->layout == TSR_LAYOUT_HEADS ||
-                   (qkv[2]->layout == TSR_LAYOUT_EXPANDED && qkv[2]->dtype != TSR_F32);
+                   (qkv[2]->layout == TSR_LAYOUT_EXPANDED && qkv[2]->dtype != wide);
     m->copies_q = s->batch > 1 && s->heads > 1;
     m->copies_k = m->copies_q && s->kv_heads == s->heads && qkv[1]->layout == TSR_LAYOUT_TOKENS;
     m->copies_v = m->copies_q && s->kv_heads == s->heads && !dense_v;
     for (int i = 0; i < 3; i++)
-        m->wide[i] = tsr_op_cast(e, qkv[i], TSR_F32);
+        m->wide[i] = tsr_op_cast(e, qkv[i], wide);
     m->q = scaled(e, s, m->wide[0]);
-    m->mask = mask ? tsr_retain(mask) : causal_mask(e, s->seq);
+    m->mask = mask ? tsr_retain(mask) : causal_mask(e, s->seq, wide);
     m->k = tsr__op_repeat(e, m->wide[1], times, s->head_dim, true, layout);
     m->v = tsr__op_repeat(e, m->wide[2], times, s->head_dim, true, layout);
 }
@@ -318,7 +319,7 @@ struct tsr_tensor *tsr__eager_attention(struct tsr_engine *e, struct tsr_tensor 
         t[i] = tsr__op_repeat(e, qkv[i], grouped ? times : 1, s->head_dim, true, TSR_LAYOUT_TOKENS);
     }
     struct tsr_tensor *scores = bmm(e, s, t[0], t[1], SCORES, 1 / sqrt((double)s->head_dim));
-    struct tsr_tensor *wide = tsr_op_cast(e, scores, TSR_F32);
+    struct tsr_tensor *wide = tsr_op_cast(e, scores, tsr__wide(scores));
     tsr_release(e, scores);
     struct tsr_tensor *p32 = softmax(e, wide, false);
     tsr_release(e, wide);

@@ -332,7 +332,7 @@ static struct tsr_tensor *norm(struct tsr_engine *e, struct tsr_tensor *x, struc
     struct tsr_tensor *y = tsr__tensor_like(e, x, dtype, category);
     struct tsr_tensor *stat[2] = {NULL, NULL};
     for (int i = 0; i < (b ? 2 : 1); i++)
-        stat[i] = tsr__tensor_new(e, TSR_F32, 1, &rows, category);
+        stat[i] = tsr__tensor_new(e, tsr__wide(x), 1, &rows, category);
     if (y && stat[0] && tsr__ok(e)) {
         tsr__operand_tensor(e, x, TSR_READ);
         tsr__operand_tensor(e, w, TSR_READ);

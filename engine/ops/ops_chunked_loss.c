@@ -89,8 +89,8 @@ static struct tsr_tensor *logits_of(struct chunked *c, struct tsr_tensor *x)
 static struct tsr_tensor *log_softmax(struct chunked *c, struct tsr_tensor *x)
 {
     struct tsr_engine *e = c->e;
-    struct tsr_tensor *logits = cast(e, logits_of(c, x), TSR_F32);
-    struct tsr_tensor *p = tsr__tensor_like(e, logits, TSR_F32, tsr__result_category(e));
+    struct tsr_tensor *logits = cast(e, logits_of(c, x), tsr__wide(x));
+    struct tsr_tensor *p = tsr__tensor_like(e, logits, tsr__wide(logits), tsr__result_category(e));
     tsr__emit_loss_in_passes(e, "log_softmax", &logits, 1, &p, 1, TSR_LOG_SOFTMAX_PASSES);
     tsr_release(e, logits);
     return p;
@@ -101,7 +101,7 @@ static void add_loss(struct chunked *c, struct tsr_tensor *p, struct tsr_tensor 
 {
     struct tsr_engine *e = c->e;
     uint64_t one = 1;
-    struct tsr_tensor *loss = tsr__tensor_new(e, TSR_F32, 1, &one, tsr__result_category(e));
+    struct tsr_tensor *loss = tsr__tensor_new(e, tsr__wide(p), 1, &one, tsr__result_category(e));
     if (p && loss) {
         struct tsr_tensor *in[3] = {p, labels, c->count};
         if (fused)
@@ -199,7 +199,7 @@ static void make_results(struct chunked *c, const struct tsr_node *node)
     fill_zero(e, c->grad_w);
     c->count = tsr__tensor_new(e, TSR_F32, 1, &one, tsr__result_category(e));
     tsr__emit_loss(e, "count_labels", &c->labels, 1, &c->count, 1);
-    c->loss = tsr__tensor_new(e, TSR_F32, 1, &one, tsr__result_category(e));
+    c->loss = tsr__tensor_new(e, tsr__wide(c->x), 1, &one, tsr__result_category(e));
     fill_zero(e, c->loss);
 }
 

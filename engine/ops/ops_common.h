@@ -83,6 +83,12 @@ void tsr__backward_scale(struct tsr_engine *e, struct tsr_node *node, struct tsr
 /* One pointwise kernel from n inputs to `out`; does nothing when out is NULL. */
 void tsr__emit_pointwise(struct tsr_engine *e, const char *name, struct tsr_tensor *const *in,
                          int n, struct tsr_tensor *out);
+/* tsr_dtype_wide() of a tensor's; x may be NULL (after an error). */
+static inline tsr_dtype tsr__wide(const struct tsr_tensor *x)
+{
+    return x ? tsr_dtype_wide((tsr_dtype)x->dtype) : TSR_F32;
+}
+
 /* The same with what else KERNELS.md says of it. */
 struct tsr_pointwise {
     double constant;

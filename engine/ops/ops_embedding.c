@@ -41,6 +41,7 @@ static void after_gradient(struct tsr_engine *e, struct sorting *s, uint64_t tok
     uint64_t rows = w->dims[0], width = w->dims[1], d32 = tsr_round_up(width, 32);
     uint64_t segments = tsr_min_u64(rows, tokens), partials = tokens / 10 + segments;
     uint64_t blocks = tsr_ceil_div(segments * d32, tsr_min_u64(d32, 1024));
+    uint64_t item = tsr_dtype_bytes(tsr__wide(w));
     hold(e, s, 8 * tokens);
     hold(e, s, 8);
     hold(e, s, 8 * tokens);
@@ -54,10 +55,10 @@ static void after_gradient(struct tsr_engine *e, struct sorting *s, uint64_t tok
     /* few ids with long runs would not fill the device: another kernel */
     if (blocks < 4 * TSR_MULTIPROCESSORS && partials > 4 * blocks) {
         hold(e, s, 8 * partials);
-        if (w->dtype != TSR_F32) /* otherwise straight into the gradient */
-            hold(e, s, 4 * width * rows);
+        if (w->dtype != tsr__wide(w)) /* otherwise straight into the gradient */
+            hold(e, s, item * width * rows);
     } else {
-        hold(e, s, 4 * width * partials);
+        hold(e, s, item * width * partials);
     }
 }
 

@@ -4,10 +4,10 @@
  */
 #include "engine/ops/ops_fused.h"
 
-static struct tsr_tensor *scalar(struct tsr_engine *e)
+static struct tsr_tensor *scalar(struct tsr_engine *e, tsr_dtype dtype)
 {
     const uint64_t one = 1;
-    return tsr__tensor_new(e, TSR_F32, 1, &one, tsr__result_category(e));
+    return tsr__tensor_new(e, dtype, 1, &one, tsr__result_category(e));
 }
 
 void tsr__emit_cross_entropy(struct tsr_engine *e, struct tsr_tensor *x, struct tsr_tensor *labels,
@@ -16,14 +16,14 @@ void tsr__emit_cross_entropy(struct tsr_engine *e, struct tsr_tensor *x, struct 
 {
     if (!x || !labels || !count || !loss || !tsr__ok(e))
         return;
-    uint64_t rows = x->dims[0];
-    struct tsr_tensor *scratch = tsr__workspace(e, 4 * rows); /* the loss of every row */
+    uint64_t rows = x->dims[0], item = tsr_dtype_bytes(tsr__wide(x));
+    struct tsr_tensor *scratch = tsr__workspace(e, item * rows); /* the loss of every row */
     struct tsr_work work = {.op = TSR_OP_LOSS,
                             .dtype = x->dtype,
                             .name = "fused_cross_entropy",
                             .flops = (gradient ? 6.0 : 4.0) * (double)x->numel,
                             .bytes_read = tsr__tensor_bytes(x) + tsr__tensor_bytes(labels) + 4,
-                            .bytes_written = 4 + (gradient ? tsr__tensor_bytes(gradient) : 0),
+                            .bytes_written = item + (gradient ? tsr__tensor_bytes(gradient) : 0),
                             .dims = {rows, rows ? x->numel / rows : 0}};
     tsr__operand_tensor(e, x, TSR_READ);
     tsr__operand_tensor(e, labels, TSR_READ);
@@ -56,7 +56,7 @@ struct tsr_tensor *tsr__op_fused_cross_entropy(struct tsr_engine *e, struct tsr_
         return NULL;
     struct tsr_node *node =
         tsr__node_new(e, "FusedCrossEntropy", cross_entropy_backward, &logits, 1);
-    struct tsr_tensor *count = scalar(e), *loss = scalar(e);
+    struct tsr_tensor *count = scalar(e, TSR_F32), *loss = scalar(e, tsr__wide(logits));
     struct tsr_tensor *gradient =
         node ? tsr__result_over(e, logits, 1, tsr__result_category(e)) : NULL;
     tsr__emit_loss(e, "count_labels", &labels, 1, &count, 1);

@@ -149,7 +149,7 @@ struct tsr_tensor *tsr__op_add_norm(struct tsr_engine *e, struct tsr_tensor *a,
     out[0] = sum_of(e, a, b);
     out[1] = tsr__tensor_like(e, a, dtype, tsr__result_category(e));
     for (int i = bias ? 2 : 3; i < 4; i++)
-        out[i] = tsr__tensor_new(e, TSR_F32, 1, shape.a, tsr__result_category(e));
+        out[i] = tsr__tensor_new(e, tsr__wide(a), 1, shape.a, tsr__result_category(e));
     bool complete = out[0] && out[1] && out[3] && (out[2] || !bias);
     if (complete) {
         emit_forward(e, &shape, in, out);

@@ -9,7 +9,7 @@
 
 static struct tsr_tensor *rows_of(struct tsr_engine *e, const struct tsr_tensor *x)
 {
-    return x ? tsr__tensor_new(e, TSR_F32, 1, x->dims, tsr__result_category(e)) : NULL;
+    return x ? tsr__tensor_new(e, tsr__wide(x), 1, x->dims, tsr__result_category(e)) : NULL;
 }
 
 static struct tsr_tensor *temp_like(struct tsr_engine *e, const struct tsr_tensor *x)
@@ -51,7 +51,7 @@ static void square_backward(struct tsr_engine *e, struct tsr_node *node,
 
 static struct tsr_tensor *square(struct tsr_engine *e, struct tsr_tensor *x)
 {
-    return tsr__op_unary_by(e, x, "pow", TSR_F32, square_backward, TSR_SAVES_INPUT, 2);
+    return tsr__op_unary_by(e, x, "pow", tsr__wide(x), square_backward, TSR_SAVES_INPUT, 2);
 }
 
 /* ---- statistics of rows ---------------------------------------------------------------------- */
@@ -60,7 +60,7 @@ static struct tsr_tensor *square(struct tsr_engine *e, struct tsr_tensor *x)
 static void mean_backward(struct tsr_engine *e, struct tsr_node *node, struct tsr_tensor **grad_out,
                           struct tsr_tensor **grad_in)
 {
-    grad_in[0] = tsr__tensor_new(e, TSR_F32, 2, node->a, TSR_CAT_TEMP);
+    grad_in[0] = tsr__tensor_new(e, tsr__wide(grad_out[0]), 2, node->a, TSR_CAT_TEMP);
     tsr__emit_pointwise_with(e, "div", grad_out, 1, grad_in[0],
                              &(struct tsr_pointwise){.constant = (double)node->a[1], .per_row = 1});
 }
@@ -198,7 +198,7 @@ struct tsr_tensor *tsr_op_hand_rms_norm(struct tsr_engine *e, struct tsr_tensor 
     struct tsr_tensor *w = x ? tsr__param_value(e, wp) : NULL;
     if (!w)
         return NULL;
-    struct tsr_tensor *y = tsr_op_cast(e, x, TSR_F32);
+    struct tsr_tensor *y = tsr_op_cast(e, x, tsr__wide(x));
     struct tsr_tensor *squares = square(e, y);
     struct tsr_tensor *mean = row_op(e, squares, "mean", mean_backward, 0);
     tsr_release(e, squares);

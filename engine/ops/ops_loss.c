@@ -51,10 +51,10 @@ void tsr__emit_loss(struct tsr_engine *e, const char *name, struct tsr_tensor *c
     tsr__emit_loss_in_passes(e, name, in, n, out, n_out, 1);
 }
 
-static struct tsr_tensor *scalar(struct tsr_engine *e)
+static struct tsr_tensor *scalar(struct tsr_engine *e, const struct tsr_tensor *x)
 {
     const uint64_t one = 1;
-    return tsr__tensor_new(e, TSR_F32, 1, &one, tsr__result_category(e));
+    return tsr__tensor_new(e, tsr__wide(x), 1, &one, tsr__result_category(e));
 }
 
 /* ---- a vocabulary that tensor parallelism cuts ----------------------------------------------- */
@@ -64,7 +64,7 @@ static struct tsr_tensor *over_vocabulary(struct tsr_engine *e, const char *name
                                           struct tsr_tensor *const *in, int n, uint8_t reduce_op)
 {
     struct tsr_tensor *row =
-        in[0] ? tsr__tensor_new(e, TSR_F32, 1, in[0]->dims, TSR_CAT_TEMP) : NULL;
+        in[0] ? tsr__tensor_new(e, tsr__wide(in[0]), 1, in[0]->dims, TSR_CAT_TEMP) : NULL;
     tsr__emit_loss(e, name, in, n, &row, 1);
     tsr__tp_reduce(e, row, reduce_op);
     return row;
@@ -89,7 +89,7 @@ static void log_softmax_backward(struct tsr_engine *e, struct tsr_node *node,
                                  struct tsr_tensor **grad_out, struct tsr_tensor **grad_in)
 {
     struct tsr_tensor *p = tsr__node_saved(e, node, 0);
-    grad_in[0] = tsr__tensor_like(e, p, TSR_F32, TSR_CAT_TEMP);
+    grad_in[0] = tsr__tensor_like(e, p, tsr__wide(p), TSR_CAT_TEMP);
     if (is_cut(e))
         tsr__emit_pointwise(e, "clone", grad_out, 1, grad_in[0]);
     else
@@ -115,7 +115,7 @@ static struct tsr_tensor *log_softmax(struct tsr_engine *e, struct tsr_tensor *x
     if (!x)
         return NULL;
     struct tsr_node *node = tsr__node_new(e, "LogSoftmax", log_softmax_backward, &x, 1);
-    struct tsr_tensor *y = tsr__tensor_like(e, x, TSR_F32, tsr__result_category(e));
+    struct tsr_tensor *y = tsr__tensor_like(e, x, tsr__wide(x), tsr__result_category(e));
     if (!y)
         return tsr__op_abort(e, node);
     if (is_cut(e))
@@ -136,7 +136,7 @@ static void nll_backward(struct tsr_engine *e, struct tsr_node *node, struct tsr
     struct tsr_tensor *labels = tsr__node_saved(e, node, 0), *weight = tsr__node_saved(e, node, 1);
     struct tsr_tensor *p = is_cut(e) ? tsr__node_saved(e, node, 2) : NULL;
     struct tsr_tensor *in[4] = {grad_out[0], labels, weight, p};
-    grad_in[0] = tsr__tensor_new(e, TSR_F32, 2, node->a, TSR_CAT_TEMP);
+    grad_in[0] = tsr__tensor_new(e, tsr__wide(grad_out[0]), 2, node->a, TSR_CAT_TEMP);
     if (p)
         vocabulary_args(e, node->a[1]);
     tsr__emit_loss(e, p ? "nll_backward_tp" : "nll_loss_backward", in, p ? 4 : 3, grad_in, 1);
@@ -149,7 +149,7 @@ static void nll_backward(struct tsr_engine *e, struct tsr_node *node, struct tsr
 static void cut_nll(struct tsr_engine *e, struct tsr_tensor *p, struct tsr_tensor *labels,
                     struct tsr_tensor *const out[2])
 {
-    struct tsr_tensor *row = tsr__tensor_new(e, TSR_F32, 1, p->dims, TSR_CAT_TEMP);
+    struct tsr_tensor *row = tsr__tensor_new(e, tsr__wide(p), 1, p->dims, TSR_CAT_TEMP);
     vocabulary_args(e, p->dims[1]);
     tsr__emit_loss_in_passes(e, "nll_gather", (struct tsr_tensor *[]){p, labels}, 2, &row, 1, 0);
     tsr__tp_reduce(e, row, TSR_REDUCE_SUM);
@@ -167,7 +167,7 @@ static struct tsr_tensor *nll(struct tsr_engine *e, struct tsr_tensor *p, struct
         node->a[0] = p->dims[0];
         node->a[1] = p->dims[1];
     }
-    struct tsr_tensor *out[2] = {scalar(e), scalar(e)}; /* loss, total weight */
+    struct tsr_tensor *out[2] = {scalar(e, p), scalar(e, p)}; /* loss, total weight */
     if (is_cut(e) && out[0] && out[1])
         cut_nll(e, p, labels, out);
     else
@@ -185,7 +185,7 @@ static struct tsr_tensor *nll(struct tsr_engine *e, struct tsr_tensor *p, struct
 struct tsr_tensor *tsr_op_cross_entropy(struct tsr_engine *e, struct tsr_tensor *logits,
                                         struct tsr_tensor *labels)
 {
-    struct tsr_tensor *wide = tsr_op_cast(e, logits, TSR_F32);
+    struct tsr_tensor *wide = tsr_op_cast(e, logits, tsr__wide(logits));
     struct tsr_tensor *p = log_softmax(e, wide);
     struct tsr_tensor *loss = nll(e, p, labels);
     tsr_release(e, p);
@@ -220,7 +220,7 @@ struct tsr_tensor *tsr__mean_square(struct tsr_engine *e, struct tsr_tensor *x,
     struct tsr_node *node = tsr__node_new(e, "MeanSquare", mean_square_backward, &x, 1);
     tsr__node_save(e, node, x);
     tsr__node_save(e, node, target);
-    struct tsr_tensor *loss = scalar(e);
+    struct tsr_tensor *loss = scalar(e, x);
     if (!loss)
         return tsr__op_abort(e, node);
     tsr__emit_loss(e, target ? "mse_target" : "mse", (struct tsr_tensor *[]){x, target}, 2, &loss,

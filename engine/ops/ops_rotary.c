@@ -85,7 +85,8 @@ static void emit_conjugate(struct tsr_engine *e, struct tsr_tensor *table, const
     tsr__emit_op(e, &work);
 }
 
-/* Complex product with the conjugate table; in fp32. a: sequence, head size */
+/* Complex product with the conjugate table, which is in fp32 whatever the rest is: complex64, which
+ * double() leaves as it is. a: sequence, head size */
 static void rotate_backward(struct tsr_engine *e, struct tsr_node *node,
                             struct tsr_tensor **grad_out, struct tsr_tensor **grad_in)
 {
@@ -123,7 +124,7 @@ struct tsr_tensor *tsr_op_rotary(struct tsr_engine *e, struct tsr_tensor *x, uin
 {
     if (!x)
         return NULL;
-    struct tsr_tensor *wide = tsr_op_cast(e, x, TSR_F32);
+    struct tsr_tensor *wide = tsr_op_cast(e, x, tsr__wide(x));
     struct tsr_tensor *turned = rotate(e, wide, seq, head_dim);
     struct tsr_tensor *real = reshape(e, turned, true);
     tsr_release(e, turned);

@@ -107,6 +107,11 @@ bool tsr_dtype_is_float(tsr_dtype dtype)
     return dtype_info(dtype)->is_float;
 }
 
+tsr_dtype tsr_dtype_wide(tsr_dtype dtype)
+{
+    return dtype == TSR_F64 ? TSR_F64 : TSR_F32;
+}
+
 tsr_dtype tsr_dtype_parse(const char *name)
 {
     for (int d = TSR_DTYPE_NONE + 1; name && d < TSR_N_DTYPES; d++) {

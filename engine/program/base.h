@@ -99,6 +99,10 @@ const char *tsr_dtype_name(tsr_dtype dtype); /* "f32" ... ; "none" */
 tsr_dtype
 tsr_dtype_parse(const char *name);        /* also "fp32", "float32", "bfloat16"; NONE if unknown */
 bool tsr_dtype_is_float(tsr_dtype dtype); /* false for NONE */
+/* What losses, statistics of rows and norms of gradients are kept in, and what a model's float()
+ * makes: f32; of f64, f64 (in PyTorch, too, but for float(): a run in f64 is one that nothing
+ * rounds). */
+tsr_dtype tsr_dtype_wide(tsr_dtype dtype);
 
 /* ---- arithmetic ------------------------------------------------------------------------------ */
 

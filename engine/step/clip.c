@@ -30,17 +30,30 @@ static uint64_t n_holders(const struct tsr_engine *e, const struct tsr_param *p)
     return n;
 }
 
+void tsr__clip_begin(struct tsr_engine *e, const struct tsr__step *s)
+{
+    e->step->clip_dtype = TSR_F32;
+    for (size_t i = 0; i < s->n; i++)
+        if (s->params[i]->dtype == TSR_F64)
+            e->step->clip_dtype = TSR_F64;
+}
+
+static uint64_t item(const struct tsr_engine *e)
+{
+    return tsr_dtype_bytes(e->step->clip_dtype);
+}
+
 void tsr__reduce_norms(struct tsr_engine *e, struct tsr_storage *norms)
 {
     for (uint16_t c = 0; c < e->emit.n_comms; c++) {
         if (!reduces_norms(e, c))
             continue;
         struct tsr_instr instr = {.kind = TSR_ALL_REDUCE,
-                                  .dtype = TSR_F32,
+                                  .dtype = e->step->clip_dtype,
                                   .reduce_op = TSR_REDUCE_SUM,
                                   .comm = c,
                                   .bytes = norms->bytes};
-        tsr__operand_storage(e, norms, TSR_READ_WRITE, TSR_F32);
+        tsr__operand_storage(e, norms, TSR_READ_WRITE, e->step->clip_dtype);
         tsr__emit(e, &instr);
     }
 }
@@ -89,15 +102,15 @@ static void each_norm(struct clip *c, const struct tsr__step *s)
     }
     struct tsr_storage **unused = c->each + s->n;
     struct tsr_storage *partial =
-        chunks ? tsr__storage_new(c->e, 4 * n * chunks, TSR_CAT_WORKSPACE) : NULL;
+        chunks ? tsr__storage_new(c->e, item(c->e) * n * chunks, TSR_CAT_WORKSPACE) : NULL;
     for (size_t i = 0; i < s->n && tsr__ok(c->e); i++)
         if (on_device(s->params[i]) && tsr__param_local_numel(s->params[i]) > 0)
-            c->each[c->n_each++] = temp(c->e, 4);
+            c->each[c->n_each++] = temp(c->e, item(c->e));
     for (size_t i = 0; i < s->n && tsr__ok(c->e); i++)
         if (on_device(s->params[i]) && tsr__param_local_numel(s->params[i]) == 0)
-            unused[empty++] = tsr__storage_new(c->e, 4, TSR_CAT_WORKSPACE);
+            unused[empty++] = tsr__storage_new(c->e, item(c->e), TSR_CAT_WORKSPACE);
     for (uint64_t i = 0; i < empty && tsr__ok(c->e); i++)
-        c->each[c->n_each++] = temp(c->e, 4);
+        c->each[c->n_each++] = temp(c->e, item(c->e));
     drop_storages(c->e, unused, empty);
     tsr__storage_release(c->e, &partial);
 }
@@ -108,16 +121,16 @@ static void emit_small(struct tsr_engine *e, uint8_t kind, const char *name,
 {
     if (!from || !to || !tsr__ok(e))
         return;
-    tsr__operand_storage(e, from, TSR_READ, TSR_F32);
-    tsr__operand_storage(e, to, TSR_WRITE, TSR_F32);
+    tsr__operand_storage(e, from, TSR_READ, e->step->clip_dtype);
+    tsr__operand_storage(e, to, TSR_WRITE, e->step->clip_dtype);
     struct tsr_work work = {.op = TSR_OP_REDUCTION,
-                            .dtype = TSR_F32,
+                            .dtype = e->step->clip_dtype,
                             .name = name,
                             .bytes_read = from->bytes,
                             .bytes_written = to->bytes,
-                            .dims = {1, from->bytes / 4}};
+                            .dims = {1, from->bytes / item(e)}};
     struct tsr_instr instr = {.kind = kind,
-                              .dtype = TSR_F32,
+                              .dtype = e->step->clip_dtype,
                               .stream = kind == TSR_OP ? e->stream : 0,
                               .comm = UINT16_MAX,
                               .scalar = 1,
@@ -158,18 +171,18 @@ static void holder_args(struct tsr_engine *e, const struct tsr__step *s,
 struct tsr_storage *tsr__stack_norms(struct tsr_engine *e, struct tsr_storage *const *each,
                                      size_t n)
 {
-    struct tsr_storage *all = temp(e, 4 * n);
+    struct tsr_storage *all = temp(e, item(e) * n);
     for (size_t i = 0; i < n; i++) {
         tsr__slot(e, 0);
-        tsr__operand_storage(e, each[i], TSR_READ, TSR_F32);
+        tsr__operand_storage(e, each[i], TSR_READ, e->step->clip_dtype);
     }
     tsr__slot(e, 1);
-    tsr__operand_storage(e, all, TSR_WRITE, TSR_F32);
+    tsr__operand_storage(e, all, TSR_WRITE, e->step->clip_dtype);
     struct tsr_work stack = {.op = TSR_OP_POINTWISE,
-                             .dtype = TSR_F32,
+                             .dtype = e->step->clip_dtype,
                              .name = "stack",
-                             .bytes_read = 4 * n,
-                             .bytes_written = 4 * n};
+                             .bytes_read = item(e) * n,
+                             .bytes_written = item(e) * n};
     tsr__emit_op(e, &stack);
     return all;
 }
@@ -178,7 +191,7 @@ struct tsr_storage *tsr__stack_norms(struct tsr_engine *e, struct tsr_storage *c
 static struct tsr_storage *total_norm(struct clip *c, const struct tsr__step *s)
 {
     struct tsr_engine *e = c->e;
-    uint64_t bytes = 4 * c->n_each;
+    uint64_t bytes = item(e) * c->n_each;
     c->norms[0] = tsr__stack_norms(e, c->each, c->n_each);
     struct tsr_storage *all = c->norms[0];
     if (shards_over_ranks(e)) {
@@ -193,7 +206,7 @@ static struct tsr_storage *total_norm(struct clip *c, const struct tsr__step *s)
         tsr__storage_release(e, &c->norms[1]);
         tsr__storage_release(e, &c->norms[2]);
     }
-    struct tsr_storage *total = temp(e, 4);
+    struct tsr_storage *total = temp(e, item(e));
     tsr__small_kernel(e, "total_norm", all, total);
     drop_storages(e, c->norms, 4);
     drop_storages(e, c->each, c->n_each);
@@ -203,15 +216,15 @@ static struct tsr_storage *total_norm(struct clip *c, const struct tsr__step *s)
 /* max_norm / (norm + 1e-6), at most 1. */
 struct tsr_storage *tsr__clip_factor(struct tsr_engine *e, struct tsr_storage *total)
 {
-    struct tsr_storage *shifted = temp(e, 4);
+    struct tsr_storage *shifted = temp(e, item(e));
     tsr__small_kernel(e, "add_eps", total, shifted);
-    struct tsr_storage *inverse = temp(e, 4);
+    struct tsr_storage *inverse = temp(e, item(e));
     tsr__small_kernel(e, "reciprocal", shifted, inverse);
-    struct tsr_storage *scaled = temp(e, 4);
+    struct tsr_storage *scaled = temp(e, item(e));
     tsr__small_kernel(e, "mul_max_norm", inverse, scaled);
     tsr__storage_release(e, &shifted);
     tsr__storage_release(e, &inverse);
-    struct tsr_storage *factor = temp(e, 4);
+    struct tsr_storage *factor = temp(e, item(e));
     tsr__small_kernel(e, "clamp", scaled, factor);
     tsr__storage_release(e, &scaled);
     return factor;
@@ -242,7 +255,7 @@ static void host_norms(struct tsr_engine *e, struct host_clip *c)
 {
     for (uint64_t i = 0; i < c->n; i++) {
         tsr__slot(e, TSR__SLOT_NORMS);
-        tsr__operand(e, c->norms, 4 * i, 4, TSR_WRITE, TSR_F32);
+        tsr__operand(e, c->norms, item(e) * i, item(e), TSR_WRITE, e->step->clip_dtype);
     }
     if (c->s.numel > 0)
         tsr__foreach_kernel(&c->s, "foreach_norm", TSR__GRAD, 0, NULL, 2);
@@ -265,17 +278,17 @@ static void host_total(struct tsr_engine *e, struct host_clip *c)
 
 static void clip_on_host(struct tsr_engine *e, struct host_clip *c)
 {
-    struct tsr_storage *factor = pinned(e, 4);
+    struct tsr_storage *factor = pinned(e, item(e));
     host_norms(e, c);
     host_total(e, c);
-    tsr__report_value(e, TSR_REPORT_GRAD_NORM, 0, c->total);
+    tsr__report_value(e, TSR_REPORT_GRAD_NORM, 0, c->total, e->step->clip_dtype);
     host_kernel(e, "add_eps", c->total, factor);
     host_kernel(e, "reciprocal", factor, factor);
     host_kernel(e, "mul_max_norm", factor, factor);
     host_kernel(e, "clamp", factor, factor);
     if (tsr__ok(e) && c->s.numel > 0) {
         tsr__slot(e, TSR__SLOT_EXTRA);
-        tsr__operand_storage(e, factor, TSR_READ, TSR_F32);
+        tsr__operand_storage(e, factor, TSR_READ, e->step->clip_dtype);
         tsr__foreach_kernel(&c->s, "foreach_mul_clip", TSR__GRAD, TSR__GRAD, NULL, 1);
     }
     tsr__storage_release(e, &factor);
@@ -290,9 +303,9 @@ static void clip_offloaded(struct tsr_engine *e, const struct tsr__step *all)
         c.n += is_on_host(all->params[i]);
     if (c.n == 0 || !tsr__ok(e))
         return;
-    c.norms = pinned(e, 4 * c.n);
-    c.powers = pinned(e, 4 * c.n);
-    c.total = pinned(e, 4);
+    c.norms = pinned(e, item(e) * c.n);
+    c.powers = pinned(e, item(e) * c.n);
+    c.total = pinned(e, item(e));
     if (c.norms && c.powers && c.total)
         clip_on_host(e, &c);
     tsr__storage_release(e, &c.norms);
@@ -313,6 +326,7 @@ void tsr__clip(struct tsr_engine *e)
     struct tsr__step s = {.e = e};
     struct clip c = {.e = e};
     s.params = tsr__params_to_step(e, &s.n);
+    tsr__clip_begin(e, &s);
     tsr__step_count(&s);
     if (any(&s, is_on_host) && any(&s, on_device))
         TSR__RAISE(e, TSR_EUNSUPPORTED,
@@ -323,18 +337,18 @@ void tsr__clip(struct tsr_engine *e)
         return;
     for (size_t i = 0; i < c.n_each; i++) {
         tsr__slot(e, TSR__SLOT_NORMS);
-        tsr__operand_storage(e, c.each[i], TSR_WRITE, TSR_F32);
+        tsr__operand_storage(e, c.each[i], TSR_WRITE, e->step->clip_dtype);
     }
     tsr__foreach_kernel(&s, "foreach_norm", TSR__GRAD | TSR__SCALED, 0, NULL, 2);
     struct tsr_storage *total = total_norm(&c, &s), *factor = tsr__clip_factor(e, total);
     if (tsr__ok(e))
-        tsr__report_value(e, TSR_REPORT_GRAD_NORM, 0, total);
+        tsr__report_value(e, TSR_REPORT_GRAD_NORM, 0, total, e->step->clip_dtype);
     if (tsr__ok(e) && tsr__folds(e)) {
         e->step->clip_factor = factor;
         factor = NULL;
     } else if (tsr__ok(e)) {
         tsr__slot(e, TSR__SLOT_EXTRA);
-        tsr__operand_storage(e, factor, TSR_READ, TSR_F32);
+        tsr__operand_storage(e, factor, TSR_READ, e->step->clip_dtype);
         tsr__foreach_kernel(&s, "foreach_mul_clip", TSR__GRAD, TSR__GRAD, NULL, 1);
     }
     tsr__storage_release(e, &factor);

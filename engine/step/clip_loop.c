@@ -21,7 +21,7 @@ static void on_gradient(const struct tsr__step *s, size_t i, const char *name, b
     one.params = s->params + i;
     tsr__step_count(&one);
     tsr__slot(s->e, scales ? TSR__SLOT_EXTRA : TSR__SLOT_NORMS);
-    tsr__operand_storage(s->e, number, scales ? TSR_READ : TSR_WRITE, TSR_F32);
+    tsr__operand_storage(s->e, number, scales ? TSR_READ : TSR_WRITE, s->e->step->clip_dtype);
     tsr__foreach_kernel(&one, name, TSR__GRAD, scales ? TSR__GRAD : 0, NULL, scales ? 1 : 2);
 }
 
@@ -34,14 +34,15 @@ static struct tsr_storage *local_norm(const struct tsr__step *s)
     for (size_t i = 0; i < s->n && tsr__ok(e); i++) {
         if (!has_piece(s->params[i]))
             continue;
-        each[n] = tsr__storage_new(e, 4, TSR_CAT_TEMP);
+        each[n] = tsr__storage_new(e, tsr_dtype_bytes(e->step->clip_dtype), TSR_CAT_TEMP);
         on_gradient(s, i, "norm_of_gradient", false, each[n++]);
     }
     if (n > 0)
         all = tsr__stack_norms(e, each, n);
     for (size_t i = 0; i < n; i++)
         tsr__storage_release(e, &each[i]);
-    struct tsr_storage *norm = tsr__storage_new(e, 4, TSR_CAT_TEMP);
+    struct tsr_storage *norm =
+        tsr__storage_new(e, tsr_dtype_bytes(e->step->clip_dtype), TSR_CAT_TEMP);
     if (n > 0)
         tsr__small_kernel(e, "total_norm", all, norm);
     else if (norm)
@@ -54,7 +55,8 @@ static struct tsr_storage *local_norm(const struct tsr__step *s)
 static struct tsr_storage *made_of(struct tsr_engine *e, const char *name,
                                    struct tsr_storage *value)
 {
-    struct tsr_storage *made = tsr__storage_new(e, 4, TSR_CAT_TEMP);
+    struct tsr_storage *made =
+        tsr__storage_new(e, tsr_dtype_bytes(e->step->clip_dtype), TSR_CAT_TEMP);
     tsr__small_kernel(e, name, value, made);
     return made;
 }
@@ -63,6 +65,7 @@ void tsr__clip_loop(struct tsr_engine *e)
 {
     struct tsr__step s = {.e = e};
     s.params = tsr__params_to_step(e, &s.n);
+    tsr__clip_begin(e, &s);
     if (!e->step->clip_norms)
         e->step->clip_norms =
             tsr_arena_alloc(&e->arena, (2 * s.n + 1) * sizeof *e->step->clip_norms);
@@ -79,7 +82,7 @@ void tsr__clip_loop(struct tsr_engine *e)
     struct tsr_storage *norm = made_of(e, "root", power);
     tsr__storage_release(e, &power);
     struct tsr_storage *factor = tsr__clip_factor(e, norm);
-    tsr__report_value(e, TSR_REPORT_GRAD_NORM, 0, norm);
+    tsr__report_value(e, TSR_REPORT_GRAD_NORM, 0, norm, e->step->clip_dtype);
     for (size_t i = 0; i < s.n && tsr__ok(e); i++)
         if (has_piece(s.params[i]))
             on_gradient(&s, i, "mul_clip", true, factor);

@@ -332,7 +332,7 @@ static void adamw_fused(struct tsr__step *s)
     struct tsr_engine *e = s->e;
     if (e->step->clip_factor && !s->host) {
         tsr__slot(e, TSR__SLOT_EXTRA);
-        tsr__operand_storage(e, e->step->clip_factor, TSR_READ, TSR_F32);
+        tsr__operand_storage(e, e->step->clip_factor, TSR_READ, e->step->clip_dtype);
     }
     tsr__foreach_kernel(s, "fused_adamw",
                         TSR__GRAD | TSR__STATE0 | TSR__STATE1 | TSR__PARAM | TSR__SCALED,

@@ -54,6 +54,8 @@ void tsr__small_kernel(struct tsr_engine *e, const char *name, struct tsr_storag
 struct tsr_storage *tsr__stack_norms(struct tsr_engine *e, struct tsr_storage *const *each,
                                      size_t n);
 /* max_norm / (norm + 1e-6), at most 1; a new storage. */
+/* Says in what norms are kept from here to the end of the step (e->clip_dtype). */
+void tsr__clip_begin(struct tsr_engine *e, const struct tsr__step *s);
 struct tsr_storage *tsr__clip_factor(struct tsr_engine *e, struct tsr_storage *total);
 
 #endif

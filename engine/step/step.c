@@ -435,31 +435,36 @@ struct tsr_tensor *tsr__forward_loss(struct tsr_engine *e, struct tsr_module *en
 {
     struct tsr_tensor *loss = forward_loss(e, entry ? entry : e->tree.root, micro);
     if (loss)
-        tsr__report_value(e, TSR_REPORT_LOSS, micro, loss->storage);
+        tsr__report_value(e, TSR_REPORT_LOSS, micro, loss->storage, (tsr_dtype)loss->dtype);
     return loss;
 }
 
 /* ---- what the host is told ------------------------------------------------------------------- */
 
-static void copy_report(struct tsr_engine *e, struct tsr_storage *s, struct tsr_storage *host)
+static void copy_report(struct tsr_engine *e, struct tsr_storage *s, struct tsr_storage *host,
+                        tsr_dtype dtype)
 {
-    tsr__operand(e, s, 0, 4, TSR_READ, TSR_F32);
-    tsr__operand_storage(e, host, TSR_WRITE, TSR_F32);
+    uint64_t bytes = tsr_dtype_bytes(dtype);
+    tsr__operand(e, s, 0, bytes, TSR_READ, dtype);
+    tsr__operand_storage(e, host, TSR_WRITE, dtype);
     if (s->space == TSR_SPACE_DEVICE)
-        tsr__emit_copy(e, TSR_F32, 4, 4, "d2h_report");
+        tsr__emit_copy(e, dtype, bytes, bytes, "d2h_report");
     else
-        tsr__host_work(e, "copy", TSR_F32, 4, 4);
+        tsr__host_work(e, "copy", dtype, bytes, bytes);
 }
 
-void tsr__report_value(struct tsr_engine *e, uint8_t what, uint32_t micro, struct tsr_storage *s)
+void tsr__report_value(struct tsr_engine *e, uint8_t what, uint32_t micro, struct tsr_storage *s,
+                       tsr_dtype dtype)
 {
     if (!e->step->config.report || !s || !tsr__ok(e) || e->step->n_reports == TSR__MAX_REPORTS)
         return;
-    struct tsr_storage *host = tsr__storage_empty(e, 4, TSR_CAT_TEMP, TSR_SPACE_PINNED);
+    struct tsr_storage *host =
+        tsr__storage_empty(e, tsr_dtype_bytes(dtype), TSR_CAT_TEMP, TSR_SPACE_PINNED);
     if (!host)
         return;
-    copy_report(e, s, host);
-    e->step->reports[e->step->n_reports++] = (struct tsr_pending_report){host, what, micro};
+    copy_report(e, s, host, dtype);
+    e->step->reports[e->step->n_reports++] =
+        (struct tsr_pending_report){host, what, (uint8_t)dtype, micro};
     e->step->report_event = tsr__new_event(e);
     struct tsr_instr record = {.kind = TSR_RECORD,
                                .stream = e->stream,
@@ -477,10 +482,10 @@ void tsr__deliver_reports(struct tsr_engine *e)
     }
     for (size_t i = 0; i < e->step->n_reports; i++) {
         struct tsr_pending_report *r = &e->step->reports[i];
-        tsr__operand_storage(e, r->host, TSR_READ, TSR_F32);
+        tsr__operand_storage(e, r->host, TSR_READ, (tsr_dtype)r->dtype);
         tsr__push_arg(e, r->what);
         tsr__push_arg(e, r->micro);
-        tsr__host_work(e, "report", TSR_F32, 4, 0);
+        tsr__host_work(e, "report", (tsr_dtype)r->dtype, tsr_dtype_bytes((tsr_dtype)r->dtype), 0);
         tsr__storage_release(e, &r->host);
     }
     e->step->n_reports = 0;

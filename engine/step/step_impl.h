@@ -36,6 +36,7 @@ struct tsr_step_state {
     struct tsr_pending_report { /* a value on its way to the host */
         struct tsr_storage *host;
         uint8_t what; /* enum tsr_report */
+        uint8_t dtype;
         uint32_t micro;
     } reports[TSR__MAX_REPORTS];
     size_t n_reports;
@@ -44,6 +45,7 @@ struct tsr_step_state {
     bool optimizer_ran;
     struct tsr_storage **opt_temps;  /* scratch of the optimizer, by parameter */
     struct tsr_storage **clip_norms; /* scratch of clipping, two for each parameter */
+    tsr_dtype clip_dtype;            /* of norms and factor: f64 if a gradient is */
     struct tsr_storage *clip_factor; /* for the optimizer of this step (reduce.c) */
     struct tsr__save save;
 };
@@ -56,7 +58,8 @@ void tsr__zero_grad(struct tsr_engine *e);
 struct tsr_tensor *tsr__forward_loss(struct tsr_engine *e, struct tsr_module *entry,
                                      uint32_t micro); /* entry NULL: the root */
 /* The value of one f32 on the device goes to the host, asynchronously (step.report). */
-void tsr__report_value(struct tsr_engine *e, uint8_t what, uint32_t micro, struct tsr_storage *s);
+void tsr__report_value(struct tsr_engine *e, uint8_t what, uint32_t micro, struct tsr_storage *s,
+                       tsr_dtype dtype);
 
 /* ---- metrics.c ------------------------------------------------------------------------------- */
 

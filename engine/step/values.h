@@ -1,4 +1,4 @@
-/* values.h: where losses, parameters, gradients and optimizer states lie, for those who look at
+/* values.h: where parameters, gradients and optimizer states lie, for those who look at
  * what an executor computed, after a drain.
  */
 #ifndef TSR_VALUES_H
@@ -16,8 +16,7 @@ struct tsr_values {
     uint64_t offset; /* bytes into the buffer */
     uint64_t numel;  /* elements of this rank, without padding */
 };
-/* The loss of a micro-batch, between its forward and its backward; false at any other time. */
-bool tsr_loss_values(const struct tsr_engine *engine, uint32_t micro, struct tsr_values *out);
+
 enum tsr_param_part { TSR_PARAM_VALUE, TSR_PARAM_GRAD, TSR_PARAM_STATE0, TSR_PARAM_STATE1 };
 /* Of parameter i < tsr_n_param_layouts() (engine/inspect.h); its place in the whole:
  * tsr_param_dtensor(). False if there is no such parameter or part, or nothing of it on this rank.

@@ -1,4 +1,4 @@
-/* convert.c: by way of f32, a block at a time; see convert.h. */
+/* convert.c: conversions by way of f32, a block at a time; transposition by tiles. */
 #include "exec/base/convert.h"
 
 #include "exec/base/numeric.h"

@@ -1,4 +1,4 @@
-/* disk.c: files that are whole or not there; see disk.h. */
+/* disk.c: files that are whole or not there. */
 #include "exec/base/disk.h"
 
 #include <dirent.h>
@@ -106,7 +106,7 @@ tsr_status tsr_out_create(struct tsr_out_file *f, const struct tsr_disk *disk, c
 {
     *f = (struct tsr_out_file){.disk = disk, .path = strdup(path), .fd = -1};
     if (!f->path)
-        return tsr_fail(TSR_ENOMEM, "out of memory");
+        return tsr_no_memory(NULL);
     f->fd = disk->create(disk->user, path);
     if (f->fd >= 0)
         return TSR_OK;
@@ -298,8 +298,7 @@ tsr_status tsr_disk_read_file(const char *path, uint64_t most, char **data, size
     if (status == TSR_OK) {
         *bytes = (size_t)info.st_size;
         *data = malloc(*bytes + 1);
-        status = *data ? tsr_disk_read(fd, path, 0, *data, *bytes)
-                       : tsr_fail(TSR_ENOMEM, "out of memory");
+        status = *data ? tsr_disk_read(fd, path, 0, *data, *bytes) : tsr_no_memory(NULL);
     }
     close(fd);
     if (status == TSR_OK) {

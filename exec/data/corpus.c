@@ -11,7 +11,7 @@
 
 static tsr_status no_memory(void)
 {
-    return tsr_fail(TSR_ENOMEM, "corpus: no memory left");
+    return tsr_no_memory("a corpus");
 }
 
 static tsr_status unreadable(const char *path)
@@ -27,15 +27,13 @@ static tsr_status read_text(struct tsr_corpus_text *text, uint64_t expected)
     if (!file)
         return unreadable(text->path);
     text->data = malloc((size_t)expected + 1);
-    tsr_status status = text->data ? TSR_OK : no_memory();
-    if (status == TSR_OK) {
-        text->bytes = fread(text->data, 1, (size_t)expected, file);
-        if (ferror(file))
-            status = unreadable(text->path);
-    }
+    tsr_status status;
+    TSR_GOTO(end, text->data ? TSR_OK : no_memory());
+    text->bytes = fread(text->data, 1, (size_t)expected, file);
+    TSR_GOTO(end, ferror(file) ? unreadable(text->path) : TSR_OK);
+    text->content = tsr_hash_bytes(TSR_HASH_INIT, text->data, (size_t)text->bytes);
+end:
     (void)fclose(file);
-    if (status == TSR_OK)
-        text->content = tsr_hash_bytes(TSR_HASH_INIT, text->data, (size_t)text->bytes);
     return status;
 }
 
@@ -61,16 +59,17 @@ static tsr_status add_file(struct tsr_corpus *corpus, const char *path, uint64_t
     struct tsr_corpus_text text = {.path = realpath(path, NULL)};
     if (!text.path)
         return unreadable(path);
-    tsr_status status = read_text(&text, bytes);
-    if (status == TSR_OK && is_there(corpus, &text)) {
+    tsr_status status;
+    TSR_GOTO(drop, read_text(&text, bytes));
+    if (is_there(corpus, &text)) {
         corpus->n_duplicates++;
-        text_free(&text);
-        return TSR_OK;
+        goto drop;
     }
-    if (status == TSR_OK && !TSR_PUSH(corpus->texts, corpus->n_texts, corpus->cap, text))
-        status = no_memory();
-    if (status != TSR_OK)
-        text_free(&text);
+    if (TSR_PUSH(corpus->texts, corpus->n_texts, corpus->cap, text))
+        return TSR_OK;
+    status = no_memory();
+drop:
+    text_free(&text);
     return status;
 }
 

@@ -56,13 +56,14 @@ static void divide(const struct part *all, double held_out, struct part *train, 
 static tsr_status share_seen(const struct part *train, const struct part *val, double *out)
 {
     struct tsr_shingles known = {0, NULL}, held = {0, NULL};
-    tsr_status status = tsr_shingles_of(train->data, train->n, TSR_CORPUS_SHINGLE, &known);
-    if (status == TSR_OK)
-        status = tsr_shingles_of(val->data, val->n, TSR_CORPUS_SHINGLE, &held);
     size_t seen = 0;
-    for (size_t i = 0; status == TSR_OK && i < held.n; i++)
+    tsr_status status;
+    TSR_GOTO(end, tsr_shingles_of(train->data, train->n, TSR_CORPUS_SHINGLE, &known));
+    TSR_GOTO(end, tsr_shingles_of(val->data, val->n, TSR_CORPUS_SHINGLE, &held));
+    for (size_t i = 0; i < held.n; i++)
         seen += tsr_shingles_have(&known, held.hashes[i]);
     *out = held.n ? (double)seen / (double)held.n : 0;
+end:
     tsr_shingles_fini(&known);
     tsr_shingles_fini(&held);
     return status;
@@ -129,7 +130,7 @@ static tsr_status measure(const struct part *train, const struct part *val,
 {
     struct counts *counts = calloc(1, sizeof *counts);
     if (!counts)
-        return tsr_fail(TSR_ENOMEM, "corpus: no memory left");
+        return tsr_no_memory("a corpus");
     count(train, counts);
     entropies(train, counts, val, out);
     free(counts);
@@ -157,7 +158,7 @@ static tsr_status write_part(const char *folder, const char *name, const struct 
     size_t n = strlen(folder) + strlen(name) + 2;
     char *path = malloc(n);
     if (!path)
-        return tsr_fail(TSR_ENOMEM, "corpus: no memory left");
+        return tsr_no_memory("a corpus");
     (void)snprintf(path, n, "%s/%s", folder, name);
     struct tsr_token_writer *writer;
     tsr_status status = tsr_token_writer_open(path, TSR_TOKENS_GPT2, &writer);
@@ -219,8 +220,7 @@ tsr_status tsr_corpus_build(const struct tsr_corpus *corpus,
         parts[i].data = malloc((size_t)bytes + 1);
         room = room && parts[i].data;
     }
-    tsr_status status =
-        room ? build(corpus, options, parts, out) : tsr_fail(TSR_ENOMEM, "corpus: no memory left");
+    tsr_status status = room ? build(corpus, options, parts, out) : tsr_no_memory("a corpus");
     for (int i = 0; i < 3; i++)
         free(parts[i].data);
     return status;

@@ -69,7 +69,7 @@ tsr_status tsr_data_open(const struct tsr_data_config *config, struct tsr_data *
     }
     if (!data || !data->files || !data->first) {
         tsr_data_close(data);
-        return tsr_fail(TSR_ENOMEM, "data: no memory left for %zu files", config->n_files);
+        return tsr_no_memory("files of data");
     }
     data->seq = config->seq;
     data->n_vocab = config->n_vocab;
@@ -100,14 +100,6 @@ void tsr_data_close(struct tsr_data *data)
 uint64_t tsr_data_samples(const struct tsr_data *data)
 {
     return data->first[data->n_files];
-}
-
-uint64_t tsr_data_tokens(const struct tsr_data *data)
-{
-    uint64_t n = 0;
-    for (size_t i = 0; i < data->n_files; i++)
-        n += data->files[i].n_tokens;
-    return n;
 }
 
 uint64_t tsr_data_hash(const struct tsr_data *data)

@@ -43,7 +43,6 @@ tsr_status tsr_data_open(const struct tsr_data_config *config, struct tsr_data *
 void tsr_data_close(struct tsr_data *data); /* NULL is allowed */
 
 uint64_t tsr_data_samples(const struct tsr_data *data); /* N, at least 1 */
-uint64_t tsr_data_tokens(const struct tsr_data *data);  /* of all files */
 /* Changes when positions mean something else: T, the order, the seed, names (without folders) and
  * sizes of the files. For a checkpoint, so that a resumed run reads on in the same data. */
 uint64_t tsr_data_hash(const struct tsr_data *data);

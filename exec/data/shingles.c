@@ -21,7 +21,7 @@ static tsr_status words_of(const uint8_t *text, uint64_t bytes, uint64_t **out, 
         if (i > begin &&
             !TSR_PUSH(*out, *n, cap,
                       tsr_hash_bytes(TSR_HASH_INIT, text + begin, (size_t)(i - begin))))
-            return tsr_fail(TSR_ENOMEM, "corpus: no memory left");
+            return tsr_no_memory("a corpus");
         while (i < bytes && isspace(text[i]))
             i++;
     }

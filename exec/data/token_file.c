@@ -11,6 +11,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "exec/base/disk.h"
+
 static const struct {
     uint32_t magic, version;
     unsigned token_bytes;
@@ -102,7 +104,7 @@ tsr_status tsr_token_file_open(const char *path, bool sequential, struct tsr_tok
     if (status == TSR_OK) {
         out->path = strdup(path);
         if (!out->path)
-            status = tsr_fail(TSR_ENOMEM, "%s: no memory left", path);
+            status = tsr_no_memory(path);
     }
     if (status != TSR_OK) {
         tsr_token_file_close(out);
@@ -139,41 +141,32 @@ tsr_status tsr_token_file_read(const struct tsr_token_file *file, uint64_t first
 
 /* ---- writing --------------------------------------------------------------------------------- */
 
-enum { WRITE_BYTES = 1 << 16, NAME_SUFFIX_BYTES = 40 };
+enum { WRITE_BYTES = 1 << 16 };
 
+/* The file grows under a name of its own beside `path`, and is renamed when all of it is on the
+ * disk: at `path` there is the old file or the new one, never a part. */
 struct tsr_token_writer {
-    char *path, *temporary;
-    int fd;
+    char path[TSR_PATH_BYTES], temporary[TSR_PATH_BYTES];
+    struct tsr_out_file file;
     enum tsr_token_kind kind;
     uint64_t n_tokens;
-    size_t n_used; /* of the buffer */
+    uint64_t written; /* bytes */
+    size_t n_used;    /* of the buffer */
     uint8_t buffer[WRITE_BYTES];
 };
 
-static tsr_status write_failed(const struct tsr_token_writer *w)
+/* The line names the file as its user does. */
+static tsr_status as_written(const struct tsr_token_writer *w, tsr_status status)
 {
-    return tsr_fail(TSR_EIO, "%s: cannot be written: %s", w->path, strerror(errno));
-}
-
-static void writer_free(struct tsr_token_writer *w)
-{
-    if (w->fd >= 0)
-        (void)close(w->fd);
-    free(w->path);
-    free(w->temporary);
-    free(w);
+    return status == TSR_EIO
+               ? tsr_fail(TSR_EIO, "%s: cannot be written: %s", w->path, strerror(errno))
+               : status;
 }
 
 static tsr_status flush(struct tsr_token_writer *w)
 {
-    for (size_t done = 0; done < w->n_used;) {
-        ssize_t n = write(w->fd, w->buffer + done, w->n_used - done);
-        if (n < 0 && errno == EINTR)
-            continue;
-        if (n < 0)
-            return write_failed(w);
-        done += (size_t)n;
-    }
+    TSR_TRY(as_written(w, tsr_out_write(&w->file, w->buffer, w->n_used, w->written)));
+    w->written += w->n_used;
     w->n_used = 0;
     return TSR_OK;
 }
@@ -190,26 +183,18 @@ tsr_status tsr_token_writer_open(const char *path, enum tsr_token_kind kind,
     *out = NULL;
     struct tsr_token_writer *w = calloc(1, sizeof *w);
     if (!w)
-        return tsr_fail(TSR_ENOMEM, "%s: no memory left", path);
-    size_t name_bytes = strlen(path) + NAME_SUFFIX_BYTES;
-    w->fd = -1;
+        return tsr_no_memory(path);
+    tsr_status status;
     w->kind = kind;
-    w->path = strdup(path);
-    w->temporary = malloc(name_bytes);
-    if (!w->path || !w->temporary) {
-        writer_free(w);
-        return tsr_fail(TSR_ENOMEM, "%s: no memory left", path);
-    }
-    (void)snprintf(w->temporary, name_bytes, "%s.tmp-%ld", path, (long)getpid());
-    w->fd = open(w->temporary, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
-    if (w->fd < 0) {
-        tsr_status status = write_failed(w);
-        writer_free(w);
-        return status;
-    }
     w->n_used = TSR_TOKEN_HEADER_BYTES; /* of zeros: not valid until the end */
+    TSR_GOTO(failed, tsr_path(w->path, "%s", path));
+    TSR_GOTO(failed, tsr_path(w->temporary, "%s.tmp-%ld", path, (long)getpid()));
+    TSR_GOTO(failed, as_written(w, tsr_out_create(&w->file, &tsr_disk_posix, w->temporary)));
     *out = w;
     return TSR_OK;
+failed:
+    free(w);
+    return status;
 }
 
 tsr_status tsr_token_writer_add(struct tsr_token_writer *w, const uint32_t *tokens, size_t n)
@@ -240,13 +225,9 @@ static tsr_status finish(struct tsr_token_writer *w)
     put_u32(header, kinds[w->kind].magic);
     put_u32(header + 4, kinds[w->kind].version);
     put_u32(header + 8, (uint32_t)w->n_tokens);
-    if (pwrite(w->fd, header, sizeof header, 0) != (ssize_t)sizeof header || fsync(w->fd) != 0)
-        return write_failed(w);
-    int fd = w->fd;
-    w->fd = -1;
-    if (close(fd) != 0 || rename(w->temporary, w->path) != 0)
-        return write_failed(w);
-    return TSR_OK;
+    TSR_TRY(as_written(w, tsr_out_write(&w->file, header, sizeof header, 0)));
+    TSR_TRY(as_written(w, tsr_out_finish(&w->file)));
+    return as_written(w, tsr_disk_move(&tsr_disk_posix, w->temporary, w->path));
 }
 
 tsr_status tsr_token_writer_commit(struct tsr_token_writer *w)
@@ -254,7 +235,8 @@ tsr_status tsr_token_writer_commit(struct tsr_token_writer *w)
     tsr_status status = finish(w);
     if (status != TSR_OK)
         (void)unlink(w->temporary);
-    writer_free(w);
+    tsr_out_abandon(&w->file);
+    free(w);
     return status;
 }
 
@@ -262,6 +244,6 @@ void tsr_token_writer_abort(struct tsr_token_writer *w)
 {
     if (!w)
         return;
-    (void)unlink(w->temporary);
-    writer_free(w);
+    tsr_out_abandon(&w->file);
+    free(w);
 }

@@ -48,7 +48,7 @@ static bool grow(struct tsr_buffers *buffers)
 tsr_status tsr_buffers_add(struct tsr_buffers *buffers, const struct tsr_buffer *b)
 {
     if (2 * (buffers->n + 1) > buffers->n_slots && !grow(buffers))
-        return tsr_fail(TSR_ENOMEM, "out of memory: the table of buffers");
+        return tsr_no_memory("the table of buffers");
     struct tsr_buffer *slot = probe(buffers, b->id);
     if (slot->data)
         return tsr_fail(TSR_EDEFECT, "buffer %u is allocated twice", b->id);

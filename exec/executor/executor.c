@@ -1,4 +1,6 @@
-/* executor.c: see executor.h. One instruction becomes one task, or work of the host. */
+/* executor.c: one instruction becomes one task, or work of the host. Memory, accounts, values from
+ * outside and graphs have files of their own.
+ */
 #include "exec/executor/executor.h"
 
 #include <stdio.h>
@@ -106,7 +108,7 @@ tsr_status tsr_exec_next_sequence(struct tsr_exec *x, uint16_t comm, uint64_t *o
     if (comm >= x->n_sequences) {
         uint64_t *more = realloc(x->sequences, (comm + 1U) * sizeof *more);
         if (!more)
-            return tsr_fail(TSR_ENOMEM, "out of memory: communicators");
+            return tsr_no_memory("communicators");
         memset(more + x->n_sequences, 0, (comm + 1U - x->n_sequences) * sizeof *more);
         x->sequences = more;
         x->n_sequences = comm + 1U;
@@ -134,7 +136,7 @@ static tsr_status add_collective(struct tsr_exec *x, const struct tsr_instr *ins
     TSR_TRY(find_comm(x, instr->comm, &c.comm));
     TSR_TRY(tsr_exec_next_sequence(x, instr->comm, &c.sequence));
     if (!TSR_PUSH(x->collectives, *n, x->cap_collectives, c))
-        return tsr_fail(TSR_ENOMEM, "out of memory: a collective");
+        return tsr_no_memory("a collective");
     return TSR_OK;
 }
 
@@ -169,7 +171,7 @@ static tsr_status add_message(struct tsr_exec *x, const struct tsr_instr *instr)
     TSR_TRY(find_comm(x, instr->comm, &x->group_comm));
     if (!TSR_PUSH(x->messages, x->n_messages, x->cap_messages, message) ||
         !TSR_PUSH(x->group_views, x->n_group_views, x->cap_group_views, x->views[0]))
-        return tsr_fail(TSR_ENOMEM, "out of memory: a message");
+        return tsr_no_memory("a message");
     return TSR_OK;
 }
 
@@ -357,7 +359,7 @@ static tsr_status exchange(struct tsr_executor *executor, const struct tsr_comm 
     uint32_t rank = world ? world->rank : 0, size = world ? world->size : 1;
     char *all = malloc(size * bytes + 1);
     if (!all)
-        return tsr_fail(TSR_ENOMEM, "out of memory: an exchange");
+        return tsr_no_memory("an exchange");
     tsr_status status = TSR_OK;
     if (world)
         status = world->ops->exchange(world, in, all, bytes);
@@ -439,11 +441,4 @@ void tsr_exec_set_scalar(struct tsr_executor *executor, enum tsr_scalar which, d
 struct tsr_exec_memory tsr_exec_memory(struct tsr_executor *executor)
 {
     return ((struct tsr_exec *)executor)->memory;
-}
-
-void tsr_exec_reset_peaks(struct tsr_executor *executor)
-{
-    struct tsr_exec_memory *m = &((struct tsr_exec *)executor)->memory;
-    m->peak_allocated = m->allocated;
-    m->peak_mapped = m->mapped;
 }

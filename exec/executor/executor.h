@@ -68,9 +68,8 @@ tsr_status tsr_exec_read(struct tsr_executor *x, uint32_t buffer, uint64_t offse
 
 /* ---- accounts -------------------------------------------------------------------------------- */
 
-/* Hash of what ran since the last reset, in order of completion on each stream. After a drain. */
+/* Hash of what ran, in order of completion on each stream. After a drain. */
 uint64_t tsr_exec_hash(struct tsr_executor *x);
-void tsr_exec_hash_reset(struct tsr_executor *x);
 
 struct tsr_exec_memory {
     uint64_t allocated, peak_allocated; /* block bytes of live device buffers */
@@ -78,14 +77,6 @@ struct tsr_exec_memory {
     uint64_t host, pinned, held;        /* as struct tsr_host_level */
 };
 struct tsr_exec_memory tsr_exec_memory(struct tsr_executor *x);
-/* The peaks start again at what is there now. */
-void tsr_exec_reset_peaks(struct tsr_executor *x);
-
-/* Instructions that were submitted, and how many of those are done (on all streams together). */
-void tsr_exec_progress(struct tsr_executor *x, uint64_t *submitted, uint64_t *done);
-/* The most by which the host was ahead: submitted but not done, in instructions. On a GPU only
- * while times are kept. */
-uint64_t tsr_exec_run_ahead(struct tsr_executor *x);
 
 /* Seconds that the host has spent waiting for the device, where the program says so. */
 double tsr_exec_waited(struct tsr_executor *x);
@@ -99,8 +90,6 @@ const double *tsr_exec_issue_times(struct tsr_executor *x, size_t *n);
  * *out is the caller's to free(). After a drain. */
 tsr_status tsr_exec_take_spans(struct tsr_executor *x, struct tsr_exec_span **out,
                                size_t *n) TSR_MUST_USE;
-/* Number of the next instruction. */
-uint64_t tsr_exec_next_number(struct tsr_executor *x);
 
 /* Writes the last instructions of this rank with their state as JSON (atomically). `why` is the
  * reason of the record. Safe while streams hang. */

@@ -165,11 +165,6 @@ uint64_t tsr_exec_hash(struct tsr_executor *executor)
     return tsr_exec_hash_value(&((struct tsr_exec *)executor)->hash);
 }
 
-void tsr_exec_hash_reset(struct tsr_executor *executor)
-{
-    tsr_exec_hash_init(&((struct tsr_exec *)executor)->hash);
-}
-
 /* ---- progress -------------------------------------------------------------------------------- */
 
 uint64_t tsr_exec_done_of(const struct tsr_exec *x, uint16_t stream)
@@ -205,18 +200,6 @@ void tsr_exec_count_submitted(struct tsr_exec *x, uint16_t stream)
         x->run_ahead = tsr_max_u64(x->run_ahead, count_submitted(x) - count_done(x));
 }
 
-void tsr_exec_progress(struct tsr_executor *executor, uint64_t *submitted, uint64_t *done)
-{
-    const struct tsr_exec *x = (struct tsr_exec *)executor;
-    *submitted = count_submitted(x);
-    *done = count_done(x);
-}
-
-uint64_t tsr_exec_run_ahead(struct tsr_executor *executor)
-{
-    return ((struct tsr_exec *)executor)->run_ahead;
-}
-
 double tsr_exec_waited(struct tsr_executor *executor)
 {
     return ((struct tsr_exec *)executor)->waited;
@@ -243,7 +226,7 @@ tsr_status tsr_exec_take_spans(struct tsr_executor *executor, struct tsr_exec_sp
     if (!*out || lost) {
         free(*out);
         *out = NULL;
-        return tsr_fail(TSR_ENOMEM, "out of memory: the profile");
+        return tsr_no_memory("the profile");
     }
     size_t k = 0;
     for (int i = 0; i <= TSR_EXEC_STREAMS; i++) {
@@ -285,11 +268,6 @@ tsr_status tsr_exec_note_issue(struct tsr_exec *x)
 {
     double now = x->device->ops->now(x->device);
     if (!TSR_PUSH(x->issues, x->n_issues, x->cap_issues, now))
-        return tsr_fail(TSR_ENOMEM, "out of memory: the profile");
+        return tsr_no_memory("the profile");
     return TSR_OK;
-}
-
-uint64_t tsr_exec_next_number(struct tsr_executor *executor)
-{
-    return ((struct tsr_exec *)executor)->number;
 }

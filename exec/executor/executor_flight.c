@@ -89,7 +89,7 @@ tsr_status tsr_exec_write_flight_record(struct tsr_executor *executor,
     char *text = record ? json_dumps(record, JSON_INDENT(1)) : NULL;
     json_decref(record);
     if (!text)
-        return tsr_fail(TSR_ENOMEM, "out of memory: the flight record");
+        return tsr_no_memory("the flight record");
     tsr_status status = tsr_disk_replace_file(&tsr_disk_posix, path, text, strlen(text));
     free(text);
     return status;

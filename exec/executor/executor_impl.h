@@ -28,6 +28,13 @@ struct tsr_exec_lane {
     bool lost_spans; /* no memory for one */
 };
 
+/* The host thread of the rank alone submits, and owns all of it but for what a stream's thread says
+ * from tsr_exec_done(): its lane, and its entry of the hash. So nothing here has a lock, and none
+ * may be added: it would order streams that the program leaves unordered, and hide a missing wait.
+ *
+ * Once `failed` is set every instruction ends with it; device and world are told, so that waits
+ * end. `number` counts instructions of all kinds from 0, on all executors of a program alike: it is
+ * how spans, issue times and flight records are matched. */
 struct tsr_exec {
     struct tsr_executor base;
     struct tsr_exec_config config;

@@ -78,7 +78,7 @@ static tsr_status pin(struct tsr_exec *x, const struct tsr_instr *instr)
     if (n > x->n_pinned) {
         void **more = realloc(x->pinned, n * sizeof *more);
         if (!more)
-            return tsr_fail(TSR_ENOMEM, "out of memory: pinned memory");
+            return tsr_no_memory("pinned memory");
         for (size_t i = x->n_pinned; i < n; i++)
             more[i] = NULL;
         x->pinned = more;
@@ -187,7 +187,7 @@ tsr_status tsr_exec_resolve(struct tsr_exec *x, const struct tsr_instr *instr)
 {
     while (x->cap_views < instr->n_operands)
         if (!tsr_grow(&x->views, x->cap_views, &x->cap_views, sizeof *x->views))
-            return tsr_fail(TSR_ENOMEM, "out of memory: operands");
+            return tsr_no_memory("operands");
     for (uint32_t i = 0; i < instr->n_operands; i++) {
         const struct tsr_operand *o = &instr->operands[i];
         const struct tsr_buffer *b = tsr_buffers_find(&x->buffers, o->buffer);

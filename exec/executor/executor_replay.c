@@ -66,7 +66,7 @@ static tsr_status find_waits(const struct tsr_program *program, struct waits *ou
     for (size_t i = 0; i < program->n_instrs; i++)
         if (program->instrs[i].kind == TSR_HOST_WAIT &&
             !TSR_PUSH(out->events, out->n, out->cap, program->instrs[i].event))
-            return tsr_fail(TSR_ENOMEM, "out of memory: a step that is replayed");
+            return tsr_no_memory("a step that is replayed");
     return TSR_OK;
 }
 
@@ -123,7 +123,7 @@ static tsr_status capture(struct tsr_exec *x, const struct tsr_program *program,
     struct tsr_exec_memory memory = x->memory;
     size_t n_sequences = x->n_sequences, end = s->begin;
     if (!sequences)
-        return tsr_fail(TSR_ENOMEM, "out of memory: a step that is captured");
+        return tsr_no_memory("a step that is captured");
     if (n_sequences)
         memcpy(sequences, x->sequences, n_sequences * sizeof *sequences);
     x->captures = true;

@@ -62,17 +62,21 @@ static tsr_status read_batch(const struct tsr_source *source, const struct tsr_i
 static tsr_status report(const struct tsr_source *source, const struct tsr_instr *instr,
                          const struct tsr_kernel_call *call)
 {
-    float value;
+    const struct tsr_view *view = call->views;
+    double value;
+    float narrow;
     TSR_TRY(check(call, 2, 1));
-    if (call->views[0].bytes != sizeof value)
-        return tsr_fail(TSR_EDEFECT, "a report of %llu bytes",
-                        (unsigned long long)call->views[0].bytes);
-    memcpy(&value, call->views[0].data, sizeof value);
+    bool wide = view->dtype == TSR_F64;
+    if (view->bytes != (wide ? sizeof value : sizeof narrow))
+        return tsr_fail(TSR_EDEFECT, "a report of %llu bytes", (unsigned long long)view->bytes);
+    memcpy(wide ? (void *)&value : (void *)&narrow, view->data, (size_t)view->bytes);
+    if (!wide)
+        value = narrow;
     if (!source->report)
         return TSR_OK;
     return source->report(source->user, instr->origin.iteration, (uint32_t)call->work->args[1],
                           (enum tsr_report)call->work->args[0],
-                          instr->origin.phase == TSR_PHASE_EVAL, (double)value);
+                          instr->origin.phase == TSR_PHASE_EVAL, value);
 }
 
 static tsr_status read_checkpoint(const struct tsr_source *source, const struct tsr_instr *instr,

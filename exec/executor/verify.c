@@ -1,4 +1,6 @@
-/* verify.c: see verify.h. */
+/* verify.c: poisons memory, cuts the operands of an instruction into pieces, and looks at what it
+ * left in them and around them.
+ */
 #include "exec/executor/verify.h"
 
 #include <stdio.h>
@@ -6,11 +8,106 @@
 #include <string.h>
 
 #include "exec/executor/buffers.h"
-#include "exec/executor/verify_impl.h"
 
 /* What lies in memory that may not be touched, and in what is to be written; by run. All differ:
  * then it is known whose bytes a result shows. The first are NaN patterns, the second are not. */
 static const unsigned char poison[2] = {0xff, 0x3f}, unwritten[2] = {0xfe, 0x3e};
+
+/* ---- operands as pieces ---------------------------------------------------------------------- */
+
+/* Operands overlap (in place, lists, views of columns); cut at every edge they become pieces that
+ * do not. */
+
+/* A part of a buffer that is declared in one way throughout. */
+struct piece {
+    uint32_t buffer;
+    bool reads, writes;
+    bool typed; /* some operand that writes it has a dtype */
+    uint64_t begin, end;
+};
+
+/* Where the declarations begin or end to hold. */
+struct edge {
+    uint64_t at;
+    uint32_t buffer;
+    int8_t reads, writes, typed; /* 1, 0, -1 */
+};
+
+struct pieces {
+    size_t n, cap, n_edges, cap_edges;
+    struct piece *items; /* in order of buffers, then of bytes */
+    struct edge *edges;
+};
+
+static bool add_edge(struct pieces *p, const struct tsr_view *view, uint64_t at, int8_t sign)
+{
+    bool writes = view->access & TSR_WRITE;
+    const struct edge edge = {.at = at,
+                              .buffer = view->buffer,
+                              .reads = (view->access & TSR_READ) ? sign : (int8_t)0,
+                              .writes = writes ? sign : (int8_t)0,
+                              .typed = writes && view->dtype != TSR_DTYPE_NONE ? sign : (int8_t)0};
+    return TSR_PUSH(p->edges, p->n_edges, p->cap_edges, edge);
+}
+
+static bool add_range(struct pieces *p, const struct tsr_view *view, uint64_t begin, uint64_t end)
+{
+    return begin >= end || (add_edge(p, view, begin, 1) && add_edge(p, view, end, -1));
+}
+
+/* Rows of `width` bytes, `pitch` apart. Rows that repeat (pitch < width) lie side by side. */
+static bool add_view(struct pieces *p, const struct tsr_view *view)
+{
+    uint64_t first = (uint64_t)((char *)view->data - (char *)view->base);
+    uint64_t end = first + view->bytes;
+    if (view->pitch <= view->width)
+        return add_range(p, view, first, end);
+    for (uint64_t row = first; row < end; row += view->pitch)
+        if (!add_range(p, view, row, tsr_min_u64(row + view->width, end)))
+            return false;
+    return true;
+}
+
+static int by_place(const void *a, const void *b)
+{
+    const struct edge *x = a, *y = b;
+    if (x->buffer != y->buffer)
+        return x->buffer < y->buffer ? -1 : 1;
+    return x->at < y->at ? -1 : x->at > y->at;
+}
+
+/* Replaces the pieces by those of the views. */
+static tsr_status cut(struct pieces *p, const struct tsr_view *views, uint32_t n)
+{
+    int reads = 0, writes = 0, typed = 0;
+    bool ok = true;
+    p->n = p->n_edges = 0;
+    for (uint32_t i = 0; ok && i < n; i++)
+        ok = add_view(p, &views[i]);
+    if (ok && p->n_edges)
+        qsort(p->edges, p->n_edges, sizeof *p->edges, by_place);
+    for (size_t i = 0; ok && i < p->n_edges; i++) {
+        const struct edge *edge = &p->edges[i], *next = edge + 1;
+        reads += edge->reads;
+        writes += edge->writes;
+        typed += edge->typed;
+        if ((reads == 0 && writes == 0) || next->at == edge->at)
+            continue; /* something is open, so there is a next edge, of the same buffer */
+        const struct piece piece = {edge->buffer, reads > 0, writes > 0,
+                                    typed > 0,    edge->at,  next->at};
+        ok = TSR_PUSH(p->items, p->n, p->cap, piece);
+    }
+    return ok ? TSR_OK : tsr_no_memory("operands to verify");
+}
+
+static void pieces_fini(struct pieces *pieces)
+{
+    free(pieces->items);
+    free(pieces->edges);
+    *pieces = (struct pieces){0};
+}
+
+/* ---- memory ---------------------------------------------------------------------------------- */
 
 /* A live buffer. */
 struct live {
@@ -49,7 +146,7 @@ static void fill(const struct live *l, char *data, uint64_t begin, uint64_t end,
 struct tsr_verify {
     struct tsr_buffers index; /* id to struct live */
     struct live *head;
-    struct tsr_verify_pieces pieces;
+    struct pieces pieces;
     const struct tsr_verify_who *who;
     unsigned run;       /* which poison lies in memory: 0 or 1 */
     bool again;         /* the second run is under way: `results` has what the first wrote */
@@ -62,7 +159,7 @@ struct tsr_verify {
 tsr_status tsr_verify_create(struct tsr_verify **out)
 {
     *out = calloc(1, sizeof **out);
-    return *out ? TSR_OK : tsr_fail(TSR_ENOMEM, "out of memory: verification");
+    return *out ? TSR_OK : tsr_no_memory("verification");
 }
 
 static void free_live(struct live *l)
@@ -81,7 +178,7 @@ void tsr_verify_destroy(struct tsr_verify *v)
         v->head = next;
     }
     tsr_buffers_fini(&v->index);
-    tsr_verify_pieces_fini(&v->pieces);
+    pieces_fini(&v->pieces);
     free(v->results);
     free(v);
 }
@@ -100,7 +197,7 @@ tsr_status tsr_verify_add(struct tsr_verify *v, uint32_t buffer, bool is_workspa
         l->contents = malloc(bytes + 1);
     if (!l || !l->contents) {
         free(l);
-        return tsr_fail(TSR_ENOMEM, "out of memory: the contents of a buffer");
+        return tsr_no_memory("the contents of a buffer");
     }
     l->data = data;
     l->bytes = bytes;
@@ -145,8 +242,8 @@ void *tsr_verify_contents(const struct tsr_verify *v, uint32_t buffer)
 
 /* ---- messages -------------------------------------------------------------------------------- */
 
-static tsr_status defect(const struct tsr_verify *v, const struct tsr_verify_piece *where,
-                         const char *does, const char *but)
+static tsr_status defect(const struct tsr_verify *v, const struct piece *where, const char *does,
+                         const char *but)
 {
     const struct tsr_instr *instr = v->who->instr;
     const struct tsr_tables *t = v->who->tables;
@@ -178,7 +275,7 @@ static tsr_status check_poison(const struct tsr_verify *v, const struct live *l,
         begin++;
     while ((unsigned char)l->data[end - 1] == byte)
         end--;
-    const struct tsr_verify_piece where = {.buffer = l->buffer, .begin = begin, .end = end};
+    const struct piece where = {.buffer = l->buffer, .begin = begin, .end = end};
     return defect(v, &where, "writes", ", which it does not declare");
 }
 
@@ -201,12 +298,12 @@ static tsr_status check_contents(const struct tsr_verify *v, const struct live *
         begin++;
     while (l->data[end - 1] == l->contents[end - 1])
         end--;
-    const struct tsr_verify_piece where = {.buffer = l->buffer, .begin = begin, .end = end};
+    const struct piece where = {.buffer = l->buffer, .begin = begin, .end = end};
     return defect(v, &where, "changes", ", which it declares as read");
 }
 
 static tsr_status check_read(const struct tsr_verify *v, const struct live *l,
-                             const struct tsr_verify_piece *piece)
+                             const struct piece *piece)
 {
     struct part parts[2];
     for (int n = parts_of(l, piece->begin, piece->end, parts), k = 0; k < n; k++)
@@ -220,7 +317,7 @@ static tsr_status check_rest(const struct tsr_verify *v)
     for (const struct live *l = v->head; l; l = l->next) {
         uint64_t at = 0;
         for (size_t i = l->first; i < l->first + l->n; i++) {
-            const struct tsr_verify_piece *piece = &v->pieces.items[i];
+            const struct piece *piece = &v->pieces.items[i];
             TSR_TRY(check_undeclared(v, l, at, piece->begin));
             if (!piece->writes)
                 TSR_TRY(check_read(v, l, piece));
@@ -237,7 +334,7 @@ static tsr_status check_rest(const struct tsr_verify *v)
 static void load(const struct tsr_verify *v)
 {
     for (size_t i = 0; i < v->pieces.n; i++) {
-        const struct tsr_verify_piece *piece = &v->pieces.items[i];
+        const struct piece *piece = &v->pieces.items[i];
         const struct live *l = find(v, piece->buffer);
         struct part parts[2];
         int n = parts_of(l, piece->begin, piece->end, parts);
@@ -253,7 +350,7 @@ static tsr_status set_pieces(struct tsr_verify *v, uint64_t *written)
 {
     *written = 0;
     for (size_t i = 0; i < v->pieces.n; i++) {
-        const struct tsr_verify_piece *piece = &v->pieces.items[i];
+        const struct piece *piece = &v->pieces.items[i];
         struct live *l = find(v, piece->buffer);
         if (!l || piece->end > l->bytes)
             return tsr_fail(TSR_EDEFECT, "buffer %u is not verified", piece->buffer);
@@ -271,11 +368,11 @@ tsr_status tsr_verify_enter(struct tsr_verify *v, const struct tsr_verify_who *w
     uint64_t written;
     v->who = who;
     v->again = false;
-    TSR_TRY(tsr_verify_cut(&v->pieces, views, n));
+    TSR_TRY(cut(&v->pieces, views, n));
     TSR_TRY(set_pieces(v, &written));
     while (v->cap_results < written)
         if (!tsr_grow(&v->results, v->cap_results, &v->cap_results, 1))
-            return tsr_fail(TSR_ENOMEM, "out of memory: results to verify");
+            return tsr_no_memory("results to verify");
     *twice = written > 0;
     load(v);
     return TSR_OK;
@@ -285,7 +382,7 @@ static void keep_results(const struct tsr_verify *v)
 {
     char *to = v->results;
     for (size_t i = 0; i < v->pieces.n; i++) {
-        const struct tsr_verify_piece *piece = &v->pieces.items[i];
+        const struct piece *piece = &v->pieces.items[i];
         const struct live *l = find(v, piece->buffer);
         struct part parts[2];
         int n = parts_of(l, piece->begin, piece->end, parts);
@@ -310,7 +407,7 @@ tsr_status tsr_verify_again(struct tsr_verify *v)
 
 /* Takes over what was written. Bytes that show both runs' filling were not written: they keep what
  * they had. */
-static tsr_status take_part(const struct tsr_verify *v, const struct tsr_verify_piece *piece,
+static tsr_status take_part(const struct tsr_verify *v, const struct piece *piece,
                             const struct part *part, const char *first)
 {
     const struct live *l = find(v, piece->buffer);
@@ -322,7 +419,7 @@ static tsr_status take_part(const struct tsr_verify *v, const struct tsr_verify_
         return TSR_OK;
     }
     for (uint64_t i = 0; i < n; i++) {
-        const struct tsr_verify_piece where = {
+        const struct piece where = {
             .buffer = piece->buffer, .begin = part->begin + i, .end = part->end};
         bool left = (unsigned char)first[i] == unwritten[!v->run] &&
                     (unsigned char)second[i] == unwritten[v->run];
@@ -341,7 +438,7 @@ static tsr_status take_results(const struct tsr_verify *v)
 {
     const char *first = v->results;
     for (size_t i = 0; v->again && i < v->pieces.n; i++) {
-        const struct tsr_verify_piece *piece = &v->pieces.items[i];
+        const struct piece *piece = &v->pieces.items[i];
         struct part parts[2];
         int n = parts_of(find(v, piece->buffer), piece->begin, piece->end, parts);
         for (int k = 0; piece->writes && k < n; k++) {
@@ -357,7 +454,7 @@ tsr_status tsr_verify_leave(struct tsr_verify *v)
     TSR_TRY(check_rest(v));
     TSR_TRY(take_results(v));
     for (size_t i = 0; i < v->pieces.n; i++) {
-        const struct tsr_verify_piece *piece = &v->pieces.items[i];
+        const struct piece *piece = &v->pieces.items[i];
         struct live *l = find(v, piece->buffer);
         fill(l, l->data, piece->begin, piece->end, poison[v->run]);
         l->n = 0;

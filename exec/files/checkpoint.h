@@ -122,7 +122,5 @@ tsr_status tsr_checkpoint_read(struct tsr_checkpoint *c, enum tsr_checkpoint_par
 tsr_status tsr_checkpoint_read_piece(struct tsr_checkpoint *c, const struct tsr_state_dict *to,
                                      uint32_t rank, const struct tsr_piece *piece,
                                      void *out) TSR_MUST_USE;
-/* Bytes of tensors read so far, headers and verification not counted. */
-uint64_t tsr_checkpoint_bytes_read(const struct tsr_checkpoint *c);
 
 #endif

@@ -84,7 +84,7 @@ tsr_status tsr__commit_write(const struct tsr_commit *c, char **out)
     size_t room = ((size_t)c->world + 5) * COMMIT_LINE, n = 0;
     char *text = *out = malloc(room);
     if (!text)
-        return tsr_fail(TSR_ENOMEM, "out of memory");
+        return tsr_no_memory(NULL);
     n += (size_t)snprintf(text, room, "tessera checkpoint 1\nstep %llu world %u\n",
                           (unsigned long long)c->step, c->world);
     for (size_t i = 0; i <= c->world; i++) {
@@ -126,7 +126,7 @@ tsr_status tsr__commit_read(const char *path, const char *text, size_t n, struct
     out->world = world;
     out->files = calloc((size_t)world + 1, sizeof *out->files);
     if (!out->files)
-        return tsr_fail(TSR_ENOMEM, "out of memory");
+        return tsr_no_memory(NULL);
     for (size_t i = 0; i <= world; i++) {
         text += used;
         file_name(expected, out, i);
@@ -198,12 +198,13 @@ static tsr_status read_meta(const char *dir, const struct tsr_commit *commit, st
 
 tsr_status tsr__checkpoint_check(const char *dir, struct tsr_commit *commit, struct tsr_meta *meta)
 {
+    tsr_status status;
     TSR_TRY(read_commit(dir, commit));
-    tsr_status status = check_sizes(dir, commit);
-    if (status == TSR_OK)
-        status = read_meta(dir, commit, meta);
-    if (status != TSR_OK)
-        tsr__commit_fini(commit);
+    TSR_GOTO(failed, check_sizes(dir, commit));
+    TSR_GOTO(failed, read_meta(dir, commit, meta));
+    return TSR_OK;
+failed:
+    tsr__commit_fini(commit);
     return status;
 }
 
@@ -258,23 +259,22 @@ tsr_status tsr__list_steps(const char *dir, struct tsr_step_dirs *out)
     if (ok)
         return TSR_OK;
     free(out->items);
-    return tsr_fail(TSR_ENOMEM, "out of memory");
+    return tsr_no_memory(NULL);
 }
 
 tsr_status tsr__remove_parts(const struct tsr_disk *disk, const char *dir)
 {
     struct tsr_step_dirs steps;
     char path[TSR_PATH_BYTES];
-    tsr_status status = tsr__list_steps(dir, &steps);
-    if (status != TSR_OK)
-        return status;
-    for (size_t i = 0; i < steps.n && status == TSR_OK; i++) {
+    TSR_TRY(tsr__list_steps(dir, &steps));
+    tsr_status status = TSR_OK;
+    for (size_t i = 0; i < steps.n; i++) {
         if (!steps.items[i].is_part)
             continue;
-        status = tsr__step_path(path, dir, &steps.items[i]);
-        if (status == TSR_OK)
-            status = tsr_disk_remove_dir(disk, path);
+        TSR_GOTO(end, tsr__step_path(path, dir, &steps.items[i]));
+        TSR_GOTO(end, tsr_disk_remove_dir(disk, path));
     }
+end:
     free(steps.items);
     return status;
 }
@@ -298,17 +298,17 @@ tsr_status tsr__remove_old(const struct tsr_disk *disk, const char *dir, uint64_
     unsigned kept = 0;
     TSR_TRY(tsr__list_steps(dir, &steps));
     tsr_status status = TSR_OK;
-    for (size_t i = 0; i < steps.n && status == TSR_OK; i++) {
+    for (size_t i = 0; i < steps.n; i++) {
         const struct tsr_step_dir *s = &steps.items[i];
         if (s->is_part || s->step > newest)
             continue;
-        status = tsr__step_path(path, dir, s);
-        bool goes = s->is_old || (keep > 0 && kept >= keep);
-        if (status == TSR_OK && goes)
-            status = tsr_disk_remove_dir(disk, path);
-        else if (status == TSR_OK && keep > 0)
+        TSR_GOTO(end, tsr__step_path(path, dir, s));
+        if (s->is_old || (keep > 0 && kept >= keep))
+            TSR_GOTO(end, tsr_disk_remove_dir(disk, path));
+        else if (keep > 0) /* a damaged one counts for nothing: a whole one stays in its place */
             kept += s->step == newest || is_complete(path);
     }
+end:
     free(steps.items);
     return status;
 }

@@ -4,6 +4,9 @@
 #ifndef TSR_CHECKPOINT_IMPL_H
 #define TSR_CHECKPOINT_IMPL_H
 
+#include <pthread.h>
+#include <stdatomic.h>
+
 #include "exec/files/checkpoint.h"
 
 /* ---- names ----------------------------------------------------------------------------------- */
@@ -84,5 +87,28 @@ tsr_status tsr__remove_parts(const struct tsr_disk *disk, const char *dir) TSR_M
  * `newest`. And those that were moved aside. */
 tsr_status tsr__remove_old(const struct tsr_disk *disk, const char *dir, uint64_t newest,
                            unsigned keep) TSR_MUST_USE;
+
+/* ---- reading --------------------------------------------------------------------------------- */
+
+/* Files that are open at once: a rank rarely reads from more. */
+enum { TSR_OPEN_FILES = 64 };
+
+struct tsr_open_file {
+    uint32_t rank;
+    uint64_t last_used;
+    struct tsr_safetensors *file; /* NULL: free */
+    bool *verified;               /* [tensors] */
+};
+
+struct tsr_checkpoint {
+    char path[TSR_PATH_BYTES];
+    bool verify;
+    struct tsr_commit commit;
+    struct tsr_meta meta;
+    atomic_uint_least64_t bytes_read; /* of tensors, without verification: tests look at it */
+    pthread_mutex_t mutex;            /* of all below */
+    uint64_t clock;
+    struct tsr_open_file open[TSR_OPEN_FILES];
+};
 
 #endif

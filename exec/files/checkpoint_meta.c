@@ -242,7 +242,7 @@ static tsr_status read_layouts(struct reading *r, const json_t *layouts)
     r->n_layouts = json_array_size(layouts);
     r->layouts = calloc(r->n_layouts + 1, sizeof *r->layouts);
     if (!r->layouts)
-        return tsr_fail(TSR_ENOMEM, "out of memory");
+        return tsr_no_memory(NULL);
     for (size_t i = 0; i < r->n_layouts; i++)
         TSR_TRY(read_layout(r, json_array_get(layouts, i), &r->layouts[i]));
     return TSR_OK;
@@ -255,7 +255,7 @@ static tsr_status read_entries(struct reading *r, const json_t *entries)
     size_t n = json_array_size(entries);
     r->meta->stateless = calloc(n + 1, sizeof *r->meta->stateless);
     if (!r->meta->stateless)
-        return tsr_fail(TSR_ENOMEM, "out of memory");
+        return tsr_no_memory(NULL);
     for (size_t i = 0; i < n; i++)
         TSR_TRY(read_entry(r, json_array_get(entries, i), i));
     return TSR_OK;
@@ -272,7 +272,7 @@ static tsr_status read_scalars(struct reading *r, json_t *scalars)
         return wrong(r, "scalars", "an object of numbers");
     m->scalars = calloc(json_object_size(scalars) + 1, sizeof *m->scalars);
     if (!m->scalars)
-        return tsr_fail(TSR_ENOMEM, "out of memory");
+        return tsr_no_memory(NULL);
     json_object_foreach(scalars, key, value)
     {
         struct tsr_checkpoint_scalar *s = &m->scalars[m->info.n_scalars++];
@@ -281,7 +281,7 @@ static tsr_status read_scalars(struct reading *r, json_t *scalars)
         s->value = json_number_value(value);
         s->name = tsr_arena_strdup(&m->text, key);
         if (!s->name)
-            return tsr_fail(TSR_ENOMEM, "out of memory");
+            return tsr_no_memory(NULL);
     }
     m->info.scalars = m->scalars;
     return TSR_OK;
@@ -301,7 +301,7 @@ static tsr_status read_info(struct reading *r, const json_t *root)
     char *text = json_dumps(extra, JSON_COMPACT);
     info->extra = text ? tsr_arena_strdup(&r->meta->text, text) : NULL;
     free(text);
-    return info->extra ? TSR_OK : tsr_fail(TSR_ENOMEM, "out of memory");
+    return info->extra ? TSR_OK : tsr_no_memory(NULL);
 }
 
 static tsr_status read_head(struct reading *r, const json_t *root)

@@ -1,6 +1,6 @@
-/* checkpoint_read.c: byte ranges of a checkpoint for any other layout; see checkpoint.h. */
-#include <pthread.h>
-#include <stdatomic.h>
+/* checkpoint_read.c: byte ranges of a checkpoint for any other layout: which ranks' files have
+ * them, and a few of those open at a time.
+ */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -8,27 +8,6 @@
 
 #include "exec/files/checkpoint_impl.h"
 #include "exec/files/safetensors.h"
-
-/* Files that are open at once: a rank rarely reads from more. */
-enum { MAX_OPEN = 64 };
-
-struct open_file {
-    uint32_t rank;
-    uint64_t last_used;
-    struct tsr_safetensors *file; /* NULL: free */
-    bool *verified;               /* [tensors] */
-};
-
-struct tsr_checkpoint {
-    char path[TSR_PATH_BYTES];
-    bool verify;
-    struct tsr_commit commit;
-    struct tsr_meta meta;
-    atomic_uint_least64_t bytes_read;
-    pthread_mutex_t mutex; /* of all below */
-    uint64_t clock;
-    struct open_file open[MAX_OPEN];
-};
 
 /* ---- opening --------------------------------------------------------------------------------- */
 
@@ -44,7 +23,7 @@ tsr_status tsr_checkpoint_open(const char *path, bool verify, struct tsr_checkpo
     *out = NULL;
     struct tsr_checkpoint *c = calloc(1, sizeof *c);
     if (!c)
-        return tsr_fail(TSR_ENOMEM, "out of memory");
+        return tsr_no_memory(NULL);
     c->verify = verify;
     atomic_init(&c->bytes_read, 0);
     bool is_one = has_file(path, "COMMIT") || has_file(path, "meta.json");
@@ -61,18 +40,18 @@ tsr_status tsr_checkpoint_open(const char *path, bool verify, struct tsr_checkpo
     return TSR_OK;
 }
 
-static void close_open(struct open_file *f)
+static void close_open(struct tsr_open_file *f)
 {
     tsr_safetensors_close(f->file);
     free(f->verified);
-    *f = (struct open_file){0};
+    *f = (struct tsr_open_file){0};
 }
 
 void tsr_checkpoint_close(struct tsr_checkpoint *c)
 {
     if (!c)
         return;
-    for (int i = 0; i < MAX_OPEN; i++)
+    for (int i = 0; i < TSR_OPEN_FILES; i++)
         close_open(&c->open[i]);
     pthread_mutex_destroy(&c->mutex);
     tsr__commit_fini(&c->commit);
@@ -114,14 +93,9 @@ bool tsr_checkpoint_scalar(const struct tsr_checkpoint *c, const char *name, dou
     return false;
 }
 
-uint64_t tsr_checkpoint_bytes_read(const struct tsr_checkpoint *c)
-{
-    return atomic_load(&c->bytes_read);
-}
-
 /* ---- files ----------------------------------------------------------------------------------- */
 
-static tsr_status open_rank(struct tsr_checkpoint *c, uint32_t rank, struct open_file *f)
+static tsr_status open_rank(struct tsr_checkpoint *c, uint32_t rank, struct tsr_open_file *f)
 {
     char name[TSR_RANK_FILE_BYTES], path[TSR_PATH_BYTES];
     tsr__rank_file(name, rank, c->commit.world);
@@ -133,17 +107,17 @@ static tsr_status open_rank(struct tsr_checkpoint *c, uint32_t rank, struct open
         tsr_safetensors_header_hash(f->file) != committed->hash)
         return tsr_fail(TSR_EIO, "%s: damaged: its header is not the committed one", path);
     f->verified = calloc(tsr_safetensors_count(f->file) + 1, sizeof *f->verified);
-    return f->verified ? TSR_OK : tsr_fail(TSR_ENOMEM, "out of memory");
+    return f->verified ? TSR_OK : tsr_no_memory(NULL);
 }
 
-static tsr_status file_of(struct tsr_checkpoint *c, uint32_t rank, struct open_file **out)
+static tsr_status file_of(struct tsr_checkpoint *c, uint32_t rank, struct tsr_open_file **out)
 {
-    struct open_file *oldest = &c->open[0];
+    struct tsr_open_file *oldest = &c->open[0];
     if (rank >= c->commit.world)
         return tsr_fail(TSR_ECONFIG, "%s/meta.json: a layout has rank %u of %u", c->path, rank,
                         c->commit.world);
-    for (int i = 0; i < MAX_OPEN; i++) {
-        struct open_file *f = &c->open[i];
+    for (int i = 0; i < TSR_OPEN_FILES; i++) {
+        struct tsr_open_file *f = &c->open[i];
         if (f->file && f->rank == rank) {
             f->last_used = ++c->clock;
             *out = f;
@@ -171,7 +145,7 @@ struct read_ctx {
     uint64_t bytes; /* of all of it */
 };
 
-static tsr_status find_tensor(struct read_ctx *r, struct open_file *f,
+static tsr_status find_tensor(struct read_ctx *r, struct tsr_open_file *f,
                               const struct tsr_st_tensor **out)
 {
     const struct tsr_st_tensor *t = *out = tsr_safetensors_find(f->file, r->name);
@@ -189,7 +163,7 @@ static tsr_status find_tensor(struct read_ctx *r, struct open_file *f,
 static tsr_status read_range(void *user, const struct tsr_byte_range *range)
 {
     struct read_ctx *r = user;
-    struct open_file *f = NULL;
+    struct tsr_open_file *f = NULL;
     const struct tsr_st_tensor *t = NULL;
     if (range->to_offset > r->bytes || range->bytes > r->bytes - range->to_offset)
         return tsr_fail(TSR_EDEFECT, "checkpoint: a range outside the shard of %s", r->name);

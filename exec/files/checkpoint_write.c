@@ -1,6 +1,4 @@
-/* checkpoint_write.c: what each rank writes, and how all of it becomes a checkpoint at once; see
- * checkpoint.h.
- */
+/* checkpoint_write.c: what each rank writes, and how all of it becomes a checkpoint at once. */
 #include <errno.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -19,6 +17,10 @@ struct report {
     char text[232];
 };
 
+/* Everything lies in `part` until all ranks have said that theirs is on the disk; then rank 0
+ * writes COMMIT, which names every file with its checksum, and renames the folder to `final`: a
+ * reader sees all of a checkpoint or none. What fails on one rank is found by agree() on all, at
+ * the next step that they take together; nobody goes on alone, or the others would wait. */
 struct tsr_checkpoint_writer {
     struct tsr_checkpoint_config config;
     struct tsr_disk disk;
@@ -155,7 +157,7 @@ static tsr_status fill_writer(struct tsr_checkpoint_writer *w)
     w->dir = strdup(w->config.dir);
     w->reports = calloc(w->config.world, sizeof *w->reports);
     if (!w->dir || !w->reports)
-        return tsr_fail(TSR_ENOMEM, "out of memory");
+        return tsr_no_memory(NULL);
     struct tsr_step_dir step = {.step = w->step};
     TSR_TRY(tsr__step_path(w->final, w->dir, &step));
     step.is_part = true;
@@ -170,21 +172,20 @@ tsr_status tsr_checkpoint_begin(const struct tsr_checkpoint_config *config, uint
     TSR_TRY(check_config(config, layout));
     struct tsr_checkpoint_writer *w = calloc(1, sizeof *w);
     if (!w)
-        return tsr_fail(TSR_ENOMEM, "out of memory");
+        return tsr_no_memory(NULL);
     w->config = *config;
     w->layout = *layout;
     w->disk = config->disk ? *config->disk : tsr_disk_posix;
     w->step = step;
     pthread_mutex_init(&w->mutex, NULL);
-    tsr_status status = fill_writer(w);
-    if (status == TSR_OK)
-        status = agree(w, config->rank == 0 ? make_folder(w) : TSR_OK);
-    if (status == TSR_OK)
-        status = agree(w, open_rank_file(w));
-    if (status == TSR_OK)
-        *out = w;
-    else
-        tsr_checkpoint_writer_destroy(w);
+    tsr_status status;
+    TSR_GOTO(failed, fill_writer(w));
+    TSR_GOTO(failed, agree(w, config->rank == 0 ? make_folder(w) : TSR_OK));
+    TSR_GOTO(failed, agree(w, open_rank_file(w)));
+    *out = w;
+    return TSR_OK;
+failed:
+    tsr_checkpoint_writer_destroy(w);
     return status;
 }
 
@@ -312,16 +313,17 @@ static tsr_status complete(struct tsr_checkpoint_writer *w, const struct tsr_che
     struct tsr_commit commit = {.step = w->step, .world = w->config.world};
     commit.files = calloc((size_t)commit.world + 1, sizeof *commit.files);
     if (!commit.files)
-        return tsr_fail(TSR_ENOMEM, "out of memory");
+        return tsr_no_memory(NULL);
     for (uint32_t r = 0; r < commit.world; r++)
         commit.files[r + 1] = (struct tsr_commit_file){w->reports[r].bytes, w->reports[r].hash};
-    tsr_status status = write_meta(w, info, &commit.files[0]);
-    if (status == TSR_OK)
-        status = write_commit(w, &commit);
+    tsr_status status;
+    TSR_GOTO(end, write_meta(w, info, &commit.files[0]));
+    TSR_GOTO(end, write_commit(w, &commit));
+    TSR_GOTO(end, clear_the_way(w));
+    status = tsr_disk_move(&w->disk, w->part, w->final);
+end:
     tsr__commit_fini(&commit);
-    if (status == TSR_OK)
-        status = clear_the_way(w);
-    return status == TSR_OK ? tsr_disk_move(&w->disk, w->part, w->final) : status;
+    return status;
 }
 
 tsr_status tsr_checkpoint_commit(struct tsr_checkpoint_writer *w,

@@ -1,4 +1,4 @@
-/* export.c: tensor by tensor from shards to one file; see export.h. */
+/* export.c: tensor by tensor from shards to one file. */
 #include "exec/files/export.h"
 
 #include <jansson.h>
@@ -101,13 +101,16 @@ static tsr_status write_tensors(struct export *x)
             TSR_TRY(declare(x, i));
     TSR_TRY(tsr_safetensors_begin(x->file));
     char *a = malloc((size_t)largest(x)), *b = malloc((size_t)largest(x));
-    tsr_status status = a && b ? TSR_OK : tsr_fail(TSR_ENOMEM, "out of memory");
-    for (size_t i = 0; i < x->params->n && status == TSR_OK; i++)
+    tsr_status status;
+    TSR_GOTO(end, a && b ? TSR_OK : tsr_no_memory(NULL));
+    for (size_t i = 0; i < x->params->n; i++)
         if (x->params->entries[i].alias_of == i)
-            status = export_tensor(x, i, a, b);
+            TSR_GOTO(end, export_tensor(x, i, a, b));
+    status = tsr_safetensors_finish(x->file);
+end:
     free(a);
     free(b);
-    return status == TSR_OK ? tsr_safetensors_finish(x->file) : status;
+    return status;
 }
 
 static tsr_status write_model(struct export *x, const char *out_dir)

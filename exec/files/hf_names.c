@@ -1,4 +1,4 @@
-/* hf_names.c: two tables of names; see hf_names.h. */
+/* hf_names.c: two tables of names: of Llama and of GPT-2, whose matrices lie transposed. */
 #include "exec/files/hf_names.h"
 
 #include <stdio.h>

@@ -1,9 +1,8 @@
-/* safetensors.c: opening a file and reading its tensors; see safetensors.h. */
+/* safetensors.c: opening a file, reading its tensors, comparing them with their checksums. */
 #include "exec/files/safetensors.h"
 
 #include <errno.h>
 #include <fcntl.h>
-#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -11,14 +10,6 @@
 #include <xxhash.h>
 
 #include "exec/files/safetensors_impl.h"
-
-struct tsr_safetensors {
-    char *path;
-    int fd;
-    uint64_t bytes, data_at, header_hash;
-    struct tsr_st_header header;
-    atomic_uint_least64_t bytes_read;
-};
 
 /* ---- opening --------------------------------------------------------------------------------- */
 
@@ -46,14 +37,14 @@ static tsr_status read_header(struct tsr_safetensors *f)
                         f->path, (unsigned long long)n, (unsigned long long)f->bytes);
     char *text = malloc((size_t)n + 8);
     if (!text)
-        return tsr_fail(TSR_ENOMEM, "out of memory");
+        return tsr_no_memory(NULL);
     memcpy(text, length, 8);
-    tsr_status status = tsr_disk_read(f->fd, f->path, 8, text + 8, n);
     f->data_at = 8 + n;
-    if (status == TSR_OK)
-        status = tsr__st_parse(f->path, text + 8, (size_t)n, f->bytes - f->data_at, &f->header);
-    if (status == TSR_OK)
-        f->header_hash = XXH64(text, (size_t)n + 8, 0);
+    tsr_status status;
+    TSR_GOTO(end, tsr_disk_read(f->fd, f->path, 8, text + 8, n));
+    TSR_GOTO(end, tsr__st_parse(f->path, text + 8, (size_t)n, f->bytes - f->data_at, &f->header));
+    f->header_hash = XXH64(text, (size_t)n + 8, 0);
+end:
     free(text);
     return status;
 }
@@ -81,7 +72,7 @@ tsr_status tsr_safetensors_open(const char *path, struct tsr_safetensors **out)
         f->path = strdup(path);
         atomic_init(&f->bytes_read, 0);
     }
-    tsr_status status = f && f->path ? open_file(f) : tsr_fail(TSR_ENOMEM, "out of memory");
+    tsr_status status = f && f->path ? open_file(f) : tsr_no_memory(NULL);
     if (status == TSR_OK)
         *out = f;
     else
@@ -148,11 +139,6 @@ const char *tsr_safetensors_metadata(const struct tsr_safetensors *f, const char
     return pair ? pair->value : NULL;
 }
 
-uint64_t tsr_safetensors_bytes_read(const struct tsr_safetensors *f)
-{
-    return atomic_load(&f->bytes_read);
-}
-
 uint64_t tsr_safetensors_header_hash(const struct tsr_safetensors *f)
 {
     return f->header_hash;
@@ -190,18 +176,16 @@ static tsr_status sum_of(struct tsr_safetensors *f, const struct tsr_st_tensor *
     enum { CHUNK = 1 << 20 };
     XXH64_state_t *state = XXH64_createState();
     char *chunk = malloc(CHUNK);
-    tsr_status status = state && chunk ? TSR_OK : tsr_fail(TSR_ENOMEM, "out of memory");
-    if (status == TSR_OK)
-        XXH64_reset(state, 0);
-    for (uint64_t at = 0; status == TSR_OK && at < t->bytes;) {
-        uint64_t n = tsr_min_u64(CHUNK, t->bytes - at);
-        status = tsr_disk_read(f->fd, f->path, f->data_at + t->offset + at, chunk, n);
-        if (status == TSR_OK)
-            XXH64_update(state, chunk, (size_t)n);
-        at += n;
+    tsr_status status;
+    TSR_GOTO(end, state && chunk ? TSR_OK : tsr_no_memory(NULL));
+    XXH64_reset(state, 0);
+    for (uint64_t at = 0, n; at < t->bytes; at += n) {
+        n = tsr_min_u64(CHUNK, t->bytes - at);
+        TSR_GOTO(end, tsr_disk_read(f->fd, f->path, f->data_at + t->offset + at, chunk, n));
+        XXH64_update(state, chunk, (size_t)n);
     }
-    if (status == TSR_OK)
-        *sum = XXH64_digest(state);
+    *sum = XXH64_digest(state);
+end:
     XXH64_freeState(state);
     free(chunk);
     return status;

@@ -44,8 +44,6 @@ const char *tsr_safetensors_metadata(const struct tsr_safetensors *file, const c
  * TSR_EIO: the file cannot be read, or is shorter than it was. */
 tsr_status tsr_safetensors_read(struct tsr_safetensors *file, const struct tsr_st_tensor *tensor,
                                 uint64_t offset, void *out, uint64_t bytes) TSR_MUST_USE;
-/* Bytes of data that tsr_safetensors_read() has read. */
-uint64_t tsr_safetensors_bytes_read(const struct tsr_safetensors *file);
 
 /* XXH64 of the header, its length included. */
 uint64_t tsr_safetensors_header_hash(const struct tsr_safetensors *file);

@@ -26,7 +26,8 @@ static const struct tsr_st_type types[] = {{"BOOL", TSR_DTYPE_NONE, 8},
                                            {"I64", TSR_I64, 64},
                                            {"U64", TSR_DTYPE_NONE, 64}};
 
-const struct tsr_st_type *tsr__st_type(const char *name)
+/* NULL: unknown. */
+static const struct tsr_st_type *type_of(const char *name)
 {
     for (size_t i = 0; i < sizeof types / sizeof *types; i++)
         if (!strcmp(types[i].name, name))
@@ -120,7 +121,7 @@ static tsr_status read_tensor(const struct place *p, const json_t *entry, uint64
     const json_t *dtype = json_object_get(entry, "dtype");
     if (!json_is_string(dtype))
         return wrong(p, "dtype", dtype ? "not a string" : "missing");
-    const struct tsr_st_type *type = tsr__st_type(json_string_value(dtype));
+    const struct tsr_st_type *type = type_of(json_string_value(dtype));
     if (!type)
         return tsr_fail(TSR_ECONFIG,
                         "%s: tensor \"%s\": dtype: \"%s\" is unknown; allowed: F32, BF16, F16, "
@@ -188,7 +189,7 @@ static tsr_status check_places(const char *path, const struct tsr_st_header *h, 
 {
     const struct tsr_st_tensor **sorted = calloc(h->n + 1, sizeof *sorted);
     if (!sorted)
-        return tsr_fail(TSR_ENOMEM, "out of memory");
+        return tsr_no_memory(NULL);
     for (size_t i = 0; i < h->n; i++)
         sorted[i] = &h->tensors[i];
     qsort(sorted, h->n, sizeof *sorted, by_place);
@@ -205,7 +206,7 @@ static tsr_status read_metadata(const char *path, const json_t *metadata, struct
         return tsr_fail(TSR_ECONFIG, "%s: __metadata__: not an object of strings", path);
     h->metadata = tsr_arena_alloc(&h->text, (json_object_size(metadata) + 1) * sizeof *h->metadata);
     if (!h->metadata)
-        return tsr_fail(TSR_ENOMEM, "out of memory");
+        return tsr_no_memory(NULL);
     json_object_foreach((json_t *)metadata, key, value)
     {
         if (!json_is_string(value))
@@ -215,7 +216,7 @@ static tsr_status read_metadata(const char *path, const json_t *metadata, struct
         pair->key = tsr_arena_strdup(&h->text, key);
         pair->value = tsr_arena_strdup(&h->text, json_string_value(value));
         if (!pair->key || !pair->value)
-            return tsr_fail(TSR_ENOMEM, "out of memory");
+            return tsr_no_memory(NULL);
     }
     qsort(h->metadata, h->n_metadata, sizeof *h->metadata, by_key);
     return TSR_OK;
@@ -228,7 +229,7 @@ static tsr_status read_entries(const char *path, json_t *root, uint64_t data_byt
     json_t *value;
     h->tensors = tsr_arena_alloc(&h->text, (json_object_size(root) + 1) * sizeof *h->tensors);
     if (!h->tensors)
-        return tsr_fail(TSR_ENOMEM, "out of memory");
+        return tsr_no_memory(NULL);
     json_object_foreach(root, key, value)
     {
         if (!strcmp(key, "__metadata__")) {
@@ -239,7 +240,7 @@ static tsr_status read_entries(const char *path, json_t *root, uint64_t data_byt
         struct place place = {path, key};
         t->name = tsr_arena_strdup(&h->text, key);
         if (!t->name)
-            return tsr_fail(TSR_ENOMEM, "out of memory");
+            return tsr_no_memory(NULL);
         TSR_TRY(read_tensor(&place, value, data_bytes, t));
     }
     qsort(h->tensors, h->n, sizeof *h->tensors, by_name);

@@ -1,6 +1,8 @@
-/* safetensors_impl.h: the header of a safetensors file as a table. Private to exec/. */
+/* safetensors_impl.h: a safetensors file and its header as a table. Private to exec/. */
 #ifndef TSR_SAFETENSORS_IMPL_H
 #define TSR_SAFETENSORS_IMPL_H
+
+#include <stdatomic.h>
 
 #include "exec/files/safetensors.h"
 
@@ -17,14 +19,21 @@ struct tsr_st_header {
     struct tsr_st_pair *metadata;  /* by key */
 };
 
+/* A file that is open. Reading changes nothing but the count: threads may share it. */
+struct tsr_safetensors {
+    char *path;
+    int fd;
+    uint64_t bytes, data_at, header_hash;
+    struct tsr_st_header header;
+    atomic_uint_least64_t bytes_read; /* of data, by tsr_safetensors_read(): tests look at it */
+};
+
 /* A type of the format; types of less than a byte exist, so that sizes are in bits. */
 struct tsr_st_type {
     const char *name;
     tsr_dtype dtype;
     unsigned bits;
 };
-/* NULL: unknown. */
-const struct tsr_st_type *tsr__st_type(const char *name);
 
 /* Reads a header of n bytes in front of data_bytes of data. On failure nothing is left. */
 tsr_status tsr__st_parse(const char *path, const char *header, size_t n, uint64_t data_bytes,

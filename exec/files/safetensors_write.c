@@ -1,4 +1,4 @@
-/* safetensors_write.c: a file whose tensors come in any order; see safetensors.h.
+/* safetensors_write.c: a file whose tensors come in any order.
  *
  * The length of the header is known before the data: checksums in it have a fixed width. So the
  * data have their places from the beginning, and the header is written over a gap at the end.
@@ -44,14 +44,14 @@ tsr_status tsr_safetensors_create(const char *path, const struct tsr_st_writer_o
     struct tsr_safetensors_writer *w = calloc(1, sizeof *w);
     *out = NULL;
     if (!w)
-        return tsr_fail(TSR_ENOMEM, "out of memory");
+        return tsr_no_memory(NULL);
     w->disk = options && options->disk ? *options->disk : tsr_disk_posix;
     w->checksums = options && options->checksums;
     tsr_arena_init(&w->text);
     w->path = tsr_arena_strdup(&w->text, path);
     if (!w->path) {
         tsr_safetensors_destroy(w);
-        return tsr_fail(TSR_ENOMEM, "out of memory");
+        return tsr_no_memory(NULL);
     }
     *out = w;
     return TSR_OK;
@@ -98,7 +98,7 @@ tsr_status tsr_safetensors_declare(struct tsr_safetensors_writer *w, const char 
     if (!t.name || (note && !own_note) ||
         !tsr_grow(&w->notes, w->n, &w->cap_notes, sizeof *w->notes) ||
         !TSR_PUSH(w->declared, w->n, w->cap, t))
-        return tsr_fail(TSR_ENOMEM, "out of memory");
+        return tsr_no_memory(NULL);
     w->notes[w->n - 1] = own_note;
     return TSR_OK;
 }
@@ -110,7 +110,7 @@ tsr_status tsr_safetensors_add_metadata(struct tsr_safetensors_writer *w, const 
     if (w->is_begun)
         return tsr_fail(TSR_EVALUE, "%s: metadata after the declarations have ended", w->path);
     if (!pair.key || !pair.value || !TSR_PUSH(w->metadata, w->n_metadata, w->cap_metadata, pair))
-        return tsr_fail(TSR_ENOMEM, "out of memory");
+        return tsr_no_memory(NULL);
     return TSR_OK;
 }
 
@@ -190,7 +190,7 @@ static tsr_status sort_tensors(struct tsr_safetensors_writer *w)
     w->tensors = calloc(w->n + 1, sizeof *w->tensors);
     w->order = calloc(w->n + 1, sizeof *w->order);
     if (!w->tensors || !w->order)
-        return tsr_fail(TSR_ENOMEM, "out of memory");
+        return tsr_no_memory(NULL);
     for (size_t i = 0; i < w->n; i++) {
         w->tensors[i].info = w->declared[i];
         w->tensors[i].note = w->notes[i];
@@ -272,7 +272,7 @@ tsr_status tsr_safetensors_finish(struct tsr_safetensors_writer *w)
     TSR_TRY(check_complete(w));
     char *header = make_header(w, &n);
     if (!header)
-        return tsr_fail(TSR_ENOMEM, "out of memory");
+        return tsr_no_memory(NULL);
     TSR_CHECK(n == w->header_bytes);
     w->hash = XXH64(header, n + 8, 0);
     tsr_status status = tsr_out_write(&w->file, header, n + 8, 0);

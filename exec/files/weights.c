@@ -1,4 +1,4 @@
-/* weights.c: pieces of parameters out of files of Hugging Face; see weights.h. */
+/* weights.c: pieces of parameters out of Hugging Face's files: found by name, cut, cast, turned. */
 #include "exec/files/weights.h"
 
 #include <stdio.h>
@@ -128,7 +128,7 @@ static tsr_status read_transposed(const struct box *b, char *out)
     uint64_t rows = b->size[0], columns = b->size[1];
     char *tile = malloc((size_t)(TILE_ROWS * columns * bytes) + 1);
     char *turned = malloc((size_t)(TILE_ROWS * columns * bytes) + 1);
-    tsr_status status = tile && turned ? TSR_OK : tsr_fail(TSR_ENOMEM, "out of memory");
+    tsr_status status = tile && turned ? TSR_OK : tsr_no_memory(NULL);
     for (uint64_t r = 0; status == TSR_OK && r < rows; r += TILE_ROWS) {
         uint64_t n = tsr_min_u64(TILE_ROWS, rows - r);
         struct box some = *b;
@@ -174,7 +174,7 @@ static tsr_status read_box(struct tsr_weight from, const struct tsr_hf_name *hf,
     lay_out(&b, piece, transposed);
     b.chunk = malloc(CHUNK_BYTES);
     if (!b.chunk)
-        return tsr_fail(TSR_ENOMEM, "out of memory");
+        return tsr_no_memory(NULL);
     tsr_status status;
     if (piece->n_dims == 0)
         status = read_run(&b, 0, 1, out);
@@ -221,8 +221,7 @@ static tsr_status compare_head(struct tsr_weight head, const struct tsr_hf_name 
     TSR_TRY(check_tensor(&head, hf, "the tied head", piece->n_dims, piece->shape));
     TSR_TRY(check_dtype(&head, fqn, (tsr_dtype)piece->dtype));
     char *other = malloc((size_t)bytes);
-    tsr_status status =
-        other ? read_box(head, hf, piece, other) : tsr_fail(TSR_ENOMEM, "out of memory");
+    tsr_status status = other ? read_box(head, hf, piece, other) : tsr_no_memory(NULL);
     if (status == TSR_OK && memcmp(other, values, (size_t)bytes) != 0)
         status = tsr_fail(TSR_ECONFIG,
                           "%s: tensor \"lm_head.weight\": is not equal to %s, but the model ties "
@@ -291,7 +290,7 @@ tsr_status tsr_weights_check(const struct tsr_weights *w, const struct tsr_hf_mo
 {
     bool *used = calloc(w->n + 1, sizeof *used);
     if (!used)
-        return tsr_fail(TSR_ENOMEM, "out of memory");
+        return tsr_no_memory(NULL);
     tsr_status status = check_params(w, model, params, used);
     for (size_t i = 0; i < w->n && status == TSR_OK; i++) {
         const char *name = w->tensors[i].tensor->name;

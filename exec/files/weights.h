@@ -30,7 +30,5 @@ tsr_status tsr_weights_read(struct tsr_weights *w, const struct tsr_hf_model *mo
 tsr_status tsr_weights_read_piece(struct tsr_weights *w, const struct tsr_hf_model *model,
                                   const struct tsr_state_dict *params,
                                   const struct tsr_piece *piece, void *out) TSR_MUST_USE;
-/* Bytes of tensors read so far. */
-uint64_t tsr_weights_bytes_read(const struct tsr_weights *w);
 
 #endif

@@ -1,4 +1,4 @@
-/* weights_files.c: which files a model has, and what is in them; see weights.h. */
+/* weights_files.c: which files a model has, and which tensors are in them. */
 #include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -34,7 +34,7 @@ static tsr_status add_file(struct tsr_weights *w, const char *path, struct tsr_s
     if (TSR_PUSH(w->files, w->n_files, w->cap_files, *out))
         return TSR_OK;
     tsr_safetensors_close(*out);
-    return tsr_fail(TSR_ENOMEM, "out of memory");
+    return tsr_no_memory(NULL);
 }
 
 static tsr_status open_single(struct tsr_weights *w, const char *path)
@@ -44,7 +44,7 @@ static tsr_status open_single(struct tsr_weights *w, const char *path)
     for (size_t i = 0; i < tsr_safetensors_count(file); i++) {
         struct tsr_weight weight = {file, tsr_safetensors_tensor(file, i)};
         if (!TSR_PUSH(w->tensors, w->n, w->cap, weight))
-            return tsr_fail(TSR_ENOMEM, "out of memory");
+            return tsr_no_memory(NULL);
     }
     return TSR_OK;
 }
@@ -79,24 +79,23 @@ static tsr_status open_indexed_files(struct index *x, json_t *map)
     const json_t *value;
     char path[TSR_PATH_BYTES];
     json_t *seen = json_object();
-    tsr_status status = seen ? TSR_OK : tsr_fail(TSR_ENOMEM, "out of memory");
+    tsr_status status;
+    TSR_GOTO(end, seen ? TSR_OK : tsr_no_memory(NULL));
     json_object_foreach(map, name, value)
     {
         struct stat info;
         struct tsr_safetensors *file = NULL;
-        if (status == TSR_OK)
-            status = check_entry(x, name, value);
-        if (status != TSR_OK)
-            break;
+        TSR_GOTO(end, check_entry(x, name, value));
         if (json_object_get(seen, json_string_value(value)))
             continue;
         json_object_set_new(seen, json_string_value(value), json_true());
-        status = tsr_path(path, "%s/%s", x->folder, json_string_value(value));
-        if (status == TSR_OK && stat(path, &info) != 0)
+        TSR_GOTO(end, tsr_path(path, "%s/%s", x->folder, json_string_value(value)));
+        if (stat(path, &info) != 0)
             add_name(&x->missing_files, json_string_value(value));
-        else if (status == TSR_OK)
-            status = add_file(x->w, path, &file);
+        else
+            TSR_GOTO(end, add_file(x->w, path, &file));
     }
+end:
     json_decref(seen);
     return status;
 }
@@ -114,7 +113,7 @@ static tsr_status add_indexed_tensors(struct index *x, json_t *map)
         if (!weight.tensor)
             add_name(&x->missing_tensors, name);
         else if (!TSR_PUSH(x->w->tensors, x->w->n, x->w->cap, weight))
-            return tsr_fail(TSR_ENOMEM, "out of memory");
+            return tsr_no_memory(NULL);
     }
     return TSR_OK;
 }
@@ -187,7 +186,7 @@ tsr_status tsr_weights_open(const char *path, struct tsr_weights **out)
     struct tsr_weights *w = calloc(1, sizeof *w);
     *out = NULL;
     if (!w)
-        return tsr_fail(TSR_ENOMEM, "out of memory");
+        return tsr_no_memory(NULL);
     tsr_status status = tsr_path(w->path, "%s", path);
     if (status == TSR_OK)
         status = open_path(w);
@@ -224,12 +223,4 @@ struct tsr_weight tsr__weight_find(const struct tsr_weights *w, const char *name
     const struct tsr_weight *found =
         w->n ? bsearch(name, w->tensors, w->n, sizeof *w->tensors, name_against) : NULL;
     return found ? *found : (struct tsr_weight){0};
-}
-
-uint64_t tsr_weights_bytes_read(const struct tsr_weights *w)
-{
-    uint64_t total = 0;
-    for (size_t i = 0; i < w->n_files; i++)
-        total += tsr_safetensors_bytes_read(w->files[i]);
-    return total;
 }

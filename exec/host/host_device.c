@@ -1,4 +1,6 @@
-/* host_device.c: see host_device.h. */
+/* host_device.c: the operations of a device of threads: tasks to queues, kernels and collectives
+ * run by workers, failures that end every wait.
+ */
 #include "exec/host/host_device.h"
 
 #include <stdio.h>
@@ -6,8 +8,6 @@
 #include <string.h>
 #include <time.h>
 
-#include "exec/host/host_event.h"
-#include "exec/host/host_space.h"
 #include "exec/host/host_stream.h"
 
 #if defined(__SANITIZE_THREAD__)
@@ -15,44 +15,18 @@ void __tsan_read_range(void *address, unsigned long bytes);
 void __tsan_write_range(void *address, unsigned long bytes);
 #endif
 
-enum { MAX_STREAMS = 64, TASK_TAIL = 255 /* a record for wait_stream() */ };
+enum { TASK_TAIL = 255 /* a record for wait_stream() */ };
 
-struct host_device {
-    struct tsr_device base;
-    struct tsr_host_device_config config;
-    struct tsr_host_space space;
-    struct tsr_host_events events, tails;
-    struct tsr_host_stream *streams[MAX_STREAMS]; /* NULL: no task yet */
-    uint32_t n_tails;
-    struct timespec start;
-    _Atomic int failed; /* enum tsr_status, once `text` is there */
-    _Atomic bool failing;
-    char text[512];
-    _Atomic unsigned busy, peak_busy;
-};
-
-static struct host_device *of(struct tsr_device *device)
+static struct tsr_host_device *of(struct tsr_device *device)
 {
-    return (struct host_device *)device;
+    return (struct tsr_host_device *)device;
 }
 
-static double now(const struct host_device *d)
+static double now(const struct tsr_host_device *d)
 {
     struct timespec t;
     clock_gettime(CLOCK_MONOTONIC, &t);
     return (double)(t.tv_sec - d->start.tv_sec) + 1e-9 * (double)(t.tv_nsec - d->start.tv_nsec);
-}
-
-void tsr_host_device_mapped(const struct tsr_device *device, uint64_t *mapped, uint64_t *peak)
-{
-    const struct host_device *d = (const struct host_device *)device;
-    *mapped = d->space.mapped;
-    *peak = d->space.peak;
-}
-
-unsigned tsr_host_device_peak_busy(const struct tsr_device *device)
-{
-    return atomic_load(&((struct host_device *)device)->peak_busy);
 }
 
 /* ---- failing --------------------------------------------------------------------------------- */
@@ -60,7 +34,7 @@ unsigned tsr_host_device_peak_busy(const struct tsr_device *device)
 /* The first failure counts; it ends every wait of this device and of the other ranks. */
 static void give_up(struct tsr_device *device, tsr_status status, const char *why)
 {
-    struct host_device *d = of(device);
+    struct tsr_host_device *d = of(device);
     bool expected = false;
     if (!atomic_compare_exchange_strong(&d->failing, &expected, true))
         return;
@@ -72,7 +46,7 @@ static void give_up(struct tsr_device *device, tsr_status status, const char *wh
         d->config.world->ops->abort(d->config.world, status, why);
 }
 
-static tsr_status check(struct host_device *d)
+static tsr_status check(struct tsr_host_device *d)
 {
     int failed = atomic_load_explicit(&d->failed, memory_order_acquire);
     return failed ? tsr_fail((tsr_status)failed, "%s", d->text) : TSR_OK;
@@ -107,7 +81,7 @@ static void announce(const struct tsr_task *task)
 }
 
 /* xorshift64*: the delays of a stream follow from the seed. */
-static void jitter(const struct host_device *d, struct tsr_host_stream *stream)
+static void jitter(const struct tsr_host_device *d, struct tsr_host_stream *stream)
 {
     if (d->config.jitter_us == 0 || !stream)
         return;
@@ -120,7 +94,7 @@ static void jitter(const struct host_device *d, struct tsr_host_stream *stream)
               NULL);
 }
 
-static tsr_status run_collectives(struct host_device *d, const struct tsr_task *task)
+static tsr_status run_collectives(struct tsr_host_device *d, const struct tsr_task *task)
 {
     struct tsr_world *world = d->config.world;
     if (!world && task->n_collectives)
@@ -136,7 +110,7 @@ static void fill_with_nan(const struct tsr_task *task)
         memset(task->call.views[i].data, 0xff, task->call.views[i].bytes);
 }
 
-static tsr_status run_work(struct host_device *d, const struct tsr_task *task)
+static tsr_status run_work(struct tsr_host_device *d, const struct tsr_task *task)
 {
     struct tsr_world *world = d->config.world;
     announce(task);
@@ -158,7 +132,7 @@ static tsr_status run_work(struct host_device *d, const struct tsr_task *task)
     }
 }
 
-static void count_busy(struct host_device *d)
+static void count_busy(struct tsr_host_device *d)
 {
     unsigned busy = 1 + atomic_fetch_add_explicit(&d->busy, 1, memory_order_relaxed);
     unsigned peak = atomic_load_explicit(&d->peak_busy, memory_order_relaxed);
@@ -168,7 +142,7 @@ static void count_busy(struct host_device *d)
         ;
 }
 
-static tsr_status run_task(struct host_device *d, struct tsr_host_stream *stream,
+static tsr_status run_task(struct tsr_host_device *d, struct tsr_host_stream *stream,
                            const struct tsr_task *task)
 {
     if (task->kind == TSR_TASK_WAIT)
@@ -182,7 +156,7 @@ static tsr_status run_task(struct host_device *d, struct tsr_host_stream *stream
     return status;
 }
 
-static void run(struct host_device *d, struct tsr_host_stream *stream, uint16_t index,
+static void run(struct tsr_host_device *d, struct tsr_host_stream *stream, uint16_t index,
                 const struct tsr_task *task)
 {
     if (atomic_load_explicit(&d->failed, memory_order_relaxed))
@@ -201,7 +175,7 @@ static void run(struct host_device *d, struct tsr_host_stream *stream, uint16_t 
 
 static void run_queued(void *user, struct tsr_host_stream *stream, struct tsr_queued *queued)
 {
-    struct host_device *d = user;
+    struct tsr_host_device *d = user;
     if (queued->task.kind == TASK_TAIL)
         tsr_host_event_record(&d->tails, queued->task.event);
     else
@@ -210,11 +184,11 @@ static void run_queued(void *user, struct tsr_host_stream *stream, struct tsr_qu
 
 /* ---- the interface --------------------------------------------------------------------------- */
 
-static tsr_status start_stream(struct host_device *d, uint16_t index)
+static tsr_status start_stream(struct tsr_host_device *d, uint16_t index)
 {
     struct tsr_host_stream *s = calloc(1, sizeof *s);
     if (!s)
-        return tsr_fail(TSR_ENOMEM, "out of memory: a stream");
+        return tsr_no_memory("a stream");
     s->run = run_queued;
     s->user = d;
     s->index = index;
@@ -230,40 +204,40 @@ static tsr_status start_stream(struct host_device *d, uint16_t index)
 
 static tsr_status submit(struct tsr_device *device, uint16_t stream, const struct tsr_task *task)
 {
-    struct host_device *d = of(device);
+    struct tsr_host_device *d = of(device);
     TSR_TRY(check(d));
     if (d->config.serial) {
         run(d, NULL, stream, task);
         return check(d);
     }
-    if (stream >= MAX_STREAMS)
-        return tsr_fail(TSR_EUNSUPPORTED, "a program with more than %d streams", MAX_STREAMS);
+    if (stream >= TSR_HOST_STREAMS)
+        return tsr_fail(TSR_EUNSUPPORTED, "a program with more than %d streams", TSR_HOST_STREAMS);
     if (!d->streams[stream])
         TSR_TRY(start_stream(d, stream));
     struct tsr_queued *queued = tsr_queued_new(task);
     if (!queued)
-        return tsr_fail(TSR_ENOMEM, "out of memory: a task of a stream");
+        return tsr_no_memory("a task of a stream");
     tsr_host_stream_push(d->streams[stream], queued);
     return TSR_OK;
 }
 
 static tsr_status wait_event(struct tsr_device *device, uint32_t event)
 {
-    struct host_device *d = of(device);
+    struct tsr_host_device *d = of(device);
     tsr_host_event_wait(&d->events, event); /* or until the device fails */
     return check(d);
 }
 
 static tsr_status wait_stream(struct tsr_device *device, uint16_t stream)
 {
-    struct host_device *d = of(device);
+    struct tsr_host_device *d = of(device);
     TSR_TRY(check(d));
-    if (d->config.serial || stream >= MAX_STREAMS || !d->streams[stream])
+    if (d->config.serial || stream >= TSR_HOST_STREAMS || !d->streams[stream])
         return TSR_OK;
     struct tsr_task tail = {.kind = TASK_TAIL, .event = ++d->n_tails};
     struct tsr_queued *queued = tsr_queued_new(&tail);
     if (!queued)
-        return tsr_fail(TSR_ENOMEM, "out of memory: a task of a stream");
+        return tsr_no_memory("a task of a stream");
     tsr_host_stream_push(d->streams[stream], queued);
     tsr_host_event_wait(&d->tails, tail.event);
     return check(d);
@@ -271,7 +245,7 @@ static tsr_status wait_stream(struct tsr_device *device, uint16_t stream)
 
 static tsr_status drain(struct tsr_device *device)
 {
-    for (uint16_t i = 0; i < MAX_STREAMS; i++)
+    for (uint16_t i = 0; i < TSR_HOST_STREAMS; i++)
         TSR_TRY(wait_stream(device, i));
     return check(of(device));
 }
@@ -298,8 +272,8 @@ static double read_clock(struct tsr_device *device)
 
 static void destroy(struct tsr_device *device)
 {
-    struct host_device *d = of(device);
-    for (int i = 0; i < MAX_STREAMS; i++) {
+    struct tsr_host_device *d = of(device);
+    for (int i = 0; i < TSR_HOST_STREAMS; i++) {
         if (!d->streams[i])
             continue;
         tsr_host_stream_stop(d->streams[i]);
@@ -345,9 +319,9 @@ tsr_status tsr_host_device_create(const struct tsr_host_device_config *config,
                                   struct tsr_device **out)
 {
     *out = NULL;
-    struct host_device *d = calloc(1, sizeof *d);
+    struct tsr_host_device *d = calloc(1, sizeof *d);
     if (!d)
-        return tsr_fail(TSR_ENOMEM, "out of memory: a device");
+        return tsr_no_memory("a device");
     d->base.ops = &ops;
     d->config = *config;
     if (d->config.queue_depth == 0)
@@ -362,5 +336,41 @@ tsr_status tsr_host_device_create(const struct tsr_host_device_config *config,
         return status;
     }
     *out = &d->base;
+    return TSR_OK;
+}
+
+/* ---- one rank ------------------------------------------------------------------------------- */
+
+tsr_status tsr_host_rank_create(const struct tsr_host_rank_config *config,
+                                struct tsr_executor **out)
+{
+    *out = NULL;
+    tsr_kernels_init();
+    if (config->verify && !config->serial)
+        return tsr_fail(TSR_EVALUE, "operands are verified where tasks run one after the other");
+    struct tsr_exec *exec = tsr_exec_new();
+    if (!exec)
+        return tsr_no_memory("an executor");
+    const struct tsr_host_device_config device = {.world = config->world,
+                                                  .jitter_us = config->jitter_us,
+                                                  .jitter_seed = config->jitter_seed,
+                                                  .serial = config->serial,
+                                                  .done = tsr_exec_done,
+                                                  .user = exec};
+    struct tsr_exec_config x = {.world = config->world,
+                                .source = config->source,
+                                .n_kernels = config->n_kernels,
+                                .kernels = config->kernels,
+                                .poison = config->poison,
+                                .profile = config->profile,
+                                .verify = config->verify,
+                                .watcher = config->watcher};
+    tsr_status status = tsr_host_device_create(&device, &x.device);
+    struct tsr_executor *executor = tsr_exec_start(exec, &x);
+    if (status != TSR_OK) {
+        executor->ops->destroy(executor);
+        return status;
+    }
+    *out = executor;
     return TSR_OK;
 }

@@ -1,4 +1,4 @@
-/* host_event.c: see host_event.h. */
+/* host_event.c: words that count, and futexes to sleep on them. */
 #include "exec/host/host_event.h"
 
 #include <linux/futex.h>
@@ -12,7 +12,7 @@ tsr_status tsr_host_events_create(struct tsr_host_events *events)
     events->done = calloc(TSR_HOST_EVENTS, sizeof *events->done);
     atomic_init(&events->aborted, false);
     if (!events->done)
-        return tsr_fail(TSR_ENOMEM, "out of memory: events of a device");
+        return tsr_no_memory("events of a device");
     return TSR_OK;
 }
 
@@ -38,11 +38,6 @@ void tsr_host_event_record(struct tsr_host_events *events, uint32_t event)
     _Atomic uint32_t *word = word_of(events, event);
     atomic_store_explicit(word, event, memory_order_release);
     syscall(SYS_futex, word, FUTEX_WAKE_PRIVATE, INT32_MAX, NULL, NULL, 0);
-}
-
-bool tsr_host_event_is_done(struct tsr_host_events *events, uint32_t event)
-{
-    return reached(atomic_load_explicit(word_of(events, event), memory_order_acquire), event);
 }
 
 bool tsr_host_event_wait(struct tsr_host_events *events, uint32_t event)

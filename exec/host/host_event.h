@@ -25,7 +25,6 @@ void tsr_host_events_destroy(struct tsr_host_events *events);
 void tsr_host_event_record(struct tsr_host_events *events, uint32_t event);
 /* False: aborted meanwhile. */
 bool tsr_host_event_wait(struct tsr_host_events *events, uint32_t event);
-bool tsr_host_event_is_done(struct tsr_host_events *events, uint32_t event);
 /* Wakes nobody at once: waiters look every few milliseconds. */
 void tsr_host_events_abort(struct tsr_host_events *events);
 

@@ -1,4 +1,4 @@
-/* host_space.c: see host_space.h. */
+/* host_space.c: reserves addresses by the TiB and backs parts of them with memory. */
 #include "exec/host/host_space.h"
 
 #include <errno.h>

@@ -1,4 +1,4 @@
-/* host_stream.c: see host_stream.h. */
+/* host_stream.c: the thread of a stream and its one-way queue. */
 #include "exec/host/host_stream.h"
 
 #include <stdlib.h>
@@ -83,7 +83,7 @@ tsr_status tsr_host_stream_start(struct tsr_host_stream *s, unsigned depth)
     s->depth = depth;
     s->slots = calloc(depth, sizeof *s->slots);
     if (!s->slots)
-        return tsr_fail(TSR_ENOMEM, "out of memory: the queue of a stream");
+        return tsr_no_memory("the queue of a stream");
     if (sem_init(&s->ready, 0, 0) != 0 || pthread_create(&s->thread, NULL, worker, s) != 0) {
         free(s->slots);
         s->slots = NULL;

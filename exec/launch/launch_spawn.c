@@ -112,7 +112,7 @@ static tsr_status start_child(struct job *job, uint32_t rank, const char *token)
     char **env = environment_of(job, rank, token);
     int fds[2];
     if (!env)
-        return tsr_fail(TSR_ENOMEM, "no memory left");
+        return tsr_no_memory(NULL);
     if (pipe(fds) != 0) {
         free(env);
         return tsr_fail(TSR_EIO, "no pipe for rank %u: %s", rank, strerror(errno));
@@ -309,7 +309,7 @@ tsr_status tsr_launch_spawn(const struct tsr_spawn *spawn, struct tsr_spawned *o
     job.polls = calloc(spawn->n, sizeof *job.polls);
     tsr_status status = TSR_OK;
     if (!job.children || !job.polls)
-        status = tsr_fail(TSR_ENOMEM, "no memory left for %u processes", spawn->n);
+        status = tsr_no_memory("processes");
     for (uint32_t r = 0; job.children && r < spawn->n; r++)
         job.children[r].fd = -1;
     (void)sigemptyset(&job.signals);

@@ -76,7 +76,7 @@ static tsr_status read_frame(struct tsr_rendezvous *r, double deadline,
         char chunk[16384];
         ssize_t n = recv(r->fd, chunk, sizeof chunk, 0);
         if (n > 0 && !tsr__wire_append(&r->in, chunk, (size_t)n))
-            return tsr_fail(TSR_ENOMEM, "no memory left");
+            return tsr_no_memory(NULL);
         if (n > 0)
             continue;
         if (n == 0 || (errno != EAGAIN && errno != EWOULDBLOCK && errno != EINTR))
@@ -295,21 +295,20 @@ tsr_status tsr_rendezvous_open(const struct tsr_rendezvous_config *config,
                         TSR_RENDEZVOUS_TOKEN - 1);
     struct tsr_rendezvous *r = calloc(1, sizeof *r);
     if (!r)
-        return tsr_fail(TSR_ENOMEM, "no memory left for the rendezvous");
+        return tsr_no_memory("the rendezvous");
     r->fd = -1;
     r->rank = config->rank;
     r->timeout_s = config->timeout_s;
     (void)snprintf(r->where, sizeof r->where, "%s:%u", config->addr, config->port);
     (void)pthread_mutex_init(&r->send_lock, NULL);
     double deadline = tsr__now() + config->timeout_s;
-    tsr_status status = config->rank == 0 ? start_server(r, config) : TSR_OK;
-    if (status == TSR_OK)
-        status = enter(r, config, deadline);
-    if (status == TSR_OK) {
-        *out = r;
-        return TSR_OK;
-    }
+    tsr_status status;
     char text[1024];
+    TSR_GOTO(failed, config->rank == 0 ? start_server(r, config) : TSR_OK);
+    TSR_GOTO(failed, enter(r, config, deadline));
+    *out = r;
+    return TSR_OK;
+failed:
     (void)snprintf(text, sizeof text, "%s", tsr_error_text());
     r->news = status;
     tsr_rendezvous_close(r);

@@ -221,7 +221,7 @@ tsr_status tsr__server_start(int listen_fd, uint32_t size, const char *token,
     struct tsr_rendezvous_server *s = calloc(1, sizeof *s);
     if (!s) {
         (void)close(listen_fd);
-        return tsr_fail(TSR_ENOMEM, "no memory left for the rendezvous");
+        return tsr_no_memory("the rendezvous");
     }
     s->listen_fd = listen_fd;
     s->size = size;

@@ -58,7 +58,7 @@ static tsr_status read_all(const struct tsr_metric_log *log, char **text, size_t
         return tsr_fail(TSR_ECONFIG, "%s: is not a regular file", log->path);
     *text = malloc((size_t)info.st_size + 1);
     if (!*text)
-        return tsr_fail(TSR_ENOMEM, "%s: no memory left", log->path);
+        return tsr_no_memory(log->path);
     while (*n < (size_t)info.st_size) {
         ssize_t got = pread(log->fd, *text + *n, (size_t)info.st_size - *n, (off_t)*n);
         if (got < 0 && errno == EINTR)
@@ -132,7 +132,7 @@ tsr_status tsr_metric_log_open(const char *path, uint64_t last_step, struct tsr_
         log->path = strdup(path);
     if (!log || !log->path) {
         free(log);
-        return tsr_fail(TSR_ENOMEM, "%s: no memory left", path);
+        return tsr_no_memory(path);
     }
     log->fd = open(path, O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
     tsr_status status = log->fd < 0 ? failed(log, "written") : take_over(log, last_step);
@@ -171,7 +171,7 @@ static tsr_status append(struct tsr_metric_log *log, json_t *object)
     size_t n = object ? json_dumpb(object, line, sizeof line - 1, flags) : 0;
     json_decref(object);
     if (n == 0)
-        return tsr_fail(TSR_ENOMEM, "%s: no memory left", log->path);
+        return tsr_no_memory(log->path);
     TSR_CHECK(n < sizeof line);
     line[n++] = '\n';
     ssize_t done = write(log->fd, line, n);

@@ -1,23 +1,9 @@
-/* schedule.c: learning rates and weight decay. */
+/* schedule.c: checks a schedule, and the rate of a step. */
 #include "exec/train/schedule.h"
 #include "engine/program/base.h"
 
 #include <inttypes.h>
 #include <math.h>
-#include <string.h>
-
-bool tsr_schedule_parse(const char *name, enum tsr_schedule_kind *out)
-{
-    static const char *const names[] = {[TSR_SCHEDULE_CONSTANT] = "constant",
-                                        [TSR_SCHEDULE_LINEAR] = "linear",
-                                        [TSR_SCHEDULE_COSINE] = "cosine"};
-    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
-        if (strcmp(name, names[i]) == 0) {
-            *out = (enum tsr_schedule_kind)i;
-            return true;
-        }
-    return false;
-}
 
 tsr_status tsr_schedule_check(const struct tsr_schedule *s)
 {
@@ -52,12 +38,4 @@ double tsr_schedule_factor(const struct tsr_schedule *s, uint64_t step)
 double tsr_learning_rate(const struct tsr_schedule *s, uint64_t step)
 {
     return s->base * tsr_schedule_factor(s, step);
-}
-
-bool tsr_decays(const char *fqn, int n_dims, const struct tsr_decay_rule *rules, size_t n_rules)
-{
-    for (size_t i = n_rules; i > 0; i--)
-        if (tsr_glob(rules[i - 1].pattern, fqn))
-            return rules[i - 1].decays;
-    return n_dims >= 2;
 }

@@ -1,4 +1,4 @@
-/* schedule.h: the learning rate as a function of the step, and which parameters decay.
+/* schedule.h: the learning rate as a function of the step.
  *
  * [Note: learning rate] t counts optimizer steps from 0, N is their number, W those of the warm-up.
  * The rate of step t is base * f(t), as PyTorch's LambdaLR(optimizer, f) gives it before step t:
@@ -23,23 +23,10 @@ struct tsr_schedule {
     uint64_t warmup_steps, total_steps;
 };
 
-/* "constant", "linear", "cosine". False: another name. */
-bool tsr_schedule_parse(const char *name, enum tsr_schedule_kind *out);
 /* TSR_ECONFIG: no steps, a warm-up longer than the run, a rate or ratio out of range. */
 tsr_status tsr_schedule_check(const struct tsr_schedule *schedule) TSR_MUST_USE;
 /* f(t); from t = N on it stays where the decay ends. */
 double tsr_schedule_factor(const struct tsr_schedule *schedule, uint64_t step);
 double tsr_learning_rate(const struct tsr_schedule *schedule, uint64_t step);
-
-/* ---- weight decay ---------------------------------------------------------------------------- */
-
-struct tsr_decay_rule {
-    const char *pattern; /* of an FQN: '*' inside one component, '**' anything */
-    bool decays;
-};
-
-/* Whether weight decay applies to a parameter: the last rule that matches its FQN says; without one
- * those of two or more dimensions do (matrices, embeddings), and vectors do not (biases, norms). */
-bool tsr_decays(const char *fqn, int n_dims, const struct tsr_decay_rule *rules, size_t n_rules);
 
 #endif

@@ -1,4 +1,4 @@
-/* train.c: see train.h. */
+/* train.c: the loop: a step, what it lost, evaluation, when to save and when to end. */
 #include "exec/train/train.h"
 
 #include <math.h>
@@ -168,7 +168,7 @@ tsr_status tsr_train_create(const struct tsr_train_config *config, struct tsr_tr
     *out = NULL;
     struct tsr_train *t = calloc(1, sizeof *t);
     if (!t)
-        return tsr_fail(TSR_ENOMEM, "out of memory: training");
+        return tsr_no_memory("training");
     t->config = *config;
     tsr_status status = tsr_world_agree(config->world, open_all(t));
     if (status == TSR_OK && config->resume_from)
@@ -238,7 +238,7 @@ static tsr_status count_init_threads(struct tsr_train *t)
     uint64_t mine = tsr_hash_bytes(TSR_HASH_INIT, name, strlen(name));
     uint64_t *all = malloc(world->size * sizeof *all);
     if (!all)
-        return tsr_fail(TSR_ENOMEM, "out of memory: the names of the machines");
+        return tsr_no_memory("the names of the machines");
     tsr_status status = world->ops->exchange(world, &mine, all, sizeof mine);
     uint32_t n = 0;
     for (uint32_t i = 0; status == TSR_OK && i < world->size; i++)

@@ -1,4 +1,4 @@
-/* train_async.c: see train_async.h. */
+/* train_async.c: the thread that writes, its list of copies, and how much memory they may take. */
 #include "exec/train/train_async.h"
 
 #include <pthread.h>
@@ -93,7 +93,7 @@ tsr_status tsr_async_save_start(tsr_async_put_fn put, tsr_async_end_fn end, void
     struct tsr_async_save *s = calloc(1, sizeof *s);
     *out = NULL;
     if (!s)
-        return tsr_fail(TSR_ENOMEM, "out of memory: a checkpoint");
+        return tsr_no_memory("a checkpoint");
     *s = (struct tsr_async_save){
         .put = put, .end = end, .user = user, .limit = free_memory() / 2, .last = &s->first};
     pthread_mutex_init(&s->lock, NULL);
@@ -155,7 +155,7 @@ tsr_status tsr_async_save_lend(struct tsr_async_save *s, const struct tsr_piece 
 {
     struct copy *c = calloc(1, sizeof *c);
     if (!c)
-        return tsr_fail(TSR_ENOMEM, "out of memory: a checkpoint");
+        return tsr_no_memory("a checkpoint");
     c->piece = *piece;
     c->data = data;
     append(s, c);

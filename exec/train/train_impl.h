@@ -67,8 +67,6 @@ tsr_status tsr_train_join_save(struct tsr_train *t);
 void tsr_train_drop_save(struct tsr_train *t);
 /* This rank's thread still writes. */
 bool tsr_train_is_saving(const struct tsr_train *t);
-/* A piece that is saved: a parameter that is not finite is noted. */
-tsr_status tsr_train_put(struct tsr_train *t, const struct tsr_piece *piece, const void *data);
 /* A piece as the program hands it out: put, or given to the thread. Lent: it may be read later. */
 tsr_status tsr_train_write_piece(struct tsr_train *t, const struct tsr_piece *piece,
                                  const void *data, bool is_lent);

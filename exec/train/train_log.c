@@ -36,7 +36,7 @@ tsr_status tsr_train_agree(struct tsr_train *t, struct tsr_train_vote *vote)
     struct tsr_train_vote *all = calloc(size, sizeof *all);
     struct tsr_train_vote mean = {.norm = vote->norm, .has_norm = vote->has_norm};
     if (!all)
-        return tsr_fail(TSR_ENOMEM, "out of memory: the losses of all ranks");
+        return tsr_no_memory("the losses of all ranks");
     tsr_status status = gather(t, vote, all);
     for (uint32_t i = 0; status == TSR_OK && i < size; i++)
         add_vote(&mean, &all[i], i);

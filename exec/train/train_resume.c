@@ -70,11 +70,11 @@ static tsr_status path_of(const struct tsr_train *t, const struct candidate *c,
 /* All ranks alike. On success it is open. TSR_ECONFIG: it is not whole. */
 static tsr_status try_one(struct tsr_train *t, const struct candidate *c, char path[TSR_PATH_BYTES])
 {
-    tsr_status status = path_of(t, c, path);
-    if (status == TSR_OK)
-        status = check_share(t, path);
-    if (status == TSR_OK)
-        status = tsr_checkpoint_open(path, false, &t->from);
+    tsr_status status;
+    TSR_GOTO(agree, path_of(t, c, path));
+    TSR_GOTO(agree, check_share(t, path));
+    TSR_GOTO(agree, tsr_checkpoint_open(path, false, &t->from));
+agree:
     if (status == TSR_EIO) /* what is damaged, or cannot be read: the fault of no rank */
         status = tsr_fail(TSR_ECONFIG, "%s", tsr_error_text());
     status = tsr_world_agree(t->config.world, status);
@@ -121,7 +121,7 @@ static tsr_status tell_all(struct tsr_train *t, struct candidate *c)
     struct tsr_world *world = t->config.world;
     struct candidate *all = world ? calloc(world->size, sizeof *all) : c;
     if (!all)
-        return tsr_fail(TSR_ENOMEM, "out of memory: a checkpoint");
+        return tsr_no_memory("a checkpoint");
     tsr_status status = world ? world->ops->exchange(world, c, all, sizeof *c) : TSR_OK;
     *c = all[0];
     if (world)

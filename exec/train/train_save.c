@@ -136,6 +136,7 @@ static bool is_spoilt(tsr_dtype dtype, const void *data, uint64_t n)
 {
     const uint16_t *half = data, mask = dtype == TSR_BF16 ? 0x7f80 : 0x7c00;
     const uint32_t *single = data;
+    const uint64_t *twice = data, exponent = UINT64_C(0x7ff0000000000000);
     bool found = false;
     if (dtype == TSR_BF16 || dtype == TSR_F16)
         for (uint64_t i = 0; i < n; i++)
@@ -143,10 +144,14 @@ static bool is_spoilt(tsr_dtype dtype, const void *data, uint64_t n)
     else if (dtype == TSR_F32)
         for (uint64_t i = 0; i < n; i++)
             found |= (single[i] & 0x7f800000U) == 0x7f800000U;
+    else if (dtype == TSR_F64)
+        for (uint64_t i = 0; i < n; i++)
+            found |= (twice[i] & exponent) == exponent;
     return found;
 }
 
-tsr_status tsr_train_put(struct tsr_train *t, const struct tsr_piece *piece, const void *data)
+/* A piece that is saved: a parameter that is not finite is noted. */
+static tsr_status put(struct tsr_train *t, const struct tsr_piece *piece, const void *data)
 {
     uint64_t n = 1;
     for (int i = 0; i < piece->n_dims; i++)
@@ -173,7 +178,7 @@ tsr_status tsr_train_write_piece(struct tsr_train *t, const struct tsr_piece *pi
         return tsr_async_save_lend(t->saving.thread, piece, data);
     if (t->saving.thread)
         return tsr_async_save_add(t->saving.thread, piece, data, bytes_of(piece));
-    return tsr_train_put(t, piece, data);
+    return put(t, piece, data);
 }
 
 /* A checkpoint of a model that is lost would only push out good ones. */
@@ -193,7 +198,7 @@ static tsr_status check_spoilt(struct tsr_train *t)
 
 static tsr_status put_later(void *user, const struct tsr_piece *piece, const void *data)
 {
-    return tsr_train_put(user, piece, data);
+    return put(user, piece, data);
 }
 
 static tsr_status finish_later(void *user)
@@ -226,7 +231,7 @@ static tsr_status begin(struct tsr_train *t)
                                     .tokens = t->tokens,
                                     .stateless = find_stateless(t)};
     if (!t->saving.stateless)
-        return tsr_fail(TSR_ENOMEM, "out of memory: a checkpoint");
+        return tsr_no_memory("a checkpoint");
     const struct tsr_checkpoint_layout layout = {.params = &t->params,
                                                  .n_states = t->config.n_states,
                                                  .state_dtype = t->config.state_dtype,

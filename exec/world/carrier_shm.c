@@ -5,7 +5,7 @@
  * reader that made room rings the ring's own. The first rank of a host makes the memory (a file
  * without a name); the others open it through /proc.
  */
-#include "exec/world/carrier_shm.h"
+#include "exec/world/carriers.h"
 
 #include "exec/base/word.h"
 
@@ -262,16 +262,16 @@ static tsr_status start(struct tsr_shm *shm, const struct tsr_shm_config *config
 {
     int fd = -1, error = 0;
     if (!make_tables(shm, config))
-        return tsr_fail(TSR_ENOMEM, "no memory left");
-    tsr_status status = TSR_OK;
+        return tsr_no_memory(NULL);
+    tsr_status status;
     if (shm->n > 1)
-        status = share(shm, config->rendezvous, &fd, &error);
-    if (status == TSR_OK && fd >= 0)
+        TSR_GOTO(end, share(shm, config->rendezvous, &fd, &error));
+    if (fd >= 0)
         error = map(shm, fd);
+    status = agree(config->rendezvous, error, all);
+end:
     if (error)
         (void)snprintf(why, why_bytes, "%s", strerror(error));
-    if (status == TSR_OK)
-        status = agree(config->rendezvous, error, all);
     if (fd >= 0)
         (void)close(fd);
     if (status != TSR_OK || !*all || shm->n == 1)
@@ -290,7 +290,7 @@ tsr_status tsr__shm_open(const struct tsr_shm_config *config, char *why, size_t 
     *out = NULL;
     why[0] = '\0';
     if (!shm)
-        return tsr_fail(TSR_ENOMEM, "no memory left");
+        return tsr_no_memory(NULL);
     shm->carrier = config->carrier;
     shm->size = config->size;
     bool all = false;

@@ -1,5 +1,5 @@
 /* carrier_tcp.c: mail over TCP. */
-#include "exec/world/carrier_tcp.h"
+#include "exec/world/carriers.h"
 
 #include "exec/base/word.h"
 #include "exec/rendezvous/rendezvous_wire.h"
@@ -236,7 +236,7 @@ static tsr_status start(struct tsr_tcp *tcp, const struct tsr_tcp_config *config
     tcp->peers = calloc(tcp->size, sizeof *tcp->peers);
     tcp->polls = calloc(tcp->size, sizeof *tcp->polls);
     if (!tcp->peers || !tcp->polls)
-        return tsr_fail(TSR_ENOMEM, "no memory left for %u connections", tcp->size);
+        return tsr_no_memory("connections");
     for (; tcp->n_locks < tcp->size; tcp->n_locks++) {
         tcp->peers[tcp->n_locks].fd = -1;
         (void)pthread_mutex_init(&tcp->peers[tcp->n_locks].send_lock, NULL);
@@ -254,7 +254,7 @@ tsr_status tsr__tcp_open(const struct tsr_tcp_config *config, struct tsr_tcp **o
     struct tsr_tcp *tcp = calloc(1, sizeof *tcp);
     *out = NULL;
     if (!tcp)
-        return tsr_fail(TSR_ENOMEM, "no memory left for connections");
+        return tsr_no_memory("connections");
     tcp->carrier = config->carrier;
     tcp->rank = config->rank;
     tcp->size = config->size;

@@ -3,6 +3,7 @@
 
 #include "exec/base/word.h"
 
+#include <sched.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -276,4 +277,36 @@ void tsr__collective_alone(const struct tsr_collective *c)
     } else if (c->kind != TSR_BROADCAST || c->send) {
         tsr__copy(c->recv, c->send, c->bytes);
     }
+}
+
+/* ---- the first failure ----------------------------------------------------------------------- */
+
+bool tsr__abort_set(struct tsr_abort *abort, tsr_status status, const char *text)
+{
+    int none = 0;
+    if (!atomic_compare_exchange_strong(&abort->state, &none, 1))
+        return false;
+    abort->status = status;
+    (void)snprintf(abort->text, sizeof abort->text, "%s", text);
+    atomic_store(&abort->state, 2);
+    return true;
+}
+
+bool tsr__abort_by(struct tsr_abort *abort, uint32_t rank, tsr_status status, const char *why)
+{
+    char text[TSR_ABORT_TEXT];
+    (void)snprintf(text, sizeof text, "rank %u gave up: %s", rank, why ? why : "no reason given");
+    return tsr__abort_set(abort, status, text);
+}
+
+tsr_status tsr__no_memory_on(uint32_t rank)
+{
+    return tsr_fail(TSR_ENOMEM, "rank %u: out of memory", rank);
+}
+
+tsr_status tsr__abort_status(struct tsr_abort *abort)
+{
+    while (atomic_load(&abort->state) != 2)
+        (void)sched_yield();
+    return tsr_fail(abort->status, "%s", abort->text);
 }

@@ -1,8 +1,10 @@
 /* collective.h: what all worlds have in common: which calls are allowed, what members must agree
- * on, and how failures are worded.
+ * on, how failures are worded, and which failure was the first.
  */
 #ifndef TSR_COLLECTIVE_H
 #define TSR_COLLECTIVE_H
+
+#include <stdatomic.h>
 
 #include "exec/world/reduce_order.h"
 #include "exec/world/world.h"
@@ -79,5 +81,30 @@ struct tsr_collective_part tsr__all_reduce_part(const struct tsr_collective *c, 
 void tsr__collective_alone(const struct tsr_collective *c);
 /* memcpy() that may be told to copy nothing, or onto itself. */
 void tsr__copy(void *to, const void *from, uint64_t bytes);
+
+/* ---- the first failure ----------------------------------------------------------------------- */
+
+enum { TSR_ABORT_TEXT = 512 };
+
+/* As one process knows it. It is written once; from then on every call ends with its status and its
+ * text. */
+struct tsr_abort {
+    _Atomic int state; /* 0: none; 1: being written; 2: there */
+    tsr_status status;
+    char text[TSR_ABORT_TEXT];
+};
+
+static inline bool tsr__aborted(struct tsr_abort *abort)
+{
+    return atomic_load_explicit(&abort->state, memory_order_seq_cst) != 0;
+}
+/* True for the caller whose failure is the first; another's is dropped. */
+bool tsr__abort_set(struct tsr_abort *abort, tsr_status status, const char *text);
+/* TSR_ENOMEM, with the rank: other ranks say it, too. */
+tsr_status tsr__no_memory_on(uint32_t rank);
+/* "rank 2 gave up: why"; true if it is the first failure. */
+bool tsr__abort_by(struct tsr_abort *abort, uint32_t rank, tsr_status status, const char *why);
+/* Fails with the first failure; there must be one. */
+tsr_status tsr__abort_status(struct tsr_abort *abort);
 
 #endif

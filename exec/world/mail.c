@@ -13,7 +13,8 @@ _Static_assert(sizeof(struct tsr_mail) % 16 == 0, "data is aligned");
 
 #define WAKE_S 0.05 /* a sleeper looks this often whether the world has failed */
 
-struct tsr_mail *tsr__mail_create(const struct tsr_mail_header *header)
+/* NULL when there is no memory. free() releases it. */
+static struct tsr_mail *mail_create(const struct tsr_mail_header *header)
 {
     if (header->bytes > SIZE_MAX / 2)
         return NULL;
@@ -78,7 +79,8 @@ static struct tsr_mail_box *box_of(struct tsr_mail_boxes *boxes, const struct ts
     return &boxes->box[hash % TSR_MAIL_BOXES];
 }
 
-void tsr__mail_put(struct tsr_mail_boxes *boxes, struct tsr_mail *mail)
+/* Takes ownership of `mail`. */
+static void put(struct tsr_mail_boxes *boxes, struct tsr_mail *mail)
 {
     struct tsr_mail_box *box = box_of(boxes, &mail->header);
     (void)pthread_mutex_lock(&box->lock);
@@ -159,14 +161,14 @@ tsr_status tsr__mail_stream_advance(struct tsr_mail_stream *stream, uint32_t fro
         if (stream->header.magic != TSR_MAIL_MAGIC || stream->header.from != from)
             return tsr_fail(TSR_EPEER, "what came from rank %u is no message of this program",
                             from);
-        stream->mail = tsr__mail_create(&stream->header);
+        stream->mail = mail_create(&stream->header);
         if (!stream->mail)
             return tsr_fail(TSR_ENOMEM, "no memory left for %llu bytes from rank %u",
                             (unsigned long long)stream->header.bytes, from);
         stream->n = 0;
     }
     if (stream->n == stream->header.bytes) {
-        tsr__mail_put(boxes, stream->mail);
+        put(boxes, stream->mail);
         stream->mail = NULL;
         stream->n = 0;
     }

@@ -7,7 +7,6 @@
 #ifndef TSR_MAIL_H
 #define TSR_MAIL_H
 
-#include "exec/base/abort.h"
 #include "exec/world/collective.h"
 
 #include <pthread.h>
@@ -31,8 +30,6 @@ static inline void *tsr__mail_data(struct tsr_mail *mail)
 {
     return mail + 1;
 }
-/* NULL when there is no memory. free() releases it. */
-struct tsr_mail *tsr__mail_create(const struct tsr_mail_header *header);
 
 enum { TSR_MAIL_BOXES = 64 };
 
@@ -48,8 +45,6 @@ struct tsr_mail_boxes {
 /* TSR_ENOMEM when the system has no locks left; nothing to undo then. */
 tsr_status tsr__mail_boxes_init(struct tsr_mail_boxes *boxes);
 void tsr__mail_boxes_fini(struct tsr_mail_boxes *boxes); /* frees what nobody took */
-/* Takes ownership of `mail`. */
-void tsr__mail_put(struct tsr_mail_boxes *boxes, struct tsr_mail *mail);
 /* Wakes all who wait, so that they see the failure. */
 void tsr__mail_wake(struct tsr_mail_boxes *boxes);
 /* The oldest mail that agrees with `want` in from, comm_id, sequence, phase and index; the caller

@@ -14,7 +14,6 @@
 #ifndef TSR_THREAD_CALL_H
 #define TSR_THREAD_CALL_H
 
-#include "exec/base/abort.h"
 #include "exec/base/word.h"
 #include "exec/world/collective.h"
 

@@ -47,7 +47,7 @@ tsr_status tsr_world_agree(struct tsr_world *world, tsr_status status)
         return status;
     struct word mine = {.status = (uint32_t)status}, *all = malloc(world->size * sizeof *all);
     if (!all)
-        return tsr_fail(TSR_ENOMEM, "no memory left");
+        return tsr_no_memory(NULL);
     if (status != TSR_OK)
         (void)snprintf(mine.text, sizeof mine.text, "%s", tsr_error_text());
     status = world->ops->exchange(world, &mine, all, sizeof mine);
@@ -63,7 +63,7 @@ tsr_status tsr_world_same(struct tsr_world *world, const char *what, uint64_t ha
 {
     uint64_t *all = malloc(world->size * sizeof *all);
     if (!all)
-        return tsr_fail(TSR_ENOMEM, "no memory left");
+        return tsr_no_memory(NULL);
     tsr_status status = world->ops->exchange(world, &hash, all, sizeof hash);
     for (uint32_t r = 1; status == TSR_OK && r < world->size; r++) {
         if (all[r] == all[0])

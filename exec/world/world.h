@@ -15,6 +15,7 @@
 #include "engine/program/program.h"
 
 struct tsr_world;
+struct tsr_launch; /* exec/launch/launch.h */
 
 /* One collective as one rank sees it. Buffers stay the caller's and may be used again on return. */
 struct tsr_collective {
@@ -60,7 +61,11 @@ struct tsr_world_ops {
     void (*destroy)(struct tsr_world *world);
 };
 
-/* Implementations embed this as their first member. */
+/* Implementations embed this as their first member.
+ *
+ * A world fails once, with the first failure of any rank: from then on every call of every rank
+ * ends with it, within timeout_s even if a rank has gone without a word. It never recovers; what it
+ * carried half is nobody's. */
 struct tsr_world {
     const struct tsr_world_ops *ops;
     uint32_t rank, size;
@@ -92,9 +97,12 @@ tsr_status tsr_world_threads(uint32_t size, double timeout_s,
  * calls of all others with TSR_EPEER. Destroying a world that has not failed waits for the other
  * processes to do it, too. Errors: those of tsr_rendezvous_open(); TSR_ECONFIG for a transport that
  * cannot be. */
-struct tsr_launch;
 tsr_status tsr_world_processes(const struct tsr_launch *launch, double timeout_s,
                                const char *transport, struct tsr_world **out) TSR_MUST_USE;
+/* The same where processes with one `host` share memory, whatever host that is (tests stand for
+ * several hosts). */
+tsr_status tsr__world_processes(const struct tsr_launch *launch, double timeout_s,
+                                const char *transport, uint64_t host, struct tsr_world **out);
 
 /* One process of an MPI job, which carries bytes only: the sums stay ours. Rank and size are those
  * of MPI_COMM_WORLD; with a `launch` (NULL: none) they must be its, too. Initialises MPI if nobody

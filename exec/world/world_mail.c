@@ -158,7 +158,7 @@ static tsr_status sum(struct visit *v, const struct tsr_collective *c, const voi
     struct tsr_mail **mail = calloc(n, sizeof(struct tsr_mail *));
     tsr_status status = TSR_OK;
     if (!parts || !mail)
-        status = give_up(v->w, tsr_fail(TSR_ENOMEM, "rank %u: no memory left", v->call.rank));
+        status = give_up(v->w, tsr__no_memory_on(v->call.rank));
     for (uint32_t j = 0; j < n && status == TSR_OK; j++) {
         if (j != v->call.me)
             status = take(v, j, PHASE_DATA, 0, &mail[j]);
@@ -367,7 +367,7 @@ tsr_status tsr__world_mail(struct tsr_carrier *carrier, uint32_t rank, uint32_t 
 {
     struct mail_world *w = calloc(1, sizeof *w);
     if (!w)
-        return tsr_fail(TSR_ENOMEM, "no memory left for a world of %u ranks", size);
+        return tsr_no_memory("a world");
     w->ops = mail_ops;
     w->ops.name = carrier->ops->name;
     w->base = (struct tsr_world){&w->ops, rank, size, timeout_s};

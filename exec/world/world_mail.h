@@ -21,8 +21,8 @@ struct tsr_carrier_ops {
     void (*destroy)(struct tsr_carrier *carrier, bool in_order);
 };
 
-/* Puts what arrives into the boxes, and its own failures into abort. Made before the world, which
- * owns it then. */
+/* Puts what arrives into the boxes, and its own failures into abort: both are all that threads of
+ * the carrier and streams of the rank share. Made before the world, which owns it then. */
 struct tsr_carrier {
     const struct tsr_carrier_ops *ops;
     struct tsr_mail_boxes boxes;

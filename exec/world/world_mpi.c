@@ -270,7 +270,7 @@ static tsr_status start_carrier(struct mpi_carrier *m, const struct tsr_launch *
     m->streams = calloc(m->size, sizeof *m->streams);
     m->tellings = calloc(m->size, sizeof(MPI_Request));
     if (!m->send_locks || !m->streams || !m->tellings)
-        return tsr_fail(TSR_ENOMEM, "no memory left for %u ranks", m->size);
+        return tsr_no_memory("the ranks of a world");
     for (; m->n_locks < m->size; m->n_locks++) {
         m->tellings[m->n_locks] = MPI_REQUEST_NULL;
         (void)pthread_mutex_init(&m->send_locks[m->n_locks], NULL);
@@ -287,20 +287,19 @@ tsr_status tsr_world_mpi(const struct tsr_launch *launch, double timeout_s, stru
     struct mpi_carrier *m = calloc(1, sizeof *m);
     *out = NULL;
     if (!m)
-        return tsr_fail(TSR_ENOMEM, "no memory left");
+        return tsr_no_memory(NULL);
     m->base.ops = &mpi_ops;
     m->timeout_s = timeout_s;
-    tsr_status status = tsr__mail_boxes_init(&m->base.boxes);
-    if (status != TSR_OK) {
-        free(m);
-        return status;
-    }
-    status = start_carrier(m, launch);
-    if (status == TSR_OK)
-        status = tsr__world_mail(&m->base, m->rank, m->size, timeout_s, out);
-    if (status == TSR_OK)
-        return TSR_OK;
+    tsr_status status;
     char text[512];
+    TSR_GOTO(no_boxes, tsr__mail_boxes_init(&m->base.boxes));
+    TSR_GOTO(failed, start_carrier(m, launch));
+    TSR_GOTO(failed, tsr__world_mail(&m->base, m->rank, m->size, timeout_s, out));
+    return TSR_OK;
+no_boxes:
+    free(m);
+    return status;
+failed:
     (void)snprintf(text, sizeof text, "%s", tsr_error_text());
     mpi_destroy(&m->base, true);
     return tsr_fail(status, "%s", text);

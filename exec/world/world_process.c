@@ -2,10 +2,10 @@
  * through shared memory, the others over TCP. The connections of the rendezvous stay open: they
  * tell when a process is gone.
  */
-#include "exec/world/world_process.h"
+#include "exec/launch/launch.h"
+#include "exec/world/world.h"
 
-#include "exec/world/carrier_shm.h"
-#include "exec/world/carrier_tcp.h"
+#include "exec/world/carriers.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -181,13 +181,13 @@ static tsr_status carrier_create(uint32_t size, struct process_carrier **out)
 {
     struct process_carrier *p = calloc(1, sizeof *p);
     if (!p)
-        return tsr_fail(TSR_ENOMEM, "no memory left");
+        return tsr_no_memory(NULL);
     p->base.ops = &process_ops;
     p->size = size;
     p->is_local = calloc(size, sizeof *p->is_local);
     p->is_remote = calloc(size, sizeof *p->is_remote);
-    tsr_status status = p->is_local && p->is_remote ? tsr__mail_boxes_init(&p->base.boxes)
-                                                    : tsr_fail(TSR_ENOMEM, "no memory left");
+    tsr_status status =
+        p->is_local && p->is_remote ? tsr__mail_boxes_init(&p->base.boxes) : tsr_no_memory(NULL);
     if (status == TSR_OK) {
         *out = p;
         return TSR_OK;
@@ -211,18 +211,16 @@ tsr_status tsr__world_processes(const struct tsr_launch *launch, double timeout_
         return tsr_world_threads(1, timeout_s, out);
     }
     struct process_carrier *p = NULL;
-    TSR_TRY(carrier_create(launch->size, &p));
-    tsr_status status = open_rendezvous(p, launch, timeout_s);
-    if (status == TSR_OK) {
-        status = connect_all(p, launch, timeout_s, transport, host);
-        if (status == TSR_OK)
-            status = tsr__world_mail(&p->base, launch->rank, launch->size, timeout_s, out);
-        if (status != TSR_OK)
-            tsr_rendezvous_tell(p->rendezvous, status, tsr_error_text());
-    }
-    if (status == TSR_OK)
-        return TSR_OK;
+    tsr_status status;
     char text[1024];
+    TSR_TRY(carrier_create(launch->size, &p));
+    TSR_GOTO(alone, open_rendezvous(p, launch, timeout_s));
+    TSR_GOTO(met, connect_all(p, launch, timeout_s, transport, host));
+    TSR_GOTO(met, tsr__world_mail(&p->base, launch->rank, launch->size, timeout_s, out));
+    return TSR_OK;
+met: /* the others are told why, or they would wait */
+    tsr_rendezvous_tell(p->rendezvous, status, tsr_error_text());
+alone:
     (void)snprintf(text, sizeof text, "%s", tsr_error_text());
     process_destroy(&p->base, false);
     return tsr_fail(status, "%s", text);

@@ -36,8 +36,7 @@ static tsr_status sum(struct tsr_visit *v, const struct tsr_collective *c, uint6
 {
     const void **parts = malloc(v->call.n * sizeof *parts);
     if (!parts)
-        return tsr__hub_give_up(v->hub,
-                                tsr_fail(TSR_ENOMEM, "rank %u: no memory left", v->call.rank));
+        return tsr__hub_give_up(v->hub, tsr__no_memory_on(v->call.rank));
     for (uint32_t j = 0; j < v->call.n; j++)
         parts[j] = (const char *)sent_by(v, j) + first * tsr_dtype_bytes(c->dtype);
     struct tsr_reduction how = tsr__reduction_of(c);
@@ -251,5 +250,5 @@ tsr_status tsr_world_threads(uint32_t size, double timeout_s, struct tsr_world *
         worlds[r] = NULL;
     }
     tsr__hub_destroy(hub);
-    return tsr_fail(TSR_ENOMEM, "no memory left for a world of %u ranks", size);
+    return tsr_no_memory("a world");
 }

@@ -18,7 +18,7 @@
 #include <string.h>
 
 #include "exec/files/init.h"
-#include "exec/host/host_rank.h"
+#include "exec/host/host_device.h"
 #include "tests/check/study/families.h"
 
 enum { REPLAY_WORDS = 16 /* tokens that every family's model knows */, REPLAY_TEXT = 256 };

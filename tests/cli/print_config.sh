@@ -42,6 +42,20 @@ round "$tmp/e.yaml"
 has "$tmp/first.yaml" 'a@batch=1@mesh=null@reduce=bf16:' 'own@batch=2@mesh=shard16@reduce=float32:' \
     'slow_factor: 1.2' 'host_launch_us: 7.3'
 
+# The reference: f64 by any of its names, beside nothing that is rounded to less.
+small=$TSR_SOURCE_DIR/tests/exec/strategies.yaml
+round "$small" --only f64 --set strategies.f64.precision.master=float64
+has "$tmp/first.yaml" 'master: f64'
+fails 2 '--set' 'precision.param: found bf16 beside precision.master: f64; allowed: none' -- \
+    compare "$small" --only f64 --set precision.param=bf16
+fails 2 'dialect: found compile beside precision.master: f64; allowed: eager or fused' -- \
+    compare "$small" --only f64 --set dialect=compile
+works compare "$small" --only f64,fsdp
+works check "$small" --strategy f64
+has "$out" 'nothing found'
+# A card whose rate in f64 nobody gave has no time for it.
+fails 2 'peak_dense_flop_per_s.fp64' -- sim "$small" --strategy f64 --set cluster=pcie-l40s-8
+
 # The table of the printed file is that of the file.
 works compare "$experiments/gpt2-xl-a100/compare.yaml" --print-config --only fsdp,ddp
 cp "$out" "$tmp/printed.yaml"

@@ -33,6 +33,8 @@ fails 2 "found 2 ranks and 1 GPU" "--comm loopback" -- run "$job" --on cuda
 fails 2 "--comm: found ib" nccl loopback -- run "$job" --on cuda --comm ib
 fails 2 "--graphs: found maybe" -- run "$job" --on cuda --graphs maybe
 fails 2 "--verify-operands" "--on host" -- run "$job" --on cuda --serial --verify-operands
+fails 2 "precision.master: found f64 with --on cuda; allowed: f32, bf16 or f16, or --on host" -- \
+    run "$TSR_SOURCE_DIR/tests/exec/strategies.yaml" --strategy f64 --on cuda --ranks 1
 fails 2 "--force-nccl" -- run "$job" --on cuda --comm loopback --force-nccl
 fails 2 "GPU: found 1" "allowed: 0" -- run "$job" --on cuda --ranks 1 --gpu 1
 fails 2 "--gpu" "--on cuda" -- run "$job" --on host --gpu 0

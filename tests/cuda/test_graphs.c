@@ -59,8 +59,7 @@ static tsr_status run_steps(struct job_rank *r, struct outcome *out)
     if (status == TSR_OK)
         status = tsr_step_cache_create(r->engine, &cache);
     for (uint32_t i = 0; i < STEPS && status == TSR_OK; i++) {
-        tsr_exec_hash_reset(r->executor);
-        tsr_exec_reset_peaks(r->executor);
+        test_exec_reset(r->executor, true);
         set_scalars(r->executor, r->job, i);
         status = tsr_step_run_cached(cache, i);
         if (status == TSR_OK)

@@ -20,6 +20,7 @@
 #include "experiments/study/job/build.h"
 #include "experiments/study/job/emit.h"
 #include "tests/exec/devices_testing.h"
+#include "tests/exec/executor_testing.h"
 
 enum { JOB_RANKS = 4, JOB_PROGRAMS = 12, JOB_MICROS = 4, JOB_TEXT = 512 };
 
@@ -82,6 +83,7 @@ struct job_config {
     uint32_t jitter_us;
     uint64_t jitter_seed;
     bool serial, poison, verify;
+    bool same_batch; /* every iteration has that of the first */
     bool ahead;      /* the host does not wait between programs: no hashes, no `ran` */
     bool keeps_hash; /* the hash goes on from program to program */
 };
@@ -127,7 +129,7 @@ static tsr_status job_batch(void *user, uint32_t iteration, uint32_t micro,
     for (uint64_t i = 0; i < n; i++) {
         uint64_t row = (data_rank * s->accum_steps + micro) * s->batch + i / s->seq;
         uint64_t at = i % s->seq + (part == TSR_BATCH_LABELS);
-        const uint32_t key[2] = {7, iteration};
+        const uint32_t key[2] = {7, r->config && r->config->same_batch ? 0 : iteration};
         const uint32_t counter[4] = {(uint32_t)at, (uint32_t)row, 0, 0};
         uint32_t words[4];
         tsr_philox(counter, key, words);
@@ -219,9 +221,7 @@ static inline tsr_status job_run_program(struct job_rank *r, uint32_t i)
     tsr_program_init(program, tsr_engine_tables(r->engine));
     r->n_programs = i + 1;
     r->recorder.into = program;
-    if (!r->config->ahead && !r->config->keeps_hash)
-        tsr_exec_hash_reset(r->executor);
-    tsr_exec_reset_peaks(r->executor);
+    test_exec_reset(r->executor, !r->config->ahead && !r->config->keeps_hash);
     job_set_scalars(r->executor, r->job, i);
     TSR_TRY(job_emit(r, i));
     if (r->config->ahead)

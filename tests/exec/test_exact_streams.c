@@ -21,8 +21,8 @@ static void look(struct job_rank *rank, uint32_t i)
     (void)i;
     if (rank->rank != 0)
         return;
-    most.busy = tsr_host_device_peak_busy(rank->device);
-    most.ahead = tsr_exec_run_ahead(rank->executor);
+    most.busy = atomic_load(&((struct tsr_host_device *)rank->device)->peak_busy);
+    most.ahead = test_exec_of(rank->executor)->run_ahead;
 }
 
 static void streams__a_slow_device__two_are_busy_and_the_host_is_far_ahead(void **state)

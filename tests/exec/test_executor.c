@@ -1,6 +1,7 @@
 /* test_executor.c: instructions that cannot be executed end in one line that says what is wrong;
  * failing kernels and aborts end a run; accounts of memory, progress and time.
  */
+#include "tests/exec/executor_testing.h"
 #include "tests/exec/instrs_testing.h"
 
 #include <unistd.h>
@@ -196,7 +197,6 @@ static void accounts__memory_progress_spans(void **state)
     struct list_rank r;
     struct tsr_exec_config config = plain;
     struct tsr_exec_span *spans;
-    uint64_t submitted, done;
     size_t n, n_timed = 0;
     (void)state;
     config.profile = true;
@@ -219,12 +219,11 @@ static void accounts__memory_progress_spans(void **state)
     m = tsr_exec_memory(r.x);
     assert_int_equal(m.allocated + m.mapped, 0);
     assert_int_equal(m.peak_allocated, 4 * 512);
-    tsr_exec_reset_peaks(r.x);
+    test_exec_reset(r.x, false);
     assert_int_equal(tsr_exec_memory(r.x).peak_mapped, 0);
 
-    tsr_exec_progress(r.x, &submitted, &done);
-    assert_int_equal(submitted, done);
-    assert_int_equal(tsr_exec_next_number(r.x), l.n + 4);
+    assert_int_equal(test_exec_under_way(r.x), 0);
+    assert_int_equal(test_exec_of(r.x)->number, l.n + 4);
     for (size_t i = 0; i < l.n; i++) { /* a launch of messages is timed as one, at its end */
         int kind = l.instrs[i].kind;
         n_timed += tsr_instr_is_work(&l.instrs[i]) && kind != TSR_GROUP_BEGIN && kind != TSR_SEND &&

@@ -5,7 +5,7 @@
 
 #include "tests/exec/instrs_testing.h"
 
-#include "exec/host/host_rank.h"
+#include "exec/host/host_device.h"
 
 enum { AT = 64 }; /* an element in the middle */
 

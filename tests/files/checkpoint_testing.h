@@ -4,7 +4,8 @@
 #ifndef TSR_CHECKPOINT_TESTING_H
 #define TSR_CHECKPOINT_TESTING_H
 
-#include "exec/files/checkpoint.h"
+#include "engine/layout/sharded_state.h"
+#include "exec/files/checkpoint_impl.h"
 #include "tests/engine/parts_testing.h"
 #include "tests/files/disk_testing.h"
 
@@ -182,7 +183,7 @@ static inline void check_as(struct tsr_checkpoint *c, const struct tsr_checkpoin
 {
     uint64_t step = tsr_checkpoint_step(c);
     for (uint32_t rank = 0; rank < to->params->world; rank++) {
-        uint64_t before = tsr_checkpoint_bytes_read(c), expected = 0;
+        uint64_t before = atomic_load(&c->bytes_read), expected = 0;
         for (size_t i = 0; i < to->params->n * TSR_N_PARTS; i++) {
             size_t entry = i / TSR_N_PARTS;
             enum tsr_checkpoint_part part = (enum tsr_checkpoint_part)(i % TSR_N_PARTS);
@@ -202,7 +203,7 @@ static inline void check_as(struct tsr_checkpoint *c, const struct tsr_checkpoin
             free(found);
             free(local);
         }
-        assert_int_equal(tsr_checkpoint_bytes_read(c) - before, expected);
+        assert_int_equal(atomic_load(&c->bytes_read) - before, expected);
     }
 }
 

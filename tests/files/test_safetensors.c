@@ -3,6 +3,7 @@
  */
 #include "exec/base/numeric.h"
 #include "exec/files/safetensors.h"
+#include "exec/files/safetensors_impl.h"
 #include "tests/files/disk_testing.h"
 
 /* ---- writing --------------------------------------------------------------------------------- */
@@ -112,7 +113,7 @@ static void what_is_written_is_read_back(void **state)
         assert_int_equal(tsr_safetensors_read(f, t, t->bytes - 1, found, 2), TSR_EVALUE);
         assert_int_equal(tsr_safetensors_verify(f, t), TSR_OK);
         total += t->bytes + 2;
-        assert_int_equal(tsr_safetensors_bytes_read(f), total);
+        assert_int_equal(atomic_load(&f->bytes_read), total);
     }
     const struct tsr_st_tensor *empty = tsr_safetensors_find(f, "empty");
     assert_int_equal(empty->shape[1], 8);

@@ -22,7 +22,7 @@
 #include "exec/data/token_file.h"
 #include "exec/files/safetensors.h"
 #include "exec/files/weights.h"
-#include "exec/host/host_rank.h"
+#include "exec/host/host_device.h"
 
 struct logits {
     struct tsr_executor watcher; /* first: tsr_executor * is cast to this */

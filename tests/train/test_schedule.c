@@ -1,4 +1,4 @@
-/* test_schedule.c: learning rates and weight decay. */
+/* test_schedule.c: learning rates. */
 #include "tests/files/data_testing.h"
 
 #include <math.h>
@@ -82,35 +82,12 @@ static void mistakes_are_named(void **state)
     s = good;
     s.total_steps = 0;
     refused(s, "steps is 0", "from 1");
-    enum tsr_schedule_kind kind = TSR_SCHEDULE_CONSTANT;
-    assert_true(tsr_schedule_parse("linear", &kind) && kind == TSR_SCHEDULE_LINEAR);
-    assert_true(tsr_schedule_parse("constant", &kind) && kind == TSR_SCHEDULE_CONSTANT);
-    assert_true(tsr_schedule_parse("cosine", &kind) && kind == TSR_SCHEDULE_COSINE);
-    assert_false(tsr_schedule_parse("Cosine", &kind));
-}
-
-static void matrices_decay_unless_a_rule_says_otherwise(void **state)
-{
-    (void)state;
-    assert_true(tsr_decays("layers.0.mlp.up_proj.weight", 2, NULL, 0));
-    assert_true(tsr_decays("experts", 3, NULL, 0));
-    assert_false(tsr_decays("norm.weight", 1, NULL, 0));
-    assert_false(tsr_decays("scale", 0, NULL, 0));
-    static const struct tsr_decay_rule rules[] = {
-        {"**embed**", false}, {"layers.*.norm.*", true}, {"layers.3.**", false}};
-    assert_false(tsr_decays("model.embed_tokens.weight", 2, rules, 3));
-    assert_true(tsr_decays("layers.2.norm.weight", 1, rules, 3));
-    assert_false(tsr_decays("layers.3.norm.weight", 1, rules, 3)); /* the last rule wins */
-    assert_false(tsr_decays("layers.3.mlp.weight", 2, rules, 3));
-    assert_true(tsr_decays("layers.2.mlp.weight", 2, rules, 3));
-    assert_false(tsr_decays("layers.2.mlp.bias", 1, rules, 3));
 }
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(factors_are_the_formulas), cmocka_unit_test(the_ends_are_sane),
-        cmocka_unit_test(mistakes_are_named),
-        cmocka_unit_test(matrices_decay_unless_a_rule_says_otherwise)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(factors_are_the_formulas),
+                                       cmocka_unit_test(the_ends_are_sane),
+                                       cmocka_unit_test(mistakes_are_named)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -4,7 +4,7 @@
 #ifndef TSR_TRAIN_TESTING_H
 #define TSR_TRAIN_TESTING_H
 
-#include "exec/host/host_rank.h"
+#include "exec/host/host_device.h"
 #include "exec/train/train_impl.h"
 #include "tests/files/disk_testing.h"
 

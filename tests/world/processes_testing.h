@@ -5,7 +5,7 @@
 #include "exec/base/word.h"
 #include "exec/launch/launch.h"
 #include "exec/rendezvous/rendezvous_wire.h"
-#include "exec/world/world_process.h"
+#include "exec/world/world.h"
 #include "tests/world/collectives_testing.h"
 
 #include <setjmp.h>

@@ -47,7 +47,7 @@ tsr_status tsr__blas_keep(struct tsr_blas *blas, const struct tsr_blas_plan *pla
             size_t capacity = blas->capacity ? 2 * blas->capacity : 64;
             struct tsr_blas_plan *plans = realloc(blas->plans, capacity * sizeof *plans);
             if (!plans)
-                return tsr_fail(TSR_ENOMEM, "plans of matrix products: out of memory");
+                return tsr_no_memory("plans of matrix products");
             blas->plans = plans;
             blas->capacity = capacity;
         }
@@ -62,7 +62,7 @@ tsr_status tsr_blas_create(const struct tsr_blas_config *config, struct tsr_blas
 {
     struct tsr_blas *blas = calloc(1, sizeof *blas);
     if (!blas)
-        return tsr_fail(TSR_ENOMEM, "cuBLASLt: out of memory");
+        return tsr_no_memory("cuBLASLt");
     blas->gpu = *config->gpu;
     blas->deterministic = config->deterministic;
     blas->tune = config->tune;

@@ -33,7 +33,7 @@ tsr_status tsr__blas_path(const struct tsr_cuda_gpu *gpu, const char *folder, ch
     TSR_TRY(tsr_path(path, "%s/%s-driver-%d-cublaslt-%zu.plans", folder, name, gpu->driver,
                      cublasLtGetVersion()));
     *out = strdup(path);
-    return *out ? TSR_OK : tsr_fail(TSR_ENOMEM, "%s: out of memory", path);
+    return *out ? TSR_OK : tsr_no_memory(path);
 }
 
 /* ---- reading --------------------------------------------------------------------------------- */
@@ -154,18 +154,15 @@ tsr_status tsr__blas_write_file(struct tsr_blas *blas)
     size_t n;
     char *text = text_of(blas, &n);
     if (!text)
-        return tsr_fail(TSR_ENOMEM, "%s: out of memory", blas->path);
-    tsr_status status = tsr_path(folder, "%s", blas->path);
-    if (status == TSR_OK) {
-        *strrchr(folder, '/') = 0;
-        status = tsr_disk_make_dirs(&tsr_disk_posix, folder);
-    }
-    if (status == TSR_OK)
-        status = tsr_path(path, "%s.%ld-%" PRIxPTR, blas->path, (long)getpid(), (uintptr_t)blas);
-    if (status == TSR_OK)
-        status = tsr_disk_write_file(&tsr_disk_posix, path, text, n);
-    if (status == TSR_OK)
-        status = tsr_disk_move(&tsr_disk_posix, path, blas->path);
+        return tsr_no_memory(blas->path);
+    tsr_status status;
+    TSR_GOTO(end, tsr_path(folder, "%s", blas->path));
+    *strrchr(folder, '/') = 0;
+    TSR_GOTO(end, tsr_disk_make_dirs(&tsr_disk_posix, folder));
+    TSR_GOTO(end, tsr_path(path, "%s.%ld-%" PRIxPTR, blas->path, (long)getpid(), (uintptr_t)blas));
+    TSR_GOTO(end, tsr_disk_write_file(&tsr_disk_posix, path, text, n));
+    status = tsr_disk_move(&tsr_disk_posix, path, blas->path);
+end:
     free(text);
     return status;
 }

@@ -1,4 +1,6 @@
-/* comms.c: see comms.h and comms_impl.h. */
+/* comms.c: what the kinds of communicators share: copies and sums on a stream, calls of one member,
+ * messages that are matched.
+ */
 #include "exec/cuda/comms/comms_impl.h"
 
 #include "exec/cuda/kernels/code.h"

@@ -106,16 +106,14 @@ static tsr_status wait_for_readers(struct turn *t)
 static tsr_status meet(struct turn *t, tsr_status (*run)(struct turn *t, const void *user),
                        const void *user)
 {
-    tsr_status status = come(t);
-    if (status == TSR_OK)
-        status = run(t, user);
-    if (status == TSR_OK)
-        status = record(t, events_of(t, t->visit.call.me)->done);
-    if (status == TSR_OK)
-        status = wait_for_readers(t);
-    if (status != TSR_OK)
-        status = tsr__hub_give_up(t->visit.hub, status);
-    return tsr__visit_leave(&t->visit, status);
+    tsr_status status;
+    TSR_GOTO(failed, come(t));
+    TSR_GOTO(failed, run(t, user));
+    TSR_GOTO(failed, record(t, events_of(t, t->visit.call.me)->done));
+    TSR_GOTO(failed, wait_for_readers(t));
+    return tsr__visit_leave(&t->visit, TSR_OK);
+failed:
+    return tsr__visit_leave(&t->visit, tsr__hub_give_up(t->visit.hub, status));
 }
 
 static tsr_status open_call(struct loopback *l, struct turn *t)
@@ -250,10 +248,11 @@ static tsr_status run_messages(struct turn *t, const void *user)
     size_t n = 0;
     struct tsr_segment *segments = calloc(t->visit.n_messages + 1, sizeof *segments);
     if (!segments)
-        return tsr_fail(TSR_ENOMEM, "rank %u: no memory left", t->visit.call.rank);
-    tsr_status status = match_all(t, segments, &n);
-    if (status == TSR_OK)
-        status = tsr__device_copy(t->context, TSR_RECV, segments, n);
+        return tsr__no_memory_on(t->visit.call.rank);
+    tsr_status status;
+    TSR_GOTO(end, match_all(t, segments, &n));
+    status = tsr__device_copy(t->context, TSR_RECV, segments, n);
+end:
     free(segments);
     return status;
 }
@@ -312,7 +311,7 @@ tsr_status tsr_comms_loopback(struct tsr_loopback *loopback, const struct tsr_co
     struct loopback *l = calloc(1, sizeof *l);
     *out = NULL;
     if (!l)
-        return tsr_fail(TSR_ENOMEM, "no memory left for a communicator");
+        return tsr_no_memory("a communicator");
     TSR_CHECK(config->world->size == loopback->size);
     *l = (struct loopback){.base = {&loopback_ops, config->world, config->timeout_s},
                            .shared = loopback,
@@ -338,7 +337,7 @@ tsr_status tsr_loopback_create(uint32_t size, struct tsr_loopback **out)
         return TSR_OK;
     }
     tsr_loopback_destroy(l);
-    return tsr_fail(TSR_ENOMEM, "no memory left for %u ranks on one GPU", size);
+    return tsr_no_memory("ranks on one GPU");
 }
 
 /* Events go last: a rank may end while another still waits for one of its events. */

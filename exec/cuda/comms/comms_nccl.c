@@ -78,7 +78,7 @@ static tsr_status premul(struct tsr_nccl *n, struct tsr_nccl_comm *c,
         n, ncclRedOpCreatePreMulSum(&made.op, &scalar, made.type, ncclScalarHostImmediate, c->comm),
         c->name, "a factor"));
     if (!TSR_PUSH(c->ops, c->n_ops, c->cap_ops, made))
-        return tsr_fail(TSR_ENOMEM, "rank %u: no memory left", n->world->rank);
+        return tsr__no_memory_on(n->world->rank);
     *out = made.op;
     return TSR_OK;
 }
@@ -182,12 +182,12 @@ static tsr_status nccl_collective(struct tsr_comms *comms, const struct tsr_cuda
         return tsr__device_alone(context, call);
     TSR_TRY(enter(n));
     ncclRedOp_t op;
-    tsr_status status = register_at(n, call, c, context->stream);
-    if (status == TSR_OK)
-        status = op_of(n, c, call, &op);
-    if (status == TSR_OK)
-        status = tsr__nccl_check(n, call_nccl(c, call, op, context->stream), c->name,
-                                 tsr_instr_kind_name(call->kind));
+    tsr_status status;
+    TSR_GOTO(end, register_at(n, call, c, context->stream));
+    TSR_GOTO(end, op_of(n, c, call, &op));
+    status = tsr__nccl_check(n, call_nccl(c, call, op, context->stream), c->name,
+                             tsr_instr_kind_name(call->kind));
+end:
     leave(n);
     return status;
 }
@@ -229,7 +229,7 @@ static tsr_status alone_messages(struct tsr_nccl *n, const struct tsr_cuda_conte
     size_t n_segments = 0;
     struct tsr_segment *segments = calloc(n_messages + 1, sizeof *segments);
     if (!segments)
-        return tsr_fail(TSR_ENOMEM, "rank %u: no memory left", n->world->rank);
+        return tsr__no_memory_on(n->world->rank);
     tsr_status status = tsr__match_messages(call, 0, messages, n_messages, 0, messages, n_messages,
                                             segments, &n_segments);
     if (status == TSR_OK)
@@ -389,7 +389,7 @@ tsr_status tsr_comms_nccl(const struct tsr_comms_config *config, struct tsr_comm
     TSR_TRY(check_version());
     struct tsr_nccl *n = calloc(1, sizeof *n);
     if (!n)
-        return tsr_fail(TSR_ENOMEM, "no memory left for communicators");
+        return tsr_no_memory("communicators");
     n->base = (struct tsr_comms){&nccl_ops, config->world, config->timeout_s};
     n->config = *config;
     n->world = config->world;

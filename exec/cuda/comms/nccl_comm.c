@@ -35,8 +35,8 @@ tsr_status tsr__nccl_check(struct tsr_nccl *n, ncclResult_t result, const char *
     return status;
 }
 
-tsr_status tsr__nccl_settle(struct tsr_nccl *n, ncclComm_t comm, const char *name,
-                            const char *tried)
+/* Polls until `comm` is done with what it does; TSR_EPEER: not before the deadline. */
+static tsr_status settle(struct tsr_nccl *n, ncclComm_t comm, const char *name, const char *tried)
 {
     double deadline = tsr__now() + n->config.timeout_s;
     for (;;) {
@@ -93,15 +93,15 @@ static tsr_status tell_id(struct tsr_nccl *n, ncclUniqueId *id)
 {
     struct word mine = {.version = 0}, *all = calloc(n->world->size, sizeof *all);
     if (!all)
-        return tsr_fail(TSR_ENOMEM, "rank %u: no memory left", n->world->rank);
+        return tsr__no_memory_on(n->world->rank);
     mine.result = ncclGetVersion(&mine.version);
     if (mine.result == ncclSuccess && n->world->rank == 0)
         mine.result = ncclGetUniqueId(&mine.id);
-    tsr_status status = n->world->ops->exchange(n->world, &mine, all, sizeof mine);
-    if (status == TSR_OK)
-        status = compare_words(n, all);
-    if (status == TSR_OK)
-        *id = all[0].id;
+    tsr_status status;
+    TSR_GOTO(end, n->world->ops->exchange(n->world, &mine, all, sizeof mine));
+    TSR_GOTO(end, compare_words(n, all));
+    *id = all[0].id;
+end:
     free(all);
     return status;
 }
@@ -125,12 +125,14 @@ static tsr_status make_root(struct tsr_nccl *n)
     config.blocking = 0;
     config.commName = "tessera world";
     TSR_TRY(tell_id(n, &id));
-    tsr_status status = tsr__nccl_check(
-        n, ncclCommInitRankConfig(&n->root, (int)n->world->size, id, (int)n->world->rank, &config),
-        name, tried);
-    if (status == TSR_OK)
-        status = tsr__nccl_settle(n, n->root, name, tried);
-    return status == TSR_OK ? TSR_OK : drop_root(n, status);
+    int size = (int)n->world->size, rank = (int)n->world->rank;
+    tsr_status status;
+    TSR_GOTO(failed, tsr__nccl_check(n, ncclCommInitRankConfig(&n->root, size, id, rank, &config),
+                                     name, tried));
+    TSR_GOTO(failed, settle(n, n->root, name, tried));
+    return TSR_OK;
+failed:
+    return drop_root(n, status);
 }
 
 /* ---- the communicators of the tables --------------------------------------------------------- */
@@ -167,14 +169,16 @@ static tsr_status split(struct tsr_nccl *n, const struct tsr_comm *comm, struct 
     TSR_TRY(agree(n, comm, c));
     if (!n->root)
         TSR_TRY(make_root(n));
-    tsr_status status =
-        tsr__nccl_check(n, ncclCommSplit(n->root, color, me, &c->comm, &config), c->name, tried);
-    if (status == TSR_OK)
-        status = tsr__nccl_settle(n, n->root, c->name, tried);
-    if (status == TSR_OK && !c->comm)
-        status = tsr_fail(TSR_EBACKEND, "rank %u: NCCL made no communicator '%s'", n->world->rank,
-                          c->name);
-    return status == TSR_OK ? TSR_OK : drop_root(n, status);
+    tsr_status status;
+    TSR_GOTO(failed, tsr__nccl_check(n, ncclCommSplit(n->root, color, me, &c->comm, &config),
+                                     c->name, tried));
+    TSR_GOTO(failed, settle(n, n->root, c->name, tried));
+    if (c->comm)
+        return TSR_OK;
+    status =
+        tsr_fail(TSR_EBACKEND, "rank %u: NCCL made no communicator '%s'", n->world->rank, c->name);
+failed:
+    return drop_root(n, status);
 }
 
 static tsr_status append(struct tsr_nccl *n, struct tsr_nccl_comm *c)
@@ -183,7 +187,7 @@ static tsr_status append(struct tsr_nccl *n, struct tsr_nccl_comm *c)
     bool pushed = TSR_PUSH(n->comms, n->n_comms, n->cap_comms, c);
     (void)pthread_mutex_unlock(&n->life);
     return pushed ? TSR_OK
-                  : tsr_fail(TSR_ENOMEM, "rank %u: no memory left for communicator '%s'",
+                  : tsr_fail(TSR_ENOMEM, "rank %u: out of memory: communicator '%s'",
                              n->world->rank, c->name);
 }
 
@@ -192,22 +196,21 @@ static tsr_status make(struct tsr_nccl *n, const struct tsr_comm *comm, uint16_t
 {
     struct tsr_nccl_comm *c = calloc(1, sizeof *c);
     if (!c)
-        return tsr_fail(TSR_ENOMEM, "rank %u: no memory left", n->world->rank);
+        return tsr__no_memory_on(n->world->rank);
     c->id = id;
     c->size = comm->size;
     c->gathers = kind == TSR_ALL_GATHER;
     (void)snprintf(c->name, sizeof c->name, "%s", comm->name ? comm->name : "?");
-    tsr_status status = split(n, comm, c);
-    if (status == TSR_OK)
-        status = append(n, c);
-    if (status != TSR_OK) {
-        if (c->comm)
-            (void)ncclCommAbort(c->comm);
-        free(c);
-        return status;
-    }
+    tsr_status status;
+    TSR_GOTO(failed, split(n, comm, c));
+    TSR_GOTO(failed, append(n, c));
     *out = c;
     return TSR_OK;
+failed:
+    if (c->comm)
+        (void)ncclCommAbort(c->comm);
+    free(c);
+    return status;
 }
 
 tsr_status tsr__nccl_comm_of(struct tsr_nccl *n, const struct tsr_comm *comm, uint16_t comm_id,

@@ -16,8 +16,8 @@
 #include <nccl.h>
 #include <pthread.h>
 
-#include "exec/base/abort.h"
 #include "exec/cuda/comms/comms_impl.h"
+#include "exec/world/collective.h"
 
 /* PREMUL_SUM of one dtype and factor. */
 struct tsr_nccl_op {
@@ -69,9 +69,6 @@ struct tsr_nccl {
  * communicators before. ncclSuccess and ncclInProgress: TSR_OK. */
 tsr_status tsr__nccl_check(struct tsr_nccl *n, ncclResult_t result, const char *name,
                            const char *tried) TSR_MUST_USE;
-/* Polls until `comm` is done with what it does; TSR_EPEER: not before the deadline. */
-tsr_status tsr__nccl_settle(struct tsr_nccl *n, ncclComm_t comm, const char *name,
-                            const char *tried) TSR_MUST_USE;
 
 /* The communicator of a call; makes it if `kind` is its first. All ranks of the world come here in
  * the same order. */

@@ -16,7 +16,7 @@ tsr_status tsr__nccl_map(struct tsr_comms *comms, void *memory, uint64_t bytes)
     struct tsr_nccl *n = (struct tsr_nccl *)comms;
     const struct tsr_nccl_segment segment = {memory, bytes};
     if (!TSR_PUSH(n->segments, n->n_segments, n->cap_segments, segment))
-        return tsr_fail(TSR_ENOMEM, "rank %u: no memory left", n->world->rank);
+        return tsr__no_memory_on(n->world->rank);
     return TSR_OK;
 }
 
@@ -94,7 +94,7 @@ static tsr_status all_have(struct tsr_nccl *n, uint64_t hash, bool *same)
 {
     uint64_t *all = malloc(n->world->size * sizeof *all);
     if (!all)
-        return tsr_fail(TSR_ENOMEM, "rank %u: no memory left", n->world->rank);
+        return tsr__no_memory_on(n->world->rank);
     tsr_status status = n->world->ops->exchange(n->world, &hash, all, sizeof hash);
     *same = true;
     for (uint32_t r = 0; status == TSR_OK && r < n->world->size; r++)
@@ -119,7 +119,7 @@ tsr_status tsr__nccl_register(struct tsr_nccl *n, struct tsr_nccl_comm *c)
             return tsr__nccl_check(n, result, c->name, "a window");
         n->windows_refused = n->windows_refused || result != ncclSuccess || !w.window;
         if (!TSR_PUSH(c->windows, c->n_windows, c->cap_windows, w))
-            return tsr_fail(TSR_ENOMEM, "rank %u: no memory left", n->world->rank);
+            return tsr__no_memory_on(n->world->rank);
     }
     return TSR_OK;
 }

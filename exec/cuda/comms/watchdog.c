@@ -1,7 +1,6 @@
-/* watchdog.c: see watchdog.h.
- *
- * The age of a collective counts from when it was enqueued or from when another one ended, whatever
- * is later: a host that runs ahead of the GPU is no failure.
+/* watchdog.c: the thread that looks, and the collectives that it has been told of. The age of a
+ * collective counts from when it was enqueued or from when another one ended, whatever is later: a
+ * host that runs ahead of the GPU is no failure.
  */
 #include "exec/cuda/comms/watchdog.h"
 
@@ -158,7 +157,7 @@ tsr_status tsr_watchdog_start(const struct tsr_watchdog_config *config, struct t
     pthread_condattr_t monotonic;
     struct tsr_watchdog *w = calloc(1, sizeof *w);
     if (!w)
-        return tsr_fail(TSR_ENOMEM, "no memory left for a watchdog");
+        return tsr_no_memory("a watchdog");
     w->config = *config;
     if (w->config.grace_s <= 0)
         w->config.grace_s = 15;

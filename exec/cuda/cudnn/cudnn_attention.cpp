@@ -1,4 +1,4 @@
-/* attention.cpp: attention.h by cuDNN's graphs. The frontend is a header that takes the compiler
+/* cudnn_attention.cpp: attention.h by cuDNN's graphs. The frontend is a header that takes the compiler
  * most of a minute and 2 GB: it is included here and nowhere else.
  */
 #include <cstdio>

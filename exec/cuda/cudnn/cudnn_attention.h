@@ -1,6 +1,6 @@
-/* attention.h: scaled dot-product attention by cuDNN. C in front; behind it cudnn/attention.cpp,
- * the one C++ file of the tree, or cudnn/none.c where it is not built. What cuDNN does not take is
- * done by plain kernels (kernels/attention.cu).
+/* cudnn_attention.h: scaled dot-product attention by cuDNN. C in front; behind it
+ * cudnn/attention.cpp, the one C++ file of the tree, or cudnn/none.c where it is not built. What
+ * cuDNN does not take is done by plain kernels (kernels/attention.cu).
  */
 #ifndef TSR_CUDA_ATTENTION_H
 #define TSR_CUDA_ATTENTION_H

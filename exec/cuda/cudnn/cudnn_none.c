@@ -1,4 +1,4 @@
-/* none.c: attention.h in a build without cuDNN. */
+/* cudnn_none.c: attention.h in a build without cuDNN. */
 #include <stdio.h>
 
 #include "exec/cuda/cudnn/cudnn_attention.h"

@@ -1,6 +1,6 @@
-/* device.c: see device.h. Streams are device_stream.c, tasks device_task.c and device_source.c,
- * times device_time.c; here is the rest: waiting without hanging, failing, memory, opening and
- * closing.
+/* cuda_device.c: a GPU as a device: waiting without hanging, failing, memory, opening and closing.
+ * Streams are cuda_device_stream.c, tasks cuda_device_task.c and cuda_device_source.c, times
+ * cuda_device_time.c.
  */
 #include "exec/cuda/device/cuda_device_impl.h"
 
@@ -345,11 +345,6 @@ void tsr_cuda_device_comms(const struct tsr_device *device, char *text, size_t b
         comms->ops->describe(comms, text, bytes);
 }
 
-const struct tsr_cuda_gpu *tsr_cuda_device_gpu(const struct tsr_device *device)
-{
-    return &((const struct tsr_cuda_device *)device)->gpu;
-}
-
 static tsr_status read(struct tsr_device *device, const void *from, void *to, uint64_t bytes)
 {
     struct tsr_cuda_device *d = tsr__cuda_device(device);
@@ -480,7 +475,7 @@ tsr_status tsr_cuda_device_create(const struct tsr_cuda_device_config *config,
     if (!d) {
         if (config->comms)
             config->comms->ops->destroy(config->comms);
-        return tsr_fail(TSR_ENOMEM, "out of memory: a device");
+        return tsr_no_memory("a device");
     }
     d->base.ops = &ops;
     d->config = *config;

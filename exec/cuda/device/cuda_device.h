@@ -1,4 +1,4 @@
-/* device.h: a GPU behind exec/executor/device.h: streams with priorities, events, segments of
+/* cuda_device.h: a GPU behind exec/executor/device.h: streams with priorities, events, segments of
  * device memory at the program's addresses, pinned memory, collectives by comms.h.
  */
 #ifndef TSR_CUDA_DEVICE_H
@@ -49,7 +49,5 @@ tsr_status tsr_cuda_device_memory(const struct tsr_device *device,
 void tsr_cuda_device_note(const struct tsr_device *device, char *out, size_t n);
 /* What the communicators are, in a line for notes; "": nothing to say. */
 void tsr_cuda_device_comms(const struct tsr_device *device, char *text, size_t bytes);
-/* The GPU that it is. */
-const struct tsr_cuda_gpu *tsr_cuda_device_gpu(const struct tsr_device *device);
 
 #endif

@@ -1,4 +1,4 @@
-/* device_impl.h: the CUDA device's own structures, for device*.c. */
+/* cuda_device_impl.h: the CUDA device's own structures, for device*.c. */
 #ifndef TSR_CUDA_DEVICE_IMPL_H
 #define TSR_CUDA_DEVICE_IMPL_H
 
@@ -55,6 +55,10 @@ struct tsr_cuda_timed {
     cudaEvent_t begin, end;
 };
 
+/* The host thread of the rank makes all calls of CUDA, but for the watchdog's: it reads `failed`,
+ * and writes `text` once, if it sets `failing` first. What is submitted but not done is not freed:
+ * scratch that grew is retired, events and timers go back when what was behind them is done, memory
+ * of a segment is unmapped after the streams that the program names. */
 struct tsr_cuda_device {
     struct tsr_device base;
     struct tsr_cuda_device_config config;
@@ -98,7 +102,7 @@ static inline struct tsr_cuda_device *tsr__cuda_device(struct tsr_device *device
     return (struct tsr_cuda_device *)device;
 }
 
-/* device.c */
+/* cuda_device.c */
 double tsr__cuda_now(const struct tsr_cuda_device *d);
 /* The first failure counts; the communicators end with it. Any thread. */
 void tsr__cuda_give_up(struct tsr_cuda_device *d, tsr_status status, const char *why);
@@ -107,13 +111,9 @@ tsr_status tsr__cuda_check(struct tsr_cuda_device *d) TSR_MUST_USE;
  * moves any more. */
 tsr_status tsr__cuda_wait(struct tsr_cuda_device *d, cudaEvent_t event) TSR_MUST_USE;
 
-/* device_stream.c */
+/* cuda_device_stream.c */
 tsr_status tsr__cuda_stream(struct tsr_cuda_device *d, uint16_t index,
                             struct tsr_cuda_stream **out) TSR_MUST_USE;
-/* At least so many bytes of scratch. What was scratch
- * before is kept until the stream ends: work and graphs may use it. */
-tsr_status tsr__cuda_stream_scratch(struct tsr_cuda_device *d, struct tsr_cuda_stream *s,
-                                    uint64_t bytes) TSR_MUST_USE;
 tsr_status tsr__cuda_first_scratch(struct tsr_cuda_device *d,
                                    struct tsr_cuda_stream *s) TSR_MUST_USE;
 /* The event is a mark: all tasks of the stream before it are done when it is. */
@@ -124,7 +124,7 @@ uint64_t tsr__cuda_done(struct tsr_cuda_stream *s);
 tsr_status tsr__cuda_wait_stream(struct tsr_cuda_device *d, struct tsr_cuda_stream *s) TSR_MUST_USE;
 void tsr__cuda_stream_close(struct tsr_cuda_stream *s);
 
-/* device_task.c */
+/* cuda_device_task.c */
 tsr_status tsr__cuda_run(struct tsr_cuda_device *d, struct tsr_cuda_stream *s,
                          const struct tsr_task *task) TSR_MUST_USE;
 
@@ -132,7 +132,7 @@ tsr_status tsr__cuda_run(struct tsr_cuda_device *d, struct tsr_cuda_stream *s,
 tsr_status tsr__cuda_leave_slot(struct tsr_cuda_device *d, const struct tsr_cuda_event *e,
                                 uint32_t number) TSR_MUST_USE;
 
-/* device_source.c: a task whose values come from the host, or go there. */
+/* cuda_device_source.c: a task whose values come from the host, or go there. */
 tsr_status tsr__cuda_source(struct tsr_cuda_device *d, struct tsr_cuda_stream *s,
                             const struct tsr_task *task) TSR_MUST_USE;
 /* Waits for the copy. */
@@ -140,7 +140,7 @@ tsr_status tsr__cuda_read(struct tsr_cuda_device *d, const void *from, void *to,
                           uint64_t bytes) TSR_MUST_USE;
 void tsr__cuda_staging_close(struct tsr_cuda_device *d);
 
-/* device_time.c */
+/* cuda_device_time.c */
 tsr_status tsr__cuda_time_begin(struct tsr_cuda_device *d, uint16_t stream,
                                 const struct tsr_task *task) TSR_MUST_USE;
 tsr_status tsr__cuda_time_end(struct tsr_cuda_device *d) TSR_MUST_USE;

@@ -1,4 +1,4 @@
-/* device_source.c: tasks whose values the host makes or takes (initial values, checkpoints):
+/* cuda_device_source.c: tasks whose values the host makes or takes (initial values, checkpoints):
  * through pinned memory. The source runs on the rank's host thread; what it makes is copied while
  * it makes the next.
  */

@@ -1,5 +1,5 @@
-/* device_stream.c: streams of the CUDA device: made when they are first used, with the priority
- * that the program gives them; marks tell how far each one is.
+/* cuda_device_stream.c: streams of the CUDA device: made when they are first used, with the
+ * priority that the program gives them; marks tell how far each one is.
  */
 #include "exec/cuda/device/cuda_device_impl.h"
 
@@ -18,10 +18,31 @@ static tsr_status priority_of(const struct tsr_cuda_device *d, uint16_t index, i
     return TSR_OK;
 }
 
+/* At least so many bytes of scratch. What was scratch before is kept until the stream ends: work
+ * and graphs may use it. */
+static tsr_status set_scratch(struct tsr_cuda_device *d, struct tsr_cuda_stream *s, uint64_t bytes)
+{
+    struct tsr_cuda_context *c = &s->context;
+    void *memory;
+    if (c->scratch_bytes >= bytes)
+        return TSR_OK;
+    if (d->graphs.what == TSR_CUDA_CAPTURES)
+        return tsr_fail(TSR_EBACKEND, "a captured task needs more scratch memory than before");
+    if (c->scratch && s->n_retired == TSR_CUDA_RETIRED)
+        return tsr_fail(TSR_EOOM, "a stream's scratch memory grew too often");
+    TSR_CUDA("a stream's scratch memory", cudaMalloc(&memory, bytes));
+    if (c->scratch)
+        s->retired[s->n_retired++] = c->scratch;
+    c->scratch = memory;
+    c->scratch_bytes = bytes;
+    d->library += bytes;
+    return TSR_OK;
+}
+
 static tsr_status grow(void *owner, uint16_t index, uint64_t bytes)
 {
     struct tsr_cuda_device *d = owner;
-    return tsr__cuda_stream_scratch(d, &d->streams[index], tsr_max_u64(bytes, SCRATCH_BYTES));
+    return set_scratch(d, &d->streams[index], tsr_max_u64(bytes, SCRATCH_BYTES));
 }
 
 static tsr_status start(struct tsr_cuda_device *d, uint16_t index, struct tsr_cuda_stream *s)
@@ -51,29 +72,9 @@ tsr_status tsr__cuda_stream(struct tsr_cuda_device *d, uint16_t index, struct ts
     return (*out)->handle ? TSR_OK : start(d, index, *out);
 }
 
-tsr_status tsr__cuda_stream_scratch(struct tsr_cuda_device *d, struct tsr_cuda_stream *s,
-                                    uint64_t bytes)
-{
-    struct tsr_cuda_context *c = &s->context;
-    void *memory;
-    if (c->scratch_bytes >= bytes)
-        return TSR_OK;
-    if (d->graphs.what == TSR_CUDA_CAPTURES)
-        return tsr_fail(TSR_EBACKEND, "a captured task needs more scratch memory than before");
-    if (c->scratch && s->n_retired == TSR_CUDA_RETIRED)
-        return tsr_fail(TSR_EOOM, "a stream's scratch memory grew too often");
-    TSR_CUDA("a stream's scratch memory", cudaMalloc(&memory, bytes));
-    if (c->scratch)
-        s->retired[s->n_retired++] = c->scratch;
-    c->scratch = memory;
-    c->scratch_bytes = bytes;
-    d->library += bytes;
-    return TSR_OK;
-}
-
 tsr_status tsr__cuda_first_scratch(struct tsr_cuda_device *d, struct tsr_cuda_stream *s)
 {
-    return tsr__cuda_stream_scratch(d, s, SCRATCH_BYTES);
+    return set_scratch(d, s, SCRATCH_BYTES);
 }
 
 void tsr__cuda_stream_close(struct tsr_cuda_stream *s)

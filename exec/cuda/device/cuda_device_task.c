@@ -1,4 +1,4 @@
-/* device_task.c: a task of the program becomes calls of CUDA on a stream. */
+/* cuda_device_task.c: a task of the program becomes calls of CUDA on a stream. */
 #include <stdio.h>
 #include <string.h>
 

@@ -1,5 +1,5 @@
-/* device_time.c: when tasks began and ended: two events around each, read after the device is idle,
- * as seconds on the host's clock.
+/* cuda_device_time.c: when tasks began and ended: two events around each, read after the device is
+ * idle, as seconds on the host's clock.
  */
 #include <stdlib.h>
 
@@ -41,17 +41,19 @@ tsr_status tsr__cuda_time_begin(struct tsr_cuda_device *d, uint16_t stream,
     if (!d->anchor)
         TSR_TRY(drop_anchor(d));
     TSR_TRY(tsr_cuda_timer_take(&d->timers, &t.begin));
-    tsr_status status = tsr_cuda_timer_take(&d->timers, &t.end);
-    if (status == TSR_OK && !TSR_PUSH(d->timed, d->n_timed, d->cap_timed, t)) {
-        tsr_cuda_timer_give(&d->timers, t.end);
-        status = tsr_fail(TSR_ENOMEM, "out of memory: the profile");
-    }
-    if (status != TSR_OK) {
-        tsr_cuda_timer_give(&d->timers, t.begin);
-        return status;
+    tsr_status status;
+    TSR_GOTO(no_end, tsr_cuda_timer_take(&d->timers, &t.end));
+    if (!TSR_PUSH(d->timed, d->n_timed, d->cap_timed, t)) {
+        status = tsr_no_memory("the profile");
+        goto no_room;
     }
     TSR_CUDA("an event", cudaEventRecord(t.begin, d->streams[stream].handle));
     return TSR_OK;
+no_room:
+    tsr_cuda_timer_give(&d->timers, t.end);
+no_end:
+    tsr_cuda_timer_give(&d->timers, t.begin);
+    return status;
 }
 
 tsr_status tsr__cuda_time_end(struct tsr_cuda_device *d)
@@ -69,6 +71,16 @@ static tsr_status time_of(const struct tsr_cuda_device *d, cudaEvent_t event, do
     return TSR_OK;
 }
 
+static tsr_status tell_times(const struct tsr_cuda_device *d, const struct tsr_cuda_timed *t)
+{
+    double begin = 0, end = 0;
+    TSR_TRY(time_of(d, t->begin, &begin));
+    TSR_TRY(time_of(d, t->end, &end));
+    if (d->config.times)
+        d->config.times(d->config.user, t->stream, t->number, begin, end);
+    return TSR_OK;
+}
+
 tsr_status tsr__cuda_time_resolve(struct tsr_cuda_device *d)
 {
     tsr_status status = TSR_OK;
@@ -76,13 +88,8 @@ tsr_status tsr__cuda_time_resolve(struct tsr_cuda_device *d)
         return TSR_OK;
     for (size_t i = 0; i < d->n_timed; i++) {
         const struct tsr_cuda_timed *t = &d->timed[i];
-        double begin = 0, end = 0;
-        if (status == TSR_OK)
-            status = time_of(d, t->begin, &begin);
-        if (status == TSR_OK)
-            status = time_of(d, t->end, &end);
-        if (status == TSR_OK && d->config.times)
-            d->config.times(d->config.user, t->stream, t->number, begin, end);
+        if (status == TSR_OK) /* timers go back whatever came before */
+            status = tell_times(d, t);
         tsr_cuda_timer_give(&d->timers, t->begin);
         tsr_cuda_timer_give(&d->timers, t->end);
     }

@@ -1,4 +1,4 @@
-/* rank.c: see rank.h. */
+/* cuda_rank.c: a CUDA device and an executor on it, made and joined. */
 #include "exec/cuda/device/cuda_rank.h"
 
 tsr_status tsr_cuda_rank_create(const struct tsr_cuda_rank_config *config,
@@ -10,7 +10,7 @@ tsr_status tsr_cuda_rank_create(const struct tsr_cuda_rank_config *config,
     if (!exec) {
         if (config->comms)
             config->comms->ops->destroy(config->comms);
-        return tsr_fail(TSR_ENOMEM, "out of memory: an executor");
+        return tsr_no_memory("an executor");
     }
     const struct tsr_cuda_device_config d = {.gpu = config->gpu,
                                              .tables = tsr_exec_tables,

@@ -1,4 +1,4 @@
-/* rank.h: one rank on a GPU: a CUDA device with an executor on it. */
+/* cuda_rank.h: one rank on a GPU: a CUDA device with an executor on it. */
 #ifndef TSR_CUDA_RANK_H
 #define TSR_CUDA_RANK_H
 

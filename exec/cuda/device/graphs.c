@@ -1,4 +1,4 @@
-/* graphs.c: see graphs.h. */
+/* graphs.c: stretches of a program are captured once and launched from then on. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -57,7 +57,8 @@ static struct tsr_cuda_graph *place_for(struct tsr_cuda_device *d, uint64_t key)
     return oldest;
 }
 
-void tsr__cuda_graphs_forget(struct tsr_cuda_device *d)
+/* All of them; what is submitted next is captured again. */
+static void forget(struct tsr_cuda_device *d)
 {
     for (int i = 0; i < TSR_CUDA_GRAPHS; i++)
         drop(&d->graphs.all[i]);
@@ -66,7 +67,7 @@ void tsr__cuda_graphs_forget(struct tsr_cuda_device *d)
 void tsr__cuda_graphs_close(struct tsr_cuda_device *d)
 {
     struct tsr_cuda_graphs *g = &d->graphs;
-    tsr__cuda_graphs_forget(d);
+    forget(d);
     for (size_t i = 0; i < g->cap_captured; i++)
         if (g->captured[i].event)
             (void)cudaEventDestroy(g->captured[i].event);
@@ -140,7 +141,7 @@ static tsr_status capture_record(struct tsr_cuda_device *d, const struct tsr_cud
     struct tsr_cuda_graphs *g = &d->graphs;
     size_t had = g->cap_captured;
     if (!tsr_grow(&g->captured, g->n_captured, &g->cap_captured, sizeof *g->captured))
-        return tsr_fail(TSR_ENOMEM, "out of memory: a capture");
+        return tsr_no_memory("a capture");
     for (size_t i = had; i < g->cap_captured; i++)
         g->captured[i].event = NULL;
     struct tsr_cuda_captured *c = &g->captured[g->n_captured++];
@@ -193,20 +194,23 @@ static tsr_status finish(struct tsr_cuda_device *d, tsr_status status)
     struct tsr_cuda_graph *g = d->graphs.now;
     cudaGraph_t graph = NULL;
     cudaError_t error = cudaStreamEndCapture(d->streams[0].handle, &graph);
-    if (status == TSR_OK && error != cudaSuccess)
+    if (status != TSR_OK)
+        goto end;
+    if (error != cudaSuccess) {
         status = tsr_cuda_error(error, "the end of a capture");
-    if (status == TSR_OK) {
-        /* communication goes first, as on its own stream */
-        error = cudaGraphInstantiate(&g->exec, graph, cudaGraphInstantiateFlagUseNodePriority);
-        if (error != cudaSuccess) {
-            g->exec = NULL;
-            status = tsr_cuda_error(error, "a graph");
-        }
+        goto end;
     }
+    /* communication goes first, as on its own stream */
+    error = cudaGraphInstantiate(&g->exec, graph, cudaGraphInstantiateFlagUseNodePriority);
+    if (error != cudaSuccess) {
+        g->exec = NULL;
+        status = tsr_cuda_error(error, "a graph");
+        goto end;
+    }
+    (void)cudaGraphUpload(g->exec, d->streams[0].handle);
+end:
     if (graph)
         (void)cudaGraphDestroy(graph);
-    if (status == TSR_OK)
-        (void)cudaGraphUpload(g->exec, d->streams[0].handle);
     return status;
 }
 

@@ -55,8 +55,6 @@ extern const struct tsr_device_graphs tsr_cuda_device_graphs;
 /* A task while `what` is not TSR_CUDA_DIRECT. */
 tsr_status tsr__cuda_graph_task(struct tsr_cuda_device *d, struct tsr_cuda_stream *s,
                                 const struct tsr_task *task) TSR_MUST_USE;
-/* Scratch memory that graphs use is about to go; they are captured again. */
-void tsr__cuda_graphs_forget(struct tsr_cuda_device *d);
 void tsr__cuda_graphs_close(struct tsr_cuda_device *d);
 
 #endif

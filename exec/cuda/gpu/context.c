@@ -1,4 +1,4 @@
-/* context.c: see context.h. */
+/* context.c: launches, their shared memory, and CUDA's errors in our words. */
 #include "exec/cuda/gpu/context.h"
 
 #include <string.h>
@@ -9,14 +9,6 @@ tsr_status tsr_cuda_error(cudaError_t error, const char *tried)
     (void)cudaGetLastError();
     return tsr_fail(error == cudaErrorMemoryAllocation ? TSR_EOOM : TSR_EBACKEND,
                     "%s: CUDA says '%s'", tried, cudaGetErrorString(error));
-}
-
-struct tsr_cuda_scalars tsr_cuda_scalars_of(const struct tsr_kernel_call *call)
-{
-    struct tsr_cuda_scalars scalars = {.from = tsr_cuda_context(call)->scalars};
-    if (call->scalars)
-        memcpy(scalars.value, call->scalars, sizeof scalars.value);
-    return scalars;
 }
 
 uint64_t tsr_cuda_most_shared(const struct tsr_kernel_call *call)

@@ -31,13 +31,6 @@ struct tsr_cuda_context {
     const double *scalars;
 };
 
-/* Values of enum tsr_scalar as a kernel gets them: by value, or where to read them. */
-struct tsr_cuda_scalars {
-    const double *from;
-    double value[TSR_N_SCALARS];
-};
-struct tsr_cuda_scalars tsr_cuda_scalars_of(const struct tsr_kernel_call *call);
-
 static inline const struct tsr_cuda_context *tsr_cuda_context(const struct tsr_kernel_call *call)
 {
     return (const struct tsr_cuda_context *)call->context;
@@ -63,12 +56,13 @@ uint64_t tsr_cuda_most_shared(const struct tsr_kernel_call *call);
 tsr_status tsr_cuda_launch(const struct tsr_kernel_call *call, tsr_cuda_kernel kernel,
                            struct tsr_cuda_grid grid, const void *params) TSR_MUST_USE;
 
-/* tsr_launch_fn: runs code that the host has, too, as the GPU's kernel of that name (codes.c). */
+/* tsr_launch_fn: runs code that the host has, too, as the GPU's kernel of that name
+ * (launch_codes.c). */
 tsr_status tsr_cuda_launch_code(const struct tsr_kernel_call *call, const struct tsr_code *code,
                                 bool wide, const void *params, uint64_t n);
 
 /* The kernel of engine/ops/KERNELS.md by name; NULL: the GPU does not have it. It is the host's
- * function if all that this does is tsr__run(); else one of the GPU's own (kernels.c). */
+ * function if all that this does is tsr__run(); else one of the GPU's own (cuda_kernels.c). */
 tsr_kernel_fn tsr_cuda_kernel_of(const char *name);
 tsr_status tsr_cuda_fill(const struct tsr_kernel_call *call);
 

@@ -1,4 +1,4 @@
-/* events.c: see events.h. */
+/* events.c: events of the program in CUDA's, which are used again; pairs that take times. */
 #include "exec/cuda/gpu/events.h"
 
 #include <stdlib.h>
@@ -8,7 +8,7 @@
 tsr_status tsr_cuda_events_create(struct tsr_cuda_events *events)
 {
     events->slots = calloc(TSR_CUDA_EVENTS, sizeof *events->slots);
-    return events->slots ? TSR_OK : tsr_fail(TSR_ENOMEM, "out of memory: events");
+    return events->slots ? TSR_OK : tsr_no_memory("events");
 }
 
 void tsr_cuda_events_destroy(struct tsr_cuda_events *events)

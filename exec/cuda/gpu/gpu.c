@@ -1,4 +1,4 @@
-/* gpu.c: see gpu.h. */
+/* gpu.c: looking for GPUs, and what is said when there is none that will do. */
 #include "exec/cuda/gpu/gpu.h"
 
 #include <stdio.h>

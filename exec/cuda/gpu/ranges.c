@@ -1,4 +1,5 @@
-/* ranges.c: see ranges.h. NVTX is in headers only: it looks for a profiler when it is first used.
+/* ranges.c: ranges for a profiler, by NVTX, which is in headers only: it looks for one when it is
+ * first used.
  */
 #include "exec/cuda/gpu/ranges.h"
 

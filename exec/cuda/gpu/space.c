@@ -1,4 +1,5 @@
-/* space.c: see space.h. */
+/* space.c: addresses are reserved, memory is mapped at them and unmapped, by the driver's own
+ * calls. */
 #include "exec/cuda/gpu/space.h"
 
 #include <cuda_runtime_api.h>
@@ -30,7 +31,8 @@ static tsr_status find(const char *symbol, unsigned version, void *out)
     return TSR_OK;
 }
 
-tsr_status tsr_cuda_driver_open(struct tsr_cuda_driver *d)
+/* TSR_EBACKEND: the driver lacks one. */
+static tsr_status open_driver(struct tsr_cuda_driver *d)
 {
     const struct {
         const char *symbol;
@@ -77,7 +79,7 @@ tsr_status tsr_cuda_space_init(struct tsr_cuda_space *space, int gpu, uint64_t u
 {
     *space = (struct tsr_cuda_space){
         .gpu = gpu, .unit = unit, .shared = shared, .slot_bytes = SLOT_BYTES};
-    TSR_TRY(tsr_cuda_driver_open(&space->driver));
+    TSR_TRY(open_driver(&space->driver));
     const CUmemAllocationProp prop = prop_of(space);
     size_t granularity = 0;
     TSR_TRY(check(
@@ -171,7 +173,7 @@ static tsr_status map_piece(struct tsr_cuda_space *space, char *at, uint64_t byt
     const struct tsr_cuda_piece piece = {at, bytes};
     CUmemGenericAllocationHandle handle;
     if (!TSR_PUSH(space->pieces, space->n_pieces, space->cap_pieces, piece))
-        return tsr_fail(TSR_ENOMEM, "out of memory: device segments");
+        return tsr_no_memory("device segments");
     space->n_pieces--;
     TSR_TRY(create(space, bytes, &handle));
     tsr_status status = check(

@@ -22,8 +22,6 @@ struct tsr_cuda_driver {
     PFN_cuMemUnmap_v10020 unmap;
     PFN_cuGetErrorString_v6000 error_string;
 };
-/* TSR_EBACKEND: the driver lacks one. */
-tsr_status tsr_cuda_driver_open(struct tsr_cuda_driver *out) TSR_MUST_USE;
 
 enum { TSR_CUDA_SLOTS = 64 };
 

@@ -4,12 +4,12 @@
  *
  *   TSR_GRID_KERNEL(name, struct type) { body }     threads work alone; `k` is the structure
  *   TSR_BLOCK_KERNEL(name, struct type) { body }    threads of a block use tsr_sync(), tsr_shared
- *                                                   memory and the sums of block.h
+ *                                                   memory and the sums of team.h
  *   TSR_LONG_KERNEL(name, struct type) { body }     the same with blocks of up to TSR_CUDA_LONG
  * threads TSR_GRID_CODE(name, function, struct type)      FUNCTION_f32 and _f64(&k, begin, step) of
  *                                                   exec/kernels as kernels tsr_cuda_NAME_f32, _f64
  *   TSR_LIST_CODE(name, function, struct type, stay)   the same, of which a multiprocessor has
- *                                                   `stay` blocks at once (codes.c)
+ *                                                   `stay` blocks at once (launch_codes.c)
  *   TSR_GRID_CODE_OF_ONE(name, function, struct type)  FUNCTION(&k, begin, step) as tsr_cuda_NAME
  * Both have threads along x and blocks along x and y; every thread of a block reaches every
  * tsr_sync(). The host refers to kernels by declare.h.

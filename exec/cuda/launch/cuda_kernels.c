@@ -1,4 +1,5 @@
-/* kernels.c: which function of the host launches a kernel of engine/ops/KERNELS.md on the GPU. */
+/* cuda_kernels.c: which function of the host launches a kernel of engine/ops/KERNELS.md on the GPU.
+ */
 #include <stdlib.h>
 #include <string.h>
 
@@ -116,14 +117,23 @@ static const char *const shared[] = {
     "where",
 };
 
+/* The host's function, told where scalars lie when the kernel runs: they change from step to step.
+ */
+static tsr_status with_scalars(const struct tsr_kernel_call *call)
+{
+    struct tsr_kernel_call later = *call;
+    later.scalars_at = tsr_cuda_context(call)->scalars;
+    return tsr_host_kernel(call->work->name)(&later);
+}
+
 /* Names whose function is the GPU's own. In the order of strcmp(); a name that ends in * stands for
  * all that begin so. */
 static const struct own {
     const char *name;
     tsr_kernel_fn fn;
 } own[] = {
-    {"addcdiv", tsr__cuda_with_scalars},
-    {"addcmul_exp_avg_sq", tsr__cuda_with_scalars},
+    {"addcdiv", with_scalars},
+    {"addcmul_exp_avg_sq", with_scalars},
     {"addmm", tsr__cuda_mm},
     {"addmm_input_grad", tsr__cuda_mm},
     {"addmm_weight_grad", tsr__cuda_mm},
@@ -135,37 +145,37 @@ static const struct own {
     {"bmm_values", tsr__cuda_bmm},
     {"d2h_*", tsr__cuda_copy},
     {"device_copy", tsr__cuda_copy},
-    {"div_bias_correction", tsr__cuda_with_scalars},
+    {"div_bias_correction", with_scalars},
     {"efficient_attention", tsr__cuda_attention},
     {"efficient_attention_backward", tsr__cuda_attention_backward},
     {"embedding_dense_backward", tsr__cuda_embedding_grad},
     {"flash_attention", tsr__cuda_attention},
     {"flash_attention_backward", tsr__cuda_attention_backward},
-    {"foreach_add_eps", tsr__cuda_with_scalars},
-    {"foreach_add_sgd", tsr__cuda_with_scalars},
-    {"foreach_addcdiv", tsr__cuda_with_scalars},
-    {"foreach_addcmul_exp_avg_sq", tsr__cuda_with_scalars},
-    {"foreach_div_bias_correction", tsr__cuda_with_scalars},
-    {"foreach_lerp_exp_avg", tsr__cuda_with_scalars},
-    {"foreach_momentum", tsr__cuda_with_scalars},
-    {"foreach_mul_exp_avg_sq", tsr__cuda_with_scalars},
-    {"foreach_mul_weight_decay", tsr__cuda_with_scalars},
-    {"foreach_sqrt", tsr__cuda_with_scalars},
-    {"fused_adamw", tsr__cuda_with_scalars},
+    {"foreach_add_eps", with_scalars},
+    {"foreach_add_sgd", with_scalars},
+    {"foreach_addcdiv", with_scalars},
+    {"foreach_addcmul_exp_avg_sq", with_scalars},
+    {"foreach_div_bias_correction", with_scalars},
+    {"foreach_lerp_exp_avg", with_scalars},
+    {"foreach_momentum", with_scalars},
+    {"foreach_mul_exp_avg_sq", with_scalars},
+    {"foreach_mul_weight_decay", with_scalars},
+    {"foreach_sqrt", with_scalars},
+    {"fused_adamw", with_scalars},
     {"h2d_*", tsr__cuda_copy},
-    {"lerp_exp_avg", tsr__cuda_with_scalars},
+    {"lerp_exp_avg", with_scalars},
     {"load_shard", tsr__cuda_copy},
     {"mm", tsr__cuda_mm},
     {"mm_input_grad", tsr__cuda_mm},
     {"mm_weight_grad", tsr__cuda_mm},
-    {"mul_exp_avg_sq", tsr__cuda_with_scalars},
-    {"mul_max_norm", tsr__cuda_with_scalars},
-    {"mul_weight_decay", tsr__cuda_with_scalars},
+    {"mul_exp_avg_sq", with_scalars},
+    {"mul_max_norm", with_scalars},
+    {"mul_weight_decay", with_scalars},
     {"pad_shard", tsr__cuda_copy},
     {"post_forward_slice", tsr__cuda_copy},
     {"reduce_scatter_copy", tsr__cuda_copy},
     {"save_shard", tsr__cuda_copy},
-    {"sqrt", tsr__cuda_with_scalars},
+    {"sqrt", with_scalars},
 };
 
 static int compare(const void *name, const void *entry)

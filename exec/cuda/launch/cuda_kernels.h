@@ -1,25 +1,23 @@
-/* kernels.h: kernels of engine/ops/KERNELS.md that are the GPU's own: they do more than to launch
- * code that the host has, too.
+/* cuda_kernels.h: kernels of engine/ops/KERNELS.md that are the GPU's own: they do more than to
+ * launch code that the host has, too.
  */
 #ifndef TSR_CUDA_KERNELS_H
 #define TSR_CUDA_KERNELS_H
 
 #include "exec/cuda/gpu/context.h"
 
-/* copies.c: bytes, as many as both have, within the GPU or from and to the host. Rows of one width
- * may lie apart. */
+/* launch_copies.c: bytes, as many as both have, within the GPU or from and to the host. Rows of one
+ * width may lie apart. */
 tsr_status tsr__cuda_copy(const struct tsr_kernel_call *call);
 
-/* kernels_blas.c */
+/* launch_blas.c */
 tsr_status tsr__cuda_mm(const struct tsr_kernel_call *call); /* and its gradients */
 tsr_status tsr__cuda_bmm(const struct tsr_kernel_call *call);
-/* kernels_attention.c */
+/* launch_attention.c */
 tsr_status tsr__cuda_attention(const struct tsr_kernel_call *call);
 tsr_status tsr__cuda_attention_backward(const struct tsr_kernel_call *call);
 
-/* kernels_elements.c: the host's function, told where scalars lie when the kernel runs */
-tsr_status tsr__cuda_with_scalars(const struct tsr_kernel_call *call);
-/* kernels_embedding.c */
+/* launch_embedding.c */
 tsr_status tsr__cuda_embedding_grad(const struct tsr_kernel_call *call);
 
 #endif

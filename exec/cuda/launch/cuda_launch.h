@@ -1,6 +1,6 @@
-/* launch.h: kernels that are more than one launch of a code by its name, or that are launched in
- * another shape: what codes.c calls for them. `params` is the structure of the code, see the header
- * of its name in exec/kernels.
+/* cuda_launch.h: kernels that are more than one launch of a code by its name, or that are launched
+ * in another shape: what launch_codes.c calls for them. `params` is the structure of the code, see
+ * the header of its name in exec/kernels.
  */
 #ifndef TSR_CUDA_LAUNCH_H
 #define TSR_CUDA_LAUNCH_H
@@ -8,7 +8,7 @@
 #include "exec/cuda/gpu/context.h"
 #include "exec/kernels/tensor/tensor.h"
 
-struct tsr_column_parts; /* kernels/columns.h */
+struct tsr_column_parts; /* kernels/rows/parts.h */
 
 /* Memory of the stream until the kernel's next launch; TSR_EOOM: the stream has less. */
 tsr_status tsr_cuda_scratch(const struct tsr_kernel_call *call, uint64_t bytes,

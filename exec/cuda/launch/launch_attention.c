@@ -1,4 +1,4 @@
-/* kernels_attention.c: attention on the GPU: by cuDNN where it can, else by kernels of our own. */
+/* launch_attention.c: attention on the GPU: by cuDNN where it can, else by kernels of our own. */
 #include "exec/cuda/cudnn/cudnn_attention.h"
 #include "exec/cuda/kernels/code.h"
 #include "exec/cuda/kernels/declare.h"

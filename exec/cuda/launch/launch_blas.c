@@ -1,4 +1,4 @@
-/* kernels_blas.c: the products of engine/ops/KERNELS.md on the GPU: by cuBLASLt where it can, by a
+/* launch_blas.c: the products of engine/ops/KERNELS.md on the GPU: by cuBLASLt where it can, by a
  * kernel of our own (kernels/product.cu) where operands have different types or rows that repeat.
  */
 #include "exec/cuda/blas/blas.h"
@@ -6,7 +6,6 @@
 #include "exec/cuda/kernels/declare.h"
 #include "exec/cuda/kernels/grid/product.h"
 #include "exec/cuda/launch/cuda_kernels.h"
-#include "exec/kernels/matrix/bmm.h"
 #include "exec/kernels/matrix/matmul.h"
 
 /* ---- where matrices lie ---------------------------------------------------------------------- */

@@ -1,4 +1,4 @@
-/* codes.c: the kernels of the GPU that compute what code of the host computes
+/* launch_codes.c: the kernels of the GPU that compute what code of the host computes
  * (exec/kernels/call/kernel.h), by name, and how they are launched.
  */
 #include <stdlib.h>
@@ -13,7 +13,7 @@ enum spread {
     ELEMENTS, /* n elements, TSR_CUDA_ITEMS in a thread at a time */
     SINGLES,  /* n items, one in a thread at a time; one form for all dtypes */
     ROWS,     /* a team of threads has a row at a time (kernels/team.h) */
-    OWN       /* by a function of its own (launch.h) */
+    OWN       /* by a function of its own (cuda_launch.h) */
 };
 
 struct entry {
@@ -28,67 +28,52 @@ struct entry {
     unsigned stay;
 };
 
-/* Kernels in f32 and in f64; one that has no arithmetic (both also over lists, where blocks stay);
- * rows; a function. */
-#define ENTRY_LIST(name, spread, stay)                                                             \
-    {                                                                                              \
-#name, spread, {tsr_cuda_##name##_f32, NULL, tsr_cuda_##name##_f64 }, 0, false, NULL, stay \
-    }
-#define ENTRY_WORDS(name, stay)                                                         \
-    {                                                                                   \
-#name, SINGLES, {tsr_cuda_##name, NULL, tsr_cuda_##name }, 0, false, NULL, stay \
-    }
-#define ENTRY(name, spread) ENTRY_LIST(name, spread, 0)
-#define ENTRY_OF_ONE(name)  ENTRY_WORDS(name, 0)
-#define ENTRY_ROWS(name, kept, grows)                      \
-    {                                                      \
-#name, ROWS, TSR_FORMS(name), kept, grows, NULL, 0 \
-    }
-#define ENTRY_OWN(name)                                               \
-    {                                                                 \
-#name, OWN, {NULL, NULL, NULL }, 0, false, tsr_cuda_##name, 0 \
-    }
+/* clang-format off */
+/* The forms of a kernel: in f32 and in f64; one that has no arithmetic. TSR_FORMS: of a team. */
+#define REALS(name) {tsr_cuda_##name##_f32, NULL, tsr_cuda_##name##_f64}
+#define WORDS(name) {tsr_cuda_##name, NULL, tsr_cuda_##name}
 
-/* In the order of strcmp(). */
+/* In the order of strcmp(). Kernels over lists stay. */
 static const struct entry entries[] = {
-    ENTRY_OWN(column_sums),
-    ENTRY_OF_ONE(conjugate),
-    ENTRY_OWN(cross_entropy),
-    ENTRY_LIST(cut_pieces, ELEMENTS, TSR_CUDA_STAY),
-    ENTRY(elementwise, ELEMENTS),
-    ENTRY(embedding, ELEMENTS),
-    ENTRY_OWN(fold),
-    ENTRY(head_sums, ELEMENTS),
-    ENTRY_WORDS(join_words, TSR_CUDA_STAY),
-    ENTRY_LIST(list, ELEMENTS, TSR_CUDA_STAY),
-    ENTRY_ROWS(log_p_backward, 0, true),
-    ENTRY_ROWS(log_softmax, 1, true),
-    ENTRY_ROWS(log_softmax_backward, 1, true),
-    ENTRY_ROWS(log_softmax_tp, 0, true),
-    ENTRY_WORDS(move, TSR_CUDA_STAY),
-    ENTRY(mse_backward, ELEMENTS),
-    ENTRY_OWN(nll),
-    ENTRY_ROWS(nll_backward, 0, true),
-    ENTRY(nll_gather, SINGLES),
-    ENTRY_ROWS(norm, 1, false),
-    ENTRY_OWN(norm_backward),
-    ENTRY(norm_power, SINGLES),
-    ENTRY_OWN(norms),
-    ENTRY_LIST(optimizer, ELEMENTS, TSR_CUDA_STAY_WIDE),
-    ENTRY_LIST(optimizer_fused, ELEMENTS, TSR_CUDA_STAY_FUSED),
-    ENTRY(place, ELEMENTS),
-    ENTRY(rare, ELEMENTS),
-    ENTRY(rotary, ELEMENTS),
-    ENTRY_OF_ONE(rotary_table),
-    ENTRY_ROWS(row_exp_sum, 0, true),
-    ENTRY_ROWS(row_max, 0, true),
-    ENTRY_ROWS(row_sums, 0, true),
-    ENTRY_ROWS(softmax, 1, true),
-    ENTRY_ROWS(softmax_backward, 2, true),
-    ENTRY(swiglu, ELEMENTS),
-    ENTRY(swiglu_backward, ELEMENTS),
-    ENTRY_OF_ONE(used_map),
+    {"column_sums",          OWN,      .own = tsr_cuda_column_sums},
+    {"conjugate",            SINGLES,  .forms = WORDS(conjugate)},
+    {"cross_entropy",        OWN,      .own = tsr_cuda_cross_entropy},
+    {"cut_pieces",           ELEMENTS, .forms = REALS(cut_pieces), .stay = TSR_CUDA_STAY},
+    {"elementwise",          ELEMENTS, .forms = REALS(elementwise)},
+    {"embedding",            ELEMENTS, .forms = REALS(embedding)},
+    {"fold",                 OWN,      .own = tsr_cuda_fold},
+    {"head_sums",            ELEMENTS, .forms = REALS(head_sums)},
+    {"join_words",           SINGLES,  .forms = WORDS(join_words), .stay = TSR_CUDA_STAY},
+    {"list",                 ELEMENTS, .forms = REALS(list), .stay = TSR_CUDA_STAY},
+    {"log_p_backward",       ROWS,     .forms = TSR_FORMS(log_p_backward), .grows = true},
+    {"log_softmax",          ROWS,     .forms = TSR_FORMS(log_softmax), .kept = 1, .grows = true},
+    {"log_softmax_backward", ROWS,     .forms = TSR_FORMS(log_softmax_backward), .kept = 1, .grows = true},
+    {"log_softmax_tp",       ROWS,     .forms = TSR_FORMS(log_softmax_tp), .grows = true},
+    {"move",                 SINGLES,  .forms = WORDS(move), .stay = TSR_CUDA_STAY},
+    {"mse_backward",         ELEMENTS, .forms = REALS(mse_backward)},
+    {"nll",                  OWN,      .own = tsr_cuda_nll},
+    {"nll_backward",         ROWS,     .forms = TSR_FORMS(nll_backward), .grows = true},
+    {"nll_gather",           SINGLES,  .forms = REALS(nll_gather)},
+    {"norm",                 ROWS,     .forms = TSR_FORMS(norm), .kept = 1},
+    {"norm_backward",        OWN,      .own = tsr_cuda_norm_backward},
+    {"norm_power",           SINGLES,  .forms = REALS(norm_power)},
+    {"norms",                OWN,      .own = tsr_cuda_norms},
+    {"optimizer",            ELEMENTS, .forms = REALS(optimizer), .stay = TSR_CUDA_STAY_WIDE},
+    {"optimizer_fused",      ELEMENTS, .forms = REALS(optimizer_fused), .stay = TSR_CUDA_STAY_FUSED},
+    {"place",                ELEMENTS, .forms = REALS(place)},
+    {"rare",                 ELEMENTS, .forms = REALS(rare)},
+    {"rotary",               ELEMENTS, .forms = REALS(rotary)},
+    {"rotary_table",         SINGLES,  .forms = WORDS(rotary_table)},
+    {"row_exp_sum",          ROWS,     .forms = TSR_FORMS(row_exp_sum), .grows = true},
+    {"row_max",              ROWS,     .forms = TSR_FORMS(row_max), .grows = true},
+    {"row_sums",             ROWS,     .forms = TSR_FORMS(row_sums), .grows = true},
+    {"softmax",              ROWS,     .forms = TSR_FORMS(softmax), .kept = 1, .grows = true},
+    {"softmax_backward",     ROWS,     .forms = TSR_FORMS(softmax_backward), .kept = 2, .grows = true},
+    {"swiglu",               ELEMENTS, .forms = REALS(swiglu)},
+    {"swiglu_backward",      ELEMENTS, .forms = REALS(swiglu_backward)},
+    {"used_map",             SINGLES,  .forms = WORDS(used_map)},
 };
+/* clang-format on */
 
 static int compare(const void *name, const void *entry)
 {

@@ -1,4 +1,4 @@
-/* copies.c: kernels that only move bytes: CUDA's copy engines do it. */
+/* launch_copies.c: kernels that only move bytes: CUDA's copy engines do it. */
 #include "exec/cuda/launch/cuda_kernels.h"
 #include "exec/kernels/call/call.h"
 #include "exec/kernels/call/table.h"

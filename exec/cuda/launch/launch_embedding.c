@@ -1,4 +1,4 @@
-/* kernels_embedding.c: the gradient of an embedding. Tokens are sorted by row in the stream's
+/* launch_embedding.c: the gradient of an embedding. Tokens are sorted by row in the stream's
  * scratch (kernels/tokens.h), then every row sums its tokens in their order.
  */
 #include "exec/cuda/kernels/code.h"

@@ -1,12 +1,12 @@
-/* norms.c: the backward of norms. Where a row of all operands fits into shared memory, from one
- * reading of them; else sums over rows first, since the gradient of x may take the place of what
- * they are made of.
+/* launch_norms.c: the backward of norms. Where a row of all operands fits into shared memory, from
+ * one reading of them; else sums over rows first, since the gradient of x may take the place of
+ * what they are made of.
  */
 #include "exec/kernels/rows/norms.h"
 
 #include "exec/cuda/kernels/declare.h"
-#include "exec/cuda/kernels/rows/columns.h"
 #include "exec/cuda/kernels/rows/norm_gradients.h"
+#include "exec/cuda/kernels/rows/parts.h"
 #include "exec/cuda/launch/cuda_launch.h"
 
 /* ---- from one reading ------------------------------------------------------------------------ */

@@ -1,8 +1,7 @@
-/* sums.c: launches of sums over columns and over all elements, in two steps. */
+/* launch_sums.c: launches of sums over columns and over all elements, in two steps. */
 #include "exec/cuda/kernels/code.h"
 #include "exec/cuda/kernels/declare.h"
-#include "exec/cuda/kernels/rows/columns.h"
-#include "exec/cuda/kernels/rows/folds.h"
+#include "exec/cuda/kernels/rows/parts.h"
 #include "exec/cuda/launch/cuda_launch.h"
 
 enum { CHUNK_ROWS = 32, ENOUGH_BLOCKS = 2048, CHUNK_ELEMENTS = 64 << 10, MOST_CHUNKS = 8192 };

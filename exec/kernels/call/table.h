@@ -22,6 +22,8 @@ TSR_DECLARE_KERNEL(small_scalar); /* copy, root, add_eps, reciprocal, mul_max_no
 TSR_DECLARE_KERNEL(add_into);
 TSR_DECLARE_KERNEL(accumulate_list);
 TSR_DECLARE_KERNEL(div_by_world);
+TSR_DECLARE_KERNEL(swiglu);
+TSR_DECLARE_KERNEL(swiglu_backward);
 /* copy.c */
 TSR_DECLARE_KERNEL(cast);
 TSR_DECLARE_KERNEL(grad_to_bucket);
@@ -47,10 +49,7 @@ TSR_DECLARE_KERNEL(norm);
 TSR_DECLARE_KERNEL(norm_backward);
 TSR_DECLARE_KERNEL(add_norm);
 TSR_DECLARE_KERNEL(add_norm_backward);
-/* swiglu.c */
-TSR_DECLARE_KERNEL(swiglu);
-TSR_DECLARE_KERNEL(swiglu_backward);
-/* attention.c, attention_backward.c */
+/* attention.c */
 TSR_DECLARE_KERNEL(attention);
 TSR_DECLARE_KERNEL(attention_backward);
 /* softmax.c */

@@ -1,8 +1,7 @@
 /* copy.c: copies, casts and tensors one behind the other. */
 #include "exec/kernels/call/table.h"
-#include "exec/kernels/elements/elementwise.h"
 #include "exec/kernels/elements/list.h"
-#include "exec/kernels/grid/grid_used_map.h"
+#include "exec/kernels/grid/grid_copy.h"
 
 /* All of `from` to the beginning of `to`. */
 static tsr_status copy(const struct tsr_kernel_call *call, const struct tsr_elems *from,

@@ -1,4 +1,6 @@
-/* list.c: see list.h. */
+/* list.c: pairs of tensors are collected into launches: whole words move as they are, all else goes
+ * through arithmetic.
+ */
 #include "exec/kernels/elements/list.h"
 
 /* Whole runs of words at once. The two may be the same place. */

@@ -1,11 +1,16 @@
-/* list.h: kernels over lists of tensors: pairs are collected, and what is collected runs as one
- * piece of code (grid_list.h) when the list is full or at an end.
+/* list.h: what kernels of elements share: functions of elements whose operands are made elsewhere,
+ * and lists of tensors: pairs are collected, and what is collected runs as one piece of code
+ * (grid_list.h) when the list is full or at an end.
  */
 #ifndef TSR_KERNELS_LIST_H
 #define TSR_KERNELS_LIST_H
 
 #include "exec/kernels/call/call.h"
 #include "exec/kernels/grid/grid_list.h"
+
+/* Runs `e` in f64 if `wide` (elementwise.c). */
+tsr_status tsr__run_elementwise(const struct tsr_kernel_call *call, const struct tsr_elementwise *e,
+                                bool wide) TSR_MUST_USE;
 
 /* Two launches: of pairs whose elements are moved as they are, and of others. */
 struct tsr_lists {

@@ -1,5 +1,6 @@
-/* attention.c: softmax(scale q k^T) v, a head and TSR_QUERY_BLOCK queries at a time, from copies of
- * the head in the type that computes. Which of PyTorch's kernels is meant does not matter here.
+/* attention.c: softmax(scale q k^T) v and its gradients, a head and TSR_QUERY_BLOCK queries at a
+ * time, from copies of the head in the type that computes. Which of PyTorch's kernels is meant does
+ * not matter here.
  */
 #include <stdlib.h>
 
@@ -61,4 +62,14 @@ tsr_status tsr__attention_operands(const struct tsr_kernel_call *call, bool forw
 #include "exec/kernels/matrix/attention_real.h"
 #undef TSR_REAL_F64
 
+/* The gradients, a block of queries at a time: weights again from scores and lse; those of a
+ * key/value head are summed over its query heads in order. */
+#define TSR_REAL_F64 0
+#include "exec/kernels/matrix/attention_backward_real.h"
+#undef TSR_REAL_F64
+#define TSR_REAL_F64 1
+#include "exec/kernels/matrix/attention_backward_real.h"
+#undef TSR_REAL_F64
+
 TSR_KERNEL_OF_REALS(attention)
+TSR_KERNEL_OF_REALS(attention_backward)

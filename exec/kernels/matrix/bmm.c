@@ -1,11 +1,11 @@
-/* bmm.c: the batched products of attention that is written with matrix products (bmm.h). A head at
+/* bmm.c: the batched products of attention that is written with matrix products (matmul.h). A head at
  * a time, BLOCK queries at a time, from copies in the type that computes.
  */
 #include <stdlib.h>
 
 #include "exec/kernels/call/table.h"
-#include "exec/kernels/matrix/bmm.h"
 #include "exec/kernels/matrix/gemm.h"
+#include "exec/kernels/matrix/matmul.h"
 #include "exec/kernels/tensor/rows.h"
 
 enum { BLOCK = 128 };

@@ -47,11 +47,22 @@ struct tsr_norm_powers {
     uint32_t divisor[TSR_NORM_POWERS];
 };
 
-#define TSR_REAL_F64 0
-#include "exec/kernels/rows/norm_power_real.h"
-#undef TSR_REAL_F64
-#define TSR_REAL_F64 1
-#include "exec/kernels/rows/norm_power_real.h"
-#undef TSR_REAL_F64
+TSR_ANYWHERE void tsr_norm_power_f32(const struct tsr_norm_powers *k, uint64_t begin, uint64_t step)
+{
+    for (uint64_t i = begin; i < k->n; i += step) {
+        double norm = (double)tsr_load_one_f32(&k->x, k->first + i);
+        float power = (float)(norm * norm / (double)k->divisor[i]);
+        tsr_store_f32(&k->out, k->first + i, 1, &power);
+    }
+}
+
+TSR_ANYWHERE void tsr_norm_power_f64(const struct tsr_norm_powers *k, uint64_t begin, uint64_t step)
+{
+    for (uint64_t i = begin; i < k->n; i += step) {
+        double norm = (double)tsr_load_one_f64(&k->x, k->first + i);
+        double power = (double)(norm * norm / (double)k->divisor[i]);
+        tsr_store_f64(&k->out, k->first + i, 1, &power);
+    }
+}
 
 #endif

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-#include "exec/host/host_rank.h"
+#include "exec/host/host_device.h"
 #include "experiments/cli/calibrate/calibrate.h"
 
 struct seat {

@@ -276,6 +276,17 @@ static tsr_status check(const struct tsr_run_job *r)
     return TSR_OK;
 }
 
+/* The GPU's kernels in f64 are there to be compared with the host's, one by one. */
+static tsr_status check_on_gpus(const struct tsr_job *job)
+{
+    if (job->settings->master != TSR_F64)
+        return TSR_OK;
+    return tsr_node_error(
+        tsr_job_at(job, "precision.master"),
+        "precision.master: found f64 with --on cuda; allowed: f32, bf16 or f16, or "
+        "--on host");
+}
+
 /* --ranks N and --nproc N are the key world; --async-save is the key save, where no --set gives it.
  */
 static tsr_status load(const struct tsr_args *args, struct tsr_run_job *r)
@@ -308,6 +319,8 @@ tsr_status tsr_run_job_open(const struct tsr_args *args, const struct tsr_gpu_op
     *out = (struct tsr_run_job){0};
     TSR_GOTO(failed, load(args, out));
     TSR_GOTO(failed, check(out));
+    if (gpus)
+        TSR_GOTO(failed, check_on_gpus(&out->job));
     TSR_GOTO(failed, find_files(out));
     fill_in(out, args);
     TSR_GOTO(failed, tsr_schedule_check(&out->config.schedule));

@@ -5,7 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "exec/host/host_rank.h"
+#include "exec/host/host_device.h"
 #include "experiments/cli/args/cmd.h"
 #include "experiments/cli/run/run_watch.h"
 #include "experiments/study/job/build.h"

@@ -11,7 +11,8 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "exec/world/world_process.h"
+#include "exec/launch/launch.h"
+#include "exec/world/world.h"
 #include "experiments/cli/args/cmd.h"
 #include "experiments/study/report/report_text.h"
 

@@ -76,7 +76,8 @@ const struct tsr_key tsr_keys[] = {
 
     /* Numbers. */
     {"precision.master", TSR_KEY_ENUM, AT(master), "f32", 0, 0, 0, tsr_words_real,
-     "dtype in which parameters, gradients and optimizer state are kept"},
+     "dtype in which parameters, gradients and optimizer state are kept; f64: with param and reduce none, "
+     "everything is in f64 (a reference for the other dtypes; executed on the host only)"},
     {"precision.param", TSR_KEY_ENUM, AT(param), "bf16", 0, 0, 0, tsr_words_dtype,
      "dtype of computation and of gathered parameters; none: as kept"},
     {"precision.reduce", TSR_KEY_ENUM, AT(reduce), "f32", 0, 0, 0, tsr_words_dtype,

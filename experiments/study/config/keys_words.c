@@ -9,7 +9,7 @@
 const char *const tsr_words_accum[] = {"reduce_each", "no_reduce", "no_reduce_no_reshard",
                                        "no_all_reduce", NULL};
 const char *const tsr_words_dtype[] = {"none", "f32", "bf16", "f16", NULL};
-const char *const tsr_words_real[] = {"", "f32", "bf16", "f16", NULL};
+const char *const tsr_words_real[] = {"", "f32", "bf16", "f16", "f64", NULL};
 const char *const tsr_words_optimizer[] = {"adamw", "sgd", "none", NULL};
 const char *const tsr_words_variant[] = {"foreach",   "fused",          "loop",
                                          "decoupled", "decoupled_read", NULL};

@@ -4,7 +4,7 @@
 
 extern const char *const tsr_words_accum[];     /* enum tsr_accumulate */
 extern const char *const tsr_words_dtype[];     /* tsr_dtype up to f16 */
-extern const char *const tsr_words_real[];      /* the same without none */
+extern const char *const tsr_words_real[];      /* tsr_dtype from f32 to f64 */
 extern const char *const tsr_words_optimizer[]; /* enum tsr_opt_name */
 extern const char *const tsr_words_variant[];
 extern const char *const tsr_words_clip[];

@@ -122,8 +122,37 @@ static tsr_status check_folded(const struct tsr_job *job)
     return TSR_OK;
 }
 
+/* A reference is one if nothing in it is rounded to less; and what is only simulated needs none. */
+static tsr_status check_reference(const struct tsr_job *job)
+{
+    const struct tsr_settings *s = job->settings;
+    const struct {
+        const char *key, *allowed;
+        bool found;
+    } table[] = {{"precision.param", "none", s->param != TSR_DTYPE_NONE},
+                 {"precision.reduce", "none", s->reduce != TSR_DTYPE_NONE},
+                 {"precision.output", "none", s->output != TSR_DTYPE_NONE},
+                 {"precision.linear", "plain", s->linear != TSR_LINEAR_PLAIN},
+                 {"optimizer.state", "master", s->state_dtype != TSR_DTYPE_NONE},
+                 {"loss.kernel", "eager", s->loss_kernel != TSR_LOSS_EAGER},
+                 {"dialect", "eager or fused", s->dialect == TSR_DIALECT_COMPILE},
+                 {"model.implementation", "plain", s->model_impl != TSR_IMPL_PLAIN},
+                 {"api", "fully_shard, replicate or ddp", s->api == TSR_API_FSDP1}};
+    for (size_t i = 0; s->master == TSR_F64 && i < sizeof table / sizeof *table; i++) {
+        char found[64] = "?";
+        if (!table[i].found)
+            continue;
+        TSR_TRY(tsr_key_format(&tsr_keys[tsr_key_find(table[i].key)], s, found, sizeof found));
+        return tsr_node_error(tsr_job_at(job, table[i].key),
+                              "%s: found %s beside precision.master: f64; allowed: %s",
+                              table[i].key, found, table[i].allowed);
+    }
+    return TSR_OK;
+}
+
 tsr_status tsr_job_check_step(const struct tsr_job *job)
 {
+    TSR_TRY(check_reference(job));
     TSR_TRY(check_selective(job));
     TSR_TRY(check_share(job));
     TSR_TRY(check_chunks(job));

@@ -75,7 +75,8 @@ tsr_status tsr_plan_space_default(struct tsr_experiment *experiment, const struc
     TSR_TRY(add(experiment, base, "checkpoint.every", checkpoints, out));
     if (api == TSR_API_DDP)
         return add(experiment, base, "ddp.gradient_as_bucket_view", views, out);
-    TSR_TRY(add(experiment, base, "precision.reduce", reductions, out));
+    if (job->settings->master != TSR_F64) /* which has one form */
+        TSR_TRY(add(experiment, base, "precision.reduce", reductions, out));
     if (job->settings->wrap.kind != TSR_WRAP_LIST)
         TSR_TRY(add(experiment, base, "wrap", wraps, out));
     if (api == TSR_API_REPLICATE)

@@ -41,8 +41,10 @@ void tsr_row_fail(struct tsr_row *row, tsr_status status)
 /* MFU counts against the peak of the dtype that the matrix products run in (torchtitan's peaks). */
 static void set_mfu(const struct tsr_job *job, struct tsr_row *row)
 {
-    static const enum tsr_peak peaks[] = {
-        [TSR_F32] = TSR_PEAK_FP32, [TSR_BF16] = TSR_PEAK_BF16, [TSR_F16] = TSR_PEAK_FP16};
+    static const enum tsr_peak peaks[] = {[TSR_F32] = TSR_PEAK_FP32,
+                                          [TSR_BF16] = TSR_PEAK_BF16,
+                                          [TSR_F16] = TSR_PEAK_FP16,
+                                          [TSR_F64] = TSR_PEAK_FP64};
     const struct tsr_settings *s = job->settings;
     double peak = job->cluster.gpu.peak_flops[peaks[s->param ? s->param : s->master]];
     if (peak > 0 && row->steady.step_s > 0)

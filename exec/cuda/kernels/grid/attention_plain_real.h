@@ -1,4 +1,4 @@
-/* attention_real.h: template of attention.cu. */
+/* attention_plain_real.h: template of attention.cu. */
 #include "exec/kernels/tensor/real.h"
 
 /* A head, and where its tiles lie. */

@@ -1,4 +1,6 @@
-/* optimizer.cu: updates of lists of parameters. */
+/* optimizer.cu: updates of lists of parameters; a file of its own, since compiling it takes almost as
+ * long as all of elements.cu.
+ */
 #include "exec/cuda/kernels/code.h"
 
 #include "exec/kernels/grid/grid_optimizer.h"

@@ -1,7 +1,7 @@
-/* columns.cu: sums over rows (columns.h). A warp reads a row of a tile, a lane 16 bytes of bf16. */
+/* columns.cu: sums over rows (parts.h). A warp reads a row of a tile, a lane 16 bytes of bf16. */
 #include "exec/cuda/kernels/team.h"
 
-#include "exec/cuda/kernels/rows/columns.h"
+#include "exec/cuda/kernels/rows/parts.h"
 
 /* Behind the last row of this chunk. */
 TSR_DEVICE uint64_t column_chunk_end(const struct tsr_column_parts *k)

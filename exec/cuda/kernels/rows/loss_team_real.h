@@ -1,4 +1,4 @@
-/* loss_real.h: template of loss.cu. */
+/* loss_team_real.h: template of loss.cu. */
 #include "exec/kernels/tensor/real.h"
 
 /* Of one block: sum / n into out, 0 if there is nothing to divide by. */

@@ -1,5 +1,5 @@
 /* norm_gradients.h: all gradients of a norm from one reading of its operands (norm_gradients.cu): a
- * block has a chunk of rows and leaves its part of the sums over rows, as columns.h has them. What
+ * block has a chunk of rows and leaves its part of the sums over rows, as parts.h has them. What
  * a launch and the kernel agree on; it follows from shapes and dtypes alone.
  */
 #ifndef TSR_CUDA_KERNELS_NORM_GRADIENTS_H

@@ -1,5 +1,5 @@
 /* norms.cu: RMSNorm and LayerNorm, forward and backward. A row is read once; while its statistics
- * are made it stays in shared memory. Sums over rows: columns.h.
+ * are made it stays in shared memory. Sums over rows: parts.h.
  */
 #include "exec/cuda/kernels/team.h"
 

@@ -1,4 +1,4 @@
-/* norms_real.h: template of norms.cu. */
+/* norms_team_real.h: template of norms.cu. */
 #include "exec/kernels/tensor/real.h"
 
 /* ---- forward ----------------------------------------------------------------------------------

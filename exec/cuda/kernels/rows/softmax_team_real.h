@@ -1,4 +1,4 @@
-/* softmax_real.h: template of softmax.cu. */
+/* softmax_team_real.h: template of softmax.cu. */
 #include "exec/kernels/tensor/real.h"
 
 TSR_DEVICE void TSR_R(softmax)(const struct tsr_softmax *k, bool whole)

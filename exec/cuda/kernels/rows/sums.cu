@@ -1,7 +1,7 @@
-/* sums.cu: sums of rows, and over all elements (folds.h). Sums of columns: columns.cu. */
+/* sums.cu: sums of rows, and over all elements (parts.h). Sums of columns: columns.cu. */
 #include "exec/cuda/kernels/team.h"
 
-#include "exec/cuda/kernels/rows/folds.h"
+#include "exec/cuda/kernels/rows/parts.h"
 
 #define TSR_REAL_F64 0
 #include "exec/cuda/kernels/rows/sums_team_real.h"

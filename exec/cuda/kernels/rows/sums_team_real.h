@@ -1,4 +1,4 @@
-/* sums_real.h: template of sums.cu. */
+/* sums_team_real.h: template of sums.cu. */
 #include "exec/kernels/tensor/real.h"
 
 /* Carried in f64. */

@@ -11,7 +11,7 @@
 
 #include "engine/layout/tensor_parallel.h"
 #include "exec/base/numeric.h"
-#include "exec/host/host_rank.h"
+#include "exec/host/host_device.h"
 
 enum { MAX_RANKS = 64 };
 
