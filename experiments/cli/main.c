@@ -9,6 +9,8 @@
 #include "experiments/cli/args/args.h"
 #include "experiments/cli/args/cmd.h"
 #include "experiments/cli/args/help.h"
+#include "experiments/cli/args/progress.h"
+#include "experiments/study/base/interrupt.h"
 #include "experiments/study/base/nearest.h"
 
 #ifndef TSR_VERSION
@@ -89,6 +91,8 @@ static void keep_memory(void)
 int main(int argc, char **argv)
 {
     keep_memory();
+    tsr_interrupt_handle();
+    tsr_progress_listen();
     if (argc < 2) {
         tsr_status status =
             tsr_fail(TSR_ECONFIG, "no subcommand given; allowed: compare, sim, "

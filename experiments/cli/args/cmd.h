@@ -2,17 +2,7 @@
 #ifndef TSR_CLI_CMD_H
 #define TSR_CLI_CMD_H
 
-#include "engine/program/base.h"
-
-/* Exit statuses; the only ones. */
-enum tsr_exit {
-    TSR_EXIT_OK = 0,
-    TSR_EXIT_MACHINE = 1, /* the machine failed */
-    TSR_EXIT_USER = 2,    /* the user's mistake */
-    TSR_EXIT_UNFIT = 3,   /* does not fit, or out of memory */
-    TSR_EXIT_DEFECT = 4,  /* ranks that differ, a race, a deadlock */
-    TSR_EXIT_RETRY = 75   /* a peer was lost; a restart may help */
-};
+#include "experiments/study/base/exit_status.h"
 
 int tsr_cmd_compare(int argc, char **argv);
 int tsr_cmd_corpus(int argc, char **argv);
@@ -44,8 +34,6 @@ typedef tsr_status (*tsr_command_fn)(const struct tsr_usage *usage, struct tsr_a
 /* Parses the options, prints the help if that is asked for, else runs; returns the exit status. */
 int tsr_command(const char *name, int argc, char **argv, tsr_command_fn run);
 
-/* The exit status that a failure means. */
-int tsr_exit_status(tsr_status status);
 /* Prints the one line of a failure, and returns its exit status; TSR_OK: flushes stdout and
  * returns `success`, or the failure of the flush. */
 int tsr_finish(tsr_status status, int success);

@@ -272,18 +272,25 @@ static tsr_status parse_text(const struct source *src, const char *text, size_t 
     return status;
 }
 
+tsr_status tsr_doc_read(const char *name, const char *text, size_t n, struct tsr_doc *out)
+{
+    memset(out, 0, sizeof(*out));
+    tsr_arena_init(&out->arena);
+    struct source src = {&out->arena, tsr_arena_strdup(&out->arena, name), false};
+    tsr_status status = src.name ? parse_text(&src, text, n, &out->root) : out_of_memory();
+    if (status != TSR_OK)
+        tsr_doc_fini(out);
+    return status;
+}
+
 tsr_status tsr_doc_load(const char *path, struct tsr_doc *out)
 {
     char *text = NULL;
     size_t n = 0;
     memset(out, 0, sizeof(*out));
     TSR_TRY(read_file(path, &text, &n));
-    tsr_arena_init(&out->arena);
-    struct source src = {&out->arena, tsr_arena_strdup(&out->arena, path), false};
-    tsr_status status = src.name ? parse_text(&src, text, n, &out->root) : out_of_memory();
+    tsr_status status = tsr_doc_read(path, text, n, out);
     free(text);
-    if (status != TSR_OK)
-        tsr_doc_fini(out);
     return status;
 }
 

@@ -160,16 +160,26 @@ static tsr_status load(struct tsr_experiment *out, const char *const *sets, size
     return tsr_node_is_null(sweeps) ? TSR_OK : tsr_experiment_sweep(out, sweeps);
 }
 
-tsr_status tsr_experiment_load(const char *path, const char *const *sets, size_t n_sets,
-                               struct tsr_experiment *out)
+tsr_status tsr_experiment_open(const struct tsr_study_request *request, struct tsr_experiment *out)
 {
+    const char *text = request->text;
     memset(out, 0, sizeof(*out));
-    TSR_TRY(tsr_doc_load(path, &out->doc));
-    out->path = path;
-    tsr_status status = load(out, sets, n_sets);
+    if (text)
+        TSR_TRY(tsr_doc_read(TSR_TEXT_NAME, text, strlen(text), &out->doc));
+    else
+        TSR_TRY(tsr_doc_load(request->path, &out->doc));
+    out->path = text ? TSR_TEXT_NAME : request->path;
+    tsr_status status = load(out, request->sets, request->n_sets);
     if (status != TSR_OK)
         tsr_experiment_fini(out);
     return status;
+}
+
+tsr_status tsr_experiment_load(const char *path, const char *const *sets, size_t n_sets,
+                               struct tsr_experiment *out)
+{
+    const struct tsr_study_request request = {.path = path, .sets = sets, .n_sets = n_sets};
+    return tsr_experiment_open(&request, out);
 }
 
 void tsr_experiment_fini(struct tsr_experiment *experiment)

@@ -2,7 +2,7 @@
  * (blocks, and modules outside of them) in which memory changes. Longest common subsequences, so
  * that what one run does more does not shift the rest.
  */
-#include "experiments/study/diff/diff.h"
+#include "experiments/study/diff/diff_parts.h"
 
 #include <stdlib.h>
 #include <string.h>

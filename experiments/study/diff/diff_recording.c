@@ -1,9 +1,10 @@
 /* diff_recording.c: reads a recorded time line of PyTorch's allocator (NAME.timeline.json.gz of
  * tests/golden-memory, whose README has the format). The iteration that is shown is its last one.
  */
-#include "experiments/study/diff/diff.h"
+#include "experiments/study/diff/diff_parts.h"
 
 #include <errno.h>
+#include <jansson.h>
 #include <stdlib.h>
 #include <string.h>
 

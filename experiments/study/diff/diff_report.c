@@ -1,6 +1,7 @@
 /* diff_report.c: what differs between two runs, as a JSON object. Differences are b minus a. */
-#include "experiments/study/diff/diff.h"
+#include "experiments/study/diff/diff_parts.h"
 
+#include <jansson.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -349,8 +350,9 @@ static void add_totals(const struct tsr_diff_run *a, const struct tsr_diff_run *
                         categories_json(peak_a->by_category, peak_b->by_category));
 }
 
-tsr_status tsr_diff_report(const struct tsr_diff_run *a, const struct tsr_diff_run *b, json_t **out)
+tsr_status tsr_diff_report(const struct tsr_diff *diff, json_t **out)
 {
+    const struct tsr_diff_run *a = &diff->a, *b = &diff->b;
     json_t *owners = NULL, *gaps = NULL, *phases = NULL, *overlap = NULL;
     *out = json_object();
     if (!*out)

@@ -1,5 +1,5 @@
 /* diff_run.c: what a run is read from, and the loader of strategies. */
-#include "experiments/study/diff/diff.h"
+#include "experiments/study/diff/diff_parts.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -241,15 +241,14 @@ static tsr_status take_strategy(const struct tsr_experiment *experiment,
     return status;
 }
 
-/* `name` NULL: the only strategy. */
-static tsr_status load_strategy(const char *file, const char *name, const char *const *sets,
-                                size_t n_sets, struct tsr_diff_run *run)
+/* The one strategy that `request` names; NULL: the only one. */
+static tsr_status load_strategy(const struct tsr_study_request *request, struct tsr_diff_run *run)
 {
     struct tsr_experiment experiment;
     const struct tsr_strategy *strategy = NULL;
-    TSR_TRY(tsr_experiment_load(file, sets, n_sets, &experiment));
+    TSR_TRY(tsr_experiment_open(request, &experiment));
     run->kind = "strategy";
-    tsr_status status = tsr_experiment_find(&experiment, name, &strategy);
+    tsr_status status = tsr_experiment_find(&experiment, request->strategy, &strategy);
     if (status == TSR_OK)
         status = take_strategy(&experiment, strategy, run);
     tsr_experiment_fini(&experiment);
@@ -264,10 +263,10 @@ static bool ends_with(const char *text, const char *end)
     return n >= k && !strcmp(text + n - k, end);
 }
 
-static tsr_status load_split(const char *text, const char *const *sets, size_t n_sets,
-                             struct tsr_diff_run *run)
+static tsr_status load_split(const struct tsr_study_request *request, struct tsr_diff_run *run)
 {
-    const char *colon = strrchr(text, ':');
+    struct tsr_study_request split = *request;
+    const char *text = request->path, *colon = strrchr(text, ':');
     struct stat info;
     char file[1024] = "";
     if (colon)
@@ -277,31 +276,34 @@ static tsr_status load_split(const char *text, const char *const *sets, size_t n
                         "diff: found %s; allowed: FILE:STRATEGY, the folder of a strategy that "
                         "compare or sim wrote, its memory.csv, or NAME.timeline.json[.gz]",
                         text);
-    return load_strategy(file, colon + 1, sets, n_sets, run);
+    split.path = file;
+    split.strategy = colon + 1;
+    return load_strategy(&split, run);
 }
 
-static tsr_status load(const char *text, const char *const *sets, size_t n_sets,
-                       struct tsr_diff_run *run)
+static tsr_status load(const struct tsr_study_request *request, struct tsr_diff_run *run)
 {
     struct stat info;
-    if (stat(text, &info) != 0)
-        return load_split(text, sets, n_sets, run);
+    const char *path = request->path;
+    if (request->text)
+        return load_strategy(request, run);
+    if (stat(path, &info) != 0)
+        return load_split(request, run);
     if (S_ISDIR(info.st_mode))
-        return tsr_diff_load_folder(text, run);
-    if (ends_with(text, ".csv"))
-        return tsr_diff_load_csv(text, run);
-    if (ends_with(text, ".timeline.json") || ends_with(text, ".gz"))
-        return tsr_diff_load_recording(text, run);
-    return load_strategy(text, NULL, sets, n_sets, run);
+        return tsr_diff_load_folder(path, run);
+    if (ends_with(path, ".csv"))
+        return tsr_diff_load_csv(path, run);
+    if (ends_with(path, ".timeline.json") || ends_with(path, ".gz"))
+        return tsr_diff_load_recording(path, run);
+    return load_strategy(request, run);
 }
 
-tsr_status tsr_diff_load(const char *text, const char *const *sets, size_t n_sets,
-                         struct tsr_diff_run *out)
+tsr_status tsr_diff_load(const struct tsr_study_request *request, struct tsr_diff_run *out)
 {
     memset(out, 0, sizeof(*out));
     tsr_arena_init(&out->arena);
-    snprintf(out->label, sizeof out->label, "%s", text);
-    tsr_status status = load(text, sets, n_sets, out);
+    snprintf(out->label, sizeof out->label, "%s", request->text ? TSR_TEXT_NAME : request->path);
+    tsr_status status = load(request, out);
     if (status != TSR_OK)
         tsr_diff_run_fini(out);
     return status;

@@ -10,6 +10,8 @@
 #include <string.h>
 
 #include "experiments/study/goodput/tenants.h"
+#include "experiments/study/job/sim_job.h"
+#include "experiments/study/simulate/open.h"
 
 enum { MAX_TOGETHER = 65536 };
 /* Steps of the slowest job; the others make as many more as they are faster, up to the limit of
@@ -256,8 +258,10 @@ static tsr_status run_together(struct together *t)
     for (size_t i = 0; i < t->tenants->n; i++) { /* the same steps, alone and shared */
         const struct emitted *e = &t->items[i];
         uint32_t last = last_counted(e, e->shared_ends, until);
-        t->tenants->items[i].alone_s = mean_step(e, e->alone_ends, last);
-        t->tenants->items[i].shared_s = mean_step(e, e->shared_ends, last);
+        struct tsr_tenant *tenant = &t->tenants->items[i];
+        tenant->alone_s = mean_step(e, e->alone_ends, last);
+        tenant->shared_s = mean_step(e, e->shared_ends, last);
+        tenant->slowdown = tenant->alone_s > 0 ? tenant->shared_s / tenant->alone_s : 0;
     }
     tsr_sim_result_destroy(result);
     return TSR_OK;

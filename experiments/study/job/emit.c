@@ -6,6 +6,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "experiments/study/base/listener.h"
 #include "experiments/study/job/build.h"
 
 enum { EXTRA_ITERATIONS = 5 }; /* beyond what the user asks for, before we give up */
@@ -205,10 +206,9 @@ static tsr_status emit_steps(const struct tsr_job *job, struct tsr_emission *out
     }
     /* Addresses may take turns for ever. Time and memory follow from the program alone. */
     if (!same_program && !job->is_trial)
-        fprintf(stderr,
-                "tessera: note: strategy %s: no two successive iterations were alike; the last of "
-                "%u is shown\n",
-                job->strategy->name, n);
+        tsr_tell(
+            "note: strategy %s: no two successive iterations were alike; the last of %u is shown",
+            job->strategy->name, n);
     return TSR_OK;
 }
 

@@ -12,8 +12,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "experiments/cli/args/cmd.h"
-#include "experiments/study/base/temp_file.h"
+#include "experiments/study/base/files.h"
 #include "experiments/study/job/build.h"
 #include "experiments/study/job/job.h"
 #include "experiments/study/report/validated.h"
