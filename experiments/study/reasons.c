@@ -98,22 +98,20 @@ static void merge_micros(struct tsr_diff_run *run)
 tsr_status tsr_study_diff(const struct tsr_study_request *a, const struct tsr_study_request *b,
                           struct tsr_diff *out)
 {
+    struct tsr_diff_run *runs = out->runs;
     memset(out, 0, sizeof *out);
-    TSR_TRY(tsr_diff_load(a, &out->a));
-    tsr_status status = tsr_diff_load(b, &out->b);
+    TSR_TRY(tsr_diff_load(a, &runs[0]));
+    tsr_status status = tsr_diff_load(b, &runs[1]);
     if (status != TSR_OK) {
-        tsr_diff_run_fini(&out->a);
+        tsr_diff_run_fini(&runs[0]);
         return status;
     }
-    if (!strcmp(out->a.kind, "recording") || !strcmp(out->b.kind, "recording")) {
-        merge_micros(&out->a);
-        merge_micros(&out->b);
+    if (!strcmp(runs[0].kind, "recording") || !strcmp(runs[1].kind, "recording")) {
+        merge_micros(&runs[0]);
+        merge_micros(&runs[1]);
     }
-    return TSR_OK;
-}
-
-void tsr_diff_fini(struct tsr_diff *diff)
-{
-    tsr_diff_run_fini(&diff->a);
-    tsr_diff_run_fini(&diff->b);
+    status = tsr_diff_runs(out);
+    if (status != TSR_OK)
+        tsr_diff_fini(out);
+    return status;
 }

@@ -64,8 +64,10 @@ static void two_runs(void)
     const struct tsr_study_request a = {.text = experiment, .strategy = "sharded"};
     const struct tsr_study_request b = {.text = experiment, .strategy = "copies"};
     expect(tsr_study_diff(&a, &b, &diff) == TSR_OK, "two strategies are compared");
-    expect(diff.a.points[diff.a.peak].total < diff.b.points[diff.b.peak].total,
+    const struct tsr_diff_run *sharded = &diff.runs[0], *copies = &diff.runs[1];
+    expect(sharded->points[sharded->peak].total < copies->points[copies->peak].total,
            "sharding takes less");
+    expect(diff.parts && diff.n_gaps > 0 && diff.n_peak > 0, "it says where");
     tsr_diff_fini(&diff);
 }
 

@@ -12,13 +12,14 @@ static const char *const formats[] = {"text", "json", NULL};
 
 static tsr_status print(const struct tsr_args *args, const struct tsr_diff *diff)
 {
-    json_t *report = NULL;
-    tsr_status status = tsr_diff_report(diff, &report);
-    if (status == TSR_OK && !strcmp(args->format, "json")) {
+    tsr_status status = TSR_OK;
+    json_t *report = tsr_diff_json(diff);
+    if (!report)
+        return tsr_no_memory("the report");
+    if (!strcmp(args->format, "json"))
         status = tsr_print_report(stdout, report);
-    } else if (status == TSR_OK) {
+    else
         tsr_diff_print(stdout, report, (size_t)args->top);
-    }
     json_decref(report);
     return status;
 }

@@ -33,7 +33,7 @@ static tsr_status add_strategy(struct tsr_experiment *experiment, const char *na
     if (node->kind == TSR_NODE_MAP) {
         const char *where = tsr_arena_printf(&experiment->doc.arena, "strategies.%s.", name);
         if (!where)
-            return tsr_fail(TSR_ENOMEM, "out of memory");
+            return tsr_no_memory(NULL);
         TSR_TRY(tsr_settings_apply(&experiment->doc.arena, node, where, NULL, &strategy->settings));
     } else if (node->kind != TSR_NODE_NULL) {
         return tsr_node_error(node, "strategies.%s: found %s; allowed: a mapping of keys", name,
@@ -54,7 +54,7 @@ static tsr_status read_strategies(struct tsr_experiment *experiment)
         return tsr_node_error(node, "strategies: found %zu; allowed: up to %d", n, MAX_STRATEGIES);
     experiment->strategies = calloc(n ? n : 1, sizeof(*experiment->strategies));
     if (!experiment->strategies)
-        return tsr_fail(TSR_ENOMEM, "out of memory");
+        return tsr_no_memory(NULL);
     if (n == 0) { /* the file itself is the strategy */
         struct tsr_strategy *only = &experiment->strategies[experiment->n++];
         only->name = only->base = "default";
@@ -81,7 +81,7 @@ static tsr_status check_set(struct tsr_experiment *experiment, const char *assig
     const char **names = tsr_arena_alloc(&experiment->doc.arena, (n + 1) * sizeof(*names));
     char words[512];
     if (!names)
-        return tsr_fail(TSR_ENOMEM, "out of memory");
+        return tsr_no_memory(NULL);
     for (size_t i = 0; i < n; i++) {
         size_t length = strlen(node->items[i]->key);
         names[i] = node->items[i]->key;
@@ -105,7 +105,7 @@ static tsr_status spell_out(struct tsr_experiment *experiment, struct tsr_yaml_n
         struct tsr_yaml_node *outer = tsr_arena_alloc(&experiment->doc.arena, sizeof(*outer));
         struct tsr_yaml_node **items = tsr_arena_alloc(&experiment->doc.arena, sizeof(*items));
         if (!outer || !items)
-            return tsr_fail(TSR_ENOMEM, "out of memory");
+            return tsr_no_memory(NULL);
         *outer = *value;
         outer->kind = TSR_NODE_MAP;
         outer->text = "";

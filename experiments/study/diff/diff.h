@@ -39,18 +39,78 @@ struct tsr_diff_run {
 
 void tsr_diff_run_fini(struct tsr_diff_run *run);
 
-/* ---- both -------------------------------------------------------------------------------------
+/* ---- differences ------------------------------------------------------------------------------
  */
+
+/* All differences are b minus a; [0] is a, [1] is b. Texts belong to the runs, or to the diff. */
+
+/* Live at the start of the step or at the peaks; those that differ most first. */
+struct tsr_diff_category {
+    const char *category;
+    uint64_t bytes[2];
+};
+
+struct tsr_diff_owned {
+    const char *category, *owner;
+    uint64_t bytes[2];
+};
+
+/* The first change of the step that is not the same in both. */
+struct tsr_diff_change {
+    bool there;           /* else the run has ended */
+    size_t point;         /* of the run */
+    const char *category; /* that moved most; "": none */
+    int64_t bytes;
+};
+
+/* Where the gap between the levels opens and closes. */
+struct tsr_diff_gap {
+    const char *phase, *module; /* "model.layers.*" */
+    uint16_t micro;
+    size_t n; /* places */
+    int64_t change;
+};
+
+struct tsr_diff_phase {
+    const char *phase;
+    uint16_t micro;
+    bool in[2];
+    uint64_t allocated[2], reserved[2]; /* peaks; 0 where the run does not have the phase */
+};
+
+/* Collectives of one kind and one pattern of names whose exposure is not the same; seconds. */
+struct tsr_diff_exposure {
+    uint8_t kind; /* enum tsr_overlap_kind */
+    const char *name;
+    size_t n[2];
+    double exposed[2], why[2][TSR_N_EXPOSURES];
+};
+
+/* Owns all of it: tsr_diff_fini(). A recording merges micro-batches: where one side is a recording,
+ * the points of both have micro-batch 0. */
+struct tsr_diff {
+    struct tsr_diff_run runs[2];
+    struct tsr_arena arena;
+    uint64_t peak_reserved[2];
+    size_t n_start, n_peak, n_owners, n_gaps, n_phases, n_exposures;
+    struct tsr_diff_category start[TSR_N_CATEGORIES], peak[TSR_N_CATEGORIES];
+    bool parts; /* else every change of the step is the same */
+    size_t part_at;
+    struct tsr_diff_change part[2];
+    bool has_owners; /* of both runs */
+    struct tsr_diff_owned *owners;
+    struct tsr_diff_gap *gaps; /* the widest first */
+    struct tsr_diff_phase *phases;
+    bool has_exposures;                  /* both runs have times */
+    struct tsr_diff_exposure *exposures; /* the largest change first */
+};
+/* Fills all but the runs. The runs stay the caller's on failure. Errors: TSR_ENOMEM. */
+tsr_status tsr_diff_runs(struct tsr_diff *diff) TSR_MUST_USE;
+void tsr_diff_fini(struct tsr_diff *diff);
 
 struct json_t; /* of jansson */
 
-/* Owns its runs: tsr_diff_fini(). A recording merges micro-batches: where one side is a recording,
- * the points of both have micro-batch 0. */
-struct tsr_diff {
-    struct tsr_diff_run a, b;
-};
-void tsr_diff_fini(struct tsr_diff *diff);
+/* All of it as an object. NULL when out of memory. */
+struct json_t *tsr_diff_json(const struct tsr_diff *diff);
 
-/* What differs, as an object. Errors: TSR_ENOMEM. */
-tsr_status tsr_diff_report(const struct tsr_diff *diff, struct json_t **out) TSR_MUST_USE;
 #endif

@@ -50,7 +50,7 @@ static tsr_status add_work(struct tsr_diff_run *run, struct works *works, double
     if (work.phase && work.module && work.operation &&
         TSR_PUSH(works->items, works->n, works->cap, work))
         return TSR_OK;
-    return tsr_fail(TSR_ENOMEM, "out of memory: the work of a run");
+    return tsr_no_memory("the work of a run");
 }
 
 /* streams.csv: stream, start_s, end_s, kind, name, module, phase, micro_batch, ... */

@@ -51,9 +51,7 @@ void tsr_diff_alignment_fini(struct tsr_diff_alignment *alignment);
 /* ---- report -----------------------------------------------------------------------------------
  */
 
-/* Its part about collectives whose exposure is not the same; null if a run has no times
- * (diff_overlap.c). */
-tsr_status tsr_diff_overlap(const struct tsr_diff_run *a, const struct tsr_diff_run *b,
-                            struct json_t **out) TSR_MUST_USE;
+/* Fills the exposures, if both runs have times (diff_overlap.c). */
+tsr_status tsr_diff_exposures(struct tsr_diff *diff) TSR_MUST_USE;
 
 #endif

@@ -52,7 +52,7 @@ tsr_status tsr_diff_add_owner(struct tsr_diff_run *run, uint8_t category, const 
     struct tsr_diff_owner owner = {category, tsr_arena_strdup(&run->arena, pattern), bytes};
     if (owner.name && TSR_PUSH(run->owners, run->n_owners, run->cap_owners, owner))
         return TSR_OK;
-    return tsr_fail(TSR_ENOMEM, "out of memory: owners of a run");
+    return tsr_no_memory("owners of a run");
 }
 
 size_t tsr_diff_unit_length(const struct tsr_diff_point *point)
@@ -98,7 +98,7 @@ static void collect(void *user, const struct tsr_memory_sample *sample)
         .reserved = sample->reserved};
     memcpy(point.by_category, sample->by_category, sizeof point.by_category);
     if (c->status == TSR_OK && (!point.module || !point.operation))
-        c->status = tsr_fail(TSR_ENOMEM, "out of memory: places of a run");
+        c->status = tsr_no_memory("places of a run");
     if (c->status == TSR_OK)
         c->status = tsr_diff_add_point(c->run, &point);
 }

@@ -70,7 +70,7 @@ static tsr_status list_items(const struct tsr_instr *const *live, size_t n,
         const char *owner = tsr_owner_of(program->tables, origin, buffer);
         owner = owner == buffer ? tsr_arena_strdup(arena, owner) : owner;
         if (!owner)
-            return tsr_fail(TSR_ENOMEM, "out of memory");
+            return tsr_no_memory(NULL);
         out[i] = (struct item){.owner = owner,
                                .bytes = live[i]->block_bytes,
                                .category = live[i]->category,
@@ -92,7 +92,7 @@ static tsr_status name_item(struct item *item, bool by_block, struct tsr_arena *
         tsr_owner_pattern(item->owner, text, sizeof text);
     item->pattern = tsr_arena_strdup(arena, text);
     item->unit = length ? tsr_arena_printf(arena, "%.*s", (int)length, item->owner) : item->owner;
-    return item->pattern && item->unit ? TSR_OK : tsr_fail(TSR_ENOMEM, "out of memory");
+    return item->pattern && item->unit ? TSR_OK : tsr_no_memory(NULL);
 }
 
 static tsr_status name_items(struct item *items, size_t n, bool by_block, struct tsr_arena *arena)

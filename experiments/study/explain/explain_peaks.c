@@ -43,7 +43,7 @@ static tsr_status curve_of(const struct tsr_explained *e, struct curve *out)
     tsr_status status = tsr_memory_replay(memory, e->program, keep, out, &peak);
     tsr_memory_destroy(memory);
     if (status == TSR_OK && out->failed)
-        status = tsr_fail(TSR_ENOMEM, "out of memory: the memory curve");
+        status = tsr_no_memory("the memory curve");
     return status;
 }
 
@@ -171,7 +171,7 @@ static tsr_status find_maxima(const struct curve *curve, struct maximum **out, s
     size_t *stack = calloc(curve->n, sizeof *stack), cap = 0;
     *out = NULL;
     *n = 0;
-    tsr_status status = low && stack ? TSR_OK : tsr_fail(TSR_ENOMEM, "out of memory: local maxima");
+    tsr_status status = low && stack ? TSR_OK : tsr_no_memory("local maxima");
     if (status == TSR_OK) {
         lowest_towards(curve, 1, stack, low + 2 * curve->n, low);
         lowest_towards(curve, -1, stack, low + 2 * curve->n, low + curve->n);
@@ -183,7 +183,7 @@ static tsr_status find_maxima(const struct curve *curve, struct maximum **out, s
         uint64_t side = tsr_max_u64(low[i], low[curve->n + i]);
         struct maximum maximum = {i, total};
         if (total - side >= highest / MIN_PROMINENCE && !TSR_PUSH(*out, *n, cap, maximum))
-            status = tsr_fail(TSR_ENOMEM, "out of memory: local maxima");
+            status = tsr_no_memory("local maxima");
     }
     free(low);
     free(stack);

@@ -88,7 +88,7 @@ static tsr_status units_init(struct units *u, const struct tsr_explained *e)
     u->category_of = calloc(u->n_buffers, sizeof *u->category_of);
     if (u->gathered && u->unsharded && u->owner_of && u->bytes_of && u->category_of)
         return TSR_OK;
-    return tsr_fail(TSR_ENOMEM, "out of memory: units");
+    return tsr_no_memory("units");
 }
 
 static void units_fini(struct units *u)
@@ -167,7 +167,7 @@ static tsr_status blocks_init(struct blocks *b, const struct tsr_tables *tables)
     *b = (struct blocks){.items = calloc(tables->n_modules + 1, sizeof(struct block)),
                          .of_module = calloc(tables->n_modules + 1, sizeof(size_t))};
     if (!b->items || !b->of_module)
-        return tsr_fail(TSR_ENOMEM, "out of memory: blocks");
+        return tsr_no_memory("blocks");
     for (uint32_t m = 0; m < tables->n_modules; m++) {
         const char *name = tables->modules[m];
         size_t length = tsr_owner_block_length(name), i = 0;

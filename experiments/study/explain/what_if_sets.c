@@ -60,7 +60,7 @@ static tsr_status run(struct study *study, struct combination *items, size_t n, 
 {
     const struct tsr_variant **variants = calloc(n + 1, sizeof(const struct tsr_variant *));
     struct tsr_what_if_result *results = calloc(n + 1, sizeof *results);
-    tsr_status status = variants && results ? TSR_OK : tsr_fail(TSR_ENOMEM, "out of memory");
+    tsr_status status = variants && results ? TSR_OK : tsr_no_memory(NULL);
     for (size_t i = 0; i < n && status == TSR_OK; i++)
         variants[i] = &items[i].variant;
     if (status == TSR_OK)

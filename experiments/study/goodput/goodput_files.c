@@ -83,7 +83,7 @@ tsr_status tsr_month_write(const struct tsr_month *month, const struct tsr_study
                  {"goodput-frame.csv", write_frame}};
     struct curve *c = calloc(1, sizeof *c);
     if (!c)
-        return tsr_fail(TSR_ENOMEM, "out of memory");
+        return tsr_no_memory(NULL);
     c->month = month;
     c->info = info;
     tsr_status status = draw_curve(c);

@@ -126,7 +126,7 @@ static tsr_status read_entry(const struct tsr_study *study, struct tsr_tenants *
     const struct tsr_yaml_node *list = tsr_node_get(entry, "nodes");
     tenant->nodes = calloc(n + 1u, sizeof *tenant->nodes);
     if (!tenant->nodes)
-        return tsr_fail(TSR_ENOMEM, "out of memory");
+        return tsr_no_memory(NULL);
     tsr_status status = list ? read_nodes(t, list, tenant, n) : give_free_nodes(t, tenant, n);
     t->n++;
     return status;

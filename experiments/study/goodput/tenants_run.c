@@ -39,11 +39,6 @@ struct together {
     struct tsr_program idle;
 };
 
-static tsr_status no_memory(void)
-{
-    return tsr_fail(TSR_ENOMEM, "out of memory: jobs");
-}
-
 /* ---- emission ---------------------------------------------------------------------------- */
 
 static void forget(struct emitted *e)
@@ -227,10 +222,10 @@ static tsr_status assemble(struct together *t)
     for (uint32_t c = 0; t->programs && c < t->n_classes; c++) {
         t->programs[c] = calloc(t->n_iterations + 1u, sizeof **t->programs);
         if (!t->programs[c])
-            return no_memory();
+            return tsr_no_memory("jobs");
     }
     if (!t->class_of || !t->node_of || !t->programs)
-        return no_memory();
+        return tsr_no_memory("jobs");
     tsr_program_init(&t->idle, t->items[0].emission.classes[0].programs[0]->tables);
     fill_ranks(t, per_node);
     fill_programs(t);
@@ -284,7 +279,7 @@ tsr_status tsr_tenants_simulate(const struct tsr_study *study, struct tsr_tenant
 {
     struct together *t = calloc(1, sizeof *t);
     if (!t)
-        return no_memory();
+        return tsr_no_memory("jobs");
     t->study = study;
     t->tenants = tenants;
     tsr_status status = all_alone(t); /* how long their steps are */

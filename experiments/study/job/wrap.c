@@ -141,7 +141,7 @@ static tsr_status wrap(struct wrapper *w, struct tsr_module *const *modules, siz
         return explain(w, entry, reshard, status);
     if (modules[0] != tsr_module_root(w->engine) &&
         !TSR_PUSH(w->calls.items, w->calls.n, w->calls.cap, modules[0]))
-        return tsr_fail(TSR_ENOMEM, "out of memory");
+        return tsr_no_memory(NULL);
     return TSR_OK;
 }
 

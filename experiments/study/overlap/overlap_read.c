@@ -92,7 +92,7 @@ static tsr_status read_frame(struct tsr_csv_reader *csv, struct tsr_overlap_tabl
     for (size_t i = 0; i < sizeof times / sizeof *times; i++)
         TSR_TRY(tsr_csv_seconds(csv, i + 1, times[i]));
     out->title = tsr_arena_strdup(&out->arena, csv->fields[7]);
-    return out->title ? TSR_OK : tsr_fail(TSR_ENOMEM, "out of memory: a title");
+    return out->title ? TSR_OK : tsr_no_memory("a title");
 }
 
 /* ---- files ------------------------------------------------------------------------------- */

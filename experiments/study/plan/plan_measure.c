@@ -27,7 +27,7 @@ static tsr_status bound(const struct tsr_job *job, const struct tsr_emission *em
 {
     const struct tsr_program *const **programs = calloc(emission->n_classes, sizeof *programs);
     if (!programs)
-        return tsr_fail(TSR_ENOMEM, "out of memory");
+        return tsr_no_memory(NULL);
     for (uint32_t i = 0; i < emission->n_classes; i++)
         programs[i] = (const struct tsr_program *const *)emission->classes[i].programs;
     struct tsr_sim_job sim = {.world = emission->world,

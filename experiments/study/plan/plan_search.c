@@ -353,7 +353,7 @@ static tsr_status search_time(struct tsr_plan *plan, struct place *done, size_t 
     struct place *open = calloc(plan->space.n, sizeof *open);
     size_t n = 0;
     if (!open)
-        return tsr_fail(TSR_ENOMEM, "out of memory");
+        return tsr_no_memory(NULL);
     for (size_t i = 0; i < plan->space.n; i++) {
         const struct tsr_plan_point *point = &plan->points[i];
         if (point->state == TSR_PLAN_EMITTED && point->fits && point->like == i)
@@ -414,7 +414,7 @@ static tsr_status choose(struct tsr_plan *plan, struct place *done, size_t n)
         qsort(done, n, sizeof *done, by_time);
     plan->shown = calloc(n + 1, sizeof *plan->shown);
     if (!plan->shown)
-        return tsr_fail(TSR_ENOMEM, "out of memory");
+        return tsr_no_memory(NULL);
     for (size_t k = 0; k < n; k++) {
         struct tsr_plan_point *point = &plan->points[done[k].index];
         if (first && same_figures(first, &done[k])) {
@@ -450,8 +450,8 @@ tsr_status tsr_plan_search(struct tsr_plan *plan)
     plan->points = calloc(n, sizeof *plan->points);
     size_t *items = calloc(n, sizeof *items);
     struct place *places = calloc(n, sizeof *places);
-    tsr_status status = plan->points && items && places ? search(plan, items, places)
-                                                        : tsr_fail(TSR_ENOMEM, "out of memory");
+    tsr_status status =
+        plan->points && items && places ? search(plan, items, places) : tsr_no_memory(NULL);
     free(items);
     free(places);
     return status;

@@ -82,7 +82,7 @@ static tsr_status add_to_owner(struct scene *scene, const struct tsr_tables *tab
         return TSR_OK;
     }
     if (!TSR_PUSH(scene->owners, scene->n_owners, scene->cap_owners, new))
-        return tsr_fail(TSR_ENOMEM, "out of memory");
+        return tsr_no_memory(NULL);
     return TSR_OK;
 }
 

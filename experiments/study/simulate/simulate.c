@@ -184,7 +184,7 @@ static tsr_status take_samples(const struct tsr_job *job, const struct tsr_sim_j
         return TSR_OK;
     double *steps = calloc(n, sizeof *steps);
     if (!steps)
-        return tsr_fail(TSR_ENOMEM, "out of memory");
+        return tsr_no_memory(NULL);
     steps[0] = row->steady.step_s;
     for (size_t i = 1; i < n && status == TSR_OK; i++)
         status = one_step(job, run, i, iteration, &steps[i]);

@@ -61,7 +61,7 @@ tsr_status tsr_pool_run(const struct tsr_study *study, const char *dir, uint64_t
 {
     size_t *wanted = calloc(study->n + 1, sizeof *wanted);
     if (!wanted)
-        return tsr_fail(TSR_ENOMEM, "out of memory");
+        return tsr_no_memory(NULL);
     struct strategies s = {study, dir, hooks, wanted, rows};
     struct tsr_pool_work work = {.result_bytes = sizeof(struct tsr_row),
                                  .user = &s,
