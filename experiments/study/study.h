@@ -22,10 +22,11 @@
  * belong to the study, which then is closed last. What a request points to is borrowed until the
  * study is closed.
  *
- * Processes: work is done in child processes, `jobs` at a time (at least 1; simulations are as far
- * from each other as that); stdio buffers are flushed before. Nothing is printed; see tsr_listen().
- * No signal is handled unless tsr_interrupt_handle() was called. Not to be used from several
- * threads at a time.
+ * Processes: work is done in child processes, `jobs` at a time (0: one); stdio buffers are flushed
+ * before. Nothing is printed; see tsr_listen(). No signal is handled unless tsr_interrupt_handle()
+ * was called. Not to be used from several threads at a time.
+ *
+ * What collectives of some sizes take is tsr_collectives_predict(), of a cluster alone.
  */
 #ifndef TSR_STUDY_H
 #define TSR_STUDY_H
@@ -43,8 +44,7 @@
 #include "experiments/study/plan/plan_result.h"
 #include "experiments/study/validate/validation.h"
 
-/* ---- an experiment ------------------------------------------------------------------------------
- */
+/* ---- an experiment ------------------------------------------------------------------------- */
 
 struct tsr_study;
 
@@ -69,8 +69,7 @@ tsr_status tsr_study_print(struct tsr_study *study, char **out) TSR_MUST_USE;
 tsr_status tsr_study_check(struct tsr_study *study) TSR_MUST_USE;
 const struct tsr_study_info *tsr_study_info(const struct tsr_study *study);
 
-/* ---- all strategies
- * ------------------------------------------------------------------------------ */
+/* ---- all strategies ------------------------------------------------------------------------ */
 
 struct tsr_compare_options {
     uint64_t jobs;        /* strategies at a time */
@@ -97,8 +96,7 @@ tsr_status tsr_study_write(const struct tsr_study *study,
  */
 tsr_status tsr_study_jobs(struct tsr_study *study, struct tsr_tenants *out) TSR_MUST_USE;
 
-/* ---- one strategy
- * -------------------------------------------------------------------------------- */
+/* ---- one strategy -------------------------------------------------------------------------- */
 /* Of a study with a single strategy: the file has one, or request.strategy names it. Else
  * TSR_ECONFIG. */
 
@@ -120,8 +118,7 @@ tsr_status tsr_study_overlap(struct tsr_study *study, const struct tsr_reason_op
  * or with phases that have a save. Texts belong to the study. */
 tsr_status tsr_study_goodput(struct tsr_study *study, struct tsr_month *out) TSR_MUST_USE;
 
-/* ---- two runs
- * ------------------------------------------------------------------------------------ */
+/* ---- two runs ------------------------------------------------------------------------------ */
 
 /* Where the memory and the exposed communication of two runs part. Each is a strategy of a request,
  * or what its path names besides: "FILE:STRATEGY", a folder that compare wrote, its memory.csv, a
@@ -129,8 +126,7 @@ tsr_status tsr_study_goodput(struct tsr_study *study, struct tsr_month *out) TSR
 tsr_status tsr_study_diff(const struct tsr_study_request *a, const struct tsr_study_request *b,
                           struct tsr_diff *out) TSR_MUST_USE;
 
-/* ---- searches
- * ------------------------------------------------------------------------------------ */
+/* ---- searches ------------------------------------------------------------------------------ */
 
 /* The fastest settings that fit, and the Pareto front of time and memory. Keys `plan` of the
  * experiment say what is tried; sweeps are left out. That nothing fits is TSR_EOOM. With
@@ -148,8 +144,7 @@ tsr_status tsr_study_largest(struct tsr_study *study, const struct tsr_plan_opti
                              enum tsr_plan_size size, struct tsr_plan **plan,
                              struct tsr_plan_largest *out) TSR_MUST_USE;
 
-/* ---- published tables
- * ---------------------------------------------------------------------------- */
+/* ---- published tables ---------------------------------------------------------------------- */
 
 struct tsr_validate_options {
     const char *table;      /* a CSV file of one of the known kinds */

@@ -3,8 +3,8 @@
  * table of a user is read as a whole, with complaints about each cell; what this program wrote is
  * read back line by line, however long it is.
  */
-#ifndef TSR_CLI_CSV_H
-#define TSR_CLI_CSV_H
+#ifndef TSR_STUDY_CSV_H
+#define TSR_STUDY_CSV_H
 
 #include <stdio.h>
 

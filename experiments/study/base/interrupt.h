@@ -6,8 +6,8 @@
  * Any thread may call. The lists belong to the process that fills them: after a fork() the child
  * starts with none. They are bounded; what is beyond the bound is left behind by an interruption.
  */
-#ifndef TSR_CLI_REPORT_INTERRUPT_H
-#define TSR_CLI_REPORT_INTERRUPT_H
+#ifndef TSR_STUDY_INTERRUPT_H
+#define TSR_STUDY_INTERRUPT_H
 
 #include <sys/types.h>
 

@@ -1,6 +1,6 @@
 /* nearest.h: the word that a user probably meant, and the words that are allowed. */
-#ifndef TSR_CLI_NEAREST_H
-#define TSR_CLI_NEAREST_H
+#ifndef TSR_STUDY_NEAREST_H
+#define TSR_STUDY_NEAREST_H
 
 #include "experiments/study/base/yaml.h"
 

@@ -227,7 +227,7 @@ static tsr_status run_all(struct pool *pool)
 tsr_status tsr_pool_each(const struct tsr_pool_work *work, uint64_t jobs)
 {
     struct pool pool = {.work = work};
-    pool.limit = jobs < MAX_CHILDREN ? (size_t)jobs : MAX_CHILDREN;
+    pool.limit = jobs == 0 ? 1 : jobs < MAX_CHILDREN ? (size_t)jobs : MAX_CHILDREN;
     pool.children = calloc(pool.limit, sizeof(*pool.children));
     if (!pool.children)
         return tsr_no_memory(NULL);

@@ -2,8 +2,8 @@
  * is a child; SimGrid and the engine start fresh in each item, or, where that would cost more than
  * the item, in each child.
  */
-#ifndef TSR_CLI_POOL_H
-#define TSR_CLI_POOL_H
+#ifndef TSR_STUDY_POOL_H
+#define TSR_STUDY_POOL_H
 
 #include "engine/program/base.h"
 
@@ -22,7 +22,8 @@ struct tsr_pool_work {
     const char *(*name)(void *user, size_t item);
 };
 
-/* Runs all items, `jobs` at a time. Errors: those of take(); TSR_EIO (no process, no pipe). */
+/* Runs all items, `jobs` at a time (0: one). Errors: those of take(); TSR_EIO (no process, no
+ * pipe). */
 tsr_status tsr_pool_each(const struct tsr_pool_work *work, uint64_t jobs) TSR_MUST_USE;
 
 #endif

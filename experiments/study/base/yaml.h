@@ -3,8 +3,8 @@
  * The files of a user are read with libfyaml and turned into tsr_node trees, so that the rest of
  * the program knows nothing of the parser and every complaint can name file, line and column.
  */
-#ifndef TSR_CLI_YAML_H
-#define TSR_CLI_YAML_H
+#ifndef TSR_STUDY_YAML_H
+#define TSR_STUDY_YAML_H
 
 #include "engine/program/base.h"
 

@@ -7,8 +7,8 @@
  * and the files of each strategy. A row is written last, under its name at once: what has a row
  * is complete.
  */
-#ifndef TSR_CLI_PART_H
-#define TSR_CLI_PART_H
+#ifndef TSR_STUDY_PART_H
+#define TSR_STUDY_PART_H
 
 #include "experiments/study/base/files.h"
 #include "experiments/study/simulate/open.h"

@@ -1,6 +1,6 @@
 /* experiment.h: an experiment file with its strategies, sweeps expanded. */
-#ifndef TSR_CLI_EXPERIMENT_H
-#define TSR_CLI_EXPERIMENT_H
+#ifndef TSR_STUDY_EXPERIMENT_H
+#define TSR_STUDY_EXPERIMENT_H
 
 #include <stdio.h>
 

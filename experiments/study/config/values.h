@@ -1,6 +1,6 @@
 /* values.h: helpers of values.c and wrap_value.c. */
-#ifndef TSR_CLI_VALUES_H
-#define TSR_CLI_VALUES_H
+#ifndef TSR_STUDY_VALUES_H
+#define TSR_STUDY_VALUES_H
 
 #include "experiments/study/config/settings.h"
 

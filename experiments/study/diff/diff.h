@@ -2,8 +2,8 @@
  * the step where each change happened. A run is a strategy (emitted here), what `compare` left of
  * one (memory.csv), or a recording of PyTorch (a timeline of tests/golden-memory).
  */
-#ifndef TSR_CLI_DIFF_H
-#define TSR_CLI_DIFF_H
+#ifndef TSR_STUDY_DIFF_H
+#define TSR_STUDY_DIFF_H
 
 #include "engine/program/program.h"
 #include "experiments/study/config/request.h"
@@ -39,8 +39,7 @@ struct tsr_diff_run {
 
 void tsr_diff_run_fini(struct tsr_diff_run *run);
 
-/* ---- differences ------------------------------------------------------------------------------
- */
+/* ---- differences --------------------------------------------------------------------------- */
 
 /* All differences are b minus a; [0] is a, [1] is b. Texts belong to the runs, or to the diff. */
 

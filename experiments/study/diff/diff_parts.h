@@ -25,8 +25,7 @@ void tsr_diff_find_peak(struct tsr_diff_run *run);
 /* The place of a point without its hook and operation: its block, or its module outside of one. */
 size_t tsr_diff_unit_length(const struct tsr_diff_point *point);
 
-/* ---- alignment --------------------------------------------------------------------------------
- */
+/* ---- alignment ----------------------------------------------------------------------------- */
 
 /* Points [first, end) of one phase and unit, without the level at the start. */
 struct tsr_diff_section {
@@ -48,8 +47,7 @@ tsr_status tsr_diff_align(const struct tsr_diff_run *a, const struct tsr_diff_ru
                           struct tsr_diff_alignment *out) TSR_MUST_USE;
 void tsr_diff_alignment_fini(struct tsr_diff_alignment *alignment);
 
-/* ---- report -----------------------------------------------------------------------------------
- */
+/* ---- report -------------------------------------------------------------------------------- */
 
 /* Fills the exposures, if both runs have times (diff_overlap.c). */
 tsr_status tsr_diff_exposures(struct tsr_diff *diff) TSR_MUST_USE;

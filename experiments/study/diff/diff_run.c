@@ -220,23 +220,17 @@ static tsr_status take_strategy(const struct tsr_experiment *experiment,
     struct tsr_emission emission;
     const struct tsr_emitted_class *class = NULL;
     size_t peak_instr = 0;
+    tsr_status status = TSR_OK;
     TSR_TRY(tsr_job_open(experiment, strategy, TSR_MAY_LACK_CLUSTER, &job));
-    tsr_status status = tsr_emit(&job, &emission);
-    if (status != TSR_OK) {
-        tsr_job_close(&job);
-        return status;
-    }
-    uint32_t steady = emission.steady;
-    status = take_times(&job, &emission, run);
-    if (status == TSR_OK)
-        status = largest_class(&emission, &class);
-    if (status == TSR_OK)
-        status = collect_points(class, steady, run, &peak_instr);
-    if (status == TSR_OK) {
-        tsr_diff_find_peak(run);
-        status = collect_owners(class, steady, peak_instr, run);
-    }
+    TSR_GOTO(no_emission, tsr_emit(&job, &emission));
+    TSR_GOTO(done, take_times(&job, &emission, run));
+    TSR_GOTO(done, largest_class(&emission, &class));
+    TSR_GOTO(done, collect_points(class, emission.steady, run, &peak_instr));
+    tsr_diff_find_peak(run);
+    TSR_GOTO(done, collect_owners(class, emission.steady, peak_instr, run));
+done:
     tsr_emission_fini(&emission);
+no_emission:
     tsr_job_close(&job);
     return status;
 }

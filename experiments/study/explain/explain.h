@@ -13,8 +13,7 @@ struct tsr_emission;
 struct tsr_experiment;
 struct json_t; /* of jansson */
 
-/* ---- the peak ---------------------------------------------------------------------------------
- */
+/* ---- the peak ------------------------------------------------------------------------------ */
 
 /* Where an instruction is in the step. Texts are never NULL. */
 struct tsr_explain_place {
@@ -117,8 +116,7 @@ struct tsr_explain_maximum {
 
 enum { TSR_EXPLAIN_MAXIMA = 8 };
 
-/* ---- what if ----------------------------------------------------------------------------------
- */
+/* ---- what if ------------------------------------------------------------------------------- */
 
 enum { TSR_MAX_CHANGED_KEYS = 8 };
 
@@ -160,8 +158,7 @@ struct tsr_what_ifs {
     size_t n_useful, n_emitted; /* changes that save; emissions in all */
 };
 
-/* ---- all of it --------------------------------------------------------------------------------
- */
+/* ---- all of it ----------------------------------------------------------------------------- */
 
 /* Owns all that it points to: tsr_explanation_fini(). */
 struct tsr_explanation {

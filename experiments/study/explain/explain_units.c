@@ -275,25 +275,18 @@ static tsr_status add_checkpointing(const struct tsr_explained *e, struct tsr_ex
     const struct tsr_instr **live = NULL;
     struct blocks b;
     size_t forward, backward, n = 0;
+    tsr_status status = TSR_OK;
     find_ends(e->program, &forward, &backward);
-    tsr_status status = blocks_init(&b, e->program->tables);
-    if (status == TSR_OK)
-        status = tsr_explain_memory_at(e, forward, &memory);
-    if (status == TSR_OK) {
-        out->checkpointing.after_forward =
-            tsr_memory_level_of(memory).by_category[TSR_CAT_ACTIVATION];
-        status = tsr_memory_live(memory, &live, &n);
-    }
-    if (status == TSR_OK) {
-        mark_blocks(&b, e->program);
-        take_kept(&b, e, live, n);
-        status = tsr_memory_replay_part(memory, e->program, forward, backward);
-    }
-    if (status == TSR_OK) {
-        out->checkpointing.after_backward =
-            tsr_memory_level_of(memory).by_category[TSR_CAT_ACTIVATION];
-        status = sum_blocks(&b, out);
-    }
+    TSR_GOTO(done, blocks_init(&b, e->program->tables));
+    TSR_GOTO(done, tsr_explain_memory_at(e, forward, &memory));
+    TSR_GOTO(done, tsr_memory_live(memory, &live, &n));
+    out->checkpointing.after_forward = tsr_memory_level_of(memory).by_category[TSR_CAT_ACTIVATION];
+    mark_blocks(&b, e->program);
+    take_kept(&b, e, live, n);
+    TSR_GOTO(done, tsr_memory_replay_part(memory, e->program, forward, backward));
+    out->checkpointing.after_backward = tsr_memory_level_of(memory).by_category[TSR_CAT_ACTIVATION];
+    TSR_GOTO(done, sum_blocks(&b, out));
+done:
     free(live);
     tsr_memory_destroy(memory);
     blocks_fini(&b);

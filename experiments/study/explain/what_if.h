@@ -1,8 +1,8 @@
 /* what_if.h: how memory and time change with one, two or three keys set to other values: the table
  * of such changes, and their emissions. Nothing is estimated from another emission.
  */
-#ifndef TSR_CLI_WHAT_IF_H
-#define TSR_CLI_WHAT_IF_H
+#ifndef TSR_STUDY_WHAT_IF_H
+#define TSR_STUDY_WHAT_IF_H
 
 #include "experiments/study/config/variant.h"
 #include "experiments/study/explain/explain.h"

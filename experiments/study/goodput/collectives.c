@@ -75,18 +75,16 @@ static tsr_status with_settings(const struct tsr_collectives_options *options,
     struct tsr_cluster *cluster = calloc(1, sizeof *cluster);
     if (!cluster)
         return tsr_no_memory(NULL);
-    tsr_status status = tsr_find_cluster(options->cluster, &at, ".", path);
-    if (status == TSR_OK)
-        status = tsr_cluster_load(path, cluster);
-    if (status == TSR_OK) {
-        tsr_calibration_override(&cluster->gpu.calibration, settings->calibration, "--set");
-        snprintf(out->cluster, sizeof out->cluster, "%s", cluster->name);
-        snprintf(out->gpu, sizeof out->gpu, "%s", cluster->gpu.name);
-        choose_sizes(options, out);
-        status = choose_ranks(cluster, options->ranks, out);
-    }
-    if (status == TSR_OK)
-        status = predict(cluster, &settings->sim, out);
+    tsr_status status = TSR_OK;
+    TSR_GOTO(done, tsr_find_cluster(options->cluster, &at, ".", path));
+    TSR_GOTO(done, tsr_cluster_load(path, cluster));
+    tsr_calibration_override(&cluster->gpu.calibration, settings->calibration, "--set");
+    snprintf(out->cluster, sizeof out->cluster, "%s", cluster->name);
+    snprintf(out->gpu, sizeof out->gpu, "%s", cluster->gpu.name);
+    choose_sizes(options, out);
+    TSR_GOTO(done, choose_ranks(cluster, options->ranks, out));
+    TSR_GOTO(done, predict(cluster, &settings->sim, out));
+done:
     free(cluster);
     return status;
 }

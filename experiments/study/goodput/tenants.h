@@ -1,7 +1,7 @@
 /* tenants.h: several jobs on one cluster at a time: `jobs` of an experiment file, `tessera jobs`.
  */
-#ifndef TSR_CLI_TENANTS_H
-#define TSR_CLI_TENANTS_H
+#ifndef TSR_STUDY_TENANTS_H
+#define TSR_STUDY_TENANTS_H
 
 #include "engine/program/base.h"
 

@@ -282,15 +282,13 @@ tsr_status tsr_tenants_simulate(const struct tsr_study *study, struct tsr_tenant
         return tsr_no_memory("jobs");
     t->study = study;
     t->tenants = tenants;
-    tsr_status status = all_alone(t); /* how long their steps are */
-    if (status == TSR_OK) {
-        choose_iterations(tenants);
-        status = all_alone(t);
-    }
-    if (status == TSR_OK)
-        status = assemble(t);
-    if (status == TSR_OK)
-        status = run_together(t);
+    tsr_status status = TSR_OK;
+    TSR_GOTO(done, all_alone(t)); /* how long their steps are */
+    choose_iterations(tenants);
+    TSR_GOTO(done, all_alone(t));
+    TSR_GOTO(done, assemble(t));
+    TSR_GOTO(done, run_together(t));
+done:
     for (size_t i = 0; i < tenants->n; i++)
         forget(&t->items[i]);
     for (uint32_t c = 0; t->programs && c < t->n_classes; c++)

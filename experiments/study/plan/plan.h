@@ -7,8 +7,8 @@
  * Speed is time per token of a GPU: steps of other batch sizes can be compared. Memory is the
  * larger reserved peak of the first and the steady iteration.
  */
-#ifndef TSR_CLI_PLAN_H
-#define TSR_CLI_PLAN_H
+#ifndef TSR_STUDY_PLAN_H
+#define TSR_STUDY_PLAN_H
 
 #include "experiments/study/plan/plan_result.h"
 #include "experiments/study/plan/plan_space.h"

@@ -4,8 +4,8 @@
  * A configuration is what the program makes of the file with some --set more, so that the command
  * in the report repeats it exactly.
  */
-#ifndef TSR_CLI_PLAN_SPACE_H
-#define TSR_CLI_PLAN_SPACE_H
+#ifndef TSR_STUDY_PLAN_SPACE_H
+#define TSR_STUDY_PLAN_SPACE_H
 
 #include "experiments/study/job/job.h"
 #include "experiments/study/plan/plan_result.h"

@@ -237,18 +237,15 @@ tsr_status tsr_simulate_times(const struct tsr_job *job, const struct tsr_emissi
     TSR_TRY(check_samples(job));
     TSR_TRY(open_run(emission, &run));
     tsr_status status = tsr_sim_run(&job->cluster, &run.job, &job->settings->sim, &run.result);
-    if (status == TSR_ECONFIG)
-        status = tsr_at_sim_key(job, status);
-    if (status == TSR_OK)
-        status = check_hashes(emission, run.result);
-    if (status == TSR_OK)
-        status = take_times(job, emission, &run, row, &shown);
-    if (status == TSR_OK)
-        status = take_samples(job, &run.job, emission->steady, row);
+    TSR_GOTO(done, status == TSR_ECONFIG ? tsr_at_sim_key(job, status) : status);
+    TSR_GOTO(done, check_hashes(emission, run.result));
+    TSR_GOTO(done, take_times(job, emission, &run, row, &shown));
+    TSR_GOTO(done, take_samples(job, &run.job, emission->steady, row));
     if (tsr_rank_0_differs(job->settings))
         shown = 0;
-    if (status == TSR_OK && look)
-        status = show_detail(job, emission, &run, shown, row, look, user);
+    if (look)
+        TSR_GOTO(done, show_detail(job, emission, &run, shown, row, look, user));
+done:
     close_run(&run);
     return status;
 }

@@ -5,8 +5,8 @@
  * columns of a row into keys of an experiment. Each row then goes the way of every experiment
  * (validate_run.c), and what comes out is set against what was measured (validate_points.c).
  */
-#ifndef TSR_CLI_VALIDATE_H
-#define TSR_CLI_VALIDATE_H
+#ifndef TSR_STUDY_VALIDATE_H
+#define TSR_STUDY_VALIDATE_H
 
 #include <stdio.h>
 
