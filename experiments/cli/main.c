@@ -8,7 +8,9 @@
 
 #include "experiments/cli/args/args.h"
 #include "experiments/cli/args/cmd.h"
+#include "experiments/cli/args/progress.h"
 #include "experiments/cli/commands.h"
+#include "experiments/study/base/interrupt.h"
 #include "experiments/study/base/nearest.h"
 #include "experiments/study/config/settings.h"
 
@@ -167,6 +169,8 @@ static void keep_memory(void)
 int main(int argc, char **argv)
 {
     keep_memory();
+    tsr_interrupt_handle();
+    tsr_progress_listen();
     if (argc < 2)
         return tsr_finish(no_command(), TSR_EXIT_USER);
     return dispatch(argc - 1, argv + 1);

@@ -10,8 +10,8 @@
 
 #include <stdlib.h>
 
-#include "experiments/study/detail/report_heap.h"
 #include "experiments/study/detail/report_in_use.h"
+#include "experiments/study/snapshot/report_heap.h"
 
 enum { MIB = 1 << 20, MAX_INSTRS = 32 };
 

@@ -44,6 +44,7 @@ static _Noreturn void make_files(struct program *p)
     pthread_t other;
     char path[300];
     (void)alarm(LONGEST_S);
+    tsr_interrupt_handle();
     p->main = pthread_self();
     if (pthread_create(&other, NULL, interrupt, p) != 0)
         _exit(2);

@@ -2,17 +2,7 @@
 #ifndef TSR_CLI_CMD_H
 #define TSR_CLI_CMD_H
 
-#include "engine/program/base.h"
-
-/* Exit statuses; the only ones. */
-enum tsr_exit {
-    TSR_EXIT_OK = 0,
-    TSR_EXIT_MACHINE = 1, /* the machine failed */
-    TSR_EXIT_USER = 2,    /* the user's mistake */
-    TSR_EXIT_UNFIT = 3,   /* does not fit, or out of memory */
-    TSR_EXIT_DEFECT = 4,  /* ranks that differ, a race, a deadlock */
-    TSR_EXIT_RETRY = 75   /* a peer was lost; a restart may help */
-};
+#include "experiments/study/base/exit_status.h"
 
 struct tsr_args;
 struct tsr_usage;
@@ -44,8 +34,6 @@ tsr_status tsr_cmd_validate(const struct tsr_usage *usage, struct tsr_args *args
 /* Parses the options, prints the help if that is asked for, else runs; returns the exit status. */
 int tsr_command(const struct tsr_usage *usage, tsr_command_fn run, int argc, char **argv);
 
-/* The exit status that a failure means. */
-int tsr_exit_status(tsr_status status);
 /* Prints the one line of a failure, and returns its exit status; TSR_OK: flushes stdout and
  * returns `success`, or the failure of the flush. */
 int tsr_finish(tsr_status status, int success);

@@ -5,26 +5,6 @@
 #include "experiments/cli/args/cmd.h"
 #include "experiments/study/base/out_file.h"
 
-int tsr_exit_status(tsr_status status)
-{
-    switch (status) {
-    case TSR_OK:
-        return TSR_EXIT_OK;
-    case TSR_ENOMEM:
-    case TSR_EIO:
-    case TSR_EBACKEND:
-        return TSR_EXIT_MACHINE;
-    case TSR_EOOM:
-        return TSR_EXIT_UNFIT;
-    case TSR_EDEFECT:
-        return TSR_EXIT_DEFECT;
-    case TSR_EPEER:
-        return TSR_EXIT_RETRY;
-    default:
-        return TSR_EXIT_USER;
-    }
-}
-
 int tsr_finish(tsr_status status, int success)
 {
     if (status == TSR_OK)

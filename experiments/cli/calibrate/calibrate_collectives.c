@@ -3,8 +3,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "experiments/cli/args/progress.h"
 #include "experiments/cli/calibrate/calibrate.h"
-#include "experiments/study/base/progress.h"
 
 enum { CALLS = 24, WARM_UP = 4, STREAM = 0, SEND = 1, RECEIVE = 2 };
 

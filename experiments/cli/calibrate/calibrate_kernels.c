@@ -6,9 +6,9 @@
 #include <unistd.h>
 
 #include "exec/files/init.h"
+#include "experiments/cli/args/progress.h"
 #include "experiments/cli/calibrate/calibrate.h"
-#include "experiments/study/base/progress.h"
-#include "experiments/study/base/temp_file.h"
+#include "experiments/study/base/files.h"
 #include "experiments/study/job/build.h"
 
 enum { WARM_UP = 1, STEPS = 4, SEED = 7, LAYERS = 2, REPEATS = 4, BLOCK = 65536 };

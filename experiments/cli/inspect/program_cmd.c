@@ -4,8 +4,8 @@
 #include <string.h>
 
 #include "experiments/cli/args/cmd.h"
+#include "experiments/cli/args/study_args.h"
 #include "experiments/study/job/emit.h"
-#include "experiments/study/simulate/open.h"
 
 static void write_text(void *user, const char *text)
 {

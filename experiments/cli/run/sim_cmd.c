@@ -3,12 +3,14 @@
 #include <string.h>
 
 #include "experiments/cli/args/cmd.h"
+#include "experiments/cli/args/study_args.h"
 #include "experiments/cli/run/run.h"
 #include "experiments/study/base/out_file.h"
 #include "experiments/study/report/report.h"
 #include "experiments/study/simulate/oom.h"
 #include "experiments/study/simulate/open.h"
 #include "experiments/study/simulate/simulate.h"
+#include "experiments/study/study.h"
 
 static const char *const formats[] = {"md", "csv", "json", NULL};
 
@@ -18,7 +20,7 @@ static tsr_status report(const struct tsr_args *args, const struct tsr_study *st
     TSR_TRY(tsr_report_table(stdout, args->format, &study->info, row, 1));
     TSR_TRY(tsr_flush(stdout, "standard output"));
     tsr_study_notes(study);
-    return args->out ? tsr_study_write(study, args->out, row, 1) : TSR_OK;
+    return args->out ? tsr_study_files(study, args->out, row, 1) : TSR_OK;
 }
 
 static tsr_status tell_what_would_fit(const struct tsr_job *job, struct tsr_row *row)
@@ -29,9 +31,10 @@ static tsr_status tell_what_would_fit(const struct tsr_job *job, struct tsr_row 
 }
 
 /* A strategy that the allocator could not serve has a row too: the table says what was missing. */
-static tsr_status sim(const struct tsr_args *args, const struct tsr_study *study, bool *fits)
+static tsr_status sim(const struct tsr_args *args, struct tsr_study *study, bool *fits)
 {
     struct tsr_row row;
+    TSR_TRY(tsr_study_check(study));
     if (args->out)
         TSR_TRY(tsr_prepare_out(args->out));
     tsr_status status = tsr_simulate(&study->jobs[0], &study->info, args->out, &row);
@@ -105,7 +108,7 @@ static tsr_status run_in_earnest(const struct tsr_args *args, int *success)
 tsr_status tsr_cmd_run(const struct tsr_usage *usage, struct tsr_args *args, int *success)
 {
     bool fits = true;
-    struct tsr_study study;
+    struct tsr_study *study = NULL;
     const struct tsr_strategy *one = NULL;
     TSR_TRY(check_target(args));
     TSR_TRY(tsr_args_need_file(usage, args));
@@ -128,9 +131,9 @@ tsr_status tsr_cmd_run(const struct tsr_usage *usage, struct tsr_args *args, int
         tsr_experiment_fini(&experiment);
         TSR_TRY(status);
     }
-    TSR_TRY(tsr_study_open(args, &study));
-    tsr_status status = sim(args, &study, &fits);
-    tsr_study_fini(&study);
+    TSR_TRY(tsr_args_open(args, &study));
+    tsr_status status = sim(args, study, &fits);
+    tsr_study_close(study);
     *success = fits ? TSR_EXIT_OK : TSR_EXIT_UNFIT;
     return status;
 }

@@ -1,136 +1,107 @@
-/* compare.c: `tessera compare`: every strategy of a file, one table. */
+/* compare_cmd.c: `tessera compare`: every strategy of a file, one table. */
 #include <stdio.h>
 #include <stdlib.h>
 
 #include "experiments/cli/args/cmd.h"
+#include "experiments/cli/args/study_args.h"
 #include "experiments/study/base/out_file.h"
-#include "experiments/study/compare/measured.h"
 #include "experiments/study/compare/part.h"
 #include "experiments/study/report/report.h"
-#include "experiments/study/simulate/open.h"
+#include "experiments/study/study.h"
 
 static const char *const formats[] = {"md", "csv", "json", NULL};
 
-static tsr_status compare(const struct tsr_args *args, const struct tsr_study *study)
+static tsr_status print(const struct tsr_args *args, const struct tsr_study_info *info,
+                        const struct tsr_row *rows, size_t n)
 {
-    if (args->out)
-        TSR_TRY(tsr_prepare_out(args->out));
-    struct tsr_row *rows = calloc(study->n + 1, sizeof(*rows));
-    size_t n = study->n;
-    if (!rows)
-        return tsr_fail(TSR_ENOMEM, "out of memory");
-    tsr_status status = TSR_OK;
-    if (args->measured)
-        status = tsr_measured_load(args->measured, args->out, &rows[n++]);
-    if (status == TSR_OK)
-        status = tsr_pool_run(study, args->out, args->jobs, NULL, rows);
-    if (status == TSR_OK)
-        status = tsr_report_table(stdout, args->format, &study->info, rows, n);
-    if (status == TSR_OK)
-        status = tsr_flush(stdout, "standard output");
+    TSR_TRY(tsr_report_table(stdout, args->format, info, rows, n));
+    return tsr_flush(stdout, "standard output");
+}
+
+static tsr_status compare(const struct tsr_args *args, struct tsr_study *study)
+{
+    const struct tsr_compare_options options = {.jobs = args->jobs, .measured = args->measured};
+    struct tsr_comparison rows;
+    TSR_TRY(tsr_study_compare(study, &options, &rows));
+    tsr_status status = print(args, tsr_study_info(study), rows.rows, rows.n);
     if (status == TSR_OK)
         tsr_study_notes(study);
     if (status == TSR_OK && args->out)
-        status = tsr_study_write(study, args->out, rows, n);
-    free(rows);
+        status = tsr_study_write(study, &rows);
+    tsr_comparison_fini(&rows);
     return status;
 }
 
 /* ---- a part of a sweep ------------------------------------------------------------------- */
 
-struct part_run {
-    const char *dir;
-    struct tsr_sweep_part part;
-    struct tsr_part_rows kept;
-    struct tsr_row *rows;
-    bool *there; /* [strategy]: an earlier run has left its row */
-};
-
-static bool wants(void *user, size_t item)
-{
-    const struct part_run *p = user;
-    return tsr_part_has(&p->part, item) && !p->there[item];
-}
-
-static tsr_status keep(void *user, size_t item, const struct tsr_row *row)
-{
-    const struct part_run *p = user;
-    return tsr_part_keep(&p->kept, p->dir, item, row);
-}
-
-static tsr_status find_rows(struct part_run *p, size_t n)
-{
-    size_t mine = 0, found = 0;
-    for (size_t i = 0; i < n; i++) {
-        if (!tsr_part_has(&p->part, i))
-            continue;
-        TSR_TRY(tsr_part_find(&p->kept, p->dir, i, &p->rows[i], &p->there[i]));
-        found += p->there[i];
-        mine++;
-    }
-    if (found)
-        fprintf(stderr, "tessera: note: %zu of the %zu strategies of this part are there already\n",
-                found, mine);
-    return TSR_OK;
-}
-
-/* The rows of this part alone. */
-static tsr_status print_part(struct part_run *p, const struct tsr_args *args,
-                             const struct tsr_study *study)
+/* Runs a part, and prints its rows alone. */
+static tsr_status run_part(const struct tsr_args *args, const struct tsr_study *study,
+                           const struct tsr_sweep_part *part, struct tsr_row *rows)
 {
     size_t n = 0;
+    TSR_TRY(tsr_prepare_out(args->out));
+    TSR_TRY(tsr_part_run(study, part, args->out, args->jobs, rows));
     for (size_t i = 0; i < study->n; i++)
-        if (tsr_part_has(&p->part, i))
-            p->rows[n++] = p->rows[i];
-    TSR_TRY(tsr_report_table(stdout, args->format, &study->info, p->rows, n));
-    return tsr_flush(stdout, "standard output");
-}
-
-static tsr_status run_part(struct part_run *p, const struct tsr_args *args,
-                           const struct tsr_study *study)
-{
-    const struct tsr_pool_hooks hooks = {p, wants, keep};
-    TSR_TRY(tsr_prepare_out(p->dir));
-    TSR_TRY(tsr_part_rows_open(study, &p->kept));
-    TSR_TRY(tsr_part_begin(study, p->dir));
-    TSR_TRY(find_rows(p, study->n));
-    TSR_TRY(tsr_pool_run(study, p->dir, args->jobs, &hooks, p->rows));
-    TSR_TRY(print_part(p, args, study));
+        if (tsr_part_has(part, i))
+            rows[n++] = rows[i];
+    TSR_TRY(print(args, &study->info, rows, n));
     fprintf(stderr,
             "tessera: note: part %llu of %llu; all of them: tessera compare --merge DIR...\n",
-            (unsigned long long)p->part.index, (unsigned long long)p->part.of);
+            (unsigned long long)part->index, (unsigned long long)part->of);
     return TSR_OK;
 }
 
-static tsr_status compare_part(const struct tsr_args *args, const struct tsr_study *study)
+static tsr_status compare_part(const struct tsr_args *args, struct tsr_study *study)
 {
-    struct part_run p = {.dir = args->out};
-    TSR_TRY(tsr_part_parse(args->part, &p.part));
+    struct tsr_sweep_part part;
+    TSR_TRY(tsr_study_check(study));
+    TSR_TRY(tsr_part_parse(args->part, &part));
     if (!args->out || args->measured)
         return tsr_fail(TSR_ECONFIG,
                         "--part: found %s; allowed: --part with --out DIR, without --measured",
                         args->measured ? "--measured" : "no --out");
-    p.rows = calloc(study->n + 1, sizeof *p.rows);
-    p.there = calloc(study->n + 1, sizeof *p.there);
-    tsr_status status =
-        p.rows && p.there ? run_part(&p, args, study) : tsr_fail(TSR_ENOMEM, "out of memory");
-    free(p.rows);
-    free(p.there);
+    struct tsr_row *rows = calloc(study->n + 1, sizeof *rows);
+    tsr_status status = rows ? run_part(args, study, &part, rows) : tsr_no_memory(NULL);
+    free(rows);
+    return status;
+}
+
+static tsr_status print_merged(const struct tsr_args *args, const struct tsr_merged *merged)
+{
+    if (args->out)
+        TSR_TRY(tsr_prepare_out(args->out));
+    TSR_TRY(print(args, &merged->study.info, merged->rows, merged->study.n));
+    tsr_study_notes(&merged->study);
+    return args->out ? tsr_merged_write(merged) : TSR_OK;
+}
+
+static tsr_status merge(const struct tsr_args *args)
+{
+    struct tsr_merged merged;
+    if (!args->n_files)
+        return tsr_fail(TSR_ECONFIG, "--merge: found no folder; allowed: those of the parts");
+    if (args->part || args->measured || args->n_sets || args->only)
+        return tsr_fail(TSR_ECONFIG,
+                        "--merge: found --part, --measured, --set or --only; allowed: --out, "
+                        "--format");
+    TSR_TRY(tsr_merged_open(args->files, args->n_files, args->out, &merged));
+    tsr_status status = print_merged(args, &merged);
+    tsr_merged_fini(&merged);
     return status;
 }
 
 tsr_status tsr_cmd_compare(const struct tsr_usage *usage, struct tsr_args *args, int *success)
 {
     (void)success;
-    struct tsr_study study;
+    struct tsr_study *study = NULL;
     TSR_TRY(tsr_args_format(args, formats));
     if (args->merge)
-        return tsr_part_merge(args);
+        return merge(args);
     TSR_TRY(tsr_args_need_file(usage, args));
     if (args->print_config)
         return tsr_print_config(args);
-    TSR_TRY(tsr_study_open(args, &study));
-    tsr_status status = args->part ? compare_part(args, &study) : compare(args, &study);
-    tsr_study_fini(&study);
+    TSR_TRY(tsr_args_open(args, &study));
+    tsr_status status = args->part ? compare_part(args, study) : compare(args, study);
+    tsr_study_close(study);
     return status;
 }

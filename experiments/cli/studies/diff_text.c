@@ -3,8 +3,8 @@
 #include <string.h>
 
 #include "experiments/cli/inspect/inspect.h"
-#include "experiments/study/base/json_read.h"
-#include "experiments/study/diff/diff.h"
+#include "experiments/cli/studies/text.h"
+#include "sim/figures/overlap.h"
 
 enum { TEXT_BYTES = 33 };
 
@@ -165,6 +165,62 @@ static void print_phases(FILE *out, const json_t *phases)
     }
 }
 
+/* ---- exposed communication ------------------------------------------------------------------ */
+
+static double ms(const json_t *object, const char *key)
+{
+    return 1e3 * json_number_value(json_object_get(object, key));
+}
+
+/* "same communicator" of "same_communicator". */
+static const char *reason_text(const json_t *row, const char *key, const char *count)
+{
+    const char *reason = tsr_json_text(row, key);
+    if (!tsr_json_int(row, count))
+        return "absent";
+    for (int i = 0; i < TSR_N_EXPOSURES; i++)
+        if (!strcmp(reason, tsr_exposure_key(i)))
+            return tsr_exposure_name(i);
+    return "hidden";
+}
+
+static const char *kind_text(const json_t *row)
+{
+    for (int i = 0; i < TSR_N_OVERLAP_KINDS; i++)
+        if (!strcmp(tsr_json_text(row, "kind"), tsr_overlap_kind_key(i)))
+            return tsr_overlap_kind_name(i);
+    return "";
+}
+
+static void print_overlap(FILE *out, const json_t *overlap, size_t top)
+{
+    size_t i;
+    json_t *row;
+    const json_t *a = json_object_get(overlap, "a"), *b = json_object_get(overlap, "b");
+    const json_t *changed = json_object_get(overlap, "changed");
+    if (!a || !b)
+        return;
+    fprintf(out, "\nStep time: %.2f and %.2f ms; exposed communication: %.2f and %.2f ms (%+.2f)\n",
+            ms(a, "step_s"), ms(b, "step_s"), ms(a, "exposed_s"), ms(b, "exposed_s"),
+            ms(overlap, "exposed_difference_s"));
+    if (!json_array_size(changed)) {
+        fprintf(out, "No collective is exposed more, or less\n");
+        return;
+    }
+    fprintf(out, "  %9s %9s %9s  collectives whose exposure changed (ms)\n", "A", "B", "B - A");
+    json_array_foreach(changed, i, row)
+    {
+        if (i == top) {
+            fprintf(out, "  and %zu more\n", json_array_size(changed) - top);
+            break;
+        }
+        fprintf(out, "  %9.2f %9.2f %+9.2f  %s (%s): %s, then %s\n", ms(row, "a_exposed_s"),
+                ms(row, "b_exposed_s"), ms(row, "difference_s"), tsr_json_text(row, "name"),
+                kind_text(row), reason_text(row, "a_reason", "a_collectives"),
+                reason_text(row, "b_reason", "b_collectives"));
+    }
+}
+
 void tsr_diff_print(FILE *out, const json_t *report, size_t top)
 {
     char allocated[TEXT_BYTES], reserved[TEXT_BYTES];
@@ -178,5 +234,5 @@ void tsr_diff_print(FILE *out, const json_t *report, size_t top)
     print_gap(out, json_object_get(report, "gap"), top);
     print_peaks(out, report, top);
     print_phases(out, json_object_get(report, "phases"));
-    tsr_diff_print_overlap(out, json_object_get(report, "overlap"), top);
+    print_overlap(out, json_object_get(report, "overlap"), top);
 }

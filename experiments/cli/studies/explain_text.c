@@ -3,8 +3,7 @@
 #include <string.h>
 
 #include "experiments/cli/inspect/inspect.h"
-#include "experiments/study/base/json_read.h"
-#include "experiments/study/explain/explain.h"
+#include "experiments/cli/studies/text.h"
 
 enum { TEXT_BYTES = 32 };
 

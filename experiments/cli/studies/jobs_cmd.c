@@ -5,9 +5,11 @@
 #include <jansson.h>
 
 #include "experiments/cli/args/cmd.h"
+#include "experiments/cli/args/study_args.h"
 #include "experiments/study/base/out_file.h"
-#include "experiments/study/goodput/tenants.h"
 #include "experiments/study/report/report_rows.h"
+#include "experiments/study/simulate/open.h"
+#include "experiments/study/study.h"
 
 static const char *const formats[] = {"md", "csv", "json", NULL};
 
@@ -28,15 +30,10 @@ static void nodes_text(const struct tsr_tenant *tenant, char *out, size_t size)
     }
 }
 
-static double slowdown(const struct tsr_tenant *tenant)
-{
-    return tenant->alone_s > 0 ? tenant->shared_s / tenant->alone_s : 0;
-}
-
-static void put_markdown(const struct tsr_study *study, const struct tsr_tenants *t)
+static void put_markdown(const struct tsr_study_info *info, const struct tsr_tenants *t)
 {
     char nodes[64];
-    printf("## %s\n\n%zu jobs on %s\n\n", study->info.title, t->n, study->info.cluster_name);
+    printf("## %s\n\n%zu jobs on %s\n\n", info->title, t->n, info->cluster_name);
     printf("| %-24s | %-16s | %5s | %10s | %10s | %8s |\n", "job", "nodes", "GPUs", "alone ms",
            "shared ms", "slowdown");
     printf("|:%.25s|:%.17s|%.6s:|%.11s:|%.11s:|%.9s:|\n", "--------------------------",
@@ -45,13 +42,12 @@ static void put_markdown(const struct tsr_study *study, const struct tsr_tenants
     for (size_t i = 0; i < t->n; i++) {
         const struct tsr_tenant *tenant = &t->items[i];
         nodes_text(tenant, nodes, sizeof nodes);
-        printf("| %-24s | %-16s | %5u | %10.2f | %10.2f | %8.3f |\n", tenant->job->strategy->name,
-               nodes, tenant->job->world, tenant->alone_s * 1e3, tenant->shared_s * 1e3,
-               slowdown(tenant));
+        printf("| %-24s | %-16s | %5u | %10.2f | %10.2f | %8.3f |\n", tenant->name, nodes,
+               tenant->world, tenant->alone_s * 1e3, tenant->shared_s * 1e3, tenant->slowdown);
     }
     printf("\nMean step after the start-up: each job by itself in its place, and all at once. All "
            "times are simulated, for\nthe device file %s.\n",
-           study->info.device_file);
+           info->device_file);
 }
 
 static void put_csv(const struct tsr_tenants *t)
@@ -61,8 +57,8 @@ static void put_csv(const struct tsr_tenants *t)
     for (size_t i = 0; i < t->n; i++) {
         const struct tsr_tenant *tenant = &t->items[i];
         nodes_text(tenant, nodes, sizeof nodes);
-        printf("%s,\"%s\",%u,%.9g,%.9g,%.9g\n", tenant->job->strategy->name, nodes,
-               tenant->job->world, tenant->alone_s, tenant->shared_s, slowdown(tenant));
+        printf("%s,\"%s\",%u,%.9g,%.9g,%.9g\n", tenant->name, nodes, tenant->world, tenant->alone_s,
+               tenant->shared_s, tenant->slowdown);
     }
 }
 
@@ -74,11 +70,10 @@ static json_t *to_json(const struct tsr_tenants *t)
         json_t *nodes = json_array();
         for (uint32_t k = 0; k < tenant->n_nodes; k++)
             json_array_append_new(nodes, json_integer((json_int_t)tenant->nodes[k]));
-        json_array_append_new(rows, json_pack("{s:s, s:o, s:i, s:f, s:f, s:f}", "job",
-                                              tenant->job->strategy->name, "nodes", nodes,
-                                              "world_size", (int)tenant->job->world, "alone_step_s",
-                                              tenant->alone_s, "shared_step_s", tenant->shared_s,
-                                              "slowdown", slowdown(tenant)));
+        json_array_append_new(rows, json_pack("{s:s, s:o, s:i, s:f, s:f, s:f}", "job", tenant->name,
+                                              "nodes", nodes, "world_size", (int)tenant->world,
+                                              "alone_step_s", tenant->alone_s, "shared_step_s",
+                                              tenant->shared_s, "slowdown", tenant->slowdown));
     }
     return json_pack("{s:o}", "jobs", rows);
 }
@@ -87,7 +82,7 @@ static tsr_status report(const struct tsr_args *args, const struct tsr_study *st
                          const struct tsr_tenants *tenants)
 {
     if (!strcmp(args->format, "md")) {
-        put_markdown(study, tenants);
+        put_markdown(tsr_study_info(study), tenants);
     } else if (!strcmp(args->format, "csv")) {
         put_csv(tenants);
     } else {
@@ -96,23 +91,25 @@ static tsr_status report(const struct tsr_args *args, const struct tsr_study *st
     return tsr_flush(stdout, "standard output");
 }
 
+static tsr_status jobs(const struct tsr_args *args, struct tsr_study *study)
+{
+    struct tsr_tenants tenants;
+    TSR_TRY(tsr_study_jobs(study, &tenants));
+    tsr_status status = report(args, study, &tenants);
+    tsr_tenants_fini(&tenants);
+    if (status == TSR_OK)
+        tsr_study_notes(study);
+    return status;
+}
+
 tsr_status tsr_cmd_jobs(const struct tsr_usage *usage, struct tsr_args *args, int *success)
 {
-    struct tsr_study study;
-    struct tsr_tenants tenants;
-    *success = TSR_EXIT_OK;
+    struct tsr_study *study = NULL;
+    (void)success;
     TSR_TRY(tsr_args_need_file(usage, args));
     TSR_TRY(tsr_args_format(args, formats));
-    TSR_TRY(tsr_study_open(args, &study));
-    tsr_status status = tsr_tenants_read(&study, &tenants);
-    if (status == TSR_OK) {
-        status = tsr_tenants_simulate(&study, &tenants);
-        if (status == TSR_OK)
-            status = report(args, &study, &tenants);
-        tsr_tenants_fini(&tenants);
-    }
-    if (status == TSR_OK)
-        tsr_study_notes(&study);
-    tsr_study_fini(&study);
+    TSR_TRY(tsr_args_open(args, &study));
+    tsr_status status = jobs(args, study);
+    tsr_study_close(study);
     return status;
 }

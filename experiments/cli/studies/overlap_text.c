@@ -4,8 +4,8 @@
 #include <string.h>
 
 #include "experiments/cli/inspect/inspect.h"
-#include "experiments/study/base/json_read.h"
-#include "experiments/study/overlap/overlap.h"
+#include "experiments/cli/studies/text.h"
+#include "sim/figures/overlap.h"
 
 enum { TEXT_BYTES = 32 };
 

@@ -1,11 +1,10 @@
 /* validate_cmd.c: `tessera validate`: a published table against the simulator. */
 #include <string.h>
 
+#include "experiments/cli/args/args.h"
 #include "experiments/cli/args/cmd.h"
 #include "experiments/study/base/out_file.h"
-#include "experiments/study/report/report.h"
-#include "experiments/study/simulate/open.h"
-#include "experiments/study/validate/validate.h"
+#include "experiments/study/study.h"
 
 static const char *const formats[] = {"md", "csv", "json", NULL};
 
@@ -20,35 +19,20 @@ static tsr_status report(const struct tsr_args *args, const struct tsr_validatio
     return args->out ? tsr_validation_write(args->out, validation) : TSR_OK;
 }
 
-static tsr_status with_conditions(const struct tsr_args *args, const struct tsr_table *table,
-                                  const struct tsr_rules *conditions)
-{
-    struct tsr_validation validation;
-    TSR_TRY(tsr_validate(table, conditions, args->sets, args->n_sets, args->jobs, &validation));
-    tsr_status status = report(args, &validation);
-    tsr_validation_fini(&validation);
-    return status;
-}
-
-static tsr_status with_table(const struct tsr_args *args, const struct tsr_table *table)
-{
-    struct tsr_rules conditions;
-    TSR_TRY(tsr_rules_open(args->conditions, &conditions));
-    tsr_status status = with_conditions(args, table, &conditions);
-    tsr_rules_close(&conditions);
-    return status;
-}
-
 tsr_status tsr_cmd_validate(const struct tsr_usage *usage, struct tsr_args *args, int *success)
 {
-    struct tsr_table table;
+    struct tsr_validation *validation = NULL;
     (void)success;
     TSR_TRY(tsr_args_need_file(usage, args));
     TSR_TRY(tsr_args_format(args, formats));
-    if (args->out)
-        TSR_TRY(tsr_prepare_out(args->out));
-    TSR_TRY(tsr_table_open(args->file, &table));
-    tsr_status status = with_table(args, &table);
-    tsr_table_close(&table);
+    const struct tsr_validate_options options = {.table = args->file,
+                                                 .conditions = args->conditions,
+                                                 .sets = args->sets,
+                                                 .n_sets = args->n_sets,
+                                                 .jobs = args->jobs,
+                                                 .out = args->out};
+    TSR_TRY(tsr_study_validate(&options, &validation));
+    tsr_status status = report(args, validation);
+    tsr_study_validation_free(validation);
     return status;
 }

@@ -1,4 +1,4 @@
-/* csv.c: reads a whole table into memory (csv.h). */
+/* csv.c: reads tables, whole or line by line. */
 #include "experiments/study/base/csv.h"
 
 #include <errno.h>
@@ -8,6 +8,34 @@
 #include <string.h>
 
 enum { MAX_FILE_BYTES = 64 << 20, MAX_COLUMNS = 256 };
+
+/* A field without its quotes, in place: it ends before `end`; `next` is the comma, the line's end
+ * or the text's. */
+struct field {
+    char *end, *next;
+    int lines; /* ends of lines inside its quotes */
+    bool open; /* a quote does not end */
+};
+
+static struct field take_off(char *from)
+{
+    struct field field = {.end = from, .open = *from == '"'};
+    from += field.open;
+    while (*from && (field.open || (*from != ',' && *from != '\n'))) {
+        if (field.open && *from == '"' && from[1] != '"') {
+            field.open = false;
+            from++;
+            continue;
+        }
+        from += field.open && *from == '"'; /* two quotes are one */
+        field.lines += *from == '\n';
+        *field.end++ = *from++;
+    }
+    field.next = from;
+    return field;
+}
+
+/* ---- a whole table ----------------------------------------------------------------------- */
 
 /* Where the reader stands. */
 struct reader {
@@ -41,7 +69,7 @@ static tsr_status read_text(const char *path, char **out)
     int error = errno;
     fclose(file);
     if (!text)
-        return tsr_fail(TSR_ENOMEM, "out of memory");
+        return tsr_no_memory(NULL);
     text[n] = 0;
     if (failed || n >= MAX_FILE_BYTES || memchr(text, 0, n)) {
         free(text);
@@ -54,32 +82,19 @@ static tsr_status read_text(const char *path, char **out)
     return TSR_OK;
 }
 
-/* Takes one field off the text, in place; *last: a line or the text ended after it. */
-static tsr_status take_field(struct reader *r, const char **field, bool *last)
+static tsr_status take_field(struct reader *r, const char **out, bool *last)
 {
-    char *from = r->at, *to = r->at;
-    int began = r->line;
-    bool quoted = *from == '"';
-    *field = to;
-    from += quoted;
-    while (*from && (quoted || (*from != ',' && *from != '\n'))) {
-        if (quoted && *from == '"' && from[1] != '"') {
-            quoted = false;
-            from++;
-            continue;
-        }
-        from += quoted && *from == '"';
-        r->line += *from == '\n';
-        *to++ = *from++;
-    }
-    if (quoted)
+    struct field field = take_off(r->at);
+    *out = r->at;
+    if (field.open)
         return tsr_fail(TSR_ECONFIG, "%s:%d: found a quote that does not end; allowed: \"...\"",
-                        r->csv->path, began);
-    *last = *from != ',';
-    if (*from == '\n' && to > *field && to[-1] == '\r')
-        to--;
-    r->at = from + (*from != 0);
-    *to = 0;
+                        r->csv->path, r->line);
+    r->line += field.lines;
+    *last = *field.next != ',';
+    if (*field.next == '\n' && field.end > *out && field.end[-1] == '\r')
+        field.end--;
+    r->at = field.next + (*field.next != 0);
+    *field.end = 0;
     return TSR_OK;
 }
 
@@ -115,7 +130,7 @@ static tsr_status take_head(struct reader *r)
                                 csv->path, r->line, r->cells[i]);
     csv->columns = keep_cells(r);
     csv->n_columns = r->n_cells;
-    return csv->columns ? TSR_OK : tsr_fail(TSR_ENOMEM, "out of memory");
+    return csv->columns ? TSR_OK : tsr_no_memory(NULL);
 }
 
 static tsr_status take_row(struct reader *r, int line)
@@ -126,7 +141,7 @@ static tsr_status take_row(struct reader *r, int line)
                         csv->path, line, r->n_cells, csv->n_columns);
     struct tsr_csv_row row = {line, keep_cells(r)};
     if (!row.cells || !TSR_PUSH(csv->rows, csv->n_rows, r->cap_rows, row))
-        return tsr_fail(TSR_ENOMEM, "out of memory");
+        return tsr_no_memory(NULL);
     return TSR_OK;
 }
 
@@ -159,7 +174,7 @@ tsr_status tsr_csv_load(const char *path, struct tsr_csv *out)
     out->path = tsr_arena_strdup(&out->arena, path);
     char *start = tsr_arena_strdup(&out->arena, text);
     free(text);
-    tsr_status status = out->path && start ? TSR_OK : tsr_fail(TSR_ENOMEM, "out of memory");
+    tsr_status status = out->path && start ? TSR_OK : tsr_no_memory(NULL);
     if (status == TSR_OK) /* a byte-order mark is no part of the first column's name */
         status = parse(out, start + (strncmp(start, "\xEF\xBB\xBF", 3) ? 0 : 3));
     if (status != TSR_OK)
@@ -203,5 +218,89 @@ tsr_status tsr_csv_number(const struct tsr_csv *csv, const struct tsr_csv_row *r
                         csv->path, row->line, name, cell);
     *out = value;
     *found = true;
+    return TSR_OK;
+}
+
+/* ---- line by line ------------------------------------------------------------------------ */
+
+/* Fields beyond TSR_CSV_FIELDS are counted, and kept nowhere. */
+static void split(struct tsr_csv_reader *table)
+{
+    table->n = 0;
+    for (char *field = table->line; field; table->n++) {
+        struct field taken = take_off(field);
+        char *next = *taken.next == ',' ? taken.next + 1 : NULL;
+        *taken.end = '\0';
+        if (table->n < TSR_CSV_FIELDS)
+            table->fields[table->n] = field;
+        field = next;
+    }
+}
+
+bool tsr_csv_next(struct tsr_csv_reader *table)
+{
+    ssize_t n;
+    while ((n = getline(&table->line, &table->cap, table->file)) >= 0) {
+        table->number++;
+        while (n > 0 && (table->line[n - 1] == '\n' || table->line[n - 1] == '\r'))
+            table->line[--n] = '\0';
+        if (n == 0 || table->line[0] == '#')
+            continue;
+        split(table);
+        return true;
+    }
+    if (table->line) /* getline() leaves anything in it */
+        table->line[0] = '\0';
+    return false;
+}
+
+tsr_status tsr_csv_open(const char *path, struct tsr_csv_reader *out)
+{
+    *out = (struct tsr_csv_reader){.path = path, .file = fopen(path, "rb")};
+    if (!out->file)
+        return tsr_fail(TSR_ECONFIG, "%s: %s; allowed: a file that can be read", path,
+                        strerror(errno));
+    return TSR_OK;
+}
+
+void tsr_csv_close(struct tsr_csv_reader *table)
+{
+    free(table->line);
+    if (table->file)
+        fclose(table->file);
+}
+
+tsr_status tsr_csv_bad(const struct tsr_csv_reader *table, const char *what, const char *found,
+                       const char *allowed)
+{
+    return tsr_fail(TSR_ECONFIG, "%s:%zu: %s: found \"%.60s\"; allowed: %s", table->path,
+                    table->number, what, found, allowed);
+}
+
+tsr_status tsr_csv_check_head(const struct tsr_csv_reader *table, bool is_head, const char *allowed)
+{
+    if (!is_head)
+        return tsr_csv_bad(table, "head", table->line ? table->line : "", allowed);
+    if (table->n > TSR_CSV_FIELDS)
+        return tsr_fail(TSR_ECONFIG, "%s:%zu: columns: found %zu; allowed: at most %d", table->path,
+                        table->number, table->n, TSR_CSV_FIELDS);
+    return TSR_OK;
+}
+
+tsr_status tsr_csv_seconds(const struct tsr_csv_reader *table, size_t field, double *out)
+{
+    char *end = NULL;
+    *out = field < table->n ? strtod(table->fields[field], &end) : NAN;
+    if (end && end != table->fields[field] && !*end && isfinite(*out))
+        return TSR_OK;
+    return tsr_csv_bad(table, "time", field < table->n ? table->fields[field] : "", "seconds");
+}
+
+tsr_status tsr_csv_bytes(const struct tsr_csv_reader *table, size_t field, uint64_t *out)
+{
+    const char *text = field < table->n ? table->fields[field] : "";
+    if (!*text || strlen(text) > 18 || strspn(text, "0123456789") != strlen(text))
+        return tsr_csv_bad(table, "bytes", text, "an integer");
+    *out = strtoull(text, NULL, 10);
     return TSR_OK;
 }

@@ -1,10 +1,16 @@
-/* csv.h: a table of comma-separated values with a head line: fields may be quoted ("a, b", "" is a
- * quote inside), lines end in LF or CRLF, lines that begin with '#' and empty lines are skipped.
+/* csv.h: tables of comma-separated values with a head line: fields may be quoted ("a, b", "" is a
+ * quote inside), lines end in LF or CRLF, lines that begin with '#' and empty lines are skipped. A
+ * table of a user is read as a whole, with complaints about each cell; what this program wrote is
+ * read back line by line, however long it is.
  */
-#ifndef TSR_CLI_CSV_H
-#define TSR_CLI_CSV_H
+#ifndef TSR_STUDY_CSV_H
+#define TSR_STUDY_CSV_H
+
+#include <stdio.h>
 
 #include "engine/program/base.h"
+
+/* ---- a whole table ----------------------------------------------------------------------- */
 
 struct tsr_csv_row {
     int line;           /* in the file, from 1 */
@@ -33,5 +39,36 @@ const char *tsr_csv_cell(const struct tsr_csv *csv, const struct tsr_csv_row *ro
  * column and what was found. */
 tsr_status tsr_csv_number(const struct tsr_csv *csv, const struct tsr_csv_row *row,
                           const char *name, double *out, bool *found) TSR_MUST_USE;
+
+/* ---- line by line ------------------------------------------------------------------------ */
+
+enum { TSR_CSV_FIELDS = 40 };
+
+/* An open file and its current row. Fields beyond TSR_CSV_FIELDS are counted, and kept nowhere. */
+struct tsr_csv_reader {
+    const char *path; /* borrowed */
+    FILE *file;
+    char *line;
+    size_t cap, number; /* of the line, from 1 */
+    size_t n;
+    char *fields[TSR_CSV_FIELDS]; /* [n], in `line` */
+};
+
+/* Errors: TSR_ECONFIG. */
+tsr_status tsr_csv_open(const char *path, struct tsr_csv_reader *out) TSR_MUST_USE;
+void tsr_csv_close(struct tsr_csv_reader *table);
+/* The next line that is no comment; false at the end. */
+bool tsr_csv_next(struct tsr_csv_reader *table);
+
+/* "FILE:LINE: what: found "found"; allowed: allowed" */
+tsr_status tsr_csv_bad(const struct tsr_csv_reader *table, const char *what, const char *found,
+                       const char *allowed) TSR_MUST_USE;
+/* The first line: the names of the columns. `is_head`: it begins as one of these files does. */
+tsr_status tsr_csv_check_head(const struct tsr_csv_reader *table, bool is_head,
+                              const char *allowed) TSR_MUST_USE;
+tsr_status tsr_csv_seconds(const struct tsr_csv_reader *table, size_t field,
+                           double *out) TSR_MUST_USE;
+tsr_status tsr_csv_bytes(const struct tsr_csv_reader *table, size_t field,
+                         uint64_t *out) TSR_MUST_USE;
 
 #endif

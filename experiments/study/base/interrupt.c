@@ -1,4 +1,4 @@
-/* report_interrupt.c: cleans up when the program is interrupted (report_interrupt.h).
+/* interrupt.c: cleans up when the program is interrupted (interrupt.h).
  *
  * A handler can reach nothing but globals: these lists are the only ones of the program. Whoever
  * changes them holds the signals back from his thread and has the lists for himself, so the handler
@@ -29,6 +29,7 @@ static struct {
     const char *files[MAX_FILES];
     pid_t children[MAX_CHILDREN];
     size_t n_files, n_children;
+    bool handled; /* signals come to clean_up() */
 } lists = {.taken = ATOMIC_FLAG_INIT};
 
 static const int signals[] = {SIGHUP, SIGINT, SIGTERM};
@@ -95,7 +96,8 @@ static void hold(sigset_t *before)
         lists.owner = getpid();
         lists.n_files = lists.n_children = 0;
     }
-    install(&all);
+    if (lists.handled)
+        install(&all);
 }
 
 static void let_go(const sigset_t *before)
@@ -104,6 +106,11 @@ static void let_go(const sigset_t *before)
     atomic_flag_clear_explicit(&lists.taken, memory_order_release);
     (void)pthread_sigmask(SIG_SETMASK, before, NULL);
     errno = error;
+}
+
+void tsr_interrupt_handle(void)
+{
+    lists.handled = true;
 }
 
 static void add_file(const char *path)

@@ -1,14 +1,20 @@
-/* report_interrupt.h: what an interrupted program takes along: its unfinished files and its child
+/* interrupt.h: what an interrupted program takes along: its unfinished files and its child
  * processes. On SIGHUP, SIGINT and SIGTERM the children are ended first, then the files are
- * removed, then the program ends by that signal.
+ * removed, then the program ends by that signal; but only in a program that asked for it: signals
+ * belong to the program that a library is part of.
  *
  * Any thread may call. The lists belong to the process that fills them: after a fork() the child
  * starts with none. They are bounded; what is beyond the bound is left behind by an interruption.
  */
-#ifndef TSR_CLI_REPORT_INTERRUPT_H
-#define TSR_CLI_REPORT_INTERRUPT_H
+#ifndef TSR_STUDY_INTERRUPT_H
+#define TSR_STUDY_INTERRUPT_H
 
 #include <sys/types.h>
+
+/* The three signals do that from the first file or child on, in this process and in those that it
+ * forks. What is ignored (nohup) or handled by others stays so. To be called before there are
+ * threads. */
+void tsr_interrupt_handle(void);
 
 /* open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666) of a file that is to be removed. `path`
  * is borrowed until tsr_interrupt_keep(). Errors: -1 and errno. */

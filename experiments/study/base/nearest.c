@@ -1,9 +1,8 @@
 /* nearest.c: edit distance and suggestions. */
 #include "experiments/study/base/nearest.h"
 
+#include <stdio.h>
 #include <string.h>
-
-#include "experiments/study/config/values.h"
 
 enum { MAX_WORD = 64 };
 
@@ -53,6 +52,23 @@ const char *tsr_nearest(const char *word, const char *const *words)
         }
     }
     return best;
+}
+
+void tsr_join_words(const char *const *words, char *out, size_t size)
+{
+    size_t n = 0, used = 0;
+    while (words && words[n])
+        n++;
+    out[0] = 0;
+    for (size_t i = 0; i < n; i++) {
+        if (!*words[i])
+            continue;
+        const char *between = !out[0] ? "" : i + 1 == n ? " or " : ", ";
+        int written = snprintf(out + used, size - used, "%s%s", between, words[i]);
+        if (written < 0 || (size_t)written >= size - used)
+            return;
+        used += (size_t)written;
+    }
 }
 
 tsr_status tsr_unknown_key(const struct tsr_yaml_node *node, const char *path,

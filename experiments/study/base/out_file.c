@@ -1,4 +1,4 @@
-/* report_file.c: atomic output files and folders. */
+/* out_file.c: atomic output files and folders. */
 #include "experiments/study/base/out_file.h"
 #include "experiments/study/base/interrupt.h"
 

@@ -1,10 +1,10 @@
-/* report_file.h: output files that are complete under their name, or absent.
+/* out_file.h: output files that are complete under their name, or absent.
  *
  * A file is written under a temporary name in the same folder and renamed at the end. What is not a
  * regular file (/dev/full, a pipe) is written directly. Every error names the file and the reason.
  */
-#ifndef TSR_CLI_REPORT_FILE_H
-#define TSR_CLI_REPORT_FILE_H
+#ifndef TSR_STUDY_OUT_FILE_H
+#define TSR_STUDY_OUT_FILE_H
 
 #include "engine/program/base.h"
 

@@ -1,6 +1,6 @@
 /* paths.h: where model and cluster files are found. */
-#ifndef TSR_CLI_PATHS_H
-#define TSR_CLI_PATHS_H
+#ifndef TSR_STUDY_PATHS_H
+#define TSR_STUDY_PATHS_H
 
 #include "experiments/study/base/yaml.h"
 

@@ -1,30 +1,31 @@
-/* pool.c: runs work items in child processes (pool.h); and with it the strategies of a study.
+/* pool.c: runs work items in child processes (pool.h).
  *
- * A child sends its result through a pipe, whose end also says that the child is through. A child
- * that dies without a result becomes a failure of the machine.
+ * A child sends the result of its item through a socket. One that takes many items is then told the
+ * next one, or, by the end of the stream, that there is none. A child that dies without a result
+ * becomes a failure of the machine.
  */
 #include "experiments/study/base/pool.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "experiments/cli/args/cmd.h"
+#include "experiments/study/base/exit_status.h"
 #include "experiments/study/base/interrupt.h"
-#include "experiments/study/base/progress.h"
-#include "experiments/study/simulate/open.h"
-#include "experiments/study/simulate/simulate.h"
+#include "experiments/study/base/listener.h"
 
 enum { MAX_CHILDREN = 256 };
 
 struct child {
     pid_t pid;
-    int fd;
+    int fd; /* results come from it, next items go to it */
     size_t item;
     size_t got; /* bytes of the result that have arrived */
     char *result;
@@ -51,32 +52,49 @@ static bool write_all(int fd, const void *data, size_t n)
     return true;
 }
 
+static bool read_all(int fd, void *data, size_t n)
+{
+    char *to = data;
+    while (n > 0) {
+        ssize_t got = read(fd, to, n);
+        if (got == 0 || (got < 0 && errno != EINTR))
+            return false;
+        if (got > 0) {
+            to += got;
+            n -= (size_t)got;
+        }
+    }
+    return true;
+}
+
+static void be_quiet(void)
+{
+    int nowhere = open("/dev/null", O_WRONLY);
+    if (nowhere >= 0)
+        dup2(nowhere, STDERR_FILENO);
+}
+
 /* The life of a child. It ends with _exit(): buffers and handlers belong to the parent. */
 static _Noreturn void child_main(const struct tsr_pool_work *work, struct child *child, int fd)
 {
-    work->run(work->user, child->item, child->result);
-    _exit(write_all(fd, child->result, work->result_bytes) ? TSR_EXIT_OK : TSR_EXIT_MACHINE);
+    size_t item = child->item;
+    if (work->quiet)
+        be_quiet();
+    do {
+        memset(child->result, 0, work->result_bytes);
+        work->run(work->user, item, child->result);
+        if (!write_all(fd, child->result, work->result_bytes))
+            _exit(TSR_EXIT_MACHINE);
+    } while (work->many && read_all(fd, &item, sizeof item));
+    _exit(TSR_EXIT_OK);
 }
 
-static tsr_status start(struct pool *pool, size_t item)
+static tsr_status fork_child(const struct pool *pool, struct child *child, const int fds[2])
 {
-    int fds[2];
-    struct child *child = &pool->children[pool->n];
-    *child = (struct child){.item = item, .result = calloc(1, pool->work->result_bytes)};
-    if (!child->result)
-        return tsr_fail(TSR_ENOMEM, "out of memory");
-    if (pipe(fds) != 0) {
-        free(child->result);
-        return tsr_fail(TSR_EIO, "pipe: %s", strerror(errno));
-    }
     fflush(NULL);
     child->pid = tsr_interrupt_fork();
-    if (child->pid < 0) {
-        close(fds[0]);
-        close(fds[1]);
-        free(child->result);
+    if (child->pid < 0)
         return tsr_fail(TSR_EIO, "fork: %s", strerror(errno));
-    }
     if (child->pid == 0) {
         close(fds[0]);
         for (size_t i = 0; i < pool->n; i++)
@@ -85,8 +103,28 @@ static tsr_status start(struct pool *pool, size_t item)
     }
     close(fds[1]);
     child->fd = fds[0];
+    return TSR_OK;
+}
+
+static tsr_status start(struct pool *pool, size_t item)
+{
+    int fds[2];
+    struct child *child = &pool->children[pool->n];
+    tsr_status status = TSR_OK;
+    *child = (struct child){.item = item, .result = calloc(1, pool->work->result_bytes)};
+    if (!child->result)
+        return tsr_no_memory(NULL);
+    if (socketpair(AF_UNIX, SOCK_STREAM, 0, fds) != 0)
+        TSR_GOTO(no_socket, tsr_fail(TSR_EIO, "socketpair: %s", strerror(errno)));
+    TSR_GOTO(no_child, fork_child(pool, child, fds));
     pool->n++;
     return TSR_OK;
+no_child:
+    close(fds[0]);
+    close(fds[1]);
+no_socket:
+    free(child->result);
+    return status;
 }
 
 /* Takes a child that is through off the list; the caller frees out->result. `end` as for take(). */
@@ -136,7 +174,8 @@ static tsr_status wait_one(struct pool *pool, size_t *done)
             ssize_t got = read(child->fd, child->result + child->got, left);
             if (got > 0)
                 child->got += (size_t)got;
-            if (got == 0 || (got > 0 && (size_t)got == left)) {
+            bool ended = got == 0 || (got < 0 && errno != EINTR);
+            if (ended || (got > 0 && (size_t)got == left)) {
                 *done = i;
                 return TSR_OK;
             }
@@ -144,12 +183,26 @@ static tsr_status wait_one(struct pool *pool, size_t *done)
     }
 }
 
-static tsr_status finish_one(struct pool *pool)
+/* Hands out the result of a child, which goes on with another item. */
+static tsr_status go_on(const struct pool *pool, struct child *child, size_t next)
+{
+    tsr_status status = pool->work->take(pool->work->user, child->item, child->result, NULL);
+    child->item = next;
+    child->got = 0;
+    /* No signal if it is gone by now: that is found out when it is read from. */
+    (void)send(child->fd, &next, sizeof next, MSG_NOSIGNAL);
+    return status;
+}
+
+static tsr_status finish_one(struct pool *pool, size_t *next)
 {
     struct child child;
     char end[32];
     size_t i = 0;
     TSR_TRY(wait_one(pool, &i));
+    bool has_result = pool->children[i].got == pool->work->result_bytes;
+    if (pool->work->many && has_result && *next < pool->work->n)
+        return go_on(pool, &pool->children[i], (*next)++);
     bool complete = reap(pool, i, &child, end);
     tsr_status status =
         pool->work->take(pool->work->user, child.item, child.result, complete ? NULL : end);
@@ -157,15 +210,15 @@ static tsr_status finish_one(struct pool *pool)
     return status;
 }
 
-static tsr_status run_all(struct pool *pool, struct tsr_progress *progress)
+static tsr_status run_all(struct pool *pool)
 {
     const struct tsr_pool_work *work = pool->work;
     size_t next = 0, finished = 0;
     while (finished < work->n) {
         while (pool->n < pool->limit && next < work->n)
             TSR_TRY(start(pool, next++));
-        tsr_progress_show(progress, finished, work->name(work->user, next - 1));
-        TSR_TRY(finish_one(pool));
+        tsr_tell_progress(finished, work->n, work->name(work->user, next - 1));
+        TSR_TRY(finish_one(pool, &next));
         finished++;
     }
     return TSR_OK;
@@ -174,85 +227,13 @@ static tsr_status run_all(struct pool *pool, struct tsr_progress *progress)
 tsr_status tsr_pool_each(const struct tsr_pool_work *work, uint64_t jobs)
 {
     struct pool pool = {.work = work};
-    struct tsr_progress progress;
-    pool.limit = jobs < MAX_CHILDREN ? (size_t)jobs : MAX_CHILDREN;
+    pool.limit = jobs == 0 ? 1 : jobs < MAX_CHILDREN ? (size_t)jobs : MAX_CHILDREN;
     pool.children = calloc(pool.limit, sizeof(*pool.children));
     if (!pool.children)
-        return tsr_fail(TSR_ENOMEM, "out of memory");
-    tsr_progress_begin(&progress, work->n);
-    tsr_status status = run_all(&pool, &progress);
+        return tsr_no_memory(NULL);
+    tsr_status status = run_all(&pool);
     stop_all(&pool);
-    tsr_progress_end(&progress);
+    tsr_tell_progress(work->n, work->n, NULL);
     free(pool.children);
-    return status;
-}
-
-/* ---- a study ----------------------------------------------------------------------------- */
-
-struct strategies {
-    const struct tsr_study *study;
-    const char *dir;
-    const struct tsr_pool_hooks *hooks; /* NULL: none */
-    const size_t *wanted;               /* [work item]: strategy */
-    struct tsr_row *rows;
-};
-
-static void run_strategy(void *user, size_t item, void *result)
-{
-    const struct strategies *s = user;
-    tsr_status status =
-        tsr_simulate(&s->study->jobs[s->wanted[item]], &s->study->info, s->dir, result);
-    (void)status; /* the row says it */
-}
-
-/* Mistakes and failures of the machine end a comparison; what does not fit is a result. */
-static tsr_status verdict(const struct tsr_row *row)
-{
-    if (!row->failure[0] || row->failure_status == TSR_EXIT_UNFIT)
-        return TSR_OK;
-    tsr_status status = row->failure_status == TSR_EXIT_MACHINE ? TSR_EBACKEND : TSR_ECONFIG;
-    return tsr_fail(status, "%s", row->failure);
-}
-
-static tsr_status take_strategy(void *user, size_t work, const void *result, const char *end)
-{
-    const struct strategies *s = user;
-    size_t item = s->wanted[work];
-    struct tsr_row *row = &s->rows[item];
-    if (!end) {
-        memcpy(row, result, sizeof(*row));
-        TSR_TRY(verdict(row));
-        return s->hooks ? s->hooks->done(s->hooks->user, item, row) : TSR_OK;
-    }
-    tsr_row_begin(row, &s->study->jobs[item]);
-    snprintf(row->failure, sizeof row->failure, "the simulation of %s ended by %s", row->strategy,
-             end);
-    row->failure_status = TSR_EXIT_MACHINE;
-    return verdict(row);
-}
-
-static const char *name_strategy(void *user, size_t item)
-{
-    const struct strategies *s = user;
-    return s->study->experiment.strategies[s->wanted[item]].name;
-}
-
-tsr_status tsr_pool_run(const struct tsr_study *study, const char *dir, uint64_t jobs,
-                        const struct tsr_pool_hooks *hooks, struct tsr_row *rows)
-{
-    size_t *wanted = calloc(study->n + 1, sizeof *wanted);
-    if (!wanted)
-        return tsr_fail(TSR_ENOMEM, "out of memory");
-    struct strategies s = {study, dir, hooks, wanted, rows};
-    struct tsr_pool_work work = {.result_bytes = sizeof(struct tsr_row),
-                                 .user = &s,
-                                 .run = run_strategy,
-                                 .take = take_strategy,
-                                 .name = name_strategy};
-    for (size_t i = 0; i < study->n; i++)
-        if (!hooks || hooks->wants(hooks->user, i))
-            wanted[work.n++] = i;
-    tsr_status status = tsr_pool_each(&work, jobs);
-    free(wanted);
     return status;
 }

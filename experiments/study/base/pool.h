@@ -1,14 +1,17 @@
 /* pool.h: work items in child processes, a few at a time. What crashes or eats the machine's memory
- * is a child; SimGrid and the engine start fresh in each.
+ * is a child; SimGrid and the engine start fresh in each item, or, where that would cost more than
+ * the item, in each child.
  */
-#ifndef TSR_CLI_POOL_H
-#define TSR_CLI_POOL_H
+#ifndef TSR_STUDY_POOL_H
+#define TSR_STUDY_POOL_H
 
 #include "engine/program/base.h"
 
 struct tsr_pool_work {
     size_t n;            /* items 0 .. n-1, started in this order */
     size_t result_bytes; /* plain data that a child sends back */
+    bool many;           /* a child goes on with other items when it is through with one */
+    bool quiet; /* children say nothing: remarks on what nobody asked for by name would confuse */
     void *user;
     /* In the child: fills *result. Errors are told in the result. */
     void (*run)(void *user, size_t item, void *result);
@@ -19,7 +22,8 @@ struct tsr_pool_work {
     const char *(*name)(void *user, size_t item);
 };
 
-/* Runs all items, `jobs` at a time. Errors: those of take(); TSR_EIO (no process, no pipe). */
+/* Runs all items, `jobs` at a time (0: one). Errors: those of take(); TSR_EIO (no process, no
+ * pipe). */
 tsr_status tsr_pool_each(const struct tsr_pool_work *work, uint64_t jobs) TSR_MUST_USE;
 
 #endif

@@ -20,11 +20,6 @@ struct place {
     int line, column;
 };
 
-static tsr_status out_of_memory(void)
-{
-    return tsr_fail(TSR_ENOMEM, "out of memory");
-}
-
 /* ---- reading ----------------------------------------------------------------------------- */
 
 static tsr_status read_stream(FILE *file, const char *path, char **out, size_t *n_out)
@@ -37,7 +32,7 @@ static tsr_status read_stream(FILE *file, const char *path, char **out, size_t *
             char *grown = realloc(text, cap + 1);
             if (!grown) {
                 free(text);
-                return out_of_memory();
+                return tsr_no_memory(NULL);
             }
             text = grown;
         }
@@ -114,7 +109,7 @@ static tsr_status append(struct tsr_arena *arena, struct tsr_yaml_node *parent,
         size_t cap = parent->cap ? 2 * parent->cap : 8;
         struct tsr_yaml_node **items = tsr_arena_alloc(arena, cap * sizeof(*items));
         if (!items)
-            return out_of_memory();
+            return tsr_no_memory(NULL);
         if (parent->n)
             memcpy(items, parent->items, parent->n * sizeof(*items));
         parent->items = items;
@@ -133,7 +128,7 @@ static tsr_status convert_scalar(const struct source *src, struct fy_node *from,
     struct tsr_yaml_node *node = new_node(src, TSR_NODE_SCALAR, place_of(from, at));
     char *text = copy_scalar(src->arena, from);
     if (!node || !text)
-        return out_of_memory();
+        return tsr_no_memory(NULL);
     node->text = text;
     node->quoted = fy_node_get_style(from) != FYNS_PLAIN;
     if (!node->quoted && (!*text || !strcmp(text, "null") || !strcmp(text, "~")))
@@ -147,7 +142,7 @@ static tsr_status convert_seq(const struct source *src, struct fy_node *from, st
 {
     struct tsr_yaml_node *node = new_node(src, TSR_NODE_SEQ, at);
     if (!node)
-        return out_of_memory();
+        return tsr_no_memory(NULL);
     void *iter = NULL;
     struct fy_node *item;
     while ((item = fy_node_sequence_iterate(from, &iter))) {
@@ -168,7 +163,7 @@ static tsr_status convert_map(const struct source *src, struct fy_node *from, st
 {
     struct tsr_yaml_node *node = new_node(src, TSR_NODE_MAP, at);
     if (!node)
-        return out_of_memory();
+        return tsr_no_memory(NULL);
     void *iter = NULL;
     struct fy_node_pair *pair;
     while ((pair = fy_node_mapping_iterate(from, &iter))) {
@@ -180,7 +175,7 @@ static tsr_status convert_map(const struct source *src, struct fy_node *from, st
         TSR_TRY(convert(src, fy_node_pair_value(pair), key_at, depth + 1, &child));
         child->key = copy_scalar(src->arena, key);
         if (!child->key)
-            return out_of_memory();
+            return tsr_no_memory(NULL);
         if (tsr_node_get(node, child->key))
             return tsr_fail(TSR_ECONFIG, "%s:%d:%d: key \"%s\" is given twice", src->name,
                             key_at.line, key_at.column, child->key);
@@ -198,7 +193,7 @@ static tsr_status convert(const struct source *src, struct fy_node *from, struct
                         MAX_DEPTH);
     if (!from) {
         *out = new_node(src, TSR_NODE_NULL, at);
-        return *out ? TSR_OK : out_of_memory();
+        return *out ? TSR_OK : tsr_no_memory(NULL);
     }
     switch (fy_node_get_type(from)) {
     case FYNT_SEQUENCE:
@@ -231,7 +226,7 @@ static tsr_status parse_with(struct fy_diag *diag, const struct source *src, con
                                .diag = diag};
     struct fy_parser *parser = fy_parser_create(&cfg);
     struct fy_document *doc = NULL, *second = NULL;
-    tsr_status status = out_of_memory();
+    tsr_status status = tsr_no_memory(NULL);
     if (!parser || fy_parser_set_string(parser, text, n))
         goto done;
     doc = fy_parse_load_document(parser);
@@ -264,11 +259,22 @@ static tsr_status parse_text(const struct source *src, const char *text, size_t 
     cfg.colorize = false;
     struct fy_diag *diag = fy_diag_create(&cfg);
     if (!diag)
-        return out_of_memory();
+        return tsr_no_memory(NULL);
     fy_diag_set_collect_errors(diag, true);
     tsr_status status = parse_with(diag, src, text, n, out);
     fy_diag_set_collect_errors(diag, false); /* frees what was collected */
     fy_diag_unref(diag);
+    return status;
+}
+
+tsr_status tsr_doc_read(const char *name, const char *text, size_t n, struct tsr_doc *out)
+{
+    memset(out, 0, sizeof(*out));
+    tsr_arena_init(&out->arena);
+    struct source src = {&out->arena, tsr_arena_strdup(&out->arena, name), false};
+    tsr_status status = src.name ? parse_text(&src, text, n, &out->root) : tsr_no_memory(NULL);
+    if (status != TSR_OK)
+        tsr_doc_fini(out);
     return status;
 }
 
@@ -278,12 +284,8 @@ tsr_status tsr_doc_load(const char *path, struct tsr_doc *out)
     size_t n = 0;
     memset(out, 0, sizeof(*out));
     TSR_TRY(read_file(path, &text, &n));
-    tsr_arena_init(&out->arena);
-    struct source src = {&out->arena, tsr_arena_strdup(&out->arena, path), false};
-    tsr_status status = src.name ? parse_text(&src, text, n, &out->root) : out_of_memory();
+    tsr_status status = tsr_doc_read(path, text, n, out);
     free(text);
-    if (status != TSR_OK)
-        tsr_doc_fini(out);
     return status;
 }
 
@@ -320,7 +322,7 @@ static tsr_status put(const struct source *src, struct tsr_yaml_node *map, const
 {
     char *copy = tsr_arena_alloc(src->arena, n + 1);
     if (!copy)
-        return out_of_memory();
+        return tsr_no_memory(NULL);
     memcpy(copy, key, n);
     value->key = copy;
     for (size_t i = 0; i < map->n; i++) {
@@ -340,7 +342,7 @@ tsr_status tsr_doc_set(struct tsr_doc *doc, const char *assignment)
                         assignment);
     struct source src = {&doc->arena, tsr_arena_printf(&doc->arena, "--set %s", assignment), true};
     if (!src.name)
-        return out_of_memory();
+        return tsr_no_memory(NULL);
     struct tsr_yaml_node *value = NULL;
     TSR_TRY(parse_text(&src, equals + 1, strlen(equals + 1), &value));
 
@@ -356,7 +358,7 @@ tsr_status tsr_doc_set(struct tsr_doc *doc, const char *assignment)
         if (!next || next->kind != TSR_NODE_MAP) {
             next = new_node(&src, TSR_NODE_MAP, (struct place){0, 0});
             if (!next)
-                return out_of_memory();
+                return tsr_no_memory(NULL);
             TSR_TRY(put(&src, map, path, n, next));
         }
         map = next;

@@ -3,8 +3,8 @@
  * The files of a user are read with libfyaml and turned into tsr_node trees, so that the rest of
  * the program knows nothing of the parser and every complaint can name file, line and column.
  */
-#ifndef TSR_CLI_YAML_H
-#define TSR_CLI_YAML_H
+#ifndef TSR_STUDY_YAML_H
+#define TSR_STUDY_YAML_H
 
 #include "engine/program/base.h"
 
@@ -29,6 +29,9 @@ struct tsr_doc {
 /* Reads one YAML document. Errors: TSR_ECONFIG with file:line:column, TSR_ENOMEM. On failure *out
  * needs no tsr_doc_fini(). */
 tsr_status tsr_doc_load(const char *path, struct tsr_doc *out) TSR_MUST_USE;
+/* The same of a text of `n` bytes; messages call it `name`. */
+tsr_status tsr_doc_read(const char *name, const char *text, size_t n,
+                        struct tsr_doc *out) TSR_MUST_USE;
 void tsr_doc_fini(struct tsr_doc *doc);
 
 /* Value of `key`; NULL if `map` is no mapping or has no such key. */

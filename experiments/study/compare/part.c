@@ -4,6 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "experiments/study/base/listener.h"
+
 enum { MAX_PARTS = 100000 };
 
 /* Variables of those that start many processes. The first index is 0 unless `first` says so. */
@@ -70,4 +72,60 @@ tsr_status tsr_part_parse(const char *text, struct tsr_sweep_part *out)
     return tsr_fail(TSR_ECONFIG,
                     "--part: found %s; allowed: I/N, with I from 1 to N, and N up to %d, or auto",
                     text, MAX_PARTS);
+}
+
+/* ---- running it -------------------------------------------------------------------------- */
+
+struct part_run {
+    const struct tsr_sweep_part *part;
+    const char *dir;
+    struct tsr_part_rows kept;
+    bool *there; /* [strategy]: an earlier run has left its row */
+};
+
+static bool wants(void *user, size_t item)
+{
+    const struct part_run *p = user;
+    return tsr_part_has(p->part, item) && !p->there[item];
+}
+
+static tsr_status keep(void *user, size_t item, const struct tsr_row *row)
+{
+    const struct part_run *p = user;
+    return tsr_part_keep(&p->kept, p->dir, item, row);
+}
+
+static tsr_status find_rows(const struct part_run *p, size_t n, struct tsr_row *rows)
+{
+    size_t mine = 0, found = 0;
+    for (size_t i = 0; i < n; i++) {
+        if (!tsr_part_has(p->part, i))
+            continue;
+        TSR_TRY(tsr_part_find(&p->kept, p->dir, i, &rows[i], &p->there[i]));
+        found += p->there[i];
+        mine++;
+    }
+    if (found)
+        tsr_tell("note: %zu of the %zu strategies of this part are there already", found, mine);
+    return TSR_OK;
+}
+
+static tsr_status run(const struct tsr_study *study, struct part_run *p, uint64_t jobs,
+                      struct tsr_row *rows)
+{
+    const struct tsr_pool_hooks hooks = {p, wants, keep};
+    TSR_TRY(tsr_part_rows_open(study, &p->kept));
+    TSR_TRY(tsr_part_begin(study, p->dir));
+    TSR_TRY(find_rows(p, study->n, rows));
+    return tsr_pool_run(study, p->dir, jobs, &hooks, rows);
+}
+
+tsr_status tsr_part_run(const struct tsr_study *study, const struct tsr_sweep_part *part,
+                        const char *dir, uint64_t jobs, struct tsr_row *rows)
+{
+    struct part_run p = {.part = part, .dir = dir};
+    p.there = calloc(study->n + 1, sizeof *p.there);
+    tsr_status status = p.there ? run(study, &p, jobs, rows) : tsr_no_memory(NULL);
+    free(p.there);
+    return status;
 }

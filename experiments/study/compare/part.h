@@ -7,9 +7,10 @@
  * and the files of each strategy. A row is written last, under its name at once: what has a row
  * is complete.
  */
-#ifndef TSR_CLI_PART_H
-#define TSR_CLI_PART_H
+#ifndef TSR_STUDY_PART_H
+#define TSR_STUDY_PART_H
 
+#include "experiments/study/base/files.h"
 #include "experiments/study/simulate/open.h"
 
 struct tsr_sweep_part {
@@ -41,7 +42,30 @@ tsr_status tsr_part_keep(const struct tsr_part_rows *rows, const char *dir, size
 tsr_status tsr_part_find(const struct tsr_part_rows *rows, const char *dir, size_t item,
                          struct tsr_row *row, bool *found) TSR_MUST_USE;
 
-/* `compare --merge`: args->files are the folders of the parts. */
-tsr_status tsr_part_merge(const struct tsr_args *args) TSR_MUST_USE;
+/* Simulates the strategies of a part that its folder does not have yet, `jobs` at a time, and keeps
+ * each as it comes. rows[n of the study]: those of the part are filled in. */
+tsr_status tsr_part_run(const struct tsr_study *study, const struct tsr_sweep_part *part,
+                        const char *dir, uint64_t jobs, struct tsr_row *rows) TSR_MUST_USE;
+
+/* All parts together. */
+struct tsr_merged {
+    struct tsr_study study;
+    struct tsr_row *rows; /* [study.n] */
+    /* Of its own. */
+    const char *const *folders; /* [n_folders] borrowed, as is out */
+    size_t n_folders;
+    const char *out;
+    char path[TSR_FILE_NAME_BYTES]; /* of the experiment */
+    const char **home;              /* [study.n] the folder that has the row */
+    struct json_t *said;            /* study.json */
+};
+/* Collects the rows from the folders of all parts, at least one. `out`: where tsr_merged_write()
+ * will write; NULL: nowhere. Errors: TSR_ECONFIG (parts of another experiment, rows that are
+ * missing). On failure nothing is to be freed. */
+tsr_status tsr_merged_open(const char *const *folders, size_t n, const char *out,
+                           struct tsr_merged *merged) TSR_MUST_USE;
+void tsr_merged_fini(struct tsr_merged *merged);
+/* The files of the strategies, and those of the study. */
+tsr_status tsr_merged_write(const struct tsr_merged *merged) TSR_MUST_USE;
 
 #endif

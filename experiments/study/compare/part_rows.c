@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "exec/base/disk.h"
+#include "experiments/study/base/files.h"
 #include "experiments/study/base/out_file.h"
 #include "experiments/study/compare/part.h"
 #include "experiments/study/report/report_text.h"
@@ -23,7 +23,7 @@ static tsr_status hash_file(uint64_t *hash, const char *path)
     size_t bytes = 0;
     if (!path || !*path)
         return TSR_OK;
-    TSR_TRY(tsr_disk_read_file(path, MAX_FILE_BYTES, &data, &bytes));
+    TSR_TRY(tsr_read_file(path, MAX_FILE_BYTES, &data, &bytes));
     *hash = tsr_hash_bytes(*hash, data, bytes);
     free(data);
     return TSR_OK;
@@ -63,11 +63,11 @@ struct head {
 };
 static const char magic[8] = "tsrrow1";
 
-static tsr_status row_path(const char *dir, const char *strategy, char path[TSR_PATH_BYTES])
+static tsr_status row_path(const char *dir, const char *strategy, char path[TSR_FILE_NAME_BYTES])
 {
     char name[256];
     tsr__folder_name(strategy, name, sizeof name);
-    return tsr_path(path, "%s/rows/%s.row", dir, name);
+    return tsr_file_name(path, "%s/rows/%s.row", dir, name);
 }
 
 static tsr_status put_text(FILE *stream, const void *text)
@@ -89,12 +89,12 @@ static tsr_status put_study(FILE *stream, const void *user)
 
 tsr_status tsr_part_begin(const struct tsr_study *study, const char *dir)
 {
-    char path[TSR_PATH_BYTES];
-    TSR_TRY(tsr_path(path, "%s/rows", dir));
+    char path[TSR_FILE_NAME_BYTES];
+    TSR_TRY(tsr_file_name(path, "%s/rows", dir));
     TSR_TRY(tsr_make_folder(path));
-    TSR_TRY(tsr_path(path, "%s/experiment.yaml", dir));
+    TSR_TRY(tsr_file_name(path, "%s/experiment.yaml", dir));
     TSR_TRY(tsr_write_file(path, put_text, study->resolved_yaml));
-    TSR_TRY(tsr_path(path, "%s/study.json", dir));
+    TSR_TRY(tsr_file_name(path, "%s/study.json", dir));
     return tsr_write_file(path, put_study, &study->info);
 }
 
@@ -114,7 +114,7 @@ static tsr_status put_row(FILE *stream, const void *user)
 tsr_status tsr_part_keep(const struct tsr_part_rows *rows, const char *dir, size_t item,
                          const struct tsr_row *row)
 {
-    char path[TSR_PATH_BYTES];
+    char path[TSR_FILE_NAME_BYTES];
     struct row_file file = {.row = row};
     memcpy(file.head.magic, magic, sizeof magic);
     file.head.bytes = sizeof *row;
@@ -127,7 +127,7 @@ tsr_status tsr_part_keep(const struct tsr_part_rows *rows, const char *dir, size
 tsr_status tsr_part_find(const struct tsr_part_rows *rows, const char *dir, size_t item,
                          struct tsr_row *row, bool *found)
 {
-    char path[TSR_PATH_BYTES];
+    char path[TSR_FILE_NAME_BYTES];
     struct head head;
     uint64_t digest;
     *found = false;

@@ -69,7 +69,7 @@ tsr_status tsr_faults_read(struct tsr_arena *arena, const char *path,
     struct tsr_slow_gpu *slow = tsr_arena_alloc(arena, (node->n + 1) * sizeof *slow);
     struct tsr_link_fault *links = tsr_arena_alloc(arena, (node->n + 1) * sizeof *links);
     if (!slow || !links)
-        return tsr_fail(TSR_ENOMEM, "out of memory");
+        return tsr_no_memory(NULL);
     for (size_t i = 0; i < node->n; i++) {
         bool is_link;
         TSR_TRY(
@@ -147,7 +147,7 @@ tsr_status tsr_traffic_read(struct tsr_arena *arena, const char *path,
         return TSR_OK;
     struct tsr_traffic *items = tsr_arena_alloc(arena, (node->n + 1) * sizeof *items);
     if (!items)
-        return tsr_fail(TSR_ENOMEM, "out of memory");
+        return tsr_no_memory(NULL);
     for (size_t i = 0; i < node->n; i++)
         TSR_TRY(read_traffic(path, node->items[i], &items[i]));
     *out = (struct tsr_traffic_list){node->n, items};

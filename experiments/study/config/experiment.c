@@ -33,7 +33,7 @@ static tsr_status add_strategy(struct tsr_experiment *experiment, const char *na
     if (node->kind == TSR_NODE_MAP) {
         const char *where = tsr_arena_printf(&experiment->doc.arena, "strategies.%s.", name);
         if (!where)
-            return tsr_fail(TSR_ENOMEM, "out of memory");
+            return tsr_no_memory(NULL);
         TSR_TRY(tsr_settings_apply(&experiment->doc.arena, node, where, NULL, &strategy->settings));
     } else if (node->kind != TSR_NODE_NULL) {
         return tsr_node_error(node, "strategies.%s: found %s; allowed: a mapping of keys", name,
@@ -54,7 +54,7 @@ static tsr_status read_strategies(struct tsr_experiment *experiment)
         return tsr_node_error(node, "strategies: found %zu; allowed: up to %d", n, MAX_STRATEGIES);
     experiment->strategies = calloc(n ? n : 1, sizeof(*experiment->strategies));
     if (!experiment->strategies)
-        return tsr_fail(TSR_ENOMEM, "out of memory");
+        return tsr_no_memory(NULL);
     if (n == 0) { /* the file itself is the strategy */
         struct tsr_strategy *only = &experiment->strategies[experiment->n++];
         only->name = only->base = "default";
@@ -81,7 +81,7 @@ static tsr_status check_set(struct tsr_experiment *experiment, const char *assig
     const char **names = tsr_arena_alloc(&experiment->doc.arena, (n + 1) * sizeof(*names));
     char words[512];
     if (!names)
-        return tsr_fail(TSR_ENOMEM, "out of memory");
+        return tsr_no_memory(NULL);
     for (size_t i = 0; i < n; i++) {
         size_t length = strlen(node->items[i]->key);
         names[i] = node->items[i]->key;
@@ -105,7 +105,7 @@ static tsr_status spell_out(struct tsr_experiment *experiment, struct tsr_yaml_n
         struct tsr_yaml_node *outer = tsr_arena_alloc(&experiment->doc.arena, sizeof(*outer));
         struct tsr_yaml_node **items = tsr_arena_alloc(&experiment->doc.arena, sizeof(*items));
         if (!outer || !items)
-            return tsr_fail(TSR_ENOMEM, "out of memory");
+            return tsr_no_memory(NULL);
         *outer = *value;
         outer->kind = TSR_NODE_MAP;
         outer->text = "";
@@ -160,16 +160,26 @@ static tsr_status load(struct tsr_experiment *out, const char *const *sets, size
     return tsr_node_is_null(sweeps) ? TSR_OK : tsr_experiment_sweep(out, sweeps);
 }
 
-tsr_status tsr_experiment_load(const char *path, const char *const *sets, size_t n_sets,
-                               struct tsr_experiment *out)
+tsr_status tsr_experiment_open(const struct tsr_study_request *request, struct tsr_experiment *out)
 {
+    const char *text = request->text;
     memset(out, 0, sizeof(*out));
-    TSR_TRY(tsr_doc_load(path, &out->doc));
-    out->path = path;
-    tsr_status status = load(out, sets, n_sets);
+    if (text)
+        TSR_TRY(tsr_doc_read(TSR_TEXT_NAME, text, strlen(text), &out->doc));
+    else
+        TSR_TRY(tsr_doc_load(request->path, &out->doc));
+    out->path = text ? TSR_TEXT_NAME : request->path;
+    tsr_status status = load(out, request->sets, request->n_sets);
     if (status != TSR_OK)
         tsr_experiment_fini(out);
     return status;
+}
+
+tsr_status tsr_experiment_load(const char *path, const char *const *sets, size_t n_sets,
+                               struct tsr_experiment *out)
+{
+    const struct tsr_study_request request = {.path = path, .sets = sets, .n_sets = n_sets};
+    return tsr_experiment_open(&request, out);
 }
 
 void tsr_experiment_fini(struct tsr_experiment *experiment)

@@ -1,10 +1,14 @@
 /* experiment.h: an experiment file with its strategies, sweeps expanded. */
-#ifndef TSR_CLI_EXPERIMENT_H
-#define TSR_CLI_EXPERIMENT_H
+#ifndef TSR_STUDY_EXPERIMENT_H
+#define TSR_STUDY_EXPERIMENT_H
 
 #include <stdio.h>
 
+#include "experiments/study/config/request.h"
 #include "experiments/study/config/settings.h"
+
+/* What messages and files call an experiment that was given as a text. */
+#define TSR_TEXT_NAME "<text>"
 
 struct tsr_strategy {
     const char *name; /* "fsdp@batch=2" */
@@ -22,8 +26,11 @@ struct tsr_experiment {
     struct tsr_strategy *strategies;
 };
 
-/* Reads, overrides (`sets`: "a.b=c"), validates, expands. Errors: TSR_ECONFIG, one line. On
- * failure *out needs no tsr_experiment_fini(). */
+/* Reads path or text, overrides by the sets, validates, expands; `only` and `strategy` are left to
+ * the caller. Errors: TSR_ECONFIG, one line. On failure *out needs no tsr_experiment_fini(). */
+tsr_status tsr_experiment_open(const struct tsr_study_request *request,
+                               struct tsr_experiment *out) TSR_MUST_USE;
+/* The same of a file. */
 tsr_status tsr_experiment_load(const char *path, const char *const *sets, size_t n_sets,
                                struct tsr_experiment *out) TSR_MUST_USE;
 void tsr_experiment_fini(struct tsr_experiment *experiment);

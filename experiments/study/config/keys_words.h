@@ -1,6 +1,6 @@
 /* keys_words.h: the words that enumerated keys allow; the index of a word is the stored value. */
-#ifndef TSR_CLI_KEYS_WORDS_H
-#define TSR_CLI_KEYS_WORDS_H
+#ifndef TSR_STUDY_KEYS_WORDS_H
+#define TSR_STUDY_KEYS_WORDS_H
 
 extern const char *const tsr_words_accum[];     /* enum tsr_accumulate */
 extern const char *const tsr_words_dtype[];     /* tsr_dtype up to f16 */

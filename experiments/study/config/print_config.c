@@ -106,7 +106,7 @@ static tsr_status make_absolute(struct tsr_arena *arena, const char *experiment,
     char *path = realpath(found, NULL);
     *value = path ? tsr_arena_strdup(arena, path) : NULL;
     free(path);
-    return *value ? TSR_OK : tsr_fail(TSR_ENOMEM, "out of memory");
+    return *value ? TSR_OK : tsr_no_memory(NULL);
 }
 
 static tsr_status make_paths_absolute(struct tsr_experiment *experiment,
@@ -142,10 +142,10 @@ tsr_status tsr_experiment_print(struct tsr_experiment *experiment, char **out)
         TSR_TRY(make_paths_absolute(experiment, &experiment->strategies[i].settings));
     FILE *stream = open_memstream(&text, &n);
     if (!stream)
-        return tsr_fail(TSR_ENOMEM, "out of memory");
+        return tsr_no_memory(NULL);
     tsr_status status = print_all(stream, experiment);
     if (fclose(stream) != 0 && status == TSR_OK)
-        status = tsr_fail(TSR_ENOMEM, "out of memory");
+        status = tsr_no_memory(NULL);
     if (status != TSR_OK) {
         free(text);
         return status;

@@ -1,6 +1,6 @@
 /* section.h: the sections of a run, in the order in which they happen. */
-#ifndef TSR_CLI_SECTION_H
-#define TSR_CLI_SECTION_H
+#ifndef TSR_STUDY_SECTION_H
+#define TSR_STUDY_SECTION_H
 
 enum tsr_section {
     TSR_SECTION_INIT,

@@ -3,8 +3,8 @@
  * The table (keys.c) is the only place that knows a key: the parser, the validator, the reference
  * (`tessera help keys`) and --print-config are driven by it.
  */
-#ifndef TSR_CLI_SETTINGS_H
-#define TSR_CLI_SETTINGS_H
+#ifndef TSR_STUDY_SETTINGS_H
+#define TSR_STUDY_SETTINGS_H
 
 #include "engine/tessera.h"
 #include "experiments/study/base/yaml.h"

@@ -71,7 +71,7 @@ static tsr_status combine(struct tsr_experiment *experiment, const struct tsr_ya
                               "allowed: up to %d",
                               strlen(name), name, MAX_NAME);
     out->name = tsr_arena_strdup(&experiment->doc.arena, name);
-    return out->name ? TSR_OK : tsr_fail(TSR_ENOMEM, "out of memory");
+    return out->name ? TSR_OK : tsr_no_memory(NULL);
 }
 
 static tsr_status count(const struct tsr_experiment *experiment, const struct tsr_yaml_node *sweeps,
@@ -112,7 +112,7 @@ tsr_status tsr_experiment_sweep(struct tsr_experiment *experiment,
     TSR_TRY(count(experiment, sweeps, &n));
     struct tsr_strategy *expanded = calloc(n, sizeof(*expanded));
     if (!expanded)
-        return tsr_fail(TSR_ENOMEM, "out of memory");
+        return tsr_no_memory(NULL);
     size_t done = 0, each = n / experiment->n;
     tsr_status status = TSR_OK;
     for (size_t i = 0; i < experiment->n; i++) {

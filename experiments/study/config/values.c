@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "experiments/study/base/nearest.h"
 #include "experiments/study/config/keys_words.h"
 #include "experiments/study/config/settings.h"
 #include "experiments/study/config/values.h"
@@ -29,24 +30,6 @@ static double scale_of(const struct tsr_key *key)
 }
 
 /* ---- what is allowed --------------------------------------------------------------------- */
-
-/* "a, b or c" of the words that are not empty. */
-void tsr_join_words(const char *const *words, char *out, size_t size)
-{
-    size_t n = 0, used = 0;
-    while (words && words[n])
-        n++;
-    out[0] = 0;
-    for (size_t i = 0; i < n; i++) {
-        if (!*words[i])
-            continue;
-        const char *between = !out[0] ? "" : i + 1 == n ? " or " : ", ";
-        int written = snprintf(out + used, size - used, "%s%s", between, words[i]);
-        if (written < 0 || (size_t)written >= size - used)
-            return;
-        used += (size_t)written;
-    }
-}
 
 void tsr_key_allowed(const struct tsr_key *key, char *out, size_t size)
 {

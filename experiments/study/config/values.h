@@ -1,11 +1,9 @@
 /* values.h: helpers of values.c and wrap_value.c. */
-#ifndef TSR_CLI_VALUES_H
-#define TSR_CLI_VALUES_H
+#ifndef TSR_STUDY_VALUES_H
+#define TSR_STUDY_VALUES_H
 
 #include "experiments/study/config/settings.h"
 
-/* "a, b or c". */
-void tsr_join_words(const char *const *words, char *out, size_t size);
 /* `text` as a YAML scalar. Errors: TSR_ECONFIG if it does not fit. */
 tsr_status tsr_yaml_quote(const char *text, char *out, size_t size) TSR_MUST_USE;
 bool tsr_reshard_of(const struct tsr_yaml_node *node, struct tsr_reshard_value *out);

@@ -11,7 +11,7 @@ static tsr_status read_value(struct tsr_experiment *experiment, const char *key,
     const char *text = tsr_arena_printf(arena, "value=%s", value);
     struct tsr_yaml_node *root = tsr_arena_alloc(arena, sizeof(*root));
     if (!text || !root)
-        return tsr_fail(TSR_ENOMEM, "out of memory");
+        return tsr_no_memory(NULL);
     *root = (struct tsr_yaml_node){.kind = TSR_NODE_MAP, .text = "", .file = key};
     /* tsr_doc_set() works on the document's root: lend it an empty one. */
     struct tsr_yaml_node *kept = experiment->doc.root;
@@ -36,7 +36,7 @@ tsr_status tsr_variant_apply(struct tsr_experiment *experiment, const struct tsr
         out->name = tsr_arena_printf(arena, "%s@%s=%s", out->name,
                                      dot ? dot + 1 : variant->set[i].key, variant->set[i].value);
         if (!out->name)
-            return tsr_fail(TSR_ENOMEM, "out of memory");
+            return tsr_no_memory(NULL);
     }
     return TSR_OK;
 }

@@ -1,6 +1,6 @@
 /* variant.h: a strategy with some keys set to other values: what searches and what-ifs try. */
-#ifndef TSR_CLI_VARIANT_H
-#define TSR_CLI_VARIANT_H
+#ifndef TSR_STUDY_VARIANT_H
+#define TSR_STUDY_VARIANT_H
 
 #include "experiments/study/config/experiment.h"
 

@@ -17,7 +17,7 @@ static tsr_status read_patterns(struct tsr_arena *arena, const char *path,
     size_t n = node && node->kind == TSR_NODE_SEQ ? node->n : 1;
     const char **patterns = tsr_arena_alloc(arena, (n + 1) * sizeof(*patterns));
     if (!patterns)
-        return tsr_fail(TSR_ENOMEM, "out of memory");
+        return tsr_no_memory(NULL);
     for (size_t i = 0; i < n; i++) {
         const struct tsr_yaml_node *item = node->kind == TSR_NODE_SEQ ? node->items[i] : node;
         if (item->kind != TSR_NODE_SCALAR)
@@ -76,7 +76,7 @@ tsr_status tsr_wrap_read(struct tsr_arena *arena, const char *path,
         return TSR_OK;
     struct tsr_wrap_entry *entries = tsr_arena_alloc(arena, node->n * sizeof(*entries));
     if (!entries)
-        return tsr_fail(TSR_ENOMEM, "out of memory");
+        return tsr_no_memory(NULL);
     for (size_t i = 0; i < node->n; i++)
         TSR_TRY(read_entry(arena, path, node->items[i], &entries[i]));
     *out = (struct tsr_wrap_value){TSR_WRAP_LIST, node->n, entries};

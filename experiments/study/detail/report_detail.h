@@ -1,6 +1,6 @@
 /* report_detail.h: the writers of one strategy's files, called by tsr_report_detail(). */
-#ifndef TSR_CLI_REPORT_DETAIL_H
-#define TSR_CLI_REPORT_DETAIL_H
+#ifndef TSR_STUDY_REPORT_DETAIL_H
+#define TSR_STUDY_REPORT_DETAIL_H
 
 #include "experiments/study/detail/report_in_use.h"
 #include "experiments/study/detail/report_view.h"
@@ -51,5 +51,19 @@ struct tsr__pages {
     size_t n;
 };
 tsr_status tsr__write_trace(FILE *out, const void *pages);
+
+/* ---- names of a profiler (report_kernels.c) ------------------------------------------------ */
+/* What it would call an instruction. Tools that read Kineto's traces tell communication by "nccl"
+ * in a kernel's name and compute by "gemm" or "flash". */
+
+/* "ncclDevKernel_AllGather_RING_LL(...)", "gemm_bf16_mm", "Memcpy DtoD (Device -> Device)". */
+void tsr__kernel_name(const struct tsr_instr *instr, char *out, size_t size);
+/* "kernel", "gpu_memcpy", "gpu_memset". */
+const char *tsr__kernel_category(const struct tsr_instr *instr);
+/* The call of the host that issues the instruction, "cudaLaunchKernel"; NULL: none worth showing.
+ */
+const char *tsr__host_call(const struct tsr_instr *instr);
+/* "_allgather_base": c10d's name of a collective; NULL: none. */
+const char *tsr__collective_name(const struct tsr_instr *instr);
 
 #endif

@@ -1,6 +1,6 @@
 /* report_in_use.c: first and last device use of every buffer, summed over time. */
 #include "experiments/study/detail/report_in_use.h"
-#include "experiments/study/detail/report_heap.h"
+#include "experiments/study/snapshot/report_heap.h"
 
 #include <math.h>
 #include <stdlib.h>

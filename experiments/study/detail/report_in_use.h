@@ -4,8 +4,8 @@
  * allocated for earlier, or freed for later, by a host that runs ahead, does not matter. A buffer
  * that came with the iteration counts from its start; one that stays counts to its end.
  */
-#ifndef TSR_CLI_REPORT_IN_USE_H
-#define TSR_CLI_REPORT_IN_USE_H
+#ifndef TSR_STUDY_REPORT_IN_USE_H
+#define TSR_STUDY_REPORT_IN_USE_H
 
 #include "experiments/study/detail/report_view.h"
 

@@ -1,5 +1,5 @@
 /* report_kernels.c: what a profiler would call an instruction. */
-#include "experiments/study/detail/report_kernels.h"
+#include "experiments/study/detail/report_detail.h"
 
 #include <stdio.h>
 

@@ -40,7 +40,7 @@ tsr_status tsr_overlap_table_add(struct tsr_overlap_table *table, const struct t
         ok = ok && *texts[i];
     }
     if (!ok || !TSR_PUSH(table->rows, table->n, table->cap, kept))
-        return tsr_fail(TSR_ENOMEM, "out of memory: the overlap of a step");
+        return tsr_no_memory("the overlap of a step");
     add_up(&table->kinds[kept.kind], &kept);
     add_up(&table->all, &kept);
     return TSR_OK;
@@ -98,7 +98,7 @@ tsr_status tsr_overlap_table_of(const struct tsr_study_info *info, const struct 
     out->exposed_s = overlap.exposed_s;
     out->host_bound_s = overlap.host_bound_s;
     out->unlaunched_s = overlap.unlaunched_s;
-    tsr_status status = out->title ? TSR_OK : tsr_fail(TSR_ENOMEM, "out of memory: a title");
+    tsr_status status = out->title ? TSR_OK : tsr_no_memory("a title");
     for (size_t i = 0; i < overlap.n && status == TSR_OK; i++)
         status = add_item(detail, &overlap, &overlap.items[i], out);
     tsr_overlap_fini(&overlap);

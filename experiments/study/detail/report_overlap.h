@@ -2,8 +2,8 @@
  * programs and times, written to overlap.csv and overlap-frame.csv, and read back from there. So a
  * simulated and a measured run look alike to whoever reads them.
  */
-#ifndef TSR_CLI_REPORT_OVERLAP_H
-#define TSR_CLI_REPORT_OVERLAP_H
+#ifndef TSR_STUDY_REPORT_OVERLAP_H
+#define TSR_STUDY_REPORT_OVERLAP_H
 
 #include "experiments/study/job/result.h"
 #include "sim/figures/overlap.h"

@@ -5,11 +5,10 @@
  * one track that overlap, so each track remembers where its last event ended; times are whole
  * nanoseconds, since rounding start and duration apart would make neighbours overlap.
  */
-#include "experiments/study/detail/report_annotations.h"
 #include "experiments/study/detail/report_detail.h"
-#include "experiments/study/detail/report_kernels.h"
 #include "experiments/study/job/owner.h"
 #include "experiments/study/report/report_text.h"
+#include "experiments/study/snapshot/report_annotations.h"
 
 #include <inttypes.h>
 #include <stdlib.h>

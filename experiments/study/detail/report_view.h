@@ -1,8 +1,8 @@
 /* report_view.h: one iteration of the shown rank, with what several files of the report derive from
  * it: the device's clock for host instructions, when the compute stream is busy, exposed times.
  */
-#ifndef TSR_CLI_REPORT_VIEW_H
-#define TSR_CLI_REPORT_VIEW_H
+#ifndef TSR_STUDY_REPORT_VIEW_H
+#define TSR_STUDY_REPORT_VIEW_H
 
 #include "experiments/study/job/result.h"
 #include "sim/figures/overlap.h"

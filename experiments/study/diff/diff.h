@@ -2,13 +2,11 @@
  * the step where each change happened. A run is a strategy (emitted here), what `compare` left of
  * one (memory.csv), or a recording of PyTorch (a timeline of tests/golden-memory).
  */
-#ifndef TSR_CLI_DIFF_H
-#define TSR_CLI_DIFF_H
-
-#include <jansson.h>
-#include <stdio.h>
+#ifndef TSR_STUDY_DIFF_H
+#define TSR_STUDY_DIFF_H
 
 #include "engine/program/program.h"
+#include "experiments/study/config/request.h"
 #include "experiments/study/detail/report_overlap.h"
 
 /* The level after a change; the first point is the level at the start of the iteration. */
@@ -39,59 +37,79 @@ struct tsr_diff_run {
     struct tsr_arena arena; /* texts of the points and owners */
 };
 
-/* `text` is an operand of `tessera diff`; `sets` as after --set. Errors: TSR_ECONFIG, and those of
- * an emission. On failure nothing is to be freed. */
-tsr_status tsr_diff_load(const char *text, const char *const *sets, size_t n_sets,
-                         struct tsr_diff_run *out) TSR_MUST_USE;
 void tsr_diff_run_fini(struct tsr_diff_run *run);
 
-/* The loaders; `run` is empty but for its arena. */
-tsr_status tsr_diff_load_folder(const char *path, struct tsr_diff_run *run) TSR_MUST_USE;
-tsr_status tsr_diff_load_csv(const char *path, struct tsr_diff_run *run) TSR_MUST_USE;
-tsr_status tsr_diff_load_recording(const char *path, struct tsr_diff_run *run) TSR_MUST_USE;
+/* ---- differences --------------------------------------------------------------------------- */
 
-tsr_status tsr_diff_add_point(struct tsr_diff_run *run,
-                              const struct tsr_diff_point *point) TSR_MUST_USE;
-/* `module` as in a point; blocks are folded. */
-tsr_status tsr_diff_add_owner(struct tsr_diff_run *run, uint8_t category, const char *module,
-                              uint64_t bytes) TSR_MUST_USE;
-/* Finds the peak; to be called when all points are there, before owners are added. */
-void tsr_diff_find_peak(struct tsr_diff_run *run);
-/* The place of a point without its hook and operation: its block, or its module outside of one. */
-size_t tsr_diff_unit_length(const struct tsr_diff_point *point);
+/* All differences are b minus a; [0] is a, [1] is b. Texts belong to the runs, or to the diff. */
 
-/* ---- alignment --------------------------------------------------------------------------------
- */
-
-/* Points [first, end) of one phase and unit, without the level at the start. */
-struct tsr_diff_section {
-    size_t first, end;
+/* Live at the start of the step or at the peaks; those that differ most first. */
+struct tsr_diff_category {
+    const char *category;
+    uint64_t bytes[2];
 };
-/* A section of a and the section of b that is the same place of the step; SIZE_MAX: there is none.
- */
-struct tsr_diff_pair {
-    size_t a, b;
-};
-struct tsr_diff_alignment {
-    struct tsr_diff_section *sections[2];
-    size_t n_sections[2];
-    struct tsr_diff_pair *pairs; /* in the order of the step */
-    size_t n;
-};
-/* Errors: TSR_ENOMEM. On failure nothing is to be freed. */
-tsr_status tsr_diff_align(const struct tsr_diff_run *a, const struct tsr_diff_run *b,
-                          struct tsr_diff_alignment *out) TSR_MUST_USE;
-void tsr_diff_alignment_fini(struct tsr_diff_alignment *alignment);
 
-/* ---- report -----------------------------------------------------------------------------------
- */
+struct tsr_diff_owned {
+    const char *category, *owner;
+    uint64_t bytes[2];
+};
 
-tsr_status tsr_diff_report(const struct tsr_diff_run *a, const struct tsr_diff_run *b,
-                           json_t **out) TSR_MUST_USE;
-/* Collectives whose exposure is not the same; null if a run has no times (diff_overlap.c). */
-tsr_status tsr_diff_overlap(const struct tsr_diff_run *a, const struct tsr_diff_run *b,
-                            json_t **out) TSR_MUST_USE;
-void tsr_diff_print_overlap(FILE *out, const json_t *overlap, size_t top);
-void tsr_diff_print(FILE *out, const json_t *report, size_t top);
+/* The first change of the step that is not the same in both. */
+struct tsr_diff_change {
+    bool there;           /* else the run has ended */
+    size_t point;         /* of the run */
+    const char *category; /* that moved most; "": none */
+    int64_t bytes;
+};
+
+/* Where the gap between the levels opens and closes. */
+struct tsr_diff_gap {
+    const char *phase, *module; /* "model.layers.*" */
+    uint16_t micro;
+    size_t n; /* places */
+    int64_t change;
+};
+
+struct tsr_diff_phase {
+    const char *phase;
+    uint16_t micro;
+    bool in[2];
+    uint64_t allocated[2], reserved[2]; /* peaks; 0 where the run does not have the phase */
+};
+
+/* Collectives of one kind and one pattern of names whose exposure is not the same; seconds. */
+struct tsr_diff_exposure {
+    uint8_t kind; /* enum tsr_overlap_kind */
+    const char *name;
+    size_t n[2];
+    double exposed[2], why[2][TSR_N_EXPOSURES];
+};
+
+/* Owns all of it: tsr_diff_fini(). A recording merges micro-batches: where one side is a recording,
+ * the points of both have micro-batch 0. */
+struct tsr_diff {
+    struct tsr_diff_run runs[2];
+    struct tsr_arena arena;
+    uint64_t peak_reserved[2];
+    size_t n_start, n_peak, n_owners, n_gaps, n_phases, n_exposures;
+    struct tsr_diff_category start[TSR_N_CATEGORIES], peak[TSR_N_CATEGORIES];
+    bool parts; /* else every change of the step is the same */
+    size_t part_at;
+    struct tsr_diff_change part[2];
+    bool has_owners; /* of both runs */
+    struct tsr_diff_owned *owners;
+    struct tsr_diff_gap *gaps; /* the widest first */
+    struct tsr_diff_phase *phases;
+    bool has_exposures;                  /* both runs have times */
+    struct tsr_diff_exposure *exposures; /* the largest change first */
+};
+/* Fills all but the runs. The runs stay the caller's on failure. Errors: TSR_ENOMEM. */
+tsr_status tsr_diff_runs(struct tsr_diff *diff) TSR_MUST_USE;
+void tsr_diff_fini(struct tsr_diff *diff);
+
+struct json_t; /* of jansson */
+
+/* All of it as an object. NULL when out of memory. */
+struct json_t *tsr_diff_json(const struct tsr_diff *diff);
 
 #endif

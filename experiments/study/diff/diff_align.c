@@ -2,7 +2,7 @@
  * (blocks, and modules outside of them) in which memory changes. Longest common subsequences, so
  * that what one run does more does not shift the rest.
  */
-#include "experiments/study/diff/diff.h"
+#include "experiments/study/diff/diff_parts.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -34,7 +34,7 @@ static tsr_status cut(const struct tsr_diff_run *run, struct tsr_diff_section **
                same_unit(&run->points[i], &run->points[section.end]))
             section.end++;
         if (!TSR_PUSH(*out, *n, cap, section))
-            return tsr_fail(TSR_ENOMEM, "out of memory: sections of a run");
+            return tsr_no_memory("sections of a run");
         i = section.end;
     }
     return TSR_OK;
@@ -98,7 +98,7 @@ static tsr_status align_middle(struct aligner *al, const struct range *r, same_f
         return take_apart(al, r, take);
     uint32_t *length = calloc((n + 1) * (m + 1), sizeof *length);
     if (!length)
-        return tsr_fail(TSR_ENOMEM, "out of memory: the alignment of two runs");
+        return tsr_no_memory("the alignment of two runs");
     for (size_t i = n; i-- > 0;) {
         for (size_t k = m; k-- > 0;) {
             uint32_t down = length[(i + 1) * (m + 1) + k], right = length[i * (m + 1) + k + 1];
@@ -145,7 +145,7 @@ static tsr_status take_section(struct aligner *al, size_t a, size_t b)
     struct tsr_diff_pair pair = {a, b};
     if (TSR_PUSH(al->out->pairs, al->out->n, al->cap, pair))
         return TSR_OK;
-    return tsr_fail(TSR_ENOMEM, "out of memory: the alignment of two runs");
+    return tsr_no_memory("the alignment of two runs");
 }
 
 static bool same_phases(const struct aligner *al, size_t a, size_t b)
@@ -176,11 +176,11 @@ static tsr_status find_phases(struct side *side)
         if (i && same_phase(first_point(side, i - 1), first_point(side, i)))
             continue;
         if (!TSR_PUSH(side->phases, side->n_phases, cap, i))
-            return tsr_fail(TSR_ENOMEM, "out of memory: the phases of a run");
+            return tsr_no_memory("the phases of a run");
     }
     size_t n = side->n_phases;
     if (!TSR_PUSH(side->phases, n, cap, side->n_sections))
-        return tsr_fail(TSR_ENOMEM, "out of memory: the phases of a run");
+        return tsr_no_memory("the phases of a run");
     return TSR_OK;
 }
 

@@ -5,13 +5,13 @@
  * with the row above. Without streams.csv the phases come from phases.csv, without that all is one
  * phase.
  */
-#include "experiments/study/diff/diff.h"
+#include "experiments/study/diff/diff_parts.h"
 
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 
-#include "experiments/study/base/csv_read.h"
+#include "experiments/study/base/csv.h"
 #include "experiments/study/base/out_file.h"
 #include "experiments/study/overlap/overlap.h"
 #include "experiments/study/report/report_text.h"
@@ -50,11 +50,12 @@ static tsr_status add_work(struct tsr_diff_run *run, struct works *works, double
     if (work.phase && work.module && work.operation &&
         TSR_PUSH(works->items, works->n, works->cap, work))
         return TSR_OK;
-    return tsr_fail(TSR_ENOMEM, "out of memory: the work of a run");
+    return tsr_no_memory("the work of a run");
 }
 
 /* streams.csv: stream, start_s, end_s, kind, name, module, phase, micro_batch, ... */
-static tsr_status read_streams(struct tsr_csv *table, struct tsr_diff_run *run, struct works *works)
+static tsr_status read_streams(struct tsr_csv_reader *table, struct tsr_diff_run *run,
+                               struct works *works)
 {
     bool is_head = tsr_csv_next(table) && table->n >= 8 && !strcmp(table->fields[0], "stream");
     TSR_TRY(tsr_csv_check_head(table, is_head,
@@ -71,7 +72,8 @@ static tsr_status read_streams(struct tsr_csv *table, struct tsr_diff_run *run, 
 }
 
 /* phases.csv: phase ("forward", "forward 1"), start_s, ... */
-static tsr_status read_phases(struct tsr_csv *table, struct tsr_diff_run *run, struct works *works)
+static tsr_status read_phases(struct tsr_csv_reader *table, struct tsr_diff_run *run,
+                              struct works *works)
 {
     bool is_head = tsr_csv_next(table) && table->n >= 3 && !strcmp(table->fields[0], "phase");
     TSR_TRY(tsr_csv_check_head(table, is_head, "phase,start_s,end_s,..."));
@@ -88,7 +90,8 @@ static tsr_status read_phases(struct tsr_csv *table, struct tsr_diff_run *run, s
     return TSR_OK;
 }
 
-typedef tsr_status (*read_fn)(struct tsr_csv *table, struct tsr_diff_run *run, struct works *works);
+typedef tsr_status (*read_fn)(struct tsr_csv_reader *table, struct tsr_diff_run *run,
+                              struct works *works);
 
 /* A file beside memory.csv; *found: it is there. */
 static tsr_status read_beside(const char *memory, const char *name, read_fn read,
@@ -97,7 +100,7 @@ static tsr_status read_beside(const char *memory, const char *name, read_fn read
     const char *slash = strrchr(memory, '/');
     char path[1200];
     struct stat info;
-    struct tsr_csv table;
+    struct tsr_csv_reader table;
     snprintf(path, sizeof path, "%.*s%s", slash ? (int)(slash - memory) + 1 : 0, memory, name);
     *found = stat(path, &info) == 0;
     if (!*found)
@@ -155,7 +158,7 @@ static bool is_not_compared(const char *name)
     return false;
 }
 
-static tsr_status read_head(struct tsr_csv *table, struct columns *out)
+static tsr_status read_head(struct tsr_csv_reader *table, struct columns *out)
 {
     *out = (struct columns){.total = SIZE_MAX, .reserved = SIZE_MAX};
     bool is_head = tsr_csv_next(table) && !strcmp(table->fields[0], "time_s");
@@ -209,7 +212,7 @@ static void set_place(const struct works *works, double time, const struct tsr_d
     }
 }
 
-static tsr_status read_row(const struct tsr_csv *table, const struct columns *columns,
+static tsr_status read_row(const struct tsr_csv_reader *table, const struct columns *columns,
                            const struct works *works, struct tsr_diff_run *run)
 {
     double time;
@@ -233,7 +236,7 @@ static tsr_status read_row(const struct tsr_csv *table, const struct columns *co
     return tsr_diff_add_point(run, &point);
 }
 
-static tsr_status read_memory(struct tsr_csv *table, const struct works *works,
+static tsr_status read_memory(struct tsr_csv_reader *table, const struct works *works,
                               struct tsr_diff_run *run)
 {
     struct columns columns;
@@ -270,7 +273,7 @@ static tsr_status read_overlap(const char *memory, struct tsr_diff_run *run)
 tsr_status tsr_diff_load_csv(const char *path, struct tsr_diff_run *run)
 {
     struct works works = {0};
-    struct tsr_csv table;
+    struct tsr_csv_reader table;
     run->kind = "folder";
     TSR_TRY(tsr_csv_open(path, &table));
     tsr_status status = read_works(path, run, &works);

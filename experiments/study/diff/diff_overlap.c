@@ -4,19 +4,17 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "experiments/study/base/json_read.h"
-#include "experiments/study/diff/diff.h"
+#include "experiments/study/diff/diff_parts.h"
 #include "experiments/study/job/owner.h"
 
 /* Exposed seconds that differ by less are the same: a nanosecond. */
 static const double LEAST_S = 1e-9;
 
-/* The collectives of one kind and one pattern of names: "AG layers.*". */
+/* The collectives of one kind and one pattern of names: "AG layers.*"; sums.name is set at the end.
+ */
 struct place {
-    uint8_t kind;
     char name[160];
-    size_t n[2];
-    double exposed[2], why[2][TSR_N_EXPOSURES];
+    struct tsr_diff_exposure sums;
 };
 
 struct places {
@@ -26,10 +24,11 @@ struct places {
 
 static struct place *find_place(struct places *places, const struct tsr_overlap_row *row)
 {
-    struct place place = {.kind = row->kind};
+    struct place place = {.sums.kind = row->kind};
     tsr_owner_pattern(row->name, place.name, sizeof place.name);
     for (size_t i = 0; i < places->n; i++)
-        if (places->items[i].kind == place.kind && !strcmp(places->items[i].name, place.name))
+        if (places->items[i].sums.kind == place.sums.kind &&
+            !strcmp(places->items[i].name, place.name))
             return &places->items[i];
     return TSR_PUSH(places->items, places->n, places->cap, place) ? &places->items[places->n - 1]
                                                                   : NULL;
@@ -41,119 +40,59 @@ static tsr_status collect(const struct tsr_overlap_table *table, int side, struc
         const struct tsr_overlap_row *row = &table->rows[i];
         struct place *place = find_place(places, row);
         if (!place)
-            return tsr_fail(TSR_ENOMEM, "out of memory: collectives of two runs");
-        place->n[side]++;
-        place->exposed[side] += row->exposed;
+            return tsr_no_memory("collectives of two runs");
+        place->sums.n[side]++;
+        place->sums.exposed[side] += row->exposed;
         for (int k = 0; k < TSR_N_EXPOSURES; k++)
-            place->why[side][k] += row->why[k];
+            place->sums.why[side][k] += row->why[k];
     }
     return TSR_OK;
+}
+
+static double change_of(const struct place *p)
+{
+    return fabs(p->sums.exposed[1] - p->sums.exposed[0]);
 }
 
 static int by_change(const void *a, const void *b)
 {
     const struct place *x = a, *y = b;
-    double p = fabs(x->exposed[1] - x->exposed[0]), q = fabs(y->exposed[1] - y->exposed[0]);
+    double p = change_of(x), q = change_of(y);
     return p != q ? (p < q) - (p > q) : strcmp(x->name, y->name);
 }
 
-static json_t *reason_json(const double why[TSR_N_EXPOSURES])
+static tsr_status keep(const struct places *places, struct tsr_diff *diff)
 {
-    enum tsr_exposure main = tsr_overlap_main_reason(why);
-    return main == TSR_N_EXPOSURES ? json_null() : json_string(tsr_exposure_key(main));
+    diff->exposures = tsr_arena_alloc(&diff->arena, (places->n + 1) * sizeof *diff->exposures);
+    if (!diff->exposures)
+        return tsr_no_memory("the report");
+    for (size_t i = 0; i < places->n; i++) {
+        const struct place *place = &places->items[i];
+        struct tsr_diff_exposure *to = &diff->exposures[diff->n_exposures];
+        if (change_of(place) < LEAST_S)
+            continue;
+        *to = place->sums;
+        to->name = tsr_arena_strdup(&diff->arena, place->name);
+        if (!to->name)
+            return tsr_no_memory("the report");
+        diff->n_exposures++;
+    }
+    diff->has_exposures = true;
+    return TSR_OK;
 }
 
-static json_t *place_json(const struct place *p)
-{
-    return json_pack("{s:s, s:s, s:I, s:I, s:f, s:f, s:f, s:o, s:o}", "kind",
-                     tsr_overlap_kind_key(p->kind), "name", p->name, "a_collectives",
-                     (json_int_t)p->n[0], "b_collectives", (json_int_t)p->n[1], "a_exposed_s",
-                     p->exposed[0], "b_exposed_s", p->exposed[1], "difference_s",
-                     p->exposed[1] - p->exposed[0], "a_reason", reason_json(p->why[0]), "b_reason",
-                     reason_json(p->why[1]));
-}
-
-static json_t *side_json(const struct tsr_overlap_table *table)
-{
-    return json_pack("{s:f, s:f, s:f, s:f}", "step_s", table->step_s, "compute_s", table->compute_s,
-                     "exposed_s", table->exposed_s, "host_bound_s", table->host_bound_s);
-}
-
-tsr_status tsr_diff_overlap(const struct tsr_diff_run *a, const struct tsr_diff_run *b,
-                            json_t **out)
+tsr_status tsr_diff_exposures(struct tsr_diff *diff)
 {
     struct places places = {0};
-    *out = json_null();
-    if (!a->has_overlap || !b->has_overlap)
+    tsr_status status = TSR_OK;
+    if (!diff->runs[0].has_overlap || !diff->runs[1].has_overlap)
         return TSR_OK;
-    tsr_status status = collect(&a->overlap, 0, &places);
-    if (status == TSR_OK)
-        status = collect(&b->overlap, 1, &places);
-    json_t *changed = json_array();
-    if (status == TSR_OK && places.n)
+    for (int side = 0; side < 2; side++)
+        TSR_GOTO(done, collect(&diff->runs[side].overlap, side, &places));
+    if (places.n)
         qsort(places.items, places.n, sizeof *places.items, by_change);
-    for (size_t i = 0; i < places.n && status == TSR_OK; i++)
-        if (fabs(places.items[i].exposed[1] - places.items[i].exposed[0]) >= LEAST_S)
-            json_array_append_new(changed, place_json(&places.items[i]));
+    TSR_GOTO(done, keep(&places, diff));
+done:
     free(places.items);
-    *out = json_pack("{s:o, s:o, s:f, s:o}", "a", side_json(&a->overlap), "b",
-                     side_json(&b->overlap), "exposed_difference_s",
-                     b->overlap.exposed_s - a->overlap.exposed_s, "changed", changed);
-    return status == TSR_OK && !*out ? tsr_fail(TSR_ENOMEM, "out of memory: the report") : status;
-}
-
-/* ---- text -------------------------------------------------------------------------------- */
-
-static double ms(const json_t *object, const char *key)
-{
-    return 1e3 * json_number_value(json_object_get(object, key));
-}
-
-/* "same communicator" of "same_communicator". */
-static const char *reason_text(const json_t *row, const char *key, const char *count)
-{
-    const char *reason = tsr_json_text(row, key);
-    if (!tsr_json_int(row, count))
-        return "absent";
-    for (int i = 0; i < TSR_N_EXPOSURES; i++)
-        if (!strcmp(reason, tsr_exposure_key(i)))
-            return tsr_exposure_name(i);
-    return "hidden";
-}
-
-static const char *kind_text(const json_t *row)
-{
-    for (int i = 0; i < TSR_N_OVERLAP_KINDS; i++)
-        if (!strcmp(tsr_json_text(row, "kind"), tsr_overlap_kind_key(i)))
-            return tsr_overlap_kind_name(i);
-    return "";
-}
-
-void tsr_diff_print_overlap(FILE *out, const json_t *overlap, size_t top)
-{
-    size_t i;
-    json_t *row;
-    const json_t *a = json_object_get(overlap, "a"), *b = json_object_get(overlap, "b");
-    const json_t *changed = json_object_get(overlap, "changed");
-    if (!a || !b)
-        return;
-    fprintf(out, "\nStep time: %.2f and %.2f ms; exposed communication: %.2f and %.2f ms (%+.2f)\n",
-            ms(a, "step_s"), ms(b, "step_s"), ms(a, "exposed_s"), ms(b, "exposed_s"),
-            ms(overlap, "exposed_difference_s"));
-    if (!json_array_size(changed)) {
-        fprintf(out, "No collective is exposed more, or less\n");
-        return;
-    }
-    fprintf(out, "  %9s %9s %9s  collectives whose exposure changed (ms)\n", "A", "B", "B - A");
-    json_array_foreach(changed, i, row)
-    {
-        if (i == top) {
-            fprintf(out, "  and %zu more\n", json_array_size(changed) - top);
-            break;
-        }
-        fprintf(out, "  %9.2f %9.2f %+9.2f  %s (%s): %s, then %s\n", ms(row, "a_exposed_s"),
-                ms(row, "b_exposed_s"), ms(row, "difference_s"), tsr_json_text(row, "name"),
-                kind_text(row), reason_text(row, "a_reason", "a_collectives"),
-                reason_text(row, "b_reason", "b_collectives"));
-    }
+    return status;
 }

@@ -1,9 +1,10 @@
 /* diff_recording.c: reads a recorded time line of PyTorch's allocator (NAME.timeline.json.gz of
  * tests/golden-memory, whose README has the format). The iteration that is shown is its last one.
  */
-#include "experiments/study/diff/diff.h"
+#include "experiments/study/diff/diff_parts.h"
 
 #include <errno.h>
+#include <jansson.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -165,8 +166,7 @@ static tsr_status check_events(struct recording *r)
     r->bytes = calloc(r->n_ids, sizeof *r->bytes);
     r->categories = calloc(r->n_ids, sizeof *r->categories);
     r->owners = calloc(r->n_ids, sizeof *r->owners);
-    return r->bytes && r->categories && r->owners ? TSR_OK
-                                                  : tsr_fail(TSR_ENOMEM, "out of memory: events");
+    return r->bytes && r->categories && r->owners ? TSR_OK : tsr_no_memory("events");
 }
 
 /* The README's level: the sum of the requests, each rounded up to 512 bytes. */
@@ -218,7 +218,7 @@ static tsr_status add_point(const struct recording *r, const json_t *event,
         point.module = tsr_arena_strdup(&run->arena, word(r->module, field(event, at + 2)));
         point.operation = tsr_arena_strdup(&run->arena, word(r->op, field(event, at + 3)));
         if (!point.phase || !point.module || !point.operation)
-            return tsr_fail(TSR_ENOMEM, "out of memory: events");
+            return tsr_no_memory("events");
         if (!*point.module)
             point.module = "(root)";
     }

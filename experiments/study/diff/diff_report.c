@@ -1,43 +1,23 @@
-/* diff_report.c: what differs between two runs, as a JSON object. Differences are b minus a. */
-#include "experiments/study/diff/diff.h"
-
+/* diff_report.c: what differs between two runs. Differences are b minus a. */
 #include <stdlib.h>
 #include <string.h>
 
+#include "experiments/study/diff/diff_parts.h"
 #include "experiments/study/job/owner.h"
 
-static json_int_t minus(uint64_t b, uint64_t a)
+static int64_t minus(uint64_t b, uint64_t a)
 {
-    return (json_int_t)(b - a);
+    return (int64_t)(b - a);
 }
 
-static json_int_t magnitude(json_int_t change)
+static int64_t magnitude(int64_t change)
 {
     return change < 0 ? -change : change;
 }
 
-static json_t *place_json(const struct tsr_diff_run *run, size_t i)
+static void list_categories(const uint64_t *a, const uint64_t *b,
+                            struct tsr_diff_category out[TSR_N_CATEGORIES], size_t *n)
 {
-    const struct tsr_diff_point *p = &run->points[i];
-    return json_pack("{s:s, s:i, s:s, s:s, s:s, s:I, s:I}", "phase", i ? p->phase : "start",
-                     "micro_batch", p->micro, "module", p->module, "hook", p->hook, "operation",
-                     p->operation, "allocated_bytes", (json_int_t)p->total, "reserved_bytes",
-                     (json_int_t)p->reserved);
-}
-
-static json_t *run_json(const struct tsr_diff_run *run)
-{
-    uint64_t reserved = 0;
-    for (size_t i = 0; i < run->n; i++)
-        reserved = tsr_max_u64(reserved, run->points[i].reserved);
-    return json_pack("{s:s, s:s, s:b, s:I, s:o, s:I}", "run", run->label, "kind", run->kind,
-                     "has_owners", run->has_owners, "changes", (json_int_t)(run->n - 1), "peak",
-                     place_json(run, run->peak), "peak_reserved_bytes", (json_int_t)reserved);
-}
-
-static json_t *categories_json(const uint64_t *a, const uint64_t *b)
-{
-    json_t *list = json_array();
     bool done[TSR_N_CATEGORIES] = {false};
     for (;;) {
         int best = -1;
@@ -46,12 +26,9 @@ static json_t *categories_json(const uint64_t *a, const uint64_t *b)
                 (best < 0 || magnitude(minus(b[c], a[c])) > magnitude(minus(b[best], a[best]))))
                 best = c;
         if (best < 0)
-            return list;
+            return;
         done[best] = true;
-        json_array_append_new(list, json_pack("{s:s, s:I, s:I, s:I}", "category",
-                                              tsr_category_name(best), "a_bytes",
-                                              (json_int_t)a[best], "b_bytes", (json_int_t)b[best],
-                                              "difference_bytes", minus(b[best], a[best])));
+        out[(*n)++] = (struct tsr_diff_category){tsr_category_name(best), {a[best], b[best]}};
     }
 }
 
@@ -77,31 +54,31 @@ static size_t find_part(const struct tsr_diff_run *a, const struct tsr_diff_run 
     return i == a->n && i == b->n ? SIZE_MAX : i;
 }
 
-static json_t *change_json(const struct tsr_diff_run *run, size_t i)
+static struct tsr_diff_change change_of(const struct tsr_diff_run *run, size_t i)
 {
-    if (i >= run->n)
-        return json_null();
-    json_t *out = place_json(run, i);
+    struct tsr_diff_change out = {.there = i < run->n, .point = i, .category = ""};
+    if (!out.there)
+        return out;
     const struct tsr_diff_point *p = &run->points[i];
     int most = 0;
-    json_int_t moved[TSR_N_CATEGORIES];
+    int64_t moved[TSR_N_CATEGORIES];
     for (int c = 0; c < TSR_N_CATEGORIES; c++) {
         moved[c] = minus(p->by_category[c], p[-1].by_category[c]);
         if (magnitude(moved[c]) > magnitude(moved[most]))
             most = c;
     }
-    json_object_set_new(out, "category", json_string(moved[most] ? tsr_category_name(most) : ""));
-    json_object_set_new(out, "change_bytes", json_integer(moved[most]));
+    out.bytes = moved[most];
+    if (out.bytes)
+        out.category = tsr_category_name(most);
     return out;
 }
 
-static json_t *part_json(const struct tsr_diff_run *a, const struct tsr_diff_run *b)
+static void add_part(struct tsr_diff *diff)
 {
-    size_t at = find_part(a, b);
-    if (at == SIZE_MAX)
-        return json_null();
-    return json_pack("{s:I, s:o, s:o}", "change", (json_int_t)at, "a", change_json(a, at), "b",
-                     change_json(b, at));
+    diff->part_at = find_part(&diff->runs[0], &diff->runs[1]);
+    diff->parts = diff->part_at != SIZE_MAX;
+    for (int side = 0; side < 2 && diff->parts; side++)
+        diff->part[side] = change_of(&diff->runs[side], diff->part_at);
 }
 
 /* ---- where the gap opens and closes ---------------------------------------------------------- */
@@ -111,7 +88,7 @@ struct gap {
     uint16_t micro;
     char unit[256];
     size_t n;
-    json_int_t change;
+    int64_t change;
 };
 
 struct gaps {
@@ -119,7 +96,7 @@ struct gaps {
     size_t n, cap;
 };
 
-static tsr_status add_gap(struct gaps *gaps, const struct tsr_diff_point *place, json_int_t change)
+static tsr_status add_gap(struct gaps *gaps, const struct tsr_diff_point *place, int64_t change)
 {
     char unit[256], block[256];
     snprintf(block, sizeof block, "%.*s", (int)tsr_diff_unit_length(place), place->module);
@@ -137,13 +114,13 @@ static tsr_status add_gap(struct gaps *gaps, const struct tsr_diff_point *place,
     memcpy(gap.unit, unit, sizeof gap.unit);
     if (TSR_PUSH(gaps->items, gaps->n, gaps->cap, gap))
         return TSR_OK;
-    return tsr_fail(TSR_ENOMEM, "out of memory: differences of two runs");
+    return tsr_no_memory("differences of two runs");
 }
 
 static int by_change(const void *a, const void *b)
 {
-    json_int_t x = magnitude(((const struct gap *)a)->change);
-    json_int_t y = magnitude(((const struct gap *)b)->change);
+    int64_t x = magnitude(((const struct gap *)a)->change);
+    int64_t y = magnitude(((const struct gap *)b)->change);
     return (x < y) - (x > y);
 }
 
@@ -152,7 +129,7 @@ static tsr_status collect_gaps(const struct tsr_diff_run *a, const struct tsr_di
                                const struct tsr_diff_alignment *al, struct gaps *gaps)
 {
     uint64_t level_a = a->points[0].total, level_b = b->points[0].total;
-    json_int_t gap = minus(level_b, level_a);
+    int64_t gap = minus(level_b, level_a);
     for (size_t i = 0; i < al->n; i++) {
         const struct tsr_diff_pair *pair = &al->pairs[i];
         const struct tsr_diff_point *place = NULL;
@@ -166,7 +143,7 @@ static tsr_status collect_gaps(const struct tsr_diff_run *a, const struct tsr_di
             level_a = a->points[s->end - 1].total;
             place = &a->points[s->first];
         }
-        json_int_t now = minus(level_b, level_a);
+        int64_t now = minus(level_b, level_a);
         if (now != gap)
             TSR_TRY(add_gap(gaps, place, now - gap));
         gap = now;
@@ -174,27 +151,38 @@ static tsr_status collect_gaps(const struct tsr_diff_run *a, const struct tsr_di
     return TSR_OK;
 }
 
-static tsr_status gaps_json(const struct tsr_diff_run *a, const struct tsr_diff_run *b,
-                            json_t **out)
+static tsr_status keep_gaps(const struct gaps *gaps, struct tsr_diff *diff)
+{
+    diff->gaps = tsr_arena_alloc(&diff->arena, (gaps->n + 1) * sizeof *diff->gaps);
+    if (!diff->gaps)
+        return tsr_no_memory("the report");
+    for (size_t i = 0; i < gaps->n; i++) {
+        const struct gap *gap = &gaps->items[i];
+        if (!gap->change)
+            continue;
+        const char *module = tsr_arena_strdup(&diff->arena, gap->unit);
+        if (!module)
+            return tsr_no_memory("the report");
+        diff->gaps[diff->n_gaps++] =
+            (struct tsr_diff_gap){gap->phase, module, gap->micro, gap->n, gap->change};
+    }
+    return TSR_OK;
+}
+
+static tsr_status add_gaps(struct tsr_diff *diff)
 {
     struct tsr_diff_alignment alignment;
     struct gaps gaps = {0};
-    *out = json_array();
-    if (find_part(a, b) == SIZE_MAX)
+    const struct tsr_diff_run *a = &diff->runs[0], *b = &diff->runs[1];
+    if (!diff->parts)
         return TSR_OK; /* where a folder puts a change may differ; the changes do not */
     TSR_TRY(tsr_diff_align(a, b, &alignment));
     tsr_status status = collect_gaps(a, b, &alignment, &gaps);
     tsr_diff_alignment_fini(&alignment);
     if (gaps.n)
         qsort(gaps.items, gaps.n, sizeof *gaps.items, by_change);
-    for (size_t i = 0; i < gaps.n && status == TSR_OK; i++) {
-        const struct gap *gap = &gaps.items[i];
-        if (gap->change)
-            json_array_append_new(*out, json_pack("{s:s, s:i, s:s, s:I, s:I}", "phase", gap->phase,
-                                                  "micro_batch", gap->micro, "module", gap->unit,
-                                                  "places", (json_int_t)gap->n, "change_bytes",
-                                                  gap->change));
-    }
+    if (status == TSR_OK)
+        status = keep_gaps(&gaps, diff);
     free(gaps.items);
     return status;
 }
@@ -210,71 +198,55 @@ static const struct tsr_diff_owner *find_owner(const struct tsr_diff_run *run,
     return NULL;
 }
 
-static json_t *owner_json(const struct tsr_diff_owner *owner, uint64_t a, uint64_t b)
-{
-    return json_pack("{s:s, s:s, s:I, s:I, s:I}", "category", tsr_category_name(owner->category),
-                     "owner", owner->name, "a_bytes", (json_int_t)a, "b_bytes", (json_int_t)b,
-                     "difference_bytes", minus(b, a));
-}
-
 static int by_difference(const void *a, const void *b)
 {
-    json_int_t x =
-        magnitude(json_integer_value(json_object_get(*(json_t *const *)a, "difference_bytes")));
-    json_int_t y =
-        magnitude(json_integer_value(json_object_get(*(json_t *const *)b, "difference_bytes")));
-    if (x != y)
-        return (x < y) - (x > y);
-    return strcmp(json_string_value(json_object_get(*(json_t *const *)a, "owner")),
-                  json_string_value(json_object_get(*(json_t *const *)b, "owner")));
+    const struct tsr_diff_owned *p = a, *q = b;
+    int64_t x = magnitude(minus(p->bytes[1], p->bytes[0]));
+    int64_t y = magnitude(minus(q->bytes[1], q->bytes[0]));
+    return x != y ? (x < y) - (x > y) : strcmp(p->owner, q->owner);
 }
 
-static tsr_status owners_json(const struct tsr_diff_run *a, const struct tsr_diff_run *b,
-                              json_t **out)
+static void put_owner(struct tsr_diff *diff, const struct tsr_diff_owner *owner, uint64_t a,
+                      uint64_t b)
 {
-    if (!a->has_owners || !b->has_owners) {
-        *out = json_null();
+    diff->owners[diff->n_owners++] =
+        (struct tsr_diff_owned){tsr_category_name(owner->category), owner->name, {a, b}};
+}
+
+static tsr_status add_owners(struct tsr_diff *diff)
+{
+    const struct tsr_diff_run *a = &diff->runs[0], *b = &diff->runs[1];
+    diff->has_owners = a->has_owners && b->has_owners;
+    if (!diff->has_owners)
         return TSR_OK;
-    }
-    json_t **rows = calloc(a->n_owners + b->n_owners + 1, sizeof(json_t *));
-    size_t n = 0;
-    *out = json_array();
-    if (!rows)
-        return tsr_fail(TSR_ENOMEM, "out of memory: owners");
+    diff->owners =
+        tsr_arena_alloc(&diff->arena, (a->n_owners + b->n_owners + 1) * sizeof *diff->owners);
+    if (!diff->owners)
+        return tsr_no_memory("owners");
     for (size_t i = 0; i < a->n_owners; i++) {
         const struct tsr_diff_owner *other = find_owner(b, &a->owners[i]);
-        rows[n++] = owner_json(&a->owners[i], a->owners[i].bytes, other ? other->bytes : 0);
+        put_owner(diff, &a->owners[i], a->owners[i].bytes, other ? other->bytes : 0);
     }
     for (size_t i = 0; i < b->n_owners; i++)
         if (!find_owner(a, &b->owners[i]))
-            rows[n++] = owner_json(&b->owners[i], 0, b->owners[i].bytes);
-    qsort(rows, n, sizeof *rows, by_difference);
-    for (size_t i = 0; i < n; i++)
-        json_array_append_new(*out, rows[i]);
-    free(rows);
+            put_owner(diff, &b->owners[i], 0, b->owners[i].bytes);
+    qsort(diff->owners, diff->n_owners, sizeof *diff->owners, by_difference);
     return TSR_OK;
 }
 
 /* ---- phases ---------------------------------------------------------------------------------- */
 
-struct phase {
-    const char *name;
-    uint16_t micro;
-    bool in[2];
-    uint64_t allocated[2], reserved[2];
-};
-
 struct phases {
-    struct phase *items;
+    struct tsr_diff_phase *items;
     size_t n, cap;
 };
 
-static struct phase *find_phase(struct phases *phases, const struct tsr_diff_point *point)
+static struct tsr_diff_phase *find_phase(struct phases *phases, const struct tsr_diff_point *point)
 {
     for (size_t i = 0; i < phases->n; i++)
-        if (phases->items[i].micro == point->micro && !strcmp(phases->items[i].name, point->phase))
+        if (phases->items[i].micro == point->micro && !strcmp(phases->items[i].phase, point->phase))
             return &phases->items[i];
-    struct phase phase = {.name = point->phase, .micro = point->micro};
+    struct tsr_diff_phase phase = {.phase = point->phase, .micro = point->micro};
     return TSR_PUSH(phases->items, phases->n, phases->cap, phase) ? &phases->items[phases->n - 1]
                                                                   : NULL;
 }
@@ -284,9 +256,9 @@ static tsr_status add_phases(const struct tsr_diff_run *run, int side, struct ph
 {
     for (size_t i = 1; i < run->n; i++) {
         const struct tsr_diff_point *p = &run->points[i], *before = p - 1;
-        struct phase *phase = find_phase(phases, p);
+        struct tsr_diff_phase *phase = find_phase(phases, p);
         if (!phase)
-            return tsr_fail(TSR_ENOMEM, "out of memory: phases");
+            return tsr_no_memory("phases");
         bool begins = i == 1 || p->micro != before->micro || strcmp(p->phase, before->phase) != 0;
         uint64_t level = begins ? tsr_max_u64(p->total, before->total) : p->total;
         phase->in[side] = true;
@@ -296,80 +268,54 @@ static tsr_status add_phases(const struct tsr_diff_run *run, int side, struct ph
     return TSR_OK;
 }
 
-static json_t *maybe(bool known, json_int_t value)
-{
-    return known ? json_integer(value) : json_null();
-}
-
-static tsr_status phases_json(const struct tsr_diff_run *a, const struct tsr_diff_run *b,
-                              json_t **out)
+static tsr_status keep_phases(struct tsr_diff *diff)
 {
     struct phases phases = {0};
-    *out = json_array();
-    tsr_status status = add_phases(a, 0, &phases);
-    if (status == TSR_OK)
-        status = add_phases(b, 1, &phases);
-    for (size_t i = 0; i < phases.n && status == TSR_OK; i++) {
-        const struct phase *p = &phases.items[i];
-        json_array_append_new(
-            *out, json_pack("{s:s, s:i, s:o, s:o, s:o, s:o, s:o}", "phase", p->name, "micro_batch",
-                            p->micro, "a_allocated_bytes",
-                            maybe(p->in[0], (json_int_t)p->allocated[0]), "b_allocated_bytes",
-                            maybe(p->in[1], (json_int_t)p->allocated[1]), "a_reserved_bytes",
-                            maybe(p->in[0], (json_int_t)p->reserved[0]), "b_reserved_bytes",
-                            maybe(p->in[1], (json_int_t)p->reserved[1]), "difference_bytes",
-                            maybe(p->in[0] && p->in[1], minus(p->allocated[1], p->allocated[0]))));
-    }
+    tsr_status status = TSR_OK;
+    for (int side = 0; side < 2; side++)
+        TSR_GOTO(done, add_phases(&diff->runs[side], side, &phases));
+    diff->phases = tsr_arena_alloc(&diff->arena, (phases.n + 1) * sizeof *diff->phases);
+    if (!diff->phases)
+        TSR_GOTO(done, tsr_no_memory("phases"));
+    diff->n_phases = phases.n;
+    if (phases.n)
+        memcpy(diff->phases, phases.items, phases.n * sizeof *phases.items);
+done:
     free(phases.items);
     return status;
 }
 
 /* ---- all of it ------------------------------------------------------------------------------- */
 
-static void add_totals(const struct tsr_diff_run *a, const struct tsr_diff_run *b, json_t *out)
+static uint64_t highest_reserved(const struct tsr_diff_run *run)
 {
-    const struct tsr_diff_point *first_a = &a->points[0], *first_b = &b->points[0];
-    const struct tsr_diff_point *peak_a = &a->points[a->peak], *peak_b = &b->points[b->peak];
-    json_t *run_a = run_json(a), *run_b = run_json(b);
-    json_object_set_new(
-        out, "total",
-        json_pack("{s:I, s:I}", "allocated_difference_bytes", minus(peak_b->total, peak_a->total),
-                  "reserved_difference_bytes",
-                  json_integer_value(json_object_get(run_b, "peak_reserved_bytes")) -
-                      json_integer_value(json_object_get(run_a, "peak_reserved_bytes"))));
-    json_object_set_new(out, "a", run_a);
-    json_object_set_new(out, "b", run_b);
-    json_object_set_new(out, "start",
-                        json_pack("{s:I, s:I, s:I, s:o}", "a_bytes", (json_int_t)first_a->total,
-                                  "b_bytes", (json_int_t)first_b->total, "difference_bytes",
-                                  minus(first_b->total, first_a->total), "categories",
-                                  categories_json(first_a->by_category, first_b->by_category)));
-    json_object_set_new(out, "part_first", part_json(a, b));
-    json_object_set_new(out, "categories",
-                        categories_json(peak_a->by_category, peak_b->by_category));
+    uint64_t reserved = 0;
+    for (size_t i = 0; i < run->n; i++)
+        reserved = tsr_max_u64(reserved, run->points[i].reserved);
+    return reserved;
 }
 
-tsr_status tsr_diff_report(const struct tsr_diff_run *a, const struct tsr_diff_run *b, json_t **out)
+tsr_status tsr_diff_runs(struct tsr_diff *diff)
 {
-    json_t *owners = NULL, *gaps = NULL, *phases = NULL, *overlap = NULL;
-    *out = json_object();
-    if (!*out)
-        return tsr_fail(TSR_ENOMEM, "out of memory: the report");
-    add_totals(a, b, *out);
-    tsr_status status = owners_json(a, b, &owners);
-    if (status == TSR_OK)
-        status = gaps_json(a, b, &gaps);
-    if (status == TSR_OK)
-        status = phases_json(a, b, &phases);
-    if (status == TSR_OK)
-        status = tsr_diff_overlap(a, b, &overlap);
-    json_object_set_new(*out, "owners", owners);
-    json_object_set_new(*out, "gap", gaps);
-    json_object_set_new(*out, "phases", phases);
-    json_object_set_new(*out, "overlap", overlap);
-    if (status != TSR_OK) {
-        json_decref(*out);
-        *out = NULL;
-    }
-    return status;
+    const struct tsr_diff_run *a = &diff->runs[0], *b = &diff->runs[1];
+    tsr_arena_init(&diff->arena);
+    for (int side = 0; side < 2; side++)
+        diff->peak_reserved[side] = highest_reserved(&diff->runs[side]);
+    list_categories(a->points[0].by_category, b->points[0].by_category, diff->start,
+                    &diff->n_start);
+    list_categories(a->points[a->peak].by_category, b->points[b->peak].by_category, diff->peak,
+                    &diff->n_peak);
+    add_part(diff);
+    TSR_TRY(add_owners(diff));
+    TSR_TRY(add_gaps(diff));
+    TSR_TRY(keep_phases(diff));
+    return tsr_diff_exposures(diff);
+}
+
+void tsr_diff_fini(struct tsr_diff *diff)
+{
+    for (int side = 0; side < 2; side++)
+        tsr_diff_run_fini(&diff->runs[side]);
+    tsr_arena_fini(&diff->arena);
+    memset(diff, 0, sizeof *diff);
 }

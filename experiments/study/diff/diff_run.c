@@ -1,5 +1,5 @@
 /* diff_run.c: what a run is read from, and the loader of strategies. */
-#include "experiments/study/diff/diff.h"
+#include "experiments/study/diff/diff_parts.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -52,7 +52,7 @@ tsr_status tsr_diff_add_owner(struct tsr_diff_run *run, uint8_t category, const 
     struct tsr_diff_owner owner = {category, tsr_arena_strdup(&run->arena, pattern), bytes};
     if (owner.name && TSR_PUSH(run->owners, run->n_owners, run->cap_owners, owner))
         return TSR_OK;
-    return tsr_fail(TSR_ENOMEM, "out of memory: owners of a run");
+    return tsr_no_memory("owners of a run");
 }
 
 size_t tsr_diff_unit_length(const struct tsr_diff_point *point)
@@ -98,7 +98,7 @@ static void collect(void *user, const struct tsr_memory_sample *sample)
         .reserved = sample->reserved};
     memcpy(point.by_category, sample->by_category, sizeof point.by_category);
     if (c->status == TSR_OK && (!point.module || !point.operation))
-        c->status = tsr_fail(TSR_ENOMEM, "out of memory: places of a run");
+        c->status = tsr_no_memory("places of a run");
     if (c->status == TSR_OK)
         c->status = tsr_diff_add_point(c->run, &point);
 }
@@ -220,36 +220,29 @@ static tsr_status take_strategy(const struct tsr_experiment *experiment,
     struct tsr_emission emission;
     const struct tsr_emitted_class *class = NULL;
     size_t peak_instr = 0;
+    tsr_status status = TSR_OK;
     TSR_TRY(tsr_job_open(experiment, strategy, TSR_MAY_LACK_CLUSTER, &job));
-    tsr_status status = tsr_emit(&job, &emission);
-    if (status != TSR_OK) {
-        tsr_job_close(&job);
-        return status;
-    }
-    uint32_t steady = emission.steady;
-    status = take_times(&job, &emission, run);
-    if (status == TSR_OK)
-        status = largest_class(&emission, &class);
-    if (status == TSR_OK)
-        status = collect_points(class, steady, run, &peak_instr);
-    if (status == TSR_OK) {
-        tsr_diff_find_peak(run);
-        status = collect_owners(class, steady, peak_instr, run);
-    }
+    TSR_GOTO(no_emission, tsr_emit(&job, &emission));
+    TSR_GOTO(done, take_times(&job, &emission, run));
+    TSR_GOTO(done, largest_class(&emission, &class));
+    TSR_GOTO(done, collect_points(class, emission.steady, run, &peak_instr));
+    tsr_diff_find_peak(run);
+    TSR_GOTO(done, collect_owners(class, emission.steady, peak_instr, run));
+done:
     tsr_emission_fini(&emission);
+no_emission:
     tsr_job_close(&job);
     return status;
 }
 
-/* `name` NULL: the only strategy. */
-static tsr_status load_strategy(const char *file, const char *name, const char *const *sets,
-                                size_t n_sets, struct tsr_diff_run *run)
+/* The one strategy that `request` names; NULL: the only one. */
+static tsr_status load_strategy(const struct tsr_study_request *request, struct tsr_diff_run *run)
 {
     struct tsr_experiment experiment;
     const struct tsr_strategy *strategy = NULL;
-    TSR_TRY(tsr_experiment_load(file, sets, n_sets, &experiment));
+    TSR_TRY(tsr_experiment_open(request, &experiment));
     run->kind = "strategy";
-    tsr_status status = tsr_experiment_find(&experiment, name, &strategy);
+    tsr_status status = tsr_experiment_find(&experiment, request->strategy, &strategy);
     if (status == TSR_OK)
         status = take_strategy(&experiment, strategy, run);
     tsr_experiment_fini(&experiment);
@@ -264,10 +257,10 @@ static bool ends_with(const char *text, const char *end)
     return n >= k && !strcmp(text + n - k, end);
 }
 
-static tsr_status load_split(const char *text, const char *const *sets, size_t n_sets,
-                             struct tsr_diff_run *run)
+static tsr_status load_split(const struct tsr_study_request *request, struct tsr_diff_run *run)
 {
-    const char *colon = strrchr(text, ':');
+    struct tsr_study_request split = *request;
+    const char *text = request->path, *colon = strrchr(text, ':');
     struct stat info;
     char file[1024] = "";
     if (colon)
@@ -277,31 +270,34 @@ static tsr_status load_split(const char *text, const char *const *sets, size_t n
                         "diff: found %s; allowed: FILE:STRATEGY, the folder of a strategy that "
                         "compare or sim wrote, its memory.csv, or NAME.timeline.json[.gz]",
                         text);
-    return load_strategy(file, colon + 1, sets, n_sets, run);
+    split.path = file;
+    split.strategy = colon + 1;
+    return load_strategy(&split, run);
 }
 
-static tsr_status load(const char *text, const char *const *sets, size_t n_sets,
-                       struct tsr_diff_run *run)
+static tsr_status load(const struct tsr_study_request *request, struct tsr_diff_run *run)
 {
     struct stat info;
-    if (stat(text, &info) != 0)
-        return load_split(text, sets, n_sets, run);
+    const char *path = request->path;
+    if (request->text)
+        return load_strategy(request, run);
+    if (stat(path, &info) != 0)
+        return load_split(request, run);
     if (S_ISDIR(info.st_mode))
-        return tsr_diff_load_folder(text, run);
-    if (ends_with(text, ".csv"))
-        return tsr_diff_load_csv(text, run);
-    if (ends_with(text, ".timeline.json") || ends_with(text, ".gz"))
-        return tsr_diff_load_recording(text, run);
-    return load_strategy(text, NULL, sets, n_sets, run);
+        return tsr_diff_load_folder(path, run);
+    if (ends_with(path, ".csv"))
+        return tsr_diff_load_csv(path, run);
+    if (ends_with(path, ".timeline.json") || ends_with(path, ".gz"))
+        return tsr_diff_load_recording(path, run);
+    return load_strategy(request, run);
 }
 
-tsr_status tsr_diff_load(const char *text, const char *const *sets, size_t n_sets,
-                         struct tsr_diff_run *out)
+tsr_status tsr_diff_load(const struct tsr_study_request *request, struct tsr_diff_run *out)
 {
     memset(out, 0, sizeof(*out));
     tsr_arena_init(&out->arena);
-    snprintf(out->label, sizeof out->label, "%s", text);
-    tsr_status status = load(text, sets, n_sets, out);
+    snprintf(out->label, sizeof out->label, "%s", request->text ? TSR_TEXT_NAME : request->path);
+    tsr_status status = load(request, out);
     if (status != TSR_OK)
         tsr_diff_run_fini(out);
     return status;

@@ -1,58 +1,200 @@
-/* explain.h: what a rank's memory is made of at its peaks, as JSON objects; explain_text.c renders
- * them, so that both formats say the same. Everything is read from the emitted programs and their
- * replay. Keys ending in _bytes are bytes: block bytes (what the allocator took) unless
- * "requested".
+/* explain.h: what a rank's memory is made of at its peak, and what other settings would make of it.
+ * Everything is read from emitted programs and their replay. Bytes are block bytes (what the
+ * allocator took) unless "requested".
  */
-#ifndef TSR_CLI_EXPLAIN_H
-#define TSR_CLI_EXPLAIN_H
-
-#include <jansson.h>
-#include <stdio.h>
+#ifndef TSR_STUDY_EXPLAIN_H
+#define TSR_STUDY_EXPLAIN_H
 
 #include "engine/program/memory.h"
-#include "experiments/study/job/emit.h"
 #include "experiments/study/job/result.h"
 
-/* Fills `out` (an object) with "peak", "alive", "unsharded", "checkpointing", "phases",
- * "next_peaks" and "allocator" of the rank class whose peak is the largest; "card", "host" and, if
- * `phases` was given, "sections" come from the row. Errors: TSR_ENOMEM. */
-tsr_status tsr_explain(const struct tsr_job *job, const struct tsr_emission *emission,
-                       const struct tsr_row *row, json_t *out) TSR_MUST_USE;
+struct tsr_job;
+struct tsr_emission;
+struct tsr_experiment;
+struct json_t; /* of jansson */
 
-/* Text of the whole report; `top`: rows of each table at most. */
-void tsr_explain_print(FILE *out, const json_t *report, size_t top);
-void tsr_explain_print_what_if(FILE *out, const json_t *what_if);
+/* ---- the peak ------------------------------------------------------------------------------ */
 
-/* ---- parts ------------------------------------------------------------------------------------
- */
-
-/* What is alive in a memory that was replayed up to some instruction of `program`: {bytes, buffers,
- * by_category, owners, modules}. */
-tsr_status tsr_explain_alive(const struct tsr_memory *memory, const struct tsr_program *program,
-                             json_t **out) TSR_MUST_USE;
-/* Requested, allocated and reserved bytes, and the pools. */
-tsr_status tsr_explain_allocator(const struct tsr_memory *memory, const struct tsr_tables *tables,
-                                 json_t **out) TSR_MUST_USE;
-
-/* One rank class and the iteration that holds its peak. */
-struct tsr_explained {
-    const struct tsr_emitted_class *class;
-    uint32_t index;                   /* of the class */
-    uint32_t iteration, n_iterations; /* indices of programs */
-    const struct tsr_emission *emission;
-    const struct tsr_program *program; /* of the iteration */
+/* Where an instruction is in the step. Texts are never NULL. */
+struct tsr_explain_place {
+    const char *phase;     /* "backward" */
+    unsigned micro;        /* micro-batch, from 0 */
+    const char *module;    /* "model.layers.31.mlp", "(root)", "optimizer" */
+    const char *hook;      /* "pre_backward"; "": none */
+    const char *operation; /* what an allocation is for, "mm"; "": no allocation */
+    bool recompute;
+    size_t instr; /* index in the program */
 };
-/* A memory in which all programs before `iteration` and `n_instrs` of it were replayed. */
-tsr_status tsr_explain_memory_at(const struct tsr_explained *e, size_t n_instrs,
-                                 struct tsr_memory **out) TSR_MUST_USE;
 
-/* Where an instruction is: {phase, micro_batch, module, hook, recompute, operation, instruction}.
- * `alloc` is an ALLOC; anything else has an empty operation. */
-json_t *tsr_explain_place(const struct tsr_program *program, size_t alloc);
+/* One iteration, or what is before or after the steps. */
+struct tsr_explain_iteration {
+    struct tsr_explain_place place; /* of its peak */
+    const char *name;               /* "first", "steady", "early", "init", "save", ... */
+    int number;                     /* negative: no step */
+    uint64_t allocated, reserved;
+};
 
-/* Peaks by phase, and the next-highest local maxima; `peak` is the instruction of the peak. */
-tsr_status tsr_explain_peaks(const struct tsr_explained *e, size_t peak, json_t *out) TSR_MUST_USE;
-/* "unsharded" and "checkpointing". */
-tsr_status tsr_explain_units(const struct tsr_explained *e, size_t peak, json_t *out) TSR_MUST_USE;
+/* Live buffers of one category that differ only in the number of their block. */
+struct tsr_explain_owner {
+    const char *category, *owner; /* "Parameter", "model.layers.*" */
+    const char *phase;            /* that allocated them */
+    bool earlier, recomputed;     /* in an earlier iteration; while recomputing */
+    size_t n_owners, n_buffers;
+    uint64_t bytes, smallest, largest; /* smallest and largest owner */
+};
+
+struct tsr_explain_category {
+    const char *category;
+    uint64_t bytes;
+    size_t n_buffers;
+    double share; /* of all that is alive, 0 to 1 */
+};
+
+/* What is alive at one moment; the largest first. */
+struct tsr_explain_alive {
+    uint64_t bytes;
+    size_t n_buffers, n_categories, n_owners, n_modules;
+    struct tsr_explain_category categories[TSR_N_CATEGORIES];
+    struct tsr_explain_owner *owners;  /* by block */
+    struct tsr_explain_owner *modules; /* activations by module */
+};
+
+/* The allocator's segments of one stream. */
+struct tsr_explain_pool {
+    const char *stream;
+    size_t n_segments, n_cached;
+    uint64_t reserved, allocated, cached, inactive; /* cached: segments that are free as a whole;
+                                                       inactive: free in segments that are in use */
+};
+
+struct tsr_explain_allocator {
+    uint64_t requested, rounding, allocated, cached, inactive, reserved;
+    size_t n_pools;
+    struct tsr_explain_pool *pools;
+};
+
+struct tsr_explain_unit {
+    const char *name;
+    uint64_t unsharded, gathered; /* parameters; buffers of all-gathers */
+};
+
+/* Units that hold unsharded parameters: at the peak, and at the moment with most of them. */
+struct tsr_explain_unsharded {
+    size_t n;
+    struct tsr_explain_unit *at_peak;
+    struct tsr_explain_place most;
+    uint64_t most_bytes;
+    size_t most_units;
+};
+
+/* What blocks keep from forward to backward: of those that are recomputed, and of the others. */
+struct tsr_explain_kept {
+    const char *owner; /* "model.layers.*" */
+    bool recomputed;
+    size_t n_blocks;
+    uint64_t bytes, smallest, largest; /* of a block */
+};
+
+struct tsr_explain_checkpointing {
+    size_t n_blocks, n_recomputed, n_kept;
+    struct tsr_explain_kept kept[2];
+    uint64_t after_forward, after_backward; /* activations that are alive then */
+};
+
+struct tsr_explain_phase {
+    struct tsr_explain_place place;
+    uint64_t allocated, reserved;
+    bool at_start; /* nothing in the phase went above the level at its start */
+};
+
+/* A local maximum below the peak. */
+struct tsr_explain_maximum {
+    struct tsr_explain_place place;
+    uint64_t allocated, reserved;
+    struct tsr_explain_alive alive;
+};
+
+enum { TSR_EXPLAIN_MAXIMA = 8 };
+
+/* ---- what if ------------------------------------------------------------------------------- */
+
+enum { TSR_MAX_CHANGED_KEYS = 8 };
+
+/* What a change does to the training itself. */
+enum tsr_what_if_effect {
+    TSR_EFFECT_NONE,    /* same numbers, same GPUs */
+    TSR_EFFECT_NUMBERS, /* other precision or another optimizer */
+    TSR_EFFECT_GPUS     /* needs other hardware */
+};
+
+/* The strategy with some keys set to other values, emitted. The figures are those of the steady
+ * iteration, as a comparison gives them, and 0 if it failed. */
+struct tsr_what_if_row {
+    size_t n_sets;
+    const char *sets[TSR_MAX_CHANGED_KEYS]; /* "precision.reduce=bf16" */
+    enum tsr_what_if_effect effect;
+    bool already_set;
+    bool failed, out_of_memory; /* why: failure */
+    const char *failure;
+    uint64_t allocated, reserved, needed, host, pinned;
+    int fits;                                /* 1 yes, 0 no, -1 unknown */
+    int64_t saves_allocated, saves_reserved; /* negative: it takes more */
+    double step_s;                           /* seconds; negative: not simulated */
+};
+
+/* Combinations of what-ifs that save. */
+struct tsr_what_if_sets {
+    size_t possible, emitted;
+    bool has_best, has_same;
+    struct tsr_what_if_row best; /* lowest allocated peak, then reserved */
+    struct tsr_what_if_row same; /* the best that changes neither numbers nor hardware */
+};
+
+struct tsr_what_ifs {
+    struct tsr_what_if_row base; /* nothing is changed */
+    size_t n;
+    struct tsr_what_if_row *rows; /* one change each; the one that saves most first */
+    struct tsr_what_if_sets pairs, triples;
+    size_t n_useful, n_emitted; /* changes that save; emissions in all */
+};
+
+/* ---- all of it ----------------------------------------------------------------------------- */
+
+/* Owns all that it points to: tsr_explanation_fini(). */
+struct tsr_explanation {
+    struct tsr_arena arena;
+    const char *file, *strategy, *summary, *model, *cluster; /* cluster "": none */
+    uint32_t world;
+    struct tsr_row row; /* memory only; what the card and the host must hold; sections */
+    /* The peak: of the rank class and the iteration that go highest. */
+    struct tsr_explain_iteration peak;
+    const char *category; /* of the allocation that made it; "": the level at the start */
+    uint64_t requested;   /* by it */
+    uint32_t rank, class, n_classes;
+    size_t n_iterations, n_phases, n_next;
+    struct tsr_explain_iteration *iterations;
+    struct tsr_explain_alive alive;
+    struct tsr_explain_allocator allocator;
+    struct tsr_explain_unsharded unsharded;
+    struct tsr_explain_checkpointing checkpointing;
+    struct tsr_explain_phase *phases;
+    struct tsr_explain_maximum next[TSR_EXPLAIN_MAXIMA];
+    bool has_what_if; /* it was asked for */
+    struct tsr_what_ifs what_if;
+};
+
+/* Fills all but what_if; `row` has the memory of the strategy (tsr_peak_of()). On failure, too,
+ * *out is to be freed. Errors: TSR_ENOMEM. */
+tsr_status tsr_explain(const struct tsr_job *job, const struct tsr_emission *emission,
+                       const struct tsr_row *row, struct tsr_explanation *out) TSR_MUST_USE;
+/* Fills what_if: singles, then pairs and triples of those that save; `jobs` emissions at a time.
+ * Every figure is a full emission of the changed strategy. `simulate`: single ones have a time,
+ * too. */
+tsr_status tsr_what_if(struct tsr_experiment *experiment, const struct tsr_job *job, uint64_t jobs,
+                       bool simulate, struct tsr_explanation *out) TSR_MUST_USE;
+void tsr_explanation_fini(struct tsr_explanation *explanation);
+
+/* All of it as an object. NULL when out of memory. */
+struct json_t *tsr_explain_json(const struct tsr_explanation *explanation);
 
 #endif

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "experiments/study/explain/explain.h"
+#include "experiments/study/explain/explain_parts.h"
 #include "experiments/study/job/owner.h"
 
 /* ---- grouping -------------------------------------------------------------------------------- */
@@ -70,7 +70,7 @@ static tsr_status list_items(const struct tsr_instr *const *live, size_t n,
         const char *owner = tsr_owner_of(program->tables, origin, buffer);
         owner = owner == buffer ? tsr_arena_strdup(arena, owner) : owner;
         if (!owner)
-            return tsr_fail(TSR_ENOMEM, "out of memory");
+            return tsr_no_memory(NULL);
         out[i] = (struct item){.owner = owner,
                                .bytes = live[i]->block_bytes,
                                .category = live[i]->category,
@@ -92,7 +92,7 @@ static tsr_status name_item(struct item *item, bool by_block, struct tsr_arena *
         tsr_owner_pattern(item->owner, text, sizeof text);
     item->pattern = tsr_arena_strdup(arena, text);
     item->unit = length ? tsr_arena_printf(arena, "%.*s", (int)length, item->owner) : item->owner;
-    return item->pattern && item->unit ? TSR_OK : tsr_fail(TSR_ENOMEM, "out of memory");
+    return item->pattern && item->unit ? TSR_OK : tsr_no_memory(NULL);
 }
 
 static tsr_status name_items(struct item *items, size_t n, bool by_block, struct tsr_arena *arena)
@@ -133,24 +133,12 @@ static size_t fold(struct item *items, size_t n, struct row *rows)
     return n_rows;
 }
 
-static json_t *row_json(const struct row *row)
-{
-    return json_pack("{s:s, s:s, s:s, s:b, s:b, s:I, s:I, s:I, s:I, s:I}", "category",
-                     tsr_category_name(row->first->category), "owner", row->first->pattern,
-                     "allocated_in", tsr_phase_name(row->first->phase), "earlier_iteration",
-                     row->first->earlier, "recomputed", row->first->recompute, "owners",
-                     (json_int_t)row->n_units, "buffers", (json_int_t)row->n_buffers, "bytes",
-                     (json_int_t)row->bytes, "smallest_owner_bytes", (json_int_t)row->smallest,
-                     "largest_owner_bytes", (json_int_t)row->largest);
-}
-
 /* ---- tables ---------------------------------------------------------------------------------- */
 
-static json_t *category_table(const struct item *items, size_t n, uint64_t total)
+static void sum_categories(const struct item *items, size_t n, struct tsr_explain_alive *out)
 {
     uint64_t bytes[TSR_N_CATEGORIES] = {0};
     size_t buffers[TSR_N_CATEGORIES] = {0};
-    json_t *list = json_array();
     for (size_t i = 0; i < n; i++) {
         bytes[items[i].category] += items[i].bytes;
         buffers[items[i].category]++;
@@ -161,84 +149,87 @@ static json_t *category_table(const struct item *items, size_t n, uint64_t total
             if (bytes[c] && (best < 0 || bytes[c] > bytes[best]))
                 best = c;
         if (best < 0)
-            return list;
-        json_array_append_new(
-            list, json_pack("{s:s, s:I, s:I, s:f}", "category", tsr_category_name(best), "bytes",
-                            (json_int_t)bytes[best], "buffers", (json_int_t)buffers[best], "share",
-                            total ? (double)bytes[best] / (double)total : 0.0));
+            return;
+        out->categories[out->n_categories++] = (struct tsr_explain_category){
+            tsr_category_name(best), bytes[best], buffers[best],
+            out->bytes ? (double)bytes[best] / (double)out->bytes : 0.0};
         bytes[best] = 0;
     }
 }
 
-static tsr_status add_tables(struct item *items, size_t n, struct row *rows,
-                             struct tsr_arena *arena, json_t *out)
+/* Folds the items as they are named now; `all`, or activations alone. */
+static tsr_status list_owners(struct item *items, size_t n, struct row *rows, bool all,
+                              struct tsr_arena *arena, struct tsr_explain_owner **out,
+                              size_t *n_out)
 {
-    json_t *owners = json_array(), *modules = json_array();
-    json_object_set_new(out, "owners", owners);
-    json_object_set_new(out, "modules", modules);
-    TSR_TRY(name_items(items, n, true, arena));
     size_t n_rows = fold(items, n, rows);
-    for (size_t i = 0; i < n_rows; i++)
-        json_array_append_new(owners, row_json(&rows[i]));
-    /* The same at the level of single modules, for what the modules' own work leaves alive. */
-    TSR_TRY(name_items(items, n, false, arena));
-    n_rows = fold(items, n, rows);
-    for (size_t i = 0; i < n_rows; i++)
-        if (rows[i].first->category == TSR_CAT_ACTIVATION)
-            json_array_append_new(modules, row_json(&rows[i]));
+    *out = tsr_arena_alloc(arena, (n_rows + 1) * sizeof **out);
+    if (!*out)
+        return tsr_no_memory("live buffers");
+    for (size_t i = 0; i < n_rows; i++) {
+        const struct row *row = &rows[i];
+        if (!all && row->first->category != TSR_CAT_ACTIVATION)
+            continue;
+        (*out)[(*n_out)++] =
+            (struct tsr_explain_owner){.category = tsr_category_name(row->first->category),
+                                       .owner = row->first->pattern,
+                                       .phase = tsr_phase_name(row->first->phase),
+                                       .earlier = row->first->earlier,
+                                       .recomputed = row->first->recompute,
+                                       .n_owners = row->n_units,
+                                       .n_buffers = row->n_buffers,
+                                       .bytes = row->bytes,
+                                       .smallest = row->smallest,
+                                       .largest = row->largest};
+    }
     return TSR_OK;
 }
 
-tsr_status tsr_explain_alive(const struct tsr_memory *memory, const struct tsr_program *program,
-                             json_t **out)
+/* By block, then by single modules, for what the modules' own work leaves alive. */
+static tsr_status add_tables(struct item *items, size_t n, struct row *rows,
+                             struct tsr_arena *arena, struct tsr_explain_alive *out)
+{
+    TSR_TRY(name_items(items, n, true, arena));
+    TSR_TRY(list_owners(items, n, rows, true, arena, &out->owners, &out->n_owners));
+    TSR_TRY(name_items(items, n, false, arena));
+    return list_owners(items, n, rows, false, arena, &out->modules, &out->n_modules);
+}
+
+tsr_status tsr_explain_alive_at(const struct tsr_memory *memory, const struct tsr_program *program,
+                                struct tsr_arena *arena, struct tsr_explain_alive *out)
 {
     const struct tsr_instr **live = NULL;
     size_t n = 0;
-    *out = NULL;
+    *out = (struct tsr_explain_alive){.bytes = tsr_memory_level_of(memory).total};
     TSR_TRY(tsr_memory_live(memory, &live, &n));
-    struct tsr_arena arena;
-    tsr_arena_init(&arena);
     struct item *items = calloc(n + 1, sizeof *items);
     struct row *rows = calloc(n + 1, sizeof *rows);
-    json_t *object = json_object();
-    tsr_status status =
-        items && rows && object ? TSR_OK : tsr_fail(TSR_ENOMEM, "out of memory: live buffers");
+    tsr_status status = items && rows ? TSR_OK : tsr_no_memory("live buffers");
     if (status == TSR_OK)
-        status = list_items(live, n, program, &arena, items);
+        status = list_items(live, n, program, arena, items);
     if (status == TSR_OK) {
-        uint64_t total = tsr_memory_level_of(memory).total;
-        json_object_set_new(object, "bytes", json_integer((json_int_t)total));
-        json_object_set_new(object, "buffers", json_integer((json_int_t)n));
-        json_object_set_new(object, "by_category", category_table(items, n, total));
-        status = add_tables(items, n, rows, &arena, object);
+        out->n_buffers = n;
+        sum_categories(items, n, out);
+        status = add_tables(items, n, rows, arena, out);
     }
     free(live);
     free(items);
     free(rows);
-    tsr_arena_fini(&arena);
-    if (status == TSR_OK)
-        *out = object;
-    else
-        json_decref(object);
     return status;
 }
 
 /* ---- the allocator --------------------------------------------------------------------------- */
 
-struct pool {
-    uint64_t reserved, used, cached, inactive;
-    size_t n_segments, n_cached;
-};
-
-static struct pool pool_of(const struct tsr_memory_segment *segments, size_t n, uint16_t stream)
+static struct tsr_explain_pool pool_of(const struct tsr_memory_segment *segments, size_t n,
+                                       uint16_t stream)
 {
-    struct pool pool = {0};
+    struct tsr_explain_pool pool = {0};
     for (size_t i = 0; i < n; i++) {
         if (segments[i].stream != stream)
             continue;
         pool.n_segments++;
         pool.reserved += segments[i].bytes;
-        pool.used += segments[i].used;
+        pool.allocated += segments[i].used;
         if (segments[i].used == 0) {
             pool.n_cached++;
             pool.cached += segments[i].bytes;
@@ -249,37 +240,32 @@ static struct pool pool_of(const struct tsr_memory_segment *segments, size_t n, 
     return pool;
 }
 
-static json_t *pool_json(const char *stream, const struct pool *pool)
-{
-    return json_pack("{s:s, s:I, s:I, s:I, s:I, s:I, s:I}", "stream", stream, "segments",
-                     (json_int_t)pool->n_segments, "reserved_bytes", (json_int_t)pool->reserved,
-                     "allocated_bytes", (json_int_t)pool->used, "cached_segments",
-                     (json_int_t)pool->n_cached, "cached_bytes", (json_int_t)pool->cached,
-                     "inactive_split_bytes", (json_int_t)pool->inactive);
-}
-
-tsr_status tsr_explain_allocator(const struct tsr_memory *memory, const struct tsr_tables *tables,
-                                 json_t **out)
+tsr_status tsr_explain_allocator_at(const struct tsr_memory *memory,
+                                    const struct tsr_tables *tables, struct tsr_arena *arena,
+                                    struct tsr_explain_allocator *out)
 {
     struct tsr_memory_level level = tsr_memory_level_of(memory);
     struct tsr_memory_segment *segments = NULL;
-    uint64_t cached = 0, inactive = 0;
     size_t n = 0;
-    *out = NULL;
+    tsr_status status = TSR_OK;
+    *out = (struct tsr_explain_allocator){.requested = level.requested,
+                                          .rounding = level.total - level.requested,
+                                          .allocated = level.total,
+                                          .reserved = level.reserved};
+    out->pools = tsr_arena_alloc(arena, (tables->n_streams + 1u) * sizeof *out->pools);
+    if (!out->pools)
+        return tsr_no_memory(NULL);
     TSR_TRY(tsr_memory_segments(memory, &segments, &n));
-    json_t *pools = json_array();
-    for (uint16_t s = 0; s < tables->n_streams; s++) {
-        struct pool pool = pool_of(segments, n, s);
-        cached += pool.cached;
-        inactive += pool.inactive;
-        if (pool.n_segments)
-            json_array_append_new(pools, pool_json(tables->streams[s].name, &pool));
+    for (uint16_t s = 0; s < tables->n_streams && status == TSR_OK; s++) {
+        struct tsr_explain_pool pool = pool_of(segments, n, s);
+        out->cached += pool.cached;
+        out->inactive += pool.inactive;
+        pool.stream = tsr_arena_strdup(arena, tables->streams[s].name);
+        if (!pool.stream)
+            status = tsr_no_memory(NULL);
+        else if (pool.n_segments)
+            out->pools[out->n_pools++] = pool;
     }
     free(segments);
-    *out = json_pack(
-        "{s:I, s:I, s:I, s:I, s:I, s:I, s:o}", "requested_bytes", (json_int_t)level.requested,
-        "rounding_bytes", (json_int_t)(level.total - level.requested), "allocated_bytes",
-        (json_int_t)level.total, "cached_bytes", (json_int_t)cached, "inactive_split_bytes",
-        (json_int_t)inactive, "reserved_bytes", (json_int_t)level.reserved, "pools", pools);
-    return *out ? TSR_OK : tsr_fail(TSR_ENOMEM, "out of memory");
+    return status;
 }

@@ -8,10 +8,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "experiments/study/explain/explain.h"
+#include "experiments/study/explain/explain_parts.h"
 #include "experiments/study/job/owner.h"
 
-enum { MAX_NEXT = 8, MIN_PROMINENCE = 100 /* the peak divided by it */ };
+enum { MIN_PROMINENCE = 100 /* the peak divided by it */ };
 
 /* The level after an ALLOC or FREE, from the level at the start of the iteration on. */
 struct point {
@@ -43,7 +43,7 @@ static tsr_status curve_of(const struct tsr_explained *e, struct curve *out)
     tsr_status status = tsr_memory_replay(memory, e->program, keep, out, &peak);
     tsr_memory_destroy(memory);
     if (status == TSR_OK && out->failed)
-        status = tsr_fail(TSR_ENOMEM, "out of memory: the memory curve");
+        status = tsr_no_memory("the memory curve");
     return status;
 }
 
@@ -57,16 +57,10 @@ struct phase_peak {
     bool at_start; /* nothing in the phase went above the level at its start */
 };
 
-static json_t *phase_json(const struct tsr_explained *e, const struct phase_peak *peak)
-{
-    json_t *row = tsr_explain_place(e->program, peak->instr);
-    json_object_set_new(row, "phase", json_string(tsr_phase_name(peak->phase)));
-    json_object_set_new(row, "micro_batch", json_integer(peak->micro));
-    json_object_set_new(row, "allocated_bytes", json_integer((json_int_t)peak->allocated));
-    json_object_set_new(row, "reserved_bytes", json_integer((json_int_t)peak->reserved));
-    json_object_set_new(row, "level_at_start", json_boolean(peak->at_start));
-    return row;
-}
+struct phases {
+    struct phase_peak *items;
+    size_t n, cap;
+};
 
 static bool same_phase(const struct phase_peak *peak, const struct tsr_origin *origin)
 {
@@ -74,34 +68,64 @@ static bool same_phase(const struct phase_peak *peak, const struct tsr_origin *o
 }
 
 /* Walks the instructions and the points side by side. */
-static void add_phases(const struct tsr_explained *e, const struct curve *curve, json_t *list)
+static tsr_status find_phases(const struct tsr_explained *e, const struct curve *curve,
+                              struct phases *out)
 {
-    struct phase_peak peak = {0};
-    bool open = false;
+    struct phase_peak *peak = NULL;
     size_t next = 1;
     const struct point *level = &curve->points[0];
     for (size_t i = 0; i < e->program->n_instrs; i++) {
         const struct tsr_instr *instr = &e->program->instrs[i];
         bool begins = instr->kind == TSR_MARK && instr->mark == TSR_MARK_PHASE;
-        if (begins && !(open && same_phase(&peak, &instr->origin))) {
-            if (open)
-                json_array_append_new(list, phase_json(e, &peak));
-            peak = (struct phase_peak){
+        if (begins && !(peak && same_phase(peak, &instr->origin))) {
+            struct phase_peak begun = {
                 instr->origin.phase, instr->origin.micro, level->total, level->reserved, i, true};
-            open = true;
+            if (!TSR_PUSH(out->items, out->n, out->cap, begun))
+                return tsr_no_memory("phases");
+            peak = &out->items[out->n - 1];
         }
         if (next == curve->n || curve->points[next].instr != i)
             continue;
         level = &curve->points[next++];
-        peak.reserved = tsr_max_u64(peak.reserved, level->reserved);
-        if (level->total > peak.allocated) {
-            peak.allocated = level->total;
-            peak.instr = i;
-            peak.at_start = false;
+        if (!peak)
+            continue;
+        peak->reserved = tsr_max_u64(peak->reserved, level->reserved);
+        if (level->total > peak->allocated) {
+            peak->allocated = level->total;
+            peak->instr = i;
+            peak->at_start = false;
         }
     }
-    if (open)
-        json_array_append_new(list, phase_json(e, &peak));
+    return TSR_OK;
+}
+
+static tsr_status keep_phases(const struct tsr_explained *e, const struct phases *phases,
+                              struct tsr_explanation *out)
+{
+    out->phases = tsr_arena_alloc(&out->arena, (phases->n + 1) * sizeof *out->phases);
+    if (!out->phases)
+        return tsr_no_memory("phases");
+    for (size_t i = 0; i < phases->n; i++) {
+        const struct phase_peak *from = &phases->items[i];
+        struct tsr_explain_phase *phase = &out->phases[out->n_phases++];
+        *phase = (struct tsr_explain_phase){
+            .allocated = from->allocated, .reserved = from->reserved, .at_start = from->at_start};
+        TSR_TRY(tsr_explain_place_of(e->program, from->instr, &out->arena, &phase->place));
+        phase->place.phase = tsr_phase_name(from->phase);
+        phase->place.micro = from->micro;
+    }
+    return TSR_OK;
+}
+
+static tsr_status add_phases(const struct tsr_explained *e, const struct curve *curve,
+                             struct tsr_explanation *out)
+{
+    struct phases phases = {0};
+    tsr_status status = find_phases(e, curve, &phases);
+    if (status == TSR_OK)
+        status = keep_phases(e, &phases, out);
+    free(phases.items);
+    return status;
 }
 
 /* ---- local maxima ---------------------------------------------------------------------------- */
@@ -147,7 +171,7 @@ static tsr_status find_maxima(const struct curve *curve, struct maximum **out, s
     size_t *stack = calloc(curve->n, sizeof *stack), cap = 0;
     *out = NULL;
     *n = 0;
-    tsr_status status = low && stack ? TSR_OK : tsr_fail(TSR_ENOMEM, "out of memory: local maxima");
+    tsr_status status = low && stack ? TSR_OK : tsr_no_memory("local maxima");
     if (status == TSR_OK) {
         lowest_towards(curve, 1, stack, low + 2 * curve->n, low);
         lowest_towards(curve, -1, stack, low + 2 * curve->n, low + curve->n);
@@ -159,7 +183,7 @@ static tsr_status find_maxima(const struct curve *curve, struct maximum **out, s
         uint64_t side = tsr_max_u64(low[i], low[curve->n + i]);
         struct maximum maximum = {i, total};
         if (total - side >= highest / MIN_PROMINENCE && !TSR_PUSH(*out, *n, cap, maximum))
-            status = tsr_fail(TSR_ENOMEM, "out of memory: local maxima");
+            status = tsr_no_memory("local maxima");
     }
     free(low);
     free(stack);
@@ -179,58 +203,51 @@ static bool alike(const struct tsr_tables *tables, const struct tsr_instr *a,
            a->origin.recompute == b->origin.recompute && !strcmp(pattern[0], pattern[1]);
 }
 
-static tsr_status maximum_json(const struct tsr_explained *e, const struct point *point,
-                               json_t **out)
+static tsr_status maximum_of(const struct tsr_explained *e, const struct point *point,
+                             struct tsr_arena *arena, struct tsr_explain_maximum *out)
 {
     struct tsr_memory *memory = NULL;
-    json_t *alive = NULL;
     TSR_TRY(tsr_explain_memory_at(e, point->instr + 1, &memory));
-    tsr_status status = tsr_explain_alive(memory, e->program, &alive);
+    tsr_status status = tsr_explain_alive_at(memory, e->program, arena, &out->alive);
     tsr_memory_destroy(memory);
     TSR_TRY(status);
-    *out = tsr_explain_place(e->program, point->instr);
-    json_object_set_new(*out, "allocated_bytes", json_integer((json_int_t)point->total));
-    json_object_set_new(*out, "reserved_bytes", json_integer((json_int_t)point->reserved));
-    json_object_set_new(*out, "alive", alive);
-    return TSR_OK;
+    out->allocated = point->total;
+    out->reserved = point->reserved;
+    return tsr_explain_place_of(e->program, point->instr, arena, &out->place);
 }
 
 static tsr_status add_next(const struct tsr_explained *e, const struct curve *curve, size_t peak,
-                           json_t *list)
+                           struct tsr_explanation *out)
 {
-    const struct tsr_instr *instrs = e->program->instrs, *shown[MAX_NEXT + 1];
+    const struct tsr_instr *instrs = e->program->instrs, *shown[TSR_EXPLAIN_MAXIMA + 1];
     struct maximum *maxima = NULL;
     size_t n = 0, n_shown = 1;
     shown[0] = &instrs[peak];
     tsr_status status = find_maxima(curve, &maxima, &n);
-    for (size_t i = 0; i < n && status == TSR_OK && n_shown <= MAX_NEXT; i++) {
+    for (size_t i = 0; i < n && status == TSR_OK && n_shown <= TSR_EXPLAIN_MAXIMA; i++) {
         const struct point *point = &curve->points[maxima[i].point];
         bool known = false;
         for (size_t k = 0; k < n_shown; k++)
             known |= alike(e->program->tables, shown[k], &instrs[point->instr]);
-        json_t *row = NULL;
         if (known)
             continue;
         shown[n_shown++] = &instrs[point->instr];
-        status = maximum_json(e, point, &row);
-        if (status == TSR_OK)
-            json_array_append_new(list, row);
+        status = maximum_of(e, point, &out->arena, &out->next[out->n_next]);
+        out->n_next += status == TSR_OK;
     }
     free(maxima);
     return status;
 }
 
-tsr_status tsr_explain_peaks(const struct tsr_explained *e, size_t peak, json_t *out)
+tsr_status tsr_explain_peaks(const struct tsr_explained *e, size_t peak,
+                             struct tsr_explanation *out)
 {
     struct curve curve = {0};
-    json_t *phases = json_array(), *next = json_array();
-    json_object_set_new(out, "phases", phases);
-    json_object_set_new(out, "next_peaks", next);
     tsr_status status = curve_of(e, &curve);
-    if (status == TSR_OK) {
-        add_phases(e, &curve, phases);
-        status = add_next(e, &curve, peak, next);
-    }
+    if (status == TSR_OK)
+        status = add_phases(e, &curve, out);
+    if (status == TSR_OK)
+        status = add_next(e, &curve, peak, out);
     free(curve.points);
     return status;
 }

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "experiments/study/explain/explain.h"
+#include "experiments/study/explain/explain_parts.h"
 #include "experiments/study/job/owner.h"
 
 /* ---- unsharded parameters -------------------------------------------------------------------- */
@@ -48,18 +48,26 @@ static void take_alloc(struct units *u, const struct tsr_instr *alloc)
     change(u, alloc->buffer, true);
 }
 
-static json_t *unit_rows(const struct units *u, const struct tsr_program *program)
+static tsr_status keep_units(const struct units *u, const struct tsr_program *program,
+                             struct tsr_explanation *out)
 {
-    json_t *list = json_array();
+    struct tsr_explain_unsharded *to = &out->unsharded;
+    to->at_peak = tsr_arena_alloc(&out->arena, (u->n_units + 1) * sizeof *to->at_peak);
+    if (!to->at_peak)
+        return tsr_no_memory("units");
     for (size_t i = 0; i <= u->n_modules; i++) {
         if (u->gathered[i] + u->unsharded[i] == 0)
             continue;
         const char *name = i < u->n_modules ? program->tables->modules[i] : "(no module)";
-        json_array_append_new(list, json_pack("{s:s, s:I, s:I}", "unit", *name ? name : "(root)",
-                                              "unsharded_param_bytes", (json_int_t)u->unsharded[i],
-                                              "all_gather_bytes", (json_int_t)u->gathered[i]));
+        struct tsr_explain_unit unit = {.name =
+                                            tsr_arena_strdup(&out->arena, *name ? name : "(root)"),
+                                        .unsharded = u->unsharded[i],
+                                        .gathered = u->gathered[i]};
+        if (!unit.name)
+            return tsr_no_memory("units");
+        to->at_peak[to->n++] = unit;
     }
-    return list;
+    return TSR_OK;
 }
 
 static tsr_status units_init(struct units *u, const struct tsr_explained *e)
@@ -80,7 +88,7 @@ static tsr_status units_init(struct units *u, const struct tsr_explained *e)
     u->category_of = calloc(u->n_buffers, sizeof *u->category_of);
     if (u->gathered && u->unsharded && u->owner_of && u->bytes_of && u->category_of)
         return TSR_OK;
-    return tsr_fail(TSR_ENOMEM, "out of memory: units");
+    return tsr_no_memory("units");
 }
 
 static void units_fini(struct units *u)
@@ -93,9 +101,9 @@ static void units_fini(struct units *u)
 }
 
 /* What lives at the start, then every change; the rows of the peak on the way. */
-static void walk_units(struct units *u, const struct tsr_program *program,
-                       const struct tsr_instr *const *live, size_t n_live, size_t peak,
-                       json_t **at_peak)
+static tsr_status walk_units(struct units *u, const struct tsr_program *program,
+                             const struct tsr_instr *const *live, size_t n_live, size_t peak,
+                             struct tsr_explanation *out)
 {
     for (size_t i = 0; i < n_live; i++)
         take_alloc(u, live[i]);
@@ -113,30 +121,27 @@ static void walk_units(struct units *u, const struct tsr_program *program,
             u->most_units = u->n_units;
         }
         if (i == peak)
-            *at_peak = unit_rows(u, program);
+            TSR_TRY(keep_units(u, program, out));
     }
+    out->unsharded.most_bytes = u->most;
+    out->unsharded.most_units = u->most_units;
+    return tsr_explain_place_of(program, u->most_at, &out->arena, &out->unsharded.most);
 }
 
-static tsr_status add_unsharded(const struct tsr_explained *e, size_t peak, json_t *out)
+static tsr_status add_unsharded(const struct tsr_explained *e, size_t peak,
+                                struct tsr_explanation *out)
 {
     struct tsr_memory *memory = NULL;
     const struct tsr_instr **live = NULL;
     size_t n_live = 0;
     struct units u = {0};
-    json_t *rows = NULL;
     TSR_TRY(tsr_explain_memory_at(e, 0, &memory));
     tsr_status status = tsr_memory_live(memory, &live, &n_live);
     tsr_memory_destroy(memory);
     if (status == TSR_OK)
         status = units_init(&u, e);
-    if (status == TSR_OK) {
-        walk_units(&u, e->program, live, n_live, peak, &rows);
-        json_t *most = tsr_explain_place(e->program, u.most_at);
-        json_object_set_new(most, "bytes", json_integer((json_int_t)u.most));
-        json_object_set_new(most, "units", json_integer((json_int_t)u.most_units));
-        json_object_set_new(out, "unsharded",
-                            json_pack("{s:o, s:o}", "at_peak", rows, "most", most));
-    }
+    if (status == TSR_OK)
+        status = walk_units(&u, e->program, live, n_live, peak, out);
     free(live);
     units_fini(&u);
     return status;
@@ -162,7 +167,7 @@ static tsr_status blocks_init(struct blocks *b, const struct tsr_tables *tables)
     *b = (struct blocks){.items = calloc(tables->n_modules + 1, sizeof(struct block)),
                          .of_module = calloc(tables->n_modules + 1, sizeof(size_t))};
     if (!b->items || !b->of_module)
-        return tsr_fail(TSR_ENOMEM, "out of memory: blocks");
+        return tsr_no_memory("blocks");
     for (uint32_t m = 0; m < tables->n_modules; m++) {
         const char *name = tables->modules[m];
         size_t length = tsr_owner_block_length(name), i = 0;
@@ -218,48 +223,40 @@ static void mark_blocks(const struct blocks *b, const struct tsr_program *progra
     }
 }
 
-static json_t *kept_row(const struct blocks *b, bool recomputed, const char *pattern)
+static void add_kept(const struct blocks *b, bool recomputed, const char *pattern,
+                     struct tsr_explain_checkpointing *out)
 {
-    uint64_t bytes = 0, least = UINT64_MAX, most = 0;
-    size_t n = 0;
+    struct tsr_explain_kept kept = {
+        .owner = pattern, .recomputed = recomputed, .smallest = UINT64_MAX};
     for (size_t i = 0; i < b->n; i++) {
         const struct block *block = &b->items[i];
         if (!block->runs || block->recomputed != recomputed)
             continue;
-        n++;
-        bytes += block->kept;
-        least = tsr_min_u64(least, block->kept);
-        most = tsr_max_u64(most, block->kept);
+        kept.n_blocks++;
+        kept.bytes += block->kept;
+        kept.smallest = tsr_min_u64(kept.smallest, block->kept);
+        kept.largest = tsr_max_u64(kept.largest, block->kept);
     }
-    if (n == 0)
-        return NULL;
-    return json_pack("{s:s, s:b, s:I, s:I, s:I, s:I}", "owner", pattern, "recomputed", recomputed,
-                     "blocks", (json_int_t)n, "bytes", (json_int_t)bytes, "smallest_block_bytes",
-                     (json_int_t)least, "largest_block_bytes", (json_int_t)most);
+    if (kept.n_blocks)
+        out->kept[out->n_kept++] = kept;
 }
 
-static void put_checkpointing(const struct blocks *b, uint64_t forward, uint64_t backward,
-                              json_t *out)
+static tsr_status sum_blocks(const struct blocks *b, struct tsr_explanation *to)
 {
-    json_t *rows = json_array();
-    size_t n = 0, n_recomputed = 0;
+    struct tsr_explain_checkpointing *out = &to->checkpointing;
     char pattern[256] = "";
     for (size_t i = 0; i < b->n; i++) {
-        n += b->items[i].runs;
-        n_recomputed += b->items[i].runs && b->items[i].recomputed;
+        out->n_blocks += b->items[i].runs;
+        out->n_recomputed += b->items[i].runs && b->items[i].recomputed;
         if (b->items[i].runs && !*pattern)
             tsr_owner_block_pattern(b->items[i].name, pattern, sizeof pattern);
     }
-    for (int recomputed = 1; recomputed >= 0; recomputed--) {
-        json_t *row = kept_row(b, recomputed, pattern);
-        if (row)
-            json_array_append_new(rows, row);
-    }
-    json_object_set_new(out, "checkpointing",
-                        json_pack("{s:I, s:I, s:o, s:I, s:I}", "blocks", (json_int_t)n,
-                                  "recomputed_blocks", (json_int_t)n_recomputed, "kept", rows,
-                                  "activation_bytes_after_forward", (json_int_t)forward,
-                                  "activation_bytes_after_backward", (json_int_t)backward));
+    const char *owner = tsr_arena_strdup(&to->arena, pattern);
+    if (!owner)
+        return tsr_no_memory("blocks");
+    add_kept(b, true, owner, out);
+    add_kept(b, false, owner, out);
+    return TSR_OK;
 }
 
 static void take_kept(const struct blocks *b, const struct tsr_explained *e,
@@ -272,30 +269,24 @@ static void take_kept(const struct blocks *b, const struct tsr_explained *e,
     }
 }
 
-static tsr_status add_checkpointing(const struct tsr_explained *e, json_t *out)
+static tsr_status add_checkpointing(const struct tsr_explained *e, struct tsr_explanation *out)
 {
     struct tsr_memory *memory = NULL;
     const struct tsr_instr **live = NULL;
     struct blocks b;
     size_t forward, backward, n = 0;
-    uint64_t after_forward = 0;
+    tsr_status status = TSR_OK;
     find_ends(e->program, &forward, &backward);
-    tsr_status status = blocks_init(&b, e->program->tables);
-    if (status == TSR_OK)
-        status = tsr_explain_memory_at(e, forward, &memory);
-    if (status == TSR_OK) {
-        after_forward = tsr_memory_level_of(memory).by_category[TSR_CAT_ACTIVATION];
-        status = tsr_memory_live(memory, &live, &n);
-    }
-    if (status == TSR_OK) {
-        mark_blocks(&b, e->program);
-        take_kept(&b, e, live, n);
-        status = tsr_memory_replay_part(memory, e->program, forward, backward);
-    }
-    if (status == TSR_OK) {
-        uint64_t left = tsr_memory_level_of(memory).by_category[TSR_CAT_ACTIVATION];
-        put_checkpointing(&b, after_forward, left, out);
-    }
+    TSR_GOTO(done, blocks_init(&b, e->program->tables));
+    TSR_GOTO(done, tsr_explain_memory_at(e, forward, &memory));
+    TSR_GOTO(done, tsr_memory_live(memory, &live, &n));
+    out->checkpointing.after_forward = tsr_memory_level_of(memory).by_category[TSR_CAT_ACTIVATION];
+    mark_blocks(&b, e->program);
+    take_kept(&b, e, live, n);
+    TSR_GOTO(done, tsr_memory_replay_part(memory, e->program, forward, backward));
+    out->checkpointing.after_backward = tsr_memory_level_of(memory).by_category[TSR_CAT_ACTIVATION];
+    TSR_GOTO(done, sum_blocks(&b, out));
+done:
     free(live);
     tsr_memory_destroy(memory);
     blocks_fini(&b);
@@ -313,7 +304,8 @@ static struct tsr_explained step_of(const struct tsr_explained *e)
     return step;
 }
 
-tsr_status tsr_explain_units(const struct tsr_explained *e, size_t peak, json_t *out)
+tsr_status tsr_explain_units(const struct tsr_explained *e, size_t peak,
+                             struct tsr_explanation *out)
 {
     struct tsr_explained step = step_of(e);
     TSR_TRY(add_unsharded(e, peak, out));

@@ -1,22 +1,14 @@
-/* what_if.h: how the peak changes with one, two or three keys set to other values. Every figure is
- * a full emission of the changed strategy; nothing is estimated from another one.
+/* what_if.h: how memory and time change with one, two or three keys set to other values: the table
+ * of such changes, and their emissions. Nothing is estimated from another emission.
  */
-#ifndef TSR_CLI_WHAT_IF_H
-#define TSR_CLI_WHAT_IF_H
-
-#include <jansson.h>
+#ifndef TSR_STUDY_WHAT_IF_H
+#define TSR_STUDY_WHAT_IF_H
 
 #include "experiments/study/config/variant.h"
+#include "experiments/study/explain/explain.h"
 #include "experiments/study/job/job.h"
 
 enum { TSR_WHAT_IF_VALUE = 64, TSR_MAX_WHAT_IFS = 96, TSR_MAX_SETS_OF = 3 };
-
-/* What a change does to the training itself. */
-enum tsr_what_if_effect {
-    TSR_EFFECT_NONE,    /* same numbers, same GPUs */
-    TSR_EFFECT_NUMBERS, /* other precision or another optimizer */
-    TSR_EFFECT_GPUS     /* needs other hardware */
-};
 
 struct tsr_what_if {
     const char *dimension; /* two of one dimension exclude each other: "wrap" */
@@ -28,7 +20,6 @@ struct tsr_what_if {
 
 /* What one emission (or simulation) gave. Plain data: it goes through a pipe. */
 struct tsr_what_if_result {
-    uint32_t index;
     int status; /* 0; else an exit status: 3 is out of memory, anything else cannot be set */
     uint64_t allocated, reserved; /* peaks of the steady iteration, as `compare` gives them */
     uint64_t needed;              /* on the card, as `compare` gives it */
@@ -53,9 +44,5 @@ bool tsr_what_if_equal(const struct tsr_variant *variant, const struct tsr_setti
 tsr_status tsr_what_if_run(struct tsr_experiment *experiment, const struct tsr_strategy *from,
                            const struct tsr_variant *const *variants, size_t n, uint64_t jobs,
                            bool simulate, struct tsr_what_if_result *results) TSR_MUST_USE;
-
-/* Singles, then pairs and triples of those that save, as one JSON object. */
-tsr_status tsr_what_if(struct tsr_experiment *experiment, const struct tsr_job *job, uint64_t jobs,
-                       bool simulate, json_t **out) TSR_MUST_USE;
 
 #endif

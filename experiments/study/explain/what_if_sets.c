@@ -7,7 +7,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "experiments/study/base/exit_status.h"
 #include "experiments/study/explain/what_if.h"
+#include "experiments/study/job/job.h"
 
 /* Bounds of the pairs and triples that are emitted; MAX_WORK counts micro-batches, in units of
  * those that the strategy has, since an emission takes as long as it has micro-batches. */
@@ -29,6 +31,7 @@ struct study {
     struct tsr_what_if *what; /* [n] */
     size_t n, n_useful, n_emitted;
     uint32_t useful[TSR_MAX_WHAT_IFS];
+    struct tsr_arena *arena;     /* texts of the rows */
     struct combination *singles; /* [n + 1]; the last one changes nothing: the base */
 };
 
@@ -57,7 +60,7 @@ static tsr_status run(struct study *study, struct combination *items, size_t n, 
 {
     const struct tsr_variant **variants = calloc(n + 1, sizeof(const struct tsr_variant *));
     struct tsr_what_if_result *results = calloc(n + 1, sizeof *results);
-    tsr_status status = variants && results ? TSR_OK : tsr_fail(TSR_ENOMEM, "out of memory");
+    tsr_status status = variants && results ? TSR_OK : tsr_no_memory(NULL);
     for (size_t i = 0; i < n && status == TSR_OK; i++)
         variants[i] = &items[i].variant;
     if (status == TSR_OK)
@@ -88,61 +91,49 @@ static bool keeps_training(const struct study *study, const struct combination *
     return true;
 }
 
-/* ---- as JSON --------------------------------------------------------------------------------- */
+/* ---- as rows --------------------------------------------------------------------------------- */
 
-static json_t *changes_json(const struct combination *c)
+static enum tsr_what_if_effect effect_of(const struct study *study, const struct combination *c)
 {
-    json_t *list = json_array();
-    for (size_t i = 0; i < c->variant.n; i++) {
-        char text[192];
-        snprintf(text, sizeof text, "%s=%s", c->variant.set[i].key, c->variant.set[i].value);
-        json_array_append_new(list, json_string(text));
-    }
-    return list;
-}
-
-static const char *effect_name(const struct study *study, const struct combination *c)
-{
-    static const char *const names[] = {"none", "numbers", "gpus"};
     enum tsr_what_if_effect effect = TSR_EFFECT_NONE;
     for (size_t i = 0; i < c->n; i++)
         if (study->what[c->of[i]].effect > effect)
             effect = study->what[c->of[i]].effect;
-    return names[effect];
+    return effect;
 }
 
-static json_t *bytes_json(bool known, uint64_t bytes)
-{
-    return known ? json_integer((json_int_t)bytes) : json_null();
-}
-
-static json_t *row_json(const struct study *study, const struct combination *c, bool is_set)
+static tsr_status row_of(const struct study *study, const struct combination *c, bool is_set,
+                         struct tsr_what_if_row *out)
 {
     const struct tsr_what_if_result *r = &c->result, *base = &study->singles[study->n].result;
-    json_t *row = json_object();
-    json_object_set_new(row, "set", changes_json(c));
-    json_object_set_new(row, "effect", json_string(effect_name(study, c)));
-    json_object_set_new(row, "already_set", json_boolean(is_set));
-    json_object_set_new(row, "out_of_memory", json_boolean(r->status == 3));
-    json_object_set_new(row, "failure", r->status ? json_string(r->failure) : json_null());
-    bool known = r->status == 0;
-    json_object_set_new(row, "allocated_bytes", bytes_json(known, r->allocated));
-    json_object_set_new(row, "reserved_bytes", bytes_json(known, r->reserved));
-    json_object_set_new(row, "needed_bytes", bytes_json(known, r->needed));
-    json_object_set_new(row, "host_bytes", bytes_json(known, r->host));
-    json_object_set_new(row, "pinned_bytes", bytes_json(known, r->pinned));
-    json_object_set_new(row, "fits", known && r->fits >= 0 ? json_boolean(r->fits) : json_null());
-    json_object_set_new(row, "saves_allocated_bytes",
-                        bytes_json(known, base->allocated - r->allocated));
-    json_object_set_new(row, "saves_reserved_bytes",
-                        bytes_json(known, base->reserved - r->reserved));
-    json_object_set_new(row, "step_s",
-                        known && r->step_s >= 0 ? json_real(r->step_s) : json_null());
-    return row;
+    *out = (struct tsr_what_if_row){.effect = effect_of(study, c),
+                                    .already_set = is_set,
+                                    .failed = r->status != 0,
+                                    .out_of_memory = r->status == TSR_EXIT_UNFIT,
+                                    .allocated = r->allocated,
+                                    .reserved = r->reserved,
+                                    .needed = r->needed,
+                                    .host = r->host,
+                                    .pinned = r->pinned,
+                                    .fits = r->fits,
+                                    .saves_allocated = (int64_t)(base->allocated - r->allocated),
+                                    .saves_reserved = (int64_t)(base->reserved - r->reserved),
+                                    .step_s = r->step_s};
+    out->failure = tsr_arena_strdup(study->arena, r->failure);
+    if (!out->failure)
+        return tsr_no_memory(NULL);
+    for (size_t i = 0; i < c->variant.n; i++) {
+        const char *set =
+            tsr_arena_printf(study->arena, "%s=%s", c->variant.set[i].key, c->variant.set[i].value);
+        if (!set)
+            return tsr_no_memory(NULL);
+        out->sets[out->n_sets++] = set;
+    }
+    return TSR_OK;
 }
 
-static json_t *best_json(const struct study *study, const struct combination *items, size_t n,
-                         bool training)
+static tsr_status best_of(const struct study *study, const struct combination *items, size_t n,
+                          bool training, bool *has, struct tsr_what_if_row *out)
 {
     const struct combination *best = NULL;
     for (size_t i = 0; i < n; i++) {
@@ -151,15 +142,16 @@ static json_t *best_json(const struct study *study, const struct combination *it
         if (!best || better(&items[i], best))
             best = &items[i];
     }
-    return best ? row_json(study, best, false) : json_null();
+    *has = best != NULL;
+    return best ? row_of(study, best, false, out) : TSR_OK;
 }
 
-static json_t *sets_json(const struct study *study, const struct combination *items, size_t n,
-                         size_t possible)
+static tsr_status sets_of(const struct study *study, const struct combination *items, size_t n,
+                          size_t possible, struct tsr_what_if_sets *out)
 {
-    return json_pack("{s:I, s:I, s:o, s:o}", "possible", (json_int_t)possible, "emitted",
-                     (json_int_t)n, "best", best_json(study, items, n, false), "best_same_training",
-                     best_json(study, items, n, true));
+    *out = (struct tsr_what_if_sets){.possible = possible, .emitted = n};
+    TSR_TRY(best_of(study, items, n, false, &out->has_best, &out->best));
+    return best_of(study, items, n, true, &out->has_same, &out->same);
 }
 
 /* ---- singles --------------------------------------------------------------------------------- */
@@ -193,7 +185,7 @@ static tsr_status base_failed(const struct tsr_what_if_result *base)
     return tsr_fail(known ? of_exit[base->status] : TSR_EBACKEND, "%s", base->failure);
 }
 
-static tsr_status add_singles(struct study *study, json_t *out)
+static tsr_status add_singles(struct study *study, struct tsr_what_ifs *out)
 {
     const struct combination *order[TSR_MAX_WHAT_IFS];
     for (uint32_t i = 0; i < study->n; i++)
@@ -202,14 +194,15 @@ static tsr_status add_singles(struct study *study, json_t *out)
     const struct tsr_what_if_result *base = &study->singles[study->n].result;
     if (base->status)
         return base_failed(base);
-    json_t *rows = json_array();
-    json_object_set_new(out, "base", row_json(study, &study->singles[study->n], true));
-    json_object_set_new(out, "rows", rows);
+    TSR_TRY(row_of(study, &study->singles[study->n], true, &out->base));
+    out->rows = tsr_arena_alloc(study->arena, (study->n + 1) * sizeof *out->rows);
+    if (!out->rows)
+        return tsr_no_memory(NULL);
     for (size_t i = 0; i < study->n; i++)
         order[i] = &study->singles[i];
     qsort(order, study->n, sizeof order[0], by_saving);
     for (size_t i = 0; i < study->n; i++)
-        json_array_append_new(rows, row_json(study, order[i], study->what[order[i]->of[0]].is_set));
+        TSR_TRY(row_of(study, order[i], study->what[order[i]->of[0]].is_set, &out->rows[out->n++]));
     find_useful(study);
     return TSR_OK;
 }
@@ -331,50 +324,46 @@ static size_t list_triples(const struct study *study, const struct combination *
     return triples.n;
 }
 
-static tsr_status add_sets(struct study *study, json_t *out)
+static tsr_status add_sets(struct study *study, struct tsr_what_ifs *out)
 {
     struct combination *pairs = calloc(MAX_COMBINED, sizeof *pairs);
     struct combination *triples = calloc(MAX_TRIPLES + 1, sizeof *triples);
     size_t possible = 0, n_pairs = 0, n_triples = 0;
-    tsr_status status = pairs && triples ? TSR_OK : tsr_fail(TSR_ENOMEM, "out of memory");
-    if (status == TSR_OK) {
-        n_pairs = list_pairs(study, pairs, &possible);
-        status = run(study, pairs, n_pairs, false);
-    }
-    if (status == TSR_OK) {
-        json_object_set_new(out, "pairs", sets_json(study, pairs, n_pairs, possible));
-        n_triples = list_triples(study, pairs, n_pairs, triples, &possible);
-        status = run(study, triples, n_triples, false);
-    }
-    if (status == TSR_OK)
-        json_object_set_new(out, "triples", sets_json(study, triples, n_triples, possible));
+    tsr_status status = TSR_OK;
+    if (!pairs || !triples)
+        TSR_GOTO(done, tsr_no_memory(NULL));
+    n_pairs = list_pairs(study, pairs, &possible);
+    TSR_GOTO(done, run(study, pairs, n_pairs, false));
+    TSR_GOTO(done, sets_of(study, pairs, n_pairs, possible, &out->pairs));
+    n_triples = list_triples(study, pairs, n_pairs, triples, &possible);
+    TSR_GOTO(done, run(study, triples, n_triples, false));
+    TSR_GOTO(done, sets_of(study, triples, n_triples, possible, &out->triples));
+done:
     free(pairs);
     free(triples);
     return status;
 }
 
 tsr_status tsr_what_if(struct tsr_experiment *experiment, const struct tsr_job *job, uint64_t jobs,
-                       bool simulate, json_t **out)
+                       bool simulate, struct tsr_explanation *out)
 {
-    struct study study = {.experiment = experiment, .job = job, .jobs = jobs, .simulate = simulate};
-    *out = json_object();
+    struct study study = {.experiment = experiment,
+                          .job = job,
+                          .jobs = jobs,
+                          .simulate = simulate,
+                          .arena = &out->arena};
+    tsr_status status = TSR_OK;
     study.what = calloc(TSR_MAX_WHAT_IFS, sizeof *study.what);
     study.singles = calloc(TSR_MAX_WHAT_IFS + 1, sizeof *study.singles);
-    tsr_status status =
-        *out && study.what && study.singles ? TSR_OK : tsr_fail(TSR_ENOMEM, "out of memory");
-    if (status == TSR_OK) {
-        study.n = tsr_what_if_list(job, experiment, study.what);
-        status = add_singles(&study, *out);
-    }
-    if (status == TSR_OK)
-        status = add_sets(&study, *out);
-    if (status == TSR_OK) {
-        json_object_set_new(*out, "useful", json_integer((json_int_t)study.n_useful));
-        json_object_set_new(*out, "emissions", json_integer((json_int_t)study.n_emitted));
-    } else {
-        json_decref(*out);
-        *out = NULL;
-    }
+    if (!study.what || !study.singles)
+        TSR_GOTO(done, tsr_no_memory(NULL));
+    study.n = tsr_what_if_list(job, experiment, study.what);
+    TSR_GOTO(done, add_singles(&study, &out->what_if));
+    TSR_GOTO(done, add_sets(&study, &out->what_if));
+    out->what_if.n_useful = study.n_useful;
+    out->what_if.n_emitted = study.n_emitted;
+    out->has_what_if = true;
+done:
     free(study.what);
     free(study.singles);
     return status;

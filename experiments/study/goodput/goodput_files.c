@@ -35,7 +35,7 @@ static tsr_status draw_curve(struct curve *c)
 static tsr_status write_curve(FILE *out, const void *user)
 {
     const struct curve *c = user;
-    tsr__put_provenance(out, c->info, c->month->job->strategy->name,
+    tsr__put_provenance(out, c->info, c->month->strategy,
                         "shares of the time, by the work between two checkpoints");
     fputs("interval_s,useful,useful_p5,useful_p95,lost,checkpoint,restart\n", out);
     for (int i = 0; i < N_POINTS; i++) {
@@ -52,8 +52,8 @@ static tsr_status write_frame(FILE *out, const void *user)
     const struct tsr_month *m = c->month;
     char head[512];
     snprintf(head, sizeof head, "%s · %s · %u GPUs · strategy %s", c->info->model_name,
-             c->info->cluster_name, m->job->world, m->job->strategy->name);
-    tsr__put_provenance(out, c->info, m->job->strategy->name,
+             c->info->cluster_name, m->world, m->strategy);
+    tsr__put_provenance(out, c->info, m->strategy,
                         "what the picture of goodput.csv says beside it");
     fputs("best_s,best,asked_s,asked,mtbf_s,stall_s,restart_s,days,head\n", out);
     fprintf(out, "%.9g,%.9g,%.9g,%.9g,%.9g,%.9g,%.9g,%.9g,", m->best_in.interval_s, m->best.useful,
@@ -83,7 +83,7 @@ tsr_status tsr_month_write(const struct tsr_month *month, const struct tsr_study
                  {"goodput-frame.csv", write_frame}};
     struct curve *c = calloc(1, sizeof *c);
     if (!c)
-        return tsr_fail(TSR_ENOMEM, "out of memory");
+        return tsr_no_memory(NULL);
     c->month = month;
     c->info = info;
     tsr_status status = draw_curve(c);

@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "experiments/study/base/nearest.h"
-#include "experiments/study/config/values.h"
+#include "experiments/study/simulate/open.h"
 
 static const char allowed_entry[] = "{strategy: NAME, nodes: [N, ...]}";
 
@@ -120,11 +120,13 @@ static tsr_status read_entry(const struct tsr_study *study, struct tsr_tenants *
             strcmp(entry->items[i]->key, keys[1]) != 0)
             return tsr_unknown_key(entry->items[i], "jobs", keys);
     TSR_TRY(find_strategy(study, entry, tenant));
+    tenant->name = tenant->job->strategy->name;
+    tenant->world = tenant->job->world;
     TSR_TRY(count_nodes(tenant, &n));
     const struct tsr_yaml_node *list = tsr_node_get(entry, "nodes");
     tenant->nodes = calloc(n + 1u, sizeof *tenant->nodes);
     if (!tenant->nodes)
-        return tsr_fail(TSR_ENOMEM, "out of memory");
+        return tsr_no_memory(NULL);
     tsr_status status = list ? read_nodes(t, list, tenant, n) : give_free_nodes(t, tenant, n);
     t->n++;
     return status;

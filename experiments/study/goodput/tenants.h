@@ -1,20 +1,27 @@
 /* tenants.h: several jobs on one cluster at a time: `jobs` of an experiment file, `tessera jobs`.
  */
-#ifndef TSR_CLI_TENANTS_H
-#define TSR_CLI_TENANTS_H
+#ifndef TSR_STUDY_TENANTS_H
+#define TSR_STUDY_TENANTS_H
 
-#include "experiments/study/job/sim_job.h"
-#include "experiments/study/simulate/open.h"
+#include "engine/program/base.h"
+
+struct tsr_study;
+struct tsr_job;
+struct tsr_yaml_node;
 
 enum { TSR_MAX_TENANTS = 16 };
 
 /* One job: a strategy on nodes of its own. */
 struct tsr_tenant {
+    const char *name;         /* of the strategy; belongs to the study */
+    uint32_t world;           /* GPUs */
+    uint32_t *nodes, n_nodes; /* of the cluster, in the order of the job's; owned */
+    double alone_s, shared_s; /* mean step, seconds */
+    double slowdown;          /* of the step: shared over alone; 0: not known */
+    /* Of its own. */
     const struct tsr_job *job;
     const struct tsr_yaml_node *at; /* of the list */
-    uint32_t *nodes, n_nodes;       /* of the cluster, in the order of the job's; owned */
     uint64_t iterations;            /* to emit */
-    double alone_s, shared_s;       /* mean step */
 };
 
 struct tsr_tenants {

@@ -10,6 +10,8 @@
 #include <string.h>
 
 #include "experiments/study/goodput/tenants.h"
+#include "experiments/study/job/sim_job.h"
+#include "experiments/study/simulate/open.h"
 
 enum { MAX_TOGETHER = 65536 };
 /* Steps of the slowest job; the others make as many more as they are faster, up to the limit of
@@ -36,11 +38,6 @@ struct together {
     const struct tsr_program ***programs; /* [class][iteration] */
     struct tsr_program idle;
 };
-
-static tsr_status no_memory(void)
-{
-    return tsr_fail(TSR_ENOMEM, "out of memory: jobs");
-}
 
 /* ---- emission ---------------------------------------------------------------------------- */
 
@@ -225,10 +222,10 @@ static tsr_status assemble(struct together *t)
     for (uint32_t c = 0; t->programs && c < t->n_classes; c++) {
         t->programs[c] = calloc(t->n_iterations + 1u, sizeof **t->programs);
         if (!t->programs[c])
-            return no_memory();
+            return tsr_no_memory("jobs");
     }
     if (!t->class_of || !t->node_of || !t->programs)
-        return no_memory();
+        return tsr_no_memory("jobs");
     tsr_program_init(&t->idle, t->items[0].emission.classes[0].programs[0]->tables);
     fill_ranks(t, per_node);
     fill_programs(t);
@@ -256,8 +253,10 @@ static tsr_status run_together(struct together *t)
     for (size_t i = 0; i < t->tenants->n; i++) { /* the same steps, alone and shared */
         const struct emitted *e = &t->items[i];
         uint32_t last = last_counted(e, e->shared_ends, until);
-        t->tenants->items[i].alone_s = mean_step(e, e->alone_ends, last);
-        t->tenants->items[i].shared_s = mean_step(e, e->shared_ends, last);
+        struct tsr_tenant *tenant = &t->tenants->items[i];
+        tenant->alone_s = mean_step(e, e->alone_ends, last);
+        tenant->shared_s = mean_step(e, e->shared_ends, last);
+        tenant->slowdown = tenant->alone_s > 0 ? tenant->shared_s / tenant->alone_s : 0;
     }
     tsr_sim_result_destroy(result);
     return TSR_OK;
@@ -280,18 +279,16 @@ tsr_status tsr_tenants_simulate(const struct tsr_study *study, struct tsr_tenant
 {
     struct together *t = calloc(1, sizeof *t);
     if (!t)
-        return no_memory();
+        return tsr_no_memory("jobs");
     t->study = study;
     t->tenants = tenants;
-    tsr_status status = all_alone(t); /* how long their steps are */
-    if (status == TSR_OK) {
-        choose_iterations(tenants);
-        status = all_alone(t);
-    }
-    if (status == TSR_OK)
-        status = assemble(t);
-    if (status == TSR_OK)
-        status = run_together(t);
+    tsr_status status = TSR_OK;
+    TSR_GOTO(done, all_alone(t)); /* how long their steps are */
+    choose_iterations(tenants);
+    TSR_GOTO(done, all_alone(t));
+    TSR_GOTO(done, assemble(t));
+    TSR_GOTO(done, run_together(t));
+done:
     for (size_t i = 0; i < tenants->n; i++)
         forget(&t->items[i]);
     for (uint32_t c = 0; t->programs && c < t->n_classes; c++)

@@ -14,7 +14,7 @@ tsr_status tsr_match_modules(struct tsr_engine *engine, const char *const *patte
     tsr_module_match(engine, patterns, n, NULL, &found);
     out->items = calloc(found ? found : 1, sizeof(struct tsr_module *));
     if (!out->items)
-        return tsr_fail(TSR_ENOMEM, "out of memory");
+        return tsr_no_memory(NULL);
     out->n = found;
     tsr_module_match(engine, patterns, n, out->items, &out->n);
     return TSR_OK;
@@ -45,7 +45,7 @@ static tsr_status children_of(const struct tsr_module *list, struct tsr_modules 
     out->n = tsr_module_n_children(list);
     out->items = calloc(out->n ? out->n : 1, sizeof(struct tsr_module *));
     if (!out->items)
-        return tsr_fail(TSR_ENOMEM, "out of memory");
+        return tsr_no_memory(NULL);
     for (size_t i = 0; i < out->n; i++)
         out->items[i] = tsr_module_child(list, i);
     return TSR_OK;
@@ -168,5 +168,5 @@ tsr_status tsr_find_sides(const struct tsr_job *job, struct tsr_engine *engine,
     free(after->items);
     memset(before, 0, sizeof(*before));
     memset(after, 0, sizeof(*after));
-    return tsr_fail(TSR_ENOMEM, "out of memory");
+    return tsr_no_memory(NULL);
 }

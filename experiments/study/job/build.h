@@ -1,6 +1,6 @@
 /* build.h: from a resolved strategy to an engine that is ready to run. */
-#ifndef TSR_CLI_BUILD_H
-#define TSR_CLI_BUILD_H
+#ifndef TSR_STUDY_BUILD_H
+#define TSR_STUDY_BUILD_H
 
 #include "experiments/study/job/job.h"
 

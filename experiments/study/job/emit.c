@@ -6,6 +6,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "experiments/study/base/listener.h"
 #include "experiments/study/job/build.h"
 
 enum { EXTRA_ITERATIONS = 5 }; /* beyond what the user asks for, before we give up */
@@ -26,7 +27,7 @@ static tsr_status open_class(const struct tsr_job *job, uint32_t rank,
     class->rank = rank;
     class->programs[0] = malloc(sizeof(struct tsr_program));
     if (!class->programs[0])
-        return tsr_fail(TSR_ENOMEM, "out of memory");
+        return tsr_no_memory(NULL);
     tsr_program_init(class->programs[0], NULL);
     class->programs[0]->iteration = -1;
     tsr_recorder_init(&class->recorder, class->programs[0]);
@@ -92,7 +93,7 @@ static tsr_status open_all(const struct tsr_job *job, struct tsr_emission *out)
     out->class_of = calloc(job->world, sizeof(*out->class_of));
     tsr_status status = TSR_OK;
     if (!representative || !out->class_of)
-        status = tsr_fail(TSR_ENOMEM, "out of memory");
+        status = tsr_no_memory(NULL);
     if (status == TSR_OK)
         status = open_class(job, 0, &first);
     if (status == TSR_OK)
@@ -103,7 +104,7 @@ static tsr_status open_all(const struct tsr_job *job, struct tsr_emission *out)
         out->classes = calloc(n, sizeof(*out->classes));
         out->n_classes = out->classes ? n : 0;
         if (!out->classes)
-            status = tsr_fail(TSR_ENOMEM, "out of memory");
+            status = tsr_no_memory(NULL);
     }
     for (uint32_t i = 0; status == TSR_OK && i < n; i++)
         status = open_class(job, representative[i], &out->classes[i]);
@@ -116,7 +117,7 @@ static tsr_status open_one(const struct tsr_job *job, uint32_t rank, struct tsr_
     out->class_of = calloc(job->world, sizeof(*out->class_of));
     out->classes = calloc(1, sizeof(*out->classes));
     if (!out->class_of || !out->classes)
-        return tsr_fail(TSR_ENOMEM, "out of memory");
+        return tsr_no_memory(NULL);
     out->n_classes = 1;
     return open_class(job, rank, &out->classes[0]);
 }
@@ -153,7 +154,7 @@ static tsr_status emit_program(const struct tsr_job *job, struct tsr_emission *o
         struct tsr_emitted_class *class = &out->classes[i];
         struct tsr_program *program = malloc(sizeof(*program));
         if (!program)
-            return tsr_fail(TSR_ENOMEM, "out of memory");
+            return tsr_no_memory(NULL);
         tsr_program_init(program, tsr_engine_tables(class->engine));
         program->iteration = iteration;
         class->programs[k] = program;
@@ -205,10 +206,9 @@ static tsr_status emit_steps(const struct tsr_job *job, struct tsr_emission *out
     }
     /* Addresses may take turns for ever. Time and memory follow from the program alone. */
     if (!same_program && !job->is_trial)
-        fprintf(stderr,
-                "tessera: note: strategy %s: no two successive iterations were alike; the last of "
-                "%u is shown\n",
-                job->strategy->name, n);
+        tsr_tell(
+            "note: strategy %s: no two successive iterations were alike; the last of %u is shown",
+            job->strategy->name, n);
     return TSR_OK;
 }
 

@@ -1,7 +1,7 @@
 /* emit.h: the step programs of a strategy: one engine per rank class, iteration after iteration.
  */
-#ifndef TSR_CLI_EMIT_H
-#define TSR_CLI_EMIT_H
+#ifndef TSR_STUDY_EMIT_H
+#define TSR_STUDY_EMIT_H
 
 #include "experiments/study/job/job.h"
 

@@ -1,6 +1,6 @@
 /* job.h: one strategy with everything that its names stand for: model, cluster, mesh. */
-#ifndef TSR_CLI_JOB_H
-#define TSR_CLI_JOB_H
+#ifndef TSR_STUDY_JOB_H
+#define TSR_STUDY_JOB_H
 
 #include "experiments/study/config/experiment.h"
 #include "experiments/study/model/model.h"

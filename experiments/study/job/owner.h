@@ -1,8 +1,8 @@
 /* owner.h: whose memory a buffer is, in words: the module that allocated it, and repeated blocks as
  * one ("model.layers.*").
  */
-#ifndef TSR_CLI_OWNER_H
-#define TSR_CLI_OWNER_H
+#ifndef TSR_STUDY_OWNER_H
+#define TSR_STUDY_OWNER_H
 
 #include "engine/program/program.h"
 

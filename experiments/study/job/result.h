@@ -2,8 +2,8 @@
  * it into tables, files and pictures. Everything in it is derived from the recorded programs and
  * their timed replay.
  */
-#ifndef TSR_CLI_RESULT_H
-#define TSR_CLI_RESULT_H
+#ifndef TSR_STUDY_RESULT_H
+#define TSR_STUDY_RESULT_H
 
 #include "engine/program/memory.h"
 #include "engine/tessera.h"

@@ -10,7 +10,7 @@ tsr_status tsr_sim_job_of(const struct tsr_emission *emission, struct tsr_sim_jo
         calloc(emission->n_classes + 1u, sizeof(*programs));
     *out = (struct tsr_sim_job){0};
     if (!programs)
-        return tsr_fail(TSR_ENOMEM, "out of memory");
+        return tsr_no_memory(NULL);
     for (uint32_t i = 0; i < emission->n_classes; i++)
         programs[i] = (const struct tsr_program *const *)emission->classes[i].programs;
     *out = (struct tsr_sim_job){.world = emission->world,

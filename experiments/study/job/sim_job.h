@@ -1,6 +1,6 @@
 /* sim_job.h: the programs of an emission as the simulator takes them. */
-#ifndef TSR_CLI_SIM_JOB_H
-#define TSR_CLI_SIM_JOB_H
+#ifndef TSR_STUDY_SIM_JOB_H
+#define TSR_STUDY_SIM_JOB_H
 
 #include "experiments/study/job/emit.h"
 #include "sim/sim.h"

@@ -141,7 +141,7 @@ static tsr_status wrap(struct wrapper *w, struct tsr_module *const *modules, siz
         return explain(w, entry, reshard, status);
     if (modules[0] != tsr_module_root(w->engine) &&
         !TSR_PUSH(w->calls.items, w->calls.n, w->calls.cap, modules[0]))
-        return tsr_fail(TSR_ENOMEM, "out of memory");
+        return tsr_no_memory(NULL);
     return TSR_OK;
 }
 
@@ -166,15 +166,14 @@ static tsr_status wrap_blocks(struct wrapper *w, bool with_sides)
     TSR_TRY(tsr_find_blocks(w->job, w->engine, &blocks));
     tsr_status status = TSR_OK;
     if (with_sides)
-        status = tsr_find_sides(w->job, w->engine, &blocks, &before, &after);
-    if (status == TSR_OK && before.n)
-        status = wrap(w, before.items, before.n, NULL);
-    if (status == TSR_OK)
-        status = wrap_each(w, &blocks);
-    if (status == TSR_OK && after.n)
-        status = wrap(w, after.items, after.n, NULL);
-    if (status == TSR_OK)
-        status = wrap_root(w);
+        TSR_GOTO(done, tsr_find_sides(w->job, w->engine, &blocks, &before, &after));
+    if (before.n)
+        TSR_GOTO(done, wrap(w, before.items, before.n, NULL));
+    TSR_GOTO(done, wrap_each(w, &blocks));
+    if (after.n)
+        TSR_GOTO(done, wrap(w, after.items, after.n, NULL));
+    TSR_GOTO(done, wrap_root(w));
+done:
     free(blocks.items);
     free(before.items);
     free(after.items);

@@ -1,5 +1,6 @@
 /* hf_keys.c: single keys of a config.json (hf_keys.h). */
 #include "experiments/study/model/hf_keys.h"
+#include "experiments/study/base/nearest.h"
 
 #include <string.h>
 

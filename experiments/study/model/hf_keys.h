@@ -3,8 +3,8 @@
  *
  * Each fails with TSR_ECONFIG and the place of the key, its value and what is allowed.
  */
-#ifndef TSR_CLI_HF_KEYS_H
-#define TSR_CLI_HF_KEYS_H
+#ifndef TSR_STUDY_HF_KEYS_H
+#define TSR_STUDY_HF_KEYS_H
 
 #include "experiments/study/model/model.h"
 

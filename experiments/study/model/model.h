@@ -1,6 +1,6 @@
 /* model.h: what a model file says: a Hugging Face config.json, or a module tree. */
-#ifndef TSR_CLI_MODEL_H
-#define TSR_CLI_MODEL_H
+#ifndef TSR_STUDY_MODEL_H
+#define TSR_STUDY_MODEL_H
 
 #include "engine/tessera.h"
 #include "experiments/study/base/yaml.h"

@@ -44,7 +44,7 @@ struct reader {
 static void *get_memory(struct reader *r, size_t n, size_t bytes, tsr_status *status)
 {
     void *memory = tsr_arena_alloc(r->arena, (n ? n : 1) * bytes);
-    *status = memory ? TSR_OK : tsr_fail(TSR_ENOMEM, "out of memory");
+    *status = memory ? TSR_OK : tsr_no_memory(NULL);
     return memory;
 }
 

@@ -1,4 +1,7 @@
 /* overlap_json.c: the overlap of a step as a JSON object. */
+#include <jansson.h>
+#include <stdio.h>
+
 #include "experiments/study/overlap/overlap.h"
 
 static json_t *why_json(const double why[TSR_N_EXPOSURES])
@@ -41,8 +44,37 @@ static json_t *row_json(const struct tsr_overlap_row *row)
     return out;
 }
 
-json_t *tsr_overlap_json(const char *run, const struct tsr_overlap_table *table)
+static json_t *change_json(const struct tsr_overlap_change *change)
 {
+    static const char *const effects[] = {"none", "numbers", "batch", "imagined"};
+    json_t *sets = json_array();
+    for (size_t i = 0; i < change->n_sets; i++)
+        json_array_append_new(sets, json_string(change->sets[i]));
+    bool known = !change->failed;
+    json_t *out =
+        json_pack("{s:s, s:s, s:o, s:o}", "words", change->words, "effect", effects[change->effect],
+                  "set", sets, "failure", known ? json_null() : json_string(change->failure));
+    json_object_set_new(out, "step_s", known ? json_real(change->step_s) : json_null());
+    json_object_set_new(out, "exposed_s", known ? json_real(change->exposed_s) : json_null());
+    json_object_set_new(out, "gain_share", known ? json_real(change->gain) : json_null());
+    json_object_set_new(out, "fits",
+                        known && change->fits >= 0 ? json_boolean(change->fits) : json_null());
+    return out;
+}
+
+static json_t *changes_json(const struct tsr_overlap_result *overlap)
+{
+    json_t *rows = json_array();
+    for (size_t i = 0; i < overlap->n_changes; i++)
+        json_array_append_new(rows, change_json(&overlap->changes[i]));
+    return json_pack("{s:f, s:f, s:I, s:o}", "step_s", overlap->step_s, "exposed_s",
+                     overlap->exposed_s, "tokens_per_rank", (json_int_t)overlap->tokens_per_rank,
+                     "rows", rows);
+}
+
+json_t *tsr_overlap_json(const char *run, const struct tsr_overlap_result *overlap)
+{
+    const struct tsr_overlap_table *table = &overlap->table;
     json_t *kinds = json_array(), *rows = json_array();
     for (int i = 0; i < TSR_N_OVERLAP_KINDS; i++)
         if (table->kinds[i].n)
@@ -66,5 +98,7 @@ json_t *tsr_overlap_json(const char *run, const struct tsr_overlap_table *table)
     json_object_set_new(out, "total", total_json("all", &table->all));
     json_object_set_new(out, "kinds", kinds);
     json_object_set_new(out, "collectives", rows);
+    if (overlap->has_changes)
+        json_object_set_new(out, "what_if", changes_json(overlap));
     return out;
 }

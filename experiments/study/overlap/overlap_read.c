@@ -5,7 +5,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
-#include "experiments/study/base/csv_read.h"
+#include "experiments/study/base/csv.h"
 #include "experiments/study/base/out_file.h"
 #include "experiments/study/overlap/overlap.h"
 #include "experiments/study/report/report_text.h"
@@ -31,7 +31,7 @@ enum {
     N_COLUMNS
 };
 
-static tsr_status read_kind(const struct tsr_csv *csv, uint8_t *kind)
+static tsr_status read_kind(const struct tsr_csv_reader *csv, uint8_t *kind)
 {
     for (uint8_t i = 0; i < TSR_N_OVERLAP_KINDS; i++)
         if (!strcmp(csv->fields[KIND], tsr_overlap_kind_key(i))) {
@@ -43,7 +43,7 @@ static tsr_status read_kind(const struct tsr_csv *csv, uint8_t *kind)
                        "other");
 }
 
-static tsr_status read_row(const struct tsr_csv *csv, struct tsr_overlap_table *out)
+static tsr_status read_row(const struct tsr_csv_reader *csv, struct tsr_overlap_table *out)
 {
     struct tsr_overlap_row row = {.name = csv->fields[NAME],
                                   .module = csv->fields[MODULE],
@@ -67,7 +67,7 @@ static tsr_status read_row(const struct tsr_csv *csv, struct tsr_overlap_table *
     return tsr_overlap_table_add(out, &row);
 }
 
-static tsr_status read_rows(struct tsr_csv *csv, struct tsr_overlap_table *out)
+static tsr_status read_rows(struct tsr_csv_reader *csv, struct tsr_overlap_table *out)
 {
     bool is_head = tsr_csv_next(csv) && csv->n == N_COLUMNS && !strcmp(csv->fields[KIND], "kind") &&
                    !strcmp(csv->fields[MODULE], "module");
@@ -80,7 +80,7 @@ static tsr_status read_rows(struct tsr_csv *csv, struct tsr_overlap_table *out)
     return TSR_OK;
 }
 
-static tsr_status read_frame(struct tsr_csv *csv, struct tsr_overlap_table *out)
+static tsr_status read_frame(struct tsr_csv_reader *csv, struct tsr_overlap_table *out)
 {
     double *const times[] = {&out->step_s,    &out->compute_s,    &out->comm_s,
                              &out->exposed_s, &out->host_bound_s, &out->unlaunched_s};
@@ -92,17 +92,17 @@ static tsr_status read_frame(struct tsr_csv *csv, struct tsr_overlap_table *out)
     for (size_t i = 0; i < sizeof times / sizeof *times; i++)
         TSR_TRY(tsr_csv_seconds(csv, i + 1, times[i]));
     out->title = tsr_arena_strdup(&out->arena, csv->fields[7]);
-    return out->title ? TSR_OK : tsr_fail(TSR_ENOMEM, "out of memory: a title");
+    return out->title ? TSR_OK : tsr_no_memory("a title");
 }
 
 /* ---- files ------------------------------------------------------------------------------- */
 
-typedef tsr_status (*read_fn)(struct tsr_csv *csv, struct tsr_overlap_table *out);
+typedef tsr_status (*read_fn)(struct tsr_csv_reader *csv, struct tsr_overlap_table *out);
 
 static tsr_status read_one(const char *folder, const char *name, read_fn read,
                            struct tsr_overlap_table *out)
 {
-    struct tsr_csv csv;
+    struct tsr_csv_reader csv;
     char *path = tsr_path_join(folder, name);
     if (!path)
         return TSR_ENOMEM;
@@ -181,7 +181,7 @@ static tsr_status not_found(const char *folder, const char *strategy, const stru
     return tsr_fail(TSR_ECONFIG, "--strategy: found \"%s\"; allowed: %s", strategy, found->names);
 }
 
-tsr_status tsr_overlap_load(const char *folder, const char *strategy, struct tsr_overlap_table *out)
+static tsr_status load(const char *folder, const char *strategy, struct tsr_overlap_table *out)
 {
     char name[128];
     struct found found = {.wanted = NULL};
@@ -200,4 +200,19 @@ tsr_status tsr_overlap_load(const char *folder, const char *strategy, struct tsr
                                      : not_found(folder, strategy, &found);
     free(found.path);
     return status;
+}
+
+tsr_status tsr_overlap_load(const char *folder, const char *strategy,
+                            struct tsr_overlap_result *out)
+{
+    *out = (struct tsr_overlap_result){.has_changes = false};
+    return load(folder, strategy, &out->table);
+}
+
+void tsr_overlap_result_fini(struct tsr_overlap_result *overlap)
+{
+    if (overlap->table.title)
+        tsr_overlap_table_fini(&overlap->table);
+    free(overlap->changes);
+    *overlap = (struct tsr_overlap_result){.has_changes = false};
 }

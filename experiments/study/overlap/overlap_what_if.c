@@ -10,13 +10,16 @@
 #include "experiments/study/explain/what_if.h"
 #include "experiments/study/overlap/overlap.h"
 
-enum { MAX_CHANGES = 24, MAX_SETS = 3 };
-enum effect { NONE, NUMBERS, BATCH, IMAGINED };
+enum { MAX_CHANGES = 24 };
+#define NONE     TSR_OVERLAP_NONE /* shorter, for the table */
+#define NUMBERS  TSR_OVERLAP_NUMBERS
+#define BATCH    TSR_OVERLAP_BATCH
+#define IMAGINED TSR_OVERLAP_IMAGINED
 enum who { ANY, SHARDS, GROUPS, LISTS, FLAT, DDP, ACCUMULATES };
 
 static const struct choice {
     const char *words;
-    enum effect effect;
+    enum tsr_overlap_effect effect;
     enum who who;
     const char *key, *value;
 } choices[] = {
@@ -47,9 +50,9 @@ static const struct choice {
 /* One change; the texts that its variant points to lie in it. */
 struct change {
     const char *words;
-    enum effect effect;
+    enum tsr_overlap_effect effect;
     struct tsr_variant variant;
-    char values[MAX_SETS][32];
+    char values[TSR_OVERLAP_SETS][32];
     struct tsr_what_if_result result;
     double gain; /* of tokens per second; as a share */
 };
@@ -63,7 +66,7 @@ struct study {
 
 /* ---- candidates -------------------------------------------------------------------------- */
 
-static struct change *begin(struct study *study, const char *words, enum effect effect)
+static struct change *begin(struct study *study, const char *words, enum tsr_overlap_effect effect)
 {
     TSR_CHECK(study->n < MAX_CHANGES);
     struct change *change = &study->changes[study->n];
@@ -173,47 +176,47 @@ static int by_gain(const void *a, const void *b)
                               : strcmp(x->words, y->words);
 }
 
-static json_t *change_json(const struct change *change)
+static void fill(const struct change *from, struct tsr_overlap_change *out)
 {
-    static const char *const effects[] = {"none", "numbers", "batch", "imagined"};
-    const struct tsr_what_if_result *r = &change->result;
-    json_t *sets = json_array();
-    for (size_t i = 0; i < change->variant.n; i++) {
-        char text[128];
-        snprintf(text, sizeof text, "%s=%s", change->variant.set[i].key, change->values[i]);
-        json_array_append_new(sets, json_string(text));
-    }
-    bool known = !r->status;
-    json_t *out =
-        json_pack("{s:s, s:s, s:o, s:o}", "words", change->words, "effect", effects[change->effect],
-                  "set", sets, "failure", known ? json_null() : json_string(r->failure));
-    json_object_set_new(out, "step_s", known ? json_real(r->step_s) : json_null());
-    json_object_set_new(out, "exposed_s", known ? json_real(r->exposed_s) : json_null());
-    json_object_set_new(out, "gain_share", known ? json_real(change->gain) : json_null());
-    json_object_set_new(out, "fits", known && r->fits >= 0 ? json_boolean(r->fits) : json_null());
-    return out;
+    const struct tsr_what_if_result *r = &from->result;
+    *out = (struct tsr_overlap_change){.words = from->words,
+                                       .effect = from->effect,
+                                       .n_sets = from->variant.n,
+                                       .failed = r->status != 0,
+                                       .step_s = r->step_s,
+                                       .exposed_s = r->exposed_s,
+                                       .gain = from->gain,
+                                       .fits = r->fits};
+    for (size_t i = 0; i < from->variant.n; i++)
+        snprintf(out->sets[i], sizeof out->sets[i], "%s=%s", from->variant.set[i].key,
+                 from->values[i]);
+    snprintf(out->failure, sizeof out->failure, "%s", r->failure);
 }
 
 tsr_status tsr_overlap_what_if(struct tsr_experiment *experiment, const struct tsr_job *job,
-                               const struct tsr_row *row, uint64_t jobs, json_t **out)
+                               const struct tsr_row *row, uint64_t jobs,
+                               struct tsr_overlap_result *out)
 {
     struct study *study = calloc(1, sizeof *study);
+    tsr_status status = TSR_OK;
     if (!study)
-        return tsr_fail(TSR_ENOMEM, "out of memory: what-ifs");
+        return tsr_no_memory("what-ifs");
     study->experiment = experiment;
     study->job = job;
     list(study);
-    tsr_status status = simulate(study, row, jobs);
-    if (status == TSR_OK) {
-        json_t *rows = json_array();
-        qsort(study->changes, study->n, sizeof *study->changes, by_gain);
-        for (size_t i = 0; i < study->n; i++)
-            json_array_append_new(rows, change_json(&study->changes[i]));
-        *out = json_pack("{s:f, s:f, s:I, s:o}", "step_s", row->steady.step_s, "exposed_s",
-                         row->steady.exposed_s, "tokens_per_rank", (json_int_t)row->tokens_per_rank,
-                         "rows", rows);
-        status = *out ? TSR_OK : tsr_fail(TSR_ENOMEM, "out of memory: what-ifs");
-    }
+    TSR_GOTO(done, simulate(study, row, jobs));
+    qsort(study->changes, study->n, sizeof *study->changes, by_gain);
+    out->changes = calloc(study->n + 1, sizeof *out->changes);
+    if (!out->changes)
+        TSR_GOTO(done, tsr_no_memory("what-ifs"));
+    for (size_t i = 0; i < study->n; i++)
+        fill(&study->changes[i], &out->changes[i]);
+    out->n_changes = study->n;
+    out->has_changes = true;
+    out->step_s = row->steady.step_s;
+    out->exposed_s = row->steady.exposed_s;
+    out->tokens_per_rank = row->tokens_per_rank;
+done:
     free(study);
     return status;
 }

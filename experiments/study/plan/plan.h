@@ -7,12 +7,12 @@
  * Speed is time per token of a GPU: steps of other batch sizes can be compared. Memory is the
  * larger reserved peak of the first and the steady iteration.
  */
-#ifndef TSR_CLI_PLAN_H
-#define TSR_CLI_PLAN_H
+#ifndef TSR_STUDY_PLAN_H
+#define TSR_STUDY_PLAN_H
 
-#include "experiments/cli/args/args.h"
-#include "experiments/study/job/result.h"
+#include "experiments/study/plan/plan_result.h"
 #include "experiments/study/plan/plan_space.h"
+#include "experiments/study/simulate/open.h"
 
 enum tsr_plan_state {
     TSR_PLAN_NEW,
@@ -40,13 +40,9 @@ struct tsr_plan_point {
     size_t n_like;  /* configurations that this one stands for: equal programs, or equal figures */
 };
 
-struct tsr_plan_counts {
-    size_t impossible, too_large, emitted, distinct, fitting, simulated;
-    double emit_s, sim_s; /* wall time of this machine */
-};
-
 struct tsr_plan {
-    const struct tsr_args *args;
+    struct tsr_plan_options options;
+    struct tsr_study_request request; /* of the study; borrowed */
     struct tsr_experiment experiment; /* without sweeps */
     bool had_sweeps;
     const struct tsr_strategy *base;
@@ -59,9 +55,10 @@ struct tsr_plan {
     size_t n_shown, *shown; /* the fastest, and the front; fastest first */
 };
 
-/* Reads the file, chooses the strategy (--strategy, else the first that shards, else the first),
- * reads the budget. On failure nothing is to be freed. */
-tsr_status tsr_plan_open(const struct tsr_args *args, struct tsr_plan *out) TSR_MUST_USE;
+/* Reads the experiment once more, without its sweeps (a plan has a space of its own), chooses the
+ * strategy, reads the budget. On failure nothing is to be freed. */
+tsr_status tsr_plan_open(const struct tsr_study *study, const struct tsr_plan_options *options,
+                         struct tsr_plan *out) TSR_MUST_USE;
 void tsr_plan_close(struct tsr_plan *plan);
 
 /* Reads the space and fills points, counts and shown. Errors: TSR_ECONFIG (a value that no
@@ -85,13 +82,22 @@ double tsr_plan_time(const struct tsr_row *row);
 /* plan_report.c: the command that repeats a configuration, for a shell, and the tables. */
 void tsr_plan_put_command(FILE *out, const struct tsr_plan *plan, const char *const *sets,
                           size_t n);
-tsr_status tsr_plan_report(FILE *out, const struct tsr_plan *plan) TSR_MUST_USE;
-/* plan_files.c: plan.csv, summary.json and the picture in --out. */
-tsr_status tsr_plan_write(const struct tsr_plan *plan) TSR_MUST_USE;
-void tsr_plan_put_csv(FILE *out, const struct tsr_plan *plan);
+/* `format`: md, csv or json. */
+tsr_status tsr_plan_report(FILE *out, const struct tsr_plan *plan, const char *format) TSR_MUST_USE;
+/* plan_files.c: plan.csv, summary.json and the picture in a folder. */
+tsr_status tsr_plan_write(const struct tsr_plan *plan, const char *dir) TSR_MUST_USE;
 tsr_status tsr_plan_put_json(FILE *out, const struct tsr_plan *plan) TSR_MUST_USE;
 
-/* plan_max.c: --max: solves for the largest batch, seq or number of layers. */
-tsr_status tsr_plan_max(struct tsr_plan *plan) TSR_MUST_USE;
+/* plan_max.c: solves for the largest batch, seq or number of layers. That none fits is TSR_EOOM,
+ * with one line; with `dir` the probes are left in its max.csv in any case. */
+tsr_status tsr_plan_solve(struct tsr_plan *plan, enum tsr_plan_size size, const char *dir,
+                          struct tsr_plan_largest *out) TSR_MUST_USE;
+/* plan_max_report.c: md, csv or json. */
+tsr_status tsr_plan_largest_report(FILE *out, struct tsr_plan *plan,
+                                   const struct tsr_plan_largest *largest,
+                                   const char *format) TSR_MUST_USE;
+/* The CSV of some probes: all, or those that are reported. */
+void tsr_plan_put_probes(FILE *out, const struct tsr_plan_largest *largest,
+                         const struct tsr_plan_probe *const *probes, size_t n);
 
 #endif

@@ -20,11 +20,11 @@ static tsr_status add(struct tsr_experiment *experiment, const struct tsr_strate
     char own[256];
     size_t n = 1;
     if (!all)
-        return tsr_fail(TSR_ENOMEM, "out of memory");
+        return tsr_no_memory(NULL);
     TSR_TRY(tsr_key_format(row, &base->settings, own, sizeof own));
     all[0] = tsr_arena_strdup(arena, own);
     if (!all[0])
-        return tsr_fail(TSR_ENOMEM, "out of memory");
+        return tsr_no_memory(NULL);
     for (size_t i = 0; texts[i] && n <= MAX_TEXTS; i++)
         if (strcmp(texts[i], own) != 0)
             all[n++] = texts[i];
@@ -42,7 +42,7 @@ static tsr_status add_meshes(struct tsr_experiment *experiment, const struct tsr
     bool given = s->mesh.n || s->mesh_replicate || s->mesh_shard;
     size_t n = 0;
     if (!texts)
-        return tsr_fail(TSR_ENOMEM, "out of memory");
+        return tsr_no_memory(NULL);
     if (ranks < 4)
         return TSR_OK;
     texts[n++] = given ? tsr_arena_printf(arena, "[%" PRIu32 "]", ranks) : "null";
@@ -52,7 +52,7 @@ static tsr_status add_meshes(struct tsr_experiment *experiment, const struct tsr
                 tsr_arena_printf(arena, "[%" PRIu32 ", %" PRIu32 "]", copies, ranks / copies);
     for (size_t i = 0; i < n; i++)
         if (!texts[i])
-            return tsr_fail(TSR_ENOMEM, "out of memory");
+            return tsr_no_memory(NULL);
     return tsr_plan_add_axis(experiment, job->strategy, "mesh", texts, n, out);
 }
 

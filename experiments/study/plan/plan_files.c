@@ -39,7 +39,7 @@ static void put_head(FILE *out, const struct tsr_plan *plan, const char *columns
     const struct tsr_study_info info = {.model_name = plan->job.model.name,
                                         .cluster_name = plan->job.cluster.name,
                                         .device_file = plan->job.cluster.gpu.path,
-                                        .config_path = plan->args->file,
+                                        .config_path = plan->experiment.path,
                                         .world = plan->job.world};
     tsr__put_provenance(out, &info, plan->base->name, columns);
 }
@@ -119,7 +119,7 @@ static tsr_status write_json(FILE *out, const void *user)
     return tsr_plan_put_json(out, user);
 }
 
-tsr_status tsr_plan_write(const struct tsr_plan *plan)
+tsr_status tsr_plan_write(const struct tsr_plan *plan, const char *dir)
 {
     static const struct {
         const char *name;
@@ -129,12 +129,12 @@ tsr_status tsr_plan_write(const struct tsr_plan *plan)
                  {"plan-frame.csv", write_frame},
                  {"summary.json", write_json}};
     for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
-        char *path = tsr_path_join(plan->args->out, files[i].name);
+        char *path = tsr_path_join(dir, files[i].name);
         if (!path)
             return TSR_ENOMEM;
         tsr_status status = tsr_write_file(path, files[i].write, plan);
         free(path);
         TSR_TRY(status);
     }
-    return plan->n_shown ? tsr_report_picture(plan->args->out, "plan") : TSR_OK;
+    return plan->n_shown ? tsr_report_picture(dir, "plan") : TSR_OK;
 }

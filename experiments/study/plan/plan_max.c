@@ -14,56 +14,39 @@
 #include "experiments/study/plan/plan.h"
 #include "experiments/study/report/report_text.h"
 
-enum { MAX_PROBES = 64 };
-
-struct probe {
-    uint64_t value;
-    bool known, fits; /* known: emitted to its end, so that its need is known */
-    struct tsr_row row;
-};
-
 struct solver {
     struct tsr_plan *plan;
-    const char *key;   /* "model.layers" */
-    const char *words; /* "number of layers" */
-    uint64_t unit;     /* values are multiples of it */
-    uint64_t most;     /* the largest value that is allowed */
-    size_t n;
-    struct probe probes[MAX_PROBES];
+    uint64_t most; /* the largest value that is allowed */
+    struct tsr_plan_largest *out;
 };
 
-/* ---- solving ----------------------------------------------------------------------------- */
-
-static const char *set_of(const struct solver *s, uint64_t value)
+static tsr_status probe(const struct solver *s, uint64_t value, bool *fits)
 {
+    struct tsr_plan_largest *out = s->out;
+    struct tsr_plan_measure m;
     char text[24];
     snprintf(text, sizeof text, "%" PRIu64, value);
-    return tsr_plan_set(&s->plan->experiment, s->plan->base, s->key, text);
-}
-
-static tsr_status probe(struct solver *s, uint64_t value, bool *fits)
-{
-    struct tsr_plan_measure m;
-    const char *set = set_of(s, value);
+    const char *set = tsr_plan_set(&s->plan->experiment, s->plan->base, out->key, text);
     if (!set)
-        return tsr_fail(TSR_ENOMEM, "out of memory");
-    TSR_CHECK(s->n < MAX_PROBES);
+        return tsr_no_memory(NULL);
+    TSR_CHECK(out->n < TSR_PLAN_MAX_PROBES);
     tsr_status status = tsr_plan_measure(s->plan, &set, 1, false, &m);
     if (status != TSR_OK && status != TSR_EOOM)
         return status;
     bool known = status == TSR_OK;
     *fits = known && tsr_plan_need(&m.row) <= s->plan->budget;
-    s->probes[s->n++] = (struct probe){.value = value, .known = known, .fits = *fits, .row = m.row};
+    out->probes[out->n++] =
+        (struct tsr_plan_probe){.value = value, .known = known, .fits = *fits, .row = m.row};
     return TSR_OK;
 }
 
 /* *best: in units; 0: none fits. */
-static tsr_status solve(struct solver *s, uint64_t *best)
+static tsr_status solve(const struct solver *s, uint64_t *best)
 {
-    uint64_t low = 0, high = 1, most = s->most / s->unit;
+    uint64_t low = 0, high = 1, unit = s->out->unit, most = s->most / unit;
     bool fits = false;
     for (;;) { /* low fits (0: by definition) */
-        TSR_TRY(probe(s, high * s->unit, &fits));
+        TSR_TRY(probe(s, high * unit, &fits));
         if (!fits)
             break;
         low = high;
@@ -74,7 +57,7 @@ static tsr_status solve(struct solver *s, uint64_t *best)
     while (!fits && high - low > 1) { /* low fits, high does not */
         uint64_t middle = low + (high - low) / 2;
         bool fits_there = false;
-        TSR_TRY(probe(s, middle * s->unit, &fits_there));
+        TSR_TRY(probe(s, middle * unit, &fits_there));
         if (fits_there)
             low = middle;
         else
@@ -84,48 +67,54 @@ static tsr_status solve(struct solver *s, uint64_t *best)
     return TSR_OK;
 }
 
-static void begin(struct solver *s, struct tsr_plan *plan)
+static void begin(struct solver *s, enum tsr_plan_size size)
 {
-    const struct tsr_job *job = &plan->job;
-    const char *what = plan->args->max;
-    *s = (struct solver){.plan = plan, .unit = 1, .most = 1048576};
-    s->key = !strcmp(what, "layers") ? "model.layers" : what;
-    s->words = !strcmp(what, "layers") ? "number of layers" : what;
-    if (strcmp(what, "seq") != 0)
+    static const struct tsr_plan_largest names[] = {
+        [TSR_PLAN_BATCH] = {.what = "batch", .key = "batch", .words = "batch"},
+        [TSR_PLAN_SEQ] = {.what = "seq", .key = "seq", .words = "seq"},
+        [TSR_PLAN_LAYERS] = {.what = "layers", .key = "model.layers", .words = "number of layers"}};
+    const struct tsr_job *job = &s->plan->job;
+    struct tsr_plan_largest *out = s->out;
+    *out = names[size];
+    out->unit = 1;
+    out->budget = s->plan->budget;
+    s->most = 1048576;
+    if (size != TSR_PLAN_SEQ)
         return;
     s->most = 16777216;
     if (job->model.positions_are_hard && job->model.max_positions < s->most)
         s->most = job->model.max_positions;
     if (job->settings->tp > 1 && job->settings->sequence_parallel)
-        s->unit = job->settings->tp; /* the sequence is cut into that many parts */
+        out->unit = job->settings->tp; /* the sequence is cut into that many parts */
 }
 
-static const struct probe *find(const struct solver *s, uint64_t value)
+static size_t find(const struct tsr_plan_largest *largest, uint64_t value)
 {
-    for (size_t i = 0; i < s->n; i++)
-        if (s->probes[i].value == value)
-            return &s->probes[i];
-    return NULL;
+    for (size_t i = 0; i < largest->n; i++)
+        if (largest->probes[i].value == value)
+            return i;
+    return SIZE_MAX;
 }
 
-/* ---- reporting --------------------------------------------------------------------------- */
+/* ---- results ----------------------------------------------------------------------------- */
 
 static double gib(uint64_t bytes)
 {
     return (double)bytes / TSR__GIB;
 }
 
-static void put_csv(FILE *out, const struct solver *s, const struct probe *probes, size_t n)
+void tsr_plan_put_probes(FILE *out, const struct tsr_plan_largest *largest,
+                         const struct tsr_plan_probe *const *probes, size_t n)
 {
     fputs("schema_version,key,value,fits,peak_allocated_bytes,needed_bytes,"
           "first_peak_reserved_bytes,steady_peak_reserved_bytes,peak_phase,peak_module,"
           "budget_bytes\n",
           out);
     for (size_t i = 0; i < n; i++) {
-        const struct tsr_row *row = &probes[i].row;
-        fprintf(out, "1,%s,%" PRIu64 ",%s,", s->key, probes[i].value,
-                probes[i].fits ? "yes" : "no");
-        if (probes[i].known) {
+        const struct tsr_row *row = &probes[i]->row;
+        fprintf(out, "1,%s,%" PRIu64 ",%s,", largest->key, probes[i]->value,
+                probes[i]->fits ? "yes" : "no");
+        if (probes[i]->known) {
             fprintf(out, "%" PRIu64 ",%" PRIu64 ",%" PRIu64 ",%" PRIu64 ",%s,",
                     tsr_plan_allocated(row), tsr_plan_need(row), row->first_peak_reserved,
                     row->peak_reserved, row->peak_phase);
@@ -133,177 +122,56 @@ static void put_csv(FILE *out, const struct solver *s, const struct probe *probe
         } else {
             fputs(",,,,,", out);
         }
-        fprintf(out, ",%" PRIu64 "\n", s->plan->budget);
+        fprintf(out, ",%" PRIu64 "\n", largest->budget);
     }
-}
-
-static void put_json_probe(FILE *out, const struct probe *p)
-{
-    fprintf(out, "{\"value\": %" PRIu64 ", \"fits\": %s, ", p->value, p->fits ? "true" : "false");
-    if (!p->known) {
-        fputs("\"failure\": ", out);
-        tsr__put_json(out, p->row.failure);
-        fputs(", \"peak_allocated_bytes\": null, \"needed_bytes\": null}", out);
-        return;
-    }
-    fprintf(out, "\"peak_allocated_bytes\": %" PRIu64 ", \"needed_bytes\": %" PRIu64 ", ",
-            tsr_plan_allocated(&p->row), tsr_plan_need(&p->row));
-    fprintf(out, "\"peak_phase\": \"%s\", \"peak_module\": ", p->row.peak_phase);
-    tsr__put_json(out, p->row.peak_module);
-    fputc('}', out);
-}
-
-static void put_json(FILE *out, const struct solver *s, const struct probe *best,
-                     const struct probe *next)
-{
-    fputs("{\n \"schema\": \"tessera.plan.max\",\n \"schema_version\": 1,\n", out);
-    fprintf(out, " \"strategy\": \"%s\",\n \"key\": \"%s\",\n", s->plan->base->name, s->key);
-    fprintf(out, " \"budget_bytes\": %" PRIu64 ",\n \"emitted\": %zu,\n", s->plan->budget, s->n);
-    fprintf(out, " \"largest\": %" PRIu64 ",\n \"at_largest\": ", best->value);
-    put_json_probe(out, best);
-    fputs(",\n \"at_next\": ", out);
-    if (next)
-        put_json_probe(out, next);
-    else
-        fputs("null", out);
-    fputs("\n}\n", out);
-}
-
-enum { N_COLUMNS = 5, CELL = 640 };
-
-typedef char cell[CELL];
-
-/* The largest value that fits, and the next one. */
-static void fill(const struct probe *p, cell *cells)
-{
-    const struct tsr_row *row = &p->row;
-    snprintf(cells[0], CELL, "%" PRIu64, p->value);
-    snprintf(cells[1], CELL, "%s", p->fits ? "yes" : "NO");
-    snprintf(cells[2], CELL, "?");
-    snprintf(cells[3], CELL, "?");
-    snprintf(cells[4], CELL, "%s", row->failure);
-    if (!p->known)
-        return;
-    snprintf(cells[2], CELL, "%.2f", gib(tsr_plan_allocated(row)));
-    snprintf(cells[3], CELL, "%.2f", gib(tsr_plan_need(row)));
-    snprintf(cells[4], CELL, "%s, %s", row->peak_phase, row->peak_module);
-}
-
-static void put_table(FILE *out, const char *what, const struct probe *best,
-                      const struct probe *next)
-{
-    static const char *const heads[N_COLUMNS] = {NULL, "fits", "peak GiB", "needs GiB", "peak at"};
-    cell cells[3][N_COLUMNS] = {{""}};
-    size_t n = next ? 3 : 2;
-    int widths[N_COLUMNS] = {0};
-    for (size_t c = 0; c < N_COLUMNS; c++)
-        snprintf(cells[0][c], CELL, "%s", c ? heads[c] : what);
-    fill(best, cells[1]);
-    if (next)
-        fill(next, cells[2]);
-    for (size_t i = 0; i < n; i++)
-        for (size_t c = 0; c + 1 < N_COLUMNS; c++)
-            widths[c] = (int)tsr_max_u64((uint64_t)widths[c], strlen(cells[i][c]));
-    for (size_t i = 0; i < n; i++) {
-        fprintf(out, "| %*s | %-*s | %*s | %*s | %s |\n", widths[0], cells[i][0], widths[1],
-                cells[i][1], widths[2], cells[i][2], widths[3], cells[i][3], cells[i][4]);
-        if (i > 0)
-            continue;
-        static const char dashes[] = "--------------------------------";
-        fprintf(out, "|%.*s:|:%.*s|%.*s:|%.*s:|:--------|\n", widths[0] + 1, dashes, widths[1] + 1,
-                dashes, widths[2] + 1, dashes, widths[3] + 1, dashes);
-    }
-}
-
-static void put_notes(FILE *out, const struct solver *s, const struct probe *best,
-                      const struct probe *next)
-{
-    if (next)
-        fprintf(out,
-                "\nThis is a boundary: it fits at %" PRIu64 ", not at %" PRIu64
-                "; larger values may fit by chance, see experiments/guide/plan.md.\n",
-                best->value, next->value);
-    else
-        fprintf(out, "\n%" PRIu64 " is the largest value of %s that is allowed.\n", best->value,
-                s->key);
-    fprintf(out,
-            "%zu configurations were emitted, none simulated. `needs`: reserved memory at "
-            "its most, context, libraries and NCCL.\n",
-            s->n);
-}
-
-static void put_markdown(FILE *out, const struct solver *s, const struct probe *best,
-                         const struct probe *next)
-{
-    const struct tsr_plan *plan = s->plan;
-    const char *set = set_of(s, best->value);
-    fprintf(out, "Largest %s that fits into %.2f GiB: %" PRIu64 "\n\n", s->words, gib(plan->budget),
-            best->value);
-    fprintf(out, "%s on %s, %" PRIu32 " GPUs, strategy %s\n\n", plan->job.model.name,
-            plan->job.cluster.name, plan->job.world, plan->base->name);
-    put_table(out, plan->args->max, best, next);
-    fputs("\nThis runs it:\n\n    ", out);
-    if (set)
-        tsr_plan_put_command(out, plan, &set, 1);
-    put_notes(out, s, best, next);
 }
 
 static tsr_status write_probes(FILE *stream, const void *user)
 {
-    const struct solver *s = user;
-    put_csv(stream, s, s->probes, s->n);
+    const struct tsr_plan_largest *largest = user;
+    const struct tsr_plan_probe *probes[TSR_PLAN_MAX_PROBES];
+    for (size_t i = 0; i < largest->n; i++)
+        probes[i] = &largest->probes[i];
+    tsr_plan_put_probes(stream, largest, probes, largest->n);
     return TSR_OK;
 }
 
-static tsr_status write_out(const struct solver *s)
+static tsr_status write_out(const struct tsr_plan_largest *largest, const char *dir)
 {
-    char *path = tsr_path_join(s->plan->args->out, "max.csv");
+    char *path = tsr_path_join(dir, "max.csv");
     if (!path)
         return TSR_ENOMEM;
-    tsr_status status = tsr_write_file(path, write_probes, s);
+    tsr_status status = tsr_write_file(path, write_probes, largest);
     free(path);
     return status;
 }
 
-static tsr_status nothing(const struct solver *s)
+static tsr_status nothing(const struct tsr_plan *plan, const struct tsr_plan_largest *largest)
 {
-    const struct probe *p = &s->probes[0];
+    const struct tsr_plan_probe *p = &largest->probes[0];
     if (!p->known)
-        return tsr_fail(TSR_EOOM, "plan: no %s fits into %.2f GiB: %s", s->words,
-                        gib(s->plan->budget), p->row.failure);
-    return tsr_fail(
-        TSR_EOOM, "plan: no %s fits into %.2f GiB: %" PRIu64 " needs %.2f GiB with strategy %s",
-        s->words, gib(s->plan->budget), p->value, gib(tsr_plan_need(&p->row)), s->plan->base->name);
+        return tsr_fail(TSR_EOOM, "plan: no %s fits into %.2f GiB: %s", largest->words,
+                        gib(largest->budget), p->row.failure);
+    return tsr_fail(TSR_EOOM,
+                    "plan: no %s fits into %.2f GiB: %" PRIu64 " needs %.2f GiB with strategy %s",
+                    largest->words, gib(largest->budget), p->value, gib(tsr_plan_need(&p->row)),
+                    plan->base->name);
 }
 
-static tsr_status report(const struct solver *s, uint64_t value)
+tsr_status tsr_plan_solve(struct tsr_plan *plan, enum tsr_plan_size size, const char *dir,
+                          struct tsr_plan_largest *out)
 {
-    const struct probe *best = find(s, value), *next = find(s, value + s->unit);
-    const char *format = s->plan->args->format;
-    TSR_CHECK(best && best->fits && (!next || !next->fits));
-    if (!strcmp(format, "csv")) {
-        struct probe both[2] = {*best, next ? *next : *best};
-        put_csv(stdout, s, both, next ? 2 : 1);
-    } else if (!strcmp(format, "json")) {
-        put_json(stdout, s, best, next);
-    } else {
-        put_markdown(stdout, s, best, next);
-    }
-    return tsr_flush(stdout, "standard output");
-}
-
-tsr_status tsr_plan_max(struct tsr_plan *plan)
-{
-    struct solver *s = calloc(1, sizeof *s);
+    struct solver s = {.plan = plan, .out = out};
     uint64_t units = 0;
-    if (!s)
-        return tsr_fail(TSR_ENOMEM, "out of memory");
-    begin(s, plan);
-    tsr_status status = solve(s, &units);
-    if (status == TSR_OK && plan->args->out)
-        status = write_out(s);
-    if (status == TSR_OK)
-        status = units ? report(s, units * s->unit) : nothing(s);
-    free(s);
-    return status;
+    begin(&s, size);
+    TSR_TRY(solve(&s, &units));
+    if (dir)
+        TSR_TRY(write_out(out, dir));
+    if (!units)
+        return nothing(plan, out);
+    out->best = find(out, units * out->unit);
+    out->next = find(out, (units + 1) * out->unit);
+    TSR_CHECK(out->best != SIZE_MAX && out->probes[out->best].fits &&
+              (out->next == SIZE_MAX || !out->probes[out->next].fits));
+    return TSR_OK;
 }

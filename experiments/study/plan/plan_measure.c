@@ -27,7 +27,7 @@ static tsr_status bound(const struct tsr_job *job, const struct tsr_emission *em
 {
     const struct tsr_program *const **programs = calloc(emission->n_classes, sizeof *programs);
     if (!programs)
-        return tsr_fail(TSR_ENOMEM, "out of memory");
+        return tsr_no_memory(NULL);
     for (uint32_t i = 0; i < emission->n_classes; i++)
         programs[i] = (const struct tsr_program *const *)emission->classes[i].programs;
     struct tsr_sim_job sim = {.world = emission->world,
@@ -92,18 +92,31 @@ struct config {
     struct tsr_job job;
 };
 
-static tsr_status open_config(const struct tsr_plan *plan, const char *const *sets, size_t n,
-                              struct config *out)
+static tsr_status load(const struct tsr_plan *plan, const char *const *sets, size_t n,
+                       struct tsr_experiment *out)
 {
-    const char *all[TSR_MAX_SETS + TSR_PLAN_MAX_AXES + 1];
-    const struct tsr_strategy *strategy = NULL;
+    struct tsr_study_request request = plan->request;
+    const char **all = malloc((request.n_sets + 1 + n) * sizeof *all);
     size_t n_all = 0;
-    for (size_t i = 0; i < plan->args->n_sets; i++)
-        all[n_all++] = plan->args->sets[i];
+    if (!all)
+        return tsr_no_memory(NULL);
+    for (size_t i = 0; i < request.n_sets; i++)
+        all[n_all++] = request.sets[i];
     all[n_all++] = "sweeps=null";
     for (size_t i = 0; i < n; i++)
         all[n_all++] = sets[i];
-    TSR_TRY(tsr_experiment_load(plan->args->file, all, n_all, &out->experiment));
+    request.sets = all;
+    request.n_sets = n_all;
+    tsr_status status = tsr_experiment_open(&request, out);
+    free(all);
+    return status;
+}
+
+static tsr_status open_config(const struct tsr_plan *plan, const char *const *sets, size_t n,
+                              struct config *out)
+{
+    const struct tsr_strategy *strategy = NULL;
+    TSR_TRY(load(plan, sets, n, &out->experiment));
     tsr_status status = tsr_experiment_find(&out->experiment, plan->base->name, &strategy);
     if (status == TSR_OK)
         status = tsr_job_open(&out->experiment, strategy, TSR_NEEDS_ALL, &out->job);

@@ -19,10 +19,22 @@ static double gib(uint64_t bytes)
     return (double)bytes / TSR__GIB;
 }
 
-static double speed(const struct tsr_row *row)
+void tsr_plan_row_of(const struct tsr_plan *plan, size_t k, struct tsr_plan_row *out)
 {
+    size_t i = plan->shown[k];
+    const struct tsr_plan_point *point = &plan->points[i];
+    const struct tsr_row *row = &point->m.row;
     double time = tsr_plan_time(row);
-    return time > 0 ? 1 / time : 0;
+    *out = (struct tsr_plan_row){.step_s = row->steady.step_s,
+                                 .tokens_per_s = time > 0 ? 1 / time : 0,
+                                 .mfu = row->mfu,
+                                 .exposed_s = row->steady.exposed_s,
+                                 .allocated = tsr_plan_allocated(row),
+                                 .needed = point->need,
+                                 .front = point->front,
+                                 .alike = point->n_like - 1};
+    tsr_plan_words(&plan->space, i, out->settings, sizeof out->settings);
+    out->n_sets = tsr_plan_sets(&plan->space, i, out->sets);
 }
 
 /* ---- commands ---------------------------------------------------------------------------- */
@@ -30,15 +42,15 @@ static double speed(const struct tsr_row *row)
 void tsr_plan_put_command(FILE *out, const struct tsr_plan *plan, const char *const *sets, size_t n)
 {
     fputs("tessera run ", out);
-    tsr__put_word(out, plan->args->file);
+    tsr__put_word(out, plan->experiment.path);
     fputs(" --strategy ", out);
     tsr__put_word(out, plan->base->name);
-    for (size_t i = 0; i < plan->args->n_sets + n + plan->had_sweeps; i++) {
+    for (size_t i = 0; i < plan->request.n_sets + n + plan->had_sweeps; i++) {
         const char *set = "sweeps=null";
-        if (i < plan->args->n_sets)
-            set = plan->args->sets[i];
-        else if (i < plan->args->n_sets + n)
-            set = sets[i - plan->args->n_sets];
+        if (i < plan->request.n_sets)
+            set = plan->request.sets[i];
+        else if (i < plan->request.n_sets + n)
+            set = sets[i - plan->request.n_sets];
         if (!strncmp(set, "plan.", 5) || !strncmp(set, "plan=", 5))
             continue;
         fputs(" --set ", out);
@@ -85,18 +97,18 @@ static const struct column {
 
 static void fill(const struct tsr_plan *plan, size_t k, cell *cells)
 {
-    const struct tsr_plan_point *point = &plan->points[plan->shown[k]];
-    const struct tsr_row *row = &point->m.row;
+    struct tsr_plan_row row;
+    tsr_plan_row_of(plan, k, &row);
     snprintf(cells[0], CELL, "%zu", k + 1);
-    tsr_plan_words(&plan->space, plan->shown[k], cells[1], CELL);
-    snprintf(cells[2], CELL, "%.2f", row->steady.step_s * 1e3);
-    snprintf(cells[3], CELL, "%.0f", speed(row));
-    snprintf(cells[4], CELL, row->mfu >= 0 ? "%.1f" : "?", row->mfu * 100);
-    snprintf(cells[5], CELL, "%.2f", gib(tsr_plan_allocated(row)));
-    snprintf(cells[6], CELL, "%.2f", gib(point->need));
-    snprintf(cells[7], CELL, "%.2f", row->steady.exposed_s * 1e3);
-    snprintf(cells[8], CELL, "%s", point->front ? "yes" : "");
-    snprintf(cells[9], CELL, "%zu", point->n_like - 1);
+    snprintf(cells[1], CELL, "%s", row.settings);
+    snprintf(cells[2], CELL, "%.2f", row.step_s * 1e3);
+    snprintf(cells[3], CELL, "%.0f", row.tokens_per_s);
+    snprintf(cells[4], CELL, row.mfu >= 0 ? "%.1f" : "?", row.mfu * 100);
+    snprintf(cells[5], CELL, "%.2f", gib(row.allocated));
+    snprintf(cells[6], CELL, "%.2f", gib(row.needed));
+    snprintf(cells[7], CELL, "%.2f", row.exposed_s * 1e3);
+    snprintf(cells[8], CELL, "%s", row.front ? "yes" : "");
+    snprintf(cells[9], CELL, "%zu", row.alike);
     for (char *c = cells[1]; *c; c++)
         *c = *c == '|' ? '/' : *c; /* it would end the cell */
 }
@@ -161,7 +173,7 @@ static void put_counts(FILE *out, const struct tsr_plan *plan)
                 "%zu were not emitted: with a smaller batch or seq their tensors alone exceed "
                 "the budget.\n",
                 c->too_large);
-    if (!plan->args->exhaustive && c->simulated < c->fitting)
+    if (!plan->options.exhaustive && c->simulated < c->fitting)
         fputs("What was not simulated is neither among the fastest nor on the front: its kernels "
               "alone "
               "take longer.\n",
@@ -198,24 +210,22 @@ static void put_markdown(FILE *out, const struct tsr_plan *plan)
 
 /* ---- for programs ------------------------------------------------------------------------ */
 
-void tsr_plan_put_csv(FILE *out, const struct tsr_plan *plan)
+static void put_csv(FILE *out, const struct tsr_plan *plan)
 {
-    char words[CELL];
     fputs("schema_version,rank,settings,step_time_s,tokens_per_s_per_gpu,mfu,peak_allocated_bytes,"
           "needed_bytes,exposed_communication_s,fits,front,alike,command\n",
           out);
     for (size_t k = 0; k < plan->n_shown; k++) {
-        const struct tsr_plan_point *point = &plan->points[plan->shown[k]];
-        const struct tsr_row *row = &point->m.row;
+        struct tsr_plan_row row;
         char *command = command_text(plan, plan->shown[k]);
-        tsr_plan_words(&plan->space, plan->shown[k], words, sizeof words);
+        tsr_plan_row_of(plan, k, &row);
         fprintf(out, "1,%zu,", k + 1);
-        tsr__put_csv(out, words);
-        fprintf(out, ",%.9g,%.9g,", row->steady.step_s, speed(row));
-        if (row->mfu >= 0)
-            fprintf(out, "%.9g", row->mfu);
-        fprintf(out, ",%" PRIu64 ",%" PRIu64 ",%.9g,yes,%s,%zu,", tsr_plan_allocated(row),
-                point->need, row->steady.exposed_s, point->front ? "yes" : "no", point->n_like - 1);
+        tsr__put_csv(out, row.settings);
+        fprintf(out, ",%.9g,%.9g,", row.step_s, row.tokens_per_s);
+        if (row.mfu >= 0)
+            fprintf(out, "%.9g", row.mfu);
+        fprintf(out, ",%" PRIu64 ",%" PRIu64 ",%.9g,yes,%s,%zu,", row.allocated, row.needed,
+                row.exposed_s, row.front ? "yes" : "no", row.alike);
         tsr__put_csv(out, command ? command : "");
         fputc('\n', out);
         free(command);
@@ -224,24 +234,20 @@ void tsr_plan_put_csv(FILE *out, const struct tsr_plan *plan)
 
 static json_t *point_json(const struct tsr_plan *plan, size_t k)
 {
-    const struct tsr_plan_point *point = &plan->points[plan->shown[k]];
-    const struct tsr_row *row = &point->m.row;
+    struct tsr_plan_row row;
     char *command = command_text(plan, plan->shown[k]);
-    const char *sets[TSR_PLAN_MAX_AXES];
-    char words[CELL];
-    size_t n = tsr_plan_sets(&plan->space, plan->shown[k], sets);
     json_t *list = json_array();
-    for (size_t i = 0; i < n; i++)
-        json_array_append_new(list, json_string(sets[i]));
-    tsr_plan_words(&plan->space, plan->shown[k], words, sizeof words);
-    json_t *out = json_pack("{s:I, s:s, s:o, s:f, s:f, s:o, s:I, s:I, s:f, s:b, s:b, s:I, s:s}",
-                            "rank", (json_int_t)k + 1, "settings", words, "set", list,
-                            "step_time_s", row->steady.step_s, "tokens_per_s_per_gpu", speed(row),
-                            "mfu", row->mfu >= 0 ? json_real(row->mfu) : json_null(),
-                            "peak_allocated_bytes", (json_int_t)tsr_plan_allocated(row),
-                            "needed_bytes", (json_int_t)point->need, "exposed_communication_s",
-                            row->steady.exposed_s, "fits", 1, "front", (int)point->front, "alike",
-                            (json_int_t)point->n_like - 1, "command", command ? command : "");
+    tsr_plan_row_of(plan, k, &row);
+    for (size_t i = 0; i < row.n_sets; i++)
+        json_array_append_new(list, json_string(row.sets[i]));
+    json_t *out =
+        json_pack("{s:I, s:s, s:o, s:f, s:f, s:o, s:I, s:I, s:f, s:b, s:b, s:I, s:s}", "rank",
+                  (json_int_t)k + 1, "settings", row.settings, "set", list, "step_time_s",
+                  row.step_s, "tokens_per_s_per_gpu", row.tokens_per_s, "mfu",
+                  row.mfu >= 0 ? json_real(row.mfu) : json_null(), "peak_allocated_bytes",
+                  (json_int_t)row.allocated, "needed_bytes", (json_int_t)row.needed,
+                  "exposed_communication_s", row.exposed_s, "fits", 1, "front", (int)row.front,
+                  "alike", (json_int_t)row.alike, "command", command ? command : "");
     free(command);
     return out;
 }
@@ -254,7 +260,7 @@ static json_t *counts_json(const struct tsr_plan *plan)
         "impossible", (json_int_t)c->impossible, "too_large", (json_int_t)c->too_large, "emitted",
         (json_int_t)c->emitted, "different", (json_int_t)c->distinct, "fitting",
         (json_int_t)c->fitting, "simulated", (json_int_t)c->simulated, "exhaustive",
-        (int)plan->args->exhaustive, "emission_wall_s", c->emit_s, "simulation_wall_s", c->sim_s);
+        (int)plan->options.exhaustive, "emission_wall_s", c->emit_s, "simulation_wall_s", c->sim_s);
 }
 
 static json_t *space_json(const struct tsr_plan_space *space)
@@ -275,24 +281,25 @@ tsr_status tsr_plan_put_json(FILE *out, const struct tsr_plan *plan)
     json_t *rows = json_array();
     for (size_t k = 0; k < plan->n_shown; k++)
         json_array_append_new(rows, point_json(plan, k));
-    json_t *value = json_pack(
-        "{s:s, s:i, s:s, s:s, s:s, s:s, s:s, s:I, s:s, s:s, s:I, s:o, s:o, s:o}", "schema",
-        "tessera.plan", "schema_version", 1, "times", "simulated", "title", plan->experiment.title,
-        "experiment_file", plan->args->file, "model", job->model.name, "cluster", job->cluster.name,
-        "world_size", (json_int_t)job->world, "device_file", job->cluster.gpu.path, "strategy",
-        plan->base->name, "budget_bytes", (json_int_t)plan->budget, "space",
-        space_json(&plan->space), "configurations", counts_json(plan), "rows", rows);
+    json_t *value =
+        json_pack("{s:s, s:i, s:s, s:s, s:s, s:s, s:s, s:I, s:s, s:s, s:I, s:o, s:o, s:o}",
+                  "schema", "tessera.plan", "schema_version", 1, "times", "simulated", "title",
+                  plan->experiment.title, "experiment_file", plan->experiment.path, "model",
+                  job->model.name, "cluster", job->cluster.name, "world_size",
+                  (json_int_t)job->world, "device_file", job->cluster.gpu.path, "strategy",
+                  plan->base->name, "budget_bytes", (json_int_t)plan->budget, "space",
+                  space_json(&plan->space), "configurations", counts_json(plan), "rows", rows);
     tsr_status status = tsr__put_json_value(out, value);
     json_decref(value);
     return status;
 }
 
-tsr_status tsr_plan_report(FILE *out, const struct tsr_plan *plan)
+tsr_status tsr_plan_report(FILE *out, const struct tsr_plan *plan, const char *format)
 {
-    if (!strcmp(plan->args->format, "json"))
+    if (!strcmp(format, "json"))
         return tsr_plan_put_json(out, plan);
-    if (!strcmp(plan->args->format, "csv"))
-        tsr_plan_put_csv(out, plan);
+    if (!strcmp(format, "csv"))
+        put_csv(out, plan);
     else
         put_markdown(out, plan);
     return TSR_OK;

@@ -13,7 +13,7 @@
 #include <string.h>
 #include <time.h>
 
-#include "experiments/cli/args/cmd.h"
+#include "experiments/study/base/exit_status.h"
 #include "experiments/study/base/pool.h"
 #include "experiments/study/plan/plan.h"
 
@@ -122,7 +122,7 @@ static tsr_status run_batch(struct tsr_plan *plan, const size_t *items, size_t n
                                  .run = run_item,
                                  .take = take_item,
                                  .name = name_item};
-    return n ? tsr_pool_each(&work, plan->args->jobs) : TSR_OK;
+    return n ? tsr_pool_each(&work, plan->options.jobs) : TSR_OK;
 }
 
 /* ---- emission ---------------------------------------------------------------------------- */
@@ -169,7 +169,7 @@ static tsr_status emit_level(struct tsr_plan *plan, size_t level, size_t *items)
     for (size_t i = 0; i < plan->space.n; i++) {
         if (level_of(&plan->space, i) != level)
             continue;
-        if (!plan->args->exhaustive && is_too_large(plan, i)) {
+        if (!plan->options.exhaustive && is_too_large(plan, i)) {
             plan->points[i].state = TSR_PLAN_TOO_LARGE;
             plan->counts.too_large++;
         } else {
@@ -319,7 +319,7 @@ static bool is_beaten(const struct tsr_plan *plan, size_t i, const struct place 
         behind = behind || (done[k].time < least && done[k].need <= point->need) ||
                  (done[k].time <= least && done[k].need < point->need);
     }
-    return behind && faster >= plan->args->top;
+    return behind && faster >= plan->options.top;
 }
 
 static void add_place(struct place *done, size_t *n, struct place place)
@@ -353,7 +353,7 @@ static tsr_status search_time(struct tsr_plan *plan, struct place *done, size_t 
     struct place *open = calloc(plan->space.n, sizeof *open);
     size_t n = 0;
     if (!open)
-        return tsr_fail(TSR_ENOMEM, "out of memory");
+        return tsr_no_memory(NULL);
     for (size_t i = 0; i < plan->space.n; i++) {
         const struct tsr_plan_point *point = &plan->points[i];
         if (point->state == TSR_PLAN_EMITTED && point->fits && point->like == i)
@@ -414,7 +414,7 @@ static tsr_status choose(struct tsr_plan *plan, struct place *done, size_t n)
         qsort(done, n, sizeof *done, by_time);
     plan->shown = calloc(n + 1, sizeof *plan->shown);
     if (!plan->shown)
-        return tsr_fail(TSR_ENOMEM, "out of memory");
+        return tsr_no_memory(NULL);
     for (size_t k = 0; k < n; k++) {
         struct tsr_plan_point *point = &plan->points[done[k].index];
         if (first && same_figures(first, &done[k])) {
@@ -424,7 +424,7 @@ static tsr_status choose(struct tsr_plan *plan, struct place *done, size_t n)
         first = &done[k];
         point->front = done[k].need < least;
         least = point->front ? done[k].need : least;
-        if (different++ < plan->args->top || point->front)
+        if (different++ < plan->options.top || point->front)
             plan->shown[plan->n_shown++] = done[k].index;
     }
     return TSR_OK;
@@ -437,8 +437,8 @@ static tsr_status search(struct tsr_plan *plan, size_t *items, struct place *pla
     TSR_TRY(check_values(plan));
     find_equals(plan, places);
     double start = now();
-    TSR_TRY(plan->args->exhaustive ? simulate_everything(plan, items, places, &n_done)
-                                   : search_time(plan, places, &n_done));
+    TSR_TRY(plan->options.exhaustive ? simulate_everything(plan, items, places, &n_done)
+                                     : search_time(plan, places, &n_done));
     plan->counts.sim_s = now() - start;
     return choose(plan, places, n_done);
 }
@@ -450,8 +450,8 @@ tsr_status tsr_plan_search(struct tsr_plan *plan)
     plan->points = calloc(n, sizeof *plan->points);
     size_t *items = calloc(n, sizeof *items);
     struct place *places = calloc(n, sizeof *places);
-    tsr_status status = plan->points && items && places ? search(plan, items, places)
-                                                        : tsr_fail(TSR_ENOMEM, "out of memory");
+    tsr_status status =
+        plan->points && items && places ? search(plan, items, places) : tsr_no_memory(NULL);
     free(items);
     free(places);
     return status;

@@ -10,11 +10,6 @@
 
 enum { MAX_TEXT = 2048, MAX_VALUES = 1024 };
 
-static tsr_status no_memory(void)
-{
-    return tsr_fail(TSR_ENOMEM, "out of memory");
-}
-
 /* ---- values as text ---------------------------------------------------------------------- */
 
 static bool is_plain(const char *text)
@@ -56,13 +51,13 @@ static tsr_status node_text(struct tsr_arena *arena, const struct tsr_yaml_node 
     size_t n = 0;
     FILE *stream = open_memstream(&text, &n);
     if (!stream)
-        return no_memory();
+        return tsr_no_memory(NULL);
     tsr_status status = put_node(stream, node);
     if (fclose(stream) != 0)
-        status = no_memory();
+        status = tsr_no_memory(NULL);
     *out = status == TSR_OK ? tsr_arena_strdup(arena, text) : NULL;
     free(text);
-    return status != TSR_OK || *out ? status : no_memory();
+    return status != TSR_OK || *out ? status : tsr_no_memory(NULL);
 }
 
 /* ---- axes -------------------------------------------------------------------------------- */
@@ -123,13 +118,13 @@ tsr_status tsr_plan_add_axis(struct tsr_experiment *experiment, const struct tsr
     axis->is_size = !strcmp(key, "batch") || !strcmp(key, "seq");
     axis->values = tsr_arena_alloc(&experiment->doc.arena, n * sizeof(*axis->values));
     if (!axis->values)
-        return no_memory();
+        return tsr_no_memory(NULL);
     for (size_t i = 0; i < n; i++) {
         struct tsr_plan_value *value = &axis->values[i];
         *value = (struct tsr_plan_value){.text = texts[i],
                                          .set = tsr_plan_set(experiment, base, key, texts[i])};
         if (!value->set)
-            return no_memory();
+            return tsr_no_memory(NULL);
         TSR_TRY(is_base(experiment, base, key, texts[i], &value->is_base));
         if (axis->is_size)
             value->size = strtoull(texts[i], NULL, 10);
@@ -180,7 +175,7 @@ static tsr_status read_list(struct tsr_experiment *experiment, const struct tsr_
     TSR_TRY(check_key(list, key, out));
     const char **texts = tsr_arena_alloc(arena, list->n * sizeof(*texts));
     if (!texts)
-        return no_memory();
+        return tsr_no_memory(NULL);
     for (size_t i = 0; i < list->n; i++) {
         struct tsr_settings scratch = base->settings;
         tsr_status status = tsr_settings_put(arena, key, list->items[i], &scratch);
@@ -206,14 +201,14 @@ static tsr_status read_map(struct tsr_experiment *experiment, const struct tsr_s
         const struct tsr_yaml_node *item = map->items[i];
         const char *key = tsr_arena_printf(&experiment->doc.arena, "%s%s", prefix, item->key);
         if (!key)
-            return no_memory();
+            return tsr_no_memory(NULL);
         if (item->kind != TSR_NODE_MAP || !tsr_key_is_prefix(key)) {
             TSR_TRY(read_list(experiment, base, item, key, out));
             continue;
         }
         const char *deeper = tsr_arena_printf(&experiment->doc.arena, "%s.", key);
         if (!deeper)
-            return no_memory();
+            return tsr_no_memory(NULL);
         TSR_TRY(read_map(experiment, base, item, deeper, out));
     }
     return TSR_OK;

@@ -4,12 +4,13 @@
  * A configuration is what the program makes of the file with some --set more, so that the command
  * in the report repeats it exactly.
  */
-#ifndef TSR_CLI_PLAN_SPACE_H
-#define TSR_CLI_PLAN_SPACE_H
+#ifndef TSR_STUDY_PLAN_SPACE_H
+#define TSR_STUDY_PLAN_SPACE_H
 
 #include "experiments/study/job/job.h"
+#include "experiments/study/plan/plan_result.h"
 
-enum { TSR_PLAN_MAX_AXES = 16, TSR_PLAN_MAX_POINTS = 16384 };
+enum { TSR_PLAN_MAX_POINTS = 16384 };
 
 struct tsr_plan_value {
     const char *text;  /* YAML: "bf16", "[2, 4]" */

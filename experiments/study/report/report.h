@@ -1,10 +1,10 @@
 /* report.h: what a comparison leaves behind: tables, data files, traces and pictures.
  *
  * Everything is derived from the rows and details of result.h; nothing is simulated here. Files are
- * written atomically (report_file.h). Errors: TSR_EIO, TSR_ENOMEM, TSR_EBACKEND (gnuplot failed).
+ * written atomically (out_file.h). Errors: TSR_EIO, TSR_ENOMEM, TSR_EBACKEND (gnuplot failed).
  */
-#ifndef TSR_CLI_REPORT_H
-#define TSR_CLI_REPORT_H
+#ifndef TSR_STUDY_REPORT_H
+#define TSR_STUDY_REPORT_H
 
 #include "experiments/study/job/result.h"
 

@@ -1,6 +1,6 @@
 /* report_cells.h: Markdown tables that are padded so that they read well in a terminal. */
-#ifndef TSR_CLI_REPORT_CELLS_H
-#define TSR_CLI_REPORT_CELLS_H
+#ifndef TSR_STUDY_REPORT_CELLS_H
+#define TSR_STUDY_REPORT_CELLS_H
 
 #include "experiments/study/job/result.h"
 

@@ -1,6 +1,6 @@
 /* report_labels.h: places the names of points in a picture so that nothing overlaps. */
-#ifndef TSR_CLI_REPORT_LABELS_H
-#define TSR_CLI_REPORT_LABELS_H
+#ifndef TSR_STUDY_REPORT_LABELS_H
+#define TSR_STUDY_REPORT_LABELS_H
 
 #include "engine/program/base.h"
 

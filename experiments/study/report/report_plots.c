@@ -5,6 +5,7 @@
  * shell; missing, it is no error.
  */
 #include "experiments/study/base/interrupt.h"
+#include "experiments/study/base/listener.h"
 #include "experiments/study/base/out_file.h"
 #include "experiments/study/report/report.h"
 #include "experiments/study/report/report_text.h"
@@ -290,13 +291,10 @@ static void open_gallery(struct gallery *gallery, bool *skipped)
     *gallery = (struct gallery){.gnuplot = find_gnuplot(), .scripts = find_scripts()};
     *skipped = !gallery->gnuplot || !gallery->scripts;
     if (!gallery->gnuplot)
-        fprintf(stderr, "tessera: pictures are left out: no gnuplot (package gnuplot-nox); "
-                        "their data is written\n");
+        tsr_tell("pictures are left out: no gnuplot (package gnuplot-nox); their data is written");
     else if (!gallery->scripts)
-        fprintf(stderr,
-                "tessera: pictures are left out: no folder of scripts (%s); their data is "
-                "written\n",
-                TSR_DATA_DIR "/plots");
+        tsr_tell("pictures are left out: no folder of scripts (%s); their data is written",
+                 TSR_DATA_DIR "/plots");
 }
 
 static void close_gallery(struct gallery *gallery)

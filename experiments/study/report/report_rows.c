@@ -493,7 +493,7 @@ tsr_status tsr_print_report(FILE *out, const json_t *report)
 {
     char *text = json_dumps(report, JSON_INDENT(2));
     if (!text)
-        return tsr_fail(TSR_ENOMEM, "out of memory: the report");
+        return tsr_no_memory("the report");
     fprintf(out, "%s\n", text);
     free(text);
     return TSR_OK;

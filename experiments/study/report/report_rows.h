@@ -1,6 +1,6 @@
 /* report_rows.h: the rows of a comparison as CSV and JSON: one table of columns for both. */
-#ifndef TSR_CLI_REPORT_ROWS_H
-#define TSR_CLI_REPORT_ROWS_H
+#ifndef TSR_STUDY_REPORT_ROWS_H
+#define TSR_STUDY_REPORT_ROWS_H
 
 #include "experiments/study/job/result.h"
 

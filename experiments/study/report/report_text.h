@@ -1,6 +1,6 @@
 /* report_text.h: names and text shared by the report's files. */
-#ifndef TSR_CLI_REPORT_TEXT_H
-#define TSR_CLI_REPORT_TEXT_H
+#ifndef TSR_STUDY_REPORT_TEXT_H
+#define TSR_STUDY_REPORT_TEXT_H
 
 #include "experiments/study/job/result.h"
 

@@ -1,6 +1,6 @@
 /* report_validated.h: the lines and the JSON that say how good the figures of a comparison are. */
-#ifndef TSR_CLI_REPORT_VALIDATED_H
-#define TSR_CLI_REPORT_VALIDATED_H
+#ifndef TSR_STUDY_REPORT_VALIDATED_H
+#define TSR_STUDY_REPORT_VALIDATED_H
 
 #include "experiments/study/job/result.h"
 

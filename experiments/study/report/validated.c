@@ -54,7 +54,7 @@ tsr_status tsr_time_sources(const struct tsr_job *job, struct tsr_arena *arena, 
     *out = tsr_arena_printf(arena,
                             "kernels: %s, sustained rates %s; collectives: NCCL's tuner, rates %s",
                             tables, kernels, links);
-    return *out ? TSR_OK : tsr_fail(TSR_ENOMEM, "out of memory");
+    return *out ? TSR_OK : tsr_no_memory(NULL);
 }
 
 /* ---- the file ---------------------------------------------------------------------------- */
@@ -171,7 +171,7 @@ tsr_status tsr_validated_of(const struct tsr_job *jobs, size_t n, struct tsr_are
     struct tsr_doc doc;
     struct tsr_validated *classes = tsr_arena_alloc(arena, (n + 1) * sizeof *classes);
     if (!classes)
-        return tsr_fail(TSR_ENOMEM, "out of memory");
+        return tsr_no_memory(NULL);
     *n_out = list_classes(jobs, n, classes);
     *out = classes;
     if (n == 0 || !tsr_find_validation("errors.json", jobs[0].experiment->path, path))

@@ -6,8 +6,8 @@
  * it is looked for like models are: beside the experiment and above it, in the installed data, in
  * the source tree.
  */
-#ifndef TSR_CLI_VALIDATED_H
-#define TSR_CLI_VALIDATED_H
+#ifndef TSR_STUDY_VALIDATED_H
+#define TSR_STUDY_VALIDATED_H
 
 #include "experiments/study/job/job.h"
 #include "experiments/study/job/result.h"

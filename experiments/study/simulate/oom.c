@@ -82,7 +82,7 @@ static tsr_status add_to_owner(struct scene *scene, const struct tsr_tables *tab
         return TSR_OK;
     }
     if (!TSR_PUSH(scene->owners, scene->n_owners, scene->cap_owners, new))
-        return tsr_fail(TSR_ENOMEM, "out of memory");
+        return tsr_no_memory(NULL);
     return TSR_OK;
 }
 
@@ -406,13 +406,14 @@ tsr_status tsr_oom_report(const struct tsr_job *job, const struct tsr_emission *
     if (!find_class(emission, &scene))
         return TSR_OK; /* the allocator's own words must do */
     row->oom_phase = scene.oom.origin.phase;
-    tsr_status status = look(&scene);
-    if (status == TSR_OK)
-        put_line(&scene, row->failure, sizeof row->failure);
-    if (status == TSR_OK && dir)
-        status = tsr_oom_remedy(job, row);
-    if (status == TSR_OK && dir)
-        status = write_files(&scene, dir);
+    tsr_status status = TSR_OK;
+    TSR_GOTO(done, look(&scene));
+    put_line(&scene, row->failure, sizeof row->failure);
+    if (dir) {
+        TSR_GOTO(done, tsr_oom_remedy(job, row));
+        TSR_GOTO(done, write_files(&scene, dir));
+    }
+done:
     free(scene.owners);
     return status;
 }

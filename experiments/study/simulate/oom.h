@@ -1,8 +1,8 @@
 /* oom.h: the report of a simulated device that ran out of memory: who asked for how much, what was
  * there, who held it, what would have fitted.
  */
-#ifndef TSR_CLI_OOM_H
-#define TSR_CLI_OOM_H
+#ifndef TSR_STUDY_OOM_H
+#define TSR_STUDY_OOM_H
 
 #include "experiments/study/job/emit.h"
 #include "experiments/study/job/result.h"

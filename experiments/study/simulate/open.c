@@ -1,4 +1,4 @@
-/* study.c: opens an experiment for simulation. */
+/* open.c: opens an experiment for simulation, and its folder for what that leaves. */
 #include "experiments/study/simulate/open.h"
 
 #include <errno.h>
@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "experiments/study/base/interrupt.h"
+#include "experiments/study/base/listener.h"
 #include "experiments/study/base/out_file.h"
 #include "experiments/study/job/build.h"
 #include "experiments/study/report/report.h"
@@ -18,49 +19,43 @@
 
 enum { MAX_NOTES = 16 };
 
-static tsr_status load(const struct tsr_args *args, struct tsr_experiment *out)
+static tsr_status choose(struct tsr_study *study)
 {
-    TSR_TRY(tsr_experiment_load(args->file, args->sets, args->n_sets, out));
+    struct tsr_experiment *e = &study->experiment;
     const struct tsr_strategy *one = NULL;
-    tsr_status status = TSR_OK;
-    if (args->only)
-        status = tsr_experiment_only(out, args->only);
-    if (status == TSR_OK && args->strategy)
-        status = tsr_experiment_find(out, args->strategy, &one);
-    if (status == TSR_OK && one) {
-        struct tsr_strategy copy = *one;
-        out->strategies[0] = copy;
-        out->n = 1;
-    }
-    if (status != TSR_OK)
-        tsr_experiment_fini(out);
-    return status;
+    if (study->request.only)
+        TSR_TRY(tsr_experiment_only(e, study->request.only));
+    if (!study->request.strategy)
+        return TSR_OK;
+    TSR_TRY(tsr_experiment_find(e, study->request.strategy, &one));
+    struct tsr_strategy copy = *one;
+    e->strategies[0] = copy;
+    e->n = 1;
+    return TSR_OK;
 }
 
-tsr_status tsr_print_config(const struct tsr_args *args)
+tsr_status tsr_study_read(const struct tsr_study_request *request, struct tsr_study *out)
 {
-    struct tsr_experiment experiment;
-    char *text = NULL;
-    TSR_TRY(load(args, &experiment));
-    tsr_status status = tsr_experiment_print(&experiment, &text);
-    if (status == TSR_OK)
-        fputs(text, stdout);
-    free(text);
-    tsr_experiment_fini(&experiment);
+    *out = (struct tsr_study){.request = *request};
+    TSR_TRY(tsr_experiment_open(request, &out->experiment));
+    tsr_status status = choose(out);
+    if (status != TSR_OK)
+        tsr_study_fini(out);
     return status;
 }
 
 /* The file whose strategies were simulated: with --set and an output folder that is the resolved
  * one. */
-static const char *name_config(struct tsr_study *study, const struct tsr_args *args)
+static const char *name_config(struct tsr_study *study)
 {
     const char *path = NULL;
-    if (args->n_sets && args->out)
-        path = tsr_arena_printf(&study->experiment.doc.arena, "%s/%s", args->out, RESOLVED_FILE);
+    if (study->request.n_sets && study->request.out)
+        path = tsr_arena_printf(&study->experiment.doc.arena, "%s/%s", study->request.out,
+                                RESOLVED_FILE);
     return path ? path : study->experiment.path;
 }
 
-static tsr_status fill_info(struct tsr_study *study, const struct tsr_args *args)
+static tsr_status fill_info(struct tsr_study *study)
 {
     const struct tsr_job *first = &study->jobs[0];
     struct tsr_arena *arena = &study->experiment.doc.arena;
@@ -68,9 +63,9 @@ static tsr_status fill_info(struct tsr_study *study, const struct tsr_args *args
                                           .model_name = first->model.name,
                                           .cluster_name = first->cluster.name,
                                           .device_file = first->cluster.gpu.path,
-                                          .config_path = name_config(study, args),
-                                          .sets = args->sets,
-                                          .n_sets = args->out ? 0 : args->n_sets,
+                                          .config_path = name_config(study),
+                                          .sets = study->request.sets,
+                                          .n_sets = study->request.out ? 0 : study->request.n_sets,
                                           .resolved_yaml = study->resolved_yaml,
                                           .gpu_name = first->cluster.gpu.name,
                                           .world = first->world};
@@ -79,40 +74,45 @@ static tsr_status fill_info(struct tsr_study *study, const struct tsr_args *args
                             &study->info.n_validated);
 }
 
-static tsr_status open_jobs(struct tsr_study *study)
-{
-    struct tsr_experiment *e = &study->experiment;
-    study->jobs = calloc(e->n, sizeof(*study->jobs));
-    if (!study->jobs)
-        return tsr_fail(TSR_ENOMEM, "out of memory");
-    for (size_t i = 0; i < e->n; i++) {
-        TSR_TRY(tsr_job_open(e, &e->strategies[i], TSR_NEEDS_ALL, &study->jobs[i]));
-        study->n++;
-        TSR_TRY(tsr_build_check(&study->jobs[i]));
-    }
-    return TSR_OK;
-}
-
-tsr_status tsr_study_open(const struct tsr_args *args, struct tsr_study *out)
-{
-    memset(out, 0, sizeof(*out));
-    TSR_TRY(load(args, &out->experiment));
-    tsr_status status = open_jobs(out);
-    if (status == TSR_OK)
-        status = tsr_experiment_print(&out->experiment, &out->resolved_yaml);
-    if (status == TSR_OK)
-        status = fill_info(out, args);
-    if (status != TSR_OK)
-        tsr_study_fini(out);
-    return status;
-}
-
-void tsr_study_fini(struct tsr_study *study)
+static void drop_jobs(struct tsr_study *study)
 {
     for (size_t i = 0; i < study->n; i++)
         tsr_job_close(&study->jobs[i]);
     free(study->jobs);
     free(study->resolved_yaml);
+    study->n = 0;
+    study->jobs = NULL;
+    study->resolved_yaml = NULL;
+}
+
+static tsr_status open_jobs(struct tsr_study *study)
+{
+    struct tsr_experiment *e = &study->experiment;
+    study->jobs = calloc(e->n, sizeof(*study->jobs));
+    if (!study->jobs)
+        return tsr_no_memory(NULL);
+    for (size_t i = 0; i < e->n; i++) {
+        TSR_TRY(tsr_job_open(e, &e->strategies[i], TSR_NEEDS_ALL, &study->jobs[i]));
+        study->n++;
+        TSR_TRY(tsr_build_check(&study->jobs[i]));
+    }
+    TSR_TRY(tsr_experiment_print(e, &study->resolved_yaml));
+    return fill_info(study);
+}
+
+tsr_status tsr_study_build(struct tsr_study *study)
+{
+    if (study->jobs)
+        return TSR_OK;
+    tsr_status status = open_jobs(study);
+    if (status != TSR_OK)
+        drop_jobs(study);
+    return status;
+}
+
+void tsr_study_fini(struct tsr_study *study)
+{
+    drop_jobs(study);
     tsr_experiment_fini(&study->experiment);
     memset(study, 0, sizeof(*study));
 }
@@ -195,7 +195,7 @@ static tsr_status put_text(FILE *stream, const void *text)
     return TSR_OK;
 }
 
-tsr_status tsr_study_write(const struct tsr_study *study, const char *dir,
+tsr_status tsr_study_files(const struct tsr_study *study, const char *dir,
                            const struct tsr_row *rows, size_t n)
 {
     bool skipped = false;
@@ -223,7 +223,7 @@ void tsr_study_notes(const struct tsr_study *study)
             if (known)
                 continue;
             memcpy(said[n++], notes[k], sizeof said[0]);
-            fprintf(stderr, "tessera: note: %s\n", notes[k]);
+            tsr_tell("note: %s", notes[k]);
         }
     }
 }

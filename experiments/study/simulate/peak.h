@@ -1,8 +1,8 @@
 /* peak.h: the memory of one strategy, measured by emitting it and replaying its programs; no time
  * is simulated, so this is what searches use.
  */
-#ifndef TSR_CLI_PEAK_H
-#define TSR_CLI_PEAK_H
+#ifndef TSR_STUDY_PEAK_H
+#define TSR_STUDY_PEAK_H
 
 #include "experiments/study/job/emit.h"
 #include "experiments/study/job/result.h"

@@ -5,12 +5,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "experiments/cli/args/cmd.h"
+#include "experiments/study/base/exit_status.h"
 #include "experiments/study/job/sim_job.h"
 #include "experiments/study/report/report.h"
 #include "experiments/study/simulate/oom.h"
 #include "experiments/study/simulate/peak.h"
-#include "experiments/study/simulate/samples.h"
 
 /* ---- the row ----------------------------------------------------------------------------- */
 
@@ -133,6 +132,80 @@ static tsr_status take_times(const struct tsr_job *job, const struct tsr_emissio
     return TSR_OK;
 }
 
+/* ---- samples ----------------------------------------------------------------------------- */
+
+/* The p-th percentile (0 to 100) of ascending values, linear between neighbours. */
+static double percentile(const double *ascending, size_t n, double p)
+{
+    double at = p / 100 * (double)(n - 1);
+    size_t below = (size_t)at;
+    if (below + 1 >= n)
+        return ascending[n - 1];
+    return ascending[below] + (at - (double)below) * (ascending[below + 1] - ascending[below]);
+}
+
+/* Several samples of a simulation without noise would all be equal. */
+static tsr_status check_samples(const struct tsr_job *job)
+{
+    const struct tsr_settings *s = job->settings;
+    if (s->samples == 1 || tsr_is_noisy(&s->sim.conditions))
+        return TSR_OK;
+    return tsr_node_error(tsr_job_at(job, "sim.samples"),
+                          "sim.samples: found %llu without noise: all samples are equal; allowed: "
+                          "1, or with sim.jitter_kernel or sim.jitter_gpu above 0",
+                          (unsigned long long)s->samples);
+}
+
+static int ascending(const void *a, const void *b)
+{
+    const double *x = a, *y = b;
+    return (*x > *y) - (*x < *y);
+}
+
+static tsr_status one_step(const struct tsr_job *job, const struct tsr_sim_job *run,
+                           uint64_t number, uint32_t iteration, double *step)
+{
+    struct tsr_sim_options options = job->settings->sim;
+    struct tsr_sim_result *result;
+    struct tsr_metrics metrics;
+    options.conditions.seed += number;
+    TSR_TRY(tsr_sim_run(&job->cluster, run, &options, &result));
+    tsr_status status = tsr_metrics_of(run, result, iteration, &metrics, NULL);
+    *step = metrics.step_s;
+    tsr_sim_result_destroy(result);
+    return status;
+}
+
+/* Simulates the run with the seeds that follow the strategy's, whose sample is row->steady. */
+static tsr_status take_samples(const struct tsr_job *job, const struct tsr_sim_job *run,
+                               uint32_t iteration, struct tsr_row *row)
+{
+    size_t n = job->settings->samples;
+    tsr_status status = TSR_OK;
+    if (n <= 1)
+        return TSR_OK;
+    double *steps = calloc(n, sizeof *steps);
+    if (!steps)
+        return tsr_no_memory(NULL);
+    steps[0] = row->steady.step_s;
+    for (size_t i = 1; i < n && status == TSR_OK; i++)
+        status = one_step(job, run, i, iteration, &steps[i]);
+    if (status == TSR_OK) {
+        struct tsr_samples *s = &row->samples;
+        qsort(steps, n, sizeof *steps, ascending);
+        s->n = (uint32_t)n;
+        for (size_t i = 0; i < n; i++)
+            s->mean_s += steps[i] / (double)n;
+        s->p5_s = percentile(steps, n, 5);
+        s->p50_s = percentile(steps, n, 50);
+        s->p95_s = percentile(steps, n, 95);
+    }
+    free(steps);
+    return status;
+}
+
+/* ---- all of it --------------------------------------------------------------------------- */
+
 static tsr_status show_detail(const struct tsr_job *job, const struct tsr_emission *emission,
                               const struct run *run, uint32_t shown, const struct tsr_row *row,
                               tsr_look_fn look, void *user)
@@ -163,21 +236,18 @@ tsr_status tsr_simulate_times(const struct tsr_job *job, const struct tsr_emissi
 {
     struct run run;
     uint32_t shown = 0;
-    TSR_TRY(tsr_samples_check(job));
+    TSR_TRY(check_samples(job));
     TSR_TRY(open_run(emission, &run));
     tsr_status status = tsr_sim_run(&job->cluster, &run.job, &job->settings->sim, &run.result);
-    if (status == TSR_ECONFIG)
-        status = tsr_at_sim_key(job, status);
-    if (status == TSR_OK)
-        status = check_hashes(emission, run.result);
-    if (status == TSR_OK)
-        status = take_times(job, emission, &run, row, &shown);
-    if (status == TSR_OK)
-        status = tsr_samples_take(job, &run.job, emission->steady, row);
+    TSR_GOTO(done, status == TSR_ECONFIG ? tsr_at_sim_key(job, status) : status);
+    TSR_GOTO(done, check_hashes(emission, run.result));
+    TSR_GOTO(done, take_times(job, emission, &run, row, &shown));
+    TSR_GOTO(done, take_samples(job, &run.job, emission->steady, row));
     if (tsr_rank_0_differs(job->settings))
         shown = 0;
-    if (status == TSR_OK && look)
-        status = show_detail(job, emission, &run, shown, row, look, user);
+    if (look)
+        TSR_GOTO(done, show_detail(job, emission, &run, shown, row, look, user));
+done:
     close_run(&run);
     return status;
 }

@@ -1,6 +1,6 @@
 /* simulate.h: one strategy from its settings to the row of the table and its files. */
-#ifndef TSR_CLI_SIMULATE_H
-#define TSR_CLI_SIMULATE_H
+#ifndef TSR_STUDY_SIMULATE_H
+#define TSR_STUDY_SIMULATE_H
 
 #include "experiments/study/job/emit.h"
 #include "experiments/study/job/result.h"

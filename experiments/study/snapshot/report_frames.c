@@ -5,7 +5,7 @@
  * micro-batch).
  */
 #include "experiments/study/snapshot/report_frames.h"
-#include "experiments/study/detail/report_annotations.h"
+#include "experiments/study/snapshot/report_annotations.h"
 
 #include <stdlib.h>
 #include <string.h>

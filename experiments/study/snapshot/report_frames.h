@@ -2,8 +2,8 @@
  * phase, hook, module and its parents, operation, category. Equal texts, frames and stacks are
  * written once and referred to after that.
  */
-#ifndef TSR_CLI_REPORT_FRAMES_H
-#define TSR_CLI_REPORT_FRAMES_H
+#ifndef TSR_STUDY_REPORT_FRAMES_H
+#define TSR_STUDY_REPORT_FRAMES_H
 
 #include "engine/program/program.h"
 #include "experiments/study/snapshot/report_pickle.h"

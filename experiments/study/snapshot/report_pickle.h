@@ -10,8 +10,8 @@
  * Only operations that PyTorch's viewer of memory snapshots knows are written (no frames, no sets,
  * no objects). Errors stay in the stream (ferror()).
  */
-#ifndef TSR_CLI_REPORT_PICKLE_H
-#define TSR_CLI_REPORT_PICKLE_H
+#ifndef TSR_STUDY_REPORT_PICKLE_H
+#define TSR_STUDY_REPORT_PICKLE_H
 
 #include <stdbool.h>
 #include <stdint.h>

@@ -7,9 +7,9 @@
  * are those of the host's issue. Added: the category of an allocation, by which the viewer colours.
  */
 #include "experiments/study/base/out_file.h"
-#include "experiments/study/detail/report_heap.h"
 #include "experiments/study/report/report.h"
 #include "experiments/study/snapshot/report_frames.h"
+#include "experiments/study/snapshot/report_heap.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -5,14 +5,15 @@
  * columns of a row into keys of an experiment. Each row then goes the way of every experiment
  * (validate_run.c), and what comes out is set against what was measured (validate_points.c).
  */
-#ifndef TSR_CLI_VALIDATE_H
-#define TSR_CLI_VALIDATE_H
+#ifndef TSR_STUDY_VALIDATE_H
+#define TSR_STUDY_VALIDATE_H
 
 #include <stdio.h>
 
 #include "experiments/study/base/csv.h"
 #include "experiments/study/config/experiment.h"
 #include "experiments/study/config/settings.h"
+#include "experiments/study/validate/validation.h"
 
 /* ---- tables ------------------------------------------------------------------------------ */
 
@@ -130,74 +131,10 @@ tsr_status tsr_recipe_load(const struct tsr_recipe *recipe, const char *const *s
 tsr_status tsr_collective_outcome(const struct tsr_recipe *recipe, const char *const *sets,
                                   size_t n_sets, struct tsr_outcome *out) TSR_MUST_USE;
 
-enum tsr_point_status { TSR_POINT_PREDICTED, TSR_POINT_NOT_MODELLED };
-
-/* One measured figure of a row, and its prediction. Texts belong to the validation. */
-struct tsr_point {
-    const char *row_id, *quantity, *unit, *reason;
-    enum tsr_point_status status;
-    const struct tsr_csv_row *row;
-    char api[16], gpu[64]; /* "": not modelled, or no training */
-    bool many_nodes;
-    uint32_t gpus;  /* of the prediction that is shown: of a range, the worse end */
-    bool duplicate; /* the table has the measurement twice: not counted */
-    bool counts;    /* in the quantiles: measured, and no duplicate */
-    bool beside;    /* not the row's main figure */
-    bool small;     /* a collective that latency decides: a quantity of its own */
-    bool has_measured;
-    double measured, predicted;
-    double step_s, compute_s, comm_s, exposed_s; /* as of an outcome; 0: not simulated */
-    double error; /* |predicted - measured| / measured; 1 if it is not modelled */
-    double mfu_measured, mfu_predicted; /* 0: unknown */
-};
-
-struct tsr_validation {
-    struct tsr_arena arena;
-    const struct tsr_table *table;
-    const struct tsr_rules *conditions;
-    const char *const *sets;
-    size_t n_sets;
-    size_t n_points, n_simulated;
-    struct tsr_point *points;
-};
-
 /* Predicts every row, `jobs` at a time. Borrows its arguments. On failure nothing is to be freed.
  */
 tsr_status tsr_validate(const struct tsr_table *table, const struct tsr_rules *conditions,
                         const char *const *sets, size_t n_sets, uint64_t jobs,
                         struct tsr_validation *out) TSR_MUST_USE;
-void tsr_validation_fini(struct tsr_validation *validation);
-
-/* ---- statistics -------------------------------------------------------------------------- */
-
-struct tsr_error_stats {
-    size_t n;            /* rows that count */
-    size_t not_modelled; /* of them */
-    double mean, median, p90, max,
-        bias; /* of errors; bias: median of predicted over measured - 1 */
-};
-
-/* A set of points by what they have in common. NULL and 0: any. */
-struct tsr_point_class {
-    const char *quantity, *gpu;
-    uint32_t min_gpus, max_gpus;
-};
-
-/* Errors: TSR_ENOMEM. */
-tsr_status tsr_error_stats_of(const struct tsr_validation *validation,
-                              const struct tsr_point_class *which,
-                              struct tsr_error_stats *out) TSR_MUST_USE;
-/* Spearman's rank correlation of measured and predicted MFU; NAN below 3 points. */
-tsr_status tsr_rank_correlation(const struct tsr_validation *validation,
-                                const struct tsr_point_class *which, double *out) TSR_MUST_USE;
-
-/* ---- reports ----------------------------------------------------------------------------- */
-
-tsr_status tsr_validation_print(FILE *out, const struct tsr_validation *validation) TSR_MUST_USE;
-tsr_status tsr_validation_json(FILE *out, const struct tsr_validation *validation) TSR_MUST_USE;
-tsr_status tsr_validation_csv(FILE *out, const struct tsr_validation *validation) TSR_MUST_USE;
-/* DIR/validate.csv, summary.json, and the picture validate.svg and .png. */
-tsr_status tsr_validation_write(const char *dir,
-                                const struct tsr_validation *validation) TSR_MUST_USE;
 
 #endif

@@ -262,7 +262,7 @@ static tsr_status expand(const struct context *c, const char *text, const char *
     size_t used = strlen(done);
     snprintf(done + used, sizeof done - used, "%s", text);
     *out = tsr_arena_strdup(c->arena, done);
-    return *out ? TSR_OK : tsr_fail(TSR_ENOMEM, "out of memory");
+    return *out ? TSR_OK : tsr_no_memory(NULL);
 }
 
 static bool matches(const char *cell, const struct tsr_yaml_node *pattern)
@@ -312,13 +312,13 @@ static tsr_status put_set(struct context *c, const char *key, const char *value)
     }
     const char *set = tsr_arena_printf(c->arena, "%s=%s", key, value);
     if (!set)
-        return tsr_fail(TSR_ENOMEM, "out of memory");
+        return tsr_no_memory(NULL);
     while (i < r->n_sets && (strncmp(r->sets[i], key, n) || r->sets[i][n] != '='))
         i++;
     if (i < r->n_sets)
         r->sets[i] = set;
     else if (!TSR_PUSH(r->sets, r->n_sets, c->cap_sets, set))
-        return tsr_fail(TSR_ENOMEM, "out of memory");
+        return tsr_no_memory(NULL);
     return TSR_OK;
 }
 
@@ -375,8 +375,7 @@ static tsr_status write_model(struct context *c)
     }
     if (text && c->n_model)
         c->recipe->model = tsr_arena_printf(c->arena, "{%s}\n", text);
-    return text && (c->recipe->model || !c->n_model) ? TSR_OK
-                                                     : tsr_fail(TSR_ENOMEM, "out of memory");
+    return text && (c->recipe->model || !c->n_model) ? TSR_OK : tsr_no_memory(NULL);
 }
 
 static bool has_set(const struct tsr_recipe *r, const char *key)
@@ -394,7 +393,7 @@ static tsr_status finish(struct context *c)
     struct tsr_recipe *r = c->recipe;
     const char **kept = tsr_arena_alloc(c->arena, (r->n_sets + 1) * sizeof(*kept));
     if (!kept)
-        return tsr_fail(TSR_ENOMEM, "out of memory");
+        return tsr_no_memory(NULL);
     if (r->n_sets)
         memcpy(kept, r->sets, r->n_sets * sizeof(*kept));
     free(r->sets);
@@ -404,7 +403,7 @@ static tsr_status finish(struct context *c)
     if (!r->refuse && missing) {
         r->refuse = tsr_arena_printf(c->arena, "its column %s is empty", missing);
         if (!r->refuse)
-            return tsr_fail(TSR_ENOMEM, "out of memory");
+            return tsr_no_memory(NULL);
     }
     if (!r->refuse && !has_set(r, "cluster"))
         r->refuse = "no rule of conditions.yaml knows its machine";

@@ -195,7 +195,7 @@ static tsr_status add_point(struct jobs *jobs, size_t i, const struct tsr_measur
     if (!*id)
         id = tsr_arena_printf(&v->arena, "%d", row->line);
     if (!id || !quantity)
-        return tsr_fail(TSR_ENOMEM, "out of memory");
+        return tsr_no_memory(NULL);
     for (size_t k = 0; k < ENDS; k++) {
         end[k] = (struct tsr_point){.row_id = id,
                                     .row = row,
@@ -213,7 +213,7 @@ static tsr_status add_point(struct jobs *jobs, size_t i, const struct tsr_measur
     if (point->reason) {
         point->reason = tsr_arena_strdup(&v->arena, point->reason);
         if (!point->reason)
-            return tsr_fail(TSR_ENOMEM, "out of memory");
+            return tsr_no_memory(NULL);
     }
     v->n_points++;
     return TSR_OK;
@@ -283,7 +283,7 @@ static tsr_status validate(struct jobs *jobs, uint64_t n_jobs)
     jobs->first = calloc(ENDS * n_rows + 1, sizeof(*jobs->first));
     jobs->outcome = calloc(ENDS * n_rows + 1, sizeof(*jobs->outcome));
     if (!v->points || !jobs->shots || !jobs->first || !jobs->outcome)
-        return tsr_fail(TSR_ENOMEM, "out of memory");
+        return tsr_no_memory(NULL);
     TSR_TRY(check_figures(v->table));
     TSR_TRY(tsr_outcome_check_sets(v->sets, v->n_sets));
     TSR_TRY(make_shots(jobs));

@@ -253,7 +253,7 @@ static tsr_status quantity_json(const struct tsr_validation *v, const char *quan
     json_object_set_new(value, "quantity", quantity ? json_string(quantity) : json_null());
     json_object_set_new(value, "classes", classes);
     *out = value;
-    return value && classes ? TSR_OK : tsr_fail(TSR_ENOMEM, "out of memory");
+    return value && classes ? TSR_OK : tsr_no_memory(NULL);
 }
 
 /* The summary is that of the main quantity, with the others below it. */
@@ -294,7 +294,7 @@ static tsr_status whole_json(const struct tsr_validation *v, json_t **out)
         json_decref(summary);
         return status;
     }
-    return *out ? TSR_OK : tsr_fail(TSR_ENOMEM, "out of memory");
+    return *out ? TSR_OK : tsr_no_memory(NULL);
 }
 
 tsr_status tsr_validation_json(FILE *out, const struct tsr_validation *v)

@@ -13,8 +13,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "experiments/cli/args/cmd.h"
-#include "experiments/study/base/temp_file.h"
+#include "experiments/study/base/files.h"
 #include "experiments/study/job/build.h"
 #include "experiments/study/job/job.h"
 #include "experiments/study/report/validated.h"
@@ -32,7 +31,7 @@ tsr_status tsr_recipe_load(const struct tsr_recipe *recipe, const char *const *s
     const char **all = calloc(recipe->n_sets + n_sets + MAX_EXTRA_SETS, sizeof(*all));
     size_t n = 0;
     if (!all)
-        return tsr_fail(TSR_ENOMEM, "out of memory");
+        return tsr_no_memory(NULL);
     snprintf(model_set, sizeof model_set, "model.name=%s", model);
     snprintf(steps_set, sizeof steps_set, "accumulation.steps=%llu", (unsigned long long)steps);
     for (size_t i = 0; i < recipe->n_sets; i++)

@@ -26,7 +26,7 @@ tsr_status tsr_error_stats_of(const struct tsr_validation *v, const struct tsr_p
     double *errors = room(v, 2), sum = 0;
     *out = (struct tsr_error_stats){0};
     if (!errors)
-        return tsr_fail(TSR_ENOMEM, "out of memory");
+        return tsr_no_memory(NULL);
     double *bias = errors + v->n_points;
     size_t n = 0, n_bias = 0;
     for (size_t i = 0; i < v->n_points; i++) {
@@ -81,7 +81,7 @@ tsr_status tsr_rank_correlation(const struct tsr_validation *v, const struct tsr
     double *values = room(v, 4);
     *out = NAN;
     if (!values)
-        return tsr_fail(TSR_ENOMEM, "out of memory");
+        return tsr_no_memory(NULL);
     double *predicted = values + v->n_points, *ranks = predicted + v->n_points;
     size_t n = 0;
     for (size_t i = 0; i < v->n_points; i++) {

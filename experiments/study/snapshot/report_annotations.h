@@ -2,8 +2,8 @@
  * (R256), from the origin of the instructions. Two layers: the hook, and inside it the gather, the
  * copy-out or the reduction; of a gather for a later group the prefetch.
  */
-#ifndef TSR_CLI_REPORT_ANNOTATIONS_H
-#define TSR_CLI_REPORT_ANNOTATIONS_H
+#ifndef TSR_STUDY_REPORT_ANNOTATIONS_H
+#define TSR_STUDY_REPORT_ANNOTATIONS_H
 
 #include "experiments/study/job/result.h"
 

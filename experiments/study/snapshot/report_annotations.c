@@ -1,7 +1,7 @@
 /* report_annotations.c: the labels that PyTorch's profiler would show for the work of fully_shard
  * ("FSDP::all_gather (layers.3)"), from the origin of the instructions (R256).
  */
-#include "experiments/study/detail/report_annotations.h"
+#include "experiments/study/snapshot/report_annotations.h"
 #include "experiments/study/report/report_text.h"
 
 #include <stdio.h>

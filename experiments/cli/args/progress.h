@@ -14,4 +14,7 @@ void tsr_progress_begin(struct tsr_progress *progress, size_t total);
 void tsr_progress_show(const struct tsr_progress *progress, size_t done, const char *what);
 void tsr_progress_end(const struct tsr_progress *progress); /* removes the bar */
 
+/* From now on what a study says goes to stderr. */
+void tsr_progress_listen(void);
+
 #endif

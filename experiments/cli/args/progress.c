@@ -1,10 +1,13 @@
-/* progress.c: one line that is rewritten in place. NO_COLOR (any value) leaves out colours. */
-#include "experiments/study/base/progress.h"
+/* progress.c: what a study says while it works, on stderr: remarks as lines, progress as one line
+ * that is rewritten in place. NO_COLOR (any value) leaves out colours. */
+#include "experiments/cli/args/progress.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
+
+#include "experiments/study/base/listener.h"
 
 enum { WIDTH = 30 };
 
@@ -35,4 +38,26 @@ void tsr_progress_end(const struct tsr_progress *progress)
         return;
     fputs("\r\033[K", stderr);
     fflush(stderr);
+}
+
+static void put_note(void *user, const char *text)
+{
+    (void)user;
+    fprintf(stderr, "tessera: %s\n", text);
+}
+
+static void put_progress(void *user, size_t done, size_t total, const char *what)
+{
+    struct tsr_progress bar;
+    (void)user;
+    tsr_progress_begin(&bar, total);
+    if (what)
+        tsr_progress_show(&bar, done, what);
+    else
+        tsr_progress_end(&bar);
+}
+
+void tsr_progress_listen(void)
+{
+    tsr_listen(&(struct tsr_listener){.note = put_note, .progress = put_progress});
 }

@@ -1,5 +1,5 @@
 /* report_heap.c: live buffers by address, held memory as a list of ranges. */
-#include "experiments/study/detail/report_heap.h"
+#include "experiments/study/snapshot/report_heap.h"
 
 #include <stdlib.h>
 

@@ -2,8 +2,8 @@
  * addresses of the memory behind them, from the SEGMENT_* instructions of a run, iteration after
  * iteration.
  */
-#ifndef TSR_CLI_REPORT_HEAP_H
-#define TSR_CLI_REPORT_HEAP_H
+#ifndef TSR_STUDY_REPORT_HEAP_H
+#define TSR_STUDY_REPORT_HEAP_H
 
 #include "engine/program/memory.h"
 

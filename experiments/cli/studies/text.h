@@ -1,0 +1,36 @@
+/* text.h: reports as text, from the objects that --format json prints: both say the same. */
+#ifndef TSR_CLI_TEXT_H
+#define TSR_CLI_TEXT_H
+
+#include <jansson.h>
+#include <stdbool.h>
+#include <stdio.h>
+
+/* What the objects say under a key. Borrowed from `object`; "" if the key is missing, null or no
+ * string.
+ */
+static inline const char *tsr_json_text(const json_t *object, const char *key)
+{
+    const char *text = json_string_value(json_object_get(object, key));
+    return text ? text : "";
+}
+
+/* 0 if the key is missing or no integer. */
+static inline json_int_t tsr_json_int(const json_t *object, const char *key)
+{
+    return json_integer_value(json_object_get(object, key));
+}
+
+/* False if the key is missing. */
+static inline bool tsr_json_flag(const json_t *object, const char *key)
+{
+    return json_is_true(json_object_get(object, key));
+}
+
+/* `top`: rows of each table at most. */
+void tsr_explain_print(FILE *out, const json_t *report, size_t top);
+void tsr_explain_print_what_if(FILE *out, const json_t *what_if);
+void tsr_overlap_print(FILE *out, const json_t *report, size_t top);
+void tsr_diff_print(FILE *out, const json_t *report, size_t top);
+
+#endif
