@@ -6,7 +6,6 @@
 
 #include "exec/cuda/blas/blas.h"
 #include "tests/kernels/kernels_testing.h"
-#include "tests/standin/blas.h"
 #include "tests/standin/standin.h"
 
 enum { BLAS_SCRATCH = 64 << 10, BLAS_ROOM = 4096 };

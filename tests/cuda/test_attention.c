@@ -5,7 +5,6 @@
 #include "exec/cuda/cudnn/cudnn_attention.h"
 #include "exec/cuda/gpu/context.h"
 #include "tests/kernels/kernels_testing.h"
-#include "tests/standin/attention.h"
 #include "tests/standin/standin.h"
 
 enum { SCRATCH = 256, FIELDS = 9, PACK = 3 };

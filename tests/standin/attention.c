@@ -9,7 +9,6 @@
 
 #include "exec/base/numeric.h"
 #include "exec/cuda/cudnn/cudnn_attention.h"
-#include "tests/standin/attention.h"
 #include "tests/standin/standin.h"
 
 enum { PLANS = 64 };

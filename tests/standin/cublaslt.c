@@ -11,7 +11,6 @@
 
 #include "engine/program/base.h"
 #include "exec/base/numeric.h"
-#include "tests/standin/blas.h"
 #include "tests/standin/standin.h"
 
 struct layout {

@@ -14,11 +14,10 @@
 #ifndef TSR_STANDIN_H
 #define TSR_STANDIN_H
 
+#include <cuda_runtime_api.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
-
-#include <cuda_runtime_api.h>
 
 struct tsr_standin_config {
     int gpus;
@@ -103,5 +102,24 @@ bool tsr_standin_called(size_t i, const char **entry, uint64_t *calls);
 
 /* Streams, events, pinned and device allocations that were made and not given back. */
 int64_t tsr_standin_live(void);
+
+/* ---- attention ------------------------------------------------------------------------------- */
+
+/* What tests ask of the stand-in of cuDNN's attention. */
+
+/* From the next tsr_attention_create() on: whether there is one, and its workspace. */
+void tsr_standin_attention(bool there, uint64_t workspace);
+
+/* ---- blas ------------------------------------------------------------------------------------ */
+
+/* What tests ask of the stand-in of cuBLASLt. It has three algorithms, 0 to 2; 1 and 2
+ * split the sum along k, 2 with parts that are added in place. */
+
+/* The algorithm of the last product that was asked for. */
+unsigned tsr_standin_algorithm(void);
+/* Algorithms below this number take 20 ms longer. */
+void tsr_standin_slow_algorithms(unsigned below);
+/* What cublasLtGetVersion() says. */
+void tsr_standin_cublaslt_version(size_t version);
 
 #endif
