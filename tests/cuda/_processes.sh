@@ -3,7 +3,7 @@
 # tests/jobs/_faults.sh, whose run and start run on GPUs here.
 TESSERA=${TESSERA_STANDIN:?the program with the stand-ins}
 # shellcheck source=tests/jobs/_faults.sh
-. "$TSR_SOURCE_DIR/tests/exec/_faults.sh"
+. "$TSR_SOURCE_DIR/tests/jobs/_faults.sh"
 : "${tmp:?a folder of our own}" "${job:?}" "${out:?}" "${err:?}"
 unset XDG_CACHE_HOME HOME # no plans of products are kept; --deterministic: none are timed
 export TSR_STANDIN=gpus=4

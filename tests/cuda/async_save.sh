@@ -6,7 +6,7 @@
 # Environment: TESSERA_STANDIN, the program with the stand-ins.
 TESSERA=${TESSERA_STANDIN:?the program with stand-ins}
 # shellcheck source=tests/jobs/_faults.sh
-. "$TSR_SOURCE_DIR/tests/exec/_faults.sh"
+. "$TSR_SOURCE_DIR/tests/jobs/_faults.sh"
 unset XDG_CACHE_HOME HOME # no plans of products are kept
 export TSR_STANDIN=gpus=2,delay_us=20,seed=3
 

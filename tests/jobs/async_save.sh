@@ -4,7 +4,7 @@
 # once, the same losses; a run goes on from them; a thread that cannot write ends the run at a later
 # step, with the last good checkpoint as it was.
 # shellcheck source=tests/jobs/_faults.sh
-. "$TSR_SOURCE_DIR/tests/exec/_faults.sh"
+. "$TSR_SOURCE_DIR/tests/jobs/_faults.sh"
 fsdp=(run "$job" --on host --strategy fsdp)
 
 # alike NOW LATER WHAT: two runs with the same losses and checkpoints.

@@ -4,7 +4,7 @@
 # A damaged newest checkpoint: a run goes on from the one before, to the same end, and says so; where
 # the user named that very checkpoint, or none is whole: one line, status 2.
 # shellcheck source=tests/jobs/_faults.sh
-. "$TSR_SOURCE_DIR/tests/exec/_faults.sh"
+. "$TSR_SOURCE_DIR/tests/jobs/_faults.sh"
 export LC_ALL=C
 fsdp=(run "$job" --on host --strategy fsdp --ranks 2)
 

@@ -2,7 +2,7 @@
 # Mistakes of a user of `tessera run --on host`: one line for the whole job, exit status 2, before a
 # step is done, however the ranks are started.
 # shellcheck source=tests/jobs/_faults.sh
-. "$TSR_SOURCE_DIR/tests/exec/_faults.sh"
+. "$TSR_SOURCE_DIR/tests/jobs/_faults.sh"
 fsdp=(run "$job" --on host --strategy fsdp)
 
 # Options that contradict each other

@@ -3,7 +3,7 @@
 # disk that is full. One line for each rank that names step and rank or file, status 1, and the last
 # checkpoint loads.
 # shellcheck source=tests/jobs/_faults.sh
-. "$TSR_SOURCE_DIR/tests/exec/_faults.sh"
+. "$TSR_SOURCE_DIR/tests/jobs/_faults.sh"
 
 # dies STATUS RANKS WORD... -- ARGUMENT...: of RANKS processes, or of 1 process of two threads.
 dies() {

@@ -3,7 +3,7 @@
 # their flight records, and the last checkpoint loads. Signals that end a run in order; two runs in
 # one folder.
 # shellcheck source=tests/jobs/_faults.sh
-. "$TSR_SOURCE_DIR/tests/exec/_faults.sh"
+. "$TSR_SOURCE_DIR/tests/jobs/_faults.sh"
 long=(--set train.steps=1000000 --set checkpoints.every=20)
 
 # Of our launcher's processes the one that is rank $1.

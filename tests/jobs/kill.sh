@@ -6,7 +6,7 @@
 #
 # Environment: TSR_KILL_SEED repeats the moments of an earlier run; TSR_KILLS, how many.
 # shellcheck source=tests/jobs/_faults.sh
-. "$TSR_SOURCE_DIR/tests/exec/_faults.sh"
+. "$TSR_SOURCE_DIR/tests/jobs/_faults.sh"
 seed=${TSR_KILL_SEED:-$(($(date +%s%N) / 1000 % 32768))}
 RANDOM=$seed
 run=$tmp/run

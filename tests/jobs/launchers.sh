@@ -3,7 +3,7 @@
 # mpirun of MPICH and of Open MPI, and ranks that find what torchrun and srun set. Losses and norms
 # are the same digits at every step. What cannot run here is said.
 # shellcheck source=tests/jobs/_faults.sh
-. "$TSR_SOURCE_DIR/tests/exec/_faults.sh"
+. "$TSR_SOURCE_DIR/tests/jobs/_faults.sh"
 tried=0
 how=(--set world=3 --set train.steps=12 --set checkpoints.every=0 --timeout 60)
 
