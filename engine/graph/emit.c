@@ -2,7 +2,6 @@
  *
  * Every function does nothing once the engine has failed or a recomputation has stopped early.
  */
-#include "engine/graph/deferred.h"
 #include "engine/graph/engine.h"
 
 #include <stdio.h>

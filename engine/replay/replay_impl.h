@@ -7,14 +7,11 @@
 #include "engine/graph/walk.h"
 #include "engine/step/step.h"
 
-/* ---- digest.c, digest_wrap.c ----------------------------------------------------------------- */
+/* ---- digest.c -------------------------------------------------------------------------------- */
 
 /* Between steps only. The arrays of *walk are used again if it comes from an earlier walk; begin
  * with {0}. Errors: TSR_ENOMEM. */
 tsr_status tsr__walk_state(struct tsr_engine *e, struct tsr_state_walk *walk);
-
-/* digest_wrap.c: states, groups and what they share; the reducer. */
-void tsr__walk_wrapped(struct tsr_state_walk *w);
 
 /* ---- replay_step.c --------------------------------------------------------------------------- */
 

@@ -11,7 +11,6 @@
 
 /* ---- copies ---------------------------------------------------------------------------------- */
 
-uint64_t tsr__full_bytes(const struct tsr_param *p);
 uint64_t tsr__local_bytes(const struct tsr_param *p); /* of this rank, without padding */
 /* The copies of pageable memory, and those that nobody asked to be asynchronous, block. */
 void tsr__host_waits(struct tsr_engine *e);
@@ -61,17 +60,12 @@ void tsr__item_origin(struct tsr_engine *e, const struct tsr__item *item);
 /* Cut over several ranks, not replicated. */
 bool tsr__is_cut(const struct tsr_param *p);
 
-/* ---- saving beside training (outside_save_async.c) ------------------------------------------- */
+/* ---- saving beside training (outside_save.c) ------------------------------------------------- */
 
 struct tsr__save_copy {
     const struct tsr__item *item;
     struct tsr_storage *storage; /* in host memory */
 };
-
-/* Takes items->v. Nothing is being saved. */
-void tsr__save_begin(struct tsr_engine *e, struct tsr__items *items);
-/* What is being saved is written, and its memory goes back. Nothing if there is none. */
-void tsr__save_finish(struct tsr_engine *e);
 
 tsr_status tsr__section_begin(struct tsr_engine *e, enum tsr_phase phase);
 /* Full state dicts of tensor-parallel models are not modelled. */

@@ -14,7 +14,7 @@ struct tsr__save_copy;
 
 enum { TSR__MAX_REPORTS = TSR_MAX_MICRO + 1 }; /* losses and a norm */
 
-/* Shards that are saved beside training (outside_save_async.c). */
+/* Shards that are saved beside training (outside_save.c). */
 struct tsr__save {
     struct tsr__item *items;       /* owned */
     struct tsr__save_copy *copies; /* owned; NULL: nothing is being saved */
@@ -78,14 +78,14 @@ tsr_dtype tsr__state_dtype(const struct tsr_engine *e, const struct tsr_param *p
 int tsr__n_opt_states(enum tsr_optimizer optimizer);
 void tsr__optimizer_step(struct tsr_engine *e);
 void tsr__clip(struct tsr_engine *e);
-/* With kernels for each gradient (TSR_CLIP_LOOP; clip_loop.c). */
+/* With kernels for each gradient (TSR_CLIP_LOOP). */
 void tsr__clip_loop(struct tsr_engine *e);
 /* The gradient of a parameter as the optimizer sees it: its storage; NULL if there is none. */
 struct tsr_storage *tsr__param_grad(const struct tsr_param *p);
 uint64_t tsr__param_local_numel(const struct tsr_param *p);
 struct tsr_storage *tsr__param_storage(const struct tsr_param *p);
 
-/* ---- outside_init.c, outside_save_async.c ---------------------------------------------------- */
+/* ---- outside_step.c, outside_save.c ---------------------------------------------------------- */
 
 /* Parameters that are not built on the meta device: full ones, then their shards. Nothing for
  * TSR_INIT_META. */
@@ -97,5 +97,44 @@ void tsr__save_hand_over(struct tsr_engine *e);
 /* Emits nothing. */
 void tsr__save_drop(struct tsr_engine *e);
 void tsr__walk_save(struct tsr_state_walk *w);
+
+/* ---- lists of parameters --------------------------------------------------------------------- */
+
+/* Kernels over lists of parameters, for the optimizer and for clipping. Private
+ * to engine/. */
+
+struct tsr__step {
+    struct tsr_engine *e;
+    struct tsr_param *const *params;
+    size_t n;
+    int n_states;         /* per parameter: Adam 2, momentum 1 */
+    bool host;            /* offloaded parameters step on the host */
+    uint64_t bytes;       /* local bytes of the parameters that step */
+    uint64_t grad_bytes;  /* of their gradients */
+    uint64_t state_bytes; /* of one of their states */
+    uint64_t numel;
+};
+
+bool tsr__is_offloaded(const struct tsr_param *p);
+/* A parameter that this step updates on this rank. */
+bool tsr__is_stepped(const struct tsr_param *p);
+/* Sums over the parameters that step on s->host. */
+void tsr__step_count(struct tsr__step *s);
+
+enum {
+    TSR__GRAD = 1,
+    TSR__STATE0 = 2,
+    TSR__STATE1 = 4,
+    TSR__PARAM = 8,
+    TSR__TEMP_READ = 16,
+    TSR__MIRROR = 32, /* written, where there is one (param_group.c) */
+    TSR__SCALED = 64  /* gradients are read times what is left to do (reduce.c) */
+};
+/* KERNELS.md */
+enum { TSR__SLOT_TEMP = 4, TSR__SLOT_EXTRA = 5, TSR__SLOT_NORMS = 6, TSR__SLOT_MIRROR = 7 };
+/* One kernel over all parameters that step on s->host, with the operands that were collected
+ * before. Reads and writes (the bits above) say which of gradient, states, parameter it touches. */
+void tsr__foreach_kernel(struct tsr__step *s, const char *name, unsigned reads, unsigned writes,
+                         struct tsr_storage *const *temps, double flops_per_element);
 
 #endif
