@@ -1,7 +1,6 @@
 /* clip.c: clipping by the global norm (operators.md, section 13), over lists of gradients and, as
  * FSDP1 does it, gradient by gradient.
  */
-#include "engine/step/outside_step.h"
 #include "engine/step/step_impl.h"
 
 /* Norms add up over the ranks that hold different pieces: one all-reduce per mesh dimension that

@@ -9,7 +9,6 @@
 #include <string.h>
 
 #include "engine/fsdp1/fsdp1.h"
-#include "engine/step/outside_step.h"
 #include "engine/step/step_impl.h"
 #include "engine/step/values.h"
 

@@ -4,7 +4,7 @@
  */
 #include <stdlib.h>
 
-#include "engine/step/outside_step.h"
+#include "engine/step/step_impl.h"
 
 /* ---- saving while training goes on ----------------------------------------------------------- */
 

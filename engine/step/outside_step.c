@@ -3,7 +3,7 @@
  * instructions, as PyTorch 2.11 does it (experiments/guide/memory.md names the functions that are
  * followed).
  */
-#include "engine/step/outside_step.h"
+#include "engine/step/step_impl.h"
 
 #include <stdlib.h>
 
