@@ -2,14 +2,10 @@
  *
  *   check.c         ranks, executors, findings, what each instruction kind does
  *   check_order.c   clocks of streams and host, events
- *   check_memory.c  spans of memory and who accessed them last
- *   check_buffer.c  buffers: allocation, use, free
- *   check_leak.c    buffers that stay
- *   check_calls.c   the collectives of a rank
- *   check_ranks.c   the collectives of all ranks: mismatches, deadlocks
- *   check_notes.c   instructions that a finding may name, and no others
- *   check_map.c     ids to indices
- *   check_text.c    findings in words
+ *   check_memory.c  spans of memory and who accessed them last; ids to indices
+ *   check_buffer.c  buffers: allocation, use, free, and those that stay
+ *   check_ranks.c   the collectives of one rank, and of all: mismatches, deadlocks
+ *   check_text.c    findings in words, and which instructions they may still name
  */
 #ifndef TSR_CHECK_IMPL_H
 #define TSR_CHECK_IMPL_H
@@ -243,20 +239,20 @@ void tsr__on_host_free(struct tsr__check_rank *r, const struct tsr_instr *instr)
 void tsr__operands(struct tsr__check_rank *r, const struct tsr_instr *instr, uint32_t lane);
 /* What was given back on a lane must be over before its next work. */
 void tsr__settle_pending(struct tsr__check_rank *r, uint32_t lane);
-/* The live buffer; NULL: there is none of this id. */
-struct tsr__buffer *tsr__buffer_find(struct tsr__check_rank *r, uint32_t id);
 
-/* ---- check_leak.c ---------------------------------------------------------------------------- */
+/* ---- check_buffer.c: what stays
+ * ---------------------------------------------------------------------------- */
 
 void tsr__iteration_end(struct tsr__check_rank *r);
 
-/* ---- check_calls.c, check_ranks.c
+/* ---- check_ranks.c
  * --------------------------------------------------------------------------- */
 
 void tsr__on_call(struct tsr__check_rank *r, const struct tsr_instr *instr);
 tsr_status tsr__compare_ranks(struct tsr_checker *checker);
 
-/* ---- check_notes.c --------------------------------------------------------------------------- */
+/* ---- check_text.c: which notes are kept
+ * --------------------------------------------------------------------------- */
 
 /* Between two instructions. */
 void tsr__notes_forget(struct tsr__check_rank *r);

@@ -120,8 +120,6 @@ struct tsr_capture {
 /* Traces the block; `grad`: its backward, too. Errors are the engine's. */
 void tsr__trace_block(struct tsr_engine *e, struct tsr_module *m, struct tsr_tensor *x,
                       struct tsr_cplan *plan);
-/* What would be an instruction becomes an operation of the graph (compile_ops.c). */
-void tsr__capture_emit(struct tsr_engine *e, const struct tsr_instr *instr);
 
 /* Walks the operands of an operation that read, or write, a value. */
 static inline bool tsr__reads(const struct tsr_cop *op, uint32_t value)
@@ -143,5 +141,48 @@ void tsr__fuse(struct tsr_engine *e, struct tsr_cplan *plan, bool backward);
 
 /* From here on blocks run compiled, if that is the engine's dialect. */
 void tsr__compile_begin(struct tsr_engine *e);
+
+/* ---- kernels of one half --------------------------------------------------------------------- */
+
+/* What compile_fuse.c and compile_kernels.c share: one half of a compiled block
+ * while its operations are put into groups and the groups become kernels. Private to engine/. */
+
+enum { TSR_FUSE_OPS = 512, TSR_FUSE_LEAVES = 64, TSR_FUSE_MEMBERS = 32 };
+
+struct tsr_fuse_group {
+    uint8_t cls;
+    uint64_t rows, columns, numel;
+    uint32_t n_members, members[TSR_FUSE_MEMBERS]; /* operations, in order */
+    uint32_t n_leaves, leaves[TSR_FUSE_LEAVES];    /* what it reads from outside */
+    bool merged;                                   /* into another one */
+};
+
+struct tsr_fuse {
+    struct tsr_engine *e;
+    struct tsr_cplan *plan;
+    struct tsr_cgraph *g;
+    struct tsr_cschedule *out;
+    bool backward;
+    uint32_t order[TSR_FUSE_OPS];
+    size_t n_order;
+    bool *listed;    /* by operation */
+    bool *final;     /* by value: leaves this half */
+    bool *ready;     /* by value: is there before this half */
+    bool *stored;    /* by value */
+    uint32_t *place; /* by value: the group that makes it */
+    struct tsr_fuse_group *groups;
+    size_t n_groups;
+};
+
+/* Raises the error of a block with more operations or operands than there is room for. */
+void tsr__fuse_too_large(struct tsr_fuse *f);
+/* A pointwise result that is not stored: its readers compute it. */
+bool tsr__fuse_is_inlined(const struct tsr_fuse *f, uint32_t value);
+/* The group reads the value from outside. */
+bool tsr__fuse_has_leaf(const struct tsr_fuse_group *g, uint32_t value);
+
+/* compile_kernels.c: the kernels of every group, in order, with what each may overwrite and what
+ * nobody needs after it. */
+void tsr__fuse_kernels(struct tsr_fuse *f);
 
 #endif

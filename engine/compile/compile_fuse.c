@@ -7,7 +7,7 @@
  * data with it, and runs after everything that the operation needs. Sums over rows stand alone, or
  * join the reduction of rows that reads the same; either way a second kernel adds the partial sums.
  */
-#include "engine/compile/compile_fuse.h"
+#include "engine/compile/compile.h"
 
 #include <stdlib.h>
 #include <string.h>

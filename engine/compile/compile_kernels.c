@@ -4,7 +4,7 @@
  * A group with sums over rows has a second kernel. The first leaves partial sums: one for every 16
  * rows where it reduces rows as well, else 32 (as Inductor's kernels do on shapes of this kind).
  */
-#include "engine/compile/compile_fuse.h"
+#include "engine/compile/compile.h"
 
 #include <string.h>
 

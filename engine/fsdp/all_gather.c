@@ -1,5 +1,5 @@
 /* all_gather.c: what gathering a group's parameters emits (sections 3.4 and 3.5): copy-in, the
- * collective, copy-out; and all-gather extensions (2.11).
+ * collective, copy-out; all-gather extensions (2.11); and gathers without copies.
  *
  * [Note: streams] Copy-in and all-gather run on their own streams, copy-out on the compute stream;
  * the reduce-scatter input is made on the compute stream, its output on the reduce-scatter stream.
@@ -8,6 +8,113 @@
 #include <math.h>
 
 #include "engine/fsdp/fsdp.h"
+
+static tsr_dtype gather_dtype(const struct tsr_fsdp_param *p)
+{
+    return p->param_dtype != TSR_DTYPE_NONE ? p->param_dtype : p->orig_dtype;
+}
+
+/* The unsharded parameter exists and is backed by memory of the current stream. */
+static void tsr__ensure_unsharded(struct tsr_engine *e, struct tsr_group *g,
+                                  struct tsr_fsdp_param *p)
+{
+    if (!p->unsharded) {
+        tsr_dtype dtype = gather_dtype(p);
+        uint64_t bytes = p->shard_numel * g->shard_size * tsr_dtype_bytes(dtype);
+        struct tsr_storage *s =
+            tsr__storage_empty(e, bytes, TSR_CAT_UNSHARDED_PARAM, TSR_SPACE_DEVICE);
+        p->unsharded = tsr__tensor_view(e, s, dtype, p->param->n_dims, p->param->shape);
+        if (s && p->unsharded)
+            s->refs--; /* the tensor is its only holder */
+        if (p->unsharded)
+            p->unsharded->param = p->param;
+    }
+    if (p->unsharded)
+        tsr__storage_back(e, p->unsharded->storage);
+}
+
+/* ---- gathers without copies ------------------------------------------------------------------ */
+
+/* All-gathers without copies (OPTIONS.md, `gather: direct`): each parameter is
+ * gathered into its own unsharded storage, all of a group in one launch. There is no gathered
+ * buffer, no copy-in and no copy-out.
+ *
+ * [Note: retiring] The collective writes what modules read, so the memory belongs to the stream of
+ * the collective and may be written again only when the last reader on the compute stream is done.
+ * Waiting for that at once would end the overlap of the next gather with the computation before
+ * it. So a group that is resharded is retired with an event, and its memory goes back when a later
+ * gather begins, which waits for the event then: in forward the gather after the next one (two
+ * groups' parameters are there beside the retired ones), in backward the next one, which starts
+ * when the backward before it has ended, as PyTorch's does. */
+
+bool tsr__is_direct(const struct tsr_group *g)
+{
+    if (!g->direct || g->shard_size == 1 || g->custom_all_gather || g->offload != TSR_OFFLOAD_NONE)
+        return false;
+    for (size_t i = 0; i < g->n_params; i++)
+        if (g->params[i]->extension || g->params[i]->shard_dim > 0)
+            return false;
+    return true;
+}
+
+static void give_back(struct tsr_engine *e, struct tsr_group *g)
+{
+    for (size_t i = 0; i < g->n_params; i++)
+        if (g->params[i]->unsharded)
+            tsr__storage_unback(e, g->params[i]->unsharded->storage);
+}
+
+static void unretire(struct tsr_engine *e, struct tsr_comm_ctx *comm, size_t i, bool frees)
+{
+    struct tsr_group *g = comm->retired[i];
+    tsr__wait_event(e, comm->all_gather, g->retire_event);
+    g->retire_event = 0;
+    if (frees)
+        give_back(e, g);
+    comm->n_retired--;
+    for (; i < comm->n_retired; i++)
+        comm->retired[i] = comm->retired[i + 1];
+}
+
+void tsr__direct_settle(struct tsr_engine *e, struct tsr_comm_ctx *comm, size_t keep)
+{
+    while (comm->n_retired > keep && tsr__ok(e))
+        unretire(e, comm, 0, true);
+}
+
+/* Memory for what `stream` is about to gather. */
+static void tsr__direct_prepare(struct tsr_engine *e, struct tsr_group *g, uint16_t stream)
+{
+    struct tsr_comm_ctx *comm = g->comm;
+    for (size_t i = 0; i < comm->n_retired; i++)
+        if (comm->retired[i] == g) /* its own memory serves again */
+            unretire(e, comm, i--, false);
+    tsr__direct_settle(e, comm, g->training == TSR_FORWARD ? 1 : 0);
+    uint16_t current = e->stream;
+    e->stream = stream;
+    for (size_t i = 0; i < g->n_params && tsr__ok(e); i++)
+        tsr__ensure_unsharded(e, g, g->params[i]);
+    e->stream = current;
+}
+
+void tsr__direct_retire(struct tsr_engine *e, struct tsr_group *g)
+{
+    struct tsr_comm_ctx *comm = g->comm;
+    if (g->n_params == 0 || !g->params[0]->unsharded || g->retire_event)
+        return;
+    if (g->params[0]->unsharded->storage->stream == e->stream) {
+        give_back(e, g); /* gathered on the compute stream */
+        return;
+    }
+    g->retire_event = tsr__record_event(e, e->stream);
+    (void)TSR__ARENA_PUSH(e, comm->retired, comm->n_retired, comm->cap_retired, g);
+}
+
+void tsr__direct_discard(struct tsr_engine *e, struct tsr_group *g)
+{
+    if (g->sharded != TSR_UNSHARDED)
+        give_back(e, g);
+}
 
 /* ---- all-gather (3.4) ---------------------------------------------------------------------------
  */
@@ -19,11 +126,6 @@ struct gather {
     uint64_t elems, bytes; /* one rank's contribution */
     tsr_dtype dtype;       /* U8 when the group mixes dtypes */
 };
-
-static tsr_dtype gather_dtype(const struct tsr_fsdp_param *p)
-{
-    return p->param_dtype != TSR_DTYPE_NONE ? p->param_dtype : p->orig_dtype;
-}
 
 /* One rank's contribution of a parameter in bytes; dtype: of its elements, U8 if they differ. */
 static uint64_t input_bytes(const struct tsr_group *g, const struct gather *a,
@@ -212,7 +314,7 @@ static void direct_operands(struct tsr_engine *e, struct tsr_group *g, const str
 static void trace_all_gather(struct tsr_engine *e, struct tsr_group *g, const struct gather *a,
                              bool async_op, uint16_t stream);
 
-/* Every parameter straight into its place, in one launch (direct_gather.c). */
+/* Every parameter straight into its place, in one launch. */
 static void gather_directly(struct tsr_engine *e, struct tsr_group *g, const struct gather *a,
                             uint16_t copy_in_stream, uint16_t stream)
 {
@@ -343,23 +445,6 @@ void tsr__all_gather_issue(struct tsr_engine *e, struct tsr_group *g, bool async
 }
 
 /* ---- copy-out (3.5) -------------------------------------------------------------------------- */
-void tsr__ensure_unsharded(struct tsr_engine *e, struct tsr_group *g, struct tsr_fsdp_param *p)
-{
-    if (!p->unsharded) {
-        tsr_dtype dtype = gather_dtype(p);
-        uint64_t bytes = p->shard_numel * g->shard_size * tsr_dtype_bytes(dtype);
-        struct tsr_storage *s =
-            tsr__storage_empty(e, bytes, TSR_CAT_UNSHARDED_PARAM, TSR_SPACE_DEVICE);
-        p->unsharded = tsr__tensor_view(e, s, dtype, p->param->n_dims, p->param->shape);
-        if (s && p->unsharded)
-            s->refs--; /* the tensor is its only holder */
-        if (p->unsharded)
-            p->unsharded->param = p->param;
-    }
-    if (p->unsharded)
-        tsr__storage_back(e, p->unsharded->storage);
-}
-
 /* Replicate, or one rank: the "gather" is a copy (R106). */
 static void copy_out_local(struct tsr_engine *e, struct tsr_group *g)
 {

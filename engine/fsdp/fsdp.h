@@ -54,15 +54,17 @@ struct tsr_fsdp_param {
     bool fp8;            /* it is gathered in fp8 (ops_common.h) */
     tsr_dtype orig_dtype, param_dtype, reduce_dtype; /* the last two NONE: no cast */
     struct tsr_storage *sharded;                     /* orig dtype, padded; host when offloaded */
-    uint64_t mirror_offset; /* bytes; of the group's mirror (mirror.c), if it has the parameter */
+    uint64_t
+        mirror_offset; /* bytes; of the group's mirror (param_group.c), if it has the parameter */
     struct tsr_storage *post_forward; /* slice of the smaller group */
     struct tsr_tensor *unsharded;     /* created once (R105) */
     struct tsr_storage *temp;         /* copy-in of the running unshard: H2D or cast copy */
     struct tsr_tensor *acc_grad;      /* unsharded accumulated gradient, reduce dtype */
     struct tsr_storage *grad;         /* sharded gradient: a view of the group's flat buffer ... */
     uint64_t grad_offset;             /* ... in bytes */
-    bool kept_grad;     /* grad is the unsharded gradient itself, in the compute dtype (mirror.c) */
-    uint32_t d2h_event; /* 0: none */
+    bool
+        kept_grad; /* grad is the unsharded gradient itself, in the compute dtype (param_group.c) */
+    uint32_t d2h_event;                           /* 0: none */
     const struct tsr_gather_extension *extension; /* borrowed; NULL: the shard itself travels */
     struct tsr_storage *raw[4];                   /* its gathered inputs */
     tsr_grad_hook grad_hook; /* after the sharded gradient is set; NULL: none */
@@ -133,9 +135,9 @@ struct tsr_group {
     struct tsr_reduce_item *items; /* scratch of a reduction, room for every parameter */
     const char **names;            /* likewise */
     struct tsr_storage *sharded_grad;
-    bool direct;                /* an option of the call (direct_gather.c) */
+    bool direct;                /* an option of the call (all_gather.c) */
     uint32_t retire_event;      /* of a direct group that is retired; 0: it is not */
-    bool mirrors;               /* an option of the call (mirror.c) */
+    bool mirrors;               /* an option of the call (param_group.c) */
     bool mirror_is_fresh;       /* it holds the values of the shards */
     struct tsr_storage *mirror; /* owned; NULL: none yet, or no parameter is cast */
     bool folds;                 /* an option of the call (reduce.c) */
@@ -168,7 +170,7 @@ struct tsr_comm_ctx {
     size_t n_reduce_inputs;
     size_t n_order, cap_order;
     struct tsr_group **order;
-    size_t n_retired, cap_retired; /* direct groups, oldest first (direct_gather.c) */
+    size_t n_retired, cap_retired; /* direct groups, oldest first (all_gather.c) */
     struct tsr_group **retired;
 };
 
@@ -245,12 +247,8 @@ struct tsr_reduce_item {
 void tsr__all_gather_issue(struct tsr_engine *e, struct tsr_group *g, bool async_op,
                            uint16_t copy_in, uint16_t all_gather);
 void tsr__all_gather_copy_out(struct tsr_engine *e, struct tsr_group *g);
-/* all_gather.c: the unsharded parameter exists and is backed by memory of the current stream. */
-void tsr__ensure_unsharded(struct tsr_engine *e, struct tsr_group *g, struct tsr_fsdp_param *p);
-/* direct_gather.c. True if the parameters can be gathered into their places. */
+/* all_gather.c. True if the parameters can be gathered into their places. */
 bool tsr__is_direct(const struct tsr_group *g);
-/* Memory for what `stream` is about to gather. */
-void tsr__direct_prepare(struct tsr_engine *e, struct tsr_group *g, uint16_t stream);
 /* The unsharded parameters are not needed any more. */
 void tsr__direct_retire(struct tsr_engine *e, struct tsr_group *g);
 /* They were gathered for nothing. */
@@ -258,7 +256,7 @@ void tsr__direct_discard(struct tsr_engine *e, struct tsr_group *g);
 /* Memory of retired groups goes back, but for that of the latest `keep`. */
 void tsr__direct_settle(struct tsr_engine *e, struct tsr_comm_ctx *comm, size_t keep);
 
-/* mirror.c. True if the group keeps this parameter's shard in the compute dtype as well. */
+/* param_group.c. True if the group keeps this parameter's shard in the compute dtype as well. */
 bool tsr__is_mirrored(const struct tsr_fsdp_param *p);
 /* True if modules compute with the shards themselves, or with their mirror: nothing is gathered. */
 bool tsr__is_aliased(const struct tsr_group *g);

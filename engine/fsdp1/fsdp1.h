@@ -11,7 +11,6 @@
 
 #include "engine/fsdp/fsdp.h"
 #include "engine/fsdp1/fsdp1_wrap.h"
-#include "engine/graph/deferred.h"
 #include "engine/graph/engine.h"
 
 /* One wrapped module: its flat parameter (PyTorch's handle) and the state of its hooks. */
@@ -91,7 +90,8 @@ void tsr__fsdp1_zero_grad(struct tsr_flat *f);
 /* Frees gradients that zero_grad() left behind. */
 void tsr__fsdp1_reset_grads(struct tsr_engine *e, struct tsr_fsdp1 *all);
 
-/* ---- fsdp1_pieces.c -------------------------------------------------------------------------- */
+/* ---- fsdp1_views.c: pieces
+ * -------------------------------------------------------------------------- */
 
 /* Parameters as optimizer and clipping see them: a flat one in its pieces. */
 struct tsr_param *const *tsr__params_to_step(struct tsr_engine *e, size_t *n);

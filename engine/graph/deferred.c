@@ -1,10 +1,8 @@
-/* deferred.c: the clocks of streams and host, and blocks that wait for them (deferred.h).
+/* deferred.c: the clocks of streams and host, and blocks that wait for them (engine.h).
  *
  * A clock says how many pieces of work of each stream are known to be over. RECORD keeps the clock
  * of its stream, WAIT adds it to another one, HOST_WAIT to the host.
  */
-#include "engine/graph/deferred.h"
-
 #include "engine/graph/engine.h"
 
 #include <stdlib.h>

@@ -174,7 +174,7 @@ struct tsr_autograd {
 };
 void tsr__autograd_fini(struct tsr_autograd *autograd);
 
-/* ---- tensor.c, autograd.c -------------------------------------------------------------------- */
+/* ---- autograd.c ------------------------------------------------------------------------------ */
 
 struct tsr_tensor *tsr__tensor_new(struct tsr_engine *e, tsr_dtype dtype, int n_dims,
                                    const uint64_t *dims, enum tsr_category category);

@@ -116,7 +116,7 @@ struct tsr_module_tree {
 };
 void tsr__tree_fini(struct tsr_module_tree *tree);
 
-/* ---- call.c ---------------------------------------------------------------------------------- */
+/* ---- calls ----------------------------------------------------------------------------------- */
 
 struct tsr_tensor *tsr__call_hooks(struct tsr_engine *e, struct tsr_module *m,
                                    struct tsr_tensor *in);

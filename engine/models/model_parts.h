@@ -41,7 +41,7 @@ void tsr__model_numbers(struct tsr_engine *e, double norm_eps, double init_std);
 /* The model takes tokens and gives logits. */
 void tsr__is_language_model(struct tsr_engine *e, uint64_t vocab, double norm_eps, double init_std);
 
-/* ---- model_transformers.c: what modules of the transformers library do otherwise than plain ones
+/* ---- what modules of the transformers library do otherwise than plain ones
  * (operators.md, section 16) ------------------------------------------------------------------- */
 
 /* Position ids of one sequence; a new reference. */

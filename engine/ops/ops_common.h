@@ -129,8 +129,8 @@ struct tsr_tensor *tsr__op_repeat(struct tsr_engine *e, struct tsr_tensor *x, ui
 struct tsr_tensor *tsr__mean_square(struct tsr_engine *e, struct tsr_tensor *x,
                                     struct tsr_tensor *target);
 
-/* Padding around variable-length attention (ops_unpad.c). The mask and what is found in it are for
- * all tokens of a micro-batch; results are new references. */
+/* Padding around variable-length attention (ops_attention.c). The mask and what is found in it are
+ * for all tokens of a micro-batch; results are new references. */
 struct tsr_unpadding {
     struct tsr_tensor *indices, *begins; /* of the kept tokens; of the sequences */
 };

@@ -53,7 +53,7 @@ struct tsr_tensor *tsr__op_swiglu(struct tsr_engine *e, struct tsr_tensor *gate,
 /* tsr_op_cross_entropy() whose gradient is made in forward, if it may be in the place of logits. */
 struct tsr_tensor *tsr__op_fused_cross_entropy(struct tsr_engine *e, struct tsr_tensor *logits,
                                                struct tsr_tensor *labels);
-/* The same with flash-attn's kernels, outside of the fused dialect (ops_flash_loss.c). */
+/* The same with flash-attn's kernels, outside of the fused dialect (ops_loss.c). */
 struct tsr_tensor *tsr__op_flash_cross_entropy(struct tsr_engine *e, struct tsr_tensor *logits,
                                                struct tsr_tensor *labels);
 /* (labels != ignore_index).sum(), for which booleans become integers first: one i64. */

@@ -1,7 +1,9 @@
-/* ops_loss.c: cross-entropy in fp32 (log-softmax and nll, as eager PyTorch composes it) and the
- * mean of squares.
+/* ops_loss.c: losses of whole logits: cross-entropy in fp32 (log-softmax and nll, as eager PyTorch
+ * composes it), the mean of squares, and cross-entropy in one kernel as the fused dialect and
+ * flash-attn have it. Chunk by chunk: ops_chunked_loss.c.
  */
 #include "engine/ops/ops_common.h"
+#include "engine/ops/ops_fused.h"
 
 /* Rows beyond this are longer than what a block keeps in shared memory, and those of all blocks
  * together longer than a cache: a kernel that goes over them again reads them again. */
@@ -232,4 +234,209 @@ struct tsr_tensor *tsr__mean_square(struct tsr_engine *e, struct tsr_tensor *x,
 struct tsr_tensor *tsr_op_mean_square(struct tsr_engine *e, struct tsr_tensor *x)
 {
     return tsr__mean_square(e, x, NULL);
+}
+
+/* ---- one kernel: loss and gradient ----------------------------------------------------------- */
+
+/* Cross-entropy in one kernel, as llm.c and Liger Kernel have it: the gradient of
+ * the logits is made together with the loss and takes their place, so that neither logits in f32
+ * nor log-probabilities exist. Backward scales it. */
+
+static struct tsr_tensor *fused_scalar(struct tsr_engine *e, tsr_dtype dtype)
+{
+    const uint64_t one = 1;
+    return tsr__tensor_new(e, dtype, 1, &one, tsr__result_category(e));
+}
+
+void tsr__emit_cross_entropy(struct tsr_engine *e, struct tsr_tensor *x, struct tsr_tensor *labels,
+                             struct tsr_tensor *count, struct tsr_tensor *loss,
+                             struct tsr_tensor *gradient)
+{
+    if (!x || !labels || !count || !loss || !tsr__ok(e))
+        return;
+    uint64_t rows = x->dims[0], item = tsr_dtype_bytes(tsr__wide(x));
+    struct tsr_tensor *scratch = tsr__workspace(e, item * rows); /* the loss of every row */
+    struct tsr_work work = {.op = TSR_OP_LOSS,
+                            .dtype = x->dtype,
+                            .name = "fused_cross_entropy",
+                            .flops = (gradient ? 6.0 : 4.0) * (double)x->numel,
+                            .bytes_read = tsr__tensor_bytes(x) + tsr__tensor_bytes(labels) + 4,
+                            .bytes_written = item + (gradient ? tsr__tensor_bytes(gradient) : 0),
+                            .dims = {rows, rows ? x->numel / rows : 0}};
+    tsr__operand_tensor(e, x, TSR_READ);
+    tsr__operand_tensor(e, labels, TSR_READ);
+    tsr__operand_tensor(e, count, TSR_READ);
+    tsr__operand_tensor(e, loss, TSR_WRITE);
+    tsr__operand_tensor(e, gradient, TSR_WRITE);
+    tsr__operand_storage(e, scratch ? scratch->storage : NULL, TSR_WRITE, TSR_DTYPE_NONE);
+    tsr__emit_op(e, &work);
+    tsr_release(e, scratch);
+}
+
+void tsr__scale_gradient(struct tsr_engine *e, struct tsr_tensor *gradient, struct tsr_tensor *g)
+{
+    if (gradient && g && !g->is_one)
+        tsr__emit_pointwise(e, "mul", (struct tsr_tensor *[]){gradient, g}, 2, gradient);
+}
+
+/* saved: the gradient */
+static void cross_entropy_backward(struct tsr_engine *e, struct tsr_node *node,
+                                   struct tsr_tensor **grad_out, struct tsr_tensor **grad_in)
+{
+    grad_in[0] = tsr__node_saved(e, node, 0);
+    tsr__scale_gradient(e, grad_in[0], grad_out[0]);
+}
+
+struct tsr_tensor *tsr__op_fused_cross_entropy(struct tsr_engine *e, struct tsr_tensor *logits,
+                                               struct tsr_tensor *labels)
+{
+    if (!logits || !labels)
+        return NULL;
+    struct tsr_node *node =
+        tsr__node_new(e, "FusedCrossEntropy", cross_entropy_backward, &logits, 1);
+    struct tsr_tensor *count = fused_scalar(e, TSR_F32), *loss = fused_scalar(e, tsr__wide(logits));
+    struct tsr_tensor *gradient =
+        node ? tsr__result_over(e, logits, 1, tsr__result_category(e)) : NULL;
+    tsr__emit_loss(e, "count_labels", &labels, 1, &count, 1);
+    tsr__emit_cross_entropy(e, logits, labels, count, loss, gradient);
+    tsr__node_save(e, node, gradient);
+    tsr_release(e, gradient);
+    tsr_release(e, count);
+    if (!loss)
+        return tsr__op_abort(e, node);
+    tsr__node_output(node, loss, 0);
+    return loss;
+}
+
+/* ---- flash-attn's ---------------------------------------------------------------------------- */
+
+/* The cross-entropy of flash-attn (CrossEntropyLoss, reduction "mean"), which
+ * llm-foundry calls "fused_crossentropy": forward is one kernel over the logits in their dtype,
+ * which makes a loss and a log-sum-exp of every token; backward is one kernel that makes the
+ * gradient of the logits, by default in new memory, with inplace_backward in the place of the
+ * logits. What is around it has one number a token. Not to be confused with the fused dialect's
+ * own (above), which makes the gradient in forward. */
+
+static struct tsr_tensor *rows_like(struct tsr_engine *e, const struct tsr_tensor *x,
+                                    tsr_dtype dtype, enum tsr_category category)
+{
+    return x ? tsr__tensor_new(e, dtype, 1, x->dims, category) : NULL;
+}
+
+static struct tsr_tensor *flash_scalar(struct tsr_engine *e, enum tsr_category category)
+{
+    const uint64_t one = 1;
+    return tsr__tensor_new(e, TSR_F32, 1, &one, category);
+}
+
+/* masked_fill_(labels == ignore_index, 0) on one number a token */
+static void mask_ignored(struct tsr_engine *e, struct tsr_tensor *rows, struct tsr_tensor *labels)
+{
+    struct tsr_tensor *ignored = rows_like(e, rows, TSR_U8, tsr__result_category(e));
+    tsr__emit_pointwise(e, "eq", &labels, 1, ignored);
+    if (rows)
+        tsr__emit_pointwise(e, "masked_fill", (struct tsr_tensor *[]){rows, ignored}, 2, rows);
+    tsr_release(e, ignored);
+}
+
+struct tsr_tensor *tsr__op_count_labels(struct tsr_engine *e, struct tsr_tensor *labels)
+{
+    const uint64_t one = 1;
+    enum tsr_category category = tsr__result_category(e);
+    struct tsr_tensor *counts = rows_like(e, labels, TSR_U8, category);
+    tsr__emit_pointwise(e, "ne", &labels, 1, counts);
+    struct tsr_tensor *number = tsr__tensor_new(e, TSR_I64, 1, &one, category);
+    struct tsr_tensor *wide = tsr__workspace(e, 8 * (labels ? labels->numel : 0));
+    tsr__emit_loss(e, "sum", &counts, 1, &number, 1);
+    tsr_release(e, wide);
+    tsr_release(e, counts);
+    return number;
+}
+
+/* ---- a loss of every token ------------------------------------------------------------------- */
+
+/* saved: logits, log-sum-exp, labels. The gradient that comes in is one number for all tokens. */
+static void rows_backward(struct tsr_engine *e, struct tsr_node *node, struct tsr_tensor **grad_out,
+                          struct tsr_tensor **grad_in)
+{
+    struct tsr_tensor *saved[3];
+    for (int i = 0; i < 3; i++)
+        saved[i] = tsr__node_saved(e, node, i);
+    struct tsr_tensor *x = saved[0], *rows = rows_like(e, x, TSR_F32, TSR_CAT_TEMP);
+    tsr__emit_pointwise(e, "clone", grad_out, 1, rows);
+    mask_ignored(e, rows, saved[2]);
+    bool inplace = e->ops->loss_inplace;
+    if (x)
+        grad_in[0] = inplace
+                         ? tsr__tensor_view(e, x->storage, (tsr_dtype)x->dtype, x->n_dims, x->dims)
+                         : tsr__tensor_like(e, x, (tsr_dtype)x->dtype, TSR_CAT_TEMP);
+    tsr__emit_loss(e, "flash_cross_entropy_backward",
+                   (struct tsr_tensor *[]){x, rows, saved[1], saved[2]}, 4, grad_in, 1);
+    tsr_release(e, rows);
+    for (int i = 0; i < 3; i++)
+        tsr_release(e, saved[i]);
+}
+
+static struct tsr_tensor *losses_of(struct tsr_engine *e, struct tsr_tensor *logits,
+                                    struct tsr_tensor *labels)
+{
+    struct tsr_node *node = tsr__node_new(e, "FlashCrossEntropy", rows_backward, &logits, 1);
+    enum tsr_category category = tsr__result_category(e);
+    struct tsr_tensor *out[2] = {rows_like(e, logits, TSR_F32, category),
+                                 rows_like(e, logits, TSR_F32, category)};
+    tsr__emit_loss(e, "flash_cross_entropy", (struct tsr_tensor *[]){logits, labels}, 2, out, 2);
+    mask_ignored(e, out[0], labels);
+    tsr__node_save(e, node, logits);
+    tsr__node_save(e, node, out[1]);
+    tsr__node_save(e, node, labels);
+    tsr_release(e, out[1]);
+    if (!out[0])
+        return tsr__op_abort(e, node);
+    tsr__node_output(node, out[0], 0);
+    return out[0];
+}
+
+/* ---- their mean ------------------------------------------------------------------------------ */
+
+/* saved: how many count */
+static void mean_backward(struct tsr_engine *e, struct tsr_node *node, struct tsr_tensor **grad_out,
+                          struct tsr_tensor **grad_in)
+{
+    struct tsr_tensor *number = tsr__node_saved(e, node, 0);
+    grad_in[0] = flash_scalar(e, TSR_CAT_TEMP);
+    if (grad_in[0])
+        tsr__emit_pointwise(e, "div", (struct tsr_tensor *[]){grad_out[0], number}, 2, grad_in[0]);
+    tsr_release(e, number);
+}
+
+static struct tsr_tensor *mean_of(struct tsr_engine *e, struct tsr_tensor *losses,
+                                  struct tsr_tensor *labels)
+{
+    if (!losses)
+        return NULL;
+    struct tsr_node *node = tsr__node_new(e, "Mean", mean_backward, &losses, 1);
+    enum tsr_category category = tsr__result_category(e);
+    struct tsr_tensor *sum = flash_scalar(e, category);
+    tsr__emit_loss(e, "sum", &losses, 1, &sum, 1);
+    struct tsr_tensor *number = tsr__op_count_labels(e, labels), *loss = flash_scalar(e, category);
+    if (sum && number && loss)
+        tsr__emit_pointwise(e, "div", (struct tsr_tensor *[]){sum, number}, 2, loss);
+    tsr__node_save(e, node, number);
+    tsr_release(e, number);
+    tsr_release(e, sum);
+    if (!loss)
+        return tsr__op_abort(e, node);
+    tsr__node_output(node, loss, 0);
+    return loss;
+}
+
+struct tsr_tensor *tsr__op_flash_cross_entropy(struct tsr_engine *e, struct tsr_tensor *logits,
+                                               struct tsr_tensor *labels)
+{
+    if (!logits || !labels)
+        return NULL;
+    struct tsr_tensor *losses = losses_of(e, logits, labels);
+    struct tsr_tensor *loss = mean_of(e, losses, labels);
+    tsr_release(e, losses);
+    return loss;
 }

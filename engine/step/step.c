@@ -8,7 +8,7 @@
 #include "engine/fsdp1/fsdp1.h"
 #include "engine/layout/tensor_parallel.h"
 #include "engine/ops/ops_fused.h"
-#include "engine/step/outside_step.h"
+#include "engine/step/step_impl.h"
 
 tsr_status tsr_step_configure(struct tsr_engine *e, const struct tsr_step_config *config)
 {

@@ -1,20 +1,23 @@
 /* step_impl.h: what the engine keeps of steps, and what their files share: inputs and losses,
- * gradients as optimizer and clipping see them, reports, metrics, saving. Private to the steps and
- * their replay.
+ * gradients as optimizer and clipping see them, reports, metrics, saving, and what a run does
+ * besides its iterations. Private to the steps and their replay.
  */
 #ifndef TSR_STEP_IMPL_H
 #define TSR_STEP_IMPL_H
 
 #include "engine/fsdp1/fsdp1.h"
+#include "engine/graph/engine.h"
 #include "engine/graph/walk.h"
 #include "engine/ops/ops_common.h"
+#include "engine/step/load_save.h"
+#include "engine/step/step.h"
 
 struct tsr__item;
 struct tsr__save_copy;
 
 enum { TSR__MAX_REPORTS = TSR_MAX_MICRO + 1 }; /* losses and a norm */
 
-/* Shards that are saved beside training (outside_save_async.c). */
+/* Shards that are saved beside training (outside_save.c). */
 struct tsr__save {
     struct tsr__item *items;       /* owned */
     struct tsr__save_copy *copies; /* owned; NULL: nothing is being saved */
@@ -78,14 +81,14 @@ tsr_dtype tsr__state_dtype(const struct tsr_engine *e, const struct tsr_param *p
 int tsr__n_opt_states(enum tsr_optimizer optimizer);
 void tsr__optimizer_step(struct tsr_engine *e);
 void tsr__clip(struct tsr_engine *e);
-/* With kernels for each gradient (TSR_CLIP_LOOP; clip_loop.c). */
+/* With kernels for each gradient (TSR_CLIP_LOOP). */
 void tsr__clip_loop(struct tsr_engine *e);
 /* The gradient of a parameter as the optimizer sees it: its storage; NULL if there is none. */
 struct tsr_storage *tsr__param_grad(const struct tsr_param *p);
 uint64_t tsr__param_local_numel(const struct tsr_param *p);
 struct tsr_storage *tsr__param_storage(const struct tsr_param *p);
 
-/* ---- outside_init.c, outside_save_async.c ---------------------------------------------------- */
+/* ---- outside_step.c, outside_save.c ---------------------------------------------------------- */
 
 /* Parameters that are not built on the meta device: full ones, then their shards. Nothing for
  * TSR_INIT_META. */
@@ -97,5 +100,111 @@ void tsr__save_hand_over(struct tsr_engine *e);
 /* Emits nothing. */
 void tsr__save_drop(struct tsr_engine *e);
 void tsr__walk_save(struct tsr_state_walk *w);
+
+/* ---- lists of parameters --------------------------------------------------------------------- */
+
+/* Kernels over lists of parameters, for the optimizer and for clipping. Private
+ * to engine/. */
+
+struct tsr__step {
+    struct tsr_engine *e;
+    struct tsr_param *const *params;
+    size_t n;
+    int n_states;         /* per parameter: Adam 2, momentum 1 */
+    bool host;            /* offloaded parameters step on the host */
+    uint64_t bytes;       /* local bytes of the parameters that step */
+    uint64_t grad_bytes;  /* of their gradients */
+    uint64_t state_bytes; /* of one of their states */
+    uint64_t numel;
+};
+
+bool tsr__is_offloaded(const struct tsr_param *p);
+/* A parameter that this step updates on this rank. */
+bool tsr__is_stepped(const struct tsr_param *p);
+/* Sums over the parameters that step on s->host. */
+void tsr__step_count(struct tsr__step *s);
+
+enum {
+    TSR__GRAD = 1,
+    TSR__STATE0 = 2,
+    TSR__STATE1 = 4,
+    TSR__PARAM = 8,
+    TSR__TEMP_READ = 16,
+    TSR__MIRROR = 32, /* written, where there is one (param_group.c) */
+    TSR__SCALED = 64  /* gradients are read times what is left to do (reduce.c) */
+};
+/* KERNELS.md */
+enum { TSR__SLOT_TEMP = 4, TSR__SLOT_EXTRA = 5, TSR__SLOT_NORMS = 6, TSR__SLOT_MIRROR = 7 };
+/* One kernel over all parameters that step on s->host, with the operands that were collected
+ * before. Reads and writes (the bits above) say which of gradient, states, parameter it touches. */
+void tsr__foreach_kernel(struct tsr__step *s, const char *name, unsigned reads, unsigned writes,
+                         struct tsr_storage *const *temps, double flops_per_element);
+
+/* ---- beside the iterations ------------------------------------------------------------------- */
+
+/* What the files for the parts of a run outside its steps share: copies between
+ * device and host, and the tensors of a state dict. Private to engine/. */
+
+/* ---- copies ---------------------------------------------------------------------------------- */
+
+uint64_t tsr__local_bytes(const struct tsr_param *p); /* of this rank, without padding */
+/* The copies of pageable memory, and those that nobody asked to be asynchronous, block. */
+void tsr__host_waits(struct tsr_engine *e);
+/* Work on the host with the operands collected so far. */
+void tsr__host_work(struct tsr_engine *e, const char *name, tsr_dtype dtype, uint64_t read,
+                    uint64_t written);
+/* `bytes` at `offset` of a storage to the begin of another one; blocks if pageable memory is part.
+ */
+void tsr__transfer(struct tsr_engine *e, const struct tsr_storage *from, uint64_t offset,
+                   const struct tsr_storage *to, uint64_t bytes, tsr_dtype dtype, const char *name);
+/* Zeros. */
+void tsr__fill(struct tsr_engine *e, const struct tsr_storage *s);
+/* Args that say which piece this rank holds; what and name: KERNELS.md. */
+void tsr__piece_args(struct tsr_engine *e, const struct tsr_param *p, unsigned what, uint64_t name);
+uint64_t tsr__param_hash(const struct tsr_param *p);
+/* The values of the iteration are there: HOST_OPs tell the host. */
+void tsr__deliver_reports(struct tsr_engine *e);
+/* The host waits until the memory of the latest batch may be written again. */
+void tsr__settle_inputs(struct tsr_engine *e);
+
+/* ---- state dicts ----------------------------------------------------------------------------- */
+
+/* A tensor of a state dict: a parameter or one of its optimizer states. */
+struct tsr__item {
+    struct tsr_param *p;
+    struct tsr_storage *s; /* this rank's part; NULL: a state of an empty one */
+    bool state;
+    unsigned what;   /* 0: parameter; 1, 2: first, second state */
+    tsr_dtype dtype; /* that it is kept in */
+    size_t place;    /* in the state dict */
+    uint32_t module; /* that owns the parameter: where its instructions come from */
+};
+
+struct tsr__items {
+    struct tsr__item *v;
+    size_t n, cap;
+    uint32_t *owners; /* module of each parameter, by its id; until all items are there */
+};
+
+/* The model's part first, then (states) the optimizer's. v is to be freed. */
+struct tsr__items tsr__items_collect(struct tsr_engine *e, bool states);
+uint64_t tsr__item_full_bytes(const struct tsr__item *item);
+uint64_t tsr__item_local_bytes(const struct tsr__item *item); /* without padding */
+enum tsr_category tsr__item_category(const struct tsr__item *item);
+/* What follows is about this tensor. */
+void tsr__item_origin(struct tsr_engine *e, const struct tsr__item *item);
+/* Cut over several ranks, not replicated. */
+bool tsr__is_cut(const struct tsr_param *p);
+
+/* ---- saving beside training (outside_save.c) ------------------------------------------------- */
+
+struct tsr__save_copy {
+    const struct tsr__item *item;
+    struct tsr_storage *storage; /* in host memory */
+};
+
+tsr_status tsr__section_begin(struct tsr_engine *e, enum tsr_phase phase);
+/* Full state dicts of tensor-parallel models are not modelled. */
+tsr_status tsr__check_full(const struct tsr_engine *e);
 
 #endif

@@ -60,8 +60,4 @@ struct tsr__doc;
 tsr_status tsr__measured_read(const struct tsr__doc *doc, uint8_t card,
                               struct tsr_kernels *out) TSR_MUST_USE;
 
-/* A norm (forward or backward) that a table knows; false: none does. */
-bool tsr__cost_norm(const struct tsr_gpu *gpu, enum tsr_norm_kernel kernel,
-                    const struct tsr_work *work, struct tsr__cost *out);
-
 #endif

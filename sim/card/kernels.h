@@ -3,8 +3,8 @@
  *
  * A table file, kernels-NAME.json beside the device files, holds what was measured on one card. A
  * device file lists the tables that it takes ("kernels": ["h200", "sm90"]); the first that has a
- * figure gives it. Figures of another card are scaled (cost_matmul.c, cost_attention.c,
- * cost_norm.c), and tsr_kernel_sources() says so. Everything is a plain value of fixed size.
+ * figure gives it. Figures of another card are scaled (cost_matmul.c, cost.c), and
+ * tsr_kernel_sources() says so. Everything is a plain value of fixed size.
  *
  * Units: seconds, bytes, FLOP per second.
  */

@@ -10,11 +10,11 @@ enum { TSR__MAX_NODES = 1000000, TSR__MAX_GPUS_PER_NODE = 1024 };
 /* The GPUs that NVLink spans; a multiple of gpus_per_node. */
 tsr_status tsr__read_domain(const struct tsr__doc *doc, const char *key,
                             struct tsr_cluster *out) TSR_MUST_USE;
-/* Key "topology" of a cluster file (cluster_topology.c). */
+/* Key "topology" of a cluster file. */
 tsr_status tsr__read_topology(const struct tsr__doc *doc, struct tsr_cluster *out) TSR_MUST_USE;
 /* The list "collectives" of a node file (cluster_collectives.c). */
 tsr_status tsr__read_collectives(const struct tsr__doc *doc, struct tsr_cluster *out) TSR_MUST_USE;
-/* Keys "intra_node.pcie_switches", ... of a node file (cluster_topology.c). */
+/* Keys "intra_node.pcie_switches", ... of a node file. */
 tsr_status tsr__read_places(const struct tsr__doc *doc, struct tsr_cluster *out) TSR_MUST_USE;
 struct tsr__xml;
 /* A node as NCCL saw it (nccl_topo.c). Fills in the node of *out: GPUs in order of their CUDA

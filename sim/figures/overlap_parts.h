@@ -1,15 +1,46 @@
-/* overlap_parts.h: between the files of overlap.h's figures: what every instruction waited for, why
- * the compute stream was idle, and what a collective's exposed seconds are charged to. Private to
- * overlap*.c.
+/* overlap_parts.h: between the files of the figures: sets of intervals of time, and for overlap.h:
+ * what every instruction waited for, why the compute stream was idle, and what a collective's
+ * exposed seconds are charged to. Private to sim/figures.
  */
 #ifndef TSR_SIM_OVERLAP_PARTS_H
 #define TSR_SIM_OVERLAP_PARTS_H
 
-#include "sim/figures/intervals.h"
+#include <stdbool.h>
+#include <stddef.h>
+
 #include "sim/figures/overlap.h"
 #include "sim/tape/issue.h"
 
-/* ---- what an instruction waited for (overlap_graph.c, overlap_memory.c) ------------------ */
+/* ---- intervals of time ----------------------------------------------------------------------- */
+
+/* Sets of intervals of time, for figures that ask what ran beside what. */
+
+struct tsr__interval_of_time {
+    double start, end;
+};
+
+/* A set of intervals; disjoint and ascending once united. Zeroed is empty. Owns `items`. */
+struct tsr__set {
+    struct tsr__interval_of_time *items;
+    size_t n, cap;
+};
+
+/* Adds [start, end); nothing if it is empty. False when out of memory. */
+bool tsr__set_add(struct tsr__set *set, double start, double end);
+void tsr__set_unite(struct tsr__set *set);
+void tsr__set_fini(struct tsr__set *set);
+
+/* The rest wants united sets. */
+double tsr__set_length(const struct tsr__set *set);
+/* Seconds of [start, end) that the set covers. */
+double tsr__set_covered(const struct tsr__set *set, double start, double end);
+/* Adds to `out` what the set has of [start, end). False when out of memory. */
+bool tsr__set_add_common(struct tsr__set *out, const struct tsr__set *set, double start,
+                         double end);
+/* Seconds of `a` that `b` does not cover. */
+double tsr__set_outside(const struct tsr__set *a, const struct tsr__set *b);
+
+/* ---- what an instruction waited for (overlap_graph.c) ---------------------------------------- */
 
 /* An instruction of the run with its links; numbers count all programs, in issue order. */
 struct tsr__node {
@@ -44,7 +75,7 @@ tsr_status tsr__graph_init(struct tsr__graph *graph,
                            const struct tsr_overlap_run *run) TSR_MUST_USE;
 void tsr__graph_fini(struct tsr__graph *graph);
 
-/* overlap_memory.c: fills `data` and `memory`. */
+/* Fills `data` and `memory`. */
 tsr_status tsr__graph_memory(struct tsr__graph *graph) TSR_MUST_USE;
 
 /* ---- why the compute stream was idle, where no collective was the reason (overlap_idle.c) */
@@ -60,7 +91,7 @@ struct tsr__idle {
 tsr_status tsr__idle_init(struct tsr__idle *idle, const struct tsr__graph *graph) TSR_MUST_USE;
 void tsr__idle_fini(struct tsr__idle *idle);
 
-/* ---- what a collective's exposed seconds are charged to (overlap_why.c) ------------------ */
+/* ---- what a collective's exposed seconds are charged to (overlap_why.c) ---------------------- */
 
 struct tsr__overlap_window {
     const struct tsr__graph *graph;

@@ -6,7 +6,7 @@
  * carries the flows of many NICs) d(L,F)/k(F) must be the same number for every F on it; the
  * representative link then has the capacity divided by it, which leaves max-min rates as they were.
  */
-#include "sim/fold/quotient.h"
+#include "sim/fold/fold.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -92,7 +92,7 @@ static void find_representatives(struct builder *b)
         b->group_start[i + 1] += b->group_start[i];
 }
 
-/* ---- ranks ------------------------------------------------------------------------------- */
+/* ---- ranks ----------------------------------------------------------------------------------- */
 
 static void fill_ranks(struct builder *b)
 {
@@ -134,7 +134,7 @@ static void fill_sent(struct builder *b)
     }
 }
 
-/* ---- flows and links --------------------------------------------------------------------- */
+/* ---- flows and links ------------------------------------------------------------------------- */
 
 static tsr_status cannot_fold(void)
 {
@@ -283,7 +283,7 @@ done:
     return status;
 }
 
-/* ---- groups ------------------------------------------------------------------------------ */
+/* ---- groups ---------------------------------------------------------------------------------- */
 
 static void clear_load(struct builder *b, uint32_t group)
 {

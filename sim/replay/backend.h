@@ -4,7 +4,34 @@
 #ifndef TSR_SIM_BACKEND_H
 #define TSR_SIM_BACKEND_H
 
-#include "sim/replay/platform.h"
+#include <stdio.h>
+
+#include "sim/fold/fold.h"
+
+/* ---- the platform file ----------------------------------------------------------------------- */
+
+/* The simulated job as a SimGrid platform description.
+ *
+ * A route is any list of links, so endpoints are hosts of their own: o<i> for the way out, i<i> for
+ * the way in. Only used pairs get a route. The GPUs that compute are hosts g<i>. */
+
+/* SimGrid cuts flows to whole bytes; giving sizes and rates in 1/1024 byte keeps the fractions of
+ * a collective's share. */
+#define TSR__BYTE_SCALE 1024.0
+/* Speed of a GPU host: a kernel of t seconds is an exec of t * this. */
+#define TSR__GPU_SPEED 1e9
+
+/* Kernels of collectives that may slow the other kernels of a GPU; more count as so many. */
+enum { TSR__MAX_BESIDE = 4 };
+
+struct tsr__platform {
+    uint32_t n_out, n_in;
+    uint32_t *out, *in; /* [route]: endpoint numbers */
+};
+
+/* Errors: TSR_ENOMEM. Built in the child, which ends with it: nothing is freed. */
+tsr_status tsr__platform_build(const struct tsr__quotient *quotient,
+                               struct tsr__platform *platform) TSR_MUST_USE;
 
 /* ---- the clock of a GPU: how much work a kernel that runs has got at any time ----------------
  *
@@ -21,15 +48,11 @@ struct tsr__gpu_clock {
     size_t n, cap;
 };
 
-/* The rate changes at `now`, which never goes back. False: no memory. */
-bool tsr__gpu_clock_set(struct tsr__gpu_clock *clock, double now, double rate);
 /* Work done up to a time that is not forgotten; and when it was done. */
 double tsr__gpu_clock_work(const struct tsr__gpu_clock *clock, double time);
 double tsr__gpu_clock_time(const struct tsr__gpu_clock *clock, double work);
-/* Nobody will ask for anything before `time`. */
-void tsr__gpu_clock_forget(struct tsr__gpu_clock *clock, double time);
 
-/* ---- SimGrid ----------------------------------------------------------------------------- */
+/* ---- SimGrid --------------------------------------------------------------------------------- */
 
 /* BESIDE: one more, or one fewer, kernel of a collective runs on a GPU; nobody is told. */
 enum tsr__work { TSR__EXEC, TSR__FLOW, TSR__DELAY, TSR__BESIDE };

@@ -2,7 +2,7 @@
 #ifndef TSR_SIM_REPLAY_H
 #define TSR_SIM_REPLAY_H
 
-#include "sim/fold/quotient.h"
+#include "sim/fold/fold.h"
 #include "sim/replay/backend.h"
 #include "sim/replay/result.h"
 #include "sim/tape/tape.h"
@@ -111,7 +111,7 @@ void tsr__replay_run(const struct tsr__quotient *q, const struct tsr__tapes *tap
                      const struct tsr_sim_job *job, const struct tsr_sim_options *options,
                      struct tsr_sim_result *result, struct tsr__verdict *verdict);
 
-/* ---- between the files of the replay ----------------------------------------------------- */
+/* ---- between the files of the replay --------------------------------------------------------- */
 
 void tsr__replay_fail(struct tsr__replay *replay, tsr_status status, const char *fmt, ...)
     TSR_PRINTF(3, 4);

@@ -5,13 +5,13 @@
 #include <time.h>
 
 #include "sim/base/child.h"
-#include "sim/fold/quotient.h"
+#include "sim/fold/fold.h"
 #include "sim/replay/replay.h"
 
 /* Above this many ranks an unfolded simulation takes minutes and gigabytes. */
 enum { MAX_UNFOLDED = 2048 };
 
-/* ---- in a child -------------------------------------------------------------------------- */
+/* ---- in a child ------------------------------------------------------------------------------ */
 
 static double now_s(void)
 {
@@ -62,7 +62,7 @@ static tsr_status replay_in_child(const struct tsr__net *net, const struct tsr__
     return judge(&end, verdict);
 }
 
-/* ---- folded or not ----------------------------------------------------------------------- */
+/* ---- folded or not --------------------------------------------------------------------------- */
 
 static tsr_status unfolded(const struct tsr__net *net, struct tsr__quotient *q)
 {

@@ -1,5 +1,5 @@
 /* test_flows.c: SimGrid's sharing of links against a progressive-filling simulation of our own, and
- * the effect of one slower link. Drives platform.c and backend.c alone. */
+ * the effect of one slower link. Drives backend.c alone. */
 #include "tests/sim/sim_testing.h"
 
 #include <sys/mman.h>

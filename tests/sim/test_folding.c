@@ -3,7 +3,6 @@
 #include "tests/sim/sim_testing.h"
 
 #include "sim/fold/fold.h"
-#include "sim/fold/quotient.h"
 
 /* Two iterations of a small step with everything on: latencies, host, sharing. */
 static struct job *step_job(uint32_t world, uint32_t shard_size, int extra_comm)
