@@ -4,7 +4,7 @@
 #include <stdlib.h>
 
 #include "experiments/study/base/files.h"
-#include "experiments/study/report/report_rows.h"
+#include "experiments/study/report/report.h"
 #include "experiments/study/report/report_text.h"
 #include "experiments/study/simulate/open.h"
 #include "experiments/study/study.h"

@@ -9,7 +9,7 @@
 #include <unistd.h>
 
 #include "experiments/cli/calibrate/calibrate.h"
-#include "experiments/study/base/out_file.h"
+#include "experiments/study/base/files.h"
 #include "sim/cluster/cluster.h"
 
 struct files {

@@ -11,7 +11,7 @@
 #include <string.h>
 
 #include "experiments/cli/calibrate/calibrate.h"
-#include "experiments/study/base/out_file.h"
+#include "experiments/study/base/files.h"
 #include "experiments/study/report/report_text.h"
 #include "experiments/study/simulate/open.h"
 

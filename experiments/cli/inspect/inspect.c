@@ -8,7 +8,7 @@
 #include "experiments/cli/args/args.h"
 #include "experiments/cli/args/cmd.h"
 #include "experiments/cli/args/study_args.h"
-#include "experiments/study/report/report_rows.h"
+#include "experiments/study/report/report.h"
 
 static const char *const formats[] = {"text", "json", NULL};
 

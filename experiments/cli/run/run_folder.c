@@ -14,7 +14,7 @@
 #include <unistd.h>
 
 #include "exec/files/checkpoint.h"
-#include "experiments/study/base/out_file.h"
+#include "experiments/study/base/files.h"
 
 /* ---- whose folder it is ---------------------------------------------------------------------- */
 

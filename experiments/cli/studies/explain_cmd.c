@@ -6,7 +6,7 @@
 #include "experiments/cli/args/cmd.h"
 #include "experiments/cli/args/study_args.h"
 #include "experiments/cli/studies/text.h"
-#include "experiments/study/report/report_rows.h"
+#include "experiments/study/report/report.h"
 #include "experiments/study/study.h"
 
 static const char *const formats[] = {"text", "json", NULL};

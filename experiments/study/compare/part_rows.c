@@ -4,7 +4,6 @@
 #include <string.h>
 
 #include "experiments/study/base/files.h"
-#include "experiments/study/base/out_file.h"
 #include "experiments/study/compare/part.h"
 #include "experiments/study/report/report_text.h"
 

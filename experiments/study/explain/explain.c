@@ -2,7 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "experiments/study/config/keys_words.h"
+#include "experiments/study/config/settings.h"
 #include "experiments/study/explain/explain_parts.h"
 #include "experiments/study/job/job.h"
 #include "experiments/study/job/owner.h"

@@ -3,7 +3,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "experiments/study/base/out_file.h"
+#include "experiments/study/base/files.h"
 #include "experiments/study/goodput/goodput_month.h"
 #include "experiments/study/report/report.h"
 #include "experiments/study/report/report_text.h"

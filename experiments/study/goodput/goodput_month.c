@@ -9,7 +9,6 @@
 
 #include "experiments/study/goodput/goodput_month.h"
 #include "experiments/study/job/emit.h"
-#include "experiments/study/job/sim_job.h"
 
 enum { SEARCH_RUNS = 50 }; /* of each interval that is tried */
 

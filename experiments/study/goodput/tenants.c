@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "experiments/study/base/nearest.h"
+#include "experiments/study/base/yaml.h"
 #include "experiments/study/simulate/open.h"
 
 static const char allowed_entry[] = "{strategy: NAME, nodes: [N, ...]}";

@@ -10,7 +10,7 @@
 #include <string.h>
 
 #include "experiments/study/goodput/tenants.h"
-#include "experiments/study/job/sim_job.h"
+#include "experiments/study/job/emit.h"
 #include "experiments/study/simulate/open.h"
 
 enum { MAX_TOGETHER = 65536 };

@@ -9,7 +9,7 @@
 #include <jansson.h>
 
 #include "experiments/study/plan/plan.h"
-#include "experiments/study/report/report_rows.h"
+#include "experiments/study/report/report.h"
 #include "experiments/study/report/report_text.h"
 
 enum { N_COLUMNS = 10, CELL = 512 };

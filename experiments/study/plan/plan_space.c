@@ -5,8 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "experiments/study/config/values.h"
-#include "experiments/study/config/variant.h"
+#include "experiments/study/config/experiment.h"
+#include "experiments/study/config/settings.h"
 
 enum { MAX_TEXT = 2048, MAX_VALUES = 1024 };
 

@@ -8,9 +8,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "experiments/study/base/files.h"
 #include "experiments/study/base/interrupt.h"
 #include "experiments/study/base/listener.h"
-#include "experiments/study/base/out_file.h"
 #include "experiments/study/job/build.h"
 #include "experiments/study/report/report.h"
 #include "experiments/study/report/validated.h"

@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "experiments/study/base/exit_status.h"
-#include "experiments/study/job/sim_job.h"
+#include "experiments/study/job/emit.h"
 #include "experiments/study/report/report.h"
 #include "experiments/study/simulate/oom.h"
 #include "experiments/study/simulate/peak.h"

@@ -10,7 +10,7 @@
 #include "experiments/cli/args/args.h"
 #include "experiments/cli/args/cmd.h"
 #include "experiments/cli/player/trace/trace.h"
-#include "experiments/study/base/out_file.h"
+#include "experiments/study/base/files.h"
 #include "experiments/study/simulate/open.h"
 
 /* Takes every instruction and forgets it: only decisions are asked for here. */
