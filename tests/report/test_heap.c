@@ -10,7 +10,7 @@
 
 #include <stdlib.h>
 
-#include "experiments/study/detail/report_in_use.h"
+#include "experiments/study/detail/report_view.h"
 #include "experiments/study/snapshot/report_heap.h"
 
 enum { MIB = 1 << 20, MAX_INSTRS = 32 };

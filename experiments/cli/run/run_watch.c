@@ -8,7 +8,6 @@
 #include "experiments/cli/inspect/check_run.h"
 #include "experiments/study/base/files.h"
 #include "experiments/study/report/report.h"
-#include "experiments/study/simulate/peak.h"
 #include "experiments/study/simulate/simulate.h"
 
 /* ---- --check --------------------------------------------------------------------------------- */

@@ -43,7 +43,7 @@ tsr_status tsr_experiment_only(struct tsr_experiment *experiment, const char *na
 tsr_status tsr_experiment_find(const struct tsr_experiment *experiment, const char *name,
                                const struct tsr_strategy **out) TSR_MUST_USE;
 
-/* Multiplies the strategies by `sweeps` (sweep.c). */
+/* Multiplies the strategies by `sweeps`. */
 tsr_status tsr_experiment_sweep(struct tsr_experiment *experiment,
                                 const struct tsr_yaml_node *sweeps) TSR_MUST_USE;
 

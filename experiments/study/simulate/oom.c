@@ -11,7 +11,6 @@
 #include "experiments/study/job/owner.h"
 #include "experiments/study/report/report.h"
 #include "experiments/study/report/report_text.h"
-#include "experiments/study/simulate/peak.h"
 #include "experiments/study/simulate/simulate.h"
 
 enum { MAX_OWNERS = 20, OWNER_BYTES = 192 };
