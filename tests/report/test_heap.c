@@ -1,4 +1,4 @@
-/* test_heap.c: what is where on the device (report_heap.c) and what is in use (report_in_use.c), on
+/* test_heap.c: what is where on the device (report_heap.c) and what is in use (report_view.c), on
  * programs made by hand.
  */
 #include <setjmp.h>

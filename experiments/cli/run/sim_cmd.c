@@ -3,7 +3,6 @@
 #include <string.h>
 
 #include "experiments/cli/args/cmd.h"
-#include "experiments/cli/args/study_args.h"
 #include "experiments/cli/run/run.h"
 #include "experiments/study/base/files.h"
 #include "experiments/study/report/report.h"

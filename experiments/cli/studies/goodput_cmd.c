@@ -6,7 +6,6 @@
 #include <jansson.h>
 
 #include "experiments/cli/args/cmd.h"
-#include "experiments/cli/args/study_args.h"
 #include "experiments/study/base/files.h"
 #include "experiments/study/goodput/goodput_month.h"
 #include "experiments/study/report/report.h"

@@ -80,62 +80,6 @@ tsr_status tsr_part_parse(const char *text, struct tsr_sweep_part *out)
                     text, MAX_PARTS);
 }
 
-/* ---- running it -------------------------------------------------------------------------- */
-
-struct part_run {
-    const struct tsr_sweep_part *part;
-    const char *dir;
-    struct tsr_part_rows kept;
-    bool *there; /* [strategy]: an earlier run has left its row */
-};
-
-static bool wants(void *user, size_t item)
-{
-    const struct part_run *p = user;
-    return tsr_part_has(p->part, item) && !p->there[item];
-}
-
-static tsr_status keep(void *user, size_t item, const struct tsr_row *row)
-{
-    const struct part_run *p = user;
-    return tsr_part_keep(&p->kept, p->dir, item, row);
-}
-
-static tsr_status find_rows(const struct part_run *p, size_t n, struct tsr_row *rows)
-{
-    size_t mine = 0, found = 0;
-    for (size_t i = 0; i < n; i++) {
-        if (!tsr_part_has(p->part, i))
-            continue;
-        TSR_TRY(tsr_part_find(&p->kept, p->dir, i, &rows[i], &p->there[i]));
-        found += p->there[i];
-        mine++;
-    }
-    if (found)
-        tsr_tell("note: %zu of the %zu strategies of this part are there already", found, mine);
-    return TSR_OK;
-}
-
-static tsr_status run(const struct tsr_study *study, struct part_run *p, uint64_t jobs,
-                      struct tsr_row *rows)
-{
-    const struct tsr_pool_hooks hooks = {p, wants, keep};
-    TSR_TRY(tsr_part_rows_open(study, &p->kept));
-    TSR_TRY(tsr_part_begin(study, p->dir));
-    TSR_TRY(find_rows(p, study->n, rows));
-    return tsr_pool_run(study, p->dir, jobs, &hooks, rows);
-}
-
-tsr_status tsr_part_run(const struct tsr_study *study, const struct tsr_sweep_part *part,
-                        const char *dir, uint64_t jobs, struct tsr_row *rows)
-{
-    struct part_run p = {.part = part, .dir = dir};
-    p.there = calloc(study->n + 1, sizeof *p.there);
-    tsr_status status = p.there ? run(study, &p, jobs, rows) : tsr_no_memory(NULL);
-    free(p.there);
-    return status;
-}
-
 /* ---- digest of what a row depends on --------------------------------------------------------- */
 
 static uint64_t hash_text(uint64_t hash, const char *text)
@@ -157,7 +101,7 @@ static tsr_status hash_file(uint64_t *hash, const char *path)
 
 /* Two builds may price a kernel differently: the program itself is part of what a row depends on.
  */
-tsr_status tsr_part_rows_open(const struct tsr_study *study, struct tsr_part_rows *out)
+static tsr_status tsr_part_rows_open(const struct tsr_study *study, struct tsr_part_rows *out)
 {
     *out = (struct tsr_part_rows){study, hash_text(0, tsr__version())};
     return hash_file(&out->program, "/proc/self/exe");
@@ -213,7 +157,8 @@ static tsr_status put_study(FILE *stream, const void *user)
     return TSR_OK;
 }
 
-tsr_status tsr_part_begin(const struct tsr_study *study, const char *dir)
+/* Starts a part in a folder: writes what belongs to the whole study. */
+static tsr_status tsr_part_begin(const struct tsr_study *study, const char *dir)
 {
     char path[TSR_FILE_NAME_BYTES];
     TSR_TRY(tsr_file_name(path, "%s/rows", dir));
@@ -237,8 +182,9 @@ static tsr_status put_row(FILE *stream, const void *user)
     return TSR_OK;
 }
 
-tsr_status tsr_part_keep(const struct tsr_part_rows *rows, const char *dir, size_t item,
-                         const struct tsr_row *row)
+/* Starts a part in a folder: writes what belongs to the whole study. */
+static tsr_status tsr_part_keep(const struct tsr_part_rows *rows, const char *dir, size_t item,
+                                const struct tsr_row *row)
 {
     char path[TSR_FILE_NAME_BYTES];
     struct row_file file = {.row = row};
@@ -250,8 +196,9 @@ tsr_status tsr_part_keep(const struct tsr_part_rows *rows, const char *dir, size
     return tsr_write_file(path, put_row, &file);
 }
 
-tsr_status tsr_part_find(const struct tsr_part_rows *rows, const char *dir, size_t item,
-                         struct tsr_row *row, bool *found)
+/* *found: the folder has the row of a strategy, and it still holds. Errors: TSR_EIO, TSR_ENOMEM. */
+static tsr_status tsr_part_find(const struct tsr_part_rows *rows, const char *dir, size_t item,
+                                struct tsr_row *row, bool *found)
 {
     char path[TSR_FILE_NAME_BYTES];
     struct head head;
@@ -267,6 +214,62 @@ tsr_status tsr_part_find(const struct tsr_part_rows *rows, const char *dir, size
     *found = whole && !memcmp(head.magic, magic, sizeof magic) && head.digest == digest &&
              head.bytes == sizeof *row && head.check == tsr_hash_bytes(0, row, sizeof *row);
     return TSR_OK;
+}
+
+/* ---- running it -------------------------------------------------------------------------- */
+
+struct part_run {
+    const struct tsr_sweep_part *part;
+    const char *dir;
+    struct tsr_part_rows kept;
+    bool *there; /* [strategy]: an earlier run has left its row */
+};
+
+static bool wants(void *user, size_t item)
+{
+    const struct part_run *p = user;
+    return tsr_part_has(p->part, item) && !p->there[item];
+}
+
+static tsr_status keep(void *user, size_t item, const struct tsr_row *row)
+{
+    const struct part_run *p = user;
+    return tsr_part_keep(&p->kept, p->dir, item, row);
+}
+
+static tsr_status find_rows(const struct part_run *p, size_t n, struct tsr_row *rows)
+{
+    size_t mine = 0, found = 0;
+    for (size_t i = 0; i < n; i++) {
+        if (!tsr_part_has(p->part, i))
+            continue;
+        TSR_TRY(tsr_part_find(&p->kept, p->dir, i, &rows[i], &p->there[i]));
+        found += p->there[i];
+        mine++;
+    }
+    if (found)
+        tsr_tell("note: %zu of the %zu strategies of this part are there already", found, mine);
+    return TSR_OK;
+}
+
+static tsr_status run(const struct tsr_study *study, struct part_run *p, uint64_t jobs,
+                      struct tsr_row *rows)
+{
+    const struct tsr_pool_hooks hooks = {p, wants, keep};
+    TSR_TRY(tsr_part_rows_open(study, &p->kept));
+    TSR_TRY(tsr_part_begin(study, p->dir));
+    TSR_TRY(find_rows(p, study->n, rows));
+    return tsr_pool_run(study, p->dir, jobs, &hooks, rows);
+}
+
+tsr_status tsr_part_run(const struct tsr_study *study, const struct tsr_sweep_part *part,
+                        const char *dir, uint64_t jobs, struct tsr_row *rows)
+{
+    struct part_run p = {.part = part, .dir = dir};
+    p.there = calloc(study->n + 1, sizeof *p.there);
+    tsr_status status = p.there ? run(study, &p, jobs, rows) : tsr_no_memory(NULL);
+    free(p.there);
+    return status;
 }
 
 /* ---- merging --------------------------------------------------------------------------------- */

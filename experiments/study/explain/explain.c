@@ -305,8 +305,9 @@ static struct tsr_explained step_of(const struct tsr_explained *e)
     return step;
 }
 
-tsr_status tsr_explain_units(const struct tsr_explained *e, size_t peak,
-                             struct tsr_explanation *out)
+/* `unsharded` and `checkpointing`. */
+static tsr_status tsr_explain_units(const struct tsr_explained *e, size_t peak,
+                                    struct tsr_explanation *out)
 {
     struct tsr_explained step = step_of(e);
     TSR_TRY(add_unsharded(e, peak, out));

@@ -51,13 +51,6 @@ struct tsr_plan_space {
  * experiment. Errors: TSR_ECONFIG with the place. */
 tsr_status tsr_plan_space_read(struct tsr_experiment *experiment, const struct tsr_job *job,
                                struct tsr_plan_space *out) TSR_MUST_USE;
-/* plan_default.c: the documented default space. */
-tsr_status tsr_plan_space_default(struct tsr_experiment *experiment, const struct tsr_job *job,
-                                  struct tsr_plan_space *out) TSR_MUST_USE;
-/* Adds an axis of `n` values given as YAML; finds out which are those of the strategy. */
-tsr_status tsr_plan_add_axis(struct tsr_experiment *experiment, const struct tsr_strategy *base,
-                             const char *key, const char *const *texts, size_t n,
-                             struct tsr_plan_space *out) TSR_MUST_USE;
 /* "strategies.fsdp.batch=4", or "batch=4" where the strategy has no value of its own: what --set
  * needs. NULL when out of memory. */
 const char *tsr_plan_set(struct tsr_experiment *experiment, const struct tsr_strategy *base,
@@ -71,8 +64,6 @@ size_t tsr_plan_with(const struct tsr_plan_space *space, size_t i, size_t k, siz
 size_t tsr_plan_sets(const struct tsr_plan_space *space, size_t i, const char **out);
 /* "batch=4, checkpoint.every=full"; "as in the file" without changes. */
 void tsr_plan_words(const struct tsr_plan_space *space, size_t i, char *out, size_t size);
-
-#endif
 
 /* ---- the search ------------------------------------------------------------------------------ */
 
@@ -129,7 +120,7 @@ tsr_status tsr_plan_search(struct tsr_plan *plan) TSR_MUST_USE;
 /* One line: the smallest need that was found, and who has it. Returns TSR_EOOM. */
 tsr_status tsr_plan_nothing_fits(const struct tsr_plan *plan);
 
-/* plan_measure.c: the file with `n` more --set, in this process. Errors are told in the row too. */
+/* plan_open.c: the file with `n` more --set, in this process. Errors are told in the row too. */
 tsr_status tsr_plan_measure(const struct tsr_plan *plan, const char *const *sets, size_t n,
                             bool with_bound, struct tsr_plan_measure *out) TSR_MUST_USE;
 tsr_status tsr_plan_simulate(const struct tsr_plan *plan, const char *const *sets, size_t n,
@@ -146,18 +137,16 @@ void tsr_plan_put_command(FILE *out, const struct tsr_plan *plan, const char *co
                           size_t n);
 /* `format`: md, csv or json. */
 tsr_status tsr_plan_report(FILE *out, const struct tsr_plan *plan, const char *format) TSR_MUST_USE;
-/* plan_files.c: plan.csv, summary.json and the picture in a folder. */
+/* plan_report.c: plan.csv, summary.json and the picture in a folder. */
 tsr_status tsr_plan_write(const struct tsr_plan *plan, const char *dir) TSR_MUST_USE;
-tsr_status tsr_plan_put_json(FILE *out, const struct tsr_plan *plan) TSR_MUST_USE;
 
 /* plan_max.c: solves for the largest batch, seq or number of layers. That none fits is TSR_EOOM,
  * with one line; with `dir` the probes are left in its max.csv in any case. */
 tsr_status tsr_plan_solve(struct tsr_plan *plan, enum tsr_plan_size size, const char *dir,
                           struct tsr_plan_largest *out) TSR_MUST_USE;
-/* plan_max_report.c: md, csv or json. */
+/* plan_max.c: md, csv or json. */
 tsr_status tsr_plan_largest_report(FILE *out, struct tsr_plan *plan,
                                    const struct tsr_plan_largest *largest,
                                    const char *format) TSR_MUST_USE;
-/* The CSV of some probes: all, or those that are reported. */
-void tsr_plan_put_probes(FILE *out, const struct tsr_plan_largest *largest,
-                         const struct tsr_plan_probe *const *probes, size_t n);
+
+#endif

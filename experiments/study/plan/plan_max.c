@@ -101,10 +101,13 @@ static size_t find(const struct tsr_plan_largest *largest, uint64_t value)
     return SIZE_MAX;
 }
 
-/* ---- results ----------------------------------------------------------------------------- */
+/* ---- report ---------------------------------------------------------------------------------- */
 
-void tsr_plan_put_probes(FILE *out, const struct tsr_plan_largest *largest,
-                         const struct tsr_plan_probe *const *probes, size_t n)
+/* The value that fits and the next one, as a table, CSV or JSON. */
+
+/* The CSV of some probes: all, or those that are reported. */
+static void tsr_plan_put_probes(FILE *out, const struct tsr_plan_largest *largest,
+                                const struct tsr_plan_probe *const *probes, size_t n)
 {
     fputs("schema_version,key,value,fits,peak_allocated_bytes,needed_bytes,"
           "first_peak_reserved_bytes,steady_peak_reserved_bytes,peak_phase,peak_module,"
@@ -125,60 +128,6 @@ void tsr_plan_put_probes(FILE *out, const struct tsr_plan_largest *largest,
         fprintf(out, ",%" PRIu64 "\n", largest->budget);
     }
 }
-
-static tsr_status write_probes(FILE *stream, const void *user)
-{
-    const struct tsr_plan_largest *largest = user;
-    const struct tsr_plan_probe *probes[TSR_PLAN_MAX_PROBES];
-    for (size_t i = 0; i < largest->n; i++)
-        probes[i] = &largest->probes[i];
-    tsr_plan_put_probes(stream, largest, probes, largest->n);
-    return TSR_OK;
-}
-
-static tsr_status write_out(const struct tsr_plan_largest *largest, const char *dir)
-{
-    char *path = tsr_path_join(dir, "max.csv");
-    if (!path)
-        return TSR_ENOMEM;
-    tsr_status status = tsr_write_file(path, write_probes, largest);
-    free(path);
-    return status;
-}
-
-static tsr_status nothing(const struct tsr_plan *plan, const struct tsr_plan_largest *largest)
-{
-    const struct tsr_plan_probe *p = &largest->probes[0];
-    if (!p->known)
-        return tsr_fail(TSR_EOOM, "plan: no %s fits into %.2f GiB: %s", largest->words,
-                        gib(largest->budget), p->row.failure);
-    return tsr_fail(TSR_EOOM,
-                    "plan: no %s fits into %.2f GiB: %" PRIu64 " needs %.2f GiB with strategy %s",
-                    largest->words, gib(largest->budget), p->value, gib(tsr_plan_need(&p->row)),
-                    plan->base->name);
-}
-
-tsr_status tsr_plan_solve(struct tsr_plan *plan, enum tsr_plan_size size, const char *dir,
-                          struct tsr_plan_largest *out)
-{
-    struct solver s = {.plan = plan, .out = out};
-    uint64_t units = 0;
-    begin(&s, size);
-    TSR_TRY(solve(&s, &units));
-    if (dir)
-        TSR_TRY(write_out(out, dir));
-    if (!units)
-        return nothing(plan, out);
-    out->best = find(out, units * out->unit);
-    out->next = find(out, (units + 1) * out->unit);
-    TSR_CHECK(out->best != SIZE_MAX && out->probes[out->best].fits &&
-              (out->next == SIZE_MAX || !out->probes[out->next].fits));
-    return TSR_OK;
-}
-
-/* ---- report ---------------------------------------------------------------------------------- */
-
-/* The value that fits and the next one, as a table, CSV or JSON. */
 
 static void put_json_probe(FILE *out, const struct tsr_plan_probe *p)
 {
@@ -303,5 +252,57 @@ tsr_status tsr_plan_largest_report(FILE *out, struct tsr_plan *plan,
         put_json(out, plan, l, best, next);
     else
         put_markdown(out, plan, l, best, next);
+    return TSR_OK;
+}
+
+/* ---- results ----------------------------------------------------------------------------- */
+
+static tsr_status write_probes(FILE *stream, const void *user)
+{
+    const struct tsr_plan_largest *largest = user;
+    const struct tsr_plan_probe *probes[TSR_PLAN_MAX_PROBES];
+    for (size_t i = 0; i < largest->n; i++)
+        probes[i] = &largest->probes[i];
+    tsr_plan_put_probes(stream, largest, probes, largest->n);
+    return TSR_OK;
+}
+
+static tsr_status write_out(const struct tsr_plan_largest *largest, const char *dir)
+{
+    char *path = tsr_path_join(dir, "max.csv");
+    if (!path)
+        return TSR_ENOMEM;
+    tsr_status status = tsr_write_file(path, write_probes, largest);
+    free(path);
+    return status;
+}
+
+static tsr_status nothing(const struct tsr_plan *plan, const struct tsr_plan_largest *largest)
+{
+    const struct tsr_plan_probe *p = &largest->probes[0];
+    if (!p->known)
+        return tsr_fail(TSR_EOOM, "plan: no %s fits into %.2f GiB: %s", largest->words,
+                        gib(largest->budget), p->row.failure);
+    return tsr_fail(TSR_EOOM,
+                    "plan: no %s fits into %.2f GiB: %" PRIu64 " needs %.2f GiB with strategy %s",
+                    largest->words, gib(largest->budget), p->value, gib(tsr_plan_need(&p->row)),
+                    plan->base->name);
+}
+
+tsr_status tsr_plan_solve(struct tsr_plan *plan, enum tsr_plan_size size, const char *dir,
+                          struct tsr_plan_largest *out)
+{
+    struct solver s = {.plan = plan, .out = out};
+    uint64_t units = 0;
+    begin(&s, size);
+    TSR_TRY(solve(&s, &units));
+    if (dir)
+        TSR_TRY(write_out(out, dir));
+    if (!units)
+        return nothing(plan, out);
+    out->best = find(out, units * out->unit);
+    out->next = find(out, (units + 1) * out->unit);
+    TSR_CHECK(out->best != SIZE_MAX && out->probes[out->best].fits &&
+              (out->next == SIZE_MAX || !out->probes[out->next].fits));
     return TSR_OK;
 }

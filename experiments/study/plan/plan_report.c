@@ -275,7 +275,7 @@ static json_t *space_json(const struct tsr_plan_space *space)
     return out;
 }
 
-tsr_status tsr_plan_put_json(FILE *out, const struct tsr_plan *plan)
+static tsr_status tsr_plan_put_json(FILE *out, const struct tsr_plan *plan)
 {
     const struct tsr_job *job = &plan->job;
     json_t *rows = json_array();

@@ -25,8 +25,10 @@ enum { SIMULATED = 4, SHORT_STEP = 2, MAX_EXTRA_SETS = 2 };
 /* An experiment that is made of sets alone. */
 static const char empty_experiment[] = "{}\n";
 
-tsr_status tsr_recipe_load(const struct tsr_recipe *recipe, const char *const *sets, size_t n_sets,
-                           const char *model, uint64_t steps, struct tsr_experiment *out)
+/* Reads the experiment of a recipe with `steps` micro-batches; `model`: a file, or "". */
+static tsr_status tsr_recipe_load(const struct tsr_recipe *recipe, const char *const *sets,
+                                  size_t n_sets, const char *model, uint64_t steps,
+                                  struct tsr_experiment *out)
 {
     char path[1024], model_set[1100], steps_set[64];
     const char **all = calloc(recipe->n_sets + n_sets + MAX_EXTRA_SETS, sizeof(*all));
@@ -176,18 +178,6 @@ tsr_status tsr_outcome_check_sets(const char *const *sets, size_t n_sets)
     return TSR_OK; /* what else an experiment needs is the row's */
 }
 
-void tsr_outcome_of(const struct tsr_rules *conditions, const struct tsr_recipe *recipe,
-                    const char *const *sets, size_t n_sets, struct tsr_outcome *out)
-{
-    (void)conditions;
-    memset(out, 0, sizeof(*out));
-    tsr_status status = recipe->collective.kind ? tsr_collective_outcome(recipe, sets, n_sets, out)
-                        : recipe->accumulation  ? run(recipe, sets, n_sets, out)
-                                                : tsr_fail(TSR_ECONFIG, "no micro-batch");
-    if (status != TSR_OK && !out->failure[0])
-        snprintf(out->failure, sizeof out->failure, "%s", tsr_error_text());
-}
-
 /* ---- collectives ----------------------------------------------------------------------------- */
 
 /* Rows of nccl-tests tables: one call on the row's machine. */
@@ -242,12 +232,27 @@ static tsr_status predict(const struct tsr_experiment *experiment, const struct 
     return TSR_OK;
 }
 
-tsr_status tsr_collective_outcome(const struct tsr_recipe *recipe, const char *const *sets,
-                                  size_t n_sets, struct tsr_outcome *out)
+/* Predicts the one call of a recipe with a collective. */
+static tsr_status tsr_collective_outcome(const struct tsr_recipe *recipe, const char *const *sets,
+                                         size_t n_sets, struct tsr_outcome *out)
 {
     struct tsr_experiment experiment;
     TSR_TRY(tsr_recipe_load(recipe, sets, n_sets, "", 1, &experiment));
     tsr_status status = predict(&experiment, recipe, out);
     tsr_experiment_fini(&experiment);
     return status;
+}
+
+/* ---- a row ----------------------------------------------------------------------------------- */
+
+void tsr_outcome_of(const struct tsr_rules *conditions, const struct tsr_recipe *recipe,
+                    const char *const *sets, size_t n_sets, struct tsr_outcome *out)
+{
+    (void)conditions;
+    memset(out, 0, sizeof(*out));
+    tsr_status status = recipe->collective.kind ? tsr_collective_outcome(recipe, sets, n_sets, out)
+                        : recipe->accumulation  ? run(recipe, sets, n_sets, out)
+                                                : tsr_fail(TSR_ECONFIG, "no micro-batch");
+    if (status != TSR_OK && !out->failure[0])
+        snprintf(out->failure, sizeof out->failure, "%s", tsr_error_text());
 }
