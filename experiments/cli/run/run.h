@@ -1,6 +1,6 @@
 /* run.h: what `tessera run --on host` and `--on cuda` are made of: a strategy as something to train
- * (run_job.c, run_prepare.c), what must hold before ranks compute (run_prepare.c), the folder of
- * the run (run_folder.c), its ranks (run_rank.c) as threads or processes (run_train.c).
+ * (run_job.c), what must hold before ranks compute (run_prepare.c), the folder of the run
+ * (run_folder.c), its ranks (run_rank.c) as threads or processes (run_train.c).
  */
 #ifndef TSR_CLI_RUN_H
 #define TSR_CLI_RUN_H
