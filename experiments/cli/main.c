@@ -11,7 +11,7 @@
 #include "experiments/cli/args/progress.h"
 #include "experiments/cli/commands.h"
 #include "experiments/study/base/interrupt.h"
-#include "experiments/study/base/nearest.h"
+#include "experiments/study/base/yaml.h"
 #include "experiments/study/config/settings.h"
 
 #ifndef TSR_VERSION

@@ -1,13 +1,23 @@
-/* study.c: studies (study.h): opens an experiment and runs all its strategies. */
+/* study.c: studies (study.h): all strategies of an experiment; one strategy (why memory peaks,
+ * what communication is exposed, what failures cost); two runs; many configurations (plans,
+ * published tables). */
+#include "experiments/study/study.h"
+
 #include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "experiments/study/base/files.h"
-#include "experiments/study/report/report_rows.h"
+#include "experiments/study/diff/diff_parts.h"
+#include "experiments/study/explain/what_if.h"
+#include "experiments/study/plan/plan.h"
+#include "experiments/study/report/report.h"
 #include "experiments/study/report/report_text.h"
+#include "experiments/study/simulate/oom.h"
 #include "experiments/study/simulate/open.h"
-#include "experiments/study/study.h"
+#include "experiments/study/simulate/simulate.h"
+#include "experiments/study/validate/validate.h"
 
 tsr_status tsr_study_open(const struct tsr_study_request *request, struct tsr_study **out)
 {
@@ -125,4 +135,237 @@ tsr_status tsr_study_jobs(struct tsr_study *study, struct tsr_tenants *out)
     if (status != TSR_OK)
         tsr_tenants_fini(out);
     return status;
+}
+
+/* ---- explain ----------------------------------------------------------------------------- */
+
+static tsr_status explain_peak(void *explanation, const struct tsr_job *job,
+                               struct tsr_emission *emission, struct tsr_row *row)
+{
+    TSR_TRY(tsr_peak_of(job, emission, row));
+    return tsr_explain(job, emission, row, explanation);
+}
+
+tsr_status tsr_study_explain(struct tsr_study *study, const struct tsr_reason_options *options,
+                             struct tsr_explanation *out)
+{
+    const struct tsr_strategy *strategy = NULL;
+    struct tsr_job job;
+    struct tsr_row row;
+    memset(out, 0, sizeof *out);
+    TSR_TRY(tsr_experiment_find(&study->experiment, NULL, &strategy));
+    TSR_TRY(tsr_job_open(&study->experiment, strategy,
+                         options->time ? TSR_NEEDS_ALL : TSR_MAY_LACK_CLUSTER, &job));
+    tsr_status status = tsr_with_programs(&job, &row, explain_peak, out);
+    if (status == TSR_OK && !options->no_what_if)
+        status = tsr_what_if(&study->experiment, &job, options->jobs, options->time, out);
+    if (status != TSR_OK)
+        tsr_explanation_fini(out);
+    tsr_job_close(&job);
+    return status;
+}
+
+/* ---- overlap ----------------------------------------------------------------------------- */
+
+struct taken {
+    const struct tsr_study_info *info;
+    struct tsr_overlap_table *table;
+};
+
+static tsr_status take(void *user, const struct tsr_detail *detail)
+{
+    const struct taken *taken = user;
+    return tsr_overlap_table_of(taken->info, detail, taken->table);
+}
+
+static tsr_status simulate(void *taken, const struct tsr_job *job, struct tsr_emission *emission,
+                           struct tsr_row *row)
+{
+    return tsr_simulate_times(job, emission, row, take, taken);
+}
+
+tsr_status tsr_study_overlap(struct tsr_study *study, const struct tsr_reason_options *options,
+                             struct tsr_overlap_result *out)
+{
+    const struct tsr_strategy *strategy = NULL;
+    struct taken taken = {&study->info, &out->table};
+    struct tsr_row row;
+    *out = (struct tsr_overlap_result){.has_changes = false};
+    TSR_TRY(tsr_experiment_find(&study->experiment, NULL, &strategy));
+    TSR_TRY(tsr_study_build(study));
+    tsr_status status = tsr_with_programs(&study->jobs[0], &row, simulate, &taken);
+    if (status == TSR_OK && !options->no_what_if)
+        status = tsr_overlap_what_if(&study->experiment, &study->jobs[0], &row, options->jobs, out);
+    if (status != TSR_OK)
+        tsr_overlap_result_fini(out);
+    return status;
+}
+
+/* ---- goodput ----------------------------------------------------------------------------- */
+
+tsr_status tsr_study_goodput(struct tsr_study *study, struct tsr_month *out)
+{
+    TSR_TRY(tsr_study_build(study));
+    if (study->n != 1)
+        return tsr_fail(TSR_ECONFIG, "%s: --strategy: none given; allowed: the name of one of %zu",
+                        study->experiment.path, study->n);
+    return tsr_month_of(&study->jobs[0], out);
+}
+
+/* ---- two runs ---------------------------------------------------------------------------- */
+
+/* Numbers of micro-batches on one side alone would only hide what is alike. */
+static void merge_micros(struct tsr_diff_run *run)
+{
+    for (size_t i = 0; i < run->n; i++)
+        run->points[i].micro = 0;
+}
+
+tsr_status tsr_study_diff(const struct tsr_study_request *a, const struct tsr_study_request *b,
+                          struct tsr_diff *out)
+{
+    struct tsr_diff_run *runs = out->runs;
+    memset(out, 0, sizeof *out);
+    TSR_TRY(tsr_diff_load(a, &runs[0]));
+    tsr_status status = tsr_diff_load(b, &runs[1]);
+    if (status != TSR_OK) {
+        tsr_diff_run_fini(&runs[0]);
+        return status;
+    }
+    if (!strcmp(runs[0].kind, "recording") || !strcmp(runs[1].kind, "recording")) {
+        merge_micros(&runs[0]);
+        merge_micros(&runs[1]);
+    }
+    status = tsr_diff_runs(out);
+    if (status != TSR_OK)
+        tsr_diff_fini(out);
+    return status;
+}
+
+/* ---- plan -------------------------------------------------------------------------------- */
+
+static tsr_status open_plan(struct tsr_study *study, const struct tsr_plan_options *options,
+                            struct tsr_plan **out)
+{
+    *out = NULL;
+    struct tsr_plan *plan = calloc(1, sizeof *plan);
+    if (!plan)
+        return tsr_no_memory(NULL);
+    tsr_status status = tsr_plan_open(study, options, plan);
+    if (status != TSR_OK) {
+        free(plan);
+        return status;
+    }
+    if (study->request.out)
+        status = tsr_prepare_out(study->request.out);
+    if (status == TSR_OK)
+        *out = plan;
+    else
+        tsr_plan_free(plan);
+    return status;
+}
+
+static tsr_status search(struct tsr_plan *plan, const char *dir)
+{
+    TSR_TRY(tsr_plan_search(plan));
+    if (dir)
+        TSR_TRY(tsr_plan_write(plan, dir));
+    return plan->n_shown ? TSR_OK : tsr_plan_nothing_fits(plan);
+}
+
+tsr_status tsr_study_plan(struct tsr_study *study, const struct tsr_plan_options *options,
+                          struct tsr_plan **out)
+{
+    struct tsr_plan *plan = NULL;
+    *out = NULL;
+    TSR_TRY(open_plan(study, options, &plan));
+    tsr_status status = search(plan, study->request.out);
+    if (status == TSR_OK)
+        *out = plan;
+    else
+        tsr_plan_free(plan);
+    return status;
+}
+
+tsr_status tsr_study_largest(struct tsr_study *study, const struct tsr_plan_options *options,
+                             enum tsr_plan_size size, struct tsr_plan **plan,
+                             struct tsr_plan_largest *out)
+{
+    TSR_TRY(open_plan(study, options, plan));
+    tsr_status status = tsr_plan_solve(*plan, size, study->request.out, out);
+    if (status != TSR_OK) {
+        tsr_plan_free(*plan);
+        *plan = NULL;
+    }
+    return status;
+}
+
+size_t tsr_plan_n(const struct tsr_plan *plan)
+{
+    return plan->n_shown;
+}
+
+void tsr_plan_counts_of(const struct tsr_plan *plan, size_t *space, struct tsr_plan_counts *out)
+{
+    *space = plan->space.n;
+    *out = plan->counts;
+}
+
+void tsr_plan_free(struct tsr_plan *plan)
+{
+    if (plan)
+        tsr_plan_close(plan);
+    free(plan);
+}
+
+/* ---- validate ---------------------------------------------------------------------------- */
+
+/* A validation borrows its table and conditions: they live as long. */
+struct whole {
+    struct tsr_validation validation; /* first: what the caller has is this */
+    struct tsr_table table;
+    struct tsr_rules rules;
+};
+
+static tsr_status validate(const struct tsr_validate_options *options, struct whole *whole)
+{
+    tsr_status status = TSR_OK;
+    TSR_TRY(tsr_table_open(options->table, &whole->table));
+    TSR_GOTO(no_rules, tsr_rules_open(options->conditions, &whole->rules));
+    TSR_GOTO(failed, tsr_validate(&whole->table, &whole->rules, options->sets, options->n_sets,
+                                  options->jobs, &whole->validation));
+    return TSR_OK;
+failed:
+    tsr_rules_close(&whole->rules);
+no_rules:
+    tsr_table_close(&whole->table);
+    return status;
+}
+
+tsr_status tsr_study_validate(const struct tsr_validate_options *options,
+                              struct tsr_validation **out)
+{
+    *out = NULL;
+    if (options->out)
+        TSR_TRY(tsr_prepare_out(options->out));
+    struct whole *whole = calloc(1, sizeof *whole);
+    if (!whole)
+        return tsr_no_memory(NULL);
+    tsr_status status = validate(options, whole);
+    if (status == TSR_OK)
+        *out = &whole->validation;
+    else
+        free(whole);
+    return status;
+}
+
+void tsr_study_validation_free(struct tsr_validation *validation)
+{
+    struct whole *whole = (struct whole *)validation;
+    if (!whole)
+        return;
+    tsr_validation_fini(&whole->validation);
+    tsr_rules_close(&whole->rules);
+    tsr_table_close(&whole->table);
+    free(whole);
 }

@@ -9,7 +9,7 @@
 #include <signal.h>
 #include <sys/resource.h>
 
-#include "experiments/study/base/out_file.h"
+#include "experiments/study/base/files.h"
 #include "tests/report/scratch.h"
 
 static tsr_status write_text(FILE *stream, const void *user)

@@ -1,4 +1,4 @@
-/* test_heap.c: what is where on the device (report_heap.c) and what is in use (report_in_use.c), on
+/* test_heap.c: what is where on the device (report_heap.c) and what is in use (report_view.c), on
  * programs made by hand.
  */
 #include <setjmp.h>
@@ -10,7 +10,7 @@
 
 #include <stdlib.h>
 
-#include "experiments/study/detail/report_in_use.h"
+#include "experiments/study/detail/report_view.h"
 #include "experiments/study/snapshot/report_heap.h"
 
 enum { MIB = 1 << 20, MAX_INSTRS = 32 };

@@ -6,8 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "experiments/study/base/nearest.h"
-#include "experiments/study/config/values.h"
+#include "experiments/study/base/yaml.h"
+#include "experiments/study/config/settings.h"
 
 #define AT(member) offsetof(struct tsr_args, member)
 

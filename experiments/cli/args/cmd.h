@@ -1,8 +1,11 @@
-/* cmd.h: the subcommands as functions, and how they end: exit statuses. */
+/* cmd.h: the subcommands as functions: what they have in common, opening the experiment that
+ * options name, and how they end: exit statuses. */
 #ifndef TSR_CLI_CMD_H
 #define TSR_CLI_CMD_H
 
+#include "experiments/cli/args/args.h"
 #include "experiments/study/base/exit_status.h"
+#include "experiments/study/config/request.h"
 
 struct tsr_args;
 struct tsr_usage;
@@ -37,5 +40,16 @@ int tsr_command(const struct tsr_usage *usage, tsr_command_fn run, int argc, cha
 /* Prints the one line of a failure, and returns its exit status; TSR_OK: flushes stdout and
  * returns `success`, or the failure of the flush. */
 int tsr_finish(tsr_status status, int success);
+
+/* ---- the experiment that options name -------------------------------------------------------- */
+
+struct tsr_study;
+
+/* Borrows from `args`. */
+struct tsr_study_request tsr_args_request(const struct tsr_args *args);
+/* Opens what is asked for; tsr_study_close(). */
+tsr_status tsr_args_open(const struct tsr_args *args, struct tsr_study **out) TSR_MUST_USE;
+/* --print-config: prints the resolved file to stdout. */
+tsr_status tsr_print_config(const struct tsr_args *args) TSR_MUST_USE;
 
 #endif

@@ -13,7 +13,7 @@
 #include "experiments/cli/args/args.h"
 #include "experiments/cli/args/cmd.h"
 #include "experiments/cli/cuda/calibrate_gpu.h"
-#include "experiments/study/base/out_file.h"
+#include "experiments/study/base/files.h"
 #include "experiments/study/report/report_text.h"
 #include "experiments/study/simulate/oom.h"
 #include "experiments/study/simulate/simulate.h"

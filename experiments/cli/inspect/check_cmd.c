@@ -6,7 +6,6 @@
 
 #include "experiments/cli/args/args.h"
 #include "experiments/cli/args/cmd.h"
-#include "experiments/cli/args/study_args.h"
 #include "experiments/cli/inspect/check_run.h"
 
 /* What the strategies of one call had in common to say at the end. */

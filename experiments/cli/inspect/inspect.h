@@ -7,15 +7,10 @@
 
 #include "experiments/study/job/job.h"
 
-/* NULL when out of memory. */
-json_t *tsr_inspect_model(const struct tsr_model *model);
-json_t *tsr_inspect_cluster(const struct tsr_cluster *cluster);
 /* Layout of a strategy, and the module tree of its model ("modules"). */
 tsr_status tsr_inspect_layout(const struct tsr_job *job, json_t **out) TSR_MUST_USE;
 
-void tsr_print_model(FILE *out, const json_t *model);
 void tsr_print_modules(FILE *out, const json_t *modules);
-void tsr_print_cluster(FILE *out, const json_t *cluster);
 void tsr_print_layout(FILE *out, const json_t *layout);
 
 /* "8,030,261,248" */

@@ -4,7 +4,6 @@
 #include <string.h>
 
 #include "experiments/cli/args/cmd.h"
-#include "experiments/cli/args/study_args.h"
 #include "experiments/study/job/emit.h"
 
 static void write_text(void *user, const char *text)

@@ -1,6 +1,6 @@
 /* run.h: what `tessera run --on host` and `--on cuda` are made of: a strategy as something to train
- * (run_job.c, run_rehearsal.c), what must hold before ranks compute (run_prepare.c), the folder of
- * the run (run_folder.c), its ranks (run_rank.c) as threads or processes (run_train.c).
+ * (run_job.c), what must hold before ranks compute (run_prepare.c), the folder of the run
+ * (run_folder.c), its ranks (run_rank.c) as threads or processes (run_train.c).
  */
 #ifndef TSR_CLI_RUN_H
 #define TSR_CLI_RUN_H
@@ -81,10 +81,6 @@ tsr_status tsr_run_folder_claim(const char *dir, const char *resume, int *lock) 
  * config.json that belongs to the model as it was run. */
 tsr_status tsr_run_folder_write(const char *dir, const struct tsr_job *job,
                                 const struct tsr_hf_model *hf) TSR_MUST_USE;
-/* *config: text of config.json, to be freed. TSR_ECONFIG: no folder of a run, or the model is not
- * one of Hugging Face's families. */
-tsr_status tsr_run_folder_read(const char *dir, struct tsr_hf_model *hf,
-                               char **config) TSR_MUST_USE;
 
 /* ---- ranks ----------------------------------------------------------------------------------- */
 

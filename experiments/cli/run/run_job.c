@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "experiments/study/base/paths.h"
-#include "experiments/study/config/keys_words.h"
+#include "experiments/study/config/settings.h"
 
 /* ---- files ----------------------------------------------------------------------------------- */
 

@@ -6,9 +6,8 @@
 #include <string.h>
 
 #include "experiments/cli/inspect/check_run.h"
-#include "experiments/study/base/out_file.h"
+#include "experiments/study/base/files.h"
 #include "experiments/study/report/report.h"
-#include "experiments/study/simulate/peak.h"
 #include "experiments/study/simulate/simulate.h"
 
 /* ---- --check --------------------------------------------------------------------------------- */

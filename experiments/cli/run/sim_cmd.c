@@ -3,9 +3,8 @@
 #include <string.h>
 
 #include "experiments/cli/args/cmd.h"
-#include "experiments/cli/args/study_args.h"
 #include "experiments/cli/run/run.h"
-#include "experiments/study/base/out_file.h"
+#include "experiments/study/base/files.h"
 #include "experiments/study/report/report.h"
 #include "experiments/study/simulate/oom.h"
 #include "experiments/study/simulate/open.h"

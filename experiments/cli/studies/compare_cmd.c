@@ -3,8 +3,7 @@
 #include <stdlib.h>
 
 #include "experiments/cli/args/cmd.h"
-#include "experiments/cli/args/study_args.h"
-#include "experiments/study/base/out_file.h"
+#include "experiments/study/base/files.h"
 #include "experiments/study/compare/part.h"
 #include "experiments/study/report/report.h"
 #include "experiments/study/study.h"

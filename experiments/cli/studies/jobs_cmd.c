@@ -5,9 +5,8 @@
 #include <jansson.h>
 
 #include "experiments/cli/args/cmd.h"
-#include "experiments/cli/args/study_args.h"
-#include "experiments/study/base/out_file.h"
-#include "experiments/study/report/report_rows.h"
+#include "experiments/study/base/files.h"
+#include "experiments/study/report/report.h"
 #include "experiments/study/simulate/open.h"
 #include "experiments/study/study.h"
 

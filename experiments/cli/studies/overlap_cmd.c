@@ -1,21 +1,238 @@
 /* overlap_cmd.c: `tessera overlap`: which collectives of a step are exposed, why, and what would
  * hide them.
  */
+#include <math.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 
 #include "experiments/cli/args/cmd.h"
-#include "experiments/cli/args/study_args.h"
+#include "experiments/cli/inspect/inspect.h"
 #include "experiments/cli/studies/text.h"
-#include "experiments/study/base/out_file.h"
+#include "experiments/study/base/files.h"
 #include "experiments/study/report/report.h"
-#include "experiments/study/report/report_rows.h"
 #include "experiments/study/simulate/open.h"
 #include "experiments/study/study.h"
+#include "sim/figures/overlap.h"
 
-static const char *const formats[] = {"text", "json", "csv", NULL};
+/* ---- as text --------------------------------------------------------------------------------- */
+
+enum { TEXT_BYTES = 32 };
+
+static double seconds(const json_t *object, const char *key)
+{
+    return json_number_value(json_object_get(object, key));
+}
+
+static double ms(const json_t *object, const char *key)
+{
+    return 1e3 * seconds(object, key);
+}
+
+/* ---- sums -------------------------------------------------------------------------------- */
+
+static void print_head(FILE *out, const json_t *report)
+{
+    fprintf(out, "%s (%s)\n", tsr_json_text(report, "title"),
+            tsr_json_flag(report, "measured") ? "measured" : "simulated");
+    double waits = ms(report, "host_bound_s") - ms(report, "unlaunched_s");
+    fprintf(out,
+            "step %.2f ms: compute %.2f, exposed communication %.2f (%.1f %%), waiting for the "
+            "host %.2f, other waits %.2f\n",
+            ms(report, "step_s"), ms(report, "compute_s"), ms(report, "exposed_s"),
+            100 * seconds(report, "exposed_share"), ms(report, "unlaunched_s"),
+            waits > 0 ? waits : 0.0);
+    if (seconds(report, "unlaunched_s") > 0.05 * seconds(report, "step_s") &&
+        seconds(report, "unlaunched_s") > seconds(report, "exposed_s"))
+        fprintf(out, "The step is bound by the host: the device waits for launches.\n");
+}
+
+/* "all-gather, forward" of "all_gather_forward". */
+static const char *kind_text(const char *key)
+{
+    for (int i = 0; i < TSR_N_OVERLAP_KINDS; i++)
+        if (!strcmp(key, tsr_overlap_kind_key(i)))
+            return tsr_overlap_kind_name(i);
+    return "all";
+}
+
+static void print_total(FILE *out, const json_t *total)
+{
+    char bytes[TEXT_BYTES], key[64];
+    const json_t *why = json_object_get(total, "why");
+    fprintf(out, "  %-20s %5" JSON_INTEGER_FORMAT " %11s %9.2f %9.2f %9.2f |",
+            kind_text(tsr_json_text(total, "kind")), tsr_json_int(total, "collectives"),
+            tsr_bytes_text((double)tsr_json_int(total, "bytes"), bytes), ms(total, "seconds"),
+            ms(total, "hidden_s"), ms(total, "exposed_s"));
+    for (int i = 0; i < TSR_N_EXPOSURES; i++) {
+        snprintf(key, sizeof key, "%s_s", tsr_exposure_key(i));
+        fprintf(out, " %*.2f", (int)strlen(tsr_exposure_name(i)), ms(why, key));
+    }
+    fprintf(out, "\n");
+}
+
+static void print_totals(FILE *out, const json_t *report)
+{
+    size_t i;
+    json_t *kind;
+    fprintf(out, "\n  %-20s %5s %11s %9s %9s %9s |", "ms of the step", "n", "bytes", "running",
+            "hidden", "exposed");
+    for (int k = 0; k < TSR_N_EXPOSURES; k++)
+        fprintf(out, " %s", tsr_exposure_name(k));
+    fprintf(out, "\n");
+    json_array_foreach(json_object_get(report, "kinds"), i, kind) print_total(out, kind);
+    print_total(out, json_object_get(report, "total"));
+    double beside = ms(json_object_get(report, "total"), "beside_s");
+    if (beside >= 0.005)
+        fprintf(out, "  %.2f ms more are exposed beside another collective, which is charged\n",
+                beside);
+}
+
+/* ---- collectives ------------------------------------------------------------------------- */
+
+static int by_exposed(const void *a, const void *b)
+{
+    const json_t *x = *(json_t *const *)a, *y = *(json_t *const *)b;
+    double more = seconds(y, "exposed_s") - seconds(x, "exposed_s");
+    double sooner = seconds(x, "start_s") - seconds(y, "start_s");
+    return more != 0 ? (more > 0) - (more < 0) : (sooner > 0) - (sooner < 0);
+}
+
+/* "bandwidth 4.93, host late 0.24" */
+static void print_why(FILE *out, const json_t *why)
+{
+    bool any = false;
+    for (int i = 0; i < TSR_N_EXPOSURES; i++) {
+        char key[64];
+        snprintf(key, sizeof key, "%s_s", tsr_exposure_key(i));
+        if (ms(why, key) < 0.005)
+            continue;
+        fprintf(out, "%s%s %.2f", any ? ", " : "", tsr_exposure_name(i), ms(why, key));
+        any = true;
+    }
+    fprintf(out, "\n");
+}
+
+static void print_collective(FILE *out, const json_t *row)
+{
+    char bytes[TEXT_BYTES], name[200];
+    snprintf(name, sizeof name, "%s (%s)", tsr_json_text(row, "name"), tsr_json_text(row, "phase"));
+    fprintf(out, "  %8.2f %8.2f %9.2f %9.2f %9.2f %11s  %-28s ", ms(row, "exposed_s"),
+            ms(row, "hidden_s"), ms(row, "issue_s"), ms(row, "start_s"), ms(row, "end_s"),
+            tsr_bytes_text((double)tsr_json_int(row, "bytes"), bytes), name);
+    print_why(out, json_object_get(row, "why"));
+}
+
+static void print_collectives(FILE *out, const json_t *rows, size_t top)
+{
+    size_t n = json_array_size(rows), shown = 0;
+    const json_t **sorted = malloc((n + 1) * sizeof(const json_t *));
+    if (!sorted)
+        return;
+    for (size_t i = 0; i < n; i++)
+        sorted[i] = json_array_get(rows, i);
+    if (n > 1)
+        qsort(sorted, n, sizeof(const json_t *), by_exposed);
+    fprintf(out, "\nThe most exposed of %zu collectives (ms of the step)\n", n);
+    fprintf(out, "  %8s %8s %9s %9s %9s %11s  %-28s %s\n", "exposed", "hidden", "issue", "start",
+            "end", "bytes", "collective", "why");
+    while (shown < n && shown < top && ms(sorted[shown], "exposed_s") >= 0.005)
+        print_collective(out, sorted[shown++]);
+    size_t more = shown;
+    while (more < n && seconds(sorted[more], "exposed_s") > 0)
+        more++;
+    if (!shown)
+        fprintf(out, "  none: all communication is hidden\n");
+    else if (more > shown)
+        fprintf(out, "  and %zu more\n", more - shown);
+    free(sorted);
+}
+
+/* ---- what would hide it ------------------------------------------------------------------ */
+
+static const char *effect_text(const json_t *row)
+{
+    const char *effect = tsr_json_text(row, "effect");
+    if (!strcmp(effect, "numbers"))
+        return "  (other numbers)";
+    if (!strcmp(effect, "imagined"))
+        return "  (no setting: a bound)";
+    return !strcmp(effect, "batch") ? "  (more tokens a step)" : "";
+}
+
+static void print_change(FILE *out, const json_t *row)
+{
+    if (!json_is_null(json_object_get(row, "failure"))) {
+        fprintf(out, "  %9s %11s %11s  %-36s not possible: %s\n", "-", "-", "-",
+                tsr_json_text(row, "words"), tsr_json_text(row, "failure"));
+        return;
+    }
+    fprintf(out, "  %+8.1f%% %11.2f %11.2f  %-36s", 100 * seconds(row, "gain_share"),
+            ms(row, "step_s"), ms(row, "exposed_s"), tsr_json_text(row, "words"));
+    size_t i;
+    json_t *set;
+    json_array_foreach(json_object_get(row, "set"), i, set)
+        fprintf(out, " %s", json_string_value(set));
+    fprintf(out, "%s%s\n", effect_text(row),
+            json_is_false(json_object_get(row, "fits")) ? "  (does not fit)" : "");
+}
+
+/* Neither the step nor its exposed communication is another one that the table would show. */
+static bool has_no_effect(const json_t *row, const json_t *what_if)
+{
+    return json_is_null(json_object_get(row, "failure")) &&
+           fabs(seconds(row, "gain_share")) < 5e-4 &&
+           fabs(ms(row, "exposed_s") - ms(what_if, "exposed_s")) < 0.005;
+}
+
+/* The changes without effect in a few lines. */
+static void print_no_effect(FILE *out, const json_t *what_if)
+{
+    size_t i, column = 0;
+    json_t *row;
+    json_array_foreach(json_object_get(what_if, "rows"), i, row)
+    {
+        const char *words = tsr_json_text(row, "words");
+        if (!has_no_effect(row, what_if))
+            continue;
+        if (column == 0)
+            column = (size_t)fprintf(out, "  no effect: %s", words);
+        else if (column + strlen(words) + 2 > 100)
+            column = (size_t)fprintf(out, ",\n    %s", words) - 2;
+        else
+            column += (size_t)fprintf(out, ", %s", words);
+    }
+    if (column)
+        fprintf(out, "\n");
+}
+
+static void print_what_if(FILE *out, const json_t *what_if)
+{
+    size_t i;
+    json_t *row;
+    fprintf(out, "\nWhat would hide it: each change simulated, most tokens per second first\n");
+    fprintf(out, "  %9s %11s %11s  %s\n", "tokens/s", "step ms", "exposed ms", "change");
+    json_array_foreach(json_object_get(what_if, "rows"), i, row)
+    {
+        if (!has_no_effect(row, what_if))
+            print_change(out, row);
+    }
+    print_no_effect(out, what_if);
+}
+
+static void tsr_overlap_print(FILE *out, const json_t *report, size_t top)
+{
+    const json_t *what_if = json_object_get(report, "what_if");
+    print_head(out, report);
+    print_totals(out, report);
+    print_collectives(out, json_object_get(report, "collectives"), top);
+    if (what_if)
+        print_what_if(out, what_if);
+}
 
 /* ---- output ------------------------------------------------------------------------------ */
+
+static const char *const formats[] = {"text", "json", "csv", NULL};
 
 static tsr_status print_report(const struct tsr_args *args,
                                const struct tsr_overlap_result *overlap)

@@ -27,10 +27,6 @@ static inline bool tsr_json_flag(const json_t *object, const char *key)
     return json_is_true(json_object_get(object, key));
 }
 
-/* `top`: rows of each table at most. */
-void tsr_explain_print(FILE *out, const json_t *report, size_t top);
 void tsr_explain_print_what_if(FILE *out, const json_t *what_if);
-void tsr_overlap_print(FILE *out, const json_t *report, size_t top);
-void tsr_diff_print(FILE *out, const json_t *report, size_t top);
 
 #endif

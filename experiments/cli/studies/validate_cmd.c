@@ -3,7 +3,7 @@
 
 #include "experiments/cli/args/args.h"
 #include "experiments/cli/args/cmd.h"
-#include "experiments/study/base/out_file.h"
+#include "experiments/study/base/files.h"
 #include "experiments/study/study.h"
 
 static const char *const formats[] = {"md", "csv", "json", NULL};

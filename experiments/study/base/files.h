@@ -1,10 +1,10 @@
-/* files.h: whole files: reading one, copying those of a folder, one of the moment. out_file.h has
- * those that are written.
- */
+/* files.h: whole files: reading one, copying those of a folder, one of the moment, and those
+ * that are written. */
 #ifndef TSR_STUDY_FILES_H
 #define TSR_STUDY_FILES_H
 
 #include <stddef.h>
+#include <stdio.h>
 
 #include "engine/program/base.h"
 
@@ -26,5 +26,39 @@ tsr_status tsr_folder_copy(const char *from, const char *to) TSR_MUST_USE;
  * ends in `ending`; the caller unlinks it. Errors: TSR_EIO, and there is no file. */
 tsr_status tsr_temp_file(const char *text, const char *ending, char *path,
                          size_t size) TSR_MUST_USE;
+
+/* ---- output files ---------------------------------------------------------------------------- */
+
+/* Output files that are complete under their name, or absent.
+ *
+ * A file is written under a temporary name in the same folder and renamed at the end. What is not a
+ * regular file (/dev/full, a pipe) is written directly. Every error names the file and the reason.
+ */
+
+struct tsr_outfile {
+    FILE *stream; /* write here; NULL when not open */
+    char *path, *temp;
+};
+
+/* Errors: TSR_EIO (cannot be created), TSR_ENOMEM. */
+tsr_status tsr_outfile_open(const char *path, struct tsr_outfile *out) TSR_MUST_USE;
+/* Gives the file its name if everything could be written, else removes it. Closes it in any case.
+ * Errors: TSR_EIO, also for a full disk. */
+tsr_status tsr_outfile_commit(struct tsr_outfile *file) TSR_MUST_USE;
+/* Closes and removes a file that was not committed; does nothing after a commit. */
+void tsr_outfile_abort(struct tsr_outfile *file);
+
+/* The three together: `write` prints the content; its failure leaves no file behind. */
+typedef tsr_status (*tsr_write_fn)(FILE *stream, const void *user);
+tsr_status tsr_write_file(const char *path, tsr_write_fn write, const void *user) TSR_MUST_USE;
+
+/* Checks a stream that is not a tsr_outfile, such as stdout, after the last write to it. */
+tsr_status tsr_flush(FILE *stream, const char *name) TSR_MUST_USE;
+
+/* Makes a folder and those above it; fine if it is there. Errors: TSR_EIO. */
+tsr_status tsr_make_folder(const char *path) TSR_MUST_USE;
+
+/* "a/b" from "a" and "b"; to be freed. NULL when out of memory (the error text is set). */
+char *tsr_path_join(const char *folder, const char *name);
 
 #endif

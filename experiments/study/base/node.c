@@ -1,4 +1,4 @@
-/* node.c: scalars of a tsr_node and complaints about one. */
+/* node.c: scalars of a tsr_node, complaints about one, and the word that a user probably meant. */
 #include <errno.h>
 #include <math.h>
 #include <stdio.h>
@@ -101,4 +101,86 @@ bool tsr_node_double(const struct tsr_yaml_node *node, double *out)
         return false;
     *out = value;
     return true;
+}
+
+/* ---- the word that was meant ----------------------------------------------------------------- */
+
+enum { MAX_WORD = 64 };
+
+static size_t min3(size_t a, size_t b, size_t c)
+{
+    size_t m = a < b ? a : b;
+    return m < c ? m : c;
+}
+
+/* Longer words are cut: what differs after 64 letters is no slip of the pen. */
+size_t tsr_edit_distance(const char *a, const char *b)
+{
+    size_t n_a = strlen(a), n_b = strlen(b);
+    n_a = n_a < MAX_WORD ? n_a : MAX_WORD;
+    n_b = n_b < MAX_WORD ? n_b : MAX_WORD;
+    size_t row[3][MAX_WORD + 1]; /* two rows back, the last row, this row */
+    memset(row, 0, sizeof row);
+    size_t *older = row[0], *last = row[1], *now = row[2];
+    for (size_t j = 0; j <= n_b; j++)
+        last[j] = j;
+    for (size_t i = 1; i <= n_a; i++) {
+        now[0] = i;
+        for (size_t j = 1; j <= n_b; j++) {
+            size_t replace = last[j - 1] + (a[i - 1] != b[j - 1]);
+            now[j] = min3(last[j] + 1, now[j - 1] + 1, replace);
+            if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1] &&
+                older[j - 2] + 1 < now[j])
+                now[j] = older[j - 2] + 1;
+        }
+        size_t *spare = older;
+        older = last;
+        last = now;
+        now = spare;
+    }
+    return last[n_b];
+}
+
+const char *tsr_nearest(const char *word, const char *const *words)
+{
+    const char *best = NULL;
+    size_t best_distance = strlen(word) / 2 + 1;
+    for (size_t i = 0; words[i]; i++) {
+        size_t distance = tsr_edit_distance(word, words[i]);
+        if (*words[i] && distance < best_distance) {
+            best = words[i];
+            best_distance = distance;
+        }
+    }
+    return best;
+}
+
+void tsr_join_words(const char *const *words, char *out, size_t size)
+{
+    size_t n = 0, used = 0;
+    while (words && words[n])
+        n++;
+    out[0] = 0;
+    for (size_t i = 0; i < n; i++) {
+        if (!*words[i])
+            continue;
+        const char *between = !out[0] ? "" : i + 1 == n ? " or " : ", ";
+        int written = snprintf(out + used, size - used, "%s%s", between, words[i]);
+        if (written < 0 || (size_t)written >= size - used)
+            return;
+        used += (size_t)written;
+    }
+}
+
+tsr_status tsr_unknown_key(const struct tsr_yaml_node *node, const char *path,
+                           const char *const *allowed)
+{
+    char words[512];
+    const char *near = tsr_nearest(node->key, allowed);
+    tsr_join_words(allowed, words, sizeof words);
+    if (near)
+        return tsr_node_error(node, "%s%sunknown key \"%s\"; nearest: \"%s\"; allowed: %s", path,
+                              *path ? ": " : "", node->key, near, words);
+    return tsr_node_error(node, "%s%sunknown key \"%s\"; allowed: %s", path, *path ? ": " : "",
+                          node->key, words);
 }

@@ -7,7 +7,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "experiments/study/base/nearest.h"
+#include "experiments/study/base/yaml.h"
 
 #ifndef TSR_SOURCE_DIR
 #define TSR_SOURCE_DIR "."

@@ -55,4 +55,16 @@ bool tsr_node_i64(const struct tsr_yaml_node *node, int64_t *out);
 bool tsr_node_double(const struct tsr_yaml_node *node, double *out);
 bool tsr_node_is_null(const struct tsr_yaml_node *node); /* absent, empty, `null` or `~` */
 
+/* ---- words that were meant ------------------------------------------------------------------- */
+
+/* Edit distance (insert, delete, replace, swap of neighbours). */
+size_t tsr_edit_distance(const char *a, const char *b);
+/* The nearest of `words` (NULL-terminated); NULL if none is near enough to be meant. */
+const char *tsr_nearest(const char *word, const char *const *words);
+/* "a, b or c" of those `words` (NULL-terminated) that are not empty. */
+void tsr_join_words(const char *const *words, char *out, size_t size);
+/* Fails with "PATH: unknown key "KEY"; nearest: ...; allowed: ...". */
+tsr_status tsr_unknown_key(const struct tsr_yaml_node *node, const char *path,
+                           const char *const *allowed);
+
 #endif

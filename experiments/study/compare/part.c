@@ -1,12 +1,18 @@
-/* part.c: which part of a sweep this process is (part.h). */
+/* part.c: parts of a sweep: which one this process is, its rows, which outlive the process, and
+ * all parts merged into the tables and files of one run (part.h). */
 #include "experiments/study/compare/part.h"
 
+#include <jansson.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "experiments/study/base/files.h"
 #include "experiments/study/base/listener.h"
+#include "experiments/study/report/report.h"
+#include "experiments/study/report/report_text.h"
 
-enum { MAX_PARTS = 100000 };
+enum { MAX_PARTS = 100000, MAX_FILE_BYTES = 1 << 28, VALUE_BYTES = 4096 };
 
 /* Variables of those that start many processes. The first index is 0 unless `first` says so. */
 static const struct source {
@@ -74,6 +80,142 @@ tsr_status tsr_part_parse(const char *text, struct tsr_sweep_part *out)
                     text, MAX_PARTS);
 }
 
+/* ---- digest of what a row depends on --------------------------------------------------------- */
+
+static uint64_t hash_text(uint64_t hash, const char *text)
+{
+    return tsr_hash_bytes(hash, text, strlen(text) + 1);
+}
+
+static tsr_status hash_file(uint64_t *hash, const char *path)
+{
+    char *data = NULL;
+    size_t bytes = 0;
+    if (!path || !*path)
+        return TSR_OK;
+    TSR_TRY(tsr_read_file(path, MAX_FILE_BYTES, &data, &bytes));
+    *hash = tsr_hash_bytes(*hash, data, bytes);
+    free(data);
+    return TSR_OK;
+}
+
+/* Two builds may price a kernel differently: the program itself is part of what a row depends on.
+ */
+static tsr_status tsr_part_rows_open(const struct tsr_study *study, struct tsr_part_rows *out)
+{
+    *out = (struct tsr_part_rows){study, hash_text(0, tsr__version())};
+    return hash_file(&out->program, "/proc/self/exe");
+}
+
+static tsr_status digest_of(const struct tsr_part_rows *rows, size_t item, uint64_t *out)
+{
+    const struct tsr_job *job = &rows->study->jobs[item];
+    uint64_t hash = hash_text(rows->program, job->strategy->name);
+    for (size_t i = 0; i < tsr_n_keys(); i++) {
+        char value[VALUE_BYTES];
+        TSR_TRY(tsr_key_format(&tsr_keys[i], job->settings, value, sizeof value));
+        hash = hash_text(hash_text(hash, tsr_keys[i].name), value);
+    }
+    TSR_TRY(hash_file(&hash, job->model.path));
+    TSR_TRY(hash_file(&hash, job->cluster.path));
+    TSR_TRY(hash_file(&hash, job->cluster.gpu.path));
+    *out = hash;
+    return TSR_OK;
+}
+
+/* ---- rows as files --------------------------------------------------------------------------- */
+
+/* A row file: this, then the row as it is in memory. The program that reads it is the one that
+ * wrote it, which the digest says. */
+struct head {
+    char magic[8];
+    uint64_t digest, bytes, check; /* check: hash of the row */
+};
+static const char magic[8] = "tsrrow1";
+
+static tsr_status row_path(const char *dir, const char *strategy, char path[TSR_FILE_NAME_BYTES])
+{
+    char name[256];
+    tsr__folder_name(strategy, name, sizeof name);
+    return tsr_file_name(path, "%s/rows/%s.row", dir, name);
+}
+
+static tsr_status put_text(FILE *stream, const void *text)
+{
+    fputs(text, stream);
+    return TSR_OK;
+}
+
+static tsr_status put_study(FILE *stream, const void *user)
+{
+    const struct tsr_study_info *info = user;
+    fputs("{\n \"title\": ", stream);
+    tsr__put_json(stream, info->title);
+    fputs(",\n \"experiment_file\": ", stream);
+    tsr__put_json(stream, info->config_path);
+    fputs("\n}\n", stream);
+    return TSR_OK;
+}
+
+/* Starts a part in a folder: writes what belongs to the whole study. */
+static tsr_status tsr_part_begin(const struct tsr_study *study, const char *dir)
+{
+    char path[TSR_FILE_NAME_BYTES];
+    TSR_TRY(tsr_file_name(path, "%s/rows", dir));
+    TSR_TRY(tsr_make_folder(path));
+    TSR_TRY(tsr_file_name(path, "%s/experiment.yaml", dir));
+    TSR_TRY(tsr_write_file(path, put_text, study->resolved_yaml));
+    TSR_TRY(tsr_file_name(path, "%s/study.json", dir));
+    return tsr_write_file(path, put_study, &study->info);
+}
+
+struct row_file {
+    struct head head;
+    const struct tsr_row *row;
+};
+
+static tsr_status put_row(FILE *stream, const void *user)
+{
+    const struct row_file *file = user;
+    fwrite(&file->head, sizeof file->head, 1, stream);
+    fwrite(file->row, sizeof *file->row, 1, stream);
+    return TSR_OK;
+}
+
+/* Starts a part in a folder: writes what belongs to the whole study. */
+static tsr_status tsr_part_keep(const struct tsr_part_rows *rows, const char *dir, size_t item,
+                                const struct tsr_row *row)
+{
+    char path[TSR_FILE_NAME_BYTES];
+    struct row_file file = {.row = row};
+    memcpy(file.head.magic, magic, sizeof magic);
+    file.head.bytes = sizeof *row;
+    file.head.check = tsr_hash_bytes(0, row, sizeof *row);
+    TSR_TRY(digest_of(rows, item, &file.head.digest));
+    TSR_TRY(row_path(dir, row->strategy, path));
+    return tsr_write_file(path, put_row, &file);
+}
+
+/* *found: the folder has the row of a strategy, and it still holds. Errors: TSR_EIO, TSR_ENOMEM. */
+static tsr_status tsr_part_find(const struct tsr_part_rows *rows, const char *dir, size_t item,
+                                struct tsr_row *row, bool *found)
+{
+    char path[TSR_FILE_NAME_BYTES];
+    struct head head;
+    uint64_t digest;
+    *found = false;
+    TSR_TRY(digest_of(rows, item, &digest));
+    TSR_TRY(row_path(dir, rows->study->jobs[item].strategy->name, path));
+    FILE *file = fopen(path, "rb");
+    if (!file)
+        return TSR_OK;
+    bool whole = fread(&head, sizeof head, 1, file) == 1 && fread(row, sizeof *row, 1, file) == 1;
+    fclose(file);
+    *found = whole && !memcmp(head.magic, magic, sizeof magic) && head.digest == digest &&
+             head.bytes == sizeof *row && head.check == tsr_hash_bytes(0, row, sizeof *row);
+    return TSR_OK;
+}
+
 /* ---- running it -------------------------------------------------------------------------- */
 
 struct part_run {
@@ -128,4 +270,123 @@ tsr_status tsr_part_run(const struct tsr_study *study, const struct tsr_sweep_pa
     tsr_status status = p.there ? run(study, &p, jobs, rows) : tsr_no_memory(NULL);
     free(p.there);
     return status;
+}
+
+/* ---- merging --------------------------------------------------------------------------------- */
+
+static tsr_status same_experiment(const char *first, const char *other)
+{
+    char path[2][TSR_FILE_NAME_BYTES];
+    char *text[2] = {NULL, NULL};
+    size_t n[2] = {0, 0};
+    TSR_TRY(tsr_file_name(path[0], "%s/experiment.yaml", first));
+    TSR_TRY(tsr_file_name(path[1], "%s/experiment.yaml", other));
+    tsr_status status = tsr_read_file(path[0], 1 << 28, &text[0], &n[0]);
+    if (status == TSR_OK)
+        status = tsr_read_file(path[1], 1 << 28, &text[1], &n[1]);
+    bool same = status == TSR_OK && n[0] == n[1] && !memcmp(text[0], text[1], n[0]);
+    free(text[0]);
+    free(text[1]);
+    if (status != TSR_OK)
+        return tsr_fail(TSR_ECONFIG,
+                        "--merge: %s: found no experiment.yaml; allowed: what compare --part "
+                        "I/N --out left",
+                        other);
+    return same ? TSR_OK
+                : tsr_fail(TSR_ECONFIG,
+                           "--merge: %s: found another experiment than that of %s; allowed: parts "
+                           "of one experiment",
+                           other, first);
+}
+
+/* The study as the parts saw it: its file is where the first part copied it. */
+static tsr_status open_study(struct tsr_merged *m)
+{
+    struct tsr_study_request request = {.path = m->path, .out = m->out};
+    char said[TSR_FILE_NAME_BYTES];
+    const char *dir = m->folders[0];
+    for (size_t i = 0; i < m->n_folders; i++)
+        TSR_TRY(same_experiment(dir, m->folders[i]));
+    TSR_TRY(tsr_file_name(m->path, "%s/experiment.yaml", dir));
+    TSR_TRY(tsr_study_read(&request, &m->study));
+    TSR_TRY(tsr_study_build(&m->study));
+    TSR_TRY(tsr_file_name(said, "%s/study.json", dir));
+    m->said = json_load_file(said, 0, NULL);
+    const char *title = json_string_value(json_object_get(m->said, "title"));
+    const char *file = json_string_value(json_object_get(m->said, "experiment_file"));
+    if (!title || !file)
+        return tsr_fail(TSR_ECONFIG,
+                        "--merge: %s: found no title and file in it; allowed: what compare --part "
+                        "I/N --out left",
+                        said);
+    m->study.info.title = title;
+    m->study.info.config_path = file;
+    return TSR_OK;
+}
+
+static tsr_status find(struct tsr_merged *m, const struct tsr_part_rows *rows, size_t item)
+{
+    for (size_t i = 0; i < m->n_folders && !m->home[item]; i++) {
+        bool found;
+        TSR_TRY(tsr_part_find(rows, m->folders[i], item, &m->rows[item], &found));
+        if (found)
+            m->home[item] = m->folders[i];
+    }
+    return TSR_OK;
+}
+
+static tsr_status collect(struct tsr_merged *m)
+{
+    struct tsr_part_rows rows;
+    size_t missing = 0, first = 0;
+    TSR_TRY(tsr_part_rows_open(&m->study, &rows));
+    m->home = calloc(m->study.n + 1, sizeof *m->home);
+    m->rows = calloc(m->study.n + 1, sizeof *m->rows);
+    if (!m->home || !m->rows)
+        return tsr_no_memory(NULL);
+    for (size_t i = 0; i < m->study.n; i++) {
+        TSR_TRY(find(m, &rows, i));
+        if (!m->home[i] && missing++ == 0)
+            first = i;
+    }
+    if (!missing)
+        return TSR_OK;
+    return tsr_fail(TSR_ECONFIG,
+                    "--merge: found no row of %s%s (%zu of %zu strategies); allowed: parts that "
+                    "were run to their end, by this version, with these files",
+                    m->study.jobs[first].strategy->name, missing > 1 ? " and others" : "", missing,
+                    m->study.n);
+}
+
+tsr_status tsr_merged_open(const char *const *folders, size_t n, const char *out,
+                           struct tsr_merged *merged)
+{
+    *merged = (struct tsr_merged){.folders = folders, .n_folders = n, .out = out};
+    tsr_status status = open_study(merged);
+    if (status == TSR_OK)
+        status = collect(merged);
+    if (status != TSR_OK)
+        tsr_merged_fini(merged);
+    return status;
+}
+
+void tsr_merged_fini(struct tsr_merged *m)
+{
+    free(m->home);
+    free(m->rows);
+    json_decref(m->said);
+    tsr_study_fini(&m->study);
+    *m = (struct tsr_merged){0};
+}
+
+tsr_status tsr_merged_write(const struct tsr_merged *m)
+{
+    for (size_t i = 0; i < m->study.n; i++) {
+        char name[256], from[TSR_FILE_NAME_BYTES], to[TSR_FILE_NAME_BYTES];
+        tsr__folder_name(m->study.jobs[i].strategy->name, name, sizeof name);
+        TSR_TRY(tsr_file_name(from, "%s/%s", m->home[i], name));
+        TSR_TRY(tsr_file_name(to, "%s/%s", m->out, name));
+        TSR_TRY(tsr_folder_copy(from, to));
+    }
+    return tsr_study_files(&m->study, m->out, m->rows, m->study.n);
 }

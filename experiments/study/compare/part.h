@@ -32,15 +32,6 @@ struct tsr_part_rows {
     const struct tsr_study *study; /* borrowed */
     uint64_t program;              /* hash of the program file */
 };
-tsr_status tsr_part_rows_open(const struct tsr_study *study,
-                              struct tsr_part_rows *out) TSR_MUST_USE;
-/* Starts a part in a folder: writes what belongs to the whole study. */
-tsr_status tsr_part_begin(const struct tsr_study *study, const char *dir) TSR_MUST_USE;
-tsr_status tsr_part_keep(const struct tsr_part_rows *rows, const char *dir, size_t item,
-                         const struct tsr_row *row) TSR_MUST_USE;
-/* *found: the folder has the row of a strategy, and it still holds. Errors: TSR_EIO, TSR_ENOMEM. */
-tsr_status tsr_part_find(const struct tsr_part_rows *rows, const char *dir, size_t item,
-                         struct tsr_row *row, bool *found) TSR_MUST_USE;
 
 /* Simulates the strategies of a part that its folder does not have yet, `jobs` at a time, and keeps
  * each as it comes. rows[n of the study]: those of the part are filled in. */

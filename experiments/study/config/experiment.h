@@ -1,4 +1,5 @@
-/* experiment.h: an experiment file with its strategies, sweeps expanded. */
+/* experiment.h: an experiment file with its strategies, sweeps expanded; and strategies with
+ * some keys changed. */
 #ifndef TSR_STUDY_EXPERIMENT_H
 #define TSR_STUDY_EXPERIMENT_H
 
@@ -42,12 +43,33 @@ tsr_status tsr_experiment_only(struct tsr_experiment *experiment, const char *na
 tsr_status tsr_experiment_find(const struct tsr_experiment *experiment, const char *name,
                                const struct tsr_strategy **out) TSR_MUST_USE;
 
-/* Multiplies the strategies by `sweeps` (sweep.c). */
+/* Multiplies the strategies by `sweeps`. */
 tsr_status tsr_experiment_sweep(struct tsr_experiment *experiment,
                                 const struct tsr_yaml_node *sweeps) TSR_MUST_USE;
 
 /* The complete configuration as YAML that reads back as the same strategies, also in another
  * folder: relative paths become absolute. The result is malloc()ed. */
 tsr_status tsr_experiment_print(struct tsr_experiment *experiment, char **out) TSR_MUST_USE;
+
+/* ---- variants -------------------------------------------------------------------------------- */
+
+/* A strategy with some keys set to other values: what searches and what-ifs try. */
+
+enum { TSR_MAX_CHANGES = 8 };
+
+/* Keys and their values as they would be written after --set; texts belong to the caller. */
+struct tsr_variant {
+    size_t n;
+    struct {
+        const char *key;   /* "precision.reduce" */
+        const char *value; /* YAML: "bf16", "[2, 4]" */
+    } set[TSR_MAX_CHANGES];
+};
+
+/* Copies `from` to *out and applies the changes; the name becomes "from@key=value". Memory comes
+ * from the experiment's arena. Errors: TSR_ECONFIG (unknown key or value not allowed). */
+tsr_status tsr_variant_apply(struct tsr_experiment *experiment, const struct tsr_strategy *from,
+                             const struct tsr_variant *variant,
+                             struct tsr_strategy *out) TSR_MUST_USE;
 
 #endif

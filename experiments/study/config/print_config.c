@@ -4,7 +4,7 @@
 
 #include "experiments/study/base/paths.h"
 #include "experiments/study/config/experiment.h"
-#include "experiments/study/config/values.h"
+#include "experiments/study/config/settings.h"
 
 enum { VALUE_BYTES = 4096 };
 

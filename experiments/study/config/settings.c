@@ -4,8 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "experiments/study/base/nearest.h"
-#include "experiments/study/config/values.h"
+#include "experiments/study/base/yaml.h"
 
 enum { MAX_PATH_TEXT = 256 };
 

@@ -4,10 +4,8 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "experiments/study/base/nearest.h"
-#include "experiments/study/config/keys_words.h"
+#include "experiments/study/base/yaml.h"
 #include "experiments/study/config/settings.h"
-#include "experiments/study/config/values.h"
 
 static void *field(struct tsr_settings *settings, const struct tsr_key *key)
 {

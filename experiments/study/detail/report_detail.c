@@ -1,7 +1,7 @@
 /* report_detail.c: the files of one strategy. */
 #include "experiments/study/detail/report_detail.h"
 
-#include "experiments/study/base/out_file.h"
+#include "experiments/study/base/files.h"
 #include "experiments/study/detail/report_overlap.h"
 #include "experiments/study/report/report.h"
 #include "experiments/study/report/report_text.h"

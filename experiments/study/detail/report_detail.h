@@ -2,7 +2,6 @@
 #ifndef TSR_STUDY_REPORT_DETAIL_H
 #define TSR_STUDY_REPORT_DETAIL_H
 
-#include "experiments/study/detail/report_in_use.h"
 #include "experiments/study/detail/report_view.h"
 
 #include <stdio.h>

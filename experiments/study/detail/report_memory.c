@@ -3,7 +3,7 @@
  * The order of the changes is the host's issue order, in which PyTorch counts its peak; the time of
  * a change is the device's: when the next work issued after it starts (report_view.h). So the
  * highest point of the curve is the peak that the table gives, at the moment when it is in use.
- * Beside it is what the device really works on (report_in_use.h), which has no host in it.
+ * Beside it is what the device really works on (report_view.h), which has no host in it.
  */
 #include "experiments/study/detail/report_detail.h"
 #include "experiments/study/job/owner.h"

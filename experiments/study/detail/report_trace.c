@@ -8,7 +8,7 @@
 #include "experiments/study/detail/report_detail.h"
 #include "experiments/study/job/owner.h"
 #include "experiments/study/report/report_text.h"
-#include "experiments/study/snapshot/report_annotations.h"
+#include "experiments/study/snapshot/report_frames.h"
 
 #include <inttypes.h>
 #include <stdlib.h>

@@ -12,7 +12,7 @@
 #include <sys/stat.h>
 
 #include "experiments/study/base/csv.h"
-#include "experiments/study/base/out_file.h"
+#include "experiments/study/base/files.h"
 #include "experiments/study/overlap/overlap.h"
 #include "experiments/study/report/report_text.h"
 

@@ -49,7 +49,7 @@ void tsr_diff_alignment_fini(struct tsr_diff_alignment *alignment);
 
 /* ---- report -------------------------------------------------------------------------------- */
 
-/* Fills the exposures, if both runs have times (diff_overlap.c). */
+/* Fills the exposures, if both runs have times (diff_run.c). */
 tsr_status tsr_diff_exposures(struct tsr_diff *diff) TSR_MUST_USE;
 
 #endif

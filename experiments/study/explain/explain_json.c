@@ -1,7 +1,7 @@
 /* explain_json.c: an explanation as a JSON object. Keys ending in _bytes are bytes. */
 #include <jansson.h>
 
-#include "experiments/study/config/keys_words.h"
+#include "experiments/study/config/settings.h"
 #include "experiments/study/explain/explain.h"
 
 static void put_int(json_t *object, const char *key, uint64_t value)

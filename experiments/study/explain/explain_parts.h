@@ -32,8 +32,5 @@ tsr_status tsr_explain_allocator_at(const struct tsr_memory *memory,
 /* Phases, and the next-highest local maxima; `peak` is the instruction of the peak. */
 tsr_status tsr_explain_peaks(const struct tsr_explained *e, size_t peak,
                              struct tsr_explanation *out) TSR_MUST_USE;
-/* `unsharded` and `checkpointing`. */
-tsr_status tsr_explain_units(const struct tsr_explained *e, size_t peak,
-                             struct tsr_explanation *out) TSR_MUST_USE;
 
 #endif

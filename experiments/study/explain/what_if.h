@@ -4,7 +4,7 @@
 #ifndef TSR_STUDY_WHAT_IF_H
 #define TSR_STUDY_WHAT_IF_H
 
-#include "experiments/study/config/variant.h"
+#include "experiments/study/config/experiment.h"
 #include "experiments/study/explain/explain.h"
 #include "experiments/study/job/job.h"
 

@@ -22,7 +22,7 @@ struct tsr_modules {
     struct tsr_module **items;
     size_t n;
 };
-/* The repeated blocks of the model, in order (blocks.c). The array is malloc()ed. */
+/* The repeated blocks of the model, in order. The array is malloc()ed. */
 tsr_status tsr_find_blocks(const struct tsr_job *job, struct tsr_engine *engine,
                            struct tsr_modules *out) TSR_MUST_USE;
 /* Modules that own parameters and lie before or after the blocks in module order, none inside

@@ -4,6 +4,7 @@
 #define TSR_STUDY_EMIT_H
 
 #include "experiments/study/job/job.h"
+#include "sim/sim.h"
 
 /* With initialisation, load, eval, save, and a step beside it. */
 enum { TSR_MAX_ITERATIONS = 64 + 6 + 4 };
@@ -56,5 +57,15 @@ tsr_status tsr_emit_or_keep(const struct tsr_job *job, struct tsr_emission *out)
 tsr_status tsr_emit_rank(const struct tsr_job *job, uint32_t rank, uint32_t until,
                          struct tsr_emission *out) TSR_MUST_USE;
 void tsr_emission_fini(struct tsr_emission *emission);
+
+/* ---- for the simulator ----------------------------------------------------------------------- */
+
+/* All iterations of all classes; borrows the emission. */
+tsr_status tsr_sim_job_of(const struct tsr_emission *emission,
+                          struct tsr_sim_job *out) TSR_MUST_USE;
+void tsr_sim_job_fini(struct tsr_sim_job *job);
+/* The simulator names an option of its own ("slow_rank: found 9"): says where the user gave it.
+ * Returns `status`. */
+tsr_status tsr_at_sim_key(const struct tsr_job *job, tsr_status status);
 
 #endif

@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "experiments/study/base/paths.h"
-#include "experiments/study/config/keys_words.h"
+#include "experiments/study/config/settings.h"
 
 const struct tsr_yaml_node *tsr_job_at(const struct tsr_job *job, const char *key)
 {

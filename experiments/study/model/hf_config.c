@@ -6,13 +6,210 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "experiments/study/base/nearest.h"
-#include "experiments/study/config/values.h"
-#include "experiments/study/model/hf_keys.h"
+#include "experiments/study/base/yaml.h"
+#include "experiments/study/config/settings.h"
+#include "experiments/study/model/model.h"
 
-static const char *const known_types[] = {"llama",       "mistral", "qwen2",     "qwen3",
-                                          "gpt2",        "mixtral", "qwen3_moe", "deepseek_v2",
-                                          "deepseek_v3", "mpt",     NULL};
+/* ---- single keys ----------------------------------------------------------------------------- */
+
+/* Each fails with the place of the key, its value and what is allowed. */
+
+#define MAX_SIZE UINT64_C(1073741824) /* of any size in a config: 2^30 */
+
+static tsr_status bad_size(const struct tsr_yaml_node *node, const char *key)
+{
+    return tsr_node_error(node, "%s: found %s; allowed: an integer from 1 to %llu", key,
+                          tsr_node_show(node), (unsigned long long)MAX_SIZE);
+}
+
+static tsr_status tsr_hf_size(const struct tsr_model *model, const char *key, uint64_t *out)
+{
+    const struct tsr_yaml_node *node = tsr_node_get(model->doc.root, key);
+    if (!node)
+        return tsr_fail(TSR_ECONFIG,
+                        "%s: has no key \"%s\", which model_type %s needs; allowed: an integer "
+                        "from 1 to %llu",
+                        model->path, key, model->type, (unsigned long long)MAX_SIZE);
+    if (!tsr_node_u64(node, out) || *out < 1 || *out > MAX_SIZE)
+        return bad_size(node, key);
+    return TSR_OK;
+}
+
+/* Absent or null: `fallback`. */
+static tsr_status tsr_hf_size_or(const struct tsr_model *model, const char *key, uint64_t fallback,
+                                 uint64_t *out)
+{
+    *out = fallback;
+    if (tsr_node_is_null(tsr_node_get(model->doc.root, key)))
+        return TSR_OK;
+    return tsr_hf_size(model, key, out);
+}
+
+/* As tsr_hf_size_or(), and 0 is a value. */
+static tsr_status tsr_hf_count_or(const struct tsr_model *model, const char *key, uint64_t fallback,
+                                  uint64_t *out)
+{
+    const struct tsr_yaml_node *node = tsr_node_get(model->doc.root, key);
+    *out = fallback;
+    if (tsr_node_is_null(node))
+        return TSR_OK;
+    if (!tsr_node_u64(node, out) || *out > MAX_SIZE)
+        return tsr_node_error(node, "%s: found %s; allowed: an integer from 0 to %llu", key,
+                              tsr_node_show(node), (unsigned long long)MAX_SIZE);
+    return TSR_OK;
+}
+
+static tsr_status tsr_hf_bool_or(const struct tsr_model *model, const char *key, bool fallback,
+                                 bool *out)
+{
+    const struct tsr_yaml_node *node = tsr_node_get(model->doc.root, key);
+    *out = fallback;
+    if (tsr_node_is_null(node) || tsr_node_bool(node, out))
+        return TSR_OK;
+    return tsr_node_error(node, "%s: found %s; allowed: true or false", key, tsr_node_show(node));
+}
+
+/* One of the words, or the family's default where the key is absent or null. */
+static tsr_status tsr_hf_word_or(const struct tsr_model *model, const char *key,
+                                 const char *const *allowed)
+{
+    const struct tsr_yaml_node *node = tsr_node_get(model->doc.root, key);
+    char words[256];
+    if (tsr_node_is_null(node))
+        return TSR_OK; /* the family's default */
+    for (size_t i = 0; node->kind == TSR_NODE_SCALAR && allowed[i]; i++)
+        if (!strcmp(node->text, allowed[i]))
+            return TSR_OK;
+    tsr_join_words(allowed, words, sizeof words);
+    return tsr_node_error(node, "%s: found %s; allowed (modelled): %s", key, tsr_node_show(node),
+                          words);
+}
+
+/* `whole`, which is the value of `key`, is a multiple of `part`. */
+static tsr_status tsr_hf_divides(const struct tsr_model *model, const char *key, uint64_t whole,
+                                 const char *part_key, uint64_t part)
+{
+    if (part && whole % part == 0)
+        return TSR_OK;
+    return tsr_node_error(tsr_node_get(model->doc.root, key),
+                          "%s: found %llu; allowed: a multiple of %s, which is %llu", key,
+                          (unsigned long long)whole, part_key, (unsigned long long)part);
+}
+
+/* A positive number; what stands for "not given" is left as it is. */
+static tsr_status tsr_hf_number_or(const struct tsr_yaml_node *map, const char *key, double *out)
+{
+    const struct tsr_yaml_node *node = tsr_node_get(map, key);
+    double value;
+    if (tsr_node_is_null(node))
+        return TSR_OK;
+    if (!tsr_node_double(node, &value) || !(value > 0))
+        return tsr_node_error(node, "%s: found %s; allowed: a positive number", key,
+                              tsr_node_show(node));
+    *out = value;
+    return TSR_OK;
+}
+
+/* ---- MPT ------------------------------------------------------------------------------------- */
+
+/* llm-foundry's MPTConfig. Modelled is what published training runs had: learned positions, biases,
+ * LayerNorm in the dtype that computes, plain multi-head attention. Every other value of a key that
+ * changes operations is refused. Defaults are llm-foundry's; attn_config.alibi is false there if it
+ * is absent. */
+
+/* A key that has to be absent, null, or this word: another value is another model. */
+static tsr_status only(const struct tsr_yaml_node *map, const char *where, const char *key,
+                       const char *word)
+{
+    const struct tsr_yaml_node *node = tsr_node_get(map, key);
+    if (tsr_node_is_null(node) || (node->kind == TSR_NODE_SCALAR && !strcmp(node->text, word)))
+        return TSR_OK;
+    return tsr_node_error(node, "%s%s: found %s; allowed (modelled): %s", where, key,
+                          tsr_node_show(node), word);
+}
+
+/* A share, of which only `value` is modelled. */
+static tsr_status only_number(const struct tsr_yaml_node *map, const char *where, const char *key,
+                              double value)
+{
+    const struct tsr_yaml_node *node = tsr_node_get(map, key);
+    double found = 0;
+    if (tsr_node_is_null(node) ||
+        (tsr_node_double(node, &found) && !(found < value || found > value)))
+        return TSR_OK;
+    return tsr_node_error(node, "%s%s: found %s; allowed (modelled): %g", where, key,
+                          tsr_node_show(node), value);
+}
+
+/* attn_impl says which kernel computes, not what: that is the experiment's key `attention`. */
+static tsr_status read_attention(const struct tsr_yaml_node *root)
+{
+    static const char *const off[] = {"alibi", "rope",      "qk_ln",
+                                      "qk_gn", "prefix_lm", "attn_uses_sequence_id"};
+    static const char *const unset[] = {"clip_qkv", "softmax_scale", "kv_n_heads"};
+    const struct tsr_yaml_node *map = tsr_node_get(root, "attn_config");
+    if (tsr_node_is_null(map))
+        return TSR_OK;
+    if (map->kind != TSR_NODE_MAP)
+        return tsr_node_error(map, "attn_config: found %s; allowed: a mapping", tsr_node_show(map));
+    for (size_t i = 0; i < sizeof off / sizeof *off; i++)
+        TSR_TRY(only(map, "attn_config.", off[i], "false"));
+    for (size_t i = 0; i < sizeof unset / sizeof *unset; i++)
+        TSR_TRY(only(map, "attn_config.", unset[i], "null"));
+    TSR_TRY(only(map, "attn_config.", "attn_type", "multihead_attention"));
+    return only_number(map, "attn_config.", "attn_pdrop", 0);
+}
+
+static tsr_status read_modelled(const struct tsr_model *model)
+{
+    const struct tsr_yaml_node *root = model->doc.root;
+    bool no_bias = false, learned = true;
+    TSR_TRY(tsr_hf_bool_or(model, "no_bias", false, &no_bias));
+    if (no_bias)
+        return tsr_node_error(tsr_node_get(root, "no_bias"),
+                              "no_bias: found true; allowed (modelled): false");
+    TSR_TRY(tsr_hf_bool_or(model, "learned_pos_emb", true, &learned));
+    if (!learned)
+        return tsr_node_error(tsr_node_get(root, "learned_pos_emb"),
+                              "learned_pos_emb: found false; allowed (modelled): true");
+    TSR_TRY(only(root, "", "norm_type", "low_precision_layernorm"));
+    TSR_TRY(only(root, "", "logit_scale", "null"));
+    TSR_TRY(only_number(root, "", "emb_pdrop", 0));
+    TSR_TRY(only_number(root, "", "resid_pdrop", 0));
+    TSR_TRY(only_number(root, "", "embedding_fraction", 1));
+    return read_attention(root);
+}
+
+static tsr_status read_std(const struct tsr_yaml_node *root, double *out)
+{
+    const struct tsr_yaml_node *init = tsr_node_get(root, "init_config");
+    TSR_TRY(tsr_hf_number_or(root, "initializer_range", out));
+    return tsr_hf_number_or(init, "init_std", out);
+}
+
+static tsr_status tsr_hf_read_mpt(struct tsr_model *model)
+{
+    struct tsr_mpt_config *c = &model->mpt;
+    uint64_t expansion = 0;
+    bool tied = true;
+    model->family = TSR_FAMILY_MPT;
+    TSR_TRY(tsr_hf_size(model, "d_model", &c->d_model));
+    TSR_TRY(tsr_hf_size(model, "n_heads", &c->n_heads));
+    TSR_TRY(tsr_hf_size(model, "n_layers", &c->n_layers));
+    TSR_TRY(tsr_hf_size(model, "max_seq_len", &c->max_seq_len));
+    TSR_TRY(tsr_hf_size(model, "vocab_size", &c->vocab_size));
+    TSR_TRY(tsr_hf_size_or(model, "expansion_ratio", 4, &expansion));
+    TSR_TRY(tsr_hf_divides(model, "d_model", c->d_model, "n_heads", c->n_heads));
+    TSR_TRY(tsr_hf_bool_or(model, "tie_word_embeddings", true, &tied));
+    TSR_TRY(tsr_hf_number_or(model->doc.root, "layer_norm_epsilon", &c->norm_eps));
+    TSR_TRY(read_std(model->doc.root, &c->init_std));
+    TSR_TRY(read_modelled(model));
+    c->ffn_width = expansion * c->d_model;
+    c->untied = !tied;
+    model->max_positions = c->max_seq_len;
+    model->positions_are_hard = true;
+    return TSR_OK;
+}
 
 /* ---- families ---------------------------------------------------------------------------- */
 
@@ -192,6 +389,10 @@ static tsr_status read_moe(struct tsr_model *model)
 }
 
 /* ---- files ------------------------------------------------------------------------------- */
+
+static const char *const known_types[] = {"llama",       "mistral", "qwen2",     "qwen3",
+                                          "gpt2",        "mixtral", "qwen3_moe", "deepseek_v2",
+                                          "deepseek_v3", "mpt",     NULL};
 
 static tsr_status read_type(struct tsr_model *model)
 {

@@ -5,8 +5,8 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "experiments/study/base/nearest.h"
-#include "experiments/study/config/values.h"
+#include "experiments/study/base/yaml.h"
+#include "experiments/study/config/settings.h"
 #include "experiments/study/model/model.h"
 
 static const char *const type_names[] = {

@@ -10,9 +10,62 @@
 #ifndef TSR_STUDY_PLAN_H
 #define TSR_STUDY_PLAN_H
 
+#include "experiments/study/job/job.h"
 #include "experiments/study/plan/plan_result.h"
-#include "experiments/study/plan/plan_space.h"
 #include "experiments/study/simulate/open.h"
+
+/* ---- the space ------------------------------------------------------------------------------- */
+
+/* The configurations that `tessera plan` searches: every combination of the values of
+ * some keys, on top of one strategy of the experiment file.
+ *
+ * A configuration is what the program makes of the file with some --set more, so that the command
+ * in the report repeats it exactly. */
+
+enum { TSR_PLAN_MAX_POINTS = 16384 };
+
+struct tsr_plan_value {
+    const char *text;  /* YAML: "bf16", "[2, 4]" */
+    const char *set;   /* "strategies.fsdp.precision.reduce=bf16" */
+    bool is_base;      /* what the strategy has anyway: nothing to set */
+    uint64_t size;     /* of batch and seq */
+    size_t rank;       /* by size: 0 is the smallest of the axis */
+    bool was_possible; /* some configuration with it could be built */
+};
+
+struct tsr_plan_axis {
+    const char *key;
+    const struct tsr_yaml_node *at; /* the list in the file; NULL: a default */
+    bool is_size;                   /* batch, seq: more of it never needs less memory */
+    size_t n;
+    struct tsr_plan_value *values;
+};
+
+struct tsr_plan_space {
+    bool is_default;
+    size_t n_axes, n; /* n: combinations */
+    struct tsr_plan_axis axes[TSR_PLAN_MAX_AXES];
+};
+
+/* The space of `plan.space`, or the default one for the strategy of `job`. Memory comes from the
+ * experiment. Errors: TSR_ECONFIG with the place. */
+tsr_status tsr_plan_space_read(struct tsr_experiment *experiment, const struct tsr_job *job,
+                               struct tsr_plan_space *out) TSR_MUST_USE;
+/* "strategies.fsdp.batch=4", or "batch=4" where the strategy has no value of its own: what --set
+ * needs. NULL when out of memory. */
+const char *tsr_plan_set(struct tsr_experiment *experiment, const struct tsr_strategy *base,
+                         const char *key, const char *text);
+
+/* Which value of axis `k` combination `i` has; the last axis changes fastest. */
+size_t tsr_plan_pick(const struct tsr_plan_space *space, size_t i, size_t k);
+/* The combination that differs from `i` in axis `k` alone, with that value. */
+size_t tsr_plan_with(const struct tsr_plan_space *space, size_t i, size_t k, size_t value);
+/* The --set of combination `i`, at most TSR_PLAN_MAX_AXES; returns how many. */
+size_t tsr_plan_sets(const struct tsr_plan_space *space, size_t i, const char **out);
+/* "batch=4, checkpoint.every=full"; "as in the file" without changes. */
+void tsr_plan_words(const struct tsr_plan_space *space, size_t i, char *out, size_t size);
+
+/* ---- the search ------------------------------------------------------------------------------ */
 
 enum tsr_plan_state {
     TSR_PLAN_NEW,
@@ -67,7 +120,7 @@ tsr_status tsr_plan_search(struct tsr_plan *plan) TSR_MUST_USE;
 /* One line: the smallest need that was found, and who has it. Returns TSR_EOOM. */
 tsr_status tsr_plan_nothing_fits(const struct tsr_plan *plan);
 
-/* plan_measure.c: the file with `n` more --set, in this process. Errors are told in the row too. */
+/* plan_open.c: the file with `n` more --set, in this process. Errors are told in the row too. */
 tsr_status tsr_plan_measure(const struct tsr_plan *plan, const char *const *sets, size_t n,
                             bool with_bound, struct tsr_plan_measure *out) TSR_MUST_USE;
 tsr_status tsr_plan_simulate(const struct tsr_plan *plan, const char *const *sets, size_t n,
@@ -84,20 +137,16 @@ void tsr_plan_put_command(FILE *out, const struct tsr_plan *plan, const char *co
                           size_t n);
 /* `format`: md, csv or json. */
 tsr_status tsr_plan_report(FILE *out, const struct tsr_plan *plan, const char *format) TSR_MUST_USE;
-/* plan_files.c: plan.csv, summary.json and the picture in a folder. */
+/* plan_report.c: plan.csv, summary.json and the picture in a folder. */
 tsr_status tsr_plan_write(const struct tsr_plan *plan, const char *dir) TSR_MUST_USE;
-tsr_status tsr_plan_put_json(FILE *out, const struct tsr_plan *plan) TSR_MUST_USE;
 
 /* plan_max.c: solves for the largest batch, seq or number of layers. That none fits is TSR_EOOM,
  * with one line; with `dir` the probes are left in its max.csv in any case. */
 tsr_status tsr_plan_solve(struct tsr_plan *plan, enum tsr_plan_size size, const char *dir,
                           struct tsr_plan_largest *out) TSR_MUST_USE;
-/* plan_max_report.c: md, csv or json. */
+/* plan_max.c: md, csv or json. */
 tsr_status tsr_plan_largest_report(FILE *out, struct tsr_plan *plan,
                                    const struct tsr_plan_largest *largest,
                                    const char *format) TSR_MUST_USE;
-/* The CSV of some probes: all, or those that are reported. */
-void tsr_plan_put_probes(FILE *out, const struct tsr_plan_largest *largest,
-                         const struct tsr_plan_probe *const *probes, size_t n);
 
 #endif

@@ -1,14 +1,15 @@
 /* report.h: what a comparison leaves behind: tables, data files, traces and pictures.
  *
  * Everything is derived from the rows and details of result.h; nothing is simulated here. Files are
- * written atomically (out_file.h). Errors: TSR_EIO, TSR_ENOMEM, TSR_EBACKEND (gnuplot failed).
+ * written atomically (files.h). Errors: TSR_EIO, TSR_ENOMEM, TSR_EBACKEND (gnuplot failed).
  */
 #ifndef TSR_STUDY_REPORT_H
 #define TSR_STUDY_REPORT_H
 
-#include "experiments/study/job/result.h"
-
+#include <jansson.h>
 #include <stdio.h>
+
+#include "experiments/study/job/result.h"
 
 /* Prints the comparison: "md" for people (also valid Markdown), "csv" and "json" for programs (SI
  * base units, stable names). Errors: also TSR_ECONFIG for another format. */
@@ -46,5 +47,25 @@ tsr_status tsr_report_plots(const char *dir, const struct tsr_row *rows, size_t 
 /* Draws one picture, DIR/NAME.svg and .png, with plots/NAME.gp; without gnuplot as above. `name`
  * is borrowed until it returns. */
 tsr_status tsr_report_picture(const char *dir, const char *name) TSR_MUST_USE;
+
+/* ---- rows ------------------------------------------------------------------------------------ */
+
+/* As CSV and JSON: one table of columns for both (report_rows.c). */
+
+/* Raised when a name or a meaning changes; new columns do not raise it. */
+#define TSR__ROWS_SCHEMA 1
+
+void tsr__put_rows_csv(FILE *out, const struct tsr_row *rows, size_t n);
+/* The rows with what is known of the study; NULL when out of memory. `full`: also the resolved
+ * configuration and the versions, so that the study can be repeated. */
+json_t *tsr__rows_json(const struct tsr_study_info *info, const struct tsr_row *rows, size_t n,
+                       bool full);
+tsr_status tsr__put_json_value(FILE *out, const json_t *value);
+/* A report that was put together as JSON, indented for people. */
+tsr_status tsr_print_report(FILE *out, const json_t *report) TSR_MUST_USE;
+/* As the first one, and gives `value` back. */
+tsr_status tsr_put_json(FILE *out, json_t *value) TSR_MUST_USE;
+/* A row as tsr__rows_json() wrote it. Keys that are missing or null leave what is unknown. */
+void tsr__row_of_json(const json_t *object, struct tsr_row *row);
 
 #endif

@@ -4,9 +4,9 @@
  * is drawn under a temporary name and renamed when gnuplot is content. gnuplot is run without a
  * shell; missing, it is no error.
  */
+#include "experiments/study/base/files.h"
 #include "experiments/study/base/interrupt.h"
 #include "experiments/study/base/listener.h"
-#include "experiments/study/base/out_file.h"
 #include "experiments/study/report/report.h"
 #include "experiments/study/report/report_text.h"
 

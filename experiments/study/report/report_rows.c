@@ -3,10 +3,10 @@
  * A column is a name, a type and a place in struct tsr_row, or a function. Unknown values (a
  * negative MFU, figures of a failed row) are empty in CSV and null in JSON, never 0.
  */
-#include "experiments/study/report/report_rows.h"
+#include "experiments/study/report/report.h"
 
 #include "experiments/study/report/report_text.h"
-#include "experiments/study/report/report_validated.h"
+#include "experiments/study/report/validated.h"
 
 #include <inttypes.h>
 #include <math.h>

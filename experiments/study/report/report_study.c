@@ -1,10 +1,9 @@
 /* report_study.c: the files of a whole comparison: the rows as CSV and JSON, and what the pictures
  * that compare strategies draw. Rows that failed are in the summary, not in the pictures.
  */
-#include "experiments/study/base/out_file.h"
+#include "experiments/study/base/files.h"
 #include "experiments/study/report/report.h"
 #include "experiments/study/report/report_labels.h"
-#include "experiments/study/report/report_rows.h"
 #include "experiments/study/report/report_text.h"
 
 #include <inttypes.h>

@@ -1,17 +1,249 @@
-/* report_table.c: the comparison as a table on a stream.
+/* report_table.c: the comparison as tables on a stream: its rows; what takes the memory of the card
+ * and of the host; percentiles under noise.
  *
- * The Markdown table is padded so that it reads well in a terminal. Units stand in the head;
- * memory in GiB as PyTorch reports it, bytes on the wire in GB as nccl-tests does.
+ * Markdown tables are padded so that they read well in a terminal. Units stand in the head; memory
+ * in GiB as PyTorch reports it, bytes on the wire in GB as nccl-tests does.
  */
-#include "experiments/study/base/out_file.h"
-#include "experiments/study/report/report.h"
-#include "experiments/study/report/report_cells.h"
-#include "experiments/study/report/report_rows.h"
-#include "experiments/study/report/report_text.h"
-#include "experiments/study/report/report_validated.h"
-
 #include <inttypes.h>
+#include <stdio.h>
 #include <string.h>
+
+#include "experiments/study/base/files.h"
+#include "experiments/study/job/result.h"
+#include "experiments/study/report/report.h"
+#include "experiments/study/report/report_text.h"
+#include "experiments/study/report/validated.h"
+
+/* ---- padded tables --------------------------------------------------------------------------- */
+
+enum { TSR__CELL_BYTES = 128, TSR__MAX_CELLS = 16 };
+typedef char tsr__cell[TSR__CELL_BYTES];
+
+struct tsr__table_column {
+    const char *head;
+    bool left;
+};
+
+struct tsr__table {
+    const struct tsr__table_column *columns;
+    int n; /* columns, at most TSR__MAX_CELLS */
+    int widths[TSR__MAX_CELLS];
+    FILE *out; /* NULL while the columns are measured */
+};
+
+/* Prints a table; `walk` hands every line to tsr__table_row() and is called twice. */
+typedef void (*tsr__table_fn)(struct tsr__table *table, const struct tsr_row *rows, size_t n);
+
+/* Columns that a text takes in a terminal: bytes that do not continue a UTF-8 character. */
+static int width_of(const char *text)
+{
+    int width = 0;
+    for (; *text; text++)
+        width += ((unsigned char)*text & 0xc0U) != 0x80U;
+    return width;
+}
+
+/* A name inside a table: '|' would end the cell. `mark` comes behind it. */
+static void tsr__cell_name(tsr__cell out, const char *name, const char *mark)
+{
+    size_t n = 0;
+    for (; *name && n + 8 < TSR__CELL_BYTES; name++) {
+        if (*name == '|')
+            out[n++] = '\\';
+        out[n++] = *name;
+    }
+    (void)snprintf(out + n, TSR__CELL_BYTES - n, "%s", mark);
+}
+
+/* Bytes as GiB; negative: "?". */
+static void tsr__cell_gib(tsr__cell out, int64_t bytes)
+{
+    (void)snprintf(out, TSR__CELL_BYTES, bytes < 0 ? "?" : "%.2f", (double)bytes / TSR__GIB);
+}
+
+/* "yes", "NO", "?" */
+static const char *tsr__fits_text(int fits)
+{
+    return fits < 0 ? "?" : (fits ? "yes" : "NO");
+}
+
+/* One line of the table. */
+static void tsr__table_row(struct tsr__table *table, const tsr__cell *cells)
+{
+    for (int c = 0; c < table->n; c++) {
+        int width = width_of(cells[c]), pad = table->widths[c] - width;
+        if (!table->out) {
+            table->widths[c] = width > table->widths[c] ? width : table->widths[c];
+            continue;
+        }
+        if (table->columns[c].left)
+            fprintf(table->out, "| %s%*s ", cells[c], pad, "");
+        else
+            fprintf(table->out, "| %*s%s ", pad, "", cells[c]);
+    }
+    if (table->out)
+        fputs("|\n", table->out);
+}
+
+static void put_rule(const struct tsr__table *table)
+{
+    for (int c = 0; c < table->n; c++) {
+        fputc('|', table->out);
+        fputc(table->columns[c].left ? ':' : '-', table->out);
+        for (int i = 0; i < table->widths[c]; i++)
+            fputc('-', table->out);
+        fputc(table->columns[c].left ? '-' : ':', table->out);
+    }
+    fputs("|\n", table->out);
+}
+
+static void tsr__put_table(FILE *out, const struct tsr__table_column *columns, int n_columns,
+                           tsr__table_fn walk, const struct tsr_row *rows, size_t n)
+{
+    struct tsr__table table = {.columns = columns, .n = n_columns};
+    tsr__cell head[TSR__MAX_CELLS];
+    for (int c = 0; c < n_columns; c++)
+        (void)snprintf(head[c], TSR__CELL_BYTES, "%s", columns[c].head);
+    tsr__table_row(&table, (const tsr__cell *)head);
+    walk(&table, rows, n);
+    table.out = out;
+    tsr__table_row(&table, (const tsr__cell *)head);
+    put_rule(&table);
+    walk(&table, rows, n);
+}
+
+/* ---- memory against the card ----------------------------------------------------------------- */
+
+enum { CARD_COLUMNS = 10 };
+static const struct tsr__table_column card_columns[CARD_COLUMNS] = {
+    {"memory, GiB", true}, {"reserved", false},  {"context", false}, {"libraries", false},
+    {"NCCL", false},       {"known sum", false}, {"usable", false},  {"fits", true},
+    {"host", false},       {"pinned", false},
+};
+
+static void walk_card(struct tsr__table *table, const struct tsr_row *rows, size_t n)
+{
+    tsr__cell cells[CARD_COLUMNS];
+    for (size_t i = 0; i < n; i++) {
+        const struct tsr_row *r = &rows[i];
+        const int64_t outside[] = {r->context_bytes, r->library_bytes, r->nccl_bytes};
+        int64_t sum = (int64_t)r->most_reserved;
+        if (r->failure[0])
+            continue;
+        tsr__cell_name(cells[0], r->strategy, "");
+        tsr__cell_gib(cells[1], sum);
+        for (int k = 0; k < 3; k++) {
+            tsr__cell_gib(cells[2 + k], outside[k]);
+            sum += outside[k] > 0 ? outside[k] : 0;
+        }
+        tsr__cell_gib(cells[5], sum);
+        tsr__cell_gib(cells[6], r->usable_bytes ? (int64_t)r->usable_bytes : -1);
+        (void)snprintf(cells[7], TSR__CELL_BYTES, "%s", tsr__fits_text(r->fits));
+        tsr__cell_gib(cells[8], (int64_t)r->host_bytes);
+        tsr__cell_gib(cells[9], (int64_t)r->pinned_bytes);
+        tsr__table_row(table, (const tsr__cell *)cells);
+    }
+}
+
+/* The tables below the comparison: what takes the memory of the card and of the host; and, of the
+ * runs that ask for it, the peak of each section. */
+static void tsr__put_card(FILE *out, const struct tsr_row *rows, size_t n)
+{
+    bool any = false;
+    for (size_t i = 0; i < n; i++)
+        any = any || !rows[i].failure[0];
+    if (!any)
+        return;
+    tsr__put_table(out, card_columns, CARD_COLUMNS, walk_card, rows, n);
+    fputc('\n', out);
+}
+
+/* ---- memory by section ----------------------------------------------------------------------- */
+
+enum { SECTION_COLUMNS = 8 };
+static const struct tsr__table_column section_columns[SECTION_COLUMNS] = {
+    {"peak by phase, GiB", true}, {"phase", true},   {"allocated", false},
+    {"reserved", false},          {"host", false},   {"pinned", false},
+    {"adds, ms", false},          {"made by", true},
+};
+
+static void put_section(struct tsr__table *table, const char *strategy, const char *name,
+                        const struct tsr_section_peak *s)
+{
+    tsr__cell cells[SECTION_COLUMNS];
+    const uint64_t bytes[] = {s->allocated, s->reserved, s->host, s->pinned};
+    char by[2 * TSR__CELL_BYTES];
+    tsr__cell_name(cells[0], strategy, "");
+    (void)snprintf(cells[1], TSR__CELL_BYTES, "%s", name);
+    for (int k = 0; k < 4; k++)
+        tsr__cell_gib(cells[2 + k], (int64_t)bytes[k]);
+    (void)snprintf(cells[6], TSR__CELL_BYTES, "%.1f", 1e3 * (s->added_s > 0 ? s->added_s : 0.0));
+    (void)snprintf(by, sizeof by, "%s, %s", s->phase, s->module);
+    tsr__cell_name(cells[7], by, "");
+    tsr__table_row(table, (const tsr__cell *)cells);
+}
+
+static void walk_sections(struct tsr__table *table, const struct tsr_row *rows, size_t n)
+{
+    static const char *const names[TSR_N_SECTIONS] = {TSR_SECTION_WORDS};
+    for (size_t i = 0; i < n; i++)
+        for (int k = 0; k < TSR_N_SECTIONS; k++)
+            if (!rows[i].failure[0] && (rows[i].show_sections >> k & 1))
+                put_section(table, rows[i].strategy, names[k], &rows[i].sections[k]);
+}
+
+static void tsr__put_sections(FILE *out, const struct tsr_row *rows, size_t n)
+{
+    bool any = false;
+    for (size_t i = 0; i < n; i++)
+        any = any || (!rows[i].failure[0] && rows[i].show_sections);
+    if (!any)
+        return;
+    tsr__put_table(out, section_columns, SECTION_COLUMNS, walk_sections, rows, n);
+    fputc('\n', out);
+}
+
+/* ---- under noise ----------------------------------------------------------------------------- */
+
+enum { SAMPLE_COLUMNS = 6 };
+static const struct tsr__table_column sample_columns[SAMPLE_COLUMNS] = {
+    {"step ms with noise", true},
+    {"samples", false},
+    {"p5", false},
+    {"p50", false},
+    {"p95", false},
+    {"mean", false},
+};
+
+static void walk_samples(struct tsr__table *table, const struct tsr_row *rows, size_t n)
+{
+    tsr__cell cells[SAMPLE_COLUMNS];
+    for (size_t i = 0; i < n; i++) {
+        const struct tsr_samples *s = &rows[i].samples;
+        const double times[] = {s->p5_s, s->p50_s, s->p95_s, s->mean_s};
+        if (!s->n)
+            continue;
+        tsr__cell_name(cells[0], rows[i].strategy, "");
+        (void)snprintf(cells[1], TSR__CELL_BYTES, "%u", s->n);
+        for (int k = 0; k < 4; k++)
+            (void)snprintf(cells[2 + k], TSR__CELL_BYTES, "%.2f", times[k] * 1e3);
+        tsr__table_row(table, (const tsr__cell *)cells);
+    }
+}
+
+/* Percentiles of the step under noise. */
+static void tsr__put_samples(FILE *out, const struct tsr_row *rows, size_t n)
+{
+    bool any = false;
+    for (size_t i = 0; i < n; i++)
+        any = any || rows[i].samples.n;
+    if (!any)
+        return;
+    tsr__put_table(out, sample_columns, SAMPLE_COLUMNS, walk_samples, rows, n);
+    fputc('\n', out);
+}
+
+/* ---- the comparison -------------------------------------------------------------------------- */
 
 enum { N_COLUMNS = 12 };
 

@@ -9,6 +9,9 @@
 #ifndef TSR_STUDY_VALIDATED_H
 #define TSR_STUDY_VALIDATED_H
 
+#include <jansson.h>
+#include <stdio.h>
+
 #include "experiments/study/job/job.h"
 #include "experiments/study/job/result.h"
 
@@ -28,5 +31,13 @@ void tsr_validated_class(const struct tsr_job *job, struct tsr_validated *out);
  * validated. *out belongs to `arena`. */
 tsr_status tsr_validated_of(const struct tsr_job *jobs, size_t n, struct tsr_arena *arena,
                             const struct tsr_validated **out, size_t *n_out) TSR_MUST_USE;
+
+/* ---- beside a comparison --------------------------------------------------------------------- */
+
+/* One line on the sources of times, one for each class of configuration in the study. */
+void tsr__put_validated(FILE *out, const struct tsr_study_info *info);
+/* [{"api", "gpu", "nodes": "one|many", "error": {"rows", "median", "p90", "max", "source",
+ * "claimed"} or null}], one for each class in the study; NULL when out of memory. */
+json_t *tsr__validated_json(const struct tsr_study_info *info);
 
 #endif

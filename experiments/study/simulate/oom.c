@@ -7,11 +7,10 @@
 #include <string.h>
 
 #include "engine/program/memory.h"
-#include "experiments/study/base/out_file.h"
+#include "experiments/study/base/files.h"
 #include "experiments/study/job/owner.h"
 #include "experiments/study/report/report.h"
 #include "experiments/study/report/report_text.h"
-#include "experiments/study/simulate/peak.h"
 #include "experiments/study/simulate/simulate.h"
 
 enum { MAX_OWNERS = 20, OWNER_BYTES = 192 };

@@ -46,7 +46,7 @@ struct tsr_pool_hooks {
     tsr_status (*done)(void *user, size_t item, const struct tsr_row *row);
 };
 
-/* Simulates all strategies, `jobs` at a time in child processes (strategies.c); rows[n]. A strategy
+/* Simulates all strategies, `jobs` at a time in child processes; rows[n]. A strategy
  * that is a mistake or a failure of the machine ends the comparison with its error. `hooks` may be
  * NULL. */
 tsr_status tsr_pool_run(const struct tsr_study *study, const char *dir, uint64_t jobs,

@@ -1,11 +1,12 @@
-/* report_frames.h: who an allocation belongs to, as the call stack of a memory snapshot: step,
- * phase, hook, module and its parents, operation, category. Equal texts, frames and stacks are
- * written once and referred to after that.
- */
+/* report_frames.h: who a piece of work belongs to: an allocation, as the call stack of a memory
+ * snapshot (step, phase, hook, module and its parents, operation, category; equal texts, frames
+ * and stacks are written once and referred to after that), and a kernel, as the labels of a
+ * profiler. */
 #ifndef TSR_STUDY_REPORT_FRAMES_H
 #define TSR_STUDY_REPORT_FRAMES_H
 
 #include "engine/program/program.h"
+#include "experiments/study/job/result.h"
 #include "experiments/study/snapshot/report_pickle.h"
 
 struct tsr__frames {
@@ -28,5 +29,27 @@ void tsr__frames_text(struct tsr__frames *frames, const char *text);
  * memory is for ("mm"); NULL: unknown. */
 void tsr__frames_stack(struct tsr__frames *frames, const struct tsr_program *program,
                        const struct tsr_instr *instr, const char *op);
+
+/* ---- labels of a profiler -------------------------------------------------------------------- */
+
+/* The labels that PyTorch's profiler shows for the work of fully_shard
+ * (R256), from the origin of the instructions. Two layers: the hook, and inside it the gather, the
+ * copy-out or the reduction; of a gather for a later group the prefetch. */
+
+enum tsr__action {
+    TSR__ACTION_NONE,
+    TSR__ACTION_ALL_GATHER, /* casts, copy-in and the collective */
+    TSR__ACTION_COPY_OUT,
+    TSR__ACTION_REDUCE
+};
+enum tsr__action tsr__action_of(const struct tsr_instr *instr);
+
+/* "FSDP::pre_forward (layers.3)"; false: the instruction is not a hook's. */
+bool tsr__hook_label(const struct tsr_tables *tables, const struct tsr_instr *instr, char *out,
+                     size_t size);
+/* "FSDP::all_gather (layers.3)", "FSDP::backward_prefetch for layers.2"; hook_group: the group
+ * whose hook runs. */
+void tsr__action_label(const struct tsr_tables *tables, const struct tsr_instr *instr,
+                       uint32_t hook_group, char *out, size_t size);
 
 #endif

@@ -6,7 +6,7 @@
  * requested, the size of a block what it took. Addresses are relative to the device's lowest; times
  * are those of the host's issue. Added: the category of an allocation, by which the viewer colours.
  */
-#include "experiments/study/base/out_file.h"
+#include "experiments/study/base/files.h"
 #include "experiments/study/report/report.h"
 #include "experiments/study/snapshot/report_frames.h"
 #include "experiments/study/snapshot/report_heap.h"

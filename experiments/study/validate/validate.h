@@ -56,9 +56,6 @@ void tsr_table_close(struct tsr_table *table);
 /* The kind of this name; NULL if there is none. */
 const struct tsr_table_kind *tsr_table_kind_find(const char *name);
 
-/* Every cell that a prediction reads holds what it may hold; empty is allowed. tsr_table_open()
- * asks. Errors: TSR_ECONFIG with file, line, column, the cell and what is allowed. */
-tsr_status tsr_table_check_cells(const struct tsr_table *table) TSR_MUST_USE;
 /* A column without which the row cannot be predicted, and that is empty there; NULL: none. */
 const char *tsr_table_missing(const struct tsr_table *table, const struct tsr_csv_row *row);
 
@@ -122,14 +119,6 @@ void tsr_outcome_of(const struct tsr_rules *conditions, const struct tsr_recipe 
 
 /* What is wrong with `sets` themselves, whatever the row. Errors: TSR_ECONFIG. */
 tsr_status tsr_outcome_check_sets(const char *const *sets, size_t n_sets) TSR_MUST_USE;
-
-/* Reads the experiment of a recipe with `steps` micro-batches; `model`: a file, or "". */
-tsr_status tsr_recipe_load(const struct tsr_recipe *recipe, const char *const *sets, size_t n_sets,
-                           const char *model, uint64_t steps,
-                           struct tsr_experiment *out) TSR_MUST_USE;
-/* Predicts the one call of a recipe with a collective (validate_collective.c). */
-tsr_status tsr_collective_outcome(const struct tsr_recipe *recipe, const char *const *sets,
-                                  size_t n_sets, struct tsr_outcome *out) TSR_MUST_USE;
 
 /* Predicts every row, `jobs` at a time. Borrows its arguments. On failure nothing is to be freed.
  */

@@ -5,9 +5,8 @@
 #include <math.h>
 #include <string.h>
 
-#include "experiments/study/base/out_file.h"
+#include "experiments/study/base/files.h"
 #include "experiments/study/report/report.h"
-#include "experiments/study/report/report_rows.h"
 #include "experiments/study/report/report_text.h"
 #include "experiments/study/validate/validate.h"
 

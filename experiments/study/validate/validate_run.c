@@ -5,8 +5,6 @@
  * two, and n - 2 times what the third adds. tests/studies/validate.sh compares that with whole
  * steps.
  */
-#include "experiments/study/validate/validate.h"
-
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -14,18 +12,23 @@
 #include <unistd.h>
 
 #include "experiments/study/base/files.h"
+#include "experiments/study/base/paths.h"
 #include "experiments/study/job/build.h"
 #include "experiments/study/job/job.h"
 #include "experiments/study/report/validated.h"
 #include "experiments/study/simulate/simulate.h"
+#include "experiments/study/validate/validate.h"
+#include "sim/predict.h"
 
 enum { SIMULATED = 4, SHORT_STEP = 2, MAX_EXTRA_SETS = 2 };
 
 /* An experiment that is made of sets alone. */
 static const char empty_experiment[] = "{}\n";
 
-tsr_status tsr_recipe_load(const struct tsr_recipe *recipe, const char *const *sets, size_t n_sets,
-                           const char *model, uint64_t steps, struct tsr_experiment *out)
+/* Reads the experiment of a recipe with `steps` micro-batches; `model`: a file, or "". */
+static tsr_status tsr_recipe_load(const struct tsr_recipe *recipe, const char *const *sets,
+                                  size_t n_sets, const char *model, uint64_t steps,
+                                  struct tsr_experiment *out)
 {
     char path[1024], model_set[1100], steps_set[64];
     const char **all = calloc(recipe->n_sets + n_sets + MAX_EXTRA_SETS, sizeof(*all));
@@ -174,6 +177,73 @@ tsr_status tsr_outcome_check_sets(const char *const *sets, size_t n_sets)
         return status;
     return TSR_OK; /* what else an experiment needs is the row's */
 }
+
+/* ---- collectives ----------------------------------------------------------------------------- */
+
+/* Rows of nccl-tests tables: one call on the row's machine. */
+
+static const struct {
+    const char *name;
+    uint8_t kind;
+} kinds[] = {{"all_reduce", TSR_ALL_REDUCE},
+             {"all_gather", TSR_ALL_GATHER},
+             {"reduce_scatter", TSR_REDUCE_SCATTER},
+             {"all_to_all", TSR_ALL_TO_ALL},
+             {"broadcast", TSR_BROADCAST}};
+
+static tsr_status find_kind(const char *name, uint8_t *kind)
+{
+    for (size_t i = 0; i < sizeof kinds / sizeof kinds[0]; i++)
+        if (!strcmp(kinds[i].name, name)) {
+            *kind = kinds[i].kind;
+            return TSR_OK;
+        }
+    return tsr_fail(TSR_ECONFIG, "the collective %s is not modelled", name);
+}
+
+static tsr_status load_cluster(const struct tsr_experiment *experiment,
+                               const struct tsr_settings *s, struct tsr_cluster *out)
+{
+    char path[TSR_FILE_BYTES];
+    if (!s->cluster)
+        return tsr_fail(TSR_ECONFIG, "no rule names the machine");
+    TSR_TRY(tsr_find_cluster(s->cluster, tsr_setting_at(s, "cluster"), experiment->path, path));
+    TSR_TRY(tsr_cluster_load(path, out));
+    tsr_calibration_override(&out->gpu.calibration, s->calibration, "sim.calibration");
+    return TSR_OK;
+}
+
+static tsr_status predict(const struct tsr_experiment *experiment, const struct tsr_recipe *recipe,
+                          struct tsr_outcome *out)
+{
+    const struct tsr_settings *s = &experiment->strategies[0].settings;
+    struct tsr_collective_query what = {.ranks = (uint32_t)recipe->collective.gpus,
+                                        .nodes = (uint32_t)recipe->collective.nodes};
+    struct tsr_cluster cluster;
+    TSR_TRY(find_kind(recipe->collective.kind, &what.kind));
+    TSR_TRY(load_cluster(experiment, s, &cluster));
+    TSR_TRY(tsr_predict_collective(&cluster, &s->sim, &what, &recipe->collective.bytes, 1,
+                                   &out->seconds));
+    snprintf(out->gpu, sizeof out->gpu, "%s", cluster.gpu.name);
+    out->world = what.ranks;
+    if (out->seconds > 0)
+        out->busbw =
+            (double)recipe->collective.bytes * tsr_bus_factor(what.kind, what.ranks) / out->seconds;
+    return TSR_OK;
+}
+
+/* Predicts the one call of a recipe with a collective. */
+static tsr_status tsr_collective_outcome(const struct tsr_recipe *recipe, const char *const *sets,
+                                         size_t n_sets, struct tsr_outcome *out)
+{
+    struct tsr_experiment experiment;
+    TSR_TRY(tsr_recipe_load(recipe, sets, n_sets, "", 1, &experiment));
+    tsr_status status = predict(&experiment, recipe, out);
+    tsr_experiment_fini(&experiment);
+    return status;
+}
+
+/* ---- a row ----------------------------------------------------------------------------------- */
 
 void tsr_outcome_of(const struct tsr_rules *conditions, const struct tsr_recipe *recipe,
                     const char *const *sets, size_t n_sets, struct tsr_outcome *out)

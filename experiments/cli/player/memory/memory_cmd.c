@@ -12,7 +12,7 @@
 #include "experiments/cli/args/args.h"
 #include "experiments/cli/args/cmd.h"
 #include "experiments/cli/player/memory/memory_record.h"
-#include "experiments/study/base/out_file.h"
+#include "experiments/study/base/files.h"
 #include "experiments/study/simulate/oom.h"
 #include "experiments/study/simulate/open.h"
 

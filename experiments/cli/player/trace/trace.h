@@ -1,5 +1,5 @@
 /* trace.h: what `tessera trace` does with a recorded scenario (trace_scenario.h): runs it on the
- * engine (trace_run.c), lays it out (trace_layouts.c), computes it (trace_host.c), and says all
+ * engine (trace_cmd.c), lays it out (trace_layouts.c), computes it (trace_host.c), and says all
  * that in the format of the recorded results (trace_result.c; tests/golden/README.md has the
  * format).
  */
@@ -80,10 +80,6 @@ struct tsr_trace_tensors {
     bool shifts; /* labels are the next tokens of the input */
     uint64_t seq;
 };
-/* `path`: the scenario's file. */
-tsr_status tsr_trace_tensors_open(const struct tsr_scenario *scenario, const char *path,
-                                  struct tsr_trace_tensors *out) TSR_MUST_USE;
-void tsr_trace_tensors_close(struct tsr_trace_tensors *tensors);
 
 /* What one rank reads of them. */
 struct tsr_trace_reader {
@@ -91,6 +87,5 @@ struct tsr_trace_reader {
     uint32_t rank, world;
     void *user; /* of whoever sets report */
 };
-struct tsr_source tsr_trace_source(struct tsr_trace_reader *reader);
 
 #endif

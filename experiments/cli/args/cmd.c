@@ -1,0 +1,68 @@
+/* cmd.c: what subcommands have in common: from options to a study, and how a subcommand ends:
+ * its exit status and its one line. */
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "experiments/cli/args/args.h"
+#include "experiments/cli/args/cmd.h"
+#include "experiments/study/base/files.h"
+#include "experiments/study/study.h"
+
+int tsr_finish(tsr_status status, int success)
+{
+    if (status == TSR_OK)
+        status = tsr_flush(stdout, "standard output");
+    if (status == TSR_OK)
+        return success;
+    char line[1024];
+    snprintf(line, sizeof line, "%s", tsr_error_text());
+    for (char *c = line; *c; c++)
+        if ((unsigned char)*c < ' ' || *c == 127) /* one line, and nothing that moves a cursor */
+            *c = ' ';
+    fprintf(stderr, "tessera: %s\n", line);
+    return tsr_exit_status(status);
+}
+
+int tsr_command(const struct tsr_usage *usage, tsr_command_fn run, int argc, char **argv)
+{
+    struct tsr_args args;
+    bool help = false;
+    int success = TSR_EXIT_OK;
+    tsr_status status = tsr_args_parse(usage, argc, argv, &args, &help);
+    if (status == TSR_OK && help)
+        tsr_usage_print(stdout, usage);
+    else if (status == TSR_OK)
+        status = run(usage, &args, &success);
+    return tsr_finish(status, success);
+}
+
+/* ---- from options to a study ----------------------------------------------------------------- */
+
+struct tsr_study_request tsr_args_request(const struct tsr_args *args)
+{
+    return (struct tsr_study_request){.path = args->file,
+                                      .sets = args->sets,
+                                      .n_sets = args->n_sets,
+                                      .only = args->only,
+                                      .strategy = args->strategy,
+                                      .out = args->out};
+}
+
+tsr_status tsr_args_open(const struct tsr_args *args, struct tsr_study **out)
+{
+    const struct tsr_study_request request = tsr_args_request(args);
+    return tsr_study_open(&request, out);
+}
+
+tsr_status tsr_print_config(const struct tsr_args *args)
+{
+    struct tsr_study *study = NULL;
+    char *text = NULL;
+    TSR_TRY(tsr_args_open(args, &study));
+    tsr_status status = tsr_study_print(study, &text);
+    if (status == TSR_OK)
+        fputs(text, stdout);
+    free(text);
+    tsr_study_close(study);
+    return status;
+}
