@@ -7,7 +7,7 @@
 #ifndef TSR_CUDA_COMMS_H
 #define TSR_CUDA_COMMS_H
 
-#include "exec/cuda/gpu/context.h"
+#include "exec/cuda/gpu/gpu.h"
 #include "exec/world/world.h"
 
 struct tsr_comms;

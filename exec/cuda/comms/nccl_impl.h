@@ -1,5 +1,5 @@
 /* nccl_impl.h: one rank's end of NCCL: its communicators and what is registered with them. Private
- * to comms_nccl.c, nccl_comm.c and nccl_window.c.
+ * to comms_nccl.c and nccl_comm.c.
  *
  * Threads. The rank's host thread makes, uses and frees communicators. Other threads may poll and
  * abort: for these `life` keeps the list of communicators still, and `calls` is held by the host

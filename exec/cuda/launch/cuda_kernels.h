@@ -4,7 +4,7 @@
 #ifndef TSR_CUDA_KERNELS_H
 #define TSR_CUDA_KERNELS_H
 
-#include "exec/cuda/gpu/context.h"
+#include "exec/cuda/gpu/gpu.h"
 
 /* launch_copies.c: bytes, as many as both have, within the GPU or from and to the host. Rows of one
  * width may lie apart. */
@@ -17,7 +17,7 @@ tsr_status tsr__cuda_bmm(const struct tsr_kernel_call *call);
 tsr_status tsr__cuda_attention(const struct tsr_kernel_call *call);
 tsr_status tsr__cuda_attention_backward(const struct tsr_kernel_call *call);
 
-/* launch_embedding.c */
+/* launch_copies.c */
 tsr_status tsr__cuda_embedding_grad(const struct tsr_kernel_call *call);
 
 #endif

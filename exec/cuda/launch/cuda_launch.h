@@ -5,7 +5,7 @@
 #ifndef TSR_CUDA_LAUNCH_H
 #define TSR_CUDA_LAUNCH_H
 
-#include "exec/cuda/gpu/context.h"
+#include "exec/cuda/gpu/gpu.h"
 #include "exec/kernels/tensor/tensor.h"
 
 struct tsr_column_parts; /* kernels/rows/parts.h */
