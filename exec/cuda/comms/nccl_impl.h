@@ -16,7 +16,7 @@
 #include <nccl.h>
 #include <pthread.h>
 
-#include "exec/cuda/comms/comms_impl.h"
+#include "exec/cuda/comms/comms.h"
 #include "exec/world/collective.h"
 
 /* PREMUL_SUM of one dtype and factor. */

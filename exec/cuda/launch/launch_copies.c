@@ -3,8 +3,7 @@
  */
 #include "exec/cuda/kernels/code.h"
 #include "exec/cuda/kernels/declare.h"
-#include "exec/cuda/kernels/grid/tokens.h"
-#include "exec/cuda/launch/cuda_kernels.h"
+#include "exec/cuda/kernels/grid/grid.h"
 #include "exec/cuda/launch/cuda_launch.h"
 #include "exec/kernels/call/call.h"
 #include "exec/kernels/call/table.h"
@@ -71,7 +70,7 @@ tsr_status tsr_cuda_fill(const struct tsr_kernel_call *call)
 /* ---- the gradient of an embedding ------------------------------------------------------------ */
 
 /* The gradient of an embedding. Tokens are sorted by row in the stream's
- * scratch (kernels/tokens.h), then every row sums its tokens in their order. */
+ * scratch (kernels/grid/grid.h), then every row sums its tokens in their order. */
 
 /* A thread for each of n items, but no more than fill the GPU many times. */
 static tsr_status launch(const struct tsr_kernel_call *call, tsr_cuda_kernel kernel, uint64_t n,

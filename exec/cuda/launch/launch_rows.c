@@ -1,7 +1,6 @@
 /* launch_rows.c: launches of kernels that work row by row. */
 #include "exec/cuda/kernels/code.h"
 #include "exec/cuda/kernels/declare.h"
-#include "exec/cuda/kernels/rows/norm_gradients.h"
 #include "exec/cuda/kernels/rows/parts.h"
 #include "exec/cuda/kernels/team_shape.h"
 #include "exec/cuda/launch/cuda_launch.h"
