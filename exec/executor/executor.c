@@ -9,6 +9,9 @@
 
 #include "exec/executor/executor_impl.h"
 
+static tsr_status tsr_exec_verified(struct tsr_exec *x, uint16_t stream, struct tsr_task *task,
+                                    tsr_exec_run_fn run);
+
 /* ---- kernels --------------------------------------------------------------------------------- */
 
 /* device: NULL: the host. */
@@ -478,8 +481,8 @@ static bool meets_others(const struct tsr_task *task)
     return task->kind == TSR_TASK_COLLECTIVE || task->kind == TSR_TASK_MESSAGES;
 }
 
-tsr_status tsr_exec_verified(struct tsr_exec *x, uint16_t stream, struct tsr_task *task,
-                             tsr_exec_run_fn run)
+static tsr_status tsr_exec_verified(struct tsr_exec *x, uint16_t stream, struct tsr_task *task,
+                                    tsr_exec_run_fn run)
 {
     const struct tsr_verify_who who = {x->number, task->instr, x->tables};
     bool twice;

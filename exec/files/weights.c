@@ -12,6 +12,9 @@
 #include "exec/base/convert.h"
 #include "exec/files/checkpoint_impl.h"
 
+/* tensor NULL: none. */
+static struct tsr_weight tsr__weight_find(const struct tsr_weights *w, const char *name);
+
 enum { CHUNK_BYTES = 1 << 20, TILE_ROWS = 32 };
 
 /* ---- which tensor ---------------------------------------------------------------------------- */
@@ -521,7 +524,7 @@ static int name_against(const void *name, const void *weight)
     return strcmp(name, ((const struct tsr_weight *)weight)->tensor->name);
 }
 
-struct tsr_weight tsr__weight_find(const struct tsr_weights *w, const char *name)
+static struct tsr_weight tsr__weight_find(const struct tsr_weights *w, const char *name)
 {
     const struct tsr_weight *found =
         w->n ? bsearch(name, w->tensors, w->n, sizeof *w->tensors, name_against) : NULL;

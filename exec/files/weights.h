@@ -48,7 +48,4 @@ struct tsr_weights {
     struct tsr_weight *tensors;     /* by name */
 };
 
-/* tensor NULL: none. */
-struct tsr_weight tsr__weight_find(const struct tsr_weights *w, const char *name);
-
 #endif

@@ -14,6 +14,15 @@
 
 #include "exec/base/word.h"
 
+/* The oldest mail that agrees with `want` in from, comm_id, sequence, phase and index; the caller
+ * frees it. NULL: the deadline passed, or the world has failed. */
+static struct tsr_mail *tsr__mail_take(struct tsr_mail_boxes *boxes,
+                                       const struct tsr_mail_header *want, double deadline,
+                                       struct tsr_abort *abort);
+
+/* Wakes all who wait, so that they see the failure. */
+static void tsr__mail_wake(struct tsr_mail_boxes *boxes);
+
 enum { PHASE_DATA, PHASE_SECOND }; /* the sums of an all-reduce; a broadcast has arrived */
 
 #define HOST_COMM_ID UINT16_MAX
@@ -464,7 +473,7 @@ static void put(struct tsr_mail_boxes *boxes, struct tsr_mail *mail)
     (void)pthread_mutex_unlock(&box->lock);
 }
 
-void tsr__mail_wake(struct tsr_mail_boxes *boxes)
+static void tsr__mail_wake(struct tsr_mail_boxes *boxes)
 {
     for (int i = 0; i < TSR_MAIL_BOXES; i++) {
         (void)pthread_mutex_lock(&boxes->box[i].lock);
@@ -493,8 +502,9 @@ static struct tsr_mail *unlink_wanted(struct tsr_mail_box *box, const struct tsr
     return NULL;
 }
 
-struct tsr_mail *tsr__mail_take(struct tsr_mail_boxes *boxes, const struct tsr_mail_header *want,
-                                double deadline, struct tsr_abort *abort)
+static struct tsr_mail *tsr__mail_take(struct tsr_mail_boxes *boxes,
+                                       const struct tsr_mail_header *want, double deadline,
+                                       struct tsr_abort *abort)
 {
     struct tsr_mail_box *box = box_of(boxes, want);
     struct tsr_mail *mail;

@@ -51,12 +51,6 @@ struct tsr_mail_boxes {
 /* TSR_ENOMEM when the system has no locks left; nothing to undo then. */
 tsr_status tsr__mail_boxes_init(struct tsr_mail_boxes *boxes);
 void tsr__mail_boxes_fini(struct tsr_mail_boxes *boxes); /* frees what nobody took */
-/* Wakes all who wait, so that they see the failure. */
-void tsr__mail_wake(struct tsr_mail_boxes *boxes);
-/* The oldest mail that agrees with `want` in from, comm_id, sequence, phase and index; the caller
- * frees it. NULL: the deadline passed, or the world has failed. */
-struct tsr_mail *tsr__mail_take(struct tsr_mail_boxes *boxes, const struct tsr_mail_header *want,
-                                double deadline, struct tsr_abort *abort);
 
 /* Mail that arrives in pieces from one sender: the next bytes belong at `target`. */
 struct tsr_mail_stream {

@@ -8,6 +8,16 @@
 #include "exec/base/disk.h"
 #include "exec/cuda/blas/blas_impl.h"
 
+/* The name of the file for this GPU, driver and library: *out is the caller's to free(). */
+static tsr_status tsr__blas_path(const struct tsr_cuda_gpu *gpu, const char *folder,
+                                 char **out) TSR_MUST_USE;
+
+static tsr_status tsr__blas_write_file(struct tsr_blas *blas) TSR_MUST_USE;
+
+/* Reads the file at blas->path: plans that are not there yet. What is wrong with it goes to
+ * blas->file_note. TSR_ENOMEM. */
+static tsr_status tsr__blas_read_file(struct tsr_blas *blas) TSR_MUST_USE;
+
 static int compare_keys(const void *a, const void *b)
 {
     const struct tsr_blas_key *x = a, *y = b;
@@ -34,14 +44,17 @@ static size_t place_of(const struct tsr_blas *blas, const struct tsr_blas_key *k
     return *found ? high : low;
 }
 
-struct tsr_blas_plan *tsr__blas_find(const struct tsr_blas *blas, const struct tsr_blas_key *key)
+/* With the lock: the plan of a key, or NULL. */
+static struct tsr_blas_plan *tsr__blas_find(const struct tsr_blas *blas,
+                                            const struct tsr_blas_key *key)
 {
     bool found;
     size_t at = place_of(blas, key, &found);
     return found ? &blas->plans[at] : NULL;
 }
 
-tsr_status tsr__blas_keep(struct tsr_blas *blas, const struct tsr_blas_plan *plan)
+/* With the lock: keeps a plan, in the place of one with its key. TSR_ENOMEM. */
+static tsr_status tsr__blas_keep(struct tsr_blas *blas, const struct tsr_blas_plan *plan)
 {
     bool found;
     size_t at = place_of(blas, &plan->key, &found);
@@ -203,7 +216,7 @@ static int head(const struct tsr_cuda_gpu *gpu, char *out, size_t n)
                     gpu->name, gpu->driver, cublasLtGetVersion());
 }
 
-tsr_status tsr__blas_path(const struct tsr_cuda_gpu *gpu, const char *folder, char **out)
+static tsr_status tsr__blas_path(const struct tsr_cuda_gpu *gpu, const char *folder, char **out)
 {
     char path[TSR_PATH_BYTES], name[sizeof gpu->name];
     size_t n = 0;
@@ -282,7 +295,7 @@ static const char *take_text(struct tsr_blas *blas, const char *text, size_t n, 
     return NULL;
 }
 
-tsr_status tsr__blas_read_file(struct tsr_blas *blas)
+static tsr_status tsr__blas_read_file(struct tsr_blas *blas)
 {
     char *text = NULL;
     size_t n;
@@ -331,7 +344,7 @@ static char *text_of(const struct tsr_blas *blas, size_t *n)
 }
 
 /* Through a file of this rank alone: others, threads or processes, may be writing, too. */
-tsr_status tsr__blas_write_file(struct tsr_blas *blas)
+static tsr_status tsr__blas_write_file(struct tsr_blas *blas)
 {
     char path[TSR_PATH_BYTES], folder[TSR_PATH_BYTES];
     size_t n;

@@ -12,6 +12,8 @@
 #include "exec/base/word.h"
 #include "exec/cuda/comms/nccl_impl.h"
 
+static void tsr__nccl_windows_free(struct tsr_nccl *n, struct tsr_nccl_comm *c);
+
 static bool is_lost(ncclResult_t result)
 {
     return result == ncclRemoteError || result == ncclSystemError;
@@ -307,7 +309,7 @@ tsr_status tsr__nccl_unmap(struct tsr_comms *comms, void *memory, uint64_t bytes
     return TSR_OK;
 }
 
-void tsr__nccl_windows_free(struct tsr_nccl *n, struct tsr_nccl_comm *c)
+static void tsr__nccl_windows_free(struct tsr_nccl *n, struct tsr_nccl_comm *c)
 {
     for (size_t i = 0; i < c->n_windows && !tsr__aborted(&n->abort); i++)
         if (c->windows[i].window)

@@ -81,6 +81,5 @@ void tsr__nccl_comms_free(struct tsr_nccl *n);
 tsr_status tsr__nccl_register(struct tsr_nccl *n, struct tsr_nccl_comm *c) TSR_MUST_USE;
 tsr_status tsr__nccl_map(struct tsr_comms *comms, void *memory, uint64_t bytes);
 tsr_status tsr__nccl_unmap(struct tsr_comms *comms, void *memory, uint64_t bytes);
-void tsr__nccl_windows_free(struct tsr_nccl *n, struct tsr_nccl_comm *c);
 
 #endif

@@ -188,9 +188,6 @@ tsr_status tsr__cuda_run(struct tsr_cuda_device *d, struct tsr_cuda_stream *s,
 tsr_status tsr__cuda_leave_slot(struct tsr_cuda_device *d, const struct tsr_cuda_event *e,
                                 uint32_t number) TSR_MUST_USE;
 
-/* cuda_device_source.c: a task whose values come from the host, or go there. */
-tsr_status tsr__cuda_source(struct tsr_cuda_device *d, struct tsr_cuda_stream *s,
-                            const struct tsr_task *task) TSR_MUST_USE;
 /* Waits for the copy. */
 tsr_status tsr__cuda_read(struct tsr_cuda_device *d, const void *from, void *to,
                           uint64_t bytes) TSR_MUST_USE;

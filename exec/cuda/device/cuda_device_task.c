@@ -8,6 +8,10 @@
 #include "exec/cuda/comms/comms.h"
 #include "exec/cuda/device/cuda_device_impl.h"
 
+/* A task whose values come from the host, or go there. */
+static tsr_status tsr__cuda_source(struct tsr_cuda_device *d, struct tsr_cuda_stream *s,
+                                   const struct tsr_task *task) TSR_MUST_USE;
+
 /* ---- kernels --------------------------------------------------------------------------------- */
 
 /* Libraries take what there is; other kernels ask for it (grow()). */
@@ -285,8 +289,8 @@ static tsr_status take(struct tsr_cuda_device *d, const struct tsr_cuda_stream *
     return call_source(task, g->memory);
 }
 
-tsr_status tsr__cuda_source(struct tsr_cuda_device *d, struct tsr_cuda_stream *s,
-                            const struct tsr_task *task)
+static tsr_status tsr__cuda_source(struct tsr_cuda_device *d, struct tsr_cuda_stream *s,
+                                   const struct tsr_task *task)
 {
     if (task->call.n_views != 1) /* which the source refuses */
         return task->source_fn(task->source, task->instr, &task->call);

@@ -8,6 +8,17 @@
 #include "exec/kernels/rows/norms.h"
 #include "exec/kernels/tensor/rows.h"
 
+/* The second step of it: parts->plain and ->scaled, as far as they are there, of so many chunks. */
+static tsr_status tsr_cuda_add_parts(const struct tsr_kernel_call *call, bool wide,
+                                     const struct tsr_column_parts *parts, uint64_t chunks,
+                                     const struct tsr_elems out[2]) TSR_MUST_USE;
+
+/* Sums over rows: plain into out[0], scaled into out[1] (data NULL: not wanted); `parts` has the
+ * operands. */
+static tsr_status tsr_cuda_sum_columns(const struct tsr_kernel_call *call, bool wide,
+                                       struct tsr_column_parts *parts,
+                                       const struct tsr_elems out[2]) TSR_MUST_USE;
+
 tsr_status tsr_cuda_scratch(const struct tsr_kernel_call *call, uint64_t bytes, void **out)
 {
     const struct tsr_cuda_context *context = tsr_cuda_context(call);
@@ -28,8 +39,10 @@ static bool is_whole(const struct tsr_view *view)
     return (uintptr_t)view->data % 16 == 0 && view->width == 0 && view->pitch == 0;
 }
 
-tsr_cuda_kernel tsr_cuda_form(const struct tsr_kernel_call *call,
-                              const struct tsr_cuda_forms *forms, bool wide, uint64_t columns)
+/* The form for the operands of a call in rows of `columns`. */
+static tsr_cuda_kernel tsr_cuda_form(const struct tsr_kernel_call *call,
+                                     const struct tsr_cuda_forms *forms, bool wide,
+                                     uint64_t columns)
 {
     bool whole = columns % TSR_CUDA_ITEMS == 0;
     for (uint32_t i = 0; i < call->n_views && whole; i++)
@@ -168,9 +181,9 @@ static void cut_rows(struct tsr_column_parts *parts, uint64_t tiles, uint64_t ro
     parts->chunk = tsr_max_u64(tsr_ceil_div(parts->shape.rows, tsr_max_u64(chunks, 1)), 1);
 }
 
-tsr_status tsr_cuda_add_parts(const struct tsr_kernel_call *call, bool wide,
-                              const struct tsr_column_parts *parts, uint64_t chunks,
-                              const struct tsr_elems out[2])
+static tsr_status tsr_cuda_add_parts(const struct tsr_kernel_call *call, bool wide,
+                                     const struct tsr_column_parts *parts, uint64_t chunks,
+                                     const struct tsr_elems out[2])
 {
     struct tsr_column_ends ends = {.chunks = chunks, .columns = parts->shape.columns};
     struct tsr_cuda_grid grid = {.blocks =
@@ -195,8 +208,9 @@ static tsr_cuda_kernel parts_kernel(const struct tsr_kernel_call *call, bool wid
     return narrow ? tsr_cuda_column_parts_narrow : kernel;
 }
 
-tsr_status tsr_cuda_sum_columns(const struct tsr_kernel_call *call, bool wide,
-                                struct tsr_column_parts *parts, const struct tsr_elems out[2])
+static tsr_status tsr_cuda_sum_columns(const struct tsr_kernel_call *call, bool wide,
+                                       struct tsr_column_parts *parts,
+                                       const struct tsr_elems out[2])
 {
     uint64_t columns = parts->shape.columns, rows = parts->shape.rows;
     uint64_t tiles = tsr_ceil_div(columns, TSR_COLUMNS_TILE);
