@@ -1,6 +1,5 @@
 /* cuda_device.c: a GPU as a device: waiting without hanging, failing, memory, opening and closing.
- * Streams are cuda_device_stream.c, tasks cuda_device_task.c and cuda_device_source.c, times
- * cuda_device_time.c.
+ * Streams and times are cuda_device_stream.c, tasks cuda_device_task.c.
  */
 #include "exec/cuda/device/cuda_device.h"
 

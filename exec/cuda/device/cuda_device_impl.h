@@ -193,7 +193,7 @@ tsr_status tsr__cuda_read(struct tsr_cuda_device *d, const void *from, void *to,
                           uint64_t bytes) TSR_MUST_USE;
 void tsr__cuda_staging_close(struct tsr_cuda_device *d);
 
-/* cuda_device_time.c */
+/* cuda_device_stream.c: times of tasks */
 tsr_status tsr__cuda_time_begin(struct tsr_cuda_device *d, uint16_t stream,
                                 const struct tsr_task *task) TSR_MUST_USE;
 tsr_status tsr__cuda_time_end(struct tsr_cuda_device *d) TSR_MUST_USE;
