@@ -64,4 +64,20 @@ tsr_status tsr_corpus_build(const struct tsr_corpus *corpus,
                             const struct tsr_corpus_options *options,
                             struct tsr_corpus_stats *out) TSR_MUST_USE;
 
+/* ---- shingles -------------------------------------------------------------------------------- */
+
+/* Sets of hashed runs of words, to see how much of one text stands in another. */
+
+/* Hashes, sorted, none twice. */
+struct tsr_shingles {
+    size_t n;
+    uint64_t *hashes;
+};
+
+/* The runs of n_words words of a text; a text with fewer words is one run. */
+tsr_status tsr_shingles_of(const uint8_t *text, uint64_t bytes, unsigned n_words,
+                           struct tsr_shingles *out) TSR_MUST_USE;
+void tsr_shingles_fini(struct tsr_shingles *shingles);
+bool tsr_shingles_have(const struct tsr_shingles *shingles, uint64_t hash);
+
 #endif

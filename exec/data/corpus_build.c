@@ -1,7 +1,6 @@
 /* corpus_build.c: a corpus as two files of tokens, and what its frequencies say about the loss. */
 #include "exec/data/corpus.h"
-#include "exec/data/permutation.h"
-#include "exec/data/shingles.h"
+#include "exec/data/data.h"
 #include "exec/data/token_file.h"
 
 #include <errno.h>

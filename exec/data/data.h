@@ -5,7 +5,7 @@
  * is not used). The samples of all files, in the order given, are one index space of N samples.
  *
  * [Note: position] Training reads positions 0, 1, 2, ... without an end. Position p is in epoch
- * p / N and is sample P(p mod N), where P is the permutation of that epoch (permutation.h), or the
+ * p / N and is sample P(p mod N), where P is the permutation of that epoch (below), or the
  * identity in sequential order. So the state of the data is one integer: the position of the next
  * step's first sample. Resuming is exact, at any number of ranks, and a batch may reach over the
  * end of an epoch.
@@ -20,6 +20,8 @@
  */
 #ifndef TSR_DATA_H
 #define TSR_DATA_H
+
+#include <stdint.h>
 
 #include "engine/program/base.h"
 #include "exec/base/source.h"
@@ -75,5 +77,27 @@ tsr_status tsr_data_part(const struct tsr_data *data, uint64_t position,
                          const struct tsr_batch_split *split, uint32_t micro,
                          enum tsr_batch_part part, tsr_dtype dtype, void *out,
                          uint64_t bytes) TSR_MUST_USE;
+
+/* ---- permutation ----------------------------------------------------------------------------- */
+
+/* A pseudo-random order of 0 ... n-1 of which any element is computed by itself.
+ *
+ * A Feistel network of 8 rounds permutes 0 ... 4^h - 1, with h the least, from 3 on, for which this
+ * holds n numbers; a result that is not below n is put in again until one is (cycle walking), which
+ * takes fewer than 4 turns on average (for n > 16). Nothing is stored, so the place in the order is
+ * one integer, and every rank can compute every other's part. Not cryptographic. */
+
+enum { TSR_PERMUTATION_ROUNDS = 8 };
+
+struct tsr_permutation {
+    uint64_t n;
+    uint32_t half_bits; /* h, 3 to 32 */
+    uint64_t keys[TSR_PERMUTATION_ROUNDS];
+};
+
+/* The order of `epoch` under `seed`. n is at least 1. */
+void tsr_permutation_init(struct tsr_permutation *out, uint64_t n, uint64_t seed, uint64_t epoch);
+/* What stands at place i < n: a number below n, another one for each i. */
+uint64_t tsr_permutation_at(const struct tsr_permutation *permutation, uint64_t i);
 
 #endif

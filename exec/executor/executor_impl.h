@@ -102,11 +102,9 @@ tsr_status tsr_exec_keep_first(struct tsr_exec *x, tsr_status status);
 /* Before an instruction is executed: watcher, flight record, times. */
 tsr_status tsr_exec_announce(struct tsr_exec *x, const struct tsr_instr *instr);
 
-/* executor_verify.c: `run` once, or twice over different poisons, between the verifier's looks. */
+/* executor.c: `run` once, or twice over different poisons, between the verifier's looks. */
 typedef tsr_status (*tsr_exec_run_fn)(struct tsr_exec *x, uint16_t stream,
                                       const struct tsr_task *task);
-tsr_status tsr_exec_verified(struct tsr_exec *x, uint16_t stream, struct tsr_task *task,
-                             tsr_exec_run_fn run);
 /* The number of the next call on a communicator. */
 tsr_status tsr_exec_next_sequence(struct tsr_exec *x, uint16_t comm, uint64_t *out);
 

@@ -10,6 +10,7 @@
 #include "engine/layout/sharded_state.h"
 #include "exec/base/source.h"
 #include "exec/files/hf_names.h"
+#include "exec/files/safetensors.h"
 
 struct tsr_weights;
 
@@ -30,5 +31,21 @@ tsr_status tsr_weights_read(struct tsr_weights *w, const struct tsr_hf_model *mo
 tsr_status tsr_weights_read_piece(struct tsr_weights *w, const struct tsr_hf_model *model,
                                   const struct tsr_state_dict *params,
                                   const struct tsr_piece *piece, void *out) TSR_MUST_USE;
+
+/* ---- the table behind it --------------------------------------------------------------------- */
+
+/* The files of a model as one table of tensors. Private to exec/. */
+
+struct tsr_weight {
+    struct tsr_safetensors *file;
+    const struct tsr_st_tensor *tensor;
+};
+
+struct tsr_weights {
+    char path[TSR_PATH_BYTES];
+    size_t n_files, cap_files, n, cap;
+    struct tsr_safetensors **files; /* owned */
+    struct tsr_weight *tensors;     /* by name */
+};
 
 #endif

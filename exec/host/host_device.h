@@ -8,11 +8,71 @@
 #ifndef TSR_HOST_DEVICE_H
 #define TSR_HOST_DEVICE_H
 
+#include <pthread.h>
+#include <semaphore.h>
+#include <stdatomic.h>
 #include <time.h>
 
+#include "engine/program/base.h"
 #include "exec/executor/executor.h"
-#include "exec/host/host_event.h"
-#include "exec/host/host_space.h"
+
+/* ---- addresses ------------------------------------------------------------------------------- */
+
+/* The address space of a host device, of which segments are backed and given back.
+ * What is not backed traps.
+ *
+ * Device addresses may lie far apart (expandable segments reserve a range each), so the space is
+ * made of slots of 1 TiB of addresses, reserved when the first byte of one is backed. */
+
+enum { TSR_HOST_SLOTS = 64 };
+
+struct tsr_host_space {
+    struct {
+        uint64_t number; /* address / slot size */
+        char *base;
+    } slots[TSR_HOST_SLOTS];
+    unsigned n_slots;
+    uint64_t mapped, peak; /* bytes that are backed now; the most */
+};
+
+void tsr_host_space_init(struct tsr_host_space *space);
+void tsr_host_space_fini(struct tsr_host_space *space);
+/* address and bytes: multiples of a page. TSR_EOOM: the machine has no memory; TSR_EUNSUPPORTED:
+ * too many slots, or a segment that lies in two. */
+tsr_status tsr_host_space_map(struct tsr_host_space *space, uint64_t address,
+                              uint64_t bytes) TSR_MUST_USE;
+tsr_status tsr_host_space_unmap(struct tsr_host_space *space, uint64_t address,
+                                uint64_t bytes) TSR_MUST_USE;
+/* NULL: the slot was never backed. */
+void *tsr_host_space_at(const struct tsr_host_space *space, uint64_t address);
+
+/* ---- events ---------------------------------------------------------------------------------- */
+
+/* The events of the host device: one word each in a table that event numbers wrap
+ * around in.
+ *
+ * Done means: the word holds the event's number, or a later one. Recording releases, waiting
+ * acquires, so an event carries everything that its stream had done. Waiters sleep in the kernel.
+ */
+
+struct tsr_host_events {
+    _Atomic uint32_t *done; /* [TSR_HOST_EVENTS] */
+    _Atomic bool aborted;
+};
+
+/* More than all queues of a device together can hold: when a number comes around again, its
+ * predecessor in the same word is long done. */
+enum { TSR_HOST_EVENTS = 1 << 20 };
+
+tsr_status tsr_host_events_create(struct tsr_host_events *events) TSR_MUST_USE;
+void tsr_host_events_destroy(struct tsr_host_events *events);
+void tsr_host_event_record(struct tsr_host_events *events, uint32_t event);
+/* False: aborted meanwhile. */
+bool tsr_host_event_wait(struct tsr_host_events *events, uint32_t event);
+/* Wakes nobody at once: waiters look every few milliseconds. */
+void tsr_host_events_abort(struct tsr_host_events *events);
+
+/* ---- the device ------------------------------------------------------------------------------ */
 
 struct tsr_host_device_config {
     struct tsr_world *world; /* borrowed; collectives go there. NULL: a world of one */
@@ -48,6 +108,43 @@ struct tsr_host_device {
     char text[512];
     _Atomic unsigned busy, peak_busy; /* workers inside a kernel or collective; the most */
 };
+
+/* ---- streams --------------------------------------------------------------------------------- */
+
+/* A stream of the host device: a thread that runs queued tasks in order.
+ *
+ * The queue has one writer (the host) and one reader (the stream). The host releases, the stream
+ * acquires; what the stream says back (how far it is) is relaxed, so that it orders nothing. */
+
+/* A task and everything that it points to, in one allocation. */
+struct tsr_queued {
+    struct tsr_task task;
+    struct tsr_work work;
+    struct tsr_instr instr;
+    double scalars[TSR_N_SCALARS];
+};
+/* NULL: out of memory. Freed with free(). */
+struct tsr_queued *tsr_queued_new(const struct tsr_task *task);
+
+struct tsr_host_stream {
+    pthread_t thread;
+    sem_t ready; /* one post per task */
+    _Atomic(struct tsr_queued *) *slots;
+    unsigned depth;
+    uint64_t pushed;      /* host only */
+    _Atomic uint64_t ran; /* relaxed: the host waits for room, nothing else */
+    _Atomic bool stop;
+    void (*run)(void *user, struct tsr_host_stream *stream, struct tsr_queued *queued);
+    void *user;
+    uint16_t index;
+    uint64_t random; /* of the jitter */
+};
+
+tsr_status tsr_host_stream_start(struct tsr_host_stream *stream, unsigned depth) TSR_MUST_USE;
+/* Blocks while the queue is full. Takes over `queued`. */
+void tsr_host_stream_push(struct tsr_host_stream *stream, struct tsr_queued *queued);
+/* Runs what is queued, then ends the thread. */
+void tsr_host_stream_stop(struct tsr_host_stream *stream);
 
 /* ---- one rank on the host: such a device with an executor on it -------------------------------
  */

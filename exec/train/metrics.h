@@ -1,4 +1,4 @@
-/* metrics.h: what a run says about its steps: JSON lines, one object a line.
+/* metrics.h: what a run says about its steps: lines for people, and JSON lines, one object a line.
  *
  *   {"step": 1, "loss": 8.1, "grad_norm": 1.4, "lr": 0.0003, "tokens": 8192, ...}
  *   {"step": 100, "eval_loss": 3.2, "eval_tokens": 65536}
@@ -13,9 +13,10 @@
 #ifndef TSR_EXEC_METRICS_H
 #define TSR_EXEC_METRICS_H
 
-#include "engine/program/base.h"
-
 #include <math.h>
+#include <stdio.h>
+
+#include "engine/program/base.h"
 
 /* NAN in a double, TSR_UNKNOWN in an integer: not known. Not for the loss, which always is, and the
  * norm, which has a flag: these may be NaN in earnest. */
@@ -60,5 +61,28 @@ tsr_status tsr_metric_log_eval(struct tsr_metric_log *log, uint64_t step, double
 /* Returns when all lines are on the disk: to be called before a checkpoint is declared complete. */
 tsr_status tsr_metric_log_sync(struct tsr_metric_log *log) TSR_MUST_USE;
 void tsr_metric_log_close(struct tsr_metric_log *log); /* NULL is allowed */
+
+/* ---- lines for people ------------------------------------------------------------------------ */
+
+/* Lines for people about steps, with torchtitan's keys, so that scripts that read its
+ * output read ours:
+ *
+ *   step:  1  loss:  8.1309  grad_norm:  1.4027  memory:  1.20GiB(3.04%)  tps: 1,234  ...
+ *   validate step:  1  loss:  8.1309  tps: 1,234
+ *
+ * where ... is `tflops: 0.12  mfu: 1.23%` on the same line.
+ *
+ * tps is tokens per second of one rank, memory the peak reserved. What is not known is n/a. Memory
+ * of a device that is not there is marked: 1.20GiB(3.04% of the modelled device). */
+
+/* Whether lines to `out` may have colours: it is a terminal, TERM is not "dumb", and NO_COLOR is
+ * not set or empty (no-color.org). */
+bool tsr_console_has_colour(FILE *out);
+
+/* Writes the line of a step and flushes it. The stream stays the caller's. TSR_EIO: could not. */
+tsr_status tsr_console_step(FILE *out, bool colour,
+                            const struct tsr_step_record *record) TSR_MUST_USE;
+tsr_status tsr_console_eval(FILE *out, bool colour, uint64_t step, double loss,
+                            double tokens_per_second) TSR_MUST_USE;
 
 #endif

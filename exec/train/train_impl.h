@@ -5,12 +5,12 @@
 #include <stdatomic.h>
 
 #include "engine/replay/replay.h"
+#include "exec/base/source.h"
 #include "exec/data/data.h"
 #include "exec/files/checkpoint.h"
 #include "exec/files/weights.h"
 #include "exec/train/metrics.h"
 #include "exec/train/train.h"
-#include "exec/train/train_async.h"
 
 struct tsr_train {
     struct tsr_train_config config;

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "exec/train/console.h"
+#include "exec/train/metrics.h"
 #include "exec/train/train_impl.h"
 
 /* ---- agreeing -------------------------------------------------------------------------------- */

@@ -7,9 +7,21 @@
  */
 #include "exec/world/world_mail.h"
 
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
 #include "exec/base/word.h"
 
-#include <stdlib.h>
+/* The oldest mail that agrees with `want` in from, comm_id, sequence, phase and index; the caller
+ * frees it. NULL: the deadline passed, or the world has failed. */
+static struct tsr_mail *tsr__mail_take(struct tsr_mail_boxes *boxes,
+                                       const struct tsr_mail_header *want, double deadline,
+                                       struct tsr_abort *abort);
+
+/* Wakes all who wait, so that they see the failure. */
+static void tsr__mail_wake(struct tsr_mail_boxes *boxes);
 
 enum { PHASE_DATA, PHASE_SECOND }; /* the sums of an all-reduce; a broadcast has arrived */
 
@@ -374,4 +386,180 @@ tsr_status tsr__world_mail(struct tsr_carrier *carrier, uint32_t rank, uint32_t 
     w->carrier = carrier;
     *out = &w->base;
     return TSR_OK;
+}
+
+/* ---- mail ------------------------------------------------------------------------------------ */
+
+_Static_assert(sizeof(struct tsr_mail_header) == 64, "the header has no padding");
+_Static_assert(sizeof(struct tsr_mail) % 16 == 0, "data is aligned");
+
+#define WAKE_S 0.05 /* a sleeper looks this often whether the world has failed */
+
+/* NULL when there is no memory. free() releases it. */
+static struct tsr_mail *mail_create(const struct tsr_mail_header *header)
+{
+    if (header->bytes > SIZE_MAX / 2)
+        return NULL;
+    struct tsr_mail *mail = malloc(sizeof *mail + (size_t)header->bytes);
+    if (!mail)
+        return NULL;
+    mail->next = NULL;
+    mail->header = *header;
+    return mail;
+}
+
+/* ---- boxes ----------------------------------------------------------------------------------- */
+
+static bool box_init(struct tsr_mail_box *box)
+{
+    pthread_condattr_t attr;
+    box->first = NULL;
+    box->last = &box->first;
+    if (pthread_mutex_init(&box->lock, NULL) != 0)
+        return false;
+    if (pthread_condattr_init(&attr) == 0) {
+        (void)pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
+        int error = pthread_cond_init(&box->arrived, &attr);
+        (void)pthread_condattr_destroy(&attr);
+        if (error == 0)
+            return true;
+    }
+    (void)pthread_mutex_destroy(&box->lock);
+    return false;
+}
+
+static void box_fini(struct tsr_mail_box *box)
+{
+    for (struct tsr_mail *mail = box->first, *next; mail; mail = next) {
+        next = mail->next;
+        free(mail);
+    }
+    (void)pthread_cond_destroy(&box->arrived);
+    (void)pthread_mutex_destroy(&box->lock);
+}
+
+tsr_status tsr__mail_boxes_init(struct tsr_mail_boxes *boxes)
+{
+    for (int i = 0; i < TSR_MAIL_BOXES; i++)
+        if (!box_init(&boxes->box[i])) {
+            while (i-- > 0)
+                box_fini(&boxes->box[i]);
+            return tsr_fail(TSR_ENOMEM, "no locks left");
+        }
+    return TSR_OK;
+}
+
+void tsr__mail_boxes_fini(struct tsr_mail_boxes *boxes)
+{
+    for (int i = 0; i < TSR_MAIL_BOXES; i++)
+        box_fini(&boxes->box[i]);
+}
+
+static struct tsr_mail_box *box_of(struct tsr_mail_boxes *boxes, const struct tsr_mail_header *h)
+{
+    uint64_t hash = tsr_hash_u64(tsr_hash_u64(h->from, h->comm_id), h->sequence);
+    return &boxes->box[hash % TSR_MAIL_BOXES];
+}
+
+/* Takes ownership of `mail`. */
+static void put(struct tsr_mail_boxes *boxes, struct tsr_mail *mail)
+{
+    struct tsr_mail_box *box = box_of(boxes, &mail->header);
+    (void)pthread_mutex_lock(&box->lock);
+    mail->next = NULL;
+    *box->last = mail;
+    box->last = &mail->next;
+    (void)pthread_cond_broadcast(&box->arrived);
+    (void)pthread_mutex_unlock(&box->lock);
+}
+
+static void tsr__mail_wake(struct tsr_mail_boxes *boxes)
+{
+    for (int i = 0; i < TSR_MAIL_BOXES; i++) {
+        (void)pthread_mutex_lock(&boxes->box[i].lock);
+        (void)pthread_cond_broadcast(&boxes->box[i].arrived);
+        (void)pthread_mutex_unlock(&boxes->box[i].lock);
+    }
+}
+
+static bool is_wanted(const struct tsr_mail_header *h, const struct tsr_mail_header *want)
+{
+    return h->from == want->from && h->comm_id == want->comm_id && h->sequence == want->sequence &&
+           h->phase == want->phase && h->index == want->index;
+}
+
+static struct tsr_mail *unlink_wanted(struct tsr_mail_box *box, const struct tsr_mail_header *want)
+{
+    for (struct tsr_mail **at = &box->first; *at; at = &(*at)->next) {
+        struct tsr_mail *mail = *at;
+        if (!is_wanted(&mail->header, want))
+            continue;
+        *at = mail->next;
+        if (box->last == &mail->next)
+            box->last = at;
+        return mail;
+    }
+    return NULL;
+}
+
+static struct tsr_mail *tsr__mail_take(struct tsr_mail_boxes *boxes,
+                                       const struct tsr_mail_header *want, double deadline,
+                                       struct tsr_abort *abort)
+{
+    struct tsr_mail_box *box = box_of(boxes, want);
+    struct tsr_mail *mail;
+    (void)pthread_mutex_lock(&box->lock);
+    while (!(mail = unlink_wanted(box, want)) && !tsr__aborted(abort)) {
+        double now = tsr__now();
+        if (now >= deadline)
+            break;
+        double until = now + WAKE_S < deadline ? now + WAKE_S : deadline;
+        struct timespec t = {.tv_sec = (time_t)until};
+        t.tv_nsec = (long)((until - (double)t.tv_sec) * 1e9);
+        (void)pthread_cond_timedwait(&box->arrived, &box->lock, &t);
+    }
+    (void)pthread_mutex_unlock(&box->lock);
+    return mail;
+}
+
+/* ---- streams --------------------------------------------------------------------------------- */
+
+void *tsr__mail_stream_target(struct tsr_mail_stream *stream, size_t *room)
+{
+    if (!stream->mail) {
+        *room = sizeof stream->header - stream->n;
+        return (char *)&stream->header + stream->n;
+    }
+    *room = (size_t)stream->header.bytes - stream->n;
+    return (char *)tsr__mail_data(stream->mail) + stream->n;
+}
+
+tsr_status tsr__mail_stream_advance(struct tsr_mail_stream *stream, uint32_t from, size_t n,
+                                    struct tsr_mail_boxes *boxes)
+{
+    stream->n += n;
+    if (!stream->mail) {
+        if (stream->n < sizeof stream->header)
+            return TSR_OK;
+        if (stream->header.magic != TSR_MAIL_MAGIC || stream->header.from != from)
+            return tsr_fail(TSR_EPEER, "what came from rank %u is no message of this program",
+                            from);
+        stream->mail = mail_create(&stream->header);
+        if (!stream->mail)
+            return tsr_fail(TSR_ENOMEM, "no memory left for %llu bytes from rank %u",
+                            (unsigned long long)stream->header.bytes, from);
+        stream->n = 0;
+    }
+    if (stream->n == stream->header.bytes) {
+        put(boxes, stream->mail);
+        stream->mail = NULL;
+        stream->n = 0;
+    }
+    return TSR_OK;
+}
+
+void tsr__mail_stream_fini(struct tsr_mail_stream *stream)
+{
+    free(stream->mail);
+    stream->mail = NULL;
 }

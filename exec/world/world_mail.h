@@ -1,10 +1,72 @@
 /* world_mail.h: collectives of ranks that share no memory, over anything that carries bytes from
- * one rank to another (shared memory, TCP, MPI). The sums are those of a world of threads.
+ * one rank to another (shared memory, TCP, MPI), and the boxes that sort what arrives. The sums
+ * are those of a world of threads.
  */
 #ifndef TSR_WORLD_MAIL_H
 #define TSR_WORLD_MAIL_H
 
-#include "exec/world/mail.h"
+#include <pthread.h>
+
+#include "exec/world/collective.h"
+
+/* ---- mail ------------------------------------------------------------------------------------ */
+
+/* Messages between processes, sorted into boxes by sender, communicator and sequence number
+ * until the call that wants them takes them.
+ *
+ * The boxes have locks that the streams of a rank share; races between streams are looked for in a
+ * world of threads, which has none. */
+
+/* Goes ahead of the bytes on every wire, in the byte order of the machine. */
+struct tsr_mail_header {
+    uint32_t magic, from; /* from: global rank */
+    uint32_t index;       /* of the messages of one launch to one peer: 1, 2, ...; else 0 */
+    uint16_t comm_id, phase;
+    uint64_t sequence, bytes;
+    struct tsr_signature sig;
+};
+#define TSR_MAIL_MAGIC UINT32_C(0x4c4d5354) /* "TSML" */
+
+struct tsr_mail {
+    _Alignas(16) struct tsr_mail *next;
+    struct tsr_mail_header header;
+    /* header.bytes follow, aligned for every dtype */
+};
+static inline void *tsr__mail_data(struct tsr_mail *mail)
+{
+    return mail + 1;
+}
+
+enum { TSR_MAIL_BOXES = 64 };
+
+struct tsr_mail_box {
+    pthread_mutex_t lock;
+    pthread_cond_t arrived;
+    struct tsr_mail *first, **last;
+};
+struct tsr_mail_boxes {
+    struct tsr_mail_box box[TSR_MAIL_BOXES];
+};
+
+/* TSR_ENOMEM when the system has no locks left; nothing to undo then. */
+tsr_status tsr__mail_boxes_init(struct tsr_mail_boxes *boxes);
+void tsr__mail_boxes_fini(struct tsr_mail_boxes *boxes); /* frees what nobody took */
+
+/* Mail that arrives in pieces from one sender: the next bytes belong at `target`. */
+struct tsr_mail_stream {
+    struct tsr_mail_header header;
+    size_t n; /* bytes of the header, then of the data, that are there */
+    struct tsr_mail *mail;
+};
+/* Where to put the next bytes, and how many at most (> 0). */
+void *tsr__mail_stream_target(struct tsr_mail_stream *stream, size_t *room);
+/* `n` of them are there: complete mail is put into its box. TSR_EPEER: no mail of rank
+ * `from`; TSR_ENOMEM. */
+tsr_status tsr__mail_stream_advance(struct tsr_mail_stream *stream, uint32_t from, size_t n,
+                                    struct tsr_mail_boxes *boxes);
+void tsr__mail_stream_fini(struct tsr_mail_stream *stream);
+
+/* ---- carriers -------------------------------------------------------------------------------- */
 
 struct tsr_carrier;
 

@@ -3,7 +3,7 @@
  * plain kernels', which have tests of their own (cuda.kernels_attention).
  */
 #include "exec/cuda/cudnn/cudnn_attention.h"
-#include "exec/cuda/gpu/context.h"
+#include "exec/cuda/gpu/gpu.h"
 #include "tests/kernels/kernels_testing.h"
 #include "tests/standin/standin.h"
 

@@ -5,7 +5,7 @@
 #include <math.h>
 
 #include "engine/replay/replay.h"
-#include "exec/cuda/device/cuda_rank.h"
+#include "exec/cuda/device/cuda_device.h"
 #include "tests/exec/jobs_testing.h"
 #include "tests/standin/standin.h"
 

@@ -5,7 +5,7 @@
 #define TSR_TEST_CUDA 1
 #include "tests/kernels/kernels_testing.h"
 
-#include "exec/cuda/gpu/context.h"
+#include "exec/cuda/gpu/gpu.h"
 
 enum { MAX_VIEWS = 600 };
 

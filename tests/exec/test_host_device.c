@@ -17,9 +17,6 @@
 
 #include "exec/executor/buffers.h"
 #include "exec/host/host_device.h"
-#include "exec/host/host_event.h"
-#include "exec/host/host_space.h"
-#include "exec/host/host_stream.h"
 
 /* ---- buffers --------------------------------------------------------------------------------- */
 

@@ -2,7 +2,7 @@
  * swaps, shortens or changes one thing, and the executed hash is not the program's, or the run
  * fails.
  */
-#include "exec/host/host_stream.h"
+#include "exec/host/host_device.h"
 #include "tests/exec/instrs_testing.h"
 #include "tests/exec/jobs_testing.h"
 

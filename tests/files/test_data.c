@@ -4,7 +4,6 @@
 #include <pthread.h>
 
 #include "exec/data/data.h"
-#include "exec/data/permutation.h"
 #include "exec/data/token_file.h"
 
 /* ---- files ----------------------------------------------------------------------------------- */

@@ -1,6 +1,6 @@
 /* test_weights.c: weights of Hugging Face, read piece by piece, under both sets of names. */
 #include "exec/files/safetensors_impl.h"
-#include "exec/files/weights_impl.h"
+#include "exec/files/weights.h"
 #include "tests/files/weights_testing.h"
 
 /* Of tensors, so far. */

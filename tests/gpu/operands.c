@@ -1,7 +1,7 @@
 /* operands.c: see cuda/operands.h; on a real GPU. */
 #include "tests/cuda/operands.h"
 
-#include "exec/cuda/gpu/context.h"
+#include "exec/cuda/gpu/gpu.h"
 
 void *tsr_operands_new(size_t bytes)
 {

@@ -7,7 +7,7 @@
 #include "exec/kernels/grid/grid_embedding.h"
 #include "exec/kernels/grid/grid_optimizer.h"
 #include "exec/kernels/grid/grid_rotary.h"
-#include "exec/kernels/grid/grid_swiglu.h"
+#include "exec/kernels/grid/grid_elementwise.h"
 
 static unsigned random_threads(void)
 {

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "exec/cuda/gpu/context.h"
+#include "exec/cuda/gpu/gpu.h"
 #include "tests/standin/impl.h"
 #include "tests/standin/shim.h"
 
@@ -163,7 +163,7 @@ static int run_kernel(void *data)
 }
 
 /* Dynamic shared memory that kernels were allowed to have. Without asking there are 48 KiB together
- * with what a kernel has of its own, which C does not tell: as much as context.h says. */
+ * with what a kernel has of its own, which C does not tell: as much as gpu.h says. */
 enum { ASKED = 256, UNASKED = (48 << 10) - TSR_CUDA_OWN_SHARED };
 static struct {
     _Atomic uintptr_t function;

@@ -9,7 +9,6 @@
 #include <sys/stat.h>
 #include <sys/wait.h>
 
-#include "exec/train/console.h"
 #include "exec/train/metrics.h"
 
 static struct tsr_step_record example(uint64_t step)

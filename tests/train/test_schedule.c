@@ -3,7 +3,7 @@
 
 #include <math.h>
 
-#include "exec/train/schedule.h"
+#include "exec/train/train.h"
 
 static void near(double got, double want)
 {

@@ -8,7 +8,6 @@
 #ifndef TSR_CUDA_BLAS_H
 #define TSR_CUDA_BLAS_H
 
-#include "exec/cuda/gpu/context.h"
 #include "exec/cuda/gpu/gpu.h"
 
 /* out (rows m, columns n) = alpha op(a) op(b) + beta out [+ bias], row-major; one per batch. The

@@ -97,16 +97,4 @@ tsr_status tsr__blas_plan(const struct tsr_blas *blas, struct tsr_blas_problem *
 bool tsr__blas_check(const struct tsr_blas *blas, struct tsr_blas_problem *p,
                      const cublasLtMatmulAlgo_t *algo);
 
-/* The rest with the lock. The plan of a key, or NULL. */
-struct tsr_blas_plan *tsr__blas_find(const struct tsr_blas *blas, const struct tsr_blas_key *key);
-/* Keeps a plan, in the place of one with its key. TSR_ENOMEM. */
-tsr_status tsr__blas_keep(struct tsr_blas *blas, const struct tsr_blas_plan *plan) TSR_MUST_USE;
-/* Reads the file at blas->path: plans that are not there yet. What is wrong with it goes to
- * blas->file_note. TSR_ENOMEM. */
-tsr_status tsr__blas_read_file(struct tsr_blas *blas) TSR_MUST_USE;
-tsr_status tsr__blas_write_file(struct tsr_blas *blas) TSR_MUST_USE;
-/* The name of the file for this GPU, driver and library: *out is the caller's to free(). */
-tsr_status tsr__blas_path(const struct tsr_cuda_gpu *gpu, const char *folder,
-                          char **out) TSR_MUST_USE;
-
 #endif

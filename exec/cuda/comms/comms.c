@@ -1,7 +1,7 @@
 /* comms.c: what the kinds of communicators share: copies and sums on a stream, calls of one member,
  * messages that are matched.
  */
-#include "exec/cuda/comms/comms_impl.h"
+#include "exec/cuda/comms/comms.h"
 
 #include "exec/cuda/kernels/code.h"
 #include "exec/cuda/kernels/declare.h"

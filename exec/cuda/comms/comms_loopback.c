@@ -9,7 +9,7 @@
  * A stream goes on when all others are done with its buffers. An event is recorded again only after
  * all that wait for it have said so to CUDA: a wait is for the last record before it.
  */
-#include "exec/cuda/comms/comms_impl.h"
+#include "exec/cuda/comms/comms.h"
 
 #include <stdlib.h>
 

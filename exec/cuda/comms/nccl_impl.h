@@ -1,5 +1,5 @@
 /* nccl_impl.h: one rank's end of NCCL: its communicators and what is registered with them. Private
- * to comms_nccl.c, nccl_comm.c and nccl_window.c.
+ * to comms_nccl.c and nccl_comm.c.
  *
  * Threads. The rank's host thread makes, uses and frees communicators. Other threads may poll and
  * abort: for these `life` keeps the list of communicators still, and `calls` is held by the host
@@ -16,7 +16,7 @@
 #include <nccl.h>
 #include <pthread.h>
 
-#include "exec/cuda/comms/comms_impl.h"
+#include "exec/cuda/comms/comms.h"
 #include "exec/world/collective.h"
 
 /* PREMUL_SUM of one dtype and factor. */
@@ -81,6 +81,5 @@ void tsr__nccl_comms_free(struct tsr_nccl *n);
 tsr_status tsr__nccl_register(struct tsr_nccl *n, struct tsr_nccl_comm *c) TSR_MUST_USE;
 tsr_status tsr__nccl_map(struct tsr_comms *comms, void *memory, uint64_t bytes);
 tsr_status tsr__nccl_unmap(struct tsr_comms *comms, void *memory, uint64_t bytes);
-void tsr__nccl_windows_free(struct tsr_nccl *n, struct tsr_nccl_comm *c);
 
 #endif

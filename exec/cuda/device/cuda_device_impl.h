@@ -1,15 +1,71 @@
-/* cuda_device_impl.h: the CUDA device's own structures, for device*.c. */
+/* cuda_device_impl.h: the CUDA device's own structures, for cuda_device*.c and graphs.c. */
 #ifndef TSR_CUDA_DEVICE_IMPL_H
 #define TSR_CUDA_DEVICE_IMPL_H
 
+#include <cuda_runtime_api.h>
 #include <stdatomic.h>
 
 #include "exec/cuda/comms/watchdog.h"
 #include "exec/cuda/device/cuda_device.h"
-#include "exec/cuda/device/graphs.h"
-#include "exec/cuda/gpu/events.h"
-#include "exec/cuda/gpu/ranges.h"
+#include "exec/cuda/gpu/gpu.h"
 #include "exec/cuda/gpu/space.h"
+#include "exec/executor/device.h"
+
+/* ---- graphs ---------------------------------------------------------------------------------- */
+
+/* Stretches of a program as CUDA graphs (struct tsr_device_graphs of
+ * exec/executor/device.h). Private to the CUDA device.
+ *
+ * A graph is captured on the program's first stream, from which the others fork, and which they
+ * join at its end. It is launched there, too, after everything that the streams in it have been
+ * given before; what comes later on them waits for it. Events that are recorded inside count as
+ * done when the whole graph is. Values of enum tsr_scalar are read from a table in device memory,
+ * which is written before each launch. */
+
+struct tsr_cuda_device;
+struct tsr_cuda_stream;
+
+enum {
+    TSR_CUDA_GRAPHS = 24,  /* that are kept: a few states of a few stretches */
+    TSR_CUDA_LAUNCHES = 64 /* whose ends are remembered one by one */
+};
+
+struct tsr_cuda_graph {
+    uint64_t key, last_use;
+    cudaGraphExec_t exec; /* NULL: it was refused */
+    bool is_used;
+    uint64_t tasks[64]; /* by stream */
+};
+
+/* An event that a captured stream has recorded, by its number in the program. */
+struct tsr_cuda_captured {
+    uint32_t number;
+    cudaEvent_t event;
+};
+
+struct tsr_cuda_graphs {
+    enum { TSR_CUDA_DIRECT, TSR_CUDA_CAPTURES, TSR_CUDA_RUNS } what;
+    struct tsr_cuda_graph all[TSR_CUDA_GRAPHS], *now;
+    uint64_t n_uses;
+    double *scalars; /* on the device */
+    cudaEvent_t fork;
+    cudaEvent_t done[TSR_CUDA_LAUNCHES]; /* a ring: the end of a launch */
+    uint64_t n_launches;
+    /* of a capture; events are used again by the next one */
+    size_t n_captured, cap_captured, n_events;
+    struct tsr_cuda_captured *captured;
+    bool has_joined[64]; /* by stream */
+    char why[256];       /* the latest refusal */
+};
+
+extern const struct tsr_device_graphs tsr_cuda_device_graphs;
+
+/* A task while `what` is not TSR_CUDA_DIRECT. */
+tsr_status tsr__cuda_graph_task(struct tsr_cuda_device *d, struct tsr_cuda_stream *s,
+                                const struct tsr_task *task) TSR_MUST_USE;
+void tsr__cuda_graphs_close(struct tsr_cuda_device *d);
+
+/* ---- the device ------------------------------------------------------------------------------ */
 
 enum {
     TSR_CUDA_STREAMS = 64,
@@ -132,15 +188,12 @@ tsr_status tsr__cuda_run(struct tsr_cuda_device *d, struct tsr_cuda_stream *s,
 tsr_status tsr__cuda_leave_slot(struct tsr_cuda_device *d, const struct tsr_cuda_event *e,
                                 uint32_t number) TSR_MUST_USE;
 
-/* cuda_device_source.c: a task whose values come from the host, or go there. */
-tsr_status tsr__cuda_source(struct tsr_cuda_device *d, struct tsr_cuda_stream *s,
-                            const struct tsr_task *task) TSR_MUST_USE;
 /* Waits for the copy. */
 tsr_status tsr__cuda_read(struct tsr_cuda_device *d, const void *from, void *to,
                           uint64_t bytes) TSR_MUST_USE;
 void tsr__cuda_staging_close(struct tsr_cuda_device *d);
 
-/* cuda_device_time.c */
+/* cuda_device_stream.c: times of tasks */
 tsr_status tsr__cuda_time_begin(struct tsr_cuda_device *d, uint16_t stream,
                                 const struct tsr_task *task) TSR_MUST_USE;
 tsr_status tsr__cuda_time_end(struct tsr_cuda_device *d) TSR_MUST_USE;

@@ -5,7 +5,7 @@
 
 #include "exec/cuda/device/cuda_device_impl.h"
 #include "exec/cuda/kernels/declare.h"
-#include "exec/cuda/kernels/grid/scalars.h"
+#include "exec/cuda/kernels/grid/grid.h"
 
 /* ---- what there is --------------------------------------------------------------------------- */
 

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "exec/cuda/gpu/context.h"
+#include "exec/cuda/gpu/gpu.h"
 
 /* ThreadSanitizer leaves a program less than two TiB of addresses. */
 #if defined(__SANITIZE_THREAD__)

@@ -62,7 +62,7 @@ TSR_DECLARE_CUDA(move);
 TSR_DECLARE_CUDA(rotary_table);
 TSR_DECLARE_CUDA(used_map);
 
-/* launch_embedding.c */
+/* launch_copies.c: the gradient of an embedding */
 TSR_DECLARE_CUDA(tokens_clear);
 TSR_DECLARE_CUDA(tokens_count);
 TSR_DECLARE_CUDA(tokens_gather);

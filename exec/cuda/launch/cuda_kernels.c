@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "exec/cuda/launch/cuda_kernels.h"
+#include "exec/cuda/launch/cuda_launch.h"
 
 /* Names whose function is the host's: it takes the operands, and tsr__run() launches code. In the
  * order of strcmp(). */

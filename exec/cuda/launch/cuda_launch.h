@@ -5,7 +5,7 @@
 #ifndef TSR_CUDA_LAUNCH_H
 #define TSR_CUDA_LAUNCH_H
 
-#include "exec/cuda/gpu/context.h"
+#include "exec/cuda/gpu/gpu.h"
 #include "exec/kernels/tensor/tensor.h"
 
 struct tsr_column_parts; /* kernels/rows/parts.h */
@@ -23,26 +23,11 @@ struct tsr_cuda_forms {
         tsr_cuda_##name##_f32, tsr_cuda_##name##_torn, tsr_cuda_##name##_f64 \
     }
 
-/* The form for the operands of a call in rows of `columns`. */
-tsr_cuda_kernel tsr_cuda_form(const struct tsr_kernel_call *call,
-                              const struct tsr_cuda_forms *forms, bool wide, uint64_t columns);
-
 /* A row for a team of threads; params begin with struct tsr_rows. kept: reals of every element that
  * stay in shared memory; grows: long rows have more threads. */
 tsr_status tsr_cuda_launch_rows(const struct tsr_kernel_call *call,
                                 const struct tsr_cuda_forms *forms, bool wide, unsigned kept,
                                 bool grows, const void *params) TSR_MUST_USE;
-
-/* Sums over rows: plain into out[0], scaled into out[1] (data NULL: not wanted); `parts` has the
- * operands. */
-tsr_status tsr_cuda_sum_columns(const struct tsr_kernel_call *call, bool wide,
-                                struct tsr_column_parts *parts,
-                                const struct tsr_elems out[2]) TSR_MUST_USE;
-
-/* The second step of it: parts->plain and ->scaled, as far as they are there, of so many chunks. */
-tsr_status tsr_cuda_add_parts(const struct tsr_kernel_call *call, bool wide,
-                              const struct tsr_column_parts *parts, uint64_t chunks,
-                              const struct tsr_elems out[2]) TSR_MUST_USE;
 
 typedef tsr_status (*tsr_cuda_launcher)(const struct tsr_kernel_call *call, bool wide,
                                         const void *params, uint64_t n);
@@ -55,5 +40,24 @@ TSR_DECLARE_LAUNCHER(fold);
 TSR_DECLARE_LAUNCHER(nll);
 TSR_DECLARE_LAUNCHER(norm_backward);
 TSR_DECLARE_LAUNCHER(norms);
+
+/* ---- the GPU's own kernels ------------------------------------------------------------------- */
+
+/* Kernels of engine/ops/KERNELS.md that are the GPU's own: they do more than to
+ * launch code that the host has, too. */
+
+/* launch_copies.c: bytes, as many as both have, within the GPU or from and to the host. Rows of one
+ * width may lie apart. */
+tsr_status tsr__cuda_copy(const struct tsr_kernel_call *call);
+
+/* launch_blas.c */
+tsr_status tsr__cuda_mm(const struct tsr_kernel_call *call); /* and its gradients */
+tsr_status tsr__cuda_bmm(const struct tsr_kernel_call *call);
+/* launch_attention.c */
+tsr_status tsr__cuda_attention(const struct tsr_kernel_call *call);
+tsr_status tsr__cuda_attention_backward(const struct tsr_kernel_call *call);
+
+/* launch_copies.c */
+tsr_status tsr__cuda_embedding_grad(const struct tsr_kernel_call *call);
 
 #endif

@@ -2,8 +2,7 @@
 #include "exec/cuda/cudnn/cudnn_attention.h"
 #include "exec/cuda/kernels/code.h"
 #include "exec/cuda/kernels/declare.h"
-#include "exec/cuda/kernels/grid/attention_plain.h"
-#include "exec/cuda/launch/cuda_kernels.h"
+#include "exec/cuda/kernels/grid/grid.h"
 #include "exec/cuda/launch/cuda_launch.h"
 #include "exec/kernels/matrix/attention.h"
 

@@ -4,8 +4,8 @@
 #include "exec/cuda/blas/blas.h"
 #include "exec/cuda/kernels/code.h"
 #include "exec/cuda/kernels/declare.h"
-#include "exec/cuda/kernels/grid/product.h"
-#include "exec/cuda/launch/cuda_kernels.h"
+#include "exec/cuda/kernels/grid/grid.h"
+#include "exec/cuda/launch/cuda_launch.h"
 #include "exec/kernels/matrix/matmul.h"
 
 /* ---- where matrices lie ---------------------------------------------------------------------- */

@@ -44,7 +44,7 @@ struct tsr_kernel_call {
     const double *scalars_at;
     double factor;        /* FILL */
     tsr_launch_fn launch; /* of the device that runs the call; NULL: the host, here and now */
-    const void *context;  /* what launch needs: cuda/context.h */
+    const void *context;  /* what launch needs: cuda/gpu/gpu.h */
 };
 
 /* Runs to the end. Errors: TSR_EDEFECT when the operands do not fit the kernel's signature;

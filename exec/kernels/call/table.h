@@ -42,7 +42,6 @@ TSR_DECLARE_KERNEL(mean_all);
 TSR_DECLARE_KERNEL(scale_weight_grad);
 /* matmul.c */
 TSR_DECLARE_KERNEL(mm); /* and its gradients */
-/* bmm.c */
 TSR_DECLARE_KERNEL(bmm);
 /* norms.c */
 TSR_DECLARE_KERNEL(norm);
@@ -86,7 +85,7 @@ TSR_DECLARE_KERNEL(nll_rows);
 TSR_DECLARE_KERNEL(nll_backward_tp);
 TSR_DECLARE_KERNEL(mse);
 TSR_DECLARE_KERNEL(mse_backward);
-/* optimizer.c, clip.c */
+/* optimizer.c, sums.c */
 TSR_DECLARE_KERNEL(optimizer);
 TSR_DECLARE_KERNEL(foreach_norm);
 TSR_DECLARE_KERNEL(norm_power);

@@ -1,7 +1,7 @@
 /* elementwise.c: kernels whose every element of the output comes from one of each input. */
 #include "exec/kernels/call/table.h"
 #include "exec/kernels/elements/list.h"
-#include "exec/kernels/grid/grid_swiglu.h"
+#include "exec/kernels/grid/grid_elementwise.h"
 
 TSR_CODE(elementwise, tsr_grid_elementwise, struct tsr_elementwise);
 TSR_CODE(rare, tsr_grid_rare, struct tsr_elementwise);

@@ -3,7 +3,7 @@
  */
 #include "exec/kernels/call/call.h"
 #include "exec/kernels/call/table.h"
-#include "exec/kernels/grid/grid_heads.h"
+#include "exec/kernels/grid/grid_copy.h"
 
 TSR_CODE(place, tsr_grid_place, struct tsr_placing);
 TSR_CODE(head_sums, tsr_grid_head_sums, struct tsr_head_sums);

@@ -1,12 +1,12 @@
 /* list.h: what kernels of elements share: functions of elements whose operands are made elsewhere,
  * and lists of tensors: pairs are collected, and what is collected runs as one piece of code
- * (grid_list.h) when the list is full or at an end.
+ * (grid_copy.h) when the list is full or at an end.
  */
 #ifndef TSR_KERNELS_LIST_H
 #define TSR_KERNELS_LIST_H
 
 #include "exec/kernels/call/call.h"
-#include "exec/kernels/grid/grid_list.h"
+#include "exec/kernels/grid/grid_copy.h"
 
 /* Runs `e` in f64 if `wide` (elementwise.c). */
 tsr_status tsr__run_elementwise(const struct tsr_kernel_call *call, const struct tsr_elementwise *e,

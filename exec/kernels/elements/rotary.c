@@ -4,7 +4,6 @@
 #include "exec/kernels/call/call.h"
 #include "exec/kernels/call/table.h"
 #include "exec/kernels/grid/grid_rotary.h"
-#include "exec/kernels/grid/grid_rotary_table.h"
 
 TSR_CODE(rotary, tsr_grid_rotary, struct tsr_rotaries);
 TSR_CODE_OF_ONE(rotary_table, tsr_grid_rotary_table, struct tsr_rotary_table);

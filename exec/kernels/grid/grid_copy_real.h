@@ -34,7 +34,7 @@ TSR_ANYWHERE void TSR_R(tsr_cut_block)(const struct tsr_pieces *p, uint64_t r, u
 }
 
 #if TSR_BLOCK == 8 && !TSR_REAL_F64
-/* Block `block` of the piece of rank r by spread eights (tensor_eight.h); false: it is not of that
+/* Block `block` of the piece of rank r by spread eights (tensor.h); false: it is not of that
  * kind. */
 TSR_ANYWHERE bool tsr_cut_spread(const struct tsr_pieces *p, uint64_t r, uint64_t block)
 {
@@ -71,5 +71,127 @@ TSR_ANYWHERE void TSR_R(tsr_grid_cut_pieces)(const struct tsr_pieces_list *k, ui
             TSR_R(tsr_cut_block)(p, r, i, end < padded ? end : padded);
         }
         block -= blocks * p->ranks;
+    }
+}
+
+/* ---- lists ----------------------------------------------------------------------------------- */
+
+TSR_ANYWHERE void TSR_R(tsr_list_block)(const struct tsr_list *k, const struct tsr_pair *p,
+                                        uint64_t block)
+{
+    TSR_REAL x[TSR_BLOCK], y[TSR_BLOCK];
+    uint64_t at = block * TSR_BLOCK, left = p->from.n - at;
+    unsigned n = left < TSR_BLOCK ? (unsigned)left : TSR_BLOCK;
+    TSR_R(tsr_load)(&p->from, at, n, x);
+    if (k->op == TSR_LIST_CAST) {
+        TSR_R(tsr_store)(&p->to, p->to_at + at, n, x);
+        return;
+    }
+    if (k->op == TSR_LIST_ADD) {
+        TSR_R(tsr_load)(&p->to, p->to_at + at, n, y);
+        TSR_LANES (i, n)
+            x[i] = y[i] + x[i];
+    } else if (k->op == TSR_LIST_SCALE) {
+        TSR_REAL factor = TSR_R(tsr_load_one)(&k->factor, 0);
+        TSR_LANES (i, n)
+            x[i] *= factor;
+    }
+    TSR_R(tsr_store)(&p->to, p->to_at + at, n, x);
+}
+
+#if TSR_BLOCK == 8 && !TSR_REAL_F64
+/* The same of spread eights (tensor.h). */
+TSR_ANYWHERE void tsr_list_spread(const struct tsr_list *k, const struct tsr_pair *p,
+                                  uint64_t block)
+{
+    uint64_t at = tsr_spread(block);
+    uint32_t from[2][4], old[2][4];
+    float x[8], y[8];
+    unsigned char *to = p->to.data + p->to.item * (p->to_at + at);
+    tsr_get_spread(p->from.data + p->from.item * at, p->from.item, from);
+    if (k->op == TSR_LIST_ADD)
+        tsr_get_spread(to, p->to.item, old);
+    tsr_of_spread(from, p->from.dtype, x);
+    if (k->op == TSR_LIST_ADD) {
+        tsr_of_spread(old, p->to.dtype, y);
+        TSR_LANES (i, 8)
+            x[i] = y[i] + x[i];
+    } else if (k->op == TSR_LIST_SCALE) {
+        float factor = tsr_load_one_f32(&k->factor, 0);
+        TSR_LANES (i, 8)
+            x[i] *= factor;
+    }
+    tsr_put_spread(to, p->to.dtype, x);
+}
+#endif
+
+/* Over the blocks of all items. */
+TSR_ANYWHERE void TSR_R(tsr_grid_list)(const struct tsr_list *k, uint64_t begin, uint64_t step)
+{
+    uint64_t block = begin;
+    for (uint32_t i = 0; i < k->n; i++) {
+        uint64_t blocks = tsr_grid_blocks(k->pairs[i].from.n);
+#if TSR_BLOCK == 8 && !TSR_REAL_F64
+        if (tsr_may_spread(&k->pairs[i].from, 0) &&
+            tsr_may_spread(&k->pairs[i].to, k->pairs[i].to_at))
+            for (; block < tsr_spread_blocks(k->pairs[i].from.n); block += step)
+                tsr_list_spread(k, &k->pairs[i], block);
+#endif
+        for (; block < blocks; block += step)
+            TSR_R(tsr_list_block)(k, &k->pairs[i], block);
+        block -= blocks;
+    }
+}
+
+/* ---- heads ----------------------------------------------------------------------------------- */
+
+/* Columns [at, end) of a row: zeros, elements, zeros. */
+TSR_ANYWHERE void TSR_R(tsr_place_part)(const struct tsr_placing *k, uint64_t row, uint64_t at,
+                                        uint64_t end)
+{
+    uint64_t from = (k->times == 1 ? row : row / k->times) * k->from_row, to = row * k->to_row;
+    uint64_t begin = k->offset, behind = k->offset + k->keep;
+    if (at < begin) {
+        uint64_t n = (begin < end ? begin : end) - at;
+        TSR_R(tsr_store_same)(&k->to, to + at, n, 0);
+        at += n;
+    }
+    if (at < end && at < behind) {
+        uint64_t n = (behind < end ? behind : end) - at;
+        TSR_R(tsr_move)(&k->from, from + at - begin, &k->to, to + at, n);
+        at += n;
+    }
+    if (at < end)
+        TSR_R(tsr_store_same)(&k->to, to + at, end - at, 0);
+}
+
+/* Over rows x tsr_placing_blocks(). */
+TSR_ANYWHERE void TSR_R(tsr_grid_place)(const struct tsr_placing *k, uint64_t begin, uint64_t step)
+{
+    uint64_t per_row = tsr_placing_blocks(k), first = k->zeros ? 0 : k->offset;
+    uint64_t last = k->zeros ? k->to_row : k->offset + k->keep;
+    for (uint64_t block = begin; block < k->rows * per_row; block += step) {
+        uint64_t row = block / per_row, at = first + (block - row * per_row) * TSR_BLOCK;
+        uint64_t end = last - at < TSR_BLOCK ? last : at + TSR_BLOCK;
+        TSR_R(tsr_place_part)(k, row, at, end);
+    }
+}
+
+/* Over the blocks of all rows of the output. */
+TSR_ANYWHERE void TSR_R(tsr_grid_head_sums)(const struct tsr_head_sums *k, uint64_t begin,
+                                            uint64_t step)
+{
+    TSR_REAL sum[TSR_BLOCK], part[TSR_BLOCK];
+    uint64_t per_row = tsr_grid_blocks(k->d), rows = k->out.n / k->d;
+    for (uint64_t block = begin; block < rows * per_row; block += step) {
+        uint64_t row = block / per_row, at = block % per_row * TSR_BLOCK, left = k->d - at;
+        unsigned n = left < TSR_BLOCK ? (unsigned)left : TSR_BLOCK;
+        TSR_R(tsr_load)(&k->g, row * k->times * k->d + at, n, sum);
+        for (uint64_t h = 1; h < k->times; h++) {
+            TSR_R(tsr_load)(&k->g, (row * k->times + h) * k->d + at, n, part);
+            TSR_LANES (i, n)
+                sum[i] += part[i];
+        }
+        TSR_R(tsr_store)(&k->out, row * k->d + at, n, sum);
     }
 }

@@ -1,5 +1,6 @@
-/* grid_elementwise.h: elementwise kernels as a loop over blocks of TSR_BLOCK elements. A body gets
- * (begin, step): the host runs (0, 1), a thread of CUDA (its number, how many there are).
+/* grid_elementwise.h: elementwise kernels, and silu(gate) * up, as a loop over blocks of
+ * TSR_BLOCK elements. A body gets (begin, step): the host runs (0, 1), a thread of CUDA (its
+ * number, how many there are).
  */
 #ifndef TSR_KERNELS_GRID_ELEMENTWISE_H
 #define TSR_KERNELS_GRID_ELEMENTWISE_H
@@ -56,6 +57,12 @@ TSR_ANYWHERE uint64_t tsr_grid_blocks(uint64_t n)
 {
     return n / TSR_BLOCK + (n % TSR_BLOCK != 0);
 }
+
+/* silu(gate) * up. Forward: gate, up, out. Backward: g as well, and grad_gate and grad_up (data
+ * NULL: not wanted), which may lie where gate and up do. */
+struct tsr_swiglu {
+    struct tsr_elems gate, up, out, g, grad_gate, grad_up;
+};
 
 #define TSR_REAL_F64 0
 #include "exec/kernels/grid/grid_elementwise_real.h"

@@ -156,7 +156,7 @@ TSR_ANYWHERE void TSR_R(tsr_optimizer_update)(const struct tsr_optimizer_work *w
 }
 
 #if TSR_BLOCK == 8 && !TSR_REAL_F64
-/* The fused step of spread eights (tensor_eight.h), of states in f32. */
+/* The fused step of spread eights (tensor.h), of states in f32. */
 TSR_ANYWHERE bool tsr_fused_may_spread(const struct tsr_optimizer_work *w)
 {
     return w->m.dtype == TSR_F32 && w->v.dtype == TSR_F32 && w->p.dtype == TSR_F32 &&

@@ -6,7 +6,7 @@
 
 #include "exec/kernels/call/table.h"
 #include "exec/kernels/matrix/attention.h"
-#include "exec/kernels/matrix/gemm.h"
+#include "exec/kernels/matrix/matmul.h"
 #include "exec/kernels/tensor/rows.h"
 
 /* lse has a row of `queries` elements for every head, or of more: the padding is infinite. */
@@ -60,15 +60,6 @@ tsr_status tsr__attention_operands(const struct tsr_kernel_call *call, bool forw
 #undef TSR_REAL_F64
 #define TSR_REAL_F64 1
 #include "exec/kernels/matrix/attention_real.h"
-#undef TSR_REAL_F64
-
-/* The gradients, a block of queries at a time: weights again from scores and lse; those of a
- * key/value head are summed over its query heads in order. */
-#define TSR_REAL_F64 0
-#include "exec/kernels/matrix/attention_backward_real.h"
-#undef TSR_REAL_F64
-#define TSR_REAL_F64 1
-#include "exec/kernels/matrix/attention_backward_real.h"
 #undef TSR_REAL_F64
 
 TSR_KERNEL_OF_REALS(attention)

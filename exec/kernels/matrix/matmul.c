@@ -1,17 +1,41 @@
-/* matmul.c: products of a linear layer, forward and backward.
+/* matmul.c: products: of matrices in memory (OpenBLAS, or plain loops), of a linear layer, forward
+ * and backward, and the batched ones of attention that is written with matrix products.
  *
- * Operands that are dense and of the type that computes are multiplied where they lie. Others are
- * converted in panels of at most PANEL rows and columns, so that temporaries stay small beside a
- * vocabulary; the panel of a that was loaded last is kept while b's change.
+ * Operands that are dense and of the type that computes are multiplied where they lie. Others of a
+ * linear layer are converted in panels of at most PANEL rows and columns, so that temporaries stay
+ * small beside a vocabulary; the panel of a that was loaded last is kept while b's change. Batched
+ * products go a head at a time, BLOCK queries at a time, from copies in the type that computes.
  */
-#include <stdlib.h>
-
-#include "exec/kernels/call/table.h"
-#include "exec/kernels/matrix/gemm.h"
 #include "exec/kernels/matrix/matmul.h"
+
+#include <limits.h>
+#include <stdlib.h>
+#include <string.h>
+
+#ifdef TSR_HAVE_OPENBLAS
+#include <cblas.h>
+#endif
+
+#include "exec/kernels/call/kernel.h"
+#include "exec/kernels/call/table.h"
 #include "exec/kernels/tensor/rows.h"
 
-enum { PANEL = 2048 };
+void tsr_kernels_init(void)
+{
+#ifdef TSR_HAVE_OPENBLAS
+    openblas_set_num_threads(1);
+#endif
+}
+
+#ifdef TSR_HAVE_OPENBLAS
+static bool fits_blas(const struct tsr_gemm *g)
+{
+    return g->m <= INT_MAX && g->n <= INT_MAX && g->k <= INT_MAX && g->lda <= INT_MAX &&
+           g->ldb <= INT_MAX && g->ldc <= INT_MAX;
+}
+#endif
+
+enum { PANEL = 2048, BLOCK = 128 };
 
 /* A matrix as it is stored, and where its rows lie if it can be used in place. */
 struct matrix {
@@ -118,4 +142,48 @@ tsr_status tsr__mm(const struct tsr_kernel_call *call)
     struct tsr_product p;
     TSR_TRY(tsr__product_operands(call, &p));
     return tsr__is_wide(call) ? multiply_f64(call, &p) : multiply_f32(call, &p);
+}
+
+/* ---- batched products of attention ----------------------------------------------------------- */
+
+static enum tsr_bmm_form form_of(const char *name)
+{
+    if (strcmp(name, "bmm_scores") == 0 || strcmp(name, "bmm_grad_p") == 0)
+        return TSR_BMM_OUTER;
+    if (strcmp(name, "bmm_values") == 0 || strcmp(name, "bmm_grad_q") == 0)
+        return TSR_BMM_APPLY;
+    return TSR_BMM_TRANSPOSED;
+}
+
+static bool is_scaled(const char *name)
+{
+    return strcmp(name, "bmm_scores") == 0 || strcmp(name, "bmm_grad_q") == 0 ||
+           strcmp(name, "bmm_grad_k") == 0;
+}
+
+tsr_status tsr__bmm_operands(const struct tsr_kernel_call *call, struct tsr_bmm *s)
+{
+    const char *name = call->work->name;
+    TSR_TRY(tsr__need_args(call, 4));
+    const uint64_t *a = call->work->args;
+    *s = (struct tsr_bmm){.form = form_of(name),
+                          .batch = a[0],
+                          .seq = a[1],
+                          .heads = a[2],
+                          .dim = a[3],
+                          .alpha = is_scaled(name) ? call->work->constants[0] : 1};
+    bool outer = s->form == TSR_BMM_OUTER, second = strcmp(name, "bmm_grad_v") == 0;
+    uint64_t heads = tsr__product3(s->batch, s->heads, 1);
+    uint64_t tokens = tsr__product3(heads, s->seq, s->dim);
+    uint64_t scores = tsr__product3(heads, s->seq, s->seq);
+    TSR_TRY(tsr__in(call, second ? 1 : 0, TSR_OPERAND_FLOAT, outer ? tokens : scores, &s->a));
+    TSR_TRY(tsr__in(call, second ? 0 : 1, TSR_OPERAND_FLOAT, tokens, &s->b));
+    return tsr__out(call, 3, TSR_OPERAND_FLOAT, outer ? scores : tokens, &s->out);
+}
+
+tsr_status tsr__bmm(const struct tsr_kernel_call *call)
+{
+    struct tsr_bmm s;
+    TSR_TRY(tsr__bmm_operands(call, &s));
+    return tsr__is_wide(call) ? bmm_f64(call, &s) : bmm_f32(call, &s);
 }

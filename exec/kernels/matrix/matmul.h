@@ -1,9 +1,32 @@
-/* matmul.h: the operands of products, of linear layers and of attention, for the host and for a
- * GPU. */
+/* matmul.h: products of matrices in memory, and the operands of products, of linear layers and of
+ * attention, for the host and for a GPU.
+ */
 #ifndef TSR_KERNELS_MATMUL_H
 #define TSR_KERNELS_MATMUL_H
 
+#include <stdbool.h>
+#include <stdint.h>
+
 #include "exec/kernels/call/call.h"
+
+/* ---- in memory ------------------------------------------------------------------------------- */
+
+/* Products of matrices in memory, row-major, on the calling thread.
+ *
+ * c (m, n) = alpha op(a) op(b) + beta c, op(a) (m, k), op(b) (k, n); op transposes if `ta`, `tb`.
+ * lda, ldb, ldc: elements from row to row, of what is stored. beta 0: c is not read. OpenBLAS if
+ * the build has it; sizes beyond its 32 bits go through the plain loops. */
+
+struct tsr_gemm {
+    bool ta, tb;
+    uint64_t m, n, k, lda, ldb, ldc;
+    double alpha, beta;
+};
+
+void tsr__gemm_f32(const struct tsr_gemm *g, const float *a, const float *b, float *c);
+void tsr__gemm_f64(const struct tsr_gemm *g, const double *a, const double *b, double *c);
+
+/* ---- of linear layers ------------------------------------------------------------------------ */
 
 /* out (m, n) = op(a) op(b) [+ bias, the same in every row] [+ into, which is out's own place].
  * op(a) is (m, k), op(b) (k, n); ta: a is stored as (k, m), tb: b as (n, k). */

@@ -7,7 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "exec/cuda/device/cuda_rank.h"
+#include "exec/cuda/device/cuda_device.h"
 
 static bool is_loopback(const struct tsr_args *args)
 {

@@ -8,7 +8,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "exec/cuda/device/cuda_rank.h"
+#include "exec/cuda/device/cuda_device.h"
 #include "exec/launch/launch.h"
 #include "experiments/cli/args/args.h"
 #include "experiments/cli/args/cmd.h"

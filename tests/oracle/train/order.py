@@ -1,4 +1,4 @@
-"""The order of samples of a run, as exec/data/data.h and exec/data/permutation.h define it."""
+"""The order of samples of a run, as exec/data/data.h defines it."""
 
 MASK = (1 << 64) - 1
 ROUNDS = 8

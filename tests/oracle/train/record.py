@@ -64,7 +64,7 @@ def windows(tokens, which):
 
 
 def factor(step, steps):
-    """exec/train/schedule.h: warm-up, then cosine."""
+    """exec/train/train.h: warm-up, then cosine."""
     if step < WARMUP:
         return (step + 1) / (WARMUP + 1)
     p = min(1.0, (step + 1 - WARMUP) / (steps - WARMUP + 1))

@@ -5,7 +5,7 @@
  */
 #include "exec/cuda/kernels/code.h"
 
-#include "exec/cuda/kernels/grid/attention_plain.h"
+#include "exec/cuda/kernels/grid/grid.h"
 
 #define TSR_REAL_F64 0
 #include "exec/cuda/kernels/grid/attention_plain_real.h"

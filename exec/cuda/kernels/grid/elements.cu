@@ -3,13 +3,10 @@
  */
 #include "exec/cuda/kernels/code.h"
 
-#include "exec/cuda/kernels/grid/scalars.h"
+#include "exec/cuda/kernels/grid/grid.h"
 #include "exec/kernels/grid/grid_copy.h"
-#include "exec/kernels/grid/grid_heads.h"
-#include "exec/kernels/grid/grid_list.h"
 #include "exec/kernels/grid/grid_rotary.h"
-#include "exec/kernels/grid/grid_rotary_table.h"
-#include "exec/kernels/grid/grid_swiglu.h"
+#include "exec/kernels/grid/grid_elementwise.h"
 
 /* One tensor or a list of them in a launch. */
 TSR_LIST_CODE(elementwise, tsr_grid_elementwise, struct tsr_elementwise, TSR_CUDA_STAY)

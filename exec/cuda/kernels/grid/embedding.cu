@@ -1,7 +1,7 @@
-/* embedding.cu: rows of a table by their numbers, and their gradient (tokens.h). */
+/* embedding.cu: rows of a table by their numbers, and their gradient (grid.h). */
 #include "exec/cuda/kernels/code.h"
 
-#include "exec/cuda/kernels/grid/tokens.h"
+#include "exec/cuda/kernels/grid/grid.h"
 
 TSR_GRID_CODE(embedding, tsr_grid_embedding, struct tsr_embedding)
 TSR_GRID_CODE(embedding_grad, tsr_grid_embedding_grad, struct tsr_embedding_grad)

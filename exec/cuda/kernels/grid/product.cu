@@ -3,7 +3,7 @@
  */
 #include "exec/cuda/kernels/code.h"
 
-#include "exec/cuda/kernels/grid/product.h"
+#include "exec/cuda/kernels/grid/grid.h"
 
 #define TSR_REAL_F64 0
 #include "exec/cuda/kernels/grid/product_real.h"

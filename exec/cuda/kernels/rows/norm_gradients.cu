@@ -1,10 +1,10 @@
-/* norm_gradients.cu: all gradients of RMSNorm and LayerNorm (norm_gradients.h). Rows come into
+/* norm_gradients.cu: all gradients of RMSNorm and LayerNorm (parts.h). Rows come into
  * shared memory some rows ahead, in the bytes that they have; every thread reads only what it asked
  * for itself, and has the same columns in every row, so that their sums stay with it.
  */
 #include "exec/cuda/kernels/team.h"
 
-#include "exec/cuda/kernels/rows/norm_gradients.h"
+#include "exec/cuda/kernels/rows/parts.h"
 
 /* What a thread needs all the time. */
 struct norm_work {
