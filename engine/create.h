@@ -2,8 +2,8 @@
  *
  * One engine stands for one rank and is used by one thread at a time.
  */
-#ifndef TSR_CREATE_H
-#define TSR_CREATE_H
+#ifndef TSR_ENGINE_CREATE_H
+#define TSR_ENGINE_CREATE_H
 
 #include "engine/graph/config.h"
 

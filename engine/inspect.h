@@ -2,8 +2,8 @@
  *
  * Strings and arrays in the answers belong to the engine.
  */
-#ifndef TSR_INSPECT_H
-#define TSR_INSPECT_H
+#ifndef TSR_ENGINE_INSPECT_H
+#define TSR_ENGINE_INSPECT_H
 
 #include "engine/program/base.h"
 

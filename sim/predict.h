@@ -1,8 +1,8 @@
 /* predict.h: how long one collective takes on a cluster that does nothing else, as nccl-tests
  * measures it: calls one after the other, the host always ahead.
  */
-#ifndef TSR_PREDICT_H
-#define TSR_PREDICT_H
+#ifndef TSR_SIM_PREDICT_H
+#define TSR_SIM_PREDICT_H
 
 #include "sim/sim.h"
 

@@ -5,8 +5,8 @@
  * simulation is one child process; the caller gets plain data back. Times are seconds from the
  * start.
  */
-#ifndef TSR_SIM_H
-#define TSR_SIM_H
+#ifndef TSR_SIM_SIM_H
+#define TSR_SIM_SIM_H
 
 #include "sim/cluster/cluster.h"
 #include "sim/input/job.h"

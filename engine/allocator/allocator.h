@@ -5,8 +5,8 @@
  * expandable segments [7], garbage collection [8], free-and-retry and out of memory [4.4].
  * The allocator only does arithmetic on addresses: executors back the segments.
  */
-#ifndef TSR_ALLOCATOR_H
-#define TSR_ALLOCATOR_H
+#ifndef TSR_ENGINE_ALLOCATOR_H
+#define TSR_ENGINE_ALLOCATOR_H
 
 #include "engine/program/base.h"
 

@@ -8,8 +8,8 @@
  *   - a free block is the whole segment iff its size is the segment's: "unsplit".
  * Structs come from an arena and are recycled, and the sets are intrusive: freeing needs no memory.
  */
-#ifndef TSR_ALLOCATOR_IMPL_H
-#define TSR_ALLOCATOR_IMPL_H
+#ifndef TSR_ENGINE_ALLOCATOR_IMPL_H
+#define TSR_ENGINE_ALLOCATOR_IMPL_H
 
 #include "engine/allocator/allocator.h"
 

@@ -14,8 +14,8 @@
  * tsr_checker_finish() and the findings. One checker is used by one thread at a time; ranks that
  * run as threads get a checker each, which knows only that rank.
  */
-#ifndef TSR_CHECK_H
-#define TSR_CHECK_H
+#ifndef TSR_ENGINE_CHECK_H
+#define TSR_ENGINE_CHECK_H
 
 #include "engine/program/executor.h"
 

@@ -7,8 +7,8 @@
  *   check_ranks.c   the collectives of one rank, and of all: mismatches, deadlocks
  *   check_text.c    findings in words, and which instructions they may still name
  */
-#ifndef TSR_CHECK_IMPL_H
-#define TSR_CHECK_IMPL_H
+#ifndef TSR_ENGINE_CHECK_IMPL_H
+#define TSR_ENGINE_CHECK_IMPL_H
 
 #include "engine/check/check.h"
 

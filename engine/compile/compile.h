@@ -8,8 +8,8 @@
  *
  * Everything lives in the engine's arena. Values and operations are named by their indices.
  */
-#ifndef TSR_COMPILE_H
-#define TSR_COMPILE_H
+#ifndef TSR_ENGINE_COMPILE_H
+#define TSR_ENGINE_COMPILE_H
 
 #include "engine/ops/ops_common.h"
 

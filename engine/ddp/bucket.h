@@ -3,8 +3,8 @@
  * Items (parameters, in a given order) go to the open bucket of their dtype; a bucket closes with
  * the item that makes it reach its limit. The reducer and `tessera trace` both use it.
  */
-#ifndef TSR_BUCKET_H
-#define TSR_BUCKET_H
+#ifndef TSR_ENGINE_BUCKET_H
+#define TSR_ENGINE_BUCKET_H
 
 #include "engine/program/base.h"
 

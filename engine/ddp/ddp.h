@@ -1,8 +1,8 @@
 /* ddp.h: the bucketed replicate, the DDP-based one (sections 5.2-5.4, R206-R220): options and
  * calls. The rule by which buckets fill, alone: bucket.h.
  */
-#ifndef TSR_DDP_H
-#define TSR_DDP_H
+#ifndef TSR_ENGINE_DDP_H
+#define TSR_ENGINE_DDP_H
 
 #include "engine/fsdp/fully_shard.h"
 #include "engine/graph/user_emit.h"

@@ -2,8 +2,8 @@
  * shared by reducer.c (buckets, forward) and reducer_backward.c (readiness, all-reduces, hooks).
  * Private to engine/.
  */
-#ifndef TSR_REDUCER_H
-#define TSR_REDUCER_H
+#ifndef TSR_ENGINE_REDUCER_H
+#define TSR_ENGINE_REDUCER_H
 
 #include "engine/ddp/ddp.h"
 #include "engine/fsdp1/fsdp1.h"

@@ -2,8 +2,8 @@
  * and one that is shipped: the all-gather over two levels. tsr_set_custom_all_gather() of
  * methods.h takes them.
  */
-#ifndef TSR_CUSTOM_COMM_H
-#define TSR_CUSTOM_COMM_H
+#ifndef TSR_ENGINE_CUSTOM_COMM_H
+#define TSR_ENGINE_CUSTOM_COMM_H
 
 #include "engine/program/base.h"
 

@@ -1,8 +1,8 @@
 /* fsdp.h: wrapped states, parameter groups and what they share: the hook state machines of
  * fully_shard and replicate (section 3). Private to engine/.
  */
-#ifndef TSR_FSDP_H
-#define TSR_FSDP_H
+#ifndef TSR_ENGINE_FSDP_H
+#define TSR_ENGINE_FSDP_H
 
 #include "engine/fsdp/fully_shard.h"
 #include "engine/fsdp/methods.h"

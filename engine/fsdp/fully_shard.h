@@ -1,8 +1,8 @@
 /* fully_shard.h: fully_shard and the replicate on its machinery: options and calls (sections
  * 2, 5.1). What a wrapped module can be told afterwards: methods.h.
  */
-#ifndef TSR_FULLY_SHARD_H
-#define TSR_FULLY_SHARD_H
+#ifndef TSR_ENGINE_FULLY_SHARD_H
+#define TSR_ENGINE_FULLY_SHARD_H
 
 #include "engine/program/base.h"
 

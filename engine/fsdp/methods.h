@@ -5,8 +5,8 @@
  * TSR_EATTRIBUTE, unless said. recurse: also for every wrapped module below it. They hold from
  * when they are called, so also between two parts of a step. [2.15]: PyTorch 2.11 has it not.
  */
-#ifndef TSR_METHODS_H
-#define TSR_METHODS_H
+#ifndef TSR_ENGINE_METHODS_H
+#define TSR_ENGINE_METHODS_H
 
 #include "engine/fsdp/custom_comm.h"
 #include "engine/graph/module_tree.h"

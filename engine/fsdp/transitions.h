@@ -1,8 +1,8 @@
 /* transitions.h: the state machines as data (sections 1.2 and 1.3): every legal move is a row of a
  * table, each move is checked against it at run time, and the tables can be printed.
  */
-#ifndef TSR_TRANSITIONS_H
-#define TSR_TRANSITIONS_H
+#ifndef TSR_ENGINE_TRANSITIONS_H
+#define TSR_ENGINE_TRANSITIONS_H
 
 #include "engine/program/base.h"
 

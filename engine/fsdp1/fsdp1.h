@@ -6,8 +6,8 @@
  *   fsdp1_views.c     original parameters as views of the flat one, and the way of their gradients
  *   fsdp1_backward.c  backward hooks, the reduction, the end of a backward
  */
-#ifndef TSR_FSDP1_H
-#define TSR_FSDP1_H
+#ifndef TSR_ENGINE_FSDP1_H
+#define TSR_ENGINE_FSDP1_H
 
 #include "engine/fsdp/fsdp.h"
 #include "engine/fsdp1/fsdp1_wrap.h"

@@ -1,7 +1,7 @@
 /* fsdp1_wrap.h: FSDP1, the older FullyShardedDataParallel: options and calls (FSDP1.md).
  */
-#ifndef TSR_FSDP1_WRAP_H
-#define TSR_FSDP1_WRAP_H
+#ifndef TSR_ENGINE_FSDP1_WRAP_H
+#define TSR_ENGINE_FSDP1_WRAP_H
 
 #include "engine/fsdp/fully_shard.h"
 

@@ -1,8 +1,8 @@
 /* architecture.h: families of models in numbers: Llama, GPT-2, MPT. engine/models/models.h builds
  * them; operations and tracing read what a family does in its own way.
  */
-#ifndef TSR_ARCHITECTURE_H
-#define TSR_ARCHITECTURE_H
+#ifndef TSR_ENGINE_ARCHITECTURE_H
+#define TSR_ENGINE_ARCHITECTURE_H
 
 #include "engine/program/base.h"
 

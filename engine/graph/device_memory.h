@@ -1,8 +1,8 @@
 /* device_memory.h: the memory of the device as an engine uses it, and the request that it could
  * not serve. Memory of the host: host_memory.h.
  */
-#ifndef TSR_DEVICE_MEMORY_H
-#define TSR_DEVICE_MEMORY_H
+#ifndef TSR_ENGINE_DEVICE_MEMORY_H
+#define TSR_ENGINE_DEVICE_MEMORY_H
 
 #include "engine/allocator/allocator.h"
 #include "engine/program/program.h"

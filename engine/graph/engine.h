@@ -10,8 +10,8 @@
  * does nothing, and the step function returns it. So model code and hooks read like the PyTorch
  * code they stand for, without a check after each operation.
  */
-#ifndef TSR_ENGINE_H
-#define TSR_ENGINE_H
+#ifndef TSR_ENGINE_ENGINE_H
+#define TSR_ENGINE_ENGINE_H
 
 #include "engine/graph/architecture.h"
 #include "engine/graph/config.h"

@@ -1,8 +1,8 @@
 /* graph.h: storages, tensors, nodes and checkpointed calls: the autograd graph that an iteration
  * makes and takes apart, and the state of the backward. Private to engine/; included by engine.h.
  */
-#ifndef TSR_GRAPH_H
-#define TSR_GRAPH_H
+#ifndef TSR_ENGINE_GRAPH_H
+#define TSR_ENGINE_GRAPH_H
 
 #include "engine/allocator/allocator.h"
 #include "engine/graph/module_tree.h"

@@ -9,8 +9,8 @@
  * on timing, it counts as over when the host has since waited for the device, or an iteration (or
  * another section of the run: load, eval, save) has begun.
  */
-#ifndef TSR_HOST_MEMORY_H
-#define TSR_HOST_MEMORY_H
+#ifndef TSR_ENGINE_HOST_MEMORY_H
+#define TSR_ENGINE_HOST_MEMORY_H
 
 #include "engine/program/program.h"
 

@@ -1,8 +1,8 @@
 /* module.h: the module tree with its parameters, and a module's call with the hooks around it.
  * Private to engine/; included by engine.h.
  */
-#ifndef TSR_MODULE_H
-#define TSR_MODULE_H
+#ifndef TSR_ENGINE_MODULE_H
+#define TSR_ENGINE_MODULE_H
 
 #include "engine/graph/graph.h"
 

@@ -6,8 +6,8 @@
  * order. Patterns: '*' stands for anything inside one component of an FQN, '**' for anything at
  * all, "" matches the root.
  */
-#ifndef TSR_MODULE_TREE_H
-#define TSR_MODULE_TREE_H
+#ifndef TSR_ENGINE_MODULE_TREE_H
+#define TSR_ENGINE_MODULE_TREE_H
 
 #include "engine/program/base.h"
 

@@ -1,8 +1,8 @@
 /* step_config.h: what a step is told: batch, optimizer, accumulation, clipping, loss.
  * tsr_step_configure() (engine/step/step.h) takes it; models, operations and groups read it.
  */
-#ifndef TSR_STEP_CONFIG_H
-#define TSR_STEP_CONFIG_H
+#ifndef TSR_ENGINE_STEP_CONFIG_H
+#define TSR_ENGINE_STEP_CONFIG_H
 
 #include "engine/program/base.h"
 

@@ -4,8 +4,8 @@
  * None of these returns a status: with a NULL tensor, or once the engine has failed, they do
  * nothing, and the step returns the error. Offsets and sizes are bytes into a tensor.
  */
-#ifndef TSR_USER_EMIT_H
-#define TSR_USER_EMIT_H
+#ifndef TSR_ENGINE_USER_EMIT_H
+#define TSR_ENGINE_USER_EMIT_H
 
 #include "engine/program/base.h"
 

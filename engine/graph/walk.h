@@ -7,8 +7,8 @@
  * Part of the state is what makes the engine emit other instructions, other addresses, or leave
  * another state behind. Names, shapes and options that are fixed once wrapping is over are not.
  */
-#ifndef TSR_WALK_H
-#define TSR_WALK_H
+#ifndef TSR_ENGINE_WALK_H
+#define TSR_ENGINE_WALK_H
 
 #include "engine/graph/engine.h"
 

@@ -5,8 +5,8 @@
  * shard with split factor f was cut after shards to its right that made f pieces (section 2.8).
  * Every cut follows the ceil rule (section 2.2); sizes may be uneven.
  */
-#ifndef TSR_DTENSOR_H
-#define TSR_DTENSOR_H
+#ifndef TSR_ENGINE_DTENSOR_H
+#define TSR_ENGINE_DTENSOR_H
 
 #include "engine/program/base.h"
 

@@ -2,8 +2,8 @@
  * parts of the engine's mesh, what tensor parallelism uses of it, and the cut of a wrapped group.
  * Private to engine/; what others may ask is in dtensor.h, tensor_parallel.h and sharded_state.h.
  */
-#ifndef TSR_LAYOUT_H
-#define TSR_LAYOUT_H
+#ifndef TSR_ENGINE_LAYOUT_H
+#define TSR_ENGINE_LAYOUT_H
 
 #include "engine/graph/engine.h"
 #include "engine/layout/tensor_parallel.h"

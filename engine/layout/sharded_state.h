@@ -4,8 +4,8 @@
  *
  * Equal layouts are stored once, so that the layout of all ranks is a few tables.
  */
-#ifndef TSR_SHARDED_STATE_H
-#define TSR_SHARDED_STATE_H
+#ifndef TSR_ENGINE_SHARDED_STATE_H
+#define TSR_ENGINE_SHARDED_STATE_H
 
 #include "engine/layout/dtensor.h"
 

@@ -5,8 +5,8 @@
  * dimensions that its options name. tsr_tensor_parallel() alone gives layouts; steps are modelled
  * after tsr_tensor_parallel_model() (tsr_engine_init_params() says so).
  */
-#ifndef TSR_TENSOR_PARALLEL_H
-#define TSR_TENSOR_PARALLEL_H
+#ifndef TSR_ENGINE_TENSOR_PARALLEL_H
+#define TSR_ENGINE_TENSOR_PARALLEL_H
 
 #include "engine/graph/config.h"
 #include "engine/layout/dtensor.h"

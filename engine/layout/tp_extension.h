@@ -4,8 +4,8 @@
  *
  * Boxes follow the ceil rule (R247), also where PyTorch 2.11 divides evenly.
  */
-#ifndef TSR_TP_EXTENSION_H
-#define TSR_TP_EXTENSION_H
+#ifndef TSR_ENGINE_TP_EXTENSION_H
+#define TSR_ENGINE_TP_EXTENSION_H
 
 #include "engine/layout/dtensor.h"
 

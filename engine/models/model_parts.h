@@ -1,8 +1,8 @@
 /* model_parts.h: what the model families have in common: modules, those of transformers among
  * them, checks of sizes, and what is said of a model once it is built. Private to the models.
  */
-#ifndef TSR_MODEL_PARTS_H
-#define TSR_MODEL_PARTS_H
+#ifndef TSR_ENGINE_MODEL_PARTS_H
+#define TSR_ENGINE_MODEL_PARTS_H
 
 #include "engine/models/models.h"
 #include "engine/ops/ops_common.h"

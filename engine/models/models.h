@@ -1,8 +1,8 @@
 /* models.h: the models that come with the engine: Llama, GPT-2, MPT, and generic trees. A model of
  * one's own: engine/graph/module_tree.h.
  */
-#ifndef TSR_MODELS_H
-#define TSR_MODELS_H
+#ifndef TSR_ENGINE_MODELS_H
+#define TSR_ENGINE_MODELS_H
 
 #include "engine/graph/architecture.h"
 

@@ -9,8 +9,8 @@
  * Shapes: T = tokens (batch x sequence), D = width, V = vocabulary, H heads, K key/value heads, d
  * head size. A tensor has T rows.
  */
-#ifndef TSR_OPS_H
-#define TSR_OPS_H
+#ifndef TSR_ENGINE_OPS_H
+#define TSR_ENGINE_OPS_H
 
 #include "engine/graph/module_tree.h"
 

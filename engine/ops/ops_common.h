@@ -1,8 +1,8 @@
 /* ops_common.h: what the files of operations share: pieces that they are made of, and what the
  * engine keeps for them. Private to engine/.
  */
-#ifndef TSR_OPS_COMMON_H
-#define TSR_OPS_COMMON_H
+#ifndef TSR_ENGINE_OPS_COMMON_H
+#define TSR_ENGINE_OPS_COMMON_H
 
 #include "engine/graph/engine.h"
 #include "engine/layout/layout.h"

@@ -5,8 +5,8 @@
  * nobody but the caller and the graph know may be overwritten by the result. The graph is safe,
  * because what a node saves holds the memory, too; the caller has to let go of it afterwards.
  */
-#ifndef TSR_OPS_FUSED_H
-#define TSR_OPS_FUSED_H
+#ifndef TSR_ENGINE_OPS_FUSED_H
+#define TSR_ENGINE_OPS_FUSED_H
 
 #include "engine/ops/ops_common.h"
 

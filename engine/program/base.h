@@ -5,8 +5,8 @@
  * tsr_error_text(). Codes TSR_EVALUE ... TSR_ETYPE are mistakes in what the caller asked for and
  * are named after the exceptions that PyTorch raises in the same place (tsr_status_class()).
  */
-#ifndef TSR_BASE_H
-#define TSR_BASE_H
+#ifndef TSR_ENGINE_BASE_H
+#define TSR_ENGINE_BASE_H
 
 #include <stdarg.h>
 #include <stdbool.h>

@@ -3,8 +3,8 @@
  * The engine calls submit() once per instruction, in host issue order of one rank. An executor
  * never calls back into the engine. Adding one: copy the recorder (program.c), fill the table.
  */
-#ifndef TSR_EXECUTOR_H
-#define TSR_EXECUTOR_H
+#ifndef TSR_ENGINE_EXECUTOR_H
+#define TSR_ENGINE_EXECUTOR_H
 
 #include "engine/program/program.h"
 

@@ -3,8 +3,8 @@
  * Peaks are counted in issue order, which does not depend on time: it is what PyTorch's
  * max_memory_allocated() reports. Bytes are block bytes (what the allocator took) unless said.
  */
-#ifndef TSR_MEMORY_H
-#define TSR_MEMORY_H
+#ifndef TSR_ENGINE_MEMORY_H
+#define TSR_ENGINE_MEMORY_H
 
 #include "engine/program/program.h"
 

@@ -6,8 +6,8 @@
  *
  * Units: bytes, FLOP. There is no time in a program: executors own clocks.
  */
-#ifndef TSR_PROGRAM_H
-#define TSR_PROGRAM_H
+#ifndef TSR_ENGINE_PROGRAM_H
+#define TSR_ENGINE_PROGRAM_H
 
 #include "engine/program/base.h"
 

@@ -4,8 +4,8 @@
  * fields of the engine events are those of the recorded PyTorch runs (tests/golden/README.md), so
  * that a trace can be compared with the real thing. Without a sink nothing is formatted.
  */
-#ifndef TSR_TRACE_H
-#define TSR_TRACE_H
+#ifndef TSR_ENGINE_TRACE_H
+#define TSR_ENGINE_TRACE_H
 
 #include "engine/program/base.h"
 

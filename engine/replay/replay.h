@@ -13,8 +13,8 @@
  * noticed, the second recorded, the third compared with the record, instruction by instruction.
  * States may follow each other in a cycle.
  */
-#ifndef TSR_REPLAY_H
-#define TSR_REPLAY_H
+#ifndef TSR_ENGINE_REPLAY_H
+#define TSR_ENGINE_REPLAY_H
 
 #include "engine/program/base.h"
 

@@ -1,8 +1,8 @@
 /* replay_impl.h: the digest of a state between two steps (graph/walk.h), as digest.c makes it for
  * replay.c. Private to the replay of steps.
  */
-#ifndef TSR_REPLAY_IMPL_H
-#define TSR_REPLAY_IMPL_H
+#ifndef TSR_ENGINE_REPLAY_IMPL_H
+#define TSR_ENGINE_REPLAY_IMPL_H
 
 #include "engine/graph/walk.h"
 #include "engine/step/step.h"

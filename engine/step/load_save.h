@@ -5,8 +5,8 @@
  * of tensor-parallel models; TSR_EOOM. Rank 0 has more to do with full ones: its program is its
  * own.
  */
-#ifndef TSR_LOAD_SAVE_H
-#define TSR_LOAD_SAVE_H
+#ifndef TSR_ENGINE_LOAD_SAVE_H
+#define TSR_ENGINE_LOAD_SAVE_H
 
 #include "engine/program/base.h"
 

@@ -3,8 +3,8 @@
  * After an error of a step (TSR_EOOM with the modelled device full: engine/graph/device_memory.h)
  * the engine can only be destroyed, or, in version 2.15, reset with tsr_reset_iter_state().
  */
-#ifndef TSR_STEP_H
-#define TSR_STEP_H
+#ifndef TSR_ENGINE_STEP_H
+#define TSR_ENGINE_STEP_H
 
 #include "engine/graph/step_config.h"
 

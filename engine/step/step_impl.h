@@ -2,8 +2,8 @@
  * gradients as optimizer and clipping see them, reports, metrics, saving, and what a run does
  * besides its iterations. Private to the steps and their replay.
  */
-#ifndef TSR_STEP_IMPL_H
-#define TSR_STEP_IMPL_H
+#ifndef TSR_ENGINE_STEP_IMPL_H
+#define TSR_ENGINE_STEP_IMPL_H
 
 #include "engine/fsdp1/fsdp1.h"
 #include "engine/graph/engine.h"

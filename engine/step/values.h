@@ -1,8 +1,8 @@
 /* values.h: where parameters, gradients and optimizer states lie, for those who look at
  * what an executor computed, after a drain.
  */
-#ifndef TSR_VALUES_H
-#define TSR_VALUES_H
+#ifndef TSR_ENGINE_VALUES_H
+#define TSR_ENGINE_VALUES_H
 
 #include "engine/program/program.h"
 

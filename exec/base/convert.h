@@ -1,6 +1,6 @@
 /* convert.h: arrays of one dtype as another one. */
-#ifndef TSR_CONVERT_H
-#define TSR_CONVERT_H
+#ifndef TSR_EXEC_CONVERT_H
+#define TSR_EXEC_CONVERT_H
 
 #include "engine/program/base.h"
 

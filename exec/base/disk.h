@@ -4,8 +4,8 @@
  *
  * Every failure is one line: path, call, reason. TSR_EIO for what the system refuses.
  */
-#ifndef TSR_DISK_H
-#define TSR_DISK_H
+#ifndef TSR_EXEC_DISK_H
+#define TSR_EXEC_DISK_H
 
 #include "engine/program/base.h"
 

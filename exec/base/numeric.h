@@ -3,8 +3,8 @@
  * bf16 and f16 are stored as 16 bits and rounded to nearest even; overflow gives infinity, a NaN
  * stays a NaN, f16 has subnormals (IEEE 754).
  */
-#ifndef TSR_NUMERIC_H
-#define TSR_NUMERIC_H
+#ifndef TSR_EXEC_NUMERIC_H
+#define TSR_EXEC_NUMERIC_H
 
 #include <stdint.h>
 #include <string.h>

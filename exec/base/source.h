@@ -2,8 +2,8 @@
  * checkpoints), and where those go that leave the program (losses, norms, checkpoints). An executor
  * is given one; every function may be called from any thread of the rank.
  */
-#ifndef TSR_SOURCE_H
-#define TSR_SOURCE_H
+#ifndef TSR_EXEC_SOURCE_H
+#define TSR_EXEC_SOURCE_H
 
 #include "engine/program/program.h"
 

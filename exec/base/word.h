@@ -5,8 +5,8 @@
  * thread at a time. A change releases, a wait that ends acquires: that is the only edge between the
  * two.
  */
-#ifndef TSR_WORD_H
-#define TSR_WORD_H
+#ifndef TSR_EXEC_WORD_H
+#define TSR_EXEC_WORD_H
 
 #include <stdatomic.h>
 #include <stdbool.h>

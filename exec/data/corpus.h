@@ -11,8 +11,8 @@
  * tests memory only. "Stands in" counts shingles: runs of 8 words, words being what white space
  * separates.
  */
-#ifndef TSR_CORPUS_H
-#define TSR_CORPUS_H
+#ifndef TSR_EXEC_CORPUS_H
+#define TSR_EXEC_CORPUS_H
 
 #include "engine/program/base.h"
 

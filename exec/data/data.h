@@ -18,8 +18,8 @@
  * How the batch is split never changes which samples it has, nor their order. Ranks here are those
  * of data parallelism: ranks that share a batch (tensor parallelism) pass the same rank.
  */
-#ifndef TSR_DATA_H
-#define TSR_DATA_H
+#ifndef TSR_EXEC_DATA_H
+#define TSR_EXEC_DATA_H
 
 #include <stdint.h>
 

@@ -7,8 +7,8 @@
  *
  * A mapped file must not be shortened while it is open: the process would get SIGBUS.
  */
-#ifndef TSR_TOKEN_FILE_H
-#define TSR_TOKEN_FILE_H
+#ifndef TSR_EXEC_TOKEN_FILE_H
+#define TSR_EXEC_TOKEN_FILE_H
 
 #include "engine/program/base.h"
 

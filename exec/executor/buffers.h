@@ -1,6 +1,6 @@
 /* buffers.h: where the buffers of a program lie in memory: a map from buffer ids to blocks. */
-#ifndef TSR_BUFFERS_H
-#define TSR_BUFFERS_H
+#ifndef TSR_EXEC_BUFFERS_H
+#define TSR_EXEC_BUFFERS_H
 
 #include "engine/program/program.h"
 

@@ -5,8 +5,8 @@
  * returns at once; the device copies the task and runs it later. Errors of tasks are kept: every
  * later call returns the first one.
  */
-#ifndef TSR_DEVICE_H
-#define TSR_DEVICE_H
+#ifndef TSR_EXEC_DEVICE_H
+#define TSR_EXEC_DEVICE_H
 
 #include "exec/base/source.h"
 #include "exec/kernels/call/kernel.h"

@@ -1,6 +1,6 @@
 /* executor_impl.h: the executor's own structures, for executor*.c. */
-#ifndef TSR_EXECUTOR_IMPL_H
-#define TSR_EXECUTOR_IMPL_H
+#ifndef TSR_EXEC_EXECUTOR_IMPL_H
+#define TSR_EXEC_EXECUTOR_IMPL_H
 
 #include <stdatomic.h>
 

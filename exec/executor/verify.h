@@ -11,8 +11,8 @@
  * Of workspaces, which are large and hold nothing between instructions, only both ends are looked
  * at. Work that writes nothing runs once. Needs a device that runs tasks inside submit().
  */
-#ifndef TSR_VERIFY_H
-#define TSR_VERIFY_H
+#ifndef TSR_EXEC_VERIFY_H
+#define TSR_EXEC_VERIFY_H
 
 #include "exec/kernels/call/kernel.h"
 

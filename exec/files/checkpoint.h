@@ -12,8 +12,8 @@
  * has the checksum of the header, in which are those of its tensors: so one tensor can be verified
  * without reading the others.
  */
-#ifndef TSR_CHECKPOINT_H
-#define TSR_CHECKPOINT_H
+#ifndef TSR_EXEC_CHECKPOINT_H
+#define TSR_EXEC_CHECKPOINT_H
 
 #include "engine/layout/sharded_state.h"
 #include "exec/base/disk.h"

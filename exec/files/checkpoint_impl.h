@@ -1,8 +1,8 @@
 /* checkpoint_impl.h: what the files of the checkpoint share: names, meta.json and COMMIT. Private
  * to exec/.
  */
-#ifndef TSR_CHECKPOINT_IMPL_H
-#define TSR_CHECKPOINT_IMPL_H
+#ifndef TSR_EXEC_CHECKPOINT_IMPL_H
+#define TSR_EXEC_CHECKPOINT_IMPL_H
 
 #include <pthread.h>
 #include <stdatomic.h>

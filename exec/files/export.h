@@ -1,8 +1,8 @@
 /* export.h: a model for Hugging Face's transformers out of a sharded checkpoint: model.safetensors
  * and config.json. One tensor after the other: memory is twice the largest one.
  */
-#ifndef TSR_EXPORT_H
-#define TSR_EXPORT_H
+#ifndef TSR_EXEC_EXPORT_H
+#define TSR_EXEC_EXPORT_H
 
 #include "exec/files/checkpoint.h"
 #include "exec/files/hf_names.h"

@@ -4,8 +4,8 @@
  * Models with Hugging Face's names need no translation. Plain ones do (architecture.h, enum
  * tsr_names); their GPT-2 has [out, in] matrices where the files have Conv1D's [in, out].
  */
-#ifndef TSR_HF_NAMES_H
-#define TSR_HF_NAMES_H
+#ifndef TSR_EXEC_HF_NAMES_H
+#define TSR_EXEC_HF_NAMES_H
 
 #include "engine/program/base.h"
 

@@ -13,8 +13,8 @@
  *
  * computed in double, rounded to f32, then to the dtype: a bf16 parameter is the f32 one, rounded.
  */
-#ifndef TSR_INIT_H
-#define TSR_INIT_H
+#ifndef TSR_EXEC_INIT_H
+#define TSR_EXEC_INIT_H
 
 #include "exec/base/source.h"
 

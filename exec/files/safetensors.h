@@ -6,8 +6,8 @@
  * are read by byte ranges and never mapped, since a mapped file that shrinks or a disk that fails
  * ends the process instead of giving an error.
  */
-#ifndef TSR_SAFETENSORS_H
-#define TSR_SAFETENSORS_H
+#ifndef TSR_EXEC_SAFETENSORS_H
+#define TSR_EXEC_SAFETENSORS_H
 
 #include "exec/base/disk.h"
 

@@ -1,6 +1,6 @@
 /* safetensors_impl.h: a safetensors file and its header as a table. Private to exec/. */
-#ifndef TSR_SAFETENSORS_IMPL_H
-#define TSR_SAFETENSORS_IMPL_H
+#ifndef TSR_EXEC_SAFETENSORS_IMPL_H
+#define TSR_EXEC_SAFETENSORS_IMPL_H
 
 #include <stdatomic.h>
 

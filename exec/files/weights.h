@@ -4,8 +4,8 @@
  * A folder has model.safetensors, or several files and model.safetensors.index.json. Every mistake
  * is one line that names file, tensor and both shapes (TSR_ECONFIG).
  */
-#ifndef TSR_WEIGHTS_H
-#define TSR_WEIGHTS_H
+#ifndef TSR_EXEC_WEIGHTS_H
+#define TSR_EXEC_WEIGHTS_H
 
 #include "engine/layout/sharded_state.h"
 #include "exec/base/source.h"

@@ -5,8 +5,8 @@
  * nothing flows from a stream back to the host but what events and waits say; under ThreadSanitizer
  * every task announces its operands. So two streams that lack an order are a race that can be seen.
  */
-#ifndef TSR_HOST_DEVICE_H
-#define TSR_HOST_DEVICE_H
+#ifndef TSR_EXEC_HOST_DEVICE_H
+#define TSR_EXEC_HOST_DEVICE_H
 
 #include <pthread.h>
 #include <semaphore.h>

@@ -1,8 +1,8 @@
 /* launch.h: which rank of which job this process is, from the environment that a launcher sets; and
  * a launcher for one host.
  */
-#ifndef TSR_LAUNCH_H
-#define TSR_LAUNCH_H
+#ifndef TSR_EXEC_LAUNCH_H
+#define TSR_EXEC_LAUNCH_H
 
 #include "engine/program/base.h"
 

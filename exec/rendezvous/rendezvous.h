@@ -2,8 +2,8 @@
  * (rank 0, too) connect to it and share a small key-value store. The connections stay open: one
  * that breaks says that a rank is lost, even if it was killed.
  */
-#ifndef TSR_RENDEZVOUS_H
-#define TSR_RENDEZVOUS_H
+#ifndef TSR_EXEC_RENDEZVOUS_H
+#define TSR_EXEC_RENDEZVOUS_H
 
 #include "engine/program/base.h"
 

@@ -1,8 +1,8 @@
 /* rendezvous_wire.h: what goes over the connections of a rendezvous, and sockets as both ends use
  * them. Integers are in the byte order of the machine; the magic number tells if that differs.
  */
-#ifndef TSR_RENDEZVOUS_WIRE_H
-#define TSR_RENDEZVOUS_WIRE_H
+#ifndef TSR_EXEC_RENDEZVOUS_WIRE_H
+#define TSR_EXEC_RENDEZVOUS_WIRE_H
 
 #include "exec/rendezvous/rendezvous.h"
 

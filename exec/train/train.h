@@ -9,8 +9,8 @@
  *
  * Everything is called by the rank's host thread; the source's init may be called by others.
  */
-#ifndef TSR_TRAIN_H
-#define TSR_TRAIN_H
+#ifndef TSR_EXEC_TRAIN_H
+#define TSR_EXEC_TRAIN_H
 
 #include <signal.h>
 #include <stdio.h>

@@ -1,6 +1,6 @@
 /* train_impl.h: the training loop's own structures, for train*.c. */
-#ifndef TSR_TRAIN_IMPL_H
-#define TSR_TRAIN_IMPL_H
+#ifndef TSR_EXEC_TRAIN_IMPL_H
+#define TSR_EXEC_TRAIN_IMPL_H
 
 #include <stdatomic.h>
 

@@ -1,8 +1,8 @@
 /* carriers.h: how mail of processes travels: through rings in shared memory inside a host, over TCP
  * between hosts (world_process.c has both, and chooses for each pair of ranks).
  */
-#ifndef TSR_CARRIERS_H
-#define TSR_CARRIERS_H
+#ifndef TSR_EXEC_CARRIERS_H
+#define TSR_EXEC_CARRIERS_H
 
 #include "exec/rendezvous/rendezvous.h"
 #include "exec/world/world_mail.h"

@@ -1,8 +1,8 @@
 /* collective.h: what all worlds have in common: which calls are allowed, what members must agree
  * on, how failures are worded, and which failure was the first.
  */
-#ifndef TSR_COLLECTIVE_H
-#define TSR_COLLECTIVE_H
+#ifndef TSR_EXEC_COLLECTIVE_H
+#define TSR_EXEC_COLLECTIVE_H
 
 #include <stdatomic.h>
 

@@ -3,8 +3,8 @@
  * end. The order does not depend on who computes which part, so results are the same bits on all
  * ranks and in all worlds.
  */
-#ifndef TSR_REDUCE_ORDER_H
-#define TSR_REDUCE_ORDER_H
+#ifndef TSR_EXEC_REDUCE_ORDER_H
+#define TSR_EXEC_REDUCE_ORDER_H
 
 #include "engine/program/program.h"
 

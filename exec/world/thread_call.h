@@ -11,8 +11,8 @@
  * the post and then look whether the world has failed; the owner lets the world fail and then waits
  * for `readers` to be 0. One of the two sees the other.
  */
-#ifndef TSR_THREAD_CALL_H
-#define TSR_THREAD_CALL_H
+#ifndef TSR_EXEC_THREAD_CALL_H
+#define TSR_EXEC_THREAD_CALL_H
 
 #include "exec/base/word.h"
 #include "exec/world/collective.h"

@@ -9,8 +9,8 @@
  * calls of the other members by communicator and sequence number, which the submitting host counts
  * up per communicator; so two streams may be inside collectives of one communicator at once.
  */
-#ifndef TSR_WORLD_H
-#define TSR_WORLD_H
+#ifndef TSR_EXEC_WORLD_H
+#define TSR_EXEC_WORLD_H
 
 #include "engine/program/program.h"
 

@@ -2,8 +2,8 @@
  * one rank to another (shared memory, TCP, MPI), and the boxes that sort what arrives. The sums
  * are those of a world of threads.
  */
-#ifndef TSR_WORLD_MAIL_H
-#define TSR_WORLD_MAIL_H
+#ifndef TSR_EXEC_WORLD_MAIL_H
+#define TSR_EXEC_WORLD_MAIL_H
 
 #include <pthread.h>
 

@@ -28,8 +28,8 @@
  *
  * What collectives of some sizes take is tsr_collectives_predict(), of a cluster alone.
  */
-#ifndef TSR_STUDY_H
-#define TSR_STUDY_H
+#ifndef TSR_STUDY_STUDY_H
+#define TSR_STUDY_STUDY_H
 
 #include "experiments/study/base/interrupt.h"
 #include "experiments/study/base/listener.h"

@@ -1,8 +1,8 @@
 /* quantile.h: order statistics of a sample. The one definition of a quantile in the project: what
  * reports call median, p5 or p90 is this.
  */
-#ifndef TSR_QUANTILE_H
-#define TSR_QUANTILE_H
+#ifndef TSR_SIM_QUANTILE_H
+#define TSR_SIM_QUANTILE_H
 
 #include <stddef.h>
 

@@ -5,8 +5,8 @@
  * "...", "data": "..."}}; what the file leaves out has the default below. A number belongs to a GPU
  * type: none depends on a model, a GPU count or a row of a table.
  */
-#ifndef TSR_CALIBRATION_H
-#define TSR_CALIBRATION_H
+#ifndef TSR_SIM_CALIBRATION_H
+#define TSR_SIM_CALIBRATION_H
 
 #include "engine/program/base.h"
 

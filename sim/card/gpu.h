@@ -4,8 +4,8 @@
  * Units: bytes, bytes per second in one direction, FLOP per second (dense), seconds. A `null` in a
  * file is unknown and becomes 0 here; who needs the value fails or prints "?", nobody guesses.
  */
-#ifndef TSR_GPU_H
-#define TSR_GPU_H
+#ifndef TSR_SIM_GPU_H
+#define TSR_SIM_GPU_H
 
 #include "sim/card/calibration.h"
 #include "sim/card/kernels.h"

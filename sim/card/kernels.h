@@ -8,8 +8,8 @@
  *
  * Units: seconds, bytes, FLOP per second.
  */
-#ifndef TSR_KERNELS_H
-#define TSR_KERNELS_H
+#ifndef TSR_SIM_KERNELS_H
+#define TSR_SIM_KERNELS_H
 
 #include "engine/program/program.h"
 #include "sim/input/job.h"

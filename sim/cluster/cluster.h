@@ -4,8 +4,8 @@
  * Units: bytes, bytes per second in one direction, FLOP per second (dense), seconds. A `null` in a
  * file is unknown and becomes 0 here; who needs the value fails or prints "?", nobody guesses.
  */
-#ifndef TSR_CLUSTER_H
-#define TSR_CLUSTER_H
+#ifndef TSR_SIM_CLUSTER_H
+#define TSR_SIM_CLUSTER_H
 
 #include "sim/card/gpu.h"
 

@@ -4,8 +4,8 @@
  * one the job is down for restart_s and goes on from the last checkpoint that was complete. Times
  * are seconds.
  */
-#ifndef TSR_GOODPUT_H
-#define TSR_GOODPUT_H
+#ifndef TSR_SIM_GOODPUT_H
+#define TSR_SIM_GOODPUT_H
 
 #include "engine/program/base.h"
 

@@ -1,7 +1,7 @@
 /* metrics.h: figures of an iteration, derived from the program and its timed replay, nothing else.
  */
-#ifndef TSR_METRICS_H
-#define TSR_METRICS_H
+#ifndef TSR_SIM_METRICS_H
+#define TSR_SIM_METRICS_H
 
 #include "sim/input/job.h"
 #include "sim/replay/result.h"

@@ -19,8 +19,8 @@
  * last thing first, each as far as compute ran meanwhile. What is left is the transfer's own: there
  * was no compute to run beside.
  */
-#ifndef TSR_OVERLAP_H
-#define TSR_OVERLAP_H
+#ifndef TSR_SIM_OVERLAP_H
+#define TSR_SIM_OVERLAP_H
 
 #include "sim/replay/result.h"
 

@@ -6,8 +6,8 @@
  * GPUs use; uplink i is that of the i-th group below the lowest tier of the network that is not
  * free of contention. A fault of a link holds for both directions.
  */
-#ifndef TSR_CONDITIONS_H
-#define TSR_CONDITIONS_H
+#ifndef TSR_SIM_CONDITIONS_H
+#define TSR_SIM_CONDITIONS_H
 
 #include "engine/program/base.h"
 

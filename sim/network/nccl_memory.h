@@ -17,8 +17,8 @@
  * all-reduces, device code, and anything for SEND and RECV, of which the amount is unknown (#1685
  * saw 3.3 GB for an all-to-all over 8 GPUs).
  */
-#ifndef TSR_NCCL_MEMORY_H
-#define TSR_NCCL_MEMORY_H
+#ifndef TSR_SIM_NCCL_MEMORY_H
+#define TSR_SIM_NCCL_MEMORY_H
 
 #include "engine/program/program.h"
 #include "sim/cluster/cluster.h"

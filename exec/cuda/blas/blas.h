@@ -5,8 +5,8 @@
  * process, or of the one that wrote the file; without, the library's first choice, which is the
  * same in every run on one kind of GPU with one version of the library.
  */
-#ifndef TSR_CUDA_BLAS_H
-#define TSR_CUDA_BLAS_H
+#ifndef TSR_EXEC_BLAS_H
+#define TSR_EXEC_BLAS_H
 
 #include "exec/cuda/gpu/gpu.h"
 

@@ -1,6 +1,6 @@
 /* blas_impl.h: what blas*.c share. */
-#ifndef TSR_CUDA_BLAS_IMPL_H
-#define TSR_CUDA_BLAS_IMPL_H
+#ifndef TSR_EXEC_BLAS_IMPL_H
+#define TSR_EXEC_BLAS_IMPL_H
 
 #include <pthread.h>
 

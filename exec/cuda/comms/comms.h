@@ -4,8 +4,8 @@
  *
  * All calls come from the rank's host thread, in the order of the program, and only enqueue work.
  */
-#ifndef TSR_CUDA_COMMS_H
-#define TSR_CUDA_COMMS_H
+#ifndef TSR_EXEC_COMMS_H
+#define TSR_EXEC_COMMS_H
 
 #include "exec/cuda/gpu/gpu.h"
 #include "exec/cuda/kernels/grid/loopback.h"

@@ -10,8 +10,8 @@
  * host thread itself. (ncclCommAbort() alone frees what a call in progress uses, and waits for
  * graphs that were captured with the communicator.)
  */
-#ifndef TSR_CUDA_NCCL_IMPL_H
-#define TSR_CUDA_NCCL_IMPL_H
+#ifndef TSR_EXEC_NCCL_IMPL_H
+#define TSR_EXEC_NCCL_IMPL_H
 
 #include <nccl.h>
 #include <pthread.h>

@@ -3,8 +3,8 @@
  * run does not end. The host thread may be anywhere then: in a wait, in a launch that blocks
  * because the GPU's queue is full.
  */
-#ifndef TSR_CUDA_WATCHDOG_H
-#define TSR_CUDA_WATCHDOG_H
+#ifndef TSR_EXEC_WATCHDOG_H
+#define TSR_EXEC_WATCHDOG_H
 
 #include "exec/cuda/comms/comms.h"
 

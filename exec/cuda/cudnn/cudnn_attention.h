@@ -2,8 +2,8 @@
  * cudnn/attention.cpp, the one C++ file of the tree, or cudnn/none.c where it is not built. What
  * cuDNN does not take is done by plain kernels (kernels/attention.cu).
  */
-#ifndef TSR_CUDA_ATTENTION_H
-#define TSR_CUDA_ATTENTION_H
+#ifndef TSR_EXEC_CUDNN_ATTENTION_H
+#define TSR_EXEC_CUDNN_ATTENTION_H
 
 #include <stdbool.h>
 #include <stdint.h>

@@ -1,8 +1,8 @@
 /* cuda_device.h: a GPU behind exec/executor/device.h: streams with priorities, events, segments of
  * device memory at the program's addresses, pinned memory, collectives by comms.h.
  */
-#ifndef TSR_CUDA_DEVICE_H
-#define TSR_CUDA_DEVICE_H
+#ifndef TSR_EXEC_CUDA_DEVICE_H
+#define TSR_EXEC_CUDA_DEVICE_H
 
 #include "exec/cuda/comms/comms.h"
 #include "exec/cuda/comms/watchdog.h"

@@ -1,6 +1,6 @@
 /* cuda_device_impl.h: the CUDA device's own structures, for cuda_device*.c and graphs.c. */
-#ifndef TSR_CUDA_DEVICE_IMPL_H
-#define TSR_CUDA_DEVICE_IMPL_H
+#ifndef TSR_EXEC_CUDA_DEVICE_IMPL_H
+#define TSR_EXEC_CUDA_DEVICE_IMPL_H
 
 #include <cuda_runtime_api.h>
 #include <stdatomic.h>

@@ -1,8 +1,8 @@
 /* gpu.h: a GPU as this process finds it (which one, whether it can be used, what it is), what a
  * launch needs of it, the events of a program on it, and ranges for a profiler.
  */
-#ifndef TSR_CUDA_GPU_H
-#define TSR_CUDA_GPU_H
+#ifndef TSR_EXEC_GPU_H
+#define TSR_EXEC_GPU_H
 
 #include <cuda_runtime_api.h>
 

@@ -3,8 +3,8 @@
  * not backed traps. A segment's memory can be shared with other processes and other GPUs if that
  * is asked for.
  */
-#ifndef TSR_CUDA_SPACE_H
-#define TSR_CUDA_SPACE_H
+#ifndef TSR_EXEC_SPACE_H
+#define TSR_EXEC_SPACE_H
 
 #include <cudaTypedefs.h>
 

@@ -14,8 +14,8 @@
  * Both have threads along x and blocks along x and y; every thread of a block reaches every
  * tsr_sync(). The host refers to kernels by declare.h.
  */
-#ifndef TSR_CUDA_KERNELS_CODE_H
-#define TSR_CUDA_KERNELS_CODE_H
+#ifndef TSR_EXEC_CODE_H
+#define TSR_EXEC_CODE_H
 
 #include <stdbool.h>
 #include <stdint.h>

@@ -1,6 +1,6 @@
 /* declare.h: the kernels of this folder as the host refers to them: by address. */
-#ifndef TSR_CUDA_KERNELS_DECLARE_H
-#define TSR_CUDA_KERNELS_DECLARE_H
+#ifndef TSR_EXEC_DECLARE_H
+#define TSR_EXEC_DECLARE_H
 
 #define TSR_DECLARE_CUDA(name) void tsr_cuda_##name(void)
 #define TSR_DECLARE_CUDA_REALS(name) \

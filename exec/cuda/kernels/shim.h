@@ -2,8 +2,8 @@
  * A kernel's symbol is a function that says what it is; who runs kernels defines the rest
  * (tests/standin).
  */
-#ifndef TSR_CUDA_KERNELS_SHIM_H
-#define TSR_CUDA_KERNELS_SHIM_H
+#ifndef TSR_EXEC_SHIM_H
+#define TSR_EXEC_SHIM_H
 
 #include <stdbool.h>
 #include <stddef.h>

@@ -10,8 +10,8 @@
  *   TSR_TEAM_ROWS(&t, &k.shape, row)   every thread as often, with or without a row of its own
  *       TSR_TEAM_PACKS(&t, row, turn, at, n)   n elements from column `at` on
  */
-#ifndef TSR_CUDA_KERNELS_TEAM_H
-#define TSR_CUDA_KERNELS_TEAM_H
+#ifndef TSR_EXEC_TEAM_H
+#define TSR_EXEC_TEAM_H
 
 #include "exec/cuda/kernels/code.h"
 #include "exec/cuda/kernels/team_shape.h"

@@ -1,8 +1,8 @@
 /* team_shape.h: how many threads have a row together (team.h), and what they keep of it: what a
  * launch and the kernel agree on. It follows from the number of columns alone.
  */
-#ifndef TSR_CUDA_KERNELS_TEAM_SHAPE_H
-#define TSR_CUDA_KERNELS_TEAM_SHAPE_H
+#ifndef TSR_EXEC_TEAM_SHAPE_H
+#define TSR_EXEC_TEAM_SHAPE_H
 
 #include "exec/cuda/kernels/code.h"
 

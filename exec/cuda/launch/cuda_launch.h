@@ -2,8 +2,8 @@
  * in another shape: what launch_codes.c calls for them. `params` is the structure of the code, see
  * the header of its name in exec/kernels.
  */
-#ifndef TSR_CUDA_LAUNCH_H
-#define TSR_CUDA_LAUNCH_H
+#ifndef TSR_EXEC_CUDA_LAUNCH_H
+#define TSR_EXEC_CUDA_LAUNCH_H
 
 #include "exec/cuda/gpu/gpu.h"
 #include "exec/kernels/tensor/tensor.h"

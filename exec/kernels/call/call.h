@@ -1,8 +1,8 @@
 /* call.h: how a kernel of the host takes its operands: each is looked up by slot and checked before
  * anything is touched. Errors are TSR_EDEFECT with the kernel's name and the slot.
  */
-#ifndef TSR_KERNELS_CALL_H
-#define TSR_KERNELS_CALL_H
+#ifndef TSR_EXEC_CALL_H
+#define TSR_EXEC_CALL_H
 
 #include "exec/kernels/call/kernel.h"
 #include "exec/kernels/tensor/tensor.h"

@@ -2,8 +2,8 @@
  *
  * What every kernel computes, slot by slot, is engine/ops/KERNELS.md.
  */
-#ifndef TSR_KERNEL_H
-#define TSR_KERNEL_H
+#ifndef TSR_EXEC_KERNEL_H
+#define TSR_EXEC_KERNEL_H
 
 #include "engine/program/program.h"
 

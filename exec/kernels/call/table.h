@@ -1,8 +1,8 @@
 /* table.h: the kernels of the host, one function for one or more names of engine/ops/KERNELS.md,
  * and the table of names.
  */
-#ifndef TSR_KERNELS_TABLE_H
-#define TSR_KERNELS_TABLE_H
+#ifndef TSR_EXEC_TABLE_H
+#define TSR_EXEC_TABLE_H
 
 #include "exec/kernels/call/kernel.h"
 

@@ -1,8 +1,8 @@
 /* embedding.h: the gradient of an embedding: its operands, for the host and for the GPU, which sort
  * tokens by row in ways of their own.
  */
-#ifndef TSR_KERNELS_EMBEDDING_H
-#define TSR_KERNELS_EMBEDDING_H
+#ifndef TSR_EXEC_EMBEDDING_H
+#define TSR_EXEC_EMBEDDING_H
 
 #include "exec/kernels/call/call.h"
 #include "exec/kernels/grid/grid_embedding.h"

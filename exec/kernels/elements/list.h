@@ -2,8 +2,8 @@
  * and lists of tensors: pairs are collected, and what is collected runs as one piece of code
  * (grid_copy.h) when the list is full or at an end.
  */
-#ifndef TSR_KERNELS_LIST_H
-#define TSR_KERNELS_LIST_H
+#ifndef TSR_EXEC_LIST_H
+#define TSR_EXEC_LIST_H
 
 #include "exec/kernels/call/call.h"
 #include "exec/kernels/grid/grid_copy.h"

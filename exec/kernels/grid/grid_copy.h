@@ -1,8 +1,8 @@
 /* grid_copy.h: elements that are moved, as loops over blocks: copies that cast, cut and join; lists
  * of tensors in one launch, also summed, scaled and cast; rows of heads.
  */
-#ifndef TSR_KERNELS_GRID_COPY_H
-#define TSR_KERNELS_GRID_COPY_H
+#ifndef TSR_EXEC_GRID_COPY_H
+#define TSR_EXEC_GRID_COPY_H
 
 #include "exec/kernels/grid/grid_elementwise.h"
 

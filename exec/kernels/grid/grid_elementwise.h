@@ -2,8 +2,8 @@
  * TSR_BLOCK elements. A body gets (begin, step): the host runs (0, 1), a thread of CUDA (its
  * number, how many there are).
  */
-#ifndef TSR_KERNELS_GRID_ELEMENTWISE_H
-#define TSR_KERNELS_GRID_ELEMENTWISE_H
+#ifndef TSR_EXEC_GRID_ELEMENTWISE_H
+#define TSR_EXEC_GRID_ELEMENTWISE_H
 
 #include "exec/kernels/tensor/tensor.h"
 

@@ -1,6 +1,6 @@
 /* grid_embedding.h: rows of a table by their numbers, and their gradient. */
-#ifndef TSR_KERNELS_GRID_EMBEDDING_H
-#define TSR_KERNELS_GRID_EMBEDDING_H
+#ifndef TSR_EXEC_GRID_EMBEDDING_H
+#define TSR_EXEC_GRID_EMBEDDING_H
 
 #include "exec/kernels/grid/grid_copy.h"
 

@@ -1,8 +1,8 @@
 /* grid_optimizer.h: what optimizers do to one parameter, as loops over blocks of its elements.
  * Every step of AdamW exists alone (foreach, loop) and within tsr_grid_fused_adamw.
  */
-#ifndef TSR_KERNELS_GRID_OPTIMIZER_H
-#define TSR_KERNELS_GRID_OPTIMIZER_H
+#ifndef TSR_EXEC_GRID_OPTIMIZER_H
+#define TSR_EXEC_GRID_OPTIMIZER_H
 
 #include "engine/program/program.h"
 #include "exec/kernels/grid/grid_elementwise.h"

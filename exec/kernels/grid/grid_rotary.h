@@ -1,6 +1,6 @@
 /* grid_rotary.h: rotary embedding as a loop over blocks of pairs within a head, and its tables. */
-#ifndef TSR_KERNELS_GRID_ROTARY_H
-#define TSR_KERNELS_GRID_ROTARY_H
+#ifndef TSR_EXEC_GRID_ROTARY_H
+#define TSR_EXEC_GRID_ROTARY_H
 
 #include "exec/kernels/grid/grid_elementwise.h"
 #include "exec/kernels/tensor/tensor.h"

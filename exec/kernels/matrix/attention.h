@@ -1,6 +1,6 @@
 /* attention.h: how both directions of attention take their operands. */
-#ifndef TSR_KERNELS_ATTENTION_H
-#define TSR_KERNELS_ATTENTION_H
+#ifndef TSR_EXEC_ATTENTION_H
+#define TSR_EXEC_ATTENTION_H
 
 #include "exec/kernels/call/call.h"
 #include "exec/kernels/matrix/attention_operands.h"

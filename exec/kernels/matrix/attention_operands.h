@@ -1,8 +1,8 @@
 /* attention_operands.h: sizes and operands of attention, and where a head's rows lie: what host and
  * GPU compute from.
  */
-#ifndef TSR_KERNELS_ATTENTION_OPERANDS_H
-#define TSR_KERNELS_ATTENTION_OPERANDS_H
+#ifndef TSR_EXEC_ATTENTION_OPERANDS_H
+#define TSR_EXEC_ATTENTION_OPERANDS_H
 
 #include "exec/kernels/tensor/tensor.h"
 

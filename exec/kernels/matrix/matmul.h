@@ -1,8 +1,8 @@
 /* matmul.h: products of matrices in memory, and the operands of products, of linear layers and of
  * attention, for the host and for a GPU.
  */
-#ifndef TSR_KERNELS_MATMUL_H
-#define TSR_KERNELS_MATMUL_H
+#ifndef TSR_EXEC_MATMUL_H
+#define TSR_EXEC_MATMUL_H
 
 #include <stdbool.h>
 #include <stdint.h>

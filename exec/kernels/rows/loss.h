@@ -1,6 +1,6 @@
 /* loss.h: what the losses take. A label below 0 is ignored. */
-#ifndef TSR_KERNELS_LOSS_H
-#define TSR_KERNELS_LOSS_H
+#ifndef TSR_EXEC_LOSS_H
+#define TSR_EXEC_LOSS_H
 
 #include "exec/kernels/tensor/rows.h"
 

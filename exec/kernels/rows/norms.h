@@ -1,6 +1,6 @@
 /* norms.h: what RMSNorm and LayerNorm take, forward and backward. */
-#ifndef TSR_KERNELS_NORMS_H
-#define TSR_KERNELS_NORMS_H
+#ifndef TSR_EXEC_NORMS_H
+#define TSR_EXEC_NORMS_H
 
 #include "exec/kernels/tensor/rows.h"
 

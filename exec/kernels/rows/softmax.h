@@ -1,7 +1,7 @@
 /* softmax.h: what softmax and log-softmax of rows take, also where a vocabulary is cut over ranks.
  */
-#ifndef TSR_KERNELS_SOFTMAX_H
-#define TSR_KERNELS_SOFTMAX_H
+#ifndef TSR_EXEC_SOFTMAX_H
+#define TSR_EXEC_SOFTMAX_H
 
 #include "exec/kernels/tensor/rows.h"
 

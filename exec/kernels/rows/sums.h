@@ -1,6 +1,6 @@
 /* sums.h: what sums of rows, of columns, of everything and norms of lists take. */
-#ifndef TSR_KERNELS_SUMS_H
-#define TSR_KERNELS_SUMS_H
+#ifndef TSR_EXEC_SUMS_H
+#define TSR_EXEC_SUMS_H
 
 #include "exec/kernels/tensor/rows.h"
 

@@ -1,8 +1,8 @@
 /* elements.h: what kernels compute for one element, on the host and in CUDA code, for floats and
  * for doubles (elements_real.h). No state, nothing but math.h.
  */
-#ifndef TSR_KERNELS_ELEMENTS_H
-#define TSR_KERNELS_ELEMENTS_H
+#ifndef TSR_EXEC_ELEMENTS_H
+#define TSR_EXEC_ELEMENTS_H
 
 #include <math.h>
 

@@ -1,8 +1,8 @@
 /* rows.h: what softmax, cross entropy and norms compute of a row of a tensor, block by block, so
  * that a row may be of any length and a result may take the place of its argument.
  */
-#ifndef TSR_KERNELS_ROWS_H
-#define TSR_KERNELS_ROWS_H
+#ifndef TSR_EXEC_ROWS_H
+#define TSR_EXEC_ROWS_H
 
 #include "exec/kernels/tensor/tensor.h"
 

@@ -1,8 +1,8 @@
 /* tensor.h: the elements of an operand, on the host and in CUDA code: where element i lies, and
  * runs of elements as floats or doubles and back, rounded once.
  */
-#ifndef TSR_KERNELS_TENSOR_H
-#define TSR_KERNELS_TENSOR_H
+#ifndef TSR_EXEC_TENSOR_H
+#define TSR_EXEC_TENSOR_H
 
 #include <stdbool.h>
 

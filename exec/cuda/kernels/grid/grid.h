@@ -1,8 +1,8 @@
 /* grid.h: what the kernels of this folder that the host has not and their launches agree on:
  * products, tokens by row, scalars of graphs, attention.
  */
-#ifndef TSR_CUDA_KERNELS_GRID_H
-#define TSR_CUDA_KERNELS_GRID_H
+#ifndef TSR_EXEC_GRID_H
+#define TSR_EXEC_GRID_H
 
 #include "engine/program/program.h"
 #include "exec/kernels/grid/grid_embedding.h"

@@ -1,7 +1,7 @@
 /* loopback.h: operands of the kernels that copy and sum between ranks on one GPU (loopback.cu).
  */
-#ifndef TSR_CUDA_KERNELS_LOOPBACK_H
-#define TSR_CUDA_KERNELS_LOOPBACK_H
+#ifndef TSR_EXEC_LOOPBACK_H
+#define TSR_EXEC_LOOPBACK_H
 
 #include <stdbool.h>
 #include <stdint.h>

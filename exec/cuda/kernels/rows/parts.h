@@ -2,8 +2,8 @@
  * each, then the sum of the parts. Also all gradients of a norm, whose sums over rows are made
  * so.
  */
-#ifndef TSR_CUDA_KERNELS_PARTS_H
-#define TSR_CUDA_KERNELS_PARTS_H
+#ifndef TSR_EXEC_PARTS_H
+#define TSR_EXEC_PARTS_H
 
 #include "exec/cuda/kernels/team_shape.h"
 #include "exec/kernels/rows/norms.h"
