@@ -203,7 +203,7 @@ static const struct tsr_calibration_row rows[TSR_N_CALIBRATIONS] = {
                                     "rate of products and attention of backward over forward's"},
     [TSR_CAL_MEMORY_SUSTAINED] = {"memory_sustained", 1.0, 0.1, 1.5, AS_TABLE,
                                   "bandwidth of memory-bound kernels in a step over the table's"},
-    [TSR_CAL_HOST_SCALE] = {"host_scale", 1.0, 0.0, 100.0, "default: sim/sim.c",
+    [TSR_CAL_HOST_SCALE] = {"host_scale", 1.0, 0.0, 100.0, "default: sim/options.c",
                             "multiplies every host cost"},
     [TSR_CAL_COMM_COMPUTE_SLOWDOWN] = {"comm_compute_slowdown", 0.0, 0.0, 0.9,
                                        "default: no figure, none",

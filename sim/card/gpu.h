@@ -11,7 +11,7 @@
 #include "sim/card/kernels.h"
 
 /* What issuing an instruction costs the host, seconds, where it was timed (0: it was not): in place
- * of those defaults of sim/sim.c that an experiment has not changed. */
+ * of those defaults of sim/options.c that an experiment has not changed. */
 struct tsr_host_times {
     double launch_s, collective_s, event_s, alloc_s, segment_s;
 };
