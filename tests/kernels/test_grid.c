@@ -4,10 +4,10 @@
 #include "tests/kernels/grid_shim.h"
 
 #include "exec/kernels/grid/grid_copy.h"
+#include "exec/kernels/grid/grid_elementwise.h"
 #include "exec/kernels/grid/grid_embedding.h"
 #include "exec/kernels/grid/grid_optimizer.h"
 #include "exec/kernels/grid/grid_rotary.h"
-#include "exec/kernels/grid/grid_elementwise.h"
 
 static unsigned random_threads(void)
 {
