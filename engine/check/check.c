@@ -260,9 +260,9 @@ static void rank_destroy(struct tsr__check_rank *r)
 {
     for (size_t i = 0; i < r->n_regions; i++)
         free(r->regions[i].spans);
-    tsr__map_fini(&r->segments);
-    tsr__map_fini(&r->pinned);
-    tsr__map_fini(&r->ids);
+    tsr_map_fini(&r->segments);
+    tsr_map_fini(&r->pinned);
+    tsr_map_fini(&r->ids);
     free(r->sections);
     free(r->notes);
     free(r->clocks);

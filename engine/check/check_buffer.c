@@ -58,7 +58,7 @@ static void segment_gone(struct tsr__check_rank *r, uint32_t region, size_t firs
 
 void tsr__on_segment(struct tsr__check_rank *r, const struct tsr_instr *instr)
 {
-    uint32_t region = tsr__map_get(&r->segments, instr->segment);
+    uint32_t region = tsr_map_get(&r->segments, instr->segment);
     uint64_t begin = instr->address, end;
     size_t first, n;
     if (!tsr_add_u64(begin, instr->bytes, &end) || instr->bytes == 0) {
@@ -71,7 +71,7 @@ void tsr__on_segment(struct tsr__check_rank *r, const struct tsr_instr *instr)
     }
     if (region == TSR__NONE) {
         region = tsr__region_new(r);
-        if (region == TSR__NONE || !tsr__map_put(&r->segments, instr->segment, region)) {
+        if (region == TSR__NONE || !tsr_map_put(&r->segments, instr->segment, region)) {
             tsr__check_no_memory(r);
             return;
         }
@@ -97,7 +97,7 @@ void tsr__on_segment(struct tsr__check_rank *r, const struct tsr_instr *instr)
     segment_gone(r, region, first, n, instr);
     tsr__spans_remove(r, region, first, n);
     if (r->regions[region].n == 0) {
-        tsr__map_remove(&r->segments, instr->segment);
+        tsr_map_remove(&r->segments, instr->segment);
         tsr__region_drop(r, region);
     }
 }
@@ -107,7 +107,7 @@ void tsr__on_segment(struct tsr__check_rank *r, const struct tsr_instr *instr)
 /* The live buffer; NULL: there is none of this id. */
 static struct tsr__buffer *tsr__buffer_find(struct tsr__check_rank *r, uint32_t id)
 {
-    uint32_t i = tsr__map_get(&r->ids, id);
+    uint32_t i = tsr_map_get(&r->ids, id);
     return i == TSR__NONE ? NULL : &r->buffers[i];
 }
 
@@ -122,7 +122,7 @@ static bool buffer_add(struct tsr__check_rank *r, const struct tsr__buffer *b)
         if (!TSR_PUSH(r->buffers, r->n_buffers, r->cap_buffers, *b))
             return false;
     }
-    return tsr__map_put(&r->ids, b->id, i);
+    return tsr_map_put(&r->ids, b->id, i);
 }
 
 static void buffer_remove(struct tsr__check_rank *r, const struct tsr__buffer *b)
@@ -130,7 +130,7 @@ static void buffer_remove(struct tsr__check_rank *r, const struct tsr__buffer *b
     uint32_t i = (uint32_t)(b - r->buffers);
     r->freed[r->n_freed++ % TSR__N_FREED] =
         (struct tsr__freed){b->id, r->now, b->bytes, b->category};
-    tsr__map_remove(&r->ids, b->id);
+    tsr_map_remove(&r->ids, b->id);
     if (!TSR_PUSH(r->free_buffers, r->n_free_buffers, r->cap_free_buffers, i))
         tsr__check_no_memory(r);
 }
@@ -164,7 +164,7 @@ static bool is_free(const struct tsr__region *g, size_t first, size_t n, uint64_
 
 void tsr__on_alloc(struct tsr__check_rank *r, const struct tsr_instr *instr)
 {
-    uint32_t region = tsr__map_get(&r->segments, instr->segment), owner;
+    uint32_t region = tsr_map_get(&r->segments, instr->segment), owner;
     uint64_t end;
     size_t first, n;
     if (tsr__buffer_find(r, instr->buffer) || instr->buffer == TSR__NONE) {
@@ -207,12 +207,12 @@ void tsr__on_alloc(struct tsr__check_rank *r, const struct tsr_instr *instr)
 /* Pinned blocks are numbered by PIN and serve one buffer after the other: like segments. */
 void tsr__on_pin(struct tsr__check_rank *r, const struct tsr_instr *instr)
 {
-    if (tsr__map_get(&r->pinned, instr->segment) != TSR__NONE || instr->segment == TSR__NONE) {
+    if (tsr_map_get(&r->pinned, instr->segment) != TSR__NONE || instr->segment == TSR__NONE) {
         structure(r, "makes a pinned block that is there", instr->segment);
         return;
     }
     uint32_t region = tsr__region_new(r);
-    if (region == TSR__NONE || !tsr__map_put(&r->pinned, instr->segment, region) ||
+    if (region == TSR__NONE || !tsr_map_put(&r->pinned, instr->segment, region) ||
         !tsr__span_add(r, region, 0, instr->block_bytes))
         tsr__check_no_memory(r);
 }
@@ -223,7 +223,7 @@ static bool take_pinned(struct tsr__check_rank *r, const struct tsr_instr *instr
 {
     uint32_t owner;
     size_t first, n;
-    b->region = tsr__map_get(&r->pinned, instr->segment);
+    b->region = tsr_map_get(&r->pinned, instr->segment);
     if (b->region == TSR__NONE) {
         structure(r, "names a pinned block that is not there", instr->segment);
         return false;

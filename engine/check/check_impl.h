@@ -11,6 +11,7 @@
 #define TSR_ENGINE_CHECK_IMPL_H
 
 #include "engine/check/check.h"
+#include "engine/program/map.h"
 
 enum {
     TSR__HOST_LANE = 0, /* lane 0 is the host, lane s + 1 stream s */
@@ -18,7 +19,7 @@ enum {
     TSR__FIRST_LANES = 8,
     TSR__MAX_SEEN = 4096
 };
-#define TSR__NONE UINT32_MAX
+#define TSR__NONE TSR_MAP_NONE
 
 /* An instruction as far as a finding needs it. */
 struct tsr__note {
@@ -95,16 +96,6 @@ struct tsr__checked_comm {
     struct tsr_comm comm; /* name is owned by the checker */
 };
 
-/* Hash map from a 32-bit id to an index; open addressing. */
-struct tsr__map {
-    uint32_t *keys, *values; /* key TSR__NONE: empty */
-    size_t n_slots, n;
-};
-bool tsr__map_put(struct tsr__map *map, uint32_t key, uint32_t value);
-uint32_t tsr__map_get(const struct tsr__map *map, uint32_t key); /* TSR__NONE: not there */
-void tsr__map_remove(struct tsr__map *map, uint32_t key);
-void tsr__map_fini(struct tsr__map *map);
-
 struct tsr__freed {
     uint32_t id, note;
     uint64_t bytes;
@@ -153,7 +144,7 @@ struct tsr__check_rank {
     size_t n_regions, cap_regions;
     uint32_t *free_regions;
     size_t n_free_regions, cap_free_regions;
-    struct tsr__map segments, pinned; /* numbers to regions */
+    struct tsr_map segments, pinned; /* numbers to regions */
     struct tsr__reader *readers;
     size_t n_readers, cap_readers;
     uint32_t free_reader;
@@ -161,7 +152,7 @@ struct tsr__check_rank {
     size_t n_buffers, cap_buffers;
     uint32_t *free_buffers;
     size_t n_free_buffers, cap_free_buffers;
-    struct tsr__map ids; /* of live buffers, to indices */
+    struct tsr_map ids; /* of live buffers, to indices */
     struct tsr__freed freed[TSR__N_FREED];
     size_t n_freed;
     struct tsr__pending *pending;

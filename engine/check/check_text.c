@@ -97,7 +97,7 @@ const char *tsr__full(const struct tsr__check_rank *r, uint32_t i, char *out, si
 const char *tsr__buffer_text(const struct tsr__check_rank *r, uint32_t id, char *out, size_t size)
 {
     static const char *const spaces[] = {"", "host ", "pinned "};
-    uint32_t i = tsr__map_get(&r->ids, id);
+    uint32_t i = tsr_map_get(&r->ids, id);
     if (i != TSR__NONE) {
         const struct tsr__buffer *b = &r->buffers[i];
         snprintf(out, size, "%sbuffer %" PRIu32 " (%s, %llu bytes)", spaces[b->space % 3], id,

@@ -2,6 +2,7 @@
 #ifndef TSR_EXEC_BUFFERS_H
 #define TSR_EXEC_BUFFERS_H
 
+#include "engine/program/map.h"
 #include "engine/program/program.h"
 
 struct tsr_buffer {
@@ -13,8 +14,9 @@ struct tsr_buffer {
 };
 
 struct tsr_buffers {
-    size_t n, n_slots;        /* slots: a power of two */
-    struct tsr_buffer *slots; /* data NULL: free */
+    struct tsr_buffer *items; /* [n], in no order */
+    size_t n, cap;
+    struct tsr_map places; /* ids to indices of items */
 };
 
 void tsr_buffers_init(struct tsr_buffers *buffers);

@@ -13,73 +13,56 @@
 
 #include "experiments/study/report/report_text.h"
 
-enum { FIRST_SLOTS = 1024, MAX_DEPTH = 24 };
+enum { MAX_DEPTH = 24 };
 
 /* ---- what was written --------------------------------------------------------------------- */
 
-tsr_status tsr__frames_init(struct tsr__frames *frames, FILE *out)
+void tsr__frames_init(struct tsr__frames *frames, FILE *out)
 {
-    *frames = (struct tsr__frames){.n_slots = FIRST_SLOTS};
+    *frames = (struct tsr__frames){0};
     tsr_arena_init(&frames->arena);
-    frames->keys = calloc(frames->n_slots, sizeof *frames->keys);
-    if (!frames->keys)
-        return tsr_fail(TSR_ENOMEM, "no memory left for a snapshot");
     tsr__pickle_begin(&frames->pickle, out);
-    return TSR_OK;
 }
 
 void tsr__frames_fini(struct tsr__frames *frames)
 {
     free(frames->keys);
-    tsr_arena_fini(&frames->arena);
     frames->keys = NULL;
+    tsr_map_fini(&frames->first);
+    tsr_arena_fini(&frames->arena);
 }
 
-static struct tsr__frame_key *slot_of(struct tsr__frame_key *keys, size_t n_slots, const char *text)
+static uint32_t hash_of(const char *text)
 {
-    size_t i = (size_t)tsr_hash_bytes(TSR_HASH_INIT, text, strlen(text)) & (n_slots - 1);
-    while (keys[i].text && strcmp(keys[i].text, text) != 0)
-        i = (i + 1) & (n_slots - 1);
-    return &keys[i];
-}
-
-static bool grow(struct tsr__frames *frames)
-{
-    size_t n_slots = frames->n_slots * 2;
-    struct tsr__frame_key *keys = calloc(n_slots, sizeof *keys);
-    if (!keys)
-        return false;
-    for (size_t i = 0; i < frames->n_slots; i++) {
-        if (frames->keys[i].text)
-            *slot_of(keys, n_slots, frames->keys[i].text) = frames->keys[i];
-    }
-    free(frames->keys);
-    frames->keys = keys;
-    frames->n_slots = n_slots;
-    return true;
+    return (uint32_t)(tsr_hash_bytes(TSR_HASH_INIT, text, strlen(text)) % TSR_MAP_NONE);
 }
 
 /* True: it was written before, and is on the stack now. */
 static bool known(struct tsr__frames *frames, const char *key)
 {
-    const struct tsr__frame_key *slot = slot_of(frames->keys, frames->n_slots, key);
-    if (!slot->text)
+    uint32_t i = tsr_map_get(&frames->first, hash_of(key));
+    while (i != TSR_MAP_NONE && strcmp(frames->keys[i].text, key) != 0)
+        i = frames->keys[i].next;
+    if (i == TSR_MAP_NONE)
         return false;
-    tsr__pickle_get(&frames->pickle, slot->remembered);
+    tsr__pickle_get(&frames->pickle, frames->keys[i].remembered);
     return true;
 }
 
 /* The value on the stack is what `key` stands for. */
 static void remember(struct tsr__frames *frames, const char *key)
 {
-    char *copy = tsr_arena_strdup(&frames->arena, key);
-    if (!copy || (frames->n_keys * 2 >= frames->n_slots && !grow(frames))) {
+    uint32_t hash = hash_of(key), place = (uint32_t)frames->n_keys;
+    struct tsr__frame_key added = {tsr_arena_strdup(&frames->arena, key), 0,
+                                   tsr_map_get(&frames->first, hash)};
+    if (!added.text ||
+        !tsr_grow(&frames->keys, frames->n_keys, &frames->cap_keys, sizeof *frames->keys) ||
+        !tsr_map_put(&frames->first, hash, place)) {
         frames->failed = true;
         return;
     }
-    struct tsr__frame_key *slot = slot_of(frames->keys, frames->n_slots, copy);
-    *slot = (struct tsr__frame_key){copy, tsr__pickle_remember(&frames->pickle)};
-    frames->n_keys++;
+    added.remembered = tsr__pickle_remember(&frames->pickle);
+    frames->keys[frames->n_keys++] = added;
 }
 
 void tsr__frames_text(struct tsr__frames *frames, const char *text)

@@ -5,6 +5,7 @@
 #ifndef TSR_STUDY_REPORT_FRAMES_H
 #define TSR_STUDY_REPORT_FRAMES_H
 
+#include "engine/program/map.h"
 #include "engine/program/program.h"
 #include "experiments/study/job/result.h"
 #include "experiments/study/snapshot/report_pickle.h"
@@ -13,14 +14,16 @@ struct tsr__frames {
     struct tsr__pickle pickle;
     struct tsr_arena arena; /* keys */
     struct tsr__frame_key {
-        const char *text; /* NULL: the slot is empty */
+        const char *text;
         uint32_t remembered;
-    } * keys; /* open addressing; n_slots is a power of two */
-    size_t n_slots, n_keys;
-    bool failed; /* no memory left; what was written is of no use */
+        uint32_t next; /* of the same hash; TSR_MAP_NONE: the last */
+    } * keys;
+    size_t n_keys, cap_keys;
+    struct tsr_map first; /* hashes of texts to the latest key of each */
+    bool failed;          /* no memory left; what was written is of no use */
 };
 
-tsr_status tsr__frames_init(struct tsr__frames *frames, FILE *out) TSR_MUST_USE;
+void tsr__frames_init(struct tsr__frames *frames, FILE *out);
 void tsr__frames_fini(struct tsr__frames *frames);
 
 /* A text that occurs often: the names of keys, actions and states. */

@@ -396,11 +396,9 @@ static tsr_status write_snapshot(FILE *out, const void *user)
 {
     struct snapshot s = {.history = user};
     TSR_TRY(tsr__heap_init(&s.heap));
-    tsr_status status = tsr__frames_init(&s.frames, out);
-    if (status == TSR_OK) {
-        status = put_all(&s);
-        tsr__frames_fini(&s.frames);
-    }
+    tsr__frames_init(&s.frames, out);
+    tsr_status status = put_all(&s);
+    tsr__frames_fini(&s.frames);
     free(s.purpose);
     tsr__heap_fini(&s.heap);
     return status;
