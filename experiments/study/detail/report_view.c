@@ -1,4 +1,4 @@
-/* report_view.c: one iteration of the shown rank; see the header. */
+/* report_view.c: one iteration of the shown rank: clocks, busy and exposed times, bytes in use. */
 #include "experiments/study/detail/report_view.h"
 
 #include <math.h>
