@@ -27,7 +27,7 @@ if [ -n "$build" ]; then
     sed -nE 's/.* -o ((engine|sim|exec|experiments)\/[^ ]*\.o) .*/\1/p' "$build/compile_commands.json" |
         while IFS= read -r object; do [ ! -e "$build/$object" ] || echo "$build/$object"; done |
         LC_ALL=C sort | xargs nm -A 2>/dev/null |
-        sed -nE "s#^$build/(exec/cuda|[a-z]+)/CMakeFiles/[a-z_-]*\.dir/([^:]*)\.o: *[0-9a-f]* *([A-Za-z]) (.*)#\1/\2 \3 \4#p" \
+        sed -nE "s#^$build/(exec/cuda|sim/base|[a-z]+)/CMakeFiles/[a-z_-]*\.dir/([^:]*)\.o: *[0-9a-f]* *([A-Za-z]) (.*)#\1/\2 \3 \4#p" \
             >"$work/symbols"
     [ -s "$work/symbols" ] || {
         echo "layer rule: no objects in $build"
@@ -36,7 +36,7 @@ if [ -n "$build" ]; then
 fi
 
 # Sources that no CMakeLists.txt names: "FILE".
-lists=$(cat engine/CMakeLists.txt sim/CMakeLists.txt exec/CMakeLists.txt exec/cuda/CMakeLists.txt \
+lists=$(cat engine/CMakeLists.txt sim/base/CMakeLists.txt sim/CMakeLists.txt exec/CMakeLists.txt exec/cuda/CMakeLists.txt \
     experiments/CMakeLists.txt CMakeLists.txt tests/CMakeLists.txt | tr -s ' ()\n' '\n' | sed 's|.*/||' | sort -u)
 {
     grep -E '\.(c|cu|cpp)$' "$work/files" | sed 's|.*/||'
@@ -65,16 +65,12 @@ function folder_of(path) {
     sub(/\/[^\/]*$/, "", path)
     return path
 }
-function library_of(path) {
-    sub(/\/.*/, "", path)
-    return path
-}
 # May `from` use what lies in `to`? Both are folders of the table.
 function allowed(from, to,    a, b) {
     if (from == to)
         return 1
-    a = library_of(from)
-    b = library_of(to)
+    a = library_of[from]
+    b = library_of[to]
     return a == b ? rank[to] < rank[from] : index(" " uses[a] " ", " " b " ") > 0
 }
 # May a library include <NAME>?
@@ -108,10 +104,13 @@ BEGIN {
     while ((getline line < "tests/layers.tsv") > 0) {
         split(line, f, "\t")
         if (f[1] == "library") {
+            library = f[2]
             uses[f[2]] = f[3]
             systems[f[2]] = f[4]
-        } else if (f[1] == "folder")
+        } else if (f[1] == "folder") {
             rank[f[2]] = ++folders
+            library_of[f[2]] = library
+        }
     }
     while ((getline line < (work "/files")) > 0)
         if (!(folder_of(line) in rank))
@@ -122,8 +121,8 @@ BEGIN {
         split(line, f, " ")
         from = folder_of(f[1])
         if (f[2] == "<") {
-            if (!system_allowed(library_of(from), f[3]))
-                complain(f[1] ": " library_of(from) "/ may not include <" f[3] ">")
+            if (!system_allowed(library_of[from], f[3]))
+                complain(f[1] ": library " library_of[from] " may not include <" f[3] ">")
             continue
         }
         to = folder_of(f[3])
