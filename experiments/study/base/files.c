@@ -210,6 +210,19 @@ tsr_status tsr_outfile_open(const char *path, struct tsr_outfile *out)
     return tsr_fail(TSR_EIO, "%s: cannot be written: %s", path, strerror(reason));
 }
 
+tsr_status tsr_outfile_expect(const char *folder, const char *name, const char *temp,
+                              struct tsr_outfile *out)
+{
+    *out = (struct tsr_outfile){.path = tsr_path_join(folder, name),
+                                .temp = tsr_path_join(folder, temp)};
+    if (!out->path || !out->temp) {
+        forget(out);
+        return TSR_ENOMEM;
+    }
+    tsr_interrupt_remove(out->temp);
+    return TSR_OK;
+}
+
 /* 0, or the errno of what went wrong with the stream so far. */
 static int write_error(FILE *stream)
 {
@@ -236,8 +249,8 @@ tsr_status tsr_flush(FILE *stream, const char *name)
 
 tsr_status tsr_outfile_commit(struct tsr_outfile *file)
 {
-    int error = write_error(file->stream);
-    if (fclose(file->stream) != 0 && !error)
+    int error = file->stream ? write_error(file->stream) : 0;
+    if (file->stream && fclose(file->stream) != 0 && !error)
         error = errno;
     file->stream = NULL;
     if (!error && file->temp && rename(file->temp, file->path) != 0)

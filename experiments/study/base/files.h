@@ -35,13 +35,18 @@ tsr_status tsr_temp_file(const char *text, const char *ending, char *path,
  * regular file (/dev/full, a pipe) is written directly. Every error names the file and the reason.
  */
 
+/* All zero: there is none. Owns its names; the temporary one is known to interrupt.h meanwhile. */
 struct tsr_outfile {
-    FILE *stream; /* write here; NULL when not open */
+    FILE *stream; /* write here; NULL when not open, or when another program writes */
     char *path, *temp;
 };
 
 /* Errors: TSR_EIO (cannot be created), TSR_ENOMEM. */
 tsr_status tsr_outfile_open(const char *path, struct tsr_outfile *out) TSR_MUST_USE;
+/* FOLDER/NAME, which another program writes as FOLDER/TEMP and has ended when this is committed.
+ * Errors: TSR_ENOMEM. */
+tsr_status tsr_outfile_expect(const char *folder, const char *name, const char *temp,
+                              struct tsr_outfile *out) TSR_MUST_USE;
 /* Gives the file its name if everything could be written, else removes it. Closes it in any case.
  * Errors: TSR_EIO, also for a full disk. */
 tsr_status tsr_outfile_commit(struct tsr_outfile *file) TSR_MUST_USE;
