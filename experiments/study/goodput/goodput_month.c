@@ -65,15 +65,12 @@ static tsr_status simulate_step(const struct tsr_job *job, const struct tsr_emis
                               "phases: found a list without save; allowed: with save, or null");
     TSR_TRY(tsr_sim_job_of(e, &run));
     tsr_status status = tsr_sim_run(&job->cluster, &run, &job->settings->sim, &result);
-    if (status == TSR_ECONFIG)
-        status = tsr_at_sim_key(job, status);
-    if (status == TSR_OK)
-        status = tsr_metrics_of(&run, result, e->steady, &metrics, NULL);
-    if (status == TSR_OK) {
-        m->step_s = metrics.step_s;
-        m->save_s = tsr_section_added(e, result->iteration_end, save, metrics.step_s);
-        m->checkpoint_bytes = written_bytes(job, e, save);
-    }
+    TSR_GOTO(done, status == TSR_ECONFIG ? tsr_at_sim_key(job, status) : status);
+    TSR_GOTO(done, tsr_metrics_of(&run, result, e->steady, &metrics, NULL));
+    m->step_s = metrics.step_s;
+    m->save_s = tsr_section_added(e, result->iteration_end, save, metrics.step_s);
+    m->checkpoint_bytes = written_bytes(job, e, save);
+done:
     tsr_sim_result_destroy(result);
     tsr_sim_job_fini(&run);
     return status;

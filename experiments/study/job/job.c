@@ -170,13 +170,13 @@ static tsr_status load_any(const char *path, bool is_tree, const struct tsr_sett
                            struct tsr_model *out)
 {
     TSR_TRY(is_tree ? tsr_model_load_tree(path, out) : tsr_model_load_hf(path, out));
-    tsr_status status = set_layers(s, out);
-    if (status == TSR_OK)
-        status = set_positions(s, out);
-    if (status == TSR_OK)
-        status = set_variant(s, out);
-    if (status != TSR_OK)
-        tsr_model_fini(out);
+    tsr_status status;
+    TSR_GOTO(failed, set_layers(s, out));
+    TSR_GOTO(failed, set_positions(s, out));
+    TSR_GOTO(failed, set_variant(s, out));
+    return TSR_OK;
+failed:
+    tsr_model_fini(out);
     return status;
 }
 

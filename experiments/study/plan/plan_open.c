@@ -184,11 +184,12 @@ static tsr_status emit(const struct tsr_job *job, bool with_bound, struct tsr_pl
 {
     struct tsr_emission emission;
     TSR_TRY(tsr_emit(job, &emission));
-    tsr_status status = tsr_peak_of(job, &emission, &out->row);
-    if (status == TSR_OK && with_bound)
-        status = bound(job, &emission, &out->bound_s);
-    if (status == TSR_OK)
-        status = key_of(job, &emission, &out->row, &out->key);
+    tsr_status status;
+    TSR_GOTO(done, tsr_peak_of(job, &emission, &out->row));
+    if (with_bound)
+        TSR_GOTO(done, bound(job, &emission, &out->bound_s));
+    TSR_GOTO(done, key_of(job, &emission, &out->row, &out->key));
+done:
     out->row.emit_s = emission.seconds;
     tsr_emission_fini(&emission);
     return status;

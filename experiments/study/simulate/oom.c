@@ -372,11 +372,11 @@ static tsr_status write_files(const struct scene *scene, const char *dir)
                                   .n_last = scene->n_last,
                                   .allocator = &scene->job->settings->allocator,
                                   .oom = &scene->oom};
-    tsr_status status = path ? tsr_make_folder(folder) : TSR_ENOMEM;
-    if (status == TSR_OK)
-        status = tsr_write_file(path, write_json, scene);
-    if (status == TSR_OK)
-        status = tsr_report_snapshot(folder, &history);
+    tsr_status status;
+    TSR_GOTO(done, path ? tsr_make_folder(folder) : TSR_ENOMEM);
+    TSR_GOTO(done, tsr_write_file(path, write_json, scene));
+    TSR_GOTO(done, tsr_report_snapshot(folder, &history));
+done:
     free(folder);
     free(path);
     return status;
