@@ -285,6 +285,30 @@ tsr_status tsr_write_file(const char *path, tsr_write_fn write, const void *user
     return status;
 }
 
+tsr_status tsr_write_in(const char *folder, const char *name, tsr_write_fn write, const void *user)
+{
+    char *path = tsr_path_join(folder, name);
+    if (!path)
+        return TSR_ENOMEM;
+    tsr_status status = tsr_write_file(path, write, user);
+    free(path);
+    return status;
+}
+
+tsr_status tsr_write_each(const char *folder, const struct tsr_named_write *files, size_t n,
+                          const void *user)
+{
+    for (size_t i = 0; i < n; i++)
+        TSR_TRY(tsr_write_in(folder, files[i].name, files[i].write, user));
+    return TSR_OK;
+}
+
+tsr_status tsr_put_text(FILE *stream, const void *text)
+{
+    fputs(text, stream);
+    return TSR_OK;
+}
+
 /* mkdir() that accepts a folder that is there; 0 or an errno. */
 static int make_one(const char *path)
 {

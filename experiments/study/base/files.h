@@ -56,6 +56,20 @@ void tsr_outfile_abort(struct tsr_outfile *file);
 /* The three together: `write` prints the content; its failure leaves no file behind. */
 typedef tsr_status (*tsr_write_fn)(FILE *stream, const void *user);
 tsr_status tsr_write_file(const char *path, tsr_write_fn write, const void *user) TSR_MUST_USE;
+/* The same under FOLDER/NAME. */
+tsr_status tsr_write_in(const char *folder, const char *name, tsr_write_fn write,
+                        const void *user) TSR_MUST_USE;
+
+/* Files of a folder that tell the same thing in several ways. The first failure ends it. */
+struct tsr_named_write {
+    const char *name;
+    tsr_write_fn write;
+};
+tsr_status tsr_write_each(const char *folder, const struct tsr_named_write *files, size_t n,
+                          const void *user) TSR_MUST_USE;
+
+/* A tsr_write_fn whose content is text. */
+tsr_status tsr_put_text(FILE *stream, const void *text);
 
 /* Checks a stream that is not a tsr_outfile, such as stdout, after the last write to it. */
 tsr_status tsr_flush(FILE *stream, const char *name) TSR_MUST_USE;

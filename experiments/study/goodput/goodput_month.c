@@ -218,23 +218,19 @@ static tsr_status write_resolved(FILE *out, const void *user)
 tsr_status tsr_month_write(const struct tsr_month *month, const struct tsr_study_info *info,
                            const char *dir)
 {
-    static const struct {
-        const char *name;
-        tsr_write_fn write;
-    } files[] = {{"experiment.yaml", write_resolved},
-                 {"goodput.csv", write_curve},
-                 {"goodput-frame.csv", write_frame}};
+    static const struct tsr_named_write files[] = {{"experiment.yaml", write_resolved},
+                                                   {"goodput.csv", write_curve},
+                                                   {"goodput-frame.csv", write_frame}};
     struct curve *c = calloc(1, sizeof *c);
     if (!c)
         return tsr_no_memory(NULL);
     c->month = month;
     c->info = info;
-    tsr_status status = draw_curve(c);
-    for (size_t i = 0; i < sizeof files / sizeof *files && status == TSR_OK; i++) {
-        char *path = tsr_path_join(dir, files[i].name);
-        status = path ? tsr_write_file(path, files[i].write, c) : TSR_ENOMEM;
-        free(path);
-    }
+    tsr_status status;
+    TSR_GOTO(done, draw_curve(c));
+    TSR_GOTO(done, tsr_write_each(dir, files, sizeof files / sizeof *files, c));
+    status = tsr_report_picture(dir, "goodput");
+done:
     free(c);
-    return status == TSR_OK ? tsr_report_picture(dir, "goodput") : status;
+    return status;
 }

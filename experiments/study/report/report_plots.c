@@ -6,6 +6,7 @@
  */
 #include "experiments/study/base/files.h"
 #include "experiments/study/base/listener.h"
+#include "experiments/study/base/paths.h"
 #include "experiments/study/base/pool.h"
 #include "experiments/study/report/report.h"
 #include "experiments/study/report/report_text.h"
@@ -15,13 +16,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-
-#ifndef TSR_SOURCE_DIR
-#define TSR_SOURCE_DIR "."
-#endif
-#ifndef TSR_DATA_DIR
-#define TSR_DATA_DIR "/usr/local/share/tessera"
-#endif
 
 enum { N_WORKERS = 2 };
 static const char *const endings[] = {".svg", ".png"};
