@@ -9,6 +9,8 @@
 
 enum { TSR_POOL_END_BYTES = 32 }; /* of how a child ended, its 0 included */
 
+/* What children of a pool do. The parent calls take() and name() only, a child run() only: what
+ * run() leaves in memory is lost with the child. */
 struct tsr_pool_work {
     size_t n;            /* items 0 .. n-1, started in this order */
     size_t result_bytes; /* plain data that a child sends back */

@@ -6,6 +6,9 @@
 #include "experiments/study/model/model.h"
 #include "sim/cluster/cluster.h"
 
+/* Borrows the experiment, the strategy and its settings, which outlive it; owns model and cluster.
+ * Once tsr_job_open() has returned, mesh and world fit each other and the cluster, if there is
+ * one. */
 struct tsr_job {
     const struct tsr_experiment *experiment;
     const struct tsr_strategy *strategy;
