@@ -165,6 +165,7 @@ static tsr_status key_of(const struct tsr_job *job, const struct tsr_emission *e
         for (uint32_t i = 0; i < emission->n_iterations; i++)
             hash = mix(hash, tsr_program_hash(emission->classes[c].programs[i]));
     for (size_t i = 0; i < tsr_n_keys(); i++) {
+        /* They give the program its times and are not in its hash. */
         bool priced = !strncmp(tsr_keys[i].name, "sim.", 4) || !strcmp(tsr_keys[i].name, "cluster");
         if (!priced)
             continue;
