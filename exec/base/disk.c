@@ -287,24 +287,24 @@ tsr_status tsr_disk_read_file(const char *path, uint64_t most, char **data, size
     int fd = open(path, O_RDONLY | O_CLOEXEC);
     if (fd < 0)
         return failed(path, "open");
-    tsr_status status = TSR_OK;
+    tsr_status status;
     if (fstat(fd, &info) != 0)
-        status = failed(path, "stat");
-    else if (!S_ISREG(info.st_mode))
-        status = tsr_fail(TSR_ECONFIG, "%s: not a file", path);
-    else if ((uint64_t)info.st_size > most)
-        status = tsr_fail(TSR_ECONFIG, "%s: %lld bytes; allowed: up to %llu", path,
-                          (long long)info.st_size, (unsigned long long)most);
-    if (status == TSR_OK) {
-        *bytes = (size_t)info.st_size;
-        *data = malloc(*bytes + 1);
-        status = *data ? tsr_disk_read(fd, path, 0, *data, *bytes) : tsr_no_memory(NULL);
-    }
+        TSR_GOTO(failed, failed(path, "stat"));
+    if (!S_ISREG(info.st_mode))
+        TSR_GOTO(failed, tsr_fail(TSR_ECONFIG, "%s: not a file", path));
+    if ((uint64_t)info.st_size > most)
+        TSR_GOTO(failed, tsr_fail(TSR_ECONFIG, "%s: %lld bytes; allowed: up to %llu", path,
+                                  (long long)info.st_size, (unsigned long long)most));
+    *bytes = (size_t)info.st_size;
+    *data = malloc(*bytes + 1);
+    if (!*data)
+        TSR_GOTO(failed, tsr_no_memory(NULL));
+    TSR_GOTO(failed, tsr_disk_read(fd, path, 0, *data, *bytes));
+    (*data)[*bytes] = '\0';
     close(fd);
-    if (status == TSR_OK) {
-        (*data)[*bytes] = '\0';
-        return TSR_OK;
-    }
+    return TSR_OK;
+failed:
+    close(fd);
     free(*data);
     *data = NULL;
     return status;

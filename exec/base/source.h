@@ -23,6 +23,9 @@ struct tsr_piece {
 
 enum tsr_batch_part { TSR_BATCH_INPUT, TSR_BATCH_LABELS };
 
+/* Where a run's values come from and where they go. A function that is NULL is one that the run
+ * does not need: the executor refuses the instruction that asks for it. `out` and `in` are host
+ * memory of the caller, for the time of the call unless a function says otherwise. */
 struct tsr_source {
     void *user;
     /* The initial values of a piece, in its dtype. */

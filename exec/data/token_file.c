@@ -99,20 +99,17 @@ tsr_status tsr_token_file_open(const char *path, bool sequential, struct tsr_tok
         return tsr_fail(TSR_EIO, "%s: cannot be read: %s", path, strerror(errno));
     tsr_status status = map_file(path, fd, out);
     (void)close(fd); /* the mapping stays */
-    if (status == TSR_OK)
-        status = check_header(path, out);
-    if (status == TSR_OK) {
-        out->path = strdup(path);
-        if (!out->path)
-            status = tsr_no_memory(path);
-    }
-    if (status != TSR_OK) {
-        tsr_token_file_close(out);
-        return status;
-    }
+    TSR_GOTO(failed, status);
+    TSR_GOTO(failed, check_header(path, out));
+    out->path = strdup(path);
+    if (!out->path)
+        TSR_GOTO(failed, tsr_no_memory(path));
     /* Reading ahead is a waste where the next window lies anywhere. */
     (void)madvise(out->map, out->map_bytes, sequential ? MADV_SEQUENTIAL : MADV_RANDOM);
     return TSR_OK;
+failed:
+    tsr_token_file_close(out);
+    return status;
 }
 
 void tsr_token_file_close(struct tsr_token_file *file)

@@ -78,6 +78,9 @@ struct tsr_device_graphs {
     tsr_status (*run_end)(struct tsr_device *device, const double *scalars);
 };
 
+/* A device is driven by one host thread, the executor's; only abort() may come from another.
+ * Addresses are those of the program; at() says where one lies. A failure of something submitted
+ * comes later: by `done`, a wait, or drain(). */
 struct tsr_device_ops {
     const char *name; /* "host", "cuda" */
     /* The kernel of engine/ops/KERNELS.md that runs on the streams of this device; NULL: it has

@@ -17,6 +17,8 @@ struct tsr_exec_span {
     double begin, end;
 };
 
+/* What an executor is started with. The device is the executor's from then on; it drives it and
+ * destroys it. */
 struct tsr_exec_config {
     struct tsr_device *device;
     struct tsr_world *world;         /* borrowed; NULL: a world of one */

@@ -100,6 +100,8 @@ struct tsr_open_file {
     bool *verified;               /* [tensors] */
 };
 
+/* An open checkpoint: `commit` and `meta` are read once and constant; any thread may read tensors.
+ * `open` keeps files open, the one that was used longest ago (by `clock`) gives way. */
 struct tsr_checkpoint {
     char path[TSR_PATH_BYTES];
     bool verify;

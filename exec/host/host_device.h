@@ -126,6 +126,8 @@ struct tsr_queued {
 /* NULL: out of memory. Freed with free(). */
 struct tsr_queued *tsr_queued_new(const struct tsr_task *task);
 
+/* Invariant: pushed - ran <= depth. The host writes slot pushed % depth, the worker takes slot ran
+ * % depth; nobody else touches them. */
 struct tsr_host_stream {
     pthread_t thread;
     sem_t ready; /* one post per task */
@@ -149,6 +151,8 @@ void tsr_host_stream_stop(struct tsr_host_stream *stream);
 /* ---- one rank on the host: such a device with an executor on it -------------------------------
  */
 
+/* What a device of threads and the executor on it are made of; see struct tsr_host_device_config
+ * and struct tsr_exec_config. */
 struct tsr_host_rank_config {
     struct tsr_world *world; /* borrowed; NULL: a world of one */
     const struct tsr_source *source;

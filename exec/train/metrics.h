@@ -22,6 +22,7 @@
  * norm, which has a flag: these may be NaN in earnest. */
 #define TSR_UNKNOWN UINT64_MAX
 
+/* A line of metrics: figures of one step as one rank sees them. */
 struct tsr_step_record {
     uint64_t step;
     double loss;

@@ -50,6 +50,9 @@ double tsr_learning_rate(const struct tsr_schedule *schedule, uint64_t step);
 
 /* ---- training -------------------------------------------------------------------------------- */
 
+/* What tsr_train_create() copies; strings, lists of files and `world` are borrowed until
+ * tsr_train_destroy(). Ranks differ in world, rank and data_rank, and in what rank 0 alone is
+ * given: console, notes, when_ready. */
 struct tsr_train_config {
     struct tsr_world *world; /* borrowed; NULL: one rank */
     uint32_t rank, size;

@@ -12,6 +12,9 @@
 #include "exec/train/metrics.h"
 #include "exec/train/train.h"
 
+/* Owns its data, weights, checkpoints, log and step cache; engine and executor are borrowed for
+ * tsr_train_run(). `step`, `position` and `tokens` are what a checkpoint keeps and are the same on
+ * all ranks. All is the rank's host thread's, but for spoilt_name and what `saving.thread` has. */
 struct tsr_train {
     struct tsr_train_config config;
     struct tsr_data *train, *val; /* NULL: random tokens; no evaluation */

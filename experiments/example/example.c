@@ -76,15 +76,13 @@ int main(void)
     }
     tsr_program_init(&init, tsr_engine_tables(e));
     tsr_program_init(&step, tsr_engine_tables(e));
-    status = build(e);
-    if (status == TSR_OK)
-        status = tsr_engine_init_params(e);
+    TSR_GOTO(done, build(e));
+    TSR_GOTO(done, tsr_engine_init_params(e));
     recorder.into = &step;
-    if (status == TSR_OK)
-        status = tsr_step_run(e, 0);
-    if (status == TSR_OK)
-        print_work(&step);
-    else
+    TSR_GOTO(done, tsr_step_run(e, 0));
+    print_work(&step);
+done:
+    if (status != TSR_OK)
         fprintf(stderr, "example: %s\n", tsr_error_text());
     tsr_program_fini(&step);
     tsr_program_fini(&init);

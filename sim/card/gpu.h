@@ -16,6 +16,8 @@ struct tsr_host_times {
     double launch_s, collective_s, event_s, alloc_s, segment_s;
 };
 
+/* One type of GPU, complete in itself: it can be copied. Rates are of one card and one direction.
+ * What is 0 is unknown, see above. */
 struct tsr_gpu {
     char name[64], path[512]; /* path: the device file the figures come from */
     char description[128], architecture[32];

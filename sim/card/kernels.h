@@ -107,6 +107,8 @@ struct tsr_measured_kernel {
     uint16_t first, n;   /* into `runs` */
 };
 
+/* All tables of a card, complete in itself; n_X says how many of X are filled. `card` of a table
+ * is the file that it came from, and so the card that was measured, which may be another one. */
 struct tsr_kernels {
     uint32_t n_files, n_matmul, n_attention, n_norms, n_measured, n_runs;
     struct {

@@ -49,6 +49,9 @@ struct tsr_places {
     uint8_t nic_of_gpu[TSR_MAX_LOCAL];
 };
 
+/* A cluster as it was read, complete in itself: it can be copied. Units: bytes, bytes per second,
+ * seconds; 0 of a rate is unknown. nvlink_domain_gpus is a multiple of gpus_per_node. What lies
+ * between nodes, the tiers say, or the platform in their place. */
 struct tsr_cluster {
     char name[64], path[512], description[128];
     struct tsr_gpu gpu;

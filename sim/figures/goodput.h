@@ -9,6 +9,7 @@
 
 #include "engine/program/base.h"
 
+/* A job that saves, fails and starts again; times in seconds. */
 struct tsr_goodput_input {
     double mtbf_s;     /* mean time between failures of the whole job */
     double interval_s; /* work from one checkpoint to the next */

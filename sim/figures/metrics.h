@@ -6,6 +6,8 @@
 #include "sim/input/job.h"
 #include "sim/replay/result.h"
 
+/* Figures of one iteration of one rank, seconds unless said otherwise. exposed_gather_s +
+ * exposed_reduce_s <= exposed_s: what is neither has no figure of its own. */
 struct tsr_metrics {
     double step_s;    /* end of this iteration minus end of the one before */
     double compute_s; /* compute stream busy */

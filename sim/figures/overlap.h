@@ -64,6 +64,7 @@ struct tsr_overlap_total {
     double why[TSR_N_EXPOSURES];
 };
 
+/* The collectives of one iteration. Owns items; `all` and `kinds` are sums over them. */
 struct tsr_overlap {
     double start, step_s, compute_s, comm_s, host_bound_s; /* as in metrics.h */
     double exposed_s;

@@ -19,6 +19,8 @@
 
 #include "sim/tape/net.h"
 
+/* Owns the four arrays, one class for each rank, link, group and flow of the job; classes of a
+ * kind are numbered from 0 on without a gap. */
 struct tsr__partition {
     uint32_t *rank, *link, *group, *flow; /* class of each; link: TSR_NO_ID if nothing crosses it */
     uint32_t n_ranks, n_links, n_groups, n_flows; /* classes */

@@ -59,6 +59,7 @@ struct tsr_kernel_choice {
     bool tf32;          /* fp32 matrix products on tensor cores */
 };
 
+/* How a job is simulated. Zero is not the default: begin with tsr_sim_options_default(). */
 struct tsr_sim_options {
     /* Host costs, seconds per instruction kind (tsr_sim_options_default() gives sourced values). */
     double host_launch_s;     /* a kernel or copy of the model */

@@ -17,6 +17,8 @@ struct tsr__verdict {
     char text[TSR__TEXT_BYTES];
 };
 
+/* A stream of a player: tasks in the order of the program, linked by task->next; TSR_NO_ID behind
+ * the last. unhashed is head or a task before it. */
 struct tsr__stream {
     uint32_t head;     /* next task to start */
     uint32_t unhashed; /* first task whose record is not in the hash yet */

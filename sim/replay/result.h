@@ -13,6 +13,8 @@ struct tsr_sim_span {
     double start, end; /* on its stream; for MARK, ALLOC, FREE: = issue */
 };
 
+/* One simulated rank, which stands for `weight` ranks of its class. All arrays lie in the result's
+ * memory. */
 struct tsr_sim_rank {
     uint32_t rank;               /* a global rank of the class */
     uint32_t layout;             /* index of its program class */

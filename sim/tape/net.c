@@ -21,6 +21,7 @@ struct tsr__geometry tsr__net_geometry(const struct tsr__net *net, uint32_t geom
     return net->tapes->comms.geometries[geometry];
 }
 
+/* size x stride ranks in a row make `stride` groups, one beginning at each of the first ranks. */
 uint32_t tsr__net_group(const struct tsr__net *net, uint32_t geometry, uint32_t rank)
 {
     struct tsr__geometry g = tsr__net_geometry(net, geometry);
@@ -84,6 +85,7 @@ static tsr_status add_ring(struct tsr__net *net, uint32_t group, const uint32_t 
     return TSR_OK;
 }
 
+/* Each member keeps its own n-th of the bytes and sends one to every other. */
 static tsr_status add_pairs(struct tsr__net *net, uint32_t group, const uint32_t *members,
                             uint32_t n)
 {
@@ -98,6 +100,8 @@ static tsr_status add_pairs(struct tsr__net *net, uint32_t group, const uint32_t
     return TSR_OK;
 }
 
+/* Only the pairs that some SEND names: all of them would be too many flows on a large job. One to
+ * the sender itself crosses no link. */
 static tsr_status add_sends(struct tsr__net *net, uint32_t geometry, uint32_t group,
                             const uint32_t *members, uint32_t n)
 {
@@ -290,7 +294,7 @@ tsr_status tsr__comms_intern(struct tsr__comms *comms, const struct tsr_tables *
     }
     struct tsr__tape_comm made = {comm->name ? comm->name : "", comm->size, comm->stride, nth,
                                   TSR_NO_ID};
-    if (comm->size > 1)
+    if (comm->size > 1) /* a rank alone sends nothing: no flows, no geometry */
         made.geometry = geometry_of(comms, comm->size, comm->stride);
     if ((comm->size > 1 && made.geometry == TSR_NO_ID) || comms->n >= UINT16_MAX ||
         !TSR_PUSH(comms->items, comms->n, comms->cap, made))

@@ -13,6 +13,8 @@
 
 enum { TSR__HOST_PATTERN = TSR__N_PATTERNS, TSR__TRAFFIC_PATTERN };
 
+/* What one member sends to another in one pattern of a group: over `links`, its part `share` of
+ * the pattern's bytes per member. */
 struct tsr__net_flow {
     uint32_t group, src, dst; /* global ranks; host copies: src = dst */
     uint32_t links[TSR__MAX_PATH];
@@ -22,6 +24,8 @@ struct tsr__net_flow {
     double share;
 };
 
+/* Owns first_group and flows; all else is borrowed and outlives it. Groups of geometry g are
+ * first_group[g] .. first_group[g + 1] - 1. */
 struct tsr__net {
     const struct tsr__fabric *fabric;
     const struct tsr__tapes *tapes;

@@ -170,4 +170,16 @@ static inline void comms_run_program(struct comms_rank *r)
     (void)cudaFreeHost(r->pinned);
 }
 
+/* A program as NCCL can run it: it has factors in the type of the elements. */
+static inline struct ct_program comms_nccl_program(uint32_t size, uint64_t seed)
+{
+    struct ct_program p = ct_program(size, seed);
+    for (uint32_t i = 0; i < CT_COMMS; i++)
+        p.comms[i].separate = true;
+    for (uint32_t i = 0; i < CT_OPS; i++)
+        if (p.ops[i].dtype == TSR_BF16 || p.ops[i].dtype == TSR_F16)
+            p.ops[i].factor = 0.25;
+    return p;
+}
+
 #endif

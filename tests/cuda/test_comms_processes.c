@@ -64,21 +64,9 @@ static void program_body(struct tsr_world *world, struct outcome *o, void *user)
     expect_nothing_left(o);
 }
 
-/* NCCL has factors in the type of the elements. */
-static struct ct_program program_for_nccl(uint32_t size, uint64_t seed)
-{
-    struct ct_program p = ct_program(size, seed);
-    for (uint32_t i = 0; i < CT_COMMS; i++)
-        p.comms[i].separate = true;
-    for (uint32_t i = 0; i < CT_OPS; i++)
-        if (p.ops[i].dtype == TSR_BF16 || p.ops[i].dtype == TSR_F16)
-            p.ops[i].factor = 0.25;
-    return p;
-}
-
 static void expect_results(uint32_t size)
 {
-    const struct ct_program program = program_for_nccl(size, 70 + size);
+    const struct ct_program program = comms_nccl_program(size, 70 + size);
     struct nccl_job nccl = {.program = &program};
     const struct job job = {.size = size,
                             .timeout_s = 60,

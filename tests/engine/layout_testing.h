@@ -17,6 +17,7 @@
 
 #include <cmocka.h>
 
+#include "engine/layout/tensor_parallel.h"
 #include "engine/tessera.h"
 #include "tests/engine/parts_testing.h"
 
@@ -146,6 +147,19 @@ static inline double test_milliseconds(void)
     struct timespec now;
     clock_gettime(CLOCK_MONOTONIC, &now);
     return (double)now.tv_sec * 1e3 + (double)now.tv_nsec / 1e6;
+}
+
+/* The layout of the parameter of that name, which there must be. */
+static inline struct tsr_param_dtensor test_param(struct tsr_engine *e, const char *fqn)
+{
+    struct tsr_param_dtensor p = {0};
+    for (size_t i = 0; i < tsr_n_param_layouts(e); i++) {
+        assert_int_equal(tsr_param_dtensor(e, i, &p), TSR_OK);
+        if (!strcmp(p.fqn, fqn))
+            return p;
+    }
+    fail_msg("no parameter %s", fqn);
+    return p;
 }
 
 #endif

@@ -2,16 +2,11 @@
  * tensors and kernels as tests/oracle/compile/block.py prints them (its shapes are used here), the
  * memory that results take, and what is refused.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <string.h>
 
-#include <cmocka.h>
-
 #include "engine/layout/tensor_parallel.h"
-#include "engine/tessera.h"
+#include "tests/engine/recording_testing.h"
 
 enum { LAYERS = 2, LLAMA_D = 4096, LLAMA_T = 16384, GPT2_D = 1600, GPT2_T = 4096 };
 #define MIB(x) ((uint64_t)(x) << 20)
@@ -28,12 +23,6 @@ struct rig {
     struct tsr_engine *e;
     uint32_t first, last; /* modules of the second block */
 };
-
-static void ok(tsr_status status)
-{
-    if (status != TSR_OK)
-        fail_msg("%s: %s", tsr_status_class(status), tsr_error_text());
-}
 
 static void add_model(struct rig *r)
 {

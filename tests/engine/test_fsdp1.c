@@ -2,16 +2,11 @@
  * touch, memory with and without the rate limiter, a full device. Schedules:
  * tests/conformance/test_fsdp1.c.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include <cmocka.h>
-
-#include "engine/tessera.h"
+#include "tests/engine/recording_testing.h"
 
 enum { W = 1026, INNER = 4097, VOCAB = 64, BLOCKS = 6, RANKS = 4 };
 
@@ -22,19 +17,7 @@ struct options {
     tsr_dtype param;
 };
 
-struct rig {
-    struct tsr_recorder recorder;
-    struct tsr_program init, step;
-    struct tsr_engine *e;
-};
-
-static void ok(tsr_status status)
-{
-    if (status != TSR_OK)
-        fail_msg("%s: %s", tsr_status_class(status), tsr_error_text());
-}
-
-static void add_model(struct rig *r, const struct options *o)
+static void add_model(struct recording *r, const struct options *o)
 {
     static const char *const names[] = {"b0", "b1", "b2", "b3", "b4", "b5"};
     static const char *const run[] = {"embed", "b0", "b1", "b2", "b3", "b4", "head"};
@@ -63,7 +46,7 @@ static void add_model(struct rig *r, const struct options *o)
         ok(tsr_param_freeze(r->e, "b2.up.bias"));
 }
 
-static tsr_status wrap(struct rig *r, const char *name, const struct options *o)
+static tsr_status wrap(struct recording *r, const char *name, const struct options *o)
 {
     struct tsr_fsdp1_options options = {.keep_after_forward = o->keeps,
                                         .mp = {.param = o->param},
@@ -73,19 +56,15 @@ static tsr_status wrap(struct rig *r, const char *name, const struct options *o)
     return tsr_fsdp1(r->e, tsr_module_find(r->e, name), &options);
 }
 
-static void make(struct rig *r, const struct options *o)
+static void make(struct recording *r, const struct options *o)
 {
     struct tsr_engine_config config = {.mesh = {1, {o->ranks ? o->ranks : RANKS}, {"shard"}},
-                                       .executor = &r->recorder.base,
                                        .allocator = {.device_bytes = o->device_bytes}};
-    tsr_recorder_init(&r->recorder, &r->init);
-    ok(tsr_engine_create(&config, &r->e));
-    tsr_program_init(&r->init, tsr_engine_tables(r->e));
-    tsr_program_init(&r->step, tsr_engine_tables(r->e));
+    recording_begin(r, config);
     add_model(r, o);
 }
 
-static tsr_status wrap_all(struct rig *r, const struct options *o)
+static tsr_status wrap_all(struct recording *r, const struct options *o)
 {
     for (int i = 0; i < BLOCKS && !o->root_only; i++) {
         char name[4];
@@ -96,7 +75,7 @@ static tsr_status wrap_all(struct rig *r, const struct options *o)
 }
 
 /* Wrapped, and three iterations; the last one is in r->step. */
-static void run(struct rig *r, const struct options *o)
+static void run(struct recording *r, const struct options *o)
 {
     make(r, o);
     ok(wrap_all(r, o));
@@ -114,13 +93,6 @@ static void run(struct rig *r, const struct options *o)
     }
 }
 
-static void drop(struct rig *r)
-{
-    tsr_program_fini(&r->init);
-    tsr_program_fini(&r->step);
-    tsr_engine_destroy(r->e);
-}
-
 /* ---- layout ---------------------------------------------------------------------------------- */
 
 static uint64_t up_to(uint64_t n, uint64_t multiple)
@@ -135,7 +107,7 @@ static void test_layout(void **state)
     const uint64_t sizes[] = {W * INNER, INNER, INNER * W, W};
     const struct options dtypes[] = {{.ranks = 7}, {.ranks = 7, .param = TSR_BF16}};
     for (size_t k = 0; k < 2; k++) {
-        struct rig r;
+        struct recording r;
         uint64_t align = dtypes[k].param == TSR_BF16 ? 8 : 4, end = 0;
         for (size_t i = 0; i < 4; i++)
             end = up_to(end, align) + sizes[i];
@@ -155,18 +127,18 @@ static void test_layout(void **state)
         /* the views are the model's parameters, once */
         uint64_t total = 2 * VOCAB * W + BLOCKS * (sizes[0] + sizes[1] + sizes[2] + sizes[3]);
         assert_int_equal(tsr_model_n_params(r.e), total);
-        drop(&r);
+        recording_end(&r);
     }
 }
 
 static void refused(const struct options *o, const char *word)
 {
-    struct rig r;
+    struct recording r;
     make(&r, o);
     tsr_status status = wrap_all(&r, o);
     assert_int_not_equal(status, TSR_OK);
     assert_non_null(strstr(tsr_error_text(), word));
-    drop(&r);
+    recording_end(&r);
 }
 
 static void test_refusals(void **state)
@@ -174,7 +146,7 @@ static void test_refusals(void **state)
     (void)state;
     refused(&(struct options){.ties = true}, "tied");
     refused(&(struct options){.freezes = true}, "frozen");
-    struct rig r;
+    struct recording r;
     struct options o = {0};
     make(&r, &o);
     ok(wrap(&r, "b0", &o));
@@ -185,18 +157,18 @@ static void test_refusals(void **state)
     assert_int_equal(wrap(&r, "b2", &o), TSR_EVALUE);
     assert_int_equal(tsr_set_requires_gradient_sync(r.e, tsr_module_find(r.e, "b0"), true, false),
                      TSR_EATTRIBUTE);
-    drop(&r);
+    recording_end(&r);
     make(&r, &o);
     assert_int_equal(tsr_fsdp1_set_sync(r.e, false), TSR_EATTRIBUTE);
-    drop(&r);
+    recording_end(&r);
     /* a tie inside one module is no hindrance */
     run(&r, &(struct options){.ties = true, .root_only = true});
-    drop(&r);
+    recording_end(&r);
 }
 
 /* ---- optimizer and clipping ------------------------------------------------------------------ */
 
-static uint64_t shard_bytes(struct rig *r)
+static uint64_t shard_bytes(struct recording *r)
 {
     uint64_t bytes = 0;
     for (size_t i = 0; i < tsr_n_groups(r->e); i++)
@@ -205,7 +177,7 @@ static uint64_t shard_bytes(struct rig *r)
 }
 
 /* Bytes of operands of a slot in kernels of a phase, of those with this name or of all. */
-static uint64_t touched(const struct rig *r, int phase, const char *name, unsigned slot)
+static uint64_t touched(const struct recording *r, int phase, const char *name, unsigned slot)
 {
     uint64_t bytes = 0;
     for (size_t i = 0; i < r->step.n_instrs; i++) {
@@ -218,7 +190,7 @@ static uint64_t touched(const struct rig *r, int phase, const char *name, unsign
     return bytes;
 }
 
-static int count_ops(const struct rig *r, int phase, const char *name)
+static int count_ops(const struct recording *r, int phase, const char *name)
 {
     int n = 0;
     for (size_t i = 0; i < r->step.n_instrs; i++)
@@ -233,7 +205,7 @@ static void test_steps_whole_shards(void **state)
     (void)state;
     const uint32_t ranks[] = {2, 4, 64};
     for (size_t k = 0; k < 3; k++) {
-        struct rig r;
+        struct recording r;
         run(&r, &(struct options){.clips = true, .ranks = ranks[k]});
         uint64_t bytes = shard_bytes(&r);
         assert_int_equal(touched(&r, TSR_PHASE_OPTIMIZER, "foreach_addcdiv", 3), bytes);
@@ -247,13 +219,13 @@ static void test_steps_whole_shards(void **state)
         assert_in_range(norms, BLOCKS + 1, 4 * BLOCKS + 2);
         if (ranks[k] == 2)
             assert_int_equal(norms, 3 * BLOCKS + 1);
-        drop(&r);
+        recording_end(&r);
     }
 }
 
 /* ---- memory ---------------------------------------------------------------------------------- */
 
-static bool is_allocated_before(const struct rig *r, size_t i)
+static bool is_allocated_before(const struct recording *r, size_t i)
 {
     for (size_t k = 0; k < i; k++)
         if (r->step.instrs[k].kind == TSR_ALLOC &&
@@ -264,7 +236,7 @@ static bool is_allocated_before(const struct rig *r, size_t i)
 
 /* The most buffers of a category that live at once in the recorded step, those counted that lived
  * before it. */
-static int most_alive(const struct rig *r, int category)
+static int most_alive(const struct recording *r, int category)
 {
     int n = 0, most = 0, before = 0;
     for (size_t i = 0; i < r->step.n_instrs; i++) {
@@ -278,7 +250,7 @@ static int most_alive(const struct rig *r, int category)
     return before + most;
 }
 
-static uint64_t peak(const struct rig *r)
+static uint64_t peak(const struct recording *r)
 {
     return tsr_engine_memory(r->e).peak_allocated;
 }
@@ -286,7 +258,7 @@ static uint64_t peak(const struct rig *r)
 static void test_limiter_bounds_memory(void **state)
 {
     (void)state;
-    struct rig limited, unlimited, keeps;
+    struct recording limited, unlimited, keeps;
     run(&limited, &(struct options){0});
     run(&unlimited, &(struct options){.no_limit = true});
     run(&keeps, &(struct options){.keeps = true});
@@ -295,12 +267,12 @@ static void test_limiter_bounds_memory(void **state)
     assert_true(most_alive(&unlimited, TSR_CAT_ALL_GATHER) > BLOCKS);
     assert_true(peak(&unlimited) > peak(&limited));
     assert_true(most_alive(&keeps, TSR_CAT_ALL_GATHER) > BLOCKS);
-    drop(&limited);
-    drop(&unlimited);
-    drop(&keeps);
+    recording_end(&limited);
+    recording_end(&unlimited);
+    recording_end(&keeps);
 }
 
-static int count_kind(const struct rig *r, int kind)
+static int count_kind(const struct recording *r, int kind)
 {
     int n = 0;
     for (size_t i = 0; i < r->step.n_instrs; i++)
@@ -312,26 +284,26 @@ static int count_kind(const struct rig *r, int kind)
 static void test_full_device(void **state)
 {
     (void)state;
-    struct rig r;
+    struct recording r;
     run(&r, &(struct options){.no_limit = true});
     uint64_t unlimited = tsr_engine_memory(r.e).peak_reserved;
     int waits = count_kind(&r, TSR_HOST_WAIT);
-    drop(&r);
+    recording_end(&r);
     run(&r, &(struct options){0});
     uint64_t limited = tsr_engine_memory(r.e).peak_reserved;
-    drop(&r);
+    recording_end(&r);
     assert_true(limited < unlimited);
     run(&r, &(struct options){.no_limit = true, .device_bytes = limited});
     assert_true(tsr_engine_memory(r.e).peak_reserved <= limited);
     assert_true(count_kind(&r, TSR_HOST_WAIT) > waits);
-    drop(&r);
+    recording_end(&r);
 }
 
 /* Without the limiter the launch queue bounds how many blocks wait: those of 1024 instructions. */
 static void test_launch_queue(void **state)
 {
     (void)state;
-    struct rig r;
+    struct recording r;
     int n_alloc = 0, device = 0;
     run(&r, &(struct options){.no_limit = true, .micro = 16});
     for (size_t i = 0; i < r.step.n_instrs; i++) {
@@ -346,7 +318,7 @@ static void test_launch_queue(void **state)
     assert_true(n_alloc > 2 * most);
     assert_true(most < 1.4 * 1024 / per_gather);
     assert_true(most > 0.5 * 1024 / per_gather);
-    drop(&r);
+    recording_end(&r);
 }
 
 /* ---- parameters that are not used ------------------------------------------------------------ */
@@ -354,15 +326,15 @@ static void test_launch_queue(void **state)
 static void test_unused_module(void **state)
 {
     (void)state;
-    struct rig r, all;
+    struct recording r, all;
     run(&all, &(struct options){0});
     run(&r, &(struct options){.skips_last = true});
     assert_int_equal(count_kind(&all, TSR_ALL_GATHER), 2 * BLOCKS + 1);
     assert_int_equal(count_kind(&all, TSR_REDUCE_SCATTER), BLOCKS + 1);
     assert_int_equal(count_kind(&r, TSR_ALL_GATHER), 2 * (BLOCKS - 1) + 1);
     assert_int_equal(count_kind(&r, TSR_REDUCE_SCATTER), BLOCKS);
-    drop(&r);
-    drop(&all);
+    recording_end(&r);
+    recording_end(&all);
 }
 
 /* A module that is used, but whose parameters in part are not: zeros take the place of gradients.
@@ -370,7 +342,7 @@ static void test_unused_module(void **state)
 static void test_unused_parameters(void **state)
 {
     (void)state;
-    struct rig r;
+    struct recording r;
     run(&r, &(struct options){.skips_last = true, .root_only = true});
     uint64_t unused = 0;
     for (size_t i = 0; i < r.step.n_instrs; i++)
@@ -379,14 +351,14 @@ static void test_unused_parameters(void **state)
             unused += r.step.instrs[i].bytes / 4;
     assert_true(unused >= 2 * W * INNER + W + INNER);
     assert_int_equal(count_kind(&r, TSR_REDUCE_SCATTER), 1);
-    drop(&r);
+    recording_end(&r);
 }
 
 /* One evaluation gathers and keeps the root's; the next step reduces as before. */
 static void test_evaluation(void **state)
 {
     (void)state;
-    struct rig r;
+    struct recording r;
     run(&r, &(struct options){0});
     tsr_program_fini(&r.step);
     tsr_program_init(&r.step, tsr_engine_tables(r.e));
@@ -398,7 +370,7 @@ static void test_evaluation(void **state)
     ok(tsr_step_run(r.e, 3));
     assert_int_equal(count_kind(&r, TSR_ALL_GATHER), 2 * BLOCKS); /* the root's is there */
     assert_int_equal(count_kind(&r, TSR_REDUCE_SCATTER), BLOCKS + 1);
-    drop(&r);
+    recording_end(&r);
 }
 
 int main(void)

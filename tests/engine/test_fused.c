@@ -1,17 +1,12 @@
 /* test_fused.c: the fused dialect: which kernels a step has and in which order, which results take
  * the place of which arguments, what is kept for backward, and where eager operations stay.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include <cmocka.h>
-
 #include "engine/layout/tensor_parallel.h"
-#include "engine/tessera.h"
+#include "tests/engine/recording_testing.h"
 
 enum { D = 64, F = 96, H = 8, HD = 8, V = 256, L = 3, SEQ = 32, T = SEQ };
 
@@ -27,12 +22,6 @@ struct rig {
     struct tsr_program init, step;
     struct tsr_engine *e;
 };
-
-static void ok(tsr_status status)
-{
-    if (status != TSR_OK)
-        fail_msg("%s: %s", tsr_status_class(status), tsr_error_text());
-}
 
 static const struct tsr_llama_config llama = {.hidden_size = D,
                                               .intermediate_size = F,

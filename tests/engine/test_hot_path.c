@@ -2,17 +2,12 @@
  * a step of Llama-3.1-405B is emitted in the time that the design promises.
  */
 #include <malloc.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
-#include <cmocka.h>
-
-#include "engine/tessera.h"
+#include "tests/engine/recording_testing.h"
 
 struct forget {
     struct tsr_executor base;
@@ -38,12 +33,6 @@ struct study {
     uint32_t n_micro;
     struct tsr_mp_policy mp;
 };
-
-static void ok(tsr_status status)
-{
-    if (status != TSR_OK)
-        fail_msg("%s: %s", tsr_status_class(status), tsr_error_text());
-}
 
 static void wrap(struct tsr_engine *e, const struct study *s, uint64_t n_layers)
 {

@@ -1,22 +1,11 @@
 /* test_mpt.c: MPT has the published numbers of parameters; what a Composer step launches beside the
  * model; padding that is taken away with reads on the host.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include <cmocka.h>
-
-#include "engine/tessera.h"
-
-static void ok(tsr_status status)
-{
-    if (status != TSR_OK)
-        fail_msg("%s: %s", tsr_status_class(status), tsr_error_text());
-}
+#include "tests/engine/recording_testing.h"
 
 /* ---- counts ---------------------------------------------------------------------------------- */
 

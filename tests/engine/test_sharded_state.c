@@ -2,7 +2,6 @@
  * are about layout, and the layout of 16,384 ranks.
  */
 #include "engine/layout/sharded_state.h"
-#include "engine/layout/tensor_parallel.h"
 #include "tests/engine/layout_testing.h"
 
 /* ---- models ---------------------------------------------------------------------------------- */

@@ -1,7 +1,6 @@
 /* test_spmd_mesh.c: fully_shard() on the whole named mesh (dp_mesh_dims of 2.15, section 2.8): dims
  * flattened into one, the layout that follows, and what is refused.
  */
-#include "engine/layout/tensor_parallel.h"
 #include "tests/engine/layout_testing.h"
 
 enum { WORLD = 2 * 3 * 2 * 2 };
@@ -44,25 +43,13 @@ static tsr_status wrap(struct tsr_engine *e, const struct tsr_wrap_options *opti
     return tsr_fully_shard(e, &root, 1, options);
 }
 
-static struct tsr_param_dtensor find(struct tsr_engine *e, const char *fqn)
-{
-    struct tsr_param_dtensor p = {0};
-    for (size_t i = 0; i < tsr_n_param_layouts(e); i++) {
-        assert_int_equal(tsr_param_dtensor(e, i, &p), TSR_OK);
-        if (!strcmp(p.fqn, fqn))
-            return p;
-    }
-    fail_msg("no parameter %s", fqn);
-    return p;
-}
-
 static void names_are_flattened(void **state)
 {
     (void)state;
     struct tsr_engine *e = open_engine(0, 3, TSR_TORCH_2_15);
     struct tsr_wrap_options o = on(pod, 1, dp_cp, 2);
     assert_int_equal(wrap(e, &o), TSR_OK);
-    struct tsr_param_dtensor p = find(e, "up.weight");
+    struct tsr_param_dtensor p = test_param(e, "up.weight");
     assert_int_equal(p.n_fsdp, 2);
     assert_int_equal(p.layout.mesh[0].size, 2);
     assert_int_equal(p.layout.mesh[0].stride, 12);
@@ -72,8 +59,8 @@ static void names_are_flattened(void **state)
     assert_int_equal(p.layout.place[1].kind, TSR_PLACE_STRIDED_SHARD);
     assert_int_equal(p.layout.place[1].split, 2);
     assert_int_equal(p.layout.place[2].kind, TSR_PLACE_SHARD);
-    assert_int_equal(find(e, "norm.weight").layout.place[1].kind, TSR_PLACE_SHARD);
-    assert_int_equal(find(e, "out.weight").layout.place[1].kind, TSR_PLACE_SHARD);
+    assert_int_equal(test_param(e, "norm.weight").layout.place[1].kind, TSR_PLACE_SHARD);
+    assert_int_equal(test_param(e, "out.weight").layout.place[1].kind, TSR_PLACE_SHARD);
     tsr_engine_destroy(e);
 }
 
@@ -86,7 +73,7 @@ static void shards_cover_the_tensors(void **state)
         struct tsr_engine *e = open_engine(rank, 3, TSR_TORCH_2_15);
         struct tsr_wrap_options o = on(pod, 1, dp_cp, 2);
         assert_int_equal(wrap(e, &o), TSR_OK);
-        struct tsr_param_dtensor p = find(e, "up.weight"), n = find(e, "norm.weight");
+        struct tsr_param_dtensor p = test_param(e, "up.weight"), n = test_param(e, "norm.weight");
         up += tsr_dtensor_local_numel(&p.layout, rank);
         norm += tsr_dtensor_local_numel(&n.layout, rank);
         tsr_engine_destroy(e);
@@ -101,7 +88,7 @@ static void replicate_names_alone_replicate(void **state)
     struct tsr_engine *e = open_engine(0, 3, TSR_TORCH_2_15);
     struct tsr_wrap_options o = on(dp_cp, 2, NULL, 0);
     assert_int_equal(wrap(e, &o), TSR_OK);
-    struct tsr_param_dtensor p = find(e, "up.weight");
+    struct tsr_param_dtensor p = test_param(e, "up.weight");
     assert_int_equal(p.n_fsdp, 1);
     assert_int_equal(p.layout.mesh[0].size, 6);
     assert_int_equal(p.layout.place[0].kind, TSR_PLACE_REPLICATE);

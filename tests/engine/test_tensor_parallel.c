@@ -1,5 +1,4 @@
 /* test_tensor_parallel.c: FSDP over tensor-parallel parameters of an engine. Rules R39 to R46. */
-#include "engine/layout/tensor_parallel.h"
 #include "tests/engine/layout_testing.h"
 
 static const struct tsr_tree_node leaves[] = {
@@ -39,18 +38,6 @@ static tsr_status shard_root(struct tsr_engine *e, const char *const *dims, int 
     return tsr_fully_shard(e, &root, 1, &o);
 }
 
-static struct tsr_param_dtensor find(struct tsr_engine *e, const char *fqn)
-{
-    struct tsr_param_dtensor p = {0};
-    for (size_t i = 0; i < tsr_n_param_layouts(e); i++) {
-        assert_int_equal(tsr_param_dtensor(e, i, &p), TSR_OK);
-        if (!strcmp(p.fqn, fqn))
-            return p;
-    }
-    fail_msg("no parameter %s", fqn);
-    return p;
-}
-
 static void check_place(const struct tsr_param_dtensor *p, int i, struct tsr_placement want)
 {
     const struct tsr_placement *got = &p->layout.place[i];
@@ -74,23 +61,23 @@ static void placements_of_fsdp(void **state)
     struct tsr_engine *e = open_engine(&flat, 0);
     assert_int_equal(apply(e, "tp", 4), TSR_OK);
     assert_int_equal(shard_root(e, dp, 1), TSR_OK);
-    struct tsr_param_dtensor p = find(e, "up.weight");
+    struct tsr_param_dtensor p = test_param(e, "up.weight");
     assert_int_equal(p.n_fsdp, 1);
     assert_int_equal(p.n_tp, 1);
     check_place(&p, 0, tsr_shard_placement(0, 2));
     check_place(&p, 1, tsr_shard_placement(0, 1));
-    p = find(e, "down.weight");
+    p = test_param(e, "down.weight");
     check_place(&p, 0, tsr_shard_placement(0, 1));
     check_place(&p, 1, tsr_shard_placement(1, 1));
-    p = find(e, "down.bias");
+    p = test_param(e, "down.bias");
     check_place(&p, 0, tsr_shard_placement(0, 1));
     check_place(&p, 1, tsr_replicate_placement());
-    p = find(e, "norm.weight");
+    p = test_param(e, "norm.weight");
     check_place(&p, 0, tsr_shard_placement(0, 1));
     check_place(&p, 1, tsr_replicate_placement());
-    p = find(e, "emb.weight");
+    p = test_param(e, "emb.weight");
     check_place(&p, 1, tsr_shard_placement(1, 1));
-    p = find(e, "out.weight");
+    p = test_param(e, "out.weight");
     assert_int_equal(p.n_tp, 0);
     assert_int_equal(p.layout.n_mesh, 1);
     tsr_engine_destroy(e);
@@ -103,12 +90,12 @@ static void placements_of_hsdp(void **state)
     struct tsr_engine *e = open_engine(&hybrid, 0);
     assert_int_equal(apply(e, "tp", 4), TSR_OK);
     assert_int_equal(shard_root(e, hsdp, 2), TSR_OK);
-    struct tsr_param_dtensor p = find(e, "up.weight");
+    struct tsr_param_dtensor p = test_param(e, "up.weight");
     assert_int_equal(p.n_fsdp, 2);
     check_place(&p, 0, tsr_replicate_placement());
     check_place(&p, 1, tsr_shard_placement(0, 2));
     check_place(&p, 2, tsr_shard_placement(0, 1));
-    p = find(e, "norm.weight");
+    p = test_param(e, "norm.weight");
     check_place(&p, 0, tsr_replicate_placement());
     check_place(&p, 1, tsr_shard_placement(0, 1));
     check_place(&p, 2, tsr_replicate_placement());
@@ -124,7 +111,7 @@ static void placements_of_replicate(void **state)
     struct tsr_module *root = tsr_module_root(e);
     assert_int_equal(apply(e, "tp", 4), TSR_OK);
     assert_int_equal(tsr_replicate(e, &root, 1, &o), TSR_OK);
-    struct tsr_param_dtensor p = find(e, "up.weight");
+    struct tsr_param_dtensor p = test_param(e, "up.weight");
     assert_int_equal(p.layout.mesh[0].size, 3);
     assert_int_equal(p.layout.mesh[0].stride, 2);
     check_place(&p, 0, tsr_replicate_placement());
@@ -141,7 +128,7 @@ static void two_dimensions_of_tp(void **state)
     assert_int_equal(apply(e, "ep", 1), TSR_OK);
     assert_int_equal(apply(e, "tp", 1), TSR_OK);
     assert_int_equal(shard_root(e, NULL, 0), TSR_OK); /* what is left: dp */
-    struct tsr_param_dtensor p = find(e, "up.weight");
+    struct tsr_param_dtensor p = test_param(e, "up.weight");
     assert_int_equal(p.layout.n_mesh, 3);
     check_place(&p, 0, tsr_shard_placement(0, 4));
     uint64_t seen = 0;
@@ -185,7 +172,7 @@ static void styles_break_ties(void **state)
     assert_int_equal(tsr_param_tie(e, "out.weight", "emb.weight"), TSR_OK);
     assert_int_equal(apply(e, "tp", 4), TSR_OK);
     assert_int_equal(shard_root(e, dp, 1), TSR_OK);
-    struct tsr_param_dtensor emb = find(e, "emb.weight"), out = find(e, "out.weight");
+    struct tsr_param_dtensor emb = test_param(e, "emb.weight"), out = test_param(e, "out.weight");
     assert_int_equal(emb.n_tp, 1);
     assert_int_equal(out.n_tp, 0);
     assert_int_equal(out.layout.shape[1], 8);
@@ -282,7 +269,7 @@ static void ranks_without_elements_have_no_rows(void **state)
     uint64_t local[TSR_DT_MAX_DIMS];
     assert_int_equal(apply(e, "tp", 4), TSR_OK);
     assert_int_equal(shard_root(e, dp, 1), TSR_OK);
-    struct tsr_param_dtensor p = find(e, "emb.weight");
+    struct tsr_param_dtensor p = test_param(e, "emb.weight");
     tsr_param_dtensor_local_shape(&p, 3, local);
     assert_int_equal(local[0], 8);
     assert_int_equal(local[1], 2);

@@ -2,36 +2,18 @@
  * exchange, and that a rank does its share of the work; the two-level all-gather's messages.
  */
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <string.h>
 
-#include <cmocka.h>
-
 #include "engine/layout/tensor_parallel.h"
-#include "engine/tessera.h"
+#include "tests/engine/recording_testing.h"
 
 enum { D = 64, F = 128, H = 8, K = 4, HD = 8, V = 256, L = 3, SEQ = 32 };
 
-struct rig {
-    struct tsr_recorder recorder;
-    struct tsr_program init, step;
-    struct tsr_engine *e;
-};
-
-static void ok(tsr_status status)
-{
-    if (status != TSR_OK)
-        fail_msg("%s: %s", tsr_status_class(status), tsr_error_text());
-}
-
-static void open_rig(struct rig *r, uint32_t dp, uint32_t tp, bool sequence, uint32_t rank)
+static void open_rig(struct recording *r, uint32_t dp, uint32_t tp, bool sequence, uint32_t rank)
 {
     struct tsr_engine_config c = {.mesh = {.n_dims = tp > 1 ? 2 : 1, .shape = {dp, tp}},
-                                  .rank = rank,
-                                  .executor = &r->recorder.base};
+                                  .rank = rank};
     snprintf(c.mesh.name[0], sizeof c.mesh.name[0], "shard");
     snprintf(c.mesh.name[1], sizeof c.mesh.name[1], "tp");
     const struct tsr_llama_config model = {.hidden_size = D,
@@ -42,10 +24,7 @@ static void open_rig(struct rig *r, uint32_t dp, uint32_t tp, bool sequence, uin
                                            .head_dim = HD,
                                            .vocab_size = V,
                                            .max_positions = 64};
-    tsr_recorder_init(&r->recorder, &r->init);
-    ok(tsr_engine_create(&c, &r->e));
-    tsr_program_init(&r->init, tsr_engine_tables(r->e));
-    tsr_program_init(&r->step, tsr_engine_tables(r->e));
+    recording_begin(r, c);
     ok(tsr_model_llama(r->e, &model));
     if (tp > 1)
         ok(tsr_tensor_parallel_model(r->e, "tp", sequence));
@@ -60,21 +39,14 @@ static void open_rig(struct rig *r, uint32_t dp, uint32_t tp, bool sequence, uin
     ok(tsr_step_configure(r->e, &(struct tsr_step_config){.batch = 1, .seq = SEQ, .n_micro = 1}));
 }
 
-static void run(struct rig *r)
+static void run(struct recording *r)
 {
     ok(tsr_engine_init_params(r->e));
     r->recorder.into = &r->step;
     ok(tsr_step_run(r->e, 0));
 }
 
-static void close_rig(struct rig *r)
-{
-    tsr_program_fini(&r->init);
-    tsr_program_fini(&r->step);
-    tsr_engine_destroy(r->e);
-}
-
-static int count(const struct rig *r, int kind, const char *comm, int phase, uint64_t *bytes)
+static int count(const struct recording *r, int kind, const char *comm, int phase, uint64_t *bytes)
 {
     int n = 0;
     for (size_t i = 0; i < r->step.n_instrs; i++) {
@@ -89,7 +61,7 @@ static int count(const struct rig *r, int kind, const char *comm, int phase, uin
     return n;
 }
 
-static double model_flops(const struct rig *r)
+static double model_flops(const struct recording *r)
 {
     double flops = 0;
     for (size_t i = 0; i < r->step.n_instrs; i++)
@@ -103,7 +75,7 @@ static double model_flops(const struct rig *r)
 static void sequence_parallel(void **state)
 {
     (void)state;
-    struct rig r;
+    struct recording r;
     uint64_t bytes = 0;
     open_rig(&r, 2, 4, true, 0);
     run(&r);
@@ -119,10 +91,10 @@ static void sequence_parallel(void **state)
     bytes = 0;
     assert_int_equal(count(&r, TSR_ALL_REDUCE, "tp", TSR_PHASE_BACKWARD, &bytes), 2 * L + 1);
     assert_int_equal(bytes, (2 * L + 1) * 4 * D);
-    close_rig(&r);
+    recording_end(&r);
 }
 
-static void checkpoint(const struct rig *r, bool selective)
+static void checkpoint(const struct recording *r, bool selective)
 {
     for (int i = 0; i < L; i++) {
         char name[32];
@@ -139,14 +111,14 @@ static void scattered_results_are_kept(void **state)
 {
     (void)state;
     for (int selective = 0; selective < 2; selective++) {
-        struct rig r;
+        struct recording r;
         open_rig(&r, 2, 4, true, 0);
         checkpoint(&r, selective);
         run(&r);
         assert_int_equal(count(&r, TSR_ALL_GATHER, "tp", TSR_PHASE_BACKWARD, NULL), 4 * L + 1);
         assert_int_equal(count(&r, TSR_REDUCE_SCATTER, "tp", TSR_PHASE_BACKWARD, NULL),
                          (selective ? 2 : 3) * L + 1);
-        close_rig(&r);
+        recording_end(&r);
     }
 }
 
@@ -154,7 +126,7 @@ static void scattered_results_are_kept(void **state)
 static void plain(void **state)
 {
     (void)state;
-    struct rig r;
+    struct recording r;
     uint64_t bytes = 0;
     open_rig(&r, 2, 4, false, 0);
     run(&r);
@@ -162,13 +134,13 @@ static void plain(void **state)
     assert_int_equal(bytes, (2 * L + 1) * 4 * SEQ * D);
     assert_int_equal(count(&r, TSR_ALL_REDUCE, "tp", TSR_PHASE_BACKWARD, NULL), 2 * L + 1);
     assert_int_equal(count(&r, TSR_ALL_GATHER, "tp", TSR_PHASE_FORWARD, NULL), 0);
-    close_rig(&r);
+    recording_end(&r);
 }
 
 static void work_is_divided(void **state)
 {
     (void)state;
-    struct rig whole, part;
+    struct recording whole, part;
     open_rig(&whole, 2, 1, false, 0);
     run(&whole);
     for (int sequence = 0; sequence < 2; sequence++) {
@@ -180,18 +152,18 @@ static void work_is_divided(void **state)
         count(&part, TSR_ALL_GATHER, "shard", TSR_PHASE_FORWARD, &cut);
         /* everything but the norms is cut by 4 */
         assert_int_equal(4 * (cut - 4 * D * (2 * L + 1)), all - 4 * D * (2 * L + 1));
-        close_rig(&part);
+        recording_end(&part);
     }
-    close_rig(&whole);
+    recording_end(&whole);
 }
 
 static void refused(void **state)
 {
     (void)state;
-    struct rig r;
+    struct recording r;
     open_rig(&r, 2, 1, false, 0);
     assert_int_equal(tsr_tensor_parallel_model(r.e, "tp", true), TSR_EVALUE);
-    close_rig(&r);
+    recording_end(&r);
     struct tsr_engine_config c = {.mesh = {.n_dims = 2, .shape = {2, 3}, .name = {"shard", "tp"}},
                                   .executor = &r.recorder.base};
     ok(tsr_engine_create(&c, &r.e));
@@ -215,7 +187,7 @@ static void two_level_tiles(void **state)
     enum { N = 8, LOCAL = 4 };
     bool have[N][N] = {{false}};
     for (uint32_t rank = 0; rank < N; rank++) {
-        struct rig r;
+        struct recording r;
         open_rig(&r, N, 1, false, rank);
         ok(tsr_use_two_level_gather(r.e, LOCAL));
         run(&r);
@@ -238,7 +210,7 @@ static void two_level_tiles(void **state)
         }
         assert_true(piece > 0);
         assert_int_equal(count(&r, TSR_ALL_GATHER, "shard", TSR_PHASE_FORWARD, NULL), 0);
-        close_rig(&r);
+        recording_end(&r);
     }
     for (int a = 0; a < N; a++)
         for (int b = 0; b < N; b++)

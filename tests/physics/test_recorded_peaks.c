@@ -171,52 +171,37 @@ static void check(const char *name, int iteration)
     json_decref(doc);
 }
 
+static const char *const names[] = {"tiny-base",
+                                    "tiny-hsdp-2x4",
+                                    "tiny-hsdp-2x4-bf16-reduce",
+                                    "tiny-replicate-4",
+                                    "tiny-reshard-2",
+                                    "llama-160m-4ranks",
+                                    "llama-2-7b-8ranks-ac",
+                                    "llama-3-8b-8ranks-noac",
+                                    "gpt2-8ranks",
+                                    "gpt2-xl-64ranks-ac",
+                                    "tiny-ac-selective-op",
+                                    "tiny-ac-every2",
+                                    "tiny-hand-rmsnorm-repeat-kv",
+                                    "tiny-clip",
+                                    "tiny-adamw-fused",
+                                    "tiny-hf-llama",
+                                    "tiny-embed-tail",
+                                    "llama-3-70b-8layers-64ranks-selective-op"};
+enum { N_NAMES = sizeof names / sizeof *names };
+
 static void the_first_iteration(void **state)
 {
-    static const char *const names[] = {"tiny-base",
-                                        "tiny-hsdp-2x4",
-                                        "tiny-hsdp-2x4-bf16-reduce",
-                                        "tiny-replicate-4",
-                                        "tiny-reshard-2",
-                                        "llama-160m-4ranks",
-                                        "llama-2-7b-8ranks-ac",
-                                        "llama-3-8b-8ranks-noac",
-                                        "gpt2-xl-64ranks-ac",
-                                        "tiny-ac-selective-op",
-                                        "tiny-ac-every2",
-                                        "tiny-hand-rmsnorm-repeat-kv",
-                                        "tiny-clip",
-                                        "tiny-adamw-fused",
-                                        "tiny-hf-llama",
-                                        "tiny-embed-tail",
-                                        "llama-3-70b-8layers-64ranks-selective-op"};
     (void)state;
-    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
+    for (size_t i = 0; i < N_NAMES; i++)
         check(names[i], 0);
 }
 
 static void the_steady_iteration(void **state)
 {
-    static const char *const names[] = {"tiny-base",
-                                        "tiny-hsdp-2x4",
-                                        "tiny-hsdp-2x4-bf16-reduce",
-                                        "tiny-replicate-4",
-                                        "tiny-reshard-2",
-                                        "llama-160m-4ranks",
-                                        "llama-2-7b-8ranks-ac",
-                                        "llama-3-8b-8ranks-noac",
-                                        "gpt2-8ranks",
-                                        "gpt2-xl-64ranks-ac",
-                                        "tiny-ac-selective-op",
-                                        "tiny-ac-every2",
-                                        "tiny-hand-rmsnorm-repeat-kv",
-                                        "tiny-clip",
-                                        "tiny-adamw-fused",
-                                        "tiny-hf-llama",
-                                        "tiny-embed-tail",
-                                        "llama-3-70b-8layers-64ranks-selective-op"};
     (void)state;
-    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
+    for (size_t i = 0; i < N_NAMES; i++)
         check(names[i], 1);
 }
 

@@ -64,6 +64,40 @@ static void test_failure__leaves_the_old_file(void **state)
     scratch_destroy(&scratch);
 }
 
+/* What another program does: half a file, or a whole one, under the name that it was told. */
+static void draw(const char *folder, const char *name)
+{
+    char *path = tsr_path_join(folder, name);
+    FILE *file = fopen(path, "w");
+    assert_non_null(file);
+    fputs("drawn", file);
+    assert_int_equal(fclose(file), 0);
+    free(path);
+}
+
+static void test_file_of_another_program__gets_its_name_or_goes(void **state)
+{
+    (void)state;
+    struct scratch scratch = scratch_create();
+    struct tsr_outfile file;
+    assert_int_equal(tsr_outfile_expect(scratch.path, "a.svg", ".new-a.svg", &file), TSR_OK);
+    draw(scratch.path, ".new-a.svg");
+    assert_int_equal(tsr_outfile_commit(&file), TSR_OK);
+    char *text = scratch_read(scratch.path, "a.svg");
+    assert_string_equal(text, "drawn");
+    free(text);
+    assert_int_equal(tsr_outfile_expect(scratch.path, "b.svg", ".new-b.svg", &file), TSR_OK);
+    draw(scratch.path, ".new-b.svg");
+    tsr_outfile_abort(&file);
+    tsr_outfile_abort(&file);
+    assert_int_equal(scratch_n_entries(scratch.path), 1);
+    assert_int_equal(tsr_outfile_expect(scratch.path, "c.svg", ".new-c.svg", &file), TSR_OK);
+    assert_int_equal(tsr_outfile_commit(&file), TSR_EIO);
+    assert_non_null(strstr(tsr_error_text(), "/c.svg: cannot be written: No such file"));
+    assert_int_equal(scratch_n_entries(scratch.path), 1);
+    scratch_destroy(&scratch);
+}
+
 static void test_full_disk__is_an_error(void **state)
 {
     (void)state;
@@ -138,6 +172,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_commit__replaces_the_file),
         cmocka_unit_test(test_failure__leaves_the_old_file),
+        cmocka_unit_test(test_file_of_another_program__gets_its_name_or_goes),
         cmocka_unit_test(test_full_disk__is_an_error),
         cmocka_unit_test(test_full_disk__leaves_nothing),
         cmocka_unit_test(test_bad_place__is_named),

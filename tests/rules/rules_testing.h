@@ -296,6 +296,51 @@ static inline void rig_start(struct rig *r)
     assert_int_equal(tsr_engine_init_params(r->e), TSR_OK);
 }
 
+/* The three together: a rig that can step. */
+static inline void rig_ready(struct rig *r, struct rig_setup setup,
+                             const struct tsr_wrap_options *layers,
+                             const struct tsr_wrap_options *root)
+{
+    rig_open(r, setup);
+    rig_wrap(r, layers, root);
+    rig_start(r);
+}
+
+/* An engine with another model: linear layers a, b and c, of which `run` names those that run, in
+ * that order (NULL: all). */
+static inline void rig_abc(struct rig *r, struct rig_setup setup, const char *const *run,
+                           size_t n_run)
+{
+    const struct tsr_tree_node leaf[] = {rig_leaf("a", TSR_TREE_LINEAR, 8, 8),
+                                         rig_leaf("b", TSR_TREE_LINEAR, 8, 8),
+                                         rig_leaf("c", TSR_TREE_LINEAR, 8, 8)};
+    const struct tsr_tree_config config = {.root = {.name = "",
+                                                    .type = TSR_TREE_SEQ,
+                                                    .n_children = 3,
+                                                    .children = leaf,
+                                                    .n_run = n_run,
+                                                    .run = run},
+                                           .in_dim = 8,
+                                           .loss_mse = true};
+    rig_engine(r, setup);
+    rig_ok(tsr_model_tree(r->e, &config));
+}
+
+/* An engine with a Llama of two layers. */
+static inline void rig_llama(struct rig *r, struct rig_setup setup)
+{
+    const struct tsr_llama_config llama = {.hidden_size = 16,
+                                           .intermediate_size = 32,
+                                           .n_layers = 2,
+                                           .n_heads = 2,
+                                           .n_kv_heads = 2,
+                                           .head_dim = 8,
+                                           .vocab_size = 32,
+                                           .max_positions = 64};
+    rig_engine(r, setup);
+    rig_ok(tsr_model_llama(r->e, &llama));
+}
+
 /* ---- iterations ------------------------------------------------------------------------------ */
 
 /* The class of the error and words of its text. */

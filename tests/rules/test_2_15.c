@@ -11,9 +11,7 @@ static const struct tsr_wrap_options bf16 = {.mp = {.param = TSR_BF16}};
 
 static void start(struct rig *r, struct rig_setup setup, const struct tsr_wrap_options *options)
 {
-    rig_open(r, setup);
-    rig_wrap(r, options, options);
-    rig_start(r);
+    rig_ready(r, setup, options, options);
 }
 
 static const struct tsr_instr *scatter(struct rig *r, const char *group)
@@ -46,9 +44,7 @@ static void open_meshes(struct rig *r)
 {
     static const struct tsr_param_mesh meshes[] = {{"**.up.*", NULL, 2, 1, 1, 0}};
     static const struct tsr_wrap_options o = {.n_param_meshes = 1, .param_meshes = meshes};
-    rig_open(r, four);
-    rig_wrap(r, &o, NULL);
-    rig_start(r);
+    rig_ready(r, four, &o, NULL);
 }
 
 /* R54: one group per mesh, in the order in which they were met. */
@@ -150,20 +146,7 @@ static void torn_ties_are_refused(void **state)
 static void open_list(struct rig *r, const char *const *run, size_t n_run,
                       const struct tsr_wrap_options *list_options)
 {
-    static struct tsr_tree_node leaf[3];
-    leaf[0] = rig_leaf("a", TSR_TREE_LINEAR, 8, 8);
-    leaf[1] = rig_leaf("b", TSR_TREE_LINEAR, 8, 8);
-    leaf[2] = rig_leaf("c", TSR_TREE_LINEAR, 8, 8);
-    struct tsr_tree_config config = {.root = {.name = "",
-                                              .type = TSR_TREE_SEQ,
-                                              .n_children = 3,
-                                              .children = leaf,
-                                              .n_run = n_run,
-                                              .run = run},
-                                     .in_dim = 8,
-                                     .loss_mse = true};
-    rig_engine(r, four);
-    rig_ok(tsr_model_tree(r->e, &config));
+    rig_abc(r, four, run, n_run);
     struct tsr_module *list[] = {rig_module(r, "a"), rig_module(r, "c")};
     rig_ok(tsr_fully_shard(r->e, list, 2, list_options));
     rig_shard(r, "", NULL);

@@ -7,9 +7,7 @@ enum { S = 53, S2 = 106, ALL = 3 * (8 + 96 + 12 + 96) + 128 + 8 + 128 };
 
 static void start(struct rig *r, struct rig_setup setup, const struct tsr_wrap_options *options)
 {
-    rig_open(r, setup);
-    rig_wrap(r, options, options);
-    rig_start(r);
+    rig_ready(r, setup, options, options);
 }
 
 static uint64_t level(struct rig *r, enum tsr_category category)

@@ -7,29 +7,12 @@ enum { S = 53 };
 
 static const struct rig_setup two = {.shards = 2};
 
-static void start(struct rig *r, struct rig_setup setup, const struct tsr_wrap_options *layers,
-                  const struct tsr_wrap_options *root)
-{
-    rig_open(r, setup);
-    rig_wrap(r, layers, root);
-    rig_start(r);
-}
-
 /* R139: of two outputs (an attention module and its weights) the second hook does nothing. */
 static void second_output_repeats(void **state)
 {
     (void)state;
     struct rig r;
-    struct tsr_llama_config llama = {.hidden_size = 16,
-                                     .intermediate_size = 32,
-                                     .n_layers = 2,
-                                     .n_heads = 2,
-                                     .n_kv_heads = 2,
-                                     .head_dim = 8,
-                                     .vocab_size = 32,
-                                     .max_positions = 64};
-    rig_engine(&r, (struct rig_setup){.shards = 2, .eager = true});
-    rig_ok(tsr_model_llama(r.e, &llama));
+    rig_llama(&r, (struct rig_setup){.shards = 2, .eager = true});
     rig_shard(&r, "model.layers.1.self_attn", NULL);
     rig_shard(&r, "", NULL);
     rig_start(&r);
@@ -49,7 +32,7 @@ static void other_graph_starts_again(void **state)
     (void)state;
     struct rig r;
     const uint32_t both[] = {0, 1};
-    start(&r, (struct rig_setup){.shards = 2, .micro = 2}, NULL, NULL);
+    rig_ready(&r, (struct rig_setup){.shards = 2, .micro = 2}, NULL, NULL);
     rig_begin(&r);
     rig_forward(&r, 0);
     rig_forward(&r, 1);
@@ -66,7 +49,7 @@ static void post_backward_comes_after_the_gradients(void **state)
 {
     (void)state;
     struct rig r;
-    start(&r, two, NULL, NULL);
+    rig_ready(&r, two, NULL, NULL);
     rig_step(&r);
     size_t post = rig_event(&r, "post_backward g=layers.1 by=autograd", 0);
     assert_true(rig_event(&r, "bwd m=layers.1.norm", 0) < post);
@@ -76,7 +59,7 @@ static void post_backward_comes_after_the_gradients(void **state)
                 rig_event(&r, "post_backward g=root by=final_callback", 0));
     rig_close(&r);
     /* with a float input that needs no gradient the first layer waits, too; in state order */
-    start(&r, (struct rig_setup){.shards = 2, .floats = true}, NULL, NULL);
+    rig_ready(&r, (struct rig_setup){.shards = 2, .floats = true}, NULL, NULL);
     rig_ok(tsr_param_freeze(r.e, "inp.*"));
     rig_step(&r);
     assert_true(rig_event(&r, "post_backward g=root by=final_callback", 0) <
@@ -90,7 +73,7 @@ static void reshard_before_reduce(void **state)
 {
     (void)state;
     struct rig r;
-    start(&r, two, NULL, NULL);
+    rig_ready(&r, two, NULL, NULL);
     rig_step(&r);
     size_t input =
         RIG_FIND(&r, 0, .kind = TSR_ALLOC, .category = "Reduce Scatter", .group = "layers.1");
@@ -125,21 +108,10 @@ static void unused_modules(void **state)
     (void)state;
     struct rig r;
     const char *const run[] = {"a", "c"};
-    struct tsr_tree_node leaf[] = {rig_leaf("a", TSR_TREE_LINEAR, 8, 8),
-                                   rig_leaf("b", TSR_TREE_LINEAR, 8, 8),
-                                   rig_leaf("c", TSR_TREE_LINEAR, 8, 8)};
-    struct tsr_tree_config config = {.root = {.name = "",
-                                              .type = TSR_TREE_SEQ,
-                                              .n_children = 3,
-                                              .children = leaf,
-                                              .n_run = 2,
-                                              .run = run},
-                                     .in_dim = 8,
-                                     .loss_mse = true};
-    rig_engine(&r, two);
-    rig_ok(tsr_model_tree(r.e, &config));
-    for (int i = 0; i < 3; i++)
-        rig_shard(&r, leaf[i].name, NULL);
+    rig_abc(&r, two, run, 2);
+    rig_shard(&r, "a", NULL);
+    rig_shard(&r, "b", NULL);
+    rig_shard(&r, "c", NULL);
     rig_shard(&r, "", NULL);
     rig_start(&r);
     rig_step(&r);
@@ -153,7 +125,7 @@ static void one_final_callback(void **state)
 {
     (void)state;
     struct rig r;
-    start(&r, (struct rig_setup){.shards = 2, .micro = 2}, NULL, NULL);
+    rig_ready(&r, (struct rig_setup){.shards = 2, .micro = 2}, NULL, NULL);
     rig_step(&r);
     assert_int_equal(rig_count(&r, "queue_final_callback g=root"), 2);
     assert_int_equal(rig_count(&r, "queue_final_callback"), 2);
@@ -176,7 +148,7 @@ static void last_backward_finalizes(void **state)
 {
     (void)state;
     struct rig r;
-    start(&r, (struct rig_setup){.shards = 2, .micro = 2}, NULL, NULL);
+    rig_ready(&r, (struct rig_setup){.shards = 2, .micro = 2}, NULL, NULL);
     rig_begin(&r);
     rig_ok(tsr_set_is_last_backward(r.e, rig_module(&r, ""), false));
     rig_forward(&r, 0);
@@ -219,7 +191,7 @@ static void gradient_hooks(void **state)
     (void)state;
     struct rig r;
     struct grad_hook h = {0};
-    start(&r, (struct rig_setup){.shards = 2, .micro = 2}, NULL, NULL);
+    rig_ready(&r, (struct rig_setup){.shards = 2, .micro = 2}, NULL, NULL);
     rig_ok(tsr_register_post_accumulate_grad_hook(r.e, "layers.1.up.*", on_grad, &h));
     rig_begin(&r);
     rig_forward(&r, 0);

@@ -12,9 +12,7 @@ static const struct rig_setup four = {.shards = W};
 static void run(struct rig *r, struct rig_setup setup, struct tsr_mp_policy mp)
 {
     struct tsr_wrap_options o = {.mp = mp};
-    rig_open(r, setup);
-    rig_wrap(r, &o, &o);
-    rig_start(r);
+    rig_ready(r, setup, &o, &o);
     rig_step(r);
 }
 
@@ -206,16 +204,12 @@ static void inputs_and_outputs(void **state)
     assert_int_equal(casts(&r, "forward"), 0);
     rig_close(&r);
     struct tsr_wrap_options o = {.mp = {.param = TSR_BF16, .output = TSR_F32}};
-    rig_open(&r, floats);
-    rig_wrap(&r, &o, NULL);
-    rig_start(&r);
+    rig_ready(&r, floats, &o, NULL);
     rig_step(&r);
     assert_int_equal(casts(&r, "forward"), 3 + 3); /* into and out of each layer */
     rig_close(&r);
     o = (struct tsr_wrap_options){.mp = {.param = TSR_BF16, .no_cast_inputs = true}};
-    rig_open(&r, bf16);
-    rig_wrap(&r, &o, &o);
-    rig_start(&r);
+    rig_ready(&r, bf16, &o, &o);
     rig_begin(&r);
     rig_refused(tsr_step_forward(r.e, 0, NULL, false), TSR_ERUNTIME,
                 "have the same dtype, but got");
@@ -229,9 +223,7 @@ static void output_cast_is_outside_the_hook(void **state)
     (void)state;
     struct rig r;
     struct tsr_wrap_options o = {.mp = {.param = TSR_BF16, .output = TSR_F32}};
-    rig_open(&r, four);
-    rig_wrap(&r, &o, NULL);
-    rig_start(&r);
+    rig_ready(&r, four, &o, NULL);
     rig_step(&r);
     size_t hook = r.events[rig_event(&r, "pre_backward g=layers.2", 0)].at;
     size_t last = SIZE_MAX;

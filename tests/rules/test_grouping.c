@@ -194,9 +194,7 @@ static void mesh_dimensions(void **state)
 {
     (void)state;
     struct rig r;
-    rig_open(&r, (struct rig_setup){.shards = 4, .replicas = 2, .rank = 5});
-    rig_wrap(&r, NULL, NULL);
-    rig_start(&r);
+    rig_ready(&r, (struct rig_setup){.shards = 4, .replicas = 2, .rank = 5}, NULL, NULL);
     rig_step(&r);
     const struct tsr_tables *t = tsr_engine_tables(r.e);
     const struct tsr_comm *rs =
@@ -216,9 +214,7 @@ static void construction_is_local(void **state)
 {
     (void)state;
     struct rig r;
-    rig_open(&r, (struct rig_setup){.shards = 2});
-    rig_wrap(&r, NULL, NULL);
-    rig_start(&r);
+    rig_ready(&r, (struct rig_setup){.shards = 2}, NULL, NULL);
     assert_int_equal(RIG_COUNT(&r, .kind = TSR_ALLOC, .category = "Sharded Param"), 3 * 4 + 3);
     for (size_t i = 0; i < r.now.n_instrs; i++)
         assert_true(rig_at(&r, i)->kind < TSR_ALL_GATHER || rig_at(&r, i)->kind > TSR_COMM_CREATE);
@@ -268,17 +264,8 @@ static void buffers_stay(void **state)
 {
     (void)state;
     struct rig r;
-    struct tsr_llama_config llama = {.hidden_size = 16,
-                                     .intermediate_size = 32,
-                                     .n_layers = 2,
-                                     .n_heads = 2,
-                                     .n_kv_heads = 2,
-                                     .head_dim = 8,
-                                     .vocab_size = 32,
-                                     .max_positions = 64};
     struct tsr_wrap_options o = {.mp = {.param = TSR_BF16}};
-    rig_engine(&r, (struct rig_setup){.shards = 2});
-    rig_ok(tsr_model_llama(r.e, &llama));
+    rig_llama(&r, (struct rig_setup){.shards = 2});
     rig_shard(&r, "model.layers.0", &o);
     rig_shard(&r, "", &o);
     rig_start(&r);

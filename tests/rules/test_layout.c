@@ -213,9 +213,7 @@ static void int_reshard_values(void **state)
     for (size_t i = 0; i < 2; i++) {
         struct rig r;
         struct tsr_wrap_options o = {.reshard = TSR_RESHARD_INT, .reshard_int = good[i].value};
-        rig_open(&r, (struct rig_setup){.shards = 4});
-        rig_wrap(&r, &o, NULL);
-        rig_start(&r);
+        rig_ready(&r, (struct rig_setup){.shards = 4}, &o, NULL);
         rig_step(&r);
         assert_int_equal(rig_count(&r, good[i].res), 1);
         rig_close(&r);

@@ -10,9 +10,7 @@ static void first_forward_makes_the_root(void **state)
 {
     (void)state;
     struct rig r;
-    rig_open(&r, two);
-    rig_wrap(&r, NULL, NULL);
-    rig_start(&r);
+    rig_ready(&r, two, NULL, NULL);
     assert_int_equal(tsr_engine_tables(r.e)->n_streams, 1);
     rig_step(&r);
     assert_int_equal(
@@ -35,9 +33,7 @@ static void part_first_is_refused(void **state)
 {
     (void)state;
     struct rig r;
-    rig_open(&r, (struct rig_setup){.shards = 2, .floats = true});
-    rig_wrap(&r, NULL, NULL);
-    rig_start(&r);
+    rig_ready(&r, (struct rig_setup){.shards = 2, .floats = true}, NULL, NULL);
     rig_begin(&r);
     rig_ok(tsr_step_forward(r.e, 0, rig_module(&r, "layers.1"), false));
     assert_int_equal(rig_count(&r, "lazy_init g=layers.1"), 1);
@@ -123,9 +119,7 @@ static void unshard_before_forward(void **state)
 {
     (void)state;
     struct rig r;
-    rig_open(&r, two);
-    rig_wrap(&r, NULL, NULL);
-    rig_start(&r);
+    rig_ready(&r, two, NULL, NULL);
     rig_forget(&r);
     rig_ok(tsr_unshard(r.e, rig_module(&r, "layers.1"), false));
     assert_int_equal(
@@ -162,9 +156,7 @@ static void gathers_wait_for_the_optimizer(void **state)
 {
     (void)state;
     struct rig r;
-    rig_open(&r, two);
-    rig_wrap(&r, NULL, NULL);
-    rig_start(&r);
+    rig_ready(&r, two, NULL, NULL);
     rig_step(&r);
     rig_step(&r);
     assert_int_equal(rig_count(&r, "wait_stream stream=copy_in on=default"), 1);
@@ -185,9 +177,7 @@ static void post_optim_event_is_used_once(void **state)
 {
     (void)state;
     struct rig r;
-    rig_open(&r, two);
-    rig_wrap(&r, NULL, NULL);
-    rig_start(&r);
+    rig_ready(&r, two, NULL, NULL);
     rig_step(&r);
     rig_begin(&r);
     rig_ok(tsr_set_post_optim_event(r.e, rig_module(&r, "")));
@@ -212,9 +202,7 @@ static void child_context_is_discarded(void **state)
 {
     (void)state;
     struct rig r;
-    rig_open(&r, two);
-    rig_wrap(&r, NULL, NULL);
-    rig_start(&r);
+    rig_ready(&r, two, NULL, NULL);
     rig_ok(tsr_set_is_last_backward(r.e, rig_module(&r, "layers.0"), false));
     rig_step(&r);
     assert_int_equal(rig_count(&r, "final_callback last=true"), 1);
@@ -229,9 +217,7 @@ static void inputs_move_once(void **state)
 {
     (void)state;
     struct rig r;
-    rig_open(&r, two);
-    rig_wrap(&r, NULL, NULL);
-    rig_start(&r);
+    rig_ready(&r, two, NULL, NULL);
     rig_step(&r);
     assert_int_equal(RIG_COUNT(&r, .kind = TSR_COPY, .work = "h2d_input"), 2); /* ids, labels */
     assert_int_equal(RIG_COUNT(&r, .kind = TSR_COPY, .work = "h2d_input", .stream = "default"), 2);
@@ -243,9 +229,7 @@ static void inner_module_is_iteration_root(void **state)
 {
     (void)state;
     struct rig r;
-    rig_open(&r, (struct rig_setup){.shards = 2, .floats = true});
-    rig_wrap(&r, NULL, NULL);
-    rig_start(&r);
+    rig_ready(&r, (struct rig_setup){.shards = 2, .floats = true}, NULL, NULL);
     rig_step(&r);
     assert_int_equal(rig_count(&r, "root_pre_forward"), 1);
     assert_int_equal(rig_count(&r, "root_post_forward g=root"), 1);

@@ -15,9 +15,7 @@ static void start(struct rig *r, struct rig_setup setup, const struct tsr_wrap_o
 {
     setup.shards = 4;
     setup.layers = 6;
-    rig_open(r, setup);
-    rig_wrap(r, o, o);
-    rig_start(r);
+    rig_ready(r, setup, o, o);
 }
 
 static size_t at(struct rig *r, const char *event)

@@ -8,29 +8,21 @@ static const struct tsr_wrap_options yes = {.reshard = TSR_RESHARD_TRUE};
 static const struct tsr_wrap_options no = {.reshard = TSR_RESHARD_FALSE};
 static const struct tsr_wrap_options half = {.reshard = TSR_RESHARD_INT, .reshard_int = 2};
 
-static void start(struct rig *r, struct rig_setup setup, const struct tsr_wrap_options *layers,
-                  const struct tsr_wrap_options *root)
-{
-    rig_open(r, setup);
-    rig_wrap(r, layers, root);
-    rig_start(r);
-}
-
 /* R112: what is registered after forward, by the option. */
 static void registered_after_forward(void **state)
 {
     (void)state;
     struct rig r;
-    start(&r, (struct rig_setup){.shards = 4}, &yes, NULL);
+    rig_ready(&r, (struct rig_setup){.shards = 4}, &yes, NULL);
     rig_step(&r);
     assert_int_equal(rig_count(&r, "reshard g=layers.1 state=forward res=sharded"), 1);
     rig_close(&r);
-    start(&r, (struct rig_setup){.shards = 4}, &no, NULL);
+    rig_ready(&r, (struct rig_setup){.shards = 4}, &no, NULL);
     rig_step(&r);
     assert_int_equal(rig_count(&r, "reshard g=layers.1 state=forward res=keep"), 1);
     assert_int_equal(rig_count(&r, "unshard g=layers.1 state=pre_backward res=already"), 2);
     rig_close(&r);
-    start(&r, (struct rig_setup){.shards = 4}, &half, NULL);
+    rig_ready(&r, (struct rig_setup){.shards = 4}, &half, NULL);
     rig_step(&r);
     assert_int_equal(rig_count(&r, "reshard g=layers.1 state=forward res=post_forward"), 1);
     rig_close(&r);
@@ -41,7 +33,7 @@ static void manual_reshard(void **state)
 {
     (void)state;
     struct rig r;
-    start(&r, two, &no, NULL);
+    rig_ready(&r, two, &no, NULL);
     rig_begin(&r);
     rig_forward(&r, 0);
     rig_ok(tsr_reshard(r.e, rig_module(&r, "layers.1")));
@@ -58,7 +50,7 @@ static void no_grad_forward(void **state)
 {
     (void)state;
     struct rig r;
-    start(&r, two, NULL, NULL);
+    rig_ready(&r, two, NULL, NULL);
     rig_begin(&r);
     rig_ok(tsr_step_forward(r.e, 0, NULL, true));
     assert_int_equal(rig_count(&r, "register_pre_backward"), 0);
@@ -77,7 +69,7 @@ static void hooks_on_gradients(void **state)
 {
     (void)state;
     struct rig r;
-    start(&r, two, NULL, NULL);
+    rig_ready(&r, two, NULL, NULL);
     rig_step(&r);
     assert_int_equal(rig_count(&r, "register_post_backward g=root n=0"), 1);
     assert_int_equal(rig_count(&r, "register_post_backward n=1"), 3);
@@ -118,20 +110,7 @@ static void module_runs_twice(void **state)
 
 static void open_list(struct rig *r, const char *const *run, size_t n_run)
 {
-    static struct tsr_tree_node leaf[3];
-    leaf[0] = rig_leaf("a", TSR_TREE_LINEAR, 8, 8);
-    leaf[1] = rig_leaf("b", TSR_TREE_LINEAR, 8, 8);
-    leaf[2] = rig_leaf("c", TSR_TREE_LINEAR, 8, 8);
-    struct tsr_tree_config config = {.root = {.name = "",
-                                              .type = TSR_TREE_SEQ,
-                                              .n_children = 3,
-                                              .children = leaf,
-                                              .n_run = n_run,
-                                              .run = run},
-                                     .in_dim = 8,
-                                     .loss_mse = true};
-    rig_engine(r, two);
-    rig_ok(tsr_model_tree(r->e, &config));
+    rig_abc(r, two, run, n_run);
     struct tsr_module *list[] = {rig_module(r, "a"), rig_module(r, "c")};
     rig_ok(tsr_fully_shard(r->e, list, 2, NULL));
     rig_shard(r, "", NULL);
@@ -177,7 +156,7 @@ static void forward_methods(void **state)
 {
     (void)state;
     struct rig r;
-    start(&r, two, NULL, NULL);
+    rig_ready(&r, two, NULL, NULL);
     rig_ok(tsr_register_forward_method(r.e, rig_module(&r, "layers.0.up"), "no_such_method"));
     rig_refused(tsr_register_forward_method(r.e, rig_module(&r, "layers.0"), "no_such_method"),
                 TSR_EVALUE, "does not have a method no_such_method");
@@ -202,7 +181,7 @@ static void forward_lists(void **state)
     (void)state;
     static const char *const next[] = {"layers.0", "layers.1", "layers.2", "layers.3"};
     struct rig r;
-    start(&r, (struct rig_setup){.shards = 2, .layers = 4}, NULL, NULL);
+    rig_ready(&r, (struct rig_setup){.shards = 2, .layers = 4}, NULL, NULL);
     for (int i = 0; i < 3; i++)
         set_list(&r, true, next[i], next + i + 1, 1);
     rig_step(&r);
@@ -227,7 +206,7 @@ static void default_backward(void **state)
 {
     (void)state;
     struct rig r;
-    start(&r, two, NULL, NULL);
+    rig_ready(&r, two, NULL, NULL);
     for (int i = 0; i < 2; i++) {
         rig_step(&r);
         assert_string_equal(rig_trace(&r, "backward", "AG W F RS"),
@@ -243,7 +222,7 @@ static int counts(const struct tsr_wrap_options *layers, const struct tsr_wrap_o
 {
     struct rig r;
     int n = 0;
-    start(&r, (struct rig_setup){.shards = 4, .layers = 5}, layers, root);
+    rig_ready(&r, (struct rig_setup){.shards = 4, .layers = 5}, layers, root);
     rig_step(&r);
     rig_step(&r);
     assert_int_equal(RIG_COUNT(&r, .kind = TSR_REDUCE_SCATTER), 6);
@@ -269,7 +248,7 @@ static void backward_lists(void **state)
     (void)state;
     static const char *const names[] = {"layers.3", "layers.2", "layers.1", "layers.0"};
     struct rig r;
-    start(&r, (struct rig_setup){.shards = 2, .layers = 4}, &yes, NULL);
+    rig_ready(&r, (struct rig_setup){.shards = 2, .layers = 4}, &yes, NULL);
     set_list(&r, false, "layers.3", names + 1, 2);
     set_list(&r, false, "layers.2", names + 2, 2);
     rig_step(&r);
@@ -291,7 +270,7 @@ static void wrong_prefetch(void **state)
     (void)state;
     static const char *const skipped[] = {"layers.0"};
     struct rig r;
-    start(&r, (struct rig_setup){.shards = 2, .floats = true}, &yes, NULL);
+    rig_ready(&r, (struct rig_setup){.shards = 2, .floats = true}, &yes, NULL);
     rig_step(&r);
     set_list(&r, false, "layers.1", skipped, 1);
     rig_begin(&r);
@@ -314,7 +293,7 @@ static void lists_want_wrapped_modules(void **state)
 {
     (void)state;
     struct rig r;
-    start(&r, two, NULL, NULL);
+    rig_ready(&r, two, NULL, NULL);
     struct tsr_module *list[] = {rig_module(&r, "layers.1"), rig_module(&r, "layers.1.up")};
     rig_refused(tsr_set_forward_prefetch(r.e, rig_module(&r, ""), list, 2), TSR_EVALUE,
                 "Expects FSDPModule but got");
@@ -348,7 +327,7 @@ static void two_forwards_one_backward(void **state)
     (void)state;
     struct rig r;
     const uint32_t both[] = {0, 1};
-    start(&r, (struct rig_setup){.shards = 2, .micro = 2}, NULL, NULL);
+    rig_ready(&r, (struct rig_setup){.shards = 2, .micro = 2}, NULL, NULL);
     rig_begin(&r);
     rig_forward(&r, 0);
     rig_forward(&r, 1);
@@ -358,7 +337,7 @@ static void two_forwards_one_backward(void **state)
                         "AG 2, AG 1, AG 0, AG 2, AG 1, RS 2, AG 0, RS 1, RS 0, RS root");
     rig_close(&r);
     /* a second backward of another forward, after the last backward of this one */
-    start(&r, (struct rig_setup){.shards = 2, .micro = 2}, NULL, NULL);
+    rig_ready(&r, (struct rig_setup){.shards = 2, .micro = 2}, NULL, NULL);
     rig_begin(&r);
     rig_forward(&r, 0);
     rig_forward(&r, 1);

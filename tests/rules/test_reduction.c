@@ -13,9 +13,7 @@ static const struct tsr_wrap_options bf16 = {.mp = {.param = TSR_BF16}};
 
 static void start(struct rig *r, struct rig_setup setup, const struct tsr_wrap_options *options)
 {
-    rig_open(r, setup);
-    rig_wrap(r, options, options);
-    rig_start(r);
+    rig_ready(r, setup, options, options);
 }
 
 static const char *stream_of(struct rig *r, size_t instr)

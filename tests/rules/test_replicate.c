@@ -210,20 +210,7 @@ static void buckets_start_in_order(void **state)
 static void open_unused(struct rig *r, const struct tsr_ddp_options *options)
 {
     static const char *const run[] = {"a", "c"};
-    static struct tsr_tree_node leaf[3];
-    leaf[0] = rig_leaf("a", TSR_TREE_LINEAR, 8, 8);
-    leaf[1] = rig_leaf("b", TSR_TREE_LINEAR, 8, 8);
-    leaf[2] = rig_leaf("c", TSR_TREE_LINEAR, 8, 8);
-    struct tsr_tree_config config = {.root = {.name = "",
-                                              .type = TSR_TREE_SEQ,
-                                              .n_children = 3,
-                                              .children = leaf,
-                                              .n_run = 2,
-                                              .run = run},
-                                     .in_dim = 8,
-                                     .loss_mse = true};
-    rig_engine(r, (struct rig_setup){.shards = 2});
-    rig_ok(tsr_model_tree(r->e, &config));
+    rig_abc(r, (struct rig_setup){.shards = 2}, run, 2);
     rig_ok(tsr_ddp(r->e, options));
     rig_start(r);
 }

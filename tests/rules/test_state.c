@@ -13,9 +13,7 @@ static void shards_stay_in_place(void **state)
     (void)state;
     struct rig r;
     uint32_t shard[4];
-    rig_open(&r, two);
-    rig_wrap(&r, NULL, NULL);
-    rig_start(&r);
+    rig_ready(&r, two, NULL, NULL);
     size_t n = 0;
     for (size_t i = 0; i < r.now.n_instrs && n < 4; i++) /* of layers.0, behind emb */
         if (rig_is(&r, rig_at(&r, i),
@@ -48,9 +46,7 @@ static void saving_shards_the_groups(void **state)
 {
     (void)state;
     struct rig r;
-    rig_open(&r, two);
-    rig_wrap(&r, NULL, NULL);
-    rig_start(&r);
+    rig_ready(&r, two, NULL, NULL);
     rig_step(&r);
     rig_ok(tsr_unshard(r.e, rig_module(&r, "layers.1"), false));
     rig_forget(&r);
@@ -114,9 +110,7 @@ static void clip(uint32_t replicas)
 {
     struct rig r;
     struct tsr_step_config config = {.batch = 2, .seq = 4, .n_micro = 1, .clip = true};
-    rig_open(&r, (struct rig_setup){.shards = 2, .replicas = replicas});
-    rig_wrap(&r, NULL, NULL);
-    rig_start(&r);
+    rig_ready(&r, (struct rig_setup){.shards = 2, .replicas = replicas}, NULL, NULL);
     rig_ok(tsr_step_configure(r.e, &config));
     rig_step(&r);
     assert_int_equal(RIG_COUNT(&r, .kind = TSR_ALL_REDUCE, .phase = "clip"), 1);

@@ -10,9 +10,7 @@ static void run(struct rig_setup setup, const struct tsr_wrap_options *layers,
                 const struct tsr_wrap_options *root)
 {
     struct rig r;
-    rig_open(&r, setup);
-    rig_wrap(&r, layers, root);
-    rig_start(&r);
+    rig_ready(&r, setup, layers, root);
     for (int i = 0; i < 3; i++)
         rig_step(&r);
     rig_no_race(&r);
@@ -89,9 +87,7 @@ static void accumulation_has_no_race(void **state)
 {
     (void)state;
     struct rig r;
-    rig_open(&r, (struct rig_setup){.shards = 2, .replicas = 2, .micro = 3});
-    rig_wrap(&r, &bf16, NULL);
-    rig_start(&r);
+    rig_ready(&r, (struct rig_setup){.shards = 2, .replicas = 2, .micro = 3}, &bf16, NULL);
     for (int i = 0; i < 3; i++) {
         rig_begin(&r);
         for (uint32_t m = 0; m < 3; m++) {
@@ -113,9 +109,7 @@ static void missing_waits_are_found(void **state)
     (void)state;
     struct rig r;
     int n_waits = 0, n_found = 0;
-    rig_open(&r, (struct rig_setup){.shards = 4});
-    rig_wrap(&r, &bf16, NULL);
-    rig_start(&r);
+    rig_ready(&r, (struct rig_setup){.shards = 4}, &bf16, NULL);
     rig_step(&r);
     rig_step(&r);
     for (size_t i = 0; i < r.all.n_instrs; i++) {

@@ -11,9 +11,7 @@ static const struct rig_setup four = {.shards = W};
 static void start(struct rig *r, struct rig_setup setup, const struct tsr_wrap_options *layers,
                   const struct tsr_wrap_options *root)
 {
-    rig_open(r, setup);
-    rig_wrap(r, layers, root);
-    rig_start(r);
+    rig_ready(r, setup, layers, root);
 }
 
 static size_t at(struct rig *r, const char *event, int nth)

@@ -3,29 +3,15 @@
 # says; every kind of run against every other, and mistakes.
 # shellcheck source=tests/cli/_common.sh
 . "$TSR_SOURCE_DIR/tests/cli/_common.sh"
+# shellcheck source=tests/studies/_figures.sh
+. "$TSR_SOURCE_DIR/tests/studies/_figures.sh"
 flagship=$TSR_SOURCE_DIR/experiments/flagship/dgx-h100-8.yaml
+rows=$tmp/compare.csv
 golden=$TSR_SOURCE_DIR/tests/golden-memory
 
-# equal WHAT A B
-equal() {
-    checks=$((checks + 1))
-    if [ -z "$2" ] || [ "$2" != "$3" ]; then
-        complain "$1: $2 is not $3"
-    fi
-}
-# value SECTION KEY: of the first KEY in a SECTION of the report (JSON with an indent of 2).
-value() {
-    awk -v section="  \"$1\"" -v key="\"$2\":" 'index($0, section) == 1 { on = 1 }
-        on && index($0, key) { sub(/.*": /, ""); sub(/,$/, ""); gsub(/"/, ""); print; exit }' "$out"
-}
-# column STRATEGY NAME: of compare --format csv.
-column() {
-    grep -v '^#' "$tmp/compare.csv" | sed 's/"[^"]*"/text/g' | awk -F, -v strategy="$1" -v name="$2" '
-        NR == 1 { for (i = 1; i <= NF; i++) at[$i] = i } $2 == strategy { print $at[name] }'
-}
 
 works compare "$flagship" --only fsdp,fsdp-checkpoint,ddp --format csv --out "$tmp/out"
-cp "$out" "$tmp/compare.csv"
+cp "$out" "$rows"
 
 # ---- strategies ----------------------------------------------------------------------------------
 
@@ -37,12 +23,12 @@ works diff "$flagship:fsdp" "$flagship:fsdp-checkpoint" --format json
 for side in a b; do
     name=fsdp
     [ $side = b ] && name=fsdp-checkpoint
-    equal "peak of $name" "$(value $side allocated_bytes)" "$(column $name peak_allocated_bytes)"
-    equal "reserved of $name" "$(value $side peak_reserved_bytes)" \
-        "$(column $name peak_reserved_bytes)"
+    equal "peak of $name" "$(value "$out" $side allocated_bytes)" "$(column "$rows" $name peak_allocated_bytes)"
+    equal "reserved of $name" "$(value "$out" $side peak_reserved_bytes)" \
+        "$(column "$rows" $name peak_reserved_bytes)"
     # What is alive at the peak, against memory.csv.
     grep -v '^#' "$tmp/out/$name/memory.csv" |
-        awk -F, -v peak="$(column $name peak_allocated_bytes)" '
+        awk -F, -v peak="$(column "$rows" $name peak_allocated_bytes)" '
             NR == 1 { for (i = 1; i <= NF; i++) { at[$i] = i; sub(/_bytes$/, "", $i); name[i] = $i }
                       total = at["total_bytes"]; next }
             $total == peak { for (i = 2; i < total; i++) if ($i) print name[i], $i; exit }' |
@@ -53,8 +39,8 @@ for side in a b; do
         sort >"$tmp/categories"
     same "$tmp/row" "$tmp/categories"
 done
-change=$(($(column fsdp-checkpoint peak_allocated_bytes) - $(column fsdp peak_allocated_bytes)))
-equal "total" "$(value total allocated_difference_bytes)" "$change"
+change=$(($(column "$rows" fsdp-checkpoint peak_allocated_bytes) - $(column "$rows" fsdp peak_allocated_bytes)))
+equal "total" "$(value "$out" total allocated_difference_bytes)" "$change"
 # The sum over the categories and over the owners is the total.
 for list in categories owners; do
     equal "sum of $list" "$(sed -n "/^  \"$list\"/,/^  \]/s/.*\"difference_bytes\": \(-*[0-9]*\).*/\1/p" "$out" |
@@ -64,16 +50,16 @@ done
 equal "gap" "$(sed -n '/^  "gap"/,/^  \]/s/.*"change_bytes": \(-*[0-9]*\).*/\1/p' "$out" |
     awk '{ s += $1 } END { printf "%.0f", s }')" 0
 # They part in the first block: it is recomputed, so what it makes is not kept.
-equal "part, phase" "$(value part_first phase)" forward
-equal "part, block" "$(value part_first module | cut -d. -f1-3)" model.layers.0
-part=$(value part_first operation)
+equal "part, phase" "$(value "$out" part_first phase)" forward
+equal "part, block" "$(value "$out" part_first module | cut -d. -f1-3)" model.layers.0
+part=$(value "$out" part_first operation)
 works diff "$flagship:fsdp" "$flagship:fsdp-checkpoint" --top 1
 has "$out" "model.layers.* (in 32 places)" "more places" " Activation" \
     "$(awk "BEGIN { printf \"%+.2f GiB  total\", $change / 1073741824 }")"
 
 # Other groups and other methods: phases and blocks are still beside each other.
 works diff "$flagship:fsdp" "$flagship:fsdp-embed-head" --format json
-equal "part of other groups" "$(value part_first phase)" zero_grad
+equal "part of other groups" "$(value "$out" part_first phase)" zero_grad
 works diff "$flagship:ddp" "$flagship:fsdp"
 has "$out" "Reduce Scatter" "OptState" "backward, model.layers.* (in 32 places)"
 works diff "$flagship:fsdp" "$flagship:fsdp" --set batch=2 --set accumulation.steps=2
@@ -92,8 +78,8 @@ for run in "$tmp/out/fsdp" "$tmp/out/fsdp/memory.csv" "$tmp/bare"; do
     has "$out" "B minus A: 0 allocated, 0 reserved" "The curves never part" "has no owners"
 done
 works diff "$tmp/out/fsdp" "$tmp/out/fsdp-checkpoint" --format json
-equal "total of folders" "$(value total allocated_difference_bytes)" "$change"
-equal "part of folders" "$(value part_first operation)" "$part"
+equal "total of folders" "$(value "$out" total allocated_difference_bytes)" "$change"
+equal "part of folders" "$(value "$out" part_first operation)" "$part"
 has "$out" '"owners": null'
 # The peaks of the phases are those of the strategies.
 phases() {
@@ -137,10 +123,10 @@ for name in tiny-base tiny-hsdp-2x4-bf16-reduce; do
     golden_peak=$(tr -d ' \n' <"$golden/$name.json" |
         sed 's/.*"categories":{"iterations":\[//; s/\].*//' | grep -o '"peak_bytes":[0-9]*' |
         sed -n '2s/.*://p')
-    equal "recorded peak of $name" "$(value $side allocated_bytes)" "$golden_peak"
+    equal "recorded peak of $name" "$(value "$out" $side allocated_bytes)" "$golden_peak"
 done
 equal "owners of recordings" "$(sed -n '/^  "owners"/,/^  \]/s/.*"difference_bytes": \(-*[0-9]*\).*/\1/p' "$out" |
-    awk '{ s += $1 } END { printf "%.0f", s }')" "$(value total allocated_difference_bytes)"
+    awk '{ s += $1 } END { printf "%.0f", s }')" "$(value "$out" total allocated_difference_bytes)"
 works diff "$base" "$base"
 has "$out" "The curves never part" "(recording)" "layers.2.attention"
 # Compressed, where the program was built with zlib.

@@ -2,31 +2,16 @@
 # explain: its figures are those of compare and memory.csv; a what-if is a real run with --set.
 # shellcheck source=tests/cli/_common.sh
 . "$TSR_SOURCE_DIR/tests/cli/_common.sh"
+# shellcheck source=tests/studies/_figures.sh
+. "$TSR_SOURCE_DIR/tests/studies/_figures.sh"
 flagship=$TSR_SOURCE_DIR/experiments/flagship/dgx-h100-8.yaml
 
-# equal WHAT A B
-equal() {
-    checks=$((checks + 1))
-    if [ -z "$2" ] || [ "$2" != "$3" ]; then
-        complain "$1: $2 is not $3"
-    fi
-}
-# value FILE SECTION KEY: of the first KEY in a SECTION of the report (JSON with an indent of 2).
-value() {
-    awk -v section="  \"$2\"" -v key="\"$3\":" 'index($0, section) == 1 { on = 1 }
-        on && index($0, key) { sub(/.*": /, ""); sub(/,$/, ""); gsub(/"/, ""); print; exit }' "$1"
-}
 # sum FILE SECTION LIST KEY: over the rows of a LIST of SECTION.
 sum() {
     awk -v section="  \"$2\"" -v list="\"$3\": [" -v key="\"$4\":" '
         index($0, section) == 1 { on = 1 } on && index($0, list) { in_list = 1; match($0, / */); n = RLENGTH }
         on && in_list && index($0, key) { v = $0; sub(/.*": /, "", v); sub(/,$/, "", v); s += v }
         on && in_list && match($0, /^ *\]/) && RLENGTH == n + 1 { printf "%.0f\n", s; exit }' "$1"
-}
-# column FILE STRATEGY NAME: of compare --format csv.
-column() {
-    grep -v '^#' "$1" | sed 's/"[^"]*"/text/g' | awk -F, -v strategy="$2" -v name="$3" '
-        NR == 1 { for (i = 1; i <= NF; i++) at[$i] = i } $2 == strategy { print $at[name] }'
 }
 
 # ---- the peak is that of compare, what is alive that of memory.csv --------------------------------

@@ -3,29 +3,20 @@
 # would hide it; the host's stops; diff of exposure; mistakes.
 # shellcheck source=tests/cli/_common.sh
 . "$TSR_SOURCE_DIR/tests/cli/_common.sh"
+# shellcheck source=tests/studies/_figures.sh
+. "$TSR_SOURCE_DIR/tests/studies/_figures.sh"
 flagship=$TSR_SOURCE_DIR/experiments/flagship/dgx-h100-8.yaml
+rows=$tmp/compare.csv
 far=$TSR_SOURCE_DIR/experiments/flagship/h100-128.yaml
 
-# equal WHAT A B
-equal() {
-    checks=$((checks + 1))
-    if [ -z "$2" ] || [ "$2" != "$3" ]; then
-        complain "$1: $2 is not $3"
-    fi
-}
 # true_that WHAT EXPRESSION of awk
 true_that() {
     checks=$((checks + 1))
     awk "BEGIN { exit !($2) }" || complain "$1: not $2"
 }
-# value KEY: of the first KEY in the report (JSON with an indent of 2), to 9 digits as compare.
-value() {
+# number KEY: of the first KEY in the report (JSON with an indent of 2), to 9 digits as compare.
+number() {
     awk -v key="\"$1\":" 'index($0, key) { sub(/.*": /, ""); sub(/,$/, ""); printf "%.9g", $0; exit }' "$out"
-}
-# column STRATEGY NAME: of compare --format csv.
-column() {
-    grep -v '^#' "$tmp/compare.csv" | sed 's/"[^"]*"/text/g' | awk -F, -v strategy="$1" -v name="$2" '
-        NR == 1 { for (i = 1; i <= NF; i++) at[$i] = i } $2 == strategy { print $at[name] }'
 }
 # sum LIST KEY: over the objects of a list at the top of the report.
 sum() {
@@ -37,30 +28,30 @@ sum() {
 short="--set seq=1024"
 # shellcheck disable=SC2086
 works compare "$far" --only fsdp,ddp,hsdp-16x8,replicate $short --format csv --out "$tmp/out"
-cp "$out" "$tmp/compare.csv"
+cp "$out" "$rows"
 for strategy in fsdp ddp hsdp-16x8 replicate; do
     # shellcheck disable=SC2086
     works overlap "$far" --strategy $strategy $short --no-what-if --format json
     cp "$out" "$tmp/file.json"
-    equal "$strategy: exposed" "$(value exposed_s)" "$(column $strategy exposed_communication_s)"
-    equal "$strategy: step" "$(value step_s)" "$(column $strategy step_time_s)"
-    equal "$strategy: share" "$(value exposed_share)" \
-        "$(column $strategy exposed_communication_share)"
+    equal "$strategy: exposed" "$(number exposed_s)" "$(column "$rows" $strategy exposed_communication_s)"
+    equal "$strategy: step" "$(number step_s)" "$(column "$rows" $strategy step_time_s)"
+    equal "$strategy: share" "$(number exposed_share)" \
+        "$(column "$rows" $strategy exposed_communication_share)"
     for list in kinds collectives; do
-        equal "$strategy: sum of $list" "$(sum $list exposed_s)" "$(value exposed_s)"
+        equal "$strategy: sum of $list" "$(sum $list exposed_s)" "$(number exposed_s)"
     done
     # Reasons of all collectives add up to their exposed seconds.
     all=$(for why in host_late same_communicator buffer_wait stream_order other_ranks bandwidth; do
         sum collectives ${why}_s
         echo
     done | awk '{ s += $1 } END { printf "%.9g", s }')
-    true_that "$strategy: reasons" "($all - $(value exposed_s))^2 < 1e-17"
+    true_that "$strategy: reasons" "($all - $(number exposed_s))^2 < 1e-17"
     works overlap "$tmp/out" --strategy $strategy --format json
-    equal "$strategy: exposed, of the folder" "$(value exposed_s)" \
-        "$(column $strategy exposed_communication_s)"
+    equal "$strategy: exposed, of the folder" "$(number exposed_s)" \
+        "$(column "$rows" $strategy exposed_communication_s)"
     for list in kinds collectives; do
         true_that "$strategy: sum of $list, of the folder" \
-            "($(sum $list exposed_s) - $(value exposed_s))^2 < 1e-17"
+            "($(sum $list exposed_s) - $(number exposed_s))^2 < 1e-17"
     done
 done
 works overlap "$tmp/out/fsdp"
@@ -74,10 +65,10 @@ same "$out" "$tmp/out/fsdp/overlap.csv"
 # A slow GPU is the one that is shown, in both.
 works sim "$far" --strategy fsdp --set seq=1024 --set world=16 --set sim.slow_rank=11 \
     --set sim.slow_factor=1.5 --format csv
-cp "$out" "$tmp/compare.csv"
+cp "$out" "$rows"
 works overlap "$far" --strategy fsdp --set seq=1024 --set world=16 --set sim.slow_rank=11 \
     --set sim.slow_factor=1.5 --no-what-if --format json
-equal "exposed, with a slow GPU" "$(value exposed_s)" "$(column fsdp exposed_communication_s)"
+equal "exposed, with a slow GPU" "$(number exposed_s)" "$(column "$rows" fsdp exposed_communication_s)"
 
 # ---- what would hide it --------------------------------------------------------------------------
 
@@ -102,8 +93,8 @@ equal "order of gains" "$(printf '%s\n' "$gains" | sort -g -r)" "$gains"
 kept=$(sed -n '/keep parameters after forward/,/step_s/s/.*"step_s": \([0-9.e-]*\).*/\1/p' "$out")
 # shellcheck disable=SC2086
 works sim "$far" --strategy fsdp-reshard-false $short --format csv
-cp "$out" "$tmp/compare.csv"
-true_that "a change, simulated" "($kept - $(column fsdp-reshard-false step_time_s))^2 < 1e-14"
+cp "$out" "$rows"
+true_that "a change, simulated" "($kept - $(column "$rows" fsdp-reshard-false step_time_s))^2 < 1e-14"
 
 # ---- host ----------------------------------------------------------------------------------------
 
@@ -118,10 +109,10 @@ exposed() {
 slow="--set sim.host_scale=7 --set seq=2048"
 # shellcheck disable=SC2086
 ahead=$(exposed host_late_s $slow)
-step=$(value step_s)
+step=$(number step_s)
 # shellcheck disable=SC2086
 exposed host_late_s $slow --set sync_each_step=step >/dev/null
-longer=$(value step_s)
+longer=$(number step_s)
 # shellcheck disable=SC2086
 reads=$(exposed host_late_s $slow --set sync_each_step=loss)
 true_that "step with a stop" "$longer > 1.01 * $step"
@@ -150,7 +141,7 @@ if "$TESSERA" run "$small" --on host --ranks 2 --strategy fsdp --set world=2 --s
     --set train.steps=4 --profile --out "$tmp/run" >"$out" 2>"$err"; then
     works overlap "$tmp/run" --format json
     has "$out" '"measured": true' '"kind": "reduce_scatter"'
-    measured=$(value exposed_s)
+    measured=$(number exposed_s)
     equal "measured" "$measured" "$(sed -n 's/.*"exposed_communication_s": \([-0-9.e]*\).*/\1/p' \
         "$tmp/run/measured/summary.json" | awk '{ printf "%.9g", $0; exit }')"
     works overlap "$tmp/run/measured/fsdp-measured"
@@ -168,7 +159,7 @@ has "$out" "RS (root) (reduce-scatter): bandwidth, then absent" "exposed communi
 works diff "$far:fsdp" "$far:fsdp" --format json
 has "$out" '"changed": []'
 works diff "$far:fsdp" "$far:hsdp-16x8" --format json
-true_that "difference" "($(value exposed_difference_s) - $(sum overlap difference_s))^2 < 1e-18"
+true_that "difference" "($(number exposed_difference_s) - $(sum overlap difference_s))^2 < 1e-18"
 mkdir "$tmp/old"
 cp "$tmp/out/fsdp/memory.csv" "$tmp/old"
 works diff "$tmp/old" "$tmp/out/fsdp" --format json

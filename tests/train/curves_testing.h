@@ -247,4 +247,37 @@ static inline int curve_check(const char *model, int steps, const struct curve_r
     return bad;
 }
 
+/* What both models' tests are; cmocka hands it to them as their state. */
+struct curve_family {
+    const char *model;
+    const struct curve_run *runs;
+    size_t n;
+};
+
+static inline void every_strategy_has_the_recorded_curve(void **state)
+{
+    const struct curve_family *f = *state;
+    assert_int_equal(curve_check(f->model, 40, f->runs, f->n, false), 0);
+}
+
+/* After 200 steps, too: runs[0]. */
+static inline void the_curve_stays_the_recorded_one(void **state)
+{
+    const struct curve_family *f = *state;
+    assert_int_equal(curve_check(f->model, 200, f->runs, 1, true), 0);
+}
+
+/* main() of a family's test. --all: every run, in 40 and in 200 steps. */
+static inline int curve_main(const char *model, const struct curve_run *runs, size_t n, int argc,
+                             char **argv)
+{
+    struct curve_family family = {model, runs, n};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_prestate(every_strategy_has_the_recorded_curve, &family),
+        cmocka_unit_test_prestate(the_curve_stays_the_recorded_one, &family)};
+    if (argc > 1 && !strcmp(argv[1], "--all"))
+        return curve_check(model, 40, runs, n, true) + curve_check(model, 200, runs, n, true);
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
+
 #endif

@@ -61,25 +61,7 @@ static const struct curve_run runs[] = {
 };
 enum { N_RUNS = sizeof runs / sizeof *runs };
 
-static void every_strategy_has_the_recorded_curve(void **state)
-{
-    (void)state;
-    assert_int_equal(curve_check("llama", 40, runs, N_RUNS, false), 0);
-}
-
-/* After 200 steps, too: runs[0]. */
-static void the_curve_stays_the_recorded_one(void **state)
-{
-    (void)state;
-    assert_int_equal(curve_check("llama", 200, runs, 1, true), 0);
-}
-
 int main(int argc, char **argv)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(every_strategy_has_the_recorded_curve),
-                                       cmocka_unit_test(the_curve_stays_the_recorded_one)};
-    if (argc > 1 && !strcmp(argv[1], "--all"))
-        return curve_check("llama", 40, runs, N_RUNS, true) +
-               curve_check("llama", 200, runs, N_RUNS, true);
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return curve_main("llama", runs, N_RUNS, argc, argv);
 }

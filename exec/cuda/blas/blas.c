@@ -84,21 +84,21 @@ tsr_status tsr_blas_create(const struct tsr_blas_config *config, struct tsr_blas
     blas->tune = config->tune;
     pthread_mutex_init(&blas->lock, NULL);
     cublasStatus_t result = cublasLtCreate(&blas->handle);
-    tsr_status status = TSR_OK;
+    tsr_status status;
+    *out = NULL;
     if (result != CUBLAS_STATUS_SUCCESS) {
         blas->handle = NULL;
-        status =
-            tsr_fail(TSR_EBACKEND, "cuBLASLt does not start: %s", cublasLtGetStatusString(result));
-    } else if (config->plans && config->tune) {
-        status = tsr__blas_path(&blas->gpu, config->plans, &blas->path);
-        if (status == TSR_OK)
-            status = tsr__blas_read_file(blas);
+        TSR_GOTO(failed, tsr_fail(TSR_EBACKEND, "cuBLASLt does not start: %s",
+                                  cublasLtGetStatusString(result)));
     }
-    if (status != TSR_OK) {
-        tsr_blas_destroy(blas);
-        blas = NULL;
+    if (config->plans && config->tune) {
+        TSR_GOTO(failed, tsr__blas_path(&blas->gpu, config->plans, &blas->path));
+        TSR_GOTO(failed, tsr__blas_read_file(blas));
     }
     *out = blas;
+    return TSR_OK;
+failed:
+    tsr_blas_destroy(blas);
     return status;
 }
 
@@ -120,13 +120,12 @@ tsr_status tsr_blas_save(struct tsr_blas *blas)
 {
     tsr_status status = TSR_OK;
     pthread_mutex_lock(&blas->lock);
-    if (blas->path && blas->n_unsaved) {
-        status = tsr__blas_read_file(blas); /* what other processes have found meanwhile */
-        if (status == TSR_OK)
-            status = tsr__blas_write_file(blas);
-        if (status == TSR_OK)
-            blas->n_unsaved = 0;
-    }
+    if (!blas->path || !blas->n_unsaved)
+        goto done;
+    TSR_GOTO(done, tsr__blas_read_file(blas)); /* what other processes have found meanwhile */
+    TSR_GOTO(done, tsr__blas_write_file(blas));
+    blas->n_unsaved = 0;
+done:
     pthread_mutex_unlock(&blas->lock);
     return status;
 }

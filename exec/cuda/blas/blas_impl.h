@@ -55,6 +55,9 @@ struct tsr_blas_plan {
     enum tsr_blas_origin origin;
 };
 
+/* Owns the handle, the path and the plans. What stands above the lock is constant after
+ * tsr_blas_create(). n_unsaved counts plans that the file does not have yet, n_untimed those that
+ * should have been timed and were not. */
 struct tsr_blas {
     cublasLtHandle_t handle;
     struct tsr_cuda_gpu gpu;

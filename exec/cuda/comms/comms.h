@@ -14,6 +14,8 @@
 
 struct tsr_comms;
 
+/* What a library of collectives does for one rank. poll() and abort() may come from any thread,
+ * all else from the rank's host thread. What is enqueued on a stream fails later: poll() tells. */
 struct tsr_comms_ops {
     const char *name; /* "nccl", "loopback" */
     /* Work on streams can be captured in a graph. Loopback's cannot: its streams wait for events of

@@ -31,6 +31,8 @@ struct tsr_nccl_window {
     ncclWindow_t window; /* NULL: NCCL refused it */
 };
 
+/* A communicator of the program. Owns `comm`, the operators that were made for it and the windows
+ * that were registered with it. */
 struct tsr_nccl_comm {
     uint16_t id; /* of the tables */
     char name[48];
@@ -48,6 +50,8 @@ struct tsr_nccl_segment {
     uint64_t bytes;
 };
 
+/* Owns the communicators, each by itself, so that pointers to them stay; the world is borrowed.
+ * `revoked` is set once and stays: from then on every call fails with what `abort` holds. */
 struct tsr_nccl {
     struct tsr_comms base;
     struct tsr_comms_config config;

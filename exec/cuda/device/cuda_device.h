@@ -10,6 +10,7 @@
 #include "exec/executor/device.h"
 #include "exec/executor/executor.h"
 
+/* Copied by tsr_cuda_device_create(), which owns `comms` from then on, also when it fails. */
 struct tsr_cuda_device_config {
     int gpu; /* index */
     /* The engine's, with the priorities of streams, when a stream is first used; NULL: not known.
@@ -53,6 +54,8 @@ void tsr_cuda_device_comms(const struct tsr_device *device, char *text, size_t b
 
 /* ---- one rank: a device with an executor on it ----------------------------------------------- */
 
+/* What a device and the executor on it are made of: the fields of struct tsr_cuda_device_config
+ * and struct tsr_exec_config that a rank chooses. */
 struct tsr_cuda_rank_config {
     struct tsr_world *world; /* borrowed; NULL: a world of one */
     const struct tsr_source *source;

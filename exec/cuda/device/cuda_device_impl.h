@@ -43,6 +43,9 @@ struct tsr_cuda_captured {
     cudaEvent_t event;
 };
 
+/* Owns the graphs, their events and the table of scalars. `now` is the graph that is captured or
+ * run, and means nothing while `what` is TSR_CUDA_DIRECT. A full `all` gives up the graph whose
+ * last use is the oldest. */
 struct tsr_cuda_graphs {
     enum { TSR_CUDA_DIRECT, TSR_CUDA_CAPTURES, TSR_CUDA_RUNS } what;
     struct tsr_cuda_graph all[TSR_CUDA_GRAPHS], *now;
@@ -82,6 +85,9 @@ struct tsr_cuda_mark {
     cudaEvent_t event;
 };
 
+/* Invariants: done <= submitted; the marks that wait are in the order of their tasks, so the first
+ * that has come tells of all before it. Owns its events and its scratch, old scratch included,
+ * which lives as long as the stream. */
 struct tsr_cuda_stream {
     cudaStream_t handle; /* NULL: no task yet */
     struct tsr_cuda_context context;

@@ -10,6 +10,8 @@
 #include "engine/program/program.h"
 #include "exec/kernels/call/kernel.h"
 
+/* A GPU as the driver describes it; filled by tsr_gpu_open() and constant. free_memory is what was
+ * free at that moment. */
 struct tsr_cuda_gpu {
     int index; /* as CUDA counts the visible ones */
     char name[256];
@@ -35,6 +37,8 @@ tsr_status tsr_gpu_open(int index, struct tsr_cuda_gpu *out) TSR_MUST_USE;
 struct tsr_blas;           /* blas.h */
 struct tsr_cuda_attention; /* attention.h */
 
+/* What a kernel is launched with: one for each stream, made by the device, which owns all that it
+ * points to. Its scratch belongs to the call that runs, and to the next one on that stream. */
 struct tsr_cuda_context {
     cudaStream_t stream;
     uint16_t index;          /* of the stream in the program */

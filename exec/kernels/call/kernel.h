@@ -34,6 +34,7 @@ struct tsr_code {
 typedef tsr_status (*tsr_launch_fn)(const struct tsr_kernel_call *call, const struct tsr_code *code,
                                     bool wide, const void *params, uint64_t n);
 
+/* One launch, checked: all that it points to is borrowed for the time of the call. */
 struct tsr_kernel_call {
     const struct tsr_work *work;
     uint32_t n_views;

@@ -43,6 +43,8 @@ TSR_ANYWHERE bool tsr_is_rare(unsigned op)
     return op >= TSR_EW_COUNT_UP;
 }
 
+/* out(i) = op(in[0](i), in[1](i), in[2](i), c), of as many operands as `op` takes; all that are
+ * not `per_row` have the elements of `out`. */
 struct tsr_elementwise {
     uint8_t op;       /* enum tsr_elementwise_op */
     uint8_t n_in;     /* operands that are read */

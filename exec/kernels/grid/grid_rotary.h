@@ -5,6 +5,8 @@
 #include "exec/kernels/grid/grid_elementwise.h"
 #include "exec/kernels/tensor/tensor.h"
 
+/* Turns the pairs of x, (tokens, heads, d), by the angles of their place in the sequence: token t
+ * has row t % seq of the table. */
 struct tsr_rotary {
     struct tsr_elems x, table, out; /* table: f32, (cos, sin) of seq x d / 2 pairs */
     uint64_t tokens, heads, seq, d;

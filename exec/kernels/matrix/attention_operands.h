@@ -6,6 +6,9 @@
 
 #include "exec/kernels/tensor/tensor.h"
 
+/* Operands of attention, forward and backward. heads is a multiple of kv_heads; q, out and their
+ * gradients have `heads`, k and v have `kv_heads`. lse: the logarithm of each row's sum of
+ * exponentials. g, gq, gk and gv (the gradients of out, q, k and v) are backward's. */
 struct tsr_attention_operands {
     uint64_t batch, heads, kv_heads, queries, keys, dim;
     bool causal; /* query i sees keys 0 .. i */

@@ -51,6 +51,8 @@ enum tsr_bmm_form {
     TSR_BMM_TRANSPOSED /* out(j)    = alpha sum_i a(i, j) b(i)    grad_k, grad_v; a: scores */
 };
 
+/* One of the products above: of which operand the scores are, the form says; the scores are
+ * (batch, heads, seq, seq). */
 struct tsr_bmm {
     enum tsr_bmm_form form;
     uint64_t batch, seq, heads, dim;

@@ -58,6 +58,9 @@
 
 enum { TSR_MAX_SETS = 256, TSR_MAX_FILES = 1024 };
 
+/* Options as they were given, checked one by one; which of them a subcommand takes, its table of
+ * options says. Texts are borrowed from argv, or from `shorthands`, to which `sets` points: it is
+ * not to be copied. */
 struct tsr_args {
     char *const *argv;                /* the subcommand and what follows it */
     const char *file;                 /* the positional argument; NULL: none given */

@@ -51,6 +51,7 @@ enum tsr_issue_time {
     TSR_N_ISSUE_TIMES
 };
 
+/* All samples of a calibration, by what took them; owned, seconds. */
 struct tsr_times {
     struct tsr_kernel_times *kernels;
     size_t n_kernels, cap_kernels;

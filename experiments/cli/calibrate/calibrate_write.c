@@ -11,6 +11,7 @@
 
 #include "experiments/cli/calibrate/calibrate.h"
 #include "experiments/study/base/files.h"
+#include "sim/base/quantile.h"
 #include "sim/cluster/cluster.h"
 
 /* ---- times ----------------------------------------------------------------------------------- */
@@ -20,19 +21,13 @@ static tsr_status add_seconds(struct tsr_durations *s, double seconds)
     return TSR_PUSH(s->items, s->n, s->cap, seconds) ? TSR_OK : tsr_no_memory("times");
 }
 
-static int by_value(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
 /* 0 of none. Sorts the samples. */
-static double tsr_durations_median(struct tsr_durations *s)
+static double median_of(struct tsr_durations *s)
 {
     if (s->n == 0)
         return 0;
-    qsort(s->items, s->n, sizeof *s->items, by_value);
-    return (s->items[(s->n - 1) / 2] + s->items[s->n / 2]) / 2;
+    tsr_sort_ascending(s->items, s->n);
+    return tsr_quantile(s->items, s->n, 0.5);
 }
 
 void tsr_times_fini(struct tsr_times *t)
@@ -175,7 +170,7 @@ static double tsr_times_best_rate(const struct tsr_times *t, bool per_flop, tsr_
     double best = 0;
     for (size_t i = 0; i < t->n_kernels; i++) {
         struct tsr_kernel_times *k = &t->kernels[i];
-        double seconds = tsr_durations_median(&k->seconds);
+        double seconds = median_of(&k->seconds);
         bool counts = k->per_flop == per_flop && (!dtype || k->dtype == dtype);
         if (counts && k->work / seconds > best)
             best = k->work / seconds;
@@ -248,7 +243,7 @@ static json_t *run_of(struct tsr_kernel_times *k)
     while (n > 0 && k->dims[n - 1] == 0)
         n--;
     json_array_append_new(run, number(k->work));
-    json_array_append_new(run, number(tsr_durations_median(&k->seconds) * 1e6));
+    json_array_append_new(run, number(median_of(&k->seconds) * 1e6));
     for (size_t i = 0; i < n; i++)
         json_array_append_new(run, json_integer((json_int_t)k->dims[i]));
     return run;
@@ -311,7 +306,7 @@ static json_t *host_times(const struct files *f)
                                                         "alloc_s", "segment_s"};
     json_t *host = json_pack("{s:s}", "source", f->source);
     for (int i = 0; i < TSR_N_ISSUE_TIMES; i++)
-        json_object_set_new(host, keys[i], or_null(tsr_durations_median(&f->times->host[i])));
+        json_object_set_new(host, keys[i], or_null(median_of(&f->times->host[i])));
     return host;
 }
 
@@ -353,7 +348,7 @@ static json_t *list_of_collectives(const struct files *f)
         }
         json_t *run = json_array();
         json_array_append_new(run, json_integer((json_int_t)c->bytes));
-        json_array_append_new(run, number(tsr_durations_median(&c->seconds) * 1e6));
+        json_array_append_new(run, number(median_of(&c->seconds) * 1e6));
         json_array_append_new(runs, run);
     }
     return list;
@@ -365,7 +360,7 @@ static double link_rate(const struct files *f)
     double best = 0;
     for (size_t i = 0; i < f->times->n_collectives; i++) {
         struct tsr_collective_times *c = &f->times->collectives[i];
-        double seconds = tsr_durations_median(&c->seconds), share = (c->ranks - 1.0) / c->ranks;
+        double seconds = median_of(&c->seconds), share = (c->ranks - 1.0) / c->ranks;
         if (c->kind == TSR_ALL_GATHER && seconds > 0)
             best = fmax(best, (double)c->bytes * share / seconds);
     }

@@ -29,6 +29,7 @@ struct tsr_gpu_rank {
     bool profile;
 };
 
+/* What the program asks of GPUs; one table, of the build with CUDA. Without it there is none. */
 struct tsr_gpu_ops {
     /* Who knows the kernels. */
     const struct tsr_device_ops *(*kernels)(void);

@@ -91,31 +91,26 @@ static tsr_status fill(const struct tsr_job *job, struct tsr_engine *engine, jso
     return status;
 }
 
+static tsr_status fill_and_check(const struct tsr_job *job, struct tsr_engine *engine, void *user)
+{
+    uint64_t built = tsr_model_n_params(engine), counted = job->model.counts.total;
+    TSR_TRY(fill(job, engine, user));
+    if (!counted || counted == built)
+        return TSR_OK;
+    return tsr_fail(TSR_EBACKEND,
+                    "defect: model %s: the engine built %" PRIu64
+                    " parameters, the configuration says %" PRIu64,
+                    job->model.name, built, counted);
+}
+
 tsr_status tsr_inspect_layout(const struct tsr_job *job, json_t **out)
 {
-    struct tsr_program scratch;
-    struct tsr_recorder recorder;
-    struct tsr_engine *engine = NULL;
-    *out = NULL;
-    tsr_program_init(&scratch, NULL);
-    tsr_recorder_init(&recorder, &scratch);
-    tsr_status status = tsr_build(job, 0, &recorder.base, &engine);
-    if (status == TSR_OK) {
-        *out = json_object();
-        status = *out ? fill(job, engine, *out) : tsr_no_memory(NULL);
-        uint64_t built = tsr_model_n_params(engine), counted = job->model.counts.total;
-        if (status == TSR_OK && counted && counted != built)
-            status = tsr_fail(TSR_EBACKEND,
-                              "defect: model %s: the engine built %" PRIu64
-                              " parameters, the configuration says %" PRIu64,
-                              job->model.name, built, counted);
-    }
+    *out = json_object();
+    tsr_status status = *out ? tsr_build_aside(job, fill_and_check, *out) : tsr_no_memory(NULL);
     if (status != TSR_OK) {
         json_decref(*out);
         *out = NULL;
     }
-    tsr_engine_destroy(engine);
-    tsr_program_fini(&scratch);
     return status;
 }
 

@@ -88,13 +88,12 @@ tsr_status tsr_cmd_program(const struct tsr_usage *usage, struct tsr_args *args,
     if (args->print_config)
         return tsr_print_config(args);
     TSR_TRY(tsr_experiment_load(args->file, args->sets, args->n_sets, &experiment));
-    tsr_status status = tsr_experiment_find(&experiment, args->strategy, &strategy);
-    if (status == TSR_OK)
-        status = tsr_job_open(&experiment, strategy, TSR_MAY_LACK_CLUSTER, &job);
-    if (status == TSR_OK) {
-        status = print_program(args, &job);
-        tsr_job_close(&job);
-    }
+    tsr_status status;
+    TSR_GOTO(done, tsr_experiment_find(&experiment, args->strategy, &strategy));
+    TSR_GOTO(done, tsr_job_open(&experiment, strategy, TSR_MAY_LACK_CLUSTER, &job));
+    status = print_program(args, &job);
+    tsr_job_close(&job);
+done:
     tsr_experiment_fini(&experiment);
     return status;
 }

@@ -17,6 +17,8 @@
 
 enum { TSR_RUN_MAX_FILES = 64 };
 
+/* What a run is made of; owns it all. has_experiment and has_job say how far opening came. Lists
+ * of files and the texts of `config` point into `paths` and `experiment`. */
 struct tsr_run_job {
     struct tsr_experiment experiment;
     struct tsr_job job;

@@ -40,6 +40,8 @@ tsr_status tsr_run_check_step(void *check, struct tsr_executor *executor,
  * Of one rank, the programs of its first iterations and when each instruction was issued, began and
  * ended; as the same files that a simulation leaves. */
 
+/* Keeps the programs of the first `wanted` iterations as they pass to the executor, and the number
+ * of each one's first instruction there, by which times are looked up when all is over. */
 struct tsr_run_profile {
     struct tsr_executor base;                         /* watches an executor's instructions */
     struct tsr_executor *of;                          /* that executor; borrowed */

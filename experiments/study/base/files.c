@@ -210,6 +210,19 @@ tsr_status tsr_outfile_open(const char *path, struct tsr_outfile *out)
     return tsr_fail(TSR_EIO, "%s: cannot be written: %s", path, strerror(reason));
 }
 
+tsr_status tsr_outfile_expect(const char *folder, const char *name, const char *temp,
+                              struct tsr_outfile *out)
+{
+    *out = (struct tsr_outfile){.path = tsr_path_join(folder, name),
+                                .temp = tsr_path_join(folder, temp)};
+    if (!out->path || !out->temp) {
+        forget(out);
+        return TSR_ENOMEM;
+    }
+    tsr_interrupt_remove(out->temp);
+    return TSR_OK;
+}
+
 /* 0, or the errno of what went wrong with the stream so far. */
 static int write_error(FILE *stream)
 {
@@ -236,8 +249,8 @@ tsr_status tsr_flush(FILE *stream, const char *name)
 
 tsr_status tsr_outfile_commit(struct tsr_outfile *file)
 {
-    int error = write_error(file->stream);
-    if (fclose(file->stream) != 0 && !error)
+    int error = file->stream ? write_error(file->stream) : 0;
+    if (file->stream && fclose(file->stream) != 0 && !error)
         error = errno;
     file->stream = NULL;
     if (!error && file->temp && rename(file->temp, file->path) != 0)
@@ -270,6 +283,30 @@ tsr_status tsr_write_file(const char *path, tsr_write_fn write, const void *user
         return tsr_outfile_commit(&file);
     tsr_outfile_abort(&file);
     return status;
+}
+
+tsr_status tsr_write_in(const char *folder, const char *name, tsr_write_fn write, const void *user)
+{
+    char *path = tsr_path_join(folder, name);
+    if (!path)
+        return TSR_ENOMEM;
+    tsr_status status = tsr_write_file(path, write, user);
+    free(path);
+    return status;
+}
+
+tsr_status tsr_write_each(const char *folder, const struct tsr_named_write *files, size_t n,
+                          const void *user)
+{
+    for (size_t i = 0; i < n; i++)
+        TSR_TRY(tsr_write_in(folder, files[i].name, files[i].write, user));
+    return TSR_OK;
+}
+
+tsr_status tsr_put_text(FILE *stream, const void *text)
+{
+    fputs(text, stream);
+    return TSR_OK;
 }
 
 /* mkdir() that accepts a folder that is there; 0 or an errno. */

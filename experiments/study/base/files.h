@@ -35,13 +35,18 @@ tsr_status tsr_temp_file(const char *text, const char *ending, char *path,
  * regular file (/dev/full, a pipe) is written directly. Every error names the file and the reason.
  */
 
+/* All zero: there is none. Owns its names; the temporary one is known to interrupt.h meanwhile. */
 struct tsr_outfile {
-    FILE *stream; /* write here; NULL when not open */
+    FILE *stream; /* write here; NULL when not open, or when another program writes */
     char *path, *temp;
 };
 
 /* Errors: TSR_EIO (cannot be created), TSR_ENOMEM. */
 tsr_status tsr_outfile_open(const char *path, struct tsr_outfile *out) TSR_MUST_USE;
+/* FOLDER/NAME, which another program writes as FOLDER/TEMP and has ended when this is committed.
+ * Errors: TSR_ENOMEM. */
+tsr_status tsr_outfile_expect(const char *folder, const char *name, const char *temp,
+                              struct tsr_outfile *out) TSR_MUST_USE;
 /* Gives the file its name if everything could be written, else removes it. Closes it in any case.
  * Errors: TSR_EIO, also for a full disk. */
 tsr_status tsr_outfile_commit(struct tsr_outfile *file) TSR_MUST_USE;
@@ -51,6 +56,20 @@ void tsr_outfile_abort(struct tsr_outfile *file);
 /* The three together: `write` prints the content; its failure leaves no file behind. */
 typedef tsr_status (*tsr_write_fn)(FILE *stream, const void *user);
 tsr_status tsr_write_file(const char *path, tsr_write_fn write, const void *user) TSR_MUST_USE;
+/* The same under FOLDER/NAME. */
+tsr_status tsr_write_in(const char *folder, const char *name, tsr_write_fn write,
+                        const void *user) TSR_MUST_USE;
+
+/* Files of a folder that tell the same thing in several ways. The first failure ends it. */
+struct tsr_named_write {
+    const char *name;
+    tsr_write_fn write;
+};
+tsr_status tsr_write_each(const char *folder, const struct tsr_named_write *files, size_t n,
+                          const void *user) TSR_MUST_USE;
+
+/* A tsr_write_fn whose content is text. */
+tsr_status tsr_put_text(FILE *stream, const void *text);
 
 /* Checks a stream that is not a tsr_outfile, such as stdout, after the last write to it. */
 tsr_status tsr_flush(FILE *stream, const char *name) TSR_MUST_USE;

@@ -9,13 +9,6 @@
 
 #include "experiments/study/base/yaml.h"
 
-#ifndef TSR_SOURCE_DIR
-#define TSR_SOURCE_DIR "."
-#endif
-#ifndef TSR_DATA_DIR
-#define TSR_DATA_DIR "/usr/local/share/tessera"
-#endif
-
 enum { MAX_LEVELS = 4, MAX_FOLDERS = MAX_LEVELS + 2 };
 
 struct kind {

@@ -1,8 +1,16 @@
-/* paths.h: where model and cluster files are found. */
+/* paths.h: where model and cluster files are found, and what else comes with the program. */
 #ifndef TSR_STUDY_PATHS_H
 #define TSR_STUDY_PATHS_H
 
 #include "experiments/study/base/yaml.h"
+
+/* The build says where its source tree is and where its data will be installed. */
+#ifndef TSR_SOURCE_DIR
+#define TSR_SOURCE_DIR "."
+#endif
+#ifndef TSR_DATA_DIR
+#define TSR_DATA_DIR "/usr/local/share/tessera"
+#endif
 
 enum { TSR_FILE_BYTES = 1024 };
 

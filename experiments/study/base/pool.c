@@ -128,7 +128,7 @@ no_socket:
 }
 
 /* Takes a child that is through off the list; the caller frees out->result. `end` as for take(). */
-static bool reap(struct pool *pool, size_t i, struct child *out, char end[32])
+static bool reap(struct pool *pool, size_t i, struct child *out, char end[TSR_POOL_END_BYTES])
 {
     int status = 0;
     *out = pool->children[i];
@@ -140,7 +140,7 @@ static bool reap(struct pool *pool, size_t i, struct child *out, char end[32])
     if (out->got == pool->work->result_bytes)
         return true;
     memset(out->result, 0, pool->work->result_bytes);
-    snprintf(end, 32, "%s %d", WIFSIGNALED(status) ? "signal" : "status",
+    snprintf(end, TSR_POOL_END_BYTES, "%s %d", WIFSIGNALED(status) ? "signal" : "status",
              WIFSIGNALED(status) ? WTERMSIG(status) : WEXITSTATUS(status));
     return false;
 }
@@ -148,7 +148,7 @@ static bool reap(struct pool *pool, size_t i, struct child *out, char end[32])
 static void stop_all(struct pool *pool)
 {
     struct child child;
-    char end[32];
+    char end[TSR_POOL_END_BYTES];
     for (size_t i = 0; i < pool->n; i++)
         kill(pool->children[i].pid, SIGTERM);
     while (pool->n) {
@@ -197,7 +197,7 @@ static tsr_status go_on(const struct pool *pool, struct child *child, size_t nex
 static tsr_status finish_one(struct pool *pool, size_t *next)
 {
     struct child child;
-    char end[32];
+    char end[TSR_POOL_END_BYTES];
     size_t i = 0;
     TSR_TRY(wait_one(pool, &i));
     bool has_result = pool->children[i].got == pool->work->result_bytes;
@@ -217,7 +217,8 @@ static tsr_status run_all(struct pool *pool)
     while (finished < work->n) {
         while (pool->n < pool->limit && next < work->n)
             TSR_TRY(start(pool, next++));
-        tsr_tell_progress(finished, work->n, work->name(work->user, next - 1));
+        if (work->name)
+            tsr_tell_progress(finished, work->n, work->name(work->user, next - 1));
         TSR_TRY(finish_one(pool, &next));
         finished++;
     }
@@ -233,7 +234,8 @@ tsr_status tsr_pool_each(const struct tsr_pool_work *work, uint64_t jobs)
         return tsr_no_memory(NULL);
     tsr_status status = run_all(&pool);
     stop_all(&pool);
-    tsr_tell_progress(work->n, work->n, NULL);
+    if (work->name)
+        tsr_tell_progress(work->n, work->n, NULL);
     free(pool.children);
     return status;
 }

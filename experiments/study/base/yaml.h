@@ -10,6 +10,8 @@
 
 enum tsr_node_kind { TSR_NODE_NULL, TSR_NODE_SCALAR, TSR_NODE_SEQ, TSR_NODE_MAP };
 
+/* A node and where it stands. Its document's arena owns it, with its texts. A mapping's items are
+ * its values, in the file's order; their `key` says under what. */
 struct tsr_yaml_node {
     enum tsr_node_kind kind;
     bool quoted;      /* a scalar in quotes is never a number, a boolean or null */

@@ -140,12 +140,6 @@ static tsr_status row_path(const char *dir, const char *strategy, char path[TSR_
     return tsr_file_name(path, "%s/rows/%s.row", dir, name);
 }
 
-static tsr_status put_text(FILE *stream, const void *text)
-{
-    fputs(text, stream);
-    return TSR_OK;
-}
-
 static tsr_status put_study(FILE *stream, const void *user)
 {
     const struct tsr_study_info *info = user;
@@ -164,7 +158,7 @@ static tsr_status tsr_part_begin(const struct tsr_study *study, const char *dir)
     TSR_TRY(tsr_file_name(path, "%s/rows", dir));
     TSR_TRY(tsr_make_folder(path));
     TSR_TRY(tsr_file_name(path, "%s/experiment.yaml", dir));
-    TSR_TRY(tsr_write_file(path, put_text, study->resolved_yaml));
+    TSR_TRY(tsr_write_file(path, tsr_put_text, study->resolved_yaml));
     TSR_TRY(tsr_file_name(path, "%s/study.json", dir));
     return tsr_write_file(path, put_study, &study->info);
 }

@@ -166,6 +166,8 @@ enum tsr_key_type {
     TSR_KEY_TRAFFIC     /* struct tsr_traffic_list */
 };
 
+/* A row of the table of keys: everything that reading, printing, checking and help know of a key.
+ * All of it is static. */
 struct tsr_key {
     const char *name; /* "precision.param" */
     enum tsr_key_type type;

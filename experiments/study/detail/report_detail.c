@@ -27,17 +27,6 @@ void tsr__put_title(FILE *out, const struct tsr__page *page)
     tsr__put_plain(out, title);
 }
 
-static tsr_status write_one(const char *folder, const char *name, tsr_write_fn write,
-                            const void *user)
-{
-    char *path = tsr_path_join(folder, name);
-    if (!path)
-        return TSR_ENOMEM;
-    tsr_status status = tsr_write_file(path, write, user);
-    free(path);
-    return status;
-}
-
 static tsr_status write_overlap(const char *folder, const struct tsr__page *page)
 {
     struct tsr_overlap_table table;
@@ -52,20 +41,20 @@ static tsr_status write_all(const char *folder, const struct tsr__page *pages, s
     const struct tsr__page *steady = &pages[n - 1];
     struct tsr__pages both = {pages, n};
     TSR_TRY(tsr_make_folder(folder));
-    TSR_TRY(write_one(folder, "memory.csv", tsr__write_memory, steady));
-    TSR_TRY(write_one(folder, "memory-plot.csv", tsr__write_memory_plot, steady));
-    TSR_TRY(write_one(folder, "in-use-plot.csv", tsr__write_in_use_plot, steady));
-    TSR_TRY(write_one(folder, "phases.csv", tsr__write_phases, steady));
-    TSR_TRY(write_one(folder, "peak.csv", tsr__write_peak, steady));
-    TSR_TRY(write_one(folder, "streams.csv", tsr__write_streams, steady));
-    TSR_TRY(write_one(folder, "timeline.csv", tsr__write_timeline, steady));
+    TSR_TRY(tsr_write_in(folder, "memory.csv", tsr__write_memory, steady));
+    TSR_TRY(tsr_write_in(folder, "memory-plot.csv", tsr__write_memory_plot, steady));
+    TSR_TRY(tsr_write_in(folder, "in-use-plot.csv", tsr__write_in_use_plot, steady));
+    TSR_TRY(tsr_write_in(folder, "phases.csv", tsr__write_phases, steady));
+    TSR_TRY(tsr_write_in(folder, "peak.csv", tsr__write_peak, steady));
+    TSR_TRY(tsr_write_in(folder, "streams.csv", tsr__write_streams, steady));
+    TSR_TRY(tsr_write_in(folder, "timeline.csv", tsr__write_timeline, steady));
     TSR_TRY(write_overlap(folder, steady));
     if (steady->view->detail->shown) {
-        TSR_TRY(write_one(folder, "run.csv", tsr__write_run, steady));
-        TSR_TRY(write_one(folder, "run-plot.csv", tsr__write_run_plot, steady));
-        TSR_TRY(write_one(folder, "run-peaks.csv", tsr__write_run_peaks, steady));
+        TSR_TRY(tsr_write_in(folder, "run.csv", tsr__write_run, steady));
+        TSR_TRY(tsr_write_in(folder, "run-plot.csv", tsr__write_run_plot, steady));
+        TSR_TRY(tsr_write_in(folder, "run-peaks.csv", tsr__write_run_peaks, steady));
     }
-    TSR_TRY(write_one(folder, "trace.json", tsr__write_trace, &both));
+    TSR_TRY(tsr_write_in(folder, "trace.json", tsr__write_trace, &both));
     const struct tsr_detail *detail = steady->view->detail;
     struct tsr_history history = {.programs = detail->programs,
                                   .n = detail->steady + 1,

@@ -160,19 +160,8 @@ static tsr_status write_frame(FILE *out, const void *user)
     return TSR_OK;
 }
 
-static tsr_status write_one(const char *folder, const char *name, tsr_write_fn write,
-                            const void *user)
-{
-    char *path = tsr_path_join(folder, name);
-    if (!path)
-        return TSR_ENOMEM;
-    tsr_status status = tsr_write_file(path, write, user);
-    free(path);
-    return status;
-}
-
 tsr_status tsr_overlap_table_write(const char *folder, const struct tsr_overlap_table *table)
 {
-    TSR_TRY(write_one(folder, "overlap-frame.csv", write_frame, table));
-    return write_one(folder, "overlap.csv", write_rows, table);
+    TSR_TRY(tsr_write_in(folder, "overlap-frame.csv", write_frame, table));
+    return tsr_write_in(folder, "overlap.csv", write_rows, table);
 }

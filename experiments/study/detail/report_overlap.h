@@ -21,6 +21,7 @@ struct tsr_overlap_row {
     double hidden, exposed, beside, why[TSR_N_EXPOSURES]; /* see sim/figures/overlap.h */
 };
 
+/* Owns rows, and texts in the arena. What the figures mean: sim/figures/overlap.h; seconds. */
 struct tsr_overlap_table {
     bool measured;
     const char *title; /* "Llama-3.1-8B, dgx-h100-1, 8 GPUs, fsdp" */

@@ -11,6 +11,8 @@ struct tsr__interval {
     double start, end;
 };
 
+/* One iteration of a detail and what its pages derive from it. Borrows the detail; owns clock,
+ * exposed, why and busy. */
 struct tsr__view {
     const struct tsr_detail *detail;
     const struct tsr_program *program;

@@ -24,6 +24,8 @@ struct tsr_diff_owner {
     uint64_t bytes;
 };
 
+/* One side of a diff, whatever it was read from. Owns its lists. Points are in the order of time,
+ * points[0] is the start of the iteration; owners are those of the moment of the peak. */
 struct tsr_diff_run {
     char label[256];
     const char *kind; /* "strategy", "folder" or "recording" */

@@ -191,16 +191,15 @@ tsr_status tsr_diff_align(const struct tsr_diff_run *a, const struct tsr_diff_ru
     const struct tsr_diff_run *runs[2] = {a, b};
     tsr_status status = TSR_OK;
     memset(out, 0, sizeof(*out));
-    for (int i = 0; i < 2 && status == TSR_OK; i++) {
-        status = cut(runs[i], &out->sections[i], &out->n_sections[i]);
+    for (int i = 0; i < 2; i++) {
+        TSR_GOTO(done, cut(runs[i], &out->sections[i], &out->n_sections[i]));
         al.side[i] = (struct side){
             .run = runs[i], .sections = out->sections[i], .n_sections = out->n_sections[i]};
-        if (status == TSR_OK)
-            status = find_phases(&al.side[i]);
+        TSR_GOTO(done, find_phases(&al.side[i]));
     }
     struct range all = {0, al.side[0].n_phases, 0, al.side[1].n_phases};
-    if (status == TSR_OK)
-        status = align_range(&al, all, same_phases, take_phase);
+    status = align_range(&al, all, same_phases, take_phase);
+done:
     free(al.side[0].phases);
     free(al.side[1].phases);
     if (status != TSR_OK)

@@ -276,11 +276,11 @@ tsr_status tsr_diff_load_csv(const char *path, struct tsr_diff_run *run)
     struct tsr_csv_reader table;
     run->kind = "folder";
     TSR_TRY(tsr_csv_open(path, &table));
-    tsr_status status = read_works(path, run, &works);
-    if (status == TSR_OK)
-        status = read_memory(&table, &works, run);
-    if (status == TSR_OK)
-        status = read_overlap(path, run);
+    tsr_status status;
+    TSR_GOTO(done, read_works(path, run, &works));
+    TSR_GOTO(done, read_memory(&table, &works, run));
+    TSR_GOTO(done, read_overlap(path, run));
+done:
     tsr_csv_close(&table);
     free(works.items);
     return status;

@@ -137,12 +137,12 @@ static tsr_status add_unsharded(const struct tsr_explained *e, size_t peak,
     size_t n_live = 0;
     struct units u = {0};
     TSR_TRY(tsr_explain_memory_at(e, 0, &memory));
-    tsr_status status = tsr_memory_live(memory, &live, &n_live);
+    tsr_status status;
+    TSR_GOTO(done, tsr_memory_live(memory, &live, &n_live));
+    TSR_GOTO(done, units_init(&u, e));
+    TSR_GOTO(done, walk_units(&u, e->program, live, n_live, peak, out));
+done:
     tsr_memory_destroy(memory);
-    if (status == TSR_OK)
-        status = units_init(&u, e);
-    if (status == TSR_OK)
-        status = walk_units(&u, e->program, live, n_live, peak, out);
     free(live);
     units_fini(&u);
     return status;
@@ -340,15 +340,15 @@ tsr_status tsr_explain_place_of(const struct tsr_program *program, size_t index,
 tsr_status tsr_explain_memory_at(const struct tsr_explained *e, size_t n_instrs,
                                  struct tsr_memory **out)
 {
-    tsr_status status = tsr_memory_create(out);
-    for (uint32_t i = 0; i < e->iteration && status == TSR_OK; i++)
-        status = tsr_memory_replay_part(*out, e->class->programs[i], 0, SIZE_MAX);
-    if (status == TSR_OK)
-        status = tsr_memory_replay_part(*out, e->program, 0, n_instrs);
-    if (status != TSR_OK) {
-        tsr_memory_destroy(*out);
-        *out = NULL;
-    }
+    tsr_status status;
+    TSR_TRY(tsr_memory_create(out));
+    for (uint32_t i = 0; i < e->iteration; i++)
+        TSR_GOTO(failed, tsr_memory_replay_part(*out, e->class->programs[i], 0, SIZE_MAX));
+    TSR_GOTO(failed, tsr_memory_replay_part(*out, e->program, 0, n_instrs));
+    return TSR_OK;
+failed:
+    tsr_memory_destroy(*out);
+    *out = NULL;
     return status;
 }
 

@@ -67,6 +67,8 @@ struct tsr_explain_pool {
                                                        inactive: free in segments that are in use */
 };
 
+/* The allocator at the peak, bytes. allocated = requested + rounding; cached and inactive are sums
+ * over the pools; a stream without segments has no pool. */
 struct tsr_explain_allocator {
     uint64_t requested, rounding, allocated, cached, inactive, reserved;
     size_t n_pools;

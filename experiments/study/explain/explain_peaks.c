@@ -171,20 +171,21 @@ static tsr_status find_maxima(const struct curve *curve, struct maximum **out, s
     size_t *stack = calloc(curve->n, sizeof *stack), cap = 0;
     *out = NULL;
     *n = 0;
-    tsr_status status = low && stack ? TSR_OK : tsr_no_memory("local maxima");
-    if (status == TSR_OK) {
-        lowest_towards(curve, 1, stack, low + 2 * curve->n, low);
-        lowest_towards(curve, -1, stack, low + 2 * curve->n, low + curve->n);
-    }
+    tsr_status status = TSR_OK;
+    if (!low || !stack)
+        TSR_GOTO(done, tsr_no_memory("local maxima"));
+    lowest_towards(curve, 1, stack, low + 2 * curve->n, low);
+    lowest_towards(curve, -1, stack, low + 2 * curve->n, low + curve->n);
     for (size_t i = 0; i < curve->n; i++)
         highest = tsr_max_u64(highest, curve->points[i].total);
-    for (size_t i = 1; i < curve->n && status == TSR_OK; i++) {
+    for (size_t i = 1; i < curve->n; i++) {
         uint64_t total = curve->points[i].total;
         uint64_t side = tsr_max_u64(low[i], low[curve->n + i]);
         struct maximum maximum = {i, total};
         if (total - side >= highest / MIN_PROMINENCE && !TSR_PUSH(*out, *n, cap, maximum))
-            status = tsr_no_memory("local maxima");
+            TSR_GOTO(done, tsr_no_memory("local maxima"));
     }
+done:
     free(low);
     free(stack);
     if (*n)
@@ -243,11 +244,11 @@ tsr_status tsr_explain_peaks(const struct tsr_explained *e, size_t peak,
                              struct tsr_explanation *out)
 {
     struct curve curve = {0};
-    tsr_status status = curve_of(e, &curve);
-    if (status == TSR_OK)
-        status = add_phases(e, &curve, out);
-    if (status == TSR_OK)
-        status = add_next(e, &curve, peak, out);
+    tsr_status status;
+    TSR_GOTO(done, curve_of(e, &curve));
+    TSR_GOTO(done, add_phases(e, &curve, out));
+    TSR_GOTO(done, add_next(e, &curve, peak, out));
+done:
     free(curve.points);
     return status;
 }
@@ -449,14 +450,14 @@ tsr_status tsr_explain_alive_at(const struct tsr_memory *memory, const struct ts
     TSR_TRY(tsr_memory_live(memory, &live, &n));
     struct item *items = calloc(n + 1, sizeof *items);
     struct row *rows = calloc(n + 1, sizeof *rows);
-    tsr_status status = items && rows ? TSR_OK : tsr_no_memory("live buffers");
-    if (status == TSR_OK)
-        status = list_items(live, n, program, arena, items);
-    if (status == TSR_OK) {
-        out->n_buffers = n;
-        sum_categories(items, n, out);
-        status = add_tables(items, n, rows, arena, out);
-    }
+    tsr_status status;
+    if (!items || !rows)
+        TSR_GOTO(done, tsr_no_memory("live buffers"));
+    TSR_GOTO(done, list_items(live, n, program, arena, items));
+    out->n_buffers = n;
+    sum_categories(items, n, out);
+    status = add_tables(items, n, rows, arena, out);
+done:
     free(live);
     free(items);
     free(rows);

@@ -65,15 +65,12 @@ static tsr_status simulate_step(const struct tsr_job *job, const struct tsr_emis
                               "phases: found a list without save; allowed: with save, or null");
     TSR_TRY(tsr_sim_job_of(e, &run));
     tsr_status status = tsr_sim_run(&job->cluster, &run, &job->settings->sim, &result);
-    if (status == TSR_ECONFIG)
-        status = tsr_at_sim_key(job, status);
-    if (status == TSR_OK)
-        status = tsr_metrics_of(&run, result, e->steady, &metrics, NULL);
-    if (status == TSR_OK) {
-        m->step_s = metrics.step_s;
-        m->save_s = tsr_section_added(e, result->iteration_end, save, metrics.step_s);
-        m->checkpoint_bytes = written_bytes(job, e, save);
-    }
+    TSR_GOTO(done, status == TSR_ECONFIG ? tsr_at_sim_key(job, status) : status);
+    TSR_GOTO(done, tsr_metrics_of(&run, result, e->steady, &metrics, NULL));
+    m->step_s = metrics.step_s;
+    m->save_s = tsr_section_added(e, result->iteration_end, save, metrics.step_s);
+    m->checkpoint_bytes = written_bytes(job, e, save);
+done:
     tsr_sim_result_destroy(result);
     tsr_sim_job_fini(&run);
     return status;
@@ -221,23 +218,19 @@ static tsr_status write_resolved(FILE *out, const void *user)
 tsr_status tsr_month_write(const struct tsr_month *month, const struct tsr_study_info *info,
                            const char *dir)
 {
-    static const struct {
-        const char *name;
-        tsr_write_fn write;
-    } files[] = {{"experiment.yaml", write_resolved},
-                 {"goodput.csv", write_curve},
-                 {"goodput-frame.csv", write_frame}};
+    static const struct tsr_named_write files[] = {{"experiment.yaml", write_resolved},
+                                                   {"goodput.csv", write_curve},
+                                                   {"goodput-frame.csv", write_frame}};
     struct curve *c = calloc(1, sizeof *c);
     if (!c)
         return tsr_no_memory(NULL);
     c->month = month;
     c->info = info;
-    tsr_status status = draw_curve(c);
-    for (size_t i = 0; i < sizeof files / sizeof *files && status == TSR_OK; i++) {
-        char *path = tsr_path_join(dir, files[i].name);
-        status = path ? tsr_write_file(path, files[i].write, c) : TSR_ENOMEM;
-        free(path);
-    }
+    tsr_status status;
+    TSR_GOTO(done, draw_curve(c));
+    TSR_GOTO(done, tsr_write_each(dir, files, sizeof files / sizeof *files, c));
+    status = tsr_report_picture(dir, "goodput");
+done:
     free(c);
-    return status == TSR_OK ? tsr_report_picture(dir, "goodput") : status;
+    return status;
 }

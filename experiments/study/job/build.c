@@ -187,7 +187,7 @@ tsr_status tsr_build(const struct tsr_job *job, uint32_t rank, struct tsr_execut
     return status;
 }
 
-tsr_status tsr_build_check(const struct tsr_job *job)
+tsr_status tsr_build_aside(const struct tsr_job *job, tsr_engine_fn use, void *user)
 {
     struct tsr_program scratch;
     struct tsr_recorder recorder;
@@ -195,9 +195,16 @@ tsr_status tsr_build_check(const struct tsr_job *job)
     tsr_program_init(&scratch, NULL);
     tsr_recorder_init(&recorder, &scratch);
     tsr_status status = tsr_build(job, 0, &recorder.base, &engine);
+    if (status == TSR_OK && use)
+        status = use(job, engine, user);
     tsr_engine_destroy(engine);
     tsr_program_fini(&scratch);
     return status;
+}
+
+tsr_status tsr_build_check(const struct tsr_job *job)
+{
+    return tsr_build_aside(job, NULL, NULL);
 }
 
 /* ---- parts of the model ---------------------------------------------------------------------- */

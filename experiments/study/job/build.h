@@ -10,7 +10,11 @@
 tsr_status tsr_build(const struct tsr_job *job, uint32_t rank, struct tsr_executor *executor,
                      struct tsr_engine **out) TSR_MUST_USE;
 
-/* Builds and throws away: finds mistakes before anything runs. */
+/* Builds rank 0's engine, lets `use` look at it (NULL: nobody does) and throws it away. */
+typedef tsr_status (*tsr_engine_fn)(const struct tsr_job *job, struct tsr_engine *engine,
+                                    void *user);
+tsr_status tsr_build_aside(const struct tsr_job *job, tsr_engine_fn use, void *user) TSR_MUST_USE;
+/* Finds mistakes before anything runs. */
 tsr_status tsr_build_check(const struct tsr_job *job) TSR_MUST_USE;
 
 /* wrap.c: groups and prefetch lists. */

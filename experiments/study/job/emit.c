@@ -85,29 +85,36 @@ static void split_rank_0(const struct tsr_job *job, uint32_t *class_of, uint32_t
     ++*n;
 }
 
-/* Rank 0's engine says which ranks do the same; the others get engines of their own. */
-static tsr_status open_all(const struct tsr_job *job, struct tsr_emission *out)
+/* Which ranks do the same, as an engine of rank 0 says, which is gone before the others come. */
+static tsr_status classify(const struct tsr_job *job, uint32_t *class_of, uint32_t *representative,
+                           uint32_t *n)
 {
     struct tsr_emitted_class first = {0};
+    tsr_status status;
+    TSR_GOTO(done, open_class(job, 0, &first));
+    TSR_GOTO(done, tsr_engine_rank_classes(first.engine, class_of, representative, n));
+done:
+    close_class(&first);
+    return status;
+}
+
+/* Each class gets an engine of its own. */
+static tsr_status open_all(const struct tsr_job *job, struct tsr_emission *out)
+{
     uint32_t *representative = calloc(job->world + 1UL, sizeof(*representative)), n = 0;
     out->class_of = calloc(job->world, sizeof(*out->class_of));
-    tsr_status status = TSR_OK;
+    tsr_status status;
     if (!representative || !out->class_of)
-        status = tsr_no_memory(NULL);
-    if (status == TSR_OK)
-        status = open_class(job, 0, &first);
-    if (status == TSR_OK)
-        status = tsr_engine_rank_classes(first.engine, out->class_of, representative, &n);
-    close_class(&first);
-    if (status == TSR_OK) {
-        split_rank_0(job, out->class_of, representative, &n);
-        out->classes = calloc(n, sizeof(*out->classes));
-        out->n_classes = out->classes ? n : 0;
-        if (!out->classes)
-            status = tsr_no_memory(NULL);
-    }
-    for (uint32_t i = 0; status == TSR_OK && i < n; i++)
-        status = open_class(job, representative[i], &out->classes[i]);
+        TSR_GOTO(done, tsr_no_memory(NULL));
+    TSR_GOTO(done, classify(job, out->class_of, representative, &n));
+    split_rank_0(job, out->class_of, representative, &n);
+    out->classes = calloc(n, sizeof(*out->classes));
+    if (!out->classes)
+        TSR_GOTO(done, tsr_no_memory(NULL));
+    out->n_classes = n;
+    for (uint32_t i = 0; i < n; i++)
+        TSR_GOTO(done, open_class(job, representative[i], &out->classes[i]));
+done:
     free(representative);
     return status;
 }

@@ -25,6 +25,9 @@ struct tsr_emitted_class {
     struct tsr_program *programs[TSR_MAX_ITERATIONS];
 };
 
+/* Owns the classes with their engines and programs. Invariants: class_of[rank] < n_classes; each
+ * class has n_iterations programs, of the same kinds in the same order; first and steady are
+ * indices into them. */
 struct tsr_emission {
     uint32_t world, n_classes, n_iterations; /* all programs of a class */
     uint32_t first, steady;                  /* indices of iteration 0 and of the steady one */

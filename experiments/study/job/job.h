@@ -6,6 +6,9 @@
 #include "experiments/study/model/model.h"
 #include "sim/cluster/cluster.h"
 
+/* Borrows the experiment, the strategy and its settings, which outlive it; owns model and cluster.
+ * Once tsr_job_open() has returned, mesh and world fit each other and the cluster, if there is
+ * one. */
 struct tsr_job {
     const struct tsr_experiment *experiment;
     const struct tsr_strategy *strategy;
@@ -36,6 +39,11 @@ const struct tsr_yaml_node *tsr_job_at(const struct tsr_job *job, const char *ke
 /* Loads the model that settings name. */
 tsr_status tsr_load_model(const struct tsr_experiment *experiment,
                           const struct tsr_strategy *strategy, struct tsr_model *out) TSR_MUST_USE;
+/* Loads the cluster that they name into job->cluster; part of tsr_job_open(). */
+tsr_status tsr_load_cluster(struct tsr_job *job) TSR_MUST_USE;
+/* TSR_ECONFIG: the file of the experiment has no such key, and what may stand there. */
+tsr_status tsr_job_lacks(const struct tsr_experiment *experiment, const char *key,
+                         const char *allowed);
 
 /* Keys that do not go with api: fsdp1, or only with it (TSR_ECONFIG). */
 tsr_status tsr_job_check_fsdp1(const struct tsr_job *job) TSR_MUST_USE;

@@ -267,14 +267,16 @@ static tsr_status set_prefetch(struct wrapper *w)
 
 static tsr_status set_methods(struct wrapper *w)
 {
-    tsr_status status = w->calls.n ? sort_calls(w) : TSR_OK;
-    if (status == TSR_OK)
-        status = set_prefetch(w);
-    if (status == TSR_OK && !w->job->settings->reshard_after_backward)
-        status = tsr_set_reshard_after_backward(w->engine, tsr_module_root(w->engine), false, true);
-    if (status != TSR_OK)
-        return tsr_node_wrap_error(w->job->strategy->at, status, w->job->strategy->name);
+    tsr_status status;
+    if (w->calls.n)
+        TSR_GOTO(failed, sort_calls(w));
+    TSR_GOTO(failed, set_prefetch(w));
+    if (!w->job->settings->reshard_after_backward)
+        TSR_GOTO(failed, tsr_set_reshard_after_backward(w->engine, tsr_module_root(w->engine),
+                                                        false, true));
     return TSR_OK;
+failed:
+    return tsr_node_wrap_error(w->job->strategy->at, status, w->job->strategy->name);
 }
 
 static tsr_status apply_ddp(const struct tsr_job *job, struct tsr_engine *engine)

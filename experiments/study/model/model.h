@@ -36,6 +36,8 @@ struct tsr_tree_extras {
     tsr_dtype *dtypes;
 };
 
+/* Owns its document, into which trees and texts point. Of the configurations only the family's is
+ * filled (MOE: llama, too). */
 struct tsr_model {
     struct tsr_doc doc; /* owns the texts */
     char name[96];      /* file name without .json */

@@ -338,6 +338,17 @@ static tsr_status read_tree(struct tsr_model *model)
     return read_extras(&r, model);
 }
 
+/* What both ways of reading have left to do. */
+static tsr_status finish(struct tsr_model *out)
+{
+    out->type = "tree";
+    out->family = TSR_FAMILY_TREE;
+    tsr_status status = read_tree(out);
+    if (status != TSR_OK)
+        tsr_model_fini(out);
+    return status;
+}
+
 tsr_status tsr_model_load_tree(const char *path, struct tsr_model *out)
 {
     const char *slash = strrchr(path, '/');
@@ -348,12 +359,7 @@ tsr_status tsr_model_load_tree(const char *path, struct tsr_model *out)
     char *dot = strrchr(out->name, '.');
     if (dot && dot != out->name)
         *dot = 0;
-    out->type = "tree";
-    out->family = TSR_FAMILY_TREE;
-    tsr_status status = read_tree(out);
-    if (status != TSR_OK)
-        tsr_model_fini(out);
-    return status;
+    return finish(out);
 }
 
 tsr_status tsr_model_read_tree_node(const struct tsr_yaml_node *root, struct tsr_model *out)
@@ -361,10 +367,5 @@ tsr_status tsr_model_read_tree_node(const struct tsr_yaml_node *root, struct tsr
     memset(out, 0, sizeof(*out));
     tsr_arena_init(&out->doc.arena);
     out->doc.root = (struct tsr_yaml_node *)(uintptr_t)root;
-    out->type = "tree";
-    out->family = TSR_FAMILY_TREE;
-    tsr_status status = read_tree(out);
-    if (status != TSR_OK)
-        tsr_model_fini(out);
-    return status;
+    return finish(out);
 }

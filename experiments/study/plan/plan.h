@@ -83,6 +83,8 @@ struct tsr_plan_measure {
     uint64_t key;   /* equal: the same programs, memory and simulation */
 };
 
+/* A configuration. m.row has memory from TSR_PLAN_EMITTED on and times with TSR_PLAN_SIMULATED;
+ * before, at most why it failed. */
 struct tsr_plan_point {
     enum tsr_plan_state state;
     struct tsr_plan_measure m;
@@ -93,6 +95,8 @@ struct tsr_plan_point {
     size_t n_like;  /* configurations that this one stands for: equal programs, or equal figures */
 };
 
+/* A search. Owns experiment, job, space, points and shown; points[i] is configuration i of the
+ * space, and `shown` are indices of points. */
 struct tsr_plan {
     struct tsr_plan_options options;
     struct tsr_study_request request; /* of the study; borrowed */

@@ -13,6 +13,7 @@
 #include "experiments/study/base/files.h"
 #include "experiments/study/plan/plan.h"
 #include "experiments/study/report/report_text.h"
+#include "experiments/study/simulate/oom.h"
 
 static double gib(uint64_t bytes)
 {
@@ -25,8 +26,9 @@ struct solver {
     struct tsr_plan_largest *out;
 };
 
-static tsr_status probe(const struct solver *s, uint64_t value, bool *fits)
+static tsr_status probe(const void *user, uint64_t value, bool *fits)
 {
+    const struct solver *s = user;
     struct tsr_plan_largest *out = s->out;
     struct tsr_plan_measure m;
     char text[24];
@@ -59,16 +61,11 @@ static tsr_status solve(const struct solver *s, uint64_t *best)
             break;
         high = high <= most / 2 ? 2 * high : most;
     }
-    while (!fits && high - low > 1) { /* low fits, high does not */
-        uint64_t middle = low + (high - low) / 2;
-        bool fits_there = false;
-        TSR_TRY(probe(s, middle * unit, &fits_there));
-        if (fits_there)
-            low = middle;
-        else
-            high = middle;
-    }
     *best = low;
+    if (fits)
+        return TSR_OK;
+    TSR_TRY(tsr_oom_largest(probe, s, unit, low * unit, high * unit, best));
+    *best /= unit;
     return TSR_OK;
 }
 
@@ -267,16 +264,6 @@ static tsr_status write_probes(FILE *stream, const void *user)
     return TSR_OK;
 }
 
-static tsr_status write_out(const struct tsr_plan_largest *largest, const char *dir)
-{
-    char *path = tsr_path_join(dir, "max.csv");
-    if (!path)
-        return TSR_ENOMEM;
-    tsr_status status = tsr_write_file(path, write_probes, largest);
-    free(path);
-    return status;
-}
-
 static tsr_status nothing(const struct tsr_plan *plan, const struct tsr_plan_largest *largest)
 {
     const struct tsr_plan_probe *p = &largest->probes[0];
@@ -297,7 +284,7 @@ tsr_status tsr_plan_solve(struct tsr_plan *plan, enum tsr_plan_size size, const 
     begin(&s, size);
     TSR_TRY(solve(&s, &units));
     if (dir)
-        TSR_TRY(write_out(out, dir));
+        TSR_TRY(tsr_write_in(dir, "max.csv", write_probes, out));
     if (!units)
         return nothing(plan, out);
     out->best = find(out, units * out->unit);

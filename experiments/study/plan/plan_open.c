@@ -165,6 +165,7 @@ static tsr_status key_of(const struct tsr_job *job, const struct tsr_emission *e
         for (uint32_t i = 0; i < emission->n_iterations; i++)
             hash = mix(hash, tsr_program_hash(emission->classes[c].programs[i]));
     for (size_t i = 0; i < tsr_n_keys(); i++) {
+        /* They give the program its times and are not in its hash. */
         bool priced = !strncmp(tsr_keys[i].name, "sim.", 4) || !strcmp(tsr_keys[i].name, "cluster");
         if (!priced)
             continue;
@@ -184,11 +185,12 @@ static tsr_status emit(const struct tsr_job *job, bool with_bound, struct tsr_pl
 {
     struct tsr_emission emission;
     TSR_TRY(tsr_emit(job, &emission));
-    tsr_status status = tsr_peak_of(job, &emission, &out->row);
-    if (status == TSR_OK && with_bound)
-        status = bound(job, &emission, &out->bound_s);
-    if (status == TSR_OK)
-        status = key_of(job, &emission, &out->row, &out->key);
+    tsr_status status;
+    TSR_GOTO(done, tsr_peak_of(job, &emission, &out->row));
+    if (with_bound)
+        TSR_GOTO(done, bound(job, &emission, &out->bound_s));
+    TSR_GOTO(done, key_of(job, &emission, &out->row, &out->key));
+done:
     out->row.emit_s = emission.seconds;
     tsr_emission_fini(&emission);
     return status;

@@ -420,20 +420,10 @@ static tsr_status write_json(FILE *out, const void *user)
 
 tsr_status tsr_plan_write(const struct tsr_plan *plan, const char *dir)
 {
-    static const struct {
-        const char *name;
-        tsr_write_fn write;
-    } files[] = {{"plan.csv", write_points},
-                 {"plan-front.csv", write_front},
-                 {"plan-frame.csv", write_frame},
-                 {"summary.json", write_json}};
-    for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
-        char *path = tsr_path_join(dir, files[i].name);
-        if (!path)
-            return TSR_ENOMEM;
-        tsr_status status = tsr_write_file(path, files[i].write, plan);
-        free(path);
-        TSR_TRY(status);
-    }
+    static const struct tsr_named_write files[] = {{"plan.csv", write_points},
+                                                   {"plan-front.csv", write_front},
+                                                   {"plan-frame.csv", write_frame},
+                                                   {"summary.json", write_json}};
+    TSR_TRY(tsr_write_each(dir, files, sizeof files / sizeof *files, plan));
     return plan->n_shown ? tsr_report_picture(dir, "plan") : TSR_OK;
 }

@@ -51,6 +51,8 @@ struct tsr_plan_probe {
 
 enum { TSR_PLAN_MAX_PROBES = 64 };
 
+/* The largest value of a size that fits, found by doubling, then halving: probes[best] fits, and
+ * probes[next], one unit above, does not. */
 struct tsr_plan_largest {
     const char *what;        /* "batch", "seq" or "layers" */
     const char *key, *words; /* "model.layers", "number of layers" */

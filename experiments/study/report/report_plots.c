@@ -1,12 +1,13 @@
 /* report_plots.c: draws the pictures of a comparison with gnuplot and the scripts in plots/.
  *
- * Two gnuplot processes share the pictures (starting one costs as much as drawing one). A picture
- * is drawn under a temporary name and renamed when gnuplot is content. gnuplot is run without a
- * shell; missing, it is no error.
+ * Two children of a pool become gnuplots, which share the pictures (starting one costs as much as
+ * drawing one). A picture is drawn under a temporary name and gets its own when all gnuplots are
+ * content. gnuplot is run without a shell; missing, it is no error.
  */
 #include "experiments/study/base/files.h"
-#include "experiments/study/base/interrupt.h"
 #include "experiments/study/base/listener.h"
+#include "experiments/study/base/paths.h"
+#include "experiments/study/base/pool.h"
 #include "experiments/study/report/report.h"
 #include "experiments/study/report/report_text.h"
 
@@ -14,24 +15,15 @@
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/wait.h>
 #include <unistd.h>
-
-#ifndef TSR_SOURCE_DIR
-#define TSR_SOURCE_DIR "."
-#endif
-#ifndef TSR_DATA_DIR
-#define TSR_DATA_DIR "/usr/local/share/tessera"
-#endif
 
 enum { N_WORKERS = 2 };
 static const char *const endings[] = {".svg", ".png"};
 
-/* One picture: SCRIPT draws FOLDER/NAME.svg and .png. */
+/* One picture: the script draws both files of it. */
 struct picture {
-    const char *name;
-    char *folder, *script, *settings; /* settings: what -e gets */
-    char *drawn[2];                   /* under these names, by `endings` */
+    char *script, *settings;     /* settings: what -e gets */
+    struct tsr_outfile drawn[2]; /* by `endings`; gnuplot writes them */
 };
 
 struct gallery {
@@ -59,38 +51,40 @@ static char *settings_of(const char *folder, const char *name)
     return text;
 }
 
-/* FOLDER/PREFIX NAME ENDING */
-static char *picture_path(const struct picture *picture, const char *prefix, const char *ending)
+/* FOLDER/NAME ENDING, which gnuplot writes as FOLDER/.new-NAME ENDING. */
+static tsr_status expect(const char *folder, const char *name, const char *ending,
+                         struct tsr_outfile *out)
 {
-    char name[96];
-    (void)snprintf(name, sizeof name, "%s%s%s", prefix, picture->name, ending);
-    return tsr_path_join(picture->folder, name);
+    char whole[96], drawn[112];
+    (void)snprintf(whole, sizeof whole, "%s%s", name, ending);
+    (void)snprintf(drawn, sizeof drawn, ".new-%s", whole);
+    return tsr_outfile_expect(folder, whole, drawn, out);
 }
 
 static void forget_picture(struct picture *picture)
 {
-    free(picture->folder);
     free(picture->script);
     free(picture->settings);
-    free(picture->drawn[0]);
-    free(picture->drawn[1]);
+    for (int e = 0; e < 2; e++)
+        tsr_outfile_abort(&picture->drawn[e]);
 }
 
 static tsr_status add_picture(struct gallery *gallery, const char *folder, const char *name)
 {
     char script[96];
     (void)snprintf(script, sizeof script, "%s.gp", name);
-    struct picture picture = {.name = name,
-                              .folder = strdup(folder),
-                              .script = tsr_path_join(gallery->scripts, script),
+    struct picture picture = {.script = tsr_path_join(gallery->scripts, script),
                               .settings = settings_of(folder, name)};
-    for (int e = 0; e < 2 && picture.folder; e++)
-        picture.drawn[e] = picture_path(&picture, ".new-", endings[e]);
-    if (picture.folder && picture.script && picture.settings && picture.drawn[0] &&
-        picture.drawn[1] && TSR_PUSH(gallery->pictures, gallery->n, gallery->cap, picture))
+    tsr_status status = TSR_OK;
+    for (int e = 0; e < 2; e++)
+        TSR_GOTO(failed, expect(folder, name, endings[e], &picture.drawn[e]));
+    if (picture.script && picture.settings &&
+        TSR_PUSH(gallery->pictures, gallery->n, gallery->cap, picture))
         return TSR_OK;
+    status = tsr_fail(TSR_ENOMEM, "no memory left for the pictures");
+failed:
     forget_picture(&picture);
-    return tsr_fail(TSR_ENOMEM, "no memory left for the pictures");
+    return status;
 }
 
 /* The curve of a whole run, where there is one. */
@@ -104,6 +98,25 @@ static tsr_status add_run(struct gallery *gallery, const char *folder)
     return status;
 }
 
+static tsr_status add_strategy(struct gallery *gallery, const char *dir, const char *strategy)
+{
+    char name[128];
+    tsr__folder_name(strategy, name, sizeof name);
+    char *folder = tsr_path_join(dir, name);
+    char *data = folder ? tsr_path_join(folder, "timeline.csv") : NULL;
+    tsr_status status = data ? TSR_OK : TSR_ENOMEM;
+    /* A caller may have left out the details of some strategies. */
+    if (!data || access(data, R_OK) != 0)
+        goto done;
+    TSR_GOTO(done, add_picture(gallery, folder, "memory"));
+    TSR_GOTO(done, add_picture(gallery, folder, "timeline"));
+    TSR_GOTO(done, add_run(gallery, folder));
+done:
+    free(folder);
+    free(data);
+    return status;
+}
+
 static tsr_status list_pictures(struct gallery *gallery, const char *dir,
                                 const struct tsr_row *rows, size_t n)
 {
@@ -112,23 +125,7 @@ static tsr_status list_pictures(struct gallery *gallery, const char *dir,
         if (rows[i].failure[0])
             continue;
         any = true;
-        char name[128];
-        tsr__folder_name(rows[i].strategy, name, sizeof name);
-        char *folder = tsr_path_join(dir, name), *data = NULL;
-        if (folder)
-            data = tsr_path_join(folder, "timeline.csv");
-        tsr_status status = data ? TSR_OK : TSR_ENOMEM;
-        /* A caller may have left out the details of some strategies. */
-        if (data && access(data, R_OK) == 0) {
-            status = add_picture(gallery, folder, "memory");
-            if (status == TSR_OK)
-                status = add_picture(gallery, folder, "timeline");
-            if (status == TSR_OK)
-                status = add_run(gallery, folder);
-        }
-        free(folder);
-        free(data);
-        TSR_TRY(status);
+        TSR_TRY(add_strategy(gallery, dir, rows[i].strategy));
     }
     if (!any)
         return TSR_OK;
@@ -175,91 +172,94 @@ static char *find_scripts(void)
 
 /* ---- processes ---------------------------------------------------------------------------- */
 
+/* What one gnuplot is started with, how it ended, and what it said meanwhile. */
 struct worker {
-    pid_t pid;
-    FILE *messages; /* what gnuplot says on stderr */
+    char **args;
+    FILE *messages;
+    char end[TSR_POOL_END_BYTES];
 };
 
-_Noreturn static void run_gnuplot(char *const *args, FILE *messages)
+/* The pictures first, first + N_WORKERS, ... */
+static tsr_status prepare(const struct gallery *gallery, size_t first, struct worker *worker)
 {
+    static char default_settings[] = "-d", execute[] = "-e"; /* exec wants them writable */
+    size_t n = 0;
+    worker->args = calloc(3 * gallery->n + 4, sizeof *worker->args);
+    if (!worker->args)
+        return tsr_fail(TSR_ENOMEM, "no memory left for the pictures");
+    worker->args[n++] = gallery->gnuplot;
+    worker->args[n++] = default_settings;
+    for (size_t i = first; i < gallery->n; i += N_WORKERS) {
+        worker->args[n++] = execute;
+        worker->args[n++] = gallery->pictures[i].settings;
+        worker->args[n++] = gallery->pictures[i].script;
+    }
+    worker->messages = tmpfile();
+    if (!worker->messages)
+        return tsr_fail(TSR_EBACKEND, "gnuplot cannot be started: %s", strerror(errno));
+    return TSR_OK;
+}
+
+/* In the child, which becomes gnuplot: it ends with gnuplot's status and without a result. */
+static void become_gnuplot(void *user, size_t item, void *result)
+{
+    const struct worker *worker = (const struct worker *)user + item;
     int null = open("/dev/null", O_RDWR);
+    (void)result;
     if (null < 0 || dup2(null, STDIN_FILENO) < 0 || dup2(null, STDOUT_FILENO) < 0 ||
-        dup2(fileno(messages), STDERR_FILENO) < 0)
+        dup2(fileno(worker->messages), STDERR_FILENO) < 0)
         _exit(126);
-    execv(args[0], args);
+    execv(worker->args[0], worker->args);
     _exit(127);
 }
 
-/* Starts a gnuplot for the pictures first, first + N_WORKERS, ... */
-static tsr_status start(const struct gallery *gallery, size_t first, struct worker *worker)
+/* Only noted: the other gnuplot draws to its end, and the first one's complaint is told. */
+static tsr_status note_end(void *user, size_t item, const void *result, const char *end)
 {
-    char **args = calloc(3 * gallery->n + 4, sizeof *args);
-    char default_settings[] = "-d", execute[] = "-e"; /* exec wants them writable */
-    size_t n = 0;
-    if (!args)
-        return tsr_fail(TSR_ENOMEM, "no memory left for the pictures");
-    args[n++] = gallery->gnuplot;
-    args[n++] = default_settings;
-    for (size_t i = first; i < gallery->n; i += N_WORKERS) {
-        args[n++] = execute;
-        args[n++] = gallery->pictures[i].settings;
-        args[n++] = gallery->pictures[i].script;
-    }
-    worker->messages = tmpfile();
-    worker->pid = worker->messages ? tsr_interrupt_fork() : -1;
-    int error = errno;
-    if (worker->pid == 0)
-        run_gnuplot(args, worker->messages);
-    free(args);
-    if (worker->pid < 0)
-        return tsr_fail(TSR_EBACKEND, "gnuplot cannot be started: %s", strerror(error));
+    struct worker *worker = (struct worker *)user + item;
+    (void)result;
+    (void)snprintf(worker->end, sizeof worker->end, "%s", end ? end : "");
     return TSR_OK;
 }
 
 /* The line of gnuplot's complaint that says what is wrong: it begins with the place. */
-static tsr_status complain(FILE *messages, int wait_status)
+static tsr_status complaint(const struct worker *worker)
 {
     char line[400], found[400] = "";
-    rewind(messages);
-    while (fgets(line, sizeof line, messages)) {
+    int number = 128; /* a signal's, as a shell has it */
+    if (strcmp(worker->end, "status 0") == 0)
+        return TSR_OK;
+    rewind(worker->messages);
+    while (fgets(line, sizeof line, worker->messages)) {
         line[strcspn(line, "\n")] = '\0';
         if (strstr(line, "line ") || !found[0])
             (void)snprintf(found, sizeof found, "%s", line);
     }
     if (found[0])
         return tsr_fail(TSR_EBACKEND, "gnuplot failed: %s", found);
-    return tsr_fail(TSR_EBACKEND, "gnuplot failed with status %d",
-                    WIFEXITED(wait_status) ? WEXITSTATUS(wait_status) : 128);
+    (void)sscanf(worker->end, "status %d", &number);
+    return tsr_fail(TSR_EBACKEND, "gnuplot failed with status %d", number);
 }
 
-static tsr_status finish(struct worker *worker)
+static tsr_status run_workers(struct worker *workers, size_t n)
 {
-    int wait_status = 0;
-    tsr_status status = TSR_OK;
-    while (waitpid(worker->pid, &wait_status, 0) < 0 && errno == EINTR) {
-    }
-    tsr_interrupt_reaped(worker->pid);
-    if (!WIFEXITED(wait_status) || WEXITSTATUS(wait_status) != 0)
-        status = complain(worker->messages, wait_status);
-    return status;
+    struct tsr_pool_work work = {
+        .n = n, .result_bytes = 1, .user = workers, .run = become_gnuplot, .take = note_end};
+    if (tsr_pool_each(&work, n) != TSR_OK)
+        return tsr_fail(TSR_EBACKEND, "gnuplot cannot be started: %s", tsr_error_text());
+    for (size_t w = 0; w < n; w++)
+        TSR_TRY(complaint(&workers[w]));
+    return TSR_OK;
 }
 
-/* Gives the pictures their names, or removes what a failure left. */
-static tsr_status settle(const struct gallery *gallery, bool keep)
+/* Gives the pictures their names. What a failure leaves goes with the gallery. */
+static tsr_status settle(const struct gallery *gallery)
 {
     tsr_status status = TSR_OK;
     for (size_t i = 0; i < gallery->n; i++) {
         for (int e = 0; e < 2; e++) {
-            const char *from = gallery->pictures[i].drawn[e];
-            char *to = picture_path(&gallery->pictures[i], "", endings[e]);
-            if (!to)
-                status = TSR_ENOMEM;
-            else if (!keep)
-                (void)unlink(from);
-            else if (rename(from, to) != 0)
-                status = tsr_fail(TSR_EIO, "%s: cannot be written: %s", to, strerror(errno));
-            tsr_interrupt_keep(from);
-            free(to);
+            tsr_status named = tsr_outfile_commit(&gallery->pictures[i].drawn[e]);
+            status = named == TSR_OK ? status : named;
         }
     }
     return status;
@@ -267,21 +267,20 @@ static tsr_status settle(const struct gallery *gallery, bool keep)
 
 static tsr_status draw(const struct gallery *gallery)
 {
-    struct worker workers[N_WORKERS] = {{-1, NULL}, {-1, NULL}};
+    struct worker workers[N_WORKERS] = {{0}};
     tsr_status status = TSR_OK;
-    for (size_t i = 0; i < gallery->n; i++)
-        for (int e = 0; e < 2; e++)
-            tsr_interrupt_remove(gallery->pictures[i].drawn[e]);
-    for (size_t w = 0; w < N_WORKERS && w < gallery->n && status == TSR_OK; w++)
-        status = start(gallery, w, &workers[w]);
-    for (size_t w = 0; w < N_WORKERS; w++) {
-        tsr_status ended = workers[w].pid > 0 ? finish(&workers[w]) : TSR_OK;
-        status = status == TSR_OK ? ended : status;
+    size_t n = gallery->n < N_WORKERS ? gallery->n : N_WORKERS;
+    for (size_t w = 0; w < n; w++)
+        TSR_GOTO(done, prepare(gallery, w, &workers[w]));
+    TSR_GOTO(done, run_workers(workers, n));
+    status = settle(gallery);
+done:
+    for (size_t w = 0; w < n; w++) {
         if (workers[w].messages)
             (void)fclose(workers[w].messages);
+        free(workers[w].args);
     }
-    tsr_status settled = settle(gallery, status == TSR_OK);
-    return status == TSR_OK ? settled : status;
+    return status;
 }
 
 /* ---- the pictures of a folder -------------------------------------------------------------- */
@@ -311,10 +310,11 @@ tsr_status tsr_report_plots(const char *dir, const struct tsr_row *rows, size_t 
     struct gallery gallery;
     tsr_status status = TSR_OK;
     open_gallery(&gallery, skipped);
-    if (!*skipped)
-        status = list_pictures(&gallery, dir, rows, n);
-    if (!*skipped && status == TSR_OK)
-        status = draw(&gallery);
+    if (*skipped)
+        goto done;
+    TSR_GOTO(done, list_pictures(&gallery, dir, rows, n));
+    status = draw(&gallery);
+done:
     close_gallery(&gallery);
     return status;
 }

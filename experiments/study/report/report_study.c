@@ -313,23 +313,12 @@ static tsr_status write_categories(FILE *out, const void *user)
 tsr_status tsr_report_study(const char *dir, const struct tsr_study_info *info,
                             const struct tsr_row *rows, size_t n)
 {
-    static const struct {
-        const char *name;
-        tsr_write_fn write;
-    } files[] = {
+    static const struct tsr_named_write files[] = {
         {"summary.csv", write_summary_csv}, {"summary.json", write_summary_json},
         {"compare.csv", write_compare},     {"compare-frame.csv", write_frame},
         {"compare-front.csv", write_front}, {"compare-categories.csv", write_categories},
     };
     struct study study = {info, rows, n};
     TSR_TRY(tsr_make_folder(dir));
-    for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
-        char *path = tsr_path_join(dir, files[i].name);
-        if (!path)
-            return TSR_ENOMEM;
-        tsr_status status = tsr_write_file(path, files[i].write, &study);
-        free(path);
-        TSR_TRY(status);
-    }
-    return TSR_OK;
+    return tsr_write_each(dir, files, sizeof files / sizeof *files, &study);
 }

@@ -213,10 +213,10 @@ static tsr_status fits(const void *user, uint64_t value, bool *out)
     return status == TSR_ENOMEM ? status : TSR_OK; /* what cannot be run does not fit either */
 }
 
-tsr_status tsr_oom_largest(tsr_fits_fn does, const void *user, uint64_t unit, uint64_t above,
-                           uint64_t *out)
+tsr_status tsr_oom_largest(tsr_fits_fn does, const void *user, uint64_t unit, uint64_t least,
+                           uint64_t above, uint64_t *out)
 {
-    uint64_t low = 0, high = tsr_ceil_div(above, unit); /* low fits, high does not */
+    uint64_t low = least / unit, high = tsr_ceil_div(above, unit); /* low fits, high does not */
     while (high - low > 1) {
         uint64_t middle = low + (high - low) / 2;
         bool fit = false;
@@ -257,9 +257,9 @@ static tsr_status find_smaller(const struct tsr_job *job, char *out, size_t size
     struct search batches = {.job = job, .is_batch = true}, sequences = {.job = job};
     uint64_t batch = 0, seq = 0, unit = 64 * s->tp;
     *out = '\0';
-    TSR_TRY(tsr_oom_largest(fits, &batches, 1, s->batch, &batch));
+    TSR_TRY(tsr_oom_largest(fits, &batches, 1, 0, s->batch, &batch));
     if (!batch)
-        TSR_TRY(tsr_oom_largest(fits, &sequences, unit, s->seq, &seq));
+        TSR_TRY(tsr_oom_largest(fits, &sequences, unit, 0, s->seq, &seq));
     if (batch)
         (void)snprintf(out, size, "batch %" PRIu64, batch);
     else if (seq)
@@ -365,20 +365,18 @@ static tsr_status write_files(const struct scene *scene, const char *dir)
     char name[128];
     tsr__folder_name(scene->row->strategy, name, sizeof name);
     char *folder = tsr_path_join(dir, name);
-    char *path = folder ? tsr_path_join(folder, "oom.json") : NULL;
     struct tsr_history history = {.programs =
                                       (const struct tsr_program *const *)scene->class->programs,
                                   .n = scene->n,
                                   .n_last = scene->n_last,
                                   .allocator = &scene->job->settings->allocator,
                                   .oom = &scene->oom};
-    tsr_status status = path ? tsr_make_folder(folder) : TSR_ENOMEM;
-    if (status == TSR_OK)
-        status = tsr_write_file(path, write_json, scene);
-    if (status == TSR_OK)
-        status = tsr_report_snapshot(folder, &history);
+    tsr_status status;
+    TSR_GOTO(done, folder ? tsr_make_folder(folder) : TSR_ENOMEM);
+    TSR_GOTO(done, tsr_write_in(folder, "oom.json", write_json, scene));
+    TSR_GOTO(done, tsr_report_snapshot(folder, &history));
+done:
     free(folder);
-    free(path);
     return status;
 }
 

@@ -32,9 +32,10 @@ tsr_status tsr_with_programs(const struct tsr_job *job, struct tsr_row *row, tsr
 
 /* Whether `value` (a batch, a sequence length) fits. An error ends the search. */
 typedef tsr_status (*tsr_fits_fn)(const void *user, uint64_t value, bool *fits);
-/* The largest value below `above`, in steps of `unit`, that fits; *out is 0 if none does. Asks
- * about log2(above / unit) values. */
-tsr_status tsr_oom_largest(tsr_fits_fn fits, const void *user, uint64_t unit, uint64_t above,
-                           uint64_t *out) TSR_MUST_USE;
+/* The largest value below `above`, in steps of `unit`, that fits. `least`, a multiple of `unit`, is
+ * taken to fit (0: nothing does) and *out if no larger one does. Asks about
+ * log2((above - least) / unit) values. */
+tsr_status tsr_oom_largest(tsr_fits_fn fits, const void *user, uint64_t unit, uint64_t least,
+                           uint64_t above, uint64_t *out) TSR_MUST_USE;
 
 #endif

@@ -193,22 +193,11 @@ tsr_status tsr_prepare_file(const char *option, const char *path)
                     option, path, strerror(errno));
 }
 
-static tsr_status put_text(FILE *stream, const void *text)
-{
-    fputs(text, stream);
-    return TSR_OK;
-}
-
 tsr_status tsr_study_files(const struct tsr_study *study, const char *dir,
                            const struct tsr_row *rows, size_t n)
 {
     bool skipped = false;
-    char *path = tsr_path_join(dir, RESOLVED_FILE);
-    if (!path)
-        return TSR_ENOMEM;
-    tsr_status status = tsr_write_file(path, put_text, study->resolved_yaml);
-    free(path);
-    TSR_TRY(status);
+    TSR_TRY(tsr_write_in(dir, RESOLVED_FILE, tsr_put_text, study->resolved_yaml));
     TSR_TRY(tsr_report_study(dir, &study->info, rows, n));
     return tsr_report_plots(dir, rows, n, &skipped);
 }

@@ -11,6 +11,7 @@
 #include "experiments/study/job/owner.h"
 #include "experiments/study/report/report.h"
 #include "experiments/study/simulate/oom.h"
+#include "sim/base/quantile.h"
 #include "sim/network/nccl_memory.h"
 
 /* ---- the row ----------------------------------------------------------------------------- */
@@ -136,17 +137,6 @@ static tsr_status take_times(const struct tsr_job *job, const struct tsr_emissio
 
 /* ---- samples ----------------------------------------------------------------------------- */
 
-/* The p-th percentile (0 to 100) of ascending values, linear between neighbours. */
-static double percentile(const double *ascending, size_t n, double p)
-{
-    double at = p / 100 * (double)(n - 1);
-    size_t below = (size_t)at;
-    if (below + 1 >= n)
-        return ascending[n - 1];
-    return ascending[below] + (at - (double)below) * (ascending[below + 1] - ascending[below]);
-}
-
-/* Several samples of a simulation without noise would all be equal. */
 static tsr_status check_samples(const struct tsr_job *job)
 {
     const struct tsr_settings *s = job->settings;
@@ -156,12 +146,6 @@ static tsr_status check_samples(const struct tsr_job *job)
                           "sim.samples: found %llu without noise: all samples are equal; allowed: "
                           "1, or with sim.jitter_kernel or sim.jitter_gpu above 0",
                           (unsigned long long)s->samples);
-}
-
-static int ascending(const void *a, const void *b)
-{
-    const double *x = a, *y = b;
-    return (*x > *y) - (*x < *y);
 }
 
 static tsr_status one_step(const struct tsr_job *job, const struct tsr_sim_job *run,
@@ -190,18 +174,17 @@ static tsr_status take_samples(const struct tsr_job *job, const struct tsr_sim_j
     if (!steps)
         return tsr_no_memory(NULL);
     steps[0] = row->steady.step_s;
-    for (size_t i = 1; i < n && status == TSR_OK; i++)
-        status = one_step(job, run, i, iteration, &steps[i]);
-    if (status == TSR_OK) {
-        struct tsr_samples *s = &row->samples;
-        qsort(steps, n, sizeof *steps, ascending);
-        s->n = (uint32_t)n;
-        for (size_t i = 0; i < n; i++)
-            s->mean_s += steps[i] / (double)n;
-        s->p5_s = percentile(steps, n, 5);
-        s->p50_s = percentile(steps, n, 50);
-        s->p95_s = percentile(steps, n, 95);
-    }
+    for (size_t i = 1; i < n; i++)
+        TSR_GOTO(done, one_step(job, run, i, iteration, &steps[i]));
+    tsr_sort_ascending(steps, n);
+    struct tsr_samples *s = &row->samples;
+    s->n = (uint32_t)n;
+    for (size_t i = 0; i < n; i++)
+        s->mean_s += steps[i] / (double)n;
+    s->p5_s = tsr_quantile(steps, n, 0.05);
+    s->p50_s = tsr_quantile(steps, n, 0.50);
+    s->p95_s = tsr_quantile(steps, n, 0.95);
+done:
     free(steps);
     return status;
 }

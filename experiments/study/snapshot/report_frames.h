@@ -10,6 +10,8 @@
 #include "experiments/study/job/result.h"
 #include "experiments/study/snapshot/report_pickle.h"
 
+/* A pickle that is being written and what it remembers: each text, frame and stack once. Owns keys
+ * and arena; the file is the caller's. */
 struct tsr__frames {
     struct tsr__pickle pickle;
     struct tsr_arena arena; /* keys */

@@ -406,10 +406,5 @@ static tsr_status write_snapshot(FILE *out, const void *user)
 
 tsr_status tsr_report_snapshot(const char *folder, const struct tsr_history *history)
 {
-    char *path = tsr_path_join(folder, "snapshot.pickle");
-    if (!path)
-        return TSR_ENOMEM;
-    tsr_status status = tsr_write_file(path, write_snapshot, history);
-    free(path);
-    return status;
+    return tsr_write_in(folder, "snapshot.pickle", write_snapshot, history);
 }

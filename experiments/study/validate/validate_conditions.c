@@ -20,14 +20,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "experiments/study/base/paths.h"
 #include "experiments/study/base/yaml.h"
-
-#ifndef TSR_SOURCE_DIR
-#define TSR_SOURCE_DIR "."
-#endif
-#ifndef TSR_DATA_DIR
-#define TSR_DATA_DIR "/usr/local/share/tessera"
-#endif
 
 #define ACCUMULATION "accumulation.steps"
 

@@ -387,19 +387,9 @@ static tsr_status write_frame(FILE *out, const void *user)
 
 tsr_status tsr_validation_write(const char *dir, const struct tsr_validation *v)
 {
-    static const struct {
-        const char *name;
-        tsr_write_fn write;
-    } files[] = {{"validate.csv", write_csv},
-                 {"validate-frame.csv", write_frame},
-                 {"summary.json", write_json}};
-    for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
-        char *path = tsr_path_join(dir, files[i].name);
-        if (!path)
-            return TSR_ENOMEM;
-        tsr_status status = tsr_write_file(path, files[i].write, v);
-        free(path);
-        TSR_TRY(status);
-    }
+    static const struct tsr_named_write files[] = {{"validate.csv", write_csv},
+                                                   {"validate-frame.csv", write_frame},
+                                                   {"summary.json", write_json}};
+    TSR_TRY(tsr_write_each(dir, files, sizeof files / sizeof *files, v));
     return drawn_quantity(v) ? tsr_report_picture(dir, "validate") : TSR_OK;
 }

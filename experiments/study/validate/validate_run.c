@@ -62,14 +62,14 @@ static tsr_status simulate(const struct tsr_experiment *experiment, struct measu
 {
     struct tsr_job job;
     TSR_TRY(tsr_job_open(experiment, &experiment->strategies[0], TSR_NEEDS_ALL, &job));
-    tsr_status status = tsr_build_check(&job);
+    tsr_status status;
     tsr_validated_class(&job, &out->class);
-    if (status == TSR_OK) {
-        job.is_trial = true;
-        status = tsr_simulate(&job, NULL, NULL, &out->row);
-    }
-    if (status == TSR_OK && out->row.failure[0])
+    TSR_GOTO(done, tsr_build_check(&job));
+    job.is_trial = true;
+    TSR_GOTO(done, tsr_simulate(&job, NULL, NULL, &out->row));
+    if (out->row.failure[0])
         status = tsr_fail(TSR_EOOM, "%s", out->row.failure);
+done:
     tsr_job_close(&job);
     return status;
 }

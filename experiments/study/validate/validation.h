@@ -31,6 +31,8 @@ struct tsr_point {
     double mfu_measured, mfu_predicted; /* 0: unknown */
 };
 
+/* What became of a table: owns its points and their texts; table, conditions and sets are borrowed
+ * and outlive it. */
 struct tsr_validation {
     struct tsr_arena arena;
     const struct tsr_table *table;

@@ -88,10 +88,10 @@ static tsr_status longest(const struct tsr_memory_scenario *s, uint64_t *out)
     struct search search = {.s = s};
     *out = 0;
     if (s->step.seq > SEQ_STEP)
-        TSR_TRY(tsr_oom_largest(fits, &search, SEQ_STEP, s->step.seq, out));
+        TSR_TRY(tsr_oom_largest(fits, &search, SEQ_STEP, 0, s->step.seq, out));
     if (*out)
         return TSR_OK;
-    return tsr_oom_largest(fits, &search, 1, tsr_min_u64(s->step.seq, SEQ_STEP), out);
+    return tsr_oom_largest(fits, &search, 1, 0, tsr_min_u64(s->step.seq, SEQ_STEP), out);
 }
 
 static tsr_status say_device(const struct tsr_memory_scenario *s, char *out, size_t size)
@@ -119,7 +119,7 @@ static tsr_status say_what_fits(const struct tsr_memory_scenario *s)
     char report[REPORT_BYTES], remedy[160];
     uint64_t batch = 0, seq = 0;
     (void)snprintf(report, sizeof report, "%s", tsr_error_text());
-    TSR_TRY(tsr_oom_largest(fits, &search, 1, s->step.batch, &batch));
+    TSR_TRY(tsr_oom_largest(fits, &search, 1, 0, s->step.batch, &batch));
     if (!batch)
         TSR_TRY(longest(s, &seq));
     if (batch)

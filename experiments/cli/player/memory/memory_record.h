@@ -30,6 +30,7 @@ struct tsr_category_peak {
     const char *op;  /* what it allocated for */
 };
 
+/* A place in the run and the memory there: where a phase or a hook begins or ends. */
 struct tsr_memory_marker {
     int iteration;
     bool is_phase, begins; /* a phase; else a hook of a group begins or has ended */
@@ -41,6 +42,7 @@ struct tsr_memory_marker {
 
 enum tsr_event_kind { TSR_EVENT_FREE, TSR_EVENT_ALLOC, TSR_EVENT_SEGMENT };
 
+/* One allocation, free, or change of a segment, in the order in which the allocator saw them. */
 struct tsr_memory_event {
     uint8_t kind, category, phase; /* enum tsr_event_kind */
     bool is_release;               /* segments */
@@ -60,6 +62,8 @@ struct tsr_held_segment {
     uint64_t bytes;
 };
 
+/* An executor that keeps what memory did, and runs nothing. Owns its lists; `engine` is borrowed.
+ */
 struct tsr_memory_record {
     struct tsr_executor base;
     const struct tsr_engine *engine; /* set before the first instruction */

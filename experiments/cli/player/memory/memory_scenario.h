@@ -26,6 +26,8 @@ enum tsr_memory_ac {
     TSR_AC_SELECTIVE_OP,
 };
 
+/* A scenario, read and checked. Owns `file`; `object` and `name` point into it, `path` is
+ * borrowed. Of the three models the family's is filled. */
 struct tsr_memory_scenario {
     json_t *file, *object; /* the file (owned) and the scenario in it */
     const char *path, *name;

@@ -1,7 +1,7 @@
 /* trace.h: what `tessera trace` does with a recorded scenario (trace_scenario.h): runs it on the
- * engine (trace_cmd.c), lays it out (trace_layouts.c), computes it (trace_host.c), and says all
- * that in the format of the recorded results (trace_result.c; tests/golden/README.md has the
- * format).
+ * engine (trace_cmd.c), lays it out (trace_layouts.c), computes it (trace_host.c, from
+ * trace_tensors.c), and says all that in the format of the recorded results (trace_result.c;
+ * tests/golden/README.md has the format).
  */
 #ifndef TSR_CLI_TRACE_H
 #define TSR_CLI_TRACE_H
@@ -87,5 +87,12 @@ struct tsr_trace_reader {
     uint32_t rank, world;
     void *user; /* of whoever sets report */
 };
+
+/* `path`: the scenario's file. Errors: TSR_ECONFIG, TSR_EIO; nothing is open then. */
+tsr_status tsr_trace_tensors_open(const struct tsr_scenario *s, const char *path,
+                                  struct tsr_trace_tensors *out) TSR_MUST_USE;
+void tsr_trace_tensors_close(struct tsr_trace_tensors *t);
+/* For an executor; borrows the reader. Values to begin with, and batches: no more. */
+struct tsr_source tsr_trace_source(struct tsr_trace_reader *reader);
 
 #endif
