@@ -3,7 +3,8 @@
  *   check.c         ranks, executors, findings, what each instruction kind does
  *   check_order.c   clocks of streams and host, events
  *   check_memory.c  spans of memory and who accessed them last; ids to indices
- *   check_buffer.c  buffers: allocation, use, free, and those that stay
+ *   check_buffer.c  buffers: allocation, use, free
+ *   check_leaks.c   buffers that stay
  *   check_ranks.c   the collectives of one rank, and of all: mismatches, deadlocks
  *   check_text.c    findings in words, and which instructions they may still name
  */
@@ -221,6 +222,8 @@ void tsr__span_stamps(const struct tsr__check_rank *r, const struct tsr__span *s
 
 /* ---- check_buffer.c -------------------------------------------------------------------------- */
 
+/* The live buffer; NULL: there is none of this id. */
+struct tsr__buffer *tsr__buffer_find(struct tsr__check_rank *r, uint32_t id);
 void tsr__on_segment(struct tsr__check_rank *r, const struct tsr_instr *instr);
 void tsr__on_alloc(struct tsr__check_rank *r, const struct tsr_instr *instr);
 void tsr__on_free(struct tsr__check_rank *r, const struct tsr_instr *instr);
@@ -231,19 +234,16 @@ void tsr__operands(struct tsr__check_rank *r, const struct tsr_instr *instr, uin
 /* What was given back on a lane must be over before its next work. */
 void tsr__settle_pending(struct tsr__check_rank *r, uint32_t lane);
 
-/* ---- check_buffer.c: what stays
- * ---------------------------------------------------------------------------- */
+/* ---- check_leaks.c --------------------------------------------------------------------------- */
 
 void tsr__iteration_end(struct tsr__check_rank *r);
 
-/* ---- check_ranks.c
- * --------------------------------------------------------------------------- */
+/* ---- check_ranks.c --------------------------------------------------------------------------- */
 
 void tsr__on_call(struct tsr__check_rank *r, const struct tsr_instr *instr);
 tsr_status tsr__compare_ranks(struct tsr_checker *checker);
 
-/* ---- check_text.c: which notes are kept
- * --------------------------------------------------------------------------- */
+/* ---- check_text.c: which notes are kept ------------------------------------------------------ */
 
 /* Between two instructions. */
 void tsr__notes_forget(struct tsr__check_rank *r);

@@ -2,9 +2,9 @@
  * Private to engine/.
  *
  * A block is traced once: its eager operations, forward and backward, become a graph of values
- * instead of instructions (compile_trace.c). The graph is cut into what the forward saves and what
- * the backward computes again (compile_cut.c), each half is fused into kernels (compile_fuse.c),
- * and every later call of the block emits these kernels (compile_run.c).
+ * instead of instructions (compile_trace.c, compile_ops.c). The graph is cut into what the forward
+ * saves and what the backward computes again (compile_cut.c), each half is fused into kernels
+ * (compile_fuse.c), and every later call of the block emits these kernels (compile_run.c).
  *
  * Everything lives in the engine's arena. Values and operations are named by their indices.
  */
@@ -120,6 +120,10 @@ struct tsr_capture {
 /* Traces the block; `grad`: its backward, too. Errors are the engine's. */
 void tsr__trace_block(struct tsr_engine *e, struct tsr_module *m, struct tsr_tensor *x,
                       struct tsr_cplan *plan);
+
+/* What takes the engine's instructions while a block is traced (compile_ops.c): operations of the
+ * graph. */
+void tsr__capture_emit(struct tsr_engine *e, const struct tsr_instr *instr);
 
 /* Walks the operands of an operation that read, or write, a value. */
 static inline bool tsr__reads(const struct tsr_cop *op, uint32_t value)
