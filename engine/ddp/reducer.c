@@ -253,11 +253,6 @@ static tsr_status find_params(struct tsr_engine *e, struct tsr_reducer *r)
     return r->ready_order ? TSR_OK : tsr_no_memory(NULL);
 }
 
-size_t tsr_ddp_n_device_ids(const struct tsr_engine *e)
-{
-    return e->reducer ? e->reducer->n_device_ids : 0;
-}
-
 tsr_status tsr_ddp_register_comm_hook(struct tsr_engine *e, enum tsr_ddp_hook hook,
                                       tsr_all_reduce_hook fn, void *user)
 {

@@ -49,7 +49,7 @@ struct tsr_reducer {
     enum tsr_ddp_hook hook;
     tsr_all_reduce_hook user_hook;
     void *user;
-    size_t n_device_ids;
+    size_t n_device_ids; /* 1 if device_id names a device, else 0 (R217) */
     size_t n_delayed; /* parameters whose gradients are reduced together, after the hook's (5.3) */
     struct tsr_param **delayed, *delayed_after;
     struct tsr_storage *delayed_buffer;

@@ -12,38 +12,6 @@
 
 #include "engine/replay/replay_impl.h"
 
-/* ---- the cache of steps ---------------------------------------------------------------------- */
-
-enum { ENTRIES = 12, MOST_AHEAD = ENTRIES }; /* states that are kept */
-
-struct entry {
-    uint64_t digest; /* 0: free */
-    uint64_t next;   /* digest of the state after the step */
-    uint64_t last_use;
-    enum { SEEN, RECORDED, PROVEN, REFUSED } what;
-    struct tsr__kept_step step;
-};
-
-struct tsr_step_cache {
-    struct tsr_engine *engine;
-    struct tsr_state_walk walk;          /* of the engine, as it is */
-    struct tsr__ids ids, after;          /* of the state that the next step begins in; scratch */
-    uint64_t digest;                     /* of it */
-    uint32_t n_ahead, ahead[MOST_AHEAD]; /* iterations that the engine has not made */
-    uint64_t real;                       /* its digest before them */
-    struct entry entries[ENTRIES];
-    struct tsr_step_cache_stats stats;
-    uint64_t n_steps;
-};
-
-uint64_t tsr_engine_state_digest(struct tsr_engine *e)
-{
-    struct tsr_state_walk walk = {0};
-    uint64_t digest = tsr__walk_state(e, &walk) == TSR_OK ? walk.digest : 0;
-    tsr__walk_fini(&walk);
-    return digest;
-}
-
 tsr_status tsr_step_cache_create(struct tsr_engine *engine, struct tsr_step_cache **out)
 {
     *out = calloc(1, sizeof **out);
@@ -53,27 +21,22 @@ tsr_status tsr_step_cache_create(struct tsr_engine *engine, struct tsr_step_cach
     return TSR_OK;
 }
 
-static void forget(struct entry *entry)
+static void forget(struct tsr__step_entry *entry)
 {
     tsr__kept_step_fini(&entry->step);
-    *entry = (struct entry){0};
+    *entry = (struct tsr__step_entry){0};
 }
 
 void tsr_step_cache_destroy(struct tsr_step_cache *cache)
 {
     if (!cache)
         return;
-    for (int i = 0; i < ENTRIES; i++)
+    for (int i = 0; i < TSR__KEPT_STEPS; i++)
         forget(&cache->entries[i]);
     tsr__walk_fini(&cache->walk);
     tsr__ids_fini(&cache->ids);
     tsr__ids_fini(&cache->after);
     free(cache);
-}
-
-struct tsr_step_cache_stats tsr_step_cache_stats(const struct tsr_step_cache *cache)
-{
-    return cache->stats;
 }
 
 /* ---- where the engine is --------------------------------------------------------------------- */
@@ -142,11 +105,11 @@ static void come_round(struct tsr_step_cache *cache, uint32_t iteration)
 /* ---- entries --------------------------------------------------------------------------------- */
 
 /* The entry of the state, or the one that was used longest ago, made its. */
-static struct entry *entry_of(struct tsr_step_cache *cache, bool *is_new)
+static struct tsr__step_entry *entry_of(struct tsr_step_cache *cache, bool *is_new)
 {
-    struct entry *oldest = &cache->entries[0], *found = NULL;
-    for (int i = 0; i < ENTRIES; i++) {
-        struct entry *entry = &cache->entries[i];
+    struct tsr__step_entry *oldest = &cache->entries[0], *found = NULL;
+    for (int i = 0; i < TSR__KEPT_STEPS; i++) {
+        struct tsr__step_entry *entry = &cache->entries[i];
         if (entry->digest == cache->digest)
             found = entry;
         if (entry->last_use < oldest->last_use)
@@ -162,15 +125,16 @@ static struct entry *entry_of(struct tsr_step_cache *cache, bool *is_new)
     return found;
 }
 
-static tsr_status refuse(struct tsr_step_cache *cache, struct entry *entry)
+static tsr_status refuse(struct tsr_step_cache *cache, struct tsr__step_entry *entry)
 {
     tsr__kept_step_fini(&entry->step);
-    entry->what = REFUSED;
+    entry->what = TSR__REFUSED;
     cache->stats.refused++;
     return TSR_OK;
 }
 
-static tsr_status record(struct tsr_step_cache *cache, struct entry *entry, uint32_t iteration)
+static tsr_status record(struct tsr_step_cache *cache, struct tsr__step_entry *entry,
+                         uint32_t iteration)
 {
     bool is_kept;
     TSR_TRY(tsr__record_step(cache->engine, iteration, &entry->step));
@@ -179,11 +143,12 @@ static tsr_status record(struct tsr_step_cache *cache, struct entry *entry, uint
     if (!is_kept || cache->walk.digest == 0)
         return refuse(cache, entry);
     entry->next = cache->walk.digest;
-    entry->what = RECORDED;
+    entry->what = TSR__RECORDED;
     return TSR_OK;
 }
 
-static tsr_status prove(struct tsr_step_cache *cache, struct entry *entry, uint32_t iteration)
+static tsr_status prove(struct tsr_step_cache *cache, struct tsr__step_entry *entry,
+                        uint32_t iteration)
 {
     const struct tsr_state_walk *walk = &cache->walk;
     const struct tsr__ids *after = &cache->after;
@@ -195,7 +160,7 @@ static tsr_status prove(struct tsr_step_cache *cache, struct entry *entry, uint3
         !same_ids(walk->ids, walk->n_buffers, after->buffers, after->n_buffers) ||
         !same_ids(walk->events, walk->n_events, after->events, after->n_events))
         return refuse(cache, entry);
-    entry->what = PROVEN;
+    entry->what = TSR__PROVEN;
     return TSR_OK;
 }
 
@@ -209,7 +174,8 @@ static tsr_status hand_out(struct tsr_executor *x, const struct tsr_program *pro
     return TSR_OK;
 }
 
-static tsr_status replay(struct tsr_step_cache *cache, struct entry *entry, uint32_t iteration)
+static tsr_status replay(struct tsr_step_cache *cache, struct tsr__step_entry *entry,
+                         uint32_t iteration)
 {
     struct tsr_engine *e = cache->engine;
     if (cache->n_ahead == 0)
@@ -231,13 +197,13 @@ static tsr_status replay(struct tsr_step_cache *cache, struct entry *entry, uint
     return TSR_OK;
 }
 
-static tsr_status emit(struct tsr_step_cache *cache, struct entry *entry, bool is_new,
+static tsr_status emit(struct tsr_step_cache *cache, struct tsr__step_entry *entry, bool is_new,
                        uint32_t iteration)
 {
     cache->stats.emitted++;
-    if (is_new || entry->what == REFUSED)
+    if (is_new || entry->what == TSR__REFUSED)
         return tsr_step_run(cache->engine, iteration);
-    if (entry->what == SEEN)
+    if (entry->what == TSR__SEEN)
         return record(cache, entry, iteration);
     return prove(cache, entry, iteration);
 }
@@ -245,14 +211,14 @@ static tsr_status emit(struct tsr_step_cache *cache, struct entry *entry, bool i
 tsr_status tsr_step_run_cached(struct tsr_step_cache *cache, uint32_t iteration)
 {
     bool is_new = true;
-    struct entry *entry = NULL;
+    struct tsr__step_entry *entry = NULL;
     TSR_TRY(look(cache));
     if (cache->digest)
         entry = entry_of(cache, &is_new);
-    if (entry && entry->what == PROVEN && cache->n_ahead < MOST_AHEAD)
+    if (entry && entry->what == TSR__PROVEN && cache->n_ahead < TSR__MOST_AHEAD)
         return replay(cache, entry, iteration);
     TSR_TRY(catch_up(cache));
-    if (entry && entry->what == PROVEN)
+    if (entry && entry->what == TSR__PROVEN)
         return replay(cache, entry, iteration);
     return emit(cache, entry, is_new, iteration);
 }

@@ -5,9 +5,12 @@
 #define TSR_ENGINE_REPLAY_IMPL_H
 
 #include "engine/graph/walk.h"
+#include "engine/replay/replay.h"
 #include "engine/step/step.h"
 
-/* Between steps only. The arrays of *walk are used again if it comes from an earlier walk; begin
+/* Between steps only. walk->digest is 0 if the state cannot be told (replay.h). Equal digests of
+ * one engine: tsr_step_run() emits programs with equal hashes and equal offsets, and leaves states
+ * with equal digests. The arrays of *walk are used again if it comes from an earlier walk; begin
  * with {0}. Errors: TSR_ENOMEM. */
 tsr_status tsr__walk_state(struct tsr_engine *e, struct tsr_state_walk *walk);
 
@@ -56,5 +59,35 @@ tsr_status tsr__compare_step(struct tsr_engine *e, uint32_t iteration,
 /* Runs a step whose instructions the executor has had: nobody gets them. */
 tsr_status tsr__repeat_step(struct tsr_engine *e, uint32_t iteration);
 void tsr__kept_step_fini(struct tsr__kept_step *step);
+
+/* ---- replay.c -------------------------------------------------------------------------------- */
+
+enum { TSR__KEPT_STEPS = 12, TSR__MOST_AHEAD = TSR__KEPT_STEPS }; /* states that are kept */
+
+struct tsr__step_entry {
+    uint64_t digest; /* 0: free */
+    uint64_t next;   /* digest of the state after the step */
+    uint64_t last_use;
+    enum { TSR__SEEN, TSR__RECORDED, TSR__PROVEN, TSR__REFUSED } what;
+    struct tsr__kept_step step;
+};
+
+/* Invariant: `digest` and `ids` are of the state that the next step begins in, which the engine is
+ * itself in while `n_ahead` is 0. Otherwise it is where `real` says, and has the steps `ahead` to
+ * make up for. */
+struct tsr_step_cache {
+    struct tsr_engine *engine;
+    struct tsr_state_walk walk; /* of the engine, as it is */
+    struct tsr__ids ids, after; /* of the state that the next step begins in; scratch */
+    uint64_t digest;            /* of it */
+    uint32_t n_ahead, ahead[TSR__MOST_AHEAD]; /* iterations that the engine has not made */
+    uint64_t real;                            /* its digest before them */
+    struct tsr__step_entry entries[TSR__KEPT_STEPS];
+    struct {
+        uint64_t emitted, replayed; /* steps */
+        uint64_t refused;           /* programs that did not come out the same: never replayed */
+    } stats;
+    uint64_t n_steps;
+};
 
 #endif
