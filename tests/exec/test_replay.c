@@ -265,7 +265,7 @@ static tsr_status make_calls(struct tsr_engine *engine, const void *job)
     const struct tsr_scenario *scenario = job;
     const struct tsr_yaml_node *calls = tsr_node_get(scenario->doc.root, "calls");
     for (size_t i = 0; calls && i < calls->n; i++)
-        TSR_TRY(tsr_scenario_call(engine, calls->items[i]));
+        TSR_TRY(tsr_scenario_call(engine, calls->items[i], NULL));
     return TSR_OK;
 }
 
