@@ -59,6 +59,10 @@ struct tsr__region {
     size_t n, cap;
 };
 
+/* A live buffer.
+ *
+ * Invariant: the spans of its region that cover [address, address + block_bytes) have it as owner,
+ * so a byte has one owner at most. */
 struct tsr__buffer {
     uint32_t id, region; /* region: index into rank->regions */
     uint8_t space, category;
@@ -111,6 +115,9 @@ struct tsr__alive {
     bool idle; /* nothing used it in the iteration that ended */
 };
 
+/* Invariant: a clock counts positions of a stream, and clocks[l] says how far lane l is certainly
+ * behind each; an entry never goes back. Notes are named by index: whatever keeps one (a stamp, a
+ * buffer, a pending free, a call) is asked by tsr__notes_forget() before notes move. */
 struct tsr__check_rank {
     struct tsr_executor base;
     struct tsr_checker *checker;
@@ -170,6 +177,8 @@ struct tsr__check_rank {
     uint64_t n_instrs;
 };
 
+/* Invariant: seen[i] is the key of findings[seen_finding[i]]; a defect that comes again is counted
+ * there and not listed twice. */
 struct tsr_checker {
     struct tsr_checker_config config;
     struct tsr__check_rank **ranks; /* [world]: NULL: unknown; several may be the same */

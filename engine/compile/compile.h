@@ -42,6 +42,7 @@ enum tsr_cclass {
     TSR_CLASS_COLUMN /* sums over rows */
 };
 
+/* As tsr_operand, with a value of the graph in place of the buffer. */
 struct tsr_coperand {
     uint32_t value;
     uint8_t access, dtype, slot;
@@ -49,6 +50,7 @@ struct tsr_coperand {
     uint32_t width, pitch;
 };
 
+/* An operation of the graph. */
 struct tsr_cop {
     uint8_t cls;     /* enum tsr_cclass */
     bool backward;   /* of the traced backward; before n_forward: it needs no gradient, either half
@@ -62,6 +64,10 @@ struct tsr_cop {
     struct tsr_coperand *operands;
 };
 
+/* A traced block.
+ *
+ * Invariant: operations stand in the order in which eager PyTorch runs them, so a value is written
+ * before it is read; each RESULT is written once, by the operation that it names. */
 struct tsr_cgraph {
     struct tsr_cvalue *values;
     struct tsr_cop *ops;
@@ -91,6 +97,10 @@ struct tsr_cschedule {
     struct tsr_ckernel *kernels;
 };
 
+/* A block compiled for one shape and one way to run.
+ *
+ * Invariant: `table` is NULL-filled between runs; while the backward is owed, the values in `saved`
+ * live in the node of that forward, not here: a plan may have several forwards waiting. */
 struct tsr_cplan {
     struct tsr_cplan *next;
     /* what it was made for */
@@ -153,6 +163,8 @@ void tsr__compile_begin(struct tsr_engine *e);
 
 enum { TSR_FUSE_OPS = 512, TSR_FUSE_LEAVES = 64, TSR_FUSE_MEMBERS = 32 };
 
+/* Operations that one kernel, or a few, will run, in an order that works. A merged group makes no
+ * kernel: its members are another one's, too. */
 struct tsr_fuse_group {
     uint8_t cls;
     uint64_t rows, columns, numel;
@@ -161,6 +173,8 @@ struct tsr_fuse_group {
     bool merged;                                   /* into another one */
 };
 
+/* Invariant: `place` of a value that this half makes is a group that is not merged away; a value
+ * that is neither stored nor ready is computed by each of its readers. */
 struct tsr_fuse {
     struct tsr_engine *e;
     struct tsr_cplan *plan;

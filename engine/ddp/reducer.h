@@ -9,6 +9,10 @@
 #include "engine/fsdp1/fsdp1.h"
 #include "engine/graph/engine.h"
 
+/* Gradients that travel together.
+ *
+ * Invariant: `waiting` is the number of its parameters that are not ready in the running backward;
+ * `buffer` is made once and serves every backward until buckets are rebuilt. */
 struct bucket {
     size_t n, waiting;
     struct tsr_param **params;

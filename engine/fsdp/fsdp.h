@@ -141,7 +141,10 @@ struct tsr_group {
     bool folds;                 /* an option of the call (reduce.c) */
 };
 
-/* Shared by all states of a root. */
+/* Shared by all states of a root.
+ *
+ * Invariant: iter_root is set from the root's pre-forward to its post-forward only;
+ * callback_queued from the first pre-backward of a backward to its end. */
 struct tsr_state_ctx {
     struct tsr_state *iter_root;
     bool callback_queued, is_last_backward;
@@ -153,6 +156,12 @@ struct tsr_state_ctx {
 
 enum { TSR_MAX_REDUCE_INPUTS = 16 };
 
+/* Streams, and the buffers that collectives still use on them: shared by all states of a root, or
+ * of several (share_comm_ctx).
+ *
+ * Invariant: deferred.output is the buffer of the latest copy-out in forward, and NULL outside of a
+ * root's forward. reduce_inputs are in order of their events. `order` is the post-forward order
+ * since the last backward that was the last one. */
 struct tsr_comm_ctx {
     bool has_streams;
     uint16_t copy_in, all_gather, reduce_scatter, all_reduce;
@@ -172,6 +181,11 @@ struct tsr_comm_ctx {
     struct tsr_group **retired;
 };
 
+/* One call of fully_shard, replicate or fsdp1: what its modules share.
+ *
+ * Invariant: until lazy_done, ctx is its own, and comm, too, unless it is shared (R198); then they
+ * are its root's. ran[i] says whether modules[i] has run since list_open, n_ran of them have; both
+ * are reset when the list is complete, or at the end of a last backward (R118, R119). */
 struct tsr_state {
     struct tsr_flat *flat; /* of a call of tsr_fsdp1() (fsdp1.h); NULL: of the other APIs */
     size_t n_modules;

@@ -101,6 +101,7 @@ void tsr__lazy_init(struct tsr_engine *e, struct tsr_state *s)
     tsr__module_walk(s->modules[0], adopt_state, &lazy);
     if (!tsr__ok(e))
         return;
+    /* backward begins with the root: what it frees after forward it would gather at once (R74) */
     bool keeps =
         s->n_groups && !s->is_replicate && s->groups[0]->reshard_kind == TSR_RESHARD_DEFAULT;
     for (size_t i = 0; keeps && i < s->n_groups; i++)

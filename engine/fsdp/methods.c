@@ -1,5 +1,6 @@
 /* methods.c: the methods of wrapped modules (section 4.3): they only set what the hooks read.
  */
+#include <stddef.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -24,27 +25,50 @@ static tsr_status state_of(struct tsr_module *m, const char *fn, struct tsr_stat
 struct visit {
     void (*fn)(struct tsr_engine *e, struct tsr_state *s, double value);
     double value;
+    size_t flag; /* where it lies in a group; fn NULL */
 };
+
+static void visit_state(const struct visit *v, struct tsr_engine *e, struct tsr_state *s)
+{
+    if (v->fn) {
+        v->fn(e, s, v->value);
+        return;
+    }
+    EACH_GROUP(s, g)
+    *(bool *)((char *)g + v->flag) = v->value != 0;
+}
 
 static bool visit_one(void *user, struct tsr_module *m)
 {
     struct visit *v = user;
     if (m->state)
-        v->fn(m->engine, m->state, v->value);
+        visit_state(v, m->engine, m->state);
     return true;
+}
+
+static tsr_status visit_all(struct tsr_engine *e, struct tsr_module *m, const char *name,
+                            bool recurse, struct visit v)
+{
+    struct tsr_state *s;
+    TSR_TRY(state_of(m, name, &s));
+    if (recurse)
+        tsr__module_walk(m, visit_one, &v);
+    else
+        visit_state(&v, e, s);
+    return e->status;
 }
 
 static tsr_status visit(struct tsr_engine *e, struct tsr_module *m, const char *name, bool recurse,
                         void (*fn)(struct tsr_engine *, struct tsr_state *, double), double value)
 {
-    struct tsr_state *s;
-    TSR_TRY(state_of(m, name, &s));
-    struct visit v = {fn, value};
-    if (recurse)
-        tsr__module_walk(m, visit_one, &v);
-    else
-        fn(e, s, value);
-    return e->status;
+    return visit_all(e, m, name, recurse, (struct visit){.fn = fn, .value = value});
+}
+
+/* A bool of every group, by its offset. */
+static tsr_status set_flag(struct tsr_engine *e, struct tsr_module *m, const char *name,
+                           bool recurse, size_t flag, bool value)
+{
+    return visit_all(e, m, name, recurse, (struct visit){.value = value, .flag = flag});
 }
 
 static void set_sync(struct tsr_engine *e, struct tsr_state *s, double value)
@@ -60,17 +84,11 @@ tsr_status tsr_set_requires_gradient_sync(struct tsr_engine *e, struct tsr_modul
     return visit(e, m, "set_requires_gradient_sync", recurse, set_sync, value);
 }
 
-static void set_all_reduce(struct tsr_engine *e, struct tsr_state *s, double value)
-{
-    (void)e;
-    EACH_GROUP(s, g)
-    g->all_reduce_grads = value != 0;
-}
-
 tsr_status tsr_set_requires_all_reduce(struct tsr_engine *e, struct tsr_module *m, bool value,
                                        bool recurse)
 {
-    return visit(e, m, "set_requires_all_reduce", recurse, set_all_reduce, value);
+    return set_flag(e, m, "set_requires_all_reduce", recurse,
+                    offsetof(struct tsr_group, all_reduce_grads), value);
 }
 
 static void set_reshard_after_forward(struct tsr_engine *e, struct tsr_state *s, double value)
@@ -93,17 +111,11 @@ tsr_status tsr_set_reshard_after_forward(struct tsr_engine *e, struct tsr_module
     return visit(e, m, "set_reshard_after_forward", recurse, set_reshard_after_forward, value);
 }
 
-static void set_reshard_after_backward(struct tsr_engine *e, struct tsr_state *s, double value)
-{
-    (void)e;
-    EACH_GROUP(s, g)
-    g->reshard_after_backward = value != 0;
-}
-
 tsr_status tsr_set_reshard_after_backward(struct tsr_engine *e, struct tsr_module *m, bool value,
                                           bool recurse)
 {
-    return visit(e, m, "set_reshard_after_backward", recurse, set_reshard_after_backward, value);
+    return set_flag(e, m, "set_reshard_after_backward", recurse,
+                    offsetof(struct tsr_group, reshard_after_backward), value);
 }
 
 tsr_status tsr_set_is_last_backward(struct tsr_engine *e, struct tsr_module *m, bool value)
@@ -208,40 +220,22 @@ tsr_status tsr_set_gradient_divide_factor(struct tsr_engine *e, struct tsr_modul
     return visit(e, m, "set_gradient_divide_factor", false, set_factor, factor);
 }
 
-static void set_force_sum(struct tsr_engine *e, struct tsr_state *s, double value)
-{
-    (void)e;
-    EACH_GROUP(s, g)
-    g->force_sum = value != 0;
-}
-
 tsr_status tsr_set_force_sum(struct tsr_engine *e, struct tsr_module *m, bool value)
 {
-    return visit(e, m, "set_force_sum_reduction_for_comms", false, set_force_sum, value);
-}
-
-static void set_unshard_in_backward(struct tsr_engine *e, struct tsr_state *s, double value)
-{
-    (void)e;
-    EACH_GROUP(s, g)
-    g->unshard_in_backward = value != 0;
+    return set_flag(e, m, "set_force_sum_reduction_for_comms", false,
+                    offsetof(struct tsr_group, force_sum), value);
 }
 
 tsr_status tsr_set_unshard_in_backward(struct tsr_engine *e, struct tsr_module *m, bool value)
 {
-    return visit(e, m, "set_unshard_in_backward", false, set_unshard_in_backward, value);
-}
-
-static void set_async(struct tsr_engine *e, struct tsr_state *s, double value)
-{
-    (void)e;
-    EACH_GROUP(s, g)
-    g->unshard_async_op = value != 0;
+    return set_flag(e, m, "set_unshard_in_backward", false,
+                    offsetof(struct tsr_group, unshard_in_backward), value);
 }
 
 tsr_status tsr_set_unshard_async_op(struct tsr_engine *e, struct tsr_module *m, bool value)
 {
-    return visit(e, m, "_set_unshard_async_op", true, set_async, value);
+    return set_flag(e, m, "_set_unshard_async_op", true,
+                    offsetof(struct tsr_group, unshard_async_op), value);
 }
 
 static void set_max_inputs(struct tsr_engine *e, struct tsr_state *s, double value)
@@ -284,54 +278,62 @@ tsr_status tsr_set_separate_reduce_scatter_group(struct tsr_engine *e, struct ts
     return visit(e, m, "set_separate_reduce_scatter_group", recurse, set_separate, value);
 }
 
-static void set_unused(struct tsr_engine *e, struct tsr_state *s, double value)
-{
-    (void)e;
-    EACH_GROUP(s, g)
-    g->reduce_unused = value != 0;
-}
-
 tsr_status tsr_set_reduce_scatter_unused_params(struct tsr_engine *e, struct tsr_module *m,
                                                 bool value, bool recurse)
 {
-    return visit(e, m, "set_reduce_scatter_unused_params", recurse, set_unused, value);
+    return set_flag(e, m, "set_reduce_scatter_unused_params", recurse,
+                    offsetof(struct tsr_group, reduce_unused), value);
+}
+
+/* Calls fn for the sharded parameters of that name. */
+static tsr_status each_param(struct tsr_engine *e, const char *pattern,
+                             void (*fn)(struct tsr_fsdp_param *f, const void *user),
+                             const void *user)
+{
+    size_t n = 0;
+    for (size_t i = 0; i < e->tree.n_params; i++) {
+        struct tsr_param *p = e->tree.params[i];
+        if (!p || !p->fsdp || !tsr_glob(pattern, p->fqn))
+            continue;
+        fn(p->fsdp, user);
+        n++;
+    }
+    if (n == 0)
+        return tsr_fail(TSR_EVALUE, "no sharded parameter is called %s", pattern);
+    return TSR_OK;
+}
+
+static void set_extension(struct tsr_fsdp_param *f, const void *extension)
+{
+    f->extension = extension;
 }
 
 tsr_status tsr_set_gather_extension(struct tsr_engine *e, const char *pattern,
                                     const struct tsr_gather_extension *extension)
 {
-    size_t n = 0;
     if (extension && !extension->pre != !extension->post)
         return tsr_fail(TSR_EASSERT,
                         "%s: both fsdp_pre_all_gather and fsdp_post_all_gather must be given",
                         pattern);
-    for (size_t i = 0; i < e->tree.n_params; i++) {
-        struct tsr_param *p = e->tree.params[i];
-        if (!p || !p->fsdp || !tsr_glob(pattern, p->fqn))
-            continue;
-        p->fsdp->extension = extension;
-        n++;
-    }
-    if (n == 0)
-        return tsr_fail(TSR_EVALUE, "no sharded parameter is called %s", pattern);
-    return TSR_OK;
+    return each_param(e, pattern, set_extension, extension);
+}
+
+struct grad_hook {
+    tsr_grad_hook fn;
+    void *user;
+};
+
+static void set_grad_hook(struct tsr_fsdp_param *f, const void *user)
+{
+    const struct grad_hook *hook = user;
+    f->grad_hook = hook->fn;
+    f->grad_hook_user = hook->user;
 }
 
 tsr_status tsr_register_post_accumulate_grad_hook(struct tsr_engine *e, const char *pattern,
                                                   tsr_grad_hook hook, void *user)
 {
-    size_t n = 0;
-    for (size_t i = 0; i < e->tree.n_params; i++) {
-        struct tsr_param *p = e->tree.params[i];
-        if (!p || !p->fsdp || !tsr_glob(pattern, p->fqn))
-            continue;
-        p->fsdp->grad_hook = hook;
-        p->fsdp->grad_hook_user = user;
-        n++;
-    }
-    if (n == 0)
-        return tsr_fail(TSR_EVALUE, "no sharded parameter is called %s", pattern);
-    return TSR_OK;
+    return each_param(e, pattern, set_grad_hook, &(struct grad_hook){hook, user});
 }
 
 tsr_status tsr_set_all_reduce_hook(struct tsr_engine *e, struct tsr_module *m,

@@ -125,6 +125,8 @@ static void told_of_buffer(struct tsr_engine *e, struct tsr_group *g,
 
 static enum tsr_category output_category(struct tsr_group *g, const struct tsr__reduction *r)
 {
+    /* the first output of a sum over micro-batches stays; later ones are added to it and go (R240)
+     */
     if (r->all_reduces && !g->all_reduce_grads)
         return g->partial ? TSR_CAT_REDUCE_SCATTER_OUTPUT : TSR_CAT_PARTIAL_REDUCE_OUTPUT;
     bool becomes_grad = r->reduce == r->orig && g->offload == TSR_OFFLOAD_NONE;
@@ -370,6 +372,7 @@ static void all_reduce(struct tsr_engine *e, struct tsr_group *g, struct tsr__re
 static void run_hook(struct tsr_engine *e, struct tsr_group *g, struct tsr__reduction *r)
 {
     uint16_t stream = g->comm->all_reduce;
+    /* behind an all-reduce the hook runs on its stream, whatever it asked for (R169, R170) */
     if (!r->all_reduces && g->hook_stream != UINT16_MAX)
         stream = g->hook_stream;
     tsr__wait_stream(e, stream, g->comm->reduce_scatter); /* W12 */

@@ -29,6 +29,7 @@ static tsr_status resolve_reshard(const struct tsr_wrap_options *o, uint32_t wor
                         "If passing reshard_after_forward as an int, it should be a factor of %u, "
                         "not %lld",
                         world, (long long)v);
+    /* a smaller group of one rank would keep everything: as False (R50) */
     *size = v == 1 ? 0 : (uint32_t)v;
     return TSR_OK;
 }
@@ -67,6 +68,8 @@ static tsr_status choose_dim(struct tsr__wrap_call *c, struct tsr_param *p, uint
     if (dim < 0 || dim >= p->n_dims)
         return tsr_fail(TSR_EASSERT, "Shard dim %d is invalid for %dD tensor: %s", dim, p->n_dims,
                         shape);
+    /* along dim 0 padding is the end of the flat buffer; elsewhere it would lie in every row (R32)
+     */
     if (dim > 0 && p->shape[dim] % world != 0)
         return tsr_fail(TSR_ENOTIMPL,
                         "FSDP does not support uneven sharding on dim %d: %s (world size: %u)", dim,

@@ -266,6 +266,19 @@ static void note_oom(struct tsr_engine *e, const struct tsr_storage *s)
                                    .memory = tsr_allocator_oom_info(e->emit.allocator)};
 }
 
+/* ALLOC or FREE of the block that the storage has. */
+static struct tsr_instr of_block(uint8_t kind, const struct tsr_storage *s)
+{
+    struct tsr_instr instr = blank(kind, s->stream);
+    instr.category = s->category;
+    instr.buffer = s->buffer;
+    instr.segment = s->block.segment;
+    instr.address = s->block.address;
+    instr.bytes = s->bytes;
+    instr.block_bytes = s->block.bytes;
+    return instr;
+}
+
 void tsr__storage_back(struct tsr_engine *e, struct tsr_storage *s)
 {
     if (!tsr__ok(e) || s->live)
@@ -295,13 +308,7 @@ void tsr__storage_back(struct tsr_engine *e, struct tsr_storage *s)
     }
     if (e->status == TSR_EOOM) /* the executor has no memory for a new segment */
         (void)!say_when(e, tsr_category_name(s->category));
-    struct tsr_instr instr = blank(TSR_ALLOC, s->stream);
-    instr.category = s->category;
-    instr.buffer = s->buffer;
-    instr.segment = s->block.segment;
-    instr.address = s->block.address;
-    instr.bytes = s->bytes;
-    instr.block_bytes = s->block.bytes;
+    struct tsr_instr instr = of_block(TSR_ALLOC, s);
     TSR_CHECK(e->emit.n_operands == 0 &&
               e->emit.n_kernel_args == 0); /* nothing is being put together */
     tsr__emit(e, &instr);
@@ -324,13 +331,7 @@ static void free_anyway(struct tsr_engine *e, struct tsr_storage *s,
 
 static void emit_free(struct tsr_engine *e, struct tsr_storage *s)
 {
-    struct tsr_instr instr = blank(TSR_FREE, s->stream);
-    instr.category = s->category;
-    instr.buffer = s->buffer;
-    instr.segment = s->block.segment;
-    instr.address = s->block.address;
-    instr.bytes = s->bytes;
-    instr.block_bytes = s->block.bytes;
+    struct tsr_instr instr = of_block(TSR_FREE, s);
     tsr_allocator_free(e->emit.allocator, s->block.handle);
     s->block.handle = NULL;
     tsr__emit(e, &instr);

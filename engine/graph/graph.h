@@ -123,7 +123,12 @@ struct tsr_node {
 
 enum { TSR_N_ARGS = 4 };
 
-struct tsr_region { /* one checkpointed call (checkpoint.c) */
+/* One checkpointed call (checkpoint.c).
+ *
+ * Invariant: a reference per slot that a node has, and one for the forward while it runs. The k-th
+ * save of the forward is slot k, and the k-th save of the recomputation fills it: both run the same
+ * operations in the same order. Each slot is asked for once. */
+struct tsr_region {
     int refs;
     struct tsr_module *module;
     bool outside, early_stop;

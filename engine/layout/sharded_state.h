@@ -20,6 +20,8 @@ struct tsr_state_entry {
     bool on_host;    /* CPU offload (R229) */
 };
 
+/* Invariant: alias_of of an entry is an entry at or before it whose own alias_of is itself; equal
+ * layouts have one index. */
 struct tsr_state_dict {
     uint32_t world;
     size_t n, cap;

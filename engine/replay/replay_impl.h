@@ -64,6 +64,9 @@ void tsr__kept_step_fini(struct tsr__kept_step *step);
 
 enum { TSR__KEPT_STEPS = 12, TSR__MOST_AHEAD = TSR__KEPT_STEPS }; /* states that are kept */
 
+/* What is known of the state with this digest.
+ *
+ * Invariant: `step` and `next` hold while it is RECORDED or PROVEN. */
 struct tsr__step_entry {
     uint64_t digest; /* 0: free */
     uint64_t next;   /* digest of the state after the step */

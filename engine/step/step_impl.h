@@ -17,7 +17,10 @@ struct tsr__save_copy;
 
 enum { TSR__MAX_REPORTS = TSR_MAX_MICRO + 1 }; /* losses and a norm */
 
-/* Shards that are saved beside training (outside_save.c). */
+/* Shards that are saved beside training (outside_save.c).
+ *
+ * Invariant: copies is NULL exactly while nothing is being saved; is_copying until the end of the
+ * next step, when the copies are lent to whoever writes them. */
 struct tsr__save {
     struct tsr__item *items;       /* owned */
     struct tsr__save_copy *copies; /* owned; NULL: nothing is being saved */
