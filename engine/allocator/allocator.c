@@ -305,12 +305,6 @@ void tsr_allocator_free(struct tsr_allocator *allocator, void *handle)
     tsr_alloc_shelve(allocator, block);
 }
 
-void tsr_allocator_empty_cache(struct tsr_allocator *allocator)
-{
-    allocator->told_release = false;
-    tsr_alloc_release_all(allocator);
-}
-
 /* ---- order of streams, statistics ------------------------------------------------------------ */
 
 static void rekey(struct tsr_allocator *a, struct tsr_alloc_set *set)

@@ -36,7 +36,7 @@ enum tsr_segment_action { TSR_SEG_ALLOC, TSR_SEG_FREE, TSR_SEG_MAP, TSR_SEG_UNMA
 typedef void (*tsr_segment_fn)(void *user, enum tsr_segment_action action, uint32_t segment,
                                uint64_t address, uint64_t bytes, uint16_t stream);
 /* Called before segments are given back to the device, once for all that one call gives back: for a
- * retry, oversize blocks, garbage and empty_cache() alike. The driver frees or unmaps memory only
+ * retry, oversize blocks, garbage alike. The driver frees or unmaps memory only
  * when the device is idle, so the host waits here. */
 typedef void (*tsr_release_fn)(void *user);
 
@@ -85,8 +85,6 @@ tsr_status tsr_allocator_alloc(struct tsr_allocator *allocator, uint64_t bytes, 
                                struct tsr_block *out) TSR_MUST_USE;
 /* handle: of the block that tsr_allocator_alloc() gave, once. */
 void tsr_allocator_free(struct tsr_allocator *allocator, void *handle);
-/* empty_cache(): gives every unsplit free segment back. */
-void tsr_allocator_empty_cache(struct tsr_allocator *allocator);
 struct tsr_allocator_stats tsr_allocator_stats(const struct tsr_allocator *allocator);
 /* Of what it has cached: free blocks, unmapped ranges, released ones. Allocators with equal digests
  * and equal blocks in use hand out the same. 0: garbage is collected by age, which no digest has.

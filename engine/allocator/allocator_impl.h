@@ -32,6 +32,8 @@ struct tsr_alloc_segment {
     bool small, expandable;
 };
 
+/* A piece of a segment (the invariants above). left, right and link are of the set that it is in,
+ * and mean nothing while it is in use; requested counts only then. */
 struct tsr_alloc_block {
     /* What a search reads comes first: most often one cache line. */
     struct tsr_alloc_block *left, *right; /* tree of the set; left also chains recycled structs */
@@ -72,6 +74,9 @@ struct tsr_alloc_pool {
     bool small;
 };
 
+/* Invariant: stats.allocated is the sum over the blocks in use, pool.reserved that of a pool's
+ * segments (of what is mapped of them). `released` chains address ranges that the device has back,
+ * oldest first: the next segment of their size gets them again. */
 struct tsr_allocator {
     struct tsr_allocator_config config;
     tsr_segment_fn on_segment;

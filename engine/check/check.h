@@ -33,7 +33,6 @@ enum tsr_check_kind {
     TSR_CHECK_DEADLOCK,       /* ranks wait for each other */
     TSR_N_CHECK_KINDS
 };
-const char *tsr_check_kind_name(int kind); /* "race", "early-free" ... ; never NULL */
 
 struct tsr_finding {
     uint8_t kind;

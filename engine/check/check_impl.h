@@ -3,7 +3,8 @@
  *   check.c         ranks, executors, findings, what each instruction kind does
  *   check_order.c   clocks of streams and host, events
  *   check_memory.c  spans of memory and who accessed them last; ids to indices
- *   check_buffer.c  buffers: allocation, use, free, and those that stay
+ *   check_buffer.c  buffers: allocation, use, free
+ *   check_leaks.c   buffers that stay
  *   check_ranks.c   the collectives of one rank, and of all: mismatches, deadlocks
  *   check_text.c    findings in words, and which instructions they may still name
  */
@@ -58,6 +59,10 @@ struct tsr__region {
     size_t n, cap;
 };
 
+/* A live buffer.
+ *
+ * Invariant: the spans of its region that cover [address, address + block_bytes) have it as owner,
+ * so a byte has one owner at most. */
 struct tsr__buffer {
     uint32_t id, region; /* region: index into rank->regions */
     uint8_t space, category;
@@ -110,6 +115,9 @@ struct tsr__alive {
     bool idle; /* nothing used it in the iteration that ended */
 };
 
+/* Invariant: a clock counts positions of a stream, and clocks[l] says how far lane l is certainly
+ * behind each; an entry never goes back. Notes are named by index: whatever keeps one (a stamp, a
+ * buffer, a pending free, a call) is asked by tsr__notes_forget() before notes move. */
 struct tsr__check_rank {
     struct tsr_executor base;
     struct tsr_checker *checker;
@@ -169,6 +177,8 @@ struct tsr__check_rank {
     uint64_t n_instrs;
 };
 
+/* Invariant: seen[i] is the key of findings[seen_finding[i]]; a defect that comes again is counted
+ * there and not listed twice. */
 struct tsr_checker {
     struct tsr_checker_config config;
     struct tsr__check_rank **ranks; /* [world]: NULL: unknown; several may be the same */
@@ -221,6 +231,8 @@ void tsr__span_stamps(const struct tsr__check_rank *r, const struct tsr__span *s
 
 /* ---- check_buffer.c -------------------------------------------------------------------------- */
 
+/* The live buffer; NULL: there is none of this id. */
+struct tsr__buffer *tsr__buffer_find(struct tsr__check_rank *r, uint32_t id);
 void tsr__on_segment(struct tsr__check_rank *r, const struct tsr_instr *instr);
 void tsr__on_alloc(struct tsr__check_rank *r, const struct tsr_instr *instr);
 void tsr__on_free(struct tsr__check_rank *r, const struct tsr_instr *instr);
@@ -231,19 +243,16 @@ void tsr__operands(struct tsr__check_rank *r, const struct tsr_instr *instr, uin
 /* What was given back on a lane must be over before its next work. */
 void tsr__settle_pending(struct tsr__check_rank *r, uint32_t lane);
 
-/* ---- check_buffer.c: what stays
- * ---------------------------------------------------------------------------- */
+/* ---- check_leaks.c --------------------------------------------------------------------------- */
 
 void tsr__iteration_end(struct tsr__check_rank *r);
 
-/* ---- check_ranks.c
- * --------------------------------------------------------------------------- */
+/* ---- check_ranks.c --------------------------------------------------------------------------- */
 
 void tsr__on_call(struct tsr__check_rank *r, const struct tsr_instr *instr);
 tsr_status tsr__compare_ranks(struct tsr_checker *checker);
 
-/* ---- check_text.c: which notes are kept
- * --------------------------------------------------------------------------- */
+/* ---- check_text.c: which notes are kept ------------------------------------------------------ */
 
 /* Between two instructions. */
 void tsr__notes_forget(struct tsr__check_rank *r);

@@ -8,7 +8,7 @@
 
 #include "engine/check/check_impl.h"
 
-const char *tsr_check_kind_name(int kind)
+static const char *kind_name(int kind)
 {
     static const char *const names[TSR_N_CHECK_KINDS] = {
         "race", "reuse", "early-free", "early-use", "use-after-free", "unwritten",
@@ -163,8 +163,8 @@ void tsr__find_text(struct tsr_checker *c, uint32_t rank, enum tsr_check_kind ki
     struct tsr_finding f = {.kind = (uint8_t)kind, .rank = rank, .times = 1};
     bool keep = c->n_findings < most;
     if (keep) {
-        f.headline = tsr_arena_printf(&c->arena, "rank %u: %s: %s", rank, tsr_check_kind_name(kind),
-                                      headline);
+        f.headline =
+            tsr_arena_printf(&c->arena, "rank %u: %s: %s", rank, kind_name(kind), headline);
         f.details = tsr_arena_strdup(&c->arena, details);
         keep = f.headline && f.details && TSR_PUSH(c->findings, c->n_findings, c->cap_findings, f);
     }

@@ -2,9 +2,9 @@
  * Private to engine/.
  *
  * A block is traced once: its eager operations, forward and backward, become a graph of values
- * instead of instructions (compile_trace.c). The graph is cut into what the forward saves and what
- * the backward computes again (compile_cut.c), each half is fused into kernels (compile_fuse.c),
- * and every later call of the block emits these kernels (compile_run.c).
+ * instead of instructions (compile_trace.c, compile_ops.c). The graph is cut into what the forward
+ * saves and what the backward computes again (compile_cut.c), each half is fused into kernels
+ * (compile_fuse.c), and every later call of the block emits these kernels (compile_run.c).
  *
  * Everything lives in the engine's arena. Values and operations are named by their indices.
  */
@@ -42,6 +42,7 @@ enum tsr_cclass {
     TSR_CLASS_COLUMN /* sums over rows */
 };
 
+/* As tsr_operand, with a value of the graph in place of the buffer. */
 struct tsr_coperand {
     uint32_t value;
     uint8_t access, dtype, slot;
@@ -49,6 +50,7 @@ struct tsr_coperand {
     uint32_t width, pitch;
 };
 
+/* An operation of the graph. */
 struct tsr_cop {
     uint8_t cls;     /* enum tsr_cclass */
     bool backward;   /* of the traced backward; before n_forward: it needs no gradient, either half
@@ -62,6 +64,10 @@ struct tsr_cop {
     struct tsr_coperand *operands;
 };
 
+/* A traced block.
+ *
+ * Invariant: operations stand in the order in which eager PyTorch runs them, so a value is written
+ * before it is read; each RESULT is written once, by the operation that it names. */
 struct tsr_cgraph {
     struct tsr_cvalue *values;
     struct tsr_cop *ops;
@@ -91,6 +97,10 @@ struct tsr_cschedule {
     struct tsr_ckernel *kernels;
 };
 
+/* A block compiled for one shape and one way to run.
+ *
+ * Invariant: `table` is NULL-filled between runs; while the backward is owed, the values in `saved`
+ * live in the node of that forward, not here: a plan may have several forwards waiting. */
 struct tsr_cplan {
     struct tsr_cplan *next;
     /* what it was made for */
@@ -121,6 +131,10 @@ struct tsr_capture {
 void tsr__trace_block(struct tsr_engine *e, struct tsr_module *m, struct tsr_tensor *x,
                       struct tsr_cplan *plan);
 
+/* What takes the engine's instructions while a block is traced (compile_ops.c): operations of the
+ * graph. */
+void tsr__capture_emit(struct tsr_engine *e, const struct tsr_instr *instr);
+
 /* Walks the operands of an operation that read, or write, a value. */
 static inline bool tsr__reads(const struct tsr_cop *op, uint32_t value)
 {
@@ -149,6 +163,8 @@ void tsr__compile_begin(struct tsr_engine *e);
 
 enum { TSR_FUSE_OPS = 512, TSR_FUSE_LEAVES = 64, TSR_FUSE_MEMBERS = 32 };
 
+/* Operations that one kernel, or a few, will run, in an order that works. A merged group makes no
+ * kernel: its members are another one's, too. */
 struct tsr_fuse_group {
     uint8_t cls;
     uint64_t rows, columns, numel;
@@ -157,6 +173,8 @@ struct tsr_fuse_group {
     bool merged;                                   /* into another one */
 };
 
+/* Invariant: `place` of a value that this half makes is a group that is not merged away; a value
+ * that is neither stored nor ready is computed by each of its readers. */
 struct tsr_fuse {
     struct tsr_engine *e;
     struct tsr_cplan *plan;

@@ -35,8 +35,6 @@ struct tsr_ddp_options {
  * none (R217); TSR_EVALUE for limits that are not positive, or one of the arguments of R219 alone;
  * TSR_ENOMEM. */
 tsr_status tsr_ddp(struct tsr_engine *engine, const struct tsr_ddp_options *options) TSR_MUST_USE;
-/* 1 if device_id names a device, else 0 (R217). */
-size_t tsr_ddp_n_device_ids(const struct tsr_engine *engine);
 /* set_requires_gradient_sync (no_sync): with false gradients are kept, and summed once later
  * (R216). TSR_EATTRIBUTE before tsr_ddp(). */
 tsr_status tsr_ddp_set_sync(struct tsr_engine *engine, bool sync) TSR_MUST_USE;

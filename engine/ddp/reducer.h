@@ -9,6 +9,10 @@
 #include "engine/fsdp1/fsdp1.h"
 #include "engine/graph/engine.h"
 
+/* Gradients that travel together.
+ *
+ * Invariant: `waiting` is the number of its parameters that are not ready in the running backward;
+ * `buffer` is made once and serves every backward until buckets are rebuilt. */
 struct bucket {
     size_t n, waiting;
     struct tsr_param **params;
@@ -49,7 +53,7 @@ struct tsr_reducer {
     enum tsr_ddp_hook hook;
     tsr_all_reduce_hook user_hook;
     void *user;
-    size_t n_device_ids;
+    size_t n_device_ids; /* 1 if device_id names a device, else 0 (R217) */
     size_t n_delayed; /* parameters whose gradients are reduced together, after the hook's (5.3) */
     struct tsr_param **delayed, *delayed_after;
     struct tsr_storage *delayed_buffer;

@@ -54,17 +54,15 @@ struct tsr_fsdp_param {
     bool fp8;            /* it is gathered in fp8 (ops_common.h) */
     tsr_dtype orig_dtype, param_dtype, reduce_dtype; /* the last two NONE: no cast */
     struct tsr_storage *sharded;                     /* orig dtype, padded; host when offloaded */
-    uint64_t
-        mirror_offset; /* bytes; of the group's mirror (param_group.c), if it has the parameter */
+    uint64_t mirror_offset; /* bytes; of the group's mirror (mirror.c), if it has the parameter */
     struct tsr_storage *post_forward; /* slice of the smaller group */
     struct tsr_tensor *unsharded;     /* created once (R105) */
     struct tsr_storage *temp;         /* copy-in of the running unshard: H2D or cast copy */
     struct tsr_tensor *acc_grad;      /* unsharded accumulated gradient, reduce dtype */
     struct tsr_storage *grad;         /* sharded gradient: a view of the group's flat buffer ... */
     uint64_t grad_offset;             /* ... in bytes */
-    bool
-        kept_grad; /* grad is the unsharded gradient itself, in the compute dtype (param_group.c) */
-    uint32_t d2h_event;                           /* 0: none */
+    bool kept_grad;     /* grad is the unsharded gradient itself, in the compute dtype (mirror.c) */
+    uint32_t d2h_event; /* 0: none */
     const struct tsr_gather_extension *extension; /* borrowed; NULL: the shard itself travels */
     struct tsr_storage *raw[4];                   /* its gathered inputs */
     tsr_grad_hook grad_hook; /* after the sharded gradient is set; NULL: none */
@@ -135,15 +133,18 @@ struct tsr_group {
     struct tsr_reduce_item *items; /* scratch of a reduction, room for every parameter */
     const char **names;            /* likewise */
     struct tsr_storage *sharded_grad;
-    bool direct;                /* an option of the call (all_gather.c) */
+    bool direct;                /* an option of the call (direct.c) */
     uint32_t retire_event;      /* of a direct group that is retired; 0: it is not */
-    bool mirrors;               /* an option of the call (param_group.c) */
+    bool mirrors;               /* an option of the call (mirror.c) */
     bool mirror_is_fresh;       /* it holds the values of the shards */
     struct tsr_storage *mirror; /* owned; NULL: none yet, or no parameter is cast */
     bool folds;                 /* an option of the call (reduce.c) */
 };
 
-/* Shared by all states of a root. */
+/* Shared by all states of a root.
+ *
+ * Invariant: iter_root is set from the root's pre-forward to its post-forward only;
+ * callback_queued from the first pre-backward of a backward to its end. */
 struct tsr_state_ctx {
     struct tsr_state *iter_root;
     bool callback_queued, is_last_backward;
@@ -155,6 +156,12 @@ struct tsr_state_ctx {
 
 enum { TSR_MAX_REDUCE_INPUTS = 16 };
 
+/* Streams, and the buffers that collectives still use on them: shared by all states of a root, or
+ * of several (share_comm_ctx).
+ *
+ * Invariant: deferred.output is the buffer of the latest copy-out in forward, and NULL outside of a
+ * root's forward. reduce_inputs are in order of their events. `order` is the post-forward order
+ * since the last backward that was the last one. */
 struct tsr_comm_ctx {
     bool has_streams;
     uint16_t copy_in, all_gather, reduce_scatter, all_reduce;
@@ -170,10 +177,15 @@ struct tsr_comm_ctx {
     size_t n_reduce_inputs;
     size_t n_order, cap_order;
     struct tsr_group **order;
-    size_t n_retired, cap_retired; /* direct groups, oldest first (all_gather.c) */
+    size_t n_retired, cap_retired; /* direct groups, oldest first (direct.c) */
     struct tsr_group **retired;
 };
 
+/* One call of fully_shard, replicate or fsdp1: what its modules share.
+ *
+ * Invariant: until lazy_done, ctx is its own, and comm, too, unless it is shared (R198); then they
+ * are its root's. ran[i] says whether modules[i] has run since list_open, n_ran of them have; both
+ * are reset when the list is complete, or at the end of a last backward (R118, R119). */
 struct tsr_state {
     struct tsr_flat *flat; /* of a call of tsr_fsdp1() (fsdp1.h); NULL: of the other APIs */
     size_t n_modules;
@@ -200,19 +212,21 @@ static inline struct tsr_group *tsr__first_group(const struct tsr_state *s)
     return s->n_groups ? s->groups[0] : NULL;
 }
 
-/* ---- state.c, param_group.c, all_gather.c, reduce.c ------------------------------------------ */
+/* ---- states and groups: what the files of this folder give each other ------------------------ */
 
 extern const struct tsr_module_hooks tsr__state_hooks;
+/* Makes the state the root of all below it. Raises. */
+void tsr__lazy_init(struct tsr_engine *e, struct tsr_state *s);
 void tsr__state_unshard_method(struct tsr_engine *e, struct tsr_state *s, bool async_op);
 
-/* Tells layouts how the group cuts the parameter (fully_shard.c). */
+/* Tells layouts how the group cuts the parameter (wrap_groups.c). */
 void tsr__set_cut(struct tsr_fsdp_param *f);
 /* *param: the one that the group gets, a copy of it if the other side holds the first name. */
 tsr_status tsr__break_tie(struct tsr_engine *e, struct tsr_module *const *targets, size_t n_targets,
                           struct tsr_param **param);
 /* Begins an event of the trace about a group. */
 void tsr__event_group(struct tsr_event *ev, const char *name, const struct tsr_group *g);
-/* Sets the size and communicator of the post-forward mesh (fully_shard.c). */
+/* Sets the size and communicator of the post-forward mesh (wrap_groups.c). */
 tsr_status tsr__group_set_post_forward(struct tsr_engine *e, struct tsr_group *g, uint32_t size);
 void tsr__group_lazy_init(struct tsr_engine *e, struct tsr_group *g);
 void tsr__group_unshard(struct tsr_engine *e, struct tsr_group *g, bool async_op);
@@ -247,7 +261,7 @@ struct tsr_reduce_item {
 void tsr__all_gather_issue(struct tsr_engine *e, struct tsr_group *g, bool async_op,
                            uint16_t copy_in, uint16_t all_gather);
 void tsr__all_gather_copy_out(struct tsr_engine *e, struct tsr_group *g);
-/* all_gather.c. True if the parameters can be gathered into their places. */
+/* direct.c. True if the parameters can be gathered into their places. */
 bool tsr__is_direct(const struct tsr_group *g);
 /* The unsharded parameters are not needed any more. */
 void tsr__direct_retire(struct tsr_engine *e, struct tsr_group *g);
@@ -256,7 +270,7 @@ void tsr__direct_discard(struct tsr_engine *e, struct tsr_group *g);
 /* Memory of retired groups goes back, but for that of the latest `keep`. */
 void tsr__direct_settle(struct tsr_engine *e, struct tsr_comm_ctx *comm, size_t keep);
 
-/* param_group.c. True if the group keeps this parameter's shard in the compute dtype as well. */
+/* mirror.c. True if the group keeps this parameter's shard in the compute dtype as well. */
 bool tsr__is_mirrored(const struct tsr_fsdp_param *p);
 /* True if modules compute with the shards themselves, or with their mirror: nothing is gathered. */
 bool tsr__is_aliased(const struct tsr_group *g);

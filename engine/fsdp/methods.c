@@ -1,6 +1,6 @@
-/* methods.c: the methods of wrapped modules (section 4.3): they only set what the hooks read; and
- * the one custom collective that is shipped to be set by them (custom_comm.h).
+/* methods.c: the methods of wrapped modules (section 4.3): they only set what the hooks read.
  */
+#include <stddef.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -25,27 +25,50 @@ static tsr_status state_of(struct tsr_module *m, const char *fn, struct tsr_stat
 struct visit {
     void (*fn)(struct tsr_engine *e, struct tsr_state *s, double value);
     double value;
+    size_t flag; /* where it lies in a group; fn NULL */
 };
+
+static void visit_state(const struct visit *v, struct tsr_engine *e, struct tsr_state *s)
+{
+    if (v->fn) {
+        v->fn(e, s, v->value);
+        return;
+    }
+    EACH_GROUP(s, g)
+    *(bool *)((char *)g + v->flag) = v->value != 0;
+}
 
 static bool visit_one(void *user, struct tsr_module *m)
 {
     struct visit *v = user;
     if (m->state)
-        v->fn(m->engine, m->state, v->value);
+        visit_state(v, m->engine, m->state);
     return true;
+}
+
+static tsr_status visit_all(struct tsr_engine *e, struct tsr_module *m, const char *name,
+                            bool recurse, struct visit v)
+{
+    struct tsr_state *s;
+    TSR_TRY(state_of(m, name, &s));
+    if (recurse)
+        tsr__module_walk(m, visit_one, &v);
+    else
+        visit_state(&v, e, s);
+    return e->status;
 }
 
 static tsr_status visit(struct tsr_engine *e, struct tsr_module *m, const char *name, bool recurse,
                         void (*fn)(struct tsr_engine *, struct tsr_state *, double), double value)
 {
-    struct tsr_state *s;
-    TSR_TRY(state_of(m, name, &s));
-    struct visit v = {fn, value};
-    if (recurse)
-        tsr__module_walk(m, visit_one, &v);
-    else
-        fn(e, s, value);
-    return e->status;
+    return visit_all(e, m, name, recurse, (struct visit){.fn = fn, .value = value});
+}
+
+/* A bool of every group, by its offset. */
+static tsr_status set_flag(struct tsr_engine *e, struct tsr_module *m, const char *name,
+                           bool recurse, size_t flag, bool value)
+{
+    return visit_all(e, m, name, recurse, (struct visit){.value = value, .flag = flag});
 }
 
 static void set_sync(struct tsr_engine *e, struct tsr_state *s, double value)
@@ -61,17 +84,11 @@ tsr_status tsr_set_requires_gradient_sync(struct tsr_engine *e, struct tsr_modul
     return visit(e, m, "set_requires_gradient_sync", recurse, set_sync, value);
 }
 
-static void set_all_reduce(struct tsr_engine *e, struct tsr_state *s, double value)
-{
-    (void)e;
-    EACH_GROUP(s, g)
-    g->all_reduce_grads = value != 0;
-}
-
 tsr_status tsr_set_requires_all_reduce(struct tsr_engine *e, struct tsr_module *m, bool value,
                                        bool recurse)
 {
-    return visit(e, m, "set_requires_all_reduce", recurse, set_all_reduce, value);
+    return set_flag(e, m, "set_requires_all_reduce", recurse,
+                    offsetof(struct tsr_group, all_reduce_grads), value);
 }
 
 static void set_reshard_after_forward(struct tsr_engine *e, struct tsr_state *s, double value)
@@ -94,17 +111,11 @@ tsr_status tsr_set_reshard_after_forward(struct tsr_engine *e, struct tsr_module
     return visit(e, m, "set_reshard_after_forward", recurse, set_reshard_after_forward, value);
 }
 
-static void set_reshard_after_backward(struct tsr_engine *e, struct tsr_state *s, double value)
-{
-    (void)e;
-    EACH_GROUP(s, g)
-    g->reshard_after_backward = value != 0;
-}
-
 tsr_status tsr_set_reshard_after_backward(struct tsr_engine *e, struct tsr_module *m, bool value,
                                           bool recurse)
 {
-    return visit(e, m, "set_reshard_after_backward", recurse, set_reshard_after_backward, value);
+    return set_flag(e, m, "set_reshard_after_backward", recurse,
+                    offsetof(struct tsr_group, reshard_after_backward), value);
 }
 
 tsr_status tsr_set_is_last_backward(struct tsr_engine *e, struct tsr_module *m, bool value)
@@ -209,40 +220,22 @@ tsr_status tsr_set_gradient_divide_factor(struct tsr_engine *e, struct tsr_modul
     return visit(e, m, "set_gradient_divide_factor", false, set_factor, factor);
 }
 
-static void set_force_sum(struct tsr_engine *e, struct tsr_state *s, double value)
-{
-    (void)e;
-    EACH_GROUP(s, g)
-    g->force_sum = value != 0;
-}
-
 tsr_status tsr_set_force_sum(struct tsr_engine *e, struct tsr_module *m, bool value)
 {
-    return visit(e, m, "set_force_sum_reduction_for_comms", false, set_force_sum, value);
-}
-
-static void set_unshard_in_backward(struct tsr_engine *e, struct tsr_state *s, double value)
-{
-    (void)e;
-    EACH_GROUP(s, g)
-    g->unshard_in_backward = value != 0;
+    return set_flag(e, m, "set_force_sum_reduction_for_comms", false,
+                    offsetof(struct tsr_group, force_sum), value);
 }
 
 tsr_status tsr_set_unshard_in_backward(struct tsr_engine *e, struct tsr_module *m, bool value)
 {
-    return visit(e, m, "set_unshard_in_backward", false, set_unshard_in_backward, value);
-}
-
-static void set_async(struct tsr_engine *e, struct tsr_state *s, double value)
-{
-    (void)e;
-    EACH_GROUP(s, g)
-    g->unshard_async_op = value != 0;
+    return set_flag(e, m, "set_unshard_in_backward", false,
+                    offsetof(struct tsr_group, unshard_in_backward), value);
 }
 
 tsr_status tsr_set_unshard_async_op(struct tsr_engine *e, struct tsr_module *m, bool value)
 {
-    return visit(e, m, "_set_unshard_async_op", true, set_async, value);
+    return set_flag(e, m, "_set_unshard_async_op", true,
+                    offsetof(struct tsr_group, unshard_async_op), value);
 }
 
 static void set_max_inputs(struct tsr_engine *e, struct tsr_state *s, double value)
@@ -285,54 +278,62 @@ tsr_status tsr_set_separate_reduce_scatter_group(struct tsr_engine *e, struct ts
     return visit(e, m, "set_separate_reduce_scatter_group", recurse, set_separate, value);
 }
 
-static void set_unused(struct tsr_engine *e, struct tsr_state *s, double value)
-{
-    (void)e;
-    EACH_GROUP(s, g)
-    g->reduce_unused = value != 0;
-}
-
 tsr_status tsr_set_reduce_scatter_unused_params(struct tsr_engine *e, struct tsr_module *m,
                                                 bool value, bool recurse)
 {
-    return visit(e, m, "set_reduce_scatter_unused_params", recurse, set_unused, value);
+    return set_flag(e, m, "set_reduce_scatter_unused_params", recurse,
+                    offsetof(struct tsr_group, reduce_unused), value);
+}
+
+/* Calls fn for the sharded parameters of that name. */
+static tsr_status each_param(struct tsr_engine *e, const char *pattern,
+                             void (*fn)(struct tsr_fsdp_param *f, const void *user),
+                             const void *user)
+{
+    size_t n = 0;
+    for (size_t i = 0; i < e->tree.n_params; i++) {
+        struct tsr_param *p = e->tree.params[i];
+        if (!p || !p->fsdp || !tsr_glob(pattern, p->fqn))
+            continue;
+        fn(p->fsdp, user);
+        n++;
+    }
+    if (n == 0)
+        return tsr_fail(TSR_EVALUE, "no sharded parameter is called %s", pattern);
+    return TSR_OK;
+}
+
+static void set_extension(struct tsr_fsdp_param *f, const void *extension)
+{
+    f->extension = extension;
 }
 
 tsr_status tsr_set_gather_extension(struct tsr_engine *e, const char *pattern,
                                     const struct tsr_gather_extension *extension)
 {
-    size_t n = 0;
     if (extension && !extension->pre != !extension->post)
         return tsr_fail(TSR_EASSERT,
                         "%s: both fsdp_pre_all_gather and fsdp_post_all_gather must be given",
                         pattern);
-    for (size_t i = 0; i < e->tree.n_params; i++) {
-        struct tsr_param *p = e->tree.params[i];
-        if (!p || !p->fsdp || !tsr_glob(pattern, p->fqn))
-            continue;
-        p->fsdp->extension = extension;
-        n++;
-    }
-    if (n == 0)
-        return tsr_fail(TSR_EVALUE, "no sharded parameter is called %s", pattern);
-    return TSR_OK;
+    return each_param(e, pattern, set_extension, extension);
+}
+
+struct grad_hook {
+    tsr_grad_hook fn;
+    void *user;
+};
+
+static void set_grad_hook(struct tsr_fsdp_param *f, const void *user)
+{
+    const struct grad_hook *hook = user;
+    f->grad_hook = hook->fn;
+    f->grad_hook_user = hook->user;
 }
 
 tsr_status tsr_register_post_accumulate_grad_hook(struct tsr_engine *e, const char *pattern,
                                                   tsr_grad_hook hook, void *user)
 {
-    size_t n = 0;
-    for (size_t i = 0; i < e->tree.n_params; i++) {
-        struct tsr_param *p = e->tree.params[i];
-        if (!p || !p->fsdp || !tsr_glob(pattern, p->fqn))
-            continue;
-        p->fsdp->grad_hook = hook;
-        p->fsdp->grad_hook_user = user;
-        n++;
-    }
-    if (n == 0)
-        return tsr_fail(TSR_EVALUE, "no sharded parameter is called %s", pattern);
-    return TSR_OK;
+    return each_param(e, pattern, set_grad_hook, &(struct grad_hook){hook, user});
 }
 
 tsr_status tsr_set_all_reduce_hook(struct tsr_engine *e, struct tsr_module *m,
@@ -518,94 +519,4 @@ struct tsr_tensor *tsr_call_method(struct tsr_engine *e, struct tsr_module *m, c
     struct tsr_tensor *out = method->registered ? tsr_call(e, m, in) : tsr__call_body(e, m, in);
     m->forward = forward;
     return out;
-}
-
-/* ---- a collective of one's own: two levels --------------------------------------------------- */
-
-/* A custom all-gather from SEND and RECV, as an example and for studies: first every
- * rank collects the pieces of the ranks with its own place in the other nodes, then the ranks of a
- * node hand each other what they have. Few large messages cross the network, no ring goes through
- * every rank. */
-
-/* Exchanges with every peer of a level in one launch: `pieces` pieces each, `step` apart. */
-struct level {
-    uint32_t first, stride, count; /* peers: first + i * stride */
-    uint32_t own_start;            /* first piece that this rank has for them */
-    uint32_t pieces, piece_stride;
-};
-
-static void exchange(struct tsr_engine *e, struct tsr_tensor *out, uint64_t piece,
-                     const struct tsr_custom_call *call, const struct level *l)
-{
-    tsr_emit_group_begin(e);
-    for (uint32_t i = 0; i < l->count; i++) {
-        uint32_t peer = l->first + i * l->stride;
-        if (peer == call->index)
-            continue;
-        for (uint32_t k = 0; k < l->pieces; k++) {
-            uint32_t mine = l->own_start + k * l->piece_stride;
-            uint32_t theirs = mine - call->index + peer;
-            tsr_emit_send(e, out, mine * piece, piece, call->comm, peer);
-            tsr_emit_recv(e, out, theirs * piece, piece, call->comm, peer);
-        }
-    }
-    tsr_emit_group_end(e);
-}
-
-static void run(struct tsr_engine *e, struct tsr_tensor *out, struct tsr_tensor *in,
-                const struct tsr_custom_call *call, void *user)
-{
-    const struct tsr_two_level *t = user;
-    uint64_t piece = tsr_tensor_bytes(in);
-    uint32_t local = t->local_ranks;
-    if (local == 0 || call->size % local != 0)
-        local = call->size; /* not cut by nodes: one level */
-    uint32_t nodes = call->size / local, place = call->index % local;
-    struct level between = {.first = place,
-                            .stride = local,
-                            .count = nodes,
-                            .own_start = call->index,
-                            .pieces = 1,
-                            .piece_stride = 1};
-    /* inside the node: the pieces with my place in every node */
-    struct level inside = {.first = call->index - place,
-                           .stride = 1,
-                           .count = local,
-                           .own_start = place,
-                           .pieces = nodes,
-                           .piece_stride = local};
-    if (nodes > 1)
-        exchange(e, out, piece, call, &between);
-    if (local > 1)
-        exchange(e, out, piece, call, &inside);
-}
-
-void tsr_two_level_init(struct tsr_two_level *t, uint32_t local_ranks)
-{
-    *t = (struct tsr_two_level){.comm = {.name = "two_level", .run = run, .is_pure = true},
-                                local_ranks};
-    t->comm.user = t;
-}
-
-/* Neighbours in a communicator that lie in one node. */
-static uint32_t local_members(const struct tsr_comm *comm, uint32_t gpus_per_node)
-{
-    uint32_t n = comm->stride ? gpus_per_node / comm->stride : 1;
-    return n == 0 ? 1 : n < comm->size ? n : comm->size;
-}
-
-tsr_status tsr_use_two_level_gather(struct tsr_engine *e, uint32_t gpus_per_node)
-{
-    for (size_t i = 0; i < e->fsdp->n_states; i++)
-        for (size_t k = 0; k < e->fsdp->states[i]->n_groups; k++) {
-            struct tsr_group *g = e->fsdp->states[i]->groups[k];
-            if (g->is_replicate)
-                return tsr_fail(TSR_EVALUE, "'%s' is replicated: it has no all-gather", g->name);
-            struct tsr_two_level *t = tsr_arena_alloc(&e->arena, sizeof *t);
-            if (!t)
-                return tsr_no_memory(NULL);
-            tsr_two_level_init(t, local_members(&e->emit.comms[g->shard_comm], gpus_per_node));
-            g->custom_all_gather = &t->comm;
-        }
-    return TSR_OK;
 }

@@ -143,6 +143,8 @@ static size_t take_grads(struct tsr_engine *e, struct tsr_group *g, struct tsr_r
         struct tsr_fsdp_param *p = g->params[i];
         if (!p->unsharded) /* never gathered: no gradient (Q15) */
             continue;
+        /* what earlier micro-batches left in the reduce dtype has this one's added already (R177)
+         */
         struct tsr_tensor **slot = p->acc_grad ? &p->acc_grad : unsharded_grad(p);
         if (!*slot && g->reduce_unused && p->param->requires_grad)
             *slot = zero_grad(e, p);
@@ -291,7 +293,7 @@ void tsr__group_reset(struct tsr_engine *e, struct tsr_group *g)
     }
     tsr__storage_release(e, &g->partial);
     g->reshard_event = 0;
-    g->training = TSR_IDLE;
+    g->training = TSR_IDLE; /* no move of the table: an error may come in any state */
     g->n_order = 0;
     tsr__group_to_sharded(e, g);
 }

@@ -1,9 +1,9 @@
 /* reduce.c: what reducing a group's gradients emits (section 3.8): copy-in, reduce-scatter,
- * all-reduce, hook, division, cast, and the sharded gradients. The streams: see all_gather.c.
+ * all-reduce and hook; and which divisions a mean takes (3.14). The streams: see all_gather.c.
  */
 #include <math.h>
 
-#include "engine/fsdp/fsdp.h"
+#include "engine/fsdp/collectives.h"
 #include "engine/ops/ops_common.h"
 
 /* Hands a user's collective its two tensors and lets it emit on `stream`. */
@@ -26,18 +26,12 @@ void tsr__run_custom(struct tsr_engine *e, const struct tsr_custom_comm *custom,
 /* ---- divide factors (3.14) --------------------------------------------------------------------
  */
 
-/* How a sum becomes a mean: factors before and after it, or what the collectives do. */
-struct divide {
-    double pre, post, premul;
-    uint8_t rs_op, ar_op;
-};
-
-static struct divide divide_factors(uint32_t shard, uint32_t replicate, tsr_dtype reduce,
-                                    double factor, bool force_sum)
+static struct tsr__divide divide_factors(uint32_t shard, uint32_t replicate, tsr_dtype reduce,
+                                         double factor, bool force_sum)
 {
     bool risky = reduce != TSR_F32 && reduce != TSR_BF16;
     double n = (double)shard * replicate;
-    struct divide d = {.rs_op = TSR_REDUCE_SUM, .ar_op = TSR_REDUCE_SUM};
+    struct tsr__divide d = {.rs_op = TSR_REDUCE_SUM, .ar_op = TSR_REDUCE_SUM};
     if (!risky && !force_sum) {
         if (factor == 0) {
             if (n > 1)
@@ -63,19 +57,8 @@ static struct divide divide_factors(uint32_t shard, uint32_t replicate, tsr_dtyp
 }
 
 /* ---- reduction (3.8 a-m) --------------------------------------------------------------------- */
-struct reduction {
-    struct tsr_reduce_item *items;
-    size_t n;
-    uint64_t elems; /* S': padded elements of one rank */
-    tsr_dtype grad, reduce, orig;
-    struct divide divide;
-    struct tsr_storage *input, *output, *result; /* result: what becomes the gradients */
-    struct tsr_storage *partial;                 /* of earlier micro-batches; a local variable */
-    uint16_t post_stream;
-    bool all_reduces; /* DDP-kind */
-};
 
-static bool plan_reduction(struct tsr_engine *e, struct tsr_group *g, struct reduction *r)
+static bool plan_reduction(struct tsr_engine *e, struct tsr_group *g, struct tsr__reduction *r)
 {
     r->grad = (tsr_dtype)r->items[0].grad->dtype;
     for (size_t i = 0; i < r->n; i++) {
@@ -94,14 +77,14 @@ static bool plan_reduction(struct tsr_engine *e, struct tsr_group *g, struct red
     r->orig = g->orig_dtype;
     r->all_reduces = g->is_replicate || g->is_hsdp;
     r->divide = tsr__is_folded(g)
-                    ? (struct divide){.rs_op = TSR_REDUCE_SUM, .ar_op = TSR_REDUCE_SUM}
+                    ? (struct tsr__divide){.rs_op = TSR_REDUCE_SUM, .ar_op = TSR_REDUCE_SUM}
                     : divide_factors(g->shard_size, g->replicate_size, r->reduce, g->divide_factor,
                                      g->force_sum);
     r->post_stream = g->comm->reduce_scatter;
     return true;
 }
 
-static void trace_reduce(struct tsr_engine *e, struct tsr_group *g, const struct reduction *r)
+static void trace_reduce(struct tsr_engine *e, struct tsr_group *g, const struct tsr__reduction *r)
 {
     if (!e->emit.has_trace)
         return;
@@ -122,7 +105,7 @@ static void trace_reduce(struct tsr_engine *e, struct tsr_group *g, const struct
 
 /* Pointer table of chunk_cat (operators.md section 6): the kernel copies, or casts bf16 to fp32;
  * other casts take another one without a table. */
-static struct tsr_storage *cat_table(struct tsr_engine *e, const struct reduction *r)
+static struct tsr_storage *cat_table(struct tsr_engine *e, const struct tsr__reduction *r)
 {
     if (r->reduce != r->grad && !(r->grad == TSR_BF16 && r->reduce == TSR_F32))
         return NULL;
@@ -132,16 +115,18 @@ static struct tsr_storage *cat_table(struct tsr_engine *e, const struct reductio
     return tsr__storage_new(e, 8 * (6 * r->n + 2 + rows), TSR_CAT_WORKSPACE);
 }
 
-static void told_of_buffer(struct tsr_engine *e, struct tsr_group *g, const struct reduction *r,
-                           uint64_t numel)
+static void told_of_buffer(struct tsr_engine *e, struct tsr_group *g,
+                           const struct tsr__reduction *r, uint64_t numel)
 {
     const struct tsr_custom_comm *custom = g->custom_reduce_scatter;
     if (custom && custom->allocate)
         custom->allocate(e, numel, r->reduce, custom->user);
 }
 
-static enum tsr_category output_category(struct tsr_group *g, const struct reduction *r)
+static enum tsr_category output_category(struct tsr_group *g, const struct tsr__reduction *r)
 {
+    /* the first output of a sum over micro-batches stays; later ones are added to it and go (R240)
+     */
     if (r->all_reduces && !g->all_reduce_grads)
         return g->partial ? TSR_CAT_REDUCE_SCATTER_OUTPUT : TSR_CAT_PARTIAL_REDUCE_OUTPUT;
     bool becomes_grad = r->reduce == r->orig && g->offload == TSR_OFFLOAD_NONE;
@@ -151,14 +136,14 @@ static enum tsr_category output_category(struct tsr_group *g, const struct reduc
 }
 
 /* One rank has all, and what it copies in becomes the gradient as it is (OPTIONS.md, mirror). */
-static bool reduces_in_place(struct tsr_group *g, const struct reduction *r)
+static bool reduces_in_place(struct tsr_group *g, const struct tsr__reduction *r)
 {
     return tsr__is_aliased(g) && !g->custom_reduce_scatter &&
            output_category(g, r) == TSR_CAT_SHARDED_GRAD;
 }
 
 /* Row j of the (W x S') input: the j-th padded chunk of every gradient, cast on the fly (R155). */
-static void reduce_copy_in(struct tsr_engine *e, struct tsr_group *g, struct reduction *r)
+static void reduce_copy_in(struct tsr_engine *e, struct tsr_group *g, struct tsr__reduction *r)
 {
     uint64_t bytes = r->elems * g->shard_size * tsr_dtype_bytes(r->reduce), read = 0;
     told_of_buffer(e, g, r, r->elems * g->shard_size);
@@ -193,7 +178,7 @@ static void reduce_copy_in(struct tsr_engine *e, struct tsr_group *g, struct red
     }
 }
 
-static void emit_scale(struct tsr_engine *e, struct tsr_storage *s, tsr_dtype dtype, double divisor)
+void tsr__emit_scale(struct tsr_engine *e, struct tsr_storage *s, tsr_dtype dtype, double divisor)
 {
     if (divisor == 0 || divisor == 1)
         return;
@@ -210,7 +195,7 @@ static void emit_scale(struct tsr_engine *e, struct tsr_storage *s, tsr_dtype dt
 }
 
 static void trace_reduce_scatter(struct tsr_engine *e, struct tsr_group *g,
-                                 const struct reduction *r)
+                                 const struct tsr__reduction *r)
 {
     if (!e->emit.has_trace)
         return;
@@ -230,7 +215,7 @@ static void trace_reduce_scatter(struct tsr_engine *e, struct tsr_group *g,
 
 /* One shard rank: a copy, divided once by the custom factor (R173). */
 static void local_reduce_scatter(struct tsr_engine *e, struct tsr_group *g,
-                                 const struct reduction *r, bool in_place)
+                                 const struct tsr__reduction *r, bool in_place)
 {
     if (!in_place) {
         tsr__operand_storage(e, r->input, TSR_READ, r->reduce);
@@ -238,11 +223,11 @@ static void local_reduce_scatter(struct tsr_engine *e, struct tsr_group *g,
         tsr__emit_copy(e, r->reduce, r->input->bytes, r->output->bytes, "reduce_scatter_copy");
     }
     if (g->divide_factor != 0 && r->divide.rs_op == TSR_REDUCE_PREMUL_SUM)
-        emit_scale(e, r->output, r->reduce, g->divide_factor);
+        tsr__emit_scale(e, r->output, r->reduce, g->divide_factor);
 }
 
 static void emit_reduce_scatter(struct tsr_engine *e, struct tsr_group *g,
-                                const struct reduction *r)
+                                const struct tsr__reduction *r)
 {
     tsr__operand_storage(e, r->input, TSR_READ, r->reduce);
     tsr__operand_storage(e, r->output, TSR_WRITE, r->reduce);
@@ -257,7 +242,7 @@ static void emit_reduce_scatter(struct tsr_engine *e, struct tsr_group *g,
 }
 
 static void custom_reduce_scatter(struct tsr_engine *e, struct tsr_group *g,
-                                  const struct reduction *r)
+                                  const struct tsr__reduction *r)
 {
     struct tsr_custom_call call = {.comm = g->reduce_comm,
                                    .size = g->shard_size,
@@ -278,7 +263,7 @@ static void keep_reduce_input(struct tsr_engine *e, struct tsr_comm_ctx *comm,
     comm->reduce_inputs[comm->n_reduce_inputs++] = (struct tsr_reduce_input){input, event};
 }
 
-static void reduce_scatter(struct tsr_engine *e, struct tsr_group *g, struct reduction *r)
+static void reduce_scatter(struct tsr_engine *e, struct tsr_group *g, struct tsr__reduction *r)
 {
     uint16_t stream = g->comm->reduce_scatter;
     tsr__wait_stream(e, stream, e->stream); /* W11 */
@@ -293,7 +278,7 @@ static void reduce_scatter(struct tsr_engine *e, struct tsr_group *g, struct red
         e->stream = current;
         return;
     }
-    emit_scale(e, r->input, r->reduce, r->divide.pre);
+    tsr__emit_scale(e, r->input, r->reduce, r->divide.pre);
     if (g->shard_size == 1) {
         local_reduce_scatter(e, g, r, in_place);
     } else {
@@ -322,7 +307,7 @@ static void add_into(struct tsr_engine *e, struct tsr_storage *into, struct tsr_
 }
 
 /* HSDP, reduce-scatter only: the output stays as a partial sum (R167). */
-static void keep_partial(struct tsr_engine *e, struct tsr_group *g, struct reduction *r)
+static void keep_partial(struct tsr_engine *e, struct tsr_group *g, struct tsr__reduction *r)
 {
     const char *res = "save";
     if (g->partial) {
@@ -341,8 +326,8 @@ static void keep_partial(struct tsr_engine *e, struct tsr_group *g, struct reduc
     }
 }
 
-static void trace_all_reduce(struct tsr_engine *e, struct tsr_group *g, const struct reduction *r,
-                             bool adds_partial)
+static void trace_all_reduce(struct tsr_engine *e, struct tsr_group *g,
+                             const struct tsr__reduction *r, bool adds_partial)
 {
     if (!e->emit.has_trace)
         return;
@@ -358,7 +343,7 @@ static void trace_all_reduce(struct tsr_engine *e, struct tsr_group *g, const st
     tsr__event_send(e, &ev);
 }
 
-static void all_reduce(struct tsr_engine *e, struct tsr_group *g, struct reduction *r)
+static void all_reduce(struct tsr_engine *e, struct tsr_group *g, struct tsr__reduction *r)
 {
     uint16_t stream = g->comm->all_reduce;
     bool partial = g->partial != NULL;
@@ -384,9 +369,10 @@ static void all_reduce(struct tsr_engine *e, struct tsr_group *g, struct reducti
     r->post_stream = stream;
 }
 
-static void run_hook(struct tsr_engine *e, struct tsr_group *g, struct reduction *r)
+static void run_hook(struct tsr_engine *e, struct tsr_group *g, struct tsr__reduction *r)
 {
     uint16_t stream = g->comm->all_reduce;
+    /* behind an all-reduce the hook runs on its stream, whatever it asked for (R169, R170) */
     if (!r->all_reduces && g->hook_stream != UINT16_MAX)
         stream = g->hook_stream;
     tsr__wait_stream(e, stream, g->comm->reduce_scatter); /* W12 */
@@ -410,143 +396,10 @@ static void run_hook(struct tsr_engine *e, struct tsr_group *g, struct reduction
     tsr_release(e, buffer);
 }
 
-static void cast_result(struct tsr_engine *e, struct reduction *r)
-{
-    r->result = r->output;
-    if (r->reduce == r->orig) {
-        tsr__storage_retain(r->result);
-        return;
-    }
-    uint64_t bytes = r->elems * tsr_dtype_bytes(r->orig);
-    r->result = tsr__storage_new(e, bytes, TSR_CAT_SHARDED_GRAD);
-    if (!r->result)
-        return;
-    tsr__operand_storage(e, r->output, TSR_READ, r->reduce);
-    tsr__operand_storage(e, r->result, TSR_WRITE, r->orig);
-    tsr__emit_copy(e, r->orig, r->output->bytes, bytes, "grad_cast");
-}
-
-/* 3.8 j: to the host; non-blocking only into a fresh pinned gradient. */
-static void offload_grad(struct tsr_engine *e, struct tsr_group *g, const struct reduction *r,
-                         struct tsr_fsdp_param *p, uint64_t offset)
-{
-    bool pinned = g->offload == TSR_OFFLOAD_CPU_PINNED;
-    bool fresh = !p->grad;
-    uint64_t bytes = p->local_numel * tsr_dtype_bytes(r->orig);
-    uint8_t space = pinned ? TSR_SPACE_PINNED : TSR_SPACE_HOST;
-    struct tsr_storage *host = tsr__storage_empty(e, bytes, TSR_CAT_SHARDED_GRAD, space);
-    if (!host)
-        return;
-    tsr__operand(e, r->result, offset, bytes, TSR_READ, r->orig);
-    tsr__operand_storage(e, host, TSR_WRITE, r->orig);
-    tsr__emit_copy(e, r->orig, bytes, bytes, "d2h_grad");
-    /* [2.15] a hook reads the gradient: the copy blocks (R194) */
-    bool hooked = p->grad_hook && e->config.version >= TSR_TORCH_2_15;
-    if (pinned && fresh && !hooked) {
-        p->d2h_event = tsr__record_event(e, e->stream);
-    } else {
-        struct tsr_instr read = {.kind = TSR_HOST_READ, .stream = e->stream, .comm = UINT16_MAX};
-        tsr__emit(e, &read);
-    }
-    if (fresh) {
-        p->grad = host;
-        return;
-    }
-    tsr__operand_storage(e, host, TSR_READ, r->orig);
-    tsr__operand_storage(e, p->grad, TSR_READ_WRITE, r->orig);
-    struct tsr_work work = {.op = TSR_OP_POINTWISE,
-                            .dtype = (uint8_t)r->orig,
-                            .name = "host_add",
-                            .bytes_read = 2 * bytes,
-                            .bytes_written = bytes};
-    struct tsr_instr add = {.kind = TSR_HOST_OP, .comm = UINT16_MAX, .work = &work};
-    tsr__emit(e, &add);
-    tsr__storage_release(e, &host);
-}
-
-/* A gradient that is there gets the new one added: one kernel over all such parameters. */
-static void accumulate_operands(struct tsr_engine *e, const struct reduction *r,
-                                const struct tsr_fsdp_param *p, uint64_t offset)
-{
-    uint64_t bytes = p->local_numel * tsr_dtype_bytes(r->orig);
-    tsr__slot(e, 0);
-    tsr__operand(e, r->result, offset, bytes, TSR_READ, r->orig);
-    tsr__operand(e, p->grad, p->grad_offset, bytes, TSR_READ_WRITE, r->orig);
-}
-
-static void emit_accumulate(struct tsr_engine *e, const struct reduction *r, uint64_t bytes)
-{
-    struct tsr_work work = {.op = TSR_OP_POINTWISE,
-                            .dtype = (uint8_t)r->orig,
-                            .name = "accumulate_sharded_grad",
-                            .bytes_read = 2 * bytes,
-                            .bytes_written = bytes};
-    tsr__emit_op(e, &work);
-}
-
-/* Sharded gradients are views of one flat buffer at padded offsets (R159). */
-static void set_sharded_grads(struct tsr_engine *e, struct tsr_group *g, struct reduction *r,
-                              const char **accumulated, size_t *n_accumulated)
-{
-    bool offloads = g->offload != TSR_OFFLOAD_NONE, adds = false;
-    uint64_t offset = 0, old_bytes = 0;
-    *n_accumulated = 0;
-    for (size_t i = 0; i < r->n && tsr__ok(e); i++) {
-        struct tsr_fsdp_param *p = r->items[i].p;
-        if (p->grad && p->kept_grad) {
-            TSR__RAISE(e, TSR_EUNSUPPORTED,
-                       "%s: a second gradient comes to one that stays as backward wrote it: the "
-                       "step has one micro-batch, and mirror",
-                       p->param->fqn);
-            return;
-        }
-        if (p->grad)
-            accumulated[(*n_accumulated)++] = p->param->fqn;
-        if (offloads) {
-            offload_grad(e, g, r, p, offset);
-        } else if (p->grad) {
-            accumulate_operands(e, r, p, offset);
-            adds = true;
-            old_bytes += p->local_numel * tsr_dtype_bytes(r->orig);
-        } else {
-            p->grad = r->result;
-            p->kept_grad = false;
-            p->grad_offset = offset;
-            tsr__storage_retain(r->result);
-        }
-        offset += p->shard_numel * tsr_dtype_bytes(r->orig);
-    }
-    if (adds)
-        emit_accumulate(e, r, old_bytes);
-}
-
-static void post_reduce(struct tsr_engine *e, struct tsr_group *g, struct reduction *r)
-{
-    size_t n_accumulated = 0;
-    const char **accumulated = g->names;
-    e->stream = r->post_stream;
-    emit_scale(e, r->output, r->reduce, r->divide.post);
-    cast_result(e, r);
-    if (r->result)
-        set_sharded_grads(e, g, r, accumulated, &n_accumulated);
-    for (size_t k = 0; k < r->n && tsr__ok(e); k++)
-        if (r->items[k].p->grad_hook)
-            r->items[k].p->grad_hook(e, r->items[k].p->param, r->items[k].p->grad_hook_user);
-    g->post_reduce_event = tsr__record_event(e, r->post_stream);
-    if (!e->emit.has_trace)
-        return;
-    struct tsr_event ev;
-    tsr__event_group(&ev, "sharded_grad", g);
-    tsr__event_str(&ev, "dtype", tsr_dtype_name(r->orig));
-    tsr__event_strs(&ev, "accumulate", accumulated, n_accumulated);
-    tsr__event_bool(&ev, "offload", g->offload != TSR_OFFLOAD_NONE);
-    tsr__event_send(e, &ev);
-}
-
 void tsr__reduce_grads(struct tsr_engine *e, struct tsr_group *g, struct tsr_reduce_item *items,
                        size_t n)
 {
-    struct reduction r = {.items = items, .n = n};
+    struct tsr__reduction r = {.items = items, .n = n};
     uint16_t current = e->stream;
     if (!tsr__ok(e) || !plan_reduction(e, g, &r))
         return;
@@ -566,7 +419,7 @@ void tsr__reduce_grads(struct tsr_engine *e, struct tsr_group *g, struct tsr_red
             all_reduce(e, g, &r);
         if (g->has_hook)
             run_hook(e, g, &r);
-        post_reduce(e, g, &r);
+        tsr__post_reduce(e, g, &r);
     }
     e->stream = current;
     for (size_t i = 0; i < n; i++)

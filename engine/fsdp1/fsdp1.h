@@ -13,7 +13,11 @@
 #include "engine/fsdp1/fsdp1_wrap.h"
 #include "engine/graph/engine.h"
 
-/* One wrapped module: its flat parameter (PyTorch's handle) and the state of its hooks. */
+/* One wrapped module: its flat parameter (PyTorch's handle) and the state of its hooks.
+ *
+ * Invariant: `full` and `low` are made once; their blocks come and go with unshard and reshard.
+ * param[i] is [begin[i], begin[i] + numel) of the flat parameter, ascending, with the gaps between;
+ * `prefetched` is true from a gather ahead to the unshard that finds it done. */
 struct tsr_flat {
     struct tsr_fsdp1 *all;
     struct tsr_state *state;
@@ -42,7 +46,11 @@ struct tsr_flat {
 
 enum { TSR__FSDP1_IN_FLIGHT = 2 }; /* all-gathers that the limiter allows */
 
-/* Shared by all wrapped modules. */
+/* Shared by all wrapped modules.
+ *
+ * Invariant: with the limiter free_events holds at most TSR__FSDP1_IN_FLIGHT events, oldest first:
+ * before one more gather the host waits for the oldest. pre_order is that of the first iteration,
+ * by which later ones prefetch; post_order that of each iteration's own forward. */
 struct tsr_fsdp1 {
     struct tsr_fsdp1_options options; /* of the first call; the same for all (F2) */
     bool lazy_done, hybrid, sync, callback_queued, first_iteration;

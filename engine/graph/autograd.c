@@ -1,228 +1,15 @@
-/* autograd.c: nodes, the backward engine, and tensors with who holds them.
+/* autograd.c: the backward pass: which node runs next, and how gradients meet.
  *
- * Memory follows references as in eager PyTorch: a storage is freed when its last holder goes.
- * Holders are the variables of model code (tsr_retain / tsr_release), nodes (what they saved),
- * gradients on their way (input buffers), and the FSDP engine.
- *
- * Backward: among the ready nodes the latest-made runs first; a leaf's gradient is stored as soon
+ * Among the ready nodes the latest-made runs first; a leaf's gradient is stored as soon
  * as all its uses have run. Hooks of a tensor run when its gradient is complete, before its node.
  */
 #include <stdlib.h>
-#include <string.h>
 
 #include "engine/graph/engine.h"
 
 void tsr__autograd_fini(struct tsr_autograd *autograd)
 {
     free(autograd->heap);
-}
-
-/* ---- nodes ----------------------------------------------------------------------------------- */
-
-static struct tsr_node *node_blank(struct tsr_engine *e, const char *name, tsr_backward_fn backward)
-{
-    struct tsr_node *node = e->autograd.free_nodes;
-    if (node)
-        e->autograd.free_nodes = node->next_free;
-    else
-        node = tsr_arena_alloc(&e->arena, sizeof *node);
-    if (!node) {
-        TSR__RAISE(e, TSR_ENOMEM, "out of memory while emitting");
-        return NULL;
-    }
-    memset(node, 0, sizeof *node);
-    node->refs = 1;
-    node->name = name;
-    node->backward = backward;
-    node->module = e->origin.module;
-    return node;
-}
-
-static void accumulate_backward(struct tsr_engine *e, struct tsr_node *node,
-                                struct tsr_tensor **grad_out, struct tsr_tensor **grad_in);
-
-static struct tsr_node *accumulator_of(struct tsr_engine *e, struct tsr_tensor *leaf)
-{
-    if (!leaf->accumulator) {
-        struct tsr_node *node = node_blank(e, "AccumulateGrad", accumulate_backward);
-        if (!node)
-            return NULL;
-        node->seq = UINT64_MAX;
-        node->n_outputs = 1;
-        node->ptr = leaf;
-        leaf->accumulator = node;
-    }
-    return leaf->accumulator;
-}
-
-struct tsr_node *tsr__node_new(struct tsr_engine *e, const char *name, tsr_backward_fn backward,
-                               struct tsr_tensor *const *inputs, int n_inputs)
-{
-    if (!tsr__ok(e) || !e->grad_enabled)
-        return NULL;
-    bool any = false;
-    for (int i = 0; i < n_inputs; i++)
-        any |= inputs[i] && inputs[i]->requires_grad;
-    if (!any)
-        return NULL;
-    struct tsr_node *node = node_blank(e, name, backward);
-    if (!node)
-        return NULL;
-    node->seq = e->autograd.next_seq++;
-    node->n_outputs = 1;
-    node->recompute = e->autograd.recompute_depth > 0;
-    TSR_CHECK(n_inputs <= TSR_MAX_EDGES);
-    node->n_edges = (uint8_t)n_inputs;
-    for (int i = 0; i < n_inputs; i++) {
-        struct tsr_tensor *t = inputs[i];
-        if (!t || !t->requires_grad)
-            continue;
-        struct tsr_node *next = t->grad_fn ? t->grad_fn : accumulator_of(e, t);
-        if (!next)
-            return node;
-        next->refs++;
-        node->edges[i] = (struct tsr_edge){next, t->grad_fn ? t->output : 0};
-    }
-    return node;
-}
-
-void tsr__node_output(struct tsr_node *node, struct tsr_tensor *out, int output)
-{
-    if (!node || !out)
-        return;
-    out->grad_fn = node;
-    out->output = output;
-    out->requires_grad = true;
-    if (output > 0)
-        node->refs++; /* the first output takes the reference of the creator */
-    if (output >= node->n_outputs)
-        node->n_outputs = (uint8_t)(output + 1);
-}
-
-void tsr__node_save(struct tsr_engine *e, struct tsr_node *node, struct tsr_tensor *t)
-{
-    if (!node || !t || !tsr__ok(e))
-        return;
-    TSR_CHECK(node->n_saved < TSR_MAX_SAVED);
-    node->saved[node->n_saved++] = tsr__region_pack(e, t);
-}
-
-void tsr__node_save_weight(struct tsr_engine *e, struct tsr_node *node, struct tsr_tensor *w)
-{
-    if (!node || !tsr__ok(e))
-        return;
-    TSR_CHECK(!node->w[0] || !node->w[1]);
-    node->w[node->w[0] ? 1 : 0] = w;
-    if (e->autograd.packing || e->autograd.unpacking)
-        node->saved[node->n_saved++] = tsr__region_pack(e, NULL);
-}
-
-struct tsr_tensor *tsr__node_saved(struct tsr_engine *e, struct tsr_node *node, int i)
-{
-    if (!tsr__ok(e))
-        return NULL;
-    TSR_CHECK(i < node->n_saved);
-    struct tsr_saved *saved = &node->saved[i];
-    if (!saved->region)
-        return tsr_retain(saved->tensor);
-    tsr__region_recompute(e, saved->region);
-    if (!tsr__ok(e))
-        return NULL;
-    /* Handed over: each recomputed tensor is asked for once. */
-    struct tsr_tensor *t = saved->region->recomputed[saved->slot];
-    saved->region->recomputed[saved->slot] = NULL;
-    return t;
-}
-
-void tsr__node_touch(struct tsr_engine *e, struct tsr_node *node)
-{
-    for (int i = 0; i < node->n_saved; i++)
-        if (node->saved[i].region)
-            tsr__region_recompute(e, node->saved[i].region);
-}
-
-static void saved_release(struct tsr_engine *e, struct tsr_node *node)
-{
-    for (int i = 0; i < node->n_saved; i++) {
-        struct tsr_saved *saved = &node->saved[i];
-        tsr_release(e, saved->tensor);
-        if (saved->region) {
-            if (saved->region->recomputed && saved->slot < saved->region->n_slots) {
-                tsr_release(e, saved->region->recomputed[saved->slot]);
-                saved->region->recomputed[saved->slot] = NULL;
-            }
-            tsr__region_release(e, saved->region);
-        }
-        *saved = (struct tsr_saved){0};
-    }
-    node->n_saved = 0;
-}
-
-/* Drops a reference; a graph is a long chain, so this walks with a list instead of recursion. */
-void tsr__node_release(struct tsr_engine *e, struct tsr_node *node)
-{
-    if (!node || --node->refs > 0)
-        return;
-    node->next_free = NULL;
-    struct tsr_node *dead = node;
-    while (dead) {
-        struct tsr_node *n = dead;
-        dead = n->next_free;
-        saved_release(e, n);
-        for (int i = 0; i < 2; i++) {
-            tsr_release(e, n->grads[i]);
-            n->grads[i] = NULL;
-        }
-        for (struct tsr_node_hook *h = n->hooks; h;) {
-            struct tsr_node_hook *next = h->next;
-            h->next = e->autograd.free_hooks;
-            e->autograd.free_hooks = h;
-            h = next;
-        }
-        for (int i = 0; i < n->n_edges; i++) {
-            struct tsr_node *to = n->edges[i].node;
-            if (to && --to->refs == 0) {
-                to->next_free = dead;
-                dead = to;
-            }
-        }
-        n->next_free = e->autograd.free_nodes;
-        e->autograd.free_nodes = n;
-    }
-}
-
-static void add_hook(struct tsr_engine *e, struct tsr_node *node, int output,
-                     void (*fn)(struct tsr_engine *, void *, uint32_t), void *user, uint32_t arg)
-{
-    if (!node || !tsr__ok(e))
-        return;
-    struct tsr_node_hook *hook = e->autograd.free_hooks;
-    if (hook)
-        e->autograd.free_hooks = hook->next;
-    else
-        hook = tsr_arena_alloc(&e->arena, sizeof *hook);
-    if (!hook) {
-        TSR__RAISE(e, TSR_ENOMEM, "out of memory while emitting");
-        return;
-    }
-    *hook = (struct tsr_node_hook){fn, user, arg, output, NULL};
-    struct tsr_node_hook **end = &node->hooks;
-    while (*end)
-        end = &(*end)->next;
-    *end = hook;
-}
-
-void tsr__tensor_hook(struct tsr_engine *e, struct tsr_tensor *t,
-                      void (*fn)(struct tsr_engine *, void *, uint32_t), void *user, uint32_t arg)
-{
-    if (t && t->grad_fn)
-        add_hook(e, t->grad_fn, t->output, fn, user, arg);
-}
-
-void tsr__node_hook(struct tsr_engine *e, struct tsr_node *node,
-                    void (*fn)(struct tsr_engine *, void *, uint32_t), void *user, uint32_t arg)
-{
-    add_hook(e, node, -1, fn, user, arg);
 }
 
 /* ---- sums and leaves ------------------------------------------------------------------------- */
@@ -289,8 +76,8 @@ static void buffer_add(struct tsr_engine *e, struct tsr_node *node, int output,
     *slot = sum;
 }
 
-static void accumulate_backward(struct tsr_engine *e, struct tsr_node *node,
-                                struct tsr_tensor **grad_out, struct tsr_tensor **grad_in)
+void tsr__accumulate(struct tsr_engine *e, struct tsr_node *node, struct tsr_tensor **grad_out,
+                     struct tsr_tensor **grad_in)
 {
     (void)grad_in;
     struct tsr_tensor *leaf = node->ptr;
@@ -391,7 +178,7 @@ static void run_leaf(struct tsr_engine *e, struct tsr_node *leaf)
     if (e->emit.capture)
         e->emit.capture->leaf(e, leaf->ptr, grad);
     else if (tsr__ok(e))
-        accumulate_backward(e, leaf, &grad, NULL);
+        tsr__accumulate(e, leaf, &grad, NULL);
     tsr_release(e, grad);
 }
 
@@ -410,7 +197,7 @@ static void run_node(struct tsr_engine *e, struct tsr_node *node)
         node->backward(e, node, grad_out, grad_in);
     tsr_release(e, grad_out[0]);
     tsr_release(e, grad_out[1]);
-    saved_release(e, node);
+    tsr__saved_release(e, node);
     for (int i = 0; i < node->n_edges; i++) {
         struct tsr_node *to = node->edges[i].node;
         if (!to) {
@@ -521,101 +308,4 @@ void tsr__backward_abandon(struct tsr_engine *e)
     e->emit.n_operands = 0;
     e->emit.next_slot = 0;
     e->emit.n_kernel_args = 0;
-}
-
-/* ---- tensors --------------------------------------------------------------------------------- */
-
-/* Tensors and who holds them (autograd.c says who does). */
-
-uint64_t tsr__tensor_bytes(const struct tsr_tensor *t)
-{
-    return t->numel * tsr_dtype_bytes((tsr_dtype)t->dtype);
-}
-
-enum tsr_category tsr__result_category(const struct tsr_engine *e)
-{
-    return e->autograd.in_backward && e->autograd.recompute_depth == 0 ? TSR_CAT_TEMP
-                                                                       : TSR_CAT_ACTIVATION;
-}
-
-static struct tsr_tensor *tensor_blank(struct tsr_engine *e, tsr_dtype dtype, int n_dims,
-                                       const uint64_t *dims)
-{
-    struct tsr_tensor *t = e->autograd.free_tensors;
-    if (t)
-        e->autograd.free_tensors = t->next_free;
-    else
-        t = tsr_arena_alloc(&e->arena, sizeof *t);
-    if (!t) {
-        TSR__RAISE(e, TSR_ENOMEM, "out of memory while emitting");
-        return NULL;
-    }
-    *t = (struct tsr_tensor){
-        .refs = 1, .dtype = (uint8_t)dtype, .n_dims = (uint8_t)n_dims, .numel = 1};
-    for (int i = 0; i < n_dims; i++) {
-        t->dims[i] = dims[i];
-        t->numel *= dims[i];
-    }
-    return t;
-}
-
-struct tsr_tensor *tsr__tensor_new(struct tsr_engine *e, tsr_dtype dtype, int n_dims,
-                                   const uint64_t *dims, enum tsr_category category)
-{
-    if (!tsr__ok(e))
-        return NULL;
-    struct tsr_tensor *t = tensor_blank(e, dtype, n_dims, dims);
-    if (t)
-        t->storage = tsr__storage_new(e, tsr__tensor_bytes(t), category);
-    if (t && !tsr__ok(e)) {
-        tsr_release(e, t);
-        return NULL;
-    }
-    return t;
-}
-
-struct tsr_tensor *tsr__tensor_like(struct tsr_engine *e, const struct tsr_tensor *t,
-                                    tsr_dtype dtype, enum tsr_category category)
-{
-    return t ? tsr__tensor_new(e, dtype, t->n_dims, t->dims, category) : NULL;
-}
-
-struct tsr_tensor *tsr__tensor_view(struct tsr_engine *e, struct tsr_storage *s, tsr_dtype dtype,
-                                    int n_dims, const uint64_t *dims)
-{
-    if (!tsr__ok(e) || !s)
-        return NULL;
-    struct tsr_tensor *t = tensor_blank(e, dtype, n_dims, dims);
-    if (!t)
-        return NULL;
-    t->storage = s;
-    t->is_view = true;
-    tsr__storage_retain(s);
-    return t;
-}
-
-struct tsr_tensor *tsr_retain(struct tsr_tensor *t)
-{
-    if (t)
-        t->refs++;
-    return t;
-}
-
-void tsr_release(struct tsr_engine *e, struct tsr_tensor *t)
-{
-    if (!t || --t->refs > 0)
-        return;
-    TSR_CHECK(t->refs == 0);
-    tsr__storage_release(e, &t->storage);
-    if (t->grad)
-        tsr_release(e, t->grad);
-    struct tsr_node *fn = t->grad_fn, *accumulator = t->accumulator;
-    t->next_free = e->autograd.free_tensors;
-    e->autograd.free_tensors = t;
-    if (accumulator) {
-        accumulator->ptr = NULL;
-        tsr__node_release(e, accumulator);
-    }
-    if (fn)
-        tsr__node_release(e, fn);
 }

@@ -1,14 +1,11 @@
-/* emit.c: storages, instructions, streams and events: the only place that calls the executor.
- * At the end what hooks and collectives of a user may emit (user_emit.h).
+/* emit.c: storages and instructions: the only place that calls the executor.
  *
  * Every function does nothing once the engine has failed or a recomputation has stopped early.
  */
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "engine/graph/engine.h"
-#include "engine/graph/user_emit.h"
 
 void tsr__emitter_fini(struct tsr_engine *e)
 {
@@ -269,6 +266,19 @@ static void note_oom(struct tsr_engine *e, const struct tsr_storage *s)
                                    .memory = tsr_allocator_oom_info(e->emit.allocator)};
 }
 
+/* ALLOC or FREE of the block that the storage has. */
+static struct tsr_instr of_block(uint8_t kind, const struct tsr_storage *s)
+{
+    struct tsr_instr instr = blank(kind, s->stream);
+    instr.category = s->category;
+    instr.buffer = s->buffer;
+    instr.segment = s->block.segment;
+    instr.address = s->block.address;
+    instr.bytes = s->bytes;
+    instr.block_bytes = s->block.bytes;
+    return instr;
+}
+
 void tsr__storage_back(struct tsr_engine *e, struct tsr_storage *s)
 {
     if (!tsr__ok(e) || s->live)
@@ -298,13 +308,7 @@ void tsr__storage_back(struct tsr_engine *e, struct tsr_storage *s)
     }
     if (e->status == TSR_EOOM) /* the executor has no memory for a new segment */
         (void)!say_when(e, tsr_category_name(s->category));
-    struct tsr_instr instr = blank(TSR_ALLOC, s->stream);
-    instr.category = s->category;
-    instr.buffer = s->buffer;
-    instr.segment = s->block.segment;
-    instr.address = s->block.address;
-    instr.bytes = s->bytes;
-    instr.block_bytes = s->block.bytes;
+    struct tsr_instr instr = of_block(TSR_ALLOC, s);
     TSR_CHECK(e->emit.n_operands == 0 &&
               e->emit.n_kernel_args == 0); /* nothing is being put together */
     tsr__emit(e, &instr);
@@ -327,13 +331,7 @@ static void free_anyway(struct tsr_engine *e, struct tsr_storage *s,
 
 static void emit_free(struct tsr_engine *e, struct tsr_storage *s)
 {
-    struct tsr_instr instr = blank(TSR_FREE, s->stream);
-    instr.category = s->category;
-    instr.buffer = s->buffer;
-    instr.segment = s->block.segment;
-    instr.address = s->block.address;
-    instr.bytes = s->bytes;
-    instr.block_bytes = s->block.bytes;
+    struct tsr_instr instr = of_block(TSR_FREE, s);
     tsr_allocator_free(e->emit.allocator, s->block.handle);
     s->block.handle = NULL;
     tsr__emit(e, &instr);
@@ -372,284 +370,4 @@ void tsr__storage_release(struct tsr_engine *e, struct tsr_storage **ps)
 void tsr__storage_set_category(struct tsr_storage *s, enum tsr_category category)
 {
     s->category = (uint8_t)category;
-}
-
-/* ---- streams, communicators, events ---------------------------------------------------------- */
-
-uint16_t tsr__stream_add(struct tsr_engine *e, const char *name, uint8_t role, int8_t priority)
-{
-    struct tsr_stream_info info = {name, role, priority};
-    if (!TSR_PUSH(e->emit.stream_busy, e->emit.n_stream_busy, e->emit.cap_stream_busy, false) ||
-        !TSR_PUSH(e->emit.streams, e->emit.n_streams, e->emit.cap_streams, info)) {
-        TSR__RAISE(e, TSR_ENOMEM, "out of memory");
-        return 0;
-    }
-    e->emit.tables.streams = e->emit.streams;
-    e->emit.tables.n_streams = (uint16_t)e->emit.n_streams;
-    uint16_t stream = (uint16_t)(e->emit.n_streams - 1);
-    /* The order of PyTorch's stream handles, in which a full device's cache is released: streams of
-     * normal priority are made before those of high. */
-    if (e->emit.allocator)
-        tsr_allocator_set_stream_order(e->emit.allocator, stream,
-                                       priority < 0 ? TSR__HIGH_PRIORITY_ORDER + stream : stream);
-    return stream;
-}
-
-uint16_t tsr__comm_add(struct tsr_engine *e, const char *name, uint32_t size, uint32_t stride,
-                       uint16_t queue)
-{
-    for (size_t i = 0; i < e->emit.n_comms; i++)
-        if (strcmp(e->emit.comms[i].name, name) == 0)
-            return (uint16_t)i;
-    struct tsr_comm comm = {.name = tsr_arena_strdup(&e->arena, name),
-                            .size = size,
-                            .stride = stride,
-                            .separate = queue == UINT16_MAX,
-                            .queue = queue == UINT16_MAX ? (uint16_t)e->emit.n_comms : queue};
-    if (!comm.name || !TSR_PUSH(e->emit.comms, e->emit.n_comms, e->emit.cap_comms, comm)) {
-        TSR__RAISE(e, TSR_ENOMEM, "out of memory");
-        return 0;
-    }
-    e->emit.tables.comms = e->emit.comms;
-    e->emit.tables.n_comms = (uint16_t)e->emit.n_comms;
-    return (uint16_t)(e->emit.n_comms - 1);
-}
-
-uint32_t tsr__new_event(struct tsr_engine *e)
-{
-    return ++e->emit.next_event;
-}
-
-static void emit_event(struct tsr_engine *e, uint8_t kind, uint16_t stream, uint32_t event)
-{
-    struct tsr_instr instr = blank(kind, stream);
-    instr.event = event;
-    tsr__emit(e, &instr);
-}
-
-void tsr__host_wait_all(struct tsr_engine *e)
-{
-    for (uint16_t stream = 0; stream < e->emit.n_streams; stream++) {
-        if (!e->emit.stream_busy[stream])
-            continue;
-        uint32_t event = tsr__new_event(e);
-        emit_event(e, TSR_RECORD, stream, event);
-        emit_event(e, TSR_HOST_WAIT, 0, event);
-        e->emit.stream_busy[stream] = false;
-    }
-}
-
-static void trace_stream_event(struct tsr_engine *e, const char *name, uint16_t stream,
-                               const char *key, int64_t value)
-{
-    if (!e->emit.has_trace || !tsr__ok(e))
-        return;
-    struct tsr_event ev;
-    tsr__event_begin(&ev, name);
-    ev.is_stream_event = true;
-    if (stream != UINT16_MAX)
-        tsr__event_str(&ev, "stream", e->emit.streams[stream].name);
-    if (strcmp(key, "on") == 0)
-        tsr__event_str(&ev, key, e->emit.streams[value].name);
-    else if (*key)
-        tsr__event_int(&ev, key, value);
-    tsr__event_send(e, &ev);
-}
-
-/* stream waits for everything that `on` has been given so far. */
-void tsr__wait_stream(struct tsr_engine *e, uint16_t stream, uint16_t on)
-{
-    trace_stream_event(e, "wait_stream", stream, "on", on);
-    if (stream == on) /* both roles on one stream: order is given */
-        return;
-    uint32_t event = tsr__new_event(e);
-    emit_event(e, TSR_RECORD, on, event);
-    emit_event(e, TSR_WAIT, stream, event);
-}
-
-uint32_t tsr__record_event(struct tsr_engine *e, uint16_t stream)
-{
-    uint32_t event = tsr__new_event(e);
-    emit_event(e, TSR_RECORD, stream, event);
-    if (e->emit.has_trace && tsr__ok(e)) {
-        if (!TSR_PUSH(e->emit.trace_events, e->emit.n_trace_events, e->emit.cap_trace_events,
-                      event))
-            TSR__RAISE(e, TSR_ENOMEM, "out of memory");
-        trace_stream_event(e, "record_event", stream, "event", (int64_t)e->emit.n_trace_events);
-    }
-    return event;
-}
-
-/* Number of the event among the recorded ones, as in the golden data. */
-static int64_t trace_number(const struct tsr_engine *e, uint32_t event)
-{
-    for (size_t i = e->emit.n_trace_events; i-- > 0;)
-        if (e->emit.trace_events[i] == event)
-            return (int64_t)i + 1;
-    return 0;
-}
-
-void tsr__wait_event(struct tsr_engine *e, uint16_t stream, uint32_t event)
-{
-    if (e->emit.has_trace)
-        trace_stream_event(e, "wait_event", stream, "event", trace_number(e, event));
-    emit_event(e, TSR_WAIT, stream, event);
-}
-
-void tsr__host_wait_event(struct tsr_engine *e, uint32_t event)
-{
-    if (e->emit.has_trace)
-        trace_stream_event(e, "synchronize_event", UINT16_MAX, "event", trace_number(e, event));
-    emit_event(e, TSR_HOST_WAIT, 0, event);
-}
-
-/* Work handle of an asynchronous collective: its event was recorded behind it. */
-void tsr__wait_work(struct tsr_engine *e, uint16_t stream, uint32_t event)
-{
-    trace_stream_event(e, "wait_work", stream, "", 0);
-    emit_event(e, TSR_WAIT, stream, event);
-}
-
-/* ---- trace ----------------------------------------------------------------------------------- */
-
-void tsr__event_begin(struct tsr_event *ev, const char *name)
-{
-    ev->name = name;
-    ev->is_stream_event = false;
-    ev->n_fields = 0;
-}
-
-static struct tsr_field *field(struct tsr_event *ev, const char *key, enum tsr_field_type type)
-{
-    TSR_CHECK(ev->n_fields < TSR_MAX_FIELDS);
-    struct tsr_field *f = &ev->fields[ev->n_fields++];
-    *f = (struct tsr_field){.key = key, .type = type};
-    return f;
-}
-
-void tsr__event_str(struct tsr_event *ev, const char *key, const char *value)
-{
-    field(ev, key, value ? TSR_FIELD_STRING : TSR_FIELD_NULL)->s = value;
-}
-
-void tsr__event_int(struct tsr_event *ev, const char *key, int64_t value)
-{
-    field(ev, key, TSR_FIELD_INT)->i = value;
-}
-
-void tsr__event_bool(struct tsr_event *ev, const char *key, bool value)
-{
-    field(ev, key, TSR_FIELD_BOOL)->i = value;
-}
-
-void tsr__event_num(struct tsr_event *ev, const char *key, double value)
-{
-    field(ev, key, value != 0 ? TSR_FIELD_DOUBLE : TSR_FIELD_NULL)->d = value;
-}
-
-void tsr__event_strs(struct tsr_event *ev, const char *key, const char *const *v, size_t n)
-{
-    struct tsr_field *f = field(ev, key, TSR_FIELD_STRINGS);
-    f->strings = v;
-    f->i = (int64_t)n;
-}
-
-void tsr__event_send(struct tsr_engine *e, const struct tsr_event *ev)
-{
-    if (e->emit.has_trace && tsr__ok(e))
-        e->emit.trace.event(e->emit.trace.user, ev);
-}
-
-/* ---- what a user may emit -------------------------------------------------------------------- */
-
-/* What a user's hook or custom collective may emit: transfers, a reduction, copies and
- * kernels on the stream that the engine has chosen. */
-
-static void emit_p2p(struct tsr_engine *e, uint8_t kind, struct tsr_tensor *t, uint64_t offset,
-                     uint64_t bytes, uint16_t comm, uint32_t peer)
-{
-    if (!t || !tsr__ok(e))
-        return;
-    tsr__operand(e, t->storage, t->offset + offset, bytes, kind == TSR_SEND ? TSR_READ : TSR_WRITE,
-                 (tsr_dtype)t->dtype);
-    struct tsr_instr instr = {.kind = kind,
-                              .dtype = t->dtype,
-                              .stream = e->stream,
-                              .comm = comm,
-                              .peer = (uint16_t)peer,
-                              .bytes = bytes};
-    tsr__emit(e, &instr);
-}
-
-void tsr_emit_send(struct tsr_engine *e, struct tsr_tensor *t, uint64_t offset, uint64_t bytes,
-                   uint16_t comm, uint32_t peer)
-{
-    emit_p2p(e, TSR_SEND, t, offset, bytes, comm, peer);
-}
-
-void tsr_emit_recv(struct tsr_engine *e, struct tsr_tensor *t, uint64_t offset, uint64_t bytes,
-                   uint16_t comm, uint32_t peer)
-{
-    emit_p2p(e, TSR_RECV, t, offset, bytes, comm, peer);
-}
-
-static void emit_bracket(struct tsr_engine *e, uint8_t kind)
-{
-    struct tsr_instr instr = {.kind = kind, .stream = e->stream, .comm = UINT16_MAX};
-    tsr__emit(e, &instr);
-}
-
-void tsr_emit_all_reduce(struct tsr_engine *e, struct tsr_tensor *t, uint16_t comm)
-{
-    if (!t || !tsr__ok(e))
-        return;
-    tsr__operand_tensor(e, t, TSR_READ_WRITE);
-    struct tsr_instr instr = {.kind = TSR_ALL_REDUCE,
-                              .dtype = t->dtype,
-                              .reduce_op = TSR_REDUCE_SUM,
-                              .stream = e->stream,
-                              .comm = comm,
-                              .bytes = tsr__tensor_bytes(t)};
-    tsr__emit(e, &instr);
-}
-
-void tsr_emit_group_begin(struct tsr_engine *e)
-{
-    emit_bracket(e, TSR_GROUP_BEGIN);
-}
-
-void tsr_emit_group_end(struct tsr_engine *e)
-{
-    emit_bracket(e, TSR_GROUP_END);
-}
-
-void tsr_emit_device_copy(struct tsr_engine *e, struct tsr_tensor *to, uint64_t to_offset,
-                          struct tsr_tensor *from, uint64_t from_offset, uint64_t bytes)
-{
-    if (!to || !from || !tsr__ok(e))
-        return;
-    tsr__operand(e, from->storage, from->offset + from_offset, bytes, TSR_READ,
-                 (tsr_dtype)from->dtype);
-    tsr__operand(e, to->storage, to->offset + to_offset, bytes, TSR_WRITE, (tsr_dtype)to->dtype);
-    tsr__emit_copy(e, (tsr_dtype)to->dtype, bytes, bytes, "device_copy");
-}
-
-uint64_t tsr_tensor_bytes(const struct tsr_tensor *t)
-{
-    return t ? tsr__tensor_bytes(t) : 0;
-}
-
-void tsr_emit_user_op(struct tsr_engine *e, struct tsr_tensor *buffer, const char *name,
-                      double flops)
-{
-    if (!buffer || !tsr__ok(e))
-        return;
-    tsr__operand_tensor(e, buffer, TSR_READ_WRITE);
-    struct tsr_work work = {.op = TSR_OP_USER,
-                            .dtype = buffer->dtype,
-                            .name = name,
-                            .flops = flops,
-                            .bytes_read = tsr__tensor_bytes(buffer),
-                            .bytes_written = tsr__tensor_bytes(buffer)};
-    tsr__emit_op(e, &work);
 }

@@ -153,8 +153,10 @@ void tsr__emit_fill(struct tsr_engine *e, const struct tsr_storage *s, tsr_dtype
                     double value);
 void tsr__emit_mark(struct tsr_engine *e, enum tsr_mark mark, uint32_t value);
 void tsr__set_phase(struct tsr_engine *e, enum tsr_phase phase, uint32_t micro);
-uint32_t tsr__new_event(struct tsr_engine *e);
 
+/* ---- streams.c ------------------------------------------------------------------------------- */
+
+uint32_t tsr__new_event(struct tsr_engine *e);
 /* The host waits for all that was launched: a wait per stream that has work. */
 void tsr__host_wait_all(struct tsr_engine *e);
 enum { TSR__HIGH_PRIORITY_ORDER = 128 }; /* of streams in the allocator's sets */
@@ -177,7 +179,7 @@ void tsr__host_free(struct tsr_engine *e, struct tsr_storage *s);
 void tsr__pinned_use(struct tsr_engine *e, const struct tsr_storage *s);
 void tsr__pinned_settle(struct tsr_engine *e);
 
-/* ---- trace ----------------------------------------------------------------------------------- */
+/* ---- trace_event.c --------------------------------------------------------------------------- */
 
 void tsr__event_begin(struct tsr_event *ev, const char *name);
 void tsr__event_str(struct tsr_event *ev, const char *key, const char *value); /* NULL: null */

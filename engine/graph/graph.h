@@ -123,7 +123,12 @@ struct tsr_node {
 
 enum { TSR_N_ARGS = 4 };
 
-struct tsr_region { /* one checkpointed call (checkpoint.c) */
+/* One checkpointed call (checkpoint.c).
+ *
+ * Invariant: a reference per slot that a node has, and one for the forward while it runs. The k-th
+ * save of the forward is slot k, and the k-th save of the recomputation fills it: both run the same
+ * operations in the same order. Each slot is asked for once. */
+struct tsr_region {
     int refs;
     struct tsr_module *module;
     bool outside, early_stop;
@@ -174,7 +179,7 @@ struct tsr_autograd {
 };
 void tsr__autograd_fini(struct tsr_autograd *autograd);
 
-/* ---- autograd.c ------------------------------------------------------------------------------ */
+/* ---- tensor.c -------------------------------------------------------------------------------- */
 
 struct tsr_tensor *tsr__tensor_new(struct tsr_engine *e, tsr_dtype dtype, int n_dims,
                                    const uint64_t *dims, enum tsr_category category);
@@ -186,6 +191,8 @@ struct tsr_tensor *tsr__tensor_view(struct tsr_engine *e, struct tsr_storage *s,
 uint64_t tsr__tensor_bytes(const struct tsr_tensor *t);
 /* Category for results of operations: Temp in backward, else Activation. */
 enum tsr_category tsr__result_category(const struct tsr_engine *e);
+
+/* ---- node.c ---------------------------------------------------------------------------------- */
 
 /* Creates the node of an operation if any input needs a gradient; sets requires_grad and grad_fn of
  * the outputs. Returns NULL when nothing needs a gradient. */
@@ -200,10 +207,19 @@ void tsr__node_touch(struct tsr_engine *e, struct tsr_node *node);
 /* Counts a save without a node's wish for the tensor (weights: their storage belongs to FSDP). */
 void tsr__node_save_weight(struct tsr_engine *e, struct tsr_node *node, struct tsr_tensor *w);
 void tsr__node_release(struct tsr_engine *e, struct tsr_node *node);
+/* Lets go of what the node saved: it has run, or nobody holds it any more. */
+void tsr__saved_release(struct tsr_engine *e, struct tsr_node *node);
 void tsr__tensor_hook(struct tsr_engine *e, struct tsr_tensor *t,
                       void (*fn)(struct tsr_engine *, void *, uint32_t), void *user, uint32_t arg);
 void tsr__node_hook(struct tsr_engine *e, struct tsr_node *node,
                     void (*fn)(struct tsr_engine *, void *, uint32_t), void *user, uint32_t arg);
+
+/* ---- autograd.c ------------------------------------------------------------------------------ */
+
+/* The backward of a leaf's accumulator: its gradient is stored, or added to the one that is there.
+ */
+void tsr__accumulate(struct tsr_engine *e, struct tsr_node *node, struct tsr_tensor **grad_out,
+                     struct tsr_tensor **grad_in);
 /* Category at birth of a gradient on its way to node `to`. */
 enum tsr_category tsr__grad_category(const struct tsr_engine *e, const struct tsr_node *to);
 /* Runs `fn` when the backward that runs is over. False: no memory (raised). */

@@ -16,6 +16,11 @@ struct tsr_fsdp_param;
 struct tsr_param_cut;       /* layout.h */
 struct tsr_tensor_parallel; /* tensor_parallel.c */
 
+/* A parameter under all its names.
+ *
+ * Invariant: a parameter is managed by a group (`fsdp`: a shard), perhaps as a range of a flat one
+ * (`flat`), or is whole on every rank (`master`, from initialisation on). `value` is what modules
+ * read: of a managed one NULL while it is sharded. */
 struct tsr_param {
     char *name, *fqn; /* fqn: the first place in module order */
     int n_dims;
@@ -61,6 +66,9 @@ struct tsr_module_hooks {
                                        struct tsr_tensor *out);
 };
 
+/* Invariant: a module that stands at several places of the tree is one struct with the name of the
+ * first (child_names of its parents have the others), so walks mark `visited`. `state` implies
+ * `hooks`; the bucketed replicate sets hooks alone. */
 struct tsr_module {
     struct tsr_engine *engine;
     uint32_t visited; /* stamp of the last walk */

@@ -18,6 +18,9 @@ struct tsr_event_place {
     uint32_t number;
 };
 
+/* Invariant: number i belongs to the i-th live buffer (event) that the walk has met, so
+ * ids[i] == *buffers[i] as long as the engine has not moved on; events may be kept in several
+ * places, which then have one number. */
 struct tsr_state_walk {
     uint64_t digest; /* 0: the state cannot be told (replay.h says when) */
     /* by number */

@@ -288,7 +288,8 @@ static tsr_status choose(struct reshard *r, int dim)
     return TSR_OK;
 }
 
-/* ---- tensors and states ---------------------------------------------------------------------- */
+/* ---- a tensor ----------------------------------------------------------------------------------
+ */
 
 static tsr_status check_pair(const struct tsr_dtensor *from, uint32_t from_world,
                              const struct tsr_dtensor *to, unsigned bytes)
@@ -335,52 +336,4 @@ tsr_status tsr_reshard_tensor(const struct tsr_dtensor *from, uint32_t from_worl
                         .fn = fn,
                         .user = user};
     return reshard(&r, to, to_rank);
-}
-
-static tsr_status match_entry(const struct tsr_state_dict *from, const struct tsr_state_entry *want,
-                              size_t hint, size_t *index)
-{
-    /* two states of one model have their entries in the same order */
-    const struct tsr_state_entry *found = NULL;
-    if (hint < from->n && !strcmp(from->entries[hint].fqn, want->fqn))
-        found = &from->entries[hint];
-    else
-        found = tsr_state_dict_find(from, want->fqn);
-    if (!found)
-        return tsr_fail(TSR_EVALUE, "the source state has no key %s", want->fqn);
-    if (found->dtype != want->dtype)
-        return tsr_fail(TSR_EVALUE, "%s is %s in the source state and %s in the destination",
-                        want->fqn, tsr_dtype_name(found->dtype), tsr_dtype_name(want->dtype));
-    *index = (size_t)(found - from->entries);
-    return TSR_OK;
-}
-
-tsr_status tsr_reshard_state(const struct tsr_state_dict *from, const struct tsr_state_dict *to,
-                             uint32_t to_rank, tsr_byte_range_fn fn, void *user)
-{
-    if (to_rank >= to->world || from->world == 0)
-        return tsr_fail(TSR_EVALUE, "rank %u of %u reads from %u ranks", to_rank, to->world,
-                        from->world);
-    for (size_t i = 0; i < to->n; i++) {
-        const struct tsr_state_entry *want = &to->entries[i];
-        size_t k = 0;
-        if (want->alias_of != i)
-            continue;
-        TSR_TRY(match_entry(from, want, i, &k));
-        const struct tsr_dtensor *a = &from->layouts[from->entries[k].layout];
-        const struct tsr_dtensor *b = &to->layouts[want->layout];
-        unsigned bytes = tsr_dtype_bytes(want->dtype);
-        tsr_status status = check_pair(a, from->world, b, bytes);
-        if (status != TSR_OK)
-            return tsr_fail(status, "%s: %s", want->fqn, tsr_error_text());
-        struct reshard r = {.from = a,
-                            .n_dims = b->n_dims,
-                            .bytes = bytes,
-                            .base = to_rank % from->world,
-                            .pending = {.from_entry = k, .to_entry = i, .to_rank = to_rank},
-                            .fn = fn,
-                            .user = user};
-        TSR_TRY(reshard(&r, b, to_rank));
-    }
-    return TSR_OK;
 }

@@ -20,6 +20,8 @@ struct tsr_state_entry {
     bool on_host;    /* CPU offload (R229) */
 };
 
+/* Invariant: alias_of of an entry is an entry at or before it whose own alias_of is itself; equal
+ * layouts have one index. */
 struct tsr_state_dict {
     uint32_t world;
     size_t n, cap;
@@ -46,10 +48,9 @@ const struct tsr_state_entry *tsr_state_dict_find(const struct tsr_state_dict *s
 
 /* ---- resharding ------------------------------------------------------------------------------ */
 
-/* Bytes to copy from a source rank's shard of an entry to a destination rank's. Offsets are into
+/* Bytes to copy from a source rank's shard of a tensor to a destination rank's. Offsets are into
  * the shard, without padding. */
 struct tsr_byte_range {
-    size_t from_entry, to_entry;
     uint32_t from_rank, to_rank;
     uint64_t from_offset, to_offset, bytes;
 };
@@ -62,9 +63,5 @@ typedef tsr_status (*tsr_byte_range_fn)(void *user, const struct tsr_byte_range 
 tsr_status tsr_reshard_tensor(const struct tsr_dtensor *from, uint32_t from_world,
                               const struct tsr_dtensor *to, uint32_t to_rank, unsigned bytes,
                               tsr_byte_range_fn fn, void *user) TSR_MUST_USE;
-/* Of a whole state; entries are matched by name, aliases of the destination are skipped.
- * ValueError: a key that `from` lacks, another shape or dtype, no such rank. */
-tsr_status tsr_reshard_state(const struct tsr_state_dict *from, const struct tsr_state_dict *to,
-                             uint32_t to_rank, tsr_byte_range_fn fn, void *user) TSR_MUST_USE;
 
 #endif

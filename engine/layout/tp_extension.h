@@ -29,6 +29,10 @@ struct tsr_shard {
     char placement[48]; /* "rank:3/cuda:3" */
 };
 
+/* A tensor in shards of which a rank has at most one.
+ *
+ * Invariant: shards lie in order of their offsets and cover the tensor; `inner` has the size of
+ * `local` where both are there (R246). */
 struct tsr_sharded_tensor {
     int n_dims;
     uint64_t size[TSR_DT_MAX_DIMS];

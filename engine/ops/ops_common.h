@@ -20,7 +20,10 @@ struct tsr_model_info {
     bool head;         /* its last module can make the loss in chunks (tsr__head()) */
     bool by_iteration; /* what runs depends on the number of the iteration */
 };
-/* What operations keep from one call to the next. */
+/* What operations keep from one call to the next.
+ *
+ * Invariant: add_norm.on only while a module with a fused sum is being called; a workspace is taken
+ * by the first operation that needs it and never given back, as cuBLAS keeps its own. */
 struct tsr_op_state {
     struct { /* a norm that is called with a sum (ops_fused.h) */
         bool on;

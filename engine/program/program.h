@@ -210,6 +210,11 @@ enum tsr_scalar {
     TSR_N_SCALARS
 };
 
+/* One instruction: which fields count is said by its kind.
+ *
+ * Invariant, of all that one engine emits: operands of a device buffer come between its ALLOC and
+ * its FREE, an event is recorded before it is waited for, GROUP_BEGIN and GROUP_END come in pairs.
+ */
 struct tsr_instr {
     uint8_t kind;      /* enum tsr_instr_kind */
     uint8_t dtype;     /* collectives, copies */

@@ -20,11 +20,6 @@
 
 struct tsr_engine;
 
-/* Between steps. 0: the state cannot be told. Equal digests of one engine: tsr_step_run() emits
- * programs with equal hashes and equal offsets, and leaves states with equal digests. 0 also if the
- * host has no memory. */
-uint64_t tsr_engine_state_digest(struct tsr_engine *engine);
-
 struct tsr_step_cache;
 /* For one engine; may be destroyed after it. Errors: TSR_ENOMEM. */
 tsr_status tsr_step_cache_create(struct tsr_engine *engine,
@@ -40,11 +35,5 @@ tsr_status tsr_step_run_cached(struct tsr_step_cache *cache, uint32_t iteration)
  * option): it may be some replayed steps behind, and catches up without executing them again.
  * Errors: TSR_EDEFECT if it was used, or what it does then is not what was replayed. */
 tsr_status tsr_step_cache_settle(struct tsr_step_cache *cache) TSR_MUST_USE;
-
-struct tsr_step_cache_stats {
-    uint64_t emitted, replayed; /* steps */
-    uint64_t refused;           /* programs that did not come out the same: never replayed */
-};
-struct tsr_step_cache_stats tsr_step_cache_stats(const struct tsr_step_cache *cache);
 
 #endif

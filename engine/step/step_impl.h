@@ -17,7 +17,10 @@ struct tsr__save_copy;
 
 enum { TSR__MAX_REPORTS = TSR_MAX_MICRO + 1 }; /* losses and a norm */
 
-/* Shards that are saved beside training (outside_save.c). */
+/* Shards that are saved beside training (outside_save.c).
+ *
+ * Invariant: copies is NULL exactly while nothing is being saved; is_copying until the end of the
+ * next step, when the copies are lent to whoever writes them. */
 struct tsr__save {
     struct tsr__item *items;       /* owned */
     struct tsr__save_copy *copies; /* owned; NULL: nothing is being saved */
@@ -49,7 +52,7 @@ struct tsr_step_state {
     struct tsr_storage **opt_temps;  /* scratch of the optimizer, by parameter */
     struct tsr_storage **clip_norms; /* scratch of clipping, two for each parameter */
     tsr_dtype clip_dtype;            /* of norms and factor: f64 if a gradient is */
-    struct tsr_storage *clip_factor; /* for the optimizer of this step (reduce.c) */
+    struct tsr_storage *clip_factor; /* for the optimizer of this step (tsr__folded_scale) */
     struct tsr__save save;
 };
 
@@ -63,6 +66,12 @@ struct tsr_tensor *tsr__forward_loss(struct tsr_engine *e, struct tsr_module *en
 /* The value of one f32 on the device goes to the host, asynchronously (step.report). */
 void tsr__report_value(struct tsr_engine *e, uint8_t what, uint32_t micro, struct tsr_storage *s,
                        tsr_dtype dtype);
+
+/* ---- init_params.c --------------------------------------------------------------------------- */
+
+/* Args that say which piece this rank holds; what and name: KERNELS.md. */
+void tsr__piece_args(struct tsr_engine *e, const struct tsr_param *p, unsigned what, uint64_t name);
+uint64_t tsr__param_hash(const struct tsr_param *p);
 
 /* ---- metrics.c ------------------------------------------------------------------------------- */
 
@@ -130,7 +139,7 @@ enum {
     TSR__STATE1 = 4,
     TSR__PARAM = 8,
     TSR__TEMP_READ = 16,
-    TSR__MIRROR = 32, /* written, where there is one (param_group.c) */
+    TSR__MIRROR = 32, /* written, where there is one (mirror.c) */
     TSR__SCALED = 64  /* gradients are read times what is left to do (reduce.c) */
 };
 /* KERNELS.md */
@@ -159,9 +168,6 @@ void tsr__transfer(struct tsr_engine *e, const struct tsr_storage *from, uint64_
                    const struct tsr_storage *to, uint64_t bytes, tsr_dtype dtype, const char *name);
 /* Zeros. */
 void tsr__fill(struct tsr_engine *e, const struct tsr_storage *s);
-/* Args that say which piece this rank holds; what and name: KERNELS.md. */
-void tsr__piece_args(struct tsr_engine *e, const struct tsr_param *p, unsigned what, uint64_t name);
-uint64_t tsr__param_hash(const struct tsr_param *p);
 /* The values of the iteration are there: HOST_OPs tell the host. */
 void tsr__deliver_reports(struct tsr_engine *e);
 /* The host waits until the memory of the latest batch may be written again. */

@@ -16,7 +16,7 @@
 #include <cmocka.h>
 #include <jansson.h>
 
-#include "engine/allocator/allocator.h"
+#include "tests/empty_cache.h"
 
 #if TSR_HAVE_ZLIB
 #include <zlib.h>
@@ -178,7 +178,7 @@ static void replay_event(struct replay *r, const json_t *events, const json_t *t
         replay_refusal(r, event);
         break;
     case EVENT_EMPTY_CACHE: /* its segment events follow it: compared with the next ones */
-        tsr_allocator_empty_cache(r->allocator);
+        empty_cache(r->allocator);
         r->first_segment = r->event + 1;
         return;
     case EVENT_STATS:

@@ -4,7 +4,7 @@
  */
 #include <math.h>
 
-#include "engine/replay/replay.h"
+#include "engine/replay/replay_impl.h"
 #include "exec/cuda/device/cuda_device.h"
 #include "tests/exec/jobs_testing.h"
 #include "tests/standin/standin.h"
@@ -72,7 +72,7 @@ static tsr_status run_steps(struct job_rank *r, struct outcome *out)
         out->peaks[i] = tsr_exec_memory(r->executor).peak_allocated;
     }
     if (cache)
-        out->replayed = tsr_step_cache_stats(cache).replayed;
+        out->replayed = cache->stats.replayed;
     tsr_step_cache_destroy(cache);
     return status;
 }

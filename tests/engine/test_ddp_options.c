@@ -1,6 +1,7 @@
 /* test_ddp_options.c: constructor options and comm hooks of the bucketed replicate (sections 5.3,
  * 5.4; R212, R217, R219).
  */
+#include "engine/ddp/reducer.h"
 #include "tests/rules/rules_order.h"
 
 enum { LAYER = 8 + 96 + 12 + 96, ALL = LAYER + 128 + 8 + 128 }; /* elements, one layer */
@@ -31,7 +32,7 @@ static void device_id(void **state)
     for (size_t i = 0; i < sizeof good / sizeof *good; i++) {
         struct rig r;
         start(&r, &(struct tsr_ddp_options){.device_id = good[i].id});
-        assert_int_equal(tsr_ddp_n_device_ids(r.e), good[i].n);
+        assert_int_equal(r.e->reducer->n_device_ids, good[i].n);
         rig_close(&r);
     }
     refused(&(struct tsr_ddp_options){.device_id = "first"}, TSR_ERUNTIME,

@@ -6,7 +6,7 @@
  */
 #include <dirent.h>
 
-#include "engine/replay/replay.h"
+#include "engine/replay/replay_impl.h"
 #include "experiments/cli/player/trace/trace_scenario.h"
 #include "tests/exec/jobs_testing.h"
 
@@ -30,6 +30,20 @@ struct pair {
     uint32_t every; /* steps from one disturbance to the next; 0: there is one */
     uint64_t digests[STEPS], after[STEPS], programs[STEPS], offsets[STEPS];
 };
+
+/* Of the cache of steps. */
+struct stats {
+    uint64_t emitted, replayed, refused;
+};
+
+static uint64_t state_digest(struct tsr_engine *e)
+{
+    struct tsr_state_walk walk = {0};
+    job_ok(tsr__walk_state(e, &walk));
+    uint64_t digest = walk.digest;
+    tsr__walk_fini(&walk);
+    return digest;
+}
 
 static void begin_program(struct side *s)
 {
@@ -122,12 +136,12 @@ static tsr_status run_step(struct pair *p, uint32_t i)
 {
     begin_program(&p->emits);
     begin_program(&p->replays);
-    p->digests[i] = tsr_engine_state_digest(p->emits.engine);
+    p->digests[i] = state_digest(p->emits.engine);
     TSR_TRY(tsr_step_run(p->emits.engine, i));
     job_ok(tsr_step_run_cached(p->replays.cache, i));
     p->programs[i] = tsr_program_hash(&p->emits.program);
     p->offsets[i] = tsr_program_offsets_hash(&p->emits.program);
-    p->after[i] = tsr_engine_state_digest(p->emits.engine);
+    p->after[i] = state_digest(p->emits.engine);
     compare_programs(p, i);
     check_promise(p, i);
     return TSR_OK;
@@ -137,8 +151,7 @@ static tsr_status run_step(struct pair *p, uint32_t i)
 static bool disturb(struct pair *p)
 {
     job_ok(tsr_step_cache_settle(p->replays.cache));
-    assert_int_equal(tsr_engine_state_digest(p->emits.engine),
-                     tsr_engine_state_digest(p->replays.engine));
+    assert_int_equal(state_digest(p->emits.engine), state_digest(p->replays.engine));
     tsr_status a = p->disturb(p->emits.engine, p->job), b = p->disturb(p->replays.engine, p->job);
     assert_int_equal(a, b);
     return a == TSR_OK;
@@ -150,13 +163,14 @@ static bool is_disturbed(const struct pair *p, uint32_t i)
 }
 
 /* False: the scenario is one that cannot be run. */
-static bool run_pair(struct pair *p, struct tsr_step_cache_stats *stats)
+static bool run_pair(struct pair *p, struct stats *stats)
 {
     bool runs = open_side(p, &p->emits) == TSR_OK && open_side(p, &p->replays) == TSR_OK;
     for (uint32_t i = 0; i < STEPS && runs; i++)
         runs = (!is_disturbed(p, i) || disturb(p)) && run_step(p, i) == TSR_OK;
     if (p->replays.cache)
-        *stats = tsr_step_cache_stats(p->replays.cache);
+        *stats = (struct stats){p->replays.cache->stats.emitted, p->replays.cache->stats.replayed,
+                                p->replays.cache->stats.refused};
     close_side(&p->emits);
     close_side(&p->replays);
     return runs;
@@ -183,7 +197,7 @@ static void each_strategy(tsr_status (*how)(struct tsr_engine *, const void *), 
     strategies_open(&s);
     for (size_t i = 0; i < s.file.n; i++) {
         struct tsr_job job;
-        struct tsr_step_cache_stats stats = {0};
+        struct stats stats = {0};
         strategies_job(&s, s.file.strategies[i].name, &job);
         struct pair p = {.name = s.file.strategies[i].name,
                          .build = build_strategy,
@@ -251,14 +265,14 @@ static tsr_status make_calls(struct tsr_engine *engine, const void *job)
     const struct tsr_scenario *scenario = job;
     const struct tsr_yaml_node *calls = tsr_node_get(scenario->doc.root, "calls");
     for (size_t i = 0; calls && i < calls->n; i++)
-        TSR_TRY(tsr_scenario_call(engine, calls->items[i]));
+        TSR_TRY(tsr_scenario_call(engine, calls->items[i], NULL));
     return TSR_OK;
 }
 
 static void scenario(const char *path, const char *name, unsigned *n_run, unsigned *n_replayed)
 {
     struct tsr_scenario s;
-    struct tsr_step_cache_stats stats = {0};
+    struct stats stats = {0};
     job_ok(tsr_scenario_load(path, &s));
     if (!strcmp(s.kind, "train") || !strcmp(s.kind, "ddp")) {
         job_ok(tsr_scenario_mesh(&s));

@@ -10,7 +10,7 @@
 
 #include <cmocka.h>
 
-#include "engine/allocator/allocator_impl.h"
+#include "tests/empty_cache.h"
 
 #define KIB (UINT64_C(1) << 10)
 #define MIB (UINT64_C(1) << 20)
@@ -207,9 +207,9 @@ static void test_allocator__device__takes_the_range_that_was_released_first(void
     for (uint16_t i = 0; i < 3; i++)
         blocks[i] = take(a, 12 * MIB, i);
     tsr_allocator_free(a, blocks[1].handle);
-    tsr_allocator_empty_cache(a);
+    empty_cache(a);
     tsr_allocator_free(a, blocks[0].handle);
-    tsr_allocator_empty_cache(a);
+    empty_cache(a);
     assert_int_equal(take(a, 14 * MIB, 0).address, 36 * MIB);
     assert_int_equal(take(a, 12 * MIB, 0).address, 12 * MIB);
     assert_int_equal(take(a, 12 * MIB, 0).address, 0);
@@ -231,7 +231,7 @@ static void test_allocator__expandable__grows_at_the_end_and_unmaps_whole_units(
     assert_int_equal(third.address, first.address + 65 * MIB);
     /* [15, 65) MiB are free: units [20, 60) go back, the edges stay. */
     tsr_allocator_free(a, second.handle);
-    tsr_allocator_empty_cache(a);
+    empty_cache(a);
     assert_int_equal(d.reserved, 40 * MIB);
     assert_int_equal(d.n_unmaps, 1);
     /* The hole is mapped again, from the free block before it. */
@@ -241,7 +241,7 @@ static void test_allocator__expandable__grows_at_the_end_and_unmaps_whole_units(
     tsr_allocator_free(a, first.handle);
     tsr_allocator_free(a, again.handle);
     tsr_allocator_free(a, third.handle);
-    tsr_allocator_empty_cache(a);
+    empty_cache(a);
     assert_int_equal(d.reserved, 0);
     tsr_allocator_destroy(a);
 }
@@ -289,7 +289,7 @@ static void test_allocator__oom__says_what_was_asked_and_what_is_there(void **st
         /* It can go on. */
         tsr_allocator_free(a, take(a, 20 * MIB, 0).handle);
         tsr_allocator_free(a, held.handle);
-        tsr_allocator_empty_cache(a);
+        empty_cache(a);
         assert_int_equal(tsr_allocator_stats(a).reserved, 0);
         tsr_allocator_destroy(a);
     }
@@ -435,7 +435,7 @@ static void stress(struct tsr_allocator_config config, uint64_t seed)
             live[victim] = live[--n];
         }
         if (step % 997 == 0)
-            tsr_allocator_empty_cache(a);
+            empty_cache(a);
         if (step % 50 == 0)
             check_all(a, &d, live, n);
     }
@@ -443,7 +443,7 @@ static void stress(struct tsr_allocator_config config, uint64_t seed)
         tsr_allocator_free(a, live[--n].block.handle);
     check_all(a, &d, live, 0);
     assert_int_equal(a->stats.inactive_split, 0); /* every segment is one free block again */
-    tsr_allocator_empty_cache(a);
+    empty_cache(a);
     assert_int_equal(tsr_allocator_stats(a).reserved, 0);
     tsr_allocator_destroy(a);
 }

@@ -9,6 +9,7 @@
 
 #include <cmocka.h>
 
+#include "tests/empty_cache.h"
 #include "tests/naive_allocator.h"
 
 enum { MAX_LIVE = 250, N_STEPS = 1500, N_CONFIGS = 400, N_STREAMS = 4 };
@@ -139,7 +140,7 @@ static void give(struct pair *p, size_t i)
 static void step(struct pair *p, size_t aim, uint64_t *random)
 {
     if (below(random, 300) == 0) {
-        tsr_allocator_empty_cache(p->fast);
+        empty_cache(p->fast);
         naive_release_all(&p->naive);
     } else if (p->n_live > 0 && (p->n_live >= aim || below(random, 100) < 42)) {
         give(p, below(random, p->n_live));

@@ -9,9 +9,9 @@
 
 #include <cmocka.h>
 
-#include "engine/allocator/allocator.h"
 #include "engine/program/executor.h"
 #include "engine/program/memory.h"
+#include "tests/empty_cache.h"
 
 void *__real_malloc(size_t bytes);
 void *__real_calloc(size_t n, size_t bytes);
@@ -147,7 +147,7 @@ static tsr_status allocator_scenario(void)
                 tsr_allocator_free(a, blocks[i].handle);
         for (uint32_t i = 0; i < 2000; i++)
             blocks[i].handle = NULL;
-        tsr_allocator_empty_cache(a);
+        empty_cache(a);
     }
     tsr_allocator_destroy(a);
     return status;

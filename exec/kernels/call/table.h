@@ -1,18 +1,10 @@
-/* table.h: the kernels of the host, one function for one or more names of engine/ops/KERNELS.md,
- * and the table of names.
+/* table.h: the kernels of the host, one function for one or more names of engine/ops/KERNELS.md.
+ * The table of names: exec/kernels/kernels.c.
  */
 #ifndef TSR_EXEC_TABLE_H
 #define TSR_EXEC_TABLE_H
 
 #include "exec/kernels/call/kernel.h"
-
-struct tsr_kernel_entry {
-    const char *name; /* one that ends in * stands for all that begin so */
-    tsr_kernel_fn fn;
-};
-
-/* In the order of strcmp(). */
-const struct tsr_kernel_entry *tsr__host_kernels(size_t *n);
 
 #define TSR_DECLARE_KERNEL(name) tsr_status tsr__##name(const struct tsr_kernel_call *call)
 

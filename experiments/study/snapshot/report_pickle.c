@@ -9,7 +9,6 @@ enum {
     PROTOCOL = 4,
     OP_PROTO = 0x80,
     OP_STOP = '.',
-    OP_NONE = 'N',
     OP_TRUE = 0x88,
     OP_FALSE = 0x89,
     OP_UINT8 = 'K',
@@ -51,11 +50,6 @@ void tsr__pickle_begin(struct tsr__pickle *pickle, FILE *out)
 void tsr__pickle_end(struct tsr__pickle *pickle)
 {
     put(pickle, OP_STOP);
-}
-
-void tsr__pickle_none(struct tsr__pickle *pickle)
-{
-    put(pickle, OP_NONE);
 }
 
 void tsr__pickle_bool(struct tsr__pickle *pickle, bool value)

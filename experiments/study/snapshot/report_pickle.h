@@ -4,7 +4,7 @@
  * followed by the call that puts it in:
  *
  *   tsr__pickle_list(p);   tsr__pickle_int(p, 1); tsr__pickle_append(p);                  [1]
- *   tsr__pickle_dict(p);   tsr__pickle_text(p, "a"); tsr__pickle_none(p); tsr__pickle_set(p);
+ *   tsr__pickle_dict(p);   tsr__pickle_text(p, "a"); tsr__pickle_bool(p, true); tsr__pickle_set(p);
  *
  * A value can be remembered and used again: the reader then has one object with several references.
  * Only operations that PyTorch's viewer of memory snapshots knows are written (no frames, no sets,
@@ -26,7 +26,6 @@ void tsr__pickle_begin(struct tsr__pickle *pickle, FILE *out);
 /* The one value on the stack is what the reader gets. */
 void tsr__pickle_end(struct tsr__pickle *pickle);
 
-void tsr__pickle_none(struct tsr__pickle *pickle);
 void tsr__pickle_bool(struct tsr__pickle *pickle, bool value);
 void tsr__pickle_int(struct tsr__pickle *pickle, int64_t value);
 void tsr__pickle_real(struct tsr__pickle *pickle, double value);

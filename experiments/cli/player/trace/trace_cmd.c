@@ -197,7 +197,7 @@ static tsr_status make_calls(struct tsr_trace_run *t, const char *when, uint32_t
         const char *stage = t->stage;
         t->stage = "call";
         t->call = tsr_text_or(call, "fn", "");
-        TSR_TRY(tsr_scenario_call(t->e, call));
+        TSR_TRY(tsr_scenario_call(t->e, call, &t->lists));
         t->stage = stage;
     }
     return TSR_OK;
@@ -325,6 +325,7 @@ tsr_status tsr_trace_create(struct tsr_trace_run *t, uint32_t rank)
     t->lists.stream_events = json_array();
     if (!t->lists.events || !t->lists.stream_events)
         return tsr_no_memory(NULL);
+    TSR_TRY(tsr_scenario_version(t->scenario, &config.version));
     TSR_TRY(tsr_engine_create(&config, &t->e));
     return tsr_scenario_model(t->scenario, t->e);
 }

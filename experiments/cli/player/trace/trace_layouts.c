@@ -2,6 +2,7 @@
  * parameters (`tp_layout`), the rule that assigns buckets (`bucket`), and the older tensor-parallel
  * extension (`chunk`).
  */
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -370,6 +371,67 @@ static tsr_status chunk_dtensor(const struct chunk_case *c, uint32_t rank, json_
     return runs && all_runs ? TSR_OK : TSR_ENOMEM;
 }
 
+/* Into the flat parameter and out of it: what is recorded, what is flattened, and the tensor again
+ * with the stream that its gradient is waited for on (R241, R242). */
+static tsr_status flatten(const struct chunk_case *c, uint32_t rank, json_t *o)
+{
+    struct tsr_ext_tensor in, flat, again;
+    struct tsr_ext_spec spec;
+    TSR_TRY(input_of(c, rank, &in));
+    tsr_ext_pre_flatten(&in, &flat, &spec);
+    tsr_ext_post_unflatten(&flat, &spec, NULL, &again);
+    json_object_set_new(o, "recorded", json_boolean(spec.recorded));
+    json_object_set_new(o, "flattened", sizes_json(flat.n_dims, flat.shape));
+    json_object_set_new(o, "requires_grad", json_boolean(flat.requires_grad));
+    if (!again.is_dtensor)
+        return TSR_OK;
+    json_object_set_new(o, "global", sizes_json(again.spec.n_dims, again.spec.shape));
+    json_object_set_new(o, "stride", sizes_json(again.spec.n_dims, again.stride));
+    json_object_set_new(o, "placements", placements_json(again.spec.n_mesh, again.spec.place));
+    json_object_set_new(o, "grad_wait", json_string(again.grad_wait));
+    return TSR_OK;
+}
+
+/* What loading a state dict fills: the tensor one level down, and this rank's shard (R248). */
+static tsr_status pre_load(const struct chunk_case *c, uint32_t rank, json_t *o)
+{
+    struct tsr_mesh_dim outer = {c->mesh[0], c->mesh[c->n_mesh - 1]};
+    struct tsr_rank_group fsdp = tsr_rank_group_of(outer, rank, NULL);
+    struct tsr_ext_tensor in;
+    struct tsr_sharded_tensor *t;
+    const struct tsr_shard *local;
+    TSR_TRY(input_of(c, rank, &in));
+    TSR_TRY(tsr_ext_chunk_tensor(&in, rank, &fsdp, c->device, &t));
+    const struct tsr_sharded_tensor *into = tsr_ext_pre_load(t, &local);
+    json_object_set_new(o, "size", sizes_json(into->n_dims, into->size));
+    json_object_set_new(o, "local", local ? box_json(into->n_dims, local) : json_null());
+    tsr_sharded_tensor_free(t);
+    return TSR_OK;
+}
+
+/* A rank whose optimizer state went to the host: where the metadata say that chunks lie. */
+static tsr_status move_to_host(const struct chunk_case *c, uint32_t rank, json_t *o)
+{
+    struct tsr_rank_device *places = calloc(c->world, sizeof *places);
+    struct tsr_sharding_spec in = {true, 0, c->world, places}, out;
+    json_t *list = json_array();
+    bool changed;
+    json_object_set_new(o, "placements", list);
+    if (!places)
+        return tsr_no_memory(NULL);
+    for (uint32_t r = 0; r < c->world; r++) {
+        places[r].rank = r;
+        snprintf(places[r].device, sizeof places[r].device, "cuda:%u", r);
+    }
+    tsr_status status = tsr_ext_rewrite_spec(&in, rank, c->device.type, &changed, &out);
+    for (size_t i = 0; status == TSR_OK && i < out.n; i++)
+        json_array_append_new(list, json_string(out.placements[i].device));
+    if (status == TSR_OK && changed)
+        free(out.placements);
+    free(places);
+    return status;
+}
+
 /* A refusal is the result of that rank. */
 static tsr_status each_rank(const struct chunk_case *c,
                             tsr_status (*fn)(const struct chunk_case *, uint32_t, json_t *),
@@ -402,9 +464,20 @@ static tsr_status run_case(const struct tsr_yaml_node *node, json_t *o)
         return each_rank(&c, chunk_nested, o);
     if (!strcmp(fn, "chunk_dtensor") && c.n_mesh > 0)
         return each_rank(&c, chunk_dtensor, o);
+    if (!strcmp(fn, "flatten") && c.n_mesh > 0) {
+        /* FSDP's mesh is what tensor parallelism leaves of it (R249) */
+        bool active = tsr_ext_is_active(c.n_mesh - c.has_tp, c.n_mesh);
+        json_object_set_new(o, "active", json_boolean(active));
+        return each_rank(&c, flatten, o);
+    }
+    if (!strcmp(fn, "pre_load") && c.n_mesh == 2 && c.has_tp)
+        return each_rank(&c, pre_load, o);
+    if (!strcmp(fn, "move_to_host") && c.n_mesh == 0)
+        return each_rank(&c, move_to_host, o);
     return tsr_node_error(node,
-                          "fn: found %s on a mesh of %d dimensions; allowed: chunk_tensor (with "
-                          "world), chunk_tensor_2d (2, with tp_dim), chunk_dtensor",
+                          "fn: found %s on a mesh of %d dimensions; allowed: chunk_tensor and "
+                          "move_to_host (with world), chunk_tensor_2d and pre_load (2, with "
+                          "tp_dim), chunk_dtensor, flatten",
                           fn, c.n_mesh);
 }
 

@@ -110,6 +110,16 @@ void tsr_scenario_fini(struct tsr_scenario *s)
     tsr_doc_fini(&s->doc);
 }
 
+tsr_status tsr_scenario_version(const struct tsr_scenario *s, enum tsr_version *version)
+{
+    const struct tsr_yaml_node *node = tsr_node_get(s->doc.root, "torch");
+    const char *text = tsr_text_or(s->doc.root, "torch", "2.11");
+    *version = !strcmp(text, "2.15") ? TSR_TORCH_2_15 : TSR_TORCH_2_11;
+    if (*version == TSR_TORCH_2_11 && strcmp(text, "2.11") != 0)
+        return tsr_node_error(node, "torch: found %s; allowed: 2.11, 2.15", text);
+    return TSR_OK;
+}
+
 /* ---- model ----------------------------------------------------------------------------------- */
 
 static tsr_status need(const struct tsr_yaml_node *config, const char *key, uint64_t *out)
@@ -342,6 +352,22 @@ tsr_status tsr_scenario_wrap(const struct tsr_scenario *s, struct tsr_engine *e)
     return TSR_OK;
 }
 
+/* `comm_hook`: one of torch.distributed.algorithms.ddp_comm_hooks.default_hooks. */
+static tsr_status register_comm_hook(const struct tsr_yaml_node *ddp, struct tsr_engine *e)
+{
+    static const char *const names[] = {[TSR_DDP_HOOK_ALLREDUCE] = "allreduce",
+                                        [TSR_DDP_HOOK_FP16_COMPRESS] = "fp16_compress",
+                                        [TSR_DDP_HOOK_BF16_COMPRESS] = "bf16_compress"};
+    const char *name = tsr_text_or(ddp, "comm_hook", NULL);
+    for (int i = 0; name && i < (int)(sizeof names / sizeof *names); i++)
+        if (!strcmp(names[i], name))
+            return tsr_ddp_register_comm_hook(e, (enum tsr_ddp_hook)i, NULL, NULL);
+    return name ? tsr_node_error(
+                      tsr_node_get(ddp, "comm_hook"),
+                      "comm_hook: found %s; allowed: allreduce, fp16_compress, bf16_compress", name)
+                : TSR_OK;
+}
+
 tsr_status tsr_scenario_ddp(const struct tsr_scenario *s, struct tsr_engine *e)
 {
     const struct tsr_yaml_node *ddp = tsr_node_get(s->doc.root, "ddp");
@@ -353,7 +379,8 @@ tsr_status tsr_scenario_ddp(const struct tsr_scenario *s, struct tsr_engine *e)
     if (!tsr_node_is_null(cap) && !tsr_node_double(cap, &o.bucket_cap_mb))
         return tsr_node_error(cap, "bucket_cap_mb: found %s; allowed: a number",
                               tsr_node_show(cap));
-    return tsr_ddp(e, &o);
+    TSR_TRY(tsr_ddp(e, &o));
+    return register_comm_hook(ddp, e);
 }
 
 tsr_status tsr_scenario_step(const struct tsr_scenario *s, struct tsr_engine *e)

@@ -1,13 +1,14 @@
 /* trace_scenario_calls.c: the calls that a recorded scenario makes between steps. */
-#include "experiments/cli/player/trace/trace_scenario.h"
-
 #include <stdlib.h>
 #include <string.h>
+
+#include "experiments/cli/player/trace/trace.h"
 
 struct call {
     struct tsr_engine *e;
     struct tsr_module *module;
     const struct tsr_yaml_node *args;
+    struct tsr_trace_lists *seen; /* may be NULL */
 };
 
 static bool value_of(const struct call *c)
@@ -198,6 +199,75 @@ static tsr_status call_register(const struct call *c)
     return tsr_register_forward_method(c->e, c->module, tsr_text_or(c->args, "name", ""));
 }
 
+static tsr_status call_max_inputs(const struct call *c)
+{
+    int64_t k = 0;
+    const struct tsr_yaml_node *value = tsr_node_get(c->args, "value");
+    if (!tsr_node_i64(value, &k))
+        return tsr_node_error(value ? value : c->args, "value: found %s; allowed: an integer",
+                              tsr_node_show(value));
+    return tsr_set_reduce_scatter_max_input_buffers(c->e, c->module, k, recurse_of(c));
+}
+
+static tsr_status call_unused_params(const struct call *c)
+{
+    return tsr_set_reduce_scatter_unused_params(c->e, c->module, value_of(c), recurse_of(c));
+}
+
+static tsr_status call_manual_finalization(const struct call *c)
+{
+    return tsr_set_manual_backward_finalization(c->e, c->module, value_of(c));
+}
+
+static tsr_status call_finalize_backward(const struct call *c)
+{
+    return tsr_finalize_backward(c->e, c->module);
+}
+
+static tsr_status call_reset(const struct call *c)
+{
+    return tsr_reset_iter_state(c->e, c->module);
+}
+
+/* A hook of a scenario computes nothing: that it ran is an event. */
+static void on_grad(struct tsr_engine *e, struct tsr_param *param, void *seen)
+{
+    const struct tsr_event event = {
+        .name = "grad_hook",
+        .n_fields = 1,
+        .fields = {{.key = "param",
+                    .type = TSR_FIELD_STRING,
+                    .s = tsr_param_info(param, tsr_module_root(e)).fqn}}};
+    if (seen)
+        tsr_trace_event(seen, &event);
+}
+
+static tsr_status call_grad_hook(const struct call *c)
+{
+    return tsr_register_post_accumulate_grad_hook(c->e, tsr_text_or(c->args, "param", "**"),
+                                                  on_grad, c->seen);
+}
+
+static int bytes_and_scale(void *user, uint64_t numel, struct tsr_gather_input out[4])
+{
+    (void)user;
+    out[0] = (struct tsr_gather_input){numel, TSR_U8};
+    out[1] = (struct tsr_gather_input){1, TSR_F32};
+    return 2;
+}
+
+/* What travels is a byte per element and a scale per rank, as of a tensor subclass with eight-bit
+ * data. The second one has its gathered inputs freed as soon as they are read. */
+static const struct tsr_gather_extension eight_bit[2] = {
+    {.pre = bytes_and_scale, .post = "dequantize"},
+    {.pre = bytes_and_scale, .post = "dequantize", .free_after_post = true}};
+
+static tsr_status call_gather_extension(const struct call *c)
+{
+    return tsr_set_gather_extension(c->e, tsr_text_or(c->args, "param", "**"),
+                                    &eight_bit[tsr_bool_or(c->args, "free", false)]);
+}
+
 /* A comm object that does nothing is enough: the next call refuses it. */
 static const struct tsr_custom_comm any_comm = {.name = "custom"};
 
@@ -238,13 +308,21 @@ static const struct {
                  {"set_custom_reduce_scatter_then_pg_alloc", call_custom_reduce_scatter},
                  {"forward", call_forward},
                  {"deepcopy", call_deepcopy},
-                 {"register_fsdp_forward_method", call_register}};
+                 {"register_fsdp_forward_method", call_register},
+                 {"set_reduce_scatter_max_input_buffers", call_max_inputs},
+                 {"set_reduce_scatter_unused_params", call_unused_params},
+                 {"set_manual_backward_finalization", call_manual_finalization},
+                 {"finalize_backward", call_finalize_backward},
+                 {"reset_iter_state", call_reset},
+                 {"register_post_accumulate_grad_hook", call_grad_hook},
+                 {"set_all_gather_extension", call_gather_extension}};
 
-tsr_status tsr_scenario_call(struct tsr_engine *e, const struct tsr_yaml_node *call)
+tsr_status tsr_scenario_call(struct tsr_engine *e, const struct tsr_yaml_node *call,
+                             struct tsr_trace_lists *seen)
 {
     const char *fn = tsr_text_or(call, "fn", "");
     struct call c = {e, tsr_module_find(e, tsr_text_or(call, "module", "")),
-                     tsr_node_get(call, "args")};
+                     tsr_node_get(call, "args"), seen};
     if (!c.module)
         return tsr_node_error(call, "module: found %s; allowed: the name of a module",
                               tsr_text_or(call, "module", ""));
