@@ -15,8 +15,6 @@ void __tsan_read_range(void *address, unsigned long bytes);
 void __tsan_write_range(void *address, unsigned long bytes);
 #endif
 
-enum { TASK_TAIL = 255 /* a record for wait_stream() */ };
-
 static struct tsr_host_device *of(struct tsr_device *device)
 {
     return (struct tsr_host_device *)device;
@@ -41,7 +39,6 @@ static void give_up(struct tsr_device *device, tsr_status status, const char *wh
     snprintf(d->text, sizeof d->text, "%s", why);
     atomic_store_explicit(&d->failed, (int)status, memory_order_release);
     tsr_host_events_abort(&d->events);
-    tsr_host_events_abort(&d->tails);
     if (d->config.world)
         d->config.world->ops->abort(d->config.world, status, why);
 }
@@ -176,7 +173,7 @@ static void run(struct tsr_host_device *d, struct tsr_host_stream *stream, uint1
 static void run_queued(void *user, struct tsr_host_stream *stream, struct tsr_queued *queued)
 {
     struct tsr_host_device *d = user;
-    if (queued->task.kind == TASK_TAIL)
+    if (queued == &stream->tail)
         tsr_host_event_record(&d->tails, queued->task.event);
     else
         run(d, stream, stream->index, &queued->task);
@@ -228,25 +225,24 @@ static tsr_status wait_event(struct tsr_device *device, uint32_t event)
     return check(d);
 }
 
+/* After a failure, too: what runs then still reads and writes memory that the caller is about to
+ * free. A stream drops what is queued behind the failure, and comes to its tail. */
 static tsr_status wait_stream(struct tsr_device *device, uint16_t stream)
 {
     struct tsr_host_device *d = of(device);
-    TSR_TRY(check(d));
-    if (d->config.serial || stream >= TSR_HOST_STREAMS || !d->streams[stream])
-        return TSR_OK;
-    struct tsr_task tail = {.kind = TASK_TAIL, .event = ++d->n_tails};
-    struct tsr_queued *queued = tsr_queued_new(&tail);
-    if (!queued)
-        return tsr_no_memory("a task of a stream");
-    tsr_host_stream_push(d->streams[stream], queued);
-    tsr_host_event_wait(&d->tails, tail.event);
+    if (stream < TSR_HOST_STREAMS && d->streams[stream]) {
+        struct tsr_host_stream *s = d->streams[stream];
+        s->tail.task.event = ++d->n_tails;
+        tsr_host_stream_push(s, &s->tail);
+        tsr_host_event_wait(&d->tails, s->tail.task.event);
+    }
     return check(d);
 }
 
 static tsr_status drain(struct tsr_device *device)
 {
     for (uint16_t i = 0; i < TSR_HOST_STREAMS; i++)
-        TSR_TRY(wait_stream(device, i));
+        (void)!wait_stream(device, i); /* the device keeps the first failure */
     return check(of(device));
 }
 

@@ -133,11 +133,12 @@ struct tsr_host_stream {
     unsigned depth;
     uint64_t pushed;      /* host only */
     _Atomic uint64_t ran; /* relaxed: the host waits for room, nothing else */
-    _Atomic bool stop;
     void (*run)(void *user, struct tsr_host_stream *stream, struct tsr_queued *queued);
     void *user;
     uint16_t index;
     uint64_t random; /* of the jitter */
+    struct tsr_queued
+        tail; /* what a wait for the whole stream pushes: it takes no memory, so it cannot fail */
 };
 
 tsr_status tsr_host_stream_start(struct tsr_host_stream *stream, unsigned depth) TSR_MUST_USE;

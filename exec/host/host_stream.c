@@ -78,7 +78,8 @@ static void *worker(void *user)
         if (!queued)
             return NULL;
         s->run(s->user, s, queued);
-        free(queued);
+        if (queued != &s->tail)
+            free(queued);
         atomic_store_explicit(&s->ran, i + 1, memory_order_relaxed);
     }
 }
