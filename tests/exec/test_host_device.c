@@ -89,7 +89,7 @@ static void space__given_back__traps_and_holds_no_page(void **state)
     const uint64_t bytes = 16 * 4096, at = UINT64_C(3) << 41;
     struct tsr_host_space space;
     (void)state;
-    tsr_host_space_init(&space);
+    tsr_host_space_init(&space, 1);
     assert_null(tsr_host_space_at(&space, at));
     assert_int_equal(tsr_host_space_map(&space, at, bytes), TSR_OK);
     assert_int_equal(tsr_host_space_map(&space, at + 2 * bytes, bytes), TSR_OK);
@@ -115,7 +115,7 @@ static void space__more_than_it_can_hold__is_refused(void **state)
 {
     struct tsr_host_space space;
     (void)state;
-    tsr_host_space_init(&space);
+    tsr_host_space_init(&space, 1);
     assert_int_equal(tsr_host_space_map(&space, 4096, UINT64_C(2) << 40), TSR_EUNSUPPORTED);
     assert_int_equal(tsr_host_space_map(&space, (UINT64_C(1) << 40) - 4096, 8192),
                      TSR_EUNSUPPORTED);
@@ -153,7 +153,7 @@ static void events__recorded_or_aborted__waits_end(void **state)
 {
     struct tsr_host_events events;
     (void)state;
-    assert_int_equal(tsr_host_events_create(&events), TSR_OK);
+    assert_int_equal(tsr_host_events_create(TSR_HOST_EVENTS, &events), TSR_OK);
     for (uint32_t event = 1; event < 50; event++) {
         struct waiter w = {.events = &events, .event = event};
         pthread_t thread;

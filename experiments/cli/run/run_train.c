@@ -18,8 +18,8 @@
 #include "experiments/cli/args/cmd.h"
 #include "experiments/study/report/report_text.h"
 
-/* Every rank reserves a TiB of addresses or more; a process has 128. */
-enum { MAX_THREADS = 64 };
+/* Each is a handful of threads, and reserves addresses, of which a process has 128 TiB. */
+enum { MAX_THREADS = 256 };
 
 /* After a failure, for ranks that end by themselves; what is stuck does not. */
 #define GRACE_S 3.0
