@@ -210,6 +210,19 @@ static bool same_kind(const char *a, const char *b)
     return *a == *b;
 }
 
+/* Which rank a line is about: "tessera: rank 3 ..."; one that says so of itself is like any other.
+ */
+static long subject(const struct failure *f)
+{
+    long rank = -1;
+    return sscanf(f->line, "tessera: rank %ld", &rank) == 1 && rank != (long)f->rank ? rank : -1;
+}
+
+static bool alike(const struct failure *a, const struct failure *b)
+{
+    return subject(a) == subject(b) && same_kind(a->line, b->line);
+}
+
 /* "tessera: rank 3 gave up: TEXT", and rank 3 itself said TEXT. Either may say more behind it. */
 static bool only_heard(const struct job *job, const struct failure *f)
 {
@@ -242,7 +255,7 @@ static void tell_failures(struct job *job)
         if (f->told)
             continue;
         for (uint32_t k = i + 1; k < job->n_failures; k++) {
-            if (!job->failures[k].told && same_kind(f->line, job->failures[k].line)) {
+            if (!job->failures[k].told && alike(f, &job->failures[k])) {
                 job->failures[k].told = true;
                 others++;
             }
