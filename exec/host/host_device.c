@@ -15,8 +15,6 @@ void __tsan_read_range(void *address, unsigned long bytes);
 void __tsan_write_range(void *address, unsigned long bytes);
 #endif
 
-enum { TASK_TAIL = 255 /* a record for wait_stream() */ };
-
 static struct tsr_host_device *of(struct tsr_device *device)
 {
     return (struct tsr_host_device *)device;
@@ -41,7 +39,6 @@ static void give_up(struct tsr_device *device, tsr_status status, const char *wh
     snprintf(d->text, sizeof d->text, "%s", why);
     atomic_store_explicit(&d->failed, (int)status, memory_order_release);
     tsr_host_events_abort(&d->events);
-    tsr_host_events_abort(&d->tails);
     if (d->config.world)
         d->config.world->ops->abort(d->config.world, status, why);
 }
@@ -176,7 +173,7 @@ static void run(struct tsr_host_device *d, struct tsr_host_stream *stream, uint1
 static void run_queued(void *user, struct tsr_host_stream *stream, struct tsr_queued *queued)
 {
     struct tsr_host_device *d = user;
-    if (queued->task.kind == TASK_TAIL)
+    if (queued == &stream->tail)
         tsr_host_event_record(&d->tails, queued->task.event);
     else
         run(d, stream, stream->index, &queued->task);
@@ -228,25 +225,24 @@ static tsr_status wait_event(struct tsr_device *device, uint32_t event)
     return check(d);
 }
 
+/* After a failure, too: what runs then still reads and writes memory that the caller is about to
+ * free. A stream drops what is queued behind the failure, and comes to its tail. */
 static tsr_status wait_stream(struct tsr_device *device, uint16_t stream)
 {
     struct tsr_host_device *d = of(device);
-    TSR_TRY(check(d));
-    if (d->config.serial || stream >= TSR_HOST_STREAMS || !d->streams[stream])
-        return TSR_OK;
-    struct tsr_task tail = {.kind = TASK_TAIL, .event = ++d->n_tails};
-    struct tsr_queued *queued = tsr_queued_new(&tail);
-    if (!queued)
-        return tsr_no_memory("a task of a stream");
-    tsr_host_stream_push(d->streams[stream], queued);
-    tsr_host_event_wait(&d->tails, tail.event);
+    if (stream < TSR_HOST_STREAMS && d->streams[stream]) {
+        struct tsr_host_stream *s = d->streams[stream];
+        s->tail.task.event = ++d->n_tails;
+        tsr_host_stream_push(s, &s->tail);
+        tsr_host_event_wait(&d->tails, s->tail.task.event);
+    }
     return check(d);
 }
 
 static tsr_status drain(struct tsr_device *device)
 {
     for (uint16_t i = 0; i < TSR_HOST_STREAMS; i++)
-        TSR_TRY(wait_stream(device, i));
+        (void)!wait_stream(device, i); /* the device keeps the first failure */
     return check(of(device));
 }
 
@@ -327,10 +323,10 @@ tsr_status tsr_host_device_create(const struct tsr_host_device_config *config,
     if (d->config.queue_depth == 0)
         d->config.queue_depth = 4096;
     clock_gettime(CLOCK_MONOTONIC, &d->start);
-    tsr_host_space_init(&d->space);
-    tsr_status status = tsr_host_events_create(&d->events);
-    if (status == TSR_OK)
-        status = tsr_host_events_create(&d->tails);
+    tsr_host_space_init(&d->space, config->world ? config->world->size : 1);
+    tsr_status status = tsr_host_events_create(TSR_HOST_EVENTS, &d->events);
+    if (status == TSR_OK) /* the host waits for one before it makes the next */
+        status = tsr_host_events_create(2, &d->tails);
     if (status != TSR_OK) {
         destroy(&d->base);
         return status;
@@ -379,54 +375,69 @@ tsr_status tsr_host_rank_create(const struct tsr_host_rank_config *config,
 
 /* Reserves addresses by the TiB and backs parts of them with memory. */
 
-/* ThreadSanitizer leaves a program less than two TiB of addresses. */
+/* Of 128 TiB of addresses that a process has (ThreadSanitizer leaves it less than two), the ranks
+ * that may be its threads take at most an eighth with a slot each: expandable segments need
+ * several. */
 #if defined(__SANITIZE_THREAD__)
-#define SLOT_BYTES (UINT64_C(1) << 34)
+#define ALL_FIRST_SLOTS (UINT64_C(1) << 37)
+#define SLOT_BYTES_MAX  (UINT64_C(1) << 34)
 #else
-#define SLOT_BYTES (UINT64_C(1) << 40)
+#define ALL_FIRST_SLOTS (UINT64_C(1) << 44)
+#define SLOT_BYTES_MAX  (UINT64_C(1) << 40)
 #endif
+
+static uint64_t slot_bytes_of(uint32_t ranks)
+{
+    uint64_t bytes = SLOT_BYTES_MAX;
+    while (bytes * ranks > ALL_FIRST_SLOTS)
+        bytes /= 2;
+    return bytes;
+}
 
 static void *reserve(void *at, uint64_t bytes, int flags)
 {
     return mmap(at, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | flags, -1, 0);
 }
 
-void tsr_host_space_init(struct tsr_host_space *space)
+void tsr_host_space_init(struct tsr_host_space *space, uint32_t ranks)
 {
-    *space = (struct tsr_host_space){0};
+    *space = (struct tsr_host_space){.slot_bytes = slot_bytes_of(ranks)};
 }
 
 void tsr_host_space_fini(struct tsr_host_space *space)
 {
     for (unsigned i = 0; i < space->n_slots; i++)
-        munmap(space->slots[i].base, SLOT_BYTES);
-    tsr_host_space_init(space);
+        munmap(space->slots[i].base, space->slot_bytes);
+    space->n_slots = 0;
 }
 
 void *tsr_host_space_at(const struct tsr_host_space *space, uint64_t address)
 {
     for (unsigned i = 0; i < space->n_slots; i++)
-        if (space->slots[i].number == address / SLOT_BYTES)
-            return space->slots[i].base + address % SLOT_BYTES;
+        if (space->slots[i].number == address / space->slot_bytes)
+            return space->slots[i].base + address % space->slot_bytes;
     return NULL;
 }
 
 static tsr_status open_slot(struct tsr_host_space *space, uint64_t address, uint64_t bytes)
 {
-    if (bytes > SLOT_BYTES || address % SLOT_BYTES > SLOT_BYTES - bytes)
+    if (bytes > space->slot_bytes || address % space->slot_bytes > space->slot_bytes - bytes)
         return tsr_fail(TSR_EUNSUPPORTED,
                         "a device segment of %llu bytes at %llu: the host backs segments inside "
-                        "one TiB of addresses",
-                        (unsigned long long)bytes, (unsigned long long)address);
+                        "%llu GiB of addresses",
+                        (unsigned long long)bytes, (unsigned long long)address,
+                        (unsigned long long)(space->slot_bytes >> 30));
     if (tsr_host_space_at(space, address))
         return TSR_OK;
     if (space->n_slots == TSR_HOST_SLOTS)
-        return tsr_fail(TSR_EUNSUPPORTED, "device segments in more than %d TiB of addresses",
+        return tsr_fail(TSR_EUNSUPPORTED,
+                        "device segments in more than %d places, far from each other",
                         TSR_HOST_SLOTS);
-    void *base = reserve(NULL, SLOT_BYTES, 0);
+    void *base = reserve(NULL, space->slot_bytes, 0);
     if (base == MAP_FAILED)
-        return tsr_fail(TSR_EBACKEND, "a TiB of addresses cannot be reserved: %s", strerror(errno));
-    space->slots[space->n_slots].number = address / SLOT_BYTES;
+        return tsr_fail(TSR_EBACKEND, "%llu GiB of addresses cannot be reserved: %s",
+                        (unsigned long long)(space->slot_bytes >> 30), strerror(errno));
+    space->slots[space->n_slots].number = address / space->slot_bytes;
     space->slots[space->n_slots++].base = base;
     return TSR_OK;
 }

@@ -22,7 +22,7 @@
  * What is not backed traps.
  *
  * Device addresses may lie far apart (expandable segments reserve a range each), so the space is
- * made of slots of 1 TiB of addresses, reserved when the first byte of one is backed. */
+ * made of slots of up to 1 TiB of addresses, reserved when the first byte of one is backed. */
 
 enum { TSR_HOST_SLOTS = 64 };
 
@@ -32,10 +32,12 @@ struct tsr_host_space {
         char *base;
     } slots[TSR_HOST_SLOTS];
     unsigned n_slots;
+    uint64_t slot_bytes;   /* a power of two */
     uint64_t mapped, peak; /* bytes that are backed now; the most */
 };
 
-void tsr_host_space_init(struct tsr_host_space *space);
+/* ranks: how many devices the process may have at once; slots get smaller the more there are. */
+void tsr_host_space_init(struct tsr_host_space *space, uint32_t ranks);
 void tsr_host_space_fini(struct tsr_host_space *space);
 /* address and bytes: multiples of a page. TSR_EOOM: the machine has no memory; TSR_EUNSUPPORTED:
  * too many slots, or a segment that lies in two. */
@@ -56,15 +58,17 @@ void *tsr_host_space_at(const struct tsr_host_space *space, uint64_t address);
  */
 
 struct tsr_host_events {
-    _Atomic uint32_t *done; /* [TSR_HOST_EVENTS] */
+    _Atomic uint32_t *done; /* [n] */
+    uint32_t n;             /* a power of two */
     _Atomic bool aborted;
 };
 
-/* More than all queues of a device together can hold: when a number comes around again, its
- * predecessor in the same word is long done. */
-enum { TSR_HOST_EVENTS = 1 << 20 };
+/* As many as all queues of a device together can hold by default: when a number comes around again,
+ * its predecessor in the same word is long done. */
+enum { TSR_HOST_EVENTS = 1 << 18 };
 
-tsr_status tsr_host_events_create(struct tsr_host_events *events) TSR_MUST_USE;
+/* All of the table is touched now, so that a run of many steps takes what one of few takes. */
+tsr_status tsr_host_events_create(uint32_t n, struct tsr_host_events *events) TSR_MUST_USE;
 void tsr_host_events_destroy(struct tsr_host_events *events);
 void tsr_host_event_record(struct tsr_host_events *events, uint32_t event);
 /* False: aborted meanwhile. */
@@ -135,11 +139,12 @@ struct tsr_host_stream {
     unsigned depth;
     uint64_t pushed;      /* host only */
     _Atomic uint64_t ran; /* relaxed: the host waits for room, nothing else */
-    _Atomic bool stop;
     void (*run)(void *user, struct tsr_host_stream *stream, struct tsr_queued *queued);
     void *user;
     uint16_t index;
     uint64_t random; /* of the jitter */
+    struct tsr_queued
+        tail; /* what a wait for the whole stream pushes: it takes no memory, so it cannot fail */
 };
 
 tsr_status tsr_host_stream_start(struct tsr_host_stream *stream, unsigned depth) TSR_MUST_USE;

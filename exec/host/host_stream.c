@@ -78,7 +78,8 @@ static void *worker(void *user)
         if (!queued)
             return NULL;
         s->run(s->user, s, queued);
-        free(queued);
+        if (queued != &s->tail)
+            free(queued);
         atomic_store_explicit(&s->ran, i + 1, memory_order_relaxed);
     }
 }
@@ -119,12 +120,15 @@ void tsr_host_stream_stop(struct tsr_host_stream *s)
 
 /* ---- events: words that count, and futexes to sleep on them ---------------------------------- */
 
-tsr_status tsr_host_events_create(struct tsr_host_events *events)
+tsr_status tsr_host_events_create(uint32_t n, struct tsr_host_events *events)
 {
-    events->done = calloc(TSR_HOST_EVENTS, sizeof *events->done);
+    events->n = n;
+    events->done = malloc(n * sizeof *events->done);
     atomic_init(&events->aborted, false);
     if (!events->done)
         return tsr_no_memory("events of a device");
+    for (uint32_t i = 0; i < n; i++)
+        atomic_init(&events->done[i], 0);
     return TSR_OK;
 }
 
@@ -136,7 +140,7 @@ void tsr_host_events_destroy(struct tsr_host_events *events)
 
 static _Atomic uint32_t *word_of(struct tsr_host_events *events, uint32_t event)
 {
-    return &events->done[event % TSR_HOST_EVENTS];
+    return &events->done[event % events->n];
 }
 
 /* Numbers only grow, but for the wrap after 2^32 of them. */

@@ -49,15 +49,17 @@ struct tsr_spawn {
                           again between SIGTERM and SIGKILL */
 };
 struct tsr_spawned {
-    int exit_status; /* 0; that of the first process that failed; 75 if a signal killed it */
-    uint32_t rank;   /* that failed first */
-    int forwarded;   /* the last signal that came to us and went on to them; 0: none */
-    char text[160];  /* "rank 2 was killed by signal 9 (Killed)"; empty: none failed */
+    int exit_status;  /* 0; that of the first process that failed; 75 if a signal killed it */
+    uint32_t rank;    /* that failed first */
+    int forwarded;    /* the last signal that came to us and went on to them; 0: none */
+    bool interrupted; /* it ended one of them, which had not begun or was told twice */
+    char text[160];   /* "rank 2 was killed by signal 9 (Killed)"; empty: none failed */
 };
 
 /* Runs n copies of a program as ranks 0 ... n - 1 of a job on this host, and waits for them.
  * SIGINT, SIGTERM and SIGHUP go on to them. What they write to stderr comes out of ours in whole
- * lines. Their stdin is empty. They end when this process ends. */
+ * lines; failures that they tell of ("tessera: rank ...") when all have ended, one line for each
+ * kind. Their stdin is empty. They end when this process ends. */
 tsr_status tsr_launch_spawn(const struct tsr_spawn *spawn, struct tsr_spawned *out) TSR_MUST_USE;
 
 #endif

@@ -3,6 +3,7 @@
 #include "exec/launch/launch.h"
 #include "exec/rendezvous/rendezvous_wire.h"
 
+#include <ctype.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
@@ -27,10 +28,20 @@ struct child {
     struct tsr_wire_buffer line;
 };
 
+/* A failure that a rank told of, kept until all have ended. */
+struct failure {
+    uint32_t rank;
+    bool told;
+    char *line; /* owned; without its newline */
+};
+
 struct job {
     const struct tsr_spawn *spawn;
     struct tsr_spawned *out;
     struct child *children;
+    struct failure *failures; /* one a rank at most, in the order of their coming */
+    uint32_t n_failures;
+    char first[512]; /* the latest line of rank 0 that was passed on; others may say the same */
     struct pollfd *polls;
     int listen_fd;
     sigset_t signals, old_mask;
@@ -149,23 +160,116 @@ static void write_all(const char *data, size_t bytes)
     }
 }
 
-/* Whole lines only, unless one is endless or the last. */
-static void pass_lines(struct child *child, bool is_end)
+/* Why a rank ends, which others may end for, too: such lines name a rank. What goes well only rank
+ * 0 tells, so whatever else comes from another one is a failure as well. */
+static bool keep_failure(struct job *job, const struct child *child, const char *line, size_t n)
 {
-    size_t n = child->line.n;
-    while (n > 0 && child->line.data[n - 1] != '\n')
-        n--;
-    if (is_end || (n == 0 && child->line.n >= LINE))
-        n = child->line.n;
-    if (n == 0)
-        return;
-    write_all(child->line.data, n);
-    if (is_end && child->line.data[n - 1] != '\n')
-        write_all("\n", 1);
-    tsr__wire_drop(&child->line, n);
+    static const char ours[] = "tessera: ", ranks[] = "tessera: rank ";
+    uint32_t rank = (uint32_t)(child - job->children);
+    const char *begin = rank == 0 ? ranks : ours;
+    if (strncmp(line, begin, strlen(begin)) != 0 || job->n_failures == job->spawn->n) {
+        if (rank == 0)
+            (void)snprintf(job->first, sizeof job->first, "%.*s", (int)n - 1, line);
+        return false;
+    }
+    char *own = strndup(line, n - 1);
+    if (own)
+        job->failures[job->n_failures++] = (struct failure){.rank = rank, .line = own};
+    return own != NULL;
 }
 
-static void read_stderr(struct child *child)
+/* Whole lines only, unless one is endless or the last. */
+static void pass_lines(struct job *job, struct child *child, bool is_end)
+{
+    const char *end;
+    while (child->line.n > 0 && (end = memchr(child->line.data, '\n', child->line.n)) != NULL) {
+        size_t n = (size_t)(end - child->line.data) + 1;
+        if (!keep_failure(job, child, child->line.data, n))
+            write_all(child->line.data, n);
+        tsr__wire_drop(&child->line, n);
+    }
+    if (child->line.n == 0 || (!is_end && child->line.n < LINE))
+        return;
+    write_all(child->line.data, child->line.n);
+    if (is_end)
+        write_all("\n", 1);
+    tsr__wire_drop(&child->line, child->line.n);
+}
+
+/* Alike but for their numbers: ranks, their files, their addresses. */
+static bool same_kind(const char *a, const char *b)
+{
+    for (; *a && *b; a++, b++) {
+        if (isdigit((unsigned char)*a) && isdigit((unsigned char)*b)) {
+            a += strspn(a, "0123456789") - 1;
+            b += strspn(b, "0123456789") - 1;
+        } else if (*a != *b) {
+            return false;
+        }
+    }
+    return *a == *b;
+}
+
+/* Which rank a line is about: "tessera: rank 3 ..."; one that says so of itself is like any other.
+ */
+static long subject(const struct failure *f)
+{
+    long rank = -1;
+    return sscanf(f->line, "tessera: rank %ld", &rank) == 1 && rank != (long)f->rank ? rank : -1;
+}
+
+static bool alike(const struct failure *a, const struct failure *b)
+{
+    return subject(a) == subject(b) && same_kind(a->line, b->line);
+}
+
+/* "tessera: rank 3 gave up: TEXT", and rank 3 itself said TEXT. Either may say more behind it. */
+static bool only_heard(const struct job *job, const struct failure *f)
+{
+    for (uint32_t i = 0; i < job->n_failures; i++) {
+        const struct failure *own = &job->failures[i];
+        char heard[64], said[64];
+        int n = snprintf(heard, sizeof heard, "tessera: rank %u gave up: ", own->rank);
+        int m = snprintf(said, sizeof said, "tessera: rank %u: ", own->rank);
+        if (own->rank == f->rank || strncmp(f->line, heard, (size_t)n) != 0 ||
+            strncmp(own->line, said, (size_t)m) != 0)
+            continue;
+        const char *a = f->line + n, *b = own->line + m;
+        size_t length = strlen(a) < strlen(b) ? strlen(a) : strlen(b);
+        if (memcmp(a, b, length) == 0)
+            return true;
+    }
+    return false;
+}
+
+/* One line for each kind of failure. */
+static void tell_failures(struct job *job)
+{
+    for (uint32_t i = 0; i < job->n_failures; i++)
+        job->failures[i].told = job->out->interrupted || only_heard(job, &job->failures[i]) ||
+                                same_kind(job->first, job->failures[i].line);
+    for (uint32_t i = 0; i < job->n_failures; i++) {
+        struct failure *f = &job->failures[i];
+        char more[64] = "";
+        unsigned others = 0;
+        if (f->told)
+            continue;
+        for (uint32_t k = i + 1; k < job->n_failures; k++) {
+            if (!job->failures[k].told && alike(f, &job->failures[k])) {
+                job->failures[k].told = true;
+                others++;
+            }
+        }
+        if (others)
+            (void)snprintf(more, sizeof more, " (and so %u more rank%s)", others,
+                           others == 1 ? "" : "s");
+        write_all(f->line, strlen(f->line));
+        write_all(more, strlen(more));
+        write_all("\n", 1);
+    }
+}
+
+static void read_stderr(struct job *job, struct child *child)
 {
     char chunk[4096];
     while (child->fd >= 0) {
@@ -173,10 +277,10 @@ static void read_stderr(struct child *child)
         if (n < 0 && (errno == EAGAIN || errno == EINTR))
             return;
         if (n > 0 && tsr__wire_append(&child->line, chunk, (size_t)n)) {
-            pass_lines(child, false);
+            pass_lines(job, child, false);
             continue;
         }
-        pass_lines(child, true);
+        pass_lines(job, child, true);
         (void)close(child->fd);
         child->fd = -1;
     }
@@ -196,6 +300,8 @@ static void send_signal(const struct job *job, int signal)
 static void note_failure(struct job *job, uint32_t rank, int status)
 {
     struct tsr_spawned *out = job->out;
+    if (WIFSIGNALED(status) && WTERMSIG(status) == out->forwarded && !job->has_signalled)
+        out->interrupted = true; /* it had nothing yet, or was told twice */
     bool only_lost = WIFEXITED(status) && WEXITSTATUS(status) == RETRYABLE;
     bool gives_way = job->only_lost && WIFSIGNALED(status) && !job->has_signalled;
     if ((out->exit_status != 0 && !gives_way) || (WIFEXITED(status) && WEXITSTATUS(status) == 0))
@@ -223,7 +329,7 @@ static uint32_t reap(struct job *job)
         int status;
         if (child->pid > 0 && waitpid(child->pid, &status, WNOHANG) == child->pid) {
             child->pid = 0;
-            read_stderr(child);
+            read_stderr(job, child);
             note_failure(job, r, status);
         }
         n += child->pid > 0;
@@ -249,7 +355,7 @@ static void wait_for_all(struct job *job)
         (void)poll(job->polls, job->spawn->n, LOOK_MS);
         for (uint32_t r = 0; r < job->spawn->n; r++)
             if (job->polls[r].revents)
-                read_stderr(&job->children[r]);
+                read_stderr(job, &job->children[r]);
         forward_signals(job);
         left = reap(job);
         if (left > 0 && job->out->exit_status != 0 && tsr__now() >= job->kill_at) {
@@ -307,8 +413,9 @@ tsr_status tsr_launch_spawn(const struct tsr_spawn *spawn, struct tsr_spawned *o
         return tsr_fail(TSR_EVALUE, "a job of 0 processes; allowed: 1 or more");
     job.children = calloc(spawn->n, sizeof *job.children);
     job.polls = calloc(spawn->n, sizeof *job.polls);
+    job.failures = calloc(spawn->n, sizeof *job.failures);
     tsr_status status = TSR_OK;
-    if (!job.children || !job.polls)
+    if (!job.children || !job.polls || !job.failures)
         status = tsr_no_memory("processes");
     for (uint32_t r = 0; job.children && r < spawn->n; r++)
         job.children[r].fd = -1;
@@ -321,14 +428,18 @@ tsr_status tsr_launch_spawn(const struct tsr_spawn *spawn, struct tsr_spawned *o
         status = run(&job);
     (void)pthread_sigmask(SIG_SETMASK, &job.old_mask, NULL);
     for (uint32_t r = 0; job.children && r < spawn->n; r++) {
-        pass_lines(&job.children[r], true);
+        pass_lines(&job, &job.children[r], true);
         if (job.children[r].fd >= 0)
             (void)close(job.children[r].fd);
         free(job.children[r].line.data);
     }
+    tell_failures(&job);
+    for (uint32_t i = 0; i < job.n_failures; i++)
+        free(job.failures[i].line);
     if (job.listen_fd >= 0)
         (void)close(job.listen_fd);
     free(job.children);
     free(job.polls);
+    free(job.failures);
     return status;
 }

@@ -131,21 +131,26 @@ static tsr_status tell_all(struct tsr_train *t, struct candidate *c)
 
 static tsr_status choose(struct tsr_train *t, const struct tsr_step_dirs *steps)
 {
-    char path[TSR_PATH_BYTES], why[512] = "";
+    char path[TSR_PATH_BYTES], newest[512] = "", all[2048] = "";
     for (size_t i = 0;; i++) {
         struct candidate c = {.kind = i < steps->n ? OF_FOLDER : END};
         if (i < steps->n)
             c.step = steps->items[i];
         TSR_TRY(tell_all(t, &c));
         if (c.kind == END)
-            return tsr_fail(TSR_ECONFIG, "%s: found no checkpoint that is whole; the newest: %s",
-                            t->config.resume_from, why);
+            return tsr_fail(TSR_ECONFIG,
+                            "%s: found no checkpoint that is whole among %zu; the newest: %s",
+                            t->config.resume_from, i, newest);
         tsr_status status = try_one(t, &c, path);
+        if (status == TSR_OK && i > 0)
+            tsr_train_note(t, "passed over %s: %s",
+                           i == 1 ? "a damaged checkpoint" : "damaged checkpoints", all);
         if (status != TSR_ECONFIG)
             return status;
+        size_t used = strlen(all);
+        snprintf(all + used, sizeof all - used, "%s%s", i ? "; " : "", tsr_error_text());
         if (i == 0)
-            snprintf(why, sizeof why, "%s", tsr_error_text());
-        tsr_train_note(t, "passed over a damaged checkpoint: %s", tsr_error_text());
+            snprintf(newest, sizeof newest, "%s", tsr_error_text());
     }
 }
 

@@ -1,4 +1,5 @@
 /* main.c: the program `tessera`: finds the subcommand; the overview, the help and the version. */
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -170,6 +171,7 @@ int main(int argc, char **argv)
 {
     keep_memory();
     tsr_interrupt_handle();
+    (void)signal(SIGXFSZ, SIG_IGN); /* a limit of the file size is an error of a write */
     tsr_progress_listen();
     if (argc < 2)
         return tsr_finish(no_command(), TSR_EXIT_USER);

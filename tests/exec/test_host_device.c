@@ -1,6 +1,7 @@
 /* test_host_device.c: the parts of the host device: its table of buffers, address space, events and
  * streams; tasks in order, failures that end all, memory that is given back.
  */
+#include <sched.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -13,6 +14,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "exec/executor/buffers.h"
@@ -87,7 +89,7 @@ static void space__given_back__traps_and_holds_no_page(void **state)
     const uint64_t bytes = 16 * 4096, at = UINT64_C(3) << 41;
     struct tsr_host_space space;
     (void)state;
-    tsr_host_space_init(&space);
+    tsr_host_space_init(&space, 1);
     assert_null(tsr_host_space_at(&space, at));
     assert_int_equal(tsr_host_space_map(&space, at, bytes), TSR_OK);
     assert_int_equal(tsr_host_space_map(&space, at + 2 * bytes, bytes), TSR_OK);
@@ -113,7 +115,7 @@ static void space__more_than_it_can_hold__is_refused(void **state)
 {
     struct tsr_host_space space;
     (void)state;
-    tsr_host_space_init(&space);
+    tsr_host_space_init(&space, 1);
     assert_int_equal(tsr_host_space_map(&space, 4096, UINT64_C(2) << 40), TSR_EUNSUPPORTED);
     assert_int_equal(tsr_host_space_map(&space, (UINT64_C(1) << 40) - 4096, 8192),
                      TSR_EUNSUPPORTED);
@@ -151,7 +153,7 @@ static void events__recorded_or_aborted__waits_end(void **state)
 {
     struct tsr_host_events events;
     (void)state;
-    assert_int_equal(tsr_host_events_create(&events), TSR_OK);
+    assert_int_equal(tsr_host_events_create(TSR_HOST_EVENTS, &events), TSR_OK);
     for (uint32_t event = 1; event < 50; event++) {
         struct waiter w = {.events = &events, .event = event};
         pthread_t thread;
@@ -309,6 +311,39 @@ static void device__a_kernel_fails__nothing_behind_it_runs_and_all_calls_say_so(
     }
 }
 
+static _Atomic int at_work; /* 1: inside of the long kernel; 2: it has ended */
+static const _Atomic int *device_failed;
+
+/* Runs until the device has failed, and a while longer, as a product does that nobody can stop. */
+static tsr_status outlives_the_failure(const struct tsr_kernel_call *call)
+{
+    (void)call;
+    atomic_store(&at_work, 1);
+    while (!atomic_load(device_failed))
+        sched_yield();
+    for (int i = 0; i < 20; i++)
+        nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+    atomic_store(&at_work, 2);
+    return TSR_OK;
+}
+
+static void device__a_stream_fails_while_another_runs__a_drain_waits_for_both(void **state)
+{
+    (void)state;
+    for (uint16_t failing = 0; failing < 2; failing++) {
+        struct tsr_device *d = open_device(false);
+        device_failed = &((struct tsr_host_device *)d)->failed;
+        atomic_store(&at_work, 0);
+        assert_int_equal(call_kernel(d, 1 - failing, outlives_the_failure), TSR_OK);
+        while (!atomic_load(&at_work))
+            sched_yield();
+        assert_int_equal(call_kernel(d, failing, fails), TSR_OK);
+        assert_int_equal(d->ops->drain(d), TSR_EDEFECT);
+        assert_int_equal(atomic_load(&at_work), 2); /* what it reads may be freed now */
+        d->ops->destroy(d);
+    }
+}
+
 static void device__aborted__waits_end_with_the_first_reason(void **state)
 {
     struct tsr_device *d = open_device(false);
@@ -366,6 +401,7 @@ int main(void)
         cmocka_unit_test(stream__more_tasks_than_places__all_run_in_order),
         cmocka_unit_test(queued__the_original_changes__the_copy_does_not),
         cmocka_unit_test(device__a_kernel_fails__nothing_behind_it_runs_and_all_calls_say_so),
+        cmocka_unit_test(device__a_stream_fails_while_another_runs__a_drain_waits_for_both),
         cmocka_unit_test(device__aborted__waits_end_with_the_first_reason),
         cmocka_unit_test(device__what_it_cannot_do__is_refused),
         cmocka_unit_test(device__events__order_streams),

@@ -90,7 +90,15 @@ while read -r name path; do
         exit 1
     fi
     cp -L "$path" "$out.new/$name"
-done < <(needed "$out.new"/*)
+done < <(
+    needed "$out.new"/*
+    # loaded when the program runs (exec/kernels/matrix/blas.c)
+    blas=$(configured TSR_OPENBLAS)
+    if [ -n "$blas" ]; then
+        echo "libopenblas.so.0 $blas"
+        needed "$blas"
+    fi
+)
 chmod u+w "$out.new"/*
 strip "$out.new"/* 2>/dev/null || true
 

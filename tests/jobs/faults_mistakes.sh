@@ -11,7 +11,7 @@ fails 2 --transport carrier-pigeon "auto, shm, tcp, mpi" -- "${fsdp[@]}" --nproc
 fails 2 --transport carrier-pigeon -- "${fsdp[@]}" --transport carrier-pigeon
 fails 2 --verify-operands --serial -- "${fsdp[@]}" --verify-operands
 fails 2 --timeout 0 allowed -- "${fsdp[@]}" --timeout 0
-fails 2 world 300 64 -- "${fsdp[@]}" --ranks 300
+fails 2 world 300 256 -- "${fsdp[@]}" --ranks 300
 
 # Values that no training has
 fails 2 train.warmup 9 8 train.steps -- "${fsdp[@]}" --set train.warmup=9

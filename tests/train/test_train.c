@@ -281,7 +281,7 @@ static void test_resume__damage_that_one_rank_sees__all_go_on_from_the_same_olde
         assert_int_equal(ends[r].result.first_step, 2);
         assert_int_equal(ends[r].result.last_step, 6);
     }
-    assert_non_null(strstr(text, "passed over a damaged checkpoint: "));
+    assert_non_null(strstr(text, "passed over damaged checkpoints: "));
     assert_non_null(strstr(text, "step_00000006/rank_00003-of-00004.safetensors: tensor"));
     assert_non_null(strstr(text, "step_00000004/meta.json"));
     assert_non_null(strstr(text, "going on behind step 2: "));

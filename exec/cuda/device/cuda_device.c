@@ -198,12 +198,34 @@ static tsr_status wait_stream(struct tsr_device *device, uint16_t stream)
     return fail(d, tsr__cuda_wait_stream(d, &d->streams[stream]));
 }
 
+/* True if nothing runs on the device, or will: a few seconds after a failure it may. What is asked
+ * of CUDA then could wait for ever. */
+static bool is_settled(struct tsr_cuda_device *d)
+{
+    double end = clock_s() + SETTLE_S;
+    for (int i = 0; i < TSR_CUDA_STREAMS && !d->stuck; i++) {
+        struct tsr_cuda_stream *s = &d->streams[i];
+        if (!s->handle || cudaEventRecord(s->tail, s->handle) != cudaSuccess)
+            continue;
+        while (cudaEventQuery(s->tail) == cudaErrorNotReady && !d->stuck) {
+            (void)cudaGetLastError();
+            nanosleep(&(struct timespec){.tv_nsec = 100000}, NULL);
+            d->stuck = clock_s() > end;
+        }
+    }
+    return !d->stuck;
+}
+
+/* After a failure what still runs is waited for, too: the caller is about to free what it reads. */
 static tsr_status drain(struct tsr_device *device)
 {
     struct tsr_cuda_device *d = tsr__cuda_device(device);
     tsr_cuda_ranges_end(&d->ranges);
-    for (uint16_t i = 0; i < TSR_CUDA_STREAMS; i++)
-        TSR_TRY(wait_stream(device, i));
+    for (uint16_t i = 0; i < TSR_CUDA_STREAMS && !atomic_load(&d->failed); i++)
+        (void)!wait_stream(device, i); /* the device keeps the first failure */
+    if (atomic_load(&d->failed))
+        (void)is_settled(d);
+    TSR_TRY(tsr__cuda_check(d));
     return fail(d, tsr__cuda_time_resolve(d));
 }
 
@@ -297,24 +319,6 @@ static void *pin(struct tsr_device *device, uint64_t bytes)
         return memory;
     (void)cudaGetLastError();
     return NULL;
-}
-
-/* True if nothing runs on the device, or will: a few seconds after a failure it may. What is asked
- * of CUDA then could wait for ever. */
-static bool is_settled(struct tsr_cuda_device *d)
-{
-    double end = clock_s() + SETTLE_S;
-    for (int i = 0; i < TSR_CUDA_STREAMS && !d->stuck; i++) {
-        struct tsr_cuda_stream *s = &d->streams[i];
-        if (!s->handle || cudaEventRecord(s->tail, s->handle) != cudaSuccess)
-            continue;
-        while (cudaEventQuery(s->tail) == cudaErrorNotReady && !d->stuck) {
-            (void)cudaGetLastError();
-            nanosleep(&(struct timespec){.tv_nsec = 100000}, NULL);
-            d->stuck = clock_s() > end;
-        }
-    }
-    return !d->stuck;
 }
 
 static void unpin(struct tsr_device *device, void *memory)

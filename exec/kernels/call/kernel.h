@@ -52,7 +52,8 @@ struct tsr_kernel_call {
  * TSR_ENOMEM for its own temporaries. Touches nothing but its operands. */
 typedef tsr_status (*tsr_kernel_fn)(const struct tsr_kernel_call *call);
 
-/* Once, before the first kernel runs: products of matrices stay on the thread that asks. */
+/* Before the first kernel runs; once more does nothing. Looks for what multiplies matrices. It
+ * changes the environment for a moment: call it while no other thread reads that. */
 void tsr_kernels_init(void);
 /* NULL: the host does not have it. */
 tsr_kernel_fn tsr_host_kernel(const char *name);

@@ -12,28 +12,16 @@
 #include <stdlib.h>
 #include <string.h>
 
-#ifdef TSR_HAVE_OPENBLAS
-#include <cblas.h>
-#endif
-
 #include "exec/kernels/call/kernel.h"
 #include "exec/kernels/call/table.h"
+#include "exec/kernels/matrix/blas.h"
 #include "exec/kernels/tensor/rows.h"
 
-void tsr_kernels_init(void)
-{
-#ifdef TSR_HAVE_OPENBLAS
-    openblas_set_num_threads(1);
-#endif
-}
-
-#ifdef TSR_HAVE_OPENBLAS
 static bool fits_blas(const struct tsr_gemm *g)
 {
     return g->m <= INT_MAX && g->n <= INT_MAX && g->k <= INT_MAX && g->lda <= INT_MAX &&
            g->ldb <= INT_MAX && g->ldc <= INT_MAX;
 }
-#endif
 
 enum { PANEL = 2048, BLOCK = 128 };
 

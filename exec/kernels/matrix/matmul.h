@@ -15,7 +15,7 @@
  *
  * c (m, n) = alpha op(a) op(b) + beta c, op(a) (m, k), op(b) (k, n); op transposes if `ta`, `tb`.
  * lda, ldb, ldc: elements from row to row, of what is stored. beta 0: c is not read. OpenBLAS if
- * the build has it; sizes beyond its 32 bits go through the plain loops. */
+ * the machine has it; sizes beyond its 32 bits go through the plain loops. */
 
 struct tsr_gemm {
     bool ta, tb;

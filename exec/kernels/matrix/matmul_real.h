@@ -39,20 +39,19 @@ void TSR_R(tsr__gemm)(const struct tsr_gemm *g, const TSR_REAL *a, const TSR_REA
 {
     if (g->m == 0 || g->n == 0)
         return;
-#ifdef TSR_HAVE_OPENBLAS
-    if (g->k > 0 && fits_blas(g)) {
-        enum CBLAS_TRANSPOSE ta = g->ta ? CblasTrans : CblasNoTrans;
-        enum CBLAS_TRANSPOSE tb = g->tb ? CblasTrans : CblasNoTrans;
+    const struct tsr_host_blas *blas = tsr__blas();
+    if (blas && g->k > 0 && fits_blas(g)) {
+        int ta = g->ta ? TSR_BLAS_TRANSPOSED : TSR_BLAS_AS_IS;
+        int tb = g->tb ? TSR_BLAS_TRANSPOSED : TSR_BLAS_AS_IS;
 #if TSR_REAL_F64
-        cblas_dgemm(CblasRowMajor, ta, tb, (int)g->m, (int)g->n, (int)g->k, g->alpha, a,
+        blas->dgemm(TSR_BLAS_ROW_MAJOR, ta, tb, (int)g->m, (int)g->n, (int)g->k, g->alpha, a,
                     (int)g->lda, b, (int)g->ldb, g->beta, c, (int)g->ldc);
 #else
-        cblas_sgemm(CblasRowMajor, ta, tb, (int)g->m, (int)g->n, (int)g->k, (float)g->alpha, a,
+        blas->sgemm(TSR_BLAS_ROW_MAJOR, ta, tb, (int)g->m, (int)g->n, (int)g->k, (float)g->alpha, a,
                     (int)g->lda, b, (int)g->ldb, (float)g->beta, c, (int)g->ldc);
 #endif
         return;
     }
-#endif
     TSR_R(scale_result)(g, c);
     for (uint64_t i = 0; i < g->m; i++)
         TSR_R(plain_row)(g, i, a, b, c + i * g->ldc);

@@ -9,15 +9,17 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
+#include "exec/kernels/call/kernel.h"
 #include "exec/launch/launch.h"
 #include "exec/world/world.h"
 #include "experiments/cli/args/cmd.h"
 #include "experiments/study/report/report_text.h"
 
-/* Every rank reserves a TiB of addresses or more; a process has 128. */
-enum { MAX_THREADS = 64 };
+/* Each is a handful of threads, and reserves addresses, of which a process has 128 TiB. */
+enum { MAX_THREADS = 256 };
 
 /* After a failure, for ranks that end by themselves; what is stuck does not. */
 #define GRACE_S 3.0
@@ -27,12 +29,29 @@ static double timeout_of(const struct tsr_args *args)
     return args->timeout ? (double)args->timeout : 300;
 }
 
-static volatile sig_atomic_t stop_asked;
+static volatile sig_atomic_t stop_asked; /* the signal that asked; 0: none */
 
 static void ask_to_stop(int signal)
 {
-    (void)signal;
-    stop_asked = 1;
+    stop_asked = signal;
+}
+
+/* From the first step on: before there is a step a signal ends the program as it ends others. A
+ * second signal does not wait for the step either. */
+static void catch_stop(void)
+{
+    const struct sigaction stop = {.sa_handler = ask_to_stop,
+                                   .sa_flags = SA_RESETHAND | SA_RESTART};
+    sigaction(SIGINT, &stop, NULL);
+    sigaction(SIGTERM, &stop, NULL);
+}
+
+/* As what the signal does to programs that know nothing of it: the shell stops its script, too. */
+static void end_by(int number)
+{
+    fflush(stdout);
+    (void)signal(number, SIG_DFL);
+    (void)raise(number);
 }
 
 static bool is_mistake(tsr_status status)
@@ -97,6 +116,7 @@ static tsr_status run_threads(const struct tsr_run_job *run, const struct tsr_ar
         free(ranks);
         return status;
     }
+    catch_stop();
     for (; started < n; started++) {
         ranks[started] = (struct tsr_run_rank){.run = run,
                                                .args = args,
@@ -144,6 +164,7 @@ static tsr_status train_in(const struct tsr_args *args, const struct tsr_gpu_ops
                                 .rank = launch->rank,
                                 .world = world,
                                 .gpus = gpus};
+    catch_stop();
     tsr_run_rank_main(&rank);
     run->result = rank.result;
     if (ops)
@@ -159,6 +180,8 @@ static tsr_status run_process(const struct tsr_args *args, const struct tsr_gpu_
     TSR_TRY(open_world(args, launch, &world));
     tsr_status status = train_in(args, ops, launch, world, run);
     world->ops->destroy(world);
+    if (status == TSR_EPEER && stop_asked && run->result.last_step == 0)
+        end_by((int)stop_asked); /* the peers were interrupted before they had begun */
     if (launch->rank == 0 || !is_mistake(status))
         return status;
     *success = tsr_exit_status(status);
@@ -194,6 +217,10 @@ static tsr_status spawn(const struct tsr_args *args, int *success)
                  SIG_DFL); /* whoever started this may ignore it: no rank would be seen to end */
     TSR_TRY(tsr_launch_spawn(&all, &end));
     *success = end.exit_status;
+    if (end.interrupted) {
+        fputs("tessera: interrupted; checkpoints that were complete stay as they were\n", stderr);
+        end_by(end.forwarded);
+    }
     if (end.exit_status == TSR_EXIT_RETRY) /* other failures have told by themselves */
         fprintf(stderr, "tessera: %s\n", end.text);
     return TSR_OK;
@@ -253,23 +280,24 @@ static tsr_status check_options(const struct tsr_args *args)
     return TSR_OK;
 }
 
-/* A second signal does not wait for the step. A limit of the file size, or a reader of stdout that
- * is gone, is an error of a write then and not the end of the process. */
-static void catch_signals(void)
+/* Said before anything starts: libraries that run out of addresses say nothing, or wait for ever.
+ */
+static tsr_status check_addresses(void)
 {
-    const struct sigaction stop = {.sa_handler = ask_to_stop,
-                                   .sa_flags = SA_RESETHAND | SA_RESTART},
-                           none = {.sa_handler = SIG_IGN};
-    sigaction(SIGINT, &stop, NULL);
-    sigaction(SIGTERM, &stop, NULL);
-    sigaction(SIGXFSZ, &none, NULL);
-    sigaction(SIGPIPE, &none, NULL);
+    struct rlimit limit;
+    if (getrlimit(RLIMIT_AS, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY)
+        return TSR_OK;
+    return tsr_fail(TSR_EBACKEND,
+                    "found a limit of %llu KiB on addresses (ulimit -v); allowed: unlimited, since "
+                    "every rank reserves a TiB of them, of which it fills what it needs",
+                    (unsigned long long)limit.rlim_cur >> 10);
 }
 
 tsr_status tsr_run_train(const struct tsr_args *args, const struct tsr_gpu_ops *gpus, int *success)
 {
     struct tsr_launch launch;
     TSR_TRY(check_options(args));
+    TSR_TRY(check_addresses());
     if (args->nproc && gpus) /* or each of them would say it */
         TSR_TRY(gpus->check(args, false));
     if (args->nproc)
@@ -277,6 +305,7 @@ tsr_status tsr_run_train(const struct tsr_args *args, const struct tsr_gpu_ops *
     TSR_TRY(tsr_launch_environment(&launch));
     if (gpus)
         TSR_TRY(gpus->check(args, launch.size == 1));
-    catch_signals();
+    tsr_kernels_init();
+    (void)signal(SIGPIPE, SIG_IGN); /* a reader of stdout that is gone is an error of a write */
     return run_all(args, gpus, &launch, success);
 }

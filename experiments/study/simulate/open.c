@@ -124,7 +124,8 @@ void tsr_study_fini(struct tsr_study *study)
 /* A full disk is the machine's failure; a folder that cannot be made or written is the user's. */
 static tsr_status unusable(const char *dir, int error)
 {
-    if (error == ENOSPC || error == EDQUOT || error == EIO)
+    if (error == ENOSPC || error == EDQUOT || error == EIO || error == EFBIG || error == EMFILE ||
+        error == ENFILE)
         return tsr_fail(TSR_EIO, "--out %s: %s; nothing was written", dir, strerror(error));
     return tsr_fail(TSR_ECONFIG,
                     "--out: found %s, which cannot be written: %s; allowed: a folder "
