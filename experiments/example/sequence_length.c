@@ -49,12 +49,12 @@ int main(int argc, char **argv)
         fprintf(stderr, "usage: %s EXPERIMENT.yaml STRATEGY LENGTH...\n", argv[0]);
         return 2;
     }
+    setvbuf(stdout, NULL, _IOLBF, 0); /* each row as soon as it is known */
     printf("seq,peak_allocated_bytes,step_time_s,fits\n");
-    for (int i = 3; i < argc; i++) {
-        if (try_length(argv[1], argv[2], argv[i]) != TSR_OK) {
-            fprintf(stderr, "%s\n", tsr_error_text());
-            return 1;
-        }
-    }
-    return 0;
+    tsr_status status = TSR_OK;
+    for (int i = 3; i < argc && status == TSR_OK; i++)
+        status = try_length(argv[1], argv[2], argv[i]);
+    if (status != TSR_OK)
+        fprintf(stderr, "%s\n", tsr_error_text());
+    return status != TSR_OK;
 }

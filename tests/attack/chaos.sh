@@ -2,14 +2,14 @@
 # A job of many processes, of which a random one is killed, stopped or cut off again and again while it trains. It goes on
 # from its checkpoints each time; in the end its losses and norms are those of a job that nobody disturbed, digit for digit.
 #
-# Usage: chaos.sh [RANKS [MINUTES [SECONDS [SEED]]]]: 64 ranks, 60 minutes of the job's own time, a blow every 5 seconds of
-# it. The job's own time counts from its first new step: starting is not training. The suite runs it for a few blows.
+# Usage: chaos.sh [RANKS [MINUTES [SECONDS [SEED]]]]: a blow every SECONDS of the job's own time, for MINUTES of it. That
+# time counts from a job's first new step: starting is not training.
 # Environment: TESSERA, the program; TSR_SOURCE_DIR, the tree.
 export TSR_SOURCE_DIR=${TSR_SOURCE_DIR:-$(cd "$(dirname "$0")/../.." && pwd)}
 export TESSERA=${TESSERA:-$TSR_SOURCE_DIR/build/tessera}
 # shellcheck source=tests/jobs/_faults.sh
 . "$TSR_SOURCE_DIR/tests/jobs/_faults.sh"
-ranks=${1:-64} minutes=${2:-60} every=${3:-5} seed=${4:-$(($(date +%s%N) / 1000 % 32768))}
+ranks=${1:-6} minutes=${2:-0.1} every=${3:-2} seed=${4:-$(($(date +%s%N) / 1000 % 32768))}
 RANDOM=$seed
 run=$tmp/run
 common=(--set train.schedule=constant --set checkpoints.every=2 --set checkpoints.keep=2 --timeout 10)
