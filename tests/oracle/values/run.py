@@ -94,6 +94,7 @@ class Judge:
                 yield name, real.compute(sc, real.moved(init, by, seed), data)
 
     def judge(self, sc):
+        import known
         import measure
         import real
         init, data = real.initial(sc)
@@ -103,21 +104,20 @@ class Judge:
             mine, failure = self.ours.compute(real.write(sc, init, data, folder), folder)
         finally:
             shutil.rmtree(folder)
-        if failure:
-            return {"verdict": "differs", "text": failure}
-        wrong = measure.shapes(theirs, mine)
+        wrong = [failure] if failure else measure.shapes(theirs, mine)
         if wrong:
             return {"verdict": "differs", "text": wrong[0]}
-        found, known = measure.outside(theirs, mine, []), []
+        found, runs = measure.outside(theirs, mine, []), []
         if not found:
             return {"verdict": "equal"}
         for name, values in self.spreads(sc, init, data):
-            known.append(values)
-            left = measure.outside(theirs, mine, known)
+            runs.append(values)
+            left = measure.outside(theirs, mine, runs)
             if not left:
                 return {"verdict": name, "low": is_low(sc)}
             found = left
-        return {"verdict": "differs", "text": "; ".join(t for _, t in found[:3])}
+        name = known.name(sc)
+        return {"verdict": f"known, {name}" if name else "differs", "text": "; ".join(t for _, t in found[:3])}
 
     def __call__(self, sc):
         import recorder
@@ -215,6 +215,8 @@ def main():
                     os.makedirs(options.out, exist_ok=True)
                     with open(os.path.join(options.out, sc["name"] + ".json"), "w") as f:
                         json.dump(sc, f)
+        print(f"up to {batch[-1]['name']}: {dict(verdicts)}, refused {sum(refused.values())}, {time.time() - start:.0f} s",
+              flush=True)
     print(counts.report())
     for text, n in refused.most_common():
         print(f"refused by PyTorch: {n:5} {text}")
