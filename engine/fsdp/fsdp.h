@@ -243,6 +243,7 @@ const char *tsr__training_name(enum tsr_training_state s);
 struct tsr_reduce_item {
     struct tsr_fsdp_param *p;
     struct tsr_tensor *grad;
+    struct tsr_storage *padded; /* scratch of the copy-in; NULL: the ranks divide it evenly */
 };
 void tsr__all_gather_issue(struct tsr_engine *e, struct tsr_group *g, bool async_op,
                            uint16_t copy_in, uint16_t all_gather);
