@@ -195,9 +195,11 @@ def parse():
 def main():
     options = parse()
     find_torch()
+    import real
     import recorder
     recorder.load()
     recorder.LIMIT_S = 200
+    real.load()
     if options.core is not None:
         os.sched_setaffinity(0, {options.core})
     print(f"seed {options.seed}", flush=True)
