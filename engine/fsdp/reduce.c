@@ -420,6 +420,28 @@ static void all_reduce(struct tsr_engine *e, struct tsr_group *g, struct reducti
     r->post_stream = stream;
 }
 
+/* Copies of gradients to the host block, but into fresh pinned memory. */
+static bool ends_blocking(const struct tsr_group *g, const struct reduction *r)
+{
+    return g->offload == TSR_OFFLOAD_CPU ||
+           (g->offload == TSR_OFFLOAD_CPU_PINNED && r->items[r->n - 1].p->grad);
+}
+
+/* What the hook's stream has read of a reduction that is only scattered: 2.15 keeps it until the
+ * next one (Q3). */
+static void keep_hooked(struct tsr_engine *e, struct tsr_group *g, const struct reduction *r,
+                        bool host_waited)
+{
+    if (r->all_reduces || !r->output || r->output->refs > (r->result == r->output ? 2 : 1))
+        return; /* it is kept */
+    if (e->config.version < TSR_TORCH_2_15) {
+        e->fsdp->raced[TSR_RACE_HOOKED_OUTPUT] |= !host_waited;
+        return;
+    }
+    g->all_reduce.buffer = r->output;
+    tsr__storage_retain(r->output);
+}
+
 static void run_hook(struct tsr_engine *e, struct tsr_group *g, struct reduction *r)
 {
     uint16_t stream = g->comm->all_reduce;
@@ -602,7 +624,10 @@ void tsr__reduce_grads(struct tsr_engine *e, struct tsr_group *g, struct tsr_red
             all_reduce(e, g, &r);
         if (g->has_hook)
             run_hook(e, g, &r);
+        bool host_waits = ends_blocking(g, &r);
         post_reduce(e, g, &r);
+        if (g->has_hook)
+            keep_hooked(e, g, &r, host_waits);
     }
     e->stream = current;
     for (size_t i = 0; i < n; i++)

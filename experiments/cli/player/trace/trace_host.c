@@ -375,8 +375,7 @@ static tsr_status start_rank(struct rank *r)
     struct tsr_source source = tsr_trace_source(&r->reader);
     source.report = take_report;
     TSR_TRY(make_executor(r, &source));
-    r->run.scenario = r->job->scenario;
-    r->run.executor = r->executor;
+    r->run = (struct tsr_trace_run){.scenario = r->job->scenario, .executor = r->executor};
     TSR_TRY(tsr_trace_create(&r->run, r->rank));
     tsr_exec_set_tables(r->executor, tsr_engine_tables(r->run.e));
     set_scalars(r);
@@ -546,6 +545,7 @@ static tsr_status run_ranks(struct job *job, const char *out, json_t *result)
         pthread_join(threads[i], NULL);
     status = first_failure(ranks, job->world);
     if (status == TSR_OK) {
+        tsr_trace_note_races(job->scenario->name, &ranks[0].run.e, 1);
         tsr_trace_add_run(result, &ranks[0].run);
         add_losses(job, result);
         add_norms(job, ranks[0].run.e, result);
