@@ -20,7 +20,14 @@ def stale_event(sc):
     return any(c["at"]["when"] != "after_step" for c in calls(sc, "set_post_optim_event"))
 
 
-NAMES = [("Q1: PyTorch divides twice", divided_twice), ("race: set_post_optim_event before the step", stale_event)]
+def dropped_output(sc):
+    """Q3: nobody keeps what a hook's stream still reads."""
+    one = len(sc["mesh"]["shape"]) == 1
+    return one and any(w["api"] == "fully_shard" for w in sc["wrap"]) and bool(calls(sc, "set_all_reduce_hook"))
+
+
+NAMES = [("Q1: PyTorch divides twice", divided_twice), ("race: set_post_optim_event before the step", stale_event),
+         ("race: set_all_reduce_hook on one dimension", dropped_output)]
 
 
 def name(sc):

@@ -3,6 +3,7 @@
 Also in float64, or from initial values that are moved a little: how far its own numbers are from each other.
 """
 import copy
+import functools
 import json
 import os
 import sys
@@ -12,6 +13,7 @@ from safetensors.torch import save_file
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
 from fsdp_oracle import golden, models, run  # noqa: E402
+import torch.testing._internal.distributed.multi_threaded_pg as pg  # noqa: E402
 from torch.distributed.tensor import DTensor  # noqa: E402
 
 STATES = {"adamw": ("exp_avg", "exp_avg_sq"), "sgd": ("momentum_buffer",)}
@@ -123,6 +125,32 @@ class Doubles:
         torch.Tensor.float = self.was
 
 
+class ExactSums:
+    """Collectives that add in float64 and round once. The stand-in's add rank after rank, in the dtype that travels."""
+
+    @staticmethod
+    @torch.no_grad()
+    def scatter(self, data):
+        for i in range(len(data)):
+            total = torch.stack([source[1][0][i] for source in data]).double().sum(0)
+            mean = total / len(data) if self.op == torch.distributed.ReduceOp.AVG else total
+            data[i][0][0].detach().copy_(mean)
+
+    @staticmethod
+    def reduce(tensors, op):
+        return op(torch.stack(tensors).double(), dim=0).to(tensors[0].dtype)
+
+    def __enter__(self):
+        self.was = pg.ReduceScatter.work, dict(pg._reduce_ops)
+        pg.ReduceScatter.work = self.scatter
+        for key, op in ((torch.distributed.ReduceOp.SUM, torch.sum), (torch.distributed.ReduceOp.AVG, torch.mean)):
+            pg._reduce_ops[key] = functools.partial(self.reduce, op=op)
+
+    def __exit__(self, *error):
+        pg.ReduceScatter.work = self.was[0]
+        pg._reduce_ops.update(self.was[1])
+
+
 def whole(parts, lay, name):
     """A tensor from its parts on the ranks of the first shard group."""
     fqn = name.partition(".")[2] if name.startswith("state") else name
@@ -130,7 +158,7 @@ def whole(parts, lay, name):
 
 
 def values_of(engines, n_shards):
-    """{name: float64 vector}: loss.I, norm.I (NaN: no gradient), parameters, states."""
+    """{name: float64 vector}: loss.I, norm.I (NaN: no gradient), parameters, states; grad.I.NAME, for the measure only."""
     first, out = engines[0], {}
     lay = first.params_layout
     for i, row in enumerate(first.losses):
@@ -141,6 +169,8 @@ def values_of(engines, n_shards):
         for n in sorted(grads):
             t = golden.assemble([e.grads[i].get(n) for e in engines[:n_shards]], lay, n)
             norms.append(float("nan") if t is None else t.double().norm().item())
+            if t is not None:
+                out[f"grad.{i}.{n}"] = t.double().flatten()
         out[f"norm.{i}"] = torch.tensor(norms, dtype=torch.float64)
     for n in first.final:
         out[n] = whole([e.final[n] for e in engines[:n_shards]], lay, n)
@@ -166,6 +196,11 @@ def compute(sc, init, data):
 def compute_double(sc, init, data):
     with Doubles():
         return compute(doubled(sc), init, {n: t.double() if t.is_floating_point() else t for n, t in data.items()})
+
+
+def compute_exact(sc, init, data):
+    with ExactSums():
+        return compute(sc, init, data)
 
 
 def write(sc, init, data, folder):

@@ -82,16 +82,17 @@ class Judge:
     def spreads(self, sc, init, data):
         """(name, a set of values), finest first."""
         import real
-        moves = [("moved by 3e-4", MOVE, s) for s in range(8)]
+        def moved(by, seed):
+            return f"moved by {by:g}", lambda: real.compute(sc, real.moved(init, by, seed), data)
+        double = "float64", lambda: real.compute_double(sc, init, data)
+        exact = "sums rounded once", lambda: real.compute_exact(sc, init, data)
+        moves = [moved(MOVE, s) for s in range(8)]
         if is_low(sc):
-            steps = moves[:2] + [("float64", None, 0)] + moves[2:]
+            steps = moves[:2] + [exact, double] + moves[2:]
         else:
-            steps = [("float64", None, 0)] + [("moved by 1e-6", FINE, s) for s in range(3)] + moves
-        for name, by, seed in steps:
-            if by is None:
-                yield name, real.compute_double(sc, init, data)
-            else:
-                yield name, real.compute(sc, real.moved(init, by, seed), data)
+            steps = [double] + [moved(FINE, s) for s in range(3)] + [exact] + moves
+        for name, run in steps:
+            yield name, run()
 
     def judge(self, sc):
         import known
@@ -107,12 +108,12 @@ class Judge:
         wrong = [failure] if failure else measure.shapes(theirs, mine)
         if wrong:
             return {"verdict": "differs", "text": wrong[0]}
-        found, runs = measure.outside(theirs, mine, []), []
+        found, runs = measure.outside(theirs, mine, [], sc["train"]), []
         if not found:
             return {"verdict": "equal"}
         for name, values in self.spreads(sc, init, data):
             runs.append(values)
-            left = measure.outside(theirs, mine, runs)
+            left = measure.outside(theirs, mine, runs, sc["train"])
             if not left:
                 return {"verdict": name, "low": is_low(sc)}
             found = left
