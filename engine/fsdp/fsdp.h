@@ -25,6 +25,7 @@ struct tsr_wrapped {
     /* Of the step that is configured: */
     bool optimizer_reads_any; /* it takes gradients of any dtype (the fused AdamW) */
     bool clips;               /* so does clipping, but only where gradients stay sums */
+    bool raced[TSR_N_RACES];  /* see tsr_inherited_race() */
 };
 void tsr__wrapped_fini(struct tsr_wrapped *wrapped);
 
@@ -149,6 +150,7 @@ struct tsr_state_ctx {
     struct tsr_state *iter_root;
     bool callback_queued, is_last_backward;
     uint32_t post_optim_event;              /* 0: none */
+    bool event_is_stale;                    /* the optimizer has stepped since */
     bool manual_finalize, finalize_pending; /* 2.15 */
     size_t n_states, cap_states;
     struct tsr_state **states; /* with repetition: once per module of a list (R82) */
@@ -257,6 +259,7 @@ const char *tsr__training_name(enum tsr_training_state s);
 struct tsr_reduce_item {
     struct tsr_fsdp_param *p;
     struct tsr_tensor *grad;
+    struct tsr_storage *padded; /* scratch of the copy-in; NULL: the ranks divide it evenly */
 };
 void tsr__all_gather_issue(struct tsr_engine *e, struct tsr_group *g, bool async_op,
                            uint16_t copy_in, uint16_t all_gather);
@@ -283,6 +286,8 @@ void tsr__alias_unsharded(struct tsr_engine *e, struct tsr_group *g);
  * are; false: they have to be reduced. Takes over those that it keeps. */
 bool tsr__keep_gradients(struct tsr_engine *e, struct tsr_group *g, struct tsr_reduce_item *items,
                          size_t n);
+/* state.c. The optimizer writes parameters from here on. */
+void tsr__events_are_stale(struct tsr_engine *e);
 /* The shards get other values than a kernel that writes the mirror, too, gives them. */
 void tsr__mirrors_are_stale(struct tsr_engine *e);
 /* reduce.c. True if reductions of the group only add. */

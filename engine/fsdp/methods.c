@@ -413,6 +413,7 @@ tsr_status tsr_set_post_optim_event(struct tsr_engine *e, struct tsr_module *m)
     struct tsr_state *s;
     TSR_TRY(state_of(m, "set_post_optim_event", &s));
     s->ctx->post_optim_event = tsr__record_event(e, e->stream);
+    s->ctx->event_is_stale = false;
     return e->status;
 }
 

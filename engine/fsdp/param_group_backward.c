@@ -150,7 +150,7 @@ static size_t take_grads(struct tsr_engine *e, struct tsr_group *g, struct tsr_r
             *slot = zero_grad(e, p);
         if (!*slot)
             continue;
-        g->items[n++] = (struct tsr_reduce_item){p, *slot};
+        g->items[n++] = (struct tsr_reduce_item){.p = p, .grad = *slot};
         *slot = NULL;
     }
     *items = g->items;

@@ -103,20 +103,50 @@ static void trace_reduce(struct tsr_engine *e, struct tsr_group *g, const struct
     tsr__event_send(e, &ev);
 }
 
-/* Pointer table of chunk_cat (operators.md section 6): the kernel copies, or casts bf16 to fp32;
- * other casts take another one without a table. */
+/* PyTorch's own chunk_cat copies, or casts bf16 to fp32; other casts take a composite one. */
+static bool cat_is_composite(const struct tsr__reduction *r)
+{
+    return r->reduce != r->grad && !(r->grad == TSR_BF16 && r->reduce == TSR_F32);
+}
+
+/* Pointer table of chunk_cat (operators.md section 6). The composite one has none. */
 static struct tsr_storage *cat_table(struct tsr_engine *e, const struct tsr__reduction *r)
 {
-    if (r->reduce != r->grad && !(r->grad == TSR_BF16 && r->reduce == TSR_F32))
-        return NULL;
     uint64_t rows = 0;
+    if (cat_is_composite(r))
+        return NULL;
     for (size_t i = 0; i < r->n; i++)
         rows += tsr_ceil_div(r->items[i].p->shard_numel * tsr_dtype_bytes(r->reduce), 2048);
     return tsr__storage_new(e, 8 * (6 * r->n + 2 + rows), TSR_CAT_WORKSPACE);
 }
 
-static void told_of_buffer(struct tsr_engine *e, struct tsr_group *g,
-                           const struct tsr__reduction *r, uint64_t numel)
+/* The composite chunk_cat first makes a padded copy of every gradient that the ranks do not divide
+ * evenly; all live until it ends. Returns their bytes. */
+static uint64_t pad_gradients(struct tsr_engine *e, const struct tsr_group *g,
+                              const struct tsr__reduction *r)
+{
+    uint64_t bytes = 0;
+    for (size_t i = 0; i < r->n; i++) {
+        const struct tsr_tensor *grad = r->items[i].grad;
+        uint64_t numel = r->items[i].p->shard_numel * g->shard_size;
+        uint64_t padded = numel * tsr_dtype_bytes((tsr_dtype)grad->dtype);
+        bool copies = cat_is_composite(r) && numel != grad->numel;
+        r->items[i].padded = copies ? tsr__storage_new(e, padded, TSR_CAT_WORKSPACE) : NULL;
+        bytes += copies ? padded : 0;
+    }
+    return bytes;
+}
+
+static void drop_cat_scratch(struct tsr_engine *e, const struct tsr__reduction *r,
+                             struct tsr_storage **table)
+{
+    tsr__storage_release(e, table);
+    for (size_t i = 0; i < r->n; i++)
+        tsr__storage_release(e, &r->items[i].padded);
+}
+
+static void told_of_buffer(struct tsr_engine *e, struct tsr_group *g, const struct tsr__reduction *r,
+                           uint64_t numel)
 {
     const struct tsr_custom_comm *custom = g->custom_reduce_scatter;
     if (custom && custom->allocate)
@@ -150,8 +180,9 @@ static void reduce_copy_in(struct tsr_engine *e, struct tsr_group *g, struct tsr
     r->input = tsr__storage_new(
         e, bytes, reduces_in_place(g, r) ? TSR_CAT_SHARDED_GRAD : TSR_CAT_REDUCE_SCATTER);
     struct tsr_storage *table = r->input ? cat_table(e, r) : NULL;
+    uint64_t padded = pad_gradients(e, g, r);
     if (!tsr__ok(e)) {
-        tsr__storage_release(e, &table);
+        drop_cat_scratch(e, r, &table);
         return;
     }
     tsr__push_arg(e, g->shard_size);
@@ -163,14 +194,19 @@ static void reduce_copy_in(struct tsr_engine *e, struct tsr_group *g, struct tsr
     }
     tsr__slot(e, 1);
     tsr__operand_storage(e, table, TSR_WRITE, TSR_DTYPE_NONE);
+    for (size_t i = 0; i < r->n; i++) {
+        tsr__slot(e, 1);
+        tsr__operand_storage(e, r->items[i].padded, TSR_WRITE, TSR_DTYPE_NONE);
+    }
+    tsr__slot(e, 2);
     tsr__operand_storage(e, r->input, TSR_WRITE, r->reduce);
     struct tsr_work work = {.op = TSR_OP_CHUNK_CAT,
                             .dtype = (uint8_t)r->reduce,
                             .name = "chunk_cat",
-                            .bytes_read = read,
-                            .bytes_written = bytes};
+                            .bytes_read = read + padded,
+                            .bytes_written = bytes + padded};
     tsr__emit_op(e, &work);
-    tsr__storage_release(e, &table);
+    drop_cat_scratch(e, r, &table);
     size_t keep = g->shard_size > 1 ? 1 : 0; /* a loop variable holds the last one (section 3) */
     for (size_t i = 0; i + keep < r->n; i++) {
         tsr_release(e, r->items[i].grad);
@@ -369,6 +405,28 @@ static void all_reduce(struct tsr_engine *e, struct tsr_group *g, struct tsr__re
     r->post_stream = stream;
 }
 
+/* Copies of gradients to the host block, but into fresh pinned memory. */
+static bool ends_blocking(const struct tsr_group *g, const struct tsr__reduction *r)
+{
+    return g->offload == TSR_OFFLOAD_CPU ||
+           (g->offload == TSR_OFFLOAD_CPU_PINNED && r->items[r->n - 1].p->grad);
+}
+
+/* What the hook's stream has read of a reduction that is only scattered: 2.15 keeps it until the
+ * next one (Q3). */
+static void keep_hooked(struct tsr_engine *e, struct tsr_group *g, const struct tsr__reduction *r,
+                        bool host_waited)
+{
+    if (r->all_reduces || !r->output || r->output->refs > (r->result == r->output ? 2 : 1))
+        return; /* it is kept */
+    if (e->config.version < TSR_TORCH_2_15) {
+        e->fsdp->raced[TSR_RACE_HOOKED_OUTPUT] |= !host_waited;
+        return;
+    }
+    g->all_reduce.buffer = r->output;
+    tsr__storage_retain(r->output);
+}
+
 static void run_hook(struct tsr_engine *e, struct tsr_group *g, struct tsr__reduction *r)
 {
     uint16_t stream = g->comm->all_reduce;
@@ -419,7 +477,10 @@ void tsr__reduce_grads(struct tsr_engine *e, struct tsr_group *g, struct tsr_red
             all_reduce(e, g, &r);
         if (g->has_hook)
             run_hook(e, g, &r);
+        bool host_waits = ends_blocking(g, &r);
         tsr__post_reduce(e, g, &r);
+        if (g->has_hook)
+            keep_hooked(e, g, &r, host_waits);
     }
     e->stream = current;
     for (size_t i = 0; i < n; i++)

@@ -63,6 +63,37 @@ static void leave_hook(struct tsr_engine *e)
     e->origin.group = TSR_NO_ID;
 }
 
+/* ---- races that PyTorch has ------------------------------------------------------------------ */
+
+void tsr__events_are_stale(struct tsr_engine *e)
+{
+    for (size_t i = 0; i < e->fsdp->n_states; i++)
+        e->fsdp->states[i]->ctx->event_is_stale = true;
+}
+
+static bool gathers(const struct tsr_state_ctx *ctx)
+{
+    bool any = false;
+    for (size_t i = 0; i < ctx->n_states; i++)
+        for (size_t k = 0; k < ctx->states[i]->n_groups; k++)
+            any |= ctx->states[i]->groups[k]->shard_size > 1;
+    return any;
+}
+
+const char *tsr_inherited_race(const struct tsr_engine *e, enum tsr_race race)
+{
+    static const char *const texts[TSR_N_RACES] = {
+        [TSR_RACE_STALE_EVENT] =
+            "R85, Q17: a forward's gathers wait only for the event of set_post_optim_event, "
+            "recorded before the optimizer's step: they may read parameters while it writes them. "
+            "PyTorch has this race, too; record the event after the step",
+        [TSR_RACE_HOOKED_OUTPUT] =
+            "Q3: with set_all_reduce_hook on one dimension nobody keeps the output of the "
+            "reduce-scatter until the hook's stream has read it: the next one may be given its "
+            "memory. PyTorch 2.11 has this race, too; 2.15 keeps the output"};
+    return e->fsdp->raced[race] ? texts[race] : NULL;
+}
+
 /* ---- forward hooks --------------------------------------------------------------------------- */
 static void root_pre_forward(struct tsr_engine *e, struct tsr_state *s)
 {
@@ -77,6 +108,7 @@ static void root_pre_forward(struct tsr_engine *e, struct tsr_state *s)
         tsr__wait_event(e, comm->copy_in, s->ctx->post_optim_event); /* W1 */
         tsr__wait_event(e, comm->all_gather, s->ctx->post_optim_event);
         s->ctx->post_optim_event = 0;
+        e->fsdp->raced[TSR_RACE_STALE_EVENT] |= s->ctx->event_is_stale && gathers(s->ctx);
     } else {
         tsr__wait_stream(e, comm->copy_in, e->stream);
         tsr__wait_stream(e, comm->all_gather, e->stream);

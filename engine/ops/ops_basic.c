@@ -242,31 +242,85 @@ struct tsr_tensor *tsr_op_conv1d(struct tsr_engine *e, struct tsr_tensor *x, str
 }
 
 /* ---- norms ----------------------------------------------------------------------------------- */
+/* The gradients of a norm's weight and bias. Of many rows of few columns PyTorch sums blocks of
+ * rows first, and these into new tensors, which replace those that it had taken. Here the first
+ * kernel has the sums already; the second one hands them over. */
+struct norm_grads {
+    struct tsr_tensor *taken[2], *blocks[2];
+};
+
+static struct tsr_tensor *norm_grad(struct tsr_engine *e, const struct tsr_node *node, int i,
+                                    enum tsr_category category)
+{
+    return tsr__tensor_like(e, node->w[i], (tsr_dtype)node->w[i]->dtype, category);
+}
+
+static struct norm_grads take_norm_grads(struct tsr_engine *e, const struct tsr_node *node)
+{
+    uint64_t dims[2] = {tsr__norm_row_blocks(node->a[0], node->a[1]), node->a[1]};
+    struct norm_grads g = {.taken = {NULL}};
+    for (int i = 0; i < 2; i++) {
+        const struct tsr_node *to = node->w[i] ? node->edges[1 + i].node : NULL;
+        if (to)
+            g.taken[i] =
+                norm_grad(e, node, i, dims[0] ? TSR_CAT_WORKSPACE : tsr__grad_category(e, to));
+    }
+    for (int i = 0; i < 2; i++)
+        if (dims[0] && g.taken[i])
+            g.blocks[i] =
+                tsr__tensor_new(e, (tsr_dtype)node->w[i]->dtype, 2, dims, TSR_CAT_WORKSPACE);
+    return g;
+}
+
+static void sum_norm_blocks(struct tsr_engine *e, const struct tsr_node *node, struct norm_grads *g,
+                            int i)
+{
+    struct tsr_tensor *blocks = g->blocks[i], *from = g->taken[i];
+    struct tsr_tensor *out = norm_grad(e, node, i, tsr__grad_category(e, node->edges[1 + i].node));
+    struct tsr_column_sum bytes = tsr__column_sum_scratch(blocks->dims[0], blocks->dims[1]);
+    struct tsr_tensor *scratch[2] = {tsr__workspace(e, bytes.partial),
+                                     tsr__workspace(e, bytes.semaphores)};
+    tsr__operand_tensor(e, from, TSR_READ);
+    tsr__operand_tensor(e, out, TSR_WRITE);
+    tsr__operand_tensor(e, blocks, TSR_READ);
+    for (int k = 0; k < 2; k++)
+        tsr__operand_tensor(e, scratch[k], TSR_WRITE);
+    struct tsr_work work = {.op = TSR_OP_REDUCTION,
+                            .dtype = blocks->dtype,
+                            .name = "clone",
+                            .flops = (double)blocks->numel,
+                            .bytes_read = tsr__tensor_bytes(blocks),
+                            .bytes_written = tsr__tensor_bytes(from),
+                            .dims = {blocks->dims[0], blocks->dims[1]}};
+    tsr__emit_op(e, &work);
+    tsr_release(e, scratch[0]);
+    tsr_release(e, scratch[1]);
+    tsr_release(e, from);
+    g->taken[i] = out;
+}
+
 /* saved: input, statistics (rms: 1; layer norm: 2). a: rows, columns */
 static void norm_backward(struct tsr_engine *e, struct tsr_node *node, struct tsr_tensor **grad_out,
                           struct tsr_tensor **grad_in)
 {
-    struct tsr_tensor *x = tsr__node_saved(e, node, 0), *g = grad_out[0], *gx = NULL, *gw = NULL;
-    struct tsr_tensor *gb = NULL, *w = node->w[0], *b = node->w[1], *stat[2] = {NULL, NULL};
+    struct tsr_tensor *x = tsr__node_saved(e, node, 0), *g = grad_out[0], *gx = NULL;
+    struct tsr_tensor *w = node->w[0], *b = node->w[1], *stat[2] = {NULL, NULL};
     for (int i = 0; i < (b ? 2 : 1); i++)
         stat[i] = tsr__node_saved(e, node, 1 + i);
     if (node->edges[0].node)
         gx = tsr__tensor_like(e, x, x ? (tsr_dtype)x->dtype : TSR_F32, TSR_CAT_TEMP);
-    if (node->edges[1].node)
-        gw =
-            tsr__tensor_like(e, w, (tsr_dtype)w->dtype, tsr__grad_category(e, node->edges[1].node));
-    if (b && node->edges[2].node)
-        gb =
-            tsr__tensor_like(e, b, (tsr_dtype)b->dtype, tsr__grad_category(e, node->edges[2].node));
+    struct norm_grads grads = take_norm_grads(e, node);
     if (x && tsr__ok(e)) {
         tsr__operand_tensor(e, g, TSR_READ);
         tsr__operand_tensor(e, x, TSR_READ);
         tsr__operand_tensor(e, w, TSR_READ);
         tsr__operand_tensor(e, gx, TSR_WRITE);
-        tsr__operand_tensor(e, gw, TSR_WRITE);
-        tsr__operand_tensor(e, gb, TSR_WRITE);
+        tsr__operand_tensor(e, grads.taken[0], TSR_WRITE);
+        tsr__operand_tensor(e, grads.taken[1], TSR_WRITE);
         for (int i = 0; i < 2; i++)
             tsr__operand_tensor(e, stat[i], TSR_READ);
+        for (int i = 0; i < 2; i++)
+            tsr__operand_tensor(e, grads.blocks[i], TSR_WRITE);
         struct tsr_work work = {.op = TSR_OP_NORM_BWD,
                                 .dtype = x->dtype,
                                 .name = b ? "layer_norm_backward" : "rms_norm_backward",
@@ -275,14 +329,21 @@ static void norm_backward(struct tsr_engine *e, struct tsr_node *node, struct ts
                                 .bytes_written = gx ? tsr__tensor_bytes(gx) : 0,
                                 .dims = {node->a[0], node->a[1]},
                                 .constants = {e->model->norm_eps}};
+        for (int i = 0; i < 2; i++)
+            work.bytes_written += grads.blocks[i] ? tsr__tensor_bytes(grads.blocks[i]) : 0;
         tsr__emit_op(e, &work);
+        for (int i = 0; i < 2; i++)
+            if (grads.blocks[i])
+                sum_norm_blocks(e, node, &grads, i);
     }
+    for (int i = 0; i < 2; i++)
+        tsr_release(e, grads.blocks[i]);
     tsr_release(e, x);
     tsr_release(e, stat[0]);
     tsr_release(e, stat[1]);
     grad_in[0] = gx;
-    grad_in[1] = gw;
-    grad_in[2] = gb;
+    grad_in[1] = grads.taken[0];
+    grad_in[2] = grads.taken[1];
 }
 
 /* A layer norm keeps the dtype of its input and takes weights of that dtype, or f32 ones for an
@@ -418,7 +479,7 @@ static void after_gradient(struct tsr_engine *e, struct sorting *s, uint64_t tok
     hold(e, s, 8 * tokens);
     hold(e, s, 8);
     hold(e, s, 8 * tokens);
-    passing(e, TSR_PARTITION_SCRATCH);
+    passing(e, tsr__unique_scratch(tokens));
     drop_last(e, s);
     hold(e, s, 8 * segments);
     hold(e, s, 8 * segments);

@@ -238,9 +238,13 @@ uint64_t tsr__flash_head_dim(uint64_t head_dim);
 uint64_t tsr__efficient_accumulator(uint64_t batch, uint64_t heads, uint64_t seq, uint64_t head_dim,
                                     bool wide);
 
-/* Temporaries of cub's radix sort and scan as the embedding's backward calls them. */
+/* Temporaries of cub's radix sort, scan and selection as the embedding's backward calls them. */
 uint64_t tsr__sort_scratch(uint64_t tokens);
 uint64_t tsr__scan_scratch(uint64_t n);
-enum { TSR_PARTITION_SCRATCH = 1279 }; /* holds up to 65536 tokens, grows slowly above */
+uint64_t tsr__unique_scratch(uint64_t tokens);
+
+/* Into how many blocks of rows the backward of a norm sums the gradients of its weights first; 0:
+ * in one step. */
+uint64_t tsr__norm_row_blocks(uint64_t rows, uint64_t columns);
 
 #endif

@@ -125,3 +125,17 @@ uint64_t tsr__scan_scratch(uint64_t n)
 {
     return 256 * (4 + tsr_ceil_div(tsr_ceil_div(n, 896), 16)) - 1;
 }
+
+uint64_t tsr__unique_scratch(uint64_t tokens)
+{
+    return 256 * (4 + tsr_ceil_div(tsr_ceil_div(tokens, 4480), 16)) - 1;
+}
+
+/* ---- backward of a norm ---------------------------------------------------------------------- */
+
+uint64_t tsr__norm_row_blocks(uint64_t rows, uint64_t columns)
+{
+    if (rows <= 65536 || columns / 32 >= TSR_MULTIPROCESSORS / 2)
+        return 0;
+    return tsr_min_u64(32768 / at_least_1(tsr_ceil_div(columns, 32)), tsr_ceil_div(rows, 32));
+}

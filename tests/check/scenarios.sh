@@ -67,6 +67,35 @@ Y
 works check "$tmp/odd.yaml"
 has "$out" "odd: " "nothing found"
 
+# Races that PyTorch has, too, are named: by check, and where the scenario runs.
+mkdir "$tmp/scenarios" "$tmp/tensors"
+base=$golden/scenarios/mp-bf16-none-w2.json
+for name in $(grep -o 'tensors/[^"]*' "$base"); do
+    cp "$golden/$name" "$tmp/tensors"
+done
+with_call() { # WHEN FUNCTION MODULE
+    call="{\"at\": {\"when\": \"$1\"}, \"fn\": \"$2\", \"module\": \"$3\", \"args\": {}}"
+    sed "1s/{/{\"calls\": [$call],/" "$base" >"$tmp/scenarios/call.json"
+}
+races() { # WORD...: what both must say
+    "$TESSERA" check "$tmp/scenarios/call.json" >"$out" 2>"$err"
+    [ $? = 4 ] || complain "check: exit status is not 4"
+    has "$err" "tessera: note: mp-bf16-none-w2: " "$@"
+    [ "$(grep -c note "$err")" = 1 ] || complain "check: not one note"
+    works trace "$tmp/scenarios/call.json" --executor host -o "$tmp/r.json"
+    has "$err" "tessera: note: mp-bf16-none-w2: " "$@"
+    [ "$(wc -l <"$err")" = 1 ] || complain "trace: not one line on stderr"
+}
+with_call before_backward set_post_optim_event ""
+races R85 set_post_optim_event "before the optimizer's step"
+with_call after_wrap set_all_reduce_hook layers.1
+races Q3 set_all_reduce_hook "2.15 keeps the output"
+with_call after_step set_post_optim_event ""
+works check "$tmp/scenarios/call.json"
+has "$out" "nothing found"
+works trace "$tmp/scenarios/call.json" --executor host -o "$tmp/r.json"
+[ -s "$err" ] && complain "a note on an event after the step"
+
 # Mistakes of the user come first.
 fails 2 batch allowed -- check "$tmp/e.yaml" --set batch=0
 fails 2 nothing fsdp -- check "$tmp/e.yaml" --strategy nothing

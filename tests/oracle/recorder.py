@@ -51,13 +51,13 @@ def record_one(sc, all_ranks=False):
     return describe(error) if error else result
 
 
-def child(scenarios, out, all_ranks):
+def child(scenarios, out, work):
     """Writes a line for each scenario; stops after the first refused one, whose leftovers may disturb the next."""
     sys.stderr = open(os.devnull, "w")
     with os.fdopen(out, "w") as f:
         for sc in scenarios:
             try:
-                result = record_one(sc, all_ranks)
+                result = work(sc)
             except BaseException as error:  # noqa: B036: what the recorder cannot do is a result too
                 result = {**describe(error), "recorder": True}
             f.write(json.dumps(result) + "\n")
@@ -84,9 +84,9 @@ def lines(fd, pid):
             yield json.loads(line)
 
 
-def record_all(scenarios, all_ranks=False):
-    """Yields one result per scenario, in order."""
-    done = 0
+def record_all(scenarios, all_ranks=False, work=None):
+    """Yields one result per scenario, in order; work(scenario) makes it, by default the recorder."""
+    done, work = 0, work or (lambda sc: record_one(sc, all_ranks))
     while done < len(scenarios):
         batch = scenarios[done:done + BATCH]
         source, sink = os.pipe()
@@ -94,7 +94,7 @@ def record_all(scenarios, all_ranks=False):
         if pid == 0:
             os.close(source)
             try:
-                child(batch, sink, all_ranks)
+                child(batch, sink, work)
             finally:
                 os._exit(0)
         os.close(sink)

@@ -51,8 +51,11 @@ static tsr_status check_source(const char *name, const struct tsr_check_source *
 {
     struct tsr_check_run run;
     tsr_status status = tsr_check_run(source, &run);
-    if (status == TSR_OK)
+    if (status == TSR_OK) {
         report(name, &run, verdict);
+        if (tsr_checker_counts(run.checker).findings > 0)
+            tsr_trace_note_races(name, run.engines, run.world);
+    }
     tsr_check_run_close(&run);
     return status;
 }

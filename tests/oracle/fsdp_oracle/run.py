@@ -259,11 +259,14 @@ class Engine:
             raise ValueError(fn)
 
     # -- training
+    def make_optimizer(self):
+        return models.make_optimizer(self.sc["train"]["optimizer"], self.model.parameters())
+
     def train(self):
         sc, tr = self.sc, self.sc["train"]
         micro = tr.get("micro", 1)
         m = self.model
-        opt = models.make_optimizer(tr["optimizer"], m.parameters()) if "optimizer" in tr else None
+        self.opt = opt = self.make_optimizer() if "optimizer" in tr else None
         self.losses, self.grads = [], []
         self.run_calls("after_wrap")
         for i in range(tr["iters"]):

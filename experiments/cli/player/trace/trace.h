@@ -54,6 +54,9 @@ tsr_status tsr_trace_create(struct tsr_trace_run *run, uint32_t rank) TSR_MUST_U
 /* Wraps and runs all iterations: kinds train, ddp and error. */
 tsr_status tsr_trace_train(struct tsr_trace_run *run) TSR_MUST_USE;
 void tsr_trace_fini(struct tsr_trace_run *run);
+/* A line on standard error for each race of PyTorch's own that one of the engines has (NULL: none
+ * there); `name`: what was run. Nothing fails. */
+void tsr_trace_note_races(const char *name, struct tsr_engine *const *engines, size_t n);
 /* The keys of kinds train and ddp. */
 void tsr_trace_add_run(json_t *result, const struct tsr_trace_run *run);
 

@@ -165,6 +165,17 @@ tsr_status tsr_cmd_trace(const struct tsr_usage *usage, struct tsr_args *args, i
     return trace_file(args->file, args->out, executor, gpus);
 }
 
+void tsr_trace_note_races(const char *name, struct tsr_engine *const *engines, size_t n)
+{
+    for (int race = 0; race < TSR_N_RACES; race++) {
+        const char *text = NULL;
+        for (size_t i = 0; i < n && !text; i++)
+            text = engines[i] ? tsr_inherited_race(engines[i], (enum tsr_race)race) : NULL;
+        if (text)
+            fprintf(stderr, "tessera: note: %s: %s\n", name, text);
+    }
+}
+
 /* ---- events of the driver -------------------------------------------------------------------- */
 
 static void mark(struct tsr_trace_run *t, json_t *event)

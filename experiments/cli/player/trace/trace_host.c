@@ -15,16 +15,20 @@
 
 enum { MAX_RANKS = 64 };
 
+/* What is put together at the end: the parameters and the optimizer's state. */
+static const enum tsr_param_part wholes[] = {TSR_PARAM_VALUE, TSR_PARAM_STATE0, TSR_PARAM_STATE1};
+enum { N_WHOLE = sizeof wholes / sizeof *wholes };
+
 /* What all ranks put together. Each writes only places of its own; rank 0 reads at the end. */
 struct job {
     const struct tsr_scenario *scenario;
     struct tsr_gpus *gpus; /* NULL: the host computes */
     struct tsr_trace_tensors tensors;
     uint32_t world, iters, micros;
-    double *losses;  /* [iters][micros][world] */
-    size_t n_params; /* known once rank 0 has its engine */
-    double *squares; /* [iters][n_params][world]: of the gradient's local part; NaN: none */
-    float **values;  /* [n_params]: whole parameters, filled by all ranks */
+    double *losses;          /* [iters][micros][world] */
+    size_t n_params;         /* known once rank 0 has its engine */
+    double *squares;         /* [iters][n_params][world]: of the gradient's local part; NaN: none */
+    float **values[N_WHOLE]; /* [n_params]: whole tensors, filled by all ranks */
 };
 
 struct rank {
@@ -119,11 +123,11 @@ static tsr_status gradients(void *user, uint32_t iter)
     return TSR_OK;
 }
 
-static tsr_status put_values(struct rank *r, size_t i)
+static tsr_status put_values(struct rank *r, size_t i, int whole)
 {
     struct tsr_values v;
     struct tsr_param_dtensor p;
-    if (!tsr_param_values(r->run.e, i, TSR_PARAM_VALUE, &v) || !is_first_holder(r, i))
+    if (!tsr_param_values(r->run.e, i, wholes[whole], &v) || !is_first_holder(r, i))
         return TSR_OK;
     TSR_TRY(tsr_param_dtensor(r->run.e, i, &p));
     void *data;
@@ -135,7 +139,7 @@ static tsr_status put_values(struct rank *r, size_t i)
     if (!local)
         return tsr_no_memory(NULL);
     tsr_status status =
-        tsr_dtensor_put(&p.layout, r->rank, sizeof *local, local, r->job->values[i]);
+        tsr_dtensor_put(&p.layout, r->rank, sizeof *local, local, r->job->values[whole][i]);
     free(local);
     return status;
 }
@@ -169,24 +173,32 @@ static void set_scalars(struct rank *r)
         tsr_exec_set_scalar(r->executor, (enum tsr_scalar)i, values[i]);
 }
 
+static uint64_t whole_numel(const struct tsr_param_layout *p)
+{
+    uint64_t numel = 1;
+    for (int d = 0; d < p->n_dims; d++)
+        numel *= p->shape[d];
+    return numel;
+}
+
 static tsr_status make_lists(struct rank *r)
 {
     struct job *job = r->job;
     size_t n = tsr_n_param_layouts(r->run.e), cells = job->iters * n * job->world;
-    job->values = calloc(n + 1, sizeof *job->values);
     job->squares = malloc((cells + 1) * sizeof *job->squares);
-    if (!job->values || !job->squares)
+    if (!job->squares)
         return tsr_no_memory(NULL);
-    job->n_params = n;
     for (size_t i = 0; i < cells; i++)
         job->squares[i] = NAN;
-    for (size_t i = 0; i < n; i++) {
-        struct tsr_param_layout p = tsr_param_layout(r->run.e, i);
-        uint64_t numel = 1;
-        for (int d = 0; d < p.n_dims; d++)
-            numel *= p.shape[d];
-        job->values[i] = calloc(numel + 1, sizeof **job->values);
-        if (!job->values[i])
+    for (int w = 0; w < N_WHOLE; w++)
+        if (!(job->values[w] = calloc(n + 1, sizeof *job->values[w])))
+            return tsr_no_memory(NULL);
+    job->n_params = n;
+    for (size_t i = 0; i < n * N_WHOLE; i++) {
+        struct tsr_param_layout p = tsr_param_layout(r->run.e, i % n);
+        float **place = &job->values[i / n][i % n];
+        *place = calloc(whole_numel(&p) + 1, sizeof **place);
+        if (!*place)
             return tsr_no_memory(NULL);
     }
     return TSR_OK;
@@ -217,8 +229,7 @@ static tsr_status start_rank(struct rank *r)
     struct tsr_source source = tsr_trace_source(&r->reader);
     source.report = take_report;
     TSR_TRY(make_executor(r, &source));
-    r->run.scenario = r->job->scenario;
-    r->run.executor = r->executor;
+    r->run = (struct tsr_trace_run){.scenario = r->job->scenario, .executor = r->executor};
     TSR_TRY(tsr_trace_create(&r->run, r->rank));
     tsr_exec_set_tables(r->executor, tsr_engine_tables(r->run.e));
     set_scalars(r);
@@ -232,7 +243,8 @@ static tsr_status run_rank(struct rank *r)
     TSR_TRY(tsr_trace_train(&r->run));
     TSR_TRY(r->executor->ops->drain(r->executor));
     for (size_t i = 0; i < r->job->n_params; i++)
-        TSR_TRY(put_values(r, i));
+        for (int w = 0; w < N_WHOLE; w++)
+            TSR_TRY(put_values(r, i, w));
     return TSR_OK;
 }
 
@@ -299,23 +311,41 @@ static void add_norms(const struct job *job, struct tsr_engine *e, json_t *resul
     json_object_set_new(result, "grad_norm", list);
 }
 
+/* A tensor of the file that is written. */
+struct tensor {
+    struct tsr_param_layout param;
+    const float *values;
+    uint64_t numel;
+    char name[1024];
+};
+
+/* Parameters, then their states (`state0.NAME`, `state1.NAME`); false: there is no such state. */
+static bool tensor_of(const struct job *job, struct tsr_engine *e, size_t i, struct tensor *out)
+{
+    static const char *const prefix[N_WHOLE] = {"", "state0.", "state1."};
+    size_t whole = i / job->n_params, param = i % job->n_params;
+    struct tsr_values v;
+    out->param = tsr_param_layout(e, param);
+    out->values = job->values[whole][param];
+    out->numel = whole_numel(&out->param);
+    snprintf(out->name, sizeof out->name, "%s%s", prefix[whole], out->param.fqn);
+    return whole == 0 || tsr_param_values(e, param, wholes[whole], &v);
+}
+
 static tsr_status write_final(const struct job *job, struct tsr_engine *e, const char *path)
 {
     struct tsr_safetensors_writer *w = NULL;
+    struct tensor t;
     TSR_TRY(tsr_safetensors_create(path, NULL, &w));
     tsr_status status;
-    for (size_t i = 0; i < job->n_params; i++) {
-        struct tsr_param_layout p = tsr_param_layout(e, i);
-        TSR_GOTO(done, tsr_safetensors_declare(w, p.fqn, TSR_F32, p.n_dims, p.shape, NULL));
-    }
+    for (size_t i = 0; i < job->n_params * N_WHOLE; i++)
+        if (tensor_of(job, e, i, &t))
+            TSR_GOTO(done, tsr_safetensors_declare(w, t.name, TSR_F32, t.param.n_dims,
+                                                   t.param.shape, NULL));
     TSR_GOTO(done, tsr_safetensors_begin(w));
-    for (size_t i = 0; i < job->n_params; i++) {
-        struct tsr_param_layout p = tsr_param_layout(e, i);
-        uint64_t numel = 1;
-        for (int d = 0; d < p.n_dims; d++)
-            numel *= p.shape[d];
-        TSR_GOTO(done, tsr_safetensors_put(w, p.fqn, job->values[i], 4 * numel));
-    }
+    for (size_t i = 0; i < job->n_params * N_WHOLE; i++)
+        if (tensor_of(job, e, i, &t))
+            TSR_GOTO(done, tsr_safetensors_put(w, t.name, t.values, 4 * t.numel));
     TSR_GOTO(done, tsr_safetensors_finish(w));
 
 done:
@@ -327,11 +357,10 @@ static tsr_status add_final(const struct job *job, struct tsr_engine *e, const c
                             json_t *result)
 {
     char path[4096];
-    const char *slash = strrchr(out, '/');
     snprintf(path, sizeof path, "%s.final.safetensors", out);
     TSR_TRY(write_final(job, e, path));
-    const char *name = slash ? path + (slash - out) + 1 : path;
-    json_object_set_new(result, "tensors", json_pack("{s:s}", "final", name));
+    const char *slash = strrchr(path, '/');
+    json_object_set_new(result, "tensors", json_pack("{s:s}", "final", slash ? slash + 1 : path));
     return TSR_OK;
 }
 
@@ -370,6 +399,7 @@ static tsr_status run_ranks(struct job *job, const char *out, json_t *result)
         pthread_join(threads[i], NULL);
     status = first_failure(ranks, job->world);
     if (status == TSR_OK) {
+        tsr_trace_note_races(job->scenario->name, &ranks[0].run.e, 1);
         tsr_trace_add_run(result, &ranks[0].run);
         add_losses(job, result);
         add_norms(job, ranks[0].run.e, result);
@@ -412,9 +442,11 @@ tsr_status tsr_trace_on_host(const struct tsr_scenario *scenario, const char *pa
 done:
     if (gpus)
         gpus->close(job.gpus);
-    for (size_t i = 0; i < job.n_params; i++)
-        free(job.values[i]);
-    free(job.values);
+    for (int w = 0; w < N_WHOLE; w++) {
+        for (size_t i = 0; i < job.n_params; i++)
+            free(job.values[w][i]);
+        free(job.values[w]);
+    }
     free(job.squares);
     free(job.losses);
     tsr_trace_tensors_close(&job.tensors);
