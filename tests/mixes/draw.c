@@ -146,7 +146,7 @@ static void tree(struct draw *d)
     struct mix *m = d->m;
     uint32_t width = in(d, 1, 13);
     d->ties = chance(d, 25);
-    d->frozen = chance(d, 20);
+    d->frozen = !d->api_fsdp1 && chance(d, 20);
     snprintf(m->model_name, sizeof m->model_name, "tree.yaml");
     say(m->model, "tokens: %u\nloss: ce\n", m->vocab);
     if (d->ties)
@@ -168,7 +168,7 @@ static void draw_model(struct draw *d)
 {
     uint32_t k = in(d, 0, 9);
     d->layers = in(d, 1, 3);
-    d->m->vocab = in(d, 2, 30);
+    d->m->vocab = chance(d, 40) ? 6 * in(d, 1, 5) : in(d, 2, 30);
     d->llama = k < 4;
     d->gpt2 = k >= 4 && k < 6;
     d->tree = k >= 6;
@@ -209,6 +209,8 @@ static void say_common(struct draw *d, const char *folder, char *both)
 {
     static const char *const rates[] = {"0.001", "0.01", "0.05"};
     say(both, "model: {%s: \"%s/%s\"", d->tree ? "tree" : "name", folder, d->m->model_name);
+    if (d->tree)
+        say(both, ", blocks: \"layers.*\"");
     if (d->llama && chance(d, 20))
         say(both, ", norm: hand");
     d->titan = !d->tree && chance(d, 20);
@@ -230,7 +232,8 @@ static void draw_world(struct draw *d)
     bool can_cut = d->llama && !d->api_ddp && !d->api_fsdp1;
     if (can_cut && chance(d, 25))
         for (uint32_t n = 3; n >= 2; n--)
-            if (m->world % n == 0 && d->kv_heads % n == 0 && d->inner % n == 0)
+            if (m->world % n == 0 && d->kv_heads % n == 0 && d->inner % n == 0 &&
+                m->vocab % n == 0)
                 d->tp = n;
     m->data_ranks = m->world / d->tp;
     d->replicas = 1;
@@ -295,7 +298,7 @@ static void say_wrap(struct draw *d, char *s)
     uint32_t k = d->one_group ? 2 : in(d, 0, 3);
     if (k == 1 && d->ties && d->api_fsdp1)
         k = 0;
-    if (k == 3 && d->llama && !d->api_fsdp1)
+    if (k == 3 && d->llama && !d->api_fsdp1 && !d->compiled)
         say(s, "wrap: [{modules: [\"**.%s\"], reshard_after_forward: %s}, {modules: [\"\"]}]\n",
             d->titan ? "feed_forward" : "mlp", reshards[in(d, 0, 2)]);
     else
@@ -394,14 +397,14 @@ void mix_draw(uint64_t seed, const char *folder, struct mix *out)
 {
     struct draw d = {.m = out, .random = seed * UINT64_C(0x2545f4914f6cdd1d) + 1};
     *out = (struct mix){.seed = seed};
-    draw_model(&d);
-    draw_steps(&d);
     uint32_t api = in(&d, 0, 99);
     d.api_fsdp1 = api < 6;
     d.api_ddp = api >= 6 && api < 18;
     d.api_replicate = api >= 18 && api < 30;
     d.api_shard = api >= 30;
     d.compiled = !d.api_fsdp1 && chance(&d, 4);
+    draw_model(&d);
+    draw_steps(&d);
     out->simulated_only = d.api_fsdp1 || d.compiled;
     draw_precision(&d);
     draw_world(&d);

@@ -165,10 +165,11 @@ static bool is_step(uint32_t program)
     return program > 0 && !(NOT_STEPS >> program & 1);
 }
 
-static bool near(const struct mix *m, const char *what, uint32_t iteration, double is, double one,
-                 char *why)
+/* slack: times the tolerance. */
+static bool near(const struct mix *m, const char *what, uint32_t iteration, double slack, double is,
+                 double one, char *why)
 {
-    double off = fabs(is - one) / fmax(fabs(one), 1e-3) / m->tolerance;
+    double off = fabs(is - one) / fmax(fabs(one), 1e-3) / m->tolerance / slack;
     double *worst = &report.worst[m->exact ? 0 : m->tolerance < 1e-3 ? 1 : m->tolerance > 2e-2 ? 2 : 3];
     if (off > *worst)
         *worst = off;
@@ -178,7 +179,9 @@ static bool near(const struct mix *m, const char *what, uint32_t iteration, doub
     return false;
 }
 
-/* A micro-batch's loss is the mean over the data ranks; ranks that cut tensors have it alike. */
+/* A micro-batch's loss is the mean over the data ranks; ranks that cut tensors have it alike. An
+ * element whose gradient is a rounding error (1e-17) moves by lr / eps (5e4) times that, which the
+ * loss hardly feels and a norm does. */
 static bool same_numbers(const struct mix *m, const struct job_rank *ranks,
                          const struct job_rank *one, char *why)
 {
@@ -189,11 +192,11 @@ static bool same_numbers(const struct mix *m, const struct job_rank *ranks,
             double sum = 0;
             for (uint32_t r = 0; r < m->world; r++)
                 sum += ranks[r].losses[i][k];
-            if (!near(m, "loss", i, sum / m->world, one->losses[i][k], why))
+            if (!near(m, "loss", i, 1, sum / m->world, one->losses[i][k], why))
                 return false;
         }
         for (uint32_t r = 0; is_step(p) && s->clip && r < m->world; r++)
-            if (!near(m, "norm", i, ranks[r].norms[i], one->norms[i], why))
+            if (!near(m, "norm", i, m->exact ? 1000 : 1, ranks[r].norms[i], one->norms[i], why))
                 return false;
     }
     if (one->losses[0][0] == one->losses[1][0] || !(one->losses[0][0] > 0)) {
