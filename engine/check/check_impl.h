@@ -4,6 +4,7 @@
  *   check_order.c   clocks of streams and host, events
  *   check_memory.c  spans of memory and who accessed them last; ids to indices
  *   check_buffer.c  buffers: allocation, use, free, and those that stay
+ *   check_kernels.c  operands that a kernel needs and has not
  *   check_ranks.c   the collectives of one rank, and of all: mismatches, deadlocks
  *   check_text.c    findings in words, and which instructions they may still name
  */
@@ -103,6 +104,14 @@ struct tsr__freed {
 };
 enum { TSR__N_FREED = 1024 };
 
+/* A kernel without an operand that it needs. */
+struct tsr__refused {
+    uint32_t note;
+    int slot;
+    uint64_t key, times;
+};
+enum { TSR__N_REFUSED = 32 };
+
 /* Owner of a live buffer at the end of an iteration, for leaks. */
 struct tsr__alive {
     uint64_t owner; /* hash of category, module, group, bytes */
@@ -162,6 +171,10 @@ struct tsr__check_rank {
     size_t n_alive;
     uint32_t iterations; /* begun */
     bool has_alive;
+
+    struct tsr__refused refused[TSR__N_REFUSED];
+    size_t n_refused;
+    bool is_simulated; /* it has kernels that no executor knows */
 
     struct tsr__call *calls;
     size_t n_calls, cap_calls;
@@ -235,6 +248,12 @@ void tsr__settle_pending(struct tsr__check_rank *r, uint32_t lane);
  * ---------------------------------------------------------------------------- */
 
 void tsr__iteration_end(struct tsr__check_rank *r);
+
+/* ---- check_kernels.c ------------------------------------------------------------------------- */
+
+/* OP, COPY, FILL, HOST_OP: would an executor take it? */
+void tsr__check_kernel(struct tsr__check_rank *r, const struct tsr_instr *instr);
+void tsr__report_refused(struct tsr__check_rank *r);
 
 /* ---- check_ranks.c
  * --------------------------------------------------------------------------- */

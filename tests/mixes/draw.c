@@ -13,7 +13,7 @@ struct draw {
     uint64_t random;
     bool llama, tree, gpt2, titan, ties, one_group;
     bool plain, half; /* f32; f16 */
-    uint32_t inner; /* columns of the Llama family's MLP */
+    uint32_t inner;   /* columns of the Llama family's MLP */
     uint32_t layers, heads, kv_heads;
     uint32_t tp, shards, replicas;
     uint32_t micros, batch, seq;
@@ -66,9 +66,9 @@ __attribute__((format(printf, 2, 3))) static void say(char *text, const char *fm
     va_end(args);
 }
 
-#define ONE_OF(d, ...)                                                   \
-    ((const char *const[]){__VA_ARGS__})[in(                             \
-        (d), 0, sizeof((const char *const[]){__VA_ARGS__}) / sizeof(char *) - 1)]
+#define ONE_OF(d, ...)      \
+    ((const char *const[]){ \
+        __VA_ARGS__})[in((d), 0, sizeof((const char *const[]){__VA_ARGS__}) / sizeof(char *) - 1)]
 
 static const char *truth(bool is)
 {
@@ -126,8 +126,9 @@ static void tree_block(struct draw *d, uint32_t width, uint32_t i)
             width, (heads + 2 * kv) * dim, truth(chance(d, 50)), heads, kv, dim, heads * dim, width,
             truth(chance(d, 50)));
     }
-    say(text, "          - name: mlp\n            type: seq\n            residual: %s\n"
-              "            children:\n",
+    say(text,
+        "          - name: mlp\n            type: seq\n            residual: %s\n"
+        "            children:\n",
         truth(chance(d, 80)));
     if (chance(d, 70))
         say(text, "              - {name: norm, type: %s, dim: %u}\n", norm, width);
@@ -154,13 +155,15 @@ static void tree(struct draw *d)
     if (d->frozen)
         say(m->model, "frozen: [\"%s\"]\n",
             ONE_OF(d, "*.up.weight", "layers.0.mlp.down.weight", "*.bias"));
-    say(m->model, "modules:\n  - {name: embed, type: embedding, num: %u, dim: %u}\n"
-                  "  - name: layers\n    type: list\n    children:\n",
+    say(m->model,
+        "modules:\n  - {name: embed, type: embedding, num: %u, dim: %u}\n"
+        "  - name: layers\n    type: list\n    children:\n",
         m->vocab, width);
     for (uint32_t i = 0; i < d->layers; i++)
         tree_block(d, width, i);
-    say(m->model, "  - {name: norm, type: rmsnorm, dim: %u}\n"
-                  "  - {name: head, type: linear, in: %u, out: %u, bias: false}\n",
+    say(m->model,
+        "  - {name: norm, type: rmsnorm, dim: %u}\n"
+        "  - {name: head, type: linear, in: %u, out: %u, bias: false}\n",
         width, width, m->vocab);
 }
 
@@ -217,7 +220,8 @@ static void say_common(struct draw *d, const char *folder, char *both)
     if (d->titan)
         say(both, ", names: torchtitan");
     say(both, "}\nseq: %u\nclip: %s\n", d->seq, truth(d->clip));
-    say(both, "train: {lr: %s, weight_decay: %s, eps: 1.0e-6, max_norm: %s, momentum: 0.8, decay: %s}\n",
+    say(both,
+        "train: {lr: %s, weight_decay: %s, eps: 1.0e-6, max_norm: %s, momentum: 0.8, decay: %s}\n",
         rates[d->m->exact ? in(d, 0, 2) : 0], ONE_OF(d, "0", "0.1"), ONE_OF(d, "0.05", "1", "1000"),
         ONE_OF(d, "all", "matrices"));
 }
@@ -232,8 +236,7 @@ static void draw_world(struct draw *d)
     bool can_cut = d->llama && !d->api_ddp && !d->api_fsdp1;
     if (can_cut && chance(d, 25))
         for (uint32_t n = 3; n >= 2; n--)
-            if (m->world % n == 0 && d->kv_heads % n == 0 && d->inner % n == 0 &&
-                m->vocab % n == 0)
+            if (m->world % n == 0 && d->kv_heads % n == 0 && d->inner % n == 0 && m->vocab % n == 0)
                 d->tp = n;
     m->data_ranks = m->world / d->tp;
     d->replicas = 1;
@@ -342,7 +345,8 @@ static void say_optimizer(struct draw *d, char *s, char *reference)
 {
     bool adam = chance(d, 70), momentum = chance(d, 60);
     const char *variant = ONE_OF(d, "foreach", "fused", "loop");
-    bool folds = !d->m->exact && !d->offload && !d->api_ddp && !d->api_fsdp1 && adam && chance(d, 20);
+    bool folds =
+        !d->m->exact && !d->offload && !d->api_ddp && !d->api_fsdp1 && adam && chance(d, 20);
     if (folds)
         variant = "fused";
     say(s, "optimizer: {name: %s, variant: %s, momentum: %s}\n", adam ? "adamw" : "sgd", variant,
@@ -384,8 +388,8 @@ static void say_steps(struct draw *d, char *s, char *reference)
     if (d->api_shard && chance(d, 50))
         mode = d->replicas > 1 && chance(d, 50) ? "no_all_reduce" : "no_reduce_no_reshard";
     say(s, "batch: %u\naccumulation: {steps: %u, mode: %s}\n", d->batch, d->micros, mode);
-    say(reference, "world: 1\nbatch: %u\naccumulation: {steps: %u}\n",
-        d->batch * d->m->data_ranks, d->micros);
+    say(reference, "world: 1\nbatch: %u\naccumulation: {steps: %u}\n", d->batch * d->m->data_ranks,
+        d->micros);
     say(s, "save: %s\n", ONE_OF(d, "sharded", "sharded_async"));
     if (chance(d, 10))
         say(s, "sync_each_step: %s\n", ONE_OF(d, "loss", "step"));

@@ -13,13 +13,13 @@ struct mix {
     uint64_t seed;
     uint32_t world, data_ranks; /* data_ranks: world / tp */
     uint32_t vocab;
-    bool simulated_only;                 /* the host refuses it: checked and simulated */
-    bool exact;                          /* everything is f64 */
-    double tolerance;                    /* of losses and norms against the one rank's, relative */
-    char model_name[32];                 /* of the model's file */
-    char model[MIX_TEXT];                /* its text */
-    char strategy[MIX_TEXT];             /* an experiment file */
-    char reference[MIX_TEXT];            /* the one rank's, without a cluster */
+    bool simulated_only;      /* the host refuses it: checked and simulated */
+    bool exact;               /* everything is f64 */
+    double tolerance;         /* of losses and norms against the one rank's, relative */
+    char model_name[32];      /* of the model's file */
+    char model[MIX_TEXT];     /* its text */
+    char strategy[MIX_TEXT];  /* an experiment file */
+    char reference[MIX_TEXT]; /* the one rank's, without a cluster */
 };
 
 /* folder: where the model's file will be. */
