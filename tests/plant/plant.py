@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
-"""Leaves out every site of sites.py, one at a time, and says who notices: `tessera check` of some input.
+"""Leaves out every site of sites.py, one at a time, and says who notices: `tessera check` of some input,
+else a test.
 
-  plant.py PROGRAM [--only FILE] [--jobs N] [--tries N]
-PROGRAM: tessera of a build with -DTESSERA_PLANT=ON. Output: number, file, function, call, who notices
-(NOBODY, NEVER: no input reaches it), tabs between them. --only: a file with lines `file TAB function TAB call`.
+  plant.py BUILD [--only FILE] [--jobs N] [--tries N] [--no-check]
+BUILD: a build folder with -DTESSERA_PLANT=ON; tests that are there are asked (TESTS). Output: file, function, call,
+who notices (NOBODY; NEVER: nothing reaches it), tabs between them. --only: a file with lines that begin so.
 """
 import argparse
 import concurrent.futures
@@ -18,6 +19,7 @@ import time
 
 import sites
 
+TESTS = ("rules_test_*", "engine_test_*", "conformance_test_fsdp1", "conformance_test_golden")
 ROOT = os.path.abspath(os.path.join(os.path.dirname(__file__), "..", ".."))
 
 
@@ -46,9 +48,18 @@ def inputs():
     return found
 
 
-def run(program, arguments, **environment):
+def tests(build):
+    """The same of tests: name and program."""
+    return {name: [path] for pattern in TESTS for path in sorted(glob.glob(os.path.join(build, "tests", pattern)))
+            for name in [os.path.basename(path)]}
+
+
+def run(build, arguments, **environment):
+    program = os.path.join(build, "tessera")
+    command = arguments if arguments[0].startswith(os.path.join(build, "tests")) else [program, "check", *arguments]
+    environment |= {"TESSERA": program, "TSR_SOURCE_DIR": ROOT}
     try:
-        done = subprocess.run([program, "check", *arguments], env={**os.environ, **environment}, timeout=120,
+        done = subprocess.run(command, env={**os.environ, **environment}, timeout=600,
                               stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=False)
         return done.returncode
     except subprocess.TimeoutExpired:
@@ -62,6 +73,7 @@ def reached(program, found, pool):
             begin = time.monotonic()
             if run(program, found[name], TSR_PLANT_SEEN=file.name) != 0:
                 sys.exit(f"{name} fails without a defect")
+            file.seek(0)
             return name, time.monotonic() - begin, {int(n) for n in file.read().split()}
     by_site = {}
     for name, _, numbers in sorted(pool.map(one, found), key=lambda r: r[1]):
@@ -89,21 +101,24 @@ def notice(program, found, by_site, site, tries):
 
 def main():
     p = argparse.ArgumentParser()
-    p.add_argument("program")
+    p.add_argument("build")
+    p.add_argument("--no-check", action="store_true")
     p.add_argument("--only")
     p.add_argument("--jobs", type=int, default=2)
     p.add_argument("--tries", type=int, default=10)
     a = p.parse_args()
-    found, wanted = inputs(), list(sites.all_sites(ROOT))
+    build = os.path.abspath(a.build)
+    found, wanted = {} if a.no_check else inputs(), list(sites.all_sites(ROOT))
+    found |= tests(build)
     if a.only:
         with open(a.only, encoding="utf-8") as file:
             names = {tuple(line.rstrip("\n").split("\t")[:3]) for line in file}
         wanted = [s for s in wanted if (s[1], s[3], s[4]) in names]
     with concurrent.futures.ThreadPoolExecutor(a.jobs) as pool:
-        by_site = reached(a.program, found, pool)
-        who = pool.map(lambda s: notice(a.program, found, by_site, s, a.tries), wanted)
+        by_site = reached(build, found, pool)
+        who = pool.map(lambda s: notice(build, found, by_site, s, a.tries), wanted)
         for s, by in zip(wanted, who):
-            print(s[0], s[1], s[3], s[4], by, sep="\t", flush=True)
+            print(s[1], s[3], s[4], by, sep="\t", flush=True)
 
 
 if __name__ == "__main__":
