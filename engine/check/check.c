@@ -101,6 +101,8 @@ static void on_device_work(struct tsr__check_rank *r, const struct tsr_instr *in
         tsr__settle_pending(r, lane);
     if (call)
         tsr__on_call(r, instr);
+    else
+        tsr__check_kernel(r, instr);
     tsr__operands(r, instr, lane);
     add_to_work_hash(r, instr);
 }
@@ -108,6 +110,7 @@ static void on_device_work(struct tsr__check_rank *r, const struct tsr_instr *in
 static void on_host_work(struct tsr__check_rank *r, const struct tsr_instr *instr)
 {
     tsr__host_step(r);
+    tsr__check_kernel(r, instr);
     tsr__operands(r, instr, TSR__HOST_LANE);
     add_to_work_hash(r, instr);
 }
@@ -359,6 +362,7 @@ tsr_status tsr_checker_finish(struct tsr_checker *c)
         if (!r || r->rank != i)
             continue;
         TSR_TRY(r->status);
+        tsr__report_refused(r);
         if (r->in_launch) {
             r->now = r->launch_note;
             malformed(r, "begins a launch that never ends");

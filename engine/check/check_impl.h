@@ -5,6 +5,7 @@
  *   check_memory.c  spans of memory and who accessed them last; ids to indices
  *   check_buffer.c  buffers: allocation, use, free
  *   check_leaks.c   buffers that stay
+ *   check_kernels.c  operands that a kernel needs and has not
  *   check_ranks.c   the collectives of one rank, and of all: mismatches, deadlocks
  *   check_text.c    findings in words, and which instructions they may still name
  */
@@ -108,6 +109,14 @@ struct tsr__freed {
 };
 enum { TSR__N_FREED = 1024 };
 
+/* A kernel without an operand that it needs. */
+struct tsr__refused {
+    uint32_t note;
+    int slot;
+    uint64_t key, times;
+};
+enum { TSR__N_REFUSED = 32 };
+
 /* Owner of a live buffer at the end of an iteration, for leaks. */
 struct tsr__alive {
     uint64_t owner; /* hash of category, module, group, bytes */
@@ -170,6 +179,10 @@ struct tsr__check_rank {
     size_t n_alive;
     uint32_t iterations; /* begun */
     bool has_alive;
+
+    struct tsr__refused refused[TSR__N_REFUSED];
+    size_t n_refused;
+    bool is_simulated; /* it has kernels that no executor knows */
 
     struct tsr__call *calls;
     size_t n_calls, cap_calls;
@@ -246,6 +259,12 @@ void tsr__settle_pending(struct tsr__check_rank *r, uint32_t lane);
 /* ---- check_leaks.c --------------------------------------------------------------------------- */
 
 void tsr__iteration_end(struct tsr__check_rank *r);
+
+/* ---- check_kernels.c ------------------------------------------------------------------------- */
+
+/* OP, COPY, FILL, HOST_OP: would an executor take it? */
+void tsr__check_kernel(struct tsr__check_rank *r, const struct tsr_instr *instr);
+void tsr__report_refused(struct tsr__check_rank *r);
 
 /* ---- check_ranks.c --------------------------------------------------------------------------- */
 

@@ -225,6 +225,8 @@ static void each_note(struct tsr__check_rank *r, void (*fn)(void *user, uint32_t
     }
     for (size_t i = 0; i < r->n_calls; i++)
         fn(user, &r->calls[i].note);
+    for (size_t i = 0; i < r->n_refused; i++)
+        fn(user, &r->refused[i].note);
     fn(user, &r->launch_note);
 }
 

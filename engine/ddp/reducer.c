@@ -116,7 +116,7 @@ static void initial_buckets(struct tsr_engine *e, struct tsr_reducer *r)
 struct collect {
     struct tsr_engine *e;
     struct tsr_reducer *r;
-    size_t cap, cap_delayed;
+    size_t cap, cap_delayed, cap_frozen;
     bool *seen;
 };
 
@@ -164,9 +164,14 @@ static bool collect(void *user, struct tsr_module *m)
     const struct tsr_ddp_options *o = &c->r->options;
     for (size_t i = 0; i < m->n_params; i++) {
         struct tsr_param *p = m->params[i].param;
-        if (c->seen[p->id] || p->fsdp || p->ignored || !p->requires_grad)
+        if (c->seen[p->id] || p->fsdp || p->ignored)
             continue;
         c->seen[p->id] = true;
+        if (!p->requires_grad) {
+            if (!TSR__ARENA_PUSH(c->e, c->r->frozen, c->r->n_frozen, c->cap_frozen, p))
+                return false;
+            continue;
+        }
         if (o->delayed_after && !strcmp(o->delayed_after, p->fqn))
             c->r->delayed_after = p;
         if (matches(o->delayed, o->n_delayed, p->fqn)) {
@@ -278,21 +283,6 @@ tsr_status tsr_ddp_set_sync(struct tsr_engine *e, bool sync)
     return TSR_OK;
 }
 
-/* Parameters that compute in another dtype get a handle whose storage comes and goes. */
-static void make_handle(struct tsr_engine *e, struct tsr_param *p, tsr_dtype dtype)
-{
-    struct tsr_storage *s = tsr__storage_empty(e, p->numel * tsr_dtype_bytes(dtype),
-                                               TSR_CAT_UNSHARDED_PARAM, TSR_SPACE_DEVICE);
-    struct tsr_tensor *leaf = tsr__tensor_view(e, s, dtype, p->n_dims, p->shape);
-    if (!leaf)
-        return;
-    s->refs--;
-    leaf->param = p;
-    leaf->requires_grad = p->requires_grad;
-    tsr_release(e, p->value);
-    p->value = leaf;
-}
-
 /* Values come from rank 0 (R206): one broadcast per 250 MiB of parameters. */
 static void broadcast_params(struct tsr_engine *e, uint16_t comm, struct tsr_param *const *params,
                              size_t n)
@@ -326,29 +316,11 @@ void tsr__reducer_init_params(struct tsr_engine *e)
         r->buckets[i].buffer = tsr__storage_new(e, r->buckets[i].bytes, TSR_CAT_REDUCE_SCATTER);
     if (r->n_delayed > 0)
         r->delayed_buffer = tsr__storage_new(e, r->delayed_bytes, TSR_CAT_REDUCE_SCATTER);
-    tsr_dtype dtype = r->options.mp.param;
-    for (size_t i = 0; i < r->n_params && dtype != TSR_DTYPE_NONE; i++)
-        if (r->params[i]->dtype != dtype)
-            make_handle(e, r->params[i], dtype);
+    if (r->options.mp.param != TSR_DTYPE_NONE)
+        tsr__reducer_make_handles(e, r);
 }
 
 /* ---- forward --------------------------------------------------------------------------------- */
-static void cast_params(struct tsr_engine *e, struct tsr_reducer *r)
-{
-    for (size_t i = 0; i < r->n_params && tsr__ok(e); i++) {
-        struct tsr_param *p = r->params[i];
-        if (!p->value || p->value->storage == p->master || p->value->storage->live)
-            continue;
-        tsr__storage_back(e, p->value->storage);
-        if (!tsr__ok(e))
-            return;
-        tsr__operand_storage(e, p->master, TSR_READ, p->dtype);
-        tsr__operand_storage(e, p->value->storage, TSR_WRITE, (tsr_dtype)p->value->dtype);
-        tsr__emit_copy(e, (tsr_dtype)p->value->dtype, p->master->bytes, p->value->storage->bytes,
-                       "param_cast");
-    }
-}
-
 /* Once: by the order in which gradients became ready; static graphs one backward later (R208). */
 static void rebuild(struct tsr_engine *e, struct tsr_reducer *r)
 {
@@ -387,7 +359,7 @@ static struct tsr_tensor *pre_forward(struct tsr_engine *e, struct tsr_module *m
         rebuild(e, r);
     if (e->grad_enabled)
         tsr__reducer_attach_delayed(e, r);
-    cast_params(e, r);
+    tsr__reducer_cast(e, r);
     tsr_dtype dtype = r->options.mp.param;
     if (dtype == TSR_DTYPE_NONE || !in || !tsr_dtype_is_float((tsr_dtype)in->dtype))
         return in;

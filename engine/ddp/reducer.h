@@ -1,5 +1,6 @@
 /* reducer.h: the bucketed replicate's reducer: its buckets and what it knows of each parameter,
- * shared by reducer.c (buckets, forward) and reducer_backward.c (readiness, all-reduces, hooks).
+ * shared by reducer.c (buckets, forward), reducer_mixed.c (computation in another dtype) and
+ * reducer_backward.c (readiness, all-reduces, hooks).
  * Private to engine/.
  */
 #ifndef TSR_ENGINE_REDUCER_H
@@ -54,6 +55,8 @@ struct tsr_reducer {
     tsr_all_reduce_hook user_hook;
     void *user;
     size_t n_device_ids; /* 1 if device_id names a device, else 0 (R217) */
+    size_t n_frozen; /* they take part in nothing, but compute in the same dtype */
+    struct tsr_param **frozen;
     size_t n_delayed; /* parameters whose gradients are reduced together, after the hook's (5.3) */
     struct tsr_param **delayed, *delayed_after;
     struct tsr_storage *delayed_buffer;
@@ -64,6 +67,10 @@ struct tsr_reducer {
 extern const struct tsr_backward_observer tsr__reducer_observer;
 /* After the parameters got their values: the root rank's are broadcast. */
 void tsr__reducer_init_params(struct tsr_engine *e);
+/* reducer_mixed.c: parameters of another dtype than that of the computation get a handle in it,
+ * whose storage comes and goes; in forward they are cast, with the gradients that they have. */
+void tsr__reducer_make_handles(struct tsr_engine *e, struct tsr_reducer *r);
+void tsr__reducer_cast(struct tsr_engine *e, struct tsr_reducer *r);
 /* Dtype in which a parameter's gradient travels. */
 tsr_dtype tsr__bucket_dtype(const struct tsr_reducer *r, const struct tsr_param *p);
 /* Forward: delayed gradients become views of their buffer again, zeroed. */

@@ -296,10 +296,11 @@ static void copy_back(struct tsr_engine *e, struct tsr_reducer *r, struct bucket
     struct tsr_param *p = b->params[i];
     struct tsr_tensor *grad = p->value->grad;
     uint64_t bytes = p->numel * tsr_dtype_bytes(tsr__bucket_dtype(r, p));
-    if (!grad || grad->storage == b->buffer || !tsr__ok(e))
+    bool is_cast = p->value->storage != p->master;
+    if (!grad || (grad->storage == b->buffer && !is_cast) || !tsr__ok(e))
         return;
     struct tsr_tensor *to = grad;
-    if (p->value->storage != p->master) { /* the optimizer's gradient has the original dtype */
+    if (is_cast) { /* the optimizer's gradient has the original dtype, also of a bucket's view */
         if (!p->full_grad)
             p->full_grad = tsr__tensor_new(e, p->dtype, p->n_dims, p->shape, TSR_CAT_SHARDED_GRAD);
         to = p->full_grad;

@@ -260,6 +260,9 @@ void tsr__group_finalize(struct tsr_engine *e, struct tsr_group *g)
             tsr__wait_event(e, e->stream, g->result.event);
         if (g->result.async)
             tsr__wait_work(e, e->stream, g->result.event);
+        /* Its copies read what the optimizer writes on the host (Q17). */
+        if (g->offload != TSR_OFFLOAD_NONE && !g->result.local)
+            tsr__host_wait_event(e, g->result.event);
         tsr__storage_release(e, &g->result.output);
         if (g->result.direct)
             tsr__direct_discard(e, g);

@@ -20,7 +20,19 @@ static void cast_result(struct tsr_engine *e, struct tsr__reduction *r)
     tsr__emit_copy(e, r->orig, r->output->bytes, bytes, "grad_cast");
 }
 
-/* 3.8 j: to the host; non-blocking only into a fresh pinned gradient. */
+/* The event that says that the copy is done, or the host waits for it here. */
+static void settle_offload(struct tsr_engine *e, struct tsr_fsdp_param *p, bool blocks,
+                           uint64_t bytes)
+{
+    struct tsr_instr read = {.kind = TSR_HOST_READ, .stream = e->stream, .comm = UINT16_MAX};
+    if (!blocks)
+        p->d2h_event = tsr__record_event(e, e->stream);
+    else if (bytes > 0)
+        tsr__emit(e, &read);
+}
+
+/* 3.8 j: to the host; non-blocking only into a fresh pinned gradient. copy_() of an empty shard
+ * returns at once: nothing is copied, added or waited for, but the event is recorded. */
 static void offload_grad(struct tsr_engine *e, struct tsr_group *g, const struct tsr__reduction *r,
                          struct tsr_fsdp_param *p, uint64_t offset)
 {
@@ -31,19 +43,20 @@ static void offload_grad(struct tsr_engine *e, struct tsr_group *g, const struct
     struct tsr_storage *host = tsr__storage_empty(e, bytes, TSR_CAT_SHARDED_GRAD, space);
     if (!host)
         return;
-    tsr__operand(e, r->result, offset, bytes, TSR_READ, r->orig);
-    tsr__operand_storage(e, host, TSR_WRITE, r->orig);
-    tsr__emit_copy(e, r->orig, bytes, bytes, "d2h_grad");
+    if (bytes > 0) {
+        tsr__operand(e, r->result, offset, bytes, TSR_READ, r->orig);
+        tsr__operand_storage(e, host, TSR_WRITE, r->orig);
+        tsr__emit_copy(e, r->orig, bytes, bytes, "d2h_grad");
+    }
     /* [2.15] a hook reads the gradient: the copy blocks (R194) */
     bool hooked = p->grad_hook && e->config.version >= TSR_TORCH_2_15;
-    if (pinned && fresh && !hooked) {
-        p->d2h_event = tsr__record_event(e, e->stream);
-    } else {
-        struct tsr_instr read = {.kind = TSR_HOST_READ, .stream = e->stream, .comm = UINT16_MAX};
-        tsr__emit(e, &read);
-    }
+    settle_offload(e, p, !pinned || !fresh || hooked, bytes);
     if (fresh) {
         p->grad = host;
+        return;
+    }
+    if (bytes == 0) {
+        tsr__storage_release(e, &host);
         return;
     }
     tsr__operand_storage(e, host, TSR_READ, r->orig);

@@ -257,14 +257,15 @@ static struct tsr_storage *pinned(struct tsr_engine *e, uint64_t bytes)
 /* Gradients of empty shards have a norm, too: it is 0, and other ranks have theirs in its place. */
 static void host_norms(struct tsr_engine *e, struct host_clip *c)
 {
+    if (c->s.numel == 0) {
+        tsr__fill(e, c->norms);
+        return;
+    }
     for (uint64_t i = 0; i < c->n; i++) {
         tsr__slot(e, TSR__SLOT_NORMS);
         tsr__operand(e, c->norms, item(e) * i, item(e), TSR_WRITE, e->step->clip_dtype);
     }
-    if (c->s.numel > 0)
-        tsr__foreach_kernel(&c->s, "foreach_norm", TSR__GRAD, 0, NULL, 2);
-    else
-        host_kernel(e, "copy", c->norms, c->norms);
+    tsr__foreach_kernel(&c->s, "foreach_norm", TSR__GRAD, 0, NULL, 2);
 }
 
 static void host_total(struct tsr_engine *e, struct host_clip *c)

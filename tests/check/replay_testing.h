@@ -78,7 +78,7 @@ static tsr_status replay_batch(void *user, uint32_t iteration, uint32_t micro,
     for (uint32_t i = 0; i < bytes / sizeof *tokens; i++) {
         uint32_t words[4];
         tsr_philox((const uint32_t[4]){i, replay_data_rank(r->s), part}, key, words);
-        tokens[i] = words[0] % REPLAY_WORDS;
+        tokens[i] = words[0] % (r->run->r->words ? r->run->r->words : REPLAY_WORDS);
     }
     return TSR_OK;
 }

@@ -219,7 +219,7 @@ static void run_family(const struct recorded *r, size_t family, size_t harmless,
     d->r = r;
     d->random = (family + 1) * UINT64_C(0x9e3779b97f4a7c15);
     d->reach = reach_open(&r->sequences[0]);
-    d->all = mutations_of(r, &d->n_all);
+    d->all = mutations_of(r, false, &d->n_all);
     draw(d, false, harmless);
     draw(d, true, caught);
     run_as_it_is(r, &reference);
@@ -257,7 +257,7 @@ static int run_families(void **state)
                   "differ; %zu caught mutants: %zu differ\n",
                   report.families, report.cannot, report.harmless.mutants, report.harmless.differ,
                   report.caught.mutants, report.caught.differ);
-    for (int k = 0; k < N_MUTATION_KINDS && report.print; k++)
+    for (int k = 0; k < N_STUDIED_KINDS && report.print; k++)
         print_message("%s: harmless %zu, caught %zu, of which %zu differ\n", mutation_name(k),
                       report.kinds[0][k].mutants, report.kinds[1][k].mutants,
                       report.kinds[1][k].differ);

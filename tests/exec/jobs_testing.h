@@ -22,7 +22,7 @@
 #include "tests/exec/devices_testing.h"
 #include "tests/exec/executor_testing.h"
 
-enum { JOB_RANKS = 4, JOB_PROGRAMS = 12, JOB_MICROS = 4, JOB_TEXT = 512 };
+enum { JOB_RANKS = 9, JOB_PROGRAMS = 12, JOB_MICROS = 4, JOB_TEXT = 512 };
 
 #define job_ok(status)                        \
     do {                                      \
@@ -77,8 +77,10 @@ struct job_config {
     uint32_t n_steps; /* programs after the initialisation */
     /* Bit i: program i is no step but a save, or the end of one (tsr_save_end()). */
     uint32_t saves, save_ends;
+    uint32_t loads; /* likewise: reads parameters and states */
     enum tsr_save save;
-    struct tsr_source sink; /* of what is saved: write, lend and join; NULL: there are no saves */
+    /* Of what is saved: write, lend and join; of what is loaded: read; NULL: there is nothing. */
+    struct tsr_source sink;
     struct job_hooks hooks;
     uint32_t jitter_us;
     uint64_t jitter_seed;
@@ -86,6 +88,9 @@ struct job_config {
     bool same_batch; /* every iteration has that of the first */
     bool ahead;      /* the host does not wait between programs: no hashes, no `ran` */
     bool keeps_hash; /* the hash goes on from program to program */
+    /* The batch is that of so many data ranks, one behind the other; 0: 1. */
+    uint32_t stands_for;
+    uint32_t vocab; /* tokens are below; 0: 48 */
 };
 
 struct job_rank {
@@ -115,6 +120,15 @@ static tsr_status job_init(void *user, const struct tsr_piece *piece, void *out)
     return tsr_init_piece(1, piece, 1, out);
 }
 
+/* The row of the job that is row `k` of a rank's micro-batch. */
+static inline uint64_t job_row(const struct job_rank *r, uint32_t micro, uint64_t k)
+{
+    const struct tsr_settings *s = r->job->settings;
+    uint64_t ranks = r->config && r->config->stands_for ? r->config->stands_for : 1;
+    uint64_t batch = s->batch / ranks, data_rank = r->rank / s->tp * ranks + k / batch;
+    return (data_rank * s->accum_steps + micro) * batch + k % batch;
+}
+
 /* Token i of a row follows from the row's place in the job; labels are the tokens after. */
 static tsr_status job_batch(void *user, uint32_t iteration, uint32_t micro,
                             enum tsr_batch_part part, bool eval, tsr_dtype dtype, void *out,
@@ -122,18 +136,19 @@ static tsr_status job_batch(void *user, uint32_t iteration, uint32_t micro,
 {
     const struct job_rank *r = user;
     const struct tsr_settings *s = r->job->settings;
-    uint64_t n = bytes / sizeof(int64_t), data_rank = r->rank / s->tp;
+    uint64_t n = bytes / sizeof(int64_t);
+    uint32_t vocab = r->config && r->config->vocab ? r->config->vocab : 48;
     int64_t *tokens = out;
     if (dtype != TSR_I64 || bytes % sizeof *tokens || eval)
         return tsr_fail(TSR_EDEFECT, "a batch that no model here has");
     for (uint64_t i = 0; i < n; i++) {
-        uint64_t row = (data_rank * s->accum_steps + micro) * s->batch + i / s->seq;
+        uint64_t row = job_row(r, micro, i / s->seq);
         uint64_t at = i % s->seq + (part == TSR_BATCH_LABELS);
         const uint32_t key[2] = {7, r->config && r->config->same_batch ? 0 : iteration};
         const uint32_t counter[4] = {(uint32_t)at, (uint32_t)row, 0, 0};
         uint32_t words[4];
         tsr_philox(counter, key, words);
-        tokens[i] = words[0] % 48;
+        tokens[i] = words[0] % vocab;
     }
     return TSR_OK;
 }
@@ -158,6 +173,7 @@ static inline tsr_status job_make(struct job_rank *r)
                                       .init = job_init,
                                       .batch = job_batch,
                                       .report = job_report,
+                                      .read = c->sink.read,
                                       .write = c->sink.write,
                                       .lend = c->sink.lend,
                                       .join = c->sink.join};
@@ -212,6 +228,8 @@ static inline tsr_status job_emit(struct job_rank *r, uint32_t i)
         return tsr_save_run(r->engine, r->config->save);
     if (r->config->save_ends >> i & 1)
         return tsr_save_end(r->engine);
+    if (r->config->loads >> i & 1)
+        return tsr_load_run(r->engine, TSR_LOAD_SHARDED, true);
     return tsr_step_run(r->engine, i - 1);
 }
 

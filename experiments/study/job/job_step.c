@@ -137,6 +137,7 @@ static tsr_status check_reference(const struct tsr_job *job)
                  {"precision.linear", "plain", s->linear != TSR_LINEAR_PLAIN},
                  {"optimizer.state", "master", s->state_dtype != TSR_DTYPE_NONE},
                  {"loss.kernel", "eager", s->loss_kernel != TSR_LOSS_EAGER},
+                 {"folded_scale", "false", s->folded_scale}, /* its factor is an f32 */
                  {"dialect", "eager or fused", s->dialect == TSR_DIALECT_COMPILE},
                  {"model.implementation", "plain", s->model_impl != TSR_IMPL_PLAIN},
                  {"api", "fully_shard, replicate or ddp", s->api == TSR_API_FSDP1}};

@@ -375,30 +375,34 @@ static void record_rank(const struct family *f, uint32_t rank, struct recorded_r
     }
 }
 
-void family_record(size_t i, struct recorded *out)
+void family_sequences(struct recorded *r)
 {
-    const struct family *f = &families[i];
+    const struct sequence *s = &r->sequences[0];
     int marks = 0;
-    memset(out, 0, sizeof *out);
-    out->name = f->name;
-    out->world = f->shape[0] * (f->shape[1] ? f->shape[1] : 1);
-    for (uint32_t rank = 0; rank < out->world; rank++) {
-        struct recorded_rank *r = &out->ranks[rank];
-        record_rank(f, rank, r);
-        out->sequences[rank] = (struct sequence){.v = r->program.instrs,
-                                                 .n = r->program.n_instrs,
-                                                 .tables = tsr_engine_tables(r->e),
-                                                 .rank = rank};
-    }
-    const struct sequence *s = &out->sequences[0];
+    for (uint32_t rank = 0; rank < r->world; rank++)
+        r->sequences[rank] = (struct sequence){.v = r->ranks[rank].program.instrs,
+                                               .n = r->ranks[rank].program.n_instrs,
+                                               .tables = tsr_engine_tables(r->ranks[rank].e),
+                                               .rank = rank};
     for (size_t k = 0; k < s->n; k++)
         if (s->v[k].kind == TSR_MARK && s->v[k].mark == TSR_MARK_ITERATION) {
             marks++;
             if (marks == 3)
-                out->begin = k;
+                r->begin = k;
             if (marks == 4)
-                out->end = k;
+                r->end = k;
         }
+}
+
+void family_record(size_t i, struct recorded *out)
+{
+    const struct family *f = &families[i];
+    memset(out, 0, sizeof *out);
+    out->name = f->name;
+    out->world = f->shape[0] * (f->shape[1] ? f->shape[1] : 1);
+    for (uint32_t rank = 0; rank < out->world; rank++)
+        record_rank(f, rank, &out->ranks[rank]);
+    family_sequences(out);
 }
 
 void family_close(struct recorded *r)

@@ -7,7 +7,7 @@
 #include "engine/tessera.h"
 #include "tests/check/study/reach.h"
 
-enum { FAMILY_RANKS = 4, FAMILY_ITERATIONS = 4 }; /* behind init */
+enum { FAMILY_RANKS = 9, FAMILY_ITERATIONS = 4 }; /* behind init */
 
 struct recorded_rank {
     struct tsr_engine *e;
@@ -19,6 +19,7 @@ struct recorded_rank {
 struct recorded {
     const char *name;
     uint32_t world;
+    uint32_t words; /* that the model knows; 0: 16 */
     struct recorded_rank ranks[FAMILY_RANKS];
     struct sequence sequences[FAMILY_RANKS];
     size_t begin, end; /* of the third iteration in the sequence of rank 0 */
@@ -27,6 +28,8 @@ struct recorded {
 size_t family_count(void);
 /* Emits family i. Aborts with a message if the engine refuses. */
 void family_record(size_t i, struct recorded *out);
+/* Sequences, begin and end, of the programs of all ranks. */
+void family_sequences(struct recorded *r);
 void family_close(struct recorded *r);
 
 #endif

@@ -18,7 +18,12 @@ const char *mutation_name(int kind)
                                                         "other stream",
                                                         "operand halved",
                                                         "operand shifted",
-                                                        "calls swapped"};
+                                                        "calls swapped",
+                                                        "call dropped",
+                                                        "call of half the size",
+                                                        "operand dropped",
+                                                        "slots swapped",
+                                                        "another buffer"};
     return names[kind];
 }
 
@@ -61,6 +66,21 @@ static size_t next_call(const struct recorded *r, size_t i)
     return r->end;
 }
 
+/* Of values: slots differ, or an operand may lie elsewhere. */
+static void add_values(struct list *l, const struct recorded *r, size_t i)
+{
+    const struct tsr_instr *v = &r->sequences[0].v[i];
+    if (v->kind == TSR_SEND || v->kind == TSR_RECV)
+        add(l, SIZED_CALL, i, 0);
+    bool kernel = v->kind == TSR_OP || v->kind == TSR_COPY || v->kind == TSR_HOST_OP;
+    if (!kernel || v->n_operands == 0)
+        return;
+    add(l, DROP_OPERAND, i, i % v->n_operands);
+    add(l, OTHER_BUFFER, i, i % v->n_operands);
+    if (v->n_operands > 1)
+        add(l, OTHER_SLOT, i, i % v->n_operands);
+}
+
 static void add_of(struct list *l, const struct recorded *r, size_t i)
 {
     const struct tsr_instr *v = &r->sequences[0].v[i];
@@ -89,6 +109,10 @@ static void add_of(struct list *l, const struct recorded *r, size_t i)
     bool p2p = v->kind == TSR_SEND || v->kind == TSR_RECV;
     if (is_call(v->kind) && !p2p && next_call(r, i) < r->end)
         add(l, SWAPPED_CALLS, i, next_call(r, i));
+    if (is_call(v->kind))
+        add(l, DROP_CALL, i, 0);
+    if (is_call(v->kind) && !p2p) /* the second opinion does not match messages */
+        add(l, SIZED_CALL, i, 0);
 }
 
 /* Every number that the iteration has. */
@@ -102,12 +126,15 @@ static void add_numbers(struct list *l, const struct recorded *r)
             add(l, DROP_NUMBER, 0, k);
 }
 
-struct mutation *mutations_of(const struct recorded *r, size_t *n)
+struct mutation *mutations_of(const struct recorded *r, bool with_values, size_t *n)
 {
     struct list l = {0};
     add_numbers(&l, r);
-    for (size_t i = r->begin; i < r->end; i++)
+    for (size_t i = r->begin; i < r->end; i++) {
         add_of(&l, r, i);
+        if (with_values)
+            add_values(&l, r, i);
+    }
     *n = l.n;
     return l.v;
 }
@@ -177,9 +204,10 @@ static bool drop_event(struct mutant *m, size_t at)
     return true;
 }
 
-static bool change_operand(struct mutant *m, const struct mutation *what)
+/* Operands of instruction `at` that are the mutant's own. */
+static struct tsr_operand *own_operands(struct mutant *m, size_t at)
 {
-    struct tsr_instr *v = &m->v[what->at];
+    struct tsr_instr *v = &m->v[at];
     if (m->cap_operands < v->n_operands) {
         free(m->operands);
         m->operands = malloc(v->n_operands * sizeof *m->operands);
@@ -188,16 +216,78 @@ static bool change_operand(struct mutant *m, const struct mutation *what)
             abort();
     }
     memcpy(m->operands, v->operands, v->n_operands * sizeof *m->operands);
-    struct tsr_operand *o = &m->operands[what->second];
-    if (o->bytes < 2)
+    v->operands = m->operands;
+    changes_at(m, at);
+    m->sequence.own_operands = true;
+    return m->operands;
+}
+
+static bool change_operand(struct mutant *m, const struct mutation *what)
+{
+    if (m->v[what->at].operands[what->second].bytes < 2)
         return false;
+    struct tsr_operand *o = &own_operands(m, what->at)[what->second];
     if (what->kind == SHORT_OPERAND)
         o->bytes /= 2;
     else
         o->offset += o->bytes / 2;
-    v->operands = m->operands;
-    changes_at(m, what->at);
-    m->sequence.own_operands = true;
+    return true;
+}
+
+static bool drop_operand(struct mutant *m, const struct mutation *what)
+{
+    struct tsr_operand *o = own_operands(m, what->at);
+    struct tsr_instr *v = &m->v[what->at];
+    memmove(o + what->second, o + what->second + 1,
+            (v->n_operands - what->second - 1) * sizeof *o);
+    v->n_operands--;
+    return true;
+}
+
+static bool swap_slots(struct mutant *m, const struct mutation *what)
+{
+    const struct tsr_instr *v = &m->v[what->at];
+    size_t a = what->second, b = (a + 1) % v->n_operands;
+    if (v->operands[a].slot == v->operands[b].slot)
+        return false;
+    struct tsr_operand *o = own_operands(m, what->at);
+    uint8_t kept = o[a].slot;
+    o[a].slot = o[b].slot;
+    o[b].slot = kept;
+    return true;
+}
+
+/* The latest buffer before that is as large, in the same memory, and still there. */
+static bool other_buffer(struct mutant *m, const struct mutation *what)
+{
+    const struct tsr_operand *old = &m->v[what->at].operands[what->second];
+    uint8_t kind = old->space == TSR_SPACE_DEVICE ? TSR_ALLOC : TSR_HOST_ALLOC;
+    for (size_t i = what->at; i-- > 0;) {
+        const struct tsr_instr *alloc = &m->v[i];
+        bool lives = alloc->kind == kind && alloc->bytes >= old->offset + old->bytes &&
+                     alloc->buffer != old->buffer &&
+                     (kind == TSR_ALLOC || alloc->space == old->space);
+        for (size_t k = i; k < what->at && lives; k++)
+            lives = !(is_free(m->v[k].kind) && m->v[k].buffer == alloc->buffer);
+        if (!lives)
+            continue;
+        uint32_t buffer = alloc->buffer;
+        own_operands(m, what->at)[what->second].buffer = buffer;
+        return true;
+    }
+    return false;
+}
+
+/* The call says so, and its operands fit. */
+static bool halve_call(struct mutant *m, size_t at)
+{
+    struct tsr_instr *v = &m->v[at];
+    if (v->bytes < 2 || v->n_operands == 0)
+        return false;
+    struct tsr_operand *o = own_operands(m, at);
+    for (uint32_t i = 0; i < v->n_operands; i++)
+        o[i].bytes /= 2;
+    v->bytes /= 2;
     return true;
 }
 
@@ -227,6 +317,7 @@ static bool change(struct mutant *m, const struct recorded *r, const struct muta
     case DROP_HOST_WAIT:
     case DROP_RECORD:
     case DROP_FREE:
+    case DROP_CALL:
         drop(m, what->at);
         return true;
     case DROP_EVENT:
@@ -246,6 +337,14 @@ static bool change(struct mutant *m, const struct recorded *r, const struct muta
         return change_operand(m, what);
     case SWAPPED_CALLS:
         return swap_calls(m, what->at, what->second);
+    case SIZED_CALL:
+        return halve_call(m, what->at);
+    case DROP_OPERAND:
+        return drop_operand(m, what);
+    case OTHER_SLOT:
+        return swap_slots(m, what);
+    case OTHER_BUFFER:
+        return other_buffer(m, what);
     default:
         return false;
     }

@@ -18,6 +18,12 @@ enum mutation_kind {
     SHORT_OPERAND,   /* half of it */
     SHIFTED_OPERAND, /* by half of it */
     SWAPPED_CALLS,   /* two calls that follow each other on a communicator */
+    DROP_CALL,       /* a call that this rank does not make */
+    SIZED_CALL,      /* a call of half as many bytes as the other ranks' */
+    N_STUDIED_KINDS, /* of schedules, which two opinions judge; those of values follow */
+    DROP_OPERAND = N_STUDIED_KINDS,
+    OTHER_SLOT,   /* two operands of a kernel in each other's slots */
+    OTHER_BUFFER, /* an operand in another buffer that is as large, and lives */
     N_MUTATION_KINDS
 };
 const char *mutation_name(int kind);
@@ -37,8 +43,8 @@ struct mutant {
     struct sequence sequence;
 };
 
-/* All mutations of the third iteration; the caller frees the array. */
-struct mutation *mutations_of(const struct recorded *r, size_t *n);
+/* All mutations of the third iteration, of schedules or of both; the caller frees the array. */
+struct mutation *mutations_of(const struct recorded *r, bool with_values, size_t *n);
 /* False: nothing would change. */
 bool mutate(const struct recorded *r, const struct mutation *m, struct mutant *out);
 void mutant_fini(struct mutant *m);

@@ -79,7 +79,7 @@ static void study_mutant(struct report *out, struct reach *reach, const struct r
     char says[1024], why[256] = "nothing";
     if (!mutate(r, m, mutant))
         return;
-    bool all_ranks = m->kind == SWAPPED_CALLS;
+    bool all_ranks = m->kind == SWAPPED_CALLS || m->kind == DROP_CALL || m->kind == SIZED_CALL;
     bool caught = checker_finds(r, &mutant->sequence, all_ranks, says, sizeof says);
     bool hazard = second_opinion(reach, r, &mutant->sequence, all_ranks, why, sizeof why);
     if (caught != hazard) {
@@ -102,7 +102,7 @@ static void study_family(struct report *out, const struct recorded *r, size_t ev
                 why);
         out->undecided++;
     }
-    struct mutation *mutations = mutations_of(r, &n);
+    struct mutation *mutations = mutations_of(r, false, &n);
     for (size_t i = 0; i < n; i += every)
         study_mutant(out, reach, r, &mutations[i], &mutant);
     free(mutations);
@@ -138,7 +138,7 @@ void report_print(const struct report *report, FILE *out)
 {
     struct tally all = {0};
     head(out, "change");
-    for (int k = 0; k < N_MUTATION_KINDS; k++) {
+    for (int k = 0; k < N_STUDIED_KINDS; k++) {
         row(out, mutation_name(k), &report->kinds[k]);
         all.mutants += report->kinds[k].mutants;
         all.caught += report->kinds[k].caught;

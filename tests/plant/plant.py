@@ -1,0 +1,125 @@
+#!/usr/bin/env python3
+"""Leaves out every site of sites.py, one at a time, and says who notices: `tessera check` of some input,
+else a test.
+
+  plant.py BUILD [--only FILE] [--jobs N] [--tries N] [--no-check]
+BUILD: a build folder with -DTESSERA_PLANT=ON; tests that are there are asked (TESTS). Output: file, function, call,
+who notices (NOBODY; NEVER: nothing reaches it), tabs between them. --only: a file with lines that begin so.
+"""
+import argparse
+import concurrent.futures
+import glob
+import json
+import os
+import re
+import subprocess
+import sys
+import tempfile
+import time
+
+import sites
+
+TESTS = ("rules_test_*", "engine_test_*", "conformance_test_fsdp1", "conformance_test_golden")
+ROOT = os.path.abspath(os.path.join(os.path.dirname(__file__), "..", ".."))
+
+
+def strategies(path):
+    with open(path, encoding="utf-8") as file:
+        text = file.read()
+    return re.findall(r"^  ([a-z0-9-]+):", text[text.index("\nstrategies:"):], re.M)
+
+
+def inputs():
+    """name: arguments of `tessera check`."""
+    found = {}
+    for path in ("tests/exec/strategies.yaml", "tests/plant/more.yaml"):
+        for name in strategies(os.path.join(ROOT, path)):
+            found[f"check {path} {name}"] = [os.path.join(ROOT, path), "--strategy", name]
+    recorded = sorted(glob.glob(os.path.join(ROOT, "tests/golden/scenarios/*.json")))
+    for path in recorded:
+        with open(path, encoding="utf-8") as file:
+            if json.load(file).get("kind") not in ("train", "ddp") or "rnd-ac-list-twice" in path:
+                continue
+        found["check " + os.path.relpath(path, ROOT)] = [path]
+    for pattern in ("golden-memory/tiny-*.json", "golden-memory/random/*.json"):
+        for path in sorted(glob.glob(os.path.join(ROOT, "tests", pattern))):
+            if "timeline" not in path:
+                found["check " + os.path.relpath(path, ROOT)] = [path]
+    return found
+
+
+def tests(build):
+    """The same of tests: name and program."""
+    return {name: [path] for pattern in TESTS for path in sorted(glob.glob(os.path.join(build, "tests", pattern)))
+            for name in [os.path.basename(path)]}
+
+
+def run(build, arguments, **environment):
+    program = os.path.join(build, "tessera")
+    command = arguments if arguments[0].startswith(os.path.join(build, "tests")) else [program, "check", *arguments]
+    environment |= {"TESSERA": program, "TSR_SOURCE_DIR": ROOT}
+    try:
+        done = subprocess.run(command, env={**os.environ, **environment}, timeout=600,
+                              stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=False)
+        return done.returncode
+    except subprocess.TimeoutExpired:
+        return -1
+
+
+def reached(program, found, pool):
+    """site: inputs that reach it, the quickest first."""
+    def one(name):
+        with tempfile.NamedTemporaryFile("r", encoding="utf-8") as file:
+            begin = time.monotonic()
+            if run(program, found[name], TSR_PLANT_SEEN=file.name) != 0:
+                sys.exit(f"{name} fails without a defect")
+            file.seek(0)
+            return name, time.monotonic() - begin, {int(n) for n in file.read().split()}
+    by_site = {}
+    for name, _, numbers in sorted(pool.map(one, found), key=lambda r: r[1]):
+        for n in numbers:
+            by_site.setdefault(n, []).append(name)
+    return by_site
+
+
+def spread(names, tries):
+    """So many of them, from all of the list."""
+    if len(names) <= tries:
+        return names
+    return names[:tries // 2] + [names[tries // 2 + i * (len(names) - tries // 2) // (tries - tries // 2)]
+                                 for i in range(tries - tries // 2)]
+
+
+def notice(program, found, by_site, site, tries):
+    names = by_site.get(site[0], [])
+    for name in spread(names, tries):
+        status = run(program, found[name], TSR_PLANT=str(site[0]))
+        if status != 0:
+            return name if status == 4 else f"{name} (status {status})"
+    return "NOBODY" if names else "NEVER"
+
+
+def main():
+    p = argparse.ArgumentParser()
+    p.add_argument("build")
+    p.add_argument("--no-check", action="store_true")
+    p.add_argument("--only")
+    p.add_argument("--jobs", type=int, default=2)
+    p.add_argument("--tries", type=int, default=10)
+    a = p.parse_args()
+    build = os.path.abspath(a.build)
+    found, wanted = {} if a.no_check else inputs(), list(sites.all_sites(ROOT))
+    found |= tests(build)
+    if a.only:
+        with open(a.only, encoding="utf-8") as file:
+            names = {tuple(line.rstrip("\n").split("\t")[:3]) for line in file}
+        wanted = [s for s in wanted if (s[1], s[3], s[4]) in names]
+    with concurrent.futures.ThreadPoolExecutor(a.jobs) as pool:
+        by_site = reached(build, found, pool)
+        who = pool.map(lambda s: notice(build, found, by_site, s, a.tries), wanted)
+        for s, by in zip(wanted, who):
+            print(s[1], s[3], s[4], by, sep="\t", flush=True)
+
+
+if __name__ == "__main__":
+    main()
