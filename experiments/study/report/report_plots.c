@@ -248,6 +248,7 @@ static tsr_status finish(struct worker *worker)
 static tsr_status settle(const struct gallery *gallery, bool keep)
 {
     tsr_status status = TSR_OK;
+    int error = 0;
     for (size_t i = 0; i < gallery->n; i++) {
         for (int e = 0; e < 2; e++) {
             const char *from = gallery->pictures[i].drawn[e];
@@ -255,9 +256,9 @@ static tsr_status settle(const struct gallery *gallery, bool keep)
             if (!to)
                 status = TSR_ENOMEM;
             else if (!keep)
-                (void)unlink(from);
-            else if (rename(from, to) != 0)
-                status = tsr_fail(TSR_EIO, "%s: cannot be written: %s", to, strerror(errno));
+                tsr_file_remove(NULL, from);
+            else if ((error = tsr_file_rename(NULL, from, to)) != 0)
+                status = tsr_fail(TSR_EIO, "%s: cannot be written: %s", to, strerror(error));
             tsr_interrupt_keep(from);
             free(to);
         }
@@ -265,10 +266,34 @@ static tsr_status settle(const struct gallery *gallery, bool keep)
     return status;
 }
 
+/* An empty file for gnuplot, which would write through a link and wait for a FIFO. What a killed
+ * program left of that name goes. */
+static tsr_status claim(const char *path)
+{
+    struct tsr_folder folder;
+    const char *name;
+    TSR_TRY(tsr_folder_around(path, &folder, &name));
+    enum tsr_kind kind = tsr_kind_of(&folder, name);
+    if (kind == TSR_KIND_FILE)
+        tsr_file_remove(&folder, name);
+    int fd = tsr_file_create(&folder, name);
+    tsr_status status = TSR_OK;
+    if (fd < 0 && kind != TSR_KIND_FILE && kind != TSR_KIND_NONE)
+        status = tsr_fail(TSR_EIO, "%s: cannot be written: %s", path, tsr_kind_text(&folder, name));
+    else if (fd < 0)
+        status = tsr_fail(TSR_EIO, "%s: cannot be written: %s", path, strerror(errno));
+    else
+        (void)close(fd);
+    tsr_folder_close(&folder);
+    return status;
+}
+
 static tsr_status draw(const struct gallery *gallery)
 {
     struct worker workers[N_WORKERS] = {{-1, NULL}, {-1, NULL}};
     tsr_status status = TSR_OK;
+    for (size_t i = 0; i < 2 * gallery->n; i++)
+        TSR_TRY(claim(gallery->pictures[i / 2].drawn[i % 2]));
     for (size_t i = 0; i < gallery->n; i++)
         for (int e = 0; e < 2; e++)
             tsr_interrupt_remove(gallery->pictures[i].drawn[e]);

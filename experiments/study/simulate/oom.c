@@ -372,7 +372,7 @@ static tsr_status write_files(const struct scene *scene, const char *dir)
                                   .n_last = scene->n_last,
                                   .allocator = &scene->job->settings->allocator,
                                   .oom = &scene->oom};
-    tsr_status status = path ? tsr_make_folder(folder) : TSR_ENOMEM;
+    tsr_status status = path ? tsr_make_own_folder(folder) : TSR_ENOMEM;
     if (status == TSR_OK)
         status = tsr_write_file(path, write_json, scene);
     if (status == TSR_OK)
