@@ -15,6 +15,7 @@
 #include "exec/world/world.h"
 #include "experiments/cli/args/cmd.h"
 #include "experiments/study/report/report_text.h"
+#include "sim/base/text.h"
 
 /* Every rank reserves a TiB of addresses or more; a process has 128. */
 enum { MAX_THREADS = 64 };
@@ -195,7 +196,7 @@ static tsr_status spawn(const struct tsr_args *args, int *success)
     TSR_TRY(tsr_launch_spawn(&all, &end));
     *success = end.exit_status;
     if (end.exit_status == TSR_EXIT_RETRY) /* other failures have told by themselves */
-        fprintf(stderr, "tessera: %s\n", end.text);
+        fprintf(stderr, "tessera: %s\n", tsr_show_line(end.text).text);
     return TSR_OK;
 }
 
@@ -229,7 +230,7 @@ static tsr_status run_all(const struct tsr_args *args, const struct tsr_gpu_ops 
     if (status == TSR_OK && launch->rank == 0 && run.result.stopped)
         fprintf(stderr, "tessera: stopped after step %llu%s%s\n",
                 (unsigned long long)run.result.last_step, dir ? "; go on with --resume " : "",
-                dir ? dir : "; nothing is saved without --out");
+                dir ? tsr_show_line(dir).text : "; nothing is saved without --out");
     tsr_run_close(&run);
     return status;
 }
