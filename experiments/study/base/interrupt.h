@@ -11,7 +11,7 @@
 
 #include <sys/types.h>
 
-#include "sim/base/folder.h"
+struct tsr_folder;
 
 /* The three signals do that from the first file or child on, in this process and in those that it
  * forks. What is ignored (nohup) or handled by others stays so. To be called before there are
