@@ -181,13 +181,22 @@ static tsr_status read_fields(const char *path, json_t *run, struct tsr_hf_model
  * one of Hugging Face's families. */
 static tsr_status tsr_run_folder_read(const char *dir, struct tsr_hf_model *hf, char **config)
 {
-    char path[4096];
-    json_error_t error;
-    snprintf(path, sizeof path, "%s/run.json", dir);
-    json_t *run = tsr_json_load(path, 0, &error);
+    char path[TSR_PATH_BYTES];
+    struct tsr_folder folder;
+    json_error_t error = {.text = ""};
+    const char *why = "";
+    TSR_TRY(tsr_path(path, "%s/run.json", dir));
+    tsr_status opened = tsr_folder_open(dir, &folder);
+    FILE *file = opened == TSR_OK ? tsr_file_stream(&folder, "run.json", &why) : NULL;
+    if (opened != TSR_OK)
+        why = strerror(errno);
+    tsr_folder_close(&folder);
+    json_t *run = file ? json_loadf(file, 0, &error) : NULL;
+    if (file)
+        fclose(file);
     if (!run)
         return tsr_fail(TSR_ECONFIG, "%s: found no run that was written with --out (%s)", path,
-                        error.text);
+                        file ? error.text : why);
     tsr_status status = read_fields(path, run, hf, config);
     json_decref(run);
     return status;
