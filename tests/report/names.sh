@@ -9,9 +9,9 @@ export LC_ALL=C
 # clean FILE...: none of what a terminal must not get. A tab may stand in CSV, inside quotes.
 clean() {
     local file hidden
-    hidden='[\x00-\x08\x0b-\x1f\x7f]|\xc2[\x80-\x9f]|\xd8\x9c|\xe2\x80[\x8e\x8f\xa8-\xae]|\xe2\x81[\xa6-\xa9]'
     for file; do
         checks=$((checks + 1))
+        hidden='[\x00-\x08\x0b-\x1f\x7f]|\xc2[\x80-\x9f]|\xd8\x9c|\xe2\x80[\x8e\x8f\xa8-\xae]|\xe2\x81[\xa6-\xa9]'
         case $file in
         *csv | *svg) ;; # gnuplot itself has some
         *) hidden="$hidden|\t" ;;
