@@ -9,6 +9,8 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#include "sim/base/files.h"
+
 static tsr_status no_memory(void)
 {
     return tsr_no_memory("a corpus");
@@ -21,20 +23,15 @@ static tsr_status unreadable(const char *path)
 
 /* ---- adding ---------------------------------------------------------------------------------- */
 
-static tsr_status read_text(struct tsr_corpus_text *text, uint64_t expected)
+static tsr_status read_text(struct tsr_corpus_text *text)
 {
-    FILE *file = fopen(text->path, "rb");
-    if (!file)
-        return unreadable(text->path);
-    text->data = malloc((size_t)expected + 1);
-    tsr_status status;
-    TSR_GOTO(end, text->data ? TSR_OK : no_memory());
-    text->bytes = fread(text->data, 1, (size_t)expected, file);
-    TSR_GOTO(end, ferror(file) ? unreadable(text->path) : TSR_OK);
-    text->content = tsr_hash_bytes(TSR_HASH_INIT, text->data, (size_t)text->bytes);
-end:
-    (void)fclose(file);
-    return status;
+    char *data = NULL;
+    size_t bytes = 0;
+    TSR_TRY(tsr_file_read(NULL, text->path, SIZE_MAX / 2, &data, &bytes));
+    text->data = (uint8_t *)data;
+    text->bytes = bytes;
+    text->content = tsr_hash_bytes(TSR_HASH_INIT, text->data, bytes);
+    return TSR_OK;
 }
 
 static bool is_there(const struct tsr_corpus *corpus, const struct tsr_corpus_text *text)
@@ -54,13 +51,13 @@ static void text_free(struct tsr_corpus_text *text)
     free(text->data);
 }
 
-static tsr_status add_file(struct tsr_corpus *corpus, const char *path, uint64_t bytes)
+static tsr_status add_file(struct tsr_corpus *corpus, const char *path)
 {
     struct tsr_corpus_text text = {.path = realpath(path, NULL)};
     if (!text.path)
         return unreadable(path);
     tsr_status status;
-    TSR_GOTO(drop, read_text(&text, bytes));
+    TSR_GOTO(drop, read_text(&text));
     if (is_there(corpus, &text)) {
         corpus->n_duplicates++;
         goto drop;
@@ -105,14 +102,14 @@ static tsr_status add_entry(struct tsr_corpus *corpus, const char *folder, const
     if (!path)
         return no_memory();
     (void)snprintf(path, n, "%s/%s", folder, name);
-    struct stat entry, target;
+    struct stat entry;
     tsr_status status = TSR_OK;
     if (lstat(path, &entry) != 0)
         status = unreadable(path);
     else if (S_ISDIR(entry.st_mode))
         status = add_folder(corpus, path);
-    else if (stat(path, &target) == 0 && S_ISREG(target.st_mode)) /* else a link to nowhere */
-        status = add_file(corpus, path, (uint64_t)target.st_size);
+    else if (tsr_kind_of(NULL, path) == TSR_KIND_FILE) /* else a link to nowhere */
+        status = add_file(corpus, path);
     free(path);
     return status;
 }
@@ -126,7 +123,7 @@ tsr_status tsr_corpus_add(struct tsr_corpus *corpus, const char *path)
         return add_folder(corpus, path);
     if (!S_ISREG(info.st_mode))
         return tsr_fail(TSR_EIO, "%s: is neither a regular file nor a folder", path);
-    return add_file(corpus, path, (uint64_t)info.st_size);
+    return add_file(corpus, path);
 }
 
 void tsr_corpus_fini(struct tsr_corpus *corpus)

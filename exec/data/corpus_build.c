@@ -3,13 +3,13 @@
 #include "exec/data/data.h"
 #include "exec/data/token_file.h"
 
-#include <errno.h>
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
+
+#include "sim/base/folder.h"
 
 struct part {
     uint64_t n;
@@ -172,8 +172,7 @@ static tsr_status write_part(const char *folder, const char *name, const struct 
 
 static tsr_status write_parts(const char *folder, const struct part *train, const struct part *val)
 {
-    if (mkdir(folder, 0777) != 0 && errno != EEXIST)
-        return tsr_fail(TSR_EIO, "%s: cannot be made: %s", folder, strerror(errno));
+    TSR_TRY(tsr_make_folder(folder));
     TSR_TRY(write_part(folder, "train.bin", train));
     return write_part(folder, "val.bin", val);
 }

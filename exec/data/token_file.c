@@ -2,16 +2,15 @@
 #include "exec/data/token_file.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
-#include "exec/base/disk.h"
+#include "sim/base/disk.h"
+#include "sim/base/files.h"
 
 static const struct {
     uint32_t magic, version;
@@ -36,23 +35,19 @@ static uint32_t token_at(const struct tsr_token_file *file, uint64_t i)
 }
 
 /* The whole file, read-only. What is too short to have a header is refused before it is mapped. */
-static tsr_status map_file(const char *path, int fd, struct tsr_token_file *out)
+static tsr_status map_file(const char *path, int fd, uint64_t bytes, struct tsr_token_file *out)
 {
-    struct stat info;
-    if (fstat(fd, &info) != 0)
-        return tsr_fail(TSR_EIO, "%s: cannot be read: %s", path, strerror(errno));
-    if (!S_ISREG(info.st_mode))
-        return tsr_fail(TSR_ECONFIG, "%s: is not a regular file; allowed: a file of tokens", path);
-    if (info.st_size < TSR_TOKEN_HEADER_BYTES)
-        return tsr_fail(TSR_ECONFIG, "%s: has %jd bytes; a file of tokens begins with %d of header",
-                        path, (intmax_t)info.st_size, TSR_TOKEN_HEADER_BYTES);
-    if ((uintmax_t)info.st_size > SIZE_MAX)
+    if (bytes < TSR_TOKEN_HEADER_BYTES)
+        return tsr_fail(TSR_ECONFIG,
+                        "%s: has %" PRIu64 " bytes; a file of tokens begins with %d of header",
+                        path, bytes, TSR_TOKEN_HEADER_BYTES);
+    if (bytes > SIZE_MAX)
         return tsr_fail(TSR_ECONFIG, "%s: is too large to be mapped on this machine", path);
-    void *map = mmap(NULL, (size_t)info.st_size, PROT_READ, MAP_PRIVATE, fd, 0);
+    void *map = mmap(NULL, (size_t)bytes, PROT_READ, MAP_PRIVATE, fd, 0);
     if (map == MAP_FAILED)
         return tsr_fail(TSR_EIO, "%s: cannot be mapped: %s", path, strerror(errno));
     out->map = map;
-    out->map_bytes = (size_t)info.st_size;
+    out->map_bytes = (size_t)bytes;
     return TSR_OK;
 }
 
@@ -94,10 +89,18 @@ static tsr_status check_header(const char *path, struct tsr_token_file *file)
 tsr_status tsr_token_file_open(const char *path, bool sequential, struct tsr_token_file *out)
 {
     *out = (struct tsr_token_file){0};
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    const char *why;
+    uint64_t bytes;
+    int fd = tsr_file_open(NULL, path, TSR_OPEN_READ, &bytes, &why);
+    if (fd < 0 && errno == EINVAL)
+        return tsr_fail(TSR_ECONFIG, "%s: is not a regular file (%s); allowed: a file of tokens",
+                        path, why);
     if (fd < 0)
-        return tsr_fail(TSR_EIO, "%s: cannot be read: %s", path, strerror(errno));
-    tsr_status status = map_file(path, fd, out);
+        return tsr_fail(TSR_EIO, "%s: cannot be read: %s", path, why);
+    tsr_status status =
+        bytes < UINT64_MAX
+            ? map_file(path, fd, bytes, out)
+            : tsr_fail(TSR_ECONFIG, "%s: is not a regular file; allowed: a file of tokens", path);
     (void)close(fd); /* the mapping stays */
     TSR_GOTO(failed, status);
     TSR_GOTO(failed, check_header(path, out));
@@ -144,6 +147,8 @@ enum { WRITE_BYTES = 1 << 16 };
  * disk: at `path` there is the old file or the new one, never a part. */
 struct tsr_token_writer {
     char path[TSR_PATH_BYTES], temporary[TSR_PATH_BYTES];
+    struct tsr_folder folder; /* of both; they are named in it */
+    const char *name;         /* in `path` */
     struct tsr_out_file file;
     enum tsr_token_kind kind;
     uint64_t n_tokens;
@@ -184,12 +189,20 @@ tsr_status tsr_token_writer_open(const char *path, enum tsr_token_kind kind,
     tsr_status status;
     w->kind = kind;
     w->n_used = TSR_TOKEN_HEADER_BYTES; /* of zeros: not valid until the end */
+    w->folder.fd = -1;
     TSR_GOTO(failed, tsr_path(w->path, "%s", path));
-    TSR_GOTO(failed, tsr_path(w->temporary, "%s.tmp-%ld", path, (long)getpid()));
-    TSR_GOTO(failed, as_written(w, tsr_out_create(&w->file, &tsr_disk_posix, w->temporary)));
+    status = tsr_folder_around(w->path, &w->folder, &w->name);
+    if (status != TSR_OK) { /* the line names the file */
+        status = tsr_fail(TSR_EIO, "%s: cannot be written: %s", w->path, strerror(errno));
+        goto failed;
+    }
+    TSR_GOTO(failed, tsr_path(w->temporary, "%s.tmp-%ld", w->name, (long)getpid()));
+    TSR_GOTO(failed,
+             as_written(w, tsr_out_create(&w->file, &tsr_disk_posix, &w->folder, w->temporary)));
     *out = w;
     return TSR_OK;
 failed:
+    tsr_folder_close(&w->folder);
     free(w);
     return status;
 }
@@ -224,15 +237,16 @@ static tsr_status finish(struct tsr_token_writer *w)
     put_u32(header + 8, (uint32_t)w->n_tokens);
     TSR_TRY(as_written(w, tsr_out_write(&w->file, header, sizeof header, 0)));
     TSR_TRY(as_written(w, tsr_out_finish(&w->file)));
-    return as_written(w, tsr_disk_move(&tsr_disk_posix, w->temporary, w->path));
+    return as_written(w, tsr_disk_move(&tsr_disk_posix, &w->folder, w->temporary, w->name));
 }
 
 tsr_status tsr_token_writer_commit(struct tsr_token_writer *w)
 {
     tsr_status status = finish(w);
     if (status != TSR_OK)
-        (void)unlink(w->temporary);
+        (void)tsr_disk_posix.remove(NULL, &w->folder, w->temporary);
     tsr_out_abandon(&w->file);
+    tsr_folder_close(&w->folder);
     free(w);
     return status;
 }
@@ -242,5 +256,6 @@ void tsr_token_writer_abort(struct tsr_token_writer *w)
     if (!w)
         return;
     tsr_out_abandon(&w->file);
+    tsr_folder_close(&w->folder);
     free(w);
 }

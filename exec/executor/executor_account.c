@@ -7,8 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "exec/base/disk.h"
 #include "exec/executor/executor_impl.h"
+#include "sim/base/disk.h"
 
 /* ---- the executed hash ----------------------------------------------------------------------- */
 
@@ -361,7 +361,7 @@ tsr_status tsr_exec_write_flight_record(struct tsr_executor *executor,
     json_decref(record);
     if (!text)
         return tsr_no_memory("the flight record");
-    tsr_status status = tsr_disk_replace_file(&tsr_disk_posix, path, text, strlen(text));
+    tsr_status status = tsr_disk_replace_path(&tsr_disk_posix, path, text, strlen(text));
     free(text);
     return status;
 }

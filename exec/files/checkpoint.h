@@ -16,8 +16,8 @@
 #define TSR_EXEC_CHECKPOINT_H
 
 #include "engine/layout/sharded_state.h"
-#include "exec/base/disk.h"
 #include "exec/base/source.h"
+#include "sim/base/disk.h"
 
 /* As in tsr_piece.what. */
 enum tsr_checkpoint_part {
@@ -52,7 +52,7 @@ struct tsr_checkpoint_info {
 /* ---- writing --------------------------------------------------------------------------------- */
 
 struct tsr_checkpoint_config {
-    const char *dir; /* made if it is not there */
+    const char *dir; /* made if it is not there; its last name is no symbolic link */
     unsigned keep;   /* complete checkpoints that stay; 0: all */
     uint32_t rank, world;
     /* `bytes` of every rank in rank order (as tsr_world_ops.exchange); NULL: one rank. */
@@ -93,8 +93,9 @@ void tsr_checkpoint_writer_destroy(struct tsr_checkpoint_writer *w);
 struct tsr_checkpoint;
 
 /* Path of the newest complete checkpoint in DIR: its COMMIT and meta.json are whole and all files
- * have their sizes. Damaged ones are passed over; *skipped (may be NULL) counts them, and the error
- * text says what is wrong with the newest of them. TSR_ECONFIG: there is none. */
+ * have their sizes. DIR is the program's own and no symbolic link, nor is anything in it. Damaged
+ * ones are passed over; *skipped (may be NULL) counts them, and the error text says what is wrong
+ * with the newest of them. TSR_ECONFIG: there is none. */
 tsr_status tsr_checkpoint_latest(const char *dir, char path[TSR_PATH_BYTES],
                                  unsigned *skipped) TSR_MUST_USE;
 /* A checkpoint, or a folder of them: its latest. verify: the data of every tensor that is read are

@@ -6,15 +6,15 @@
  *   ...                          one line for each file: checksum, bytes, name
  *   xxh64 0f3b...                of all lines above
  */
-#include <dirent.h>
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
+#include <unistd.h>
 #include <xxhash.h>
 
 #include "exec/files/checkpoint_impl.h"
+#include "sim/base/files.h"
 
 enum {
     COMMIT_LINE = 128, /* at most */
@@ -148,55 +148,60 @@ void tsr__commit_fini(struct tsr_commit *c)
 
 /* ---- a folder -------------------------------------------------------------------------------- */
 
-static tsr_status check_sizes(const char *dir, const struct tsr_commit *c)
+static tsr_status check_sizes(const struct tsr_folder *dir, const struct tsr_commit *c)
 {
-    char name[TSR_RANK_FILE_BYTES], path[TSR_PATH_BYTES];
-    struct stat info;
+    char name[TSR_RANK_FILE_BYTES];
     for (size_t i = 0; i <= c->world; i++) {
+        uint64_t bytes = 0;
+        const char *why;
         file_name(name, c, i);
-        TSR_TRY(tsr_path(path, "%s/%s", dir, name));
-        if (stat(path, &info) != 0)
-            return tsr_fail(errno == ENOENT ? TSR_ECONFIG : TSR_EIO, "%s: %s", path,
-                            strerror(errno));
-        if ((uint64_t)info.st_size != c->files[i].bytes)
-            return tsr_fail(TSR_ECONFIG, "%s: %lld bytes, but %llu were committed", path,
-                            (long long)info.st_size, (unsigned long long)c->files[i].bytes);
+        int fd = tsr_file_open(dir, name, TSR_OPEN_READ, &bytes, &why);
+        if (fd < 0)
+            return tsr_fail(errno == ENOENT || errno == EINVAL ? TSR_ECONFIG : TSR_EIO, "%s/%s: %s",
+                            dir->path, name, why);
+        (void)close(fd);
+        if (bytes != c->files[i].bytes)
+            return tsr_fail(TSR_ECONFIG, "%s/%s: %llu bytes, but %llu were committed", dir->path,
+                            name, (unsigned long long)bytes, (unsigned long long)c->files[i].bytes);
     }
     return TSR_OK;
 }
 
-static tsr_status read_commit(const char *dir, struct tsr_commit *commit)
+static tsr_status read_commit(const struct tsr_folder *dir, struct tsr_commit *commit)
 {
-    char path[TSR_PATH_BYTES], *text = NULL;
+    char *text = NULL;
     size_t n = 0;
-    TSR_TRY(tsr_path(path, "%s/COMMIT", dir));
-    TSR_TRY(tsr_disk_read_file(path, COMMIT_MAX_BYTES, &text, &n));
-    tsr_status status = tsr__commit_read(path, text, n, commit);
+    struct tsr_place place = tsr_place(dir, "COMMIT");
+    TSR_TRY(tsr_file_read(dir, "COMMIT", COMMIT_MAX_BYTES, &text, &n));
+    tsr_status status = tsr__commit_read(place.text, text, n, commit);
     free(text);
     return status;
 }
 
-static tsr_status read_meta(const char *dir, const struct tsr_commit *commit, struct tsr_meta *meta)
+static tsr_status read_meta(const struct tsr_folder *dir, const struct tsr_commit *commit,
+                            struct tsr_meta *meta)
 {
-    char path[TSR_PATH_BYTES], *text = NULL;
+    char *text = NULL;
     size_t n = 0;
-    TSR_TRY(tsr_path(path, "%s/meta.json", dir));
-    TSR_TRY(tsr_disk_read_file(path, META_MAX_BYTES, &text, &n));
+    struct tsr_place place = tsr_place(dir, "meta.json");
+    TSR_TRY(tsr_file_read(dir, "meta.json", META_MAX_BYTES, &text, &n));
     tsr_status status = TSR_OK;
     if (XXH64(text, n, 0) != commit->files[0].hash)
-        status = tsr_fail(TSR_EIO, "%s: damaged: its checksum is not the committed one", path);
+        status =
+            tsr_fail(TSR_EIO, "%s: damaged: its checksum is not the committed one", place.text);
     else
-        status = tsr__meta_read(path, text, n, meta);
+        status = tsr__meta_read(place.text, text, n, meta);
     free(text);
     if (status != TSR_OK)
         return status;
     if (meta->step == commit->step && meta->params.world == commit->world)
         return TSR_OK;
     tsr__meta_fini(meta);
-    return tsr_fail(TSR_ECONFIG, "%s: step or world is not that of COMMIT", path);
+    return tsr_fail(TSR_ECONFIG, "%s: step or world is not that of COMMIT", place.text);
 }
 
-tsr_status tsr__checkpoint_check(const char *dir, struct tsr_commit *commit, struct tsr_meta *meta)
+tsr_status tsr__checkpoint_check(const struct tsr_folder *dir, struct tsr_commit *commit,
+                                 struct tsr_meta *meta)
 {
     tsr_status status;
     TSR_TRY(read_commit(dir, commit));
@@ -208,15 +213,23 @@ failed:
     return status;
 }
 
+bool tsr__is_checkpoint(const char *path)
+{
+    char name[TSR_PATH_BYTES];
+    return (tsr_path(name, "%s/COMMIT", path) == TSR_OK &&
+            tsr_kind_of(NULL, name) != TSR_KIND_NONE) ||
+           (tsr_path(name, "%s/meta.json", path) == TSR_OK &&
+            tsr_kind_of(NULL, name) != TSR_KIND_NONE);
+}
+
 /* ---- folders --------------------------------------------------------------------------------- */
 
-tsr_status tsr__step_path(char out[TSR_PATH_BYTES], const char *dir,
-                          const struct tsr_step_dir *step)
+void tsr__step_name(char out[TSR_STEP_NAME_BYTES], const struct tsr_step_dir *step)
 {
-    return tsr_path(out, "%s/step_%08llu%s", dir, (unsigned long long)step->step,
-                    step->is_part  ? ".tmp"
-                    : step->is_old ? ".old"
-                                   : "");
+    snprintf(out, TSR_STEP_NAME_BYTES, "step_%08llu%s", (unsigned long long)step->step,
+             step->is_part  ? ".tmp"
+             : step->is_old ? ".old"
+                            : "");
 }
 
 static bool parse_name(const char *name, struct tsr_step_dir *out)
@@ -240,91 +253,144 @@ static int newest_first(const void *a, const void *b)
     return (int)x->is_old - (int)y->is_old;
 }
 
-tsr_status tsr__list_steps(const char *dir, struct tsr_step_dirs *out)
+static tsr_status take_step(void *user, const struct tsr_folder *in, const char *name)
 {
-    *out = (struct tsr_step_dirs){0};
-    DIR *d = opendir(dir);
-    if (!d)
-        return tsr_fail(errno == ENOENT || errno == ENOTDIR ? TSR_ECONFIG : TSR_EIO, "%s: %s", dir,
-                        strerror(errno));
-    bool ok = true;
-    for (struct dirent *e; ok && (e = readdir(d)) != NULL;) {
-        struct tsr_step_dir step;
-        if (parse_name(e->d_name, &step))
-            ok = TSR_PUSH(out->items, out->n, out->cap, step);
-    }
-    closedir(d);
-    if (out->n)
-        qsort(out->items, out->n, sizeof *out->items, newest_first);
-    if (ok)
+    struct tsr_step_dirs *out = user;
+    struct tsr_step_dir step;
+    (void)in;
+    if (!parse_name(name, &step) || TSR_PUSH(out->items, out->n, out->cap, step))
         return TSR_OK;
-    free(out->items);
     return tsr_no_memory(NULL);
 }
 
-tsr_status tsr__remove_parts(const struct tsr_disk *disk, const char *dir)
+tsr_status tsr__list_steps(const struct tsr_folder *dir, struct tsr_step_dirs *out)
 {
-    struct tsr_step_dirs steps;
-    char path[TSR_PATH_BYTES];
-    TSR_TRY(tsr__list_steps(dir, &steps));
-    tsr_status status = TSR_OK;
-    for (size_t i = 0; i < steps.n; i++) {
-        if (!steps.items[i].is_part)
-            continue;
-        TSR_GOTO(end, tsr__step_path(path, dir, &steps.items[i]));
-        TSR_GOTO(end, tsr_disk_remove_dir(disk, path));
+    *out = (struct tsr_step_dirs){0};
+    tsr_status status = tsr_folder_visit(dir, take_step, out);
+    if (status != TSR_OK) {
+        free(out->items);
+        *out = (struct tsr_step_dirs){0};
+        return status;
     }
-end:
-    free(steps.items);
-    return status;
+    if (out->n)
+        qsort(out->items, out->n, sizeof *out->items, newest_first);
+    return TSR_OK;
 }
 
-static bool is_complete(const char *path)
+/* ---- removing -------------------------------------------------------------------------------- */
+
+/* The names that a writer gives; of a rank's file, byte for byte as it was printed. */
+static bool is_ours(const char *name)
+{
+    char again[TSR_RANK_FILE_BYTES];
+    unsigned rank = 0, world = 0;
+    if (!strcmp(name, "COMMIT") || !strcmp(name, "meta.json"))
+        return true;
+    if (sscanf(name, "rank_%u-of-%u.safetensors", &rank, &world) != 2 || rank >= world)
+        return false;
+    tsr__rank_file(again, rank, world);
+    return !strcmp(name, again);
+}
+
+tsr_status tsr__remove_step(const struct tsr_disk *disk, const struct tsr_folder *dir,
+                            const struct tsr_step_dir *step)
+{
+    char name[TSR_STEP_NAME_BYTES];
+    tsr__step_name(name, step);
+    return tsr_disk_remove_dir(disk, dir, name, is_ours);
+}
+
+/* Of several failures the first one, with its text. */
+struct first_failure {
+    tsr_status status;
+    char text[512];
+};
+
+static void add_failure(struct first_failure *first, tsr_status status)
+{
+    if (status == TSR_OK || first->status != TSR_OK)
+        return;
+    first->status = status;
+    snprintf(first->text, sizeof first->text, "%s", tsr_error_text());
+}
+
+static tsr_status result_of(const struct first_failure *first)
+{
+    return first->status == TSR_OK ? TSR_OK : tsr_fail(first->status, "%s", first->text);
+}
+
+tsr_status tsr__remove_parts(const struct tsr_disk *disk, const struct tsr_folder *dir)
+{
+    struct tsr_step_dirs steps;
+    struct first_failure first = {TSR_OK, ""};
+    TSR_TRY(tsr__list_steps(dir, &steps));
+    for (size_t i = 0; i < steps.n; i++)
+        if (steps.items[i].is_part)
+            add_failure(&first, tsr__remove_step(disk, dir, &steps.items[i]));
+    free(steps.items);
+    return result_of(&first);
+}
+
+static bool is_complete(const struct tsr_folder *dir)
 {
     struct tsr_commit commit;
     struct tsr_meta meta;
-    if (tsr__checkpoint_check(path, &commit, &meta) != TSR_OK)
+    if (tsr__checkpoint_check(dir, &commit, &meta) != TSR_OK)
         return false;
     tsr__commit_fini(&commit);
     tsr__meta_fini(&meta);
     return true;
 }
 
-tsr_status tsr__remove_old(const struct tsr_disk *disk, const char *dir, uint64_t newest,
-                           unsigned keep)
+static bool has_complete(const struct tsr_folder *dir, const struct tsr_step_dir *step)
+{
+    char name[TSR_STEP_NAME_BYTES];
+    struct tsr_folder folder;
+    tsr__step_name(name, step);
+    bool complete = tsr_folder_enter(dir, name, &folder) == TSR_OK && is_complete(&folder);
+    tsr_folder_close(&folder);
+    return complete;
+}
+
+tsr_status tsr__remove_old(const struct tsr_disk *disk, const struct tsr_folder *dir,
+                           uint64_t newest, unsigned keep)
 {
     struct tsr_step_dirs steps;
-    char path[TSR_PATH_BYTES];
+    struct first_failure first = {TSR_OK, ""};
     unsigned kept = 0;
     TSR_TRY(tsr__list_steps(dir, &steps));
-    tsr_status status = TSR_OK;
     for (size_t i = 0; i < steps.n; i++) {
         const struct tsr_step_dir *s = &steps.items[i];
         if (s->is_part || s->step > newest)
             continue;
-        TSR_GOTO(end, tsr__step_path(path, dir, s));
         if (s->is_old || (keep > 0 && kept >= keep))
-            TSR_GOTO(end, tsr_disk_remove_dir(disk, path));
+            add_failure(&first, tsr__remove_step(disk, dir, s));
         else if (keep > 0) /* a damaged one counts for nothing: a whole one stays in its place */
-            kept += s->step == newest || is_complete(path);
+            kept += s->step == newest || has_complete(dir, s);
     }
-end:
     free(steps.items);
-    return status;
+    return result_of(&first);
 }
 
-tsr_status tsr_checkpoint_latest(const char *dir, char path[TSR_PATH_BYTES], unsigned *skipped)
+/* ---- the newest ------------------------------------------------------------------------------ */
+
+static tsr_status find_latest(const struct tsr_folder *dir, struct tsr_folder *out,
+                              unsigned *skipped)
 {
     struct tsr_step_dirs steps;
+    char name[TSR_STEP_NAME_BYTES], why[512] = "";
     unsigned damaged = 0;
-    char why[512] = "";
     bool found = false;
     TSR_TRY(tsr__list_steps(dir, &steps));
     for (size_t i = 0; i < steps.n && !found; i++) {
-        if (steps.items[i].is_part || tsr__step_path(path, dir, &steps.items[i]) != TSR_OK)
+        if (steps.items[i].is_part)
             continue;
-        found = is_complete(path);
-        if (!found && damaged++ == 0)
+        tsr__step_name(name, &steps.items[i]);
+        found = tsr_folder_enter(dir, name, out) == TSR_OK && is_complete(out);
+        if (found)
+            continue;
+        tsr_folder_close(out);
+        if (damaged++ == 0)
             snprintf(why, sizeof why, "%s", tsr_error_text());
     }
     free(steps.items);
@@ -334,5 +400,24 @@ tsr_status tsr_checkpoint_latest(const char *dir, char path[TSR_PATH_BYTES], uns
         (void)tsr_fail(TSR_OK, "%s", why);
     if (found)
         return TSR_OK;
-    return tsr_fail(TSR_ECONFIG, "%s: no complete checkpoint%s%s", dir, damaged ? ": " : "", why);
+    return tsr_fail(TSR_ECONFIG, "%s: no complete checkpoint%s%s", dir->path, damaged ? ": " : "",
+                    why);
+}
+
+tsr_status tsr__open_latest(const char *dir, struct tsr_folder *out, unsigned *skipped)
+{
+    struct tsr_folder folder;
+    out->fd = -1;
+    TSR_TRY(tsr_folder_open_own(dir, &folder));
+    tsr_status status = find_latest(&folder, out, skipped);
+    tsr_folder_close(&folder);
+    return status;
+}
+
+tsr_status tsr_checkpoint_latest(const char *dir, char path[TSR_PATH_BYTES], unsigned *skipped)
+{
+    struct tsr_folder folder;
+    TSR_TRY(tsr__open_latest(dir, &folder, skipped));
+    tsr_folder_close(&folder);
+    return tsr_path(path, "%s", folder.path);
 }

@@ -65,8 +65,10 @@ void tsr__commit_fini(struct tsr_commit *commit);
 /* ---- folders --------------------------------------------------------------------------------- */
 
 /* COMMIT, sizes and meta.json of a folder. On failure nothing is left. */
-tsr_status tsr__checkpoint_check(const char *dir, struct tsr_commit *commit,
+tsr_status tsr__checkpoint_check(const struct tsr_folder *dir, struct tsr_commit *commit,
                                  struct tsr_meta *meta) TSR_MUST_USE;
+/* The folder is a checkpoint, or was begun to be one. */
+bool tsr__is_checkpoint(const char *path);
 
 /* step_N, and step_N.old: one that was moved aside when its step was written again. */
 struct tsr_step_dir {
@@ -78,15 +80,25 @@ struct tsr_step_dirs {
     size_t n, cap;
     struct tsr_step_dir *items; /* newest first, of one step the old one last; to be freed */
 };
-tsr_status tsr__list_steps(const char *dir, struct tsr_step_dirs *out) TSR_MUST_USE;
-tsr_status tsr__step_path(char out[TSR_PATH_BYTES], const char *dir,
-                          const struct tsr_step_dir *step) TSR_MUST_USE;
-/* Removes what was begun and never completed. */
-tsr_status tsr__remove_parts(const struct tsr_disk *disk, const char *dir) TSR_MUST_USE;
+tsr_status tsr__list_steps(const struct tsr_folder *dir, struct tsr_step_dirs *out) TSR_MUST_USE;
+enum { TSR_STEP_NAME_BYTES = 64 };
+void tsr__step_name(char out[TSR_STEP_NAME_BYTES], const struct tsr_step_dir *step);
+/* The newest complete one of a folder of them, opened; as tsr_checkpoint_latest(). */
+tsr_status tsr__open_latest(const char *dir, struct tsr_folder *out,
+                            unsigned *skipped) TSR_MUST_USE;
+
+/* Both remove folders that hold nothing but files of checkpoints. One that holds anything else is
+ * left alone, and the others are removed all the same; the first failure counts. */
+/* Removes what was begun and never completed. TSR_ECONFIG: something is left. */
+tsr_status tsr__remove_parts(const struct tsr_disk *disk,
+                             const struct tsr_folder *dir) TSR_MUST_USE;
 /* Removes complete ones beyond the newest `keep` (0: none), those older than `newest` first; never
  * `newest`. And those that were moved aside. */
-tsr_status tsr__remove_old(const struct tsr_disk *disk, const char *dir, uint64_t newest,
-                           unsigned keep) TSR_MUST_USE;
+tsr_status tsr__remove_old(const struct tsr_disk *disk, const struct tsr_folder *dir,
+                           uint64_t newest, unsigned keep) TSR_MUST_USE;
+/* One of them. No such folder is fine. */
+tsr_status tsr__remove_step(const struct tsr_disk *disk, const struct tsr_folder *dir,
+                            const struct tsr_step_dir *step) TSR_MUST_USE;
 
 /* ---- reading --------------------------------------------------------------------------------- */
 
@@ -103,7 +115,7 @@ struct tsr_open_file {
 /* An open checkpoint: `commit` and `meta` are read once and constant; any thread may read tensors.
  * `open` keeps files open, the one that was used longest ago (by `clock`) gives way. */
 struct tsr_checkpoint {
-    char path[TSR_PATH_BYTES];
+    struct tsr_folder folder;
     bool verify;
     struct tsr_commit commit;
     struct tsr_meta meta;
@@ -112,5 +124,9 @@ struct tsr_checkpoint {
     uint64_t clock;
     struct tsr_open_file open[TSR_OPEN_FILES];
 };
+
+/* Of a folder, which is taken over and closed with it, or at once on failure. */
+tsr_status tsr__checkpoint_open(struct tsr_folder *folder, bool verify,
+                                struct tsr_checkpoint **out) TSR_MUST_USE;
 
 #endif

@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "exec/files/checkpoint_impl.h"
+#include "sim/base/text.h"
 
 #define META_FORMAT "tessera checkpoint"
 enum { META_VERSION = 1 };

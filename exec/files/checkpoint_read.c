@@ -4,40 +4,43 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 
 #include "exec/files/checkpoint_impl.h"
 #include "exec/files/safetensors.h"
+#include "sim/base/text.h"
 
 /* ---- opening --------------------------------------------------------------------------------- */
 
-static bool has_file(const char *dir, const char *name)
-{
-    char path[TSR_PATH_BYTES];
-    struct stat info;
-    return tsr_path(path, "%s/%s", dir, name) == TSR_OK && stat(path, &info) == 0;
-}
-
-tsr_status tsr_checkpoint_open(const char *path, bool verify, struct tsr_checkpoint **out)
+tsr_status tsr__checkpoint_open(struct tsr_folder *folder, bool verify, struct tsr_checkpoint **out)
 {
     *out = NULL;
     struct tsr_checkpoint *c = calloc(1, sizeof *c);
-    if (!c)
+    if (!c) {
+        tsr_folder_close(folder);
         return tsr_no_memory(NULL);
+    }
+    c->folder = *folder;
     c->verify = verify;
     atomic_init(&c->bytes_read, 0);
-    bool is_one = has_file(path, "COMMIT") || has_file(path, "meta.json");
-    tsr_status status =
-        is_one ? tsr_path(c->path, "%s", path) : tsr_checkpoint_latest(path, c->path, NULL);
-    if (status == TSR_OK)
-        status = tsr__checkpoint_check(c->path, &c->commit, &c->meta);
+    folder->fd = -1;
+    tsr_status status = tsr__checkpoint_check(&c->folder, &c->commit, &c->meta);
     if (status != TSR_OK) {
+        tsr_folder_close(&c->folder);
         free(c);
         return status;
     }
     pthread_mutex_init(&c->mutex, NULL);
     *out = c;
     return TSR_OK;
+}
+
+tsr_status tsr_checkpoint_open(const char *path, bool verify, struct tsr_checkpoint **out)
+{
+    struct tsr_folder folder;
+    *out = NULL;
+    TSR_TRY(tsr__is_checkpoint(path) ? tsr_folder_open(path, &folder)
+                                     : tsr__open_latest(path, &folder, NULL));
+    return tsr__checkpoint_open(&folder, verify, out);
 }
 
 static void close_open(struct tsr_open_file *f)
@@ -56,6 +59,7 @@ void tsr_checkpoint_close(struct tsr_checkpoint *c)
     pthread_mutex_destroy(&c->mutex);
     tsr__commit_fini(&c->commit);
     tsr__meta_fini(&c->meta);
+    tsr_folder_close(&c->folder);
     free(c);
 }
 
@@ -63,7 +67,7 @@ void tsr_checkpoint_close(struct tsr_checkpoint *c)
 
 const char *tsr_checkpoint_path(const struct tsr_checkpoint *c)
 {
-    return c->path;
+    return c->folder.path;
 }
 
 uint64_t tsr_checkpoint_step(const struct tsr_checkpoint *c)
@@ -97,15 +101,15 @@ bool tsr_checkpoint_scalar(const struct tsr_checkpoint *c, const char *name, dou
 
 static tsr_status open_rank(struct tsr_checkpoint *c, uint32_t rank, struct tsr_open_file *f)
 {
-    char name[TSR_RANK_FILE_BYTES], path[TSR_PATH_BYTES];
+    char name[TSR_RANK_FILE_BYTES];
     tsr__rank_file(name, rank, c->commit.world);
-    TSR_TRY(tsr_path(path, "%s/%s", c->path, name));
-    TSR_TRY(tsr_safetensors_open(path, &f->file));
+    TSR_TRY(tsr_safetensors_open_in(&c->folder, name, &f->file));
     f->rank = rank;
     const struct tsr_commit_file *committed = &c->commit.files[rank + 1];
     if (tsr_safetensors_bytes(f->file) != committed->bytes ||
         tsr_safetensors_header_hash(f->file) != committed->hash)
-        return tsr_fail(TSR_EIO, "%s: damaged: its header is not the committed one", path);
+        return tsr_fail(TSR_EIO, "%s: damaged: its header is not the committed one",
+                        tsr_safetensors_path(f->file));
     f->verified = calloc(tsr_safetensors_count(f->file) + 1, sizeof *f->verified);
     return f->verified ? TSR_OK : tsr_no_memory(NULL);
 }
@@ -114,8 +118,8 @@ static tsr_status file_of(struct tsr_checkpoint *c, uint32_t rank, struct tsr_op
 {
     struct tsr_open_file *oldest = &c->open[0];
     if (rank >= c->commit.world)
-        return tsr_fail(TSR_ECONFIG, "%s/meta.json: a layout has rank %u of %u", c->path, rank,
-                        c->commit.world);
+        return tsr_fail(TSR_ECONFIG, "%s/meta.json: a layout has rank %u of %u", c->folder.path,
+                        rank, c->commit.world);
     for (int i = 0; i < TSR_OPEN_FILES; i++) {
         struct tsr_open_file *f = &c->open[i];
         if (f->file && f->rank == rank) {
@@ -196,10 +200,10 @@ static tsr_status check_tensor(const struct tsr_checkpoint *c, enum tsr_checkpoi
     print_shape(a, sizeof a, from);
     print_shape(b, sizeof b, to);
     if (strcmp(a, b) != 0)
-        return tsr_fail(TSR_ECONFIG, "%s: %s.%s: shape %s, but the model has %s", c->path,
+        return tsr_fail(TSR_ECONFIG, "%s: %s.%s: shape %s, but the model has %s", c->folder.path,
                         tsr__part_name(part), tsr_show(e->fqn).text, a, b);
     if (saved != dtype)
-        return tsr_fail(TSR_ECONFIG, "%s: %s.%s: dtype %s, but %s is wanted", c->path,
+        return tsr_fail(TSR_ECONFIG, "%s: %s.%s: dtype %s, but %s is wanted", c->folder.path,
                         tsr__part_name(part), tsr_show(e->fqn).text, tsr_dtype_name(saved),
                         tsr_dtype_name(dtype));
     return TSR_OK;
@@ -213,7 +217,7 @@ tsr_status tsr_checkpoint_read(struct tsr_checkpoint *c, enum tsr_checkpoint_par
     const struct tsr_state_entry *e = tsr_state_dict_find(params, fqn);
     char name[TSR_PATH_BYTES];
     if (!e || (unsigned)part >= TSR_N_PARTS)
-        return tsr_fail(TSR_ECONFIG, "%s: no parameter \"%s\"", c->path, tsr_show(fqn).text);
+        return tsr_fail(TSR_ECONFIG, "%s: no parameter \"%s\"", c->folder.path, tsr_show(fqn).text);
     size_t entry = e->alias_of;
     e = &params->entries[entry];
     TSR_TRY(check_tensor(c, part, entry, dtype, to));

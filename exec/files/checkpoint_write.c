@@ -1,10 +1,8 @@
 /* checkpoint_write.c: what each rank writes, and how all of it becomes a checkpoint at once. */
-#include <errno.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <xxhash.h>
 
 #include "exec/files/checkpoint_impl.h"
@@ -26,8 +24,8 @@ struct tsr_checkpoint_writer {
     struct tsr_disk disk;
     struct tsr_checkpoint_layout layout;
     uint64_t step;
-    char *dir;
-    char part[TSR_PATH_BYTES], final[TSR_PATH_BYTES];
+    struct tsr_folder dir, part; /* the folder of all of them, and what becomes this one */
+    char part_name[TSR_STEP_NAME_BYTES], final_name[TSR_STEP_NAME_BYTES];
     struct tsr_safetensors_writer *file;
     struct report *reports; /* [world] */
     struct report own;
@@ -122,22 +120,39 @@ static tsr_status declare(struct tsr_checkpoint_writer *w, size_t entry)
 
 static tsr_status open_rank_file(struct tsr_checkpoint_writer *w)
 {
-    char name[TSR_RANK_FILE_BYTES], path[TSR_PATH_BYTES];
-    struct tsr_st_writer_options options = {&w->disk, true};
+    char name[TSR_RANK_FILE_BYTES];
+    const struct tsr_st_writer_options options = {
+        .disk = &w->disk, .checksums = true, .in = &w->part};
+    if (w->dir.fd < 0)
+        TSR_TRY(tsr_folder_open_own(w->config.dir, &w->dir));
+    TSR_TRY(tsr_folder_enter(&w->dir, w->part_name, &w->part));
     tsr__rank_file(name, w->config.rank, w->config.world);
-    TSR_TRY(tsr_path(path, "%s/%s", w->part, name));
-    TSR_TRY(tsr_safetensors_create(path, &options, &w->file));
+    TSR_TRY(tsr_safetensors_create(name, &options, &w->file));
     for (size_t i = 0; i < w->layout.params->n; i++)
         if (w->layout.params->entries[i].alias_of == i && is_mine(w, i))
             TSR_TRY(declare(w, i));
     return tsr_safetensors_begin(w->file);
 }
 
+static void keep_trouble(struct tsr_checkpoint_writer *w)
+{
+    if (w->has_trouble)
+        return;
+    w->has_trouble = true;
+    snprintf(w->trouble, sizeof w->trouble, "%s", tsr_error_text());
+}
+
+/* What others put into an unfinished checkpoint is in the way of this step only. */
 static tsr_status make_folder(struct tsr_checkpoint_writer *w)
 {
-    TSR_TRY(tsr_disk_make_dirs(&w->disk, w->dir));
-    TSR_TRY(tsr__remove_parts(&w->disk, w->dir));
-    return tsr_disk_make_dirs(&w->disk, w->part);
+    TSR_TRY(tsr_disk_make_dirs(&w->disk, w->config.dir));
+    TSR_TRY(tsr_folder_open_own(w->config.dir, &w->dir));
+    tsr_status status = tsr__remove_parts(&w->disk, &w->dir);
+    if (status == TSR_ECONFIG && tsr_kind_of(&w->dir, w->part_name) == TSR_KIND_NONE)
+        keep_trouble(w);
+    else
+        TSR_TRY(status);
+    return tsr_disk_make_dir(&w->disk, &w->dir, w->part_name);
 }
 
 static tsr_status check_config(const struct tsr_checkpoint_config *c,
@@ -154,14 +169,12 @@ static tsr_status check_config(const struct tsr_checkpoint_config *c,
 
 static tsr_status fill_writer(struct tsr_checkpoint_writer *w)
 {
-    w->dir = strdup(w->config.dir);
     w->reports = calloc(w->config.world, sizeof *w->reports);
-    if (!w->dir || !w->reports)
+    if (!w->reports)
         return tsr_no_memory(NULL);
-    struct tsr_step_dir step = {.step = w->step};
-    TSR_TRY(tsr__step_path(w->final, w->dir, &step));
-    step.is_part = true;
-    return tsr__step_path(w->part, w->dir, &step);
+    tsr__step_name(w->final_name, &(struct tsr_step_dir){.step = w->step});
+    tsr__step_name(w->part_name, &(struct tsr_step_dir){.step = w->step, .is_part = true});
+    return TSR_OK;
 }
 
 tsr_status tsr_checkpoint_begin(const struct tsr_checkpoint_config *config, uint64_t step,
@@ -177,11 +190,13 @@ tsr_status tsr_checkpoint_begin(const struct tsr_checkpoint_config *config, uint
     w->layout = *layout;
     w->disk = config->disk ? *config->disk : tsr_disk_posix;
     w->step = step;
+    w->dir.fd = w->part.fd = -1;
     pthread_mutex_init(&w->mutex, NULL);
     tsr_status status;
     TSR_GOTO(failed, fill_writer(w));
     TSR_GOTO(failed, agree(w, config->rank == 0 ? make_folder(w) : TSR_OK));
     TSR_GOTO(failed, agree(w, open_rank_file(w)));
+    w->config.dir = NULL; /* borrowed until here */
     *out = w;
     return TSR_OK;
 failed:
@@ -268,11 +283,10 @@ tsr_status tsr_checkpoint_finish(struct tsr_checkpoint_writer *w)
 static tsr_status write_meta(struct tsr_checkpoint_writer *w,
                              const struct tsr_checkpoint_info *info, struct tsr_commit_file *file)
 {
-    char path[TSR_PATH_BYTES], *text = NULL;
-    TSR_TRY(tsr_path(path, "%s/meta.json", w->part));
+    char *text = NULL;
     TSR_TRY(tsr__meta_write(w->step, &w->layout, info, &text));
     *file = (struct tsr_commit_file){strlen(text), XXH64(text, strlen(text), 0)};
-    tsr_status status = tsr_disk_write_file(&w->disk, path, text, strlen(text));
+    tsr_status status = tsr_disk_write_file(&w->disk, &w->part, "meta.json", text, strlen(text));
     free(text);
     return status;
 }
@@ -280,32 +294,35 @@ static tsr_status write_meta(struct tsr_checkpoint_writer *w,
 /* Behind it all files of all ranks, and their names, are on the disk. */
 static tsr_status write_commit(struct tsr_checkpoint_writer *w, const struct tsr_commit *commit)
 {
-    char path[TSR_PATH_BYTES], *text = NULL;
-    TSR_TRY(tsr_path(path, "%s/COMMIT", w->part));
+    char *text = NULL;
     TSR_TRY(tsr__commit_write(commit, &text));
-    tsr_status status = tsr_disk_write_file(&w->disk, path, text, strlen(text));
+    tsr_status status = tsr_disk_write_file(&w->disk, &w->part, "COMMIT", text, strlen(text));
     free(text);
     TSR_TRY(status);
-    return tsr_disk_sync_dir(&w->disk, w->part);
+    return tsr_disk_sync_dir(&w->disk, &w->part);
 }
 
 /* A folder cannot be exchanged for another one at once: the one that is in the way is moved aside,
  * where readers still find it. */
 static tsr_status clear_the_way(const struct tsr_checkpoint_writer *w)
 {
-    char aside[TSR_PATH_BYTES];
-    struct stat info;
+    const struct tsr_step_dir there = {.step = w->step}, old = {.step = w->step, .is_old = true};
+    char aside[TSR_STEP_NAME_BYTES];
+    struct tsr_folder final;
     struct tsr_commit commit;
     struct tsr_meta meta;
-    if (stat(w->final, &info) != 0 && errno == ENOENT)
+    if (tsr_kind_of(&w->dir, w->final_name) == TSR_KIND_NONE)
         return TSR_OK;
-    if (tsr__checkpoint_check(w->final, &commit, &meta) != TSR_OK)
-        return tsr_disk_remove_dir(&w->disk, w->final);
+    TSR_TRY(tsr_folder_enter(&w->dir, w->final_name, &final));
+    tsr_status status = tsr__checkpoint_check(&final, &commit, &meta);
+    tsr_folder_close(&final);
+    if (status != TSR_OK)
+        return tsr__remove_step(&w->disk, &w->dir, &there);
     tsr__commit_fini(&commit);
     tsr__meta_fini(&meta);
-    TSR_TRY(tsr__step_path(aside, w->dir, &(struct tsr_step_dir){.step = w->step, .is_old = true}));
-    TSR_TRY(tsr_disk_remove_dir(&w->disk, aside));
-    return tsr_disk_move(&w->disk, w->final, aside);
+    tsr__step_name(aside, &old);
+    TSR_TRY(tsr__remove_step(&w->disk, &w->dir, &old));
+    return tsr_disk_move(&w->disk, &w->dir, w->final_name, aside);
 }
 
 static tsr_status complete(struct tsr_checkpoint_writer *w, const struct tsr_checkpoint_info *info)
@@ -320,7 +337,7 @@ static tsr_status complete(struct tsr_checkpoint_writer *w, const struct tsr_che
     TSR_GOTO(end, write_meta(w, info, &commit.files[0]));
     TSR_GOTO(end, write_commit(w, &commit));
     TSR_GOTO(end, clear_the_way(w));
-    status = tsr_disk_move(&w->disk, w->part, w->final);
+    status = tsr_disk_move(&w->disk, &w->dir, w->part_name, w->final_name);
 end:
     tsr__commit_fini(&commit);
     return status;
@@ -333,10 +350,8 @@ tsr_status tsr_checkpoint_commit(struct tsr_checkpoint_writer *w,
     TSR_TRY(agree(w, w->config.rank == 0 ? complete(w, info) : TSR_OK));
     w->is_committed = true;
     if (w->config.rank == 0 &&
-        tsr__remove_old(&w->disk, w->dir, w->step, w->config.keep) != TSR_OK) {
-        w->has_trouble = true;
-        snprintf(w->trouble, sizeof w->trouble, "%s", tsr_error_text());
-    }
+        tsr__remove_old(&w->disk, &w->dir, w->step, w->config.keep) != TSR_OK)
+        keep_trouble(w);
     return TSR_OK;
 }
 
@@ -353,11 +368,13 @@ void tsr_checkpoint_writer_destroy(struct tsr_checkpoint_writer *w)
     char text[512];
     snprintf(text, sizeof text, "%s", tsr_error_text());
     tsr_safetensors_destroy(w->file);
-    if (!w->is_committed && w->config.rank == 0 && w->part[0])
-        (void)!tsr_disk_remove_dir(&w->disk, w->part);
+    if (!w->is_committed && w->config.rank == 0 && w->dir.fd >= 0)
+        (void)!tsr__remove_step(&w->disk, &w->dir,
+                                &(struct tsr_step_dir){.step = w->step, .is_part = true});
+    tsr_folder_close(&w->part);
+    tsr_folder_close(&w->dir);
     pthread_mutex_destroy(&w->mutex);
     free(w->reports);
-    free(w->dir);
     free(w);
     (void)tsr_fail(TSR_OK, "%s", text);
 }

@@ -7,6 +7,7 @@
 
 #include "exec/base/convert.h"
 #include "exec/files/safetensors.h"
+#include "sim/base/text.h"
 
 struct export
 {
@@ -113,19 +114,18 @@ end:
     return status;
 }
 
-static tsr_status write_model(struct export *x, const char *out_dir)
+static tsr_status write_model(struct export *x, const struct tsr_folder *out)
 {
-    char path[TSR_PATH_BYTES], part[TSR_PATH_BYTES];
-    struct tsr_st_writer_options options = {.disk = &x->disk};
-    TSR_TRY(tsr_path(path, "%s/model.safetensors", out_dir));
-    TSR_TRY(tsr_path(part, "%s.tmp", path));
+    static const char name[] = "model.safetensors", part[] = "model.safetensors.tmp";
+    const struct tsr_st_writer_options options = {.disk = &x->disk, .in = out};
     TSR_TRY(tsr_safetensors_create(part, &options, &x->file));
     tsr_status status = write_tensors(x);
+    bool made = status == TSR_OK;
     tsr_safetensors_destroy(x->file);
-    if (status == TSR_OK)
-        status = tsr_disk_move(&x->disk, part, path);
-    if (status != TSR_OK)
-        x->disk.remove(x->disk.user, part);
+    if (made)
+        status = tsr_disk_move(&x->disk, out, part, name);
+    if (made && status != TSR_OK)
+        x->disk.remove(x->disk.user, out, part);
     return status;
 }
 
@@ -148,14 +148,18 @@ static tsr_status check(const struct export *x)
 tsr_status tsr_export(struct tsr_checkpoint *from, const char *out_dir,
                       const struct tsr_export_options *options)
 {
-    char path[TSR_PATH_BYTES];
     struct export x = {.from = from,
                        .options = options,
                        .params = tsr_checkpoint_layout(from)->params,
                        .disk = options->disk ? *options->disk : tsr_disk_posix};
+    struct tsr_folder out;
     TSR_TRY(check(&x));
-    TSR_TRY(tsr_path(path, "%s/config.json", out_dir));
     TSR_TRY(tsr_disk_make_dirs(&x.disk, out_dir));
-    TSR_TRY(write_model(&x, out_dir));
-    return tsr_disk_replace_file(&x.disk, path, options->config, strlen(options->config));
+    TSR_TRY(tsr_folder_open(out_dir, &out));
+    tsr_status status = write_model(&x, &out);
+    if (status == TSR_OK)
+        status = tsr_disk_replace_file(&x.disk, &out, "config.json", options->config,
+                                       strlen(options->config));
+    tsr_folder_close(&out);
+    return status;
 }

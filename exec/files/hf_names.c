@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "exec/base/disk.h"
+#include "sim/base/text.h"
 
 struct pair {
     const char *plain, *hf;

@@ -4,15 +4,15 @@
 #include "exec/files/safetensors.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <jansson.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 #include <xxhash.h>
 
 #include "exec/files/safetensors_impl.h"
+#include "sim/base/files.h"
+#include "sim/base/text.h"
 
 /* ---- opening --------------------------------------------------------------------------------- */
 
@@ -30,7 +30,7 @@ static tsr_status read_header(struct tsr_safetensors *f)
     if (f->bytes < 8)
         return tsr_fail(TSR_ECONFIG, "%s: %llu bytes are too few for a safetensors file", f->path,
                         (unsigned long long)f->bytes);
-    TSR_TRY(tsr_disk_read(f->fd, f->path, 0, length, 8));
+    TSR_TRY(tsr_file_read_at(f->fd, f->path, 0, length, 8));
     uint64_t n = little_endian(length);
     if (n > TSR_ST_MAX_HEADER)
         return tsr_fail(TSR_ECONFIG, "%s: header length: %llu; allowed: up to %d", f->path,
@@ -44,7 +44,7 @@ static tsr_status read_header(struct tsr_safetensors *f)
     memcpy(text, length, 8);
     f->data_at = 8 + n;
     tsr_status status;
-    TSR_GOTO(end, tsr_disk_read(f->fd, f->path, 8, text + 8, n));
+    TSR_GOTO(end, tsr_file_read_at(f->fd, f->path, 8, text + 8, n));
     TSR_GOTO(end, tsr__st_parse(f->path, text + 8, (size_t)n, f->bytes - f->data_at, &f->header));
     f->header_hash = XXH64(text, (size_t)n + 8, 0);
 end:
@@ -52,35 +52,41 @@ end:
     return status;
 }
 
-static tsr_status open_file(struct tsr_safetensors *f)
+static tsr_status open_file(const struct tsr_folder *in, const char *name,
+                            struct tsr_safetensors *f)
 {
-    struct stat info;
-    f->fd = open(f->path, O_RDONLY | O_CLOEXEC);
+    const char *why;
+    f->fd = tsr_file_open(in, name, TSR_OPEN_READ, &f->bytes, &why);
+    if (f->fd < 0 && errno == EINVAL)
+        return tsr_fail(TSR_ECONFIG, "%s: not a file: %s", f->path, why);
     if (f->fd < 0)
-        return tsr_fail(TSR_EIO, "%s: open: %s", f->path, strerror(errno));
-    if (fstat(f->fd, &info) != 0)
-        return tsr_fail(TSR_EIO, "%s: stat: %s", f->path, strerror(errno));
-    if (!S_ISREG(info.st_mode))
-        return tsr_fail(TSR_ECONFIG, "%s: not a file", f->path);
-    f->bytes = (uint64_t)info.st_size;
+        return tsr_fail(TSR_EIO, "%s: open: %s", f->path, why);
+    if (f->bytes == UINT64_MAX) /* its tensors are read in any order */
+        return tsr_fail(TSR_ECONFIG, "%s: not a file: is a stream", f->path);
     return read_header(f);
 }
 
-tsr_status tsr_safetensors_open(const char *path, struct tsr_safetensors **out)
+tsr_status tsr_safetensors_open_in(const struct tsr_folder *in, const char *name,
+                                   struct tsr_safetensors **out)
 {
     struct tsr_safetensors *f = calloc(1, sizeof *f);
     *out = NULL;
     if (f) {
         f->fd = -1;
-        f->path = strdup(path);
+        f->path = strdup(tsr_place(in, name).text);
         atomic_init(&f->bytes_read, 0);
     }
-    tsr_status status = f && f->path ? open_file(f) : tsr_no_memory(NULL);
+    tsr_status status = f && f->path ? open_file(in, name, f) : tsr_no_memory(NULL);
     if (status == TSR_OK)
         *out = f;
     else
         tsr_safetensors_close(f);
     return status;
+}
+
+tsr_status tsr_safetensors_open(const char *path, struct tsr_safetensors **out)
+{
+    return tsr_safetensors_open_in(NULL, path, out);
 }
 
 void tsr_safetensors_close(struct tsr_safetensors *f)
@@ -156,7 +162,7 @@ tsr_status tsr_safetensors_read(struct tsr_safetensors *f, const struct tsr_st_t
         return tsr_fail(TSR_EVALUE, "%s: tensor \"%s\": [%llu, +%llu) is not inside its %llu bytes",
                         f->path, tsr_show(t->name).text, (unsigned long long)offset,
                         (unsigned long long)bytes, (unsigned long long)t->bytes);
-    TSR_TRY(tsr_disk_read(f->fd, f->path, f->data_at + t->offset + offset, out, bytes));
+    TSR_TRY(tsr_file_read_at(f->fd, f->path, f->data_at + t->offset + offset, out, bytes));
     atomic_fetch_add(&f->bytes_read, bytes);
     return TSR_OK;
 }
@@ -184,7 +190,7 @@ static tsr_status sum_of(struct tsr_safetensors *f, const struct tsr_st_tensor *
     XXH64_reset(state, 0);
     for (uint64_t at = 0, n; at < t->bytes; at += n) {
         n = tsr_min_u64(CHUNK, t->bytes - at);
-        TSR_GOTO(end, tsr_disk_read(f->fd, f->path, f->data_at + t->offset + at, chunk, n));
+        TSR_GOTO(end, tsr_file_read_at(f->fd, f->path, f->data_at + t->offset + at, chunk, n));
         XXH64_update(state, chunk, (size_t)n);
     }
     *sum = XXH64_digest(state);

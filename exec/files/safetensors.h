@@ -9,7 +9,7 @@
 #ifndef TSR_EXEC_SAFETENSORS_H
 #define TSR_EXEC_SAFETENSORS_H
 
-#include "exec/base/disk.h"
+#include "sim/base/disk.h"
 
 enum { TSR_ST_MAX_DIMS = 8 };
 
@@ -28,6 +28,9 @@ struct tsr_safetensors;
 
 /* TSR_EIO: cannot be read. TSR_ECONFIG: not a safetensors file. */
 tsr_status tsr_safetensors_open(const char *path, struct tsr_safetensors **out) TSR_MUST_USE;
+/* One that this program wrote into a folder: no symbolic link (sim/base/folder.h). */
+tsr_status tsr_safetensors_open_in(const struct tsr_folder *in, const char *name,
+                                   struct tsr_safetensors **out) TSR_MUST_USE;
 void tsr_safetensors_close(struct tsr_safetensors *file); /* NULL is fine */
 
 const char *tsr_safetensors_path(const struct tsr_safetensors *file);
@@ -65,10 +68,11 @@ struct tsr_st_writer_options {
     /* __metadata__ gets an entry per tensor: its note (if any), and "xxh64=" with 16 hexadecimal
      * digits of its data. The header's hash is then one of the whole file. */
     bool checksums;
+    const struct tsr_folder *in; /* where the file is made, borrowed; NULL: its name is a path */
 };
 
 /* options may be NULL. */
-tsr_status tsr_safetensors_create(const char *path, const struct tsr_st_writer_options *options,
+tsr_status tsr_safetensors_create(const char *name, const struct tsr_st_writer_options *options,
                                   struct tsr_safetensors_writer **out) TSR_MUST_USE;
 /* TSR_EVALUE: a dtype or number of dimensions that is not possible, or more than 2^60 bytes. */
 tsr_status tsr_safetensors_declare(struct tsr_safetensors_writer *w, const char *name,

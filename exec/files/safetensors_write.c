@@ -13,6 +13,7 @@
 #include <xxhash.h>
 
 #include "exec/files/safetensors_impl.h"
+#include "sim/base/text.h"
 
 struct tensor {
     struct tsr_st_tensor info;
@@ -25,8 +26,9 @@ struct tsr_safetensors_writer {
     struct tsr_disk disk;
     bool checksums, is_begun;
     struct tsr_arena text;
-    struct tsr_out_file file; /* path NULL: not open */
-    char *path;
+    struct tsr_out_file file;    /* name NULL: not open */
+    const struct tsr_folder *in; /* borrowed; NULL: `name` is a path */
+    char *name, *path;           /* path: for texts */
     size_t n, cap, n_metadata, cap_metadata;
     struct tsr_st_tensor *declared; /* until the begin */
     const char **notes;
@@ -38,7 +40,7 @@ struct tsr_safetensors_writer {
     uint64_t data_bytes, hash;
 };
 
-tsr_status tsr_safetensors_create(const char *path, const struct tsr_st_writer_options *options,
+tsr_status tsr_safetensors_create(const char *name, const struct tsr_st_writer_options *options,
                                   struct tsr_safetensors_writer **out)
 {
     struct tsr_safetensors_writer *w = calloc(1, sizeof *w);
@@ -48,8 +50,10 @@ tsr_status tsr_safetensors_create(const char *path, const struct tsr_st_writer_o
     w->disk = options && options->disk ? *options->disk : tsr_disk_posix;
     w->checksums = options && options->checksums;
     tsr_arena_init(&w->text);
-    w->path = tsr_arena_strdup(&w->text, path);
-    if (!w->path) {
+    w->in = options ? options->in : NULL;
+    w->name = tsr_arena_strdup(&w->text, name);
+    w->path = tsr_arena_strdup(&w->text, tsr_place(w->in, name).text);
+    if (!w->name || !w->path) {
         tsr_safetensors_destroy(w);
         return tsr_no_memory(NULL);
     }
@@ -226,7 +230,7 @@ tsr_status tsr_safetensors_begin(struct tsr_safetensors_writer *w)
     if (w->header_bytes > TSR_ST_MAX_HEADER)
         return tsr_fail(TSR_EVALUE, "%s: a header of %zu bytes; allowed: up to %d", w->path,
                         w->header_bytes, TSR_ST_MAX_HEADER);
-    return tsr_out_create(&w->file, &w->disk, w->path);
+    return tsr_out_create(&w->file, &w->disk, w->in, w->name);
 }
 
 /* ---- data ------------------------------------------------------------------------------------ */
@@ -236,7 +240,7 @@ tsr_status tsr_safetensors_put(struct tsr_safetensors_writer *w, const char *nam
 {
     struct tensor key = {.info = {.name = name}};
     struct tensor *t =
-        w->n && w->file.path ? bsearch(&key, w->tensors, w->n, sizeof *w->tensors, by_name) : NULL;
+        w->n && w->file.name ? bsearch(&key, w->tensors, w->n, sizeof *w->tensors, by_name) : NULL;
     if (!t)
         return tsr_fail(TSR_EVALUE, "%s: tensor \"%s\" is not declared, or the file not open",
                         w->path, tsr_show(name).text);
@@ -257,7 +261,7 @@ tsr_status tsr_safetensors_put(struct tsr_safetensors_writer *w, const char *nam
 
 static tsr_status check_complete(const struct tsr_safetensors_writer *w)
 {
-    if (!w->file.path)
+    if (!w->file.name)
         return tsr_fail(TSR_EVALUE, "%s: not open", w->path);
     for (size_t i = 0; i < w->n; i++)
         if (w->tensors[i].info.bytes && !atomic_load(&w->tensors[i].is_put))

@@ -7,10 +7,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 
 #include "exec/base/convert.h"
 #include "exec/files/checkpoint_impl.h"
+#include "sim/base/files.h"
+#include "sim/base/text.h"
 
 /* tensor NULL: none. */
 static struct tsr_weight tsr__weight_find(const struct tsr_weights *w, const char *name);
@@ -389,14 +390,13 @@ static tsr_status open_indexed_files(struct index *x, json_t *map)
     TSR_GOTO(end, seen ? TSR_OK : tsr_no_memory(NULL));
     json_object_foreach(map, name, value)
     {
-        struct stat info;
         struct tsr_safetensors *file = NULL;
         TSR_GOTO(end, check_entry(x, name, value));
         if (json_object_get(seen, json_string_value(value)))
             continue;
         json_object_set_new(seen, json_string_value(value), json_true());
         TSR_GOTO(end, tsr_path(path, "%s/%s", x->folder, json_string_value(value)));
-        if (stat(path, &info) != 0)
+        if (tsr_kind_of(NULL, path) == TSR_KIND_NONE)
             add_name(&x->missing_files, json_string_value(value));
         else
             TSR_GOTO(end, add_file(x->w, path, &file));
@@ -447,7 +447,7 @@ static tsr_status open_index(struct tsr_weights *w, const char *path)
     size_t n = 0;
     json_error_t error;
     TSR_TRY(tsr_path(x.folder, "%.*s", slash ? (int)(slash - path) : 1, slash ? path : "."));
-    TSR_TRY(tsr_disk_read_file(path, INDEX_MAX_BYTES, &text, &n));
+    TSR_TRY(tsr_file_read(NULL, path, INDEX_MAX_BYTES, &text, &n));
     json_t *root = json_loadb(text, n, JSON_REJECT_DUPLICATES, &error);
     free(text);
     if (!root)
@@ -465,17 +465,16 @@ static bool ends(const char *text, const char *with)
 
 static tsr_status open_path(struct tsr_weights *w)
 {
-    struct stat info;
     char path[TSR_PATH_BYTES];
     if (ends(w->path, ".json"))
         return open_index(w, w->path);
-    if (stat(w->path, &info) != 0 || !S_ISDIR(info.st_mode))
+    if (tsr_kind_of(NULL, w->path) != TSR_KIND_FOLDER)
         return open_single(w, w->path);
     TSR_TRY(tsr_path(path, "%s/model.safetensors", w->path));
-    if (stat(path, &info) == 0)
+    if (tsr_kind_of(NULL, path) != TSR_KIND_NONE)
         return open_single(w, path);
     TSR_TRY(tsr_path(path, "%s/model.safetensors.index.json", w->path));
-    if (stat(path, &info) == 0)
+    if (tsr_kind_of(NULL, path) != TSR_KIND_NONE)
         return open_index(w, path);
     return tsr_fail(TSR_ECONFIG,
                     "%s: has neither model.safetensors nor model.safetensors.index.json", w->path);

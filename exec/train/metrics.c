@@ -4,14 +4,14 @@
 #include "exec/train/metrics.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <inttypes.h>
 #include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
+
+#include "sim/base/files.h"
 
 enum { LINE_BYTES = 2048 };
 
@@ -19,6 +19,7 @@ struct tsr_metric_log {
     char *path;
     int fd;
     off_t end; /* of the last whole line */
+    char remark[512];
 };
 
 struct tsr_step_record tsr_step_record_of(uint64_t step, double loss)
@@ -49,29 +50,10 @@ static tsr_status failed(const struct tsr_metric_log *log, const char *what)
 /* ---- what is there already ------------------------------------------------------------------- */
 
 /* The whole file, to be freed. */
-static tsr_status read_all(const struct tsr_metric_log *log, char **text, size_t *n)
+static tsr_status read_all(const struct tsr_metric_log *log, uint64_t bytes, char **text)
 {
-    struct stat info;
-    *text = NULL;
-    *n = 0;
-    if (fstat(log->fd, &info) != 0)
-        return failed(log, "read");
-    if (!S_ISREG(info.st_mode))
-        return tsr_fail(TSR_ECONFIG, "%s: is not a regular file", log->path);
-    *text = malloc((size_t)info.st_size + 1);
-    if (!*text)
-        return tsr_no_memory(log->path);
-    while (*n < (size_t)info.st_size) {
-        ssize_t got = pread(log->fd, *text + *n, (size_t)info.st_size - *n, (off_t)*n);
-        if (got < 0 && errno == EINTR)
-            continue;
-        if (got < 0)
-            return failed(log, "read");
-        if (got == 0)
-            break;
-        *n += (size_t)got;
-    }
-    return TSR_OK;
+    *text = malloc((size_t)bytes + 1);
+    return *text ? tsr_file_read_at(log->fd, log->path, 0, *text, bytes) : tsr_no_memory(log->path);
 }
 
 /* The "step" of a line; false if it is not an object with one. */
@@ -86,47 +68,90 @@ static bool step_of(const char *line, size_t n, uint64_t *step)
     return good;
 }
 
-/* The length of the part to keep: whole lines, up to the first of a later step. */
-static tsr_status kept_length(const struct tsr_metric_log *log, const char *text, size_t n,
-                              uint64_t last_step, off_t *kept)
+/* What is there: whole lines up to `kept`, the last of which is of step `last`; behind `whole` is a
+ * line without its end. */
+struct found {
+    size_t kept, whole, n_lines;
+    uint64_t last;
+};
+
+/* The part to keep: whole lines, up to the first of a later step. */
+static tsr_status look(const struct tsr_metric_log *log, const char *text, size_t n,
+                       uint64_t last_step, struct found *out)
 {
-    size_t at = 0, cut = n, line = 0;
-    while (at < n) {
-        const char *newline = memchr(text + at, '\n', n - at);
-        if (!newline) {
-            cut = tsr_min_u64(cut, at);
-            break;
-        }
+    *out = (struct found){.kept = SIZE_MAX};
+    for (const char *end; (end = memchr(text + out->whole, '\n', n - out->whole));) {
         uint64_t step = 0;
-        line++;
-        if (!step_of(text + at, (size_t)(newline - text) - at, &step))
+        out->n_lines++;
+        if (!step_of(text + out->whole, (size_t)(end - text) - out->whole, &step))
             return tsr_fail(TSR_ECONFIG,
                             "%s:%zu: is not an object with a \"step\" from 1 on; allowed: metrics "
                             "of an earlier run, or no file",
-                            log->path, line);
-        if (step > last_step)
-            cut = tsr_min_u64(cut, at);
-        at = (size_t)(newline - text) + 1;
+                            log->path, out->n_lines);
+        if (step > last_step && out->kept == SIZE_MAX)
+            out->kept = out->whole;
+        if (out->kept == SIZE_MAX)
+            out->last = tsr_max_u64(out->last, step);
+        out->whole = (size_t)(end - text) + 1;
     }
-    *kept = (off_t)cut;
+    out->kept = (size_t)tsr_min_u64(out->kept, out->whole);
     return TSR_OK;
 }
 
-static tsr_status take_over(struct tsr_metric_log *log, uint64_t last_step)
+/* Lines are on the disk before a checkpoint is complete: what is missing was lost since. */
+static void remark(struct tsr_metric_log *log, const struct found *found, size_t n,
+                   uint64_t last_step, uint64_t every)
 {
-    char *text;
-    size_t n;
-    tsr_status status = read_all(log, &text, &n);
+    char cut[128] = "", gap[160] = "";
+    if (found->whole < n)
+        (void)snprintf(cut, sizeof cut, "line %zu was cut off (%zu bytes), and is dropped",
+                       found->n_lines + 1, n - found->whole);
+    if (every && found->last < last_step - last_step % every)
+        (void)snprintf(gap, sizeof gap,
+                       "no line of steps %" PRIu64 " to %" PRIu64 ": they were lost, and are not "
+                       "computed again",
+                       found->last + 1, last_step);
+    if (*cut || *gap)
+        (void)snprintf(log->remark, sizeof log->remark, "%s: %s%s%s", log->path, cut,
+                       *cut && *gap ? "; " : "", gap);
+}
+
+static tsr_status take_over(struct tsr_metric_log *log, uint64_t bytes, uint64_t last_step,
+                            uint64_t every)
+{
+    char *text = NULL;
+    struct found found;
+    tsr_status status = read_all(log, bytes, &text);
     if (status == TSR_OK)
-        status = kept_length(log, text, n, last_step, &log->end);
+        status = look(log, text, (size_t)bytes, last_step, &found);
     free(text);
     TSR_TRY(status);
+    remark(log, &found, (size_t)bytes, last_step, every);
+    log->end = (off_t)found.kept;
     if (ftruncate(log->fd, log->end) != 0)
         return failed(log, "cut to length");
     return TSR_OK;
 }
 
-tsr_status tsr_metric_log_open(const char *path, uint64_t last_step, struct tsr_metric_log **out)
+static tsr_status open_file(struct tsr_metric_log *log, uint64_t last_step, uint64_t every)
+{
+    struct tsr_folder folder;
+    const char *name, *why;
+    uint64_t bytes = 0;
+    if (tsr_folder_around(log->path, &folder, &name) != TSR_OK)
+        return failed(log, "written");
+    log->fd = tsr_file_open(&folder, name, TSR_OPEN_UPDATE, &bytes, &why);
+    int error = errno;
+    tsr_folder_close(&folder);
+    if (log->fd >= 0)
+        return take_over(log, bytes, last_step, every);
+    if (error == EINVAL)
+        return tsr_fail(TSR_ECONFIG, "%s: %s; allowed: a regular file, or none", log->path, why);
+    return tsr_fail(TSR_EIO, "%s: cannot be written: %s", log->path, why);
+}
+
+tsr_status tsr_metric_log_open(const char *path, uint64_t last_step, uint64_t every,
+                               struct tsr_metric_log **out)
 {
     *out = NULL;
     struct tsr_metric_log *log = calloc(1, sizeof *log);
@@ -136,14 +161,19 @@ tsr_status tsr_metric_log_open(const char *path, uint64_t last_step, struct tsr_
         free(log);
         return tsr_no_memory(path);
     }
-    log->fd = open(path, O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
-    tsr_status status = log->fd < 0 ? failed(log, "written") : take_over(log, last_step);
+    log->fd = -1;
+    tsr_status status = open_file(log, last_step, every);
     if (status != TSR_OK) {
         tsr_metric_log_close(log);
         return status;
     }
     *out = log;
     return TSR_OK;
+}
+
+const char *tsr_metric_log_remark(const struct tsr_metric_log *log)
+{
+    return log->remark;
 }
 
 /* ---- writing --------------------------------------------------------------------------------- */

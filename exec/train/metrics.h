@@ -8,7 +8,8 @@
  * f32 back bit for bit.
  *
  * A line is written by one write(), and a last line without its end is dropped when the file is
- * opened again: after a crash the file has whole lines only.
+ * opened again: after a crash the file has whole lines only. What was dropped, and what is missing,
+ * is said (tsr_metric_log_remark()).
  */
 #ifndef TSR_EXEC_METRICS_H
 #define TSR_EXEC_METRICS_H
@@ -50,10 +51,14 @@ struct tsr_metric_log;
 
 /* Opens `path` for appending; creates it if there is none. Of what is there the lines up to
  * `last_step` stay (0: none, a new run), what is behind the first later one is cut off.
+ * `every`: there should be a line for each multiple of it up to last_step; 0: nothing is expected.
  * Errors: TSR_EIO; TSR_ENOMEM; TSR_ECONFIG if there is a whole line that is no such object (the
- * file is left alone). */
-tsr_status tsr_metric_log_open(const char *path, uint64_t last_step,
+ * file is left alone), or if it is no regular file (a symbolic link is not followed). */
+tsr_status tsr_metric_log_open(const char *path, uint64_t last_step, uint64_t every,
                                struct tsr_metric_log **out) TSR_MUST_USE;
+/* One line on what was wrong with the file: its last line was cut off, steps are missing. "": all
+ * is well. */
+const char *tsr_metric_log_remark(const struct tsr_metric_log *log);
 /* Appends a line. TSR_EIO: it could not be written whole, and the file ends as before. */
 tsr_status tsr_metric_log_step(struct tsr_metric_log *log,
                                const struct tsr_step_record *record) TSR_MUST_USE;

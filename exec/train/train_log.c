@@ -6,6 +6,7 @@
 
 #include "exec/train/metrics.h"
 #include "exec/train/train_impl.h"
+#include "sim/base/text.h"
 
 /* ---- agreeing -------------------------------------------------------------------------------- */
 
@@ -67,25 +68,32 @@ tsr_status tsr_train_check(const struct tsr_train *t, const struct tsr_train_vot
 
 void tsr_train_note(const struct tsr_train *t, const char *fmt, ...)
 {
+    char line[1024];
     va_list args;
     if (!t->config.notes || t->config.rank != 0)
         return;
     va_start(args, fmt);
-    fputs("tessera: ", t->config.notes);
-    vfprintf(t->config.notes, fmt, args);
-    fputc('\n', t->config.notes);
+    (void)vsnprintf(line, sizeof line, fmt, args);
     va_end(args);
+    fputs("tessera: ", t->config.notes);
+    tsr_text_put(t->config.notes, line);
+    fputc('\n', t->config.notes);
 }
 
 /* ---- writing --------------------------------------------------------------------------------- */
 
 tsr_status tsr_train_open_log(struct tsr_train *t)
 {
-    char path[4096];
+    char path[TSR_PATH_BYTES];
     if (!t->config.dir || t->config.rank != 0)
         return TSR_OK;
-    snprintf(path, sizeof path, "%s/metrics.jsonl", t->config.dir);
-    return tsr_metric_log_open(path, t->step, &t->log);
+    /* What another folder has of the steps before is not expected in this one. */
+    bool same = t->config.resume_from && tsr_folder_is_same(t->config.resume_from, t->config.dir);
+    TSR_TRY(tsr_path(path, "%s/metrics.jsonl", t->config.dir));
+    TSR_TRY(tsr_metric_log_open(path, t->step, same ? t->config.log_every : 0, &t->log));
+    if (*tsr_metric_log_remark(t->log))
+        tsr_train_note(t, "%s", tsr_metric_log_remark(t->log));
+    return TSR_OK;
 }
 
 static struct tsr_step_record record_of(struct tsr_train *t, const struct tsr_train_vote *vote,

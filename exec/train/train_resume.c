@@ -4,7 +4,6 @@
  */
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 
 #include "exec/files/checkpoint_impl.h"
 #include "exec/files/safetensors.h"
@@ -30,20 +29,20 @@ static tsr_status check_tensors(struct tsr_safetensors *file, const struct tsr_c
     return TSR_OK;
 }
 
-static tsr_status check_file(const char *dir, const struct tsr_commit *commit, uint32_t rank)
+static tsr_status check_file(const struct tsr_folder *dir, const struct tsr_commit *commit,
+                             uint32_t rank)
 {
-    char name[TSR_RANK_FILE_BYTES], path[TSR_PATH_BYTES];
+    char name[TSR_RANK_FILE_BYTES];
     struct tsr_safetensors *file = NULL;
     tsr__rank_file(name, rank, commit->world);
-    TSR_TRY(tsr_path(path, "%s/%s", dir, name));
-    TSR_TRY(tsr_safetensors_open(path, &file));
+    TSR_TRY(tsr_safetensors_open_in(dir, name, &file));
     tsr_status status = check_tensors(file, &commit->files[rank + 1]);
     tsr_safetensors_close(file);
     return status;
 }
 
 /* COMMIT and meta.json; every `size`th file of a rank. */
-static tsr_status check_share(const struct tsr_train *t, const char *dir)
+static tsr_status check_share(const struct tsr_train *t, const struct tsr_folder *dir)
 {
     uint32_t size = t->config.world ? t->config.size : 1;
     struct tsr_commit commit;
@@ -57,24 +56,40 @@ static tsr_status check_share(const struct tsr_train *t, const char *dir)
     return status;
 }
 
-static tsr_status path_of(const struct tsr_train *t, const struct candidate *c,
-                          char path[TSR_PATH_BYTES])
+/* The folder of all checkpoints of a run. */
+static tsr_status open_all(const struct tsr_train *t, struct tsr_folder *out)
 {
-    char dir[TSR_PATH_BYTES];
+    char path[TSR_PATH_BYTES];
+    out->fd = -1;
+    TSR_TRY(tsr_path(path, "%s/checkpoints", t->config.resume_from));
+    return tsr_folder_open_own(path, out);
+}
+
+static tsr_status open_one(const struct tsr_train *t, const struct candidate *c,
+                           struct tsr_folder *out)
+{
+    char name[TSR_STEP_NAME_BYTES];
+    struct tsr_folder all;
+    out->fd = -1;
     if (c->kind == NAMED)
-        return tsr_path(path, "%s", t->config.resume_from);
-    TSR_TRY(tsr_path(dir, "%s/checkpoints", t->config.resume_from));
-    return tsr__step_path(path, dir, &c->step);
+        return tsr_folder_open(t->config.resume_from, out);
+    TSR_TRY(open_all(t, &all));
+    tsr__step_name(name, &c->step);
+    tsr_status status = tsr_folder_enter(&all, name, out);
+    tsr_folder_close(&all);
+    return status;
 }
 
 /* All ranks alike. On success it is open. TSR_ECONFIG: it is not whole. */
-static tsr_status try_one(struct tsr_train *t, const struct candidate *c, char path[TSR_PATH_BYTES])
+static tsr_status try_one(struct tsr_train *t, const struct candidate *c)
 {
+    struct tsr_folder folder;
     tsr_status status;
-    TSR_GOTO(agree, path_of(t, c, path));
-    TSR_GOTO(agree, check_share(t, path));
-    TSR_GOTO(agree, tsr_checkpoint_open(path, false, &t->from));
+    TSR_GOTO(agree, open_one(t, c, &folder));
+    TSR_GOTO(agree, check_share(t, &folder));
+    TSR_GOTO(agree, tsr__checkpoint_open(&folder, false, &t->from));
 agree:
+    tsr_folder_close(&folder);
     if (status == TSR_EIO) /* what is damaged, or cannot be read: the fault of no rank */
         status = tsr_fail(TSR_ECONFIG, "%s", tsr_error_text());
     status = tsr_world_agree(t->config.world, status);
@@ -87,21 +102,15 @@ agree:
 
 /* ---- choosing -------------------------------------------------------------------------------- */
 
-static bool is_checkpoint(const char *path)
-{
-    char name[TSR_PATH_BYTES];
-    struct stat info;
-    return (tsr_path(name, "%s/COMMIT", path) == TSR_OK && stat(name, &info) == 0) ||
-           (tsr_path(name, "%s/meta.json", path) == TSR_OK && stat(name, &info) == 0);
-}
-
 /* Of rank 0: what there is to choose from, newest first. */
 static tsr_status list(const struct tsr_train *t, struct tsr_step_dirs *steps)
 {
-    char dir[TSR_PATH_BYTES];
+    struct tsr_folder all;
     size_t n = 0;
-    TSR_TRY(tsr_path(dir, "%s/checkpoints", t->config.resume_from));
-    tsr_status status = tsr__list_steps(dir, steps);
+    tsr_status status = open_all(t, &all);
+    if (status == TSR_OK)
+        status = tsr__list_steps(&all, steps);
+    tsr_folder_close(&all);
     if (status != TSR_OK && status != TSR_ECONFIG) /* no such folder: nothing to choose from */
         return status;
     for (size_t i = 0; i < steps->n; i++)
@@ -131,7 +140,7 @@ static tsr_status tell_all(struct tsr_train *t, struct candidate *c)
 
 static tsr_status choose(struct tsr_train *t, const struct tsr_step_dirs *steps)
 {
-    char path[TSR_PATH_BYTES], newest[512] = "", all[2048] = "";
+    char newest[512] = "", all[2048] = "";
     for (size_t i = 0;; i++) {
         struct candidate c = {.kind = i < steps->n ? OF_FOLDER : END};
         if (i < steps->n)
@@ -141,7 +150,7 @@ static tsr_status choose(struct tsr_train *t, const struct tsr_step_dirs *steps)
             return tsr_fail(TSR_ECONFIG,
                             "%s: found no checkpoint that is whole among %zu; the newest: %s",
                             t->config.resume_from, i, newest);
-        tsr_status status = try_one(t, &c, path);
+        tsr_status status = try_one(t, &c);
         if (status == TSR_OK && i > 0)
             tsr_train_note(t, "passed over %s: %s",
                            i == 1 ? "a damaged checkpoint" : "damaged checkpoints", all);
@@ -156,12 +165,11 @@ static tsr_status choose(struct tsr_train *t, const struct tsr_step_dirs *steps)
 
 static tsr_status choose_any(struct tsr_train *t)
 {
-    char path[TSR_PATH_BYTES];
     struct tsr_step_dirs steps = {0};
-    struct candidate c = {.kind = is_checkpoint(t->config.resume_from) ? NAMED : OF_FOLDER};
+    struct candidate c = {.kind = tsr__is_checkpoint(t->config.resume_from) ? NAMED : OF_FOLDER};
     TSR_TRY(tell_all(t, &c));
     if (c.kind == NAMED)
-        return try_one(t, &c, path);
+        return try_one(t, &c);
     tsr_status status = t->config.rank == 0 ? list(t, &steps) : TSR_OK;
     status = tsr_world_agree(t->config.world, status);
     if (status == TSR_OK)

@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "experiments/study/base/files.h"
+#include "experiments/study/base/json.h"
 #include "experiments/study/diff/diff_parts.h"
 #include "experiments/study/explain/what_if.h"
 #include "experiments/study/plan/plan.h"
@@ -73,7 +74,7 @@ static tsr_status load_measured(const char *run, const char *out, struct tsr_row
     char path[4096], name[256], to[4096];
     json_error_t error;
     snprintf(path, sizeof path, "%s/measured/summary.json", run);
-    json_t *summary = json_load_file(path, 0, &error);
+    json_t *summary = tsr_json_load(path, 0, &error);
     const json_t *first = json_array_get(json_object_get(summary, "rows"), 0);
     if (!first) {
         json_decref(summary);

@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "sim/base/child.h"
+#include "sim/base/files.h"
 
 /* All pairs are fetched: 1,024 hosts have a million routes. */
 enum { MAX_HOSTS = 1024 };
@@ -100,8 +101,11 @@ static tsr_status fetch(const struct question *q, struct tsr__routes *out, uint3
 static tsr_status open_and_fetch(const char *path, uint32_t n_hosts, struct tsr__routes *out,
                                  uint32_t *found)
 {
-    if (access(path, R_OK) != 0)
-        return tsr_fail(TSR_ECONFIG, "%s: cannot be opened: %s", path, strerror(errno));
+    const char *why;
+    int there = tsr_file_open(NULL, path, TSR_OPEN_READ, NULL, &why);
+    if (there < 0)
+        return tsr_fail(TSR_ECONFIG, "%s: cannot be opened: %s", path, why);
+    (void)close(there);
     int fd = memfd_create("routes", MFD_CLOEXEC);
     FILE *file = fd >= 0 ? fdopen(fd, "w+") : NULL;
     if (!file) {

@@ -1,5 +1,6 @@
 /* json_doc.c: typed access to a JSON file, with one-line errors that name file, key and value. */
 #include "sim/input/json_doc.h"
+#include "sim/base/files.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -13,9 +14,12 @@ tsr_status tsr__doc_open(const char *path, const char *kind, struct tsr__doc *do
 {
     json_error_t error;
     *doc = (struct tsr__doc){.path = path};
-    json_t *root = json_load_file(path, JSON_REJECT_DUPLICATES, &error);
-    if (!root && json_error_code(&error) == json_error_cannot_open_file)
-        return tsr_fail(TSR_ECONFIG, "%s: cannot be opened", path);
+    const char *why;
+    FILE *file = tsr_file_stream(NULL, path, &why);
+    if (!file)
+        return tsr_fail(TSR_ECONFIG, "%s: cannot be opened: %s", path, why);
+    json_t *root = json_loadf(file, JSON_REJECT_DUPLICATES, &error);
+    fclose(file);
     if (!root)
         return tsr_fail(TSR_ECONFIG, "%s: line %d: %s", path, error.line, error.text);
     doc->root = root;
@@ -189,12 +193,10 @@ tsr_status tsr__doc_open_sibling(const struct tsr__doc *doc, const char *key, co
     char allowed[128];
     const char *name = json_is_string(found) ? json_string_value(found) : "";
     *path = sibling(doc->path, prefix, name);
-    FILE *file = *path ? fopen(*path, "r") : NULL;
-    if (!file) {
+    if (!*path || tsr_kind_of(NULL, *path) != TSR_KIND_FILE) {
         snprintf(allowed, sizeof allowed, "a NAME with a file %s-NAME.json in the same folder",
                  prefix);
         return tsr__doc_fail(doc, key, found, allowed);
     }
-    fclose(file);
     return tsr__doc_open(*path, prefix, out);
 }

@@ -1,5 +1,6 @@
 /* xml_doc.c: reads an XML file with expat, element by element. */
 #include "sim/input/xml_doc.h"
+#include "sim/base/files.h"
 
 #include <errno.h>
 #include <stdarg.h>
@@ -121,9 +122,10 @@ static tsr_status parse(struct reader *r, FILE *file)
 
 tsr_status tsr__xml_open(const char *path, struct tsr__xml *xml)
 {
-    FILE *file = fopen(path, "r");
+    const char *why;
+    FILE *file = tsr_file_stream(NULL, path, &why);
     if (!file)
-        return tsr_fail(TSR_ECONFIG, "%s: cannot be opened: %s", path, strerror(errno));
+        return tsr_fail(TSR_ECONFIG, "%s: cannot be opened: %s", path, why);
     *xml = (struct tsr__xml){.path = path};
     tsr_arena_init(&xml->arena);
     struct reader r = {.xml = xml, .parser = XML_ParserCreate(NULL), .open = TSR_NO_ID};

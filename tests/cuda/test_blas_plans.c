@@ -6,7 +6,8 @@
 
 #include <cublasLt.h>
 
-#include "exec/base/disk.h"
+#include "sim/base/disk.h"
+#include "sim/base/files.h"
 #include "tests/cuda/blas_testing.h"
 
 enum { MANY = 5 };
@@ -37,9 +38,14 @@ static void find_file(struct folder *f)
     assert_int_equal(n, 1);
 }
 
+static bool any_name(const char *name)
+{
+    return name[0] != '.';
+}
+
 static void remove_folder(const struct folder *f)
 {
-    assert_int_equal(tsr_disk_remove_dir(&tsr_disk_posix, f->path), TSR_OK);
+    assert_int_equal(tsr_disk_remove_dir(&tsr_disk_posix, NULL, f->path, any_name), TSR_OK);
 }
 
 static void run_some(struct blas_test *t, int from, int to)
@@ -119,7 +125,7 @@ static void damaged(void **state)
     find_file(&f);
     char *good;
     size_t n;
-    assert_int_equal(tsr_disk_read_file(f.file, 1 << 20, &good, &n), TSR_OK);
+    assert_int_equal(tsr_read_file(f.file, 1 << 20, &good, &n), TSR_OK);
     for (size_t i = 0; i < 40; i++) {
         char *bad = malloc(n);
         assert_non_null(bad);
@@ -127,7 +133,7 @@ static void damaged(void **state)
         size_t length = i < 20 ? n : n * (i - 20) / 20;
         if (i < 20)
             bad[n * i / 20] ^= 1;
-        assert_int_equal(tsr_disk_replace_file(&tsr_disk_posix, f.file, bad, length), TSR_OK);
+        assert_int_equal(tsr_disk_replace_path(&tsr_disk_posix, f.file, bad, length), TSR_OK);
         assert_int_equal(planned(&f, 2, "is damaged: matrix products are timed again"), 2);
         assert_int_equal(planned(&f, 2, NULL), 0); /* it was written anew */
         free(bad);
@@ -146,14 +152,14 @@ static void foreign(void **state)
     find_file(&f);
     char *text, mine[TSR_PATH_BYTES];
     size_t n;
-    assert_int_equal(tsr_disk_read_file(f.file, 1 << 20, &text, &n), TSR_OK);
+    assert_int_equal(tsr_read_file(f.file, 1 << 20, &text, &n), TSR_OK);
     snprintf(mine, sizeof mine, "%s", f.file);
     assert_int_equal(unlink(f.file), 0);
     tsr_standin_cublaslt_version(130200);
     assert_int_equal(planned(&f, 2, NULL), 2);
     find_file(&f);
     assert_string_not_equal(mine, f.file);
-    assert_int_equal(tsr_disk_replace_file(&tsr_disk_posix, f.file, text, n), TSR_OK);
+    assert_int_equal(tsr_disk_replace_path(&tsr_disk_posix, f.file, text, n), TSR_OK);
     assert_int_equal(planned(&f, 2, "is of another GPU, driver or library"), 2);
     tsr_standin_cublaslt_version(130100);
     free(text);

@@ -10,7 +10,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "exec/base/disk.h"
+#include "sim/base/disk.h"
+#include "sim/base/files.h"
 #include "tests/engine/layout_testing.h"
 
 /* ---- folders and files ----------------------------------------------------------------------- */
@@ -74,7 +75,7 @@ static inline void test_write(const char *path, const void *data, size_t n)
 static inline char *test_read(const char *path, size_t *n)
 {
     char *data = NULL;
-    assert_int_equal(tsr_disk_read_file(path, UINT64_C(1) << 32, &data, n), TSR_OK);
+    assert_int_equal(tsr_file_read(NULL, path, UINT64_C(1) << 32, &data, n), TSR_OK);
     return data;
 }
 
@@ -149,11 +150,13 @@ static inline struct test_name *test_disk_add(struct test_disk *d, int kind, con
     return name;
 }
 
-static inline int test_disk_create(void *user, const char *path)
+static inline int test_disk_create(void *user, const struct tsr_folder *in, const char *file)
 {
+    struct tsr_place place = tsr_place(in, file);
+    const char *path = place.text;
     struct test_disk *d = user;
     pthread_mutex_lock(&d->mutex);
-    int fd = test_disk_step(d) ? -1 : tsr_disk_posix.create(NULL, path);
+    int fd = test_disk_step(d) ? -1 : tsr_disk_posix.create(NULL, in, file);
     if (fd >= 0)
         test_disk_add(d, TEST_FILE, path)->fd = fd;
     pthread_mutex_unlock(&d->mutex);
@@ -211,11 +214,13 @@ static inline int test_disk_close(void *user, int fd)
     return result;
 }
 
-static inline int test_disk_make_dir(void *user, const char *path)
+static inline int test_disk_make_dir(void *user, const struct tsr_folder *in, const char *folder)
 {
+    struct tsr_place place = tsr_place(in, folder);
+    const char *path = place.text;
     struct test_disk *d = user;
     pthread_mutex_lock(&d->mutex);
-    int result = test_disk_step(d) ? -1 : tsr_disk_posix.make_dir(NULL, path);
+    int result = test_disk_step(d) ? -1 : tsr_disk_posix.make_dir(NULL, in, folder);
     if (result == 0)
         test_disk_add(d, TEST_DIR, path);
     pthread_mutex_unlock(&d->mutex);
@@ -228,8 +233,9 @@ static inline bool test_is_in(const char *path, const char *dir)
     return slash && strlen(dir) == (size_t)(slash - path) && !strncmp(path, dir, strlen(dir));
 }
 
-static inline int test_disk_sync_dir(void *user, const char *path)
+static inline int test_disk_sync_dir(void *user, const struct tsr_folder *folder)
 {
+    const char *path = folder->path;
     struct test_disk *d = user;
     pthread_mutex_lock(&d->mutex);
     int result = test_disk_step(d) ? -1 : 0;
@@ -254,11 +260,14 @@ static inline void test_disk_follow(struct test_disk *d, const char *from, const
     }
 }
 
-static inline int test_disk_rename(void *user, const char *from, const char *to)
+static inline int test_disk_rename(void *user, const struct tsr_folder *in, const char *old,
+                                   const char *new)
 {
+    struct tsr_place places[] = {tsr_place(in, old), tsr_place(in, new)};
+    const char *from = places[0].text, *to = places[1].text;
     struct test_disk *d = user;
     pthread_mutex_lock(&d->mutex);
-    int result = test_disk_step(d) ? -1 : tsr_disk_posix.rename(NULL, from, to);
+    int result = test_disk_step(d) ? -1 : tsr_disk_posix.rename(NULL, in, old, new);
     if (result == 0) {
         test_disk_follow(d, from, to);
         struct test_name *name = test_disk_add(d, TEST_RENAME, to);
@@ -268,11 +277,13 @@ static inline int test_disk_rename(void *user, const char *from, const char *to)
     return result;
 }
 
-static inline int test_disk_remove(void *user, const char *path)
+static inline int test_disk_remove(void *user, const struct tsr_folder *in, const char *name)
 {
+    struct tsr_place place = tsr_place(in, name);
+    const char *path = place.text;
     struct test_disk *d = user;
     pthread_mutex_lock(&d->mutex);
-    int result = test_disk_step(d) ? -1 : tsr_disk_posix.remove(NULL, path);
+    int result = test_disk_step(d) ? -1 : tsr_disk_posix.remove(NULL, in, name);
     for (size_t i = 0; result == 0 && i < d->n; i++)
         if (!strcmp(d->names[i].path, path))
             d->names[i].is_named = d->names[i].is_synced = true; /* nothing left to lose */

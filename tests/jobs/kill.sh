@@ -56,7 +56,8 @@ for ((round = 1; round <= kills || (saving == 0 && round <= 4 * kills); round++)
     else
         early=$((early + 1))
     fi
-    if grep -v "going on behind step" "$err" >"$tmp/other"; then
+    # the kill came between two pages of the metrics: a line was cut, and that is said
+    if grep -v -e "going on behind step" -e "was cut off" "$err" >"$tmp/other"; then
         complain "round $round (${how[*]}), after $delay ms: $(head -n 1 "$tmp/other")"
     fi
 done

@@ -103,9 +103,9 @@ static void test_full_disk__is_an_error(void **state)
     (void)state;
     if (access("/dev/full", W_OK) != 0)
         skip();
-    assert_int_equal(tsr_write_file("/dev/full", write_text, "short"), TSR_EIO);
+    assert_int_equal(tsr_write_output("/dev/full", write_text, "short"), TSR_EIO);
     assert_string_equal(tsr_error_text(), "/dev/full: cannot be written: No space left on device");
-    assert_int_equal(tsr_write_file("/dev/full", write_much, NULL), TSR_EIO);
+    assert_int_equal(tsr_write_output("/dev/full", write_much, NULL), TSR_EIO);
     assert_string_equal(tsr_error_text(), "/dev/full: cannot be written: No space left on device");
 }
 

@@ -50,7 +50,7 @@ static _Noreturn void make_files(struct program *p)
         _exit(2);
     for (;;) {
         (void)snprintf(path, sizeof path, "%s/unfinished", p->folder);
-        int fd = tsr_interrupt_create(path);
+        int fd = tsr_interrupt_create(NULL, path);
         if (fd < 0)
             _exit(3);
         atomic_store(&p->began, true);

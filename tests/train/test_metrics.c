@@ -93,7 +93,7 @@ static void lines_have_all_figures(void **state)
     (void)state;
     const char *path = test_path("all.jsonl");
     struct tsr_metric_log *log;
-    assert_int_equal(tsr_metric_log_open(path, 0, &log), TSR_OK);
+    assert_int_equal(tsr_metric_log_open(path, 0, 0, &log), TSR_OK);
     struct tsr_step_record r = example(1);
     assert_int_equal(tsr_metric_log_step(log, &r), TSR_OK);
     assert_int_equal(tsr_metric_log_eval(log, 1, 3.5, 65536), TSR_OK);
@@ -124,7 +124,7 @@ static void reals_come_back(void **state)
     const char *path = test_path("reals.jsonl");
     struct tsr_metric_log *log;
     float losses[200];
-    assert_int_equal(tsr_metric_log_open(path, 0, &log), TSR_OK);
+    assert_int_equal(tsr_metric_log_open(path, 0, 0, &log), TSR_OK);
     for (unsigned i = 0; i < 200; i++) {
         losses[i] = 11.0f / (float)(i * i + 1) + 1e-7f * (float)i;
         struct tsr_step_record r = tsr_step_record_of(i + 1, (double)losses[i]);
@@ -143,7 +143,7 @@ static void the_unknown_is_null_and_nan_is_text(void **state)
     (void)state;
     const char *path = test_path("unknown.jsonl");
     struct tsr_metric_log *log;
-    assert_int_equal(tsr_metric_log_open(path, 0, &log), TSR_OK);
+    assert_int_equal(tsr_metric_log_open(path, 0, 0, &log), TSR_OK);
     struct tsr_step_record r = tsr_step_record_of(1, NAN);
     assert_int_equal(tsr_metric_log_step(log, &r), TSR_OK);
     r.loss = -INFINITY;
@@ -178,7 +178,7 @@ static void resuming_drops_later_steps(void **state)
     for (uint64_t last = 0; last < 6; last++) {
         test_write(path, five, sizeof five - 1);
         struct tsr_metric_log *log;
-        assert_int_equal(tsr_metric_log_open(path, last, &log), TSR_OK);
+        assert_int_equal(tsr_metric_log_open(path, last, 0, &log), TSR_OK);
         assert_int_equal(n_lines(path), lines[last]);
         char *kept = test_read(path, NULL);
         assert_memory_equal(kept, five, strlen(kept));
@@ -207,7 +207,7 @@ static void half_lines_are_dropped(void **state)
                 bytes = i + 1;
             }
         struct tsr_metric_log *log;
-        assert_int_equal(tsr_metric_log_open(path, 100, &log), TSR_OK);
+        assert_int_equal(tsr_metric_log_open(path, 100, 0, &log), TSR_OK);
         tsr_metric_log_close(log);
         assert_int_equal(n_lines(path), whole);
         char *kept = test_read(path, NULL);
@@ -215,6 +215,61 @@ static void half_lines_are_dropped(void **state)
         assert_memory_equal(kept, five, bytes);
         free(kept);
     }
+}
+
+static void what_is_lost_is_said(void **state)
+{
+    static const struct {
+        size_t cut;
+        uint64_t last, every;
+        const char *remark; /* behind the path */
+    } cases[] = {
+        {0, 4, 1, ""},
+        {0, 4, 2, ""},
+        {0, 5, 2, ""},
+        {0, 5, 10, ""},
+        {0, 3, 1, ""}, /* what is later is computed again */
+        {0, 9, 0, ""},
+        {0, 6, 1, ": no line of steps 5 to 6: they were lost, and are not computed again"},
+        {0, 7, 3, ": no line of steps 5 to 7: they were lost, and are not computed again"},
+        {1, 3, 1, ": line 5 was cut off (24 bytes), and is dropped"},
+        {1, 4, 1,
+         ": line 5 was cut off (24 bytes), and is dropped; no line of steps 4 to 4: they "
+         "were lost, and are not computed again"},
+        {25, 4, 1, ": no line of steps 4 to 4: they were lost, and are not computed again"}};
+    const char *path = test_path("lost.jsonl");
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct tsr_metric_log *log;
+        test_write(path, five, sizeof five - 1 - cases[i].cut);
+        assert_int_equal(tsr_metric_log_open(path, cases[i].last, cases[i].every, &log), TSR_OK);
+        const char *remark = tsr_metric_log_remark(log);
+        if (*cases[i].remark) {
+            assert_memory_equal(remark, path, strlen(path));
+            remark += strlen(path);
+        }
+        assert_string_equal(remark, cases[i].remark);
+        tsr_metric_log_close(log);
+    }
+}
+
+/* The log of a run lies in its folder. */
+static void links_and_fifos_are_refused(void **state)
+{
+    const char *path = test_path("strange.jsonl"), *victim = test_path("victim.jsonl");
+    struct tsr_metric_log *log;
+    (void)state;
+    test_write(victim, five, sizeof five - 1);
+    assert_int_equal(symlink(victim, path), 0);
+    assert_int_equal(tsr_metric_log_open(path, 0, 1, &log), TSR_ECONFIG);
+    test_error_names("strange.jsonl: is a symbolic link", NULL);
+    char *text = test_read(victim, NULL);
+    assert_string_equal(text, five);
+    free(text);
+    assert_int_equal(unlink(path), 0);
+    assert_int_equal(mkfifo(path, 0666), 0);
+    assert_int_equal(tsr_metric_log_open(path, 0, 1, &log), TSR_ECONFIG);
+    test_error_names("strange.jsonl: is a FIFO", NULL);
 }
 
 static void files_of_others_are_left_alone(void **state)
@@ -227,7 +282,7 @@ static void files_of_others_are_left_alone(void **state)
     for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
         test_write(path, texts[i], strlen(texts[i]));
         struct tsr_metric_log *log;
-        assert_int_equal(tsr_metric_log_open(path, 0, &log), TSR_ECONFIG);
+        assert_int_equal(tsr_metric_log_open(path, 0, 0, &log), TSR_ECONFIG);
         assert_null(log);
         test_error_names("other.jsonl", i == 3 ? ":2:" : ":1:", "step", NULL);
         char *kept = test_read(path, NULL);
@@ -235,7 +290,7 @@ static void files_of_others_are_left_alone(void **state)
         free(kept);
     }
     struct tsr_metric_log *log;
-    assert_int_equal(tsr_metric_log_open(test_path("no/such.jsonl"), 0, &log), TSR_EIO);
+    assert_int_equal(tsr_metric_log_open(test_path("no/such.jsonl"), 0, 0, &log), TSR_EIO);
     test_error_names("no/such.jsonl", NULL);
 }
 
@@ -248,7 +303,7 @@ static void a_full_disk_leaves_whole_lines(void **state)
     struct rlimit before, limit;
     assert_int_equal(getrlimit(RLIMIT_FSIZE, &before), 0);
     void (*handler)(int) = signal(SIGXFSZ, SIG_IGN);
-    assert_int_equal(tsr_metric_log_open(path, 0, &log), TSR_OK);
+    assert_int_equal(tsr_metric_log_open(path, 0, 0, &log), TSR_OK);
     struct tsr_step_record r = example(1);
     assert_int_equal(tsr_metric_log_step(log, &r), TSR_OK);
     limit = before;
@@ -276,7 +331,7 @@ static void killed_writers_leave_whole_lines(void **state)
         pid_t child = fork();
         assert_true(child >= 0);
         if (child == 0) {
-            if (tsr_metric_log_open(path, last, &log) != TSR_OK)
+            if (tsr_metric_log_open(path, last, 0, &log) != TSR_OK)
                 _exit(1);
             for (uint64_t step = last + 1;; step++) {
                 struct tsr_step_record r = example(step);
@@ -295,7 +350,7 @@ static void killed_writers_leave_whole_lines(void **state)
         assert_int_equal(kill(child, SIGKILL), 0);
         assert_int_equal(waitpid(child, &status, 0), child);
         assert_true(WIFSIGNALED(status));
-        assert_int_equal(tsr_metric_log_open(path, UINT64_MAX, &log), TSR_OK);
+        assert_int_equal(tsr_metric_log_open(path, UINT64_MAX, 0, &log), TSR_OK);
         tsr_metric_log_close(log);
         uint64_t n = n_lines(path);
         assert_true(n > last);
@@ -435,6 +490,8 @@ int main(void)
                                        cmocka_unit_test(the_unknown_is_null_and_nan_is_text),
                                        cmocka_unit_test(resuming_drops_later_steps),
                                        cmocka_unit_test(half_lines_are_dropped),
+                                       cmocka_unit_test(what_is_lost_is_said),
+                                       cmocka_unit_test(links_and_fifos_are_refused),
                                        cmocka_unit_test(files_of_others_are_left_alone),
                                        cmocka_unit_test(a_full_disk_leaves_whole_lines),
                                        cmocka_unit_test(killed_writers_leave_whole_lines),

@@ -5,8 +5,9 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "exec/base/disk.h"
 #include "exec/cuda/blas/blas_impl.h"
+#include "sim/base/disk.h"
+#include "sim/base/files.h"
 
 /* The name of the file for this GPU, driver and library: *out is the caller's to free(). */
 static tsr_status tsr__blas_path(const struct tsr_cuda_gpu *gpu, const char *folder,
@@ -299,10 +300,10 @@ static tsr_status tsr__blas_read_file(struct tsr_blas *blas)
     char *text = NULL;
     size_t n;
     tsr_status status = TSR_OK;
-    if (access(blas->path, F_OK) != 0)
+    if (tsr_kind_of(NULL, blas->path) == TSR_KIND_NONE)
         return TSR_OK; /* the first time */
     const char *wrong = "cannot be read";
-    if (tsr_disk_read_file(blas->path, MOST_BYTES, &text, &n) == TSR_OK)
+    if (tsr_file_read(NULL, blas->path, MOST_BYTES, &text, &n) == TSR_OK)
         wrong = take_text(blas, text, n, &status);
     if (wrong)
         snprintf(blas->file_note, sizeof blas->file_note,
@@ -345,19 +346,23 @@ static char *text_of(const struct tsr_blas *blas, size_t *n)
 /* Through a file of this rank alone: others, threads or processes, may be writing, too. */
 static tsr_status tsr__blas_write_file(struct tsr_blas *blas)
 {
-    char path[TSR_PATH_BYTES], folder[TSR_PATH_BYTES];
+    char path[TSR_PATH_BYTES], part[TSR_PATH_BYTES];
+    struct tsr_folder folder = TSR_NO_FOLDER;
+    const char *name;
     size_t n;
     char *text = text_of(blas, &n);
     if (!text)
         return tsr_no_memory(blas->path);
     tsr_status status;
-    TSR_GOTO(end, tsr_path(folder, "%s", blas->path));
-    *strrchr(folder, '/') = 0;
-    TSR_GOTO(end, tsr_disk_make_dirs(&tsr_disk_posix, folder));
-    TSR_GOTO(end, tsr_path(path, "%s.%ld-%" PRIxPTR, blas->path, (long)getpid(), (uintptr_t)blas));
-    TSR_GOTO(end, tsr_disk_write_file(&tsr_disk_posix, path, text, n));
-    status = tsr_disk_move(&tsr_disk_posix, path, blas->path);
+    TSR_GOTO(end, tsr_path(path, "%s", blas->path));
+    *strrchr(path, '/') = 0;
+    TSR_GOTO(end, tsr_disk_make_dirs(&tsr_disk_posix, path));
+    TSR_GOTO(end, tsr_folder_around(blas->path, &folder, &name));
+    TSR_GOTO(end, tsr_path(part, "%s.%ld-%" PRIxPTR, name, (long)getpid(), (uintptr_t)blas));
+    TSR_GOTO(end, tsr_disk_write_file(&tsr_disk_posix, &folder, part, text, n));
+    status = tsr_disk_move(&tsr_disk_posix, &folder, part, name);
 end:
+    tsr_folder_close(&folder);
     free(text);
     return status;
 }

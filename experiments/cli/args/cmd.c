@@ -7,6 +7,7 @@
 #include "experiments/cli/args/cmd.h"
 #include "experiments/study/base/files.h"
 #include "experiments/study/study.h"
+#include "sim/base/text.h"
 
 int tsr_finish(tsr_status status, int success)
 {
@@ -14,12 +15,9 @@ int tsr_finish(tsr_status status, int success)
         status = tsr_flush(stdout, "standard output");
     if (status == TSR_OK)
         return success;
-    char line[1024];
-    snprintf(line, sizeof line, "%s", tsr_error_text());
-    for (char *c = line; *c; c++)
-        if ((unsigned char)*c < ' ' || *c == 127) /* one line, and nothing that moves a cursor */
-            *c = ' ';
-    fprintf(stderr, "tessera: %s\n", line);
+    fputs("tessera: ", stderr);
+    tsr_text_put(stderr, tsr_error_text()); /* one line, and nothing that moves a cursor */
+    fputc('\n', stderr);
     return tsr_exit_status(status);
 }
 

@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "experiments/study/base/listener.h"
+#include "sim/base/text.h"
 
 enum { WIDTH = 30 };
 
@@ -21,14 +22,15 @@ void tsr_progress_begin(struct tsr_progress *progress, size_t total)
 
 void tsr_progress_show(const struct tsr_progress *progress, size_t done, const char *what)
 {
-    char bar[WIDTH + 1];
+    char bar[WIDTH + 1], words[48];
     if (!progress->on)
         return;
     for (size_t i = 0; i < WIDTH; i++)
         bar[i] = i * progress->total < done * WIDTH ? '#' : '.';
     bar[WIDTH] = 0;
-    fprintf(stderr, "\r\033[K%s[%s]%s %zu/%zu  %.40s", progress->color ? "\033[36m" : "", bar,
-            progress->color ? "\033[0m" : "", done, progress->total, what);
+    (void)tsr_text_show(words, sizeof words, what);
+    fprintf(stderr, "\r\033[K%s[%s]%s %zu/%zu  %s", progress->color ? "\033[36m" : "", bar,
+            progress->color ? "\033[0m" : "", done, progress->total, words);
     fflush(stderr);
 }
 
@@ -43,7 +45,9 @@ void tsr_progress_end(const struct tsr_progress *progress)
 static void put_note(void *user, const char *text)
 {
     (void)user;
-    fprintf(stderr, "tessera: %s\n", text);
+    fputs("tessera: ", stderr);
+    tsr_text_put(stderr, text);
+    fputc('\n', stderr);
 }
 
 static void put_progress(void *user, size_t done, size_t total, const char *what)

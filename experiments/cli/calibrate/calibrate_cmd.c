@@ -13,6 +13,7 @@
 #include "experiments/study/base/files.h"
 #include "experiments/study/report/report_text.h"
 #include "experiments/study/simulate/open.h"
+#include "sim/base/files.h"
 
 /* ---- logs of nccl-tests ---------------------------------------------------------------------- */
 
@@ -190,9 +191,10 @@ static tsr_status read_log(const char *path, struct log *out)
 {
     struct reader r = {.path = path, .log = out};
     memset(out, 0, sizeof(*out));
-    FILE *file = fopen(path, "r");
+    const char *why;
+    FILE *file = tsr_file_stream(NULL, path, &why);
     if (!file)
-        return tsr_fail(TSR_ECONFIG, "%s: cannot be opened: %s", path, strerror(errno));
+        return tsr_fail(TSR_ECONFIG, "%s: cannot be opened: %s", path, why);
     r.hosts = calloc(MAX_HOSTS, sizeof(*r.hosts));
     tsr_status status = r.hosts ? read_lines(&r, file) : tsr_no_memory(NULL);
     fclose(file);
@@ -243,7 +245,7 @@ static tsr_status tsr_calibrate_import(const char *path, const char *out)
     TSR_TRY(read_log(path, &log));
     struct import import = {&log, path};
     tsr_status status =
-        out ? tsr_write_file(out, write_table, &import) : write_table(stdout, &import);
+        out ? tsr_write_output(out, write_table, &import) : write_table(stdout, &import);
     close_log(&log);
     return status;
 }

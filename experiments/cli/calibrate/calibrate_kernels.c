@@ -79,7 +79,7 @@ static tsr_status load(struct bench_job *j, const struct tsr_calibrate_size *s,
         sets[i] = texts[i];
     TSR_TRY(tsr_temp_file("optimizer: {name: adamw}\nclip: true\n", ".yaml", file, sizeof file));
     tsr_status status = tsr_experiment_load(file, sets, 9, &j->experiment);
-    unlink(file);
+    tsr_file_remove(NULL, file);
     TSR_TRY(status);
     status =
         tsr_job_open(&j->experiment, &j->experiment.strategies[0], TSR_MAY_LACK_CLUSTER, &j->job);
@@ -95,7 +95,7 @@ static tsr_status open_job(const struct tsr_calibrate_size *s, const struct vari
     *out = (struct bench_job){.vocab = s->vocab};
     TSR_TRY(write_model(s, v->gpt2, out->model, sizeof out->model));
     tsr_status status = load(out, s, v);
-    unlink(out->model);
+    tsr_file_remove(NULL, out->model);
     return status;
 }
 

@@ -11,6 +11,7 @@
 
 #include "experiments/cli/calibrate/calibrate.h"
 #include "experiments/study/base/files.h"
+#include "experiments/study/base/json.h"
 #include "sim/base/quantile.h"
 #include "sim/cluster/cluster.h"
 
@@ -218,7 +219,7 @@ static void set_source(struct files *f)
 
 static tsr_status print_json(FILE *out, const void *user)
 {
-    if (json_dumpf(user, out, JSON_INDENT(1) | JSON_REAL_PRECISION(12)) != 0)
+    if (tsr_json_dump(user, out, JSON_INDENT(1) | JSON_REAL_PRECISION(12)) != 0)
         return tsr_fail(TSR_EIO, "a calibration cannot be written");
     fputc('\n', out);
     return TSR_OK;
@@ -229,7 +230,7 @@ static tsr_status write_json(const struct files *f, const char *kind, json_t *ro
 {
     char path[4096];
     snprintf(path, sizeof path, "%s/%s-%s.json", f->dir, kind, f->device->name);
-    tsr_status status = root ? tsr_write_file(path, print_json, root) : tsr_no_memory(path);
+    tsr_status status = root ? tsr_write_output(path, print_json, root) : tsr_no_memory(path);
     json_decref(root);
     return status;
 }

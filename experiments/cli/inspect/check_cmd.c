@@ -7,6 +7,8 @@
 #include "experiments/cli/args/args.h"
 #include "experiments/cli/args/cmd.h"
 #include "experiments/cli/inspect/check_run.h"
+#include "experiments/study/base/json.h"
+#include "sim/base/text.h"
 
 /* What the strategies of one call had in common to say at the end. */
 struct verdict {
@@ -18,10 +20,11 @@ static void print_findings(const struct tsr_checker *checker)
 {
     for (size_t i = 0; i < tsr_checker_n_findings(checker); i++) {
         const struct tsr_finding *f = tsr_checker_finding(checker, i);
-        printf("  %s", f->headline);
+        printf("  %s", tsr_show_line(f->headline).text);
         if (f->times > 1)
             printf(" (%llu times)", (unsigned long long)f->times);
-        printf("\n%s", f->details);
+        fputc('\n', stdout);
+        tsr_text_put_lines(stdout, f->details);
     }
 }
 
@@ -30,8 +33,8 @@ static void report(const char *name, const struct tsr_check_run *run, struct ver
     struct tsr_checker_counts c = tsr_checker_counts(run->checker);
     printf("%s: %llu instructions, %llu collective calls, %u of %u ranks with programs of their "
            "own: ",
-           name, (unsigned long long)c.instrs, (unsigned long long)c.collectives, c.n_programs,
-           run->world);
+           tsr_show_line(name).text, (unsigned long long)c.instrs,
+           (unsigned long long)c.collectives, c.n_programs, run->world);
     if (c.findings == 0)
         printf("nothing found\n");
     else
@@ -122,7 +125,7 @@ static tsr_status check_memory_scenario(const char *path, struct verdict *verdic
 /* Scenarios of recorded runs have a kind. */
 static bool has_kind(const char *path)
 {
-    json_t *file = json_load_file(path, 0, NULL);
+    json_t *file = tsr_json_load(path, 0, NULL);
     bool has = json_is_string(json_object_get(file, "kind"));
     json_decref(file);
     return has;

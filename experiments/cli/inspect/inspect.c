@@ -9,6 +9,7 @@
 #include "engine/fsdp/transitions.h"
 #include "experiments/cli/args/args.h"
 #include "experiments/cli/args/cmd.h"
+#include "experiments/study/base/json.h"
 #include "experiments/study/report/report.h"
 
 /* ---- a model --------------------------------------------------------------------------------- */
@@ -505,6 +506,8 @@ tsr_status tsr_cmd_inspect(const struct tsr_usage *usage, struct tsr_args *args,
     tsr_status status = gather(args, facts);
     if (status == TSR_OK && !strcmp(args->format, "json")) {
         status = tsr_print_report(stdout, facts);
+    } else if (status == TSR_OK && !tsr_json_show(facts)) {
+        status = tsr_no_memory("the report");
     } else if (status == TSR_OK) {
         print_text(facts);
     }

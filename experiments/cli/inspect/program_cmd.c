@@ -5,10 +5,11 @@
 
 #include "experiments/cli/args/cmd.h"
 #include "experiments/study/job/emit.h"
+#include "sim/base/text.h"
 
 static void write_text(void *user, const char *text)
 {
-    fputs(text, user);
+    tsr_text_put_lines(user, text);
 }
 
 static const struct {
@@ -45,7 +46,8 @@ static tsr_status read_iteration(const char *text, uint32_t *until)
 static void print_head(const struct tsr_job *job, const struct tsr_program *program, uint32_t rank)
 {
     const struct tsr_tables *tables = program->tables;
-    printf("# strategy %s, rank %u of %u, iteration ", job->strategy->name, rank, job->world);
+    printf("# strategy %s, rank %u of %u, iteration ", tsr_show(job->strategy->name).text, rank,
+           job->world);
     for (int i = 0; i < N_PARTS; i++)
         if (parts[i].iteration == program->iteration)
             printf("%s\n", parts[i].name);

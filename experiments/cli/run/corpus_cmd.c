@@ -5,6 +5,7 @@
 #include "experiments/cli/args/args.h"
 #include "experiments/cli/args/cmd.h"
 #include "experiments/study/simulate/open.h"
+#include "sim/base/text.h"
 
 enum { HELD_OUT_PERCENT = 10, SHUFFLE_SEED = 1 };
 
@@ -13,8 +14,9 @@ static void tell_selection(const struct tsr_corpus *c)
     for (size_t i = 0; i < c->n_texts; i++)
         if (c->texts[i].left_out)
             fprintf(stderr, "tessera: left out %s: %.0f %% of it stands in larger files%s%s\n",
-                    c->texts[i].path, 100 * c->texts[i].seen, c->texts[i].like ? ", most in " : "",
-                    c->texts[i].like ? c->texts[i].like : "");
+                    tsr_show_line(c->texts[i].path).text, 100 * c->texts[i].seen,
+                    c->texts[i].like ? ", most in " : "",
+                    c->texts[i].like ? tsr_show_line(c->texts[i].like).text : "");
 }
 
 static void print_stats(const struct tsr_corpus_stats *s)

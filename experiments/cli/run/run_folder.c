@@ -1,13 +1,11 @@
 /* run_folder.c: the folder of a run: whose it is (lock), what it says about its model
  * (run.json), and `tessera export RUN --out DIR`, which reads that. */
 #include <errno.h>
-#include <fcntl.h>
 #include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include "exec/files/checkpoint.h"
@@ -16,21 +14,16 @@
 #include "experiments/cli/args/cmd.h"
 #include "experiments/cli/run/run.h"
 #include "experiments/study/base/files.h"
+#include "experiments/study/base/json.h"
 #include "experiments/study/simulate/open.h"
+#include "sim/base/text.h"
 
 /* ---- whose folder it is ---------------------------------------------------------------------- */
 
 static bool exists(const char *dir, const char *name)
 {
     char path[TSR_PATH_BYTES];
-    struct stat info;
-    return tsr_path(path, "%s/%s", dir, name) == TSR_OK && stat(path, &info) == 0;
-}
-
-static bool is_same(const char *a, const char *b)
-{
-    struct stat x, y;
-    return stat(a, &x) == 0 && stat(b, &y) == 0 && x.st_dev == y.st_dev && x.st_ino == y.st_ino;
+    return tsr_path(path, "%s/%s", dir, name) == TSR_OK && tsr_kind_of(NULL, path) != TSR_KIND_NONE;
 }
 
 static bool has_checkpoints(const char *dir)
@@ -59,12 +52,19 @@ static tsr_status check_resume(const char *dir, const char *resume)
 
 static tsr_status lock_file(const char *dir, int *lock)
 {
-    char path[TSR_PATH_BYTES];
-    TSR_TRY(tsr_path(path, "%s/lock", dir));
-    int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
+    struct tsr_folder folder;
+    const char *why = "";
+    int fd = -1;
+    if (tsr_folder_open(dir, &folder) != TSR_OK)
+        why = strerror(errno);
+    else
+        fd = tsr_file_open(&folder, "lock", TSR_OPEN_UPDATE, NULL, &why);
+    bool in_the_way = fd < 0 && errno == EINVAL;
+    tsr_folder_close(&folder);
     if (fd < 0)
-        return tsr_fail(TSR_ECONFIG, "--out: %s: cannot be written: %s; allowed: a folder that can",
-                        dir, strerror(errno));
+        return tsr_fail(TSR_ECONFIG,
+                        "--out: %s%s: cannot be written: %s; allowed: a folder that can", dir,
+                        in_the_way ? "/lock" : "", why);
     if (flock(fd, LOCK_EX | LOCK_NB) == 0) {
         *lock = fd;
         return TSR_OK;
@@ -77,8 +77,8 @@ static tsr_status lock_file(const char *dir, int *lock)
                         "each run",
                         dir);
     fprintf(stderr,
-            "tessera: %s: this file system has no locks (%s): let no other run write there\n", dir,
-            strerror(error));
+            "tessera: %s: this file system has no locks (%s): let no other run write there\n",
+            tsr_show_line(dir).text, strerror(error));
     return TSR_OK;
 }
 
@@ -93,7 +93,7 @@ tsr_status tsr_run_folder_claim(const char *dir, const char *resume, int *lock)
         return tsr_fail(TSR_ECONFIG, "--out: %s; allowed: a folder that can be written", why);
     }
     TSR_TRY(lock_file(dir, lock));
-    if (!has_checkpoints(dir) || (resume && is_same(dir, resume)))
+    if (!has_checkpoints(dir) || (resume && tsr_folder_is_same(dir, resume)))
         return TSR_OK;
     if (*lock >= 0)
         (void)close(*lock);
@@ -127,7 +127,7 @@ static json_t *config_of(const struct tsr_job *job)
 {
     const struct tsr_model *m = &job->model;
     const char *arch = architecture(m->type);
-    json_t *config = arch ? json_load_file(m->path, 0, NULL) : NULL;
+    json_t *config = arch ? tsr_json_load(m->path, 0, NULL) : NULL;
     if (!json_is_object(config)) {
         json_decref(config);
         return json_null();
@@ -143,8 +143,8 @@ static json_t *config_of(const struct tsr_job *job)
 tsr_status tsr_run_folder_write(const char *dir, const struct tsr_job *job,
                                 const struct tsr_hf_model *hf)
 {
-    char path[4096];
-    snprintf(path, sizeof path, "%s/run.json", dir);
+    char path[TSR_PATH_BYTES];
+    TSR_TRY(tsr_path(path, "%s/run.json", dir));
     json_t *run = json_pack("{s:s, s:s, s:b, s:I, s:o}", "strategy", job->strategy->name, "family",
                             families[hf->family], "tied", (int)hf->tied, "interleaved_head_dim",
                             (json_int_t)hf->interleaved_head_dim, "config", config_of(job));
@@ -152,7 +152,7 @@ tsr_status tsr_run_folder_write(const char *dir, const struct tsr_job *job,
     json_decref(run);
     if (!text)
         return tsr_no_memory(NULL);
-    tsr_status status = tsr_disk_replace_file(&tsr_disk_posix, path, text, strlen(text));
+    tsr_status status = tsr_disk_replace_path(&tsr_disk_posix, path, text, strlen(text));
     free(text);
     return status;
 }
@@ -181,13 +181,22 @@ static tsr_status read_fields(const char *path, json_t *run, struct tsr_hf_model
  * one of Hugging Face's families. */
 static tsr_status tsr_run_folder_read(const char *dir, struct tsr_hf_model *hf, char **config)
 {
-    char path[4096];
-    json_error_t error;
-    snprintf(path, sizeof path, "%s/run.json", dir);
-    json_t *run = json_load_file(path, 0, &error);
+    char path[TSR_PATH_BYTES];
+    struct tsr_folder folder;
+    json_error_t error = {.text = ""};
+    const char *why = "";
+    TSR_TRY(tsr_path(path, "%s/run.json", dir));
+    tsr_status opened = tsr_folder_open(dir, &folder);
+    FILE *file = opened == TSR_OK ? tsr_file_stream(&folder, "run.json", &why) : NULL;
+    if (opened != TSR_OK)
+        why = strerror(errno);
+    tsr_folder_close(&folder);
+    json_t *run = file ? json_loadf(file, 0, &error) : NULL;
+    if (file)
+        fclose(file);
     if (!run)
         return tsr_fail(TSR_ECONFIG, "%s: found no run that was written with --out (%s)", path,
-                        error.text);
+                        file ? error.text : why);
     tsr_status status = read_fields(path, run, hf, config);
     json_decref(run);
     return status;
@@ -212,8 +221,9 @@ static tsr_status export_from(const char *path, const char *out,
     TSR_TRY(tsr_checkpoint_open(path, true, &checkpoint));
     tsr_status status = tsr_export(checkpoint, out, options);
     if (status == TSR_OK)
-        printf("%s: step %llu of %s\n", out, (unsigned long long)tsr_checkpoint_step(checkpoint),
-               tsr_checkpoint_path(checkpoint));
+        printf("%s: step %llu of %s\n", tsr_show_line(out).text,
+               (unsigned long long)tsr_checkpoint_step(checkpoint),
+               tsr_show_line(tsr_checkpoint_path(checkpoint)).text);
     tsr_checkpoint_close(checkpoint);
     return status;
 }

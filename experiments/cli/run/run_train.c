@@ -17,6 +17,7 @@
 #include "exec/world/world.h"
 #include "experiments/cli/args/cmd.h"
 #include "experiments/study/report/report_text.h"
+#include "sim/base/text.h"
 
 /* Each is a handful of threads, and reserves addresses, of which a process has 128 TiB. */
 enum { MAX_THREADS = 256 };
@@ -222,7 +223,7 @@ static tsr_status spawn(const struct tsr_args *args, int *success)
         end_by(end.forwarded);
     }
     if (end.exit_status == TSR_EXIT_RETRY) /* other failures have told by themselves */
-        fprintf(stderr, "tessera: %s\n", end.text);
+        fprintf(stderr, "tessera: %s\n", tsr_show_line(end.text).text);
     return TSR_OK;
 }
 
@@ -256,7 +257,7 @@ static tsr_status run_all(const struct tsr_args *args, const struct tsr_gpu_ops 
     if (status == TSR_OK && launch->rank == 0 && run.result.stopped)
         fprintf(stderr, "tessera: stopped after step %llu%s%s\n",
                 (unsigned long long)run.result.last_step, dir ? "; go on with --resume " : "",
-                dir ? dir : "; nothing is saved without --out");
+                dir ? tsr_show_line(dir).text : "; nothing is saved without --out");
     tsr_run_close(&run);
     return status;
 }

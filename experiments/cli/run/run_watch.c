@@ -258,7 +258,7 @@ static tsr_status write_files(const struct tsr_job *job, struct measured *m, str
                                         .world = job->world,
                                         .measured = true};
     snprintf(folder, sizeof folder, "%s/measured", dir);
-    TSR_TRY(tsr_make_folder(folder));
+    TSR_TRY(tsr_make_own_folder(folder));
     TSR_TRY(row_of(job, m, &row));
     const struct tsr_detail detail = {.row = &row,
                                       .programs = m->programs[0],

@@ -10,6 +10,7 @@
 #include "experiments/study/simulate/open.h"
 #include "experiments/study/simulate/simulate.h"
 #include "experiments/study/study.h"
+#include "sim/base/text.h"
 
 static const char *const formats[] = {"md", "csv", "json", NULL};
 
@@ -25,7 +26,8 @@ static tsr_status report(const struct tsr_args *args, const struct tsr_study *st
 static tsr_status tell_what_would_fit(const struct tsr_job *job, struct tsr_row *row)
 {
     TSR_TRY(tsr_oom_remedy(job, row));
-    fprintf(stderr, "tessera: %s: %s; %s\n", row->strategy, row->failure, row->remedy);
+    fprintf(stderr, "tessera: %s: %s; %s\n", tsr_show(row->strategy).text,
+            tsr_show_line(row->failure).text, tsr_show_line(row->remedy).text);
     return TSR_OK;
 }
 

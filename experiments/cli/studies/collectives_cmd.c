@@ -5,7 +5,9 @@
 
 #include "experiments/cli/args/args.h"
 #include "experiments/cli/args/cmd.h"
+#include "experiments/study/report/report_text.h"
 #include "experiments/study/study.h"
+#include "sim/base/text.h"
 
 static const char *const formats[] = {"md", "csv", NULL};
 
@@ -56,16 +58,19 @@ static void print_csv(const struct tsr_collectives *table)
 {
     printf("collective,gpu,n_gpus,n_nodes,size_bytes,time_us,busbw_GBps\n");
     for (int k = 0; k < N_KINDS; k++)
-        for (size_t i = 0; i < table->n && table->kinds >> k & 1; i++)
-            printf("%s,%s,%u,%u,%llu,%.6g,%.6g\n", tsr_collectives_names[k], table->gpu,
-                   table->ranks, table->nodes, (unsigned long long)table->bytes[i],
-                   table->seconds[k][i] * 1e6, table->busbw[k][i] * 1e-9);
+        for (size_t i = 0; i < table->n && table->kinds >> k & 1; i++) {
+            printf("%s,", tsr_collectives_names[k]);
+            tsr__put_csv(stdout, table->gpu);
+            printf(",%u,%u,%llu,%.6g,%.6g\n", table->ranks, table->nodes,
+                   (unsigned long long)table->bytes[i], table->seconds[k][i] * 1e6,
+                   table->busbw[k][i] * 1e-9);
+        }
 }
 
 static void print_md(const struct tsr_collectives *table)
 {
     printf("%u GPUs (%s) on %u nodes of %s: microseconds (bus GB/s)\n\n| bytes |", table->ranks,
-           table->gpu, table->nodes, table->cluster);
+           tsr_show(table->gpu).text, table->nodes, tsr_show_line(table->cluster).text);
     for (int k = 0; k < N_KINDS; k++)
         if (table->kinds >> k & 1)
             printf(" %s |", tsr_collectives_names[k]);

@@ -6,6 +6,7 @@
 #include "experiments/cli/args/cmd.h"
 #include "experiments/cli/inspect/inspect.h"
 #include "experiments/cli/studies/text.h"
+#include "experiments/study/base/json.h"
 #include "experiments/study/report/report.h"
 #include "experiments/study/study.h"
 #include "sim/figures/overlap.h"
@@ -252,9 +253,11 @@ static tsr_status print(const struct tsr_args *args, const struct tsr_diff *diff
     tsr_status status = TSR_OK;
     json_t *report = tsr_diff_json(diff);
     if (!report)
-        return tsr_no_memory("the report");
+        return tsr_no_memory("the report, or a name in it is no UTF-8");
     if (!strcmp(args->format, "json"))
         status = tsr_print_report(stdout, report);
+    else if (!tsr_json_show(report))
+        status = tsr_no_memory("the report");
     else
         tsr_diff_print(stdout, report, (size_t)args->top);
     json_decref(report);

@@ -7,6 +7,7 @@
 #include "experiments/cli/args/cmd.h"
 #include "experiments/cli/inspect/inspect.h"
 #include "experiments/cli/studies/text.h"
+#include "experiments/study/base/json.h"
 #include "experiments/study/report/report.h"
 #include "experiments/study/study.h"
 
@@ -441,9 +442,11 @@ static tsr_status print(const struct tsr_args *args, const struct tsr_explanatio
     json_t *report = tsr_explain_json(explanation);
     const json_t *what_if = json_object_get(report, "what_if");
     if (!report)
-        return tsr_no_memory("the report");
+        return tsr_no_memory("the report, or a name in it is no UTF-8");
     if (!strcmp(args->format, "json")) {
         status = tsr_print_report(stdout, report);
+    } else if (!tsr_json_show(report)) {
+        status = tsr_no_memory("the report");
     } else {
         tsr_explain_print(stdout, report, (size_t)args->top);
         if (what_if)

@@ -9,8 +9,10 @@
 #include "experiments/study/base/files.h"
 #include "experiments/study/goodput/goodput_month.h"
 #include "experiments/study/report/report.h"
+#include "experiments/study/report/report_text.h"
 #include "experiments/study/simulate/open.h"
 #include "experiments/study/study.h"
+#include "sim/base/text.h"
 
 static const char *const formats[] = {"md", "csv", "json", NULL};
 
@@ -85,8 +87,10 @@ static void put_table(const struct tsr_month *m)
 static void put_markdown(const struct tsr_month *m, const struct tsr_study_info *info)
 {
     const struct tsr_goodput_input *in = &m->best_in;
-    printf("## %s\n\n%s on %s, strategy %s: %u x %s in %u nodes\n\n", info->title, info->model_name,
-           info->cluster_name, m->strategy, m->world, info->gpu_name, m->nodes);
+    printf("## %s\n\n%s on %s, strategy %s: %u x %s in %u nodes\n\n",
+           tsr_show_line(info->title).text, tsr_show_line(info->model_name).text,
+           tsr_show_line(info->cluster_name).text, tsr_show(m->strategy).text, m->world,
+           tsr_show(info->gpu_name).text, m->nodes);
     printf("A failure every %.1f h (each node: every %.0f h). A step of %.1f ms; a checkpoint of "
            "%.1f GB\nstops it for %.1f s",
            in->mtbf_s / 3600, m->node_mtbf_s / 3600, m->step_s * 1e3, m->checkpoint_bytes / 1e9,
@@ -110,7 +114,8 @@ static void put_csv(const struct tsr_month *m)
            "checkpoint,restart,failures,checkpoints,step_time_s,checkpoint_bytes\n");
     for (int i = m->has_asked ? 0 : 1; i < 2; i++) {
         const struct tsr_goodput *g = gots[i];
-        printf("%s,%s,%.9g,%.9g,%.9g,%.9g,%.9g,%.9g,%.9g,%.9g,%.9g,%.9g,%.9g,%.0f\n", m->strategy,
+        tsr__put_csv(stdout, m->strategy);
+        printf(",%s,%.9g,%.9g,%.9g,%.9g,%.9g,%.9g,%.9g,%.9g,%.9g,%.9g,%.9g,%.0f\n",
                i ? "best" : "asked", ins[i]->interval_s, g->useful, g->useful_p5, g->useful_p50,
                g->useful_p95, g->lost, g->checkpoint, g->restart, g->failures, g->checkpoints,
                m->step_s, m->checkpoint_bytes);

@@ -7,8 +7,10 @@
 #include "experiments/cli/args/cmd.h"
 #include "experiments/study/base/files.h"
 #include "experiments/study/report/report.h"
+#include "experiments/study/report/report_text.h"
 #include "experiments/study/simulate/open.h"
 #include "experiments/study/study.h"
+#include "sim/base/text.h"
 
 static const char *const formats[] = {"md", "csv", "json", NULL};
 
@@ -32,7 +34,8 @@ static void nodes_text(const struct tsr_tenant *tenant, char *out, size_t size)
 static void put_markdown(const struct tsr_study_info *info, const struct tsr_tenants *t)
 {
     char nodes[64];
-    printf("## %s\n\n%zu jobs on %s\n\n", info->title, t->n, info->cluster_name);
+    printf("## %s\n\n%zu jobs on %s\n\n", tsr_show_line(info->title).text, t->n,
+           tsr_show_line(info->cluster_name).text);
     printf("| %-24s | %-16s | %5s | %10s | %10s | %8s |\n", "job", "nodes", "GPUs", "alone ms",
            "shared ms", "slowdown");
     printf("|:%.25s|:%.17s|%.6s:|%.11s:|%.11s:|%.9s:|\n", "--------------------------",
@@ -41,12 +44,13 @@ static void put_markdown(const struct tsr_study_info *info, const struct tsr_ten
     for (size_t i = 0; i < t->n; i++) {
         const struct tsr_tenant *tenant = &t->items[i];
         nodes_text(tenant, nodes, sizeof nodes);
-        printf("| %-24s | %-16s | %5u | %10.2f | %10.2f | %8.3f |\n", tenant->name, nodes,
-               tenant->world, tenant->alone_s * 1e3, tenant->shared_s * 1e3, tenant->slowdown);
+        printf("| %-24s | %-16s | %5u | %10.2f | %10.2f | %8.3f |\n", tsr_show(tenant->name).text,
+               nodes, tenant->world, tenant->alone_s * 1e3, tenant->shared_s * 1e3,
+               tenant->slowdown);
     }
     printf("\nMean step after the start-up: each job by itself in its place, and all at once. All "
            "times are simulated, for\nthe device file %s.\n",
-           info->device_file);
+           tsr_show_line(info->device_file).text);
 }
 
 static void put_csv(const struct tsr_tenants *t)
@@ -56,7 +60,8 @@ static void put_csv(const struct tsr_tenants *t)
     for (size_t i = 0; i < t->n; i++) {
         const struct tsr_tenant *tenant = &t->items[i];
         nodes_text(tenant, nodes, sizeof nodes);
-        printf("%s,\"%s\",%u,%.9g,%.9g,%.9g\n", tenant->name, nodes, tenant->world, tenant->alone_s,
+        tsr__put_csv(stdout, tenant->name);
+        printf(",\"%s\",%u,%.9g,%.9g,%.9g\n", nodes, tenant->world, tenant->alone_s,
                tenant->shared_s, tenant->slowdown);
     }
 }

@@ -10,6 +10,7 @@
 #include "experiments/cli/inspect/inspect.h"
 #include "experiments/cli/studies/text.h"
 #include "experiments/study/base/files.h"
+#include "experiments/study/base/json.h"
 #include "experiments/study/report/report.h"
 #include "experiments/study/simulate/open.h"
 #include "experiments/study/study.h"
@@ -240,9 +241,11 @@ static tsr_status print_report(const struct tsr_args *args,
     tsr_status status = TSR_OK;
     json_t *report = tsr_overlap_json(args->file, overlap);
     if (!report)
-        return tsr_no_memory("the report");
+        return tsr_no_memory("the report, or a name in it is no UTF-8");
     if (!strcmp(args->format, "json"))
         status = tsr_print_report(stdout, report);
+    else if (!tsr_json_show(report))
+        status = tsr_no_memory("the report");
     else
         tsr_overlap_print(stdout, report, (size_t)args->top);
     json_decref(report);

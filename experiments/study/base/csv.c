@@ -1,5 +1,6 @@
 /* csv.c: reads tables, whole or line by line. */
 #include "experiments/study/base/csv.h"
+#include "sim/base/files.h"
 
 #include <errno.h>
 #include <math.h>
@@ -12,18 +13,20 @@ enum { MAX_FILE_BYTES = 64 << 20, MAX_COLUMNS = 256 };
 /* A field without its quotes, in place: it ends before `end`; `next` is the comma, the line's end
  * or the text's. */
 struct field {
-    char *end, *next;
+    char *start, *end, *next;
     int lines; /* ends of lines inside its quotes */
     bool open; /* a quote does not end */
 };
 
 static struct field take_off(char *from)
 {
-    struct field field = {.end = from, .open = *from == '"'};
+    struct field field = {.start = from, .end = from, .open = *from == '"'};
+    char *quoted = from; /* the end of what stood in quotes */
     from += field.open;
     while (*from && (field.open || (*from != ',' && *from != '\n'))) {
         if (field.open && *from == '"' && from[1] != '"') {
             field.open = false;
+            quoted = field.end;
             from++;
             continue;
         }
@@ -32,6 +35,11 @@ static struct field take_off(char *from)
         *field.end++ = *from++;
     }
     field.next = from;
+    if (*from == '\n' && field.end > quoted && field.end[-1] == '\r')
+        field.end--;
+    if (field.end - field.start > 1 && *field.start == '\'' &&
+        strchr(TSR_CSV_MARKED "'", field.start[1]))
+        field.start++;
     return field;
 }
 
@@ -49,10 +57,11 @@ struct reader {
 
 static tsr_status read_text(const char *path, char **out)
 {
-    FILE *file = fopen(path, "rb");
+    const char *why;
+    FILE *file = tsr_file_stream(NULL, path, &why);
     size_t n = 0, cap = 1 << 16;
     if (!file)
-        return tsr_fail(TSR_ECONFIG, "%s: cannot be opened: %s", path, strerror(errno));
+        return tsr_fail(TSR_ECONFIG, "%s: cannot be opened: %s", path, why);
     char *text = malloc(cap + 1);
     for (size_t got = 1; text && got > 0 && n < MAX_FILE_BYTES;) {
         if (n == cap) {
@@ -85,14 +94,12 @@ static tsr_status read_text(const char *path, char **out)
 static tsr_status take_field(struct reader *r, const char **out, bool *last)
 {
     struct field field = take_off(r->at);
-    *out = r->at;
+    *out = field.start;
     if (field.open)
         return tsr_fail(TSR_ECONFIG, "%s:%d: found a quote that does not end; allowed: \"...\"",
                         r->csv->path, r->line);
     r->line += field.lines;
     *last = *field.next != ',';
-    if (*field.next == '\n' && field.end > *out && field.end[-1] == '\r')
-        field.end--;
     r->at = field.next + (*field.next != 0);
     *field.end = 0;
     return TSR_OK;
@@ -232,9 +239,48 @@ static void split(struct tsr_csv_reader *table)
         char *next = *taken.next == ',' ? taken.next + 1 : NULL;
         *taken.end = '\0';
         if (table->n < TSR_CSV_FIELDS)
-            table->fields[table->n] = field;
+            table->fields[table->n] = taken.start;
         field = next;
     }
+}
+
+/* A quote that the line begins is not ended by it: as take_off() sees it. */
+static bool is_open(const char *at)
+{
+    bool open = false, first = true;
+    for (; *at; at++) {
+        if (*at == '"' && (open || first)) {
+            if (open && at[1] == '"')
+                at++;
+            else
+                open = !open;
+            first = false;
+        } else {
+            first = !open && *at == ',';
+        }
+    }
+    return open;
+}
+
+/* Appends lines until no quote is open. */
+static ssize_t take_record(struct tsr_csv_reader *table, ssize_t n)
+{
+    char *more = NULL;
+    size_t cap = 0;
+    ssize_t k = 0;
+    while (n < TSR_CSV_RECORD_BYTES && table->line[0] != '#' && is_open(table->line) &&
+           (k = getline(&more, &cap, table->file)) > 0) {
+        char *grown = realloc(table->line, (size_t)(n + k) + 1);
+        if (!grown)
+            break;
+        memcpy(grown + n, more, (size_t)k + 1);
+        table->line = grown;
+        table->cap = (size_t)(n + k) + 1;
+        table->number++;
+        n += k;
+    }
+    free(more);
+    return n;
 }
 
 bool tsr_csv_next(struct tsr_csv_reader *table)
@@ -242,6 +288,7 @@ bool tsr_csv_next(struct tsr_csv_reader *table)
     ssize_t n;
     while ((n = getline(&table->line, &table->cap, table->file)) >= 0) {
         table->number++;
+        n = take_record(table, n);
         while (n > 0 && (table->line[n - 1] == '\n' || table->line[n - 1] == '\r'))
             table->line[--n] = '\0';
         if (n == 0 || table->line[0] == '#')
@@ -256,10 +303,10 @@ bool tsr_csv_next(struct tsr_csv_reader *table)
 
 tsr_status tsr_csv_open(const char *path, struct tsr_csv_reader *out)
 {
-    *out = (struct tsr_csv_reader){.path = path, .file = fopen(path, "rb")};
+    const char *why;
+    *out = (struct tsr_csv_reader){.path = path, .file = tsr_file_stream(NULL, path, &why)};
     if (!out->file)
-        return tsr_fail(TSR_ECONFIG, "%s: %s; allowed: a file that can be read", path,
-                        strerror(errno));
+        return tsr_fail(TSR_ECONFIG, "%s: %s; allowed: a file that can be read", path, why);
     return TSR_OK;
 }
 

@@ -1,5 +1,7 @@
 /* csv.h: tables of comma-separated values with a head line: fields may be quoted ("a, b", "" is a
- * quote inside), lines end in LF or CRLF, lines that begin with '#' and empty lines are skipped. A
+ * quote inside, and so are ends of lines, RFC 4180), lines end in LF or CRLF, lines that begin with
+ * '#' and empty lines are skipped. An apostrophe before = + - @, a tab or another apostrophe, at
+ * the beginning of a field, only tells a spreadsheet that a text follows, and is no part of it. A
  * table of a user is read as a whole, with complaints about each cell; what this program wrote is
  * read back line by line, however long it is.
  */
@@ -9,6 +11,10 @@
 #include <stdio.h>
 
 #include "engine/program/base.h"
+
+/* What a field that is no number must not begin with in a spreadsheet, where it would be computed.
+ */
+#define TSR_CSV_MARKED "=+-@\t\r"
 
 /* ---- a whole table ----------------------------------------------------------------------- */
 
@@ -42,7 +48,7 @@ tsr_status tsr_csv_number(const struct tsr_csv *csv, const struct tsr_csv_row *r
 
 /* ---- line by line ------------------------------------------------------------------------ */
 
-enum { TSR_CSV_FIELDS = 40 };
+enum { TSR_CSV_FIELDS = 40, TSR_CSV_RECORD_BYTES = 1 << 24 };
 
 /* An open file and its current row. Fields beyond TSR_CSV_FIELDS are counted, and kept nowhere. */
 struct tsr_csv_reader {
@@ -57,7 +63,8 @@ struct tsr_csv_reader {
 /* Errors: TSR_ECONFIG. */
 tsr_status tsr_csv_open(const char *path, struct tsr_csv_reader *out) TSR_MUST_USE;
 void tsr_csv_close(struct tsr_csv_reader *table);
-/* The next line that is no comment; false at the end. */
+/* The next record that is no comment; false at the end. A quote that does not end within
+ * TSR_CSV_RECORD_BYTES ends there. */
 bool tsr_csv_next(struct tsr_csv_reader *table);
 
 /* "FILE:LINE: what: found "found"; allowed: allowed" */

@@ -1,70 +1,16 @@
-/* files.c: reads and copies whole files, and writes them so that they are complete or absent. */
+/* files.c: writes files so that they are complete or absent, and copies those of a folder. */
 #include "experiments/study/base/files.h"
 
-#include <dirent.h>
 #include <errno.h>
-#include <fcntl.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include "experiments/study/base/interrupt.h"
+#include "sim/base/files.h"
 
 enum { MAX_COPIED_BYTES = 1 << 30 };
-
-tsr_status tsr_file_name(char out[TSR_FILE_NAME_BYTES], const char *format, ...)
-{
-    va_list args;
-    va_start(args, format);
-    int n = vsnprintf(out, TSR_FILE_NAME_BYTES, format, args);
-    va_end(args);
-    if (n >= 0 && n < TSR_FILE_NAME_BYTES)
-        return TSR_OK;
-    return tsr_fail(TSR_ECONFIG, "a path is longer than %d bytes: %.80s...",
-                    TSR_FILE_NAME_BYTES - 1, out);
-}
-
-static tsr_status failed(const char *path, const char *call)
-{
-    return tsr_fail(TSR_EIO, "%s: %s: %s", path, call, strerror(errno));
-}
-
-static tsr_status read_open(FILE *file, const char *path, size_t most, char **data, size_t *bytes)
-{
-    struct stat info;
-    if (fstat(fileno(file), &info) != 0)
-        return failed(path, "stat");
-    if (!S_ISREG(info.st_mode))
-        return tsr_fail(TSR_ECONFIG, "%s: not a file", path);
-    if ((uint64_t)info.st_size > most)
-        return tsr_fail(TSR_ECONFIG, "%s: %lld bytes; allowed: up to %zu", path,
-                        (long long)info.st_size, most);
-    *bytes = (size_t)info.st_size;
-    *data = malloc(*bytes + 1);
-    if (!*data)
-        return tsr_no_memory(NULL);
-    (*data)[*bytes] = 0;
-    errno = EIO; /* if it ends sooner */
-    return fread(*data, 1, *bytes, file) == *bytes ? TSR_OK : failed(path, "read");
-}
-
-tsr_status tsr_read_file(const char *path, size_t most, char **data, size_t *bytes)
-{
-    FILE *file = fopen(path, "rb");
-    *data = NULL;
-    if (!file)
-        return failed(path, "open");
-    tsr_status status = read_open(file, path, most, data, bytes);
-    fclose(file);
-    if (status != TSR_OK) {
-        free(*data);
-        *data = NULL;
-    }
-    return status;
-}
 
 /* ---- folders ----------------------------------------------------------------------------- */
 
@@ -80,66 +26,35 @@ static tsr_status put_content(FILE *stream, const void *user)
     return TSR_OK;
 }
 
-static tsr_status copy_file(const char *from, const char *to)
+/* What is no regular file is left out: nothing that is linked is copied. */
+static tsr_status copy_entry(void *user, const struct tsr_folder *in, const char *name)
 {
-    char *data = NULL;
+    char target[TSR_PATH_BYTES], *data = NULL;
     size_t bytes = 0;
-    TSR_TRY(tsr_read_file(from, MAX_COPIED_BYTES, &data, &bytes));
-    tsr_status status = tsr_write_file(to, put_content, &(struct content){data, bytes});
+    if (tsr_kind_of(in, name) != TSR_KIND_FILE)
+        return TSR_OK;
+    TSR_TRY(tsr_path(target, "%s/%s", (const char *)user, name));
+    TSR_TRY(tsr_file_read(in, name, MAX_COPIED_BYTES, &data, &bytes));
+    tsr_status status = tsr_write_file(target, put_content, &(struct content){data, bytes});
     free(data);
     return status;
 }
 
-static tsr_status copy_entry(const char *from, const char *to, const char *name)
-{
-    char source[TSR_FILE_NAME_BYTES], target[TSR_FILE_NAME_BYTES];
-    struct stat info;
-    TSR_TRY(tsr_file_name(source, "%s/%s", from, name));
-    TSR_TRY(tsr_file_name(target, "%s/%s", to, name));
-    if (stat(source, &info) != 0 || !S_ISREG(info.st_mode))
-        return TSR_OK;
-    return copy_file(source, target);
-}
-
-static bool same_folder(const char *a, const char *b)
-{
-    struct stat one, two;
-    return stat(a, &one) == 0 && stat(b, &two) == 0 && one.st_dev == two.st_dev &&
-           one.st_ino == two.st_ino;
-}
-
 tsr_status tsr_folder_copy(const char *from, const char *to)
 {
-    if (same_folder(from, to))
+    struct tsr_folder folder;
+    char target[TSR_PATH_BYTES];
+    if (tsr_folder_is_same(from, to))
         return TSR_OK;
-    DIR *folder = opendir(from);
-    if (!folder)
-        return tsr_fail(TSR_ECONFIG, "%s: found no folder that can be read (%s); allowed: one",
-                        from, strerror(errno));
-    tsr_status status = tsr_make_folder(to);
-    for (struct dirent *e; status == TSR_OK && (e = readdir(folder));)
-        status = copy_entry(from, to, e->d_name);
-    closedir(folder);
+    if (tsr_folder_open_own(from, &folder) != TSR_OK)
+        return tsr_fail(TSR_ECONFIG, "%s; allowed: a folder that can be read", tsr_error_text());
+    tsr_status status = tsr_path(target, "%s", to);
+    if (status == TSR_OK)
+        status = tsr_make_own_folder(to);
+    if (status == TSR_OK)
+        status = tsr_folder_visit(&folder, copy_entry, target);
+    tsr_folder_close(&folder);
     return status;
-}
-
-/* ---- for a moment ------------------------------------------------------------------------ */
-
-tsr_status tsr_temp_file(const char *text, const char *ending, char *path, size_t size)
-{
-    const char *folder = getenv("TMPDIR");
-    int n =
-        snprintf(path, size, "%s/tessera-XXXXXX%s", folder && *folder ? folder : "/tmp", ending);
-    int fd = n > 0 && (size_t)n < size ? mkstemps(path, (int)strlen(ending)) : -1;
-    if (fd < 0)
-        return tsr_fail(TSR_EIO, "%s: cannot be made", path);
-    size_t length = strlen(text);
-    bool ok = write(fd, text, length) == (ssize_t)length;
-    ok = close(fd) == 0 && ok;
-    if (ok)
-        return TSR_OK;
-    unlink(path);
-    return tsr_fail(TSR_EIO, "%s: cannot be written", path);
 }
 
 /* ---- output files ---------------------------------------------------------------------------- */
@@ -151,24 +66,17 @@ static tsr_status no_memory(const char *path)
     return tsr_fail(TSR_ENOMEM, "%s: no memory left", path);
 }
 
-/* True for what a rename must not replace: devices and pipes. */
-static bool is_special(const char *path)
-{
-    struct stat info;
-    return stat(path, &info) == 0 && !S_ISREG(info.st_mode) && !S_ISDIR(info.st_mode);
-}
-
-/* Creates PATH.tmp-PID-n and leaves its name in file->temp. Not mkstemp(), which would give the
- * finished file mode 0600. */
+/* Creates NAME.tmp-PID-n in the file's folder and leaves its name in file->temp. Not mkstemp(),
+ * which would give the finished file mode 0600. */
 static int create_temp(struct tsr_outfile *file)
 {
-    size_t n = strlen(file->path) + TEMP_SUFFIX_BYTES;
+    size_t n = strlen(file->name) + TEMP_SUFFIX_BYTES;
     file->temp = malloc(n);
     if (!file->temp)
         return -1;
     for (int i = 0; i < TEMP_TRIES; i++) {
-        (void)snprintf(file->temp, n, "%s.tmp-%ld-%d", file->path, (long)getpid(), i);
-        int fd = tsr_interrupt_create(file->temp);
+        (void)snprintf(file->temp, n, "%s.tmp-%ld-%d", file->name, (long)getpid(), i);
+        int fd = tsr_interrupt_create(&file->folder, file->temp);
         if (fd >= 0 || errno != EEXIST)
             return fd;
     }
@@ -177,50 +85,103 @@ static int create_temp(struct tsr_outfile *file)
 
 static void forget(struct tsr_outfile *file)
 {
+    if (!file->path)
+        return;
     if (file->temp)
         tsr_interrupt_keep(file->temp);
+    tsr_folder_close(&file->folder);
     free(file->path);
     free(file->temp);
-    *file = (struct tsr_outfile){NULL, NULL, NULL};
+    *file = (struct tsr_outfile){.folder = {.fd = -1}};
+}
+
+static void remove_temp(struct tsr_outfile *file)
+{
+    if (file->temp)
+        tsr_file_remove(&file->folder, file->temp);
+}
+
+/* *why says why there is no descriptor. */
+static int open_place(struct tsr_outfile *file, bool may_stream, const char **why)
+{
+    if (may_stream && tsr_is_output_stream(file->path))
+        return tsr_output_open(file->path, why);
+    if (tsr_folder_around(file->path, &file->folder, &file->name) != TSR_OK) {
+        *why = strerror(errno);
+        return -1;
+    }
+    enum tsr_kind kind = tsr_kind_of(&file->folder, file->name);
+    if (kind == TSR_KIND_FOLDER || kind == TSR_KIND_OTHER || (kind == TSR_KIND_LINK && !may_stream))
+        *why = tsr_kind_text(&file->folder, file->name);
+    else {
+        int fd = create_temp(file);
+        *why = strerror(errno);
+        return fd;
+    }
+    return -1;
+}
+
+/* may_stream: `path` is as its user typed it. */
+static tsr_status open_output(const char *path, bool may_stream, struct tsr_outfile *out)
+{
+    const char *why = "";
+    *out = (struct tsr_outfile){.folder = {.fd = -1}};
+    out->path = strdup(path);
+    if (!out->path)
+        return no_memory(path);
+    int fd = open_place(out, may_stream, &why);
+    if (fd >= 0) {
+        out->stream = fdopen(fd, "w");
+        if (out->stream)
+            return TSR_OK;
+        why = strerror(errno);
+        (void)close(fd);
+        remove_temp(out);
+    }
+    tsr_status status = tsr_fail(TSR_EIO, "%s: cannot be written: %s", path, why);
+    forget(out);
+    return status;
 }
 
 tsr_status tsr_outfile_open(const char *path, struct tsr_outfile *out)
 {
-    *out = (struct tsr_outfile){NULL, NULL, NULL};
-    out->path = strdup(path);
-    if (!out->path)
-        return no_memory(path);
-    struct stat info;
-    if (stat(path, &info) == 0 && S_ISDIR(info.st_mode)) {
-        forget(out);
-        return tsr_fail(TSR_EIO, "%s: cannot be written: is a folder", path);
-    }
-    int fd = is_special(path) ? open(path, O_WRONLY | O_CLOEXEC) : create_temp(out);
-    if (fd >= 0)
-        out->stream = fdopen(fd, "w");
-    if (out->stream)
-        return TSR_OK;
-    int reason = errno;
-    if (fd >= 0) {
-        (void)close(fd);
-        if (out->temp)
-            (void)unlink(out->temp);
-    }
-    forget(out);
-    return tsr_fail(TSR_EIO, "%s: cannot be written: %s", path, strerror(reason));
+    return open_output(path, true, out);
+}
+
+/* An empty file for the other program, which would write through a link and wait for a FIFO. What a killed program left of
+ * that name goes. */
+static tsr_status claim(struct tsr_outfile *file)
+{
+    enum tsr_kind kind = tsr_kind_of(&file->folder, file->temp);
+    if (kind == TSR_KIND_FILE)
+        tsr_file_remove(&file->folder, file->temp);
+    int fd = tsr_interrupt_create(&file->folder, file->temp);
+    bool in_the_way = fd < 0 && kind != TSR_KIND_FILE && kind != TSR_KIND_NONE;
+    if (fd < 0)
+        return tsr_fail(TSR_EIO, "%s: cannot be written: %s",
+                        tsr_place(&file->folder, file->temp).text,
+                        in_the_way ? tsr_kind_text(&file->folder, file->temp) : strerror(errno));
+    (void)close(fd);
+    return TSR_OK;
 }
 
 tsr_status tsr_outfile_expect(const char *folder, const char *name, const char *temp,
                               struct tsr_outfile *out)
 {
-    *out = (struct tsr_outfile){.path = tsr_path_join(folder, name),
-                                .temp = tsr_path_join(folder, temp)};
-    if (!out->path || !out->temp) {
-        forget(out);
+    tsr_status status;
+    *out = (struct tsr_outfile){.folder = {.fd = -1}};
+    out->path = tsr_path_join(folder, name);
+    if (!out->path)
         return TSR_ENOMEM;
-    }
-    tsr_interrupt_remove(out->temp);
+    TSR_GOTO(failed, tsr_folder_around(out->path, &out->folder, &out->name));
+    out->temp = strdup(temp);
+    if (!out->temp)
+        TSR_GOTO(failed, no_memory(out->path));
+    TSR_GOTO(failed, claim(out));
     return TSR_OK;
+failed:
+    forget(out);
+    return status;
 }
 
 /* 0, or the errno of what went wrong with the stream so far. */
@@ -253,12 +214,11 @@ tsr_status tsr_outfile_commit(struct tsr_outfile *file)
     if (file->stream && fclose(file->stream) != 0 && !error)
         error = errno;
     file->stream = NULL;
-    if (!error && file->temp && rename(file->temp, file->path) != 0)
-        error = errno;
+    if (!error && file->temp)
+        error = tsr_file_rename(&file->folder, file->temp, file->name);
     tsr_status status = TSR_OK;
     if (error) {
-        if (file->temp)
-            (void)unlink(file->temp);
+        remove_temp(file);
         status = tsr_fail(TSR_EIO, "%s: cannot be written: %s", file->path, strerror(error));
     }
     forget(file);
@@ -269,20 +229,25 @@ void tsr_outfile_abort(struct tsr_outfile *file)
 {
     if (file->stream)
         (void)fclose(file->stream);
-    if (file->temp)
-        (void)unlink(file->temp);
+    remove_temp(file);
     forget(file);
 }
 
-tsr_status tsr_write_file(const char *path, tsr_write_fn write, const void *user)
+static tsr_status write_whole(const char *path, bool may_stream, tsr_write_fn write,
+                              const void *user)
 {
     struct tsr_outfile file;
-    TSR_TRY(tsr_outfile_open(path, &file));
+    TSR_TRY(open_output(path, may_stream, &file));
     tsr_status status = write(file.stream, user);
     if (status == TSR_OK)
         return tsr_outfile_commit(&file);
     tsr_outfile_abort(&file);
     return status;
+}
+
+tsr_status tsr_write_file(const char *path, tsr_write_fn write, const void *user)
+{
+    return write_whole(path, false, write, user);
 }
 
 tsr_status tsr_write_in(const char *folder, const char *name, tsr_write_fn write, const void *user)
@@ -309,37 +274,9 @@ tsr_status tsr_put_text(FILE *stream, const void *text)
     return TSR_OK;
 }
 
-/* mkdir() that accepts a folder that is there; 0 or an errno. */
-static int make_one(const char *path)
+tsr_status tsr_write_output(const char *path, tsr_write_fn write, const void *user)
 {
-    if (mkdir(path, 0777) == 0)
-        return 0;
-    int error = errno;
-    struct stat info;
-    if (stat(path, &info) == 0)
-        return S_ISDIR(info.st_mode) ? 0 : ENOTDIR;
-    return error;
-}
-
-tsr_status tsr_make_folder(const char *path)
-{
-    char *copy = strdup(path);
-    if (!copy)
-        return no_memory(path);
-    int error = 0;
-    for (char *at = copy + 1; copy[0] && *at && !error; at++) {
-        if (*at != '/')
-            continue;
-        *at = '\0';
-        error = make_one(copy);
-        *at = '/';
-    }
-    if (!error)
-        error = make_one(copy);
-    free(copy);
-    if (error)
-        return tsr_fail(TSR_EIO, "%s: the folder cannot be made: %s", path, strerror(error));
-    return TSR_OK;
+    return write_whole(path, true, write, user);
 }
 
 char *tsr_path_join(const char *folder, const char *name)

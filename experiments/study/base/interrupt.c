@@ -21,12 +21,17 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "sim/base/files.h"
+
 enum { MAX_FILES = 1024, MAX_CHILDREN = 512 };
 
 static struct {
     atomic_flag taken; /* by a thread that changes them, with signals held back, or for good */
     pid_t owner;       /* whose the lists are */
-    const char *files[MAX_FILES];
+    struct {
+        int in; /* descriptor of the folder, or AT_FDCWD */
+        const char *name;
+    } files[MAX_FILES];
     pid_t children[MAX_CHILDREN];
     size_t n_files, n_children;
     bool handled; /* signals come to clean_up() */
@@ -67,7 +72,7 @@ static void clean_up(int number)
             while (waitpid(lists.children[i], NULL, 0) < 0 && errno == EINTR)
                 continue;
         for (size_t i = 0; i < lists.n_files; i++)
-            (void)unlink(lists.files[i]);
+            (void)unlinkat(lists.files[i].in, lists.files[i].name, 0);
     }
     (void)signal(number, SIG_DFL);
     (void)raise(number); /* comes when the handler returns, and then does what it usually does */
@@ -113,19 +118,21 @@ void tsr_interrupt_handle(void)
     lists.handled = true;
 }
 
-static void add_file(const char *path)
+static void add_file(int in, const char *name)
 {
-    if (lists.n_files < MAX_FILES)
-        lists.files[lists.n_files++] = path;
+    if (lists.n_files == MAX_FILES)
+        return;
+    lists.files[lists.n_files].in = in;
+    lists.files[lists.n_files++].name = name;
 }
 
-int tsr_interrupt_create(const char *path)
+int tsr_interrupt_create(const struct tsr_folder *in, const char *name)
 {
     sigset_t before;
     hold(&before);
-    int fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+    int fd = tsr_file_create(in, name);
     if (fd >= 0)
-        add_file(path);
+        add_file(in ? in->fd : AT_FDCWD, name);
     let_go(&before);
     return fd;
 }
@@ -134,16 +141,16 @@ void tsr_interrupt_remove(const char *path)
 {
     sigset_t before;
     hold(&before);
-    add_file(path);
+    add_file(AT_FDCWD, path);
     let_go(&before);
 }
 
-void tsr_interrupt_keep(const char *path)
+void tsr_interrupt_keep(const char *name)
 {
     sigset_t before;
     hold(&before);
     for (size_t i = 0; i < lists.n_files; i++) {
-        if (lists.files[i] == path) {
+        if (lists.files[i].name == name) {
             lists.files[i] = lists.files[--lists.n_files];
             break;
         }

@@ -11,18 +11,20 @@
 
 #include <sys/types.h>
 
+struct tsr_folder;
+
 /* The three signals do that from the first file or child on, in this process and in those that it
  * forks. What is ignored (nohup) or handled by others stays so. To be called before there are
  * threads. */
 void tsr_interrupt_handle(void);
 
-/* open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666) of a file that is to be removed. `path`
- * is borrowed until tsr_interrupt_keep(). Errors: -1 and errno. */
-int tsr_interrupt_create(const char *path);
-/* A file that somebody else makes. Also borrowed. */
+/* tsr_file_create() of a file that is to be removed (`in` NULL: its name is a path). Folder and
+ * name are borrowed until tsr_interrupt_keep(). Errors: -1 and errno. */
+int tsr_interrupt_create(const struct tsr_folder *in, const char *name);
+/* A file that somebody else makes, by its path. Also borrowed. */
 void tsr_interrupt_remove(const char *path);
-/* It has its name, or is gone; does nothing if it is not known. `path`: the same pointer. */
-void tsr_interrupt_keep(const char *path);
+/* It has its name, or is gone; does nothing if it is not known. `name`: the same pointer. */
+void tsr_interrupt_keep(const char *name);
 
 /* fork() of a child that is to end with this process. */
 pid_t tsr_interrupt_fork(void);

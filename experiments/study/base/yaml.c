@@ -1,5 +1,6 @@
 /* yaml.c: files through libfyaml into tsr_node trees. */
 #include "experiments/study/base/yaml.h"
+#include "sim/base/files.h"
 
 #include <errno.h>
 #include <libfyaml.h>
@@ -57,9 +58,10 @@ static tsr_status read_stream(FILE *file, const char *path, char **out, size_t *
 
 static tsr_status read_file(const char *path, char **out, size_t *n_out)
 {
-    FILE *file = fopen(path, "rb");
+    const char *why;
+    FILE *file = tsr_file_stream(NULL, path, &why);
     if (!file)
-        return tsr_fail(TSR_ECONFIG, "%s: cannot be opened: %s", path, strerror(errno));
+        return tsr_fail(TSR_ECONFIG, "%s: cannot be opened: %s", path, why);
     tsr_status status = read_stream(file, path, out, n_out);
     fclose(file);
     return status;

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "experiments/study/base/files.h"
+#include "experiments/study/base/json.h"
 #include "experiments/study/base/listener.h"
 #include "experiments/study/report/report.h"
 #include "experiments/study/report/report_text.h"
@@ -133,11 +134,11 @@ struct head {
 };
 static const char magic[8] = "tsrrow1";
 
-static tsr_status row_path(const char *dir, const char *strategy, char path[TSR_FILE_NAME_BYTES])
+static tsr_status row_path(const char *dir, const char *strategy, char path[TSR_PATH_BYTES])
 {
     char name[256];
     tsr__folder_name(strategy, name, sizeof name);
-    return tsr_file_name(path, "%s/rows/%s.row", dir, name);
+    return tsr_path(path, "%s/rows/%s.row", dir, name);
 }
 
 static tsr_status put_study(FILE *stream, const void *user)
@@ -154,12 +155,12 @@ static tsr_status put_study(FILE *stream, const void *user)
 /* Starts a part in a folder: writes what belongs to the whole study. */
 static tsr_status tsr_part_begin(const struct tsr_study *study, const char *dir)
 {
-    char path[TSR_FILE_NAME_BYTES];
-    TSR_TRY(tsr_file_name(path, "%s/rows", dir));
-    TSR_TRY(tsr_make_folder(path));
-    TSR_TRY(tsr_file_name(path, "%s/experiment.yaml", dir));
+    char path[TSR_PATH_BYTES];
+    TSR_TRY(tsr_path(path, "%s/rows", dir));
+    TSR_TRY(tsr_make_own_folder(path));
+    TSR_TRY(tsr_path(path, "%s/experiment.yaml", dir));
     TSR_TRY(tsr_write_file(path, tsr_put_text, study->resolved_yaml));
-    TSR_TRY(tsr_file_name(path, "%s/study.json", dir));
+    TSR_TRY(tsr_path(path, "%s/study.json", dir));
     return tsr_write_file(path, put_study, &study->info);
 }
 
@@ -180,7 +181,7 @@ static tsr_status put_row(FILE *stream, const void *user)
 static tsr_status tsr_part_keep(const struct tsr_part_rows *rows, const char *dir, size_t item,
                                 const struct tsr_row *row)
 {
-    char path[TSR_FILE_NAME_BYTES];
+    char path[TSR_PATH_BYTES];
     struct row_file file = {.row = row};
     memcpy(file.head.magic, magic, sizeof magic);
     file.head.bytes = sizeof *row;
@@ -194,13 +195,14 @@ static tsr_status tsr_part_keep(const struct tsr_part_rows *rows, const char *di
 static tsr_status tsr_part_find(const struct tsr_part_rows *rows, const char *dir, size_t item,
                                 struct tsr_row *row, bool *found)
 {
-    char path[TSR_FILE_NAME_BYTES];
+    char path[TSR_PATH_BYTES];
     struct head head;
     uint64_t digest;
     *found = false;
     TSR_TRY(digest_of(rows, item, &digest));
     TSR_TRY(row_path(dir, rows->study->jobs[item].strategy->name, path));
-    FILE *file = fopen(path, "rb");
+    const char *why;
+    FILE *file = tsr_file_stream(NULL, path, &why);
     if (!file)
         return TSR_OK;
     bool whole = fread(&head, sizeof head, 1, file) == 1 && fread(row, sizeof *row, 1, file) == 1;
@@ -270,11 +272,11 @@ tsr_status tsr_part_run(const struct tsr_study *study, const struct tsr_sweep_pa
 
 static tsr_status same_experiment(const char *first, const char *other)
 {
-    char path[2][TSR_FILE_NAME_BYTES];
+    char path[2][TSR_PATH_BYTES];
     char *text[2] = {NULL, NULL};
     size_t n[2] = {0, 0};
-    TSR_TRY(tsr_file_name(path[0], "%s/experiment.yaml", first));
-    TSR_TRY(tsr_file_name(path[1], "%s/experiment.yaml", other));
+    TSR_TRY(tsr_path(path[0], "%s/experiment.yaml", first));
+    TSR_TRY(tsr_path(path[1], "%s/experiment.yaml", other));
     tsr_status status = tsr_read_file(path[0], 1 << 28, &text[0], &n[0]);
     if (status == TSR_OK)
         status = tsr_read_file(path[1], 1 << 28, &text[1], &n[1]);
@@ -297,15 +299,15 @@ static tsr_status same_experiment(const char *first, const char *other)
 static tsr_status open_study(struct tsr_merged *m)
 {
     struct tsr_study_request request = {.path = m->path, .out = m->out};
-    char said[TSR_FILE_NAME_BYTES];
+    char said[TSR_PATH_BYTES];
     const char *dir = m->folders[0];
     for (size_t i = 0; i < m->n_folders; i++)
         TSR_TRY(same_experiment(dir, m->folders[i]));
-    TSR_TRY(tsr_file_name(m->path, "%s/experiment.yaml", dir));
+    TSR_TRY(tsr_path(m->path, "%s/experiment.yaml", dir));
     TSR_TRY(tsr_study_read(&request, &m->study));
     TSR_TRY(tsr_study_build(&m->study));
-    TSR_TRY(tsr_file_name(said, "%s/study.json", dir));
-    m->said = json_load_file(said, 0, NULL);
+    TSR_TRY(tsr_path(said, "%s/study.json", dir));
+    m->said = tsr_json_load(said, 0, NULL);
     const char *title = json_string_value(json_object_get(m->said, "title"));
     const char *file = json_string_value(json_object_get(m->said, "experiment_file"));
     if (!title || !file)
@@ -376,10 +378,10 @@ void tsr_merged_fini(struct tsr_merged *m)
 tsr_status tsr_merged_write(const struct tsr_merged *m)
 {
     for (size_t i = 0; i < m->study.n; i++) {
-        char name[256], from[TSR_FILE_NAME_BYTES], to[TSR_FILE_NAME_BYTES];
+        char name[256], from[TSR_PATH_BYTES], to[TSR_PATH_BYTES];
         tsr__folder_name(m->study.jobs[i].strategy->name, name, sizeof name);
-        TSR_TRY(tsr_file_name(from, "%s/%s", m->home[i], name));
-        TSR_TRY(tsr_file_name(to, "%s/%s", m->out, name));
+        TSR_TRY(tsr_path(from, "%s/%s", m->home[i], name));
+        TSR_TRY(tsr_path(to, "%s/%s", m->out, name));
         TSR_TRY(tsr_folder_copy(from, to));
     }
     return tsr_study_files(&m->study, m->out, m->rows, m->study.n);

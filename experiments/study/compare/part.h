@@ -46,9 +46,9 @@ struct tsr_merged {
     const char *const *folders; /* [n_folders] borrowed, as is out */
     size_t n_folders;
     const char *out;
-    char path[TSR_FILE_NAME_BYTES]; /* of the experiment */
-    const char **home;              /* [study.n] the folder that has the row */
-    struct json_t *said;            /* study.json */
+    char path[TSR_PATH_BYTES]; /* of the experiment */
+    const char **home;         /* [study.n] the folder that has the row */
+    struct json_t *said;       /* study.json */
 };
 /* Collects the rows from the folders of all parts, at least one. `out`: where tsr_merged_write()
  * will write; NULL: nowhere. Errors: TSR_ECONFIG (parts of another experiment, rows that are

@@ -6,6 +6,7 @@
 
 #include "experiments/study/base/yaml.h"
 #include "experiments/study/config/settings.h"
+#include "sim/base/text.h"
 
 static void *field(struct tsr_settings *settings, const struct tsr_key *key)
 {
@@ -366,18 +367,21 @@ tsr_status tsr_yaml_quote(const char *text, char *out, size_t size)
         snprintf(out, size, "\"\"");
         return TSR_OK;
     }
-    for (const char *c = text; *c && used + 6 < size; c++) {
-        if (*c == '"' || *c == '\\')
+    while (*text && used + TSR_TEXT_PIECE + 2 < size) {
+        unsigned code;
+        bool escaped;
+        (void)tsr_text_character(text, &code);
+        if (*text == '"' || *text == '\\')
             out[used++] = '\\';
-        if ((unsigned char)*c < 0x20)
-            used += (size_t)snprintf(out + used, size - used, "\\x%02x", (unsigned)*c);
-        else
-            out[used++] = *c;
-        if (!c[1]) {
-            out[used++] = '"';
-            out[used] = 0;
-            return TSR_OK;
-        }
+        size_t n = tsr_text_next(&text, out + used, &escaped);
+        used += escaped ? (size_t)snprintf(out + used, size - used,
+                                           code < 0x100 ? "\\x%02x" : "\\u%04x", code)
+                        : n;
+    }
+    if (!*text) {
+        out[used++] = '"';
+        out[used] = 0;
+        return TSR_OK;
     }
     return tsr_fail(TSR_ECONFIG, "a text is longer than %zu bytes", size);
 }

@@ -40,7 +40,7 @@ static tsr_status write_all(const char *folder, const struct tsr__page *pages, s
 {
     const struct tsr__page *steady = &pages[n - 1];
     struct tsr__pages both = {pages, n};
-    TSR_TRY(tsr_make_folder(folder));
+    TSR_TRY(tsr_make_own_folder(folder));
     TSR_TRY(tsr_write_in(folder, "memory.csv", tsr__write_memory, steady));
     TSR_TRY(tsr_write_in(folder, "memory-plot.csv", tsr__write_memory_plot, steady));
     TSR_TRY(tsr_write_in(folder, "in-use-plot.csv", tsr__write_in_use_plot, steady));

@@ -1,12 +1,14 @@
 /* diff_recording.c: reads a recorded time line of PyTorch's allocator (NAME.timeline.json.gz of
  * tests/golden-memory, whose README has the format). The iteration that is shown is its last one.
  */
+#include "experiments/study/base/json.h"
 #include "experiments/study/diff/diff_parts.h"
+#include "sim/base/files.h"
 
-#include <errno.h>
 #include <jansson.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #ifdef TSR_HAVE_ZLIB
 #include <zlib.h>
@@ -17,16 +19,23 @@ enum { EVENT_FREE, EVENT_ALLOC, EVENT_SEGMENT };
 /* ---- the file -------------------------------------------------------------------------------- */
 
 #ifdef TSR_HAVE_ZLIB
+/* Of a recording, decompressed. */
+static const size_t MOST_BYTES = (size_t)1 << 32;
+
 /* gzread() reads files that are not compressed as they are. */
 static tsr_status read_all(const char *path, char **out, size_t *n)
 {
     size_t cap = 0;
-    gzFile file = gzopen(path, "rb");
+    const char *why;
+    int fd = tsr_file_open(NULL, path, TSR_OPEN_READ, NULL, &why), got = 1;
+    gzFile file = fd >= 0 ? gzdopen(fd, "rb") : NULL;
+    if (fd >= 0 && !file) {
+        (void)close(fd);
+        return tsr_no_memory(path);
+    }
     if (!file)
-        return tsr_fail(TSR_ECONFIG, "%s: %s; allowed: a file that can be read", path,
-                        strerror(errno));
-    int got = 1;
-    while (got > 0) {
+        return tsr_fail(TSR_ECONFIG, "%s: %s; allowed: a file that can be read", path, why);
+    while (got > 0 && *n <= MOST_BYTES) {
         if (*n + 65536 > cap) {
             cap = cap ? 2 * cap : 1 << 20;
             char *more = realloc(*out, cap);
@@ -40,6 +49,9 @@ static tsr_status read_all(const char *path, char **out, size_t *n)
         *n += got > 0 ? (size_t)got : 0;
     }
     gzclose(file);
+    if (*n > MOST_BYTES)
+        return tsr_fail(TSR_ECONFIG, "%s: more than %zu bytes; allowed: up to that", path,
+                        MOST_BYTES);
     if (got < 0)
         return tsr_fail(TSR_ECONFIG, "%s: is damaged: it cannot be decompressed", path);
     return TSR_OK;
@@ -69,7 +81,7 @@ static tsr_status load_json(const char *path, json_t **out)
                         "%s: this tessera was built without zlib; allowed: a file that was "
                         "decompressed (gunzip)",
                         path);
-    *out = json_load_file(path, 0, &error);
+    *out = tsr_json_load(path, 0, &error);
     if (!*out)
         return tsr_fail(TSR_ECONFIG, "%s:%d: %s", path, error.line, error.text);
     return TSR_OK;

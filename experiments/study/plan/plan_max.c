@@ -14,6 +14,7 @@
 #include "experiments/study/plan/plan.h"
 #include "experiments/study/report/report_text.h"
 #include "experiments/study/simulate/oom.h"
+#include "sim/base/text.h"
 
 static double gib(uint64_t bytes)
 {
@@ -146,7 +147,9 @@ static void put_json(FILE *out, const struct tsr_plan *plan, const struct tsr_pl
                      const struct tsr_plan_probe *best, const struct tsr_plan_probe *next)
 {
     fputs("{\n \"schema\": \"tessera.plan.max\",\n \"schema_version\": 1,\n", out);
-    fprintf(out, " \"strategy\": \"%s\",\n \"key\": \"%s\",\n", plan->base->name, l->key);
+    fputs(" \"strategy\": ", out);
+    tsr__put_json(out, plan->base->name);
+    fprintf(out, ",\n \"key\": \"%s\",\n", l->key);
     fprintf(out, " \"budget_bytes\": %" PRIu64 ",\n \"emitted\": %zu,\n", l->budget, l->n);
     fprintf(out, " \"largest\": %" PRIu64 ",\n \"at_largest\": ", best->value);
     put_json_probe(out, best);
@@ -170,12 +173,12 @@ static void fill(const struct tsr_plan_probe *p, cell *cells)
     snprintf(cells[1], CELL, "%s", p->fits ? "yes" : "NO");
     snprintf(cells[2], CELL, "?");
     snprintf(cells[3], CELL, "?");
-    snprintf(cells[4], CELL, "%s", row->failure);
+    (void)tsr_text_show(cells[4], CELL, row->failure);
     if (!p->known)
         return;
     snprintf(cells[2], CELL, "%.2f", gib(tsr_plan_allocated(row)));
     snprintf(cells[3], CELL, "%.2f", gib(tsr_plan_need(row)));
-    snprintf(cells[4], CELL, "%s, %s", row->peak_phase, row->peak_module);
+    snprintf(cells[4], CELL, "%s, %s", row->peak_phase, tsr_show(row->peak_module).text);
 }
 
 static void put_table(FILE *out, const char *what, const struct tsr_plan_probe *best,
@@ -229,8 +232,9 @@ static void put_markdown(FILE *out, struct tsr_plan *plan, const struct tsr_plan
     const char *set = tsr_plan_set(&plan->experiment, plan->base, l->key, text);
     fprintf(out, "Largest %s that fits into %.2f GiB: %" PRIu64 "\n\n", l->words, gib(plan->budget),
             best->value);
-    fprintf(out, "%s on %s, %" PRIu32 " GPUs, strategy %s\n\n", plan->job.model.name,
-            plan->job.cluster.name, plan->job.world, plan->base->name);
+    fprintf(out, "%s on %s, %" PRIu32 " GPUs, strategy %s\n\n",
+            tsr_show_line(plan->job.model.name).text, tsr_show_line(plan->job.cluster.name).text,
+            plan->job.world, tsr_show(plan->base->name).text);
     put_table(out, l->what, best, next);
     fputs("\nThis runs it:\n\n    ", out);
     if (set)

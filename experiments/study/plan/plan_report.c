@@ -11,6 +11,7 @@
 #include "experiments/study/plan/plan.h"
 #include "experiments/study/report/report.h"
 #include "experiments/study/report/report_text.h"
+#include "sim/base/text.h"
 
 enum { N_COLUMNS = 10, CELL = 512 };
 
@@ -179,17 +180,19 @@ static void put_counts(FILE *out, const struct tsr_plan *plan)
               "take longer.\n",
               out);
     if (c->impossible)
-        fprintf(out, "%zu are not possible; the first: %s\n", c->impossible, first_refusal(plan));
+        fprintf(out, "%zu are not possible; the first: %s\n", c->impossible,
+                tsr_show_line(first_refusal(plan)).text);
 }
 
 static void put_markdown(FILE *out, const struct tsr_plan *plan)
 {
     const struct tsr_job *job = &plan->job;
     if (plan->experiment.title[0])
-        fprintf(out, "## %s\n\n", plan->experiment.title);
+        fprintf(out, "## %s\n\n", tsr_show_line(plan->experiment.title).text);
     fprintf(out,
             "%s on %s: %" PRIu32 " x %s; strategy %s with other settings; budget %.2f GiB%s\n\n",
-            job->model.name, job->cluster.name, job->world, job->cluster.gpu.name, plan->base->name,
+            tsr_show_line(job->model.name).text, tsr_show_line(job->cluster.name).text, job->world,
+            tsr_show(job->cluster.gpu.name).text, tsr_show(plan->base->name).text,
             gib(plan->budget), plan->own_budget ? "" : ", what the card certainly has");
     put_table(out, plan);
     fputs("\nThese run them:\n\n", out);
@@ -205,7 +208,7 @@ static void put_markdown(FILE *out, const struct tsr_plan *plan)
             "reserved memory at its most, context, libraries and NCCL.\n"
             "`front`: nothing else that fits is as fast and as small. `alike`: other "
             "configurations with the same figures.\n",
-            job->cluster.gpu.path);
+            tsr_show_line(job->cluster.gpu.path).text);
 }
 
 /* ---- for programs ------------------------------------------------------------------------ */

@@ -5,6 +5,7 @@
  */
 #include "experiments/study/report/report.h"
 
+#include "experiments/study/base/json.h"
 #include "experiments/study/report/report_text.h"
 #include "experiments/study/report/validated.h"
 
@@ -482,8 +483,8 @@ json_t *tsr__rows_json(const struct tsr_study_info *info, const struct tsr_row *
 tsr_status tsr__put_json_value(FILE *out, const json_t *value)
 {
     if (!value)
-        return tsr_fail(TSR_ENOMEM, "no memory left for the comparison as JSON");
-    if (json_dumpf(value, out, JSON_INDENT(1) | JSON_REAL_PRECISION(12)) != 0 && !ferror(out))
+        return tsr_fail(TSR_ENOMEM, "no memory left for JSON, or a name in it is no UTF-8");
+    if (tsr_json_dump(value, out, JSON_INDENT(1) | JSON_REAL_PRECISION(12)) != 0 && !ferror(out))
         return tsr_fail(TSR_ENOMEM, "no memory left to write the comparison as JSON");
     fputc('\n', out);
     return TSR_OK;
@@ -491,11 +492,9 @@ tsr_status tsr__put_json_value(FILE *out, const json_t *value)
 
 tsr_status tsr_print_report(FILE *out, const json_t *report)
 {
-    char *text = json_dumps(report, JSON_INDENT(2));
-    if (!text)
+    if (tsr_json_dump(report, out, JSON_INDENT(2)) != 0 && !ferror(out))
         return tsr_no_memory("the report");
-    fprintf(out, "%s\n", text);
-    free(text);
+    fputc('\n', out);
     return TSR_OK;
 }
 

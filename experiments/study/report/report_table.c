@@ -13,6 +13,7 @@
 #include "experiments/study/report/report.h"
 #include "experiments/study/report/report_text.h"
 #include "experiments/study/report/validated.h"
+#include "sim/base/text.h"
 
 /* ---- padded tables --------------------------------------------------------------------------- */
 
@@ -34,23 +35,21 @@ struct tsr__table {
 /* Prints a table; `walk` hands every line to tsr__table_row() and is called twice. */
 typedef void (*tsr__table_fn)(struct tsr__table *table, const struct tsr_row *rows, size_t n);
 
-/* Columns that a text takes in a terminal: bytes that do not continue a UTF-8 character. */
+/* Columns that a text takes in a terminal. */
 static int width_of(const char *text)
 {
-    int width = 0;
-    for (; *text; text++)
-        width += ((unsigned char)*text & 0xc0U) != 0x80U;
-    return width;
+    return (int)tsr_text_columns(text);
 }
 
 /* A name inside a table: '|' would end the cell. `mark` comes behind it. */
 static void tsr__cell_name(tsr__cell out, const char *name, const char *mark)
 {
+    bool escaped;
     size_t n = 0;
-    for (; *name && n + 8 < TSR__CELL_BYTES; name++) {
+    while (*name && n + 2 * TSR_TEXT_PIECE < TSR__CELL_BYTES) {
         if (*name == '|')
             out[n++] = '\\';
-        out[n++] = *name;
+        n += tsr_text_next(&name, out + n, &escaped);
     }
     (void)snprintf(out + n, TSR__CELL_BYTES - n, "%s", mark);
 }
@@ -317,8 +316,9 @@ static void put_failures(FILE *out, const struct tsr_row *rows, size_t n)
     int footnote = 0;
     for (size_t i = 0; i < n; i++) {
         if (rows[i].failure[0])
-            fprintf(out, "[%d] %s: %s%s%s\n\n", ++footnote, rows[i].strategy, rows[i].failure,
-                    rows[i].remedy[0] ? "; " : "", rows[i].remedy);
+            fprintf(out, "[%d] %s: %s%s%s\n\n", ++footnote, tsr_show(rows[i].strategy).text,
+                    tsr_show_line(rows[i].failure).text, rows[i].remedy[0] ? "; " : "",
+                    tsr_show_line(rows[i].remedy).text);
     }
 }
 
@@ -334,8 +334,8 @@ static void put_none_fits(FILE *out, const struct tsr_row *rows, size_t n)
         fputs("No strategy could be simulated.\n\n", out);
         return;
     }
-    fprintf(out, "No strategy fits; the smallest, %s, reserves %.2f GiB.\n\n", rows[least].strategy,
-            (double)rows[least].peak_reserved / TSR__GIB);
+    fprintf(out, "No strategy fits; the smallest, %s, reserves %.2f GiB.\n\n",
+            tsr_show(rows[least].strategy).text, (double)rows[least].peak_reserved / TSR__GIB);
 }
 
 static void put_best(FILE *out, const struct tsr_study_info *info, const struct tsr_row *rows,
@@ -347,7 +347,8 @@ static void put_best(FILE *out, const struct tsr_study_info *info, const struct 
         return;
     }
     fprintf(out, "%s (marked \"*\"): %s. This runs it:\n\n    tessera run ",
-            rows[best].fits > 0 ? "Fastest that fits" : "Fastest", rows[best].strategy);
+            rows[best].fits > 0 ? "Fastest that fits" : "Fastest",
+            tsr_show(rows[best].strategy).text);
     tsr__put_word(out, info->config_path);
     fputs(" --strategy ", out);
     tsr__put_word(out, rows[best].strategy);
@@ -374,7 +375,8 @@ static void put_notes(FILE *out, const struct tsr_study_info *info, const struct
                       size_t n)
 {
     uint64_t usable = usable_of(rows, n);
-    fprintf(out, "All times are simulated, for the device file %s%s.\n", info->device_file,
+    fprintf(out, "All times are simulated, for the device file %s%s.\n",
+            tsr_show_line(info->device_file).text,
             has_measured(rows, n) ? "; those of rows named -measured are of a run" : "");
     tsr__put_validated(out, info);
     fputs(
@@ -397,9 +399,9 @@ static void put_markdown(FILE *out, const struct tsr_study_info *info, const str
                          size_t n)
 {
     if (info->title && info->title[0])
-        fprintf(out, "## %s\n\n", info->title);
-    fprintf(out, "%s on %s: %" PRIu32 " x %s", info->model_name, info->cluster_name, info->world,
-            info->gpu_name);
+        fprintf(out, "## %s\n\n", tsr_show_line(info->title).text);
+    fprintf(out, "%s on %s: %" PRIu32 " x %s", tsr_show_line(info->model_name).text,
+            tsr_show_line(info->cluster_name).text, info->world, tsr_show(info->gpu_name).text);
     bool same = n > 0;
     for (size_t i = 1; i < n; i++)
         same = same && rows[i].tokens_per_rank == rows[0].tokens_per_rank;

@@ -3,9 +3,12 @@
 
 #include <ctype.h>
 #include <inttypes.h>
+#include <stdlib.h>
 #include <string.h>
 
+#include "experiments/study/base/csv.h"
 #include "experiments/study/job/owner.h"
+#include "sim/base/text.h"
 
 #ifndef TSR_VERSION
 #define TSR_VERSION "unknown"
@@ -60,66 +63,104 @@ int tsr__best_row(const struct tsr_row *rows, size_t n)
     return -1;
 }
 
+/* Not a number, and a spreadsheet would compute it; or what reads as a mark of this (csv.h). */
+static bool needs_mark(const char *text)
+{
+    char *end;
+    if (text[0] == '\'')
+        return text[1] && strchr(TSR_CSV_MARKED "'", text[1]);
+    if (!text[0] || !strchr(TSR_CSV_MARKED, text[0]))
+        return false;
+    (void)strtod(text, &end);
+    return end == text || *end;
+}
+
 void tsr__put_csv(FILE *out, const char *text)
 {
-    if (!strpbrk(text, ",\"\r\n")) {
-        fputs(text, out);
+    bool mark = needs_mark(text);
+    if (!mark && text[0] != '#' && !strpbrk(text, ",\"\r\n\t")) { /* no comment */
+        tsr_text_put(out, text);
         return;
     }
-    fputc('"', out);
-    for (; *text; text++) {
-        if (*text == '"')
-            fputc('"', out);
-        fputc(*text, out);
+    fputs(mark ? "\"'" : "\"", out);
+    while (*text) {
+        char piece[TSR_TEXT_PIECE];
+        bool escaped;
+        if (*text == '\n' || *text == '\t' || *text == '"') {
+            fputs((char[]){*text, *text == '"' ? '"' : '\0', '\0'}, out);
+            text++;
+            continue;
+        }
+        (void)fwrite(piece, 1, tsr_text_next(&text, piece, &escaped), out);
     }
     fputc('"', out);
 }
 
 void tsr__put_plain(FILE *out, const char *text)
 {
-    for (; *text; text++) {
-        bool joint = text[0] == ',' && text[1] == ' ';
-        if (joint)
-            fputc('+', out);
-        else if (*text == ',')
-            fputc(';', out);
-        else if (*text == '"')
-            fputc('\'', out);
+    while (*text) {
+        char piece[TSR_TEXT_PIECE];
+        bool escaped, joint = text[0] == ',' && text[1] == ' ';
+        const char *at = text;
+        size_t n = tsr_text_next(&text, piece, &escaped);
+        if (joint || *at == ',')
+            fputc(joint ? '+' : ';', out);
+        else if (*at == '"' || escaped)
+            fputc(*at == '"' ? '\'' : ' ', out);
         else
-            fputc((unsigned char)*text < 0x20 ? ' ' : *text, out);
+            (void)fwrite(piece, 1, n, out);
         text += joint;
     }
 }
 
+/* Bytes that are no UTF-8 are none in JSON, either. */
 void tsr__put_json(FILE *out, const char *text)
 {
     fputc('"', out);
-    for (; *text; text++) {
-        unsigned char c = (unsigned char)*text;
-        if (c == '"' || c == '\\')
-            fprintf(out, "\\%c", c);
-        else if (c < 0x20)
-            fprintf(out, "\\u%04x", c);
+    while (*text) {
+        char piece[TSR_TEXT_PIECE];
+        unsigned code;
+        bool escaped, good = tsr_text_character(text, &code) > 0;
+        size_t n = tsr_text_next(&text, piece, &escaped);
+        if (escaped)
+            fprintf(out, "\\u%04x", good ? code & 0xffff : 0xfffd);
+        else if (code == '"' || code == '\\')
+            fprintf(out, "\\%c", (char)code);
         else
-            fputc(c, out);
+            (void)fwrite(piece, 1, n, out);
     }
     fputc('"', out);
+}
+
+static bool has_hidden(const char *text)
+{
+    char piece[TSR_TEXT_PIECE];
+    bool escaped = false;
+    while (!escaped && tsr_text_next(&text, piece, &escaped) > 0)
+        continue;
+    return escaped;
 }
 
 void tsr__put_word(FILE *out, const char *word)
 {
     static const char plain[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
                                 "_-./+,=:@%";
+    bool hidden = has_hidden(word);
     if (word[0] && word[strspn(word, plain)] == '\0') {
         fputs(word, out);
         return;
     }
-    fputc('\'', out);
+    fputs(hidden ? "$'" : "'", out);
     for (; *word; word++) {
-        if (*word == '\'')
+        unsigned char c = (unsigned char)*word;
+        if (hidden && (c < ' ' || c >= 127))
+            fprintf(out, "\\%03o", c); /* three digits: the next letter is none of them */
+        else if (hidden && (c == '\'' || c == '\\'))
+            fprintf(out, "\\%c", c);
+        else if (c == '\'')
             fputs("'\\''", out);
         else
-            fputc(*word, out);
+            fputc(c, out);
     }
     fputc('\'', out);
 }
@@ -128,8 +169,7 @@ void tsr__put_word(FILE *out, const char *word)
 static void put_comment(FILE *out, const char *key, const char *text)
 {
     fprintf(out, "# %s: ", key);
-    for (; *text; text++)
-        fputc(*text == '\n' || *text == '\r' ? ' ' : *text, out);
+    tsr_text_put(out, text);
     fputc('\n', out);
 }
 

@@ -18,10 +18,12 @@ void tsr__folder_name(const char *strategy, char *out, size_t size);
  * -1: none. */
 int tsr__best_row(const struct tsr_row *rows, size_t n);
 
-/* One CSV field, quoted if it must be; and JSON string content with its quotes. */
+/* One CSV field, quoted and marked as a text if it must be, so that csv.h reads what stands here;
+ * and JSON string content with its quotes. What a terminal must not get is escaped in both
+ * (sim/base/text.h), which only JSON gives back. */
 void tsr__put_csv(FILE *out, const char *text);
 /* A field that a plot script takes apart: gnuplot's strcol() ends at a comma even inside quotes.
- * ", " becomes "+", other commas ";", double quotes single ones. */
+ * ", " becomes "+", other commas ";", double quotes single ones, controls blanks. */
 void tsr__put_plain(FILE *out, const char *text);
 void tsr__put_json(FILE *out, const char *text);
 /* A word for a shell, quoted if it needs to be. */

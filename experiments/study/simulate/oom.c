@@ -372,7 +372,7 @@ static tsr_status write_files(const struct scene *scene, const char *dir)
                                   .allocator = &scene->job->settings->allocator,
                                   .oom = &scene->oom};
     tsr_status status;
-    TSR_GOTO(done, folder ? tsr_make_folder(folder) : TSR_ENOMEM);
+    TSR_GOTO(done, folder ? tsr_make_own_folder(folder) : TSR_ENOMEM);
     TSR_GOTO(done, tsr_write_in(folder, "oom.json", write_json, scene));
     TSR_GOTO(done, tsr_report_snapshot(folder, &history));
 done:

@@ -160,17 +160,23 @@ tsr_status tsr_prepare_out(const char *dir)
     errno = 0;
     if (tsr_make_folder(dir) != TSR_OK)
         return unusable(dir, errno ? errno : EACCES);
-    snprintf(path, sizeof path, "%s/.tessera-%ld", dir, (long)getpid());
-    (void)unlink(path); /* of a process that was killed */
-    int probe = tsr_interrupt_create(path);
-    if (probe < 0)
+    struct tsr_folder folder;
+    if (tsr_folder_open(dir, &folder) != TSR_OK)
         return unusable(dir, errno);
-    errno = ENOSPC; /* if less is written and nothing is said */
-    bool ok = write(probe, "probe\n", 6) == 6;
+    snprintf(path, sizeof path, ".tessera-%ld", (long)getpid());
+    tsr_file_remove(&folder, path); /* of a process that was killed */
+    int probe = tsr_interrupt_create(&folder, path);
     int error = errno;
-    ok = close(probe) == 0 && ok;
-    (void)unlink(path);
-    tsr_interrupt_keep(path);
+    bool ok = probe >= 0;
+    if (ok) {
+        errno = ENOSPC; /* if less is written and nothing is said */
+        ok = write(probe, "probe\n", 6) == 6;
+        error = errno;
+        ok = close(probe) == 0 && ok;
+        tsr_file_remove(&folder, path);
+        tsr_interrupt_keep(path);
+    }
+    tsr_folder_close(&folder);
     return ok ? TSR_OK : unusable(dir, error);
 }
 

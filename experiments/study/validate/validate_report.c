@@ -9,6 +9,7 @@
 #include "experiments/study/report/report.h"
 #include "experiments/study/report/report_text.h"
 #include "experiments/study/validate/validate.h"
+#include "sim/base/text.h"
 
 enum { CLAIMED = 10, NODE = 8, MAX_GPUS = 16, MAX_QUANTITIES = 8 };
 
@@ -141,7 +142,8 @@ static void put_point(FILE *out, const struct tsr_validation *v, const struct ts
 {
     char what[256];
     describe(v, p, what, sizeof what);
-    fprintf(out, "| %-8s | %4u | %-22s |", p->row_id, (unsigned)p->gpus, p->quantity);
+    fprintf(out, "| %-8s | %4u | %-22s |", tsr_show(p->row_id).text, (unsigned)p->gpus,
+            tsr_show(p->quantity).text);
     if (p->status == TSR_POINT_PREDICTED)
         fprintf(out, " %10.5g |", p->predicted);
     else
@@ -156,13 +158,14 @@ static void put_point(FILE *out, const struct tsr_validation *v, const struct ts
         fprintf(out, " %+7.2f%% |", 100 * (p->predicted / p->measured - 1));
     else
         put_share(out, p->error);
-    fprintf(out, " %s%s%s%s |\n", what, p->duplicate ? "; twice in the table" : "",
-            p->reason ? "; NOT MODELLED: " : "", p->reason ? p->reason : "");
+    fprintf(out, " %s%s%s%s |\n", tsr_show_line(what).text,
+            p->duplicate ? "; twice in the table" : "", p->reason ? "; NOT MODELLED: " : "",
+            p->reason ? tsr_show_line(p->reason).text : "");
 }
 
 static void put_summary(FILE *out, const char *quantity, const struct class_list *list)
 {
-    fprintf(out, "\n%s\n\n", quantity);
+    fprintf(out, "\n%s\n\n", tsr_show_line(quantity).text);
     fputs("| class                              | rows | median   | mean     | p90      | max      "
           "| bias     | rank of MFU | not modelled |\n"
           "|:-----------------------------------|-----:|---------:|---------:|---------:|---------:"
@@ -170,7 +173,7 @@ static void put_summary(FILE *out, const char *quantity, const struct class_list
           out);
     for (size_t i = 0; i < list->n; i++) {
         const struct class_item *item = &list->items[i];
-        fprintf(out, "| %-34s | %4zu |", item->name, item->stats.n);
+        fprintf(out, "| %-34s | %4zu |", tsr_show(item->name).text, item->stats.n);
         put_share(out, item->stats.median);
         put_share(out, item->stats.mean);
         put_share(out, item->stats.p90);
@@ -196,8 +199,8 @@ tsr_status tsr_validation_print(FILE *out, const struct tsr_validation *v)
             "what |\n"
             "|:---------|-----:|:-----------------------|-----------:|-----------:|---------:|:"
             "-----|\n",
-            v->table->csv.path, v->table->kind->name, v->table->csv.n_rows, v->n_simulated,
-            v->conditions->path);
+            tsr_show_line(v->table->csv.path).text, v->table->kind->name, v->table->csv.n_rows,
+            v->n_simulated, tsr_show_line(v->conditions->path).text);
     for (size_t i = 0; i < v->n_points; i++)
         put_point(out, v, &v->points[i]);
     for (size_t i = 0; i < n; i++) {
@@ -316,7 +319,11 @@ tsr_status tsr_validation_csv(FILE *out, const struct tsr_validation *v)
         bool predicted = p->status == TSR_POINT_PREDICTED;
         describe(v, p, what, sizeof what);
         tsr__put_csv(out, p->row_id);
-        fprintf(out, ",%s,%s,%s,", predicted ? "predicted" : "not_modelled", p->quantity, p->unit);
+        fprintf(out, ",%s,", predicted ? "predicted" : "not_modelled");
+        tsr__put_plain(out, p->quantity);
+        fputc(',', out);
+        tsr__put_plain(out, p->unit);
+        fputc(',', out);
         if (predicted)
             fprintf(out, "%.9g", p->predicted);
         fputc(',', out);
@@ -324,7 +331,9 @@ tsr_status tsr_validation_csv(FILE *out, const struct tsr_validation *v)
             fprintf(out, "%.9g,%.9g", p->measured, p->error);
         else
             fputc(',', out);
-        fprintf(out, ",%u,%s,%d,", (unsigned)p->gpus, p->gpu, p->duplicate);
+        fprintf(out, ",%u,", (unsigned)p->gpus);
+        tsr__put_plain(out, p->gpu);
+        fprintf(out, ",%d,", p->duplicate);
         tsr__put_plain(out, what);
         fputc(',', out);
         tsr__put_plain(out, p->reason ? p->reason : "");
@@ -379,7 +388,10 @@ static tsr_status write_frame(FILE *out, const void *user)
     for (size_t k = 0; k < v->n_points; k++)
         if (!strcmp(v->points[k].quantity, which.quantity))
             unit = v->points[k].unit;
-    fprintf(out, "%s,%s,%zu,%.6g,%.6g,%.6g,", which.quantity, unit, s.n, s.median, s.p90, s.max);
+    tsr__put_plain(out, which.quantity);
+    fputc(',', out);
+    tsr__put_plain(out, unit);
+    fprintf(out, ",%zu,%.6g,%.6g,%.6g,", s.n, s.median, s.p90, s.max);
     tsr__put_plain(out, slash ? slash + 1 : v->table->csv.path);
     fputc('\n', out);
     return TSR_OK;

@@ -47,7 +47,7 @@ static tsr_status tsr_recipe_load(const struct tsr_recipe *recipe, const char *c
     tsr_status status = tsr_temp_file(empty_experiment, ".json", path, sizeof path);
     if (status == TSR_OK) {
         status = tsr_experiment_load(path, all, n, out);
-        unlink(path);
+        tsr_file_remove(NULL, path);
     }
     free(all);
     return status;
@@ -153,7 +153,7 @@ static tsr_status run(const struct tsr_recipe *recipe, const char *const *sets, 
     if (status == TSR_OK && !whole)
         status = run_steps(recipe, sets, n_sets, model, SHORT_STEP + 1, &longer);
     if (*model)
-        unlink(model);
+        tsr_file_remove(NULL, model);
     if (status != TSR_OK) {
         snprintf(out->failure, sizeof out->failure, "%s", tsr_error_text());
         name_model(model, out->failure, sizeof out->failure);

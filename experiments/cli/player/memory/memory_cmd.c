@@ -13,6 +13,7 @@
 #include "experiments/cli/args/cmd.h"
 #include "experiments/cli/player/memory/memory_record.h"
 #include "experiments/study/base/files.h"
+#include "experiments/study/base/json.h"
 #include "experiments/study/simulate/oom.h"
 #include "experiments/study/simulate/open.h"
 
@@ -141,7 +142,7 @@ struct output {
 static tsr_status write_json(FILE *stream, const void *user)
 {
     const struct output *o = user;
-    if (json_dumpf(o->value, stream, JSON_COMPACT) != 0 || fputc('\n', stream) == EOF)
+    if (tsr_json_dump(o->value, stream, JSON_COMPACT) != 0 || fputc('\n', stream) == EOF)
         return tsr_fail(TSR_EIO, "%s: the result cannot be written: %s", o->name, strerror(errno));
     return TSR_OK;
 }
@@ -158,7 +159,7 @@ static tsr_status write_part(const char *path, const json_t *value, struct tsr_o
 static tsr_status write_both(const struct tsr_args *args, const json_t *result,
                              const json_t *timeline)
 {
-    struct tsr_outfile out = {NULL, NULL, NULL}, line = {NULL, NULL, NULL};
+    struct tsr_outfile out = {.path = NULL}, line = {.path = NULL};
     tsr_status status;
     if (args->out)
         TSR_GOTO(done, tsr_outfile_open(args->out, &out));

@@ -1,5 +1,6 @@
 /* memory_scenario.c: reads a memory scenario. */
 #include "experiments/cli/player/memory/memory_scenario.h"
+#include "sim/base/files.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -419,20 +420,22 @@ static tsr_status read_all(struct tsr_memory_scenario *s)
 static json_t *load_json(const char *path)
 {
     json_error_t error;
-    FILE *file = fopen(path, "r");
+    const char *why;
+    FILE *file = tsr_file_stream(NULL, path, &why);
     json_t *json = NULL;
     bool is_read = file != NULL;
-    errno = file ? 0 : errno;
+    errno = 0;
     if (file) {
         json = json_loadf(file, JSON_REJECT_DUPLICATES, &error);
         is_read = !ferror(file); /* a folder can be opened, but not read */
     }
-    int reason = errno;
+    if (file)
+        why = strerror(errno);
     if (file)
         (void)fclose(file);
     if (!json && !is_read)
         (void)tsr_fail(TSR_ECONFIG, "%s: cannot be read: %s; allowed: a scenario in JSON", path,
-                       strerror(reason));
+                       why);
     else if (!json)
         (void)tsr_fail(TSR_ECONFIG, "%s:%d:%d: %s; allowed: a scenario in JSON", path, error.line,
                        error.column, error.text);

@@ -11,6 +11,7 @@
 #include "experiments/cli/args/cmd.h"
 #include "experiments/cli/player/trace/trace.h"
 #include "experiments/study/base/files.h"
+#include "experiments/study/base/json.h"
 #include "experiments/study/simulate/open.h"
 
 /* Takes every instruction and forgets it: only decisions are asked for here. */
@@ -94,7 +95,7 @@ struct output {
 static tsr_status write_json(FILE *stream, const void *user)
 {
     const struct output *o = user;
-    if (json_dumpf(o->result, stream, JSON_INDENT(1)) != 0 || fputc('\n', stream) == EOF)
+    if (tsr_json_dump(o->result, stream, JSON_INDENT(1)) != 0 || fputc('\n', stream) == EOF)
         return tsr_fail(TSR_EIO, "%s: the result cannot be written: %s", o->name, strerror(errno));
     return TSR_OK;
 }
@@ -132,7 +133,7 @@ static tsr_status trace_file(const char *path, const char *out, enum executor ex
     json_object_set_new(result, "kind", json_string(scenario.kind));
     TSR_GOTO(done, executor == RECORD ? trace_kind(&scenario, result)
                                       : compute(&scenario, path, out, gpus, result));
-    TSR_GOTO(done, out ? tsr_write_file(out, write_json, &output) : write_json(stdout, &output));
+    TSR_GOTO(done, out ? tsr_write_output(out, write_json, &output) : write_json(stdout, &output));
 
 done:
     json_decref(result);
