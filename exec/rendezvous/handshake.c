@@ -204,8 +204,11 @@ static void answer_proof(struct tsr_door *door, struct guest *guest)
     int fd = guest->fd;
     tsr__handshake_code(config->secret, false, &guest->hello, &guest->challenge, want.code);
     if (!tsr__same_bytes(want.code, guest->proof.code, sizeof want.code))
-        (void)snprintf(verdict.text, sizeof verdict.text,
-                       "rank %u is of another job: its TSR_TOKEN is not this one's", config->rank);
+        (void)snprintf(
+            verdict.text, sizeof verdict.text,
+            "rank %u is of another job, or has another TSR_TOKEN: all ranks need the same; "
+            "TSR_PORT keeps jobs apart",
+            config->rank);
     else if (guest->hello.purpose != config->purpose || guest->hello.to != config->rank)
         (void)snprintf(verdict.text, sizeof verdict.text,
                        "what listens here is rank %u, and not what was looked for", config->rank);

@@ -193,7 +193,7 @@ static const struct tsr_rendezvous_ops meet_ops = {
 /* Without a secret ranks meet where the kernel says whose processes they are. */
 static bool is_local(const struct tsr_rendezvous_config *config)
 {
-    return config->token[0] == '\0' && config->listen_fd < 0;
+    return config->token[0] == '\0';
 }
 
 static void local_name(char name[NAME], const struct tsr_rendezvous_config *config)
@@ -210,8 +210,11 @@ static tsr_status connect_once(struct meeting *m, const struct tsr_rendezvous_co
     tsr_status status = local ? tsr__socket_connect_local(name, deadline, &m->fd)
                               : tsr__socket_connect(config->addr, config->port, deadline, &m->fd);
     if (status != TSR_OK)
-        return tsr_fail(status, "rank %u cannot reach rank 0 at %s within %g s: %s", config->rank,
-                        m->where, config->timeout_s, tsr_error_text());
+        return tsr_fail(status, "rank %u cannot reach rank 0 at %s within %g s: %s%s", config->rank,
+                        m->where, config->timeout_s, tsr_error_text(),
+                        tsr__socket_is_loopback(config->addr)
+                            ? " (TSR_TOKEN must be set on all ranks, or on none)"
+                            : "");
     if (!local || tsr__socket_is_mine(m->fd))
         return TSR_OK;
     return tsr_fail(TSR_ECONFIG,
@@ -280,6 +283,9 @@ tsr_status tsr__meet_open(const struct tsr_rendezvous_config *config, struct tsr
     if (strlen(config->token) >= TSR_RENDEZVOUS_TOKEN)
         return tsr_fail(TSR_ECONFIG, "TSR_TOKEN has %zu bytes; at most %d", strlen(config->token),
                         TSR_RENDEZVOUS_TOKEN - 1);
+    if (config->token[0] == '\0' && config->listen_fd >= 0)
+        return tsr_fail(TSR_ECONFIG, "TSR_LISTEN_FD=%d is set, but TSR_TOKEN is not",
+                        config->listen_fd);
     struct meeting *m = calloc(1, sizeof *m);
     if (!m)
         return tsr_no_memory("the rendezvous");

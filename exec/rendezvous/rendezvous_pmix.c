@@ -128,7 +128,8 @@ static tsr_status fence_all(struct pmix *p, const char *name)
     f->is_left = true;
     (void)pthread_mutex_unlock(&f->lock);
     if (!has_ended) /* `collect` holds no memory of its own */
-        return tsr_fail(TSR_EPEER, "not all ranks came to '%s' within %g s", name,
+        return tsr_fail(TSR_EPEER, "not all ranks %s%s%s within %g s",
+                        name[0] ? "came to '" : "joined", name, name[0] ? "'" : "",
                         p->base.timeout_s);
     fence_free(f);
     return status == PMIX_SUCCESS ? TSR_OK : failed("a fence", status);
@@ -247,7 +248,8 @@ tsr_status tsr__pmix_open(const struct tsr_rendezvous_config *config, struct tsr
     p->base = (struct tsr_rendezvous){.ops = &pmix_ops,
                                       .rank = config->rank,
                                       .size = config->size,
-                                      .timeout_s = config->timeout_s};
+                                      .timeout_s = config->timeout_s,
+                                      .secret = tsr__secret_of(config->token)};
     pmix_status_t status = PMIx_Init(&p->me, NULL, 0);
     if (status != PMIX_SUCCESS) {
         free(p);

@@ -130,6 +130,51 @@ static void test_listen__an_address_of_another_host__said(void **state)
                         "ranks, TSR_BIND where a rank listens (0.0.0.0: everywhere)");
 }
 
+/* Debian gives a host's own name such an address: ranks of other hosts would knock in vain. */
+static void test_listen__a_name_that_means_this_host_only_here__said(void **state)
+{
+    (void)state;
+    char host[64] = "", number[64], want[256];
+    const char *names[] = {host, "ip6-localhost", "ip6-loopback", "localhost.localdomain"};
+    (void)gethostname(host, sizeof host - 1);
+    for (int i = 0; i < 4; i++) {
+        struct rank ranks[SIZE];
+        if (!tsr__socket_resolves_to_loopback(names[i], number, sizeof number))
+            continue;
+        ranks_init(ranks, 1, NULL);
+        (void)close(ranks[0].config.listen_fd);
+        ranks[0].config.listen_fd = -1;
+        ranks[0].config.addr = names[i];
+        ranks_start(ranks, 1);
+        ranks_join(ranks, 1);
+        snprintf(
+            want, sizeof want,
+            "rank 0's address %s is %s on this host, which no other host reaches; TSR_BIND sets "
+            "where it listens (0.0.0.0: everywhere)",
+            names[i], number);
+        assert_int_equal(ranks[0].status, TSR_ECONFIG);
+        assert_string_equal(ranks[0].error, want);
+        return;
+    }
+    skip();
+}
+
+static void test_open__a_socket_but_no_token__refused(void **state)
+{
+    (void)state;
+    struct rank ranks[SIZE];
+    char want[64];
+    ranks_init(ranks, 1, NULL);
+    ranks[0].config.token = "";
+    snprintf(want, sizeof want, "TSR_LISTEN_FD=%d is set, but TSR_TOKEN is not",
+             ranks[0].config.listen_fd);
+    ranks_start(ranks, 1);
+    ranks_join(ranks, 1);
+    (void)close(ranks[0].config.listen_fd);
+    assert_int_equal(ranks[0].status, TSR_ECONFIG);
+    assert_string_equal(ranks[0].error, want);
+}
+
 static void no_port_is_open(struct rank *rank)
 {
     if (rank->config.rank == 0 && answers("127.0.0.1", rank->config.port))
@@ -175,7 +220,8 @@ static void test_open__nobody_listens__unreachable(void **state)
     (void)close(ranks[0].config.listen_fd);
     char want[160];
     snprintf(want, sizeof want,
-             "rank 1 cannot reach rank 0 at 127.0.0.1:%u within 0.2 s: Connection refused",
+             "rank 1 cannot reach rank 0 at 127.0.0.1:%u within 0.2 s: Connection refused "
+             "(TSR_TOKEN must be set on all ranks, or on none)",
              ranks[1].config.port);
     ranks[2].config.addr = "no.such.host.invalid";
     ranks_start(ranks + 1, 2);
@@ -329,6 +375,8 @@ int main(void)
         cmocka_unit_test(test_open__by_name_and_ipv6__same),
         cmocka_unit_test(test_listen__told_an_address__that_one_only),
         cmocka_unit_test(test_listen__an_address_of_another_host__said),
+        cmocka_unit_test(test_listen__a_name_that_means_this_host_only_here__said),
+        cmocka_unit_test(test_open__a_socket_but_no_token__refused),
         cmocka_unit_test(test_open__no_token__ranks_of_one_user_meet_without_a_port),
         cmocka_unit_test(test_open__not_all_come__their_names),
         cmocka_unit_test(test_open__nobody_listens__unreachable),

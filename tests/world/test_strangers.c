@@ -3,6 +3,10 @@
  */
 #include "tests/world/rendezvous_testing.h"
 
+static const char another_job[] =
+    "rank 0 is of another job, or has another TSR_TOKEN: all ranks need "
+    "the same; TSR_PORT keeps jobs apart";
+
 static void expect_refused(uint16_t port, struct tsr_hello hello, const char *token,
                            const char *want)
 {
@@ -28,10 +32,8 @@ static void test_open__strangers__are_turned_away_and_do_no_harm(void **state)
     struct tsr_hello hello = good_hello(3);
     hello.version = 9;
     expect_refused(port, hello, "the job", "hung up");
-    expect_refused(port, good_hello(3), "another",
-                   "rank 0 is of another job: its TSR_TOKEN is not this one's");
-    expect_refused(port, good_hello(3), "",
-                   "rank 0 is of another job: its TSR_TOKEN is not this one's");
+    expect_refused(port, good_hello(3), "another", another_job);
+    expect_refused(port, good_hello(3), "", another_job);
     hello = good_hello(3);
     hello.purpose = TSR_TO_MAIL;
     expect_refused(port, hello, "the job",
@@ -132,7 +134,7 @@ static void test_open__a_recording__is_worth_nothing(void **state)
     assert_memory_not_equal(first.nonce, second.nonce, sizeof first.nonce);
     assert_true(tsr__socket_receive(again, &verdict, sizeof verdict, tsr__now() + 10));
     assert_int_equal(verdict.status, TSR_ECONFIG);
-    assert_string_equal(verdict.text, "rank 0 is of another job: its TSR_TOKEN is not this one's");
+    assert_string_equal(verdict.text, another_job);
     unsigned char zeros[TSR_MAC_BYTES] = {0}; /* who is refused gets no code to look at */
     assert_memory_equal(verdict.code, zeros, sizeof zeros);
     (void)close(again);
@@ -309,8 +311,7 @@ static void test_open__wrong_token__the_client_says_so(void **state)
     ranks_start(&stranger, 1);
     ranks_join(&stranger, 1);
     assert_int_equal(stranger.status, TSR_ECONFIG);
-    assert_string_equal(stranger.error,
-                        "rank 0 is of another job: its TSR_TOKEN is not this one's");
+    assert_string_equal(stranger.error, another_job);
     assert_int_equal(pthread_create(&ranks[3].thread, NULL, rank_main, &ranks[3]), 0);
     ranks_join(ranks, SIZE);
     expect_all_well(ranks);
