@@ -29,7 +29,7 @@ enum { CLOEXEC_AND_SEALING = 3, ADD_SEALS = 1033, GET_SEALS = 1034 };
 enum { SEALS = 1 | 2 | 4 }; /* no more seals, no shrinking, no growing */
 #define HAS_SEALS 1
 #endif
-enum { NAME = 64, RANDOM = 16, LOOK_MS = 20 };
+enum { NAME = 64, RANDOM = 16, LOOK_MS = 20, MOST_FDS = 2 };
 
 /* What the first rank of a host tells the job. */
 struct place {
@@ -152,29 +152,37 @@ void tsr__shm_give_no_more(struct tsr_shm_giver *giver)
 
 /* ---- getting --------------------------------------------------------------------------------- */
 
+/* The only descriptor of a message; -1 when there are none, or several, which are closed. */
+static int only_descriptor(struct msghdr *message)
+{
+    int fds[MOST_FDS], n = 0;
+    for (struct cmsghdr *c = CMSG_FIRSTHDR(message); c; c = CMSG_NXTHDR(message, c)) {
+        if (c->cmsg_level != SOL_SOCKET || c->cmsg_type != SCM_RIGHTS)
+            continue;
+        n = (int)((c->cmsg_len - CMSG_LEN(0)) / sizeof fds[0]);
+        n = n < MOST_FDS ? n : MOST_FDS;
+        memcpy(fds, CMSG_DATA(c), (size_t)n * sizeof fds[0]);
+    }
+    if (n == 1)
+        return fds[0];
+    while (n-- > 0)
+        (void)close(fds[n]);
+    return -1;
+}
+
 int tsr__shm_receive_fd(int socket, double deadline)
 {
-    union {
-        _Alignas(struct cmsghdr) char bytes[CMSG_SPACE(sizeof(int))];
-    } control;
+    _Alignas(struct cmsghdr) char control[CMSG_SPACE(MOST_FDS * sizeof(int))];
     char byte;
     struct iovec v = {&byte, 1};
-    struct msghdr message = {.msg_iov = &v,
-                             .msg_iovlen = 1,
-                             .msg_control = control.bytes,
-                             .msg_controllen = sizeof control.bytes};
+    struct msghdr message = {
+        .msg_iov = &v, .msg_iovlen = 1, .msg_control = control, .msg_controllen = sizeof control};
     struct pollfd p = {.fd = socket, .events = POLLIN};
-    if (poll(&p, 1, tsr__poll_ms(deadline, INT16_MAX)) != 1 ||
-        recvmsg(socket, &message, MSG_CMSG_CLOEXEC) != 1 || message.msg_flags & MSG_CTRUNC) {
-        errno = EPROTO;
-        return -1;
-    }
-    struct cmsghdr *c = CMSG_FIRSTHDR(&message);
     int fd = -1;
-    errno = EPROTO;
-    if (c && c->cmsg_level == SOL_SOCKET && c->cmsg_type == SCM_RIGHTS &&
-        c->cmsg_len == CMSG_LEN(sizeof fd))
-        memcpy(&fd, CMSG_DATA(c), sizeof fd);
+    if (poll(&p, 1, tsr__poll_ms(deadline, INT16_MAX)) == 1 &&
+        recvmsg(socket, &message, MSG_CMSG_CLOEXEC) == 1)
+        fd = only_descriptor(&message);
+    errno = EPROTO; /* what is wrong with it, if there is none */
     return fd;
 }
 

@@ -1,24 +1,13 @@
 /* test_carriers.c: what processes of a job hand to each other is looked at before it is used:
  * descriptors of memory, and mail that announces more than there is room for.
  */
-#include "exec/base/word.h"
-#include "exec/rendezvous/socket.h"
 #include "exec/world/shm_share.h"
+#include "tests/world/rendezvous_testing.h"
 
 #include <errno.h>
 #include <fcntl.h>
-#include <poll.h>
-#include <setjmp.h>
-#include <signal.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/mman.h>
 #include <sys/syscall.h>
-#include <sys/wait.h>
-#include <unistd.h>
-
-#include <cmocka.h>
 
 enum { BYTES = 1 << 20, ALLOW_SEALING = 2, ADD_SEALS = 1033, SHRINK = 2, GROW = 4 };
 
@@ -103,6 +92,26 @@ static void test_descriptor__through_a_socket__arrives_or_is_missed(void **state
     assert_true(got >= 0 && got != fd);
     assert_true(tsr__shm_is_sound(got, BYTES));
     (void)close(got);
+    for (int i = 0; i < 2000; i++) { /* several: none is taken, none is left open */
+        _Alignas(struct cmsghdr) char control[CMSG_SPACE(8 * sizeof fd)] = {0};
+        char byte = 0;
+        struct iovec v = {&byte, 1};
+        struct msghdr message = {.msg_iov = &v,
+                                 .msg_iovlen = 1,
+                                 .msg_control = control,
+                                 .msg_controllen = CMSG_SPACE((size_t)(2 + i % 7) * sizeof fd)};
+        struct cmsghdr *c = CMSG_FIRSTHDR(&message);
+        c->cmsg_level = SOL_SOCKET;
+        c->cmsg_type = SCM_RIGHTS;
+        c->cmsg_len = CMSG_LEN((size_t)(2 + i % 7) * sizeof fd);
+        for (int k = 0; k < 2 + i % 7; k++)
+            memcpy(CMSG_DATA(c) + (size_t)k * sizeof fd, &fd, sizeof fd);
+        assert_int_equal(sendmsg(ends[0], &message, 0), 1);
+        assert_int_equal(tsr__shm_receive_fd(ends[1], tsr__now() + 5), -1);
+    }
+    int next = dup(fd);
+    assert_true(next < 100);
+    (void)close(next);
     assert_int_equal(write(ends[0], "x", 1), 1); /* a byte without a descriptor */
     assert_int_equal(tsr__shm_receive_fd(ends[1], tsr__now() + 5), -1);
     assert_int_equal(tsr__shm_receive_fd(ends[1], tsr__now() + 0.05), -1); /* nothing */
@@ -142,6 +151,77 @@ static void test_socket__of_another_user__is_not_mine(void **state)
         (void)close(accepted);
     }
     (void)close(listener);
+}
+
+/* What the first rank of a host says to the others (shm_share.c). */
+struct said {
+    int64_t failed;
+    char name[64];
+};
+
+/* Rank 0 gives `user` away instead of what it should; -1: nothing, and says nothing. */
+static void give_what_is_told(struct rank *rank)
+{
+    const int *given = rank->user;
+    struct said mine = {0}, all[SIZE];
+    int listener;
+    snprintf(mine.name, sizeof mine.name, "tessera/test/%d/%u", (int)getpid(), rank->config.port);
+    TRY(tsr__socket_listen_local(mine.name, &listener));
+    TRY(tsr_rendezvous_gather(rank->r, "memory", &mine, sizeof mine, all));
+    for (int i = 1; i < SIZE && *given >= 0; i++) {
+        struct pollfd p = {.fd = listener, .events = POLLIN};
+        (void)poll(&p, 1, 10000);
+        int socket = tsr__socket_accept(listener);
+        if (!tsr__shm_send_fd(socket, *given))
+            note(rank, tsr_fail(TSR_EASSERT, "not sent"));
+        (void)close(socket);
+    }
+    if (rank->status == TSR_OK)
+        note(rank, tsr_rendezvous_barrier(rank->r, "given"));
+    (void)close(listener);
+}
+
+static void take_what_is_given(struct rank *rank)
+{
+    if (rank->config.rank == 0) {
+        give_what_is_told(rank);
+        return;
+    }
+    const struct tsr_shm_config config = {
+        .rendezvous = rank->r, .rank = rank->config.rank, .size = SIZE, .timeout_s = 0.5};
+    struct tsr_shm_giver *giver = NULL;
+    int fd = -1, error = 0;
+    TRY(tsr__shm_share(&config, 0, SIZE, BYTES, &fd, &giver, &error));
+    TRY(tsr_rendezvous_barrier(rank->r, "given"));
+    rank->value = error;
+    if ((fd >= 0) != (error == 0) || giver)
+        note(rank, tsr_fail(TSR_EASSERT, "descriptor %d, error %d", fd, error));
+    if (fd >= 0)
+        (void)close(fd);
+}
+
+static void expect_taken(int fd, int error)
+{
+    struct rank ranks[SIZE];
+    ranks_init(ranks, 20, take_what_is_given);
+    ranks[0].user = &fd;
+    ranks_start(ranks, SIZE);
+    ranks_join(ranks, SIZE);
+    expect_all_well(ranks);
+    for (uint32_t r = 1; r < SIZE; r++)
+        assert_int_equal(ranks[r].value, error);
+    if (fd >= 0)
+        (void)close(fd);
+}
+
+static void test_share__a_file_that_could_shrink__is_never_mapped(void **state)
+{
+    (void)state;
+    expect_taken(tsr__shm_create(BYTES), 0);
+    expect_taken(tsr__shm_create(BYTES / 2), EBADFD);
+    expect_taken(unsealed(0), EBADFD);
+    expect_taken(open("/dev/zero", O_RDWR), EBADFD);
+    expect_taken(-1, EPROTO); /* silence ends */
 }
 
 /* ---- mail ------------------------------------------------------------------------------------ */
@@ -256,6 +336,7 @@ int main(void)
         cmocka_unit_test(test_memory__of_somebody_else__refused_unless_sealed),
         cmocka_unit_test(test_memory__that_shrinks__kills_who_reads_it),
         cmocka_unit_test(test_descriptor__through_a_socket__arrives_or_is_missed),
+        cmocka_unit_test(test_share__a_file_that_could_shrink__is_never_mapped),
         cmocka_unit_test(test_socket__of_another_user__is_not_mine),
         cmocka_unit_test(test_mail__headers__that_cannot_be_are_refused),
         cmocka_unit_test(test_mail__a_rank_floods__is_named),
