@@ -43,11 +43,11 @@ struct place {
 };
 
 /* A connection ends also when its process gives up or leaves in order. Both are told by another
- * way: that news gets a moment to arrive. */
+ * way: that news gets a moment to arrive. (Where connections only watch, it came on this one.) */
 static void lost(struct tsr_tcp *tcp, uint32_t rank)
 {
     char text[128];
-    double until = tsr__now() + NEWS_S;
+    double until = tsr__now() + (tcp->watches ? 0 : NEWS_S);
     while (tsr__now() < until && !tsr__aborted(&tcp->carrier->abort) &&
            !atomic_load(&tcp->finishing))
         (void)poll(NULL, 0, 1);

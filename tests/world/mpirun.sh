@@ -68,8 +68,8 @@ if [ -n "$openmpi" ]; then
     TSR_ADDR=127.0.0.1 run "Open MPI" own processes "$openmpi" "${options[@]}"
     TSR_ADDR=127.0.0.1 TSR_TOKEN=ours run "Open MPI" tcp processes "$openmpi" "${options[@]}"
     # All hear that a rank is killed, though no rendezvous is there to say so; mpirun ends them, too.
-    HEARD=$tmp/heard timeout -s KILL 60 "$openmpi" "${options[@]}" -n 4 "$program" --rank die \
-        >"$tmp/out" 2>&1 </dev/null && complain "a job with a rank that is killed does not fail"
+    HEARD=$tmp/heard OMPI_MCA_odls_base_sigkill_timeout=2 timeout -s KILL 60 "$openmpi" "${options[@]}" \
+        -n 4 "$program" --rank die >"$tmp/out" 2>&1 </dev/null && complain "a job with a rank that is killed does not fail"
     [ "$(grep -cx "rank 1 is lost: its process ended, or its connection broke" "$tmp/heard")" = 3 ] ||
         complain "a rank that is killed: the others hear $(cat "$tmp/heard")"
     if has_mpi libmpi.so; then

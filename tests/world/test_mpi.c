@@ -51,6 +51,7 @@ static int hear_of_a_loss(struct tsr_world *world)
     (void)!tsr_world_barrier(world);
     fprintf(file, "%s\n", tsr_error_text());
     (void)fclose(file);
+    world->ops->destroy(world); /* when the others have been told */
     return 75;
 }
 
