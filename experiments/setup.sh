@@ -24,6 +24,7 @@ libjansson-dev    | module jansson   | reads and writes JSON
 libexpat1-dev     | module expat     | reads topologies of NCCL and SimGrid (XML)
 libopenblas-dev   | module openblas  | matrix products on the host
 libxxhash-dev     | module libxxhash | checksums of checkpoints
+libpmix-dev       | module pmix      | ranks of mpirun and srun meet through their launcher
 zlib1g-dev        | module zlib      | reads recorded data in the tests
 libcmocka-dev     | module cmocka    | tests in C
 gnuplot-nox       | command gnuplot  | draws the pictures

@@ -1,6 +1,9 @@
 /* launch.c: rank and size from the environment. */
 #include "exec/launch/launch.h"
 
+#include "exec/rendezvous/rendezvous.h"
+#include "exec/rendezvous/socket.h"
+
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -181,26 +184,44 @@ static tsr_status copy_text(const char *name, const char *value, char *to, size_
     return TSR_OK;
 }
 
+/* *all: the source says that all ranks are on this host. */
+static tsr_status read_here(const struct reader *r, int chosen, const struct tsr_launch *launch,
+                            bool *all)
+{
+    const char *local_size = chosen < N_SOURCES ? sources[chosen].local_size : NULL;
+    const char *list = chosen == SLURM ? lookup(r, "SLURM_STEP_NODELIST") : NULL;
+    uint32_t here = 0;
+    if (lookup(r, local_size))
+        TSR_TRY(number(r, local_size, 1, launch->size, &here));
+    *all = here == launch->size || (list && !strpbrk(list, ",["));
+    return TSR_OK;
+}
+
 static tsr_status read_address(const struct reader *r, int chosen, struct tsr_launch *out)
 {
-    const char *addr = lookup(r, "TSR_ADDR"), *name = "TSR_ADDR";
-    if (!addr && chosen == TORCHRUN)
-        addr = lookup(r, name = "MASTER_ADDR");
+    const char *addr = lookup(r, "TSR_ADDR"), *bind = lookup(r, "TSR_BIND"), *list;
+    bool all_here;
+    TSR_TRY(copy_text("TSR_BIND", bind ? bind : "", out->bind, sizeof out->bind));
     if (addr)
-        return copy_text(name, addr, out->addr, sizeof out->addr);
+        return copy_text("TSR_ADDR", addr, out->addr, sizeof out->addr);
+    out->pmix = out->size > 1 && (chosen == SLURM || chosen == OPEN_MPI) &&
+                lookup(r, "PMIX_NAMESPACE") && lookup(r, "PMIX_RANK") && tsr_rendezvous_has_pmix();
+    TSR_TRY(read_here(r, chosen, out, &all_here));
+    if (all_here || out->pmix)
+        return copy_text("TSR_ADDR", "127.0.0.1", out->addr, sizeof out->addr);
+    if (chosen == TORCHRUN && (addr = lookup(r, "MASTER_ADDR")))
+        return copy_text("MASTER_ADDR", addr, out->addr, sizeof out->addr);
     if (chosen == SLURM) {
-        const char *list = lookup(r, "SLURM_STEP_NODELIST");
+        list = lookup(r, "SLURM_STEP_NODELIST");
         tsr_status status = tsr_launch_first_host(list ? list : "", out->addr, sizeof out->addr);
         return status == TSR_OK ? TSR_OK
                                 : tsr_fail(status, "SLURM_STEP_NODELIST=%s", tsr_error_text());
     }
-    uint32_t here = out->size;
     if (chosen < N_SOURCES && lookup(r, sources[chosen].local_size))
-        TSR_TRY(number(r, sources[chosen].local_size, 1, out->size, &here));
-    if (here != out->size)
         return tsr_fail(TSR_ECONFIG,
-                        "TSR_ADDR is not set, but only %u of %u ranks are on this host (%s=%u)",
-                        here, out->size, sources[chosen].local_size, here);
+                        "TSR_ADDR is not set, but only %s of %u ranks are on this host (%s=%s)",
+                        lookup(r, sources[chosen].local_size), out->size,
+                        sources[chosen].local_size, lookup(r, sources[chosen].local_size));
     return copy_text("TSR_ADDR", "127.0.0.1", out->addr, sizeof out->addr);
 }
 
@@ -218,17 +239,25 @@ static tsr_status read_port(const struct reader *r, int chosen, struct tsr_launc
     return TSR_OK;
 }
 
-/* What tells one job from another on the same port. */
-static tsr_status read_token(const struct reader *r, int chosen, struct tsr_launch *out)
+/* A text of the job's that nobody else knows; an error does not repeat it. */
+static tsr_status read_token(const struct reader *r, struct tsr_launch *out)
 {
-    const char *token = lookup(r, "TSR_TOKEN"), *name = "TSR_TOKEN";
-    if (!token && chosen == TORCHRUN)
-        token = lookup(r, name = "TORCHELASTIC_RUN_ID");
-    if (!token && chosen == SLURM)
-        token = lookup(r, name = "SLURM_JOB_ID");
-    if (!token && chosen == OPEN_MPI)
-        token = lookup(r, name = "PMIX_NAMESPACE");
-    return copy_text(name, token ? token : "tessera", out->token, sizeof out->token);
+    const char *token = lookup(r, "TSR_TOKEN");
+    size_t bytes = token ? strlen(token) : 0;
+    bool beyond = out->size > 1 && !out->pmix && !tsr__socket_is_loopback(out->addr);
+    if (beyond && bytes == 0)
+        return tsr_fail(TSR_ECONFIG,
+                        "TSR_TOKEN is not set, but the ranks of this job meet at %s, beyond this "
+                        "host; one for all of them: export TSR_TOKEN=$(openssl rand -hex 32)",
+                        out->addr);
+    if (bytes >= sizeof out->token || (beyond && bytes < TSR_LAUNCH_TOKEN_LEAST))
+        return tsr_fail(TSR_ECONFIG,
+                        "TSR_TOKEN has %zu bytes; allowed%s: %d to %zu, as of "
+                        "openssl rand -hex 32",
+                        bytes, beyond ? " beyond this host" : "",
+                        beyond ? TSR_LAUNCH_TOKEN_LEAST : 1, sizeof out->token - 1);
+    memcpy(out->token, token ? token : "", bytes);
+    return TSR_OK;
 }
 
 tsr_status tsr_launch_read(tsr_getenv_fn get, void *user, struct tsr_launch *out)
@@ -245,7 +274,7 @@ tsr_status tsr_launch_read(tsr_getenv_fn get, void *user, struct tsr_launch *out
     }
     TSR_TRY(read_address(&r, chosen, out));
     TSR_TRY(read_port(&r, chosen, out));
-    TSR_TRY(read_token(&r, chosen, out));
+    TSR_TRY(read_token(&r, out));
     if (chosen == TESSERA && out->rank == 0 && lookup(&r, "TSR_LISTEN_FD")) {
         uint32_t fd;
         TSR_TRY(number(&r, "TSR_LISTEN_FD", 3, 1 << 20, &fd));

@@ -6,16 +6,20 @@
 
 #include "engine/program/base.h"
 
-enum { TSR_LAUNCH_ADDR = 256, TSR_LAUNCH_TOKEN = 64, TSR_LAUNCH_PORT = 29517 };
+enum { TSR_LAUNCH_ADDR = 256, TSR_LAUNCH_TOKEN = 129, TSR_LAUNCH_PORT = 29517 };
+/* Beyond one host a token has at least so many bytes. */
+enum { TSR_LAUNCH_TOKEN_LEAST = 16 };
 
 struct tsr_launch {
     uint32_t rank, size, local_rank;
-    const char *source;         /* static: "TSR_RANK", "torchrun", "SLURM", "Open MPI", "MPICH",
-                                   "single" */
+    const char *source; /* static: "TSR_RANK", "torchrun", "SLURM", "Open MPI", "MPICH",
+                           "single" */
+    bool pmix; /* ranks meet through the launcher's PMIx: address, port and token mean nothing */
     char addr[TSR_LAUNCH_ADDR]; /* of rank 0 */
+    char bind[TSR_LAUNCH_ADDR]; /* where this rank listens; "": at the address that others know */
     uint16_t port;
     int listen_fd; /* rank 0 of our own launcher: a socket that listens on the port; else -1 */
-    char token[TSR_LAUNCH_TOKEN];
+    char token[TSR_LAUNCH_TOKEN]; /* "": none; then all ranks are on this host */
 };
 
 /* The value of a variable, or NULL; valid until tsr_launch_read() returns. */
@@ -30,10 +34,17 @@ typedef const char *(*tsr_getenv_fn)(void *user, const char *name);
  * sources behind the first must say the same rank and size, except behind TSR_RANK and behind
  * torchrun that says who it is (TORCHELASTIC_RUN_ID): these may run inside another launcher.
  *
- * TSR_ADDR, TSR_PORT and TSR_TOKEN replace what the source says. Without an address, all ranks must
- * be on this host.
+ * Where ranks meet: through PMIx, if SLURM or Open MPI bring it, this build has it, and TSR_ADDR is
+ * not set; at 127.0.0.1, if the source says that all ranks are on this host; else at MASTER_ADDR of
+ * torchrun or the first host of SLURM's step. TSR_ADDR and TSR_PORT replace that; without an
+ * address, all ranks must be on this host. Rank 0 listens there and nowhere else, unless TSR_BIND
+ * says so (0.0.0.0: at every address).
  *
- * TSR_ECONFIG: a variable is missing, is no number, is out of range, or contradicts another one. */
+ * TSR_TOKEN is the secret of the job, needed beyond this host: no launcher but ours makes one, and
+ * what else they set (job ids, names) others know, too.
+ *
+ * TSR_ECONFIG: a variable is missing, is no number, is out of range, or contradicts another one; a
+ * token is needed. The text has values, but never that of the token. */
 tsr_status tsr_launch_read(tsr_getenv_fn get, void *user, struct tsr_launch *out) TSR_MUST_USE;
 /* From the environment of the process. */
 tsr_status tsr_launch_environment(struct tsr_launch *out) TSR_MUST_USE;

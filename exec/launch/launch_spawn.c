@@ -57,7 +57,7 @@ struct job {
  * fork, since a child may not allocate. free() of the result frees the strings, too. */
 static char **environment_of(const struct job *job, uint32_t rank, const char *token)
 {
-    enum { ROOM = 128 };
+    enum { ROOM = 16 + TSR_LAUNCH_TOKEN };
     size_t n = 0;
     while (environ[n])
         n++;
@@ -70,6 +70,7 @@ static char **environment_of(const struct job *job, uint32_t rank, const char *t
         if (strncmp(environ[i], "TSR_RANK=", 9) != 0 && strncmp(environ[i], "TSR_SIZE=", 9) != 0 &&
             strncmp(environ[i], "TSR_LOCAL_RANK=", 15) != 0 &&
             strncmp(environ[i], "TSR_ADDR=", 9) != 0 && strncmp(environ[i], "TSR_PORT=", 9) != 0 &&
+            strncmp(environ[i], "TSR_BIND=", 9) != 0 &&
             strncmp(environ[i], "TSR_TOKEN=", 10) != 0 &&
             strncmp(environ[i], "TSR_LAUNCHER=", 13) != 0 &&
             strncmp(environ[i], "TSR_LISTEN_FD=", 14) != 0)
@@ -369,14 +370,12 @@ static void wait_for_all(struct job *job)
 
 /* ---- the job --------------------------------------------------------------------------------- */
 
+/* The secret of the job: it goes to the ranks in their environment, which other users cannot read.
+ */
 static tsr_status make_token(char *token, size_t bytes)
 {
-    unsigned char random[16];
-    int fd = open("/dev/urandom", O_RDONLY | O_CLOEXEC);
-    bool made = fd >= 0 && read(fd, random, sizeof random) == (ssize_t)sizeof random;
-    if (fd >= 0)
-        (void)close(fd);
-    if (!made)
+    unsigned char random[TSR_MAC_BYTES];
+    if (!tsr__random_bytes(random, sizeof random))
         return tsr_fail(TSR_EIO, "cannot read /dev/urandom");
     for (size_t i = 0; i < sizeof random; i++)
         (void)snprintf(token + 2 * i, bytes - 2 * i, "%02x", random[i]);
@@ -387,7 +386,7 @@ static tsr_status run(struct job *job)
 {
     char token[TSR_LAUNCH_TOKEN];
     TSR_TRY(make_token(token, sizeof token));
-    TSR_TRY(tsr__socket_listen(0, &job->listen_fd));
+    TSR_TRY(tsr__socket_listen("127.0.0.1", 0, &job->listen_fd));
     for (uint32_t r = 0; r < job->spawn->n; r++) {
         tsr_status status = start_child(job, r, token);
         if (status != TSR_OK) {

@@ -1,6 +1,7 @@
-/* rendezvous_server.c: the thread of rank 0 that knows all ranks: their connections, and what their
- * requests do. No client can hold it up: sockets do not block, and who does not introduce himself
- * in time is turned away.
+/* rendezvous_server.c: the thread of rank 0 that knows all ranks: their connections, and what they
+ * gather. No rank can hold it up, since sockets do not block; none can make it grow, since each has
+ * one request at a time, of bounded size, and is cut off when it does not take its answers.
+ * Strangers stay before the door (handshake.h).
  */
 #include <errno.h>
 #include <poll.h>
@@ -14,89 +15,71 @@
 #include "exec/base/word.h"
 #include "exec/rendezvous/rendezvous_wire.h"
 
-enum { TEXT = 512 };
-
-struct tsr_client {
-    int fd; /* -1: closed */
-    bool joined, left;
-    uint32_t rank;
-    struct tsr_wire_buffer in, out;
-    double deadline; /* of the hello, then of the request that waits */
-    uint8_t waits;   /* TSR_WIRE_GET, TSR_WIRE_BARRIER; else 0 */
-    int64_t wait_ms;
-    char key[TSR_WIRE_KEY + 1];
+#define NEWS_S 1.0 /* to hear the news and leave, when rank 0 has nothing else to do */
+enum {
+    TEXT = 512,
+    LOOK_MS = 20,
+    NAMED_RANKS = 8,
+    CHUNK = 4096,
+    UNREAD = 1 << 16 /* bytes of answers that a rank may leave lying, beyond what it asked for */
 };
 
-struct tsr_store_entry {
-    char *key;
-    void *value; /* NULL: not set */
-    uint32_t bytes;
-    int64_t number;
+struct member {
+    int fd; /* -1: closed */
+    bool left;
+    uint32_t rank;
+    struct tsr_wire_buffer in, out;
+    bool waits; /* in the gathering `name`, with `value` */
+    double deadline;
+    int64_t wait_ms;
+    uint32_t value_bytes;
+    char name[TSR_WIRE_KEY + 1], value[TSR_RENDEZVOUS_VALUE];
 };
 
 struct tsr_rendezvous_server {
     pthread_t thread;
     _Atomic bool stopping;
     _Atomic double stopped_at, patience_s;
-    int listen_fd;
-    uint32_t size, n_joined;
-    char token[TSR_RENDEZVOUS_TOKEN];
-    size_t n_clients, clients_cap, n_entries, entries_cap;
-    struct tsr_client **clients;
-    struct tsr_store_entry *entries;
-    struct pollfd *polls; /* [n_clients + 1] */
+    struct tsr_secret secret;
+    struct tsr_door *door;
+    uint32_t size;
+    struct member **members; /* [size]; NULL: has not come */
+    struct pollfd *polls;
     size_t polls_cap;
     tsr_status news; /* the end of the job, as told to all; OK: none */
     char news_text[TEXT];
 };
 
-/* Does what the bytes that have arrived ask for. */
-static void tsr__server_take(struct tsr_rendezvous_server *s, struct tsr_client *c);
-/* Ends what has waited too long. */
-static void tsr__server_check_deadlines(struct tsr_rendezvous_server *s);
-
-#define HELLO_S 5.0 /* to introduce oneself */
-#define NEWS_S  1.0 /* to hear the news and leave, when rank 0 has nothing else to do */
-enum { LOOK_MS = 20, STRANGERS = 64 };
-
-/* ---- clients --------------------------------------------------------------------------------- */
+/* ---- members --------------------------------------------------------------------------------- */
 
 /* Closes the connection; the rank stays known. */
-static void tsr__client_close(struct tsr_client *c)
+static void member_close(struct member *m)
 {
-    if (c->fd >= 0)
-        (void)close(c->fd);
-    c->fd = -1;
-    c->waits = 0;
-    c->out.n = 0;
+    if (m->fd >= 0)
+        (void)close(m->fd);
+    m->fd = -1;
+    m->waits = false;
+    m->out.n = m->in.n = 0;
 }
 
-static void put(struct tsr_client *c, struct tsr_wire_frame frame, const void *value)
+static void put(struct member *m, struct tsr_wire_frame frame, const void *value)
 {
-    if (c->fd >= 0 && !tsr__wire_put(&c->out, frame, "", value))
-        tsr__client_close(c);
+    if (m->fd >= 0 && !tsr__wire_put(&m->out, frame, "", value))
+        member_close(m);
 }
 
-static void tsr__client_reply(struct tsr_client *c, tsr_status status, int64_t number,
-                              const void *value, uint32_t bytes)
+static void reply(struct member *m, tsr_status status, const void *value, size_t bytes)
 {
-    c->waits = 0;
-    put(c,
-        (struct tsr_wire_frame){.op = TSR_WIRE_REPLY,
-                                .status = (uint8_t)status,
-                                .value_bytes = bytes,
-                                .number = number},
+    m->waits = false;
+    put(m,
+        (struct tsr_wire_frame){
+            .op = TSR_WIRE_REPLY, .status = (uint8_t)status, .value_bytes = (uint32_t)bytes},
         value);
 }
 
-static void tsr__client_reply_text(struct tsr_client *c, tsr_status status, const char *text)
+static void put_news(struct tsr_rendezvous_server *s, struct member *m)
 {
-    tsr__client_reply(c, status, 0, text, (uint32_t)strlen(text));
-}
-
-static void tsr__server_put_news(struct tsr_rendezvous_server *s, struct tsr_client *c)
-{
-    put(c,
+    put(m,
         (struct tsr_wire_frame){.op = TSR_WIRE_NEWS,
                                 .status = (uint8_t)s->news,
                                 .value_bytes = (uint32_t)strlen(s->news_text)},
@@ -104,95 +87,216 @@ static void tsr__server_put_news(struct tsr_rendezvous_server *s, struct tsr_cli
 }
 
 /* The end of the job, to all ranks. Only the first counts; who joins later hears it, too. */
-static void tsr__server_spread(struct tsr_rendezvous_server *s, tsr_status status, const char *text)
+static void spread(struct tsr_rendezvous_server *s, tsr_status status, const char *text)
 {
     if (s->news != TSR_OK)
         return;
     s->news = status == TSR_OK ? TSR_EPEER : status;
     (void)snprintf(s->news_text, sizeof s->news_text, "%s", text);
-    for (size_t i = 0; i < s->n_clients; i++)
-        if (s->clients[i]->joined)
-            tsr__server_put_news(s, s->clients[i]);
+    tsr__plain_text(s->news_text);
+    for (uint32_t r = 0; r < s->size; r++)
+        if (s->members[r])
+            put_news(s, s->members[r]);
 }
 
 /* The connection is at its end, for whatever reason: of a rank that has not said goodbye, a loss.
  */
-static void tsr__client_end(struct tsr_rendezvous_server *s, struct tsr_client *c)
+static void member_end(struct tsr_rendezvous_server *s, struct member *m)
 {
     char text[TEXT];
-    tsr__client_close(c);
-    if (!c->joined || c->left)
+    member_close(m);
+    if (m->left)
         return;
-    (void)snprintf(text, sizeof text, TSR_RANK_LOST, c->rank);
-    tsr__server_spread(s, TSR_EPEER, text);
+    m->left = true;
+    (void)snprintf(text, sizeof text, TSR_RANK_LOST, m->rank);
+    spread(s, TSR_EPEER, text);
 }
 
-static void accept_clients(struct tsr_rendezvous_server *s)
+/* Somebody at the door knows the secret. */
+static bool admit(void *user, const struct tsr_hello *hello, int fd, char *text)
 {
-    for (;;) {
-        int fd = tsr__socket_accept(s->listen_fd);
-        if (fd < 0)
+    struct tsr_rendezvous_server *s = user;
+    struct member *m = NULL;
+    if (hello->size != s->size)
+        (void)snprintf(text, TSR_VERDICT_TEXT, "rank %u has %u ranks in its job, rank 0 has %u",
+                       hello->rank, hello->size, s->size);
+    else if (hello->rank >= s->size)
+        (void)snprintf(text, TSR_VERDICT_TEXT, "rank %u joins; allowed: 0 to %u", hello->rank,
+                       s->size - 1);
+    else if (s->members[hello->rank])
+        (void)snprintf(text, TSR_VERDICT_TEXT, "two processes say that they are rank %u",
+                       hello->rank);
+    else if (!(m = calloc(1, sizeof *m)))
+        (void)snprintf(text, TSR_VERDICT_TEXT, "rank 0 has no memory left");
+    if (!m)
+        return false;
+    m->fd = fd;
+    m->rank = hello->rank;
+    s->members[m->rank] = m;
+    if (s->news != TSR_OK)
+        put_news(s, m);
+    return true;
+}
+
+/* ---- gathering ------------------------------------------------------------------------------- */
+
+static bool is_in(const struct member *m, const char *name)
+{
+    return m && m->waits && strcmp(m->name, name) == 0;
+}
+
+/* When all are there, each gets what all gave. */
+static void complete(struct tsr_rendezvous_server *s, const char *last)
+{
+    char name[TSR_WIRE_KEY + 1], text[TEXT];
+    (void)snprintf(name, sizeof name, "%s", last); /* `last` may be a member's, which changes */
+    for (uint32_t r = 0; r < s->size; r++)
+        if (!is_in(s->members[r], name))
             return;
-        size_t strangers = 0;
-        for (size_t i = 0; i < s->n_clients; i++)
-            strangers += !s->clients[i]->joined && s->clients[i]->fd >= 0;
-        struct tsr_client *c = strangers < s->size + STRANGERS ? calloc(1, sizeof *c) : NULL;
-        if (!c || !TSR_PUSH(s->clients, s->n_clients, s->clients_cap, c)) {
-            free(c);
-            (void)close(fd);
-            continue;
+    uint32_t bytes = s->members[0]->value_bytes;
+    char *all = malloc((size_t)bytes * s->size + 1);
+    (void)snprintf(text, sizeof text, "rank 0 has no memory left");
+    tsr_status status = all ? TSR_OK : TSR_ENOMEM;
+    for (uint32_t r = 0; r < s->size && status == TSR_OK; r++) {
+        const struct member *m = s->members[r];
+        if (m->value_bytes != bytes) {
+            (void)snprintf(text, sizeof text, "'%s': rank %u gives %u bytes, rank 0 %u", name, r,
+                           m->value_bytes, bytes);
+            status = TSR_EDEFECT;
+        } else if (bytes) {
+            memcpy(all + (size_t)r * bytes, m->value, bytes);
         }
-        c->fd = fd;
-        c->deadline = tsr__now() + HELLO_S;
+    }
+    for (uint32_t r = 0; r < s->size; r++)
+        reply(s->members[r], status, status == TSR_OK ? all : text,
+              status == TSR_OK ? (size_t)bytes * s->size : strlen(text));
+    free(all);
+}
+
+static void take_gather(struct tsr_rendezvous_server *s, struct member *m,
+                        const struct tsr_wire_frame *frame, const char *key, const char *value)
+{
+    if (m->waits) { /* for one answer at a time */
+        member_end(s, m);
+        return;
+    }
+    m->waits = true;
+    m->wait_ms = frame->number;
+    m->deadline = tsr__now() + (double)frame->number * 1e-3;
+    m->value_bytes = frame->value_bytes;
+    memcpy(m->value, value, frame->value_bytes);
+    (void)snprintf(m->name, sizeof m->name, "%.*s", (int)frame->key_bytes, key);
+    tsr__plain_text(m->name);
+    complete(s, m->name);
+}
+
+/* ---- bytes in and out ------------------------------------------------------------------------ */
+
+static void take_frame(struct tsr_rendezvous_server *s, struct member *m,
+                       const struct tsr_wire_frame *frame, const char *key)
+{
+    char text[TEXT];
+    const char *value = key + frame->key_bytes;
+    switch (frame->op) {
+    case TSR_WIRE_GATHER:
+        take_gather(s, m, frame, key, value);
+        break;
+    case TSR_WIRE_NEWS:
+        (void)snprintf(text, sizeof text, "%.*s", (int)frame->value_bytes, value);
+        spread(s, frame->status <= TSR_EPEER ? (tsr_status)frame->status : TSR_EPEER, text);
+        break;
+    case TSR_WIRE_BYE:
+        m->left = true;
+        member_close(m);
+        break;
+    default:
+        member_end(s, m);
+    }
+}
+
+static void member_read(struct tsr_rendezvous_server *s, struct member *m)
+{
+    char chunk[CHUNK];
+    ssize_t n = recv(m->fd, chunk, sizeof chunk, 0);
+    if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR))
+        return;
+    if (n <= 0 || !tsr__wire_append(&m->in, chunk, (size_t)n)) {
+        member_end(s, m);
+        return;
+    }
+    struct tsr_wire_frame frame;
+    long bytes;
+    while (m->fd >= 0 && (bytes = tsr__wire_complete(&m->in, &frame)) != 0) {
+        if (bytes < 0) {
+            member_end(s, m);
+            return;
+        }
+        take_frame(s, m, &frame, m->in.data + sizeof frame);
+        if (m->fd >= 0)
+            tsr__wire_drop(&m->in, (size_t)bytes);
+    }
+}
+
+static void member_write(struct tsr_rendezvous_server *s, struct member *m)
+{
+    if (m->fd < 0 || m->out.n == 0)
+        return;
+    ssize_t n = send(m->fd, m->out.data, m->out.n, MSG_NOSIGNAL);
+    if (n > 0)
+        tsr__wire_drop(&m->out, (size_t)n);
+    else if (n < 0 && errno != EAGAIN && errno != EWOULDBLOCK && errno != EINTR)
+        member_end(s, m);
+    if (m->out.n > (size_t)s->size * TSR_RENDEZVOUS_VALUE + UNREAD)
+        member_end(s, m);
+}
+
+/* ---- time ------------------------------------------------------------------------------------ */
+
+/* "rank 3", "ranks 3, 5 and 7 more": who is not in the gathering. */
+static void name_missing(const struct tsr_rendezvous_server *s, const char *name, char *text)
+{
+    uint32_t n = 0, named = 0;
+    size_t at = 0;
+    char ranks[TEXT / 2] = "";
+    for (uint32_t r = 0; r < s->size; r++) {
+        if (is_in(s->members[r], name) || n++ >= NAMED_RANKS)
+            continue;
+        at += (size_t)snprintf(ranks + at, sizeof ranks - at, "%s%u", named++ ? ", " : "", r);
+    }
+    if (n > named)
+        (void)snprintf(text, TEXT, "ranks %s and %u more", ranks, n - named);
+    else
+        (void)snprintf(text, TEXT, "rank%s %s", n > 1 ? "s" : "", ranks);
+}
+
+static void time_out(struct tsr_rendezvous_server *s, const struct member *m)
+{
+    char text[TEXT * 2], missing[TEXT], name[sizeof m->name];
+    double seconds = (double)m->wait_ms * 1e-3;
+    memcpy(name, m->name, sizeof name);
+    name_missing(s, name, missing);
+    if (name[0])
+        (void)snprintf(text, sizeof text, "%s did not come to '%s' within %g s", missing, name,
+                       seconds);
+    else
+        (void)snprintf(text, sizeof text, "%s did not join within %g s", missing, seconds);
+    spread(s, TSR_EPEER, text);
+    for (uint32_t r = 0; r < s->size; r++)
+        if (is_in(s->members[r], name))
+            s->members[r]->waits = false; /* the news is the answer */
+}
+
+static void check_deadlines(struct tsr_rendezvous_server *s)
+{
+    double now = tsr__now();
+    for (uint32_t r = 0; r < s->size; r++) {
+        const struct member *m = s->members[r];
+        if (m && m->waits && now >= m->deadline)
+            time_out(s, m);
     }
 }
 
 /* ---- the thread ------------------------------------------------------------------------------ */
-
-static void client_read(struct tsr_rendezvous_server *s, struct tsr_client *c)
-{
-    char chunk[16384];
-    for (int i = 0; i < 64 && c->fd >= 0; i++) {
-        ssize_t n = recv(c->fd, chunk, sizeof chunk, 0);
-        if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR))
-            return;
-        if (n <= 0 || !tsr__wire_append(&c->in, chunk, (size_t)n)) {
-            tsr__client_end(s, c);
-            return;
-        }
-        tsr__server_take(s, c);
-    }
-}
-
-static void client_write(struct tsr_rendezvous_server *s, struct tsr_client *c)
-{
-    if (c->fd < 0 || c->out.n == 0)
-        return;
-    ssize_t n = send(c->fd, c->out.data, c->out.n, MSG_NOSIGNAL);
-    if (n > 0)
-        tsr__wire_drop(&c->out, (size_t)n);
-    else if (n < 0 && errno != EAGAIN && errno != EWOULDBLOCK && errno != EINTR)
-        tsr__client_end(s, c);
-    if (c->out.n == 0 && !c->joined && c->left) /* was turned away */
-        tsr__client_close(c);
-}
-
-/* Forgets strangers who have gone. Ranks stay known. */
-static void forget(struct tsr_rendezvous_server *s)
-{
-    size_t n = 0;
-    for (size_t i = 0; i < s->n_clients; i++) {
-        struct tsr_client *c = s->clients[i];
-        if (c->joined || c->fd >= 0) {
-            s->clients[n++] = c;
-            continue;
-        }
-        free(c->in.data);
-        free(c->out.data);
-        free(c);
-    }
-    s->n_clients = n;
-}
 
 static bool is_over(const struct tsr_rendezvous_server *s)
 {
@@ -201,80 +305,93 @@ static bool is_over(const struct tsr_rendezvous_server *s)
     double patience = atomic_load(&s->patience_s);
     if (s->news != TSR_OK && patience > NEWS_S) /* they have heard it by then */
         patience = NEWS_S;
-    for (size_t i = 0; i < s->n_clients; i++)
-        if (s->clients[i]->joined && s->clients[i]->fd >= 0)
+    for (uint32_t r = 0; r < s->size; r++)
+        if (s->members[r] && s->members[r]->fd >= 0)
             return tsr__now() - atomic_load(&s->stopped_at) > patience;
     return true;
 }
 
+/* False: nothing has happened. The members come first, then the door. */
 static bool poll_all(struct tsr_rendezvous_server *s)
 {
-    if (s->n_clients + 1 > s->polls_cap) {
-        size_t cap = (s->n_clients + 1) * 2;
-        struct pollfd *grown = realloc(s->polls, cap * sizeof *grown);
+    size_t wanted = s->size + tsr__door_polls(s->door, NULL, 0);
+    if (wanted > s->polls_cap) {
+        struct pollfd *grown = realloc(s->polls, wanted * 2 * sizeof *grown);
         if (!grown)
             return false;
         s->polls = grown;
-        s->polls_cap = cap;
+        s->polls_cap = wanted * 2;
     }
-    s->polls[0] = (struct pollfd){.fd = s->listen_fd, .events = POLLIN};
-    for (size_t i = 0; i < s->n_clients; i++) {
-        const struct tsr_client *c = s->clients[i];
-        s->polls[i + 1] =
-            (struct pollfd){.fd = c->fd, .events = (short)(c->out.n ? POLLIN | POLLOUT : POLLIN)};
+    for (uint32_t r = 0; r < s->size; r++) {
+        const struct member *m = s->members[r];
+        s->polls[r] = (struct pollfd){.fd = m ? m->fd : -1,
+                                      .events = (short)(m && m->out.n ? POLLIN | POLLOUT : POLLIN)};
     }
-    return poll(s->polls, s->n_clients + 1, LOOK_MS) > 0;
+    (void)tsr__door_polls(s->door, s->polls + s->size, s->polls_cap - s->size);
+    if (poll(s->polls, wanted, LOOK_MS) >= 0)
+        return true;
+    (void)poll(NULL, 0, errno == EINTR ? 0 : LOOK_MS);
+    return false;
 }
 
 static void *server_main(void *arg)
 {
     struct tsr_rendezvous_server *s = arg;
     while (!is_over(s)) {
-        size_t n = s->n_clients;
-        bool any = poll_all(s);
-        for (size_t i = 0; any && i < n; i++)
-            if (s->polls[i + 1].revents && s->clients[i]->fd >= 0)
-                client_read(s, s->clients[i]);
-        if (any && s->polls[0].revents)
-            accept_clients(s);
-        tsr__server_check_deadlines(s);
-        for (size_t i = 0; i < s->n_clients; i++)
-            client_write(s, s->clients[i]);
-        forget(s);
+        if (poll_all(s)) {
+            for (uint32_t r = 0; r < s->size; r++)
+                if (s->polls[r].revents && s->members[r]->fd >= 0)
+                    member_read(s, s->members[r]);
+            tsr__door_work(s->door, s->polls + s->size);
+        }
+        check_deadlines(s);
+        for (uint32_t r = 0; r < s->size; r++)
+            if (s->members[r])
+                member_write(s, s->members[r]);
     }
     return NULL;
 }
 
 static void server_free(struct tsr_rendezvous_server *s)
 {
-    for (size_t i = 0; i < s->n_clients; i++) {
-        tsr__client_close(s->clients[i]);
-        free(s->clients[i]->in.data);
-        free(s->clients[i]->out.data);
-        free(s->clients[i]);
-    }
-    for (size_t i = 0; i < s->n_entries; i++) {
-        free(s->entries[i].key);
-        free(s->entries[i].value);
-    }
-    free(s->clients);
-    free(s->entries);
+    for (uint32_t r = 0; s->members && r < s->size; r++)
+        if (s->members[r]) {
+            member_close(s->members[r]);
+            free(s->members[r]->in.data);
+            free(s->members[r]->out.data);
+            free(s->members[r]);
+        }
+    tsr__door_close(s->door);
+    free(s->members);
     free(s->polls);
-    (void)close(s->listen_fd);
     free(s);
 }
 
-tsr_status tsr__server_start(int listen_fd, uint32_t size, const char *token,
+tsr_status tsr__server_start(const struct tsr_server_config *config,
                              struct tsr_rendezvous_server **out)
 {
     struct tsr_rendezvous_server *s = calloc(1, sizeof *s);
-    if (!s) {
-        (void)close(listen_fd);
+    if (s)
+        s->members = calloc(config->size, sizeof *s->members);
+    if (!s || !s->members) {
+        free(s);
+        (void)close(config->listen_fd);
         return tsr_no_memory("the rendezvous");
     }
-    s->listen_fd = listen_fd;
-    s->size = size;
-    (void)snprintf(s->token, sizeof s->token, "%s", token);
+    s->size = config->size;
+    s->secret = *config->secret;
+    const struct tsr_door_config door = {.listen_fd = config->listen_fd,
+                                         .is_local = config->is_local,
+                                         .purpose = TSR_TO_MEET,
+                                         .expected = config->size,
+                                         .secret = &s->secret,
+                                         .admit = admit,
+                                         .user = s};
+    tsr_status status = tsr__door_open(&door, &s->door);
+    if (status != TSR_OK) {
+        server_free(s);
+        return status;
+    }
     int error = pthread_create(&s->thread, NULL, server_main, s);
     if (error) {
         server_free(s);
@@ -291,250 +408,4 @@ void tsr__server_stop(struct tsr_rendezvous_server *s, double seconds)
     atomic_store(&s->stopping, true);
     (void)pthread_join(s->thread, NULL);
     server_free(s);
-}
-
-enum { NAMED_RANKS = 8 };
-
-/* ---- hello ----------------------------------------------------------------------------------- */
-
-static bool is_taken(const struct tsr_rendezvous_server *s, uint32_t rank)
-{
-    for (size_t i = 0; i < s->n_clients; i++)
-        if (s->clients[i]->joined && s->clients[i]->rank == rank)
-            return true;
-    return false;
-}
-
-/* True, or a text for the one who is turned away. */
-static bool may_join(const struct tsr_rendezvous_server *s, const struct tsr_wire_hello *hello,
-                     char *text)
-{
-    if (hello->version != TSR_WIRE_VERSION)
-        (void)snprintf(text, TEXT, "rank 0 speaks version %d of the rendezvous, this program %u",
-                       TSR_WIRE_VERSION, hello->version);
-    else if (memcmp(hello->token, s->token, sizeof s->token) != 0)
-        (void)snprintf(text, TEXT, "rank 0 is of another job: its TSR_TOKEN is not this one's");
-    else if (hello->size != s->size)
-        (void)snprintf(text, TEXT, "rank %u has %u ranks in its job, rank 0 has %u", hello->rank,
-                       hello->size, s->size);
-    else if (hello->rank >= s->size)
-        (void)snprintf(text, TEXT, "rank %u joins; allowed: 0 to %u", hello->rank, s->size - 1);
-    else if (is_taken(s, hello->rank))
-        (void)snprintf(text, TEXT, "two processes say that they are rank %u", hello->rank);
-    else
-        return true;
-    return false;
-}
-
-/* False: the connection was closed, or more bytes are needed. */
-static bool take_hello(struct tsr_rendezvous_server *s, struct tsr_client *c)
-{
-    struct tsr_wire_hello hello;
-    char text[TEXT] = "";
-    uint32_t magic = 0;
-    if (c->in.n >= sizeof magic)
-        memcpy(&magic, c->in.data, sizeof magic);
-    if (c->in.n >= sizeof magic && magic != TSR_WIRE_MAGIC)
-        tsr__client_close(c);
-    if (c->fd < 0 || c->in.n < sizeof hello)
-        return false;
-    memcpy(&hello, c->in.data, sizeof hello);
-    tsr__wire_drop(&c->in, sizeof hello);
-    if (!may_join(s, &hello, text)) {
-        tsr__client_reply_text(c, TSR_ECONFIG, text);
-        c->left = true; /* closed when this is on its way, or when it has taken too long */
-        return false;
-    }
-    c->joined = true;
-    c->rank = hello.rank;
-    s->n_joined++;
-    tsr__client_reply_text(c, TSR_OK, "");
-    if (s->news != TSR_OK)
-        tsr__server_put_news(s, c);
-    return true;
-}
-
-/* ---- requests -------------------------------------------------------------------------------- */
-
-static struct tsr_store_entry *entry_of(struct tsr_rendezvous_server *s, const char *key)
-{
-    for (size_t i = 0; i < s->n_entries; i++)
-        if (strcmp(s->entries[i].key, key) == 0)
-            return &s->entries[i];
-    struct tsr_store_entry e = {.key = malloc(strlen(key) + 1)};
-    if (!e.key)
-        return NULL;
-    (void)strcpy(e.key, key);
-    if (TSR_PUSH(s->entries, s->n_entries, s->entries_cap, e))
-        return &s->entries[s->n_entries - 1];
-    free(e.key);
-    return NULL;
-}
-
-static void set(struct tsr_rendezvous_server *s, struct tsr_client *c, struct tsr_store_entry *e,
-                const void *value, uint32_t bytes)
-{
-    void *copy = malloc(bytes + 1u);
-    if (!copy) {
-        tsr__client_reply_text(c, TSR_ENOMEM, "rank 0 has no memory left");
-        return;
-    }
-    memcpy(copy, value, bytes);
-    free(e->value);
-    e->value = copy;
-    e->bytes = bytes;
-    tsr__client_reply_text(c, TSR_OK, "");
-    for (size_t i = 0; i < s->n_clients; i++) {
-        struct tsr_client *other = s->clients[i];
-        if (other->waits == TSR_WIRE_GET && strcmp(other->key, e->key) == 0)
-            tsr__client_reply(other, TSR_OK, 0, e->value, e->bytes);
-    }
-}
-
-static void start_waiting(struct tsr_client *c, const struct tsr_wire_frame *frame, const char *key)
-{
-    c->waits = frame->op;
-    c->wait_ms = frame->number;
-    c->deadline = tsr__now() + (double)frame->number * 1e-3;
-    (void)snprintf(c->key, sizeof c->key, "%s", key);
-}
-
-static bool is_in_barrier(const struct tsr_client *c, const char *name)
-{
-    return c->waits == TSR_WIRE_BARRIER && strcmp(c->key, name) == 0;
-}
-
-static void open_barrier(struct tsr_rendezvous_server *s, const char *name)
-{
-    uint32_t n = 0;
-    for (size_t i = 0; i < s->n_clients; i++)
-        n += is_in_barrier(s->clients[i], name);
-    for (size_t i = 0; n == s->size && i < s->n_clients; i++)
-        if (is_in_barrier(s->clients[i], name))
-            tsr__client_reply_text(s->clients[i], TSR_OK, "");
-}
-
-static void take_frame(struct tsr_rendezvous_server *s, struct tsr_client *c,
-                       const struct tsr_wire_frame *frame, const char *key, const char *value)
-{
-    struct tsr_store_entry *e = NULL;
-    if (frame->op == TSR_WIRE_SET || frame->op == TSR_WIRE_GET || frame->op == TSR_WIRE_ADD) {
-        e = entry_of(s, key);
-        if (!e) {
-            tsr__client_reply_text(c, TSR_ENOMEM, "rank 0 has no memory left");
-            return;
-        }
-    }
-    switch (frame->op) {
-    case TSR_WIRE_SET:
-        set(s, c, e, value, frame->value_bytes);
-        break;
-    case TSR_WIRE_ADD:
-        e->number = (int64_t)((uint64_t)e->number + (uint64_t)frame->number);
-        tsr__client_reply(c, TSR_OK, e->number, NULL, 0);
-        break;
-    case TSR_WIRE_GET:
-        if (e->value)
-            tsr__client_reply(c, TSR_OK, 0, e->value, e->bytes);
-        else
-            start_waiting(c, frame, key);
-        break;
-    case TSR_WIRE_BARRIER:
-        start_waiting(c, frame, key);
-        open_barrier(s, c->key);
-        break;
-    case TSR_WIRE_NEWS: {
-        char text[TEXT];
-        (void)snprintf(text, sizeof text, "%.*s", (int)frame->value_bytes, value);
-        tsr__server_spread(s, frame->status <= TSR_EPEER ? (tsr_status)frame->status : TSR_EPEER,
-                           text);
-        break;
-    }
-    case TSR_WIRE_BYE:
-        c->left = true;
-        tsr__client_close(c);
-        break;
-    default:
-        tsr__client_end(s, c);
-    }
-}
-
-static void tsr__server_take(struct tsr_rendezvous_server *s, struct tsr_client *c)
-{
-    if (!c->joined && !take_hello(s, c))
-        return;
-    struct tsr_wire_frame frame;
-    long bytes;
-    while (c->fd >= 0 && (bytes = tsr__wire_complete(&c->in, &frame)) != 0) {
-        char key[TSR_WIRE_KEY + 1];
-        if (bytes < 0) {
-            tsr__client_end(s, c);
-            return;
-        }
-        const char *at = c->in.data + sizeof frame;
-        memcpy(key, at, frame.key_bytes);
-        key[frame.key_bytes] = '\0';
-        take_frame(s, c, &frame, key, at + frame.key_bytes);
-        tsr__wire_drop(&c->in, (size_t)bytes);
-    }
-}
-
-/* ---- time ------------------------------------------------------------------------------------ */
-
-/* "rank 3", "ranks 3, 5 and 7 more": who is not in the barrier. */
-static void name_missing(const struct tsr_rendezvous_server *s, const char *barrier, char *text)
-{
-    uint32_t n = 0, named = 0;
-    size_t at = 0;
-    char ranks[TEXT / 2] = "";
-    for (uint32_t r = 0; r < s->size; r++) {
-        bool is_there = false;
-        for (size_t i = 0; i < s->n_clients && !is_there; i++)
-            is_there = s->clients[i]->joined && s->clients[i]->rank == r &&
-                       is_in_barrier(s->clients[i], barrier);
-        if (is_there || n++ >= NAMED_RANKS)
-            continue;
-        at += (size_t)snprintf(ranks + at, sizeof ranks - at, "%s%u", named++ ? ", " : "", r);
-    }
-    if (n > named)
-        (void)snprintf(text, TEXT, "ranks %s and %u more", ranks, n - named);
-    else
-        (void)snprintf(text, TEXT, "rank%s %s", n > 1 ? "s" : "", ranks);
-}
-
-static void time_out(struct tsr_rendezvous_server *s, struct tsr_client *c)
-{
-    char text[TEXT * 2], missing[TEXT];
-    double seconds = (double)c->wait_ms * 1e-3;
-    if (c->waits == TSR_WIRE_GET) {
-        (void)snprintf(text, sizeof text, "nobody set '%s' within %g s", c->key, seconds);
-        tsr__client_reply_text(c, TSR_EPEER, text);
-        return;
-    }
-    char name[sizeof c->key];
-    memcpy(name, c->key, sizeof name);
-    name_missing(s, name, missing);
-    if (name[0])
-        (void)snprintf(text, sizeof text, "%s did not come to the barrier '%s' within %g s",
-                       missing, name, seconds);
-    else
-        (void)snprintf(text, sizeof text, "%s did not join within %g s", missing, seconds);
-    tsr__server_spread(s, TSR_EPEER, text);
-    for (size_t i = 0; i < s->n_clients; i++)
-        if (is_in_barrier(s->clients[i], name))
-            s->clients[i]->waits = 0; /* the news is the answer */
-}
-
-static void tsr__server_check_deadlines(struct tsr_rendezvous_server *s)
-{
-    double now = tsr__now();
-    for (size_t i = 0; i < s->n_clients; i++) {
-        struct tsr_client *c = s->clients[i];
-        if (c->fd < 0 || now < c->deadline)
-            continue;
-        if (!c->joined)
-            tsr__client_close(c);
-        else if (c->waits)
-            time_out(s, c);
-    }
 }

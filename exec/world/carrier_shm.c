@@ -3,11 +3,12 @@
  * For every pair of processes and direction there is a ring of bytes with one writer and one
  * reader: the writer moves the head, the reader the tail. A writer rings the reader's bell; a
  * reader that made room rings the ring's own. The first rank of a host makes the memory (a file
- * without a name); the others open it through /proc.
+ * without a name, sealed in its size) and hands it to the others over a Unix socket.
  */
 #include "exec/world/carriers.h"
 
 #include "exec/base/word.h"
+#include "exec/world/shm_share.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -15,7 +16,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
 #define LOOK_S 0.02 /* how often a sleeper looks whether the world has failed */
@@ -60,7 +60,8 @@ static bool write_ring(struct tsr_shm *shm, uint32_t to, const char *data, uint6
     uint64_t head = atomic_load_explicit(&ring->head, memory_order_relaxed);
     while (bytes) {
         uint32_t room_before = tsr__word_get(&ring->room);
-        uint64_t room = RING - (head - atomic_load_explicit(&ring->tail, memory_order_acquire));
+        uint64_t used = head - atomic_load_explicit(&ring->tail, memory_order_acquire);
+        uint64_t room = used <= RING ? RING - used : 0; /* more: the other side is broken */
         if (room == 0) {
             if (tsr__aborted(&shm->carrier->abort) || tsr__now() >= deadline)
                 return false;
@@ -93,6 +94,12 @@ bool tsr__shm_send(struct tsr_shm *shm, uint32_t to, const struct tsr_mail_heade
 
 /* ---- receiving ------------------------------------------------------------------------------- */
 
+static void ring_fails(struct tsr_shm *shm, tsr_status status)
+{
+    tsr__carrier_fail(shm->carrier, status, tsr_error_text(), true);
+    atomic_store(&shm->stopping, true);
+}
+
 /* False: nothing is there. */
 static bool read_ring(struct tsr_shm *shm, uint32_t from)
 {
@@ -103,6 +110,11 @@ static bool read_ring(struct tsr_shm *shm, uint32_t from)
         return false;
     while (there) {
         size_t room;
+        if (there > RING) {
+            ring_fails(shm, tsr_fail(TSR_EPEER, "rank %u has broken its ring in shared memory",
+                                     shm->ranks[from]));
+            return false;
+        }
         void *target = tsr__mail_stream_target(&shm->streams[from], &room);
         uint64_t at = tail % RING;
         size_t n = (size_t)tsr_min_u64(tsr_min_u64(there, RING - at), room);
@@ -112,8 +124,7 @@ static bool read_ring(struct tsr_shm *shm, uint32_t from)
         tsr_status status = tsr__mail_stream_advance(&shm->streams[from], shm->ranks[from], n,
                                                      &shm->carrier->boxes);
         if (status != TSR_OK) {
-            tsr__carrier_fail(shm->carrier, status, tsr_error_text(), true);
-            atomic_store(&shm->stopping, true);
+            ring_fails(shm, status);
             return false;
         }
     }
@@ -167,51 +178,8 @@ uint64_t tsr__shm_host(void)
     uint64_t hash = tsr_hash_bytes(TSR_HASH_INIT, name, strlen(name));
     hash = hash_file(hash, "/proc/sys/kernel/random/boot_id");
     hash = hash_link(hash, "/proc/self/ns/pid");
+    hash = hash_link(hash, "/proc/self/ns/net"); /* that of Unix sockets without a file */
     return tsr_hash_u64(hash, (uint64_t)getuid());
-}
-
-/* A descriptor of memory without a name; -1 with errno. */
-static int make_memory(size_t bytes)
-{
-#if defined(__linux__) && defined(SYS_memfd_create)
-    int fd = (int)syscall(SYS_memfd_create, "tessera", 1u /* MFD_CLOEXEC */);
-    if (fd >= 0 && ftruncate(fd, (off_t)bytes) != 0) {
-        int error = errno;
-        (void)close(fd);
-        errno = error;
-        return -1;
-    }
-    return fd;
-#else
-    (void)bytes;
-    errno = ENOSYS;
-    return -1;
-#endif
-}
-
-/* Where the first rank of a host has the memory. */
-struct memory_place {
-    int64_t pid;
-    int32_t fd, failed; /* failed: errno */
-};
-
-static tsr_status share(struct tsr_shm *shm, struct tsr_rendezvous *rendezvous, int *fd, int *error)
-{
-    char key[32], path[64];
-    struct memory_place place = {.pid = getpid()};
-    (void)snprintf(key, sizeof key, "shm/%u", shm->ranks[0]);
-    if (shm->me == 0) {
-        *fd = make_memory(shm->bytes);
-        *error = place.failed = *fd < 0 ? errno : 0;
-        place.fd = *fd;
-        return tsr_rendezvous_set(rendezvous, key, &place, sizeof place);
-    }
-    TSR_TRY(tsr_rendezvous_get(rendezvous, key, &place, sizeof place));
-    (void)snprintf(path, sizeof path, "/proc/%lld/fd/%d", (long long)place.pid, (int)place.fd);
-    *error = place.failed;
-    if (*error == 0 && (*fd = open(path, O_RDWR | O_CLOEXEC)) < 0)
-        *error = errno;
-    return TSR_OK;
 }
 
 static int map(struct tsr_shm *shm, int fd)
@@ -225,14 +193,18 @@ static int map(struct tsr_shm *shm, int fd)
 }
 
 /* All ranks say whether they could; *all: nobody could not. */
-static tsr_status agree(struct tsr_rendezvous *rendezvous, int error, bool *all)
+static tsr_status agree(struct tsr_rendezvous *rendezvous, uint32_t size, int error, bool *all)
 {
-    int64_t failed;
-    TSR_TRY(tsr_rendezvous_add(rendezvous, "shm/failed", error != 0, &failed));
-    TSR_TRY(tsr_rendezvous_barrier(rendezvous, "shm"));
-    TSR_TRY(tsr_rendezvous_add(rendezvous, "shm/failed", 0, &failed));
-    *all = failed == 0;
-    return TSR_OK;
+    int32_t mine = error, *theirs = calloc(size, sizeof *theirs);
+    if (!theirs)
+        return tsr_no_memory(NULL);
+    tsr_status status =
+        tsr_rendezvous_gather(rendezvous, "shared memory", &mine, sizeof mine, theirs);
+    *all = status == TSR_OK;
+    for (uint32_t r = 0; r < size && *all; r++)
+        *all = theirs[r] == 0;
+    free(theirs);
+    return status;
 }
 
 static bool make_tables(struct tsr_shm *shm, const struct tsr_shm_config *config)
@@ -261,15 +233,16 @@ static tsr_status start(struct tsr_shm *shm, const struct tsr_shm_config *config
                         size_t why_bytes, bool *all)
 {
     int fd = -1, error = 0;
+    struct tsr_shm_giver *giver = NULL;
     if (!make_tables(shm, config))
         return tsr_no_memory(NULL);
     tsr_status status;
-    if (shm->n > 1)
-        TSR_GOTO(end, share(shm, config->rendezvous, &fd, &error));
+    TSR_GOTO(end, tsr__shm_share(config, shm->ranks[0], shm->n, shm->bytes, &fd, &giver, &error));
     if (fd >= 0)
         error = map(shm, fd);
-    status = agree(config->rendezvous, error, all);
+    status = agree(config->rendezvous, config->size, error, all);
 end:
+    tsr__shm_give_no_more(giver);
     if (error)
         (void)snprintf(why, why_bytes, "%s", strerror(error));
     if (fd >= 0)

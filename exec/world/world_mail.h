@@ -6,6 +6,7 @@
 #define TSR_EXEC_WORLD_MAIL_H
 
 #include <pthread.h>
+#include <stdatomic.h>
 
 #include "exec/world/collective.h"
 
@@ -26,6 +27,8 @@ struct tsr_mail_header {
     struct tsr_signature sig;
 };
 #define TSR_MAIL_MAGIC UINT32_C(0x4c4d5354) /* "TSML" */
+/* Not mail, but the end of the job: `index` is the status, and a text follows. */
+#define TSR_NEWS_MAGIC UINT32_C(0x574e5354) /* "TSNW" */
 
 struct tsr_mail {
     _Alignas(16) struct tsr_mail *next;
@@ -44,13 +47,23 @@ struct tsr_mail_box {
     pthread_cond_t arrived;
     struct tsr_mail *first, **last;
 };
+/* Mail that nobody has taken yet is bounded: by the memory of the host, and in number. A rank in
+ * order is never far ahead of the others; one that floods is named. */
 struct tsr_mail_boxes {
     struct tsr_mail_box box[TSR_MAIL_BOXES];
+    uint64_t most_bytes, most; /* of all mail that waits */
+    _Atomic uint64_t bytes, n;
 };
 
 /* TSR_ENOMEM when the system has no locks left; nothing to undo then. */
 tsr_status tsr__mail_boxes_init(struct tsr_mail_boxes *boxes);
 void tsr__mail_boxes_fini(struct tsr_mail_boxes *boxes); /* frees what nobody took */
+/* The oldest mail that agrees with `want` in from, comm_id, sequence, phase and index; the caller
+ * frees it. NULL: the deadline passed, or the world has failed. */
+struct tsr_mail *tsr__mail_take(struct tsr_mail_boxes *boxes, const struct tsr_mail_header *want,
+                                double deadline, struct tsr_abort *abort);
+/* Wakes all who wait, so that they see the failure. */
+void tsr__mail_wake(struct tsr_mail_boxes *boxes);
 
 /* Mail that arrives in pieces from one sender: the next bytes belong at `target`. */
 struct tsr_mail_stream {
@@ -61,7 +74,7 @@ struct tsr_mail_stream {
 /* Where to put the next bytes, and how many at most (> 0). */
 void *tsr__mail_stream_target(struct tsr_mail_stream *stream, size_t *room);
 /* `n` of them are there: complete mail is put into its box. TSR_EPEER: no mail of rank
- * `from`; TSR_ENOMEM. */
+ * `from`, or more of it than may wait; TSR_ENOMEM; what the rank says, if it is news. */
 tsr_status tsr__mail_stream_advance(struct tsr_mail_stream *stream, uint32_t from, size_t n,
                                     struct tsr_mail_boxes *boxes);
 void tsr__mail_stream_fini(struct tsr_mail_stream *stream);

@@ -1,6 +1,7 @@
 /* world_process.c: a world of processes that met through the rendezvous. Those of one host talk
  * through shared memory, the others over TCP. The connections of the rendezvous stay open: they
- * tell when a process is gone.
+ * tell when a process is gone. Where the rendezvous is the launcher's, which has none, every rank
+ * has a connection to rank 0 for that.
  */
 #include "exec/launch/launch.h"
 #include "exec/world/world.h"
@@ -17,8 +18,9 @@
 struct process_carrier {
     struct tsr_carrier base;
     struct tsr_rendezvous *rendezvous;
-    struct tsr_shm *shm; /* NULL: none */
-    struct tsr_tcp *tcp; /* NULL: none */
+    struct tsr_shm *shm;   /* NULL: none */
+    struct tsr_tcp *tcp;   /* NULL: none */
+    struct tsr_tcp *watch; /* NULL: the rendezvous does it */
     uint32_t size;
     bool *is_local, *is_remote; /* [size]: the way to a rank */
     _Atomic bool stopping;
@@ -36,7 +38,11 @@ static bool process_send(struct tsr_carrier *carrier, uint32_t to,
 
 static void process_tell(struct tsr_carrier *carrier, tsr_status status, const char *text)
 {
-    tsr_rendezvous_tell(((struct process_carrier *)carrier)->rendezvous, status, text);
+    struct process_carrier *p = (struct process_carrier *)carrier;
+    if (p->watch)
+        tsr__tcp_tell(p->watch, status, text);
+    else
+        tsr_rendezvous_tell(p->rendezvous, status, text);
 }
 
 /* Hears that a rank is lost or gave up. */
@@ -69,9 +75,12 @@ static void process_destroy(struct tsr_carrier *carrier, bool in_order)
     stop_watching(p);
     if (p->tcp)
         tsr__tcp_finish(p->tcp);
+    if (p->watch)
+        tsr__tcp_finish(p->watch);
     if (in_order)
         (void)!tsr_rendezvous_barrier(p->rendezvous, "end"); /* a failure changes nothing now */
     tsr__tcp_close(p->tcp);
+    tsr__tcp_close(p->watch);
     tsr__shm_close(p->shm);
     tsr_rendezvous_close(p->rendezvous);
     tsr__mail_boxes_fini(&p->base.boxes);
@@ -86,17 +95,16 @@ static const struct tsr_carrier_ops process_ops = {
 /* Finds out who is on this host. */
 static tsr_status find_neighbours(struct process_carrier *p, uint32_t rank, uint64_t host)
 {
-    char key[32];
-    (void)snprintf(key, sizeof key, "host/%u", rank);
-    TSR_TRY(tsr_rendezvous_set(p->rendezvous, key, &host, sizeof host));
-    for (uint32_t r = 0; r < p->size; r++) {
-        uint64_t theirs;
-        (void)snprintf(key, sizeof key, "host/%u", r);
-        TSR_TRY(tsr_rendezvous_get(p->rendezvous, key, &theirs, sizeof theirs));
-        p->is_local[r] = r != rank && theirs == host;
-        p->is_remote[r] = r != rank && theirs != host;
+    uint64_t *hosts = calloc(p->size, sizeof *hosts);
+    if (!hosts)
+        return tsr_no_memory(NULL);
+    tsr_status status = tsr_rendezvous_gather(p->rendezvous, "hosts", &host, sizeof host, hosts);
+    for (uint32_t r = 0; r < p->size && status == TSR_OK; r++) {
+        p->is_local[r] = r != rank && hosts[r] == host;
+        p->is_remote[r] = r != rank && hosts[r] != host;
     }
-    return TSR_OK;
+    free(hosts);
+    return status;
 }
 
 static void all_remote(struct process_carrier *p, uint32_t rank)
@@ -116,13 +124,14 @@ static bool any(const bool *flags, uint32_t n)
 }
 
 static tsr_status connect_shm(struct process_carrier *p, const struct tsr_launch *launch,
-                              bool is_forced)
+                              double timeout_s, bool is_forced)
 {
     const struct tsr_shm_config config = {.carrier = &p->base,
                                           .rendezvous = p->rendezvous,
                                           .rank = launch->rank,
                                           .size = launch->size,
-                                          .is_peer = p->is_local};
+                                          .is_peer = p->is_local,
+                                          .timeout_s = timeout_s};
     char why[160];
     if (is_forced && any(p->is_remote, p->size))
         return tsr_fail(TSR_ECONFIG,
@@ -139,6 +148,21 @@ static tsr_status connect_shm(struct process_carrier *p, const struct tsr_launch
     return TSR_OK;
 }
 
+/* Every rank has a connection to rank 0. */
+static tsr_status connect_watch(struct process_carrier *p, struct tsr_tcp_config config)
+{
+    bool *peers = calloc(p->size, sizeof *peers);
+    if (!peers)
+        return tsr_no_memory(NULL);
+    for (uint32_t r = 0; r < p->size; r++)
+        peers[r] = r != config.rank && (r == 0 || config.rank == 0);
+    config.is_peer = peers;
+    config.to = TSR_TO_WATCH;
+    tsr_status status = tsr__tcp_open(&config, &p->watch);
+    free(peers);
+    return status;
+}
+
 static tsr_status connect_all(struct process_carrier *p, const struct tsr_launch *launch,
                               double timeout_s, const char *transport, uint64_t host)
 {
@@ -146,17 +170,22 @@ static tsr_status connect_all(struct process_carrier *p, const struct tsr_launch
     if (strcmp(transport, "tcp") == 0)
         all_remote(p, launch->rank);
     else
-        TSR_TRY(connect_shm(p, launch, strcmp(transport, "shm") == 0));
+        TSR_TRY(connect_shm(p, launch, timeout_s, strcmp(transport, "shm") == 0));
     const struct tsr_tcp_config config = {.carrier = &p->base,
                                           .rendezvous = p->rendezvous,
                                           .rank = launch->rank,
                                           .size = launch->size,
                                           .is_peer = p->is_remote,
-                                          .token = launch->token,
+                                          .bind = launch->bind,
+                                          .to = TSR_TO_MAIL,
                                           .timeout_s = timeout_s};
-    if (any(p->is_remote, p->size))
+    if (any(p->is_remote, p->size)) /* on one rank, then on all */
         TSR_TRY(tsr__tcp_open(&config, &p->tcp));
+    if (!tsr_rendezvous_watches(p->rendezvous))
+        TSR_TRY(connect_watch(p, config));
     TSR_TRY(tsr_rendezvous_barrier(p->rendezvous, "connected"));
+    if (p->watch)
+        return TSR_OK;
     int error = pthread_create(&p->thread, NULL, watch_main, p);
     if (error)
         return tsr_fail(TSR_ENOMEM, "no thread that watches: %s", strerror(error));
@@ -167,7 +196,9 @@ static tsr_status connect_all(struct process_carrier *p, const struct tsr_launch
 static tsr_status open_rendezvous(struct process_carrier *p, const struct tsr_launch *launch,
                                   double timeout_s)
 {
-    const struct tsr_rendezvous_config config = {.addr = launch->addr,
+    const struct tsr_rendezvous_config config = {.pmix = launch->pmix,
+                                                 .addr = launch->addr,
+                                                 .bind = launch->bind,
                                                  .port = launch->port,
                                                  .listen_fd = launch->listen_fd,
                                                  .token = launch->token,
@@ -219,7 +250,7 @@ tsr_status tsr__world_processes(const struct tsr_launch *launch, double timeout_
     TSR_GOTO(met, tsr__world_mail(&p->base, launch->rank, launch->size, timeout_s, out));
     return TSR_OK;
 met: /* the others are told why, or they would wait */
-    tsr_rendezvous_tell(p->rendezvous, status, tsr_error_text());
+    process_tell(&p->base, status, tsr_error_text());
 alone:
     (void)snprintf(text, sizeof text, "%s", tsr_error_text());
     process_destroy(&p->base, false);

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Ranks that mpirun starts meet through our rendezvous (and, in a build with MPI, through MPI) and
-# compute the bits of threads. Every mpirun that is installed is tried.
+# Ranks that mpirun starts meet through its PMIx or our rendezvous (and, in a build with MPI, through
+# MPI) and compute the bits of threads. Every mpirun that is installed is tried.
 #
 # Environment: TSR_BUILD_DIR. Exit status 77: there is no mpirun.
 set -euo pipefail
@@ -25,7 +25,7 @@ run() {
     shift 3
     # What MPI itself leaks is not ours.
     [ "$how" != mpi ] || export ASAN_OPTIONS=${ASAN_OPTIONS:-}:detect_leaks=0
-    if ! timeout 60 "$@" -n 4 "$program" --rank "$how" >"$tmp/out" 2>"$tmp/err" </dev/null; then
+    if ! timeout -s KILL 60 "$@" -n 4 "$program" --rank "$how" >"$tmp/out" 2>"$tmp/err" </dev/null; then
         complain "$* --rank $how: failed: $(head -n 3 "$tmp/out" "$tmp/err")"
         return
     fi
@@ -57,12 +57,26 @@ if [ -n "$openmpi" ]; then
     tried=$((tried + 1))
     options=(--oversubscribe)
     [ "$(id -u)" != 0 ] || options+=(--allow-run-as-root)
-    run "Open MPI" own processes "$openmpi" "${options[@]}"
+    pmix=
+    if has_mpi libpmix; then # the launcher's own service: with a port that is taken, too
+        pmix=", PMIx"
+    else
+        echo "skipped: PMIx, which this program is not linked with"
+    fi
+    run "Open MPI$pmix" own processes "$openmpi" "${options[@]}"
+    run "Open MPI$pmix" tcp processes "$openmpi" "${options[@]}"
+    TSR_ADDR=127.0.0.1 run "Open MPI" own processes "$openmpi" "${options[@]}"
+    TSR_ADDR=127.0.0.1 TSR_TOKEN=ours run "Open MPI" tcp processes "$openmpi" "${options[@]}"
+    # All hear that a rank is killed, though no rendezvous is there to say so; mpirun ends them, too.
+    HEARD=$tmp/heard OMPI_MCA_odls_base_sigkill_timeout=2 timeout -s KILL 60 "$openmpi" "${options[@]}" \
+        -n 4 "$program" --rank die >"$tmp/out" 2>&1 </dev/null && complain "a job with a rank that is killed does not fail"
+    [ "$(grep -cx "rank 1 is lost: its process ended, or its connection broke" "$tmp/heard")" = 3 ] ||
+        complain "a rank that is killed: the others hear $(cat "$tmp/heard")"
     if has_mpi libmpi.so; then
         run "Open MPI" mpi mpi "$openmpi" "${options[@]}"
     elif has_mpi libmpich; then
         # Built with the other one: every process is alone then, which is said.
-        if timeout 60 "$openmpi" "${options[@]}" -n 2 "$program" --rank mpi >"$tmp/out" 2>&1 \
+        if timeout -s KILL 60 "$openmpi" "${options[@]}" -n 2 "$program" --rank mpi >"$tmp/out" 2>&1 \
             </dev/null; then
             complain "an MPI job under the wrong mpirun does not fail"
         fi

@@ -77,7 +77,7 @@ static inline void run_job(const struct job *job, struct outcome *outcomes)
 {
     pid_t pids[16];
     int pipes[16][2], listen_fd = -1;
-    assert_int_equal(tsr__socket_listen(0, &listen_fd), TSR_OK);
+    assert_int_equal(tsr__socket_listen("127.0.0.1", 0, &listen_fd), TSR_OK);
     uint16_t port = tsr__socket_port(listen_fd);
     (void)fflush(NULL);
     for (uint32_t r = 0; r < job->size; r++) {

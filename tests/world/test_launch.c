@@ -2,6 +2,7 @@
  * program again.
  */
 #include "exec/launch/launch.h"
+#include "exec/rendezvous/rendezvous.h"
 #include "exec/world/world.h"
 
 #include <fcntl.h>
@@ -48,29 +49,50 @@ static const char *from_text(void *user, const char *name)
 #define MPICH "PMI_RANK=2 PMI_SIZE=4 MPI_LOCALRANKID=2 MPI_LOCALNRANKS=4 "
 #define OURS  "TSR_RANK=1 TSR_SIZE=2 TSR_LOCAL_RANK=1 "
 
+#define HEX   "0123456789abcdef"
+#define SAID  "TSR_TOKEN=" HEX " "
+
 static const struct good {
     const char *environment;
     uint32_t rank, size, local_rank;
     const char *source, *addr;
     uint16_t port;
     const char *token;
+    bool pmix; /* in a build that has it */
+    const char *bind;
 } good[] = {
-    {"HOME=/root", 0, 1, 0, "single", "127.0.0.1", 29517, "tessera"},
-    {OURS, 1, 2, 1, "TSR_RANK", "127.0.0.1", 29517, "tessera"},
-    {OURS "TSR_ADDR=fe80::1 TSR_PORT=80 TSR_TOKEN=x", 1, 2, 1, "TSR_RANK", "fe80::1", 80, "x"},
-    {OURS "RANK=0 WORLD_SIZE=9", 1, 2, 1, "TSR_RANK", "127.0.0.1", 29517, "tessera"},
-    {TORCHRUN "MASTER_PORT=29500", 5, 8, 1, "torchrun", "node-a", 29501, "tessera"},
-    {TORCHRUN "MASTER_PORT=29500 TSR_PORT=7", 5, 8, 1, "torchrun", "node-a", 7, "tessera"},
-    {TORCHRUN "TORCHELASTIC_RUN_ID=j " SLURM, 5, 8, 1, "torchrun", "node-a", 29517, "j"},
-    {SLURM, 9, 16, 1, "SLURM", "gpu07", 29517, "77"},
-    {SLURM "PMI_RANK=9 PMI_SIZE=16", 9, 16, 1, "SLURM", "gpu07", 29517, "77"},
-    {SLURM OPENMPI "TSR_LAUNCHER=openmpi", 3, 4, 3, "Open MPI", "127.0.0.1", 29517, "tessera"},
-    {SLURM "TSR_LAUNCHER=single", 0, 1, 0, "single", "127.0.0.1", 29517, "tessera"},
-    {"SLURM_NTASKS=16 SLURM_JOB_ID=77", 0, 1, 0, "single", "127.0.0.1", 29517, "tessera"},
-    {OPENMPI "PMIX_NAMESPACE=12", 3, 4, 3, "Open MPI", "127.0.0.1", 29517, "12"},
-    {OPENMPI "TSR_ADDR=n1", 3, 4, 3, "Open MPI", "n1", 29517, "tessera"},
-    {MPICH, 2, 4, 2, "MPICH", "127.0.0.1", 29517, "tessera"},
-    {MPICH "RANK= ", 2, 4, 2, "MPICH", "127.0.0.1", 29517, "tessera"},
+    {"HOME=/root", 0, 1, 0, "single", "127.0.0.1", 29517, "", 0, ""},
+    {OURS, 1, 2, 1, "TSR_RANK", "127.0.0.1", 29517, "", 0, ""},
+    {OURS "TSR_TOKEN=x", 1, 2, 1, "TSR_RANK", "127.0.0.1", 29517, "x", 0, ""},
+    {OURS "TSR_ADDR=localhost", 1, 2, 1, "TSR_RANK", "localhost", 29517, "", 0, ""},
+    {OURS SAID "TSR_ADDR=fe80::1 TSR_PORT=80", 1, 2, 1, "TSR_RANK", "fe80::1", 80, HEX, 0, ""},
+    {OURS SAID "TSR_ADDR=a TSR_BIND=0.0.0.0", 1, 2, 1, "TSR_RANK", "a", 29517, HEX, 0, "0.0.0.0"},
+    {OURS "RANK=0 WORLD_SIZE=9", 1, 2, 1, "TSR_RANK", "127.0.0.1", 29517, "", 0, ""},
+    {SAID TORCHRUN "MASTER_PORT=29500", 5, 8, 1, "torchrun", "node-a", 29501, HEX, 0, ""},
+    {SAID TORCHRUN "MASTER_PORT=29500 TSR_PORT=7", 5, 8, 1, "torchrun", "node-a", 7, HEX, 0, ""},
+    {SAID TORCHRUN "TORCHELASTIC_RUN_ID=j " SLURM, 5, 8, 1, "torchrun", "node-a", 29517, HEX, 0,
+     ""},
+    {"RANK=1 WORLD_SIZE=2 LOCAL_RANK=1 LOCAL_WORLD_SIZE=2 MASTER_ADDR=node-a", 1, 2, 1, "torchrun",
+     "127.0.0.1", 29517, "", 0, ""},
+    {SAID SLURM, 9, 16, 1, "SLURM", "gpu07", 29517, HEX, 0, ""},
+    {SAID SLURM "PMI_RANK=9 PMI_SIZE=16", 9, 16, 1, "SLURM", "gpu07", 29517, HEX, 0, ""},
+    {"SLURM_PROCID=1 SLURM_NTASKS=2 SLURM_LOCALID=1 SLURM_STEP_NODELIST=gpu07", 1, 2, 1, "SLURM",
+     "127.0.0.1", 29517, "", 0, ""},
+    {SAID SLURM "PMIX_NAMESPACE=slurm.77.0 PMIX_RANK=9", 9, 16, 1, "SLURM", "gpu07", 29517, HEX, 1,
+     ""},
+    {SAID SLURM "PMIX_NAMESPACE=slurm.77.0 PMIX_RANK=9 TSR_ADDR=b", 9, 16, 1, "SLURM", "b", 29517,
+     HEX, 0, ""},
+    {SLURM OPENMPI "TSR_LAUNCHER=openmpi", 3, 4, 3, "Open MPI", "127.0.0.1", 29517, "", 0, ""},
+    {SLURM "TSR_LAUNCHER=single", 0, 1, 0, "single", "127.0.0.1", 29517, "", 0, ""},
+    {"SLURM_NTASKS=16 SLURM_JOB_ID=77", 0, 1, 0, "single", "127.0.0.1", 29517, "", 0, ""},
+    {OPENMPI "PMIX_NAMESPACE=12", 3, 4, 3, "Open MPI", "127.0.0.1", 29517, "", 0, ""},
+    {OPENMPI "PMIX_NAMESPACE=12 PMIX_RANK=3", 3, 4, 3, "Open MPI", "127.0.0.1", 29517, "", 1, ""},
+    {OPENMPI "PMIX_NAMESPACE=12 PMIX_RANK=3 TSR_ADDR=::1", 3, 4, 3, "Open MPI", "::1", 29517, "", 0,
+     ""},
+    {OURS "PMIX_NAMESPACE=12 PMIX_RANK=3", 1, 2, 1, "TSR_RANK", "127.0.0.1", 29517, "", 0, ""},
+    {SAID OPENMPI "TSR_ADDR=n1", 3, 4, 3, "Open MPI", "n1", 29517, HEX, 0, ""},
+    {MPICH, 2, 4, 2, "MPICH", "127.0.0.1", 29517, "", 0, ""},
+    {MPICH "RANK= ", 2, 4, 2, "MPICH", "127.0.0.1", 29517, "", 0, ""},
 };
 
 static void test_read__environments_of_launchers__understood(void **state)
@@ -85,7 +107,10 @@ static void test_read__environments_of_launchers__understood(void **state)
         assert_int_equal(got.size, want->size);
         assert_int_equal(got.local_rank, want->local_rank);
         assert_string_equal(got.source, want->source);
-        assert_string_equal(got.addr, want->addr);
+        assert_int_equal(got.pmix, want->pmix && tsr_rendezvous_has_pmix());
+        if (!got.pmix)
+            assert_string_equal(got.addr, want->addr);
+        assert_string_equal(got.bind, want->bind);
         assert_int_equal(got.port, want->port);
         assert_string_equal(got.token, want->token);
         assert_int_equal(got.listen_fd, -1);
@@ -120,8 +145,18 @@ static const struct bad {
      "TSR_ADDR is not set, but only 2 of 4 ranks are on this host (MPI_LOCALNRANKS=2)"},
     {"SLURM_PROCID=0 SLURM_NTASKS=2 SLURM_LOCALID=0 SLURM_STEP_NODELIST=gpu[x",
      "SLURM_STEP_NODELIST='gpu[x' is no list of hosts as SLURM writes them"},
-    {OURS "TSR_TOKEN=0123456789012345678901234567890123456789012345678901234567890123",
-     "TSR_TOKEN=0123456789012345678901234567890123456789... has 64 bytes; at most 63"},
+    {OURS "TSR_TOKEN=" HEX HEX HEX HEX HEX HEX HEX HEX "0",
+     "TSR_TOKEN has 129 bytes; allowed: 1 to 128, as of openssl rand -hex 32"},
+    {OURS "TSR_ADDR=node-a TSR_TOKEN=secret", "TSR_TOKEN has 6 bytes; allowed beyond this host: 16 "
+                                              "to 128, as of openssl rand -hex 32"},
+    {OURS "TSR_ADDR=10.0.0.1",
+     "TSR_TOKEN is not set, but the ranks of this job meet at 10.0.0.1, beyond this host; one for "
+     "all of them: export TSR_TOKEN=$(openssl rand -hex 32)"},
+    {SLURM, "TSR_TOKEN is not set, but the ranks of this job meet at gpu07, beyond this host; one "
+            "for all of them: export TSR_TOKEN=$(openssl rand -hex 32)"},
+    {TORCHRUN "TORCHELASTIC_RUN_ID=0123456789abcdef0123",
+     "TSR_TOKEN is not set, but the ranks of this job meet at node-a, beyond this host; one for "
+     "all of them: export TSR_TOKEN=$(openssl rand -hex 32)"},
 };
 
 static void test_read__half_set_or_contradictory__names_variable_and_value(void **state)

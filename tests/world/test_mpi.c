@@ -1,11 +1,12 @@
 /* test_world_mpi.c: by itself, what a build without MPI says. Under mpirun (mpirun.sh) it is one
- * rank: `own` meets the others through our rendezvous, `mpi` through MPI; both have the bits of a
- * world of threads.
+ * rank: `own` and `tcp` meet the others through PMIx or our rendezvous, `mpi` through MPI; all have
+ * the bits of a world of threads. `die`: rank 1 is killed, and the others hear of it.
  */
 #include "exec/launch/launch.h"
 #include "tests/world/collectives_testing.h"
 
 #include <setjmp.h>
+#include <signal.h>
 
 #include <cmocka.h>
 
@@ -37,6 +38,23 @@ static int give_up(struct tsr_world *world)
     return 0;
 }
 
+/* Rank 1 is gone without a word; what the others hear goes to a file, since mpirun ends them. */
+static int hear_of_a_loss(struct tsr_world *world)
+{
+    const char *path = getenv("HEARD");
+    FILE *file = path ? fopen(path, "a") : NULL;
+    if (!file)
+        return complain("HEARD is not set");
+    (void)signal(SIGTERM, SIG_IGN);
+    if (tsr_world_barrier(world) == TSR_OK && world->rank == 1)
+        (void)raise(SIGKILL);
+    (void)!tsr_world_barrier(world);
+    fprintf(file, "%s\n", tsr_error_text());
+    (void)fclose(file);
+    world->ops->destroy(world); /* when the others have been told */
+    return 75;
+}
+
 static int rank_main(const char *how)
 {
     struct tsr_launch launch;
@@ -46,11 +64,13 @@ static int rank_main(const char *how)
         return complain(tsr_error_text());
     bool mpi = strcmp(how, "mpi") == 0;
     if ((mpi ? tsr_world_mpi(&launch, 20, &world)
-             : tsr_world_processes(&launch, 20, strcmp(how, "own") == 0 ? "auto" : "tcp",
+             : tsr_world_processes(&launch, 20, strcmp(how, "tcp") == 0 ? "tcp" : "auto",
                                    &world)) != TSR_OK)
         return complain(tsr_error_text());
     if (world->size > MOST)
         return complain("too many ranks for this test");
+    if (strcmp(how, "die") == 0)
+        return hear_of_a_loss(world);
     struct ct_program program = ct_program(world->size, 7);
     uint64_t digest = ct_run_rank(world, &program, error, sizeof error);
     if (error[0])
@@ -60,8 +80,8 @@ static int rank_main(const char *how)
     /* MPI cannot end in order after a failure. */
     int failed = mpi ? 0 : give_up(world);
     if (!failed)
-        printf("rank %u of %u: %s, %s\n", world->rank, world->size, world->ops->name,
-               launch.source);
+        printf("rank %u of %u: %s, %s%s\n", world->rank, world->size, world->ops->name,
+               launch.source, launch.pmix && !mpi ? ", PMIx" : "");
     world->ops->destroy(world);
     return failed;
 }

@@ -370,6 +370,46 @@ static void test_loss__a_process_hangs__the_others_end_in_time(void **state)
     (void)close(victim.pipe[1]);
 }
 
+/* Overwrites all memory that the ranks share: every ring claims to hold what it cannot. */
+static void scribble(void)
+{
+    FILE *maps = fopen("/proc/self/maps", "r");
+    char line[512];
+    while (maps && fgets(line, sizeof line, maps)) {
+        unsigned long from, to;
+        if (!strstr(line, "/memfd:tessera") || sscanf(line, "%lx-%lx", &from, &to) != 2)
+            continue;
+        for (uint64_t *at = (uint64_t *)from; at < (uint64_t *)to; at++)
+            *at = ct_mix(from, (uint64_t)(uintptr_t)at, 1);
+    }
+    if (maps)
+        (void)fclose(maps);
+}
+
+static void rank_1_scribbles(struct tsr_world *world, struct outcome *o, void *user)
+{
+    (void)user;
+    outcome_set(o, gather(world, 0, 256));
+    if (world->rank == 1)
+        scribble();
+    for (uint64_t i = 1; o->status == TSR_OK; i++)
+        outcome_set(o, gather(world, i, 256));
+}
+
+static void test_shared_memory__full_of_nonsense__ends_the_job_in_order(void **state)
+{
+    (void)state;
+    struct outcome o[SIZE];
+    run_job(
+        &(struct job){.size = SIZE, .timeout_s = 20, .transport = "shm", .body = rank_1_scribbles},
+        o);
+    for (uint32_t r = 0; r < SIZE; r++) {
+        assert_int_equal(o[r].status, TSR_EPEER);
+        assert_true(strstr(o[r].error, " has broken its ring in shared memory") ||
+                    strstr(o[r].error, "is no message of this program"));
+    }
+}
+
 /* ---- transports ------------------------------------------------------------------------------ */
 
 static void test_transport__what_cannot_be__is_refused(void **state)
@@ -407,6 +447,7 @@ int main(void)
         cmocka_unit_test(test_loss__a_process_is_killed__the_others_end_soon),
         cmocka_unit_test(test_loss__killed_in_a_transfer__the_others_end_soon),
         cmocka_unit_test(test_loss__a_process_hangs__the_others_end_in_time),
+        cmocka_unit_test(test_shared_memory__full_of_nonsense__ends_the_job_in_order),
         cmocka_unit_test(test_transport__what_cannot_be__is_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
