@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "exec/files/checkpoint_impl.h"
+#include "sim/base/json_load.h"
 
 #define META_FORMAT "tessera checkpoint"
 enum { META_VERSION = 1 };
@@ -103,7 +104,7 @@ tsr_status tsr__meta_write(uint64_t step, const struct tsr_checkpoint_layout *la
     json_t *extra = NULL;
     TSR_TRY(check_info(info));
     if (info->extra) {
-        extra = json_loads(info->extra, JSON_REJECT_DUPLICATES, &error);
+        extra = tsr_json_loadb(info->extra, strlen(info->extra), TSR_TEXT_VALUES, &error);
         if (!json_is_object(extra)) {
             json_decref(extra);
             return tsr_fail(TSR_EVALUE, "checkpoint: extra: not a JSON object%s%s",
@@ -340,7 +341,7 @@ tsr_status tsr__meta_read(const char *path, const char *text, size_t n, struct t
     *out = (struct tsr_meta){0};
     tsr_state_dict_init(&out->params, 0);
     tsr_arena_init(&out->text);
-    json_t *root = json_loadb(text, n, JSON_REJECT_DUPLICATES, &error);
+    json_t *root = tsr_json_loadb(text, n, TSR_TEXT_MANY_VALUES, &error);
     tsr_status status = root ? read_all(&r, root)
                              : tsr_fail(TSR_ECONFIG, "%s: %s", path, tsr_show(error.text).text);
     json_decref(root);

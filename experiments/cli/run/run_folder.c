@@ -17,6 +17,7 @@
 #include "experiments/cli/run/run.h"
 #include "experiments/study/base/files.h"
 #include "experiments/study/simulate/open.h"
+#include "sim/base/json_load.h"
 
 /* ---- whose folder it is ---------------------------------------------------------------------- */
 
@@ -127,8 +128,9 @@ static json_t *config_of(const struct tsr_job *job)
 {
     const struct tsr_model *m = &job->model;
     const char *arch = architecture(m->type);
-    json_t *config = arch ? json_load_file(m->path, 0, NULL) : NULL;
-    if (!json_is_object(config)) {
+    json_t *config = NULL;
+    if (!arch || tsr_json_load(m->path, TSR_TEXT_VALUES, &config) != TSR_OK ||
+        !json_is_object(config)) {
         json_decref(config);
         return json_null();
     }
@@ -182,13 +184,13 @@ static tsr_status read_fields(const char *path, json_t *run, struct tsr_hf_model
 static tsr_status tsr_run_folder_read(const char *dir, struct tsr_hf_model *hf, char **config)
 {
     char path[4096];
-    json_error_t error;
+    json_t *run;
     snprintf(path, sizeof path, "%s/run.json", dir);
-    json_t *run = json_load_file(path, 0, &error);
-    if (!run)
-        return tsr_fail(TSR_ECONFIG, "%s: found no run that was written with --out (%s)", path,
-                        error.text);
-    tsr_status status = read_fields(path, run, hf, config);
+    tsr_status status = tsr_json_load(path, TSR_TEXT_VALUES, &run);
+    if (status != TSR_OK)
+        return tsr_fail(status, "%s: found no run that was written with --out (%s)", dir,
+                        tsr_error_text());
+    status = read_fields(path, run, hf, config);
     json_decref(run);
     return status;
 }

@@ -8,6 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "sim/base/json_load.h"
+
 #ifdef TSR_HAVE_ZLIB
 #include <zlib.h>
 #endif
@@ -17,31 +19,27 @@ enum { EVENT_FREE, EVENT_ALLOC, EVENT_SEGMENT };
 /* ---- the file -------------------------------------------------------------------------------- */
 
 #ifdef TSR_HAVE_ZLIB
+enum { MAX_BYTES = 128 << 20, STEP = 1 << 16 }; /* a kilobyte can be made to grow a thousandfold */
+
 /* gzread() reads files that are not compressed as they are. */
-static tsr_status read_all(const char *path, char **out, size_t *n)
+static tsr_status read_open(gzFile file, const char *path, char **out, size_t *n)
 {
     size_t cap = 0;
-    gzFile file = gzopen(path, "rb");
-    if (!file)
-        return tsr_fail(TSR_ECONFIG, "%s: %s; allowed: a file that can be read", path,
-                        strerror(errno));
-    int got = 1;
-    while (got > 0) {
-        if (*n + 65536 > cap) {
-            cap = cap ? 2 * cap : 1 << 20;
+    for (int got = 1; got > 0; *n += (size_t)got) {
+        if (*n > MAX_BYTES)
+            return tsr_fail(TSR_ECONFIG, "%s: more than %d MiB of text; allowed: up to that", path,
+                            MAX_BYTES >> 20);
+        if (*n + STEP > cap) {
+            cap = cap ? 2 * cap : 2 * STEP;
             char *more = realloc(*out, cap);
-            if (!more) {
-                gzclose(file);
-                return tsr_fail(TSR_ENOMEM, "out of memory: %s", path);
-            }
+            if (!more)
+                return tsr_no_memory(path);
             *out = more;
         }
-        got = gzread(file, *out + *n, 65536);
-        *n += got > 0 ? (size_t)got : 0;
+        got = gzread(file, *out + *n, STEP);
+        if (got < 0)
+            return tsr_fail(TSR_ECONFIG, "%s: is damaged: it cannot be decompressed", path);
     }
-    gzclose(file);
-    if (got < 0)
-        return tsr_fail(TSR_ECONFIG, "%s: is damaged: it cannot be decompressed", path);
     return TSR_OK;
 }
 
@@ -50,9 +48,14 @@ static tsr_status load_json(const char *path, json_t **out)
     char *text = NULL;
     size_t n = 0;
     json_error_t error;
-    tsr_status status = read_all(path, &text, &n);
+    gzFile file = gzopen(path, "rb");
+    if (!file)
+        return tsr_fail(TSR_ECONFIG, "%s: %s; allowed: a file that can be read", path,
+                        strerror(errno));
+    tsr_status status = read_open(file, path, &text, &n);
+    gzclose(file);
     if (status == TSR_OK) {
-        *out = json_loadb(text ? text : "", n, 0, &error);
+        *out = tsr_json_loadb(text, n, TSR_TEXT_MANY_VALUES, &error);
         if (!*out)
             status = tsr_fail(TSR_ECONFIG, "%s:%d: %s", path, error.line, error.text);
     }
@@ -62,17 +65,13 @@ static tsr_status load_json(const char *path, json_t **out)
 #else
 static tsr_status load_json(const char *path, json_t **out)
 {
-    json_error_t error;
     size_t n = strlen(path);
     if (n > 3 && !strcmp(path + n - 3, ".gz"))
         return tsr_fail(TSR_ECONFIG,
                         "%s: this tessera was built without zlib; allowed: a file that was "
                         "decompressed (gunzip)",
                         path);
-    *out = json_load_file(path, 0, &error);
-    if (!*out)
-        return tsr_fail(TSR_ECONFIG, "%s:%d: %s", path, error.line, error.text);
-    return TSR_OK;
+    return tsr_json_load(path, TSR_TEXT_MANY_VALUES, out);
 }
 #endif
 
