@@ -161,6 +161,21 @@ else
     file=byte.xml
     text $file '<?xml version="1.0" encoding="ISO-8859-1"?>\n<system name="\344"/>\n'
     xml "byte.xml:2: byte 0xe4 is not UTF-8"
+    file=hosts.xml
+    cat >"$tmp/$file" <<'X'
+<?xml version='1.0'?>
+<platform version="4.1">
+  <cluster id="c" prefix="n" suffix="" radical="0-3,5-10000000" speed="1f" bw="1GBps" lat="1us"/>
+</platform>
+X
+    xml "hosts.xml:3: <cluster>: more than 16384 hosts"
+    file=floyd.xml
+    {
+        echo '<platform version="4.1"><zone id="z" routing="Floyd">'
+        awk 'BEGIN { for (i = 0; i < 5000; i++) print "<host id=\"n" i "\" speed=\"1f\"/>" }'
+        echo '</zone></platform>'
+    } >"$tmp/$file"
+    xml "floyd.xml:1026: <host>: more than 1024 hosts in zones with routing Floyd"
 fi
 
 finish
