@@ -61,8 +61,10 @@ one() { # TARGET
         return 2
     }
     mkdir -p "$build/corpus/$target"
+    local rss=2048
+    [ "$target" != platform ] || rss=0 # it forks: a thread that watches memory could hold a lock then
     TSR_FUZZ_TARGET=$target "$build/tests/fuzz_libfuzzer" -max_total_time="$each" -timeout=10 \
-        -rss_limit_mb=2048 -malloc_limit_mb=256 -max_len=16384 -print_final_stats=1 \
+        -rss_limit_mb=$rss -malloc_limit_mb=256 -max_len=16384 -print_final_stats=1 \
         -dict="$here/dictionary/$words" -artifact_prefix="$build/broken/$target-" \
         "$build/corpus/$target" "$build/seeds/$target" $(find "$here/found" -maxdepth 1 -type d -name "$target") \
         >"$build/logs/$target" 2>&1 || return 1
@@ -81,5 +83,5 @@ for target in "${targets[@]}"; do
         /ERROR: |== fuzz: / { broken = " BROKEN: " $0 }
         END { sub("/.*", "", n); printf "%-16s %12d %9d %7d %7d%s\n", target, runs, rate, cov, n, broken }' "$build/logs/$target"
 done
-find "$build/broken" -type f | sort | sed 's/^/broken: /'
+find "$build/broken" -type f ! -name '*-slow-unit-*' | sort | sed 's/^/broken: /'
 exit $status
