@@ -13,7 +13,9 @@
 #include "sim/base/json_load.h"
 
 #define META_FORMAT "tessera checkpoint"
-enum { META_VERSION = 1 };
+/* Tensors of one shape and place share a layout: models have tens. Each new one is compared with
+ * all. */
+enum { META_VERSION = 1, MAX_LAYOUTS = 16384 };
 
 /* ---- writing --------------------------------------------------------------------------------- */
 
@@ -103,6 +105,9 @@ tsr_status tsr__meta_write(uint64_t step, const struct tsr_checkpoint_layout *la
     json_error_t error;
     json_t *extra = NULL;
     TSR_TRY(check_info(info));
+    if (layout->params->n_layouts > MAX_LAYOUTS)
+        return tsr_fail(TSR_EVALUE, "checkpoint: %zu layouts; allowed: up to %d",
+                        layout->params->n_layouts, MAX_LAYOUTS);
     if (info->extra) {
         extra = tsr_json_loadb(info->extra, strlen(info->extra), TSR_TEXT_VALUES, &error);
         if (!json_is_object(extra)) {
@@ -241,6 +246,9 @@ static tsr_status read_layouts(struct reading *r, const json_t *layouts)
     if (!json_is_array(layouts))
         return wrong(r, "layouts", "a list");
     r->n_layouts = json_array_size(layouts);
+    if (r->n_layouts > MAX_LAYOUTS)
+        return tsr_fail(TSR_ECONFIG, "%s: layouts: %zu; allowed: up to %d", r->path, r->n_layouts,
+                        MAX_LAYOUTS);
     r->layouts = calloc(r->n_layouts + 1, sizeof *r->layouts);
     if (!r->layouts)
         return tsr_no_memory(NULL);
