@@ -63,7 +63,7 @@ one() { # TARGET
     mkdir -p "$build/corpus/$target"
     local rss=2048
     [ "$target" != platform ] || rss=0 # it forks: a thread that watches memory could hold a lock then
-    TSR_FUZZ_TARGET=$target "$build/tests/fuzz_libfuzzer" -max_total_time="$each" -timeout=10 \
+    TSR_FUZZ_TARGET=$target "$build/tests/fuzz_libfuzzer" -max_total_time="$each" -timeout=60 \
         -rss_limit_mb=$rss -malloc_limit_mb=256 -max_len=16384 -print_final_stats=1 \
         -dict="$here/dictionary/$words" -artifact_prefix="$build/broken/$target-" \
         "$build/corpus/$target" "$build/seeds/$target" $(find "$here/found" -maxdepth 1 -type d -name "$target") \
