@@ -19,8 +19,10 @@
 #define HAS_ASAN 1
 #endif
 #endif
-#ifdef HAS_ASAN
-#include <sanitizer/allocator_interface.h>
+#ifdef HAS_ASAN /* <sanitizer/allocator_interface.h>, which gcc 12 does not install */
+int __sanitizer_install_malloc_and_free_hooks(void (*on_malloc)(const volatile void *, size_t),
+                                              void (*on_free)(const volatile void *));
+size_t __sanitizer_get_allocated_size(const volatile void *p);
 #endif
 
 enum { MOST_BYTES = 256 << 20, PATH_BYTES = 4096 };
