@@ -25,7 +25,7 @@ while read -r target words; do
     [ -d "$fuzz/found/$target" ] && files+=("$fuzz/found/$target"/*)
     targets=$((targets + 1)) inputs=$((inputs + ${#files[@]}))
     # what another library forgets is in leaks.txt
-    LSAN_OPTIONS=suppressions=$fuzz/leaks.txt:print_suppressions=0 \
+    TSR_FUZZ_DIR=$tmp LSAN_OPTIONS=suppressions=$fuzz/leaks.txt:print_suppressions=0 \
         "$FUZZ_REPLAY" "$target" "${files[@]}" 2>"$tmp/log" || {
         echo "$target: status $?"
         tail -n 20 "$tmp/log"
