@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Installs what is missing, builds everything and runs every test: first under the address and
-# undefined-behaviour sanitizers and (engine and execution) under the thread sanitizer, then the whole suite
-# as built for use, whose closing lines are the last output.
+# undefined-behaviour sanitizers and (engine and execution) under the thread sanitizer, then the parsers
+# under a fuzzer for 5 s each, then the whole suite as built for use, whose closing lines are the last output.
 #
 # Usage: tests/run.sh [--no-sanitizers]
 # Environment: TSR_WERROR=ON makes warnings errors; TSR_JOBS limits parallel jobs.
@@ -59,6 +59,15 @@ if $sanitizers; then
     # Left out: what has one thread, long trainings, jobs that end by signals or by faults of files.
     sanitize tsan threaded_tests -L '^(exec|world|files|train|jobs|cuda|race)$' \
         -E '^(train\.curves_.*|jobs\.(kill|fused|bigram|exported|faults_.*)|exec\.exact_save|cuda\.(gpus|gpu_parts|golden|exact_.*|kernels_.*|blas.*|failures|calibrate|processes.*|async_save))$'
+    tsr_say "fuzzing every parser for 5 s into build-fuzz/"
+    fuzzed=0
+    TSR_JOBS=$TSR_JOBS "$TSR_TOP/tests/fuzz/run.sh" --each 5 || fuzzed=$?
+    if [ "$fuzzed" -eq 77 ]; then
+        tsr_say "fuzzing: left out, no clang with libFuzzer (package clang)"
+    elif [ "$fuzzed" -ne 0 ]; then
+        tsr_say "fuzzing: FAILED, see build-fuzz/logs/ and build-fuzz/broken/"
+        exit 1
+    fi
 fi
 
 tsr_say "running the whole suite"

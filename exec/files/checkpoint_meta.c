@@ -10,10 +10,13 @@
 #include <string.h>
 
 #include "exec/files/checkpoint_impl.h"
+#include "sim/base/json_load.h"
 #include "sim/base/text.h"
 
 #define META_FORMAT "tessera checkpoint"
-enum { META_VERSION = 1 };
+/* Tensors of one shape and place share a layout: models have tens. Each new one is compared with
+ * all. */
+enum { META_VERSION = 1, MAX_LAYOUTS = 16384 };
 
 /* ---- writing --------------------------------------------------------------------------------- */
 
@@ -103,8 +106,11 @@ tsr_status tsr__meta_write(uint64_t step, const struct tsr_checkpoint_layout *la
     json_error_t error;
     json_t *extra = NULL;
     TSR_TRY(check_info(info));
+    if (layout->params->n_layouts > MAX_LAYOUTS)
+        return tsr_fail(TSR_EVALUE, "checkpoint: %zu layouts; allowed: up to %d",
+                        layout->params->n_layouts, MAX_LAYOUTS);
     if (info->extra) {
-        extra = json_loads(info->extra, JSON_REJECT_DUPLICATES, &error);
+        extra = tsr_json_loadb(info->extra, strlen(info->extra), TSR_TEXT_VALUES, &error);
         if (!json_is_object(extra)) {
             json_decref(extra);
             return tsr_fail(TSR_EVALUE, "checkpoint: extra: not a JSON object%s%s",
@@ -241,6 +247,9 @@ static tsr_status read_layouts(struct reading *r, const json_t *layouts)
     if (!json_is_array(layouts))
         return wrong(r, "layouts", "a list");
     r->n_layouts = json_array_size(layouts);
+    if (r->n_layouts > MAX_LAYOUTS)
+        return tsr_fail(TSR_ECONFIG, "%s: layouts: %zu; allowed: up to %d", r->path, r->n_layouts,
+                        MAX_LAYOUTS);
     r->layouts = calloc(r->n_layouts + 1, sizeof *r->layouts);
     if (!r->layouts)
         return tsr_no_memory(NULL);
@@ -341,7 +350,7 @@ tsr_status tsr__meta_read(const char *path, const char *text, size_t n, struct t
     *out = (struct tsr_meta){0};
     tsr_state_dict_init(&out->params, 0);
     tsr_arena_init(&out->text);
-    json_t *root = json_loadb(text, n, JSON_REJECT_DUPLICATES, &error);
+    json_t *root = tsr_json_loadb(text, n, TSR_TEXT_MANY_VALUES, &error);
     tsr_status status = root ? read_all(&r, root)
                              : tsr_fail(TSR_ECONFIG, "%s: %s", path, tsr_show(error.text).text);
     json_decref(root);

@@ -7,6 +7,7 @@
 
 #include "exec/base/convert.h"
 #include "exec/files/safetensors.h"
+#include "sim/base/json_load.h"
 #include "sim/base/text.h"
 
 struct export
@@ -136,7 +137,8 @@ static tsr_status check(const struct export *x)
     if (dtype != TSR_F32 && dtype != TSR_BF16 && dtype != TSR_F16)
         return tsr_fail(TSR_EVALUE, "export: dtype %s; allowed: f32, bf16, f16",
                         tsr_dtype_name(dtype));
-    json_t *config = json_loads(x->options->config, JSON_REJECT_DUPLICATES, &error);
+    json_t *config =
+        tsr_json_loadb(x->options->config, strlen(x->options->config), TSR_TEXT_VALUES, &error);
     bool parsed = config != NULL, ok = json_is_object(config);
     json_decref(config);
     if (!ok)

@@ -12,6 +12,7 @@
 
 #include "exec/files/safetensors_impl.h"
 #include "sim/base/files.h"
+#include "sim/base/json_load.h"
 #include "sim/base/text.h"
 
 /* ---- opening --------------------------------------------------------------------------------- */
@@ -469,7 +470,7 @@ tsr_status tsr__st_parse(const char *path, const char *header, size_t n, uint64_
     *out = (struct tsr_st_header){0};
     if (n == 0 || header[0] != '{')
         return tsr_fail(TSR_ECONFIG, "%s: header: does not begin with '{'", path);
-    json_t *root = json_loadb(header, n, JSON_REJECT_DUPLICATES, &error);
+    json_t *root = tsr_json_loadb(header, n, TSR_TEXT_MANY_VALUES, &error);
     if (!root)
         return tsr_fail(TSR_ECONFIG, "%s: header: %s (byte %d)", path, tsr_show(error.text).text,
                         error.position + 8);

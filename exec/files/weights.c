@@ -11,6 +11,7 @@
 #include "exec/base/convert.h"
 #include "exec/files/checkpoint_impl.h"
 #include "sim/base/files.h"
+#include "sim/base/json_load.h"
 #include "sim/base/text.h"
 
 /* tensor NULL: none. */
@@ -448,7 +449,7 @@ static tsr_status open_index(struct tsr_weights *w, const char *path)
     json_error_t error;
     TSR_TRY(tsr_path(x.folder, "%.*s", slash ? (int)(slash - path) : 1, slash ? path : "."));
     TSR_TRY(tsr_file_read(NULL, path, INDEX_MAX_BYTES, &text, &n));
-    json_t *root = json_loadb(text, n, JSON_REJECT_DUPLICATES, &error);
+    json_t *root = tsr_json_loadb(text, n, TSR_TEXT_MANY_VALUES, &error);
     free(text);
     if (!root)
         return tsr_fail(TSR_ECONFIG, "%s:%d: %s", path, error.line, tsr_show(error.text).text);

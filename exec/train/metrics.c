@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "sim/base/files.h"
+#include "sim/base/json_load.h"
 
 enum { LINE_BYTES = 2048 };
 
@@ -59,7 +60,7 @@ static tsr_status read_all(const struct tsr_metric_log *log, uint64_t bytes, cha
 /* The "step" of a line; false if it is not an object with one. */
 static bool step_of(const char *line, size_t n, uint64_t *step)
 {
-    json_t *object = json_loadb(line, n, 0, NULL);
+    json_t *object = tsr_json_loadb(line, n, TSR_TEXT_VALUES, NULL);
     const json_t *value = json_object_get(object, "step"); /* NULL of anything but an object */
     bool good = json_is_integer(value) && json_integer_value(value) > 0;
     if (good)

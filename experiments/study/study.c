@@ -19,6 +19,7 @@
 #include "experiments/study/simulate/open.h"
 #include "experiments/study/simulate/simulate.h"
 #include "experiments/study/validate/validate.h"
+#include "sim/base/json_load.h"
 
 tsr_status tsr_study_open(const struct tsr_study_request *request, struct tsr_study **out)
 {
@@ -72,16 +73,16 @@ const struct tsr_study_info *tsr_study_info(const struct tsr_study *study)
 static tsr_status load_measured(const char *run, const char *out, struct tsr_row *row)
 {
     char path[4096], name[256], to[4096];
-    json_error_t error;
+    json_t *summary;
     snprintf(path, sizeof path, "%s/measured/summary.json", run);
-    json_t *summary = tsr_json_load(path, 0, &error);
+    tsr_status status = tsr_json_load(path, TSR_TEXT_VALUES, &summary);
     const json_t *first = json_array_get(json_object_get(summary, "rows"), 0);
     if (!first) {
         json_decref(summary);
         return tsr_fail(TSR_ECONFIG,
                         "--measured: %s: found no profile (%s); allowed: the --out folder of "
                         "tessera run --profile",
-                        path, summary ? "no rows" : error.text);
+                        path, status == TSR_OK ? "no rows" : tsr_error_text());
     }
     tsr__row_of_json(first, row);
     json_decref(summary);

@@ -11,10 +11,12 @@
 #include <unistd.h>
 
 #include "sim/base/child.h"
-#include "sim/base/files.h"
+#include "sim/base/text_check.h"
+#include "sim/input/xml_doc.h"
 
-/* All pairs are fetched: 1,024 hosts have a million routes. */
-enum { MAX_HOSTS = 1024 };
+/* All pairs are fetched: 1,024 hosts have a million routes. A file may have more hosts than a job
+ * uses; where SimGrid looks for ways itself (Floyd), time grows with the cube of their number. */
+enum { MAX_HOSTS = 1024, MAX_FILE_HOSTS = 16384, MAX_FLOYD = 1024 };
 
 struct question {
     const char *path;
@@ -98,14 +100,75 @@ static tsr_status fetch(const struct question *q, struct tsr__routes *out, uint3
     return status;
 }
 
+/* ---- before SimGrid sees it ------------------------------------------------------------------ */
+
+/* Hosts of "0-7,12,20-29"; more than MAX_FILE_HOSTS is as good as any number. */
+static uint64_t n_of_radical(const char *text)
+{
+    uint64_t n = 0;
+    while (text && *text && n <= MAX_FILE_HOSTS) {
+        char *end;
+        unsigned long first = strtoul(text, &end, 10), last = first;
+        if (*end == '-')
+            last = strtoul(end + 1, &end, 10);
+        n += last < first                    ? 1
+             : last - first < MAX_FILE_HOSTS ? last - first + 1
+                                             : MAX_FILE_HOSTS + 1;
+        text = *end ? end + 1 : end;
+    }
+    return n;
+}
+
+static bool is_floyd(const struct tsr__xml *xml, uint32_t zone)
+{
+    const char *routing =
+        zone == TSR_NO_ID ? NULL : tsr__xml_attribute(&xml->items[zone], "routing");
+    return routing && !strcmp(routing, "Floyd");
+}
+
+static tsr_status check_elements(const struct tsr__xml *xml)
+{
+    static const char *const points[] = {"host",    "router", "peer", "cluster",
+                                         "cabinet", "zone",   "AS"};
+    uint64_t n_hosts = 0, n_floyd = 0;
+    for (uint32_t i = 0; i < xml->n; i++) {
+        const char *radical = tsr__xml_attribute(&xml->items[i], "radical");
+        bool is_point = false;
+        for (size_t k = 0; k < sizeof points / sizeof *points; k++)
+            is_point |= !strcmp(xml->items[i].name, points[k]);
+        n_hosts += radical ? n_of_radical(radical) : is_point;
+        n_floyd += is_point && is_floyd(xml, xml->items[i].parent);
+        if (n_hosts > MAX_FILE_HOSTS)
+            return tsr__xml_fail(xml, i, "more than %d hosts", MAX_FILE_HOSTS);
+        if (n_floyd > MAX_FLOYD)
+            return tsr__xml_fail(xml, i, "more than %d hosts in zones with routing Floyd",
+                                 MAX_FLOYD);
+    }
+    return TSR_OK;
+}
+
+static tsr_status check_file(const char *path)
+{
+    struct tsr__xml xml;
+    char *text = NULL;
+    size_t n;
+    tsr_status status = tsr__xml_open(path, &xml);
+    if (status == TSR_EUNSUPPORTED) { /* no expat: a look at the bytes */
+        status = tsr_text_load(path, &text, &n);
+        free(text);
+        return status;
+    }
+    if (status == TSR_OK) {
+        status = check_elements(&xml);
+        tsr__xml_close(&xml);
+    }
+    return status;
+}
+
 static tsr_status open_and_fetch(const char *path, uint32_t n_hosts, struct tsr__routes *out,
                                  uint32_t *found)
 {
-    const char *why;
-    int there = tsr_file_open(NULL, path, TSR_OPEN_READ, NULL, &why);
-    if (there < 0)
-        return tsr_fail(TSR_ECONFIG, "%s: cannot be opened: %s", path, why);
-    (void)close(there);
+    TSR_TRY(check_file(path));
     int fd = memfd_create("routes", MFD_CLOEXEC);
     FILE *file = fd >= 0 ? fdopen(fd, "w+") : NULL;
     if (!file) {

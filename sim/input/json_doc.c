@@ -7,27 +7,20 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "sim/base/json_load.h"
+
 /* Bounds of a rate that catch a wrong unit (GB/s instead of B/s). */
 static const double MIN_BYTES_PER_S = 1e6, MAX_BYTES_PER_S = 1e16;
 
 tsr_status tsr__doc_open(const char *path, const char *kind, struct tsr__doc *doc)
 {
-    json_error_t error;
     *doc = (struct tsr__doc){.path = path};
-    const char *why;
-    FILE *file = tsr_file_stream(NULL, path, &why);
-    if (!file)
-        return tsr_fail(TSR_ECONFIG, "%s: cannot be opened: %s", path, why);
-    json_t *root = json_loadf(file, JSON_REJECT_DUPLICATES, &error);
-    fclose(file);
-    if (!root)
-        return tsr_fail(TSR_ECONFIG, "%s: line %d: %s", path, error.line, error.text);
-    doc->root = root;
-    if (!json_is_object(root)) {
+    TSR_TRY(tsr_json_load(path, TSR_TEXT_VALUES, &doc->root));
+    if (!json_is_object(doc->root)) {
         tsr__doc_close(doc);
-        return tsr_fail(TSR_ECONFIG, "%s: line 1: allowed is one JSON object", path);
+        return tsr_fail(TSR_ECONFIG, "%s:1: allowed is one JSON object", path);
     }
-    const json_t *found = json_object_get(root, "kind");
+    const json_t *found = json_object_get(doc->root, "kind");
     if (!kind || (json_is_string(found) && !strcmp(json_string_value(found), kind)))
         return TSR_OK;
     char allowed[64];

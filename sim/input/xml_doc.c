@@ -2,7 +2,6 @@
 #include "sim/input/xml_doc.h"
 #include "sim/base/files.h"
 
-#include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -45,14 +44,31 @@ tsr_status tsr__xml_number(const struct tsr__xml *xml, uint32_t element, const c
 #ifdef TSR_HAVE_EXPAT
 #include <expat.h>
 
-enum { MAX_ELEMENTS = 1 << 20, CHUNK = 1 << 16 };
+#include "sim/base/text_check.h"
+
+enum { MAX_ELEMENTS = 1 << 20 };
 
 struct reader {
     struct tsr__xml *xml;
     XML_Parser parser;
     uint32_t open; /* the element that is open; TSR_NO_ID: none */
-    bool no_memory;
+    int depth;
+    tsr_status status; /* a failure of our own */
 };
+
+/* The first failure of our own ends the reading. */
+static void stop(struct reader *r, tsr_status status)
+{
+    if (r->status == TSR_OK)
+        r->status = status;
+    XML_StopParser(r->parser, XML_FALSE);
+}
+
+static tsr_status too_much(const struct reader *r, const char *what)
+{
+    return tsr_fail(TSR_ECONFIG, "%s:%d: %s", r->xml->path,
+                    (int)XML_GetCurrentLineNumber(r->parser), what);
+}
 
 /* Copies "name, value, ..., NULL". */
 static const char *const *copy_attributes(struct tsr_arena *arena, const char **from)
@@ -75,14 +91,21 @@ static void start_element(void *user, const char *name, const char **attributes)
 {
     struct reader *r = user;
     struct tsr__xml *xml = r->xml;
+    if (xml->n >= MAX_ELEMENTS || ++r->depth > TSR_TEXT_DEPTH) {
+        char what[64];
+        if (xml->n >= MAX_ELEMENTS)
+            snprintf(what, sizeof what, "more than %d elements", (int)MAX_ELEMENTS);
+        else
+            snprintf(what, sizeof what, "nested deeper than %d levels", (int)TSR_TEXT_DEPTH);
+        stop(r, too_much(r, what));
+        return;
+    }
     struct tsr__element made = {.name = tsr_arena_strdup(&xml->arena, name),
                                 .attributes = copy_attributes(&xml->arena, attributes),
                                 .parent = r->open,
                                 .line = (int)XML_GetCurrentLineNumber(r->parser)};
-    if (!made.name || !made.attributes || xml->n >= MAX_ELEMENTS ||
-        !TSR_PUSH(xml->items, xml->n, xml->cap, made)) {
-        r->no_memory = true;
-        XML_StopParser(r->parser, XML_FALSE);
+    if (!made.name || !made.attributes || !TSR_PUSH(xml->items, xml->n, xml->cap, made)) {
+        stop(r, tsr_no_memory(xml->path));
         return;
     }
     r->open = (uint32_t)xml->n - 1;
@@ -92,51 +115,49 @@ static void end_element(void *user, const char *name)
 {
     struct reader *r = user;
     (void)name;
+    r->depth--;
     if (r->open != TSR_NO_ID)
         r->open = r->xml->items[r->open].parent;
 }
 
-static tsr_status parse(struct reader *r, FILE *file)
+/* Entities of a file's own can grow a line into gigabytes, and name other files. */
+static void XMLCALL declare_entity(void *user, const XML_Char *name, int is_parameter,
+                                   const XML_Char *value, int value_bytes, const XML_Char *base,
+                                   const XML_Char *system_id, const XML_Char *public_id,
+                                   const XML_Char *notation)
 {
-    static const char what[] = "allowed a well-formed XML file";
-    int more = 1;
-    while (more) {
-        void *buffer = XML_GetBuffer(r->parser, CHUNK);
-        size_t n = buffer ? fread(buffer, 1, CHUNK, file) : 0;
-        if (!buffer)
-            return tsr_no_memory(r->xml->path);
-        if (ferror(file))
-            return tsr_fail(TSR_ECONFIG, "%s: cannot be read: %s", r->xml->path, strerror(errno));
-        more = n > 0;
-        if (XML_ParseBuffer(r->parser, (int)n, !more) == XML_STATUS_OK)
-            continue;
-        if (r->no_memory)
-            return tsr_fail(TSR_ENOMEM, "%s: out of memory, or more than %d elements", r->xml->path,
-                            (int)MAX_ELEMENTS);
-        return tsr_fail(TSR_ECONFIG, "%s:%d: found %s, %s", r->xml->path,
-                        (int)XML_GetCurrentLineNumber(r->parser),
-                        XML_ErrorString(XML_GetErrorCode(r->parser)), what);
-    }
-    return TSR_OK;
+    struct reader *r = user;
+    (void)name, (void)is_parameter, (void)value, (void)value_bytes, (void)base;
+    (void)system_id, (void)public_id, (void)notation;
+    stop(r, too_much(r, "found a declaration of an entity; allowed: none"));
+}
+
+static tsr_status parse(struct reader *r)
+{
+    char *text;
+    size_t n;
+    TSR_TRY(tsr_text_load(r->xml->path, &text, &n)); /* fits an int */
+    XML_SetUserData(r->parser, r);
+    XML_SetElementHandler(r->parser, start_element, end_element);
+    XML_SetEntityDeclHandler(r->parser, declare_entity);
+    enum XML_Status parsed = XML_Parse(r->parser, text, (int)n, 1);
+    free(text);
+    if (r->status != TSR_OK)
+        return r->status;
+    if (parsed == XML_STATUS_OK)
+        return TSR_OK;
+    return tsr_fail(TSR_ECONFIG, "%s:%d: found %s, allowed a well-formed XML file", r->xml->path,
+                    (int)XML_GetCurrentLineNumber(r->parser),
+                    XML_ErrorString(XML_GetErrorCode(r->parser)));
 }
 
 tsr_status tsr__xml_open(const char *path, struct tsr__xml *xml)
 {
-    const char *why;
-    FILE *file = tsr_file_stream(NULL, path, &why);
-    if (!file)
-        return tsr_fail(TSR_ECONFIG, "%s: cannot be opened: %s", path, why);
     *xml = (struct tsr__xml){.path = path};
     tsr_arena_init(&xml->arena);
     struct reader r = {.xml = xml, .parser = XML_ParserCreate(NULL), .open = TSR_NO_ID};
-    tsr_status status;
-    TSR_GOTO(done, r.parser ? TSR_OK : tsr_no_memory(path));
-    XML_SetUserData(r.parser, &r);
-    XML_SetElementHandler(r.parser, start_element, end_element);
-    TSR_GOTO(done, parse(&r, file));
-done:
+    tsr_status status = r.parser ? parse(&r) : tsr_no_memory(path);
     XML_ParserFree(r.parser);
-    fclose(file);
     if (status != TSR_OK)
         tsr__xml_close(xml);
     return status;

@@ -49,6 +49,16 @@ log | sed 's/297.24      0/297.24      3/' >"$tmp/bad.log"
 fails 2 "bad.log:17: found 3 wrong results" -- calibrate --nccl-log "$tmp/bad.log"
 log | sed 's/07\] NVIDIA H100/07] NVIDIA A100/' >"$tmp/bad.log"
 fails 2 "bad.log:11: found a A100" "equal GPUs" -- calibrate --nccl-log "$tmp/bad.log"
+log | sed 's/169.85  297.24/nan  297.24/' >"$tmp/bad.log"
+fails 2 "bad.log:17: found" "size, count, type" -- calibrate --nccl-log "$tmp/bad.log"
+log | sed "s/NVIDIA H100/NVIDIA $(printf '\033')[2J/" >"$tmp/bad.log"
+fails 2 "bad.log:" "control character U+001B" -- calibrate --nccl-log "$tmp/bad.log"
+{
+    awk 'BEGIN { for (i = 0; i < 1023; i++) printf "x" }' # what a long line goes on with is no size
+    echo '1 2 3'
+    log
+} >"$tmp/long.log"
+works calibrate --nccl-log "$tmp/long.log"
 log | grep -v Rank >"$tmp/bad.log"
 fails 2 "bad.log" "no line \"# Rank\"" -- calibrate --nccl-log "$tmp/bad.log"
 log | grep -v float >"$tmp/bad.log"

@@ -48,6 +48,9 @@ fails 2 strategy.yaml:6 strategies.fsdp.warp 'nearest: "wrap"' -- compare "$tmp/
 with sweep 'sweeps: {bath: [1, 2]}'
 fails 2 sweep.yaml:1 '"bath"' batch -- compare "$tmp/sweep.yaml"
 
+with again 'sweeps: {batch: [1, 2, 1]}'
+fails 2 again.yaml:1 "sweeps: found two strategies called fsdp@batch=1" "allowed: values that differ" -- compare "$tmp/again.yaml"
+
 # Values: zero, negative, fraction, text, overflow, null, wrong kind
 for value in 0 -3 1.5 1e3 many 99999999999999999999 null '[1]' '"2"'; do
     with value "batch: $value"

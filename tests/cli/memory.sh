@@ -67,7 +67,7 @@ fails 2 "memory: found $tmp/one for --out and for --timeline" "two different fil
 
 # ---- files that are none -------------------------------------------------------------------------
 
-fails 2 "$tmp/nowhere.json: cannot be read: No such file" "allowed: a scenario in JSON" -- memory "$tmp/nowhere.json"
+fails 2 "$tmp/nowhere.json: cannot be opened: No such file" "allowed: a scenario in JSON" -- memory "$tmp/nowhere.json"
 fails 2 "$tmp: cannot be read: Is a directory" "allowed: a scenario in JSON" -- memory "$tmp"
 # text CONTENT WORD...: a file with that content.
 text() {
@@ -84,8 +84,8 @@ text '{"batch":1e999}' "overflow near '1e999'"
 text '{"batch":99999999999999999999}' "too big integer"
 text '{"batch":1,"batch":2}' "duplicate object key"
 text '{"a\\u0000b":1}' "NUL"
-text '\0001\0377\0376\0033[2J' "expected near"
-text "$(printf '%5000s' '' | tr ' ' '[')" "depth"
+text '\0001\0377\0376\0033[2J' "control character U+0001"
+text "$(printf '%5000s' '' | tr ' ' '[')" "nested deeper than 64 levels"
 head -c 700 "$golden" >"$input"
 fails 2 "$input:" "near end of file" -- memory "$input"
 head -c 4096 "$TESSERA" >"$input"

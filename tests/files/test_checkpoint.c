@@ -385,6 +385,48 @@ static void damaged_shards_do_not_verify(void **state)
     tsr_state_dict_fini(&s);
 }
 
+/* Each layout is compared with all before it: more than any model has are refused at once. */
+static void layouts_without_end(void **state)
+{
+    enum { MOST = 16384, ROOM = 64 };
+    static const char head[] =
+        "{\"format\": \"tessera checkpoint\", \"version\": 1, \"step\": 1, \"world\": 1, "
+        "\"model_hash\": \"0000000000000000\", \"seed\": \"0000000000000000\", "
+        "\"data_position\": 0, \"scalars\": {}, \"extra\": null, \"n_states\": 0, "
+        "\"state_dtype\": \"none\", \"entries\": [], \"layouts\": [";
+    char *text = malloc(sizeof head + (size_t)(MOST + 1) * ROOM);
+    struct tsr_meta meta;
+    (void)state;
+    assert_non_null(text);
+    size_t n = (size_t)sprintf(text, "%s", head);
+    for (int i = 0; i <= MOST; i++)
+        n += (size_t)sprintf(text + n, "%s{\"shape\": [%d], \"mesh\": [], \"place\": []}",
+                             i ? "," : "", i + 1);
+    n += (size_t)sprintf(text + n, "]}");
+    assert_int_equal(tsr__meta_read("meta.json", text, n, &meta), TSR_ECONFIG);
+    test_error_names("meta.json", "layouts: 16385; allowed: up to 16384");
+    free(text);
+}
+
+/* Time grows with the file, not with its square: this took minutes. */
+static void commit_of_a_large_world(void **state)
+{
+    enum { WORLD = 200000 };
+    struct tsr_commit commit = {.step = 1, .world = WORLD}, found;
+    char *text;
+    (void)state;
+    commit.files = calloc(WORLD + 1, sizeof *commit.files);
+    assert_non_null(commit.files);
+    commit.files[WORLD] = (struct tsr_commit_file){7, 8};
+    assert_int_equal(tsr__commit_write(&commit, &text), TSR_OK);
+    assert_int_equal(tsr__commit_read("COMMIT", text, strlen(text), &found), TSR_OK);
+    assert_int_equal(found.world, WORLD);
+    assert_memory_equal(found.files, commit.files, (WORLD + 1) * sizeof *commit.files);
+    tsr__commit_fini(&found);
+    free(text);
+    free(commit.files);
+}
+
 /* meta.json and COMMIT are read as files from outside, too: never a crash, always one line. */
 static void random_damage_of_the_texts(void **state)
 {
@@ -492,6 +534,8 @@ int main(void)
                                        cmocka_unit_test(the_newest_complete_ones_are_kept),
                                        cmocka_unit_test(damage_is_found),
                                        cmocka_unit_test(damaged_shards_do_not_verify),
+                                       cmocka_unit_test(commit_of_a_large_world),
+                                       cmocka_unit_test(layouts_without_end),
                                        cmocka_unit_test(random_damage_of_the_texts),
                                        cmocka_unit_test(threads_read_one_checkpoint)};
     return cmocka_run_group_tests(tests, test_folder_make, test_folder_remove);

@@ -14,6 +14,7 @@
 #include "experiments/study/report/report_text.h"
 #include "experiments/study/simulate/open.h"
 #include "sim/base/files.h"
+#include "sim/base/text_check.h"
 
 /* ---- logs of nccl-tests ---------------------------------------------------------------------- */
 
@@ -106,7 +107,9 @@ static tsr_status take_size(struct reader *r, const char *text)
     double count;
     int root, n = sscanf(text, "%lf %lf %31s %31s %d %lf %lf %lf %31s", &p.bytes, &count, type,
                          redop, &root, &p.time_us, &p.algbw, &p.busbw, wrong);
-    if (n != 9 || p.bytes < 0 || p.time_us < 0)
+    bool are_numbers = n == 9 && isfinite(p.bytes) && isfinite(p.time_us) && isfinite(p.algbw) &&
+                       isfinite(p.busbw);
+    if (!are_numbers || p.bytes < 0 || p.time_us < 0)
         return tsr_fail(TSR_ECONFIG,
                         "%s:%d: found \"%.60s\"; allowed: size, count, type, redop, root, time, "
                         "algbw, busbw, #wrong",
@@ -122,11 +125,15 @@ static tsr_status take_size(struct reader *r, const char *text)
 static tsr_status take_line(struct reader *r, char *text)
 {
     const char *start = text + strspn(text, " \t");
+    struct tsr_text_flaw flaw;
+    bool is_size = *start >= '0' && *start <= '9';
     text[strcspn(text, "\r\n")] = 0;
-    if (*start >= '0' && *start <= '9')
-        return take_size(r, text);
-    if (*start != '#') /* what mpirun and the job's script print */
+    if (!is_size && *start != '#') /* what mpirun and the job's script print */
         return TSR_OK;
+    if (tsr_text_find_flaw(text, strlen(text), &flaw))
+        return tsr_fail(TSR_ECONFIG, "%s:%d: %s", r->path, r->line, flaw.text);
+    if (is_size)
+        return take_size(r, text);
     const char *word = start + 1 + strspn(start + 1, " ");
     if (!strncmp(word, "Rank", 4))
         return take_rank(r, word);
@@ -170,9 +177,12 @@ static tsr_status finish(struct reader *r)
 static tsr_status read_lines(struct reader *r, FILE *file)
 {
     char text[MAX_LINE];
-    while (fgets(text, sizeof text, file)) {
-        r->line++;
-        TSR_TRY(take_line(r, text));
+    for (bool begins = true; fgets(text, sizeof text, file);) {
+        bool ends = strchr(text, '\n') != NULL;
+        r->line += begins;
+        if (begins) /* what a longer line goes on with is no line */
+            TSR_TRY(take_line(r, text));
+        begins = ends;
     }
     if (ferror(file))
         return tsr_fail(TSR_ECONFIG, "%s: %s", r->path, strerror(errno));

@@ -7,7 +7,7 @@
 #include "experiments/cli/args/args.h"
 #include "experiments/cli/args/cmd.h"
 #include "experiments/cli/inspect/check_run.h"
-#include "experiments/study/base/json.h"
+#include "sim/base/json_load.h"
 #include "sim/base/text.h"
 
 /* What the strategies of one call had in common to say at the end. */
@@ -125,8 +125,9 @@ static tsr_status check_memory_scenario(const char *path, struct verdict *verdic
 /* Scenarios of recorded runs have a kind. */
 static bool has_kind(const char *path)
 {
-    json_t *file = tsr_json_load(path, 0, NULL);
-    bool has = json_is_string(json_object_get(file, "kind"));
+    json_t *file;
+    bool has = tsr_json_load(path, TSR_TEXT_VALUES, &file) == TSR_OK &&
+               json_is_string(json_object_get(file, "kind"));
     json_decref(file);
     return has;
 }

@@ -16,6 +16,7 @@
 #include "experiments/study/base/files.h"
 #include "experiments/study/base/json.h"
 #include "experiments/study/simulate/open.h"
+#include "sim/base/json_load.h"
 #include "sim/base/text.h"
 
 /* ---- whose folder it is ---------------------------------------------------------------------- */
@@ -127,8 +128,9 @@ static json_t *config_of(const struct tsr_job *job)
 {
     const struct tsr_model *m = &job->model;
     const char *arch = architecture(m->type);
-    json_t *config = arch ? tsr_json_load(m->path, 0, NULL) : NULL;
-    if (!json_is_object(config)) {
+    json_t *config = NULL;
+    if (!arch || tsr_json_load(m->path, TSR_TEXT_VALUES, &config) != TSR_OK ||
+        !json_is_object(config)) {
         json_decref(config);
         return json_null();
     }
@@ -182,22 +184,13 @@ static tsr_status read_fields(const char *path, json_t *run, struct tsr_hf_model
 static tsr_status tsr_run_folder_read(const char *dir, struct tsr_hf_model *hf, char **config)
 {
     char path[TSR_PATH_BYTES];
-    struct tsr_folder folder;
-    json_error_t error = {.text = ""};
-    const char *why = "";
+    json_t *run;
     TSR_TRY(tsr_path(path, "%s/run.json", dir));
-    tsr_status opened = tsr_folder_open(dir, &folder);
-    FILE *file = opened == TSR_OK ? tsr_file_stream(&folder, "run.json", &why) : NULL;
-    if (opened != TSR_OK)
-        why = strerror(errno);
-    tsr_folder_close(&folder);
-    json_t *run = file ? json_loadf(file, 0, &error) : NULL;
-    if (file)
-        fclose(file);
-    if (!run)
-        return tsr_fail(TSR_ECONFIG, "%s: found no run that was written with --out (%s)", path,
-                        file ? error.text : why);
-    tsr_status status = read_fields(path, run, hf, config);
+    tsr_status status = tsr_json_load(path, TSR_TEXT_VALUES, &run);
+    if (status != TSR_OK)
+        return tsr_fail(status, "%s: found no run that was written with --out (%s)", dir,
+                        tsr_error_text());
+    status = read_fields(path, run, hf, config);
     json_decref(run);
     return status;
 }

@@ -8,7 +8,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MAX_FILE_BYTES = 64 << 20, MAX_COLUMNS = 256 };
+#include "sim/base/text_check.h"
+
+enum { MAX_COLUMNS = 256, MAX_LINE_BYTES = 1 << 20 };
 
 /* A field without its quotes, in place: it ends before `end`; `next` is the comma, the line's end
  * or the text's. */
@@ -54,42 +56,6 @@ struct reader {
     size_t n_cells;
     size_t cap_rows;
 };
-
-static tsr_status read_text(const char *path, char **out)
-{
-    const char *why;
-    FILE *file = tsr_file_stream(NULL, path, &why);
-    size_t n = 0, cap = 1 << 16;
-    if (!file)
-        return tsr_fail(TSR_ECONFIG, "%s: cannot be opened: %s", path, why);
-    char *text = malloc(cap + 1);
-    for (size_t got = 1; text && got > 0 && n < MAX_FILE_BYTES;) {
-        if (n == cap) {
-            char *grown = realloc(text, 2 * cap + 1);
-            if (!grown)
-                free(text);
-            text = grown;
-            cap *= 2;
-        }
-        got = text ? fread(text + n, 1, cap - n, file) : 0;
-        n += got;
-    }
-    bool failed = ferror(file);
-    int error = errno;
-    fclose(file);
-    if (!text)
-        return tsr_no_memory(NULL);
-    text[n] = 0;
-    if (failed || n >= MAX_FILE_BYTES || memchr(text, 0, n)) {
-        free(text);
-        return tsr_fail(TSR_ECONFIG, "%s: %s", path,
-                        failed                ? strerror(error)
-                        : n >= MAX_FILE_BYTES ? "larger than 64 MiB, which no table is"
-                                              : "a binary file; allowed: a CSV table");
-    }
-    *out = text;
-    return TSR_OK;
-}
 
 static tsr_status take_field(struct reader *r, const char **out, bool *last)
 {
@@ -175,8 +141,9 @@ static tsr_status parse(struct tsr_csv *csv, char *text)
 tsr_status tsr_csv_load(const char *path, struct tsr_csv *out)
 {
     char *text = NULL;
+    size_t n;
     memset(out, 0, sizeof(*out));
-    TSR_TRY(read_text(path, &text));
+    TSR_TRY(tsr_text_load(path, &text, &n));
     tsr_arena_init(&out->arena);
     out->path = tsr_arena_strdup(&out->arena, path);
     char *start = tsr_arena_strdup(&out->arena, text);
@@ -230,18 +197,30 @@ tsr_status tsr_csv_number(const struct tsr_csv *csv, const struct tsr_csv_row *r
 
 /* ---- line by line ------------------------------------------------------------------------ */
 
-/* Fields beyond TSR_CSV_FIELDS are counted, and kept nowhere. */
-static void split(struct tsr_csv_reader *table)
+/* Fields beyond TSR_CSV_FIELDS are counted, and kept nowhere. False: a quote does not end. */
+static bool split(struct tsr_csv_reader *table)
 {
     table->n = 0;
     for (char *field = table->line; field; table->n++) {
         struct field taken = take_off(field);
         char *next = *taken.next == ',' ? taken.next + 1 : NULL;
+        if (taken.open)
+            return false;
         *taken.end = '\0';
         if (table->n < TSR_CSV_FIELDS)
             table->fields[table->n] = taken.start;
         field = next;
     }
+    return true;
+}
+
+/* No line: the file says why in tsr_csv_end(). */
+static bool stop(struct tsr_csv_reader *table, const char *flaw)
+{
+    snprintf(table->flaw, sizeof table->flaw, "%s", flaw);
+    if (table->line)
+        table->line[0] = '\0';
+    return false;
 }
 
 /* A quote that the line begins is not ended by it: as take_off() sees it. */
@@ -286,19 +265,32 @@ static ssize_t take_record(struct tsr_csv_reader *table, ssize_t n)
 bool tsr_csv_next(struct tsr_csv_reader *table)
 {
     ssize_t n;
-    while ((n = getline(&table->line, &table->cap, table->file)) >= 0) {
+    struct tsr_text_flaw flaw;
+    while (!table->flaw[0] && (n = getline(&table->line, &table->cap, table->file)) >= 0) {
         table->number++;
         n = take_record(table, n);
         while (n > 0 && (table->line[n - 1] == '\n' || table->line[n - 1] == '\r'))
             table->line[--n] = '\0';
+        if (n > MAX_LINE_BYTES)
+            return stop(table, "a line of more than 1 MiB");
+        if (tsr_text_find_flaw(table->line, (size_t)n, &flaw))
+            return stop(table, flaw.text);
         if (n == 0 || table->line[0] == '#')
             continue;
-        split(table);
-        return true;
+        return split(table) || stop(table, "found a quote that does not end; allowed: \"...\"");
     }
+    if (ferror(table->file))
+        return stop(table, strerror(errno));
     if (table->line) /* getline() leaves anything in it */
         table->line[0] = '\0';
     return false;
+}
+
+tsr_status tsr_csv_end(const struct tsr_csv_reader *table)
+{
+    if (!table->flaw[0])
+        return TSR_OK;
+    return tsr_fail(TSR_ECONFIG, "%s:%zu: %s", table->path, table->number, table->flaw);
 }
 
 tsr_status tsr_csv_open(const char *path, struct tsr_csv_reader *out)
@@ -326,6 +318,7 @@ tsr_status tsr_csv_bad(const struct tsr_csv_reader *table, const char *what, con
 
 tsr_status tsr_csv_check_head(const struct tsr_csv_reader *table, bool is_head, const char *allowed)
 {
+    TSR_TRY(tsr_csv_end(table));
     if (!is_head)
         return tsr_csv_bad(table, "head", table->line ? table->line : "", allowed);
     if (table->n > TSR_CSV_FIELDS)

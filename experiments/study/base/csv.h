@@ -58,14 +58,18 @@ struct tsr_csv_reader {
     size_t cap, number; /* of the line, from 1 */
     size_t n;
     char *fields[TSR_CSV_FIELDS]; /* [n], in `line` */
+    char flaw[128];               /* why there is no next line; "": it is the end */
 };
 
 /* Errors: TSR_ECONFIG. */
 tsr_status tsr_csv_open(const char *path, struct tsr_csv_reader *out) TSR_MUST_USE;
 void tsr_csv_close(struct tsr_csv_reader *table);
-/* The next record that is no comment; false at the end. A quote that does not end within
- * TSR_CSV_RECORD_BYTES ends there. */
+/* The next record that is no comment; false at the end, and at a line that is none of text. A quote
+ * that does not end within TSR_CSV_RECORD_BYTES ends there. */
 bool tsr_csv_next(struct tsr_csv_reader *table);
+/* After the last line. Errors: TSR_ECONFIG: it was not the last, but one that is no UTF-8, has
+ * control characters, more than 1 MiB or a quote that does not end. */
+tsr_status tsr_csv_end(const struct tsr_csv_reader *table) TSR_MUST_USE;
 
 /* "FILE:LINE: what: found "found"; allowed: allowed" */
 tsr_status tsr_csv_bad(const struct tsr_csv_reader *table, const char *what, const char *found,

@@ -1,29 +1,11 @@
-/* json.c: opens a file and has it parsed. */
+/* json.c: JSON that people may look at. */
 #include "experiments/study/base/json.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "sim/base/files.h"
 #include "sim/base/text.h"
-
-json_t *tsr_json_load(const char *path, size_t flags, json_error_t *error)
-{
-    const char *why;
-    FILE *file = tsr_file_stream(NULL, path, &why);
-    if (file) {
-        json_t *root = json_loadf(file, flags, error);
-        (void)fclose(file);
-        return root;
-    }
-    if (error) {
-        memset(error, 0, sizeof *error);
-        error->line = error->column = -1;
-        (void)snprintf(error->text, sizeof error->text, "unable to open %.100s: %s", path, why);
-    }
-    return NULL;
-}
 
 /* jansson has escaped what is below U+0020; the rest stands in strings only. */
 static void put_escaped(FILE *out, const char *text)

@@ -1,14 +1,11 @@
-/* json.h: a file of JSON, opened as all files are (sim/base/files.h). */
+/* json.h: JSON that is written: nothing in it harms a terminal. It is read by
+ * sim/base/json_load.h. */
 #ifndef TSR_STUDY_JSON_H
 #define TSR_STUDY_JSON_H
 
 #include <jansson.h>
 #include <stdbool.h>
 #include <stdio.h>
-
-/* json_load_file() of a regular file. NULL: *error (may be NULL) says why; line -1: it could not be
- * read at all. */
-json_t *tsr_json_load(const char *path, size_t flags, json_error_t *error);
 
 /* json_dumpf() in which no string holds what a terminal must not get: it is escaped, as JSON does.
  */

@@ -1,14 +1,22 @@
-/* yaml.c: files through libfyaml into tsr_node trees. */
+/* yaml.c: files through libfyaml into tsr_node trees.
+ *
+ * libfyaml reads the events of a document and nothing more: its own trees take gigabytes for ten
+ * lines of aliases, and minutes for ten thousand keys. What a document may grow into is counted
+ * here.
+ */
 #include "experiments/study/base/yaml.h"
 #include "sim/base/files.h"
 
-#include <errno.h>
 #include <libfyaml.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { MAX_FILE_BYTES = 64 << 20, MAX_DEPTH = 64 };
+#include "experiments/study/base/names.h"
+#include "sim/base/text_check.h"
+
+/* Far above what people write: 1,000 strategies have 20,000 values and 1,000 aliases. */
+enum { MAX_VALUES = 250000, MAX_KEYS = 10000, MAX_ALIASES = 10000 };
 
 /* What is being converted: where its nodes come from and where they go. */
 struct source {
@@ -21,73 +29,21 @@ struct place {
     int line, column;
 };
 
-/* ---- reading ----------------------------------------------------------------------------- */
-
-static tsr_status read_stream(FILE *file, const char *path, char **out, size_t *n_out)
+static tsr_status wrong(const struct source *src, struct place at, const char *fmt, ...)
+    TSR_PRINTF(3, 4);
+static tsr_status wrong(const struct source *src, struct place at, const char *fmt, ...)
 {
-    char *text = NULL;
-    size_t n = 0, cap = 0;
-    for (;;) {
-        if (cap - n < 4096) {
-            cap = cap ? 2 * cap : 16384;
-            char *grown = realloc(text, cap + 1);
-            if (!grown) {
-                free(text);
-                return tsr_no_memory(NULL);
-            }
-            text = grown;
-        }
-        size_t got = fread(text + n, 1, cap - n, file);
-        n += got;
-        if (got == 0 || n > MAX_FILE_BYTES)
-            break;
-    }
-    if (ferror(file) || n > MAX_FILE_BYTES || memchr(text, 0, n)) {
-        const char *why = ferror(file) ? strerror(errno)
-                          : n > MAX_FILE_BYTES
-                              ? "larger than 64 MiB, which no experiment or model file is"
-                              : "a binary file; expected YAML or JSON text";
-        free(text);
-        return tsr_fail(TSR_ECONFIG, "%s: %s", path, why);
-    }
-    text[n] = 0;
-    *out = text;
-    *n_out = n;
-    return TSR_OK;
+    char text[512];
+    va_list args;
+    va_start(args, fmt);
+    vsnprintf(text, sizeof text, fmt, args);
+    va_end(args);
+    if (src->is_option)
+        return tsr_fail(TSR_ECONFIG, "%s: %s", src->name, text);
+    return tsr_fail(TSR_ECONFIG, "%s:%d:%d: %s", src->name, at.line, at.column, text);
 }
 
-static tsr_status read_file(const char *path, char **out, size_t *n_out)
-{
-    const char *why;
-    FILE *file = tsr_file_stream(NULL, path, &why);
-    if (!file)
-        return tsr_fail(TSR_ECONFIG, "%s: cannot be opened: %s", path, why);
-    tsr_status status = read_stream(file, path, out, n_out);
-    fclose(file);
-    return status;
-}
-
-/* ---- conversion -------------------------------------------------------------------------- */
-
-static struct place place_of(struct fy_node *node, struct place fallback)
-{
-    struct fy_token *token =
-        node && fy_node_is_scalar(node) ? fy_node_get_scalar_token(node) : NULL;
-    const struct fy_mark *mark = token ? fy_token_start_mark(token) : NULL;
-    if (!mark)
-        return fallback;
-    return (struct place){mark->line + 1, mark->column + 1};
-}
-
-static char *copy_scalar(struct tsr_arena *arena, struct fy_node *node)
-{
-    size_t n = 0;
-    const char *text = fy_node_get_scalar(node, &n);
-    char *copy = tsr_arena_alloc(arena, n + 1);
-    if (copy && text)
-        memcpy(copy, text, n);
-    return copy;
-}
+/* ---- nodes ----------------------------------------------------------------------------------- */
 
 static struct tsr_yaml_node *new_node(const struct source *src, enum tsr_node_kind kind,
                                       struct place at)
@@ -121,92 +77,319 @@ static tsr_status append(struct tsr_arena *arena, struct tsr_yaml_node *parent,
     return TSR_OK;
 }
 
-static tsr_status convert(const struct source *src, struct fy_node *from, struct place at,
-                          int depth, struct tsr_yaml_node **out);
+/* ---- events into a tree ---------------------------------------------------------------------- */
 
-static tsr_status convert_scalar(const struct source *src, struct fy_node *from, struct place at,
-                                 struct tsr_yaml_node **out)
+/* A mapping or sequence that is open. */
+struct frame {
+    struct tsr_yaml_node *node;
+    const char *key; /* of a mapping: its value is awaited; else NULL */
+    bool is_merge;   /* that key is << */
+    struct place at, key_at;
+};
+
+struct builder {
+    const struct source *src;
+    struct tsr_names names;
+    struct frame frames[TSR_TEXT_DEPTH];
+    int depth; /* frames that are open */
+    size_t n_values, n_aliases, n_documents;
+    struct tsr_yaml_node *root;
+};
+
+static struct frame *top(struct builder *b)
 {
-    struct tsr_yaml_node *node = new_node(src, TSR_NODE_SCALAR, place_of(from, at));
-    char *text = copy_scalar(src->arena, from);
-    if (!node || !text)
+    return b->depth ? &b->frames[b->depth - 1] : NULL;
+}
+
+/* Where a value stands that has no place of its own: at its key, or with its sequence. */
+static struct place place_here(struct builder *b)
+{
+    const struct frame *frame = top(b);
+    if (!frame)
+        return (struct place){1, 1};
+    return frame->key ? frame->key_at : frame->at;
+}
+
+static struct place place_of(struct fy_token *token, struct place fallback)
+{
+    const struct fy_mark *mark = token ? fy_token_start_mark(token) : NULL;
+    return mark ? (struct place){mark->line + 1, mark->column + 1} : fallback;
+}
+
+static tsr_status count_value(struct builder *b, struct place at)
+{
+    if (++b->n_values > MAX_VALUES)
+        return wrong(b->src, at, "more than %d values, those of aliases included", MAX_VALUES);
+    return TSR_OK;
+}
+
+/* Text of a token that holds no 0. */
+static tsr_status copy_text(struct builder *b, struct fy_token *token, struct place at, char **out)
+{
+    size_t n = 0;
+    const char *text = token ? fy_token_get_text(token, &n) : "";
+    *out = tsr_arena_alloc(b->src->arena, n + 1);
+    if (!*out || !text)
         return tsr_no_memory(NULL);
+    memcpy(*out, text, n);
+    if (strlen(*out) != n)
+        return wrong(b->src, at, "found a text with a 0 in it (\\0); allowed: none");
+    return TSR_OK;
+}
+
+/* Puts a value into a mapping under its key. What is merged gives way to keys of its own. */
+static tsr_status add_item(struct builder *b, struct tsr_yaml_node *map, const char *key,
+                           struct place at, bool is_merged, struct tsr_yaml_node *child)
+{
+    bool is_new;
+    struct tsr_name *name = tsr__name_put(&b->names, map, key, &is_new);
+    if (!name)
+        return tsr_no_memory(NULL);
+    child->key = key;
+    if (is_new) {
+        name->item = map->n;
+        name->is_merged = is_merged;
+        if (map->n == MAX_KEYS)
+            return wrong(b->src, at, "more than %d keys in a mapping", MAX_KEYS);
+        return append(b->src->arena, map, child);
+    }
+    if (!is_merged && !name->is_merged)
+        return wrong(b->src, at, "key \"%s\" is given twice", key);
+    if (!is_merged) {
+        name->is_merged = false;
+        map->items[name->item] = child;
+    }
+    return TSR_OK;
+}
+
+/* A copy for an alias, which may be changed without the original. */
+static tsr_status copy_node(struct builder *b, const struct tsr_yaml_node *from, struct place at,
+                            int depth, struct tsr_yaml_node **out)
+{
+    struct tsr_yaml_node *node = tsr_arena_alloc(b->src->arena, sizeof *node);
+    if (!node)
+        return tsr_no_memory(NULL);
+    TSR_TRY(count_value(b, at));
+    if (depth > TSR_TEXT_DEPTH)
+        return wrong(b->src, at, "nested deeper than %d levels", TSR_TEXT_DEPTH);
+    *node = *from;
+    node->items = NULL;
+    node->n = node->cap = 0;
+    for (size_t i = 0; i < from->n; i++) {
+        struct tsr_yaml_node *child;
+        TSR_TRY(copy_node(b, from->items[i], at, depth + 1, &child));
+        if (from->kind == TSR_NODE_MAP)
+            TSR_TRY(add_item(b, node, child->key, at, false, child));
+        else
+            TSR_TRY(append(b->src->arena, node, child));
+    }
+    *out = node;
+    return TSR_OK;
+}
+
+/* The keys of a mapping, or of each in a list, that `map` does not have. */
+static tsr_status merge(struct builder *b, struct tsr_yaml_node *map, struct place at,
+                        const struct tsr_yaml_node *from)
+{
+    bool is_list = from->kind == TSR_NODE_SEQ;
+    for (size_t i = 0; is_list && i < from->n; i++) {
+        if (from->items[i]->kind != TSR_NODE_MAP)
+            return wrong(b->src, at, "<<: allowed: a mapping, or a list of mappings");
+        TSR_TRY(merge(b, map, at, from->items[i]));
+    }
+    if (is_list)
+        return TSR_OK;
+    if (from->kind != TSR_NODE_MAP)
+        return wrong(b->src, at, "<<: allowed: a mapping, or a list of mappings");
+    for (size_t i = 0; i < from->n; i++) {
+        struct tsr_yaml_node *child;
+        TSR_TRY(copy_node(b, from->items[i], at, b->depth + 1, &child));
+        TSR_TRY(add_item(b, map, child->key, at, true, child));
+    }
+    return TSR_OK;
+}
+
+/* Puts a value where it belongs: it is the document, an item, or that of a key. Those of << have
+ * been merged when they are complete. */
+static tsr_status put_value(struct builder *b, struct tsr_yaml_node *node)
+{
+    struct frame *frame = top(b);
+    if (!frame) {
+        b->root = node;
+        return TSR_OK;
+    }
+    if (frame->node->kind == TSR_NODE_SEQ) {
+        if (node->kind == TSR_NODE_MAP && node->n) {
+            node->line = node->items[0]->line; /* the first key says where the item is */
+            node->column = 0;
+        }
+        return append(b->src->arena, frame->node, node);
+    }
+    const char *key = frame->key;
+    frame->key = NULL;
+    if (frame->is_merge)
+        return merge(b, frame->node, frame->key_at, node);
+    return add_item(b, frame->node, key, frame->key_at, false, node);
+}
+
+/* ---- events ---------------------------------------------------------------------------------- */
+
+static tsr_status put_anchor(struct builder *b, struct fy_token *anchor, struct tsr_yaml_node *node)
+{
+    char *text;
+    bool is_new;
+    if (!anchor)
+        return TSR_OK;
+    TSR_TRY(copy_text(b, anchor, place_here(b), &text));
+    struct tsr_name *name = tsr__name_put(&b->names, NULL, text, &is_new);
+    if (!name)
+        return tsr_no_memory(NULL);
+    name->node = node; /* given again, it is another */
+    return TSR_OK;
+}
+
+static tsr_status refuse_tag(struct builder *b, struct fy_token *tag)
+{
+    if (!tag)
+        return TSR_OK;
+    return wrong(b->src, place_of(tag, place_here(b)),
+                 "found a tag (!...); allowed: none, quotes make a text of a value");
+}
+
+static tsr_status take_key(struct builder *b, const struct fy_event *event)
+{
+    struct frame *frame = top(b);
+    struct fy_token *token = event->scalar.value;
+    struct place at = place_of(token, frame->at);
+    bool is_plain = !token || fy_token_scalar_style(token) == FYSS_PLAIN;
+    char *text, *copy;
+    bool is_new;
+    TSR_TRY(copy_text(b, token, at, &text));
+    frame->key = text;
+    frame->key_at = at;
+    frame->is_merge = is_plain && !strcmp(text, "<<");
+    if (event->scalar.anchor) {
+        struct tsr_yaml_node *node = new_node(b->src, TSR_NODE_SCALAR, at);
+        copy = node ? tsr_arena_strdup(b->src->arena, text) : NULL;
+        if (!copy)
+            return tsr_no_memory(NULL);
+        node->text = copy;
+        node->quoted = !is_plain;
+        TSR_TRY(put_anchor(b, event->scalar.anchor, node));
+    }
+    if (!frame->is_merge)
+        return TSR_OK;
+    if (!tsr__name_put(&b->names, frame->node, text, &is_new))
+        return tsr_no_memory(NULL);
+    return is_new ? TSR_OK : wrong(b->src, at, "key \"<<\" is given twice");
+}
+
+static tsr_status take_scalar(struct builder *b, const struct fy_event *event)
+{
+    struct frame *frame = top(b);
+    struct fy_token *token = event->scalar.value;
+    struct place at = place_of(token, place_here(b));
+    TSR_TRY(refuse_tag(b, event->scalar.tag));
+    TSR_TRY(count_value(b, at));
+    if (frame && frame->node->kind == TSR_NODE_MAP && !frame->key)
+        return take_key(b, event);
+    struct tsr_yaml_node *node = new_node(b->src, TSR_NODE_SCALAR, at);
+    char *text = NULL;
+    if (!node)
+        return tsr_no_memory(NULL);
+    TSR_TRY(copy_text(b, token, at, &text));
     node->text = text;
-    node->quoted = fy_node_get_style(from) != FYNS_PLAIN;
+    node->quoted = token && fy_token_scalar_style(token) != FYSS_PLAIN;
     if (!node->quoted && (!*text || !strcmp(text, "null") || !strcmp(text, "~")))
         node->kind = TSR_NODE_NULL;
-    *out = node;
-    return TSR_OK;
+    TSR_TRY(put_anchor(b, event->scalar.anchor, node));
+    return put_value(b, node);
 }
 
-static tsr_status convert_seq(const struct source *src, struct fy_node *from, struct place at,
-                              int depth, struct tsr_yaml_node **out)
+static bool awaits_key(struct builder *b)
 {
-    struct tsr_yaml_node *node = new_node(src, TSR_NODE_SEQ, at);
+    return b->depth && top(b)->node->kind == TSR_NODE_MAP && !top(b)->key;
+}
+
+static tsr_status take_alias(struct builder *b, const struct fy_event *event)
+{
+    struct place at = place_of(event->alias.anchor, place_here(b)), here = place_here(b);
+    char *text;
+    if (awaits_key(b))
+        return wrong(b->src, at, "a key must be plain text");
+    if (++b->n_aliases > MAX_ALIASES)
+        return wrong(b->src, at, "more than %d aliases", MAX_ALIASES);
+    TSR_TRY(copy_text(b, event->alias.anchor, at, &text));
+    const struct tsr_name *name = tsr__name_find(&b->names, NULL, text);
+    if (!name)
+        return wrong(b->src, at, "alias *%s: nothing above it has the anchor &%s", text, text);
+    for (int i = 0; i < b->depth; i++)
+        if (b->frames[i].node == name->node)
+            return wrong(b->src, at, "alias *%s stands inside of what it names", text);
+    struct tsr_yaml_node *copy;
+    TSR_TRY(copy_node(b, name->node, at, b->depth + 1, &copy));
+    copy->key = NULL;
+    if (copy->kind != TSR_NODE_SCALAR) {
+        copy->line = b->src->is_option ? 0 : here.line;
+        copy->column = here.column;
+    }
+    return put_value(b, copy);
+}
+
+static tsr_status open_node(struct builder *b, enum tsr_node_kind kind, struct fy_token *anchor,
+                            struct fy_token *tag)
+{
+    struct place at = place_here(b);
+    TSR_TRY(refuse_tag(b, tag));
+    TSR_TRY(count_value(b, at));
+    if (awaits_key(b))
+        return wrong(b->src, at, "a key must be plain text");
+    if (b->depth == TSR_TEXT_DEPTH)
+        return wrong(b->src, at, "nested deeper than %d levels", TSR_TEXT_DEPTH);
+    struct tsr_yaml_node *node = new_node(b->src, kind, at);
     if (!node)
         return tsr_no_memory(NULL);
-    void *iter = NULL;
-    struct fy_node *item;
-    while ((item = fy_node_sequence_iterate(from, &iter))) {
-        struct tsr_yaml_node *child = NULL;
-        TSR_TRY(convert(src, item, at, depth + 1, &child));
-        if (child->kind == TSR_NODE_MAP && child->n) {
-            child->line = child->items[0]->line; /* the first key says where the item is */
-            child->column = 0;
-        }
-        TSR_TRY(append(src->arena, node, child));
-    }
-    *out = node;
+    TSR_TRY(put_anchor(b, anchor, node));
+    b->frames[b->depth++] = (struct frame){.node = node, .at = at};
     return TSR_OK;
 }
 
-static tsr_status convert_map(const struct source *src, struct fy_node *from, struct place at,
-                              int depth, struct tsr_yaml_node **out)
+static tsr_status close_node(struct builder *b)
 {
-    struct tsr_yaml_node *node = new_node(src, TSR_NODE_MAP, at);
-    if (!node)
-        return tsr_no_memory(NULL);
-    void *iter = NULL;
-    struct fy_node_pair *pair;
-    while ((pair = fy_node_mapping_iterate(from, &iter))) {
-        struct fy_node *key = fy_node_pair_key(pair);
-        struct place key_at = place_of(key, at);
-        struct tsr_yaml_node *child = NULL;
-        if (!key || !fy_node_is_scalar(key))
-            return tsr_fail(TSR_ECONFIG, "%s:%d: a key must be plain text", src->name, at.line);
-        TSR_TRY(convert(src, fy_node_pair_value(pair), key_at, depth + 1, &child));
-        child->key = copy_scalar(src->arena, key);
-        if (!child->key)
-            return tsr_no_memory(NULL);
-        if (tsr_node_get(node, child->key))
-            return tsr_fail(TSR_ECONFIG, "%s:%d:%d: key \"%s\" is given twice", src->name,
-                            key_at.line, key_at.column, child->key);
-        TSR_TRY(append(src->arena, node, child));
-    }
-    *out = node;
-    return TSR_OK;
+    struct tsr_yaml_node *node = top(b)->node;
+    b->depth--;
+    return put_value(b, node);
 }
 
-static tsr_status convert(const struct source *src, struct fy_node *from, struct place at,
-                          int depth, struct tsr_yaml_node **out)
+static tsr_status take_event(struct builder *b, const struct fy_event *event)
 {
-    if (depth > MAX_DEPTH)
-        return tsr_fail(TSR_ECONFIG, "%s:%d: nested deeper than %d levels", src->name, at.line,
-                        MAX_DEPTH);
-    if (!from) {
-        *out = new_node(src, TSR_NODE_NULL, at);
-        return *out ? TSR_OK : tsr_no_memory(NULL);
-    }
-    switch (fy_node_get_type(from)) {
-    case FYNT_SEQUENCE:
-        return convert_seq(src, from, at, depth, out);
-    case FYNT_MAPPING:
-        return convert_map(src, from, at, depth, out);
-    case FYNT_SCALAR:
+    switch (event->type) {
+    case FYET_DOCUMENT_START:
+        if (++b->n_documents > 1)
+            return tsr_fail(TSR_ECONFIG, "%s: holds more than one YAML document; allowed: one",
+                            b->src->name);
+        return TSR_OK;
+    case FYET_MAPPING_START:
+        return open_node(b, TSR_NODE_MAP, event->mapping_start.anchor, event->mapping_start.tag);
+    case FYET_SEQUENCE_START:
+        return open_node(b, TSR_NODE_SEQ, event->sequence_start.anchor, event->sequence_start.tag);
+    case FYET_MAPPING_END:
+    case FYET_SEQUENCE_END:
+        return close_node(b);
+    case FYET_SCALAR:
+        return take_scalar(b, event);
+    case FYET_ALIAS:
+        return take_alias(b, event);
+    case FYET_NONE:
+    case FYET_STREAM_START:
+    case FYET_STREAM_END:
+    case FYET_DOCUMENT_END:
         break;
     }
-    return convert_scalar(src, from, at, out);
+    return TSR_OK;
 }
+
+/* ---- libfyaml -------------------------------------------------------------------------------- */
 
 static tsr_status syntax_error(const struct source *src, struct fy_diag *diag)
 {
@@ -220,34 +403,37 @@ static tsr_status syntax_error(const struct source *src, struct fy_diag *diag)
                     first->column, first->msg);
 }
 
+static tsr_status take_all(struct builder *b, struct fy_parser *parser, struct fy_diag *diag)
+{
+    struct fy_event *event;
+    tsr_status status = TSR_OK;
+    while (status == TSR_OK && (event = fy_parser_parse(parser))) {
+        status = take_event(b, event);
+        fy_parser_event_free(parser, event);
+    }
+    if (status == TSR_OK && (fy_diag_got_error(diag) || fy_parser_get_stream_error(parser)))
+        return syntax_error(b->src, diag);
+    return status;
+}
+
 static tsr_status parse_with(struct fy_diag *diag, const struct source *src, const char *text,
                              size_t n, struct tsr_yaml_node **out)
 {
-    struct fy_parse_cfg cfg = {.flags = FYPCF_QUIET | FYPCF_COLLECT_DIAG | FYPCF_JSON_NONE |
-                                        FYPCF_RESOLVE_DOCUMENT,
+    struct fy_parse_cfg cfg = {.flags = FYPCF_QUIET | FYPCF_COLLECT_DIAG | FYPCF_JSON_NONE,
                                .diag = diag};
+    struct builder b = {.src = src};
     struct fy_parser *parser = fy_parser_create(&cfg);
-    struct fy_document *doc = NULL, *second = NULL;
     tsr_status status = tsr_no_memory(NULL);
-    if (!parser || fy_parser_set_string(parser, text, n))
-        goto done;
-    doc = fy_parse_load_document(parser);
-    if (doc && !fy_diag_got_error(diag))
-        second = fy_parse_load_document(parser);
-    if (fy_diag_got_error(diag) || fy_parser_get_stream_error(parser))
-        status = syntax_error(src, diag);
-    else if (second)
-        status =
-            tsr_fail(TSR_ECONFIG, "%s: holds more than one YAML document; allowed: one", src->name);
-    else
-        status = convert(src, doc ? fy_document_root(doc) : NULL, (struct place){1, 1}, 0, out);
-done:
-    if (second)
-        fy_parse_document_destroy(parser, second);
-    if (doc)
-        fy_parse_document_destroy(parser, doc);
+    if (parser && fy_parser_set_string(parser, text, n) == 0)
+        status = take_all(&b, parser, diag);
     if (parser)
         fy_parser_destroy(parser);
+    tsr__names_fini(&b.names);
+    *out = b.root;
+    if (status == TSR_OK && !b.root) {
+        *out = new_node(src, TSR_NODE_NULL, (struct place){1, 1});
+        status = *out ? TSR_OK : tsr_no_memory(NULL);
+    }
     return status;
 }
 
@@ -255,6 +441,7 @@ static tsr_status parse_text(const struct source *src, const char *text, size_t 
                              struct tsr_yaml_node **out)
 {
     struct fy_diag_cfg cfg;
+    TSR_TRY(tsr_text_check(src->name, src->is_option, text, n));
     fy_diag_cfg_default(&cfg);
     cfg.fp = NULL;
     cfg.output_fn = NULL;
@@ -285,7 +472,7 @@ tsr_status tsr_doc_load(const char *path, struct tsr_doc *out)
     char *text = NULL;
     size_t n = 0;
     memset(out, 0, sizeof(*out));
-    TSR_TRY(read_file(path, &text, &n));
+    TSR_TRY(tsr_text_read(path, TSR_TEXT_BYTES, &text, &n));
     tsr_status status = tsr_doc_read(path, text, n, out);
     free(text);
     return status;

@@ -12,6 +12,7 @@
 #include "experiments/study/base/listener.h"
 #include "experiments/study/report/report.h"
 #include "experiments/study/report/report_text.h"
+#include "sim/base/json_load.h"
 
 enum { MAX_PARTS = 100000, MAX_FILE_BYTES = 1 << 28, VALUE_BYTES = 4096 };
 
@@ -307,9 +308,11 @@ static tsr_status open_study(struct tsr_merged *m)
     TSR_TRY(tsr_study_read(&request, &m->study));
     TSR_TRY(tsr_study_build(&m->study));
     TSR_TRY(tsr_path(said, "%s/study.json", dir));
-    m->said = tsr_json_load(said, 0, NULL);
+    tsr_status status = tsr_json_load(said, TSR_TEXT_VALUES, &m->said);
     const char *title = json_string_value(json_object_get(m->said, "title"));
     const char *file = json_string_value(json_object_get(m->said, "experiment_file"));
+    if (status == TSR_ENOMEM)
+        return status;
     if (!title || !file)
         return tsr_fail(TSR_ECONFIG,
                         "--merge: %s: found no title and file in it; allowed: what compare --part "

@@ -401,6 +401,36 @@ static void advance(const struct tsr_yaml_node *sweeps, size_t *pick)
     }
 }
 
+static int by_name(const void *a, const void *b)
+{
+    const struct tsr_strategy *const *x = a, *const *y = b;
+    return strcmp((*x)->name, (*y)->name);
+}
+
+/* Files and folders are called as strategies are: no two alike. */
+static tsr_status check_names(const struct tsr_experiment *experiment,
+                              const struct tsr_yaml_node *sweeps)
+{
+    size_t n = experiment->n;
+    const struct tsr_strategy **sorted = calloc(n + 1, sizeof(*sorted));
+    if (!sorted)
+        return tsr_no_memory(NULL);
+    for (size_t i = 0; i < n; i++)
+        sorted[i] = &experiment->strategies[i];
+    qsort(sorted, n, sizeof(*sorted), by_name);
+    size_t at = 1;
+    while (at < n && by_name(&sorted[at - 1], &sorted[at]) != 0)
+        at++;
+    const char *twice = at < n ? sorted[at]->name : NULL;
+    free(sorted);
+    if (!twice)
+        return TSR_OK;
+    return tsr_node_error(sweeps,
+                          "sweeps: found two strategies called %s; allowed: values that differ, "
+                          "also as parts of a name",
+                          twice);
+}
+
 tsr_status tsr_experiment_sweep(struct tsr_experiment *experiment,
                                 const struct tsr_yaml_node *sweeps)
 {
@@ -427,5 +457,5 @@ tsr_status tsr_experiment_sweep(struct tsr_experiment *experiment,
     free(experiment->strategies);
     experiment->strategies = expanded;
     experiment->n = done;
-    return status;
+    return status == TSR_OK ? check_names(experiment, sweeps) : status;
 }

@@ -68,7 +68,7 @@ static tsr_status read_streams(struct tsr_csv_reader *table, struct tsr_diff_run
         const char *texts[] = {table->fields[6], table->fields[5], table->fields[4]};
         TSR_TRY(add_work(run, works, start, texts, (uint16_t)strtoul(table->fields[7], NULL, 10)));
     }
-    return TSR_OK;
+    return tsr_csv_end(table);
 }
 
 /* phases.csv: phase ("forward", "forward 1"), start_s, ... */
@@ -87,7 +87,7 @@ static tsr_status read_phases(struct tsr_csv_reader *table, struct tsr_diff_run 
         const char *texts[] = {table->fields[0], "", ""};
         TSR_TRY(add_work(run, works, start, texts, micro));
     }
-    return TSR_OK;
+    return tsr_csv_end(table);
 }
 
 typedef tsr_status (*read_fn)(struct tsr_csv_reader *table, struct tsr_diff_run *run,
@@ -247,6 +247,7 @@ static tsr_status read_memory(struct tsr_csv_reader *table, const struct works *
             return tsr_csv_bad(table, "row", table->line, "as many fields as the head has");
         TSR_TRY(read_row(table, &columns, works, run));
     }
+    TSR_TRY(tsr_csv_end(table));
     if (run->n == 0)
         return tsr_fail(TSR_ECONFIG, "%s: found no rows; allowed: a memory.csv of compare or sim",
                         table->path);

@@ -1,7 +1,6 @@
 /* diff_recording.c: reads a recorded time line of PyTorch's allocator (NAME.timeline.json.gz of
  * tests/golden-memory, whose README has the format). The iteration that is shown is its last one.
  */
-#include "experiments/study/base/json.h"
 #include "experiments/study/diff/diff_parts.h"
 #include "sim/base/files.h"
 
@@ -9,6 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
+
+#include "sim/base/json_load.h"
 
 #ifdef TSR_HAVE_ZLIB
 #include <zlib.h>
@@ -19,41 +20,27 @@ enum { EVENT_FREE, EVENT_ALLOC, EVENT_SEGMENT };
 /* ---- the file -------------------------------------------------------------------------------- */
 
 #ifdef TSR_HAVE_ZLIB
-/* Of a recording, decompressed. */
-static const size_t MOST_BYTES = (size_t)1 << 32;
+enum { MAX_BYTES = 128 << 20, STEP = 1 << 16 }; /* a kilobyte can be made to grow a thousandfold */
 
 /* gzread() reads files that are not compressed as they are. */
-static tsr_status read_all(const char *path, char **out, size_t *n)
+static tsr_status read_open(gzFile file, const char *path, char **out, size_t *n)
 {
     size_t cap = 0;
-    const char *why;
-    int fd = tsr_file_open(NULL, path, TSR_OPEN_READ, NULL, &why), got = 1;
-    gzFile file = fd >= 0 ? gzdopen(fd, "rb") : NULL;
-    if (fd >= 0 && !file) {
-        (void)close(fd);
-        return tsr_no_memory(path);
-    }
-    if (!file)
-        return tsr_fail(TSR_ECONFIG, "%s: %s; allowed: a file that can be read", path, why);
-    while (got > 0 && *n <= MOST_BYTES) {
-        if (*n + 65536 > cap) {
-            cap = cap ? 2 * cap : 1 << 20;
+    for (int got = 1; got > 0; *n += (size_t)got) {
+        if (*n > MAX_BYTES)
+            return tsr_fail(TSR_ECONFIG, "%s: more than %d MiB of text; allowed: up to that", path,
+                            MAX_BYTES >> 20);
+        if (*n + STEP > cap) {
+            cap = cap ? 2 * cap : 2 * STEP;
             char *more = realloc(*out, cap);
-            if (!more) {
-                gzclose(file);
-                return tsr_fail(TSR_ENOMEM, "out of memory: %s", path);
-            }
+            if (!more)
+                return tsr_no_memory(path);
             *out = more;
         }
-        got = gzread(file, *out + *n, 65536);
-        *n += got > 0 ? (size_t)got : 0;
+        got = gzread(file, *out + *n, STEP);
+        if (got < 0)
+            return tsr_fail(TSR_ECONFIG, "%s: is damaged: it cannot be decompressed", path);
     }
-    gzclose(file);
-    if (*n > MOST_BYTES)
-        return tsr_fail(TSR_ECONFIG, "%s: more than %zu bytes; allowed: up to that", path,
-                        MOST_BYTES);
-    if (got < 0)
-        return tsr_fail(TSR_ECONFIG, "%s: is damaged: it cannot be decompressed", path);
     return TSR_OK;
 }
 
@@ -62,9 +49,19 @@ static tsr_status load_json(const char *path, json_t **out)
     char *text = NULL;
     size_t n = 0;
     json_error_t error;
-    tsr_status status = read_all(path, &text, &n);
+    const char *why;
+    int fd = tsr_file_open(NULL, path, TSR_OPEN_READ, NULL, &why);
+    gzFile file = fd >= 0 ? gzdopen(fd, "rb") : NULL;
+    if (fd >= 0 && !file) {
+        (void)close(fd);
+        return tsr_no_memory(path);
+    }
+    if (!file)
+        return tsr_fail(TSR_ECONFIG, "%s: %s; allowed: a file that can be read", path, why);
+    tsr_status status = read_open(file, path, &text, &n);
+    gzclose(file);
     if (status == TSR_OK) {
-        *out = json_loadb(text ? text : "", n, 0, &error);
+        *out = tsr_json_loadb(text, n, TSR_TEXT_MANY_VALUES, &error);
         if (!*out)
             status = tsr_fail(TSR_ECONFIG, "%s:%d: %s", path, error.line, error.text);
     }
@@ -74,17 +71,13 @@ static tsr_status load_json(const char *path, json_t **out)
 #else
 static tsr_status load_json(const char *path, json_t **out)
 {
-    json_error_t error;
     size_t n = strlen(path);
     if (n > 3 && !strcmp(path + n - 3, ".gz"))
         return tsr_fail(TSR_ECONFIG,
                         "%s: this tessera was built without zlib; allowed: a file that was "
                         "decompressed (gunzip)",
                         path);
-    *out = tsr_json_load(path, 0, &error);
-    if (!*out)
-        return tsr_fail(TSR_ECONFIG, "%s:%d: %s", path, error.line, error.text);
-    return TSR_OK;
+    return tsr_json_load(path, TSR_TEXT_MANY_VALUES, out);
 }
 #endif
 

@@ -77,7 +77,7 @@ static tsr_status read_rows(struct tsr_csv_reader *csv, struct tsr_overlap_table
             return tsr_csv_bad(csv, "row", csv->line, "as many fields as the head has");
         TSR_TRY(read_row(csv, out));
     }
-    return TSR_OK;
+    return tsr_csv_end(csv);
 }
 
 static tsr_status read_frame(struct tsr_csv_reader *csv, struct tsr_overlap_table *out)
@@ -86,7 +86,9 @@ static tsr_status read_frame(struct tsr_csv_reader *csv, struct tsr_overlap_tabl
                              &out->exposed_s, &out->host_bound_s, &out->unlaunched_s};
     bool is_head = tsr_csv_next(csv) && csv->n == 8 && !strcmp(csv->fields[0], "measured");
     TSR_TRY(tsr_csv_check_head(csv, is_head, "measured,step_s,... as compare writes it"));
-    if (!tsr_csv_next(csv) || csv->n != 8)
+    bool is_row = tsr_csv_next(csv);
+    TSR_TRY(tsr_csv_end(csv));
+    if (!is_row || csv->n != 8)
         return tsr_csv_bad(csv, "row", csv->line ? csv->line : "", "8 fields");
     out->measured = strcmp(csv->fields[0], "0") != 0;
     for (size_t i = 0; i < sizeof times / sizeof *times; i++)

@@ -2,9 +2,10 @@
 #include "experiments/cli/player/memory/memory_scenario.h"
 #include "sim/base/files.h"
 
-#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+
+#include "sim/base/json_load.h"
 
 /* ---- values ---------------------------------------------------------------------------------- */
 
@@ -416,46 +417,20 @@ static tsr_status read_all(struct tsr_memory_scenario *s)
     return read_device(s);
 }
 
-/* The file as JSON; NULL with an error. */
-static json_t *load_json(const char *path)
-{
-    json_error_t error;
-    const char *why;
-    FILE *file = tsr_file_stream(NULL, path, &why);
-    json_t *json = NULL;
-    bool is_read = file != NULL;
-    errno = 0;
-    if (file) {
-        json = json_loadf(file, JSON_REJECT_DUPLICATES, &error);
-        is_read = !ferror(file); /* a folder can be opened, but not read */
-    }
-    if (file)
-        why = strerror(errno);
-    if (file)
-        (void)fclose(file);
-    if (!json && !is_read)
-        (void)tsr_fail(TSR_ECONFIG, "%s: cannot be read: %s; allowed: a scenario in JSON", path,
-                       why);
-    else if (!json)
-        (void)tsr_fail(TSR_ECONFIG, "%s:%d:%d: %s; allowed: a scenario in JSON", path, error.line,
-                       error.column, error.text);
-    return json;
-}
-
 tsr_status tsr_memory_scenario_load(const char *path, struct tsr_memory_scenario *out)
 {
     *out = (struct tsr_memory_scenario){.path = path, .iterations = 3};
-    out->file = load_json(path);
-    if (!out->file)
-        return TSR_ECONFIG;
+    tsr_status status = tsr_json_load(path, TSR_TEXT_VALUES, &out->file);
+    if (status != TSR_OK)
+        return tsr_fail(status, "%s; allowed: a scenario in JSON", tsr_error_text());
     out->object = json_object_get(out->file, "scenario");
     if (!out->object)
         out->object = out->file;
     const char *name = json_string_value(json_object_get(out->file, "name"));
     out->name = name ? name : "";
-    tsr_status status = json_is_object(out->object)
-                            ? read_all(out)
-                            : wrong(out, "scenario", out->object, "an object, the scenario");
+    status = json_is_object(out->object)
+                 ? read_all(out)
+                 : wrong(out, "scenario", out->object, "an object, the scenario");
     if (status != TSR_OK)
         tsr_memory_scenario_fini(out);
     return status;
