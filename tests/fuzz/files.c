@@ -94,7 +94,7 @@ static void meta(const uint8_t *data, size_t n)
 static void metrics(const uint8_t *data, size_t n)
 {
     struct tsr_metric_log *log;
-    if (tsr_metric_log_open(tsr_fuzz_file("metrics.jsonl", data, n), 5, &log) == TSR_OK)
+    if (tsr_metric_log_open(tsr_fuzz_file("metrics.jsonl", data, n), 5, 1, &log) == TSR_OK)
         tsr_metric_log_close(log);
 }
 
