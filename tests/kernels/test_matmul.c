@@ -265,7 +265,7 @@ static void batched(void **state)
 
 int main(void)
 {
-    tsr_kernels_init();
+    assert_int_equal(tsr_kernels_init(), TSR_OK);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(products), cmocka_unit_test(panels), cmocka_unit_test(of_nothing),
         cmocka_unit_test(at_the_same_time), cmocka_unit_test(batched)};

@@ -305,7 +305,7 @@ tsr_status tsr_run_train(const struct tsr_args *args, const struct tsr_gpu_ops *
     TSR_TRY(tsr_launch_environment(&launch));
     if (gpus)
         TSR_TRY(gpus->check(args, launch.size == 1));
-    tsr_kernels_init();
+    TSR_TRY(tsr_kernels_init());
     (void)signal(SIGPIPE, SIG_IGN); /* a reader of stdout that is gone is an error of a write */
     return run_all(args, gpus, &launch, success);
 }
