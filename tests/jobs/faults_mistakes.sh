@@ -12,6 +12,9 @@ fails 2 --transport carrier-pigeon -- "${fsdp[@]}" --transport carrier-pigeon
 fails 2 --verify-operands --serial -- "${fsdp[@]}" --verify-operands
 fails 2 --timeout 0 allowed -- "${fsdp[@]}" --timeout 0
 fails 2 world 300 64 -- "${fsdp[@]}" --ranks 300
+for how in --ranks --nproc; do
+    TESSERA_PRODUCTS=mkl fails 2 TESSERA_PRODUCTS mkl "plain, openblas or onednn" -- "${fsdp[@]}" "$how" 2
+done
 
 # Values that no training has
 fails 2 train.warmup 9 8 train.steps -- "${fsdp[@]}" --set train.warmup=9
