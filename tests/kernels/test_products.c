@@ -218,6 +218,14 @@ static int threads_of_process(void)
 
 static int threads_at_start;
 
+/* How many there are when a new one has multiplied. */
+static void *multiply_and_count(void *c)
+{
+    static int n;
+    n = multiply(c) ? threads_of_process() : -1;
+    return &n;
+}
+
 /* New threads, as many as there are ranks: the bits are those of one alone, and none of them has
  * started others to help. */
 static void of_threads(void **state)
@@ -231,6 +239,10 @@ static void of_threads(void **state)
     fill(shared_b, WIDTH * WIDTH);
     assert_non_null(multiply(c[THREADS]));
     assert_int_equal(threads_of_process(), threads_at_start);
+    void *counted = NULL;
+    assert_int_equal(pthread_create(&threads[0], NULL, multiply_and_count, c[0]), 0);
+    assert_int_equal(pthread_join(threads[0], &counted), 0);
+    assert_int_equal(*(int *)counted, threads_at_start + 1);
     for (int i = 0; i < THREADS; i++)
         assert_int_equal(pthread_create(&threads[i], NULL, multiply, c[i]), 0);
     for (int i = 0; i < THREADS; i++) {
