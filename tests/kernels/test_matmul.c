@@ -84,7 +84,7 @@ static void products(void **state)
 {
     (void)state;
     for (int i = 0; i < N_KINDS * 4 * 6; i++) {
-        uint64_t mnk[3] = {1 + test_below(70), 1 + test_below(70), 1 + test_below(90)};
+        uint64_t mnk[3] = {1 + test_below(40), 1 + test_below(40), 1 + test_below(90)};
         uint8_t d = test_floats[i / N_KINDS % 4], dtypes[3] = {d, d, d};
         if (i / N_KINDS / 4 == 1) /* of different types */
             dtypes[1] = TSR_F32;
