@@ -23,6 +23,7 @@ libfyaml-dev      | module libfyaml  | reads experiment files (YAML)
 libjansson-dev    | module jansson   | reads and writes JSON
 libexpat1-dev     | module expat     | reads topologies of NCCL and SimGrid (XML)
 libopenblas-dev   | module openblas  | matrix products on the host
+libdnnl-dev       | header oneapi/dnnl/dnnl.h | oneDNN: products of bf16 on processors that have them
 libxxhash-dev     | module libxxhash | checksums of checkpoints
 libpmix-dev       | module pmix      | ranks of mpirun and srun meet through their launcher
 zlib1g-dev        | module zlib      | reads recorded data in the tests
@@ -35,6 +36,7 @@ tsr_present() { # KIND NAME
     case $1 in
     command) command -v "$2" >/dev/null 2>&1 ;;
     module) command -v pkg-config >/dev/null 2>&1 && pkg-config --exists "$2" ;;
+    header) [ -e "/usr/include/$2" ] || [ -e "/usr/local/include/$2" ] ;;
     font) [ -n "$(find /usr/share/fonts /usr/local/share/fonts -name "$2.*" 2>/dev/null | head -n 1)" ] ;;
     esac
 }

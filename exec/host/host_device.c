@@ -341,7 +341,7 @@ tsr_status tsr_host_rank_create(const struct tsr_host_rank_config *config,
                                 struct tsr_executor **out)
 {
     *out = NULL;
-    tsr_kernels_init();
+    TSR_TRY(tsr_kernels_init());
     if (config->verify && !config->serial)
         return tsr_fail(TSR_EVALUE, "operands are verified where tasks run one after the other");
     struct tsr_exec *exec = tsr_exec_new();

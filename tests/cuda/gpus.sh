@@ -51,7 +51,7 @@ gpus memory=33554432
 fails 3 "GPU 0" -- run "$job" --on cuda --ranks 1
 
 # The same losses with ranks that share a GPU and ranks with a GPU each; those of the host as far as
-# bf16 goes: its products are OpenBLAS', which rounds as the processor has it.
+# bf16 goes: its products are libraries', which round as the processor has it.
 close_to_host() { # FILE
     paste "$tmp/host" "$1" | awk 'NF != 2 || ($1 - $2) ^ 2 > 0.01 ^ 2 { bad = 1 } END { exit bad || !NR }'
 }

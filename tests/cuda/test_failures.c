@@ -27,7 +27,7 @@ static tsr_status try_run(const struct list *l, uint64_t *hash)
     struct tsr_exec_config x = poisoned;
     struct tsr_exec *exec = tsr_exec_new();
     assert_non_null(exec);
-    tsr_kernels_init();
+    assert_int_equal(tsr_kernels_init(), TSR_OK);
     assert_int_equal(tsr_world_threads(1, 10, &world), TSR_OK);
     assert_int_equal(test_share(1, &shared), TSR_OK);
     const struct test_device device = {.world = world, .exec = exec, .shared = shared};

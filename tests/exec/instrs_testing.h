@@ -221,7 +221,7 @@ static inline void list_open(struct list_rank *r, const struct tsr_exec_config *
     struct tsr_exec *exec = tsr_exec_new();
     struct tsr_exec_config x = *config;
     assert_non_null(exec);
-    tsr_kernels_init();
+    assert_int_equal(tsr_kernels_init(), TSR_OK);
     assert_int_equal(tsr_world_threads(1, 10, &r->world), TSR_OK);
     assert_int_equal(test_share(1, &r->shared), TSR_OK);
     const struct test_device device = {

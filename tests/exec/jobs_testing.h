@@ -180,7 +180,7 @@ static inline tsr_status job_make(struct job_rank *r)
     struct tsr_exec *exec = tsr_exec_new();
     if (!exec)
         return tsr_fail(TSR_ENOMEM, "out of memory");
-    tsr_kernels_init();
+    TSR_TRY(tsr_kernels_init());
     const struct test_device device = {.world = r->world,
                                        .exec = exec,
                                        .shared = r->shared,

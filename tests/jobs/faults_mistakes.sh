@@ -12,6 +12,9 @@ fails 2 --transport carrier-pigeon -- "${fsdp[@]}" --transport carrier-pigeon
 fails 2 --verify-operands --serial -- "${fsdp[@]}" --verify-operands
 fails 2 --timeout 0 allowed -- "${fsdp[@]}" --timeout 0
 fails 2 world 300 256 -- "${fsdp[@]}" --ranks 300
+for how in --ranks --nproc; do
+    TESSERA_PRODUCTS=mkl fails 2 TESSERA_PRODUCTS mkl "plain, openblas or onednn" -- "${fsdp[@]}" "$how" 2
+done
 
 # Values that no training has
 fails 2 train.warmup 9 8 train.steps -- "${fsdp[@]}" --set train.warmup=9
@@ -53,6 +56,9 @@ fails 2 --resume allowed -- "${fsdp[@]}" --resume ''
 mkdir "$tmp/empty"
 fails 2 --resume "$tmp/empty" "no checkpoint" -- "${fsdp[@]}" --resume "$tmp/empty" --out "$tmp/o"
 works "${fsdp[@]}" --out "$tmp/run"
+grep -qE '"host_products": "(OpenBLAS|plain loops)' "$tmp/run/run.json" || complain "run.json: no products"
+TESSERA_PRODUCTS=plain works "${fsdp[@]}" --out "$tmp/plain"
+grep -q '"host_products": "plain loops"' "$tmp/plain/run.json" || complain "run.json: other products than plain"
 fails 2 --out "$tmp/run" checkpoints "--resume $tmp/run" -- "${fsdp[@]}" --out "$tmp/run"
 fails 2 --out "$tmp/run" checkpoints -- "${fsdp[@]}" --nproc 2 --out "$tmp/run"
 fails 2 --resume step_00000008 "--out" -- "${fsdp[@]}" --resume "$tmp/run/checkpoints/step_00000008"

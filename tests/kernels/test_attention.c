@@ -383,7 +383,7 @@ static void composition(void **state)
 
 int main(void)
 {
-    tsr_kernels_init();
+    assert_int_equal(tsr_kernels_init(), TSR_OK);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(forward), cmocka_unit_test(backward), cmocka_unit_test(softmax),
         cmocka_unit_test(softmax_backward), cmocka_unit_test(composition)};

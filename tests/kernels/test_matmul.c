@@ -142,16 +142,15 @@ static void *work(void *argument)
 }
 
 /* Streams of several ranks multiply at once: the bits of each are those that it gets alone. */
-static void at_the_same_time(void **state)
+static void check_threads(uint8_t of_a)
 {
-    (void)state;
     static struct worker w[THREADS + 1];
     pthread_t threads[THREADS];
     for (int i = 0; i <= THREADS; i++) {
         test_open(&w[i].t, "mm");
         test_dims(&w[i].t, SIDE, SIDE, SIDE, 1);
         test_state = 77; /* all the same */
-        test_input(&w[i].t, 0, TSR_F32, SIDE * SIDE);
+        test_input(&w[i].t, 0, of_a, SIDE * SIDE);
         test_input(&w[i].t, 1, TSR_BF16, SIDE * SIDE);
         test_output(&w[i].t, 3, TSR_F32, SIDE * SIDE);
         test_make_views(&w[i].t);
@@ -168,6 +167,13 @@ static void at_the_same_time(void **state)
     }
     for (int i = 0; i <= THREADS; i++)
         test_close(&w[i].t);
+}
+
+static void at_the_same_time(void **state)
+{
+    (void)state;
+    check_threads(TSR_F32);
+    check_threads(TSR_BF16);
 }
 
 /* ---- heads ----------------------------------------------------------------------------------- */
@@ -265,7 +271,7 @@ static void batched(void **state)
 
 int main(void)
 {
-    tsr_kernels_init();
+    assert_int_equal(tsr_kernels_init(), TSR_OK);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(products), cmocka_unit_test(panels), cmocka_unit_test(of_nothing),
         cmocka_unit_test(at_the_same_time), cmocka_unit_test(batched)};

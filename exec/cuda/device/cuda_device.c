@@ -499,7 +499,7 @@ tsr_status tsr_cuda_rank_create(const struct tsr_cuda_rank_config *config,
                                 struct tsr_executor **out, struct tsr_device **device)
 {
     *out = NULL;
-    tsr_kernels_init(); /* for what runs on host memory */
+    TSR_TRY(tsr_kernels_init()); /* for what runs on host memory */
     struct tsr_exec *exec = tsr_exec_new();
     if (!exec) {
         if (config->comms)

@@ -52,9 +52,12 @@ struct tsr_kernel_call {
  * TSR_ENOMEM for its own temporaries. Touches nothing but its operands. */
 typedef tsr_status (*tsr_kernel_fn)(const struct tsr_kernel_call *call);
 
-/* Before the first kernel runs; once more does nothing. Looks for what multiplies matrices. It
- * changes the environment for a moment: call it while no other thread reads that. */
-void tsr_kernels_init(void);
+/* Before the first kernel runs; once more does nothing. Looks for what multiplies matrices, as
+ * TESSERA_PRODUCTS allows (matrix/blas.h). It changes the environment for a moment: call it while
+ * no other thread reads that. TSR_ECONFIG: the variable has a value that it cannot have. */
+tsr_status tsr_kernels_init(void) TSR_MUST_USE;
+/* What it has found, for people. */
+const char *tsr_kernels_products(void);
 /* NULL: the host does not have it. */
 tsr_kernel_fn tsr_host_kernel(const char *name);
 /* FILL: call->factor as the dtype of slot 0 all over it; zero bytes if it has none. */

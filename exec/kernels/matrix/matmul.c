@@ -1,5 +1,6 @@
-/* matmul.c: products: of matrices in memory (OpenBLAS, or plain loops), of a linear layer, forward
- * and backward, and the batched ones of attention that is written with matrix products.
+/* matmul.c: products: of matrices in memory (OpenBLAS, or plain loops; oneDNN for bf16), of a
+ * linear layer, forward and backward, and the batched ones of attention that is written with matrix
+ * products.
  *
  * Operands that are dense and of the type that computes are multiplied where they lie. Others of a
  * linear layer are converted in panels of at most PANEL rows and columns, so that temporaries stay
@@ -32,10 +33,10 @@ struct matrix {
 };
 
 static struct matrix matrix_of(const struct tsr_elems *e, uint64_t rows, uint64_t columns,
-                               bool wide)
+                               uint8_t dtype)
 {
     struct matrix m = {e, rows, columns, 0};
-    if (e->dtype != (wide ? TSR_F64 : TSR_F32) || columns == 0)
+    if (e->dtype != dtype || columns == 0)
         return m;
     if (e->width == 0)
         m.pitch = columns;
@@ -125,10 +126,60 @@ tsr_status tsr__product_operands(const struct tsr_kernel_call *call, struct tsr_
     return weight_grad(call, p);
 }
 
+/* ---- of bf16 --------------------------------------------------------------------------------- */
+
+bool tsr__gemm_bf16(const struct tsr_gemm *g, const uint16_t *a, const uint16_t *b, float *c)
+{
+    const struct tsr_host_onednn *d = tsr__onednn();
+    if (g->m == 0 || g->n == 0)
+        return true;
+    if (g->k == 0) {
+        tsr__gemm_f32(g, NULL, NULL, c);
+        return true;
+    }
+    d->set_threads(1);
+    return d->gemm(g->ta ? 'T' : 'N', g->tb ? 'T' : 'N', (int64_t)g->m, (int64_t)g->n,
+                   (int64_t)g->k, (float)g->alpha, a, (int64_t)g->lda, b, (int64_t)g->ldb,
+                   (float)g->beta, c, (int64_t)g->ldc) == 0;
+}
+
+/* Of a and b where they lie, in panels of the result: sums over all of k are in f32, and rounded
+ * once. */
+static tsr_status multiply_bf16(const struct tsr_kernel_call *call, const struct tsr_product *p,
+                                const struct matrix *a, const struct matrix *b)
+{
+    struct matrix out = matrix_of(&p->out, p->m, p->n, TSR_F32);
+    uint64_t rows = tsr_min_u64(p->m, PANEL), columns = tsr_min_u64(p->n, PANEL);
+    float *own = out.pitch ? NULL : malloc((rows * columns + 1) * sizeof *own);
+    bool ok = own || out.pitch;
+    for (uint64_t i = 0; ok && i < p->m; i += rows)
+        for (uint64_t j = 0; ok && j < p->n; j += columns) {
+            struct tsr_gemm g = {.ta = p->ta, .tb = p->tb, .k = p->k, .alpha = 1};
+            g.m = tsr_min_u64(rows, p->m - i);
+            g.n = tsr_min_u64(columns, p->n - j);
+            g.lda = a->pitch;
+            g.ldb = b->pitch;
+            g.ldc = own ? g.n : out.pitch;
+            g.beta = p->bias.data || p->into.data;
+            float *c = own ? own : (float *)p->out.data + i * g.ldc + j;
+            begin_result_f32(p, i, j, g.m, g.n, c, g.ldc);
+            ok = tsr__gemm_bf16(&g, (const uint16_t *)a->elems->data + (p->ta ? i : i * g.lda),
+                                (const uint16_t *)b->elems->data + (p->tb ? j * g.ldb : j), c);
+            for (uint64_t r = 0; ok && own && r < g.m; r++)
+                tsr_store_f32(&p->out, (i + r) * p->n + j, g.n, c + r * g.ldc);
+        }
+    free(own);
+    return ok ? TSR_OK : tsr__no_memory(call);
+}
+
 tsr_status tsr__mm(const struct tsr_kernel_call *call)
 {
     struct tsr_product p;
     TSR_TRY(tsr__product_operands(call, &p));
+    struct matrix a = matrix_of(&p.a, p.ta ? p.k : p.m, p.ta ? p.m : p.k, TSR_BF16);
+    struct matrix b = matrix_of(&p.b, p.tb ? p.n : p.k, p.tb ? p.k : p.n, TSR_BF16);
+    if (tsr__onednn() && a.pitch && b.pitch && !tsr__is_wide(call))
+        return multiply_bf16(call, &p, &a, &b);
     return tsr__is_wide(call) ? multiply_f64(call, &p) : multiply_f32(call, &p);
 }
 

@@ -25,6 +25,9 @@ struct tsr_gemm {
 
 void tsr__gemm_f32(const struct tsr_gemm *g, const float *a, const float *b, float *c);
 void tsr__gemm_f64(const struct tsr_gemm *g, const double *a, const double *b, double *c);
+/* Of bf16, summed in f32, where there is tsr__onednn(); values below f32's normal ones count as 0.
+ * False: out of memory. */
+bool tsr__gemm_bf16(const struct tsr_gemm *g, const uint16_t *a, const uint16_t *b, float *c);
 
 /* ---- of linear layers ------------------------------------------------------------------------ */
 

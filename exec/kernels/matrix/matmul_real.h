@@ -144,11 +144,11 @@ static bool TSR_R(allocate)(struct TSR_R(multiplication) * x)
 
 static tsr_status TSR_R(multiply)(const struct tsr_kernel_call *call, const struct tsr_product *p)
 {
-    bool wide = sizeof(TSR_REAL) == 8;
+    uint8_t real = sizeof(TSR_REAL) == 8 ? TSR_F64 : TSR_F32;
     struct TSR_R(multiplication) x = {.m = p->m, .n = p->n, .k = p->k};
-    x.a = matrix_of(&p->a, p->ta ? p->k : p->m, p->ta ? p->m : p->k, wide);
-    x.b = matrix_of(&p->b, p->tb ? p->n : p->k, p->tb ? p->k : p->n, wide);
-    x.out = matrix_of(&p->out, p->m, p->n, wide);
+    x.a = matrix_of(&p->a, p->ta ? p->k : p->m, p->ta ? p->m : p->k, real);
+    x.b = matrix_of(&p->b, p->tb ? p->n : p->k, p->tb ? p->k : p->n, real);
+    x.out = matrix_of(&p->out, p->m, p->n, real);
     x.k = tsr_max_u64(x.k, 1);
     x.pa.row = x.pb.row = UINT64_MAX;
     if (!x.a.pitch || !x.b.pitch || !x.out.pitch) {

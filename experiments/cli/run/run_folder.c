@@ -10,6 +10,7 @@
 
 #include "exec/files/checkpoint.h"
 #include "exec/files/export.h"
+#include "exec/kernels/call/kernel.h"
 #include "experiments/cli/args/args.h"
 #include "experiments/cli/args/cmd.h"
 #include "experiments/cli/run/run.h"
@@ -147,9 +148,10 @@ tsr_status tsr_run_folder_write(const char *dir, const struct tsr_job *job,
 {
     char path[TSR_PATH_BYTES];
     TSR_TRY(tsr_path(path, "%s/run.json", dir));
-    json_t *run = json_pack("{s:s, s:s, s:b, s:I, s:o}", "strategy", job->strategy->name, "family",
-                            families[hf->family], "tied", (int)hf->tied, "interleaved_head_dim",
-                            (json_int_t)hf->interleaved_head_dim, "config", config_of(job));
+    json_t *run = json_pack("{s:s, s:s, s:b, s:I, s:s, s:o}", "strategy", job->strategy->name,
+                            "family", families[hf->family], "tied", (int)hf->tied,
+                            "interleaved_head_dim", (json_int_t)hf->interleaved_head_dim,
+                            "host_products", tsr_kernels_products(), "config", config_of(job));
     char *text = run ? json_dumps(run, JSON_INDENT(1)) : NULL;
     json_decref(run);
     if (!text)

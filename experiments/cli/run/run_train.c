@@ -299,14 +299,14 @@ tsr_status tsr_run_train(const struct tsr_args *args, const struct tsr_gpu_ops *
     struct tsr_launch launch;
     TSR_TRY(check_options(args));
     TSR_TRY(check_addresses());
-    if (args->nproc && gpus) /* or each of them would say it */
+    TSR_TRY(tsr_kernels_init()); /* also where ranks are started: a mistake is said once */
+    if (args->nproc && gpus)     /* or each of them would say it */
         TSR_TRY(gpus->check(args, false));
     if (args->nproc)
         return spawn(args, success);
     TSR_TRY(tsr_launch_environment(&launch));
     if (gpus)
         TSR_TRY(gpus->check(args, launch.size == 1));
-    tsr_kernels_init();
     (void)signal(SIGPIPE, SIG_IGN); /* a reader of stdout that is gone is an error of a write */
     return run_all(args, gpus, &launch, success);
 }
