@@ -61,6 +61,12 @@ def optimizer(rng):
         spec = {"name": "sgd", "lr": rng.choice([0.1, 0.05])}
         if rng.random() < 0.5:
             spec["momentum"] = rng.choice([0.9, 0.5])
+            extra = rng.choice([{}, {"nesterov": True}, {"dampening": 0.3}])
+            spec.update(extra)
+        if rng.random() < 0.25:
+            spec["weight_decay"] = rng.choice([0.1, 0.01])
+        if rng.random() < 0.15:
+            spec["maximize"] = True
         return spec
     spec = {"name": "adamw", "lr": rng.choice([0.01, 0.003, 0.001])}
     if rng.random() < 0.4:

@@ -73,7 +73,8 @@ tsr_status tsr_trace_bucket(const struct tsr_scenario *s, json_t *result) TSR_MU
 
 /* All ranks as threads, on the host or, with `gpus`, on one GPU, from the scenario's parameters and
  * data. Adds what rank 0 decided, and `loss`, `loss_per_rank`, `grad_norm` and `tensors.final` (a
- * file beside `out`). `path` is the scenario's file: its tensors lie beside its folder. */
+ * file beside `out`; after the parameters the optimizer's states, `state0.NAME`, `state1.NAME`).
+ * `path` is the scenario's file: its tensors lie beside its folder. */
 tsr_status tsr_trace_on_host(const struct tsr_scenario *scenario, const char *path, const char *out,
                              const struct tsr_gpu_ops *gpus, json_t *result) TSR_MUST_USE;
 
