@@ -168,7 +168,7 @@ static void look_at_all(bool compare)
 {
     struct strategies s;
     strategies_open(&s);
-    tsr_kernels_init();
+    assert_int_equal(tsr_kernels_init(), TSR_OK);
     for (size_t i = 0; i < s.file.n; i++)
         look_at_strategy(&s, s.file.strategies[i].name, compare);
     strategies_close(&s);

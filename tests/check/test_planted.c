@@ -223,7 +223,7 @@ static void plant_many(size_t n, uint64_t seed)
 {
     char folder[] = "/tmp/tessera-planted-XXXXXX", path[64];
     assert_non_null(mkdtemp(folder));
-    tsr_kernels_init();
+    assert_int_equal(tsr_kernels_init(), TSR_OK);
     for (uint64_t i = 0; report.mutants < n; i++)
         plant_in(seed + i, folder, n);
     snprintf(path, sizeof path, "%s/model.json", folder);
