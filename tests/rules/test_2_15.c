@@ -368,8 +368,7 @@ static void reset_of_a_second_micro(bool hybrid)
                   : tsr_set_requires_gradient_sync(r.e, root, false, true));
     rig_forward(&r, 0);
     rig_backward(&r, 0);
-    enum tsr_category kept =
-        hybrid ? TSR_CAT_PARTIAL_REDUCE_OUTPUT : TSR_CAT_UNSHARDED_ACC_GRAD;
+    enum tsr_category kept = hybrid ? TSR_CAT_PARTIAL_REDUCE_OUTPUT : TSR_CAT_UNSHARDED_ACC_GRAD;
     assert_true(rig_level(&r, r.now.n_instrs, kept) > 0);
     rig_ok(tsr_set_unshard_in_backward(r.e, rig_module(&r, "layers.1"), false));
     rig_forward(&r, 1);
