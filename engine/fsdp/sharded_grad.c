@@ -112,8 +112,9 @@ static void set_sharded_grads(struct tsr_engine *e, struct tsr_group *g, struct 
         if (offloads) {
             offload_grad(e, g, r, p, offset);
         } else if (p->grad) {
-            accumulate_operands(e, r, p, offset);
-            adds = true;
+            if (p->local_numel > 0) /* nothing is launched for empty shards */
+                accumulate_operands(e, r, p, offset);
+            adds |= p->local_numel > 0;
             old_bytes += p->local_numel * tsr_dtype_bytes(r->orig);
         } else {
             p->grad = r->result;

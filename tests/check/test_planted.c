@@ -1,5 +1,5 @@
-/* test_planted.c: defects planted at random in programs of random strategies (tests/mixes), one at a
- * time in the third of four iterations of rank 0, and who finds them:
+/* test_planted.c: defects planted at random in programs of random strategies (tests/mixes), one at
+ * a time in the third of four iterations of rank 0, and who finds them:
  *
  *   the checker         over all ranks' programs, without running anything
  *   the executor        the host refuses an instruction of the mutant

@@ -236,7 +236,8 @@ static void draw_world(struct draw *d)
     bool can_cut = d->llama && !d->api_ddp && !d->api_fsdp1;
     if (can_cut && chance(d, 25))
         for (uint32_t n = 3; n >= 2; n--)
-            if (m->world % n == 0 && d->kv_heads % n == 0 && d->inner % n == 0 && m->vocab % n == 0)
+            if (m->world % n == 0 && d->kv_heads % n == 0 && d->inner % n == 0 &&
+                m->vocab % n == 0 && d->seq % n == 0)
                 d->tp = n;
     m->data_ranks = m->world / d->tp;
     d->replicas = 1;
@@ -269,8 +270,7 @@ static void say_api(struct draw *d, char *s)
         : d->api_ddp       ? "ddp"
                            : "fsdp1");
     if (d->tp > 1)
-        say(s, "tp: %u\nsequence_parallel: %s\n", d->tp,
-            truth(d->seq % d->tp == 0 && chance(d, 50)));
+        say(s, "tp: %u\nsequence_parallel: %s\n", d->tp, truth(chance(d, 50)));
     if (d->api_shard && d->replicas > 1)
         say(s, "mesh: {replicate: %u, shard: %u}\n", d->replicas, d->shards);
 }

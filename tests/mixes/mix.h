@@ -5,12 +5,14 @@
 #define TSR_TEST_MIX_H
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 enum { MIX_RANKS = 9, MIX_TEXT = 4096 };
 
 struct mix {
     uint64_t seed;
+    const char *what;           /* it was found to be wrong once; NULL: drawn */
     uint32_t world, data_ranks; /* data_ranks: world / tp */
     uint32_t vocab;
     bool simulated_only;      /* the host refuses it: checked and simulated */
@@ -24,5 +26,8 @@ struct mix {
 
 /* folder: where the model's file will be. */
 void mix_draw(uint64_t seed, const char *folder, struct mix *out);
+
+/* Mix i of those that were wrong once; false: there are no more. */
+bool mix_found(size_t i, const char *folder, struct mix *out);
 
 #endif

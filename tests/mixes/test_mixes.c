@@ -355,33 +355,47 @@ static void write_model(const char *folder, const struct mix *m)
         abort();
 }
 
-static void try_seed(uint64_t seed, const char *folder)
+static void try_one(const struct mix *m, const char *folder)
 {
-    static struct mix m;
     char why[WHY] = "";
-    mix_draw(seed, folder, &m);
-    write_model(folder, &m);
-    bool right = try_mix(&m, why);
+    write_model(folder, m);
+    bool right = try_mix(m, why);
     report.mixes++;
     report.wrong += !right;
-    report.simulated_only += m.simulated_only;
-    report.exact += m.exact;
+    report.simulated_only += m->simulated_only;
+    report.exact += m->exact;
     if (!right)
-        fprintf(stderr, "mix %" PRIu64 " (world %u): %s\n", seed, m.world, why);
+        fprintf(stderr, "%s%smix %" PRIu64 " (world %u): %s\n", m->what ? m->what : "",
+                m->what ? ": " : "", m->seed, m->world, why);
+}
+
+static void make_folder(char *folder)
+{
+    if (!mkdtemp(folder))
+        abort();
+}
+
+static void drop_folder(const char *folder)
+{
+    static const char *const names[] = {"model.json", "tree.yaml"};
+    char path[256];
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        snprintf(path, sizeof path, "%s/%s", folder, names[i]);
+        unlink(path);
+    }
+    rmdir(folder);
 }
 
 static void try_mixes(uint64_t n, uint64_t seed)
 {
-    char folder[] = "/tmp/tessera-mixes-XXXXXX", path[64];
-    if (!mkdtemp(folder))
-        abort();
-    for (uint64_t i = 0; i < n; i++)
-        try_seed(seed + i, folder);
-    snprintf(path, sizeof path, "%s/model.json", folder);
-    unlink(path);
-    snprintf(path, sizeof path, "%s/tree.yaml", folder);
-    unlink(path);
-    rmdir(folder);
+    static struct mix m;
+    char folder[] = "/tmp/tessera-mixes-XXXXXX";
+    make_folder(folder);
+    for (uint64_t i = 0; i < n; i++) {
+        mix_draw(seed + i, folder, &m);
+        try_one(&m, folder);
+    }
+    drop_folder(folder);
     printf("%" PRIu64 " mixes from seed %" PRIu64 ": %" PRIu64 " wrong, of which %" PRIu64
            " refused; %" PRIu64 " in f64, %" PRIu64 " simulated only; at most %.2g of the "
            "tolerance in f64, %.2g in f32, %.2g with bf16, %.2g with f16\n",
@@ -392,11 +406,39 @@ static void try_mixes(uint64_t n, uint64_t seed)
 static void random_mixes__checked_and_executed__as_one_rank(void **state)
 {
     (void)state;
+    uint64_t wrong = report.wrong, tried = report.mixes;
     try_mixes(MIXES, 1);
-    assert_int_equal(report.wrong, 0);
-    assert_int_equal(report.mixes, MIXES);
+    assert_int_equal(report.wrong, wrong);
+    assert_int_equal(report.mixes, tried + MIXES);
     assert_true(report.exact > MIXES / 3);
     assert_true(report.worst[0] > 0); /* something was compared */
+}
+
+static void found_mixes__mended__as_one_rank(void **state)
+{
+    static struct mix m;
+    char folder[] = "/tmp/tessera-mixes-XXXXXX";
+    uint64_t wrong = report.wrong, tried = report.mixes;
+    (void)state;
+    make_folder(folder);
+    for (size_t i = 0; mix_found(i, folder, &m); i++)
+        try_one(&m, folder);
+    drop_folder(folder);
+    assert_int_equal(report.wrong, wrong);
+    assert_true(report.mixes > tried);
+}
+
+static void folded_scale__beside_f64__refused(void **state)
+{
+    struct opened o;
+    (void)state;
+    tsr_status status = open_text("model: llama-3.2-1b\nworld: 3\nfolded_scale: true\n"
+                                  "optimizer: {variant: fused}\n"
+                                  "precision: {master: f64, param: none, reduce: none}\n",
+                                  &o);
+    close_text(&o);
+    assert_int_equal(status, TSR_ECONFIG);
+    assert_non_null(strstr(tsr_error_text(), "folded_scale: found true beside precision.master"));
 }
 
 static void print_mix(uint64_t seed)
@@ -410,6 +452,8 @@ static void print_mix(uint64_t seed)
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(found_mixes__mended__as_one_rank),
+        cmocka_unit_test(folded_scale__beside_f64__refused),
         cmocka_unit_test(random_mixes__checked_and_executed__as_one_rank)};
     if (argc == 3 && !strcmp(argv[1], "--print")) {
         print_mix(strtoull(argv[2], NULL, 10));

@@ -63,7 +63,7 @@ def run(build, arguments, **environment):
                               stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=False)
         return done.returncode
     except subprocess.TimeoutExpired:
-        return -1
+        return -1  # it hangs
 
 
 def reached(program, found, pool):

@@ -359,6 +359,42 @@ static void reset_after_an_error(void **state)
     rig_close(&r);
 }
 
+/* After an error in the second micro-batch nothing is left of the first one: partial sums of a
+ * hybrid mesh, or gradients that stayed unsharded in the dtype of the reduction. */
+static void reset_of_a_second_micro(bool hybrid)
+{
+    struct rig r;
+    uint32_t second = 1;
+    struct rig_setup setup = four;
+    const struct tsr_wrap_options half = {.reshard = TSR_RESHARD_TRUE,
+                                          .mp = {.param = TSR_BF16, .reduce = TSR_F32}};
+    setup.micro = 2;
+    setup.replicas = hybrid ? 2 : 0;
+    start(&r, setup, &half);
+    struct tsr_module *root = rig_module(&r, "");
+    rig_begin(&r);
+    rig_ok(hybrid ? tsr_set_requires_all_reduce(r.e, root, false, true)
+                  : tsr_set_requires_gradient_sync(r.e, root, false, true));
+    rig_forward(&r, 0);
+    rig_backward(&r, 0);
+    enum tsr_category kept = hybrid ? TSR_CAT_PARTIAL_REDUCE_OUTPUT : TSR_CAT_UNSHARDED_ACC_GRAD;
+    assert_true(rig_level(&r, r.now.n_instrs, kept) > 0);
+    rig_ok(tsr_set_unshard_in_backward(r.e, rig_module(&r, "layers.1"), false));
+    rig_forward(&r, 1);
+    rig_refused(tsr_step_backward(r.e, &second, 1), TSR_ERUNTIME, "storage of size 0");
+    rig_ok(tsr_reset_iter_state(r.e, root));
+    for (int c = TSR_CAT_ALL_GATHER; c <= TSR_CAT_SHARDED_GRAD; c++)
+        assert_int_equal(rig_level(&r, r.now.n_instrs, (enum tsr_category)c), 0);
+    rig_close(&r);
+}
+
+static void reset_drops_what_micro_batches_keep(void **state)
+{
+    (void)state;
+    reset_of_a_second_micro(true);
+    reset_of_a_second_micro(false);
+}
+
 /* R202: the root's gradients wait for finalize_backward(); the mode cannot change in between. */
 static void manual_finalization(void **state)
 {
@@ -409,6 +445,7 @@ int main(void)
         cmocka_unit_test(hooked_output_is_kept),
         cmocka_unit_test(separate_communicator),
         cmocka_unit_test(reset_after_an_error),
+        cmocka_unit_test(reset_drops_what_micro_batches_keep),
         cmocka_unit_test(manual_finalization),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

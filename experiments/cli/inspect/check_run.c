@@ -59,15 +59,17 @@ static tsr_status emit_iterations(struct tsr_engine *engine, uint64_t n)
     return TSR_OK;
 }
 
-/* What a run does between steps, whether or not the file names it as a phase to simulate. */
+/* What a run does between steps, whether or not the file names it as a phase to simulate. The save
+ * comes right behind a step: behind an evaluation the host has waited for that step's end. */
 static tsr_status emit_outside(const struct emitter *e, struct tsr_engine *engine)
 {
     struct tsr_checker *checker = e->run->checker;
-    tsr_checker_section(checker, e->rank, "eval");
-    TSR_TRY(tsr_eval_run(engine));
     tsr_checker_section(checker, e->rank, "save");
     TSR_TRY(tsr_save_run(engine, (enum tsr_save)e->source->job->settings->save));
-    return tsr_step_run(engine, TSR_CHECK_ITERATIONS);
+    TSR_TRY(tsr_step_run(engine, TSR_CHECK_ITERATIONS));
+    tsr_checker_section(checker, e->rank, "eval");
+    TSR_TRY(tsr_eval_run(engine));
+    return tsr_step_run(engine, TSR_CHECK_ITERATIONS + 1);
 }
 
 static tsr_status emit_rank(struct emitter *e)

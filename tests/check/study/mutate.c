@@ -238,8 +238,7 @@ static bool drop_operand(struct mutant *m, const struct mutation *what)
 {
     struct tsr_operand *o = own_operands(m, what->at);
     struct tsr_instr *v = &m->v[what->at];
-    memmove(o + what->second, o + what->second + 1,
-            (v->n_operands - what->second - 1) * sizeof *o);
+    memmove(o + what->second, o + what->second + 1, (v->n_operands - what->second - 1) * sizeof *o);
     v->n_operands--;
     return true;
 }
