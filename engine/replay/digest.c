@@ -243,6 +243,7 @@ static void walk_param(struct tsr_state_walk *w, struct tsr_param *p)
     tsr__walk_storage(w, p->opt_state[0]);
     tsr__walk_storage(w, p->opt_state[1]);
     tsr__walk_storage(w, p->step_count);
+    tsr__walk_u64(w, p->is_stepped ? 1 + p->missed_steps : 0);
 }
 
 static uint64_t n_plans(const struct tsr_module *m)

@@ -15,6 +15,7 @@
 #include <string.h>
 
 #include "engine/replay/replay_impl.h"
+#include "engine/step/step_impl.h"
 
 /* ---- one kept step --------------------------------------------------------------------------- */
 
@@ -489,6 +490,7 @@ static void come_round(struct tsr_step_cache *cache, uint32_t iteration)
     e->emit.next_event = cache->ids.next_event - 1;
     e->iteration = iteration;
     e->origin.iteration = (uint16_t)iteration;
+    e->step->optimizer_steps += cache->n_ahead;
     cache->n_ahead = 0;
 }
 

@@ -4,18 +4,20 @@
 struct TSR_R(tsr_optimizer_numbers) {
     struct TSR_R(tsr_adamw) adamw;
     TSR_REAL lr, weight_decay, momentum, clip;
-    uint8_t step; /* enum tsr_optimizer_step */
-    bool first;   /* momentum: m is not read */
+    uint32_t missed; /* for a parameter that missed so many steps */
+    uint8_t step;    /* enum tsr_optimizer_step */
+    bool first;      /* momentum: m is not read */
 };
 
 /* In f64, rounded once. */
 TSR_ANYWHERE struct TSR_R(tsr_optimizer_numbers)
-    TSR_R(tsr_optimizer_numbers_of)(const struct tsr_optimizer *o)
+    TSR_R(tsr_optimizer_numbers_of)(const struct tsr_optimizer *o, uint32_t missed)
 {
     const double *s = o->scalars_at ? o->scalars_at : o->scalars;
     double lr = s[TSR_SCALAR_LR], beta1 = s[TSR_SCALAR_BETA1], beta2 = s[TSR_SCALAR_BETA2];
-    uint64_t step = (uint64_t)s[TSR_SCALAR_STEP];
+    uint64_t step = (uint64_t)s[TSR_SCALAR_STEP] - missed;
     struct TSR_R(tsr_optimizer_numbers) k;
+    k.missed = missed;
     k.adamw.decay = (TSR_REAL)(1 - tsr_rounded_product(lr, s[TSR_SCALAR_WEIGHT_DECAY]));
     k.adamw.lerp = (TSR_REAL)(1 - beta1);
     k.adamw.beta2 = (TSR_REAL)beta2;
@@ -192,12 +194,14 @@ TSR_ANYWHERE void tsr_fused_spread(const struct tsr_optimizer_work *w,
 TSR_ANYWHERE void TSR_R(tsr_optimizer_blocks)(const struct tsr_optimizer *o, bool fused,
                                               uint64_t begin, uint64_t step)
 {
-    struct TSR_R(tsr_optimizer_numbers) k = TSR_R(tsr_optimizer_numbers_of)(o);
+    struct TSR_R(tsr_optimizer_numbers) k;
     uint64_t block = begin;
-    if (fused)
-        k.step = TSR_STEP_FUSED;
     for (uint32_t i = 0; i < o->n; i++) {
         uint64_t blocks = tsr_grid_blocks(o->works[i].numel);
+        if (i == 0 || o->works[i].missed != k.missed)
+            k = TSR_R(tsr_optimizer_numbers_of)(o, o->works[i].missed);
+        if (fused)
+            k.step = TSR_STEP_FUSED;
 #if TSR_BLOCK == 8 && !TSR_REAL_F64
         if (fused && tsr_fused_may_spread(&o->works[i]))
             for (; block < tsr_spread_blocks(o->works[i].numel); block += step)
