@@ -274,7 +274,7 @@ static void norm_backward(struct tsr_engine *e, struct tsr_node *node, struct ts
                                 .bytes_read = tsr__tensor_bytes(g) + tsr__tensor_bytes(x),
                                 .bytes_written = gx ? tsr__tensor_bytes(gx) : 0,
                                 .dims = {node->a[0], node->a[1]},
-                                .constants = {e->model->norm_eps}};
+                                .constants = {node->number}};
         tsr__emit_op(e, &work);
     }
     tsr_release(e, x);
@@ -327,6 +327,7 @@ static struct tsr_tensor *norm(struct tsr_engine *e, struct tsr_tensor *x, struc
         node->w[1] = b;
         node->a[0] = rows;
         node->a[1] = columns;
+        node->number = e->model->norm_eps;
     }
     enum tsr_category category = tsr__result_category(e);
     struct tsr_tensor *y = tsr__tensor_like(e, x, dtype, category);

@@ -77,6 +77,8 @@ static const struct tsr_kernel_entry entries[] = {
     {"fused_swiglu_backward", tsr__swiglu_backward},
     {"gelu", tsr__elementwise},
     {"gelu_backward", tsr__elementwise},
+    {"gelu_erf", tsr__elementwise},
+    {"gelu_erf_backward", tsr__elementwise},
     {"grad_cast", tsr__cast},
     {"grad_to_bucket", tsr__grad_to_bucket},
     {"grad_upcast", tsr__cast},

@@ -49,6 +49,8 @@ static const char *const shared[] = {
     "fused_swiglu_backward",
     "gelu",
     "gelu_backward",
+    "gelu_erf",
+    "gelu_erf_backward",
     "grad_cast",
     "grad_to_bucket",
     "grad_upcast",
