@@ -470,7 +470,12 @@ static void run_variant(struct tsr__step *s)
                             TSR__GRAD | TSR__STATE0 |
                                 (s->e->step->config.sgd_decay ? (unsigned)TSR__PARAM : 0),
                             TSR__STATE0, NULL, 2);
-        tsr__foreach_kernel(s, "foreach_add_sgd", TSR__STATE0 | TSR__PARAM, TSR__PARAM, NULL, 2);
+        if (s->e->step->config.nesterov)
+            tsr__foreach_kernel(s, "foreach_nesterov", TSR__GRAD | TSR__STATE0 | TSR__PARAM,
+                                TSR__PARAM, NULL, 4);
+        else
+            tsr__foreach_kernel(s, "foreach_add_sgd", TSR__STATE0 | TSR__PARAM, TSR__PARAM, NULL,
+                                2);
         break;
     case TSR_OPT_NONE:
         break;

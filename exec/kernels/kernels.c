@@ -64,6 +64,7 @@ static const struct tsr_kernel_entry entries[] = {
     {"foreach_mul_clip", tsr__foreach_mul_clip},
     {"foreach_mul_exp_avg_sq", tsr__optimizer},
     {"foreach_mul_weight_decay", tsr__optimizer},
+    {"foreach_nesterov", tsr__optimizer},
     {"foreach_norm", tsr__foreach_norm},
     {"foreach_sqrt", tsr__optimizer},
     {"fused_adamw", tsr__optimizer},

@@ -162,6 +162,7 @@ static const struct own {
     {"foreach_momentum", with_scalars},
     {"foreach_mul_exp_avg_sq", with_scalars},
     {"foreach_mul_weight_decay", with_scalars},
+    {"foreach_nesterov", with_scalars},
     {"foreach_sqrt", with_scalars},
     {"fused_adamw", with_scalars},
     {"h2d_*", tsr__cuda_copy},

@@ -27,6 +27,7 @@ static const struct kernel kernels[] = {
     {"addcdiv", TSR_STEP_ADDCDIV, M | P | T, P, false},
     {"fused_adamw", TSR_STEP_FUSED, G | M | V | P, M | V | P, true},
     {"momentum", TSR_STEP_MOMENTUM, G | M, M, false},
+    {"nesterov", TSR_STEP_NESTEROV, G | M | P, P, true},
     {"add_sgd", TSR_STEP_SGD, G | P, P, false}};
 
 static const struct kernel *kernel_of(const char *name)

@@ -19,7 +19,8 @@ enum tsr_optimizer_step {
     TSR_STEP_ADDCDIV,     /* p -= size m / t */
     TSR_STEP_ADDCDIV_V,   /* the same with t made from v */
     TSR_STEP_FUSED,       /* decay, m, v, p */
-    TSR_STEP_MOMENTUM,    /* m = momentum m + g */
+    TSR_STEP_MOMENTUM,    /* m = momentum m + (1 - dampening) g; the first time g */
+    TSR_STEP_NESTEROV,    /* p -= lr (g + momentum m) */
     TSR_STEP_SGD          /* p -= lr g, or lr m */
 };
 
