@@ -122,9 +122,13 @@ static void leaf_forward(struct tsr_engine *e, struct tsr_module *m, void *impl,
 
 static const char *type_name(enum tsr_tree_type type)
 {
-    static const char *const names[] = {"Linear",    "Embedding", "RMSNorm",   "LayerNorm",
-                                        "Scale",     "ReLU",      "SiLU",      "GELU",
-                                        "Attention", "Block",     "ModuleList"};
+    static const char *const names[] = {
+        [TSR_TREE_LINEAR] = "Linear",   [TSR_TREE_EMBEDDING] = "Embedding",
+        [TSR_TREE_RMSNORM] = "RMSNorm", [TSR_TREE_LAYERNORM] = "LayerNorm",
+        [TSR_TREE_SCALE] = "Scale",     [TSR_TREE_RELU] = "ReLU",
+        [TSR_TREE_SILU] = "SiLU",       [TSR_TREE_GELU] = "GELU",
+        [TSR_TREE_GELU_ERF] = "GELU",   [TSR_TREE_ATTENTION] = "Attention",
+        [TSR_TREE_SEQ] = "Block",       [TSR_TREE_LIST] = "ModuleList"};
     return names[type];
 }
 

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Every key of every format, with a value that must change what comes out, or be refused by name.
 
-    keys.py [experiment|model|scenario|memory|card]...     (default: all)
+    keys.py [model|tree|scenario|memory|card|experiment]...     (default: all)
 
 Environment: TESSERA, TSR_SOURCE_DIR. A key that is neither is one that nobody reads: the class of
 mistake in which a file says one thing and the program does another. A new key of experiments
@@ -136,6 +136,47 @@ def models():
                 verdict(f"config.json of {family}", key, base, result, want)
         jobs += [lambda one=one, i=i: one(i=i) for i in range(len(rows))]
     in_parallel(jobs)
+
+
+# ---- module trees --------------------------------------------------------------------------------------
+
+TREE = {"tokens": 40, "loss": "ce", "modules": [
+    {"name": "embed", "type": "embedding", "num": 40, "dim": 8}, {"name": "norm", "type": "rmsnorm", "dim": 8},
+    {"name": "body", "type": "seq", "children": [{"name": "act", "type": "gelu"}, {"name": "a", "type": "linear", "in": 8, "out": 8}]},
+    {"name": "head", "type": "linear", "in": 8, "out": 40}]}
+
+
+def grow(name, tree):
+    write(f"{name}.json", tree)
+    path = write(f"{name}.yaml", {"model": {"tree": f"{name}.json"}, "world": 1, "batch": 2, "seq": 8, "wrap": "root",
+                                  "precision": {"param": "none", "reduce": "none"}, "train": {"steps": 2, "lr": 0.01}, "strategies": {"s": {}}})
+    out = os.path.join(TMP, f"{name}.out")
+    code, text, err = tessera("run", path, "--strategy", "s", "--on", "host", "--out", out)
+    if code == 0:
+        code, _, err = tessera("inspect", path)
+        text = " ".join(re.findall(r'"loss": ([^,]+)', open(os.path.join(out, "metrics.jsonl")).read()))
+    shutil.rmtree(out, ignore_errors=True)
+    return code, text, err
+
+
+def trees():
+    modules, act, last = ["modules"], ["modules", 2, "children", 0], ["modules", 2, "children", 1]
+    rows = [
+        (modules + [1, "eps"], 0.1, CHANGES), (modules + [1, "eps"], -1, REFUSED), (modules + [1, "type"], "layernorm", CHANGES),
+        (act + ["type"], "gelu_erf", CHANGES), (act + ["type"], "relu", CHANGES), (act + ["type"], "silu", CHANGES),
+        (act + ["type"], "tanh", REFUSED), (act + ["approximate"], "none", REFUSED), (modules + [2, "residual"], True, CHANGES),
+        (modules + [2, "run"], ["a"], CHANGES), (modules + [2, "run_at"], {"1": ["a"]}, CHANGES), (modules + [3, "bias"], False, CHANGES),
+        (modules + [3, "dropout"], 0.1, REFUSED), (["tie"], [["head.weight", "embed.weight"]], CHANGES), (["frozen"], ["body.**"], CHANGES),
+        (["in_dim"], 8, REFUSED), (["out_dim"], "wide", REFUSED), (["meta"], True, REFUSED), (["noncontiguous"], [], REFUSED),
+        (["kind"], "llama", REFUSED), (["loss"], "l1", REFUSED), (["no_such_key"], 1, REFUSED),
+        (last, {"name": "a", "ref": "body.act", "bias": False}, REFUSED + ":bias")]
+    base = grow("tree", TREE)
+
+    def one(i):
+        path, value, want = rows[i]
+        key = want.split(":")[1] if ":" in want else str(path[-1])
+        verdict("tree", key, base, grow(f"tree-{i}", changed(TREE, path, value)), want.split(":")[0])
+    in_parallel([lambda i=i: one(i) for i in range(len(rows))])
 
 
 # ---- scenarios of events -----------------------------------------------------------------------------
@@ -519,7 +560,7 @@ def experiment():
     in_parallel([lambda key=key: one(key) for key in keys if key in ROWS])
 
 
-PARTS = {"model": models, "scenario": scenarios, "memory": memory, "card": cards, "experiment": experiment}
+PARTS = {"model": models, "tree": trees, "scenario": scenarios, "memory": memory, "card": cards, "experiment": experiment}
 
 
 def main():
