@@ -55,7 +55,7 @@ struct tsr_reducer {
     tsr_all_reduce_hook user_hook;
     void *user;
     size_t n_device_ids; /* 1 if device_id names a device, else 0 (R217) */
-    size_t n_frozen; /* they take part in nothing, but compute in the same dtype */
+    size_t n_frozen;     /* they take part in nothing, but compute in the same dtype */
     struct tsr_param **frozen;
     size_t n_delayed; /* parameters whose gradients are reduced together, after the hook's (5.3) */
     struct tsr_param **delayed, *delayed_after;

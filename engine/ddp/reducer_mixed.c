@@ -48,8 +48,8 @@ static void cast_param(struct tsr_engine *e, struct tsr_param *p)
  * adds to it. */
 static void cast_grad(struct tsr_engine *e, struct tsr_param *p)
 {
-    struct tsr_tensor *grad = tsr__tensor_like(e, p->full_grad, (tsr_dtype)p->value->dtype,
-                                               TSR_CAT_UNSHARDED_GRAD);
+    struct tsr_tensor *grad =
+        tsr__tensor_like(e, p->full_grad, (tsr_dtype)p->value->dtype, TSR_CAT_UNSHARDED_GRAD);
     if (!grad || !tsr__ok(e)) {
         tsr_release(e, grad);
         return;

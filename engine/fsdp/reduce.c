@@ -145,8 +145,8 @@ static void drop_cat_scratch(struct tsr_engine *e, const struct tsr__reduction *
         tsr__storage_release(e, &r->items[i].padded);
 }
 
-static void told_of_buffer(struct tsr_engine *e, struct tsr_group *g, const struct tsr__reduction *r,
-                           uint64_t numel)
+static void told_of_buffer(struct tsr_engine *e, struct tsr_group *g,
+                           const struct tsr__reduction *r, uint64_t numel)
 {
     const struct tsr_custom_comm *custom = g->custom_reduce_scatter;
     if (custom && custom->allocate)

@@ -18,6 +18,16 @@ enum tsr_impl {
     TSR_IMPL_TRANSFORMERS /* LlamaForCausalLM, GPT2LMHeadModel with the sdpa attention */
 };
 
+/* Of a feed-forward. */
+enum tsr_activation {
+    TSR_ACT_OF_FAMILY, /* Llama: silu; GPT-2: gelu_new */
+    TSR_ACT_SILU,
+    TSR_ACT_GELU,      /* torch.nn.GELU() */
+    TSR_ACT_GELU_TANH, /* torch.nn.GELU(approximate="tanh") */
+    TSR_ACT_GELU_NEW,  /* the same function; in transformers operation by operation */
+    TSR_ACT_RELU
+};
+
 /* Rotary embedding. theta 0: 10000. llama3: frequencies are scaled as Llama 3.1 does. */
 struct tsr_rope {
     double theta;
@@ -34,8 +44,9 @@ struct tsr_llama_config {
     double init_std; /* of matrices and embeddings; 0: 0.02 */
     struct tsr_rope rope;
     bool qkv_bias, o_bias,
-        mlp_bias; /* Qwen2: qkv_bias. attention_bias of a config sets q, k, v and o */
-    bool qk_norm; /* Qwen3 */
+        mlp_bias;            /* Qwen2: qkv_bias. attention_bias of a config sets q, k, v and o */
+    bool qk_norm;            /* Qwen3 */
+    enum tsr_activation act; /* of the gate; kernels that fuse it with the product have silu only */
     bool tie_embeddings;
     enum tsr_names names;
     enum tsr_impl impl;
@@ -50,13 +61,15 @@ struct tsr_gpt2_config {
     double norm_eps;                                                    /* 0: 1e-5 */
     double init_std;                                                    /* 0: 0.02 */
     bool untied; /* lm_head has a weight of its own */
+    enum tsr_activation act;
     enum tsr_names names;
     enum tsr_impl impl;
     bool packed_mask; /* as above */
 };
-/* MPT of llm-foundry with learned positions (no ALiBi), biases, low-precision LayerNorm and GELU;
- * module names of MPTForCausalLM. Parameters: vocab_size d + max_seq_len d + 2 d, and in a layer
- * 4 d^2 + 2 d w + 8 d + w + d of width d and feed-forward width w (12 d^2 + 13 d for w = 4 d). */
+/* MPT of llm-foundry with learned positions (no ALiBi), biases, low-precision LayerNorm and GELU
+ * (that of torch.nn.GELU()); module names of MPTForCausalLM. Parameters: vocab_size d + max_seq_len
+ * d + 2 d, and in a layer 4 d^2 + 2 d w + 8 d + w + d of width d and feed-forward width w (12 d^2 +
+ * 13 d for w = 4 d). */
 struct tsr_mpt_config {
     uint64_t d_model, n_heads, n_layers, max_seq_len, vocab_size;
     uint64_t ffn_width; /* expansion_ratio times d_model; 0: 4 d_model */

@@ -63,6 +63,7 @@ struct tsr_step_config {
     uint64_t loss_chunks;
     bool decay_matrices_only; /* weight decay leaves out parameters of one dimension */
     bool sgd_decay;           /* SGD with momentum adds decayed parameters to the gradient */
+    bool nesterov;            /* SGD with momentum steps by gradient + momentum x buffer */
     /* The loss of every micro-batch, and the norm when gradients are clipped, go to the host: a
      * copy that nobody waits for before the end of the iteration, then HOST_OPs "report". */
     bool report;

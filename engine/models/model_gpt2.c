@@ -57,7 +57,7 @@ static void mlp_forward(struct tsr_engine *e, struct tsr_module *self, void *imp
     const struct gpt2_mlp *m = impl;
     (void)self;
     struct tsr_tensor *h = tsr_call(e, m->c_fc, x);
-    struct tsr_tensor *g = m->m->c.impl ? tsr__hf_gelu(e, h) : tsr_op_gelu(e, h);
+    struct tsr_tensor *g = tsr__activate(e, h, m->m->c.act, m->m->c.impl);
     tsr_release(e, h);
     *out = tsr_call(e, m->c_proj, g);
     tsr_release(e, g);
@@ -253,6 +253,8 @@ tsr_status tsr_model_gpt2(struct tsr_engine *e, const struct tsr_gpt2_config *co
     uint64_t d = config->n_embd;
     if (m->c.n_inner == 0)
         m->c.n_inner = 4 * d;
+    if (m->c.act == TSR_ACT_OF_FAMILY)
+        m->c.act = TSR_ACT_GELU_NEW;
     struct tsr_module *root = tsr__module_new(e, NULL, "", "GPT2LMHeadModel", lm_forward, m);
     struct tsr_module *inner = root;
     if (root && config->names == TSR_NAMES_HF)

@@ -52,6 +52,7 @@ struct llama_attention {
     struct tsr_module *q, *k, *v, *o, *q_norm, *k_norm;
 };
 struct llama_mlp {
+    const struct llama *m;
     struct tsr_module *gate, *up, *down;
 };
 struct llama_layer {
@@ -156,7 +157,7 @@ static void mlp_forward(struct tsr_engine *e, struct tsr_module *self, void *imp
     x = tsr__tp_enter(e, x);
     struct tsr_tensor *gate = tsr_call(e, m->gate, x);
     if (!tsr__is_fused(e))
-        assign(e, &gate, tsr_op_silu(e, gate));
+        assign(e, &gate, tsr__activate(e, gate, m->m->c.act, m->m->c.impl));
     struct tsr_tensor *up = tsr_call(e, m->up, x);
     tsr_release(e, x);
     struct tsr_tensor *product =
@@ -301,6 +302,7 @@ static struct tsr_module *add_mlp(struct tsr_engine *e, struct llama *m, struct 
     struct tsr_module *self = f ? tsr__module_new(e, parent, n->mlp, "MLP", mlp_forward, f) : NULL;
     if (!self)
         return NULL;
+    f->m = m;
     struct tsr_module **parts[3] = {&f->gate, &f->up, &f->down};
     for (int i = 0; i < 3; i++) {
         int part = n->order[i];
@@ -336,6 +338,9 @@ static tsr_status check(const struct tsr_engine *e, const struct tsr_llama_confi
     if (c->n_heads % c->n_kv_heads != 0)
         return tsr_fail(TSR_EVALUE, "%llu attention heads cannot share %llu key/value heads",
                         (unsigned long long)c->n_heads, (unsigned long long)c->n_kv_heads);
+    if (tsr__is_fused(e) && c->act != TSR_ACT_OF_FAMILY && c->act != TSR_ACT_SILU)
+        return tsr_fail(TSR_EUNSUPPORTED,
+                        "the fused kernels of a feed-forward with a gate have silu only");
     return tsr__check_dialect(e, c->impl);
 }
 

@@ -80,7 +80,7 @@ static void ffn_forward(struct tsr_engine *e, struct tsr_module *self, void *imp
     const struct mpt_ffn *f = impl;
     (void)self;
     struct tsr_tensor *h = tsr_call(e, f->up_proj, x);
-    struct tsr_tensor *g = tsr_op_gelu(e, h);
+    struct tsr_tensor *g = tsr_op_gelu_erf(e, h);
     tsr_release(e, h);
     *out = tsr_call(e, f->down_proj, g);
     tsr_release(e, g);

@@ -444,7 +444,8 @@ static void tanh_backward(struct tsr_engine *e, struct tsr_node *node, struct ts
     tsr_release(e, y);
 }
 
-struct tsr_tensor *tsr__hf_gelu(struct tsr_engine *e, struct tsr_tensor *x)
+/* 0.5 x (1 + tanh(c (x + 0.044715 x^3))), operation by operation. */
+static struct tsr_tensor *hf_gelu_new(struct tsr_engine *e, struct tsr_tensor *x)
 {
     struct tsr_tensor *half = scaled(e, x, "mul_scalar", 0.5);
     struct tsr_tensor *cube =
@@ -466,4 +467,23 @@ struct tsr_tensor *tsr__hf_gelu(struct tsr_engine *e, struct tsr_tensor *x)
     tsr_release(e, half);
     tsr_release(e, above);
     return y;
+}
+
+struct tsr_tensor *tsr__activate(struct tsr_engine *e, struct tsr_tensor *x,
+                                 enum tsr_activation act, enum tsr_impl impl)
+{
+    switch (act) {
+    case TSR_ACT_GELU:
+        return tsr_op_gelu_erf(e, x);
+    case TSR_ACT_GELU_TANH:
+        return tsr_op_gelu(e, x);
+    case TSR_ACT_GELU_NEW:
+        return impl == TSR_IMPL_TRANSFORMERS ? hf_gelu_new(e, x) : tsr_op_gelu(e, x);
+    case TSR_ACT_RELU:
+        return tsr_op_relu(e, x);
+    case TSR_ACT_OF_FAMILY:
+    case TSR_ACT_SILU:
+        break;
+    }
+    return tsr_op_silu(e, x);
 }

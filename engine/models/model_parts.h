@@ -62,7 +62,7 @@ struct tsr_tensor *tsr__hf_rotary(struct tsr_engine *e, struct tsr_tensor *x, ui
 struct tsr_tensor *tsr__hf_attention(struct tsr_engine *e, struct tsr_tensor *q,
                                      struct tsr_tensor *k, struct tsr_tensor *v,
                                      const struct tsr_attention_shape *s);
-/* 0.5 x (1 + tanh(c (x + 0.044715 x^3))), operation by operation. */
-struct tsr_tensor *tsr__hf_gelu(struct tsr_engine *e, struct tsr_tensor *x);
+struct tsr_tensor *tsr__activate(struct tsr_engine *e, struct tsr_tensor *x,
+                                 enum tsr_activation act, enum tsr_impl impl);
 
 #endif

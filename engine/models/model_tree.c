@@ -56,6 +56,19 @@ static void seq_forward(struct tsr_engine *e, struct tsr_module *m, void *impl,
     tsr_release(e, y);
 }
 
+/* Operations take epsilon from the model. */
+static struct tsr_tensor *norm(struct tsr_engine *e, const struct tree *t, struct tsr_tensor *in,
+                               struct tsr_param *w, struct tsr_param *b)
+{
+    double of_model = e->model->norm_eps;
+    if (t->n.eps > 0)
+        e->model->norm_eps = t->n.eps;
+    struct tsr_tensor *out =
+        t->n.type == TSR_TREE_RMSNORM ? tsr_op_rms_norm(e, in, w) : tsr_op_layer_norm(e, in, w, b);
+    e->model->norm_eps = of_model;
+    return out;
+}
+
 static void leaf_forward(struct tsr_engine *e, struct tsr_module *m, void *impl,
                          struct tsr_tensor *in, struct tsr_tensor **out)
 {
@@ -70,10 +83,8 @@ static void leaf_forward(struct tsr_engine *e, struct tsr_module *m, void *impl,
         *out = tsr_op_embedding(e, in, w);
         break;
     case TSR_TREE_RMSNORM:
-        *out = tsr_op_rms_norm(e, in, w);
-        break;
     case TSR_TREE_LAYERNORM:
-        *out = tsr_op_layer_norm(e, in, w, b);
+        *out = norm(e, t, in, w, b);
         break;
     case TSR_TREE_SCALE:
         *out = tsr_op_scale_by_mean(e, in, w);
@@ -86,6 +97,9 @@ static void leaf_forward(struct tsr_engine *e, struct tsr_module *m, void *impl,
         break;
     case TSR_TREE_GELU:
         *out = tsr_op_gelu(e, in);
+        break;
+    case TSR_TREE_GELU_ERF:
+        *out = tsr_op_gelu_erf(e, in);
         break;
     case TSR_TREE_ATTENTION: {
         struct tsr_attention_shape shape = {e->shape.batch, e->shape.seq, t->n.heads, t->n.kv_heads,
@@ -108,9 +122,13 @@ static void leaf_forward(struct tsr_engine *e, struct tsr_module *m, void *impl,
 
 static const char *type_name(enum tsr_tree_type type)
 {
-    static const char *const names[] = {"Linear",    "Embedding", "RMSNorm",   "LayerNorm",
-                                        "Scale",     "ReLU",      "SiLU",      "GELU",
-                                        "Attention", "Block",     "ModuleList"};
+    static const char *const names[] = {
+        [TSR_TREE_LINEAR] = "Linear",   [TSR_TREE_EMBEDDING] = "Embedding",
+        [TSR_TREE_RMSNORM] = "RMSNorm", [TSR_TREE_LAYERNORM] = "LayerNorm",
+        [TSR_TREE_SCALE] = "Scale",     [TSR_TREE_RELU] = "ReLU",
+        [TSR_TREE_SILU] = "SiLU",       [TSR_TREE_GELU] = "GELU",
+        [TSR_TREE_GELU_ERF] = "GELU",   [TSR_TREE_ATTENTION] = "Attention",
+        [TSR_TREE_SEQ] = "Block",       [TSR_TREE_LIST] = "ModuleList"};
     return names[type];
 }
 

@@ -17,7 +17,8 @@ enum tsr_tree_type {
     TSR_TREE_SCALE,
     TSR_TREE_RELU,
     TSR_TREE_SILU,
-    TSR_TREE_GELU,
+    TSR_TREE_GELU,      /* tanh form */
+    TSR_TREE_GELU_ERF,  /* torch.nn.GELU() */
     TSR_TREE_ATTENTION, /* causal self-attention over [q|k|v] of width (heads + 2 kv_heads)
                            head_dim; no parameters */
     TSR_TREE_SEQ,
@@ -29,6 +30,7 @@ struct tsr_tree_node {
     uint64_t in, out;         /* linear; embedding: in = num, out = dim; norms: in = dim */
     uint64_t heads, kv_heads; /* attention */
     uint64_t head_dim;
+    double eps; /* norms; 0: 1e-5 */
     bool bias, residual;
     int n_dims; /* scale */
     uint64_t dims[4];

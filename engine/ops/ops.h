@@ -66,7 +66,8 @@ void tsr_op_split3(struct tsr_engine *engine, struct tsr_tensor *x, uint64_t q, 
 /* ---- by element: the result has the shape of the (first) input ------------------------------- */
 
 struct tsr_tensor *tsr_op_silu(struct tsr_engine *engine, struct tsr_tensor *x);
-struct tsr_tensor *tsr_op_gelu(struct tsr_engine *engine, struct tsr_tensor *x);
+struct tsr_tensor *tsr_op_gelu(struct tsr_engine *engine, struct tsr_tensor *x);     /* tanh */
+struct tsr_tensor *tsr_op_gelu_erf(struct tsr_engine *engine, struct tsr_tensor *x); /* exact */
 struct tsr_tensor *tsr_op_relu(struct tsr_engine *engine, struct tsr_tensor *x);
 struct tsr_tensor *tsr_op_mul(struct tsr_engine *engine, struct tsr_tensor *a,
                               struct tsr_tensor *b);

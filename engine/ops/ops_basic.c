@@ -328,7 +328,7 @@ static void norm_backward(struct tsr_engine *e, struct tsr_node *node, struct ts
                                 .bytes_read = tsr__tensor_bytes(g) + tsr__tensor_bytes(x),
                                 .bytes_written = gx ? tsr__tensor_bytes(gx) : 0,
                                 .dims = {node->a[0], node->a[1]},
-                                .constants = {e->model->norm_eps}};
+                                .constants = {node->number}};
         for (int i = 0; i < 2; i++)
             work.bytes_written += grads.blocks[i] ? tsr__tensor_bytes(grads.blocks[i]) : 0;
         tsr__emit_op(e, &work);
@@ -388,6 +388,7 @@ static struct tsr_tensor *norm(struct tsr_engine *e, struct tsr_tensor *x, struc
         node->w[1] = b;
         node->a[0] = rows;
         node->a[1] = columns;
+        node->number = e->model->norm_eps;
     }
     enum tsr_category category = tsr__result_category(e);
     struct tsr_tensor *y = tsr__tensor_like(e, x, dtype, category);

@@ -37,7 +37,7 @@ static void emit_backward(struct tsr_engine *e, const struct tsr_node *node,
                             .name = centered ? "fused_add_layer_norm_backward"
                                              : "fused_add_rms_norm_backward",
                             .dims = {node->a[0], node->a[1]},
-                            .constants = {e->model->norm_eps}};
+                            .constants = {node->number}};
     if (!in[2] || !tsr__ok(e))
         return;
     struct tsr_tensor *scratch = tsr__workspace(e, partial_sums(node));
@@ -149,6 +149,7 @@ struct tsr_tensor *tsr__op_add_norm(struct tsr_engine *e, struct tsr_tensor *a,
         node->w[1] = bias;
         node->a[0] = shape.a[0];
         node->a[1] = shape.a[1];
+        node->number = e->model->norm_eps;
     }
     out[0] = sum_of(e, a, b);
     out[1] = tsr__tensor_like(e, a, dtype, tsr__result_category(e));

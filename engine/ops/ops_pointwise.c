@@ -167,6 +167,11 @@ struct tsr_tensor *tsr_op_gelu(struct tsr_engine *e, struct tsr_tensor *x)
     return activation(e, x, "gelu", "gelu_backward", TSR_SAVES_INPUT);
 }
 
+struct tsr_tensor *tsr_op_gelu_erf(struct tsr_engine *e, struct tsr_tensor *x)
+{
+    return activation(e, x, "gelu_erf", "gelu_erf_backward", TSR_SAVES_INPUT);
+}
+
 struct tsr_tensor *tsr_op_relu(struct tsr_engine *e, struct tsr_tensor *x)
 {
     return activation(e, x, "relu", "threshold_backward", TSR_SAVES_RESULT);

@@ -243,6 +243,7 @@ static void walk_param(struct tsr_state_walk *w, struct tsr_param *p)
     tsr__walk_storage(w, p->opt_state[0]);
     tsr__walk_storage(w, p->opt_state[1]);
     tsr__walk_storage(w, p->step_count);
+    tsr__walk_u64(w, p->is_stepped ? 1 + p->missed_steps : 0);
 }
 
 static uint64_t n_plans(const struct tsr_module *m)
@@ -287,7 +288,8 @@ static void walk_step_config(struct tsr_state_walk *w)
     const uint64_t values[] = {c->batch,      c->seq,        c->n_micro,     c->optimizer,
                                c->accumulate, c->clip,       c->clip_how,    c->loss_kernel,
                                c->metrics,    c->reads_loss, c->loss_chunks, c->decay_matrices_only,
-                               c->sgd_decay,  c->report,     c->sync,        c->state_dtype};
+                               c->sgd_decay,  c->nesterov,   c->report,      c->sync,
+                               c->state_dtype};
     for (size_t i = 0; i < sizeof values / sizeof *values; i++)
         tsr__walk_u64(w, values[i]);
 }

@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include "engine/replay/replay_impl.h"
+#include "engine/step/step_impl.h"
 
 tsr_status tsr_step_cache_create(struct tsr_engine *engine, struct tsr_step_cache **out)
 {
@@ -99,6 +100,7 @@ static void come_round(struct tsr_step_cache *cache, uint32_t iteration)
     e->emit.next_event = cache->ids.next_event - 1;
     e->iteration = iteration;
     e->origin.iteration = (uint16_t)iteration;
+    e->step->optimizer_steps += cache->n_ahead;
     cache->n_ahead = 0;
 }
 

@@ -283,6 +283,18 @@ static uint64_t scale_bits(const struct tsr_param *p)
     return scale == 1 ? 0 : (uint64_t)bits << 32;
 }
 
+/* KERNELS.md: from bit 2 on, in 30 bits. */
+static uint64_t missed_bits(const struct tsr__step *s, const struct tsr_param *p)
+{
+    enum { MOST = (1 << 30) - 1 };
+    if (!s->counts || !p->is_stepped)
+        return 0;
+    if (p->missed_steps > MOST)
+        TSR__RAISE(s->e, TSR_EUNSUPPORTED, "%s: it missed more than %d steps of the optimizer",
+                   p->fqn, MOST);
+    return tsr_min_u64(p->missed_steps, MOST) << 2;
+}
+
 void tsr__foreach_kernel(struct tsr__step *s, const char *name, unsigned reads, unsigned writes,
                          struct tsr_storage *const *temps, double flops_per_element)
 {
@@ -296,7 +308,7 @@ void tsr__foreach_kernel(struct tsr__step *s, const char *name, unsigned reads, 
         bool mirrored = writes_mirror(p, writes);
         if (mirrored)
             written += mirror_operand(e, p);
-        tsr__push_arg(e, (decays(e, p) ? 1U : 0U) | (mirrored ? 2U : 0U) |
+        tsr__push_arg(e, (decays(e, p) ? 1U : 0U) | (mirrored ? 2U : 0U) | missed_bits(s, p) |
                              (reads & TSR__SCALED ? scale_bits(p) : 0));
     }
     for (int k = 0; k < 4; k++) {
@@ -458,19 +470,44 @@ static void run_variant(struct tsr__step *s)
                             TSR__GRAD | TSR__STATE0 |
                                 (s->e->step->config.sgd_decay ? (unsigned)TSR__PARAM : 0),
                             TSR__STATE0, NULL, 2);
-        tsr__foreach_kernel(s, "foreach_add_sgd", TSR__STATE0 | TSR__PARAM, TSR__PARAM, NULL, 2);
+        if (s->e->step->config.nesterov)
+            tsr__foreach_kernel(s, "foreach_nesterov", TSR__GRAD | TSR__STATE0 | TSR__PARAM,
+                                TSR__PARAM, NULL, 4);
+        else
+            tsr__foreach_kernel(s, "foreach_add_sgd", TSR__STATE0 | TSR__PARAM, TSR__PARAM, NULL,
+                                2);
         break;
     case TSR_OPT_NONE:
         break;
     }
 }
 
-void tsr__optimizer_step(struct tsr_engine *e)
+/* PyTorch counts the steps of each parameter: those in which it had a gradient. A program names how
+ * many it has missed since the optimizer's first, so that programs stay the same from step to step.
+ */
+static void count_steps(struct tsr__step *s)
 {
-    struct tsr__step s = {.e = e, .n_states = tsr__n_opt_states(e->step->config.optimizer)};
+    uint64_t before = s->e->step->optimizer_steps++;
+    for (size_t i = 0; i < s->n; i++) {
+        struct tsr_param *p = s->params[i];
+        if (tsr__param_grad(p) && !p->is_stepped) {
+            p->is_stepped = true;
+            p->missed_steps = before;
+        } else if (!tsr__param_grad(p) && p->is_stepped) {
+            p->missed_steps++;
+        }
+    }
+}
+
+static void run(struct tsr_engine *e, bool counts)
+{
+    struct tsr__step s = {
+        .e = e, .n_states = tsr__n_opt_states(e->step->config.optimizer), .counts = counts};
     s.params = tsr__params_to_step(e, &s.n);
     if (e->step->config.optimizer == TSR_OPT_NONE)
         return;
+    if (counts)
+        count_steps(&s);
     make_states(&s);
     if (e->step->config.optimizer != TSR_OPT_ADAMW_FUSED)
         tsr__mirrors_are_stale(e);
@@ -479,6 +516,20 @@ void tsr__optimizer_step(struct tsr_engine *e)
     s.host = true;
     run_variant(&s);
     tsr__storage_release(e, &e->step->clip_factor);
+}
+
+void tsr__optimizer_step(struct tsr_engine *e)
+{
+    run(e, true);
+}
+
+void tsr__optimizer_init(struct tsr_engine *e)
+{
+    size_t n;
+    struct tsr_param *const *params = tsr__params_to_step(e, &n);
+    run(e, false);
+    for (size_t i = 0; i < n; i++)
+        params[i]->is_stepped |= tsr__param_grad(params[i]) && !params[i]->is_stateless;
 }
 
 /* ---- where values lie ------------------------------------------------------------------------ */
@@ -511,4 +562,31 @@ bool tsr_param_values(struct tsr_engine *e, size_t i, enum tsr_param_part part,
         break;
     }
     return in_storage(p->opt_state[part - TSR_PARAM_STATE0], 0, tsr__state_dtype(e, p), numel, out);
+}
+
+/* ---- steps of each parameter ----------------------------------------------------------------- */
+
+uint64_t tsr_param_steps(struct tsr_engine *e, size_t i)
+{
+    size_t n;
+    struct tsr_param *const *params = tsr__params_in_order(e, &n);
+    if (i >= n || !params[i]->is_stepped)
+        return 0;
+    return e->step->optimizer_steps - params[i]->missed_steps;
+}
+
+void tsr_set_optimizer_steps(struct tsr_engine *e, uint64_t steps)
+{
+    e->step->optimizer_steps = steps;
+}
+
+void tsr_param_set_steps(struct tsr_engine *e, size_t i, uint64_t steps)
+{
+    size_t n;
+    struct tsr_param *const *params = tsr__params_in_order(e, &n);
+    if (i >= n)
+        return;
+    params[i]->is_stepped = steps > 0;
+    params[i]->is_stateless = steps == 0;
+    params[i]->missed_steps = e->step->optimizer_steps - steps;
 }

@@ -100,12 +100,13 @@ static void add_item(struct tsr_engine *e, struct tsr__items *items, struct tsr_
 }
 
 /* A parameter of which this rank has nothing has no states, but on other ranks it does: it takes
- * part in what they do together. */
+ * part in what they do together. Where loading made states of a parameter that never had a
+ * gradient, nobody has something to put into them, or wants them. */
 static bool has_state(const struct tsr_engine *e, const struct tsr_param *p, int k)
 {
-    bool empty = p->requires_grad && tsr__param_local_numel(p) == 0;
-    return p->opt_state[k] ||
-           (empty && e->step->optimizer_ran && k < tsr__n_opt_states(e->step->config.optimizer));
+    bool empty = tsr__param_local_numel(p) == 0;
+    return p->is_stepped && k < tsr__n_opt_states(e->step->config.optimizer) &&
+           (p->opt_state[k] || empty);
 }
 
 /* The model's part first, then the optimizer's. */
@@ -199,7 +200,7 @@ static void init_optimizer_state(struct tsr_engine *e)
         return;
     for (size_t i = 0; i < n && tsr__ok(e); i++)
         zero_grad_of(e, all[i]);
-    tsr__optimizer_step(e);
+    tsr__optimizer_init(e);
     e->step->optimizer_ran = true;
     tsr__zero_grad(e);
 }

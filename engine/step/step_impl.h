@@ -49,6 +49,7 @@ struct tsr_step_state {
     uint32_t report_event; /* after the latest of them */
     uint32_t input_event;  /* after the copies of the latest batch; 0: none */
     bool optimizer_ran;
+    uint64_t optimizer_steps;        /* so far; those of a parameter: less missed_steps */
     struct tsr_storage **opt_temps;  /* scratch of the optimizer, by parameter */
     struct tsr_storage **clip_norms; /* scratch of clipping, two for each parameter */
     tsr_dtype clip_dtype;            /* of norms and factor: f64 if a gradient is */
@@ -89,6 +90,8 @@ tsr_dtype tsr__state_dtype(const struct tsr_engine *e, const struct tsr_param *p
 /* States that it keeps of a parameter, as large as it. */
 int tsr__n_opt_states(enum tsr_optimizer optimizer);
 void tsr__optimizer_step(struct tsr_engine *e);
+/* The same to make states, before what is loaded: nobody's step is counted. */
+void tsr__optimizer_init(struct tsr_engine *e);
 void tsr__clip(struct tsr_engine *e);
 /* With kernels for each gradient (TSR_CLIP_LOOP). */
 void tsr__clip_loop(struct tsr_engine *e);
@@ -121,6 +124,7 @@ struct tsr__step {
     size_t n;
     int n_states;         /* per parameter: Adam 2, momentum 1 */
     bool host;            /* offloaded parameters step on the host */
+    bool counts;          /* steps of each parameter: of the optimizer, not of clipping */
     uint64_t bytes;       /* local bytes of the parameters that step */
     uint64_t grad_bytes;  /* of their gradients */
     uint64_t state_bytes; /* of one of their states */

@@ -24,4 +24,13 @@ enum tsr_param_part { TSR_PARAM_VALUE, TSR_PARAM_GRAD, TSR_PARAM_STATE0, TSR_PAR
 bool tsr_param_values(struct tsr_engine *engine, size_t i, enum tsr_param_part part,
                       struct tsr_values *out);
 
+/* Steps of the optimizer in which parameter i had a gradient, as PyTorch counts them for each; 0:
+ * none yet, so that it has no states. */
+uint64_t tsr_param_steps(struct tsr_engine *engine, size_t i);
+/* Before tsr_load_run(): how many the optimizer has made, then those of each parameter, no more;
+ * 0: what is loaded has no states of it. Without them all parameters are loaded with states, and
+ * steps count from 1. */
+void tsr_set_optimizer_steps(struct tsr_engine *engine, uint64_t steps);
+void tsr_param_set_steps(struct tsr_engine *engine, size_t i, uint64_t steps);
+
 #endif

@@ -6,6 +6,11 @@
  *       meta.json                         layout of every tensor, and where training was
  *       COMMIT                            sizes and checksums of the others; written last
  *
+ * As in PyTorch, each parameter has its own number of optimizer steps, those in which it had a
+ * gradient ("optimizer_step" of its entry); one that never had a gradient has no states. In
+ * checkpoints of before, which have no such numbers, every parameter has made all of the
+ * optimizer's steps.
+ *
  * A tensor that several ranks hold is written by the first of them. All is written in
  * step_00001000.tmp, which gets its name when it is complete and on the disk: whatever ends the
  * process, DIR holds the old checkpoints or the old ones and the new one. Of a rank's file COMMIT
@@ -32,8 +37,11 @@ struct tsr_checkpoint_layout {
     const struct tsr_state_dict *params;
     int n_states;          /* 0 to 2 optimizer states, laid out as their parameter */
     tsr_dtype state_dtype; /* NONE: that of the parameter */
-    const bool *stateless; /* [params->n] frozen parameters; NULL: none */
+    const bool *stateless; /* [params->n] no gradient ever, or none is wanted; NULL: none */
+    const uint64_t *steps; /* [params->n] of the optimizer, of those that are not stateless;
+                              TSR_STEPS_UNKNOWN: not said. NULL: of none */
 };
+#define TSR_STEPS_UNKNOWN UINT64_MAX
 
 struct tsr_checkpoint_scalar {
     const char *name; /* "optimizer_step" */

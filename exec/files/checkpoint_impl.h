@@ -32,6 +32,7 @@ struct tsr_meta {
     struct tsr_checkpoint_layout layout; /* points into this */
     struct tsr_checkpoint_info info;
     bool *stateless;
+    uint64_t *steps;
     struct tsr_checkpoint_scalar *scalars;
     struct tsr_arena text;
 };

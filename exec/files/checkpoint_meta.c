@@ -53,6 +53,9 @@ static json_t *entries_json(const struct tsr_checkpoint_layout *layout)
                                   (json_int_t)e->layout, "alias_of", (json_int_t)e->alias_of);
         if (entry && layout->stateless && layout->stateless[i])
             json_object_set_new(entry, "stateless", json_true());
+        else if (entry && layout->steps && layout->steps[i] != TSR_STEPS_UNKNOWN)
+            json_object_set_new(entry, "optimizer_step",
+                                json_integer((json_int_t)layout->steps[i]));
         json_array_append_new(all, entry);
     }
     return all;
@@ -239,7 +242,10 @@ static tsr_status read_entry(struct reading *r, const json_t *entry, size_t i)
         return wrong(r, "entries: alias_of", "an entry of its own");
     s->entries[i].alias_of = (size_t)alias;
     r->meta->stateless[i] = json_is_true(json_object_get(entry, "stateless"));
-    return TSR_OK;
+    r->meta->steps[i] = TSR_STEPS_UNKNOWN;
+    const json_t *steps = json_object_get(entry, "optimizer_step");
+    return !steps ? TSR_OK
+                  : get_u64(r, steps, "entries: optimizer_step", r->meta->step, &r->meta->steps[i]);
 }
 
 static tsr_status read_layouts(struct reading *r, const json_t *layouts)
@@ -264,7 +270,8 @@ static tsr_status read_entries(struct reading *r, const json_t *entries)
         return wrong(r, "entries", "a list");
     size_t n = json_array_size(entries);
     r->meta->stateless = calloc(n + 1, sizeof *r->meta->stateless);
-    if (!r->meta->stateless)
+    r->meta->steps = calloc(n + 1, sizeof *r->meta->steps);
+    if (!r->meta->stateless || !r->meta->steps)
         return tsr_no_memory(NULL);
     for (size_t i = 0; i < n; i++)
         TSR_TRY(read_entry(r, json_array_get(entries, i), i));
@@ -358,6 +365,7 @@ tsr_status tsr__meta_read(const char *path, const char *text, size_t n, struct t
     if (status == TSR_OK) {
         out->layout.params = &out->params;
         out->layout.stateless = out->stateless;
+        out->layout.steps = out->steps;
     } else {
         tsr__meta_fini(out);
     }
@@ -369,6 +377,7 @@ void tsr__meta_fini(struct tsr_meta *m)
     tsr_state_dict_fini(&m->params);
     tsr_arena_fini(&m->text);
     free(m->stateless);
+    free(m->steps);
     free(m->scalars);
     *m = (struct tsr_meta){0};
 }

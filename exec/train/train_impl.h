@@ -31,6 +31,7 @@ struct tsr_train {
         uint64_t step, position, tokens;
         char path[TSR_PATH_BYTES];
         bool *stateless;               /* owned */
+        uint64_t *steps;               /* of the optimizer; owned */
         struct tsr_async_save *thread; /* NULL: there is none */
     } saving;
     _Atomic uint64_t spoilt_name; /* of a parameter to be saved that is not finite; 0: none */

@@ -71,6 +71,33 @@ static tsr_status check_same(struct tsr_train *t, const struct tsr_checkpoint_in
     return TSR_OK;
 }
 
+/* What the checkpoint says of each parameter's optimizer. */
+static void set_steps(struct tsr_train *t)
+{
+    const struct tsr_checkpoint_layout *saved = tsr_checkpoint_layout(t->from);
+    const struct tsr_state_entry *entries = saved->params->entries;
+    bool is_old = false;
+    tsr_set_optimizer_steps(t->engine, t->step);
+    for (size_t k = 0; k < tsr_n_param_layouts(t->engine); k++) {
+        struct tsr_param_layout p = tsr_param_layout(t->engine, k);
+        const struct tsr_state_entry *e = tsr_state_dict_find(saved->params, p.fqn);
+        if (!e)
+            continue;
+        size_t i = entries[e - entries].alias_of;
+        bool is_unknown = !saved->stateless[i] && saved->steps[i] == TSR_STEPS_UNKNOWN;
+        tsr_param_set_steps(t->engine, k,
+                            saved->stateless[i] ? 0
+                            : is_unknown        ? t->step
+                                                : saved->steps[i]);
+        is_old |= is_unknown;
+    }
+    if (is_old && t->config.n_states > 0)
+        tsr_train_note(t,
+                       "%s: it has one number of optimizer steps, %llu, which is taken for each "
+                       "parameter",
+                       tsr_checkpoint_path(t->from), (unsigned long long)t->step);
+}
+
 tsr_status tsr_train_load(struct tsr_train *t)
 {
     double tokens = 0;
@@ -82,6 +109,7 @@ tsr_status tsr_train_load(struct tsr_train *t)
     t->position = info->data_position;
     if (tsr_checkpoint_scalar(t->from, "tokens", &tokens))
         t->tokens = (uint64_t)tokens;
+    set_steps(t);
     TSR_TRY(tsr_load_run(t->engine, TSR_LOAD_SHARDED, t->config.n_states > 0));
     TSR_TRY(t->executor->ops->drain(t->executor));
     tsr_checkpoint_close(t->from);
@@ -102,17 +130,23 @@ static tsr_status exchange(void *user, const void *in, void *out, size_t bytes)
     return world->ops->exchange(world, in, out, bytes);
 }
 
-/* Parameters that do not train have no states. */
-static bool *find_stateless(const struct tsr_train *t)
+/* As in PyTorch: states and steps of parameters that had a gradient. */
+static tsr_status find_states(struct tsr_train *t)
 {
-    bool *out = calloc(t->params.n + 1, sizeof *out);
-    for (size_t i = 0; out && i < t->params.n; i++)
+    struct tsr_saving *s = &t->saving;
+    s->stateless = calloc(t->params.n + 1, sizeof *s->stateless);
+    s->steps = calloc(t->params.n + 1, sizeof *s->steps);
+    if (!s->stateless || !s->steps)
+        return tsr_no_memory("a checkpoint");
+    for (size_t i = 0; i < t->params.n; i++)
         for (size_t k = 0; k < tsr_n_param_layouts(t->engine); k++) {
             struct tsr_param_layout p = tsr_param_layout(t->engine, k);
-            if (!strcmp(p.fqn, t->params.entries[i].fqn))
-                out[i] = !p.requires_grad;
+            if (strcmp(p.fqn, t->params.entries[i].fqn) != 0)
+                continue;
+            s->steps[i] = tsr_param_steps(t->engine, k);
+            s->stateless[i] = s->steps[i] == 0;
         }
-    return out;
+    return TSR_OK;
 }
 
 static tsr_status commit(struct tsr_train *t)
@@ -229,16 +263,13 @@ static tsr_status begin(struct tsr_train *t)
                                                  .world = t->config.world ? t->config.size : 1,
                                                  .exchange = t->config.world ? exchange : NULL,
                                                  .user = t->config.world};
-    t->saving = (struct tsr_saving){.step = t->step,
-                                    .position = t->position,
-                                    .tokens = t->tokens,
-                                    .stateless = find_stateless(t)};
-    if (!t->saving.stateless)
-        return tsr_no_memory("a checkpoint");
+    t->saving = (struct tsr_saving){.step = t->step, .position = t->position, .tokens = t->tokens};
+    TSR_TRY(find_states(t));
     const struct tsr_checkpoint_layout layout = {.params = &t->params,
                                                  .n_states = t->config.n_states,
                                                  .state_dtype = t->config.state_dtype,
-                                                 .stateless = t->saving.stateless};
+                                                 .stateless = t->saving.stateless,
+                                                 .steps = t->saving.steps};
     TSR_TRY(tsr_path(t->saving.path, "%s/step_%08llu", path, (unsigned long long)t->step));
     TSR_TRY(tsr_checkpoint_begin(&config, t->step, &layout, &t->writer));
     return start_thread(t);
@@ -259,6 +290,7 @@ void tsr_train_drop_save(struct tsr_train *t)
     tsr_async_save_destroy(t->saving.thread);
     tsr_checkpoint_writer_destroy(t->writer);
     free(t->saving.stateless);
+    free(t->saving.steps);
     t->writer = NULL;
     t->saving = (struct tsr_saving){.step = 0};
 }

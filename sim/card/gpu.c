@@ -166,11 +166,25 @@ static tsr_status read_large(const struct tsr__doc *doc, const char *dtype, int 
 
 tsr_status tsr__gpu_read(const struct tsr__doc *doc, struct tsr_gpu *gpu)
 {
+    static const char *const facts[] = {"vendor",
+                                        "compute_capability",
+                                        "board_power_w",
+                                        "memory.nominal_gb",
+                                        "memory.context_source",
+                                        "memory.type",
+                                        "memory.l2_bytes",
+                                        "nvlink.generation",
+                                        "nvlink.links",
+                                        "pcie.description",
+                                        "notes",
+                                        "source",
+                                        NULL};
     TSR_TRY(read_facts(doc, gpu));
     TSR_TRY(tsr__calibration_read(doc, &gpu->calibration));
     TSR_TRY(read_tables(doc, &gpu->kernels));
     TSR_TRY(read_large(doc, "bf16", TSR_PEAK_BF16, gpu->achievable_bf16, gpu, &gpu->large_bf16));
-    return read_large(doc, "fp8", TSR_PEAK_FP8, gpu->achievable_fp8, gpu, &gpu->large_fp8);
+    TSR_TRY(read_large(doc, "fp8", TSR_PEAK_FP8, gpu->achievable_fp8, gpu, &gpu->large_fp8));
+    return tsr__doc_check(doc, facts);
 }
 
 tsr_status tsr_gpu_load(const char *path, struct tsr_gpu *out)

@@ -16,8 +16,9 @@ struct item {
     char path[600];
 };
 
+/* words: its keys. */
 static tsr_status open_item(const struct tsr__doc *doc, const char *list, size_t i,
-                            struct item *out)
+                            const char *const *words, struct item *out)
 {
     json_t *value = json_array_get(tsr__doc_find(doc, list), i);
     char key[64];
@@ -26,7 +27,7 @@ static tsr_status open_item(const struct tsr__doc *doc, const char *list, size_t
         return tsr__doc_fail(doc, key, value, "an object");
     snprintf(out->path, sizeof out->path, "%s: %s", doc->path, key);
     out->doc = (struct tsr__doc){.path = out->path, .root = value};
-    return TSR_OK;
+    return tsr__doc_check_item(&out->doc, "", value, words);
 }
 
 /* Number of objects of an optional list; more than `room` is an error. */
@@ -228,6 +229,14 @@ static tsr_status read_norm(const struct tsr__doc *doc, struct tsr_norm_table *t
 static tsr_status read_lists(const struct tsr__doc *doc, const struct tsr_card *card,
                              struct tsr_kernels *out)
 {
+    static const char *const of_matmul[] = {
+        "dtype", "source", "start_s", "extra_k", "peak_share", "memory_share", "tiles", "m",
+        "n",     "k",      "batch",   "tflops",  NULL};
+    static const char *const of_attention[] = {"kernel", "pass", "causal", "head_size",
+                                               "source", "seq",  "tflops", NULL};
+    static const char *const of_norm[] = {
+        "backend", "pass", "start_s", "bytes_per_s", "bytes_per_element",
+        "source",  "rows", "columns", "us",          NULL};
     uint8_t file = (uint8_t)(out->n_files - 1);
     struct item item;
     size_t n;
@@ -235,21 +244,21 @@ static tsr_status read_lists(const struct tsr__doc *doc, const struct tsr_card *
     for (size_t i = 0; i < n; i++) {
         struct tsr_matmul_table *t = &out->matmul[out->n_matmul++];
         t->card = file;
-        TSR_TRY(open_item(doc, "matmul", i, &item));
+        TSR_TRY(open_item(doc, "matmul", i, of_matmul, &item));
         TSR_TRY(read_matmul(&item.doc, card, t));
     }
     TSR_TRY(list_size(doc, "attention", TSR_KERNEL_CURVES - out->n_attention, &n));
     for (size_t i = 0; i < n; i++) {
         struct tsr_attention_curve *c = &out->attention[out->n_attention++];
         c->card = file;
-        TSR_TRY(open_item(doc, "attention", i, &item));
+        TSR_TRY(open_item(doc, "attention", i, of_attention, &item));
         TSR_TRY(read_attention(&item.doc, c));
     }
     TSR_TRY(list_size(doc, "norms", TSR_KERNEL_NORMS - out->n_norms, &n));
     for (size_t i = 0; i < n; i++) {
         struct tsr_norm_table *t = &out->norms[out->n_norms++];
         t->card = file;
-        TSR_TRY(open_item(doc, "norms", i, &item));
+        TSR_TRY(open_item(doc, "norms", i, of_norm, &item));
         TSR_TRY(read_norm(&item.doc, t));
     }
     return tsr__measured_read(doc, file, out);
@@ -265,7 +274,8 @@ tsr_status tsr__kernels_read(const struct tsr__doc *doc, const struct tsr_card *
         tsr__doc_string(doc, "name", TSR__REQUIRED, out->files[i].name, sizeof out->files[i].name));
     TSR_TRY(tsr__doc_string(doc, "description", TSR__REQUIRED, out->files[i].description,
                             sizeof out->files[i].description));
-    return read_lists(doc, card, out);
+    TSR_TRY(read_lists(doc, card, out));
+    return tsr__doc_check(doc, (const char *const[]){"source", "notes", NULL});
 }
 
 /* ---- where the times come from --------------------------------------------------------------- */

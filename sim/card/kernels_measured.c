@@ -83,8 +83,10 @@ static tsr_status read_dtype(const struct tsr__doc *doc, uint8_t *out)
 
 static tsr_status read_kernel(const struct tsr__doc *doc, uint8_t card, struct tsr_kernels *out)
 {
+    static const char *const known[] = {"kernel", "dtype", "per", "runs", "source", NULL};
     struct tsr_measured_kernel *kernel = &out->measured[out->n_measured];
     char per[8];
+    TSR_TRY(tsr__doc_check_item(doc, "", doc->root, known));
     *kernel = (struct tsr_measured_kernel){.card = card};
     TSR_TRY(tsr__doc_string(doc, "kernel", TSR__REQUIRED, kernel->name, sizeof kernel->name));
     TSR_TRY(read_dtype(doc, &kernel->dtype));

@@ -84,6 +84,21 @@ tsr_status tsr__read_domain(const struct tsr__doc *doc, const char *key, struct 
 
 static tsr_status read_node(const struct tsr__doc *doc, struct tsr_cluster *out)
 {
+    static const char *const facts[] = {"description",
+                                        "intra_node.switch_chips",
+                                        "intra_node.all_to_all",
+                                        "intra_node.source",
+                                        "nics.rate_bit_per_s",
+                                        "nics.model",
+                                        "nics.fabric",
+                                        "nics.fitted",
+                                        "nics.nics_per_gpu",
+                                        "host.cpu",
+                                        "pcie_generation",
+                                        "nvlink_domain_nodes",
+                                        "notes",
+                                        "source",
+                                        NULL};
     uint64_t gpus;
     struct tsr__doc gpu = {0};
     char *path = NULL;
@@ -104,6 +119,7 @@ static tsr_status read_node(const struct tsr__doc *doc, struct tsr_cluster *out)
                                 &out->cores));
     TSR_GOTO(done, open_named(doc, "gpu", &gpu, &path));
     TSR_GOTO(done, tsr__gpu_read(&gpu, &out->gpu));
+    status = tsr__doc_check(doc, facts);
 done:
     tsr__doc_close(&gpu);
     free(path);
@@ -114,6 +130,13 @@ done:
 
 static tsr_status read_cluster(const struct tsr__doc *doc, struct tsr_cluster *out)
 {
+    static const char *const facts[] = {"topology.levels",
+                                        "topology.switch",
+                                        "topology.load_balancing",
+                                        "topology.reported_static_latency_s",
+                                        "notes",
+                                        "source",
+                                        NULL};
     uint64_t nodes;
     struct tsr__doc node = {0};
     char *path = NULL;
@@ -123,6 +146,7 @@ static tsr_status read_cluster(const struct tsr__doc *doc, struct tsr_cluster *o
     TSR_GOTO(done, open_named(doc, "node", &node, &path));
     TSR_GOTO(done, read_node(&node, out));
     TSR_GOTO(done, tsr__read_topology(doc, out));
+    status = tsr__doc_check(doc, facts);
 done:
     tsr__doc_close(&node);
     free(path);
@@ -262,6 +286,10 @@ static tsr_status read_span(const struct tsr__doc *doc, const json_t *tier, size
 /* Tier by tier from the nodes up. */
 static tsr_status read_tiers(const struct tsr__doc *doc, struct tsr_cluster *out)
 {
+    /* the latter ones are for people */
+    static const char *const known[] = {
+        "nodes",  "gpus",    "gpus_per_pod", "oversubscription", "rails", "name",
+        "device", "servers", "pods",         "racks_per_pod",    NULL};
     const json_t *tiers = tsr__doc_find(doc, "topology.tiers");
     double below = out->gpus_per_node;
     if (!tiers || json_is_null(tiers))
@@ -273,7 +301,10 @@ static tsr_status read_tiers(const struct tsr__doc *doc, struct tsr_cluster *out
                              "one of topology.oversubscription and topology.tiers");
     for (size_t i = 0; i < json_array_size(tiers); i++) {
         const json_t *tier = json_array_get(tiers, i);
+        char name[40];
         double over, span, rails;
+        snprintf(name, sizeof name, "topology.tiers[%zu]", i);
+        TSR_TRY(tsr__doc_check_item(doc, name, tier, known));
         TSR_TRY(tier_number(doc, tier, i, "oversubscription", 1.0, 1e4, &over));
         TSR_TRY(tier_number(doc, tier, i, "rails", 1.0, TSR_MAX_LOCAL, &rails));
         TSR_TRY(read_span(doc, tier, i, out, below, &span));
@@ -388,9 +419,11 @@ static tsr_status read_run(const struct tsr__doc *doc, const json_t *run,
 
 static tsr_status read_one(const struct tsr__doc *doc, struct tsr_measured_collective *out)
 {
+    static const char *const known[] = {"kind", "ranks", "runs", "source", "data", NULL};
     const json_t *runs = tsr__doc_find(doc, "runs");
     size_t n = json_array_size(runs);
     uint64_t ranks;
+    TSR_TRY(tsr__doc_check_item(doc, "", doc->root, known));
     *out = (struct tsr_measured_collective){0};
     TSR_TRY(read_kind(doc, &out->kind));
     TSR_TRY(tsr__doc_count(doc, "ranks", TSR__REQUIRED, TSR__MAX_GPUS_PER_NODE, &ranks));

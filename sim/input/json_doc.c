@@ -16,11 +16,16 @@ tsr_status tsr__doc_open(const char *path, const char *kind, struct tsr__doc *do
 {
     *doc = (struct tsr__doc){.path = path};
     TSR_TRY(tsr_json_load(path, TSR_TEXT_VALUES, &doc->root));
+    doc->asked = json_object();
+    if (!doc->asked) {
+        tsr__doc_close(doc);
+        return tsr_no_memory(NULL);
+    }
     if (!json_is_object(doc->root)) {
         tsr__doc_close(doc);
         return tsr_fail(TSR_ECONFIG, "%s:1: allowed is one JSON object", path);
     }
-    const json_t *found = json_object_get(doc->root, "kind");
+    const json_t *found = tsr__doc_find(doc, "kind");
     if (!kind || (json_is_string(found) && !strcmp(json_string_value(found), kind)))
         return TSR_OK;
     char allowed[64];
@@ -33,12 +38,15 @@ tsr_status tsr__doc_open(const char *path, const char *kind, struct tsr__doc *do
 void tsr__doc_close(struct tsr__doc *doc)
 {
     json_decref(doc->root);
-    doc->root = NULL;
+    json_decref(doc->asked);
+    doc->root = doc->asked = NULL;
 }
 
 json_t *tsr__doc_find(const struct tsr__doc *doc, const char *key)
 {
     json_t *at = doc->root;
+    if (doc->asked)
+        json_object_set_new(doc->asked, key, json_true());
     while (at && *key) {
         size_t n = strcspn(key, ".");
         char name[64];
@@ -65,6 +73,97 @@ tsr_status tsr__doc_fail(const struct tsr__doc *doc, const char *key, const json
     return tsr_fail(TSR_ECONFIG, "%s: key \"%s\": found %s, allowed %s", doc->path, key, text,
                     allowed);
 }
+
+/* ---- keys that are left over ----------------------------------------------------------------- */
+
+static bool is_word(const char *word, const char *const *words)
+{
+    for (size_t i = 0; words[i]; i++)
+        if (!strcmp(words[i], word))
+            return true;
+    return false;
+}
+
+/* Something below the key was looked for. */
+static bool is_asked_into(const struct tsr__doc *doc, const char *key)
+{
+    size_t n = strlen(key);
+    const char *asked;
+    json_t *value;
+    json_object_foreach(doc->asked, asked,
+                        value) if (!strncmp(asked, key, n) && asked[n] == '.') return true;
+    return false;
+}
+
+/* The keys that are looked for beside `key`. */
+static void list_known(const struct tsr__doc *doc, const char *key, char *out, size_t size)
+{
+    const char *dot = strrchr(key, '.'), *asked;
+    size_t n = dot ? (size_t)(dot - key) + 1 : 0, used = 0;
+    json_t *value;
+    out[0] = '\0';
+    json_object_foreach(doc->asked, asked, value)
+    {
+        if (strncmp(asked, key, n) != 0 || strchr(asked + n, '.'))
+            continue;
+        int more = snprintf(out + used, size - used, "%s%s", used ? ", " : "", asked + n);
+        if (more < 0 || (size_t)more >= size - used)
+            return;
+        used += (size_t)more;
+    }
+}
+
+static tsr_status check_object(const struct tsr__doc *doc, const char *prefix, json_t *object,
+                               const char *const *facts)
+{
+    const char *name;
+    json_t *value;
+    json_object_foreach(object, name, value)
+    {
+        char key[256], known[400], allowed[480];
+        snprintf(key, sizeof key, "%s%s%.100s", prefix, *prefix ? "." : "", name);
+        if (is_word(key, facts))
+            continue;
+        if (json_is_object(value) && is_asked_into(doc, key)) {
+            TSR_TRY(check_object(doc, key, value, facts));
+            continue;
+        }
+        if (json_object_get(doc->asked, key))
+            continue;
+        list_known(doc, key, known, sizeof known);
+        snprintf(allowed, sizeof allowed, "nothing (it is not read here); known: %s", known);
+        return tsr__doc_fail(doc, key, value, allowed);
+    }
+    return TSR_OK;
+}
+
+tsr_status tsr__doc_check(const struct tsr__doc *doc, const char *const *facts)
+{
+    return check_object(doc, "", doc->root, facts);
+}
+
+tsr_status tsr__doc_check_item(const struct tsr__doc *doc, const char *name, const json_t *item,
+                               const char *const *words)
+{
+    const char *key;
+    json_t *value;
+    json_object_foreach((json_t *)(uintptr_t)item, key, value)
+    {
+        char full[256], allowed[480];
+        if (is_word(key, words))
+            continue;
+        size_t used =
+            (size_t)snprintf(allowed, sizeof allowed, "nothing (it is not read here); known:");
+        for (size_t i = 0; words[i] && used < sizeof allowed; i++)
+            used += (size_t)snprintf(allowed + used, sizeof allowed - used, "%s %s", i ? "," : "",
+                                     words[i]);
+        snprintf(full, sizeof full, "%s%s%.100s", name, *name ? "." : "", key);
+        return tsr__doc_fail(doc, full, value, allowed);
+    }
+    return TSR_OK;
+}
+
+/* ---- values ---------------------------------------------------------------------------------- */
 
 /* True when the value is absent in a way that `need` allows. */
 static bool may_lack(const json_t *value, enum tsr__need need)

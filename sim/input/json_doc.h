@@ -12,6 +12,7 @@
 struct tsr__doc {
     const char *path; /* borrowed */
     json_t *root;     /* an object */
+    json_t *asked;    /* an object: the keys that were looked for; NULL: nobody asks */
 };
 
 enum tsr__need {
@@ -25,6 +26,13 @@ tsr_status tsr__doc_open(const char *path, const char *kind, struct tsr__doc *do
 void tsr__doc_close(struct tsr__doc *doc);
 /* The value at a dotted key; NULL if it or a parent is missing. */
 json_t *tsr__doc_find(const struct tsr__doc *doc, const char *key);
+/* Once all is read: every key was looked for, or is one of `facts`, dotted keys that are for people
+ * (NULL-terminated). What nobody reads is an error: a file never says something that is not done.
+ */
+tsr_status tsr__doc_check(const struct tsr__doc *doc, const char *const *facts) TSR_MUST_USE;
+/* The same of an object in a list, whose keys are `words`. */
+tsr_status tsr__doc_check_item(const struct tsr__doc *doc, const char *name, const json_t *item,
+                               const char *const *words) TSR_MUST_USE;
 tsr_status tsr__doc_fail(const struct tsr__doc *doc, const char *key, const json_t *found,
                          const char *allowed);
 /* A finite number in [low, high]. */

@@ -26,8 +26,8 @@ sed -i 's/"num_attention_heads": 32/"num_attention_heads": 8/' "$tmp/large.json"
 fails 2 large.json overflow allowed -- inspect "$tmp/large.json"
 change heads '"num_key_value_heads": 8' '"num_key_value_heads": 5'
 fails 2 heads.json num_attention_heads 32 num_key_value_heads 5 -- inspect "$tmp/heads.json"
-change act '"silu"' '"relu"'
-fails 2 act.json hidden_act relu silu -- inspect "$tmp/act.json"
+change act '"silu"' '"mish"'
+fails 2 act.json hidden_act mish silu -- inspect "$tmp/act.json"
 change comma '"llama",' '"llama"'
 fails 2 comma.json: malformed -- inspect "$tmp/comma.json"
 printf '[1, 2]\n' >"$tmp/list.json"

@@ -1,7 +1,8 @@
-/* test_golden_host.c: every recorded scenario of kind train or ddp runs on the host, all ranks as
- * threads, and computes what PyTorch computed: losses, norms of gradients and final parameters
- * within the tolerance that the result itself gives. Its decisions are compared again, since here
- * they are those of a program that really runs. Scenarios without tensors are passed over.
+/* test_golden_host.c: every recorded scenario of kind train or ddp (tests/golden,
+ * tests/golden-found) runs on the host, all ranks as threads, and computes what PyTorch computed:
+ * losses, norms of gradients and final parameters within the tolerance that the result itself
+ * gives. Its decisions are compared again, since here they are those of a program that really runs.
+ * Scenarios without tensors are passed over.
  *
  * [Note: key bias] One kind of element cannot be met. The gradient of an attention's key bias is
  * zero by mathematics: a bias of all keys adds the same number to all scores of a query, and
@@ -226,11 +227,27 @@ static int compare(const struct scenario *s)
     return bad + compare_final(s);
 }
 
+/* What is not modelled has to be refused. */
+static bool is_refused(const char *name)
+{
+    static const char *const names[] = {"m-gpt2-noscale.json", "m-gpt2-invlayer.json",
+                                        "m-opt-adamw-amsgrad.json"};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        if (!strcmp(names[i], name))
+            return true;
+    return false;
+}
+
 static int check(struct scenario *s, const char *out)
 {
     char path[1400];
     snprintf(path, sizeof path, "%s/scenarios/%s", s->root, s->name);
     s->mine = trace(path, TEST_EXECUTOR, out);
+    if (is_refused(s->name)) {
+        bool computed = s->mine != NULL;
+        json_decref(s->mine);
+        return computed;
+    }
     snprintf(s->final, sizeof s->final, "%s.final.safetensors", out);
     if (!s->mine)
         fprintf(stderr, "%s: no result\n", s->name);
@@ -303,16 +320,15 @@ static int start_worker(const char *root, struct dirent *const *files, int n, in
     return ends[0];
 }
 
-static void scenarios_compute_the_same(void **state)
+static void compute_the_same(const char *name, int least)
 {
-    (void)state;
     char root[900], folder[1024];
     int ends[WORKERS];
     struct dirent **files = NULL;
     struct tally all = {0, 0};
     assert_non_null(getenv("TESSERA"));
     assert_non_null(getenv("TSR_SOURCE_DIR"));
-    snprintf(root, sizeof root, "%s/tests/golden", getenv("TSR_SOURCE_DIR"));
+    snprintf(root, sizeof root, "%s/tests/%s", getenv("TSR_SOURCE_DIR"), name);
     snprintf(folder, sizeof folder, "%s/scenarios", root);
     int n = scandir(folder, &files, is_json, alphasort);
     assert_true(n > 0);
@@ -331,12 +347,25 @@ static void scenarios_compute_the_same(void **state)
         free(files[i]);
     free(files);
     printf("%d recorded scenarios computed, %d differ\n", all.checked, all.bad);
-    assert_true(all.checked >= 157);
+    assert_true(all.checked >= least);
     assert_int_equal(all.bad, 0);
+}
+
+static void recorded_scenarios(void **state)
+{
+    (void)state;
+    compute_the_same("golden", 157);
+}
+
+static void found_scenarios(void **state)
+{
+    (void)state;
+    compute_the_same("golden-found", 30);
 }
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(scenarios_compute_the_same)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(recorded_scenarios),
+                                       cmocka_unit_test(found_scenarios)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

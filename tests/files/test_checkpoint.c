@@ -134,6 +134,32 @@ static void where_training_was_is_kept(void **state)
     tsr_state_dict_fini(&s);
 }
 
+/* Each parameter's number of optimizer steps; checkpoints of before have none. */
+static void steps_of_parameters_are_kept(void **state)
+{
+    (void)state;
+    struct tsr_state_dict s = model_state(&hsdp, TWO_GROUPS);
+    uint64_t steps[32];
+    bool stateless[32] = {[1] = true};
+    for (uint64_t i = 0; i < 32; i++)
+        steps[i] = 990 - i;
+    for (int known = 0; known < 2; known++) {
+        struct job job = job_of(&s, test_path(known ? "steps" : "no-steps"), 1000);
+        job.layout.stateless = stateless;
+        job.layout.steps = known ? steps : NULL;
+        assert_int_equal(save(&job), TSR_OK);
+        struct tsr_checkpoint *c = open_ok(job.config.dir, false);
+        const struct tsr_checkpoint_layout *l = tsr_checkpoint_layout(c);
+        for (size_t i = 0; i < s.n; i++) {
+            assert_int_equal(l->stateless[i], i == 1);
+            if (i != 1)
+                assert_true(l->steps[i] == (known ? steps[i] : TSR_STEPS_UNKNOWN));
+        }
+        tsr_checkpoint_close(c);
+    }
+    tsr_state_dict_fini(&s);
+}
+
 static uint64_t bytes_of(const char *path)
 {
     struct stat info;
@@ -528,6 +554,7 @@ int main(void)
                                        cmocka_unit_test(there_and_back_is_the_same),
                                        cmocka_unit_test(random_layouts),
                                        cmocka_unit_test(where_training_was_is_kept),
+                                       cmocka_unit_test(steps_of_parameters_are_kept),
                                        cmocka_unit_test(replicas_are_written_once),
                                        cmocka_unit_test(pieces_are_shards),
                                        cmocka_unit_test(what_does_not_fit_is_refused),

@@ -75,6 +75,11 @@ static double f_gelu(double a, double b)
     (void)b;
     return 0.5 * a * (1 + tanh(sqrt(2 / 3.14159265358979323846) * (a + 0.044715 * a * a * a)));
 }
+static double f_gelu_erf(double a, double b)
+{
+    (void)b;
+    return 0.5 * a * (1 + erf(a / sqrt(2)));
+}
 static double f_at_most_one(double a, double b)
 {
     (void)b;
@@ -93,6 +98,10 @@ static double f_silu_backward(double g, double x)
 static double f_gelu_backward(double g, double x)
 {
     return g * slope(f_gelu, x);
+}
+static double f_gelu_erf_backward(double g, double x)
+{
+    return g * slope(f_gelu_erf, x);
 }
 static double f_threshold_backward(double g, double y)
 {
@@ -127,8 +136,10 @@ static const struct function functions[] = {
     {"silu", 1, f_silu, 0},
     {"relu", 1, f_relu, 0},
     {"gelu", 1, f_gelu, 0},
+    {"gelu_erf", 1, f_gelu_erf, 0},
     {"silu_backward", 2, f_silu_backward, 1e-8},
     {"gelu_backward", 2, f_gelu_backward, 1e-8},
+    {"gelu_erf_backward", 2, f_gelu_erf_backward, 1e-8},
     {"threshold_backward", 2, f_threshold_backward, 0},
     {"tanh_backward", 2, f_tanh_backward, 0},
     {"scale_input_grad", 2, f_mul, 0},
@@ -313,8 +324,8 @@ static void masks(void **state)
 static void extremes(void **state)
 {
     (void)state;
-    static const char *const names[] = {"relu", "clamp", "gelu", "silu", "add_eps"};
-    for (int k = 0; k < 5; k++) {
+    static const char *const names[] = {"relu", "clamp", "gelu", "gelu_erf", "silu", "add_eps"};
+    for (int k = 0; k < 6; k++) {
         struct test_call t;
         test_open(&t, names[k]);
         int a = test_tensor(&t, 0, TSR_READ, TSR_F32, 3);
@@ -324,8 +335,8 @@ static void extremes(void **state)
         int y = test_output(&t, 1, TSR_F32, 3);
         test_run(&t);
         assert_true(isnan(test_get(&t, y, 0)));
-        test_near(&t, y, 1, k == 1 ? 1 : k == 4 ? 80 + 1e-6 : 80, 1);
-        test_near(&t, y, 2, k == 1 ? -80 : k == 4 ? -80 + 1e-6 : 0, 1);
+        test_near(&t, y, 1, k == 1 ? 1 : k == 5 ? 80 + 1e-6 : 80, 1);
+        test_near(&t, y, 2, k == 1 ? -80 : k == 5 ? -80 + 1e-6 : 0, 1);
         test_close(&t);
     }
 }

@@ -40,6 +40,8 @@ static const struct function functions[] = {
     {"gelu", TSR_EW_GELU, 1},
     {"silu_backward", TSR_EW_SILU_BACKWARD, 2},
     {"gelu_backward", TSR_EW_GELU_BACKWARD, 2},
+    {"gelu_erf", TSR_EW_GELU_ERF, 1},
+    {"gelu_erf_backward", TSR_EW_GELU_ERF_BACKWARD, 2},
     {"threshold_backward", TSR_EW_THRESHOLD_BACKWARD, 2},
     {"tanh_backward", TSR_EW_TANH_BACKWARD, 2},
     {"scalar", TSR_EW_CONSTANT, 0},

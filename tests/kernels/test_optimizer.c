@@ -14,6 +14,7 @@ struct parameter {
 
 struct model {
     struct parameter p[PARAMS];
+    unsigned missed[PARAMS]; /* steps of the optimizer */
     uint8_t dtype, state_dtype;
     float scale, clip; /* fused: of the gradients; clip 0: no factor is given */
     double scalars[TSR_N_SCALARS];
@@ -30,6 +31,7 @@ static void model_open(struct model *m, uint8_t dtype, uint8_t state_dtype)
     m->state_dtype = state_dtype;
     m->scale = 1;
     m->clip = 0;
+    memset(m->missed, 0, sizeof m->missed);
     memset(m->scalars, 0, sizeof m->scalars);
     m->scalars[TSR_SCALAR_LR] = 0.01;
     m->scalars[TSR_SCALAR_BETA1] = 0.9;
@@ -56,6 +58,7 @@ static void model_close(struct model *m)
 static void model_copy(struct model *to, const struct model *from)
 {
     model_open(to, from->dtype, from->state_dtype);
+    memcpy(to->missed, from->missed, sizeof to->missed);
     for (int i = 0; i < PARAMS; i++)
         for (int k = 0; k < 5; k++)
             memcpy(to->p[i].x[k], from->p[i].x[k], sizes[i] * sizeof(double));
@@ -78,7 +81,8 @@ static void run(struct model *m, const char *name, unsigned reads, unsigned writ
     test_open(&t, name);
     memcpy(t.scalars, m->scalars, sizeof m->scalars);
     for (int i = from; i < to; i++) {
-        test_arg(&t, decays[i] | (m->scale != 1 ? test_scale_bits(m->scale) : 0));
+        test_arg(&t,
+                 decays[i] | m->missed[i] << 2 | (m->scale != 1 ? test_scale_bits(m->scale) : 0));
         for (int k = 0; k < 5; k++) {
             unsigned access = (reads >> k & 1 ? TSR_READ : 0u) | (writes >> k & 1 ? TSR_WRITE : 0u);
             if (old && k == T)
@@ -144,13 +148,13 @@ static void step_reference(struct model *m)
     const double *s = m->scalars;
     double lr = s[TSR_SCALAR_LR], b1 = s[TSR_SCALAR_BETA1], b2 = s[TSR_SCALAR_BETA2];
     for (int i = 0; i < PARAMS; i++) {
-        double *const *x = m->p[i].x;
+        double *const *x = m->p[i].x, own = s[TSR_SCALAR_STEP] - m->missed[i];
         for (uint64_t e = 0; e < sizes[i]; e++) {
             double g = x[G][e];
             x[M][e] = b1 * x[M][e] + (1 - b1) * g;
             x[V][e] = b2 * x[V][e] + (1 - b2) * g * g;
-            double mean = x[M][e] / (1 - pow(b1, s[TSR_SCALAR_STEP]));
-            double square = x[V][e] / (1 - pow(b2, s[TSR_SCALAR_STEP]));
+            double mean = x[M][e] / (1 - pow(b1, own));
+            double square = x[V][e] / (1 - pow(b2, own));
             double wd = decays[i] ? s[TSR_SCALAR_WEIGHT_DECAY] : 0;
             x[P][e] -= lr * (mean / (sqrt(square) + s[TSR_SCALAR_EPS]) + wd * x[P][e]);
         }
@@ -169,22 +173,27 @@ static double largest_difference(const struct model *a, const struct model *b, i
     return worst;
 }
 
-/* All variants, ten steps with the same gradients. */
+/* All variants, ten steps with the same gradients; from d = 4 on the parameters are behind the
+ * optimizer by different numbers of steps. */
 static void adamw(void **state)
 {
     (void)state;
     static const uint8_t dtypes[][2] = {
         {TSR_F32, TSR_F32}, {TSR_F64, TSR_F64}, {TSR_F32, TSR_BF16}, {TSR_BF16, TSR_F32}};
-    for (int d = 0; d < 4; d++) {
+    static const unsigned missed[PARAMS] = {3, 0, 9};
+    for (int round = 0; round < 8; round++) {
         enum { FUSED, FOREACH, ON_HOST, LOOP, REFERENCE, VARIANTS };
         struct model m[VARIANTS];
+        int d = round % 4, before = round < 4 ? 0 : 9;
         model_open(&m[0], dtypes[d][0], dtypes[d][1]);
+        if (before)
+            memcpy(m[0].missed, missed, sizeof missed);
         for (int k = 1; k < VARIANTS; k++)
             model_copy(&m[k], &m[0]);
         for (int step = 1; step <= STEPS; step++) {
             new_gradients(&m[0]);
             for (int k = 0; k < VARIANTS; k++) {
-                m[k].scalars[TSR_SCALAR_STEP] = step;
+                m[k].scalars[TSR_SCALAR_STEP] = before + step;
                 for (int i = 0; i < PARAMS; i++)
                     memcpy(m[k].p[i].x[G], m[0].p[i].x[G], sizes[i] * sizeof(double));
             }
@@ -237,28 +246,39 @@ static void scaled(void **state)
     }
 }
 
-/* Without momentum; with it, where the decay belongs to the gradient of the momentum. */
+/* Without momentum; with it, where the decay belongs to the gradient of the momentum; with
+ * dampening, against the gradient, and with Nesterov's momentum. Parameter 0 makes its first step
+ * when the others have made some. */
 static void sgd(void **state)
 {
     (void)state;
-    for (int momentum = 0; momentum < 2; momentum++) {
+    for (int k = 0; k < 5; k++) {
         struct model m, want;
+        bool momentum = k > 0, nesterov = k == 4;
+        double keeps = k == 2 ? 0.4 : 1, sign = k == 3 ? -1 : 1;
         model_open(&m, TSR_F32, TSR_F32);
+        m.missed[0] = 2;
+        m.missed[1] = 1;
+        m.scalars[TSR_SCALAR_DAMPENING] = 1 - keeps;
+        m.scalars[TSR_SCALAR_MAXIMIZE] = sign < 0;
         model_copy(&want, &m);
         for (int step = 1; step <= STEPS; step++) {
             new_gradients(&m);
-            m.scalars[TSR_SCALAR_STEP] = step;
+            m.scalars[TSR_SCALAR_STEP] = 2 + step;
             for (int i = 0; i < PARAMS; i++)
                 for (uint64_t e = 0; e < sizes[i]; e++) {
                     double *const *x = want.p[i].x;
-                    double g = m.p[i].x[G][e] + (decays[i] ? 0.1 * x[P][e] : 0);
-                    x[M][e] = momentum && step > 1 ? 0.9 * x[M][e] + g : g;
-                    x[P][e] -= 0.01 * x[M][e];
+                    bool first = i == 0 && step == 1;
+                    double g = sign * m.p[i].x[G][e] + (decays[i] ? 0.1 * x[P][e] : 0);
+                    x[M][e] = momentum && !first ? 0.9 * x[M][e] + keeps * g : g;
+                    x[P][e] -= 0.01 * (nesterov ? g + 0.9 * x[M][e] : x[M][e]);
                 }
             if (momentum) {
-                unsigned reads = BIT(G) | BIT(P) | (step > 1 ? BIT(M) : 0);
-                run(&m, "foreach_momentum", reads, BIT(M), false, 0, PARAMS);
-                run(&m, "foreach_add_sgd", BIT(M) | BIT(P), BIT(P), false, 0, PARAMS);
+                for (uint64_t e = 0; e < sizes[0] && step == 1; e++)
+                    m.p[0].x[M][e] = NAN; /* not read */
+                run(&m, "foreach_momentum", BIT(G) | BIT(P) | BIT(M), BIT(M), false, 0, PARAMS);
+                run(&m, nesterov ? "foreach_nesterov" : "foreach_add_sgd",
+                    (nesterov ? BIT(G) : 0) | BIT(M) | BIT(P), BIT(P), false, 0, PARAMS);
             } else {
                 run(&m, "foreach_add_sgd", BIT(G) | BIT(P), BIT(P), false, 0, PARAMS);
             }
@@ -290,6 +310,13 @@ static void refusals(void **state)
     test_open(&t, "foreach_mul_weight_decay");
     test_tensor(&t, P, TSR_READ_WRITE, TSR_F32, 4);
     test_refused(&t); /* no flags */
+    test_close(&t);
+    test_open(&t, "foreach_div_bias_correction");
+    test_tensor(&t, T, TSR_READ_WRITE, TSR_F32, 4);
+    test_fill(&t, 0, 1, 2);
+    t.scalars[TSR_SCALAR_STEP] = 3;
+    test_arg(&t, 3 << 2);
+    test_refused(&t); /* it missed all steps */
     test_close(&t);
 }
 

@@ -27,6 +27,7 @@ static const struct kernel kernels[] = {
     {"addcdiv", TSR_STEP_ADDCDIV, M | P | T, P, false},
     {"fused_adamw", TSR_STEP_FUSED, G | M | V | P, M | V | P, true},
     {"momentum", TSR_STEP_MOMENTUM, G | M, M, false},
+    {"nesterov", TSR_STEP_NESTEROV, G | M | P, P, true},
     {"add_sgd", TSR_STEP_SGD, G | P, P, false}};
 
 static const struct kernel *kernel_of(const char *name)
@@ -63,8 +64,9 @@ static tsr_status variant_of(const struct tsr_kernel_call *call, struct kernel *
     return TSR_OK;
 }
 
-/* Bits of args[i]. */
-enum { DECAYS = 1, MIRRORED = 2 };
+/* Bits of args[i]; from MISSED on, in 30 of them, how many of the optimizer's steps it has missed.
+ */
+enum { DECAYS = 1, MIRRORED = 2, MISSED = 2 };
 enum { SLOT_CLIP = 5, SLOT_MIRROR = 7 };
 
 struct cursor {
@@ -75,7 +77,7 @@ static tsr_status operands(const struct tsr_kernel_call *call, const struct kern
                            struct cursor *c, struct tsr_optimizer_work *w)
 {
     struct tsr_elems *const place[6] = {&w->g, &w->m, &w->v, &w->p, &w->t, &w->old};
-    bool first = k->step == TSR_STEP_MOMENTUM && call->scalars[TSR_SCALAR_STEP] <= 1;
+    bool first = k->step == TSR_STEP_MOMENTUM && call->scalars[TSR_SCALAR_STEP] - w->missed <= 1;
     w->numel = TSR_ANY_NUMBER;
     for (unsigned slot = 0; slot < 6; slot++) {
         bool reads = k->reads >> slot & 1, writes = k->writes >> slot & 1;
@@ -106,9 +108,13 @@ static tsr_status parameters(const struct tsr_kernel_call *call, const struct ke
     memcpy(o.scalars, call->scalars, sizeof o.scalars);
     for (uint32_t i = 0; i < n; i++) {
         struct tsr_optimizer_work *w = &o.works[o.n++];
-        *w = (struct tsr_optimizer_work){.decays = k->flags && (call->work->args[i] & DECAYS)};
+        uint32_t arg = i < call->work->n_args ? (uint32_t)call->work->args[i] : 0;
+        *w = (struct tsr_optimizer_work){.decays = k->flags && (arg & DECAYS)};
         w->scale = tsr__gradient_scale(call, i);
-        w->mirrored = k->step == TSR_STEP_FUSED && (call->work->args[i] & MIRRORED);
+        w->mirrored = k->step == TSR_STEP_FUSED && (arg & MIRRORED);
+        w->missed = arg >> MISSED;
+        if (w->missed > 0 && w->missed >= call->scalars[TSR_SCALAR_STEP])
+            return tsr__defect(call, "a parameter missed more steps than there were");
         TSR_TRY(operands(call, k, &c, w));
         blocks += tsr_grid_blocks(w->numel);
         if (o.n < TSR_OPTIMIZER_LIST && i + 1 < n)

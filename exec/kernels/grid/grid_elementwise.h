@@ -34,7 +34,9 @@ enum tsr_elementwise_op {
     TSR_EW_POW,
     TSR_EW_TANH,
     TSR_EW_COS,
-    TSR_EW_SIN
+    TSR_EW_SIN,
+    TSR_EW_GELU_ERF,
+    TSR_EW_GELU_ERF_BACKWARD
 };
 
 /* Rare functions, some of which need many registers: a GPU has them in a kernel of their own. */

@@ -130,8 +130,12 @@ TSR_ANYWHERE void TSR_R(tsr_apply_rare)(const struct tsr_elementwise *e, uint64_
         TSR_EACH(TSR_M(tanh)(a[i]));
     case TSR_EW_COS:
         TSR_EACH(TSR_M(cos)(a[i]));
-    default: /* TSR_EW_SIN */
+    case TSR_EW_SIN:
         TSR_EACH(TSR_M(sin)(a[i]));
+    case TSR_EW_GELU_ERF:
+        TSR_EACH(a[i] * TSR_R(tsr_normal_cdf)(a[i]));
+    default: /* TSR_EW_GELU_ERF_BACKWARD */
+        TSR_EACH(a[i] * TSR_R(tsr_gelu_erf_slope)(b[i]));
     }
 }
 #undef TSR_EACH

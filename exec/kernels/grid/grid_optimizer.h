@@ -19,7 +19,8 @@ enum tsr_optimizer_step {
     TSR_STEP_ADDCDIV,     /* p -= size m / t */
     TSR_STEP_ADDCDIV_V,   /* the same with t made from v */
     TSR_STEP_FUSED,       /* decay, m, v, p */
-    TSR_STEP_MOMENTUM,    /* m = momentum m + g */
+    TSR_STEP_MOMENTUM,    /* m = momentum m + (1 - dampening) g; the first time g */
+    TSR_STEP_NESTEROV,    /* p -= lr (g + momentum m) */
     TSR_STEP_SGD          /* p -= lr g, or lr m */
 };
 
@@ -27,9 +28,10 @@ enum tsr_optimizer_step {
 struct tsr_optimizer_work {
     struct tsr_elems g, m, v, p, t, old, mirror;
     uint64_t numel;
-    float scale;   /* of the gradient: what is left of a mean; fused */
-    bool decays;   /* weight decay applies */
-    bool mirrored; /* p is stored in the mirror, too */
+    float scale;           /* of the gradient: what is left of a mean; fused */
+    uint32_t missed : 30;  /* steps of the optimizer without it; fewer than all */
+    uint32_t decays : 1;   /* weight decay applies */
+    uint32_t mirrored : 1; /* p is stored in the mirror, too */
 };
 
 /* Parameters of one launch, within the 32,764 bytes that CUDA allows from sm_70 on: one table

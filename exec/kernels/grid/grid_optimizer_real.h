@@ -3,19 +3,21 @@
 
 struct TSR_R(tsr_optimizer_numbers) {
     struct TSR_R(tsr_adamw) adamw;
-    TSR_REAL lr, weight_decay, momentum, clip;
-    uint8_t step; /* enum tsr_optimizer_step */
-    bool first;   /* momentum: m is not read */
+    TSR_REAL lr, weight_decay, momentum, fresh, sign, clip; /* fresh: 1 - dampening */
+    uint32_t missed; /* for a parameter that missed so many steps */
+    uint8_t step;    /* enum tsr_optimizer_step */
+    bool first;      /* momentum: m is not read */
 };
 
 /* In f64, rounded once. */
 TSR_ANYWHERE struct TSR_R(tsr_optimizer_numbers)
-    TSR_R(tsr_optimizer_numbers_of)(const struct tsr_optimizer *o)
+    TSR_R(tsr_optimizer_numbers_of)(const struct tsr_optimizer *o, uint32_t missed)
 {
     const double *s = o->scalars_at ? o->scalars_at : o->scalars;
     double lr = s[TSR_SCALAR_LR], beta1 = s[TSR_SCALAR_BETA1], beta2 = s[TSR_SCALAR_BETA2];
-    uint64_t step = (uint64_t)s[TSR_SCALAR_STEP];
+    uint64_t step = (uint64_t)s[TSR_SCALAR_STEP] - missed;
     struct TSR_R(tsr_optimizer_numbers) k;
+    k.missed = missed;
     k.adamw.decay = (TSR_REAL)(1 - tsr_rounded_product(lr, s[TSR_SCALAR_WEIGHT_DECAY]));
     k.adamw.lerp = (TSR_REAL)(1 - beta1);
     k.adamw.beta2 = (TSR_REAL)beta2;
@@ -26,6 +28,8 @@ TSR_ANYWHERE struct TSR_R(tsr_optimizer_numbers)
     k.lr = (TSR_REAL)lr;
     k.weight_decay = (TSR_REAL)s[TSR_SCALAR_WEIGHT_DECAY];
     k.momentum = (TSR_REAL)s[TSR_SCALAR_MOMENTUM];
+    k.fresh = (TSR_REAL)(1 - s[TSR_SCALAR_DAMPENING]);
+    k.sign = s[TSR_SCALAR_MAXIMIZE] > 0 ? -1 : 1;
     TSR_REAL clip[TSR_BLOCK] = {1};
     if (o->factor.data)
         TSR_R(tsr_load)(&o->factor, 0, 1, clip);
@@ -45,11 +49,13 @@ struct TSR_R(tsr_optimizer_block) {
         b->place[i] = (value); \
     break
 
-/* The gradient with the decay of SGD. */
+/* The gradient that SGD goes down, with its decay. */
 TSR_ANYWHERE void TSR_R(tsr_decayed_gradient)(const struct tsr_optimizer_work *w,
                                               const struct TSR_R(tsr_optimizer_numbers) * k,
                                               unsigned n, struct TSR_R(tsr_optimizer_block) * b)
 {
+    TSR_LANES (i, n)
+        b->g[i] *= k->sign;
     if (!w->decays || !w->p.data)
         return;
     TSR_LANES (i, n)
@@ -102,7 +108,11 @@ TSR_ANYWHERE void TSR_R(tsr_optimizer_step)(const struct tsr_optimizer_work *w,
         break;
     case TSR_STEP_MOMENTUM:
         TSR_R(tsr_decayed_gradient)(w, numbers, n, b);
-        TSR_EACH(m, numbers->first ? b->g[i] : numbers->momentum * b->m[i] + b->g[i]);
+        TSR_EACH(m,
+                 numbers->first ? b->g[i] : numbers->momentum * b->m[i] + numbers->fresh * b->g[i]);
+    case TSR_STEP_NESTEROV:
+        TSR_R(tsr_decayed_gradient)(w, numbers, n, b);
+        TSR_EACH(p, b->p[i] - numbers->lr * (b->g[i] + numbers->momentum * b->m[i]));
     default: /* TSR_STEP_SGD: the momentum's decay is in m */
         if (w->m.data) {
             TSR_EACH(p, b->p[i] - numbers->lr * b->m[i]);
@@ -126,7 +136,7 @@ TSR_ANYWHERE void TSR_R(tsr_optimizer_store)(const struct tsr_optimizer_work *w,
     if (step >= TSR_STEP_SQRT && step <= TSR_STEP_DIV_AND_EPS)
         TSR_R(tsr_store)(&w->t, at, n, b->t);
     if (fused || step == TSR_STEP_DECAY || step == TSR_STEP_ADDCDIV || step == TSR_STEP_ADDCDIV_V ||
-        step == TSR_STEP_SGD)
+        step == TSR_STEP_NESTEROV || step == TSR_STEP_SGD)
         TSR_R(tsr_store)(&w->p, at, n, b->p);
     if (w->mirrored)
         TSR_R(tsr_store)(&w->mirror, at, n, b->p);
@@ -192,12 +202,14 @@ TSR_ANYWHERE void tsr_fused_spread(const struct tsr_optimizer_work *w,
 TSR_ANYWHERE void TSR_R(tsr_optimizer_blocks)(const struct tsr_optimizer *o, bool fused,
                                               uint64_t begin, uint64_t step)
 {
-    struct TSR_R(tsr_optimizer_numbers) k = TSR_R(tsr_optimizer_numbers_of)(o);
+    struct TSR_R(tsr_optimizer_numbers) k;
     uint64_t block = begin;
-    if (fused)
-        k.step = TSR_STEP_FUSED;
     for (uint32_t i = 0; i < o->n; i++) {
         uint64_t blocks = tsr_grid_blocks(o->works[i].numel);
+        if (i == 0 || o->works[i].missed != k.missed)
+            k = TSR_R(tsr_optimizer_numbers_of)(o, o->works[i].missed);
+        if (fused)
+            k.step = TSR_STEP_FUSED;
 #if TSR_BLOCK == 8 && !TSR_REAL_F64
         if (fused && tsr_fused_may_spread(&o->works[i]))
             for (; block < tsr_spread_blocks(o->works[i].numel); block += step)

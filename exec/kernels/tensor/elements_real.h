@@ -37,6 +37,18 @@ TSR_ANYWHERE TSR_REAL TSR_R(tsr_gelu_slope)(TSR_REAL x)
     return s + x * s * (1 - s) * slope;
 }
 
+/* 0.5 (1 + erf(x / sqrt(2))), without losing digits where erf is near -1. */
+TSR_ANYWHERE TSR_REAL TSR_R(tsr_normal_cdf)(TSR_REAL x)
+{
+    return (TSR_REAL)0.5 * TSR_M(erfc)(x * (TSR_REAL)-0.70710678118654752);
+}
+
+TSR_ANYWHERE TSR_REAL TSR_R(tsr_gelu_erf_slope)(TSR_REAL x)
+{
+    const TSR_REAL density = (TSR_REAL)0.39894228040143268; /* 1 / sqrt(2 pi) */
+    return TSR_R(tsr_normal_cdf)(x) + x * density * TSR_M(exp)(x * x * (TSR_REAL)-0.5);
+}
+
 /* A NaN stays one. */
 TSR_ANYWHERE TSR_REAL TSR_R(tsr_relu)(TSR_REAL x)
 {

@@ -148,8 +148,8 @@ tsr_status tsr_outfile_open(const char *path, struct tsr_outfile *out)
     return open_output(path, true, out);
 }
 
-/* An empty file for the other program, which would write through a link and wait for a FIFO. What a killed program left of
- * that name goes. */
+/* An empty file for the other program, which would write through a link and wait for a FIFO. What a
+ * killed program left of that name goes. */
 static tsr_status claim(struct tsr_outfile *file)
 {
     enum tsr_kind kind = tsr_kind_of(&file->folder, file->temp);

@@ -34,8 +34,8 @@ struct tsr_outfile {
 
 /* As its user named it. Errors: TSR_EIO (cannot be created), TSR_ENOMEM. */
 tsr_status tsr_outfile_open(const char *path, struct tsr_outfile *out) TSR_MUST_USE;
-/* FOLDER/NAME, which another program writes as FOLDER/TEMP, an empty file that is made here; it has ended when this is
- * committed. Errors: TSR_ENOMEM, TSR_EIO. */
+/* FOLDER/NAME, which another program writes as FOLDER/TEMP, an empty file that is made here; it has
+ * ended when this is committed. Errors: TSR_ENOMEM, TSR_EIO. */
 tsr_status tsr_outfile_expect(const char *folder, const char *name, const char *temp,
                               struct tsr_outfile *out) TSR_MUST_USE;
 /* Gives the file its name if everything could be written, else removes it. Closes it in any case.

@@ -42,7 +42,8 @@ struct tsr_model {
     struct tsr_doc doc; /* owns the texts */
     char name[96];      /* file name without .json */
     char path[1024];
-    const char *type; /* model_type; "tree" */
+    const char *type;             /* model_type; "tree" */
+    struct tsr_asked_keys *asked; /* while a config.json is read (hf_keys.h) */
     enum tsr_family family;
     struct tsr_llama_config llama; /* also the dense part of MOE */
     struct tsr_gpt2_config gpt2;
@@ -58,6 +59,10 @@ struct tsr_model {
 
 /* Reads a config.json. Errors: TSR_ECONFIG with file, line, key, value, what is allowed. */
 tsr_status tsr_model_load_hf(const char *path, struct tsr_model *out) TSR_MUST_USE;
+/* The same from a mapping that is part of another document, which must outlive *out. type: the
+ * model_type where the mapping has none; it stays. */
+tsr_status tsr_model_read_hf_node(const struct tsr_yaml_node *root, const char *type,
+                                  struct tsr_model *out) TSR_MUST_USE;
 /* Reads a tree file (experiments/own-model/tree.yaml). */
 tsr_status tsr_model_load_tree(const char *path, struct tsr_model *out) TSR_MUST_USE;
 /* The same from a mapping that is part of another document; the document must outlive *out. */

@@ -9,13 +9,19 @@
 #include "experiments/study/config/settings.h"
 #include "experiments/study/model/model.h"
 
-static const char *const type_names[] = {
-    [TSR_TREE_LINEAR] = "linear",       [TSR_TREE_EMBEDDING] = "embedding",
-    [TSR_TREE_RMSNORM] = "rmsnorm",     [TSR_TREE_LAYERNORM] = "layernorm",
-    [TSR_TREE_SCALE] = "scale",         [TSR_TREE_RELU] = "relu",
-    [TSR_TREE_SILU] = "silu",           [TSR_TREE_GELU] = "gelu",
-    [TSR_TREE_ATTENTION] = "attention", [TSR_TREE_SEQ] = "seq",
-    [TSR_TREE_LIST] = "list",           NULL};
+static const char *const type_names[] = {[TSR_TREE_LINEAR] = "linear",
+                                         [TSR_TREE_EMBEDDING] = "embedding",
+                                         [TSR_TREE_RMSNORM] = "rmsnorm",
+                                         [TSR_TREE_LAYERNORM] = "layernorm",
+                                         [TSR_TREE_SCALE] = "scale",
+                                         [TSR_TREE_RELU] = "relu",
+                                         [TSR_TREE_SILU] = "silu",
+                                         [TSR_TREE_GELU] = "gelu",
+                                         [TSR_TREE_GELU_ERF] = "gelu_erf",
+                                         [TSR_TREE_ATTENTION] = "attention",
+                                         [TSR_TREE_SEQ] = "seq",
+                                         [TSR_TREE_LIST] = "list",
+                                         NULL};
 
 /* Keys of each type beside name and type. */
 static const char *const type_keys[][8] = {
@@ -27,13 +33,16 @@ static const char *const type_keys[][8] = {
     [TSR_TREE_RELU] = {NULL},
     [TSR_TREE_SILU] = {NULL},
     [TSR_TREE_GELU] = {NULL},
+    [TSR_TREE_GELU_ERF] = {NULL},
     [TSR_TREE_ATTENTION] = {"heads", "kv_heads", "head_dim"},
     [TSR_TREE_SEQ] = {"children", "residual", "run", "run_at"},
     [TSR_TREE_LIST] = {"children", "run", "run_at"}};
 
+/* meta and noncontiguous: of a tree in a recorded scenario, whose reader takes them. */
 static const char *const top_keys[] = {"kind",         "tokens",  "in_dim",        "out_dim",
                                        "loss",         "modules", "tie",           "frozen",
                                        "param_dtypes", "meta",    "noncontiguous", NULL};
+enum { N_OF_SCENARIO = 2 }; /* the last ones */
 
 #define MAX_SIZE UINT64_C(1073741824)
 
@@ -135,20 +144,27 @@ static tsr_status read_run_at(struct reader *r, const struct tsr_yaml_node *map,
     return TSR_OK;
 }
 
-static tsr_status check_keys(const struct tsr_yaml_node *node, const char *name, int type)
+/* NULL-terminated. */
+static tsr_status check_known(const struct tsr_yaml_node *node, const char *name,
+                              const char *const *allowed)
 {
-    const char *allowed[12] = {"name", "type", "ref"};
-    size_t n = 3;
-    for (size_t k = 0; k < 8 && type_keys[type][k]; k++)
-        allowed[n++] = type_keys[type][k];
     for (size_t i = 0; i < node->n; i++) {
         bool known = false;
-        for (size_t k = 0; k < n; k++)
+        for (size_t k = 0; allowed[k]; k++)
             known = known || !strcmp(allowed[k], node->items[i]->key);
         if (!known)
             return tsr_unknown_key(node->items[i], name, allowed);
     }
     return TSR_OK;
+}
+
+static tsr_status check_keys(const struct tsr_yaml_node *node, const char *name, int type)
+{
+    const char *allowed[12] = {"name", "type"};
+    size_t n = 2;
+    for (size_t k = 0; k < 8 && type_keys[type][k]; k++)
+        allowed[n++] = type_keys[type][k];
+    return check_known(node, name, allowed);
 }
 
 /* ---- nodes ------------------------------------------------------------------------------- */
@@ -186,6 +202,15 @@ static tsr_status read_container(struct reader *r, const struct tsr_yaml_node *n
     return at ? read_run_at(r, at, out) : TSR_OK;
 }
 
+static tsr_status read_eps(const struct tsr_yaml_node *node, struct tsr_tree_node *out)
+{
+    const struct tsr_yaml_node *eps = tsr_node_get(node, "eps");
+    if (!eps || (tsr_node_double(eps, &out->eps) && out->eps > 0))
+        return TSR_OK;
+    return tsr_node_error(eps, "%s.eps: found %s; allowed: a positive number", out->name,
+                          tsr_node_show(eps));
+}
+
 static tsr_status read_fields(struct reader *r, const struct tsr_yaml_node *node,
                               struct tsr_tree_node *out)
 {
@@ -199,7 +224,8 @@ static tsr_status read_fields(struct reader *r, const struct tsr_yaml_node *node
         return need_size(node, out->name, "dim", &out->out);
     case TSR_TREE_RMSNORM:
     case TSR_TREE_LAYERNORM:
-        return need_size(node, out->name, "dim", &out->in);
+        TSR_TRY(need_size(node, out->name, "dim", &out->in));
+        return read_eps(node, out);
     case TSR_TREE_SCALE:
         return read_shape(node, out);
     case TSR_TREE_ATTENTION:
@@ -217,6 +243,7 @@ static tsr_status read_fields(struct reader *r, const struct tsr_yaml_node *node
     case TSR_TREE_RELU:
     case TSR_TREE_SILU:
     case TSR_TREE_GELU:
+    case TSR_TREE_GELU_ERF:
         break;
     }
     return TSR_OK;
@@ -237,7 +264,7 @@ static tsr_status read_node(struct reader *r, const struct tsr_yaml_node *node,
     out->name = name->text;
     if (ref && ref->kind == TSR_NODE_SCALAR) {
         out->ref = ref->text;
-        return TSR_OK;
+        return check_known(node, out->name, (const char *const[]){"name", "ref", NULL});
     }
     for (int i = 0; type && type_names[i]; i++) {
         if (!strcmp(type_names[i], type->text)) {
@@ -309,27 +336,32 @@ static tsr_status read_input(struct tsr_model *model)
         TSR_TRY(need_size(root, "model", "tokens", &model->tree.tokens));
     else
         TSR_TRY(need_size(root, "model", "in_dim", &model->tree.in_dim));
-    tsr_node_u64(tsr_node_get(root, "out_dim"), &model->tree.target_dim);
+    if (has_tokens && tsr_node_get(root, "in_dim"))
+        return tsr_node_error(tsr_node_get(root, "in_dim"),
+                              "in_dim: found %s beside tokens; allowed: one of the two",
+                              tsr_node_show(tsr_node_get(root, "in_dim")));
+    if (tsr_node_get(root, "out_dim"))
+        TSR_TRY(need_size(root, "model", "out_dim", &model->tree.target_dim));
     model->tree.loss_mse = loss ? !strcmp(loss->text, "mse") : !has_tokens;
     if (loss && strcmp(loss->text, "mse") && strcmp(loss->text, "ce"))
         return tsr_node_error(loss, "loss: found %s; allowed: ce or mse", tsr_node_show(loss));
     return TSR_OK;
 }
 
-static tsr_status read_tree(struct tsr_model *model)
+static tsr_status read_tree(struct tsr_model *model, bool in_scenario)
 {
     struct reader r = {&model->doc.arena};
     const struct tsr_yaml_node *root = model->doc.root;
     if (root->kind != TSR_NODE_MAP)
         return tsr_node_error(root, "found %s; allowed: {tokens: N, modules: [...]}",
                               tsr_node_show(root));
-    for (size_t i = 0; i < root->n; i++) {
-        bool known = false;
-        for (size_t k = 0; top_keys[k]; k++)
-            known = known || !strcmp(top_keys[k], root->items[i]->key);
-        if (!known)
-            return tsr_unknown_key(root->items[i], "", top_keys);
-    }
+    size_t n = sizeof top_keys / sizeof *top_keys - (in_scenario ? 0 : N_OF_SCENARIO);
+    const char *allowed[sizeof top_keys / sizeof *top_keys] = {NULL};
+    memcpy(allowed, top_keys, (n - 1) * sizeof *allowed);
+    TSR_TRY(check_known(root, "", allowed));
+    const struct tsr_yaml_node *kind = tsr_node_get(root, "kind");
+    if (kind && strcmp(kind->text, "tree") != 0)
+        return tsr_node_error(kind, "kind: found %s; allowed: tree", tsr_node_show(kind));
     TSR_TRY(read_input(model));
     model->tree.root.name = "";
     model->tree.root.type = TSR_TREE_SEQ;
@@ -339,11 +371,11 @@ static tsr_status read_tree(struct tsr_model *model)
 }
 
 /* What both ways of reading have left to do. */
-static tsr_status finish(struct tsr_model *out)
+static tsr_status finish(struct tsr_model *out, bool in_scenario)
 {
     out->type = "tree";
     out->family = TSR_FAMILY_TREE;
-    tsr_status status = read_tree(out);
+    tsr_status status = read_tree(out, in_scenario);
     if (status != TSR_OK)
         tsr_model_fini(out);
     return status;
@@ -359,7 +391,7 @@ tsr_status tsr_model_load_tree(const char *path, struct tsr_model *out)
     char *dot = strrchr(out->name, '.');
     if (dot && dot != out->name)
         *dot = 0;
-    return finish(out);
+    return finish(out, false);
 }
 
 tsr_status tsr_model_read_tree_node(const struct tsr_yaml_node *root, struct tsr_model *out)
@@ -367,5 +399,5 @@ tsr_status tsr_model_read_tree_node(const struct tsr_yaml_node *root, struct tsr
     memset(out, 0, sizeof(*out));
     tsr_arena_init(&out->doc.arena);
     out->doc.root = (struct tsr_yaml_node *)(uintptr_t)root;
-    return finish(out);
+    return finish(out, true);
 }

@@ -14,10 +14,10 @@
 #include "exec/cuda/kernels/grid/attention_plain_real.h"
 #undef TSR_REAL_F64
 
-#define ATTENTION_KERNEL(name, suffix)                                              \
+#define ATTENTION_KERNEL(name, suffix)                                                 \
     TSR_BLOCK_KERNEL(tsr_cuda_attention_##name##_##suffix, struct tsr_plain_attention) \
-    {                                                                               \
-        attention_##name##_##suffix(&k);                                            \
+    {                                                                                  \
+        attention_##name##_##suffix(&k);                                               \
     }
 
 ATTENTION_KERNEL(forward, f32)

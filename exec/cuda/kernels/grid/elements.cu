@@ -5,8 +5,8 @@
 
 #include "exec/cuda/kernels/grid/grid.h"
 #include "exec/kernels/grid/grid_copy.h"
-#include "exec/kernels/grid/grid_rotary.h"
 #include "exec/kernels/grid/grid_elementwise.h"
+#include "exec/kernels/grid/grid_rotary.h"
 
 /* One tensor or a list of them in a launch. */
 TSR_LIST_CODE(elementwise, tsr_grid_elementwise, struct tsr_elementwise, TSR_CUDA_STAY)

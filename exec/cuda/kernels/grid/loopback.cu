@@ -1,6 +1,6 @@
 /* loopback.cu: copies and sums between ranks that share a GPU. Sums are those of
- * exec/world/reduce_order.c, bit for bit: in the order of the ranks, products and sums rounded each for
- * itself (no fused multiply-add), the result rounded once to its type.
+ * exec/world/reduce_order.c, bit for bit: in the order of the ranks, products and sums rounded each
+ * for itself (no fused multiply-add), the result rounded once to its type.
  */
 #include "exec/cuda/kernels/code.h"
 
@@ -121,9 +121,9 @@ TSR_DEVICE void store8(void *p, unsigned dtype, uint64_t i, const float *x)
 {
     struct sixteen a, b;
     for (int j = 0; j < 4; j++) {
-        a.word[j] = dtype == TSR_F32 ? tsr_float_bits(x[j])
-                                     : half_of(x[2 * j], dtype) |
-                                           (uint32_t)half_of(x[2 * j + 1], dtype) << 16;
+        a.word[j] = dtype == TSR_F32
+                        ? tsr_float_bits(x[j])
+                        : half_of(x[2 * j], dtype) | (uint32_t)half_of(x[2 * j + 1], dtype) << 16;
         b.word[j] = tsr_float_bits(x[4 + j]);
     }
     store16(p, dtype == TSR_F32 ? 2 * i : i, a);
@@ -132,20 +132,20 @@ TSR_DEVICE void store8(void *p, unsigned dtype, uint64_t i, const float *x)
 }
 
 /* TAKE: another part; FINISH: after the last. */
-#define REDUCTION(type, suffix, MUL, ADD, DIV)                                                     \
-    TSR_DEVICE type take_##suffix(const struct tsr_loopback_sum *k, bool first, type sum, type x)  \
-    {                                                                                              \
-        if (k->op == TSR_REDUCE_PREMUL_SUM)                                                        \
-            x = MUL(x, (type)k->factor);                                                           \
-        if (first)                                                                                 \
-            return x;                                                                              \
-        if (k->op == TSR_REDUCE_MAX)                                                               \
-            return x > sum || x != x ? x : sum;                                                    \
-        return ADD(sum, x);                                                                        \
-    }                                                                                              \
-    TSR_DEVICE type finish_##suffix(const struct tsr_loopback_sum *k, type sum)                    \
-    {                                                                                              \
-        return k->op == TSR_REDUCE_AVG ? DIV(sum, (type)k->n_parts) : sum;                         \
+#define REDUCTION(type, suffix, MUL, ADD, DIV)                                                    \
+    TSR_DEVICE type take_##suffix(const struct tsr_loopback_sum *k, bool first, type sum, type x) \
+    {                                                                                             \
+        if (k->op == TSR_REDUCE_PREMUL_SUM)                                                       \
+            x = MUL(x, (type)k->factor);                                                          \
+        if (first)                                                                                \
+            return x;                                                                             \
+        if (k->op == TSR_REDUCE_MAX)                                                              \
+            return x > sum || x != x ? x : sum;                                                   \
+        return ADD(sum, x);                                                                       \
+    }                                                                                             \
+    TSR_DEVICE type finish_##suffix(const struct tsr_loopback_sum *k, type sum)                   \
+    {                                                                                             \
+        return k->op == TSR_REDUCE_AVG ? DIV(sum, (type)k->n_parts) : sum;                        \
     }
 REDUCTION(float, f32, EXACT_MUL_F32, EXACT_ADD_F32, EXACT_DIV_F32)
 REDUCTION(double, f64, EXACT_MUL_F64, EXACT_ADD_F64, EXACT_DIV_F64)

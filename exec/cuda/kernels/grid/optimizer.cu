@@ -1,5 +1,5 @@
-/* optimizer.cu: updates of lists of parameters; a file of its own, since compiling it takes almost as
- * long as all of elements.cu.
+/* optimizer.cu: updates of lists of parameters; a file of its own, since compiling it takes almost
+ * as long as all of elements.cu.
  */
 #include "exec/cuda/kernels/code.h"
 

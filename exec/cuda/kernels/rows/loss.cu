@@ -12,14 +12,14 @@
 #include "exec/cuda/kernels/rows/loss_team_real.h"
 #undef TSR_REAL_F64
 
-#define BOTH(name, type)                           \
+#define BOTH(name, type)                         \
     TSR_LONG_KERNEL(tsr_cuda_##name##_f32, type) \
-    {                                              \
-        name##_f32(&k);                            \
-    }                                              \
+    {                                            \
+        name##_f32(&k);                          \
+    }                                            \
     TSR_LONG_KERNEL(tsr_cuda_##name##_f64, type) \
-    {                                              \
-        name##_f64(&k);                            \
+    {                                            \
+        name##_f64(&k);                          \
     }
 
 BOTH(nll, struct tsr_nll)

@@ -25,6 +25,8 @@ void tsr_trace_event(void *lists, const struct tsr_event *event);
 /* New references; NULL when out of memory. */
 json_t *tsr_trace_layout(struct tsr_engine *e, bool with_dtypes, bool with_all_gather);
 json_t *tsr_trace_buckets(struct tsr_engine *e);
+/* A number that may be none: "nan", "inf" or "-inf". */
+json_t *tsr_trace_number(double value);
 /* A value of the scenario as it was written. */
 json_t *tsr_trace_value(const struct tsr_yaml_node *node);
 
@@ -73,8 +75,9 @@ tsr_status tsr_trace_bucket(const struct tsr_scenario *s, json_t *result) TSR_MU
 
 /* All ranks as threads, on the host or, with `gpus`, on one GPU, from the scenario's parameters and
  * data. Adds what rank 0 decided, and `loss`, `loss_per_rank`, `grad_norm` and `tensors.final` (a
- * file beside `out`; after the parameters the optimizer's states, `state0.NAME`, `state1.NAME`).
- * `path` is the scenario's file: its tensors lie beside its folder. */
+ * file beside `out`; after the parameters the optimizer's states, `state0.NAME`, `state1.NAME`);
+ * numbers that are none are "nan", "inf" and "-inf". `path` is the scenario's file: its tensors lie
+ * beside its folder. */
 tsr_status tsr_trace_on_host(const struct tsr_scenario *scenario, const char *path, const char *out,
                              const struct tsr_gpu_ops *gpus, json_t *result) TSR_MUST_USE;
 

@@ -127,6 +127,7 @@ static tsr_status trace_file(const char *path, const char *out, enum executor ex
     bool has_mesh = strcmp(scenario.kind, "chunk") != 0 && strcmp(scenario.kind, "bucket") != 0;
     tsr_status status;
     TSR_GOTO(done, check_kind(&scenario));
+    TSR_GOTO(done, tsr_scenario_check_keys(&scenario));
     if (has_mesh)
         TSR_GOTO(done, tsr_scenario_mesh(&scenario));
     json_object_set_new(result, "name", json_string(scenario.name));

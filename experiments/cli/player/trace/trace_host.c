@@ -162,13 +162,15 @@ static void set_scalars(struct rank *r)
     double beta[2] = {0.9, 0.999};
     for (size_t i = 0; betas && betas->kind == TSR_NODE_SEQ && i < betas->n && i < 2; i++)
         tsr_node_double(betas->items[i], &beta[i]);
-    const double values[TSR_N_SCALARS] = {[TSR_SCALAR_LR] = number_or(o, "lr", 1e-3),
-                                          [TSR_SCALAR_BETA1] = beta[0],
-                                          [TSR_SCALAR_BETA2] = beta[1],
-                                          [TSR_SCALAR_EPS] = number_or(o, "eps", 1e-8),
-                                          [TSR_SCALAR_WEIGHT_DECAY] =
-                                              number_or(o, "weight_decay", adamw ? 1e-2 : 0),
-                                          [TSR_SCALAR_MOMENTUM] = number_or(o, "momentum", 0)};
+    const double values[TSR_N_SCALARS] = {
+        [TSR_SCALAR_LR] = number_or(o, "lr", 1e-3),
+        [TSR_SCALAR_BETA1] = beta[0],
+        [TSR_SCALAR_BETA2] = beta[1],
+        [TSR_SCALAR_EPS] = number_or(o, "eps", 1e-8),
+        [TSR_SCALAR_WEIGHT_DECAY] = number_or(o, "weight_decay", adamw ? 1e-2 : 0),
+        [TSR_SCALAR_MOMENTUM] = number_or(o, "momentum", 0),
+        [TSR_SCALAR_DAMPENING] = number_or(o, "dampening", 0),
+        [TSR_SCALAR_MAXIMIZE] = tsr_bool_or(o, "maximize", false)};
     for (int i = 0; i < TSR_N_SCALARS; i++)
         tsr_exec_set_scalar(r->executor, (enum tsr_scalar)i, values[i]);
 }
@@ -274,9 +276,9 @@ static void add_losses(const struct job *job, json_t *result)
             double sum = 0;
             for (uint32_t r = 0; r < job->world; r++) {
                 sum += losses[r];
-                json_array_append_new(ranks, json_real(losses[r]));
+                json_array_append_new(ranks, tsr_trace_number(losses[r]));
             }
-            json_array_append_new(mean, json_real(sum / job->world));
+            json_array_append_new(mean, tsr_trace_number(sum / job->world));
             json_array_append_new(each, ranks);
         }
         json_array_append_new(means, mean);
@@ -296,7 +298,7 @@ static json_t *norm_of(const struct job *job, uint32_t iter, size_t param)
             sum += squares[r];
             any = true;
         }
-    return any ? json_real(sqrt(sum)) : json_null();
+    return any ? tsr_trace_number(sqrt(sum)) : json_null();
 }
 
 static void add_norms(const struct job *job, struct tsr_engine *e, json_t *result)

@@ -1,8 +1,17 @@
 /* trace_result.c: events, layout, process groups, buckets and values of the scenario as JSON. */
 
+#include <math.h>
 #include <string.h>
 
 #include "experiments/cli/player/trace/trace.h"
+
+/* JSON has no such numbers. */
+json_t *tsr_trace_number(double value)
+{
+    if (isfinite(value))
+        return json_real(value);
+    return json_string(isnan(value) ? "nan" : value > 0 ? "inf" : "-inf");
+}
 
 /* ---- events ---------------------------------------------------------------------------------- */
 

@@ -122,44 +122,24 @@ tsr_status tsr_scenario_version(const struct tsr_scenario *s, enum tsr_version *
 
 /* ---- model ----------------------------------------------------------------------------------- */
 
-static tsr_status need(const struct tsr_yaml_node *config, const char *key, uint64_t *out)
+/* A model of transformers: `config` is read as a config.json is. */
+static tsr_status build_hf(struct tsr_engine *e, const struct tsr_yaml_node *model,
+                           const char *type)
 {
-    const struct tsr_yaml_node *node = tsr_node_get(config, key);
-    if (tsr_node_u64(node, out))
-        return TSR_OK;
-    return tsr_node_error(node ? node : config, "config.%s: found %s; allowed: a size", key,
-                          tsr_node_show(node));
-}
-
-static tsr_status build_llama(struct tsr_engine *e, const struct tsr_yaml_node *c)
-{
-    struct tsr_llama_config llama = {0};
-    TSR_TRY(need(c, "hidden_size", &llama.hidden_size));
-    TSR_TRY(need(c, "intermediate_size", &llama.intermediate_size));
-    TSR_TRY(need(c, "num_hidden_layers", &llama.n_layers));
-    TSR_TRY(need(c, "num_attention_heads", &llama.n_heads));
-    TSR_TRY(need(c, "num_key_value_heads", &llama.n_kv_heads));
-    TSR_TRY(need(c, "vocab_size", &llama.vocab_size));
-    if (llama.n_heads == 0)
-        return tsr_node_error(c, "config.num_attention_heads: found 0; allowed: 1 or more");
-    llama.head_dim = tsr_u64_or(c, "head_dim", llama.hidden_size / llama.n_heads);
-    llama.tie_embeddings = tsr_bool_or(c, "tie_word_embeddings", false);
-    llama.max_positions = tsr_u64_or(c, "max_position_embeddings", 2048);
-    llama.norm_eps = 1e-6; /* what transformers takes */
-    tsr_node_double(tsr_node_get(c, "rms_norm_eps"), &llama.norm_eps);
-    tsr_node_double(tsr_node_get(c, "rope_theta"), &llama.rope.theta);
-    return tsr_model_llama(e, &llama);
-}
-
-static tsr_status build_gpt2(struct tsr_engine *e, const struct tsr_yaml_node *c)
-{
-    struct tsr_gpt2_config gpt2 = {0};
-    TSR_TRY(need(c, "n_embd", &gpt2.n_embd));
-    TSR_TRY(need(c, "n_layer", &gpt2.n_layer));
-    TSR_TRY(need(c, "n_head", &gpt2.n_head));
-    TSR_TRY(need(c, "n_positions", &gpt2.n_positions));
-    TSR_TRY(need(c, "vocab_size", &gpt2.vocab_size));
-    return tsr_model_gpt2(e, &gpt2);
+    const struct tsr_yaml_node *config = tsr_node_get(model, "config");
+    struct tsr_model m;
+    if (!config)
+        return tsr_node_error(model, "model.config: found nothing; allowed: a mapping");
+    TSR_TRY(tsr_model_read_hf_node(config, type, &m));
+    tsr_status status;
+    if (m.llama.rope.other)
+        status = tsr_node_error(config, "config: found another rope_type; allowed (modelled): "
+                                        "default, linear, llama3");
+    else
+        status =
+            m.family == TSR_FAMILY_GPT2 ? tsr_model_gpt2(e, &m.gpt2) : tsr_model_llama(e, &m.llama);
+    tsr_model_fini(&m);
+    return status;
 }
 
 static tsr_status apply_extras(struct tsr_engine *e, const struct tsr_model *m)
@@ -195,12 +175,8 @@ tsr_status tsr_scenario_model(const struct tsr_scenario *s, struct tsr_engine *e
 {
     const struct tsr_yaml_node *model = tsr_node_get(s->doc.root, "model");
     const char *kind = tsr_text_or(model, "kind", "");
-    const struct tsr_yaml_node *config = tsr_node_get(model, "config");
-    if (!strcmp(kind, "llama")) {
-        TSR_TRY(build_llama(e, config));
-        TSR_TRY(apply_lists(e, model));
-    } else if (!strcmp(kind, "gpt2")) {
-        TSR_TRY(build_gpt2(e, config));
+    if (!strcmp(kind, "llama") || !strcmp(kind, "gpt2")) {
+        TSR_TRY(build_hf(e, model, kind[0] == 'l' ? "llama" : "gpt2"));
         TSR_TRY(apply_lists(e, model));
     } else if (!strcmp(kind, "tree")) {
         struct tsr_model tree;
@@ -388,12 +364,18 @@ tsr_status tsr_scenario_step(const struct tsr_scenario *s, struct tsr_engine *e)
     const struct tsr_yaml_node *train = tsr_node_get(s->doc.root, "train");
     const struct tsr_yaml_node *optimizer = tsr_node_get(train, "optimizer");
     const char *name = tsr_text_or(optimizer, "name", "sgd");
-    double momentum = 0;
+    double momentum = 0, decay = 0;
     tsr_node_double(tsr_node_get(optimizer, "momentum"), &momentum);
+    tsr_node_double(tsr_node_get(optimizer, "weight_decay"), &decay);
     struct tsr_step_config step = {.batch = tsr_u64_or(train, "batch", 1),
                                    .seq = tsr_u64_or(train, "seq", 1),
                                    .n_micro = (uint32_t)tsr_u64_or(train, "micro", 1),
-                                   .report = true};
+                                   .report = true,
+                                   .sgd_decay = decay != 0,
+                                   .nesterov = tsr_bool_or(optimizer, "nesterov", false)};
+    if (step.nesterov && momentum == 0) /* as torch.optim.SGD */
+        return tsr_node_error(tsr_node_get(optimizer, "nesterov"),
+                              "nesterov: found true; allowed: false without momentum");
     step.optimizer = !strcmp(name, "adamw") ? TSR_OPT_ADAMW_FOREACH
                      : momentum != 0        ? TSR_OPT_SGD_MOMENTUM
                                             : TSR_OPT_SGD;

@@ -19,6 +19,11 @@ struct tsr_scenario {
 
 /* Errors: TSR_ECONFIG with place, value and what is allowed. */
 tsr_status tsr_scenario_load(const char *path, struct tsr_scenario *out) TSR_MUST_USE;
+/* Every key is one that its kind of scenario has, with a value of its sort (trace_keys.c). Errors:
+ * TSR_ECONFIG. */
+tsr_status tsr_scenario_check_keys(const struct tsr_scenario *scenario) TSR_MUST_USE;
+/* The same of the function of one entry of `calls`, and of its arguments. */
+tsr_status tsr_scenario_check_call(const struct tsr_yaml_node *call) TSR_MUST_USE;
 /* Reads `mesh`; refuses what no engine takes. */
 tsr_status tsr_scenario_mesh(struct tsr_scenario *scenario) TSR_MUST_USE;
 void tsr_scenario_fini(struct tsr_scenario *scenario);

@@ -286,48 +286,94 @@ static tsr_status call_custom_reduce_scatter(const struct call *c)
 static const struct {
     const char *name;
     tsr_status (*fn)(const struct call *);
-} functions[] = {{"set_requires_gradient_sync", call_sync},
-                 {"set_requires_all_reduce", call_all_reduce},
-                 {"set_reshard_after_forward", call_reshard_after_forward},
-                 {"set_reshard_after_backward", call_reshard_after_backward},
-                 {"set_is_last_backward", call_last_backward},
-                 {"set_modules_to_forward_prefetch", call_forward_prefetch},
-                 {"set_modules_to_backward_prefetch", call_backward_prefetch},
-                 {"share_comm_ctx", call_share},
-                 {"unshard", call_unshard},
-                 {"wait_unshard_handle", call_wait_handle},
-                 {"reshard", call_reshard},
-                 {"set_gradient_divide_factor", call_factor},
-                 {"set_force_sum_reduction_for_comms", call_force},
-                 {"set_unshard_in_backward", call_unshard_in_backward},
-                 {"set_unshard_async_op", call_async},
-                 {"set_all_reduce_hook", call_hook},
-                 {"set_post_optim_event", call_post_optim},
-                 {"state_dict", call_state_dict},
-                 {"set_custom_all_gather_then_pg_alloc", call_custom_all_gather},
-                 {"set_custom_reduce_scatter_then_pg_alloc", call_custom_reduce_scatter},
-                 {"forward", call_forward},
-                 {"deepcopy", call_deepcopy},
-                 {"register_fsdp_forward_method", call_register},
-                 {"set_reduce_scatter_max_input_buffers", call_max_inputs},
-                 {"set_reduce_scatter_unused_params", call_unused_params},
-                 {"set_manual_backward_finalization", call_manual_finalization},
-                 {"finalize_backward", call_finalize_backward},
-                 {"reset_iter_state", call_reset},
-                 {"register_post_accumulate_grad_hook", call_grad_hook},
-                 {"set_all_gather_extension", call_gather_extension}};
+    const char *args[3]; /* NULL-terminated */
+} functions[] = {{"set_requires_gradient_sync", call_sync, {"value", "recurse"}},
+                 {"set_requires_all_reduce", call_all_reduce, {"value", "recurse"}},
+                 {"set_reshard_after_forward", call_reshard_after_forward, {"value", "recurse"}},
+                 {"set_reshard_after_backward", call_reshard_after_backward, {"value", "recurse"}},
+                 {"set_is_last_backward", call_last_backward, {"value"}},
+                 {"set_modules_to_forward_prefetch", call_forward_prefetch, {"modules"}},
+                 {"set_modules_to_backward_prefetch", call_backward_prefetch, {"modules"}},
+                 {"share_comm_ctx", call_share, {"modules"}},
+                 {"unshard", call_unshard, {"async"}},
+                 {"wait_unshard_handle", call_wait_handle, {NULL}},
+                 {"reshard", call_reshard, {NULL}},
+                 {"set_gradient_divide_factor", call_factor, {"value", "recurse"}},
+                 {"set_force_sum_reduction_for_comms", call_force, {"value", "recurse"}},
+                 {"set_unshard_in_backward", call_unshard_in_backward, {"value", "recurse"}},
+                 {"set_unshard_async_op", call_async, {"value"}},
+                 {"set_all_reduce_hook", call_hook, {"stream"}},
+                 {"set_post_optim_event", call_post_optim, {NULL}},
+                 {"state_dict", call_state_dict, {NULL}},
+                 {"set_custom_all_gather_then_pg_alloc", call_custom_all_gather, {NULL}},
+                 {"set_custom_reduce_scatter_then_pg_alloc", call_custom_reduce_scatter, {NULL}},
+                 {"forward", call_forward, {NULL}},
+                 {"deepcopy", call_deepcopy, {NULL}},
+                 {"register_fsdp_forward_method", call_register, {"name"}},
+                 {"set_reduce_scatter_max_input_buffers", call_max_inputs, {"value", "recurse"}},
+                 {"set_reduce_scatter_unused_params", call_unused_params, {"value", "recurse"}},
+                 {"set_manual_backward_finalization", call_manual_finalization, {"value"}},
+                 {"finalize_backward", call_finalize_backward, {NULL}},
+                 {"reset_iter_state", call_reset, {NULL}},
+                 {"register_post_accumulate_grad_hook", call_grad_hook, {"param"}},
+                 {"set_all_gather_extension", call_gather_extension, {"param", "free"}}};
+
+/* Of a call that no function is made for: an error. */
+static tsr_status find(const struct tsr_yaml_node *call, size_t *out)
+{
+    const char *fn = tsr_text_or(call, "fn", "");
+    for (*out = 0; *out < sizeof functions / sizeof *functions; ++*out)
+        if (!strcmp(functions[*out].name, fn))
+            return TSR_OK;
+    return tsr_node_error(call, "fn: found %s; allowed: a call of tests/golden/README.md", fn);
+}
+
+/* `value` of set_reshard_after_forward: what is no bool is an error of the engine. That of
+ * set_reduce_scatter_max_input_buffers is looked at by its call. */
+static bool fits(const char *fn, const struct tsr_yaml_node *arg)
+{
+    double number;
+    bool flag;
+    if (!strcmp(arg->key, "modules"))
+        return arg->kind == TSR_NODE_SEQ;
+    if (!strcmp(arg->key, "name") || !strcmp(arg->key, "param"))
+        return arg->kind == TSR_NODE_SCALAR;
+    if (!strcmp(arg->key, "value") && !strcmp(fn, "set_gradient_divide_factor"))
+        return tsr_node_double(arg, &number);
+    if (!strcmp(arg->key, "value") && (!strcmp(fn, "set_reshard_after_forward") ||
+                                       !strcmp(fn, "set_reduce_scatter_max_input_buffers")))
+        return true;
+    return tsr_node_bool(arg, &flag);
+}
+
+tsr_status tsr_scenario_check_call(const struct tsr_yaml_node *call)
+{
+    const struct tsr_yaml_node *args = tsr_node_get(call, "args");
+    size_t f;
+    TSR_TRY(find(call, &f));
+    for (size_t i = 0; args && i < args->n; i++) {
+        const struct tsr_yaml_node *arg = args->items[i];
+        bool known = false;
+        for (size_t k = 0; functions[f].args[k]; k++)
+            known = known || !strcmp(functions[f].args[k], arg->key);
+        if (!known)
+            return tsr_unknown_key(arg, functions[f].name, functions[f].args);
+        if (!fits(functions[f].name, arg))
+            return tsr_node_error(arg, "%s: %s: found %s; allowed: what tests/golden/README.md has",
+                                  functions[f].name, arg->key, tsr_node_show(arg));
+    }
+    return TSR_OK;
+}
 
 tsr_status tsr_scenario_call(struct tsr_engine *e, const struct tsr_yaml_node *call,
                              struct tsr_trace_lists *seen)
 {
-    const char *fn = tsr_text_or(call, "fn", "");
     struct call c = {e, tsr_module_find(e, tsr_text_or(call, "module", "")),
                      tsr_node_get(call, "args"), seen};
+    size_t f;
     if (!c.module)
         return tsr_node_error(call, "module: found %s; allowed: the name of a module",
                               tsr_text_or(call, "module", ""));
-    for (size_t i = 0; i < sizeof functions / sizeof *functions; i++)
-        if (!strcmp(functions[i].name, fn))
-            return functions[i].fn(&c);
-    return tsr_node_error(call, "fn: found %s; allowed: a call of tests/golden/README.md", fn);
+    TSR_TRY(find(call, &f));
+    return functions[f].fn(&c);
 }
