@@ -2,10 +2,9 @@
 #include "exec/base/mac.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <stdint.h>
 #include <string.h>
-#include <unistd.h>
+#include <sys/random.h>
 
 enum { BLOCK = 64, ROUNDS = 64, LENGTH_BYTES = 8 };
 
@@ -124,17 +123,14 @@ bool tsr__same_bytes(const void *a, const void *b, size_t bytes)
 bool tsr__random_bytes(void *out, size_t bytes)
 {
     char *at = out;
-    int fd = open("/dev/urandom", O_RDONLY | O_CLOEXEC);
-    while (fd >= 0 && bytes) {
-        ssize_t n = read(fd, at, bytes);
+    while (bytes) {
+        ssize_t n = getrandom(at, bytes, 0);
+        if (n < 0 && errno != EINTR)
+            return false;
         if (n > 0) {
             at += n;
             bytes -= (size_t)n;
-        } else if (n == 0 || errno != EINTR) {
-            break;
         }
     }
-    if (fd >= 0)
-        (void)close(fd);
-    return fd >= 0 && bytes == 0;
+    return true;
 }

@@ -221,7 +221,8 @@ static long subject(const struct failure *f)
 
 static bool alike(const struct failure *a, const struct failure *b)
 {
-    return subject(a) == subject(b) && same_kind(a->line, b->line);
+    return strcmp(a->line, b->line) == 0 ||
+           (subject(a) == subject(b) && same_kind(a->line, b->line));
 }
 
 /* "tessera: rank 3 gave up: TEXT", and rank 3 itself said TEXT. Either may say more behind it. */
@@ -376,7 +377,7 @@ static tsr_status make_token(char *token, size_t bytes)
 {
     unsigned char random[TSR_MAC_BYTES];
     if (!tsr__random_bytes(random, sizeof random))
-        return tsr_fail(TSR_EIO, "cannot read /dev/urandom");
+        return tsr_fail(TSR_EIO, "the system gives no random numbers");
     for (size_t i = 0; i < sizeof random; i++)
         (void)snprintf(token + 2 * i, bytes - 2 * i, "%02x", random[i]);
     return TSR_OK;

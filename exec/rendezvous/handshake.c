@@ -66,7 +66,7 @@ enum tsr_welcome tsr__handshake(int fd, const struct tsr_guest_ticket *ticket, d
     struct tsr_proof proof;
     unsigned char want[TSR_MAC_BYTES];
     if (!tsr__random_bytes(hello.nonce, sizeof hello.nonce)) {
-        (void)tsr_fail(TSR_EIO, "cannot read /dev/urandom");
+        (void)tsr_fail(TSR_EIO, "the system gives no random numbers");
         return TSR_WELCOME_REFUSED;
     }
     if (!tsr__socket_send(fd, &hello, sizeof hello, deadline))

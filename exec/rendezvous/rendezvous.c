@@ -57,7 +57,7 @@ static tsr_status meet_all(struct tsr_rendezvous *r)
     static const char label[] = "tessera job";
     unsigned char mine[TSR_MAC_BYTES], *all = NULL;
     if (!tsr__random_bytes(mine, sizeof mine))
-        return tsr_fail(TSR_EIO, "cannot read /dev/urandom");
+        return tsr_fail(TSR_EIO, "the system gives no random numbers");
     if (!(all = calloc(r->size, sizeof mine)))
         return tsr_no_memory("the rendezvous");
     tsr_status status = tsr_rendezvous_gather(r, "", mine, sizeof mine, all);

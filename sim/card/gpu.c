@@ -178,6 +178,7 @@ tsr_status tsr__gpu_read(const struct tsr__doc *doc, struct tsr_gpu *gpu)
                                         "pcie.description",
                                         "notes",
                                         "source",
+                                        "host.source",
                                         NULL};
     TSR_TRY(read_facts(doc, gpu));
     TSR_TRY(tsr__calibration_read(doc, &gpu->calibration));

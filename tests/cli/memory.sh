@@ -68,7 +68,7 @@ fails 2 "memory: found $tmp/one for --out and for --timeline" "two different fil
 # ---- files that are none -------------------------------------------------------------------------
 
 fails 2 "$tmp/nowhere.json: cannot be opened: No such file" "allowed: a scenario in JSON" -- memory "$tmp/nowhere.json"
-fails 2 "$tmp: cannot be read: Is a directory" "allowed: a scenario in JSON" -- memory "$tmp"
+fails 2 "$tmp: cannot be opened: Is a directory" "allowed: a scenario in JSON" -- memory "$tmp"
 # text CONTENT WORD...: a file with that content.
 text() {
     printf '%b' "$1" >"$input"

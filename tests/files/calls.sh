@@ -6,7 +6,7 @@ cd "$TSR_SOURCE_DIR" || exit 1
 allowed=$(sed 's/ *#.*//' <<'LIST' | grep .
 exec/data/corpus.c scandir                      # names of a user's texts, in order; lstat() below it finds links
 exec/data/corpus.c lstat
-exec/launch/launch_spawn.c open                 # /dev/null, /dev/urandom
+exec/launch/launch_spawn.c open                 # /dev/null
 exec/world/carrier_shm.c open                   # shared memory between ranks
 experiments/cli/run/run_prepare.c fopen         # /sys/fs/cgroup
 experiments/study/base/interrupt.c unlinkat     # in a handler of signals

@@ -36,7 +36,7 @@ done
 
 # No more descriptors, no larger files: ranks that fail alike say it once.
 limited 1 "-n 5" "Too many open files" -- "${fsdp[@]}" --ranks 2 --out "$tmp/n5"
-limited 1 "-n 8" "Too many open files" -- "${fsdp[@]}" --nproc 2 --out "$tmp/n8"
+limited 1 "-n 8" "8 open files (ulimit -n)" "at least 20" -- "${fsdp[@]}" --nproc 2 --out "$tmp/n8"
 limited 0 "-n 32" -- "${fsdp[@]}" --nproc 2 --out "$tmp/n32"
 limited 1 "-f 8" "${file[@]}" -- "${fsdp[@]}" --ranks 2 --out "$tmp/f1"
 limited 1 "-f 8" "${file[@]}" -- "${fsdp[@]}" --nproc 3 --out "$tmp/f2"

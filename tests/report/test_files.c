@@ -93,7 +93,14 @@ static void test_file_of_another_program__gets_its_name_or_goes(void **state)
     assert_int_equal(scratch_n_entries(scratch.path), 1);
     assert_int_equal(tsr_outfile_expect(scratch.path, "c.svg", ".new-c.svg", &file), TSR_OK);
     assert_int_equal(tsr_outfile_commit(&file), TSR_EIO);
-    assert_non_null(strstr(tsr_error_text(), "/c.svg: cannot be written: No such file"));
+    assert_non_null(strstr(tsr_error_text(), "/c.svg: cannot be written: nothing was"));
+    assert_int_equal(scratch_n_entries(scratch.path), 1);
+    assert_int_equal(tsr_outfile_expect(scratch.path, "d.svg", ".new-d.svg", &file), TSR_OK);
+    char *gone = tsr_path_join(scratch.path, ".new-d.svg");
+    assert_int_equal(unlink(gone), 0);
+    free(gone);
+    assert_int_equal(tsr_outfile_commit(&file), TSR_EIO);
+    assert_non_null(strstr(tsr_error_text(), "/d.svg: cannot be written: No such file"));
     assert_int_equal(scratch_n_entries(scratch.path), 1);
     scratch_destroy(&scratch);
 }

@@ -294,6 +294,26 @@ static tsr_status check_addresses(void)
                     (unsigned long long)limit.rlim_cur >> 10);
 }
 
+/* Of each process of a job, and of the one that starts them: each knows all others, and rank 0
+ * twice. */
+static tsr_status check_descriptors(uint64_t ranks)
+{
+    struct rlimit limit;
+    uint64_t needed = 2 * ranks + 16;
+    if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur >= needed)
+        return TSR_OK;
+    if (limit.rlim_max >= needed) {
+        limit.rlim_cur = needed;
+        if (setrlimit(RLIMIT_NOFILE, &limit) == 0)
+            return TSR_OK;
+    }
+    return tsr_fail(TSR_EBACKEND,
+                    "found a limit of %llu open files (ulimit -n); allowed for %llu ranks: at "
+                    "least %llu",
+                    (unsigned long long)limit.rlim_max, (unsigned long long)ranks,
+                    (unsigned long long)needed);
+}
+
 tsr_status tsr_run_train(const struct tsr_args *args, const struct tsr_gpu_ops *gpus, int *success)
 {
     struct tsr_launch launch;
@@ -302,9 +322,13 @@ tsr_status tsr_run_train(const struct tsr_args *args, const struct tsr_gpu_ops *
     TSR_TRY(tsr_kernels_init()); /* also where ranks are started: a mistake is said once */
     if (args->nproc && gpus)     /* or each of them would say it */
         TSR_TRY(gpus->check(args, false));
-    if (args->nproc)
+    if (args->nproc) {
+        TSR_TRY(check_descriptors(args->nproc));
         return spawn(args, success);
+    }
     TSR_TRY(tsr_launch_environment(&launch));
+    if (launch.size > 1)
+        TSR_TRY(check_descriptors(launch.size));
     if (gpus)
         TSR_TRY(gpus->check(args, launch.size == 1));
     (void)signal(SIGPIPE, SIG_IGN); /* a reader of stdout that is gone is an error of a write */

@@ -267,7 +267,7 @@ bool tsr_csv_next(struct tsr_csv_reader *table)
     ssize_t n;
     struct tsr_text_flaw flaw;
     while (!table->flaw[0] && (n = getline(&table->line, &table->cap, table->file)) >= 0) {
-        table->number++;
+        size_t first = ++table->number;
         n = take_record(table, n);
         while (n > 0 && (table->line[n - 1] == '\n' || table->line[n - 1] == '\r'))
             table->line[--n] = '\0';
@@ -277,7 +277,10 @@ bool tsr_csv_next(struct tsr_csv_reader *table)
             return stop(table, flaw.text);
         if (n == 0 || table->line[0] == '#')
             continue;
-        return split(table) || stop(table, "found a quote that does not end; allowed: \"...\"");
+        if (split(table))
+            return true;
+        table->number = first; /* where the record begins */
+        return stop(table, "found a quote that does not end; allowed: \"...\"");
     }
     if (ferror(table->file))
         return stop(table, strerror(errno));

@@ -208,8 +208,24 @@ tsr_status tsr_flush(FILE *stream, const char *name)
     return TSR_OK;
 }
 
+/* What another program was to write it left as it was made: empty. */
+static bool is_untouched(const struct tsr_outfile *file)
+{
+    const char *why;
+    uint64_t bytes = 1;
+    int fd = tsr_file_open(&file->folder, file->temp, TSR_OPEN_READ, &bytes, &why);
+    if (fd >= 0)
+        (void)close(fd);
+    return fd >= 0 && bytes == 0;
+}
+
 tsr_status tsr_outfile_commit(struct tsr_outfile *file)
 {
+    if (!file->stream && file->temp && is_untouched(file)) {
+        tsr_status status = tsr_fail(TSR_EIO, "%s: cannot be written: nothing was", file->path);
+        tsr_outfile_abort(file);
+        return status;
+    }
     int error = file->stream ? write_error(file->stream) : 0;
     if (file->stream && fclose(file->stream) != 0 && !error)
         error = errno;
