@@ -61,8 +61,11 @@ static tsr_status lock_file(const char *dir, int *lock)
         why = strerror(errno);
     else
         fd = tsr_file_open(&folder, "lock", TSR_OPEN_UPDATE, NULL, &why);
-    bool in_the_way = fd < 0 && errno == EINVAL;
+    int reason = errno;
+    bool in_the_way = fd < 0 && reason == EINVAL;
     tsr_folder_close(&folder);
+    if (fd < 0 && (reason == EMFILE || reason == ENFILE || reason == ENOSPC || reason == EIO))
+        return tsr_fail(TSR_EIO, "--out %s: %s; nothing was written", dir, why);
     if (fd < 0)
         return tsr_fail(TSR_ECONFIG,
                         "--out: %s%s: cannot be written: %s; allowed: a folder that can", dir,
