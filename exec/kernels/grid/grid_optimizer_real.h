@@ -77,6 +77,28 @@ TSR_ANYWHERE void TSR_R(tsr_fused_block)(const struct tsr_optimizer_work *w,
     }
 }
 
+/* Steps of SGD; without a momentum's decay, which is in m already, plain SGD. */
+TSR_ANYWHERE void TSR_R(tsr_sgd_block)(const struct tsr_optimizer_work *w,
+                                       const struct TSR_R(tsr_optimizer_numbers) * k, unsigned n,
+                                       struct TSR_R(tsr_optimizer_block) * b)
+{
+    bool descends = k->step != TSR_STEP_MOMENTUM && k->step != TSR_STEP_NESTEROV;
+    if (descends && w->m.data) {
+        TSR_LANES (i, n)
+            b->p[i] -= k->lr * b->m[i];
+        return;
+    }
+    TSR_R(tsr_decayed_gradient)(w, k, n, b);
+    switch (k->step) {
+    case TSR_STEP_MOMENTUM:
+        TSR_EACH(m, k->first ? b->g[i] : k->momentum * b->m[i] + k->fresh * b->g[i]);
+    case TSR_STEP_NESTEROV:
+        TSR_EACH(p, b->p[i] - k->lr * (b->g[i] + k->momentum * b->m[i]));
+    default: /* TSR_STEP_SGD */
+        TSR_EACH(p, b->p[i] - k->lr * b->g[i]);
+    }
+}
+
 TSR_ANYWHERE void TSR_R(tsr_optimizer_step)(const struct tsr_optimizer_work *w,
                                             const struct TSR_R(tsr_optimizer_numbers) * numbers,
                                             unsigned n, struct TSR_R(tsr_optimizer_block) * b)
@@ -106,19 +128,8 @@ TSR_ANYWHERE void TSR_R(tsr_optimizer_step)(const struct tsr_optimizer_work *w,
     case TSR_STEP_FUSED:
         TSR_R(tsr_fused_block)(w, numbers, n, b);
         break;
-    case TSR_STEP_MOMENTUM:
-        TSR_R(tsr_decayed_gradient)(w, numbers, n, b);
-        TSR_EACH(m,
-                 numbers->first ? b->g[i] : numbers->momentum * b->m[i] + numbers->fresh * b->g[i]);
-    case TSR_STEP_NESTEROV:
-        TSR_R(tsr_decayed_gradient)(w, numbers, n, b);
-        TSR_EACH(p, b->p[i] - numbers->lr * (b->g[i] + numbers->momentum * b->m[i]));
-    default: /* TSR_STEP_SGD: the momentum's decay is in m */
-        if (w->m.data) {
-            TSR_EACH(p, b->p[i] - numbers->lr * b->m[i]);
-        }
-        TSR_R(tsr_decayed_gradient)(w, numbers, n, b);
-        TSR_EACH(p, b->p[i] - numbers->lr * b->g[i]);
+    default:
+        TSR_R(tsr_sgd_block)(w, numbers, n, b);
     }
 }
 #undef TSR_EACH

@@ -235,14 +235,25 @@ static tsr_status read_llama(struct tsr_model *model)
     return read_window(model);
 }
 
+/* What there is in one way only. */
+static tsr_status check_gpt2(struct tsr_model *model)
+{
+    static const char *const drops[] = {"resid_pdrop", "embd_pdrop", "attn_pdrop"};
+    const struct tsr_yaml_node *root = model->doc.root;
+    for (size_t i = 0; i < sizeof drops / sizeof *drops; i++)
+        TSR_TRY(tsr_hf_only_number(model, root, "", drops[i], 0));
+    TSR_TRY(tsr_hf_only(model, root, "", "scale_attn_weights", "true"));
+    TSR_TRY(tsr_hf_only(model, root, "", "scale_attn_by_inverse_layer_idx", "false"));
+    TSR_TRY(tsr_hf_only(model, root, "", "reorder_and_upcast_attn", "false"));
+    return tsr_hf_only(model, root, "", "add_cross_attention", "false");
+}
+
 static tsr_status read_gpt2(struct tsr_model *model)
 {
     static const char *const acts[] = {"gelu_new", "gelu", "gelu_pytorch_tanh",
                                        "relu",     "silu", NULL};
     static const enum tsr_activation kinds[] = {TSR_ACT_GELU_NEW, TSR_ACT_GELU, TSR_ACT_GELU_TANH,
                                                 TSR_ACT_RELU, TSR_ACT_SILU};
-    static const char *const drops[] = {"resid_pdrop", "embd_pdrop", "attn_pdrop"};
-    const struct tsr_yaml_node *root = model->doc.root;
     struct tsr_gpt2_config *c = &model->gpt2;
     bool tied = true;
     size_t act = 0;
@@ -256,12 +267,7 @@ static tsr_status read_gpt2(struct tsr_model *model)
     TSR_TRY(tsr_hf_divides(model, "n_embd", c->n_embd, "n_head", c->n_head));
     TSR_TRY(tsr_hf_word_or(model, "activation_function", acts, &act));
     c->act = kinds[act];
-    for (size_t i = 0; i < sizeof drops / sizeof *drops; i++)
-        TSR_TRY(tsr_hf_only_number(model, root, "", drops[i], 0));
-    TSR_TRY(tsr_hf_only(model, root, "", "scale_attn_weights", "true"));
-    TSR_TRY(tsr_hf_only(model, root, "", "scale_attn_by_inverse_layer_idx", "false"));
-    TSR_TRY(tsr_hf_only(model, root, "", "reorder_and_upcast_attn", "false"));
-    TSR_TRY(tsr_hf_only(model, root, "", "add_cross_attention", "false"));
+    TSR_TRY(check_gpt2(model));
     TSR_TRY(tsr_hf_bool_or(model, "tie_word_embeddings", true, &tied));
     c->untied = !tied;
     TSR_TRY(tsr_hf_number_or(model, model->doc.root, "layer_norm_epsilon", &c->norm_eps));
