@@ -184,7 +184,7 @@ static tsr_status read_commit(const struct tsr_folder *dir, struct tsr_commit *c
 {
     char *text = NULL;
     size_t n = 0;
-    struct tsr_place place = tsr_place(dir, "COMMIT");
+    struct tsr_place_text place = tsr_place(dir, "COMMIT");
     TSR_TRY(tsr_file_read(dir, "COMMIT", COMMIT_MAX_BYTES, &text, &n));
     tsr_status status = tsr__commit_read(place.text, text, n, commit);
     free(text);
@@ -196,7 +196,7 @@ static tsr_status read_meta(const struct tsr_folder *dir, const struct tsr_commi
 {
     char *text = NULL;
     size_t n = 0;
-    struct tsr_place place = tsr_place(dir, "meta.json");
+    struct tsr_place_text place = tsr_place(dir, "meta.json");
     TSR_TRY(tsr_file_read(dir, "meta.json", META_MAX_BYTES, &text, &n));
     tsr_status status = TSR_OK;
     if (XXH64(text, n, 0) != commit->files[0].hash)

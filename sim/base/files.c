@@ -133,7 +133,7 @@ tsr_status tsr_file_read(const struct tsr_folder *in, const char *name, uint64_t
 {
     const char *why;
     uint64_t length;
-    struct tsr_place place = tsr_place(in, name);
+    struct tsr_place_text place = tsr_place(in, name);
     *data = NULL;
     int fd = tsr_file_open(in, name, TSR_OPEN_READ, &length, &why);
     if (fd < 0)

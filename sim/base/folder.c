@@ -23,12 +23,14 @@ tsr_status tsr_path(char out[TSR_PATH_BYTES], const char *fmt, ...)
     return TSR_OK;
 }
 
-struct tsr_place tsr_place(const struct tsr_folder *in, const char *name)
+struct tsr_place_text tsr_place(const struct tsr_folder *in, const char *name)
 {
-    struct tsr_place place;
+    struct tsr_place_text place;
     size_t n = in ? strlen(in->path) : 0;
     const char *slash = n && in->path[n - 1] != '/' ? "/" : "";
-    (void)snprintf(place.text, sizeof place.text, "%s%s%s", in ? in->path : "", slash, name);
+    int n = snprintf(place.text, sizeof place.text, "%s%s%s", in ? in->path : "", slash, name);
+    if (n < 0 || (size_t)n >= sizeof place.text)
+        memcpy(place.text + sizeof place.text - 4, "...", 4);
     return place;
 }
 

@@ -45,10 +45,10 @@ tsr_status tsr_make_folder(const char *path) TSR_MUST_USE;
 tsr_status tsr_make_own_folder(const char *path) TSR_MUST_USE;
 
 /* "FOLDER/NAME", cut if it is too long: for texts. */
-struct tsr_place {
+struct tsr_place_text {
     char text[TSR_PATH_BYTES];
 };
-struct tsr_place tsr_place(const struct tsr_folder *in, const char *name);
+struct tsr_place_text tsr_place(const struct tsr_folder *in, const char *name);
 
 /* ---- what lies there ------------------------------------------------------------------------- */
 

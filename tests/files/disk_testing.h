@@ -152,7 +152,7 @@ static inline struct test_name *test_disk_add(struct test_disk *d, int kind, con
 
 static inline int test_disk_create(void *user, const struct tsr_folder *in, const char *file)
 {
-    struct tsr_place place = tsr_place(in, file);
+    struct tsr_place_text place = tsr_place(in, file);
     const char *path = place.text;
     struct test_disk *d = user;
     pthread_mutex_lock(&d->mutex);
@@ -216,7 +216,7 @@ static inline int test_disk_close(void *user, int fd)
 
 static inline int test_disk_make_dir(void *user, const struct tsr_folder *in, const char *folder)
 {
-    struct tsr_place place = tsr_place(in, folder);
+    struct tsr_place_text place = tsr_place(in, folder);
     const char *path = place.text;
     struct test_disk *d = user;
     pthread_mutex_lock(&d->mutex);
@@ -263,7 +263,7 @@ static inline void test_disk_follow(struct test_disk *d, const char *from, const
 static inline int test_disk_rename(void *user, const struct tsr_folder *in, const char *old,
                                    const char *new)
 {
-    struct tsr_place places[] = {tsr_place(in, old), tsr_place(in, new)};
+    struct tsr_place_text places[] = {tsr_place(in, old), tsr_place(in, new)};
     const char *from = places[0].text, *to = places[1].text;
     struct test_disk *d = user;
     pthread_mutex_lock(&d->mutex);
@@ -279,7 +279,7 @@ static inline int test_disk_rename(void *user, const struct tsr_folder *in, cons
 
 static inline int test_disk_remove(void *user, const struct tsr_folder *in, const char *name)
 {
-    struct tsr_place place = tsr_place(in, name);
+    struct tsr_place_text place = tsr_place(in, name);
     const char *path = place.text;
     struct test_disk *d = user;
     pthread_mutex_lock(&d->mutex);

@@ -92,7 +92,7 @@ while read -r name path; do
     cp -L "$path" "$out.new/$name"
 done < <(
     needed "$out.new"/*
-    # loaded when the program runs (exec/kernels/matrix/blas.c)
+    # loaded when the program runs (exec/kernels/matrix/libraries.c)
     blas=$(configured TSR_OPENBLAS)
     if [ -n "$blas" ]; then
         echo "libopenblas.so.0 $blas"

@@ -7,7 +7,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "exec/kernels/matrix/blas.h"
+#include "exec/kernels/matrix/libraries.h"
 #include "exec/kernels/matrix/matmul.h"
 #include "tests/kernels/kernels_testing.h"
 

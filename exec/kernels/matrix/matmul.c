@@ -15,7 +15,7 @@
 
 #include "exec/kernels/call/kernel.h"
 #include "exec/kernels/call/table.h"
-#include "exec/kernels/matrix/blas.h"
+#include "exec/kernels/matrix/libraries.h"
 #include "exec/kernels/tensor/rows.h"
 
 static bool fits_blas(const struct tsr_gemm *g)

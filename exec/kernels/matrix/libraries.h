@@ -1,5 +1,5 @@
-/* blas.h: the libraries that multiply matrices on the host, loaded when the first device opens:
- * OpenBLAS, and oneDNN where the processor multiplies bf16 by itself.
+/* libraries.h: the libraries that multiply matrices on the host, loaded when the first device
+ * opens: OpenBLAS, and oneDNN where the processor multiplies bf16 by itself.
  *
  * Linked in, OpenBLAS would start a thread for every core in every process of the program, also in
  * one that multiplies nothing; where there are no addresses for them (ulimit -v) such a process
@@ -10,8 +10,8 @@
  * TESSERA_PRODUCTS says what may be used at most: plain (loops of our own), openblas, or onednn,
  * which is also what an unset variable means. What the machine lacks is left out.
  */
-#ifndef TSR_EXEC_BLAS_H
-#define TSR_EXEC_BLAS_H
+#ifndef TSR_EXEC_LIBRARIES_H
+#define TSR_EXEC_LIBRARIES_H
 
 #include <stdbool.h>
 #include <stdint.h>

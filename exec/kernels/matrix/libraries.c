@@ -1,5 +1,5 @@
-/* blas.c: finding OpenBLAS and oneDNN, once. */
-#include "exec/kernels/matrix/blas.h"
+/* libraries.c: finding OpenBLAS and oneDNN, once. */
+#include "exec/kernels/matrix/libraries.h"
 
 #include <dlfcn.h>
 #include <pthread.h>
