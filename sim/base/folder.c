@@ -28,8 +28,8 @@ struct tsr_place_text tsr_place(const struct tsr_folder *in, const char *name)
     struct tsr_place_text place;
     size_t n = in ? strlen(in->path) : 0;
     const char *slash = n && in->path[n - 1] != '/' ? "/" : "";
-    int n = snprintf(place.text, sizeof place.text, "%s%s%s", in ? in->path : "", slash, name);
-    if (n < 0 || (size_t)n >= sizeof place.text)
+    int length = snprintf(place.text, sizeof place.text, "%s%s%s", in ? in->path : "", slash, name);
+    if (length < 0 || (size_t)length >= sizeof place.text)
         memcpy(place.text + sizeof place.text - 4, "...", 4);
     return place;
 }

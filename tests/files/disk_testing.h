@@ -271,7 +271,7 @@ static inline int test_disk_rename(void *user, const struct tsr_folder *in, cons
     if (result == 0) {
         test_disk_follow(d, from, to);
         struct test_name *name = test_disk_add(d, TEST_RENAME, to);
-        snprintf(name->from, sizeof name->from, "%s", from);
+        assert_true(snprintf(name->from, sizeof name->from, "%s", from) < (int)sizeof name->from);
     }
     pthread_mutex_unlock(&d->mutex);
     return result;
