@@ -123,9 +123,11 @@ void tsr__routes_write(const char *path, uint32_t n_hosts, FILE *out)
     f.head.n_hops = f.n_hops;
     fwrite(&f.head, sizeof f.head, 1, out);
     if (!*f.head.error && n_hosts && n_hosts <= f.head.n_hosts) {
-        fwrite(f.links, sizeof *f.links, f.head.n_links, out);
+        if (f.head.n_links) /* one host has no links: there is no list */
+            fwrite(f.links, sizeof *f.links, f.head.n_links, out);
         fwrite(f.lengths, sizeof *f.lengths, (size_t)n_hosts * n_hosts, out);
-        fwrite(f.hops, sizeof *f.hops, f.n_hops, out);
+        if (f.n_hops)
+            fwrite(f.hops, sizeof *f.hops, f.n_hops, out);
     }
     fflush(out); /* the child ends right after: nothing is freed */
 }
