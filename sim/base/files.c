@@ -119,6 +119,7 @@ static tsr_status read_stream(int fd, const char *path, uint64_t most, char **da
 static tsr_status read_open(int fd, const char *path, uint64_t length, uint64_t most, char **data,
                             size_t *bytes)
 {
+    *data = NULL;
     if (length == UINT64_MAX)
         return read_stream(fd, path, most, data, bytes);
     if (length > most)
@@ -126,6 +127,20 @@ static tsr_status read_open(int fd, const char *path, uint64_t length, uint64_t 
     *bytes = (size_t)length;
     *data = malloc(*bytes + 1);
     return *data ? tsr_file_read_at(fd, path, 0, *data, *bytes) : tsr_no_memory(NULL);
+}
+
+tsr_status tsr_file_read_opened(int fd, const char *path, uint64_t length, uint64_t most,
+                                char **data, size_t *bytes)
+{
+    tsr_status status = read_open(fd, path, length, most, data, bytes);
+    (void)close(fd);
+    if (status == TSR_OK) {
+        (*data)[*bytes] = '\0';
+        return TSR_OK;
+    }
+    free(*data);
+    *data = NULL;
+    return status;
 }
 
 tsr_status tsr_file_read(const struct tsr_folder *in, const char *name, uint64_t most, char **data,
@@ -139,15 +154,7 @@ tsr_status tsr_file_read(const struct tsr_folder *in, const char *name, uint64_t
     if (fd < 0)
         return errno == EINVAL ? tsr_fail(TSR_ECONFIG, "%s: %s; allowed: a file", place.text, why)
                                : tsr_fail(TSR_EIO, "%s: open: %s", place.text, why);
-    tsr_status status = read_open(fd, place.text, length, most, data, bytes);
-    (void)close(fd);
-    if (status == TSR_OK) {
-        (*data)[*bytes] = '\0';
-        return TSR_OK;
-    }
-    free(*data);
-    *data = NULL;
-    return status;
+    return tsr_file_read_opened(fd, place.text, length, most, data, bytes);
 }
 
 tsr_status tsr_read_file(const char *path, size_t most, char **data, size_t *bytes)

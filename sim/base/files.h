@@ -27,6 +27,11 @@ FILE *tsr_file_stream(const struct tsr_folder *in, const char *name, const char 
 /* [offset, offset + bytes) of an open file; `path` is for the text. */
 tsr_status tsr_file_read_at(int fd, const char *path, uint64_t offset, void *out,
                             uint64_t bytes) TSR_MUST_USE;
+/* The rest of an open file of `length` bytes (UINT64_MAX: a stream) with a 0 behind it; the caller
+ * frees it. Closes it in any case. Errors: TSR_EIO, TSR_ENOMEM, TSR_ECONFIG for more than `most`.
+ */
+tsr_status tsr_file_read_opened(int fd, const char *path, uint64_t length, uint64_t most,
+                                char **data, size_t *bytes) TSR_MUST_USE;
 /* A whole file with a 0 behind it; the caller frees it. Errors: TSR_EIO, TSR_ENOMEM, TSR_ECONFIG
  * for one larger than `most`, or that is no regular file. */
 tsr_status tsr_file_read(const struct tsr_folder *in, const char *name, uint64_t most, char **data,

@@ -3,17 +3,18 @@
 
 #include <string.h>
 
-size_t tsr_text_character(const char *text, unsigned *code)
+size_t tsr_text_character(const char *text, size_t left, unsigned *code)
 {
     static const unsigned least[] = {0, 0, 0x80, 0x800, 0x10000};
     const unsigned char *at = (const unsigned char *)text;
-    size_t n = at[0] == 0         ? 0
-               : at[0] < 0x80     ? 1
+    size_t n = at[0] < 0x80       ? 1
                : at[0] >> 5 == 6  ? 2
                : at[0] >> 4 == 14 ? 3
                : at[0] >> 3 == 30 ? 4
                                   : 0;
     *code = n > 1 ? at[0] & (0x7fu >> n) : at[0];
+    if (n > left)
+        return 0;
     for (size_t i = 1; i < n; i++) {
         if (at[i] >> 6 != 2) /* also the 0 at the end */
             return 0;
@@ -32,7 +33,7 @@ static bool is_hidden(unsigned c)
 size_t tsr_text_next(const char **text, char out[TSR_TEXT_PIECE], bool *escaped)
 {
     unsigned code;
-    size_t n = tsr_text_character(*text, &code);
+    size_t n = tsr_text_character(*text, TSR_TEXT_LONGEST, &code);
     unsigned char byte = (unsigned char)**text;
     if (!byte)
         return 0;

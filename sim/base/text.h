@@ -46,8 +46,11 @@ size_t tsr_text_columns(const char *text);
 enum { TSR_TEXT_PIECE = 8 };
 size_t tsr_text_next(const char **text, char out[TSR_TEXT_PIECE], bool *escaped);
 
-/* Length of the well-formed UTF-8 character at `text`, which is stored in *code; 0: none begins
- * there, or the text ends. */
-size_t tsr_text_character(const char *text, unsigned *code);
+/* Length of the well-formed UTF-8 character at `text`, of `left` bytes at least 1, which is stored
+ * in *code; 0: none begins there. Overlong forms, surrogates and what lies beyond U+10FFFF are
+ * none; a 0 is a character of one byte. Of a text that ends with a 0, TSR_TEXT_LONGEST bytes are
+ * never too many. */
+enum { TSR_TEXT_LONGEST = 4 };
+size_t tsr_text_character(const char *text, size_t left, unsigned *code);
 
 #endif

@@ -7,32 +7,11 @@
 #include <string.h>
 
 #include "sim/base/files.h"
+#include "sim/base/text.h"
 
 /* ---- encoding -------------------------------------------------------------------------------- */
 
-/* Bytes of the UTF-8 sequence at `at`, of `left` bytes; 0: it is none. Overlong forms, surrogates
- * and what lies beyond U+10FFFF are none. */
-static size_t sequence(const unsigned char *at, size_t left, uint32_t *code)
-{
-    static const uint32_t smallest[] = {0, 0, 0x80, 0x800, 0x10000};
-    size_t n = at[0] < 0x80             ? 1
-               : (at[0] & 0xe0) == 0xc0 ? 2
-               : (at[0] & 0xf0) == 0xe0 ? 3
-               : (at[0] & 0xf8) == 0xf0 ? 4
-                                        : 0;
-    if (n == 0 || n > left)
-        return 0;
-    *code = n == 1 ? at[0] : at[0] & (0x7fu >> n);
-    for (size_t i = 1; i < n; i++) {
-        if ((at[i] & 0xc0) != 0x80)
-            return 0;
-        *code = *code << 6 | (at[i] & 0x3f);
-    }
-    bool fits = *code >= smallest[n] && *code <= 0x10ffff && (*code < 0xd800 || *code > 0xdfff);
-    return fits ? n : 0;
-}
-
-static bool is_control(uint32_t code)
+static bool is_control(unsigned code)
 {
     return (code < 0x20 && code != '\t' && code != '\n' && code != '\r') ||
            (code >= 0x7f && code < 0xa0);
@@ -52,8 +31,8 @@ bool tsr_text_find_flaw(const char *text, size_t n, struct tsr_text_flaw *flaw)
         return true;
     }
     for (size_t i = 0, step; i < n; i += step) {
-        uint32_t code = 0;
-        step = sequence(at + i, n - i, &code);
+        unsigned code = 0;
+        step = tsr_text_character(text + i, n - i, &code);
         flaw->line += step == 1 && code == '\n';
         if (step > 0 && !is_control(code))
             continue;
@@ -115,44 +94,16 @@ tsr_status tsr_text_check(const char *name, bool is_option, const char *text, si
     return tsr_fail(TSR_ECONFIG, "%s:%zu: %s", name, flaw.line, flaw.text);
 }
 
-/* Grows *text to hold the whole stream, or a little more than `most` bytes of it. */
-static tsr_status read_stream(FILE *file, const char *path, size_t most, char **text, size_t *n)
-{
-    size_t cap = 0, got = 1;
-    while (got > 0 && *n <= most) {
-        if (cap - *n < 4096) {
-            cap = cap ? 2 * cap : 16384;
-            char *grown = realloc(*text, cap + 1);
-            if (!grown)
-                return tsr_no_memory(path);
-            *text = grown;
-        }
-        got = fread(*text + *n, 1, cap - *n, file);
-        *n += got;
-    }
-    if (ferror(file))
-        return tsr_fail(TSR_ECONFIG, "%s: cannot be read: %s", path, strerror(errno));
-    if (*n > most)
-        return tsr_fail(TSR_ECONFIG, "%s: more than %zu bytes; allowed: up to that", path, most);
-    (*text)[*n] = 0;
-    return TSR_OK;
-}
-
 tsr_status tsr_text_read(const char *path, size_t most, char **text, size_t *n)
 {
     *text = NULL;
     *n = 0;
     const char *why;
-    FILE *file = tsr_file_stream(NULL, path, &why);
-    if (!file)
+    uint64_t length;
+    int fd = tsr_file_open(NULL, path, TSR_OPEN_READ, &length, &why);
+    if (fd < 0)
         return tsr_fail(TSR_ECONFIG, "%s: cannot be opened: %s", path, why);
-    tsr_status status = read_stream(file, path, most, text, n);
-    fclose(file);
-    if (status == TSR_OK)
-        return TSR_OK;
-    free(*text);
-    *text = NULL;
-    return status;
+    return tsr_file_read_opened(fd, path, length, most, text, n);
 }
 
 tsr_status tsr_text_load(const char *path, char **text, size_t *n)

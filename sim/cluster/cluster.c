@@ -94,6 +94,7 @@ static tsr_status read_node(const struct tsr__doc *doc, struct tsr_cluster *out)
                                         "nics.fitted",
                                         "nics.nics_per_gpu",
                                         "host.cpu",
+                                        "host.processor_cores",
                                         "host.source",
                                         "pcie_generation",
                                         "nvlink_domain_nodes",

@@ -63,7 +63,7 @@ static bool is_clean(const char *text)
     unsigned code;
     size_t n;
     for (; *text; text += n) {
-        n = tsr_text_character(text, &code);
+        n = tsr_text_character(text, TSR_TEXT_LONGEST, &code);
         if (n == 0 || code < 0x20 || (code >= 0x7f && code < 0xa0) ||
             (code >= 0x2028 && code <= 0x202e) || (code >= 0x2066 && code <= 0x2069))
             return false;

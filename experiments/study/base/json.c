@@ -14,7 +14,7 @@ static void put_escaped(FILE *out, const char *text)
         char piece[TSR_TEXT_PIECE];
         unsigned code;
         bool escaped;
-        (void)tsr_text_character(text, &code);
+        (void)tsr_text_character(text, TSR_TEXT_LONGEST, &code);
         if (*text == '\n') {
             fputc(*text++, out);
             continue;

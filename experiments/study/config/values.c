@@ -370,7 +370,7 @@ tsr_status tsr_yaml_quote(const char *text, char *out, size_t size)
     while (*text && used + TSR_TEXT_PIECE + 2 < size) {
         unsigned code;
         bool escaped;
-        (void)tsr_text_character(text, &code);
+        (void)tsr_text_character(text, TSR_TEXT_LONGEST, &code);
         if (*text == '"' || *text == '\\')
             out[used++] = '\\';
         size_t n = tsr_text_next(&text, out + used, &escaped);

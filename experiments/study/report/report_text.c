@@ -120,7 +120,7 @@ void tsr__put_json(FILE *out, const char *text)
     while (*text) {
         char piece[TSR_TEXT_PIECE];
         unsigned code;
-        bool escaped, good = tsr_text_character(text, &code) > 0;
+        bool escaped, good = tsr_text_character(text, TSR_TEXT_LONGEST, &code) > 0;
         size_t n = tsr_text_next(&text, piece, &escaped);
         if (escaped)
             fprintf(out, "\\u%04x", good ? code & 0xffff : 0xfffd);
