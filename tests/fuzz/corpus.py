@@ -115,6 +115,14 @@ def tokens(s):
 
 
 def wire(s):
+    hello = struct.pack('=6I', 0x56525354, 2, 2, 1, 2, 3) + b'n' * 32
+    for who in (0, 3):
+        speaks = bytes([14 << 4 | 1 << 2 | who]) + hello
+        s.put('door', bytes([who]) + speaks + bytes([2 << 2 | who, 3 << 2 | who]))
+        s.put('door', bytes([who]) + speaks + bytes([8 << 4 | 1 << 2 | who]) + b'p' * 32)
+    challenge = struct.pack('=2I', 0x56525354, 2) + b'n' * 32
+    for status in (0, 2):
+        s.put('welcome', challenge + struct.pack('=2I', 0x56525354, status) + b'c' * 32 + b'another job'.ljust(216, b'\0'))
     def frame(op, key, value):
         return struct.pack('=IBBHIIq', 0x56525354, op, 0, len(key), len(value), 0, 7) + key + value
     s.put('rendezvous', b'\x07' + frame(1, b'tcp/0', b'x' * 68) + frame(2, b'tcp/0', b'') + frame(6, b'', b''))
