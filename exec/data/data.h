@@ -35,7 +35,7 @@ struct tsr_data_config {
     bool sequential; /* the order of the files instead of a permutation */
 };
 
-/* One split of the data (training, evaluation). Opened files stay mapped. Nothing in it changes
+/* One split of the data (training, evaluation). Its files stay open. Nothing in it changes
  * after opening: several threads may read it at once. */
 struct tsr_data;
 

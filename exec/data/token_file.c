@@ -2,11 +2,11 @@
 #include "exec/data/token_file.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <unistd.h>
 
 #include "sim/base/disk.h"
@@ -25,35 +25,15 @@ static uint32_t read_u32(const uint8_t *p)
     return (uint32_t)p[0] | (uint32_t)p[1] << 8 | (uint32_t)p[2] << 16 | (uint32_t)p[3] << 24;
 }
 
-static uint32_t token_at(const struct tsr_token_file *file, uint64_t i)
+/* `size` is that of the file. */
+static tsr_status check_header(const char *path, uint64_t size, struct tsr_token_file *file)
 {
-    if (file->token_bytes == 2) {
-        const uint8_t *p = file->tokens + i * 2;
-        return (uint32_t)p[0] | (uint32_t)p[1] << 8;
-    }
-    return read_u32(file->tokens + i * 4);
-}
-
-/* The whole file, read-only. What is too short to have a header is refused before it is mapped. */
-static tsr_status map_file(const char *path, int fd, uint64_t bytes, struct tsr_token_file *out)
-{
-    if (bytes < TSR_TOKEN_HEADER_BYTES)
+    uint8_t header[12];
+    if (size < TSR_TOKEN_HEADER_BYTES)
         return tsr_fail(TSR_ECONFIG,
                         "%s: has %" PRIu64 " bytes; a file of tokens begins with %d of header",
-                        path, bytes, TSR_TOKEN_HEADER_BYTES);
-    if (bytes > SIZE_MAX)
-        return tsr_fail(TSR_ECONFIG, "%s: is too large to be mapped on this machine", path);
-    void *map = mmap(NULL, (size_t)bytes, PROT_READ, MAP_PRIVATE, fd, 0);
-    if (map == MAP_FAILED)
-        return tsr_fail(TSR_EIO, "%s: cannot be mapped: %s", path, strerror(errno));
-    out->map = map;
-    out->map_bytes = (size_t)bytes;
-    return TSR_OK;
-}
-
-static tsr_status check_header(const char *path, struct tsr_token_file *file)
-{
-    const uint8_t *header = file->map;
+                        path, size, TSR_TOKEN_HEADER_BYTES);
+    TSR_TRY(tsr_file_read_at(file->fd, path, 0, header, sizeof header));
     uint32_t magic = read_u32(header), version = read_u32(header + 4);
     int64_t n = (int32_t)read_u32(header + 8);
     size_t kind = 0;
@@ -73,16 +53,14 @@ static tsr_status check_header(const char *path, struct tsr_token_file *file)
         return tsr_fail(TSR_ECONFIG, "%s: token count is %" PRId64 "; allowed: 1 to 2147483647",
                         path, n);
     uint64_t bytes = TSR_TOKEN_HEADER_BYTES + (uint64_t)n * kinds[kind].token_bytes;
-    if (bytes != file->map_bytes)
-        return tsr_fail(TSR_ECONFIG,
-                        "%s: %s: token count %" PRId64 " makes %" PRIu64
-                        " bytes, but the file has %zu",
-                        path, file->map_bytes < bytes ? "is cut short" : "has bytes left over", n,
-                        bytes, file->map_bytes);
+    if (bytes != size)
+        return tsr_fail(
+            TSR_ECONFIG,
+            "%s: %s: token count %" PRId64 " makes %" PRIu64 " bytes, but the file has %" PRIu64,
+            path, size < bytes ? "is cut short" : "has bytes left over", n, bytes, size);
     file->kind = (enum tsr_token_kind)kind;
     file->token_bytes = kinds[kind].token_bytes;
     file->n_tokens = (uint64_t)n;
-    file->tokens = header + TSR_TOKEN_HEADER_BYTES;
     return TSR_OK;
 }
 
@@ -97,18 +75,19 @@ tsr_status tsr_token_file_open(const char *path, bool sequential, struct tsr_tok
                         path, why);
     if (fd < 0)
         return tsr_fail(TSR_EIO, "%s: cannot be read: %s", path, why);
-    tsr_status status =
-        bytes < UINT64_MAX
-            ? map_file(path, fd, bytes, out)
-            : tsr_fail(TSR_ECONFIG, "%s: is not a regular file; allowed: a file of tokens", path);
-    (void)close(fd); /* the mapping stays */
-    TSR_GOTO(failed, status);
-    TSR_GOTO(failed, check_header(path, out));
+    out->fd = fd;
+    tsr_status status;
     out->path = strdup(path);
-    if (!out->path)
-        TSR_GOTO(failed, tsr_no_memory(path));
+    if (!out->path) {
+        (void)close(fd);
+        return tsr_no_memory(path);
+    }
+    if (bytes == UINT64_MAX)
+        TSR_GOTO(failed, tsr_fail(TSR_ECONFIG,
+                                  "%s: is not a regular file; allowed: a file of tokens", path));
+    TSR_GOTO(failed, check_header(path, bytes, out));
     /* Reading ahead is a waste where the next window lies anywhere. */
-    (void)madvise(out->map, out->map_bytes, sequential ? MADV_SEQUENTIAL : MADV_RANDOM);
+    (void)posix_fadvise(fd, 0, 0, sequential ? POSIX_FADV_SEQUENTIAL : POSIX_FADV_RANDOM);
     return TSR_OK;
 failed:
     tsr_token_file_close(out);
@@ -117,24 +96,41 @@ failed:
 
 void tsr_token_file_close(struct tsr_token_file *file)
 {
-    if (file->map)
-        (void)munmap(file->map, file->map_bytes);
+    if (file->path)
+        (void)close(file->fd);
     free(file->path);
     *file = (struct tsr_token_file){0};
+}
+
+static tsr_status check_token(const struct tsr_token_file *file, uint64_t i, uint32_t token,
+                              uint64_t n_vocab)
+{
+    if (token < n_vocab)
+        return TSR_OK;
+    return tsr_fail(TSR_ECONFIG,
+                    "%s: token %" PRIu64 " is %" PRIu32 "; allowed: 0 to %" PRIu64
+                    " (vocabulary of %" PRIu64 ")",
+                    file->path, i, token, n_vocab ? n_vocab - 1 : 0, n_vocab);
 }
 
 tsr_status tsr_token_file_read(const struct tsr_token_file *file, uint64_t first, uint64_t n,
                                uint64_t n_vocab, int64_t *out)
 {
+    enum { AT_ONCE = 4096 };
     TSR_CHECK(first <= file->n_tokens && n <= file->n_tokens - first);
-    for (uint64_t i = 0; i < n; i++) {
-        uint32_t token = token_at(file, first + i);
-        if (token >= n_vocab)
-            return tsr_fail(TSR_ECONFIG,
-                            "%s: token %" PRIu64 " is %" PRIu32 "; allowed: 0 to %" PRIu64
-                            " (vocabulary of %" PRIu64 ")",
-                            file->path, first + i, token, n_vocab ? n_vocab - 1 : 0, n_vocab);
-        out[i] = token;
+    uint8_t bytes[AT_ONCE * 4];
+    unsigned width = file->token_bytes;
+    for (uint64_t done = 0, some; done < n; done += some) {
+        some = tsr_min_u64(n - done, AT_ONCE);
+        TSR_TRY(tsr_file_read_at(file->fd, file->path,
+                                 TSR_TOKEN_HEADER_BYTES + (first + done) * width, bytes,
+                                 some * width));
+        for (uint64_t i = 0; i < some; i++) {
+            const uint8_t *at = bytes + i * width;
+            uint32_t token = width == 2 ? (uint32_t)at[0] | (uint32_t)at[1] << 8 : read_u32(at);
+            TSR_TRY(check_token(file, first + done + i, token, n_vocab));
+            out[done + i] = token;
+        }
     }
     return TSR_OK;
 }

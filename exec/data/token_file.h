@@ -1,11 +1,12 @@
-/* token_file.h: files of tokens as llm.c writes them, read through a mapping and written
+/* token_file.h: files of tokens as llm.c writes them, read window by window and written
  * atomically.
  *
  * A file is 256 int32 (1024 bytes: magic, version, number of tokens, then zeros that nobody reads)
  * and the tokens, all little-endian: magic 20240520 version 1 has uint16 (GPT-2), magic 20240801
  * version 7 has uint32 (Llama-3). The number is an int32, so a file has at most 2^31 - 1 tokens.
  *
- * A mapped file must not be shortened while it is open: the process would get SIGBUS.
+ * A file is read, not mapped: one that is cut short while it is open is an error, where a mapping
+ * would end the process.
  */
 #ifndef TSR_EXEC_TOKEN_FILE_H
 #define TSR_EXEC_TOKEN_FILE_H
@@ -16,16 +17,14 @@ enum tsr_token_kind { TSR_TOKENS_GPT2, TSR_TOKENS_LLAMA3 };
 enum { TSR_TOKEN_HEADER_BYTES = 1024 };
 
 struct tsr_token_file {
-    char *path;
-    const uint8_t *tokens; /* [n_tokens] of token_bytes each */
-    uint64_t n_tokens;     /* at least 1 */
+    char *path;        /* NULL: none is open */
+    uint64_t n_tokens; /* at least 1 */
     enum tsr_token_kind kind;
     unsigned token_bytes; /* 2 or 4 */
-    void *map;
-    size_t map_bytes;
+    int fd;
 };
 
-/* Maps `path` and checks the header against the size of the file. `sequential`: what will be read
+/* Opens `path` and checks the header against the size of the file. `sequential`: what will be read
  * next follows what was read (advice to the system only).
  * Errors: TSR_EIO (cannot be read), TSR_ECONFIG (is no such file: the text says which field, what
  * it is, and what is allowed), TSR_ENOMEM; *out is zero then. */
@@ -34,7 +33,8 @@ tsr_status tsr_token_file_open(const char *path, bool sequential,
 void tsr_token_file_close(struct tsr_token_file *file); /* also of zeros */
 
 /* out[n] = tokens first ... first + n - 1, which must exist. Errors: TSR_ECONFIG when one is not
- * below n_vocab. May be called from several threads. */
+ * below n_vocab; TSR_EIO when the file has become shorter, or cannot be read. May be called from
+ * several threads. */
 tsr_status tsr_token_file_read(const struct tsr_token_file *file, uint64_t first, uint64_t n,
                                uint64_t n_vocab, int64_t *out) TSR_MUST_USE;
 

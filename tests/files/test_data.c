@@ -92,7 +92,7 @@ static void refused_header(const unsigned char *bytes, size_t n, const char *wha
     struct tsr_token_file file;
     assert_int_equal(tsr_token_file_open(path, false, &file), TSR_ECONFIG);
     test_error_names("bad.bin", what, value, NULL);
-    assert_null(file.map);
+    assert_null(file.path);
 }
 
 static void every_field_of_the_header_is_checked(void **state)
@@ -461,6 +461,22 @@ static void tokens_outside_the_vocabulary_are_named(void **state)
     tsr_data_close(data);
 }
 
+static void a_file_that_becomes_shorter_is_an_error(void **state)
+{
+    (void)state;
+    const char *files[1] = {test_path("shorter.bin")};
+    write_tokens(files[0], TSR_TOKENS_GPT2, 0, 40 * SEQ + 1);
+    struct tsr_data_config config = {files, 1, SEQ, 65536, 0, true};
+    struct tsr_data *data;
+    int64_t inputs[SEQ];
+    assert_int_equal(tsr_data_open(&config, &data), TSR_OK);
+    assert_int_equal(truncate(files[0], TSR_TOKEN_HEADER_BYTES + 4 * SEQ), 0);
+    assert_int_equal(tsr_data_sample(data, 1, inputs, NULL), TSR_OK);
+    assert_int_equal(tsr_data_sample(data, 2, inputs, NULL), TSR_EIO);
+    test_error_names("shorter.bin", "ends", NULL);
+    tsr_data_close(data);
+}
+
 static void refused(struct tsr_data_config config, const char *a, const char *b)
 {
     struct tsr_data *data;
@@ -527,6 +543,7 @@ int main(void)
                                        cmocka_unit_test(parts_are_those_of_the_source),
                                        cmocka_unit_test(threads_share_data),
                                        cmocka_unit_test(tokens_outside_the_vocabulary_are_named),
+                                       cmocka_unit_test(a_file_that_becomes_shorter_is_an_error),
                                        cmocka_unit_test(data_that_cannot_be_served_is_refused),
                                        cmocka_unit_test(hashes_tell_data_apart)};
     return cmocka_run_group_tests(tests, test_folder_make, test_folder_remove);

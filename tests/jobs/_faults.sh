@@ -8,6 +8,7 @@
 #   until_step DIR N          waits until the metrics of DIR have step N; false after a minute
 #   losses DIR                step, loss and norm of every step, one a line
 #   lines FILE N WORD...      FILE has exactly N lines, and each has every WORD
+#   split WORD... -- ARGUMENT...  the WORDs in `words`, the rest in `arguments`
 #   loads DIR [STEP]          DIR holds a checkpoint that a run goes on from
 # shellcheck source=tests/cli/_common.sh
 . "$TSR_SOURCE_DIR/tests/cli/_common.sh"
@@ -35,6 +36,15 @@ strategies:
 Y
 # Ports that two scripts at once are unlikely to share: each may count up from its first one.
 export TSR_PORT=$((10000 + $$ * 61 % 9973))
+
+split() {
+    words=()
+    while [ "$1" != -- ]; do
+        words+=("$1")
+        shift
+    done
+    arguments=("${@:2}")
+}
 
 run() {
     "$TESSERA" run "$job" --on host --strategy fsdp "$@" </dev/null

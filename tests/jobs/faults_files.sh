@@ -72,6 +72,18 @@ le 4 40 | put "$tmp/short.bin" 8
 truncate -s $((1024 + 2 * 40)) "$tmp/short.bin"
 fails 2 "$tmp/short.bin" "40 tokens" 65 -- "${fsdp[@]}" --set "data.train=$tmp/short.bin" --set seq=64
 
+# cut short while the job reads it
+for how in --ranks --nproc; do
+    rm -rf "$tmp/run"
+    cp "$tmp/good16.bin" "$hurt"
+    start $how 2 --set "data.train=$hurt" --set train.steps=1000000 --timeout 60 --out "$tmp/run"
+    until_step "$tmp/run" 3 && truncate -s 1100 "$hurt"
+    ended 1
+    lines "$err" 1 "$hurt: the file ends at byte" "; the last checkpoint is $tmp/run/checkpoints/step_0"
+    cp "$tmp/good16.bin" "$hurt"
+    works "${fsdp[@]}" --set "data.train=$hurt" --set train.steps=2 --resume "$tmp/run"
+done
+
 # ---- weights -----------------------------------------------------------------------------------
 
 works "${fsdp[@]}" --out "$tmp/whole" --set train.steps=10
@@ -83,15 +95,11 @@ header=$(od -An -t u8 -N 8 "$good" | tr -d ' ')
 
 # weights WORD... -- COMMAND...: COMMAND damages $hurt
 weights() {
-    local words=()
-    while [ "$1" != -- ]; do
-        words+=("$1")
-        shift
-    done
-    shift
+    local words arguments
+    split "$@"
     cp "$good" "$hurt"
-    "$@"
-    cmp -s "$good" "$hurt" && complain "not damaged: $*"
+    "${arguments[@]}"
+    cmp -s "$good" "$hurt" && complain "not damaged: ${arguments[*]}"
     fails 2 "$hurt" "${words[@]}" -- "${fsdp[@]}" --set "model.weights=$hurt"
 }
 cut() { head -c "$1" "$good" >"$hurt"; }

@@ -6,19 +6,14 @@
 # limited STATUS LIMIT WORD... -- ARGUMENT...: `tessera ARGUMENT...` under `ulimit LIMIT` ends with STATUS, and with one line
 # on stderr that has every WORD. What it writes goes through pipes: the limit of file sizes is not for them.
 limited() {
-    local want=$1 limit=$2 words=() got
-    shift 2
-    while [ "$1" != -- ]; do
-        words+=("$1")
-        shift
-    done
-    shift
+    local want=$1 limit=$2 words arguments got
+    split "${@:3}"
     checks=$((checks + 1))
     # shellcheck disable=SC2086
-    (ulimit $limit && timeout -k 5 60 "$TESSERA" "$@" 2>&1 >/dev/null </dev/null; echo "status $?") | cat >"$out"
+    (ulimit $limit && timeout -k 5 60 "$TESSERA" "${arguments[@]}" 2>&1 >/dev/null </dev/null; echo "status $?") | cat >"$out"
     got=$(sed -n 's/^status //p' "$out")
     sed '/^status /d' "$out" >"$err"
-    [ "$got" = "$want" ] || complain "ulimit $limit: $*: status $got, not $want: $(head -c 300 "$err")"
+    [ "$got" = "$want" ] || complain "ulimit $limit: ${arguments[*]}: status $got, not $want: $(head -c 300 "$err")"
     [ "$want" = 0 ] || lines "$err" 1 "${words[@]}"
 }
 fsdp=(run "$job" --on host --strategy fsdp)

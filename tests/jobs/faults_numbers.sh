@@ -7,17 +7,12 @@
 
 # dies STATUS RANKS WORD... -- ARGUMENT...: of RANKS processes, or of 1 process of two threads.
 dies() {
-    local status=$1 ranks=$2 words=()
-    shift 2
-    while [ "$1" != -- ]; do
-        words+=("$1")
-        shift
-    done
-    shift
+    local status=$1 ranks=$2 words arguments
+    split "${@:3}"
     checks=$((checks + 1))
-    run "$([ "$ranks" = 1 ] && echo --ranks || echo --nproc)" 2 --timeout 60 "$@" >"$out" 2>"$err"
+    run "$([ "$ranks" = 1 ] && echo --ranks || echo --nproc)" 2 --timeout 60 "${arguments[@]}" >"$out" 2>"$err"
     local got=$?
-    [ "$got" = "$status" ] || complain "exit status $got, not $status: $*"
+    [ "$got" = "$status" ] || complain "exit status $got, not $status: ${arguments[*]}"
     grep -v "tessera: going on behind" "$err" >"$tmp/told"
     lines "$tmp/told" 1 "${words[@]}" # of ranks that fail alike one speaks
 }

@@ -294,6 +294,16 @@ static tsr_status check_addresses(void)
                     (unsigned long long)limit.rlim_cur >> 10);
 }
 
+/* Every file of data stays open: as many as the system allows, not as the shell suggests. */
+static void raise_descriptors(void)
+{
+    struct rlimit limit;
+    if (getrlimit(RLIMIT_NOFILE, &limit) != 0)
+        return;
+    limit.rlim_cur = limit.rlim_max;
+    (void)setrlimit(RLIMIT_NOFILE, &limit);
+}
+
 /* Of each process of a job, and of the one that starts them: each knows all others, and rank 0
  * twice. */
 static tsr_status check_descriptors(uint64_t ranks)
@@ -302,15 +312,10 @@ static tsr_status check_descriptors(uint64_t ranks)
     uint64_t needed = 2 * ranks + 16;
     if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur >= needed)
         return TSR_OK;
-    if (limit.rlim_max >= needed) {
-        limit.rlim_cur = needed;
-        if (setrlimit(RLIMIT_NOFILE, &limit) == 0)
-            return TSR_OK;
-    }
     return tsr_fail(TSR_EBACKEND,
                     "found a limit of %llu open files (ulimit -n); allowed for %llu ranks: at "
                     "least %llu",
-                    (unsigned long long)limit.rlim_max, (unsigned long long)ranks,
+                    (unsigned long long)limit.rlim_cur, (unsigned long long)ranks,
                     (unsigned long long)needed);
 }
 
@@ -319,6 +324,7 @@ tsr_status tsr_run_train(const struct tsr_args *args, const struct tsr_gpu_ops *
     struct tsr_launch launch;
     TSR_TRY(check_options(args));
     TSR_TRY(check_addresses());
+    raise_descriptors();
     TSR_TRY(tsr_kernels_init()); /* also where ranks are started: a mistake is said once */
     if (args->nproc && gpus)     /* or each of them would say it */
         TSR_TRY(gpus->check(args, false));
