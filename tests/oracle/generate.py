@@ -89,6 +89,22 @@ def checkpointing(rng, root, shared):
     return [entry]
 
 
+def with_calls(sc, rng, root, counts, draw_checkpointing=checkpointing):
+    """Checkpointing, and calls of the API, as many as one of `counts`."""
+    wrap = sc["wrap"]
+    ac = draw_checkpointing(rng, root, '"ref"' in json.dumps(sc["model"]))
+    if ac:
+        sc["ac"] = ac
+    caller = random_calls.Caller(rng, random_wraps.wrapped(wrap, root), root, sc["mesh"], sc["train"],
+                                 any(w["api"] == "replicate" for w in wrap))
+    caller.smaller = any(type(w.get("reshard_after_forward")) is int for w in wrap)
+    for _ in range(rng.choice(counts)):
+        caller.one()
+    if caller.calls:
+        sc["calls"] = caller.calls
+    return sc
+
+
 def scenario(seed):
     rng = random.Random(seed)
     iters = rng.choices([1, 2, 3], [2, 6, 2])[0]
@@ -108,17 +124,7 @@ def scenario(seed):
     if all(w["api"] == "replicate" for w in wrap):
         mesh["dim_names"] = ["replicate"]
     sc = {"name": f"rnd-{seed}", "kind": "train", "mesh": mesh, "model": model, "wrap": wrap, "train": train}
-    ac = checkpointing(rng, root, '"ref"' in json.dumps(model))
-    if ac:
-        sc["ac"] = ac
-    caller = random_calls.Caller(rng, random_wraps.wrapped(wrap, root), root, mesh, train,
-                                 any(w["api"] == "replicate" for w in wrap))
-    caller.smaller = any(type(w.get("reshard_after_forward")) is int for w in wrap)
-    for _ in range(rng.choice([0, 0, 1, 1, 2, 2, 3, 4, 5, 7])):
-        caller.one()
-    if caller.calls:
-        sc["calls"] = caller.calls
-    return sc
+    return with_calls(sc, rng, root, [0, 0, 1, 1, 2, 2, 3, 4, 5, 7])
 
 
 if __name__ == "__main__":

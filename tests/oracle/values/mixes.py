@@ -14,7 +14,6 @@ import sys
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
 import generate  # noqa: E402
 import modules  # noqa: E402
-import random_calls  # noqa: E402
 import random_models  # noqa: E402
 import random_wraps  # noqa: E402
 
@@ -119,17 +118,7 @@ def scenario(seed):
     if all(w["api"] == "replicate" for w in wrap):
         mesh["dim_names"] = ["replicate"]
     sc = {"name": f"values-{seed}", "kind": "train", "mesh": mesh, "model": model, "wrap": wrap, "train": train}
-    ac = checkpointing(rng, root, '"ref"' in json.dumps(model))
-    if ac:
-        sc["ac"] = ac
-    caller = random_calls.Caller(rng, random_wraps.wrapped(wrap, root), root, mesh, train,
-                                 any(w["api"] == "replicate" for w in wrap))
-    caller.smaller = any(type(w.get("reshard_after_forward")) is int for w in wrap)
-    for _ in range(rng.choice([0, 0, 0, 1, 1, 2, 3, 5])):
-        caller.one()
-    if caller.calls:
-        sc["calls"] = caller.calls
-    return sc
+    return generate.with_calls(sc, rng, root, [0, 0, 0, 1, 1, 2, 3, 5], checkpointing)
 
 
 if __name__ == "__main__":
