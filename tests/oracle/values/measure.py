@@ -5,6 +5,7 @@ import torch
 RELATIVE = 2e-5
 TINY = 1e-9
 FACTOR = 4.0
+CHAOS = 0.02
 
 
 def tolerance(real):
@@ -62,8 +63,26 @@ def steps_at_random(real, name, spreads, train):
     return chance
 
 
-def outside(real, mine, spreads, train):
+def chaotic_from(real, spreads, train):
+    """The first step whose losses PyTorch itself does not know to CHAOS of them; None: it knows all."""
+    for i in range(1, train["iters"]):
+        loss = real[f"loss.{i}"]
+        if loss.numel() and widest(real, f"loss.{i}", spreads).max() > CHAOS * loss.abs().max():
+            return i
+    return None
+
+
+def is_before(name, step):
+    """Computed before that step's forward: losses and norms of earlier ones."""
+    kind, _, number = name.partition(".")
+    return kind in ("loss", "norm") and int(number) < step
+
+
+def outside(real, mine, spreads, train, rounding=0.0, before=None):
     """[(name, text)] of what differs by more than rounding and more than FACTOR times the spread.
+
+    rounding: so much of an element is one rounding in the precision of the scenario. before: only what is computed
+    before that step.
 
     Elements are compared by rank: the k-th largest difference with the k-th largest spread, because noise strikes
     elements at random. `train`: the scenario's.
@@ -71,10 +90,12 @@ def outside(real, mine, spreads, train):
     out = []
     step = 2.2 * train["optimizer"]["lr"] * train["iters"]
     for n, a in real.items():
-        if n not in mine or a.numel() == 0:
+        if n not in mine or a.numel() == 0 or (before is not None and not is_before(n, before)):
             continue
         b = mine[n]
         d = distance(a, b)
+        once = rounding * (2 if n.startswith("state1.") else 1)  # of a square: twice
+        d = torch.where(d <= once * torch.maximum(a.abs(), b.abs()), 0.0, d)
         d = torch.where(steps_at_random(real, n, spreads, train) & (d <= step), 0.0, d)
         d = d.sort(descending=True).values
         spread = widest(real, n, spreads).sort(descending=True).values
