@@ -39,9 +39,23 @@ limited 1 "-f 8" "${file[@]}" -- "${fsdp[@]}" --ranks 2 --out "$tmp/f1"
 limited 1 "-f 8" "${file[@]}" -- "${fsdp[@]}" --nproc 3 --out "$tmp/f2"
 limited 1 "-f 0" "${file[@]}" -- "${fsdp[@]}" --ranks 2 --out "$tmp/f3"
 
-# No more processes: for root there is no such limit.
-if [ "$(id -u)" != 0 ]; then
-    limited 1 "-u 1" -- "${fsdp[@]}" --nproc 2
+# No more processes and threads. For root there is no such limit: root asks as nobody, if nobody may read the program.
+as=()
+if [ "$(id -u)" = 0 ]; then
+    as=(setpriv --reuid 65534 --regid 65534 --clear-groups)
+    chmod a+rx "$tmp" && chmod a+r "$tmp"/*
+fi
+if [ ${#sizes[@]} -gt 0 ] && "${as[@]}" "$TESSERA" --version >"$out" 2>&1; then # sanitizers need a thread to end
+    for most in 1 3 6 9; do
+        for how in --ranks --nproc; do
+            checks=$((checks + 1))
+            # shellcheck disable=SC2016 # for that shell
+            "${as[@]}" bash -c 'ulimit -u "$1" && shift && exec "$@"' - $most "$TESSERA" "${fsdp[@]}" $how 2 >"$out" 2>"$err" </dev/null
+            got=$?
+            [ $got = 1 ] || complain "ulimit -u $most: $how: status $got, not 1: $(head -c 300 "$err")"
+            lines "$err" 1 tessera:
+        done
+    done
 fi
 
 # No home, no folder for temporary files
