@@ -197,7 +197,8 @@ static void pass_lines(struct job *job, struct child *child, bool is_end)
     tsr__wire_drop(&child->line, child->line.n);
 }
 
-/* Alike but for their numbers: ranks, their files, their addresses. */
+/* Alike but for their numbers (ranks, their files, their addresses) and for what one of them says
+ * of what is safe: who fails before the training begins knows of no checkpoint. */
 static bool same_kind(const char *a, const char *b)
 {
     for (; *a && *b; a++, b++) {
@@ -208,7 +209,7 @@ static bool same_kind(const char *a, const char *b)
             return false;
         }
     }
-    return *a == *b;
+    return *a == *b || (!*a && *b == ';') || (!*b && *a == ';');
 }
 
 /* Which rank a line is about: "tessera: rank 3 ..."; one that says so of itself is like any other.
@@ -253,6 +254,7 @@ static void tell_failures(struct job *job)
     for (uint32_t i = 0; i < job->n_failures; i++) {
         struct failure *f = &job->failures[i];
         char more[64] = "";
+        const char *line = f->line;
         unsigned others = 0;
         if (f->told)
             continue;
@@ -260,12 +262,14 @@ static void tell_failures(struct job *job)
             if (!job->failures[k].told && alike(f, &job->failures[k])) {
                 job->failures[k].told = true;
                 others++;
+                if (!strchr(line, ';')) /* it says no more than the others */
+                    line = job->failures[k].line;
             }
         }
         if (others)
             (void)snprintf(more, sizeof more, " (and so %u more rank%s)", others,
                            others == 1 ? "" : "s");
-        write_all(f->line, strlen(f->line));
+        write_all(line, strlen(line));
         write_all(more, strlen(more));
         write_all("\n", 1);
     }

@@ -225,6 +225,11 @@ static int rank_main(const char *what)
         return 9;
     }
     bool is_1 = launch.rank == 1;
+    if (strcmp(what, "alike") == 0) { /* each by itself; rank 1 knows of no checkpoint yet */
+        fprintf(stderr, "tessera: rank %u: no thread for stream %u%s\n", launch.rank,
+                7 - launch.rank, is_1 ? "" : "; no checkpoint was saved");
+        return 1;
+    }
     if (strcmp(what, "meet") == 0 || strcmp(what, "meet-and-die") == 0)
         return meet(&launch, strcmp(what, "meet") != 0);
     if (strcmp(what, "lines") == 0) {
@@ -272,20 +277,41 @@ static struct tsr_spawned spawn(const char *what, uint32_t n, double grace_s)
     return out;
 }
 
+/* The same; what it writes to stderr is in *file, from its beginning. */
+static struct tsr_spawned spawn_heard(const char *what, uint32_t n, double grace_s, FILE **file)
+{
+    *file = tmpfile();
+    assert_non_null(*file);
+    (void)fflush(stderr);
+    int saved = dup(2);
+    (void)dup2(fileno(*file), 2);
+    struct tsr_spawned out = spawn(what, n, grace_s);
+    (void)dup2(saved, 2);
+    (void)close(saved);
+    rewind(*file);
+    return out;
+}
+
+static void test_spawn__ranks_fail_alike__one_line_which_says_most(void **state)
+{
+    (void)state;
+    FILE *file;
+    char line[256], more[256];
+    struct tsr_spawned out = spawn_heard("alike", 3, 20, &file);
+    assert_int_equal(out.exit_status, 1);
+    assert_non_null(fgets(line, sizeof line, file));
+    assert_null(fgets(more, sizeof more, file));
+    assert_non_null(strstr(line, "no checkpoint was saved (and so 2 more ranks)\n"));
+    (void)fclose(file);
+}
+
 static void test_spawn__all_write__their_lines_stay_whole(void **state)
 {
     (void)state;
-    FILE *file = tmpfile();
-    assert_non_null(file);
-    (void)fflush(stderr);
-    int saved = dup(2);
-    (void)dup2(fileno(file), 2);
-    struct tsr_spawned out = spawn("lines", 3, 1);
-    (void)dup2(saved, 2);
-    (void)close(saved);
+    FILE *file;
+    struct tsr_spawned out = spawn_heard("lines", 3, 1, &file);
     assert_int_equal(out.exit_status, 0);
     assert_string_equal(out.text, "");
-    rewind(file);
     char line[256], want[256];
     int next[3] = {0}, ends = 0;
     while (fgets(line, sizeof line, file)) {
@@ -373,6 +399,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_read__half_set_or_contradictory__names_variable_and_value),
         cmocka_unit_test(test_first_host__lists_of_slurm__expanded),
         cmocka_unit_test(test_spawn__all_write__their_lines_stay_whole),
+        cmocka_unit_test(test_spawn__ranks_fail_alike__one_line_which_says_most),
         cmocka_unit_test(test_spawn__one_fails__its_status_and_the_others_end),
         cmocka_unit_test(test_spawn__ranks_of_a_world__meet_and_hear_of_a_loss),
         cmocka_unit_test(test_spawn__a_signal_comes__goes_on_to_all),
