@@ -307,8 +307,10 @@ void tsr__all_gather_issue(struct tsr_engine *e, struct tsr_group *g, bool async
     e->stream = copy_in_stream;
     struct tsr_storage *out = copy_in(e, g, &a);
     e->stream = current;
-    if (!out || !tsr__ok(e))
+    if (!out || !tsr__ok(e)) {
+        tsr__storage_release(e, &out);
         return;
+    }
     tsr__wait_stream(e, stream, copy_in_stream); /* W3 */
     trace_all_gather(e, g, &a, async_op, stream);
     if (g->custom_all_gather)

@@ -75,7 +75,7 @@ static void make_raw(struct tsr_engine *e, struct tsr_group *g, struct tsr_fsdp_
     struct tsr_gather_input in[4];
     int n = tsr__extension_inputs(p, in);
     for (int i = 0; i < n && tsr__ok(e); i++) {
-        tsr__storage_release(e, &p->raw[i]);
+        TSR_CHECK(!p->raw[i]); /* who reshards, or resets, has dropped it */
         p->raw[i] = tsr__storage_new(e, in[i].numel * g->shard_size * tsr_dtype_bytes(in[i].dtype),
                                      TSR_CAT_UNSHARDED_PARAM);
     }

@@ -156,7 +156,7 @@ struct tsr_state_ctx {
     struct tsr_state **states; /* with repetition: once per module of a list (R82) */
 };
 
-enum { TSR_MAX_REDUCE_INPUTS = 16 };
+enum { TSR_MAX_REDUCE_INPUTS = 16 }; /* that a user may ask for; groups of one state add theirs */
 
 /* Streams, and the buffers that collectives still use on them: shared by all states of a root, or
  * of several (share_comm_ctx).
@@ -175,8 +175,8 @@ struct tsr_comm_ctx {
     struct tsr_reduce_input { /* W9: oldest first; 2.11 keeps at most one */
         struct tsr_storage *input;
         uint32_t event;
-    } reduce_inputs[TSR_MAX_REDUCE_INPUTS];
-    size_t n_reduce_inputs;
+    } * reduce_inputs;
+    size_t n_reduce_inputs, cap_reduce_inputs;
     size_t n_order, cap_order;
     struct tsr_group **order;
     size_t n_retired, cap_retired; /* direct groups, oldest first (direct.c) */

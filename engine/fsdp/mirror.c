@@ -62,7 +62,7 @@ struct tsr_storage *tsr__mirror(struct tsr_engine *e, struct tsr_group *g)
         make_mirror(e, g);
     if (g->mirror && !g->mirror_is_fresh && tsr__ok(e))
         cast_shards(e, g);
-    g->mirror_is_fresh = true;
+    g->mirror_is_fresh = tsr__ok(e);
     return g->mirror;
 }
 

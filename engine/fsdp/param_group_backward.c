@@ -272,6 +272,19 @@ void tsr__group_finalize(struct tsr_engine *e, struct tsr_group *g)
     g->n_order = 0;
 }
 
+/* Room that a gather has made without becoming unsharded parameters. What is retired is read still:
+ * it goes later. */
+static void drop_room(struct tsr_engine *e, struct tsr_group *g)
+{
+    if (g->sharded == TSR_UNSHARDED || g->retire_event)
+        return;
+    for (size_t i = 0; i < g->n_params; i++) {
+        tsr__drop_raw(e, g->params[i]);
+        if (g->params[i]->unsharded && !tsr__is_aliased(g))
+            tsr__storage_unback(e, g->params[i]->unsharded->storage);
+    }
+}
+
 void tsr__group_reset(struct tsr_engine *e, struct tsr_group *g)
 {
     wait_for_post_backward(e, g);
@@ -279,10 +292,9 @@ void tsr__group_reset(struct tsr_engine *e, struct tsr_group *g)
         if (!g->result.local)
             tsr__wait_event(e, e->stream, g->result.event);
         tsr__storage_release(e, &g->result.output);
-        if (g->result.direct)
-            tsr__direct_discard(e, g);
         g->result = (struct tsr_all_gather_result){0};
     }
+    drop_room(e, g);
     for (size_t i = 0; i < g->n_params; i++) {
         struct tsr_fsdp_param *p = g->params[i];
         tsr__storage_release(e, &p->grad);

@@ -294,9 +294,10 @@ static void custom_reduce_scatter(struct tsr_engine *e, struct tsr_group *g,
 static void keep_reduce_input(struct tsr_engine *e, struct tsr_comm_ctx *comm,
                               struct tsr_storage *input, uint32_t event)
 {
-    if (comm->n_reduce_inputs == TSR_MAX_REDUCE_INPUTS)
-        tsr__drop_reduce_inputs(e, comm, TSR_MAX_REDUCE_INPUTS - 1);
-    comm->reduce_inputs[comm->n_reduce_inputs++] = (struct tsr_reduce_input){input, event};
+    const struct tsr_reduce_input kept = {input, event};
+    if (!TSR__ARENA_PUSH(e, comm->reduce_inputs, comm->n_reduce_inputs, comm->cap_reduce_inputs,
+                         kept))
+        tsr__storage_release(e, &input);
 }
 
 static void reduce_scatter(struct tsr_engine *e, struct tsr_group *g, struct tsr__reduction *r)
@@ -327,6 +328,7 @@ static void reduce_scatter(struct tsr_engine *e, struct tsr_group *g, struct tsr
     e->stream = current;
     if (!in_place)
         keep_reduce_input(e, g->comm, r->input, tsr__record_event(e, stream));
+    r->input = NULL;
 }
 
 static void add_into(struct tsr_engine *e, struct tsr_storage *into, struct tsr_storage *from,
@@ -485,6 +487,8 @@ void tsr__reduce_grads(struct tsr_engine *e, struct tsr_group *g, struct tsr_red
     e->stream = current;
     for (size_t i = 0; i < n; i++)
         tsr_release(e, items[i].grad);
+    if (r.input != r.output) /* of a reduction that failed */
+        tsr__storage_release(e, &r.input);
     tsr__storage_release(e, &r.partial);
     tsr__storage_release(e, &r.output);
     tsr__storage_release(e, &r.result);

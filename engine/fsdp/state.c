@@ -356,6 +356,8 @@ static void finish_backward(struct tsr_engine *e, struct tsr_state *root, bool b
     bool last = ctx->is_last_backward;
     for (size_t i = 0; i < ctx->n_states && tsr__ok(e); i++)
         finish_state(e, ctx->states[backwards ? ctx->n_states - 1 - i : i], last);
+    if (!tsr__ok(e)) /* no wait is emitted; the reset's are */
+        return;
     if (!last)
         return;
     root->comm->n_order = 0;

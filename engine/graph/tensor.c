@@ -83,9 +83,8 @@ void tsr_release(struct tsr_engine *e, struct tsr_tensor *t)
     if (!t || --t->refs > 0)
         return;
     TSR_CHECK(t->refs == 0);
+    TSR_CHECK(!t->grad); /* leaves have gradients, and stay */
     tsr__storage_release(e, &t->storage);
-    if (t->grad)
-        tsr_release(e, t->grad);
     struct tsr_node *fn = t->grad_fn, *accumulator = t->accumulator;
     t->next_free = e->autograd.free_tensors;
     e->autograd.free_tensors = t;

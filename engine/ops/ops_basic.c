@@ -452,7 +452,8 @@ static void hold(struct tsr_engine *e, struct sorting *s, uint64_t bytes)
 
 static void passing(struct tsr_engine *e, uint64_t bytes)
 {
-    tsr_release(e, tsr__workspace(e, bytes));
+    struct tsr_tensor *scratch = tsr__workspace(e, bytes);
+    tsr_release(e, scratch);
 }
 
 static void drop_last(struct tsr_engine *e, struct sorting *s)

@@ -95,6 +95,10 @@ static struct tsr_tensor *make_labels(struct tsr_engine *e, uint32_t m)
  * for `input_event`, which by then has long come. */
 void tsr__make_inputs(struct tsr_engine *e, uint32_t n_micro)
 {
+    for (uint32_t m = 0; m < TSR_MAX_MICRO; m++) { /* of a step that failed */
+        drop(e, &e->step->inputs[m]);
+        drop(e, &e->step->labels[m]);
+    }
     for (uint32_t m = 0; m < n_micro && tsr__ok(e); m++) {
         e->step->inputs[m] = make_input(e, m);
         e->step->labels[m] = make_labels(e, m);
@@ -262,7 +266,7 @@ tsr_status tsr_step_forward(struct tsr_engine *e, uint32_t micro, struct tsr_mod
         read_loss(e);
     drop(e, &e->step->losses[micro]);
     e->step->losses[micro] = loss;
-    if (no_grad)
+    if (no_grad || !tsr__ok(e)) /* nothing goes back from it */
         drop(e, &e->step->losses[micro]);
     return e->status;
 }

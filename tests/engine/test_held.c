@@ -1,5 +1,6 @@
 /* test_held.c: parameters that were gathered, or cast, are held no longer than they are said to be
- * (engine/fsdp/OPTIONS.md for direct_gather): a release that is left out shows as bytes.
+ * (engine/fsdp/OPTIONS.md for direct_gather), and nothing is held behind its use: a release that is
+ * left out shows as bytes.
  */
 #include "tests/rules/rules_order.h"
 
@@ -115,10 +116,51 @@ static void hooks(void **state)
     }
 }
 
+/* A forward without gradients leaves no loss, and nothing that a backward would read. */
+static void no_grad_forward(void **state)
+{
+    (void)state;
+    struct rig r;
+    rig_ready(&r, (struct rig_setup){.shards = 2}, NULL, NULL);
+    rig_begin(&r);
+    rig_ok(tsr_step_forward(r.e, 0, NULL, true));
+    assert_int_equal(rig_level(&r, r.now.n_instrs, TSR_CAT_ACTIVATION), 0);
+    rig_close(&r);
+}
+
+/* A recomputation stops at the last save of a norm that is the last of its list: what the norm has
+ * made by then goes. */
+static void stopped_list(void **state)
+{
+    (void)state;
+    const struct tsr_tree_node in_block[] = {rig_leaf("up", TSR_TREE_LINEAR, 8, 8),
+                                             rig_leaf("norm", TSR_TREE_RMSNORM, 8, 0)};
+    const struct tsr_tree_node top[] = {
+        rig_leaf("in", TSR_TREE_LINEAR, 8, 8),
+        {.name = "block", .type = TSR_TREE_SEQ, .n_children = 2, .children = in_block},
+        rig_leaf("out", TSR_TREE_LINEAR, 8, 8)};
+    const struct tsr_tree_config config = {
+        .root = {.name = "", .type = TSR_TREE_SEQ, .n_children = 3, .children = top},
+        .in_dim = 8,
+        .loss_mse = true};
+    struct rig r;
+    rig_engine(&r, (struct rig_setup){.shards = 2});
+    rig_ok(tsr_model_tree(r.e, &config));
+    struct tsr_module *list[] = {rig_module(&r, "block.up"), rig_module(&r, "block.norm")};
+    rig_ok(tsr_fully_shard(r.e, list, 2, NULL));
+    rig_shard(&r, "", NULL);
+    rig_ok(tsr_checkpoint(r.e, rig_module(&r, "block"), false, true));
+    rig_start(&r);
+    rig_step(&r);
+    assert_int_equal(rig_level(&r, r.now.n_instrs, TSR_CAT_ACTIVATION), 0);
+    no_more_after_a_step(&r);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(direct_gather),
-                                       cmocka_unit_test(reshard_to_two),
-                                       cmocka_unit_test(mixed_ddp), cmocka_unit_test(hooks)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(direct_gather),   cmocka_unit_test(reshard_to_two),
+        cmocka_unit_test(mixed_ddp),       cmocka_unit_test(hooks),
+        cmocka_unit_test(no_grad_forward), cmocka_unit_test(stopped_list)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -259,6 +259,32 @@ static void sharded_save_copies_ahead(void **state)
     assert_true(held >= 10000000);
     assert_true(held <= 2 * 10000000 + 4 * (4 << 20));
     assert_true(held < all);
+    assert_true(host_of(&r).end.held <= 2 * 10000000 + 4 * (4 << 20)); /* blocks serve again */
+    rig_close(&r);
+}
+
+/* Saves one behind the other, with a step between them: each has the blocks of the one before. */
+static void asynchronous_saves_pin_once(void **state)
+{
+    (void)state;
+    struct rig r;
+    start(&r, (struct rig_setup){0}, NULL);
+    rig_step(&r);
+    uint64_t before = host_of(&r).end.pinned;
+    rig_ok(tsr_save_run(r.e, TSR_SAVE_SHARDED_ASYNC));
+    rig_step(&r);
+    uint64_t copies = host_of(&r).end.pinned - before, held = host_of(&r).end.held;
+    assert_int_equal(copies, 3 * (3 * (8 + 128 + 16 + 128) + 128 + 8 + 128));
+    for (int i = 0; i < 2; i++) {
+        rig_forget(&r);
+        rig_ok(tsr_save_run(r.e, TSR_SAVE_SHARDED_ASYNC));
+        assert_int_equal(count_kind(&r, TSR_PIN), 0);
+        rig_step(&r);
+        assert_int_equal(host_of(&r).end.pinned, before + copies);
+        assert_int_equal(host_of(&r).end.held, held);
+    }
+    rig_ok(tsr_save_end(r.e));
+    assert_int_equal(host_of(&r).end.pinned, before);
     rig_close(&r);
 }
 
@@ -361,6 +387,7 @@ int main(void)
         cmocka_unit_test(eval_keeps_nothing),
         cmocka_unit_test(sharded_save_pins_once),
         cmocka_unit_test(sharded_save_copies_ahead),
+        cmocka_unit_test(asynchronous_saves_pin_once),
         cmocka_unit_test(full_save_fills_rank_0s_host),
         cmocka_unit_test(full_save_on_the_device_holds_all),
         cmocka_unit_test(save_reshards),

@@ -4,7 +4,7 @@ else a test.
 
   plant.py BUILD [--only FILE] [--jobs N] [--tries N] [--no-check]
 BUILD: a build folder with -DTESSERA_PLANT=ON; tests that are there are asked (TESTS). Output: file, function, call,
-who notices (NOBODY; NEVER: nothing reaches it), tabs between them. --only: a file with lines that begin so.
+who notices (NOBODY; NEVER: nothing reaches it), tabs between them. --only: a file with lines of sites.tsv; folders and files are not compared.
 """
 import argparse
 import concurrent.futures
@@ -112,8 +112,8 @@ def main():
     found |= tests(build)
     if a.only:
         with open(a.only, encoding="utf-8") as file:
-            names = {tuple(line.rstrip("\n").split("\t")[:3]) for line in file}
-        wanted = [s for s in wanted if (s[1], s[3], s[4]) in names]
+            names = {tuple(line.rstrip("\n").split("\t")[1:3]) for line in file}
+        wanted = [s for s in wanted if (s[3], s[4]) in names]
     with concurrent.futures.ThreadPoolExecutor(a.jobs) as pool:
         by_site = reached(build, found, pool)
         who = pool.map(lambda s: notice(build, found, by_site, s, a.tries), wanted)

@@ -237,6 +237,37 @@ static void more_reduce_inputs(void **state)
     }
 }
 
+/* Groups of one state each add an input: only the last of them waits for what is over the cap. */
+static void inputs_of_many_groups(void **state)
+{
+    (void)state;
+    enum { LAYERS = 8, GROUPS = 2 * LAYERS + 3, CAP = 2 * LAYERS };
+    static const struct tsr_param_mesh meshes[] = {
+        {"**.up.*", NULL, 2, 1, 1, 0}, {"out.*", NULL, 2, 1, 1, 0}, {"emb.*", NULL, 2, 2, 1, 0}};
+    static const struct tsr_wrap_options o = {.n_param_meshes = 3, .param_meshes = meshes};
+    struct rig_setup s = four;
+    struct rig r;
+    s.layers = LAYERS;
+    rig_open(&r, s);
+    rig_wrap(&r, &o, &o);
+    rig_ok(tsr_set_reduce_scatter_max_input_buffers(r.e, rig_module(&r, ""), CAP, true));
+    rig_start(&r);
+    rig_step(&r);
+    size_t n = 0, most = 0;
+    for (size_t i = 0; i < r.now.n_instrs; i++) {
+        const struct tsr_instr *instr = rig_at(&r, i);
+        if (instr->category == TSR_CAT_REDUCE_SCATTER && instr->kind == TSR_ALLOC)
+            most = ++n > most ? n : most;
+        n -= instr->category == TSR_CAT_REDUCE_SCATTER && instr->kind == TSR_FREE;
+    }
+    assert_int_equal(RIG_COUNT(&r, .kind = TSR_REDUCE_SCATTER), GROUPS);
+    assert_int_equal(n, 0);
+    assert_int_equal(most, CAP + 2); /* of the root's three groups two did not wait */
+    rig_step(&r);
+    rig_no_race(&r);
+    rig_close(&r);
+}
+
 /* R175: zeros of parameters that were not used; the buffer has its full size. */
 static void unused_parameters_enter(void **state)
 {
@@ -440,6 +471,7 @@ int main(void)
         cmocka_unit_test(inputs_of_every_listed_module),
         cmocka_unit_test(second_group_prefetches),
         cmocka_unit_test(more_reduce_inputs),
+        cmocka_unit_test(inputs_of_many_groups),
         cmocka_unit_test(unused_parameters_enter),
         cmocka_unit_test(hooks_block_the_copy),
         cmocka_unit_test(hooked_output_is_kept),
