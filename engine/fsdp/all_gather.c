@@ -201,8 +201,11 @@ static void gather_directly(struct tsr_engine *e, struct tsr_group *g, const str
                                                   : NULL;
     e->stream = current;
     tsr__direct_prepare(e, g, stream);
-    if (!tsr__ok(e))
+    if (!tsr__ok(e)) {
+        if (casts)
+            tsr__storage_release(e, &flat);
         return;
+    }
     tsr__wait_stream(e, stream, copy_in_stream); /* W3 */
     trace_all_gather(e, g, a, false, stream);
     direct_operands(e, g, a, flat);

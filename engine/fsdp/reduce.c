@@ -456,13 +456,21 @@ static void run_hook(struct tsr_engine *e, struct tsr_group *g, struct tsr__redu
     tsr_release(e, buffer);
 }
 
+static void drop_grads(struct tsr_engine *e, const struct tsr_reduce_item *items, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        tsr_release(e, items[i].grad);
+}
+
 void tsr__reduce_grads(struct tsr_engine *e, struct tsr_group *g, struct tsr_reduce_item *items,
                        size_t n)
 {
     struct tsr__reduction r = {.items = items, .n = n};
     uint16_t current = e->stream;
-    if (!tsr__ok(e) || !plan_reduction(e, g, &r))
+    if (!tsr__ok(e) || !plan_reduction(e, g, &r)) {
+        drop_grads(e, items, n);
         return;
+    }
     for (size_t i = 0; i < n; i++)
         tsr__tp_reduce_partial(e, items[i].p->param, items[i].grad);
     if (tsr__keep_gradients(e, g, items, n))
@@ -485,8 +493,7 @@ void tsr__reduce_grads(struct tsr_engine *e, struct tsr_group *g, struct tsr_red
             keep_hooked(e, g, &r, host_waits);
     }
     e->stream = current;
-    for (size_t i = 0; i < n; i++)
-        tsr_release(e, items[i].grad);
+    drop_grads(e, items, n);
     if (r.input != r.output) /* of a reduction that failed */
         tsr__storage_release(e, &r.input);
     tsr__storage_release(e, &r.partial);

@@ -458,7 +458,8 @@ static void passing(struct tsr_engine *e, uint64_t bytes)
 
 static void drop_last(struct tsr_engine *e, struct sorting *s)
 {
-    tsr_release(e, s->held[--s->n]);
+    s->n--;
+    tsr_release(e, s->held[s->n]);
 }
 
 /* Ids and positions, sorted. */

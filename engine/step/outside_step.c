@@ -314,7 +314,8 @@ tsr_status tsr_eval_run(struct tsr_engine *e)
     TSR_TRY(tsr__section_begin(e, TSR_PHASE_EVAL));
     tsr__make_inputs(e, 1);
     e->grad_enabled = false;
-    tsr_release(e, tsr__forward_loss(e, NULL, 0));
+    struct tsr_tensor *loss = tsr__forward_loss(e, NULL, 0);
+    tsr_release(e, loss);
     tsr__deliver_reports(e);
     e->grad_enabled = true;
     e->ops->head_labels = NULL;
