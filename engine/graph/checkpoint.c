@@ -193,6 +193,8 @@ void tsr__region_recompute(struct tsr_engine *e, struct tsr_region *r)
     struct tsr_tensor *out =
         r->outside ? tsr__call_hooks(e, r->module, in) : tsr__call_body(e, r->module, in);
     e->stopped = false;
+    tsr_release(e, r->module->aux_output); /* of a body: nobody took it */
+    r->module->aux_output = NULL;
     tsr_release(e, out);
     tsr_release(e, in);
     e->autograd.recompute_depth--;
