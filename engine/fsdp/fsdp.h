@@ -144,10 +144,12 @@ struct tsr_group {
 
 /* Shared by all states of a root.
  *
- * Invariant: iter_root is set from the root's pre-forward to its post-forward only;
- * callback_queued from the first pre-backward of a backward to its end. */
+ * Invariant: iter_root is set from the root's pre-forward to its post-forward only, or until
+ * further notice where a list that was recomputed in part never came to that (Q18); callback_queued
+ * from the first pre-backward of a backward to its end. */
 struct tsr_state_ctx {
     struct tsr_state *iter_root;
+    bool root_is_stuck; /* iter_root was set when the optimizer stepped */
     bool callback_queued, is_last_backward;
     uint32_t post_optim_event;              /* 0: none */
     bool event_is_stale;                    /* the optimizer has stepped since */
@@ -181,6 +183,8 @@ struct tsr_comm_ctx {
     struct tsr_group **order;
     size_t n_retired, cap_retired; /* direct groups, oldest first (direct.c) */
     struct tsr_group **retired;
+    uint32_t stray_event; /* the newest event when a prefetched gather was dropped unused: copy-in
+                             work waits for none that is newer (Q19); 0: there is no such gather */
 };
 
 /* One call of fully_shard, replicate or fsdp1: what its modules share.
@@ -287,7 +291,9 @@ void tsr__alias_unsharded(struct tsr_engine *e, struct tsr_group *g);
 bool tsr__keep_gradients(struct tsr_engine *e, struct tsr_group *g, struct tsr_reduce_item *items,
                          size_t n);
 /* state.c. The optimizer writes parameters from here on. */
-void tsr__events_are_stale(struct tsr_engine *e);
+void tsr__optimizer_stepped(struct tsr_engine *e);
+/* The streams of gathers have been made to wait for `event` of the compute stream. */
+void tsr__gathers_follow(struct tsr_comm_ctx *comm, uint32_t event);
 /* The shards get other values than a kernel that writes the mirror, too, gives them. */
 void tsr__mirrors_are_stale(struct tsr_engine *e);
 /* reduce.c. True if reductions of the group only add. */

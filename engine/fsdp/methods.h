@@ -144,7 +144,13 @@ tsr_status tsr_set_allocate_from_process_group(struct tsr_engine *engine, struct
 tsr_status tsr_set_post_optim_event(struct tsr_engine *engine,
                                     struct tsr_module *module) TSR_MUST_USE;
 /* Orders that PyTorch lacks, and a program as well as it does what PyTorch does. */
-enum tsr_race { TSR_RACE_STALE_EVENT, TSR_RACE_HOOKED_OUTPUT, TSR_N_RACES };
+enum tsr_race {
+    TSR_RACE_STALE_EVENT,
+    TSR_RACE_HOOKED_OUTPUT,
+    TSR_RACE_STRAY_GATHER,
+    TSR_RACE_STUCK_ROOT,
+    TSR_N_RACES
+};
 /* One line, the rule and why, if what was emitted so far has the race; else NULL. */
 const char *tsr_inherited_race(const struct tsr_engine *engine, enum tsr_race race);
 /* The n wrapped modules of the list share the streams of its first one (R198). TSR_EVALUE if one of

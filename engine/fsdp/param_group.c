@@ -210,6 +210,7 @@ void tsr__group_unshard(struct tsr_engine *e, struct tsr_group *g, bool async_op
     if (g->reshard_event) { /* W2 */
         tsr__wait_event(e, comm->copy_in, g->reshard_event);
         tsr__wait_event(e, comm->all_gather, g->reshard_event);
+        tsr__gathers_follow(comm, g->reshard_event);
         g->reshard_event = 0;
     }
     if (g->shard_size == 1) {
@@ -227,6 +228,7 @@ void tsr__group_unshard(struct tsr_engine *e, struct tsr_group *g, bool async_op
     }
     bool apart = comm->has_streams && !async_op &&
                  (g->training == TSR_FORWARD || g->training == TSR_PRE_BACKWARD);
+    e->fsdp->raced[TSR_RACE_STRAY_GATHER] |= apart && comm->stray_event;
     tsr__all_gather_issue(e, g, async_op, apart ? comm->copy_in : e->stream,
                           apart ? comm->all_gather : e->stream);
     g->result.from_slices = g->sharded == TSR_SHARDED_POST_FORWARD;
@@ -287,6 +289,7 @@ void tsr__group_wait_for_unshard(struct tsr_engine *e, struct tsr_group *g)
         trace_wait(e, g, comm->deferred.group->name, defers);
         tsr__wait_event(e, comm->copy_in, comm->deferred.event); /* W6 */
         tsr__wait_event(e, comm->all_gather, comm->deferred.event);
+        tsr__gathers_follow(comm, comm->deferred.event);
         previous = comm->deferred.output; /* alive until this function returns (R255) */
         comm->deferred.output = NULL;
         if (!late)
@@ -305,6 +308,7 @@ void tsr__group_wait_for_unshard(struct tsr_engine *e, struct tsr_group *g)
         if (comm->has_streams && !g->result.direct) { /* W7 */
             tsr__wait_event(e, comm->copy_in, event);
             tsr__wait_event(e, comm->all_gather, event);
+            tsr__gathers_follow(comm, event);
         }
         tsr__storage_release(e, &g->result.output);
     }

@@ -263,6 +263,9 @@ void tsr__group_finalize(struct tsr_engine *e, struct tsr_group *g)
         /* Its copies read what the optimizer writes on the host (Q17). */
         if (g->offload != TSR_OFFLOAD_NONE && !g->result.local)
             tsr__host_wait_event(e, g->result.event);
+        if (g->comm->has_streams && g->result.output && !g->result.async &&
+            g->offload == TSR_OFFLOAD_NONE)
+            g->comm->stray_event = e->emit.next_event;
         tsr__storage_release(e, &g->result.output);
         if (g->result.direct)
             tsr__direct_discard(e, g);

@@ -65,10 +65,19 @@ static void leave_hook(struct tsr_engine *e)
 
 /* ---- races that PyTorch has ------------------------------------------------------------------ */
 
-void tsr__events_are_stale(struct tsr_engine *e)
+void tsr__optimizer_stepped(struct tsr_engine *e)
 {
-    for (size_t i = 0; i < e->fsdp->n_states; i++)
-        e->fsdp->states[i]->ctx->event_is_stale = true;
+    for (size_t i = 0; i < e->fsdp->n_states; i++) {
+        struct tsr_state_ctx *ctx = e->fsdp->states[i]->ctx;
+        ctx->event_is_stale = true;
+        ctx->root_is_stuck = ctx->iter_root != NULL;
+    }
+}
+
+void tsr__gathers_follow(struct tsr_comm_ctx *comm, uint32_t event)
+{
+    if (event > comm->stray_event)
+        comm->stray_event = 0;
 }
 
 static bool gathers(const struct tsr_state_ctx *ctx)
@@ -90,7 +99,16 @@ const char *tsr_inherited_race(const struct tsr_engine *e, enum tsr_race race)
         [TSR_RACE_HOOKED_OUTPUT] =
             "Q3: with set_all_reduce_hook on one dimension nobody keeps the output of the "
             "reduce-scatter until the hook's stream has read it: the next one may be given its "
-            "memory. PyTorch 2.11 has this race, too; 2.15 keeps the output"};
+            "memory. PyTorch 2.11 has this race, too; 2.15 keeps the output",
+        [TSR_RACE_STRAY_GATHER] =
+            "Q19: a group that backward had prefetched and did not use was dropped, and the next "
+            "backward gathers without a forward before it: nothing makes the copy-in stream wait "
+            "for that all-gather, whose memory it may be given. PyTorch has this race, too; run "
+            "each backward behind its forward, or set_is_last_backward for the last one only",
+        [TSR_RACE_STUCK_ROOT] =
+            "Q18: of modules that were wrapped as a list only some were recomputed in backward: "
+            "their forward never ends, so the next one's gathers do not wait for the optimizer's "
+            "step. PyTorch 2.11 has this race, too; checkpoint all modules of the list or none"};
     return e->fsdp->raced[race] ? texts[race] : NULL;
 }
 
@@ -99,19 +117,25 @@ static void root_pre_forward(struct tsr_engine *e, struct tsr_state *s)
 {
     if (!s->lazy_done)
         tsr__lazy_init(e, s);
-    if (!tsr__ok(e) || s->ctx->iter_root)
+    if (!tsr__ok(e))
         return;
+    if (s->ctx->iter_root) {
+        e->fsdp->raced[TSR_RACE_STUCK_ROOT] |= s->ctx->root_is_stuck && gathers(s->ctx);
+        return;
+    }
     s->ctx->iter_root = s;
     trace_hook(e, "root_pre_forward", s, NULL, false);
     struct tsr_comm_ctx *comm = s->comm;
     if (s->ctx->post_optim_event) {
         tsr__wait_event(e, comm->copy_in, s->ctx->post_optim_event); /* W1 */
         tsr__wait_event(e, comm->all_gather, s->ctx->post_optim_event);
+        tsr__gathers_follow(comm, s->ctx->post_optim_event);
         s->ctx->post_optim_event = 0;
         e->fsdp->raced[TSR_RACE_STALE_EVENT] |= s->ctx->event_is_stale && gathers(s->ctx);
     } else {
         tsr__wait_stream(e, comm->copy_in, e->stream);
         tsr__wait_stream(e, comm->all_gather, e->stream);
+        tsr__gathers_follow(comm, UINT32_MAX);
     }
 }
 
@@ -269,6 +293,7 @@ static void root_post_forward(struct tsr_engine *e, struct tsr_state *s, struct 
     if (comm->deferred.output) { /* W8 */
         tsr__wait_event(e, comm->copy_in, comm->deferred.event);
         tsr__wait_event(e, comm->all_gather, comm->deferred.event);
+        tsr__gathers_follow(comm, comm->deferred.event);
         tsr__storage_release(e, &comm->deferred.output);
         comm->deferred.group = NULL;
     }
@@ -360,6 +385,8 @@ static void finish_backward(struct tsr_engine *e, struct tsr_state *root, bool b
         return;
     if (!last)
         return;
+    if (e->config.version >= TSR_TORCH_2_15)
+        ctx->iter_root = NULL; /* of a list that was recomputed in part (Q18) */
     root->comm->n_order = 0;
     tsr__drop_reduce_inputs(e, root->comm, 0); /* W14 */
 }

@@ -314,7 +314,7 @@ tsr_status tsr_step_optimizer(struct tsr_engine *e)
     tsr__set_phase(e, TSR_PHASE_OPTIMIZER, 0);
     tsr__optimizer_step(e);
     if (e->step->config.optimizer != TSR_OPT_NONE)
-        tsr__events_are_stale(e);
+        tsr__optimizer_stepped(e);
     e->step->optimizer_ran = true;
     return e->status;
 }

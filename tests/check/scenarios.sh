@@ -77,24 +77,42 @@ with_call() { # WHEN FUNCTION MODULE
     call="{\"at\": {\"when\": \"$1\"}, \"fn\": \"$2\", \"module\": \"$3\", \"args\": {}}"
     sed "1s/{/{\"calls\": [$call],/" "$base" >"$tmp/scenarios/call.json"
 }
-races() { # WORD...: what both must say
-    "$TESSERA" check "$tmp/scenarios/call.json" >"$out" 2>"$err"
-    [ $? = 4 ] || complain "check: exit status is not 4"
-    has "$err" "tessera: note: mp-bf16-none-w2: " "$@"
-    [ "$(grep -c note "$err")" = 1 ] || complain "check: not one note"
-    works trace "$tmp/scenarios/call.json" --executor host -o "$tmp/r.json"
-    has "$err" "tessera: note: mp-bf16-none-w2: " "$@"
-    [ "$(wc -l <"$err")" = 1 ] || complain "trace: not one line on stderr"
+races() { # FILE NAME WORD...: what both must say
+    scenario=$1 name=$2
+    shift 2
+    "$TESSERA" check "$scenario" >"$out" 2>"$err"
+    [ $? = 4 ] || complain "$name: check: exit status is not 4"
+    has "$err" "tessera: note: $name: " "$@"
+    [ "$(grep -c note "$err")" = 1 ] || complain "$name: check: not one note"
+    works trace "$scenario" --executor host -o "$tmp/r.json"
+    has "$err" "tessera: note: $name: " "$@"
+    [ "$(wc -l <"$err")" = 1 ] || complain "$name: trace: not one line on stderr"
+}
+races_of_call() {
+    races "$tmp/scenarios/call.json" mp-bf16-none-w2 "$@"
 }
 with_call before_backward set_post_optim_event ""
-races R85 set_post_optim_event "before the optimizer's step"
+races_of_call R85 set_post_optim_event "before the optimizer's step"
 with_call after_wrap set_all_reduce_hook layers.1
-races Q3 set_all_reduce_hook "2.15 keeps the output"
+races_of_call Q3 set_all_reduce_hook "2.15 keeps the output"
 with_call after_step set_post_optim_event ""
 works check "$tmp/scenarios/call.json"
 has "$out" "nothing found"
 works trace "$tmp/scenarios/call.json" --executor host -o "$tmp/r.json"
 [ -s "$err" ] && complain "a note on an event after the step"
+races "$golden-found/scenarios/m-race-stray.json" m-race-stray Q19 set_is_last_backward
+races "$golden-found/scenarios/m-race-list.json" m-race-list Q18 "optimizer's step"
+sed 's/"F0", "F1", "B1", "B0"/"F0", "B0", "F1", "B1"/' "$golden-found/scenarios/m-race-stray.json" >"$tmp/scenarios/stray.json"
+works check "$tmp/scenarios/stray.json"
+has "$out" "nothing found"
+sed 's/^{/{"calls": [{"at": {"when": "before_backward", "micro": 1}, "fn": "set_is_last_backward", "module": "", "args": {"value": false}}, {"at": {"when": "before_backward", "micro": 0}, "fn": "set_is_last_backward", "module": "", "args": {"value": true}}],/' \
+    "$golden-found/scenarios/m-race-stray.json" >"$tmp/scenarios/stray.json"
+works check "$tmp/scenarios/stray.json"
+has "$out" "nothing found"
+
+# Attention weights, the second output of a forward, of a body that is computed again.
+works check "$golden-found/scenarios/m-weights-inside.json"
+has "$out" "nothing found"
 
 # Mistakes of the user come first.
 fails 2 batch allowed -- check "$tmp/e.yaml" --set batch=0

@@ -336,6 +336,30 @@ static void hooked_output_is_kept(void **state)
     }
 }
 
+/* Q18: of a list one module was recomputed alone, and its forward never ends: 2.11's next forward
+ * does not wait for the optimizer. */
+static void partly_recomputed_list(void **state)
+{
+    (void)state;
+    for (int new = 0; new < 2; new ++) {
+        struct rig r;
+        rig_open(&r, new ? four : old);
+        struct tsr_module *list[] = {rig_module(&r, "layers.0.up"), rig_module(&r, "layers.1.up")};
+        const struct tsr_wrap_options o = {.reshard = TSR_RESHARD_TRUE};
+        rig_ok(tsr_fully_shard(r.e, list, 2, &o));
+        rig_shard(&r, "layers.0", NULL);
+        rig_ok(tsr_checkpoint(r.e, rig_module(&r, "layers.1"), true, true));
+        rig_start(&r);
+        rig_step(&r);
+        assert_null(tsr_inherited_race(r.e, TSR_RACE_STUCK_ROOT));
+        rig_step(&r);
+        assert_int_equal(tsr_inherited_race(r.e, TSR_RACE_STUCK_ROOT) == NULL, new);
+        assert_int_equal(rig_race(&r) < 0, new);
+        assert_int_equal(rig_count(&r, "root_pre_forward g=layers.0"), new);
+        rig_close(&r);
+    }
+}
+
 /* R200: reduce-scatter on a communicator of its own, one for all groups of the same ranks. */
 static void separate_communicator(void **state)
 {
@@ -475,6 +499,7 @@ int main(void)
         cmocka_unit_test(unused_parameters_enter),
         cmocka_unit_test(hooks_block_the_copy),
         cmocka_unit_test(hooked_output_is_kept),
+        cmocka_unit_test(partly_recomputed_list),
         cmocka_unit_test(separate_communicator),
         cmocka_unit_test(reset_after_an_error),
         cmocka_unit_test(reset_drops_what_micro_batches_keep),

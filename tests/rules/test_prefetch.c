@@ -288,6 +288,40 @@ static void wrong_prefetch(void **state)
     rig_close(&r);
 }
 
+/* Q19: a backward without a forward before it gathers into memory that a dropped gather may still
+ * write. What is kept, gathers on the compute stream and the host's wait have no such race. */
+static void gather_after_a_stray_one(void **state)
+{
+    (void)state;
+    static const char *const skipped[] = {"layers.0"};
+    enum { PLAIN, NOT_LAST, ASYNC, OFFLOADED, FORWARD_BETWEEN, N };
+    for (int how = 0; how < N; how++) {
+        struct tsr_wrap_options o = yes;
+        struct rig r;
+        o.offload = how == OFFLOADED ? TSR_OFFLOAD_CPU_PINNED : TSR_OFFLOAD_NONE;
+        rig_ready(&r, (struct rig_setup){.shards = 2, .micro = 2, .floats = true}, &o, NULL);
+        rig_step(&r);
+        set_list(&r, false, "layers.1", skipped, 1);
+        if (how == ASYNC)
+            rig_ok(tsr_set_unshard_async_op(r.e, rig_module(&r, ""), true));
+        rig_begin(&r);
+        rig_ok(tsr_step_forward(r.e, 0, rig_module(&r, "layers.1"), false));
+        if (how != FORWARD_BETWEEN)
+            rig_ok(tsr_step_forward(r.e, 1, rig_module(&r, "layers.1"), false));
+        rig_ok(tsr_set_is_last_backward(r.e, rig_module(&r, "layers.1"), how != NOT_LAST));
+        rig_backward(&r, 0);
+        if (how == FORWARD_BETWEEN)
+            rig_ok(tsr_step_forward(r.e, 1, rig_module(&r, "layers.1"), false));
+        assert_null(tsr_inherited_race(r.e, TSR_RACE_STRAY_GATHER));
+        rig_ok(tsr_set_is_last_backward(r.e, rig_module(&r, "layers.1"), true));
+        rig_backward(&r, 1);
+        rig_end(&r);
+        bool races = tsr_inherited_race(r.e, TSR_RACE_STRAY_GATHER) != NULL;
+        assert_int_equal(races, how == PLAIN);
+        rig_close(&r);
+    }
+}
+
 /* R135: lists of modules that are wrapped only. */
 static void lists_want_wrapped_modules(void **state)
 {
@@ -397,6 +431,7 @@ int main(void)
         cmocka_unit_test(backward_counts),
         cmocka_unit_test(backward_lists),
         cmocka_unit_test(wrong_prefetch),
+        cmocka_unit_test(gather_after_a_stray_one),
         cmocka_unit_test(lists_want_wrapped_modules),
         cmocka_unit_test(prefetch_of_another_root),
         cmocka_unit_test(no_unshard_in_backward),

@@ -14,20 +14,7 @@ def divided_twice(sc):
         risky or bool(calls(sc, "set_force_sum_reduction_for_comms")))
 
 
-def stale_event(sc):
-    """The next gathers wait for an event that was recorded before the optimizer's step: a race on streams, which a CPU
-    without streams does not have (R85)."""
-    return any(c["at"]["when"] != "after_step" for c in calls(sc, "set_post_optim_event"))
-
-
-def dropped_output(sc):
-    """Q3: nobody keeps what a hook's stream still reads."""
-    one = len(sc["mesh"]["shape"]) == 1
-    return one and any(w["api"] == "fully_shard" for w in sc["wrap"]) and bool(calls(sc, "set_all_reduce_hook"))
-
-
-NAMES = [("Q1: PyTorch divides twice", divided_twice), ("race: set_post_optim_event before the step", stale_event),
-         ("race: set_all_reduce_hook on one dimension", dropped_output)]
+NAMES = [("Q1: PyTorch divides twice", divided_twice)]
 
 
 def name(sc):

@@ -59,6 +59,9 @@ void tsr_trace_fini(struct tsr_trace_run *run);
 /* A line on standard error for each race of PyTorch's own that one of the engines has (NULL: none
  * there); `name`: what was run. Nothing fails. */
 void tsr_trace_note_races(const char *name, struct tsr_engine *const *engines, size_t n);
+/* Whether a run of the scenario (kinds train and ddp) has such a race: rank 0 decides everything,
+ * and nothing is computed. What cannot be run has none. */
+bool tsr_trace_has_race(const struct tsr_scenario *scenario);
 /* The keys of kinds train and ddp. */
 void tsr_trace_add_run(json_t *result, const struct tsr_trace_run *run);
 
@@ -74,10 +77,11 @@ tsr_status tsr_trace_bucket(const struct tsr_scenario *s, json_t *result) TSR_MU
 /* ---- ranks that compute ---------------------------------------------------------------------- */
 
 /* All ranks as threads, on the host or, with `gpus`, on one GPU, from the scenario's parameters and
- * data. Adds what rank 0 decided, and `loss`, `loss_per_rank`, `grad_norm` and `tensors.final` (a
- * file beside `out`; after the parameters the optimizer's states, `state0.NAME`, `state1.NAME`);
- * numbers that are none are "nan", "inf" and "-inf". `path` is the scenario's file: its tensors lie
- * beside its folder. */
+ * data. Where the program has a race of PyTorch's own the host computes in the order of issue, as
+ * PyTorch does on a CPU, which has no streams. Adds what rank 0 decided, and `loss`,
+ * `loss_per_rank`, `grad_norm` and `tensors.final` (a file beside `out`; after the parameters the
+ * optimizer's states, `state0.NAME`, `state1.NAME`); numbers that are none are "nan", "inf" and
+ * "-inf". `path` is the scenario's file: its tensors lie beside its folder. */
 tsr_status tsr_trace_on_host(const struct tsr_scenario *scenario, const char *path, const char *out,
                              const struct tsr_gpu_ops *gpus, json_t *result) TSR_MUST_USE;
 

@@ -178,6 +178,18 @@ void tsr_trace_note_races(const char *name, struct tsr_engine *const *engines, s
     }
 }
 
+bool tsr_trace_has_race(const struct tsr_scenario *scenario)
+{
+    struct tsr_executor executor = {.ops = &forget_ops};
+    struct tsr_trace_run run = {.scenario = scenario, .executor = &executor};
+    bool any = false;
+    if (tsr_trace_create(&run, 0) == TSR_OK && tsr_trace_train(&run) == TSR_OK)
+        for (int race = 0; race < TSR_N_RACES; race++)
+            any |= tsr_inherited_race(run.e, (enum tsr_race)race) != NULL;
+    tsr_trace_fini(&run);
+    return any;
+}
+
 /* ---- events of the driver -------------------------------------------------------------------- */
 
 static void mark(struct tsr_trace_run *t, json_t *event)

@@ -23,6 +23,7 @@ enum { N_WHOLE = sizeof wholes / sizeof *wholes };
 struct job {
     const struct tsr_scenario *scenario;
     struct tsr_gpus *gpus; /* NULL: the host computes */
+    bool serial;           /* in the order of issue */
     struct tsr_trace_tensors tensors;
     uint32_t world, iters, micros;
     double *losses;          /* [iters][micros][world] */
@@ -219,7 +220,8 @@ static tsr_status make_executor(struct rank *r, const struct tsr_source *source)
 {
     struct tsr_device *device;
     const struct tsr_gpu_rank gpu = {.rank = r->rank, .world = r->world, .source = source};
-    const struct tsr_host_rank_config host = {.world = r->world, .source = source, .poison = true};
+    const struct tsr_host_rank_config host = {
+        .world = r->world, .source = source, .serial = r->job->serial, .poison = true};
     if (r->job->gpus)
         return r->job->gpus->ops->rank(r->job->gpus, &gpu, &r->executor, &device);
     return tsr_host_rank_create(&host, &r->executor);
@@ -439,6 +441,8 @@ tsr_status tsr_trace_on_host(const struct tsr_scenario *scenario, const char *pa
         goto done;
     if (gpus)
         TSR_GOTO(done, gpus->share(job.world, &job.gpus));
+    else
+        job.serial = tsr_trace_has_race(scenario);
     TSR_GOTO(done, run_ranks(&job, out, result));
 
 done:
