@@ -76,6 +76,39 @@ with wrap 'wrap: [{module: x}]'
 fails 2 wrap.yaml:1 module modules -- compare "$tmp/wrap.yaml"
 with pattern 'wrap: [{modules: ["nothing.*"]}]'
 fails 2 pattern.yaml:1 "nothing.*" "matches no module" -- compare "$tmp/pattern.yaml"
+
+# Every key that takes patterns, with one that names nothing: KEY, a line of the tree, keys of the
+# experiment, what is found, the nearest name. A pattern with * may lack its modules beside others of
+# its entry: such a list is for several models.
+cat >"$tmp/dead.tree" <<'Y'
+tokens: 10
+modules:
+  - {name: emb, type: embedding, num: 10, dim: 4}
+  - {name: blocks, type: list, children: [{name: "0", type: linear, in: 4, out: 4}, {name: "1", type: linear, in: 4, out: 4}]}
+  - {name: out, type: linear, in: 4, out: 10}
+Y
+pattern_in() { # TREE EXPERIMENT
+    (cat "$tmp/dead.tree" && printf '%s\n' "$1") >"$tmp/dead_tree.yaml"
+    printf 'model: {tree: dead_tree.yaml%b\ncluster: dgx-h100-1\nworld: 8\nseq: 4\n' "$2" >"$tmp/dead.yaml"
+}
+while IFS='|' read -r key tree keys found near; do
+    pattern_in "$tree" "$keys"
+    if [ "$found" ]; then
+        fails 2 "dead" ".yaml:" "$key: found $found, which matches no" "$near" allowed -- check "$tmp/dead.yaml"
+    else
+        works check "$tmp/dead.yaml"
+    fi
+done <<'TABLE'
+frozen|frozen: ["embb.**"]|}|embb.**|nearest: emb.weight
+frozen|frozen: ["emb.**", "block.0.weight"]|}|block.0.weight|nearest: blocks.0.weight
+frozen|frozen: ["emb.**", "blocks.*.weight"]|, blocks: "blocks.*"}||
+param_dtypes|param_dtypes: [["out.**", bf16], [outt, bf16]]|}|outt|nearest: out.bias
+param_dtypes|param_dtypes: [["blocks.**", bf16]]|, blocks: "blocks.*"}||
+model.blocks||, blocks: "layers.*"}|layers.*|like
+wrap.modules||}\nwrap: [{modules: ["layers.*"]}, {modules: [""]}]|layers.*|nearest: blocks.0
+wrap.modules||}\nwrap: [{modules: [embb, "blocks.*"]}, {modules: [""]}]|embb|nearest: emb
+wrap.modules||}\nwrap: [{modules: ["layers.*", "blocks.*"]}, {modules: [""]}]||
+TABLE
 with empty 'sweeps: {batch: []}'
 fails 2 empty.yaml:1 sweeps.batch "allowed: a list" -- compare "$tmp/empty.yaml"
 

@@ -7,13 +7,21 @@
 
 #include "engine/layout/tensor_parallel.h"
 #include "experiments/study/config/settings.h"
+#include "experiments/study/job/patterns.h"
 
 /* ---- the model --------------------------------------------------------------------------- */
 
-static tsr_status add_extras(const struct tsr_tree_extras *x, struct tsr_engine *engine)
+static tsr_status add_extras(const struct tsr_model *m, struct tsr_engine *engine)
 {
+    const struct tsr_tree_extras *x = &m->extras;
     for (size_t i = 0; i < x->n_ties; i++)
         TSR_TRY(tsr_param_tie(engine, x->ties[i][0], x->ties[i][1]));
+    if (x->n_frozen)
+        TSR_TRY(tsr_check_patterns(engine, tsr_node_get(m->doc.root, "frozen"), TSR_PATTERN_PARAMS,
+                                   TSR_PATTERN_EACH, "frozen", m->name));
+    if (x->n_dtypes)
+        TSR_TRY(tsr_check_patterns(engine, tsr_node_get(m->doc.root, "param_dtypes"),
+                                   TSR_PATTERN_PARAMS, TSR_PATTERN_EACH, "param_dtypes", m->name));
     for (size_t i = 0; i < x->n_frozen; i++)
         TSR_TRY(tsr_param_freeze(engine, x->frozen[i]));
     for (size_t i = 0; i < x->n_dtypes; i++)
@@ -42,7 +50,7 @@ static tsr_status build_model(const struct tsr_job *job, struct tsr_engine *engi
     }
     if (job->settings->master != TSR_F32)
         TSR_TRY(tsr_param_set_dtype(engine, "**", (tsr_dtype)job->settings->master));
-    return add_extras(&m->extras, engine);
+    return add_extras(m, engine);
 }
 
 /* ---- the step ---------------------------------------------------------------------------- */

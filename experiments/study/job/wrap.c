@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "experiments/study/job/build.h"
+#include "experiments/study/job/patterns.h"
 
 /* The wrapped calls without the root: what prefetch lists are made of. */
 struct calls {
@@ -183,15 +184,11 @@ done:
 static tsr_status wrap_entry(struct wrapper *w, const struct tsr_wrap_entry *entry)
 {
     struct tsr_modules modules = {0};
+    TSR_TRY(tsr_check_patterns(w->engine, tsr_node_get(entry->at, "modules"), TSR_PATTERN_MODULES,
+                               TSR_PATTERN_SHARED, "wrap.modules", w->job->model.name));
     TSR_TRY(tsr_match_modules(w->engine, entry->modules, entry->n_modules, &modules));
     tsr_status status = TSR_OK;
-    if (modules.n == 0)
-        status =
-            tsr_node_error(entry->at,
-                           "wrap.modules: found %s, which matches no module of %s; allowed: "
-                           "patterns of module names, \"\" is the root",
-                           *entry->modules[0] ? entry->modules[0] : "\"\"", w->job->model.name);
-    else if (entry->group)
+    if (entry->group)
         status = wrap(w, modules.items, modules.n, entry);
     for (size_t i = 0; status == TSR_OK && !entry->group && i < modules.n; i++)
         status = wrap(w, &modules.items[i], 1, entry);
