@@ -5,7 +5,7 @@
  *   check_memory.c  spans of memory and who accessed them last; ids to indices
  *   check_buffer.c  buffers: allocation, use, free
  *   check_leaks.c   buffers that stay
- *   check_kernels.c  operands that a kernel needs and has not
+ *   check_kernels.c  operands that a kernel needs and has not, or not as large
  *   check_ranks.c   the collectives of one rank, and of all: mismatches, deadlocks
  *   check_text.c    findings in words, and which instructions they may still name
  */
@@ -109,11 +109,14 @@ struct tsr__freed {
 };
 enum { TSR__N_FREED = 1024 };
 
-/* A kernel without an operand that it needs. */
+/* A kernel without an operand that it needs, or with one that has another size: unit is what `has`
+ * and `wanted` count then, else NULL. */
 struct tsr__refused {
     uint32_t note;
     int slot;
     uint64_t key, times;
+    const char *unit;
+    uint64_t has, wanted;
 };
 enum { TSR__N_REFUSED = 32 };
 

@@ -154,7 +154,7 @@ static void tree(struct draw *d)
         say(m->model, "tie: [[head.weight, embed.weight]]\n");
     if (d->frozen)
         say(m->model, "frozen: [\"%s\"]\n",
-            ONE_OF(d, "*.up.weight", "layers.0.mlp.down.weight", "*.bias"));
+            ONE_OF(d, "**.up.weight", "layers.0.mlp.down.weight", "norm.weight"));
     say(m->model,
         "modules:\n  - {name: embed, type: embedding, num: %u, dim: %u}\n"
         "  - name: layers\n    type: list\n    children:\n",
