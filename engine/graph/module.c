@@ -399,12 +399,12 @@ static bool list_params(void *user, struct tsr_module *m)
     struct param_list *list = user;
     for (size_t i = 0; i < m->n_params; i++) {
         struct tsr_param *p = m->params[i].param;
-        bool known = false;
         if (p->whole)
             p = p->whole;
-        for (size_t k = 0; k < list->n; k++)
-            known |= list->params[k] == p;
-        if (!known && !TSR__ARENA_PUSH(list->e, list->params, list->n, list->cap, p))
+        if (p->visited == list->e->tree.walk_stamp)
+            continue;
+        p->visited = list->e->tree.walk_stamp;
+        if (!TSR__ARENA_PUSH(list->e, list->params, list->n, list->cap, p))
             return false;
     }
     return true;
