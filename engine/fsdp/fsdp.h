@@ -183,8 +183,9 @@ struct tsr_comm_ctx {
     struct tsr_group **order;
     size_t n_retired, cap_retired; /* direct groups, oldest first (direct.c) */
     struct tsr_group **retired;
-    uint32_t stray_event; /* the newest event when a prefetched gather was dropped unused: copy-in
-                             work waits for none that is newer (Q19); 0: there is no such gather */
+    uint32_t stray_event;   /* the newest event when a prefetched gather was dropped unused: copy-in
+                               work waits for none that is newer (Q19); 0: there is no such gather */
+    uint32_t stepped_event; /* the same of the optimizer's last step (Q20) */
 };
 
 /* One call of fully_shard, replicate or fsdp1: what its modules share.

@@ -149,6 +149,7 @@ enum tsr_race {
     TSR_RACE_HOOKED_OUTPUT,
     TSR_RACE_STRAY_GATHER,
     TSR_RACE_STUCK_ROOT,
+    TSR_RACE_OTHER_ROOT,
     TSR_N_RACES
 };
 /* One line, the rule and why, if what was emitted so far has the race; else NULL. */

@@ -229,6 +229,7 @@ void tsr__group_unshard(struct tsr_engine *e, struct tsr_group *g, bool async_op
     bool apart = comm->has_streams && !async_op &&
                  (g->training == TSR_FORWARD || g->training == TSR_PRE_BACKWARD);
     e->fsdp->raced[TSR_RACE_STRAY_GATHER] |= apart && comm->stray_event;
+    e->fsdp->raced[TSR_RACE_OTHER_ROOT] |= apart && comm->stepped_event;
     tsr__all_gather_issue(e, g, async_op, apart ? comm->copy_in : e->stream,
                           apart ? comm->all_gather : e->stream);
     g->result.from_slices = g->sharded == TSR_SHARDED_POST_FORWARD;

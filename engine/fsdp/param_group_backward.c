@@ -260,7 +260,7 @@ void tsr__group_finalize(struct tsr_engine *e, struct tsr_group *g)
             tsr__wait_event(e, e->stream, g->result.event);
         if (g->result.async)
             tsr__wait_work(e, e->stream, g->result.event);
-        /* Its copies read what the optimizer writes on the host (Q17). */
+        /* Its copies read what the optimizer writes on the host (Q21). */
         if (g->offload != TSR_OFFLOAD_NONE && !g->result.local)
             tsr__host_wait_event(e, g->result.event);
         if (g->comm->has_streams && g->result.output && !g->result.async &&

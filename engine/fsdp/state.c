@@ -71,6 +71,7 @@ void tsr__optimizer_stepped(struct tsr_engine *e)
         struct tsr_state_ctx *ctx = e->fsdp->states[i]->ctx;
         ctx->event_is_stale = true;
         ctx->root_is_stuck = ctx->iter_root != NULL;
+        e->fsdp->states[i]->comm->stepped_event = e->emit.next_event;
     }
 }
 
@@ -78,6 +79,8 @@ void tsr__gathers_follow(struct tsr_comm_ctx *comm, uint32_t event)
 {
     if (event > comm->stray_event)
         comm->stray_event = 0;
+    if (event > comm->stepped_event)
+        comm->stepped_event = 0;
 }
 
 static bool gathers(const struct tsr_state_ctx *ctx)
@@ -108,7 +111,11 @@ const char *tsr_inherited_race(const struct tsr_engine *e, enum tsr_race race)
         [TSR_RACE_STUCK_ROOT] =
             "Q18: of modules that were wrapped as a list only some were recomputed in backward: "
             "their forward never ends, so the next one's gathers do not wait for the optimizer's "
-            "step. PyTorch 2.11 has this race, too; checkpoint all modules of the list or none"};
+            "step. PyTorch 2.11 has this race, too; checkpoint all modules of the list or none",
+        [TSR_RACE_OTHER_ROOT] =
+            "Q20: set_modules_to_forward_prefetch names a module of another root, whose own "
+            "forward has not begun since the optimizer's step: nothing makes its gathers wait for "
+            "that step. PyTorch has this race, too; wrap what both belong to"};
     return e->fsdp->raced[race] ? texts[race] : NULL;
 }
 
@@ -121,6 +128,7 @@ static void root_pre_forward(struct tsr_engine *e, struct tsr_state *s)
         return;
     if (s->ctx->iter_root) {
         e->fsdp->raced[TSR_RACE_STUCK_ROOT] |= s->ctx->root_is_stuck && gathers(s->ctx);
+        s->comm->stepped_event = 0; /* it has its name */
         return;
     }
     s->ctx->iter_root = s;
@@ -132,6 +140,7 @@ static void root_pre_forward(struct tsr_engine *e, struct tsr_state *s)
         tsr__gathers_follow(comm, s->ctx->post_optim_event);
         s->ctx->post_optim_event = 0;
         e->fsdp->raced[TSR_RACE_STALE_EVENT] |= s->ctx->event_is_stale && gathers(s->ctx);
+        comm->stepped_event = 0; /* it has its name */
     } else {
         tsr__wait_stream(e, comm->copy_in, e->stream);
         tsr__wait_stream(e, comm->all_gather, e->stream);

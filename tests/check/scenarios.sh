@@ -102,6 +102,7 @@ works trace "$tmp/scenarios/call.json" --executor host -o "$tmp/r.json"
 [ -s "$err" ] && complain "a note on an event after the step"
 races "$golden-found/scenarios/m-race-stray.json" m-race-stray Q19 set_is_last_backward
 races "$golden-found/scenarios/m-race-list.json" m-race-list Q18 "optimizer's step"
+races "$golden-found/scenarios/m-race-roots.json" m-race-roots Q20 "another root"
 sed 's/"F0", "F1", "B1", "B0"/"F0", "B0", "F1", "B1"/' "$golden-found/scenarios/m-race-stray.json" >"$tmp/scenarios/stray.json"
 works check "$tmp/scenarios/stray.json"
 has "$out" "nothing found"
