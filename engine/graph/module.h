@@ -45,6 +45,7 @@ struct tsr_param {
     struct tsr_tensor *full_grad;     /* its gradient as the optimizer sees it; NULL: value->grad */
     struct tsr_storage *opt_state[2]; /* optimizer states, made by the first step */
     struct tsr_storage *step_count;   /* of the fused optimizer */
+    bool starts;                      /* this step of the optimizer is its first; during one */
     bool is_stepped;                  /* it had a gradient in a step of the optimizer */
     bool is_stateless;                /* what is loaded has no states of it */
     uint64_t missed_steps;            /* of the optimizer, in which it had none; if is_stepped */

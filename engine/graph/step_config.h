@@ -16,6 +16,12 @@ enum tsr_optimizer {
     TSR_OPT_DECOUPLED,     /* composer's DecoupledAdamW: eight kernels for each parameter */
     TSR_OPT_DECOUPLED_READ /* the same; the host reads each parameter's step from the device */
 };
+/* How torch.optim.SGD is done. */
+enum tsr_sgd {
+    TSR_SGD_FOREACH, /* kernels over lists of parameters */
+    TSR_SGD_FUSED,   /* one kernel */
+    TSR_SGD_LOOP     /* kernels for each parameter */
+};
 /* What micro-batches before the last of an iteration do (section 3.12). */
 enum tsr_accumulate {
     TSR_ACCUM_REDUCE_EACH,
@@ -62,8 +68,10 @@ struct tsr_step_config {
      * instead of logits (ops_chunked_loss.c). Llama family and GPT-2 without tensor parallelism. */
     uint64_t loss_chunks;
     bool decay_matrices_only; /* weight decay leaves out parameters of one dimension */
-    bool sgd_decay;           /* SGD with momentum adds decayed parameters to the gradient */
+    enum tsr_sgd sgd;         /* SGD: how */
+    bool sgd_decay;           /* SGD adds decayed parameters to the gradient */
     bool nesterov;            /* SGD with momentum steps by gradient + momentum x buffer */
+    bool maximize;            /* against the gradient; not DecoupledAdamW */
     /* The loss of every micro-batch, and the norm when gradients are clipped, go to the host: a
      * copy that nobody waits for before the end of the iteration, then HOST_OPs "report". */
     bool report;

@@ -208,7 +208,6 @@ enum tsr_scalar {
     TSR_SCALAR_STEP, /* of the optimizer: 1, 2, ... */
     TSR_SCALAR_MAX_NORM,
     TSR_SCALAR_DAMPENING, /* of momentum: new gradients count 1 less it */
-    TSR_SCALAR_MAXIMIZE,  /* 1: SGD goes against the gradient's sign */
     TSR_N_SCALARS
 };
 

@@ -288,8 +288,8 @@ static void walk_step_config(struct tsr_state_walk *w)
     const uint64_t values[] = {c->batch,      c->seq,        c->n_micro,     c->optimizer,
                                c->accumulate, c->clip,       c->clip_how,    c->loss_kernel,
                                c->metrics,    c->reads_loss, c->loss_chunks, c->decay_matrices_only,
-                               c->sgd_decay,  c->nesterov,   c->report,      c->sync,
-                               c->state_dtype};
+                               c->sgd,        c->sgd_decay,  c->nesterov,    c->maximize,
+                               c->report,     c->sync,       c->state_dtype};
     for (size_t i = 0; i < sizeof values / sizeof *values; i++)
         tsr__walk_u64(w, values[i]);
 }

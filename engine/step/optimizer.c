@@ -184,6 +184,18 @@ bool tsr__is_stepped(const struct tsr_param *p)
     return tsr__param_grad(p) && tsr__param_local_numel(p) > 0;
 }
 
+bool tsr__decays(const struct tsr_engine *e, const struct tsr_param *p)
+{
+    return !e->step->config.decay_matrices_only || p->n_dims > 1;
+}
+
+bool tsr__takes(const struct tsr__step *s, const struct tsr_param *p)
+{
+    return tsr__is_stepped(p) && tsr__is_offloaded(p) == s->host &&
+           (s->dtype == TSR_DTYPE_NONE || s->dtype == p->dtype) &&
+           (!s->groups || s->decaying == tsr__decays(s->e, p));
+}
+
 static uint64_t state_bytes(const struct tsr__step *s, const struct tsr_param *p)
 {
     return tsr__param_local_numel(p) * tsr_dtype_bytes(tsr__state_dtype(s->e, p));
@@ -195,8 +207,11 @@ static bool counts_on_device(const struct tsr_engine *e)
            e->step->config.optimizer == TSR_OPT_DECOUPLED_READ;
 }
 
+/* SGD makes its momentums as they begin (sgd.c). */
 static void make_states(struct tsr__step *s)
 {
+    if (s->e->step->config.optimizer == TSR_OPT_SGD_MOMENTUM)
+        return;
     for (size_t i = 0; i < s->n && tsr__ok(s->e); i++) {
         struct tsr_param *p = s->params[i];
         if (counts_on_device(s->e) && tsr__param_grad(p) && !tsr__is_offloaded(p) &&
@@ -221,7 +236,7 @@ void tsr__step_count(struct tsr__step *s)
 {
     s->bytes = s->grad_bytes = s->state_bytes = s->numel = 0;
     for (size_t i = 0; i < s->n; i++)
-        if (tsr__is_stepped(s->params[i]) && tsr__is_offloaded(s->params[i]) == s->host) {
+        if (tsr__takes(s, s->params[i])) {
             s->numel += tsr__param_local_numel(s->params[i]);
             s->bytes += tsr__param_local_numel(s->params[i]) * tsr_dtype_bytes(s->params[i]->dtype);
             s->grad_bytes +=
@@ -230,17 +245,12 @@ void tsr__step_count(struct tsr__step *s)
         }
 }
 
-/* PyTorch decays what it is given; many recipes leave out biases and weights of norms. */
-static bool decays(const struct tsr_engine *e, const struct tsr_param *p)
-{
-    return !e->step->config.decay_matrices_only || p->n_dims > 1;
-}
-
 /* What a kernel touches of one parameter; bit k of reads and writes: gradient, first and second
  * state, parameter. */
-static void param_operands(struct tsr_engine *e, const struct tsr_param *p, unsigned reads,
+static void param_operands(struct tsr__step *s, const struct tsr_param *p, unsigned reads,
                            unsigned writes, const struct tsr_storage *temp)
 {
+    struct tsr_engine *e = s->e;
     tsr_dtype states = tsr__state_dtype(e, p);
     struct tsr_storage *part[4] = {tsr__param_grad(p), p->opt_state[0], p->opt_state[1],
                                    tsr__param_storage(p)};
@@ -255,7 +265,11 @@ static void param_operands(struct tsr_engine *e, const struct tsr_param *p, unsi
             tsr__operand(e, part[k], offset[k], bytes, access, dtype);
     }
     tsr__slot(e, TSR__SLOT_TEMP);
-    tsr__operand_storage(e, temp, reads & TSR__TEMP_READ ? TSR_READ_WRITE : TSR_WRITE, states);
+    tsr__operand_storage(e, temp,
+                         reads & TSR__TEMP_KEPT   ? TSR_READ
+                         : reads & TSR__TEMP_READ ? TSR_READ_WRITE
+                                                  : TSR_WRITE,
+                         s->like_grads ? p->dtype : states);
 }
 
 /* A kernel that makes the mirrors of the parameters that it updates. */
@@ -275,24 +289,12 @@ static uint64_t mirror_operand(struct tsr_engine *e, const struct tsr_param *p)
 }
 
 /* KERNELS.md: in the upper half, as f32; 0: nothing is left to do. */
-static uint64_t scale_bits(const struct tsr_param *p)
+static uint64_t scale_bits(const struct tsr__step *s, const struct tsr_param *p)
 {
-    float scale = (float)tsr__folded_scale(p);
+    float scale = (float)tsr__folded_scale(p) * (s->negated ? -1.0F : 1.0F);
     uint32_t bits;
     memcpy(&bits, &scale, sizeof bits);
     return scale == 1 ? 0 : (uint64_t)bits << 32;
-}
-
-/* KERNELS.md: from bit 2 on, in 30 bits. */
-static uint64_t missed_bits(const struct tsr__step *s, const struct tsr_param *p)
-{
-    enum { MOST = (1 << 30) - 1 };
-    if (!s->counts || !p->is_stepped)
-        return 0;
-    if (p->missed_steps > MOST)
-        TSR__RAISE(s->e, TSR_EUNSUPPORTED, "%s: it missed more than %d steps of the optimizer",
-                   p->fqn, MOST);
-    return tsr_min_u64(p->missed_steps, MOST) << 2;
 }
 
 void tsr__foreach_kernel(struct tsr__step *s, const char *name, unsigned reads, unsigned writes,
@@ -302,27 +304,27 @@ void tsr__foreach_kernel(struct tsr__step *s, const char *name, unsigned reads, 
     uint64_t read = 0, written = 0;
     for (size_t i = 0; i < s->n && tsr__ok(e); i++) {
         struct tsr_param *p = s->params[i];
-        if (!tsr__is_stepped(p) || tsr__is_offloaded(p) != s->host)
+        if (!tsr__takes(s, p))
             continue;
-        param_operands(e, p, reads, writes, temps ? temps[i] : NULL);
+        param_operands(s, p, reads, writes, temps ? temps[i] : NULL);
         bool mirrored = writes_mirror(p, writes);
         if (mirrored)
             written += mirror_operand(e, p);
-        tsr__push_arg(e, (decays(e, p) ? 1U : 0U) | (mirrored ? 2U : 0U) | missed_bits(s, p) |
-                             (reads & TSR__SCALED ? scale_bits(p) : 0));
+        tsr__push_arg(e, (tsr__decays(e, p) ? 1U : 0U) | (mirrored ? 2U : 0U) |
+                             tsr__missed_bits(s, p) | (reads & TSR__SCALED ? scale_bits(s, p) : 0));
     }
     for (int k = 0; k < 4; k++) {
         uint64_t bytes = k == 0 ? s->grad_bytes : k == 3 ? s->bytes : s->state_bytes;
         read += reads >> k & 1 ? bytes : 0;
         written += writes >> k & 1 ? bytes : 0;
     }
-    uint64_t temp_bytes = temps ? s->state_bytes : 0;
+    uint64_t temp_bytes = !temps ? 0 : s->like_grads ? s->bytes : s->state_bytes;
     struct tsr_work work = {.op = TSR_OP_OPTIMIZER,
                             .dtype = TSR_F32,
                             .name = name,
                             .flops = flops_per_element * (double)s->numel,
-                            .bytes_read = read + temp_bytes,
-                            .bytes_written = written + temp_bytes};
+                            .bytes_read = read + (reads & TSR__TEMP_NEW ? 0 : temp_bytes),
+                            .bytes_written = written + (reads & TSR__TEMP_KEPT ? 0 : temp_bytes)};
     struct tsr_instr instr = {.kind = s->host ? TSR_HOST_OP : TSR_OP,
                               .dtype = TSR_F32,
                               .comm = UINT16_MAX,
@@ -331,83 +333,84 @@ void tsr__foreach_kernel(struct tsr__step *s, const char *name, unsigned reads, 
     tsr__emit(e, &instr);
 }
 
-static struct tsr_storage **make_temps(struct tsr__step *s)
+/* What the moments read: gradients, or their negatives in temporaries. */
+static unsigned gradient_of(const struct tsr__step *s)
 {
-    struct tsr_engine *e = s->e;
-    if (!e->step->opt_temps)
-        e->step->opt_temps = tsr_arena_alloc(&e->arena, (s->n + 1) * sizeof *e->step->opt_temps);
-    if (!e->step->opt_temps) {
-        TSR__RAISE(e, TSR_ENOMEM, "out of memory");
-        return NULL;
-    }
-    for (size_t i = 0; i < s->n && tsr__ok(e); i++)
-        if (tsr__is_stepped(s->params[i]) && !tsr__is_offloaded(s->params[i]))
-            e->step->opt_temps[i] =
-                tsr__storage_new(e, state_bytes(s, s->params[i]), TSR_CAT_OPT_TEMP);
-    return e->step->opt_temps;
+    return s->e->step->config.maximize ? (unsigned)TSR__TEMP_READ | TSR__TEMP_KEPT
+                                       : (unsigned)TSR__GRAD;
 }
 
-static void drop_temps(struct tsr__step *s)
-{
-    for (size_t i = 0; i < s->n && s->e->step->opt_temps; i++)
-        tsr__storage_release(s->e, &s->e->step->opt_temps[i]);
-}
-
-/* The temporaries of the host are not counted, so there the quotient is made from the second state.
- */
-static void adamw_host(struct tsr__step *s)
-{
-    tsr__foreach_kernel(s, "foreach_mul_weight_decay", TSR__PARAM, TSR__PARAM, NULL, 1);
-    tsr__foreach_kernel(s, "foreach_lerp_exp_avg", TSR__GRAD | TSR__STATE0, TSR__STATE0, NULL, 3);
-    tsr__foreach_kernel(s, "foreach_mul_exp_avg_sq", TSR__STATE1, TSR__STATE1, NULL, 1);
-    tsr__foreach_kernel(s, "foreach_addcmul_exp_avg_sq", TSR__GRAD | TSR__STATE1, TSR__STATE1, NULL,
-                        3);
-    tsr__foreach_kernel(s, "foreach_addcdiv", TSR__STATE0 | TSR__STATE1 | TSR__PARAM, TSR__PARAM,
-                        NULL, 6);
-}
-
-/* torch.optim.AdamW(foreach=True): multi-tensor kernels, one temporary copy of all parameters. */
+/* torch.optim.AdamW(foreach=True): multi-tensor kernels. With maximize there is a negative copy of
+ * all gradients until the moments have them, then, on the device, one of all parameters. The host's
+ * quotient is not counted, so there it is made from the second state. */
 static void adamw_foreach(struct tsr__step *s)
 {
-    if (s->host) {
-        adamw_host(s);
-        return;
+    struct tsr_storage **temps = NULL;
+    unsigned gradient = gradient_of(s);
+    s->like_grads = true;
+    if (s->e->step->config.maximize) {
+        temps = tsr__make_temps(s);
+        tsr__foreach_kernel(s, "foreach_neg_grad", TSR__GRAD | TSR__TEMP_NEW, 0, temps, 1);
     }
     tsr__foreach_kernel(s, "foreach_mul_weight_decay", TSR__PARAM, TSR__PARAM, NULL, 1);
-    tsr__foreach_kernel(s, "foreach_lerp_exp_avg", TSR__GRAD | TSR__STATE0, TSR__STATE0, NULL, 3);
+    tsr__foreach_kernel(s, "foreach_lerp_exp_avg", gradient | TSR__STATE0, TSR__STATE0, temps, 3);
     tsr__foreach_kernel(s, "foreach_mul_exp_avg_sq", TSR__STATE1, TSR__STATE1, NULL, 1);
-    tsr__foreach_kernel(s, "foreach_addcmul_exp_avg_sq", TSR__GRAD | TSR__STATE1, TSR__STATE1, NULL,
+    tsr__foreach_kernel(s, "foreach_addcmul_exp_avg_sq", gradient | TSR__STATE1, TSR__STATE1, temps,
                         3);
-    struct tsr_storage **temps = make_temps(s);
+    tsr__drop_temps(s);
+    s->like_grads = false;
+    if (s->host) {
+        tsr__foreach_kernel(s, "foreach_addcdiv", TSR__STATE0 | TSR__STATE1 | TSR__PARAM,
+                            TSR__PARAM, NULL, 6);
+        return;
+    }
+    temps = tsr__make_temps(s);
     tsr__foreach_kernel(s, "foreach_sqrt", TSR__STATE1, 0, temps, 1);
     tsr__foreach_kernel(s, "foreach_div_bias_correction", TSR__TEMP_READ, 0, temps, 1);
     tsr__foreach_kernel(s, "foreach_add_eps", TSR__TEMP_READ, 0, temps, 1);
     tsr__foreach_kernel(s, "foreach_addcdiv", TSR__STATE0 | TSR__PARAM | TSR__TEMP_READ, TSR__PARAM,
                         temps, 3);
-    drop_temps(s);
+    tsr__drop_temps(s);
+}
+
+/* *negative: a variable of the loop, which keeps the last parameter's until the next one's is
+ * there.
+ */
+static void loop_moments(struct tsr__step *one, struct tsr_storage **negative)
+{
+    unsigned gradient = gradient_of(one);
+    one->like_grads = true;
+    if (one->e->step->config.maximize) {
+        struct tsr_storage *next = tsr__step_storage(one, one->params[0], TSR_CAT_OPT_TEMP);
+        tsr__foreach_kernel(one, "neg_grad", TSR__GRAD | TSR__TEMP_NEW, 0, &next, 1);
+        tsr__storage_release(one->e, negative);
+        *negative = next;
+    }
+    struct tsr_storage **temp = *negative ? negative : NULL;
+    tsr__foreach_kernel(one, "mul_weight_decay", TSR__PARAM, TSR__PARAM, NULL, 1);
+    tsr__foreach_kernel(one, "lerp_exp_avg", gradient | TSR__STATE0, TSR__STATE0, temp, 3);
+    tsr__foreach_kernel(one, "mul_exp_avg_sq", TSR__STATE1, TSR__STATE1, NULL, 1);
+    tsr__foreach_kernel(one, "addcmul_exp_avg_sq", gradient | TSR__STATE1, TSR__STATE1, temp, 3);
+    one->like_grads = false;
 }
 
 /* One parameter after the other, eight kernels each. */
 static void adamw_loop(struct tsr__step *s)
 {
     struct tsr__step one = *s;
-    struct tsr_storage *previous = NULL;
+    struct tsr_storage *previous = NULL, *negative = NULL;
     one.n = 1;
     for (size_t i = 0; i < s->n && tsr__ok(s->e); i++) {
         one.params = s->params + i;
         if (!tsr__param_grad(s->params[i]) || tsr__is_offloaded(s->params[i]) != s->host)
             continue;
-        if (!tsr__is_stepped(
-                s->params[i])) { /* an empty shard's quotient takes the variable, not memory */
+        if (!tsr__is_stepped(s->params[i])) { /* an empty shard's take the variables, not memory */
             tsr__storage_release(s->e, &previous);
+            tsr__storage_release(s->e, &negative);
             continue;
         }
         tsr__step_count(&one);
-        tsr__foreach_kernel(&one, "mul_weight_decay", TSR__PARAM, TSR__PARAM, NULL, 1);
-        tsr__foreach_kernel(&one, "lerp_exp_avg", TSR__GRAD | TSR__STATE0, TSR__STATE0, NULL, 3);
-        tsr__foreach_kernel(&one, "mul_exp_avg_sq", TSR__STATE1, TSR__STATE1, NULL, 1);
-        tsr__foreach_kernel(&one, "addcmul_exp_avg_sq", TSR__GRAD | TSR__STATE1, TSR__STATE1, NULL,
-                            3);
+        loop_moments(&one, &negative);
         struct tsr_storage *root = NULL, *quotient = NULL;
         if (!s->host) {
             root = tsr__storage_new(s->e, one.state_bytes, TSR_CAT_OPT_TEMP);
@@ -428,9 +431,11 @@ static void adamw_loop(struct tsr__step *s)
         previous = quotient;
     }
     tsr__storage_release(s->e, &previous);
+    tsr__storage_release(s->e, &negative);
 }
 
-/* One kernel for all parameters; it clips, too, where clip.c left that to it. */
+/* One kernel for all parameters behind that of their counters; it clips, too, where clip.c left
+ * that to it. */
 static void adamw_fused(struct tsr__step *s)
 {
     struct tsr_engine *e = s->e;
@@ -438,17 +443,22 @@ static void adamw_fused(struct tsr__step *s)
         tsr__slot(e, TSR__SLOT_EXTRA);
         tsr__operand_storage(e, e->step->clip_factor, TSR_READ, e->step->clip_dtype);
     }
+    s->negated = e->step->config.maximize;
     tsr__foreach_kernel(s, "fused_adamw",
                         TSR__GRAD | TSR__STATE0 | TSR__STATE1 | TSR__PARAM | TSR__SCALED,
                         TSR__STATE0 | TSR__STATE1 | TSR__PARAM | TSR__MIRROR, NULL, 12);
+    s->negated = false;
 }
 
 static void run_variant(struct tsr__step *s)
 {
+    enum tsr_optimizer optimizer = s->e->step->config.optimizer;
+    if (optimizer == TSR_OPT_ADAMW_FUSED && !s->host)
+        tsr__add_steps(s); /* also where all shards are of nothing */
     tsr__step_count(s);
     if (s->numel == 0)
         return;
-    switch (s->e->step->config.optimizer) {
+    switch (optimizer) {
     case TSR_OPT_ADAMW_FOREACH:
         adamw_foreach(s);
         break;
@@ -463,40 +473,39 @@ static void run_variant(struct tsr__step *s)
         tsr__adamw_decoupled(s);
         break;
     case TSR_OPT_SGD:
-        tsr__foreach_kernel(s, "foreach_add_sgd", TSR__GRAD | TSR__PARAM, TSR__PARAM, NULL, 2);
-        break;
     case TSR_OPT_SGD_MOMENTUM:
-        tsr__foreach_kernel(s, "foreach_momentum",
-                            TSR__GRAD | TSR__STATE0 |
-                                (s->e->step->config.sgd_decay ? (unsigned)TSR__PARAM : 0),
-                            TSR__STATE0, NULL, 2);
-        if (s->e->step->config.nesterov)
-            tsr__foreach_kernel(s, "foreach_nesterov", TSR__GRAD | TSR__STATE0 | TSR__PARAM,
-                                TSR__PARAM, NULL, 4);
-        else
-            tsr__foreach_kernel(s, "foreach_add_sgd", TSR__STATE0 | TSR__PARAM, TSR__PARAM, NULL,
-                                2);
+        tsr__sgd(s);
         break;
     case TSR_OPT_NONE:
         break;
     }
 }
 
-/* PyTorch counts the steps of each parameter: those in which it had a gradient. A program names how
- * many it has missed since the optimizer's first, so that programs stay the same from step to step.
- */
-static void count_steps(struct tsr__step *s)
+static bool has_dtype(const struct tsr__step *s, tsr_dtype dtype)
 {
-    uint64_t before = s->e->step->optimizer_steps++;
-    for (size_t i = 0; i < s->n; i++) {
-        struct tsr_param *p = s->params[i];
-        if (tsr__param_grad(p) && !p->is_stepped) {
-            p->is_stepped = true;
-            p->missed_steps = before;
-        } else if (!tsr__param_grad(p) && p->is_stepped) {
-            p->missed_steps++;
-        }
+    for (size_t i = 0; i < s->n; i++)
+        if (s->params[i]->dtype == dtype && tsr__param_grad(s->params[i]))
+            return true;
+    return false;
+}
+
+/* Kernels over lists are over those of one device and dtype. */
+static void run_groups(struct tsr__step *s)
+{
+    enum tsr_optimizer o = s->e->step->config.optimizer;
+    bool lists =
+        o == TSR_OPT_ADAMW_FOREACH || o == TSR_OPT_ADAMW_FUSED ||
+        ((o == TSR_OPT_SGD || o == TSR_OPT_SGD_MOMENTUM) && s->e->step->config.sgd != TSR_SGD_LOOP);
+    if (!lists) {
+        run_variant(s);
+        return;
     }
+    for (int dtype = TSR_DTYPE_NONE + 1; dtype < TSR_N_DTYPES && tsr__ok(s->e); dtype++) {
+        s->dtype = (tsr_dtype)dtype;
+        if (has_dtype(s, s->dtype))
+            run_variant(s);
+    }
+    s->dtype = TSR_DTYPE_NONE;
 }
 
 static void run(struct tsr_engine *e, bool counts)
@@ -506,15 +515,17 @@ static void run(struct tsr_engine *e, bool counts)
     s.params = tsr__params_to_step(e, &s.n);
     if (e->step->config.optimizer == TSR_OPT_NONE)
         return;
+    for (size_t i = 0; i < s.n; i++)
+        s.params[i]->starts = tsr__param_grad(s.params[i]) && !s.params[i]->is_stepped;
     if (counts)
-        count_steps(&s);
+        tsr__count_steps(&s);
     make_states(&s);
     if (e->step->config.optimizer != TSR_OPT_ADAMW_FUSED)
         tsr__mirrors_are_stale(e);
     tsr__save_guard(e);
-    run_variant(&s);
+    run_groups(&s);
     s.host = true;
-    run_variant(&s);
+    run_groups(&s);
     tsr__storage_release(e, &e->step->clip_factor);
 }
 
@@ -562,31 +573,4 @@ bool tsr_param_values(struct tsr_engine *e, size_t i, enum tsr_param_part part,
         break;
     }
     return in_storage(p->opt_state[part - TSR_PARAM_STATE0], 0, tsr__state_dtype(e, p), numel, out);
-}
-
-/* ---- steps of each parameter ----------------------------------------------------------------- */
-
-uint64_t tsr_param_steps(struct tsr_engine *e, size_t i)
-{
-    size_t n;
-    struct tsr_param *const *params = tsr__params_in_order(e, &n);
-    if (i >= n || !params[i]->is_stepped)
-        return 0;
-    return e->step->optimizer_steps - params[i]->missed_steps;
-}
-
-void tsr_set_optimizer_steps(struct tsr_engine *e, uint64_t steps)
-{
-    e->step->optimizer_steps = steps;
-}
-
-void tsr_param_set_steps(struct tsr_engine *e, size_t i, uint64_t steps)
-{
-    size_t n;
-    struct tsr_param *const *params = tsr__params_in_order(e, &n);
-    if (i >= n)
-        return;
-    params[i]->is_stepped = steps > 0;
-    params[i]->is_stateless = steps == 0;
-    params[i]->missed_steps = e->step->optimizer_steps - steps;
 }

@@ -30,6 +30,11 @@ tsr_status tsr_step_configure(struct tsr_engine *e, const struct tsr_step_config
     if (config->metrics > TSR_MAX_METRICS)
         return tsr_fail(TSR_EVALUE, "%u metrics; allowed: 0 to %d", config->metrics,
                         TSR_MAX_METRICS);
+    if (config->nesterov && config->optimizer != TSR_OPT_SGD_MOMENTUM)
+        return tsr_fail(TSR_EVALUE, "Nesterov's momentum without SGD's momentum");
+    if (config->maximize &&
+        (config->optimizer == TSR_OPT_DECOUPLED || config->optimizer == TSR_OPT_DECOUPLED_READ))
+        return tsr_fail(TSR_EVALUE, "maximize: DecoupledAdamW has none");
     e->step->config = *config;
     e->shape = (struct tsr_step_shape){config->batch, config->seq, config->n_micro};
     e->ops->loss_chunks = config->loss_chunks;

@@ -83,7 +83,7 @@ void tsr__keep_logits(struct tsr_engine *e, const struct tsr_tensor *logits);
 /* The metrics of a micro-batch whose backward is over. */
 void tsr__run_metrics(struct tsr_engine *e, uint32_t micro);
 
-/* ---- optimizer.c, clip.c --------------------------------------------------------------------- */
+/* ---- optimizer.c, optimizer_state.c, sgd.c, clip.c ------------------------------------------- */
 
 /* In which the states of a parameter are kept. */
 tsr_dtype tsr__state_dtype(const struct tsr_engine *e, const struct tsr_param *p);
@@ -125,6 +125,11 @@ struct tsr__step {
     int n_states;         /* per parameter: Adam 2, momentum 1 */
     bool host;            /* offloaded parameters step on the host */
     bool counts;          /* steps of each parameter: of the optimizer, not of clipping */
+    tsr_dtype dtype;      /* only parameters of this one; NONE: of any */
+    bool groups;          /* of a recipe: only those that decay, or only those that do not */
+    bool decaying;        /* groups: which */
+    bool like_grads;      /* temporaries have the parameter's dtype, not the state's */
+    bool negated;         /* TSR__SCALED: gradients are read against their sign */
     uint64_t bytes;       /* local bytes of the parameters that step */
     uint64_t grad_bytes;  /* of their gradients */
     uint64_t state_bytes; /* of one of their states */
@@ -134,6 +139,10 @@ struct tsr__step {
 bool tsr__is_offloaded(const struct tsr_param *p);
 /* A parameter that this step updates on this rank. */
 bool tsr__is_stepped(const struct tsr_param *p);
+/* One of the list that `s` is about, and is_stepped(). */
+bool tsr__takes(const struct tsr__step *s, const struct tsr_param *p);
+/* PyTorch decays what it is given; many recipes leave out biases and weights of norms. */
+bool tsr__decays(const struct tsr_engine *e, const struct tsr_param *p);
 /* Sums over the parameters that step on s->host. */
 void tsr__step_count(struct tsr__step *s);
 
@@ -143,8 +152,10 @@ enum {
     TSR__STATE1 = 4,
     TSR__PARAM = 8,
     TSR__TEMP_READ = 16,
-    TSR__MIRROR = 32, /* written, where there is one (mirror.c) */
-    TSR__SCALED = 64  /* gradients are read times what is left to do (reduce.c) */
+    TSR__MIRROR = 32,     /* written, where there is one (mirror.c) */
+    TSR__SCALED = 64,     /* gradients are read times what is left to do (reduce.c) */
+    TSR__TEMP_KEPT = 128, /* beside TEMP_READ: the temporary is not written */
+    TSR__TEMP_NEW = 256   /* the temporary is written, and nothing is read in its place */
 };
 /* KERNELS.md */
 enum { TSR__SLOT_TEMP = 4, TSR__SLOT_EXTRA = 5, TSR__SLOT_NORMS = 6, TSR__SLOT_MIRROR = 7 };
@@ -152,6 +163,21 @@ enum { TSR__SLOT_TEMP = 4, TSR__SLOT_EXTRA = 5, TSR__SLOT_NORMS = 6, TSR__SLOT_M
  * before. Reads and writes (the bits above) say which of gradient, states, parameter it touches. */
 void tsr__foreach_kernel(struct tsr__step *s, const char *name, unsigned reads, unsigned writes,
                          struct tsr_storage *const *temps, double flops_per_element);
+/* A temporary of each parameter that steps on s->host, by parameter; released by tsr__drop_temps().
+ * The engine has one such list. NULL after an error. */
+struct tsr_storage **tsr__make_temps(struct tsr__step *s);
+void tsr__drop_temps(struct tsr__step *s);
+/* A buffer for `p`, on the host or the device. */
+struct tsr_storage *tsr__step_storage(struct tsr__step *s, const struct tsr_param *p,
+                                      enum tsr_category category);
+/* torch.optim.SGD. */
+void tsr__sgd(struct tsr__step *s);
+/* Every parameter with a gradient counts a step. */
+void tsr__count_steps(struct tsr__step *s);
+/* What an argument of a kernel says of its parameter's steps (KERNELS.md). */
+uint64_t tsr__missed_bits(const struct tsr__step *s, const struct tsr_param *p);
+/* _foreach_add_(state_steps, 1) of the counters that lie on the device. */
+void tsr__add_steps(struct tsr__step *s);
 
 /* ---- beside the iterations ------------------------------------------------------------------- */
 

@@ -210,6 +210,7 @@ static void set_scalars(struct tsr_train *t, double lr, uint64_t step)
                                           [TSR_SCALAR_EPS] = c->eps,
                                           [TSR_SCALAR_WEIGHT_DECAY] = c->weight_decay,
                                           [TSR_SCALAR_MOMENTUM] = c->momentum,
+                                          [TSR_SCALAR_DAMPENING] = c->dampening,
                                           [TSR_SCALAR_STEP] = (double)step,
                                           [TSR_SCALAR_MAX_NORM] = c->max_norm};
     for (int i = 0; i < TSR_N_SCALARS; i++)

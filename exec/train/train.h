@@ -69,7 +69,7 @@ struct tsr_train_config {
 
     /* optimizer */
     struct tsr_schedule schedule; /* total_steps: where training ends */
-    double beta1, beta2, eps, weight_decay, momentum, max_norm;
+    double beta1, beta2, eps, weight_decay, momentum, dampening, max_norm;
     int n_states; /* of the optimizer, per parameter */
     tsr_dtype state_dtype;
 

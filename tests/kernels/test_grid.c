@@ -275,7 +275,15 @@ static const struct {
              {"addcdiv", TSR_STEP_ADDCDIV, M | P | T, P},
              {"foreach_addcdiv", TSR_STEP_ADDCDIV_V, M | P | V, P},
              {"fused_adamw", TSR_STEP_FUSED, G | M | V | P, M | V | P},
-             {"foreach_momentum", TSR_STEP_MOMENTUM, G | M | P, M},
+             {"foreach_add_step", TSR_STEP_COUNT, T, T},
+             {"foreach_neg_grad", TSR_STEP_NEG, G, T},
+             {"foreach_add_decay", TSR_STEP_ADD_DECAY, G | P, T},
+             {"clone_momentum", TSR_STEP_CLONE, G, M},
+             {"foreach_mul_momentum", TSR_STEP_MUL_M, M, M},
+             {"foreach_add_momentum", TSR_STEP_ADD_M, G | M, M},
+             {"foreach_add_nesterov", TSR_STEP_ADD_NESTEROV, G | M, G},
+             {"fused_sgd", TSR_STEP_FUSED_SGD, G | M | P, M | P},
+             {"fused_sgd_nesterov", TSR_STEP_FUSED_NESTEROV, G | M | P, M | P},
              {"foreach_add_sgd", TSR_STEP_SGD, G | P, P}};
 enum { N_STEPS = sizeof steps / sizeof *steps };
 

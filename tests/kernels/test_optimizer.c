@@ -246,47 +246,163 @@ static void scaled(void **state)
     }
 }
 
-/* Without momentum; with it, where the decay belongs to the gradient of the momentum; with
- * dampening, against the gradient, and with Nesterov's momentum. Parameter 0 makes its first step
- * when the others have made some. */
+/* What SGD is asked for; `first`: this step makes the momentums. */
+struct sgd {
+    bool momentum, nesterov, maximize, decays, first;
+};
+
+/* As torch.optim.SGD(foreach=True) does it: what is negated or decayed is a copy. */
+static void sgd_foreach(struct model *m, const struct sgd *o)
+{
+    unsigned from = BIT(G);
+    if (o->maximize)
+        run(m, "foreach_neg_grad", BIT(G), BIT(T), false, 0, PARAMS);
+    if (o->decays)
+        run(m, "foreach_add_decay", BIT(P) | (o->maximize ? BIT(T) : BIT(G)), BIT(T), false, 0,
+            PARAMS);
+    if (o->maximize || o->decays)
+        from = BIT(T);
+    if (o->momentum && o->first) {
+        for (int i = 0; i < PARAMS; i++)
+            run(m, "clone_momentum", from, BIT(M), false, i, i + 1);
+    } else if (o->momentum) {
+        run(m, "foreach_mul_momentum", BIT(M), BIT(M), false, 0, PARAMS);
+        run(m, "foreach_add_momentum", from | BIT(M), BIT(M), false, 0, PARAMS);
+    }
+    if (o->nesterov)
+        run(m, "foreach_add_nesterov", from | BIT(M), from, false, 0, PARAMS);
+    else if (o->momentum)
+        from = BIT(M);
+    run(m, "foreach_add_sgd", from | BIT(P), BIT(P), false, 0, PARAMS);
+}
+
+/* One parameter after the other: a new copy is made of the old one. */
+static void sgd_loop(struct model *m, const struct sgd *o)
+{
+    for (int i = 0; i < PARAMS; i++) {
+        bool copied = o->maximize;
+        if (o->maximize)
+            run(m, "neg_grad", BIT(G), BIT(T), false, i, i + 1);
+        if (o->decays)
+            run(m, "add_decay", BIT(P) | (copied ? 0 : BIT(G)), BIT(T), copied, i, i + 1);
+        copied |= o->decays;
+        unsigned from = copied ? BIT(T) : BIT(G);
+        if (o->momentum && o->first) {
+            run(m, "clone_momentum", from, BIT(M), false, i, i + 1);
+        } else if (o->momentum) {
+            run(m, "mul_momentum", BIT(M), BIT(M), false, i, i + 1);
+            run(m, "add_momentum", from | BIT(M), BIT(M), false, i, i + 1);
+        }
+        if (o->nesterov)
+            run(m, "add_nesterov", BIT(M) | (copied ? 0 : BIT(G)), BIT(T), copied, i, i + 1);
+        from = o->nesterov ? BIT(T) : o->momentum ? BIT(M) : from;
+        run(m, "add_sgd", from | BIT(P), BIT(P), false, i, i + 1);
+    }
+}
+
+static void sgd_fused(struct model *m, const struct sgd *o)
+{
+    unsigned states = o->momentum ? BIT(M) : 0;
+    m->scale = o->maximize ? -1 : 1;
+    run(m, o->nesterov ? "fused_sgd_nesterov" : "fused_sgd",
+        BIT(G) | BIT(P) | (o->first ? 0 : states), BIT(P) | states, false, 0, PARAMS);
+    m->scale = 1;
+}
+
+/* In the list of foreach and of loop all decay, or none do. */
+static void sgd_want(struct model *m, const struct sgd *o, bool all, double keeps)
+{
+    for (int i = 0; i < PARAMS; i++)
+        for (uint64_t e = 0; e < sizes[i]; e++) {
+            double *const *x = m->p[i].x;
+            double g = (o->maximize ? -1 : 1) * x[G][e];
+            g += (all ? o->decays : decays[i]) ? 0.1 * x[P][e] : 0;
+            if (o->momentum)
+                x[M][e] = o->first ? g : 0.9 * x[M][e] + keeps * g;
+            x[P][e] -= 0.01 * (o->nesterov ? g + 0.9 * x[M][e] : o->momentum ? x[M][e] : g);
+        }
+}
+
+/* Every variant, with and without each option, against double; momentums that begin are not read.
+ */
 static void sgd(void **state)
 {
     (void)state;
-    for (int k = 0; k < 5; k++) {
+    for (int k = 0; k < 3 * 16; k++) {
         struct model m, want;
-        bool momentum = k > 0, nesterov = k == 4;
-        double keeps = k == 2 ? 0.4 : 1, sign = k == 3 ? -1 : 1;
-        model_open(&m, TSR_F32, TSR_F32);
-        m.missed[0] = 2;
-        m.missed[1] = 1;
+        struct sgd o = {k / 3 & 1, (k / 3 & 3) == 3, k / 3 >> 2 & 1, k / 3 >> 3 & 1, true};
+        double keeps = o.momentum && !o.nesterov ? 0.4 : 1;
+        model_open(&m, k % 2 ? TSR_F64 : TSR_F32, k % 2 ? TSR_F64 : TSR_F32);
         m.scalars[TSR_SCALAR_DAMPENING] = 1 - keeps;
-        m.scalars[TSR_SCALAR_MAXIMIZE] = sign < 0;
         model_copy(&want, &m);
+        for (int i = 0; i < PARAMS; i++)
+            for (uint64_t e = 0; e < sizes[i]; e++)
+                m.p[i].x[M][e] = NAN;
         for (int step = 1; step <= STEPS; step++) {
             new_gradients(&m);
-            m.scalars[TSR_SCALAR_STEP] = 2 + step;
             for (int i = 0; i < PARAMS; i++)
-                for (uint64_t e = 0; e < sizes[i]; e++) {
-                    double *const *x = want.p[i].x;
-                    bool first = i == 0 && step == 1;
-                    double g = sign * m.p[i].x[G][e] + (decays[i] ? 0.1 * x[P][e] : 0);
-                    x[M][e] = momentum && !first ? 0.9 * x[M][e] + keeps * g : g;
-                    x[P][e] -= 0.01 * (nesterov ? g + 0.9 * x[M][e] : x[M][e]);
-                }
-            if (momentum) {
-                for (uint64_t e = 0; e < sizes[0] && step == 1; e++)
-                    m.p[0].x[M][e] = NAN; /* not read */
-                run(&m, "foreach_momentum", BIT(G) | BIT(P) | BIT(M), BIT(M), false, 0, PARAMS);
-                run(&m, nesterov ? "foreach_nesterov" : "foreach_add_sgd",
-                    (nesterov ? BIT(G) : 0) | BIT(M) | BIT(P), BIT(P), false, 0, PARAMS);
-            } else {
-                run(&m, "foreach_add_sgd", BIT(G) | BIT(P), BIT(P), false, 0, PARAMS);
-            }
+                memcpy(want.p[i].x[G], m.p[i].x[G], sizes[i] * sizeof(double));
+            m.scalars[TSR_SCALAR_STEP] = step;
+            sgd_want(&want, &o, k % 3 < 2, keeps);
+            (k % 3 == 0 ? sgd_foreach : k % 3 == 1 ? sgd_loop : sgd_fused)(&m, &o);
+            o.first = false;
         }
-        assert_true(largest_difference(&m, &want, P) < 1e-6);
+        assert_true(largest_difference(&m, &want, P) < (k % 2 ? 1e-14 : 1e-6));
         model_close(&m);
         model_close(&want);
     }
+}
+
+/* AdamW against the gradient: of copies, and within the fused kernel. */
+static void maximize(void **state)
+{
+    (void)state;
+    struct model m, fused, want;
+    model_open(&want, TSR_F32, TSR_F32);
+    model_copy(&m, &want);
+    model_copy(&fused, &want);
+    for (int step = 1; step <= STEPS; step++) {
+        new_gradients(&want);
+        for (int i = 0; i < PARAMS; i++)
+            for (uint64_t e = 0; e < sizes[i]; e++)
+                m.p[i].x[G][e] = fused.p[i].x[G][e] = -want.p[i].x[G][e];
+        m.scalars[TSR_SCALAR_STEP] = fused.scalars[TSR_SCALAR_STEP] =
+            want.scalars[TSR_SCALAR_STEP] = step;
+        step_fused(&want);
+        fused.scale = -1;
+        step_fused(&fused);
+        run(&m, "foreach_neg_grad", BIT(G), BIT(T), false, 0, PARAMS);
+        run(&m, "foreach_mul_weight_decay", BIT(P), BIT(P), false, 0, PARAMS);
+        run(&m, "foreach_lerp_exp_avg", BIT(T) | BIT(M), BIT(M), false, 0, PARAMS);
+        run(&m, "foreach_mul_exp_avg_sq", BIT(V), BIT(V), false, 0, PARAMS);
+        run(&m, "foreach_addcmul_exp_avg_sq", BIT(T) | BIT(V), BIT(V), false, 0, PARAMS);
+        run(&m, "foreach_addcdiv", BIT(M) | BIT(V) | BIT(P), BIT(P), false, 0, PARAMS);
+    }
+    for (int k = M; k <= P; k++) {
+        assert_true(largest_difference(&fused, &want, k) == 0);
+        assert_true(largest_difference(&m, &want, k) < 1e-6);
+    }
+    model_close(&m);
+    model_close(&fused);
+    model_close(&want);
+}
+
+/* Counters on the device: each parameter's own number of steps. */
+static void counters(void **state)
+{
+    (void)state;
+    struct test_call t;
+    test_open(&t, "foreach_add_step");
+    for (uint64_t i = 0; i < PARAMS; i++) {
+        int c = test_tensor(&t, T, TSR_READ_WRITE, TSR_F32, 1);
+        test_set_all(&t, c, (double[]){(double)(7 - i) - 1});
+        test_arg(&t, i << 2);
+    }
+    t.scalars[TSR_SCALAR_STEP] = 7;
+    test_run(&t);
+    for (int i = 0; i < PARAMS; i++)
+        assert_true(test_get(&t, i, 0) == 7 - i);
+    test_close(&t);
 }
 
 static void refusals(void **state)
@@ -390,8 +506,9 @@ static void clipped(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(adamw), cmocka_unit_test(scaled),
-                                       cmocka_unit_test(sgd),   cmocka_unit_test(refusals),
-                                       cmocka_unit_test(norms), cmocka_unit_test(clipped)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(adamw),    cmocka_unit_test(scaled),
+                                       cmocka_unit_test(sgd),      cmocka_unit_test(maximize),
+                                       cmocka_unit_test(counters), cmocka_unit_test(refusals),
+                                       cmocka_unit_test(norms),    cmocka_unit_test(clipped)};
     return cmocka_run_group_tests_name("kernels: optimizers", tests, NULL, NULL);
 }

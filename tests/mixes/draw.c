@@ -18,7 +18,7 @@ struct draw {
     uint32_t tp, shards, replicas;
     uint32_t micros, batch, seq;
     bool api_shard, api_replicate, api_ddp, api_fsdp1, fused, compiled;
-    bool offload, clip, mirror, frozen;
+    bool offload, clip, mirror, frozen, dampens;
 };
 
 /* splitmix64 */
@@ -220,10 +220,12 @@ static void say_common(struct draw *d, const char *folder, char *both)
     if (d->titan)
         say(both, ", names: torchtitan");
     say(both, "}\nseq: %u\nclip: %s\n", d->seq, truth(d->clip));
+    d->dampens = chance(d, 30);
     say(both,
-        "train: {lr: %s, weight_decay: %s, eps: 1.0e-6, max_norm: %s, momentum: 0.8, decay: %s}\n",
+        "train: {lr: %s, weight_decay: %s, eps: 1.0e-6, max_norm: %s, momentum: 0.8, decay: %s, "
+        "dampening: %s}\n",
         rates[d->m->exact ? in(d, 0, 2) : 0], ONE_OF(d, "0", "0.1"), ONE_OF(d, "0.05", "1", "1000"),
-        ONE_OF(d, "all", "matrices"));
+        ONE_OF(d, "all", "matrices"), d->dampens ? "0.3" : "0");
 }
 
 /* ---- the strategy ---------------------------------------------------------------------------- */
@@ -343,16 +345,18 @@ static void say_options(struct draw *d, char *s)
 
 static void say_optimizer(struct draw *d, char *s, char *reference)
 {
-    bool adam = chance(d, 70), momentum = chance(d, 60);
+    bool adam = chance(d, 60), momentum = chance(d, 70), maximize = chance(d, 20);
+    bool nesterov = !adam && momentum && !d->dampens && chance(d, 50);
     const char *variant = ONE_OF(d, "foreach", "fused", "loop");
     bool folds =
         !d->m->exact && !d->offload && !d->api_ddp && !d->api_fsdp1 && adam && chance(d, 20);
     if (folds)
         variant = "fused";
-    say(s, "optimizer: {name: %s, variant: %s, momentum: %s}\n", adam ? "adamw" : "sgd", variant,
-        truth(momentum));
-    say(reference, "optimizer: {name: %s, momentum: %s}\n", adam ? "adamw" : "sgd",
-        truth(momentum));
+    say(s, "optimizer: {variant: %s, ", variant);
+    for (int i = 0; i < 2; i++)
+        say(i ? reference : s, "%sname: %s, momentum: %s, nesterov: %s, maximize: %s}\n",
+            i ? "optimizer: {" : "", adam ? "adamw" : "sgd", truth(momentum), truth(nesterov),
+            truth(maximize));
     if (folds)
         say(s, "folded_scale: true\n");
 }

@@ -13,22 +13,32 @@ struct kernel {
     const char *name; /* without "foreach_" */
     uint8_t step, reads, writes;
     bool flags; /* args say which parameters decay */
+    bool finds; /* a gradient, where it is (enum tsr_optimizer_from) */
+    uint8_t from;
+    bool first;
 };
 
 static const struct kernel kernels[] = {
-    {"mul_weight_decay", TSR_STEP_DECAY, P, P, true},
-    {"lerp_exp_avg", TSR_STEP_LERP, G | M, M, false},
-    {"mul_exp_avg_sq", TSR_STEP_MUL_V, V, V, false},
-    {"addcmul_exp_avg_sq", TSR_STEP_ADDCMUL_V, G | V, V, false},
-    {"sqrt", TSR_STEP_SQRT, V, T, false},
-    {"foreach_div_bias_correction", TSR_STEP_DIV_ROOT, T, T, false},
-    {"add_eps", TSR_STEP_ADD_EPS, T, T, false},
-    {"div_bias_correction", TSR_STEP_DIV_AND_EPS, OLD, T, false},
-    {"addcdiv", TSR_STEP_ADDCDIV, M | P | T, P, false},
-    {"fused_adamw", TSR_STEP_FUSED, G | M | V | P, M | V | P, true},
-    {"momentum", TSR_STEP_MOMENTUM, G | M, M, false},
-    {"nesterov", TSR_STEP_NESTEROV, G | M | P, P, true},
-    {"add_sgd", TSR_STEP_SGD, G | P, P, false}};
+    {"mul_weight_decay", TSR_STEP_DECAY, P, P, .flags = true},
+    {"lerp_exp_avg", TSR_STEP_LERP, M, M, .finds = true},
+    {"mul_exp_avg_sq", TSR_STEP_MUL_V, V, V, .flags = false},
+    {"addcmul_exp_avg_sq", TSR_STEP_ADDCMUL_V, V, V, .finds = true},
+    {"sqrt", TSR_STEP_SQRT, V, T, .flags = false},
+    {"foreach_div_bias_correction", TSR_STEP_DIV_ROOT, T, T, .flags = false},
+    {"add_eps", TSR_STEP_ADD_EPS, T, T, .flags = false},
+    {"div_bias_correction", TSR_STEP_DIV_AND_EPS, OLD, T, .flags = false},
+    {"addcdiv", TSR_STEP_ADDCDIV, M | P | T, P, .flags = false},
+    {"fused_adamw", TSR_STEP_FUSED, G | M | V | P, M | V | P, .flags = true},
+    {"add_step", TSR_STEP_COUNT, T, T, .flags = false},
+    {"neg_grad", TSR_STEP_NEG, G, T, .flags = false},
+    {"add_decay", TSR_STEP_ADD_DECAY, P, T, .finds = true},
+    {"clone_momentum", TSR_STEP_CLONE, 0, M, .finds = true},
+    {"mul_momentum", TSR_STEP_MUL_M, M, M, .flags = false},
+    {"add_momentum", TSR_STEP_ADD_M, M, M, .finds = true},
+    {"add_nesterov", TSR_STEP_ADD_NESTEROV, M, T, .finds = true},
+    {"add_sgd", TSR_STEP_SGD, P, P, .finds = true},
+    {"fused_sgd", TSR_STEP_FUSED_SGD, G | P, P, .flags = true},
+    {"fused_sgd_nesterov", TSR_STEP_FUSED_NESTEROV, G | P, P, .flags = true}};
 
 static const struct kernel *kernel_of(const char *name)
 {
@@ -42,6 +52,26 @@ static const struct kernel *kernel_of(const char *name)
     return NULL;
 }
 
+/* The gradient's place: a temporary that is read, one of before, the momentum, or its own. */
+static void find_gradient(const struct tsr_kernel_call *call, struct kernel *k)
+{
+    const struct tsr_view *t = tsr_slot(call, 4);
+    if (t && t->access & TSR_READ) {
+        k->reads |= T;
+        k->from = TSR_FROM_T;
+    } else if (tsr_slot(call, 5)) {
+        k->reads |= OLD;
+        k->from = TSR_FROM_T;
+    } else if (k->step == TSR_STEP_SGD && tsr_slot(call, 1)) {
+        k->reads |= M;
+        k->from = TSR_FROM_M;
+    } else {
+        k->reads |= G;
+    }
+    if (k->step == TSR_STEP_ADD_NESTEROV && !t)
+        k->writes = G;
+}
+
 /* A kernel as this call has it: what is not given for any parameter is made otherwise. */
 static tsr_status variant_of(const struct tsr_kernel_call *call, struct kernel *k)
 {
@@ -53,13 +83,13 @@ static tsr_status variant_of(const struct tsr_kernel_call *call, struct kernel *
         k->step = TSR_STEP_ADDCDIV_V;
         k->reads = M | V | P;
     }
-    if (k->step == TSR_STEP_SGD && tsr_slot(call, 1))
-        k->reads = M | P;
-    else if (k->step == TSR_STEP_SGD)
-        k->flags = true;
-    if (k->step == TSR_STEP_MOMENTUM && tsr_slot(call, 3)) {
-        k->reads |= P;
-        k->flags = true;
+    if (k->finds)
+        find_gradient(call, k);
+    const struct tsr_view *m = tsr_slot(call, 1);
+    if (m && (k->step == TSR_STEP_FUSED_SGD || k->step == TSR_STEP_FUSED_NESTEROV)) {
+        k->first = !(m->access & TSR_READ);
+        k->reads |= k->first ? 0 : M;
+        k->writes |= M;
     }
     return TSR_OK;
 }
@@ -77,12 +107,9 @@ static tsr_status operands(const struct tsr_kernel_call *call, const struct kern
                            struct cursor *c, struct tsr_optimizer_work *w)
 {
     struct tsr_elems *const place[6] = {&w->g, &w->m, &w->v, &w->p, &w->t, &w->old};
-    bool first = k->step == TSR_STEP_MOMENTUM && call->scalars[TSR_SCALAR_STEP] - w->missed <= 1;
     w->numel = TSR_ANY_NUMBER;
     for (unsigned slot = 0; slot < 6; slot++) {
         bool reads = k->reads >> slot & 1, writes = k->writes >> slot & 1;
-        if (slot == 1 && first)
-            reads = false;
         if (!reads && !writes)
             continue;
         unsigned access = (reads ? TSR_READ : 0u) | (writes ? TSR_WRITE : 0u);
@@ -99,7 +126,8 @@ static tsr_status parameters(const struct tsr_kernel_call *call, const struct ke
                              bool run)
 {
     struct cursor c = {{0}};
-    struct tsr_optimizer o = {.step = k->step, .scalars_at = call->scalars_at};
+    struct tsr_optimizer o = {
+        .step = k->step, .from = k->from, .first = k->first, .scalars_at = call->scalars_at};
     const struct tsr_code *code =
         k->step == TSR_STEP_FUSED ? &code_optimizer_fused : &code_optimizer;
     if (k->step == TSR_STEP_FUSED && tsr_slot(call, SLOT_CLIP))

@@ -8,21 +8,31 @@
 #include "exec/kernels/grid/grid_elementwise.h"
 
 enum tsr_optimizer_step {
-    TSR_STEP_DECAY,       /* p *= decay */
-    TSR_STEP_LERP,        /* m += (g - m) lerp */
-    TSR_STEP_MUL_V,       /* v *= beta2 */
-    TSR_STEP_ADDCMUL_V,   /* v += g g rest */
-    TSR_STEP_SQRT,        /* t = sqrt(v) */
-    TSR_STEP_DIV_ROOT,    /* t /= root */
-    TSR_STEP_ADD_EPS,     /* t += eps */
-    TSR_STEP_DIV_AND_EPS, /* t = old / root + eps */
-    TSR_STEP_ADDCDIV,     /* p -= size m / t */
-    TSR_STEP_ADDCDIV_V,   /* the same with t made from v */
-    TSR_STEP_FUSED,       /* decay, m, v, p */
-    TSR_STEP_MOMENTUM,    /* m = momentum m + (1 - dampening) g; the first time g */
-    TSR_STEP_NESTEROV,    /* p -= lr (g + momentum m) */
-    TSR_STEP_SGD          /* p -= lr g, or lr m */
+    TSR_STEP_DECAY,        /* p *= decay */
+    TSR_STEP_LERP,         /* m += (from - m) lerp */
+    TSR_STEP_MUL_V,        /* v *= beta2 */
+    TSR_STEP_ADDCMUL_V,    /* v += from from rest */
+    TSR_STEP_SQRT,         /* t = sqrt(v) */
+    TSR_STEP_DIV_ROOT,     /* t /= root */
+    TSR_STEP_ADD_EPS,      /* t += eps */
+    TSR_STEP_DIV_AND_EPS,  /* t = old / root + eps */
+    TSR_STEP_ADDCDIV,      /* p -= size m / t */
+    TSR_STEP_ADDCDIV_V,    /* the same with t made from v */
+    TSR_STEP_FUSED,        /* decay, m, v, p */
+    TSR_STEP_COUNT,        /* t = the parameter's number of steps */
+    TSR_STEP_NEG,          /* t = -g */
+    TSR_STEP_ADD_DECAY,    /* t = from + weight_decay p */
+    TSR_STEP_CLONE,        /* m = from */
+    TSR_STEP_MUL_M,        /* m *= momentum */
+    TSR_STEP_ADD_M,        /* m += (1 - dampening) from */
+    TSR_STEP_ADD_NESTEROV, /* from + momentum m, in t, or in g where there is no t */
+    TSR_STEP_SGD,          /* p -= lr from */
+    TSR_STEP_FUSED_SGD,    /* all of it */
+    TSR_STEP_FUSED_NESTEROV
 };
+
+/* Where a step finds the gradient: some have a copy that was changed. */
+enum tsr_optimizer_from { TSR_FROM_G, TSR_FROM_T /* or old */, TSR_FROM_M };
 
 /* One parameter. What a step does not use has data NULL. */
 struct tsr_optimizer_work {
@@ -42,6 +52,8 @@ struct tsr_optimizer {
     const double *scalars_at; /* where they lie when the kernel runs; NULL: scalars */
     struct tsr_elems factor;  /* one number, of clipping; data NULL: 1; fused */
     uint8_t step;             /* enum tsr_optimizer_step */
+    uint8_t from;             /* enum tsr_optimizer_from */
+    bool first;               /* fused SGD: m is not read */
     uint32_t n;
     struct tsr_optimizer_work works[TSR_OPTIMIZER_LIST];
 };

@@ -3,10 +3,12 @@
 
 struct TSR_R(tsr_optimizer_numbers) {
     struct TSR_R(tsr_adamw) adamw;
-    TSR_REAL lr, weight_decay, momentum, fresh, sign, clip; /* fresh: 1 - dampening */
+    TSR_REAL lr, weight_decay, momentum, fresh, clip; /* fresh: 1 - dampening */
+    TSR_REAL count;                                   /* steps of the parameter */
     uint32_t missed; /* for a parameter that missed so many steps */
     uint8_t step;    /* enum tsr_optimizer_step */
-    bool first;      /* momentum: m is not read */
+    uint8_t from;    /* enum tsr_optimizer_from */
+    bool first;      /* m is not read */
 };
 
 /* In f64, rounded once. */
@@ -29,13 +31,14 @@ TSR_ANYWHERE struct TSR_R(tsr_optimizer_numbers)
     k.weight_decay = (TSR_REAL)s[TSR_SCALAR_WEIGHT_DECAY];
     k.momentum = (TSR_REAL)s[TSR_SCALAR_MOMENTUM];
     k.fresh = (TSR_REAL)(1 - s[TSR_SCALAR_DAMPENING]);
-    k.sign = s[TSR_SCALAR_MAXIMIZE] > 0 ? -1 : 1;
+    k.count = (TSR_REAL)step;
     TSR_REAL clip[TSR_BLOCK] = {1};
     if (o->factor.data)
         TSR_R(tsr_load)(&o->factor, 0, 1, clip);
     k.clip = clip[0];
     k.step = o->step;
-    k.first = o->step == TSR_STEP_MOMENTUM && step <= 1;
+    k.from = o->from;
+    k.first = o->first || o->step == TSR_STEP_CLONE;
     return k;
 }
 
@@ -48,19 +51,6 @@ struct TSR_R(tsr_optimizer_block) {
     TSR_LANES (i, n)           \
         b->place[i] = (value); \
     break
-
-/* The gradient that SGD goes down, with its decay. */
-TSR_ANYWHERE void TSR_R(tsr_decayed_gradient)(const struct tsr_optimizer_work *w,
-                                              const struct TSR_R(tsr_optimizer_numbers) * k,
-                                              unsigned n, struct TSR_R(tsr_optimizer_block) * b)
-{
-    TSR_LANES (i, n)
-        b->g[i] *= k->sign;
-    if (!w->decays || !w->p.data)
-        return;
-    TSR_LANES (i, n)
-        b->g[i] += k->weight_decay * b->p[i];
-}
 
 TSR_ANYWHERE void TSR_R(tsr_fused_block)(const struct tsr_optimizer_work *w,
                                          const struct TSR_R(tsr_optimizer_numbers) * numbers,
@@ -77,25 +67,48 @@ TSR_ANYWHERE void TSR_R(tsr_fused_block)(const struct tsr_optimizer_work *w,
     }
 }
 
-/* Steps of SGD; without a momentum's decay, which is in m already, plain SGD. */
+TSR_ANYWHERE void TSR_R(tsr_fused_sgd_block)(const struct tsr_optimizer_work *w,
+                                             const struct TSR_R(tsr_optimizer_numbers) * k,
+                                             unsigned n, struct TSR_R(tsr_optimizer_block) * b)
+{
+    TSR_REAL decay = w->decays ? k->weight_decay : 0;
+    bool keeps = w->m.data != NULL, nesterov = k->step == TSR_STEP_FUSED_NESTEROV;
+    TSR_LANES (i, n) {
+        TSR_REAL g = b->g[i] * (TSR_REAL)w->scale;
+        if (w->decays)
+            g += decay * b->p[i];
+        if (keeps)
+            b->m[i] = k->first ? g : k->momentum * b->m[i] + k->fresh * g;
+        if (keeps)
+            g = nesterov ? g + k->momentum * b->m[i] : b->m[i];
+        b->p[i] -= k->lr * g;
+    }
+}
+
+/* from: the gradient, where the step finds it. */
 TSR_ANYWHERE void TSR_R(tsr_sgd_block)(const struct tsr_optimizer_work *w,
                                        const struct TSR_R(tsr_optimizer_numbers) * k, unsigned n,
-                                       struct TSR_R(tsr_optimizer_block) * b)
+                                       const TSR_REAL *from, struct TSR_R(tsr_optimizer_block) * b)
 {
-    bool descends = k->step != TSR_STEP_MOMENTUM && k->step != TSR_STEP_NESTEROV;
-    if (descends && w->m.data) {
-        TSR_LANES (i, n)
-            b->p[i] -= k->lr * b->m[i];
-        return;
-    }
-    TSR_R(tsr_decayed_gradient)(w, k, n, b);
     switch (k->step) {
-    case TSR_STEP_MOMENTUM:
-        TSR_EACH(m, k->first ? b->g[i] : k->momentum * b->m[i] + k->fresh * b->g[i]);
-    case TSR_STEP_NESTEROV:
-        TSR_EACH(p, b->p[i] - k->lr * (b->g[i] + k->momentum * b->m[i]));
-    default: /* TSR_STEP_SGD */
-        TSR_EACH(p, b->p[i] - k->lr * b->g[i]);
+    case TSR_STEP_COUNT:
+        TSR_EACH(t, k->count);
+    case TSR_STEP_NEG:
+        TSR_EACH(t, -b->g[i]);
+    case TSR_STEP_ADD_DECAY:
+        TSR_EACH(t, from[i] + k->weight_decay * b->p[i]);
+    case TSR_STEP_CLONE:
+        TSR_EACH(m, from[i]);
+    case TSR_STEP_MUL_M:
+        TSR_EACH(m, k->momentum * b->m[i]);
+    case TSR_STEP_ADD_M:
+        TSR_EACH(m, b->m[i] + k->fresh * from[i]);
+    case TSR_STEP_ADD_NESTEROV:
+        TSR_EACH(t, from[i] + k->momentum * b->m[i]);
+    case TSR_STEP_SGD:
+        TSR_EACH(p, b->p[i] - k->lr * from[i]);
+    default:
+        TSR_R(tsr_fused_sgd_block)(w, k, n, b);
     }
 }
 
@@ -104,15 +117,18 @@ TSR_ANYWHERE void TSR_R(tsr_optimizer_step)(const struct tsr_optimizer_work *w,
                                             unsigned n, struct TSR_R(tsr_optimizer_block) * b)
 {
     const struct TSR_R(tsr_adamw) *k = &numbers->adamw;
+    const TSR_REAL *from = numbers->from == TSR_FROM_T   ? b->t
+                           : numbers->from == TSR_FROM_M ? b->m
+                                                         : b->g;
     switch (numbers->step) {
     case TSR_STEP_DECAY:
         TSR_EACH(p, w->decays ? b->p[i] * k->decay : b->p[i]);
     case TSR_STEP_LERP:
-        TSR_EACH(m, TSR_R(tsr_adamw_m)(k, b->m[i], b->g[i]));
+        TSR_EACH(m, TSR_R(tsr_adamw_m)(k, b->m[i], from[i]));
     case TSR_STEP_MUL_V:
         TSR_EACH(v, b->v[i] * k->beta2);
     case TSR_STEP_ADDCMUL_V:
-        TSR_EACH(v, TSR_R(tsr_adamw_v)(k, b->v[i], b->g[i]));
+        TSR_EACH(v, TSR_R(tsr_adamw_v)(k, b->v[i], from[i]));
     case TSR_STEP_SQRT:
         TSR_EACH(t, TSR_M(sqrt)(b->v[i]));
     case TSR_STEP_DIV_ROOT:
@@ -129,7 +145,7 @@ TSR_ANYWHERE void TSR_R(tsr_optimizer_step)(const struct tsr_optimizer_work *w,
         TSR_R(tsr_fused_block)(w, numbers, n, b);
         break;
     default:
-        TSR_R(tsr_sgd_block)(w, numbers, n, b);
+        TSR_R(tsr_sgd_block)(w, numbers, n, from, b);
     }
 }
 #undef TSR_EACH
@@ -140,17 +156,28 @@ TSR_ANYWHERE void TSR_R(tsr_optimizer_store)(const struct tsr_optimizer_work *w,
                                              const struct TSR_R(tsr_optimizer_block) * b)
 {
     bool fused = step == TSR_STEP_FUSED;
-    if (fused || step == TSR_STEP_LERP || step == TSR_STEP_MOMENTUM)
+    bool sgd = step == TSR_STEP_FUSED_SGD || step == TSR_STEP_FUSED_NESTEROV;
+    bool nesterov = step == TSR_STEP_ADD_NESTEROV;
+    if (fused || (sgd && w->m.data) || step == TSR_STEP_LERP ||
+        (step >= TSR_STEP_CLONE && step <= TSR_STEP_ADD_M))
         TSR_R(tsr_store)(&w->m, at, n, b->m);
     if (fused || step == TSR_STEP_MUL_V || step == TSR_STEP_ADDCMUL_V)
         TSR_R(tsr_store)(&w->v, at, n, b->v);
-    if (step >= TSR_STEP_SQRT && step <= TSR_STEP_DIV_AND_EPS)
-        TSR_R(tsr_store)(&w->t, at, n, b->t);
-    if (fused || step == TSR_STEP_DECAY || step == TSR_STEP_ADDCDIV || step == TSR_STEP_ADDCDIV_V ||
-        step == TSR_STEP_NESTEROV || step == TSR_STEP_SGD)
+    if ((step >= TSR_STEP_SQRT && step <= TSR_STEP_DIV_AND_EPS) ||
+        (step >= TSR_STEP_COUNT && step <= TSR_STEP_ADD_DECAY) || nesterov)
+        TSR_R(tsr_store)(nesterov && !w->t.data ? &w->g : &w->t, at, n, b->t);
+    if (fused || sgd || step == TSR_STEP_DECAY || step == TSR_STEP_ADDCDIV ||
+        step == TSR_STEP_ADDCDIV_V || step == TSR_STEP_SGD)
         TSR_R(tsr_store)(&w->p, at, n, b->p);
     if (w->mirrored)
         TSR_R(tsr_store)(&w->mirror, at, n, b->p);
+}
+
+/* What it reads in t was written before. */
+TSR_ANYWHERE bool TSR_R(tsr_reads_t)(const struct TSR_R(tsr_optimizer_numbers) * k)
+{
+    return k->from == TSR_FROM_T || k->step == TSR_STEP_DIV_ROOT || k->step == TSR_STEP_ADD_EPS ||
+           k->step == TSR_STEP_ADDCDIV;
 }
 
 TSR_ANYWHERE void TSR_R(tsr_optimizer_update)(const struct tsr_optimizer_work *w,
@@ -170,7 +197,7 @@ TSR_ANYWHERE void TSR_R(tsr_optimizer_update)(const struct tsr_optimizer_work *w
         TSR_R(tsr_load)(&w->p, at, n, b.p);
     if (w->old.data)
         TSR_R(tsr_load)(&w->old, at, n, b.t);
-    else if (w->t.data && k->step != TSR_STEP_SQRT)
+    else if (w->t.data && TSR_R(tsr_reads_t)(k))
         TSR_R(tsr_load)(&w->t, at, n, b.t);
     TSR_R(tsr_optimizer_step)(w, k, n, &b);
     TSR_R(tsr_optimizer_store)(w, k->step, at, n, &b);

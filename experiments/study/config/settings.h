@@ -16,7 +16,7 @@ enum tsr_wrap_kind { TSR_WRAP_BLOCK, TSR_WRAP_BLOCK_EMBED_HEAD, TSR_WRAP_ROOT, T
 enum tsr_hooks { TSR_HOOKS_INSIDE, TSR_HOOKS_OUTSIDE };
 enum tsr_limit { TSR_LIMIT_NONE, TSR_LIMIT_CARD };
 enum tsr_norm { TSR_NORM_KERNEL, TSR_NORM_HAND };
-/* Of adamw: the words of optimizer.variant. */
+/* The words of optimizer.variant; sgd has the first three. */
 enum tsr_adamw {
     TSR_ADAMW_FOREACH,
     TSR_ADAMW_FUSED,
@@ -64,7 +64,7 @@ struct tsr_run_settings {
     unsigned order, decay;   /* enum tsr_order, tsr_decay */
     unsigned schedule;       /* enum tsr_schedule_kind */
     uint64_t steps, warmup, seed, log_every;
-    double lr, min_lr, beta1, beta2, eps, weight_decay, momentum, max_norm;
+    double lr, min_lr, beta1, beta2, eps, weight_decay, momentum, dampening, max_norm;
     uint64_t eval_every, eval_batches, save_every, keep;
     bool save_last;
 };
@@ -102,7 +102,7 @@ struct tsr_settings {
     bool cast_inputs;
     unsigned optimizer, variant; /* enum tsr_opt_name; enum tsr_adamw */
     unsigned state_dtype;        /* tsr_dtype; NONE: that of precision.master */
-    bool momentum, clip, reads_loss;
+    bool momentum, nesterov, maximize, clip, reads_loss;
     unsigned clip_how, loss_kernel; /* enum tsr_clip, tsr_loss_kernel */
     uint64_t metrics;
     uint64_t loss_chunks;

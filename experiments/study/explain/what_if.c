@@ -147,7 +147,7 @@ static bool applies(const struct list *list, const struct choice *choice)
     bool many = s->accum_steps > 1;
     if (!strcmp(choice->dimension, "accumulation.mode") && !many)
         return false;
-    if (!strcmp(choice->dimension, "optimizer.variant") && s->optimizer != TSR_OPTIM_ADAMW)
+    if (!strcmp(choice->dimension, "optimizer.variant") && s->optimizer == TSR_OPTIM_NONE)
         return false;
     if (!strcmp(choice->value, "selective_op") &&
         (s->ckpt_hooks == TSR_HOOKS_OUTSIDE || !s->ckpt_early_stop))

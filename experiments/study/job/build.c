@@ -63,30 +63,33 @@ static enum tsr_optimizer optimizer_of(const struct tsr_settings *s)
     if (s->optimizer == TSR_OPTIM_ADAMW)
         return adamw[s->variant];
     if (s->optimizer == TSR_OPTIM_SGD)
-        return s->momentum ? TSR_OPT_SGD_MOMENTUM : TSR_OPT_SGD;
+        return s->momentum && s->run.momentum > 0 ? TSR_OPT_SGD_MOMENTUM : TSR_OPT_SGD;
     return TSR_OPT_NONE;
 }
 
 static tsr_status configure_step(const struct tsr_job *job, struct tsr_engine *engine)
 {
     const struct tsr_settings *s = job->settings;
-    struct tsr_step_config step = {.batch = s->batch,
-                                   .seq = s->seq,
-                                   .n_micro = (uint32_t)s->accum_steps,
-                                   .optimizer = optimizer_of(s),
-                                   .accumulate = (enum tsr_accumulate)s->accum_mode,
-                                   .loss_chunks = s->loss_chunks,
-                                   .state_dtype = (tsr_dtype)s->state_dtype,
-                                   .clip = s->clip,
-                                   .clip_how = (enum tsr_clip)s->clip_how,
-                                   .loss_kernel = (enum tsr_loss_kernel)s->loss_kernel,
-                                   .metrics = (uint32_t)s->metrics,
-                                   .reads_loss = s->reads_loss,
-                                   .decay_matrices_only = s->run.decay == TSR_DECAY_MATRICES,
-                                   .sgd_decay = s->optimizer == TSR_OPTIM_SGD && job->executes &&
-                                                s->run.weight_decay > 0,
-                                   .sync = (enum tsr_sync)s->sync,
-                                   .report = job->executes};
+    struct tsr_step_config step = {
+        .batch = s->batch,
+        .seq = s->seq,
+        .n_micro = (uint32_t)s->accum_steps,
+        .optimizer = optimizer_of(s),
+        .accumulate = (enum tsr_accumulate)s->accum_mode,
+        .loss_chunks = s->loss_chunks,
+        .state_dtype = (tsr_dtype)s->state_dtype,
+        .clip = s->clip,
+        .clip_how = (enum tsr_clip)s->clip_how,
+        .loss_kernel = (enum tsr_loss_kernel)s->loss_kernel,
+        .metrics = (uint32_t)s->metrics,
+        .reads_loss = s->reads_loss,
+        .decay_matrices_only = s->run.decay == TSR_DECAY_MATRICES,
+        .sgd = s->optimizer == TSR_OPTIM_SGD ? (enum tsr_sgd)s->variant : TSR_SGD_FOREACH,
+        .sgd_decay = s->optimizer == TSR_OPTIM_SGD && s->run.weight_decay > 0,
+        .nesterov = s->nesterov,
+        .maximize = s->maximize,
+        .sync = (enum tsr_sync)s->sync,
+        .report = job->executes};
     tsr_status status = tsr_step_configure(engine, &step);
     if (status == TSR_OK)
         return TSR_OK;

@@ -108,6 +108,26 @@ static tsr_status check_loops(const struct tsr_job *job)
     return TSR_OK;
 }
 
+/* What torch.optim.SGD and AdamW, and composer's, refuse or have not. */
+static tsr_status check_optimizer(const struct tsr_job *job)
+{
+    const struct tsr_settings *s = job->settings;
+    bool sgd = s->optimizer == TSR_OPTIM_SGD, decoupled = s->variant >= TSR_ADAMW_DECOUPLED;
+    if (sgd && decoupled)
+        return refuse(job, "optimizer.variant", "optimizer.name", "foreach, fused or loop");
+    if (s->nesterov && !sgd)
+        return refuse(job, "optimizer.nesterov", "optimizer.name", "false");
+    if (s->nesterov && !s->momentum)
+        return refuse(job, "optimizer.nesterov", "optimizer.momentum", "false");
+    if (s->nesterov && s->run.momentum == 0)
+        return refuse(job, "optimizer.nesterov", "train.momentum", "false");
+    if (s->nesterov && s->run.dampening != 0)
+        return refuse(job, "optimizer.nesterov", "train.dampening", "false");
+    if (s->maximize && s->optimizer == TSR_OPTIM_ADAMW && decoupled)
+        return refuse(job, "optimizer.maximize", "optimizer.variant", "false");
+    return TSR_OK;
+}
+
 /* Gradients that stay sums are scaled by the one kernel that can. */
 static tsr_status check_folded(const struct tsr_job *job)
 {
@@ -160,6 +180,7 @@ tsr_status tsr_job_check_step(const struct tsr_job *job)
     TSR_TRY(check_share(job));
     TSR_TRY(check_chunks(job));
     TSR_TRY(check_loss(job));
+    TSR_TRY(check_optimizer(job));
     TSR_TRY(check_folded(job));
     return check_loops(job);
 }

@@ -163,15 +163,14 @@ static void set_scalars(struct rank *r)
     double beta[2] = {0.9, 0.999};
     for (size_t i = 0; betas && betas->kind == TSR_NODE_SEQ && i < betas->n && i < 2; i++)
         tsr_node_double(betas->items[i], &beta[i]);
-    const double values[TSR_N_SCALARS] = {
-        [TSR_SCALAR_LR] = number_or(o, "lr", 1e-3),
-        [TSR_SCALAR_BETA1] = beta[0],
-        [TSR_SCALAR_BETA2] = beta[1],
-        [TSR_SCALAR_EPS] = number_or(o, "eps", 1e-8),
-        [TSR_SCALAR_WEIGHT_DECAY] = number_or(o, "weight_decay", adamw ? 1e-2 : 0),
-        [TSR_SCALAR_MOMENTUM] = number_or(o, "momentum", 0),
-        [TSR_SCALAR_DAMPENING] = number_or(o, "dampening", 0),
-        [TSR_SCALAR_MAXIMIZE] = tsr_bool_or(o, "maximize", false)};
+    const double values[TSR_N_SCALARS] = {[TSR_SCALAR_LR] = number_or(o, "lr", 1e-3),
+                                          [TSR_SCALAR_BETA1] = beta[0],
+                                          [TSR_SCALAR_BETA2] = beta[1],
+                                          [TSR_SCALAR_EPS] = number_or(o, "eps", 1e-8),
+                                          [TSR_SCALAR_WEIGHT_DECAY] =
+                                              number_or(o, "weight_decay", adamw ? 1e-2 : 0),
+                                          [TSR_SCALAR_MOMENTUM] = number_or(o, "momentum", 0),
+                                          [TSR_SCALAR_DAMPENING] = number_or(o, "dampening", 0)};
     for (int i = 0; i < TSR_N_SCALARS; i++)
         tsr_exec_set_scalar(r->executor, (enum tsr_scalar)i, values[i]);
 }

@@ -205,7 +205,7 @@ static tsr_status check_optimizer(const struct tsr_yaml_node *optimizer)
     static const struct rule adamw[] = {{"name", WORD, names},          {"lr", NUMBER, NULL},
                                         {"betas", LIST, NULL},          {"eps", NUMBER, NULL},
                                         {"weight_decay", NUMBER, NULL}, {"amsgrad", OFF, NULL},
-                                        {"maximize", OFF, NULL},        {NULL, ANY, NULL}};
+                                        {"maximize", FLAG, NULL},       {NULL, ANY, NULL}};
     bool is_adamw = !strcmp(tsr_text_or(optimizer, "name", ""), "adamw");
     return check_map(optimizer, "optimizer", is_adamw ? adamw : sgd);
 }

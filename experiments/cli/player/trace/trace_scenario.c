@@ -364,18 +364,21 @@ tsr_status tsr_scenario_step(const struct tsr_scenario *s, struct tsr_engine *e)
     const struct tsr_yaml_node *train = tsr_node_get(s->doc.root, "train");
     const struct tsr_yaml_node *optimizer = tsr_node_get(train, "optimizer");
     const char *name = tsr_text_or(optimizer, "name", "sgd");
-    double momentum = 0, decay = 0;
+    double momentum = 0, decay = 0, dampening = 0;
     tsr_node_double(tsr_node_get(optimizer, "momentum"), &momentum);
+    tsr_node_double(tsr_node_get(optimizer, "dampening"), &dampening);
     tsr_node_double(tsr_node_get(optimizer, "weight_decay"), &decay);
     struct tsr_step_config step = {.batch = tsr_u64_or(train, "batch", 1),
                                    .seq = tsr_u64_or(train, "seq", 1),
                                    .n_micro = (uint32_t)tsr_u64_or(train, "micro", 1),
                                    .report = true,
                                    .sgd_decay = decay != 0,
-                                   .nesterov = tsr_bool_or(optimizer, "nesterov", false)};
-    if (step.nesterov && momentum == 0) /* as torch.optim.SGD */
+                                   .nesterov = tsr_bool_or(optimizer, "nesterov", false),
+                                   .maximize = tsr_bool_or(optimizer, "maximize", false)};
+    if (step.nesterov && (momentum == 0 || dampening != 0)) /* as torch.optim.SGD */
         return tsr_node_error(tsr_node_get(optimizer, "nesterov"),
-                              "nesterov: found true; allowed: false without momentum");
+                              "nesterov: found true; allowed: false without momentum, or with "
+                              "dampening");
     step.optimizer = !strcmp(name, "adamw") ? TSR_OPT_ADAMW_FOREACH
                      : momentum != 0        ? TSR_OPT_SGD_MOMENTUM
                                             : TSR_OPT_SGD;
