@@ -225,6 +225,7 @@ def golden(name):
 def scenarios():
     os.makedirs(f"{TMP}/trace/scenarios", exist_ok=True)
     adamw, sgd, momentum = found("m-opt-adamw-eps"), found("m-opt-sgd-max"), found("m-opt-sgd-damp")
+    nesterov = found("m-opt-sgd-nesterov")
     nosync = found("m-adamw-nosync")
     hsdp, ddp = golden("hsdp-2x2"), golden("ddp-cap314-w2")
     optimizer, wrap = ["train", "optimizer"], ["wrap", 0]
@@ -232,13 +233,14 @@ def scenarios():
     rows = [
         (adamw, optimizer + ["lr"], 0.2, CHANGES), (adamw, optimizer + ["betas"], [0.4, 0.7], CHANGES),
         (adamw, optimizer + ["eps"], 0.1, CHANGES), (adamw, optimizer + ["weight_decay"], 0.1, CHANGES),
-        (adamw, optimizer + ["amsgrad"], True, REFUSED), (adamw, optimizer + ["maximize"], True, REFUSED),
+        (adamw, optimizer + ["amsgrad"], True, REFUSED), (adamw, optimizer + ["maximize"], True, CHANGES),
         (adamw, optimizer + ["momentum"], 0.5, REFUSED), (adamw, optimizer + ["name"], "adam", REFUSED),
         (sgd, optimizer + ["lr"], 0.2, CHANGES), (sgd, optimizer + ["maximize"], False, CHANGES),
         (sgd, optimizer + ["momentum"], 0.5, CHANGES), (sgd, optimizer + ["weight_decay"], 0.2, CHANGES),
         (sgd, optimizer + ["nesterov"], True, REFUSED), (sgd, optimizer + ["betas"], [0.4, 0.7], REFUSED),
         (momentum, optimizer + ["dampening"], 0.1, CHANGES), (momentum, optimizer + ["weight_decay"], 0.2, CHANGES),
-        (momentum, optimizer + ["nesterov"], True, CHANGES), (momentum, optimizer + ["maximize"], True, CHANGES),
+        (momentum, optimizer + ["nesterov"], True, REFUSED), (momentum, optimizer + ["maximize"], True, CHANGES),
+        (nesterov, optimizer + ["nesterov"], False, CHANGES), (nesterov, optimizer + ["dampening"], 0.3, REFUSED + ":nesterov"),
         (momentum, optimizer + ["lr"], "fast", REFUSED),
         (sgd, ["train", "iters"], 2, CHANGES), (sgd, ["train", "batch"], 1, "fails"), (sgd, ["train", "batch"], "two", REFUSED),
         (sgd, ["train", "micro"], 2, "fails"), (sgd, ["train", "no_grad_iters"], [1], CHANGES),
@@ -275,7 +277,7 @@ def scenarios():
         (ddp, ["ddp", "mixed"], True, REFUSED), (ddp, ["wrap"], [{"modules": [""], "api": "fully_shard"}], REFUSED),
         (ddp, ["ac"], [], REFUSED),
     ]
-    bases = {id(s): play(f"base-{i}", s) for i, s in enumerate((adamw, sgd, momentum, nosync, hsdp, ddp))}
+    bases = {id(s): play(f"base-{i}", s) for i, s in enumerate((adamw, sgd, momentum, nesterov, nosync, hsdp, ddp))}
 
     def one(i):
         scenario, path, value, want = rows[i]
@@ -484,6 +486,7 @@ ROWS = {
     "precision.param": ("fsdp", "none"), "precision.reduce": ("fsdp", "none"), "precision.linear": ("fsdp", "fp8_delayed"),
     "precision.output": ("f32", "bf16"), "optimizer.name": ("fsdp", "sgd"), "optimizer.variant": ("fsdp", "fused"),
     "optimizer.state": ("fsdp", "bf16"), "clip": ("fsdp", "true"), "optimizer.momentum": ("sgd", "false"),
+    "optimizer.nesterov": ("run sgd", "true"), "optimizer.maximize": ("run", "true"), "train.dampening": ("run sgd", "0.5"),
     "loss.kernel": ("fsdp", "flash_attn"), "loss.metrics": ("fsdp", "2"), "loss.read": ("fsdp", "true"), "loss.chunks": ("fsdp", "2"),
     "sync_each_step": ("fsdp", "loss"), "checkpoint.every": ("fsdp", "2"), "clip_variant": ("clip", "loop"),
     "checkpoint.first": ("checkpoint", "2"), "checkpoint.count": ("checkpoint", "1"), "checkpoint.share": ("checkpoint", "0.5"),

@@ -194,7 +194,7 @@ static void draw_precision(struct draw *d)
     d->plain = k < 75;
     d->half = !d->compiled && k >= 92;
     d->one_group = chance(d, 25);
-    m->tolerance = m->exact ? 1e-12 : d->plain ? 1e-4 : d->half ? 1e-2 : 6e-2;
+    m->tolerance = m->exact ? 1e-12 : d->plain ? 1e-4 : d->half ? 2e-2 : 6e-2;
 }
 
 /* ---- what both have -------------------------------------------------------------------------- */

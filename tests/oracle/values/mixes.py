@@ -74,6 +74,8 @@ def optimizer(rng):
         spec["eps"] = rng.choice([1e-6, 1e-5])
     if rng.random() < 0.4:
         spec["weight_decay"] = rng.choice([0.0, 0.1, 0.3])
+    if rng.random() < 0.15:
+        spec["maximize"] = True
     return spec
 
 
