@@ -151,22 +151,35 @@ static struct tsr_step_config config_of(const char *title)
 
 static const struct tsr_tree_node linear = {
     .name = "a", .type = TSR_TREE_LINEAR, .in = 3, .out = 2, .bias = true};
-static const struct tsr_tree_config model = {
+static const struct tsr_tree_config two = {
     .root = {.type = TSR_TREE_SEQ, .n_children = 1, .children = &linear},
     .in_dim = 3,
     .loss_mse = true};
+static const struct tsr_tree_node linears[] = {
+    {.name = "a", .type = TSR_TREE_LINEAR, .in = 3, .out = 4, .bias = true},
+    {.name = "b", .type = TSR_TREE_LINEAR, .in = 4, .out = 1},
+    {.name = "c", .type = TSR_TREE_LINEAR, .in = 1, .out = 4}};
+static const struct tsr_tree_config four = {
+    .root = {.type = TSR_TREE_SEQ, .n_children = 3, .children = linears},
+    .in_dim = 3,
+    .loss_mse = true};
 
-/* Two steps of a model of two parameters, 24 and 8 bytes, without any wrapping. */
+/* Two steps of a model of two parameters, without any wrapping; or of the second of two ranks,
+ * which has half of each parameter and nothing of the third. */
 static void two_steps(const char *title, char said[2][LINE])
 {
     struct tsr_recorder recorder;
     struct tsr_program program;
     struct tsr_engine *e = NULL;
     tsr_recorder_init(&recorder, &program);
-    const struct tsr_engine_config config = {.mesh = {.n_dims = 1, .shape = {1}},
-                                             .executor = &recorder.base};
+    bool empty = has(title, "empty");
+    const struct tsr_engine_config config = {
+        .mesh = {.n_dims = 1, .shape = {empty ? 2 : 1}}, .rank = empty, .executor = &recorder.base};
     assert_int_equal(tsr_engine_create(&config, &e), TSR_OK);
-    assert_int_equal(tsr_model_tree(e, &model), TSR_OK);
+    assert_int_equal(tsr_model_tree(e, empty ? &four : &two), TSR_OK);
+    struct tsr_module *root = tsr_module_find(e, "");
+    if (empty)
+        assert_int_equal(tsr_fully_shard(e, &root, 1, NULL), TSR_OK);
     const struct tsr_step_config step = config_of(title);
     assert_int_equal(tsr_step_configure(e, &step), TSR_OK);
     tsr_program_init(&program, tsr_engine_tables(e));
@@ -212,7 +225,7 @@ static void as_recorded(void **state)
         cases++;
     }
     (void)fclose(f);
-    assert_int_equal(cases, 84);
+    assert_int_equal(cases, 168);
     assert_int_equal(bad, 0);
 }
 

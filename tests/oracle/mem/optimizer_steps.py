@@ -5,7 +5,7 @@
 PyTorch 2.11.0, on the CPU: which operations Python calls, and which variables hold a tensor, is the same on any device. A line
 is a case and a step (the first makes states); then, in order: +B a new tensor of B bytes, -B one that goes, an operation with
 the roles of its tensors (of lists: of their first): p parameter, g gradient, m, v states, s step counters, t another. Two
-parameters, 24 and 8 bytes. What goes at once is sorted. Left out: counters on the CPU (foreach, loop), and AdamW's addition of
+parameters, 24 and 8 bytes; `empty`: two more, of nothing and of 8 bytes. What goes at once is sorted. Left out: counters on the CPU (foreach, loop), and AdamW's addition of
 eps in the loop, which the engine has within the division before it.
 """
 import itertools
@@ -41,12 +41,16 @@ class Recorder(TorchDispatchMode):
             if torch.is_tensor(first):
                 roles.append(self.role(first))
         out = func(*args, **(kwargs or {}))
+        if args and torch.is_tensor(args[0]) and args[0].numel() == 0:
+            return out  # an operation on nothing
         name = func._schema.name.split("::")[1]
         if func.namespace != "aten" or name in ("detach", "_local_scalar_dense", "item", "lift_fresh"):
             return out
         fused = self.optimizer.param_groups[0]["fused"]
         if not name.endswith("_"):
             for t in out if isinstance(out, (list, tuple)) else [out]:
+                if t.numel() == 0:
+                    continue
                 if t.numel() > 1 or fused:
                     self.said.append(f"+{4 * t.numel()}")
                     weakref.finalize(t, self.said.append, f"-{4 * t.numel()}")
@@ -74,8 +78,9 @@ def line_of(said):
     return " ".join(out[:-1])
 
 
-def case(cls, options):
-    params = [torch.nn.Parameter(torch.ones(2, 3)), torch.nn.Parameter(torch.ones(2))]
+def case(cls, options, empty):
+    shapes = [(2, 3), (2,)] + [(0, 4), (2, 1)] * empty
+    params = [torch.nn.Parameter(torch.ones(shape)) for shape in shapes]
     optimizer = cls(params, lr=0.1, **options)
     lines = []
     for _ in range(2):
@@ -101,5 +106,6 @@ def cases():
 
 
 for name, words, cls, options in cases():
-    for i, line in enumerate(case(cls, options)):
-        print(" ".join([name, *words]) + f" {i + 1}: {line}")
+    for empty in (False, True):
+        for i, line in enumerate(case(cls, options, empty)):
+            print(" ".join([name, *words] + ["empty"] * empty) + f" {i + 1}: {line}")
