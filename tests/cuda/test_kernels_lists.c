@@ -247,26 +247,32 @@ static void optimizers(void **state)
     (void)state;
     enum { PARAMETERS = 115 };
     static const char *const names[] = {"fused_adamw", "foreach_mul_weight_decay",
-                                        "foreach_momentum"};
+                                        "fused_sgd_nesterov", "foreach_add_momentum",
+                                        "foreach_add_step"};
     const double scalars[TSR_N_SCALARS] = {1e-2, 0.9, 0.95, 1e-8, 0.1, 0.8, 7, 1};
     double *table = test_memory(sizeof scalars);
     assert_non_null(table);
     memcpy(table, scalars, sizeof scalars);
-    for (int k = 0; k < 6; k++) {
+    for (int k = 0; k < 10; k++) {
         struct list_call *c = open_call(names[k / 2]);
         memcpy(c->scalars, scalars, sizeof scalars);
         for (int i = 0; i < PARAMETERS; i++) {
-            uint64_t n = test_below(400);
+            uint64_t n = k / 2 == 4 ? 1 : test_below(400);
             bool adamw = k / 2 == 0, mirrored = adamw && i % 4 == 0;
             arg(c,
                 (uint64_t)(i % 2) | (mirrored ? 2 : 0) | (i % 5 ? 0 : test_scale_bits(1.0f / 3)));
+            if (k / 2 == 4) {
+                operand(c, 4, TSR_READ_WRITE, TSR_F32, n, 0);
+                continue;
+            }
             if (k / 2 != 1) {
-                operand(c, 0, TSR_READ, i % 3 ? TSR_F32 : TSR_BF16, n, 0);
+                operand(c, k / 2 == 3 ? 4 : 0, TSR_READ, i % 3 ? TSR_F32 : TSR_BF16, n, 0);
                 operand(c, 1, TSR_READ_WRITE, TSR_F32, n, 0);
             }
             if (adamw)
                 operand(c, 2, TSR_READ_WRITE, TSR_F32, n, 0);
-            operand(c, 3, k / 2 == 2 ? TSR_READ : TSR_READ_WRITE, TSR_F32, n, 0);
+            if (k / 2 != 3)
+                operand(c, 3, TSR_READ_WRITE, TSR_F32, n, 0);
             if (mirrored)
                 operand(c, 7, TSR_WRITE, TSR_BF16, n, 0);
         }
