@@ -172,13 +172,14 @@ for value in implementation=transformers names=torchtitan norm=hand packed=true;
     fails 2 "model.${value%=*}: found ${value#*=}" "allowed: " -- \
         inspect "$base" --only fsdp --set model=mixtral-8x7b --set "model.$value"
 done
+fails 2 "tp: found 2" llama-3.2-1b "its embedding" "allowed: 1" -- compare "$base" --only fsdp --set tp=2 --set model=llama-3.2-1b
 fails 2 "tp: found 2" transformers "allowed: 1" -- compare "$base" --only fsdp --set tp=2 \
     --set model.implementation=transformers
 for value in 0 -1 1.5 many null; do
     fails 2 loss.chunks "allowed: an integer from 1 to" -- compare "$base" --set loss.chunks=$value
 done
 fails 2 "loss.chunks: found 129" "1 to 128" -- compare "$base" --set loss.chunks=129
-fails 2 "loss.chunks: found 2" "tp: 2" "allowed: 1" -- compare "$base" --only fsdp --set tp=2 --set loss.chunks=2
+fails 2 "loss.chunks: found 2" "tp: 2" "allowed: 1" -- compare "$base" --only fsdp --set tp=2 --set loss.chunks=2 --set model=llama-3.1-8b
 fails 2 "loss.chunks: found 2" "allowed: 1" -- \
     compare "$TSR_SOURCE_DIR/experiments/own-model/compare.yaml" --set loss.chunks=2
 fails 2 optimizer.state f16 "master, f32 or bf16" -- compare "$base" --set optimizer.state=f16

@@ -236,7 +236,7 @@ static void draw_world(struct draw *d)
     m->world = in(d, 1, MIX_RANKS);
     d->tp = 1;
     bool can_cut = d->llama && !d->api_ddp && !d->api_fsdp1;
-    if (can_cut && chance(d, 25))
+    if (can_cut && chance(d, 25) && !d->ties) /* it would untie them */
         for (uint32_t n = 3; n >= 2; n--)
             if (m->world % n == 0 && d->kv_heads % n == 0 && d->inner % n == 0 &&
                 m->vocab % n == 0 && d->seq % n == 0)

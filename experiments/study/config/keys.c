@@ -145,7 +145,7 @@ const struct tsr_key tsr_keys[] = {
      "kernels of plain modules: those of eager PyTorch; fused ones (norms with sums, SwiGLU, "
      "rotation and loss in place); or compile: each block by torch.compile, simulated only"},
     {"tp", TSR_KEY_UINT, AT(tp), "1", 1, 1024, 0, NULL,
-     "tensor-parallel ranks, side by side; the mesh is made of the rest (Llama family)"},
+     "tensor-parallel ranks, side by side; the mesh is made of the rest (Llama family, head not tied)"},
     {"sequence_parallel", TSR_KEY_BOOL, AT(sequence_parallel), "true", 0, 0, 0, NULL,
      "with tp: activations between the cut regions are divided along the sequence"},
 

@@ -103,6 +103,12 @@ static tsr_status add_tensor_parallel(struct tsr_job *job)
                               "tp: found %llu beside model.implementation: transformers; allowed: "
                               "1, or plain modules",
                               (unsigned long long)tp);
+    if (tsr_model_is_tied(&job->model))
+        return tsr_node_error(tsr_job_at(job, "tp"),
+                              "tp: found %llu for %s, whose head is its embedding: PyTorch's "
+                              "parallelize_module unties them without a word; allowed: 1, or a "
+                              "model with tie_word_embeddings: false",
+                              (unsigned long long)tp, job->model.name);
     int n = job->mesh.n_dims++;
     job->mesh.shape[n] = (uint32_t)tp;
     snprintf(job->mesh.name[n], sizeof job->mesh.name[n], "tp");

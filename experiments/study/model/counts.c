@@ -78,8 +78,10 @@ static uint64_t learned_positions(const struct tsr_model *model)
     return model->family == TSR_FAMILY_MPT ? model->mpt.max_seq_len : 0;
 }
 
-static bool is_tied(const struct tsr_model *model)
+bool tsr_model_is_tied(const struct tsr_model *model)
 {
+    if (model->family == TSR_FAMILY_TREE)
+        return false;
     if (model->family == TSR_FAMILY_GPT2)
         return !model->gpt2.untied;
     return model->family == TSR_FAMILY_MPT ? !model->mpt.untied : model->llama.tie_embeddings;
@@ -93,7 +95,7 @@ static tsr_status finish(struct tsr_model *model, const struct sum *layer, const
     n->layer = layer->value;
     n->dense_layer = dense->value;
     n->embed = (vocab + learned_positions(model)) * width;
-    n->head = is_tied(model) ? 0 : vocab * width;
+    n->head = tsr_model_is_tied(model) ? 0 : vocab * width;
     n->final_norm = model->family == TSR_FAMILY_GPT2 || model->family == TSR_FAMILY_MPT
                         ? 2 * width /* a LayerNorm with bias */
                         : width;

@@ -73,6 +73,8 @@ void tsr_model_fini(struct tsr_model *model);
 /* Fills model->counts of a family that is counted by formula. Errors: TSR_ECONFIG if they do not
  * fit into 63 bits. */
 tsr_status tsr_model_count(struct tsr_model *model) TSR_MUST_USE;
+/* The head's weight is the embedding's. Trees say so themselves (`ref`): false. */
+bool tsr_model_is_tied(const struct tsr_model *model);
 /* Fails with TSR_EUNSUPPORTED if the model can be counted but not run. */
 tsr_status tsr_model_require_runnable(const struct tsr_model *model) TSR_MUST_USE;
 
