@@ -98,8 +98,7 @@ void tsr__fsdp1_zero_grad(struct tsr_flat *f);
 /* Frees gradients that zero_grad() left behind. */
 void tsr__fsdp1_reset_grads(struct tsr_engine *e, struct tsr_fsdp1 *all);
 
-/* ---- fsdp1_views.c: pieces
- * -------------------------------------------------------------------------- */
+/* ---- fsdp1_views.c: pieces ------------------------------------------------------------------ */
 
 /* Parameters as optimizer and clipping see them: a flat one in its pieces. */
 struct tsr_param *const *tsr__params_to_step(struct tsr_engine *e, size_t *n);

@@ -3,14 +3,13 @@
  * PyTorch's fused AdamW keeps them.
  *
  * Foreach and loop keep them in CPU scalars, as every variant does of offloaded parameters: the
- * device has neither memory nor work of those, and the host adds 1 to each without an instruction
- * here (less than 1 us each, while the device is behind).
+ * device has neither memory nor work of those. The host adds 1 to each without an instruction here,
+ * and so that time is not simulated.
  */
 #include "engine/step/step_impl.h"
 #include "engine/step/values.h"
 
-/* ---- steps
- * --------------------------------------------------------------------------------------- */
+/* ---- steps ----------------------------------------------------------------------------------- */
 
 /* PyTorch counts the steps of each parameter: those in which it had a gradient. A program names how
  * many it has missed since the optimizer's first, so that programs stay the same from step to step.

@@ -129,9 +129,7 @@ static void evaluation_makes_no_gradients(void **state)
     study_close(&study);
 }
 
-/* ---- the same step otherwise
- * ---------------------------------------------------------------------
- */
+/* ---- the same step otherwise ---------------------------------------------------------------- */
 
 static double model_flops(const struct tsr_program *p)
 {
