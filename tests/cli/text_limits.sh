@@ -86,7 +86,7 @@ fails 2 "tag.yaml:1:6: found a tag" -- inspect "$tmp/tag.yaml"
 text number.yaml 'a: 1\n<<: 5\n'
 fails 2 "number.yaml:2:1: <<: allowed: a mapping, or a list of mappings" -- inspect "$tmp/number.yaml"
 dd if=/dev/zero bs=1048576 count=65 2>/dev/null | tr '\0' ' ' >"$tmp/large.yaml"
-fails 2 "large.yaml: more than 67108864 bytes" -- inspect "$tmp/large.yaml"
+fails 2 "large.yaml: 68157440 bytes; allowed: up to 67108864" -- inspect "$tmp/large.yaml"
 
 # Keys of a merge give way to a mapping's own, wherever they stand; aliases are copies.
 cat >"$tmp/merge.yaml" <<'Y'
