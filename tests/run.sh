@@ -58,10 +58,10 @@ if $sanitizers; then
         '^(attack\..*|cli\.(calibrate_host|keys|memory)|exec\.exact_hashes|studies\.(explain|questions|plan|published_peaks|rankings|collectives_published|overlap|parts|validate)|check\.scenarios|physics\.(published|baselines|overlap)|conformance\.closed_forms|train\.curves_.*|jobs\.(bigram|kill|fused|exported)|exec\.exact_save|cuda\.(gpu_parts|gpu_pack|golden|exact_.*|calibrate|async_save|processes))$'
     # Left out: what has one thread, long trainings, jobs that end by signals or by faults of files.
     sanitize tsan threaded_tests -L '^(exec|world|files|train|jobs|cuda|race)$' \
-        -E '^(train\.curves_.*|jobs\.(kill|fused|bigram|exported|faults_.*)|exec\.exact_save|cuda\.(gpus|gpu_parts|golden|exact_.*|kernels_.*|blas.*|failures|calibrate|processes.*|async_save))$'
+        -E '^(train\.curves_.*|jobs\.(kill|fused|bigram|exported|faults_.*|attack_files)|exec\.exact_save|cuda\.(gpus|gpu_parts|golden|exact_.*|kernels_.*|blas.*|failures|calibrate|processes.*|async_save))$'
     tsr_say "fuzzing every parser for 5 s into build-fuzz/"
     fuzzed=0
-    TSR_JOBS=$TSR_JOBS "$TSR_TOP/tests/fuzz/run.sh" --each 5 || fuzzed=$?
+    TSR_JOBS=$((TSR_JOBS + 1)) "$TSR_TOP/tests/fuzz/run.sh" --each 5 || fuzzed=$?
     if [ "$fuzzed" -eq 77 ]; then
         tsr_say "fuzzing: left out, no clang with libFuzzer (package clang)"
     elif [ "$fuzzed" -ne 0 ]; then

@@ -34,7 +34,7 @@ static void steps_are_not_shorter(void **state)
         NODE "sim: {slow_rank: 3, slow_factor: 1.5}\n",
         NODE "sim: {slow_rank: 3, slow_factor: 0.5}\n",
         NODE "sim: {host_scale: 20}\n",
-        NODE "tp: 2\n",
+        "model: llama-3.1-8b\nseq: 2048\ncluster: dgx-h100-1\ntp: 2\n",
         NODE "world: 3\n", /* uneven shards: several classes */
         TWO "mesh: [2, 8]\n",
         TWO "mesh: [4, 4]\nwrap: block_embed_head\n",
