@@ -40,8 +40,9 @@ for ((round = 1; round <= kills || (saving == 0 && round <= 4 * kills); round++)
     start "${how[@]}" --set train.steps=1000000 "${common[@]}"
     delay=$((RANDOM % (4 * first + 100)))
     sleep "$((delay / 1000)).$(printf %03d $((delay % 1000)))"
+    # who starts the ranks goes first: it would tell of their loss
     # shellcheck disable=SC2046
-    kill -KILL $(pgrep -P "$started") "$started" 2>/dev/null
+    kill -KILL "$started" $(pgrep -P "$started") 2>/dev/null
     wait "$started" 2>/dev/null
     code=$?
     checks=$((checks + 1))
