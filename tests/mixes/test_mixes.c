@@ -1,6 +1,6 @@
 /* test_mixes.c: random strategies of random tiny models on worlds of 1 to 9 ranks (draw.c). Of
  * each: the checker finds nothing; it trains on the host, saves and loads; losses, norms and the
- * tensors that are saved are those of one rank that trains the same model in f64 on the same
+ * tensors that are saved are those of one rank that trains the same model on the same
  * batches; what is recorded, simulated and executed has one hash. What the host refuses (api:
  * fsdp1, dialect: compile) is checked and simulated.
  *
