@@ -37,7 +37,7 @@ tsr_present() { # KIND NAME
     command) command -v "$2" >/dev/null 2>&1 ;;
     module) command -v pkg-config >/dev/null 2>&1 && pkg-config --exists "$2" ;;
     header) [ -e "/usr/include/$2" ] || [ -e "/usr/local/include/$2" ] ;;
-    font) [ -n "$(find /usr/share/fonts /usr/local/share/fonts -name "$2.*" 2>/dev/null | head -n 1)" ] ;;
+    font) [ -n "$(find /usr/share/fonts /usr/local/share/fonts -name "$2.*" -print -quit 2>/dev/null)" ] ;;
     esac
 }
 
@@ -70,7 +70,7 @@ tsr_install() {
 TSR_CUDNN_FRONTEND=1.32.0
 tsr_cudnn_frontend() {
     local folder=$TSR_TOP/.cache/cudnn-frontend headers
-    headers=$(find /usr/include /usr/local/include /usr/local/cuda/include -maxdepth 2 -name cudnn.h 2>/dev/null | head -n 1)
+    headers=$(find /usr/include /usr/local/include /usr/local/cuda/include -maxdepth 2 -name cudnn.h -print -quit 2>/dev/null || true)
     if [ -z "$headers" ] || [ -e "$folder/include/cudnn_frontend.h" ]; then
         return 0
     fi

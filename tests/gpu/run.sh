@@ -81,7 +81,7 @@ add_folders() { # FOLDER...
     done
     export LD_LIBRARY_PATH=${LD_LIBRARY_PATH:-}
 }
-if ldd "$program" 2>/dev/null | grep -q libcublasLt; then
+if [[ $(ldd "$program" 2>/dev/null) == *libcublasLt* ]]; then
     readarray -t places < <("$python" -c 'import glob, sys
 for p in sys.path: print("\n".join(glob.glob(p + "/nvidia/*/lib")))' 2>/dev/null | grep . || true)
     add_folders "${places[@]}"

@@ -28,7 +28,7 @@ draw() {
         fail "$1.gp failed: $(cat "$work/said")"
     [ ! -s "$work/said" ] || fail "$1.gp: $(cat "$work/said")"
     picture="$work/it's data$2/$1"
-    tail -c 20 "$picture.svg" | grep -q '</svg>' || fail "$1.svg is not whole"
+    [[ $(tail -c 20 "$picture.svg") == *'</svg>'* ]] || fail "$1.svg is not whole"
     [ "$(head -c 4 "$picture.png" | tail -c 3)" = PNG ] || fail "$1.png is no PNG"
     [ "$(wc -c <"$picture.png")" -gt 20000 ] || fail "$1.png is all but empty"
     grep -q 'Llama-3.1-8B' "$picture.svg" || fail "$1.svg does not say what it shows"
