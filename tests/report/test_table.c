@@ -177,10 +177,11 @@ static void test_markdown__the_command_has_the_overrides(void **state)
     static const char *const sets[] = {"batch=2", "phases=[init, it's]"};
     struct tsr_study_info info = info_of();
     struct tsr_row row = row_of("good", 0.8, 60, 1);
-    info.sets = sets;
-    info.n_sets = 2;
+    const struct tsr_run_words run = {"good", "base", sets, 2};
+    info.runs = &run;
+    info.n_runs = 1;
     char *text = table_with(&info, "md", &row, 1);
-    assert_non_null(strstr(text, "tessera run 'my file.yaml' --strategy good --set batch=2 "
+    assert_non_null(strstr(text, "tessera run 'my file.yaml' --strategy base --set batch=2 "
                                  "--set 'phases=[init, it'\\''s]' --on sim\n"));
     free(text);
 }

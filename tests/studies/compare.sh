@@ -57,6 +57,31 @@ for folder in "" "$tmp/changed"; do
     same "$tmp/rows" "$tmp/again"
 done
 
+# Time per token and GPU decides; what changes numbers or hardware never wins over what does not.
+winner() { # NAME: the row with the star, and what the command under the table runs
+    checks=$((checks + 2))
+    [ "$(sed -n 's/^| \([^ ]*\) \*[~^]* *|.*/\1/p' "$out")" = "$1" ] || complain "the winner is not $1: $(grep ' \*' "$out")"
+    eval "$(sed -n "s|^    tessera run |\"$TESSERA\" run |p" "$out")" >"$tmp/run" 2>&1 || complain "the command of $1 fails"
+    row() { sed -n "s/^| $1[ *~^]*| *\([0-9.]* |.*\)/\1/p" "$2" | head -n 1 | tr -d ' '; }
+    [ "$(row "$1" "$out")" = "$(row "${1%%@*}" "$tmp/run")$(row "$1" "$tmp/run" | grep @)" ] ||
+        [ "$(row "$1" "$out")" = "$(row "$1" "$tmp/run")" ] || complain "the command of $1 runs something else"
+}
+small="$flagship --set model=llama-3.2-1b --set clip=true"
+works compare $small --only fsdp --set 'sweeps={batch: [1, 2]}'
+winner fsdp@batch=2
+has "$out" "by time per token and GPU (marked" "--strategy fsdp --set model=llama-3.2-1b --set clip=true --set batch=2 --on sim"
+works compare $small --only fsdp --set 'sweeps={precision.reduce: [bf16, f32], clip: [false, true]}'
+winner fsdp@reduce=f32@clip=true
+has "$out" "| fsdp@reduce=bf16@clip=false ~ " "| fsdp@reduce=f32@clip=false ~ " "Faster, but it changes what is computed (~): fsdp@reduce=bf16@clip=false" \
+    "less time per token and GPU: precision.reduce: bf16, clip: false." "never the winner over rows that do not"
+works compare $small --only fsdp --set 'sweeps={sim.nic_bw: [0, 1e12], world: [4, 8], cluster: [dgx-h100-1]}'
+winner fsdp@nic_bw=0@world=8@cluster=dgx-h100-1
+has "$out" "| fsdp@nic_bw=0@world=4@cluster=dgx-h100-1 ^ "
+works compare $small --only fsdp --set 'sweeps={gpu: [h200-sxm, h100-sxm5-80g], clip: [true]}'
+winner fsdp@gpu=h200-sxm@clip=true
+works compare "$flagship" --only fsdp --set world=2 --set seq=2048 --set 'sweeps={optimizer.state: [master, bf16]}'
+has "$out" "| fsdp@state=bf16 *~ " "fsdp@state=bf16, which changes optimizer.state: bf16 (nothing fits without such a change)"
+
 # Sweeps
 works compare "$flagship" --only fsdp --set 'sweeps={batch: [1, 2], seq: [512, 1024]}' --format csv
 has "$out" 'fsdp@batch=1@seq=512' 'fsdp@batch=2@seq=1024'

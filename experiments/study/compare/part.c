@@ -210,6 +210,7 @@ static tsr_status tsr_part_find(const struct tsr_part_rows *rows, const char *di
     fclose(file);
     *found = whole && !memcmp(head.magic, magic, sizeof magic) && head.digest == digest &&
              head.bytes == sizeof *row && head.check == tsr_hash_bytes(0, row, sizeof *row);
+    row->changes = rows->study->jobs[item].changes; /* the others may not be those of then */
     return TSR_OK;
 }
 

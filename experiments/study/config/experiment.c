@@ -152,6 +152,7 @@ static tsr_status load(struct tsr_experiment *out, const char *const *sets, size
     if (root->kind != TSR_NODE_MAP)
         return tsr_node_error(root, "found %s; allowed: a mapping of keys (`tessera help keys`)",
                               tsr_node_show(root));
+    out->has_sweeps = !tsr_node_is_null(tsr_node_get(root, "sweeps"));
     TSR_TRY(apply_sets(out, sets, n_sets));
     tsr_settings_default(&out->top);
     TSR_TRY(tsr_settings_apply(&out->doc.arena, root, "", other_keys, &out->top));
@@ -306,7 +307,7 @@ tsr_status tsr_variant_apply(struct tsr_experiment *experiment, const struct tsr
 
 /* Multiplies strategies by lists of values: every strategy is run with every combination. */
 
-enum { MAX_EXPANDED = 4096 };
+enum { MAX_EXPANDED = 4096, MAX_FLOW = 4096 };
 
 static void append(char *out, size_t size, const char *text)
 {
@@ -335,6 +336,46 @@ static void append_value(char *out, size_t size, const struct tsr_yaml_node *val
     }
 }
 
+static bool put_scalar(FILE *out, const char *text)
+{
+    static const char plain[] =
+        "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_./+-";
+    char quoted[MAX_FLOW];
+    if (*text && !text[strspn(text, plain)])
+        return fputs(text, out) >= 0;
+    return tsr_yaml_quote(text, quoted, sizeof quoted) == TSR_OK && fputs(quoted, out) >= 0;
+}
+
+/* A value as YAML in one line; false: no room. */
+static bool put_flow(FILE *out, const struct tsr_yaml_node *value)
+{
+    bool is_map = value->kind == TSR_NODE_MAP, room = true;
+    if (value->kind == TSR_NODE_NULL)
+        return fputs("null", out) >= 0;
+    if (value->kind == TSR_NODE_SCALAR)
+        return put_scalar(out, value->text);
+    fputc(is_map ? '{' : '[', out);
+    for (size_t i = 0; i < value->n && room; i++) {
+        fprintf(out, "%s%s%s", i ? ", " : "", is_map ? value->items[i]->key : "",
+                is_map ? ": " : "");
+        room = put_flow(out, value->items[i]);
+    }
+    return fputc(is_map ? '}' : ']', out) != EOF && room;
+}
+
+/* "batch=2", of the arena; NULL: no memory, or too long. */
+static const char *flow_of(struct tsr_arena *arena, const char *key,
+                           const struct tsr_yaml_node *value)
+{
+    char text[MAX_FLOW];
+    FILE *out = fmemopen(text, sizeof text, "w");
+    if (!out)
+        return NULL;
+    bool room = fprintf(out, "%s=", key) > 0 && put_flow(out, value) && fputc('\0', out) != EOF;
+    room = fclose(out) == 0 && room && memchr(text, '\0', sizeof text);
+    return room ? tsr_arena_strdup(arena, text) : NULL;
+}
+
 static tsr_status check_list(const struct tsr_yaml_node *list)
 {
     if (tsr_key_find(list->key) == tsr_n_keys() && !tsr_key_is_prefix(list->key)) {
@@ -356,7 +397,12 @@ static tsr_status combine(struct tsr_experiment *experiment, const struct tsr_ya
                           struct tsr_strategy *out)
 {
     char name[4 * MAX_NAME];
+    struct tsr_arena *arena = &experiment->doc.arena;
+    const char **picked = tsr_arena_alloc(arena, sweeps->n * sizeof *picked);
+    if (!picked)
+        return tsr_no_memory(NULL);
     *out = *from;
+    out->picked = picked;
     snprintf(name, sizeof name, "%s", from->name);
     for (size_t k = 0; k < sweeps->n; k++) {
         const struct tsr_yaml_node *list = sweeps->items[k], *value = list->items[pick[k]];
@@ -364,14 +410,19 @@ static tsr_status combine(struct tsr_experiment *experiment, const struct tsr_ya
         size_t used = strlen(name);
         snprintf(name + used, sizeof name - used, "@%s=", dot ? dot + 1 : list->key);
         append_value(name, sizeof name, value);
-        TSR_TRY(tsr_settings_put(&experiment->doc.arena, list->key, value, &out->settings));
+        TSR_TRY(tsr_settings_put(arena, list->key, value, &out->settings));
+        picked[k] = flow_of(arena, list->key, value);
+        if (!picked[k])
+            return tsr_fail(TSR_ECONFIG, "sweeps.%s: found a value that is too long for a line",
+                            list->key);
+        out->n_picked = k + 1;
     }
     if (strlen(name) > MAX_NAME)
         return tsr_node_error(sweeps,
                               "sweeps: found a strategy name of %zu letters, %.100s...; "
                               "allowed: up to %d",
                               strlen(name), name, MAX_NAME);
-    out->name = tsr_arena_strdup(&experiment->doc.arena, name);
+    out->name = tsr_arena_strdup(arena, name);
     return out->name ? TSR_OK : tsr_no_memory(NULL);
 }
 

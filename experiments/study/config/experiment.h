@@ -15,7 +15,9 @@ struct tsr_strategy {
     const char *name; /* "fsdp@batch=2" */
     const char *base; /* "fsdp": as written in the file */
     const struct tsr_yaml_node
-        *at; /* the strategy in the file; the whole file without `strategies` */
+        *at;                   /* the strategy in the file; the whole file without `strategies` */
+    const char *const *picked; /* [n_picked] "batch=2": what `sweeps` gave it, as --set takes it */
+    size_t n_picked;
     struct tsr_settings settings;
 };
 
@@ -23,6 +25,7 @@ struct tsr_experiment {
     struct tsr_doc doc;
     const char *path, *title;
     struct tsr_settings top; /* what strategies start from */
+    bool has_sweeps;         /* in the file itself, not only by a set */
     size_t n;
     struct tsr_strategy *strategies;
 };

@@ -3,6 +3,7 @@
 #define TSR_STUDY_JOB_H
 
 #include "experiments/study/config/experiment.h"
+#include "experiments/study/job/changes.h"
 #include "experiments/study/model/model.h"
 #include "sim/cluster/cluster.h"
 
@@ -19,6 +20,7 @@ struct tsr_job {
     uint32_t world;
     bool executes; /* it is run: the host is told losses and norms */
     bool is_trial; /* one of a search: remarks on it would only confuse */
+    struct tsr_changes changes; /* against the reference of its study; nothing where it is alone */
 };
 
 enum tsr_job_needs { TSR_NEEDS_ALL, TSR_MAY_LACK_CLUSTER };

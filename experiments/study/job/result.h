@@ -8,6 +8,7 @@
 #include "engine/program/memory.h"
 #include "engine/tessera.h"
 #include "experiments/study/config/section.h"
+#include "experiments/study/job/changes.h"
 #include "sim/figures/metrics.h"
 #include "sim/sim.h"
 
@@ -30,12 +31,13 @@ struct tsr_samples {
 /* One row of a comparison. Plain data: written through a pipe when strategies run in parallel. */
 struct tsr_row {
     char strategy[96];
-    char summary[160];  /* the options of the strategy in words */
-    char failure[512];  /* "" = simulated; else the one-line reason (out of memory, ...) */
-    int failure_status; /* exit status of `sim` for it (3: does not fit) */
-    uint8_t oom_phase;  /* out of memory: enum tsr_phase of the request; TSR_N_PHASES: unknown */
-    char remedy[96];    /* out of memory: what would have fitted; "" = it was not looked for */
-    bool trains;        /* it names files to train on */
+    char summary[160];          /* the options of the strategy in words */
+    struct tsr_changes changes; /* beside its speed, against the reference of the study */
+    char failure[512];          /* "" = simulated; else the one-line reason (out of memory, ...) */
+    int failure_status;         /* exit status of `sim` for it (3: does not fit) */
+    uint8_t oom_phase; /* out of memory: enum tsr_phase of the request; TSR_N_PHASES: unknown */
+    char remedy[96];   /* out of memory: what would have fitted; "" = it was not looked for */
+    bool trains;       /* it names files to train on */
     uint32_t world;
     uint64_t tokens_per_rank; /* of one iteration */
     struct tsr_metrics first, steady;
@@ -86,12 +88,20 @@ struct tsr_validated {
     double median, p90, max;
 };
 
+/* What `tessera run` needs to be told to run one strategy of a study. */
+struct tsr_run_words {
+    const char *strategy;   /* as rows name it */
+    const char *name;       /* for --strategy */
+    const char *const *set; /* [n_set] for --set */
+    size_t n_set;
+};
+
 /* What a whole comparison says about itself. */
 struct tsr_study_info {
     const char *title, *model_name, *cluster_name, *device_file;
-    const char *config_path; /* the experiment file */
-    const char *const *sets; /* [n_sets] "batch=2": what was given besides, if it lacks that */
-    size_t n_sets;
+    const char *config_path;          /* the experiment file */
+    const struct tsr_run_words *runs; /* [n_runs], one per strategy; may be none */
+    size_t n_runs;
     const char *resolved_yaml; /* the resolved configuration, complete */
     const char *gpu_name;
     uint32_t world;

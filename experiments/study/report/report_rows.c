@@ -82,6 +82,7 @@ static const struct column columns[] = {
     KNOWN("summary", TEXT, summary),
     KNOWN("failure", TEXT, failure),
     KNOWN("exit_status", INT, failure_status),
+    KNOWN("changes", TEXT, changes.words),
     KNOWN("world_size", U32, world),
     KNOWN("tokens_per_gpu_and_step", U64, tokens_per_rank),
     COLUMN("step_time_s", REAL, steady.step_s),

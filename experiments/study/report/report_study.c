@@ -15,6 +15,7 @@ struct study {
     const struct tsr_study_info *info;
     const struct tsr_row *rows;
     size_t n;
+    bool same_tokens; /* of all rows, per GPU and step */
 };
 
 static tsr_status write_summary_csv(FILE *out, const void *user)
@@ -30,16 +31,18 @@ static tsr_status write_summary_json(FILE *out, const void *user)
     return tsr_put_json(out, tsr__rows_json(study->info, study->rows, study->n, true));
 }
 
-/* Rows that the front is made of: those that fit; all if none does. */
+/* Rows that the front is made of: those that fit and change neither numbers nor hardware; where
+ * there is none, all that fit; else all. */
 static bool is_candidate(const struct study *study, const struct tsr_row *row)
 {
-    if (row->failure[0] || row->fits != 0)
-        return !row->failure[0];
+    int rank = 0, best = 0;
     for (size_t i = 0; i < study->n; i++) {
-        if (!study->rows[i].failure[0] && study->rows[i].fits != 0)
-            return false;
+        const struct tsr_row *r = &study->rows[i];
+        int is = r->failure[0] ? 0 : r->fits == 0 ? 1 : r->changes.kinds ? 2 : 3;
+        best = is > best ? is : best;
+        rank = r == row ? is : rank;
     }
-    return true;
+    return rank > 0 && rank == best;
 }
 
 /* Nothing else is at least as fast and as small: a row of the Pareto front. */
@@ -52,9 +55,8 @@ static bool is_best_of_both(const struct study *study, size_t i)
         const struct tsr_row *b = &study->rows[j];
         if (!is_candidate(study, b) || j == i)
             continue;
-        bool no_worse =
-            b->steady.step_s <= a->steady.step_s && b->peak_reserved <= a->peak_reserved;
-        bool equal = b->steady.step_s >= a->steady.step_s && b->peak_reserved >= a->peak_reserved;
+        bool no_worse = tsr__token_s(b) <= tsr__token_s(a) && b->peak_reserved <= a->peak_reserved;
+        bool equal = tsr__token_s(b) >= tsr__token_s(a) && b->peak_reserved >= a->peak_reserved;
         if (no_worse && (!equal || j < i))
             return false;
     }
@@ -64,10 +66,16 @@ static bool is_best_of_both(const struct study *study, size_t i)
 /* ---- axes and names of compare-time-memory.gp --------------------------------------------- */
 
 struct frame {
-    double x0, x1, y0, y1; /* GiB, milliseconds */
+    double x0, x1, y0, y1; /* GiB; times as time_of() has them */
     double limit;          /* GiB; 0: unknown */
     bool log_x, log_y;
 };
+
+/* Milliseconds of a step; microseconds per token and GPU where steps have different tokens. */
+static double time_of(const struct study *study, const struct tsr_row *row)
+{
+    return study->same_tokens ? row->steady.step_s * 1e3 : tsr__token_s(row) * 1e6;
+}
 
 enum { LOG_FROM = 4 }; /* largest over smallest value, from which an axis is logarithmic */
 
@@ -109,7 +117,7 @@ static struct frame frame_of(const struct study *study)
         const struct tsr_row *row = &study->rows[i];
         if (row->failure[0])
             continue;
-        double x = memory_of(row), y = row->steady.step_s * 1e3;
+        double x = memory_of(row), y = time_of(study, row);
         f.x0 = !any || x < f.x0 ? x : f.x0;
         f.x1 = !any || x > f.x1 ? x : f.x1;
         f.y0 = !any || y < f.y0 ? y : f.y0;
@@ -136,9 +144,10 @@ static tsr_status write_frame(FILE *out, const void *user)
     struct frame f = frame_of(study);
     tsr__put_provenance(
         out, study->info, NULL,
-        "axes of compare-time-memory: GiB, milliseconds; whether they are logarithmic");
-    fprintf(out, "memory_min_gib,memory_max_gib,time_min_ms,time_max_ms,limit_gib,title,log_memory,"
-                 "log_time\n");
+        "axes of compare-time-memory: GiB, and milliseconds of a step or, where tokens per step "
+        "differ, microseconds per token and GPU; whether they are logarithmic");
+    fprintf(out, "memory_min_gib,memory_max_gib,time_min,time_max,limit_gib,title,log_memory,"
+                 "log_time,per_token\n");
     fprintf(out, "%.6g,%.6g,%.6g,%.6g,", f.x0, f.x1, f.y0, f.y1);
     if (f.limit > 0)
         fprintf(out, "%.6g", f.limit);
@@ -147,7 +156,7 @@ static tsr_status write_frame(FILE *out, const void *user)
                    study->info->cluster_name, study->info->world);
     fputc(',', out);
     tsr__put_plain(out, title);
-    fprintf(out, ",%d,%d\n", f.log_x, f.log_y);
+    fprintf(out, ",%d,%d,%d\n", f.log_x, f.log_y, !study->same_tokens);
     return TSR_OK;
 }
 
@@ -156,9 +165,9 @@ static double pixel_x(const struct frame *f, const struct tsr_row *row)
     return place_on(memory_of(row), f->x0, f->x1, f->log_x) * TSR__PLOT_WIDTH;
 }
 
-static double pixel_y(const struct frame *f, const struct tsr_row *row)
+static double pixel_y(const struct study *study, const struct frame *f, const struct tsr_row *row)
 {
-    return place_on(row->steady.step_s * 1e3, f->y0, f->y1, f->log_y) * TSR__PLOT_HEIGHT;
+    return place_on(time_of(study, row), f->y0, f->y1, f->log_y) * TSR__PLOT_HEIGHT;
 }
 
 /* The row of the front that comes next to the right, or NULL. */
@@ -181,11 +190,11 @@ static tsr_status write_front(FILE *out, const void *user)
     tsr__put_provenance(out, study->info, NULL,
                         "the strategies that fit and of which no other is as fast and as small, "
                         "by memory");
-    fputs("peak_reserved_bytes,step_s,strategy\n", out);
+    fputs("peak_reserved_bytes,step_s,strategy,token_s\n", out);
     for (const struct tsr_row *row = next_best(study, &nothing); row; row = next_best(study, row)) {
         fprintf(out, "%" PRIu64 ",%.9f,", row->peak_reserved, row->steady.step_s);
         tsr__put_plain(out, row->strategy);
-        fputc('\n', out);
+        fprintf(out, ",%.9g\n", tsr__token_s(row));
     }
     return TSR_OK;
 }
@@ -206,9 +215,9 @@ static size_t lines_of(const struct study *study, const struct frame *f, struct 
             next = next_best(study, row);
         if (!next)
             continue;
-        double x = pixel_x(f, row), y = pixel_y(f, row), to = pixel_x(f, next);
+        double x = pixel_x(f, row), y = pixel_y(study, f, row), to = pixel_x(f, next);
         lines[n++] = (struct tsr__box){x, to, y - 1, y + 1};
-        lines[n++] = (struct tsr__box){to - 1, to + 1, pixel_y(f, next), y};
+        lines[n++] = (struct tsr__box){to - 1, to + 1, pixel_y(study, f, next), y};
     }
     return n;
 }
@@ -228,7 +237,7 @@ static struct tsr__label *labels_of(const struct study *study, const struct fram
         const struct tsr_row *row = &study->rows[i];
         if (!row->failure[0])
             labels[n++] = (struct tsr__label){
-                .x = pixel_x(f, row), .y = pixel_y(f, row), .length = strlen(row->strategy)};
+                .x = pixel_x(f, row), .y = pixel_y(study, f, row), .length = strlen(row->strategy)};
     }
     tsr__place_labels(labels, n, lines, lines_of(study, f, lines));
     free(lines);
@@ -238,6 +247,7 @@ static struct tsr__label *labels_of(const struct study *study, const struct fram
 static tsr_status write_compare(FILE *out, const void *user)
 {
     static const char *const aligns[] = {"left", "center", "right"};
+    static const char *const changes[] = {"none", "numbers", "hardware", "both"};
     const struct study *study = user;
     struct frame f = frame_of(study);
     struct tsr__label *labels = labels_of(study, &f), *label = labels;
@@ -247,7 +257,7 @@ static tsr_status write_compare(FILE *out, const void *user)
                         "steady step: seconds; bytes of the fullest GPU; best: no other is as fast "
                         "and as small; label: where the name stands, GiB and milliseconds");
     fputs("strategy,step_s,compute_s,exposed_s,other_s,peak_allocated_bytes,peak_reserved_bytes,"
-          "fits,best,mfu,label_gib,label_ms,label_align,leader\n",
+          "fits,best,mfu,label_gib,label_time,label_align,leader,token_s,changes\n",
           out);
     for (size_t i = 0; i < study->n; i++) {
         const struct tsr_row *row = &study->rows[i];
@@ -261,10 +271,11 @@ static tsr_status write_compare(FILE *out, const void *user)
                 row->fits < 0 ? "unknown" : (row->fits ? "yes" : "no"), is_best_of_both(study, i));
         if (row->mfu >= 0)
             fprintf(out, "%.6f", row->mfu);
-        fprintf(out, ",%.6g,%.6g,%s,%d\n",
+        fprintf(out, ",%.6g,%.6g,%s,%d,%.9g,%s\n",
                 value_at(label->text_x / TSR__PLOT_WIDTH, f.x0, f.x1, f.log_x),
                 value_at(label->text_y / TSR__PLOT_HEIGHT, f.y0, f.y1, f.log_y),
-                aligns[label->align + 1], label->leader);
+                aligns[label->align + 1], label->leader, tsr__token_s(row),
+                changes[row->changes.kinds]);
         label++;
     }
     free(labels);
@@ -318,7 +329,7 @@ tsr_status tsr_report_study(const char *dir, const struct tsr_study_info *info,
         {"compare.csv", write_compare},     {"compare-frame.csv", write_frame},
         {"compare-front.csv", write_front}, {"compare-categories.csv", write_categories},
     };
-    struct study study = {info, rows, n};
+    struct study study = {info, rows, n, tsr__same_tokens(rows, n)};
     TSR_TRY(tsr_make_folder(dir));
     return tsr_write_each(dir, files, sizeof files / sizeof *files, &study);
 }

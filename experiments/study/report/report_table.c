@@ -261,10 +261,12 @@ static void put_gb(tsr__cell out, uint64_t bytes)
 static void fill_row(tsr__cell *cells, const struct tsr_row *row, bool best, int footnote)
 {
     char mark[24] = "";
-    if (best)
-        (void)snprintf(mark, sizeof mark, " *");
-    else if (footnote)
+    if (footnote)
         (void)snprintf(mark, sizeof mark, " [%d]", footnote);
+    else if (best || row->changes.kinds)
+        (void)snprintf(mark, sizeof mark, " %s%s%s", best ? "*" : "",
+                       row->changes.kinds & TSR_CHANGES_NUMBERS ? "~" : "",
+                       row->changes.kinds & TSR_CHANGES_HARDWARE ? "^" : "");
     tsr__cell_name(cells[0], row->strategy, mark);
     if (row->failure[0]) {
         for (int c = 1; c < N_COLUMNS; c++)
@@ -338,29 +340,75 @@ static void put_none_fits(FILE *out, const struct tsr_row *rows, size_t n)
             tsr_show(rows[least].strategy).text, (double)rows[least].peak_reserved / TSR__GIB);
 }
 
+/* The command that runs a row. */
+static void put_run(FILE *out, const struct tsr_study_info *info, const struct tsr_row *row)
+{
+    const struct tsr_run_words *run = NULL;
+    for (size_t i = 0; i < info->n_runs && !run; i++)
+        if (!strcmp(info->runs[i].strategy, row->strategy))
+            run = &info->runs[i];
+    fputs("\n\n    tessera run ", out);
+    tsr__put_word(out, info->config_path);
+    fputs(" --strategy ", out);
+    tsr__put_word(out, run ? run->name : row->strategy);
+    for (size_t i = 0; run && i < run->n_set; i++) {
+        fputs(" --set ", out);
+        tsr__put_word(out, run->set[i]);
+    }
+    fputs(row->trains ? " --on host\n\n(--on host trains on this machine's cores; --on sim "
+                        "simulates again)\n\n"
+                      : " --on sim\n\n(--on host trains a small model on this machine's cores)\n\n",
+          out);
+}
+
+/* What is faster than the winner and no answer to the same question. */
+static void put_faster(FILE *out, const struct tsr_row *rows, size_t n, const struct tsr_row *best)
+{
+    static const char *const what[] = {
+        "", "it changes what is computed (~)", "it runs on something else (^)",
+        "it changes what is computed and runs on something else (~^)"};
+    for (unsigned changes = best->changes.kinds + 1; changes <= TSR_ALL_CHANGES; changes++) {
+        int at = tsr__fastest_row(rows, n, 1, changes);
+        double ratio = at < 0 ? 1 : tsr__token_s(&rows[at]) / tsr__token_s(best);
+        if (ratio < 1)
+            fprintf(out, "Faster, but %s: %s, %.1f %% less time per token and GPU: %s.\n\n",
+                    what[changes], tsr_show(rows[at].strategy).text, (1 - ratio) * 100,
+                    tsr_show_line(rows[at].changes.words).text);
+    }
+}
+
 static void put_best(FILE *out, const struct tsr_study_info *info, const struct tsr_row *rows,
                      size_t n)
 {
-    int best = tsr__best_row(rows, n);
-    if (best < 0) {
+    int at = tsr__best_row(rows, n);
+    if (at < 0) {
         put_none_fits(out, rows, n);
         return;
     }
-    fprintf(out, "%s (marked \"*\"): %s. This runs it:\n\n    tessera run ",
-            rows[best].fits > 0 ? "Fastest that fits" : "Fastest",
-            tsr_show(rows[best].strategy).text);
-    tsr__put_word(out, info->config_path);
-    fputs(" --strategy ", out);
-    tsr__put_word(out, rows[best].strategy);
-    for (size_t i = 0; i < info->n_sets; i++) {
-        fputs(" --set ", out);
-        tsr__put_word(out, info->sets[i]);
-    }
-    fputs(rows[best].trains
-              ? " --on host\n\n(--on host trains on this machine's cores; --on sim simulates "
-                "again)\n\n"
-              : " --on sim\n\n(--on host trains a small model on this machine's cores)\n\n",
-          out);
+    const struct tsr_row *best = &rows[at];
+    fprintf(out, "%s%s (marked \"*\"): %s", best->fits > 0 ? "Fastest that fits" : "Fastest",
+            tsr__same_tokens(rows, n) ? "" : ", by time per token and GPU",
+            tsr_show(best->strategy).text);
+    if (best->changes.kinds)
+        fprintf(out, ", which changes %s (nothing fits without such a change)",
+                tsr_show_line(best->changes.words).text);
+    fputs(". This runs it:", out);
+    put_run(out, info, best);
+    put_faster(out, rows, n, best);
+}
+
+/* What the marks behind names say, where there are such. */
+static void put_marks(FILE *out, const struct tsr_row *rows, size_t n)
+{
+    static const char *const legend[] = {
+        "`~`: changes what is computed (model, sequence, precision, optimizer, clipping)",
+        "`^`: runs on other hardware, or under other conditions"};
+    unsigned kinds = 0;
+    for (size_t i = 0; i < n; i++)
+        kinds |= rows[i].failure[0] ? 0 : rows[i].changes.kinds;
+    for (unsigned k = 0; k < 2; k++)
+        if (kinds >> k & 1)
+            fprintf(out, "%s; never the winner over rows that do not.\n", legend[k]);
 }
 
 static bool has_measured(const struct tsr_row *rows, size_t n)
@@ -393,6 +441,7 @@ static void put_notes(FILE *out, const struct tsr_study_info *info, const struct
           "context, libraries and NCCL lie outside the allocator; host and pinned: of one "
           "rank.\n`?`: unknown in the device file.\n",
           out);
+    put_marks(out, rows, n);
 }
 
 static void put_markdown(FILE *out, const struct tsr_study_info *info, const struct tsr_row *rows,
@@ -402,10 +451,7 @@ static void put_markdown(FILE *out, const struct tsr_study_info *info, const str
         fprintf(out, "## %s\n\n", tsr_show_line(info->title).text);
     fprintf(out, "%s on %s: %" PRIu32 " x %s", tsr_show_line(info->model_name).text,
             tsr_show_line(info->cluster_name).text, info->world, tsr_show(info->gpu_name).text);
-    bool same = n > 0;
-    for (size_t i = 1; i < n; i++)
-        same = same && rows[i].tokens_per_rank == rows[0].tokens_per_rank;
-    if (same)
+    if (n && tsr__same_tokens(rows, n))
         fprintf(out, ", %" PRIu64 " tokens per GPU and step", rows[0].tokens_per_rank);
     fputs("\n\n", out);
     tsr__put_table(out, columns, N_COLUMNS, walk_rows, rows, n);

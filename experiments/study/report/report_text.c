@@ -42,25 +42,39 @@ void tsr__folder_name(const char *strategy, char *out, size_t size)
         (void)snprintf(out + n, size - n, "-%08" PRIx32, (uint32_t)hash);
 }
 
-/* Rows of a sweep may work on different numbers of tokens: what counts is tokens per second. */
-static double speed(const struct tsr_row *row)
+double tsr__token_s(const struct tsr_row *row)
 {
-    return row->steady.step_s > 0 ? (double)row->tokens_per_rank / row->steady.step_s : 0;
+    return row->tokens_per_rank ? row->steady.step_s / (double)row->tokens_per_rank : 0;
+}
+
+int tsr__fastest_row(const struct tsr_row *rows, size_t n, int fits, unsigned changes)
+{
+    int best = -1;
+    for (size_t i = 0; i < n; i++)
+        if (!rows[i].failure[0] && rows[i].fits == fits && rows[i].changes.kinds == changes &&
+            (best < 0 || tsr__token_s(&rows[i]) < tsr__token_s(&rows[best])))
+            best = (int)i;
+    return best;
 }
 
 int tsr__best_row(const struct tsr_row *rows, size_t n)
 {
     static const int order[] = {1, -1}; /* those that fit; else those of which it is unknown */
-    for (size_t k = 0; k < 2; k++) {
-        int best = -1;
-        for (size_t i = 0; i < n; i++)
-            if (!rows[i].failure[0] && rows[i].fits == order[k] &&
-                (best < 0 || speed(&rows[i]) > speed(&rows[best])))
-                best = (int)i;
-        if (best >= 0)
-            return best;
-    }
+    for (unsigned changes = 0; changes <= TSR_ALL_CHANGES; changes++)
+        for (size_t k = 0; k < 2; k++) {
+            int best = tsr__fastest_row(rows, n, order[k], changes);
+            if (best >= 0)
+                return best;
+        }
     return -1;
+}
+
+bool tsr__same_tokens(const struct tsr_row *rows, size_t n)
+{
+    for (size_t i = 1; i < n; i++)
+        if (rows[i].tokens_per_rank != rows[0].tokens_per_rank)
+            return false;
+    return true;
 }
 
 /* Not a number, and a spreadsheet would compute it; or what reads as a mark of this (csv.h). */

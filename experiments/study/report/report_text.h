@@ -14,8 +14,15 @@ const char *tsr__version(void);
  * others gets a short hash, so that two names never share a folder. */
 void tsr__folder_name(const char *strategy, char *out, size_t size);
 
-/* Index of the fastest row among those that fit; where the card's memory is unknown, among all.
- * -1: none. */
+/* Seconds per token and GPU: what ranks rows, since a sweep's work on different numbers of tokens.
+ */
+double tsr__token_s(const struct tsr_row *row);
+/* All rows have the tokens per GPU and step of the first one. */
+bool tsr__same_tokens(const struct tsr_row *rows, size_t n);
+/* The fastest row of those with this `fits` and these changes; -1: there is none. */
+int tsr__fastest_row(const struct tsr_row *rows, size_t n, int fits, unsigned changes);
+/* The winner: the fastest that fits, else of which that is unknown, of those that change neither
+ * numbers nor hardware; only if there is none of those, of the others. -1: none. */
 int tsr__best_row(const struct tsr_row *rows, size_t n);
 
 /* One CSV field, quoted and marked as a text if it must be, so that csv.h reads what stands here;

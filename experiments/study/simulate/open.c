@@ -59,6 +59,41 @@ static const char *name_config(struct tsr_study *study)
     return path ? path : study->experiment.path;
 }
 
+/* What is given besides the file: sets, but of sweeps only what they picked. A sweep of the file
+ * itself, and the file that a study writes, has the names of its strategies. */
+static tsr_status name_run(struct tsr_study *study, const struct tsr_strategy *strategy,
+                           struct tsr_run_words *out)
+{
+    const struct tsr_study_request *request = &study->request;
+    bool resolved = request->n_sets && request->out, named = study->experiment.has_sweeps;
+    size_t n = 0, n_sets = resolved ? 0 : request->n_sets;
+    const char **set = tsr_arena_alloc(&study->experiment.doc.arena,
+                                       (n_sets + strategy->n_picked + 1) * sizeof *set);
+    if (!set)
+        return tsr_no_memory(NULL);
+    for (size_t i = 0; i < n_sets; i++)
+        if (named || strncmp(request->sets[i], "sweeps", sizeof "sweeps" - 1) != 0)
+            set[n++] = request->sets[i];
+    named |= resolved;
+    for (size_t i = 0; !named && i < strategy->n_picked; i++)
+        set[n++] = strategy->picked[i];
+    *out = (struct tsr_run_words){strategy->name, named ? strategy->name : strategy->base, set, n};
+    return TSR_OK;
+}
+
+static tsr_status name_runs(struct tsr_study *study)
+{
+    const struct tsr_experiment *e = &study->experiment;
+    struct tsr_run_words *runs = tsr_arena_alloc(&study->experiment.doc.arena, e->n * sizeof *runs);
+    if (!runs)
+        return tsr_no_memory(NULL);
+    for (size_t i = 0; i < e->n; i++)
+        TSR_TRY(name_run(study, &e->strategies[i], &runs[i]));
+    study->info.runs = runs;
+    study->info.n_runs = e->n;
+    return TSR_OK;
+}
+
 static tsr_status fill_info(struct tsr_study *study)
 {
     const struct tsr_job *first = &study->jobs[0];
@@ -68,11 +103,10 @@ static tsr_status fill_info(struct tsr_study *study)
                                           .cluster_name = first->cluster.name,
                                           .device_file = first->cluster.gpu.path,
                                           .config_path = name_config(study),
-                                          .sets = study->request.sets,
-                                          .n_sets = study->request.out ? 0 : study->request.n_sets,
                                           .resolved_yaml = study->resolved_yaml,
                                           .gpu_name = first->cluster.gpu.name,
                                           .world = first->world};
+    TSR_TRY(name_runs(study));
     TSR_TRY(tsr_time_sources(first, arena, &study->info.time_sources));
     return tsr_validated_of(study->jobs, study->n, arena, &study->info.validated,
                             &study->info.n_validated);
@@ -89,6 +123,42 @@ static void drop_jobs(struct tsr_study *study)
     study->resolved_yaml = NULL;
 }
 
+/* The strategy that others are held against: the first one that has the numbers and the hardware
+ * of the file's own keys; if there is none, of all but the number of GPUs; else the first one. */
+static tsr_status find_reference(const struct tsr_study *study, const struct tsr_job **out)
+{
+    const struct tsr_settings *top = &study->experiment.top;
+    const struct tsr_job *other_world = NULL;
+    for (size_t i = 0; i < study->n; i++) {
+        const struct tsr_job *job = &study->jobs[i];
+        const struct tsr_cluster *cluster = &job->cluster;
+        struct tsr_changes changes;
+        TSR_TRY(tsr_changes_of(job->settings, job->world, top, job->world, &changes));
+        if (changes.kinds)
+            continue;
+        *out = job;
+        if (job->world ==
+            (top->world ? top->world : (uint64_t)cluster->nodes * cluster->gpus_per_node))
+            return TSR_OK;
+        other_world = other_world ? other_world : job;
+    }
+    *out = other_world ? other_world : &study->jobs[0];
+    return TSR_OK;
+}
+
+/* What each strategy changes beside its speed. */
+static tsr_status find_changes(struct tsr_study *study)
+{
+    const struct tsr_job *reference;
+    TSR_TRY(find_reference(study, &reference));
+    for (size_t i = 0; i < study->n; i++) {
+        struct tsr_job *job = &study->jobs[i];
+        TSR_TRY(tsr_changes_of(job->settings, job->world, reference->settings, reference->world,
+                               &job->changes));
+    }
+    return TSR_OK;
+}
+
 static tsr_status open_jobs(struct tsr_study *study)
 {
     struct tsr_experiment *e = &study->experiment;
@@ -100,6 +170,7 @@ static tsr_status open_jobs(struct tsr_study *study)
         study->n++;
         TSR_TRY(tsr_build_check(&study->jobs[i]));
     }
+    TSR_TRY(find_changes(study));
     TSR_TRY(tsr_experiment_print(e, &study->resolved_yaml));
     return fill_info(study);
 }

@@ -22,6 +22,7 @@ void tsr_row_begin(struct tsr_row *row, const struct tsr_job *job)
     memset(row, 0, sizeof(*row));
     snprintf(row->strategy, sizeof row->strategy, "%s", job->strategy->name);
     tsr_strategy_words(s, row->summary, sizeof row->summary);
+    row->changes = job->changes;
     row->world = job->world;
     row->trains = s->run.train != NULL;
     /* tensor-parallel ranks work on the same tokens */
