@@ -16,9 +16,11 @@ static tsr_status no_memory(void)
     return tsr_no_memory("a corpus");
 }
 
+/* A path that is wrong is a mistake; a disk that fails is not. */
 static tsr_status unreadable(const char *path)
 {
-    return tsr_fail(TSR_EIO, "%s: cannot be read: %s", path, strerror(errno));
+    return tsr_fail(errno == EIO || errno == ENFILE || errno == EMFILE ? TSR_EIO : TSR_ECONFIG,
+                    "%s: cannot be read: %s", path, strerror(errno));
 }
 
 /* ---- adding ---------------------------------------------------------------------------------- */
@@ -122,7 +124,7 @@ tsr_status tsr_corpus_add(struct tsr_corpus *corpus, const char *path)
     if (S_ISDIR(info.st_mode))
         return add_folder(corpus, path);
     if (!S_ISREG(info.st_mode))
-        return tsr_fail(TSR_EIO, "%s: is neither a regular file nor a folder", path);
+        return tsr_fail(TSR_ECONFIG, "%s: is neither a regular file nor a folder", path);
     return add_file(corpus, path);
 }
 

@@ -57,8 +57,11 @@ uint32_t tsr__net_only_slow(const struct tsr__net *net)
 static tsr_status push(struct tsr__net *net, struct tsr__net_flow flow)
 {
     if (net->n_flows >= MAX_FLOWS)
-        return tsr_fail(TSR_EUNSUPPORTED, "the collectives of this job make more than %u flows",
-                        (unsigned)MAX_FLOWS);
+        return tsr_fail(TSR_EUNSUPPORTED,
+                        "the collectives of this job make more than %u flows between %u ranks; "
+                        "allowed: %sa smaller world",
+                        (unsigned)MAX_FLOWS, (unsigned)net->job->world,
+                        net->options->fold ? "" : "sim.fold: true, or ");
     return TSR_PUSH(net->flows, net->n_flows, net->cap, flow) ? TSR_OK : no_memory();
 }
 

@@ -71,10 +71,10 @@ static double number(const json_t *row, const char *key)
     return json_number_value(json_object_get(row, key));
 }
 
-static void print_row(const json_t *row)
+static void print_row(const json_t *row, const json_t *wall)
 {
-    double n = number(row, "iterations"), emit = number(row, "emission_wall_s"),
-           sim = number(row, "simulation_wall_s");
+    double n = number(row, "iterations"), emit = number(wall, "emission_wall_s"),
+           sim = number(wall, "simulation_wall_s");
     if (n < 1)
         return; /* did not fit, or failed: nothing was simulated */
     double step = (emit + sim) / n;
@@ -86,9 +86,10 @@ static void print_row(const json_t *row)
 
 static int bench_study(const char *program, const char *experiment, const char *out_root, int i)
 {
-    char out[4096], path[4200];
+    char out[4096], path[4200], wall_path[4200];
     (void)snprintf(out, sizeof out, "%s/study-%d", out_root, i);
     (void)snprintf(path, sizeof path, "%s/summary.json", out);
+    (void)snprintf(wall_path, sizeof wall_path, "%s/wall.json", out);
     double start = bench_now(), cpu = children_cpu();
     const char *args[] = {program, "compare", experiment, "--out", out, "--jobs", "1", NULL};
     int status = run_program(args);
@@ -96,19 +97,23 @@ static int bench_study(const char *program, const char *experiment, const char *
     cpu = children_cpu() - cpu;
     json_error_t error;
     json_t *summary = status == 0 ? json_load_file(path, 0, &error) : NULL;
-    if (!summary) {
+    json_t *times = status == 0 ? json_load_file(wall_path, 0, &error) : NULL;
+    if (!summary || !times) {
+        json_decref(summary);
+        json_decref(times);
         fprintf(stderr, "bench: %s compare %s ended with status %d\n", program, experiment, status);
         return 1;
     }
     const json_t *rows = json_object_get(summary, "rows");
     printf("%s\n", experiment);
     for (size_t r = 0; r < json_array_size(rows); r++)
-        print_row(json_array_get(rows, r));
+        print_row(json_array_get(rows, r), json_array_get(times, r));
     double target = compare_target_s * (double)json_array_size(rows) / 12.0;
     printf(
         "  whole comparison, %zu strategies, --jobs 1: %.2f s wall, %.2f s CPU (%.2f of target)\n",
         json_array_size(rows), wall, cpu, wall / target);
     json_decref(summary);
+    json_decref(times);
     return 0;
 }
 

@@ -54,6 +54,17 @@ fails 2 precision.linear fp8_delayed "dialect: compile" -- \
     sim "$tmp/a.yaml" --strategy delayed --set dialect=compile --set strategies.delayed.dialect=compile
 fails 2 precision.fp8_gather fp8_tensorwise -- \
     sim "$tmp/a.yaml" --strategy compiled --set precision.fp8_gather=true
-fails 2 dialect "tp: 2" eager -- sim "$tmp/a.yaml" --strategy compiled --set tp=2 --set world=4
+fails 2 precision.linear "fp8_tensorwise beside tp: 2" plain -- sim "$tmp/a.yaml" --strategy fp8 --set tp=2 --set world=4
+
+untied="--set model.name=llama-3.1-8b --set model.layers=2"
+# shellcheck disable=SC2086
+# Compiled blocks beside tensor parallelism: the nearest kernels, with a remark.
+works sim "$tmp/a.yaml" --strategy compiled $untied --set tp=2 --set world=4 --format csv
+has "$err" "note: dialect: compile beside tp"
+grep compiled "$out" | sed 's/compiled//g' >"$tmp/compiled"
+works sim "$tmp/a.yaml" --strategy eager --set dialect=fused $untied --set tp=2 --set world=4 --format csv
+[ -s "$err" ] && complain "a remark on the fused dialect"
+grep eager "$out" | sed 's/eager//g' >"$tmp/fused"
+same "$tmp/compiled" "$tmp/fused"
 fails 2 dialect eagre eager fused compile -- sim "$tmp/a.yaml" --strategy eager --set dialect=eagre
 finish

@@ -193,4 +193,5 @@ fails 2 loss.chunk 'nearest: "loss.chunks"' -- compare "$base" --set loss.chunk=
 
 # Positions of a learned table
 fails 2 seq 4096 1024 gpt2 -- compare "$base" --set model=gpt2 --set seq=4096
+fails 2 /nowhere "cannot be read" -- corpus /nowhere --out "$tmp/corpus"
 finish

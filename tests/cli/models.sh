@@ -29,4 +29,26 @@ works inspect "$models/llama-3.1-8b.json"
 has "$out" 8,030,261,248 "embed_tokens"
 works inspect "$TSR_SOURCE_DIR/experiments/clusters/cluster-gb200-nvl72.json"
 has "$out" "72 GPUs" "memory ? visible"
+
+# Of tensor-parallel ranks a tree is one's, and counts as the whole model does.
+for change in tp=2 tp=8 "tp=4 --set model=qwen3-8b" "tp=2 --set model=qwen2.5-32b"; do
+    # shellcheck disable=SC2086
+    works inspect "$TSR_SOURCE_DIR/experiments/flagship/dgx-h100-8.yaml" --only fsdp --set $change
+    has "$out" "of one of" "tensor-parallel ranks)" ": tensor-parallel)"
+done
+
+# A folder as Hugging Face lays it down is a model, by path and by name.
+mkdir -p "$tmp/Own-1B"
+cp "$models/llama-3.2-1b.json" "$tmp/Own-1B/config.json"
+printf 'model: Own-1B\ncluster: dgx-h100-1\nseq: 128\n' >"$tmp/own.yaml"
+works compare "$tmp/own.yaml"
+has "$out" "Own-1B on dgx-h100-1"
+works compare "$tmp/own.yaml" --set model="$tmp/Own-1B/"
+has "$out" "Own-1B on dgx-h100-1"
+works inspect "$tmp/Own-1B"
+has "$out" "Model Own-1B (llama)"
+mkdir "$tmp/empty"
+fails 2 "$tmp/empty" directory -- compare "$tmp/own.yaml" --set model="$tmp/empty"
+fails 2 "$tmp/empty/config.json" "No such file" -- inspect "$tmp/empty"
+fails 2 Own-2B "which is in no folder models/" -- compare "$tmp/own.yaml" --set model=Own-2B
 finish

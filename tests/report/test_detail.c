@@ -1,4 +1,5 @@
 /* test_detail.c: the files of one strategy, from a made-up job with known times. */
+#include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -253,6 +254,48 @@ static void test_trace__is_valid_and_does_not_overlap(void **state)
     free(text);
 }
 
+/* The arrows that Kineto's traces have: from the call of the host to the kernel. */
+static void test_trace__arrows_lead_from_launch_to_kernel(void **state)
+{
+    enum { MAX_IDS = 1 << 16 };
+    struct fixture *f = *state;
+    char *text = scratch_read(f->folder, "trace.json");
+    json_t *root = json_loads(text, 0, NULL), *event;
+    double *launched = calloc(MAX_IDS, sizeof *launched), *began = calloc(MAX_IDS, sizeof *began);
+    size_t i, n = 0, ends = 0;
+    assert_non_null(launched);
+    assert_non_null(began);
+    json_array_foreach(json_object_get(root, "traceEvents"), i, event)
+    {
+        bool from = is_text(event, "ph", "s"), to = is_text(event, "ph", "f");
+        size_t id = (size_t)json_integer_value(json_object_get(event, "id"));
+        json_t *args = json_object_get(event, "args");
+        double ts = json_number_value(json_object_get(event, "ts"));
+        if (is_text(event, "ph", "X") && json_object_get(args, "stream")) {
+            id = (size_t)json_integer_value(json_object_get(args, "correlation"));
+            assert_true(id < MAX_IDS);
+            began[id] = ts;
+        }
+        if (!from && !to)
+            continue;
+        assert_true(is_text(event, "cat", "ac2g") && id < MAX_IDS);
+        if (from) {
+            launched[id] = ts + 1;
+            n++;
+            continue;
+        }
+        assert_true(launched[id] > 0 && launched[id] - 1 <= ts);
+        assert_true(fabs(began[id] - ts) < 1e-6);
+        ends++;
+    }
+    assert_true(n > 200);
+    assert_int_equal(n, ends);
+    free(launched);
+    free(began);
+    json_decref(root);
+    free(text);
+}
+
 static void test_streams__one_row_per_work(void **state)
 {
     struct fixture *f = *state;
@@ -331,6 +374,7 @@ int main(void)
         cmocka_unit_test(test_exposed__parts_sum_to_the_metric),
         cmocka_unit_test(test_trace__memory_counters),
         cmocka_unit_test(test_trace__is_valid_and_does_not_overlap),
+        cmocka_unit_test(test_trace__arrows_lead_from_launch_to_kernel),
         cmocka_unit_test(test_streams__one_row_per_work),
         cmocka_unit_test(test_timeline__shows_three_blocks),
         cmocka_unit_test(test_detail__disk_errors_are_reported),

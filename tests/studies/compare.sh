@@ -96,6 +96,24 @@ printf '{"model": "data/config.json", "cluster": "dgx-a100-16", "world": 4, "seq
 (cd / && "$TESSERA" compare "$tmp/own/e.json") >"$out" 2>"$err" || complain "an own file elsewhere"
 has "$out" "| default" data "4 x a100"
 
+# A sweep's head says what all of its rows are; a strategy's files what it is.
+works compare "$flagship" --only fsdp --set model=llama-3.2-1b --out "$tmp/heads" \
+    --set 'sweeps={world: [8, 2], model.name: [llama-3.2-1b, qwen2.5-0.5b]}'
+has "$out" "llama-3.2-1b, qwen2.5-0.5b on dgx-h100-1: 2 to 8 x h100-sxm5-80g"
+has "$tmp/heads/compare-frame.csv" "2 to 8 GPUs"
+has "$tmp/heads/fsdp@world=2@name=qwen2.5-0.5b/memory.csv" "# model: qwen2.5-0.5b" "# world size: 2"
+works compare "$flagship" --only fsdp --set nodes=20 --set world=8 --set cluster=dgx-h100-superpod-su
+has "$err" "nodes: 20: world 8 takes 1 of them; the others are unused"
+
+# Equal studies leave equal files; how long this machine took is apart.
+works compare "$flagship" --only fsdp --set model=llama-3.2-1b --out "$tmp/heads2" \
+    --set 'sweeps={world: [8, 2], model.name: [llama-3.2-1b, qwen2.5-0.5b]}'
+for file in summary.csv summary.json; do
+    sed 's/heads2/heads/' "$tmp/heads2/$file" >"$tmp/second"
+    same "$tmp/heads/$file" "$tmp/second"
+done
+has "$tmp/heads/wall.json" emission_wall_s simulation_wall_s
+
 # Notes go to stderr, once.
 works compare "$flagship" --only fsdp,fsdp-checkpoint --set model=mistral-7b-v0.1
 [ "$(grep -c "sliding window" "$err")" = 1 ] || complain "the sliding window is not noted once"

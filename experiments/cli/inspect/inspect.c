@@ -5,11 +5,13 @@
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "engine/fsdp/transitions.h"
 #include "experiments/cli/args/args.h"
 #include "experiments/cli/args/cmd.h"
 #include "experiments/study/base/json.h"
+#include "experiments/study/base/paths.h"
 #include "experiments/study/report/report.h"
 
 /* ---- a model --------------------------------------------------------------------------------- */
@@ -424,15 +426,23 @@ static tsr_status gather_model(const char *path, bool is_tree, json_t *out)
 static tsr_status gather(const struct tsr_args *args, json_t *out)
 {
     enum file_kind kind;
-    TSR_TRY(sniff(args->file, &kind));
+    char config[TSR_FILE_BYTES];
+    const char *file = args->file;
+    struct stat info;
+    if (stat(file, &info) == 0 && S_ISDIR(info.st_mode)) { /* as Hugging Face lays a model down */
+        int n = snprintf(config, sizeof config, "%s/config.json", file);
+        if (n > 0 && n < TSR_FILE_BYTES)
+            file = config;
+    }
+    TSR_TRY(sniff(file, &kind));
     if (kind == FILE_CLUSTER) {
         struct tsr_cluster cluster;
-        TSR_TRY(tsr_cluster_load(args->file, &cluster));
+        TSR_TRY(tsr_cluster_load(file, &cluster));
         json_object_set_new(out, "cluster", tsr_inspect_cluster(&cluster));
         return TSR_OK;
     }
     if (kind != FILE_EXPERIMENT)
-        return gather_model(args->file, kind == FILE_TREE, out);
+        return gather_model(file, kind == FILE_TREE, out);
     struct tsr_experiment experiment;
     TSR_TRY(tsr_experiment_load(args->file, args->sets, args->n_sets, &experiment));
     tsr_status status = args->only ? tsr_experiment_only(&experiment, args->only) : TSR_OK;
@@ -444,6 +454,13 @@ static tsr_status gather(const struct tsr_args *args, json_t *out)
 
 /* ---- printing -------------------------------------------------------------------------------- */
 
+/* Of the strategy whose modules are shown. */
+static uint64_t tensor_parallel(const json_t *strategies)
+{
+    const json_t *first = json_array_get(strategies, 0);
+    return first ? (uint64_t)json_integer_value(json_object_get(first, "tensor_parallel")) : 1;
+}
+
 static void print_text(const json_t *facts)
 {
     const json_t *model = json_object_get(facts, "model");
@@ -454,7 +471,7 @@ static void print_text(const json_t *facts)
         tsr_print_model(stdout, model);
     if (modules) {
         printf("\n");
-        tsr_print_modules(stdout, modules);
+        tsr_print_modules(stdout, modules, tensor_parallel(strategies));
     }
     if (cluster) {
         if (model)

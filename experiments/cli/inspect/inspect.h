@@ -10,7 +10,8 @@
 /* Layout of a strategy, and the module tree of its model ("modules"). */
 tsr_status tsr_inspect_layout(const struct tsr_job *job, json_t **out) TSR_MUST_USE;
 
-void tsr_print_modules(FILE *out, const json_t *modules);
+/* `tp`: tensor-parallel ranks, of which the tree is one's. */
+void tsr_print_modules(FILE *out, const json_t *modules, uint64_t tp);
 void tsr_print_layout(FILE *out, const json_t *layout);
 
 /* "8,030,261,248" */

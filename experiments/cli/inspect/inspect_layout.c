@@ -22,6 +22,20 @@ static uint64_t params_below(const struct tsr_module *module)
     return n;
 }
 
+/* Elements of norms: tensor parallelism cuts every parameter but theirs. */
+static uint64_t norms_below(const struct tsr_module *module)
+{
+    static const char norm[] = "Norm";
+    const char *type = tsr_module_type_name(module);
+    size_t length = strlen(type);
+    uint64_t n = 0;
+    if (length >= sizeof norm - 1 && !strcmp(type + length - (sizeof norm - 1), norm))
+        return params_below(module);
+    for (size_t i = 0; i < tsr_module_n_children(module); i++)
+        n += norms_below(tsr_module_child(module, i));
+    return n;
+}
+
 static bool alike(const struct tsr_module *a, const struct tsr_module *b)
 {
     return !strcmp(tsr_module_type_name(a), tsr_module_type_name(b)) &&
@@ -84,6 +98,7 @@ static tsr_status fill(const struct tsr_job *job, struct tsr_engine *engine, jso
     json_object_set_new(out, "summary", json_string(words));
     json_object_set_new(out, "world", json_integer(job->world));
     json_object_set_new(out, "mesh", shape);
+    json_object_set_new(out, "tensor_parallel", json_integer((json_int_t)job->settings->tp));
     json_object_set_new(out, "parameters", json_integer((json_int_t)tsr_model_n_params(engine)));
     json_object_set_new(out, "rank_classes", json_integer(n_classes));
     json_object_set_new(out, "groups", groups);
@@ -93,11 +108,14 @@ static tsr_status fill(const struct tsr_job *job, struct tsr_engine *engine, jso
 
 static tsr_status fill_and_check(const struct tsr_job *job, struct tsr_engine *engine, void *user)
 {
-    uint64_t built = tsr_model_n_params(engine), counted = job->model.counts.total;
+    uint64_t tp = job->settings->tp, counted = job->model.counts.total;
+    uint64_t built = tsr_model_n_params(engine) * tp;
     TSR_TRY(fill(job, engine, user));
+    if (tp > 1)
+        built -= (tp - 1) * norms_below(tsr_module_root(engine));
     if (!counted || counted == built)
         return TSR_OK;
-    return tsr_fail(TSR_EBACKEND,
+    return tsr_fail(TSR_EDEFECT,
                     "defect: model %s: the engine built %" PRIu64
                     " parameters, the configuration says %" PRIu64,
                     job->model.name, built, counted);
@@ -116,11 +134,14 @@ tsr_status tsr_inspect_layout(const struct tsr_job *job, json_t **out)
 
 /* ---- as text --------------------------------------------------------------------------------- */
 
-void tsr_print_modules(FILE *out, const json_t *modules)
+void tsr_print_modules(FILE *out, const json_t *modules, uint64_t tp)
 {
     size_t i;
     json_t *m;
-    fprintf(out, "Modules (parameters)\n");
+    if (tp > 1)
+        fprintf(out, "Modules (parameters of one of %" PRIu64 " tensor-parallel ranks)\n", tp);
+    else
+        fprintf(out, "Modules (parameters)\n");
     json_array_foreach(modules, i, m)
     {
         const char *fqn = json_string_value(json_object_get(m, "fqn"));
@@ -171,6 +192,9 @@ void tsr_print_layout(FILE *out, const json_t *layout)
     for (size_t i = 0; i < json_array_size(shape); i++)
         fprintf(out, "%s%" JSON_INTEGER_FORMAT, i ? " x " : "",
                 json_integer_value(json_array_get(shape, i)));
+    if (json_integer_value(json_object_get(layout, "tensor_parallel")) > 1)
+        fprintf(out, " (the last %" JSON_INTEGER_FORMAT ": tensor-parallel)",
+                json_integer_value(json_object_get(layout, "tensor_parallel")));
     fprintf(out, ", %" JSON_INTEGER_FORMAT " rank class(es), %zu groups\n",
             json_integer_value(json_object_get(layout, "rank_classes")), n);
     for (size_t i = 0; i < n; i++) { /* groups of one size are shown where the first one is */

@@ -59,15 +59,22 @@ static const char *kind_text(const char *key)
 
 static void print_total(FILE *out, const json_t *total)
 {
-    char bytes[TEXT_BYTES], key[64];
-    const json_t *why = json_object_get(total, "why");
-    fprintf(out, "  %-20s %5" JSON_INTEGER_FORMAT " %11s %9.2f %9.2f %9.2f |",
+    char bytes[TEXT_BYTES];
+    fprintf(out, "  %-20s %5" JSON_INTEGER_FORMAT " %11s %9.2f %9.2f %9.2f\n",
             kind_text(tsr_json_text(total, "kind")), tsr_json_int(total, "collectives"),
             tsr_bytes_text((double)tsr_json_int(total, "bytes"), bytes), ms(total, "seconds"),
             ms(total, "hidden_s"), ms(total, "exposed_s"));
+}
+
+/* Why a kind is exposed: a column for each reason. */
+static void print_reasons(FILE *out, const json_t *total)
+{
+    char key[64];
+    fprintf(out, "  %-20s", kind_text(tsr_json_text(total, "kind")));
     for (int i = 0; i < TSR_N_EXPOSURES; i++) {
         snprintf(key, sizeof key, "%s_s", tsr_exposure_key(i));
-        fprintf(out, " %*.2f", (int)strlen(tsr_exposure_name(i)), ms(why, key));
+        fprintf(out, " | %*.2f", (int)strlen(tsr_exposure_name(i)),
+                ms(json_object_get(total, "why"), key));
     }
     fprintf(out, "\n");
 }
@@ -76,13 +83,16 @@ static void print_totals(FILE *out, const json_t *report)
 {
     size_t i;
     json_t *kind;
-    fprintf(out, "\n  %-20s %5s %11s %9s %9s %9s |", "ms of the step", "n", "bytes", "running",
+    fprintf(out, "\n  %-20s %5s %11s %9s %9s %9s\n", "ms of the step", "n", "bytes", "running",
             "hidden", "exposed");
-    for (int k = 0; k < TSR_N_EXPOSURES; k++)
-        fprintf(out, " %s", tsr_exposure_name(k));
-    fprintf(out, "\n");
     json_array_foreach(json_object_get(report, "kinds"), i, kind) print_total(out, kind);
     print_total(out, json_object_get(report, "total"));
+    fprintf(out, "\n  %-20s", "exposed because, ms");
+    for (int k = 0; k < TSR_N_EXPOSURES; k++)
+        fprintf(out, " | %s", tsr_exposure_name(k));
+    fprintf(out, "\n");
+    json_array_foreach(json_object_get(report, "kinds"), i, kind) print_reasons(out, kind);
+    print_reasons(out, json_object_get(report, "total"));
     double beside = ms(json_object_get(report, "total"), "beside_s");
     if (beside >= 0.005)
         fprintf(out, "  %.2f ms more are exposed beside another collective, which is charged\n",

@@ -159,10 +159,31 @@ static tsr_status find(const struct kind *kind, const char *name, const struct t
                           n ? folders[n - 1] : "", kind->prefixes[0]);
 }
 
+/* NAME/config.json, as Hugging Face lays a model down. */
+static bool find_in_folder(const char *name, const char *experiment, char out[TSR_FILE_BYTES])
+{
+    char folder[TSR_FILE_BYTES], config[TSR_FILE_BYTES];
+    int length = (int)strnlen(name, TSR_FILE_BYTES);
+    while (length > 1 && name[length - 1] == '/')
+        length--;
+    int n = snprintf(config, sizeof config, "%.*s/config.json", length, name);
+    folder_of(experiment, folder, sizeof folder);
+    if (n < 0 || n >= TSR_FILE_BYTES)
+        return false;
+    return *name == '/'
+               ? try_file(out, "", "", config, "")
+               : try_file(out, folder, "", config, "") || try_file(out, "", "", config, "");
+}
+
 tsr_status tsr_find_model(const char *name, const struct tsr_yaml_node *at, const char *experiment,
                           char out[TSR_FILE_BYTES])
 {
-    return find(&model_kind, name, at, experiment, out);
+    if (tsr_is_path(name) && find_in_folder(name, experiment, out))
+        return TSR_OK;
+    tsr_status status = find(&model_kind, name, at, experiment, out);
+    if (status != TSR_OK && find_in_folder(name, experiment, out))
+        return TSR_OK;
+    return status;
 }
 
 tsr_status tsr_find_cluster(const char *name, const struct tsr_yaml_node *at,

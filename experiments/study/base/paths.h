@@ -14,7 +14,9 @@
 
 enum { TSR_FILE_BYTES = 1024 };
 
-/* Finds a model ("models", prefix "") or cluster ("clusters", prefixes "cluster-" and "node-")
+/* A model may also be a folder with a config.json.
+ *
+ * Finds a model ("models", prefix "") or cluster ("clusters", prefixes "cluster-" and "node-")
  * by name, or by path if `name` contains a slash or an ending. A path counts from the folder of
  * `experiment`, then from the working directory. Names are looked up beside the experiment, in the
  * folders above it, in the installed data, and in the source tree. */

@@ -14,7 +14,8 @@ static const char *const word_all[] = {"all", NULL};
 const struct tsr_key tsr_keys[] = {
     /* What is trained, and on what. */
     {"model.name", TSR_KEY_STRING, AT(model), "null", 0, 0, 0, NULL,
-     "name of a file of models/ (llama-3.1-8b), or the path of a Hugging Face config.json"},
+     "name of a file of models/ (llama-3.1-8b), or the path of a Hugging Face model: its folder or "
+     "its config.json"},
     {"model.tree", TSR_KEY_STRING, AT(model_tree), "null", 0, 0, 0, NULL,
      "path of a file that describes an own model as a module tree (instead of model.name)"},
     {"model.blocks", TSR_KEY_STRING, AT(model_blocks), "null", 0, 0, 0, NULL,
@@ -143,7 +144,7 @@ const struct tsr_key tsr_keys[] = {
      "repeat key and value heads in memory before attention"},
     {"dialect", TSR_KEY_ENUM, AT(dialect), "eager", 0, 0, 0, tsr_words_dialect,
      "kernels of plain modules: those of eager PyTorch; fused ones (norms with sums, SwiGLU, "
-     "rotation and loss in place); or compile: each block by torch.compile, simulated only"},
+     "rotation and loss in place); or compile: each block by torch.compile (with tp: fused), simulated only"},
     {"tp", TSR_KEY_UINT, AT(tp), "1", 1, 1024, 0, NULL,
      "tensor-parallel ranks, side by side; the mesh is made of the rest (Llama family, head not tied)"},
     {"sequence_parallel", TSR_KEY_BOOL, AT(sequence_parallel), "true", 0, 0, 0, NULL,

@@ -56,9 +56,9 @@ static void put_us(FILE *out, const char *key, int64_t ns)
     fprintf(out, "\"%s\":%" PRId64 ".%03" PRId64, key, ns / 1000, ns % 1000);
 }
 
-/* An X event up to its args, which the caller adds: `{...}}`. */
-static void begin_slice(struct trace *t, int tid, double start, double end, const char *name,
-                        const char *cat)
+/* An X event up to its args, which the caller adds: `{...}}`. Returns its start in nanoseconds. */
+static int64_t begin_slice(struct trace *t, int tid, double start, double end, const char *name,
+                           const char *cat)
 {
     int64_t from = nanoseconds(t, start), to = nanoseconds(t, end);
     from = from < t->ended[tid] ? t->ended[tid] : from;
@@ -72,6 +72,18 @@ static void begin_slice(struct trace *t, int tid, double start, double end, cons
     fputs(",\"name\":", t->out);
     tsr__put_json(t->out, name);
     fprintf(t->out, ",\"cat\":\"%s\",\"args\":", cat);
+    return from;
+}
+
+/* One end of the arrow from the host's launch ('s') to the work on the device ('f'), as Kineto's
+ * traces have it. */
+static void put_arrow(struct trace *t, char end, int tid, int64_t ns)
+{
+    begin_event(t);
+    fprintf(t->out, "{\"ph\":\"%c\",\"id\":%" PRIu64 ",\"pid\":%" PRIu32 ",\"tid\":%d,", end,
+            t->correlation, t->pid, tid);
+    put_us(t->out, "ts", ns);
+    fprintf(t->out, ",\"cat\":\"ac2g\",\"name\":\"ac2g\"%s}", end == 'f' ? ",\"bp\":\"e\"" : "");
 }
 
 /* ---- names of tracks ---------------------------------------------------------------------- */
@@ -122,14 +134,14 @@ static tsr_status put_annotations(struct trace *t, const struct tsr__view *view)
 {
     char name[64];
     (void)snprintf(name, sizeof name, "ProfilerStep#%d", view->program->iteration);
-    begin_slice(t, TID_STEP, view->start, view->end, name, "user_annotation");
+    (void)begin_slice(t, TID_STEP, view->start, view->end, name, "user_annotation");
     fprintf(t->out, "{\"iteration\":%d}}", view->program->iteration);
     struct tsr__phase *phases;
     size_t n;
     TSR_TRY(tsr__phases(view, &phases, &n));
     for (size_t i = 0; i < n; i++) {
-        begin_slice(t, TID_PHASE, phases[i].start, phases[i].end, tsr_phase_name(phases[i].phase),
-                    "user_annotation");
+        (void)begin_slice(t, TID_PHASE, phases[i].start, phases[i].end,
+                          tsr_phase_name(phases[i].phase), "user_annotation");
         fprintf(t->out, "{\"micro_batch\":%u}}", phases[i].micro);
     }
     free(phases);
@@ -165,8 +177,8 @@ static void put_device_slice(struct trace *t, const struct tsr__view *view, size
     const struct tsr_sim_span *span = &view->spans[i];
     char name[160], buffer[32];
     tsr__kernel_name(instr, name, sizeof name);
-    begin_slice(t, TID_STREAMS + instr->stream, span->start, span->end, name,
-                tsr__kernel_category(instr));
+    int tid = TID_STREAMS + instr->stream;
+    int64_t start = begin_slice(t, tid, span->start, span->end, name, tsr__kernel_category(instr));
     fprintf(t->out,
             "{\"device\":%" PRIu32 ",\"stream\":%u,\"correlation\":%" PRIu64 ",\"module\":", t->pid,
             instr->stream, t->correlation);
@@ -182,6 +194,13 @@ static void put_device_slice(struct trace *t, const struct tsr__view *view, size
     if (tsr__is_collective(instr))
         put_collective_args(t, view, i);
     fputs("}}", t->out);
+    if (tsr__host_call(instr))
+        put_arrow(t, 'f', tid, start);
+}
+
+static bool has_track(const struct tsr_instr *instr)
+{
+    return tsr__is_busy_work(instr) && instr->stream < MAX_TRACKS - TID_STREAMS;
 }
 
 /* The host is busy with an instruction from the end of the one before to its issue. */
@@ -191,13 +210,15 @@ static void put_host_slice(struct trace *t, const struct tsr__view *view, size_t
     const struct tsr_sim_span *span = &view->spans[i];
     bool waits = instr->kind == TSR_HOST_WAIT || instr->kind == TSR_HOST_READ;
     double end = waits && span->end > span->issue ? span->end : span->issue;
-    begin_slice(t, TID_HOST, before, end, tsr__host_call(instr), "cuda_runtime");
+    int64_t start = begin_slice(t, TID_HOST, before, end, tsr__host_call(instr), "cuda_runtime");
     fprintf(t->out, "{\"correlation\":%" PRIu64 "}}", t->correlation);
+    if (has_track(instr))
+        put_arrow(t, 's', TID_HOST, start);
 }
 
 static void put_label(struct trace *t, int tid, const struct label *label, const char *name)
 {
-    begin_slice(t, tid, label->start, label->end, name, "user_annotation");
+    (void)begin_slice(t, tid, label->start, label->end, name, "user_annotation");
     fprintf(t->out, "{\"micro_batch\":%u}}", label->first->origin.micro);
 }
 
@@ -257,7 +278,7 @@ static void put_slices(struct trace *t, const struct tsr__view *view)
             put_host_slice(t, view, i, before);
         follow_labels(t, view->tables, instr, before, view->spans[i].issue);
         before = view->spans[i].issue;
-        if (tsr__is_busy_work(instr) && instr->stream < MAX_TRACKS - TID_STREAMS)
+        if (has_track(instr))
             put_device_slice(t, view, i);
     }
     close_hook(t, view->tables);

@@ -176,7 +176,7 @@ tsr_status tsr_build(const struct tsr_job *job, uint32_t rank, struct tsr_execut
                                        .executor = executor,
                                        .allocator = s->allocator,
                                        .attention = (enum tsr_attention)s->attention,
-                                       .dialect = (enum tsr_dialect)s->dialect,
+                                       .dialect = tsr_job_dialect(s),
                                        .linear = (enum tsr_linear)s->linear,
                                        .fp8_gather = s->fp8_gather,
                                        .gqa_repeat = s->gqa_repeat};

@@ -245,6 +245,12 @@ void tsr_job_close(struct tsr_job *job)
 
 /* ---- words ------------------------------------------------------------------------------- */
 
+enum tsr_dialect tsr_job_dialect(const struct tsr_settings *s)
+{
+    bool nearest = s->dialect == TSR_DIALECT_COMPILE && s->tp > 1;
+    return nearest ? TSR_DIALECT_FUSED : (enum tsr_dialect)s->dialect;
+}
+
 size_t tsr_job_notes(const struct tsr_job *job, char (*out)[256], size_t n)
 {
     const struct tsr_model *m = &job->model;
@@ -258,6 +264,16 @@ size_t tsr_job_notes(const struct tsr_job *job, char (*out)[256], size_t n)
     if (m->max_positions && seq > m->max_positions && used < n)
         snprintf(out[used++], 256, "model %s: seq %llu is beyond its %llu positions", m->name, seq,
                  (unsigned long long)m->max_positions);
+    uint64_t per_node = job->cluster.gpus_per_node, nodes = job->settings->nodes;
+    if (nodes && per_node && nodes > (job->world + per_node - 1) / per_node && used < n)
+        snprintf(out[used++], 256,
+                 "nodes: %llu: world %u takes %llu of them; the others are unused",
+                 (unsigned long long)nodes, job->world,
+                 (unsigned long long)((job->world + per_node - 1) / per_node));
+    if (tsr_job_dialect(job->settings) != (enum tsr_dialect)job->settings->dialect && used < n)
+        snprintf(out[used++], 256,
+                 "dialect: compile beside tp: compiled blocks are not modelled with tensor "
+                 "parallelism; the kernels of dialect: fused, which come nearest, are taken");
     return used;
 }
 

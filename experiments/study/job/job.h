@@ -18,8 +18,8 @@ struct tsr_job {
     struct tsr_cluster cluster; /* name "" without a cluster */
     struct tsr_mesh mesh;
     uint32_t world;
-    bool executes; /* it is run: the host is told losses and norms */
-    bool is_trial; /* one of a search: remarks on it would only confuse */
+    bool executes;              /* it is run: the host is told losses and norms */
+    bool is_trial;              /* one of a search: remarks on it would only confuse */
     struct tsr_changes changes; /* against the reference of its study; nothing where it is alone */
 };
 
@@ -49,6 +49,10 @@ tsr_status tsr_job_lacks(const struct tsr_experiment *experiment, const char *ke
 
 /* Keys that do not go with api: fsdp1, or only with it (TSR_ECONFIG). */
 tsr_status tsr_job_check_fsdp1(const struct tsr_job *job) TSR_MUST_USE;
+
+/* The dialect that is emitted: blocks that torch.compile makes beside tensor parallelism are not
+ * modelled; the fused kernels come nearest (a remark says so). */
+enum tsr_dialect tsr_job_dialect(const struct tsr_settings *settings);
 
 /* Remarks that are no errors (a sliding window that is not modelled, ...), one line each, at most
  * `n` of them; returns how many. */

@@ -121,9 +121,10 @@ static tsr_status check_fp8(const struct tsr_settings *s)
         return tsr_node_error(tsr_setting_at(s, "precision.fp8_gather"),
                               "precision.fp8_gather: found true; allowed: false, or api: "
                               "fully_shard with precision.linear: fp8_tensorwise");
-    if (compiled && s->tp > 1)
-        return tsr_node_error(tsr_setting_at(s, "dialect"),
-                              "dialect: found compile beside tp: %llu; allowed: eager or fused",
+    if (s->linear == TSR_LINEAR_FP8_TENSORWISE && s->tp > 1)
+        return tsr_node_error(tsr_setting_at(s, "precision.linear"),
+                              "precision.linear: found fp8_tensorwise beside tp: %llu; allowed: "
+                              "plain",
                               (unsigned long long)s->tp);
     return TSR_OK;
 }

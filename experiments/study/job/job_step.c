@@ -87,7 +87,7 @@ static tsr_status check_loss(const struct tsr_job *job)
         return refuse(job, key, "loss.chunks", none);
     if (job->model.family == TSR_FAMILY_TREE && job->model.tree.loss_mse)
         return refuse(job, key, "model.tree", none);
-    if (s->dialect == TSR_DIALECT_FUSED)
+    if (tsr_job_dialect(s) == TSR_DIALECT_FUSED)
         return refuse(job, key, "dialect", none);
     if (flash && s->tp > 1)
         return refuse(job, key, "tp", none);

@@ -98,15 +98,16 @@ struct tsr_run_words {
 
 /* What a whole comparison says about itself. */
 struct tsr_study_info {
-    const char *title, *model_name, *cluster_name, *device_file;
+    const char *title;
+    /* Of all strategies: "a, b, c" where they differ, "9 models" if they are more than three. */
+    const char *model_name, *cluster_name, *device_file, *gpu_name;
+    uint32_t world, most_world;       /* fewest and most ranks of a strategy */
     const char *config_path;          /* the experiment file */
     const struct tsr_run_words *runs; /* [n_runs], one per strategy; may be none */
     size_t n_runs;
     const char *resolved_yaml; /* the resolved configuration, complete */
-    const char *gpu_name;
-    uint32_t world;
-    bool measured;            /* times are those of a run, not of a simulation */
-    const char *time_sources; /* of kernels and collectives, in words; NULL: nothing is said */
+    bool measured;             /* times are those of a run, not of a simulation */
+    const char *time_sources;  /* of kernels and collectives, in words; NULL: nothing is said */
     const struct tsr_validated *validated; /* [n_validated] classes that occur in the study */
     size_t n_validated;
 };

@@ -125,8 +125,6 @@ static const struct column columns[] = {
     COLUMN("rank_classes", U32, n_rank_classes),
     COLUMN("simulated_ranks", U32, n_simulated_ranks),
     COLUMN("simulator_activities", U64, n_activities),
-    COLUMN("emission_wall_s", REAL, emit_s),
-    COLUMN("simulation_wall_s", REAL, sim_s),
     DERIVE("samples", n_samples),
     DERIVE("step_time_p5_s", sampled_p5),
     DERIVE("step_time_p50_s", sampled_p50),

@@ -31,6 +31,20 @@ static tsr_status write_summary_json(FILE *out, const void *user)
     return tsr_put_json(out, tsr__rows_json(study->info, study->rows, study->n, true));
 }
 
+/* How long this machine took: apart, since all other files of two equal studies are equal. */
+static tsr_status write_wall(FILE *out, const void *user)
+{
+    const struct study *study = user;
+    json_t *rows = json_array();
+    for (size_t i = 0; i < study->n; i++) {
+        const struct tsr_row *row = &study->rows[i];
+        json_array_append_new(rows,
+                              json_pack("{ss sf sf}", "strategy", row->strategy, "emission_wall_s",
+                                        row->emit_s, "simulation_wall_s", row->sim_s));
+    }
+    return tsr_put_json(out, rows);
+}
+
 /* Rows that the front is made of: those that fit and change neither numbers nor hardware; where
  * there is none, all that fit; else all. */
 static bool is_candidate(const struct study *study, const struct tsr_row *row)
@@ -152,8 +166,9 @@ static tsr_status write_frame(FILE *out, const void *user)
     if (f.limit > 0)
         fprintf(out, "%.6g", f.limit);
     char title[320];
-    (void)snprintf(title, sizeof title, "%s · %s · %" PRIu32 " GPUs", study->info->model_name,
-                   study->info->cluster_name, study->info->world);
+    char ranks[32];
+    (void)snprintf(title, sizeof title, "%s · %s · %s GPUs", study->info->model_name,
+                   study->info->cluster_name, tsr__ranks_text(study->info, ranks));
     fputc(',', out);
     tsr__put_plain(out, title);
     fprintf(out, ",%d,%d,%d\n", f.log_x, f.log_y, !study->same_tokens);
@@ -328,6 +343,7 @@ tsr_status tsr_report_study(const char *dir, const struct tsr_study_info *info,
         {"summary.csv", write_summary_csv}, {"summary.json", write_summary_json},
         {"compare.csv", write_compare},     {"compare-frame.csv", write_frame},
         {"compare-front.csv", write_front}, {"compare-categories.csv", write_categories},
+        {"wall.json", write_wall},
     };
     struct study study = {info, rows, n, tsr__same_tokens(rows, n)};
     TSR_TRY(tsr_make_folder(dir));

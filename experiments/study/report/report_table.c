@@ -449,8 +449,10 @@ static void put_markdown(FILE *out, const struct tsr_study_info *info, const str
 {
     if (info->title && info->title[0])
         fprintf(out, "## %s\n\n", tsr_show_line(info->title).text);
-    fprintf(out, "%s on %s: %" PRIu32 " x %s", tsr_show_line(info->model_name).text,
-            tsr_show_line(info->cluster_name).text, info->world, tsr_show(info->gpu_name).text);
+    char ranks[32];
+    fprintf(out, "%s on %s: %s x %s", tsr_show_line(info->model_name).text,
+            tsr_show_line(info->cluster_name).text, tsr__ranks_text(info, ranks),
+            tsr_show_line(info->gpu_name).text);
     if (n && tsr__same_tokens(rows, n))
         fprintf(out, ", %" PRIu64 " tokens per GPU and step", rows[0].tokens_per_rank);
     fputs("\n\n", out);

@@ -42,6 +42,15 @@ void tsr__folder_name(const char *strategy, char *out, size_t size)
         (void)snprintf(out + n, size - n, "-%08" PRIx32, (uint32_t)hash);
 }
 
+const char *tsr__ranks_text(const struct tsr_study_info *info, char out[32])
+{
+    if (info->most_world > info->world)
+        snprintf(out, 32, "%" PRIu32 " to %" PRIu32, info->world, info->most_world);
+    else
+        snprintf(out, 32, "%" PRIu32, info->world);
+    return out;
+}
+
 double tsr__token_s(const struct tsr_row *row)
 {
     return row->tokens_per_rank ? row->steady.step_s / (double)row->tokens_per_rank : 0;
@@ -193,7 +202,8 @@ void tsr__put_provenance(FILE *out, const struct tsr_study_info *info, const cha
     fprintf(out, "# tessera %s, %s\n", tsr__version(), info->measured ? "measured" : "simulated");
     put_comment(out, "experiment", info->config_path);
     put_comment(out, "model", info->model_name);
-    fprintf(out, "# world size: %" PRIu32 "\n", info->world);
+    char ranks[32];
+    fprintf(out, "# world size: %s\n", tsr__ranks_text(info, ranks));
     put_comment(out, "cluster", info->cluster_name);
     put_comment(out, "device file", info->device_file);
     if (strategy)

@@ -14,6 +14,9 @@ const char *tsr__version(void);
  * others gets a short hash, so that two names never share a folder. */
 void tsr__folder_name(const char *strategy, char *out, size_t size);
 
+/* "8", or "2 to 128" where strategies differ. */
+const char *tsr__ranks_text(const struct tsr_study_info *info, char out[32]);
+
 /* Seconds per token and GPU: what ranks rows, since a sweep's work on different numbers of tokens.
  */
 double tsr__token_s(const struct tsr_row *row);

@@ -94,18 +94,70 @@ static tsr_status name_runs(struct tsr_study *study)
     return TSR_OK;
 }
 
+static const char *model_of(const struct tsr_job *job)
+{
+    return job->model.name;
+}
+
+static const char *cluster_of(const struct tsr_job *job)
+{
+    return job->cluster.name;
+}
+
+static const char *device_of(const struct tsr_job *job)
+{
+    return job->cluster.gpu.path;
+}
+
+static const char *gpu_of(const struct tsr_job *job)
+{
+    return job->cluster.gpu.name;
+}
+
+/* The name of all jobs, or their names; NULL: no memory. */
+static const char *join_names(const struct tsr_study *study, struct tsr_arena *arena,
+                              const char *(*name_of)(const struct tsr_job *), const char *many)
+{
+    enum { SHOWN = 3 };
+    const char *text = NULL;
+    size_t n = 0;
+    for (size_t i = 0; i < study->n; i++) {
+        const char *name = name_of(&study->jobs[i]);
+        bool seen = false;
+        for (size_t k = 0; k < i && !seen; k++)
+            seen = !strcmp(name, name_of(&study->jobs[k]));
+        n += !seen;
+        if (seen || n > SHOWN)
+            continue;
+        text = text ? tsr_arena_printf(arena, "%s, %s", text, name) : name;
+        if (!text)
+            return NULL;
+    }
+    return n > SHOWN ? tsr_arena_printf(arena, "%zu %s", n, many) : text;
+}
+
 static tsr_status fill_info(struct tsr_study *study)
 {
     const struct tsr_job *first = &study->jobs[0];
     struct tsr_arena *arena = &study->experiment.doc.arena;
-    study->info = (struct tsr_study_info){.title = study->experiment.title,
-                                          .model_name = first->model.name,
-                                          .cluster_name = first->cluster.name,
-                                          .device_file = first->cluster.gpu.path,
-                                          .config_path = name_config(study),
-                                          .resolved_yaml = study->resolved_yaml,
-                                          .gpu_name = first->cluster.gpu.name,
-                                          .world = first->world};
+    study->info =
+        (struct tsr_study_info){.title = study->experiment.title,
+                                .model_name = join_names(study, arena, model_of, "models"),
+                                .cluster_name = join_names(study, arena, cluster_of, "clusters"),
+                                .device_file = join_names(study, arena, device_of, "device files"),
+                                .gpu_name = join_names(study, arena, gpu_of, "types of GPU"),
+                                .config_path = name_config(study),
+                                .resolved_yaml = study->resolved_yaml,
+                                .world = first->world,
+                                .most_world = first->world};
+    struct tsr_study_info *info = &study->info;
+    if (!info->model_name || !info->cluster_name || !info->device_file || !info->gpu_name)
+        return tsr_no_memory(NULL);
+    for (size_t i = 1; i < study->n; i++) {
+        uint32_t world = study->jobs[i].world;
+        info->world = world < info->world ? world : info->world;
+        info->most_world = world > info->most_world ? world : info->most_world;
+    }
     TSR_TRY(name_runs(study));
     TSR_TRY(tsr_time_sources(first, arena, &study->info.time_sources));
     return tsr_validated_of(study->jobs, study->n, arena, &study->info.validated,
@@ -314,8 +366,14 @@ struct strategies {
 static void run_strategy(void *user, size_t item, void *result)
 {
     const struct strategies *s = user;
-    tsr_status status =
-        tsr_simulate(&s->study->jobs[s->wanted[item]], &s->study->info, s->dir, result);
+    const struct tsr_job *job = &s->study->jobs[s->wanted[item]];
+    struct tsr_study_info info = s->study->info; /* its files say what is true of it alone */
+    info.model_name = model_of(job);
+    info.cluster_name = cluster_of(job);
+    info.device_file = device_of(job);
+    info.gpu_name = gpu_of(job);
+    info.world = info.most_world = job->world;
+    tsr_status status = tsr_simulate(job, &info, s->dir, result);
     (void)status; /* the row says it */
 }
 
