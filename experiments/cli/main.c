@@ -11,6 +11,7 @@
 #include "experiments/cli/args/cmd.h"
 #include "experiments/cli/args/progress.h"
 #include "experiments/cli/commands.h"
+#include "experiments/cli/manual/manual.h"
 #include "experiments/study/base/interrupt.h"
 #include "experiments/study/base/yaml.h"
 #include "experiments/study/config/settings.h"
@@ -77,6 +78,7 @@ static void print_overview(FILE *out)
             "\n"
             "  tessera help SUBCOMMAND   options and examples\n"
             "  tessera help keys         every key of an experiment file\n"
+            "  tessera help man          the manual page; bash, zsh, fish: what they complete\n"
             "  tessera --version\n"
             "\n"
             "Start with: tessera compare experiments/flagship/dgx-h100-8.yaml --out out/flagship\n"
@@ -122,6 +124,15 @@ static tsr_status print_keys(FILE *out)
     return TSR_OK;
 }
 
+static bool print_manual(const char *topic)
+{
+    const struct tsr_usage *usages[MOST_NAMES];
+    struct tsr_manual manual = {usages, 0};
+    for (const struct tsr_command *c = tsr_commands; c->run && manual.n < MOST_NAMES; c++)
+        usages[manual.n++] = &c->usage;
+    return tsr_manual_print(stdout, topic, &manual);
+}
+
 static tsr_status help(const char *topic)
 {
     if (!topic || !strcmp(topic, "help")) {
@@ -130,6 +141,8 @@ static tsr_status help(const char *topic)
     }
     if (!strcmp(topic, "keys"))
         return print_keys(stdout);
+    if (print_manual(topic))
+        return TSR_OK;
     const struct tsr_command *command = find(topic);
     if (!command)
         return unknown_command(topic);

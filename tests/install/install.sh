@@ -60,5 +60,9 @@ cmake --build "$work/project/build" >>"$work/log"
 [ -d "$work/prefix/share/tessera/clusters" ]
 if [ -n "${TESSERA:-}" ]; then
     "$work/prefix/bin/tessera" --version
+    for file in man/man1/tessera.1 bash-completion/completions/tessera zsh/site-functions/_tessera \
+        fish/vendor_completions.d/tessera.fish; do
+        [ -s "$work/prefix/share/$file" ]
+    done
 fi
 echo "installed, found by pkg-config and by CMake; $n headers stand alone"

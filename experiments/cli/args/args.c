@@ -291,6 +291,18 @@ tsr_status tsr_args_format(struct tsr_args *args, const char *const *allowed)
     return tsr_fail(TSR_ECONFIG, "--format: found %s; allowed: %s", args->format, words);
 }
 
+bool tsr_usage_option(const struct tsr_usage *usage, size_t i, struct tsr_option_words *out)
+{
+    for (size_t k = 0; k < N_OPTIONS; k++) {
+        const struct option *o = &options[k];
+        if (!(usage->options & o->id) || i-- > 0)
+            continue;
+        *out = (struct tsr_option_words){o->name, o->letter, o->value, o->help};
+        return true;
+    }
+    return false;
+}
+
 void tsr_usage_print(FILE *out, const struct tsr_usage *usage)
 {
     fprintf(out, "tessera %s %s\n\n%s\n", usage->name, usage->synopsis, usage->text);

@@ -117,4 +117,14 @@ tsr_status tsr_args_format(struct tsr_args *args, const char *const *allowed) TS
 
 void tsr_usage_print(FILE *out, const struct tsr_usage *usage);
 
+/* One option as help and completions name it. */
+struct tsr_option_words {
+    const char *name;  /* "--out" */
+    char letter;       /* 'o'; 0: none */
+    const char *value; /* "DIR"; NULL: a flag */
+    const char *help;
+};
+/* The i-th option of a subcommand, in the order of its help; false: it has no more. */
+bool tsr_usage_option(const struct tsr_usage *usage, size_t i, struct tsr_option_words *out);
+
 #endif

@@ -6,6 +6,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "experiments/study/config/settings.h"
+
 /* Keys of the software are left out of sim.*: a user may choose them freely. */
 static const struct {
     const char *key; /* with '.' at its end: all keys that begin with it */

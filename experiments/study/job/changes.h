@@ -4,7 +4,8 @@
 #define TSR_STUDY_CHANGES_H
 
 #include "engine/program/base.h"
-#include "experiments/study/config/settings.h"
+
+struct tsr_settings;
 
 enum tsr_change {
     TSR_CHANGES_NUMBERS = 1,  /* another model, sequence, precision or optimizer, no clipping */
