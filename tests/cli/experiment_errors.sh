@@ -57,7 +57,7 @@ for value in 0 -3 1.5 1e3 many 99999999999999999999 null '[1]' '"2"'; do
     fails 2 value.yaml:1 batch: "allowed: an integer from 1 to" -- compare "$tmp/value.yaml"
 done
 with big 'batch: 1048576
-accumulation: {steps: 4096}'
+accumulation: {steps: 64}'
 sed 's/seq: 128/seq: 16777216/' "$tmp/big.yaml" >"$tmp/big2.yaml"
 fails 2 big2.yaml: overflow 1048576 16777216 allowed -- compare "$tmp/big2.yaml"
 with world 'world: -8'

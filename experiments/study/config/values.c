@@ -54,7 +54,7 @@ void tsr_key_allowed(const struct tsr_key *key, char *out, size_t size)
                  key->max);
         break;
     case TSR_KEY_DOUBLE:
-        snprintf(text, sizeof text, "a number from %g to %g", key->min, key->max);
+        snprintf(text, sizeof text, "a number from %.10g to %.10g", key->min, key->max);
         break;
     case TSR_KEY_SHAPE:
         snprintf(text, sizeof text,

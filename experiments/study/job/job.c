@@ -12,6 +12,8 @@ const struct tsr_yaml_node *tsr_job_at(const struct tsr_job *job, const char *ke
     return at ? at : job->strategy->at;
 }
 
+enum { MAX_WORLD = 1 << 20 }; /* as the key has it */
+
 /* ---- mesh -------------------------------------------------------------------------------- */
 
 /* Sizes as given; 0 where the world decides. */
@@ -130,6 +132,12 @@ static tsr_status resolve_mesh(struct tsr_job *job)
         world = shape.n && !open ? known * tp : cluster;
     if (!world)
         return tsr_job_lacks(job->experiment, "world", "the number of GPUs, or a cluster");
+    if (world > MAX_WORLD)
+        return tsr_node_error(tsr_job_at(job, s->nodes ? "nodes" : "cluster"),
+                              "%s: found %llu GPUs, all of which take part; allowed: up to %d, or "
+                              "world: 1 to %d",
+                              s->nodes ? "nodes" : "cluster", (unsigned long long)world, MAX_WORLD,
+                              MAX_WORLD);
     if (world % tp != 0)
         return tsr_node_error(tsr_job_at(job, "tp"),
                               "tp: found %llu; allowed: a divisor of %llu, the world",
