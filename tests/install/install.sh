@@ -5,10 +5,11 @@ work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 example=$TSR_SOURCE_DIR/tests/install/example.c
 
-cmake --install "$TSR_BUILD_DIR" --prefix "$work/prefix" >"$work/log"
+prefix=${TSR_PREFIX:-$work/prefix} # another one: it was installed in another way (deb.sh)
+[ -n "${TSR_PREFIX:-}" ] || cmake --install "$TSR_BUILD_DIR" --prefix "$prefix" >"$work/log"
 
 # Every header stands alone, with what is installed beside it.
-include=$work/prefix/include/tessera
+include=$prefix/include/tessera
 n=0
 while read -r header; do
     echo "#include \"$header\"" >"$work/alone.c"
@@ -17,13 +18,8 @@ while read -r header; do
 done < <(cd "$include" && find . -name '*.h' -printf '%P\n' | LC_ALL=C sort)
 [ "$n" -ge 30 ]
 
-# The prefix of the test is not that of the configuration: pkg-config is told.
 export PKG_CONFIG_PATH=
-pc=$(find "$work/prefix" -name tessera.pc)
-libdir=$(dirname "$(dirname "$pc")")
-read -ra flags <<<"$(pkg-config --define-variable=prefix="$work/prefix" \
-    --define-variable=libdir="$libdir" --define-variable=includedir="$work/prefix/include/tessera" \
-    --cflags --libs "$pc")"
+read -ra flags <<<"$(pkg-config --cflags --libs "$(find "$prefix" -name tessera.pc)")"
 cc -std=c11 -Wall -Werror "$example" "${flags[@]}" -o "$work/by-pkg-config"
 "$work/by-pkg-config"
 
@@ -51,18 +47,18 @@ find_package(tessera 0.1 REQUIRED)
 add_executable(example example.c)
 target_link_libraries(example PRIVATE tessera::tsr_engine)
 END
-cmake -S "$work/project" -B "$work/project/build" -DCMAKE_PREFIX_PATH="$work/prefix" >>"$work/log"
+cmake -S "$work/project" -B "$work/project/build" -DCMAKE_PREFIX_PATH="$prefix" >>"$work/log"
 cmake --build "$work/project/build" >>"$work/log"
 "$work/project/build/example"
 
 # The program finds its own data: models and clusters are installed beside it.
-[ -d "$work/prefix/share/tessera/models" ]
-[ -d "$work/prefix/share/tessera/clusters" ]
+[ -d "$prefix/share/tessera/models" ]
+[ -d "$prefix/share/tessera/clusters" ]
 if [ -n "${TESSERA:-}" ]; then
-    "$work/prefix/bin/tessera" --version
+    "$prefix/bin/tessera" --version
     for file in man/man1/tessera.1 bash-completion/completions/tessera zsh/site-functions/_tessera \
         fish/vendor_completions.d/tessera.fish; do
-        [ -s "$work/prefix/share/$file" ]
+        [ -s "$prefix/share/$file" ]
     done
 fi
 echo "installed, found by pkg-config and by CMake; $n headers stand alone"

@@ -9,13 +9,9 @@ example=$TSR_SOURCE_DIR/tests/install/study.c
 
 cmake --install "$TSR_BUILD_DIR" --prefix "$work/prefix" >"$work/log"
 
-# The prefix of the test is not that of the configuration: pkg-config is told.
-pc=$(find "$work/prefix" -name tessera-study.pc)
-libdir=$(dirname "$(dirname "$pc")")
-export PKG_CONFIG_PATH=$libdir/pkgconfig
-read -ra flags <<<"$(pkg-config --define-variable=prefix="$work/prefix" \
-    --define-variable=libdir="$libdir" --define-variable=includedir="$work/prefix/include/tessera" \
-    --cflags --libs tessera-study)"
+PKG_CONFIG_PATH=$(dirname "$(find "$work/prefix" -name tessera-study.pc)")
+export PKG_CONFIG_PATH
+read -ra flags <<<"$(pkg-config --cflags --libs tessera-study)"
 cc -std=c11 -Wall -Werror "$example" "${flags[@]}" -o "$work/by-pkg-config"
 "$work/by-pkg-config" "$TSR_SOURCE_DIR/experiments/h200"
 

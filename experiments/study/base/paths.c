@@ -9,7 +9,7 @@
 
 #include "experiments/study/base/yaml.h"
 
-enum { MAX_LEVELS = 4, MAX_FOLDERS = MAX_LEVELS + 2 };
+enum { MAX_LEVELS = 4, MAX_FOLDERS = MAX_LEVELS + 3 };
 
 struct kind {
     const char *key, *folder;
@@ -93,6 +93,24 @@ tsr_status tsr_find_file(const char *key, const char *name, const struct tsr_yam
                           *folder ? " or from the working directory" : "");
 }
 
+bool tsr_data_beside_program(const char *what, char out[TSR_FILE_BYTES])
+{
+    char program[TSR_FILE_BYTES];
+    ssize_t length = readlink("/proc/self/exe", program, sizeof program - 1);
+    if (length <= 0)
+        return false;
+    program[length] = '\0';
+    char *slash = strrchr(program, '/');
+    if (!slash)
+        return false;
+    *slash = '\0';
+    int n = snprintf(out, TSR_FILE_BYTES, "%s/../share/tessera/%s", program, what);
+    if (n < 0 || n >= TSR_FILE_BYTES || access(out, F_OK) != 0)
+        return false;
+    shorten(out);
+    return true;
+}
+
 /* The folders in which names are looked up, first match wins. */
 static size_t list_folders(const struct kind *kind, const char *experiment,
                            char out[MAX_FOLDERS][TSR_FILE_BYTES])
@@ -108,6 +126,7 @@ static size_t list_folders(const struct kind *kind, const char *experiment,
         if (used + 4 < sizeof up)
             memcpy(up + used, "/..", 4);
     }
+    n += tsr_data_beside_program(kind->folder, out[n]);
     snprintf(out[n++], TSR_FILE_BYTES, "%s/%s", TSR_DATA_DIR, kind->folder);
     snprintf(out[n++], TSR_FILE_BYTES, "%s/experiments/%s", TSR_SOURCE_DIR, kind->folder);
     return n;

@@ -19,7 +19,8 @@ enum { TSR_FILE_BYTES = 1024 };
  * Finds a model ("models", prefix "") or cluster ("clusters", prefixes "cluster-" and "node-")
  * by name, or by path if `name` contains a slash or an ending. A path counts from the folder of
  * `experiment`, then from the working directory. Names are looked up beside the experiment, in the
- * folders above it, in the installed data, and in the source tree. */
+ * folders above it, in the data beside the program, in the installed data, and in the source tree.
+ */
 tsr_status tsr_find_model(const char *name, const struct tsr_yaml_node *at, const char *experiment,
                           char out[TSR_FILE_BYTES]) TSR_MUST_USE;
 tsr_status tsr_find_cluster(const char *name, const struct tsr_yaml_node *at,
@@ -32,6 +33,10 @@ tsr_status tsr_find_file(const char *key, const char *name, const struct tsr_yam
                          const char *experiment, char out[TSR_FILE_BYTES]) TSR_MUST_USE;
 /* A file of the folder "validation", looked up like a name; false if there is none. */
 bool tsr_find_validation(const char *name, const char *experiment, char out[TSR_FILE_BYTES]);
+/* What is called `what` (plots, models, validation/conditions.yaml) of the data that lie beside the program that runs, as an
+ * installation lays them down: bin/tessera, share/tessera. Wherever that was moved, it has its own.
+ * False: there is none. */
+bool tsr_data_beside_program(const char *what, char out[TSR_FILE_BYTES]);
 /* True if `name` is a path, not a bare name. */
 bool tsr_is_path(const char *name);
 

@@ -155,13 +155,15 @@ static char *find_gnuplot(void)
     return NULL;
 }
 
-/* The source tree's scripts if they are there (a build that was not installed), else the
+/* The scripts beside the program, the source tree's (a build that was not installed), or the
  * installed ones. */
 static char *find_scripts(void)
 {
-    static const char *const folders[] = {TSR_SOURCE_DIR "/plots", TSR_DATA_DIR "/plots"};
+    char beside[TSR_FILE_BYTES] = "";
+    const char *const folders[] = {beside, TSR_SOURCE_DIR "/plots", TSR_DATA_DIR "/plots"};
+    (void)tsr_data_beside_program("plots", beside);
     for (size_t i = 0; i < sizeof folders / sizeof *folders; i++) {
-        char *style = tsr_path_join(folders[i], "style.gp");
+        char *style = *folders[i] ? tsr_path_join(folders[i], "style.gp") : NULL;
         bool there = style && access(style, R_OK) == 0;
         free(style);
         if (there)

@@ -145,6 +145,11 @@ static tsr_status find(const char *path, char *out, size_t size)
         snprintf(out, size, "%s", path);
         return TSR_OK;
     }
+    char beside[TSR_FILE_BYTES];
+    if (tsr_data_beside_program("validation/conditions.yaml", beside)) {
+        snprintf(out, size, "%s", beside);
+        return TSR_OK;
+    }
     for (size_t i = 0; i < sizeof folders / sizeof folders[0]; i++) {
         snprintf(out, size, "%s/conditions.yaml", folders[i]);
         if (access(out, R_OK) == 0)
