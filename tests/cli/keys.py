@@ -479,7 +479,7 @@ ROWS = {
     "model.tree": ("fsdp", "experiments/own-model/tree.yaml"), "model.name": ("fsdp", "gpt2.json"), "model.layers": ("fsdp", "1"),
     "model.blocks": ("fsdp", "model.layers.1"), "model.positions": ("gpt2", "64"), "model.implementation": ("fsdp", "transformers"),
     "model.names": ("fsdp", "torchtitan"), "model.norm": ("fsdp", "hand"), "model.weights": ("run", "nowhere"),
-    "cluster": ("fsdp", "dgx-a100-16"), "nodes": ("fsdp", "2"), "gpu": ("fsdp", "a100-sxm4-80g"), "model.packed": ("hf", "true"),
+    "stack": ("fsdp", "torchtitan-2024-12"), "cluster": ("fsdp", "dgx-a100-16"), "nodes": ("fsdp", "2"), "gpu": ("fsdp", "a100-sxm4-80g"), "model.packed": ("hf", "true"),
     "world": ("fsdp", "4"), "mesh.shape": ("fsdp", "[2, 4]"), "mesh.replicate": ("fsdp", "2"), "mesh.shard": ("fsdp", "2"),
     "batch": ("fsdp", "3"), "seq": ("fsdp", "16"), "accumulation.steps": ("fsdp", "2"), "accumulation.mode": ("steps", "no_reduce"),
     "iterations": ("fsdp", "4"), "phases": ("fsdp", "[init, step]"), "init": ("fsdp", "device"), "precision.master": ("fsdp", "bf16"),

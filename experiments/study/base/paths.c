@@ -1,8 +1,9 @@
-/* paths.c: looks models and clusters up. */
+/* paths.c: looks models, clusters and stacks up. */
 #include "experiments/study/base/paths.h"
 
 #include <dirent.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -20,6 +21,8 @@ static const struct kind model_kind = {"model", "models", {"", NULL}};
 static const struct kind cluster_kind = {"cluster", "clusters", {"cluster-", "node-", ""}};
 
 static const struct kind gpu_kind = {"gpu", "clusters", {"gpu-", "", NULL}};
+
+static const struct kind stack_kind = {"stack", "stacks", {"", NULL}};
 
 static const struct kind validation_kind = {"validation", "validation", {"", NULL}};
 
@@ -216,6 +219,100 @@ tsr_status tsr_find_gpu(const char *name, const struct tsr_yaml_node *at, const 
 {
     return find(&gpu_kind, name, at, experiment, out);
 }
+
+/* ---- stacks ------------------------------------------------------------------------------------
+ */
+
+static const char stack_ending[] = ".yaml";
+
+/* Names of stacks, of all folders. */
+struct stack_names {
+    struct tsr_arena arena;
+    const char **items; /* NULL-terminated */
+    size_t n, cap;
+};
+
+static tsr_status add_stack(struct stack_names *names, const char *file)
+{
+    const char *name = tsr_arena_printf(&names->arena, "%.*s",
+                                        (int)(strlen(file) + 1 - sizeof stack_ending), file);
+    size_t i = 0;
+    if (!name)
+        return tsr_no_memory(NULL);
+    while (i < names->n && strcmp(names->items[i], name) != 0)
+        i++;
+    return i < names->n || TSR_PUSH(names->items, names->n, names->cap, name) ? TSR_OK
+                                                                              : tsr_no_memory(NULL);
+}
+
+static tsr_status list_stacks(const char *folder, struct stack_names *names)
+{
+    DIR *dir = opendir(folder);
+    tsr_status status = TSR_OK;
+    for (struct dirent *entry; dir && status == TSR_OK && (entry = readdir(dir));)
+        if (has_ending(entry->d_name, stack_ending))
+            status = add_stack(names, entry->d_name);
+    if (dir)
+        closedir(dir);
+    return status;
+}
+
+static int by_text(const void *a, const void *b)
+{
+    const char *const *x = a, *const *y = b;
+    return strcmp(*x, *y);
+}
+
+/* "torchtitan" means one of "torchtitan-...": the last, which is the newest. */
+static const char *nearest_stack(const struct stack_names *names, const char *name)
+{
+    const char *near = NULL;
+    size_t n = strlen(name);
+    for (size_t i = 0; i < names->n; i++)
+        if (n && !strncmp(names->items[i], name, n))
+            near = names->items[i];
+    return near ? near : tsr_nearest(name, names->items);
+}
+
+static tsr_status no_such_stack(struct stack_names *names, const char *name,
+                                const struct tsr_yaml_node *at)
+{
+    char all[512];
+    if (names->n)
+        qsort(names->items, names->n, sizeof *names->items, by_text);
+    if (!TSR_PUSH(names->items, names->n, names->cap, NULL))
+        return tsr_no_memory(NULL);
+    names->n--;
+    const char *near = nearest_stack(names, name);
+    tsr_join_words(names->items, all, sizeof all);
+    return tsr_node_error(at, "stack: found %s; %s%s%sallowed: %s, or the path of a file", name,
+                          near ? "nearest: " : "", near ? near : "", near ? "; " : "",
+                          names->n ? all : "a file stacks/NAME.yaml");
+}
+
+tsr_status tsr_find_stack(const char *name, const struct tsr_yaml_node *at, const char *experiment,
+                          char out[TSR_FILE_BYTES])
+{
+    char folders[MAX_FOLDERS][TSR_FILE_BYTES];
+    struct stack_names names = {.n = 0};
+    tsr_status status = TSR_OK;
+    if (tsr_is_path(name))
+        return tsr_find_file(stack_kind.key, name, at, experiment, out);
+    size_t n = list_folders(&stack_kind, experiment, folders);
+    for (size_t i = 0; i < n; i++)
+        if (try_file(out, folders[i], "", name, stack_ending))
+            return TSR_OK;
+    tsr_arena_init(&names.arena);
+    for (size_t i = 0; i < n && status == TSR_OK; i++)
+        status = list_stacks(folders[i], &names);
+    if (status == TSR_OK)
+        status = no_such_stack(&names, name, at);
+    tsr_arena_fini(&names.arena);
+    free(names.items);
+    return status;
+}
+
+/* ---- what else comes with the program ------------------------------------------------------ */
 
 bool tsr_find_validation(const char *name, const char *experiment, char out[TSR_FILE_BYTES])
 {

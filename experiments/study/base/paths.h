@@ -1,4 +1,4 @@
-/* paths.h: where model and cluster files are found, and what else comes with the program. */
+/* paths.h: where models, clusters and stacks are found, and what else comes with the program. */
 #ifndef TSR_STUDY_PATHS_H
 #define TSR_STUDY_PATHS_H
 
@@ -28,6 +28,10 @@ tsr_status tsr_find_cluster(const char *name, const struct tsr_yaml_node *at,
 /* A device file, clusters/gpu-NAME.json. */
 tsr_status tsr_find_gpu(const char *name, const struct tsr_yaml_node *at, const char *experiment,
                         char out[TSR_FILE_BYTES]) TSR_MUST_USE;
+/* A training stack, stacks/NAME.yaml. The complaint about a name that is nowhere lists those that
+ * there are. */
+tsr_status tsr_find_stack(const char *name, const struct tsr_yaml_node *at, const char *experiment,
+                          char out[TSR_FILE_BYTES]) TSR_MUST_USE;
 /* A file by path only (module trees). */
 tsr_status tsr_find_file(const char *key, const char *name, const struct tsr_yaml_node *at,
                          const char *experiment, char out[TSR_FILE_BYTES]) TSR_MUST_USE;

@@ -36,6 +36,7 @@ static tsr_status add_strategy(struct tsr_experiment *experiment, const char *na
         if (!where)
             return tsr_no_memory(NULL);
         TSR_TRY(tsr_settings_apply(&experiment->doc.arena, node, where, NULL, &strategy->settings));
+        TSR_TRY(tsr_stacks_apply(&experiment->stacks, experiment->path, &strategy->settings));
     } else if (node->kind != TSR_NODE_NULL) {
         return tsr_node_error(node, "strategies.%s: found %s; allowed: a mapping of keys", name,
                               tsr_node_show(node));
@@ -156,6 +157,7 @@ static tsr_status load(struct tsr_experiment *out, const char *const *sets, size
     TSR_TRY(apply_sets(out, sets, n_sets));
     tsr_settings_default(&out->top);
     TSR_TRY(tsr_settings_apply(&out->doc.arena, root, "", other_keys, &out->top));
+    TSR_TRY(tsr_stacks_apply(&out->stacks, out->path, &out->top));
     TSR_TRY(read_title(out));
     TSR_TRY(read_strategies(out));
     const struct tsr_yaml_node *sweeps = tsr_node_get(root, "sweeps");
@@ -187,6 +189,7 @@ tsr_status tsr_experiment_load(const char *path, const char *const *sets, size_t
 void tsr_experiment_fini(struct tsr_experiment *experiment)
 {
     free(experiment->strategies);
+    tsr_stacks_fini(&experiment->stacks);
     tsr_doc_fini(&experiment->doc);
     memset(experiment, 0, sizeof(*experiment));
 }
@@ -300,7 +303,7 @@ tsr_status tsr_variant_apply(struct tsr_experiment *experiment, const struct tsr
         if (!out->name)
             return tsr_no_memory(NULL);
     }
-    return TSR_OK;
+    return tsr_stacks_apply(&experiment->stacks, experiment->path, &out->settings);
 }
 
 /* ---- sweeps ---------------------------------------------------------------------------------- */
@@ -423,7 +426,9 @@ static tsr_status combine(struct tsr_experiment *experiment, const struct tsr_ya
                               "allowed: up to %d",
                               strlen(name), name, MAX_NAME);
     out->name = tsr_arena_strdup(arena, name);
-    return out->name ? TSR_OK : tsr_no_memory(NULL);
+    if (!out->name)
+        return tsr_no_memory(NULL);
+    return tsr_stacks_apply(&experiment->stacks, experiment->path, &out->settings);
 }
 
 static tsr_status count(const struct tsr_experiment *experiment, const struct tsr_yaml_node *sweeps,

@@ -7,6 +7,7 @@
 
 #include "experiments/study/config/request.h"
 #include "experiments/study/config/settings.h"
+#include "experiments/study/config/stack.h"
 
 /* What messages and files call an experiment that was given as a text. */
 #define TSR_TEXT_NAME "<text>"
@@ -26,6 +27,7 @@ struct tsr_experiment {
     const char *path, *title;
     struct tsr_settings top; /* what strategies start from */
     bool has_sweeps;         /* in the file itself, not only by a set */
+    struct tsr_stacks stacks; /* that top and strategies rest on */
     size_t n;
     struct tsr_strategy *strategies;
 };

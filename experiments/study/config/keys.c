@@ -13,6 +13,9 @@ static const char *const word_all[] = {"all", NULL};
 /* clang-format off */
 const struct tsr_key tsr_keys[] = {
     /* What is trained, and on what. */
+    {"stack", TSR_KEY_STRING, AT(stack), "null", 0, 0, 0, NULL,
+     "name of a file of stacks/ (torchtitan-2024-12), or a path: the defaults of the keys that it "
+     "has, as a training stack sets them"},
     {"model.name", TSR_KEY_STRING, AT(model), "null", 0, 0, 0, NULL,
      "name of a file of models/ (llama-3.1-8b), or the path of a Hugging Face model: its folder or "
      "its config.json"},

@@ -1,29 +1,49 @@
-/* print_config.c: the resolved experiment as YAML, driven by the table of keys. */
+/* print_config.c: the resolved experiment as YAML, driven by the table of keys. Remarks say which
+ * values are those of the stack, and what it has where the experiment has another one. */
 #include <stdlib.h>
 #include <string.h>
 
 #include "experiments/study/base/paths.h"
 #include "experiments/study/config/experiment.h"
 #include "experiments/study/config/settings.h"
+#include "sim/base/text.h"
 
-enum { VALUE_BYTES = 4096 };
+enum { VALUE_BYTES = 4096, REMARK_BYTES = VALUE_BYTES + 64 };
+
+/* " # stack torchtitan-2024-12", or " # the stack has hand"; nothing of keys that it has not. */
+static tsr_status remark(const struct tsr_experiment *experiment,
+                         const struct tsr_settings *settings, const struct tsr_key *key,
+                         const char *value, char out[REMARK_BYTES])
+{
+    const struct tsr_stack *stack = tsr_stacks_of(&experiment->stacks, settings);
+    char has[VALUE_BYTES];
+    out[0] = 0;
+    if (!stack || !stack->settings.from[key - tsr_keys])
+        return TSR_OK;
+    TSR_TRY(tsr_key_format(key, &stack->settings, has, sizeof has));
+    if (!strcmp(has, value))
+        snprintf(out, REMARK_BYTES, " # stack %s", tsr_show_line(settings->stack).text);
+    else
+        snprintf(out, REMARK_BYTES, " # the stack has %s", has);
+    return TSR_OK;
+}
 
 /* Writes "name: value" below its prefix; *open is the prefix whose mapping is being written. */
-static void put_line(FILE *out, int indent, const char *name, const char *value, char *open,
-                     size_t open_bytes)
+static void put_line(FILE *out, int indent, const char *name, const char *value, const char *remark,
+                     char *open, size_t open_bytes)
 {
     const char *dot = strchr(name, '.');
     size_t n = dot ? (size_t)(dot - name) : 0;
     if (!dot) {
         *open = 0;
-        fprintf(out, "%*s%s: %s\n", indent, "", name, value);
+        fprintf(out, "%*s%s: %s%s\n", indent, "", name, value, remark);
         return;
     }
     if (strlen(open) != n || strncmp(open, name, n)) {
         snprintf(open, open_bytes, "%.*s", (int)n, name);
         fprintf(out, "%*s%s:\n", indent, "", open);
     }
-    fprintf(out, "%*s%s: %s\n", indent + 2, "", dot + 1, value);
+    fprintf(out, "%*s%s: %s%s\n", indent + 2, "", dot + 1, value, remark);
 }
 
 static bool prefix_of(const struct tsr_key *key, char *out, size_t size)
@@ -64,7 +84,7 @@ static tsr_status prefix_differs(const char *prefix, const struct tsr_settings *
 static tsr_status print_strategy(FILE *out, const struct tsr_experiment *experiment,
                                  const struct tsr_strategy *strategy)
 {
-    char open[64] = "", value[VALUE_BYTES], prefix[64], nulled[64] = "";
+    char open[64] = "", value[VALUE_BYTES], note[REMARK_BYTES], prefix[64], nulled[64] = "";
     bool any = false;
     long start = ftell(out);
     fprintf(out, "  %s:\n", strategy->name);
@@ -84,8 +104,10 @@ static tsr_status print_strategy(FILE *out, const struct tsr_experiment *experim
         } else {
             TSR_TRY(differs(key, &strategy->settings, &experiment->top, value, &write));
         }
-        if (write)
-            put_line(out, 4, key->name, value, open, sizeof open);
+        if (write) {
+            TSR_TRY(remark(experiment, &strategy->settings, key, value, note));
+            put_line(out, 4, key->name, value, note, open, sizeof open);
+        }
         any = any || write;
     }
     if (!any) {
@@ -115,17 +137,19 @@ static tsr_status make_paths_absolute(struct tsr_experiment *experiment,
     struct tsr_arena *arena = &experiment->doc.arena;
     TSR_TRY(make_absolute(arena, experiment->path, &settings->model));
     TSR_TRY(make_absolute(arena, experiment->path, &settings->model_tree));
+    TSR_TRY(make_absolute(arena, experiment->path, &settings->stack));
     return make_absolute(arena, experiment->path, &settings->cluster);
 }
 
 static tsr_status print_all(FILE *out, const struct tsr_experiment *experiment)
 {
-    char open[64] = "", value[VALUE_BYTES];
+    char open[64] = "", value[VALUE_BYTES], note[REMARK_BYTES];
     TSR_TRY(tsr_yaml_quote(experiment->title, value, sizeof value));
     fprintf(out, "title: %s\n", value);
     for (size_t i = 0; i < tsr_n_keys(); i++) {
         TSR_TRY(tsr_key_format(&tsr_keys[i], &experiment->top, value, sizeof value));
-        put_line(out, 0, tsr_keys[i].name, value, open, sizeof open);
+        TSR_TRY(remark(experiment, &experiment->top, &tsr_keys[i], value, note));
+        put_line(out, 0, tsr_keys[i].name, value, note, open, sizeof open);
     }
     fprintf(out, "strategies:\n");
     for (size_t i = 0; i < experiment->n; i++)

@@ -56,6 +56,38 @@ void tsr_key_reset(const struct tsr_key *key, struct tsr_settings *settings)
     settings->from[key - tsr_keys] = NULL;
 }
 
+/* What a tree has, it says itself: `model.*` and modules by name are not for it. Groups and options
+ * of an API are for strategies that have it; `api` stands before them in the table. */
+static bool is_for(const struct tsr_settings *to, const struct tsr_settings *from,
+                   const struct tsr_key *key)
+{
+    if (!strncmp(key->name, "model.", 6))
+        return !to->model_tree;
+    if (!strcmp(key->name, "wrap"))
+        return to->api == from->api && !(to->model_tree && from->wrap.kind == TSR_WRAP_LIST);
+    if (!strncmp(key->name, "fsdp1.", 6))
+        return to->api == TSR_API_FSDP1;
+    return strncmp(key->name, "ddp.", 4) != 0 || to->api == TSR_API_DDP;
+}
+
+void tsr_settings_fill(struct tsr_settings *to, const struct tsr_settings *from)
+{
+    for (size_t i = 0; i < tsr_n_keys(); i++) {
+        const struct tsr_key *key = &tsr_keys[i];
+        if (!from->from[i] || to->from[i] || !is_for(to, from, key))
+            continue;
+        memcpy((char *)to + key->offset, (const char *)from + key->offset, type_bytes(key->type));
+        to->from[i] = from->from[i];
+    }
+}
+
+void tsr_settings_take_back(struct tsr_settings *to, const struct tsr_settings *from)
+{
+    for (size_t i = 0; i < tsr_n_keys(); i++)
+        if (from->from[i] && to->from[i] == from->from[i])
+            tsr_key_reset(&tsr_keys[i], to);
+}
+
 static void reset_prefix(const char *prefix, struct tsr_settings *settings)
 {
     size_t n = strlen(prefix);

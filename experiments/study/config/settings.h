@@ -83,6 +83,7 @@ struct tsr_settings {
     const struct tsr_yaml_node
         *from[TSR_MAX_KEYS]; /* where the value was given; NULL: the default */
 
+    const char *stack; /* whose defaults go before those of the table (stack.h); NULL: none */
     const char *model, *model_tree, *model_blocks, *cluster, *gpu;
     uint64_t nodes, gpus_per_node;          /* 0: as in the cluster's file */
     uint64_t model_layers, model_positions; /* 0: as in the model's file */
@@ -203,6 +204,12 @@ tsr_status tsr_key_store(struct tsr_arena *arena, const struct tsr_key *key, con
 void tsr_key_reset(const struct tsr_key *key, struct tsr_settings *settings);
 
 void tsr_settings_default(struct tsr_settings *out);
+/* Gives `to` every value that `from` was given and `to` was not, with the place that it came from;
+ * but for keys that `to` has no use for: model.* of a tree, wrap, fsdp1.* and ddp.* of other APIs.
+ */
+void tsr_settings_fill(struct tsr_settings *to, const struct tsr_settings *from);
+/* Puts those keys of `to` back to their defaults whose value and place are those of `from`. */
+void tsr_settings_take_back(struct tsr_settings *to, const struct tsr_settings *from);
 /* Applies a mapping of keys (a whole file or one strategy). `where` ("strategies.fsdp.") goes
  * before the key in messages; keys in `skip` (NULL-terminated, may be NULL) are somebody else's. */
 tsr_status tsr_settings_apply(struct tsr_arena *arena, const struct tsr_yaml_node *map,

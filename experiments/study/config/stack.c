@@ -1,0 +1,141 @@
+/* stack.c: reads stacks, and puts them below the keys of an experiment. */
+#include "experiments/study/config/stack.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "experiments/study/base/paths.h"
+
+static const char *const own_keys[] = {"title", "source", NULL};
+
+/* What belongs to a run, not to its software. Below `mesh` and `model` keys also exclude each
+ * other, so that one of a stack could not be taken back. */
+static const char *const not_here[] = {"stack",
+                                       "model.name",
+                                       "model.tree",
+                                       "model.blocks",
+                                       "model.layers",
+                                       "model.positions",
+                                       "model.weights",
+                                       "cluster",
+                                       "nodes",
+                                       "gpu",
+                                       "gpus_per_node",
+                                       "world",
+                                       "mesh.shape",
+                                       "mesh.replicate",
+                                       "mesh.shard",
+                                       "description",
+                                       NULL};
+
+static tsr_status check_keys(const struct tsr_settings *settings)
+{
+    for (size_t i = 0; not_here[i]; i++) {
+        const struct tsr_yaml_node *at = tsr_setting_at(settings, not_here[i]);
+        if (at)
+            return tsr_node_error(at,
+                                  "found %s in a stack; allowed: keys that say how training is "
+                                  "written, not what is trained, or on what",
+                                  not_here[i]);
+    }
+    return TSR_OK;
+}
+
+static tsr_status read_keys(struct tsr_stack *stack)
+{
+    const struct tsr_yaml_node *root = stack->doc.root, *title;
+    if (root->kind != TSR_NODE_MAP)
+        return tsr_node_error(root, "found %s; allowed: a mapping of keys, title and source",
+                              tsr_node_show(root));
+    for (size_t i = 0; own_keys[i]; i++) {
+        const struct tsr_yaml_node *text = tsr_node_get(root, own_keys[i]);
+        if (text && text->kind != TSR_NODE_SCALAR)
+            return tsr_node_error(text, "%s: found %s; allowed: a text", own_keys[i],
+                                  tsr_node_show(text));
+    }
+    title = tsr_node_get(root, "title");
+    stack->title = title ? title->text : NULL;
+    tsr_settings_default(&stack->settings);
+    TSR_TRY(tsr_settings_apply(&stack->doc.arena, root, "", own_keys, &stack->settings));
+    return check_keys(&stack->settings);
+}
+
+tsr_status tsr_stack_open(const char *name, const struct tsr_yaml_node *at, const char *experiment,
+                          struct tsr_stack *out)
+{
+    char path[TSR_FILE_BYTES];
+    TSR_TRY(tsr_find_stack(name, at, experiment, path));
+    TSR_TRY(tsr_doc_load(path, &out->doc));
+    char *whole = realpath(path, NULL);
+    out->path = tsr_arena_strdup(&out->doc.arena, whole ? whole : path);
+    out->name = tsr_arena_strdup(&out->doc.arena, name);
+    free(whole);
+    tsr_status status = out->name && out->path ? read_keys(out) : tsr_no_memory(NULL);
+    if (status != TSR_OK)
+        tsr_doc_fini(&out->doc);
+    return status;
+}
+
+void tsr_stack_close(struct tsr_stack *stack)
+{
+    tsr_doc_fini(&stack->doc);
+}
+
+/* ---- those of an experiment ---------------------------------------------------------------- */
+
+const struct tsr_stack *tsr_stacks_of(const struct tsr_stacks *stacks,
+                                      const struct tsr_settings *settings)
+{
+    for (size_t i = 0; settings->stack && i < stacks->n; i++)
+        if (!strcmp(stacks->items[i]->name, settings->stack) ||
+            !strcmp(stacks->items[i]->path, settings->stack))
+            return stacks->items[i];
+    return NULL;
+}
+
+static tsr_status find(struct tsr_stacks *stacks, const char *experiment,
+                       const struct tsr_settings *settings, const struct tsr_stack **out)
+{
+    *out = tsr_stacks_of(stacks, settings);
+    if (*out)
+        return TSR_OK;
+    struct tsr_stack *stack = malloc(sizeof *stack);
+    if (!stack)
+        return tsr_no_memory(NULL);
+    tsr_status status =
+        tsr_stack_open(settings->stack, tsr_setting_at(settings, "stack"), experiment, stack);
+    if (status != TSR_OK) {
+        free(stack);
+        return status;
+    }
+    if (!TSR_PUSH(stacks->items, stacks->n, stacks->cap, stack)) {
+        tsr_stack_close(stack);
+        free(stack);
+        return tsr_no_memory(NULL);
+    }
+    *out = stack;
+    return TSR_OK;
+}
+
+tsr_status tsr_stacks_apply(struct tsr_stacks *stacks, const char *experiment,
+                            struct tsr_settings *settings)
+{
+    const struct tsr_stack *stack = NULL;
+    for (size_t i = 0; i < stacks->n; i++)
+        tsr_settings_take_back(settings, &stacks->items[i]->settings);
+    if (!settings->stack)
+        return TSR_OK;
+    TSR_TRY(find(stacks, experiment, settings, &stack));
+    tsr_settings_fill(settings, &stack->settings);
+    return TSR_OK;
+}
+
+void tsr_stacks_fini(struct tsr_stacks *stacks)
+{
+    for (size_t i = 0; i < stacks->n; i++) {
+        tsr_stack_close(stacks->items[i]);
+        free(stacks->items[i]);
+    }
+    free(stacks->items);
+    *stacks = (struct tsr_stacks){.n = 0};
+}
