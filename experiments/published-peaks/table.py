@@ -54,7 +54,10 @@ class Results:
         if not row:
             return None
         fits = {"yes": "fits", "true": "fits", "no": "does not fit", "false": "does not fit"}.get(row["fits"].lower(), "?")
-        peak = self.peak(strategy, "reserved")
+        peak, allocated = self.peak(strategy, "reserved"), self.peak(strategy, "allocated")
+        if fits == "does not fit" and allocated is not None and allocated < int(row["usable_bytes"]):
+            return "fits if cached blocks are freed: %.1f allocated, %.1f reserved of %.1f GiB" % (
+                allocated / UNITS["GiB"], peak / UNITS["GiB"], int(row["usable_bytes"]) / UNITS["GiB"])
         return fits if peak is None else "%s: %.1f of %.1f GiB" % (fits, peak / UNITS["GiB"],
                                                                   int(row["usable_bytes"]) / UNITS["GiB"])
 
