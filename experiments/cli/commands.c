@@ -383,13 +383,15 @@ const struct tsr_command tsr_commands[] = {
          .name = "validate",
          .line = "predict the rows of a published table and compare them with what was measured",
          .synopsis = "FILE.csv [--out DIR] [options]",
-         .options = TSR_OPT_SET | TSR_OPT_FORMAT | TSR_OPT_OUT | TSR_OPT_JOBS | TSR_OPT_CONDITIONS,
+         .options = TSR_OPT_SET | TSR_OPT_FORMAT | TSR_OPT_OUT | TSR_OPT_JOBS | TSR_OPT_CONDITIONS |
+                    TSR_OPT_STRICT,
          .formats = "md, csv or json (default md)",
          .text =
          "Reads a table with the columns of one of experiments/validation/*.csv, simulates every row as\n"
          "an experiment and prints predicted, measured and error, then median, 90 % quantile and largest\n"
-         "error by class, and the rank correlation of MFU. A row that is not modelled is named and counts\n"
-         "as 100 %; a row without a measured figure is left out; of a range of GPUs the worse end counts.\n"
+         "error by class, and the rank correlation of MFU. A row that is not modelled, or has a cell that\n"
+         "cannot be read, is named with its reason and counts as 100 % (--strict: such a cell is an error);\n"
+         "a row without a measured figure is left out; of a range of GPUs the worse end counts.\n"
          "--set changes keys of every row. With --out: the rows as CSV and a picture of predicted against\n"
          "measured. experiments/guide/validation.md has the figures and what they rest on.\n"
          "\n"

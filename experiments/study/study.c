@@ -332,7 +332,7 @@ struct whole {
 static tsr_status validate(const struct tsr_validate_options *options, struct whole *whole)
 {
     tsr_status status = TSR_OK;
-    TSR_TRY(tsr_table_open(options->table, &whole->table));
+    TSR_TRY(tsr_table_open(options->table, options->strict, &whole->table));
     TSR_GOTO(no_rules, tsr_rules_open(options->conditions, &whole->rules));
     TSR_GOTO(failed, tsr_validate(&whole->table, &whole->rules, options->sets, options->n_sets,
                                   options->jobs, &whole->validation));

@@ -153,6 +153,7 @@ struct tsr_validate_options {
     size_t n_sets;
     uint64_t jobs;   /* rows at a time */
     const char *out; /* a folder to check before the work; NULL: none */
+    bool strict;     /* a cell that cannot be read is an error, not a row that is not modelled */
 };
 
 /* Predicts every row of a table. *out is freed by tsr_study_validation_free(); on failure it is

@@ -27,7 +27,7 @@ static void published(const uint8_t *data, size_t n)
 {
     struct tsr_table table;
     uint32_t gpus[2];
-    if (tsr_table_open(tsr_fuzz_file("published.csv", data, n), &table) != TSR_OK)
+    if (tsr_table_open(tsr_fuzz_file("published.csv", data, n), false, &table) != TSR_OK)
         return;
     for (size_t i = 0; i < table.csv.n_rows; i++)
         if (!tsr_table_missing(&table, &table.csv.rows[i]) &&

@@ -61,7 +61,8 @@ assert [r["row_id"] for r in other["rows"]] == ["2", "3", "4", "5"]
 assert span["status"] == "predicted" and span["n_gpus"] in (8, 64)
 assert oom["status"] == "predicted" and oom["measured"] is None and oom["error"] is None
 assert gpt5["status"] == "not_modelled" and "model" in gpt5["reason"] and gpt5["error"] == 1
-assert mi300["status"] == "not_modelled" and "machine" in mi300["reason"]
+assert mi300["status"] == "not_modelled" and "column gpu: no rule of conditions.yaml knows its machine" in mi300["reason"]
+assert '"MI300"' in mi300["reason"] and '"GPT-5"' in gpt5["reason"] and "column model" in gpt5["reason"]
 assert other["summary"]["n"] == 3 and other["summary"]["n_not_modelled"] == 2
 END
 
@@ -106,13 +107,19 @@ fails 2 "bad.csv" "columns a, b" "llm_foundry.csv" -- validate "$tmp/bad.csv"
 : >"$tmp/bad.csv"
 fails 2 "bad.csv" "found no line" -- validate "$tmp/bad.csv"
 sed 's/,8-64,/,64-8,/' "$tmp/other.csv" >"$tmp/bad.csv"
-fails 2 "bad.csv:2: column n_gpus" '"64-8"' "a range like 128-512" -- validate "$tmp/bad.csv"
+fails 2 "bad.csv:2: column n_gpus" '"64-8"' "a range like 128-512" -- validate "$tmp/bad.csv" --strict
 sed 's/bf16,2000,/bf16,fast,/' "$tmp/other.csv" >"$tmp/bad.csv"
-fails 2 "bad.csv:2: column tokens_per_s_per_gpu" '"fast"' "a number" -- validate "$tmp/bad.csv"
+fails 2 "bad.csv:2: column tokens_per_s_per_gpu" '"fast"' "a number" -- validate "$tmp/bad.csv" --strict
 sed 's/bf16,2000,/bf16,0,/' "$tmp/other.csv" >"$tmp/bad.csv"
-fails 2 "bad.csv:2: column tokens_per_s_per_gpu" "more than 0" -- validate "$tmp/bad.csv"
+fails 2 "bad.csv:2: column tokens_per_s_per_gpu" "more than 0" -- validate "$tmp/bad.csv" --strict
+# A column that nobody knows is not read; one that is nearly a known one is a mistake.
+sed '1s/$/,weather/; 2,$s/$/,rain/' "$tmp/other.csv" >"$tmp/more.csv"
+works validate "$tmp/more.csv"
+has "$out" "Columns that no table of this kind has, not read: weather."
+fails 2 'found column "weather"' -- validate "$tmp/more.csv" --strict
 
-# A cell that a prediction reads, and that holds no value of its column.
+# A cell that a prediction reads, and that holds no value of its column: a mistake with --strict; else
+# its row is not modelled, with the column and the reason, and the others are predicted.
 cell() { # TABLE COLUMN VALUE: the table's first row with another value there, in bad.csv
     python3 - "$1" "$2" "$3" >"$tmp/bad.csv" <<'END'
 import csv, sys
@@ -123,25 +130,61 @@ END
 }
 bad_cell() { # TABLE COLUMN VALUE ALLOWED
     cell "$1" "$2" "$3"
-    fails 2 "bad.csv:2: column $2: found \"$3\"; allowed: $4" -- validate "$tmp/bad.csv"
+    fails 2 "bad.csv:2: column $2: found \"$3\"; allowed: $4" -- validate "$tmp/bad.csv" --strict
+    [ "$5" = only ] && return
+    works validate "$tmp/bad.csv" --format json
+    has "$out" '"not_modelled"' "\"reason\": \"column $2: found \\\"$3\\\"; allowed: $4"
 }
-bad_cell "$tmp/lf.csv" microbatch_size many "an integer from 1 to 1048576"
-bad_cell "$tmp/lf.csv" grad_accum -3 "an integer from 1"
-bad_cell "$tmp/lf.csv" d_model 2.5 "an integer from 1"
-bad_cell "$tmp/lf.csv" seq_len 99999999999999999999999 "an integer from 1"
-bad_cell "$tmp/lf.csv" precision bf61 "bf16, fp16,"
-bad_cell "$tmp/lf.csv" fsdp_mixed_precision HALF "PURE, DEFAULT or FULL"
-bad_cell "$tmp/lf.csv" sharding_strategy FULL_SHARDS "FULL_SHARD, "
-bad_cell "$tmp/lf.csv" activation_checkpointing maybe "True or False"
-bad_cell "$tmp/other.csv" precision bf61 "bf16, fp16,"
-bad_cell "$tmp/other.csv" mfu_pct high "a number"
-bad_cell "$tables/torchtitan.csv" tp two "an integer from 1"
-bad_cell "$tables/torchtitan.csv" dtype bf61 "bf16, fp16,"
-bad_cell "$tables/llmc.csv" tokens_per_step 1e6 "an integer from 1"
-bad_cell "$tmp/nccl.csv" size_bytes -1 "an integer from 1"
-bad_cell "$tmp/nccl.csv" n_nodes 0 "an integer from 1"
+bad_cell "$tmp/lf.csv" microbatch_size many "an integer from 1 to 1048576" both
+bad_cell "$tmp/lf.csv" grad_accum -3 "an integer from 1" only
+bad_cell "$tmp/lf.csv" d_model 2.5 "an integer from 1" only
+bad_cell "$tmp/lf.csv" seq_len 99999999999999999999999 "an integer from 1" only
+bad_cell "$tmp/lf.csv" precision bf61 "bf16, fp16," both
+bad_cell "$tmp/lf.csv" fsdp_mixed_precision HALF "PURE, DEFAULT or FULL" only
+bad_cell "$tmp/lf.csv" sharding_strategy FULL_SHARDS "FULL_SHARD, " only
+bad_cell "$tmp/lf.csv" activation_checkpointing maybe "True or False" only
+bad_cell "$tmp/other.csv" precision bf61 "bf16, fp16," both
+bad_cell "$tmp/other.csv" mfu_pct high "a number" only
+bad_cell "$tables/torchtitan.csv" tp two "an integer from 1" only
+bad_cell "$tables/torchtitan.csv" dtype bf61 "bf16, fp16," only
+bad_cell "$tables/llmc.csv" tokens_per_step 1e6 "an integer from 1" only
+bad_cell "$tmp/nccl.csv" size_bytes -1 "an integer from 1" only
+bad_cell "$tmp/nccl.csv" n_nodes 0 "an integer from 1" both
+# Rows are taken one by one: what cannot be read of one does not stop the other, and is no mistake.
+{
+    head -n 1 "$tables/torchtitan.csv" | sed 's/,cp,/,cp,ep,/'
+    row() { # ID MODEL GPU MEMORY EP CHECKPOINT COMPILE RATE
+        printf '%s,t,2026,torchtitan,%s,%s,%s,8,8,1,1,1,%s,,1,8,512,,%s,%s,bf16,no,no,%s,,,,,,,\n' "$@"
+    }
+    row a "Llama 3.1 8B" "H100 SXM 95GiB" "" "" "full (not stated)" "yes (per block)" 1000
+    row b "Llama 3.1 8B" "H100" 95 1 none no 1000
+    row c "Llama 3.1 8B" "H100" 80 1 none "loss only" 1000
+    row d "Llama 3.1 8B" "H100 PCIe" 80 1 none no 1000
+    row e "Llama 3.1 8B" "H100" 80 2 none no 1000
+    row f "Llama 3.1 8B" "H200" "" "" "selective 2" "" fast
+    row g "Llama 3.1 8B" "A100 40GB SXM" "" "" "" no ""
+} >"$tmp/rows.csv"
+works validate "$tmp/rows.csv" --format json
+cp "$out" "$tmp/rows.json"
+checks=$((checks + 1))
+python3 - "$tmp/rows.json" <<'END' || complain "rows are not taken one by one"
+import json, sys
+table = json.load(open(sys.argv[1]))
+a, b, c, d, e, f, g = table["rows"]
+assert a["status"] == "predicted" and a["gpu"] == "h100-sxm5-96g-500w", a
+assert a["stack"] == "torchtitan-2024-12" and a["varied"] == "checkpoint.every, dialect", a
+assert b["status"] == "predicted" and b["gpu"] == "h100-sxm5-96g-500w" and b["varied"] == "", b
+assert c["status"] == "not_modelled" and c["reason"].startswith('column torch_compile: found "loss only"'), c
+assert d["reason"] == "column gpu: no device file has this card", d
+assert e["reason"] == "column ep: expert parallelism is not modelled", e
+assert f["status"] == "not_modelled" and f["measured"] is None and f["error"] is None, f
+assert f["reason"].startswith('column tokens_per_s_per_gpu: found "fast"; allowed: a number'), f
+assert g["gpu"] == "a100-sxm4-40g" and g["measured"] is None, g
+assert table["summary"]["n"] == 5 and table["summary"]["n_not_modelled"] == 3, table["summary"]
+END
+fails 2 "rows.csv:4: column torch_compile" '"loss only"' -- validate "$tmp/rows.csv" --strict
 # What is well written may be a row that is not modelled; its reason names no file of the moment.
-for pair in 'seq_len=|seq_len is empty' 'n_heads=7|its model: ' 'sharding_strategy=NO_SHARD|no published row'; do
+for pair in 'seq_len=|column seq_len: is empty' 'n_heads=7|its model: ' 'sharding_strategy=NO_SHARD|no published row'; do
     edit=${pair%%|*}
     cell "$tmp/lf.csv" "${edit%%=*}" "${edit#*=}"
     works validate "$tmp/bad.csv" --format json

@@ -16,47 +16,90 @@ strategies:
 EOF
 errors=$tmp/study/validation/errors.json
 
-# entry API GPU NODES ROWS
+# entry API GPU NODES ROWS STACK GPUS VARIED
 entry() {
-    printf '{"class": "x", "api": "%s", "gpu": "%s", "nodes": "%s", "rows": %s,' "$@"
+    printf '{"class": "x", "api": "%s", "gpu": "%s", "nodes": "%s", "rows": %s,' "$1" "$2" "$3" "$4"
+    printf ' "stack": %s, "models": ["llama"], "gpus": %s, "varied": [%s],' "${5-null}" "${6-[8, 8]}" "${7-}"
     printf ' "median": 0.0213, "p90": 0.05, "max": 0.083, "source": "made-up.csv"}'
 }
 {
     printf '{"classes": [\n'
     entry fully_shard h100-sxm5-80g one 10
     printf ',\n'
-    entry fully_shard h100-sxm5-80g many 6
+    entry fully_shard h100-sxm5-80g many 6 null '[16, 64]'
     printf ',\n'
-    entry fsdp1 a100-sxm4-80g one 40 # another card
+    entry fsdp1 a100-sxm4-80g one 40 '"llm-foundry-2023-10"' # another card, another stack
+    printf ',\n'
+    entry fsdp1 h100-sxm5-96g-500w one 4 null '[8, 8]' '"checkpoint.every"'
     printf ']}\n'
 } >"$errors"
 
-# A class that is claimed, one with too few rows, one that nobody has measured; each once.
+# A class that is claimed, one with too few rows, one that nobody has measured: the nearest one stands
+# there, and in what it differs. Each once.
 works compare "$tmp/study/two.yaml" --out "$tmp/out"
-has "$out" "h100-sxm5-80g, one node: median 2.1 %, 90 % within 5.0 %, largest 8.3 % (10 rows of made-up.csv)." \
-    "h100-sxm5-80g, more than one node: median 2.1 %" "(6 rows of made-up.csv: too few to claim an error)" \
-    "fsdp1 on h100-sxm5-80g, one node: this class of configuration was not validated" \
+has "$out" "Validated error of time, fully_shard on h100-sxm5-80g, one node: measured: fully_shard on h100-sxm5-80g, 8 GPUs, llama, no stack: median 2.1 %, 90 % within 5.0 %, largest 8.3 % (10 rows of made-up.csv)." \
+    "Validated error of time, fully_shard on h100-sxm5-80g, more than one node: measured: fully_shard on h100-sxm5-80g, 16 to 64 GPUs" \
+    "(6 rows of made-up.csv: too few to claim an error)" \
+    "Error of time, fsdp1 on h100-sxm5-80g, one node: measured: fsdp1 on h100-sxm5-96g-500w, 8 GPUs" \
+    "too few to claim an error); yours differs in card." \
     "gpu-h100-sxm5-80g.json" "Times come from kernels: tables sm90 of h100-sxm5-80g" "collectives: NCCL's tuner"
 checks=$((checks + 1))
-[ "$(grep -c '^Validated error of time' "$out")" = 3 ] || complain "not one line for each of three classes"
+[ "$(grep -c '^[VE].*rror of time' "$out")" = 3 ] || complain "not one line for each of three classes"
 checks=$((checks + 1))
 python3 - "$tmp/out/summary.json" <<'EOF' || complain "summary.json"
 import json, sys
 study = json.load(open(sys.argv[1]))
 one, many, old = study["validated_error"]
-assert one == {"api": "fully_shard", "gpu": "h100-sxm5-80g", "nodes": "one", "error": {
-    "rows": 10, "median": 0.0213, "p90": 0.05, "max": 0.083, "source": "made-up.csv", "claimed": True}}
+error = {"rows": 10, "median": 0.0213, "p90": 0.05, "max": 0.083, "source": "made-up.csv", "claimed": True}
+assert one["api"] == "fully_shard" and one["gpu"] == "h100-sxm5-80g" and one["nodes"] == "one"
+assert one["error"] == error and one["differs"] == [] and one["some_differ"] == []
 assert many["nodes"] == "many" and many["error"]["claimed"] is False
-assert old["api"] == "fsdp1" and old["error"] is None
+assert old["api"] == "fsdp1" and old["error"] is None and old["differs"] == ["card"]
+assert old["nearest"]["gpu"] == "h100-sxm5-96g-500w" and old["nearest"]["error"]["rows"] == 4
+assert old["nearest"]["gpus"] == [8, 8] and old["nearest"]["stack"] is None
 assert "sm90" in study["time_sources"]
 EOF
 
+# Keys count, not names: a study that writes down what a stack has is of its class, one that changes it
+# is not. What some strategies do is said apart; more GPUs than any row are no class of their own.
+cat >"$tmp/study/keys.yaml" <<'EOF'
+model: {name: llama-3.2-1b, layers: 2, norm: hand, names: torchtitan}
+cluster: dgx-h100-2
+world: 8
+seq: 1024
+clip: true
+gqa_repeat: true
+reshard_after_forward: true
+EOF
+printf '{"classes": [\n%s]}\n' "$(entry fully_shard h100-sxm5-80g one 12 '"torchtitan-2024-12"')" >"$errors"
+line() { # WANT OPTION...
+    want=$1
+    shift
+    works compare "$tmp/study/keys.yaml" "$@"
+    has "$out" "$want"
+}
+line "Validated error of time, fully_shard on h100-sxm5-80g, one node: measured: fully_shard on h100-sxm5-80g, 8 GPUs, llama, torchtitan-2024-12: median"
+line "; yours differs in clip, gqa_repeat." --set clip=false --set gqa_repeat=false
+line "; some strategies differ in checkpoint.every, offload." \
+    --set 'strategies={a: {}, b: {checkpoint: full, offload: cpu}}'
+line "; yours differs in number of GPUs." --set world=4
+line "; yours differs in nodes; some strategies also in mesh." --set world=16 --set 'strategies={a: {}, b: {mesh: [2, 8]}}'
+line "; yours differs in API, card, model" --set cluster=dgx-a100-16 --set model=gpt2 --set api=ddp
+line "yours differs in model.norm, optimizer.variant, gqa_repeat, wrap, sim.attention_kernel" \
+    --set 'model={name: llama-3.2-1b, layers: 2}' --set gqa_repeat=false --set stack=torchtitan-2026
+# No class at all is said, too.
+printf '{"classes": []}\n' >"$errors"
+line "Error of time, fully_shard on h100-sxm5-80g, one node: nobody's measurements are known"
+
+validation=$TSR_SOURCE_DIR/experiments/validation
 # Without a file of its own a study has the one that is shipped: made by errors.py, a class of which
 # has as many rows as its table.
 rm "$errors"
 works compare "$tmp/study/two.yaml" --only old
-has "$out" "Validated error of time, fsdp1 on h100-sxm5-80g, one node: median" "llm_foundry.csv"
-validation=$TSR_SOURCE_DIR/experiments/validation
+has "$out" "Error of time, fsdp1 on h100-sxm5-80g, one node: measured: fsdp1 on" "yours differs in "
+works compare "$validation/rows/lf033.yaml"
+has "$out" "Validated error of time, fsdp1 on h100-sxm5-80g, one node: measured: fsdp1 on h100-sxm5-80g, 8 GPUs, mpt, llm-foundry-2023-10: median" \
+    "rows of llm_foundry.csv)."
 checks=$((checks + 1))
 "$validation/errors.py" "$validation/torchtitan.csv" >"$tmp/again.json" 2>"$err" || complain "errors.py"
 python3 - "$tmp/again.json" "$validation/errors.json" <<'EOF' || complain "errors.json is not of these tables: run errors.py --write"
@@ -77,6 +120,9 @@ wrong() {
 wrong "nodes: found some" "$(entry fsdp1 a100-sxm4-80g some 4)"
 wrong "rows: found -3" "$(entry fsdp1 a100-sxm4-80g one -3)"
 wrong "median: found much" "$(entry fsdp1 a100-sxm4-80g one 4 | sed 's/0.0213/"much"/')"
+wrong "gpus: found a list" "$(entry fsdp1 a100-sxm4-80g one 4 null '[9, 8]')"
+wrong "models: found nothing" "$(entry fsdp1 a100-sxm4-80g one 4 | sed 's/"models": \["llama"\], //')"
+wrong "stack: found torchtitan-2024;" "$(entry fsdp1 a100-sxm4-80g one 4 '"torchtitan-2024"')"
 wrong "p91" "$(entry fsdp1 a100-sxm4-80g one 4 | sed 's/p90/p91/')"
 printf '{"rows": []}\n' >"$errors"
 fails 2 "errors.json:1" "classes: found nothing" -- compare "$tmp/study/two.yaml"

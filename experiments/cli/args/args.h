@@ -44,6 +44,7 @@
 #define TSR_OPT_MERGE      (UINT64_C(1) << 51)
 #define TSR_OPT_CONDITIONS (UINT64_C(1) << 40)
 #define TSR_OPT_NCCL_LOG   (UINT64_C(1) << 41)
+#define TSR_OPT_STRICT     (UINT64_C(1) << 44)
 #define TSR_OPT_SIZES      (UINT64_C(1) << 47)
 #define TSR_OPT_MTBF       (UINT64_C(1) << 56)
 #define TSR_OPT_CKPT       (UINT64_C(1) << 57)
@@ -89,6 +90,7 @@ struct tsr_args {
     const char *part;       /* compare: "I/N" or "auto" */
     bool merge;             /* compare: the files are folders of parts */
     const char *conditions; /* validate */
+    bool strict;            /* validate */
     const char *nccl_log;   /* calibrate */
     bool leave_one_out;     /* kernels */
     const char *sizes;      /* collectives */

@@ -30,7 +30,8 @@ tsr_status tsr_cmd_validate(const struct tsr_usage *usage, struct tsr_args *args
                                                  .sets = args->sets,
                                                  .n_sets = args->n_sets,
                                                  .jobs = args->jobs,
-                                                 .out = args->out};
+                                                 .out = args->out,
+                                                 .strict = args->strict};
     TSR_TRY(tsr_study_validate(&options, &validation));
     tsr_status status = report(args, validation);
     tsr_study_validation_free(validation);

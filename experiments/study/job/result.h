@@ -80,11 +80,14 @@ struct tsr_detail {
     const struct tsr_allocator_config *allocator; /* NULL: the defaults */
 };
 
-/* The error of a class of configurations where somebody has measured (validated.h). */
-struct tsr_validated {
-    char api[16], gpu[64], source[128]; /* source: tables, "a.csv, b.csv" */
+/* Configurations that somebody has measured, and how far predictions were off (validated.h). */
+struct tsr_measured_class {
+    char api[16], gpu[64], stack[64]; /* stack "": the defaults of the table of keys */
+    char models[64];                  /* families, "llama, mpt" */
+    char varied[512];                 /* keys that its rows set otherwise than the stack does */
+    char source[128];                 /* tables, "a.csv, b.csv" */
     bool many_nodes;
-    uint32_t rows; /* measured ones; 0: this class was not validated */
+    uint32_t min_gpus, max_gpus, rows; /* rows 0: there is no such class */
     double median, p90, max;
 };
 
@@ -94,6 +97,16 @@ struct tsr_run_words {
     const char *name;       /* for --strategy */
     const char *const *set; /* [n_set] for --set */
     size_t n_set;
+};
+
+/* Strategies of a study with one API on one kind of card, on one node or more: what was measured
+ * nearest to them. */
+struct tsr_validated {
+    char api[16], gpu[64];
+    bool many_nodes;
+    struct tsr_measured_class nearest;
+    uint64_t differs, some_differ; /* sets of differences (validated_class.h): of all of the
+                                      strategies, of some of them */
 };
 
 /* What a whole comparison says about itself. */

@@ -1,4 +1,4 @@
-/* validated.c: reads validation/errors.json, finds the classes of a study in it, and says how
+/* validated.c: reads validation/errors.json, finds in it what is nearest to a study, and says how
  * good the figures of a comparison are. */
 #include "experiments/study/report/validated.h"
 
@@ -9,19 +9,14 @@
 #include "experiments/study/base/paths.h"
 #include "experiments/study/base/yaml.h"
 #include "experiments/study/config/settings.h"
+#include "experiments/study/config/stack.h"
+#include "experiments/study/report/validated_class.h"
 
 /* The keys of a class in the file, in the order of the checks. */
-static const char *const class_keys[] = {"class",  "api", "gpu", "nodes",  "rows",
-                                         "median", "p90", "max", "source", NULL};
+static const char *const class_keys[] = {"class",  "api",   "gpu",    "stack", "models",
+                                         "varied", "nodes", "gpus",   "rows",  "median",
+                                         "p90",    "max",   "source", NULL};
 static const char *const node_words[] = {"one", "many", NULL};
-
-void tsr_validated_class(const struct tsr_job *job, struct tsr_validated *out)
-{
-    memset(out, 0, sizeof *out);
-    snprintf(out->api, sizeof out->api, "%s", tsr_words_api[job->settings->api]);
-    snprintf(out->gpu, sizeof out->gpu, "%s", job->cluster.gpu.name);
-    out->many_nodes = job->world > job->cluster.gpus_per_node;
-}
 
 /* ---- sources ----------------------------------------------------------------------------- */
 
@@ -101,10 +96,40 @@ static tsr_status read_nodes(const struct tsr_yaml_node *item, bool *many)
     return TSR_OK;
 }
 
-static tsr_status read_class(const struct tsr_yaml_node *item, struct tsr_validated *out)
+/* ["a", "b"] as "a, b". */
+static tsr_status read_words(const struct tsr_yaml_node *item, const char *key, char *out,
+                             size_t size)
 {
-    const struct tsr_yaml_node *rows;
-    uint64_t n = 0;
+    const struct tsr_yaml_node *list = tsr_node_get(item, key);
+    size_t used = 0;
+    out[0] = 0;
+    if (!list || list->kind != TSR_NODE_SEQ)
+        return tsr_node_error(list ? list : item, "%s: found %s; allowed: a list of texts", key,
+                              list ? tsr_node_show(list) : "nothing");
+    for (size_t i = 0; i < list->n && used < size; i++)
+        used +=
+            (size_t)snprintf(out + used, size - used, "%s%s", i ? ", " : "", list->items[i]->text);
+    if (used >= size)
+        return tsr_node_error(list, "%s: found a list of more than %zu letters", key, size - 1);
+    return TSR_OK;
+}
+
+static tsr_status read_gpus(const struct tsr_yaml_node *item, struct tsr_measured_class *out)
+{
+    const struct tsr_yaml_node *list = tsr_node_get(item, "gpus");
+    uint64_t least = 0, most = 0;
+    if (!list || list->kind != TSR_NODE_SEQ || list->n != 2 ||
+        !tsr_node_u64(list->items[0], &least) || !tsr_node_u64(list->items[1], &most) || !least ||
+        least > most || most > UINT32_MAX)
+        return tsr_node_error(list ? list : item, "gpus: found %s; allowed: [LEAST, MOST]",
+                              list ? tsr_node_show(list) : "nothing");
+    out->min_gpus = (uint32_t)least;
+    out->max_gpus = (uint32_t)most;
+    return TSR_OK;
+}
+
+static tsr_status check_class(const struct tsr_yaml_node *item)
+{
     if (item->kind != TSR_NODE_MAP)
         return tsr_node_error(item, "classes: found %s; allowed: a mapping", tsr_node_show(item));
     for (size_t i = 0; i < item->n; i++) {
@@ -114,7 +139,20 @@ static tsr_status read_class(const struct tsr_yaml_node *item, struct tsr_valida
         if (!class_keys[k])
             return tsr_unknown_key(item->items[i], "classes", class_keys);
     }
+    return TSR_OK;
+}
+
+static tsr_status read_class(const struct tsr_yaml_node *item, struct tsr_measured_class *out)
+{
+    const struct tsr_yaml_node *rows, *stack = tsr_node_get(item, "stack");
+    uint64_t n = 0;
+    TSR_TRY(check_class(item));
     memset(out, 0, sizeof *out);
+    if (!tsr_node_is_null(stack))
+        TSR_TRY(read_text(item, "stack", out->stack, sizeof out->stack));
+    TSR_TRY(read_words(item, "models", out->models, sizeof out->models));
+    TSR_TRY(read_words(item, "varied", out->varied, sizeof out->varied));
+    TSR_TRY(read_gpus(item, out));
     TSR_TRY(read_text(item, "api", out->api, sizeof out->api));
     TSR_TRY(read_text(item, "gpu", out->gpu, sizeof out->gpu));
     TSR_TRY(read_text(item, "source", out->source, sizeof out->source));
@@ -128,41 +166,96 @@ static tsr_status read_class(const struct tsr_yaml_node *item, struct tsr_valida
     return read_share(item, "max", &out->max);
 }
 
-static bool same_class(const struct tsr_validated *a, const struct tsr_validated *b)
-{
-    return !strcmp(a->api, b->api) && !strcmp(a->gpu, b->gpu) && a->many_nodes == b->many_nodes;
-}
-
-/* Every class of the file is read, so that a mistake is found whatever is compared. */
-static tsr_status fill_in(const struct tsr_yaml_node *root, struct tsr_validated *classes, size_t n)
-{
-    const struct tsr_yaml_node *list = tsr_node_get(root, "classes");
-    if (!list || list->kind != TSR_NODE_SEQ)
-        return tsr_node_error(list ? list : root, "classes: found %s; allowed: a list",
-                              list ? tsr_node_show(list) : "nothing");
-    for (size_t i = 0; i < list->n; i++) {
-        struct tsr_validated one;
-        TSR_TRY(read_class(list->items[i], &one));
-        for (size_t k = 0; k < n; k++)
-            if (same_class(&classes[k], &one))
-                classes[k] = one;
-    }
-    return TSR_OK;
-}
-
 /* ---- a study ----------------------------------------------------------------------------- */
+
+static bool belongs(const struct tsr_validated *v, const struct tsr_job *job)
+{
+    return !strcmp(v->api, tsr_words_api[job->settings->api]) &&
+           !strcmp(v->gpu, job->cluster.gpu.name) &&
+           v->many_nodes == (job->world > job->cluster.gpus_per_node);
+}
 
 static size_t list_classes(const struct tsr_job *jobs, size_t n_jobs, struct tsr_validated *out)
 {
     size_t n = 0;
     for (size_t i = 0; i < n_jobs; i++) {
         size_t k = 0;
-        tsr_validated_class(&jobs[i], &out[n]);
-        while (k < n && !same_class(&out[k], &out[n]))
+        while (k < n && !belongs(&out[k], &jobs[i]))
             k++;
-        n += k == n;
+        if (k < n)
+            continue;
+        struct tsr_validated *v = &out[n++];
+        memset(v, 0, sizeof *v);
+        snprintf(v->api, sizeof v->api, "%s", tsr_words_api[jobs[i].settings->api]);
+        snprintf(v->gpu, sizeof v->gpu, "%s", jobs[i].cluster.gpu.name);
+        v->many_nodes = jobs[i].world > jobs[i].cluster.gpus_per_node;
     }
     return n;
+}
+
+struct nearest {
+    const struct tsr_job *jobs;
+    size_t n_jobs;
+    struct tsr_validated *of; /* [n] */
+    size_t n;
+    unsigned *cost; /* [n] of the nearest class so far */
+};
+
+/* The class takes the place of the nearest one if its strategies differ less from it, all together.
+ */
+static void compare_with(struct nearest *nearest, const struct tsr_measured_class *class,
+                         const struct tsr_settings *settings)
+{
+    for (size_t k = 0; k < nearest->n; k++) {
+        struct tsr_validated *v = &nearest->of[k];
+        uint64_t all = UINT64_MAX, some = 0;
+        unsigned cost = 0;
+        for (size_t i = 0; i < nearest->n_jobs; i++) {
+            if (!belongs(v, &nearest->jobs[i]))
+                continue;
+            uint64_t set = tsr_differences(&nearest->jobs[i], class, settings);
+            cost += tsr_difference_cost(set);
+            all &= set;
+            some |= set;
+        }
+        if (v->nearest.rows && (cost > nearest->cost[k] ||
+                                (cost == nearest->cost[k] && class->rows <= v->nearest.rows)))
+            continue;
+        nearest->cost[k] = cost;
+        v->nearest = *class;
+        v->differs = all;
+        v->some_differ = some & ~all;
+    }
+}
+
+static tsr_status take_class(struct nearest *nearest, const struct tsr_yaml_node *item)
+{
+    struct tsr_measured_class class;
+    struct tsr_settings defaults;
+    struct tsr_stack stack;
+    TSR_TRY(read_class(item, &class));
+    if (!*class.stack) {
+        tsr_settings_default(&defaults);
+        compare_with(nearest, &class, &defaults);
+        return TSR_OK;
+    }
+    TSR_TRY(tsr_stack_open(class.stack, tsr_node_get(item, "stack"),
+                           nearest->jobs[0].experiment->path, &stack));
+    compare_with(nearest, &class, &stack.settings);
+    tsr_stack_close(&stack);
+    return TSR_OK;
+}
+
+/* Every class of the file is read, so that a mistake is found whatever is compared. */
+static tsr_status take_classes(struct nearest *nearest, const struct tsr_yaml_node *root)
+{
+    const struct tsr_yaml_node *list = tsr_node_get(root, "classes");
+    if (!list || list->kind != TSR_NODE_SEQ)
+        return tsr_node_error(list ? list : root, "classes: found %s; allowed: a list",
+                              list ? tsr_node_show(list) : "nothing");
+    for (size_t i = 0; i < list->n; i++)
+        TSR_TRY(take_class(nearest, list->items[i]));
+    return TSR_OK;
 }
 
 tsr_status tsr_validated_of(const struct tsr_job *jobs, size_t n, struct tsr_arena *arena,
@@ -171,41 +264,71 @@ tsr_status tsr_validated_of(const struct tsr_job *jobs, size_t n, struct tsr_are
     char path[TSR_FILE_BYTES];
     struct tsr_doc doc;
     struct tsr_validated *classes = tsr_arena_alloc(arena, (n + 1) * sizeof *classes);
-    if (!classes)
+    unsigned *costs = tsr_arena_alloc(arena, (n + 1) * sizeof *costs);
+    if (!classes || !costs)
         return tsr_no_memory(NULL);
     *n_out = list_classes(jobs, n, classes);
     *out = classes;
     if (n == 0 || !tsr_find_validation("errors.json", jobs[0].experiment->path, path))
         return TSR_OK;
+    struct nearest nearest = {.jobs = jobs, .n_jobs = n, .of = classes, .n = *n_out, .cost = costs};
     TSR_TRY(tsr_doc_load(path, &doc));
-    tsr_status status = fill_in(doc.root, classes, *n_out);
+    tsr_status status = take_classes(&nearest, doc.root);
     tsr_doc_fini(&doc);
     return status;
 }
 
 /* ---- beside a comparison --------------------------------------------------------------------- */
 
-/* "fully_shard on h100-sxm5-80g, one node" */
-static void put_class(FILE *out, const struct tsr_validated *v)
+enum { SHOWN_DIFFERENCES = 8 };
+
+/* "card, model.norm, and 3 more" */
+static void put_differences(FILE *out, uint64_t set)
 {
-    fprintf(out, "%s on %s, %s", v->api, v->gpu, v->many_nodes ? "more than one node" : "one node");
+    unsigned n = 0;
+    for (unsigned i = 0; tsr_difference_name(i); i++) {
+        if (!(set >> i & 1))
+            continue;
+        if (n < SHOWN_DIFFERENCES)
+            fprintf(out, "%s%s", n ? ", " : "", tsr_difference_name(i));
+        n++;
+    }
+    if (n > SHOWN_DIFFERENCES)
+        fprintf(out, " and %u more", n - SHOWN_DIFFERENCES);
+}
+
+/* "fully_shard on h100-sxm5-96g-500w, 8 GPUs, llama, torchtitan-2024-12" */
+static void put_class(FILE *out, const struct tsr_measured_class *c)
+{
+    fprintf(out, "%s on %s, %u", c->api, c->gpu, (unsigned)c->min_gpus);
+    if (c->max_gpus > c->min_gpus)
+        fprintf(out, " to %u", (unsigned)c->max_gpus);
+    fprintf(out, " GPU%s, %s, %s", c->max_gpus > 1 ? "s" : "", c->models,
+            *c->stack ? c->stack : "no stack");
 }
 
 static void put_error(FILE *out, const struct tsr_validated *v)
 {
-    fputs("Validated error of time, ", out);
-    put_class(out, v);
-    if (v->rows == 0) {
-        fputs(": this class of configuration was not validated.\n", out);
+    const struct tsr_measured_class *c = &v->nearest;
+    fprintf(out, "%s of time, %s on %s, %s: ", c->rows && !v->differs ? "Validated error" : "Error",
+            v->api, v->gpu, v->many_nodes ? "more than one node" : "one node");
+    if (c->rows == 0) {
+        fputs("nobody's measurements are known (no class in validation/errors.json).\n", out);
         return;
     }
-    fprintf(out, ": median %.1f %%, 90 %% within %.1f %%, largest %.1f %% (", 100 * v->median,
-            100 * v->p90, 100 * v->max);
-    if (v->rows < TSR_VALIDATED_CLAIM)
-        fprintf(out, "%u row%s of %s: too few to claim an error).\n", (unsigned)v->rows,
-                v->rows == 1 ? "" : "s", v->source);
-    else
-        fprintf(out, "%u rows of %s).\n", (unsigned)v->rows, v->source);
+    fputs("measured: ", out);
+    put_class(out, c);
+    fprintf(out, ": median %.1f %%, 90 %% within %.1f %%, largest %.1f %% (%u row%s of %s",
+            100 * c->median, 100 * c->p90, 100 * c->max, (unsigned)c->rows, c->rows == 1 ? "" : "s",
+            c->source);
+    fputs(c->rows < TSR_VALIDATED_CLAIM ? ": too few to claim an error)" : ")", out);
+    if (v->differs)
+        fputs("; yours differs in ", out);
+    put_differences(out, v->differs);
+    if (v->some_differ)
+        fputs(v->differs ? "; some strategies also in " : "; some strategies differ in ", out);
+    put_differences(out, v->some_differ);
+    fputs(".\n", out);
 }
 
 void tsr__put_validated(FILE *out, const struct tsr_study_info *info)
@@ -216,19 +339,40 @@ void tsr__put_validated(FILE *out, const struct tsr_study_info *info)
         put_error(out, &info->validated[i]);
 }
 
+static json_t *error_json(const struct tsr_measured_class *c)
+{
+    return json_pack("{s:i, s:f, s:f, s:f, s:s, s:b}", "rows", (int)c->rows, "median", c->median,
+                     "p90", c->p90, "max", c->max, "source", c->source, "claimed",
+                     c->rows >= TSR_VALIDATED_CLAIM);
+}
+
+static json_t *nearest_json(const struct tsr_measured_class *c)
+{
+    if (!c->rows)
+        return json_null();
+    return json_pack("{s:s, s:s, s:s, s:s?, s:s, s:[i, i], s:o}", "api", c->api, "gpu", c->gpu,
+                     "nodes", node_words[c->many_nodes], "stack", *c->stack ? c->stack : NULL,
+                     "models", c->models, "gpus", (int)c->min_gpus, (int)c->max_gpus, "error",
+                     error_json(c));
+}
+
+static json_t *differences_json(uint64_t set)
+{
+    json_t *out = json_array();
+    for (unsigned i = 0; out && tsr_difference_name(i); i++)
+        if (set >> i & 1)
+            json_array_append_new(out, json_string(tsr_difference_name(i)));
+    return out;
+}
+
 static json_t *class_json(const struct tsr_validated *v)
 {
-    json_t *class = json_pack("{s:s, s:s, s:s}", "api", v->api, "gpu", v->gpu, "nodes",
-                              v->many_nodes ? "many" : "one");
-    json_t *error = v->rows == 0
-                        ? json_null()
-                        : json_pack("{s:i, s:f, s:f, s:f, s:s, s:b}", "rows", (int)v->rows,
-                                    "median", v->median, "p90", v->p90, "max", v->max, "source",
-                                    v->source, "claimed", v->rows >= TSR_VALIDATED_CLAIM);
-    if (class && json_object_set_new(class, "error", error) == 0)
-        return class;
-    json_decref(class);
-    return NULL;
+    bool is_it = v->nearest.rows && !v->differs;
+    return json_pack("{s:s, s:s, s:s, s:o, s:o, s:o, s:o}", "api", v->api, "gpu", v->gpu, "nodes",
+                     node_words[v->many_nodes], "error",
+                     is_it ? error_json(&v->nearest) : json_null(), "nearest",
+                     nearest_json(&v->nearest), "differs", differences_json(v->differs),
+                     "some_differ", differences_json(v->some_differ));
 }
 
 json_t *tsr__validated_json(const struct tsr_study_info *info)

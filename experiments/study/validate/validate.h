@@ -13,6 +13,7 @@
 #include "experiments/study/base/csv.h"
 #include "experiments/study/config/experiment.h"
 #include "experiments/study/config/settings.h"
+#include "experiments/study/job/result.h"
 #include "experiments/study/validate/validation.h"
 
 /* ---- tables ------------------------------------------------------------------------------ */
@@ -47,17 +48,29 @@ struct tsr_table_kind {
 struct tsr_table {
     struct tsr_csv csv;
     const struct tsr_table_kind *kind;
+    bool strict; /* a cell that cannot be read is an error of the table, not only of its row */
 };
 
-/* Reads a table and finds its kind. Errors: TSR_ECONFIG with file, line, column (none of the known
- * kinds, an unknown column). On failure *out needs no tsr_table_close(). */
-tsr_status tsr_table_open(const char *path, struct tsr_table *out) TSR_MUST_USE;
+/* Reads a table and finds its kind. Columns that no table of the kind has are not read. Errors:
+ * TSR_ECONFIG with file, line, column (none of the known kinds, a column that is nearly a known
+ * one; strict: any unknown column, and every cell that holds no value of its column). On failure
+ * *out needs no tsr_table_close(). */
+tsr_status tsr_table_open(const char *path, bool strict, struct tsr_table *out) TSR_MUST_USE;
 void tsr_table_close(struct tsr_table *table);
 /* The kind of this name; NULL if there is none. */
 const struct tsr_table_kind *tsr_table_kind_find(const char *name);
 
 /* A column without which the row cannot be predicted, and that is empty there; NULL: none. */
 const char *tsr_table_missing(const struct tsr_table *table, const struct tsr_csv_row *row);
+
+/* Whether column number i is one that tables of this kind have. */
+bool tsr_table_knows(const struct tsr_table *table, size_t i);
+/* The first cell of a row, but for measured figures, that holds no value of its column: TSR_ECONFIG
+ * with file, line, column, what was found and what is allowed. */
+tsr_status tsr_table_check_row(const struct tsr_table *table,
+                               const struct tsr_csv_row *row) TSR_MUST_USE;
+/* The last failure without file and line: "column tp: found "two"; allowed: ...". */
+const char *tsr_table_reason(const struct tsr_table *table);
 
 /* GPUs of a row: [0] the fewest, [1] the most ("128-512"); equal for a plain number. Errors:
  * TSR_ECONFIG with file, line and column. */
@@ -94,13 +107,17 @@ tsr_status tsr_rules_apply(const struct tsr_rules *conditions, const struct tsr_
                            const struct tsr_csv_row *row, uint32_t gpus, struct tsr_arena *arena,
                            struct tsr_recipe *out) TSR_MUST_USE;
 
+/* A row that is not modelled, whatever the rules. Errors: TSR_ENOMEM. */
+tsr_status tsr_rules_refuse(struct tsr_arena *arena, const char *reason,
+                            struct tsr_recipe *out) TSR_MUST_USE;
+
 /* ---- predictions ------------------------------------------------------------------------- */
 
 /* What came out of one simulated recipe. Plain data. */
 struct tsr_outcome {
     char failure[256]; /* "": it was simulated */
-    char api[16], gpu[64];
-    bool many_nodes;
+    char gpu[64];
+    struct tsr_measured_class class; /* of training; api "": a collective */
     uint32_t world;
     double step_s;
     double compute_s, comm_s, exposed_s; /* of it: kernels run, collectives run, they alone do */

@@ -1,9 +1,12 @@
 /* validate_conditions.c: what a table does not say about its runs, as rules in a file.
  *
+ *   all:                            # of every kind, before its own: by the column gpu
+ *     - {when: {gpu: "H200*"}, set: {cluster: dgx-h200-128}}
  *   llm_foundry:                    # kind of table
- *     - when: {gpu: "a100*"}        # columns and patterns (fnmatch), or lists of patterns; all
- * match set: {cluster: NAME, batch: $microbatch_size}   # keys of an experiment model: {model_type:
- * mpt, d_model: $d_model}     # or a config.json, key by key source: who says so
+ *     - when: {gpu: "a100*"}        # columns and patterns (fnmatch), or lists of them; all match
+ *       set: {cluster: NAME, batch: $microbatch_size}   # keys of an experiment
+ *       model: {model_type: mpt, d_model: $d_model}     # or a config.json, key by key
+ *       source: who says so
  *     - when: {pp: "[2-9]*"}
  *       refuse: pipeline parallelism is not modelled
  *
@@ -33,6 +36,10 @@ static const char *const rule_keys[] = {"when", "set", "model", "refuse", "sourc
 
 /* What cells give besides columns: see cell_of(). Nodes are of 8 GPUs. */
 static const char *const derived_names[] = {"recomputed_share", "nodes", "micro_batches", NULL};
+
+/* Rules of every kind look at what every kind has. */
+static const char *const all_columns[] = {"gpu", NULL};
+static const struct tsr_table_kind all_kinds = {.name = "all", .columns = all_columns};
 
 static bool is_name(const char *const *names, const char *name, size_t n)
 {
@@ -122,10 +129,11 @@ static tsr_status check(const struct tsr_yaml_node *root)
                               tsr_node_show(root));
     for (size_t i = 0; i < root->n; i++) {
         const struct tsr_yaml_node *rules = root->items[i];
-        const struct tsr_table_kind *kind = tsr_table_kind_find(rules->key);
+        const struct tsr_table_kind *kind =
+            !strcmp(rules->key, all_kinds.name) ? &all_kinds : tsr_table_kind_find(rules->key);
         if (!kind)
             return tsr_node_error(rules,
-                                  "found the kind %s; allowed: llm_foundry, torchtitan, "
+                                  "found the kind %s; allowed: all, llm_foundry, torchtitan, "
                                   "other_training, llmc or nccl_busbw",
                                   rules->key);
         if (rules->kind != TSR_NODE_SEQ)
@@ -386,6 +394,19 @@ static bool has_set(const struct tsr_recipe *r, const char *key)
     return false;
 }
 
+static tsr_status refuse(struct context *c, const char *reason)
+{
+    c->recipe->refuse = reason;
+    return reason ? TSR_OK : tsr_no_memory(NULL);
+}
+
+static tsr_status refuse_cell(struct context *c, const char *column, const char *what)
+{
+    return refuse(c, tsr_arena_printf(
+                         c->arena, "column %s: no rule of conditions.yaml knows its %s, \"%.80s\"",
+                         column, what, tsr_csv_cell(&c->table->csv, c->row, column)));
+}
+
 /* The sets move to the arena, where the other texts are. */
 static tsr_status finish(struct context *c)
 {
@@ -399,16 +420,21 @@ static tsr_status finish(struct context *c)
     r->sets = kept;
     TSR_TRY(write_model(c));
     const char *missing = tsr_table_missing(c->table, c->row);
-    if (!r->refuse && missing) {
-        r->refuse = tsr_arena_printf(c->arena, "its column %s is empty", missing);
-        if (!r->refuse)
-            return tsr_no_memory(NULL);
-    }
-    if (!r->refuse && !has_set(r, "cluster"))
-        r->refuse = "no rule of conditions.yaml knows its machine";
-    if (!r->refuse && !r->collective.kind && !r->model && !has_set(r, "model.name"))
-        r->refuse = "no rule of conditions.yaml knows its model";
+    if (r->refuse)
+        return TSR_OK;
+    if (missing)
+        return refuse(c, tsr_arena_printf(c->arena, "column %s: is empty", missing));
+    if (!has_set(r, "cluster"))
+        return refuse_cell(c, "gpu", "machine");
+    if (!r->collective.kind && !r->model && !has_set(r, "model.name"))
+        return refuse_cell(c, "model", "model");
     return TSR_OK;
+}
+
+tsr_status tsr_rules_refuse(struct tsr_arena *arena, const char *reason, struct tsr_recipe *out)
+{
+    *out = (struct tsr_recipe){.accumulation = 1, .refuse = tsr_arena_strdup(arena, reason)};
+    return out->refuse ? TSR_OK : tsr_no_memory(NULL);
 }
 
 tsr_status tsr_rules_apply(const struct tsr_rules *conditions, const struct tsr_table *table,
@@ -416,12 +442,15 @@ tsr_status tsr_rules_apply(const struct tsr_rules *conditions, const struct tsr_
                            struct tsr_recipe *out)
 {
     struct context c = {.table = table, .row = row, .gpus = gpus, .arena = arena, .recipe = out};
-    const struct tsr_yaml_node *rules = tsr_node_get(conditions->doc.root, table->kind->name);
+    const char *const names[] = {all_kinds.name, table->kind->name};
     tsr_status status = TSR_OK;
     *out = (struct tsr_recipe){.accumulation = 1};
-    for (size_t i = 0; rules && i < rules->n && status == TSR_OK; i++)
-        if (applies(&c, rules->items[i]))
-            status = apply_rule(&c, rules->items[i]);
+    for (size_t k = 0; k < sizeof names / sizeof *names; k++) {
+        const struct tsr_yaml_node *rules = tsr_node_get(conditions->doc.root, names[k]);
+        for (size_t i = 0; rules && i < rules->n && status == TSR_OK; i++)
+            if (applies(&c, rules->items[i]))
+                status = apply_rule(&c, rules->items[i]);
+    }
     if (status == TSR_OK)
         status = finish(&c);
     else

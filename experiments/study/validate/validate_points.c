@@ -67,18 +67,32 @@ static void assign_job(struct jobs *jobs, struct shot *shot)
     jobs->first[jobs->n++] = shot;
 }
 
+static tsr_status make_recipe(const struct jobs *jobs, const struct tsr_csv_row *row, uint32_t gpus,
+                              bool readable, struct tsr_recipe *out)
+{
+    struct tsr_validation *v = jobs->v;
+    if (readable)
+        return tsr_rules_apply(v->conditions, v->table, row, gpus, &v->arena, out);
+    return tsr_rules_refuse(&v->arena, tsr_table_reason(v->table), out);
+}
+
+/* A cell that cannot be read makes its row one that is not modelled; tsr_table_open() has refused
+ * it before if the table is read strictly. */
 static tsr_status make_shots(struct jobs *jobs)
 {
     const struct tsr_table *table = jobs->v->table;
     for (size_t i = 0; i < table->csv.n_rows; i++) {
         const struct tsr_csv_row *row = &table->csv.rows[i];
-        uint32_t gpus[ENDS];
-        TSR_TRY(tsr_table_gpus(table, row, gpus));
+        uint32_t gpus[ENDS] = {0};
+        tsr_status status = tsr_table_gpus(table, row, gpus);
+        if (status != TSR_OK && table->strict)
+            return status;
+        if (status == TSR_OK)
+            status = tsr_table_check_row(table, row);
         for (size_t end = 0; end < ENDS; end++) {
             struct shot *shot = &jobs->shots[ENDS * i + end];
             shot->gpus = gpus[end];
-            TSR_TRY(tsr_rules_apply(jobs->v->conditions, table, row, gpus[end], &jobs->v->arena,
-                                    &shot->recipe));
+            TSR_TRY(make_recipe(jobs, row, gpus[end], status == TSR_OK, &shot->recipe));
             assign_job(jobs, shot);
         }
     }
@@ -158,9 +172,8 @@ static void set_prediction(const struct jobs *jobs, const struct shot *shot,
         out->reason = o ? o->failure : shot->recipe.refuse;
         return;
     }
-    snprintf(out->api, sizeof out->api, "%s", o->api);
+    out->class = o->class;
     snprintf(out->gpu, sizeof out->gpu, "%s", o->gpu);
-    out->many_nodes = o->many_nodes;
     out->status = TSR_POINT_PREDICTED;
     out->predicted = predict(o, column);
     out->step_s = o->step_s;
@@ -246,6 +259,20 @@ static tsr_status check_figures(const struct tsr_table *table)
     return TSR_OK;
 }
 
+/* A figure that cannot be read: nothing to compare with, and that is said. */
+static tsr_status add_unread(struct jobs *jobs, size_t i, const struct tsr_measured_column *column)
+{
+    struct tsr_validation *v = jobs->v;
+    const char *reason = tsr_arena_strdup(&v->arena, tsr_table_reason(v->table));
+    if (!reason)
+        return tsr_no_memory(NULL);
+    TSR_TRY(add_point(jobs, i, column, 0, false));
+    struct tsr_point *point = &v->points[v->n_points - 1];
+    point->status = TSR_POINT_NOT_MODELLED;
+    point->reason = reason;
+    return TSR_OK;
+}
+
 /* The figures of a row; one without any still says what is predicted. */
 static tsr_status add_row(struct jobs *jobs, size_t i)
 {
@@ -254,7 +281,11 @@ static tsr_status add_row(struct jobs *jobs, size_t i)
     for (const struct tsr_measured_column *c = column; c->column; c++) {
         double measured;
         bool found;
-        TSR_TRY(read_figure(csv, &csv->rows[i], c, &measured, &found));
+        if (read_figure(csv, &csv->rows[i], c, &measured, &found) != TSR_OK) {
+            TSR_TRY(add_unread(jobs, i, c));
+            main = c->beside ? main : c;
+            continue;
+        }
         if (!found || (main && !c->beside))
             continue;
         TSR_TRY(add_point(jobs, i, c, measured, true));
@@ -285,7 +316,8 @@ static tsr_status validate(struct jobs *jobs, uint64_t n_jobs)
     jobs->outcome = calloc(ENDS * n_rows + 1, sizeof(*jobs->outcome));
     if (!v->points || !jobs->shots || !jobs->first || !jobs->outcome)
         return tsr_no_memory(NULL);
-    TSR_TRY(check_figures(v->table));
+    if (v->table->strict)
+        TSR_TRY(check_figures(v->table));
     TSR_TRY(tsr_outcome_check_sets(v->sets, v->n_sets));
     TSR_TRY(make_shots(jobs));
     struct tsr_pool_work work = {.n = jobs->n,

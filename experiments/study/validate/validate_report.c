@@ -142,7 +142,10 @@ static void put_point(FILE *out, const struct tsr_validation *v, const struct ts
 {
     char what[256];
     describe(v, p, what, sizeof what);
-    fprintf(out, "| %-8s | %4u | %-22s |", tsr_show(p->row_id).text, (unsigned)p->gpus,
+    char gpus[16] = "-"; /* the cell cannot be read */
+    if (p->gpus)
+        snprintf(gpus, sizeof gpus, "%u", (unsigned)p->gpus);
+    fprintf(out, "| %-8s | %4s | %-22s |", tsr_show(p->row_id).text, gpus,
             tsr_show(p->quantity).text);
     if (p->status == TSR_POINT_PREDICTED)
         fprintf(out, " %10.5g |", p->predicted);
@@ -188,6 +191,18 @@ static void put_summary(FILE *out, const char *quantity, const struct class_list
     }
 }
 
+/* Columns that nothing is read from, if there are any. */
+static void put_unread(FILE *out, const struct tsr_validation *v)
+{
+    size_t n = 0;
+    for (size_t i = 0; i < v->table->csv.n_columns; i++)
+        if (!tsr_table_knows(v->table, i))
+            fprintf(out, "%s%s",
+                    n++ ? ", " : "\nColumns that no table of this kind has, not read: ",
+                    tsr_show_line(v->table->csv.columns[i]).text);
+    fputs(n ? ".\n" : "", out);
+}
+
 tsr_status tsr_validation_print(FILE *out, const struct tsr_validation *v)
 {
     const char *quantities[MAX_QUANTITIES];
@@ -203,6 +218,7 @@ tsr_status tsr_validation_print(FILE *out, const struct tsr_validation *v)
             v->n_simulated, tsr_show_line(v->conditions->path).text);
     for (size_t i = 0; i < v->n_points; i++)
         put_point(out, v, &v->points[i]);
+    put_unread(out, v);
     for (size_t i = 0; i < n; i++) {
         TSR_TRY(list_classes(v, quantities[i], &list));
         put_summary(out, quantities[i], &list);
@@ -217,21 +233,30 @@ static json_t *number(double value)
     return isnan(value) ? json_null() : json_real(value);
 }
 
+/* What errors.py makes classes of (report/validated.h). */
+static void add_class_json(json_t *point, const struct tsr_measured_class *c)
+{
+    if (!c->api[0])
+        return;
+    json_t *more = json_pack("{s:s, s:s, s:s?, s:s, s:s}", "api", c->api, "nodes",
+                             c->many_nodes ? "many" : "one", "stack", c->stack[0] ? c->stack : NULL,
+                             "model", c->models, "varied", c->varied);
+    json_object_update(point, more);
+    json_decref(more);
+}
+
 static json_t *point_json(const struct tsr_point *p)
 {
     bool predicted = p->status == TSR_POINT_PREDICTED;
-    return json_pack("{s:s, s:s, s:s, s:s, s:o, s:o, s:o, s:i, s:b, s:b, s:s*, s:s*, s:s*, s:s*}",
-                     "row_id", p->row_id, "status", predicted ? "predicted" : "not_modelled",
-                     "quantity", p->quantity, "unit", p->unit, "predicted",
-                     predicted ? json_real(p->predicted) : json_null(), "measured",
-                     p->has_measured ? json_real(p->measured) : json_null(), "error",
-                     p->has_measured ? json_real(p->error) : json_null(), "n_gpus", (int)p->gpus,
-                     "duplicate", p->duplicate, "beside", p->beside, "gpu",
-                     p->gpu[0] ? p->gpu : NULL, "api", p->api[0] ? p->api : NULL, "nodes",
-                     !p->api[0]      ? NULL
-                     : p->many_nodes ? "many"
-                                     : "one",
-                     "reason", p->reason);
+    json_t *point = json_pack(
+        "{s:s, s:s, s:s, s:s, s:o, s:o, s:o, s:i, s:b, s:b, s:s*, s:s*}", "row_id", p->row_id,
+        "status", predicted ? "predicted" : "not_modelled", "quantity", p->quantity, "unit",
+        p->unit, "predicted", predicted ? json_real(p->predicted) : json_null(), "measured",
+        p->has_measured ? json_real(p->measured) : json_null(), "error",
+        p->has_measured ? json_real(p->error) : json_null(), "n_gpus", (int)p->gpus, "duplicate",
+        p->duplicate, "beside", p->beside, "gpu", p->gpu[0] ? p->gpu : NULL, "reason", p->reason);
+    add_class_json(point, &p->class);
+    return point;
 }
 
 static json_t *class_json(const struct class_item *item)

@@ -15,7 +15,7 @@
 #include "experiments/study/base/paths.h"
 #include "experiments/study/job/build.h"
 #include "experiments/study/job/job.h"
-#include "experiments/study/report/validated.h"
+#include "experiments/study/report/validated_class.h"
 #include "experiments/study/simulate/simulate.h"
 #include "experiments/study/validate/validate.h"
 #include "sim/predict.h"
@@ -55,7 +55,7 @@ static tsr_status tsr_recipe_load(const struct tsr_recipe *recipe, const char *c
 
 struct measured_step {
     struct tsr_row row;
-    struct tsr_validated class;
+    struct tsr_measured_class class;
 };
 
 static tsr_status simulate(const struct tsr_experiment *experiment, struct measured_step *out)
@@ -63,7 +63,7 @@ static tsr_status simulate(const struct tsr_experiment *experiment, struct measu
     struct tsr_job job;
     TSR_TRY(tsr_job_open(experiment, &experiment->strategies[0], TSR_NEEDS_ALL, &job));
     tsr_status status;
-    tsr_validated_class(&job, &out->class);
+    tsr_class_of(&job, &out->class);
     TSR_GOTO(done, tsr_build_check(&job));
     job.is_trial = true;
     TSR_GOTO(done, tsr_simulate(&job, NULL, NULL, &out->row));
@@ -92,9 +92,8 @@ static double larger(double a, double b)
 static void fill(struct tsr_outcome *out, const struct measured_step *step)
 {
     const struct tsr_row *row = &step->row;
-    snprintf(out->api, sizeof out->api, "%s", step->class.api);
+    out->class = step->class;
     snprintf(out->gpu, sizeof out->gpu, "%s", step->class.gpu);
-    out->many_nodes = step->class.many_nodes;
     out->world = row->world;
     out->step_s = row->steady.step_s;
     out->compute_s = row->steady.compute_s;

@@ -12,9 +12,9 @@
 
 /* ---- what cells may hold --------------------------------------------------------------------- */
 
-/* Where a prediction reads them. A cell that holds something else is a mistake in the table. A row
- * that is well written may still be one that is not modelled: that is for conditions.yaml to say.
- */
+/* Where a prediction reads them. A row with a cell that holds something else is not modelled; with
+ * --strict it is a mistake in the table. A row that is well written may still be one that is not
+ * modelled: that is for conditions.yaml to say. */
 
 enum form {
     COUNT, /* an integer from 1 to `most` */
@@ -36,26 +36,41 @@ struct cell {
 #define MOST_BYTES (UINT64_C(1) << 50)
 
 static const char *const booleans[] = {"True", "False", NULL};
-static const char *const yes_no[] = {"yes", "no", "not stated", NULL};
+/* A word, and what a table adds to it: "yes (per block)". */
+#define WITH_REMARK(word) word, word "[!a-zA-Z0-9]*"
+static const char *const yes_no[] = {WITH_REMARK("yes"), WITH_REMARK("no"), "not stated", NULL};
+static const char yes_no_allowed[] = "yes, no or not stated, and a remark behind it";
+static const char *const recomputed[] = {
+    WITH_REMARK("none"), WITH_REMARK("full"), WITH_REMARK("selective op"),
+    "selective [0-9]*",  "not stated",        NULL};
+static const char recomputed_allowed[] =
+    "none, full, selective op, selective N or not stated, and a remark behind it";
+static const char *const recomputed_share[] = {WITH_REMARK("none"),          WITH_REMARK("full"),
+                                               WITH_REMARK("selective"),     "not stated",
+                                               "[0-9]* layers checkpointed", NULL};
+static const char recomputed_share_allowed[] =
+    "none, full, selective, N layers checkpointed or not stated, and a remark behind it";
+static const char *const float8[] = {WITH_REMARK("yes"),
+                                     WITH_REMARK("no"),
+                                     WITH_REMARK("tensorwise"),
+                                     WITH_REMARK("rowwise"),
+                                     WITH_REMARK("fp8"),
+                                     WITH_REMARK("float8"),
+                                     "not stated",
+                                     NULL};
+static const char float8_allowed[] = "yes, no, tensorwise or rowwise, and a remark behind it";
 static const char *const fsdp_precisions[] = {"PURE", "DEFAULT", "FULL", NULL};
 static const char *const composer_precisions[] = {"bf16",     "fp16",    "fp32", "amp_bf16",
                                                   "amp_fp16", "amp_fp8", NULL};
 static const char *const strategies[] = {"FULL_SHARD",   "SHARD_GRAD_OP",       "NO_SHARD",
                                          "HYBRID_SHARD", "_HYBRID_SHARD_ZERO2", NULL};
-/* A dtype, and what a table adds to it: "bf16 mixed", "bf16 assumed". */
-static const char *const dtypes[] = {"bf16",
-                                     "bf16[!a-z0-9]*",
-                                     "fp16",
-                                     "fp16[!a-z0-9]*",
-                                     "fp32",
-                                     "fp32[!a-z0-9]*",
+static const char *const dtypes[] = {WITH_REMARK("bf16"),
+                                     WITH_REMARK("fp16"),
+                                     WITH_REMARK("fp32"),
                                      "tf32",
-                                     "fp8",
-                                     "fp8[!a-z0-9]*",
-                                     "fp4",
-                                     "fp4[!a-z0-9]*",
-                                     "float8",
-                                     "float8[!a-z0-9]*",
+                                     WITH_REMARK("fp8"),
+                                     WITH_REMARK("fp4"),
+                                     WITH_REMARK("float8"),
                                      "mxfp8*",
                                      "nvfp4*",
                                      "mixed*",
@@ -83,21 +98,25 @@ static const struct cell llm_foundry[] = {
     {NULL, 0, false, 0, NULL, NULL}};
 
 static const struct cell torchtitan[] = {
-    {"local_batch", COUNT, false, MOST_BATCH, NULL, NULL},
-    {"seq_len", COUNT, false, MOST, NULL, NULL},
+    {"local_batch", COUNT, true, MOST_BATCH, NULL, NULL},
+    {"seq_len", COUNT, true, MOST, NULL, NULL},
     {"tp", COUNT, false, MOST_BATCH, NULL, NULL},
     {"pp", COUNT, false, MOST_BATCH, NULL, NULL},
     {"cp", COUNT, false, MOST_BATCH, NULL, NULL},
-    {"torch_compile", WORD, false, 0, yes_no, "yes, no or not stated"},
+    {"ep", COUNT, false, MOST_BATCH, NULL, NULL},
+    {"activation_checkpointing", WORD, false, 0, recomputed, recomputed_allowed},
+    {"torch_compile", WORD, false, 0, yes_no, yes_no_allowed},
     {"dtype", WORD, false, 0, dtypes, dtypes_allowed},
+    {"float8", WORD, false, 0, float8, float8_allowed},
     {NULL, 0, false, 0, NULL, NULL}};
 
 static const struct cell other_training[] = {
-    {"local_or_micro_batch", COUNT, false, MOST_BATCH, NULL, NULL},
-    {"seq_len", COUNT, false, MOST, NULL, NULL},
+    {"local_or_micro_batch", COUNT, true, MOST_BATCH, NULL, NULL},
+    {"seq_len", COUNT, true, MOST, NULL, NULL},
     {"mfu_pct", NUMBER, false, 0, NULL, NULL},
     {"hfu_pct", NUMBER, false, 0, NULL, NULL},
-    {"compile", WORD, false, 0, yes_no, "yes, no or not stated"},
+    {"compile", WORD, false, 0, yes_no, yes_no_allowed},
+    {"activation_checkpointing", WORD, false, 0, recomputed_share, recomputed_share_allowed},
     {"precision", WORD, false, 0, dtypes, dtypes_allowed},
     {NULL, 0, false, 0, NULL, NULL}};
 
@@ -161,15 +180,28 @@ static tsr_status check(const struct tsr_csv *csv, const struct tsr_csv_row *row
     return TSR_OK;
 }
 
-/* Every cell that a prediction reads holds what it may hold; empty is allowed. tsr_table_open()
- * asks. Errors: TSR_ECONFIG with file, line, column, the cell and what is allowed. */
-static tsr_status tsr_table_check_cells(const struct tsr_table *table)
+tsr_status tsr_table_check_row(const struct tsr_table *table, const struct tsr_csv_row *row)
 {
-    const struct cell *cells = cells_of(table);
-    for (size_t i = 0; i < table->csv.n_rows; i++)
-        for (const struct cell *cell = cells; cell->column; cell++)
-            TSR_TRY(check(&table->csv, &table->csv.rows[i], cell));
+    for (const struct cell *cell = cells_of(table); cell->column; cell++)
+        TSR_TRY(check(&table->csv, row, cell));
     return TSR_OK;
+}
+
+static tsr_status check_rows(const struct tsr_table *table)
+{
+    for (size_t i = 0; i < table->csv.n_rows; i++)
+        TSR_TRY(tsr_table_check_row(table, &table->csv.rows[i]));
+    return TSR_OK;
+}
+
+const char *tsr_table_reason(const struct tsr_table *table)
+{
+    const char *text = tsr_error_text();
+    size_t n = strlen(table->csv.path);
+    if (strncmp(text, table->csv.path, n) != 0)
+        return text;
+    text += n;
+    return text + strspn(text, ":0123456789 ");
 }
 
 const char *tsr_table_missing(const struct tsr_table *table, const struct tsr_csv_row *row)
@@ -203,10 +235,10 @@ static const struct tsr_measured_column llm_foundry_measured[] = {
 static const char *const torchtitan_columns[] = {
     "model", "gpu", "n_gpus", "local_batch", "seq_len", "activation_checkpointing", "torch_compile",
     /* needed up to here */
-    "row_id", "table", "date", "framework", "gpu_mem_GB", "fsdp", "tp", "pp", "cp", "pp_schedule",
-    "global_batch", "seq_len_origin", "dtype", "float8", "async_tp", "tokens_per_s_per_gpu",
-    "mfu_pct", "peak_mem_GiB", "mem_kind", "note", "source_repo", "source_path_or_url",
-    "source_commit", NULL};
+    "row_id", "table", "date", "framework", "gpu_mem_GB", "fsdp", "tp", "pp", "cp", "ep",
+    "pp_schedule", "global_batch", "seq_len_origin", "dtype", "float8", "async_tp",
+    "tokens_per_s_per_gpu", "mfu_pct", "peak_mem_GiB", "mem_kind", "note", "source_repo",
+    "source_path_or_url", "source_commit", NULL};
 static const struct tsr_measured_column torchtitan_measured[] = {
     {"peak_mem_GiB", TSR_FIGURE_RESERVED, "peak_reserved_memory", "GiB", 1, true},
     {"tokens_per_s_per_gpu", TSR_FIGURE_RATE, "tokens_per_s_per_gpu", "tokens/s", 1, false},
@@ -274,20 +306,27 @@ static size_t count_needed(const struct tsr_csv *csv, const struct tsr_table_kin
     return n;
 }
 
-static tsr_status check_columns(const struct tsr_csv *csv, const struct tsr_table_kind *kind)
+bool tsr_table_knows(const struct tsr_table *table, size_t i)
 {
+    const char *const *known = table->kind->columns;
+    while (*known && strcmp(*known, table->csv.columns[i]))
+        known++;
+    return *known != NULL;
+}
+
+static tsr_status check_columns(const struct tsr_table *table)
+{
+    const struct tsr_csv *csv = &table->csv;
+    const struct tsr_table_kind *kind = table->kind;
     for (size_t i = 0; i < kind->n_needed; i++)
         if (tsr_csv_column(csv, kind->columns[i]) == csv->n_columns)
             return tsr_fail(TSR_ECONFIG,
                             "%s: found no column \"%s\"; allowed: a table of kind %s has it",
                             csv->path, kind->columns[i], kind->name);
     for (size_t i = 0; i < csv->n_columns; i++) {
-        const char *const *known = kind->columns;
-        while (*known && strcmp(*known, csv->columns[i]))
-            known++;
-        if (*known)
-            continue;
         const char *near = tsr_nearest(csv->columns[i], kind->columns);
+        if (tsr_table_knows(table, i) || (!near && !table->strict))
+            continue;
         return tsr_fail(TSR_ECONFIG,
                         "%s: found column \"%.80s\", which no table of kind %s has%s%s; allowed: "
                         "the columns of experiments/validation/%s.csv",
@@ -309,7 +348,7 @@ static tsr_status find_kind(struct tsr_table *table)
         table->kind = &kinds[i];
     }
     if (table->kind)
-        return check_columns(&table->csv, table->kind);
+        return check_columns(table);
     return tsr_fail(TSR_ECONFIG,
                     "%s: found the columns %.60s, %.60s, ...; allowed: those of llm_foundry.csv, "
                     "torchtitan.csv, other_training.csv, llmc.csv or nccl_busbw.csv in "
@@ -318,13 +357,14 @@ static tsr_status find_kind(struct tsr_table *table)
                     table->csv.n_columns > 1 ? table->csv.columns[1] : "");
 }
 
-tsr_status tsr_table_open(const char *path, struct tsr_table *out)
+tsr_status tsr_table_open(const char *path, bool strict, struct tsr_table *out)
 {
     out->kind = NULL;
+    out->strict = strict;
     TSR_TRY(tsr_csv_load(path, &out->csv));
     tsr_status status = find_kind(out);
-    if (status == TSR_OK)
-        status = tsr_table_check_cells(out);
+    if (status == TSR_OK && strict)
+        status = check_rows(out);
     if (status != TSR_OK)
         tsr_csv_fini(&out->csv);
     return status;

@@ -5,6 +5,7 @@
 #include <stdio.h>
 
 #include "engine/program/base.h"
+#include "experiments/study/job/result.h"
 
 struct tsr_table;
 struct tsr_rules;
@@ -17,8 +18,8 @@ struct tsr_point {
     const char *row_id, *quantity, *unit, *reason;
     enum tsr_point_status status;
     const struct tsr_csv_row *row;
-    char api[16], gpu[64]; /* "": not modelled, or no training */
-    bool many_nodes;
+    char gpu[64];                    /* "": not modelled */
+    struct tsr_measured_class class; /* api "": not modelled, or no training */
     uint32_t gpus;  /* of the prediction that is shown: of a range, the worse end */
     bool duplicate; /* the table has the measurement twice: not counted */
     bool counts;    /* in the quantiles: measured, and no duplicate */

@@ -1,0 +1,180 @@
+/* validated_class.c: configurations that are told apart, and how far they are from each other. */
+#include "experiments/study/report/validated_class.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "experiments/study/config/settings.h"
+
+/* Keys that say how the same training is written, which is what a stack fixes. */
+static const char *const told_keys[] = {"model.implementation",
+                                        "model.norm",
+                                        "model.packed",
+                                        "precision.master",
+                                        "precision.param",
+                                        "precision.reduce",
+                                        "precision.linear",
+                                        "precision.output",
+                                        "optimizer.name",
+                                        "optimizer.variant",
+                                        "optimizer.state",
+                                        "clip",
+                                        "clip_variant",
+                                        "loss.kernel",
+                                        "loss.metrics",
+                                        "loss.read",
+                                        "loss.chunks",
+                                        "sync_each_step",
+                                        "checkpoint.every",
+                                        "checkpoint.hooks",
+                                        "checkpoint.early_stop",
+                                        "attention",
+                                        "attention_unpad",
+                                        "gqa_repeat",
+                                        "dialect",
+                                        "tp",
+                                        "sequence_parallel",
+                                        "accumulation.mode",
+                                        "two_level_gather",
+                                        "separate_reduce_scatter_group",
+                                        "mirror",
+                                        "direct_gather",
+                                        "folded_scale",
+                                        "wrap",
+                                        "offload",
+                                        "reshard_after_forward",
+                                        "reshard_after_backward",
+                                        "forward_prefetch",
+                                        "backward_prefetch",
+                                        "fsdp1.backward_prefetch",
+                                        "fsdp1.forward_prefetch",
+                                        "fsdp1.limit_all_gathers",
+                                        "sim.attention_kernel",
+                                        "sim.norm_kernel",
+                                        "sim.tf32"};
+enum { N_TOLD = sizeof told_keys / sizeof told_keys[0] };
+_Static_assert(TSR_DIFFERS_KEY + N_TOLD <= 64, "a set of differences has 64 bits");
+
+static const char *const others[] = {
+    [TSR_DIFFERS_API] = "API",     [TSR_DIFFERS_CARD] = "card",
+    [TSR_DIFFERS_NODES] = "nodes", [TSR_DIFFERS_GPUS] = "number of GPUs",
+    [TSR_DIFFERS_MODEL] = "model", [TSR_DIFFERS_MESH] = "mesh"};
+
+const char *tsr_difference_name(unsigned difference)
+{
+    if (difference < TSR_DIFFERS_KEY)
+        return others[difference];
+    return difference < TSR_DIFFERS_KEY + N_TOLD ? told_keys[difference - TSR_DIFFERS_KEY] : NULL;
+}
+
+const char *tsr_family_name(enum tsr_family family)
+{
+    static const char *const names[] = {[TSR_FAMILY_LLAMA] = "llama",
+                                        [TSR_FAMILY_GPT2] = "gpt2",
+                                        [TSR_FAMILY_MPT] = "mpt",
+                                        [TSR_FAMILY_TREE] = "tree",
+                                        [TSR_FAMILY_MOE] = "moe"};
+    return names[family];
+}
+
+/* Whether "a, b" has the word. */
+static bool has_word(const char *list, const char *word)
+{
+    size_t n = strlen(word);
+    for (const char *at = list; (at = strstr(at, word)); at += n)
+        if ((at == list || at[-1] == ' ') && (at[n] == 0 || at[n] == ','))
+            return true;
+    return false;
+}
+
+static void add_word(char *list, size_t size, const char *word)
+{
+    size_t used = strlen(list);
+    snprintf(list + used, size - used, "%s%s", used ? ", " : "", word);
+}
+
+/* A value that cannot be written is no other one: that of `wrap` may be long. */
+static bool key_differs(const char *name, const struct tsr_settings *a,
+                        const struct tsr_settings *b)
+{
+    const struct tsr_key *key = &tsr_keys[tsr_key_find(name)];
+    char x[2048] = "", y[2048] = "";
+    if (tsr_key_format(key, a, x, sizeof x) != TSR_OK ||
+        tsr_key_format(key, b, y, sizeof y) != TSR_OK)
+        return false;
+    return strcmp(x, y) != 0;
+}
+
+/* The set of told keys that two settings have otherwise. */
+static uint64_t changes(const struct tsr_settings *a, const struct tsr_settings *b)
+{
+    uint64_t set = 0;
+    for (unsigned i = 0; i < N_TOLD; i++)
+        if (key_differs(told_keys[i], a, b))
+            set |= UINT64_C(1) << i;
+    return set;
+}
+
+static bool is_hybrid(const struct tsr_job *job)
+{
+    return job->mesh.n_dims > 1;
+}
+
+static bool has_many_nodes(const struct tsr_job *job)
+{
+    return job->world > job->cluster.gpus_per_node;
+}
+
+uint64_t tsr_differences(const struct tsr_job *job, const struct tsr_measured_class *class,
+                         const struct tsr_settings *settings)
+{
+    bool many = has_many_nodes(job);
+    const bool found[] = {
+        [TSR_DIFFERS_API] = strcmp(class->api, tsr_words_api[job->settings->api]) != 0,
+        [TSR_DIFFERS_CARD] = strcmp(class->gpu, job->cluster.gpu.name) != 0,
+        [TSR_DIFFERS_NODES] = class->many_nodes != many,
+        [TSR_DIFFERS_GPUS] = class->many_nodes == many &&
+                             (job->world < class->min_gpus || job->world > class->max_gpus),
+        [TSR_DIFFERS_MODEL] = !has_word(class->models, tsr_family_name(job->model.family)),
+        [TSR_DIFFERS_MESH] = is_hybrid(job) && !has_word(class->varied, others[TSR_DIFFERS_MESH])};
+    uint64_t set = 0, keys = changes(job->settings, settings);
+    for (unsigned i = 0; i < TSR_DIFFERS_KEY; i++)
+        set |= (uint64_t)found[i] << i;
+    for (unsigned i = 0; i < N_TOLD; i++)
+        if (keys >> i & 1 && !has_word(class->varied, told_keys[i]))
+            set |= UINT64_C(1) << (TSR_DIFFERS_KEY + i);
+    return set;
+}
+
+unsigned tsr_difference_cost(uint64_t differences)
+{
+    /* What kernels run on, and who shards, decide more than any key. */
+    static const unsigned weights[TSR_DIFFERS_KEY] = {
+        [TSR_DIFFERS_API] = 6,  [TSR_DIFFERS_CARD] = 3,  [TSR_DIFFERS_NODES] = 2,
+        [TSR_DIFFERS_GPUS] = 1, [TSR_DIFFERS_MODEL] = 2, [TSR_DIFFERS_MESH] = 1};
+    unsigned cost = 0;
+    for (unsigned i = 0; i < 64; i++)
+        if (differences >> i & 1)
+            cost += i < TSR_DIFFERS_KEY ? weights[i] : 1;
+    return cost;
+}
+
+void tsr_class_of(const struct tsr_job *job, struct tsr_measured_class *out)
+{
+    const struct tsr_stack *stack = tsr_stacks_of(&job->experiment->stacks, job->settings);
+    struct tsr_settings defaults;
+    tsr_settings_default(&defaults);
+    uint64_t keys = changes(job->settings, stack ? &stack->settings : &defaults);
+    memset(out, 0, sizeof *out);
+    snprintf(out->api, sizeof out->api, "%s", tsr_words_api[job->settings->api]);
+    snprintf(out->gpu, sizeof out->gpu, "%s", job->cluster.gpu.name);
+    snprintf(out->stack, sizeof out->stack, "%s", stack ? stack->name : "");
+    snprintf(out->models, sizeof out->models, "%s", tsr_family_name(job->model.family));
+    out->many_nodes = has_many_nodes(job);
+    out->min_gpus = out->max_gpus = job->world;
+    if (is_hybrid(job))
+        add_word(out->varied, sizeof out->varied, others[TSR_DIFFERS_MESH]);
+    for (unsigned i = 0; i < N_TOLD; i++)
+        if (keys >> i & 1)
+            add_word(out->varied, sizeof out->varied, told_keys[i]);
+}

@@ -1,0 +1,48 @@
+#!/bin/sh
+# Published rows that are written as experiments of five lines get what `tessera validate` predicts for them.
+# shellcheck source=tests/cli/_common.sh
+. "$TSR_SOURCE_DIR/tests/cli/_common.sh"
+tables=$TSR_SOURCE_DIR/experiments/validation
+rows=$tables/rows
+
+for table in torchtitan llm_foundry; do
+    head -n 1 "$tables/$table.csv" >"$tmp/$table.csv"
+    grep '^[a-z]*[0-9]*,' "$tables/$table.csv" | while IFS= read -r line; do
+        [ -f "$rows/${line%%,*}.yaml" ] && printf '%s\n' "$line"
+    done >>"$tmp/$table.csv"
+    works validate "$tmp/$table.csv" --format json
+    cp "$out" "$tmp/$table.json"
+done
+checks=$((checks + 1))
+[ "$(grep -c . "$tmp/torchtitan.csv")" = "$(grep -c . "$tables/torchtitan.csv")" ] ||
+    complain "not every row of torchtitan.csv is written as an experiment"
+
+mkdir "$tmp/compared"
+for file in "$rows"/*.yaml; do
+    checks=$((checks + 1))
+    [ "$(wc -l <"$file")" = 5 ] || complain "$file has not five lines"
+    works compare "$file" --format json
+    cp "$out" "$tmp/compared/$(basename "$file" .yaml).json"
+done
+checks=$((checks + 1))
+python3 - "$tmp" <<'END' || complain "an experiment and its row differ"
+import glob, json, os, sys
+folder = sys.argv[1]
+points = [p for t in ("torchtitan", "llm_foundry") for p in json.load(open(f"{folder}/{t}.json"))["rows"]]
+seen, figures, bad = set(), 0, []
+for point in points:
+    row, = json.load(open(f"{folder}/compared/{point['row_id']}.json"))["rows"]
+    assert row["strategy"] == point["row_id"], row["strategy"]
+    seen.add(point["row_id"])
+    is_memory = point["quantity"] == "peak_reserved_memory"
+    got = max(row["peak_reserved_bytes"], row["first_peak_reserved_bytes"]) / 2**30 if is_memory \
+        else row["tokens_per_s_per_gpu"]
+    figures += point["measured"] is not None
+    if point["status"] != "predicted" or abs(got / point["predicted"] - 1) > 1e-3:
+        bad.append((point["row_id"], point["quantity"], got, point["predicted"], point.get("reason")))
+print(*bad, sep="\n")
+assert not bad
+assert seen == {os.path.basename(p)[:-5] for p in glob.glob(f"{folder}/compared/*.json")}, seen
+assert figures == 8 + 6, figures # torchtitan's eight figures, and one of each of six llm-foundry rows
+END
+finish
