@@ -90,8 +90,13 @@ static void note_operand(struct tsr_engine *e, struct tsr_cgraph *g, struct tsr_
     struct tsr_cvalue *v = &g->values[o->value];
     if (o->dtype != TSR_DTYPE_NONE && v->dtype == TSR_DTYPE_NONE)
         v->dtype = o->dtype;
-    if (o->access == TSR_READ)
+    if (o->access == TSR_READ) {
+        if (v->kind == TSR_VALUE_RESULT && v->index == TSR_NONE)
+            TSR__RAISE(e, TSR_EUNSUPPORTED,
+                       "dialect compile: %s of %s reads what nothing wrote, which is not modelled",
+                       op->work.name ? op->work.name : "an operation", e->capture->block->fqn);
         return;
+    }
     unsigned item = tsr_dtype_bytes((tsr_dtype)o->dtype);
     if (!v->scratch && item)
         op->numel = v->bytes / item;

@@ -257,7 +257,9 @@ static struct tsr_tensor *norm_grad(struct tsr_engine *e, const struct tsr_node 
 
 static struct norm_grads take_norm_grads(struct tsr_engine *e, const struct tsr_node *node)
 {
-    uint64_t dims[2] = {tsr__norm_row_blocks(node->a[0], node->a[1]), node->a[1]};
+    /* Inductor has sums over rows of its own (engine/compile). */
+    uint64_t blocks = e->capture ? 0 : tsr__norm_row_blocks(node->a[0], node->a[1]);
+    uint64_t dims[2] = {blocks, node->a[1]};
     struct norm_grads g = {.taken = {NULL}};
     for (int i = 0; i < 2; i++) {
         const struct tsr_node *to = node->w[i] ? node->edges[1 + i].node : NULL;
