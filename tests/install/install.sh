@@ -54,6 +54,8 @@ cmake --build "$work/project/build" >>"$work/log"
 # The program finds its own data: models and clusters are installed beside it.
 [ -d "$prefix/share/tessera/models" ]
 [ -d "$prefix/share/tessera/clusters" ]
+# The program finds its own data: models, clusters and stacks are installed beside it.
+for folder in models clusters stacks validation/rows; do
 if [ -n "${TESSERA:-}" ]; then
     "$prefix/bin/tessera" --version
     for file in man/man1/tessera.1 bash-completion/completions/tessera zsh/site-functions/_tessera \
