@@ -81,11 +81,17 @@ void tsr_settings_fill(struct tsr_settings *to, const struct tsr_settings *from)
     }
 }
 
-void tsr_settings_take_back(struct tsr_settings *to, const struct tsr_settings *from)
+void tsr_settings_take_back(struct tsr_settings *to, const struct tsr_settings *from,
+                            const struct tsr_settings *defaults)
 {
-    for (size_t i = 0; i < tsr_n_keys(); i++)
-        if (from->from[i] && to->from[i] == from->from[i])
-            tsr_key_reset(&tsr_keys[i], to);
+    for (size_t i = 0; i < tsr_n_keys(); i++) {
+        const struct tsr_key *key = &tsr_keys[i];
+        if (!from->from[i] || to->from[i] != from->from[i])
+            continue;
+        memcpy((char *)to + key->offset, (const char *)defaults + key->offset,
+               type_bytes(key->type));
+        to->from[i] = NULL;
+    }
 }
 
 static void reset_prefix(const char *prefix, struct tsr_settings *settings)

@@ -208,8 +208,9 @@ void tsr_settings_default(struct tsr_settings *out);
  * but for keys that `to` has no use for: model.* of a tree, wrap, fsdp1.* and ddp.* of other APIs.
  */
 void tsr_settings_fill(struct tsr_settings *to, const struct tsr_settings *from);
-/* Puts those keys of `to` back to their defaults whose value and place are those of `from`. */
-void tsr_settings_take_back(struct tsr_settings *to, const struct tsr_settings *from);
+/* Puts those keys of `to` back to their `defaults` whose value and place are those of `from`. */
+void tsr_settings_take_back(struct tsr_settings *to, const struct tsr_settings *from,
+                            const struct tsr_settings *defaults);
 /* Applies a mapping of keys (a whole file or one strategy). `where` ("strategies.fsdp.") goes
  * before the key in messages; keys in `skip` (NULL-terminated, may be NULL) are somebody else's. */
 tsr_status tsr_settings_apply(struct tsr_arena *arena, const struct tsr_yaml_node *map,

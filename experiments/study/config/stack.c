@@ -55,7 +55,8 @@ static tsr_status read_keys(struct tsr_stack *stack)
     }
     title = tsr_node_get(root, "title");
     stack->title = title ? title->text : NULL;
-    tsr_settings_default(&stack->settings);
+    tsr_settings_default(&stack->defaults);
+    stack->settings = stack->defaults;
     TSR_TRY(tsr_settings_apply(&stack->doc.arena, root, "", own_keys, &stack->settings));
     return check_keys(&stack->settings);
 }
@@ -122,7 +123,7 @@ tsr_status tsr_stacks_apply(struct tsr_stacks *stacks, const char *experiment,
 {
     const struct tsr_stack *stack = NULL;
     for (size_t i = 0; i < stacks->n; i++)
-        tsr_settings_take_back(settings, &stacks->items[i]->settings);
+        tsr_settings_take_back(settings, &stacks->items[i]->settings, &stacks->items[i]->defaults);
     if (!settings->stack)
         return TSR_OK;
     TSR_TRY(find(stacks, experiment, settings, &stack));

@@ -16,7 +16,8 @@ struct tsr_stack {
     const char *name;             /* as the experiment names it */
     const char *path;             /* of the file, from the root */
     const char *title;            /* in words; NULL: the file has none */
-    struct tsr_settings settings; /* the defaults, and what the file gives: `from` is set there */
+    struct tsr_settings defaults; /* of the table of keys */
+    struct tsr_settings settings; /* these, and what the file gives: `from` is set there */
 };
 
 /* Finds and reads the stack `name`; `at` is where it was named, and `experiment` the file that
