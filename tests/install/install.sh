@@ -51,11 +51,10 @@ cmake -S "$work/project" -B "$work/project/build" -DCMAKE_PREFIX_PATH="$prefix" 
 cmake --build "$work/project/build" >>"$work/log"
 "$work/project/build/example"
 
-# The program finds its own data: models and clusters are installed beside it.
-[ -d "$prefix/share/tessera/models" ]
-[ -d "$prefix/share/tessera/clusters" ]
 # The program finds its own data: models, clusters and stacks are installed beside it.
 for folder in models clusters stacks validation/rows; do
+    diff -r "$TSR_SOURCE_DIR/experiments/$folder" "$prefix/share/tessera/$folder"
+done
 if [ -n "${TESSERA:-}" ]; then
     "$prefix/bin/tessera" --version
     for file in man/man1/tessera.1 bash-completion/completions/tessera zsh/site-functions/_tessera \

@@ -25,8 +25,8 @@ struct tsr_strategy {
 struct tsr_experiment {
     struct tsr_doc doc;
     const char *path, *title;
-    struct tsr_settings top; /* what strategies start from */
-    bool has_sweeps;         /* in the file itself, not only by a set */
+    struct tsr_settings top;  /* what strategies start from */
+    bool has_sweeps;          /* in the file itself, not only by a set */
     struct tsr_stacks stacks; /* that top and strategies rest on */
     size_t n;
     struct tsr_strategy *strategies;
