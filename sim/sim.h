@@ -21,10 +21,19 @@ tsr_status tsr_sim_run(const struct tsr_cluster *cluster, const struct tsr_sim_j
                        const struct tsr_sim_options *options,
                        struct tsr_sim_result **out) TSR_MUST_USE;
 
-/* A step of the last iteration of `job` (tsr_metrics.step_s) cannot take less time than this; 0:
- * nothing is known. Derived from the programs with the simulator's prices; nothing is simulated.
- * Errors: as tsr_sim_run(). */
+/* What a step of the last iteration of `job` (tsr_metrics.step_s) takes at least, seconds; all 0
+ * where nothing is known. model_s: what the model's own kernels and collectives take, from the
+ * first to the last, when nothing that sharding adds took time; optimizer_s: what the optimizer
+ * adds to that. */
+struct tsr_step_bound {
+    bool known;
+    double step_s, model_s, optimizer_s;
+};
+
+/* Derived from the programs with the simulator's prices; nothing is simulated (bound.c says why no
+ * step is shorter). Errors: as tsr_sim_run(). */
 tsr_status tsr_sim_step_bound(const struct tsr_cluster *cluster, const struct tsr_sim_job *job,
-                              const struct tsr_sim_options *options, double *seconds) TSR_MUST_USE;
+                              const struct tsr_sim_options *options,
+                              struct tsr_step_bound *out) TSR_MUST_USE;
 
 #endif

@@ -46,7 +46,7 @@ struct tsr_fsdp_param {
     struct tsr_param *param;
     struct tsr_group *group;
     struct tsr_param_cut cut; /* as layouts ask for it */
-    size_t n_aliases;
+    size_t n_aliases, cap_aliases;
     char **aliases; /* FQNs of the other places inside the call's modules */
     int shard_dim;  /* -1: replicated */
     uint64_t local[4], padded[4];

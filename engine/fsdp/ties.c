@@ -53,6 +53,8 @@ tsr_status tsr__break_tie(struct tsr_engine *e, struct tsr_module *const *target
                           struct tsr_param **param)
 {
     struct tsr_param *p = *param;
+    if (p->n_places == 1) /* the walk would see the whole model, once for each parameter */
+        return e->status;
     struct tie_walk in = {e, p, NULL, targets, n_targets, true, NULL, NULL};
     struct tie_walk out = in;
     out.inside = false;

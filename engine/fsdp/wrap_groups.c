@@ -112,24 +112,31 @@ static void cut(struct tsr_fsdp_param *f, uint32_t world, uint32_t rank)
     }
 }
 
-struct alias_walk {
-    struct tsr_engine *e;
-    struct tsr_fsdp_param *f;
-    size_t n, cap;
-};
-
-/* Places of the parameter inside the call's modules, walked without de-duplication. */
-static void find_aliases(struct alias_walk *w, struct tsr_module *m)
+/* Places of the group's parameters inside the call's modules, walked without de-duplication. */
+static void find_aliases(struct tsr_engine *e, const struct tsr_group *g, struct tsr_module *m)
 {
     for (size_t i = 0; i < m->n_params; i++) {
-        if (m->params[i].param != w->f->param)
+        struct tsr_fsdp_param *f = m->params[i].param->fsdp;
+        if (!f || f->group != g)
             continue;
-        char *fqn = *m->fqn ? tsr_arena_printf(&w->e->arena, "%s.%s", m->fqn, m->params[i].name)
+        char *fqn = *m->fqn ? tsr_arena_printf(&e->arena, "%s.%s", m->fqn, m->params[i].name)
                             : m->params[i].name;
-        TSR__ARENA_PUSH(w->e, w->f->aliases, w->n, w->cap, fqn);
+        TSR__ARENA_PUSH(e, f->aliases, f->n_aliases, f->cap_aliases, fqn);
     }
     for (size_t i = 0; i < m->n_children; i++)
-        find_aliases(w, m->children[i]);
+        find_aliases(e, g, m->children[i]);
+}
+
+/* The first place is the parameter's name. */
+static void name_aliases(struct tsr__wrap_call *c, const struct tsr_group *g)
+{
+    for (size_t i = 0; i < c->n_targets; i++)
+        find_aliases(c->e, g, c->targets[i]);
+    for (size_t i = 0; i < g->n_params; i++) {
+        struct tsr_fsdp_param *f = g->params[i];
+        f->n_aliases -= f->n_aliases > 0;
+        f->aliases += f->aliases ? 1 : 0;
+    }
 }
 
 static tsr_status make_param(struct tsr__wrap_call *c, struct tsr_group *g, struct tsr_param *p,
@@ -155,12 +162,6 @@ static tsr_status make_param(struct tsr__wrap_call *c, struct tsr_group *g, stru
     f->group = g;
     f->shard_dim = dim;
     cut(f, g->shard_size, g->shard_rank);
-    struct alias_walk w = {e, f, 0, 0};
-    for (size_t i = 0; i < c->n_targets; i++)
-        find_aliases(&w, c->targets[i]);
-    f->n_aliases = w.n > 0 ? w.n - 1 : 0;
-    if (f->aliases)
-        f->aliases++; /* the first place is the parameter's name */
     p->fsdp = f;
     *out = f;
     return TSR_OK;
@@ -294,6 +295,7 @@ static tsr_status make_group(struct tsr__wrap_call *c, struct tsr_state *s, cons
         g->shard_numel += (*p)->shard_numel;
         g->n_params++;
     }
+    name_aliases(c, g);
     g->index = (uint32_t)s->n_groups;
     s->groups[s->n_groups++] = g;
     return TSR_OK;

@@ -91,6 +91,7 @@ bool tsr__param_place(struct tsr_engine *e, struct tsr_module *m, const char *na
                       struct tsr_param *param)
 {
     struct tsr_place place = {param, tsr_arena_strdup(&e->arena, name)};
+    param->n_places++;
     return place.name && TSR__ARENA_PUSH(e, m->params, m->n_params, m->cap_params, place);
 }
 
@@ -318,6 +319,7 @@ tsr_status tsr_param_tie(struct tsr_engine *e, const char *fqn, const char *sour
     if (old->numel != from->param->numel)
         return tsr_fail(TSR_EVALUE, "tie: %s and %s have different sizes", fqn, source);
     to->param = from->param;
+    to->param->n_places++;
     e->tree.params[old->id] = NULL; /* nobody owns it any more */
     struct first_place first = {from->param, NULL, NULL};
     tsr__module_walk(e->tree.root, find_first, &first);

@@ -31,6 +31,7 @@ struct tsr_param {
     double init_constant; /* standard deviation (0: the model's), or the value */
     uint32_t id;
     uint32_t visited;                /* stamp of the last walk that listed parameters */
+    uint32_t n_places;               /* of modules that hold it, or more: 1 is never tied */
     struct tsr_fsdp_param *fsdp;     /* NULL: not managed */
     const struct tsr_param_cut *cut; /* how its group cuts it; NULL: not managed */
     struct tsr_tensor *value;        /* what the module computes with now; NULL: sharded */

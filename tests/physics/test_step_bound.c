@@ -11,13 +11,14 @@
 static double share(const char *text)
 {
     struct study study;
-    double bound = 0;
+    struct tsr_step_bound of;
     study_open(&study, text);
-    study_ok(tsr_sim_step_bound(&study.job.cluster, &study.sim, &study.job.settings->sim, &bound));
+    study_ok(tsr_sim_step_bound(&study.job.cluster, &study.sim, &study.job.settings->sim, &of));
     double step = study_step(&study, &study.job.settings->sim);
     study_close(&study);
-    assert_at_least(step, bound, text);
-    return bound / step;
+    assert_at_least(step, of.step_s, text);
+    assert_at_least(of.step_s, of.model_s + of.optimizer_s, text);
+    return of.step_s / step;
 }
 
 static void steps_are_not_shorter(void **state)

@@ -8,9 +8,9 @@ static const double US = 1e-6;
 static double bound_of(const struct job *job, const struct tsr_sim_options *o)
 {
     struct tsr_cluster c = test_cluster(1);
-    double seconds = -1;
-    assert_int_equal(tsr_sim_step_bound(&c, &job->sim, o, &seconds), TSR_OK);
-    return seconds;
+    struct tsr_step_bound bound = {.step_s = -1};
+    assert_int_equal(tsr_sim_step_bound(&c, &job->sim, o, &bound), TSR_OK);
+    return bound.step_s;
 }
 
 static double step_of(const struct job *job, const struct tsr_sim_options *o)

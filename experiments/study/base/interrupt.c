@@ -40,6 +40,9 @@ static struct {
 static const int signals[] = {SIGHUP, SIGINT, SIGTERM};
 enum { N_SIGNALS = sizeof signals / sizeof *signals };
 
+/* Who wants to be asked; in a child of his it is still his. */
+static atomic_int asks, asked;
+
 static void take(void)
 {
     while (atomic_flag_test_and_set_explicit(&lists.taken, memory_order_acquire))
@@ -61,6 +64,10 @@ static void clean_up(int number)
 {
     int error = errno;
     if (passed_on(number)) {
+        errno = error;
+        return;
+    }
+    if (number == SIGINT && atomic_load(&asks) == (int)getpid() && !atomic_exchange(&asked, 1)) {
         errno = error;
         return;
     }
@@ -111,6 +118,17 @@ static void let_go(const sigset_t *before)
     atomic_flag_clear_explicit(&lists.taken, memory_order_release);
     (void)pthread_sigmask(SIG_SETMASK, before, NULL);
     errno = error;
+}
+
+void tsr_interrupt_ask(bool wanted)
+{
+    atomic_store(&asked, 0);
+    atomic_store(&asks, wanted ? (int)getpid() : 0);
+}
+
+bool tsr_interrupt_asked(void)
+{
+    return atomic_load(&asked) != 0;
 }
 
 void tsr_interrupt_handle(void)

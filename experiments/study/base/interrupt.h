@@ -9,6 +9,7 @@
 #ifndef TSR_STUDY_INTERRUPT_H
 #define TSR_STUDY_INTERRUPT_H
 
+#include <stdbool.h>
 #include <sys/types.h>
 
 struct tsr_folder;
@@ -25,6 +26,11 @@ int tsr_interrupt_create(const struct tsr_folder *in, const char *name);
 void tsr_interrupt_remove(const char *path);
 /* It has its name, or is gone; does nothing if it is not known. `name`: the same pointer. */
 void tsr_interrupt_keep(const char *name);
+
+/* From now on (false: no more) the first SIGINT in this process only makes tsr_interrupt_asked()
+ * true, for work that has results to show; a second one ends it as ever. */
+void tsr_interrupt_ask(bool wanted);
+bool tsr_interrupt_asked(void);
 
 /* fork() of a child that is to end with this process. */
 pid_t tsr_interrupt_fork(void);

@@ -8,6 +8,9 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#ifdef __GLIBC__
+#include <malloc.h>
+#endif
 #include <poll.h>
 #include <signal.h>
 #include <stdio.h>
@@ -74,12 +77,26 @@ static void be_quiet(void)
         dup2(nowhere, STDERR_FILENO);
 }
 
+/* Items need about as much memory as the one before: giving it back to the system, and taking it
+ * anew page by page, took a quarter of the time of emissions. */
+static void keep_memory(void)
+{
+#ifdef __GLIBC__
+    enum { MOST = 1 << 30 };
+    (void)mallopt(M_MMAP_THRESHOLD, MOST);
+    (void)mallopt(M_TRIM_THRESHOLD, MOST);
+    (void)mallopt(M_TOP_PAD, 64 << 20);
+#endif
+}
+
 /* The life of a child. It ends with _exit(): buffers and handlers belong to the parent. */
 static _Noreturn void child_main(const struct tsr_pool_work *work, struct child *child, int fd)
 {
     size_t item = child->item;
     if (work->quiet)
         be_quiet();
+    if (work->many)
+        keep_memory();
     do {
         memset(child->result, 0, work->result_bytes);
         work->run(work->user, item, child->result);
@@ -157,10 +174,18 @@ static void stop_all(struct pool *pool)
     }
 }
 
-/* Waits until a child is through; its index among the children. */
+static bool stops(const struct pool *pool)
+{
+    return pool->work->stop && pool->work->stop(pool->work->user);
+}
+
+/* Waits until a child is through; its index among the children. SIZE_MAX: it is time to stop. */
 static tsr_status wait_one(struct pool *pool, size_t *done)
 {
     for (;;) {
+        *done = SIZE_MAX;
+        if (stops(pool))
+            return TSR_OK;
         struct pollfd polls[MAX_CHILDREN];
         for (size_t i = 0; i < pool->n; i++)
             polls[i] = (struct pollfd){.fd = pool->children[i].fd, .events = POLLIN};
@@ -200,6 +225,8 @@ static tsr_status finish_one(struct pool *pool, size_t *next)
     char end[TSR_POOL_END_BYTES];
     size_t i = 0;
     TSR_TRY(wait_one(pool, &i));
+    if (i == SIZE_MAX)
+        return TSR_OK;
     bool has_result = pool->children[i].got == pool->work->result_bytes;
     if (pool->work->many && has_result && *next < pool->work->n)
         return go_on(pool, &pool->children[i], (*next)++);
@@ -214,7 +241,7 @@ static tsr_status run_all(struct pool *pool)
 {
     const struct tsr_pool_work *work = pool->work;
     size_t next = 0, finished = 0;
-    while (finished < work->n) {
+    while (finished < work->n && !stops(pool)) {
         while (pool->n < pool->limit && next < work->n)
             TSR_TRY(start(pool, next++));
         if (work->name)

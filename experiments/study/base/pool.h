@@ -25,10 +25,13 @@ struct tsr_pool_work {
     tsr_status (*take)(void *user, size_t item, const void *result, const char *end);
     /* What the progress bar says of an item; NULL: there is no progress to tell. */
     const char *(*name)(void *user, size_t item);
+    /* In the parent, between items: true: what runs is ended, and what is left is not started.
+     * NULL: never. */
+    bool (*stop)(void *user);
 };
 
-/* Runs all items, `jobs` at a time (0: one). Errors: those of take(); TSR_EIO (no process, no
- * pipe). */
+/* Runs all items, `jobs` at a time (0: one), or those before the stop. Errors: those of take();
+ * TSR_EIO (no process, no pipe). */
 tsr_status tsr_pool_each(const struct tsr_pool_work *work, uint64_t jobs) TSR_MUST_USE;
 
 #endif

@@ -188,6 +188,13 @@ static tsr_status emit_save(const struct tsr_job *job, struct tsr_emission *out)
     return emit_program(job, out, (int)(out->steady + 1 - out->first));
 }
 
+uint64_t tsr_emitted_hash(struct tsr_emitted_class *class, uint32_t k)
+{
+    if (!class->hashes[k])
+        class->hashes[k] = tsr_program_hash(class->programs[k]);
+    return class->hashes[k];
+}
+
 /* Do the last two iterations of every class have the same program, and the same addresses? */
 static void compare_last(const struct tsr_emission *out, bool *same_program, bool *same_offsets)
 {
@@ -196,7 +203,8 @@ static void compare_last(const struct tsr_emission *out, bool *same_program, boo
     for (uint32_t i = 0; i < out->n_classes; i++) {
         const struct tsr_program *last = out->classes[i].programs[k];
         const struct tsr_program *before = out->classes[i].programs[k - 1];
-        *same_program = *same_program && tsr_program_hash(last) == tsr_program_hash(before);
+        *same_program = *same_program && tsr_emitted_hash(&out->classes[i], k) ==
+                                             tsr_emitted_hash(&out->classes[i], k - 1);
         *same_offsets =
             *same_offsets && tsr_program_offsets_hash(last) == tsr_program_offsets_hash(before);
     }

@@ -23,6 +23,7 @@ struct tsr_emitted_class {
     struct tsr_engine *engine;
     struct tsr_recorder recorder;
     struct tsr_program *programs[TSR_MAX_ITERATIONS];
+    uint64_t hashes[TSR_MAX_ITERATIONS]; /* of the programs, where asked for; 0: not yet */
 };
 
 /* Owns the classes with their engines and programs. Invariants: class_of[rank] < n_classes; each
@@ -41,6 +42,8 @@ struct tsr_emission {
  * Errors: those of the engine; TSR_EOOM: the allocator's limit was reached. On failure nothing is
  * to be freed. */
 tsr_status tsr_emit(const struct tsr_job *job, struct tsr_emission *out) TSR_MUST_USE;
+/* tsr_program_hash() of program k of a class, which is made once. */
+uint64_t tsr_emitted_hash(struct tsr_emitted_class *class, uint32_t k);
 /* Rank 0 does more than the others: it reads or writes a full state dict. */
 bool tsr_rank_0_differs(const struct tsr_settings *settings);
 /* The section that program i is; TSR_N_SECTIONS for later iterations. */

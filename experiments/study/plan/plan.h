@@ -1,8 +1,10 @@
 /* plan.h: the search of `tessera plan` and what it finds.
  *
- * A configuration is emitted first: that is cheap, says what memory it needs, and gives a lower
- * bound of its step time (tsr_sim_step_bound()). Only what may be among the fastest or on the
- * Pareto front is simulated. --exhaustive emits and simulates everything, and must find the same.
+ * Of a few configurations is known, from their programs, what the model computes at least, what it
+ * keeps at least, and what parameters and optimizer need at least (plan_bounds.c): that bounds all
+ * others. Which may still be among the fastest or on the Pareto front are emitted, which says what
+ * memory they need and gives a closer bound (tsr_sim_step_bound()), and, if that is not enough,
+ * simulated. --exhaustive emits and simulates everything, and must find the same.
  *
  * Speed is time per token of a GPU: steps of other batch sizes can be compared. Memory is the
  * larger reserved peak of the first and the steady iteration.
@@ -14,6 +16,8 @@
 #include "experiments/study/plan/plan_result.h"
 #include "experiments/study/simulate/open.h"
 
+struct tsr_plan;
+
 /* ---- the space ------------------------------------------------------------------------------- */
 
 /* The configurations that `tessera plan` searches: every combination of the values of
@@ -22,7 +26,7 @@
  * A configuration is what the program makes of the file with some --set more, so that the command
  * in the report repeats it exactly. */
 
-enum { TSR_PLAN_MAX_POINTS = 16384 };
+enum { TSR_PLAN_MAX_POINTS = 262144 };
 
 struct tsr_plan_value {
     const char *text;  /* YAML: "bf16", "[2, 4]" */
@@ -37,6 +41,8 @@ struct tsr_plan_axis {
     const char *key;
     const struct tsr_yaml_node *at; /* the list in the file; NULL: a default */
     bool is_size;                   /* batch, seq: more of it never needs less memory */
+    bool moves_model, moves_state;  /* does it change what plan_bounds.c knows of others? */
+    size_t base;                    /* the value that the strategy has; 0 if it has none of them */
     size_t n;
     struct tsr_plan_value *values;
 };
@@ -51,6 +57,13 @@ struct tsr_plan_space {
  * experiment. Errors: TSR_ECONFIG with the place. */
 tsr_status tsr_plan_space_read(struct tsr_experiment *experiment, const struct tsr_job *job,
                                struct tsr_plan_space *out) TSR_MUST_USE;
+/* The documented default space (plan_default.c). */
+tsr_status tsr_plan_space_default(struct tsr_experiment *experiment, const struct tsr_job *job,
+                                  struct tsr_plan_space *out) TSR_MUST_USE;
+/* Adds an axis of `n` values given as YAML; finds out which are those of the strategy. */
+tsr_status tsr_plan_add_axis(struct tsr_experiment *experiment, const struct tsr_strategy *base,
+                             const char *key, const char *const *texts, size_t n,
+                             struct tsr_plan_space *out) TSR_MUST_USE;
 /* "strategies.fsdp.batch=4", or "batch=4" where the strategy has no value of its own: what --set
  * needs. NULL when out of memory. */
 const char *tsr_plan_set(struct tsr_experiment *experiment, const struct tsr_strategy *base,
@@ -62,6 +75,9 @@ size_t tsr_plan_pick(const struct tsr_plan_space *space, size_t i, size_t k);
 size_t tsr_plan_with(const struct tsr_plan_space *space, size_t i, size_t k, size_t value);
 /* The --set of combination `i`, at most TSR_PLAN_MAX_AXES; returns how many. */
 size_t tsr_plan_sets(const struct tsr_plan_space *space, size_t i, const char **out);
+/* Does the default space leave combination `i` out, whose settings refuse each other? NULL: no; or
+ * why. */
+const char *tsr_plan_excludes(const struct tsr_plan *plan, size_t i);
 /* "batch=4, checkpoint.every=full"; "as in the file" without changes. */
 void tsr_plan_words(const struct tsr_plan_space *space, size_t i, char *out, size_t size);
 
@@ -70,7 +86,8 @@ void tsr_plan_words(const struct tsr_plan_space *space, size_t i, char *out, siz
 enum tsr_plan_state {
     TSR_PLAN_NEW,
     TSR_PLAN_IMPOSSIBLE, /* the combination is refused: row.failure says why */
-    TSR_PLAN_TOO_LARGE,  /* not emitted: a smaller batch or seq cannot fit, whatever is freed */
+    TSR_PLAN_TOO_LARGE,  /* not emitted: its tensors alone exceed the budget */
+    TSR_PLAN_BEATEN,     /* not emitted: others are certainly faster, and smaller */
     TSR_PLAN_OOM,        /* the modelled allocator ran out of memory: row.failure */
     TSR_PLAN_EMITTED,    /* memory is known */
     TSR_PLAN_SIMULATED   /* time too */
@@ -79,15 +96,17 @@ enum tsr_plan_state {
 /* What a child process finds out about a configuration; plain data. */
 struct tsr_plan_measure {
     struct tsr_row row;
-    double bound_s; /* the step takes at least this; 0: unknown */
+    struct tsr_step_bound bound;
+    uint64_t kept;  /* bytes that parameters and optimizer hold all the time */
+    uint64_t saved; /* bytes of activations at their most */
     uint64_t key;   /* equal: the same programs, memory and simulation */
 };
 
-/* A configuration. m.row has memory from TSR_PLAN_EMITTED on and times with TSR_PLAN_SIMULATED;
- * before, at most why it failed. */
+/* A configuration. m->row has memory from TSR_PLAN_EMITTED on and times with TSR_PLAN_SIMULATED;
+ * before, at most why it failed. m: NULL before it was tried. */
 struct tsr_plan_point {
     enum tsr_plan_state state;
-    struct tsr_plan_measure m;
+    struct tsr_plan_measure *m;
     uint64_t need; /* bytes: the larger reserved peak */
     bool fits, front;
     size_t changes; /* settings that differ from the strategy's */
@@ -108,6 +127,8 @@ struct tsr_plan {
     uint64_t budget;               /* bytes */
     bool own_budget;               /* given in the file, not the card's */
     struct tsr_plan_point *points; /* [space.n] */
+    struct tsr_plan_bounds *bounds;
+    struct tsr_plan_past *past; /* the search that this one resumes; NULL: none */
     struct tsr_plan_counts counts;
     size_t n_shown, *shown; /* the fastest, and the front; fastest first */
 };
@@ -123,6 +144,70 @@ void tsr_plan_close(struct tsr_plan *plan);
 tsr_status tsr_plan_search(struct tsr_plan *plan) TSR_MUST_USE;
 /* One line: the smallest need that was found, and who has it. Returns TSR_EOOM. */
 tsr_status tsr_plan_nothing_fits(const struct tsr_plan *plan);
+
+/* ---- what is known of configurations that were not emitted (plan_bounds.c) --------------------
+ */
+
+/* What configurations with the same values of some axes have in common, by the number of the one
+ * with the first value of all other axes. Bounds hold for fully_shard only; of other strategies
+ * nothing is known. */
+struct tsr_plan_bounds {
+    struct tsr_plan_model {
+        bool known;
+        double seconds, tokens; /* of a step; 0: nothing is promised */
+        uint64_t saved;
+    } * models; /* [space.n] */
+    struct tsr_plan_kept {
+        bool known, ends; /* ends: an iteration ends so that bounds hold (bound.c) */
+        double optimizer_s;
+        uint64_t bytes;
+    } * states; /* [space.n] */
+};
+
+tsr_status tsr_plan_bounds_create(struct tsr_plan *plan) TSR_MUST_USE;
+void tsr_plan_bounds_destroy(struct tsr_plan_bounds *bounds);
+/* Learns from a configuration that was emitted. */
+void tsr_plan_learn(struct tsr_plan *plan, size_t i);
+/* Whose model, whose state is unknown: by the number under which it will be known; SIZE_MAX: it is
+ * known, or never will be. */
+size_t tsr_plan_unknown_model(const struct tsr_plan *plan, size_t i);
+size_t tsr_plan_unknown_state(const struct tsr_plan *plan, size_t i);
+/* Seconds that a step of configuration `i` takes at least, bytes that it needs at least; 0:
+ * unknown. Of what was emitted: its own bound, and its need. */
+double tsr_plan_least_step(const struct tsr_plan *plan, size_t i);
+uint64_t tsr_plan_least_need(const struct tsr_plan *plan, size_t i);
+/* The same from other configurations alone. */
+double tsr_plan_learned_step(const struct tsr_plan *plan, size_t i);
+uint64_t tsr_plan_learned_need(const struct tsr_plan *plan, size_t i);
+/* Tokens of a step, of one GPU. */
+double tsr_plan_tokens(const struct tsr_plan *plan, size_t i);
+
+/* ---- work (plan_run.c) ----------------------------------------------------------------------- */
+
+static inline bool tsr_plan_is_emitted(const struct tsr_plan_point *point)
+{
+    return point->state == TSR_PLAN_EMITTED || point->state == TSR_PLAN_SIMULATED;
+}
+/* Emits, or simulates, `n` configurations, a few at a time; after an interruption some are as they
+ * were. Errors: of the machine, and defects; what refuses or does not fit is told in its point. */
+tsr_status tsr_plan_run(struct tsr_plan *plan, const size_t *items, size_t n,
+                        bool simulates) TSR_MUST_USE;
+/* Errors: TSR_ECONFIG, a value that no combination can have. */
+tsr_status tsr_plan_check_values(struct tsr_plan *plan) TSR_MUST_USE;
+
+/* ---- interrupted searches (plan_keep.c) -------------------------------------------------------
+ */
+
+/* Reads what an interrupted search of the same question left, if options.resume asks for it.
+ * Errors: TSR_ECONFIG: there is nothing, or it belongs to another question. */
+tsr_status tsr_plan_resume(struct tsr_plan *plan) TSR_MUST_USE;
+void tsr_plan_past_destroy(struct tsr_plan_past *past);
+/* What that search knew of configuration `i`; NULL: nothing. */
+const struct tsr_plan_measure *tsr_plan_kept_of(const struct tsr_plan *plan, size_t i,
+                                                bool simulated);
+/* After an interruption all that is known is left in options.dir; after the end of a search nothing
+ * is. */
+tsr_status tsr_plan_keep(const struct tsr_plan *plan) TSR_MUST_USE;
 
 /* plan_open.c: the file with `n` more --set, in this process. Errors are told in the row too. */
 tsr_status tsr_plan_measure(const struct tsr_plan *plan, const char *const *sets, size_t n,

@@ -107,6 +107,10 @@ tsr_status tsr_plan_open(const struct tsr_study *study, const struct tsr_plan_op
 
 void tsr_plan_close(struct tsr_plan *plan)
 {
+    for (size_t i = 0; plan->points && i < plan->space.n; i++)
+        free(plan->points[i].m);
+    tsr_plan_bounds_destroy(plan->bounds);
+    tsr_plan_past_destroy(plan->past);
     free(plan->points);
     free(plan->shown);
     tsr_job_close(&plan->job);
@@ -132,7 +136,8 @@ double tsr_plan_time(const struct tsr_row *row)
 
 /* ---- bound and key ----------------------------------------------------------------------- */
 
-static tsr_status bound(const struct tsr_job *job, const struct tsr_emission *emission, double *out)
+static tsr_status bound(const struct tsr_job *job, const struct tsr_emission *emission,
+                        struct tsr_step_bound *out)
 {
     const struct tsr_program *const **programs = calloc(emission->n_classes, sizeof *programs);
     if (!programs)
@@ -155,7 +160,7 @@ static uint64_t mix(uint64_t hash, uint64_t value)
 }
 
 /* Everything that time and memory follow from. */
-static tsr_status key_of(const struct tsr_job *job, const struct tsr_emission *emission,
+static tsr_status key_of(const struct tsr_job *job, struct tsr_emission *emission,
                          const struct tsr_row *row, uint64_t *out)
 {
     char text[512];
@@ -163,7 +168,7 @@ static tsr_status key_of(const struct tsr_job *job, const struct tsr_emission *e
     hash = tsr_hash_bytes(hash, emission->class_of, emission->world * sizeof *emission->class_of);
     for (uint32_t c = 0; c < emission->n_classes; c++)
         for (uint32_t i = 0; i < emission->n_iterations; i++)
-            hash = mix(hash, tsr_program_hash(emission->classes[c].programs[i]));
+            hash = mix(hash, tsr_emitted_hash(&emission->classes[c], i));
     for (size_t i = 0; i < tsr_n_keys(); i++) {
         /* They give the program its times and are not in its hash. */
         bool priced = !strncmp(tsr_keys[i].name, "sim.", 4) || !strcmp(tsr_keys[i].name, "cluster");
@@ -181,14 +186,52 @@ static tsr_status key_of(const struct tsr_job *job, const struct tsr_emission *e
     return TSR_OK;
 }
 
+/* What a class keeps all through the steady iteration, and the most activations at a time in it. */
+static void levels_of(const struct tsr_emitted_class *class, uint32_t steady, uint64_t *kept,
+                      uint64_t *saved)
+{
+    int64_t level[TSR_N_CATEGORIES] = {0}, least = INT64_MAX, most = 0;
+    for (uint32_t k = 0; k <= steady; k++) {
+        const struct tsr_program *program = class->programs[k];
+        for (size_t i = 0; i < program->n_instrs; i++) {
+            const struct tsr_instr *instr = &program->instrs[i];
+            if (instr->kind == TSR_ALLOC)
+                level[instr->category] += (int64_t)instr->bytes;
+            else if (instr->kind == TSR_FREE)
+                level[instr->category] -= (int64_t)instr->bytes;
+            else
+                continue;
+            int64_t state = level[TSR_CAT_SHARDED_PARAM] + level[TSR_CAT_OPT_STATE];
+            int64_t activations = level[TSR_CAT_ACTIVATION];
+            least = k == steady && state < least ? state : least;
+            most = k == steady && activations > most ? activations : most;
+        }
+    }
+    *kept = least > 0 && least < INT64_MAX ? (uint64_t)least : 0;
+    *saved = (uint64_t)most;
+}
+
+/* At some moment a class holds the most activations of all, and at least what each keeps. */
+static void find_levels(const struct tsr_emission *emission, struct tsr_plan_measure *out)
+{
+    out->kept = UINT64_MAX;
+    for (uint32_t c = 0; c < emission->n_classes; c++) {
+        uint64_t kept, saved;
+        levels_of(&emission->classes[c], emission->steady, &kept, &saved);
+        out->kept = kept < out->kept ? kept : out->kept;
+        out->saved = saved > out->saved ? saved : out->saved;
+    }
+}
+
 static tsr_status emit(const struct tsr_job *job, bool with_bound, struct tsr_plan_measure *out)
 {
     struct tsr_emission emission;
     TSR_TRY(tsr_emit(job, &emission));
     tsr_status status;
     TSR_GOTO(done, tsr_peak_of(job, &emission, &out->row));
+    find_levels(&emission, out);
     if (with_bound)
-        TSR_GOTO(done, bound(job, &emission, &out->bound_s));
+        TSR_GOTO(done, bound(job, &emission, &out->bound));
     TSR_GOTO(done, key_of(job, &emission, &out->row, &out->key));
 done:
     out->row.emit_s = emission.seconds;

@@ -24,7 +24,7 @@ void tsr_plan_row_of(const struct tsr_plan *plan, size_t k, struct tsr_plan_row 
 {
     size_t i = plan->shown[k];
     const struct tsr_plan_point *point = &plan->points[i];
-    const struct tsr_row *row = &point->m.row;
+    const struct tsr_row *row = &point->m->row;
     double time = tsr_plan_time(row);
     *out = (struct tsr_plan_row){.step_s = row->steady.step_s,
                                  .tokens_per_s = time > 0 ? 1 / time : 0,
@@ -157,7 +157,7 @@ static const char *first_refusal(const struct tsr_plan *plan)
 {
     for (size_t i = 0; i < plan->space.n; i++)
         if (plan->points[i].state == TSR_PLAN_IMPOSSIBLE)
-            return plan->points[i].m.row.failure;
+            return plan->points[i].m ? plan->points[i].m->row.failure : tsr_plan_excludes(plan, i);
     return "";
 }
 
@@ -170,10 +170,15 @@ static void put_counts(FILE *out, const struct tsr_plan *plan)
             plan->space.n, plan->space.is_default ? "the default space" : "plan.space", c->emitted,
             c->distinct, c->fitting, c->simulated);
     if (c->too_large)
-        fprintf(out,
-                "%zu were not emitted: with a smaller batch or seq their tensors alone exceed "
-                "the budget.\n",
+        fprintf(out, "%zu were not emitted: their tensors alone exceed the budget.\n",
                 c->too_large);
+    if (c->beaten)
+        fprintf(out, "%zu were not emitted: others are faster than they can be, and need less.\n",
+                c->beaten);
+    if (c->interrupted)
+        fprintf(out,
+                "Interrupted: nothing is known yet of %zu; what is shown is the best so far.\n",
+                c->left);
     if (!plan->options.exhaustive && c->simulated < c->fitting)
         fputs("What was not simulated is neither among the fastest nor on the front: its kernels "
               "alone "
@@ -258,12 +263,14 @@ static json_t *point_json(const struct tsr_plan *plan, size_t k)
 static json_t *counts_json(const struct tsr_plan *plan)
 {
     const struct tsr_plan_counts *c = &plan->counts;
-    return json_pack(
-        "{s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:b, s:f, s:f}", "space", (json_int_t)plan->space.n,
-        "impossible", (json_int_t)c->impossible, "too_large", (json_int_t)c->too_large, "emitted",
-        (json_int_t)c->emitted, "different", (json_int_t)c->distinct, "fitting",
-        (json_int_t)c->fitting, "simulated", (json_int_t)c->simulated, "exhaustive",
-        (int)plan->options.exhaustive, "emission_wall_s", c->emit_s, "simulation_wall_s", c->sim_s);
+    return json_pack("{s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:b, s:b, s:I, s:f, s:f}", "space",
+                     (json_int_t)plan->space.n, "impossible", (json_int_t)c->impossible,
+                     "too_large", (json_int_t)c->too_large, "beaten", (json_int_t)c->beaten,
+                     "emitted", (json_int_t)c->emitted, "different", (json_int_t)c->distinct,
+                     "fitting", (json_int_t)c->fitting, "simulated", (json_int_t)c->simulated,
+                     "exhaustive", (int)plan->options.exhaustive, "interrupted",
+                     (int)c->interrupted, "left", (json_int_t)c->left, "emission_wall_s", c->emit_s,
+                     "simulation_wall_s", c->sim_s);
 }
 
 static json_t *space_json(const struct tsr_plan_space *space)
@@ -317,6 +324,7 @@ tsr_status tsr_plan_report(FILE *out, const struct tsr_plan *plan, const char *f
 static const char *const state_words[] = {[TSR_PLAN_NEW] = "new",
                                           [TSR_PLAN_IMPOSSIBLE] = "impossible",
                                           [TSR_PLAN_TOO_LARGE] = "too large",
+                                          [TSR_PLAN_BEATEN] = "beaten",
                                           [TSR_PLAN_OOM] = "out of memory",
                                           [TSR_PLAN_EMITTED] = "emitted",
                                           [TSR_PLAN_SIMULATED] = "simulated"};
@@ -349,7 +357,8 @@ static void put_head(FILE *out, const struct tsr_plan *plan, const char *file_co
 static void put_point(FILE *out, const struct tsr_plan *plan, size_t i)
 {
     const struct tsr_plan_point *point = &plan->points[i];
-    const struct tsr_row *row = &point->m.row;
+    static const struct tsr_row none;
+    const struct tsr_row *row = point->m ? &point->m->row : &none;
     bool emitted = point->state >= TSR_PLAN_EMITTED;
     fprintf(out, "%zu,", i);
     put_words(out, plan, i);
@@ -360,7 +369,7 @@ static void put_point(FILE *out, const struct tsr_plan *plan, size_t i)
     else
         fputs(",no,no,,,", out);
     if (emitted && row->tokens_per_rank)
-        fprintf(out, "%.9g", point->m.bound_s / (double)row->tokens_per_rank);
+        fprintf(out, "%.9g", point->m->bound.step_s / (double)row->tokens_per_rank);
     fputc(',', out);
     if (point->state == TSR_PLAN_SIMULATED)
         fprintf(out, "%.9g,%.9g", tsr_plan_time(row), row->steady.step_s);
@@ -396,7 +405,7 @@ static tsr_status write_front(FILE *out, const void *user)
             continue;
         fprintf(out, "%zu,", k + 1);
         put_words(out, plan, plan->shown[k]);
-        fprintf(out, ",%" PRIu64 ",%.9g\n", point->need, tsr_plan_time(&point->m.row));
+        fprintf(out, ",%" PRIu64 ",%.9g\n", point->need, tsr_plan_time(&point->m->row));
     }
     return TSR_OK;
 }

@@ -10,6 +10,8 @@ struct tsr_plan_options {
     uint64_t jobs;   /* configurations at a time, each in a process of its own; at least 1 */
     uint64_t top;    /* how many of the fastest; the Pareto front comes besides */
     bool exhaustive; /* emit and simulate everything; finds the same */
+    bool resume;     /* go on with what an interrupted search left in `dir` */
+    const char *dir; /* of the results; NULL: none, nothing is left for --resume */
 };
 
 enum { TSR_PLAN_WORDS = 512, TSR_PLAN_MAX_AXES = 16 };
@@ -35,7 +37,10 @@ void tsr_plan_row_of(const struct tsr_plan *plan, size_t k, struct tsr_plan_row 
 
 /* What became of all configurations. */
 struct tsr_plan_counts {
-    size_t impossible, too_large, emitted, distinct, fitting, simulated;
+    size_t impossible, too_large, beaten, emitted, distinct, fitting, simulated;
+    size_t taken; /* emitted or simulated by the search that this one resumes */
+    size_t left;  /* of an interrupted search: nothing is known of them yet */
+    bool interrupted;
     double emit_s, sim_s; /* wall time of this machine */
 };
 

@@ -1,11 +1,10 @@
 /* plan_search.c: which configurations are emitted, which are simulated, which are shown (plan.h).
  *
- * Why leaving out loses nothing:
- *  - A configuration is not emitted when one that differs only by a smaller batch or seq holds, at
- *    one moment, tensors of more bytes than the budget. The larger one runs the same operations on
- *    larger tensors, and no allocator holds fewer bytes than its tensors ask for.
- *  - A configuration is not simulated when its bound alone puts it behind the N fastest, and behind
- *    a simulated one that needs no more memory.
+ * Why leaving out loses nothing (README.md has the arguments):
+ *  - A configuration is not emitted when it certainly needs more than the budget: its activations
+ * and what parameters and optimizer keep, or the tensors of a smaller batch or seq, exceed it.
+ *  - A configuration is not emitted, and one that was emitted is not simulated, when its bound puts
+ * it behind the N fastest, and behind a simulated one that needs no more memory.
  *  - Of configurations with equal programs and memory one is simulated.
  */
 #include <stdio.h>
@@ -13,17 +12,14 @@
 #include <string.h>
 #include <time.h>
 
-#include "experiments/study/base/exit_status.h"
-#include "experiments/study/base/pool.h"
+#include "experiments/study/base/interrupt.h"
+#include "experiments/study/base/listener.h"
 #include "experiments/study/plan/plan.h"
 
 enum {
     ROUND = 8
 }; /* simulated between two looks at what can be left out; not the jobs: the
       result must not depend on them */
-
-/* A sum of doubles is not exact; a bound must not be above what it bounds. */
-static const double ROUNDING = 1.0 - 1e-9;
 
 static double now(void)
 {
@@ -32,186 +28,9 @@ static double now(void)
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
-static bool emitted(const struct tsr_plan_point *point)
+static bool stop(void)
 {
-    return point->state == TSR_PLAN_EMITTED || point->state == TSR_PLAN_SIMULATED;
-}
-
-/* ---- work in children -------------------------------------------------------------------- */
-
-struct batch {
-    struct tsr_plan *plan;
-    const size_t *items;
-    bool simulates;
-    char name[160];
-};
-
-static void run_item(void *user, size_t item, void *result)
-{
-    struct batch *batch = user;
-    struct tsr_plan_measure *out = result;
-    const char *sets[TSR_PLAN_MAX_AXES];
-    size_t n = tsr_plan_sets(&batch->plan->space, batch->items[item], sets);
-    tsr_status status = batch->simulates ? tsr_plan_simulate(batch->plan, sets, n, &out->row)
-                                         : tsr_plan_measure(batch->plan, sets, n, true, out);
-    (void)status; /* the row says it */
-}
-
-static const char *name_item(void *user, size_t item)
-{
-    struct batch *batch = user;
-    tsr_plan_words(&batch->plan->space, batch->items[item], batch->name, sizeof batch->name);
-    return batch->name;
-}
-
-/* A child that failed by the machine's fault, or found a defect, ends the search. */
-static tsr_status check_row(const struct batch *batch, const struct tsr_row *row)
-{
-    if (!row->failure[0])
-        return TSR_OK;
-    if (row->failure_status == TSR_EXIT_MACHINE)
-        return tsr_fail(TSR_EBACKEND, "%s", row->failure);
-    if (row->failure_status == TSR_EXIT_DEFECT)
-        return tsr_fail(TSR_EDEFECT, "%s", row->failure);
-    return batch->simulates ? tsr_fail(TSR_ECONFIG, "%s", row->failure) : TSR_OK;
-}
-
-static void take_memory(struct tsr_plan *plan, struct tsr_plan_point *point,
-                        const struct tsr_plan_measure *m)
-{
-    point->m = *m;
-    if (m->row.failure[0]) {
-        bool oom = m->row.failure_status == TSR_EXIT_UNFIT;
-        point->state = oom ? TSR_PLAN_OOM : TSR_PLAN_IMPOSSIBLE;
-        plan->counts.impossible += !oom;
-        plan->counts.emitted += oom;
-        return;
-    }
-    point->state = TSR_PLAN_EMITTED;
-    point->need = tsr_plan_need(&m->row);
-    point->fits = point->need <= plan->budget;
-    plan->counts.emitted++;
-}
-
-static tsr_status take_item(void *user, size_t item, const void *result, const char *end)
-{
-    struct batch *batch = user;
-    struct tsr_plan_point *point = &batch->plan->points[batch->items[item]];
-    const struct tsr_plan_measure *m = result;
-    if (end)
-        return tsr_fail(TSR_EBACKEND, "%s with %s ended by %s",
-                        batch->simulates ? "the simulation" : "the emission", name_item(user, item),
-                        end);
-    TSR_TRY(check_row(batch, &m->row));
-    if (!batch->simulates) {
-        take_memory(batch->plan, point, m);
-        return TSR_OK;
-    }
-    point->m.row = m->row;
-    point->state = TSR_PLAN_SIMULATED;
-    batch->plan->counts.simulated++;
-    return TSR_OK;
-}
-
-static tsr_status run_batch(struct tsr_plan *plan, const size_t *items, size_t n, bool simulates)
-{
-    struct batch batch = {.plan = plan, .items = items, .simulates = simulates};
-    struct tsr_pool_work work = {.n = n,
-                                 .result_bytes = sizeof(struct tsr_plan_measure),
-                                 .user = &batch,
-                                 .run = run_item,
-                                 .take = take_item,
-                                 .name = name_item};
-    return n ? tsr_pool_each(&work, plan->options.jobs) : TSR_OK;
-}
-
-/* ---- emission ---------------------------------------------------------------------------- */
-
-/* Sizes come from small to large: level 0 has the smallest batch and seq. */
-static size_t level_of(const struct tsr_plan_space *space, size_t i)
-{
-    size_t level = 0;
-    for (size_t k = 0; k < space->n_axes; k++)
-        if (space->axes[k].is_size)
-            level += space->axes[k].values[tsr_plan_pick(space, i, k)].rank;
-    return level;
-}
-
-static size_t value_of_rank(const struct tsr_plan_axis *axis, size_t rank)
-{
-    size_t i = 0;
-    while (i < axis->n && axis->values[i].rank != rank)
-        i++;
-    return i;
-}
-
-/* Is it known of the next smaller size that nothing can make it fit? */
-static bool is_too_large(const struct tsr_plan *plan, size_t i)
-{
-    const struct tsr_plan_space *space = &plan->space;
-    for (size_t k = 0; k < space->n_axes; k++) {
-        const struct tsr_plan_axis *axis = &space->axes[k];
-        size_t rank = axis->is_size ? axis->values[tsr_plan_pick(space, i, k)].rank : 0;
-        if (!rank)
-            continue;
-        size_t smaller = tsr_plan_with(space, i, k, value_of_rank(axis, rank - 1));
-        const struct tsr_plan_point *point = &plan->points[smaller];
-        if (point->state == TSR_PLAN_TOO_LARGE ||
-            (emitted(point) && point->m.row.most_requested > plan->budget))
-            return true;
-    }
-    return false;
-}
-
-static tsr_status emit_level(struct tsr_plan *plan, size_t level, size_t *items)
-{
-    size_t n = 0;
-    for (size_t i = 0; i < plan->space.n; i++) {
-        if (level_of(&plan->space, i) != level)
-            continue;
-        if (!plan->options.exhaustive && is_too_large(plan, i)) {
-            plan->points[i].state = TSR_PLAN_TOO_LARGE;
-            plan->counts.too_large++;
-        } else {
-            items[n++] = i;
-        }
-    }
-    return run_batch(plan, items, n, false);
-}
-
-static tsr_status emit_all(struct tsr_plan *plan, size_t *items)
-{
-    size_t levels = 1;
-    double start = now();
-    for (size_t k = 0; k < plan->space.n_axes; k++)
-        levels += plan->space.axes[k].is_size ? plan->space.axes[k].n - 1 : 0;
-    for (size_t level = 0; level < levels; level++)
-        TSR_TRY(emit_level(plan, level, items));
-    plan->counts.emit_s = now() - start;
-    return TSR_OK;
-}
-
-/* A value that every combination refuses is a mistake, and the first refusal says why. */
-static tsr_status check_values(struct tsr_plan *plan)
-{
-    struct tsr_plan_space *space = &plan->space;
-    for (size_t i = 0; i < space->n; i++)
-        for (size_t k = 0; k < space->n_axes && plan->points[i].state != TSR_PLAN_IMPOSSIBLE; k++)
-            space->axes[k].values[tsr_plan_pick(space, i, k)].was_possible = true;
-    for (size_t i = 0; i < space->n; i++) {
-        const struct tsr_plan_point *point = &plan->points[i];
-        for (size_t k = 0; k < space->n_axes; k++) {
-            const struct tsr_plan_axis *axis = &space->axes[k];
-            const struct tsr_plan_value *value = &axis->values[tsr_plan_pick(space, i, k)];
-            if (value->was_possible)
-                continue;
-            if (!axis->at)
-                return tsr_fail(TSR_ECONFIG, "%s", point->m.row.failure);
-            return tsr_node_error(axis->at, "plan.space.%s: %s is refused in every combination: %s",
-                                  axis->key, value->text, point->m.row.failure);
-        }
-    }
-    return TSR_OK;
+    return tsr_interrupt_asked();
 }
 
 /* ---- equal programs ---------------------------------------------------------------------- */
@@ -235,9 +54,9 @@ static double rounded(double seconds)
 
 static struct place place_of(const struct tsr_plan_point *point, size_t i)
 {
-    return (struct place){.time = rounded(tsr_plan_time(&point->m.row)),
+    return (struct place){.time = rounded(tsr_plan_time(&point->m->row)),
                           .need = point->need,
-                          .allocated = tsr_plan_allocated(&point->m.row),
+                          .allocated = tsr_plan_allocated(&point->m->row),
                           .changes = point->changes,
                           .index = i};
 }
@@ -275,15 +94,12 @@ static int by_time(const void *a, const void *b)
 /* Of those with equal keys the one with the fewest changes stands for all. */
 static void find_equals(struct tsr_plan *plan, struct place *places)
 {
-    const char *sets[TSR_PLAN_MAX_AXES];
     size_t n = 0;
     for (size_t i = 0; i < plan->space.n; i++) {
         struct tsr_plan_point *point = &plan->points[i];
-        point->changes = tsr_plan_sets(&plan->space, i, sets);
-        point->like = i;
-        if (emitted(point))
+        if (tsr_plan_is_emitted(point))
             places[n++] =
-                (struct place){.key = point->m.key, .changes = point->changes, .index = i};
+                (struct place){.key = point->m->key, .changes = point->changes, .index = i};
     }
     if (n)
         qsort(places, n, sizeof *places, by_key);
@@ -291,114 +107,304 @@ static void find_equals(struct tsr_plan *plan, struct place *places)
         struct tsr_plan_point *point = &plan->points[places[i].index];
         bool first = i == 0 || places[i].key != places[i - 1].key;
         point->like = first ? places[i].index : plan->points[places[i - 1].index].like;
-        plan->points[point->like].n_like++;
         plan->counts.distinct += first;
         plan->counts.fitting += first && point->fits;
     }
 }
 
-/* ---- time -------------------------------------------------------------------------------- */
-
-/* The least time per token that a configuration can have. */
-static double least_time(const struct tsr_plan_point *point)
+/* Sizes come from small to large: level 0 has the smallest batch and seq. */
+static size_t level_of(const struct tsr_plan_space *space, size_t i)
 {
-    const struct tsr_row *row = &point->m.row;
-    double seconds = point->m.bound_s * ROUNDING;
-    return row->tokens_per_rank ? rounded(seconds / (double)row->tokens_per_rank) : 0;
+    size_t level = 0;
+    for (size_t k = 0; k < space->n_axes; k++)
+        if (space->axes[k].is_size)
+            level += space->axes[k].values[tsr_plan_pick(space, i, k)].rank;
+    return level;
 }
 
-/* No place among the fastest, none on the front? `done` holds what was simulated. */
-static bool is_beaten(const struct tsr_plan *plan, size_t i, const struct place *done, size_t n)
+/* ---- what is left out -------------------------------------------------------------------- */
+
+/* The least time per token that a configuration can have. */
+static double least_time(const struct tsr_plan *plan, size_t i)
 {
-    const struct tsr_plan_point *point = &plan->points[i];
-    double least = least_time(point);
+    double tokens = tsr_plan_tokens(plan, i);
+    return tokens > 0 ? rounded(tsr_plan_least_step(plan, i) / tokens) : 0;
+}
+
+/* What was simulated and fits. */
+struct results {
+    struct place *items;
+    size_t n;
+};
+
+/* No place among the fastest, none on the front? */
+static bool is_beaten(const struct tsr_plan *plan, size_t i, const struct results *done)
+{
+    double least = least_time(plan, i);
+    uint64_t need = tsr_plan_least_need(plan, i);
     size_t faster = 0;
     bool behind = false;
-    for (size_t k = 0; k < n; k++) {
-        faster += done[k].is_new && done[k].time < least;
-        behind = behind || (done[k].time < least && done[k].need <= point->need) ||
-                 (done[k].time <= least && done[k].need < point->need);
+    for (size_t k = 0; k < done->n && !(behind && faster >= plan->options.top); k++) {
+        const struct place *other = &done->items[k];
+        faster += other->is_new && other->time < least;
+        behind = behind || (other->time < least && other->need <= need) ||
+                 (other->time <= least && other->need < need);
     }
     return behind && faster >= plan->options.top;
 }
 
-static void add_place(struct place *done, size_t *n, struct place place)
+static size_t value_of_rank(const struct tsr_plan_axis *axis, size_t rank)
 {
-    place.is_new = true;
-    for (size_t k = 0; k < *n && place.is_new; k++)
-        place.is_new = !same_figures(&done[k], &place);
-    done[(*n)++] = place;
+    size_t i = 0;
+    while (i < axis->n && axis->values[i].rank != rank)
+        i++;
+    return i;
 }
 
-/* Candidates in the order of their bounds; each round takes those that may still win. */
-static tsr_status simulate_promising(struct tsr_plan *plan, struct place *open, size_t n,
-                                     struct place *done, size_t *n_done)
+/* Is it known of the next smaller size that nothing can make it fit? */
+static bool is_smaller_too_large(const struct tsr_plan *plan, size_t i)
 {
-    size_t next = 0;
-    qsort(open, n, sizeof *open, by_time);
-    while (next < n) {
-        size_t items[ROUND], taken = 0;
-        for (; next < n && taken < ROUND; next++)
-            if (!is_beaten(plan, open[next].index, done, *n_done))
-                items[taken++] = open[next].index;
-        TSR_TRY(run_batch(plan, items, taken, true));
-        for (size_t k = 0; k < taken; k++)
-            add_place(done, n_done, place_of(&plan->points[items[k]], items[k]));
+    const struct tsr_plan_space *space = &plan->space;
+    for (size_t k = 0; k < space->n_axes; k++) {
+        const struct tsr_plan_axis *axis = &space->axes[k];
+        size_t rank = axis->is_size ? axis->values[tsr_plan_pick(space, i, k)].rank : 0;
+        if (!rank)
+            continue;
+        size_t smaller = tsr_plan_with(space, i, k, value_of_rank(axis, rank - 1));
+        const struct tsr_plan_point *point = &plan->points[smaller];
+        if (point->state == TSR_PLAN_TOO_LARGE ||
+            (tsr_plan_is_emitted(point) && point->m->row.most_requested > plan->budget))
+            return true;
+    }
+    return false;
+}
+
+/* Takes a configuration out of the search if nothing can come of it. */
+static bool leave_out(struct tsr_plan *plan, size_t i, const struct results *done)
+{
+    struct tsr_plan_point *point = &plan->points[i];
+    if (tsr_plan_least_need(plan, i) > plan->budget || is_smaller_too_large(plan, i)) {
+        point->state = TSR_PLAN_TOO_LARGE;
+        plan->counts.too_large++;
+    } else if (is_beaten(plan, i, done)) {
+        point->state = TSR_PLAN_BEATEN;
+        plan->counts.beaten++;
+    }
+    return point->state != TSR_PLAN_NEW;
+}
+
+/* ---- the search -------------------------------------------------------------------------- */
+
+static void add_place(struct results *done, struct place place)
+{
+    place.is_new = true;
+    for (size_t k = 0; k < done->n && place.is_new; k++)
+        place.is_new = !same_figures(&done->items[k], &place);
+    done->items[done->n++] = place;
+}
+
+static void tell(const struct tsr_plan *plan, double start)
+{
+    size_t left = 0, n = plan->space.n;
+    char text[64];
+    for (size_t i = 0; i < n; i++)
+        left += plan->points[i].state == TSR_PLAN_NEW;
+    double passed = now() - start, share = (double)(n - left) / (double)n;
+    double eta = share > 0 ? passed / share - passed : 0;
+    snprintf(text, sizeof text, "%zu emitted, %zu simulated, about %.0f s left",
+             plan->counts.emitted, plan->counts.simulated, eta);
+    tsr_tell_progress(n - left, n, text);
+}
+
+/* For each model, or state, of which nothing is known one configuration that it is learned from:
+ * the one that changes least. `by`: where it will be known; best[by]: 1 + the configuration. */
+static size_t choose_unknown(const struct tsr_plan *plan, size_t level,
+                             size_t (*unknown)(const struct tsr_plan *, size_t), size_t *best,
+                             size_t *items)
+{
+    size_t n = 0;
+    memset(best, 0, plan->space.n * sizeof *best);
+    for (size_t i = 0; i < plan->space.n; i++) {
+        if (plan->points[i].state != TSR_PLAN_NEW || level_of(&plan->space, i) != level)
+            continue;
+        size_t by = unknown(plan, i);
+        if (by != SIZE_MAX &&
+            (!best[by] || plan->points[best[by] - 1].changes > plan->points[i].changes))
+            best[by] = i + 1;
+    }
+    for (size_t i = 0; i < plan->space.n; i++)
+        if (best[i])
+            items[n++] = best[i] - 1;
+    return n;
+}
+
+/* Learns what bounds all configurations, from small sizes to large ones. Who refuses, or runs out
+ * of memory, teaches nothing: the next one is asked. */
+static tsr_status learn(struct tsr_plan *plan, size_t *best, size_t *items)
+{
+    size_t levels = 1;
+    struct results none = {0};
+    for (size_t k = 0; k < plan->space.n_axes; k++)
+        levels += plan->space.axes[k].is_size ? plan->space.axes[k].n - 1 : 0;
+    for (size_t level = 0; level < levels; level++) {
+        size_t n = 1;
+        while (n && !stop()) {
+            for (size_t i = 0; i < plan->space.n; i++)
+                if (plan->points[i].state == TSR_PLAN_NEW && level_of(&plan->space, i) == level)
+                    (void)leave_out(plan, i, &none);
+            n = choose_unknown(plan, level, tsr_plan_unknown_state, best, items);
+            if (!n)
+                n = choose_unknown(plan, level, tsr_plan_unknown_model, best, items);
+            TSR_TRY(tsr_plan_run(plan, items, n, false));
+            tell(plan, plan->counts.emit_s);
+        }
     }
     return TSR_OK;
 }
 
-static tsr_status search_time(struct tsr_plan *plan, struct place *done, size_t *n_done)
+/* The figures of an equal configuration that was simulated. */
+static bool take_equal(struct tsr_plan *plan, size_t i, const struct results *done)
 {
-    struct place *open = calloc(plan->space.n, sizeof *open);
-    size_t n = 0;
-    if (!open)
-        return tsr_no_memory(NULL);
-    for (size_t i = 0; i < plan->space.n; i++) {
-        const struct tsr_plan_point *point = &plan->points[i];
-        if (point->state == TSR_PLAN_EMITTED && point->fits && point->like == i)
-            open[n++] = (struct place){.time = least_time(point), .need = point->need, .index = i};
+    for (size_t k = 0; k < done->n; k++) {
+        const struct tsr_plan_point *other = &plan->points[done->items[k].index];
+        if (other->m->key != plan->points[i].m->key)
+            continue;
+        plan->points[i].m->row = other->m->row;
+        plan->points[i].state = TSR_PLAN_SIMULATED;
+        return true;
     }
-    tsr_status status = n ? simulate_promising(plan, open, n, done, n_done) : TSR_OK;
-    free(open);
+    return false;
+}
+
+/* What may still win, by its bound: those with the least first. */
+static size_t choose_promising(struct tsr_plan *plan, const struct results *done, size_t *items)
+{
+    struct place best[ROUND];
+    size_t n = 0;
+    for (size_t i = 0; i < plan->space.n; i++) {
+        struct tsr_plan_point *point = &plan->points[i];
+        bool is_new = point->state == TSR_PLAN_NEW;
+        if (!is_new && !(point->state == TSR_PLAN_EMITTED && point->fits))
+            continue;
+        if (is_new ? leave_out(plan, i, done) : is_beaten(plan, i, done))
+            continue;
+        struct place place = {.time = least_time(plan, i),
+                              .need = tsr_plan_least_need(plan, i),
+                              .changes = point->changes,
+                              .index = i};
+        if (n == ROUND && by_time(&place, &best[ROUND - 1]) >= 0)
+            continue;
+        size_t at = n < ROUND ? n++ : ROUND - 1;
+        for (; at > 0 && by_time(&place, &best[at - 1]) < 0; at--)
+            best[at] = best[at - 1];
+        best[at] = place;
+    }
+    for (size_t k = 0; k < n; k++)
+        items[k] = best[k].index;
+    return n;
+}
+
+/* One round: what is new is emitted, what was emitted is simulated, once for all with equal
+ * programs. */
+static tsr_status go_on(struct tsr_plan *plan, const size_t *items, size_t n, struct results *done)
+{
+    size_t fresh[ROUND], timed[ROUND], n_fresh = 0, n_timed = 0;
+    for (size_t k = 0; k < n; k++) {
+        size_t i = items[k];
+        bool is_new = plan->points[i].state == TSR_PLAN_NEW, waits = false;
+        for (size_t j = 0; j < n_timed && !is_new; j++)
+            waits = waits || plan->points[timed[j]].m->key == plan->points[i].m->key;
+        if (is_new)
+            fresh[n_fresh++] = i;
+        else if (take_equal(plan, i, done))
+            add_place(done, place_of(&plan->points[i], i));
+        else if (!waits)
+            timed[n_timed++] = i;
+    }
+    double start = now();
+    TSR_TRY(tsr_plan_run(plan, fresh, n_fresh, false));
+    plan->counts.emit_s += now() - start;
+    start = now();
+    TSR_TRY(tsr_plan_run(plan, timed, n_timed, true));
+    plan->counts.sim_s += now() - start;
+    for (size_t k = 0; k < n_timed; k++)
+        if (plan->points[timed[k]].state == TSR_PLAN_SIMULATED)
+            add_place(done, place_of(&plan->points[timed[k]], timed[k]));
+    return TSR_OK;
+}
+
+static tsr_status search_best(struct tsr_plan *plan, size_t *best, size_t *items,
+                              struct results *done)
+{
+    double start = now();
+    size_t n = 1;
+    plan->counts.emit_s = start;
+    tsr_status status = learn(plan, best, items);
+    plan->counts.emit_s = now() - start;
+    while (status == TSR_OK && n && !stop()) {
+        n = choose_promising(plan, done, items);
+        if (n)
+            status = go_on(plan, items, n, done);
+        tell(plan, start);
+    }
     return status;
 }
 
-/* Brute force also proves what the search relies on: equal keys take equal time. */
-static tsr_status check_equals(const struct tsr_plan *plan)
+/* ---- brute force ------------------------------------------------------------------------- */
+
+/* Brute force also proves what the search relies on: equal keys take equal time, and nothing is
+ * below a bound. */
+static tsr_status check_point(const struct tsr_plan *plan, size_t i)
 {
-    for (size_t i = 0; i < plan->space.n; i++) {
-        const struct tsr_plan_point *a = &plan->points[i], *b = &plan->points[a->like];
-        if (a->state != TSR_PLAN_SIMULATED)
-            continue;
-        double x = a->m.row.steady.step_s, y = b->m.row.steady.step_s;
-        if (x < y || x > y)
-            return tsr_fail(TSR_EDEFECT,
-                            "defect: configurations %zu and %zu have the same programs, but take "
-                            "%.17g and %.17g s",
-                            i, a->like, x, y);
-        if (x < a->m.bound_s * ROUNDING)
-            return tsr_fail(TSR_EDEFECT,
-                            "defect: configuration %zu takes %.17g s, less than its bound %.17g s",
-                            i, x, a->m.bound_s);
-    }
+    const struct tsr_plan_point *a = &plan->points[i], *b = &plan->points[a->like];
+    double x = a->m->row.steady.step_s, y = b->m->row.steady.step_s;
+    double learned = tsr_plan_learned_step(plan, i), own = tsr_plan_least_step(plan, i);
+    uint64_t need = tsr_plan_learned_need(plan, i);
+    if (x < y || x > y)
+        return tsr_fail(TSR_EDEFECT,
+                        "defect: configurations %zu and %zu have the same programs, but take "
+                        "%.17g and %.17g s",
+                        i, a->like, x, y);
+    if (x < own || x < learned)
+        return tsr_fail(TSR_EDEFECT,
+                        "defect: configuration %zu takes %.17g s, less than its bounds %.17g s and "
+                        "%.17g s",
+                        i, x, own, learned);
+    if (a->need < need)
+        return tsr_fail(TSR_EDEFECT,
+                        "defect: configuration %zu needs %llu bytes, less than its bound %llu", i,
+                        (unsigned long long)a->need, (unsigned long long)need);
     return TSR_OK;
 }
 
-static tsr_status simulate_everything(struct tsr_plan *plan, size_t *items, struct place *done,
-                                      size_t *n_done)
+static tsr_status try_everything(struct tsr_plan *plan, size_t *items, struct results *done)
 {
     size_t n = 0;
+    double start = now();
+    for (size_t i = 0; i < plan->space.n; i++)
+        if (plan->points[i].state == TSR_PLAN_NEW)
+            items[n++] = i;
+    TSR_TRY(tsr_plan_run(plan, items, n, false));
+    plan->counts.emit_s = now() - start;
+    start = now();
+    n = 0;
     for (size_t i = 0; i < plan->space.n; i++)
         if (plan->points[i].state == TSR_PLAN_EMITTED)
             items[n++] = i;
-    TSR_TRY(run_batch(plan, items, n, true));
-    for (size_t k = 0; k < n; k++) {
-        const struct tsr_plan_point *point = &plan->points[items[k]];
-        if (point->fits && point->like == items[k])
-            done[(*n_done)++] = place_of(point, items[k]);
-    }
-    return check_equals(plan);
+    TSR_TRY(tsr_plan_run(plan, items, n, true));
+    plan->counts.sim_s = now() - start;
+    for (size_t k = 0; k < n; k++)
+        if (plan->points[items[k]].state == TSR_PLAN_SIMULATED && plan->points[items[k]].fits)
+            add_place(done, place_of(&plan->points[items[k]], items[k]));
+    return TSR_OK;
+}
+
+static tsr_status check_everything(const struct tsr_plan *plan)
+{
+    for (size_t i = 0; i < plan->space.n; i++)
+        if (plan->points[i].state == TSR_PLAN_SIMULATED)
+            TSR_TRY(check_point(plan, i));
+    return TSR_OK;
 }
 
 /* ---- what is shown ----------------------------------------------------------------------- */
@@ -418,10 +424,11 @@ static tsr_status choose(struct tsr_plan *plan, struct place *done, size_t n)
     for (size_t k = 0; k < n; k++) {
         struct tsr_plan_point *point = &plan->points[done[k].index];
         if (first && same_figures(first, &done[k])) {
-            plan->points[first->index].n_like += point->n_like;
+            plan->points[first->index].n_like++;
             continue;
         }
         first = &done[k];
+        point->n_like = 1;
         point->front = done[k].need < least;
         least = point->front ? done[k].need : least;
         if (different++ < plan->options.top || point->front)
@@ -430,30 +437,63 @@ static tsr_status choose(struct tsr_plan *plan, struct place *done, size_t n)
     return TSR_OK;
 }
 
-static tsr_status search(struct tsr_plan *plan, size_t *items, struct place *places)
+/* What the default space leaves out, and how many settings each one changes. */
+static void begin(struct tsr_plan *plan)
 {
-    size_t n_done = 0;
-    TSR_TRY(emit_all(plan, items));
-    TSR_TRY(check_values(plan));
-    find_equals(plan, places);
-    double start = now();
-    TSR_TRY(plan->options.exhaustive ? simulate_everything(plan, items, places, &n_done)
-                                     : search_time(plan, places, &n_done));
-    plan->counts.sim_s = now() - start;
-    return choose(plan, places, n_done);
+    const char *sets[TSR_PLAN_MAX_AXES];
+    for (size_t i = 0; i < plan->space.n; i++) {
+        plan->points[i].changes = tsr_plan_sets(&plan->space, i, sets);
+        plan->points[i].like = i;
+        if (!tsr_plan_excludes(plan, i))
+            continue;
+        plan->points[i].state = TSR_PLAN_IMPOSSIBLE;
+        plan->counts.impossible++;
+    }
+}
+
+static tsr_status search(struct tsr_plan *plan, size_t *best, size_t *items, struct results *done)
+{
+    begin(plan);
+    tsr_interrupt_ask(true);
+    tsr_status status = plan->options.exhaustive ? try_everything(plan, items, done)
+                                                 : search_best(plan, best, items, done);
+    if (status == TSR_OK)
+        status = tsr_plan_check_values(plan);
+    plan->counts.interrupted = tsr_interrupt_asked();
+    tsr_interrupt_ask(false);
+    tsr_tell_progress(1, 1, NULL);
+    for (size_t i = 0; i < plan->space.n; i++)
+        plan->counts.left += plan->points[i].state == TSR_PLAN_NEW;
+    if (status == TSR_OK)
+        status = tsr_plan_keep(plan);
+    return status;
 }
 
 tsr_status tsr_plan_search(struct tsr_plan *plan)
 {
     TSR_TRY(tsr_plan_space_read(&plan->experiment, &plan->job, &plan->space));
     size_t n = plan->space.n;
-    plan->points = calloc(n, sizeof *plan->points);
-    size_t *items = calloc(n, sizeof *items);
+    struct results done = {.items = calloc(n, sizeof *done.items)};
+    size_t *best = calloc(n, sizeof *best), *items = calloc(n, sizeof *items);
     struct place *places = calloc(n, sizeof *places);
-    tsr_status status =
-        plan->points && items && places ? search(plan, items, places) : tsr_no_memory(NULL);
+    plan->points = calloc(n, sizeof *plan->points);
+    tsr_status status = plan->points && best && items && places && done.items
+                            ? tsr_plan_bounds_create(plan)
+                            : tsr_no_memory(NULL);
+    if (status == TSR_OK)
+        status = tsr_plan_resume(plan);
+    if (status == TSR_OK)
+        status = search(plan, best, items, &done);
+    if (status == TSR_OK) {
+        find_equals(plan, places);
+        status = plan->options.exhaustive ? check_everything(plan) : TSR_OK;
+    }
+    if (status == TSR_OK)
+        status = choose(plan, done.items, done.n);
+    free(best);
     free(items);
     free(places);
+    free(done.items);
     return status;
 }
 
@@ -463,7 +503,7 @@ tsr_status tsr_plan_nothing_fits(const struct tsr_plan *plan)
     char words[512] = "";
     for (size_t i = 0; i < plan->space.n; i++) {
         const struct tsr_plan_point *point = &plan->points[i];
-        if (!emitted(point) || (least && point->need >= least->need))
+        if (!tsr_plan_is_emitted(point) || (least && point->need >= least->need))
             continue;
         least = point;
         tsr_plan_words(&plan->space, point->like, words, sizeof words);

@@ -1,0 +1,166 @@
+/* plan_keep.c: what an interrupted search leaves for --resume: plan.resume in the folder of its
+ * results, with every figure that was found, for this program and this question only (plan.h).
+ *
+ * The file is a head and records as they are in memory: it is read by the program that wrote it, on
+ * the machine that wrote it, or refused. */
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "experiments/study/base/files.h"
+#include "experiments/study/base/listener.h"
+#include "experiments/study/plan/plan.h"
+
+static const char NAME[] = "plan.resume";
+static const char MAGIC[16] = "tessera.plan.1";
+
+struct head {
+    char magic[sizeof MAGIC];
+    uint64_t question, record_bytes, n;
+};
+
+struct record {
+    uint64_t index;
+    bool simulated;
+    struct tsr_plan_measure m;
+};
+
+struct tsr_plan_past {
+    size_t n;
+    struct record *records;
+    struct record **of; /* [space.n]; NULL: nothing is known */
+};
+
+static uint64_t mix(uint64_t hash, const char *text)
+{
+    return tsr_hash_bytes(hash, text, strlen(text) + 1);
+}
+
+static uint64_t mix_file(uint64_t hash, const char *path)
+{
+    enum { MOST = 1 << 24 };
+    char *data = NULL;
+    size_t n = 0;
+    if (tsr_read_file(path, MOST, &data, &n) == TSR_OK)
+        hash = tsr_hash_bytes(hash, data, n);
+    free(data);
+    return mix(hash, path);
+}
+
+/* All that a figure may follow from: the files, what was set besides, the strategy and the space.
+ */
+static uint64_t question_of(const struct tsr_plan *plan)
+{
+    const struct tsr_plan_space *space = &plan->space;
+    uint64_t hash = mix(TSR_HASH_INIT, plan->base->name);
+    hash = mix_file(hash, plan->experiment.path);
+    hash = mix_file(hash, plan->job.model.path);
+    hash = mix_file(hash, plan->job.cluster.path);
+    hash = mix_file(hash, plan->job.cluster.gpu.path);
+    for (size_t i = 0; i < plan->request.n_sets; i++)
+        hash = mix(hash, plan->request.sets[i]);
+    for (size_t k = 0; k < space->n_axes; k++)
+        for (size_t v = 0; v < space->axes[k].n; v++)
+            hash = mix(mix(hash, space->axes[k].key), space->axes[k].values[v].text);
+    return tsr_hash_bytes(hash, &plan->budget, sizeof plan->budget);
+}
+
+static tsr_status take(struct tsr_plan *plan, const char *path, const char *data, size_t bytes)
+{
+    struct head head = {0};
+    if (bytes >= sizeof head)
+        memcpy(&head, data, sizeof head);
+    if (memcmp(head.magic, MAGIC, sizeof MAGIC) != 0 ||
+        head.record_bytes != sizeof(struct record) || head.n > plan->space.n ||
+        bytes != sizeof head + head.n * sizeof(struct record))
+        return tsr_fail(TSR_ECONFIG,
+                        "%s: is no search that this program has left; allowed: --resume "
+                        "with the program that was interrupted",
+                        path);
+    if (head.question != question_of(plan))
+        return tsr_fail(TSR_ECONFIG,
+                        "%s: was left by a search in another space or of other files; allowed: "
+                        "--resume with the same experiment, model, cluster, --set and --strategy",
+                        path);
+    struct tsr_plan_past *past = plan->past = calloc(1, sizeof *past);
+    if (!past)
+        return tsr_no_memory(NULL);
+    past->n = head.n;
+    past->records = malloc((past->n + 1) * sizeof *past->records);
+    past->of = calloc(plan->space.n, sizeof(struct record *));
+    if (!past->records || !past->of)
+        return tsr_no_memory(NULL);
+    memcpy(past->records, data + sizeof head, past->n * sizeof *past->records);
+    for (size_t i = 0; i < past->n; i++)
+        if (past->records[i].index < plan->space.n)
+            past->of[past->records[i].index] = &past->records[i];
+    return TSR_OK;
+}
+
+tsr_status tsr_plan_resume(struct tsr_plan *plan)
+{
+    enum { MOST = 1 << 30 };
+    char path[4096], *data = NULL;
+    size_t bytes = 0;
+    if (!plan->options.resume)
+        return TSR_OK;
+    snprintf(path, sizeof path, "%s/%s", plan->options.dir, NAME);
+    tsr_status status = tsr_read_file(path, MOST, &data, &bytes);
+    if (status == TSR_OK)
+        status = take(plan, path, data, bytes);
+    free(data);
+    return status;
+}
+
+void tsr_plan_past_destroy(struct tsr_plan_past *past)
+{
+    if (!past)
+        return;
+    free(past->records);
+    free(past->of);
+    free(past);
+}
+
+const struct tsr_plan_measure *tsr_plan_kept_of(const struct tsr_plan *plan, size_t i,
+                                                bool simulated)
+{
+    const struct record *record = plan->past ? plan->past->of[i] : NULL;
+    return record && (record->simulated || !simulated) ? &record->m : NULL;
+}
+
+static tsr_status write_all(FILE *out, const void *user)
+{
+    const struct tsr_plan *plan = user;
+    struct head head = {.question = question_of(plan), .record_bytes = sizeof(struct record)};
+    memcpy(head.magic, MAGIC, sizeof MAGIC);
+    for (size_t i = 0; i < plan->space.n; i++)
+        head.n += plan->points[i].m != NULL;
+    fwrite(&head, sizeof head, 1, out);
+    for (size_t i = 0; i < plan->space.n; i++) {
+        struct record record;
+        const struct tsr_plan_point *point = &plan->points[i];
+        if (!point->m)
+            continue;
+        memset(&record, 0, sizeof record);
+        record.index = i;
+        record.simulated = point->state == TSR_PLAN_SIMULATED;
+        record.m = *point->m;
+        fwrite(&record, sizeof record, 1, out);
+    }
+    return TSR_OK;
+}
+
+tsr_status tsr_plan_keep(const struct tsr_plan *plan)
+{
+    char path[4096];
+    if (!plan->options.dir)
+        return TSR_OK;
+    if (plan->counts.interrupted)
+        return tsr_write_in(plan->options.dir, NAME, write_all, plan);
+    snprintf(path, sizeof path, "%s/%s", plan->options.dir, NAME);
+    if (plan->options.resume)
+        (void)unlink(path);
+    return TSR_OK;
+}
