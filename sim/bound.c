@@ -161,11 +161,12 @@ static double seconds_of(const struct view *v, uint32_t at, bool *on_gpu)
 
 /* Times since the end of the first iteration; -INFINITY: no promise that it comes after that. */
 struct walk {
-    double *end;                 /* [n_tasks] */
-    double *tail, *group_tail;   /* [n_streams] */
-    double *queue_tail, *beside; /* [n_queues]; [n_streams] seconds of collectives on the GPU */
-    uint32_t *queued;            /* [n_queues] tasks of the wire queue so far */
-    double host, latest, kernels;
+    double *end;               /* [n_tasks] */
+    double *tail, *group_tail; /* [n_streams] */
+    double *queue_tail;        /* [n_queues] */
+    double *beside, *busy;     /* [n_streams] seconds of collectives: on the GPU, all */
+    uint32_t *queued;          /* [n_queues] tasks of the wire queue so far */
+    double host, latest, kernels, of_model, of_optimizer, of_hooks;
 };
 
 static void walk_fini(struct walk *w)
@@ -180,7 +181,7 @@ static tsr_status walk_init(struct walk *w, const struct tsr__tape *tape, uint32
 {
     *w = (struct walk){0};
     w->end = malloc((tape->n_tasks + 1ul) * sizeof *w->end);
-    w->tail = malloc((tape->n_streams + 1ul) * 3 * sizeof *w->tail);
+    w->tail = malloc((tape->n_streams + 1ul) * 4 * sizeof *w->tail);
     w->queue_tail = malloc((n_queues + 1ul) * sizeof *w->queue_tail);
     w->queued = calloc(n_queues + 1ul, sizeof *w->queued);
     if (!w->end || !w->tail || !w->queue_tail || !w->queued) {
@@ -189,6 +190,7 @@ static tsr_status walk_init(struct walk *w, const struct tsr__tape *tape, uint32
     }
     w->group_tail = w->tail + tape->n_streams + 1;
     w->beside = w->group_tail + tape->n_streams + 1;
+    w->busy = w->beside + tape->n_streams + 1;
     return TSR_OK;
 }
 
@@ -201,6 +203,17 @@ static double ready_of(struct walk *w, const struct tsr__task *task)
     if (task->kind == TSR__WIRE && task->need == w->queued[task->queue])
         ready = fmax(ready, w->queue_tail[task->queue]);
     return ready;
+}
+
+static void add_kernel(struct walk *w, const struct tsr_instr *instr, double seconds)
+{
+    w->kernels += seconds;
+    if (is_of_model(instr))
+        w->of_model += seconds;
+    else if (instr->origin.phase == TSR_PHASE_OPTIMIZER)
+        w->of_optimizer += seconds;
+    else if (instr->origin.hook != TSR_HOOK_NONE && instr->origin.hook != TSR_HOOK_USER)
+        w->of_hooks += seconds;
 }
 
 static void put_on_stream(struct walk *w, const struct view *v, uint32_t at, enum share share,
@@ -219,11 +232,13 @@ static void put_on_stream(struct walk *w, const struct view *v, uint32_t at, enu
     if (task->kind == TSR__WIRE) {
         w->queued[task->queue]++;
         w->queue_tail[task->queue] = fmax(w->queue_tail[task->queue], end);
-        if (on_gpu && ready >= 0)
-            w->beside[task->stream] += seconds;
+        if (ready >= 0) {
+            w->busy[task->stream] += seconds;
+            w->beside[task->stream] += on_gpu ? seconds : 0;
+        }
     }
     if (in_second && task->kind == TSR__KERNEL && task->stream == v->compute)
-        w->kernels += seconds;
+        add_kernel(w, instr_of(v, at), seconds);
     if (in_second && takes_time(task))
         w->latest = fmax(w->latest, end);
 }
@@ -246,10 +261,10 @@ static void follow(struct walk *w, const struct view *v, enum share share, bool 
 {
     const struct tsr__tape *tape = v->tape;
     w->host = w->latest = -INFINITY;
-    w->kernels = 0;
+    w->kernels = w->of_model = w->of_optimizer = w->of_hooks = 0;
     for (uint32_t s = 0; s < tape->n_streams; s++) {
         w->tail[s] = w->group_tail[s] = -INFINITY;
-        w->beside[s] = 0;
+        w->beside[s] = w->busy[s] = 0;
     }
     for (uint32_t i = 0; i < n_queues; i++) {
         w->queue_tail[i] = -INFINITY;
@@ -274,26 +289,54 @@ static void follow(struct walk *w, const struct view *v, enum share share, bool 
 
 /* Beside a collective's kernel the others lose a share of their speed: in a step of S seconds, P of
  * them beside one, at most S - share * P seconds of kernels are done. */
-static double slowed(const struct walk *w, const struct view *v)
+static double slowing(const struct walk *w, const struct view *v)
 {
     double beside = 0;
     for (uint32_t s = 0; s < v->tape->n_streams; s++)
         beside = fmax(beside, w->beside[s]);
-    return w->kernels + fmin(v->q->slowdown, 1.0) * beside;
+    return fmin(v->q->slowdown, 1.0) * beside;
 }
 
-static tsr_status bound_of_rank(const struct view *v, uint32_t n_queues, double *out)
+/* Keeps the least of each. */
+static void take_least(struct tsr_step_bound *least, const struct tsr_step_bound *mine)
+{
+    least->step_s = fmin(least->step_s, mine->step_s);
+    least->model_s = fmin(least->model_s, mine->model_s);
+    least->optimizer_s = fmin(least->optimizer_s, mine->optimizer_s);
+    least->model_kernels_s = fmin(least->model_kernels_s, mine->model_kernels_s);
+    least->optimizer_kernels_s = fmin(least->optimizer_kernels_s, mine->optimizer_kernels_s);
+    least->hooks_s = fmin(least->hooks_s, mine->hooks_s);
+    least->wires_s = fmin(least->wires_s, mine->wires_s);
+}
+
+static void take_parts(const struct walk *w, const struct view *v, struct tsr_step_bound *out)
+{
+    double slow = slowing(w, v);
+    for (uint32_t s = 0; s < v->tape->n_streams; s++)
+        out->wires_s = fmax(out->wires_s, w->busy[s]);
+    out->model_kernels_s = w->of_model;
+    out->optimizer_kernels_s = w->of_optimizer;
+    out->hooks_s = w->of_hooks + slow;
+    out->step_s = fmax(out->wires_s, w->kernels + slow);
+}
+
+static tsr_status bound_of_rank(const struct view *v, uint32_t n_queues, struct tsr_step_bound *out)
 {
     struct walk w;
+    double chain[N_SHARES];
+    *out = (struct tsr_step_bound){.known = true};
     TSR_TRY(walk_init(&w, v->tape, n_queues));
     for (int share = 0; share < N_SHARES; share++) {
         follow(&w, v, (enum share)share, true, n_queues);
         double by_host = w.latest;
         follow(&w, v, (enum share)share, false, n_queues);
-        out[share] = fmax(0, fmin(by_host, w.latest));
+        chain[share] = fmax(0, fmin(by_host, w.latest));
         if (share == ALL)
-            out[share] = fmax(out[share], slowed(&w, v));
+            take_parts(&w, v, out);
     }
+    out->step_s = fmax(out->step_s, chain[ALL]);
+    out->model_s = chain[MODEL];
+    out->optimizer_s = chain[MODEL_AND_OPTIMIZER] - chain[MODEL];
     walk_fini(&w);
     return TSR_OK;
 }
@@ -313,10 +356,11 @@ static tsr_status bound_of(const struct tsr_sim_job *job, const struct tsr__tape
                            const struct tsr__quotient *q, const struct tsr_sim_options *options,
                            struct tsr_step_bound *out)
 {
-    double least[N_SHARES] = {INFINITY, INFINITY, INFINITY};
+    struct tsr_step_bound least = {true,     INFINITY, INFINITY, INFINITY,
+                                   INFINITY, INFINITY, INFINITY, INFINITY};
     for (uint32_t r = 0; r < q->n_ranks; r++) {
         struct view v = {job, tapes, q, options, fastest(options), r, NULL, 0, 0};
-        double mine[N_SHARES];
+        struct tsr_step_bound mine;
         v.tape = &tapes->items[q->ranks[r].layout];
         v.compute = compute_stream(v.tape, job->programs[q->ranks[r].layout][0]->tables);
         uint32_t *limit = calloc(v.tape->n_streams + 1u, sizeof *limit);
@@ -327,14 +371,10 @@ static tsr_status bound_of(const struct tsr_sim_job *job, const struct tsr__tape
         free(limit);
         if (!known)
             return TSR_OK;
-        TSR_TRY(bound_of_rank(&v, v.tape->n_queues, mine));
-        for (int i = 0; i < N_SHARES; i++)
-            least[i] = fmin(least[i], mine[i]);
+        TSR_TRY(bound_of_rank(&v, v.tape->n_queues, &mine));
+        take_least(&least, &mine);
     }
-    *out = (struct tsr_step_bound){.known = true,
-                                   .step_s = least[ALL],
-                                   .model_s = least[MODEL],
-                                   .optimizer_s = least[MODEL_AND_OPTIMIZER] - least[MODEL]};
+    *out = least;
     return TSR_OK;
 }
 

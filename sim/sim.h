@@ -22,12 +22,16 @@ tsr_status tsr_sim_run(const struct tsr_cluster *cluster, const struct tsr_sim_j
                        struct tsr_sim_result **out) TSR_MUST_USE;
 
 /* What a step of the last iteration of `job` (tsr_metrics.step_s) takes at least, seconds; all 0
- * where nothing is known. model_s: what the model's own kernels and collectives take, from the
- * first to the last, when nothing that sharding adds took time; optimizer_s: what the optimizer
- * adds to that. */
+ * where nothing is known. The parts bound jobs that share them: a step takes at least model_s +
+ * optimizer_s, at least the sum of the three parts in kernels, and at least wires_s. */
 struct tsr_step_bound {
     bool known;
-    double step_s, model_s, optimizer_s;
+    double step_s;
+    double model_s;     /* from the first to the last of the model's own kernels and collectives */
+    double optimizer_s; /* what the optimizer adds to that */
+    double model_kernels_s, optimizer_kernels_s; /* of the compute stream */
+    double hooks_s; /* its kernels that hooks issue; and what collectives slow others by */
+    double wires_s; /* of the busiest stream of collectives */
 };
 
 /* Derived from the programs with the simulator's prices; nothing is simulated (bound.c says why no

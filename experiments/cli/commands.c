@@ -12,14 +12,15 @@ const struct tsr_command tsr_commands[] = {
          .synopsis = "FILE [--out DIR] [options]",
          .options = TSR_OPT_SET | TSR_OPT_PRINT_CONFIG | TSR_OPT_FORMAT | TSR_OPT_OUT |
                     TSR_OPT_ONLY | TSR_OPT_JOBS | TSR_OPT_MEASURED | TSR_OPT_PART | TSR_OPT_MERGE |
-                    TSR_OPT_SAMPLES,
+                    TSR_OPT_SAMPLES | TSR_OPT_FILES,
          .formats = "md, csv or json (default md)",
          .text =
          "Simulates each strategy of the experiment file until its step repeats itself, and prints a\n"
          "row each: step time, tokens per second, MFU, peak memory against the card, exposed\n"
          "communication, bytes sent. With --out: summary.csv and summary.json, and per strategy a\n"
          "memory timeline, a stream timeline, a Perfetto trace, a memory snapshot (snapshot.pickle,\n"
-         "for pytorch.org/memory_viz) and pictures.\n"
+         "for pytorch.org/memory_viz) and pictures. Traces and snapshots are large: the first 8\n"
+         "strategies get them; of others --only NAME, none with --no-traces.\n"
          "\n"
          "A sweep that is larger than a machine: --part I/N --out DIR simulates every N-th strategy and\n"
          "leaves the rest to others; started again it goes on where it was stopped. --part auto takes I\n"
@@ -40,7 +41,7 @@ const struct tsr_command tsr_commands[] = {
          .line = "simulate one strategy",
          .synopsis = "FILE --strategy NAME [--out DIR] [options]",
          .options = TSR_OPT_SET | TSR_OPT_PRINT_CONFIG | TSR_OPT_FORMAT | TSR_OPT_OUT |
-                    TSR_OPT_STRATEGY | TSR_OPT_SAMPLES,
+                    TSR_OPT_STRATEGY | TSR_OPT_SAMPLES | TSR_OPT_FILES,
          .formats = "md, csv or json (default md)",
          .text =
          "As compare, for one strategy. Exit status 3 if it does not fit on the card. With\n"
@@ -217,14 +218,15 @@ const struct tsr_command tsr_commands[] = {
          .line = "why a strategy's memory peaks where it does, and what would lower it",
          .synopsis = "FILE --strategy NAME [options]",
          .options = TSR_OPT_SET | TSR_OPT_PRINT_CONFIG | TSR_OPT_FORMAT | TSR_OPT_STRATEGY |
-                    TSR_OPT_JOBS | TSR_OPT_TOP | TSR_OPT_NO_WHAT_IF | TSR_OPT_TIME,
+                    TSR_OPT_JOBS | TSR_OPT_TOP | TSR_OPT_NO_WHAT_IF | TSR_OPT_TIME | TSR_OPT_DEEP,
          .formats = "text or json (default text)",
          .text =
          "Shows the instant of the peak (iteration, phase, module, hook, operation), everything alive\n"
          "then by category and owner, the units with unsharded parameters, what checkpointing keeps,\n"
          "the peaks of the phases and the next-highest ones, and what the allocator holds beyond it.\n"
-         "Then what-ifs: the strategy with one key changed, and the best pair and triple of changes;\n"
-         "each is a full emission of the changed strategy. experiments/guide/explain.md has more.\n"
+         "Then what-ifs: the strategy with one key changed; with --deep also the best pair and triple of\n"
+         "changes. Each is a full emission of the changed strategy. experiments/guide/explain.md has\n"
+         "more.\n"
          "\n"
          "Exit status: 3 if the strategy runs out of memory (with allocator.limit: card).\n"
          "\n"
@@ -279,7 +281,7 @@ const struct tsr_command tsr_commands[] = {
          .line = "find the fastest strategies that fit, or the largest batch, seq or model",
          .synopsis = "FILE [--strategy NAME] [--max batch|seq|layers] [options]",
          .options = TSR_OPT_SET | TSR_OPT_FORMAT | TSR_OPT_OUT | TSR_OPT_STRATEGY | TSR_OPT_JOBS |
-                    TSR_OPT_TOP | TSR_OPT_MAX | TSR_OPT_EXHAUSTIVE,
+                    TSR_OPT_TOP | TSR_OPT_MAX | TSR_OPT_EXHAUSTIVE | TSR_OPT_GO_ON,
          .formats = "md, csv or json (default md)",
          .text =
          "Tries every combination of some settings on top of one strategy. Prints the N fastest that\n"
@@ -289,7 +291,8 @@ const struct tsr_command tsr_commands[] = {
          "memory.\n"
          "What cannot fit is not emitted and what cannot win is not simulated; nothing is lost by that\n"
          "(--exhaustive does without). With --max: the largest value that fits. With --out: plan.csv,\n"
-         "summary.json and a picture. experiments/guide/plan.md tells more.\n"
+         "summary.json and a picture. Ctrl-C ends the search and prints the best so far; --resume goes\n"
+         "on with what it left in --out DIR. experiments/guide/plan.md tells more.\n"
          "\n"
          "Exit status: 3 if nothing fits.\n"
          "\n"

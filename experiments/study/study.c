@@ -151,6 +151,8 @@ static tsr_status explain_peak(void *explanation, const struct tsr_job *job,
 tsr_status tsr_study_explain(struct tsr_study *study, const struct tsr_reason_options *options,
                              struct tsr_explanation *out)
 {
+    const struct tsr_what_if_options what_if = {
+        .jobs = options->jobs, .simulate = options->time, .sets = options->deep};
     const struct tsr_strategy *strategy = NULL;
     struct tsr_job job;
     struct tsr_row row;
@@ -160,7 +162,7 @@ tsr_status tsr_study_explain(struct tsr_study *study, const struct tsr_reason_op
                          options->time ? TSR_NEEDS_ALL : TSR_MAY_LACK_CLUSTER, &job));
     tsr_status status = tsr_with_programs(&job, &row, explain_peak, out);
     if (status == TSR_OK && !options->no_what_if)
-        status = tsr_what_if(&study->experiment, &job, options->jobs, options->time, out);
+        status = tsr_what_if(&study->experiment, &job, &what_if, out);
     if (status != TSR_OK)
         tsr_explanation_fini(out);
     tsr_job_close(&job);
@@ -272,7 +274,7 @@ static tsr_status search(struct tsr_plan *plan, const char *dir)
     TSR_TRY(tsr_plan_search(plan));
     if (dir)
         TSR_TRY(tsr_plan_write(plan, dir));
-    return plan->n_shown ? TSR_OK : tsr_plan_nothing_fits(plan);
+    return plan->n_shown || plan->counts.interrupted ? TSR_OK : tsr_plan_nothing_fits(plan);
 }
 
 tsr_status tsr_study_plan(struct tsr_study *study, const struct tsr_plan_options *options,

@@ -103,6 +103,7 @@ tsr_status tsr_study_jobs(struct tsr_study *study, struct tsr_tenants *out) TSR_
 struct tsr_reason_options {
     uint64_t jobs;   /* what-ifs at a time */
     bool no_what_if; /* only what is */
+    bool deep;       /* explain: pairs and triples of what-ifs as well */
     bool time;       /* explain: simulate single what-ifs, too */
 };
 

@@ -19,6 +19,9 @@
 #define TSR_OPT_ON           (UINT64_C(1) << 9)
 #define TSR_OPT_STATES       (UINT64_C(1) << 10)
 #define TSR_OPT_TIMELINE     (UINT64_C(1) << 11)
+#define TSR_OPT_DEEP         (UINT64_C(1) << 36)
+#define TSR_OPT_GO_ON        (UINT64_C(1) << 37) /* --resume of a search: without a folder */
+#define TSR_OPT_FILES        (UINT64_C(1) << 38) /* --no-traces, --pictures */
 #define TSR_OPT_TOP          (UINT64_C(1) << 12)
 #define TSR_OPT_NO_WHAT_IF   (UINT64_C(1) << 13)
 #define TSR_OPT_TIME         (UINT64_C(1) << 14)
@@ -70,7 +73,8 @@ struct tsr_args {
     size_t n_files;
     const char *sets[TSR_MAX_SETS];
     size_t n_sets;
-    bool print_config, states, no_what_if, time, exhaustive;
+    bool print_config, states, no_what_if, time, deep, exhaustive, go_on, no_traces;
+    const char *pictures;
     const char *format, *out, *only, *strategy, *iteration, *on, *timeline;
     uint64_t jobs, rank, top;
     const char *max;      /* plan */

@@ -2,6 +2,7 @@
  * its exit status and its one line. */
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "experiments/cli/args/args.h"
 #include "experiments/cli/args/cmd.h"
@@ -36,6 +37,19 @@ int tsr_command(const struct tsr_usage *usage, tsr_command_fn run, int argc, cha
 
 /* ---- from options to a study ----------------------------------------------------------------- */
 
+static const char *const pictures[] = {
+    [TSR_PICTURES_ALL] = "all", [TSR_PICTURES_SVG] = "svg", [TSR_PICTURES_NONE] = "none"};
+enum { N_PICTURES = sizeof pictures / sizeof *pictures };
+
+/* N_PICTURES: none of them. */
+static enum tsr_pictures pictures_of(const struct tsr_args *args)
+{
+    int i = 0;
+    while (args->pictures && i < N_PICTURES && strcmp(args->pictures, pictures[i]) != 0)
+        i++;
+    return (enum tsr_pictures)i;
+}
+
 struct tsr_study_request tsr_args_request(const struct tsr_args *args)
 {
     return (struct tsr_study_request){.path = args->file,
@@ -43,12 +57,17 @@ struct tsr_study_request tsr_args_request(const struct tsr_args *args)
                                       .n_sets = args->n_sets,
                                       .only = args->only,
                                       .strategy = args->strategy,
+                                      .no_traces = args->no_traces,
+                                      .pictures = pictures_of(args),
                                       .out = args->out};
 }
 
 tsr_status tsr_args_open(const struct tsr_args *args, struct tsr_study **out)
 {
     const struct tsr_study_request request = tsr_args_request(args);
+    if ((int)request.pictures == N_PICTURES)
+        return tsr_fail(TSR_ECONFIG, "--pictures: found %s; allowed: none, svg or all",
+                        args->pictures);
     return tsr_study_open(&request, out);
 }
 

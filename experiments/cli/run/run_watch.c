@@ -270,7 +270,7 @@ static tsr_status write_files(const struct tsr_job *job, struct measured *m, str
     TSR_TRY(tsr_report_detail(folder, &info, &detail));
     bool skipped = false;
     TSR_TRY(tsr_report_study(folder, &info, &row, 1));
-    return tsr_report_plots(folder, &row, 1, &skipped);
+    return tsr_report_plots(folder, &row, 1, TSR_PICTURES_ALL, &skipped);
 }
 
 tsr_status tsr_run_profile_write(struct tsr_run_profile *p, const struct tsr_job *job,

@@ -459,7 +459,7 @@ static tsr_status print(const struct tsr_args *args, const struct tsr_explanatio
 static tsr_status explain(const struct tsr_args *args, struct tsr_study *study)
 {
     const struct tsr_reason_options options = {
-        .jobs = args->jobs, .no_what_if = args->no_what_if, .time = args->time};
+        .jobs = args->jobs, .no_what_if = args->no_what_if, .deep = args->deep, .time = args->time};
     struct tsr_explanation explanation;
     TSR_TRY(tsr_study_explain(study, &options, &explanation));
     tsr_status status = print(args, &explanation);

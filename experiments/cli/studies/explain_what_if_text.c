@@ -93,6 +93,16 @@ static bool has_no_effect(const json_t *row, const json_t *base)
            fabs(json_real_value(step) - json_real_value(was)) < LEAST_STEP_S;
 }
 
+/* It needs more than the card has, and saves nothing either. */
+static bool only_larger(const json_t *row, const json_t *base)
+{
+    (void)base;
+    return json_is_null(json_object_get(row, "failure")) && !tsr_json_flag(row, "already_set") &&
+           json_is_false(json_object_get(row, "fits")) &&
+           tsr_json_int(row, "saves_allocated_bytes") <= 0 &&
+           tsr_json_int(row, "saves_reserved_bytes") <= 0 && !has_no_effect(row, base);
+}
+
 /* The rows of one kind in one list, folded. */
 static void print_list(FILE *out, const char *title, const json_t *rows, const json_t *base,
                        bool (*is_in)(const json_t *row, const json_t *base))
@@ -128,7 +138,7 @@ static void print_rows(FILE *out, const json_t *what_if)
     json_array_foreach(rows, i, row)
     {
         if (json_is_null(json_object_get(row, "failure")) && !tsr_json_flag(row, "already_set") &&
-            !has_no_effect(row, base))
+            !has_no_effect(row, base) && !only_larger(row, base))
             print_change(out, row, base);
     }
     json_array_foreach(rows, i, row)
@@ -140,6 +150,7 @@ static void print_rows(FILE *out, const json_t *what_if)
         else if (!json_is_null(json_object_get(row, "failure")))
             fprintf(out, "  not possible: %s (%s)\n", changes, tsr_json_text(row, "failure"));
     }
+    print_list(out, "larger, and does not fit", rows, base, only_larger);
     print_list(out, "no effect", rows, base, has_no_effect);
     print_list(out, "already set", rows, base, is_already_set);
 }

@@ -22,6 +22,13 @@ static tsr_status print_plan(const struct tsr_args *args, const struct tsr_plan 
     fprintf(stderr,
             "tessera: note: %zu configurations: %zu emitted in %.2f s, %zu simulated in %.2f s\n",
             space, c.emitted, c.emit_s, c.simulated, c.sim_s);
+    if (c.taken)
+        fprintf(stderr, "tessera: note: %zu results were taken from the interrupted search\n",
+                c.taken);
+    if (c.interrupted)
+        fprintf(stderr, args->out
+                            ? "tessera: note: interrupted; --resume goes on with the rest\n"
+                            : "tessera: note: interrupted; with --out DIR, --resume could go on\n");
     return TSR_OK;
 }
 
@@ -55,6 +62,11 @@ static tsr_status check_args(const struct tsr_usage *usage, struct tsr_args *arg
     TSR_TRY(tsr_args_format(args, formats));
     if (args->max && args->exhaustive)
         return tsr_fail(TSR_ECONFIG, "plan: found --exhaustive beside --max; allowed: one of them");
+    if (args->go_on && (args->max || !args->out))
+        return tsr_fail(TSR_ECONFIG,
+                        "plan: found --resume %s; allowed: with --out DIR, where the "
+                        "search was interrupted",
+                        args->max ? "beside --max" : "without --out");
     while (args->max && *size < N_SIZES && strcmp(args->max, sizes[*size]) != 0)
         ++*size;
     return *size < N_SIZES
@@ -72,7 +84,9 @@ tsr_status tsr_cmd_plan(const struct tsr_usage *usage, struct tsr_args *args, in
     const struct tsr_plan_options options = {.strategy = args->strategy,
                                              .jobs = args->jobs,
                                              .top = args->top,
-                                             .exhaustive = args->exhaustive};
+                                             .exhaustive = args->exhaustive,
+                                             .resume = args->go_on,
+                                             .dir = args->out};
     request.strategy = NULL; /* a name of the file without its sweeps */
     TSR_TRY(tsr_study_open(&request, &study));
     tsr_status status = args->max ? solve(args, study, &options, (enum tsr_plan_size)size)

@@ -4,9 +4,13 @@
 #ifndef TSR_STUDY_REQUEST_H
 #define TSR_STUDY_REQUEST_H
 
+#include <stdbool.h>
 #include <stddef.h>
 
 /* All texts are borrowed for as long as what was opened with the request; NULL: not given. */
+/* What is drawn: .svg and .png, .svg alone, nothing. */
+enum tsr_pictures { TSR_PICTURES_ALL, TSR_PICTURES_SVG, TSR_PICTURES_NONE };
+
 struct tsr_study_request {
     const char *path; /* an experiment file */
     const char *text; /* instead of it: its text. Messages call it "<text>", and relative paths
@@ -16,8 +20,10 @@ struct tsr_study_request {
     size_t n_sets;
     const char *only;     /* "fsdp,ddp": only these strategies */
     const char *strategy; /* only this one */
-    const char *out;      /* the folder that files will be written to: they name the resolved
-                             experiment there where sets change the file */
+    bool no_traces;       /* no traces and snapshots among the files */
+    enum tsr_pictures pictures;
+    const char *out; /* the folder that files will be written to: they name the resolved
+                        experiment there where sets change the file */
 };
 
 #endif

@@ -54,6 +54,8 @@ static tsr_status write_all(const char *folder, const struct tsr__page *pages, s
         TSR_TRY(tsr_write_in(folder, "run-plot.csv", tsr__write_run_plot, steady));
         TSR_TRY(tsr_write_in(folder, "run-peaks.csv", tsr__write_run_peaks, steady));
     }
+    if (steady->info->no_traces)
+        return TSR_OK;
     TSR_TRY(tsr_write_in(folder, "trace.json", tsr__write_trace, &both));
     const struct tsr_detail *detail = steady->view->detail;
     struct tsr_history history = {.programs = detail->programs,

@@ -189,11 +189,15 @@ struct tsr_explanation {
  * *out is to be freed. Errors: TSR_ENOMEM. */
 tsr_status tsr_explain(const struct tsr_job *job, const struct tsr_emission *emission,
                        const struct tsr_row *row, struct tsr_explanation *out) TSR_MUST_USE;
-/* Fills what_if: singles, then pairs and triples of those that save; `jobs` emissions at a time.
- * Every figure is a full emission of the changed strategy. `simulate`: single ones have a time,
- * too. */
-tsr_status tsr_what_if(struct tsr_experiment *experiment, const struct tsr_job *job, uint64_t jobs,
-                       bool simulate, struct tsr_explanation *out) TSR_MUST_USE;
+struct tsr_what_if_options {
+    uint64_t jobs; /* emissions at a time */
+    bool simulate; /* single ones have a time, too */
+    bool sets;     /* pairs and triples of those that save, too: ten times as many emissions */
+};
+/* Fills what_if. Every figure is a full emission of the changed strategy. */
+tsr_status tsr_what_if(struct tsr_experiment *experiment, const struct tsr_job *job,
+                       const struct tsr_what_if_options *options,
+                       struct tsr_explanation *out) TSR_MUST_USE;
 void tsr_explanation_fini(struct tsr_explanation *explanation);
 
 /* All of it as an object. NULL when out of memory. */

@@ -344,13 +344,13 @@ done:
     return status;
 }
 
-tsr_status tsr_what_if(struct tsr_experiment *experiment, const struct tsr_job *job, uint64_t jobs,
-                       bool simulate, struct tsr_explanation *out)
+tsr_status tsr_what_if(struct tsr_experiment *experiment, const struct tsr_job *job,
+                       const struct tsr_what_if_options *options, struct tsr_explanation *out)
 {
     struct study study = {.experiment = experiment,
                           .job = job,
-                          .jobs = jobs,
-                          .simulate = simulate,
+                          .jobs = options->jobs,
+                          .simulate = options->simulate,
                           .arena = &out->arena};
     tsr_status status = TSR_OK;
     study.what = calloc(TSR_MAX_WHAT_IFS, sizeof *study.what);
@@ -359,7 +359,8 @@ tsr_status tsr_what_if(struct tsr_experiment *experiment, const struct tsr_job *
         TSR_GOTO(done, tsr_no_memory(NULL));
     study.n = tsr_what_if_list(job, experiment, study.what);
     TSR_GOTO(done, add_singles(&study, &out->what_if));
-    TSR_GOTO(done, add_sets(&study, &out->what_if));
+    if (options->sets)
+        TSR_GOTO(done, add_sets(&study, &out->what_if));
     out->what_if.n_useful = study.n_useful;
     out->what_if.n_emitted = study.n_emitted;
     out->has_what_if = true;

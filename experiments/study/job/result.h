@@ -119,6 +119,7 @@ struct tsr_study_info {
     const struct tsr_run_words *runs; /* [n_runs], one per strategy; may be none */
     size_t n_runs;
     const char *resolved_yaml; /* the resolved configuration, complete */
+    bool no_traces;            /* the files of a strategy are without trace and snapshot */
     bool measured;             /* times are those of a run, not of a simulation */
     const char *time_sources;  /* of kernels and collectives, in words; NULL: nothing is said */
     const struct tsr_validated *validated; /* [n_validated] classes that occur in the study */

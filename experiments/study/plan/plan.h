@@ -41,8 +41,9 @@ struct tsr_plan_axis {
     const char *key;
     const struct tsr_yaml_node *at; /* the list in the file; NULL: a default */
     bool is_size;                   /* batch, seq: more of it never needs less memory */
-    bool moves_model, moves_state;  /* does it change what plan_bounds.c knows of others? */
-    size_t base;                    /* the value that the strategy has; 0 if it has none of them */
+    bool moves_model, moves_state,
+        moves_hooks; /* does it change what plan_bounds.c knows of others? */
+    size_t base;     /* the value that the strategy has; 0 if it has none of them */
     size_t n;
     struct tsr_plan_value *values;
 };
@@ -99,7 +100,9 @@ struct tsr_plan_measure {
     struct tsr_step_bound bound;
     uint64_t kept;  /* bytes that parameters and optimizer hold all the time */
     uint64_t saved; /* bytes of activations at their most */
-    uint64_t key;   /* equal: the same programs, memory and simulation */
+    uint64_t saved_at_loss, gathered_at_loss; /* of activations at their most, of whole parameters
+                                                 at their least while the loss is computed */
+    uint64_t key;                             /* equal: the same programs, memory and simulation */
 };
 
 /* A configuration. m->row has memory from TSR_PLAN_EMITTED on and times with TSR_PLAN_SIMULATED;
@@ -154,24 +157,30 @@ tsr_status tsr_plan_nothing_fits(const struct tsr_plan *plan);
 struct tsr_plan_bounds {
     struct tsr_plan_model {
         bool known;
-        double seconds, tokens; /* of a step; 0: nothing is promised */
-        uint64_t saved;
+        double seconds, kernels_s, tokens; /* of a step; 0: nothing is promised */
+        uint64_t saved, saved_at_loss;
     } * models; /* [space.n] */
     struct tsr_plan_kept {
         bool known, ends; /* ends: an iteration ends so that bounds hold (bound.c) */
-        double optimizer_s;
+        double optimizer_s, kernels_s;
         uint64_t bytes;
     } * states; /* [space.n] */
+    struct tsr_plan_hooks {
+        bool known;
+        double kernels_s, wires_s;
+        uint64_t gathered_at_loss;
+    } * hooks; /* [space.n] */
 };
 
 tsr_status tsr_plan_bounds_create(struct tsr_plan *plan) TSR_MUST_USE;
 void tsr_plan_bounds_destroy(struct tsr_plan_bounds *bounds);
 /* Learns from a configuration that was emitted. */
 void tsr_plan_learn(struct tsr_plan *plan, size_t i);
-/* Whose model, whose state is unknown: by the number under which it will be known; SIZE_MAX: it is
- * known, or never will be. */
+/* Whose model, state, hooks are unknown: by the number under which it will be known; SIZE_MAX: it
+ * is known, or never will be. */
 size_t tsr_plan_unknown_model(const struct tsr_plan *plan, size_t i);
 size_t tsr_plan_unknown_state(const struct tsr_plan *plan, size_t i);
+size_t tsr_plan_unknown_hooks(const struct tsr_plan *plan, size_t i);
 /* Seconds that a step of configuration `i` takes at least, bytes that it needs at least; 0:
  * unknown. Of what was emitted: its own bound, and its need. */
 double tsr_plan_least_step(const struct tsr_plan *plan, size_t i);

@@ -2,6 +2,7 @@
  * such settings only as do not change it. README.md says why each is a bound; --exhaustive checks
  * them.
  */
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -33,6 +34,11 @@ static const char *const not_of_state[] = {"batch",
                                            "wrap",
                                            NULL};
 
+/* They change neither what is gathered and reduced, nor the copies around it. */
+static const char *const not_of_hooks[] = {
+    "batch", "seq", "checkpoint.every", "loss.chunks", "forward_prefetch", "backward_prefetch",
+    NULL};
+
 static bool is_one_of(const char *key, const char *const *list)
 {
     while (*list && strcmp(key, *list) != 0)
@@ -49,12 +55,14 @@ tsr_status tsr_plan_bounds_create(struct tsr_plan *plan)
         return tsr_no_memory(NULL);
     b->models = calloc(space->n, sizeof *b->models);
     b->states = calloc(space->n, sizeof *b->states);
-    if (!b->models || !b->states)
+    b->hooks = calloc(space->n, sizeof *b->hooks);
+    if (!b->models || !b->states || !b->hooks)
         return tsr_no_memory(NULL);
     for (size_t k = 0; k < space->n_axes; k++) {
         const char *key = space->axes[k].key;
         space->axes[k].moves_model = !holds || !is_one_of(key, not_of_model);
         space->axes[k].moves_state = !holds || !is_one_of(key, not_of_state);
+        space->axes[k].moves_hooks = !holds || !is_one_of(key, not_of_hooks);
     }
     return TSR_OK;
 }
@@ -65,6 +73,7 @@ void tsr_plan_bounds_destroy(struct tsr_plan_bounds *bounds)
         return;
     free(bounds->models);
     free(bounds->states);
+    free(bounds->hooks);
     free(bounds);
 }
 
@@ -83,6 +92,13 @@ static size_t state_of(const struct tsr_plan_space *space, size_t i)
     return i;
 }
 
+static size_t hooks_of(const struct tsr_plan_space *space, size_t i)
+{
+    for (size_t k = 0; k < space->n_axes; k++)
+        i = space->axes[k].moves_hooks ? i : tsr_plan_with(space, i, k, 0);
+    return i;
+}
+
 void tsr_plan_learn(struct tsr_plan *plan, size_t i)
 {
     const struct tsr_plan_point *point = &plan->points[i];
@@ -91,16 +107,25 @@ void tsr_plan_learn(struct tsr_plan *plan, size_t i)
     const struct tsr_plan_measure *m = point->m;
     struct tsr_plan_model *model = &plan->bounds->models[model_of(&plan->space, i)];
     struct tsr_plan_kept *state = &plan->bounds->states[state_of(&plan->space, i)];
+    struct tsr_plan_hooks *hooks = &plan->bounds->hooks[hooks_of(&plan->space, i)];
     if (!model->known || (m->bound.known && model->seconds <= 0))
         *model = (struct tsr_plan_model){.known = true,
                                          .seconds = m->bound.model_s,
+                                         .kernels_s = m->bound.model_kernels_s,
                                          .tokens = (double)m->row.tokens_per_rank,
-                                         .saved = m->saved};
+                                         .saved = m->saved,
+                                         .saved_at_loss = m->saved_at_loss};
     if (!state->known)
         *state = (struct tsr_plan_kept){.known = true,
                                         .ends = m->bound.known,
                                         .optimizer_s = m->bound.optimizer_s,
+                                        .kernels_s = m->bound.optimizer_kernels_s,
                                         .bytes = m->kept};
+    if (!hooks->known)
+        *hooks = (struct tsr_plan_hooks){.known = true,
+                                         .kernels_s = m->bound.hooks_s,
+                                         .wires_s = m->bound.wires_s,
+                                         .gathered_at_loss = m->gathered_at_loss};
 }
 
 size_t tsr_plan_unknown_model(const struct tsr_plan *plan, size_t i)
@@ -115,6 +140,12 @@ size_t tsr_plan_unknown_state(const struct tsr_plan *plan, size_t i)
     return plan->bounds->states[at].known ? SIZE_MAX : at;
 }
 
+size_t tsr_plan_unknown_hooks(const struct tsr_plan *plan, size_t i)
+{
+    size_t at = hooks_of(&plan->space, i);
+    return plan->bounds->hooks[at].known ? SIZE_MAX : at;
+}
+
 double tsr_plan_tokens(const struct tsr_plan *plan, size_t i)
 {
     if (tsr_plan_is_emitted(&plan->points[i]))
@@ -126,9 +157,12 @@ double tsr_plan_learned_step(const struct tsr_plan *plan, size_t i)
 {
     const struct tsr_plan_model *model = &plan->bounds->models[model_of(&plan->space, i)];
     const struct tsr_plan_kept *state = &plan->bounds->states[state_of(&plan->space, i)];
-    return model->known && state->known && state->ends
-               ? (model->seconds + state->optimizer_s) * ROUNDING
-               : 0;
+    const struct tsr_plan_hooks *hooks = &plan->bounds->hooks[hooks_of(&plan->space, i)];
+    if (!model->known || !state->known || !state->ends || model->seconds <= 0)
+        return 0;
+    double chain = model->seconds + state->optimizer_s;
+    double kernels = model->kernels_s + state->kernels_s + hooks->kernels_s;
+    return fmax(fmax(chain, kernels), hooks->wires_s) * ROUNDING;
 }
 
 double tsr_plan_least_step(const struct tsr_plan *plan, size_t i)
@@ -138,18 +172,21 @@ double tsr_plan_least_step(const struct tsr_plan *plan, size_t i)
     return tsr_plan_learned_step(plan, i);
 }
 
-/* What a smaller batch or seq keeps is the least that is kept. */
-static uint64_t saved_of(const struct tsr_plan *plan, size_t i)
+/* What a model keeps at least, with so much of the parameters gathered while the loss is computed.
+ */
+static uint64_t saved_of(const struct tsr_plan *plan, size_t i, uint64_t gathered)
 {
     const struct tsr_plan_space *space = &plan->space;
     const struct tsr_plan_model *model = &plan->bounds->models[model_of(space, i)];
-    uint64_t most = model->known ? model->saved : 0;
-    for (size_t k = 0; k < space->n_axes && !model->known; k++) {
+    uint64_t most = gathered;
+    if (model->known)
+        return tsr_max_u64(model->saved, model->saved_at_loss + gathered);
+    for (size_t k = 0; k < space->n_axes; k++) { /* at least what a smaller batch or seq keeps */
         const struct tsr_plan_axis *axis = &space->axes[k];
         size_t mine = axis->is_size ? axis->values[tsr_plan_pick(space, i, k)].rank : 0;
         for (size_t v = 0; v < axis->n && mine; v++)
             if (axis->values[v].rank + 1 == mine)
-                most = tsr_max_u64(most, saved_of(plan, tsr_plan_with(space, i, k, v)));
+                most = tsr_max_u64(most, saved_of(plan, tsr_plan_with(space, i, k, v), gathered));
     }
     return most;
 }
@@ -157,7 +194,10 @@ static uint64_t saved_of(const struct tsr_plan *plan, size_t i)
 uint64_t tsr_plan_learned_need(const struct tsr_plan *plan, size_t i)
 {
     const struct tsr_plan_kept *state = &plan->bounds->states[state_of(&plan->space, i)];
-    return saved_of(plan, i) + (state->known ? state->bytes : 0);
+    const struct tsr_plan_hooks *hooks = &plan->bounds->hooks[hooks_of(&plan->space, i)];
+    const struct tsr_gpu *gpu = &plan->job.cluster.gpu;
+    return saved_of(plan, i, hooks->known ? hooks->gathered_at_loss : 0) +
+           (state->known ? state->bytes : 0) + gpu->context_bytes + gpu->library_bytes;
 }
 
 uint64_t tsr_plan_least_need(const struct tsr_plan *plan, size_t i)

@@ -99,6 +99,28 @@ static size_t find(const struct tsr_plan_largest *largest, uint64_t value)
     return SIZE_MAX;
 }
 
+/* Kernels are made for multiples of 128: 32511 tokens are odd to train with. Memory is not quite
+ * monotonic: the multiple is probed, and smaller ones while it does not fit. */
+static tsr_status find_even(const struct solver *s, uint64_t largest)
+{
+    enum { TRIES = 8 };
+    struct tsr_plan_largest *out = s->out;
+    bool fits = false;
+    if (strcmp(out->what, "seq") != 0 || largest % TSR_PLAN_EVEN == 0)
+        return TSR_OK;
+    uint64_t value = largest - largest % TSR_PLAN_EVEN;
+    for (int i = 0; i < TRIES && value && !fits && out->n < TSR_PLAN_MAX_PROBES; i++) {
+        size_t known = find(out, value);
+        if (known != SIZE_MAX)
+            fits = out->probes[known].fits;
+        else if (value % out->unit == 0)
+            TSR_TRY(probe(s, value, &fits));
+        out->even = fits ? value : 0;
+        value -= TSR_PLAN_EVEN;
+    }
+    return TSR_OK;
+}
+
 /* ---- report ---------------------------------------------------------------------------------- */
 
 /* The value that fits and the next one, as a table, CSV or JSON. */
@@ -150,6 +172,8 @@ static void put_json(FILE *out, const struct tsr_plan *plan, const struct tsr_pl
     fputs(" \"strategy\": ", out);
     tsr__put_json(out, plan->base->name);
     fprintf(out, ",\n \"key\": \"%s\",\n", l->key);
+    if (l->even)
+        fprintf(out, " \"largest_multiple_of_128\": %" PRIu64 ",\n", l->even);
     fprintf(out, " \"budget_bytes\": %" PRIu64 ",\n \"emitted\": %zu,\n", l->budget, l->n);
     fprintf(out, " \"largest\": %" PRIu64 ",\n \"at_largest\": ", best->value);
     put_json_probe(out, best);
@@ -181,18 +205,17 @@ static void fill(const struct tsr_plan_probe *p, cell *cells)
     snprintf(cells[4], CELL, "%s, %s", row->peak_phase, tsr_show(row->peak_module).text);
 }
 
-static void put_table(FILE *out, const char *what, const struct tsr_plan_probe *best,
-                      const struct tsr_plan_probe *next)
+static void put_table(FILE *out, const char *what, const struct tsr_plan_probe *const *probes,
+                      size_t n_probes)
 {
     static const char *const heads[N_COLUMNS] = {NULL, "fits", "peak GiB", "needs GiB", "peak at"};
-    cell cells[3][N_COLUMNS] = {{""}};
-    size_t n = next ? 3 : 2;
+    cell cells[4][N_COLUMNS] = {{""}};
+    size_t n = n_probes + 1;
     int widths[N_COLUMNS] = {0};
     for (size_t c = 0; c < N_COLUMNS; c++)
         snprintf(cells[0][c], CELL, "%s", c ? heads[c] : what);
-    fill(best, cells[1]);
-    if (next)
-        fill(next, cells[2]);
+    for (size_t i = 0; i < n_probes; i++)
+        fill(probes[i], cells[i + 1]);
     for (size_t i = 0; i < n; i++)
         for (size_t c = 0; c + 1 < N_COLUMNS; c++)
             widths[c] = (int)tsr_max_u64((uint64_t)widths[c], strlen(cells[i][c]));
@@ -227,15 +250,25 @@ static void put_notes(FILE *out, const struct tsr_plan_largest *l,
 static void put_markdown(FILE *out, struct tsr_plan *plan, const struct tsr_plan_largest *l,
                          const struct tsr_plan_probe *best, const struct tsr_plan_probe *next)
 {
+    const struct tsr_plan_probe *probes[3];
+    size_t n = 0, even = l->even ? find(l, l->even) : SIZE_MAX;
     char text[24];
-    snprintf(text, sizeof text, "%" PRIu64, best->value);
+    if (even != SIZE_MAX)
+        probes[n++] = &l->probes[even];
+    probes[n++] = best;
+    if (next)
+        probes[n++] = next;
+    snprintf(text, sizeof text, "%" PRIu64, probes[0]->value);
     const char *set = tsr_plan_set(&plan->experiment, plan->base, l->key, text);
-    fprintf(out, "Largest %s that fits into %.2f GiB: %" PRIu64 "\n\n", l->words, gib(plan->budget),
+    fprintf(out, "Largest %s that fits into %.2f GiB: %" PRIu64, l->words, gib(plan->budget),
             best->value);
+    if (l->even)
+        fprintf(out, "; largest multiple of %d: %" PRIu64, (int)TSR_PLAN_EVEN, l->even);
+    fputs("\n\n", out);
     fprintf(out, "%s on %s, %" PRIu32 " GPUs, strategy %s\n\n",
             tsr_show_line(plan->job.model.name).text, tsr_show_line(plan->job.cluster.name).text,
             plan->job.world, tsr_show(plan->base->name).text);
-    put_table(out, l->what, best, next);
+    put_table(out, l->what, probes, n);
     fputs("\nThis runs it:\n\n    ", out);
     if (set)
         tsr_plan_put_command(out, plan, &set, 1);
@@ -287,6 +320,8 @@ tsr_status tsr_plan_solve(struct tsr_plan *plan, enum tsr_plan_size size, const 
     uint64_t units = 0;
     begin(&s, size);
     TSR_TRY(solve(&s, &units));
+    if (units)
+        TSR_TRY(find_even(&s, units * out->unit));
     if (dir)
         TSR_TRY(tsr_write_in(dir, "max.csv", write_probes, out));
     if (!units)

@@ -186,41 +186,73 @@ static tsr_status key_of(const struct tsr_job *job, struct tsr_emission *emissio
     return TSR_OK;
 }
 
-/* What a class keeps all through the steady iteration, and the most activations at a time in it. */
-static void levels_of(const struct tsr_emitted_class *class, uint32_t steady, uint64_t *kept,
-                      uint64_t *saved)
+struct levels {
+    int64_t kept, saved, saved_at_loss, gathered_at_loss;
+};
+
+static int64_t least(int64_t a, int64_t b)
 {
-    int64_t level[TSR_N_CATEGORIES] = {0}, least = INT64_MAX, most = 0;
+    return a < b ? a : b;
+}
+
+static int64_t most(int64_t a, int64_t b)
+{
+    return a > b ? a : b;
+}
+
+/* What lives on the device, by category: `now` after an instruction. */
+static void look(const int64_t *now, uint8_t phase, struct levels *out)
+{
+    out->kept = least(out->kept, now[TSR_CAT_SHARDED_PARAM] + now[TSR_CAT_OPT_STATE]);
+    out->saved = most(out->saved, now[TSR_CAT_ACTIVATION]);
+    if (phase != TSR_PHASE_LOSS)
+        return;
+    out->saved_at_loss = most(out->saved_at_loss, now[TSR_CAT_ACTIVATION]);
+    out->gathered_at_loss = least(out->gathered_at_loss, now[TSR_CAT_UNSHARDED_PARAM]);
+}
+
+/* Of a class, in the steady iteration. */
+static struct levels levels_of(const struct tsr_emitted_class *class, uint32_t steady)
+{
+    int64_t now[TSR_N_CATEGORIES] = {0};
+    struct levels out = {INT64_MAX, 0, 0, INT64_MAX};
     for (uint32_t k = 0; k <= steady; k++) {
         const struct tsr_program *program = class->programs[k];
         for (size_t i = 0; i < program->n_instrs; i++) {
             const struct tsr_instr *instr = &program->instrs[i];
             if (instr->kind == TSR_ALLOC)
-                level[instr->category] += (int64_t)instr->bytes;
+                now[instr->category] += (int64_t)instr->bytes;
             else if (instr->kind == TSR_FREE)
-                level[instr->category] -= (int64_t)instr->bytes;
+                now[instr->category] -= (int64_t)instr->bytes;
             else
                 continue;
-            int64_t state = level[TSR_CAT_SHARDED_PARAM] + level[TSR_CAT_OPT_STATE];
-            int64_t activations = level[TSR_CAT_ACTIVATION];
-            least = k == steady && state < least ? state : least;
-            most = k == steady && activations > most ? activations : most;
+            if (k == steady)
+                look(now, instr->origin.phase, &out);
         }
     }
-    *kept = least > 0 && least < INT64_MAX ? (uint64_t)least : 0;
-    *saved = (uint64_t)most;
+    return out;
+}
+
+static uint64_t bytes_of(int64_t level)
+{
+    return level > 0 && level < INT64_MAX ? (uint64_t)level : 0;
 }
 
 /* At some moment a class holds the most activations of all, and at least what each keeps. */
 static void find_levels(const struct tsr_emission *emission, struct tsr_plan_measure *out)
 {
-    out->kept = UINT64_MAX;
+    struct levels all = {INT64_MAX, 0, 0, INT64_MAX};
     for (uint32_t c = 0; c < emission->n_classes; c++) {
-        uint64_t kept, saved;
-        levels_of(&emission->classes[c], emission->steady, &kept, &saved);
-        out->kept = kept < out->kept ? kept : out->kept;
-        out->saved = saved > out->saved ? saved : out->saved;
+        struct levels one = levels_of(&emission->classes[c], emission->steady);
+        all.kept = least(all.kept, one.kept);
+        all.saved = most(all.saved, one.saved);
+        all.saved_at_loss = most(all.saved_at_loss, one.saved_at_loss);
+        all.gathered_at_loss = least(all.gathered_at_loss, one.gathered_at_loss);
     }
+    out->kept = bytes_of(all.kept);
+    out->saved = bytes_of(all.saved);
+    out->saved_at_loss = bytes_of(all.saved_at_loss);
+    out->gathered_at_loss = bytes_of(all.gathered_at_loss);
 }
 
 static tsr_status emit(const struct tsr_job *job, bool with_bound, struct tsr_plan_measure *out)

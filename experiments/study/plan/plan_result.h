@@ -54,7 +54,7 @@ struct tsr_plan_probe {
     struct tsr_row row; /* memory only: nothing is simulated */
 };
 
-enum { TSR_PLAN_MAX_PROBES = 64 };
+enum { TSR_PLAN_MAX_PROBES = 64, TSR_PLAN_EVEN = 128 };
 
 /* The largest value of a size that fits, found by doubling, then halving: probes[best] fits, and
  * probes[next], one unit above, does not. */
@@ -63,6 +63,8 @@ struct tsr_plan_largest {
     const char *key, *words; /* "model.layers", "number of layers" */
     uint64_t unit;           /* values are multiples of it */
     uint64_t budget;         /* bytes */
+    uint64_t even; /* seq: the largest multiple of TSR_PLAN_EVEN that fits; 0: none, or the
+                      largest is one */
     size_t n, best,
         next; /* indices of probes; next: SIZE_MAX where `best` is all that is allowed */
     struct tsr_plan_probe probes[TSR_PLAN_MAX_PROBES]; /* in the order of the search */

@@ -254,6 +254,8 @@ static tsr_status learn(struct tsr_plan *plan, size_t *best, size_t *items)
                     (void)leave_out(plan, i, &none);
             n = choose_unknown(plan, level, tsr_plan_unknown_state, best, items);
             if (!n)
+                n = choose_unknown(plan, level, tsr_plan_unknown_hooks, best, items);
+            if (!n)
                 n = choose_unknown(plan, level, tsr_plan_unknown_model, best, items);
             TSR_TRY(tsr_plan_run(plan, items, n, false));
             tell(plan, plan->counts.emit_s);

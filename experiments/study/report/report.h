@@ -9,6 +9,7 @@
 #include <jansson.h>
 #include <stdio.h>
 
+#include "experiments/study/config/request.h"
 #include "experiments/study/job/result.h"
 
 /* Prints the comparison: "md" for people (also valid Markdown), "csv" and "json" for programs (SI
@@ -40,10 +41,10 @@ tsr_status tsr_report_snapshot(const char *folder, const struct tsr_history *his
 tsr_status tsr_report_study(const char *dir, const struct tsr_study_info *info,
                             const struct tsr_row *rows, size_t n) TSR_MUST_USE;
 
-/* Draws every picture whose data files are in DIR. *skipped: there is no gnuplot; one line on
- * stderr says so. */
+/* Draws every picture whose data files are in DIR. *skipped: none was asked for, or there is no
+ * gnuplot; one line on stderr says so. */
 tsr_status tsr_report_plots(const char *dir, const struct tsr_row *rows, size_t n,
-                            bool *skipped) TSR_MUST_USE;
+                            enum tsr_pictures pictures, bool *skipped) TSR_MUST_USE;
 /* Draws one picture, DIR/NAME.svg and .png, with plots/NAME.gp; without gnuplot as above. `name`
  * is borrowed until it returns. */
 tsr_status tsr_report_picture(const char *dir, const char *name) TSR_MUST_USE;

@@ -28,7 +28,7 @@ struct picture {
 
 struct gallery {
     struct picture *pictures;
-    size_t n, cap;
+    size_t n, cap, n_endings;
     char *gnuplot, *scripts; /* the program; the folder of the scripts */
 };
 
@@ -36,9 +36,9 @@ struct gallery {
 
 /* dir='FOLDER'; out='.new-NAME' with quotes doubled. A leading '<' would be a command to gnuplot.
  */
-static char *settings_of(const char *folder, const char *name)
+static char *settings_of(const char *folder, const char *name, size_t n_endings)
 {
-    char *text = malloc(2 * strlen(folder) + strlen(name) + 64), *at = text;
+    char *text = malloc(2 * strlen(folder) + strlen(name) + 96), *at = text;
     if (!text)
         return NULL;
     at += sprintf(at, "dir='%s", folder[0] == '/' ? "" : "./");
@@ -47,7 +47,7 @@ static char *settings_of(const char *folder, const char *name)
             *at++ = '\'';
         *at++ = *folder;
     }
-    (void)sprintf(at, "'; out='.new-%s'", name);
+    (void)sprintf(at, "'; out='.new-%s'; kinds='%s'", name, n_endings > 1 ? "svg png" : "svg");
     return text;
 }
 
@@ -74,9 +74,9 @@ static tsr_status add_picture(struct gallery *gallery, const char *folder, const
     char script[96];
     (void)snprintf(script, sizeof script, "%s.gp", name);
     struct picture picture = {.script = tsr_path_join(gallery->scripts, script),
-                              .settings = settings_of(folder, name)};
+                              .settings = settings_of(folder, name, gallery->n_endings)};
     tsr_status status = TSR_OK;
-    for (int e = 0; e < 2; e++)
+    for (size_t e = 0; e < gallery->n_endings; e++)
         TSR_GOTO(failed, expect(folder, name, endings[e], &picture.drawn[e]));
     if (picture.script && picture.settings &&
         TSR_PUSH(gallery->pictures, gallery->n, gallery->cap, picture))
@@ -259,7 +259,7 @@ static tsr_status settle(const struct gallery *gallery)
 {
     tsr_status status = TSR_OK;
     for (size_t i = 0; i < gallery->n; i++) {
-        for (int e = 0; e < 2; e++) {
+        for (size_t e = 0; e < gallery->n_endings; e++) {
             tsr_status named = tsr_outfile_commit(&gallery->pictures[i].drawn[e]);
             status = named == TSR_OK ? status : named;
         }
@@ -287,9 +287,14 @@ done:
 
 /* ---- the pictures of a folder -------------------------------------------------------------- */
 
-static void open_gallery(struct gallery *gallery, bool *skipped)
+static void open_gallery(struct gallery *gallery, enum tsr_pictures pictures, bool *skipped)
 {
-    *gallery = (struct gallery){.gnuplot = find_gnuplot(), .scripts = find_scripts()};
+    *gallery = (struct gallery){.n_endings = pictures == TSR_PICTURES_SVG ? 1 : 2};
+    *skipped = pictures == TSR_PICTURES_NONE;
+    if (*skipped)
+        return;
+    gallery->gnuplot = find_gnuplot();
+    gallery->scripts = find_scripts();
     *skipped = !gallery->gnuplot || !gallery->scripts;
     if (!gallery->gnuplot)
         tsr_tell("pictures are left out: no gnuplot (package gnuplot-nox); their data is written");
@@ -307,11 +312,12 @@ static void close_gallery(struct gallery *gallery)
     free(gallery->scripts);
 }
 
-tsr_status tsr_report_plots(const char *dir, const struct tsr_row *rows, size_t n, bool *skipped)
+tsr_status tsr_report_plots(const char *dir, const struct tsr_row *rows, size_t n,
+                            enum tsr_pictures pictures, bool *skipped)
 {
     struct gallery gallery;
     tsr_status status = TSR_OK;
-    open_gallery(&gallery, skipped);
+    open_gallery(&gallery, pictures, skipped);
     if (*skipped)
         goto done;
     TSR_GOTO(done, list_pictures(&gallery, dir, rows, n));
@@ -325,7 +331,7 @@ tsr_status tsr_report_picture(const char *dir, const char *name)
 {
     struct gallery gallery;
     bool skipped = false;
-    open_gallery(&gallery, &skipped);
+    open_gallery(&gallery, TSR_PICTURES_ALL, &skipped);
     tsr_status status = skipped ? TSR_OK : add_picture(&gallery, dir, name);
     if (!skipped && status == TSR_OK)
         status = draw(&gallery);

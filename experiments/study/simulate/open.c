@@ -149,7 +149,8 @@ static tsr_status fill_info(struct tsr_study *study)
                                 .config_path = name_config(study),
                                 .resolved_yaml = study->resolved_yaml,
                                 .world = first->world,
-                                .most_world = first->world};
+                                .most_world = first->world,
+                                .no_traces = study->request.no_traces};
     struct tsr_study_info *info = &study->info;
     if (!info->model_name || !info->cluster_name || !info->device_file || !info->gpu_name)
         return tsr_no_memory(NULL);
@@ -329,7 +330,7 @@ tsr_status tsr_study_files(const struct tsr_study *study, const char *dir,
     bool skipped = false;
     TSR_TRY(tsr_write_in(dir, RESOLVED_FILE, tsr_put_text, study->resolved_yaml));
     TSR_TRY(tsr_report_study(dir, &study->info, rows, n));
-    return tsr_report_plots(dir, rows, n, &skipped);
+    return tsr_report_plots(dir, rows, n, study->request.pictures, &skipped);
 }
 
 void tsr_study_notes(const struct tsr_study *study)
@@ -355,6 +356,9 @@ void tsr_study_notes(const struct tsr_study *study)
 
 /* A few at a time in child processes. */
 
+/* Traces and snapshots are ten times the rest: a sweep of 24 wrote 269 MB. */
+enum { MAX_TRACES = 8 };
+
 struct strategies {
     const struct tsr_study *study;
     const char *dir;
@@ -373,6 +377,7 @@ static void run_strategy(void *user, size_t item, void *result)
     info.device_file = device_of(job);
     info.gpu_name = gpu_of(job);
     info.world = info.most_world = job->world;
+    info.no_traces = info.no_traces || s->wanted[item] >= MAX_TRACES;
     tsr_status status = tsr_simulate(job, &info, s->dir, result);
     (void)status; /* the row says it */
 }
@@ -424,6 +429,10 @@ tsr_status tsr_pool_run(const struct tsr_study *study, const char *dir, uint64_t
     for (size_t i = 0; i < study->n; i++)
         if (!hooks || hooks->wants(hooks->user, i))
             wanted[work.n++] = i;
+    if (dir && study->n > MAX_TRACES && !study->info.no_traces)
+        tsr_tell(
+            "note: traces and snapshots of the first %d of %zu strategies; of others with --only",
+            (int)MAX_TRACES, study->n);
     tsr_status status = tsr_pool_each(&work, jobs);
     free(wanted);
     return status;
