@@ -101,12 +101,9 @@ static bool is_of_model(const struct tsr_instr *instr)
     return op != TSR_OP_CHUNK_CAT && op != TSR_OP_SPLIT_COPY && op != TSR_OP_USER;
 }
 
-static bool counts(const struct view *v, uint32_t at, enum share share)
+static bool is_of_optimizer(const struct tsr_instr *instr)
 {
-    const struct tsr_instr *instr = instr_of(v, at);
-    if (share == ALL || is_of_model(instr))
-        return true;
-    return share == MODEL_AND_OPTIMIZER && instr->origin.phase == TSR_PHASE_OPTIMIZER &&
+    return instr->origin.phase == TSR_PHASE_OPTIMIZER &&
            (instr->kind == TSR_OP || instr->kind == TSR_HOST_OP);
 }
 
@@ -159,8 +156,20 @@ static double seconds_of(const struct view *v, uint32_t at, bool *on_gpu)
 
 /* ---- the longest chain ----------------------------------------------------------------------- */
 
+/* Of a task of the second iteration, found once for all walks. */
+struct cost {
+    double seconds;
+    bool on_gpu, model, optimizer;
+};
+
+static bool counts(const struct cost *cost, enum share share)
+{
+    return share == ALL || cost->model || (share == MODEL_AND_OPTIMIZER && cost->optimizer);
+}
+
 /* Times since the end of the first iteration; -INFINITY: no promise that it comes after that. */
 struct walk {
+    struct cost *costs;        /* [n_tasks] */
     double *end;               /* [n_tasks] */
     double *tail, *group_tail; /* [n_streams] */
     double *queue_tail;        /* [n_queues] */
@@ -171,26 +180,41 @@ struct walk {
 
 static void walk_fini(struct walk *w)
 {
+    free(w->costs);
     free(w->end);
     free(w->tail);
     free(w->queue_tail);
     free(w->queued);
 }
 
-static tsr_status walk_init(struct walk *w, const struct tsr__tape *tape, uint32_t n_queues)
+static void find_costs(struct walk *w, const struct view *v)
 {
+    for (uint32_t i = v->tape->first[1]; i < v->tape->first[2]; i++) {
+        struct cost *cost = &w->costs[i];
+        const struct tsr_instr *instr = instr_of(v, i);
+        cost->model = is_of_model(instr);
+        cost->optimizer = is_of_optimizer(instr);
+        cost->seconds = seconds_of(v, i, &cost->on_gpu);
+    }
+}
+
+static tsr_status walk_init(struct walk *w, const struct view *v, uint32_t n_queues)
+{
+    const struct tsr__tape *tape = v->tape;
     *w = (struct walk){0};
+    w->costs = calloc(tape->n_tasks + 1ul, sizeof *w->costs);
     w->end = malloc((tape->n_tasks + 1ul) * sizeof *w->end);
     w->tail = malloc((tape->n_streams + 1ul) * 4 * sizeof *w->tail);
     w->queue_tail = malloc((n_queues + 1ul) * sizeof *w->queue_tail);
     w->queued = calloc(n_queues + 1ul, sizeof *w->queued);
-    if (!w->end || !w->tail || !w->queue_tail || !w->queued) {
+    if (!w->costs || !w->end || !w->tail || !w->queue_tail || !w->queued) {
         walk_fini(w);
         return tsr_no_memory("bound");
     }
     w->group_tail = w->tail + tape->n_streams + 1;
     w->beside = w->group_tail + tape->n_streams + 1;
     w->busy = w->beside + tape->n_streams + 1;
+    find_costs(w, v);
     return TSR_OK;
 }
 
@@ -220,9 +244,9 @@ static void put_on_stream(struct walk *w, const struct view *v, uint32_t at, enu
                           bool in_second)
 {
     const struct tsr__task *task = &v->tape->tasks[at];
-    bool on_gpu = false;
+    const struct cost *cost = &w->costs[at];
     double ready = ready_of(w, task);
-    double seconds = in_second && counts(v, at, share) ? seconds_of(v, at, &on_gpu) : 0;
+    double seconds = counts(cost, share) ? cost->seconds : 0;
     double end = ready + seconds;
     w->end[at] = end;
     if (task->in_group)
@@ -234,7 +258,7 @@ static void put_on_stream(struct walk *w, const struct view *v, uint32_t at, enu
         w->queue_tail[task->queue] = fmax(w->queue_tail[task->queue], end);
         if (ready >= 0) {
             w->busy[task->stream] += seconds;
-            w->beside[task->stream] += on_gpu ? seconds : 0;
+            w->beside[task->stream] += cost->on_gpu ? seconds : 0;
         }
     }
     if (in_second && task->kind == TSR__KERNEL && task->stream == v->compute)
@@ -247,7 +271,7 @@ static void on_host(struct walk *w, const struct view *v, uint32_t at, enum shar
 {
     const struct tsr__task *task = &v->tape->tasks[at];
     bool op = task->record.kind == TSR_HOST_OP;
-    if (share == ALL || (op && counts(v, at, share)))
+    if (share == ALL || (op && counts(&w->costs[at], share)))
         w->host += task->host_s * v->options->host_scale;
     if (task->kind == TSR__HOST_SYNC && task->dep != TSR_NO_ID)
         w->host = fmax(w->host, w->end[task->dep]);
@@ -325,7 +349,7 @@ static tsr_status bound_of_rank(const struct view *v, uint32_t n_queues, struct 
     struct walk w;
     double chain[N_SHARES];
     *out = (struct tsr_step_bound){.known = true};
-    TSR_TRY(walk_init(&w, v->tape, n_queues));
+    TSR_TRY(walk_init(&w, v, n_queues));
     for (int share = 0; share < N_SHARES; share++) {
         follow(&w, v, (enum share)share, true, n_queues);
         double by_host = w.latest;

@@ -294,7 +294,7 @@ const struct tsr_command tsr_commands[] = {
          "summary.json and a picture. Ctrl-C ends the search and prints the best so far; --resume goes\n"
          "on with what it left in --out DIR. experiments/guide/plan.md tells more.\n"
          "\n"
-         "Exit status: 3 if nothing fits.\n"
+         "Exit status: 3 if nothing fits, 130 if it was interrupted.\n"
          "\n"
          "Examples\n"
          "  tessera plan experiments/flagship/dgx-h100-8.yaml --out out/plan\n"

@@ -130,4 +130,28 @@ works program "$flagship" --strategy fsdp --rank 5
 [ "$(wc -l <"$out")" = "$(wc -l <"$tmp/program")" ] || complain "ranks of one class differ"
 fails 2 --rank 8 "0 to 7" fsdp -- program "$flagship" --strategy fsdp --rank 8
 fails 2 --iteration x init -- program "$flagship" --strategy fsdp --iteration x
+# Traces and snapshots of the first 8 strategies, and it is said; pictures as asked for.
+cat >"$tmp/nine.yaml" <<'Y'
+model: qwen2.5-0.5b
+cluster: dgx-h100-1
+world: 2
+seq: 128
+model.layers: 1
+strategies: {fsdp: {}}
+sweeps: {batch: [1, 2, 3, 4, 5, 6, 7, 8, 9]}
+Y
+works compare "$tmp/nine.yaml" --out "$tmp/nine" --pictures none
+has "$err" "traces and snapshots of the first 8 of 9 strategies"
+[ "$(find "$tmp/nine" -name trace.json | wc -l)" = 8 ] || complain "not 8 traces"
+[ "$(find "$tmp/nine" -name snapshot.pickle | wc -l)" = 8 ] || complain "not 8 snapshots"
+[ "$(find "$tmp/nine" -name streams.csv | wc -l)" = 9 ] || complain "not 9 streams.csv"
+[ -z "$(find "$tmp/nine" -name '*.svg' -o -name '*.png')" ] || complain "--pictures none draws"
+works compare "$tmp/nine.yaml" --set 'sweeps={batch: [1, 2]}' --out "$tmp/two" --no-traces --pictures svg
+[ -z "$(find "$tmp/two" -name trace.json -o -name snapshot.pickle)" ] || complain "--no-traces writes some"
+grep -q "traces and snapshots" "$err" && complain "--no-traces, and a note on traces"
+if command -v gnuplot >/dev/null; then
+    [ -s "$tmp/two/compare-time.svg" ] || complain "--pictures svg: no compare-time.svg"
+    [ -z "$(find "$tmp/two" -name '*.png')" ] || complain "--pictures svg draws a .png"
+fi
+fails 2 "--pictures: found jpg" "none, svg or all" -- compare "$tmp/nine.yaml" --pictures jpg
 finish

@@ -135,7 +135,7 @@ set --
 
 # ---- what-ifs ------------------------------------------------------------------------------------
 
-works explain "$flagship" --strategy fsdp --format json
+works explain "$flagship" --strategy fsdp --deep --format json
 cp "$out" "$tmp/what-if.json"
 equal "base" "$(value "$out" what_if allocated_bytes)" \
     "$(column "$tmp/compare.csv" fsdp peak_allocated_bytes)"
@@ -208,9 +208,9 @@ done
 
 # The number of processes changes nothing.
 own=$TSR_SOURCE_DIR/experiments/own-model/compare.yaml
-works explain "$own" --strategy own-groups --set batch=2 --jobs 1
+works explain "$own" --strategy own-groups --set batch=2 --deep --jobs 1
 cp "$out" "$tmp/one.txt"
-works explain "$own" --strategy own-groups --set batch=2 --jobs 5
+works explain "$own" --strategy own-groups --set batch=2 --deep --jobs 5
 same "$out" "$tmp/one.txt"
 
 # Micro-batches: the same tokens in smaller parts; a mesh in the words that the strategy uses.
@@ -232,6 +232,8 @@ equal "step time of a what-if" \
 # ---- text ----------------------------------------------------------------------------------------
 
 works explain "$flagship" --strategy fsdp --time --top 2
+grep -Eq "Best (found )?(pair|triple)" "$out" && complain "pairs or triples without --deep"
+works explain "$flagship" --strategy fsdp --time --deep --top 2
 [ -s "$err" ] && complain "explain: something on stderr"
 gib() {
     awk "BEGIN { printf \"%.2f GiB\", $1 / 1073741824 }"
@@ -242,17 +244,20 @@ has "$out" "Peak: $(gib "$base") allocated" \
     "Checkpointing: 0 of 32" "Peak of each phase" "Next-highest peaks" "inactive split" \
     "stream's pool" "already set: " "Best pair, of" "Best triple, of" "(other numbers)" \
     "(more GPUs)" " ms  checkpoint.every=full" "the card has 79.20 GiB: fits" "libraries ?" \
-    "attention=math  (does not fit)"
+    "  larger, and does not fit: "
 has "$out" "  no effect: " "  host: 0 B pageable, 128.00 KiB pinned" "offload=cpu_pinned  (+"
+grep -q "(does not fit)" "$out" && complain "what is larger, and does not fit, has a row of its own"
+grep -A2 "^  larger, and does not fit: " "$out" | grep "attention=math" >/dev/null ||
+    complain "what is larger, and does not fit, is not named"
 grep -q "^  no effect: .*checkpoint" "$out" && complain "checkpointing is called without effect"
 grep -Eq "^ +0 +0 .* \\+0\.0 ms" "$out" && complain "a row without any effect"
 grep -Eq "(^| )[0-9]{4,}(\.[0-9]+)? [KMGT]?i?B" "$out" && complain "four digits before the point"
 grep -q "checkpoint.every=full .*(does not fit)" "$out" && complain "less memory, and it does not fit"
-works explain "$flagship" --strategy ddp --set seq=256 # parameters and states are most of it
+works explain "$flagship" --strategy ddp --set seq=256 --deep # parameters and states are most of it
 has "$out" "with the same training" "api=fully_shard"
 works explain "$flagship" --strategy fsdp --no-what-if
 grep -q "What if" "$out" && complain "--no-what-if shows what-ifs"
-works explain "$own" --strategy own-groups
+works explain "$own" --strategy own-groups --deep
 has "$out" "What if" "Best pair, of" "layers.*"
 # Many triples of many micro-batches: a part of them, and it is said.
 grep -q "Best found triple, of [0-9]* emitted ([0-9]* possible)" "$out" || complain "no number of triples"

@@ -223,6 +223,13 @@ has "$out" "it fits at $largest, not at $((largest + 1)); larger values may fit 
 works plan "$small" --max layers --format json --set plan.budget_gib=5 --out "$tmp/out/max"
 has "$out" '"key": "model.layers"' '"largest"' '"at_next"'
 [ -s "$tmp/out/max/max.csv" ] || complain "max.csv is missing"
+# Beside the exact limit a multiple of 128, which fits and which the command names.
+works plan "$small" --strategy fsdp --max seq --set plan.budget_gib=8
+even=$(sed -n 's/.*largest multiple of 128: \([0-9]*\)$/\1/p' "$out")
+largest=$(sed -n 's/^Largest seq that fits into [0-9.]* GiB: \([0-9]*\).*/\1/p' "$out")
+[ $((even % 128)) = 0 ] && [ "$even" -gt $((largest - 128)) ] && [ "$even" -le "$largest" ] ||
+    complain "--max seq: $even is no multiple of 128 below $largest"
+has "$out" "| $even | yes " "seq=$even"
 # A learned table of positions ends a sequence before the card does.
 works plan "$small" --set model=gpt2 --set model.layers=2 --strategy fsdp --max seq
 has "$out" "fits into 77.71 GiB: 1024" "largest value of seq that is allowed"
@@ -259,8 +266,8 @@ fails 2 '"bacth"' 'nearest: batch' -- plan "$small" --set 'plan.space={bacth: [1
 fails 2 "batch: found 0" "an integer from 1" -- plan "$small" --set 'plan.space={batch: [1, 0]}'
 fails 2 "precision.reduce: found fp9" -- plan "$small" --set 'plan.space={precision: {reduce: [fp9]}}'
 fails 2 "plan.space.mesh.shape" "beside mesh" -- plan "$small" --set 'plan.space={mesh: [[4]], mesh.shape: [[2, 2]]}'
-fails 2 "more than 16384 combinations" -- \
-    plan "$small" --set "plan.space={batch: [$(seq -s, 1 200)], seq: [$(seq -s, 1 200)]}"
+fails 2 "more than 262144 combinations" -- \
+    plan "$small" --set "plan.space={batch: [$(seq -s, 1 600)], seq: [$(seq -s, 1 600)]}"
 sed 's/batch: \[1, 2, 4, 8\]/batch: [1, none]/' "$small" >"$tmp/place.yaml"
 fails 2 "place.yaml:14" "batch: found none" -- plan "$tmp/place.yaml"
 cp "$TSR_SOURCE_DIR"/experiments/clusters/*.json "$tmp/"

@@ -10,9 +10,11 @@
 static const char *const formats[] = {"md", "csv", "json", NULL};
 static const char *const sizes[] = {
     [TSR_PLAN_BATCH] = "batch", [TSR_PLAN_SEQ] = "seq", [TSR_PLAN_LAYERS] = "layers"};
+/* As of a program that SIGINT ends: what was printed is not all. */
+enum { INTERRUPTED = 130 };
 enum { N_SIZES = sizeof sizes / sizeof *sizes };
 
-static tsr_status print_plan(const struct tsr_args *args, const struct tsr_plan *plan)
+static tsr_status print_plan(const struct tsr_args *args, const struct tsr_plan *plan, int *success)
 {
     struct tsr_plan_counts c;
     size_t space = 0;
@@ -25,6 +27,7 @@ static tsr_status print_plan(const struct tsr_args *args, const struct tsr_plan 
     if (c.taken)
         fprintf(stderr, "tessera: note: %zu results were taken from the interrupted search\n",
                 c.taken);
+    *success = c.interrupted ? INTERRUPTED : *success;
     if (c.interrupted)
         fprintf(stderr, args->out
                             ? "tessera: note: interrupted; --resume goes on with the rest\n"
@@ -33,11 +36,11 @@ static tsr_status print_plan(const struct tsr_args *args, const struct tsr_plan 
 }
 
 static tsr_status search(const struct tsr_args *args, struct tsr_study *study,
-                         const struct tsr_plan_options *options)
+                         const struct tsr_plan_options *options, int *success)
 {
     struct tsr_plan *plan = NULL;
     TSR_TRY(tsr_study_plan(study, options, &plan));
-    tsr_status status = print_plan(args, plan);
+    tsr_status status = print_plan(args, plan, success);
     tsr_plan_free(plan);
     return status;
 }
@@ -76,7 +79,6 @@ static tsr_status check_args(const struct tsr_usage *usage, struct tsr_args *arg
 
 tsr_status tsr_cmd_plan(const struct tsr_usage *usage, struct tsr_args *args, int *success)
 {
-    (void)success;
     struct tsr_study *study = NULL;
     int size = 0;
     TSR_TRY(check_args(usage, args, &size));
@@ -90,7 +92,7 @@ tsr_status tsr_cmd_plan(const struct tsr_usage *usage, struct tsr_args *args, in
     request.strategy = NULL; /* a name of the file without its sweeps */
     TSR_TRY(tsr_study_open(&request, &study));
     tsr_status status = args->max ? solve(args, study, &options, (enum tsr_plan_size)size)
-                                  : search(args, study, &options);
+                                  : search(args, study, &options, success);
     tsr_study_close(study);
     return status;
 }

@@ -101,13 +101,11 @@ static tsr_status add_fully_shard(struct tsr_experiment *experiment, const struc
                                   struct tsr_plan_space *out)
 {
     static const char *const reshards[] = {"null", "false", NULL};
-    static const char *const ahead[] = {"0", "2", NULL};
     static const char *const chunks[] = {"1", "8", NULL};
     static const char *const dialects[] = {"eager", "compile", NULL};
     static const char *const places[] = {"none", "cpu_pinned", NULL};
     const struct tsr_strategy *base = job->strategy;
     TSR_TRY(add(experiment, base, "reshard_after_forward", reshards, false, out));
-    TSR_TRY(add(experiment, base, "backward_prefetch", ahead, false, out));
     TSR_TRY(add_tp(experiment, job, out));
     TSR_TRY(add(experiment, base, "loss.chunks", chunks, true, out));
     TSR_TRY(add(experiment, base, "dialect", dialects, true, out));

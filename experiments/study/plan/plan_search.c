@@ -461,6 +461,13 @@ static tsr_status search(struct tsr_plan *plan, size_t *best, size_t *items, str
                                                  : search_best(plan, best, items, done);
     if (status == TSR_OK)
         status = tsr_plan_check_values(plan);
+    /* Who left out everything has seen nothing: the smallest that was found is to be named. */
+    for (size_t i = 0; i < plan->space.n && status == TSR_OK && !plan->counts.emitted && !stop();
+         i++)
+        if (plan->points[i].state == TSR_PLAN_TOO_LARGE && level_of(&plan->space, i) == 0) {
+            plan->counts.too_large--;
+            status = tsr_plan_run(plan, &i, 1, false);
+        }
     plan->counts.interrupted = tsr_interrupt_asked();
     tsr_interrupt_ask(false);
     tsr_tell_progress(1, 1, NULL);
