@@ -76,7 +76,7 @@ do for [i = first:last] {
 begin(i) = i > first ? (sum [k = first:i - 1] column(k)) / GiB : 0
 finish(i) = (sum [k = first:i] column(k)) / GiB
 
-do for [kind in kinds] {
+do for [kind in formats] {
     eval use(kind, width, height)
     set output base.'.'.kind
     plot for [i = first:last] data every ::1 using (begin(i)):0:(begin(i)):(finish(i)):($0 - 0.36):($0 + 0.36):ytic(1) \

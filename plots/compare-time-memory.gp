@@ -72,7 +72,7 @@ if (limit > 0 && limit <= x0) {
 x(bytes) = bytes / GiB
 y(step, token) = per_token ? token * 1e6 : step * 1e3
 
-do for [kind in kinds] {
+do for [kind in formats] {
     eval use(kind, width, height)
     set output base.'.'.kind
     plot front every ::1 using (x($1)):(y($2, $4)) \

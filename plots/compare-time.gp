@@ -39,7 +39,7 @@ set label 2 'where the time of the steady step goes, simulated unless named -mea
 number(time) = per_token ? sprintf('%.4g µs', time) : sprintf('%.1f ms', time)
 text(time, mfu) = number(time).(strlen(mfu) ? sprintf(', MFU %.1f %%', real(mfu) * 100) : '')
 
-do for [kind in kinds] {
+do for [kind in formats] {
     eval use(kind, width, height)
     set output base.'.'.kind
     plot data every ::1 using (0):0:(0):($3 * scale($2, $15)):($0 - 0.36):($0 + 0.36):ytic(1) \

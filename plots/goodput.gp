@@ -46,7 +46,7 @@ if (asked > 0) {
 set xrange [x0:x1]
 set yrange [0:1.05 * most]
 
-do for [kind in kinds] {
+do for [kind in formats] {
     eval use(kind, width, height)
     set output base.'.'.kind
     plot data every ::1 using ($1 / 60):(($5 + $6 + $7) * 100) with filledcurves y=0 lc rgb 0x56B4E9 title 'checkpoints', \

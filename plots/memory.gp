@@ -113,7 +113,7 @@ if (limit > 0 && !show_limit) {
     set label 2 limit_text.', above the picture' at screen 0.785, 0.905 right textcolor rgb alarm
 }
 
-do for [kind in kinds] {
+do for [kind in formats] {
     eval use(kind, 1000, 500)
     set output base.'.'.kind
     plot phases every ::1 using (0):(0):($2 * 1e3):($3 * 1e3):(0):(top):(band(strcol(1))) \

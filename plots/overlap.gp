@@ -68,7 +68,7 @@ about = sprintf('%s step of %.1f ms: %.1f ms of computation, %.1f ms (%.1f %%) o
     measured ? 'measured' : 'simulated', step, compute, exposed, step > 0 ? 100 * exposed / step : 0, host, other)
 
 # Everything that is filled is drawn as objects: a bar per kind, and a box per collective.
-do for [picture in kinds] {
+do for [picture in formats] {
     eval use(picture, width, height)
     set output base.'.'.picture
     set multiplot

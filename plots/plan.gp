@@ -75,7 +75,7 @@ if (listed < n_front) {
 set xrange [x0:x1]
 set yrange [y0:y1]
 
-do for [kind in kinds] {
+do for [kind in formats] {
     eval use(kind, width, height)
     set output base.'.'.kind
     plot front every ::1 using (gib($3)):(us($4)) \

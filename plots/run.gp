@@ -62,7 +62,7 @@ array line_colour[4] = [peak_colour, ink, alarm, 0x882255]
 array line_width[4] = [4, 1.5, 1.5, 1.5]
 mark = 0.006 * top # half the height of the mark at a peak
 
-do for [kind in kinds] {
+do for [kind in formats] {
     eval use(kind, 1000, 560)
     set output base.'.'.kind
     set multiplot

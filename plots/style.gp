@@ -57,7 +57,7 @@ category_title(key) = \
     key eq 'workspace_bytes'                  ? 'workspace' : key[1:strlen(key) - 6]
 
 # Terminals: width and height are those of the SVG; the PNG has twice as many pixels.
-if (!exists("kinds")) kinds = 'svg png' # what is drawn
+if (!exists("formats")) formats = 'svg png' # what is drawn
 use_svg(width, height) = sprintf("set terminal svg noenhanced size %d,%d font 'DejaVu Sans,12' background rgb 'white'", width, height)
 use_png(width, height) = sprintf("set terminal pngcairo noenhanced size %d,%d font 'DejaVu Sans,12' fontscale 1.5 linewidth 2 pointscale 2 background rgb 'white'", 2 * width, 2 * height)
 use(kind, width, height) = kind eq 'svg' ? use_svg(width, height) : use_png(width, height)

@@ -48,7 +48,7 @@ set border 1
 set style textbox opaque noborder fillcolor rgb 'white' margins 0.6, 0.4
 middle(a, b) = (a + b) / 2 * 1e3
 
-do for [kind in kinds] {
+do for [kind in formats] {
     eval use(kind, width, height)
     set output base.'.'.kind
     set multiplot

@@ -54,7 +54,7 @@ set label 2 sprintf('%d figures; error: median %.1f %%, 90 %% within %.1f %%, la
 
 colours = '0x0072B2 0xD55E00 0x009E73 0xCC79A7 0xE69F00 0x56B4E9 0x000000 0x999999'
 set samples 2
-do for [kind in kinds] {
+do for [kind in formats] {
     eval use(kind, width, height)
     set output base.'.'.kind
     plot '+' using 1:($1 / 1.1):($1 * 1.1) with filledcurves fc rgb 0xEFEFEF notitle, \

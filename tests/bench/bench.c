@@ -119,7 +119,7 @@ static int bench_study(const char *program, const char *experiment, const char *
 
 /* ---- a search ---------------------------------------------------------------------------- */
 
-/* All 500 are emitted: everything fits into the budget. */
+/* What others do not bound of 500 is emitted: everything fits into the budget. */
 static int bench_plan(const char *program, const char *experiment, const char *out_root)
 {
     static const char space[] =

@@ -107,6 +107,10 @@ tsr_status tsr_plan_resume(struct tsr_plan *plan)
     if (!plan->options.resume)
         return TSR_OK;
     snprintf(path, sizeof path, "%s/%s", plan->options.dir, NAME);
+    if (access(path, F_OK) != 0)
+        return tsr_fail(
+            TSR_ECONFIG,
+            "--resume: found no %s; allowed: the folder of a search that was interrupted", path);
     tsr_status status = tsr_read_file(path, MOST, &data, &bytes);
     if (status == TSR_OK)
         status = take(plan, path, data, bytes);

@@ -238,32 +238,6 @@ static size_t choose_unknown(const struct tsr_plan *plan, size_t level,
     return n;
 }
 
-/* Learns what bounds all configurations, from small sizes to large ones. Who refuses, or runs out
- * of memory, teaches nothing: the next one is asked. */
-static tsr_status learn(struct tsr_plan *plan, size_t *best, size_t *items)
-{
-    size_t levels = 1;
-    struct results none = {0};
-    for (size_t k = 0; k < plan->space.n_axes; k++)
-        levels += plan->space.axes[k].is_size ? plan->space.axes[k].n - 1 : 0;
-    for (size_t level = 0; level < levels; level++) {
-        size_t n = 1;
-        while (n && !stop()) {
-            for (size_t i = 0; i < plan->space.n; i++)
-                if (plan->points[i].state == TSR_PLAN_NEW && level_of(&plan->space, i) == level)
-                    (void)leave_out(plan, i, &none);
-            n = choose_unknown(plan, level, tsr_plan_unknown_state, best, items);
-            if (!n)
-                n = choose_unknown(plan, level, tsr_plan_unknown_hooks, best, items);
-            if (!n)
-                n = choose_unknown(plan, level, tsr_plan_unknown_model, best, items);
-            TSR_TRY(tsr_plan_run(plan, items, n, false));
-            tell(plan, plan->counts.emit_s);
-        }
-    }
-    return TSR_OK;
-}
-
 /* The figures of an equal configuration that was simulated. */
 static bool take_equal(struct tsr_plan *plan, size_t i, const struct results *done)
 {
@@ -335,14 +309,68 @@ static tsr_status go_on(struct tsr_plan *plan, const size_t *items, size_t n, st
     return TSR_OK;
 }
 
+/* The two most promising of those that were emitted: an early interruption has something to show.
+ */
+static size_t choose_seen(const struct tsr_plan *plan, const struct results *done, size_t *items)
+{
+    struct place best[2];
+    size_t n = 0;
+    for (size_t i = 0; i < plan->space.n && !stop(); i++) {
+        const struct tsr_plan_point *point = &plan->points[i];
+        if (point->state != TSR_PLAN_EMITTED || !point->fits || is_beaten(plan, i, done))
+            continue;
+        struct place place = {.time = least_time(plan, i),
+                              .need = point->need,
+                              .changes = point->changes,
+                              .index = i};
+        if (n < 2 || by_time(&place, &best[1]) < 0)
+            best[n < 2 ? n++ : 1] = place;
+        if (n == 2 && by_time(&best[1], &best[0]) < 0) {
+            place = best[0];
+            best[0] = best[1];
+            best[1] = place;
+        }
+    }
+    for (size_t k = 0; k < n; k++)
+        items[k] = best[k].index;
+    return n;
+}
+
+/* Learns what bounds all configurations, from small sizes to large ones. Who refuses, or runs out
+ * of memory, teaches nothing: the next one is asked. */
+static tsr_status learn(struct tsr_plan *plan, double start, size_t *best, size_t *items,
+                        struct results *done)
+{
+    size_t levels = 1;
+    for (size_t k = 0; k < plan->space.n_axes; k++)
+        levels += plan->space.axes[k].is_size ? plan->space.axes[k].n - 1 : 0;
+    for (size_t level = 0; level < levels; level++) {
+        size_t n = 1;
+        while (n && !stop()) {
+            for (size_t i = 0; i < plan->space.n; i++)
+                if (plan->points[i].state == TSR_PLAN_NEW && level_of(&plan->space, i) == level)
+                    (void)leave_out(plan, i, done);
+            n = choose_unknown(plan, level, tsr_plan_unknown_state, best, items);
+            if (!n)
+                n = choose_unknown(plan, level, tsr_plan_unknown_hooks, best, items);
+            if (!n)
+                n = choose_unknown(plan, level, tsr_plan_unknown_model, best, items);
+            TSR_TRY(tsr_plan_run(plan, items, n, false));
+            tell(plan, start);
+        }
+        n = choose_seen(plan, done, items);
+        TSR_TRY(go_on(plan, items, n, done));
+    }
+    return TSR_OK;
+}
+
 static tsr_status search_best(struct tsr_plan *plan, size_t *best, size_t *items,
                               struct results *done)
 {
     double start = now();
     size_t n = 1;
-    plan->counts.emit_s = start;
-    tsr_status status = learn(plan, best, items);
-    plan->counts.emit_s = now() - start;
+    tsr_status status = learn(plan, start, best, items, done);
+    plan->counts.emit_s = now() - start - plan->counts.sim_s;
     while (status == TSR_OK && n && !stop()) {
         n = choose_promising(plan, done, items);
         if (n)

@@ -47,7 +47,7 @@ static char *settings_of(const char *folder, const char *name, size_t n_endings)
             *at++ = '\'';
         *at++ = *folder;
     }
-    (void)sprintf(at, "'; out='.new-%s'; kinds='%s'", name, n_endings > 1 ? "svg png" : "svg");
+    (void)sprintf(at, "'; out='.new-%s'; formats='%s'", name, n_endings > 1 ? "svg png" : "svg");
     return text;
 }
 
