@@ -67,6 +67,8 @@ static tsr_status read_facts(const struct tsr__doc *doc, struct tsr_gpu *gpu)
                             sizeof gpu->architecture));
     TSR_TRY(tsr__doc_count(doc, "sm_count", TSR__NULLABLE, MAX_SMS, &sms));
     gpu->sm_count = (uint32_t)sms;
+    const char *capability = json_string_value(tsr__doc_find(doc, "compute_capability"));
+    gpu->compute_capability = capability ? strtod(capability, NULL) : 0.0;
     TSR_TRY(tsr__doc_number(doc, "compute_clock_hz", TSR__OPTIONAL, 1e6, 1e11, &gpu->clock_hz));
     TSR_TRY(tsr__doc_count(doc, "memory.visible_bytes", TSR__NULLABLE, UINT64_C(1) << 50,
                            &gpu->visible_bytes));
@@ -166,20 +168,12 @@ static tsr_status read_large(const struct tsr__doc *doc, const char *dtype, int 
 
 tsr_status tsr__gpu_read(const struct tsr__doc *doc, struct tsr_gpu *gpu)
 {
-    static const char *const facts[] = {"vendor",
-                                        "compute_capability",
-                                        "board_power_w",
-                                        "memory.nominal_gb",
-                                        "memory.context_source",
-                                        "memory.type",
-                                        "memory.l2_bytes",
-                                        "nvlink.generation",
-                                        "nvlink.links",
-                                        "pcie.description",
-                                        "notes",
-                                        "source",
-                                        "host.source",
-                                        NULL};
+    static const char *const facts[] = {
+        "vendor",        "reference_node", /* of clusters in a few keys */
+        "board_power_w", "memory.nominal_gb", "memory.context_source",
+        "memory.type",   "memory.l2_bytes",   "nvlink.generation",
+        "nvlink.links",  "pcie.description",  "notes",
+        "source",        "host.source",       NULL};
     TSR_TRY(read_facts(doc, gpu));
     TSR_TRY(tsr__calibration_read(doc, &gpu->calibration));
     TSR_TRY(read_tables(doc, &gpu->kernels));
@@ -190,9 +184,15 @@ tsr_status tsr__gpu_read(const struct tsr__doc *doc, struct tsr_gpu *gpu)
 
 tsr_status tsr_gpu_load(const char *path, struct tsr_gpu *out)
 {
+    return tsr_gpu_load_in(path, NULL, out);
+}
+
+tsr_status tsr_gpu_load_in(const char *path, const char *const *folders, struct tsr_gpu *out)
+{
     struct tsr__doc doc;
     memset(out, 0, sizeof *out);
     TSR_TRY(tsr__doc_open(path, "gpu", &doc));
+    doc.folders = folders;
     tsr_status status = tsr__gpu_read(&doc, out);
     tsr__doc_close(&doc);
     if (status != TSR_OK)

@@ -22,10 +22,11 @@ struct tsr_gpu {
     char name[64], path[512]; /* path: the device file the figures come from */
     char description[128], architecture[32];
     uint32_t sm_count;
-    double clock_hz;        /* sustained under compute; 0: unknown */
-    uint64_t visible_bytes; /* what a process can see */
-    uint64_t context_bytes; /* of a CUDA context before any kernel is loaded */
-    uint64_t library_bytes; /* device code and static memory of libraries and kernels */
+    double compute_capability; /* 9.0; 0: unknown */
+    double clock_hz;           /* sustained under compute; 0: unknown */
+    uint64_t visible_bytes;    /* what a process can see */
+    uint64_t context_bytes;    /* of a CUDA context before any kernel is loaded */
+    uint64_t library_bytes;    /* device code and static memory of libraries and kernels */
     double memory_bw, pcie_bw, nvlink_bw;
     double peak_flops[TSR_N_PEAKS];
     double achievable_bf16, achievable_fp8; /* best matrix product that a public sweep found */
@@ -38,6 +39,9 @@ struct tsr_gpu {
 /* Reads gpu-NAME.json with the kernel tables that it names. Errors: TSR_ECONFIG with file, key,
  * value and what is allowed. */
 tsr_status tsr_gpu_load(const char *path, struct tsr_gpu *out) TSR_MUST_USE;
+/* The same; tables that are not in its folder are looked for in `folders` (NULL-terminated). */
+tsr_status tsr_gpu_load_in(const char *path, const char *const *folders,
+                           struct tsr_gpu *out) TSR_MUST_USE;
 
 /* Where the kernel times of a card come from, one line each ("matrix products: table sm90 (...), as
  * measured"), at most `n`; returns how many. */

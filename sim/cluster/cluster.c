@@ -82,7 +82,7 @@ tsr_status tsr__read_domain(const struct tsr__doc *doc, const char *key, struct 
     return TSR_OK;
 }
 
-static tsr_status read_node(const struct tsr__doc *doc, struct tsr_cluster *out)
+tsr_status tsr__read_node(const struct tsr__doc *doc, struct tsr_cluster *out)
 {
     static const char *const facts[] = {"description",
                                         "intra_node.switch_chips",
@@ -146,7 +146,7 @@ static tsr_status read_cluster(const struct tsr__doc *doc, struct tsr_cluster *o
     TSR_TRY(tsr__doc_count(doc, "nodes", TSR__REQUIRED, TSR__MAX_NODES, &nodes));
     out->nodes = (uint32_t)nodes;
     TSR_GOTO(done, open_named(doc, "node", &node, &path));
-    TSR_GOTO(done, read_node(&node, out));
+    TSR_GOTO(done, tsr__read_node(&node, out));
     TSR_GOTO(done, tsr__read_topology(doc, out));
     status = tsr__doc_check(doc, facts);
 done:
@@ -164,12 +164,14 @@ static tsr_status read_any(const struct tsr__doc *doc, struct tsr_cluster *out)
     const json_t *kind = tsr__doc_find(doc, "kind");
     const char *name = json_is_string(kind) ? json_string_value(kind) : "";
     if (!strcmp(name, "cluster"))
-        return read_cluster(doc, out);
+        return tsr__doc_find(doc, "gpu") && !tsr__doc_find(doc, "node")
+                   ? tsr__read_cluster_keys(doc, out)
+                   : read_cluster(doc, out);
     if (strcmp(name, "node") != 0)
         return tsr__doc_fail(doc, "kind", kind, "\"cluster\" or \"node\"");
     out->nodes = 1;
     memcpy(out->topology, "single_node", sizeof "single_node");
-    TSR_TRY(read_node(doc, out));
+    TSR_TRY(tsr__read_node(doc, out));
     /* One node of a rack has only its own GPUs to talk to. */
     out->nvlink_domain_gpus = out->gpus_per_node;
     return TSR_OK;
@@ -177,9 +179,16 @@ static tsr_status read_any(const struct tsr__doc *doc, struct tsr_cluster *out)
 
 tsr_status tsr_cluster_load(const char *path, struct tsr_cluster *out)
 {
+    return tsr_cluster_load_in(path, NULL, out);
+}
+
+tsr_status tsr_cluster_load_in(const char *path, const char *const *folders,
+                               struct tsr_cluster *out)
+{
     struct tsr__doc doc;
     memset(out, 0, sizeof *out);
     TSR_TRY(tsr__doc_open(path, NULL, &doc));
+    doc.folders = folders;
     tsr_status status = read_any(&doc, out);
     tsr__doc_close(&doc);
     if (status != TSR_OK)

@@ -20,6 +20,7 @@ enum tsr_intra {
 };
 
 enum { TSR_MAX_TIERS = 3, TSR_MAX_LOCAL = 64, TSR_MAX_COLLECTIVES = 40, TSR_COLLECTIVE_SIZES = 12 };
+enum { TSR_MAX_DERIVED = 12 };
 
 /* A collective of ranks of one node as it was timed, by size; natural logarithms. */
 struct tsr_measured_collective {
@@ -77,12 +78,49 @@ struct tsr_cluster {
     /* SimGrid platform whose links lie between the nodes; "": the tiers say it. Node n is its n-th
      * host in the natural order of names (node-2 before node-10). */
     char platform[512];
+    /* What the keys of a cluster left open, and where it comes from, a line each; none of a file
+     * that says all. */
+    uint32_t n_derived;
+    char derived[TSR_MAX_DERIVED][160];
 };
 
+/* ---- a cluster in a few keys ----------------------------------------------------------------- */
+
+/* How GPUs of a node are joined; the words of key `nvlink`. DEFAULT: as the file has it, or the
+ * reference node of the card. NONE: by PCIe. */
+enum tsr_nvlink { TSR_NVLINK_DEFAULT, TSR_NVLINK_SWITCH, TSR_NVLINK_DIRECT, TSR_NVLINK_NONE };
+extern const char *const tsr_words_nvlink[]; /* NULL-terminated */
+
+/* 0: not said. Rates of adapters are nominal, in 1e9 bit/s and one direction. */
+struct tsr_cluster_keys {
+    uint32_t nodes, gpus, nics; /* gpus and nics of a node */
+    enum tsr_nvlink nvlink;
+    double nic_gbit;
+    double oversubscription; /* of the uplinks of groups of leaf_nodes nodes */
+    uint32_t leaf_nodes;     /* 0: 1 */
+};
+
+/* The cluster of these keys (gpus is required) with the card of device file `gpu_path`. What is not
+ * said is that of the node file that the device file calls its `reference_node`, adapters in
+ * proportion to the GPUs, without contention; out->derived says each. folders (NULL-terminated, or
+ * NULL): where files are looked for that are not beside the device file. Errors: TSR_ECONFIG with
+ * the key ("cluster.nics") or the file. */
+tsr_status tsr_cluster_make(const char *gpu_path, const struct tsr_cluster_keys *keys,
+                            const char *const *folders, struct tsr_cluster *out) TSR_MUST_USE;
+/* Changes what the keys say of a cluster that was read. Errors: as above; *cluster may be changed
+ * in part. */
+tsr_status tsr_cluster_change(struct tsr_cluster *cluster,
+                              const struct tsr_cluster_keys *keys) TSR_MUST_USE;
+
+/* ---- files ----------------------------------------------------------------------------------- */
+
 /* Reads cluster-*.json, and the node-NAME.json and gpu-NAME.json that it names, from the same
- * folder. Also takes a node file (one node). Errors: TSR_ECONFIG with file, key, value and what is
- * allowed. */
+ * folder. Also takes a node file (one node), and a cluster file of a few keys, with `gpu` in the
+ * place of `node`. Errors: TSR_ECONFIG with file, key, value and what is allowed. */
 tsr_status tsr_cluster_load(const char *path, struct tsr_cluster *out) TSR_MUST_USE;
+/* The same; names that are not in that folder are looked for in `folders` (NULL-terminated). */
+tsr_status tsr_cluster_load_in(const char *path, const char *const *folders,
+                               struct tsr_cluster *out) TSR_MUST_USE;
 /* Reads an XML file (cluster_xml.c): one node as NCCL_TOPO_DUMP_FILE writes it, `nodes` of which
  * (0: one) make a cluster without contention between them; or a platform of SimGrid, whose hosts
  * are the nodes, each with `gpus_per_node` GPUs (0: one). Fills in all but out->gpu: `gpu_name`

@@ -10,6 +10,10 @@ enum { TSR__MAX_NODES = 1000000, TSR__MAX_GPUS_PER_NODE = 1024 };
 /* The GPUs that NVLink spans; a multiple of gpus_per_node. */
 tsr_status tsr__read_domain(const struct tsr__doc *doc, const char *key,
                             struct tsr_cluster *out) TSR_MUST_USE;
+/* All of a node file. */
+tsr_status tsr__read_node(const struct tsr__doc *doc, struct tsr_cluster *out) TSR_MUST_USE;
+/* All of a cluster file that has a `gpu` and no `node` (cluster_keys.c). */
+tsr_status tsr__read_cluster_keys(const struct tsr__doc *doc, struct tsr_cluster *out) TSR_MUST_USE;
 /* Key "topology" of a cluster file. */
 tsr_status tsr__read_topology(const struct tsr__doc *doc, struct tsr_cluster *out) TSR_MUST_USE;
 /* The list "collectives" of a node file (cluster_collectives.c). */

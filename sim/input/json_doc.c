@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "sim/base/json_load.h"
+#include "sim/base/words.h"
 
 /* Bounds of a rate that catch a wrong unit (GB/s instead of B/s). */
 static const double MIN_BYTES_PER_S = 1e6, MAX_BYTES_PER_S = 1e16;
@@ -95,22 +96,91 @@ static bool is_asked_into(const struct tsr__doc *doc, const char *key)
     return false;
 }
 
-/* The keys that are looked for beside `key`. */
-static void list_known(const struct tsr__doc *doc, const char *key, char *out, size_t size)
+/* The keys beside `key`: those that are looked for there, also into objects, and the facts. */
+enum { MAX_BESIDE = 96, BESIDE_BYTES = 4096 };
+
+struct beside {
+    size_t n, used;
+    const char *names[MAX_BESIDE + 1];
+    char text[BESIDE_BYTES];
+};
+
+static void add_beside(struct beside *b, const char *name, size_t length)
+{
+    if (!length || b->n == MAX_BESIDE || b->used + length + 1 > BESIDE_BYTES)
+        return;
+    char *at = b->text + b->used;
+    memcpy(at, name, length);
+    at[length] = '\0';
+    if (is_word(at, b->names))
+        return;
+    b->used += length + 1;
+    b->names[b->n++] = at;
+}
+
+static void list_beside(const struct tsr__doc *doc, const char *key, const char *const *facts,
+                        struct beside *b)
 {
     const char *dot = strrchr(key, '.'), *asked;
-    size_t n = dot ? (size_t)(dot - key) + 1 : 0, used = 0;
+    size_t n = dot ? (size_t)(dot - key) + 1 : 0;
     json_t *value;
-    out[0] = '\0';
+    memset(b, 0, sizeof *b);
+    json_object_foreach(doc->asked, asked, value) if (!strncmp(asked, key, n))
+        add_beside(b, asked + n, strcspn(asked + n, "."));
+    for (size_t i = 0; facts[i]; i++)
+        if (!strncmp(facts[i], key, n))
+            add_beside(b, facts[i] + n, strcspn(facts[i] + n, "."));
+}
+
+/* What a key may have been meant for: one beside it, or one of its name elsewhere in the file. */
+static const char *nearest_key(const struct tsr__doc *doc, const char *key, const struct beside *b)
+{
+    const char *dot = strrchr(key, '.'), *name = dot ? dot + 1 : key, *asked;
+    const char *near = tsr_nearest(name, b->names);
+    json_t *value;
+    if (near)
+        return near;
     json_object_foreach(doc->asked, asked, value)
     {
-        if (strncmp(asked, key, n) != 0 || strchr(asked + n, '.'))
-            continue;
-        int more = snprintf(out + used, size - used, "%s%s", used ? ", " : "", asked + n);
-        if (more < 0 || (size_t)more >= size - used)
+        const char *last = strrchr(asked, '.');
+        if (!strcmp(last ? last + 1 : asked, name))
+            return asked;
+    }
+    return NULL;
+}
+
+static tsr_status fail_unknown(const struct tsr__doc *doc, const char *key, const json_t *value,
+                               const char *near, const char *known)
+{
+    char allowed[640];
+    snprintf(allowed, sizeof allowed, "nothing (it is not read here)%s%s%s; known: %s",
+             near ? "; nearest: \"" : "", near ? near : "", near ? "\"" : "", known);
+    return tsr__doc_fail(doc, key, value, allowed);
+}
+
+/* "a, b, c", as far as they fit. */
+static void join(const char *const *words, char *out, size_t size)
+{
+    size_t used = 0;
+    out[0] = '\0';
+    for (size_t i = 0; words[i]; i++) {
+        int more = snprintf(out + used, size - used, "%s%s", i ? ", " : "", words[i]);
+        if (more < 0 || (size_t)more >= size - used) {
+            out[used] = '\0';
             return;
+        }
         used += (size_t)more;
     }
+}
+
+static tsr_status refuse_key(const struct tsr__doc *doc, const char *key, const json_t *value,
+                             const char *const *facts)
+{
+    struct beside beside;
+    char known[400];
+    list_beside(doc, key, facts, &beside);
+    join(beside.names, known, sizeof known);
+    return fail_unknown(doc, key, value, nearest_key(doc, key, &beside), known);
 }
 
 static tsr_status check_object(const struct tsr__doc *doc, const char *prefix, json_t *object,
@@ -120,7 +190,7 @@ static tsr_status check_object(const struct tsr__doc *doc, const char *prefix, j
     json_t *value;
     json_object_foreach(object, name, value)
     {
-        char key[256], known[400], allowed[480];
+        char key[256];
         snprintf(key, sizeof key, "%s%s%.100s", prefix, *prefix ? "." : "", name);
         if (is_word(key, facts))
             continue;
@@ -128,11 +198,8 @@ static tsr_status check_object(const struct tsr__doc *doc, const char *prefix, j
             TSR_TRY(check_object(doc, key, value, facts));
             continue;
         }
-        if (json_object_get(doc->asked, key))
-            continue;
-        list_known(doc, key, known, sizeof known);
-        snprintf(allowed, sizeof allowed, "nothing (it is not read here); known: %s", known);
-        return tsr__doc_fail(doc, key, value, allowed);
+        if (!json_object_get(doc->asked, key))
+            return refuse_key(doc, key, value, facts);
     }
     return TSR_OK;
 }
@@ -149,16 +216,12 @@ tsr_status tsr__doc_check_item(const struct tsr__doc *doc, const char *name, con
     json_t *value;
     json_object_foreach((json_t *)(uintptr_t)item, key, value)
     {
-        char full[256], allowed[480];
+        char full[256], known[400];
         if (is_word(key, words))
             continue;
-        size_t used =
-            (size_t)snprintf(allowed, sizeof allowed, "nothing (it is not read here); known:");
-        for (size_t i = 0; words[i] && used < sizeof allowed; i++)
-            used += (size_t)snprintf(allowed + used, sizeof allowed - used, "%s %s", i ? "," : "",
-                                     words[i]);
+        join(words, known, sizeof known);
         snprintf(full, sizeof full, "%s%s%.100s", name, *name ? "." : "", key);
-        return tsr__doc_fail(doc, full, value, allowed);
+        return fail_unknown(doc, full, value, tsr_nearest(key, words), known);
     }
     return TSR_OK;
 }
@@ -263,20 +326,32 @@ tsr_status tsr__doc_numbers(const struct tsr__doc *doc, const char *key, double 
 
 /* ---- a file beside another --------------------------------------------------------------- */
 
-/* Path of PREFIX-NAME.json beside `path`. NULL when the name is none of a file, or out of memory.
- */
-static char *sibling(const char *path, const char *prefix, const char *name)
+/* Path of PREFIX-NAME.json in the folder of `length` bytes. NULL when the name is none of a file,
+ * or out of memory. */
+static char *in_folder(const char *folder, size_t length, const char *prefix, const char *name)
 {
     if (!*name || strspn(name, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
                                "0123456789._-") != strlen(name))
         return NULL;
-    const char *slash = strrchr(path, '/');
-    int folder = slash ? (int)(slash - path + 1) : 0;
-    size_t size = (size_t)folder + strlen(prefix) + strlen(name) + sizeof "-.json";
+    const char *between = length && folder[length - 1] != '/' ? "/" : "";
+    size_t size = length + 1 + strlen(prefix) + strlen(name) + sizeof "-.json";
     char *out = malloc(size);
     if (out)
-        snprintf(out, size, "%.*s%s-%s.json", folder, path, prefix, name);
+        snprintf(out, size, "%.*s%s%s-%s.json", (int)length, folder, between, prefix, name);
     return out;
+}
+
+static char *find_file(const struct tsr__doc *doc, const char *prefix, const char *name)
+{
+    const char *slash = strrchr(doc->path, '/');
+    char *path = in_folder(doc->path, slash ? (size_t)(slash - doc->path) + 1 : 0, prefix, name);
+    for (size_t i = 0; path && doc->folders && doc->folders[i]; i++) {
+        if (tsr_kind_of(NULL, path) == TSR_KIND_FILE)
+            return path;
+        free(path);
+        path = in_folder(doc->folders[i], strlen(doc->folders[i]), prefix, name);
+    }
+    return path;
 }
 
 tsr_status tsr__doc_open_sibling(const struct tsr__doc *doc, const char *key, const json_t *found,
@@ -284,11 +359,13 @@ tsr_status tsr__doc_open_sibling(const struct tsr__doc *doc, const char *key, co
 {
     char allowed[128];
     const char *name = json_is_string(found) ? json_string_value(found) : "";
-    *path = sibling(doc->path, prefix, name);
+    *path = find_file(doc, prefix, name);
     if (!*path || tsr_kind_of(NULL, *path) != TSR_KIND_FILE) {
-        snprintf(allowed, sizeof allowed, "a NAME with a file %s-NAME.json in the same folder",
-                 prefix);
+        snprintf(allowed, sizeof allowed, "a NAME with a file %s-NAME.json in the same folder%s",
+                 prefix, doc->folders ? ", or that comes with tessera" : "");
         return tsr__doc_fail(doc, key, found, allowed);
     }
-    return tsr__doc_open(*path, prefix, out);
+    TSR_TRY(tsr__doc_open(*path, prefix, out));
+    out->folders = doc->folders;
+    return TSR_OK;
 }

@@ -13,6 +13,9 @@ struct tsr__doc {
     const char *path; /* borrowed */
     json_t *root;     /* an object */
     json_t *asked;    /* an object: the keys that were looked for; NULL: nobody asks */
+    /* Borrowed, NULL-terminated: where a file is looked for that is not beside this one; NULL:
+     * nowhere. Files that this one names inherit it. */
+    const char *const *folders;
 };
 
 enum tsr__need {
@@ -52,8 +55,9 @@ tsr_status tsr__doc_copy_path(const char *path, char *out, size_t size) TSR_MUST
 /* A list of 1 to `room` numbers in [low, high]. */
 tsr_status tsr__doc_numbers(const struct tsr__doc *doc, const char *key, double low, double high,
                             uint32_t room, float *out, uint32_t *n) TSR_MUST_USE;
-/* Opens PREFIX-NAME.json, of kind PREFIX, in the folder of `doc`; `found` is the value at `key`
- * that holds NAME. *path (freed by the caller, also on failure) must outlive *out. */
+/* Opens PREFIX-NAME.json, of kind PREFIX, in the folder of `doc` or, where it is not there, the
+ * first of doc->folders; `found` is the value at `key` that holds NAME. *path (freed by the caller,
+ * also on failure) must outlive *out. */
 tsr_status tsr__doc_open_sibling(const struct tsr__doc *doc, const char *key, const json_t *found,
                                  const char *prefix, struct tsr__doc *out,
                                  char **path) TSR_MUST_USE;

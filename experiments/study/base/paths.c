@@ -220,6 +220,13 @@ tsr_status tsr_find_gpu(const char *name, const struct tsr_yaml_node *at, const 
     return find(&gpu_kind, name, at, experiment, out);
 }
 
+const char *const *tsr_cluster_folders(void)
+{
+    static const char *const folders[] = {TSR_DATA_DIR "/clusters",
+                                          TSR_SOURCE_DIR "/experiments/clusters", NULL};
+    return folders;
+}
+
 /* ---- stacks ------------------------------------------------------------------------------------
  */
 

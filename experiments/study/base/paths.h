@@ -32,6 +32,8 @@ tsr_status tsr_find_gpu(const char *name, const struct tsr_yaml_node *at, const 
  * there are. */
 tsr_status tsr_find_stack(const char *name, const struct tsr_yaml_node *at, const char *experiment,
                           char out[TSR_FILE_BYTES]) TSR_MUST_USE;
+/* Where the node, device and kernel files are that a user's cluster may name: NULL-terminated. */
+const char *const *tsr_cluster_folders(void);
 /* A file by path only (module trees). */
 tsr_status tsr_find_file(const char *key, const char *name, const struct tsr_yaml_node *at,
                          const char *experiment, char out[TSR_FILE_BYTES]) TSR_MUST_USE;

@@ -7,6 +7,7 @@
 #define TSR_STUDY_YAML_H
 
 #include "engine/program/base.h"
+#include "sim/base/words.h"
 
 enum tsr_node_kind { TSR_NODE_NULL, TSR_NODE_SCALAR, TSR_NODE_SEQ, TSR_NODE_MAP };
 
@@ -59,10 +60,6 @@ bool tsr_node_is_null(const struct tsr_yaml_node *node); /* absent, empty, `null
 
 /* ---- words that were meant ------------------------------------------------------------------- */
 
-/* Edit distance (insert, delete, replace, swap of neighbours). */
-size_t tsr_edit_distance(const char *a, const char *b);
-/* The nearest of `words` (NULL-terminated); NULL if none is near enough to be meant. */
-const char *tsr_nearest(const char *word, const char *const *words);
 /* "a, b or c" of those `words` (NULL-terminated) that are not empty. */
 void tsr_join_words(const char *const *words, char *out, size_t size);
 /* Fails with "PATH: unknown key "KEY"; nearest: ...; allowed: ...". */

@@ -98,10 +98,12 @@ static tsr_status check_set(struct tsr_experiment *experiment, const char *assig
 /* Turns "model: NAME" into "model: {name: NAME}", so that --set model.blocks=... adds to it. */
 static tsr_status spell_out(struct tsr_experiment *experiment, struct tsr_yaml_node *map)
 {
-    static const char *const prefixes[] = {"model", "checkpoint"};
+    static const char *const prefixes[] = {"model", "checkpoint", "cluster", NULL};
     for (size_t i = 0; map->kind == TSR_NODE_MAP && i < map->n; i++) {
         struct tsr_yaml_node *value = map->items[i];
-        bool is_prefix = !strcmp(value->key, prefixes[0]) || !strcmp(value->key, prefixes[1]);
+        bool is_prefix = false;
+        for (size_t k = 0; prefixes[k]; k++)
+            is_prefix = is_prefix || !strcmp(value->key, prefixes[k]);
         if (!is_prefix || value->kind != TSR_NODE_SCALAR)
             continue;
         struct tsr_yaml_node *outer = tsr_arena_alloc(&experiment->doc.arena, sizeof(*outer));

@@ -37,9 +37,27 @@ const struct tsr_key tsr_keys[] = {
      "transformers finds sequences packed and builds an attention mask"},
     {"model.weights", TSR_KEY_STRING, AT(run.weights), "null", 0, 0, 0, NULL,
      "run: .safetensors file, index or folder of Hugging Face to begin with; null: random values"},
-    {"cluster", TSR_KEY_STRING, AT(cluster), "null", 0, 0, 0, NULL,
+    {"cluster.name", TSR_KEY_STRING, AT(cluster), "null", 0, 0, 0, NULL,
      "name (dgx-h100-1) or path of a cluster or node file of clusters/, or an .xml file: NCCL's "
-     "topology of a node, or a SimGrid platform"},
+     "topology of a node, or a SimGrid platform; null: the keys below describe the cluster"},
+    {"cluster.nodes", TSR_KEY_UINT, AT(own.nodes), "null", 1, SIZE_MAX_D, 0, NULL,
+     "nodes; null: as the file says, without one 1"},
+    {"cluster.gpus", TSR_KEY_UINT, AT(own.gpus), "null", 1, 1024, 0, NULL,
+     "GPUs of a node; null: as the file says, without one it has to be given"},
+    {"cluster.gpu", TSR_KEY_STRING, AT(own.gpu), "null", 0, 0, 0, NULL,
+     "name of a device file of clusters/ (h200-sxm), or its path; null: as the file says"},
+    {"cluster.nvlink", TSR_KEY_ENUM, AT(own.nvlink), "default", 0, 0, 0, tsr_words_nvlink,
+     "how GPUs of a node are joined; none: PCIe; default: as the file says, without one as the "
+     "reference node of the card"},
+    {"cluster.nics", TSR_KEY_UINT, AT(own.nics), "null", 1, 1024, 0, NULL,
+     "adapters of a node; null: as the file says, without one in proportion to the reference node"},
+    {"cluster.nic_gbit", TSR_KEY_DOUBLE, AT(own.nic_gbit), "null", 0.1, 100000, 0, NULL,
+     "nominal rate of an adapter and direction, Gbit/s; null: as the file, or the reference node"},
+    {"cluster.oversubscription", TSR_KEY_DOUBLE, AT(own.oversubscription), "null", 1, 10000, 0, NULL,
+     "how much less goes up from a group of nodes than their adapters carry; null: as the file "
+     "says, without one 1"},
+    {"cluster.leaf_nodes", TSR_KEY_UINT, AT(own.leaf_nodes), "null", 1, SIZE_MAX_D, 0, NULL,
+     "nodes of such a group, which reach each other unhindered; null: 1"},
     {"nodes", TSR_KEY_UINT, AT(nodes), "null", 1, SIZE_MAX_D, 0, NULL,
      "nodes of the cluster; null: as its file says (NCCL's topology: one)"},
     {"gpu", TSR_KEY_STRING, AT(gpu), "null", 0, 0, 0, NULL,
@@ -405,8 +423,10 @@ bool tsr_key_is_prefix(const char *name)
 
 const char *tsr_key_shorthand(const char *prefix)
 {
-    static const char *const table[][2] = {
-        {"model", "model.name"}, {"mesh", "mesh.shape"}, {"checkpoint", "checkpoint.every"}};
+    static const char *const table[][2] = {{"model", "model.name"},
+                                           {"mesh", "mesh.shape"},
+                                           {"checkpoint", "checkpoint.every"},
+                                           {"cluster", "cluster.name"}};
     for (size_t i = 0; i < sizeof table / sizeof table[0]; i++)
         if (!strcmp(table[i][0], prefix))
             return table[i][1];
@@ -415,7 +435,7 @@ const char *tsr_key_shorthand(const char *prefix)
 
 bool tsr_key_prefix_resets(const char *prefix)
 {
-    return !strcmp(prefix, "model") || !strcmp(prefix, "mesh");
+    return !strcmp(prefix, "model") || !strcmp(prefix, "mesh") || !strcmp(prefix, "cluster");
 }
 
 /* ---- words of enumerated keys ---------------------------------------------------------------- */

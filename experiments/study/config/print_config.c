@@ -138,6 +138,7 @@ static tsr_status make_paths_absolute(struct tsr_experiment *experiment,
     TSR_TRY(make_absolute(arena, experiment->path, &settings->model));
     TSR_TRY(make_absolute(arena, experiment->path, &settings->model_tree));
     TSR_TRY(make_absolute(arena, experiment->path, &settings->stack));
+    TSR_TRY(make_absolute(arena, experiment->path, &settings->own.gpu));
     return make_absolute(arena, experiment->path, &settings->cluster);
 }
 

@@ -117,9 +117,9 @@ static size_t keep_if_nearer(const char *word, const char *candidate, size_t bes
 const char *tsr_key_nearest(const char *name)
 {
     static const char *const others[] = {"strategies", "sweeps", "plan", "jobs", "title", NULL};
-    static const char *const prefixes[] = {
-        "model", "mesh",      "accumulation", "precision", "optimizer", "checkpoint",
-        "loss",  "allocator", "ddp",          "sim",       NULL};
+    static const char *const prefixes[] = {"model",     "mesh",       "accumulation", "precision",
+                                           "optimizer", "checkpoint", "loss",         "allocator",
+                                           "ddp",       "sim",        "cluster",      NULL};
     const char *best = NULL;
     size_t distance = strlen(name) / 2 + 1;
     for (size_t i = 0; prefixes[i]; i++)
@@ -166,12 +166,22 @@ static tsr_status unknown(const char *where, const char *name, const struct tsr_
 static tsr_status put(struct tsr_arena *arena, const char *where, const char *name,
                       const struct tsr_yaml_node *value, struct tsr_settings *settings);
 
+/* Another model, mesh or cluster. Of a cluster a mapping that names neither a file nor a card
+ * changes keys of the one that is there. */
+static bool is_another(const char *prefix, const struct tsr_yaml_node *value)
+{
+    if (!tsr_key_prefix_resets(prefix))
+        return false;
+    return strcmp(prefix, "cluster") != 0 || value->kind != TSR_NODE_MAP ||
+           tsr_node_get(value, "name") || tsr_node_get(value, "gpu");
+}
+
 static tsr_status put_prefix(struct tsr_arena *arena, const char *where, const char *prefix,
                              const struct tsr_yaml_node *value, struct tsr_settings *settings)
 {
     const char *shorthand = tsr_key_shorthand(prefix);
     char path[MAX_PATH_TEXT], keys[512];
-    bool resets = tsr_key_prefix_resets(prefix);
+    bool resets = is_another(prefix, value);
     if (resets)
         reset_prefix(prefix, settings);
     if (resets && value->kind == TSR_NODE_NULL)

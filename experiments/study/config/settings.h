@@ -71,6 +71,14 @@ struct tsr_run_settings {
 
 #define TSR_CKPT_SELECTIVE_OP UINT64_MAX
 
+/* The keys of a cluster that is described in the experiment (struct tsr_cluster_keys). */
+struct tsr_own_cluster {
+    const char *gpu;
+    uint64_t nodes, gpus, nics, leaf_nodes; /* 0: not given */
+    unsigned nvlink;                        /* enum tsr_nvlink */
+    double nic_gbit, oversubscription;      /* NaN: not given */
+};
+
 /* What `tessera goodput` asks for besides the strategy. */
 struct tsr_goodput_settings {
     double node_mtbf_s, interval_s, restart_s, storage_bw, days; /* interval 0: only the best one */
@@ -85,6 +93,7 @@ struct tsr_settings {
 
     const char *stack; /* whose defaults go before those of the table (stack.h); NULL: none */
     const char *model, *model_tree, *model_blocks, *cluster, *gpu;
+    struct tsr_own_cluster own;             /* in the place of `cluster`, or over its file */
     uint64_t nodes, gpus_per_node;          /* 0: as in the cluster's file */
     uint64_t model_layers, model_positions; /* 0: as in the model's file */
     unsigned model_impl, model_names;       /* enum tsr_impl, tsr_names */
@@ -188,7 +197,8 @@ size_t tsr_key_find(const char *name);
 bool tsr_key_is_prefix(const char *name);
 /* "mesh" -> "mesh.shape": where a value goes that is given to the prefix itself; NULL if none. */
 const char *tsr_key_shorthand(const char *prefix);
-/* True for prefixes (model, mesh) whose keys exclude each other: naming one resets the others. */
+/* True for prefixes (model, mesh, cluster) whose keys make one thing: a value of the prefix is
+ * another one, and resets them all. */
 bool tsr_key_prefix_resets(const char *prefix);
 
 /* "an integer from 1 to 1024", "none, f32, bf16 or f16", ... */

@@ -102,6 +102,7 @@ static tsr_status find_strategy(const struct tsr_study *study, const struct tsr_
         return tsr_node_error(name, "jobs: strategy: found %s; allowed: a strategy of this file",
                               name->text);
     if (!strcmp(tenant->job->cluster.path, study->jobs[0].cluster.path) &&
+        !strcmp(tenant->job->cluster.name, study->jobs[0].cluster.name) &&
         tenant->job->cluster.nodes == study->jobs[0].cluster.nodes)
         return TSR_OK;
     return tsr_node_error(name, "jobs: strategy: found %s on cluster %s; allowed: all on one, %s",

@@ -218,11 +218,12 @@ static tsr_status check_overflow(const struct tsr_job *job)
 static tsr_status open_job(struct tsr_job *job, enum tsr_job_needs needs)
 {
     TSR_TRY(tsr_model_require_runnable(&job->model));
-    if (job->settings->cluster)
+    if (tsr_has_cluster(job->settings))
         TSR_TRY(tsr_load_cluster(job));
     else if (needs == TSR_NEEDS_ALL)
         return tsr_job_lacks(job->experiment, "cluster",
-                             "a name of clusters/, or the path of a cluster or node file");
+                             "a name of clusters/, the path of a cluster or node file, or "
+                             "{nodes: N, gpus: N, gpu: NAME}");
     TSR_TRY(resolve_mesh(job));
     TSR_TRY(check_positions(job));
     TSR_TRY(check_overflow(job));

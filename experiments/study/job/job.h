@@ -41,7 +41,9 @@ const struct tsr_yaml_node *tsr_job_at(const struct tsr_job *job, const char *ke
 /* Loads the model that settings name. */
 tsr_status tsr_load_model(const struct tsr_experiment *experiment,
                           const struct tsr_strategy *strategy, struct tsr_model *out) TSR_MUST_USE;
-/* Loads the cluster that they name into job->cluster; part of tsr_job_open(). */
+/* Some key names or describes a cluster. */
+bool tsr_has_cluster(const struct tsr_settings *settings);
+/* Loads the cluster that they name or describe into job->cluster; part of tsr_job_open(). */
 tsr_status tsr_load_cluster(struct tsr_job *job) TSR_MUST_USE;
 /* TSR_ECONFIG: the file of the experiment has no such key, and what may stand there. */
 tsr_status tsr_job_lacks(const struct tsr_experiment *experiment, const char *key,

@@ -1,6 +1,7 @@
 /* job_load.c: the model and the cluster that a strategy names, read from their files and changed as
  * its keys say.
  */
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -204,8 +205,9 @@ static tsr_status load_gpu(struct tsr_job *job, const char *name)
 {
     const struct tsr_yaml_node *at = tsr_setting_at(job->settings, "gpu");
     char path[TSR_FILE_BYTES];
-    TSR_TRY(tsr_find_gpu(name, at ? at : tsr_job_at(job, "cluster"), job->experiment->path, path));
-    return tsr_gpu_load(path, &job->cluster.gpu);
+    TSR_TRY(
+        tsr_find_gpu(name, at ? at : tsr_job_at(job, "cluster.name"), job->experiment->path, path));
+    return tsr_gpu_load_in(path, tsr_cluster_folders(), &job->cluster.gpu);
 }
 
 /* NCCL's topology of a node, or a SimGrid platform. */
@@ -216,7 +218,7 @@ static tsr_status load_xml(struct tsr_job *job, const char *path)
     char gpu[64];
     TSR_TRY(tsr_cluster_load_xml(path, (uint32_t)s->nodes, (uint32_t)s->gpus_per_node, c, gpu));
     if (!s->gpu && !*gpu)
-        return tsr_node_error(tsr_job_at(job, "cluster"),
+        return tsr_node_error(tsr_job_at(job, "cluster.name"),
                               "cluster: %s does not tell which cards these are; allowed: a key "
                               "gpu with the name of a device file (h100-sxm5-80g)",
                               s->cluster);
@@ -248,29 +250,134 @@ static tsr_status set_nodes(struct tsr_job *job)
     return TSR_OK;
 }
 
-static tsr_status load_cluster_file(struct tsr_job *job)
+/* ---- keys of a cluster -------------------------------------------------------------------- */
+
+static const char *const own_keys[] = {
+    "cluster.nodes", "cluster.gpus",     "cluster.nvlink",           "cluster.nics",
+    "cluster.gpu",   "cluster.nic_gbit", "cluster.oversubscription", "cluster.leaf_nodes"};
+enum { N_OWN = sizeof own_keys / sizeof own_keys[0] };
+
+static struct tsr_cluster_keys keys_of(const struct tsr_own_cluster *own)
+{
+    return (struct tsr_cluster_keys){
+        .nodes = (uint32_t)own->nodes,
+        .gpus = (uint32_t)own->gpus,
+        .nics = (uint32_t)own->nics,
+        .nvlink = (enum tsr_nvlink)own->nvlink,
+        .nic_gbit = isnan(own->nic_gbit) ? 0.0 : own->nic_gbit,
+        .oversubscription = isnan(own->oversubscription) ? 0.0 : own->oversubscription,
+        .leaf_nodes = (uint32_t)own->leaf_nodes,
+    };
+}
+
+/* The first of these keys that was given; NULL: none. */
+static const struct tsr_yaml_node *any_own_key(const struct tsr_settings *s, const char **name)
+{
+    for (size_t i = 0; i < N_OWN; i++) {
+        char value[64];
+        const struct tsr_key *key = &tsr_keys[tsr_key_find(own_keys[i])];
+        *name = own_keys[i];
+        if (tsr_key_format(key, s, value, sizeof value) != TSR_OK || strcmp(value, key->def) != 0)
+            return tsr_setting_at(s, own_keys[i]);
+    }
+    return NULL;
+}
+
+/* A line of sim/cluster about "cluster.KEY: ..." gets the place of the key. */
+static tsr_status at_key(const struct tsr_job *job, tsr_status status)
+{
+    char text[512];
+    snprintf(text, sizeof text, "%s", tsr_error_text());
+    size_t n = strcspn(text, ":");
+    char key[64];
+    snprintf(key, sizeof key, "%.*s", (int)(n < 60 ? n : 60), text);
+    size_t i = tsr_key_find(key);
+    if (status != TSR_ECONFIG || i == tsr_n_keys())
+        return status;
+    const struct tsr_yaml_node *at = tsr_setting_at(job->settings, key);
+    for (size_t k = 0; k < N_OWN && !at; k++)
+        at = tsr_setting_at(job->settings, own_keys[k]);
+    return tsr_node_error(at ? at : job->strategy->at, "%s", text);
+}
+
+static tsr_status load_own(struct tsr_job *job)
 {
     const struct tsr_settings *s = job->settings;
+    const struct tsr_cluster_keys keys = keys_of(&s->own);
     char path[TSR_FILE_BYTES];
     TSR_TRY(
-        tsr_find_cluster(s->cluster, tsr_setting_at(s, "cluster"), job->experiment->path, path));
+        tsr_find_gpu(s->own.gpu, tsr_setting_at(s, "cluster.gpu"), job->experiment->path, path));
+    tsr_status status = tsr_cluster_make(path, &keys, tsr_cluster_folders(), &job->cluster);
+    return status == TSR_OK ? TSR_OK : at_key(job, status);
+}
+
+/* Keys beside a file change it. */
+static tsr_status change_file(struct tsr_job *job)
+{
+    const struct tsr_cluster_keys keys = keys_of(&job->settings->own);
+    tsr_status status = tsr_cluster_change(&job->cluster, &keys);
+    if (status != TSR_OK)
+        return at_key(job, status);
+    return job->settings->own.gpu ? load_gpu(job, job->settings->own.gpu) : TSR_OK;
+}
+
+static bool is_xml(const char *path)
+{
     size_t n = strlen(path);
-    if (n > 4 && !strcmp(path + n - 4, ".xml"))
+    return n > 4 && !strcmp(path + n - 4, ".xml");
+}
+
+static tsr_status load_file(struct tsr_job *job)
+{
+    const struct tsr_settings *s = job->settings;
+    const char *key;
+    const struct tsr_yaml_node *own = any_own_key(s, &key);
+    char path[TSR_FILE_BYTES];
+    TSR_TRY(tsr_find_cluster(s->cluster, tsr_setting_at(s, "cluster.name"), job->experiment->path,
+                             path));
+    if (is_xml(path) && own)
+        return tsr_node_error(own, "%s: found beside cluster.name: %s; allowed: a .json file", key,
+                              s->cluster);
+    if (is_xml(path))
         return load_xml(job, path);
+    TSR_TRY(tsr_cluster_load_in(path, tsr_cluster_folders(), &job->cluster));
+    return change_file(job);
+}
+
+/* Keys of the experiment beside `cluster`. */
+static tsr_status change_cluster(struct tsr_job *job)
+{
+    const struct tsr_settings *s = job->settings;
+    if (s->cluster && is_xml(s->cluster))
+        return TSR_OK; /* load_xml() has seen them */
     if (s->gpus_per_node)
         return tsr_node_error(tsr_setting_at(s, "gpus_per_node"),
                               "gpus_per_node: found %llu beside cluster: %s; allowed: null, or a "
                               "SimGrid platform",
-                              (unsigned long long)s->gpus_per_node, s->cluster);
-    TSR_TRY(tsr_cluster_load(path, &job->cluster));
+                              (unsigned long long)s->gpus_per_node, job->cluster.name);
     TSR_TRY(set_nodes(job));
     return s->gpu ? load_gpu(job, s->gpu) : TSR_OK;
 }
 
 tsr_status tsr_load_cluster(struct tsr_job *job)
 {
-    TSR_TRY(load_cluster_file(job));
-    tsr_calibration_override(&job->cluster.gpu.calibration, job->settings->calibration,
+    const struct tsr_settings *s = job->settings;
+    const char *key;
+    const struct tsr_yaml_node *own = any_own_key(s, &key);
+    if (!s->cluster && !s->own.gpu)
+        return tsr_node_error(own ? own : job->strategy->at,
+                              "%s: found beside neither cluster.name nor cluster.gpu; allowed: "
+                              "beside the name of a cluster file, or of a card",
+                              key);
+    TSR_TRY(s->cluster ? load_file(job) : load_own(job));
+    TSR_TRY(change_cluster(job));
+    tsr_calibration_override(&job->cluster.gpu.calibration, s->calibration,
                              "sim.calibration of the experiment");
     return TSR_OK;
+}
+
+bool tsr_has_cluster(const struct tsr_settings *s)
+{
+    const char *key;
+    return s->cluster || s->own.gpu || any_own_key(s, &key);
 }

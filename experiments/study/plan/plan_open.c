@@ -171,7 +171,10 @@ static tsr_status key_of(const struct tsr_job *job, struct tsr_emission *emissio
             hash = mix(hash, tsr_emitted_hash(&emission->classes[c], i));
     for (size_t i = 0; i < tsr_n_keys(); i++) {
         /* They give the program its times and are not in its hash. */
-        bool priced = !strncmp(tsr_keys[i].name, "sim.", 4) || !strcmp(tsr_keys[i].name, "cluster");
+        const char *name = tsr_keys[i].name;
+        bool priced = !strncmp(name, "sim.", 4) || !strncmp(name, "cluster.", 8) ||
+                      !strcmp(name, "gpu") || !strcmp(name, "nodes") ||
+                      !strcmp(name, "gpus_per_node");
         if (!priced)
             continue;
         TSR_TRY(tsr_key_format(&tsr_keys[i], job->settings, text, sizeof text));
