@@ -52,9 +52,51 @@ const char *tsr_study_strategy(const struct tsr_study *study, size_t i)
     return study->experiment.strategies[i].name;
 }
 
+/* What the keys of a cluster leave open, as comments behind the file: a strategy whose cluster
+ * differs from that of the one before says it again. A cluster that cannot be read has none:
+ * whoever runs the file hears of it. */
+static tsr_status put_derived(FILE *out, const struct tsr_experiment *experiment)
+{
+    struct tsr_job *job = calloc(1, sizeof *job);
+    char(*before)[sizeof job->cluster.derived[0]] = calloc(TSR_MAX_DERIVED, sizeof *before);
+    tsr_status status = job && before ? TSR_OK : tsr_no_memory(NULL);
+    for (size_t i = 0; i < experiment->n && status == TSR_OK; i++) {
+        const struct tsr_strategy *s = &experiment->strategies[i];
+        *job = (struct tsr_job){.experiment = experiment, .strategy = s, .settings = &s->settings};
+        if (!tsr_has_cluster(&s->settings) || tsr_load_cluster(job) != TSR_OK ||
+            !memcmp(before, job->cluster.derived, sizeof job->cluster.derived))
+            continue;
+        memcpy(before, job->cluster.derived, sizeof job->cluster.derived);
+        for (uint32_t k = 0; k < job->cluster.n_derived; k++)
+            fprintf(out, "%s%s%s%s# %s\n", k == 0 ? "# Not said of the cluster" : "",
+                    k == 0 && i > 0 ? " of " : "", k == 0 && i > 0 ? s->name : "",
+                    k == 0 ? ", and taken from elsewhere:\n" : "", job->cluster.derived[k]);
+    }
+    free(before);
+    free(job);
+    return status;
+}
+
 tsr_status tsr_study_print(struct tsr_study *study, char **out)
 {
-    return tsr_experiment_print(&study->experiment, out);
+    char *file = NULL, *text = NULL;
+    size_t n = 0;
+    TSR_TRY(tsr_experiment_print(&study->experiment, &file));
+    FILE *stream = open_memstream(&text, &n);
+    if (!stream) {
+        free(file);
+        return tsr_no_memory(NULL);
+    }
+    fputs(file, stream);
+    tsr_status status = put_derived(stream, &study->experiment);
+    if (fclose(stream) != 0 && status == TSR_OK)
+        status = tsr_no_memory(NULL);
+    free(file);
+    if (status == TSR_OK)
+        *out = text;
+    else
+        free(text);
+    return status;
 }
 
 tsr_status tsr_study_check(struct tsr_study *study)

@@ -249,15 +249,16 @@ static double oversubscription_of(const struct tsr_cluster *c)
 static json_t *tsr_inspect_cluster(const struct tsr_cluster *c)
 {
     static const char *const intra[] = {"none", "nvswitch", "nvlink", "pcie", "shared_memory"};
-    return json_pack("{s:s, s:s, s:s, s:s, s:I, s:I, s:I, s:s, s:o, s:I, s:o, s:s, s:o, s:I, s:o}",
-                     "name", c->name, "file", c->path, "description", c->description, "node",
-                     c->node_name, "nodes", (json_int_t)c->nodes, "gpus_per_node",
-                     (json_int_t)c->gpus_per_node, "gpus", (json_int_t)c->nodes * c->gpus_per_node,
-                     "inside_node", intra[c->intra], "inside_bytes_per_s_per_gpu",
-                     real_or_null(c->intra_bw), "nics_per_node", (json_int_t)c->nics_per_node,
-                     "nic_bytes_per_s", real_or_null(c->nic_bw), "topology", c->topology,
-                     "oversubscription", json_real(oversubscription_of(c)), "nvlink_domain_gpus",
-                     (json_int_t)c->nvlink_domain_gpus, "gpu", gpu_of(&c->gpu));
+    return json_pack(
+        "{s:s, s:s, s:s, s:s, s:I, s:I, s:I, s:s, s:o, s:I, s:o, s:s, s:o, s:I, s:o, s:o}", "name",
+        c->name, "file", c->path, "description", c->description, "node", c->node_name, "nodes",
+        (json_int_t)c->nodes, "gpus_per_node", (json_int_t)c->gpus_per_node, "gpus",
+        (json_int_t)c->nodes * c->gpus_per_node, "inside_node", intra[c->intra],
+        "inside_bytes_per_s_per_gpu", real_or_null(c->intra_bw), "nics_per_node",
+        (json_int_t)c->nics_per_node, "nic_bytes_per_s", real_or_null(c->nic_bw), "topology",
+        c->topology, "oversubscription", json_real(oversubscription_of(c)), "nvlink_domain_gpus",
+        (json_int_t)c->nvlink_domain_gpus, "gpu", gpu_of(&c->gpu), "network",
+        tsr_inspect_topology(c));
 }
 
 /* "450 GB/s", or "?". */
@@ -347,6 +348,7 @@ static void tsr_print_cluster(FILE *out, const json_t *cluster)
                 text(cluster, "topology"), rate(cluster, "oversubscription", 1, ": 1", b));
     else
         fprintf(out, "  one node: nothing leaves it\n");
+    tsr_print_topology(out, cluster);
     print_gpu(out, json_object_get(cluster, "gpu"));
 }
 

@@ -14,6 +14,11 @@ tsr_status tsr_inspect_layout(const struct tsr_job *job, json_t **out) TSR_MUST_
 void tsr_print_modules(FILE *out, const json_t *modules, uint64_t tp);
 void tsr_print_layout(FILE *out, const json_t *layout);
 
+/* Switches, links and places of a cluster, as part of its facts ("network"); NULL: out of memory.
+ * The drawing takes the facts of the whole cluster. */
+json_t *tsr_inspect_topology(const struct tsr_cluster *cluster);
+void tsr_print_topology(FILE *out, const json_t *cluster);
+
 /* "8,030,261,248" */
 const char *tsr_group_digits(uint64_t value, char out[32]);
 /* "3.74 GiB", "512 B" */
