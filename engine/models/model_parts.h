@@ -36,6 +36,11 @@ tsr_status tsr__check_model(const struct tsr_engine *e, const uint64_t *sizes, s
 /* A width that is cut into heads. Errors: TSR_EVALUE. */
 tsr_status tsr__check_heads(uint64_t width, uint64_t heads) TSR_MUST_USE;
 
+/* Of a tree: every module takes what the one before it gives, in each list of what runs.
+ * *per_sequence: the result has a row for each sequence (model_tree_check.c). Errors: TSR_EVALUE
+ * with both modules. */
+tsr_status tsr__check_tree(const struct tsr_tree_config *config, bool *per_sequence) TSR_MUST_USE;
+
 /* Epsilon of norms and standard deviation of initial matrices; 0: the usual ones. */
 void tsr__model_numbers(struct tsr_engine *e, double norm_eps, double init_std);
 /* The model takes tokens and gives logits. */

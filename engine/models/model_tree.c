@@ -9,6 +9,7 @@
 /* A node's own copy, and what its module needs. */
 struct tree {
     struct tsr_tree_node n;
+    const char *kernel; /* of an op: its kernels' name */
     struct tree_run {
         int iteration;
         bool given, none;
@@ -69,6 +70,40 @@ static struct tsr_tensor *norm(struct tsr_engine *e, const struct tree *t, struc
     return out;
 }
 
+/* As DINOv2's SwiGLUFFN has it: x1, x2 = x12.chunk(2, dim=-1); silu(x1) * x2
+ * (facebookresearch/dinov2, layers/swiglu_ffn.py). The halves are views. */
+static struct tsr_tensor *swiglu(struct tsr_engine *e, struct tsr_tensor *in)
+{
+    struct tsr_tensor *half[2];
+    tsr_op_split2(e, in, half);
+    struct tsr_tensor *gate = tsr_op_silu(e, half[0]);
+    struct tsr_tensor *out = tsr_op_mul(e, gate, half[1]);
+    tsr_release(e, gate);
+    tsr_release(e, half[0]);
+    tsr_release(e, half[1]);
+    return out;
+}
+
+static struct tsr_tensor *generic(struct tsr_engine *e, const struct tree *t, struct tsr_tensor *in,
+                                  struct tsr_param *w)
+{
+    const struct tsr_tree_op *op = &t->n.op;
+    struct tsr_generic what = {
+        .name = t->kernel,
+        .out = t->n.out ? t->n.out
+               : in     ? in->dims[1]
+                        : 0,
+        .per_sequence = op->per_sequence,
+        .flops = op->flops,
+        .bytes = op->bytes,
+        .backward_flops = op->backward_flops < 0 ? 2 * op->flops : op->backward_flops,
+        .backward_bytes = op->backward_bytes < 0 ? 2 * op->bytes : op->backward_bytes,
+        .saved_bytes = op->saved_bytes,
+        .saves_input = op->saves_input,
+    };
+    return tsr_op_generic(e, in, w, &what);
+}
+
 static void leaf_forward(struct tsr_engine *e, struct tsr_module *m, void *impl,
                          struct tsr_tensor *in, struct tsr_tensor **out)
 {
@@ -102,8 +137,12 @@ static void leaf_forward(struct tsr_engine *e, struct tsr_module *m, void *impl,
         *out = tsr_op_gelu_erf(e, in);
         break;
     case TSR_TREE_ATTENTION: {
-        struct tsr_attention_shape shape = {e->shape.batch, e->shape.seq, t->n.heads, t->n.kv_heads,
-                                            t->n.head_dim};
+        struct tsr_attention_shape shape = {.batch = e->shape.batch,
+                                            .seq = e->shape.seq,
+                                            .heads = t->n.heads,
+                                            .kv_heads = t->n.kv_heads,
+                                            .head_dim = t->n.head_dim,
+                                            .full = t->n.full};
         struct tsr_tensor *part[3];
         tsr_op_split3(e, in, t->n.heads * t->n.head_dim, t->n.kv_heads * t->n.head_dim, false,
                       part);
@@ -114,6 +153,12 @@ static void leaf_forward(struct tsr_engine *e, struct tsr_module *m, void *impl,
             tsr_release(e, part[i]);
         break;
     }
+    case TSR_TREE_SWIGLU:
+        *out = swiglu(e, in);
+        break;
+    case TSR_TREE_OP:
+        *out = generic(e, t, in, w);
+        break;
     case TSR_TREE_SEQ:
     case TSR_TREE_LIST:
         break;
@@ -128,6 +173,7 @@ static const char *type_name(enum tsr_tree_type type)
         [TSR_TREE_SCALE] = "Scale",     [TSR_TREE_RELU] = "ReLU",
         [TSR_TREE_SILU] = "SiLU",       [TSR_TREE_GELU] = "GELU",
         [TSR_TREE_GELU_ERF] = "GELU",   [TSR_TREE_ATTENTION] = "Attention",
+        [TSR_TREE_SWIGLU] = "SwiGLU",   [TSR_TREE_OP] = "Op",
         [TSR_TREE_SEQ] = "Block",       [TSR_TREE_LIST] = "ModuleList"};
     return names[type];
 }
@@ -153,6 +199,10 @@ static void add_params(struct tsr_engine *e, struct tsr_module *m, const struct 
         break;
     case TSR_TREE_SCALE:
         tsr__param_new(e, m, "weight", n->n_dims, n->dims, dtype);
+        break;
+    case TSR_TREE_OP:
+        if (n->op.params)
+            tsr__param_new(e, m, "weight", 1, &n->op.params, dtype);
         break;
     default:
         break;
@@ -211,6 +261,8 @@ static tsr_status build(struct tsr_engine *e, struct tsr_module *parent,
     if (!t)
         return tsr_no_memory(NULL);
     t->n = *n;
+    if (n->type == TSR_TREE_OP && !(t->kernel = tsr_arena_printf(&e->arena, "op:%s", n->name)))
+        return tsr_no_memory(NULL);
     bool inner = n->type == TSR_TREE_SEQ || n->type == TSR_TREE_LIST;
     tsr_forward_fn forward = n->type == TSR_TREE_LIST ? NULL : inner ? seq_forward : leaf_forward;
     struct tsr_module *m =
@@ -228,6 +280,7 @@ tsr_status tsr_model_tree(struct tsr_engine *e, const struct tsr_tree_config *co
 {
     if (e->tree.root)
         return tsr_fail(TSR_EVALUE, "the engine has a model already");
+    TSR_TRY(tsr__check_tree(config, &e->model->per_sequence));
     e->model->int_input = config->tokens > 0;
     e->model->vocab = config->tokens;
     e->model->in_dim = config->in_dim;

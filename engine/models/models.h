@@ -19,8 +19,10 @@ enum tsr_tree_type {
     TSR_TREE_SILU,
     TSR_TREE_GELU,      /* tanh form */
     TSR_TREE_GELU_ERF,  /* torch.nn.GELU() */
-    TSR_TREE_ATTENTION, /* causal self-attention over [q|k|v] of width (heads + 2 kv_heads)
-                           head_dim; no parameters */
+    TSR_TREE_ATTENTION, /* self-attention over [q|k|v] of width (heads + 2 kv_heads) head_dim; no
+                           parameters */
+    TSR_TREE_SWIGLU,    /* silu(g) * u of [g|u]: half as wide; no parameters */
+    TSR_TREE_OP,        /* an operation that is only priced (tsr_op_generic()) */
     TSR_TREE_SEQ,
     TSR_TREE_LIST
 };
@@ -32,7 +34,16 @@ struct tsr_tree_node {
     uint64_t head_dim;
     double eps; /* norms; 0: 1e-5 */
     bool bias, residual;
-    int n_dims; /* scale */
+    bool full; /* attention: not causal */
+    struct tsr_tree_op {
+        uint64_t params;                       /* elements of a parameter "weight"; 0: none */
+        double flops, bytes;                   /* as struct tsr_generic */
+        double backward_flops, backward_bytes; /* below 0: twice the forward's */
+        uint64_t saved_bytes;
+        bool per_sequence, saves_input;
+    } op;              /* in: 0: any; out: 0: the width of the input */
+    const char *where; /* for messages: where it was described, "FILE:LINE:COLUMN"; may be NULL */
+    int n_dims;        /* scale */
     uint64_t dims[4];
     const char *ref; /* FQN of an earlier module: the same object again */
     size_t n_children;
@@ -57,8 +68,9 @@ struct tsr_tree_config {
 };
 
 /* Each builds the model as the engine's root; `config` is copied. Errors: TSR_EVALUE if the
- * engine has a model already, or for sizes and names that make none; TSR_EUNSUPPORTED for modules
- * that the dialect has no kernels for; TSR_ENOMEM. */
+ * engine has a model already, or for sizes and names that make none: in a tree each module takes
+ * the width that the one before it gives; TSR_EUNSUPPORTED for modules that the dialect has no
+ * kernels for; TSR_ENOMEM. */
 tsr_status tsr_model_llama(struct tsr_engine *engine,
                            const struct tsr_llama_config *config) TSR_MUST_USE;
 tsr_status tsr_model_gpt2(struct tsr_engine *engine,

@@ -38,9 +38,11 @@ struct tsr_tensor *tsr_op_layer_norm(struct tsr_engine *engine, struct tsr_tenso
 
 /* ---- attention ------------------------------------------------------------------------------- */
 
-/* T = batch times seq; kv_heads divides heads. */
+/* T = batch times seq; kv_heads divides heads. full: every query sees every key of its sequence;
+ * else attention is causal. */
 struct tsr_attention_shape {
     uint64_t batch, seq, heads, kv_heads, head_dim;
+    bool full;
 };
 /* Rotary embedding of x (T, heads d), in fp32, with the angles of positions 0 ... seq - 1. */
 struct tsr_tensor *tsr_op_rotary(struct tsr_engine *engine, struct tsr_tensor *x, uint64_t seq,
@@ -48,7 +50,7 @@ struct tsr_tensor *tsr_op_rotary(struct tsr_engine *engine, struct tsr_tensor *x
 /* x (T, K d) -> (T, times K d), each head `times` times; a view if there is one head. */
 struct tsr_tensor *tsr_op_repeat_heads(struct tsr_engine *engine, struct tsr_tensor *x,
                                        uint64_t times, uint64_t head_dim);
-/* Causal. q (T, H d), k and v (T, K d) -> (T, H d). weights (may be NULL): a new reference to the
+/* q (T, H d), k and v (T, K d) -> (T, H d). weights (may be NULL): a new reference to the
  * attention weights where the variant makes them (eager attention), else NULL. */
 struct tsr_tensor *tsr_op_attention(struct tsr_engine *engine, struct tsr_tensor *q,
                                     struct tsr_tensor *k, struct tsr_tensor *v,
@@ -62,6 +64,26 @@ struct tsr_tensor *tsr_op_view(struct tsr_engine *engine, struct tsr_tensor *x);
  * the views are made in the order k, v, q (backward visits the latest first). */
 void tsr_op_split3(struct tsr_engine *engine, struct tsr_tensor *x, uint64_t q, uint64_t kv,
                    bool q_last, struct tsr_tensor *out[3]);
+
+/* The same of x (T, 2 D): its halves. */
+void tsr_op_split2(struct tsr_engine *engine, struct tsr_tensor *x, struct tsr_tensor *out[2]);
+
+/* ---- an operation that is only priced -------------------------------------------------------- */
+
+/* Figures of one row of the input. Of the simulator alone: no executor has a kernel for it. */
+struct tsr_generic {
+    const char *name;    /* of its kernels; borrowed while programs that have it live */
+    uint64_t out;        /* columns of the result */
+    bool per_sequence;   /* the result has a row for each sequence, not for each row of the input */
+    double flops, bytes; /* forward; bytes 0: what is read and written once */
+    double backward_flops, backward_bytes; /* bytes 0: as above */
+    uint64_t saved_bytes;                  /* that forward makes and backward reads */
+    bool saves_input;                      /* backward reads the input, too */
+};
+/* x (T, D) -> (T, out), in the dtype of x. w (may be NULL): read whole by each of the kernels; its
+ * gradient is made in backward. */
+struct tsr_tensor *tsr_op_generic(struct tsr_engine *engine, struct tsr_tensor *x,
+                                  struct tsr_param *w, const struct tsr_generic *what);
 
 /* ---- by element: the result has the shape of the (first) input ------------------------------- */
 

@@ -1,4 +1,4 @@
-/* ops_attention.c: causal attention: which kernel eager PyTorch takes, and the fused ones, flash
+/* ops_attention.c: attention: which kernel eager PyTorch takes, and the fused ones, flash
  * and memory-efficient; and the padding taken away before it and put back after. Order and sizes of
  * allocations: operators.md, sections 7 and 9.
  */
@@ -38,7 +38,13 @@ static void emit_attention(struct tsr_engine *e, const char *name, bool backward
 }
 
 /* a: batch, seq, heads, heads of k and v, head size as the kernel sees it, flags */
-enum { FLASH = 1, PADDED = 2, MASKED = 4 };
+enum { FLASH = 1, PADDED = 2, MASKED = 4, FULL = 8 };
+
+/* Later keys are left out by the kernel. */
+static bool is_causal(uint64_t flags)
+{
+    return !(flags & (MASKED | FULL));
+}
 
 static double scale_of(const struct tsr_attention_shape *s)
 {
@@ -47,7 +53,11 @@ static double scale_of(const struct tsr_attention_shape *s)
 
 static struct tsr_attention_shape shape_of(const struct tsr_node *node)
 {
-    return (struct tsr_attention_shape){node->a[0], node->a[1], node->a[2], node->a[3], node->a[4]};
+    return (struct tsr_attention_shape){.batch = node->a[0],
+                                        .seq = node->a[1],
+                                        .heads = node->a[2],
+                                        .kv_heads = node->a[3],
+                                        .head_dim = node->a[4]};
 }
 
 enum { MAX_SCRATCH = 6 };
@@ -106,7 +116,7 @@ static void attention_backward(struct tsr_engine *e, struct tsr_node *node,
     struct tsr_tensor *in[6] = {saved[0], saved[1], saved[2], saved[3], saved[4], grad_out[0]};
     if (tsr__ok(e))
         emit_attention(e, flash ? "flash_attention_backward" : "efficient_attention_backward", true,
-                       &s, s.kv_heads, !(node->a[5] & MASKED), node->number, in, 6, grad_in, 3);
+                       &s, s.kv_heads, is_causal(node->a[5]), node->number, in, 6, grad_in, 3);
     for (int i = 0; i < MAX_SCRATCH; i++)
         tsr_release(e, work[i]);
     for (int i = 0; i < 7; i++)
@@ -139,7 +149,7 @@ static void run_kernel(struct tsr_engine *e, struct tsr_tensor *const qkv[3],
     }
     if (tsr__ok(e))
         emit_attention(e, flash ? "flash_attention" : "efficient_attention", false, s, s->kv_heads,
-                       !(flags & MASKED), scale, qkv, 3, out, 2);
+                       is_causal(flags), scale, qkv, 3, out, 2);
     tsr_release(e, work[0]);
     tsr_release(e, work[1]);
 }
@@ -269,7 +279,8 @@ static struct tsr_tensor *padded_flash(struct tsr_engine *e, struct tsr_tensor *
         padded[i] = pad(e, qkv[i], s->head_dim, wide.head_dim,
                         heads > 1 ? TSR_LAYOUT_HEADS : TSR_LAYOUT_TOKENS);
     }
-    struct tsr_tensor *whole = fused_attention(e, padded, &wide, NULL, FLASH | PADDED, scale_of(s));
+    struct tsr_tensor *whole =
+        fused_attention(e, padded, &wide, NULL, FLASH | PADDED | (s->full ? FULL : 0), scale_of(s));
     struct tsr_tensor *part =
         tsr__slice_heads(e, whole, wide.head_dim, s->head_dim, 0, TSR_LAYOUT_TOKENS);
     tsr_release(e, whole);
@@ -299,13 +310,14 @@ struct tsr_tensor *tsr_op_attention(struct tsr_engine *e, struct tsr_tensor *q,
     bool half = q->dtype == TSR_BF16 || q->dtype == TSR_F16;
     struct tsr_tensor *o = NULL;
     bool padded = s.head_dim % 8 != 0;
+    unsigned full = s.full ? FULL : 0;
     if (variant == TSR_SDPA_FLASH && half && !padded)
-        return fused_attention(e, qkv, &s, NULL, FLASH, scale_of(&s));
+        return fused_attention(e, qkv, &s, NULL, FLASH | full, scale_of(&s));
     if (variant == TSR_SDPA_FLASH && half)
         o = padded_flash(e, qkv, &s);
     else if (variant != TSR_SDPA_MATH && q->dtype != TSR_F64 && s.kv_heads == s.heads &&
              s.head_dim % (half ? 8 : 4) == 0)
-        return fused_attention(e, qkv, &s, NULL, 0, scale_of(&s));
+        return fused_attention(e, qkv, &s, NULL, full, scale_of(&s));
     else
         o = tsr__math_attention(e, qkv, &s, NULL);
     bool sliced = variant == TSR_SDPA_FLASH && half;

@@ -12,7 +12,11 @@ enum { SCORES, WEIGHTED };
 
 static struct tsr_attention_shape shape_of(const struct tsr_node *node)
 {
-    return (struct tsr_attention_shape){node->a[0], node->a[1], node->a[2], node->a[3], node->a[4]};
+    return (struct tsr_attention_shape){.batch = node->a[0],
+                                        .seq = node->a[1],
+                                        .heads = node->a[2],
+                                        .kv_heads = node->a[3],
+                                        .head_dim = node->a[4]};
 }
 
 static void emit_bmm(struct tsr_engine *e, const char *name, const struct tsr_attention_shape *s,
@@ -100,8 +104,9 @@ static void softmax_backward(struct tsr_engine *e, struct tsr_node *node,
 }
 
 /* safe: rows that are masked as a whole become zeros, which takes a flag for every score. Of the
- * eager variant, whose mask is no tensor here, the kernel leaves out later keys itself. */
-static struct tsr_tensor *softmax(struct tsr_engine *e, struct tsr_tensor *x, bool safe)
+ * eager variant, whose mask is no tensor here, the kernel leaves out later keys itself (causal). */
+static struct tsr_tensor *softmax(struct tsr_engine *e, struct tsr_tensor *x, bool safe,
+                                  bool causal)
 {
     if (!x)
         return NULL;
@@ -116,7 +121,7 @@ static struct tsr_tensor *softmax(struct tsr_engine *e, struct tsr_tensor *x, bo
         work[2] = tsr__workspace(e, 4);
     }
     tsr__emit_pointwise_with(e, "softmax", &x, 1, y,
-                             &(struct tsr_pointwise){.n_args = 1, .args = {!safe}});
+                             &(struct tsr_pointwise){.n_args = 1, .args = {causal}});
     for (int i = 0; i < 3; i++)
         tsr_release(e, work[i]);
     if (node)
@@ -246,7 +251,7 @@ static void prepare(struct tsr_engine *e, struct tsr_tensor *const qkv[3],
     for (int i = 0; i < 3; i++)
         m->wide[i] = tsr_op_cast(e, qkv[i], wide);
     m->q = scaled(e, s, m->wide[0]);
-    m->mask = mask ? tsr_retain(mask) : causal_mask(e, s->seq, wide);
+    m->mask = mask ? tsr_retain(mask) : s->full ? NULL : causal_mask(e, s->seq, wide);
     m->k = tsr__op_repeat(e, m->wide[1], times, s->head_dim, true, layout);
     m->v = tsr__op_repeat(e, m->wide[2], times, s->head_dim, true, layout);
 }
@@ -291,7 +296,7 @@ struct tsr_tensor *tsr__math_attention(struct tsr_engine *e, struct tsr_tensor *
     tsr_dtype dtype = (tsr_dtype)qkv[0]->dtype;
     prepare(e, qkv, s, mask, &m);
     struct tsr_tensor *scores = masked_scores(e, s, &m);
-    struct tsr_tensor *p = softmax(e, scores, true);
+    struct tsr_tensor *p = softmax(e, scores, true, false);
     tsr_release(e, scores);
     struct tsr_tensor *out = weighted(e, s, &m, p, dtype);
     tsr_release(e, p);
@@ -321,7 +326,7 @@ struct tsr_tensor *tsr__eager_attention(struct tsr_engine *e, struct tsr_tensor 
     struct tsr_tensor *scores = bmm(e, s, t[0], t[1], SCORES, 1 / sqrt((double)s->head_dim));
     struct tsr_tensor *wide = tsr_op_cast(e, scores, tsr__wide(scores));
     tsr_release(e, scores);
-    struct tsr_tensor *p32 = softmax(e, wide, false);
+    struct tsr_tensor *p32 = softmax(e, wide, false, !s->full);
     tsr_release(e, wide);
     struct tsr_tensor *p = tsr_op_cast(e, p32, dtype);
     tsr_release(e, p32);

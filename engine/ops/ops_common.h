@@ -13,6 +13,7 @@
 /* What operations and steps must know of the model; its family fills it in. */
 struct tsr_model_info {
     bool int_input, loss_mse, shifts_labels;
+    bool per_sequence; /* the result, and so the labels, have a row for each sequence */
     uint64_t vocab, in_dim, target_dim; /* 0: the loss has no target */
     double norm_eps, init_std;
     struct tsr_rope rope;
@@ -146,7 +147,7 @@ struct tsr_tensor *tsr__op_pad(struct tsr_engine *e, struct tsr_tensor *x,
                                const struct tsr_unpadding *u);
 
 /* Attention by plain matrix products (ops_attention_math.c), q (T, H d), k and v (T, J d). */
-/* mask NULL: causal. */
+/* mask NULL: causal, or none where the shape is full. */
 struct tsr_tensor *tsr__math_attention(struct tsr_engine *e, struct tsr_tensor *const qkv[3],
                                        const struct tsr_attention_shape *s,
                                        struct tsr_tensor *mask);

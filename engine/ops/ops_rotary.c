@@ -307,25 +307,46 @@ static struct tsr_tensor *part_of(struct tsr_engine *e, struct tsr_tensor *base,
     return part;
 }
 
+static struct tsr_node *join_of(struct tsr_engine *e, struct tsr_tensor *x,
+                                const uint64_t widths[3])
+{
+    struct tsr_node *join = tsr__node_new(e, "Split", join_backward, &x, 1);
+    if (!join)
+        return NULL;
+    join->a[0] = x->dims[0];
+    join->a[1] = x->dims[1];
+    join->a[2] = x->dtype;
+    for (int i = 0; i < 3; i++)
+        join->a[3 + i] = widths[i];
+    return join;
+}
+
 void tsr_op_split3(struct tsr_engine *e, struct tsr_tensor *x, uint64_t q, uint64_t kv, bool q_last,
                    struct tsr_tensor *out[3])
 {
+    const uint64_t widths[3] = {q, kv, kv}, offsets[3] = {0, q, q + kv};
     out[0] = out[1] = out[2] = NULL;
     if (!x || !tsr__ok(e))
         return;
-    struct tsr_node *join = tsr__node_new(e, "Split", join_backward, &x, 1);
-    if (join) {
-        join->a[0] = x->dims[0];
-        join->a[1] = x->dims[1];
-        join->a[2] = x->dtype;
-        join->a[3] = q;
-        join->a[4] = join->a[5] = kv;
-    }
-    uint64_t widths[3] = {q, kv, kv}, offsets[3] = {0, q, q + kv};
+    struct tsr_node *join = join_of(e, x, widths);
     for (int i = 0; i < 3 && tsr__ok(e); i++) {
         int part = q_last ? (i + 1) % 3 : i;
         out[part] = part_of(e, x, join, widths[part], (uint64_t)part);
         tsr__as_columns(out[part], offsets[part], widths[part], x->dims[1]);
+    }
+    tsr__node_release(e, join);
+}
+
+void tsr_op_split2(struct tsr_engine *e, struct tsr_tensor *x, struct tsr_tensor *out[2])
+{
+    out[0] = out[1] = NULL;
+    if (!x || !tsr__ok(e))
+        return;
+    uint64_t half = x->dims[1] / 2;
+    struct tsr_node *join = join_of(e, x, (const uint64_t[3]){half, half, 0});
+    for (int i = 0; i < 2 && tsr__ok(e); i++) {
+        out[i] = part_of(e, x, join, half, (uint64_t)i);
+        tsr__as_columns(out[i], (uint64_t)i * half, half, x->dims[1]);
     }
     tsr__node_release(e, join);
 }

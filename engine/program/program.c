@@ -118,6 +118,7 @@ const char *tsr_op_kind_name(int op)
         [TSR_OP_SPLIT_COPY] = "split_copy",
         [TSR_OP_OPTIMIZER] = "optimizer",
         [TSR_OP_USER] = "user",
+        [TSR_OP_GENERIC] = "generic",
     };
     return name_of(names, TSR_N_OP_KINDS, op);
 }

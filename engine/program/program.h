@@ -125,7 +125,8 @@ enum tsr_op_kind {
     TSR_OP_CHUNK_CAT,  /* reduce-scatter copy-in */
     TSR_OP_SPLIT_COPY, /* all-gather copy-out */
     TSR_OP_OPTIMIZER,
-    TSR_OP_USER, /* emitted by a user's hook */
+    TSR_OP_USER,    /* emitted by a user's hook */
+    TSR_OP_GENERIC, /* described by what it costs; dims: rows, columns of the input */
     TSR_N_OP_KINDS
 };
 
@@ -136,8 +137,8 @@ enum { TSR_MAX_DIMS = 6 };
 enum tsr_compiled { TSR_COMPILED_NOT, TSR_COMPILED, TSR_COMPILED_FIRST };
 
 /* What a kernel does. flops: executed. model_flops: counted for MFU; 0 for recomputation and for
- * everything that is not a matrix product or attention; a causal attention counts in full there
- * (PaLM, arXiv 2204.02311, appendix B), while `flops` has the half that is computed. */
+ * everything that is not a matrix product, attention or generic; a causal attention counts in full
+ * there (PaLM, arXiv 2204.02311, appendix B), while `flops` has the half that is computed. */
 struct tsr_work {
     uint8_t op;     /* enum tsr_op_kind */
     uint8_t dtype;  /* of the arithmetic */

@@ -88,12 +88,12 @@ static struct tsr_tensor *make_input(struct tsr_engine *e, uint32_t m)
 
 static struct tsr_tensor *make_labels(struct tsr_engine *e, uint32_t m)
 {
-    uint64_t tokens = e->step->config.batch * e->step->config.seq;
+    uint64_t rows = e->step->config.batch * (e->model->per_sequence ? 1 : e->step->config.seq);
     if (!e->model->loss_mse)
-        return input(e, TSR_I64, 1, &tokens, m, true);
+        return input(e, TSR_I64, 1, &rows, m, true);
     if (e->model->target_dim == 0)
         return NULL;
-    return input(e, TSR_F32, 2, (uint64_t[]){tokens, e->model->target_dim}, m, true);
+    return input(e, TSR_F32, 2, (uint64_t[]){rows, e->model->target_dim}, m, true);
 }
 
 /* The pinned memory of the batch is written again when these copies are over: the next batch waits

@@ -265,6 +265,7 @@ static const struct kind_row kinds[TSR_N_OP_KINDS] = {
     [TSR_OP_SPLIT_COPY] = {0.75, 2.0e-6},    /* A */
     [TSR_OP_OPTIMIZER] = {0.80, 2.0e-6},     /* A */
     [TSR_OP_USER] = {0.75, 2.0e-6},          /* A */
+    [TSR_OP_GENERIC] = {0.75, 2.0e-6},       /* A */
 };
 
 /* The loss of eager PyTorch: its log-softmax reads a long row three times. cross_entropy.csv
@@ -377,6 +378,25 @@ static tsr_status vector_seconds(const struct tsr_gpu *gpu, const struct tsr_wor
     return TSR_OK;
 }
 
+/* Share of the tensor cores' peak where no sweep of the card has a best product: that of an H100
+ * (794.5 of 989 TFLOP/s, gpu-h100-sxm5-80g.json). */
+static const double BEST_PRODUCT_SHARE = 0.80;
+
+/* An operation that is described by its FLOP counts against the best matrix products of its dtype:
+ * who gives figures of arithmetic on the fp32 units gives more of them. */
+static tsr_status generic_seconds(const struct tsr_gpu *gpu, const struct tsr_kernel_choice *choice,
+                                  const struct tsr_work *work, double *out)
+{
+    int peak;
+    double bf16 = gpu->peak_flops[TSR_PEAK_BF16], share = BEST_PRODUCT_SHARE;
+    TSR_TRY(matmul_peak(gpu, work, choice->tf32, &peak));
+    if (gpu->achievable_bf16 > 0.0 && bf16 > 0.0)
+        share = gpu->achievable_bf16 / bf16;
+    *out = work->flops /
+           (gpu->peak_flops[peak] * share * gpu->calibration.value[TSR_CAL_MATMUL_SUSTAINED]);
+    return TSR_OK;
+}
+
 static const struct kind_row *row_of(const struct tsr_work *work)
 {
     const char *name = work->name ? work->name : "";
@@ -441,6 +461,8 @@ tsr_status tsr__cost_kernel(const struct tsr_gpu *gpu, const struct tsr_kernel_c
     }
     if (work->flops > 0.0 && is_attention(work))
         TSR_TRY(attention_seconds(gpu, choice, work, &arithmetic));
+    else if (work->flops > 0.0 && work->op == TSR_OP_GENERIC)
+        TSR_TRY(generic_seconds(gpu, choice, work, &arithmetic));
     else if (work->flops > 0.0)
         TSR_TRY(vector_seconds(gpu, work, &arithmetic));
     if (bytes > 0.0)

@@ -19,12 +19,15 @@ static const char *const type_names[] = {[TSR_TREE_LINEAR] = "linear",
                                          [TSR_TREE_GELU] = "gelu",
                                          [TSR_TREE_GELU_ERF] = "gelu_erf",
                                          [TSR_TREE_ATTENTION] = "attention",
+                                         [TSR_TREE_SWIGLU] = "swiglu",
+                                         [TSR_TREE_OP] = "op",
                                          [TSR_TREE_SEQ] = "seq",
                                          [TSR_TREE_LIST] = "list",
                                          NULL};
 
 /* Keys of each type beside name and type. */
-static const char *const type_keys[][8] = {
+enum { MAX_TYPE_KEYS = 12 };
+static const char *const type_keys[][MAX_TYPE_KEYS] = {
     [TSR_TREE_LINEAR] = {"in", "out", "bias"},
     [TSR_TREE_EMBEDDING] = {"num", "dim"},
     [TSR_TREE_RMSNORM] = {"dim", "eps"},
@@ -34,7 +37,10 @@ static const char *const type_keys[][8] = {
     [TSR_TREE_SILU] = {NULL},
     [TSR_TREE_GELU] = {NULL},
     [TSR_TREE_GELU_ERF] = {NULL},
-    [TSR_TREE_ATTENTION] = {"heads", "kv_heads", "head_dim"},
+    [TSR_TREE_ATTENTION] = {"heads", "kv_heads", "head_dim", "causal"},
+    [TSR_TREE_SWIGLU] = {NULL},
+    [TSR_TREE_OP] = {"in", "out", "rows", "params", "flops", "bytes", "backward_flops",
+                     "backward_bytes", "saved_bytes", "saves_input"},
     [TSR_TREE_SEQ] = {"children", "residual", "run", "run_at"},
     [TSR_TREE_LIST] = {"children", "run", "run_at"}};
 
@@ -45,9 +51,15 @@ static const char *const top_keys[] = {"kind",         "tokens",  "in_dim",     
 enum { N_OF_SCENARIO = 2 }; /* the last ones */
 
 #define MAX_SIZE UINT64_C(1073741824)
+static const double MAX_COST = 1e18;
+
+/* As many modules as a tree may have, each repetition counted. */
+enum { MAX_MODULES = 250000 };
 
 struct reader {
     struct tsr_arena *arena;
+    uint64_t times; /* of the node that is read: the product of the repeats around it */
+    uint64_t modules;
 };
 
 static void *get_memory(struct reader *r, size_t n, size_t bytes, tsr_status *status)
@@ -160,9 +172,9 @@ static tsr_status check_known(const struct tsr_yaml_node *node, const char *name
 
 static tsr_status check_keys(const struct tsr_yaml_node *node, const char *name, int type)
 {
-    const char *allowed[12] = {"name", "type"};
-    size_t n = 2;
-    for (size_t k = 0; k < 8 && type_keys[type][k]; k++)
+    const char *allowed[MAX_TYPE_KEYS + 4] = {"name", "type", "repeat"};
+    size_t n = 3;
+    for (size_t k = 0; k < MAX_TYPE_KEYS && type_keys[type][k]; k++)
         allowed[n++] = type_keys[type][k];
     return check_known(node, name, allowed);
 }
@@ -211,6 +223,69 @@ static tsr_status read_eps(const struct tsr_yaml_node *node, struct tsr_tree_nod
                           tsr_node_show(eps));
 }
 
+/* A cost: a number from 0; `fallback` where it is not given. */
+static tsr_status cost_or(const struct tsr_yaml_node *node, const char *name, const char *key,
+                          double fallback, double *out)
+{
+    const struct tsr_yaml_node *value = tsr_node_get(node, key);
+    *out = fallback;
+    if (!value || (tsr_node_double(value, out) && *out >= 0 && *out <= MAX_COST))
+        return TSR_OK;
+    return tsr_node_error(value, "%s.%s: found %s; allowed: a number from 0 to %g", name, key,
+                          tsr_node_show(value), MAX_COST);
+}
+
+static tsr_status size_or_0(const struct tsr_yaml_node *node, const char *name, const char *key,
+                            uint64_t *out)
+{
+    const struct tsr_yaml_node *value = tsr_node_get(node, key);
+    *out = 0;
+    if (!value || (tsr_node_u64(value, out) && *out <= MAX_SIZE))
+        return TSR_OK;
+    return tsr_node_error(value, "%s.%s: found %s; allowed: an integer from 0 to %llu", name, key,
+                          tsr_node_show(value), (unsigned long long)MAX_SIZE);
+}
+
+/* An operation in figures of one row of its input. What is not said of backward is twice forward's.
+ */
+static tsr_status read_op(const struct tsr_yaml_node *node, struct tsr_tree_node *out)
+{
+    static const char *const rows[] = {"tokens", "sequences", NULL};
+    const struct tsr_yaml_node *word = tsr_node_get(node, "rows");
+    struct tsr_tree_op *op = &out->op;
+    if (tsr_node_get(node, "in"))
+        TSR_TRY(need_size(node, out->name, "in", &out->in));
+    if (tsr_node_get(node, "out"))
+        TSR_TRY(need_size(node, out->name, "out", &out->out));
+    if (word && (word->kind != TSR_NODE_SCALAR ||
+                 (strcmp(word->text, rows[0]) != 0 && strcmp(word->text, rows[1]) != 0)))
+        return tsr_node_error(word, "%s.rows: found %s; allowed: tokens or sequences", out->name,
+                              tsr_node_show(word));
+    op->per_sequence = word && !strcmp(word->text, rows[1]);
+    TSR_TRY(size_or_0(node, out->name, "params", &op->params));
+    TSR_TRY(size_or_0(node, out->name, "saved_bytes", &op->saved_bytes));
+    TSR_TRY(cost_or(node, out->name, "flops", 0, &op->flops));
+    TSR_TRY(cost_or(node, out->name, "bytes", 0, &op->bytes));
+    TSR_TRY(cost_or(node, out->name, "backward_flops", -1, &op->backward_flops));
+    TSR_TRY(cost_or(node, out->name, "backward_bytes", -1, &op->backward_bytes));
+    return bool_or(node, out->name, "saves_input", true, &op->saves_input);
+}
+
+static tsr_status read_attention(const struct tsr_yaml_node *node, struct tsr_tree_node *out)
+{
+    bool causal;
+    TSR_TRY(need_size(node, out->name, "heads", &out->heads));
+    out->kv_heads = out->heads;
+    if (tsr_node_get(node, "kv_heads"))
+        TSR_TRY(need_size(node, out->name, "kv_heads", &out->kv_heads));
+    if (out->heads % out->kv_heads)
+        return tsr_node_error(node, "%s.heads: found %llu; allowed: a multiple of kv_heads",
+                              out->name, (unsigned long long)out->heads);
+    TSR_TRY(bool_or(node, out->name, "causal", true, &causal));
+    out->full = !causal;
+    return need_size(node, out->name, "head_dim", &out->head_dim);
+}
+
 static tsr_status read_fields(struct reader *r, const struct tsr_yaml_node *node,
                               struct tsr_tree_node *out)
 {
@@ -229,14 +304,9 @@ static tsr_status read_fields(struct reader *r, const struct tsr_yaml_node *node
     case TSR_TREE_SCALE:
         return read_shape(node, out);
     case TSR_TREE_ATTENTION:
-        TSR_TRY(need_size(node, out->name, "heads", &out->heads));
-        out->kv_heads = out->heads;
-        if (tsr_node_get(node, "kv_heads"))
-            TSR_TRY(need_size(node, out->name, "kv_heads", &out->kv_heads));
-        if (out->heads % out->kv_heads)
-            return tsr_node_error(node, "%s.heads: found %llu; allowed: a multiple of kv_heads",
-                                  out->name, (unsigned long long)out->heads);
-        return need_size(node, out->name, "head_dim", &out->head_dim);
+        return read_attention(node, out);
+    case TSR_TREE_OP:
+        return read_op(node, out);
     case TSR_TREE_SEQ:
     case TSR_TREE_LIST:
         return read_container(r, node, out);
@@ -244,28 +314,24 @@ static tsr_status read_fields(struct reader *r, const struct tsr_yaml_node *node
     case TSR_TREE_SILU:
     case TSR_TREE_GELU:
     case TSR_TREE_GELU_ERF:
+    case TSR_TREE_SWIGLU:
         break;
     }
     return TSR_OK;
 }
 
-static tsr_status read_node(struct reader *r, const struct tsr_yaml_node *node,
-                            struct tsr_tree_node *out)
+/* What a node is, whatever it repeats. */
+static tsr_status read_one(struct reader *r, const struct tsr_yaml_node *node,
+                           struct tsr_tree_node *out)
 {
-    const struct tsr_yaml_node *name = tsr_node_get(node, "name"),
-                               *type = tsr_node_get(node, "type");
-    const struct tsr_yaml_node *ref = tsr_node_get(node, "ref");
+    const struct tsr_yaml_node *type = tsr_node_get(node, "type");
     char words[256];
-    if (!name || name->kind != TSR_NODE_SCALAR || !*name->text || strchr(name->text, '.'))
+    r->modules += r->times;
+    if (r->modules > MAX_MODULES)
         return tsr_node_error(node,
-                              "modules: found %s without a name; allowed: {name: NAME, type: "
-                              "TYPE, ...}, no dots in a name",
-                              tsr_node_show(node));
-    out->name = name->text;
-    if (ref && ref->kind == TSR_NODE_SCALAR) {
-        out->ref = ref->text;
-        return check_known(node, out->name, (const char *const[]){"name", "ref", NULL});
-    }
+                              "modules: found more than %d, repeated ones counted; allowed: "
+                              "up to %d",
+                              MAX_MODULES, MAX_MODULES);
     for (int i = 0; type && type_names[i]; i++) {
         if (!strcmp(type_names[i], type->text)) {
             out->type = (enum tsr_tree_type)i;
@@ -276,6 +342,57 @@ static tsr_status read_node(struct reader *r, const struct tsr_yaml_node *node,
     tsr_join_words(type_names, words, sizeof words);
     return tsr_node_error(type ? type : node, "%s.type: found %s; allowed: %s", out->name,
                           tsr_node_show(type), words);
+}
+
+/* `repeat: N` makes a list of N such modules, called 0 to N - 1. They share their children. */
+static tsr_status read_repeated(struct reader *r, const struct tsr_yaml_node *node,
+                                const struct tsr_yaml_node *repeat, struct tsr_tree_node *out)
+{
+    uint64_t n, times = r->times;
+    tsr_status status;
+    if (!tsr_node_u64(repeat, &n) || n < 1 || n > MAX_MODULES)
+        return tsr_node_error(repeat, "%s.repeat: found %s; allowed: an integer from 1 to %d",
+                              out->name, tsr_node_show(repeat), MAX_MODULES);
+    r->modules += times;
+    r->times = times * n;
+    struct tsr_tree_node first = *out;
+    TSR_TRY(read_one(r, node, &first));
+    r->times = times;
+    struct tsr_tree_node *copies = get_memory(r, n, sizeof(*copies), &status);
+    TSR_TRY(status);
+    for (uint64_t i = 0; i < n; i++) {
+        copies[i] = first;
+        copies[i].name = tsr_arena_printf(r->arena, "%llu", (unsigned long long)i);
+        if (!copies[i].name)
+            return tsr_no_memory(NULL);
+    }
+    out->type = TSR_TREE_LIST;
+    out->n_children = n;
+    out->children = copies;
+    return TSR_OK;
+}
+
+static tsr_status read_node(struct reader *r, const struct tsr_yaml_node *node,
+                            struct tsr_tree_node *out)
+{
+    const struct tsr_yaml_node *name = tsr_node_get(node, "name"), *ref = tsr_node_get(node, "ref"),
+                               *repeat = tsr_node_get(node, "repeat");
+    if (!name || name->kind != TSR_NODE_SCALAR || !*name->text || strchr(name->text, '.'))
+        return tsr_node_error(node,
+                              "modules: found %s without a name; allowed: {name: NAME, type: "
+                              "TYPE, ...}, no dots in a name",
+                              tsr_node_show(node));
+    out->name = name->text;
+    out->where = node->line
+                     ? tsr_arena_printf(r->arena, "%s:%d:%d", node->file, node->line, node->column)
+                     : node->file;
+    if (!out->where)
+        return tsr_no_memory(NULL);
+    if (ref && ref->kind == TSR_NODE_SCALAR) {
+        out->ref = ref->text;
+        return check_known(node, out->name, (const char *const[]){"name", "ref", NULL});
+    }
+    return repeat ? read_repeated(r, node, repeat, out) : read_one(r, node, out);
 }
 
 /* ---- the file ---------------------------------------------------------------------------- */
@@ -350,7 +467,7 @@ static tsr_status read_input(struct tsr_model *model)
 
 static tsr_status read_tree(struct tsr_model *model, bool in_scenario)
 {
-    struct reader r = {&model->doc.arena};
+    struct reader r = {.arena = &model->doc.arena, .times = 1};
     const struct tsr_yaml_node *root = model->doc.root;
     if (root->kind != TSR_NODE_MAP)
         return tsr_node_error(root, "found %s; allowed: {tokens: N, modules: [...]}",
