@@ -416,7 +416,7 @@ static tsr_status gather_model(const char *path, bool is_tree, json_t *out)
     const char *slash = strrchr(path, '/');
     const char *name = slash ? slash + 1 : path; /* relative to the folder of the file itself */
     if (is_tree)
-        strategy.settings.model_tree = name;
+        strategy.settings.model_tree.path = name;
     else
         strategy.settings.model = name;
     strategy.settings.wrap.kind = TSR_WRAP_ROOT;

@@ -17,6 +17,13 @@ static void place_text(const struct tsr_yaml_node *at, char *out, size_t size)
         snprintf(out, size, "%s:%d:%d", at->file, at->line, at->column);
 }
 
+const char *tsr_node_place(struct tsr_arena *arena, const struct tsr_yaml_node *at)
+{
+    char text[512];
+    place_text(at, text, sizeof text);
+    return tsr_arena_strdup(arena, text);
+}
+
 tsr_status tsr_node_error(const struct tsr_yaml_node *at, const char *fmt, ...)
 {
     char place[512], text[1024];

@@ -46,6 +46,8 @@ tsr_status tsr_doc_set(struct tsr_doc *doc, const char *assignment) TSR_MUST_USE
 
 /* Fails with TSR_ECONFIG and "FILE:LINE:COLUMN: " (or "--set ...: ") before the text. */
 tsr_status tsr_node_error(const struct tsr_yaml_node *at, const char *fmt, ...) TSR_PRINTF(2, 3);
+/* That place, "FILE:LINE:COLUMN"; NULL: out of memory. */
+const char *tsr_node_place(struct tsr_arena *arena, const struct tsr_yaml_node *at);
 /* Puts the place before the text of the last failure and returns `status`. */
 tsr_status tsr_node_wrap_error(const struct tsr_yaml_node *at, tsr_status status, const char *what);
 /* What a message shows as the value found: the text, "null", "a list", "a mapping". */

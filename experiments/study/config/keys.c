@@ -19,8 +19,8 @@ const struct tsr_key tsr_keys[] = {
     {"model.name", TSR_KEY_STRING, AT(model), "null", 0, 0, 0, NULL,
      "name of a file of models/ (llama-3.1-8b), or the path of a Hugging Face model: its folder or "
      "its config.json"},
-    {"model.tree", TSR_KEY_STRING, AT(model_tree), "null", 0, 0, 0, NULL,
-     "path of a file that describes an own model as a module tree (instead of model.name)"},
+    {"model.tree", TSR_KEY_TREE, AT(model_tree), "null", 0, 0, 0, NULL,
+     "an own model as a module tree (instead of model.name): the path of its file, or its keys"},
     {"model.blocks", TSR_KEY_STRING, AT(model_blocks), "null", 0, 0, 0, NULL,
      "pattern of the repeated blocks; null: the layers of the family, or of a tree's longest list"},
     {"model.layers", TSR_KEY_UINT, AT(model_layers), "null", 1, 100000, 0, NULL,

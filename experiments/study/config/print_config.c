@@ -8,7 +8,7 @@
 #include "experiments/study/config/settings.h"
 #include "sim/base/text.h"
 
-enum { VALUE_BYTES = 4096, REMARK_BYTES = VALUE_BYTES + 64 };
+enum { VALUE_BYTES = 40000 /* a whole tree (value_tree.c) */, REMARK_BYTES = VALUE_BYTES + 64 };
 
 /* " # stack torchtitan-2024-12", or " # the stack has hand"; nothing of keys that it has not. */
 static tsr_status remark(const struct tsr_experiment *experiment,
@@ -136,7 +136,7 @@ static tsr_status make_paths_absolute(struct tsr_experiment *experiment,
 {
     struct tsr_arena *arena = &experiment->doc.arena;
     TSR_TRY(make_absolute(arena, experiment->path, &settings->model));
-    TSR_TRY(make_absolute(arena, experiment->path, &settings->model_tree));
+    TSR_TRY(make_absolute(arena, experiment->path, &settings->model_tree.path));
     TSR_TRY(make_absolute(arena, experiment->path, &settings->stack));
     TSR_TRY(make_absolute(arena, experiment->path, &settings->own.gpu));
     return make_absolute(arena, experiment->path, &settings->cluster);

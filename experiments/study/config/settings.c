@@ -22,7 +22,8 @@ static size_t type_bytes(enum tsr_key_type type)
                                    [TSR_KEY_CHECKPOINT] = sizeof(uint64_t),
                                    [TSR_KEY_LIST] = sizeof(unsigned),
                                    [TSR_KEY_FAULTS] = sizeof(struct tsr_faults),
-                                   [TSR_KEY_TRAFFIC] = sizeof(struct tsr_traffic_list)};
+                                   [TSR_KEY_TRAFFIC] = sizeof(struct tsr_traffic_list),
+                                   [TSR_KEY_TREE] = sizeof(struct tsr_tree_value)};
     return bytes[type];
 }
 

@@ -71,6 +71,13 @@ struct tsr_run_settings {
 
 #define TSR_CKPT_SELECTIVE_OP UINT64_MAX
 
+/* A module tree: the path of a file, or the tree itself as it stands in the experiment; neither:
+ * none is given. */
+struct tsr_tree_value {
+    const char *path;
+    const struct tsr_yaml_node *node;
+};
+
 /* The keys of a cluster that is described in the experiment (struct tsr_cluster_keys). */
 struct tsr_own_cluster {
     const char *gpu;
@@ -92,7 +99,8 @@ struct tsr_settings {
         *from[TSR_MAX_KEYS]; /* where the value was given; NULL: the default */
 
     const char *stack; /* whose defaults go before those of the table (stack.h); NULL: none */
-    const char *model, *model_tree, *model_blocks, *cluster, *gpu;
+    const char *model, *model_blocks, *cluster, *gpu;
+    struct tsr_tree_value model_tree;
     struct tsr_own_cluster own;             /* in the place of `cluster`, or over its file */
     uint64_t nodes, gpus_per_node;          /* 0: as in the cluster's file */
     uint64_t model_layers, model_positions; /* 0: as in the model's file */
@@ -173,7 +181,8 @@ enum tsr_key_type {
     TSR_KEY_CHECKPOINT, /* uint64_t: 0 none, 1 full, k, or TSR_CKPT_SELECTIVE_OP */
     TSR_KEY_LIST,       /* unsigned: set of words, given as a list in their order; null: empty */
     TSR_KEY_FAULTS,     /* struct tsr_faults */
-    TSR_KEY_TRAFFIC     /* struct tsr_traffic_list */
+    TSR_KEY_TRAFFIC,    /* struct tsr_traffic_list */
+    TSR_KEY_TREE        /* struct tsr_tree_value */
 };
 
 /* A row of the table of keys: everything that reading, printing, checking and help know of a key.
@@ -296,6 +305,13 @@ tsr_status tsr_traffic_read(struct tsr_arena *arena, const char *path,
                             bool *ok) TSR_MUST_USE;
 tsr_status tsr_traffic_format(const struct tsr_traffic_list *traffic, char *out,
                               size_t size) TSR_MUST_USE;
+
+/* The key model.tree. A tree is printed in one line; where that does not fit, as a digest of it,
+ * which two trees only share if they are alike. */
+extern const char *const tsr_tree_allowed;
+tsr_status tsr_tree_store(const char *path, const struct tsr_yaml_node *node,
+                          struct tsr_tree_value *out, bool *ok) TSR_MUST_USE;
+tsr_status tsr_tree_format(const struct tsr_tree_value *tree, char *out, size_t size) TSR_MUST_USE;
 
 /* A list of {modules, group, reshard_after_forward}. *ok false: the caller says what is allowed. */
 tsr_status tsr_wrap_read(struct tsr_arena *arena, const char *path,

@@ -75,9 +75,14 @@ void tsr_key_allowed(const struct tsr_key *key, char *out, size_t size)
     case TSR_KEY_TRAFFIC:
         snprintf(text, sizeof text, "%s", tsr_traffic_allowed);
         break;
+    case TSR_KEY_TREE:
+        snprintf(text, sizeof text, "%s", tsr_tree_allowed);
+        break;
     }
     snprintf(out, size, "%s%s", text,
-             allows_null(key) && key->type != TSR_KEY_RESHARD ? ", or null" : "");
+             allows_null(key) && key->type != TSR_KEY_RESHARD && key->type != TSR_KEY_TREE
+                 ? ", or null"
+                 : "");
 }
 
 static tsr_status refuse(const struct tsr_key *key, const char *path,
@@ -267,6 +272,9 @@ tsr_status tsr_key_store(struct tsr_arena *arena, const struct tsr_key *key, con
     case TSR_KEY_TRAFFIC:
         TSR_TRY(tsr_traffic_read(arena, path, node, to, &ok));
         break;
+    case TSR_KEY_TREE:
+        TSR_TRY(tsr_tree_store(path, node, to, &ok));
+        break;
     case TSR_KEY_WRAP:
         if (node->kind == TSR_NODE_SEQ)
             TSR_TRY(tsr_wrap_read(arena, path, node, to, &ok));
@@ -446,6 +454,8 @@ tsr_status tsr_key_format(const struct tsr_key *key, const struct tsr_settings *
         return tsr_faults_format(from, out, size);
     case TSR_KEY_TRAFFIC:
         return tsr_traffic_format(from, out, size);
+    case TSR_KEY_TREE:
+        return tsr_tree_format(from, out, size);
     }
     return TSR_OK;
 }

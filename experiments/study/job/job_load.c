@@ -163,11 +163,11 @@ static tsr_status set_variant(const struct tsr_settings *s, struct tsr_model *mo
     return TSR_OK;
 }
 
-static tsr_status load_any(const char *path, bool is_tree, const struct tsr_settings *s,
-                           struct tsr_model *out)
+/* model.layers and the like change what was read. */
+static tsr_status change_model(const struct tsr_settings *s, tsr_status status,
+                               struct tsr_model *out)
 {
-    TSR_TRY(is_tree ? tsr_model_load_tree(path, out) : tsr_model_load_hf(path, out));
-    tsr_status status;
+    TSR_TRY(status);
     TSR_GOTO(failed, set_layers(s, out));
     TSR_GOTO(failed, set_positions(s, out));
     TSR_GOTO(failed, set_variant(s, out));
@@ -177,26 +177,35 @@ failed:
     return status;
 }
 
+static tsr_status load_tree(const struct tsr_experiment *experiment, const struct tsr_settings *s,
+                            struct tsr_model *out)
+{
+    char path[TSR_FILE_BYTES];
+    if (s->model_tree.node)
+        return tsr_model_load_tree_node(s->model_tree.node, experiment->path, out);
+    TSR_TRY(tsr_find_file("model.tree", s->model_tree.path, tsr_setting_at(s, "model.tree"),
+                          experiment->path, path));
+    return tsr_model_load_tree(path, out);
+}
+
 tsr_status tsr_load_model(const struct tsr_experiment *experiment,
                           const struct tsr_strategy *strategy, struct tsr_model *out)
 {
     const struct tsr_settings *s = &strategy->settings;
+    const char *tree = s->model_tree.node ? "a tree" : s->model_tree.path;
     char path[TSR_FILE_BYTES];
     memset(out, 0, sizeof(*out));
-    if (s->model && s->model_tree)
+    if (s->model && tree)
         return tsr_node_error(tsr_setting_at(s, "model.tree"),
                               "model.tree: found %s beside model.name: %s; allowed: one of them",
-                              s->model_tree, s->model);
-    if (!s->model && !s->model_tree)
+                              tree, s->model);
+    if (!s->model && !tree)
         return tsr_job_lacks(experiment, "model",
                              "a name of models/, the path of a config.json, or {tree: FILE}");
-    if (s->model_tree) {
-        TSR_TRY(tsr_find_file("model.tree", s->model_tree, tsr_setting_at(s, "model.tree"),
-                              experiment->path, path));
-        return load_any(path, true, s, out);
-    }
+    if (tree)
+        return change_model(s, load_tree(experiment, s, out), out);
     TSR_TRY(tsr_find_model(s->model, tsr_setting_at(s, "model.name"), experiment->path, path));
-    return load_any(path, false, s, out);
+    return change_model(s, tsr_model_load_hf(path, out), out);
 }
 
 /* ---- cluster ------------------------------------------------------------------------------ */

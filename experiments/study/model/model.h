@@ -65,7 +65,11 @@ tsr_status tsr_model_read_hf_node(const struct tsr_yaml_node *root, const char *
                                   struct tsr_model *out) TSR_MUST_USE;
 /* Reads a tree file (experiments/own-model/tree.yaml). */
 tsr_status tsr_model_load_tree(const char *path, struct tsr_model *out) TSR_MUST_USE;
-/* The same from a mapping that is part of another document; the document must outlive *out. */
+/* A tree that stands in the experiment `path`, whose document must outlive *out. Errors: as above.
+ */
+tsr_status tsr_model_load_tree_node(const struct tsr_yaml_node *root, const char *path,
+                                    struct tsr_model *out) TSR_MUST_USE;
+/* The same of a recorded scenario. */
 tsr_status tsr_model_read_tree_node(const struct tsr_yaml_node *root,
                                     struct tsr_model *out) TSR_MUST_USE;
 void tsr_model_fini(struct tsr_model *model);

@@ -383,9 +383,7 @@ static tsr_status read_node(struct reader *r, const struct tsr_yaml_node *node,
                               "TYPE, ...}, no dots in a name",
                               tsr_node_show(node));
     out->name = name->text;
-    out->where = node->line
-                     ? tsr_arena_printf(r->arena, "%s:%d:%d", node->file, node->line, node->column)
-                     : node->file;
+    out->where = tsr_node_place(r->arena, node);
     if (!out->where)
         return tsr_no_memory(NULL);
     if (ref && ref->kind == TSR_NODE_SCALAR) {
@@ -498,23 +496,42 @@ static tsr_status finish(struct tsr_model *out, bool in_scenario)
     return status;
 }
 
-tsr_status tsr_model_load_tree(const char *path, struct tsr_model *out)
+/* The file's name without folder and ending. */
+static void name_after(const char *path, struct tsr_model *out)
 {
     const char *slash = strrchr(path, '/');
-    memset(out, 0, sizeof(*out));
-    TSR_TRY(tsr_doc_load(path, &out->doc));
     snprintf(out->path, sizeof out->path, "%s", path);
     snprintf(out->name, sizeof out->name, "%s", slash ? slash + 1 : path);
     char *dot = strrchr(out->name, '.');
     if (dot && dot != out->name)
         *dot = 0;
+}
+
+tsr_status tsr_model_load_tree(const char *path, struct tsr_model *out)
+{
+    memset(out, 0, sizeof(*out));
+    TSR_TRY(tsr_doc_load(path, &out->doc));
+    name_after(path, out);
+    return finish(out, false);
+}
+
+static void lend_root(const struct tsr_yaml_node *root, struct tsr_model *out)
+{
+    memset(out, 0, sizeof(*out));
+    tsr_arena_init(&out->doc.arena);
+    out->doc.root = (struct tsr_yaml_node *)(uintptr_t)root;
+}
+
+tsr_status tsr_model_load_tree_node(const struct tsr_yaml_node *root, const char *path,
+                                    struct tsr_model *out)
+{
+    lend_root(root, out);
+    name_after(path, out);
     return finish(out, false);
 }
 
 tsr_status tsr_model_read_tree_node(const struct tsr_yaml_node *root, struct tsr_model *out)
 {
-    memset(out, 0, sizeof(*out));
-    tsr_arena_init(&out->doc.arena);
-    out->doc.root = (struct tsr_yaml_node *)(uintptr_t)root;
+    lend_root(root, out);
     return finish(out, true);
 }
