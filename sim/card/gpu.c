@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "sim/base/words.h"
 #include "sim/card/calibration.h"
 #include "sim/card/cost.h"
 #include "sim/input/json_doc.h"
@@ -272,7 +273,8 @@ void tsr_calibration_override(struct tsr_calibration *calibration,
 
 static tsr_status check_name(const struct tsr__doc *doc, const char *name, const json_t *value)
 {
-    char key[96], allowed[512] = "";
+    char key[96], allowed[640] = "";
+    const char *names[TSR_N_CALIBRATIONS + 1] = {NULL};
     size_t used = 0;
     for (int i = 0; i < TSR_N_CALIBRATIONS; i++)
         if (!strcmp(rows[i].name, name))
@@ -280,6 +282,11 @@ static tsr_status check_name(const struct tsr__doc *doc, const char *name, const
     for (int i = 0; i < TSR_N_CALIBRATIONS; i++)
         used += (size_t)snprintf(allowed + used, sizeof allowed - used, "%s%s", i == 0 ? "" : ", ",
                                  rows[i].name);
+    for (int i = 0; i < TSR_N_CALIBRATIONS; i++)
+        names[i] = rows[i].name;
+    const char *near = tsr_nearest(name, names);
+    if (near)
+        snprintf(allowed + used, sizeof allowed - used, "; nearest: \"%s\"", near);
     snprintf(key, sizeof key, "calibration.%.60s", name);
     return tsr__doc_fail(doc, key, value, allowed);
 }

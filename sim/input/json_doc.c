@@ -132,21 +132,18 @@ static void list_beside(const struct tsr__doc *doc, const char *key, const char 
             add_beside(b, facts[i] + n, strcspn(facts[i] + n, "."));
 }
 
-/* What a key may have been meant for: one beside it, or one of its name elsewhere in the file. */
+/* What a key may have been meant for: one of its name elsewhere in the file, or one beside it. */
 static const char *nearest_key(const struct tsr__doc *doc, const char *key, const struct beside *b)
 {
     const char *dot = strrchr(key, '.'), *name = dot ? dot + 1 : key, *asked;
-    const char *near = tsr_nearest(name, b->names);
     json_t *value;
-    if (near)
-        return near;
     json_object_foreach(doc->asked, asked, value)
     {
         const char *last = strrchr(asked, '.');
         if (!strcmp(last ? last + 1 : asked, name))
             return asked;
     }
-    return NULL;
+    return tsr_nearest(name, b->names);
 }
 
 static tsr_status fail_unknown(const struct tsr__doc *doc, const char *key, const json_t *value,

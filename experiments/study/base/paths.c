@@ -151,7 +151,9 @@ static void nearest_in(const struct kind *kind, const char *folder, const char *
             if (!strncmp(start, kind->prefixes[i], strlen(kind->prefixes[i])))
                 start += strlen(kind->prefixes[i]);
         snprintf(have, sizeof have, "%.*s", (int)(strlen(start) - 5), start);
-        size_t distance = tsr_edit_distance(name, have);
+        /* "h200" means h200-sxm, not gb200 */
+        bool begins = *name && !strncmp(have, name, strlen(name));
+        size_t distance = begins ? 0 : tsr_edit_distance(name, have);
         if (distance < best) {
             best = distance;
             snprintf(out, size, "%s", have);

@@ -162,6 +162,20 @@ static tsr_status refuse(const char *path, const struct tsr_yaml_node *node, con
     return tsr_node_error(node, "%s: found %s; allowed: %s", path, tsr_node_show(node), allowed);
 }
 
+/* Keys of a mapping that are none of `words` (NULL-terminated). */
+static tsr_status check_words(const char *path, const struct tsr_yaml_node *map,
+                              const char *const *words)
+{
+    for (size_t i = 0; map->kind == TSR_NODE_MAP && i < map->n; i++) {
+        size_t k = 0;
+        while (words[k] && strcmp(words[k], map->items[i]->key) != 0)
+            k++;
+        if (!words[k])
+            return tsr_unknown_key(map->items[i], path, words);
+    }
+    return TSR_OK;
+}
+
 /* ---- faults ------------------------------------------------------------------------------ */
 
 static tsr_status read_fault(const char *path, const struct tsr_yaml_node *node,
@@ -169,6 +183,10 @@ static tsr_status read_fault(const char *path, const struct tsr_yaml_node *node,
 {
     double index = 0, value = 0;
     bool gpu = false, has_slow = false, has_share = false, known = false, good;
+    const char *words[TSR_N_LINK_CLASSES + 4] = {"gpu", "slow", "share"};
+    for (int i = 0; i < TSR_N_LINK_CLASSES; i++)
+        words[3 + i] = tsr_link_class_name((enum tsr_link_class)i);
+    TSR_TRY(check_words(path, node, words));
     good = node->kind == TSR_NODE_MAP && node->n == 2 && number(node, "gpu", true, &index, &gpu);
     *is_link = good && !gpu;
     for (int i = 0; good && *is_link && i < TSR_N_LINK_CLASSES && !known; i++) {
@@ -249,9 +267,11 @@ tsr_status tsr_faults_format(const struct tsr_faults *f, char *out, size_t size)
 static tsr_status read_traffic(const char *path, const struct tsr_yaml_node *node,
                                struct tsr_traffic *out)
 {
+    static const char *const words[] = {"from", "to", "gb", "every_ms", "start_ms", NULL};
     double from = 0, to = 0, gb = 0, every = 0, start = 0;
     bool has[5] = {false};
     size_t n = 0;
+    TSR_TRY(check_words(path, node, words));
     bool good = node->kind == TSR_NODE_MAP && number(node, "from", true, &from, &has[0]) &&
                 number(node, "to", true, &to, &has[1]) && number(node, "gb", false, &gb, &has[2]) &&
                 number(node, "every_ms", false, &every, &has[3]) &&

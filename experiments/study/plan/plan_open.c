@@ -49,12 +49,10 @@ static tsr_status check_keys(const struct tsr_yaml_node *node)
         return tsr_node_error(node,
                               "plan: found %s; allowed: a mapping with keys budget_gib, space",
                               tsr_node_show(node));
+    static const char *const keys[] = {"budget_gib", "space", NULL};
     for (size_t i = 0; i < node->n; i++)
-        if (strcmp(node->items[i]->key, "budget_gib") != 0 &&
-            strcmp(node->items[i]->key, "space") != 0)
-            return tsr_node_error(node->items[i],
-                                  "unknown key \"plan.%s\"; allowed: budget_gib, space",
-                                  node->items[i]->key);
+        if (strcmp(node->items[i]->key, keys[0]) != 0 && strcmp(node->items[i]->key, keys[1]) != 0)
+            return tsr_unknown_key(node->items[i], "plan", keys);
     return TSR_OK;
 }
 
