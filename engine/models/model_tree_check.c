@@ -159,15 +159,11 @@ static tsr_status check_node(const struct walk *w, const struct tsr_tree_node *n
                before.per_sequence == x->per_sequence ? "" : " in a row for each sequence");
 }
 
-/* What the loss takes. */
+/* What the loss takes. Of cross-entropy any number of classes, also fewer than there are tokens. */
 static tsr_status check_result(const struct tsr_tree_config *c, const struct flow *x)
 {
     if (x->tokens)
         return bad(&c->root, "the loss takes numbers, but '%s' gives tokens", x->from);
-    if (!c->loss_mse && c->tokens > x->width)
-        return bad(&c->root,
-                   "the loss takes a width of at least %llu (tokens), but '%s' gives %llu",
-                   (unsigned long long)c->tokens, x->from, (unsigned long long)x->width);
     if (c->loss_mse && c->target_dim && c->target_dim != x->width)
         return bad(&c->root, "the loss takes a width of %llu (out_dim), but '%s' gives %llu",
                    (unsigned long long)c->target_dim, x->from, (unsigned long long)x->width);

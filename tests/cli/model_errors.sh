@@ -52,7 +52,7 @@ printf 'tokens: 10\nmodules:\n  - {name: a, type: linear, in: 2, outt: 2}\n' >"$
 fails 2 t.yaml:3 '"outt"' '"out"' -- compare "$tmp/tree.yaml"
 printf 'tokens: -1\nmodules:\n  - {name: a, type: linear, in: 2, out: 2}\n' >"$tmp/t.yaml"
 fails 2 t.yaml:1 tokens -1 -- compare "$tmp/tree.yaml"
-printf 'tokens: 10\nmodules:\n  - {name: a, type: linear, in: 2, out: 2}\n' >"$tmp/t.yaml"
+printf 'in_dim: 2\nmodules:\n  - {name: a, type: linear, in: 2, out: 2}\n' >"$tmp/t.yaml"
 fails 2 tree.yaml:1 model.blocks "pattern of module names" -- compare "$tmp/tree.yaml"
 
 # Device files: a value that the simulation needs and that is unknown.
@@ -77,6 +77,9 @@ fails 2 allocator.limit card "null" -- compare "$tmp/null.yaml" --set allocator.
 fresh
 sed -i 's/"bf16": 989000000000000/"bf16": -1/' "$gpu"
 fails 2 gpu-h100-sxm5-80g.json bf16 -- compare "$tmp/null.yaml"
+# What is not beside a file is taken from what is shipped, if it is there.
 rm "$gpu"
-fails 2 node-dgx-h100.json '"gpu"' h100-sxm5-80g gpu-NAME.json -- compare "$tmp/null.yaml"
+works compare "$tmp/null.yaml"
+sed -i 's/"gpu": "h100-sxm5-80g"/"gpu": "h100-nobody"/' "$tmp/node-dgx-h100.json"
+fails 2 node-dgx-h100.json '"gpu"' h100-nobody gpu-NAME.json 'comes with tessera' -- compare "$tmp/null.yaml"
 finish

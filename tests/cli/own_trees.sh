@@ -53,7 +53,6 @@ unfit '{name: l, type: list, repeat: 2, children: [{name: u, type: linear, in: 3
     "'l.1.u' takes a width of 32, but 'l.0.u' gives 64"
 unfit '{name: a, type: linear, in: 32, out: 32}' '{name: b, ref: a}' '{name: c, type: linear, in: 32, out: 40}' '{name: d, ref: a}' \
     "$head" -- "'d' takes a width of 32, but 'c' gives 40"
-unfit '{name: u, type: linear, in: 32, out: 100}' -- "the loss takes a width of at least 256 (tokens), but 'u' gives 100"
 unfit '{name: p, type: op, rows: sequences}' '{name: a, type: attention, heads: 1, kv_heads: 1, head_dim: 32}' "$head" -- \
     "'a' takes a width of 96"
 unfit '{name: u, type: linear, in: 32, out: 96}' '{name: p, type: op, rows: sequences}' \
