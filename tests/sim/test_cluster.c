@@ -204,6 +204,104 @@ static void a_missing_file_is_named(void **state)
     assert_non_null(strstr(tsr_error_text(), "/nowhere/cluster-x.json"));
 }
 
+/* ---- clusters in a few keys ------------------------------------------------------------------ */
+
+static void make(const char *gpu, const struct tsr_cluster_keys *keys, struct tsr_cluster *c)
+{
+    char path[512];
+    snprintf(path, sizeof path, "%s/experiments/clusters/gpu-%s.json", source_dir(), gpu);
+    if (tsr_cluster_make(path, keys, NULL, c) != TSR_OK)
+        fail_msg("%s: %s", gpu, tsr_error_text());
+}
+
+/* Nothing but the number of GPUs: a node as the file of the reference says, each value with its
+ * source. */
+static void a_card_has_its_reference_node(void **state)
+{
+    static const char *const rows[][2] = {
+        {"a100-sxm4-40g", "dgx-a100-40g"}, {"a100-sxm4-80g", "dgx-a100-80g"},
+        {"b200-sxm", "dgx-b200"},          {"gb200", "gb200-nvl72-tray"},
+        {"gh200-96g", "alps-gh200"},       {"h100-sxm5-80g", "dgx-h100"},
+        {"h200-sxm", "dgx-h200"},          {"h100-sxm5-96g-500w", "grand-teton-h100-96g"},
+        {"l40s", "pcie-l40s-8"},           {"rtx-4090", "pcie-4090-8"}};
+    struct tsr_cluster c, node;
+    (void)state;
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        char file[80];
+        snprintf(file, sizeof file, "node-%s.json", rows[i][1]);
+        load(file, &node);
+        make(rows[i][0], &(struct tsr_cluster_keys){.nodes = 3, .gpus = node.gpus_per_node}, &c);
+        assert_string_equal(c.node_name, rows[i][1]);
+        assert_string_equal(c.gpu.name, rows[i][0]);
+        assert_int_equal(c.intra, node.intra);
+        assert_int_equal(c.multicast, node.multicast);
+        assert_close(c.intra_bw, node.intra_bw, 0.0);
+        assert_int_equal(c.nics_per_node, node.nics_per_node);
+        assert_close(c.nic_bw, node.nic_bw, 0.0);
+        assert_close(c.nic_latency_s, node.nic_latency_s, 0.0);
+        assert_close(c.nic_fill_s, node.nic_fill_s, 0.0);
+        assert_int_equal(c.nodes, 3);
+        assert_int_equal(c.n_tiers, 0);
+        assert_true(c.n_derived >= 4);
+    }
+}
+
+static void keys_go_before_the_reference(void **state)
+{
+    struct tsr_cluster c;
+    (void)state;
+    const struct tsr_cluster_keys all = {.nodes = 8,
+                                         .gpus = 16,
+                                         .nics = 4,
+                                         .nvlink = TSR_NVLINK_DIRECT,
+                                         .nic_gbit = 100,
+                                         .oversubscription = 3,
+                                         .leaf_nodes = 2};
+    make("h100-sxm5-80g", &all, &c);
+    assert_int_equal(c.gpus_per_node, 16);
+    assert_int_equal(c.nvlink_domain_gpus, 16);
+    assert_int_equal(c.intra, TSR_INTRA_NVLINK);
+    assert_false(c.multicast);
+    assert_int_equal(c.nics_per_node, 4);
+    assert_close(c.nic_bw, 12.5e9, 0.0);
+    assert_int_equal(c.n_tiers, 1);
+    assert_int_equal(c.tiers[0].below_gpus, 32);
+    assert_close(c.tiers[0].oversubscription, 3.0, 0.0);
+    /* half the GPUs have half the adapters; one has no link inside */
+    make("h100-sxm5-80g", &(struct tsr_cluster_keys){.nodes = 2, .gpus = 4}, &c);
+    assert_int_equal(c.nics_per_node, 4);
+    make("h100-sxm5-80g", &(struct tsr_cluster_keys){.gpus = 1}, &c);
+    assert_int_equal(c.intra, TSR_INTRA_NONE);
+    assert_int_equal(c.nodes, 1);
+    make("h100-sxm5-80g", &(struct tsr_cluster_keys){.gpus = 8, .nvlink = TSR_NVLINK_NONE}, &c);
+    assert_int_equal(c.intra, TSR_INTRA_PCIE);
+    assert_close(c.intra_bw, 63e9, 0.0);
+}
+
+static void a_file_is_changed_in_its_own_terms(void **state)
+{
+    struct tsr_cluster c;
+    (void)state;
+    load("cluster-racks-of-two.json", &c); /* racks of 2 nodes, 4 : 1 */
+    uint32_t below = c.tiers[0].below_gpus, gpus = c.gpus_per_node;
+    assert_int_equal(tsr_cluster_change(&c, &(struct tsr_cluster_keys){.nic_gbit = 200}), TSR_OK);
+    assert_close(c.nic_bw, 25e9, 0.0);
+    assert_int_equal(c.tiers[0].below_gpus, below);
+    assert_int_equal(tsr_cluster_change(&c, &(struct tsr_cluster_keys){.gpus = gpus / 2}), TSR_OK);
+    assert_int_equal(c.tiers[0].below_gpus, below / 2);
+    assert_int_equal(tsr_cluster_change(&c, &(struct tsr_cluster_keys){.oversubscription = 1}),
+                     TSR_OK);
+    assert_int_equal(c.n_tiers, 0);
+    load("cluster-gb200-nvl72.json", &c);
+    assert_int_equal(tsr_cluster_change(&c, &(struct tsr_cluster_keys){.nodes = 20}), TSR_ECONFIG);
+    assert_non_null(strstr(tsr_error_text(), "cluster.nodes: found 20; allowed: multiples of 18"));
+    load("node-pcie-l40s-8.json", &c);
+    assert_int_equal(
+        tsr_cluster_change(&c, &(struct tsr_cluster_keys){.nvlink = TSR_NVLINK_SWITCH}),
+        TSR_ECONFIG);
+    assert_non_null(strstr(tsr_error_text(), "device file l40s has no NVLink"));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -211,6 +309,9 @@ int main(void)
         cmocka_unit_test(values_are_what_the_files_say),
         cmocka_unit_test(bad_files_give_one_line),
         cmocka_unit_test(a_missing_file_is_named),
+        cmocka_unit_test(a_card_has_its_reference_node),
+        cmocka_unit_test(keys_go_before_the_reference),
+        cmocka_unit_test(a_file_is_changed_in_its_own_terms),
     };
     return cmocka_run_group_tests_name("cluster", tests, NULL, NULL);
 }
