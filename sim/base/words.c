@@ -3,7 +3,8 @@
 
 #include <string.h>
 
-enum { MAX_WORD = 64 };
+/* BEGINNING: what begins with the word is as near as two slips of the pen. */
+enum { MAX_WORD = 64, BEGINNING = 2 };
 
 static size_t min3(size_t a, size_t b, size_t c)
 {
@@ -45,6 +46,9 @@ const char *tsr_nearest(const char *word, const char *const *words)
     size_t best_distance = strlen(word) / 2 + 1;
     for (size_t i = 0; words[i]; i++) {
         size_t distance = tsr_edit_distance(word, words[i]);
+        if (distance > BEGINNING && strlen(word) > BEGINNING &&
+            !strncmp(words[i], word, strlen(word)))
+            distance = BEGINNING;
         if (*words[i] && distance < best_distance) {
             best = words[i];
             best_distance = distance;

@@ -256,7 +256,7 @@ for value in 0 -1 many '[1]' .inf 9999999999; do
     fails 2 "plan.budget_gib" "a number above 0" -- plan "$small" --set "plan.budget_gib=$value"
 done
 fails 2 "plan: found 3" "a mapping" -- plan "$small" --set plan=3
-fails 2 '"plan.budget"' "budget_gib, space" -- plan "$small" --set plan.budget=3
+fails 2 'plan: unknown key "budget"; nearest: "budget_gib"' "budget_gib or space" -- plan "$small" --set plan.budget=3
 fails 2 "plan.space: found 3" "a mapping" -- plan "$small" --set plan.space=3
 fails 2 "plan.space: found an empty" -- plan "$small" --set 'plan.space={}'
 fails 2 "plan.space.batch: found 4" "a list" -- plan "$small" --set 'plan.space={batch: 4}'
