@@ -80,6 +80,13 @@ same "$tmp/four" "$tmp/want"
 rows own.yaml leaves --set cluster.leaf_nodes=2
 differ leaves all
 
+# A plan prices each machine: none is taken for another because their programs are alike.
+for space in 'cluster.nic_gbit: [100, 400]' 'cluster.nvlink: [nvswitch, none]' 'gpu: [null, a100-sxm4-80g]'; do
+    works plan "$tmp/short.yaml" --set "plan.space={$space}" --format csv
+    checks=$((checks + 1))
+    [ "$(cut -d, -f4 "$out" | sort -u | wc -l)" = 3 ] || complain "plan: $space: not two times"
+done
+
 # ---- a file of the same keys, in a folder of one's own -------------------------------------------
 
 mkdir "$tmp/mine"
