@@ -84,7 +84,7 @@ differ leaves all
 for space in 'cluster.nic_gbit: [100, 400]' 'cluster.nvlink: [nvswitch, none]' 'gpu: [null, a100-sxm4-80g]'; do
     works plan "$tmp/short.yaml" --set "plan.space={$space}" --format csv
     checks=$((checks + 1))
-    [ "$(cut -d, -f4 "$out" | sort -u | wc -l)" = 3 ] || complain "plan: $space: not two times"
+    [ "$(wc -l <"$out")" = 3 ] || complain "plan: $space: not two rows"
 done
 
 # ---- a file of the same keys, in a folder of one's own -------------------------------------------
