@@ -195,4 +195,9 @@ one=$TSR_SOURCE_DIR/experiments/own-model/one-file.yaml
 [ "$(wc -l <"$one")" -le 15 ] || complain "$one has more than 15 lines"
 works compare "$one"
 has "$out" '4x8 h200-sxm' 'checkpointed'
+works compare "$one" --print-config # the tree is part of the file that results
+cp "$out" "$tmp/printed.yaml"
+works compare "$tmp/printed.yaml" --print-config
+same "$tmp/printed.yaml" "$out"
+has "$out" 'repeat: 24' 'type: swiglu'
 finish

@@ -108,4 +108,11 @@ study 'cluster: dgx-h100-1\nsim: {traffic: [{from: 0, too: 1, gb: 1, every_ms: 5
 study 'wrap: [{modules: [a], gruop: true}]' 'gruop' 'nearest: "group"'
 sed 's/- when:/- wehn:/' "$experiments/validation/conditions.yaml" >"$tmp/conditions.yaml"
 fails 2 'wehn' 'nearest: "when"' -- validate "$experiments/validation/torchtitan.csv" --conditions "$tmp/conditions.yaml"
+
+# ---- recorded scenarios --------------------------------------------------------------------------
+
+sed 's/"optimizer":/"optimzer":/' "$TSR_SOURCE_DIR/tests/golden-memory/tiny-base.json" >"$tmp/memory.json"
+fails 2 'key "optimzer"' 'nearest: "optimizer"' -- memory "$tmp/memory.json"
+sed 's/"mesh":/"mehs":/' "$TSR_SOURCE_DIR/tests/golden/scenarios/ac-inside-w2.json" >"$tmp/trace.json"
+fails 2 'unknown key "mehs"; nearest: "mesh"' -- trace "$tmp/trace.json"
 finish

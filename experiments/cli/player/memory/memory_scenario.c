@@ -1,6 +1,7 @@
 /* memory_scenario.c: reads a memory scenario. */
 #include "experiments/cli/player/memory/memory_scenario.h"
 #include "sim/base/files.h"
+#include "sim/base/words.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -322,8 +323,12 @@ static tsr_status check_keys(const struct tsr_memory_scenario *s, const json_t *
         bool found = false;
         for (size_t i = 0; known[i]; i++)
             found = found || !strcmp(known[i], key);
+        const char *near = tsr_nearest(key, known);
+        char text[160];
+        snprintf(text, sizeof text, "%s%s%s%s", allowed, near ? "; nearest: \"" : "",
+                 near ? near : "", near ? "\"" : "");
         if (!found)
-            return wrong(s, key, value, allowed);
+            return wrong(s, key, value, text);
     }
     return TSR_OK;
 }
