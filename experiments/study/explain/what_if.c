@@ -111,16 +111,25 @@ static void set_number(struct tsr_what_if *what, const char *key, uint64_t value
     set(what, key, text);
 }
 
+/* The key itself, or one below it where it is a prefix: cluster, cluster.gpus. */
+static bool belongs(const char *name, const char *key)
+{
+    size_t n = strlen(key);
+    return !strncmp(name, key, n) && (name[n] == '\0' || name[n] == '.');
+}
+
 bool tsr_what_if_equal(const struct tsr_variant *variant, const struct tsr_settings *a,
                        const struct tsr_settings *b)
 {
-    for (size_t i = 0; i < variant->n; i++) {
-        size_t key = tsr_key_find(variant->set[i].key);
-        char x[512], y[512];
-        if (tsr_key_format(&tsr_keys[key], a, x, sizeof x) != TSR_OK ||
-            tsr_key_format(&tsr_keys[key], b, y, sizeof y) != TSR_OK || strcmp(x, y) != 0)
-            return false;
-    }
+    for (size_t i = 0; i < variant->n; i++)
+        for (size_t key = 0; key < tsr_n_keys(); key++) {
+            char x[512], y[512];
+            if (!belongs(tsr_keys[key].name, variant->set[i].key))
+                continue;
+            if (tsr_key_format(&tsr_keys[key], a, x, sizeof x) != TSR_OK ||
+                tsr_key_format(&tsr_keys[key], b, y, sizeof y) != TSR_OK || strcmp(x, y) != 0)
+                return false;
+        }
     return true;
 }
 
@@ -130,7 +139,8 @@ static void end(struct list *list)
     struct tsr_what_if *what = &list->out[list->n];
     struct tsr_strategy changed;
     for (size_t i = 0; i < what->variant.n; i++)
-        if (tsr_key_find(what->variant.set[i].key) == tsr_n_keys())
+        if (tsr_key_find(what->variant.set[i].key) == tsr_n_keys() &&
+            !tsr_key_is_prefix(what->variant.set[i].key))
             return;
     if (tsr_variant_apply(list->experiment, list->job->strategy, &what->variant, &changed) !=
         TSR_OK)
