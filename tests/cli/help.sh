@@ -54,7 +54,7 @@ TESSERA=$with
 fails 2 "--on" tpu "sim, host or cuda" -- run x --strategy fsdp --on tpu
 
 # The limits of keys are those that hold: what stands there is accepted, unless another key is in the way.
-context='model.positions gpus_per_node world mesh.replicate mesh.shard nodes seq loss.chunks tp reshard_after_forward sim.faults'
+context='model.positions gpus_per_node world mesh.replicate mesh.shard nodes cluster.nodes cluster.gpus seq loss.chunks tp reshard_after_forward sim.faults'
 printf 'model: {name: llama-3.2-1b}\ncluster: dgx-h100-1\nseq: 128\n' >"$tmp/small.yaml"
 small=$tmp/small.yaml
 works help keys

@@ -224,7 +224,9 @@ static const struct tsr_tree_node block[] = {
 static const struct tsr_tree_node tree[] = {
     {.name = "emb", .type = TSR_TREE_EMBEDDING, .in = 9, .out = 6},
     {.name = "a", .type = TSR_TREE_SEQ, .n_children = 2, .children = block},
+    {.name = "cut", .type = TSR_TREE_LINEAR, .in = 6, .out = 3},
     {.name = "norm", .type = TSR_TREE_RMSNORM, .in = 3}, /* fewer rows than ranks */
+    {.name = "grow", .type = TSR_TREE_LINEAR, .in = 3, .out = 6},
     {.name = "b", .type = TSR_TREE_SEQ, .n_children = 2, .children = block},
     {.name = "out", .type = TSR_TREE_LINEAR, .in = 6, .out = 9}};
 
@@ -234,7 +236,7 @@ enum wrapping { ONE_GROUP, TWO_GROUPS, COLUMNS, DDP };
 static inline struct tsr_state_dict model_state(const struct tsr_mesh *mesh, enum wrapping how)
 {
     struct tsr_tree_config config = {
-        .root = {.name = "", .type = TSR_TREE_SEQ, .n_children = 5, .children = tree}, .tokens = 9};
+        .root = {.name = "", .type = TSR_TREE_SEQ, .n_children = 7, .children = tree}, .tokens = 9};
     struct tsr_shard_dim columns = {.pattern = "**.down.weight", .dim = 1};
     struct tsr_wrap_options options = {.n_shard_dims = how == COLUMNS, .shard_dims = &columns};
     struct tsr_engine *e = test_engine(mesh, 0);

@@ -92,7 +92,7 @@ static void texts_are_found_once(void **state)
     assert_ptr_equal(some->like, find(&corpus, "large")->path);
     assert_true(!find(&corpus, "large")->left_out && find(&corpus, "large")->seen == 0);
     tsr_corpus_fini(&corpus);
-    assert_int_equal(tsr_corpus_add(&corpus, test_path("absent")), TSR_EIO);
+    assert_int_equal(tsr_corpus_add(&corpus, test_path("absent")), TSR_ECONFIG);
     test_error_names("absent", "No such file", NULL);
     tsr_corpus_fini(&corpus);
 }

@@ -58,7 +58,8 @@ static tsr_status find_device(struct devices *devices, const char *name, const s
         }
     TSR_CHECK(devices->n < MAX_DEVICES);
     TSR_TRY(tsr_find_gpu(name, &at, devices->folder_of, path));
-    TSR_TRY(tsr_gpu_load_in(path, tsr_cluster_folders(), &devices->items[devices->n].gpu));
+    TSR_TRY(tsr_gpu_load_in(path, tsr_cluster_folders(&(struct tsr_data_folders){.beside = ""}),
+                            &devices->items[devices->n].gpu));
     /* tables are short runs */
     devices->items[devices->n].gpu.calibration = tsr_calibration_default();
     devices->items[devices->n].name = name;

@@ -439,7 +439,8 @@ static tsr_status gather(const struct tsr_args *args, json_t *out)
     TSR_TRY(sniff(file, &kind));
     if (kind == FILE_CLUSTER) {
         struct tsr_cluster cluster;
-        TSR_TRY(tsr_cluster_load_in(file, tsr_cluster_folders(), &cluster));
+        TSR_TRY(tsr_cluster_load_in(
+            file, tsr_cluster_folders(&(struct tsr_data_folders){.beside = ""}), &cluster));
         json_object_set_new(out, "cluster", tsr_inspect_cluster(&cluster));
         return TSR_OK;
     }

@@ -222,11 +222,15 @@ tsr_status tsr_find_gpu(const char *name, const struct tsr_yaml_node *at, const 
     return find(&gpu_kind, name, at, experiment, out);
 }
 
-const char *const *tsr_cluster_folders(void)
+const char *const *tsr_cluster_folders(struct tsr_data_folders *out)
 {
-    static const char *const folders[] = {TSR_DATA_DIR "/clusters",
-                                          TSR_SOURCE_DIR "/experiments/clusters", NULL};
-    return folders;
+    size_t n = 0;
+    if (tsr_data_beside_program("clusters", out->beside))
+        out->list[n++] = out->beside;
+    out->list[n++] = TSR_DATA_DIR "/clusters";
+    out->list[n++] = TSR_SOURCE_DIR "/experiments/clusters";
+    out->list[n] = NULL;
+    return out->list;
 }
 
 /* ---- stacks ------------------------------------------------------------------------------------

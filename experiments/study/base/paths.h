@@ -33,15 +33,19 @@ tsr_status tsr_find_gpu(const char *name, const struct tsr_yaml_node *at, const 
 tsr_status tsr_find_stack(const char *name, const struct tsr_yaml_node *at, const char *experiment,
                           char out[TSR_FILE_BYTES]) TSR_MUST_USE;
 /* Where the node, device and kernel files are that a user's cluster may name: NULL-terminated. */
-const char *const *tsr_cluster_folders(void);
+struct tsr_data_folders {
+    char beside[TSR_FILE_BYTES];
+    const char *list[4];
+};
+const char *const *tsr_cluster_folders(struct tsr_data_folders *out);
 /* A file by path only (module trees). */
 tsr_status tsr_find_file(const char *key, const char *name, const struct tsr_yaml_node *at,
                          const char *experiment, char out[TSR_FILE_BYTES]) TSR_MUST_USE;
 /* A file of the folder "validation", looked up like a name; false if there is none. */
 bool tsr_find_validation(const char *name, const char *experiment, char out[TSR_FILE_BYTES]);
-/* What is called `what` (plots, models, validation/conditions.yaml) of the data that lie beside the program that runs, as an
- * installation lays them down: bin/tessera, share/tessera. Wherever that was moved, it has its own.
- * False: there is none. */
+/* What is called `what` (plots, models, validation/conditions.yaml) of the data that lie beside the
+ * program that runs, as an installation lays them down: bin/tessera, share/tessera. Wherever that
+ * was moved, it has its own. False: there is none. */
 bool tsr_data_beside_program(const char *what, char out[TSR_FILE_BYTES]);
 /* True if `name` is a path, not a bare name. */
 bool tsr_is_path(const char *name);

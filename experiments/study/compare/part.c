@@ -14,7 +14,7 @@
 #include "experiments/study/report/report_text.h"
 #include "sim/base/json_load.h"
 
-enum { MAX_PARTS = 100000, MAX_FILE_BYTES = 1 << 28, VALUE_BYTES = 4096 };
+enum { MAX_PARTS = 100000, MAX_FILE_BYTES = 1 << 28 };
 
 /* Variables of those that start many processes. The first index is 0 unless `first` says so. */
 static const struct source {
@@ -114,7 +114,7 @@ static tsr_status digest_of(const struct tsr_part_rows *rows, size_t item, uint6
     const struct tsr_job *job = &rows->study->jobs[item];
     uint64_t hash = hash_text(rows->program, job->strategy->name);
     for (size_t i = 0; i < tsr_n_keys(); i++) {
-        char value[VALUE_BYTES];
+        char value[TSR_VALUE_BYTES];
         TSR_TRY(tsr_key_format(&tsr_keys[i], job->settings, value, sizeof value));
         hash = hash_text(hash_text(hash, tsr_keys[i].name), value);
     }

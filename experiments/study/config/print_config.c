@@ -8,7 +8,7 @@
 #include "experiments/study/config/settings.h"
 #include "sim/base/text.h"
 
-enum { VALUE_BYTES = 40000 /* a whole tree (value_tree.c) */, REMARK_BYTES = VALUE_BYTES + 64 };
+enum { VALUE_BYTES = TSR_VALUE_BYTES, REMARK_BYTES = VALUE_BYTES + 64 };
 
 /* " # stack torchtitan-2024-12", or " # the stack has hand"; nothing of keys that it has not. */
 static tsr_status remark(const struct tsr_experiment *experiment,

@@ -62,10 +62,11 @@ void tsr_key_reset(const struct tsr_key *key, struct tsr_settings *settings)
 static bool is_for(const struct tsr_settings *to, const struct tsr_settings *from,
                    const struct tsr_key *key)
 {
+    bool is_tree = to->model_tree.path || to->model_tree.node;
     if (!strncmp(key->name, "model.", 6))
-        return !to->model_tree;
+        return !is_tree;
     if (!strcmp(key->name, "wrap"))
-        return to->api == from->api && !(to->model_tree && from->wrap.kind == TSR_WRAP_LIST);
+        return to->api == from->api && !(is_tree && from->wrap.kind == TSR_WRAP_LIST);
     if (!strncmp(key->name, "fsdp1.", 6))
         return to->api == TSR_API_FSDP1;
     return strncmp(key->name, "ddp.", 4) != 0 || to->api == TSR_API_DDP;

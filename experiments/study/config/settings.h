@@ -212,6 +212,7 @@ bool tsr_key_prefix_resets(const char *prefix);
 
 /* "an integer from 1 to 1024", "none, f32, bf16 or f16", ... */
 void tsr_key_allowed(const struct tsr_key *key, char *out, size_t size);
+enum { TSR_VALUE_BYTES = 40000 }; /* room for every value: a whole tree (value_tree.c) */
 /* The value of a key as YAML (flow style). */
 tsr_status tsr_key_format(const struct tsr_key *key, const struct tsr_settings *settings, char *out,
                           size_t size) TSR_MUST_USE;

@@ -77,7 +77,9 @@ static tsr_status with_settings(const struct tsr_collectives_options *options,
         return tsr_no_memory(NULL);
     tsr_status status = TSR_OK;
     TSR_GOTO(done, tsr_find_cluster(options->cluster, &at, ".", path));
-    TSR_GOTO(done, tsr_cluster_load_in(path, tsr_cluster_folders(), cluster));
+    TSR_GOTO(done,
+             tsr_cluster_load_in(
+                 path, tsr_cluster_folders(&(struct tsr_data_folders){.beside = ""}), cluster));
     tsr_calibration_override(&cluster->gpu.calibration, settings->calibration, "--set");
     snprintf(out->cluster, sizeof out->cluster, "%s", cluster->name);
     snprintf(out->gpu, sizeof out->gpu, "%s", cluster->gpu.name);

@@ -26,7 +26,6 @@ static const struct {
     {"optimizer.maximize", TSR_CHANGES_NUMBERS},
     {"clip", TSR_CHANGES_NUMBERS},
     {"sim.tf32", TSR_CHANGES_NUMBERS},
-    {"cluster", TSR_CHANGES_HARDWARE},
     {"cluster.", TSR_CHANGES_HARDWARE},
     {"nodes", TSR_CHANGES_HARDWARE},
     {"gpu", TSR_CHANGES_HARDWARE},
@@ -72,13 +71,11 @@ static void add_words(struct tsr_changes *out, const char *key, const char *valu
         memcpy(out->words + used, words, (size_t)n + 1);
 }
 
-enum { VALUE_BYTES = 4096 };
-
 /* Compares in all keys that matter but the number of ranks. */
 static tsr_status compare(const struct tsr_settings *settings, const struct tsr_settings *reference,
                           struct tsr_changes *out)
 {
-    char is[VALUE_BYTES], was[VALUE_BYTES];
+    char is[TSR_VALUE_BYTES], was[TSR_VALUE_BYTES];
     for (size_t i = 0; i < tsr_n_keys(); i++) {
         unsigned change = change_of(tsr_keys[i].name);
         if (!change)

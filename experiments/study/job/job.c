@@ -133,7 +133,7 @@ static tsr_status resolve_mesh(struct tsr_job *job)
     if (!world)
         return tsr_job_lacks(job->experiment, "world", "the number of GPUs, or a cluster");
     if (world > MAX_WORLD)
-        return tsr_node_error(tsr_job_at(job, s->nodes ? "nodes" : "cluster"),
+        return tsr_node_error(tsr_job_at(job, s->nodes ? "nodes" : "cluster.name"),
                               "%s: found %llu GPUs, all of which take part; allowed: up to %d, or "
                               "world: 1 to %d",
                               s->nodes ? "nodes" : "cluster", (unsigned long long)world, MAX_WORLD,

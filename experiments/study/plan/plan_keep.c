@@ -7,7 +7,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "experiments/study/base/files.h"
 #include "experiments/study/base/listener.h"
@@ -165,6 +164,6 @@ tsr_status tsr_plan_keep(const struct tsr_plan *plan)
         return tsr_write_in(plan->options.dir, NAME, write_all, plan);
     snprintf(path, sizeof path, "%s/%s", plan->options.dir, NAME);
     if (plan->options.resume)
-        (void)unlink(path);
+        tsr_file_remove(NULL, path);
     return TSR_OK;
 }
