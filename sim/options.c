@@ -25,7 +25,8 @@ struct tsr_sim_options tsr_sim_options_default(void)
         .host_event_s = 1e-6,
         /* A hit in the caching allocator (assumption). */
         .host_alloc_s = 1e-6,
-        /* cudaMalloc and cudaFree (assumption: tens to hundreds of microseconds). */
+        /* A call of cudaMalloc or cudaFree (assumption: tens to hundreds of microseconds); what it
+         * takes for the bytes comes on top (tsr__cost_segment()). */
         .host_segment_s = 100e-6,
         .host_scale = 1.0,
         /* CUDA lets about 1,024 launches wait for the device before a launch blocks. */

@@ -12,9 +12,7 @@
 static void print(const char *length, const struct tsr_row *row)
 {
     printf("%s,%" PRIu64 ",%.9g,%s\n", length, row->peak_allocated, row->steady.step_s,
-           row->fits == 0   ? "no"
-           : row->fits == 1 ? "yes"
-                            : "?");
+           tsr_fits_word(row->fits));
     if (row->failure[0])
         fprintf(stderr, "seq=%s: %s\n", length, row->failure);
 }

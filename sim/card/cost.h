@@ -18,6 +18,8 @@ tsr_status tsr__cost_memory(const struct tsr_gpu *gpu, double bytes,
                             struct tsr__cost *out) TSR_MUST_USE;
 /* Work of the host itself: HOST_OP, or a copy between two host buffers. */
 double tsr__cost_host(double bytes);
+/* cudaMalloc() and cudaFree() of a segment, beside the call itself; an idle device. */
+double tsr__cost_segment(bool release, double bytes);
 
 /* ---- parts of the model, one per kind of kernel: between the files of this folder -------------
  * Times are those of short runs: sustained factors come on top. */

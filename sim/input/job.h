@@ -68,7 +68,7 @@ struct tsr_sim_options {
     double host_collective_s; /* a collective, with its hook's work */
     double host_event_s;      /* RECORD, WAIT */
     double host_alloc_s;      /* ALLOC, FREE */
-    double host_segment_s;    /* cudaMalloc, cudaFree */
+    double host_segment_s;    /* cudaMalloc, cudaFree; on top of it what the bytes cost (cost.h) */
     double host_scale;        /* multiplies all of them; 0 = an infinitely fast host */
     /* Device instructions that the host may be ahead; 0 = unlimited. From 64 on the device gives
      * places back 16 at a time. */
@@ -82,7 +82,8 @@ struct tsr_sim_options {
     bool infinite_bandwidth; /* links cost nothing */
     enum tsr_algorithm algorithm;
     enum tsr_protocol protocol;
-    bool fold; /* simulate one rank per symmetry class */
+    bool fold;         /* simulate one rank per symmetry class */
+    bool nccl_at_init; /* communicators connect when they are made; changes memory, no time */
     /* One slow GPU: its kernels take slow_factor times as long. slow_factor 0 or 1: none. */
     uint32_t slow_rank;
     double slow_factor;

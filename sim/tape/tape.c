@@ -215,9 +215,11 @@ static double call_seconds(const struct tsr_sim_options *o, const struct tsr_ins
     case TSR_HOST_FREE:
         return o->host_alloc_s;
     case TSR_PIN: /* a call of the driver, as a device allocation is */
+        return o->host_segment_s;
     case TSR_SEGMENT_ALLOC:
     case TSR_SEGMENT_FREE:
-        return o->host_segment_s;
+        return o->host_segment_s +
+               tsr__cost_segment(instr->kind == TSR_SEGMENT_FREE, (double)instr->bytes);
     case TSR_RECORD:
     case TSR_WAIT:
     case TSR_HOST_WAIT:

@@ -515,7 +515,7 @@ ROWS = {
     "sim.host_segment_us": ("fsdp", "0.5"), "sim.host_scale": ("fsdp", "0.5"), "sim.queue_depth": ("fsdp", "2"),
     "sim.cuda_device_max_connections": ("fsdp", "2"), "sim.latency_scale": ("fsdp", "0.5"), "sim.link_efficiency": ("fsdp", "0.5"),
     "sim.infinite_bandwidth": ("fsdp", "true"), "sim.protocol": ("fsdp", "ll128"), "sim.algorithm": ("fsdp", "nvls"),
-    "sim.fold": ("fsdp", "false"), "sim.host_region_us": ("compile", "0.5"), "sim.slow_factor": ("fsdp", "0.5"),
+    "sim.fold": ("fsdp", "false"), "sim.nccl_at_init": ("fsdp", "true"), "sim.host_region_us": ("compile", "0.5"), "sim.slow_factor": ("fsdp", "0.5"),
     "sim.attention_kernel": ("fsdp", "math"), "sim.norm_kernel": ("fsdp", "compiled"), "sim.tf32": ("f32", "true"),
     "sim.nic_bw": ("nodes", "1000"), "sim.intra_bw": ("fsdp", "1000"), "sim.faults": ("nodes", "nowhere.yaml"),
     "sim.traffic": ("nodes", "nowhere.csv"), "sim.background_port": ("fsdp", "0.5"), "sim.background_nic": ("nodes", "0.5"),

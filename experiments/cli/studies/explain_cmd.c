@@ -74,21 +74,38 @@ static const char *known_bytes(const json_t *object, const char *key, char text[
     return json_is_integer(json_object_get(object, key)) ? bytes_of(object, key, text) : "?";
 }
 
+/* The verdict, with by how much. */
+static const char *verdict_words(const json_t *card, char *out, size_t size)
+{
+    const char *verdict = tsr_json_text(card, "verdict");
+    char bytes[TEXT_BYTES];
+    double retries = json_number_value(json_object_get(card, "alloc_retries_per_step"));
+    bytes_of(card, "short_of_bytes", bytes);
+    if (!strcmp(verdict, "yes"))
+        snprintf(out, size, "fits");
+    else if (!strcmp(verdict, "retries"))
+        snprintf(out, size, "fits, but the allocator frees its cache and asks again %.3g x a step",
+                 retries);
+    else if (!strcmp(verdict, "no"))
+        snprintf(out, size, "does NOT fit");
+    else if (tsr_json_int(card, "short_of_bytes"))
+        snprintf(out, size, "may fit: what is not known may be %s more than what is left", bytes);
+    else
+        snprintf(out, size, "may fit, not all is known");
+    return out;
+}
+
 static void print_card(FILE *out, const json_t *card)
 {
-    const json_t *fits = json_object_get(card, "fits");
     char need[TEXT_BYTES], reserved[TEXT_BYTES], context[TEXT_BYTES], libraries[TEXT_BYTES];
-    char nccl[TEXT_BYTES], usable[TEXT_BYTES];
+    char nccl[TEXT_BYTES], usable[TEXT_BYTES], words[160];
     fprintf(out,
             "  card: needs %s (%s reserved at most, context %s, libraries %s, NCCL %s); the card "
             "has %s: %s\n",
             bytes_of(card, "needed_bytes", need), bytes_of(card, "most_reserved_bytes", reserved),
             known_bytes(card, "context_bytes", context),
             known_bytes(card, "library_bytes", libraries), known_bytes(card, "nccl_bytes", nccl),
-            known_bytes(card, "usable_bytes", usable),
-            json_is_true(fits)    ? "fits"
-            : json_is_false(fits) ? "does NOT fit"
-                                  : "may fit, not all is known");
+            known_bytes(card, "usable_bytes", usable), verdict_words(card, words, sizeof words));
 }
 
 static void print_host(FILE *out, const json_t *host)

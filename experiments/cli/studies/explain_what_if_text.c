@@ -69,9 +69,8 @@ static void print_change(FILE *out, const json_t *row, const json_t *base)
         fprintf(out, " %+8.1f ms", 1e3 * (json_real_value(step) - json_real_value(was)));
     else if (json_is_real(was))
         fprintf(out, " %11s", "?");
-    bool too_large = json_is_false(json_object_get(row, "fits"));
     fprintf(out, "  %s%s%s%s\n", changes, effect_text(row), host_text(row, base, host),
-            too_large ? "  (does not fit)" : "");
+            tsr_verdict_remark(row));
 }
 
 static bool is_already_set(const json_t *row, const json_t *base)
@@ -89,7 +88,7 @@ static bool has_no_effect(const json_t *row, const json_t *base)
     if (tsr_json_int(row, "saves_allocated_bytes") || tsr_json_int(row, "saves_reserved_bytes") ||
         host_bytes(row) != host_bytes(base))
         return false;
-    return json_equal(json_object_get(row, "fits"), json_object_get(base, "fits")) &&
+    return json_equal(json_object_get(row, "verdict"), json_object_get(base, "verdict")) &&
            fabs(json_real_value(step) - json_real_value(was)) < LEAST_STEP_S;
 }
 

@@ -184,8 +184,7 @@ static void print_change(FILE *out, const json_t *row)
     json_t *set;
     json_array_foreach(json_object_get(row, "set"), i, set)
         fprintf(out, " %s", json_string_value(set));
-    fprintf(out, "%s%s\n", effect_text(row),
-            json_is_false(json_object_get(row, "fits")) ? "  (does not fit)" : "");
+    fprintf(out, "%s%s\n", effect_text(row), tsr_verdict_remark(row));
 }
 
 /* Neither the step nor its exposed communication is another one that the table would show. */

@@ -5,6 +5,7 @@
 #include <jansson.h>
 #include <stdbool.h>
 #include <stdio.h>
+#include <string.h>
 
 /* What the objects say under a key. Borrowed from `object`; "" if the key is missing, null or no
  * string.
@@ -25,6 +26,16 @@ static inline json_int_t tsr_json_int(const json_t *object, const char *key)
 static inline bool tsr_json_flag(const json_t *object, const char *key)
 {
     return json_is_true(json_object_get(object, key));
+}
+/* Behind a change: what its verdict adds to its figures. */
+static inline const char *tsr_verdict_remark(const json_t *row)
+{
+    const char *verdict = json_string_value(json_object_get(row, "verdict"));
+    if (!verdict)
+        return "";
+    return !strcmp(verdict, "no")        ? "  (does not fit)"
+           : !strcmp(verdict, "retries") ? "  (with retries of the allocator)"
+                                         : "";
 }
 
 void tsr_explain_print_what_if(FILE *out, const json_t *what_if);

@@ -14,7 +14,7 @@
 enum tsr_api { TSR_API_FULLY_SHARD, TSR_API_REPLICATE, TSR_API_DDP, TSR_API_FSDP1 };
 enum tsr_wrap_kind { TSR_WRAP_BLOCK, TSR_WRAP_BLOCK_EMBED_HEAD, TSR_WRAP_ROOT, TSR_WRAP_LIST };
 enum tsr_hooks { TSR_HOOKS_INSIDE, TSR_HOOKS_OUTSIDE };
-enum tsr_limit { TSR_LIMIT_NONE, TSR_LIMIT_CARD };
+enum tsr_limit { TSR_LIMIT_AUTO, TSR_LIMIT_CARD, TSR_LIMIT_NONE };
 enum tsr_norm { TSR_NORM_KERNEL, TSR_NORM_HAND };
 /* The words of optimizer.variant; sgd has the first three. */
 enum tsr_adamw {

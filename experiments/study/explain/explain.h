@@ -139,7 +139,7 @@ struct tsr_what_if_row {
     bool failed, out_of_memory; /* why: failure */
     const char *failure;
     uint64_t allocated, reserved, needed, host, pinned;
-    int fits;                                /* 1 yes, 0 no, -1 unknown */
+    int fits;                                /* enum tsr_fits */
     int64_t saves_allocated, saves_reserved; /* negative: it takes more */
     double step_s;                           /* seconds; negative: not simulated */
 };

@@ -71,11 +71,13 @@ static json_t *unless_negative(int64_t bytes)
 static json_t *card_json(const struct tsr_row *row)
 {
     return json_pack(
-        "{s:I, s:o, s:o, s:o, s:I, s:o, s:o}", "most_reserved_bytes",
+        "{s:I, s:o, s:o, s:o, s:I, s:o, s:o, s:s, s:I, s:I, s:f}", "most_reserved_bytes",
         (json_int_t)row->most_reserved, "context_bytes", unless_negative(row->context_bytes),
         "library_bytes", unless_negative(row->library_bytes), "nccl_bytes",
         unless_negative(row->nccl_bytes), "needed_bytes", (json_int_t)row->needed, "usable_bytes",
-        known(row->usable_bytes), "fits", row->fits < 0 ? json_null() : json_boolean(row->fits));
+        known(row->usable_bytes), "fits", row->fits < 0 ? json_null() : json_boolean(row->fits),
+        "verdict", tsr_fits_word(row->fits), "short_of_bytes", (json_int_t)row->fit.short_of,
+        "wanted_bytes", (json_int_t)row->fit.wanted, "alloc_retries_per_step", row->fit.retries);
 }
 
 /* The most that the process of a rank takes on the host. */
@@ -241,6 +243,7 @@ static json_t *row_json(const struct tsr_what_if_row *r)
     json_object_set_new(row, "host_bytes", bytes_json(ok, r->host));
     json_object_set_new(row, "pinned_bytes", bytes_json(ok, r->pinned));
     json_object_set_new(row, "fits", ok && r->fits >= 0 ? json_boolean(r->fits) : json_null());
+    json_object_set_new(row, "verdict", ok ? json_string(tsr_fits_word(r->fits)) : json_null());
     json_object_set_new(row, "saves_allocated_bytes", bytes_json(ok, (uint64_t)r->saves_allocated));
     json_object_set_new(row, "saves_reserved_bytes", bytes_json(ok, (uint64_t)r->saves_reserved));
     json_object_set_new(row, "step_s", ok && r->step_s >= 0 ? json_real(r->step_s) : json_null());

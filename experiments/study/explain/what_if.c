@@ -283,7 +283,7 @@ static void add_ranks(struct list *list)
     set_number(what, "world", world);
     if (s->mesh.n || s->mesh_replicate || s->mesh_shard)
         set_mesh(job, copies(job), 2 * shard_ranks(job), what);
-    if (*job->cluster.name && world > have && s->alloc_limit == TSR_LIMIT_NONE)
+    if (*job->cluster.name && world > have && s->alloc_limit != TSR_LIMIT_CARD)
         set(what, "cluster", "null");
     end(list);
 }

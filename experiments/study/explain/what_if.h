@@ -23,7 +23,7 @@ struct tsr_what_if_result {
     int status; /* 0; else an exit status: 3 is out of memory, anything else cannot be set */
     uint64_t allocated, reserved; /* peaks of the steady iteration, as `compare` gives them */
     uint64_t needed;              /* on the card, as `compare` gives it */
-    int fits;                     /* 1 yes, 0 no, -1 unknown */
+    int fits;                     /* enum tsr_fits */
     uint64_t host, pinned;        /* of the process: pageable, page-locked; largest of the run */
     double step_s, exposed_s;     /* negative: not simulated */
     uint64_t tokens_per_rank;     /* of one iteration */

@@ -7,6 +7,7 @@
 
 #include "engine/layout/tensor_parallel.h"
 #include "experiments/study/config/settings.h"
+#include "experiments/study/job/fit.h"
 #include "experiments/study/job/patterns.h"
 
 /* ---- the model --------------------------------------------------------------------------- */
@@ -159,7 +160,7 @@ static tsr_status check_outside_step(const struct tsr_job *job)
                           (unsigned long long)s->tp, strcmp(key, "init") ? "sharded" : "meta");
 }
 
-/* What the CUDA context and libraries leave to the allocator; 0: unknown. */
+/* What the CUDA context and libraries leave to NCCL and the allocator; 0: unknown. */
 static uint64_t left_on_card(const struct tsr_gpu *gpu)
 {
     uint64_t taken = gpu->context_bytes + gpu->library_bytes;
@@ -182,9 +183,12 @@ tsr_status tsr_build(const struct tsr_job *job, uint32_t rank, struct tsr_execut
                                        .gqa_repeat = s->gqa_repeat};
     *out = NULL;
     TSR_TRY(check_outside_step(job));
-    if (s->alloc_limit == TSR_LIMIT_CARD)
+    bool has_card = s->alloc_limit == TSR_LIMIT_CARD && !job->limit_bytes;
+    if (job->limit_bytes != TSR_UNLIMITED)
+        config.allocator.device_bytes = job->limit_bytes;
+    if (has_card)
         config.allocator.device_bytes = left_on_card(&job->cluster.gpu);
-    if (s->alloc_limit == TSR_LIMIT_CARD && !config.allocator.device_bytes)
+    if (has_card && !config.allocator.device_bytes)
         return tsr_node_error(tsr_job_at(job, "allocator.limit"),
                               "allocator.limit: found card, but %s does not say how many bytes "
                               "are visible (null); allowed: none",

@@ -302,15 +302,42 @@ static tsr_status emit_or_nothing(const struct tsr_job *job, bool one, uint32_t 
     return status;
 }
 
-tsr_status tsr_emit(const struct tsr_job *job, struct tsr_emission *out)
+/* allocator.limit: card. What NCCL takes follows from the programs, which do not depend on the
+ * limit as far as that goes: rank 0 is emitted without one. */
+static tsr_status set_limit(struct tsr_job *job)
 {
-    return emit_or_nothing(job, false, 0, TSR_UNTIL_STEADY, out);
+    struct tsr_job free = *job;
+    struct tsr_emission emission;
+    bool has_card = job->settings->alloc_limit == TSR_LIMIT_CARD && !job->limit_bytes;
+    if (!has_card || !*job->cluster.name || !job->cluster.gpu.visible_bytes)
+        return TSR_OK;
+    free.limit_bytes = TSR_UNLIMITED;
+    free.is_trial = true;
+    TSR_TRY(emit_or_nothing(&free, true, 0, TSR_UNTIL_STEADY, &emission));
+    tsr_status status = tsr_fit_limit(&free, &emission, &job->limit_bytes);
+    if (status == TSR_OK && !job->limit_bytes)
+        status = tsr_fail(TSR_EOOM, "the card has no memory left beside its context and NCCL");
+    tsr_emission_fini(&emission);
+    return status;
 }
 
 tsr_status tsr_emit_or_keep(const struct tsr_job *job, struct tsr_emission *out)
 {
-    tsr_status status = emit(job, false, 0, TSR_UNTIL_STEADY, out);
+    struct tsr_job limited = *job;
+    memset(out, 0, sizeof *out);
+    TSR_TRY(set_limit(&limited));
+    tsr_status status = emit(&limited, false, 0, TSR_UNTIL_STEADY, out);
+    if (status == TSR_OK && !job->limit_bytes)
+        status = tsr_fit_emission(job, out);
     if (status != TSR_OK && status != TSR_EOOM)
+        tsr_emission_fini(out);
+    return status;
+}
+
+tsr_status tsr_emit(const struct tsr_job *job, struct tsr_emission *out)
+{
+    tsr_status status = tsr_emit_or_keep(job, out);
+    if (status != TSR_OK)
         tsr_emission_fini(out);
     return status;
 }

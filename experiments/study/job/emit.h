@@ -3,6 +3,7 @@
 #ifndef TSR_STUDY_EMIT_H
 #define TSR_STUDY_EMIT_H
 
+#include "experiments/study/job/fit.h"
 #include "experiments/study/job/job.h"
 #include "sim/sim.h"
 
@@ -34,7 +35,8 @@ struct tsr_emission {
     uint32_t first, steady;                  /* indices of iteration 0 and of the steady one */
     uint32_t *class_of;                      /* [world] */
     struct tsr_emitted_class *classes;
-    double seconds; /* wall time of this machine */
+    struct tsr_fit fit; /* of tsr_emit() and tsr_emit_or_keep() without a job->limit_bytes */
+    double seconds;     /* wall time of this machine */
 };
 
 /* Emits the initialisation and at least `settings->iterations` iterations; stops when the last two

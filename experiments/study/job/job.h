@@ -18,8 +18,10 @@ struct tsr_job {
     struct tsr_cluster cluster; /* name "" without a cluster */
     struct tsr_mesh mesh;
     uint32_t world;
-    bool executes;              /* it is run: the host is told losses and norms */
-    bool is_trial;              /* one of a search: remarks on it would only confuse */
+    uint64_t limit_bytes;  /* of the allocator, in place of allocator.limit; 0: as that says */
+    uint64_t budget_bytes; /* that may be taken of the card; 0: all that a process sees of it */
+    bool executes;         /* it is run: the host is told losses and norms */
+    bool is_trial;         /* one of a search: remarks on it would only confuse */
     struct tsr_changes changes; /* against the reference of its study; nothing where it is alone */
 };
 

@@ -9,6 +9,7 @@
 #include "engine/tessera.h"
 #include "experiments/study/config/section.h"
 #include "experiments/study/job/changes.h"
+#include "experiments/study/job/fit.h"
 #include "sim/figures/metrics.h"
 #include "sim/sim.h"
 
@@ -53,7 +54,9 @@ struct tsr_row {
     uint64_t most_reserved;  /* over all sections that were emitted */
     uint64_t most_requested; /* by tensors at a time: no allocator needs less */
     uint64_t needed;         /* most_reserved with what is known to lie outside the allocator */
-    int fits;                /* everything against usable_bytes: 1 yes, 0 no, -1 unknown */
+    int fits;                /* enum tsr_fits */
+    struct tsr_fit fit;      /* what that rests on */
+    double retry_s;          /* that retries add to the steady step; negative: unknown */
     /* The host's memory of one rank, largest over the run and the rank classes. */
     uint64_t host_bytes, pinned_bytes;
     unsigned show_sections; /* set of 1 << enum tsr_section: those that `phases` names */

@@ -28,7 +28,7 @@ struct tsr_overlap_change {
     char failure[256];
     double step_s, exposed_s; /* seconds; of exposed communication */
     double gain; /* of tokens per second, as a share of those of the strategy; -1: unknown */
-    int fits;    /* 1 yes, 0 no, -1 unknown */
+    int fits;    /* enum tsr_fits */
 };
 
 /* Owns what it points to: tsr_overlap_result_fini(). */

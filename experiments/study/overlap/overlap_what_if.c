@@ -280,6 +280,8 @@ static json_t *change_json(const struct tsr_overlap_change *change)
     json_object_set_new(out, "gain_share", known ? json_real(change->gain) : json_null());
     json_object_set_new(out, "fits",
                         known && change->fits >= 0 ? json_boolean(change->fits) : json_null());
+    json_object_set_new(out, "verdict",
+                        known ? json_string(tsr_fits_word(change->fits)) : json_null());
     return out;
 }
 

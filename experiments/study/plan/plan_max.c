@@ -42,7 +42,7 @@ static tsr_status probe(const void *user, uint64_t value, bool *fits)
     if (status != TSR_OK && status != TSR_EOOM)
         return status;
     bool known = status == TSR_OK;
-    *fits = known && tsr_plan_need(&m.row) <= s->plan->budget;
+    *fits = known && m.row.fits > TSR_FITS_NO;
     out->probes[out->n++] =
         (struct tsr_plan_probe){.value = value, .known = known, .fits = *fits, .row = m.row};
     return TSR_OK;

@@ -62,7 +62,7 @@ static tsr_status read_budget(struct tsr_plan *plan)
     const struct tsr_yaml_node *budget = tsr_node_get(node, "budget_gib");
     double gib = 0;
     TSR_TRY(check_keys(node));
-    plan->budget = tsr_card_budget(&plan->job.cluster.gpu);
+    plan->budget = tsr_fit_budget(&plan->job.cluster.gpu);
     if (tsr_node_is_null(budget)) {
         if (plan->job.cluster.gpu.visible_bytes)
             return TSR_OK;
@@ -309,6 +309,8 @@ static tsr_status open_config(const struct tsr_plan *plan, const char *const *se
         status = tsr_job_open(&out->experiment, strategy, TSR_NEEDS_ALL, &out->job);
     if (status != TSR_OK)
         tsr_experiment_fini(&out->experiment);
+    else if (plan->own_budget)
+        out->job.budget_bytes = plan->budget;
     return status;
 }
 

@@ -32,6 +32,7 @@ void tsr_plan_row_of(const struct tsr_plan *plan, size_t k, struct tsr_plan_row 
                                  .exposed_s = row->steady.exposed_s,
                                  .allocated = tsr_plan_allocated(row),
                                  .needed = point->need,
+                                 .fits = row->fits,
                                  .front = point->front,
                                  .alike = point->n_like - 1};
     tsr_plan_words(&plan->space, i, out->settings, sizeof out->settings);
@@ -161,6 +162,19 @@ static const char *first_refusal(const struct tsr_plan *plan)
     return "";
 }
 
+/* Which of them give memory back and ask again. */
+static void put_retries(FILE *out, const struct tsr_plan *plan)
+{
+    size_t n = 0;
+    for (size_t k = 0; k < plan->n_shown; k++)
+        if (plan->points[plan->shown[k]].m.row.fits == TSR_FITS_RETRIES)
+            fprintf(out, "%s%zu", n++ ? ", " : "", k + 1);
+    if (n)
+        fputs(": the card is full, so the allocator frees what it has cached and asks again, which "
+              "their times have in them.\n",
+              out);
+}
+
 static void put_counts(FILE *out, const struct tsr_plan *plan)
 {
     const struct tsr_plan_counts *c = &plan->counts;
@@ -206,6 +220,7 @@ static void put_markdown(FILE *out, const struct tsr_plan *plan)
         put_point_command(out, plan, plan->shown[k]);
     }
     fputc('\n', out);
+    put_retries(out, plan);
     put_counts(out, plan);
     fprintf(out,
             "All times are simulated, for the device file %s; ordered by tokens per second.\n"
@@ -232,8 +247,8 @@ static void put_csv(FILE *out, const struct tsr_plan *plan)
         fprintf(out, ",%.9g,%.9g,", row.step_s, row.tokens_per_s);
         if (row.mfu >= 0)
             fprintf(out, "%.9g", row.mfu);
-        fprintf(out, ",%" PRIu64 ",%" PRIu64 ",%.9g,yes,%s,%zu,", row.allocated, row.needed,
-                row.exposed_s, row.front ? "yes" : "no", row.alike);
+        fprintf(out, ",%" PRIu64 ",%" PRIu64 ",%.9g,%s,%s,%zu,", row.allocated, row.needed,
+                row.exposed_s, tsr_fits_word(row.fits), row.front ? "yes" : "no", row.alike);
         tsr__put_csv(out, command ? command : "");
         fputc('\n', out);
         free(command);
@@ -248,14 +263,14 @@ static json_t *point_json(const struct tsr_plan *plan, size_t k)
     tsr_plan_row_of(plan, k, &row);
     for (size_t i = 0; i < row.n_sets; i++)
         json_array_append_new(list, json_string(row.sets[i]));
-    json_t *out =
-        json_pack("{s:I, s:s, s:o, s:f, s:f, s:o, s:I, s:I, s:f, s:b, s:b, s:I, s:s}", "rank",
-                  (json_int_t)k + 1, "settings", row.settings, "set", list, "step_time_s",
-                  row.step_s, "tokens_per_s_per_gpu", row.tokens_per_s, "mfu",
-                  row.mfu >= 0 ? json_real(row.mfu) : json_null(), "peak_allocated_bytes",
-                  (json_int_t)row.allocated, "needed_bytes", (json_int_t)row.needed,
-                  "exposed_communication_s", row.exposed_s, "fits", 1, "front", (int)row.front,
-                  "alike", (json_int_t)row.alike, "command", command ? command : "");
+    json_t *out = json_pack(
+        "{s:I, s:s, s:o, s:f, s:f, s:o, s:I, s:I, s:f, s:b, s:s, s:b, s:I, s:s}", "rank",
+        (json_int_t)k + 1, "settings", row.settings, "set", list, "step_time_s", row.step_s,
+        "tokens_per_s_per_gpu", row.tokens_per_s, "mfu",
+        row.mfu >= 0 ? json_real(row.mfu) : json_null(), "peak_allocated_bytes",
+        (json_int_t)row.allocated, "needed_bytes", (json_int_t)row.needed,
+        "exposed_communication_s", row.exposed_s, "fits", 1, "verdict", tsr_fits_word(row.fits),
+        "front", (int)row.front, "alike", (json_int_t)row.alike, "command", command ? command : "");
     free(command);
     return out;
 }

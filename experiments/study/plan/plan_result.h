@@ -27,6 +27,7 @@ struct tsr_plan_row {
     double exposed_s;                    /* of communication, in the step */
     uint64_t allocated;                  /* bytes at the peak */
     uint64_t needed; /* bytes that the card must have: reserved, context, libraries, NCCL */
+    int fits;        /* enum tsr_fits: TSR_FITS_YES or TSR_FITS_RETRIES */
     bool front;      /* nothing else that fits is as fast and as small */
     size_t alike;    /* other configurations with the same figures */
 };

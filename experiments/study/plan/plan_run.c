@@ -60,7 +60,7 @@ static tsr_status take_memory(struct tsr_plan *plan, size_t i, const struct tsr_
     }
     point->state = TSR_PLAN_EMITTED;
     point->need = tsr_plan_need(&m->row);
-    point->fits = point->need <= plan->budget;
+    point->fits = m->row.fits > TSR_FITS_NO;
     plan->counts.emitted++;
     tsr_plan_learn(plan, i);
     return TSR_OK;

@@ -14,7 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum column_type { TEXT, U64, U32, I64, INT, REAL, HASH, TRISTATE, DERIVED };
+enum column_type { TEXT, U64, U32, I64, INT, REAL, HASH, TRISTATE, VERDICT, DERIVED };
 
 struct column {
     const char *name;
@@ -96,9 +96,17 @@ static const struct column columns[] = {
     COLUMN("context_bytes", I64, context_bytes),
     COLUMN("library_bytes", I64, library_bytes),
     COLUMN("nccl_bytes", I64, nccl_bytes),
+    COLUMN("nccl_at_most_bytes", U64, fit.nccl_at_most),
     COLUMN("host_bytes", U64, host_bytes),
     COLUMN("pinned_bytes", U64, pinned_bytes),
     COLUMN("fits", TRISTATE, fits),
+    COLUMN("verdict", VERDICT, fits),
+    COLUMN("left_to_allocator_bytes", U64, fit.left),
+    COLUMN("left_surely_bytes", U64, fit.left_surely),
+    COLUMN("wanted_bytes", U64, fit.wanted),
+    COLUMN("short_of_bytes", U64, fit.short_of),
+    COLUMN("alloc_retries_per_step", REAL, fit.retries),
+    COLUMN("alloc_retry_s", REAL, retry_s),
     COLUMN("peak_module", TEXT, peak_module),
     COLUMN("peak_phase", TEXT, peak_phase),
     COLUMN("compute_s", REAL, steady.compute_s),
@@ -174,6 +182,11 @@ static struct value value_of(const struct tsr_row *row, const struct column *col
         memcpy(&value.number, at, sizeof value.number);
         value.known = value.known && (column->type == INT || value.number >= 0);
         break;
+    case VERDICT:
+        memcpy(&value.number, at, sizeof value.number);
+        value.text = tsr_fits_word(value.number);
+        value.type = TEXT;
+        break;
     case REAL:
         memcpy(&value.real, at, sizeof value.real);
         break;
@@ -185,8 +198,12 @@ static struct value value_of(const struct tsr_row *row, const struct column *col
     }
     if (value.type == REAL && !isfinite(value.real))
         value.known = false;
-    /* The file says `null` where the card's memory is unknown. */
-    if (column->offset == AT(usable_bytes) && column->type == U64 && value.integer == 0)
+    /* The file says `null` where the card's memory is unknown, or what retries cost. */
+    bool of_card = column->offset == AT(usable_bytes) || column->offset == AT(fit.left) ||
+                   column->offset == AT(fit.left_surely);
+    if (column->type == U64 && of_card && row->usable_bytes == 0)
+        value.known = false;
+    if (column->offset == AT(retry_s) && value.real < 0)
         value.known = false;
     return value;
 }
@@ -379,6 +396,14 @@ static size_t text_size(const struct column *column)
     return 1;
 }
 
+static int verdict_of(const char *word)
+{
+    for (int verdict = TSR_FITS_NO; word && verdict <= TSR_FITS_RETRIES; verdict++)
+        if (!strcmp(word, tsr_fits_word(verdict)))
+            return verdict;
+    return TSR_FITS_UNKNOWN;
+}
+
 static void read_value(const json_t *value, const struct column *column, struct tsr_row *row)
 {
     void *at = (char *)row + column->offset;
@@ -405,8 +430,12 @@ static void read_value(const json_t *value, const struct column *column, struct 
     case TRISTATE:
         *(int *)at = json_is_boolean(value) ? json_is_true(value) : -1;
         break;
+    case VERDICT:
+        *(int *)at = verdict_of(text);
+        break;
     case REAL:
-        *(double *)at = json_number_value(value);
+        *(double *)at =
+            column->offset == AT(retry_s) && !json_is_number(value) ? -1 : json_number_value(value);
         break;
     case DERIVED:
         break;
@@ -426,6 +455,10 @@ void tsr__row_of_json(const json_t *object, struct tsr_row *row)
         row->peak_by_category[c] = (uint64_t)json_integer_value(json_object_get(peak, key));
     }
     row->mfu = json_is_number(known_mfu) ? json_number_value(known_mfu) : -1;
+    row->fit.verdict = (enum tsr_fits)row->fits;
+    row->fit.usable = row->usable_bytes;
+    row->fit.has_nccl = row->nccl_bytes >= 0;
+    row->fit.nccl = row->fit.has_nccl ? (uint64_t)row->nccl_bytes : 0;
 }
 
 static bool add_study(json_t *out, const struct tsr_study_info *info)

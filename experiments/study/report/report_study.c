@@ -283,7 +283,7 @@ static tsr_status write_compare(FILE *out, const void *user)
         tsr__put_plain(out, row->strategy);
         fprintf(out, ",%.9f,%.9f,%.9f,%.9f,%" PRIu64 ",%" PRIu64 ",%s,%d,", m->step_s, m->compute_s,
                 m->exposed_s, other > 0 ? other : 0, row->peak_allocated, row->peak_reserved,
-                row->fits < 0 ? "unknown" : (row->fits ? "yes" : "no"), is_best_of_both(study, i));
+                tsr_fits_word(row->fits), is_best_of_both(study, i));
         if (row->mfu >= 0)
             fprintf(out, "%.6f", row->mfu);
         fprintf(out, ",%.6g,%.6g,%s,%d,%.9g,%s\n",

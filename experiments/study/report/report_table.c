@@ -11,6 +11,7 @@
 #include "experiments/study/base/files.h"
 #include "experiments/study/job/result.h"
 #include "experiments/study/report/report.h"
+#include "experiments/study/report/report_fits.h"
 #include "experiments/study/report/report_text.h"
 #include "experiments/study/report/validated.h"
 #include "sim/base/text.h"
@@ -60,10 +61,12 @@ static void tsr__cell_gib(tsr__cell out, int64_t bytes)
     (void)snprintf(out, TSR__CELL_BYTES, bytes < 0 ? "?" : "%.2f", (double)bytes / TSR__GIB);
 }
 
-/* "yes", "NO", "?" */
-static const char *tsr__fits_text(int fits)
+/* Of NCCL the least may be known: ">0.30". */
+static void tsr__cell_nccl(tsr__cell out, const struct tsr_row *row)
 {
-    return fits < 0 ? "?" : (fits ? "yes" : "NO");
+    bool is_least = row->fit.has_nccl && row->fit.nccl_at_most > row->fit.nccl;
+    (void)snprintf(out, TSR__CELL_BYTES, row->nccl_bytes < 0 ? "?" : "%s%.2f", is_least ? ">" : "",
+                   (double)row->nccl_bytes / TSR__GIB);
 }
 
 /* One line of the table. */
@@ -135,9 +138,10 @@ static void walk_card(struct tsr__table *table, const struct tsr_row *rows, size
             tsr__cell_gib(cells[2 + k], outside[k]);
             sum += outside[k] > 0 ? outside[k] : 0;
         }
+        tsr__cell_nccl(cells[4], r);
         tsr__cell_gib(cells[5], sum);
         tsr__cell_gib(cells[6], r->usable_bytes ? (int64_t)r->usable_bytes : -1);
-        (void)snprintf(cells[7], TSR__CELL_BYTES, "%s", tsr__fits_text(r->fits));
+        (void)snprintf(cells[7], TSR__CELL_BYTES, "%s", tsr_fits_text(r->fits));
         tsr__cell_gib(cells[8], (int64_t)r->host_bytes);
         tsr__cell_gib(cells[9], (int64_t)r->pinned_bytes);
         tsr__table_row(table, (const tsr__cell *)cells);
@@ -155,6 +159,7 @@ static void tsr__put_card(FILE *out, const struct tsr_row *rows, size_t n)
         return;
     tsr__put_table(out, card_columns, CARD_COLUMNS, walk_card, rows, n);
     fputc('\n', out);
+    tsr__put_fits(out, rows, n);
 }
 
 /* ---- memory by section ----------------------------------------------------------------------- */
@@ -283,7 +288,7 @@ static void fill_row(tsr__cell *cells, const struct tsr_row *row, bool best, int
     (void)snprintf(cells[3], TSR__CELL_BYTES, row->mfu >= 0 ? "%.1f" : "?", row->mfu * 100);
     (void)snprintf(cells[4], TSR__CELL_BYTES, "%.2f", (double)row->peak_allocated / TSR__GIB);
     (void)snprintf(cells[5], TSR__CELL_BYTES, "%.2f", (double)row->peak_reserved / TSR__GIB);
-    (void)snprintf(cells[6], TSR__CELL_BYTES, "%s", tsr__fits_text(row->fits));
+    (void)snprintf(cells[6], TSR__CELL_BYTES, "%s", tsr_fits_text(row->fits));
     (void)snprintf(cells[7], TSR__CELL_BYTES, "%.2f", m->exposed_s * 1e3);
     (void)snprintf(cells[8], TSR__CELL_BYTES, step > 0 ? "%.1f" : "?",
                    step > 0 ? m->exposed_s / step * 100 : 0.0);
@@ -439,7 +444,7 @@ static void put_notes(FILE *out, const struct tsr_study_info *info, const struct
           "sends inside and between nodes.\nReserved memory is the most of all phases that were "
           "emitted; "
           "context, libraries and NCCL lie outside the allocator; host and pinned: of one "
-          "rank.\n`?`: unknown in the device file.\n",
+          "rank.\n`?`: unknown in the device file; `>`: at least.\n",
           out);
     put_marks(out, rows, n);
 }

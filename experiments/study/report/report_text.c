@@ -68,9 +68,10 @@ int tsr__fastest_row(const struct tsr_row *rows, size_t n, int fits, unsigned ch
 
 int tsr__best_row(const struct tsr_row *rows, size_t n)
 {
-    static const int order[] = {1, -1}; /* those that fit; else those of which it is unknown */
+    /* what fits; else with retries, which no model has right to the millisecond; else perhaps */
+    static const int order[] = {TSR_FITS_YES, TSR_FITS_RETRIES, TSR_FITS_UNKNOWN};
     for (unsigned changes = 0; changes <= TSR_ALL_CHANGES; changes++)
-        for (size_t k = 0; k < 2; k++) {
+        for (size_t k = 0; k < sizeof order / sizeof *order; k++) {
             int best = tsr__fastest_row(rows, n, order[k], changes);
             if (best >= 0)
                 return best;

@@ -1,6 +1,7 @@
 /* simulate.c: emits a strategy, replays its memory, runs the simulator, derives the figures. */
 #include "experiments/study/simulate/simulate.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,7 +13,6 @@
 #include "experiments/study/report/report.h"
 #include "experiments/study/simulate/oom.h"
 #include "sim/base/quantile.h"
-#include "sim/network/nccl_memory.h"
 
 /* ---- the row ----------------------------------------------------------------------------- */
 
@@ -29,7 +29,8 @@ void tsr_row_begin(struct tsr_row *row, const struct tsr_job *job)
     row->tokens_per_rank = s->batch * s->seq * s->accum_steps / s->tp;
     row->usable_bytes = job->cluster.gpu.visible_bytes;
     row->mfu = -1;
-    row->fits = -1;
+    row->fits = TSR_FITS_UNKNOWN;
+    row->retry_s = -1;
     row->context_bytes = row->library_bytes = row->nccl_bytes = -1;
 }
 
@@ -38,7 +39,7 @@ void tsr_row_fail(struct tsr_row *row, tsr_status status)
     snprintf(row->failure, sizeof row->failure, "%s", tsr_error_text());
     row->failure_status = tsr_exit_status(status);
     if (status == TSR_EOOM)
-        row->fits = 0;
+        row->fits = TSR_FITS_NO;
 }
 
 /* MFU counts against the peak of the dtype that the matrix products run in (torchtitan's peaks). */
@@ -258,6 +259,23 @@ static tsr_status run_out(const struct tsr_job *job, struct tsr_emission *emissi
     return status;
 }
 
+/* What retries cost: the step beside that of an allocator without a limit. */
+static tsr_status take_retry_cost(const struct tsr_job *job, struct tsr_row *row)
+{
+    struct tsr_job free = *job;
+    struct tsr_emission emission;
+    struct tsr_row other;
+    free.limit_bytes = TSR_UNLIMITED;
+    free.is_trial = true;
+    tsr_row_begin(&other, &free);
+    TSR_TRY(tsr_emit(&free, &emission));
+    tsr_status status = tsr_simulate_times(&free, &emission, &other, NULL, NULL);
+    if (status == TSR_OK)
+        row->retry_s = fmax(0, row->steady.step_s - other.steady.step_s);
+    tsr_emission_fini(&emission);
+    return status;
+}
+
 tsr_status tsr_simulate(const struct tsr_job *job, const struct tsr_study_info *info,
                         const char *dir, struct tsr_row *row)
 {
@@ -276,7 +294,10 @@ tsr_status tsr_simulate(const struct tsr_job *job, const struct tsr_study_info *
     status = tsr_peak_of(job, &emission, row);
     if (status == TSR_OK)
         status = tsr_simulate_times(job, &emission, row, dir ? write_files : NULL, &files);
+    bool has_retries = row->fit.retries > 0 && row->fit.limit;
     tsr_emission_fini(&emission);
+    if (status == TSR_OK && has_retries && info) /* searches do without */
+        status = take_retry_cost(job, row);
     if (status != TSR_OK)
         tsr_row_fail(row, status);
     return status;
@@ -286,10 +307,6 @@ tsr_status tsr_simulate(const struct tsr_job *job, const struct tsr_study_info *
 
 /* Replays the programs of every rank class and keeps the largest peaks, section by section;
  * and sets them against the card, together with what lies outside the allocator. */
-
-/* What a CUDA context with the device code of PyTorch's libraries takes at most: vLLM measured
- * 1.79 GiB outside PyTorch's allocator on one 79.2 GiB card (vllm-project/vllm#10511). */
-static const uint64_t CONTEXT_AND_LIBRARIES_AT_MOST = UINT64_C(2) << 30;
 
 static void put_owner(char *out, size_t size, const struct tsr_tables *tables,
                       const struct tsr_origin *origin)
@@ -366,27 +383,9 @@ static tsr_status replay_class(const struct tsr_emission *emission,
 
 /* ---- memory against the card ----------------------------------------------------------------- */
 
-static tsr_status take_outside(const struct tsr_job *job, const struct tsr_emission *emission,
-                               struct tsr_row *row)
+static int64_t known_or_negative(uint64_t bytes)
 {
-    const struct tsr_gpu *gpu = &job->cluster.gpu;
-    row->context_bytes = gpu->context_bytes ? (int64_t)gpu->context_bytes : -1;
-    row->library_bytes = gpu->library_bytes ? (int64_t)gpu->library_bytes : -1;
-    row->nccl_bytes = -1;
-    if (!*job->cluster.name)
-        return TSR_OK;
-    row->nccl_bytes = 0;
-    for (uint32_t i = 0; i < emission->n_classes; i++) {
-        struct tsr_nccl_memory nccl;
-        TSR_TRY(tsr_nccl_memory_of(&job->cluster,
-                                   (const struct tsr_program *const *)emission->classes[i].programs,
-                                   emission->n_iterations, &nccl));
-        if (!nccl.known)
-            row->nccl_bytes = -1;
-        if (row->nccl_bytes >= 0 && (int64_t)nccl.bytes > row->nccl_bytes)
-            row->nccl_bytes = (int64_t)nccl.bytes;
-    }
-    return TSR_OK;
+    return bytes ? (int64_t)bytes : -1;
 }
 
 static uint64_t known(int64_t bytes)
@@ -394,25 +393,14 @@ static uint64_t known(int64_t bytes)
     return bytes > 0 ? (uint64_t)bytes : 0;
 }
 
-uint64_t tsr_card_budget(const struct tsr_gpu *gpu)
+static void take_outside(const struct tsr_job *job, struct tsr_row *row)
 {
-    uint64_t inner = gpu->context_bytes + gpu->library_bytes;
-    bool is_known = gpu->context_bytes && gpu->library_bytes;
-    uint64_t unknown = is_known || inner >= CONTEXT_AND_LIBRARIES_AT_MOST
-                           ? 0
-                           : CONTEXT_AND_LIBRARIES_AT_MOST - inner;
-    return gpu->visible_bytes > unknown ? gpu->visible_bytes - unknown : 0;
-}
-
-/* No: the known parts alone are more than the card has. Yes: also with the unknown ones at their
- * largest. What NCCL takes for SEND and RECV has no such bound. */
-static int verdict(const struct tsr_gpu *gpu, const struct tsr_row *row)
-{
-    if (!row->usable_bytes)
-        return -1;
-    if (row->needed > row->usable_bytes)
-        return 0;
-    return row->nccl_bytes >= 0 && row->needed <= tsr_card_budget(gpu) ? 1 : -1;
+    const struct tsr_gpu *gpu = &job->cluster.gpu;
+    row->context_bytes = known_or_negative(gpu->context_bytes);
+    row->library_bytes = known_or_negative(gpu->library_bytes);
+    row->nccl_bytes = row->fit.has_nccl ? (int64_t)row->fit.nccl : -1;
+    row->needed = row->most_reserved + known(row->nccl_bytes) + known(row->context_bytes) +
+                  known(row->library_bytes);
 }
 
 tsr_status tsr_peak_of(const struct tsr_job *job, const struct tsr_emission *emission,
@@ -420,11 +408,12 @@ tsr_status tsr_peak_of(const struct tsr_job *job, const struct tsr_emission *emi
 {
     for (uint32_t i = 0; i < emission->n_classes; i++)
         TSR_TRY(replay_class(emission, &emission->classes[i], row));
-    TSR_TRY(take_outside(job, emission, row));
-    row->needed = row->most_reserved + known(row->nccl_bytes) + known(row->context_bytes) +
-                  known(row->library_bytes);
+    row->fit = emission->fit;
+    if (!emission->classes[0].engine) /* nobody emitted it: it ran */
+        TSR_TRY(tsr_fit_measured(job, emission, row->most_reserved, &row->fit));
+    row->fits = row->fit.verdict;
+    take_outside(job, row);
     row->show_sections = job->settings->phases;
-    row->fits = verdict(&job->cluster.gpu, row);
     return TSR_OK;
 }
 

@@ -28,12 +28,6 @@ void tsr_row_begin(struct tsr_row *row, const struct tsr_job *job);
 
 /* Measured by emitting a strategy and replaying its programs: this is what searches use. */
 
-/* What a card certainly has for the allocator, NCCL and what is known of context and libraries,
- * bytes: what is usable, less what context and libraries may take beyond what is known of them. 0:
- * the device file does not say what is usable. A row fits (`fits` is 1) if its NCCL is known and it
- * needs no more than this. */
-uint64_t tsr_card_budget(const struct tsr_gpu *gpu);
-
 /* Fills the memory fields of a row (peaks in bytes, largest over the rank classes, also by
  * section; what is alive at the peak; host memory; context, libraries and NCCL; fits) from programs
  * that were emitted. */

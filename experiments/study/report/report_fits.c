@@ -1,0 +1,82 @@
+/* report_fits.c: the lines below the tables that say what a verdict other than yes and NO means,
+ * and for whom. */
+#include "experiments/study/report/report_fits.h"
+
+#include <stdio.h>
+
+#include "experiments/study/report/report_text.h"
+#include "sim/base/text.h"
+
+enum { MOST_NAMES = 4 };
+
+typedef void (*say_fn)(FILE *out, const struct tsr_row *row);
+
+static void say_retries(FILE *out, const struct tsr_row *row)
+{
+    const struct tsr_fit *fit = &row->fit;
+    fprintf(out, "%s", tsr_show(row->strategy).text);
+    if (fit->retries > 0)
+        fprintf(out, " %.*f x a step", fit->retries < 10 && fit->retries != (int)fit->retries,
+                fit->retries);
+    else
+        fputs(" in the first step only", out);
+    if (row->retry_s >= 0)
+        fprintf(out, ", +%.1f ms", row->retry_s * 1e3);
+}
+
+static void say_short(FILE *out, const struct tsr_row *row)
+{
+    fprintf(out, "%s up to %.2f GiB", tsr_show(row->strategy).text,
+            (double)row->fit.short_of / TSR__GIB);
+}
+
+static void put_rows(FILE *out, const struct tsr_row *rows, size_t n, int verdict, say_fn say)
+{
+    size_t n_said = 0, n_all = 0;
+    for (size_t i = 0; i < n; i++) {
+        if (rows[i].failure[0] || rows[i].fits != verdict)
+            continue;
+        if (n_all++ >= MOST_NAMES)
+            continue;
+        if (n_said++)
+            fputs("; ", out);
+        say(out, &rows[i]);
+    }
+    if (n_all > n_said)
+        fprintf(out, "; %zu more", n_all - n_said);
+    fputs(".\n", out);
+}
+
+static bool any(const struct tsr_row *rows, size_t n, int verdict, bool has_card)
+{
+    for (size_t i = 0; i < n; i++)
+        if (!rows[i].failure[0] && rows[i].fits == verdict &&
+            (rows[i].usable_bytes > 0) == has_card)
+            return true;
+    return false;
+}
+
+void tsr__put_fits(FILE *out, const struct tsr_row *rows, size_t n)
+{
+    bool retries = any(rows, n, TSR_FITS_RETRIES, true);
+    bool unknown = any(rows, n, TSR_FITS_UNKNOWN, true);
+    bool no_card = any(rows, n, TSR_FITS_UNKNOWN, false);
+    if (retries) {
+        fputs("`yes, retries`: the card is full, so the allocator waits for the device, frees what "
+              "it has cached and asks again: ",
+              out);
+        put_rows(out, rows, n, TSR_FITS_RETRIES, say_retries);
+    }
+    if (unknown) {
+        fputs("`fits: ?`: what is not known of context, libraries and NCCL may be more than what "
+              "is left: ",
+              out);
+        put_rows(out, rows, n, TSR_FITS_UNKNOWN, say_short);
+    }
+    if (no_card)
+        fputs("`fits: ?`: the device file does not say how much of the card is usable "
+              "(memory.visible_bytes).\n",
+              out);
+    if (retries || unknown || no_card)
+        fputc('\n', out);
+}
