@@ -146,6 +146,50 @@ static void test_markdown__memory_against_the_card(void **state)
     free(text);
 }
 
+/* A verdict beside yes and NO is explained once, with who has it and by how much; no other is. */
+static void test_markdown__verdicts_are_explained(void **state)
+{
+    (void)state;
+    struct tsr_row rows[] = {row_of("a", 0.5, 60, TSR_FITS_YES), row_of("b", 0.5, 60, TSR_FITS_NO),
+                             row_of("c", 0.5, 60, TSR_FITS_RETRIES),
+                             row_of("d", 0.5, 60, TSR_FITS_UNKNOWN)};
+    char *text = table_of("md", rows, 2);
+    assert_null(strstr(text, "asks again"));
+    assert_null(strstr(text, "fits: ?"));
+    free(text);
+    rows[2].fit = (struct tsr_fit){.retries = 2, .has_nccl = true, .nccl_at_most = 1};
+    rows[2].retry_s = 0.125;
+    rows[3].fit.short_of = (uint64_t)(1.5 * TSR__GIB);
+    text = table_of("md", rows, 4);
+    assert_non_null(strstr(text, "| yes, retries |"));
+    assert_non_null(strstr(text, "asks again: c 2 x a step, +125.0 ms.\n"));
+    assert_non_null(strstr(text, "may be more than what is left: d up to 1.50 GiB.\n"));
+    assert_non_null(strstr(text, "| >0.00 |")); /* of NCCL the least is known */
+    free(text);
+    rows[3].usable_bytes = 0;
+    rows[2].fit.retries = 0;
+    text = table_of("md", rows, 4);
+    assert_non_null(strstr(text, "asks again: c in the first steps only, +125.0 ms.\n"));
+    assert_non_null(strstr(text, "(memory.visible_bytes)"));
+    assert_null(strstr(text, "d up to"));
+    free(text);
+}
+
+/* What fits without retries goes first, if it is slower, too. */
+static void test_markdown__retries_come_second(void **state)
+{
+    (void)state;
+    struct tsr_row rows[] = {row_of("tight", 0.5, 60, TSR_FITS_RETRIES),
+                             row_of("roomy", 0.6, 60, TSR_FITS_YES)};
+    char *text = table_of("md", rows, 2);
+    assert_non_null(strstr(text, "| roomy * "));
+    free(text);
+    text = table_of("md", rows, 1);
+    assert_non_null(strstr(text, "| tight * "));
+    assert_non_null(strstr(text, "Fastest that fits"));
+    free(text);
+}
+
 static void test_markdown__peaks_by_section(void **state)
 {
     (void)state;
@@ -342,6 +386,8 @@ int main(void)
         cmocka_unit_test(test_markdown__says_what_to_run),
         cmocka_unit_test(test_markdown__shows_failures_and_unknowns),
         cmocka_unit_test(test_markdown__memory_against_the_card),
+        cmocka_unit_test(test_markdown__verdicts_are_explained),
+        cmocka_unit_test(test_markdown__retries_come_second),
         cmocka_unit_test(test_markdown__peaks_by_section),
         cmocka_unit_test(test_markdown__the_command_has_the_overrides),
         cmocka_unit_test(test_markdown__nothing_fits),

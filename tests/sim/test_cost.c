@@ -39,6 +39,16 @@ static struct tsr_work gemm(uint64_t m, uint64_t n, uint64_t k, tsr_dtype dtype)
                              .dims = {m, n, k, 1}};
 }
 
+/* Segments of 1 GiB with nothing to wait for, as intel/llvm#8971 has them (nsys, RTX 3070). */
+static void segments_cost_what_was_seen(void **state)
+{
+    (void)state;
+    double call = tsr_sim_options_default().host_segment_s, gib = 1073741824.0;
+    assert_in_range((call + tsr__cost_segment(false, gib)) * 1e6, 807, 855);
+    assert_in_range((call + tsr__cost_segment(true, gib)) * 1e6, 763, 2779);
+    assert_true(tsr__cost_segment(true, 2 * gib) == 2 * tsr__cost_segment(true, gib));
+}
+
 static void nothing_beats_the_roofline(void **state)
 {
     static const char *const nodes[] = {"node-dgx-a100-80g.json",         "node-dgx-h100.json",
@@ -170,6 +180,7 @@ static void unknown_values_are_named(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(segments_cost_what_was_seen),
         cmocka_unit_test(nothing_beats_the_roofline),
         cmocka_unit_test(matrix_products_follow_the_published_table),
         cmocka_unit_test(fp32_runs_at_the_fp32_rate),

@@ -266,7 +266,7 @@ has "$out" "transformer.h.*"
 
 # ---- out of memory, and mistakes -----------------------------------------------------------------
 
-fails 3 "out of memory: rank 0" "do not fit" "the card less its context 78.69 GiB" -- \
+fails 3 "out of memory: rank 0" "do not fit" "the card less its context and NCCL 77.92 GiB" -- \
     explain "$flagship" --strategy ddp --set allocator.limit=card
 works explain "$flagship" --strategy fsdp --set allocator.limit=card
 has "$out" "out of memory: attention=math" "not possible: world=16"

@@ -83,6 +83,9 @@ static const char *verdict_words(const json_t *card, char *out, size_t size)
     bytes_of(card, "short_of_bytes", bytes);
     if (!strcmp(verdict, "yes"))
         snprintf(out, size, "fits");
+    else if (!strcmp(verdict, "retries") && retries <= 0)
+        snprintf(out, size,
+                 "fits; in the first steps the allocator frees its cache and asks again");
     else if (!strcmp(verdict, "retries"))
         snprintf(out, size, "fits, but the allocator frees its cache and asks again %.3g x a step",
                  retries);

@@ -99,22 +99,31 @@ static uint32_t count_releases(const struct tsr_program *program)
     return n;
 }
 
+/* Steps that are alike go on so; else those after the first, on the average. */
+static double steady_retries(const struct tsr_emission *emission,
+                             const struct tsr_emitted_class *class)
+{
+    uint32_t last = emission->steady, n = 0;
+    bool alike = last > emission->first && tsr_program_hash(class->programs[last]) ==
+                                               tsr_program_hash(class->programs[last - 1]);
+    if (alike || last == emission->first)
+        return count_releases(class->programs[last]);
+    for (uint32_t i = emission->first + 1; i <= last; i++)
+        n += count_releases(class->programs[i]);
+    return (double)n / (last - emission->first);
+}
+
 static void count_retries(const struct tsr_emission *emission, struct tsr_fit *fit)
 {
-    uint32_t n_steps = emission->steady - emission->first;
     fit->retries = 0;
-    fit->first_retries = 0;
+    fit->all_retries = 0;
     for (uint32_t c = 0; c < emission->n_classes; c++) {
-        uint32_t first = 0, later = 0;
-        for (uint32_t i = 0; i < emission->n_iterations; i++) {
-            bool is_step = i > emission->first && i <= emission->steady;
-            uint32_t n = count_releases(emission->classes[c].programs[i]);
-            later += is_step ? n : 0;
-            first += i <= emission->first ? n : 0;
-        }
-        double each = n_steps ? (double)later / n_steps : 0;
+        double each = steady_retries(emission, &emission->classes[c]);
+        uint32_t all = 0;
+        for (uint32_t i = 0; i < emission->n_iterations; i++)
+            all += count_releases(emission->classes[c].programs[i]);
         fit->retries = each > fit->retries ? each : fit->retries;
-        fit->first_retries = first > fit->first_retries ? first : fit->first_retries;
+        fit->all_retries = all > fit->all_retries ? all : fit->all_retries;
     }
 }
 
@@ -148,7 +157,7 @@ static tsr_status try_limit(const struct tsr_job *job, uint64_t limit, struct ts
 
 static bool retries(const struct tsr_fit *fit)
 {
-    return fit->retries > 0 || fit->first_retries > 0;
+    return fit->all_retries > 0;
 }
 
 /* The programs of a limit take the place of those without, unless the user chose. */
@@ -183,7 +192,7 @@ static tsr_status try_limits(const struct tsr_job *job, struct tsr_emission *emi
         TSR_TRY(try_limit(job, fit->left, &limited, &runs));
     if (runs) {
         take(job, &limited, fit->left, fit, emission);
-        fit->short_of = less(fit->wanted, fit->left_surely);
+        fit->short_of = less(tsr_min_u64(fit->wanted, fit->left), fit->left_surely);
         return TSR_OK;
     }
     fit->verdict = TSR_FITS_NO;
@@ -223,7 +232,6 @@ tsr_status tsr_fit_measured(const struct tsr_job *job, const struct tsr_emission
     out->verdict = reserved <= out->left_surely ? TSR_FITS_YES
                    : reserved > out->left       ? TSR_FITS_NO
                                                 : TSR_FITS_UNKNOWN;
-    uint64_t limit = out->verdict == TSR_FITS_NO ? out->left : out->left_surely;
-    out->short_of = less(reserved, limit);
+    out->short_of = less(reserved, out->verdict == TSR_FITS_NO ? out->left : out->left_surely);
     return TSR_OK;
 }

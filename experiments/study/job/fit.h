@@ -30,13 +30,14 @@ struct tsr_fit {
     uint64_t usable; /* what a process sees of the card, or plan.budget_gib; 0: unknown */
     bool has_nccl;   /* there is a cluster: what follows is known */
     uint64_t nccl, nccl_at_most;
-    uint64_t left;          /* of usable, beside what is known of context, libraries and NCCL */
-    uint64_t left_surely;   /* beside the most that these may take */
-    uint64_t wanted;        /* reserved by an allocator without a limit */
-    uint64_t short_of;      /* NO: wanted beyond left. UNKNOWN: wanted beyond left_surely */
-    double retries;         /* per step, after the first */
-    uint32_t first_retries; /* before and in the first step */
-    uint64_t limit;         /* that the emission's programs were emitted with; 0: none */
+    uint64_t left;        /* of usable, beside what is known of context, libraries and NCCL */
+    uint64_t left_surely; /* beside the most that these may take */
+    uint64_t wanted;      /* reserved by an allocator without a limit */
+    uint64_t short_of; /* NO: wanted beyond left. UNKNOWN: what may be lacking at most, if all that
+                          is not known is as large as it can be */
+    double retries;    /* per step, in the long run */
+    uint32_t all_retries; /* in all programs that were emitted */
+    uint64_t limit;       /* that the emission's programs were emitted with; 0: none */
 };
 
 /* job->limit_bytes: never, whatever the settings say. */

@@ -136,7 +136,7 @@ static void tsr_plan_put_probes(FILE *out, const struct tsr_plan_largest *larges
     for (size_t i = 0; i < n; i++) {
         const struct tsr_row *row = &probes[i]->row;
         fprintf(out, "1,%s,%" PRIu64 ",%s,", largest->key, probes[i]->value,
-                probes[i]->fits ? "yes" : "no");
+                probes[i]->fits ? tsr_fits_word(row->fits) : "no");
         if (probes[i]->known) {
             fprintf(out, "%" PRIu64 ",%" PRIu64 ",%" PRIu64 ",%" PRIu64 ",%s,",
                     tsr_plan_allocated(row), tsr_plan_need(row), row->first_peak_reserved,
@@ -151,7 +151,8 @@ static void tsr_plan_put_probes(FILE *out, const struct tsr_plan_largest *larges
 
 static void put_json_probe(FILE *out, const struct tsr_plan_probe *p)
 {
-    fprintf(out, "{\"value\": %" PRIu64 ", \"fits\": %s, ", p->value, p->fits ? "true" : "false");
+    fprintf(out, "{\"value\": %" PRIu64 ", \"fits\": %s, \"verdict\": \"%s\", ", p->value,
+            p->fits ? "true" : "false", p->fits ? tsr_fits_word(p->row.fits) : "no");
     if (!p->known) {
         fputs("\"failure\": ", out);
         tsr__put_json(out, p->row.failure);
@@ -194,7 +195,7 @@ static void fill(const struct tsr_plan_probe *p, cell *cells)
 {
     const struct tsr_row *row = &p->row;
     snprintf(cells[0], CELL, "%" PRIu64, p->value);
-    snprintf(cells[1], CELL, "%s", p->fits ? "yes" : "NO");
+    snprintf(cells[1], CELL, "%s", p->fits ? tsr_fits_text(row->fits) : "NO");
     snprintf(cells[2], CELL, "?");
     snprintf(cells[3], CELL, "?");
     (void)tsr_text_show(cells[4], CELL, row->failure);
@@ -241,6 +242,10 @@ static void put_notes(FILE *out, const struct tsr_plan_largest *l,
     else
         fprintf(out, "\n%" PRIu64 " is the largest value of %s that is allowed.\n", best->value,
                 l->key);
+    if (best->row.fits == TSR_FITS_RETRIES)
+        fputs("`yes, retries`: the card is full, so the allocator frees what it has cached and "
+              "asks again; `sim` says what that costs.\n",
+              out);
     fprintf(out,
             "%zu configurations were emitted, none simulated. `needs`: reserved memory at "
             "its most, context, libraries and NCCL.\n",

@@ -19,7 +19,7 @@ static void say_retries(FILE *out, const struct tsr_row *row)
         fprintf(out, " %.*f x a step", fit->retries < 10 && fit->retries != (int)fit->retries,
                 fit->retries);
     else
-        fputs(" in the first step only", out);
+        fputs(" in the first steps only", out);
     if (row->retry_s >= 0)
         fprintf(out, ", +%.1f ms", row->retry_s * 1e3);
 }
@@ -34,7 +34,7 @@ static void put_rows(FILE *out, const struct tsr_row *rows, size_t n, int verdic
 {
     size_t n_said = 0, n_all = 0;
     for (size_t i = 0; i < n; i++) {
-        if (rows[i].failure[0] || rows[i].fits != verdict)
+        if (rows[i].failure[0] || rows[i].fits != verdict || !rows[i].usable_bytes)
             continue;
         if (n_all++ >= MOST_NAMES)
             continue;

@@ -183,7 +183,7 @@ static void put_line(const struct scene *scene, char *out, size_t size)
         out, size,
         "out of memory: rank %" PRIu32 ", %s%s, %.120s: %s for %s do not fit; free: %s "
         "on the device, %s cached (largest block %s, on its stream %s); allocated %.2f of %.2f GiB "
-        "reserved, the card less its context %.2f GiB; most: %s",
+        "reserved, the card less its context and NCCL %.2f GiB; most: %s",
         scene->class->rank, step, tsr_phase_name(oom->origin.phase), scene->where, bytes,
         tsr_category_name(oom->category), free_bytes, cached, hole, usable,
         (double)oom->memory.allocated / TSR__GIB, (double)oom->memory.reserved / TSR__GIB,
