@@ -12,12 +12,19 @@ enum { SWITCH_CHANNELS = 24, PCIE_CHANNELS = 2, DIRECT_CHANNELS = 2 };
 enum { CHANNELS_PER_NIC = 2, MAX_NET_CHANNELS = 32 };
 enum { NVLS_CHANNELS_HOPPER = 16, NVLS_CHANNELS_DOMAIN = 24, NVLS_CHANNELS_NODES = 32 };
 enum { AMPERE_LINKS = 12, LATER_LINKS = 18 };
+enum { N_SEEN = 8 };
 
 /* A communicator of the programs. */
 struct usage {
     bool is_used, unknown; /* unknown: the cluster does not say enough for the tuner */
     bool has_group;
     unsigned uses;
+    /* The calls that were looked at last: steps repeat a few over and over. */
+    struct {
+        uint64_t bytes;
+        uint8_t kind;
+    } seen[N_SEEN];
+    uint32_t n_seen;
     uint64_t *sends, *recvs; /* sets of members, [size / 64 + 1]; NULL: none */
     struct tsr__coll_group group;
 };
@@ -138,6 +145,17 @@ static unsigned use_of(enum tsr_algorithm algorithm)
     return uses[algorithm];
 }
 
+static bool was_seen(struct usage *u, uint8_t kind, uint64_t bytes)
+{
+    uint32_t n = u->n_seen < N_SEEN ? u->n_seen : N_SEEN;
+    for (uint32_t i = 0; i < n; i++)
+        if (u->seen[i].kind == kind && u->seen[i].bytes == bytes)
+            return true;
+    u->seen[u->n_seen % N_SEEN].kind = kind;
+    u->seen[u->n_seen++ % N_SEEN].bytes = bytes;
+    return false;
+}
+
 /* `bytes`: of all calls of its launch. */
 static tsr_status note_call(const struct survey *s, const struct tsr_instr *instr, uint64_t bytes)
 {
@@ -146,6 +164,8 @@ static tsr_status note_call(const struct survey *s, const struct tsr_instr *inst
     const struct tsr_comm *comm = &s->tables->comms[instr->comm];
     struct usage *u = &s->usage[instr->comm];
     u->is_used = true;
+    if (tsr__coll_pattern(instr->kind) == TSR__RING && was_seen(u, instr->kind, bytes))
+        return TSR_OK;
     if (tsr__coll_pattern(instr->kind) != TSR__RING)
         return note_messages(comm, s->tables->rank, u, instr);
     if (!u->has_group)

@@ -178,11 +178,12 @@ static void take(const struct tsr_job *job, struct tsr_emission *limited, uint64
 
 /* Memory is beyond what is surely left: by how much can the allocator do with less? */
 static tsr_status try_limits(const struct tsr_job *job, struct tsr_emission *emission,
-                             struct tsr_fit *fit)
+                             uint64_t requested, struct tsr_fit *fit)
 {
     struct tsr_emission limited;
-    bool runs;
-    TSR_TRY(try_limit(job, fit->left_surely, &limited, &runs));
+    bool runs = false;
+    if (requested <= fit->left_surely)
+        TSR_TRY(try_limit(job, fit->left_surely, &limited, &runs));
     if (runs) {
         take(job, &limited, fit->left_surely, fit, emission);
         fit->verdict = retries(fit) ? TSR_FITS_RETRIES : TSR_FITS_YES;
@@ -215,7 +216,7 @@ tsr_status tsr_fit_emission(const struct tsr_job *job, struct tsr_emission *emis
         fit.verdict = TSR_FITS_NO;
         fit.short_of = fit.wanted - fit.left;
     } else if (fit.usable) {
-        status = try_limits(job, emission, &fit);
+        status = try_limits(job, emission, requested, &fit);
     }
     emission->fit = fit;
     return status;
