@@ -50,7 +50,8 @@ check("retries: memory", tight["most_reserved_bytes"] <= tight["left_surely_byte
 # They cost what the step takes longer, and say nothing where they were not simulated.
 check("retries: time", abs(tight["step_time_s"] - free["step_time_s"] - tight["alloc_retry_s"]) < 1e-9 and tight["alloc_retry_s"] > 0.01)
 check("no limit", free["verdict"] == "retries" and free["alloc_retry_s"] is None)
-check("card", card["most_reserved_bytes"] <= card["left_to_allocator_bytes"])
+# With what is only known to be left it settles after the first steps.
+check("card", card["most_reserved_bytes"] <= card["left_to_allocator_bytes"] and card["verdict"] == "retries" and card["alloc_retries_per_step"] == 0)
 check("unknown", unknown["verdict"] == "unknown" and unknown["fits"] is None and
       0 < unknown["short_of_bytes"] <= unknown["left_to_allocator_bytes"] - unknown["left_surely_bytes"])
 check("unknown: it runs with what is known", unknown["left_surely_bytes"] < unknown["most_reserved_bytes"] <= unknown["left_to_allocator_bytes"])

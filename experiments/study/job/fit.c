@@ -113,17 +113,25 @@ static double steady_retries(const struct tsr_emission *emission,
     return (double)n / (last - emission->first);
 }
 
-static void count_retries(const struct tsr_emission *emission, struct tsr_fit *fit)
+static uint32_t count_all(const struct tsr_emission *emission)
 {
-    fit->retries = 0;
-    fit->all_retries = 0;
+    uint32_t most = 0;
     for (uint32_t c = 0; c < emission->n_classes; c++) {
-        double each = steady_retries(emission, &emission->classes[c]);
         uint32_t all = 0;
         for (uint32_t i = 0; i < emission->n_iterations; i++)
             all += count_releases(emission->classes[c].programs[i]);
+        most = all > most ? all : most;
+    }
+    return most;
+}
+
+static void count_retries(const struct tsr_emission *emission, struct tsr_fit *fit)
+{
+    fit->retries = 0;
+    fit->all_retries = count_all(emission);
+    for (uint32_t c = 0; c < emission->n_classes; c++) {
+        double each = steady_retries(emission, &emission->classes[c]);
         fit->retries = each > fit->retries ? each : fit->retries;
-        fit->all_retries = all > fit->all_retries ? all : fit->all_retries;
     }
 }
 
@@ -164,7 +172,9 @@ static bool retries(const struct tsr_fit *fit)
 static void take(const struct tsr_job *job, struct tsr_emission *limited, uint64_t limit,
                  struct tsr_fit *fit, struct tsr_emission *emission)
 {
-    count_retries(limited, fit);
+    bool has_own = job->settings->alloc_limit == TSR_LIMIT_CARD && retries(fit);
+    if (!has_own) /* what it does with less is no news of a run that was emitted with a limit */
+        count_retries(limited, fit);
     if (job->settings->alloc_limit == TSR_LIMIT_AUTO && retries(fit)) {
         double seconds = emission->seconds + limited->seconds;
         tsr_emission_fini(emission);
@@ -218,6 +228,9 @@ tsr_status tsr_fit_emission(const struct tsr_job *job, struct tsr_emission *emis
     } else if (fit.usable) {
         status = try_limits(job, emission, requested, &fit);
     }
+    bool has_limit = job->settings->alloc_limit == TSR_LIMIT_CARD;
+    if (has_limit && count_all(emission) > 0)
+        fit.limit = fit.left;
     emission->fit = fit;
     return status;
 }
