@@ -213,7 +213,7 @@ static tsr_status try_limits(const struct tsr_job *job, struct tsr_emission *emi
 
 tsr_status tsr_fit_emission(const struct tsr_job *job, struct tsr_emission *emission)
 {
-    struct tsr_fit fit = {.verdict = TSR_FITS_UNKNOWN};
+    struct tsr_fit fit = {.is_known = true, .verdict = TSR_FITS_UNKNOWN};
     uint64_t requested;
     TSR_TRY(find_nccl(job, emission, &fit));
     find_left(job, &fit);
@@ -238,7 +238,7 @@ tsr_status tsr_fit_emission(const struct tsr_job *job, struct tsr_emission *emis
 tsr_status tsr_fit_measured(const struct tsr_job *job, const struct tsr_emission *emission,
                             uint64_t reserved, struct tsr_fit *out)
 {
-    *out = (struct tsr_fit){.verdict = TSR_FITS_UNKNOWN, .wanted = reserved};
+    *out = (struct tsr_fit){.is_known = true, .verdict = TSR_FITS_UNKNOWN, .wanted = reserved};
     TSR_TRY(find_nccl(job, emission, out));
     find_left(job, out);
     if (!out->usable)

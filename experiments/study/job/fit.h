@@ -26,6 +26,7 @@ enum tsr_fits {
 
 /* Bytes of one GPU, the fullest, over all programs that were emitted. */
 struct tsr_fit {
+    bool is_known; /* it was looked into */
     enum tsr_fits verdict;
     uint64_t usable; /* what a process sees of the card, or plan.budget_gib; 0: unknown */
     bool has_nccl;   /* there is a cluster: what follows is known */

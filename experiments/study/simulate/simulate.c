@@ -409,7 +409,7 @@ tsr_status tsr_peak_of(const struct tsr_job *job, const struct tsr_emission *emi
     for (uint32_t i = 0; i < emission->n_classes; i++)
         TSR_TRY(replay_class(emission, &emission->classes[i], row));
     row->fit = emission->fit;
-    if (!emission->classes[0].engine) /* nobody emitted it: it ran */
+    if (!row->fit.is_known) /* it ran: nobody emitted it */
         TSR_TRY(tsr_fit_measured(job, emission, row->most_reserved, &row->fit));
     row->fits = row->fit.verdict;
     take_outside(job, row);
