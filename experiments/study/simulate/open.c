@@ -14,6 +14,7 @@
 #include "experiments/study/base/interrupt.h"
 #include "experiments/study/base/listener.h"
 #include "experiments/study/base/pool.h"
+#include "experiments/study/html/html.h"
 #include "experiments/study/job/build.h"
 #include "experiments/study/report/report.h"
 #include "experiments/study/report/validated.h"
@@ -330,6 +331,7 @@ tsr_status tsr_study_files(const struct tsr_study *study, const char *dir,
     bool skipped = false;
     TSR_TRY(tsr_write_in(dir, RESOLVED_FILE, tsr_put_text, study->resolved_yaml));
     TSR_TRY(tsr_report_study(dir, &study->info, rows, n));
+    TSR_TRY(tsr_html_study(dir, &study->info, study->request.only, rows, n));
     return tsr_report_plots(dir, rows, n, study->request.pictures, &skipped);
 }
 

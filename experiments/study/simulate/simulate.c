@@ -8,6 +8,7 @@
 
 #include "engine/graph/host_memory.h"
 #include "experiments/study/base/exit_status.h"
+#include "experiments/study/html/html.h"
 #include "experiments/study/job/emit.h"
 #include "experiments/study/job/owner.h"
 #include "experiments/study/report/report.h"
@@ -247,7 +248,8 @@ struct files {
 static tsr_status write_files(void *user, const struct tsr_detail *detail)
 {
     const struct files *files = user;
-    return tsr_report_detail(files->dir, files->info, detail);
+    TSR_TRY(tsr_report_detail(files->dir, files->info, detail));
+    return tsr_html_view(files->dir, files->info, detail);
 }
 
 /* The device is too small: the row says what did not fit, and so do files. */

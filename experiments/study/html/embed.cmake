@@ -1,0 +1,28 @@
+# Makes html_assets.c of the files of a page: cmake -DPAGE=folder -DOUT=file -P embed.cmake
+# The page is page.html, in which a line "@FILE" stands for a file of the folder, and the line "@DATA" for what
+# the program writes.
+file(READ "${PAGE}/page.html" html)
+string(REGEX MATCHALL "\n@[a-z.-]+[a-z]\n" marks "${html}")
+foreach(mark ${marks})
+  string(REGEX REPLACE "[\n@]" "" name "${mark}")
+  file(READ "${PAGE}/${name}" text)
+  if(text MATCHES "</[sS][cC][rR][iI][pP][tT]|</[sS][tT][yY][lL][eE]|<!--")
+    message(FATAL_ERROR "${PAGE}/${name}: found the end of a script or style; allowed: none")
+  endif()
+  string(REPLACE "${mark}" "\n${text}\n" html "${html}")
+endforeach()
+string(FIND "${html}" "\n@DATA\n" at)
+if(at LESS 0)
+  message(FATAL_ERROR "${PAGE}/page.html: found no line @DATA; allowed: one")
+endif()
+string(SUBSTRING "${html}" 0 ${at} head)
+math(EXPR at "${at} + 7")
+string(SUBSTRING "${html}" ${at} -1 tail)
+set(c "/* Made by embed.cmake of page/. */\n#include \"experiments/study/html/html_assets.h\"\n\n")
+foreach(part head tail)
+  string(HEX "${${part}}" hex)
+  string(REGEX REPLACE "(..)" "0x\\1," hex "${hex}")
+  string(APPEND c "const unsigned char tsr__html_${part}[] = {${hex}0};\n"
+    "const size_t tsr__html_${part}_bytes = sizeof tsr__html_${part} - 1;\n")
+endforeach()
+file(WRITE "${OUT}" "${c}")

@@ -1,0 +1,55 @@
+/* html.h: report.html, a study as one file to look at: no server, no network.
+ *
+ * While a strategy is simulated its programs and times become DIR/STRATEGY/view.json, packed; at
+ * the end the page takes in the study's figures and the views that are there. Nothing is computed
+ * for it alone: figures are those of the tables, slices and memory those of the trace.
+ *
+ * Names come from users: they stand in the page as data, in which no '<' is left, and its scripts
+ * put them into text nodes only.
+ *
+ * Files are written atomically. Errors: TSR_EIO, TSR_ENOMEM.
+ */
+#ifndef TSR_STUDY_HTML_H
+#define TSR_STUDY_HTML_H
+
+#include <jansson.h>
+
+#include "experiments/study/job/result.h"
+
+/* Writes DIR/STRATEGY/view.json; the folder is made. */
+tsr_status tsr_html_view(const char *dir, const struct tsr_study_info *info,
+                         const struct tsr_detail *detail) TSR_MUST_USE;
+/* Writes it as FOLDER/view.json. */
+tsr_status tsr_html_view_in(const char *folder, const struct tsr_study_info *info,
+                            const struct tsr_detail *detail) TSR_MUST_USE;
+
+/* Writes DIR/report.html of a comparison. `only`: the strategies that were asked for, as the option
+ * names them; NULL: all of the file. */
+tsr_status tsr_html_study(const char *dir, const struct tsr_study_info *info, const char *only,
+                          const struct tsr_row *rows, size_t n) TSR_MUST_USE;
+
+/* ---- other studies: tables with a picture ---------------------------------------------------- */
+
+/* A page that is put together: {"kind", "title", "subtitle", "command", "configuration_yaml",
+ * "tables": [...], "plots": [...]}; page/README.md has what they may hold. */
+
+/* Writes DIR/report.html. `study` is taken over, also on failure; NULL: there was no memory for it.
+ * views[n_views]: folders that have a view.json, or have none; the strategies are numbered so. */
+tsr_status tsr_html_write(const char *dir, json_t *study, const char *const *views,
+                          size_t n_views) TSR_MUST_USE;
+
+/* A table without rows: {"id", "title", "columns": [], "rows": []}. NULL when out of memory, which
+ * all of these pass on. */
+json_t *tsr_html_table(const char *id, const char *title);
+/* A column. kind: "text", "flag" (true, false, null), or the unit of a number in SI ("s", "bytes",
+ * "share", "1", "1/s"); what is shown of it, ms or GiB, is up to the page. */
+void tsr_html_column(json_t *table, const char *key, const char *head, const char *kind);
+/* A text of any origin as a JSON string; NULL gives null. */
+json_t *tsr_html_text(const char *text);
+/* A number; what is not finite gives null. */
+json_t *tsr_html_number(double value);
+/* "tessera WORDS... FILE --set A --set B": a command to copy. */
+json_t *tsr_html_command(const char *words, const char *file, const char *const *sets,
+                         size_t n_sets, const char *more);
+
+#endif

@@ -1,0 +1,138 @@
+/* html_study.c: the page of a comparison: its rows, which of them are best, and how to repeat them.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "experiments/study/base/files.h"
+#include "experiments/study/html/html.h"
+#include "experiments/study/report/report.h"
+#include "experiments/study/report/report_text.h"
+
+struct study {
+    const char *dir, *only;
+    const struct tsr_study_info *info;
+    const struct tsr_row *rows;
+    size_t n;
+};
+
+/* Strategies may work on different numbers of tokens: seconds per token tell which is faster. */
+static double per_token(const struct tsr_row *row)
+{
+    return row->tokens_per_rank ? row->steady.step_s / (double)row->tokens_per_rank
+                                : row->steady.step_s;
+}
+
+/* Those that fit are compared; all if none does. */
+static bool is_candidate(const struct study *study, const struct tsr_row *row)
+{
+    if (row->failure[0] || row->fits != 0)
+        return !row->failure[0];
+    for (size_t i = 0; i < study->n; i++)
+        if (!study->rows[i].failure[0] && study->rows[i].fits != 0)
+            return false;
+    return true;
+}
+
+/* No other is as fast and as small. Of equals the first is. */
+static bool on_front(const struct study *study, size_t i)
+{
+    const struct tsr_row *a = &study->rows[i];
+    if (!is_candidate(study, a))
+        return false;
+    for (size_t k = 0; k < study->n; k++) {
+        const struct tsr_row *b = &study->rows[k];
+        if (k == i || !is_candidate(study, b))
+            continue;
+        bool no_worse = per_token(b) <= per_token(a) && b->peak_reserved <= a->peak_reserved;
+        bool equal = per_token(b) >= per_token(a) && b->peak_reserved >= a->peak_reserved;
+        if (no_worse && (!equal || k < i))
+            return false;
+    }
+    return true;
+}
+
+/* " --only a,b" or " --strategy a" as a shell reads it; to be freed. */
+static char *option_text(const char *option, const char *value, const char *more)
+{
+    char *text = NULL;
+    size_t n = 0;
+    FILE *stream = open_memstream(&text, &n);
+    if (!stream)
+        return NULL;
+    fprintf(stream, " %s ", option);
+    tsr__put_word(stream, value);
+    fputs(more, stream);
+    if (fclose(stream) == 0)
+        return text;
+    free(text);
+    return NULL;
+}
+
+static json_t *compare_command(const struct study *study)
+{
+    const struct tsr_study_info *info = study->info;
+    char *only = study->only ? option_text("--only", study->only, "") : NULL;
+    json_t *value = tsr_html_command("compare", info->config_path, info->sets, info->n_sets, only);
+    free(only);
+    return value;
+}
+
+static json_t *run_command(const struct study *study, const struct tsr_row *row)
+{
+    const struct tsr_study_info *info = study->info;
+    char *which =
+        option_text("--strategy", row->strategy, row->trains ? " --on host" : " --on sim");
+    json_t *value = tsr_html_command("run", info->config_path, info->sets, info->n_sets, which);
+    free(which);
+    return value;
+}
+
+/* What the page says of a row beside its columns. */
+static bool add_marks(const struct study *study, json_t *page)
+{
+    json_t *rows = json_object_get(page, "rows");
+    int best = tsr__best_row(study->rows, study->n);
+    bool ok = true;
+    for (size_t i = 0; i < study->n && ok; i++) {
+        json_t *row = json_array_get(rows, i);
+        ok = json_object_set_new(row, "on_front", json_boolean(on_front(study, i))) == 0 &&
+             json_object_set_new(row, "is_best", json_boolean((int)i == best)) == 0 &&
+             json_object_set_new(row, "command", run_command(study, &study->rows[i])) == 0;
+    }
+    return ok;
+}
+
+static tsr_status write(const struct study *study, const char *const *views)
+{
+    json_t *page = tsr__rows_json(study->info, study->rows, study->n, true);
+    bool ok = page && json_object_set_new(page, "kind", json_string("compare")) == 0 &&
+              json_object_set_new(page, "command", compare_command(study)) == 0 &&
+              add_marks(study, page);
+    if (!ok) {
+        json_decref(page);
+        return tsr_no_memory("report.html");
+    }
+    return tsr_html_write(study->dir, page, views, study->n);
+}
+
+tsr_status tsr_html_study(const char *dir, const struct tsr_study_info *info, const char *only,
+                          const struct tsr_row *rows, size_t n)
+{
+    const struct study study = {dir, only, info, rows, n};
+    char **views = calloc(n + 1, sizeof *views);
+    tsr_status status = views ? TSR_OK : tsr_no_memory("report.html");
+    for (size_t i = 0; i < n && status == TSR_OK; i++) {
+        char name[256];
+        if (rows[i].failure[0])
+            continue;
+        tsr__folder_name(rows[i].strategy, name, sizeof name);
+        views[i] = tsr_path_join(dir, name);
+        status = views[i] ? TSR_OK : TSR_ENOMEM;
+    }
+    if (status == TSR_OK)
+        status = write(&study, (const char *const *)views);
+    for (size_t i = 0; views && i < n; i++)
+        free(views[i]);
+    free(views);
+    return status;
+}

@@ -1,0 +1,203 @@
+/* scatter.js: points on two axes with names beside them, a front, a limit, lines; drawn by dygraphs. */
+T.Scatter = class {
+  /* spec: {x, y: {head, kind, log?}, points: [{x, y, name, style: 'good'|'bad'|'soft', front?, row?}],
+   * limit?: {x, name}, lines?: [{name, points: [[x, y]], dash?}], pick?(row), height?, steps?: front as steps} */
+  constructor(spec) {
+    this.spec = spec;
+    this.plot = T.el('div.plot', { style: { height: (spec.height || 380) + 'px' } });
+    this.node = T.el('figure', { style: { margin: '8px 0' } }, T.el('div.axisname', {}, T.head(spec.y) + (this.log('y') ? ' (logarithmic)' : '')), this.plot,
+      T.el('div.axisname', { style: { textAlign: 'right' } }, T.head(spec.x) + (this.log('x') ? ' (logarithmic)' : '')), this.legend());
+    this.shown = null;
+    this.marked = null;
+    this.box = null;
+  }
+
+  legend() {
+    const has = (style) => this.spec.points.some((p) => p.style === style);
+    const names = this.spec.names || {};
+    return T.el('div.legend', {}, ['good', 'soft', 'bad'].filter(has).map((style) => T.el('span', {}, T.swatch(this.colour(style)), names[style] || style)),
+      this.spec.points.some((p) => p.front) ? T.el('span', {}, T.swatch(T.css('--accent'), 'solid'), 'front: no other is as fast and as small') : null,
+      this.spec.limit ? T.el('span', {}, T.swatch(T.css('--bad'), 'dashed'), this.spec.limit.name) : null,
+      (this.spec.lines || []).filter((l) => l.name).map((l) => T.el('span', {}, T.swatch(T.css('--soft'), l.dash ? 'dashed' : 'solid'), l.name)));
+  }
+
+  colour(style) {
+    return style === 'good' ? '#0072B2' : style === 'bad' ? '#D55E00' : '#8b98a5';
+  }
+
+  log(axis) {
+    const given = this.spec[axis].log;
+    if (given !== undefined) return given;
+    const values = this.spec.points.map((p) => p[axis]);
+    return Math.min(...values) > 0 && Math.max(...values) > 4 * Math.min(...values);
+  }
+
+  range(axis, room) {
+    const extra = (this.spec.lines || []).filter((l) => l.fits).flatMap((l) => l.points.map((p) => p[axis === 'x' ? 0 : 1]));
+    const values = this.spec.points.map((p) => p[axis]).concat(extra);
+    let low = Math.min(...values), high = Math.max(...values);
+    const limit = axis === 'x' && this.spec.limit ? this.spec.limit.x : null;
+    if (limit && limit > high && limit < high + 2 * (high - low || high * 0.2)) high = limit;
+    if (limit && limit < low && limit > low / 3) low = limit;
+    if (this.log(axis)) {
+      const factor = (high / low) ** room;
+      return [low / factor, high * factor];
+    }
+    const margin = room * (high - low) || 0.1 * Math.abs(high) || 1;
+    return [low >= 0 ? Math.max(0, low - margin) : low - margin, high + margin];
+  }
+
+  draw() {
+    const { spec } = this;
+    if (!spec.points.length) {
+      T.clear(this.plot, T.el('p.note', {}, 'Nothing to draw: no strategy has figures.'));
+      return;
+    }
+    const window = this.box || [this.range('x', 0.06), this.range('y', 0.08)];
+    const points = [...spec.points].sort((a, b) => a.x - b.x);
+    const axis = (of, range) => ({
+      logscale: this.log(of), drawGrid: true, axisLabelWidth: of === 'y' ? 62 : 70, independentTicks: true,
+      ticker: () => (this.log(of) ? T.logTicks(...range, T.units[spec[of].kind]?.[1] || 1) : T.ticks(...range, Math.max(3, this.plot.clientWidth / (of === 'x' ? 110 : 140)), T.units[spec[of].kind]?.[1] || 1)),
+    });
+    this.window = window;
+    if (this.graph) this.graph.destroy();
+    this.graph = new Dygraph(this.plot, points.length > 1 ? points.map((p) => [p.x, p.y]) : [[points[0].x, points[0].y], [points[0].x * 1.0001 + 1e-12, NaN]], {
+      labels: ['x', 'y'], legend: 'never', strokeWidth: 0, drawPoints: false, dateWindow: window[0], valueRange: window[1], logscale: this.log('y'),
+      axes: { x: axis('x', window[0]), y: axis('y', window[1]) }, gridLineColor: T.css('--line'), axisLineColor: T.css('--soft'), interactionModel: {},
+      underlayCallback: (context, area, graph) => this.paint(context, area, graph), labelsKMB: false, highlightCircleSize: 0, rightGap: 12,
+    });
+    this.listen();
+  }
+
+  paint(context, area, graph) {
+    const { spec } = this, to = (p) => [graph.toDomXCoord(p.x), graph.toDomYCoord(p.y)];
+    context.save();
+    context.beginPath();
+    context.rect(area.x, area.y, area.w, area.h);
+    context.clip();
+    context.font = '12px system-ui, sans-serif';
+    const stroke = (points, colour, dash, width) => {
+      context.beginPath();
+      points.forEach(([x, y], i) => (i ? context.lineTo(x, y) : context.moveTo(x, y)));
+      context.strokeStyle = colour;
+      context.lineWidth = width || 1.5;
+      context.setLineDash(dash || []);
+      context.stroke();
+      context.setLineDash([]);
+    };
+    for (const line of spec.lines || []) stroke(line.points.map(([x, y]) => to({ x, y })), line.colour || T.css('--soft'), line.dash, line.width);
+    if (spec.limit) {
+      const x = graph.toDomXCoord(spec.limit.x);
+      stroke([[x, area.y], [x, area.y + area.h]], T.css('--bad'), [6, 4]);
+    }
+    const front = spec.points.filter((p) => p.front).sort((a, b) => a.x - b.x), steps = [];
+    front.forEach((p, i) => {
+      const [x, y] = to(p);
+      if (i) steps.push([x, steps[steps.length - 1][1]]);
+      steps.push([x, y]);
+    });
+    stroke(steps, T.css('--accent'), [], 2);
+    this.shown = spec.points.map((p) => ({ p, at: to(p) }));
+    for (const { p, at: [x, y] } of this.shown) {
+      context.beginPath();
+      if (p.style === 'bad') { /* another shape, too: a cross */
+        context.moveTo(x - 4, y - 4); context.lineTo(x + 4, y + 4); context.moveTo(x - 4, y + 4); context.lineTo(x + 4, y - 4);
+        context.strokeStyle = this.colour(p.style);
+        context.lineWidth = 2;
+        context.stroke();
+      } else {
+        context.arc(x, y, p.best ? 6 : 4.5, 0, 7);
+        context.fillStyle = this.colour(p.style);
+        context.fill();
+      }
+      if (p.best || p.row === this.marked) {
+        context.beginPath();
+        context.arc(x, y, 9, 0, 7);
+        context.strokeStyle = T.css('--fg');
+        context.lineWidth = 1.5;
+        context.stroke();
+      }
+    }
+    this.names(context, area);
+    context.restore();
+  }
+
+  /* Names where there is room: those of the front and the best first. */
+  names(context, area) {
+    const taken = this.shown.map(({ at: [x, y] }) => [x - 6, y - 6, x + 6, y + 6]);
+    const order = [...this.shown].sort((a, b) => (b.p.best ? 2 : b.p.front ? 1 : 0) - (a.p.best ? 2 : a.p.front ? 1 : 0));
+    context.fillStyle = T.css('--fg');
+    context.textBaseline = 'middle';
+    if (this.spec.quiet) return;
+    for (const { p, at: [x, y] } of order) {
+      const text = T.cut(p.name, area.w < 500 ? 22 : 34), w = context.measureText(text).width;
+      for (const [dx, dy] of [[10, 0], [10, -13], [10, 13], [-10 - w, 0], [-10 - w, -13], [-10 - w, 13], [-w / 2, -16], [-w / 2, 16]]) {
+        const box = [x + dx, y + dy - 7, x + dx + w, y + dy + 7];
+        if (box[0] < area.x || box[2] > area.x + area.w || box[1] < area.y || box[3] > area.y + area.h) continue;
+        if (taken.some((t) => t[0] < box[2] && t[2] > box[0] && t[1] < box[3] && t[3] > box[1])) continue;
+        context.fillText(text, box[0], y + dy);
+        taken.push(box);
+        break;
+      }
+    }
+  }
+
+  near(event) {
+    const box = this.plot.getBoundingClientRect(), x = event.clientX - box.left, y = event.clientY - box.top;
+    let best = null, least = 20 * 20;
+    for (const one of this.shown || []) {
+      const d = (one.at[0] - x) ** 2 + (one.at[1] - y) ** 2;
+      if (d < least) [best, least] = [one.p, d];
+    }
+    return best;
+  }
+
+  /* The rectangle that was drawn becomes the picture; two clicks show all again. */
+  listen() {
+    if (this.listens) return;
+    this.listens = true;
+    const band = T.el('div.band', { hidden: true });
+    let from = null;
+    const place = (event) => {
+      const box = this.plot.getBoundingClientRect();
+      return [event.clientX - box.left, event.clientY - box.top];
+    };
+    const { spec } = this;
+    this.plot.addEventListener('pointermove', (event) => {
+      const p = this.near(event);
+      this.plot.style.cursor = p && spec.pick ? 'pointer' : 'crosshair';
+      if (p && !from) {
+        T.tip.show(event, T.el('b', {}, p.name), ...[spec.y, spec.x].map((a) => T.el('div', {}, `${T.head(a)}: ${T.cell(a.kind, p[a === spec.x ? 'x' : 'y'])}`)), ...(p.more || []).map((m) => T.el('div', {}, m)));
+      } else {
+        T.tip.hide();
+      }
+      if (!from) return;
+      const [x, y] = place(event);
+      if (!band.parentNode) this.plot.append(band);
+      band.hidden = Math.abs(x - from[0]) < 6;
+      Object.assign(band.style, { left: Math.min(x, from[0]) + 'px', width: Math.abs(x - from[0]) + 'px', top: Math.min(y, from[1]) + 'px', height: Math.abs(y - from[1]) + 'px', bottom: 'auto' });
+    });
+    this.plot.addEventListener('pointerleave', () => { T.tip.hide(); });
+    this.plot.addEventListener('pointerdown', (event) => { from = place(event); this.plot.setPointerCapture(event.pointerId); });
+    this.plot.addEventListener('pointerup', (event) => {
+      const to = place(event), start = from;
+      from = null;
+      band.hidden = true;
+      if (!start) return;
+      if (Math.abs(to[0] - start[0]) < 6 || Math.abs(to[1] - start[1]) < 6) {
+        const p = this.near(event);
+        if (p && spec.pick) spec.pick(p.row);
+        return;
+      }
+      const sorted = (a, b) => [Math.min(a, b), Math.max(a, b)];
+      this.box = [sorted(this.graph.toDataXCoord(start[0]), this.graph.toDataXCoord(to[0])), sorted(this.graph.toDataYCoord(start[1]), this.graph.toDataYCoord(to[1]))];
+      this.draw();
+    });
+    this.plot.addEventListener('dblclick', () => { this.box = null; this.draw(); });
+  }
+
+  mark(row) {
+    this.marked = row;
+    if (this.graph) this.graph.updateOptions({});
+  }
+};
