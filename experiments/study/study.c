@@ -12,6 +12,7 @@
 #include "experiments/study/base/json.h"
 #include "experiments/study/diff/diff_parts.h"
 #include "experiments/study/explain/what_if.h"
+#include "experiments/study/html/html.h"
 #include "experiments/study/plan/plan.h"
 #include "experiments/study/report/report.h"
 #include "experiments/study/report/report_text.h"
@@ -215,12 +216,15 @@ tsr_status tsr_study_explain(struct tsr_study *study, const struct tsr_reason_op
 
 struct taken {
     const struct tsr_study_info *info;
+    const char *out; /* where what report.html shows goes; NULL: nowhere */
     struct tsr_overlap_table *table;
 };
 
 static tsr_status take(void *user, const struct tsr_detail *detail)
 {
     const struct taken *taken = user;
+    if (taken->out)
+        TSR_TRY(tsr_html_view_in(taken->out, taken->info, detail));
     return tsr_overlap_table_of(taken->info, detail, taken->table);
 }
 
@@ -234,12 +238,16 @@ tsr_status tsr_study_overlap(struct tsr_study *study, const struct tsr_reason_op
                              struct tsr_overlap_result *out)
 {
     const struct tsr_strategy *strategy = NULL;
-    struct taken taken = {&study->info, &out->table};
+    struct taken taken = {&study->info, study->request.out, &out->table};
     struct tsr_row row;
     *out = (struct tsr_overlap_result){.has_changes = false};
     TSR_TRY(tsr_experiment_find(&study->experiment, NULL, &strategy));
     TSR_TRY(tsr_study_build(study));
     tsr_status status = tsr_with_programs(&study->jobs[0], &row, simulate, &taken);
+    if (status == TSR_OK && study->request.out) {
+        out->view = strdup(study->request.out);
+        status = out->view ? TSR_OK : tsr_no_memory(NULL);
+    }
     if (status == TSR_OK && !options->no_what_if)
         status = tsr_overlap_what_if(&study->experiment, &study->jobs[0], &row, options->jobs, out);
     if (status != TSR_OK)
@@ -314,8 +322,10 @@ static tsr_status open_plan(struct tsr_study *study, const struct tsr_plan_optio
 static tsr_status search(struct tsr_plan *plan, const char *dir)
 {
     TSR_TRY(tsr_plan_search(plan));
-    if (dir)
+    if (dir) {
         TSR_TRY(tsr_plan_write(plan, dir));
+        TSR_TRY(tsr_plan_page(plan, dir));
+    }
     return plan->n_shown || plan->counts.interrupted ? TSR_OK : tsr_plan_nothing_fits(plan);
 }
 
@@ -339,6 +349,8 @@ tsr_status tsr_study_largest(struct tsr_study *study, const struct tsr_plan_opti
 {
     TSR_TRY(open_plan(study, options, plan));
     tsr_status status = tsr_plan_solve(*plan, size, study->request.out, out);
+    if (status == TSR_OK && study->request.out)
+        status = tsr_plan_largest_page(*plan, out, study->request.out);
     if (status != TSR_OK) {
         tsr_plan_free(*plan);
         *plan = NULL;

@@ -7,6 +7,7 @@
 
 #include "experiments/cli/inspect/check_run.h"
 #include "experiments/study/base/files.h"
+#include "experiments/study/html/html.h"
 #include "experiments/study/report/report.h"
 #include "experiments/study/simulate/simulate.h"
 
@@ -269,7 +270,9 @@ static tsr_status write_files(const struct tsr_job *job, struct measured *m, str
                                       .allocator = &job->settings->allocator};
     TSR_TRY(tsr_report_detail(folder, &info, &detail));
     bool skipped = false;
+    TSR_TRY(tsr_html_view(folder, &info, &detail));
     TSR_TRY(tsr_report_study(folder, &info, &row, 1));
+    TSR_TRY(tsr_html_study(folder, &info, NULL, &row, 1));
     return tsr_report_plots(folder, &row, 1, TSR_PICTURES_ALL, &skipped);
 }
 

@@ -261,7 +261,9 @@ static tsr_status print_report(const struct tsr_args *args,
     return status;
 }
 
-static tsr_status finish(const struct tsr_args *args, const struct tsr_overlap_result *overlap)
+/* `info`: NULL of a run, a folder. */
+static tsr_status finish(const struct tsr_args *args, const struct tsr_study_info *info,
+                         const struct tsr_overlap_result *overlap)
 {
     if (!strcmp(args->format, "csv"))
         tsr_overlap_table_print(stdout, &overlap->table);
@@ -271,6 +273,7 @@ static tsr_status finish(const struct tsr_args *args, const struct tsr_overlap_r
     if (!args->out)
         return TSR_OK;
     TSR_TRY(tsr_overlap_table_write(args->out, &overlap->table));
+    TSR_TRY(tsr_overlap_page(args->out, args->file, info, overlap));
     return tsr_report_picture(args->out, "overlap");
 }
 
@@ -285,7 +288,7 @@ static tsr_status overlap_of_folder(const struct tsr_args *args)
                         "experiment file",
                         args->file);
     TSR_TRY(tsr_overlap_load(args->file, args->strategy, &overlap));
-    tsr_status status = finish(args, &overlap);
+    tsr_status status = finish(args, NULL, &overlap);
     tsr_overlap_result_fini(&overlap);
     return status;
 }
@@ -296,7 +299,7 @@ static tsr_status overlap_of_strategy(const struct tsr_args *args, struct tsr_st
         .jobs = args->jobs, .no_what_if = args->no_what_if || !strcmp(args->format, "csv")};
     struct tsr_overlap_result overlap;
     TSR_TRY(tsr_study_overlap(study, &options, &overlap));
-    tsr_status status = finish(args, &overlap);
+    tsr_status status = finish(args, tsr_study_info(study), &overlap);
     if (status == TSR_OK)
         tsr_study_notes(study);
     tsr_overlap_result_fini(&overlap);

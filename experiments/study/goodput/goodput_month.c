@@ -3,7 +3,7 @@
  * What a step and a checkpoint take is simulated from the strategy's programs; the month is then
  * sim/figures/goodput.c. Bytes are those that the engine's save program copies to hosts.
  */
-#include "experiments/study/goodput/goodput_month.h"
+#include "experiments/study/goodput/goodput_page.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -229,6 +229,8 @@ tsr_status tsr_month_write(const struct tsr_month *month, const struct tsr_study
     tsr_status status;
     TSR_GOTO(done, draw_curve(c));
     TSR_GOTO(done, tsr_write_each(dir, files, sizeof files / sizeof *files, c));
+    const struct tsr_month_curve points = {c->interval_s, c->at, N_POINTS};
+    TSR_GOTO(done, tsr_month_page(month, info, &points, dir));
     status = tsr_report_picture(dir, "goodput");
 done:
     free(c);

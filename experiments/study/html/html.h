@@ -31,7 +31,13 @@ tsr_status tsr_html_study(const char *dir, const struct tsr_study_info *info, co
 /* ---- other studies: tables with a picture ---------------------------------------------------- */
 
 /* A page that is put together: {"kind", "title", "subtitle", "command", "configuration_yaml",
- * "tables": [...], "plots": [...]}; page/README.md has what they may hold. */
+ * "tables": [], "plots": [], "verdict": [], "notes": []}; page/README.md has what they may hold.
+ * Values are taken over, also on failure; NULL stands for one that there was no memory for. */
+json_t *tsr_html_page(const char *kind, const char *title, const char *subtitle, json_t *command,
+                      const char *yaml);
+void tsr_html_add(json_t *page, const char *list, json_t *value);
+/* A line of text for "verdict" or "notes". */
+void tsr_html_say(json_t *page, const char *list, const char *format, ...) TSR_PRINTF(3, 4);
 
 /* Writes DIR/report.html. `study` is taken over, also on failure; NULL: there was no memory for it.
  * views[n_views]: folders that have a view.json, or have none; the strategies are numbered so. */
@@ -44,6 +50,14 @@ json_t *tsr_html_table(const char *id, const char *title);
 /* A column. kind: "text", "flag" (true, false, null), or the unit of a number in SI ("s", "bytes",
  * "share", "1", "1/s"); what is shown of it, ms or GiB, is up to the page. */
 void tsr_html_column(json_t *table, const char *key, const char *head, const char *kind);
+/* A row: values in the order of the columns. */
+void tsr_html_row(json_t *table, json_t *row);
+/* {"title", "x", "y", "points": []}; heads and kinds are those of columns. */
+json_t *tsr_html_plot(const char *title, const char *x_head, const char *x_kind, const char *y_head,
+                      const char *y_kind);
+/* style: "good", "bad" or "soft"; `name` is of any origin. */
+void tsr_html_point(json_t *plot, double x, double y, const char *name, const char *style,
+                    bool front, bool best);
 /* A text of any origin as a JSON string; NULL gives null. */
 json_t *tsr_html_text(const char *text);
 /* A number; what is not finite gives null. */

@@ -1,6 +1,7 @@
 /* html_page.c: puts a page together: what is the same in all of them (page/, built into the
  * program), the study, and the views of its strategies. */
 #include <math.h>
+#include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -46,6 +47,52 @@ void tsr_html_column(json_t *table, const char *key, const char *head, const cha
 {
     json_array_append_new(json_object_get(table, "columns"),
                           json_pack("{s:s, s:s, s:s}", "key", key, "head", head, "kind", kind));
+}
+
+void tsr_html_row(json_t *table, json_t *row)
+{
+    json_array_append_new(json_object_get(table, "rows"), row);
+}
+
+json_t *tsr_html_plot(const char *title, const char *x_head, const char *x_kind, const char *y_head,
+                      const char *y_kind)
+{
+    return json_pack("{s:o, s:{s:s, s:s}, s:{s:s, s:s}, s:[], s:[]}", "title", tsr_html_text(title),
+                     "x", "head", x_head, "kind", x_kind, "y", "head", y_head, "kind", y_kind,
+                     "points", "lines");
+}
+
+void tsr_html_point(json_t *plot, double x, double y, const char *name, const char *style,
+                    bool front, bool best)
+{
+    if (isfinite(x) && isfinite(y))
+        json_array_append_new(json_object_get(plot, "points"),
+                              json_pack("[f, f, o, s, b, b]", x, y, tsr_html_text(name), style,
+                                        (int)front, (int)best));
+}
+
+json_t *tsr_html_page(const char *kind, const char *title, const char *subtitle, json_t *command,
+                      const char *yaml)
+{
+    return json_pack("{s:s, s:o, s:o, s:o, s:o, s:[], s:[], s:[], s:[]}", "kind", kind, "title",
+                     tsr_html_text(title && *title ? title : NULL), "subtitle",
+                     tsr_html_text(subtitle), "command", command, "configuration_yaml",
+                     tsr_html_text(yaml), "tables", "plots", "verdict", "notes");
+}
+
+void tsr_html_add(json_t *page, const char *list, json_t *value)
+{
+    json_array_append_new(json_object_get(page, list), value);
+}
+
+void tsr_html_say(json_t *page, const char *list, const char *format, ...)
+{
+    char text[1024];
+    va_list args;
+    va_start(args, format);
+    (void)vsnprintf(text, sizeof text, format, args);
+    va_end(args);
+    tsr_html_add(page, list, tsr_html_text(text));
 }
 
 json_t *tsr_html_command(const char *words, const char *file, const char *const *sets,

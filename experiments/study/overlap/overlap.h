@@ -40,6 +40,7 @@ struct tsr_overlap_result {
     struct tsr_overlap_change
         *changes; /* [n_changes]: the one that gains most first, failed ones last */
     size_t n_changes;
+    char *view; /* the folder that has what report.html shows of the step; NULL: none */
 };
 void tsr_overlap_result_fini(struct tsr_overlap_result *overlap);
 
@@ -53,6 +54,10 @@ tsr_status tsr_overlap_load(const char *folder, const char *strategy,
 tsr_status tsr_overlap_what_if(struct tsr_experiment *experiment, const struct tsr_job *job,
                                const struct tsr_row *row, uint64_t jobs,
                                struct tsr_overlap_result *out) TSR_MUST_USE;
+
+/* Writes DIR/report.html. `info`: of the experiment; NULL: it is of a run, a folder. */
+tsr_status tsr_overlap_page(const char *dir, const char *run, const struct tsr_study_info *info,
+                            const struct tsr_overlap_result *overlap) TSR_MUST_USE;
 
 /* All of it as an object. `run` is what the user named. NULL when out of memory. */
 struct json_t *tsr_overlap_json(const char *run, const struct tsr_overlap_result *overlap);

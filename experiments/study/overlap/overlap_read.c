@@ -183,12 +183,22 @@ static tsr_status not_found(const char *folder, const char *strategy, const stru
     return tsr_fail(TSR_ECONFIG, "--strategy: found \"%s\"; allowed: %s", strategy, found->names);
 }
 
-static tsr_status load(const char *folder, const char *strategy, struct tsr_overlap_table *out)
+static tsr_status keep_folder(const char *folder, struct tsr_overlap_result *out)
+{
+    TSR_TRY(tsr_overlap_table_read(folder, &out->table));
+    out->view = strdup(folder);
+    if (out->view)
+        return TSR_OK;
+    tsr_overlap_table_fini(&out->table);
+    return tsr_no_memory(NULL);
+}
+
+static tsr_status load(const char *folder, const char *strategy, struct tsr_overlap_result *out)
 {
     char name[128];
     struct found found = {.wanted = NULL};
     if (has_overlap(folder))
-        return tsr_overlap_table_read(folder, out);
+        return keep_folder(folder, out);
     if (strategy) {
         tsr__folder_name(strategy, name, sizeof name);
         found.wanted = name;
@@ -198,8 +208,8 @@ static tsr_status load(const char *folder, const char *strategy, struct tsr_over
     if (measured)
         look_below(measured, &found);
     free(measured);
-    tsr_status status = found.n == 1 ? tsr_overlap_table_read(found.path, out)
-                                     : not_found(folder, strategy, &found);
+    tsr_status status =
+        found.n == 1 ? keep_folder(found.path, out) : not_found(folder, strategy, &found);
     free(found.path);
     return status;
 }
@@ -208,7 +218,7 @@ tsr_status tsr_overlap_load(const char *folder, const char *strategy,
                             struct tsr_overlap_result *out)
 {
     *out = (struct tsr_overlap_result){.has_changes = false};
-    return load(folder, strategy, &out->table);
+    return load(folder, strategy, out);
 }
 
 void tsr_overlap_result_fini(struct tsr_overlap_result *overlap)
@@ -216,5 +226,6 @@ void tsr_overlap_result_fini(struct tsr_overlap_result *overlap)
     if (overlap->table.title)
         tsr_overlap_table_fini(&overlap->table);
     free(overlap->changes);
+    free(overlap->view);
     *overlap = (struct tsr_overlap_result){.has_changes = false};
 }

@@ -247,4 +247,9 @@ tsr_status tsr_plan_largest_report(FILE *out, struct tsr_plan *plan,
                                    const struct tsr_plan_largest *largest,
                                    const char *format) TSR_MUST_USE;
 
+/* plan_page.c: write DIR/report.html, of a search and of a largest size. */
+tsr_status tsr_plan_page(struct tsr_plan *plan, const char *dir) TSR_MUST_USE;
+tsr_status tsr_plan_largest_page(struct tsr_plan *plan, const struct tsr_plan_largest *largest,
+                                 const char *dir) TSR_MUST_USE;
+
 #endif

@@ -143,4 +143,15 @@ tsr_status tsr_validate(const struct tsr_table *table, const struct tsr_rules *c
                         const char *const *sets, size_t n_sets, uint64_t jobs,
                         struct tsr_validation *out) TSR_MUST_USE;
 
+/* ---- reports ----------------------------------------------------------------------------- */
+
+/* "7b 2048 x 8 x 4, a100_80gb": the cells that tell a point's row from others. */
+void tsr_validation_describe(const struct tsr_validation *validation, const struct tsr_point *point,
+                             char *out, size_t size);
+/* The quantity that is drawn: of the most figures that are predicted; NULL if none is. */
+const char *tsr_validation_drawn(const struct tsr_validation *validation);
+/* validate_page.c: writes DIR/report.html. */
+tsr_status tsr_validation_page(const char *dir,
+                               const struct tsr_validation *validation) TSR_MUST_USE;
+
 #endif

@@ -94,8 +94,8 @@ static tsr_status list_classes(const struct tsr_validation *v, const char *quant
 /* ---- for people -------------------------------------------------------------------------- */
 
 /* "7b 2048 x 8 x 4, a100_80gb": the cells that tell rows apart. */
-static void describe(const struct tsr_validation *v, const struct tsr_point *point, char *out,
-                     size_t size)
+void tsr_validation_describe(const struct tsr_validation *v, const struct tsr_point *point,
+                             char *out, size_t size)
 {
     static const char *const columns[] = {"framework",
                                           "model",
@@ -141,7 +141,7 @@ static void put_share(FILE *out, double share)
 static void put_point(FILE *out, const struct tsr_validation *v, const struct tsr_point *p)
 {
     char what[256];
-    describe(v, p, what, sizeof what);
+    tsr_validation_describe(v, p, what, sizeof what);
     char gpus[16] = "-"; /* the cell cannot be read */
     if (p->gpus)
         snprintf(gpus, sizeof gpus, "%u", (unsigned)p->gpus);
@@ -342,7 +342,7 @@ tsr_status tsr_validation_csv(FILE *out, const struct tsr_validation *v)
         const struct tsr_point *p = &v->points[i];
         char what[256];
         bool predicted = p->status == TSR_POINT_PREDICTED;
-        describe(v, p, what, sizeof what);
+        tsr_validation_describe(v, p, what, sizeof what);
         tsr__put_csv(out, p->row_id);
         fprintf(out, ",%s,", predicted ? "predicted" : "not_modelled");
         tsr__put_plain(out, p->quantity);
@@ -384,7 +384,7 @@ static tsr_status write_json(FILE *out, const void *user)
 }
 
 /* The quantity that is drawn: of the most figures that are predicted; NULL if none is. */
-static const char *drawn_quantity(const struct tsr_validation *v)
+const char *tsr_validation_drawn(const struct tsr_validation *v)
 {
     const char *quantities[MAX_QUANTITIES], *best = NULL;
     size_t n = list_quantities(v, quantities, MAX_QUANTITIES), most = 0;
@@ -404,7 +404,7 @@ static tsr_status write_frame(FILE *out, const void *user)
 {
     const struct tsr_validation *v = user;
     const char *slash = strrchr(v->table->csv.path, '/'), *unit = "";
-    struct tsr_point_class which = {.quantity = drawn_quantity(v)};
+    struct tsr_point_class which = {.quantity = tsr_validation_drawn(v)};
     struct tsr_error_stats s;
     fputs("quantity,unit,figures,median,p90,max,table\n", out);
     if (!which.quantity)
@@ -428,5 +428,6 @@ tsr_status tsr_validation_write(const char *dir, const struct tsr_validation *v)
                                                    {"validate-frame.csv", write_frame},
                                                    {"summary.json", write_json}};
     TSR_TRY(tsr_write_each(dir, files, sizeof files / sizeof *files, v));
-    return drawn_quantity(v) ? tsr_report_picture(dir, "validate") : TSR_OK;
+    TSR_TRY(tsr_validation_page(dir, v));
+    return tsr_validation_drawn(v) ? tsr_report_picture(dir, "validate") : TSR_OK;
 }

@@ -13,11 +13,11 @@ T.el = function (what, attributes, ...children) {
     else if (value === true) node.setAttribute(key, '');
     else if (value !== false && value !== null && value !== undefined) node.setAttribute(key, value);
   }
-  node.append(...children.flat().filter((child) => child !== null && child !== undefined && child !== ''));
+  node.append(...children.flat(Infinity).filter((child) => child !== null && child !== undefined && child !== ''));
   return node;
 };
 T.clear = function (node, ...children) {
-  node.replaceChildren(...children.flat().filter((child) => child !== null && child !== undefined));
+  node.replaceChildren(...children.flat(Infinity).filter((child) => child !== null && child !== undefined));
   return node;
 };
 
@@ -114,7 +114,7 @@ T.classes = [
   ['matrix products', '#2f6db5', '#5b9be0'], ['attention', '#17406e', '#8cc4ff'], ['norms, losses', '#7fa8d6', '#3c6ea5'],
   ['pointwise', '#a9b8c8', '#56677a'], ['optimizer', '#6b5b95', '#a594d4'], ['copies', '#c9b48f', '#8a7750'],
   ['all-gather', '#8a8f96', '#8a939e'], ['reduce-scatter', '#6d737b', '#a7b0bb'], ['all-reduce', '#565c64', '#c0c8d1'],
-  ['messages', '#9aa0a6', '#79828d'], ['host waits', '#d9d2c5', '#4a463d'],
+  ['messages', '#9aa0a6', '#79828d'], ['host waits', '#d9b38c', '#7d5f3a'], ['launches', '#c9d1d9', '#444d57'],
 ];
 T.isDark = function () {
   return document.documentElement.dataset.theme === 'dark';

@@ -80,7 +80,7 @@ T.ComparePage = class {
 T.TablesPage = class {
   constructor(study) {
     this.plots = (study.plots || []).map((plot) => new T.Scatter({ ...plot, points: plot.points.map(([x, y, name, style, front, best, ...more]) => ({ x, y, name, style, front, best, more })) }));
-    this.tables = (study.tables || []).map((table) => ({ title: table.title, it: new T.Table({ columns: table.columns.map((c, i) => ({ ...c, name: i === 0 || c.key === 'command' || c.key === 'settings' })), rows: table.rows.map((row) => Object.fromEntries(table.columns.map((c, i) => [c.key, row[i]]))) }) }));
+    this.tables = (study.tables || []).map((table) => ({ title: table.title, it: new T.Table({ sort: table.sort, down: true, columns: table.columns.map((c, i) => ({ ...c, name: i === 0 || c.key === 'command' || c.key === 'settings' })), rows: table.rows.map((row) => Object.fromEntries(table.columns.map((c, i) => [c.key, row[i]]))) }) }));
     this.node = T.el('section', {}, (study.verdict || []).map((line) => T.el('p.verdict', {}, line)), this.plots.map((plot, i) => [study.plots[i].title ? T.el('h2', {}, study.plots[i].title) : null, plot.node]), this.tables.map((t) => [T.el('h2', {}, t.title), t.it.node]), (study.notes || []).map((line) => T.el('p.note', {}, line)));
   }
 
@@ -141,7 +141,7 @@ T.start = function () {
   const theme = T.el('button', { title: 'dark or light (t)', onclick: () => setTheme(T.isDark() ? 'light' : 'dark') }, 'dark / light');
   const subtitle = study.subtitle || `${study.model} on ${study.cluster}, ${study.world_size} ${study.times === 'measured' ? 'ranks' : 'GPUs'}${study.gpu ? ' ' + study.gpu : ''}`;
   document.title = (study.title || study.model || study.kind) + ' \u2014 tessera';
-  T.clear(root, T.el('header', {}, T.el('h1', {}, study.title || subtitle), study.title ? T.el('span.soft', {}, subtitle) : null, T.el('span.grow'), T.el('span.noprint', {}, theme, ' ', T.el('button', { title: 'keys and help (?)', onclick: () => help.showModal() }, '?'))), tabs, main, T.el('div.noprint'));
+  T.clear(root, T.el('header', {}, T.el('div.title', {}, T.el('h1', {}, study.title || subtitle), study.title ? T.el('span.soft', {}, subtitle) : null), T.el('span.noprint', {}, theme, ' ', T.el('button', { title: 'keys and help (?)', onclick: () => help.showModal() }, '?'))), tabs, main, T.el('div.noprint'));
   const help = T.help();
   root.append(help);
   T.pages = pages;

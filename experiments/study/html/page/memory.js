@@ -12,7 +12,7 @@ T.MemoryChart = class {
   }
 
   legend() {
-    const { view } = this, lines = [['reserved: what the allocator holds', T.css('--fg'), 'dashed'], ['in use on the device', T.isDark() ? '#ffffff' : '#000000', 'dotted']];
+    const { view } = this, lines = [['reserved: what the allocator holds', T.isDark() ? '#ffffff' : '#000000', 'dashed'], ['in use on the device', T.isDark() ? '#ffffff' : '#000000', 'dotted']];
     if (view.limit) lines.push([`usable: ${T.bytes(view.limit)}` + (this.hasLimit ? '' : ', above the picture'), T.css('--bad'), 'solid']);
     return T.el('div.legend', {}, [...this.stack].reverse().map((c) => T.el('span', {}, T.swatch(T.categoryColour(view.memory.categories[c])), view.memory.categories[c])),
       lines.map(([name, colour, line]) => T.el('span', {}, T.swatch(colour, line), name)));
@@ -26,7 +26,7 @@ T.MemoryChart = class {
     const put = (t, n) => {
       const row = [t], at = n * m.width;
       let sum = 0;
-      for (let k = 0; k < this.stack.length; k++) row[this.stack.length - k] = sum += m.levels[at + this.stack[k]];
+      for (let k = 0; k < this.stack.length; k++) row[k + 1] = sum += m.levels[at + this.stack[k]];
       out.push(row);
     };
     let i = view.eventsAt(axis.from);
@@ -40,14 +40,6 @@ T.MemoryChart = class {
       if (fullest !== i) put(Math.min(begin + bin / 2, i < end ? time[i] : axis.to), i);
     }
     put(axis.to, end);
-    const n = this.stack.length;
-    let r = 0, reserved = 0;
-    for (let k = 0; k < out.length; k++) {
-      const t = out[k][0], next = k + 1 < out.length ? out[k + 1][0] : axis.to;
-      while (r < m.reserved.time.length && m.reserved.time[r] <= t) reserved = m.reserved.bytes[r++];
-      out[k][n + 1] = reserved;
-      out[k][n + 2] = view.inUseBetween(t, Math.max(next, t));
-    }
     return out;
   }
 
@@ -55,8 +47,8 @@ T.MemoryChart = class {
     if (!this.near) return [0, this.top];
     let low = Infinity, high = 0;
     for (const row of rows) {
-      low = Math.min(low, row[1]);
-      high = Math.max(high, row[1], row[row.length - 2]);
+      low = Math.min(low, row[row.length - 1]);
+      high = Math.max(high, row[row.length - 1]);
     }
     const room = 0.06 * (high - low) || 0.01 * high;
     return [Math.max(0, low - room), high + 2 * room];
@@ -64,26 +56,19 @@ T.MemoryChart = class {
 
   draw() {
     const rows = this.rows(), range = this.range(rows), window = [this.axis.from, this.axis.to];
-    const xticks = () => T.timeTicks(this.axis, this.node.clientWidth);
-    const yticks = () => T.ticks(range[0], range[1], 6, 1 / T.GIB, ' GiB');
+    this.last = range;
     if (this.graph) {
       this.graph.updateOptions({ file: rows, dateWindow: window, valueRange: range });
       return;
     }
-    this.xticks = xticks;
-    const n = this.stack.length, labels = ['t'], series = {};
-    for (let k = 0; k < n; k++) labels.push('c' + k);
-    labels.push('reserved', 'used');
-    series.reserved = { fillGraph: false, strokeWidth: 1.5, strokePattern: [6, 3] };
-    series.used = { fillGraph: false, strokeWidth: 1.5, strokePattern: [2, 2] };
-    const colours = [...this.stack].reverse().map((c) => T.categoryColour(this.view.memory.categories[c]));
+    const labels = ['t', ...this.stack.map((c) => 'c' + c)];
+    const colours = this.stack.map((c) => T.categoryColour(this.view.memory.categories[c]));
     this.graph = new Dygraph(this.node, rows, {
-      labels, series, colors: [...colours, T.css('--fg'), T.isDark() ? '#ffffff' : '#000000'], stepPlot: true, fillGraph: true, fillAlpha: 1, strokeWidth: 0, legend: 'never',
+      labels, colors: colours, stepPlot: true, fillGraph: true, fillAlpha: 1, strokeWidth: 0, legend: 'never',
       dateWindow: window, valueRange: range, interactionModel: {}, highlightCircleSize: 0, gridLineColor: T.css('--line'), axisLineColor: T.css('--soft'), rightGap: 8,
-      axes: { x: { ticker: xticks, drawGrid: false, axisLabelWidth: 80 }, y: { ticker: () => T.ticks(...this.range(this.last || rows), 6, 1 / T.GIB, ' GiB'), axisLabelWidth: this.left, drawGrid: true } },
+      axes: { x: { ticker: () => T.timeTicks(this.axis, this.node.clientWidth), drawGrid: false, axisLabelWidth: 80 }, y: { ticker: () => T.ticks(...this.last, 6, 1 / T.GIB, ' GiB'), axisLabelWidth: this.left, drawGrid: true } },
       plugins: [{ toString: () => 'marks', activate: () => ({ willDrawChart: (e) => this.phases(e), didDrawChart: (e) => this.marks(e) }) }],
     });
-    void yticks;
     this.node.append(this.line);
   }
 
@@ -111,6 +96,7 @@ T.MemoryChart = class {
     context.clip();
     context.font = '12px system-ui, sans-serif';
     T.phaseNames(context, view, (t) => dygraph.toDomXCoord(t), area, area.y + 12);
+    this.lines(context, dygraph, area);
     if (view.limit) {
       const y = dygraph.toDomYCoord(view.limit);
       context.strokeStyle = T.css('--bad');
@@ -139,6 +125,33 @@ T.MemoryChart = class {
       context.stroke();
     }
     context.restore();
+  }
+
+  /* What the allocator holds, and the most in use at each pixel. */
+  lines(context, dygraph, area) {
+    const { view, axis } = this, { reserved } = view.memory, toX = (t) => dygraph.toDomXCoord(t), toY = (b) => dygraph.toDomYCoord(b);
+    const stroke = (dash, draw) => {
+      context.beginPath();
+      draw();
+      context.setLineDash(dash);
+      context.strokeStyle = T.isDark() ? '#ffffff' : '#000000';
+      context.lineWidth = 1.5;
+      context.stroke();
+      context.setLineDash([]);
+    };
+    stroke([7, 4], () => {
+      context.moveTo(area.x, toY(view.reservedAt(axis.from)));
+      reserved.time.forEach((t, i) => {
+        if (t <= axis.from || t >= axis.to) return;
+        context.lineTo(toX(t), toY(reserved.bytes[i - 1] || 0));
+        context.lineTo(toX(t), toY(reserved.bytes[i]));
+      });
+      context.lineTo(area.x + area.w, toY(view.reservedAt(axis.to)));
+    });
+    stroke([2, 2], () => {
+      const scale = (axis.to - axis.from) / area.w;
+      for (let x = 0; x < area.w; x++) context.lineTo(area.x + x, toY(view.inUseBetween(axis.from + x * scale, axis.from + (x + 1) * scale)));
+    });
   }
 
   drawCursor() {

@@ -70,6 +70,7 @@ T.View = class {
       Object.assign(this.slices[number], { collective: true, exposed: exposed * 1e-9, hidden: hidden * 1e-9, beside: beside * 1e-9 });
       if (why.length) this.slices[number].why = why.map((ns) => ns * 1e-9);
     }
+    this.readHost();
     for (const lane of this.lanes) lane.items.sort((a, b) => a.start - b.start);
     this.lanes = this.lanes.filter((lane) => lane.items.length);
     /* When compute runs, joined. */
@@ -83,6 +84,17 @@ T.View = class {
       }
     }
     this.exposed = this.slices.filter((slice) => slice.exposed > 0);
+  }
+
+  /* The host is busy with a launch from the end of the one before to its issue; slices are in its order. */
+  readHost() {
+    const number = this.lanes.length - 1, host = this.lanes[number], launch = { op: 'launch', group: 11, bytes: 0, flop: 0 };
+    let before = this.slices.length ? this.slices[0].issue : 0;
+    for (const slice of this.slices) {
+      const waits = slice.lane === number;
+      if (!waits && slice.issue > before) host.items.push({ lane: number, start: before, end: slice.issue, issue: before, kind: launch, module: slice.module, part: slice.part, count: slice.count, of: slice, exposed: 0, why: null });
+      before = Math.max(before, waits ? slice.end : slice.issue);
+    }
   }
 
   /* The parts of [from, to) in which compute stands still. */

@@ -16,13 +16,13 @@ T.Scatter = class {
     const has = (style) => this.spec.points.some((p) => p.style === style);
     const names = this.spec.names || {};
     return T.el('div.legend', {}, ['good', 'soft', 'bad'].filter(has).map((style) => T.el('span', {}, T.swatch(this.colour(style)), names[style] || style)),
-      this.spec.points.some((p) => p.front) ? T.el('span', {}, T.swatch(T.css('--accent'), 'solid'), 'front: no other is as fast and as small') : null,
-      this.spec.limit ? T.el('span', {}, T.swatch(T.css('--bad'), 'dashed'), this.spec.limit.name) : null,
-      (this.spec.lines || []).filter((l) => l.name).map((l) => T.el('span', {}, T.swatch(T.css('--soft'), l.dash ? 'dashed' : 'solid'), l.name)));
+      this.spec.points.some((p) => p.front) ? T.el('span', {}, T.swatch('var(--accent)', 'solid'), 'front: no other is as fast and as small') : null,
+      this.spec.limit ? T.el('span', {}, T.swatch('var(--bad)', 'dashed'), this.spec.limit.name) : null,
+      (this.spec.lines || []).filter((l) => l.name).map((l) => T.el('span', {}, T.swatch('var(--soft)', l.dash && l.dash.length ? 'dashed' : 'solid'), l.name)));
   }
 
   colour(style) {
-    return style === 'good' ? '#0072B2' : style === 'bad' ? '#D55E00' : '#8b98a5';
+    return style === 'good' ? (T.isDark() ? '#56B4E9' : '#0072B2') : style === 'bad' ? '#D55E00' : '#8b98a5';
   }
 
   log(axis) {
@@ -64,13 +64,25 @@ T.Scatter = class {
     this.graph = new Dygraph(this.plot, points.length > 1 ? points.map((p) => [p.x, p.y]) : [[points[0].x, points[0].y], [points[0].x * 1.0001 + 1e-12, NaN]], {
       labels: ['x', 'y'], legend: 'never', strokeWidth: 0, drawPoints: false, dateWindow: window[0], valueRange: window[1], logscale: this.log('y'),
       axes: { x: axis('x', window[0]), y: axis('y', window[1]) }, gridLineColor: T.css('--line'), axisLineColor: T.css('--soft'), interactionModel: {},
-      underlayCallback: (context, area, graph) => this.paint(context, area, graph), labelsKMB: false, highlightCircleSize: 0, rightGap: 12,
+      underlayCallback: (context, area) => this.paint(context, area), labelsKMB: false, highlightCircleSize: 0, rightGap: 12,
     });
     this.listen();
   }
 
-  paint(context, area, graph) {
-    const { spec } = this, to = (p) => [graph.toDomXCoord(p.x), graph.toDomYCoord(p.y)];
+  /* Where a point is drawn, and back; dygraphs' own conversion knows no logarithmic x. */
+  toDom(p, area) {
+    const place = (v, [low, high], log) => (log ? Math.log(v / low) / Math.log(high / low) : (v - low) / (high - low));
+    return [area.x + area.w * place(p.x, this.window[0], this.log('x')), area.y + area.h * (1 - place(p.y, this.window[1], this.log('y')))];
+  }
+
+  toData([x, y]) {
+    const area = this.graph.getArea(), value = (place, [low, high], log) => (log ? low * (high / low) ** place : low + place * (high - low));
+    const clamp = (v) => Math.min(1, Math.max(0, v));
+    return [value(clamp((x - area.x) / area.w), this.window[0], this.log('x')), value(clamp(1 - (y - area.y) / area.h), this.window[1], this.log('y'))];
+  }
+
+  paint(context, area) {
+    const { spec } = this, to = (p) => this.toDom(p, area);
     context.save();
     context.beginPath();
     context.rect(area.x, area.y, area.w, area.h);
@@ -87,7 +99,7 @@ T.Scatter = class {
     };
     for (const line of spec.lines || []) stroke(line.points.map(([x, y]) => to({ x, y })), line.colour || T.css('--soft'), line.dash, line.width);
     if (spec.limit) {
-      const x = graph.toDomXCoord(spec.limit.x);
+      const x = to({ x: spec.limit.x, y: this.window[1][0] })[0];
       stroke([[x, area.y], [x, area.y + area.h]], T.css('--bad'), [6, 4]);
     }
     const front = spec.points.filter((p) => p.front).sort((a, b) => a.x - b.x), steps = [];
@@ -97,6 +109,7 @@ T.Scatter = class {
       steps.push([x, y]);
     });
     stroke(steps, T.css('--accent'), [], 2);
+    this.steps = steps;
     this.shown = spec.points.map((p) => ({ p, at: to(p) }));
     for (const { p, at: [x, y] } of this.shown) {
       context.beginPath();
@@ -125,6 +138,14 @@ T.Scatter = class {
   /* Names where there is room: those of the front and the best first. */
   names(context, area) {
     const taken = this.shown.map(({ at: [x, y] }) => [x - 6, y - 6, x + 6, y + 6]);
+    this.steps.forEach(([x, y], i) => {
+      const before = this.steps[i - 1];
+      if (before) taken.push([Math.min(x, before[0]) - 1, Math.min(y, before[1]) - 1, Math.max(x, before[0]) + 1, Math.max(y, before[1]) + 1]);
+    });
+    if (this.spec.limit) {
+      const x = this.toDom({ x: this.spec.limit.x, y: this.window[1][0] }, area)[0];
+      taken.push([x - 2, area.y, x + 2, area.y + area.h]);
+    }
     const order = [...this.shown].sort((a, b) => (b.p.best ? 2 : b.p.front ? 1 : 0) - (a.p.best ? 2 : a.p.front ? 1 : 0));
     context.fillStyle = T.css('--fg');
     context.textBaseline = 'middle';
@@ -190,7 +211,8 @@ T.Scatter = class {
         return;
       }
       const sorted = (a, b) => [Math.min(a, b), Math.max(a, b)];
-      this.box = [sorted(this.graph.toDataXCoord(start[0]), this.graph.toDataXCoord(to[0])), sorted(this.graph.toDataYCoord(start[1]), this.graph.toDataYCoord(to[1]))];
+      const a = this.toData(start), b = this.toData(to);
+      this.box = [sorted(a[0], b[0]), sorted(a[1], b[1])];
       this.draw();
     });
     this.plot.addEventListener('dblclick', () => { this.box = null; this.draw(); });

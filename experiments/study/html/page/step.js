@@ -33,7 +33,7 @@ T.StepPage = class {
     T.clear(this.phase, T.el('option', { value: '' }, 'go to\u2026'), view.phases.map(([name], i) => T.el('option', { value: i }, name)));
     const totals = view.totals, share = totals.step_s > 0 ? 100 * totals.exposed_s / totals.step_s : 0, peak = view.memory.peak;
     T.clear(this.body, T.el('p.verdict', {}, `step ${T.time(totals.step_s)}, compute ${T.time(totals.compute_s)}, exposed ${T.time(totals.exposed_s)} (${T.fixed(share, 1)} %); peak `, T.el('b', {}, T.bytes(peak.allocated_bytes)),
-      ` allocated, made by ${peak.operation ? peak.operation + ' of ' : ''}${peak.module} in ${peak.phase}; ${T.bytes(peak.reserved_bytes)} reserved`),
+      ` allocated, made by ${[peak.operation, peak.module.startsWith('(') && peak.module !== '(root)' ? '' : peak.module].filter(Boolean).join(' of ') || peak.module} in ${peak.phase}; ${T.bytes(peak.reserved_bytes)} reserved`),
     T.el('div.two', {}, T.el('div', {}, T.el('h2', {}, 'Memory'), this.memory.node, this.memory.legend(), T.el('h2', {}, 'Streams'), this.streams.node, this.streams.legend(),
       T.el('p.note.noprint', {}, 'Drag to look closer, two clicks for all, shift and drag to move, ctrl and wheel to zoom; a click holds the cursor. ? shows the keys.')), T.el('aside', {}, this.panel)));
     this.memory.draw();

@@ -19,7 +19,7 @@ T.Streams = class {
   }
 
   legend() {
-    const { view } = this, groups = [...new Set(view.slices.map((slice) => slice.kind.group))].sort((a, b) => a - b);
+    const { view } = this, groups = [...new Set(view.lanes.flatMap((lane) => lane.items.map((slice) => slice.kind.group)))].sort((a, b) => a - b);
     const reasons = [...new Set(view.exposed.map((slice) => view.reason(slice)))].filter((r) => r >= 0).sort();
     return T.el('div.legend', {}, groups.map((g) => T.el('span', {}, T.swatch(T.classColour(g)), T.classes[g][0])),
       reasons.map((r) => T.el('span', {}, T.swatch(T.reasonColours[r]), 'exposed: ' + view.reasons[r])));
@@ -156,6 +156,7 @@ T.Streams = class {
   }
 
   name(slice) {
+    if (slice.of) return 'launch of ' + this.name(slice.of);
     const op = { all_gather: 'AG', reduce_scatter: 'RS', all_reduce: 'AR' }[slice.kind.op] || slice.kind.op;
     return (slice.count > 1 ? slice.count + ' kernels' : op) + ' ' + T.short(slice.module);
   }
@@ -193,8 +194,8 @@ T.Streams = class {
     const { kind } = slice, length = slice.end - slice.start, lines = [];
     lines.push(`${slice.part[0]}${this.view.parts.some((p) => p[1] > 0) ? ', micro-batch ' + slice.part[1] : ''}, ${slice.module}`);
     lines.push(`${T.time(length)}, from ${T.time(slice.start, this.view.step)} to ${T.time(slice.end, this.view.step)}`);
-    if (slice.lane < 1e9 && kind.group !== 10) lines.push(`launched ${T.time(Math.max(0, slice.start - slice.issue))} before`);
-    if (slice.count > 1) lines.push(`${slice.count} kernels that are drawn as one`);
+    if (kind.group < 10) lines.push(`launched ${T.time(Math.max(0, slice.start - slice.issue))} before`);
+    if (slice.count > 1) lines.push(`${slice.count} kernels that are ${slice.of ? 'launched' : 'drawn'} as one`);
     else if (kind.flop > 0 && length > 0) lines.push(`${T.fixed(kind.flop / 1e9, 2)} GFLOP, ${T.fixed(kind.flop / length / 1e12, 1)} TFLOP/s`);
     if (slice.count === 1 && kind.bytes > 0) lines.push(`${T.bytes(kind.bytes)}${length > 0 ? `, ${T.fixed(kind.bytes / length / 1e9, 1)} GB/s` : ''}${kind.comm ? ', communicator ' + kind.comm : ''}`);
     if (slice.collective) {

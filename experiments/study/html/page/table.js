@@ -4,10 +4,11 @@ T.Table = class {
    * sort?: key, down?: bool, extra?: columns that are shown when asked for} */
   constructor(spec) {
     Object.assign(this, { spec, sort: spec.sort || null, down: !!spec.down, words: '', all: false, chosen: null });
-    this.input = T.el('input', { type: 'search', placeholder: 'filter: words, -word, fits:yes, step<1100', 'aria-label': 'filter', size: 34, oninput: () => { this.words = this.input.value; this.draw(); } });
+    this.input = T.el('input', { type: 'search', placeholder: 'filter: words, -word, fits:yes, step<1100', 'aria-label': 'filter', size: 44, oninput: () => { this.words = this.input.value; this.draw(); } });
     this.count = T.el('span.soft');
     const more = spec.extra && T.el('label', {}, T.el('input', { type: 'checkbox', onchange: (e) => { this.all = e.target.checked; this.draw(); } }), 'all columns');
     this.bar = T.el('div.bar', {}, this.input, more, this.count, T.copyButton(() => this.tsv()));
+    this.bar.hidden = spec.rows.length < 6 && !spec.extra;
     this.holder = T.el('div.scroll');
     this.node = T.el('div', {}, this.bar, this.holder);
     this.listeners = [];
@@ -72,7 +73,7 @@ T.Table = class {
     const node = T.el('tr' + (pick ? '.pick' : ''), pick ? { tabindex: 0, onclick: () => this.spec.pick(row), onkeydown: (e) => { if (e.key === 'Enter') this.spec.pick(row); } } : {});
     for (const column of columns) {
       const text = T.cell(column.kind, row[column.key]);
-      const cell = T.el('td' + (column.kind === 'text' ? '.text' : '') + (column.kind === 'flag' ? '.flag' : '') + (column.name ? '.name' : ''), {}, text);
+      const cell = T.el('td' + (text.length <= 28 ? '.short' : '') + (column.kind === 'text' ? '.text' : '') + (column.kind === 'flag' ? '.flag' : '') + (column.name ? '.name' : ''), {}, text);
       if (column.name && this.spec.mark) cell.append(...this.spec.mark(row));
       if (column.kind === 'flag' && column.good) cell.classList.add(row[column.key] === true ? 'good' : row[column.key] === false ? 'bad' : 'soft');
       node.append(cell);
