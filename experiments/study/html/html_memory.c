@@ -15,7 +15,7 @@
 #include "experiments/study/report/report_text.h"
 #include "experiments/study/snapshot/report_heap.h"
 
-enum { MAX_EVENTS = 14000, N_LEVELS = 1500 };
+enum { MAX_EVENTS = 10000, N_LEVELS = 1500 };
 
 /* An event's first number is its time after the event before, times N_EVENTS, and its type. */
 enum event { EVENT_ALLOC, EVENT_FREE, EVENT_SMALL, N_EVENTS };
@@ -34,8 +34,14 @@ struct memory {
     int64_t time;
     int64_t small[TSR_N_CATEGORIES], told[TSR_N_CATEGORIES];
     int64_t owner; /* of the allocation before */
+    bool was_peak; /* the change before */
     bool failed;
 };
+
+static void forget_numbers(struct memory *m)
+{
+    memset(m->number, 0xff, ((size_t)m->n_buffers + 1) * sizeof *m->number); /* TSR_NO_ID */
+}
 
 static uint32_t size_number(struct memory *m, uint64_t bytes)
 {
@@ -72,18 +78,24 @@ static void put_alloc(struct memory *m, const struct tsr_instr *instr, const cha
     m->n_allocs++;
 }
 
-/* What was left out, where it has changed by more than `visible`. */
-static void tell_small(struct memory *m, int64_t visible, int64_t time)
+/* What was left out, where it has changed by what can be seen. It is told a little too low, so that
+ * no moment looks fuller than it is; at the peak it is exact. */
+static void tell_small(struct memory *m, bool is_peak, int64_t time)
 {
-    for (int c = 0; c < TSR_N_CATEGORIES; c++) {
-        int64_t change = m->small[c] - m->told[c];
-        if (change == 0 || (change > 0 ? change : -change) < visible)
+    int64_t visible =
+        (int64_t)tsr_max_u64(m->html->page->curve->peak.allocated / 1500, m->smallest);
+    for (int c = 0; c < TSR_N_CATEGORIES && m->smallest; c++) {
+        int64_t low = m->small[c] > visible ? m->small[c] - visible : 0;
+        int64_t change = (is_peak ? m->small[c] : low) - m->told[c];
+        bool shows = is_peak || m->was_peak || m->told[c] > m->small[c] || change >= visible;
+        if (change == 0 || !shows)
             continue;
         begin_event(m, EVENT_SMALL, time);
         tsr__pack_put(&m->events, (uint64_t)c);
         tsr__pack_put_signed(&m->events, change);
-        m->told[c] = m->small[c];
+        m->told[c] += change;
     }
+    m->was_peak = is_peak;
 }
 
 static const char *op_of(const struct tsr_program *program, size_t alloc)
@@ -110,35 +122,37 @@ static void put_change(struct memory *m, size_t i)
         m->small[instr->category] -= (int64_t)instr->block_bytes;
     }
     bool is_peak = i == peak->instr && instr->kind == TSR_ALLOC;
-    tell_small(m, is_peak ? 1 : (int64_t)(peak->allocated / 4096) + 1, time);
+    tell_small(m, is_peak, time);
     if (is_peak)
         m->peak_event = m->n_events;
-}
-
-/* How many events there are if buffers below `smallest` are left out. What is alive at the start
- * is never. */
-static size_t count_events(const struct memory *m, uint64_t smallest)
-{
-    const struct tsr_program *program = m->html->page->view->program;
-    size_t n = m->n_alive;
-    for (size_t i = 0; i < program->n_instrs; i++)
-        n += (program->instrs[i].kind == TSR_ALLOC || program->instrs[i].kind == TSR_FREE) &&
-             program->instrs[i].block_bytes >= smallest;
-    return n;
 }
 
 static void put_events(struct memory *m)
 {
     const struct tsr_program *program = m->html->page->view->program;
-    uint64_t most = m->html->page->curve->peak.allocated;
-    while (count_events(m, m->smallest) > MAX_EVENTS && m->smallest < most)
-        m->smallest = m->smallest ? 2 * m->smallest : 512;
     for (size_t i = 0; i < m->n_alive; i++)
         put_alloc(m, m->alive[i], "", 0);
     m->peak_event = m->n_events;
     for (size_t i = 0; i < program->n_instrs && !m->failed; i++)
         if (program->instrs[i].kind == TSR_ALLOC || program->instrs[i].kind == TSR_FREE)
             put_change(m, i);
+}
+
+/* Leaves out as little as it can: what is alive at the start is always told. */
+static void put_few_events(struct memory *m)
+{
+    const struct memory fresh = *m;
+    put_events(m);
+    while (!m->failed && m->n_events > m->n_alive + MAX_EVENTS &&
+           m->smallest < m->html->page->curve->peak.allocated) {
+        uint64_t smallest = m->smallest ? m->smallest / 2 * 3 : 4096;
+        tsr__pack_fini(&m->events);
+        free(m->sizes);
+        *m = fresh;
+        m->smallest = smallest;
+        forget_numbers(m);
+        put_events(m);
+    }
 }
 
 /* ---- writing --------------------------------------------------------------------------------- */
@@ -253,8 +267,8 @@ tsr_status tsr__html_put_memory(FILE *out, struct tsr__html *html)
     m.number = malloc(((size_t)m.n_buffers + 1) * sizeof *m.number);
     tsr_status status = m.number ? live_at_start(&m) : tsr_no_memory("the page of a strategy");
     if (status == TSR_OK) {
-        memset(m.number, 0xff, ((size_t)m.n_buffers + 1) * sizeof *m.number);
-        put_events(&m);
+        forget_numbers(&m);
+        put_few_events(&m);
         put_all(out, &m);
         if (m.failed || m.events.failed)
             status = tsr_no_memory("the page of a strategy");

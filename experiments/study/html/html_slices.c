@@ -14,7 +14,7 @@
 #include "experiments/study/report/report_text.h"
 #include "sim/figures/overlap.h"
 
-enum { MAX_SLICES = 8000, N_ROUNDS = 40 };
+enum { MAX_SLICES = 6000 };
 
 /* What a slice does, by what it is coloured. The page has the same order (page/model.js). */
 enum class {
@@ -166,21 +166,24 @@ static tsr_status collect(struct slices *s)
 
 /* ---- joining --------------------------------------------------------------------------------- */
 
+/* What neighbours must have in common, beside their lane and part. */
+enum alike { SAME_MODULE, SAME_BLOCK, SAME_PART, N_ALIKE };
+
 static bool may_join(const struct slices *s, const struct slice *a, const struct slice *b,
-                     int64_t longest, bool whole_blocks)
+                     int64_t longest, enum alike alike)
 {
     if (!a->joins || !b->joins || a->lane != b->lane || a->part != b->part ||
         b->end - a->start > longest || b->start < a->end)
         return false;
-    if (a->owner == b->owner)
+    if (a->owner == b->owner || alike == SAME_PART)
         return true;
     const char *x = s->html->owners.texts[a->owner], *y = s->html->owners.texts[b->owner];
     size_t n = tsr_owner_block_length(x);
-    return whole_blocks && n && n == tsr_owner_block_length(y) && !strncmp(x, y, n);
+    return alike == SAME_BLOCK && n && n == tsr_owner_block_length(y) && !strncmp(x, y, n);
 }
 
 /* One pass over all: the last slice of each lane takes in the next if both are short. */
-static void join(struct slices *s, int64_t longest, bool whole_blocks, size_t *last)
+static void join(struct slices *s, int64_t longest, enum alike alike, size_t *last)
 {
     size_t kept = 0, n_lanes = (size_t)s->html->page->view->tables->n_streams + 1;
     for (size_t lane = 0; lane < n_lanes; lane++)
@@ -188,7 +191,7 @@ static void join(struct slices *s, int64_t longest, bool whole_blocks, size_t *l
     for (size_t i = 0; i < s->n; i++) {
         struct slice *slice = &s->items[i];
         size_t before = last[slice->lane];
-        if (before != SIZE_MAX && may_join(s, &s->items[before], slice, longest, whole_blocks)) {
+        if (before != SIZE_MAX && may_join(s, &s->items[before], slice, longest, alike)) {
             s->items[before].end = slice->end;
             s->items[before].count += slice->count;
             s->items[before].kind = s->joined;
@@ -210,12 +213,13 @@ static tsr_status join_all(struct slices *s)
         return tsr_no_memory("the page of a strategy");
     struct kind many = {.op = tsr__words_of(&s->html->ops, "several"), .class = CLASS_POINTWISE};
     s->joined = add_kind(s, &many);
-    int64_t step = tsr__html_time(s->html, view->end), longest = step / 4000 + 1;
-    for (int round = 0; round < N_ROUNDS && s->n > MAX_SLICES && longest < step; round++) {
-        join(s, longest, false, last);
-        if (s->n > MAX_SLICES)
-            join(s, longest, true, last);
-        longest *= 2;
+    int64_t step = tsr__html_time(s->html, view->end);
+    for (int alike = SAME_MODULE; alike < N_ALIKE; alike++) {
+        /* Longer than a visit of a block takes, blocks and modules are all that is left of a lane.
+         */
+        int64_t most = alike == SAME_PART ? step : step / 100;
+        for (int64_t longest = step / 4000 + 1; longest < most && s->n > MAX_SLICES; longest *= 2)
+            join(s, longest, (enum alike)alike, last);
     }
     free(last);
     return s->failed ? tsr_no_memory("the page of a strategy") : TSR_OK;

@@ -31,6 +31,7 @@ T.fixed = function (value, digits) {
 /* Seconds in the unit that suits `span`, the length that is looked at. */
 T.time = function (seconds, span) {
   const s = span === undefined ? Math.abs(seconds) : span;
+  if (seconds === 0 && span === undefined) return '0 ms';
   if (s >= 172800) return T.fixed(seconds / 86400, 1) + ' days';
   if (s >= 7200) return T.fixed(seconds / 3600, 2) + ' h';
   if (s >= 600) return T.fixed(seconds / 60, 1) + ' min';
@@ -114,7 +115,7 @@ T.classes = [
   ['matrix products', '#2f6db5', '#5b9be0'], ['attention', '#17406e', '#8cc4ff'], ['norms, losses', '#7fa8d6', '#3c6ea5'],
   ['pointwise', '#a9b8c8', '#56677a'], ['optimizer', '#6b5b95', '#a594d4'], ['copies', '#c9b48f', '#8a7750'],
   ['all-gather', '#8a8f96', '#8a939e'], ['reduce-scatter', '#6d737b', '#a7b0bb'], ['all-reduce', '#565c64', '#c0c8d1'],
-  ['messages', '#9aa0a6', '#79828d'], ['host waits', '#d9b38c', '#7d5f3a'], ['launches', '#c9d1d9', '#444d57'],
+  ['messages', '#9aa0a6', '#79828d'], ['host waits', '#d08f8f', '#8c5252'], ['launches', '#c9d1d9', '#444d57'],
 ];
 T.isDark = function () {
   return document.documentElement.dataset.theme === 'dark';
@@ -125,8 +126,8 @@ T.classColour = function (c) {
 /* Categories of memory by their name, what stays in cool colours, what comes and goes in warm ones. */
 T.categoryColours = {
   'Sharded Param': '#1f5a99', 'Buffer': '#5a6570', 'Inputs': '#8b98a5', 'OptState': '#4a90c8', 'Sharded Grad': '#8fc1e3',
-  'All Gather': '#E69F00', 'All Gather Input': '#f3c969', 'Unsharded Param': '#D55E00', 'Post Forward Shard': '#a33f00',
-  'Unsharded Grad': '#CC79A7', 'Unsharded Acc Grad': '#8f4f77', 'Reduce Scatter': '#F0E442', 'Reduce Scatter Output': '#b8ae22',
+  'All Gather': '#E69F00', 'All Gather Input': '#f3c969', 'Unsharded Param': '#D55E00', 'Post-Forward Shard': '#a33f00',
+  'Unsharded Grad': '#CC79A7', 'Unsharded Accumulated Grad': '#8f4f77', 'Reduce Scatter': '#F0E442', 'Reduce Scatter Output': '#b8ae22',
   'Partial Reduce Output': '#867e10', 'OptTemp': '#7a68ab', 'Activation': '#009E73', 'Temp': '#7fd1b4', 'Workspace': '#3d6657',
   'Init': '#b5b5b5',
 };

@@ -43,7 +43,7 @@ T.StepPage = class {
     this.memory.node.tabIndex = this.streams.node.tabIndex = 0;
     this.search.value = '';
     this.find();
-    this.goPeak(false);
+    axis.point(view.memory.peak.time_s, false);
     axis.now();
   }
 

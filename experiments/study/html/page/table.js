@@ -73,7 +73,7 @@ T.Table = class {
     const node = T.el('tr' + (pick ? '.pick' : ''), pick ? { tabindex: 0, onclick: () => this.spec.pick(row), onkeydown: (e) => { if (e.key === 'Enter') this.spec.pick(row); } } : {});
     for (const column of columns) {
       const text = T.cell(column.kind, row[column.key]);
-      const cell = T.el('td' + (text.length <= 28 ? '.short' : '') + (column.kind === 'text' ? '.text' : '') + (column.kind === 'flag' ? '.flag' : '') + (column.name ? '.name' : ''), {}, text);
+      const cell = T.el('td' + (text.length <= 28 ? '.short' : '') + (column.kind === 'text' ? '.text' : '') + (column.kind === 'flag' ? '.flag' : '') + (column.name ? '.name' : '') + (column.name && text.length > 32 ? '.long' : ''), {}, text);
       if (column.name && this.spec.mark) cell.append(...this.spec.mark(row));
       if (column.kind === 'flag' && column.good) cell.classList.add(row[column.key] === true ? 'good' : row[column.key] === false ? 'bad' : 'soft');
       node.append(cell);
