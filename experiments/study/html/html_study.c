@@ -95,6 +95,8 @@ static bool add_marks(const struct study *study, json_t *page)
     bool ok = true;
     for (size_t i = 0; i < study->n && ok; i++) {
         json_t *row = json_array_get(rows, i);
+        (void)json_object_del(row, "emission_wall_s"); /* equal runs have equal pages */
+        (void)json_object_del(row, "simulation_wall_s");
         ok = json_object_set_new(row, "on_front", json_boolean(on_front(study, i))) == 0 &&
              json_object_set_new(row, "is_best", json_boolean((int)i == best)) == 0 &&
              json_object_set_new(row, "command", run_command(study, &study->rows[i])) == 0;
