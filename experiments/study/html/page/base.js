@@ -81,6 +81,10 @@ T.ticks = function (from, to, most, factor, suffix) {
   }
   return out;
 };
+T.byteTicks = function (from, to, most) {
+  const size = Math.max(Math.abs(from), Math.abs(to));
+  return size < 0.5 * T.GIB ? T.ticks(from, to, most, 1 / 1048576, ' MiB') : T.ticks(from, to, most, 1 / T.GIB, ' GiB');
+};
 /* Round numbers of a logarithmic axis: 1, 2, 5 of each decade; only powers if there are many. */
 T.logTicks = function (from, to, factor) {
   const out = [], decades = Math.log10(to / from);

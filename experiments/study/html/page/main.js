@@ -33,19 +33,21 @@ T.ComparePage = class {
     const known = new Set([...T.compareColumns.map((c) => c.key), 'command', 'on_front', 'is_best', 'number']);
     const extra = Object.keys(rows[0] || {}).filter((key) => !known.has(key) && typeof (rows.find((r) => r[key] !== null) || {})[key] !== 'object')
       .map((key) => ({ key, head: key.replace(/_(s|bytes)$/, '').replace(/_/g, ' '), kind: T.kindOf(key, (rows.find((r) => r[key] !== null) || {})[key]) }));
-    const mark = (row) => [row.is_best ? T.el('span.tag.good', {}, row.fits === true ? 'fastest that fits' : 'fastest') : null, row.on_front && !row.is_best ? T.el('span.tag', {}, 'front') : null,
+    const mark = (row) => [row.is_best && rows.length > 1 ? T.el('span.tag.good', {}, row.fits === true ? 'fastest that fits' : 'fastest') : null, row.on_front && !row.is_best && rows.length > 1 ? T.el('span.tag', {}, 'front') : null,
       row.failure ? T.el('div.note', {}, row.failure) : null].filter(Boolean);
-    this.table = new T.Table({ rows, columns: T.compareColumns, extra, mark, pick: (row) => open(row.number), canPick: (row) => T.sources.has(row.number), hover: (row) => this.scatter.mark(row) });
+    this.table = new T.Table({ rows, columns: T.compareColumns, extra, mark, pick: (row) => open(row.number), canPick: (row) => T.sources.has(row.number), hover: (row) => { if (!this.one) this.scatter.mark(row); } });
     const limit = (rows.find((r) => r.usable_bytes) || {}).usable_bytes;
     const points = (list) => list.filter((r) => !r.failure && r.time_per_token_s).map((r) => ({ x: r.peak_reserved_bytes, y: r.time_per_token_s, name: r.strategy, style: r.fits === true ? 'good' : r.fits === false ? 'bad' : 'soft', front: r.on_front, best: r.is_best, row: r, more: [`step ${T.time(r.step_time_s)}`, `needed ${T.bytes(r.needed_bytes)}`] }));
     this.scatter = new T.Scatter({ x: { head: 'reserved memory', kind: 'bytes' }, y: { head: 'time per token and GPU', kind: 'token_s' }, points: points(rows), limit: limit ? { x: limit, name: `usable: ${T.bytes(limit)}` } : null, names: { good: 'fits', bad: 'does not fit', soft: 'unknown whether it fits' }, pick: (row) => { if (T.sources.has(row.number)) open(row.number); } });
     this.table.listeners.push((shown) => { this.scatter.spec.points = points(shown); if (this.scatter.graph) this.scatter.draw(); });
-    this.node = T.el('section', {}, this.verdict(rows), this.scatter.node, this.table.node, this.notes(study));
+    this.one = rows.length === 1;
+    this.node = T.el('section', {}, this.verdict(rows), this.one ? null : this.scatter.node, this.table.node, this.notes(study));
   }
 
   verdict(rows) {
     const best = rows.find((r) => r.is_best), fits = rows.filter((r) => r.fits === true).length;
-    if (!best) return T.el('p.verdict', {}, rows.length === 1 && rows[0].failure ? rows[0].failure : `None of ${rows.length} strategies fits.`);
+    if (!best) return T.el('p.verdict', {}, rows.length === 1 ? rows[0].failure || `${rows[0].strategy} does not fit: it needs ${T.bytes(rows[0].needed_bytes)}` + (rows[0].usable_bytes ? ` of ${T.bytes(rows[0].usable_bytes)}.` : '.') : `None of ${rows.length} strategies fits.`);
+    if (rows.length === 1) return T.el('p.verdict', {}, T.el('b', {}, best.strategy), ` \u2014 step ${T.time(best.step_time_s)}, ${T.fixed(best.tokens_per_s_per_gpu, 0)} tokens/s/GPU, needs ${T.bytes(best.needed_bytes)}` + (best.usable_bytes ? ` of ${T.bytes(best.usable_bytes)}` : '') + (best.fits === true ? ': it fits.' : '; whether it fits is not known.'));
     return T.el('p.verdict', {}, best.fits === true ? 'Fastest that fits: ' : 'Fastest: ', T.el('b', {}, best.strategy), ` \u2014 step ${T.time(best.step_time_s)}, ${T.fixed(best.tokens_per_s_per_gpu, 0)} tokens/s/GPU, needs ${T.bytes(best.needed_bytes)}` +
       (best.usable_bytes ? ` of ${T.bytes(best.usable_bytes)}` : '') + `. ${fits} of ${rows.length} fit.`);
   }
@@ -62,7 +64,7 @@ T.ComparePage = class {
   }
 
   draw() {
-    this.scatter.draw();
+    if (!this.one) this.scatter.draw();
   }
 
   redraw() {

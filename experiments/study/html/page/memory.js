@@ -66,7 +66,7 @@ T.MemoryChart = class {
     this.graph = new Dygraph(this.node, rows, {
       labels, colors: colours, stepPlot: true, fillGraph: true, fillAlpha: 1, strokeWidth: 0, legend: 'never',
       dateWindow: window, valueRange: range, interactionModel: {}, highlightCircleSize: 0, gridLineColor: T.css('--line'), axisLineColor: T.css('--soft'), rightGap: 8,
-      axes: { x: { ticker: () => T.timeTicks(this.axis, this.node.clientWidth), drawGrid: false, axisLabelWidth: 80 }, y: { ticker: () => T.ticks(...this.last, 6, 1 / T.GIB, ' GiB'), axisLabelWidth: this.left, drawGrid: true } },
+      axes: { x: { ticker: () => T.timeTicks(this.axis, this.node.clientWidth), drawGrid: false, axisLabelWidth: 80 }, y: { ticker: () => T.byteTicks(...this.last, 6), axisLabelWidth: this.left, drawGrid: true } },
       plugins: [{ toString: () => 'marks', activate: () => ({ willDrawChart: (e) => this.phases(e), didDrawChart: (e) => this.marks(e) }) }],
     });
     this.node.append(this.line);

@@ -203,7 +203,7 @@ T.PairPage = class {
       }
       plot.graph = new Dygraph(plot.node, file, {
         legend: 'never', stepPlot: true, strokeWidth: 1.5, interactionModel: {}, highlightCircleSize: 0, gridLineColor: T.css('--line'), axisLineColor: T.css('--soft'), rightGap: 8, dateWindow: window, valueRange: range,
-        axes: { x: { ticker: () => [], drawGrid: false }, y: { axisLabelWidth: innerWidth < 640 ? 62 : 84, ticker: () => T.ticks(...(plot === this.low ? [-this.most, this.most] : range), plot === this.low ? 5 : 6, 1 / T.GIB, ' GiB') } },
+        axes: { x: { ticker: () => [], drawGrid: false }, y: { axisLabelWidth: innerWidth < 640 ? 62 : 84, ticker: () => (plot === this.low ? T.byteTicks(-this.most, this.most, 5) : T.byteTicks(...range, 6)) } },
         plugins: [{ toString: () => 'marks', activate: () => ({ willDrawChart: (e) => this.shade(e, plot) }) }], ...options,
       });
       plot.node.append(plot.line);

@@ -6,7 +6,7 @@ T.Scatter = class {
     this.spec = spec;
     this.plot = T.el('div.plot', { style: { height: (spec.height || 380) + 'px' } });
     this.node = T.el('figure', { style: { margin: '8px 0' } }, T.el('div.axisname', {}, T.head(spec.y) + (this.log('y') ? ' (logarithmic)' : '')), this.plot,
-      T.el('div.axisname', { style: { textAlign: 'right' } }, T.head(spec.x) + (this.log('x') ? ' (logarithmic)' : '')), this.legend());
+      T.el('div.axisname', { style: { textAlign: 'right' } }, T.head(spec.x) + (this.log('x') ? ' (logarithmic)' : '')), this.key = T.el('div'));
     this.shown = null;
     this.marked = null;
     this.box = null;
@@ -49,6 +49,7 @@ T.Scatter = class {
 
   draw() {
     const { spec } = this;
+    T.clear(this.key, this.legend()); /* in the colours of the theme */
     if (!spec.points.length) {
       T.clear(this.plot, T.el('p.note', {}, 'Nothing to draw: no strategy has figures.'));
       return;
