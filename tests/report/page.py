@@ -198,10 +198,12 @@ def second_tab(page, row):
     page.frames()
     check(peak in text(page), f'the peak is written ({peak})')
     check(peak in text(page, 'aside') and ': the peak' in text(page, 'aside'), 'the cursor begins at the peak')
-    n, green = page.value(f"({COLOURS})('main .plot', '#009E73')")
+    n, green = page.value(f"({COLOURS})('.memory', '#009E73')")
     check(n > 30 and green > 2000, f'memory is drawn ({n} colours, {green} pixels of activations)')
-    n, red = page.value(f"({COLOURS})('main .plot', '#D55E00')")
-    check(red > 20, 'exposed communication has its colour')
+    n, blue = page.value(f"({COLOURS})('.streams', '#2f6db5')")
+    check(n > 30 and blue > 500, f'streams are drawn ({n} colours, {blue} pixels of matrix products)')
+    n, red = page.value(f"({COLOURS})('.streams', '#D55E00')")
+    check(red > 100, f'exposed communication has the colour of bandwidth ({red} pixels)')
     check(len(page.value("T.pages[1].page.panel.querySelectorAll('table')[1].querySelectorAll('tbody tr')[0].innerText")) > 5 and
           page.value("T.pages[1].page.panel.querySelectorAll('table')[1].querySelectorAll('tbody tr').length") == 20, 'the 20 largest are listed')
     # the pointer
@@ -318,6 +320,8 @@ def fluent(page, path):
     page.frames()
     said = [frames('hovering the scatter', 20, lambda i: page.mouse('mouseMoved', 200 + 20 * i, 300))]
     page.key('2')
+    page.frames()
+    page.value('T.pages[1].page.choose(4)')  # the one with most slices and buffers
     page.frames()
     _, _, left, top, width, _ = middle(page, 'T.pages[1].page.streams.canvas')
     said.append(frames('zooming', 30, lambda i: page.mouse('mouseWheel', left + width / 2, top + 40, deltaX=0, deltaY=-100 if i < 15 else 100, modifiers=2)))

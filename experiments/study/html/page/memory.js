@@ -2,7 +2,7 @@
 T.MemoryChart = class {
   constructor(view, axis, left) {
     Object.assign(this, { view, axis, left, near: false });
-    this.node = T.el('div.plot', { style: { height: '320px' }, role: 'img', 'aria-label': `memory of ${view.strategy} over the step; peak ${T.bytes(view.memory.peak.allocated_bytes)}` });
+    this.node = T.el('div.plot.memory', { style: { height: '320px' }, role: 'img', 'aria-label': `memory of ${view.strategy} over the step; peak ${T.bytes(view.memory.peak.allocated_bytes)}` });
     this.line = T.el('div.cursor', { hidden: true });
     const m = view.memory;
     this.stack = m.occurs;

@@ -4,7 +4,7 @@ T.Streams = class {
   constructor(view, axis, area) {
     Object.assign(this, { view, axis, areaOf: area, found: null, hovered: null });
     this.canvas = T.el('canvas');
-    this.node = T.el('div.plot', { role: 'img', 'aria-label': `streams of ${view.strategy}` }, this.canvas);
+    this.node = T.el('div.plot.streams', { role: 'img', 'aria-label': `streams of ${view.strategy}` }, this.canvas);
     this.line = T.el('div.cursor', { hidden: true });
     this.node.append(this.line);
     this.row = 24;
