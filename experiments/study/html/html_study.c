@@ -68,22 +68,27 @@ static char *option_text(const char *option, const char *value, const char *more
     return NULL;
 }
 
-static json_t *compare_command(const struct study *study)
+/* `on`: " --on sim". What a run in earnest was asked for is not known here: such rows have another
+ * name than the strategy. */
+static json_t *run_command(const struct study *study, const struct tsr_row *row, const char *on)
 {
     const struct tsr_study_info *info = study->info;
-    char *only = study->only ? option_text("--only", study->only, "") : NULL;
-    json_t *value = tsr_html_command("compare", info->config_path, info->sets, info->n_sets, only);
-    free(only);
+    if (info->measured || strstr(row->strategy, "-measured"))
+        return json_null();
+    char *which = option_text("--strategy", row->strategy, on);
+    json_t *value = tsr_html_command("run", info->config_path, info->sets, info->n_sets, which);
+    free(which);
     return value;
 }
 
-static json_t *run_command(const struct study *study, const struct tsr_row *row)
+static json_t *compare_command(const struct study *study)
 {
     const struct tsr_study_info *info = study->info;
-    char *which =
-        option_text("--strategy", row->strategy, row->trains ? " --on host" : " --on sim");
-    json_t *value = tsr_html_command("run", info->config_path, info->sets, info->n_sets, which);
-    free(which);
+    if (study->n == 1)
+        return run_command(study, study->rows, " --on sim");
+    char *only = study->only ? option_text("--only", study->only, "") : NULL;
+    json_t *value = tsr_html_command("compare", info->config_path, info->sets, info->n_sets, only);
+    free(only);
     return value;
 }
 
@@ -99,12 +104,15 @@ static bool add_marks(const struct study *study, json_t *page)
         (void)json_object_del(row, "simulation_wall_s");
         ok = json_object_set_new(row, "on_front", json_boolean(on_front(study, i))) == 0 &&
              json_object_set_new(row, "is_best", json_boolean((int)i == best)) == 0 &&
-             json_object_set_new(row, "command", run_command(study, &study->rows[i])) == 0;
+             json_object_set_new(row, "command",
+                                 run_command(study, &study->rows[i],
+                                             study->rows[i].trains ? " --on host" : " --on sim")) ==
+                 0;
     }
     return ok;
 }
 
-static tsr_status write(const struct study *study, const char *const *views)
+static tsr_status write_page(const struct study *study, const char *const *views)
 {
     json_t *page = tsr__rows_json(study->info, study->rows, study->n, true);
     bool ok = page && json_object_set_new(page, "kind", json_string("compare")) == 0 &&
@@ -132,7 +140,7 @@ tsr_status tsr_html_study(const char *dir, const struct tsr_study_info *info, co
         status = views[i] ? TSR_OK : TSR_ENOMEM;
     }
     if (status == TSR_OK)
-        status = write(&study, (const char *const *)views);
+        status = write_page(&study, (const char *const *)views);
     for (size_t i = 0; views && i < n; i++)
         free(views[i]);
     free(views);

@@ -106,7 +106,7 @@ T.FilePage = class {
     const block = (title, text, wrap) => (text ? [T.el('h2', {}, title, ' ', T.copyButton(() => text)), T.el('pre' + (wrap ? '.wrap' : ''), {}, text)] : []);
     const commands = (study.rows || []).filter((row) => row.command).map((row) => row.command).concat(study.commands || []);
     const versions = Object.entries(study.versions || { tessera: study.tessera }).map(([name, version]) => `${name} ${version}`).join(', ');
-    this.node = T.el('section', {}, block('The command', study.command, true), block('The resolved file', study.configuration_yaml), commands.length ? block(commands.length > 1 ? 'One strategy each' : 'This strategy', commands.join('\n'), true) : [], T.el('p.note', {}, versions + '.'));
+    this.node = T.el('section', {}, block('The command', study.command, true), commands.length && commands[0] !== study.command ? block('One strategy each', commands.join('\n'), true) : [], block('The resolved file', study.configuration_yaml), T.el('p.note', {}, versions + '.'));
   }
 
   draw() {}
