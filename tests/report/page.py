@@ -242,6 +242,18 @@ def second_tab(page, row):
 
 
 def third_tab(page):
+    page.key('2')
+    page.frames()
+    page.key('j')
+    page.frames()
+    name = page.value('T.pages[1].page.view.strategy')
+    check(name == 'whole' and page.value("location.hash") == '#step&s=1', f'key j shows the next strategy: {name}')
+    page.size(700, 900)
+    page.until("T.pages[1].width === 700")
+    page.frames()
+    check(page.value("document.documentElement.scrollWidth <= 700"), 'a narrow window needs no scrolling to the side')
+    page.size(1280, 900)
+    page.until("T.pages[1].width === 1280")
     page.key('3')
     page.frames()
     n, blue = page.value(f"({COLOURS})('main .plot', '#0072B2')")

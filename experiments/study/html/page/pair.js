@@ -112,6 +112,7 @@ T.PairPage = class {
 
   build() {
     this.place();
+    for (const plot of [this.top, this.low]) if (plot && plot.graph) plot.graph.destroy(); /* it listens to the window */
     const [va, vb] = this.views, colours = this.colours();
     this.axis = new T.Axis(this.whole, this.whole * 1e-5);
     this.top = this.plot(250, 'memory of both');

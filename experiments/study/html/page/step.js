@@ -27,6 +27,7 @@ T.StepPage = class {
 
   build() {
     const { view, axis } = this, narrow = innerWidth < 640;
+    if (this.memory && this.memory.graph) this.memory.graph.destroy(); /* it listens to the window */
     this.memory = new T.MemoryChart(view, axis, narrow ? 62 : 112);
     this.streams = new T.Streams(view, axis, () => this.memory.area());
     this.panel = T.el('div.alive');
