@@ -1,5 +1,6 @@
 """page.py: tests report.html (page.sh has more)."""
 import csv
+import json
 import os
 import re
 import subprocess
@@ -120,6 +121,25 @@ def figures(tmp):
     check(sum(s['count'] for s in long.slices) > 9000, 'joined slices say how many they are')
     check(long.data['memory']['n_events'] <= 10000 + long.data['memory']['n_alive'] and long.data['memory']['left_out_below_bytes'] > 0, 'small buffers are left out')
     return path
+
+
+# Names of modules, which may hold anything, that share their beginnings in every way.
+MODULES = ['</script><b>x</b>', '</script><img src=x>', '<!--', '漢é', '漢é2', 'a\u2028"\\\\', '<b>']
+
+
+def hostile(tmp):
+    with open(tmp + '/tree.yaml', 'w', encoding='utf-8') as out:
+        out.write('tokens: 256\nloss: ce\nmodules:\n  - {name: embed, type: embedding, num: 256, dim: 64}\n')
+        out.write('  - name: layers\n    type: list\n    children:\n')
+        for i, name in enumerate(MODULES):
+            out.write(f'      - {{name: "{i}", type: seq, children: [{{name: {json.dumps(name)}, type: linear, in: 64, out: 64}}]}}\n')
+        out.write('  - {name: head, type: linear, in: 64, out: 256}\n')
+    with open(tmp + '/hostile.yaml', 'w', encoding='utf-8') as out:
+        out.write('model: {tree: tree.yaml}\ncluster: dgx-h100-1\nworld: 4\nbatch: 1\nseq: 64\nstrategies:\n  a: {}\n')
+    tessera('compare', tmp + '/hostile.yaml', '--out', tmp + '/hostile')
+    is_alone(tmp + '/hostile/report.html', 400_000)
+    _, views = unpack.page(tmp + '/hostile/report.html')
+    check({f'layers.{i}.{name}' for i, name in enumerate(MODULES)} <= set(views[0].modules), f'modules arrive whole: {views[0].modules}')
 
 
 def others(tmp):
@@ -303,7 +323,6 @@ def multiply(path, out, n):
         row.update(strategy=f'{i}-' + 'a-name-of-a-sweep-' * 5, step_time_s=row['step_time_s'] * (1 + i / n), tokens_per_s_per_gpu=row['tokens_per_s_per_gpu'] / (1 + i / n), is_best=i == 0)
         rows.append(row)
     study['rows'] = rows
-    import json
     with open(out, 'w', encoding='utf-8') as file:
         file.write(whole[:begin] + '<script type="application/json" id="study">' + json.dumps(study).replace('<', '\\u003c') + '</script>\n')
         for i in range(n):
@@ -345,6 +364,7 @@ def fluent(page, path):
 def main():
     with tempfile.TemporaryDirectory() as tmp:
         path = figures(tmp)
+        hostile(tmp)
         said = others(tmp)
         if not chromium.find():
             if failures:
@@ -364,6 +384,10 @@ def main():
                 page.frames()
                 check(word in text(page), f'{name}: says {word!r}: {text(page)[:200]!r}')
                 check(name in ('run', 'max', 'overlap', 'overlap-run') or page.value(f"({COLOURS})('main .plot', '#0072B2')")[0] > 5, name + ': has a picture')
+            page.open('file://' + tmp + '/hostile/report.html#step')
+            page.frames()
+            check(page.value('T.View && T.view(0).modules.length') > 5 and all(page.value(f'T.view(0).modules.includes({json.dumps(f"layers.{i}.{name}")})') for i, name in enumerate(MODULES)), 'the page has the modules as they are')
+            check('<b>x</b>' in text(page, 'aside') and not page.value("document.querySelector('aside b, aside img')"), 'names of modules are text')
             multiply(path, tmp + '/many.html', 128)
             fluent(page, tmp + '/many.html')
             errors = [e for e in page.errors if not e.startswith('Canvas2D: Multiple readback')] # this test reads
