@@ -53,11 +53,9 @@ class Results:
         row = self.rows.get(strategy)
         if not row:
             return None
-        fits = {"yes": "fits", "true": "fits", "no": "does not fit", "false": "does not fit"}.get(row["fits"].lower(), "?")
-        peak, allocated = self.peak(strategy, "reserved"), self.peak(strategy, "allocated")
-        if fits == "does not fit" and allocated is not None and allocated < int(row["usable_bytes"]):
-            return "fits if cached blocks are freed: %.1f allocated, %.1f reserved of %.1f GiB" % (
-                allocated / UNITS["GiB"], peak / UNITS["GiB"], int(row["usable_bytes"]) / UNITS["GiB"])
+        fits = {"yes": "fits", "retries": "fits, cached blocks are freed", "no": "does not fit"}.get(
+            row["verdict"], "may fit, not all is known")
+        peak = self.peak(strategy, "reserved")
         return fits if peak is None else "%s: %.1f of %.1f GiB" % (fits, peak / UNITS["GiB"],
                                                                   int(row["usable_bytes"]) / UNITS["GiB"])
 

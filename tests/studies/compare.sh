@@ -79,7 +79,7 @@ winner fsdp@nic_bw=0@world=8@cluster=dgx-h100-1
 has "$out" "| fsdp@nic_bw=0@world=4@cluster=dgx-h100-1 ^ "
 works compare $small --only fsdp --set 'sweeps={gpu: [h200-sxm, h100-sxm5-80g], clip: [true]}'
 winner fsdp@gpu=h200-sxm@clip=true
-works compare "$flagship" --only fsdp --set world=2 --set seq=2048 --set 'sweeps={optimizer.state: [master, bf16]}'
+works compare "$flagship" --only fsdp --set world=2 --set seq=6144 --set 'sweeps={optimizer.state: [master, bf16]}'
 has "$out" "| fsdp@state=bf16 *~ " "fsdp@state=bf16, which changes optimizer.state: bf16 (nothing fits without such a change)"
 
 # Sweeps

@@ -240,7 +240,7 @@ even=$(sed -n 's/.*largest multiple of 128: \([0-9]*\)$/\1/p' "$out")
 largest=$(sed -n 's/^Largest seq that fits into [0-9.]* GiB: \([0-9]*\).*/\1/p' "$out")
 [ $((even % 128)) = 0 ] && [ "$even" -gt $((largest - 128)) ] && [ "$even" -le "$largest" ] ||
     complain "--max seq: $even is no multiple of 128 below $largest"
-has "$out" "| $even | yes " "seq=$even"
+has "$out" "| $even | yes" "seq=$even"
 # A learned table of positions ends a sequence before the card does.
 works plan "$small" --set model=gpt2 --set model.layers=2 --strategy fsdp --max seq
 has "$out" "fits into 77.71 GiB: 1024" "largest value of seq that is allowed"

@@ -15,42 +15,6 @@ struct study {
     size_t n;
 };
 
-/* Strategies may work on different numbers of tokens: seconds per token tell which is faster. */
-static double per_token(const struct tsr_row *row)
-{
-    return row->tokens_per_rank ? row->steady.step_s / (double)row->tokens_per_rank
-                                : row->steady.step_s;
-}
-
-/* Those that fit are compared; all if none does. */
-static bool is_candidate(const struct study *study, const struct tsr_row *row)
-{
-    if (row->failure[0] || row->fits != 0)
-        return !row->failure[0];
-    for (size_t i = 0; i < study->n; i++)
-        if (!study->rows[i].failure[0] && study->rows[i].fits != 0)
-            return false;
-    return true;
-}
-
-/* No other is as fast and as small. Of equals the first is. */
-static bool on_front(const struct study *study, size_t i)
-{
-    const struct tsr_row *a = &study->rows[i];
-    if (!is_candidate(study, a))
-        return false;
-    for (size_t k = 0; k < study->n; k++) {
-        const struct tsr_row *b = &study->rows[k];
-        if (k == i || !is_candidate(study, b))
-            continue;
-        bool no_worse = per_token(b) <= per_token(a) && b->peak_reserved <= a->peak_reserved;
-        bool equal = per_token(b) >= per_token(a) && b->peak_reserved >= a->peak_reserved;
-        if (no_worse && (!equal || k < i))
-            return false;
-    }
-    return true;
-}
-
 /* " --only a,b" or " --strategy a" as a shell reads it; to be freed. */
 static char *option_text(const char *option, const char *value, const char *more)
 {
@@ -75,8 +39,10 @@ static json_t *run_command(const struct study *study, const struct tsr_row *row,
     const struct tsr_study_info *info = study->info;
     if (info->measured || strstr(row->strategy, "-measured"))
         return json_null();
-    char *which = option_text("--strategy", row->strategy, on);
-    json_t *value = tsr_html_command("run", info->config_path, info->sets, info->n_sets, which);
+    const struct tsr_run_words *run = tsr__run_of(info, row->strategy);
+    char *which = option_text("--strategy", run ? run->name : row->strategy, on);
+    json_t *value = tsr_html_command("run", info->config_path, run ? run->set : NULL,
+                                     run ? run->n_set : 0, which);
     free(which);
     return value;
 }
@@ -100,9 +66,8 @@ static bool add_marks(const struct study *study, json_t *page)
     bool ok = true;
     for (size_t i = 0; i < study->n && ok; i++) {
         json_t *row = json_array_get(rows, i);
-        (void)json_object_del(row, "emission_wall_s"); /* equal runs have equal pages */
-        (void)json_object_del(row, "simulation_wall_s");
-        ok = json_object_set_new(row, "on_front", json_boolean(on_front(study, i))) == 0 &&
+        ok = json_object_set_new(row, "on_front",
+                                 json_boolean(tsr__on_front(study->rows, study->n, i))) == 0 &&
              json_object_set_new(row, "is_best", json_boolean((int)i == best)) == 0 &&
              json_object_set_new(row, "command",
                                  run_command(study, &study->rows[i],

@@ -117,8 +117,10 @@ struct tsr_study_info {
     const char *title;
     /* Of all strategies: "a, b, c" where they differ, "9 models" if they are more than three. */
     const char *model_name, *cluster_name, *device_file, *gpu_name;
-    uint32_t world, most_world;       /* fewest and most ranks of a strategy */
-    const char *config_path;          /* the experiment file */
+    uint32_t world, most_world; /* fewest and most ranks of a strategy */
+    const char *config_path;    /* the experiment file */
+    const char *const *sets;    /* [n_sets] "batch=2": what was given besides, if it lacks that */
+    size_t n_sets;
     const struct tsr_run_words *runs; /* [n_runs], one per strategy; may be none */
     size_t n_runs;
     const char *resolved_yaml; /* the resolved configuration, complete */

@@ -16,12 +16,12 @@ static json_t *points(const struct tsr_plan *plan)
         const struct tsr_plan_point *p = &plan->points[i];
         char words[TSR_PLAN_WORDS];
         bool simulated = p->state == TSR_PLAN_SIMULATED;
-        if (p->state < TSR_PLAN_EMITTED || p->like != i || !p->m.row.tokens_per_rank)
+        if (!p->m || p->state < TSR_PLAN_EMITTED || p->like != i || !p->m->row.tokens_per_rank)
             continue;
         tsr_plan_words(&plan->space, i, words, sizeof words);
         tsr_html_point(plot, (double)p->need,
-                       simulated ? tsr_plan_time(&p->m.row)
-                                 : p->m.bound_s / (double)p->m.row.tokens_per_rank,
+                       simulated ? tsr_plan_time(&p->m->row)
+                                 : p->m->bound.step_s / (double)p->m->row.tokens_per_rank,
                        words,
                        !p->fits    ? "bad"
                        : simulated ? "good"

@@ -167,7 +167,7 @@ static void put_retries(FILE *out, const struct tsr_plan *plan)
 {
     size_t n = 0;
     for (size_t k = 0; k < plan->n_shown; k++)
-        if (plan->points[plan->shown[k]].m.row.fits == TSR_FITS_RETRIES)
+        if (plan->points[plan->shown[k]].m->row.fits == TSR_FITS_RETRIES)
             fprintf(out, "%s%zu", n++ ? ", " : "", k + 1);
     if (n)
         fputs(": the card is full, so the allocator frees what it has cached and asks again, which "

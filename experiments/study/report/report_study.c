@@ -45,38 +45,6 @@ static tsr_status write_wall(FILE *out, const void *user)
     return tsr_put_json(out, rows);
 }
 
-/* Rows that the front is made of: those that fit and change neither numbers nor hardware; where
- * there is none, all that fit; else all. */
-static bool is_candidate(const struct study *study, const struct tsr_row *row)
-{
-    int rank = 0, best = 0;
-    for (size_t i = 0; i < study->n; i++) {
-        const struct tsr_row *r = &study->rows[i];
-        int is = r->failure[0] ? 0 : r->fits == 0 ? 1 : r->changes.kinds ? 2 : 3;
-        best = is > best ? is : best;
-        rank = r == row ? is : rank;
-    }
-    return rank > 0 && rank == best;
-}
-
-/* Nothing else is at least as fast and as small: a row of the Pareto front. */
-static bool is_best_of_both(const struct study *study, size_t i)
-{
-    const struct tsr_row *a = &study->rows[i];
-    if (!is_candidate(study, a))
-        return false;
-    for (size_t j = 0; j < study->n; j++) {
-        const struct tsr_row *b = &study->rows[j];
-        if (!is_candidate(study, b) || j == i)
-            continue;
-        bool no_worse = tsr__token_s(b) <= tsr__token_s(a) && b->peak_reserved <= a->peak_reserved;
-        bool equal = tsr__token_s(b) >= tsr__token_s(a) && b->peak_reserved >= a->peak_reserved;
-        if (no_worse && (!equal || j < i))
-            return false;
-    }
-    return true;
-}
-
 /* ---- axes and names of compare-time-memory.gp --------------------------------------------- */
 
 struct frame {
@@ -191,7 +159,7 @@ static const struct tsr_row *next_best(const struct study *study, const struct t
     const struct tsr_row *next = NULL;
     for (size_t i = 0; i < study->n; i++) {
         const struct tsr_row *other = &study->rows[i];
-        if (is_best_of_both(study, i) && other->peak_reserved > row->peak_reserved &&
+        if (tsr__on_front(study->rows, study->n, i) && other->peak_reserved > row->peak_reserved &&
             (!next || other->peak_reserved < next->peak_reserved))
             next = other;
     }
@@ -226,7 +194,7 @@ static size_t lines_of(const struct study *study, const struct frame *f, struct 
     for (size_t i = 0; i < study->n; i++) {
         const struct tsr_row *row = &study->rows[i];
         const struct tsr_row *next = NULL;
-        if (is_best_of_both(study, i))
+        if (tsr__on_front(study->rows, study->n, i))
             next = next_best(study, row);
         if (!next)
             continue;
@@ -283,7 +251,7 @@ static tsr_status write_compare(FILE *out, const void *user)
         tsr__put_plain(out, row->strategy);
         fprintf(out, ",%.9f,%.9f,%.9f,%.9f,%" PRIu64 ",%" PRIu64 ",%s,%d,", m->step_s, m->compute_s,
                 m->exposed_s, other > 0 ? other : 0, row->peak_allocated, row->peak_reserved,
-                tsr_fits_word(row->fits), is_best_of_both(study, i));
+                tsr_fits_word(row->fits), tsr__on_front(study->rows, study->n, i));
         if (row->mfu >= 0)
             fprintf(out, "%.6f", row->mfu);
         fprintf(out, ",%.6g,%.6g,%s,%d,%.9g,%s\n",

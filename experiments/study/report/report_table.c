@@ -348,10 +348,7 @@ static void put_none_fits(FILE *out, const struct tsr_row *rows, size_t n)
 /* The command that runs a row. */
 static void put_run(FILE *out, const struct tsr_study_info *info, const struct tsr_row *row)
 {
-    const struct tsr_run_words *run = NULL;
-    for (size_t i = 0; i < info->n_runs && !run; i++)
-        if (!strcmp(info->runs[i].strategy, row->strategy))
-            run = &info->runs[i];
+    const struct tsr_run_words *run = tsr__run_of(info, row->strategy);
     fputs("\n\n    tessera run ", out);
     tsr__put_word(out, info->config_path);
     fputs(" --strategy ", out);

@@ -79,6 +79,46 @@ int tsr__best_row(const struct tsr_row *rows, size_t n)
     return -1;
 }
 
+/* Rows that the front is made of: those that fit and change neither numbers nor hardware; where
+ * there is none, all that fit; else all. */
+static bool is_candidate(const struct tsr_row *rows, size_t n, const struct tsr_row *row)
+{
+    int rank = 0, best = 0;
+    for (size_t i = 0; i < n; i++) {
+        const struct tsr_row *r = &rows[i];
+        int is = r->failure[0] ? 0 : r->fits == 0 ? 1 : r->changes.kinds ? 2 : 3;
+        best = is > best ? is : best;
+        rank = r == row ? is : rank;
+    }
+    return rank > 0 && rank == best;
+}
+
+/* Nothing else is at least as fast and as small: a row of the Pareto front. */
+bool tsr__on_front(const struct tsr_row *rows, size_t n, size_t i)
+{
+    const struct tsr_row *a = &rows[i];
+    if (!is_candidate(rows, n, a))
+        return false;
+    for (size_t j = 0; j < n; j++) {
+        const struct tsr_row *b = &rows[j];
+        if (!is_candidate(rows, n, b) || j == i)
+            continue;
+        bool no_worse = tsr__token_s(b) <= tsr__token_s(a) && b->peak_reserved <= a->peak_reserved;
+        bool equal = tsr__token_s(b) >= tsr__token_s(a) && b->peak_reserved >= a->peak_reserved;
+        if (no_worse && (!equal || j < i))
+            return false;
+    }
+    return true;
+}
+
+const struct tsr_run_words *tsr__run_of(const struct tsr_study_info *info, const char *strategy)
+{
+    for (size_t i = 0; i < info->n_runs; i++)
+        if (!strcmp(info->runs[i].strategy, strategy))
+            return &info->runs[i];
+    return NULL;
+}
+
 bool tsr__same_tokens(const struct tsr_row *rows, size_t n)
 {
     for (size_t i = 1; i < n; i++)

@@ -20,6 +20,11 @@ const char *tsr__ranks_text(const struct tsr_study_info *info, char out[32]);
 /* Seconds per token and GPU: what ranks rows, since a sweep's work on different numbers of tokens.
  */
 double tsr__token_s(const struct tsr_row *row);
+/* Row i is on the front: of those that fit and change neither numbers nor hardware (where there is
+ * none, of all that fit; else of all) no other is as fast by token and as small. */
+bool tsr__on_front(const struct tsr_row *rows, size_t n, size_t i);
+/* How a row is run; NULL: not said. */
+const struct tsr_run_words *tsr__run_of(const struct tsr_study_info *info, const char *strategy);
 /* All rows have the tokens per GPU and step of the first one. */
 bool tsr__same_tokens(const struct tsr_row *rows, size_t n);
 /* The fastest row of those with this `fits` and these changes; -1: there is none. */

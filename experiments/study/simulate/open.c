@@ -148,6 +148,8 @@ static tsr_status fill_info(struct tsr_study *study)
                                 .device_file = join_names(study, arena, device_of, "device files"),
                                 .gpu_name = join_names(study, arena, gpu_of, "types of GPU"),
                                 .config_path = name_config(study),
+                                .sets = study->request.sets,
+                                .n_sets = study->request.out ? 0 : study->request.n_sets,
                                 .resolved_yaml = study->resolved_yaml,
                                 .world = first->world,
                                 .most_world = first->world,

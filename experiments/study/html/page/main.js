@@ -34,6 +34,8 @@ T.ComparePage = class {
     const extra = Object.keys(rows[0] || {}).filter((key) => !known.has(key) && typeof (rows.find((r) => r[key] !== null) || {})[key] !== 'object')
       .map((key) => ({ key, head: key.replace(/_(s|bytes)$/, '').replace(/_/g, ' '), kind: T.kindOf(key, (rows.find((r) => r[key] !== null) || {})[key]) }));
     const mark = (row) => [row.is_best && rows.length > 1 ? T.el('span.tag.good', {}, row.fits === true ? 'fastest that fits' : 'fastest') : null, row.on_front && !row.is_best && rows.length > 1 ? T.el('span.tag', {}, 'front') : null,
+      row.verdict === 'retries' ? T.el('span.tag', { title: 'the allocator frees cached blocks and asks again' }, 'retries') : null,
+      row.changes ? T.el('span.tag', { title: 'faster or not, it answers another question' }, `changes ${row.changes}`) : null,
       row.failure ? T.el('div.note', {}, row.failure) : null].filter(Boolean);
     this.table = new T.Table({ rows, columns: T.compareColumns, extra, mark, pick: (row) => open(row.number), canPick: (row) => T.sources.has(row.number), hover: (row) => { if (!this.one) this.scatter.mark(row); } });
     const limit = (rows.find((r) => r.usable_bytes) || {}).usable_bytes;
