@@ -54,9 +54,8 @@ static bool ends_with_kernel(const struct tsr__tape *tape, uint32_t compute, uin
     *last = end - 1;
     for (uint32_t i = tape->first[1]; i-- > 0;) {
         const struct tsr__task *task = &tape->tasks[i];
-        if (task->kind == TSR__HOST_SYNC)
-            cover(tape, limit, task->dep);
-        else if (task->kind == TSR__STREAM_WAIT && i < limit[task->stream])
+        bool waits = task->kind == TSR__STREAM_WAIT && i < limit[task->stream];
+        if (task->kind == TSR__HOST_SYNC || waits)
             cover(tape, limit, task->dep);
         else if (takes_time(task) && i >= limit[task->stream])
             return false;

@@ -32,8 +32,8 @@ static void attention_forward(struct tsr_engine *e, struct tsr_module *self, voi
 {
     const struct gpt2_attention *a = impl;
     const struct tsr_gpt2_config *c = &a->m->c;
-    struct tsr_attention_shape shape = {e->shape.batch, e->shape.seq, c->n_head, c->n_head,
-                                        c->n_embd / c->n_head, false};
+    struct tsr_attention_shape shape = {e->shape.batch, e->shape.seq,          c->n_head,
+                                        c->n_head,      c->n_embd / c->n_head, false};
     struct tsr_tensor *qkv = tsr_call(e, a->c_attn, x), *part[3];
     tsr_op_split3(e, qkv, c->n_embd, c->n_embd, c->impl, part);
     tsr_release(e, qkv);

@@ -125,8 +125,8 @@ static void hf_attention_forward(struct tsr_engine *e, struct tsr_module *self, 
 {
     const struct llama_attention *a = impl;
     const struct tsr_llama_config *c = &a->m->c;
-    struct tsr_attention_shape s = {e->shape.batch, e->shape.seq, c->n_heads, c->n_kv_heads,
-                                    c->head_dim, false};
+    struct tsr_attention_shape s = {e->shape.batch, e->shape.seq, c->n_heads,
+                                    c->n_kv_heads,  c->head_dim,  false};
     struct tsr_module *projection[3] = {a->q, a->k, a->v};
     struct tsr_tensor *part[3] = {NULL};
     (void)self;

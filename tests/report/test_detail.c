@@ -357,7 +357,8 @@ static void test_plots__are_skipped_without_gnuplot(void **state)
     bool skipped = false;
     char *path = getenv("PATH") ? strdup(getenv("PATH")) : NULL;
     assert_int_equal(setenv("PATH", "/nonexistent", 1), 0);
-    tsr_status status = tsr_report_plots(f->scratch.path, &f->job->row, 1, TSR_PICTURES_ALL, &skipped);
+    tsr_status status =
+        tsr_report_plots(f->scratch.path, &f->job->row, 1, TSR_PICTURES_ALL, &skipped);
     if (path)
         (void)setenv("PATH", path, 1);
     free(path);
