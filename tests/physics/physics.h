@@ -52,9 +52,9 @@ static inline void study_open_limited(struct study *study, const char *text, uin
     tsr_status status = tsr_experiment_load(path, NULL, 0, &study->experiment);
     unlink(path);
     study_ok(status);
-    study->experiment.strategies[0].settings.allocator.device_bytes = device_bytes;
     study_ok(tsr_job_open(&study->experiment, &study->experiment.strategies[0],
                           TSR_MAY_LACK_CLUSTER, &study->job));
+    study->job.limit_bytes = device_bytes;
     study_ok(tsr_emit(&study->job, &study->emission));
     const struct tsr_emission *e = &study->emission;
     study->programs = calloc(e->n_classes, sizeof *study->programs);
