@@ -425,7 +425,7 @@ static void random_mixes__checked_and_executed__as_one_rank(void **state)
     assert_int_equal(report.mixes, tried + MIXES);
     assert_true(report.exact > MIXES / 3);
     assert_true(report.worst[0] > 0); /* something was compared */
-    assert_true(report.dead < MIXES / 20);
+    assert_true(20 * report.dead <= MIXES + 20);
 }
 
 static void found_mixes__mended__as_one_rank(void **state)
