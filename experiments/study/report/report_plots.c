@@ -181,8 +181,9 @@ struct worker {
     char end[TSR_POOL_END_BYTES];
 };
 
-/* The pictures first, first + N_WORKERS, ... */
-static tsr_status prepare(const struct gallery *gallery, size_t first, struct worker *worker)
+/* The pictures first, first + step, ... */
+static tsr_status prepare(const struct gallery *gallery, size_t first, size_t step,
+                          struct worker *worker)
 {
     static char default_settings[] = "-d", execute[] = "-e"; /* exec wants them writable */
     size_t n = 0;
@@ -191,7 +192,7 @@ static tsr_status prepare(const struct gallery *gallery, size_t first, struct wo
         return tsr_fail(TSR_ENOMEM, "no memory left for the pictures");
     worker->args[n++] = gallery->gnuplot;
     worker->args[n++] = default_settings;
-    for (size_t i = first; i < gallery->n; i += N_WORKERS) {
+    for (size_t i = first; i < gallery->n; i += step) {
         worker->args[n++] = execute;
         worker->args[n++] = gallery->pictures[i].settings;
         worker->args[n++] = gallery->pictures[i].script;
@@ -215,7 +216,7 @@ static void become_gnuplot(void *user, size_t item, void *result)
     _exit(127);
 }
 
-/* Only noted: the other gnuplot draws to its end, and the first one's complaint is told. */
+/* Only noted: the other gnuplot draws to its end. */
 static tsr_status note_end(void *user, size_t item, const void *result, const char *end)
 {
     struct worker *worker = (struct worker *)user + item;
@@ -224,23 +225,27 @@ static tsr_status note_end(void *user, size_t item, const void *result, const ch
     return TSR_OK;
 }
 
+static bool has_failed(const struct worker *worker)
+{
+    return strcmp(worker->end, "status 0") != 0;
+}
+
 /* The line of gnuplot's complaint that says what is wrong: it begins with the place. */
-static tsr_status complaint(const struct worker *worker)
+static void complaint(const struct worker *worker, char *out, size_t size)
 {
     char line[400], found[400] = "";
     int number = 128; /* a signal's, as a shell has it */
-    if (strcmp(worker->end, "status 0") == 0)
-        return TSR_OK;
     rewind(worker->messages);
     while (fgets(line, sizeof line, worker->messages)) {
         line[strcspn(line, "\n")] = '\0';
         if (strstr(line, "line ") || !found[0])
             (void)snprintf(found, sizeof found, "%s", line);
     }
-    if (found[0])
-        return tsr_fail(TSR_EBACKEND, "gnuplot failed: %s", found);
     (void)sscanf(worker->end, "status %d", &number);
-    return tsr_fail(TSR_EBACKEND, "gnuplot failed with status %d", number);
+    if (found[0])
+        (void)snprintf(out, size, "gnuplot failed: %s", found);
+    else
+        (void)snprintf(out, size, "gnuplot failed with status %d", number);
 }
 
 static tsr_status run_workers(struct worker *workers, size_t n)
@@ -249,9 +254,15 @@ static tsr_status run_workers(struct worker *workers, size_t n)
         .n = n, .result_bytes = 1, .user = workers, .run = become_gnuplot, .take = note_end};
     if (tsr_pool_each(&work, n) != TSR_OK)
         return tsr_fail(TSR_EBACKEND, "gnuplot cannot be started: %s", tsr_error_text());
-    for (size_t w = 0; w < n; w++)
-        TSR_TRY(complaint(&workers[w]));
     return TSR_OK;
+}
+
+static void close_worker(struct worker *worker)
+{
+    if (worker->messages)
+        (void)fclose(worker->messages);
+    free(worker->args);
+    *worker = (struct worker){0};
 }
 
 /* Gives the pictures their names. What a failure leaves goes with the gallery. */
@@ -267,21 +278,55 @@ static tsr_status settle(const struct gallery *gallery)
     return status;
 }
 
+/* What pictures failed, for the one line at the end. */
+struct failures {
+    size_t n;
+    char first[512];
+};
+
+/* One picture by a gnuplot of its own. If that fails, nothing of it stays. */
+static tsr_status draw_alone(const struct gallery *gallery, size_t i, struct failures *failures)
+{
+    struct worker worker = {0};
+    tsr_status status;
+    TSR_GOTO(done, prepare(gallery, i, gallery->n, &worker));
+    TSR_GOTO(done, run_workers(&worker, 1));
+    if (has_failed(&worker)) {
+        if (!failures->n++)
+            complaint(&worker, failures->first, sizeof failures->first);
+        for (size_t e = 0; e < gallery->n_endings; e++)
+            tsr_outfile_abort(&gallery->pictures[i].drawn[e]);
+    }
+done:
+    close_worker(&worker);
+    return status;
+}
+
+/* A gnuplot that fails draws nothing more: its pictures are drawn again, each alone, so that one
+ * takes no other with it. */
+static tsr_status draw_all(const struct gallery *gallery, struct worker *workers, size_t n,
+                           struct failures *failures)
+{
+    for (size_t w = 0; w < n; w++)
+        TSR_TRY(prepare(gallery, w, N_WORKERS, &workers[w]));
+    TSR_TRY(run_workers(workers, n));
+    for (size_t w = 0; w < n; w++)
+        for (size_t i = w; has_failed(&workers[w]) && i < gallery->n; i += N_WORKERS)
+            TSR_TRY(draw_alone(gallery, i, failures));
+    return settle(gallery);
+}
+
 static tsr_status draw(const struct gallery *gallery)
 {
     struct worker workers[N_WORKERS] = {{0}};
-    tsr_status status = TSR_OK;
+    struct failures failures = {0};
     size_t n = gallery->n < N_WORKERS ? gallery->n : N_WORKERS;
+    tsr_status status = draw_all(gallery, workers, n, &failures);
     for (size_t w = 0; w < n; w++)
-        TSR_GOTO(done, prepare(gallery, w, &workers[w]));
-    TSR_GOTO(done, run_workers(workers, n));
-    status = settle(gallery);
-done:
-    for (size_t w = 0; w < n; w++) {
-        if (workers[w].messages)
-            (void)fclose(workers[w].messages);
-        free(workers[w].args);
-    }
+        close_worker(&workers[w]);
+    if (status == TSR_OK && failures.n)
+        status = tsr_fail(TSR_EBACKEND, "%s (%zu of %zu pictures failed; the others are drawn)",
+                          failures.first, failures.n, gallery->n);
     return status;
 }
 
