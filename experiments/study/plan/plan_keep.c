@@ -19,6 +19,7 @@ static const char MAGIC[16] = "tessera.plan.1";
 struct head {
     char magic[sizeof MAGIC];
     uint64_t question, record_bytes, n;
+    uint64_t check; /* hash of the records */
 };
 
 struct record {
@@ -49,12 +50,18 @@ static uint64_t mix_file(uint64_t hash, const char *path)
     return mix(hash, path);
 }
 
-/* All that a figure may follow from: the files, what was set besides, the strategy and the space.
- */
-static uint64_t question_of(const struct tsr_plan *plan)
+/* All that a figure may follow from: the program, the files, every key (a stack's, too), what was
+ * set besides, the strategy and the space. */
+static tsr_status question_of(const struct tsr_plan *plan, uint64_t *out)
 {
     const struct tsr_plan_space *space = &plan->space;
     uint64_t hash = mix(TSR_HASH_INIT, plan->base->name);
+    hash = mix_file(hash, "/proc/self/exe");
+    for (size_t i = 0; i < tsr_n_keys(); i++) {
+        char value[TSR_VALUE_BYTES];
+        TSR_TRY(tsr_key_format(&tsr_keys[i], plan->job.settings, value, sizeof value));
+        hash = mix(hash, value);
+    }
     hash = mix_file(hash, plan->experiment.path);
     hash = mix_file(hash, plan->job.model.path);
     hash = mix_file(hash, plan->job.cluster.path);
@@ -64,22 +71,26 @@ static uint64_t question_of(const struct tsr_plan *plan)
     for (size_t k = 0; k < space->n_axes; k++)
         for (size_t v = 0; v < space->axes[k].n; v++)
             hash = mix(mix(hash, space->axes[k].key), space->axes[k].values[v].text);
-    return tsr_hash_bytes(hash, &plan->budget, sizeof plan->budget);
+    *out = tsr_hash_bytes(hash, &plan->budget, sizeof plan->budget);
+    return TSR_OK;
 }
 
 static tsr_status take(struct tsr_plan *plan, const char *path, const char *data, size_t bytes)
 {
     struct head head = {0};
+    uint64_t question;
+    TSR_TRY(question_of(plan, &question));
     if (bytes >= sizeof head)
         memcpy(&head, data, sizeof head);
     if (memcmp(head.magic, MAGIC, sizeof MAGIC) != 0 ||
         head.record_bytes != sizeof(struct record) || head.n > plan->space.n ||
-        bytes != sizeof head + head.n * sizeof(struct record))
+        bytes != sizeof head + head.n * sizeof(struct record) ||
+        head.check != tsr_hash_bytes(TSR_HASH_INIT, data + sizeof head, bytes - sizeof head))
         return tsr_fail(TSR_ECONFIG,
                         "%s: is no search that this program has left; allowed: --resume "
                         "with the program that was interrupted",
                         path);
-    if (head.question != question_of(plan))
+    if (head.question != question)
         return tsr_fail(TSR_ECONFIG,
                         "%s: was left by a search in another space or of other files; allowed: "
                         "--resume with the same experiment, model, cluster, --set and --strategy",
@@ -134,25 +145,36 @@ const struct tsr_plan_measure *tsr_plan_kept_of(const struct tsr_plan *plan, siz
     return record && (record->simulated || !simulated) ? &record->m : NULL;
 }
 
+/* False: nothing is known of configuration i. */
+static bool fill(const struct tsr_plan *plan, size_t i, struct record *out)
+{
+    const struct tsr_plan_point *point = &plan->points[i];
+    if (!point->m)
+        return false;
+    memset(out, 0, sizeof *out); /* holes, too: they are part of the hash */
+    out->index = i;
+    out->simulated = point->state == TSR_PLAN_SIMULATED;
+    memcpy(&out->m, point->m, sizeof out->m);
+    return true;
+}
+
 static tsr_status write_all(FILE *out, const void *user)
 {
     const struct tsr_plan *plan = user;
-    struct head head = {.question = question_of(plan), .record_bytes = sizeof(struct record)};
+    struct head head = {.record_bytes = sizeof(struct record), .check = TSR_HASH_INIT};
+    struct record record;
+    TSR_TRY(question_of(plan, &head.question));
     memcpy(head.magic, MAGIC, sizeof MAGIC);
-    for (size_t i = 0; i < plan->space.n; i++)
-        head.n += plan->points[i].m != NULL;
-    fwrite(&head, sizeof head, 1, out);
     for (size_t i = 0; i < plan->space.n; i++) {
-        struct record record;
-        const struct tsr_plan_point *point = &plan->points[i];
-        if (!point->m)
+        if (!fill(plan, i, &record))
             continue;
-        memset(&record, 0, sizeof record);
-        record.index = i;
-        record.simulated = point->state == TSR_PLAN_SIMULATED;
-        record.m = *point->m;
-        fwrite(&record, sizeof record, 1, out);
+        head.n++;
+        head.check = tsr_hash_bytes(head.check, &record, sizeof record);
     }
+    fwrite(&head, sizeof head, 1, out);
+    for (size_t i = 0; i < plan->space.n; i++)
+        if (fill(plan, i, &record))
+            fwrite(&record, sizeof record, 1, out);
     return TSR_OK;
 }
 
