@@ -30,8 +30,11 @@ static tsr_status open_class(const struct tsr_job *job, uint32_t rank,
         return tsr_no_memory(NULL);
     tsr_program_init(class->programs[0], NULL);
     class->programs[0]->iteration = -1;
-    tsr_recorder_init(&class->recorder, class->programs[0]);
-    TSR_TRY(tsr_build(job, rank, &class->recorder.base, &class->engine));
+    class->recorder = malloc(sizeof *class->recorder);
+    if (!class->recorder)
+        return tsr_no_memory(NULL);
+    tsr_recorder_init(class->recorder, class->programs[0]);
+    TSR_TRY(tsr_build(job, rank, &class->recorder->base, &class->engine));
     class->programs[0]->tables = tsr_engine_tables(class->engine);
     return TSR_OK;
 }
@@ -44,6 +47,7 @@ static void close_class(struct tsr_emitted_class *class)
         free(class->programs[i]);
     }
     tsr_engine_destroy(class->engine);
+    free(class->recorder);
 }
 
 void tsr_emission_fini(struct tsr_emission *emission)
@@ -85,36 +89,29 @@ static void split_rank_0(const struct tsr_job *job, uint32_t *class_of, uint32_t
     ++*n;
 }
 
-/* Which ranks do the same, as an engine of rank 0 says, which is gone before the others come. */
-static tsr_status classify(const struct tsr_job *job, uint32_t *class_of, uint32_t *representative,
-                           uint32_t *n)
-{
-    struct tsr_emitted_class first = {0};
-    tsr_status status;
-    TSR_GOTO(done, open_class(job, 0, &first));
-    TSR_GOTO(done, tsr_engine_rank_classes(first.engine, class_of, representative, n));
-done:
-    close_class(&first);
-    return status;
-}
-
-/* Each class gets an engine of its own. */
+/* Each class gets an engine of its own; which ranks do the same that of rank 0 says, which stands
+ * for class 0. */
 static tsr_status open_all(const struct tsr_job *job, struct tsr_emission *out)
 {
     uint32_t *representative = calloc(job->world + 1UL, sizeof(*representative)), n = 0;
+    struct tsr_emitted_class first = {0};
     out->class_of = calloc(job->world, sizeof(*out->class_of));
     tsr_status status;
     if (!representative || !out->class_of)
         TSR_GOTO(done, tsr_no_memory(NULL));
-    TSR_GOTO(done, classify(job, out->class_of, representative, &n));
+    TSR_GOTO(done, open_class(job, 0, &first));
+    TSR_GOTO(done, tsr_engine_rank_classes(first.engine, out->class_of, representative, &n));
     split_rank_0(job, out->class_of, representative, &n);
     out->classes = calloc(n, sizeof(*out->classes));
     if (!out->classes)
         TSR_GOTO(done, tsr_no_memory(NULL));
     out->n_classes = n;
-    for (uint32_t i = 0; i < n; i++)
+    out->classes[0] = first;
+    first = (struct tsr_emitted_class){0};
+    for (uint32_t i = 1; i < n; i++)
         TSR_GOTO(done, open_class(job, representative[i], &out->classes[i]));
 done:
+    close_class(&first);
     free(representative);
     return status;
 }
@@ -165,7 +162,7 @@ static tsr_status emit_program(const struct tsr_job *job, struct tsr_emission *o
         tsr_program_init(program, tsr_engine_tables(class->engine));
         program->iteration = iteration;
         class->programs[k] = program;
-        class->recorder.into = program;
+        class->recorder->into = program;
         TSR_TRY(emit_part(job->settings, class->engine, iteration));
     }
     out->n_iterations = k + 1;

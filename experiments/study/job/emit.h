@@ -22,7 +22,7 @@ enum { TSR_UNTIL_INIT = 0, TSR_UNTIL_LOAD = 1000, TSR_UNTIL_EVAL, TSR_UNTIL_SAVE
 struct tsr_emitted_class {
     uint32_t rank; /* the representative */
     struct tsr_engine *engine;
-    struct tsr_recorder recorder;
+    struct tsr_recorder *recorder; /* owned; the engine's executor */
     struct tsr_program *programs[TSR_MAX_ITERATIONS];
     uint64_t hashes[TSR_MAX_ITERATIONS]; /* of the programs, where asked for; 0: not yet */
 };

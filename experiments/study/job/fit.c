@@ -100,16 +100,15 @@ static uint32_t count_releases(const struct tsr_program *program)
 }
 
 /* Steps that are alike go on so; else those after the first, on the average. */
-static double steady_retries(const struct tsr_emission *emission,
-                             const struct tsr_emitted_class *class)
+static double steady_retries(const struct tsr_emission *emission, struct tsr_emitted_class *class)
 {
     uint32_t last = emission->steady, n = 0;
-    bool alike = last > emission->first && tsr_program_hash(class->programs[last]) ==
-                                               tsr_program_hash(class->programs[last - 1]);
-    if (alike || last == emission->first)
-        return count_releases(class->programs[last]);
     for (uint32_t i = emission->first + 1; i <= last; i++)
         n += count_releases(class->programs[i]);
+    bool alike = last > emission->first && n > 0 &&
+                 tsr_emitted_hash(class, last) == tsr_emitted_hash(class, last - 1);
+    if (alike || last == emission->first)
+        return count_releases(class->programs[last]);
     return (double)n / (last - emission->first);
 }
 
